@@ -1,0 +1,68 @@
+# tailcast_module(NAME
+#   HEADERS x.h ...          every public header of the module
+#   SOURCES x.cc ...         without any source the module is header-only
+#   DEPS base storage ...    other modules whose headers this module may include
+#   EXTERNAL absl::...       libraries whose headers appear in this module's headers
+#   PRIVATE_EXTERNAL ...     libraries used in sources only
+#   TESTS x_test.cc ...      each becomes the test program <module>_<x_test>
+#   TEST_DEPS sim ...        modules that only the tests include
+#   TEST_EXTERNAL ...        libraries that only the tests use
+#   BENCHES x_bench.cc ...)  each becomes <module>_<x_bench>
+#
+# A module is the library tailcast_NAME, alias tailcast::NAME. Its headers are included as
+# "tailcast/NAME/x.h" and are visible only to modules that list NAME in DEPS (directly or through
+# another module's DEPS): each module has an include root of its own, a folder in the build tree
+# that holds one symbolic link. An include that was not declared does not compile.
+function(tailcast_module NAME)
+  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "tailcast_module(${NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  set(target tailcast_${NAME})
+  set(root ${PROJECT_BINARY_DIR}/include_roots/${NAME})
+  file(MAKE_DIRECTORY ${root}/tailcast)
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/tailcast/${NAME} SYMBOLIC)
+
+  list(TRANSFORM ARG_DEPS PREPEND tailcast:: OUTPUT_VARIABLE deps)
+  if(ARG_SOURCES)
+    add_library(${target} STATIC ${ARG_SOURCES})
+    set(scope PUBLIC)
+    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:tailcast_options> ${ARG_PRIVATE_EXTERNAL})
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(tailcast::${NAME} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${NAME})
+  target_include_directories(${target} ${scope}
+    $<BUILD_INTERFACE:${root}> $<INSTALL_INTERFACE:include>)
+  target_compile_features(${target} ${scope} cxx_std_20)
+  target_link_libraries(${target} ${scope} ${deps} ${ARG_EXTERNAL})
+  install(TARGETS ${target} EXPORT tailcast_targets ARCHIVE DESTINATION lib)
+  if(ARG_HEADERS)
+    install(FILES ${ARG_HEADERS} DESTINATION include/tailcast/${NAME})
+  endif()
+
+  if(TAILCAST_TESTS)
+    list(TRANSFORM ARG_TEST_DEPS PREPEND tailcast:: OUTPUT_VARIABLE test_deps)
+    foreach(source ${ARG_TESTS})
+      get_filename_component(stem ${source} NAME_WE)
+      set(test ${NAME}_${stem})
+      add_executable(${test} ${source})
+      target_link_libraries(${test} PRIVATE ${target} ${test_deps} tailcast_options
+                            ${ARG_TEST_EXTERNAL} GTest::gmock GTest::gtest_main)
+      set_target_properties(${test} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+      add_test(NAME ${test} COMMAND ${test} --gtest_brief=1)
+      set_tests_properties(${test} PROPERTIES TIMEOUT 120)
+    endforeach()
+  endif()
+  if(TAILCAST_BENCHES)
+    foreach(source ${ARG_BENCHES})
+      get_filename_component(stem ${source} NAME_WE)
+      add_executable(${NAME}_${stem} EXCLUDE_FROM_ALL ${source})
+      target_link_libraries(${NAME}_${stem} PRIVATE ${target} tailcast_options
+                            benchmark::benchmark benchmark::benchmark_main)
+      set_target_properties(${NAME}_${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
+    endforeach()
+  endif()
+endfunction()

