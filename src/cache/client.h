@@ -1,0 +1,97 @@
+// The cache as its users see it: consumers, readers, writers and producers of one cell.
+//
+// Client is the port; QuorumClient (quorum_client.h) is the real one: reads one-sided over the fabric
+// from replicas found by consistent hashing, writes by rpc to all three with success at two (r = 3.2).
+// Its decisions are in quorum_core.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/callback.h"
+#include "tailcast/base/event_loop.h"
+#include "tailcast/base/status.h"
+#include "tailcast/cache/types.h"
+
+namespace tailcast::cache {
+
+struct ChunkRead {
+  Key key;
+  uint32_t have = 0;         // bytes of the value that are in `destination` already, validated
+  uint32_t want = 0;         // bytes of the value that are known to exist: enough to end the read
+  uint32_t capacity = 0;     // room at `destination`; at least `want`. Longer values are cut.
+  char* destination = nullptr;
+  // Results. `length` counts from the value's beginning and is > have only if new validated bytes
+  // were written at destination[have, length). Less than `want`: short or missing.
+  uint32_t length = 0;
+  // crc32c of destination[0, have), state for validating only the new suffix; 0 when have == 0.
+  uint32_t crc = 0;
+};
+
+enum class ReadMode : uint8_t {
+  kRelaxed,     // one random replica first, hedged after 30 ms, then the others for short answers
+  kConsistent,  // at least two replicas at once; the longest value counts
+};
+
+// What a client's metrics count; each cause on its own.
+struct ClientCounters {
+  uint64_t reads = 0, hits = 0, short_reads = 0, misses = 0, torn_retries = 0, hedges = 0,
+           consistent_reads = 0, replica_errors = 0, overflow_reads = 0, bytes_read = 0,
+           useful_bytes = 0, value_reads = 0, mutations = 0, mutation_failures = 0, mismatches = 0,
+           watches = 0, rings = 0, watch_refusals = 0;
+};
+
+// Threads: all calls and callbacks on the client's loop.
+class Client {
+ public:
+  virtual ~Client() = default;
+
+  // Reads a batch of chunks in place; `reads` (and destinations) stay valid until `done`. A read ends
+  // at the first validated answer that has `want` bytes; it is short or missing only when all
+  // reachable replicas answered or the deadline passed. Never an error: a miss is a normal result.
+  virtual void ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duration timeout,
+                          Callback<void()> done) = 0;
+
+  // The join (MergeRule) of a value over at least two replicas, or over one if two can't be reached
+  // (design rule "lengths are hints"). nullopt: nobody has it. Unavailable: no replica answered.
+  struct ValueRead {
+    Key key;
+    MergeRule rule = MergeRule::kMaxLanes;
+  };
+  virtual void ReadValues(
+      std::vector<ValueRead> reads, Duration timeout,
+      Callback<void(Result<std::vector<std::optional<std::string>>>)> done) = 0;
+
+  // Writes to all three replicas of each key, in bulk: one call per server. `done` runs when each key
+  // has two acknowledgements or can't get them any more: Ok, Unavailable (some key has fewer than
+  // two), DataLoss (a replica reported kMismatch), ResourceExhausted. A server that fails never
+  // blocks the others.
+  virtual void Mutate(std::vector<Mutation> mutations, Duration timeout,
+                      Callback<void(Status)> done) = 0;
+
+  // Doorbell for a value: `ring` is called once, when the value may have changed since it was last
+  // read by ReadValues on this client, or at `timeout`, or at once if nobody can watch (poll then;
+  // `watched` is false). Coalesced.
+  virtual uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> ring) = 0;
+  virtual void CancelWatch(uint64_t id) = 0;
+
+  virtual const ClientCounters& counters() const = 0;
+};
+
+// Where the servers of one cache instance are: what the registry publishes (src/cell).
+struct Replica {
+  std::string name;                            // stable: the ring hashes it
+  std::string rpc_address;                     // host:port for mutations
+  std::vector<std::string> fabric_addresses;   // "shm:...", "tcp:host:port"
+  uint64_t incarnation = 0;
+};
+struct RingConfig {
+  uint64_t configuration_id = 0;  // grows with every change
+  std::vector<Replica> replicas;
+};
+
+}  // namespace tailcast::cache
