@@ -1,0 +1,68 @@
+// How processes and clients of a cell find each other: a cached copy of the registry's view, kept
+// fresh by long polls of the scheduler. When the scheduler is away the last view stays in use: data
+// flows on without it (paper §3, Fault Tolerance).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/event_loop.h"
+#include "tailcast/base/status.h"
+#include "tailcast/cache/client.h"
+#include "tailcast/proto/cell.pb.h"
+#include "tailcast/rpc/rpc.h"
+
+namespace tailcast::cell {
+
+using v1::CellView;
+
+class CellClient {
+ public:
+  // `scheduler_address` is host:port, `via` an HTTP CONNECT proxy or empty. `connector` outlives
+  // the client. All calls and callbacks on `loop`.
+  CellClient(EventLoop& loop, rpc::Connector& connector, std::string scheduler_address,
+             std::string via);
+  ~CellClient();
+  CellClient(const CellClient&) = delete;
+  CellClient& operator=(const CellClient&) = delete;
+
+  // Fetches the first view, trying again until `timeout`; then keeps it fresh until destruction.
+  // Unavailable: nobody answered; the message names the address.
+  void Start(Duration timeout, Callback<void(Status)> done);
+  // Empty (version 0) until the first view arrived.
+  const CellView& view() const { return view_; }
+  bool has_view() const { return view_.version() != 0; }
+  // Called after each change of the view, for as long as the client lives.
+  void SetOnChange(Callback<void(const CellView&)> on_change) {
+    on_change_.push_back(std::move(on_change));
+  }
+  // The stream's configuration in the view. NotFound names the nearest name.
+  Result<v1::StreamConfig> FindStream(const std::string& name) const;
+
+  // Calls of the Cell service; see cell.proto.
+  void Register(const v1::ProcessInfo& process, Callback<void(Result<v1::RegisterReply>)> done);
+  void NotifyFile(const v1::FileNotice& notice, Callback<void(Result<v1::FileNoticeReply>)> done);
+  void CreateStream(const v1::StreamConfig& stream,
+                    Callback<void(Result<v1::StreamConfig>)> done);
+  void DeleteStream(const std::string& name, Callback<void(Status)> done);
+
+ private:
+  void Poll();
+  void OnView(Result<std::string> reply);
+
+  EventLoop& loop_;
+  std::unique_ptr<rpc::Client> client_;
+  CellView view_;
+  std::vector<Callback<void(const CellView&)>> on_change_;
+  Callback<void(Status)> started_;
+  MonotonicTime start_deadline_;
+  TimerId retry_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+// The rings of a view as the cache client takes them.
+cache::RingConfig DataRing(const CellView& view);
+cache::RingConfig MetadataRing(const CellView& view);
+
+}  // namespace tailcast::cell
