@@ -1,0 +1,154 @@
+// The real EventLoop: one thread's queue of tasks, timers and watched memory words.
+//
+// It sleeps in one futex_waitv (Linux 5.16) over its mailbox and the watched words, so a ring of a
+// shared-memory doorbell wakes it without a helper thread, and an idle loop uses no CPU: there is no
+// periodic wakeup. There is no epoll and no eventfd in it; whoever waits for sockets or files does
+// so on a thread of its own and posts.
+//
+// Threads: Post and Stop from any thread. All else on the loop's thread: the one that calls Run*,
+// or, while nobody runs the loop, the thread that will do so next.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "tailcast/base/event_loop.h"
+
+namespace tailcast {
+
+// 0 is no watch.
+using WordWatchId = uint64_t;
+
+class ThreadLoop final : public EventLoop {
+ public:
+  struct Options {
+    // How long to look for work in a busy loop before sleeping: saves the wake-up latency (some
+    // microseconds) for a whole core while it spins. 0 = sleep at once.
+    Duration spin;
+    // False: never use futex_waitv, as on a kernel that lacks it. For tests.
+    bool use_futex_waitv = true;
+  };
+  // Words that one loop can watch: the kernel takes 128 futexes in a call, one is the mailbox.
+  static constexpr size_t kWatchedWordsMax = 120;
+
+  ThreadLoop() : ThreadLoop(Options{}) {}
+  explicit ThreadLoop(Options options);
+  // Tasks, timers and watches that are left are destroyed without being run. Nobody may be inside
+  // Run*, and nobody may post any more.
+  ~ThreadLoop() override;
+  ThreadLoop(const ThreadLoop&) = delete;
+  ThreadLoop& operator=(const ThreadLoop&) = delete;
+
+  // In a callback: the time at which it was started. Elsewhere: the clock.
+  MonotonicTime Now() const override;
+  WallTime WallNow() const override;
+  void Post(Task task) override;
+  TimerId At(MonotonicTime when, Task task) override;
+  void Cancel(TimerId id) override;
+
+  // Calls `changed` once, in a later turn of the loop, when `*word != last_seen`, at once if that is
+  // so already. Between turns the loop sleeps on the word as a *shared* futex: who changes it in
+  // this or another process calls FUTEX_WAKE (not private) on it. The word is only read, so it may
+  // lie in a mapping without write access; it must stay mapped until the call or the cancel.
+  // Returns 0, and will not call, when kWatchedWordsMax words are watched already: poll instead.
+  WordWatchId WatchWord(const std::atomic<uint32_t>* word, uint32_t last_seen, Task changed);
+  // The callback of a cancelled watch is not called. Unknown ids, and 0, are ignored.
+  void CancelWord(WordWatchId id);
+  size_t watched_words() const { return words_.size(); }
+
+  // Turns the loop until Stop.
+  void Run();
+  // Turns the loop on the caller's thread until `done()`, which is asked after each turn, or until
+  // `deadline` or Stop. Returns whether `done()` held. Not from inside a callback.
+  bool RunUntil(const std::function<bool()>& done, MonotonicTime deadline);
+  void RunFor(Duration duration);
+  // One turn that does not sleep: what is due and what was posted before. Returns how many callbacks
+  // ran.
+  size_t RunOnce();
+
+  // Ends Run, RunUntil and RunFor, now and for ever, after the tasks that were posted before it.
+  // Later posts are destroyed at once, on the thread that posts them; timers run no more.
+  void Stop();
+  bool stopped() const;
+
+  // How often the loop went to sleep; for tests and metrics. Loop thread only.
+  uint64_t sleeps() const { return sleeps_; }
+  // False when this kernel refused futex_waitv: then a loop with watched words looks at them once a
+  // millisecond.
+  bool has_futex_waitv() const { return has_waitv_; }
+
+ private:
+  struct Timer {
+    MonotonicTime when;
+    TimerId id = 0;  // grows: ties run in the order in which they were set
+  };
+  struct Word {
+    const std::atomic<uint32_t>* word = nullptr;
+    uint32_t last_seen = 0;
+    WordWatchId id = 0;
+    Task changed;
+  };
+  // Values of mailbox_: kEmpty -> kSleeping by the loop; anything -> kPosted by a poster, who wakes
+  // the loop if it replaced kSleeping.
+  static constexpr uint32_t kEmpty = 0, kPosted = 1, kSleeping = 2;
+
+  static bool TimerAfter(const Timer& a, const Timer& b) {
+    return a.when != b.when ? a.when > b.when : a.id > b.id;
+  }
+  void RunTask(Task& task);
+  size_t Turn();
+  size_t RunTimers();
+  size_t RunMailbox();
+  size_t RunWords();
+  // When the next timer is due; Max if there is none. Drops cancelled timers from the heap's top.
+  MonotonicTime NextTimer();
+  bool HasWork() const;
+  void SleepUntil(MonotonicTime deadline);
+  void WaitOnFutexes(MonotonicTime deadline);
+  void SignalLocked();
+
+  const Options options_;
+  bool has_waitv_ = true;
+  bool in_callback_ = false;
+  bool turning_ = false;
+  MonotonicTime now_;
+  uint64_t sleeps_ = 0;
+
+  std::vector<Timer> timers_;  // a binary heap; cancelled ones stay until they surface
+  std::unordered_map<TimerId, Task> timer_tasks_;
+  TimerId next_timer_ = 1;
+  std::vector<Word> words_;
+  std::vector<Word> fired_;
+  WordWatchId next_word_ = 1;
+
+  std::atomic<uint32_t> mailbox_{kEmpty};
+  std::mutex mutex_;
+  std::vector<Task> inbox_;           // guarded by mutex_
+  std::atomic<bool> stopped_{false};  // set under mutex_
+  std::vector<Task> batch_;
+};
+
+// A thread that runs a ThreadLoop, from construction to destruction.
+class LoopThread {
+ public:
+  // `name`: what ps and gdb show, at most 15 bytes are kept.
+  explicit LoopThread(const std::string& name, ThreadLoop::Options options = {});
+  // Stops the loop after the tasks posted so far and joins.
+  ~LoopThread();
+  ThreadLoop* loop() { return loop_.get(); }
+  // Runs `task` on the loop and waits until it ran. Not from the loop itself, not after Stop.
+  void Call(Task task);
+
+ private:
+  std::unique_ptr<ThreadLoop> loop_;
+  std::thread thread_;
+};
+
+}  // namespace tailcast

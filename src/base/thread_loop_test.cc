@@ -1,0 +1,374 @@
+#include "tailcast/base/thread_loop.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace tailcast {
+namespace {
+
+MonotonicTime Soon(int64_t seconds = 20) { return ReadMonotonicClock() + Duration::Seconds(seconds); }
+
+// A page that one mapping writes and another, read-only one watches: the shape of a doorbell.
+class SharedPage {
+ public:
+  SharedPage() {
+    const int fd = memfd_create("thread_loop_test", MFD_CLOEXEC);
+    EXPECT_EQ(ftruncate(fd, 4096), 0);
+    writable_ = static_cast<char*>(
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    readable_ = static_cast<char*>(mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0));
+    close(fd);
+  }
+  ~SharedPage() {
+    munmap(writable_, 4096);
+    munmap(readable_, 4096);
+  }
+  const std::atomic<uint32_t>* word(int i) const {
+    return reinterpret_cast<const std::atomic<uint32_t>*>(readable_ + i * 8);
+  }
+  void Set(int i, uint32_t value) {
+    reinterpret_cast<std::atomic<uint32_t>*>(writable_ + i * 8)->store(value);
+  }
+  // Returns how many were woken.
+  long Wake(int i) {
+    return syscall(SYS_futex, writable_ + i * 8, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+  }
+
+ private:
+  char* writable_;
+  char* readable_;
+};
+
+TEST(ThreadLoopTest, RunsPostedTasksInOrderAndNeverInsidePost) {
+  ThreadLoop loop;
+  std::vector<int> ran;
+  loop.Post([&] {
+    loop.Post([&] { ran.push_back(3); });
+    ran.push_back(1);
+  });
+  loop.Post([&] { ran.push_back(2); });
+  EXPECT_TRUE(ran.empty());
+  EXPECT_TRUE(loop.RunUntil([&] { return ran.size() == 3; }, Soon()));
+  EXPECT_EQ(ran, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(ThreadLoopTest, RunsTimersInOrderOfTimeAndTiesInOrderOfSetting) {
+  ThreadLoop loop;
+  std::vector<int> ran;
+  const MonotonicTime base = loop.Now();
+  loop.At(base + Duration::Millis(3), [&] { ran.push_back(4); });
+  loop.At(base + Duration::Millis(1), [&] { ran.push_back(1); });
+  loop.At(base + Duration::Millis(2), [&] { ran.push_back(2); });
+  loop.At(base + Duration::Millis(2), [&] { ran.push_back(3); });
+  EXPECT_TRUE(loop.RunUntil([&] { return ran.size() == 4; }, Soon()));
+  EXPECT_EQ(ran, (std::vector<int>{1, 2, 3, 4}));
+}
+
+TEST(ThreadLoopTest, NeverRunsATimerEarlyOrWhenCancelled) {
+  ThreadLoop loop;
+  bool early = false, cancelled_ran = false, done = false;
+  const MonotonicTime when = loop.Now() + Duration::Millis(5);
+  const TimerId cancelled = loop.At(when, [&] { cancelled_ran = true; });
+  loop.At(when, [&] {
+    early = loop.Now() < when;
+    done = true;
+  });
+  loop.Cancel(cancelled);
+  loop.Cancel(cancelled);
+  loop.Cancel(0);
+  EXPECT_TRUE(loop.RunUntil([&] { return done; }, Soon()));
+  EXPECT_FALSE(early);
+  EXPECT_FALSE(cancelled_ran);
+}
+
+TEST(ThreadLoopTest, ATimerMayCancelAnotherThatIsDueInTheSameTurn) {
+  ThreadLoop loop;
+  TimerId second = 0;
+  bool second_ran = false, third_ran = false;
+  const MonotonicTime now = loop.Now();
+  loop.At(now, [&] { loop.Cancel(second); });
+  second = loop.At(now, [&] { second_ran = true; });
+  loop.At(now, [&] { third_ran = true; });
+  EXPECT_TRUE(loop.RunUntil([&] { return third_ran; }, Soon()));
+  EXPECT_FALSE(second_ran);
+}
+
+TEST(ThreadLoopTest, CancelledTimersDoNotPileUp) {
+  ThreadLoop loop;
+  int destroyed = 0;
+  struct Counter {
+    int* count;
+    explicit Counter(int* c) : count(c) {}
+    ~Counter() { ++*count; }
+  };
+  for (int i = 0; i < 100000; ++i) {
+    auto counter = std::make_unique<Counter>(&destroyed);
+    loop.Cancel(loop.After(Duration::Seconds(3600), [counter = std::move(counter)] {}));
+  }
+  EXPECT_EQ(destroyed, 100000);  // the captures at once, not in an hour
+}
+
+TEST(ThreadLoopTest, TimersThatSetTimersDoNotStarveTheMailbox) {
+  ThreadLoop loop;
+  bool stop = false, posted_ran = false;
+  std::function<void()> again = [&] {
+    if (!stop) loop.After(Duration(), [&] { again(); });
+  };
+  again();
+  loop.Post([&] { posted_ran = true; });
+  EXPECT_TRUE(loop.RunUntil([&] { return posted_ran; }, Soon()));
+  stop = true;
+}
+
+TEST(ThreadLoopTest, TimeStandsStillWithinACallback) {
+  ThreadLoop loop;
+  bool same = false, done = false;
+  loop.Post([&] {
+    const MonotonicTime a = loop.Now();
+    const MonotonicTime clock = ReadMonotonicClock();
+    while (ReadMonotonicClock() < clock + Duration::Millis(2)) {
+    }
+    same = loop.Now() == a;
+    done = true;
+  });
+  EXPECT_TRUE(loop.RunUntil([&] { return done; }, Soon()));
+  EXPECT_TRUE(same);
+  const MonotonicTime outside = loop.Now();
+  while (loop.Now() == outside) {
+  }  // and moves outside of one
+}
+
+TEST(ThreadLoopTest, RunUntilGivesUpAtItsDeadline) {
+  ThreadLoop loop;
+  const MonotonicTime deadline = ReadMonotonicClock() + Duration::Millis(3);
+  EXPECT_FALSE(loop.RunUntil([] { return false; }, deadline));
+  EXPECT_GE(ReadMonotonicClock(), deadline);
+}
+
+TEST(ThreadLoopTest, PostsOfManyThreadsAllArriveEachInItsOrder) {
+  constexpr int kThreads = 4, kPosts = 20000;
+  ThreadLoop loop;
+  std::vector<int> next(kThreads, 0);
+  int ran = 0;
+  bool in_order = true;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kPosts; ++i) {
+        loop.Post([&, t, i] {
+          in_order &= next[static_cast<size_t>(t)]++ == i;
+          ++ran;
+        });
+      }
+    });
+  }
+  EXPECT_TRUE(loop.RunUntil([&] { return ran == kThreads * kPosts; }, Soon(60)));
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(in_order);
+}
+
+TEST(ThreadLoopTest, PingPongBetweenTwoLoopsLosesNoWakeup) {
+  LoopThread other("other");
+  ThreadLoop loop;
+  int rounds = 0;
+  std::function<void()> serve = [&] {
+    other.loop()->Post([&] { loop.Post([&] { if (++rounds < 20000) serve(); }); });
+  };
+  serve();
+  EXPECT_TRUE(loop.RunUntil([&] { return rounds == 20000; }, Soon(60)));
+}
+
+TEST(ThreadLoopTest, StopRunsWhatWasPostedBeforeAndDropsTheRest) {
+  ThreadLoop loop;
+  int ran = 0;
+  auto token = std::make_shared<int>(0);
+  loop.After(Duration(), [&, token] { ran += 100; });
+  loop.Post([&] { ++ran; });
+  loop.Post([&, token] {
+    ++ran;
+    loop.Post([&, token] { ran += 100; });
+  });
+  loop.Stop();
+  loop.Run();
+  EXPECT_EQ(ran, 2);
+  loop.Post([&, token] { ran += 100; });
+  EXPECT_EQ(token.use_count(), 2);  // only the timer's, which goes with the loop
+  loop.Run();
+  EXPECT_EQ(ran, 2);
+}
+
+TEST(ThreadLoopTest, StopFromAnotherThreadEndsASleepingAndABusyLoop) {
+  for (const bool busy : {false, true}) {
+    ThreadLoop loop;
+    std::function<void()> again = [&] { loop.After(Duration(), [&] { again(); }); };
+    if (busy) again();
+    std::thread stopper([&] { loop.Stop(); });
+    loop.Run();
+    stopper.join();
+    EXPECT_TRUE(loop.stopped());
+  }
+}
+
+TEST(ThreadLoopTest, LoopThreadCallsAndJoins) {
+  std::thread::id inside;
+  bool last_ran = false;
+  {
+    LoopThread thread("a-name-longer-than-fifteen");
+    thread.Call([&] { inside = std::this_thread::get_id(); });
+    thread.loop()->Post([&] { last_ran = true; });
+  }
+  EXPECT_NE(inside, std::this_thread::get_id());
+  EXPECT_TRUE(last_ran);
+}
+
+TEST(ThreadLoopTest, AnIdleLoopSleepsOnce) {
+  ThreadLoop loop;
+  SharedPage page;
+  loop.WatchWord(page.word(0), 0, [] {});
+  timespec before, after;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+  const uint64_t sleeps = loop.sleeps();
+  loop.RunFor(Duration::Millis(300));
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+  if (!loop.has_futex_waitv()) {
+    GTEST_SKIP() << "this kernel has no futex_waitv: words are looked at every millisecond";
+  }
+  // Once, and again for a signal or a coarse clock; a periodic wakeup would show as dozens.
+  EXPECT_LE(loop.sleeps() - sleeps, 4u);
+  const int64_t cpu_us =
+      (after.tv_sec - before.tv_sec) * 1000000 + (after.tv_nsec - before.tv_nsec) / 1000;
+  EXPECT_LT(cpu_us, 20000);
+}
+
+class WordWatchTest : public testing::TestWithParam<bool> {
+ protected:
+  ThreadLoop::Options options() {
+    ThreadLoop::Options o;
+    o.use_futex_waitv = GetParam();
+    return o;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, WordWatchTest, testing::Values(true, false),
+                         [](const auto& info) { return info.param ? "waitv" : "fallback"; });
+
+TEST_P(WordWatchTest, AnswersAtOnceWhenTheWordDiffersAlreadyButNotInsideTheCall) {
+  ThreadLoop loop(options());
+  SharedPage page;
+  page.Set(0, 5);
+  bool changed = false;
+  EXPECT_NE(loop.WatchWord(page.word(0), 4, [&] { changed = true; }), 0u);
+  EXPECT_FALSE(changed);
+  EXPECT_TRUE(loop.RunUntil([&] { return changed; }, Soon()));
+  EXPECT_EQ(loop.watched_words(), 0u);
+}
+
+TEST_P(WordWatchTest, AWakeFromAnotherThreadRingsExactlyTheWatchOfItsWord) {
+  ThreadLoop loop(options());
+  SharedPage page;
+  int rings = 0, others = 0;
+  loop.WatchWord(page.word(3), 0, [&] { ++rings; });
+  loop.WatchWord(page.word(4), 0, [&] { ++others; });
+  std::thread ringer([&] {
+    page.Set(3, 1);
+    page.Wake(3);
+  });
+  EXPECT_TRUE(loop.RunUntil([&] { return rings > 0; }, Soon()));
+  ringer.join();
+  loop.RunOnce();
+  EXPECT_EQ(rings, 1);
+  EXPECT_EQ(others, 0);
+  EXPECT_EQ(loop.watched_words(), 1u);
+}
+
+TEST_P(WordWatchTest, RingsOfAWriterAreNeverMissed) {
+  ThreadLoop loop(options());
+  SharedPage page;
+  constexpr uint32_t kRounds = 3000;
+  std::atomic<uint32_t> seen{0};
+  std::function<void()> watch = [&] {
+    const uint32_t now = page.word(0)->load();
+    seen = now;
+    if (now < kRounds) loop.WatchWord(page.word(0), now, [&] { watch(); });
+  };
+  watch();
+  std::thread writer([&] {
+    for (uint32_t i = 1; i <= kRounds; ++i) {
+      page.Set(0, i);
+      page.Wake(0);
+      if (i % 8 == 0) {  // let the loop go to sleep now and then
+        while (seen < i) std::this_thread::yield();
+      }
+    }
+  });
+  EXPECT_TRUE(loop.RunUntil([&] { return seen == kRounds; }, Soon(60)));
+  writer.join();
+}
+
+TEST_P(WordWatchTest, PostWakesALoopThatWatches) {
+  LoopThread thread("watcher", options());
+  SharedPage page;
+  WordWatchId id = 0;
+  thread.Call([&] { id = thread.loop()->WatchWord(page.word(0), 0, [] {}); });
+  for (int i = 0; i < 200; ++i) thread.Call([] {});
+  thread.Call([&] { thread.loop()->CancelWord(id); });
+}
+
+TEST_P(WordWatchTest, CancelledWatchesAreNotCalledEvenByTheirNeighbourInTheSameTurn) {
+  ThreadLoop loop(options());
+  SharedPage page;
+  WordWatchId second = 0;
+  bool first_ran = false, second_ran = false;
+  loop.WatchWord(page.word(0), 0, [&] {
+    first_ran = true;
+    loop.CancelWord(second);
+  });
+  second = loop.WatchWord(page.word(1), 0, [&] { second_ran = true; });
+  page.Set(0, 1);
+  page.Set(1, 1);
+  EXPECT_TRUE(loop.RunUntil([&] { return first_ran; }, Soon()));
+  loop.RunOnce();
+  EXPECT_FALSE(second_ran);
+  loop.CancelWord(second);
+  loop.CancelWord(0);
+}
+
+TEST_P(WordWatchTest, RefusesMoreWordsThanTheKernelTakes) {
+  ThreadLoop loop(options());
+  SharedPage page;
+  std::set<WordWatchId> ids;
+  for (size_t i = 0; i < ThreadLoop::kWatchedWordsMax; ++i) {
+    ids.insert(loop.WatchWord(page.word(static_cast<int>(i)), 0, [] {}));
+  }
+  EXPECT_EQ(ids.size(), ThreadLoop::kWatchedWordsMax);
+  EXPECT_FALSE(ids.contains(0));
+  EXPECT_EQ(loop.WatchWord(page.word(200), 0, [] {}), 0u);
+  loop.RunFor(Duration::Millis(2));  // the kernel takes the full array
+  EXPECT_EQ(loop.has_futex_waitv(), GetParam());
+  loop.CancelWord(*ids.begin());
+  EXPECT_NE(loop.WatchWord(page.word(200), 0, [] {}), 0u);
+}
+
+TEST(ThreadLoopTest, ASpinningLoopFindsPostsAndTimers) {
+  ThreadLoop::Options options;
+  options.spin = Duration::Millis(1);
+  ThreadLoop loop(options);
+  bool posted = false, timed = false;
+  loop.After(Duration::Millis(3), [&] { timed = true; });
+  std::thread poster([&] { loop.Post([&] { posted = true; }); });
+  EXPECT_TRUE(loop.RunUntil([&] { return posted && timed; }, Soon()));
+  poster.join();
+}
+
+}  // namespace
+}  // namespace tailcast
