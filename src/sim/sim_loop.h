@@ -1,0 +1,122 @@
+// Virtual time: many event loops, one per simulated process, turned by one thread in an order that
+// depends on nothing but the seed.
+//
+//   sim::Scheduler time(seed);
+//   auto loop = time.MakeLoop("reader-1");
+//   loop->After(Duration::Seconds(60), [] { ... });
+//   time.RunFor(Duration::Seconds(120));          // takes microseconds of real time
+//
+// Events run in the order (virtual time, insertion number). A killed process' loop drops everything
+// that waits on it, as kill -9 does.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/event_loop.h"
+#include "tailcast/base/rng.h"
+
+namespace tailcast::sim {
+
+class SimLoop;
+
+class Scheduler {
+ public:
+  explicit Scheduler(uint64_t seed);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Loops must not outlive the scheduler.
+  std::unique_ptr<SimLoop> MakeLoop(std::string name);
+
+  MonotonicTime now() const { return now_; }
+  Rng& rng() { return rng_; }
+
+  // Runs the next event; false if none waits.
+  bool Step();
+  // Runs all events up to now + d, then stands at now + d.
+  void RunFor(Duration d);
+  // Runs until the condition holds (checked after each event); false when `limit` of virtual time
+  // passed without it.
+  template <typename Condition>
+  bool RunUntil(Condition condition, Duration limit) {
+    const MonotonicTime end = now_ + limit;
+    while (!condition()) {
+      if (events_.empty() || events_.begin()->first.first > end) {
+        now_ = end;
+        return condition();
+      }
+      Step();
+    }
+    return true;
+  }
+
+  uint64_t events_run() const { return events_run_; }
+  // Hash of the order and times in which events ran on which loops: equal seeds must give equal
+  // hashes in every build.
+  uint64_t trace_hash() const { return trace_hash_; }
+  // Mixes something that a scenario did into the trace hash.
+  void Trace(uint64_t value);
+
+ private:
+  friend class SimLoop;
+  using EventKey = std::pair<MonotonicTime, uint64_t>;
+  struct Event {
+    SimLoop* loop;
+    Task task;
+  };
+  uint64_t Add(SimLoop* loop, MonotonicTime when, Task task);
+
+  Rng rng_;
+  MonotonicTime now_ = MonotonicTime::FromMicros(1);
+  uint64_t next_event_ = 1;
+  uint64_t next_loop_ = 1;
+  uint64_t events_run_ = 0;
+  uint64_t trace_hash_ = 0xcbf29ce484222325ull;
+  std::map<EventKey, Event> events_;
+  std::map<uint64_t, EventKey> by_id_;
+};
+
+class SimLoop : public EventLoop {
+ public:
+  ~SimLoop() override;
+  MonotonicTime Now() const override { return scheduler_.now(); }
+  WallTime WallNow() const override;
+  void Post(Task task) override;
+  TimerId At(MonotonicTime when, Task task) override;
+  void Cancel(TimerId id) override;
+
+  // kill -9: everything that waits is dropped, and so is everything posted from now on.
+  void Kill();
+  bool killed() const { return killed_; }
+  // SIGSTOP and SIGCONT: events wait, time goes on.
+  void Pause();
+  void Resume();
+  // Shifts this process' wall clock.
+  void SetWallOffset(Duration offset) { wall_offset_ = offset; }
+  const std::string& name() const { return name_; }
+  Scheduler& scheduler() { return scheduler_; }
+  // Unique among the loops of one scheduler, in order of creation.
+  uint64_t number() const { return number_; }
+
+ private:
+  friend class Scheduler;
+  SimLoop(Scheduler& scheduler, std::string name, uint64_t number)
+      : scheduler_(scheduler), name_(std::move(name)), number_(number) {}
+
+  Scheduler& scheduler_;
+  const std::string name_;
+  const uint64_t number_;
+  bool killed_ = false;
+  bool paused_ = false;
+  std::vector<Task> held_;  // events that came due while paused
+  std::set<uint64_t> waiting_;
+  Duration wall_offset_;
+};
+
+}  // namespace tailcast::sim

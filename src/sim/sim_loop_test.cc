@@ -1,0 +1,75 @@
+#include "tailcast/sim/sim_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tailcast::sim {
+namespace {
+
+TEST(SimLoop, RunsEventsInOrderOfTimeThenInsertion) {
+  Scheduler time(1);
+  auto loop = time.MakeLoop("a");
+  std::vector<int> order;
+  loop->After(Duration::Millis(2), [&] { order.push_back(3); });
+  loop->After(Duration::Millis(1), [&] { order.push_back(1); });
+  loop->After(Duration::Millis(1), [&] { order.push_back(2); });
+  loop->Post([&] { order.push_back(0); });
+  time.RunFor(Duration::Millis(2));
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3}));
+}
+
+TEST(SimLoop, ForgetsCancelledTimers) {
+  Scheduler time(1);
+  auto loop = time.MakeLoop("a");
+  bool ran = false;
+  const TimerId id = loop->After(Duration::Millis(1), [&] { ran = true; });
+  loop->Cancel(id);
+  loop->Cancel(id);
+  time.RunFor(Duration::Seconds(1));
+  EXPECT_FALSE(ran);
+}
+
+TEST(SimLoop, DropsEverythingWhenKilled) {
+  Scheduler time(1);
+  auto loop = time.MakeLoop("a");
+  int ran = 0;
+  loop->After(Duration::Millis(1), [&] { ++ran; });
+  loop->Kill();
+  loop->Post([&] { ++ran; });
+  time.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(ran, 0);
+}
+
+TEST(SimLoop, HoldsEventsWhilePausedAndRunsThemAfter) {
+  Scheduler time(1);
+  auto loop = time.MakeLoop("a");
+  std::vector<int> order;
+  loop->After(Duration::Millis(1), [&] { order.push_back(1); });
+  loop->After(Duration::Millis(2), [&] { order.push_back(2); });
+  loop->Pause();
+  time.RunFor(Duration::Seconds(1));
+  EXPECT_TRUE(order.empty());
+  loop->Resume();
+  time.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
+TEST(SimLoop, GivesTheSameTraceHashForTheSameSeedOnly) {
+  const auto run = [](uint64_t seed) {
+    Scheduler time(seed);
+    auto a = time.MakeLoop("a");
+    auto b = time.MakeLoop("b");
+    for (int i = 0; i < 100; ++i) {
+      SimLoop& loop = time.rng().Chance(0.5) ? *a : *b;
+      loop.After(Duration::Micros(time.rng().Between(0, 1000)), [] {});
+    }
+    time.RunFor(Duration::Seconds(1));
+    return time.trace_hash();
+  };
+  EXPECT_EQ(run(7), run(7));
+  EXPECT_NE(run(7), run(8));
+}
+
+}  // namespace
+}  // namespace tailcast::sim
