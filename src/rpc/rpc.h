@@ -35,8 +35,10 @@ class Stream {
   struct Callbacks {
     Callback<void(std::string)> on_message;  // many times
     Callback<void()> on_drained;             // many times: queued_bytes fell to 0; may be empty
-    // Once, after which the stream is dead. Server side: Ok = the client half-closed. Client side:
-    // the server's status.
+    // Once, after which the stream is dead. Client side: the server's status. Server side: Ok when
+    // the client half-closed (which the server answers with Ok by itself), Cancelled when the client
+    // or its connection is gone; a broken connection may also look like a half-close, so a protocol
+    // that must know the difference says its end in a message.
     Callback<void(Status)> on_closed;
   };
   // Must be called in the same turn in which the stream was obtained; messages wait until then.

@@ -1,0 +1,149 @@
+#include "tailcast/cell/cell_client.h"
+
+#include <utility>
+
+#include "tailcast/base/nearest.h"
+
+namespace tailcast::cell {
+namespace {
+
+constexpr Duration kLongPoll = Duration::Seconds(20);
+constexpr Duration kCallTimeout = Duration::Seconds(5);
+constexpr Duration kRetryDelay = Duration::Millis(200);
+
+template <typename Reply>
+Callback<void(Result<std::string>)> Parsing(Callback<void(Result<Reply>)> done) {
+  return [done = std::move(done)](Result<std::string> reply) mutable {
+    if (!reply.ok()) return done(reply.status());
+    done(rpc::Parse<Reply>(*reply));
+  };
+}
+
+cache::RingConfig ToRing(const v1::Ring& ring) {
+  cache::RingConfig config;
+  config.configuration_id = ring.configuration_id();
+  for (const v1::Replica& r : ring.replicas()) {
+    config.replicas.push_back(
+        {r.name(), r.rpc_address(), {r.fabric_addresses().begin(), r.fabric_addresses().end()},
+         r.incarnation()});
+  }
+  return config;
+}
+
+}  // namespace
+
+CellClient::CellClient(EventLoop& loop, rpc::Connector& connector, std::string scheduler_address,
+                       std::string via)
+    : loop_(loop), client_(connector.MakeClient(scheduler_address, via)) {}
+
+CellClient::~CellClient() {
+  *alive_ = false;
+  loop_.Cancel(retry_);
+}
+
+void CellClient::Start(Duration timeout, Callback<void(Status)> done) {
+  started_ = std::move(done);
+  start_deadline_ = loop_.Now() + timeout;
+  Poll();
+}
+
+void CellClient::Poll() {
+  v1::GetViewRequest request;
+  request.set_known_version(view_.version());
+  request.set_wait_ms(has_view() ? kLongPoll.millis() : 0);
+  client_->Call("/tailcast.v1.Cell/GetView", request.SerializeAsString(),
+                has_view() ? kLongPoll + kCallTimeout : kCallTimeout,
+                [this, alive = alive_](Result<std::string> reply) {
+                  if (*alive) OnView(std::move(reply));
+                });
+}
+
+void CellClient::OnView(Result<std::string> reply) {
+  Result<CellView> view =
+      reply.ok() ? rpc::Parse<CellView>(*reply) : Result<CellView>(reply.status());
+  if (!view.ok() || view->version() == 0) {
+    if (started_ && loop_.Now() >= start_deadline_) {
+      const std::string why =
+          view.ok() ? "it has no view of its cell yet" : view.status().message();
+      std::exchange(started_, nullptr)(UnavailableError(
+          "no scheduler answers at " + client_->address() + " (" + why +
+          "); is the cell up, and is this its scheduler's address?"));
+      return;
+    }
+    retry_ = loop_.After(kRetryDelay, [this] { Poll(); });
+    return;
+  }
+  // A new scheduler counts versions anew.
+  const bool changed = view->version() != view_.version() ||
+                       view->scheduler_incarnation() != view_.scheduler_incarnation();
+  // An old scheduler that has not noticed its fence must not take us back.
+  const bool stale = view->scheduler_incarnation() < view_.scheduler_incarnation();
+  if (changed && !stale) {
+    view_ = std::move(*view);
+    const std::shared_ptr<bool> alive = alive_;
+    for (size_t i = 0; i < on_change_.size(); ++i) {
+      on_change_[i](view_);
+      if (!*alive) return;
+    }
+  }
+  if (started_) {
+    const std::shared_ptr<bool> alive = alive_;
+    std::exchange(started_, nullptr)(OkStatus());
+    if (!*alive) return;
+  }
+  if (stale) {
+    retry_ = loop_.After(kRetryDelay, [this] { Poll(); });
+  } else {
+    Poll();
+  }
+}
+
+Result<v1::StreamConfig> CellClient::FindStream(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const v1::StreamConfig& stream : view_.streams()) {
+    if (stream.name() == name) return stream;
+    names.push_back(stream.name());
+  }
+  if (names.empty()) {
+    return NotFoundError("no stream '" + name + "' in cell " + view_.cell() +
+                         ": it has no streams yet; make one with `tailcast stream create`");
+  }
+  return NotFoundError("no stream '" + name + "' in cell " + view_.cell() +
+                       DidYouMean(name, names));
+}
+
+void CellClient::Register(const v1::ProcessInfo& process,
+                          Callback<void(Result<v1::RegisterReply>)> done) {
+  v1::RegisterRequest request;
+  *request.mutable_process() = process;
+  client_->Call("/tailcast.v1.Cell/Register", request.SerializeAsString(), kCallTimeout,
+                Parsing<v1::RegisterReply>(std::move(done)));
+}
+
+void CellClient::NotifyFile(const v1::FileNotice& notice,
+                            Callback<void(Result<v1::FileNoticeReply>)> done) {
+  client_->Call("/tailcast.v1.Cell/NotifyFile", notice.SerializeAsString(), kCallTimeout,
+                Parsing<v1::FileNoticeReply>(std::move(done)));
+}
+
+void CellClient::CreateStream(const v1::StreamConfig& stream,
+                              Callback<void(Result<v1::StreamConfig>)> done) {
+  v1::CreateStreamRequest request;
+  *request.mutable_stream() = stream;
+  client_->Call("/tailcast.v1.Cell/CreateStream", request.SerializeAsString(), kCallTimeout,
+                Parsing<v1::StreamConfig>(std::move(done)));
+}
+
+void CellClient::DeleteStream(const std::string& name, Callback<void(Status)> done) {
+  v1::DeleteStreamRequest request;
+  request.set_name(name);
+  client_->Call("/tailcast.v1.Cell/DeleteStream", request.SerializeAsString(), kCallTimeout,
+                [done = std::move(done)](Result<std::string> reply) mutable {
+                  done(reply.ok() ? OkStatus() : reply.status());
+                });
+}
+
+cache::RingConfig DataRing(const CellView& view) { return ToRing(view.data_ring()); }
+cache::RingConfig MetadataRing(const CellView& view) { return ToRing(view.metadata_ring()); }
+
+}  // namespace tailcast::cell

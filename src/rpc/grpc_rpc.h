@@ -1,0 +1,24 @@
+// The rpc port over gRPC's callback API with generic methods. gRPC's headers stay in grpc_rpc.cc.
+//
+// Handlers and completions run on the loop that is given; gRPC's own threads only move bytes between
+// sockets and the loop's mailbox. Reading from a stream stops while more than kStreamInboxBytesMax of
+// its messages wait in the loop's mailbox, so that a slow loop pushes back on the sender.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tailcast/rpc/rpc.h"
+
+namespace tailcast::rpc {
+
+inline constexpr size_t kMessageBytesMax = 64u << 20;
+inline constexpr size_t kStreamInboxBytesMax = 4u << 20;
+
+// The loop outlives the connector, its clients and their streams.
+std::unique_ptr<Connector> MakeGrpcConnector(EventLoop& loop);
+// Destroying the server ends open calls with Cancelled and waits for gRPC's threads to leave it; the
+// loop outlives it.
+std::unique_ptr<Server> MakeGrpcServer(EventLoop& loop);
+
+}  // namespace tailcast::rpc

@@ -1,0 +1,216 @@
+#include "tailcast/rpc/grpc_rpc.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/thread_loop.h"
+
+namespace tailcast::rpc {
+namespace {
+
+constexpr Duration kLong = Duration::Seconds(20);
+
+class GrpcRpc : public ::testing::Test {
+ protected:
+  GrpcRpc() {
+    server_ = MakeGrpcServer(loop_);
+    server_->Handle("/t.S/Echo", [](std::string request, Responder respond) {
+      respond("re: " + request);
+    });
+    server_->Handle("/t.S/Fail", [](std::string, Responder respond) {
+      respond(OutOfRangeError("position 7 is gone; the first is 9"));
+    });
+    server_->Handle("/t.S/Keep", [this](std::string, Responder respond) {
+      kept_.push_back(std::move(respond));
+    });
+    server_->HandleStream("/t.S/Stream", [this](std::unique_ptr<Stream> stream) {
+      server_stream_ = std::move(stream);
+      Stream::Callbacks callbacks;
+      callbacks.on_message = [this](std::string m) { server_got_.push_back(std::move(m)); };
+      callbacks.on_closed = [this](Status s) { server_closed_ = s; };
+      server_stream_->SetCallbacks(std::move(callbacks));
+    });
+    auto address = server_->Start("127.0.0.1:0");
+    EXPECT_TRUE(address.ok());
+    address_ = *address;
+    connector_ = MakeGrpcConnector(loop_);
+    client_ = connector_->MakeClient(address_, "");
+  }
+
+  template <typename Condition>
+  bool Until(Condition condition) {
+    return loop_.RunUntil(condition, loop_.Now() + kLong);
+  }
+  Result<std::string> Call(std::string_view method, std::string request = "hi",
+                           Duration timeout = kLong) {
+    std::optional<Result<std::string>> answer;
+    client_->Call(method, std::move(request), timeout,
+                  [&](Result<std::string> r) { answer.emplace(std::move(r)); });
+    EXPECT_FALSE(answer) << "called inside the call that registered it";
+    Until([&] { return answer.has_value(); });
+    return answer ? std::move(*answer) : Result<std::string>(InternalError("never answered"));
+  }
+  std::unique_ptr<Stream> OpenStream() {
+    auto stream = client_->Open("/t.S/Stream");
+    Stream::Callbacks callbacks;
+    callbacks.on_message = [this](std::string m) { client_got_.push_back(std::move(m)); };
+    callbacks.on_closed = [this](Status s) { client_closed_ = s; };
+    callbacks.on_drained = [this] { ++drained_; };
+    stream->SetCallbacks(std::move(callbacks));
+    return stream;
+  }
+
+  ThreadLoop loop_;
+  std::unique_ptr<Connector> connector_;
+  std::unique_ptr<Server> server_;
+  std::string address_;
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<Stream> server_stream_;
+  std::vector<Responder> kept_;
+  std::vector<std::string> server_got_, client_got_;
+  std::optional<Status> server_closed_, client_closed_;
+  int drained_ = 0;
+};
+
+TEST_F(GrpcRpc, CarriesARequestAndItsAnswer) {
+  EXPECT_EQ(*Call("/t.S/Echo"), "re: hi");
+  EXPECT_EQ(*Call("/t.S/Echo", ""), "re: ");
+  const std::string large(10 << 20, 'x');
+  EXPECT_EQ(*Call("/t.S/Echo", large), "re: " + large);
+}
+
+TEST_F(GrpcRpc, CarriesAnErrorWithItsCodeAndMessage) {
+  const auto answer = Call("/t.S/Fail");
+  EXPECT_TRUE(IsOutOfRange(answer.status()));
+  EXPECT_NE(answer.status().message().find("the first is 9"), std::string::npos);
+}
+
+TEST_F(GrpcRpc, SaysUnimplementedForAnUnknownMethod) {
+  EXPECT_EQ(Call("/t.S/Nothing").status().code(), StatusCode::kUnimplemented);
+}
+
+TEST_F(GrpcRpc, GivesUpAtTheDeadline) {
+  EXPECT_TRUE(IsDeadlineExceeded(Call("/t.S/Keep", "", Duration::Millis(50)).status()));
+}
+
+TEST_F(GrpcRpc, SaysUnavailableWhereNobodyListens) {
+  server_.reset();
+  client_ = MakeGrpcConnector(loop_)->MakeClient(address_, "");
+  EXPECT_TRUE(IsUnavailable(Call("/t.S/Echo").status()));
+}
+
+TEST_F(GrpcRpc, NamesAPortThatIsInUse) {
+  auto second = MakeGrpcServer(loop_);
+  const auto address = second->Start(address_);
+  ASSERT_FALSE(address.ok());
+  EXPECT_TRUE(IsFailedPrecondition(address.status()));
+  EXPECT_NE(address.status().message().find(address_), std::string::npos);
+  EXPECT_TRUE(IsInvalidArgument(MakeGrpcServer(loop_)->Start("nonsense").status()));
+}
+
+TEST_F(GrpcRpc, AnswersOpenCallsWhenTheServerGoes) {
+  std::optional<Result<std::string>> answer;
+  client_->Call("/t.S/Keep", "", kLong, [&](Result<std::string> r) { answer.emplace(std::move(r)); });
+  ASSERT_TRUE(Until([&] { return !kept_.empty(); }));
+  server_.reset();
+  ASSERT_TRUE(Until([&] { return answer.has_value(); }));
+  EXPECT_TRUE(IsUnavailable(answer->status()));
+  kept_[0](std::string("too late"));  // must be harmless
+}
+
+TEST_F(GrpcRpc, CarriesStreamMessagesInOrderBothWays) {
+  auto stream = OpenStream();
+  std::vector<std::string> sent;
+  for (int i = 0; i < 100; ++i) {
+    sent.push_back(std::to_string(i) + std::string(i * 100, 'm'));
+    EXPECT_TRUE(stream->Send(sent.back()));
+  }
+  ASSERT_TRUE(Until([&] { return server_got_.size() == 100; }));
+  EXPECT_EQ(server_got_, sent);
+  server_stream_->Send("back");
+  ASSERT_TRUE(Until([&] { return !client_got_.empty() && drained_ > 0; }));
+  EXPECT_EQ(stream->queued_bytes(), 0u);
+}
+
+TEST_F(GrpcRpc, EndsAStreamWithTheServersStatusAfterItsMessages) {
+  auto stream = OpenStream();
+  ASSERT_TRUE(Until([&] { return server_stream_ != nullptr; }));
+  server_stream_->Send("last");
+  server_stream_->Close(AbortedError("fenced"));
+  ASSERT_TRUE(Until([&] { return client_closed_.has_value(); }));
+  EXPECT_TRUE(IsAborted(*client_closed_));
+  EXPECT_EQ(client_got_, std::vector<std::string>{"last"});
+  EXPECT_FALSE(stream->Send("late"));
+}
+
+TEST_F(GrpcRpc, AnswersAHalfCloseWithOkAfterTheMessages) {
+  auto stream = OpenStream();
+  stream->Send("one");
+  stream->Close(OkStatus());
+  EXPECT_FALSE(stream->Send("late"));
+  ASSERT_TRUE(Until([&] { return client_closed_.has_value() && server_closed_.has_value(); }));
+  EXPECT_TRUE(client_closed_->ok());
+  EXPECT_TRUE(server_closed_->ok());
+  EXPECT_EQ(server_got_, std::vector<std::string>{"one"});
+}
+
+TEST_F(GrpcRpc, ShowsADroppedStreamToTheServer) {
+  auto stream = OpenStream();
+  ASSERT_TRUE(Until([&] { return server_stream_ != nullptr; }));
+  stream.reset();
+  ASSERT_TRUE(Until([&] { return server_closed_.has_value(); }));
+}
+
+TEST_F(GrpcRpc, ShowsADroppedStreamToTheClient) {
+  auto stream = OpenStream();
+  ASSERT_TRUE(Until([&] { return server_stream_ != nullptr; }));
+  server_stream_.reset();
+  ASSERT_TRUE(Until([&] { return client_closed_.has_value(); }));
+  EXPECT_TRUE(IsCancelled(*client_closed_));
+}
+
+TEST_F(GrpcRpc, EndsStreamsWhenTheServerGoes) {
+  auto stream = OpenStream();
+  ASSERT_TRUE(Until([&] { return server_stream_ != nullptr; }));
+  server_.reset();
+  ASSERT_TRUE(Until([&] { return client_closed_.has_value(); }));
+  EXPECT_FALSE(client_closed_->ok());
+}
+
+TEST_F(GrpcRpc, ReportsAStreamToNobody) {
+  server_.reset();
+  auto stream = OpenStream();
+  stream->Send("x");
+  ASSERT_TRUE(Until([&] { return client_closed_.has_value(); }));
+  EXPECT_TRUE(IsUnavailable(*client_closed_));
+}
+
+// The loop is the slow reader: while it does not turn, the sender's queue must fill up.
+TEST(GrpcRpcBackPressure, StopsASenderWhoseReaderDoesNotTurn) {
+  ThreadLoop server_loop, client_loop;
+  auto server = MakeGrpcServer(server_loop);
+  std::unique_ptr<Stream> server_stream;
+  size_t got = 0;
+  server->HandleStream("/t.S/Stream", [&](std::unique_ptr<Stream> stream) {
+    server_stream = std::move(stream);
+    Stream::Callbacks callbacks;
+    callbacks.on_message = [&](std::string m) { got += m.size(); };
+    server_stream->SetCallbacks(std::move(callbacks));
+  });
+  const std::string address = *server->Start("127.0.0.1:0");
+  auto connector = MakeGrpcConnector(client_loop);
+  auto client = connector->MakeClient(address, "");
+  auto stream = client->Open("/t.S/Stream");
+  stream->SetCallbacks({});
+  constexpr size_t kTotal = 200u << 20;
+  for (size_t sent = 0; sent < kTotal; sent += 1 << 20) stream->Send(std::string(1 << 20, 'x'));
+  client_loop.RunFor(Duration::Millis(500));
+  EXPECT_GT(stream->queued_bytes(), kTotal / 2) << "nothing bounds what the reader takes in";
+  EXPECT_TRUE(server_loop.RunUntil([&] { return got == kTotal; }, server_loop.Now() + kLong));
+}
+
+}  // namespace
+}  // namespace tailcast::rpc
