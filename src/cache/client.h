@@ -22,13 +22,17 @@ namespace tailcast::cache {
 struct ChunkRead {
   Key key;
   uint32_t have = 0;         // bytes of the value that are in `destination` already, validated
-  uint32_t want = 0;         // bytes of the value that are known to exist: enough to end the read
+  uint32_t want = 0;         // bytes of the value that are known to exist: enough to end the read;
+                             // > have, or there is nothing to do
   uint32_t capacity = 0;     // room at `destination`; at least `want`. Longer values are cut.
   char* destination = nullptr;
-  // Results. `length` counts from the value's beginning and is > have only if new validated bytes
-  // were written at destination[have, length). Less than `want`: short or missing.
+  // In: 0. Result: counts from the value's beginning and is > have only if new validated bytes were
+  // written at destination[have, length); else it is `have`. Less than `want`: short or missing. Bytes
+  // at and after `length` are undefined, up to `capacity`.
   uint32_t length = 0;
-  // crc32c of destination[0, have), state for validating only the new suffix; 0 when have == 0.
+  // In: crc32c of destination[0, have), so that only the new suffix need be fetched and validated; 0
+  // when have == 0. Result: crc32c of destination[0, length). To go on reading a chunk that grows, set
+  // have = length, length = 0 and keep the crc.
   uint32_t crc = 0;
 };
 
@@ -50,14 +54,26 @@ class Client {
  public:
   virtual ~Client() = default;
 
+  // The fast path of ReadChunks (relaxed), for memory that is read inside the call (fabric capability
+  // `immediate`: shm): reads what one replica per key has, on the caller's stack, without allocation
+  // or a turn of the loop. True: every read has `want` bytes. False: some have not (those that have
+  // keep their results); go on with ReadChunks and the same span, which leaves alone every read whose
+  // `length` is `want` or more.
+  //   if (!client.TryReadChunks(reads)) client.ReadChunks(reads, ReadMode::kRelaxed, timeout, done);
+  // About a microsecond per 4 KB chunk; keep batches to what a turn of the loop may take.
+  virtual bool TryReadChunks(std::span<ChunkRead> reads) = 0;
+
   // Reads a batch of chunks in place; `reads` (and destinations) stay valid until `done`. A read ends
   // at the first validated answer that has `want` bytes; it is short or missing only when all
   // reachable replicas answered or the deadline passed. Never an error: a miss is a normal result.
+  // Reads with `length` >= `want` on entry are finished already (see TryReadChunks).
   virtual void ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duration timeout,
                           Callback<void()> done) = 0;
 
   // The join (MergeRule) of a value over at least two replicas, or over one if two can't be reached
-  // (design rule "lengths are hints"). nullopt: nobody has it. Unavailable: no replica answered.
+  // (design rule "lengths are hints"). What is returned is also joined with what this client was given
+  // before, so that a value never falls within a client. nullopt: nobody has it (any more).
+  // Unavailable: of some key no replica answered within the timeout.
   struct ValueRead {
     Key key;
     MergeRule rule = MergeRule::kMaxLanes;
