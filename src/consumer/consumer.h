@@ -1,0 +1,105 @@
+// tailcast::consumer::Consumer: reads the shards of a stream in the cell that it runs in.
+//
+//   tailcast::consumer::Options options;
+//   options.cell = "10.3.0.7:7400";       // the scheduler of this consumer's cell
+//   options.stream = "flights";
+//   options.start = *StartPoint::Parse("beginning");
+//   auto consumer = tailcast::consumer::Consumer::Open(options);
+//   if (!consumer.ok()) ...
+//   for (;;) {
+//     auto batch = (*consumer)->Poll(Duration::Seconds(1));
+//     if (!batch.ok()) ...
+//     for (const Message& m : *batch) Apply(m.payload);
+//     Save((*consumer)->position(0)->ToString());   // resume here, in this or any other cell
+//   }
+//
+// Messages of a shard come in the order in which they were published, each exactly once within a run.
+//
+// Threads: one at a time. There is no thread behind it: Poll does the work on the caller's thread,
+// and between polls nothing is fetched.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/callback.h"
+#include "tailcast/base/status.h"
+#include "tailcast/base/thread_loop.h"
+#include "tailcast/base/time.h"
+#include "tailcast/consumer/consumer_agent.h"
+#include "tailcast/stream/ports.h"
+
+namespace tailcast::consumer {
+
+enum class Profile : uint8_t {
+  kDefault,     // lengths are polled every 100 ms
+  kLowLatency,  // a doorbell on the lengths
+};
+enum class FabricPreference : uint8_t {
+  kAuto,  // shared memory on the cache server's own host, else tcp
+  kShm,
+  kTcp,
+};
+
+struct Options {
+  std::string cell;  // host:port of the scheduler of the consumer's cell
+  std::string stream;
+  std::vector<int32_t> shards;  // empty: all
+  StartPoint start;             // where shards begin that `resume` does not name
+  std::vector<stream::Position> resume;
+  Profile profile = Profile::kDefault;
+  FabricPreference fabric = FabricPreference::kAuto;
+  int64_t rate_bytes_per_s = 400'000'000;  // of each shard; 0: no limit
+  // About how much payload one Poll gives.
+  int64_t batch_bytes_max = 1 << 20;
+  Duration open_timeout = Duration::Seconds(30);
+  // Everything else; `poll`, `doorbell` and the rate are set from the above.
+  AgentOptions agent;
+};
+
+class Consumer {
+ public:
+  //   NotFound         no such stream (with the nearest name)
+  //   InvalidArgument  a shard that the stream has not, a position of another stream
+  //   Unavailable      the cell does not answer at this address
+  static Result<std::unique_ptr<Consumer>> Open(const Options& options);
+  // For tests and embedders: over ports of the caller. `loop` is the ports' loop; Poll turns it.
+  static Result<std::unique_ptr<Consumer>> OpenOn(const stream::CellPorts& ports, ThreadLoop* loop,
+                                                  const stream::StreamId& stream, int32_t shards,
+                                                  const Options& options);
+  ~Consumer();
+
+  // Waits until messages are there, at most `timeout`, and gives them; none when the time is up. The
+  // messages' bytes are valid until the next call of Poll, Seek or the destructor. An error is of one
+  // shard (it names it) and is given again by every later Poll until that shard is sought elsewhere:
+  //   OutOfRange, DataLoss, InvalidArgument   as ConsumerAgent::status
+  // Messages that were ready come before the error.
+  Result<std::span<const Message>> Poll(Duration timeout);
+  // Callback form: gives each batch to `on_batch` until it returns false (Ok) or an error comes. An
+  // empty batch every `idle`, so that the callback can end it.
+  Status Run(Callback<bool(std::span<const Message>)> on_batch,
+             Duration idle = Duration::Millis(500));
+
+  // Behind the last message given by Poll. nullopt until the shard's start was located, and for
+  // shards that are not consumed.
+  std::optional<stream::Position> position(int32_t shard) const;
+  // Goes on elsewhere, also after an error of the shard.
+  Status Seek(int32_t shard, const StartPoint& start);
+
+  const std::vector<int32_t>& shards() const;
+  // Null for a shard that is not consumed. For its state, lag, heartbeat and counters.
+  const ConsumerAgent* agent(int32_t shard) const;
+  // Of all shards.
+  AgentCounters counters() const;
+
+ private:
+  class Impl;
+  explicit Consumer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tailcast::consumer

@@ -1,0 +1,112 @@
+// tailcast::producer::Producer: publishes messages to the shards of a stream.
+//
+//   tailcast::producer::Options options;
+//   options.cell = "10.0.0.7:7400";          // the scheduler of the source cell
+//   options.stream = "flights";
+//   auto producer = tailcast::producer::Producer::Open(options);
+//   if (!producer.ok()) ...
+//   (*producer)->Publish("hello");                         // blocks until durable
+//   (*producer)->Publish("hello", [](const Ack& ack) {});  // blocks only while the buffer is full
+//   (*producer)->Flush(Duration::Seconds(10));
+//   (*producer)->Close(Duration::Seconds(10));
+//
+// One process produces a shard at a time: a second one is refused unless it asks to take over, and
+// the first then stops with an error and loses nothing that was acknowledged.
+//
+// Threads: every method from any thread, except the blocking ones, which must not be called from an
+// acknowledgement. Acknowledgements run on the producer's own thread: keep them short.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
+#include "tailcast/producer/ack.h"
+#include "tailcast/stream/ports.h"
+
+namespace tailcast::producer {
+
+enum class Profile : uint8_t {
+  kDefault,     // flush every 100 ms, as the paper's producers do: few, large flushes
+  kLowLatency,  // flush again as soon as the last flush finished, at most once a millisecond
+};
+
+struct Options {
+  // host:port of the scheduler of the stream's source cell.
+  std::string cell;
+  std::string stream;
+  // Shards to produce; empty: all of the stream.
+  std::vector<int32_t> shards;
+  Profile profile = Profile::kDefault;
+  // 0: the profile's.
+  Duration flush_interval;
+  int64_t flush_bytes = 1 << 20;
+  // Of one shard's messages that wait for their acknowledgement.
+  int64_t buffer_bytes_max = 32 << 20;
+  int64_t message_bytes_max = 16 << 20;
+  int64_t roll_bytes = 256 << 20;
+  Duration roll_age = Duration::Seconds(3600);
+  bool takeover = false;
+  // How long Open tries to reach the cell, and waits for the shards.
+  Duration open_timeout = Duration::Seconds(30);
+  // How long a failing primary layer is tried again before the producer stops.
+  Duration give_up = Duration::Seconds(60);
+};
+
+struct Stats {
+  int64_t messages = 0, bytes = 0;               // accepted
+  int64_t durable = 0, failed = 0, unknown = 0;  // acknowledged
+  int64_t flushes = 0, files_opened = 0, recoveries = 0;
+  int64_t shadow_jumps = 0, shadow_failures = 0;
+  int64_t buffered_bytes = 0;
+};
+
+class Producer {
+ public:
+  //   NotFound            no such stream (with the nearest name)
+  //   InvalidArgument     a shard that the stream has not, an option out of range
+  //   Unavailable         the cell does not answer at this address
+  //   PermissionDenied    the cell's folder can't be written
+  //   FailedPrecondition  a shard has a live producer: the message says for how long and what to do
+  static Result<std::unique_ptr<Producer>> Open(const Options& options);
+  // For tests and embedders: over ports of the caller, whose loop runs on a thread of its own that
+  // outlives the producer. `options.cell` is not used.
+  static Result<std::unique_ptr<Producer>> OpenOn(const stream::CellPorts& ports,
+                                                  const stream::StreamId& stream, int32_t shards,
+                                                  int64_t chunk_size, const Options& options);
+  // Close(0) if that was not done.
+  ~Producer();
+
+  // Publishes and waits for the outcome.
+  Ack Publish(std::string_view payload, int32_t shard = 0);
+  // Publishes; waits only while the shard's buffer is full. Ok: `ack` will run, exactly once (it may
+  // be empty). InvalidArgument: too large, or not a shard of ours. FailedPrecondition: stopped or
+  // closed; the message says why.
+  Status Publish(std::string_view payload, AckCallback ack, int32_t shard = 0);
+  // As above, but ResourceExhausted instead of waiting.
+  Status TryPublish(std::string_view payload, AckCallback ack, int32_t shard = 0);
+  // The shard of a key: the same one for ever, as long as the stream has as many shards.
+  int32_t ShardOf(std::string_view key) const;
+  // Raw bytes without message boundaries.
+  Status Append(std::string_view bytes, AckCallback ack, int32_t shard = 0);
+
+  // Waits until everything published before is acknowledged. DeadlineExceeded; the error of a shard
+  // that stopped.
+  Status Flush(Duration timeout);
+  // Flushes, seals the files and ends. Later calls fail. Safe to call twice.
+  Status Close(Duration timeout);
+
+  const std::vector<int32_t>& shards() const;
+  Stats stats() const;
+
+ private:
+  class Impl;
+  explicit Producer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tailcast::producer
