@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,7 @@ namespace tailcast::stream {
 
 struct ChunkWriterOptions {
   int64_t chunk_size = 4096;       // bytes, > 0
-  int64_t window_bytes = 8 << 20;  // how far beyond written_end() bytes are taken; at least a chunk
+  int64_t window_bytes = 8 << 20;  // how far beyond written_end() bytes are taken; at least a chunk and the largest Add
 };
 
 // A value to write under the key of chunk `chunk`.
@@ -68,10 +69,12 @@ class ChunkWriterCore {
   // First byte that this writer answers for: the beginning of a chunk.
   int64_t start() const { return start_; }
   // Acknowledged all that was received, and nothing lies beyond a hole.
-  bool idle() const { return chunks_in_work_ == 0; }
+  bool idle() const;
   int64_t outstanding() const { return outstanding_; }  // writes
-  // Bytes that chunks hold in memory.
+  // Memory that chunks hold, bytes.
   int64_t buffered_bytes() const { return buffered_bytes_; }
+  // Received and not yet acknowledged; bytes that were jumped over do not count.
+  int64_t pending_bytes() const { return pending_bytes_; }
   const ChunkWriterOptions& options() const { return options_; }
 
   // Forgets everything before the beginning of the chunk of `position` and goes on from there
@@ -83,6 +86,7 @@ class ChunkWriterCore {
   struct Chunk {
     std::string bytes;                  // as far as received, holes included
     std::map<int64_t, int64_t> ranges;  // received [begin, end) within the chunk, merged
+    int64_t received = 0;               // bytes
     int64_t written = 0;                // acknowledged prefix
     int64_t in_flight = 0;              // length of the outstanding write; 0: none
     bool ready = false;                 // in ready_
@@ -98,13 +102,13 @@ class ChunkWriterCore {
   int64_t start_;
   int64_t written_end_;
   int64_t received_end_;
-  // From the chunk of written_end_ on. A whole and written chunk beyond a hole keeps its entry, but
+  // A whole and written chunk beyond a hole keeps its entry, but
   // not its bytes, until the hole is filled.
-  std::map<int64_t, Chunk> chunks_;
-  std::map<int64_t, bool> ready_;  // chunks with a write that may start
-  int64_t chunks_in_work_ = 0;     // with received bytes that are not acknowledged
+  std::map<int64_t, Chunk> chunks_;  // none before the chunk of written_end_
+  std::set<int64_t> ready_;          // chunks with a write that may start
   int64_t outstanding_ = 0;
   int64_t buffered_bytes_ = 0;
+  int64_t pending_bytes_ = 0;
 };
 
 }  // namespace tailcast::stream
