@@ -1,10 +1,12 @@
 // Remote memory access: one-sided reads of a server's registered regions (paper §2.2; CliqueMap).
 // A read runs no application code on the server. Drivers: shm (same host), tcp (a software engine in
-// the manner of Pony Express), sim's fake; all pass fabric_conformance.h.
+// the manner of Pony Express), the simulator's fake (fake_fabric.h); all pass fabric_conformance.h.
+// connect.h makes them.
 //
 // A server registers a few regions, numbered from 0, each with a generation that changes whenever
 // its memory is laid out anew. A reader reads byte ranges of a region into its own private memory.
-// Nothing larger than an aligned 8-byte word is atomic: a reader validates what it copied.
+// Nothing larger than an aligned 8-byte word is atomic, and in reads longer than
+// kWordAtomicBytesMax not even that: a reader validates what it copied.
 #pragma once
 
 #include <atomic>
@@ -22,11 +24,21 @@ namespace tailcast::fabric {
 
 using RegionId = uint32_t;
 
+// Regions of one server are numbered 0 .. kRegionsMax - 1 without holes.
+inline constexpr uint32_t kRegionsMax = 64;
+// Longest read; a longer one completes with kOutOfRange.
+inline constexpr uint32_t kReadBytesMax = 1 << 20;
+// Up to this length an aligned 8-byte word that lies whole in the read is never torn. Beyond, the
+// tcp driver sends straight from the region and the kernel may cut anywhere.
+inline constexpr uint32_t kWordAtomicBytesMax = 512;
+// Reads of one endpoint that were started and not yet polled; more complete with kOverloaded.
+inline constexpr size_t kQueuedReadsMax = 16384;
+
 enum class ReadStatus : uint8_t {
   kOk,
   kOutOfRange,   // beyond the region: our bug or an old layout; connect again
   kStaleRegion,  // the region's generation changed: connect again
-  kUnreachable,  // connection broken, server dead or stopped
+  kUnreachable,  // connection broken, server dead, or stopped: its heartbeat is too old
   kTimeout,      // no completion in time; the destination is written no more
   kOverloaded,   // the endpoint's queue was full; nothing was sent
 };
@@ -67,54 +79,80 @@ class Endpoint {
  public:
   virtual ~Endpoint() = default;
   virtual Capabilities capabilities() const = 0;
-  // The regions as the server described them when the connection was made. Empty when not connected.
+  // The regions as the server described them when the connection was made, by RegionId. Empty when
+  // not connected.
   virtual std::span<const RegionInfo> regions() const = 0;
+  // False for ever once the connection broke: every read completes with kUnreachable or
+  // kStaleRegion. Make a new endpoint. A server whose heartbeat stopped keeps its connection: its
+  // reads are kUnreachable until it beats again.
   virtual bool connected() const = 0;
 
+  // Reads started from now on complete with kTimeout when there is no answer for so long. Immediate
+  // drivers need none. Default: 1 s.
+  virtual void set_read_timeout(Duration timeout) = 0;
   // Starts a batch. Each op gets exactly one completion. Ops of one batch may complete in any
-  // order, and bytes may be torn at 8-byte words.
+  // order. A destination's bytes are undefined until its completion, and after any but kOk.
   virtual void Read(std::span<const ReadOp> ops) = 0;
-  // Takes up to `completions.size()` completions; returns how many. Never blocks.
+  // Takes up to `completions.size()` completions; returns how many: fewer than asked for means that
+  // there are no more now. Never blocks.
   virtual size_t Poll(std::span<Completion> completions) = 0;
-  // Called on the endpoint's loop when completions wait that Poll has not seen: a driver whose
-  // reads are immediate never calls it.
+  // Called, again and again, on the endpoint's loop when completions arrived that Poll has not
+  // seen; poll them all. A driver whose reads are immediate never calls it.
   virtual void SetReadyCallback(Callback<void()> ready) = 0;
 
   // Doorbell: answers once, when the low 32 bits of the aligned 8-byte word at `offset` differ from
   // `last_seen` (at once if they do already) or after `timeout`. Push latency with pull semantics:
-  // several changes may be answered by one ring.
+  // several changes may be answered by one ring. `done` runs on the loop, never inside the call; it
+  // may destroy the endpoint. kRefused also for a word outside the region. Never returns 0.
   virtual uint64_t Watch(RegionId region, uint64_t offset, uint32_t last_seen, Duration timeout,
                          Callback<void(WatchOutcome)> done) = 0;
   // The callback of a cancelled watch is not called. Unknown ids are ignored.
   virtual void CancelWatch(uint64_t id) = 0;
 };
 
-// Makes endpoints for addresses of the forms "shm:/path/of/unix/socket", "tcp:host:port".
+// Makes endpoints for addresses of the forms "shm:/path/of/unix/socket", "tcp:host:port". Either may
+// end in "#<incarnation, 16 hex digits>", as those that Listen returns do: then only that very
+// exporter will do, not another one that came to listen at the same place.
 class Connector {
  public:
+  // Endpoints may outlive their connector, not its loop. `done` callbacks that did not run yet are
+  // dropped.
   virtual ~Connector() = default;
   // Connects and learns the server's regions. The endpoint's callbacks run on the connector's loop.
-  //   Unavailable: nobody listens, or the server is going away. DeadlineExceeded.
-  //   InvalidArgument: an address of unknown form.
+  //   Unavailable: nobody listens, the server is going away, is another incarnation or speaks
+  //     another version of the protocol.
+  //   DeadlineExceeded. InvalidArgument: an address of unknown form.
   virtual void Connect(const std::string& address, Duration timeout,
                        Callback<void(Result<std::unique_ptr<Endpoint>>)> done) = 0;
 };
 
 // The server's side. The memory belongs to the exporter, so that shm can hand it to readers.
+// Threads: AddRegion and Listen by one thread before all else; the rest from any.
 class Exporter {
  public:
   virtual ~Exporter() = default;
-  // Writable memory of region `id`, zeroed, `size` bytes, 4096-aligned. Stays at its address until
-  // the exporter is destroyed.
+  // Writable memory of region `id`, zeroed, `size` bytes (a multiple of 8), 4096-aligned. Stays at
+  // its address until the exporter is destroyed.
+  //   InvalidArgument: a bad size or number, or a number used twice. ResourceExhausted: no memory.
   virtual Result<std::span<char>> AddRegion(RegionId id, uint64_t size) = 0;
-  // Opens the doors; no regions after this. Returns the addresses to put in the registry.
+  // Opens the doors; no regions after this. Returns the addresses to put in the registry, the
+  // fastest first.
+  //   AlreadyExists: a living server listens there. InvalidArgument: a bad address, or a hole in
+  //   the region numbers.
   virtual Result<std::vector<std::string>> Listen() = 0;
   // Rings the watchers of a word after the server changed it (release order is the caller's).
   // Cheap when nobody watches. Any thread.
   virtual void Ring(RegionId id, uint64_t offset) = 0;
-  // Makes every region unreadable: connections close, generations end. What a replica does that is
-  // removed or that can't renew its configuration.
+  // Says that the owner of the memory is alive: call it from the loop that applies the mutations,
+  // several times within `beat_timeout` (ExporterOptions; 2 s). Once it was called, readers take a
+  // server that ceases to call it for stopped: their reads are kUnreachable until it goes on.
+  virtual void Beat() = 0;
+  // Makes every region unreadable: connections close, generations end, new connections are refused.
+  // What a replica does that is removed or that can't renew its configuration. When it returns, no
+  // read that starts later completes with kOk, and none that runs gets a byte written later.
   virtual void Invalidate() = 0;
+  // After Invalidate: opens the doors again, with new generations.
+  virtual void Renew() = 0;
 };
 
 }  // namespace tailcast::fabric

@@ -1,0 +1,59 @@
+// Makes the real drivers of the fabric port, and chooses among a server's addresses.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/thread_loop.h"
+#include "tailcast/fabric/fabric.h"
+
+namespace tailcast::fabric {
+
+struct ExporterOptions {
+  std::string name = "exporter";  // for log lines and thread names
+  // Where the shm door listens; empty = no such door. A socket file left by a dead server is
+  // replaced.
+  std::string shm_socket_path;
+  // "host:port" where the tcp door listens; port 0 = any free one; empty = no such door.
+  std::string tcp_listen;
+  // The host that readers should connect to, if it isn't the one listened on (0.0.0.0, say).
+  std::string tcp_advertised_host;
+  // A server that beat once and then not for so long is taken for stopped by its readers.
+  Duration beat_timeout = Duration::Seconds(2);
+  // Connections of both doors; more are refused.
+  uint32_t connections_max = 20000;
+  // tcp: doorbells one connection may wait on; more are refused.
+  uint32_t watches_max = 4096;
+  // tcp: reads one connection may have outstanding; the protocol tells it to the readers.
+  uint32_t reads_max = 4096;
+  // tcp: a reader that was silent for so long is disconnected. Readers ping three times within it.
+  Duration peer_timeout = Duration::Seconds(6);
+};
+
+// The memory is one sealed memfd per region; the doors of both drivers open on it. Its one thread
+// serves both; it sleeps unless tcp readers read or readers come and go.
+std::unique_ptr<Exporter> MakeExporter(ExporterOptions options);
+
+struct ConnectorOptions {
+  Duration read_timeout = Duration::Seconds(1);
+};
+
+// Speaks shm and tcp, by the address. Starts one thread, which all its endpoints share; it sleeps
+// unless tcp answers arrive or servers come and go. `loop` must outlive the connector and its
+// endpoints, which are used and destroyed on its thread.
+std::unique_ptr<Connector> MakeConnector(ThreadLoop* loop, ConnectorOptions options = {});
+
+// Which of a server's addresses to try, best first: "shm:" where the socket exists on this host,
+// then the others in the order given. `prefer` ("shm", "tcp") moves that driver to the front and
+// keeps an shm address even if its socket can't be seen.
+std::vector<std::string> OrderAddresses(const std::vector<std::string>& addresses,
+                                        const std::string& prefer = "");
+
+// Connects by the best address that works; the last error if none does. `timeout` is for each.
+// `connector` must live until `done` ran or was dropped.
+void ConnectBest(Connector* connector, const std::vector<std::string>& addresses,
+                 const std::string& prefer, Duration timeout,
+                 Callback<void(Result<std::unique_ptr<Endpoint>>)> done);
+
+}  // namespace tailcast::fabric
