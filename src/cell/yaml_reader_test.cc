@@ -1,0 +1,89 @@
+#include "tailcast/cell/yaml_reader.h"
+
+#include <gtest/gtest.h>
+
+namespace tailcast::cell {
+namespace {
+
+YamlMap Parse(const std::string& text) {
+  auto map = YamlMap::Parse(text, "t.yaml");
+  EXPECT_TRUE(map.ok()) << map.status();
+  return std::move(*map);
+}
+
+TEST(YamlReader, KeepsDefaultsOfAbsentKeys) {
+  YamlMap map = Parse("a: 1");
+  std::string text = "default";
+  int64_t number = 7;
+  EXPECT_TRUE(map.Get("b", text).ok());
+  EXPECT_TRUE(map.Get("c", number, 0, 10).ok());
+  EXPECT_EQ(text, "default");
+  EXPECT_EQ(number, 7);
+}
+
+TEST(YamlReader, NamesPlaceKeyAndRangeOfABadValue) {
+  YamlMap map = Parse("x: 1\nport: many\n");
+  int64_t port = 0;
+  EXPECT_EQ(map.Get("port", port, 0, 65535).message(),
+            "t.yaml:2:1: key 'port': must be a whole number from 0 to 65535");
+  EXPECT_EQ(port, 0);
+}
+
+TEST(YamlReader, RefusesNumbersWithTrailingText) {
+  YamlMap map = Parse("a: 12x\nb: 99999999999999999999\nc: ''");
+  int64_t v = 0;
+  for (const char* key : {"a", "b", "c"}) EXPECT_FALSE(map.Get(key, v, 0, 100).ok()) << key;
+}
+
+TEST(YamlReader, ReadsSizes) {
+  YamlMap map = Parse("a: 64KB\nb: 8MB\nc: 512\nd: 3 apples\ne: 9999999999GB");
+  int64_t v = 0;
+  EXPECT_TRUE(map.GetBytes("a", v, 0, INT64_MAX).ok());
+  EXPECT_EQ(v, 65536);
+  EXPECT_TRUE(map.GetBytes("b", v, 0, INT64_MAX).ok());
+  EXPECT_EQ(v, 8 << 20);
+  EXPECT_TRUE(map.GetBytes("c", v, 0, INT64_MAX).ok());
+  EXPECT_EQ(v, 512);
+  EXPECT_FALSE(map.GetBytes("d", v, 0, INT64_MAX).ok());
+  EXPECT_FALSE(map.GetBytes("e", v, 0, INT64_MAX).ok());
+  EXPECT_FALSE(map.GetBytes("c", v, 1024, 2048).ok());
+}
+
+TEST(YamlReader, SuggestsTheNearestKeyForAnUnknownOne) {
+  YamlMap map = Parse("chunk_sise: 4096");
+  int64_t v = 0;
+  EXPECT_TRUE(map.Get("chunk_size", v, 0, 10000).ok());
+  EXPECT_EQ(map.Finish().message(),
+            "t.yaml:1:1: unknown key 'chunk_sise'; did you mean 'chunk_size'?");
+}
+
+TEST(YamlReader, NamesThePlaceOfBrokenSyntax) {
+  const auto map = YamlMap::Parse("a: [1, 2\nb: 3", "t.yaml");
+  ASSERT_FALSE(map.ok());
+  EXPECT_EQ(map.status().message().rfind("t.yaml:", 0), 0u) << map.status();
+  EXPECT_FALSE(YamlMap::Parse("just text", "t.yaml").ok());
+  EXPECT_FALSE(YamlMap::Parse("", "t.yaml").ok());
+}
+
+TEST(YamlReader, ReadsListsOfMaps) {
+  YamlMap map = Parse("links:\n  - {from: a}\n  - {from: b}\n");
+  auto maps = map.GetMaps("links");
+  ASSERT_TRUE(maps.ok());
+  ASSERT_EQ(maps->size(), 2u);
+  std::string from;
+  EXPECT_TRUE((*maps)[1].Require("from", from).ok());
+  EXPECT_EQ(from, "b");
+  std::string to;
+  EXPECT_FALSE((*maps)[0].Require("to", to).ok());
+  EXPECT_FALSE(Parse("links: 3").GetMaps("links").ok());
+}
+
+TEST(YamlReader, NamesAFileThatIsNotThere) {
+  const auto map = YamlMap::Load("/nonexistent/x.yaml");
+  ASSERT_FALSE(map.ok());
+  EXPECT_TRUE(IsNotFound(map.status()));
+  EXPECT_NE(map.status().message().find("/nonexistent/x.yaml"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tailcast::cell
