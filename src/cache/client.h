@@ -1,8 +1,8 @@
 // The cache as its users see it: consumers, readers, writers and producers of one cell.
 //
-// Client is the port; QuorumClient (quorum_client.h) is the real one: reads one-sided over the fabric
-// from replicas found by consistent hashing, writes by rpc to all three with success at two (r = 3.2).
-// Its decisions are in quorum_core.h.
+// Client is the port; QuorumClient (quorum_client.h) is the real one: reads one-sided over the
+// fabric from replicas found by consistent hashing, writes by rpc to all three with success at two
+// (r = 3.2). Its decisions are in quorum_core.h.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@ namespace tailcast::cache {
 
 struct ChunkRead {
   Key key;
-  uint32_t have = 0;         // bytes of the value that are in `destination` already, validated
-  uint32_t want = 0;         // bytes of the value that are known to exist: enough to end the read;
-                             // > have, or there is nothing to do
-  uint32_t capacity = 0;     // room at `destination`; at least `want`. Longer values are cut.
+  uint32_t have = 0;      // bytes of the value that are in `destination` already, validated
+  uint32_t want = 0;      // bytes of the value that are known to exist: enough to end the read;
+                          // > have, or there is nothing to do
+  uint32_t capacity = 0;  // room at `destination`; at least `want`. Longer values are cut.
   char* destination = nullptr;
   // In: 0. Result: counts from the value's beginning and is > have only if new validated bytes were
-  // written at destination[have, length); else it is `have`. Less than `want`: short or missing. Bytes
-  // at and after `length` are undefined, up to `capacity`.
+  // written at destination[have, length); else it is `have`. Less than `want`: short or missing.
+  // Bytes at and after `length` are undefined, up to `capacity`.
   uint32_t length = 0;
-  // In: crc32c of destination[0, have), so that only the new suffix need be fetched and validated; 0
-  // when have == 0. Result: crc32c of destination[0, length). To go on reading a chunk that grows, set
-  // have = length, length = 0 and keep the crc.
+  // In: crc32c of destination[0, have), so that only the new suffix need be fetched and validated;
+  // 0 when have == 0. Result: crc32c of destination[0, length). To go on reading a chunk that
+  // grows, set have = length, length = 0 and keep the crc.
   uint32_t crc = 0;
 };
 
@@ -54,38 +54,38 @@ class Client {
  public:
   virtual ~Client() = default;
 
-  // The fast path of ReadChunks (relaxed), for memory that is read inside the call (fabric capability
-  // `immediate`: shm): reads what one replica per key has, on the caller's stack, without allocation
-  // or a turn of the loop. True: every read has `want` bytes. False: some have not (those that have
-  // keep their results); go on with ReadChunks and the same span, which leaves alone every read whose
-  // `length` is `want` or more.
-  //   if (!client.TryReadChunks(reads)) client.ReadChunks(reads, ReadMode::kRelaxed, timeout, done);
+  // The fast path of ReadChunks (relaxed), for memory that is read inside the call (fabric
+  // capability `immediate`: shm): reads what one replica per key has, on the caller's stack,
+  // without allocation or a turn of the loop. True: every read has `want` bytes. False: some have
+  // not (those that have keep their results); go on with ReadChunks and the same span, which leaves
+  // alone every read whose `length` is `want` or more.
+  //   if (!client.TryReadChunks(reads)) client.ReadChunks(reads, ReadMode::kRelaxed, timeout,
+  //   done);
   // About a microsecond per 4 KB chunk; keep batches to what a turn of the loop may take.
   virtual bool TryReadChunks(std::span<ChunkRead> reads) = 0;
 
-  // Reads a batch of chunks in place; `reads` (and destinations) stay valid until `done`. A read ends
-  // at the first validated answer that has `want` bytes; it is short or missing only when all
+  // Reads a batch of chunks in place; `reads` (and destinations) stay valid until `done`. A read
+  // ends at the first validated answer that has `want` bytes; it is short or missing only when all
   // reachable replicas answered or the deadline passed. Never an error: a miss is a normal result.
   // Reads with `length` >= `want` on entry are finished already (see TryReadChunks).
   virtual void ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duration timeout,
                           Callback<void()> done) = 0;
 
   // The join (MergeRule) of a value over at least two replicas, or over one if two can't be reached
-  // (design rule "lengths are hints"). What is returned is also joined with what this client was given
-  // before, so that a value never falls within a client. nullopt: nobody has it (any more).
+  // (design rule "lengths are hints"). What is returned is also joined with what this client was
+  // given before, so that a value never falls within a client. nullopt: nobody has it (any more).
   // Unavailable: of some key no replica answered within the timeout.
   struct ValueRead {
     Key key;
     MergeRule rule = MergeRule::kMaxLanes;
   };
-  virtual void ReadValues(
-      std::vector<ValueRead> reads, Duration timeout,
-      Callback<void(Result<std::vector<std::optional<std::string>>>)> done) = 0;
+  virtual void ReadValues(std::vector<ValueRead> reads, Duration timeout,
+                          Callback<void(Result<std::vector<std::optional<std::string>>>)> done) = 0;
 
-  // Writes to all three replicas of each key, in bulk: one call per server. `done` runs when each key
-  // has two acknowledgements or can't get them any more: Ok, Unavailable (some key has fewer than
-  // two), DataLoss (a replica reported kMismatch), ResourceExhausted. A server that fails never
-  // blocks the others.
+  // Writes to all three replicas of each key, in bulk: one call per server. `done` runs when each
+  // key has two acknowledgements or can't get them any more: Ok, Unavailable (some key has fewer
+  // than two), DataLoss (a replica reported kMismatch), ResourceExhausted. A server that fails
+  // never blocks the others.
   virtual void Mutate(std::vector<Mutation> mutations, Duration timeout,
                       Callback<void(Status)> done) = 0;
 
@@ -100,9 +100,9 @@ class Client {
 
 // Where the servers of one cache instance are: what the registry publishes (src/cell).
 struct Replica {
-  std::string name;                            // stable: the ring hashes it
-  std::string rpc_address;                     // host:port for mutations
-  std::vector<std::string> fabric_addresses;   // "shm:...", "tcp:host:port"
+  std::string name;                           // stable: the ring hashes it
+  std::string rpc_address;                    // host:port for mutations
+  std::vector<std::string> fabric_addresses;  // "shm:...", "tcp:host:port"
   uint64_t incarnation = 0;
 };
 struct RingConfig {

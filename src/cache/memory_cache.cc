@@ -227,40 +227,38 @@ void MemoryClient::ReadValues(
 void MemoryClient::Mutate(std::vector<Mutation> mutations, Duration timeout,
                           Callback<void(Status)> done) {
   counters_.mutations += mutations.size();
-  Later(timeout,
-        [this, mutations = std::move(mutations), done = std::move(done)](bool late) mutable {
-          uint64_t failed = 0, mismatches = 0, refused = 0;
-          {
-            std::lock_guard lock(store_->mutex_);
-            for (const Mutation& mutation : mutations) {
-              if (late || store_->faults_.unavailable ||
-                  store_->Draw(store_->faults_.failed_write)) {
-                ++failed;
-                continue;
-              }
-              const MutationResult result = store_->ApplyLocked(mutation);
-              mismatches += result == MutationResult::kMismatch ? 1 : 0;
-              refused += result == MutationResult::kRefused ? 1 : 0;
-              if (store_->Draw(store_->faults_.lost_write) &&
-                  store_->entries_.erase(mutation.key) > 0) {
-                store_->ChangedLocked(mutation.key);
-              }
-            }
-          }
-          counters_.mutation_failures += failed + refused;
-          counters_.mismatches += mismatches;
-          if (mismatches > 0) {
-            done(DataLossError(std::to_string(mismatches) +
-                               " keys hold bytes that contradict those written; both were dropped"));
-          } else if (refused > 0) {
-            done(ResourceExhaustedError("the cache refused " + std::to_string(refused) + " keys"));
-          } else if (failed > 0) {
-            done(UnavailableError(std::to_string(failed) + " of " +
-                                  std::to_string(mutations.size()) + " keys were not stored"));
-          } else {
-            done(OkStatus());
-          }
-        });
+  Later(timeout, [this, mutations = std::move(mutations),
+                  done = std::move(done)](bool late) mutable {
+    uint64_t failed = 0, mismatches = 0, refused = 0;
+    {
+      std::lock_guard lock(store_->mutex_);
+      for (const Mutation& mutation : mutations) {
+        if (late || store_->faults_.unavailable || store_->Draw(store_->faults_.failed_write)) {
+          ++failed;
+          continue;
+        }
+        const MutationResult result = store_->ApplyLocked(mutation);
+        mismatches += result == MutationResult::kMismatch ? 1 : 0;
+        refused += result == MutationResult::kRefused ? 1 : 0;
+        if (store_->Draw(store_->faults_.lost_write) && store_->entries_.erase(mutation.key) > 0) {
+          store_->ChangedLocked(mutation.key);
+        }
+      }
+    }
+    counters_.mutation_failures += failed + refused;
+    counters_.mismatches += mismatches;
+    if (mismatches > 0) {
+      done(DataLossError(std::to_string(mismatches) +
+                         " keys hold bytes that contradict those written; both were dropped"));
+    } else if (refused > 0) {
+      done(ResourceExhaustedError("the cache refused " + std::to_string(refused) + " keys"));
+    } else if (failed > 0) {
+      done(UnavailableError(std::to_string(failed) + " of " + std::to_string(mutations.size()) +
+                            " keys were not stored"));
+    } else {
+      done(OkStatus());
+    }
+  });
 }
 
 uint64_t MemoryClient::WatchValue(Key key, Duration timeout, Callback<void(bool)> ring) {

@@ -1,6 +1,7 @@
-// A Client without servers: one map in this process, with the merge rules of the real cache and faults
-// on demand. For tests of everything that uses the cache (producer, reader, writer, consumer) and for
-// tools that need no sharing. It keeps every promise of client.h, misses included.
+// A Client without servers: one map in this process, with the merge rules of the real cache and
+// faults on demand. For tests of everything that uses the cache (producer, reader, writer,
+// consumer) and for tools that need no sharing. It keeps every promise of client.h, misses
+// included.
 //
 //   MemoryStore store;                        // "the cache of a cell"
 //   MemoryClient a(&loop, &store), b(&loop, &store);
@@ -25,16 +26,17 @@ namespace tailcast::cache {
 
 class MemoryClient;
 
-// Probabilities are of each key of each call. All of these are results that the real cache may give.
+// Probabilities are of each key of each call. All of these are results that the real cache may
+// give.
 struct MemoryFaults {
-  double miss = 0;            // a chunk or value that is there reads as missing
-  double short_read = 0;      // a chunk answers with a random shorter prefix (a lagging replica)
-  double lost_write = 0;      // a mutation is acknowledged, but evicted at once
-  double failed_write = 0;    // a mutation is not stored and fails with Unavailable
-  bool unavailable = false;   // chunk reads miss, value reads and mutations fail with Unavailable
+  double miss = 0;           // a chunk or value that is there reads as missing
+  double short_read = 0;     // a chunk answers with a random shorter prefix (a lagging replica)
+  double lost_write = 0;     // a mutation is acknowledged, but evicted at once
+  double failed_write = 0;   // a mutation is not stored and fails with Unavailable
+  bool unavailable = false;  // chunk reads miss, value reads and mutations fail with Unavailable
   bool refuse_watches = false;
-  // Every answer (not rings) waits this long, plus an exponential part of mean `jitter`. Answers with
-  // jitter overtake each other. An answer later than a call's timeout becomes a miss or
+  // Every answer (not rings) waits this long, plus an exponential part of mean `jitter`. Answers
+  // with jitter overtake each other. An answer later than a call's timeout becomes a miss or
   // DeadlineExceeded at the timeout.
   Duration delay;
   Duration jitter;
@@ -108,7 +110,8 @@ class MemoryClient : public Client {
     TimerId timer = 0;
     Callback<void(bool)> ring;
   };
-  // Runs `answer(false)` after the drawn delay, or `answer(true)` at the timeout if that is earlier.
+  // Runs `answer(false)` after the drawn delay, or `answer(true)` at the timeout if that is
+  // earlier.
   void Later(Duration timeout, Callback<void(bool late)> answer);
   void Ring(uint64_t id, bool watched);
   // Fills one read from the store; false: less than `want` is there. The store is locked.

@@ -112,7 +112,8 @@ TEST_F(MemoryCacheTest, DoorbellRingsOnceForChangesSinceTheLastRead) {
   EXPECT_EQ(rings, 2);
   EXPECT_TRUE(ReadValue(client_, key).ok());
   client_.WatchValue(key, Duration::Seconds(5), [&](bool watched) { rings += watched ? 1 : 100; });
-  const uint64_t cancelled = client_.WatchValue(key, Duration::Seconds(5), [&](bool) { rings += 50; });
+  const uint64_t cancelled =
+      client_.WatchValue(key, Duration::Seconds(5), [&](bool) { rings += 50; });
   client_.CancelWatch(cancelled);
   loop_.RunFor(Duration::Seconds(6));
   EXPECT_EQ(rings, 3) << "the time-out rings";

@@ -42,8 +42,8 @@ MutationResult CompareForMerge(MergeRule rule, std::string_view stored, std::str
       return MutationResult::kNoChange;
     }
     case MergeRule::kMaxBytes: {
-      const bool greater = given.size() != stored.size() ? given.size() > stored.size()
-                                                         : given > stored;
+      const bool greater =
+          given.size() != stored.size() ? given.size() > stored.size() : given > stored;
       return greater ? MutationResult::kApplied : MutationResult::kNoChange;
     }
   }

@@ -1,6 +1,6 @@
 // An EventLoop in virtual time for this module's tests: one thread, tasks in order, timers when
-// nothing else is left to do. (The deterministic world has a richer one in src/sim, which depends on
-// this module.)
+// nothing else is left to do. (The deterministic world has a richer one in src/sim, which depends
+// on this module.)
 #pragma once
 
 #include <deque>

@@ -1,9 +1,9 @@
-// Keys, values and merge rules of the cache (paper §2.2). Two instances per cell share the code: the
-// data cache holds chunks, the metadata cache lengths and locks.
+// Keys, values and merge rules of the cache (paper §2.2). Two instances per cell share the code:
+// the data cache holds chunks, the metadata cache lengths and locks.
 #pragma once
 
-#include <cstdint>
 #include <compare>
+#include <cstdint>
 #include <string>
 
 namespace tailcast::cache {
@@ -15,11 +15,12 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
-// How a replica joins the value it has with the one it is given. All are joins of a lattice, so that
-// the order and number of writes does not matter and duelling writers can't clobber each other
+// How a replica joins the value it has with the one it is given. All are joins of a lattice, so
+// that the order and number of writes does not matter and duelling writers can't clobber each other
 // (design rule "longer wins"; spec Merge).
 enum class MergeRule : uint8_t {
-  // Values are prefixes of the same final bytes: the longer stays. If one is no prefix of the other,
+  // Values are prefixes of the same final bytes: the longer stays. If one is no prefix of the
+  // other,
   // both are dropped, counted, and the writer is told kMismatch.
   kLongerWins = 0,
   // Values are arrays of little-endian u64 lanes: element-wise maximum, missing lanes are 0.

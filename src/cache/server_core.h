@@ -1,0 +1,226 @@
+// The decisions of one cache server: what a mutation does, where a value lies, what is forgotten
+// and when (paper §2.2, §3 "Tuning the Caches"; spec Merge). It writes the memory that readers see,
+// and nothing else: no clock, thread, socket. server.h is its driver.
+//
+// How a value changes, in this order, so that a reader finds the old or the new value at every step
+// and a server killed between two steps leaves no half value behind:
+//   extension (kLongerWins, longer, fits its slot): new payload bytes, fence, header, index
+//   all else: payload and header of another slot, fence, index; the old slot rests
+// A slot rests `rest` before anybody may write it again: longer than any read that saw its address.
+//
+// Threads: one. Time never goes back.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tailcast/base/time.h"
+#include "tailcast/cache/memory_layout.h"
+#include "tailcast/cache/types.h"
+
+namespace tailcast::cache {
+
+struct Instant {
+  MonotonicTime monotonic;  // decides
+  WallTime wall;            // is written into entries
+};
+
+struct ServerCoreOptions {
+  Duration ttl = Duration::Seconds(60);  // of a value since its last change; metadata: 24 h
+  double collect_from = 0.8;             // live share of a size class at which GC begins
+  Duration rest = Duration::Seconds(1);  // > kReadDeadlineMax of quorum_client.h
+  Duration heartbeat_interval = Duration::Millis(100);
+  // kLongerWins values start in a slot of at least this payload, so that they can grow in place.
+  uint32_t growth_floor_bytes = 4096;
+  // Keys in full buckets that are kept all the same, served by rpc; further ones are refused.
+  uint32_t overflow_entries_max = 65536;
+
+  // For tests: called between the steps of a change; bugs to be caught.
+  std::function<void()> step_hook;
+  struct {
+    bool header_before_bytes = false;
+    bool reuse_at_once = false;
+  } planted;
+};
+
+// How much memory each region gets out of `total_bytes` if values are about `value_bytes` long: at
+// most 1.4 live entries per bucket of 7 on average, so that 1 bucket in 50,000 overflows.
+struct MemoryPlan {
+  uint64_t index_bytes = 0;
+  uint64_t data_bytes = 0;  // whole slabs
+};
+MemoryPlan PlanMemory(uint64_t total_bytes, uint32_t value_bytes);
+
+struct ServerStats {
+  uint64_t applied = 0, no_change = 0, mismatches = 0, refused = 0, erased = 0;
+  uint64_t extended_in_place = 0, moved = 0, inserted = 0;
+  uint64_t expired = 0;    // TTL
+  uint64_t collected = 0;  // GC, least recently modified first
+  uint64_t overflows = 0;  // insertions into a full bucket
+  uint64_t refused_no_slot = 0, refused_too_large = 0, refused_overflow = 0, refused_malformed = 0;
+  // As of now:
+  uint64_t live = 0, live_bytes = 0, resting = 0, overflowed = 0, slabs = 0, slabs_used = 0;
+};
+
+class ServerCore {
+ public:
+  // The regions are zeroed memory that outlives the core, sized as by PlanMemory; `generation` is
+  // not 0 and differs from that of earlier starts.
+  ServerCore(ServerCoreOptions options, std::span<char> index, std::span<char> data,
+             uint64_t generation);
+  ServerCore(const ServerCore&) = delete;
+  ServerCore& operator=(const ServerCore&) = delete;
+
+  // Joins `value` into the key's value. Offsets in the index region of doorbells to ring are added
+  // to `rings`. `remaining` is the time to live of a repaired value, at most the TTL.
+  //   kRefused: too large, malformed for its rule, or no room; the old value stays.
+  //   kMismatch: contradicting bytes, or another rule than before; both values are gone.
+  MutationResult Apply(Instant now, const Key& key, MergeRule rule, std::string_view value,
+                       std::vector<uint64_t>& rings) {
+    return Apply(now, key, rule, value, options_.ttl, rings);
+  }
+  MutationResult Apply(Instant now, const Key& key, MergeRule rule, std::string_view value,
+                       Duration remaining, std::vector<uint64_t>& rings);
+  // kApplied or kNoChange (was not there).
+  MutationResult Erase(Instant now, const Key& key, std::vector<uint64_t>& rings);
+
+  // Forgets what expired, lets rested slots be used again, beats the heart. Call it every
+  // heartbeat_interval; costs what it forgets, at most kForgottenPerTick values.
+  void Tick(Instant now, std::vector<uint64_t>& rings);
+
+  struct Value {
+    Key key;
+    MergeRule rule = MergeRule::kLongerWins;
+    std::string_view bytes;  // until the next call that changes anything
+    Duration remaining;      // time to live
+  };
+  std::optional<Value> Get(Instant now, const Key& key) const;
+
+  // Calls `visit` for live values from `cursor` (0 = all) until it returns false, which leaves that
+  // value for the next call; returns the cursor to go on from, 0 at the end. Values that live all
+  // the time are visited; those that come and go may be.
+  uint64_t Scan(Instant now, uint64_t cursor, const std::function<bool(const Value&)>& visit) const;
+
+  // Written into every bucket, so that a reader with an older configuration finds out.
+  void SetConfiguration(uint64_t configuration_id);
+  uint64_t configuration_id() const { return configuration_id_; }
+
+  ServerStats stats() const;
+  const layout::Geometry& geometry() const { return geometry_; }
+
+  static constexpr uint32_t kForgottenPerTick = 20000;
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr uint8_t kOverflowed = 0xff;  // way of an entry that has no place in its bucket
+
+  struct Entry {
+    Key key;
+    uint64_t offset = 0;  // of its slot
+    uint64_t version = 0;
+    MonotonicTime expiry;
+    uint32_t length = 0;
+    uint32_t crc = 0;
+    uint32_t previous = kNone, next = kNone;  // in its list, least recently modified first
+    MergeRule rule = MergeRule::kLongerWins;
+    uint8_t size_class = 0;
+    uint8_t way = kOverflowed;
+    uint8_t list = 0;
+    bool live = false;
+  };
+  struct List {
+    uint32_t head = kNone, tail = kNone;
+  };
+  struct Slab {
+    uint8_t size_class = 0xff;  // 0xff: nobody's
+    bool listed = false;        // in its class's with_free
+    std::vector<uint16_t> free;
+  };
+  struct SizeClass {
+    std::vector<uint32_t> with_free;  // slabs that may have free slots
+    uint64_t slots = 0, live = 0, free = 0;
+    // [0]: written here; [1]: repaired, in their own order of age.
+    List lists[2];
+  };
+  struct Resting {
+    MonotonicTime since;
+    uint64_t offset;
+  };
+
+  char* SlotAt(uint64_t offset) { return data_.data() + offset; }
+  const char* SlotAt(uint64_t offset) const { return data_.data() + offset; }
+  std::string_view BytesOf(const Entry& entry) const {
+    return {SlotAt(entry.offset) + layout::kEntryHeaderBytes, entry.length};
+  }
+  void Step() {
+    if (options_.step_hook) options_.step_hook();
+  }
+
+  MutationResult Insert(Instant now, const Key& key, MergeRule rule, std::string_view value,
+                        Duration remaining, std::vector<uint64_t>& rings);
+  // Puts `value` into a fresh slot of class >= `at_least` for entry `id` and points the index
+  // there.
+  bool Move(Instant now, uint32_t id, std::string_view value, uint32_t size_class,
+            Duration remaining, std::vector<uint64_t>& rings);
+  void Extend(Instant now, uint32_t id, std::string_view value, Duration remaining,
+              std::vector<uint64_t>& rings);
+  // Takes the entry out of index, lists and map; its slot is poisoned and rests.
+  void Drop(Instant now, uint32_t id, std::vector<uint64_t>& rings);
+  layout::EntryHeader HeaderOf(const Entry& entry, Instant now) const;
+
+  std::optional<uint64_t> AllocateSlot(uint32_t size_class);
+  void Rest(Instant now, uint64_t offset);
+  void FreeSlot(uint64_t offset);
+  void Unrest(MonotonicTime now);
+  void MakeRoom(Instant now, uint32_t size_class, std::vector<uint64_t>& rings);
+  uint64_t Capacity(uint32_t size_class) const;
+  uint64_t Available(uint32_t size_class) const;
+  uint32_t OldestOf(uint32_t size_class) const;
+
+  void Link(uint32_t id);
+  void Unlink(uint32_t id);
+
+  // Index words.
+  char* BucketAt(uint64_t bucket) { return index_.data() + layout::BucketOffset(bucket); }
+  uint64_t BucketOf(const Key& key) const { return layout::BucketOf(key, geometry_.bucket_count); }
+  // Points the index at the entry's slot (if it has a way) and rings its doorbell (if it can be
+  // watched), in one change of the bucket.
+  void Publish(const Entry& entry, std::vector<uint64_t>& rings);
+  void StoreIndexEntry(uint64_t bucket, uint32_t way, uint64_t tag, uint64_t location);
+  // Ends a change of a bucket: its crc fits again.
+  void SealBucket(uint64_t bucket, bool ring);
+  std::optional<uint8_t> FreeWay(uint64_t bucket) const;
+
+  const ServerCoreOptions options_;
+  const std::span<char> index_;
+  const std::span<char> data_;
+  layout::Geometry geometry_;
+  uint64_t configuration_id_ = 0;
+  uint64_t next_version_ = 1;
+  uint64_t heartbeats_ = 0;
+
+  struct KeyHash {
+    size_t operator()(const Key& key) const { return key.lo ^ (key.hi * 0x9e3779b97f4a7c15); }
+  };
+  std::unordered_map<Key, uint32_t, KeyHash> ids_;
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> free_ids_;
+  std::vector<Slab> slabs_;
+  std::vector<uint32_t> free_slabs_;
+  SizeClass classes_[layout::kClassCount];
+  std::deque<Resting> resting_;                                     // longest resting first
+  std::unordered_map<uint64_t, std::vector<uint32_t>> overflowed_;  // entries by bucket
+  uint64_t overflowed_count_ = 0;
+  uint64_t live_bytes_ = 0;
+  ServerStats counts_;
+  std::string merged_;
+};
+
+}  // namespace tailcast::cache

@@ -1,0 +1,424 @@
+#include "tailcast/cache/server_core.h"
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tailcast/base/rng.h"
+#include "tailcast/cache/merge.h"
+#include "tailcast/cache/test_memory.h"
+
+namespace tailcast::cache {
+namespace {
+
+std::string Bytes(uint64_t seed, size_t length) {
+  std::string bytes(length, '\0');
+  Rng rng(seed);
+  for (char& c : bytes) c = static_cast<char>(rng.Next());
+  return bytes;
+}
+std::string Lanes(std::vector<uint64_t> lanes) {
+  return std::string(reinterpret_cast<const char*>(lanes.data()), lanes.size() * 8);
+}
+Key KeyOf(uint64_t n) {
+  Rng rng(n + 77);
+  return {rng.Next(), rng.Next()};
+}
+
+class ServerCoreTest : public testing::Test {
+ protected:
+  void Make(ServerCoreOptions options, uint32_t buckets = 512, uint32_t slabs = 4) {
+    memory_ = std::make_unique<TestMemory>(buckets, slabs);
+    core_ = std::make_unique<ServerCore>(std::move(options), memory_->index(), memory_->data(), 42);
+  }
+  MutationResult Apply(const Key& key, MergeRule rule, std::string_view value) {
+    return core_->Apply(now_, key, rule, value, rings_);
+  }
+  void Pass(Duration span) {
+    now_.monotonic = now_.monotonic + span;
+    now_.wall = now_.wall + span;
+    core_->Tick(now_, rings_);
+  }
+  Peek PeekKey(const Key& key) { return PeekAt(memory_->index(), memory_->data(), key); }
+
+  std::unique_ptr<TestMemory> memory_;
+  std::unique_ptr<ServerCore> core_;
+  Instant now_{MonotonicTime::FromMicros(5'000'000), WallTime::FromMicros(1'700'000'000'000'000)};
+  std::vector<uint64_t> rings_;
+};
+
+TEST_F(ServerCoreTest, GrowsAChunkInPlace) {
+  Make({});
+  const Key key = KeyOf(1);
+  const std::string value = Bytes(1, 4096);
+  ASSERT_EQ(Apply(key, MergeRule::kLongerWins, value.substr(0, 13)), MutationResult::kApplied);
+  for (size_t length : {14u, 29u, 1000u, 4095u, 4096u}) {
+    ASSERT_EQ(Apply(key, MergeRule::kLongerWins, value.substr(0, length)),
+              MutationResult::kApplied);
+    EXPECT_EQ(PeekKey(key).value, value.substr(0, length));
+  }
+  EXPECT_EQ(Apply(key, MergeRule::kLongerWins, value.substr(0, 100)), MutationResult::kNoChange);
+  EXPECT_EQ(PeekKey(key).value, value);
+  EXPECT_EQ(core_->stats().extended_in_place, 5u);
+  EXPECT_EQ(core_->stats().resting, 0u);
+}
+
+TEST_F(ServerCoreTest, OutgrownChunkMovesToALargerClass) {
+  Make({.growth_floor_bytes = 512}, 512, 8);
+  const Key key = KeyOf(1);
+  const std::string value = Bytes(1, 65536);
+  for (size_t length = 300; length < value.size(); length = length * 2 + 1) {
+    ASSERT_EQ(Apply(key, MergeRule::kLongerWins, value.substr(0, length)),
+              MutationResult::kApplied);
+    EXPECT_EQ(PeekKey(key).value, value.substr(0, length));
+  }
+  EXPECT_GT(core_->stats().moved, 5u);
+  EXPECT_EQ(Apply(key, MergeRule::kLongerWins, value + "x"), MutationResult::kRefused);
+}
+
+TEST_F(ServerCoreTest, ContradictionDropsBothValuesAndOldAddressesMiss) {
+  Make({});
+  const Key key = KeyOf(1);
+  ASSERT_EQ(Apply(key, MergeRule::kLongerWins, "hello world"), MutationResult::kApplied);
+  EXPECT_EQ(Apply(key, MergeRule::kLongerWins, "help"), MutationResult::kMismatch);
+  EXPECT_EQ(PeekKey(key).outcome, Peek::kAbsent);
+  layout::EntryHeader header;
+  EXPECT_FALSE(layout::ParseEntryHeader(memory_->data().data(), key, 42, header));
+  EXPECT_EQ(core_->stats().mismatches, 1u);
+  // Another rule for the same key contradicts as well.
+  ASSERT_EQ(Apply(key, MergeRule::kLongerWins, "hello world"), MutationResult::kApplied);
+  EXPECT_EQ(Apply(key, MergeRule::kMaxBytes, "hello world"), MutationResult::kMismatch);
+}
+
+TEST_F(ServerCoreTest, LanesMergeByMaximumAndRing) {
+  Make({});
+  const Key key = KeyOf(1);
+  ASSERT_EQ(Apply(key, MergeRule::kMaxLanes, Lanes({3, 1})), MutationResult::kApplied);
+  ASSERT_EQ(rings_.size(), 1u);
+  const uint32_t before = PeekKey(key).bucket.doorbell;
+  ASSERT_EQ(Apply(key, MergeRule::kMaxLanes, Lanes({2, 0, 5})), MutationResult::kApplied);
+  EXPECT_EQ(PeekKey(key).value, Lanes({3, 1, 5}));
+  EXPECT_NE(PeekKey(key).bucket.doorbell, before);
+  EXPECT_EQ(rings_.size(), 2u);
+  EXPECT_EQ(Apply(key, MergeRule::kMaxLanes, Lanes({1, 1, 1})), MutationResult::kNoChange);
+  EXPECT_EQ(Apply(key, MergeRule::kMaxLanes, "odd"), MutationResult::kRefused);
+  EXPECT_EQ(rings_.size(), 2u) << "what changes nothing rings nobody";
+  EXPECT_EQ(core_->Erase(now_, key, rings_), MutationResult::kApplied);
+  EXPECT_EQ(rings_.size(), 3u);
+  EXPECT_EQ(core_->Erase(now_, key, rings_), MutationResult::kNoChange);
+}
+
+TEST_F(ServerCoreTest, SupersededSlotRestsAndStaysReadable) {
+  Make({.rest = Duration::Seconds(1)});
+  const Key key = KeyOf(1);
+  ASSERT_EQ(Apply(key, MergeRule::kMaxLanes, Lanes({1})), MutationResult::kApplied);
+  const std::string old(memory_->data().data(), 512);
+  std::set<uint64_t> versions;
+  for (uint64_t i = 2; i < 200; ++i) {
+    ASSERT_EQ(Apply(key, MergeRule::kMaxLanes, Lanes({i})), MutationResult::kApplied);
+    Pass(Duration::Millis(5));
+    EXPECT_EQ(std::string(memory_->data().data(), 512), old) << "reused while it rested, at " << i;
+  }
+  Pass(Duration::Millis(10));
+  for (uint64_t i = 200; i < 4000; ++i) {
+    ASSERT_EQ(Apply(key, MergeRule::kMaxLanes, Lanes({i})), MutationResult::kApplied);
+    Pass(Duration::Millis(5));
+  }
+  EXPECT_NE(std::string(memory_->data().data(), 512), old) << "never reused";
+  EXPECT_LE(core_->stats().resting, 201u);
+}
+
+TEST_F(ServerCoreTest, ValuesExpireAndEqualRewritesDoNotProlong) {
+  Make({.ttl = Duration::Seconds(60)});
+  const Key old_key = KeyOf(1), young_key = KeyOf(2), repaired = KeyOf(3);
+  Apply(old_key, MergeRule::kLongerWins, "abc");
+  Pass(Duration::Seconds(30));
+  Apply(old_key, MergeRule::kLongerWins, "abc");
+  Apply(young_key, MergeRule::kLongerWins, "abc");
+  core_->Apply(now_, repaired, MergeRule::kLongerWins, "abc", Duration::Seconds(5), rings_);
+  EXPECT_EQ(core_->Get(now_, repaired)->remaining, Duration::Seconds(5));
+  Pass(Duration::Seconds(6));
+  EXPECT_EQ(PeekKey(repaired).outcome, Peek::kAbsent);
+  EXPECT_EQ(PeekKey(old_key).outcome, Peek::kFound);
+  Pass(Duration::Seconds(25));
+  EXPECT_EQ(PeekKey(old_key).outcome, Peek::kAbsent);
+  EXPECT_EQ(PeekKey(young_key).outcome, Peek::kFound);
+  // A longer value does prolong.
+  Apply(young_key, MergeRule::kLongerWins, "abcd");
+  Pass(Duration::Seconds(50));
+  EXPECT_EQ(PeekKey(young_key).value, "abcd");
+  Pass(Duration::Seconds(11));
+  EXPECT_EQ(core_->stats().live, 0u);
+  EXPECT_EQ(core_->stats().expired, 3u);
+}
+
+TEST_F(ServerCoreTest, CollectsTheLeastRecentlyModifiedFrom80Percent) {
+  Make({.rest = Duration::Millis(100)}, 4096, 4);
+  const uint64_t slots = 4 * layout::SlotsPerSlab(*layout::ClassFor(4096));
+  const uint64_t limit = slots * 8 / 10;
+  for (uint64_t i = 0; i < 5 * slots; ++i) {
+    ASSERT_EQ(Apply(KeyOf(i), MergeRule::kLongerWins, Bytes(i, 4096)), MutationResult::kApplied)
+        << i;
+    Pass(Duration::Millis(1));
+    ASSERT_LE(core_->stats().live, limit + 1);
+    if (i > limit + 2) {
+      EXPECT_EQ(PeekKey(KeyOf(i - limit - 2)).outcome, Peek::kAbsent);
+      EXPECT_EQ(PeekKey(KeyOf(i - limit + 110)).outcome, Peek::kFound);
+    }
+  }
+  EXPECT_GT(core_->stats().collected, 3 * slots);
+}
+
+TEST_F(ServerCoreTest, RefusesInsteadOfGrowing) {
+  Make({.rest = Duration::Seconds(100)}, 4096, 1);
+  uint64_t refused = 0;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    refused += Apply(KeyOf(i), MergeRule::kLongerWins, Bytes(i, 4096)) == MutationResult::kRefused;
+  }
+  EXPECT_GT(refused, 0u) << "resting slots are no room";
+  EXPECT_EQ(core_->stats().refused_no_slot, refused);
+  Pass(Duration::Seconds(101));
+  EXPECT_EQ(Apply(KeyOf(1), MergeRule::kLongerWins, "x"), MutationResult::kApplied);
+}
+
+TEST_F(ServerCoreTest, EmptySlabsServeOtherClasses) {
+  Make({.ttl = Duration::Seconds(1), .rest = Duration::Millis(100)}, 4096, 2);
+  for (uint64_t i = 0; i < 300; ++i) Apply(KeyOf(i), MergeRule::kLongerWins, Bytes(i, 4096));
+  EXPECT_EQ(core_->stats().slabs_used, 2u);
+  EXPECT_EQ(Apply(KeyOf(1000), MergeRule::kLongerWins, Bytes(1, 60000)), MutationResult::kRefused);
+  Pass(Duration::Seconds(2));
+  Pass(Duration::Seconds(2));
+  EXPECT_EQ(core_->stats().slabs_used, 0u);
+  EXPECT_EQ(Apply(KeyOf(1000), MergeRule::kLongerWins, Bytes(1, 60000)), MutationResult::kApplied);
+}
+
+TEST_F(ServerCoreTest, FullBucketsOverflowAndComeBack) {
+  Make({.overflow_entries_max = 10}, 1, 4);
+  std::vector<Key> keys;
+  for (uint64_t i = 0; i < 18; ++i) keys.push_back(KeyOf(i));
+  for (uint64_t i = 0; i < 17; ++i) {
+    ASSERT_EQ(Apply(keys[i], MergeRule::kMaxLanes, Lanes({i + 1})), MutationResult::kApplied);
+  }
+  EXPECT_EQ(Apply(keys[17], MergeRule::kMaxLanes, Lanes({1})), MutationResult::kRefused);
+  EXPECT_EQ(core_->stats().overflowed, 10u);
+  for (uint64_t i = 0; i < 17; ++i) {
+    EXPECT_EQ(PeekKey(keys[i]).outcome, i < 7 ? Peek::kFound : Peek::kOverflowed);
+    EXPECT_EQ(core_->Get(now_, keys[i])->bytes, Lanes({i + 1}));
+  }
+  ASSERT_EQ(Apply(keys[12], MergeRule::kMaxLanes, Lanes({100})), MutationResult::kApplied);
+  for (uint64_t i = 0; i < 10; ++i) core_->Erase(now_, keys[i], rings_);
+  for (uint64_t i = 10; i < 17; ++i) {
+    EXPECT_EQ(PeekKey(keys[i]).value, Lanes({i == 12 ? 100 : i + 1}));
+  }
+  EXPECT_EQ(PeekKey(keys[0]).outcome, Peek::kAbsent) << "the overflow flag is gone";
+  EXPECT_EQ(core_->stats().overflowed, 0u);
+}
+
+TEST_F(ServerCoreTest, ConfigurationReachesEveryBucket) {
+  Make({}, 64);
+  core_->SetConfiguration(7);
+  for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(PeekKey(KeyOf(i)).bucket.configuration, 7u);
+}
+
+TEST_F(ServerCoreTest, ScanVisitsEverythingInPages) {
+  Make({});
+  for (uint64_t i = 0; i < 500; ++i) Apply(KeyOf(i), MergeRule::kMaxLanes, Lanes({i + 1}));
+  std::map<Key, std::string> seen;
+  uint64_t cursor = 0;
+  int pages = 0;
+  do {
+    int left = 7;
+    cursor = core_->Scan(now_, cursor, [&](const ServerCore::Value& value) {
+      if (left == 0) return false;
+      --left;
+      EXPECT_TRUE(seen.emplace(value.key, value.bytes).second);
+      return true;
+    });
+    ++pages;
+  } while (cursor != 0);
+  EXPECT_EQ(seen.size(), 500u);
+  EXPECT_GE(pages, 72);
+}
+
+// A random life against a dumb map, every value looked at through the memory after each step; and a
+// reader (or a crash) between any two steps of a change finds the old or the new value, whole.
+struct LifeResult {
+  uint64_t torn_at_step = 0, wrong = 0, steps = 0;
+};
+LifeResult Live(uint64_t seed, bool header_before_bytes) {
+  LifeResult result;
+  TestMemory memory(64, 6);
+  std::function<void()> hook;
+  ServerCoreOptions options;
+  options.growth_floor_bytes = 512;
+  options.rest = Duration::Millis(50);
+  options.ttl = Duration::Seconds(3600);
+  options.step_hook = [&] {
+    if (hook) hook();
+  };
+  options.planted.header_before_bytes = header_before_bytes;
+  ServerCore core(options, memory.index(), memory.data(), 9);
+  Rng rng(seed);
+  std::map<Key, std::pair<MergeRule, std::string>> model;
+  std::vector<uint64_t> rings;
+  Instant now{MonotonicTime::FromMicros(1), WallTime::FromMicros(1)};
+  for (int step = 0; step < 3000; ++step) {
+    const uint64_t n = rng.Below(150);
+    const Key key = KeyOf(n);
+    const auto rule = static_cast<MergeRule>(n % 3);
+    const bool had = model.contains(key);
+    const std::string old = had ? model[key].second : "";
+    std::string value;
+    if (rule == MergeRule::kLongerWins) {
+      value = Bytes(n, 5000).substr(0, 1 + rng.Below(rng.Chance(0.1) ? 5000 : 600));
+      if (rng.Chance(0.01)) value.back() = static_cast<char>(value.back() ^ 1);
+    } else if (rule == MergeRule::kMaxLanes) {
+      std::vector<uint64_t> lanes(1 + rng.Below(20));
+      for (uint64_t& lane : lanes) lane = rng.Below(1000);
+      value = Lanes(lanes);
+    } else {
+      value = Bytes(rng.Next(), 24);
+    }
+    now.monotonic = now.monotonic + Duration::Millis(1);
+    const bool erase = rng.Chance(0.05);
+    std::string merged = old;
+    MutationResult expected = MutationResult::kNoChange;
+    if (erase) {
+      expected = had ? MutationResult::kApplied : MutationResult::kNoChange;
+      merged.clear();
+    } else if (had) {
+      expected = MergeInto(rule, merged, value);
+      if (expected == MutationResult::kMismatch) merged.clear();
+    } else {
+      merged = value;
+      expected = MutationResult::kApplied;
+    }
+    hook = [&] {
+      ++result.steps;
+      const Peek peek = PeekAt(memory.index(), memory.data(), key);
+      if (peek.outcome == Peek::kTorn) {
+        result.torn_at_step += merged.empty() ? 0 : 1;  // dropping poisons the entry first
+      } else if (peek.outcome == Peek::kFound && peek.value != old && peek.value != merged) {
+        ++result.wrong;
+      }
+    };
+    const MutationResult got =
+        erase ? core.Erase(now, key, rings) : core.Apply(now, key, rule, value, rings);
+    hook = nullptr;
+    result.wrong += got == expected ? 0 : 1;
+    if (merged.empty()) {
+      model.erase(key);
+    } else {
+      model[key] = {rule, merged};
+    }
+    core.Tick(now, rings);
+    const Peek peek = PeekAt(memory.index(), memory.data(), key);
+    if (peek.outcome == Peek::kOverflowed) {
+      const auto value_there = core.Get(now, key);
+      result.wrong += (value_there ? value_there->bytes : "") == merged ? 0 : 1;
+    } else {
+      result.wrong += peek.outcome == (merged.empty() ? Peek::kAbsent : Peek::kFound) ? 0 : 1;
+      result.wrong += peek.value == merged ? 0 : 1;
+    }
+  }
+  for (const auto& [key, expected] : model) {
+    const auto value = core.Get(now, key);
+    result.wrong += value && value->bytes == expected.second ? 0 : 1;
+  }
+  result.wrong += core.stats().live == model.size() ? 0 : 1;
+  return result;
+}
+
+TEST(ServerCoreModelTest, AgreesWithADumbMapAndIsWholeAtEveryStep) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    const LifeResult result = Live(seed, false);
+    EXPECT_EQ(result.wrong, 0u) << "seed " << seed;
+    EXPECT_EQ(result.torn_at_step, 0u) << "seed " << seed;
+    EXPECT_GT(result.steps, 3000u);
+  }
+}
+
+TEST(ServerCoreModelTest, CatchesThePlantedHeaderBeforeBytes) {
+  EXPECT_GT(Live(1, true).torn_at_step, 0u);
+}
+
+TEST(ServerCorePlanTest, MemoryPlanLeavesRoomInBuckets) {
+  const MemoryPlan plan = PlanMemory(256 << 20, 4096);
+  EXPECT_EQ(plan.data_bytes % layout::kSlabBytes, 0u);
+  EXPECT_GT(plan.data_bytes, 245u << 20);
+  const uint64_t values = plan.data_bytes / layout::SlotBytes(*layout::ClassFor(4096));
+  const uint64_t buckets = (plan.index_bytes - layout::kHeaderPageBytes) / layout::kBucketBytes;
+  EXPECT_LE(static_cast<double>(values) / static_cast<double>(buckets), 1.45);
+}
+
+// ---- Layout ----
+
+TEST(MemoryLayoutTest, StoreBytesKeepsItsNeighbours) {
+  Rng rng(3);
+  for (int round = 0; round < 2000; ++round) {
+    uint64_t words[8];
+    for (uint64_t& word : words) word = rng.Next();
+    char* bytes = reinterpret_cast<char*>(words);
+    std::string expected(bytes, 64);
+    const size_t at = rng.Below(64), length = rng.Below(64 - at + 1);
+    const std::string value = Bytes(rng.Next(), length);
+    expected.replace(at, length, value);
+    layout::StoreBytes(bytes + at, value);
+    ASSERT_EQ(std::string(bytes, 64), expected) << at << " " << length;
+  }
+}
+
+TEST(MemoryLayoutTest, GarbageNeverParsesAndNeverReadsOutOfBounds) {
+  TestMemory memory(32, 1);
+  ServerCore core({}, memory.index(), memory.data(), 42);
+  std::vector<uint64_t> rings;
+  const Instant now;
+  std::map<Key, std::string> model;
+  for (uint64_t i = 0; i < 60; ++i) {
+    model[KeyOf(i)] = Bytes(i, 1 + i * 60);
+    core.Apply(now, KeyOf(i), MergeRule::kLongerWins, model[KeyOf(i)], rings);
+  }
+  Rng rng(1);
+  uint64_t found = 0, other = 0;
+  for (int round = 0; round < 20000; ++round) {
+    TestMemory bad = memory;
+    const bool in_index = rng.Chance(0.6);
+    const std::span<char> region = in_index ? bad.index() : bad.data().first(300000);
+    const uint64_t flips = 1 + rng.Below(8);
+    for (uint64_t i = 0; i < flips; ++i) {
+      region[rng.Below(region.size())] ^= static_cast<char>(1 + rng.Below(255));
+    }
+    const Key key = KeyOf(rng.Below(60));
+    const Peek peek = PeekAt(bad.index(), bad.data(), key);
+    if (peek.outcome == Peek::kFound) {
+      ++found;
+      ASSERT_EQ(peek.value, model[key]);
+    } else {
+      ++other;
+    }
+    round += 19;  // a copy of the regions each time: 1,000 rounds
+  }
+  EXPECT_GT(found, 100u);
+  EXPECT_GT(other, 10u);
+  for (int round = 0; round < 3000; ++round) {
+    const std::string bytes = Bytes(rng.Next(), layout::kHeaderBytes);
+    EXPECT_FALSE(layout::ParseGeometry(bytes, 1 << 20, 1 << 20).has_value());
+    layout::BucketHeader bucket;
+    EXPECT_FALSE(layout::ParseBucket(bytes.data(), bucket));
+    layout::EntryHeader header;
+    EXPECT_FALSE(layout::ParseEntryHeader(bytes.data(), KeyOf(0), 42, header));
+  }
+}
+
+TEST(MemoryLayoutTest, ZeroedMemoryIsNoServerAndNoEntry) {
+  const std::string zero(layout::kHeaderBytes, '\0');
+  EXPECT_FALSE(layout::ParseGeometry(zero, 1 << 20, 1 << 20).has_value());
+  layout::BucketHeader bucket;
+  EXPECT_FALSE(layout::ParseBucket(zero.data(), bucket));
+  layout::EntryHeader header;
+  EXPECT_FALSE(layout::ParseEntryHeader(zero.data(), Key{}, 0, header));
+}
+
+}  // namespace
+}  // namespace tailcast::cache
