@@ -67,7 +67,8 @@ class ReadFile {
   virtual ~ReadFile() = default;
   // The committed length now. Grows only.
   virtual void Size(Callback<void(Result<FileSize>)> done) = 0;
-  // Up to `length` bytes at `offset`, fewer at the committed end, "" at or past it.
+  // Up to `length` bytes at `offset`: at least one, maybe fewer than asked, if any is committed there;
+  // "" only at or past the committed end. InvalidArgument: a negative argument. Unavailable: I/O.
   virtual void Read(int64_t offset, int64_t length, Callback<void(Result<std::string>)> done) = 0;
 };
 
