@@ -1,0 +1,135 @@
+#include "tailcast/cache/quorum_core.h"
+
+#include <algorithm>
+
+namespace tailcast::cache {
+
+// ---- ReadCore ----
+
+Mask ReadCore::Start(Kind kind, ReadMode mode, uint8_t replicas, Mask usable, uint32_t want) {
+  *this = ReadCore();
+  kind_ = kind;
+  usable_ = usable & static_cast<Mask>((1u << replicas) - 1);
+  want_ = want;
+  if (usable_ == 0) {
+    done_ = true;
+    return 0;
+  }
+  return Ask(kind == Kind::kValue || mode == ReadMode::kConsistent ? 2 : 1);
+}
+
+Mask ReadCore::Ask(uint8_t count) {
+  Mask ask = 0;
+  for (uint8_t replica = 0; replica < 8 && count > 0; ++replica) {
+    const Mask bit = static_cast<Mask>(1u << replica);
+    if ((usable_ & bit) != 0 && (asked_ & bit) == 0) {
+      ask |= bit;
+      --count;
+    }
+  }
+  asked_ |= ask;
+  return ask;
+}
+
+Mask ReadCore::OnAnswer(uint8_t replica, uint32_t length) {
+  const Mask bit = static_cast<Mask>(1u << replica);
+  if (done_ || (outstanding() & bit) == 0) return 0;  // late or never asked
+  answered_ |= bit;
+  longest_ = std::max(longest_, length);
+  return Next();
+}
+
+Mask ReadCore::OnError(uint8_t replica) {
+  const Mask bit = static_cast<Mask>(1u << replica);
+  if (done_ || (outstanding() & bit) == 0) return 0;
+  failed_ |= bit;
+  return Next();
+}
+
+Mask ReadCore::Next() {
+  if (kind_ == Kind::kChunk) {
+    if (answered_ != 0 && longest_ >= want_) {
+      done_ = true;
+      return 0;
+    }
+    // Short, missing or failed: all the others at once.
+    const Mask ask = Ask(8);
+    if (ask == 0 && outstanding() == 0) done_ = true;
+    return ask;
+  }
+  if (answers() >= 2) {
+    done_ = true;
+    return 0;
+  }
+  const auto missing = static_cast<uint8_t>(2 - answers());
+  const auto coming = static_cast<uint8_t>(__builtin_popcount(outstanding()));
+  const Mask ask = coming < missing ? Ask(static_cast<uint8_t>(missing - coming)) : 0;
+  if (ask == 0 && outstanding() == 0) done_ = true;
+  return ask;
+}
+
+Mask ReadCore::OnHedge() { return done_ ? Mask{0} : Ask(1); }
+
+// ---- MutationCore ----
+
+void MutationCore::AddKey(uint8_t replicas) {
+  State state;
+  state.pending = replicas;
+  state.needed = std::min<uint8_t>(std::max<uint8_t>(replicas, 1), 2);
+  ++undecided_;
+  keys_.push_back(state);
+  Decide(keys_.back());
+}
+
+void MutationCore::OnResult(uint32_t index, MutationResult result) {
+  State& state = keys_[index];
+  if (state.pending == 0) return;
+  --state.pending;
+  if (result == MutationResult::kApplied || result == MutationResult::kNoChange) {
+    ++state.acknowledged;
+  }
+  if (!state.decided) {
+    state.refused = state.refused || result == MutationResult::kRefused;
+    state.mismatched = state.mismatched || result == MutationResult::kMismatch;
+  }
+  Decide(state);
+}
+
+void MutationCore::OnFailure(uint32_t index) {
+  State& state = keys_[index];
+  if (state.pending == 0) return;
+  --state.pending;
+  Decide(state);
+}
+
+void MutationCore::Decide(State& state) {
+  if (state.decided) return;
+  if (state.acknowledged < state.needed && state.acknowledged + state.pending >= state.needed) {
+    return;
+  }
+  // Decided, either way; `acknowledged` is not looked at again unless it was enough.
+  state.decided = true;
+  --undecided_;
+}
+
+MutationCore::Summary MutationCore::summary() const {
+  Summary summary;
+  for (const State& state : keys_) {
+    const bool failed = state.acknowledged < state.needed;
+    summary.failed += failed ? 1 : 0;
+    summary.refused += failed && state.refused ? 1 : 0;
+    summary.mismatched += state.mismatched ? 1 : 0;
+  }
+  return summary;
+}
+
+// ---- ReplicaHealth ----
+
+void ReplicaHealth::OnFailure(MonotonicTime now) {
+  Duration wait = kBackoffMin;
+  for (uint32_t i = 0; i < failures_ && wait < kBackoffMax; ++i) wait = wait * 2;
+  retry_at_ = now + std::min(wait, kBackoffMax);
+  failures_ = std::min(failures_ + 1, 30u);
+}
+
+}  // namespace tailcast::cache

@@ -1,0 +1,132 @@
+// The decisions of a client that reads and writes three replicas (paper §2.2, §2.4 "Readers", Figs
+// 5 and 6): whom to ask, when an answer is enough, when a write succeeded, whom to leave alone.
+// Plain data, no I/O, no clock; quorum_client.h executes it.
+//
+// Replicas of one key are numbered 0..2, in the client's order of preference for that key. A Mask
+// has bit i for replica i.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tailcast/base/time.h"
+#include "tailcast/cache/client.h"
+#include "tailcast/cache/types.h"
+
+namespace tailcast::cache {
+
+using Mask = uint8_t;
+
+// One read of one key. After each call: ask the replicas of the returned mask, unless done().
+//
+// A chunk (`want` > 0 bytes) is done at the first validated answer of `want` bytes; short of that,
+// when all replicas that can be reached have answered. A value is done when two have answered (the
+// join of their answers includes every write that two acknowledged), or all that can be reached.
+//
+//   Fig 5: want 4096. Start({1,2,3} usable) -> ask 1; OnAnswer(1, 1000) -> ask 2 and 3;
+//   OnAnswer(3, 4096) -> done. Replica 2's answer comes later and is ignored.
+class ReadCore {
+ public:
+  enum class Kind : uint8_t { kChunk, kValue };
+
+  // `replicas`: how many the key has (0: done at once). `usable`: those worth asking now.
+  // A consistent chunk read, and every value read, asks two at once.
+  Mask Start(Kind kind, ReadMode mode, uint8_t replicas, Mask usable, uint32_t want);
+  // A validated answer: the value's length there, 0 if it is not there.
+  Mask OnAnswer(uint8_t replica, uint32_t length);
+  // No answer to be had: unreachable, torn too often.
+  Mask OnError(uint8_t replica);
+  // The hedge delay passed: asks the next replica, if any was not asked.
+  Mask OnHedge();
+  void OnDeadline() { done_ = true; }
+
+  bool done() const { return done_; }
+  // How many replicas answered: 0 at the end means that none could be reached.
+  uint8_t answers() const { return static_cast<uint8_t>(__builtin_popcount(answered_)); }
+  uint32_t longest() const { return longest_; }
+  Mask outstanding() const { return asked_ & static_cast<Mask>(~(answered_ | failed_)); }
+
+ private:
+  Mask Ask(uint8_t count);
+  Mask Next();
+
+  Kind kind_ = Kind::kChunk;
+  Mask usable_ = 0, asked_ = 0, answered_ = 0, failed_ = 0;
+  uint32_t want_ = 0, longest_ = 0;
+  bool done_ = false;
+};
+
+// One bulk write: when has each key two acknowledgements, or no chance of two? A replica's results
+// come key by key; a failed call is a failure of each of its keys.
+class MutationCore {
+ public:
+  // `replicas`: how many replicas the key is written to. Two must acknowledge; if the ring has
+  // fewer than two, all.
+  void AddKey(uint8_t replicas);
+  // For key `index` in the order of AddKey.
+  void OnResult(uint32_t index, MutationResult result);
+  void OnFailure(uint32_t index);
+
+  // True as soon as the outcome of every key is decided: results that come later change nothing.
+  bool decided() const { return undecided_ == 0; }
+
+  struct Summary {
+    uint32_t failed = 0;      // keys with fewer than two acknowledgements
+    uint32_t refused = 0;     // of those, some replica had no room
+    uint32_t mismatched = 0;  // keys of which some replica dropped contradicting bytes
+  };
+  Summary summary() const;
+
+ private:
+  struct State {
+    uint8_t pending = 0, needed = 0, acknowledged = 0;
+    bool refused = false, mismatched = false, decided = false;
+  };
+  void Decide(State& state);
+  std::vector<State> keys_;
+  uint32_t undecided_ = 0;
+};
+
+// Whether a replica is worth asking. After a failure it is left alone for 20 ms, twice as long
+// after each further one, at most a second; then one attempt is allowed to find out.
+class ReplicaHealth {
+ public:
+  static constexpr Duration kBackoffMin = Duration::Millis(20);
+  static constexpr Duration kBackoffMax = Duration::Seconds(1);
+
+  bool Usable(MonotonicTime now) const { return now >= retry_at_; }
+  MonotonicTime retry_at() const { return retry_at_; }
+  void OnSuccess() {
+    failures_ = 0;
+    retry_at_ = MonotonicTime();
+  }
+  void OnFailure(MonotonicTime now);
+  uint32_t failures() const { return failures_; }
+
+ private:
+  uint32_t failures_ = 0;
+  MonotonicTime retry_at_;
+};
+
+// Finds out whether a server lives from its heartbeat word, whose memory may read on after its
+// death or while it is stopped.
+class HeartbeatCore {
+ public:
+  // `dead_after`: how long the word may stand still. The first observation counts as a beat.
+  explicit HeartbeatCore(Duration dead_after) : dead_after_(dead_after) {}
+  void OnBeat(MonotonicTime now, uint64_t word) {
+    if (!seen_ || word != word_) changed_at_ = now;
+    seen_ = true;
+    word_ = word;
+  }
+  bool Alive(MonotonicTime now) const { return !seen_ || now - changed_at_ < dead_after_; }
+  void Reset() { seen_ = false; }
+
+ private:
+  Duration dead_after_;
+  bool seen_ = false;
+  uint64_t word_ = 0;
+  MonotonicTime changed_at_;
+};
+
+}  // namespace tailcast::cache

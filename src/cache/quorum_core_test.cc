@@ -1,0 +1,231 @@
+#include "tailcast/cache/quorum_core.h"
+
+#include <functional>
+
+#include "gtest/gtest.h"
+
+namespace tailcast::cache {
+namespace {
+
+using Kind = ReadCore::Kind;
+constexpr Mask kAll = 0b111;
+
+TEST(ReadCoreTest, Fig5RelaxedReadOfALaggingReplicaThenTheOthers) {
+  ReadCore core;
+  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, 4096), 0b001);
+  EXPECT_EQ(core.OnAnswer(0, 1000), 0b110) << "short: a consistent read of the others";
+  EXPECT_FALSE(core.done());
+  EXPECT_EQ(core.OnAnswer(2, 4096), 0);
+  EXPECT_TRUE(core.done());
+  EXPECT_EQ(core.OnAnswer(1, 4096), 0) << "late answers are nothing new";
+  EXPECT_EQ(core.longest(), 4096u);
+}
+
+TEST(ReadCoreTest, RelaxedReadEndsAtTheFirstAnswerThatIsLongEnough) {
+  ReadCore core;
+  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, 100), 0b001);
+  EXPECT_EQ(core.OnAnswer(0, 4096), 0) << "longer than wanted is fine";
+  EXPECT_TRUE(core.done());
+  EXPECT_EQ(core.answers(), 1);
+}
+
+TEST(ReadCoreTest, Fig6MissOnlyWhenAllThatCanBeReachedAnswered) {
+  ReadCore core;
+  core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, 4096);
+  EXPECT_EQ(core.OnAnswer(0, 0), 0b110);
+  EXPECT_EQ(core.OnAnswer(1, 0), 0);
+  EXPECT_FALSE(core.done()) << "one may still have it";
+  EXPECT_EQ(core.OnError(2), 0);
+  EXPECT_TRUE(core.done());
+  EXPECT_EQ(core.longest(), 0u);
+  EXPECT_EQ(core.answers(), 2);
+}
+
+TEST(ReadCoreTest, ConsistentReadAsksTwoAtOnceAndTheThirdIfBothAreShort) {
+  ReadCore core;
+  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kConsistent, 3, kAll, 4096), 0b011);
+  EXPECT_EQ(core.OnAnswer(1, 10), 0b100);
+  EXPECT_EQ(core.OnAnswer(0, 20), 0);
+  EXPECT_EQ(core.OnAnswer(2, 15), 0);
+  EXPECT_TRUE(core.done());
+  EXPECT_EQ(core.longest(), 20u);
+}
+
+TEST(ReadCoreTest, HedgeAsksOneMoreAndTheFasterWins) {
+  ReadCore core;
+  core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, 100);
+  EXPECT_EQ(core.OnHedge(), 0b010);
+  EXPECT_EQ(core.OnHedge(), 0b100);
+  EXPECT_EQ(core.OnHedge(), 0) << "nobody left";
+  EXPECT_EQ(core.OnAnswer(1, 100), 0);
+  EXPECT_TRUE(core.done());
+  EXPECT_EQ(core.OnHedge(), 0);
+}
+
+TEST(ReadCoreTest, SkipsUnusableReplicas) {
+  ReadCore core;
+  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, 0b100, 100), 0b100);
+  EXPECT_EQ(core.OnAnswer(2, 50), 0);
+  EXPECT_TRUE(core.done());
+  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, 0, 100), 0);
+  EXPECT_TRUE(core.done());
+  EXPECT_EQ(core.answers(), 0);
+  EXPECT_EQ(core.Start(Kind::kValue, ReadMode::kRelaxed, 1, kAll, 0), 0b001)
+      << "a ring of one replica";
+}
+
+TEST(ReadCoreTest, ValueNeedsTwoAnswersOrAllThatCanBeReached) {
+  ReadCore core;
+  EXPECT_EQ(core.Start(Kind::kValue, ReadMode::kConsistent, 3, kAll, 0), 0b011);
+  EXPECT_EQ(core.OnAnswer(0, 64), 0);
+  EXPECT_FALSE(core.done()) << "one answer is not a quorum";
+  EXPECT_EQ(core.OnError(1), 0b100);
+  EXPECT_EQ(core.OnAnswer(2, 0), 0) << "absent is an answer";
+  EXPECT_TRUE(core.done());
+
+  core.Start(Kind::kValue, ReadMode::kConsistent, 3, kAll, 0);
+  core.OnError(0);
+  core.OnError(1);
+  EXPECT_EQ(core.OnAnswer(2, 64), 0);
+  EXPECT_TRUE(core.done());
+  EXPECT_EQ(core.answers(), 1);
+
+  core.Start(Kind::kValue, ReadMode::kConsistent, 3, kAll, 0);
+  core.OnError(0);
+  core.OnError(1);
+  core.OnError(2);
+  EXPECT_TRUE(core.done());
+  EXPECT_EQ(core.answers(), 0);
+}
+
+TEST(ReadCoreTest, DeadlineEndsWithWhatIsThere) {
+  ReadCore core;
+  core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, 100);
+  core.OnAnswer(0, 60);
+  core.OnDeadline();
+  EXPECT_TRUE(core.done());
+  EXPECT_EQ(core.longest(), 60u);
+}
+
+// Exhaustive: every order of answers and errors of every small case ends, and never before it may.
+TEST(ReadCoreTest, EveryOrderOfEventsEndsAndKeepsItsPromise) {
+  const uint32_t lengths[] = {0, 50, 100};
+  int cases = 0;
+  for (const Kind kind : {Kind::kChunk, Kind::kValue}) {
+    for (const ReadMode mode : {ReadMode::kRelaxed, ReadMode::kConsistent}) {
+      for (int usable = 0; usable < 8; ++usable) {
+        std::function<void(ReadCore, Mask, int)> explore = [&](ReadCore core, Mask good,
+                                                               int depth) {
+          ASSERT_LT(depth, 8);
+          if (core.done()) {
+            ++cases;
+            EXPECT_EQ(core.answers(), __builtin_popcount(good));
+            if (kind == Kind::kChunk && core.longest() < 100) {
+              EXPECT_EQ(core.outstanding(), 0) << "gave up while an answer was coming";
+            }
+            if (kind == Kind::kValue && core.answers() < 2) {
+              EXPECT_EQ(core.outstanding(), 0);
+            }
+            return;
+          }
+          ASSERT_NE(core.outstanding(), 0) << "waits for nobody";
+          for (uint8_t replica = 0; replica < 3; ++replica) {
+            if ((core.outstanding() & (1 << replica)) == 0) continue;
+            EXPECT_NE(usable & (1 << replica), 0);
+            for (const uint32_t length : lengths) {
+              ReadCore next = core;
+              next.OnAnswer(replica, length);
+              explore(next, static_cast<Mask>(good | 1 << replica), depth + 1);
+            }
+            ReadCore next = core;
+            next.OnError(replica);
+            explore(next, good, depth + 1);
+          }
+          ReadCore hedged = core;
+          if (hedged.OnHedge() != 0) explore(hedged, good, depth + 1);
+        };
+        ReadCore core;
+        core.Start(kind, mode, 3, static_cast<Mask>(usable), 100);
+        explore(core, 0, 0);
+      }
+    }
+  }
+  EXPECT_GT(cases, 1000);
+}
+
+TEST(MutationCoreTest, TwoOfThreeIsSuccessAndTheThirdMayComeOrNot) {
+  MutationCore core;
+  core.AddKey(3);
+  core.OnResult(0, MutationResult::kApplied);
+  EXPECT_FALSE(core.decided());
+  core.OnResult(0, MutationResult::kNoChange);
+  EXPECT_TRUE(core.decided());
+  core.OnFailure(0);
+  EXPECT_TRUE(core.decided());
+  EXPECT_EQ(core.summary().failed, 0u);
+}
+
+TEST(MutationCoreTest, FailsAsSoonAsTwoCanNotBeHad) {
+  MutationCore core;
+  core.AddKey(3);
+  core.OnFailure(0);
+  EXPECT_FALSE(core.decided());
+  core.OnResult(0, MutationResult::kRefused);
+  EXPECT_TRUE(core.decided());
+  EXPECT_EQ(core.summary().failed, 1u);
+  EXPECT_EQ(core.summary().refused, 1u);
+}
+
+TEST(MutationCoreTest, EveryKeyMustBeDecided) {
+  MutationCore core;
+  core.AddKey(3);
+  core.AddKey(3);
+  core.AddKey(2);
+  core.AddKey(1);
+  core.AddKey(0);
+  for (uint32_t key : {0u, 0u, 2u, 2u, 3u}) core.OnResult(key, MutationResult::kApplied);
+  EXPECT_FALSE(core.decided());
+  core.OnResult(1, MutationResult::kMismatch);
+  core.OnResult(1, MutationResult::kApplied);
+  EXPECT_FALSE(core.decided());
+  core.OnResult(1, MutationResult::kApplied);
+  EXPECT_TRUE(core.decided());
+  EXPECT_EQ(core.summary().failed, 1u) << "the key that nobody holds";
+  EXPECT_EQ(core.summary().mismatched, 1u);
+}
+
+TEST(ReplicaHealthTest, BacksOffTwiceAsLongEachTimeUpToASecond) {
+  ReplicaHealth health;
+  MonotonicTime now = MonotonicTime::FromMicros(1000000);
+  EXPECT_TRUE(health.Usable(now));
+  Duration last;
+  for (int i = 0; i < 40; ++i) {
+    health.OnFailure(now);
+    EXPECT_FALSE(health.Usable(now));
+    const Duration wait = health.retry_at() - now;
+    EXPECT_GE(wait, last);
+    EXPECT_LE(wait, ReplicaHealth::kBackoffMax);
+    last = wait;
+    now = health.retry_at();
+    EXPECT_TRUE(health.Usable(now));
+  }
+  EXPECT_EQ(last, ReplicaHealth::kBackoffMax);
+  health.OnSuccess();
+  health.OnFailure(now);
+  EXPECT_EQ(health.retry_at() - now, ReplicaHealth::kBackoffMin);
+}
+
+TEST(HeartbeatCoreTest, AWordThatStandsStillIsADeadServer) {
+  HeartbeatCore heart(Duration::Seconds(1));
+  MonotonicTime now = MonotonicTime::FromMicros(1000000);
+  EXPECT_TRUE(heart.Alive(now));
+  heart.OnBeat(now, 5);
+  heart.OnBeat(now + Duration::Millis(900), 5);
+  EXPECT_TRUE(heart.Alive(now + Duration::Millis(900)));
+  EXPECT_FALSE(heart.Alive(now + Duration::Millis(1000)));
+  heart.OnBeat(now + Duration::Millis(1100), 6);
+  EXPECT_TRUE(heart.Alive(now + Duration::Millis(1200)));
+}
+
+}  // namespace
+}  // namespace tailcast::cache
