@@ -1,0 +1,194 @@
+#include "tailcast/copytree/solver.h"
+
+#include <gtest/gtest.h>
+
+#include "tailcast/base/rng.h"
+#include "tailcast/copytree/arborescence.h"
+#include "tailcast/copytree/bound.h"
+#include "tailcast/copytree/exhaustive.h"
+#include "tailcast/copytree/layer_search.h"
+#include "tailcast/copytree/test_graphs.h"
+
+namespace tailcast::copytree {
+namespace {
+
+// Random weights out of few values (ties), delays, relays; the links given by `links`, one bit per
+// ordered pair.
+Problem FromBits(int n, uint32_t links, int depth_max, int fanout, Rng& rng) {
+  Problem p = EmptyProblem(n, depth_max);
+  p.fanout_max.assign(n, fanout);
+  int bit = 0;
+  for (int from = 0; from < n; ++from) {
+    for (int to = 0; to < n; ++to) {
+      if (from == to) continue;
+      if (links >> bit++ & 1) SetLink(&p, from, to, rng.Between(1, 6), rng.Between(1, 9) * 1000);
+    }
+  }
+  return p;
+}
+
+void ExpectOptimal(const Problem& p, uint64_t seed) {
+  const int64_t brute = BruteForceWeight(p);
+  const SolveResult solved = Solve(p, {}, seed, DefaultWork(p.n));
+  if (brute == INT64_MAX) {
+    EXPECT_FALSE(solved.feasible);
+    EXPECT_TRUE(solved.proven);
+  } else {
+    ASSERT_TRUE(solved.feasible);
+    EXPECT_EQ(solved.weight, brute);
+    EXPECT_EQ(solved.bound, brute);
+    EXPECT_TRUE(solved.proven);
+  }
+}
+
+TEST(SolverTest, FindsTheOptimumOfEveryGraphWithFourNodes) {
+  Rng rng(7);
+  for (uint32_t links = 0; links < 1u << 12; ++links) {
+    for (int depth = 1; depth <= 3; ++depth) {
+      for (int fanout : {1, 2, 4}) {
+        const Problem p = FromBits(4, links, depth, fanout, rng);
+        ExpectOptimal(p, 1);
+        if (HasFailure()) FAIL() << "links " << links << " depth " << depth << " fanout " << fanout;
+      }
+    }
+  }
+}
+
+TEST(SolverTest, FindsTheOptimumOfRandomGraphsWithLimitsAndRelays) {
+  Rng rng(11);
+  for (int round = 0; round < 1500; ++round) {
+    const int n = static_cast<int>(rng.Between(5, 6));
+    const int depth = static_cast<int>(rng.Between(1, n - 1));
+    const int fanout = static_cast<int>(rng.Between(1, n));
+    Problem p = FromBits(n, static_cast<uint32_t>(rng.Next() | (rng.Chance(0.5) ? rng.Next() : 0)),
+                         depth, fanout, rng);
+    p.root = static_cast<int>(rng.Below(static_cast<uint64_t>(n)));
+    for (int v = 0; v < n; ++v) p.required[v] = rng.Chance(0.8);
+    if (rng.Chance(0.5)) p.delay_max_us = rng.Between(4, 25) * 1000;
+    ExpectOptimal(p, static_cast<uint64_t>(round));
+    if (HasFailure()) FAIL() << "round " << round;
+  }
+}
+
+// The search without the help of enumeration: it may miss an optimum, but seldom.
+TEST(LayerSearchTest, AloneMissesHardlyAnyOptimumOfSmallGraphs) {
+  Rng rng(13);
+  int feasible = 0, missed = 0, dearer = 0;
+  for (int round = 0; round < 1500; ++round) {
+    const int n = 6;
+    Problem p = FromBits(n, static_cast<uint32_t>(rng.Next() | rng.Next()),
+                         static_cast<int>(rng.Between(2, 4)), static_cast<int>(rng.Between(2, 6)), rng);
+    for (int v = 0; v < n; ++v) p.required[v] = rng.Chance(0.9);
+    if (rng.Chance(0.3)) p.delay_max_us = rng.Between(8, 25) * 1000;
+    const int64_t brute = BruteForceWeight(p);
+    if (brute == INT64_MAX) continue;
+    ++feasible;
+    LayerSearch search(p, {.seed = 5, .work_max = 300'000});
+    search.StartFrom(MinArborescence(p));
+    search.StartFromStar();
+    search.Improve();
+    EXPECT_GE(search.best_weight(), brute);
+    if (search.best_weight() >= kUnserved) {
+      ++missed;
+    } else if (search.best_weight() > brute) {
+      ++dearer;
+    } else {
+      EXPECT_TRUE(IsFeasible(p, search.best()));
+    }
+  }
+  EXPECT_GT(feasible, 800);
+  EXPECT_LE(missed, feasible / 100);
+  EXPECT_LE(dearer, feasible / 50);
+}
+
+TEST(BoundTest, NeverExceedsTheOptimum) {
+  Rng rng(17);
+  for (int round = 0; round < 2000; ++round) {
+    const int n = static_cast<int>(rng.Between(3, 6));
+    Problem p = FromBits(n, static_cast<uint32_t>(rng.Next() | rng.Next()),
+                         static_cast<int>(rng.Between(1, n - 1)), static_cast<int>(rng.Between(1, n)), rng);
+    // Large weights, so that a bound that is off by a rounding is seen too.
+    for (int64_t& weight : p.weight) {
+      if (weight < kUnserved) weight = weight * 1'000'000 + rng.Between(0, 999'999);
+    }
+    for (int v = 0; v < n; ++v) p.required[v] = rng.Chance(0.8);
+    if (rng.Chance(0.4)) p.delay_max_us = rng.Between(4, 25) * 1000;
+    const int64_t brute = BruteForceWeight(p);
+    if (brute == INT64_MAX) continue;
+    EXPECT_LE(ArborescenceBound(p), brute);
+    const int64_t ascent = DualAscentBound(p, 100'000'000);
+    EXPECT_LE(ascent, brute) << "round " << round;
+    EXPECT_LE(DualAscentBound(p, 200), brute);
+    EXPECT_LE(LagrangianBound(p, brute, ascent, 100'000'000), brute) << "round " << round;
+    if (HasFailure()) FAIL() << "round " << round;
+  }
+}
+
+TEST(BoundTest, CountsNodesOutOfReach) {
+  Problem p = EmptyProblem(3, 2);
+  SetLink(&p, 0, 1, 5);
+  EXPECT_EQ(DualAscentBound(p, 1'000'000), kUnserved + 5);
+}
+
+TEST(MinArborescenceTest, BreaksCyclesWhereThatCostsLeast) {
+  // 1, 2 and 3 feed each other for 1; entering the cycle costs 10 at 1, 8 at 2, 9 at 3.
+  Problem p = EmptyProblem(4, 3);
+  SetLink(&p, 1, 2, 1);
+  SetLink(&p, 2, 3, 1);
+  SetLink(&p, 3, 1, 1);
+  SetLink(&p, 0, 1, 10);
+  SetLink(&p, 0, 2, 8);
+  SetLink(&p, 0, 3, 9);
+  const Parents parents = MinArborescence(p);
+  EXPECT_EQ(parents, (Parents{kNoParent, 3, 0, 2}));
+  EXPECT_EQ(TotalWeight(p, parents), 10);
+}
+
+TEST(MinArborescenceTest, LeavesOutWhatCannotBeReached) {
+  Problem p = EmptyProblem(4, 3);
+  SetLink(&p, 0, 1, 1);
+  SetLink(&p, 2, 3, 1);
+  SetLink(&p, 3, 2, 1);
+  EXPECT_EQ(MinArborescence(p), (Parents{kNoParent, 0, kNoParent, kNoParent}));
+}
+
+TEST(PruneRelaysTest, RemovesChainsOfIdleRelays) {
+  Problem p = EmptyProblem(4, 3);
+  p.required = {1, 1, 0, 0};
+  Parents parents{kNoParent, 0, 0, 2};
+  PruneRelays(p, &parents);
+  EXPECT_EQ(parents, (Parents{kNoParent, 0, kNoParent, kNoParent}));
+}
+
+TEST(ShortenDelaysTest, PrefersTheFasterOfEquallyCheapParents) {
+  Problem p = EmptyProblem(4, 3);
+  SetLink(&p, 0, 1, 1, 1000);
+  SetLink(&p, 1, 2, 1, 1000);
+  SetLink(&p, 2, 3, 1, 1000);
+  SetLink(&p, 1, 3, 1, 1500);
+  Parents parents{kNoParent, 0, 1, 2};
+  ShortenDelays(p, &parents);
+  EXPECT_EQ(parents, (Parents{kNoParent, 0, 1, 1}));
+  p.fanout_max[1] = 1;
+  parents = {kNoParent, 0, 1, 2};
+  ShortenDelays(p, &parents);
+  EXPECT_EQ(parents, (Parents{kNoParent, 0, 1, 2})) << "fan-out is full";
+}
+
+TEST(SearchAllTreesTest, GivesUpAfterItsSteps) {
+  Rng rng(3);
+  const Problem p = FromBits(6, ~0u, 5, 6, rng);
+  EXPECT_FALSE(SearchAllTrees(p, INT64_MAX, 10).complete);
+  EXPECT_TRUE(SearchAllTrees(p, INT64_MAX, 1'000'000).complete);
+}
+
+TEST(LimitedPrimTest, RespectsDepthAndFanout) {
+  Rng rng(5);
+  for (int round = 0; round < 100; ++round) {
+    const Problem p = FromBits(6, ~0u, static_cast<int>(rng.Between(2, 4)), 3, rng);
+    EXPECT_TRUE(IsFeasible(p, LimitedPrim(p)));
+  }
+}
+
+}  // namespace
+}  // namespace tailcast::copytree
