@@ -26,8 +26,10 @@
 namespace tailcast::stream {
 
 struct ChunkWriterOptions {
-  int64_t chunk_size = 4096;       // bytes, > 0
-  int64_t window_bytes = 8 << 20;  // how far beyond written_end() bytes are taken; at least a chunk and the largest Add
+  int64_t chunk_size = 4096;  // bytes, > 0
+  int64_t window_bytes =
+      8
+      << 20;  // how far beyond written_end() bytes are taken; at least a chunk and the largest Add
 };
 
 // A value to write under the key of chunk `chunk`.
