@@ -1,0 +1,373 @@
+#include "tailcast/cell/topology.h"
+
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "tailcast/base/nearest.h"
+#include "tailcast/cell/yaml_reader.h"
+
+namespace tailcast::cell {
+namespace {
+
+constexpr double kUsdPerGbMax = 100;
+constexpr double kRttMsMax = 1e6;
+
+bool IsName(std::string_view name) {
+  if (name.empty() || name.size() > 200) return false;
+  for (char c : name) {
+    if (static_cast<unsigned char>(c) <= ' ' || c == 127) return false;
+    if (std::string_view(",>'\"`{}[]#&*!|%").find(c) != std::string_view::npos) return false;
+  }
+  return true;
+}
+
+bool IsHostPort(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return false;
+  const std::string_view port = text.substr(colon + 1);
+  if (port.empty() || port.size() > 5) return false;
+  int number = 0;
+  for (char c : port) {
+    if (c < '0' || c > '9') return false;
+    number = number * 10 + (c - '0');
+  }
+  return number > 0 && number <= 65535;
+}
+
+class Reader {
+ public:
+  explicit Reader(YamlMap root) : root_(std::move(root)) {}
+
+  Result<Topology> Read() {
+    int64_t version = 0;
+    TAILCAST_RETURN_IF_ERROR(root_.Get("version", version, 1, 1));
+    if (version == 0) {
+      return root_.Error("", "the key 'version' is missing; put 'version: 1' at the top");
+    }
+    TAILCAST_RETURN_IF_ERROR(ReadClusters());
+    TAILCAST_RETURN_IF_ERROR(ReadLinks());
+    TAILCAST_RETURN_IF_ERROR(ReadLimits());
+    std::vector<TopologyEdge> tree;
+    TAILCAST_RETURN_IF_ERROR(ReadTree(root_, &tree));
+    TAILCAST_RETURN_IF_ERROR(ReadStreams(tree));
+    TAILCAST_RETURN_IF_ERROR(root_.Finish());
+    return std::move(topology_);
+  }
+
+ private:
+  Status Positive(YamlMap& map, std::string_view key, double& value, double highest) {
+    TAILCAST_RETURN_IF_ERROR(map.Get(key, value));
+    if (std::isnan(value)) return map.Error(key, "must be a number");
+    if (value < 0) return map.Error(key, "must not be negative");
+    if (value > highest) {
+      char text[64];
+      std::snprintf(text, sizeof text, "must be at most %g", highest);
+      return map.Error(key, text);
+    }
+    return OkStatus();
+  }
+
+  Status HostPort(YamlMap& map, std::string_view key, std::string& value) {
+    TAILCAST_RETURN_IF_ERROR(map.Get(key, value));
+    if (!value.empty() && !IsHostPort(value)) {
+      return map.Error(key, "'" + value + "' is not HOST:PORT");
+    }
+    return OkStatus();
+  }
+
+  Status KnownCluster(YamlMap& map, std::string_view key, const std::string& name) {
+    if (known_.contains(name)) return OkStatus();
+    return map.Error(key, "no cluster is called '" + name + "'" +
+                              DidYouMean(name, topology_.ClusterNames()));
+  }
+
+  Status ReadClusters() {
+    TAILCAST_ASSIGN_OR_RETURN(std::vector<YamlMap> maps, root_.GetMaps("clusters"));
+    if (maps.empty()) {
+      return root_.Error(root_.Has("clusters") ? "clusters" : "",
+                         "no clusters; list at least one, as 'clusters: [{name: us-central}]'");
+    }
+    for (YamlMap& map : maps) {
+      TopologyCluster cluster;
+      TAILCAST_RETURN_IF_ERROR(map.Require("name", cluster.name));
+      if (!IsName(cluster.name)) {
+        return map.Error("name", "'" + cluster.name +
+                                     "' is not a name: no spaces, commas, quotes, brackets or '>'");
+      }
+      if (!known_.insert(cluster.name).second) {
+        return map.Error("name", "cluster '" + cluster.name + "' is given twice");
+      }
+      TAILCAST_RETURN_IF_ERROR(map.Get("relay_only", cluster.relay_only));
+      std::string health = "healthy";
+      TAILCAST_RETURN_IF_ERROR(map.Get("health", health));
+      if (health == "sick") {
+        cluster.health = ClusterHealth::kSick;
+      } else if (health == "new") {
+        cluster.health = ClusterHealth::kNew;
+      } else if (health != "healthy") {
+        return map.Error("health", "'" + health + "' is not healthy, sick or new" +
+                                       DidYouMean(health, {"healthy", "sick", "new"}));
+      }
+      TAILCAST_RETURN_IF_ERROR(HostPort(map, "scheduler", cluster.scheduler));
+      TAILCAST_RETURN_IF_ERROR(map.Finish());
+      topology_.clusters.push_back(std::move(cluster));
+    }
+    return OkStatus();
+  }
+
+  Status ReadLinks() {
+    if (!root_.Has("links")) {
+      TAILCAST_RETURN_IF_ERROR(root_.GetMaps("links").status());
+      for (const TopologyCluster& from : topology_.clusters) {
+        for (const TopologyCluster& to : topology_.clusters) {
+          if (&from != &to) topology_.links.push_back({.from = from.name, .to = to.name});
+        }
+      }
+      return OkStatus();
+    }
+    TAILCAST_ASSIGN_OR_RETURN(std::vector<YamlMap> maps, root_.GetMaps("links"));
+    bool priced = false;
+    for (const YamlMap& map : maps) priced |= map.Has("usd_per_gb");
+    std::set<std::pair<std::string, std::string>> seen;
+    for (YamlMap& map : maps) {
+      TopologyLink link;
+      TAILCAST_RETURN_IF_ERROR(map.Require("from", link.from));
+      TAILCAST_RETURN_IF_ERROR(map.Require("to", link.to));
+      TAILCAST_RETURN_IF_ERROR(KnownCluster(map, "from", link.from));
+      TAILCAST_RETURN_IF_ERROR(KnownCluster(map, "to", link.to));
+      if (link.from == link.to) return map.Error("to", "a link from a cluster to itself; remove it");
+      if (priced && !map.Has("usd_per_gb")) {
+        return map.Error("", "link " + link.from + " -> " + link.to +
+                                 ": the price is missing; other links have one, so add usd_per_gb "
+                                 "(0 if it is free)");
+      }
+      TAILCAST_RETURN_IF_ERROR(Positive(map, "usd_per_gb", link.usd_per_gb, kUsdPerGbMax));
+      TAILCAST_RETURN_IF_ERROR(Positive(map, "rtt_ms", link.rtt_ms, kRttMsMax));
+      TAILCAST_RETURN_IF_ERROR(Positive(map, "bandwidth_gbps", link.bandwidth_gbps, 1e9));
+      std::string health = "healthy";
+      TAILCAST_RETURN_IF_ERROR(map.Get("health", health));
+      if (health != "healthy" && health != "sick") {
+        return map.Error("health", "'" + health + "' is not healthy or sick" +
+                                       DidYouMean(health, {"healthy", "sick"}));
+      }
+      link.sick = health == "sick";
+      bool both = false;
+      TAILCAST_RETURN_IF_ERROR(map.Get("both", both));
+      TAILCAST_RETURN_IF_ERROR(HostPort(map, "via", link.via));
+      TAILCAST_RETURN_IF_ERROR(map.Finish());
+      for (const bool back : {false, true}) {
+        if (back && !both) continue;
+        if (back) std::swap(link.from, link.to);
+        if (!seen.emplace(link.from, link.to).second) {
+          return map.Error("", "link " + link.from + " -> " + link.to +
+                                   " is given twice; remove one (mind 'both: true')");
+        }
+        topology_.links.push_back(link);
+      }
+    }
+    return OkStatus();
+  }
+
+  Status ReadLimits() {
+    TAILCAST_ASSIGN_OR_RETURN(YamlMap limits, root_.GetMap("limits"));
+    int64_t depth = topology_.max_depth, fanout = topology_.max_fanout;
+    TAILCAST_RETURN_IF_ERROR(limits.Get("max_depth", depth, 1, 32));
+    TAILCAST_RETURN_IF_ERROR(limits.Get("max_fanout", fanout, 0, 1'000'000));
+    TAILCAST_RETURN_IF_ERROR(Positive(limits, "max_delay_ms", topology_.max_delay_ms, 1e8));
+    TAILCAST_RETURN_IF_ERROR(limits.Finish());
+    topology_.max_depth = static_cast<int>(depth);
+    topology_.max_fanout = static_cast<int>(fanout);
+    TAILCAST_RETURN_IF_ERROR(Positive(root_, "hop_delay_ms", topology_.hop_delay_ms, kRttMsMax));
+    return Positive(root_, "churn_usd_per_gb", topology_.churn_usd_per_gb, kUsdPerGbMax);
+  }
+
+  Status ReadTree(YamlMap& owner, std::vector<TopologyEdge>* tree) {
+    TAILCAST_ASSIGN_OR_RETURN(std::vector<YamlMap> maps, owner.GetMaps("tree"));
+    std::map<std::string, std::string> parent;
+    for (YamlMap& map : maps) {
+      TopologyEdge edge;
+      TAILCAST_RETURN_IF_ERROR(map.Require("from", edge.from));
+      TAILCAST_RETURN_IF_ERROR(map.Require("to", edge.to));
+      TAILCAST_RETURN_IF_ERROR(KnownCluster(map, "from", edge.from));
+      TAILCAST_RETURN_IF_ERROR(KnownCluster(map, "to", edge.to));
+      TAILCAST_RETURN_IF_ERROR(map.Finish());
+      if (topology_.FindLink(edge.from, edge.to) == nullptr) {
+        return map.Error("to", "there is no link " + edge.from + " -> " + edge.to);
+      }
+      if (!parent.emplace(edge.to, edge.from).second) {
+        return map.Error("to", "cluster '" + edge.to + "' is fed twice in the tree");
+      }
+      tree->push_back(std::move(edge));
+    }
+    for (const auto& [name, first] : parent) {
+      std::string at = first;
+      for (size_t steps = 0; parent.contains(at); at = parent[at]) {
+        if (++steps > parent.size()) {
+          return owner.Error("tree", "cluster '" + name + "' hangs on a cycle");
+        }
+      }
+    }
+    return OkStatus();
+  }
+
+  Status ReadStreams(const std::vector<TopologyEdge>& tree) {
+    TAILCAST_ASSIGN_OR_RETURN(std::vector<YamlMap> maps, root_.GetMaps("streams"));
+    for (YamlMap& map : maps) {
+      TopologyStream stream;
+      TAILCAST_RETURN_IF_ERROR(map.Require("name", stream.name));
+      if (!IsName(stream.name)) {
+        return map.Error("name", "'" + stream.name +
+                                     "' is not a name: no spaces, commas, quotes, brackets or '>'");
+      }
+      if (topology_.FindStream(stream.name) != nullptr) {
+        return map.Error("name", "stream '" + stream.name + "' is given twice");
+      }
+      TAILCAST_RETURN_IF_ERROR(map.Require("source", stream.source));
+      TAILCAST_RETURN_IF_ERROR(KnownCluster(map, "source", stream.source));
+      TAILCAST_RETURN_IF_ERROR(map.Get("destinations", stream.destinations));
+      for (const std::string& name : stream.destinations) {
+        TAILCAST_RETURN_IF_ERROR(KnownCluster(map, "destinations", name));
+        if (topology_.FindCluster(name)->relay_only) {
+          return map.Error("destinations", "cluster '" + name + "' is relay_only");
+        }
+      }
+      TAILCAST_RETURN_IF_ERROR(Positive(map, "rate_mbps", stream.rate_mbps, 1e9));
+      TAILCAST_RETURN_IF_ERROR(ReadTree(map, &stream.tree));
+      TAILCAST_RETURN_IF_ERROR(map.Finish());
+      if (stream.tree.empty()) stream.tree = tree;
+      topology_.streams.push_back(std::move(stream));
+    }
+    if (!tree.empty() && topology_.streams.empty()) {
+      return root_.Error("tree", "no stream uses it; add 'streams'");
+    }
+    return OkStatus();
+  }
+
+  YamlMap root_;
+  std::set<std::string> known_;  // cluster names
+  Topology topology_;
+};
+
+std::string Number(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.12g", value);
+  return text;
+}
+
+// A scalar that YAML reads back as this text.
+std::string Scalar(const std::string& text) {
+  const bool plain = !text.empty() && text.find(": ") == std::string::npos && text.back() != ':' &&
+                     std::isalpha(static_cast<unsigned char>(text[0])) && text != "true" &&
+                     text != "false" && text != "null" && text != "yes" && text != "no" &&
+                     text != "on" && text != "off" && text != "y" && text != "n";
+  return plain ? text : "\"" + text + "\"";
+}
+
+}  // namespace
+
+const TopologyCluster* Topology::FindCluster(std::string_view name) const {
+  for (const TopologyCluster& cluster : clusters) {
+    if (cluster.name == name) return &cluster;
+  }
+  return nullptr;
+}
+
+const TopologyLink* Topology::FindLink(std::string_view from, std::string_view to) const {
+  for (const TopologyLink& link : links) {
+    if (link.from == from && link.to == to) return &link;
+  }
+  return nullptr;
+}
+
+const TopologyStream* Topology::FindStream(std::string_view name) const {
+  for (const TopologyStream& stream : streams) {
+    if (stream.name == name) return &stream;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> Topology::ClusterNames() const {
+  std::vector<std::string> names;
+  names.reserve(clusters.size());
+  for (const TopologyCluster& cluster : clusters) names.push_back(cluster.name);
+  return names;
+}
+
+Result<Topology> LoadTopology(const std::string& path) {
+  TAILCAST_ASSIGN_OR_RETURN(YamlMap root, YamlMap::Load(path));
+  return Reader(std::move(root)).Read();
+}
+
+Result<Topology> ParseTopology(const std::string& text, const std::string& name) {
+  TAILCAST_ASSIGN_OR_RETURN(YamlMap root, YamlMap::Parse(text, name));
+  return Reader(std::move(root)).Read();
+}
+
+std::string TopologyText(const Topology& topology) {
+  std::string out = "version: 1\nclusters:\n";
+  for (const TopologyCluster& cluster : topology.clusters) {
+    out += "  - {name: " + Scalar(cluster.name);
+    if (cluster.relay_only) out += ", relay_only: true";
+    if (cluster.health == ClusterHealth::kSick) out += ", health: sick";
+    if (cluster.health == ClusterHealth::kNew) out += ", health: new";
+    if (!cluster.scheduler.empty()) out += ", scheduler: \"" + cluster.scheduler + "\"";
+    out += "}\n";
+  }
+  out += topology.links.empty() ? "links: []\n" : "links:\n";
+  std::map<std::pair<std::string, std::string>, const TopologyLink*> index;
+  for (const TopologyLink& link : topology.links) index[{link.from, link.to}] = &link;
+  std::set<const TopologyLink*> written;
+  for (const TopologyLink& link : topology.links) {
+    if (written.contains(&link)) continue;
+    out += "  - {from: " + Scalar(link.from) + ", to: " + Scalar(link.to) +
+           ", usd_per_gb: " + Number(link.usd_per_gb) + ", rtt_ms: " + Number(link.rtt_ms);
+    if (link.bandwidth_gbps > 0) out += ", bandwidth_gbps: " + Number(link.bandwidth_gbps);
+    if (link.sick) out += ", health: sick";
+    if (!link.via.empty()) out += ", via: \"" + link.via + "\"";
+    const auto back = index.find({link.to, link.from});
+    if (back != index.end()) {
+      const TopologyLink& other = *back->second;
+      if (other.usd_per_gb == link.usd_per_gb && other.rtt_ms == link.rtt_ms &&
+          other.bandwidth_gbps == link.bandwidth_gbps && other.sick == link.sick &&
+          other.via == link.via) {
+        out += ", both: true";
+        written.insert(&other);
+      }
+    }
+    out += "}\n";
+  }
+  const auto edges = [&out](const std::vector<TopologyEdge>& tree) {
+    for (const TopologyEdge& edge : tree) {
+      out += "      - {from: " + Scalar(edge.from) + ", to: " + Scalar(edge.to) + "}\n";
+    }
+  };
+  if (!topology.streams.empty()) out += "streams:\n";
+  for (const TopologyStream& stream : topology.streams) {
+    out += "  - name: " + Scalar(stream.name) + "\n    source: " + Scalar(stream.source) + "\n";
+    if (!stream.destinations.empty()) {
+      out += "    destinations: [";
+      for (size_t i = 0; i < stream.destinations.size(); ++i) {
+        out += (i == 0 ? "" : ", ") + Scalar(stream.destinations[i]);
+      }
+      out += "]\n";
+    }
+    if (stream.rate_mbps > 0) out += "    rate_mbps: " + Number(stream.rate_mbps) + "\n";
+    if (!stream.tree.empty()) {
+      out += "    tree:\n";
+      edges(stream.tree);
+    }
+  }
+  out += "limits: {max_depth: " + std::to_string(topology.max_depth) +
+         ", max_fanout: " + std::to_string(topology.max_fanout) +
+         ", max_delay_ms: " + Number(topology.max_delay_ms) + "}\n";
+  out += "hop_delay_ms: " + Number(topology.hop_delay_ms) + "\n";
+  if (topology.churn_usd_per_gb > 0) {
+    out += "churn_usd_per_gb: " + Number(topology.churn_usd_per_gb) + "\n";
+  }
+  return out;
+}
+
+}  // namespace tailcast::cell

@@ -1,0 +1,102 @@
+// The topology file: which clusters there are, what the links between them cost, which streams go
+// where. `tailcast up --topology FILE` deploys it, `tailcast copytree` plans on it.
+//
+//   version: 1
+//   clusters:                            # required, at least one
+//     - name: us-central                 # required; no spaces, commas, quotes or '>'
+//     - name: europe-west
+//       relay_only: false                # default; true: carries streams, never a destination
+//       health: healthy                  # default; or sick, or new
+//       scheduler: 10.1.0.4:7000         # HOST:PORT; default: found through the deployment
+//   links:                               # default: every pair, both ways, price and RTT 0
+//     - from: us-central
+//       to: europe-west
+//       usd_per_gb: 0.02                 # default 0 if no link has one; else required everywhere
+//       rtt_ms: 130                      # round trip; default 0
+//       bandwidth_gbps: 10               # default 0 = unknown
+//       both: true                       # default false; true: the same link in both directions
+//       health: healthy                  # default; or sick
+//       via: 127.0.0.1:9000              # forward proxy that carries the link; default: direct
+//   streams:                             # default: none
+//     - name: flights                    # required
+//       source: us-central               # required
+//       destinations: [europe-west]      # default: every cluster that is not relay_only
+//       rate_mbps: 32                    # stream bytes, one copy; default 0 = unknown
+//       tree: [{from: a, to: b}]         # default: the file's tree, else planned
+//   limits:
+//     max_depth: 4                       # default; hops, 1 to 32
+//     max_fanout: 0                      # default: no limit
+//     max_delay_ms: 0                    # default: no limit
+//   hop_delay_ms: 25                     # default; what a hop adds to half the round trip
+//   churn_usd_per_gb: 0                  # default; what changing one edge must save
+//   tree: [{from: us-central, to: europe-west}]   # default: planned; a tree fixed by hand
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tailcast/base/status.h"
+
+namespace tailcast::cell {
+
+enum class ClusterHealth : uint8_t { kHealthy, kSick, kNew };
+
+struct TopologyCluster {
+  std::string name;
+  bool relay_only = false;
+  ClusterHealth health = ClusterHealth::kHealthy;
+  std::string scheduler;  // HOST:PORT or empty
+};
+
+// One direction; `both` is resolved while reading.
+struct TopologyLink {
+  std::string from, to;
+  double usd_per_gb = 0;
+  double rtt_ms = 0;
+  double bandwidth_gbps = 0;
+  bool sick = false;
+  std::string via;  // HOST:PORT or empty
+};
+
+struct TopologyEdge {
+  std::string from, to;
+};
+
+struct TopologyStream {
+  std::string name;
+  std::string source;
+  std::vector<std::string> destinations;  // empty = every cluster that is not relay_only
+  double rate_mbps = 0;
+  std::vector<TopologyEdge> tree;         // empty = planned
+};
+
+struct Topology {
+  std::vector<TopologyCluster> clusters;
+  std::vector<TopologyLink> links;
+  std::vector<TopologyStream> streams;
+  int max_depth = 4;
+  int max_fanout = 0;
+  double max_delay_ms = 0;
+  double hop_delay_ms = 25;
+  double churn_usd_per_gb = 0;
+
+  const TopologyCluster* FindCluster(std::string_view name) const;
+  const TopologyLink* FindLink(std::string_view from, std::string_view to) const;
+  const TopologyStream* FindStream(std::string_view name) const;
+  std::vector<std::string> ClusterNames() const;
+};
+
+// InvalidArgument names file, line, column and key, and what to do: unknown keys and names with the
+// nearest known one, double names, links given twice, negative or missing prices, values out of
+// range, HOST:PORT without a port, a version that is not 1. NotFound, PermissionDenied: the file.
+Result<Topology> LoadTopology(const std::string& path);
+// The same from text; `name` stands for the file in messages.
+Result<Topology> ParseTopology(const std::string& text, const std::string& name);
+
+// A file that ParseTopology reads back as the same topology. Links that are equal in both directions
+// become one entry; defaults are left out.
+std::string TopologyText(const Topology& topology);
+
+}  // namespace tailcast::cell
