@@ -47,6 +47,9 @@ struct RangeRequest {
   // more room than that, a last chunk that holds more than `to` is taken whole. Valid until the answer.
   char* destination = nullptr;
   int64_t room = 0;
+  // Kept until the bytes at `destination` are written no more, even if the RangeReader is destroyed
+  // before: the owner of that memory.
+  std::shared_ptr<const void> owner;
   // destination[0, from - ChunkStart(from)) holds those bytes already and this is their crc32c.
   bool prefix_valid = false;
   uint32_t prefix_crc = 0;
@@ -56,7 +59,9 @@ struct RangeResult {
   // [from, end) is at the destination, validated. Less than `to`: neither layer had more. More than
   // `to`: a longer chunk was taken whole, within the room.
   int64_t end = 0;
-  // crc32c of [ChunkStart(end), end): the next request's prefix_crc.
+  // The bytes [ChunkStart(end), end) are at the destination too and this is their crc32c: the next
+  // request's prefix. False only if `from` lies inside a chunk whose beginning could not be read.
+  bool tail_valid = false;
   uint32_t tail_crc = 0;
   int64_t cache_bytes = 0;    // of [from, end), by origin
   int64_t primary_bytes = 0;
@@ -108,13 +113,19 @@ class RangeReader {
 
  private:
   struct Job;
+  bool SkipCache(const RangeRequest& request);
   void Plan(const RangeRequest& request, std::vector<cache::ChunkRead>& reads) const;
+  // The answer from what the cache gave; sets the span that the primary should give (empty: done).
+  RangeResult Evaluate(const RangeRequest& request, const std::vector<cache::ChunkRead>& reads,
+                       int64_t* primary_from, int64_t* primary_to) const;
   void AfterCache(const std::shared_ptr<Job>& job);
-  void ReadPrimary(const std::shared_ptr<Job>& job);
+  void AfterPrimary(const std::shared_ptr<Job>& job, Result<std::string> bytes);
   void Finish(const std::shared_ptr<Job>& job);
-  void NoteCacheResult(const RangeResult& result);
+  void Count(const RangeResult& result);
   // Calls `then` with the open file, or null and the error.
   void WithFile(Callback<void(storage::ReadFile*, Status)> then);
+  // The open file failed: the next use opens it anew.
+  void DropFile();
 
   const CellPorts ports_;
   const FileId file_;
