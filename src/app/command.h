@@ -1,0 +1,44 @@
+// What the commands of the binary share. Each command is a file with an Add function that declares its
+// options and stores what is to be run.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "tailcast/base/status.h"
+
+namespace tailcast::app {
+
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+
+// Set by the chosen command while options are parsed; run by main afterwards.
+using Action = std::function<int()>;
+
+void AddUp(CLI::App& app, Action& action);
+void AddRun(CLI::App& app, Action& action);
+void AddStream(CLI::App& app, Action& action);
+void AddProduce(CLI::App& app, Action& action);
+void AddConsume(CLI::App& app, Action& action);
+void AddStatus(CLI::App& app, Action& action);
+void AddDemo(CLI::App& app, Action& action);
+void AddLoad(CLI::App& app, Action& action);
+
+// Prints "tailcast: <message>" on stderr. InvalidArgument is bad usage, all else has failed.
+int Fail(const Status& status);
+
+// The options that say which cell: --cell, or --dir with --cluster.
+struct CellOptions {
+  std::string cell, dir, cluster;
+  void Add(CLI::App* command, bool with_cluster);
+  Result<std::string> Find() const;
+};
+
+// Ctrl-C and SIGTERM set this instead of ending the process; commands look at it between steps.
+void CatchInterrupts();
+bool Interrupted();
+
+}  // namespace tailcast::app

@@ -1,0 +1,145 @@
+// tailcast consume: the messages of a stream, in order, to standard output.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "command.h"
+#include "tailcast/cell/process_config.h"
+#include "tailcast/consumer/consumer.h"
+#include "tailcast/stream/framing.h"
+
+namespace tailcast::app {
+namespace {
+
+struct ConsumeOptions {
+  CellOptions cell;
+  std::string stream;
+  int32_t shard = -1;
+  std::string framing = "lines";
+  std::string from = "beginning";
+  std::string profile = "standard";
+  std::string fabric = "auto";
+  int64_t count = 0;
+  double until_idle_s = 0;
+  bool follow = false;
+  bool positions = false;
+};
+
+Status WriteAll(const std::string& bytes) {
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t n = write(STDOUT_FILENO, bytes.data() + at, bytes.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, "write standard output");
+    at += static_cast<size_t>(n);
+  }
+  return OkStatus();
+}
+
+int Consume(const ConsumeOptions& options) {
+  const auto framing = stream::ParseFraming(options.framing);
+  if (!framing.ok()) return Fail(framing.status());
+  const auto profile = cell::ParseProfile(options.profile);
+  if (!profile.ok()) return Fail(profile.status());
+  const auto start = consumer::StartPoint::Parse(options.from);
+  if (!start.ok()) return Fail(start.status().WithContext("--from"));
+  if ((options.count > 0) + (options.until_idle_s > 0) + options.follow > 1) {
+    return Fail(InvalidArgumentError("give one of --count, --until-idle and --follow"));
+  }
+  const auto address = options.cell.Find();
+  if (!address.ok()) return Fail(address.status());
+
+  consumer::Options consumer_options;
+  consumer_options.cell = *address;
+  consumer_options.stream = options.stream;
+  if (options.shard >= 0) consumer_options.shards = {options.shard};
+  consumer_options.start = *start;
+  consumer_options.profile = *profile == cell::Profile::kLowLatency ? consumer::Profile::kLowLatency
+                                                                    : consumer::Profile::kDefault;
+  consumer_options.fabric = options.fabric == "shm"   ? consumer::FabricPreference::kShm
+                            : options.fabric == "tcp" ? consumer::FabricPreference::kTcp
+                                                      : consumer::FabricPreference::kAuto;
+  auto consumer = consumer::Consumer::Open(consumer_options);
+  if (!consumer.ok()) return Fail(consumer.status());
+
+  CatchInterrupts();
+  int64_t got = 0;
+  std::map<int32_t, std::pair<int64_t, int64_t>> behind;  // record and byte, by shard
+  Status error;
+  std::string out;
+  MonotonicTime last = ReadMonotonicClock();
+  bool done = false;
+  while (!done && error.ok() && !Interrupted()) {
+    const auto batch = (*consumer)->Poll(Duration::Millis(100));
+    if (!batch.ok()) {
+      error = batch.status();
+      break;
+    }
+    out.clear();
+    for (const consumer::Message& message : *batch) {
+      error = stream::AppendFrame(*framing, message.payload, out);
+      if (!error.ok()) break;
+      ++got;
+      behind[message.shard] = {message.record + 1,
+                               message.byte + static_cast<int64_t>(message.payload.size())};
+      if (options.count > 0 && got == options.count) {
+        done = true;
+        break;
+      }
+    }
+    if (Status written = WriteAll(out); !written.ok() && error.ok()) error = written;
+    const MonotonicTime now = ReadMonotonicClock();
+    if (!batch->empty()) {
+      last = now;
+    } else if (options.until_idle_s > 0 &&
+               (now - last).seconds() >= options.until_idle_s) {
+      done = true;
+    }
+  }
+  if (options.positions) {
+    for (int32_t shard : (*consumer)->shards()) {
+      auto position = (*consumer)->position(shard);
+      if (!position) continue;
+      // With --count the last batch was written only in part.
+      if (const auto it = behind.find(shard); it != behind.end()) {
+        position->record = it->second.first;
+        position->byte = it->second.second;
+      }
+      std::fprintf(stderr, "%s\n", position->ToString().c_str());
+    }
+  }
+  return error.ok() ? kExitDone : Fail(error);
+}
+
+}  // namespace
+
+void AddConsume(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("consume", "Write a stream's messages to standard output");
+  auto options = std::make_shared<ConsumeOptions>();
+  options->cell.Add(command, true);
+  command->add_option("--stream", options->stream, "Stream to read")->required();
+  command->add_option("--shard", options->shard, "One shard; default: all, interleaved as they come");
+  command->add_option("--framing", options->framing, "lines or length, as for produce")
+      ->capture_default_str();
+  command->add_option("--from", options->from,
+                      "beginning, end, time:T (RFC 3339 or microseconds since 1970), or a position")
+      ->capture_default_str();
+  command->add_option("--profile", options->profile,
+                      "standard: poll every 100 ms; low-latency: doorbells")->capture_default_str();
+  command->add_option("--fabric", options->fabric, "How cache memory is read")
+      ->check(CLI::IsMember({"auto", "shm", "tcp"}))->capture_default_str();
+  command->add_option("--count", options->count, "End after this many messages")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--until-idle", options->until_idle_s,
+                      "End when nothing came for this many seconds")->check(CLI::PositiveNumber);
+  command->add_flag("--follow", options->follow, "Go on until Ctrl-C (the default)");
+  command->add_flag("--positions", options->positions,
+                    "At the end, write the position behind the last message of each shard to "
+                    "standard error: `--from` of the next run");
+  command->callback([&action, options] { action = [options] { return Consume(*options); }; });
+}
+
+}  // namespace tailcast::app

@@ -1,0 +1,142 @@
+#include "deployment.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "tailcast/base/nearest.h"
+
+namespace tailcast::app {
+namespace {
+
+std::string PathOf(const std::string& dir) { return dir + "/deployment.json"; }
+std::string LockPathOf(const std::string& dir) { return dir + "/lock"; }
+
+// Whether some `up` holds the folder.
+bool IsLocked(const std::string& dir) {
+  const int fd = open(LockPathOf(dir).c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool locked = flock(fd, LOCK_EX | LOCK_NB) != 0;
+  close(fd);
+  return locked;
+}
+
+}  // namespace
+
+Result<Deployment> Deployment::Read(const std::string& dir) {
+  const auto none = [&](const std::string& why) {
+    return FailedPreconditionError(why + "; start one with `tailcast up --dir " + dir + "`");
+  };
+  std::ifstream in(PathOf(dir));
+  if (!in) return none("no deployment in " + dir);
+  Deployment deployment;
+  deployment.dir = dir;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(in);
+    deployment.pid = json.at("pid").get<int64_t>();
+    for (const auto& cell : json.at("cells")) {
+      deployment.cells.push_back(
+          {cell.at("name").get<std::string>(), cell.at("scheduler").get<std::string>()});
+    }
+  } catch (const nlohmann::json::exception& e) {
+    return DataLossError(PathOf(dir) + " is damaged (" + e.what() +
+                         "); stop the deployment and start it again");
+  }
+  if (!IsLocked(dir)) return none("the deployment in " + dir + " does not run");
+  return deployment;
+}
+
+Status Deployment::Write() const {
+  nlohmann::json json;
+  json["version"] = 1;
+  json["pid"] = pid;
+  json["cells"] = nlohmann::json::array();
+  for (const DeploymentCell& cell : cells) {
+    json["cells"].push_back({{"name", cell.name}, {"scheduler", cell.scheduler}});
+  }
+  const std::string part = PathOf(dir) + ".part";
+  std::ofstream out(part);
+  out << json.dump(2) << "\n";
+  out.close();
+  if (!out) return ErrnoStatus(EIO, "write " + part);
+  std::error_code error;
+  std::filesystem::rename(part, PathOf(dir), error);
+  if (error) return ErrnoStatus(error.value(), "rename " + part);
+  return OkStatus();
+}
+
+void Deployment::Remove() const {
+  std::error_code ignored;
+  std::filesystem::remove(PathOf(dir), ignored);
+}
+
+Result<DeploymentCell> Deployment::Find(const std::string& cluster) const {
+  std::vector<std::string> names;
+  for (const DeploymentCell& cell : cells) {
+    if (cell.name == cluster) return cell;
+    names.push_back(cell.name);
+  }
+  if (cluster.empty()) {
+    if (cells.size() == 1) return cells.front();
+    std::string all;
+    for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+    return InvalidArgumentError("which cluster? name one with --cluster: " + all);
+  }
+  return NotFoundError("no cluster '" + cluster + "' in this deployment" +
+                       DidYouMean(cluster, names));
+}
+
+Result<DeploymentLock> DeploymentLock::Take(const std::string& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) {
+    return ErrnoStatus(error.value(), "can't make the folder " + dir).WithContext("--dir");
+  }
+  const int fd = open(LockPathOf(dir).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return ErrnoStatus(errno, "can't write in the folder " + dir).WithContext("--dir");
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    char holder[32] = {};
+    const ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
+    close(fd);
+    return FailedPreconditionError(
+        "another `tailcast up`" + (n > 0 ? " (pid " + std::string(holder) + ")" : std::string()) +
+        " runs in " + dir + "; stop it, or use another --dir");
+  }
+  const std::string pid = std::to_string(getpid());
+  if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) {
+    const Status status = ErrnoStatus(errno, "write " + LockPathOf(dir));
+    close(fd);
+    return status;
+  }
+  return DeploymentLock(fd);
+}
+
+DeploymentLock::DeploymentLock(DeploymentLock&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)) {}
+
+DeploymentLock::~DeploymentLock() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Result<std::string> FindCell(const std::string& cell, const std::string& dir,
+                             const std::string& cluster) {
+  if (!cell.empty()) {
+    if (!dir.empty()) return InvalidArgumentError("give --cell or --dir, not both");
+    return cell;
+  }
+  if (dir.empty()) {
+    return InvalidArgumentError("name the deployment with --dir DIR, or the cell with --cell HOST:PORT");
+  }
+  TAILCAST_ASSIGN_OR_RETURN(const Deployment deployment, Deployment::Read(dir));
+  TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell found, deployment.Find(cluster));
+  return found.scheduler;
+}
+
+}  // namespace tailcast::app

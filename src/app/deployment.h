@@ -1,0 +1,51 @@
+// A deployment on this machine (`tailcast up --dir DIR`): where its cells are. Written by `up`, read by
+// every command that takes --dir.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/status.h"
+
+namespace tailcast::app {
+
+struct DeploymentCell {
+  std::string name;
+  std::string scheduler;  // host:port
+};
+
+struct Deployment {
+  std::string dir;
+  int64_t pid = 0;  // of `tailcast up`
+  std::vector<DeploymentCell> cells;
+
+  // FailedPrecondition: no deployment runs in `dir`; the message says how to start one.
+  static Result<Deployment> Read(const std::string& dir);
+  Status Write() const;
+  void Remove() const;
+
+  // NotFound names the nearest cell. With one cell, "" is that one.
+  Result<DeploymentCell> Find(const std::string& cluster) const;
+};
+
+// Held by `up` for as long as it runs, so that a folder has one deployment at a time.
+class DeploymentLock {
+ public:
+  // Creates the folder if needed. FailedPrecondition: another `up` (it names its pid) holds it;
+  // PermissionDenied: the folder can't be made or written.
+  static Result<DeploymentLock> Take(const std::string& dir);
+  DeploymentLock(DeploymentLock&& other) noexcept;
+  DeploymentLock& operator=(DeploymentLock&&) = delete;
+  ~DeploymentLock();
+
+ private:
+  explicit DeploymentLock(int fd) : fd_(fd) {}
+  int fd_;
+};
+
+// The address of a cell's scheduler from --cell ADDRESS, or --dir DIR with --cluster C.
+Result<std::string> FindCell(const std::string& cell, const std::string& dir,
+                             const std::string& cluster);
+
+}  // namespace tailcast::app

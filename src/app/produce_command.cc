@@ -1,0 +1,147 @@
+// tailcast produce: standard input becomes messages of one shard.
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+
+#include "cell_session.h"
+#include "command.h"
+#include "deployment.h"
+#include "tailcast/cell/process_config.h"
+#include "tailcast/producer/producer.h"
+#include "tailcast/stream/framing.h"
+
+namespace tailcast::app {
+namespace {
+
+struct ProduceOptions {
+  CellOptions cell;
+  std::string stream;
+  int32_t shard = 0;
+  std::string framing = "lines";
+  std::string profile = "standard";
+  bool takeover = false;
+  bool quiet = false;
+  int64_t message_bytes_max = 16 << 20;
+};
+
+// The source cell's scheduler: any cell of the deployment knows where a stream begins.
+Result<std::string> FindSource(const CellOptions& options, const std::string& stream) {
+  if (!options.cell.empty()) return options.cell;
+  if (options.dir.empty()) return options.Find();
+  TAILCAST_ASSIGN_OR_RETURN(const Deployment deployment, Deployment::Read(options.dir));
+  if (deployment.cells.empty()) return FailedPreconditionError("the deployment has no cells");
+  TAILCAST_ASSIGN_OR_RETURN(
+      const auto session,
+      CellSession::OpenAt(deployment.cells.front().scheduler, Duration::Seconds(3)));
+  TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig config, session->client().FindStream(stream));
+  TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell source, deployment.Find(config.source()));
+  return source.scheduler;
+}
+
+// Acknowledgements, counted on the producer's thread.
+struct Outcome {
+  std::atomic<int64_t> durable{0}, failed{0}, unknown{0};
+  std::mutex mu;
+  std::string first_error;
+};
+
+int Produce(const ProduceOptions& options) {
+  const auto framing = stream::ParseFraming(options.framing);
+  if (!framing.ok()) return Fail(framing.status());
+  const auto profile = cell::ParseProfile(options.profile);
+  if (!profile.ok()) return Fail(profile.status());
+  const auto source = FindSource(options.cell, options.stream);
+  if (!source.ok()) return Fail(source.status());
+
+  producer::Options producer_options;
+  producer_options.cell = *source;
+  producer_options.stream = options.stream;
+  producer_options.shards = {options.shard};
+  producer_options.profile = *profile == cell::Profile::kLowLatency ? producer::Profile::kLowLatency
+                                                                    : producer::Profile::kDefault;
+  producer_options.takeover = options.takeover;
+  producer_options.message_bytes_max = options.message_bytes_max;
+  auto producer = producer::Producer::Open(producer_options);
+  if (!producer.ok()) return Fail(producer.status());
+
+  CatchInterrupts();
+  auto outcome = std::make_shared<Outcome>();
+  stream::FrameSplitter splitter(*framing, options.message_bytes_max);
+  Status error;
+  const auto publish_all = [&] {
+    while (auto message = splitter.Next()) {
+      error = (*producer)->Publish(
+          *message,
+          [outcome](const producer::Ack& ack) {
+            switch (ack.outcome) {
+              case producer::AckOutcome::kDurable: ++outcome->durable; return;
+              case producer::AckOutcome::kFailed: ++outcome->failed; break;
+              case producer::AckOutcome::kUnknown: ++outcome->unknown; break;
+            }
+            std::lock_guard lock(outcome->mu);
+            if (outcome->first_error.empty()) outcome->first_error = ack.error.ToString();
+          },
+          options.shard);
+      if (!error.ok()) return;
+    }
+    error = splitter.status();
+  };
+  std::string buffer(256 << 10, '\0');
+  while (error.ok() && !Interrupted()) {
+    const ssize_t n = read(STDIN_FILENO, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) error = ErrnoStatus(errno, "read standard input");
+    if (n <= 0) break;
+    splitter.Push(std::string_view(buffer).substr(0, static_cast<size_t>(n)));
+    publish_all();
+  }
+  if (error.ok()) {
+    // What was read before is published whatever the end of the input looks like.
+    const Status end = splitter.Finish();
+    publish_all();
+    if (error.ok()) error = end;
+  }
+  const Status closed = (*producer)->Close(Duration::Seconds(60));
+  if (error.ok()) error = closed;
+  if (error.ok() && outcome->failed + outcome->unknown > 0) {
+    std::lock_guard lock(outcome->mu);
+    error = UnavailableError(outcome->first_error);
+  }
+  if (!options.quiet || !error.ok()) {
+    std::fprintf(stderr, "tailcast: %" PRId64 " messages durable", outcome->durable.load());
+    if (outcome->failed > 0) std::fprintf(stderr, ", %" PRId64 " failed", outcome->failed.load());
+    if (outcome->unknown > 0) std::fprintf(stderr, ", %" PRId64 " unknown", outcome->unknown.load());
+    std::fprintf(stderr, "\n");
+  }
+  return error.ok() ? kExitDone : Fail(error);
+}
+
+}  // namespace
+
+void AddProduce(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("produce", "Publish standard input as messages");
+  auto options = std::make_shared<ProduceOptions>();
+  options->cell.Add(command, false);
+  command->add_option("--stream", options->stream, "Stream to publish to")->required();
+  command->add_option("--shard", options->shard, "Shard of the stream")->capture_default_str();
+  command->add_option("--framing", options->framing,
+                      "lines: each line with its newline is a message; length: 4-byte big-endian "
+                      "length, then the payload")->capture_default_str();
+  command->add_option("--profile", options->profile,
+                      "standard: flush every 100 ms; low-latency: every millisecond")
+      ->capture_default_str();
+  command->add_option("--message-bytes-max", options->message_bytes_max,
+                      "Largest message that is accepted")
+      ->check(CLI::Range(int64_t{1}, int64_t{256} << 20))->capture_default_str();
+  command->add_flag("--takeover", options->takeover,
+                    "Take the shard over from a producer that is alive, or may be");
+  command->add_flag("--quiet", options->quiet, "Say nothing but errors");
+  command->callback([&action, options] { action = [options] { return Produce(*options); }; });
+}
+
+}  // namespace tailcast::app

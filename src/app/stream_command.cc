@@ -1,0 +1,143 @@
+// tailcast stream create|list|describe|delete
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "cell_session.h"
+#include "command.h"
+#include "deployment.h"
+#include "tailcast/stream/names.h"
+
+namespace tailcast::app {
+namespace {
+
+struct StreamOptions {
+  CellOptions cell;
+  std::string name;
+  int32_t shards = 1;
+  int64_t chunk_size = 4096;
+  std::vector<std::string> destinations;
+  bool json = false;
+};
+
+nlohmann::json ToJson(const v1::StreamConfig& stream) {
+  nlohmann::json json = {{"name", stream.name()},
+                         {"incarnation", stream.incarnation()},
+                         {"shards", stream.shards()},
+                         {"chunk_size", stream.chunk_size()},
+                         {"source", stream.source()},
+                         {"destinations", stream.destinations()},
+                         {"tree_version", stream.tree_version()}};
+  json["tree"] = nlohmann::json::array();
+  for (const auto& edge : stream.tree()) {
+    json["tree"].push_back({{"from", edge.from()}, {"to", edge.to()}});
+  }
+  return json;
+}
+
+void Describe(const v1::StreamConfig& stream) {
+  std::printf("%s\n  incarnation  %016" PRIx64 "\n  shards       %d\n  chunk size   %" PRId64
+              " bytes\n  source       %s\n",
+              stream.name().c_str(), static_cast<uint64_t>(stream.incarnation()), stream.shards(),
+              static_cast<int64_t>(stream.chunk_size()), stream.source().c_str());
+  for (const auto& edge : stream.tree()) {
+    std::printf("  copied       %s -> %s\n", edge.from().c_str(), edge.to().c_str());
+  }
+}
+
+int Create(const StreamOptions& options) {
+  if (Status s = stream::ValidateStreamName(options.name); !s.ok()) return Fail(s);
+  auto session = CellSession::Open(options.cell);
+  if (!session.ok()) return Fail(session.status());
+  v1::StreamConfig stream;
+  stream.set_name(options.name);
+  stream.set_shards(options.shards);
+  stream.set_chunk_size(options.chunk_size);
+  for (const std::string& destination : options.destinations) stream.add_destinations(destination);
+  std::optional<Result<v1::StreamConfig>> made;
+  (*session)->client().CreateStream(stream, [&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); });
+  (*session)->Until([&] { return made.has_value(); });
+  if (!made->ok()) return Fail(made->status());
+  Describe(**made);
+  return kExitDone;
+}
+
+int List(const StreamOptions& options) {
+  auto session = CellSession::Open(options.cell);
+  if (!session.ok()) return Fail(session.status());
+  const auto& streams = (*session)->client().view().streams();
+  if (options.json) {
+    nlohmann::json json = nlohmann::json::array();
+    for (const auto& stream : streams) json.push_back(ToJson(stream));
+    std::printf("%s\n", json.dump(2).c_str());
+    return kExitDone;
+  }
+  for (const auto& stream : streams) {
+    std::printf("%-30s %5d shards   from %s to %d cells\n", stream.name().c_str(), stream.shards(),
+                stream.source().c_str(), stream.destinations_size());
+  }
+  if (streams.empty()) std::printf("no streams; make one with `tailcast stream create`\n");
+  return kExitDone;
+}
+
+int DescribeOne(const StreamOptions& options) {
+  auto session = CellSession::Open(options.cell);
+  if (!session.ok()) return Fail(session.status());
+  auto stream = (*session)->client().FindStream(options.name);
+  if (!stream.ok()) return Fail(stream.status());
+  if (options.json) {
+    std::printf("%s\n", ToJson(*stream).dump(2).c_str());
+  } else {
+    Describe(*stream);
+  }
+  return kExitDone;
+}
+
+int Delete(const StreamOptions& options) {
+  auto session = CellSession::Open(options.cell);
+  if (!session.ok()) return Fail(session.status());
+  auto stream = (*session)->client().FindStream(options.name);
+  if (!stream.ok()) return Fail(stream.status());
+  std::optional<Status> done;
+  (*session)->client().DeleteStream(options.name, [&](Status s) { done = std::move(s); });
+  (*session)->Until([&] { return done.has_value(); });
+  return done->ok() ? kExitDone : Fail(*done);
+}
+
+}  // namespace
+
+void AddStream(CLI::App& app, Action& action) {
+  CLI::App* stream = app.add_subcommand("stream", "Create, list, describe and delete streams");
+  stream->require_subcommand(1);
+  auto options = std::make_shared<StreamOptions>();
+
+  const auto add = [&](const char* name, const char* about, int (*run)(const StreamOptions&)) {
+    CLI::App* command = stream->add_subcommand(name, about);
+    options->cell.Add(command, true);
+    command->callback([&action, options, run] { action = [options, run] { return run(*options); }; });
+    return command;
+  };
+  CLI::App* create = add("create", "Make a stream whose source is this cell", Create);
+  create->add_option("--stream", options->name, "Its name")->required();
+  create->add_option("--shards", options->shards, "Shards, each with an order of its own")
+      ->check(CLI::Range(1, stream::kShardsMax))->capture_default_str();
+  create->add_option("--chunk-size", options->chunk_size,
+                     "Bytes of a cache chunk; smaller for slow streams")
+      ->check(CLI::IsMember({512, 1024, 2048, 4096, 8192, 16384, 32768, 65536}))
+      ->capture_default_str();
+  create->add_option("--destinations", options->destinations,
+                     "Cells that get a copy; default: all cells of the topology")
+      ->delimiter(',');
+  CLI::App* list = add("list", "The cell's streams", List);
+  list->add_flag("--json", options->json, "As JSON");
+  CLI::App* describe = add("describe", "One stream and its copy tree", DescribeOne);
+  describe->add_option("--stream", options->name, "Its name")->required();
+  describe->add_flag("--json", options->json, "As JSON");
+  CLI::App* erase = add("delete", "Forget a stream; its name may be used again", Delete);
+  erase->add_option("--stream", options->name, "Its name")->required();
+}
+
+}  // namespace tailcast::app

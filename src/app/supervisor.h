@@ -1,0 +1,74 @@
+// Starts child processes, starts again what dies, and says so, as an init system would.
+//
+// A child that lived for more than a second is started again at once; one that dies at once waits 0.1 s,
+// then twice as long each time, at most 5 s, so that a broken configuration does not spin.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
+
+namespace tailcast::app {
+
+// When and whether to start a child again. Core: time is an argument.
+class RestartPolicy {
+ public:
+  // The child was started. `now` is also when it may be started next.
+  void OnStart(MonotonicTime now) { started_ = now; }
+  // It ended. Returns when to start it again.
+  MonotonicTime OnExit(MonotonicTime now);
+  int restarts() const { return restarts_; }
+
+ private:
+  MonotonicTime started_;
+  Duration delay_;
+  int restarts_ = 0;
+};
+
+struct ChildSpec {
+  std::string name;                // "europe-west/reader-1"
+  std::vector<std::string> argv;   // program first
+  std::string log_path;            // its standard output and error are appended here
+};
+
+class Supervisor {
+ public:
+  // `say` gets a line for each thing worth telling.
+  explicit Supervisor(std::function<void(const std::string&)> say) : say_(std::move(say)) {}
+  // Kills what still runs.
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // Unavailable if it can't be started at all.
+  Status Start(const ChildSpec& spec);
+  // Looks after children: reaps, restarts what is due. Returns how long nothing will be due; callers
+  // sleep at most that long, or until SIGCHLD.
+  Duration Tend();
+  // SIGTERM to all, then SIGKILL to those that are still there after `grace`.
+  void StopAll(Duration grace);
+
+  // 0 if it does not run.
+  pid_t PidOf(const std::string& name) const;
+  size_t running() const;
+
+ private:
+  struct Child {
+    ChildSpec spec;
+    pid_t pid = 0;  // 0: waits for restart_at
+    MonotonicTime restart_at;
+    RestartPolicy policy;
+  };
+  Status Spawn(Child& child);
+
+  std::function<void(const std::string&)> say_;
+  std::map<std::string, Child> children_;
+};
+
+}  // namespace tailcast::app

@@ -1,0 +1,324 @@
+// tailcast up: a whole deployment on this machine. Each cell is a folder and a set of processes; the
+// links between cells are delayed as the topology says.
+//
+//   DIR/deployment.json         where the cells are (deployment.h)
+//   DIR/lock                    held while it runs
+//   DIR/CELL/store              the cell's primary layer; a process opens only its own cell's
+//   DIR/CELL/config/NAME.yaml   configuration of each process, and the topology
+//   DIR/CELL/log/NAME.log       what each process said
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "cell_session.h"
+#include "command.h"
+#include "deployment.h"
+#include "supervisor.h"
+#include "tailcast/cell/process_config.h"
+#include "tailcast/cell/topology.h"
+#include "tailcast/cell/yaml_reader.h"
+#include "tailcast/link/link_proxy.h"
+
+namespace tailcast::app {
+namespace {
+
+// A chain of three cells, as distances and prices make it: the cheapest tree relays in Europe. The
+// third link is there for a re-route.
+constexpr char kDefaultTopology[] = R"(version: 1
+clusters:
+  - {name: us-central}
+  - {name: europe-west}
+  - {name: asia-east}
+links:
+  - {from: us-central, to: europe-west, usd_per_gb: 0.02, rtt_ms: 130, bandwidth_gbps: 10, both: true}
+  - {from: europe-west, to: asia-east, usd_per_gb: 0.05, rtt_ms: 220, bandwidth_gbps: 10, both: true}
+  - {from: us-central, to: asia-east, usd_per_gb: 0.08, rtt_ms: 180, bandwidth_gbps: 10, both: true}
+streams:
+  - {name: flights, source: us-central}
+)";
+
+struct UpOptions {
+  std::string dir;
+  std::string topology;
+  std::string profile = "standard";
+  std::string durability = "durable";
+  std::string data_cache_bytes = "64MB";
+  int caches = 4, readers = 2, writers = 2;
+  double ready_s = 30;
+};
+
+void Say(const std::string& text) {
+  std::fprintf(stderr, "tailcast up: %s\n", text.c_str());
+}
+
+// A port that was free a moment ago, below the range from which the kernel hands out ports of its own.
+Result<int> FreePort(int& next) {
+  for (; next < 32000; ++next) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in addr{};
+    addr.sin_family = AF_INET;
+    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    addr.sin_port = htons(static_cast<uint16_t>(next));
+    const bool free = bind(fd, reinterpret_cast<const sockaddr*>(&addr), sizeof addr) == 0;
+    close(fd);
+    if (free) return next++;
+  }
+  return ResourceExhaustedError("no free port from 20000 to 32000 on this host");
+}
+
+Status WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream out(path);
+  out << text;
+  out.close();
+  if (!out) return ErrnoStatus(errno != 0 ? errno : EIO, "write " + path);
+  return OkStatus();
+}
+
+class Up {
+ public:
+  explicit Up(UpOptions options) : options_(std::move(options)), supervisor_(Say) {}
+
+  Status Prepare() {
+    std::error_code error;
+    options_.dir = std::filesystem::absolute(options_.dir, error).string();
+    TAILCAST_ASSIGN_OR_RETURN(topology_,
+                              options_.topology.empty()
+                                  ? cell::ParseTopology(kDefaultTopology, "the default topology")
+                                  : cell::LoadTopology(options_.topology));
+    TAILCAST_ASSIGN_OR_RETURN(DeploymentLock lock, DeploymentLock::Take(options_.dir));
+    lock_ = std::make_unique<DeploymentLock>(std::move(lock));
+    TAILCAST_ASSIGN_OR_RETURN(cell::YamlMap sizes,
+                              cell::YamlMap::Parse("b: " + options_.data_cache_bytes, "--data-cache-bytes"));
+    TAILCAST_RETURN_IF_ERROR(sizes.GetBytes("b", data_cache_bytes_, 4 << 20, int64_t{1} << 40));
+
+    int next_port = 20000 + static_cast<int>(getpid() % 500) * 20;
+    for (cell::TopologyCluster& cluster : topology_.clusters) {
+      if (cluster.scheduler.empty()) {
+        TAILCAST_ASSIGN_OR_RETURN(const int port, FreePort(next_port));
+        cluster.scheduler = "127.0.0.1:" + std::to_string(port);
+      }
+    }
+    TAILCAST_RETURN_IF_ERROR(StartLinks());
+    for (const cell::TopologyCluster& cluster : topology_.clusters) {
+      TAILCAST_RETURN_IF_ERROR(WriteCell(cluster));
+    }
+    deployment_.dir = options_.dir;
+    deployment_.pid = getpid();
+    for (const cell::TopologyCluster& cluster : topology_.clusters) {
+      deployment_.cells.push_back({cluster.name, cluster.scheduler});
+    }
+    return OkStatus();
+  }
+
+  Status Start() {
+    for (const ChildSpec& spec : children_) TAILCAST_RETURN_IF_ERROR(supervisor_.Start(spec));
+    TAILCAST_RETURN_IF_ERROR(WaitUntilReady());
+    TAILCAST_RETURN_IF_ERROR(CreateStreams());
+    return deployment_.Write();
+  }
+
+  // Until Ctrl-C.
+  void Run() {
+    sigset_t child_ended;
+    sigemptyset(&child_ended);
+    sigaddset(&child_ended, SIGCHLD);
+    while (!Interrupted()) {
+      const Duration wait = std::min(supervisor_.Tend(), Duration::Millis(200));
+      const timespec timeout{wait.micros() / 1000000, wait.micros() % 1000000 * 1000};
+      sigtimedwait(&child_ended, nullptr, &timeout);
+    }
+  }
+
+  void Stop() {
+    deployment_.Remove();
+    supervisor_.StopAll(Duration::Seconds(10));
+  }
+
+ private:
+  // A delaying proxy for each pair of cells with a link that names none.
+  Status StartLinks() {
+    std::map<std::pair<std::string, std::string>, std::string> made;
+    for (cell::TopologyLink& link : topology_.links) {
+      if (!link.via.empty() || (link.rtt_ms <= 0 && link.bandwidth_gbps <= 0)) continue;
+      const link::LinkShape shape{
+          .delay = Duration::Micros(static_cast<int64_t>(link.rtt_ms * 500)),
+          .bytes_per_second = static_cast<int64_t>(link.bandwidth_gbps * 1e9 / 8)};
+      TAILCAST_ASSIGN_OR_RETURN(auto proxy, link::LinkProxy::Start("127.0.0.1:0", shape));
+      link.via = proxy->address();
+      links_.push_back(std::move(proxy));
+    }
+    return OkStatus();
+  }
+
+  Status WriteCell(const cell::TopologyCluster& cluster) {
+    const std::string dir = options_.dir + "/" + cluster.name;
+    std::error_code error;
+    for (const char* sub : {"/store", "/config", "/log", "/run"}) {
+      std::filesystem::create_directories(dir + sub, error);
+      if (error) return ErrnoStatus(error.value(), "make the folder " + dir + sub);
+    }
+    const std::string topology_path = dir + "/config/topology.yaml";
+    TAILCAST_RETURN_IF_ERROR(WriteFile(topology_path, cell::TopologyText(topology_)));
+
+    cell::ProcessConfig config;
+    config.cell = cluster.name;
+    config.store = "posix:" + dir + "/store";
+    config.durable = options_.durability == "durable";
+    config.scheduler = cluster.scheduler;
+    TAILCAST_ASSIGN_OR_RETURN(config.profile, cell::ParseProfile(options_.profile));
+    config.data_cache_bytes = data_cache_bytes_;
+    // The name of a unix socket has room for 107 bytes.
+    config.run_dir = dir + "/run";
+    if (config.run_dir.size() > 70) {
+      std::string pattern = "/tmp/tailcast-XXXXXX";
+      if (mkdtemp(pattern.data()) == nullptr) return ErrnoStatus(errno, "make a folder in /tmp");
+      config.run_dir = pattern;
+    }
+    for (int i = 1; i <= options_.caches; ++i) config.caches.push_back("cache-" + std::to_string(i));
+    const auto add = [&](const std::string& role, const std::string& name) {
+      config.name = name;
+      config.topology = role == "scheduler" ? topology_path : "";
+      const std::string path = dir + "/config/" + name + ".yaml";
+      children_.push_back({cluster.name + "/" + name,
+                           {"/proc/self/exe", "run", "--role", role, "--config", path},
+                           dir + "/log/" + name + ".log"});
+      expected_[cluster.name].push_back(name);
+      return WriteFile(path, config.ToYaml());
+    };
+    TAILCAST_RETURN_IF_ERROR(add("scheduler", "scheduler"));
+    for (const std::string& name : config.caches) TAILCAST_RETURN_IF_ERROR(add("cache", name));
+    for (int i = 1; i <= options_.readers; ++i) {
+      TAILCAST_RETURN_IF_ERROR(add("reader", "reader-" + std::to_string(i)));
+    }
+    for (int i = 1; i <= options_.writers; ++i) {
+      TAILCAST_RETURN_IF_ERROR(add("writer", "writer-" + std::to_string(i)));
+    }
+    return OkStatus();
+  }
+
+  // Every process of every cell is registered with its scheduler.
+  Status WaitUntilReady() {
+    const MonotonicTime end =
+        ReadMonotonicClock() + Duration::Micros(static_cast<int64_t>(options_.ready_s * 1e6));
+    ThreadLoop loop;
+    auto connector = rpc::MakeGrpcConnector(loop);
+    std::map<std::string, std::unique_ptr<cell::CellClient>> clients;
+    for (const cell::TopologyCluster& cluster : topology_.clusters) {
+      auto client = std::make_unique<cell::CellClient>(loop, *connector, cluster.scheduler, "");
+      client->Start(end - ReadMonotonicClock(), [](Status) {});
+      clients[cluster.name] = std::move(client);
+    }
+    std::string missing;
+    const auto ready = [&] {
+      missing.clear();
+      for (const auto& [name, client] : clients) {
+        for (const std::string& process : expected_[name]) {
+          const auto& registered = client->view().processes();
+          const bool there = std::any_of(registered.begin(), registered.end(),
+                                         [&](const auto& p) { return p.name() == process; });
+          if (!there) missing += (missing.empty() ? "" : ", ") + name + "/" + process;
+        }
+      }
+      return missing.empty();
+    };
+    while (!loop.RunUntil(ready, std::min(end, loop.Now() + Duration::Millis(100)))) {
+      supervisor_.Tend();
+      if (Interrupted()) return CancelledError("interrupted");
+      if (ReadMonotonicClock() >= end) {
+        return DeadlineExceededError("these processes are not up: " + missing + "; their logs are " +
+                                     options_.dir + "/CELL/log/NAME.log");
+      }
+    }
+    return OkStatus();
+  }
+
+  Status CreateStreams() {
+    for (const cell::TopologyStream& stream : topology_.streams) {
+      const cell::TopologyCluster* source = topology_.FindCluster(stream.source);
+      TAILCAST_ASSIGN_OR_RETURN(auto session,
+                                CellSession::OpenAt(source->scheduler, Duration::Seconds(5)));
+      if (session->client().FindStream(stream.name).ok()) continue;  // from an earlier run
+      v1::StreamConfig config;
+      config.set_name(stream.name);
+      config.set_shards(1);
+      for (const std::string& d : stream.destinations) config.add_destinations(d);
+      std::optional<Status> made;
+      session->client().CreateStream(config, [&](Result<v1::StreamConfig> r) { made = r.status(); });
+      session->Until([&] { return made.has_value(); });
+      if (!made->ok()) return made->WithContext("stream " + stream.name);
+    }
+    return OkStatus();
+  }
+
+  UpOptions options_;
+  int64_t data_cache_bytes_ = 64 << 20;
+  cell::Topology topology_;
+  Deployment deployment_;
+  std::unique_ptr<DeploymentLock> lock_;
+  std::vector<std::unique_ptr<link::LinkProxy>> links_;
+  std::vector<ChildSpec> children_;
+  std::map<std::string, std::vector<std::string>> expected_;
+  Supervisor supervisor_;
+};
+
+int RunUp(const UpOptions& options) {
+  // Before any thread starts, so that all inherit it: SIGCHLD is waited for, not delivered.
+  sigset_t child_ended;
+  sigemptyset(&child_ended);
+  sigaddset(&child_ended, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &child_ended, nullptr);
+  CatchInterrupts();
+  Up up(options);
+  Status status = up.Prepare();
+  if (status.ok()) status = up.Start();
+  if (!status.ok()) {
+    up.Stop();
+    return Fail(status);
+  }
+  std::printf("ready\n");
+  std::fflush(stdout);
+  up.Run();
+  Say("stopping");
+  up.Stop();
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddUp(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "up", "Run a whole deployment on this machine; prints ready; Ctrl-C stops it");
+  auto options = std::make_shared<UpOptions>();
+  command->add_option("--dir", options->dir, "Folder of the deployment; made if needed")->required();
+  command->add_option("--topology", options->topology,
+                      "YAML file; default: us-central, europe-west, asia-east");
+  command->add_option("--profile", options->profile, "standard: the paper's intervals; low-latency: doorbells")
+      ->check(CLI::IsMember({"standard", "low-latency"}))->capture_default_str();
+  command->add_option("--durability", options->durability,
+                      "durable: fdatasync before a byte is shown; page-cache: survives kill -9 only")
+      ->check(CLI::IsMember({"durable", "page-cache"}))->capture_default_str();
+  command->add_option("--data-cache-bytes", options->data_cache_bytes, "Memory of each data cache process")
+      ->capture_default_str();
+  command->add_option("--caches", options->caches, "Cache processes of each cell")
+      ->check(CLI::Range(1, 100))->capture_default_str();
+  command->add_option("--readers", options->readers, "Readers of each cell")
+      ->check(CLI::Range(1, 100))->capture_default_str();
+  command->add_option("--writers", options->writers, "Writers of each cell")
+      ->check(CLI::Range(1, 100))->capture_default_str();
+  command->add_option("--ready-timeout", options->ready_s, "Seconds to wait for the processes")
+      ->capture_default_str();
+  command->callback([&action, options] { action = [options] { return RunUp(*options); }; });
+}
+
+}  // namespace tailcast::app

@@ -1,0 +1,130 @@
+#include "tailcast/cell/process_config.h"
+
+#include "tailcast/base/nearest.h"
+#include "tailcast/cell/yaml_reader.h"
+
+namespace tailcast::cell {
+namespace {
+
+constexpr int64_t kMillisMax = 24 * 3600 * 1000;
+
+Status GetMillis(YamlMap& map, std::string_view key, int64_t low, Duration& value) {
+  int64_t ms = value.millis();
+  TAILCAST_RETURN_IF_ERROR(map.Get(key, ms, low, kMillisMax));
+  value = Duration::Millis(ms);
+  return OkStatus();
+}
+Status GetSeconds(YamlMap& map, std::string_view key, Duration& value) {
+  int64_t s = value.micros() / 1000000;
+  TAILCAST_RETURN_IF_ERROR(map.Get(key, s, 1, 365 * 24 * 3600));
+  value = Duration::Seconds(s);
+  return OkStatus();
+}
+
+Result<ProcessConfig> Read(YamlMap map) {
+  ProcessConfig config;
+  int64_t version = 0;
+  TAILCAST_RETURN_IF_ERROR(map.Get("version", version, 1, 1));
+  if (version != 1) return map.Error("", "the key 'version' is missing; write `version: 1`");
+  TAILCAST_RETURN_IF_ERROR(map.Require("cell", config.cell));
+  TAILCAST_RETURN_IF_ERROR(map.Require("name", config.name));
+  TAILCAST_RETURN_IF_ERROR(map.Require("store", config.store));
+  if (Result<std::string> folder = PosixFolder(config.store); !folder.ok()) {
+    return map.Error("store", folder.status().message());
+  }
+  std::string durability = "durable";
+  TAILCAST_RETURN_IF_ERROR(map.Get("durability", durability));
+  if (durability != "durable" && durability != "page-cache") {
+    return map.Error("durability", "must be durable or page-cache");
+  }
+  config.durable = durability == "durable";
+  TAILCAST_RETURN_IF_ERROR(map.Require("scheduler", config.scheduler));
+  TAILCAST_RETURN_IF_ERROR(map.Get("listen", config.listen));
+  TAILCAST_RETURN_IF_ERROR(map.Get("metrics", config.metrics));
+  TAILCAST_RETURN_IF_ERROR(map.Get("topology", config.topology));
+  TAILCAST_RETURN_IF_ERROR(map.Get("log", config.log));
+  std::string profile = "standard";
+  TAILCAST_RETURN_IF_ERROR(map.Get("profile", profile));
+  if (Result<Profile> parsed = ParseProfile(profile); parsed.ok()) {
+    config.profile = *parsed;
+  } else {
+    return map.Error("profile", parsed.status().message());
+  }
+  TAILCAST_RETURN_IF_ERROR(map.Get("caches", config.caches));
+
+  TAILCAST_ASSIGN_OR_RETURN(YamlMap cache, map.GetMap("cache"));
+  constexpr int64_t kMin = 4 << 20, kMax = int64_t{1} << 40;
+  TAILCAST_RETURN_IF_ERROR(cache.GetBytes("data_bytes", config.data_cache_bytes, kMin, kMax));
+  TAILCAST_RETURN_IF_ERROR(cache.GetBytes("metadata_bytes", config.metadata_cache_bytes, kMin, kMax));
+  TAILCAST_RETURN_IF_ERROR(GetSeconds(cache, "data_ttl_s", config.data_ttl));
+  TAILCAST_RETURN_IF_ERROR(GetSeconds(cache, "metadata_ttl_s", config.metadata_ttl));
+  TAILCAST_RETURN_IF_ERROR(cache.Get("fabric_listen", config.fabric_listen));
+  TAILCAST_RETURN_IF_ERROR(cache.Get("run_dir", config.run_dir));
+  TAILCAST_RETURN_IF_ERROR(cache.Finish());
+
+  TAILCAST_ASSIGN_OR_RETURN(YamlMap reader, map.GetMap("reader"));
+  TAILCAST_RETURN_IF_ERROR(GetMillis(reader, "poll_ms", 1, config.poll));
+  TAILCAST_RETURN_IF_ERROR(reader.Finish());
+  TAILCAST_RETURN_IF_ERROR(map.Finish());
+  return config;
+}
+
+}  // namespace
+
+Result<ProcessConfig> ProcessConfig::Load(const std::string& path) {
+  TAILCAST_ASSIGN_OR_RETURN(YamlMap map, YamlMap::Load(path));
+  return Read(std::move(map));
+}
+
+Result<ProcessConfig> ProcessConfig::Parse(const std::string& text, const std::string& name) {
+  TAILCAST_ASSIGN_OR_RETURN(YamlMap map, YamlMap::Parse(text, name));
+  return Read(std::move(map));
+}
+
+std::string ProcessConfig::ToYaml() const {
+  YAML::Emitter out;
+  out << YAML::BeginMap;
+  out << YAML::Key << "version" << YAML::Value << 1;
+  out << YAML::Key << "cell" << YAML::Value << cell;
+  out << YAML::Key << "name" << YAML::Value << name;
+  out << YAML::Key << "store" << YAML::Value << store;
+  out << YAML::Key << "durability" << YAML::Value << (durable ? "durable" : "page-cache");
+  out << YAML::Key << "scheduler" << YAML::Value << scheduler;
+  out << YAML::Key << "listen" << YAML::Value << listen;
+  out << YAML::Key << "metrics" << YAML::Value << metrics;
+  if (!topology.empty()) out << YAML::Key << "topology" << YAML::Value << topology;
+  out << YAML::Key << "log" << YAML::Value << log;
+  out << YAML::Key << "profile" << YAML::Value
+      << (profile == Profile::kLowLatency ? "low-latency" : "standard");
+  out << YAML::Key << "caches" << YAML::Value << YAML::Flow << caches;
+  out << YAML::Key << "cache" << YAML::Value << YAML::BeginMap;
+  out << YAML::Key << "data_bytes" << YAML::Value << data_cache_bytes;
+  out << YAML::Key << "metadata_bytes" << YAML::Value << metadata_cache_bytes;
+  out << YAML::Key << "data_ttl_s" << YAML::Value << data_ttl.micros() / 1000000;
+  out << YAML::Key << "metadata_ttl_s" << YAML::Value << metadata_ttl.micros() / 1000000;
+  out << YAML::Key << "fabric_listen" << YAML::Value << fabric_listen;
+  out << YAML::Key << "run_dir" << YAML::Value << run_dir;
+  out << YAML::EndMap;
+  out << YAML::Key << "reader" << YAML::Value << YAML::BeginMap;
+  out << YAML::Key << "poll_ms" << YAML::Value << poll.millis();
+  out << YAML::EndMap << YAML::EndMap;
+  return std::string(out.c_str()) + "\n";
+}
+
+Result<Profile> ParseProfile(const std::string& text) {
+  if (text == "standard") return Profile::kDefault;
+  if (text == "low-latency") return Profile::kLowLatency;
+  return InvalidArgumentError("'" + text + "' is no profile" +
+                              DidYouMean(text, {"standard", "low-latency"}));
+}
+
+Result<std::string> PosixFolder(const std::string& store) {
+  constexpr std::string_view kScheme = "posix:";
+  if (!store.starts_with(kScheme) || store.size() == kScheme.size() ||
+      store[kScheme.size()] != '/') {
+    return InvalidArgumentError("'" + store + "' must be posix:/absolute/folder");
+  }
+  return store.substr(kScheme.size());
+}
+
+}  // namespace tailcast::cell

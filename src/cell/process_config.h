@@ -1,0 +1,59 @@
+// The configuration of one process (`tailcast run --config FILE`). docs/config.md lists every key with
+// its default and meaning; this struct is where they are read and checked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
+
+namespace tailcast::cell {
+
+enum class Profile : uint8_t {
+  kDefault,     // the paper's intervals
+  kLowLatency,  // doorbells instead of polls
+};
+
+struct ProcessConfig {
+  std::string cell;       // name of the cell, as in the topology
+  std::string name;       // unique in the cell and the same after a restart
+  std::string store;      // "posix:/absolute/folder": the cell's primary layer
+  bool durable = true;    // false: appends are acknowledged without fdatasync; they survive the death
+                          // of processes, not of the machine
+  std::string scheduler;  // host:port of the cell's scheduler; the role scheduler listens there
+  std::string listen = "127.0.0.1:0";   // host:port for rpc, all other roles
+  std::string metrics = "127.0.0.1:0";  // host:port for Prometheus; "off": none
+  std::string topology;                 // file; needed by the role scheduler
+  std::string log = "info";
+  Profile profile = Profile::kDefault;
+
+  // The cache processes of the cell: who is on the rings. Needed by the role scheduler.
+  std::vector<std::string> caches;
+
+  // cache
+  int64_t data_cache_bytes = 256 << 20;
+  int64_t metadata_cache_bytes = 16 << 20;
+  Duration data_ttl = Duration::Seconds(60);
+  Duration metadata_ttl = Duration::Seconds(24 * 3600);
+  std::string fabric_listen = "127.0.0.1:0";  // tcp engine
+  std::string run_dir = "/tmp";               // folder for unix sockets; short paths
+
+  // reader
+  Duration poll = Duration::Millis(50);
+
+  // InvalidArgument with file, line, column and key; NotFound: the file.
+  static Result<ProcessConfig> Load(const std::string& path);
+  static Result<ProcessConfig> Parse(const std::string& text, const std::string& name);
+  // What Parse reads back as this.
+  std::string ToYaml() const;
+};
+
+// "standard" or "low-latency".
+Result<Profile> ParseProfile(const std::string& text);
+
+// The folder of a store URL "posix:/absolute/folder". InvalidArgument for another kind.
+Result<std::string> PosixFolder(const std::string& store);
+
+}  // namespace tailcast::cell

@@ -1,0 +1,63 @@
+#include "tailcast/cell/process_config.h"
+
+#include <gtest/gtest.h>
+
+namespace tailcast::cell {
+namespace {
+
+constexpr char kSmallest[] =
+    "version: 1\ncell: us\nname: cache-1\nstore: posix:/srv/us\nscheduler: 10.0.0.1:7400\n";
+
+std::string ErrorOf(const std::string& text) {
+  const auto config = ProcessConfig::Parse(text, "p.yaml");
+  return config.ok() ? "" : config.status().message();
+}
+
+TEST(ProcessConfig, HasADefaultForAllButFiveKeys) {
+  const auto config = ProcessConfig::Parse(kSmallest, "p.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->poll, Duration::Millis(50));
+  EXPECT_EQ(config->data_ttl, Duration::Seconds(60));
+  EXPECT_TRUE(config->durable);
+}
+
+TEST(ProcessConfig, ReadsBackWhatItWrites) {
+  ProcessConfig config = *ProcessConfig::Parse(kSmallest, "p.yaml");
+  config.caches = {"cache-1", "cache-2"};
+  config.profile = Profile::kLowLatency;
+  config.durable = false;
+  config.poll = Duration::Millis(10);
+  config.data_cache_bytes = 64 << 20;
+  config.topology = "/srv/topology.yaml";
+  const auto again = ProcessConfig::Parse(config.ToYaml(), "p.yaml");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->ToYaml(), config.ToYaml());
+  EXPECT_EQ(again->caches, config.caches);
+  EXPECT_EQ(again->poll, config.poll);
+  EXPECT_FALSE(again->durable);
+}
+
+TEST(ProcessConfig, NamesTheKeyThatIsMissing) {
+  EXPECT_EQ(ErrorOf("version: 1\nname: x\n"), "p.yaml:1:1: the key 'cell' is missing");
+  EXPECT_NE(ErrorOf("cell: x\n").find("'version'"), std::string::npos);
+}
+
+TEST(ProcessConfig, NamesTheKeyAndPlaceOfABadValue) {
+  EXPECT_EQ(ErrorOf(std::string(kSmallest) + "reader:\n  poll_ms: 0\n"),
+            "p.yaml:7:3: key 'poll_ms': must be a whole number from 1 to 86400000");
+  EXPECT_NE(ErrorOf(std::string(kSmallest) + "profile: low-latncy\n").find("did you mean 'low-latency'"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(std::string(kSmallest) + "cache: {data_byte: 1GB}\n").find("did you mean 'data_bytes'"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(std::string(kSmallest) + "durability: maybe\n").find("durable or page-cache"),
+            std::string::npos);
+}
+
+TEST(ProcessConfig, WantsAnAbsoluteStore) {
+  EXPECT_NE(ErrorOf("version: 1\ncell: us\nname: c\nstore: srv/us\nscheduler: a:1\n")
+                .find("posix:/absolute/folder"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tailcast::cell
