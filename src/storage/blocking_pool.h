@@ -1,0 +1,40 @@
+// Threads for system calls that block. Tasks start in the order in which they were given.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tailcast/base/callback.h"
+
+namespace tailcast::storage {
+
+// Any thread may submit. Threads start with the first task that finds none idle, up to the limit.
+class BlockingPool {
+ public:
+  // `name`: what ps shows, at most 15 bytes. threads_max > 0.
+  BlockingPool(std::string name, size_t threads_max);
+  // Runs what is queued, then joins.
+  ~BlockingPool();
+  void Submit(Task task);
+  // Tasks that wait for a thread.
+  size_t queued() const;
+
+ private:
+  void Run();
+
+  const std::string name_;
+  const size_t threads_max_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Task> queue_;
+  std::vector<std::thread> threads_;
+  size_t idle_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace tailcast::storage

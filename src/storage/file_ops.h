@@ -1,0 +1,87 @@
+// The system calls of the posix driver, as a seam: the driver's steps run unchanged on the real file
+// system, on one in memory that loses power (memory_files.h), and with a hook before each call, where
+// a test stops a process or lets another one run.
+//
+// Calls block. Any thread; one OpsFile may be used by several threads at once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tailcast/base/status.h"
+
+namespace tailcast::storage {
+
+// The first page of an inode as memory that all processes share. Offsets are multiples of 8 below
+// 4096. Operations on a word are sequentially consistent.
+class SharedPage {
+ public:
+  virtual ~SharedPage() = default;
+  virtual uint64_t Load(int64_t offset) = 0;
+  virtual void Store(int64_t offset, uint64_t value) = 0;
+  // Whether the word was `expected` and is now `desired`.
+  virtual bool CompareAndSwap(int64_t offset, uint64_t expected, uint64_t desired) = 0;
+};
+
+// An open inode. It can be read and written after its names are gone.
+class OpsFile {
+ public:
+  virtual ~OpsFile() = default;
+  // Writes all bytes, or fails with any part of them written.
+  virtual Status WriteAt(int64_t offset, std::string_view bytes) = 0;
+  // Fewer bytes only at the end of the inode.
+  virtual Result<std::string> ReadAt(int64_t offset, int64_t length) = 0;
+  // fdatasync: bytes and size of this inode survive a power loss from here on. After an error nobody
+  // knows what did, and a second try says nothing.
+  virtual Status SyncData() = 0;
+  // Maps the first page, which must exist. The mapping outlives the file object.
+  virtual Result<std::unique_ptr<SharedPage>> MapPage(bool writable) = 0;
+};
+
+struct OpsEntry {
+  std::string name;
+  bool is_folder = false;
+};
+
+// Paths are relative to the store's root, "a/b/name"; the root itself is "". Errors carry the path.
+class FileOps {
+ public:
+  virtual ~FileOps() = default;
+  // A new inode without a name in `folder`; it vanishes if it never gets one.
+  virtual Result<std::unique_ptr<OpsFile>> CreateUnnamed(const std::string& folder) = 0;
+  // NotFound.
+  virtual Result<std::unique_ptr<OpsFile>> Open(const std::string& path, bool writable) = 0;
+  // Gives an inode made by CreateUnnamed a name, atomically. AlreadyExists.
+  virtual Status Link(OpsFile& file, const std::string& path) = 0;
+  // Gives the inode at `from` a second name. NotFound, AlreadyExists.
+  virtual Status LinkPath(const std::string& from, const std::string& to) = 0;
+  virtual Status Unlink(const std::string& path) = 0;
+  // Names made and removed in this folder survive a power loss from here on.
+  virtual Status SyncFolder(const std::string& folder) = 0;
+  // AlreadyExists if anything has this name.
+  virtual Status MakeFolder(const std::string& path) = 0;
+  // In no order. NotFound.
+  virtual Result<std::vector<OpsEntry>> ListFolder(const std::string& folder) = 0;
+  // Differs between any two boots of the machine; not 0.
+  virtual uint64_t BootTag() = 0;
+  virtual uint64_t Random64() = 0;
+};
+
+// The real ones. `root` must exist.
+//   PermissionDenied, NotFound       as the system says
+//   FailedPrecondition               the folder is on a file system where processes of several hosts,
+//                                    or one host's mappings and writes, do not see each other (NFS,
+//                                    SMB, FUSE, 9p, Ceph, ...): fencing would not hold there
+Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& root);
+
+// Calls `before(call, path)` before each call of another FileOps and of its files and pages; an error
+// is returned instead of making the call (loads and swaps of pages, which cannot fail, then answer 0
+// and false and change nothing). For tests.
+using FileOpsHook = std::function<Status(std::string_view call, const std::string& path)>;
+std::unique_ptr<FileOps> HookFileOps(FileOps* ops, FileOpsHook before);
+
+}  // namespace tailcast::storage

@@ -1,0 +1,649 @@
+#include "tailcast/storage/posix_file.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tailcast/base/check.h"
+#include "tailcast/base/crc32c.h"
+
+namespace tailcast::storage::posix {
+namespace {
+
+// How often a lost race is run again before the caller is told to.
+constexpr int kAttemptsMax = 100;
+constexpr int64_t kReadBytesMax = 8 << 20;  // of one Read; the caller asks again
+constexpr int64_t kChecksumPieceBytes = 1 << 20;
+
+std::string Join(const std::string& folder, std::string_view name) {
+  return folder.empty() ? std::string(name) : folder + "/" + std::string(name);
+}
+
+Status Flush(const Context& c, OpsFile& file) {
+  return c.durable() && c.bug != PlantedBug::kAckBeforeFlush ? file.SyncData() : OkStatus();
+}
+Status FlushFolder(const Context& c, const std::string& folder) {
+  return c.durable() ? c.ops->SyncFolder(folder) : OkStatus();
+}
+
+CommitWord LoadWord(SharedPage& page) { return Unpack(page.Load(kWordOffset)); }
+bool SwapWord(SharedPage& page, CommitWord from, CommitWord to) {
+  return page.CompareAndSwap(kWordOffset, Pack(from), Pack(to));
+}
+bool IsDeleted(SharedPage& page) { return page.Load(kTombstoneOffset) == kTombstoneMagic; }
+
+Result<Header> ReadHeader(OpsFile& file, const std::string& path) {
+  TAILCAST_ASSIGN_OR_RETURN(const std::string page, file.ReadAt(0, kPageBytes));
+  Result<Header> header = DecodeHeader(page);
+  if (!header.ok()) return header.status().WithContext(path);
+  return header;
+}
+
+// The inode that `entry` names, mapped.
+Result<FileId> OpenFirstInode(const Context& c, const std::string& folder, const std::string& entry,
+                              bool writable) {
+  const std::string path = Join(folder, entry);
+  TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<OpsFile> file, c.ops->Open(path, writable));
+  TAILCAST_ASSIGN_OR_RETURN(Header header, ReadHeader(*file, path));
+  if (header.epoch != 1) {
+    return DataLossError(path + ": the first inode of a file has epoch " +
+                         std::to_string(header.epoch));
+  }
+  TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<SharedPage> page, file->MapPage(writable));
+  FileId id;
+  id.folder = folder;
+  id.name = header.name;
+  id.header = std::move(header);
+  id.file = std::move(file);
+  id.page = std::move(page);
+  return id;
+}
+
+// Removes what is left of a file whose tombstone is set. Each name is removed only if it still is
+// this file's: another file may have the key by now.
+Status FinishDelete(const Context& c, const FileId& file) {
+  const auto remove_if_ours = [&](const std::string& entry) -> Status {
+    const std::string path = Join(file.folder, entry);
+    Result<std::unique_ptr<OpsFile>> open = c.ops->Open(path, false);
+    if (!open.ok()) return IsNotFound(open.status()) ? OkStatus() : open.status();
+    Result<Header> header = ReadHeader(**open, path);
+    if (!header.ok() || header->file_id != file.header.file_id) return OkStatus();
+    Status status = c.ops->Unlink(path);
+    return IsNotFound(status) ? OkStatus() : status;
+  };
+  TAILCAST_RETURN_IF_ERROR(remove_if_ours(file.name));
+  TAILCAST_ASSIGN_OR_RETURN(const std::vector<OpsEntry> entries, c.ops->ListFolder(file.folder));
+  for (const OpsEntry& entry : entries) {
+    if (!entry.is_folder && ParseSegmentName(entry.name, file.name).has_value()) {
+      TAILCAST_RETURN_IF_ERROR(remove_if_ours(entry.name));
+    }
+  }
+  // The claim goes last: as long as it is there, whoever creates with this key comes by and finishes.
+  TAILCAST_RETURN_IF_ERROR(remove_if_ours(ClaimName(file.header.key)));
+  return FlushFolder(c, file.folder);
+}
+
+Result<FileId> OpenNamed(const Context& c, const std::string& folder, const std::string& name,
+                         bool writable) {
+  TAILCAST_ASSIGN_OR_RETURN(FileId id, OpenFirstInode(c, folder, name, writable));
+  if (id.name != name) {
+    return DataLossError(Join(folder, name) + ": the file calls itself '" + id.name + "'");
+  }
+  if (IsDeleted(*id.page)) {
+    // A delete that died halfway.
+    if (writable) TAILCAST_RETURN_IF_ERROR(FinishDelete(c, id));
+    return NotFoundError("open " + Join(folder, name) + ": it was deleted");
+  }
+  return id;
+}
+
+// All inodes of the file. `known`: a list from before, whose open inodes are used again.
+Result<std::shared_ptr<Segments>> ListSegments(const Context& c, const FileId& file,
+                                               const Segments* known) {
+  auto segments = std::make_shared<Segments>();
+  segments->by_epoch.push_back({file.header, file.file});
+  TAILCAST_ASSIGN_OR_RETURN(const std::vector<OpsEntry> entries, c.ops->ListFolder(file.folder));
+  for (const OpsEntry& entry : entries) {
+    const std::optional<uint64_t> epoch = ParseSegmentName(entry.name, file.name);
+    if (!epoch.has_value() || entry.is_folder) continue;
+    const Segment* seen = nullptr;
+    if (known != nullptr) {
+      for (const Segment& segment : known->by_epoch) {
+        if (segment.header.epoch == *epoch) seen = &segment;
+      }
+    }
+    if (seen != nullptr) {
+      segments->by_epoch.push_back(*seen);
+      continue;
+    }
+    const std::string path = Join(file.folder, entry.name);
+    Result<std::unique_ptr<OpsFile>> inode = c.ops->Open(path, false);
+    if (!inode.ok()) {
+      // Removed since the listing: by a delete, which the tombstone tells, or by a fencer that had
+      // lost the race before it appended anything.
+      if (IsNotFound(inode.status())) continue;
+      return inode.status();
+    }
+    TAILCAST_ASSIGN_OR_RETURN(Header header, ReadHeader(**inode, path));
+    if (header.file_id != file.header.file_id) continue;  // left by a deleted file of this name
+    if (header.epoch != *epoch) {
+      return DataLossError(path + ": the segment calls itself epoch " +
+                           std::to_string(header.epoch));
+    }
+    segments->by_epoch.push_back({std::move(header), *std::move(inode)});
+  }
+  // The tombstone is set before the first name is removed, so a list that lacks a name for that
+  // reason is noticed here.
+  if (IsDeleted(*file.page)) {
+    return NotFoundError("open " + Join(file.folder, file.name) + ": it was deleted");
+  }
+  std::sort(segments->by_epoch.begin(), segments->by_epoch.end(),
+            [](const Segment& a, const Segment& b) { return a.header.epoch < b.header.epoch; });
+  return segments;
+}
+
+Result<uint32_t> ChecksumOf(const Segment& segment, int64_t from, int64_t to) {
+  uint32_t crc = 0;
+  while (from < to) {
+    const int64_t size = std::min(to - from, kChecksumPieceBytes);
+    TAILCAST_ASSIGN_OR_RETURN(const std::string piece,
+                              segment.file->ReadAt(kDataOffset + from - segment.header.start, size));
+    crc = Crc32cExtend(crc, piece.data(), piece.size());
+    if (static_cast<int64_t>(piece.size()) < size) return ~crc;  // ends early: cannot match
+    from += size;
+  }
+  return crc;
+}
+
+// What one inode says about the length after a power loss.
+Result<int64_t> DurableLength(const Context& c, const Segment& segment) {
+  TAILCAST_ASSIGN_OR_RETURN(const std::string page, segment.file->ReadAt(0, kPageBytes));
+  for (const Slot& slot : SlotsOf(page, segment.header)) {
+    if (c.bug == PlantedBug::kNoRangeChecksum) return slot.length;
+    TAILCAST_ASSIGN_OR_RETURN(const uint32_t crc,
+                              ChecksumOf(segment, slot.range_start, slot.length));
+    if (crc == slot.range_crc) return slot.length;
+  }
+  return segment.header.start;
+}
+
+// Length and highest epoch from what the disk kept. TLA: Recovered.
+Result<CommitWord> Recover(const Context& c, const FileId& file, const Segments& segments) {
+  for (const Segment& segment : segments.by_epoch) {
+    if (segment.header.unflushed) {
+      return DataLossError(Join(file.folder, file.name) +
+                           ": it was written without flushes (durability page_cache) and the "
+                           "machine has restarted since; its content is not known, delete it");
+    }
+  }
+  const Segment& newest = segments.by_epoch.back();
+  CommitWord word{newest.header.epoch, 0};
+  TAILCAST_ASSIGN_OR_RETURN(word.length, DurableLength(c, newest));
+  if (c.bug == PlantedBug::kSlotsOfAnySegment) {
+    for (const Segment& segment : segments.by_epoch) {
+      TAILCAST_ASSIGN_OR_RETURN(const int64_t length, DurableLength(c, segment));
+      word.length = std::max(word.length, length);
+    }
+  }
+  if (c.bug == PlantedBug::kTrustWord) word.length = LoadWord(*file.page).length;
+  return word;
+}
+
+// A new inode with its first page, flushed, without a name.
+Result<std::unique_ptr<OpsFile>> MakeInode(const Context& c, const std::string& folder,
+                                           const Header& header) {
+  TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<OpsFile> file, c.ops->CreateUnnamed(folder));
+  const CommitWord word{header.epoch, header.start};
+  TAILCAST_RETURN_IF_ERROR(file->WriteAt(0, EncodePage(header, word, c.ops->BootTag())));
+  if (c.durable()) TAILCAST_RETURN_IF_ERROR(file->SyncData());
+  return file;
+}
+
+// Makes the folder and those above it, and sees that they survive a power loss: also if they existed,
+// as whoever made them may not have got that far.
+Status EnsureFolder(const Context& c, const std::string& folder) {
+  if (folder.empty()) return OkStatus();
+  {
+    std::lock_guard lock(c.folders_mutex);
+    if (c.durable_folders.contains(folder)) return OkStatus();
+  }
+  const size_t slash = folder.rfind('/');
+  const std::string parent = slash == std::string::npos ? "" : folder.substr(0, slash);
+  TAILCAST_RETURN_IF_ERROR(EnsureFolder(c, parent));
+  const Status made = c.ops->MakeFolder(folder);
+  if (!made.ok() && !IsAlreadyExists(made)) return made;
+  TAILCAST_RETURN_IF_ERROR(FlushFolder(c, parent));
+  std::lock_guard lock(c.folders_mutex);
+  c.durable_folders.insert(folder);
+  return OkStatus();
+}
+
+void ForgetFolders(const Context& c) {
+  std::lock_guard lock(c.folders_mutex);
+  c.durable_folders.clear();
+}
+
+// If the key is claimed: completes the winner's creation and returns its name. "" if the key is free.
+Result<std::string> CompleteClaim(const Context& c, const std::string& folder,
+                                  const std::string& key) {
+  Result<FileId> claim = OpenFirstInode(c, folder, ClaimName(key), true);
+  if (!claim.ok()) {
+    if (IsNotFound(claim.status())) return std::string();
+    return claim.status();
+  }
+  if (IsDeleted(*claim->page)) {
+    TAILCAST_RETURN_IF_ERROR(FinishDelete(c, *claim));
+    return std::string();
+  }
+  // The claim must be durable before the name: a power loss that kept only the name would let a
+  // second file take the key.
+  if (c.bug != PlantedBug::kClaimNotDurable) {
+    TAILCAST_RETURN_IF_ERROR(FlushFolder(c, folder));
+  }
+  Status linked = c.ops->LinkPath(Join(folder, ClaimName(key)), Join(folder, claim->name));
+  if (IsNotFound(linked)) return std::string();  // deleted since
+  if (!linked.ok() && !IsAlreadyExists(linked)) return linked;
+  if (IsDeleted(*claim->page)) {  // deleted while we helped: our link brought the name back
+    TAILCAST_RETURN_IF_ERROR(FinishDelete(c, *claim));
+    return std::string();
+  }
+  TAILCAST_RETURN_IF_ERROR(FlushFolder(c, folder));
+  return claim->name;
+}
+
+Status LostRace(const std::string& what) {
+  return AbortedError(what + ": lost " + std::to_string(kAttemptsMax) +
+                      " races against other processes; try again");
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------
+
+Appender::Appender(const Context* context, FileId file, Segment segment, CommitWord word)
+    : context_(context), file_(std::move(file)), segment_(std::move(segment)), word_(word) {}
+Appender::~Appender() = default;
+
+AppendResult Appender::Fail(AppendOutcome outcome, Status error) const {
+  return {outcome, word_.length, std::move(error)};
+}
+
+AppendResult Appender::Append(std::string_view bytes) {
+  const Context& c = *context_;
+  SharedPage& page = *file_.page;
+  const std::string path = Join(file_.folder, file_.name);
+  const auto fenced = [&] {
+    return AbortedError(path + ": epoch " + std::to_string(word_.epoch) +
+                        " was fenced by epoch " + std::to_string(LoadWord(page).epoch));
+  };
+  const CommitWord next{word_.epoch, word_.length + static_cast<int64_t>(bytes.size())};
+  if (next.length > kLengthMax) {
+    return Fail(AppendOutcome::kUnknown,
+                ResourceExhaustedError(path + ": would grow beyond 1 TiB"));
+  }
+  // Fenced before anything was written: certainly refused.
+  if (LoadWord(page) != word_) {
+    return Fail(AppendOutcome::kFenced, fenced());
+  }
+  if (bytes.empty()) return {AppendOutcome::kApplied, word_.length, OkStatus()};
+
+  // TLA: AppendWrite. The slot that is overwritten is the older one, never that of the committed
+  // length.
+  const int64_t slot_offset = kSlotOffsets[next_slot_];
+  if (c.bug != PlantedBug::kOneSlot) next_slot_ = 1 - next_slot_;
+  Status status =
+      segment_.file->WriteAt(kDataOffset + word_.length - segment_.header.start, bytes);
+  if (status.ok() && c.bug != PlantedBug::kNoSlot) {
+    const Slot slot{file_.header.file_id, word_.epoch, next.length, word_.length,
+                    Crc32c(bytes)};
+    status = segment_.file->WriteAt(slot_offset, EncodeSlot(slot));
+  }
+  // TLA: AppendSync. One flush for bytes and slot.
+  if (status.ok()) status = Flush(c, *segment_.file);
+  if (!status.ok()) return Fail(AppendOutcome::kUnknown, std::move(status));
+
+  // TLA: AppendCommit.
+  bool committed;
+  if (c.bug == PlantedBug::kNoCommitCheck) {
+    page.Store(kWordOffset, Pack(next));
+    committed = true;
+  } else {
+    committed = SwapWord(page, word_, next);
+  }
+  if (committed) {
+    word_ = next;
+    return {AppendOutcome::kApplied, word_.length, OkStatus()};
+  }
+  // Fenced after the flush. If the power went now, before the fencer's segment is durable, recovery
+  // would believe our slot; so the slot is taken back before we say that these bytes are refused.
+  if (c.durable() && c.bug != PlantedBug::kFencedNotRevoked) {
+    status = segment_.file->WriteAt(slot_offset, std::string(kSectorBytes, '\0'));
+    if (status.ok()) status = segment_.file->SyncData();
+    if (!status.ok()) {
+      return Fail(AppendOutcome::kUnknown, status.WithContext(fenced().message()));
+    }
+  }
+  return Fail(AppendOutcome::kFenced, fenced());
+}
+
+// ---------------------------------------------------------------------------------------------
+
+Reader::Reader(const Context* context, FileId file) : context_(context), file_(std::move(file)) {}
+Reader::~Reader() = default;
+
+bool Reader::FastSize(FileSize& size) const {
+  // The tag first: once it is ours, the word counts.
+  if (file_.page->Load(kBootTagOffset) != context_->ops->BootTag()) return false;
+  const CommitWord word = LoadWord(*file_.page);
+  size = {word.length, word.epoch};
+  return true;
+}
+
+Result<Reader::View> Reader::Look(bool want_segments) {
+  const Context& c = *context_;
+  SharedPage& page = *file_.page;
+  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+    View view;
+    std::shared_ptr<const Segments> known;
+    uint64_t known_old_tag;
+    View known_old_view;
+    {
+      std::lock_guard lock(mutex_);
+      known = segments_;
+      known_old_tag = old_tag_;
+      known_old_view = old_view_;
+    }
+    // The tag first: once it is ours, the word counts.
+    const uint64_t tag = page.Load(kBootTagOffset);
+    if (tag == c.ops->BootTag()) {
+      view.committed = LoadWord(page);
+      if (!want_segments) return view;
+      // A list is complete for the word (epoch, length) if it has the segment of that epoch, or if
+      // it was made when the word already had that length (the epoch's owner may not have made its
+      // segment yet, and then has not appended).
+      const bool valid =
+          known != nullptr && known->listed_at.epoch == view.committed.epoch &&
+          (known->has_epoch || c.bug == PlantedBug::kListingKept ||
+           known->listed_at.length >= view.committed.length);
+      if (valid) {
+        view.segments = std::move(known);
+        return view;
+      }
+      TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<Segments> fresh,
+                                ListSegments(c, file_, known.get()));
+      fresh->listed_at = view.committed;
+      for (const Segment& segment : fresh->by_epoch) {
+        if (segment.header.epoch == view.committed.epoch) fresh->has_epoch = true;
+      }
+      view.segments = fresh;
+      std::lock_guard lock(mutex_);
+      segments_ = std::move(fresh);
+      return view;
+    }
+    // The machine has restarted and nobody has opened the file for append since. As long as the tag
+    // stays, nobody appends, and what we once computed holds.
+    if (known_old_tag == tag && known_old_view.segments != nullptr) return known_old_view;
+    TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<Segments> fresh,
+                              ListSegments(c, file_, known.get()));
+    TAILCAST_ASSIGN_OR_RETURN(view.committed, Recover(c, file_, *fresh));
+    // An opener may have recovered the file meanwhile and begun to append: then a slot that we saw
+    // may be of bytes that are not flushed.
+    if (page.Load(kBootTagOffset) != tag && c.bug != PlantedBug::kNoBracket) continue;
+    view.segments = std::move(fresh);
+    std::lock_guard lock(mutex_);
+    old_tag_ = tag;
+    old_view_ = view;
+    return view;
+  }
+  return LostRace("read " + Join(file_.folder, file_.name));
+}
+
+Result<FileSize> Reader::Size() {
+  TAILCAST_ASSIGN_OR_RETURN(const View view, Look(false));
+  return FileSize{view.committed.length, view.committed.epoch};
+}
+
+Result<std::string> Reader::Read(int64_t offset, int64_t length) {
+  if (offset < 0 || length < 0) {
+    return InvalidArgumentError("read " + Join(file_.folder, file_.name) + ": " +
+                                std::to_string(length) + " bytes at " + std::to_string(offset));
+  }
+  TAILCAST_ASSIGN_OR_RETURN(const View view, Look(true));
+  const int64_t committed = view.committed.length;
+  if (length == 0 || offset >= committed) return std::string();
+  const int64_t end = std::min({committed, offset + std::min(length, kReadBytesMax)});
+  std::string bytes;
+  const std::vector<Segment>& segments = view.segments->by_epoch;
+  while (offset < end) {
+    // Position p is in the segment of the highest epoch whose start is at most p.
+    size_t i = segments.size() - 1;
+    while (segments[i].header.start > offset) --i;  // the first starts at 0
+    int64_t stop = end;
+    for (size_t k = i + 1; k < segments.size(); ++k) {
+      stop = std::min(stop, segments[k].header.start);
+    }
+    TAILCAST_ASSIGN_OR_RETURN(
+        const std::string piece,
+        segments[i].file->ReadAt(kDataOffset + offset - segments[i].header.start, stop - offset));
+    bytes += piece;
+    if (static_cast<int64_t>(piece.size()) < stop - offset) {
+      return DataLossError("read " + Join(file_.folder, file_.name) + ": position " +
+                           std::to_string(offset + static_cast<int64_t>(piece.size())) + " of " +
+                           std::to_string(committed) + " committed bytes is missing from " +
+                           SegmentName(file_.name, segments[i].header.epoch) +
+                           "; was the file cut by another program?");
+    }
+    offset = stop;
+  }
+  return bytes;
+}
+
+// ---------------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::string& folder,
+                                                  const std::string& name,
+                                                  const std::string& key) {
+  const std::string path = Join(folder, name);
+  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+    Result<std::string> winner = CompleteClaim(c, folder, key);
+    if (!winner.ok()) return winner.status();
+    if (!winner->empty()) return AlreadyExistsError(*winner);
+    if (Result<FileId> taken = OpenNamed(c, folder, name, true); taken.ok()) {
+      if (taken->header.key != key) {
+        return FailedPreconditionError(path + ": exists under the key '" + taken->header.key +
+                                       "'; choose another name");
+      }
+      // A power loss kept the name of a delete that had removed the claim, or the like: the claim is
+      // made again from the name.
+      Status linked = c.ops->LinkPath(path, Join(folder, ClaimName(key)));
+      if (!linked.ok() && !IsAlreadyExists(linked) && !IsNotFound(linked)) return linked;
+      continue;
+    } else if (!IsNotFound(taken.status())) {
+      return taken.status();
+    }
+
+    Header header;
+    header.file_id = c.ops->Random64();
+    header.unflushed = !c.durable();
+    header.name = name;
+    header.key = key;
+    TAILCAST_RETURN_IF_ERROR(EnsureFolder(c, folder));
+    Result<std::unique_ptr<OpsFile>> made = MakeInode(c, folder, header);
+    if (!made.ok() && IsNotFound(made.status())) {  // somebody removed the folder
+      ForgetFolders(c);
+      continue;
+    }
+    if (!made.ok()) return made.status();
+    FileId id;
+    id.folder = folder;
+    id.name = name;
+    id.header = header;
+    id.file = *std::move(made);
+    TAILCAST_ASSIGN_OR_RETURN(id.page, id.file->MapPage(true));
+
+    Status linked = c.ops->Link(*id.file, Join(folder, ClaimName(key)));
+    if (IsAlreadyExists(linked)) continue;  // another creator was faster
+    if (!linked.ok()) return linked;
+    if (c.bug != PlantedBug::kClaimNotDurable) {
+      TAILCAST_RETURN_IF_ERROR(FlushFolder(c, folder));
+    }
+    linked = c.ops->Link(*id.file, path);
+    if (IsAlreadyExists(linked)) {
+      // A helper completed our claim; or, a rule of the caller's broken, another file got the name.
+      TAILCAST_ASSIGN_OR_RETURN(const FileId there, OpenNamed(c, folder, name, false));
+      if (there.header.file_id != header.file_id) {
+        TAILCAST_RETURN_IF_ERROR(
+            id.file->WriteAt(kTombstoneOffset, EncodeTombstone(header.file_id)));
+        TAILCAST_RETURN_IF_ERROR(FinishDelete(c, id));
+        return FailedPreconditionError(path + ": was created under the key '" +
+                                       there.header.key + "' at the same time");
+      }
+    } else if (!linked.ok()) {
+      return linked;  // whoever comes next completes it
+    }
+    TAILCAST_RETURN_IF_ERROR(FlushFolder(c, folder));
+    if (IsDeleted(*id.page)) {
+      TAILCAST_RETURN_IF_ERROR(FinishDelete(c, id));
+      return AbortedError("create " + path + ": it was deleted at once by another process");
+    }
+    Segment segment{header, id.file};
+    return std::make_unique<Appender>(&c, std::move(id), std::move(segment), CommitWord{1, 0});
+  }
+  return LostRace("create " + path);
+}
+
+Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::string& folder,
+                                              const std::string& name) {
+  const std::string path = Join(folder, name);
+  TAILCAST_ASSIGN_OR_RETURN(FileId id, OpenNamed(c, folder, name, true));
+  TAILCAST_RETURN_IF_ERROR(EnsureFolder(c, folder));
+  SharedPage& page = *id.page;
+  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+    // TLA: RecoverReadWord. The raw word is what the swap expects; its fields count only when the
+    // boot tag, read after it, is ours.
+    uint64_t raw = page.Load(kWordOffset);
+    const uint64_t tag = page.Load(kBootTagOffset);
+    const bool booted = tag == c.ops->BootTag();
+    CommitWord next = Unpack(raw);
+    if (!booted) {
+      // TLA: RecoverReadSlots.
+      const bool live_sector_is_whole = page.Load(kLiveMagicOffset) == kLiveMagic;
+      TAILCAST_ASSIGN_OR_RETURN(const std::shared_ptr<Segments> segments,
+                                ListSegments(c, id, nullptr));
+      TAILCAST_ASSIGN_OR_RETURN(const CommitWord recovered, Recover(c, id, *segments));
+      next.length = recovered.length;
+      next.epoch = std::max(recovered.epoch, live_sector_is_whole ? next.epoch : 0);
+      if (c.bug == PlantedBug::kWordReadLate) raw = page.Load(kWordOffset);
+      // TLA: RecoverBracket. Had somebody recovered and begun to append meanwhile, then a slot that
+      // we saw may be of bytes that are not flushed.
+      if (page.Load(kBootTagOffset) != tag && c.bug != PlantedBug::kNoBracket) continue;
+    }
+    const int64_t length = next.length;
+    if (++next.epoch > kEpochMax) {
+      return ResourceExhaustedError(path + ": was taken over " + std::to_string(kEpochMax) +
+                                    " times, which is the limit of the format");
+    }
+    // TLA: Fence, RecoverFence. From here every swap of an earlier epoch fails.
+    if (!page.CompareAndSwap(kWordOffset, raw, Pack(next))) continue;
+    if (!booted) {
+      // TLA: RecoverSetBoot. From here the word counts.
+      page.Store(kLiveMagicOffset, kLiveMagic);
+      page.Store(kBootTagOffset, c.ops->BootTag());
+    }
+    if (IsDeleted(page)) {
+      TAILCAST_RETURN_IF_ERROR(FinishDelete(c, id));
+      return NotFoundError("open " + path + ": it was deleted");
+    }
+    if (c.bug == PlantedBug::kSameInode) {
+      TAILCAST_ASSIGN_OR_RETURN(auto segments, ListSegments(c, id, nullptr));
+      const Segment last = segments->by_epoch.back();
+      return std::make_unique<Appender>(&c, std::move(id), last, next);
+    }
+
+    // TLA: CreateSegment, CreateSegmentSync.
+    Header header = id.header;
+    header.epoch = next.epoch;
+    header.start = length;
+    header.unflushed = !c.durable();
+    TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<OpsFile> file, MakeInode(c, folder, header));
+    const std::string segment_path = Join(folder, SegmentName(name, next.epoch));
+    Status linked = c.ops->Link(*file, segment_path);
+    if (IsAlreadyExists(linked)) {
+      // Only a deleted file of the same name can have left it: this epoch is ours alone.
+      TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<OpsFile> old, c.ops->Open(segment_path, false));
+      TAILCAST_ASSIGN_OR_RETURN(const Header old_header, ReadHeader(*old, segment_path));
+      if (old_header.file_id == header.file_id) {
+        return DataLossError(segment_path + ": exists although its epoch was never used");
+      }
+      TAILCAST_RETURN_IF_ERROR(c.ops->Unlink(segment_path));
+      linked = c.ops->Link(*file, segment_path);
+    }
+    TAILCAST_RETURN_IF_ERROR(linked);
+    if (c.bug != PlantedBug::kSegmentNotDurable) {
+      TAILCAST_RETURN_IF_ERROR(FlushFolder(c, folder));
+    }
+    if (LoadWord(page).epoch != next.epoch) {
+      // Fenced in turn; nothing was appended, so nobody needs this segment. Left behind it is
+      // harmless.
+      const Status removed = c.ops->Unlink(segment_path);
+      static_cast<void>(removed);
+      return AbortedError("open " + path + ": another opener took it over at the same time");
+    }
+    Segment segment{std::move(header), std::move(file)};
+    id.file.reset();  // the mapping stays: one descriptor for each open file
+    return std::make_unique<Appender>(&c, std::move(id), std::move(segment), next);
+  }
+  return LostRace("open " + path);
+}
+
+Result<std::unique_ptr<Reader>> OpenRead(const Context& c, const std::string& folder,
+                                         const std::string& name) {
+  TAILCAST_ASSIGN_OR_RETURN(FileId id, OpenNamed(c, folder, name, false));
+  return std::make_unique<Reader>(&c, std::move(id));
+}
+
+Status Delete(const Context& c, const std::string& folder, const std::string& name) {
+  TAILCAST_ASSIGN_OR_RETURN(const FileId id, OpenNamed(c, folder, name, true));
+  // The tombstone first, durably: whatever part of the names a power loss brings back then stays
+  // deleted, and a helper does not revive it.
+  if (c.bug != PlantedBug::kNoTombstone) {
+    TAILCAST_RETURN_IF_ERROR(
+        id.file->WriteAt(kTombstoneOffset, EncodeTombstone(id.header.file_id)));
+    if (c.durable()) TAILCAST_RETURN_IF_ERROR(id.file->SyncData());
+  }
+  // Fence, so that a writer learns of it.
+  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+    const CommitWord word = LoadWord(*id.page);
+    if (word.epoch >= kEpochMax || SwapWord(*id.page, word, {word.epoch + 1, word.length})) break;
+  }
+  return FinishDelete(c, id);
+}
+
+Result<std::vector<std::string>> List(const Context& c, const std::string& folder) {
+  std::vector<std::string> names;
+  Result<std::vector<OpsEntry>> entries = c.ops->ListFolder(folder);
+  if (!entries.ok()) {
+    if (IsNotFound(entries.status())) return names;
+    return entries.status();
+  }
+  for (OpsEntry& entry : *entries) {
+    if (!entry.is_folder && entry.name[0] != '.') names.push_back(std::move(entry.name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<std::vector<std::string>> ListFolders(const Context& c, const std::string& folder) {
+  std::vector<std::string> names;
+  Result<std::vector<OpsEntry>> entries = c.ops->ListFolder(folder);
+  if (!entries.ok()) {
+    if (IsNotFound(entries.status())) return names;
+    return entries.status();
+  }
+  for (OpsEntry& entry : *entries) {
+    if (entry.is_folder && entry.name[0] != '.') names.push_back(std::move(entry.name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace tailcast::storage::posix

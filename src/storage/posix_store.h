@@ -1,0 +1,69 @@
+// The primary layer on a local folder: durable, fenced across processes, safe against kill -9 and
+// power loss. docs/formats/primary_posix.md has the layout, posix_file.h the steps.
+//
+// One host only: all processes that use a folder share its page cache. Good: ext4, xfs, btrfs, tmpfs
+// (which a restart empties), overlay, f2fs, bcachefs. Refused at Open: NFS, SMB, FUSE, 9p and others
+// where two hosts, or a mapping and a write, may not see each other.
+//
+// An append is one task on a pool thread: two writes, one fdatasync, one compare-and-swap. Size costs
+// no system call. Reads have threads of their own, so that a spike of readers does not delay appends.
+//
+// Threads: all calls on the loop; see Store.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tailcast/base/event_loop.h"
+#include "tailcast/base/metrics.h"
+#include "tailcast/storage/file_ops.h"
+#include "tailcast/storage/posix_file.h"
+#include "tailcast/storage/store.h"
+
+namespace tailcast::storage {
+
+struct PosixStoreOptions {
+  // See posix::Durability. A file keeps working under either, in turn, until the machine restarts.
+  posix::Durability durability = posix::Durability::kDurable;
+  // Threads for appends, creates, fences, deletes; and for reads and listings. They are started as
+  // they are needed. More threads = more flushes at once, which most disks merge.
+  size_t write_threads_max = 8;
+  size_t read_threads_max = 4;
+  // Reads that wait for a thread; above it Read answers ResourceExhausted.
+  size_t queued_reads_max = 65'536;
+  MetricRegistry* metrics = nullptr;  // null: ProcessMetrics()
+  posix::PlantedBug bug = posix::PlantedBug::kNone;  // for tests
+};
+
+class PosixStore final : public Store {
+ public:
+  // Opens the store in the folder `root`, which is made if its parent exists. `loop` must outlive the
+  // store.
+  //   NotFound, PermissionDenied  the folder cannot be made, read or written; the message names it
+  //   FailedPrecondition          its file system cannot fence (see above)
+  static Result<std::unique_ptr<PosixStore>> Open(EventLoop* loop, const std::string& root,
+                                                  PosixStoreOptions options = {});
+  // On given system calls, for tests.
+  PosixStore(EventLoop* loop, std::unique_ptr<FileOps> ops, PosixStoreOptions options);
+  // Waits for system calls under way. Outstanding callbacks run later, with kUnknown / Cancelled.
+  ~PosixStore() override;
+
+  void CreateExclusive(const std::string& dir, const std::string& name, const std::string& key,
+                       Callback<void(Result<std::unique_ptr<AppendFile>>)> done) override;
+  void OpenFencing(const std::string& dir, const std::string& name,
+                   Callback<void(Result<std::unique_ptr<AppendFile>>)> done) override;
+  void OpenRead(const std::string& dir, const std::string& name,
+                Callback<void(Result<std::unique_ptr<ReadFile>>)> done) override;
+  void List(const std::string& dir, Callback<void(Result<std::vector<DirEntry>>)> done) override;
+  void ListDirs(const std::string& dir,
+                Callback<void(Result<std::vector<std::string>>)> done) override;
+  void Delete(const std::string& dir, const std::string& name,
+              Callback<void(Status)> done) override;
+
+  struct Core;
+
+ private:
+  const std::shared_ptr<Core> core_;
+};
+
+}  // namespace tailcast::storage
