@@ -1,0 +1,390 @@
+#include "tailcast/cell/registry_core.h"
+
+#include <algorithm>
+
+#include "tailcast/base/nearest.h"
+#include "tailcast/stream/names.h"
+#include "tailcast/stream/operation.h"
+
+namespace tailcast::cell {
+namespace {
+
+constexpr int kDeletedMax = 10000;
+constexpr int kFabricAddressesMax = 8;
+constexpr size_t kAddressMax = 300;
+constexpr int kDestinationsMax = 1000;
+constexpr size_t kReplacedMax = 8;
+
+Status TooLong(const char* field) {
+  return InvalidArgumentError(std::string("process.") + field + " is longer than " +
+                              std::to_string(kAddressMax) + " bytes");
+}
+
+}  // namespace
+
+Status ValidateTree(const v1::StreamConfig& stream) {
+  std::map<std::string, std::string> parent;
+  for (const v1::TreeEdge& edge : stream.tree()) {
+    TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(edge.from(), "stream.tree.from"));
+    TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(edge.to(), "stream.tree.to"));
+    if (edge.to() == stream.source()) {
+      return InvalidArgumentError("stream.tree enters the source '" + edge.to() + "'");
+    }
+    if (!parent.emplace(edge.to(), edge.from()).second) {
+      return InvalidArgumentError("stream.tree enters '" + edge.to() + "' twice");
+    }
+  }
+  const auto reaches_source = [&](std::string cell) {
+    for (size_t hops = 0; hops <= parent.size(); ++hops) {
+      if (cell == stream.source()) return true;
+      const auto it = parent.find(cell);
+      if (it == parent.end()) return false;
+      cell = it->second;
+    }
+    return false;
+  };
+  for (const auto& [to, from] : parent) {
+    if (!reaches_source(to)) {
+      return InvalidArgumentError("stream.tree: '" + to + "' is not reached from the source '" +
+                                  stream.source() + "'");
+    }
+  }
+  for (const std::string& destination : stream.destinations()) {
+    if (!parent.contains(destination)) {
+      return InvalidArgumentError("stream.tree does not reach the destination '" + destination +
+                                  "'");
+    }
+  }
+  return OkStatus();
+}
+
+RegistryCore::RegistryCore(RegistryOptions options, v1::RegistrySnapshot durable, uint64_t seed)
+    : options_(std::move(options)), durable_(std::move(durable)), rng_(seed) {
+  std::set<std::string> names(options_.cache_replicas.begin(), options_.cache_replicas.end());
+  const std::set<std::string> before(durable_.ring_replicas().begin(),
+                                     durable_.ring_replicas().end());
+  if (names != before || durable_.ring_configuration_id() == 0) {
+    durable_.set_ring_configuration_id(durable_.ring_configuration_id() + 1);
+    durable_.clear_ring_replicas();
+    for (const std::string& name : names) durable_.add_ring_replicas(name);
+    dirty_ = true;
+  }
+  view_.set_cell(options_.cell);
+  view_.set_store(options_.store);
+  view_.set_topology(options_.topology);
+  view_.set_scheduler_incarnation(durable_.scheduler_incarnation());
+  view_.set_version(durable_.scheduler_incarnation() << 32);
+  // What Open gave is durable; a changed ring is shown once it is written.
+  *view_.mutable_streams() = durable_.streams();
+  RefreshProcesses();
+}
+
+void RegistryCore::Changed() { view_.set_version(view_.version() + 1); }
+
+void RegistryCore::RefreshProcesses() {
+  view_.clear_processes();
+  for (const auto& [name, entry] : processes_) *view_.add_processes() = entry.info;
+  v1::Ring* rings[] = {view_.mutable_data_ring(), view_.mutable_metadata_ring()};
+  for (int i = 0; i < 2; ++i) {
+    rings[i]->Clear();
+    rings[i]->set_configuration_id(durable_.ring_configuration_id());
+    for (const std::string& name : durable_.ring_replicas()) {
+      v1::Replica* replica = rings[i]->add_replicas();
+      replica->set_name(name);
+      const auto it = processes_.find(name);
+      if (it == processes_.end()) continue;
+      const v1::ProcessInfo& info = it->second.info;
+      replica->set_rpc_address(info.rpc_address());
+      replica->set_incarnation(info.incarnation());
+      *replica->mutable_fabric_addresses() = i == 0 ? info.data_fabric() : info.metadata_fabric();
+    }
+  }
+  Changed();
+}
+
+Status RegistryCore::CheckProcess(const v1::ProcessInfo& p) const {
+  TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(p.name(), "process.name"));
+  if (p.role() < v1::ROLE_CACHE || p.role() > v1::ROLE_SCHEDULER) {
+    return InvalidArgumentError("process.role is " + std::to_string(p.role()));
+  }
+  if (p.incarnation() == 0) return InvalidArgumentError("process.incarnation is 0");
+  if (p.rpc_address().size() > kAddressMax) return TooLong("rpc_address");
+  if (p.metrics_address().size() > kAddressMax) return TooLong("metrics_address");
+  if (p.data_fabric_size() > kFabricAddressesMax ||
+      p.metadata_fabric_size() > kFabricAddressesMax) {
+    return InvalidArgumentError("process has more than " + std::to_string(kFabricAddressesMax) +
+                                " fabric addresses");
+  }
+  for (const auto& address : p.data_fabric()) {
+    if (address.size() > kAddressMax) return TooLong("data_fabric");
+  }
+  for (const auto& address : p.metadata_fabric()) {
+    if (address.size() > kAddressMax) return TooLong("metadata_fabric");
+  }
+  if (p.role() == v1::ROLE_CACHE &&
+      std::find(options_.cache_replicas.begin(), options_.cache_replicas.end(), p.name()) ==
+          options_.cache_replicas.end()) {
+    return FailedPreconditionError("cell " + options_.cell + " declares no cache replica '" +
+                                   p.name() + "'" + DidYouMean(p.name(), options_.cache_replicas) +
+                                   "; add it to `caches` of the scheduler's configuration");
+  }
+  return OkStatus();
+}
+
+Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime now,
+                                                 const v1::ProcessInfo& process) {
+  TAILCAST_RETURN_IF_ERROR(CheckProcess(process));
+  std::vector<uint64_t> replaced;
+  if (const auto gone = gone_.find(process.name()); gone != gone_.end()) replaced = gone->second;
+  const auto it = processes_.find(process.name());
+  if (it != processes_.end()) replaced = it->second.replaced;
+  if (std::find(replaced.begin(), replaced.end(), process.incarnation()) != replaced.end()) {
+    return FailedPreconditionError("another process '" + process.name() +
+                                   "' has taken this one's place; end");
+  }
+  v1::RegisterReply reply;
+  reply.set_scheduler_incarnation(durable_.scheduler_incarnation());
+  reply.set_lease_ms(options_.lease.millis());
+  const MonotonicTime expires = now + options_.lease;
+  if (it != processes_.end()) {
+    Entry& entry = it->second;
+    entry.expires = expires;
+    if (entry.info.SerializeAsString() == process.SerializeAsString()) return reply;
+    if (entry.info.incarnation() != process.incarnation()) {
+      entry.replaced.push_back(entry.info.incarnation());
+      if (entry.replaced.size() > kReplacedMax) entry.replaced.erase(entry.replaced.begin());
+    }
+    entry.info = process;
+  } else {
+    if (static_cast<int>(processes_.size()) >= options_.processes_max) {
+      return ResourceExhaustedError("cell " + options_.cell + " has " +
+                                    std::to_string(options_.processes_max) +
+                                    " processes, its limit");
+    }
+    gone_.erase(process.name());
+    processes_[process.name()] = Entry{process, expires, std::move(replaced)};
+  }
+  RefreshProcesses();
+  return reply;
+}
+
+std::vector<std::string> RegistryCore::Expire(MonotonicTime now) {
+  std::vector<std::string> names;
+  for (auto it = processes_.begin(); it != processes_.end();) {
+    if (it->second.expires > now) {
+      ++it;
+      continue;
+    }
+    names.push_back(it->first);
+    // It may only be slow: it can come back under its incarnation.
+    if (!it->second.replaced.empty() && static_cast<int>(gone_.size()) < options_.processes_max) {
+      gone_[it->first] = std::move(it->second.replaced);
+    }
+    it = processes_.erase(it);
+  }
+  if (!names.empty()) RefreshProcesses();
+  return names;
+}
+
+MonotonicTime RegistryCore::NextExpiry() const {
+  MonotonicTime next = MonotonicTime::Max();
+  for (const auto& [name, entry] : processes_) next = std::min(next, entry.expires);
+  return next;
+}
+
+Status RegistryCore::CheckStream(const v1::StreamConfig& s) const {
+  TAILCAST_RETURN_IF_ERROR(stream::ValidateStreamName(s.name()));
+  if (s.shards() < 1 || s.shards() > stream::kShardsMax) {
+    return InvalidArgumentError("stream.shards is " + std::to_string(s.shards()) + "; 1 to " +
+                                std::to_string(stream::kShardsMax) + " are allowed");
+  }
+  if (s.chunk_size() < stream::kChunkSizeMin || s.chunk_size() > stream::kChunkSizeMax) {
+    return InvalidArgumentError("stream.chunk_size is " + std::to_string(s.chunk_size()) + "; " +
+                                std::to_string(stream::kChunkSizeMin) + " to " +
+                                std::to_string(stream::kChunkSizeMax) + " bytes are allowed");
+  }
+  if (s.destinations_size() > kDestinationsMax || s.tree_size() > kDestinationsMax) {
+    return InvalidArgumentError("stream has more than " + std::to_string(kDestinationsMax) +
+                                " destinations");
+  }
+  const auto known = [&](const std::string& cell, const char* field) -> Status {
+    TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(cell, field));
+    const auto& cells = options_.known_cells;
+    if (cells.empty() || std::find(cells.begin(), cells.end(), cell) != cells.end()) {
+      return OkStatus();
+    }
+    return InvalidArgumentError(std::string(field) + " '" + cell + "' is no cell of the topology" +
+                                DidYouMean(cell, cells));
+  };
+  TAILCAST_RETURN_IF_ERROR(known(s.source(), "stream.source"));
+  std::set<std::string> seen{s.source()};
+  for (const std::string& destination : s.destinations()) {
+    TAILCAST_RETURN_IF_ERROR(known(destination, "stream.destinations"));
+    if (!seen.insert(destination).second) {
+      return InvalidArgumentError("stream.destinations names '" + destination + "' twice");
+    }
+  }
+  if (s.tree_version() > stream::kTreeVersionMax) {
+    return InvalidArgumentError("stream.tree_version is " + std::to_string(s.tree_version()));
+  }
+  return ValidateTree(s);
+}
+
+v1::StreamConfig* RegistryCore::Mutable(const std::string& name) {
+  for (auto& stream : *durable_.mutable_streams()) {
+    if (stream.name() == name) return &stream;
+  }
+  return nullptr;
+}
+
+const v1::StreamConfig* RegistryCore::FindStream(const std::string& name) const {
+  for (const auto& stream : durable_.streams()) {
+    if (stream.name() == name) return &stream;
+  }
+  return nullptr;
+}
+
+void RegistryCore::Put(const v1::StreamConfig& stream) {
+  if (v1::StreamConfig* known = Mutable(stream.name())) {
+    *known = stream;
+  } else {
+    *durable_.add_streams() = stream;
+    std::sort(durable_.mutable_streams()->begin(), durable_.mutable_streams()->end(),
+              [](const auto& a, const auto& b) { return a.name() < b.name(); });
+  }
+  dirty_ = true;
+}
+
+Result<v1::StreamConfig> RegistryCore::CreateStream(const v1::StreamConfig& request,
+                                                    const std::vector<v1::TreeEdge>& planned,
+                                                    WallTime now) {
+  v1::StreamConfig stream = request;
+  if (stream.chunk_size() == 0) stream.set_chunk_size(4096);
+  if (stream.shards() == 0) stream.set_shards(1);
+  if (stream.source().empty()) stream.set_source(options_.cell);
+  if (stream.tree_size() == 0) {
+    for (const auto& edge : planned) *stream.add_tree() = edge;
+  }
+  stream.set_tree_version(1);
+  stream.set_created_us(now.micros());
+  TAILCAST_RETURN_IF_ERROR(CheckStream(stream));
+  if (stream.source() != options_.cell) {
+    return FailedPreconditionError("stream '" + stream.name() + "' has its source in cell '" +
+                                   stream.source() + "': create it there, not in cell '" +
+                                   options_.cell + "'");
+  }
+  if (FindStream(stream.name()) != nullptr) {
+    return AlreadyExistsError("stream '" + stream.name() + "' exists in cell '" + options_.cell +
+                              "'");
+  }
+  if (durable_.streams_size() >= options_.streams_max) {
+    return ResourceExhaustedError("cell '" + options_.cell + "' has " +
+                                  std::to_string(options_.streams_max) + " streams, its limit");
+  }
+  do {
+    stream.set_incarnation(rng_.Next());
+  } while (stream.incarnation() == 0 || WasDeleted(stream.name(), stream.incarnation()));
+  Put(stream);
+  return stream;
+}
+
+bool RegistryCore::WasDeleted(const std::string& name, uint64_t incarnation) const {
+  for (const auto& deleted : durable_.deleted()) {
+    if (deleted.name() == name && deleted.incarnation() == incarnation) return true;
+  }
+  return false;
+}
+
+Result<v1::StreamConfig> RegistryCore::InstallStream(const v1::StreamConfig& stream) {
+  TAILCAST_RETURN_IF_ERROR(CheckStream(stream));
+  if (stream.incarnation() == 0) return InvalidArgumentError("stream.incarnation is 0");
+  if (stream.tree_version() == 0) return InvalidArgumentError("stream.tree_version is 0");
+  if (WasDeleted(stream.name(), stream.incarnation())) {
+    return NotFoundError("stream '" + stream.name() + "' was deleted");
+  }
+  if (const v1::StreamConfig* known = FindStream(stream.name())) {
+    if (known->incarnation() == stream.incarnation()) {
+      if (known->tree_version() >= stream.tree_version()) return *known;
+      if (known->source() != stream.source() || known->shards() != stream.shards() ||
+          known->chunk_size() != stream.chunk_size()) {
+        return InvalidArgumentError("stream '" + stream.name() +
+                                    "': source, shards and chunk_size cannot change");
+      }
+    } else {
+      // The younger one replaces the older, of whose deletion we did not hear.
+      if (known->created_us() > stream.created_us()) return *known;
+      auto* deleted = durable_.add_deleted();
+      deleted->set_name(known->name());
+      deleted->set_incarnation(known->incarnation());
+    }
+  } else if (durable_.streams_size() >= options_.streams_max) {
+    return ResourceExhaustedError("cell '" + options_.cell + "' has " +
+                                  std::to_string(options_.streams_max) + " streams, its limit");
+  }
+  Put(stream);
+  return stream;
+}
+
+Result<v1::StreamConfig> RegistryCore::DeleteStream(const std::string& name, uint64_t incarnation) {
+  for (int i = 0; i < durable_.streams_size(); ++i) {
+    if (durable_.streams(i).name() != name) continue;
+    if (incarnation != 0 && durable_.streams(i).incarnation() != incarnation) break;
+    const v1::StreamConfig stream = durable_.streams(i);
+    durable_.mutable_streams()->DeleteSubrange(i, 1);
+    auto* deleted = durable_.add_deleted();
+    deleted->set_name(name);
+    deleted->set_incarnation(stream.incarnation());
+    if (durable_.deleted_size() > kDeletedMax) durable_.mutable_deleted()->DeleteSubrange(0, 1);
+    auto* floors = durable_.mutable_floors();
+    for (int f = floors->size() - 1; f >= 0; --f) {
+      if (floors->at(f).stream() == name && floors->at(f).incarnation() == stream.incarnation()) {
+        floors->DeleteSubrange(f, 1);
+      }
+    }
+    dirty_ = true;
+    return stream;
+  }
+  std::vector<std::string> names;
+  for (const auto& stream : durable_.streams()) names.push_back(stream.name());
+  return NotFoundError("no stream '" + name + "' in cell '" + options_.cell + "'" +
+                       DidYouMean(name, names));
+}
+
+int64_t RegistryCore::Floor(const std::string& stream, uint64_t incarnation, int32_t shard) const {
+  for (const auto& floor : durable_.floors()) {
+    if (floor.stream() == stream && floor.incarnation() == incarnation && floor.shard() == shard) {
+      return floor.seq();
+    }
+  }
+  return 1;
+}
+
+void RegistryCore::SetFloor(const std::string& stream, uint64_t incarnation, int32_t shard,
+                            int64_t seq) {
+  for (auto& floor : *durable_.mutable_floors()) {
+    if (floor.stream() == stream && floor.incarnation() == incarnation && floor.shard() == shard) {
+      if (seq <= floor.seq()) return;
+      floor.set_seq(seq);
+      dirty_ = true;
+      return;
+    }
+  }
+  auto* floor = durable_.add_floors();
+  floor->set_stream(stream);
+  floor->set_incarnation(incarnation);
+  floor->set_shard(shard);
+  floor->set_seq(seq);
+  dirty_ = true;
+}
+
+v1::RegistrySnapshot RegistryCore::TakeSnapshot() {
+  dirty_ = false;
+  return durable_;
+}
+
+void RegistryCore::OnWritten(const v1::RegistrySnapshot& snapshot) {
+  *view_.mutable_streams() = snapshot.streams();
+  Changed();
+}
+
+}  // namespace tailcast::cell

@@ -1,0 +1,109 @@
+// The decisions of a cell's registry: who is there, the rings, the catalogue of streams (DESIGN.md,
+// Registry). Served by the scheduler; the durable part is a RegistrySnapshot that registry_store.h
+// writes.
+//
+// Durable changes are made in two steps, so that nothing is shown before it survives a crash: a
+// call here changes the durable state and asks for a write (NeedsWrite); when the snapshot was
+// written, OnWritten makes it part of the view.
+//
+// The rings hold the cache replicas that the configuration declares, by name, whether they are
+// there or not: a dead replica stays on its ring without an address, so its keys do not move.
+//
+// A core: no clock, no I/O, one thread. All input from peers is checked; errors name the field.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/rng.h"
+#include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
+#include "tailcast/proto/cell.pb.h"
+#include "tailcast/proto/registry.pb.h"
+
+namespace tailcast::cell {
+
+struct RegistryOptions {
+  std::string cell;
+  std::string store;                        // as processes of the cell open it
+  std::vector<std::string> cache_replicas;  // names, in any order
+  std::vector<std::string> known_cells;     // this one included; empty: any name is good
+  std::string topology;                     // passed on in the view
+  Duration lease = Duration::Seconds(1);
+  int processes_max = 10000;
+  int streams_max = 10000;
+};
+
+class RegistryCore {
+ public:
+  // `durable` is what RegistryStore::Open gave. `seed`: for incarnations of streams.
+  RegistryCore(RegistryOptions options, v1::RegistrySnapshot durable, uint64_t seed);
+
+  // version() is (scheduler incarnation << 32) + changes: never equal for two schedulers' views.
+  const v1::CellView& view() const { return view_; }
+  uint64_t scheduler_incarnation() const { return durable_.scheduler_incarnation(); }
+
+  // A process is there, again. InvalidArgument: a bad field. FailedPrecondition: a cache that the
+  // cell's configuration does not declare, or a process that another one of its name has replaced.
+  // ResourceExhausted: too many.
+  Result<v1::RegisterReply> Register(MonotonicTime now, const v1::ProcessInfo& process);
+  // Drops processes whose lease ran out and returns their names.
+  std::vector<std::string> Expire(MonotonicTime now);
+  // When the next lease runs out.
+  MonotonicTime NextExpiry() const;
+
+  // Makes a stream whose source is this cell: gives it an incarnation and tree version 1. `planned`
+  // is the copy tree if the request has none.
+  //   AlreadyExists, InvalidArgument, ResourceExhausted; FailedPrecondition: this is not the
+  //   source.
+  Result<v1::StreamConfig> CreateStream(const v1::StreamConfig& request,
+                                        const std::vector<v1::TreeEdge>& planned, WallTime now);
+  // The configuration of a stream as its parent in the copy tree has it, or a re-route. Returns
+  // what is known afterwards; NotFound if that incarnation was deleted.
+  Result<v1::StreamConfig> InstallStream(const v1::StreamConfig& stream);
+  // Returns the configuration it had. `incarnation` 0: whichever. NotFound.
+  Result<v1::StreamConfig> DeleteStream(const std::string& name, uint64_t incarnation);
+  // Known and not written yet, too.
+  const v1::StreamConfig* FindStream(const std::string& name) const;
+  bool WasDeleted(const std::string& name, uint64_t incarnation) const;
+
+  // The retention floor of a shard; 1 if none was set. Only grows.
+  int64_t Floor(const std::string& stream, uint64_t incarnation, int32_t shard) const;
+  void SetFloor(const std::string& stream, uint64_t incarnation, int32_t shard, int64_t seq);
+
+  // There are changes that no snapshot given out holds.
+  bool NeedsWrite() const { return dirty_; }
+  v1::RegistrySnapshot TakeSnapshot();
+  void OnWritten(const v1::RegistrySnapshot& snapshot);
+
+ private:
+  struct Entry {
+    v1::ProcessInfo info;
+    MonotonicTime expires;
+    std::vector<uint64_t> replaced;  // earlier incarnations, a few
+  };
+  Status CheckProcess(const v1::ProcessInfo& process) const;
+  Status CheckStream(const v1::StreamConfig& stream) const;
+  v1::StreamConfig* Mutable(const std::string& name);
+  void Put(const v1::StreamConfig& stream);
+  void Changed();
+  void RefreshProcesses();
+
+  const RegistryOptions options_;
+  v1::RegistrySnapshot durable_;
+  bool dirty_ = false;
+  Rng rng_;
+  std::map<std::string, Entry> processes_;
+  std::map<std::string, std::vector<uint64_t>> gone_;  // incarnations of names that left
+  v1::CellView view_;
+};
+
+// InvalidArgument unless the edges are a tree that begins at the stream's source and reaches all of
+// its destinations; a cell is entered once.
+Status ValidateTree(const v1::StreamConfig& stream);
+
+}  // namespace tailcast::cell

@@ -1,0 +1,202 @@
+#include "tailcast/cell/registry_core.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tailcast::cell {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
+
+RegistryOptions Options() {
+  return {.cell = "us",
+          .store = "posix:/x",
+          .cache_replicas = {"cache-1", "cache-0"},
+          .known_cells = {"us", "eu", "asia"}};
+}
+v1::RegistrySnapshot Durable(uint64_t incarnation) {
+  v1::RegistrySnapshot s;
+  s.set_scheduler_incarnation(incarnation);
+  return s;
+}
+v1::ProcessInfo Process(const std::string& name, v1::Role role, uint64_t incarnation) {
+  v1::ProcessInfo p;
+  p.set_name(name);
+  p.set_role(role);
+  p.set_incarnation(incarnation);
+  p.set_rpc_address("host:" + std::to_string(incarnation));
+  p.add_data_fabric("tcp:d" + std::to_string(incarnation));
+  p.add_metadata_fabric("tcp:m" + std::to_string(incarnation));
+  return p;
+}
+v1::StreamConfig Stream(const std::string& name) {
+  v1::StreamConfig s;
+  s.set_name(name);
+  s.set_source("us");
+  s.add_destinations("eu");
+  auto* edge = s.add_tree();
+  edge->set_from("us");
+  edge->set_to("eu");
+  return s;
+}
+
+class RegistryCoreTest : public ::testing::Test {
+ protected:
+  RegistryCore core_{Options(), Durable(3), 1};
+  void Persist() {
+    ASSERT_TRUE(core_.NeedsWrite());
+    core_.OnWritten(core_.TakeSnapshot());
+  }
+};
+
+TEST_F(RegistryCoreTest, TheRingHoldsDeclaredReplicasWhetherTheyAreThereOrNot) {
+  ASSERT_EQ(core_.view().data_ring().replicas_size(), 2);
+  EXPECT_EQ(core_.view().data_ring().replicas(0).name(), "cache-0") << "sorted by name";
+  EXPECT_EQ(core_.view().data_ring().replicas(0).rpc_address(), "");
+  const uint64_t id = core_.view().data_ring().configuration_id();
+  EXPECT_EQ(id, 1u);
+  ASSERT_TRUE(core_.Register(At(0), Process("cache-0", v1::ROLE_CACHE, 9)).ok());
+  EXPECT_EQ(core_.view().data_ring().replicas(0).fabric_addresses(0), "tcp:d9");
+  EXPECT_EQ(core_.view().metadata_ring().replicas(0).fabric_addresses(0), "tcp:m9");
+  EXPECT_THAT(core_.Expire(At(1000)), ElementsAre("cache-0"));
+  EXPECT_EQ(core_.view().data_ring().replicas(0).rpc_address(), "");
+  EXPECT_EQ(core_.view().data_ring().replicas_size(), 2);
+  EXPECT_EQ(core_.view().data_ring().configuration_id(), id) << "only configuration changes it";
+}
+
+TEST_F(RegistryCoreTest, AChangedDeclarationIsANewConfiguration) {
+  Persist();
+  const auto snapshot = core_.TakeSnapshot();
+  RegistryCore same(Options(), snapshot, 1);
+  EXPECT_FALSE(same.NeedsWrite());
+  RegistryOptions more = Options();
+  more.cache_replicas.push_back("cache-2");
+  RegistryCore changed(more, snapshot, 1);
+  EXPECT_TRUE(changed.NeedsWrite());
+  EXPECT_EQ(changed.view().data_ring().configuration_id(), 2u);
+}
+
+TEST_F(RegistryCoreTest, VersionsOfDifferentSchedulersAreNeverEqual) {
+  EXPECT_EQ(core_.view().version() >> 32, 3u);
+  const uint64_t before = core_.view().version();
+  ASSERT_TRUE(core_.Register(At(0), Process("reader-0", v1::ROLE_READER, 5)).ok());
+  EXPECT_GT(core_.view().version(), before);
+  const uint64_t after = core_.view().version();
+  ASSERT_TRUE(core_.Register(At(300), Process("reader-0", v1::ROLE_READER, 5)).ok());
+  EXPECT_EQ(core_.view().version(), after) << "a renewal is no change";
+  EXPECT_EQ(core_.NextExpiry(), At(1300));
+}
+
+TEST_F(RegistryCoreTest, AReplacedProcessThatWakesUpIsTold) {
+  ASSERT_TRUE(core_.Register(At(0), Process("writer-0", v1::ROLE_WRITER, 5)).ok());
+  ASSERT_TRUE(core_.Register(At(10), Process("writer-0", v1::ROLE_WRITER, 6)).ok());
+  EXPECT_TRUE(IsFailedPrecondition(
+      core_.Register(At(20), Process("writer-0", v1::ROLE_WRITER, 5)).status()));
+  core_.Expire(At(5000));
+  EXPECT_TRUE(IsFailedPrecondition(
+      core_.Register(At(5001), Process("writer-0", v1::ROLE_WRITER, 5)).status()));
+  EXPECT_TRUE(core_.Register(At(5002), Process("writer-0", v1::ROLE_WRITER, 6)).ok())
+      << "it was only slow";
+}
+
+TEST_F(RegistryCoreTest, BadProcessesAreRefusedByField) {
+  auto p = Process("Reader 1", v1::ROLE_READER, 1);
+  EXPECT_THAT(core_.Register(At(0), p).status().message(), HasSubstr("process.name"));
+  p = Process("reader", static_cast<v1::Role>(9), 1);
+  EXPECT_THAT(core_.Register(At(0), p).status().message(), HasSubstr("process.role"));
+  p = Process("reader", v1::ROLE_READER, 0);
+  EXPECT_THAT(core_.Register(At(0), p).status().message(), HasSubstr("process.incarnation"));
+  p = Process("reader", v1::ROLE_READER, 1);
+  p.set_rpc_address(std::string(1000, 'x'));
+  EXPECT_THAT(core_.Register(At(0), p).status().message(), HasSubstr("rpc_address"));
+  p = Process("cache-7", v1::ROLE_CACHE, 1);
+  EXPECT_THAT(core_.Register(At(0), p).status().message(), HasSubstr("declares no cache replica"));
+}
+
+TEST_F(RegistryCoreTest, AStreamIsShownOnceItIsDurable) {
+  auto made = core_.CreateStream(Stream("flights"), {}, WallTime::FromMicros(77));
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_NE(made->incarnation(), 0u);
+  EXPECT_EQ(made->chunk_size(), 4096);
+  EXPECT_EQ(made->shards(), 1);
+  EXPECT_EQ(made->tree_version(), 1u);
+  EXPECT_EQ(core_.view().streams_size(), 0);
+  EXPECT_TRUE(IsAlreadyExists(
+      core_.CreateStream(Stream("flights"), {}, WallTime::FromMicros(78)).status()));
+  Persist();
+  EXPECT_EQ(core_.view().streams_size(), 1);
+}
+
+TEST_F(RegistryCoreTest, ARecreatedStreamIsANewIncarnation) {
+  const auto first = core_.CreateStream(Stream("flights"), {}, WallTime::FromMicros(1));
+  ASSERT_TRUE(core_.DeleteStream("flights", 0).ok());
+  EXPECT_TRUE(IsNotFound(core_.DeleteStream("flights", 0).status()));
+  const auto second = core_.CreateStream(Stream("flights"), {}, WallTime::FromMicros(2));
+  ASSERT_TRUE(second.ok());
+  EXPECT_NE(first->incarnation(), second->incarnation());
+  EXPECT_TRUE(IsNotFound(core_.InstallStream(*first).status())) << "the old one is gone";
+}
+
+TEST_F(RegistryCoreTest, BadStreamsAreRefusedByField) {
+  const auto refused = [&](auto change, const std::string& what) {
+    auto s = Stream("flights");
+    change(s);
+    const auto result = core_.CreateStream(s, {}, WallTime::FromMicros(1));
+    EXPECT_THAT(result.status().message(), HasSubstr(what));
+  };
+  refused([](auto& s) { s.set_name("Flights!"); }, "stream name 'Flights!'");
+  refused([](auto& s) { s.set_shards(-1); }, "stream.shards");
+  refused([](auto& s) { s.set_chunk_size(100); }, "stream.chunk_size");
+  refused([](auto& s) { s.set_source("uss"); }, "did you mean 'us'");
+  refused([](auto& s) { s.set_source("eu"); }, "names 'eu' twice");
+  refused([](auto& s) { s.set_destinations(0, "mars"); }, "'mars' is no cell");
+  refused([](auto& s) { s.add_destinations("eu"); }, "twice");
+  refused([](auto& s) { s.add_destinations("asia"); }, "does not reach the destination 'asia'");
+  refused([](auto& s) { *s.add_tree() = s.tree(0); }, "enters 'eu' twice");
+  refused([](auto& s) { s.mutable_tree(0)->set_from("asia"); }, "'eu' is not reached");
+}
+
+TEST_F(RegistryCoreTest, HigherTreeVersionsReplaceLowerOnes) {
+  auto s = Stream("flights");
+  s.set_incarnation(5);
+  s.set_tree_version(2);
+  s.set_shards(1);
+  s.set_chunk_size(4096);
+  ASSERT_TRUE(core_.InstallStream(s).ok());
+  s.set_tree_version(1);
+  EXPECT_EQ(core_.InstallStream(s)->tree_version(), 2u);
+  s.set_tree_version(3);
+  EXPECT_EQ(core_.InstallStream(s)->tree_version(), 3u);
+  s.set_tree_version(4);
+  s.set_shards(2);
+  EXPECT_TRUE(IsInvalidArgument(core_.InstallStream(s).status()));
+}
+
+TEST_F(RegistryCoreTest, AYoungerIncarnationReplacesAnOlderOne) {
+  auto s = Stream("flights");
+  s.set_incarnation(5);
+  s.set_tree_version(1);
+  s.set_shards(1);
+  s.set_chunk_size(4096);
+  s.set_created_us(100);
+  ASSERT_TRUE(core_.InstallStream(s).ok());
+  auto younger = s;
+  younger.set_incarnation(6);
+  younger.set_created_us(200);
+  EXPECT_EQ(core_.InstallStream(younger)->incarnation(), 6u);
+  EXPECT_TRUE(IsNotFound(core_.InstallStream(s).status()));
+}
+
+TEST_F(RegistryCoreTest, FloorsOnlyRise) {
+  EXPECT_EQ(core_.Floor("s", 1, 0), 1);
+  core_.SetFloor("s", 1, 0, 9);
+  core_.SetFloor("s", 1, 0, 4);
+  EXPECT_EQ(core_.Floor("s", 1, 0), 9);
+  EXPECT_EQ(core_.Floor("s", 2, 0), 1);
+}
+
+}  // namespace
+}  // namespace tailcast::cell

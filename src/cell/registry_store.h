@@ -1,0 +1,102 @@
+// The durable registry of a cell: a log of snapshots in the folder `registry` of its primary layer
+// (docs/formats/registry.md). Opening it fences the scheduler that had it before, so at most one
+// scheduler of a cell can change it; the loser's next Write fails and it must end.
+//
+//   registry/0000000001.log   | record | record | ... | record (rolled) |
+//   registry/0000000002.log   | record | ...
+//
+//   record   0      4        8            12              16
+//            | TCR1 | length | crc of the | crc of bytes  | snapshot (RegistrySnapshot) |
+//            |      | u32    | snapshot   | 0..11         |
+//
+// Little-endian. A record is durable before anything of it is shown. A file ends with a `rolled`
+// record before the next one is created; whoever finds such an end creates the next file himself,
+// exclusively, so a scheduler that was stopped in the middle of a roll cannot fork the log.
+//
+// Threads: everything on the store's loop.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tailcast/base/event_loop.h"
+#include "tailcast/proto/registry.pb.h"
+#include "tailcast/storage/store.h"
+
+namespace tailcast::cell {
+
+// The format by itself.
+std::string EncodeRegistryRecord(const v1::RegistrySnapshot& snapshot);
+struct RegistryLogContent {
+  std::optional<v1::RegistrySnapshot> last;
+  int64_t records = 0;
+  // Bytes after the last valid record: the remains of an append that never was acknowledged.
+  int64_t torn_bytes = 0;
+};
+// DataLoss: a record that is followed by a valid one is damaged; names `file` and the offset.
+Result<RegistryLogContent> ParseRegistryLog(std::string_view bytes, const std::string& file);
+
+class RegistryStore {
+ public:
+  struct Options {
+    std::string dir = "registry";
+    int64_t file_bytes_max = 4 << 20;  // a longer log is rolled
+  };
+  // Both outlive it.
+  RegistryStore(EventLoop& loop, storage::Store& store) : RegistryStore(loop, store, Options()) {}
+  RegistryStore(EventLoop& loop, storage::Store& store, Options options);
+  ~RegistryStore();
+  RegistryStore(const RegistryStore&) = delete;
+  RegistryStore& operator=(const RegistryStore&) = delete;
+
+  // Fences every earlier scheduler, reads the last snapshot, writes it again under an incarnation
+  // that is one greater, and gives that. Once.
+  //   Aborted: another scheduler fenced us meanwhile. DataLoss: the log is damaged.
+  void Open(Callback<void(Result<v1::RegistrySnapshot>)> done);
+
+  // Writes a snapshot (its incarnation and sequence are set here). Calls are answered in order;
+  // those that wait are written as one record, the newest.
+  //   FailedPrecondition: another scheduler took over; end. Unavailable: the write failed; its
+  //   outcome is unknown, end and open anew.
+  void Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> done);
+
+  const std::string& file_name() const { return name_; }
+
+ private:
+  void FindLast();
+  void FenceFile(const std::string& name, int64_t number);
+  void CreateFile(int64_t number);
+  void AfterFence();
+  void ReadAll(const std::string& name, Callback<void(Result<std::string>)> done);
+  void OnContent(const std::string& name, Result<std::string> bytes);
+  void Begin();
+  void FinishOpen(Status status);
+  void SendNext();
+  void Append(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done);
+  static std::string NameOf(int64_t number);
+  static std::optional<int64_t> NumberOf(std::string_view name);
+
+  EventLoop& loop_;
+  storage::Store& store_;
+  const Options options_;
+  Callback<void(Result<v1::RegistrySnapshot>)> opened_;
+  std::unique_ptr<storage::AppendFile> file_;
+  std::string name_;
+  int64_t number_ = 0;
+  int64_t reading_number_ = 0;  // the file whose content is looked at
+  bool newest_torn_ = false;    // file_ has nothing but the remains of an append
+  v1::RegistrySnapshot state_;  // last written
+  Status dead_;                 // why nothing can be written any more
+  struct Waiting {
+    v1::RegistrySnapshot snapshot;
+    std::vector<Callback<void(Status)>> done;
+  };
+  std::unique_ptr<Waiting> waiting_;
+  bool writing_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace tailcast::cell

@@ -1,0 +1,235 @@
+#include "tailcast/cell/registry_store.h"
+
+#include <optional>
+
+#include "gtest/gtest.h"
+#include "tailcast/sim/sim_loop.h"
+#include "tailcast/storage/fake_store.h"
+
+namespace tailcast::cell {
+namespace {
+
+class RegistryStoreTest : public ::testing::Test {
+ protected:
+  struct Process {
+    std::unique_ptr<sim::SimLoop> loop;
+    std::unique_ptr<storage::FakeStore> files;
+    std::unique_ptr<RegistryStore> registry;
+  };
+  Process Make(RegistryStore::Options options = {}) {
+    Process p;
+    p.loop = time_.MakeLoop("scheduler");
+    p.files = std::make_unique<storage::FakeStore>(&disk_, p.loop.get());
+    p.registry = std::make_unique<RegistryStore>(*p.loop, *p.files, options);
+    return p;
+  }
+  Result<v1::RegistrySnapshot> Open(Process& p) {
+    std::optional<Result<v1::RegistrySnapshot>> result;
+    p.loop->Post([&] { p.registry->Open([&](auto r) { result = std::move(r); }); });
+    EXPECT_TRUE(time_.RunUntil([&] { return result.has_value(); }, Duration::Seconds(60)));
+    return *result;
+  }
+  Status Write(Process& p, v1::RegistrySnapshot snapshot) {
+    std::optional<Status> result;
+    p.loop->Post([&] { p.registry->Write(snapshot, [&](Status s) { result = s; }); });
+    EXPECT_TRUE(time_.RunUntil([&] { return result.has_value(); }, Duration::Seconds(60)));
+    return *result;
+  }
+  static v1::RegistrySnapshot WithStream(v1::RegistrySnapshot s, const std::string& name) {
+    s.add_streams()->set_name(name);
+    return s;
+  }
+
+  sim::Scheduler time_{1};
+  std::unique_ptr<sim::SimLoop> disk_loop_ = time_.MakeLoop("disk");
+  storage::FakeDisk disk_{disk_loop_.get(), 1};
+};
+
+TEST_F(RegistryStoreTest, EachOpenerHasAGreaterIncarnationAndFindsWhatWasWritten) {
+  auto a = Make();
+  auto first = Open(a);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->scheduler_incarnation(), 1u);
+  ASSERT_TRUE(Write(a, WithStream(*first, "flights")).ok());
+  auto b = Make();
+  auto second = Open(b);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->scheduler_incarnation(), 2u);
+  ASSERT_EQ(second->streams_size(), 1);
+  EXPECT_EQ(second->streams(0).name(), "flights");
+}
+
+TEST_F(RegistryStoreTest, TheFencedSchedulerCannotWrite) {
+  auto a = Make();
+  auto first = Open(a);
+  auto b = Make();
+  auto second = Open(b);
+  ASSERT_TRUE(second.ok());
+  const Status status = Write(a, WithStream(*first, "forked"));
+  EXPECT_TRUE(IsFailedPrecondition(status)) << status;
+  EXPECT_TRUE(IsFailedPrecondition(Write(a, *first))) << "for good";
+  ASSERT_TRUE(Write(b, WithStream(*second, "mine")).ok());
+  auto c = Make();
+  auto third = Open(c);
+  ASSERT_TRUE(third.ok());
+  ASSERT_EQ(third->streams_size(), 1);
+  EXPECT_EQ(third->streams(0).name(), "mine");
+}
+
+TEST_F(RegistryStoreTest, WritesThatWaitBecomeOne) {
+  auto a = Make();
+  auto first = Open(a);
+  int answered = 0;
+  a.loop->Post([&] {
+    for (int i = 0; i < 10; ++i) {
+      a.registry->Write(WithStream(*first, "s" + std::to_string(i)), [&](const Status& s) {
+        EXPECT_TRUE(s.ok());
+        ++answered;
+      });
+    }
+  });
+  ASSERT_TRUE(time_.RunUntil([&] { return answered == 10; }, Duration::Seconds(10)));
+  const auto content =
+      ParseRegistryLog(*disk_.Peek("registry", "0000000001.log"), "0000000001.log");
+  ASSERT_TRUE(content.ok());
+  EXPECT_LE(content->records, 3);
+  EXPECT_EQ(content->last->streams(0).name(), "s9");
+}
+
+TEST_F(RegistryStoreTest, LongLogsAreRolledAndTheLastButOneKept) {
+  auto a = Make({.file_bytes_max = 500});
+  auto first = Open(a);
+  ASSERT_TRUE(first.ok());
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(Write(a, WithStream(*first, "stream-" + std::to_string(i))).ok());
+  }
+  time_.RunFor(Duration::Seconds(1));
+  const auto names = disk_.PeekNames("registry");
+  EXPECT_EQ(names.size(), 2u);
+  EXPECT_GT(names.back(), "0000000003.log");
+  auto b = Make({.file_bytes_max = 500});
+  auto second = Open(b);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->streams(0).name(), "stream-99");
+  EXPECT_EQ(second->scheduler_incarnation(), 2u);
+  EXPECT_TRUE(IsFailedPrecondition(Write(a, *first)));
+}
+
+TEST_F(RegistryStoreTest, TornEndsAreIgnoredAndDamageInTheMiddleIsNot) {
+  v1::RegistrySnapshot s;
+  s.set_sequence(1);
+  const std::string one = EncodeRegistryRecord(s);
+  s.set_sequence(2);
+  const std::string two = EncodeRegistryRecord(s);
+  for (size_t cut = 0; cut < two.size(); ++cut) {
+    const auto content = ParseRegistryLog(one + two.substr(0, cut), "f");
+    ASSERT_TRUE(content.ok());
+    EXPECT_EQ(content->last->sequence(), 1u);
+    EXPECT_EQ(content->torn_bytes, static_cast<int64_t>(cut));
+  }
+  for (size_t at = 0; at < one.size(); ++at) {
+    std::string damaged = one + two;
+    damaged[at] ^= 4;
+    const auto content = ParseRegistryLog(damaged, "registry/x.log");
+    ASSERT_TRUE(IsDataLoss(content.status())) << at;
+    EXPECT_NE(content.status().message().find("registry/x.log"), std::string::npos);
+    EXPECT_NE(content.status().message().find("byte 0"), std::string::npos);
+    damaged = one + two;
+    damaged[one.size() + at % two.size()] ^= 4;
+    EXPECT_TRUE(ParseRegistryLog(damaged, "f").ok()) << "the last record may be torn";
+  }
+  EXPECT_TRUE(ParseRegistryLog("", "f").ok());
+}
+
+TEST_F(RegistryStoreTest, NothingFollowsATornRecord) {
+  auto a = Make();
+  ASSERT_TRUE(Open(a).ok());
+  auto b = Make();
+  std::unique_ptr<storage::AppendFile> raw;
+  b.loop->Post([&] {
+    b.files->OpenFencing("registry", "0000000001.log", [&](auto file) {
+      raw = std::move(*file);
+      raw->AppendAt(raw->committed_length(), "TCR1torn", [](auto) {});
+    });
+  });
+  time_.RunFor(Duration::Seconds(5));
+  auto c = Make();
+  auto opened = Open(c);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->scheduler_incarnation(), 2u);
+  EXPECT_EQ(c.registry->file_name(), "0000000002.log");
+  auto d = Make();
+  opened = Open(d);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->scheduler_incarnation(), 3u);
+}
+
+// Schedulers come, write, roll and are killed or left behind at any moment, on a disk that is slow
+// and loses answers: incarnations never repeat, and what was acknowledged is never lost.
+TEST_F(RegistryStoreTest, RandomDuelsNeverForkOrLose) {
+  int acknowledged_total = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    sim::Scheduler time(seed);
+    auto disk_loop = time.MakeLoop("disk");
+    storage::FakeDiskOptions options;
+    options.append_unknown_rate = 0.03;
+    options.request.mean_extra = Duration::Millis(2);
+    options.answer_timeout = Duration::Millis(50);
+    storage::FakeDisk disk(disk_loop.get(), seed, options);
+    Rng rng(seed);
+    std::vector<std::unique_ptr<Process>> processes;
+    std::map<uint64_t, int> incarnations;
+    int acknowledged = 0;  // the number in the stream's name
+    const auto start = [&] {
+      auto p = std::make_unique<Process>();
+      p->loop = time.MakeLoop("s");
+      p->files = std::make_unique<storage::FakeStore>(&disk, p->loop.get());
+      p->registry = std::make_unique<RegistryStore>(*p->loop, *p->files,
+                                                    RegistryStore::Options{.file_bytes_max = 400});
+      Process* raw = p.get();
+      processes.push_back(std::move(p));
+      raw->loop->Post([&, raw] {
+        raw->registry->Open([&, raw](Result<v1::RegistrySnapshot> opened) {
+          if (!opened.ok()) return;
+          ++incarnations[opened->scheduler_incarnation()];
+          const int seen = opened->streams_size() == 0 ? 0 : std::stoi(opened->streams(0).name());
+          ASSERT_GE(seen, acknowledged) << "an acknowledged record was lost";
+          // A chain of writes, each one greater.
+          auto next = std::make_shared<Callback<void(int)>>();
+          *next = [&, raw, weak = std::weak_ptr(next)](int number) {
+            v1::RegistrySnapshot s;
+            s.add_streams()->set_name(std::to_string(number));
+            raw->registry->Write(s, [&, number, next = weak.lock()](const Status& status) {
+              if (!status.ok()) return;
+              acknowledged = std::max(acknowledged, number);
+              (*next)(number + 1);
+            });
+          };
+          (*next)(seen + 1);
+        });
+      });
+    };
+    for (int round = 0; round < 30; ++round) {
+      if (rng.Chance(0.4)) start();
+      if (!processes.empty() && rng.Chance(0.2)) {
+        processes[rng.Below(processes.size())]->loop->Kill();
+      }
+      if (!processes.empty() && rng.Chance(0.2)) {
+        processes[rng.Below(processes.size())]->loop->Pause();
+      }
+      if (!processes.empty() && rng.Chance(0.2)) {
+        processes[rng.Below(processes.size())]->loop->Resume();
+      }
+      time.RunFor(Duration::Micros(rng.Between(0, 40000)));
+    }
+    for (const auto& [incarnation, times] : incarnations) EXPECT_EQ(times, 1) << incarnation;
+    acknowledged_total += acknowledged;
+    for (auto& p : processes) p->loop->Kill();
+    while (!processes.empty()) processes.pop_back();
+  }
+  EXPECT_GT(acknowledged_total, 1000) << "the test does not reach what it is about";
+}
+
+}  // namespace
+}  // namespace tailcast::cell
