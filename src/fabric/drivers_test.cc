@@ -1,0 +1,833 @@
+// The conformance suite on the real drivers, with servers in processes of their own, and what is
+// particular to each: sealed memory, bad input on the wire, half-open connections.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <thread>
+
+#include "tailcast/base/log.h"
+#include "tailcast/base/metrics.h"
+#include "tailcast/base/rng.h"
+#include "tailcast/base/thread_loop.h"
+#include "tailcast/fabric/connect.h"
+#include "tailcast/fabric/fabric_conformance.h"
+#include "tailcast/fabric/net_address.h"
+#include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/shm_door.h"
+#include "tailcast/fabric/shm_wire.h"
+#include "tailcast/fabric/tcp_wire.h"
+
+namespace tailcast::fabric {
+namespace {
+
+constexpr char kServerFlag[] = "--serve-fabric";
+
+// A folder of this test process for its sockets.
+const std::string& TestFolder() {
+  static const std::string folder = [] {
+    std::string name = (std::filesystem::temp_directory_path() / "fabric_test_XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) std::abort();
+    return name;
+  }();
+  return folder;
+}
+
+ExporterOptions TestOptions(const std::string& driver, const std::string& socket_path) {
+  ExporterOptions options;
+  options.name = "test server";
+  if (driver == "shm") options.shm_socket_path = socket_path;
+  if (driver == "tcp") options.tcp_listen = "127.0.0.1:0";
+  options.beat_timeout = kTestBeatTimeout;
+  options.peer_timeout = Duration::Millis(1200);
+  return options;
+}
+
+// The body of a server process: prints its address, then obeys lines "OFFSET VALUE" on stdin, until
+// that ends.
+int Serve(const std::string& driver, const std::string& socket_path) {
+  auto exporter = MakeExporter(TestOptions(driver, socket_path));
+  std::span<char> words;
+  for (RegionId id = 0; id < 2; ++id) {
+    words = exporter->AddRegion(id, kTestRegionBytes[id]).value();
+    FillPattern(id, words);
+  }
+  const auto addresses = exporter->Listen();
+  if (!addresses.ok()) {
+    std::cerr << addresses.status() << "\n";
+    return 1;
+  }
+  LoopThread beater("beater");
+  std::function<void()> beat = [&] {
+    exporter->Beat();
+    beater.loop()->After(Duration::Millis(20), [&] { beat(); });
+  };
+  beater.Call([&] { beat(); });
+  std::cout << addresses->front() << std::endl;
+  uint64_t offset, value;
+  while (std::cin >> offset >> value) {
+    StoreWord(words.data() + offset, value);
+    exporter->Ring(1, offset);
+  }
+  return 0;
+}
+
+class ProcessServer final : public TestServer {
+ public:
+  ProcessServer(const std::string& driver, const std::string& socket_path) {
+    int in[2], out[2];
+    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) std::abort();
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(in[0], 0);
+      dup2(out[1], 1);
+      execl(self.c_str(), self.c_str(), kServerFlag, driver.c_str(), socket_path.c_str(), nullptr);
+      _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    to_server_ = in[1];
+    char byte;
+    while (read(out[0], &byte, 1) == 1 && byte != '\n') address_ += byte;
+    close(out[0]);
+  }
+  ~ProcessServer() override {
+    Kill();
+    close(to_server_);
+  }
+  std::string address() const override { return address_; }
+  void Kill() override {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  void Stop() override {
+    kill(pid_, SIGSTOP);
+    int status;
+    waitpid(pid_, &status, WUNTRACED);
+  }
+  void Continue() override { kill(pid_, SIGCONT); }
+  void SetAndRing(uint64_t offset, uint64_t value) override {
+    const std::string line = std::to_string(offset) + " " + std::to_string(value) + "\n";
+    if (write(to_server_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+      ADD_FAILURE() << "the server process is gone";
+    }
+  }
+
+ private:
+  pid_t pid_ = 0;
+  int to_server_ = -1;
+  std::string address_;
+};
+
+class RealWorld final : public FabricWorld {
+ public:
+  explicit RealWorld(std::string driver) : driver_(std::move(driver)) {}
+  ThreadLoop* loop() override { return &loop_; }
+  bool RunUntil(const std::function<bool()>& done, Duration limit) override {
+    return loop_.RunUntil(done, ReadMonotonicClock() + limit);
+  }
+  std::unique_ptr<Exporter> MakeExporter() override {
+    return fabric::MakeExporter(TestOptions(driver_, NewPath()));
+  }
+  std::unique_ptr<Connector> MakeConnector() override {
+    return fabric::MakeConnector(&loop_, {.read_timeout = Duration::Seconds(10)});
+  }
+  std::unique_ptr<TestServer> StartServer() override {
+    return std::make_unique<ProcessServer>(driver_, NewPath());
+  }
+  std::shared_ptr<void> KeepWriting(std::function<void()> write) override {
+    auto stop = std::make_shared<std::atomic<bool>>(false);
+    auto* thread = new std::thread([stop, write] {
+      while (!*stop) write();
+    });
+    return std::shared_ptr<void>(thread, [thread, stop](void*) {
+      *stop = true;
+      thread->join();
+      delete thread;
+    });
+  }
+  std::string DeadAddress() override {
+    return driver_ == "shm" ? "shm:" + TestFolder() + "/nobody" : "tcp:127.0.0.1:1";
+  }
+
+ private:
+  std::string NewPath() {
+    static int number = 0;
+    return TestFolder() + "/" + std::to_string(++number) + ".sock";
+  }
+  const std::string driver_;
+  ThreadLoop loop_;
+};
+
+FabricDriver Real(const std::string& driver) {
+  return {driver, [driver] { return std::make_unique<RealWorld>(driver); }};
+}
+INSTANTIATE_TEST_SUITE_P(Real, FabricConformance, testing::Values(Real("shm"), Real("tcp")),
+                         DriverName);
+
+// A served exporter and a loop, for the tests below.
+class DriverTest : public testing::Test {
+ protected:
+  void Export(const std::string& driver, const std::function<void(ExporterOptions&)>& adjust = {}) {
+    ExporterOptions options = TestOptions(driver, TestFolder() + "/driver_test.sock");
+    if (adjust) adjust(options);
+    exporter_ = MakeExporter(options);
+    for (RegionId id = 0; id < 2; ++id) {
+      memory_.push_back(exporter_->AddRegion(id, kTestRegionBytes[id]).value());
+      FillPattern(id, memory_.back());
+    }
+    const auto addresses = exporter_->Listen();
+    ASSERT_TRUE(addresses.ok()) << addresses.status();
+    addresses_ = *addresses;
+    connector_ = MakeConnector(&loop_);
+  }
+  Result<std::unique_ptr<Endpoint>> Connect(const std::string& address) {
+    std::optional<Result<std::unique_ptr<Endpoint>>> result;
+    connector_->Connect(address, Duration::Seconds(10), [&](auto r) { result.emplace(std::move(r)); });
+    EXPECT_TRUE(RunUntil([&] { return result.has_value(); }));
+    return std::move(*result);
+  }
+  bool RunUntil(const std::function<bool()>& done) {
+    return loop_.RunUntil(done, ReadMonotonicClock() + Duration::Seconds(20));
+  }
+  static int64_t BadInput(const char* driver, const char* side) {
+    return ProcessMetrics().Value("tailcast_fabric_bad_input_total",
+                                  {{"driver", driver}, {"side", side}});
+  }
+
+  ThreadLoop loop_;
+  std::unique_ptr<Exporter> exporter_;
+  std::vector<std::span<char>> memory_;
+  std::vector<std::string> addresses_;
+  std::unique_ptr<Connector> connector_;
+};
+
+// ---- shm ----
+
+class ShmTest : public DriverTest {
+ protected:
+  std::string path() const { return addresses_.front().substr(4, addresses_.front().rfind('#') - 4); }
+  // A raw connection to a unix socket.
+  static Descriptor Dial(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path.c_str());
+    Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return fd;
+  }
+};
+
+TEST_F(ShmTest, AReaderNeverGetsAnythingThatItCouldWriteWith) {
+  Export("shm");
+  const Descriptor socket = Dial(path());
+  const ShmHello hello{.magic = kShmMagic, .version = kShmVersion};
+  ASSERT_EQ(send(socket.get(), &hello, sizeof(hello), 0), static_cast<ssize_t>(sizeof(hello)));
+  char packet[512];
+  alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))];
+  iovec part{packet, sizeof(packet)};
+  msghdr message{.msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+                 .msg_controllen = sizeof(control)};
+  ASSERT_GT(recvmsg(socket.get(), &message, 0), 0);
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  ASSERT_NE(header, nullptr);
+  ASSERT_EQ(header->cmsg_len, CMSG_LEN(3 * sizeof(int)));  // control page and two regions
+  int fds[3];
+  std::memcpy(fds, CMSG_DATA(header), sizeof(fds));
+  for (const int number : fds) {
+    const Descriptor fd(number);
+    EXPECT_EQ(fcntl(number, F_GETFL) & O_ACCMODE, O_RDONLY);
+    for (const int flags : {MAP_SHARED, MAP_SHARED_VALIDATE}) {
+      EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, flags, number, 0), MAP_FAILED);
+    }
+    void* readable = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, number, 0);
+    ASSERT_NE(readable, MAP_FAILED);
+    EXPECT_NE(mprotect(readable, 4096, PROT_READ | PROT_WRITE), 0);
+    munmap(readable, 4096);
+    EXPECT_LT(write(number, "x", 1), 0);
+    EXPECT_NE(ftruncate(number, 0), 0);
+    EXPECT_NE(fallocate(number, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+    EXPECT_NE(fcntl(number, F_ADD_SEALS, F_SEAL_WRITE), 0);
+    // Opened anew through /proc, for root or the owner even with write access.
+    const std::string again = "/proc/self/fd/" + std::to_string(number);
+    const Descriptor writable(open(again.c_str(), O_RDWR | O_CLOEXEC));
+    if (writable.valid()) {
+      EXPECT_EQ(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, writable.get(), 0),
+                MAP_FAILED);
+      EXPECT_LT(pwrite(writable.get(), "x", 1, 0), 0);
+      EXPECT_NE(ftruncate(writable.get(), 0), 0);
+    }
+  }
+  EXPECT_EQ(memory_[0][0], PatternByte(0, 0));
+}
+
+TEST_F(ShmTest, BadHellosCloseTheConnectionAndAreCounted) {
+  Export("shm");
+  const int64_t before = BadInput("shm", "server");
+  const auto closes = [&](const void* bytes, size_t size) {
+    const Descriptor socket = Dial(path());
+    EXPECT_EQ(send(socket.get(), bytes, size, 0), static_cast<ssize_t>(size));
+    char reply[64];
+    return recv(socket.get(), reply, sizeof(reply), 0) == 0;
+  };
+  ShmHello hello{.magic = kShmMagic + 1, .version = kShmVersion};
+  EXPECT_TRUE(closes(&hello, sizeof(hello)));
+  EXPECT_TRUE(closes("GET / HTTP/1.1\r\n", 16));
+  EXPECT_TRUE(closes(std::string(100000, 'x').data(), 100000));
+  EXPECT_EQ(BadInput("shm", "server"), before + 3);
+  // Another version is no bad input: the reply says so.
+  hello = {.magic = kShmMagic, .version = 99};
+  const Descriptor socket = Dial(path());
+  ASSERT_GT(send(socket.get(), &hello, sizeof(hello), 0), 0);
+  ShmReply reply;
+  ASSERT_EQ(recv(socket.get(), &reply, sizeof(reply), 0), static_cast<ssize_t>(sizeof(reply)));
+  EXPECT_EQ(reply.status, HelloStatus::kVersion);
+  EXPECT_EQ(reply.version, kShmVersion);
+  EXPECT_TRUE(Connect(addresses_.front()).ok());
+}
+
+// A server that answers the hello with whatever a test wants.
+class LyingShmServer {
+ public:
+  LyingShmServer(const std::string& path, std::string reply, std::vector<int> fds)
+      : thread_([path, reply, fds, this] {
+          const Descriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+          char hello[64];
+          [[maybe_unused]] ssize_t n = recv(client.get(), hello, sizeof(hello), 0);
+          iovec part{const_cast<char*>(reply.data()), reply.size()};
+          alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))] = {};
+          msghdr message{.msg_iov = &part, .msg_iovlen = 1};
+          if (!fds.empty()) {
+            message.msg_control = control;
+            message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+            cmsghdr* header = CMSG_FIRSTHDR(&message);
+            header->cmsg_level = SOL_SOCKET;
+            header->cmsg_type = SCM_RIGHTS;
+            header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+            std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
+          }
+          sendmsg(client.get(), &message, MSG_NOSIGNAL);
+          n = recv(client.get(), hello, sizeof(hello), 0);  // until it hangs up
+        }) {}
+  ~LyingShmServer() { thread_.join(); }
+  static Descriptor Listen(const std::string& path) {
+    unlink(path.c_str());
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", path.c_str());
+    Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(fd.get(), 8), 0);
+    return fd;
+  }
+  static void SetListener(Descriptor fd) { listener_ = std::move(fd); }
+
+ private:
+  static Descriptor listener_;
+  std::thread thread_;
+};
+Descriptor LyingShmServer::listener_;
+
+TEST_F(ShmTest, ALyingServerIsRefusedNotTrusted) {
+  const std::string path = TestFolder() + "/liar.sock";
+  LyingShmServer::SetListener(LyingShmServer::Listen(path));
+  connector_ = MakeConnector(&loop_);
+  const auto reply = [](uint32_t regions, uint64_t size) {
+    std::string text;
+    AppendTo(text, ShmReply{.magic = kShmMagic, .version = kShmVersion,
+                            .status = HelloStatus::kWelcome, .incarnation = 5,
+                            .region_count = regions});
+    for (uint32_t i = 0; i < regions && i < 8; ++i) AppendTo(text, ShmRegion{size, 1});
+    return text;
+  };
+  // Memory that it could shrink under our feet.
+  const Descriptor unsealed(memfd_create("liar", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(unsealed.get(), 8192), 0);
+  // Sealed, but with nothing sensible in it.
+  const Descriptor blank(memfd_create("liar", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(blank.get(), 8192), 0);
+  ASSERT_EQ(fcntl(blank.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  const int u = unsealed.get(), b = blank.get();
+  const std::vector<std::pair<std::string, std::vector<int>>> lies = {
+      {"", {}},
+      {"hello", {}},
+      {reply(1, 4096), {}},
+      {reply(1, 4096), {u, u}},
+      {reply(1, 4096), {b, b}},
+      {reply(1, 4096), {b}},
+      {reply(1, 1 << 30), {b, b}},
+      {reply(1000000, 4096), {b, b}},
+      {reply(0, 4096), {b}},
+      {std::string(100, '\xff'), {b, b}},
+  };
+  for (const auto& [text, fds] : lies) {
+    LyingShmServer liar(path, text, fds);
+    const auto endpoint = Connect("shm:" + path);
+    EXPECT_TRUE(IsUnavailable(endpoint.status())) << endpoint.status();
+  }
+}
+
+TEST_F(ShmTest, ReplacesADeadServersSocketAndRefusesALivingOnes) {
+  const std::string path = TestFolder() + "/taken.sock";
+  { const Descriptor dead = LyingShmServer::Listen(path); }
+  const auto with_path = [&](ExporterOptions& options) { options.shm_socket_path = path; };
+  Export("shm", with_path);
+  auto second = MakeExporter(TestOptions("shm", path));
+  ASSERT_TRUE(second->AddRegion(0, 4096).ok());
+  const auto taken = second->Listen();
+  EXPECT_TRUE(IsAlreadyExists(taken.status())) << taken.status();
+  EXPECT_NE(taken.status().message().find(path), std::string::npos);
+  const std::string file = TestFolder() + "/file";
+  std::ofstream(file) << "precious";
+  auto third = MakeExporter(TestOptions("shm", file));
+  ASSERT_TRUE(third->AddRegion(0, 4096).ok());
+  EXPECT_FALSE(third->Listen().ok());
+  EXPECT_TRUE(std::filesystem::is_regular_file(file));
+}
+
+TEST_F(ShmTest, TakesPathsLongerThanASocketAddress) {
+  const std::string folder = TestFolder() + "/" + std::string(120, 'd');
+  std::filesystem::create_directory(folder);
+  Export("shm", [&](ExporterOptions& options) { options.shm_socket_path = folder + "/s.sock"; });
+  EXPECT_TRUE(Connect(addresses_.front()).ok());
+}
+
+TEST_F(ShmTest, ServesNoMoreConnectionsThanAllowed) {
+  Export("shm", [](ExporterOptions& options) { options.connections_max = 2; });
+  auto a = Connect(addresses_.front());
+  auto b = Connect(addresses_.front());
+  EXPECT_TRUE(a.ok() && b.ok());
+  const auto c = Connect(addresses_.front());
+  EXPECT_TRUE(IsUnavailable(c.status())) << c.status();
+  EXPECT_NE(c.status().message().find("as many connections"), std::string::npos);
+  a = UnavailableError("gone");
+  bool connected = false;  // as soon as the server saw that one leave
+  for (int i = 0; i < 1000 && !connected; ++i) connected = Connect(addresses_.front()).ok();
+  EXPECT_TRUE(connected);
+}
+
+// ---- tcp ----
+
+class TcpTest : public DriverTest {
+ protected:
+  HostPort where() const {
+    const std::string text = addresses_.front().substr(4, addresses_.front().rfind('#') - 4);
+    return ParseHostPort(text).value();
+  }
+  Descriptor Dial() {
+    const SocketAddress address = ResolveNumber(where()).value();
+    Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(fd.get(), address.get(), address.length), 0);
+    return fd;
+  }
+  static void SendAll(const Descriptor& fd, const std::string& bytes) {
+    EXPECT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  static std::string Frame(TcpOp op, uint64_t argument, const std::string& body = "",
+                           uint16_t count = 0) {
+    std::string text;
+    AppendTo(text, TcpFrame{.body_bytes = static_cast<uint32_t>(body.size()), .op = op, .flags = 0,
+                            .count = count, .argument = argument});
+    return text + body;
+  }
+  static std::string Hello(uint32_t version = kTcpVersion) {
+    std::string body;
+    AppendTo(body, TcpHello{.version = version});
+    return Frame(TcpOp::kHello, kTcpMagic, body);
+  }
+  static std::string ReadBody(RegionId region, uint64_t offset, uint32_t length, uint64_t tag = 0) {
+    std::string body;
+    AppendTo(body, TcpRead{offset, length, region, tag});
+    return body;
+  }
+  // Receives exactly so many bytes; fewer if the other end closed.
+  static std::string ReceiveBytes(const Descriptor& fd, size_t size) {
+    std::string bytes(size, '\0');
+    const ssize_t n = recv(fd.get(), bytes.data(), size, MSG_WAITALL);
+    bytes.resize(n < 0 ? 0 : static_cast<size_t>(n));
+    return bytes;
+  }
+  static constexpr size_t kWelcomeBytes =
+      sizeof(TcpFrame) + sizeof(TcpWelcome) + 2 * sizeof(TcpRegion);
+};
+
+TEST_F(TcpTest, TheEngineChecksEveryReadItself) {
+  Export("tcp");
+  const Descriptor fd = Dial();
+  SendAll(fd, Hello());
+  ASSERT_EQ(ReceiveBytes(fd, kWelcomeBytes).size(), kWelcomeBytes);
+  const uint64_t size = kTestRegionBytes[0];
+  const std::string body = ReadBody(0, size - 8, 8, 1) + ReadBody(0, size - 7, 8, 2) +
+                           ReadBody(7, 0, 8, 3) + ReadBody(0, ~uint64_t{0} - 3, 8, 4) +
+                           ReadBody(0, 0, kReadBytesMax + 1, 5);
+  SendAll(fd, Frame(TcpOp::kRead, 0, body, 5));
+  const std::string head = ReceiveBytes(fd, sizeof(TcpFrame) + 5 * sizeof(TcpAnswer) + 8);
+  const auto frame = TakeFrom<TcpFrame>(head.data());
+  EXPECT_EQ(frame.op, TcpOp::kAnswer);
+  EXPECT_EQ(frame.count, 5);
+  EXPECT_EQ(frame.argument, 8u);  // the good one's payload only
+  for (size_t i = 0; i < 5; ++i) {
+    const auto answer = TakeFrom<TcpAnswer>(head.data() + sizeof(TcpFrame) + i * sizeof(TcpAnswer));
+    EXPECT_EQ(answer.tag, i + 1);
+    EXPECT_EQ(answer.status, i == 0 ? ReadStatus::kOk : ReadStatus::kOutOfRange);
+    EXPECT_EQ(answer.length, i == 0 ? 8u : 0u);
+  }
+  EXPECT_EQ(head.back(), PatternByte(0, size - 1));
+}
+
+TEST_F(TcpTest, BadInputClosesTheConnectionAndIsCounted) {
+  Export("tcp");
+  std::string watch;
+  AppendTo(watch, TcpWatch{.offset = 3, .region = 0, .last_seen = 0});
+  std::string many_reads;
+  for (int i = 0; i < 200; ++i) many_reads += ReadBody(0, 0, 8);
+  std::string huge = Frame(TcpOp::kPing, 0);
+  huge[3] = '\x7f';  // body_bytes
+  std::string flagged = Frame(TcpOp::kPing, 0);
+  flagged[5] = 1;
+  std::string long_reads, unfair;  // more than the credit while answers wait to be taken
+  for (int i = 0; i < 128; ++i) long_reads += ReadBody(0, 0, kReadBytesMax);
+  for (int i = 0; i < 100; ++i) unfair += Frame(TcpOp::kRead, 0, long_reads, 128);
+  const std::string bad[] = {
+      Frame(TcpOp::kRead, 0, ReadBody(0, 0, 8), 2),
+      Frame(TcpOp::kRead, 0, "", 0),
+      Frame(TcpOp::kRead, 0, many_reads, 200),
+      Frame(TcpOp::kWatch, 1, watch),
+      Frame(TcpOp::kWatch, 1),
+      Frame(TcpOp::kPing, 1, "12345678"),
+      Frame(static_cast<TcpOp>(77), 0),
+      Frame(TcpOp::kScanAndRead, 0),
+      Frame(TcpOp::kAnswer, 0),
+      Hello(),
+      huge,
+      flagged,
+      unfair,
+  };
+  for (const std::string& bytes : bad) {
+    const int64_t before = BadInput("tcp", "server");
+    const Descriptor fd = Dial();
+    SendAll(fd, Hello());
+    EXPECT_EQ(ReceiveBytes(fd, kWelcomeBytes).size(), kWelcomeBytes);
+    send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    EXPECT_LT(ReceiveBytes(fd, 64 << 20).size(), size_t{64} << 20);  // it hangs up
+    EXPECT_EQ(BadInput("tcp", "server"), before + 1) << testing::PrintToString(bytes.substr(0, 16));
+  }
+  for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+                                   Frame(TcpOp::kPing, 0), Frame(TcpOp::kHello, 5)}) {
+    const Descriptor fd = Dial();
+    SendAll(fd, bytes);
+    EXPECT_EQ(ReceiveBytes(fd, 1).size(), 0u);
+  }
+  EXPECT_TRUE(Connect(addresses_.front()).ok());
+}
+
+TEST_F(TcpTest, RandomBytesNeverCrashTheEngine) {
+  Export("tcp");
+  Rng rng(7);
+  for (int round = 0; round < 200; ++round) {
+    const Descriptor fd = Dial();
+    if (round % 2 == 0) SendAll(fd, Hello());
+    std::string bytes;
+    for (int i = 0; i < 50; ++i) {
+      // Half frames that are nearly right, half noise.
+      std::string body(rng.Below(6) * 8, '\0');
+      for (char& c : body) c = static_cast<char>(rng.Below(256));
+      bytes += Frame(static_cast<TcpOp>(rng.Below(8)), rng.Next(), body,
+                     static_cast<uint16_t>(rng.Below(4)));
+    }
+    for (uint64_t i = rng.Below(20); i > 0; --i) {
+      bytes[rng.Below(bytes.size())] = static_cast<char>(rng.Below(256));
+    }
+    send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  auto endpoint = Connect(addresses_.front());
+  EXPECT_TRUE(endpoint.ok()) << endpoint.status();
+}
+
+TEST_F(TcpTest, AnotherVersionIsToldWhichOneTheServerSpeaks) {
+  Export("tcp");
+  const Descriptor fd = Dial();
+  SendAll(fd, Hello(99));
+  const std::string reply = ReceiveBytes(fd, sizeof(TcpFrame) + sizeof(TcpWelcome));
+  ASSERT_EQ(reply.size(), sizeof(TcpFrame) + sizeof(TcpWelcome));
+  const auto welcome = TakeFrom<TcpWelcome>(reply.data() + sizeof(TcpFrame));
+  EXPECT_EQ(welcome.status, HelloStatus::kVersion);
+  EXPECT_EQ(welcome.version, kTcpVersion);
+  EXPECT_EQ(ReceiveBytes(fd, 1).size(), 0u);
+}
+
+TEST_F(TcpTest, ASilentReaderIsDisconnected) {
+  Export("tcp");
+  const Descriptor fd = Dial();
+  SendAll(fd, Hello());
+  ASSERT_EQ(ReceiveBytes(fd, kWelcomeBytes).size(), kWelcomeBytes);
+  EXPECT_EQ(ReceiveBytes(fd, 1).size(), 0u);  // after the peer timeout
+  // One that only pings stays.
+  auto endpoint = Connect(addresses_.front());
+  ASSERT_TRUE(endpoint.ok());
+  loop_.RunFor(Duration::Millis(2000));
+  EXPECT_TRUE((*endpoint)->connected());
+}
+
+// A tcp server under a test's control.
+class TcpLiar {
+ public:
+  TcpLiar() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    SocketAddress any = ResolveNumber({"127.0.0.1", 0}).value();
+    EXPECT_EQ(bind(fd_.get(), any.get(), any.length), 0);
+    EXPECT_EQ(listen(fd_.get(), 8), 0);
+    any.length = sizeof(any.storage);
+    EXPECT_EQ(getsockname(fd_.get(), any.get(), &any.length), 0);
+    address_ = "tcp:" + any.ToString();
+  }
+  const std::string& address() const { return address_; }
+  Descriptor Accept() { return Descriptor(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
+
+ private:
+  Descriptor fd_;
+  std::string address_;
+};
+
+TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
+  connector_ = MakeConnector(&loop_);
+  TcpLiar liar;
+  std::thread server([&] {
+    const Descriptor fd = liar.Accept();
+    ReceiveBytes(fd, Hello().size());
+    std::string welcome;
+    AppendTo(welcome, TcpWelcome{.version = kTcpVersion, .status = HelloStatus::kWelcome,
+                                 .reads_max = 16, .watches_max = 16, .peer_timeout_us = 300000});
+    AppendTo(welcome, TcpRegion{4096, 1});
+    SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
+    ReceiveBytes(fd, 1 << 20);  // takes all, says nothing: the other end of a half-open connection
+  });
+  auto endpoint = Connect(liar.address());
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+  (*endpoint)->set_read_timeout(Duration::Seconds(100));
+  char byte;
+  const ReadOp op{.region = 0, .length = 1, .offset = 0, .destination = &byte, .token = 9};
+  (*endpoint)->Read({&op, 1});
+  bool watch_answered = false;
+  (*endpoint)->Watch(0, 0, 0, Duration::Seconds(100), [&](WatchOutcome o) {
+    watch_answered = o == WatchOutcome::kUnreachable;
+  });
+  Completion completion;
+  EXPECT_TRUE(RunUntil([&] { return (*endpoint)->Poll({&completion, 1}) == 1; }));
+  EXPECT_EQ(completion.status, ReadStatus::kUnreachable);
+  EXPECT_TRUE(RunUntil([&] { return watch_answered; }));
+  server.join();
+}
+
+TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {
+  connector_ = MakeConnector(&loop_);
+  const auto answer = [](uint64_t tag, uint32_t length, ReadStatus status) {
+    std::string body;
+    AppendTo(body, TcpAnswer{tag, length, status, {}});
+    return body;
+  };
+  const std::string good = answer(0, 8, ReadStatus::kOk);
+  const std::string lies[] = {
+      Frame(TcpOp::kAnswer, 8, answer(5, 8, ReadStatus::kOk), 1),    // nobody asked
+      Frame(TcpOp::kAnswer, 16, answer(0, 16, ReadStatus::kOk), 1),  // longer than the destination
+      Frame(TcpOp::kAnswer, 0, answer(0, 0, ReadStatus::kOk), 1),
+      Frame(TcpOp::kAnswer, 16, good, 1),
+      Frame(TcpOp::kAnswer, 16, good + good, 2),  // twice
+      Frame(TcpOp::kAnswer, 8, good, 7),
+      Frame(TcpOp::kAnswer, 0, "", 0),
+      Frame(TcpOp::kAnswer, 0, answer(0, 0, static_cast<ReadStatus>(50)), 1),
+      Frame(TcpOp::kRing, 1, "", 99),
+      Frame(TcpOp::kWelcome, kTcpMagic),
+      Frame(static_cast<TcpOp>(255), 0),
+      Frame(TcpOp::kAnswer, 0, std::string(4088, 'x'), 255),
+      std::string(3000, '\xff'),
+  };
+  for (const std::string& lie : lies) {
+    TcpLiar liar;
+    std::thread server([&] {
+      const Descriptor fd = liar.Accept();
+      ReceiveBytes(fd, Hello().size());
+      std::string welcome;
+      AppendTo(welcome, TcpWelcome{.version = kTcpVersion, .status = HelloStatus::kWelcome,
+                                   .reads_max = 16, .watches_max = 16,
+                                   .peer_timeout_us = 60'000'000});
+      AppendTo(welcome, TcpRegion{4096, 1});
+      SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
+      ReceiveBytes(fd, sizeof(TcpFrame) + sizeof(TcpRead));
+      SendAll(fd, lie);
+      ReceiveBytes(fd, 1);  // until it hangs up
+    });
+    const int64_t before = BadInput("tcp", "client");
+    auto endpoint = Connect(liar.address());
+    ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+    char bytes[24];
+    std::memset(bytes, '#', sizeof(bytes));
+    const ReadOp op{.region = 0, .length = 8, .offset = 0, .destination = bytes + 8, .token = 9};
+    (*endpoint)->Read({&op, 1});
+    Completion completion;
+    EXPECT_TRUE(RunUntil([&] { return (*endpoint)->Poll({&completion, 1}) == 1; }));
+    EXPECT_EQ(completion.status, ReadStatus::kUnreachable);
+    EXPECT_FALSE((*endpoint)->connected());
+    EXPECT_EQ(BadInput("tcp", "client"), before + 1);
+    EXPECT_EQ(std::string(bytes, 8), "########");
+    EXPECT_EQ(std::string(bytes + 16, 8), "########");
+    server.join();
+  }
+}
+
+TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
+  connector_ = MakeConnector(&loop_);
+  Rng rng(3);
+  for (int round = 0; round < 30; ++round) {
+    TcpLiar liar;
+    // Three reads of odd lengths, a ring between, a failed read: cut at random places.
+    std::string stream;
+    std::string answers;
+    AppendTo(answers, TcpAnswer{1, 4099, ReadStatus::kOk, {}});
+    AppendTo(answers, TcpAnswer{0, 13, ReadStatus::kOk, {}});
+    stream += Frame(TcpOp::kAnswer, 4104 + 16, answers, 2);
+    stream += std::string(4099, 'b') + std::string(5, '\0') + std::string(13, 'a') + std::string(3, '\0');
+    stream += Frame(TcpOp::kRing, 1, "", static_cast<uint16_t>(WatchOutcome::kChanged));
+    answers.clear();
+    AppendTo(answers, TcpAnswer{2, 0, ReadStatus::kStaleRegion, {}});
+    AppendTo(answers, TcpAnswer{3, 4000, ReadStatus::kOk, {}});
+    stream += Frame(TcpOp::kAnswer, 4000, answers, 2) + std::string(4000, 'd');
+    std::thread server([&] {
+      const Descriptor fd = liar.Accept();
+      ReceiveBytes(fd, Hello().size());
+      std::string welcome;
+      AppendTo(welcome, TcpWelcome{.version = kTcpVersion, .status = HelloStatus::kWelcome,
+                                   .reads_max = 16, .watches_max = 16,
+                                   .peer_timeout_us = 60'000'000});
+      AppendTo(welcome, TcpRegion{8192, 1});
+      SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
+      ReceiveBytes(fd, 2 * sizeof(TcpFrame) + sizeof(TcpWatch) + 4 * sizeof(TcpRead));
+      for (size_t at = 0; at < stream.size();) {
+        const size_t n = std::min<size_t>(stream.size() - at, 1 + rng.Below(1 + 40 * (1 + static_cast<uint64_t>(round))));
+        SendAll(fd, stream.substr(at, n));
+        at += n;
+        std::this_thread::yield();
+      }
+      ReceiveBytes(fd, 1 << 20);
+    });
+    auto endpoint = Connect(liar.address());
+    ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+    bool rang = false;
+    (*endpoint)->Watch(0, 0, 0, Duration::Seconds(20), [&](WatchOutcome) { rang = true; });
+    std::string a(13, '#'), b(4099, '#'), c(10, '#'), d(4000, '#');
+    const ReadOp ops[] = {{.length = 13, .destination = a.data(), .token = 10},
+                          {.length = 4099, .destination = b.data(), .token = 11},
+                          {.length = 10, .destination = c.data(), .token = 12},
+                          {.length = 4000, .destination = d.data(), .token = 13}};
+    (*endpoint)->Read(ops);
+    std::map<uint64_t, ReadStatus> done;
+    EXPECT_TRUE(RunUntil([&] {
+      Completion completion;
+      while ((*endpoint)->Poll({&completion, 1}) == 1) done[completion.token] = completion.status;
+      return done.size() == 4 && rang;
+    }));
+    EXPECT_EQ(done[12], ReadStatus::kStaleRegion);
+    EXPECT_EQ(a, std::string(13, 'a'));
+    EXPECT_EQ(b, std::string(4099, 'b'));
+    EXPECT_EQ(d, std::string(4000, 'd'));
+    endpoint = UnavailableError("done");
+    server.join();
+  }
+}
+
+TEST_F(TcpTest, ASlowReaderDoesNotHoldUpTheOthers) {
+  Export("tcp");
+  const Descriptor slow = Dial();
+  SendAll(slow, Hello());
+  ASSERT_EQ(ReceiveBytes(slow, kWelcomeBytes).size(), kWelcomeBytes);
+  std::string body;
+  for (int i = 0; i < 64; ++i) body += ReadBody(0, 0, kReadBytesMax);
+  SendAll(slow, Frame(TcpOp::kRead, 0, body, 64));  // 64 MB that it does not take
+  auto endpoint = Connect(addresses_.front());
+  ASSERT_TRUE(endpoint.ok());
+  uint64_t value;
+  for (int i = 0; i < 100; ++i) {
+    const ReadOp op{.length = 8, .destination = reinterpret_cast<char*>(&value)};
+    (*endpoint)->Read({&op, 1});
+    Completion completion;
+    ASSERT_TRUE(RunUntil([&] { return (*endpoint)->Poll({&completion, 1}) == 1; }));
+    ASSERT_EQ(completion.status, ReadStatus::kOk);
+  }
+}
+
+TEST_F(TcpTest, APortInUseIsSaidSo) {
+  Export("tcp");
+  ExporterOptions options = TestOptions("tcp", "");
+  options.tcp_listen = "127.0.0.1:" + std::to_string(where().port);
+  auto second = MakeExporter(options);
+  ASSERT_TRUE(second->AddRegion(0, 4096).ok());
+  const auto taken = second->Listen();
+  EXPECT_TRUE(IsAlreadyExists(taken.status())) << taken.status();
+  EXPECT_NE(taken.status().message().find(options.tcp_listen), std::string::npos);
+}
+
+TEST_F(TcpTest, ConnectsByHostName) {
+  Export("tcp");
+  EXPECT_TRUE(Connect("tcp:localhost:" + std::to_string(where().port)).ok());
+}
+
+// ---- choice ----
+
+TEST_F(DriverTest, PrefersSharedMemoryOnTheSameHostAndFallsBackToTcp) {
+  Export("shm", [](ExporterOptions& options) { options.tcp_listen = "127.0.0.1:0"; });
+  ASSERT_EQ(addresses_.size(), 2u);
+  const std::string shm = addresses_[0], tcp = addresses_[1];
+  const std::string elsewhere = "shm:/nonexistent/x.sock#0123456789abcdef";
+  EXPECT_EQ(OrderAddresses({tcp, shm}), (std::vector{shm, tcp}));
+  EXPECT_EQ(OrderAddresses({tcp, shm}, "tcp"), (std::vector{tcp, shm}));
+  EXPECT_EQ(OrderAddresses({elsewhere, tcp}), (std::vector{tcp}));
+  EXPECT_EQ(OrderAddresses({elsewhere, tcp}, "shm"), (std::vector{elsewhere, tcp}));
+  EXPECT_EQ(OrderAddresses({"fake:a", "fake:b"}), (std::vector<std::string>{"fake:a", "fake:b"}));
+
+  const auto best = [&](std::vector<std::string> addresses, const std::string& prefer) {
+    std::optional<Result<std::unique_ptr<Endpoint>>> result;
+    ConnectBest(connector_.get(), addresses, prefer, Duration::Seconds(5),
+                [&](auto r) { result.emplace(std::move(r)); });
+    EXPECT_TRUE(RunUntil([&] { return result.has_value(); }));
+    return std::move(*result);
+  };
+  EXPECT_TRUE((*best(addresses_, ""))->capabilities().immediate);
+  EXPECT_TRUE((*best(addresses_, "tcp"))->capabilities().cross_host);
+  EXPECT_TRUE((*best({elsewhere, tcp}, "shm"))->capabilities().cross_host);
+  // The path is there, but another server listens on it.
+  std::string stranger = shm;
+  stranger.back() = stranger.back() == '0' ? '1' : '0';
+  EXPECT_TRUE((*best({stranger, tcp}, ""))->capabilities().cross_host);
+  EXPECT_TRUE(IsUnavailable(best({elsewhere}, "").status()));
+  EXPECT_FALSE(best({}, "").ok());
+}
+
+}  // namespace
+}  // namespace tailcast::fabric
+
+int main(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);
+  if (argc == 4 && std::string(argv[1]) == tailcast::fabric::kServerFlag) {
+    return tailcast::fabric::Serve(argv[2], argv[3]);
+  }
+  testing::InitGoogleTest(&argc, argv);
+  // Bad input is logged a thousand times over.
+  if (std::getenv("TAILCAST_LOG") == nullptr && !tailcast::SetLogLevels("fabric=off").ok()) return 1;
+  const int result = RUN_ALL_TESTS();
+  std::filesystem::remove_all(tailcast::fabric::TestFolder());
+  return result;
+}

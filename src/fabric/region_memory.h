@@ -1,0 +1,91 @@
+// The exporter's side of the memory: one memfd per region and one for the control page.
+//
+// The exporter keeps its writable mapping, then seals the file against new writable mappings,
+// writes and resizing. Readers get descriptors opened read-only, so neither the descriptor nor the
+// file it names (through /proc) lets them change a byte.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tailcast/base/status.h"
+#include "tailcast/fabric/control_page.h"
+#include "tailcast/fabric/fabric.h"
+
+namespace tailcast::fabric {
+
+// A mapping that unmaps itself.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(char* data, uint64_t size) : data_(data), size_(size) {}
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+  // `writable` asks for PROT_WRITE too.
+  static Result<Mapping> Map(int fd, uint64_t size, bool writable);
+  char* data() const { return data_; }
+  uint64_t size() const { return size_; }
+
+ private:
+  char* data_ = nullptr;
+  uint64_t size_ = 0;
+};
+
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept;
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor() { Close(); }
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  void Close();
+
+ private:
+  int fd_ = -1;
+};
+
+// Not thread-safe but for Beat, Invalidate, Renew and the reads of generations.
+class RegionMemory {
+ public:
+  struct Region {
+    uint64_t size = 0;     // as asked for; the mappings are rounded up to pages
+    Mapping writable;      // the owner's
+    Mapping readable;      // the engine's own view: it cannot write by mistake
+    Descriptor read_only;  // what readers are handed
+  };
+
+  RegionMemory(uint64_t incarnation, Duration beat_timeout) noexcept;
+
+  Result<std::span<char>> Add(RegionId id, uint64_t size);
+  // Numbers without a hole; makes the control page and the first generations. Once.
+  Status Seal();
+
+  const std::vector<Region>& regions() const { return regions_; }
+  const Descriptor& control_read_only() const { return control_read_only_; }
+  const ControlPage& control() const { return *control_; }
+  uint64_t incarnation() const { return incarnation_; }
+  uint64_t generation(RegionId id) const {
+    return control_->generations[id].load(std::memory_order_acquire);
+  }
+  void Beat(MonotonicTime now);
+  void Invalidate();
+  void Renew();
+  bool valid() const { return control_ != nullptr && generation(0) != 0; }
+
+ private:
+  const uint64_t incarnation_;
+  const Duration beat_timeout_;
+  std::vector<Region> regions_;
+  Mapping control_mapping_;
+  Descriptor control_read_only_;
+  ControlPage* control_ = nullptr;
+  std::atomic<uint64_t> next_generation_;
+};
+
+}  // namespace tailcast::fabric

@@ -1,0 +1,265 @@
+#include "tailcast/fabric/shm_door.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "tailcast/base/log.h"
+#include "tailcast/base/metrics.h"
+#include "tailcast/fabric/shm_wire.h"
+
+namespace tailcast::fabric {
+namespace {
+
+const Logger kLog("fabric");
+constexpr Duration kHelloTimeout = Duration::Seconds(5);
+constexpr Duration kAcceptRetry = Duration::Seconds(1);
+
+Counter& BadInput() {
+  static Counter& counter = ProcessMetrics().GetCounter(
+      "tailcast_fabric_bad_input_total", "Connections closed because the other end broke the protocol.",
+      {{"driver", "shm"}, {"side", "server"}});
+  return counter;
+}
+Counter& Refused() {
+  static Counter& counter =
+      ProcessMetrics().GetCounter("tailcast_fabric_refused_connections_total",
+                                  "Connections that a server refused.", {{"driver", "shm"}});
+  return counter;
+}
+
+}  // namespace
+
+Status UnixAddress(const std::string& path, Descriptor* directory, sockaddr_un* address) {
+  if (path.empty() || path.find('\0') != std::string::npos) {
+    return InvalidArgumentError("\"" + path + "\" is no path of a unix socket");
+  }
+  std::string reachable = path;
+  if (path.size() >= sizeof(address->sun_path)) {
+    const size_t slash = path.rfind('/');
+    const std::string dir = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+    const std::string base = slash == std::string::npos ? path : path.substr(slash + 1);
+    *directory = Descriptor(open(dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!directory->valid()) return ErrnoStatus(errno, "open " + dir);
+    reachable = "/proc/self/fd/" + std::to_string(directory->get()) + "/" + base;
+    if (reachable.size() >= sizeof(address->sun_path)) {
+      return InvalidArgumentError("the socket name in " + path + " is too long: choose one below 80 bytes");
+    }
+  }
+  std::memset(address, 0, sizeof(*address));
+  address->sun_family = AF_UNIX;
+  std::memcpy(address->sun_path, reachable.data(), reachable.size());
+  return OkStatus();
+}
+
+class ShmDoor::Listener final : public Reactor::Handler {
+ public:
+  explicit Listener(ShmDoor* door) : door_(door) {}
+  void OnEvents(uint32_t) override { door_->OnAccept(); }
+
+ private:
+  ShmDoor* const door_;
+};
+
+class ShmDoor::Connection final : public Reactor::Handler {
+ public:
+  Connection(ShmDoor* door, Descriptor fd) : door_(door), fd_(std::move(fd)) {
+    timer_ = door_->reactor_->At(door_->reactor_->Now() + kHelloTimeout, [this] {
+      timer_ = 0;
+      Fail("no hello within 5 s");
+    });
+  }
+  ~Connection() {
+    door_->reactor_->Cancel(timer_);
+    door_->reactor_->Remove(fd_.get());
+  }
+
+  void OnEvents(uint32_t) override {
+    // One byte more than a hello, so that a longer packet shows.
+    char packet[sizeof(ShmHello) + 1];
+    const ssize_t n = recv(fd_.get(), packet, sizeof(packet), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {
+      door_->Drop(fd_.get());
+      return;
+    }
+    if (welcomed_) {
+      Fail("a second packet");
+      return;
+    }
+    ShmHello hello;
+    if (n != sizeof(hello)) {
+      Fail("a hello of the wrong size");
+      return;
+    }
+    std::memcpy(&hello, packet, sizeof(hello));
+    if (hello.magic != kShmMagic) {
+      Fail("no hello of this protocol");
+      return;
+    }
+    Answer(hello);
+  }
+
+ private:
+  void Fail(const char* why) {
+    BadInput().Add();
+    kLog.Warn(door_->name_, ": closing a reader's connection on ", door_->path_, ": ", why);
+    door_->Drop(fd_.get());
+  }
+
+  void Answer(const ShmHello& hello) {
+    const RegionMemory& memory = *door_->memory_;
+    ShmReply reply{.magic = kShmMagic, .version = kShmVersion, .status = HelloStatus::kWelcome,
+                   .incarnation = memory.incarnation(),
+                   .region_count = static_cast<uint32_t>(memory.regions().size())};
+    if (hello.version != kShmVersion || hello.flags != 0 || hello.credential_bytes != 0) {
+      reply.status = HelloStatus::kVersion;
+    } else if (hello.expected_incarnation != 0 &&
+               hello.expected_incarnation != memory.incarnation()) {
+      reply.status = HelloStatus::kIncarnation;
+    } else if (!memory.valid()) {
+      reply.status = HelloStatus::kGoingAway;
+    } else if (door_->connections_.size() > door_->connections_max_) {
+      reply.status = HelloStatus::kTooMany;
+    }
+
+    std::vector<ShmRegion> regions;
+    int fds[1 + kRegionsMax];
+    size_t fd_count = 0;
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
+    iovec parts[2] = {{&reply, sizeof(reply)}, {nullptr, 0}};
+    msghdr message{.msg_iov = parts, .msg_iovlen = 1};
+    if (reply.status == HelloStatus::kWelcome) {
+      fds[fd_count++] = memory.control_read_only().get();
+      for (RegionId id = 0; id < memory.regions().size(); ++id) {
+        const RegionMemory::Region& region = memory.regions()[id];
+        regions.push_back({region.size, memory.generation(id)});
+        fds[fd_count++] = region.read_only.get();
+      }
+      parts[1] = {regions.data(), regions.size() * sizeof(ShmRegion)};
+      message.msg_iovlen = 2;
+      message.msg_control = control;
+      message.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+      std::memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
+    } else {
+      Refused().Add();
+    }
+    if (sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
+        reply.status != HelloStatus::kWelcome) {
+      door_->Drop(fd_.get());
+      return;
+    }
+    welcomed_ = true;
+    door_->reactor_->Cancel(timer_);
+    timer_ = 0;
+  }
+
+  ShmDoor* const door_;
+  const Descriptor fd_;
+  uint64_t timer_ = 0;
+  bool welcomed_ = false;
+};
+
+ShmDoor::ShmDoor(Reactor* reactor, const RegionMemory* memory, uint32_t connections_max,
+                 std::string name)
+    : reactor_(reactor),
+      memory_(memory),
+      connections_max_(connections_max),
+      name_(std::move(name)),
+      listener_(std::make_unique<Listener>(this)) {}
+
+ShmDoor::~ShmDoor() {
+  if (!socket_.valid()) return;
+  unlink(path_.c_str());
+  reactor_->Call([this] {
+    reactor_->Cancel(retry_timer_);
+    reactor_->Remove(socket_.get());
+    connections_.clear();
+  });
+}
+
+Status ShmDoor::Listen(const std::string& path) {
+  sockaddr_un address;
+  Descriptor directory;
+  TAILCAST_RETURN_IF_ERROR(UnixAddress(path, &directory, &address));
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return ErrnoStatus(errno, "make a unix socket");
+  if (bind(fd.get(), generic, sizeof(address)) != 0) {
+    if (errno != EADDRINUSE) return ErrnoStatus(errno, "bind the unix socket " + path);
+    Descriptor probe(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!probe.valid()) return ErrnoStatus(errno, "make a unix socket");
+    // EAGAIN: its backlog is full, so somebody listens.
+    if (connect(probe.get(), generic, sizeof(address)) == 0 || errno == EAGAIN) {
+      return AlreadyExistsError("a living server listens on " + path +
+                                ": stop it, or choose another path");
+    }
+    const int refusal = errno;
+    struct stat info;
+    if (refusal != ECONNREFUSED || lstat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) {
+      return AlreadyExistsError(path + " exists and is no socket of ours (" +
+                                std::strerror(refusal) + "): remove it, or choose another path");
+    }
+    if (unlink(path.c_str()) != 0 || bind(fd.get(), generic, sizeof(address)) != 0) {
+      return ErrnoStatus(errno, "replace the unix socket " + path + " of a dead server");
+    }
+  }
+  if (listen(fd.get(), 1024) != 0) return ErrnoStatus(errno, "listen on " + path);
+  path_ = path;
+  socket_ = std::move(fd);
+  Status added;
+  reactor_->Call([&] { added = reactor_->Add(socket_.get(), EPOLLIN, listener_.get()); });
+  return added;
+}
+
+void ShmDoor::OnAccept() {
+  for (;;) {
+    Descriptor fd(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd.valid()) {
+      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+      kLog.Error(name_, ": can't accept on ", path_, " for a second: ", std::strerror(errno),
+                 " (raise the limit of open files?)");
+      reactor_->Remove(socket_.get());
+      retry_timer_ = reactor_->At(reactor_->Now() + kAcceptRetry, [this] {
+        retry_timer_ = 0;
+        if (const Status s = reactor_->Add(socket_.get(), EPOLLIN, listener_.get()); !s.ok()) {
+          kLog.Error(name_, ": no more readers on ", path_, ": ", s.ToString());
+        }
+      });
+      return;
+    }
+    const int number = fd.get();
+    auto connection = std::make_unique<Connection>(this, std::move(fd));
+    if (!reactor_->Add(number, EPOLLIN, connection.get()).ok()) continue;
+    connections_[number] = std::move(connection);
+    // Before the reader knows its memory: Ring then sees it, or the reader the changed word.
+    connection_count_.store(static_cast<int>(connections_.size()), std::memory_order_seq_cst);
+  }
+}
+
+void ShmDoor::Drop(int fd) {
+  connections_.erase(fd);
+  connection_count_.store(static_cast<int>(connections_.size()), std::memory_order_seq_cst);
+}
+
+void ShmDoor::CloseConnections() {
+  if (!socket_.valid()) return;
+  reactor_->Call([this] {
+    connections_.clear();
+    connection_count_.store(0, std::memory_order_seq_cst);
+  });
+}
+
+}  // namespace tailcast::fabric

@@ -1,0 +1,54 @@
+// The server's end of the shm driver: hands the sealed memory to readers over a unix socket. After
+// that a read costs the server nothing at all; the socket's end tells each side that the other died.
+#pragma once
+
+#include <sys/un.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "tailcast/fabric/reactor.h"
+#include "tailcast/fabric/region_memory.h"
+
+namespace tailcast::fabric {
+
+// Threads: construction, Listen and destruction by one that is not the reactor's; connections() any.
+class ShmDoor {
+ public:
+  ShmDoor(Reactor* reactor, const RegionMemory* memory, uint32_t connections_max, std::string name);
+  ~ShmDoor();
+  ShmDoor(const ShmDoor&) = delete;
+  ShmDoor& operator=(const ShmDoor&) = delete;
+
+  Status Listen(const std::string& path);
+  // Closes every connection; when it returns none is left.
+  void CloseConnections();
+  int connections() const { return connection_count_.load(std::memory_order_seq_cst); }
+
+ private:
+  class Listener;
+  class Connection;
+  void OnAccept();
+  void Drop(int fd);
+
+  Reactor* const reactor_;
+  const RegionMemory* const memory_;
+  const uint32_t connections_max_;
+  const std::string name_;
+  std::string path_;
+  Descriptor socket_;
+  std::unique_ptr<Listener> listener_;
+  uint64_t retry_timer_ = 0;
+  std::map<int, std::unique_ptr<Connection>> connections_;  // reactor thread
+  std::atomic<int> connection_count_{0};
+};
+
+// The address of the unix socket `path` for bind and connect, also when it is longer than the 107
+// bytes that the kernel takes: then it goes through a descriptor of its directory, kept in
+// `directory` while the address is in use.
+Status UnixAddress(const std::string& path, Descriptor* directory, struct sockaddr_un* address);
+
+}  // namespace tailcast::fabric

@@ -1,0 +1,380 @@
+#include "tailcast/fabric/shm_endpoint.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "tailcast/base/log.h"
+#include "tailcast/base/metrics.h"
+#include "tailcast/fabric/control_page.h"
+#include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/shm_door.h"
+#include "tailcast/fabric/shm_wire.h"
+#include "tailcast/fabric/word_copy.h"
+
+namespace tailcast::fabric {
+namespace {
+
+const Logger kLog("fabric");
+
+Counter& BadInput() {
+  static Counter& counter = ProcessMetrics().GetCounter(
+      "tailcast_fabric_bad_input_total", "Connections closed because the other end broke the protocol.",
+      {{"driver", "shm"}, {"side", "client"}});
+  return counter;
+}
+
+struct SharedRegion {
+  RegionInfo info;
+  Mapping mapping;
+};
+
+class ShmEndpoint;
+
+class ShmSession final : public ClientSession {
+ public:
+  ShmSession(ThreadLoop* loop, Reactor* reactor, std::string path, uint64_t expected_incarnation)
+      : loop_(loop),
+        reactor_(reactor),
+        path_(std::move(path)),
+        expected_incarnation_(expected_incarnation) {}
+
+  void Start(Callback<void(Status)> ready) override {
+    ready_ = std::move(ready);
+    if (const Status s = Open(); !s.ok()) Finish(s);
+  }
+  void Shutdown() override {
+    ready_ = nullptr;
+    if (!fd_.valid()) return;
+    reactor_->Remove(fd_.get());
+    fd_.Close();
+  }
+  std::unique_ptr<Endpoint> MakeEndpoint(std::shared_ptr<Reactor> reactor) override;
+  void OnEvents(uint32_t) override;
+
+ private:
+  friend class ShmEndpoint;
+  Status Open();
+  Status TakeReply();
+  // Takes the memory that the server handed over.
+  Status Adopt(const std::vector<ShmRegion>& regions, std::vector<Descriptor> fds,
+               uint64_t incarnation);
+  void Finish(Status status) {
+    Callback<void(Status)> ready = std::exchange(ready_, nullptr);
+    if (!status.ok()) Shutdown();
+    if (ready) ready(std::move(status));
+  }
+
+  ThreadLoop* const loop_;
+  Reactor* const reactor_;
+  const std::string path_;
+  const uint64_t expected_incarnation_;
+  Descriptor fd_;
+  Callback<void(Status)> ready_;
+  bool open_ = false;  // reactor thread
+
+  // Handed from the reactor to the endpoint by the post of `ready`.
+  Mapping control_;
+  std::vector<SharedRegion> regions_;
+
+  std::atomic<bool> dead_{false};
+  ShmEndpoint* endpoint_ = nullptr;  // loop thread
+};
+
+class ShmEndpoint final : public Endpoint {
+ public:
+  ShmEndpoint(std::shared_ptr<ShmSession> session, std::shared_ptr<Reactor> reactor)
+      : session_(std::move(session)),
+        reactor_(std::move(reactor)),
+        loop_(session_->loop_),
+        control_(reinterpret_cast<const ControlPage*>(session_->control_.data())) {
+    for (const SharedRegion& region : session_->regions_) infos_.push_back(region.info);
+    session_->endpoint_ = this;
+  }
+  ~ShmEndpoint() override {
+    *alive_ = false;
+    for (auto& [id, watch] : watches_) Disarm(watch);
+    session_->endpoint_ = nullptr;
+    reactor_->Post([session = session_] { session->Shutdown(); });
+  }
+
+  Capabilities capabilities() const override {
+    return {.immediate = true, .watch = true, .cross_host = false};
+  }
+  std::span<const RegionInfo> regions() const override {
+    return connected() ? std::span<const RegionInfo>(infos_) : std::span<const RegionInfo>();
+  }
+  bool connected() const override {
+    if (session_->dead_.load(std::memory_order_acquire)) return false;
+    return control_->generations[0].load(std::memory_order_acquire) == infos_[0].generation;
+  }
+  void set_read_timeout(Duration) override {}
+
+  void Read(std::span<const ReadOp> ops) override {
+    const bool reachable = !session_->dead_.load(std::memory_order_acquire) &&
+                           !HeartbeatStopped(*control_, loop_->Now());
+    if (polled_ >= 4096) {  // a user that always leaves some for later
+      completions_.erase(completions_.begin(),
+                         completions_.begin() + static_cast<ptrdiff_t>(polled_));
+      polled_ = 0;
+    }
+    for (const ReadOp& op : ops) completions_.push_back({op.token, ReadOne(op, reachable)});
+  }
+
+  size_t Poll(std::span<Completion> completions) override {
+    const size_t n = std::min(completions.size(), completions_.size() - polled_);
+    std::copy_n(completions_.begin() + static_cast<ptrdiff_t>(polled_), n, completions.begin());
+    polled_ += n;
+    if (polled_ == completions_.size()) {
+      completions_.clear();
+      polled_ = 0;
+    }
+    return n;
+  }
+  void SetReadyCallback(Callback<void()>) override {}
+
+  uint64_t Watch(RegionId region, uint64_t offset, uint32_t last_seen, Duration timeout,
+                 Callback<void(WatchOutcome)> done) override {
+    const uint64_t id = next_watch_++;
+    WatchState& watch = watches_[id];
+    watch.done = std::move(done);
+    const auto answer_soon = [&](WatchOutcome outcome) {
+      watch.timer = loop_->After(Duration(), [this, id, outcome] { Answer(id, outcome); });
+    };
+    if (!connected()) {
+      answer_soon(WatchOutcome::kUnreachable);
+      return id;
+    }
+    if (region >= infos_.size() || offset % 8 != 0 || offset + 8 > infos_[region].size ||
+        offset + 8 < offset) {
+      answer_soon(WatchOutcome::kRefused);
+      return id;
+    }
+    const auto* word = reinterpret_cast<const std::atomic<uint32_t>*>(
+        session_->regions_[region].mapping.data() + offset);
+    watch.word = loop_->WatchWord(word, last_seen, [this, id] {
+      watches_[id].word = 0;
+      Answer(id, WatchOutcome::kChanged);
+    });
+    if (watch.word == 0) {
+      answer_soon(WatchOutcome::kRefused);
+      return id;
+    }
+    watch.timer = loop_->After(timeout, [this, id] {
+      Answer(id, HeartbeatStopped(*control_, loop_->Now()) ? WatchOutcome::kUnreachable
+                                                           : WatchOutcome::kTimeout);
+    });
+    return id;
+  }
+  void CancelWatch(uint64_t id) override {
+    auto node = watches_.extract(id);
+    if (node) Disarm(node.mapped());
+  }
+
+  // The server's socket closed: it died, or it invalidated its memory.
+  void OnDead() {
+    std::shared_ptr<bool> alive = alive_;
+    std::vector<uint64_t> ids;
+    for (const auto& [id, watch] : watches_) ids.push_back(id);
+    std::sort(ids.begin(), ids.end());
+    for (const uint64_t id : ids) {
+      Answer(id, WatchOutcome::kUnreachable);
+      if (!*alive) return;
+    }
+  }
+
+ private:
+  struct WatchState {
+    Callback<void(WatchOutcome)> done;
+    WordWatchId word = 0;
+    TimerId timer = 0;
+  };
+
+  ReadStatus ReadOne(const ReadOp& op, bool reachable) {
+    if (completions_.size() - polled_ >= kQueuedReadsMax) return ReadStatus::kOverloaded;
+    if (op.region >= infos_.size()) return ReadStatus::kOutOfRange;
+    const RegionInfo& info = infos_[op.region];
+    if (op.length > kReadBytesMax || op.offset > info.size || op.length > info.size - op.offset) {
+      return ReadStatus::kOutOfRange;
+    }
+    if (reachable) {
+      CopyWords(op.destination, session_->regions_[op.region].mapping.data(), op.offset, op.length);
+      // The owner ends the generation before it writes anything else: if it is still there after the
+      // copy, every byte of the copy belongs to it.
+      std::atomic_thread_fence(std::memory_order_acquire);
+    }
+    if (control_->generations[op.region].load(std::memory_order_relaxed) != info.generation) {
+      return ReadStatus::kStaleRegion;
+    }
+    return reachable ? ReadStatus::kOk : ReadStatus::kUnreachable;
+  }
+  void Disarm(WatchState& watch) {
+    loop_->Cancel(watch.timer);
+    loop_->CancelWord(watch.word);
+  }
+  void Answer(uint64_t id, WatchOutcome outcome) {
+    auto node = watches_.extract(id);
+    if (!node) return;
+    Disarm(node.mapped());
+    node.mapped().done(outcome);  // may destroy us
+  }
+
+  const std::shared_ptr<ShmSession> session_;
+  const std::shared_ptr<Reactor> reactor_;
+  ThreadLoop* const loop_;
+  const ControlPage* const control_;
+  std::vector<RegionInfo> infos_;
+  std::vector<Completion> completions_;
+  size_t polled_ = 0;  // how many of completions_ the user has
+  std::unordered_map<uint64_t, WatchState> watches_;
+  uint64_t next_watch_ = 1;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+std::unique_ptr<Endpoint> ShmSession::MakeEndpoint(std::shared_ptr<Reactor> reactor) {
+  return std::make_unique<ShmEndpoint>(std::static_pointer_cast<ShmSession>(shared_from_this()),
+                                       std::move(reactor));
+}
+
+Status ShmSession::Open() {
+  sockaddr_un address;
+  Descriptor directory;
+  TAILCAST_RETURN_IF_ERROR(UnixAddress(path_, &directory, &address));
+  fd_ = Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd_.valid()) return ErrnoStatus(errno, "make a unix socket");
+  if (connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return UnavailableError("nobody serves shared memory at " + path_ + ": " +
+                            std::strerror(errno));
+  }
+  TAILCAST_RETURN_IF_ERROR(reactor_->Add(fd_.get(), EPOLLIN, this));
+  const ShmHello hello{.magic = kShmMagic, .version = kShmVersion,
+                       .expected_incarnation = expected_incarnation_};
+  if (send(fd_.get(), &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello)) {
+    return UnavailableError("the server at " + path_ + " closed the connection");
+  }
+  return OkStatus();
+}
+
+void ShmSession::OnEvents(uint32_t) {
+  auto self = shared_from_this();  // Finish may let go of us
+  if (!open_) {
+    Status status = TakeReply();
+    if (status.ok() && regions_.empty()) return;  // nothing there yet
+    open_ = status.ok();
+    Finish(std::move(status));
+    return;
+  }
+  char byte;
+  const ssize_t n = recv(fd_.get(), &byte, 1, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n > 0) {
+    BadInput().Add();
+    kLog.Warn("closing the connection to ", path_, ": the server sent a packet after its hello");
+  }
+  dead_.store(true, std::memory_order_release);
+  Shutdown();
+  loop_->Post([self = std::static_pointer_cast<ShmSession>(self)] {
+    if (self->endpoint_ != nullptr) self->endpoint_->OnDead();
+  });
+}
+
+Status ShmSession::TakeReply() {
+  char packet[sizeof(ShmReply) + kRegionsMax * sizeof(ShmRegion)];
+  alignas(cmsghdr) char control[CMSG_SPACE((1 + kRegionsMax) * sizeof(int))];
+  iovec part{packet, sizeof(packet)};
+  msghdr message{.msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+                 .msg_controllen = sizeof(control)};
+  const ssize_t n = recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return OkStatus();
+  std::vector<Descriptor> fds;
+  for (cmsghdr* h = n < 0 ? nullptr : CMSG_FIRSTHDR(&message); h != nullptr;
+       h = CMSG_NXTHDR(&message, h)) {
+    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
+      fds.emplace_back(fd);
+    }
+  }
+  if (n <= 0) return UnavailableError("the server at " + path_ + " closed the connection");
+  const auto bad = [&](const std::string& what) {
+    BadInput().Add();
+    return UnavailableError("the server at " + path_ + " sent " + what);
+  };
+  ShmReply reply;
+  if (static_cast<size_t>(n) < sizeof(reply)) return bad("a reply that is too short");
+  std::memcpy(&reply, packet, sizeof(reply));
+  if (reply.magic != kShmMagic) return bad("no reply of this protocol");
+  if (reply.status != HelloStatus::kWelcome) {
+    return UnavailableError("the server at " + path_ + " refused: " +
+                            HelloStatusText(reply.status));
+  }
+  if (reply.version != kShmVersion) {
+    return bad("a reply of version " + std::to_string(reply.version));
+  }
+  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || reply.region_count == 0 ||
+      reply.region_count > kRegionsMax || fds.size() != 1 + reply.region_count ||
+      static_cast<size_t>(n) != sizeof(reply) + reply.region_count * sizeof(ShmRegion)) {
+    return bad("a reply that does not add up");
+  }
+  std::vector<ShmRegion> regions(reply.region_count);
+  std::memcpy(regions.data(), packet + sizeof(reply), regions.size() * sizeof(ShmRegion));
+  const Status adopted = Adopt(regions, std::move(fds), reply.incarnation);
+  if (!adopted.ok()) {
+    regions_.clear();
+    return bad("memory that can't be used: " + adopted.message());
+  }
+  return OkStatus();
+}
+
+Status ShmSession::Adopt(const std::vector<ShmRegion>& regions, std::vector<Descriptor> fds,
+                         uint64_t incarnation) {
+  const auto map = [](const Descriptor& fd, uint64_t size) -> Result<Mapping> {
+    // Memory that the server could shrink would kill us with SIGBUS.
+    const int seals = fcntl(fd.get(), F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+      return InvalidArgumentError("it is not sealed against shrinking");
+    }
+    struct stat info;
+    if (fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "fstat");
+    if (size == 0 || size % 8 != 0 || size > static_cast<uint64_t>(info.st_size)) {
+      return InvalidArgumentError("it is smaller than announced");
+    }
+    return Mapping::Map(fd.get(), static_cast<uint64_t>(info.st_size), false);
+  };
+  Result<Mapping> control = map(fds[0], kControlBytes);
+  if (!control.ok()) return control.status().WithContext("control page");
+  const auto* page = reinterpret_cast<const ControlPage*>(control->data());
+  if (page->magic != kControlMagic || page->version != kControlVersion ||
+      page->incarnation != incarnation || page->region_count != regions.size()) {
+    return InvalidArgumentError("its control page is of another kind or version");
+  }
+  control_ = std::move(control).value();
+  for (size_t i = 0; i < regions.size(); ++i) {
+    Result<Mapping> mapping = map(fds[i + 1], regions[i].size);
+    if (!mapping.ok()) return mapping.status().WithContext("region " + std::to_string(i));
+    regions_.push_back({{regions[i].size, regions[i].generation}, std::move(mapping).value()});
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::shared_ptr<ClientSession> MakeShmSession(ThreadLoop* loop, Reactor* reactor, std::string path,
+                                              uint64_t expected_incarnation) {
+  return std::make_shared<ShmSession>(loop, reactor, std::move(path), expected_incarnation);
+}
+
+}  // namespace tailcast::fabric

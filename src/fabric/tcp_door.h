@@ -1,0 +1,89 @@
+// The server's end of the tcp driver: a software engine for remote memory access. One thread answers
+// batches of read descriptors straight from the region's memory with sendmsg, holds the doorbells,
+// and finds readers that are gone. It runs no code of the memory's owner and takes no lock that the
+// owner holds for long.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "tailcast/fabric/reactor.h"
+#include "tailcast/fabric/region_memory.h"
+
+namespace tailcast::fabric {
+
+struct TcpDoorOptions {
+  std::string name;
+  uint32_t connections_max = 0;
+  uint32_t watches_max = 0;  // per connection
+  uint32_t reads_max = 0;    // outstanding per connection
+  Duration peer_timeout;
+};
+
+// Threads: construction, Listen and destruction by one that is not the reactor's; the rest any.
+class TcpDoor {
+ public:
+  TcpDoor(Reactor* reactor, const RegionMemory* memory, TcpDoorOptions options);
+  ~TcpDoor();
+  TcpDoor(const TcpDoor&) = delete;
+  TcpDoor& operator=(const TcpDoor&) = delete;
+
+  // "host:port". Returns the port.
+  Result<uint16_t> Listen(const std::string& host_port);
+  void CloseConnections();
+  // See Exporter::Ring. Costs a fence and a load when nobody watches.
+  void Ring(RegionId region, uint64_t offset);
+
+ private:
+  class Listener;
+  class Connection;
+  struct WordKey {
+    RegionId region;
+    uint64_t offset;
+    bool operator==(const WordKey&) const = default;
+  };
+  struct WordKeyHash {
+    size_t operator()(const WordKey& k) const {
+      return (k.offset * 0x9e3779b97f4a7c15ull) ^ (uint64_t{k.region} << 56);
+    }
+  };
+  struct Watcher {
+    Connection* connection;
+    uint64_t id;
+    uint32_t last_seen;
+  };
+
+  void OnAccept();
+  void Tick();
+  void Drop(int fd);
+  void DeliverRings();
+  uint32_t LoadWord(const WordKey& key) const;
+  void AddWatcher(const WordKey& key, const Watcher& watcher);
+  void RemoveWatcher(const WordKey& key, const Connection* connection, uint64_t id);
+
+  Reactor* const reactor_;
+  const RegionMemory* const memory_;
+  const TcpDoorOptions options_;
+  std::string address_;  // for log lines
+  // Reactor thread: false when posted tasks must leave us alone.
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Descriptor socket_;
+  std::unique_ptr<Listener> listener_;
+  uint64_t retry_timer_ = 0;
+  uint64_t tick_timer_ = 0;
+  std::map<int, std::unique_ptr<Connection>> connections_;
+  std::unordered_map<WordKey, std::vector<Watcher>, WordKeyHash> watchers_;
+
+  std::atomic<int64_t> watch_count_{0};
+  std::mutex rings_mutex_;
+  std::unordered_set<WordKey, WordKeyHash> rings_;  // guarded; coalesced until the engine looks
+};
+
+}  // namespace tailcast::fabric

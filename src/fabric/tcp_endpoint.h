@@ -1,0 +1,16 @@
+// The reader's end of the tcp driver. Requests are sent from the loop's thread; answers are received
+// by the connector's engine thread, straight into the readers' memory.
+#pragma once
+
+#include <memory>
+
+#include "tailcast/base/event_loop.h"
+#include "tailcast/fabric/client_session.h"
+#include "tailcast/fabric/net_address.h"
+
+namespace tailcast::fabric {
+
+std::shared_ptr<ClientSession> MakeTcpSession(EventLoop* loop, Reactor* reactor, HostPort where,
+                                              uint64_t expected_incarnation, Duration read_timeout);
+
+}  // namespace tailcast::fabric

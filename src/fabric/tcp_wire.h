@@ -1,0 +1,116 @@
+// Frames of the tcp driver. Drawn and explained in docs/formats/fabric_tcp.md. All numbers are
+// little-endian; every frame starts on a multiple of 8 of the stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "tailcast/fabric/fabric.h"
+#include "tailcast/fabric/shm_wire.h"
+
+namespace tailcast::fabric {
+
+inline constexpr uint64_t kTcpMagic = 0x5043544241464354;  // "TCFABTCP" in memory
+inline constexpr uint32_t kTcpVersion = 1;
+// Most read descriptors in one kRead frame, and most answers in one kAnswer frame.
+inline constexpr uint16_t kTcpBatchMax = 128;
+
+enum class TcpOp : uint8_t {
+  // Reader to server.
+  kHello = 1,
+  kRead = 2,
+  kWatch = 3,
+  kCancelWatch = 4,
+  kPing = 5,
+  kScanAndRead = 6,  // reserved: find an entry in a bucket and read what it points to
+  // Server to reader.
+  kWelcome = 129,
+  kAnswer = 130,
+  kRing = 131,
+  kPong = 132,
+};
+
+struct TcpFrame {
+  uint32_t body_bytes;  // after this header, without an answer's payload; a multiple of 8
+  TcpOp op;
+  uint8_t flags;   // 0
+  uint16_t count;  // of the descriptors in the body; a ring's outcome
+  uint64_t argument;
+};
+static_assert(sizeof(TcpFrame) == 16);
+
+// kHello, argument = kTcpMagic.
+struct TcpHello {
+  uint32_t version;
+  uint32_t flags;  // 0
+  uint64_t expected_incarnation;  // 0 = any
+  uint32_t credential_bytes;      // 0; room for authentication
+  uint32_t reserved;
+};
+static_assert(sizeof(TcpHello) == 24);
+
+// kWelcome, argument = kTcpMagic, count = regions; followed by as many TcpRegion.
+struct TcpWelcome {
+  uint32_t version;
+  HelloStatus status;
+  uint64_t incarnation;
+  uint32_t reads_max;    // credit: reads that may be outstanding
+  uint32_t watches_max;  // watches beyond are refused
+  uint64_t peer_timeout_us;  // the server hangs up on a reader that is silent for so long
+};
+static_assert(sizeof(TcpWelcome) == 32);
+struct TcpRegion {
+  uint64_t size;
+  uint64_t generation;
+};
+
+// kRead: `count` of them.
+struct TcpRead {
+  uint64_t offset;
+  uint32_t length;
+  uint32_t region;
+  uint64_t tag;  // handed back
+};
+static_assert(sizeof(TcpRead) == 24);
+
+// kAnswer: `count` of them, then `argument` bytes of payload: the bytes of each answer in order,
+// each padded to a multiple of 8.
+struct TcpAnswer {
+  uint64_t tag;
+  uint32_t length;  // 0 unless the status is kOk
+  ReadStatus status;
+  uint8_t reserved[3];
+};
+static_assert(sizeof(TcpAnswer) == 16);
+
+// kWatch, argument = id. kCancelWatch and kRing have no body, argument = id.
+struct TcpWatch {
+  uint64_t offset;
+  uint32_t region;
+  uint32_t last_seen;
+};
+static_assert(sizeof(TcpWatch) == 16);
+
+inline constexpr uint32_t kTcpRequestBodyMax = kTcpBatchMax * sizeof(TcpRead);
+inline constexpr uint32_t kTcpReplyBodyMax = kTcpBatchMax * sizeof(TcpAnswer);
+
+inline uint32_t PaddedLength(uint32_t length) { return (length + 7) & ~uint32_t{7}; }
+
+// Appends the bytes of plain structs to a frame under construction.
+template <typename T>
+void AppendTo(std::string& out, const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+template <typename T>
+T TakeFrom(const char* bytes) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+
+}  // namespace tailcast::fabric
