@@ -80,7 +80,7 @@ struct AgentOptions {
   int64_t rate_bytes_per_s = 0;
   int64_t rate_burst_bytes = 64 << 20;
   // Data bytes that one fetch asks for; also what is kept in memory besides the largest message.
-  int64_t window_bytes = 512 << 10;
+  int64_t window_bytes = 256 << 10;
   // A message over this is taken for corruption (DataLoss).
   int64_t message_bytes_max = 256 << 20;
   // Chunk size of files whose record is not (yet) known.
@@ -115,6 +115,7 @@ struct AgentCounters {
   int64_t fallback_corrupt = 0;                // because bytes of the cache failed their check
   int64_t primary_errors = 0;
   int64_t short_reads = 0;                     // neither layer had what a length promised
+  int64_t short_chunks = 0, missing_chunks = 0;  // of the cache
   int64_t rate_limited = 0;                    // fetches that waited for the rate limit
   int64_t roll_overs = 0;
   int64_t listings = 0;
@@ -140,7 +141,7 @@ class ConsumerAgent {
   void Release();
   bool ready() const;
 
-  AgentState state() const { return state_; }
+  AgentState state() const;
   // kFailed:
   //   OutOfRange       the start position lies before what the cell keeps: the message says where
   //                    that begins, as does first_available()
@@ -165,33 +166,35 @@ class ConsumerAgent {
   struct File;
   struct Locator;
 
-  // Implemented in consumer_agent.cc, in this order.
+  // Finding the start.
   void Locate();
-  void OnListed(Result<std::vector<storage::DirEntry>> entries);
-  void LocateIn(const stream::ShardListing& listing);
-  void SearchIndex();
-  void OnSearchRecord(Result<std::string> bytes);
-  void BeginAt(const stream::Stem& stem, int64_t record, int64_t byte);
+  void LocateAgain();
+  void OnListed(std::vector<storage::DirEntry> entries);
+  void OnListedRecords();
+  void SearchFile();
+  void SearchStep();
+  void OnSearchRecord(const stream::IndexRecord& record);
+  void FoundInIndex(int64_t index_at, int64_t data_at);
   void OpenFile(const stream::Stem& stem, int64_t index_at, int64_t data_at);
+  // Lengths.
   void Wake();
   void Arm(Duration delay);
   void PollLengths();
-  void OnLengths(Result<std::vector<std::optional<std::string>>> values);
-  void PollPrimarySizes();
-  void OnPrimarySize(stream::Part part, Result<storage::FileSize> size);
+  void OnRecords(const stream::FileRecord& record, const stream::FileRecord& next);
+  void LengthsChanged();
+  void PollPrimary();
   void Watch();
+  // Bytes.
   void Round();
-  bool FetchIndex();
-  bool FetchData();
+  bool Fetch(stream::Part part);
   void OnFetched(stream::Part part, const stream::RangeResult& result);
-  void ApplyFetched(stream::Part part, const stream::RangeResult& result);
-  void Parse();
-  void MaybeAdvanceFile();
-  void FindNextFile();
   void OnCorrupt(stream::Part part, const std::string& what);
+  // Files.
+  void AdvanceFile();
+  void FindNextFile();
   void Fail(Status status);
-  void UpdateState();
   void SignalReady();
+  std::optional<stream::Stem> NextStem() const;
 
   const stream::CellPorts ports_;
   const stream::ShardId shard_;
@@ -200,15 +203,17 @@ class ConsumerAgent {
   const std::string dir_;
   const stream::KeyMaker keys_;
 
-  AgentState state_ = AgentState::kLocating;
+  bool failed_ = false;
   Status status_;
   StartPoint start_;
   std::unique_ptr<Locator> locator_;
   std::unique_ptr<File> file_;
+  TailBuffer buffers_[stream::kParts];
   RateLimiter rate_;
   std::optional<stream::Position> first_available_;
   bool views_out_ = false;
   bool signalled_ = false;
+  bool in_round_ = false;
   AgentCounters counters_;
   TimerId timer_ = 0;
   MonotonicTime timer_at_;

@@ -16,7 +16,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +24,6 @@
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
-#include "tailcast/base/rng.h"
 #include "tailcast/base/status.h"
 #include "tailcast/producer/ack.h"
 #include "tailcast/producer/append_core.h"
@@ -77,21 +75,6 @@ struct AgentCounters {
   int64_t republished = 0;      // messages that went to the next file after such a failure
   int64_t heartbeats = 0;
   int64_t notify_failures = 0;
-};
-
-// One message or run of raw bytes on its way in.
-struct Record {
-  uint32_t length = 0;
-  uint32_t crc = 0;      // crc32c of the payload
-  int64_t time_us = 0;   // producer's wall time; 0: the agent stamps it
-};
-
-// Messages in order, payloads end to end.
-struct Batch {
-  std::string bytes;
-  std::vector<Record> records;
-  // By index into `records`, ascending; records without one are acknowledged silently.
-  std::vector<std::pair<uint32_t, AckCallback>> acks;
 };
 
 class ProducerAgent {
@@ -157,58 +140,54 @@ class ProducerAgent {
 
  private:
   struct OpenFile;
-  struct Opening;
 
-  void Recover();
-  void RunOpen(const OpenEffects& effects);
-  void Execute(const OpenEffect& effect);
-  void Feed(OpenInput input);
-  void OnOpened(const OpenEffect& effect);
-  void OnOpenFailed(Status status);
-  void ShadowPredecessor(const PredecessorFile& file);
+  void Step(OpenEffect effect);
+  void ReadRecords(int64_t seq);
+  void ReadIndex(const OpenEffect& effect);
+  void OnCreated(const OpenEffect& effect, Result<std::unique_ptr<storage::AppendFile>> file);
+  void OnOpened(const stream::Stem& stem);
+  void ShadowPredecessor(const Predecessor& predecessor);
+  void OnPredecessorRecord(const Predecessor& predecessor, const stream::FileRecord& record);
+  void AddShadow(std::unique_ptr<ShadowFile> shadow);
+  void DropIdleShadows();
   void Pump();
-  void RunAppend(AppendEffects effects);
-  void StartData(std::string bytes, int64_t at);
-  void StartIndex(std::string bytes, int64_t at);
-  void OnAppended(stream::Part part, uint64_t file_token, storage::AppendResult result);
-  void Acknowledge(const AckRange& range);
-  void Fail(Status status, AckOutcome in_flight, AckOutcome waiting);
-  void BeginRoll(bool last);
-  void FinishRoll();
-  void NotifyFile(FileEvent event, int attempt);
+  void Run(AppendEffects& effects);
+  void StartAppend(stream::Part part, AppendEffects::Append append);
+  void OnAppended(stream::Part part, storage::AppendResult result);
+  void OnGivenUp();
+  void Acknowledge(std::vector<Flush>& durable);
+  void Lose(const Status& status);
+  void RetireFile();
+  void Notify(FileEvent event, int attempt);
   void Heartbeat();
-  void SetFlushTimer();
   void MaybeFinishClose();
   void Stop(Status status);
   bool DueForRoll() const;
-  int64_t StampTime(int64_t proposed);
 
   const stream::CellPorts ports_;
   const stream::ShardId shard_;
   const AgentOptions options_;
   Hooks hooks_;
-  Rng rng_;
   const std::string dir_;
   const stream::KeyMaker keys_;
 
   State state_ = State::kOpening;
-  bool opened_once_ = false;
   Status status_;
   Callback<void(Status)> opened_;
   Callback<void(Status)> closed_;
+  OpenCore open_;
   AppendCore append_;
-  std::unique_ptr<Opening> opening_;
+  std::unique_ptr<storage::AppendFile> created_[stream::kParts];  // of the file being opened
+  std::unique_ptr<storage::ReadFile> index_reader_;
   std::unique_ptr<OpenFile> file_;
-  // The current file's shadow last; earlier ones until their backlog is written.
-  std::deque<std::unique_ptr<ShadowFile>> shadows_;
-  std::deque<std::pair<int64_t, AckCallback>> acks_;  // by record number of the shard's intake
-  int64_t accepted_records_ = 0;
-  int64_t acked_records_ = 0;
+  std::vector<std::unique_ptr<ShadowFile>> shadows_;  // of closed files, oldest first
+  bool fenced_ = false;
+  Status append_error_;
+  bool index_unknown_ = false;  // the outcome of the last index append
   int64_t last_time_us_ = 0;
-  int64_t recover_attempts_ = 0;
-  MonotonicTime failing_since_;
-  bool failing_ = false;
+  MonotonicTime failing_since_ = MonotonicTime::Max();
   bool closing_ = false;
+  bool sealed_ = false;
   TimerId flush_timer_ = 0;
   TimerId heartbeat_timer_ = 0;
   TimerId close_timer_ = 0;

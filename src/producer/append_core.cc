@@ -1,0 +1,198 @@
+#include "tailcast/producer/append_core.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "tailcast/base/check.h"
+#include "tailcast/stream/index_record.h"
+
+namespace tailcast::producer {
+namespace {
+
+// Moves `from` to the end of `to`.
+void Append(Batch& to, Batch from) {
+  if (to.records.empty()) {
+    to = std::move(from);
+    return;
+  }
+  const auto shift = static_cast<uint32_t>(to.records.size());
+  to.bytes += from.bytes;
+  to.records.insert(to.records.end(), from.records.begin(), from.records.end());
+  for (auto& [index, ack] : from.acks) to.acks.emplace_back(index + shift, std::move(ack));
+}
+
+// Cuts the first `records` messages off `batch`.
+Batch CutFront(Batch& batch, size_t records) {
+  Batch front;
+  size_t bytes = 0;
+  for (size_t i = 0; i < records; ++i) bytes += batch.records[i].length;
+  front.bytes = batch.bytes.substr(0, bytes);
+  batch.bytes.erase(0, bytes);
+  const auto cut = batch.records.begin() + static_cast<std::ptrdiff_t>(records);
+  front.records.assign(batch.records.begin(), cut);
+  batch.records.erase(batch.records.begin(), cut);
+  std::vector<std::pair<uint32_t, AckCallback>> rest;
+  for (auto& [index, ack] : batch.acks) {
+    if (index < records) front.acks.emplace_back(index, std::move(ack));
+    else rest.emplace_back(index - static_cast<uint32_t>(records), std::move(ack));
+  }
+  batch.acks = std::move(rest);
+  return front;
+}
+
+}  // namespace
+
+void AppendCore::Add(Batch batch) {
+  buffered_bytes_ += static_cast<int64_t>(batch.bytes.size());
+  unacknowledged_ += static_cast<int64_t>(batch.records.size());
+  Append(waiting_, std::move(batch));
+}
+
+bool AppendCore::Open(int64_t start_record, int64_t start_byte, AppendEffects& out) {
+  TAILCAST_CHECK(!data_in_flight_ && !index_in_flight_, "opened while an append is outstanding");
+  if (ever_open_ && (start_record < durable_record_ || start_byte < durable_byte_)) return false;
+  if (!ever_open_) {
+    durable_record_ = start_record;
+    durable_byte_ = start_byte;
+  }
+  // What the old file turned out to have.
+  while (!unacked_.empty() && durable_record_ < start_record) {
+    Flush flush = std::move(unacked_.front());
+    unacked_.pop_front();
+    const auto count = static_cast<int64_t>(flush.batch.records.size());
+    const int64_t durable = std::min(count, start_record - durable_record_);
+    if (durable < count) {
+      Flush rest;
+      Batch front = CutFront(flush.batch, static_cast<size_t>(durable));
+      rest.batch = std::exchange(flush.batch, std::move(front));
+      unacked_.push_front(std::move(rest));
+    }
+    durable_record_ += durable;
+    durable_byte_ += static_cast<int64_t>(flush.batch.bytes.size());
+    buffered_bytes_ -= static_cast<int64_t>(flush.batch.bytes.size());
+    unacknowledged_ -= durable;
+    if (!flush.batch.records.empty()) {
+      last_time_us_ = std::max(last_time_us_, flush.batch.records.back().time_us);
+    }
+    out.durable.push_back(std::move(flush));
+    if (durable < count) break;
+  }
+  if (durable_record_ != start_record || durable_byte_ != start_byte) return false;
+  // The others go first into the new one.
+  Batch again;
+  for (Flush& flush : unacked_) {
+    republished_ += static_cast<int64_t>(flush.batch.records.size());
+    Append(again, std::move(flush.batch));
+  }
+  unacked_.clear();
+  if (!again.records.empty()) {
+    Append(again, std::move(waiting_));
+    waiting_ = std::move(again);
+    flush_soon_ = true;
+  }
+  ever_open_ = true;
+  open_ = true;
+  held_ = false;
+  start_record_ = next_record_ = start_record;
+  start_byte_ = start_byte;
+  data_started_ = index_done_ = covered_data_ = 0;
+  data_done_ = indexed_ = 0;
+  return true;
+}
+
+MonotonicTime AppendCore::NextFlush() const {
+  if (!open_ || held_ || data_in_flight_ || waiting_.records.empty()) return MonotonicTime::Max();
+  return last_flush_ + options_.flush_interval;
+}
+
+void AppendCore::Next(MonotonicTime now, AppendEffects& out) {
+  if (!open_) return;
+  const bool due = flush_soon_ || now >= last_flush_ + options_.flush_interval ||
+                   static_cast<int64_t>(waiting_.bytes.size()) >= options_.flush_bytes;
+  if (!held_ && !data_in_flight_ && !waiting_.records.empty() && due) {
+    flush_soon_ = false;
+    last_flush_ = now;
+    ++flushes_;
+    Flush flush;
+    flush.batch = std::exchange(waiting_, Batch());
+    flush.first_record = next_record_;
+    flush.first_byte = start_byte_ + data_started_;
+    next_record_ += static_cast<int64_t>(flush.batch.records.size());
+    if (flush.batch.bytes.empty()) {
+      ++data_done_;  // only empty messages: there is nothing to append before their records
+    } else {
+      out.data = AppendEffects::Append{data_started_, flush.batch.bytes};
+      data_started_ += static_cast<int64_t>(flush.batch.bytes.size());
+      data_in_flight_ = true;
+    }
+    unacked_.push_back(std::move(flush));
+  }
+  if (!index_in_flight_ && data_done_ > 0) {
+    index_bytes_.clear();
+    int64_t offset = covered_data_;
+    for (indexed_ = 0; indexed_ < data_done_; ++indexed_) {
+      for (const Record& record : unacked_[indexed_].batch.records) {
+        stream::IndexRecord{offset, record.length, record.crc, record.time_us}.AppendTo(
+            index_bytes_);
+        offset += record.length;
+      }
+    }
+    index_in_flight_ = true;
+    out.index = AppendEffects::Append{index_done_, index_bytes_};
+  }
+}
+
+void AppendCore::OnData(storage::AppendOutcome outcome, AppendEffects& out) {
+  TAILCAST_CHECK(data_in_flight_, "no data append is outstanding");
+  data_in_flight_ = false;
+  if (outcome != storage::AppendOutcome::kApplied) {
+    open_ = false;
+    return;
+  }
+  const Flush& flush = unacked_[data_done_++];
+  out.data_committed =
+      AppendEffects::Committed{flush.first_byte - start_byte_, flush.batch.bytes};
+}
+
+void AppendCore::OnIndex(storage::AppendOutcome outcome, AppendEffects& out) {
+  TAILCAST_CHECK(index_in_flight_, "no index append is outstanding");
+  index_in_flight_ = false;
+  if (outcome != storage::AppendOutcome::kApplied) {
+    open_ = false;
+    return;
+  }
+  for (size_t i = 0; i < indexed_; ++i) {
+    Flush flush = std::move(unacked_.front());
+    unacked_.pop_front();
+    const auto bytes = static_cast<int64_t>(flush.batch.bytes.size());
+    const auto records = static_cast<int64_t>(flush.batch.records.size());
+    covered_data_ += bytes;
+    durable_byte_ += bytes;
+    durable_record_ += records;
+    buffered_bytes_ -= bytes;
+    unacknowledged_ -= records;
+    last_time_us_ = flush.batch.records.back().time_us;
+    out.durable.push_back(std::move(flush));
+  }
+  data_done_ -= indexed_;
+  indexed_ = 0;
+  out.index_committed = AppendEffects::Append{index_done_, std::move(index_bytes_)};
+  index_done_ += static_cast<int64_t>(out.index_committed->bytes.size());
+  index_bytes_.clear();
+  out.covered_data = covered_data_;
+}
+
+AppendCore::Lost AppendCore::TakeAll() {
+  Lost lost;
+  lost.appended.assign(std::make_move_iterator(unacked_.begin()),
+                       std::make_move_iterator(unacked_.end()));
+  unacked_.clear();
+  lost.waiting = std::exchange(waiting_, Batch());
+  data_done_ = indexed_ = 0;
+  data_in_flight_ = index_in_flight_ = false;
+  buffered_bytes_ = unacknowledged_ = 0;
+  open_ = false;
+  return lost;
+}
+
+}  // namespace tailcast::producer

@@ -1,0 +1,165 @@
+// When a producer flushes what, and who is acknowledged (paper §2.4 Producers; spec Append). One
+// message file at a time:
+//
+//   messages   m1 m2 | m3 m4 m5 | m6
+//   data file  [-- flush A --] [--- flush B ---] [- flush C -]        one append at a time
+//   index file                 [- records of A -] [ of B ]           one append at a time
+//                                               ^ A acknowledged
+//
+// The data of the next flush is appended while the index of the one before is, because those are
+// different files; an index record is appended only after the flush of its payload was acknowledged
+// (design rule "committed first"). Index records of several flushes that wait go in one append.
+//
+// After an append that failed or whose outcome is unknown the file is given up. What was not
+// acknowledged is kept, and once the opener of the next file knows the old one's seal, Reopen sorts
+// it out: messages below the seal are durable, the others are appended to the new file.
+//
+// A core: no clock, no I/O, one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tailcast/base/time.h"
+#include "tailcast/producer/ack.h"
+#include "tailcast/storage/store.h"
+
+namespace tailcast::producer {
+
+// One message or run of raw bytes on its way in.
+struct Record {
+  uint32_t length = 0;  // bytes
+  uint32_t crc = 0;     // crc32c of the payload
+  int64_t time_us = 0;  // producer's wall time
+};
+
+// Messages in order, payloads end to end.
+struct Batch {
+  std::string bytes;
+  std::vector<Record> records;
+  // By index into `records`, ascending; records without one are acknowledged silently.
+  std::vector<std::pair<uint32_t, AckCallback>> acks;
+};
+
+// A batch with its place in the shard.
+struct Flush {
+  Batch batch;
+  int64_t first_record = 0;  // of the shard
+  int64_t first_byte = 0;    // of the shard
+};
+
+struct AppendOptions {
+  Duration flush_interval = Duration::Millis(100);
+  int64_t flush_bytes = 1 << 20;
+};
+
+struct AppendEffects {
+  struct Append {
+    int64_t at = 0;  // in the file
+    std::string bytes;
+  };
+  std::optional<Append> data;
+  std::optional<Append> index;
+  // Flushed to the data file: may be shadowed as chunks. The view is valid until the core's next call.
+  struct Committed {
+    int64_t at = 0;  // in the file
+    std::string_view bytes;
+  };
+  std::optional<Committed> data_committed;
+  // Flushed to the index file, which then covers `covered_data` bytes of data.
+  std::optional<Append> index_committed;
+  int64_t covered_data = 0;
+  // To be acknowledged kDurable, in order.
+  std::vector<Flush> durable;
+};
+
+class AppendCore {
+ public:
+  explicit AppendCore(AppendOptions options) : options_(options) {}
+
+  // Takes messages behind those taken before.
+  void Add(Batch batch);
+
+  // A new, empty file that begins at these positions of the shard. What was appended to an earlier
+  // file and not acknowledged is durable if it lies below, else it is appended again: `durable` has
+  // the former. False: the positions contradict what is known to be durable, or cut a message.
+  bool Open(int64_t start_record, int64_t start_byte, AppendEffects& out);
+  bool is_open() const { return open_; }
+
+  // Starts what may start now.
+  void Next(MonotonicTime now, AppendEffects& out);
+  // When Next would start a flush that waits for its interval only; Max: nothing does.
+  MonotonicTime NextFlush() const;
+  // Everything taken so far is flushed without waiting for the interval.
+  void FlushSoon() { flush_soon_ = !waiting_.records.empty(); }
+  // While held no data append is started; index appends are. For rolling over.
+  void Hold(bool held) { held_ = held; }
+
+  // Each append's end, in any order. After anything but kApplied the file is given up: nothing more
+  // starts until Open.
+  void OnData(storage::AppendOutcome outcome, AppendEffects& out);
+  void OnIndex(storage::AppendOutcome outcome, AppendEffects& out);
+  // The file is given up for another reason (it could not be continued, the shard was lost).
+  void GiveUp() { open_ = false; }
+
+  // Nothing is appended that is not acknowledged; messages may wait.
+  bool drained() const { return unacked_.empty(); }
+  // No append is outstanding.
+  bool quiet() const { return !data_in_flight_ && !index_in_flight_; }
+  bool empty() const { return drained() && waiting_.records.empty(); }
+  int64_t data_length() const { return data_started_; }    // bytes of the file, in flight included
+  int64_t index_length() const { return index_done_; }     // bytes of the file, committed
+  int64_t covered_data() const { return covered_data_; }   // bytes of the file, committed by index
+  int64_t durable_record() const { return durable_record_; }  // of the shard: messages before it are
+  int64_t durable_byte() const { return durable_byte_; }
+  int64_t buffered_bytes() const { return buffered_bytes_; }  // payloads that are not acknowledged
+  int64_t unacknowledged() const { return unacknowledged_; }  // messages
+  int64_t last_time_us() const { return last_time_us_; }      // of the newest durable message
+  int64_t flushes() const { return flushes_; }
+  int64_t republished() const { return republished_; }  // messages that were appended again
+
+  // Takes out everything that is not acknowledged, for reporting it lost: first what was appended and
+  // has an unknown outcome, then what was never appended or is known not to be committed.
+  struct Lost {
+    std::vector<Flush> appended;
+    Batch waiting;
+  };
+  Lost TakeAll();
+
+ private:
+  void Acknowledge(size_t flushes, AppendEffects& out);
+
+  const AppendOptions options_;
+  bool open_ = false;
+  bool held_ = false;
+  bool flush_soon_ = false;
+  Batch waiting_;              // not appended
+  std::deque<Flush> unacked_;  // appended to data, in order; the first `indexed_` also to the index
+  size_t data_done_ = 0;       // of unacked_: data committed
+  size_t indexed_ = 0;         // of unacked_: index append in flight
+  bool data_in_flight_ = false;
+  bool index_in_flight_ = false;
+  std::string index_bytes_;    // of the append in flight
+  MonotonicTime last_flush_ = MonotonicTime::FromMicros(INT64_MIN / 4);
+  int64_t start_record_ = 0;
+  int64_t start_byte_ = 0;
+  int64_t data_started_ = 0;
+  int64_t index_done_ = 0;
+  int64_t covered_data_ = 0;
+  int64_t next_record_ = 0;  // of the shard: number of the first waiting message
+  int64_t durable_record_ = 0;
+  int64_t durable_byte_ = 0;
+  int64_t buffered_bytes_ = 0;
+  int64_t unacknowledged_ = 0;
+  int64_t last_time_us_ = 0;
+  int64_t flushes_ = 0;
+  int64_t republished_ = 0;
+  bool ever_open_ = false;
+};
+
+}  // namespace tailcast::producer

@@ -1,0 +1,286 @@
+#include "tailcast/producer/open_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tailcast/base/check.h"
+#include "tailcast/stream/index_record.h"
+
+namespace tailcast::producer {
+
+using stream::kIndexRecordSize;
+using stream::Part;
+using Kind = OpenEffect::Kind;
+
+namespace {
+constexpr int64_t kIndexReadBytes = 64 << 10;
+}  // namespace
+
+OpenCore::OpenCore(stream::ShardId shard, OpenOptions options, uint64_t seed)
+    : shard_(std::move(shard)), options_(options), rng_(seed) {}
+
+OpenEffect OpenCore::Start() {
+  owner_ = false;
+  own_seq_ = 0;
+  checked_ = options_.takeover;
+  observed_seq_ = 0;
+  observed_heartbeat_ = -1;
+  observations_ = 0;
+  return List();
+}
+
+OpenEffect OpenCore::StartRoll(const stream::Stem& current, const stream::Seal& seal,
+                               int64_t last_time_us, WallTime now) {
+  owner_ = checked_ = true;
+  own_seq_ = current.seq;
+  attempts_ = 0;
+  head_ = current;
+  have_head_ = true;
+  tried_.clear();
+  tried_.insert(current);
+  return Sealed(seal, last_time_us, now);
+}
+
+OpenEffect OpenCore::StartRecovery(const stream::Stem& current) {
+  owner_ = checked_ = true;
+  own_seq_ = current.seq;
+  attempts_ = 0;
+  tried_.insert(current);
+  return List();
+}
+
+OpenEffect OpenCore::List() {
+  step_ = Step::kListing;
+  return {.kind = Kind::kList};
+}
+
+OpenEffect OpenCore::Fail(Status status) {
+  step_ = Step::kIdle;
+  return {.kind = Kind::kFailed, .status = std::move(status)};
+}
+
+OpenEffect OpenCore::Again() {
+  if (++attempts_ > options_.attempts_max) {
+    return Fail(UnavailableError(shard_.ToString() + ": other producers opened it " +
+                                 std::to_string(options_.attempts_max) +
+                                 " times meanwhile; run one producer per shard"));
+  }
+  // Whoever won is alive: ask again, and without leave to take over, be refused.
+  if (!owner_ && !options_.takeover) checked_ = false;
+  observations_ = 0;
+  return List();
+}
+
+OpenEffect OpenCore::Retry(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kPermissionDenied:
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kDataLoss:
+    case StatusCode::kUnimplemented:
+      return Fail(status.WithContext("opening " + shard_.ToString()));
+    default:
+      break;
+  }
+  back_off_ = std::min(std::max(options_.retry_min, back_off_ * 2), options_.retry_max);
+  step_ = Step::kBackOff;
+  return {.kind = Kind::kWait, .wait = back_off_, .status = status};
+}
+
+OpenEffect OpenCore::OnListed(Result<std::vector<storage::DirEntry>> entries, WallTime now) {
+  TAILCAST_CHECK(step_ == Step::kListing);
+  if (!entries.ok()) return Retry(entries.status());
+  auto listing = stream::ShardListing::Parse(*entries);
+  if (!listing.ok()) return Fail(listing.status().WithContext(shard_.ToString()));
+  listing_ = std::move(*listing);
+  const int64_t last = listing_.last();
+  have_head_ = last > 0;
+  if (have_head_) head_ = listing_.pairs().rbegin()->second.stem;
+  if (owner_) {
+    for (auto it = listing_.pairs().upper_bound(own_seq_); it != listing_.pairs().end(); ++it) {
+      if (tried_.contains(it->second.stem)) continue;
+      return Fail(FailedPreconditionError(
+          shard_.ToString() + ": another producer took it over with file " +
+          std::to_string(it->first) + "; this one has stopped"));
+    }
+    if (last < own_seq_) {
+      return Fail(DataLossError(shard_.ToString() + ": file " + std::to_string(own_seq_) +
+                                ", which was open, is not in its folder any more"));
+    }
+  }
+  if (!have_head_) {
+    if (listing_.floor() > 1) {
+      return Fail(DataLossError(shard_.ToString() + ": the folder has the floor marker " +
+                                stream::FloorName(listing_.floor()) +
+                                " but no message file to go on from"));
+    }
+    head_ = stream::Stem();
+    return Sealed(stream::Seal(), 0, now);
+  }
+  if (checked_) return FenceHead();
+  step_ = Step::kReadingRecords;
+  return {.kind = Kind::kReadRecords, .stem = head_};
+}
+
+OpenEffect OpenCore::Refuse(int64_t heartbeat_us, WallTime now) {
+  const int64_t age_ms = std::max<int64_t>(0, (now.micros() - heartbeat_us) / 1000);
+  return Fail(FailedPreconditionError(
+      shard_.ToString() + " has a live producer: its last sign of life is " +
+      std::to_string(age_ms / 1000) + "." + std::to_string(age_ms % 1000 / 100) +
+      " s old. Stop that one first, or take over from it with --takeover (it then stops with an "
+      "error; nothing that it acknowledged is lost)"));
+}
+
+OpenEffect OpenCore::OnRecords(Result<std::vector<stream::FileRecord>> records, WallTime now) {
+  TAILCAST_CHECK(step_ == Step::kReadingRecords);
+  if (!records.ok()) {
+    return Fail(FailedPreconditionError(
+        shard_.ToString() + ": whether another producer is alive is not known, because the metadata "
+        "cache can't be read (" + records.status().message() +
+        "). Try again, or take over with --takeover"));
+  }
+  // Two records: of the newest file in the folder, and of one that may be newer still.
+  int64_t heartbeat = 0;
+  bool closed = !records->empty() && (*records)[0].sealed();
+  for (size_t i = 0; i < records->size(); ++i) {
+    heartbeat = std::max(heartbeat, (*records)[i].heartbeat_us);
+    if (i > 0 && (*records)[i].known()) closed = false;
+  }
+  if (closed && observed_heartbeat_ < 0) {  // its producer said good-bye
+    checked_ = true;
+    observed_heartbeat_ = heartbeat;
+    observed_seq_ = head_.seq;
+    return FenceHead();
+  }
+  const bool moved = observed_heartbeat_ >= 0 &&
+                     (heartbeat > observed_heartbeat_ || head_.seq > observed_seq_);
+  if (moved) return Refuse(std::max(heartbeat, head_.created_us), now);
+  observed_heartbeat_ = heartbeat;
+  observed_seq_ = head_.seq;
+  if (observations_++ >= options_.observe_steps) {
+    checked_ = true;
+    return FenceHead();
+  }
+  step_ = Step::kObserving;
+  return {.kind = Kind::kWait, .wait = options_.observe / options_.observe_steps};
+}
+
+OpenEffect OpenCore::OnWaited() {
+  TAILCAST_CHECK(step_ == Step::kObserving || step_ == Step::kBackOff);
+  return List();
+}
+
+OpenEffect OpenCore::FenceHead() {
+  const stream::ListedPair& pair = *listing_.Find(head_.seq);
+  if (!pair.has[0]) {
+    return Fail(DataLossError(shard_.ToString() + ": " + FileName(head_, Part::kIndex) +
+                              " is there but its data file is not"));
+  }
+  if (!pair.has[1]) {
+    step_ = Step::kHelping;
+    return {.kind = Kind::kCreate, .stem = head_, .part = Part::kIndex, .helping = true};
+  }
+  return Fence(Part::kIndex);
+}
+
+OpenEffect OpenCore::Fence(Part part) {
+  step_ = part == Part::kIndex ? Step::kFencingIndex : Step::kFencingData;
+  return {.kind = Kind::kFence, .stem = head_, .part = part};
+}
+
+OpenEffect OpenCore::OnFenced(Result<int64_t> committed_length, WallTime now) {
+  TAILCAST_CHECK(step_ == Step::kFencingIndex || step_ == Step::kFencingData);
+  if (!committed_length.ok()) {
+    if (IsAborted(committed_length.status()) || IsNotFound(committed_length.status())) {
+      return Again();
+    }
+    return Retry(committed_length.status());
+  }
+  if (step_ == Step::kFencingIndex) {
+    index_length_ = *committed_length / kIndexRecordSize * kIndexRecordSize;
+    return Fence(Part::kData);
+  }
+  data_length_ = *committed_length;
+  if (index_length_ == 0) return Sealed(stream::Seal(), head_.created_us, now);
+  return ReadIndexBefore(index_length_);
+}
+
+OpenEffect OpenCore::ReadIndexBefore(int64_t end) {
+  step_ = Step::kReadingIndex;
+  read_from_ = std::max<int64_t>(0, end - kIndexReadBytes);
+  return {.kind = Kind::kReadIndex, .stem = head_, .part = Part::kIndex, .from = read_from_,
+          .to = end};
+}
+
+std::optional<OpenCore::IndexEnd> OpenCore::FindIndexEnd(std::string_view bytes, int64_t at,
+                                                         int64_t data_length) {
+  for (auto i = static_cast<int64_t>(bytes.size()) / kIndexRecordSize - 1; i >= 0; --i) {
+    const auto record = stream::IndexRecord::Decode(bytes.data() + i * kIndexRecordSize);
+    if (!record || record->end() > data_length) continue;
+    return IndexEnd{stream::Seal{{record->end(), at + (i + 1) * kIndexRecordSize}},
+                    record->time_us};
+  }
+  return std::nullopt;
+}
+
+OpenEffect OpenCore::OnIndexRead(Result<std::string> bytes, WallTime now) {
+  TAILCAST_CHECK(step_ == Step::kReadingIndex);
+  if (!bytes.ok()) return Retry(bytes.status());
+  if (const auto end = FindIndexEnd(*bytes, read_from_, data_length_)) {
+    return Sealed(end->seal, end->last_time_us, now);
+  }
+  if (bytes->empty() || read_from_ == 0) {
+    if (bytes->empty()) return Retry(UnavailableError("the index file reads shorter than its size"));
+    return Sealed(stream::Seal(), head_.created_us, now);
+  }
+  return ReadIndexBefore(read_from_);
+}
+
+OpenEffect OpenCore::Sealed(const stream::Seal& seal, int64_t last_time_us, WallTime now) {
+  predecessors_.clear();
+  last_time_us_ = std::max(last_time_us, head_.created_us);
+  if (have_head_) {
+    predecessors_.push_back({head_, seal});
+    if (!owner_ || own_seq_ < head_.seq) {
+      // The one before may not have been shadowed to its end either.
+      const auto before = listing_.SealOf(head_.seq - 1);
+      if (before) predecessors_.push_back({listing_.Find(head_.seq - 1)->stem, *before});
+    }
+  }
+  // A little before now, so that two openers in one microsecond choose different names.
+  const int64_t created = now.micros() - static_cast<int64_t>(rng_.Below(1000));
+  next_ = stream::Stem{head_.seq + 1, std::max({created, head_.created_us + 1, last_time_us_}), head_.start_byte + seal.length[0],
+                       head_.start_record + seal.length[1] / kIndexRecordSize};
+  tried_.insert(next_);
+  return Create(Part::kData);
+}
+
+OpenEffect OpenCore::Create(Part part) {
+  step_ = part == Part::kData ? Step::kCreatingData : Step::kCreatingIndex;
+  return {.kind = Kind::kCreate, .stem = next_, .part = part};
+}
+
+OpenEffect OpenCore::OnCreated(const Status& status) {
+  switch (step_) {
+    case Step::kHelping:
+      // Ours or its owner's: it is there now, and has no record.
+      if (status.ok() || IsAlreadyExists(status)) return Fence(Part::kIndex);
+      return Retry(status);
+    case Step::kCreatingData:
+      if (status.ok()) return Create(Part::kIndex);
+      break;
+    case Step::kCreatingIndex:
+      if (status.ok()) {
+        step_ = Step::kIdle;
+        back_off_ = Duration();
+        return {.kind = Kind::kOpened, .stem = next_};
+      }
+      break;
+    default:
+      TAILCAST_CHECK(false, "no creation is outstanding");
+  }
+  // Somebody else has this number: look again who. Any other error may have left a file behind, which
+  // the next listing shows.
+  return IsAlreadyExists(status) ? Again() : Retry(status);
+}
+
+}  // namespace tailcast::producer

@@ -1,0 +1,153 @@
+// How a producer comes to own the next message file of a shard: the protocol of names, pairs and
+// fences (paper §2.1; design: Names, Pair, Producer; spec RollOver). One step at a time:
+//
+//   list the folder
+//   is a predecessor alive?   its record's as-of time moves while we watch -> refused
+//   half a pair at the head?  create its index file for whoever began it (helping)
+//   fence the head            index first: from then on its seal can't move; then data
+//   seal                      the last whole valid index record: where it ends
+//   create n+1                data file, then index file: that is the commit of the pair
+//   lost a race anywhere?     again from the top, until nothing newer exists
+//
+// Why a shard can't fork: creation is exclusive on the sequence number; who creates n+1 knows the
+// final length of n, because it fenced n or was its only writer and stopped; and nobody appends to a
+// file that it did not create. So every name that is ever created for n+1 begins at the same byte.
+//
+// A core: no clock, no I/O. Each effect is answered by the call of the same name, in a later turn;
+// exactly one is outstanding.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tailcast/base/rng.h"
+#include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
+#include "tailcast/stream/metadata.h"
+#include "tailcast/stream/names.h"
+#include "tailcast/stream/shard_listing.h"
+
+namespace tailcast::producer {
+
+struct OpenOptions {
+  bool takeover = false;
+  // A predecessor whose as-of time did not move for this long is dead; looked at `observe_steps`
+  // times.
+  Duration observe = Duration::Millis(2500);
+  int observe_steps = 10;
+  // Races that may be lost before the opener gives up.
+  int attempts_max = 32;
+  Duration retry_min = Duration::Millis(50);
+  Duration retry_max = Duration::Seconds(2);
+};
+
+struct OpenEffect {
+  enum class Kind : uint8_t {
+    kList,         // -> OnListed
+    kReadRecords,  // the records of `stem.seq` and of the next one -> OnRecords
+    kWait,         // `wait` -> OnWaited
+    kFence,        // open `stem`'s `part` for append -> OnFenced; the handle is dropped
+    kReadIndex,    // [from, to) of the index file of `stem`, from the primary layer -> OnIndexRead
+    kCreate,       // `stem`'s `part`, exclusively -> OnCreated; keep the handle if it is ours
+    kOpened,       // the end: append to `stem`, whose two handles were created
+    kFailed,       // the end: `status`
+  };
+  Kind kind = Kind::kList;
+  stream::Stem stem;
+  stream::Part part = stream::Part::kData;
+  bool helping = false;  // kCreate for another's half pair: drop the handle
+  int64_t from = 0;
+  int64_t to = 0;
+  Duration wait;
+  Status status;
+};
+
+// A closed file before the one that was opened, newest first: its seal is to be published, and what
+// its producer had not shadowed to be shadowed.
+struct Predecessor {
+  stream::Stem stem;
+  stream::Seal seal;
+};
+
+class OpenCore {
+ public:
+  OpenCore(stream::ShardId shard, OpenOptions options, uint64_t seed);
+
+  // Opens the shard for a producer that has no file yet.
+  OpenEffect Start();
+  // Opens the file after `current`, which this producer owned, drained and ends at `seal`. No
+  // liveness check; somebody else's newer file means that the shard was taken over.
+  OpenEffect StartRoll(const stream::Stem& current, const stream::Seal& seal, int64_t last_time_us,
+                       WallTime now);
+  // Opens the file after `current`, which this producer owned and whose end it does not know, after
+  // an error of the primary layer.
+  OpenEffect StartRecovery(const stream::Stem& current);
+
+  OpenEffect OnListed(Result<std::vector<storage::DirEntry>> entries, WallTime now);
+  OpenEffect OnRecords(Result<std::vector<stream::FileRecord>> records, WallTime now);
+  OpenEffect OnWaited();
+  OpenEffect OnFenced(Result<int64_t> committed_length, WallTime now);
+  OpenEffect OnIndexRead(Result<std::string> bytes, WallTime now);
+  OpenEffect OnCreated(const Status& status);
+
+  // After kOpened.
+  const std::vector<Predecessor>& predecessors() const { return predecessors_; }
+  // Producer time of the newest message before the file that was opened; new ones are not earlier.
+  int64_t last_time_us() const { return last_time_us_; }
+  int attempts() const { return attempts_; }
+
+  // The end of a file from its index: the last valid record in `bytes`, which are the index's bytes
+  // from `at` (a multiple of 32) to its committed end, and whose end does not lie beyond
+  // `data_length`. nullopt: none.
+  struct IndexEnd {
+    stream::Seal seal;
+    int64_t last_time_us = 0;
+  };
+  static std::optional<IndexEnd> FindIndexEnd(std::string_view bytes, int64_t at,
+                                              int64_t data_length);
+
+ private:
+  enum class Step : uint8_t {
+    kIdle, kListing, kReadingRecords, kObserving, kHelping, kFencingIndex, kFencingData,
+    kReadingIndex, kCreatingData, kCreatingIndex, kBackOff,
+  };
+  OpenEffect List();
+  OpenEffect Again();                       // lost a race
+  OpenEffect Retry(const Status& status);   // the primary layer failed
+  OpenEffect FenceHead();
+  OpenEffect Fence(stream::Part part);
+  OpenEffect ReadIndexBefore(int64_t end);
+  OpenEffect Sealed(const stream::Seal& seal, int64_t last_time_us, WallTime now);
+  OpenEffect Create(stream::Part part);
+  OpenEffect Fail(Status status);
+  OpenEffect Refuse(int64_t heartbeat_us, WallTime now);
+
+  const stream::ShardId shard_;
+  const OpenOptions options_;
+  Rng rng_;
+  Step step_ = Step::kIdle;
+  bool owner_ = false;     // roll or recovery: no liveness check
+  int64_t own_seq_ = 0;
+  std::set<stream::Stem> tried_;  // stems that we tried to create
+  bool checked_ = false;          // the predecessor is dead, or we take over
+  int64_t observed_seq_ = 0;
+  int64_t observed_heartbeat_ = -1;
+  int observations_ = 0;
+  stream::ShardListing listing_;
+  stream::Stem head_;
+  bool have_head_ = false;
+  int64_t index_length_ = 0;
+  int64_t data_length_ = 0;
+  int64_t read_from_ = 0;
+  stream::Stem next_;
+  std::vector<Predecessor> predecessors_;
+  int64_t last_time_us_ = 0;
+  int attempts_ = 0;
+  Duration back_off_;
+};
+
+}  // namespace tailcast::producer

@@ -1,0 +1,229 @@
+#include "tailcast/producer/shadow.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tailcast/base/check.h"
+
+namespace tailcast::producer {
+
+using stream::kParts;
+using stream::Part;
+
+namespace {
+Duration BackOff(Duration now, Duration least, Duration most) {
+  return std::min(std::max(least, now * 2), most);
+}
+}  // namespace
+
+ShadowFile::ShadowFile(const stream::CellPorts& ports, const stream::FileId& file,
+                       int64_t chunk_size, uint64_t epoch, const int64_t (&from)[kParts],
+                       ShadowOptions options, ShadowCounters* counters, Callback<void()> on_change)
+    : ports_(ports),
+      file_(file),
+      keys_(file.shard),
+      options_(options),
+      counters_(counters),
+      on_change_(std::move(on_change)) {
+  record_.created_us = file.stem.created_us;
+  record_.start_byte = file.stem.start_byte;
+  record_.start_record = file.stem.start_record;
+  record_.primary_epoch = static_cast<int64_t>(epoch);
+  record_.chunk_size = chunk_size;
+  for (int part = 0; part < kParts; ++part) {
+    parts_[part].chunks = std::make_unique<stream::ChunkWriterCore>(
+        stream::ChunkWriterOptions{chunk_size, std::max(options_.backlog_bytes, chunk_size * 2)},
+        from[part]);
+    record_.primary_length[part] = parts_[part].flushed_end = from[part];
+  }
+}
+
+ShadowFile::~ShadowFile() {
+  *alive_ = false;
+  ports_.loop->Cancel(publish_timer_);
+  for (PartState& part : parts_) ports_.loop->Cancel(part.timer);
+}
+
+void ShadowFile::OnFlushed(Part which, int64_t at, std::string_view bytes) {
+  PartState& part = parts_[static_cast<int>(which)];
+  const int64_t end = at + static_cast<int64_t>(bytes.size());
+  part.flushed_end = std::max(part.flushed_end, end);
+  stream::ChunkWriterCore& chunks = *part.chunks;
+  // A flush larger than the window is one that the cache does not keep up with either.
+  if (chunks.Add(at, bytes) == stream::ChunkWriterCore::AddOutcome::kFull) {
+    // §3 Start Position: go on at the chunk where the primary layer stands.
+    ++counters_->jumps;
+    counters_->jumped_bytes += std::max<int64_t>(0, end - chunks.written_end());
+    const int64_t chunk_size = chunks.options().chunk_size;
+    // What was received of that chunk before these bytes is still held.
+    const int64_t begin = std::max(at, end - end % chunk_size);
+    chunks.JumpTo(end);
+    chunks.Add(begin, bytes.substr(static_cast<size_t>(begin - at)));
+  }
+  Write(static_cast<int>(which));
+}
+
+void ShadowFile::OnCommitted(int64_t data_length, int64_t index_length) {
+  record_.primary_length[0] = std::max(record_.primary_length[0], data_length);
+  record_.primary_length[1] = std::max(record_.primary_length[1], index_length);
+  UpdateCacheLengths();
+  LengthsChanged();
+}
+
+void ShadowFile::Seal(const stream::Seal& seal) {
+  for (int part = 0; part < kParts; ++part) {
+    record_.seal[part] = seal.length[part];
+    record_.primary_length[part] = std::max(record_.primary_length[part], seal.length[part]);
+  }
+  UpdateCacheLengths();
+  ++version_;
+  Publish();
+}
+
+void ShadowFile::Heartbeat(Duration interval) {
+  if (ports_.loop->Now() - last_publish_ < interval && published_ == version_) return;
+  ++version_;
+  Publish();
+}
+
+void ShadowFile::PublishNow() { Publish(); }
+
+void ShadowFile::Write(int which) {
+  PartState& part = parts_[which];
+  while (part.timer == 0 && part.in_flight < options_.mutates_in_flight &&
+         part.chunks->HasWrites()) {
+    std::vector<stream::ChunkWrite> writes;
+    part.chunks->TakeWrites(options_.mutate_bytes, &writes);
+    if (writes.empty()) return;
+    const int64_t chunk_size = part.chunks->options().chunk_size;
+    std::vector<cache::Mutation> mutations;
+    std::vector<std::pair<int64_t, int64_t>> written;
+    mutations.reserve(writes.size());
+    written.reserve(writes.size());
+    for (stream::ChunkWrite& write : writes) {
+      const auto length = static_cast<int64_t>(write.value.size());
+      written.emplace_back(write.chunk, length);
+      ++counters_->chunk_writes;
+      counters_->chunk_bytes += length;
+      if (length < chunk_size) ++counters_->partial_writes;
+      mutations.push_back({keys_.Chunk(file_.stem.seq, static_cast<Part>(which), chunk_size,
+                                       write.chunk),
+                           cache::MergeRule::kLongerWins, false, std::move(write.value)});
+    }
+    ++part.in_flight;
+    ++counters_->bulk_writes;
+    ports_.data_cache->Mutate(
+        std::move(mutations), options_.mutate_timeout,
+        [this, which, written = std::move(written),
+         alive = std::weak_ptr<bool>(alive_)](Status status) {
+          if (!alive.expired()) OnWritten(which, written, std::move(status));
+        });
+  }
+}
+
+void ShadowFile::OnWritten(int which, const std::vector<std::pair<int64_t, int64_t>>& chunks,
+                           Status status) {
+  PartState& part = parts_[which];
+  --part.in_flight;
+  for (const auto& [chunk, length] : chunks) part.chunks->OnWritten(chunk, length, status.ok());
+  if (status.ok()) {
+    part.retry = Duration();
+    if (UpdateCacheLengths()) LengthsChanged();
+  } else {
+    ++counters_->bulk_failures;
+    if (IsDataLoss(status)) ++counters_->mismatches;
+    part.retry = BackOff(part.retry, options_.retry_min, options_.retry_max);
+    if (part.timer == 0) {
+      part.timer = ports_.loop->After(part.retry, [this, which] {
+        parts_[which].timer = 0;
+        Write(which);
+      });
+    }
+  }
+  Write(which);
+  if (on_change_ && idle()) on_change_();
+}
+
+bool ShadowFile::UpdateCacheLengths() {
+  bool changed = false;
+  for (int part = 0; part < kParts; ++part) {
+    const int64_t written =
+        std::min(parts_[part].chunks->written_end(), record_.primary_length[part]);
+    if (written <= record_.cache_length[part]) continue;
+    record_.cache_length[part] = written;
+    changed = true;
+  }
+  return changed;
+}
+
+bool ShadowFile::CacheCaughtUp() const {
+  for (int part = 0; part < kParts; ++part) {
+    if (record_.cache_length[part] < record_.primary_length[part]) return false;
+  }
+  return true;
+}
+
+void ShadowFile::LengthsChanged() {
+  ++version_;
+  if (CacheCaughtUp()) {
+    Publish();
+    return;
+  }
+  if (publish_timer_ != 0) return;
+  publish_timer_ = ports_.loop->After(options_.primary_length_delay, [this] {
+    publish_timer_ = 0;
+    ++counters_->primary_alone;
+    Publish();
+  });
+}
+
+void ShadowFile::Publish() {
+  ports_.loop->Cancel(publish_timer_);
+  publish_timer_ = 0;
+  if (publishes_in_flight_ >= 2 || sent_ == version_) return;  // OnPublished comes back to it
+  sent_ = version_;
+  ++publishes_in_flight_;
+  ++counters_->publishes;
+  record_.heartbeat_us = std::max(record_.heartbeat_us, ports_.loop->WallNow().micros());
+  last_publish_ = ports_.loop->Now();
+  std::vector<cache::Mutation> mutations;
+  mutations.push_back({keys_.MetadataGroup(file_.stem.seq), cache::MergeRule::kMaxLanes, false,
+                       stream::EncodeFileRecord(file_.stem.seq, record_)});
+  ports_.metadata_cache->Mutate(
+      std::move(mutations), options_.mutate_timeout,
+      [this, version = version_, alive = std::weak_ptr<bool>(alive_)](Status status) {
+        if (!alive.expired()) OnPublished(std::move(status), version);
+      });
+}
+
+void ShadowFile::OnPublished(Status status, uint64_t version) {
+  --publishes_in_flight_;
+  if (status.ok()) {
+    publish_retry_ = Duration();
+    published_ = std::max(published_, version);
+    if (sent_ < version_ && (CacheCaughtUp() || publish_timer_ == 0)) Publish();
+  } else {
+    ++counters_->publish_failures;
+    if (IsDataLoss(status)) ++counters_->mismatches;
+    publish_retry_ = BackOff(publish_retry_, options_.retry_min, options_.retry_max);
+    if (published_ < version_) {
+      if (publishes_in_flight_ == 0) sent_ = published_;  // it has to go again
+      if (publish_timer_ == 0) {
+        publish_timer_ = ports_.loop->After(publish_retry_, [this] {
+          publish_timer_ = 0;
+          Publish();
+        });
+      }
+    }
+  }
+  if (on_change_ && idle()) on_change_();
+}
+
+bool ShadowFile::idle() const {
+  for (const PartState& part : parts_) {
+    if (part.chunks->written_end() < part.flushed_end || part.in_flight > 0) return false;
+  }
+  return published_ == version_ && publishes_in_flight_ == 0;
+}
+
+}  // namespace tailcast::producer
