@@ -538,7 +538,8 @@ Status Command::DoCheck() {
   TAILCAST_ASSIGN_OR_RETURN(Task task, Prepare(flags_->topology));
   std::string text = flags_->topology + ": " + std::to_string(task.graph->size()) + " clusters, " +
                      std::to_string(task.graph->links().size()) + " links, " +
-                     std::to_string(task.streams.size()) + " streams\n";
+                     std::to_string(task.streams.size()) +
+                     (task.streams.size() == 1 ? " stream\n" : " streams\n");
   nlohmann::ordered_json json;
   json["clusters"] = task.graph->size();
   json["links"] = task.graph->links().size();

@@ -154,8 +154,9 @@ Result<Setup> MakeSetup(const Graph& graph, const Stream& stream, const PlanOpti
       if (graph.cluster(from).health == Health::kSick) penalty += kSickPenalty;
       if (graph.cluster(from).health == Health::kNew) penalty += kNewPenalty;
     }
+    // One more, so that of equally cheap trees the one nearest to the running tree is taken.
     if (setup.current && !setup.current->HasEdge(link.from, link.to)) {
-      penalty += Nanos(options.churn_usd_per_gb);
+      penalty += Nanos(options.churn_usd_per_gb) + 1;
     }
     problem.weight[at] = Nanos(link.usd_per_gb) + penalty;
   }

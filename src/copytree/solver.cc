@@ -14,6 +14,9 @@ constexpr int64_t kExhaustiveSteps = 400'000;
 // Graphs with more nodes start from the unlimited search's tree when fan-out is limited: the exact
 // transportation problem of every step from the star would use up the work.
 constexpr int kStarNodesMax = 100;
+constexpr int kDelayAttempts = 6;
+// Prices on delay for starts under a delay limit, in 1e-9 USD per GB and microsecond.
+constexpr int64_t kDelayPrices[] = {1, 10, 100, 1000};
 
 bool FanoutLimited(const Problem& problem) {
   for (int limit : problem.fanout_max) {
@@ -81,6 +84,42 @@ Parents LeastDelay(const Problem& problem) {
   return parents;
 }
 
+// Among equally cheap trees, one whose slowest node is fast: a binary search for the tightest delay
+// limit under which the search still finds a tree of this weight.
+void LowerWorstDelay(const Problem& problem, uint64_t seed, int64_t work_max, Parents* parents) {
+  const int64_t weight = TotalWeight(problem, *parents);
+  const auto worst_of = [&](const Parents& tree) {
+    const std::vector<int64_t> arrivals = Arrivals(problem, tree);
+    return *std::max_element(arrivals.begin(), arrivals.end());
+  };
+  const std::vector<int64_t> fastest = Arrivals(problem, LeastDelay(problem));
+  int64_t low = 0;  // nothing below this is possible
+  for (int v = 0; v < problem.n; ++v) {
+    if (problem.required[v]) low = std::max(low, fastest[v]);
+  }
+  int64_t high = worst_of(*parents);
+  for (int attempt = 0; attempt < kDelayAttempts && low + 1000 < high; ++attempt) {
+    Problem faster = problem;
+    faster.delay_max_us = low + (high - low) / 2;
+    LayerSearch search(faster, {.seed = seed,
+                                .work_max = work_max / kDelayAttempts,
+                                .stop_at_weight = weight});
+    search.StartFrom(*parents);
+    for (int64_t price : kDelayPrices) {
+      if (search.best_weight() > weight) search.StartFrom(LimitedPrim(faster, price));
+    }
+    search.Improve();
+    if (search.best_weight() <= weight) {
+      *parents = search.best();
+      PruneRelays(problem, parents);
+      ShortenDelays(problem, parents);
+      high = worst_of(*parents);
+    } else {
+      low = faster.delay_max_us;
+    }
+  }
+}
+
 }  // namespace
 
 int64_t DefaultWork(int nodes) {
@@ -88,34 +127,57 @@ int64_t DefaultWork(int nodes) {
   return n <= 60 ? 700'000 * n : 42'000'000 + 1'050'000 * (n - 60);
 }
 
-Parents LimitedPrim(const Problem& problem) {
+Parents LimitedPrim(const Problem& problem, int64_t delay_price) {
   const int n = problem.n;
   Parents parents(n, kNoParent);
   std::vector<char> in(n, 0);
   std::vector<int> depth(n, 0), fanout(n, 0);
   std::vector<int64_t> arrival(n, 0);
+  // For each node outside the best node inside to hang it on, and what that scores.
+  std::vector<int> best(n, kNoParent);
+  std::vector<int64_t> score(n, kUnserved);
+  const auto offer = [&](int from, int to) {
+    if (in[to] || !problem.required[to] || !problem.HasLink(from, to)) return;
+    const int64_t at = arrival[from] + problem.Delay(from, to);
+    const int64_t value = problem.Weight(from, to) + delay_price * at;
+    if (value < score[to] && at <= problem.delay_max_us) {
+      best[to] = from;
+      score[to] = value;
+    }
+  };
+  const auto open = [&](int v) {
+    return in[v] && depth[v] < problem.depth_max && fanout[v] < problem.fanout_max[v];
+  };
   in[problem.root] = 1;
+  if (open(problem.root)) {
+    for (int to = 0; to < n; ++to) offer(problem.root, to);
+  }
   for (;;) {
-    int best_from = -1, best_to = -1;
-    int64_t least = kUnserved;
-    for (int from = 0; from < n; ++from) {
-      if (!in[from] || depth[from] >= problem.depth_max || fanout[from] >= problem.fanout_max[from]) {
-        continue;
-      }
-      for (int to = 0; to < n; ++to) {
-        if (in[to] || !problem.required[to] || problem.Weight(from, to) >= least) continue;
-        if (arrival[from] + problem.Delay(from, to) > problem.delay_max_us) continue;
-        best_from = from;
-        best_to = to;
-        least = problem.Weight(from, to);
+    int to = -1;
+    for (int v = 0; v < n; ++v) {
+      if (!in[v] && best[v] != kNoParent && (to < 0 || score[v] < score[to])) to = v;
+    }
+    if (to < 0) return parents;
+    const int from = best[to];
+    in[to] = 1;
+    parents[to] = from;
+    depth[to] = depth[from] + 1;
+    arrival[to] = arrival[from] + problem.Delay(from, to);
+    ++fanout[from];
+    if (!open(from)) {
+      // Full: those who counted on it look again.
+      for (int v = 0; v < n; ++v) {
+        if (in[v] || best[v] != from) continue;
+        best[v] = kNoParent;
+        score[v] = kUnserved;
+        for (int u = 0; u < n; ++u) {
+          if (open(u)) offer(u, v);
+        }
       }
     }
-    if (best_to < 0) return parents;
-    in[best_to] = 1;
-    parents[best_to] = best_from;
-    depth[best_to] = depth[best_from] + 1;
-    arrival[best_to] = arrival[best_from] + problem.Delay(best_from, best_to);
-    ++fanout[best_from];
+    if (open(to)) {
+      for (int v = 0; v < n; ++v) offer(to, v);
+    }
   }
 }
 
@@ -207,7 +269,10 @@ SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts, ui
       start(cheapest);
       start(FewestHops(problem));
       start(LimitedPrim(problem));
-      if (problem.DelayLimited()) start(LeastDelay(problem));
+      if (problem.DelayLimited()) {
+        for (int64_t price : kDelayPrices) start(LimitedPrim(problem, price));
+        start(LeastDelay(problem));
+      }
       if (problem.n <= kStarNodesMax && search.best_weight() > result.bound) {
         search.StartFromStar();
       }
@@ -241,7 +306,10 @@ SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts, ui
   }
   PruneRelays(problem, &result.parents);
   result.feasible = IsFeasible(problem, result.parents);
-  if (result.feasible) ShortenDelays(problem, &result.parents);
+  if (result.feasible) {
+    ShortenDelays(problem, &result.parents);
+    LowerWorstDelay(problem, seed, work_max / 4, &result.parents);
+  }
   result.weight = TotalWeight(problem, result.parents);
   return result;
 }

@@ -28,8 +28,9 @@ SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts, ui
 int64_t BestBound(const Problem& problem, int64_t weight, int64_t work_max);
 
 // Prim's algorithm under the limits: the cheapest link that adds a node and breaks none of them,
-// the first of equals. Nodes that cannot be added keep kNoParent.
-Parents LimitedPrim(const Problem& problem);
+// the first of equals. Nodes that cannot be added keep kNoParent. `delay_price` is added to a link's
+// weight for each microsecond that its node then waits for the root.
+Parents LimitedPrim(const Problem& problem, int64_t delay_price = 0);
 
 // Moves nodes to other parents of the same weight while that lowers the sum of all arrival times.
 // Keeps feasible trees feasible.

@@ -1,0 +1,312 @@
+#include "tailcast/copytree/import.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "tailcast/base/nearest.h"
+
+namespace tailcast::copytree {
+namespace {
+
+using Pair = std::pair<std::string, std::string>;
+
+struct Measure {
+  std::optional<double> usd_per_gb, rtt_ms, bandwidth_gbps;
+};
+
+std::string Lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::string Trim(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+// One line's fields. False: a quote is not closed.
+bool Split(std::string_view line, std::vector<std::string>* fields) {
+  fields->clear();
+  std::string field;
+  bool quoted = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quoted) {
+      if (c == '"' && i + 1 < line.size() && line[i + 1] == '"') {
+        field += '"';
+        ++i;
+      } else if (c == '"') {
+        quoted = false;
+      } else {
+        field += c;
+      }
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == ',') {
+      fields->push_back(Trim(field));
+      field.clear();
+    } else {
+      field += c;
+    }
+  }
+  fields->push_back(Trim(field));
+  return !quoted;
+}
+
+int FindColumn(const std::vector<std::string>& header, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    for (size_t i = 0; i < header.size(); ++i) {
+      if (Lower(header[i]) == name) return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+class TableReader {
+ public:
+  TableReader(const CsvTable& table, const ImportOptions& options,
+              std::map<Pair, Measure>* measures, std::vector<std::string>* notes)
+      : table_(table), options_(options), measures_(measures), notes_(notes) {}
+
+  Status Read() {
+    size_t at = 0;
+    std::vector<std::string> fields;
+    bool header = false;
+    while (at < table_.text.size()) {
+      ++line_;
+      const size_t end = std::min(table_.text.find('\n', at), table_.text.size());
+      std::string_view line(table_.text.data() + at, end - at);
+      at = end + 1;
+      if (line_ == 1 && line.substr(0, 3) == "\xEF\xBB\xBF") line.remove_prefix(3);
+      if (Trim(std::string(line)).empty()) continue;
+      if (!Split(line, &fields)) return Error("a quote is not closed");
+      if (!header) {
+        TAILCAST_RETURN_IF_ERROR(ReadHeader(fields));
+        header = true;
+        continue;
+      }
+      TAILCAST_RETURN_IF_ERROR(ReadRow(fields));
+    }
+    if (!header) return InvalidArgumentError(table_.name + ": is empty; it needs a header line");
+    if (merged_ > 0) {
+      notes_->push_back(table_.name + ": " + std::to_string(merged_) +
+                        (merged_ == 1 ? " value comes" : " values come") +
+                        " twice; the worse one was kept");
+    }
+    return OkStatus();
+  }
+
+ private:
+  Status Error(const std::string& message) const {
+    return InvalidArgumentError(table_.name + ":" + std::to_string(line_) + ": " + message);
+  }
+
+  Status ReadHeader(const std::vector<std::string>& header) {
+    header_ = header;
+    from_ = FindColumn(header, {"from", "src", "source", "src_region", "src_cluster"});
+    to_ = FindColumn(header, {"to", "dst", "dest", "destination", "dst_region", "dest_region",
+                              "dst_cluster"});
+    if (from_ < 0) return Error("no column for the origin; call it 'from' or 'src'");
+    if (to_ < 0) return Error("no column for the destination; call it 'to' or 'dest'");
+    price_ = FindColumn(header, {"usd_per_gb", "price_usd_per_gb", "cost", "price"});
+    rtt_ = FindColumn(header, {"rtt_ms", "avg_rtt", "rtt", "latency_ms"});
+    gbps_ = FindColumn(header, {"bandwidth_gbps"});
+    bps_ = FindColumn(header, {"throughput_received_bps", "bandwidth_bps"});
+    if (price_ < 0 && rtt_ < 0 && gbps_ < 0 && bps_ < 0) {
+      return Error("no column with a price, a round-trip time or a bandwidth; call one "
+                   "'usd_per_gb', 'rtt_ms' or 'bandwidth_gbps'");
+    }
+    from_tier_ = FindColumn(header, {"src_tier", "from_tier"});
+    to_tier_ = FindColumn(header, {"dst_tier", "dest_tier", "to_tier"});
+    return OkStatus();
+  }
+
+  // A field as a number; nothing if the column is missing or the field empty.
+  Result<std::optional<double>> Number(const std::vector<std::string>& fields, int column) {
+    if (column < 0) return std::optional<double>();
+    const std::string& text = fields[static_cast<size_t>(column)];
+    if (text.empty()) return std::optional<double>();
+    const std::string& name = header_[static_cast<size_t>(column)];
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+      return Error("column '" + name + "': '" + text + "' is not a number");
+    }
+    if (value < 0) return Error("column '" + name + "': " + text + " is negative");
+    return std::optional<double>(value);
+  }
+
+  Status ReadRow(const std::vector<std::string>& fields) {
+    if (fields.size() != header_.size()) {
+      return Error("has " + std::to_string(fields.size()) + " fields, the header has " +
+                   std::to_string(header_.size()));
+    }
+    const auto field = [&](int column) { return fields[static_cast<size_t>(column)]; };
+    if (!options_.tier.empty()) {
+      if (from_tier_ >= 0 && field(from_tier_) != options_.tier) return OkStatus();
+      if (to_tier_ >= 0 && field(to_tier_) != options_.tier) return OkStatus();
+    }
+    const Pair pair{field(from_), field(to_)};
+    if (pair.first.empty() || pair.second.empty()) return Error("a cluster's name is empty");
+    if (pair.first == pair.second) return OkStatus();
+    TAILCAST_ASSIGN_OR_RETURN(const std::optional<double> price, Number(fields, price_));
+    TAILCAST_ASSIGN_OR_RETURN(const std::optional<double> rtt, Number(fields, rtt_));
+    TAILCAST_ASSIGN_OR_RETURN(std::optional<double> bandwidth, Number(fields, gbps_));
+    TAILCAST_ASSIGN_OR_RETURN(const std::optional<double> bps, Number(fields, bps_));
+    if (!bandwidth && bps) bandwidth = *bps / 1e9;
+    if (price && *price > kUsdPerGbMax) {
+      return Error("the price " + field(price_) + " is above 100 USD per GB; is it per TB?");
+    }
+    Measure& measure = (*measures_)[pair];
+    Merge(price, true, &measure.usd_per_gb);
+    Merge(rtt, true, &measure.rtt_ms);
+    Merge(bandwidth, false, &measure.bandwidth_gbps);
+    return OkStatus();
+  }
+
+  void Merge(const std::optional<double>& value, bool larger_is_worse, std::optional<double>* slot) {
+    if (!value) return;
+    if (!*slot) {
+      *slot = value;
+      return;
+    }
+    ++merged_;
+    *slot = larger_is_worse ? std::max(**slot, *value) : std::min(**slot, *value);
+  }
+
+  const CsvTable& table_;
+  const ImportOptions& options_;
+  std::map<Pair, Measure>* measures_;
+  std::vector<std::string>* notes_;
+  int line_ = 0;
+  int merged_ = 0;
+  std::vector<std::string> header_;
+  int from_ = -1, to_ = -1, price_ = -1, rtt_ = -1, gbps_ = -1, bps_ = -1;
+  int from_tier_ = -1, to_tier_ = -1;
+};
+
+}  // namespace
+
+Result<Imported> ImportTables(const std::vector<CsvTable>& tables, const ImportOptions& options) {
+  if (tables.empty()) return InvalidArgumentError("no tables to import");
+  Imported out;
+  std::map<Pair, Measure> measures;
+  for (const CsvTable& table : tables) {
+    TAILCAST_RETURN_IF_ERROR(TableReader(table, options, &measures, &out.notes).Read());
+  }
+  bool any_price = false, any_rtt = false, any_bandwidth = false;
+  std::set<std::string> names;
+  for (const auto& [pair, measure] : measures) {
+    any_price |= measure.usd_per_gb.has_value();
+    any_rtt |= measure.rtt_ms.has_value();
+    any_bandwidth |= measure.bandwidth_gbps.has_value();
+    names.insert(pair.first);
+    names.insert(pair.second);
+  }
+  if (!any_price) {
+    return InvalidArgumentError("no table has prices; give one with a column 'usd_per_gb'");
+  }
+  if (!options.only.empty()) {
+    const std::vector<std::string> known(names.begin(), names.end());
+    std::set<std::string> wanted;
+    for (const std::string& name : options.only) {
+      if (!names.contains(name)) {
+        return InvalidArgumentError("no table has a cluster '" + name + "'" +
+                                    DidYouMean(name, known));
+      }
+      wanted.insert(name);
+    }
+    names = std::move(wanted);
+  }
+  const auto whole = [&](const std::string& from, const std::string& to) {
+    const auto at = measures.find({from, to});
+    return at != measures.end() && at->second.usd_per_gb && (!any_rtt || at->second.rtt_ms) &&
+           (!any_bandwidth || at->second.bandwidth_gbps);
+  };
+  if (options.complete) {
+    std::map<std::string, int> gaps;
+    for (const std::string& a : names) {
+      for (const std::string& b : names) {
+        if (a != b && !whole(a, b)) {
+          ++gaps[a];
+          ++gaps[b];
+        }
+      }
+    }
+    std::vector<std::string> dropped;
+    for (;;) {
+      std::string worst;
+      int most = 0;
+      for (const std::string& name : names) {
+        if (gaps[name] >= most && gaps[name] > 0) {
+          most = gaps[name];
+          worst = name;
+        }
+      }
+      if (worst.empty()) break;
+      names.erase(worst);
+      dropped.push_back(worst);
+      for (const std::string& other : names) {
+        gaps[other] -= !whole(worst, other);
+        gaps[other] -= !whole(other, worst);
+      }
+    }
+    if (!dropped.empty()) {
+      std::sort(dropped.begin(), dropped.end());
+      std::string note = std::to_string(dropped.size()) +
+                         (dropped.size() == 1 ? " cluster lacks values to or from others and was dropped:"
+                                              : " clusters lack values to or from others and were dropped:");
+      for (const std::string& name : dropped) note += " " + name;
+      out.notes.push_back(note);
+    }
+  }
+  int no_price = 0, no_rtt = 0;
+  std::set<std::string> linked;
+  for (const auto& [pair, measure] : measures) {
+    if (!names.contains(pair.first) || !names.contains(pair.second)) continue;
+    if (!measure.usd_per_gb) {
+      ++no_price;
+      continue;
+    }
+    if (any_rtt && !measure.rtt_ms) {
+      ++no_rtt;
+      continue;
+    }
+    out.links.push_back({.from = pair.first,
+                         .to = pair.second,
+                         .usd_per_gb = *measure.usd_per_gb,
+                         .rtt_ms = measure.rtt_ms.value_or(0),
+                         .bandwidth_gbps = measure.bandwidth_gbps.value_or(0)});
+    linked.insert(pair.first);
+    linked.insert(pair.second);
+  }
+  const auto left_out = [&](int count, const char* what) {
+    if (count > 0) {
+      out.notes.push_back(std::to_string(count) + (count == 1 ? " pair has no " : " pairs have no ") +
+                          what + (count == 1 ? " and was left out" : " and were left out"));
+    }
+  };
+  left_out(no_price, "price");
+  left_out(no_rtt, "round-trip time");
+  for (const std::string& name : names) {
+    if (linked.contains(name)) {
+      out.clusters.push_back({.name = name});
+    } else {
+      out.notes.push_back("cluster " + name + " has no link left and was left out");
+    }
+  }
+  if (out.clusters.empty()) {
+    return InvalidArgumentError("no link is left; do the tables name the clusters alike, and is "
+                                "the tier '" + options.tier + "' right?");
+  }
+  return out;
+}
+
+}  // namespace tailcast::copytree
