@@ -1,0 +1,331 @@
+#include "tailcast/cache/server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tailcast/base/check.h"
+#include "tailcast/base/log.h"
+#include "tailcast/base/rng.h"
+#include "tailcast/cache/wire.h"
+
+namespace tailcast::cache {
+namespace {
+
+const Logger kLog("cache");
+
+uint32_t ToMillis(Duration duration) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(duration.millis(), 0, UINT32_MAX));
+}
+
+}  // namespace
+
+struct Server::Repair {
+  struct Peer {
+    std::string name;
+    std::unique_ptr<rpc::Client> client;
+    uint64_t cursor = 0;
+    int failures = 0;
+    bool done = false;
+  };
+  std::vector<Peer> peers;
+  MonotonicTime started, next_page;
+};
+
+Server::Server(EventLoop* loop, fabric::Exporter* exporter, rpc::Server* rpc_server,
+               rpc::Connector* connector, ServerOptions options)
+    : loop_(loop),
+      exporter_(exporter),
+      rpc_server_(rpc_server),
+      connector_(connector),
+      options_(std::move(options)),
+      alive_(std::make_shared<Server*>(this)) {
+  Handle("Mutate", &Server::Mutate);
+  Handle("Get", &Server::Get);
+  Handle("Scan", &Server::Scan);
+  Handle("Stat", &Server::Stat);
+}
+
+Server::~Server() {
+  *alive_ = nullptr;
+  loop_->Cancel(tick_);
+}
+
+void Server::Handle(const char* method,
+                    Result<std::string> (Server::*handler)(const std::string&)) {
+  rpc_server_->Handle("/" + options_.service + "/" + method,
+                      [alive = alive_, handler](std::string request, rpc::Responder respond) {
+                        Server* self = *alive;
+                        if (self == nullptr || self->core_ == nullptr) {
+                          respond(UnavailableError("this cache server has not started"));
+                          return;
+                        }
+                        Result<std::string> reply = (self->*handler)(request);
+                        if (!reply.ok()) ++self->counters_.bad_requests;
+                        respond(std::move(reply));
+                      });
+}
+
+Result<std::vector<std::string>> Server::Start() {
+  TAILCAST_CHECK(core_ == nullptr, "started twice");
+  const MemoryPlan plan = PlanMemory(options_.memory_bytes, options_.value_bytes);
+  TAILCAST_ASSIGN_OR_RETURN(const std::span<char> index,
+                            exporter_->AddRegion(layout::kIndexRegion, plan.index_bytes));
+  TAILCAST_ASSIGN_OR_RETURN(const std::span<char> data,
+                            exporter_->AddRegion(layout::kDataRegion, plan.data_bytes));
+  const uint64_t generation = options_.generation != 0 ? options_.generation : RandomSeed() | 1;
+  core_ = std::make_unique<ServerCore>(options_.core, index, data, generation);
+  core_->SetConfiguration(config_.configuration_id);
+  exporter_->Beat();
+  Result<std::vector<std::string>> addresses = exporter_->Listen();
+  if (!addresses.ok()) {
+    core_.reset();
+    return addresses.status().WithContext("cache server " + options_.name);
+  }
+  Tick();
+  StartRepair();
+  return addresses;
+}
+
+void Server::Tick() {
+  core_->Tick(Now(), rings_);
+  exporter_->Beat();
+  RingAll();
+  tick_ = loop_->After(options_.core.heartbeat_interval, [alive = alive_] {
+    if (*alive != nullptr) (*alive)->Tick();
+  });
+}
+
+void Server::RingAll() {
+  for (const uint64_t offset : rings_) exporter_->Ring(layout::kIndexRegion, offset);
+  counters_.rings += rings_.size();
+  rings_.clear();
+}
+
+void Server::UpdateRing(RingConfig config) {
+  if (config.configuration_id < config_.configuration_id) return;
+  const bool changed = config.configuration_id != config_.configuration_id;
+  ring_ = HashRing(config);
+  config_ = std::move(config);
+  if (core_ == nullptr) return;
+  if (changed) core_->SetConfiguration(config_.configuration_id);
+  StartRepair();
+}
+
+// ---- Calls ----
+
+Result<std::string> Server::Mutate(const std::string& request) {
+  ++counters_.mutate_calls;
+  TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheMutateRequest>(request));
+  TAILCAST_RETURN_IF_ERROR(wire::Reader::Check(message.batch()));
+  v1::CacheMutateReply reply;
+  std::string& results = *reply.mutable_results();
+  wire::Reader reader(message.batch());
+  results.reserve(reader.size());
+  const Instant now = Now();
+  wire::Entry entry;
+  while (reader.Next(entry)) {
+    MutationResult result;
+    if (entry.erase_or_absent) {
+      result = core_->Erase(now, entry.key, rings_);
+    } else {
+      const Duration remaining = entry.remaining_ms.has_value()
+                                     ? Duration::Millis(*entry.remaining_ms)
+                                     : options_.core.ttl;
+      result = core_->Apply(now, entry.key, entry.rule, entry.value, remaining, rings_);
+    }
+    results.push_back(static_cast<char>(result));
+  }
+  RingAll();
+  reply.set_configuration_id(config_.configuration_id);
+  return reply.SerializeAsString();
+}
+
+Result<std::string> Server::Get(const std::string& request) {
+  ++counters_.get_calls;
+  TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheGetRequest>(request));
+  if (message.keys().size() % 16 != 0 || message.keys().size() / 16 > kKeysPerGetMax) {
+    return InvalidArgumentError("keys has " + std::to_string(message.keys().size()) +
+                                " bytes: 16 for each of at most " + std::to_string(kKeysPerGetMax) +
+                                " keys are needed");
+  }
+  v1::CacheBatch reply;
+  const Instant now = Now();
+  for (size_t i = 0; i < message.keys().size() / 16; ++i) {
+    const Key key = wire::KeyAt(message.keys(), i);
+    const auto value = core_->Get(now, key);
+    if (value.has_value()) {
+      wire::Append(reply, key, value->rule, false, value->bytes, ToMillis(value->remaining));
+    } else {
+      wire::Append(reply, key, MergeRule::kLongerWins, true, "", 0);
+    }
+  }
+  return reply.SerializeAsString();
+}
+
+Result<std::string> Server::Scan(const std::string& request) {
+  ++counters_.scan_calls;
+  TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheScanRequest>(request));
+  const uint64_t bytes_max = std::clamp<uint64_t>(message.bytes_max(), 1, kScanPageBytesMax);
+  v1::CacheScanReply reply;
+  uint64_t bytes = 0;
+  // Foreign keys cost time too: a page ends after so many of them.
+  uint64_t looked_at = 0;
+  const uint64_t next = core_->Scan(Now(), message.cursor(), [&](const ServerCore::Value& value) {
+    if (bytes >= bytes_max || looked_at >= 65536) return false;
+    ++looked_at;
+    if (!message.owner().empty()) {
+      const Owners owners = ring_.OwnersOf(value.key);
+      bool owned = false;
+      for (uint8_t i = 0; i < owners.count; ++i) {
+        owned = owned || config_.replicas[owners.replica[i]].name == message.owner();
+      }
+      if (!owned) return true;
+    }
+    wire::Append(*reply.mutable_batch(), value.key, value.rule, false, value.bytes,
+                 ToMillis(value.remaining));
+    bytes += value.bytes.size() + 64;
+    return true;
+  });
+  reply.set_next_cursor(next);
+  return reply.SerializeAsString();
+}
+
+Result<std::string> Server::Stat(const std::string& request) {
+  TAILCAST_RETURN_IF_ERROR(rpc::Parse<v1::CacheStatRequest>(request).ok()
+                               ? OkStatus()
+                               : InvalidArgumentError("not a valid CacheStatRequest"));
+  v1::CacheStatReply reply;
+  reply.set_name(options_.name);
+  reply.set_configuration_id(config_.configuration_id);
+  reply.set_generation(core_->geometry().generation);
+  const ServerStats stats = core_->stats();
+  auto& values = *reply.mutable_values();
+  values["applied"] = stats.applied;
+  values["no_change"] = stats.no_change;
+  values["mismatches"] = stats.mismatches;
+  values["refused"] = stats.refused;
+  values["refused_no_slot"] = stats.refused_no_slot;
+  values["refused_too_large"] = stats.refused_too_large;
+  values["refused_overflow"] = stats.refused_overflow;
+  values["refused_malformed"] = stats.refused_malformed;
+  values["erased"] = stats.erased;
+  values["extended_in_place"] = stats.extended_in_place;
+  values["moved"] = stats.moved;
+  values["inserted"] = stats.inserted;
+  values["expired"] = stats.expired;
+  values["collected"] = stats.collected;
+  values["overflows"] = stats.overflows;
+  values["live"] = stats.live;
+  values["live_bytes"] = stats.live_bytes;
+  values["resting"] = stats.resting;
+  values["overflowed"] = stats.overflowed;
+  values["slabs"] = stats.slabs;
+  values["slabs_used"] = stats.slabs_used;
+  values["mutate_calls"] = counters_.mutate_calls;
+  values["get_calls"] = counters_.get_calls;
+  values["scan_calls"] = counters_.scan_calls;
+  values["bad_requests"] = counters_.bad_requests;
+  values["rings"] = counters_.rings;
+  values["repaired_values"] = counters_.repaired_values;
+  values["repaired_bytes"] = counters_.repaired_bytes;
+  values["repair_failures"] = counters_.repair_failures;
+  values["repairing"] = counters_.repairing ? 1 : 0;
+  return reply.SerializeAsString();
+}
+
+// ---- Repair ----
+
+void Server::StartRepair() {
+  if (repair_started_ || core_ == nullptr || config_.replicas.size() < 2) return;
+  const bool named = std::any_of(config_.replicas.begin(), config_.replicas.end(),
+                                 [&](const Replica& r) { return r.name == options_.name; });
+  if (!named) return;
+  repair_started_ = true;
+  repair_ = std::make_unique<Repair>();
+  repair_->started = repair_->next_page = loop_->Now();
+  for (const Replica& replica : config_.replicas) {
+    if (replica.name == options_.name || replica.rpc_address.empty()) continue;
+    Repair::Peer peer;
+    peer.name = replica.name;
+    peer.client = connector_->MakeClient(replica.rpc_address, "");
+    repair_->peers.push_back(std::move(peer));
+  }
+  counters_.repairing = !repair_->peers.empty();
+  for (size_t peer = 0; peer < repair_->peers.size(); ++peer) PullPage(peer);
+}
+
+void Server::PullPage(size_t index) {
+  Repair::Peer& peer = repair_->peers[index];
+  v1::CacheScanRequest request;
+  request.set_cursor(peer.cursor);
+  request.set_bytes_max(options_.repair_page_bytes);
+  request.set_owner(options_.name);
+  peer.client->Call("/" + options_.service + "/Scan", request.SerializeAsString(),
+                    options_.repair_timeout, [alive = alive_, index](Result<std::string> reply) {
+                      if (*alive != nullptr) (*alive)->OnPage(index, std::move(reply));
+                    });
+}
+
+void Server::OnPage(size_t index, Result<std::string> bytes) {
+  Repair::Peer& peer = repair_->peers[index];
+  const auto parsed = [&]() -> Result<v1::CacheScanReply> {
+    if (!bytes.ok()) return bytes.status();
+    TAILCAST_ASSIGN_OR_RETURN(auto reply, rpc::Parse<v1::CacheScanReply>(*bytes));
+    TAILCAST_RETURN_IF_ERROR(wire::Reader::Check(reply.batch()));
+    return reply;
+  }();
+  Duration wait = Duration::Millis(200);
+  if (!parsed.ok()) {
+    ++counters_.repair_failures;
+    if (++peer.failures == 3) {
+      kLog.Warn(options_.name, ": repair from ", peer.name, " given up: ", parsed.status());
+      peer.done = true;
+    }
+  } else {
+    peer.failures = 0;
+    wire::Reader reader(parsed->batch());
+    wire::Entry entry;
+    const Instant now = Now();
+    while (reader.Next(entry)) {
+      // Its own ring decides: a peer may be on another one.
+      const Owners owners = ring_.OwnersOf(entry.key);
+      bool owned = false;
+      for (uint8_t i = 0; i < owners.count; ++i) {
+        owned = owned || config_.replicas[owners.replica[i]].name == options_.name;
+      }
+      if (!owned) continue;
+      const Duration remaining =
+          entry.remaining_ms ? Duration::Millis(*entry.remaining_ms) : options_.core.ttl;
+      if (core_->Apply(now, entry.key, entry.rule, entry.value, remaining, rings_) ==
+          MutationResult::kApplied) {
+        ++counters_.repaired_values;
+        counters_.repaired_bytes += entry.value.size();
+      }
+    }
+    RingAll();
+    peer.cursor = parsed->next_cursor();
+    peer.done = peer.cursor == 0;
+    // All peers share the rate: each page moves the time of the next.
+    const auto cost = Duration::Micros(static_cast<int64_t>(
+        bytes->size() * 1000000 / std::max<uint64_t>(options_.repair_bytes_per_second, 1)));
+    repair_->next_page = std::max(repair_->next_page, now.monotonic) + cost;
+    wait = repair_->next_page - now.monotonic;
+  }
+  if (!peer.done) {
+    loop_->After(wait, [alive = alive_, index] {
+      if (*alive != nullptr) (*alive)->PullPage(index);
+    });
+    return;
+  }
+  if (std::all_of(repair_->peers.begin(), repair_->peers.end(),
+                  [](const Repair::Peer& p) { return p.done; })) {
+    counters_.repairing = false;
+    kLog.Log(counters_.repaired_values > 0 ? LogLevel::kInfo : LogLevel::kDebug, options_.name,
+             ": repaired ", counters_.repaired_values, " values, ", counters_.repaired_bytes,
+             " bytes in ", (loop_->Now() - repair_->started).millis(), " ms");
+    // The clients go in a turn of their own: this may be one's callback.
+    loop_->Post([repair = std::shared_ptr<Repair>(std::move(repair_))] {});
+  }
+}
+
+}  // namespace tailcast::cache

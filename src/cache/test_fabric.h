@@ -1,0 +1,249 @@
+// The fabric port in memory for this module's tests: reads inside the call or delayed, torn between
+// two moments at 8-byte words in random order, servers that die, stop or restart empty.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tailcast/base/rng.h"
+#include "tailcast/fabric/fabric.h"
+
+namespace tailcast::cache {
+
+class TestFabric {
+ public:
+  explicit TestFabric(uint64_t seed) : rng(seed) {}
+
+  struct Host {
+    std::vector<std::vector<uint64_t>> regions;
+    std::vector<fabric::RegionInfo> infos;
+    bool listening = false;
+    bool reachable = true;  // false: reads fail, connections break
+    bool watchable = true;
+    Duration delay;  // of each read; immediate endpoints ignore it
+    uint64_t life = 0;
+    uint64_t reads = 0, bytes = 0;
+    struct Watch {
+      uint64_t id, offset;
+      uint32_t last_seen;
+      fabric::RegionId region;
+      std::function<void(fabric::WatchOutcome)> ring;  // posts
+    };
+    std::vector<Watch> watches;
+  };
+
+  Rng rng;
+  bool immediate = true;
+  // Share of reads of which some words are copied now and some later. Later is: after `between` ran
+  // (immediate), or when the read completes.
+  double torn = 0;
+  std::function<void(const std::string& host)> between;
+  // Reads of lower regions are never torn.
+  fabric::RegionId torn_from_region = 0;
+  std::map<std::string, Host> hosts;
+  uint64_t next_watch = 1;
+
+  // The process is gone: connections break, watches answer kUnreachable.
+  void Kill(const std::string& name) {
+    Host& host = hosts[name];
+    host.listening = host.reachable = false;
+    ++host.life;
+    for (Host::Watch& watch : std::exchange(host.watches, {})) {
+      watch.ring(fabric::WatchOutcome::kUnreachable);
+    }
+  }
+};
+
+class TestExporter : public fabric::Exporter {
+ public:
+  TestExporter(TestFabric* net, std::string name) : net_(net), name_(std::move(name)) {
+    TestFabric::Host& host = net_->hosts[name_];
+    host.regions.clear();
+    host.infos.clear();
+    host.reachable = true;
+    ++host.life;
+  }
+  Result<std::span<char>> AddRegion(fabric::RegionId, uint64_t size) override {
+    TestFabric::Host& host = net_->hosts[name_];
+    host.regions.emplace_back(size / 8);
+    host.infos.push_back({size, host.life});
+    return std::span<char>(reinterpret_cast<char*>(host.regions.back().data()), size);
+  }
+  Result<std::vector<std::string>> Listen() override {
+    net_->hosts[name_].listening = true;
+    return std::vector<std::string>{"test:" + name_};
+  }
+  void Ring(fabric::RegionId region, uint64_t offset) override {
+    TestFabric::Host& host = net_->hosts[name_];
+    const auto word = static_cast<uint32_t>(host.regions[region][offset / 8]);
+    auto waiting = std::exchange(host.watches, {});
+    for (TestFabric::Host::Watch& watch : waiting) {
+      if (watch.region == region && watch.offset == offset && watch.last_seen != word) {
+        watch.ring(fabric::WatchOutcome::kChanged);
+      } else {
+        host.watches.push_back(std::move(watch));
+      }
+    }
+  }
+  void Beat() override {}
+  void Invalidate() override { net_->Kill(name_); }
+  void Renew() override {}
+
+ private:
+  TestFabric* net_;
+  std::string name_;
+};
+
+class TestEndpoint : public fabric::Endpoint {
+ public:
+  TestEndpoint(TestFabric* net, EventLoop* loop, std::string name)
+      : net_(net),
+        loop_(loop),
+        name_(std::move(name)),
+        alive_(std::make_shared<TestEndpoint*>(this)) {
+    life_ = net_->hosts[name_].life;
+    infos_ = net_->hosts[name_].infos;
+  }
+  ~TestEndpoint() override { *alive_ = nullptr; }
+  fabric::Capabilities capabilities() const override {
+    return {net_->immediate, net_->hosts[name_].watchable, true};
+  }
+  std::span<const fabric::RegionInfo> regions() const override { return infos_; }
+  bool connected() const override { return net_->hosts[name_].life == life_; }
+  void set_read_timeout(Duration timeout) override { timeout_ = timeout; }
+
+  void Read(std::span<const fabric::ReadOp> ops) override {
+    TestFabric::Host& host = net_->hosts[name_];
+    for (const fabric::ReadOp& op : ops) {
+      ++host.reads;
+      host.bytes += op.length;
+      if (net_->immediate) {
+        std::vector<bool> done = Copy(op, {});
+        if (!done.empty() && net_->between) net_->between(name_);
+        if (!done.empty()) Copy(op, done);
+        completions_.push_back({op.token, Check(op)});
+        continue;
+      }
+      const std::vector<bool> done = Copy(op, {});
+      const bool late = host.delay > timeout_;
+      loop_->After(late ? timeout_ : host.delay, [alive = alive_, op, done, late] {
+        if (*alive == nullptr) return;
+        TestEndpoint& self = **alive;
+        const fabric::ReadStatus status = self.Check(op);
+        if (status == fabric::ReadStatus::kOk && !late) self.Copy(op, done);
+        self.completions_.push_back({op.token, late ? fabric::ReadStatus::kTimeout : status});
+        if (self.completions_.size() == 1 && self.ready_) self.ready_();
+      });
+    }
+  }
+  size_t Poll(std::span<fabric::Completion> out) override {
+    const size_t count = std::min(out.size(), completions_.size());
+    std::copy_n(completions_.begin(), count, out.begin());
+    completions_.erase(completions_.begin(), completions_.begin() + static_cast<ptrdiff_t>(count));
+    return count;
+  }
+  void SetReadyCallback(Callback<void()> ready) override { ready_ = std::move(ready); }
+
+  uint64_t Watch(fabric::RegionId region, uint64_t offset, uint32_t last_seen, Duration timeout,
+                 Callback<void(fabric::WatchOutcome)> done) override {
+    TestFabric::Host& host = net_->hosts[name_];
+    const uint64_t id = net_->next_watch++;
+    auto callback = std::make_shared<Callback<void(fabric::WatchOutcome)>>(std::move(done));
+    callbacks_[id] = callback;
+    auto ring = [loop = loop_, alive = alive_, id](fabric::WatchOutcome outcome) {
+      loop->Post([alive, id, outcome] {
+        if (*alive == nullptr) return;
+        const auto found = (*alive)->callbacks_.find(id);
+        if (found == (*alive)->callbacks_.end()) return;
+        const auto call = found->second;
+        (*alive)->callbacks_.erase(found);
+        (*call)(outcome);
+      });
+    };
+    if (!host.reachable || !connected()) {
+      ring(fabric::WatchOutcome::kUnreachable);
+    } else if (static_cast<uint32_t>(host.regions[region][offset / 8]) != last_seen) {
+      ring(fabric::WatchOutcome::kChanged);
+    } else {
+      host.watches.push_back({id, offset, last_seen, region, ring});
+      loop_->After(timeout, [ring] { ring(fabric::WatchOutcome::kTimeout); });
+    }
+    return id;
+  }
+  void CancelWatch(uint64_t id) override { callbacks_.erase(id); }
+
+ private:
+  fabric::ReadStatus Check(const fabric::ReadOp& op) const {
+    const TestFabric::Host& host = net_->hosts[name_];
+    if (host.life != life_ || !host.reachable) return fabric::ReadStatus::kUnreachable;
+    if (op.region >= infos_.size() || op.offset > infos_[op.region].size ||
+        op.length > infos_[op.region].size - op.offset) {
+      return fabric::ReadStatus::kOutOfRange;
+    }
+    return fabric::ReadStatus::kOk;
+  }
+  // Copies the words that are not `done` yet; with luck only some, and says which. Empty: all.
+  std::vector<bool> Copy(const fabric::ReadOp& op, const std::vector<bool>& done) {
+    if (Check(op) != fabric::ReadStatus::kOk) return {};
+    const char* region =
+        reinterpret_cast<const char*>(net_->hosts[name_].regions[op.region].data());
+    const uint64_t first = op.offset / 8, last = (op.offset + op.length + 7) / 8;
+    const bool tear = done.empty() && net_->torn > 0 && op.region >= net_->torn_from_region &&
+                      net_->rng.Chance(net_->torn);
+    std::vector<bool> copied(tear ? last - first : 0);
+    // Whole cache lines go early or late, sometimes single words.
+    bool early = true;
+    for (uint64_t word = first; word < last; ++word) {
+      if (tear && (word % 8 == 0 || net_->rng.Chance(0.05))) early = net_->rng.Chance(0.5);
+      if (tear && !early) continue;
+      if (!done.empty() && done[word - first]) continue;
+      const uint64_t from = std::max(word * 8, op.offset);
+      const uint64_t to = std::min(word * 8 + 8, op.offset + op.length);
+      std::copy_n(region + from, to - from, op.destination + (from - op.offset));
+      if (tear) copied[word - first] = true;
+    }
+    return copied;
+  }
+
+  TestFabric* net_;
+  EventLoop* loop_;
+  std::string name_;
+  std::shared_ptr<TestEndpoint*> alive_;
+  uint64_t life_ = 0;
+  Duration timeout_ = Duration::Seconds(1);
+  std::vector<fabric::RegionInfo> infos_;
+  std::vector<fabric::Completion> completions_;
+  Callback<void()> ready_;
+  std::map<uint64_t, std::shared_ptr<Callback<void(fabric::WatchOutcome)>>> callbacks_;
+};
+
+class TestConnector : public fabric::Connector {
+ public:
+  TestConnector(TestFabric* net, EventLoop* loop) : net_(net), loop_(loop) {}
+  void Connect(const std::string& address, Duration timeout,
+               Callback<void(Result<std::unique_ptr<fabric::Endpoint>>)> done) override {
+    const std::string name = address.substr(5);
+    const bool listening = net_->hosts[name].listening && net_->hosts[name].reachable;
+    (void)timeout;
+    loop_->After(Duration::Micros(50), [net = net_, loop = loop_, name, listening,
+                                        done = std::move(done)]() mutable {
+      if (!listening || !net->hosts[name].listening) {
+        done(UnavailableError("nobody listens at " + name));
+      } else {
+        done(std::unique_ptr<fabric::Endpoint>(std::make_unique<TestEndpoint>(net, loop, name)));
+      }
+    });
+  }
+
+ private:
+  TestFabric* net_;
+  EventLoop* loop_;
+};
+
+}  // namespace tailcast::cache
