@@ -38,6 +38,10 @@ class OpsFile {
   // fdatasync: bytes and size of this inode survive a power loss from here on. After an error nobody
   // knows what did, and a second try says nothing.
   virtual Status SyncData() = 0;
+  // Takes the inode's lock unless somebody else has it: true if it is ours. It is freed by Unlock, with
+  // this object, or when the process dies. It excludes nothing but other locks.
+  virtual Result<bool> TryLock() = 0;
+  virtual void Unlock() = 0;
   // Maps the first page, which must exist. The mapping outlives the file object.
   virtual Result<std::unique_ptr<SharedPage>> MapPage(bool writable) = 0;
 };
@@ -55,10 +59,8 @@ class FileOps {
   virtual Result<std::unique_ptr<OpsFile>> CreateUnnamed(const std::string& folder) = 0;
   // NotFound.
   virtual Result<std::unique_ptr<OpsFile>> Open(const std::string& path, bool writable) = 0;
-  // Gives an inode made by CreateUnnamed a name, atomically. AlreadyExists.
+  // Gives an inode a name, atomically. AlreadyExists; NotFound if it had names and has none any more.
   virtual Status Link(OpsFile& file, const std::string& path) = 0;
-  // Gives the inode at `from` a second name. NotFound, AlreadyExists.
-  virtual Status LinkPath(const std::string& from, const std::string& to) = 0;
   virtual Status Unlink(const std::string& path) = 0;
   // Names made and removed in this folder survive a power loss from here on.
   virtual Status SyncFolder(const std::string& folder) = 0;
@@ -79,8 +81,8 @@ class FileOps {
 Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& root);
 
 // Calls `before(call, path)` before each call of another FileOps and of its files and pages; an error
-// is returned instead of making the call (loads and swaps of pages, which cannot fail, then answer 0
-// and false and change nothing). For tests.
+// is returned instead of making the call (of a page, which has no errors: a load still loads, a store
+// or swap changes nothing). For tests.
 using FileOpsHook = std::function<Status(std::string_view call, const std::string& path)>;
 std::unique_ptr<FileOps> HookFileOps(FileOps* ops, FileOpsHook before);
 

@@ -17,6 +17,9 @@ struct MemoryFiles::Inode {
   std::string now;      // what processes read
   std::string durable;  // what the disk has for certain
   std::set<int64_t> dirty;  // sectors that may be either
+  int links = 0;
+  bool was_linked = false;
+  const void* lock_owner = nullptr;
 
   void Touch(int64_t offset, int64_t size) {
     for (int64_t s = offset / kSector; s * kSector < offset + size; ++s) dirty.insert(s);
@@ -58,6 +61,12 @@ struct MemoryFiles::Folder {
     }
   }
   void Do(Change change) {
+    const auto old = now.find(change.name);
+    if (old != now.end() && old->second.inode != nullptr) --old->second.inode->links;
+    if (change.inode != nullptr) {
+      ++change.inode->links;
+      change.inode->was_linked = true;
+    }
     Apply(now, change);
     changes.push_back(std::move(change));
   }
@@ -113,6 +122,17 @@ class MemoryOpsFile : public OpsFile {
   MemoryOpsFile(MemoryFiles* files, std::shared_ptr<MemoryFiles::Inode> inode, std::string path)
       : files_(files), inode_(std::move(inode)), path_(std::move(path)) {}
 
+  ~MemoryOpsFile() override { Unlock(); }
+  Result<bool> TryLock() override {
+    std::lock_guard lock(files_->mutex_);
+    if (inode_->lock_owner != nullptr && inode_->lock_owner != this) return false;
+    inode_->lock_owner = this;
+    return true;
+  }
+  void Unlock() override {
+    std::lock_guard lock(files_->mutex_);
+    if (inode_->lock_owner == this) inode_->lock_owner = nullptr;
+  }
   Status WriteAt(int64_t offset, std::string_view bytes) override {
     std::lock_guard lock(files_->mutex_);
     const int64_t growth = offset + static_cast<int64_t>(bytes.size()) -
@@ -191,12 +211,6 @@ class MemoryFileOps : public FileOps {
     std::lock_guard lock(files_->mutex_);
     return LinkInode(static_cast<MemoryOpsFile&>(file).inode(), path);
   }
-  Status LinkPath(const std::string& from, const std::string& to) override {
-    std::lock_guard lock(files_->mutex_);
-    std::shared_ptr<MemoryFiles::Inode> inode = Find(from);
-    if (inode == nullptr) return Missing("link " + from);
-    return LinkInode(std::move(inode), to);
-  }
   Status Unlink(const std::string& path) override {
     std::lock_guard lock(files_->mutex_);
     if (Find(path) == nullptr) return Missing("remove " + path);
@@ -256,6 +270,7 @@ class MemoryFileOps : public FileOps {
     const auto [folder, name] = SplitPath(path);
     const auto it = files_->folders_.find(folder);
     if (it == files_->folders_.end()) return Missing("link " + path);
+    if (inode->was_linked && inode->links == 0) return Missing("link " + path);
     if (it->second.now.contains(name)) return AlreadyExistsError("link " + path);
     it->second.Do({name, std::move(inode), false});
     return OkStatus();
@@ -333,6 +348,8 @@ void MemoryFiles::PowerLoss(Rng& rng, Damage damage) {
         it->second = std::move(fresh);
       }
       entry.inode = it->second;
+      ++entry.inode->links;
+      entry.inode->was_linked = true;
     }
     folder.durable = folder.now;
   }
@@ -359,7 +376,10 @@ std::unique_ptr<MemoryFiles> MemoryFiles::Clone() const {
   const auto copied = [&](const std::shared_ptr<Inode>& inode) -> std::shared_ptr<Inode> {
     if (inode == nullptr) return nullptr;
     std::shared_ptr<Inode>& to = inodes[inode.get()];
-    if (to == nullptr) to = std::make_shared<Inode>(*inode);
+    if (to == nullptr) {
+      to = std::make_shared<Inode>(*inode);
+      to->lock_owner = nullptr;
+    }
     return to;
   };
   for (const auto& [path, folder] : folders_) {

@@ -38,7 +38,7 @@ class MemoryFiles {
   explicit MemoryFiles(uint64_t seed);
   ~MemoryFiles();
 
-  // A process' view. Must not outlive this object.
+  // A process' view. Neither it nor its files may outlive this object.
   std::unique_ptr<FileOps> OpenOps();
   void SetFaults(Faults faults);
   // What was not flushed is drawn anew. Files and pages opened before refer to nothing any more; they

@@ -58,9 +58,22 @@ Result<FileId> OpenFirstInode(const Context& c, const std::string& folder, const
   return id;
 }
 
-// Removes what is left of a file whose tombstone is set. Each name is removed only if it still is
-// this file's: another file may have the key by now.
+// Removes what is left of a file whose tombstone is set. Unavailable: another process is at it.
+//
+// A name is removed only if it is this file's, as the key or the name may have a new owner by now. The
+// inode's lock makes looking and removing one step: whoever removes names of this inode holds it, so a
+// name that was seen to be this inode's stays so. The lock dies with its holder; one that is stopped
+// delays who wants the key again, nobody else.
 Status FinishDelete(const Context& c, const FileId& file) {
+  TAILCAST_ASSIGN_OR_RETURN(const bool locked, file.file->TryLock());
+  if (!locked) {
+    return UnavailableError("delete " + Join(file.folder, file.name) +
+                            ": another process is deleting it; try again");
+  }
+  struct Unlocker {
+    OpsFile* file;
+    ~Unlocker() { file->Unlock(); }
+  } unlocker{file.file.get()};
   const auto remove_if_ours = [&](const std::string& entry) -> Status {
     const std::string path = Join(file.folder, entry);
     Result<std::unique_ptr<OpsFile>> open = c.ops->Open(path, false);
@@ -73,12 +86,16 @@ Status FinishDelete(const Context& c, const FileId& file) {
   TAILCAST_RETURN_IF_ERROR(remove_if_ours(file.name));
   TAILCAST_ASSIGN_OR_RETURN(const std::vector<OpsEntry> entries, c.ops->ListFolder(file.folder));
   for (const OpsEntry& entry : entries) {
-    if (!entry.is_folder && ParseSegmentName(entry.name, file.name).has_value()) {
+    if (!entry.is_folder &&
+        ParseSegmentName(entry.name, file.name, file.header.file_id).has_value()) {
       TAILCAST_RETURN_IF_ERROR(remove_if_ours(entry.name));
     }
   }
-  // The claim goes last: as long as it is there, whoever creates with this key comes by and finishes.
+  // The claim goes late: as long as it is there, whoever creates with this key comes by and finishes.
+  // A helper that had not seen the tombstone may have linked the name once more; without the claim and
+  // the name the inode is beyond linking.
   TAILCAST_RETURN_IF_ERROR(remove_if_ours(ClaimName(file.header.key)));
+  TAILCAST_RETURN_IF_ERROR(remove_if_ours(file.name));
   return FlushFolder(c, file.folder);
 }
 
@@ -89,8 +106,9 @@ Result<FileId> OpenNamed(const Context& c, const std::string& folder, const std:
     return DataLossError(Join(folder, name) + ": the file calls itself '" + id.name + "'");
   }
   if (IsDeleted(*id.page)) {
-    // A delete that died halfway.
-    if (writable) TAILCAST_RETURN_IF_ERROR(FinishDelete(c, id));
+    // A delete that died halfway; or one that is under way, then there is nothing to do.
+    const Status finished = writable ? FinishDelete(c, id) : OkStatus();
+    if (!finished.ok() && finished.code() != StatusCode::kUnavailable) return finished;
     return NotFoundError("open " + Join(folder, name) + ": it was deleted");
   }
   return id;
@@ -103,7 +121,8 @@ Result<std::shared_ptr<Segments>> ListSegments(const Context& c, const FileId& f
   segments->by_epoch.push_back({file.header, file.file});
   TAILCAST_ASSIGN_OR_RETURN(const std::vector<OpsEntry> entries, c.ops->ListFolder(file.folder));
   for (const OpsEntry& entry : entries) {
-    const std::optional<uint64_t> epoch = ParseSegmentName(entry.name, file.name);
+    const std::optional<uint64_t> epoch = 
+        ParseSegmentName(entry.name, file.name, file.header.file_id);
     if (!epoch.has_value() || entry.is_folder) continue;
     const Segment* seen = nullptr;
     if (known != nullptr) {
@@ -239,7 +258,7 @@ Result<std::string> CompleteClaim(const Context& c, const std::string& folder,
   if (c.bug != PlantedBug::kClaimNotDurable) {
     TAILCAST_RETURN_IF_ERROR(FlushFolder(c, folder));
   }
-  Status linked = c.ops->LinkPath(Join(folder, ClaimName(key)), Join(folder, claim->name));
+  Status linked = c.ops->Link(*claim->file, Join(folder, claim->name));
   if (IsNotFound(linked)) return std::string();  // deleted since
   if (!linked.ok() && !IsAlreadyExists(linked)) return linked;
   if (IsDeleted(*claim->page)) {  // deleted while we helped: our link brought the name back
@@ -429,7 +448,7 @@ Result<std::string> Reader::Read(int64_t offset, int64_t length) {
       return DataLossError("read " + Join(file_.folder, file_.name) + ": position " +
                            std::to_string(offset + static_cast<int64_t>(piece.size())) + " of " +
                            std::to_string(committed) + " committed bytes is missing from " +
-                           SegmentName(file_.name, segments[i].header.epoch) +
+                           SegmentName(file_.name, file_.header.file_id, segments[i].header.epoch) +
                            "; was the file cut by another program?");
     }
     offset = stop;
@@ -454,7 +473,7 @@ Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::s
       }
       // A power loss kept the name of a delete that had removed the claim, or the like: the claim is
       // made again from the name.
-      Status linked = c.ops->LinkPath(path, Join(folder, ClaimName(key)));
+      Status linked = c.ops->Link(*taken->file, Join(folder, ClaimName(key)));
       if (!linked.ok() && !IsAlreadyExists(linked) && !IsNotFound(linked)) return linked;
       continue;
     } else if (!IsNotFound(taken.status())) {
@@ -535,7 +554,9 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
       if (c.bug == PlantedBug::kWordReadLate) raw = page.Load(kWordOffset);
       // TLA: RecoverBracket. Had somebody recovered and begun to append meanwhile, then a slot that
       // we saw may be of bytes that are not flushed.
-      if (page.Load(kBootTagOffset) != tag && c.bug != PlantedBug::kNoBracket) continue;
+      const bool look_again =
+          c.bug != PlantedBug::kNoBracket && c.bug != PlantedBug::kWordReadLate;
+      if (look_again && page.Load(kBootTagOffset) != tag) continue;
     }
     const int64_t length = next.length;
     if (++next.epoch > kEpochMax) {
@@ -565,17 +586,11 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
     header.start = length;
     header.unflushed = !c.durable();
     TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<OpsFile> file, MakeInode(c, folder, header));
-    const std::string segment_path = Join(folder, SegmentName(name, next.epoch));
-    Status linked = c.ops->Link(*file, segment_path);
+    const std::string segment_path =
+        Join(folder, SegmentName(name, header.file_id, next.epoch));
+    const Status linked = c.ops->Link(*file, segment_path);
     if (IsAlreadyExists(linked)) {
-      // Only a deleted file of the same name can have left it: this epoch is ours alone.
-      TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<OpsFile> old, c.ops->Open(segment_path, false));
-      TAILCAST_ASSIGN_OR_RETURN(const Header old_header, ReadHeader(*old, segment_path));
-      if (old_header.file_id == header.file_id) {
-        return DataLossError(segment_path + ": exists although its epoch was never used");
-      }
-      TAILCAST_RETURN_IF_ERROR(c.ops->Unlink(segment_path));
-      linked = c.ops->Link(*file, segment_path);
+      return DataLossError(segment_path + ": exists although its epoch was never used");
     }
     TAILCAST_RETURN_IF_ERROR(linked);
     if (c.bug != PlantedBug::kSegmentNotDurable) {

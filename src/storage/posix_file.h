@@ -44,7 +44,7 @@ enum class PlantedBug : uint8_t {
   kSameInode,          // a takeover goes on in the inode that the earlier writer has open
   kSegmentNotDurable,  // a fence returns before its segment survives a power loss
   kFencedNotRevoked,   // "fenced" is reported although the flushed slot is still there
-  kWordReadLate,       // recovery reads the word to be swapped after the slots
+  kWordReadLate,       // recovery reads the word to be swapped after the slots, once
   kNoBracket,          // recovery and readers do not look at the boot tag again
   kListingKept,        // a reader lists segments only when the epoch changes
   kClaimNotDurable,    // no flush of the folder between claim and name

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 
 #include "tailcast/base/check.h"
@@ -152,22 +153,24 @@ std::vector<Slot> SlotsOf(std::string_view page, const Header& header) {
 
 std::string ClaimName(std::string_view key) { return ".claim-" + std::string(key); }
 
-std::string SegmentName(std::string_view name, uint64_t epoch) {
+std::string SegmentName(std::string_view name, uint64_t file_id, uint64_t epoch) {
   if (epoch <= 1) return std::string(name);
-  return "." + std::string(name) + ".e" + std::to_string(epoch);
+  char id[17];
+  std::snprintf(id, sizeof id, "%016llx", static_cast<unsigned long long>(file_id));
+  return "." + std::string(name) + "." + id + ".e" + std::to_string(epoch);
 }
 
-std::optional<uint64_t> ParseSegmentName(std::string_view entry, std::string_view name) {
-  if (entry.size() < name.size() + 4 || entry[0] != '.' ||
-      entry.substr(1, name.size()) != name) {
+std::optional<uint64_t> ParseSegmentName(std::string_view entry, std::string_view name,
+                                         uint64_t file_id) {
+  const size_t digits = 1 + name.size() + 1 + 16 + 2;  // ".name.id.e"
+  if (entry.size() <= digits || entry[0] != '.') return std::nullopt;
+  uint64_t epoch = 0;
+  const char* end = entry.data() + entry.size();
+  const auto parsed = std::from_chars(entry.data() + digits, end, epoch);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  if (epoch < 2 || epoch > kEpochMax || SegmentName(name, file_id, epoch) != entry) {
     return std::nullopt;
   }
-  const std::string_view rest = entry.substr(1 + name.size());
-  if (!rest.starts_with(".e")) return std::nullopt;
-  uint64_t epoch = 0;
-  const auto parsed = std::from_chars(rest.data() + 2, rest.data() + rest.size(), epoch);
-  if (parsed.ec != std::errc() || parsed.ptr != rest.data() + rest.size()) return std::nullopt;
-  if (epoch < 2 || epoch > kEpochMax || SegmentName(name, epoch) != entry) return std::nullopt;
   return epoch;
 }
 

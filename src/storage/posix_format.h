@@ -2,7 +2,7 @@
 // and the reasons are in docs/formats/primary_posix.md; the proof is tla/Fencing.tla.
 //
 // A file `NAME` is one inode per epoch that ever owned it: NAME itself (epoch 1) and hidden segments
-// `.NAME.e<epoch>` in the same folder. Each inode is one page of 4096 bytes, then raw bytes:
+// `.NAME.<file id>.e<epoch>` in the same folder. Each inode is one page of 4096 bytes, then raw bytes:
 //
 //   0     header sector   who this is; never changes
 //   512   live sector     commit word, boot tag: shared memory of all processes; first inode only
@@ -88,9 +88,11 @@ std::vector<Slot> SlotsOf(std::string_view page, const Header& header);
 
 // `.claim-<key>`: holds the key for whoever linked it.
 std::string ClaimName(std::string_view key);
-// `.<name>.e<epoch>`; the name itself for epoch 1.
-std::string SegmentName(std::string_view name, uint64_t epoch);
-// The epoch, if `entry` is a segment of `name` (epoch 2 or more).
-std::optional<uint64_t> ParseSegmentName(std::string_view entry, std::string_view name);
+// `.<name>.<file id, 16 hex>.e<epoch>`; the name itself for epoch 1. With the id, what a deleted file
+// of the same name left behind is nobody else's.
+std::string SegmentName(std::string_view name, uint64_t file_id, uint64_t epoch);
+// The epoch, if `entry` is a segment of this file (epoch 2 or more).
+std::optional<uint64_t> ParseSegmentName(std::string_view entry, std::string_view name,
+                                         uint64_t file_id);
 
 }  // namespace tailcast::storage::posix
