@@ -469,7 +469,8 @@ TEST_P(FabricConformance, ADestinationIsNotWrittenAfterATimeout) {
   }
   endpoint->Read(ops);
   for (const auto& [token, status] : Collect(endpoint.get(), ops.size())) {
-    EXPECT_EQ(status, ReadStatus::kTimeout);
+    // One-sided memory may read on; where an engine answers, it does not.
+    EXPECT_TRUE(status == ReadStatus::kTimeout || status == ReadStatus::kOk);
   }
   std::fill(buffer.begin(), buffer.end(), '#');
   endpoint->set_read_timeout(Duration::Seconds(20));
