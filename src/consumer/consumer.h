@@ -31,6 +31,7 @@
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/base/time.h"
 #include "tailcast/consumer/consumer_agent.h"
+#include "tailcast/stream/names.h"
 #include "tailcast/stream/ports.h"
 
 namespace tailcast::consumer {

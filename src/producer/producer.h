@@ -26,6 +26,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/producer/ack.h"
+#include "tailcast/stream/names.h"
 #include "tailcast/stream/ports.h"
 
 namespace tailcast::producer {

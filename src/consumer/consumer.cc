@@ -1,0 +1,247 @@
+#include "tailcast/consumer/consumer.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "tailcast/session/session.h"
+
+namespace tailcast::consumer {
+
+class Consumer::Impl {
+ public:
+  explicit Impl(Options options) : options_(std::move(options)) {}
+  ~Impl() {
+    shards_.clear();
+    session_.reset();
+    // Tasks that were posted on the way down (files, readers) end here.
+    if (loop_ != nullptr) loop_->RunOnce();
+  }
+
+  Status Open() {
+    if (options_.cell.empty()) {
+      return InvalidArgumentError("Options::cell is empty: give the scheduler's host:port");
+    }
+    owned_loop_ = std::make_unique<ThreadLoop>();
+    loop_ = owned_loop_.get();
+    session::FabricPreference fabric = session::FabricPreference::kAuto;
+    if (options_.fabric == FabricPreference::kShm) fabric = session::FabricPreference::kShm;
+    if (options_.fabric == FabricPreference::kTcp) fabric = session::FabricPreference::kTcp;
+    session_ =
+        std::make_unique<session::Session>(loop_, session::Options{options_.cell, fabric});
+    std::optional<Status> started;
+    session_->Start(options_.open_timeout, [&](Status status) { started = std::move(status); });
+    loop_->RunUntil([&] { return started.has_value(); }, MonotonicTime::Max());
+    if (!started) return CancelledError("the loop was stopped");
+    TAILCAST_RETURN_IF_ERROR(*started);
+    TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig config,
+                              session_->cell().FindStream(options_.stream));
+    if (config.chunk_size() > 0) options_.agent.chunk_size = config.chunk_size();
+    return OpenShards(session_->ports(), {config.name(), config.incarnation()}, config.shards());
+  }
+
+  Status OpenOn(const stream::CellPorts& ports, ThreadLoop* loop, const stream::StreamId& stream,
+                int32_t shards) {
+    loop_ = loop;
+    return OpenShards(ports, stream, shards);
+  }
+
+  Status OpenShards(const stream::CellPorts& ports, const stream::StreamId& stream,
+                    int32_t count) {
+    ports_ = ports;
+    stream_ = stream;
+    std::vector<int32_t> numbers = options_.shards;
+    if (numbers.empty()) {
+      for (int32_t i = 0; i < count; ++i) numbers.push_back(i);
+    }
+    const auto check = [&](int32_t number) {
+      if (number >= 0 && number < count) return OkStatus();
+      return InvalidArgumentError("stream '" + stream.name + "' has shards 0 to " +
+                                  std::to_string(count - 1) + "; there is no shard " +
+                                  std::to_string(number));
+    };
+    for (int32_t number : numbers) TAILCAST_RETURN_IF_ERROR(check(number));
+    std::sort(numbers.begin(), numbers.end());
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    std::map<int32_t, StartPoint> starts;
+    for (int32_t number : numbers) starts[number] = options_.start;
+    // A position names its shard: given as the start, it is that of one shard only.
+    std::vector<stream::Position> resume = options_.resume;
+    if (options_.start.kind == StartPoint::Kind::kPosition) {
+      resume.push_back(options_.start.position);
+      if (options_.shards.empty() && numbers.size() > 1) {
+        for (auto& [number, start] : starts) start = StartPoint::Beginning();
+      }
+    }
+    for (const stream::Position& position : resume) {
+      TAILCAST_RETURN_IF_ERROR(check(position.shard));
+      if (position.incarnation != stream.incarnation) {
+        return InvalidArgumentError("position " + position.ToString() + " is not one of stream '" +
+                                    stream.name + "' as it is now: it was deleted and created "
+                                    "again since; start from 'beginning'");
+      }
+      if (starts.contains(position.shard)) starts[position.shard] = StartPoint::At(position);
+    }
+    agent_options_ = options_.agent;
+    if (options_.profile == Profile::kLowLatency) {
+      agent_options_.doorbell = true;
+      agent_options_.poll = std::min(agent_options_.poll, Duration::Millis(10));
+    }
+    agent_options_.rate_bytes_per_s = options_.rate_bytes_per_s;
+    numbers_ = numbers;
+    for (int32_t number : numbers) StartShard(number, starts[number]);
+    return OkStatus();
+  }
+
+  void StartShard(int32_t number, const StartPoint& start) {
+    auto agent = std::make_unique<ConsumerAgent>(ports_, stream::ShardId{stream_, number},
+                                                 agent_options_, [this] { ready_ = true; });
+    agent->Start(start);
+    auto& slot = shards_[number];
+    if (slot) {
+      const AgentCounters& old = slot->counters();
+      Add(past_, old);
+    }
+    slot = std::move(agent);
+  }
+
+  Result<std::span<const Message>> Poll(Duration timeout) {
+    batch_.clear();
+    const MonotonicTime deadline = ReadMonotonicClock() + timeout;
+    // What is done with may be read over; what is in the cache already comes at once.
+    for (auto& [number, agent] : shards_) agent->Release();
+    // Lengths, rings and answers that came in between the polls.
+    loop_->RunOnce();
+    for (;;) {
+      ready_ = false;
+      Status error;
+      Gather(&error);
+      if (!batch_.empty()) return std::span<const Message>(batch_);
+      if (!error.ok()) return error;
+      if (!loop_->RunUntil([this] { return ready_ || AnyReady(); }, deadline)) {
+        return std::span<const Message>();
+      }
+    }
+  }
+
+  bool AnyReady() const {
+    for (const auto& [number, agent] : shards_) {
+      if (agent->ready()) return true;
+    }
+    return false;
+  }
+
+  void Gather(Status* error) {
+    // The shard after the one that was served first last time goes first.
+    auto it = shards_.upper_bound(last_first_);
+    if (it == shards_.end()) it = shards_.begin();
+    if (it != shards_.end()) last_first_ = it->first;
+    int64_t left = options_.batch_bytes_max;
+    for (size_t i = 0; i < shards_.size() && left > 0; ++i) {
+      ConsumerAgent& agent = *it->second;
+      const size_t before = batch_.size();
+      agent.Take(batch_, left);
+      for (size_t m = before; m < batch_.size(); ++m) {
+        left -= static_cast<int64_t>(batch_[m].payload.size()) + 1;
+      }
+      if (agent.state() == AgentState::kFailed && error->ok()) *error = agent.status();
+      if (++it == shards_.end()) it = shards_.begin();
+    }
+  }
+
+  static void Add(AgentCounters& sum, const AgentCounters& c) {
+    sum.messages += c.messages;
+    sum.bytes += c.bytes;
+    sum.cache_bytes += c.cache_bytes;
+    sum.primary_bytes += c.primary_bytes;
+    sum.fetches += c.fetches;
+    sum.polls += c.polls;
+    sum.poll_failures += c.poll_failures;
+    sum.rings += c.rings;
+    sum.refused_watches += c.refused_watches;
+    sum.records_unknown += c.records_unknown;
+    sum.primary_size_polls += c.primary_size_polls;
+    sum.fallback_missing_chunk += c.fallback_missing_chunk;
+    sum.fallback_delayed += c.fallback_delayed;
+    sum.fallback_no_record += c.fallback_no_record;
+    sum.fallback_corrupt += c.fallback_corrupt;
+    sum.primary_errors += c.primary_errors;
+    sum.short_reads += c.short_reads;
+    sum.short_chunks += c.short_chunks;
+    sum.missing_chunks += c.missing_chunks;
+    sum.rate_limited += c.rate_limited;
+    sum.roll_overs += c.roll_overs;
+    sum.listings += c.listings;
+    sum.hole_waits += c.hole_waits;
+  }
+
+  Options options_;
+  AgentOptions agent_options_;
+  std::unique_ptr<ThreadLoop> owned_loop_;
+  ThreadLoop* loop_ = nullptr;
+  std::unique_ptr<session::Session> session_;
+  stream::CellPorts ports_;
+  stream::StreamId stream_;
+  std::vector<int32_t> numbers_;
+  std::map<int32_t, std::unique_ptr<ConsumerAgent>> shards_;
+  int32_t last_first_ = -1;
+  bool ready_ = false;
+  AgentCounters past_;  // of agents that Seek replaced
+  std::vector<Message> batch_;
+};
+
+Consumer::Consumer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Consumer::~Consumer() = default;
+
+Result<std::unique_ptr<Consumer>> Consumer::Open(const Options& options) {
+  auto impl = std::make_unique<Impl>(options);
+  TAILCAST_RETURN_IF_ERROR(impl->Open());
+  return std::unique_ptr<Consumer>(new Consumer(std::move(impl)));
+}
+
+Result<std::unique_ptr<Consumer>> Consumer::OpenOn(const stream::CellPorts& ports,
+                                                   ThreadLoop* loop,
+                                                   const stream::StreamId& stream, int32_t shards,
+                                                   const Options& options) {
+  auto impl = std::make_unique<Impl>(options);
+  TAILCAST_RETURN_IF_ERROR(impl->OpenOn(ports, loop, stream, shards));
+  return std::unique_ptr<Consumer>(new Consumer(std::move(impl)));
+}
+
+Result<std::span<const Message>> Consumer::Poll(Duration timeout) { return impl_->Poll(timeout); }
+
+Status Consumer::Run(Callback<bool(std::span<const Message>)> on_batch, Duration idle) {
+  for (;;) {
+    TAILCAST_ASSIGN_OR_RETURN(const std::span<const Message> batch, impl_->Poll(idle));
+    if (!on_batch(batch)) return OkStatus();
+  }
+}
+
+std::optional<stream::Position> Consumer::position(int32_t shard) const {
+  const auto it = impl_->shards_.find(shard);
+  return it == impl_->shards_.end() ? std::nullopt : it->second->position();
+}
+
+Status Consumer::Seek(int32_t shard, const StartPoint& start) {
+  if (!impl_->shards_.contains(shard)) {
+    return InvalidArgumentError("this consumer does not read shard " + std::to_string(shard));
+  }
+  impl_->batch_.clear();
+  impl_->StartShard(shard, start);
+  return OkStatus();
+}
+
+const std::vector<int32_t>& Consumer::shards() const { return impl_->numbers_; }
+
+const ConsumerAgent* Consumer::agent(int32_t shard) const {
+  const auto it = impl_->shards_.find(shard);
+  return it == impl_->shards_.end() ? nullptr : it->second.get();
+}
+
+AgentCounters Consumer::counters() const {
+  AgentCounters sum = impl_->past_;
+  for (const auto& [number, agent] : impl_->shards_) Impl::Add(sum, agent->counters());
+  return sum;
+}
+
+}  // namespace tailcast::consumer

@@ -1,0 +1,65 @@
+// A user's process attached to one cell: the cell's view, kept fresh, and ports to its two caches and
+// its primary layer. What the libraries `producer` and `consumer` open from a scheduler's address.
+//
+// Threads: one ThreadLoop; all calls on its thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tailcast/base/callback.h"
+#include "tailcast/base/status.h"
+#include "tailcast/base/thread_loop.h"
+#include "tailcast/cache/quorum_client.h"
+#include "tailcast/cell/cell_client.h"
+#include "tailcast/fabric/fabric.h"
+#include "tailcast/rpc/rpc.h"
+#include "tailcast/storage/store.h"
+#include "tailcast/stream/ports.h"
+
+namespace tailcast::session {
+
+enum class FabricPreference : uint8_t {
+  kAuto,  // shared memory where the server is on this host, else tcp
+  kShm,
+  kTcp,
+};
+
+struct Options {
+  std::string cell;  // host:port of the scheduler
+  FabricPreference fabric = FabricPreference::kAuto;
+};
+
+class Session {
+ public:
+  // `loop` outlives the session and is turned by the caller.
+  Session(ThreadLoop* loop, Options options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Fetches the view and opens the ports.
+  //   Unavailable         nobody answers at the address, which the message names
+  //   PermissionDenied, NotFound, FailedPrecondition   the primary layer: as PosixStore::Open
+  //   FailedPrecondition  no cache server answers by the fabric that was asked for
+  void Start(Duration timeout, Callback<void(Status)> done);
+
+  stream::CellPorts ports() const;
+  cell::CellClient& cell() { return *cell_; }
+
+ private:
+  void OnView(Status status, Callback<void(Status)> done);
+  cache::RingConfig Filtered(cache::RingConfig ring) const;
+
+  ThreadLoop* const loop_;
+  const Options options_;
+  std::unique_ptr<rpc::Connector> rpc_;
+  std::unique_ptr<fabric::Connector> fabric_;
+  std::unique_ptr<storage::Store> store_;
+  std::unique_ptr<cache::QuorumClient> data_cache_;
+  std::unique_ptr<cache::QuorumClient> metadata_cache_;
+  std::unique_ptr<cell::CellClient> cell_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace tailcast::session
