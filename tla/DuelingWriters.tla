@@ -86,7 +86,8 @@ vars == <<primaryLen, cacheVars, writerVars, consumerVars>>
 (***************************************************************************)
 (* Bytes                                                                   *)
 (***************************************************************************)
-kBytes == [i \in 1 .. Total |-> i - 1]
+\* The first n produced bytes: the paper's kBytes, cut.
+Produced(n) == [i \in 1 .. n |-> i - 1]
 
 RunLen(r) == r[2] - r[1]
 
@@ -423,7 +424,7 @@ ReadIsPrefix == read = <<>> \/ (Len(read) = 1 /\ read[1][1] = 0)
 \* The same, literally as in the paper; slow, for small sizes.
 ReadIsPrefixLiterally ==
   LET readBytes == Expand(read)
-  IN readBytes = [i \in 1 .. Len(readBytes) |-> kBytes[i]]
+  IN readBytes = Produced(Len(readBytes))
 
 \* A chunk's value is a prefix of the chunk's bytes.
 ChunkIsPrefix == \A c \in Chunks : chunk[c][1] = Base(c)

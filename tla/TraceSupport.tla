@@ -7,6 +7,10 @@
 (* The trace is a behaviour of X exactly when TLC reports that TraceNotFinished is *violated*: some*)
 (* behaviour of X consumed the whole trace. When TLC ends without a violation no behaviour did, and*)
 (* the largest TraceReached that was printed is the number of the first event that fits nothing.   *)
+(*                                                                                                 *)
+(* As TLC prints the whole behaviour with a violation, a trace spec with large states leaves       *)
+(* TraceNotFinished out: a TraceReached beyond the last event then says that the trace was         *)
+(* accepted, and any invariant may still be listed.                                                *)
 EXTENDS Naturals, Sequences, TLC, TraceLog
 
 VARIABLE line                       \* the next event of the trace to be explained

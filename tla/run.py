@@ -443,6 +443,8 @@ def run_trace(jar, run, scratch, trace, echo=False):
         reached = [int(text) for text in re.findall(r"<<\"TraceReached\", (\d+)>>", output)]
         if not reached:
             outcome = "error (no initial state fits)"
+        elif max(reached) > len(numbers):
+            outcome = "accept"
         else:
             outcome = f"reject:{numbers[max(reached) - 1]}"
     else:
