@@ -61,7 +61,8 @@ ThreadLoop::~ThreadLoop() {
   TAILCAST_CHECK(!turning_, "a loop is destroyed while it runs");
   std::vector<Task> left;
   {
-    // A poster may still be leaving Post: whoever has the mutex after it comes after its last touch.
+    // A poster may still be leaving Post: whoever has the mutex after it comes after its last
+    // touch.
     std::lock_guard lock(mutex_);
     stopped_ = true;
     left.swap(inbox_);
@@ -268,8 +269,8 @@ void ThreadLoop::SleepUntil(MonotonicTime deadline) {
 void ThreadLoop::WaitOnFutexes(MonotonicTime deadline) {
   if (!words_.empty() && has_waitv_) {
     std::array<FutexWaitv, kWatchedWordsMax + 1> waits;
-    waits[0] = {kSleeping, reinterpret_cast<uint64_t>(Address(&mailbox_)),
-                kFutex32 | kFutexPrivate, 0};
+    waits[0] = {kSleeping, reinterpret_cast<uint64_t>(Address(&mailbox_)), kFutex32 | kFutexPrivate,
+                0};
     size_t count = 1;
     for (const Word& w : words_) {
       waits[count++] = {w.last_seen, reinterpret_cast<uint64_t>(Address(w.word)), kFutex32, 0};

@@ -1,9 +1,9 @@
 // The real EventLoop: one thread's queue of tasks, timers and watched memory words.
 //
 // It sleeps in one futex_waitv (Linux 5.16) over its mailbox and the watched words, so a ring of a
-// shared-memory doorbell wakes it without a helper thread, and an idle loop uses no CPU: there is no
-// periodic wakeup. There is no epoll and no eventfd in it; whoever waits for sockets or files does
-// so on a thread of its own and posts.
+// shared-memory doorbell wakes it without a helper thread, and an idle loop uses no CPU: there is
+// no periodic wakeup. There is no epoll and no eventfd in it; whoever waits for sockets or files
+// does so on a thread of its own and posts.
 //
 // Threads: Post and Stop from any thread. All else on the loop's thread: the one that calls Run*,
 // or, while nobody runs the loop, the thread that will do so next.
@@ -53,8 +53,8 @@ class ThreadLoop final : public EventLoop {
   TimerId At(MonotonicTime when, Task task) override;
   void Cancel(TimerId id) override;
 
-  // Calls `changed` once, in a later turn of the loop, when `*word != last_seen`, at once if that is
-  // so already. Between turns the loop sleeps on the word as a *shared* futex: who changes it in
+  // Calls `changed` once, in a later turn of the loop, when `*word != last_seen`, at once if that
+  // is so already. Between turns the loop sleeps on the word as a *shared* futex: who changes it in
   // this or another process calls FUTEX_WAKE (not private) on it. The word is only read, so it may
   // lie in a mapping without write access; it must stay mapped until the call or the cancel.
   // Returns 0, and will not call, when kWatchedWordsMax words are watched already: poll instead.
@@ -69,8 +69,8 @@ class ThreadLoop final : public EventLoop {
   // `deadline` or Stop. Returns whether `done()` held. Not from inside a callback.
   bool RunUntil(const std::function<bool()>& done, MonotonicTime deadline);
   void RunFor(Duration duration);
-  // One turn that does not sleep: what is due and what was posted before. Returns how many callbacks
-  // ran.
+  // One turn that does not sleep: what is due and what was posted before. Returns how many
+  // callbacks ran.
   size_t RunOnce();
 
   // Ends Run, RunUntil and RunFor, now and for ever, after the tasks that were posted before it.

@@ -17,7 +17,9 @@
 namespace tailcast {
 namespace {
 
-MonotonicTime Soon(int64_t seconds = 20) { return ReadMonotonicClock() + Duration::Seconds(seconds); }
+MonotonicTime Soon(int64_t seconds = 20) {
+  return ReadMonotonicClock() + Duration::Seconds(seconds);
+}
 
 // A page that one mapping writes and another, read-only one watches: the shape of a doorbell.
 class SharedPage {
@@ -25,8 +27,7 @@ class SharedPage {
   SharedPage() {
     const int fd = memfd_create("thread_loop_test", MFD_CLOEXEC);
     EXPECT_EQ(ftruncate(fd, 4096), 0);
-    writable_ = static_cast<char*>(
-        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    writable_ = static_cast<char*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
     readable_ = static_cast<char*>(mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0));
     close(fd);
   }
@@ -183,7 +184,11 @@ TEST(ThreadLoopTest, PingPongBetweenTwoLoopsLosesNoWakeup) {
   ThreadLoop loop;
   int rounds = 0;
   std::function<void()> serve = [&] {
-    other.loop()->Post([&] { loop.Post([&] { if (++rounds < 20000) serve(); }); });
+    other.loop()->Post([&] {
+      loop.Post([&] {
+        if (++rounds < 20000) serve();
+      });
+    });
   };
   serve();
   EXPECT_TRUE(loop.RunUntil([&] { return rounds == 20000; }, Soon(60)));

@@ -40,8 +40,8 @@ Result<Address> ParseAddress(const std::string& text) {
   address.where = text.substr(colon + 1);
   if (const size_t hash = address.where.rfind('#'); hash != std::string::npos) {
     const std::string digits = address.where.substr(hash + 1);
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(),
-                                              address.incarnation, 16);
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), address.incarnation, 16);
     if (digits.size() != 16 || error != std::errc() || end != digits.data() + digits.size()) {
       return InvalidArgumentError("\"" + text +
                                   "\" is no fabric address: 16 hex digits belong after the '#'");
@@ -64,7 +64,8 @@ class RealExporter final : public Exporter {
 
   Result<std::vector<std::string>> Listen() override {
     if (options_.shm_socket_path.empty() && options_.tcp_listen.empty()) {
-      return InvalidArgumentError(options_.name + ": an exporter needs a socket path or a tcp port");
+      return InvalidArgumentError(options_.name +
+                                  ": an exporter needs a socket path or a tcp port");
     }
     TAILCAST_RETURN_IF_ERROR(memory_.Seal().WithContext(options_.name));
     char suffix[32];
@@ -72,18 +73,19 @@ class RealExporter final : public Exporter {
                   static_cast<unsigned long long>(memory_.incarnation()));
     std::vector<std::string> addresses;
     if (!options_.shm_socket_path.empty()) {
-      shm_ = std::make_unique<ShmDoor>(&reactor_, &memory_, options_.connections_max,
-                                       options_.name);
+      shm_ =
+          std::make_unique<ShmDoor>(&reactor_, &memory_, options_.connections_max, options_.name);
       TAILCAST_RETURN_IF_ERROR(shm_->Listen(options_.shm_socket_path).WithContext(options_.name));
       addresses.push_back("shm:" + options_.shm_socket_path + suffix);
     }
     if (!options_.tcp_listen.empty()) {
       TAILCAST_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(options_.tcp_listen));
-      tcp_ = std::make_unique<TcpDoor>(
-          &reactor_, &memory_,
-          TcpDoorOptions{.name = options_.name, .connections_max = options_.connections_max,
-                         .watches_max = options_.watches_max, .reads_max = options_.reads_max,
-                         .peer_timeout = options_.peer_timeout});
+      tcp_ = std::make_unique<TcpDoor>(&reactor_, &memory_,
+                                       TcpDoorOptions{.name = options_.name,
+                                                      .connections_max = options_.connections_max,
+                                                      .watches_max = options_.watches_max,
+                                                      .reads_max = options_.reads_max,
+                                                      .peer_timeout = options_.peer_timeout});
       Result<uint16_t> port = tcp_->Listen(options_.tcp_listen);
       if (!port.ok()) return port.status().WithContext(options_.name);
       std::string host =
@@ -148,8 +150,7 @@ class RealConnector final : public Connector {
     Result<Address> address = ParseAddress(text);
     Status error = address.status();
     if (error.ok() && address->scheme == "shm") {
-      pending.session =
-          MakeShmSession(loop_, reactor_.get(), address->where, address->incarnation);
+      pending.session = MakeShmSession(loop_, reactor_.get(), address->where, address->incarnation);
     } else if (error.ok()) {
       Result<HostPort> where = ParseHostPort(address->where);
       error = where.status();
@@ -162,9 +163,8 @@ class RealConnector final : public Connector {
       pending.timer = loop_->After(Duration(), [this, id, error] { Answer(id, error); });
       return;
     }
-    pending.timer = loop_->After(timeout, [this, id, text] {
-      Answer(id, DeadlineExceededError("no answer from " + text));
-    });
+    pending.timer = loop_->After(
+        timeout, [this, id, text] { Answer(id, DeadlineExceededError("no answer from " + text)); });
     reactor_->Post([session = pending.session, loop = loop_, state = state_, self = this, id] {
       session->Start([loop, state, self, id](Status status) {
         loop->Post([state, self, id, status = std::move(status)] {
@@ -251,9 +251,8 @@ std::vector<std::string> OrderAddresses(const std::vector<std::string>& addresse
   for (const std::string& text : addresses) {
     int rank = 2;
     if (text.starts_with("shm:")) {
-      const std::string path = text.substr(4, text.rfind('#') == std::string::npos
-                                                  ? std::string::npos
-                                                  : text.rfind('#') - 4);
+      const std::string path = text.substr(
+          4, text.rfind('#') == std::string::npos ? std::string::npos : text.rfind('#') - 4);
       struct stat info;
       if (stat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) {
         rank = 1;

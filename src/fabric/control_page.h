@@ -1,5 +1,5 @@
-// The page that an exporter shares beside its regions: is the memory still what the reader was told,
-// and is its owner still at work? Readers map it without write access. Drawn in
+// The page that an exporter shares beside its regions: is the memory still what the reader was
+// told, and is its owner still at work? Readers map it without write access. Drawn in
 // docs/formats/fabric_shm.md.
 #pragma once
 

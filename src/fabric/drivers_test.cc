@@ -197,7 +197,8 @@ class DriverTest : public testing::Test {
   }
   Result<std::unique_ptr<Endpoint>> Connect(const std::string& address) {
     std::optional<Result<std::unique_ptr<Endpoint>>> result;
-    connector_->Connect(address, Duration::Seconds(10), [&](auto r) { result.emplace(std::move(r)); });
+    connector_->Connect(address, Duration::Seconds(10),
+                        [&](auto r) { result.emplace(std::move(r)); });
     EXPECT_TRUE(RunUntil([&] { return result.has_value(); }));
     return std::move(*result);
   }
@@ -220,7 +221,9 @@ class DriverTest : public testing::Test {
 
 class ShmTest : public DriverTest {
  protected:
-  std::string path() const { return addresses_.front().substr(4, addresses_.front().rfind('#') - 4); }
+  std::string path() const {
+    return addresses_.front().substr(4, addresses_.front().rfind('#') - 4);
+  }
   // A raw connection to a unix socket.
   static Descriptor Dial(const std::string& path) {
     sockaddr_un address{};
@@ -240,8 +243,8 @@ TEST_F(ShmTest, AReaderNeverGetsAnythingThatItCouldWriteWith) {
   char packet[512];
   alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))];
   iovec part{packet, sizeof(packet)};
-  msghdr message{.msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
-                 .msg_controllen = sizeof(control)};
+  msghdr message{
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
   ASSERT_GT(recvmsg(socket.get(), &message, 0), 0);
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   ASSERT_NE(header, nullptr);
@@ -348,8 +351,10 @@ TEST_F(ShmTest, ALyingServerIsRefusedNotTrusted) {
   connector_ = MakeConnector(&loop_);
   const auto reply = [](uint32_t regions, uint64_t size) {
     std::string text;
-    AppendTo(text, ShmReply{.magic = kShmMagic, .version = kShmVersion,
-                            .status = HelloStatus::kWelcome, .incarnation = 5,
+    AppendTo(text, ShmReply{.magic = kShmMagic,
+                            .version = kShmVersion,
+                            .status = HelloStatus::kWelcome,
+                            .incarnation = 5,
                             .region_count = regions});
     for (uint32_t i = 0; i < regions && i < 8; ++i) AppendTo(text, ShmRegion{size, 1});
     return text;
@@ -441,8 +446,11 @@ class TcpTest : public DriverTest {
   static std::string Frame(TcpOp op, uint64_t argument, const std::string& body = "",
                            uint16_t count = 0) {
     std::string text;
-    AppendTo(text, TcpFrame{.body_bytes = static_cast<uint32_t>(body.size()), .op = op, .flags = 0,
-                            .count = count, .argument = argument});
+    AppendTo(text, TcpFrame{.body_bytes = static_cast<uint32_t>(body.size()),
+                            .op = op,
+                            .flags = 0,
+                            .count = count,
+                            .argument = argument});
     return text + body;
   }
   static std::string Hello(uint32_t version = kTcpVersion) {
@@ -610,8 +618,11 @@ TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
     const Descriptor fd = liar.Accept();
     ReceiveBytes(fd, Hello().size());
     std::string welcome;
-    AppendTo(welcome, TcpWelcome{.version = kTcpVersion, .status = HelloStatus::kWelcome,
-                                 .reads_max = 16, .watches_max = 16, .peer_timeout_us = 300000});
+    AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+                                 .status = HelloStatus::kWelcome,
+                                 .reads_max = 16,
+                                 .watches_max = 16,
+                                 .peer_timeout_us = 300000});
     AppendTo(welcome, TcpRegion{4096, 1});
     SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
     ReceiveBytes(fd, 1 << 20);  // takes all, says nothing: the other end of a half-open connection
@@ -623,9 +634,8 @@ TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
   const ReadOp op{.region = 0, .length = 1, .offset = 0, .destination = &byte, .token = 9};
   (*endpoint)->Read({&op, 1});
   bool watch_answered = false;
-  (*endpoint)->Watch(0, 0, 0, Duration::Seconds(100), [&](WatchOutcome o) {
-    watch_answered = o == WatchOutcome::kUnreachable;
-  });
+  (*endpoint)->Watch(0, 0, 0, Duration::Seconds(100),
+                     [&](WatchOutcome o) { watch_answered = o == WatchOutcome::kUnreachable; });
   Completion completion;
   EXPECT_TRUE(RunUntil([&] { return (*endpoint)->Poll({&completion, 1}) == 1; }));
   EXPECT_EQ(completion.status, ReadStatus::kUnreachable);
@@ -662,8 +672,10 @@ TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {
       const Descriptor fd = liar.Accept();
       ReceiveBytes(fd, Hello().size());
       std::string welcome;
-      AppendTo(welcome, TcpWelcome{.version = kTcpVersion, .status = HelloStatus::kWelcome,
-                                   .reads_max = 16, .watches_max = 16,
+      AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+                                   .status = HelloStatus::kWelcome,
+                                   .reads_max = 16,
+                                   .watches_max = 16,
                                    .peer_timeout_us = 60'000'000});
       AppendTo(welcome, TcpRegion{4096, 1});
       SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
@@ -700,7 +712,8 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
     AppendTo(answers, TcpAnswer{1, 4099, ReadStatus::kOk, {}});
     AppendTo(answers, TcpAnswer{0, 13, ReadStatus::kOk, {}});
     stream += Frame(TcpOp::kAnswer, 4104 + 16, answers, 2);
-    stream += std::string(4099, 'b') + std::string(5, '\0') + std::string(13, 'a') + std::string(3, '\0');
+    stream +=
+        std::string(4099, 'b') + std::string(5, '\0') + std::string(13, 'a') + std::string(3, '\0');
     stream += Frame(TcpOp::kRing, 1, "", static_cast<uint16_t>(WatchOutcome::kChanged));
     answers.clear();
     AppendTo(answers, TcpAnswer{2, 0, ReadStatus::kStaleRegion, {}});
@@ -710,14 +723,17 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
       const Descriptor fd = liar.Accept();
       ReceiveBytes(fd, Hello().size());
       std::string welcome;
-      AppendTo(welcome, TcpWelcome{.version = kTcpVersion, .status = HelloStatus::kWelcome,
-                                   .reads_max = 16, .watches_max = 16,
+      AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+                                   .status = HelloStatus::kWelcome,
+                                   .reads_max = 16,
+                                   .watches_max = 16,
                                    .peer_timeout_us = 60'000'000});
       AppendTo(welcome, TcpRegion{8192, 1});
       SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
       ReceiveBytes(fd, 2 * sizeof(TcpFrame) + sizeof(TcpWatch) + 4 * sizeof(TcpRead));
       for (size_t at = 0; at < stream.size();) {
-        const size_t n = std::min<size_t>(stream.size() - at, 1 + rng.Below(1 + 40 * (1 + static_cast<uint64_t>(round))));
+        const size_t n = std::min<size_t>(
+            stream.size() - at, 1 + rng.Below(1 + 40 * (1 + static_cast<uint64_t>(round))));
         SendAll(fd, stream.substr(at, n));
         at += n;
         std::this_thread::yield();
@@ -826,7 +842,8 @@ int main(int argc, char** argv) {
   }
   testing::InitGoogleTest(&argc, argv);
   // Bad input is logged a thousand times over.
-  if (std::getenv("TAILCAST_LOG") == nullptr && !tailcast::SetLogLevels("fabric=off").ok()) return 1;
+  if (std::getenv("TAILCAST_LOG") == nullptr && !tailcast::SetLogLevels("fabric=off").ok())
+    return 1;
   const int result = RUN_ALL_TESTS();
   std::filesystem::remove_all(tailcast::fabric::TestFolder());
   return result;

@@ -1,7 +1,7 @@
 // Remote memory access: one-sided reads of a server's registered regions (paper §2.2; CliqueMap).
-// A read runs no application code on the server. Drivers: shm (same host), tcp (a software engine in
-// the manner of Pony Express), the simulator's fake (fake_fabric.h); all pass fabric_conformance.h.
-// connect.h makes them.
+// A read runs no application code on the server. Drivers: shm (same host), tcp (a software engine
+// in the manner of Pony Express), the simulator's fake (fake_fabric.h); all pass
+// fabric_conformance.h. connect.h makes them.
 //
 // A server registers a few regions, numbered from 0, each with a generation that changes whenever
 // its memory is laid out anew. A reader reads byte ranges of a region into its own private memory.
@@ -45,10 +45,10 @@ enum class ReadStatus : uint8_t {
 
 struct ReadOp {
   RegionId region = 0;
-  uint32_t length = 0;   // bytes
-  uint64_t offset = 0;   // bytes from the region's start
+  uint32_t length = 0;          // bytes
+  uint64_t offset = 0;          // bytes from the region's start
   char* destination = nullptr;  // `length` bytes that stay valid until the completion
-  uint64_t token = 0;    // handed back in the completion
+  uint64_t token = 0;           // handed back in the completion
 };
 
 struct Completion {
@@ -57,10 +57,10 @@ struct Completion {
 };
 
 enum class WatchOutcome : uint8_t {
-  kChanged,      // the word differs from the last value seen; read what it guards
+  kChanged,  // the word differs from the last value seen; read what it guards
   kTimeout,
   kUnreachable,
-  kRefused,      // over the cap of watches: poll instead
+  kRefused,  // over the cap of watches: poll instead
 };
 
 struct RegionInfo {
@@ -69,8 +69,8 @@ struct RegionInfo {
 };
 
 struct Capabilities {
-  bool immediate = false;     // reads complete inside Read (the completion still comes by Poll)
-  bool watch = false;         // Watch rings without polling by the reader
+  bool immediate = false;  // reads complete inside Read (the completion still comes by Poll)
+  bool watch = false;      // Watch rings without polling by the reader
   bool cross_host = false;
 };
 
@@ -110,8 +110,8 @@ class Endpoint {
   virtual void CancelWatch(uint64_t id) = 0;
 };
 
-// Makes endpoints for addresses of the forms "shm:/path/of/unix/socket", "tcp:host:port". Either may
-// end in "#<incarnation, 16 hex digits>", as those that Listen returns do: then only that very
+// Makes endpoints for addresses of the forms "shm:/path/of/unix/socket", "tcp:host:port". Either
+// may end in "#<incarnation, 16 hex digits>", as those that Listen returns do: then only that very
 // exporter will do, not another one that came to listen at the same place.
 class Connector {
  public:

@@ -65,7 +65,8 @@ struct Served {
     std::unique_ptr<Endpoint> endpoint;
     connector->Connect(address, Duration::Seconds(10),
                        [&](auto r) { endpoint = std::move(r).value(); });
-    loop.RunUntil([&] { return endpoint != nullptr; }, ReadMonotonicClock() + Duration::Seconds(10));
+    loop.RunUntil([&] { return endpoint != nullptr; },
+                  ReadMonotonicClock() + Duration::Seconds(10));
     return endpoint;
   }
   ThreadLoop loop;
@@ -86,8 +87,11 @@ void ShmRead(benchmark::State& state) {
   Rng rng(1);
   for (auto _ : state) {
     for (size_t i = 0; i < batch; ++i) {
-      ops[i] = {.region = 0, .length = kChunk, .offset = rng.Below(working_set / kChunk) * kChunk,
-                .destination = buffer.data() + i * kChunk, .token = i};
+      ops[i] = {.region = 0,
+                .length = kChunk,
+                .offset = rng.Below(working_set / kChunk) * kChunk,
+                .destination = buffer.data() + i * kChunk,
+                .token = i};
     }
     endpoint->Read(ops);
     if (endpoint->Poll(completions) != batch || completions[0].status != ReadStatus::kOk) {
@@ -99,7 +103,11 @@ void ShmRead(benchmark::State& state) {
 }
 BENCHMARK(ShmRead)
     ->ArgNames({"kb", "batch"})
-    ->Args({256, 1})->Args({256, 16})->Args({16 << 10, 16})->Args({1 << 20, 1})->Args({1 << 20, 16});
+    ->Args({256, 1})
+    ->Args({256, 16})
+    ->Args({16 << 10, 16})
+    ->Args({1 << 20, 1})
+    ->Args({1 << 20, 16});
 
 // `depth` reads outstanding, started again in batches of at least depth / 4.
 void TcpRead(benchmark::State& state) {
@@ -120,9 +128,11 @@ void TcpRead(benchmark::State& state) {
     if (free_slots.size() * 4 >= depth) {
       ops.clear();
       for (const uint64_t slot : free_slots) {
-        ops.push_back({.region = 0, .length = length,
+        ops.push_back({.region = 0,
+                       .length = length,
                        .offset = rng.Below(working_set / kChunk) * kChunk,
-                       .destination = buffer.data() + slot * length, .token = slot});
+                       .destination = buffer.data() + slot * length,
+                       .token = slot});
       }
       free_slots.clear();
       endpoint->Read(ops);
@@ -138,13 +148,18 @@ void TcpRead(benchmark::State& state) {
   }
   state.SetItemsProcessed(reads);
   state.SetBytesProcessed(reads * length);
-  state.counters["server_us"] =
-      (ThreadCpuUs("fabric-server") - server_before) / static_cast<double>(std::max<int64_t>(reads, 1));
+  state.counters["server_us"] = (ThreadCpuUs("fabric-server") - server_before) /
+                                static_cast<double>(std::max<int64_t>(reads, 1));
 }
 BENCHMARK(TcpRead)
     ->ArgNames({"depth", "bytes"})
-    ->Args({1, 4096})->Args({16, 4096})->Args({64, 4096})->Args({256, 4096})
-    ->Args({1, 64})->Args({64, 64})->Args({256, 64})
+    ->Args({1, 4096})
+    ->Args({16, 4096})
+    ->Args({64, 4096})
+    ->Args({256, 4096})
+    ->Args({1, 64})
+    ->Args({64, 64})
+    ->Args({256, 64})
     ->UseRealTime();
 
 // The server's cost of a ring: nobody connected, connected but nobody waiting, and waiting threads.
@@ -154,7 +169,12 @@ void Ring(benchmark::State& state) {
   if (state.range(1) > 0) endpoint = server.Connect();
   for (auto _ : state) server.exporter->Ring(0, 64);
 }
-BENCHMARK(Ring)->ArgNames({"tcp", "connected"})->Args({0, 0})->Args({0, 1})->Args({1, 0})->Args({1, 1});
+BENCHMARK(Ring)
+    ->ArgNames({"tcp", "connected"})
+    ->Args({0, 0})
+    ->Args({0, 1})
+    ->Args({1, 0})
+    ->Args({1, 1});
 
 // `waiters` loops sleep on one word; what does a change of it cost the server, and how long until
 // all of them have seen it (real time of an iteration)?

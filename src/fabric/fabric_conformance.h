@@ -153,7 +153,9 @@ class FabricConformance : public testing::TestWithParam<FabricDriver> {
     return done.contains(77) ? done.at(77) : ReadStatus::kTimeout;
   }
   ReadStatus ReadWord(Endpoint* endpoint, uint64_t* value, uint64_t offset = 0) {
-    return ReadOne(endpoint, {.region = 0, .length = 8, .offset = offset,
+    return ReadOne(endpoint, {.region = 0,
+                              .length = 8,
+                              .offset = offset,
                               .destination = reinterpret_cast<char*>(value)});
   }
   static uint64_t PatternWord(uint64_t offset) {
@@ -214,7 +216,9 @@ TEST_P(FabricConformance, SeesTheServersWritesAndEveryRegion) {
   uint64_t value = 0;
   for (uint64_t i = 1; i < 50; ++i) {
     StoreWord(server.memory[1].data() + kTestWordsAt, i);
-    EXPECT_EQ(ReadOne(endpoint.get(), {.region = 1, .length = 8, .offset = kTestWordsAt,
+    EXPECT_EQ(ReadOne(endpoint.get(), {.region = 1,
+                                       .length = 8,
+                                       .offset = kTestWordsAt,
                                        .destination = reinterpret_cast<char*>(&value)}),
               ReadStatus::kOk);
     EXPECT_EQ(value, i);
@@ -229,8 +233,11 @@ TEST_P(FabricConformance, CompletesEachReadOfLargeBatchesExactlyOnce) {
   std::vector<uint64_t> values(kReads);
   std::vector<ReadOp> ops;
   for (size_t i = 0; i < kReads; ++i) {
-    ops.push_back({.region = 0, .length = 8, .offset = i * 8,
-                   .destination = reinterpret_cast<char*>(&values[i]), .token = i});
+    ops.push_back({.region = 0,
+                   .length = 8,
+                   .offset = i * 8,
+                   .destination = reinterpret_cast<char*>(&values[i]),
+                   .token = i});
   }
   endpoint->Read(ops);
   for (const auto& [token, status] : Collect(endpoint.get(), kReads)) {
@@ -259,8 +266,11 @@ TEST_P(FabricConformance, CallsReadyWhenReadsCompleteLater) {
     std::vector<ReadOp> ops;
     for (uint64_t i = 0; i < 100; ++i) {
       // Good and bad ones together; the bad ones complete sooner.
-      ops.push_back({.region = i % 10 == 3 ? 9u : 0u, .length = 4096, .offset = i * 4096,
-                     .destination = buffer.data() + i * 4096, .token = round * 100 + i});
+      ops.push_back({.region = i % 10 == 3 ? 9u : 0u,
+                     .length = 4096,
+                     .offset = i * 4096,
+                     .destination = buffer.data() + i * 4096,
+                     .token = round * 100 + i});
     }
     endpoint->Read(ops);
     EXPECT_TRUE(world_->RunUntil([&] { return done.size() == (round + 1) * 100; }, kLimit));
@@ -275,8 +285,11 @@ TEST_P(FabricConformance, RefusesMoreReadsThanItsQueueHolds) {
   std::vector<uint64_t> values(kQueuedReadsMax + 100);
   std::vector<ReadOp> ops;
   for (size_t i = 0; i < values.size(); ++i) {
-    ops.push_back({.region = 0, .length = 8, .offset = i,
-                   .destination = reinterpret_cast<char*>(&values[i]), .token = i});
+    ops.push_back({.region = 0,
+                   .length = 8,
+                   .offset = i,
+                   .destination = reinterpret_cast<char*>(&values[i]),
+                   .token = i});
   }
   endpoint->Read(ops);
   size_t overloaded = 0;
@@ -349,8 +362,11 @@ TEST_P(FabricConformance, InvalidateInTheMiddleOfReadsNeverGivesLaterBytes) {
     std::vector<char> buffer(256 * 4096);
     std::vector<ReadOp> ops;
     for (uint64_t i = 0; i < 256; ++i) {
-      ops.push_back({.region = 0, .length = 4096, .offset = i * 4096,
-                     .destination = buffer.data() + i * 4096, .token = i});
+      ops.push_back({.region = 0,
+                     .length = 4096,
+                     .offset = i * 4096,
+                     .destination = buffer.data() + i * 4096,
+                     .token = i});
     }
     endpoint->Read(ops);
     server.exporter->Invalidate();
@@ -402,8 +418,11 @@ TEST_P(FabricConformance, AServerKilledUnderReadsCompletesEachOnceAndIsUnreachab
   std::vector<char> buffer(1024 * 4096);
   std::vector<ReadOp> ops;
   for (uint64_t i = 0; i < 1024; ++i) {
-    ops.push_back({.region = 0, .length = 4096, .offset = i * 4096,
-                   .destination = buffer.data() + i * 4096, .token = i});
+    ops.push_back({.region = 0,
+                   .length = 4096,
+                   .offset = i * 4096,
+                   .destination = buffer.data() + i * 4096,
+                   .token = i});
   }
   endpoint->Read(ops);
   server->Kill();
@@ -464,8 +483,11 @@ TEST_P(FabricConformance, ADestinationIsNotWrittenAfterATimeout) {
   std::vector<char> buffer(600 * 4099);
   std::vector<ReadOp> ops;
   for (uint64_t i = 0; i < 600; ++i) {
-    ops.push_back({.region = 0, .length = 4099, .offset = i * 4099,
-                   .destination = buffer.data() + i * 4099, .token = i});
+    ops.push_back({.region = 0,
+                   .length = 4099,
+                   .offset = i * 4099,
+                   .destination = buffer.data() + i * 4099,
+                   .token = i});
   }
   endpoint->Read(ops);
   for (const auto& [token, status] : Collect(endpoint.get(), ops.size())) {
@@ -477,8 +499,8 @@ TEST_P(FabricConformance, ADestinationIsNotWrittenAfterATimeout) {
   server->Continue();
   uint64_t value = 0;
   // Comes after the late answers. (A server stopped for long has to beat again first.)
-  EXPECT_TRUE(Eventually(
-      [&] { return ReadWord(endpoint.get(), &value) == ReadStatus::kOk; }, kLimit));
+  EXPECT_TRUE(
+      Eventually([&] { return ReadWord(endpoint.get(), &value) == ReadStatus::kOk; }, kLimit));
   EXPECT_EQ(value, PatternWord(0));
   EXPECT_EQ(std::count(buffer.begin(), buffer.end(), '#'), static_cast<ptrdiff_t>(buffer.size()));
 }
@@ -493,10 +515,14 @@ TEST_P(FabricConformance, AnEndpointMayBeDestroyedWithReadsAndWatchesOutstanding
     auto buffer = std::make_unique<char[]>(200 * 4096);
     std::vector<ReadOp> ops;
     for (uint64_t i = 0; i < 200; ++i) {
-      ops.push_back({.region = 0, .length = 4096, .offset = i * 4096,
-                     .destination = buffer.get() + i * 4096, .token = i});
+      ops.push_back({.region = 0,
+                     .length = 4096,
+                     .offset = i * 4096,
+                     .destination = buffer.get() + i * 4096,
+                     .token = i});
     }
-    endpoint->Watch(1, kTestWordsAt, 0, Duration::Seconds(100), [&](WatchOutcome) { watched = true; });
+    endpoint->Watch(1, kTestWordsAt, 0, Duration::Seconds(100),
+                    [&](WatchOutcome) { watched = true; });
     endpoint->Read(ops);
     int turns = round;
     world_->RunUntil([&] { return turns-- <= 0; }, Duration::Millis(1));
@@ -544,8 +570,11 @@ TEST_P(FabricConformance, AnEndpointMayBeDestroyedByItsOwnCallbacks) {
     ready = *token == 0;  // the callback itself is still there
   });
   uint64_t value;
-  const ReadOp op{.region = 0, .length = 8, .offset = 0,
-                  .destination = reinterpret_cast<char*>(&value), .token = 1};
+  const ReadOp op{.region = 0,
+                  .length = 8,
+                  .offset = 0,
+                  .destination = reinterpret_cast<char*>(&value),
+                  .token = 1};
   second->Read({&op, 1});
   EXPECT_TRUE(world_->RunUntil([&] { return ready; }, kLimit));
 }
@@ -563,8 +592,11 @@ TEST_P(FabricConformance, ServesManyEndpointsAtOnce) {
   for (size_t e = 0; e < kEndpoints; ++e) {
     std::vector<ReadOp> ops;
     for (uint64_t i = 0; i < 32; ++i) {
-      ops.push_back({.region = 0, .length = 1000, .offset = e * 4096 + i * 1000,
-                     .destination = buffers[e].data() + i * 1000, .token = i});
+      ops.push_back({.region = 0,
+                     .length = 1000,
+                     .offset = e * 4096 + i * 1000,
+                     .destination = buffers[e].data() + i * 1000,
+                     .token = i});
     }
     endpoints[e]->Read(ops);
   }
@@ -587,15 +619,18 @@ TEST_P(FabricConformance, AnAlignedWordOfAShortReadIsNeverTorn) {
   // Each word is one byte eight times; the values differ all the time.
   auto writing = world_->KeepWriting([&, words]() {
     ++next;
-    for (uint64_t i = 0; i < 80; ++i) StoreWord(words + i * 8, (next + i) % 255 * 0x0101010101010101ull);
+    for (uint64_t i = 0; i < 80; ++i)
+      StoreWord(words + i * 8, (next + i) % 255 * 0x0101010101010101ull);
   });
   std::vector<char> buffer(64 * kWordAtomicBytesMax);
   for (int round = 0; round < 200; ++round) {
     std::vector<ReadOp> ops;
     for (uint64_t i = 0; i < 64; ++i) {
-      ops.push_back({.region = 1, .length = static_cast<uint32_t>(kWordAtomicBytesMax - i * 3),
+      ops.push_back({.region = 1,
+                     .length = static_cast<uint32_t>(kWordAtomicBytesMax - i * 3),
                      .offset = kTestWordsAt + (i * 5 + static_cast<uint64_t>(round)) % 61,
-                     .destination = buffer.data() + i * kWordAtomicBytesMax, .token = i});
+                     .destination = buffer.data() + i * kWordAtomicBytesMax,
+                     .token = i});
     }
     endpoint->Read(ops);
     Collect(endpoint.get(), ops.size());
@@ -615,9 +650,9 @@ TEST_P(FabricConformance, AServerThatCeasesToBeatIsUnreachableUntilItBeatsAgain)
   uint64_t value = 0;
   EXPECT_EQ(ReadWord(endpoint.get(), &value), ReadStatus::kOk);  // never beat: nobody minds
   server.exporter->Beat();
-  EXPECT_TRUE(Eventually(
-      [&] { return ReadWord(endpoint.get(), &value) == ReadStatus::kUnreachable; },
-      Duration::Seconds(10)));
+  EXPECT_TRUE(
+      Eventually([&] { return ReadWord(endpoint.get(), &value) == ReadStatus::kUnreachable; },
+                 Duration::Seconds(10)));
   EXPECT_TRUE(endpoint->connected());
   server.exporter->Beat();
   EXPECT_EQ(ReadWord(endpoint.get(), &value), ReadStatus::kOk);
@@ -641,7 +676,9 @@ TEST_P(FabricConformance, AWatchRingsWhenItsWordChanges) {
     EXPECT_TRUE(world_->RunUntil([&] { return rings > 0; }, kLimit));
     EXPECT_EQ(outcome, WatchOutcome::kChanged);
     uint64_t value = 0;
-    EXPECT_EQ(ReadOne(endpoint.get(), {.region = 1, .length = 8, .offset = kTestWordsAt,
+    EXPECT_EQ(ReadOne(endpoint.get(), {.region = 1,
+                                       .length = 8,
+                                       .offset = kTestWordsAt,
                                        .destination = reinterpret_cast<char*>(&value)}),
               ReadStatus::kOk);
     EXPECT_EQ(value, i + 1);
@@ -658,12 +695,10 @@ TEST_P(FabricConformance, AWatchAnswersAtOnceWhenTheWordDiffersAlready) {
   // Low half the same, high half not: no change.
   StoreWord(server.memory[1].data() + kTestWordsAt, 5ull << 32 | 3);
   int changed = 0, timed_out = 0;
-  endpoint->Watch(1, kTestWordsAt, 2, kLimit, [&](WatchOutcome o) {
-    changed += o == WatchOutcome::kChanged;
-  });
-  endpoint->Watch(1, kTestWordsAt, 3, Duration::Millis(20), [&](WatchOutcome o) {
-    timed_out += o == WatchOutcome::kTimeout;
-  });
+  endpoint->Watch(1, kTestWordsAt, 2, kLimit,
+                  [&](WatchOutcome o) { changed += o == WatchOutcome::kChanged; });
+  endpoint->Watch(1, kTestWordsAt, 3, Duration::Millis(20),
+                  [&](WatchOutcome o) { timed_out += o == WatchOutcome::kTimeout; });
   EXPECT_EQ(changed, 0);  // never inside the call
   EXPECT_TRUE(world_->RunUntil([&] { return changed == 1 && timed_out == 1; }, kLimit));
 }

@@ -65,8 +65,8 @@ struct Client {
   std::string name;
   EventLoop* loop = nullptr;
   std::shared_ptr<Memory> memory;
-  std::vector<RegionInfo> infos;  // as told at the connection
-  MonotonicTime busy_until;       // of the answers' direction
+  std::vector<RegionInfo> infos;     // as told at the connection
+  MonotonicTime busy_until;          // of the answers' direction
   FakeEndpoint* endpoint = nullptr;  // null once destroyed
   bool broken = false;               // the client's end has noticed
 };
@@ -88,8 +88,8 @@ struct FakeFabricNetwork::Wire : std::enable_shared_from_this<Wire> {
   Duration Latency(const FakeLink& link) {
     Duration d = link.latency;
     if (link.jitter > Duration()) {
-      d = d + Duration::Micros(static_cast<int64_t>(
-                  rng.Below(static_cast<uint64_t>(link.jitter.micros()) + 1)));
+      d = d + Duration::Micros(
+                  static_cast<int64_t>(rng.Below(static_cast<uint64_t>(link.jitter.micros()) + 1)));
     }
     if (link.tail_probability > 0 && rng.Chance(link.tail_probability)) {
       d = d + Duration::Micros(static_cast<int64_t>(
@@ -185,12 +185,10 @@ class FakeEndpoint final : public Endpoint {
         ++wire_->counters.cut;
         continue;
       }
-      wire_->After(wire_->Latency(link) + client_->memory->delay,
-                   [wire = wire_.get(), client = client_, op, id] {
-                     wire->AtServer(client->memory, [wire, client, op, id] {
-                       wire->ServeRead(client, op, id);
-                     });
-                   });
+      wire_->After(wire_->Latency(link) + client_->memory->delay, [wire = wire_.get(),
+                                                                   client = client_, op, id] {
+        wire->AtServer(client->memory, [wire, client, op, id] { wire->ServeRead(client, op, id); });
+      });
     }
     ArmTimeout();
   }
@@ -233,12 +231,12 @@ class FakeEndpoint final : public Endpoint {
     });
     FakeLink& link = wire_->LinkOf(client_->name, client_->memory->server);
     if (link.requests_cut) return id;
-    wire_->After(wire_->Latency(link), [wire = wire_.get(), client = client_, id, region, offset,
-                                        last_seen] {
-      wire->AtServer(client->memory, [wire, client, id, region, offset, last_seen] {
-        wire->ServeWatch(client, {client, id, region, offset, last_seen});
-      });
-    });
+    wire_->After(wire_->Latency(link),
+                 [wire = wire_.get(), client = client_, id, region, offset, last_seen] {
+                   wire->AtServer(client->memory, [wire, client, id, region, offset, last_seen] {
+                     wire->ServeWatch(client, {client, id, region, offset, last_seen});
+                   });
+                 });
     return id;
   }
   void CancelWatch(uint64_t id) override {
@@ -352,9 +350,8 @@ class FakeEndpoint final : public Endpoint {
   }
   // The server's end of a watch that we gave up.
   void Forget(uint64_t id) {
-    std::erase_if(client_->memory->watchers, [&](const Watcher& w) {
-      return w.id == id && w.client.lock() == client_;
-    });
+    std::erase_if(client_->memory->watchers,
+                  [&](const Watcher& w) { return w.id == id && w.client.lock() == client_; });
   }
 
   const std::shared_ptr<Wire> wire_;
@@ -375,8 +372,8 @@ class FakeEndpoint final : public Endpoint {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
-// Runs `action(endpoint)` on the client's loop, if the endpoint is still there then. (Without it the
-// loop may be gone, too.)
+// Runs `action(endpoint)` on the client's loop, if the endpoint is still there then. (Without it
+// the loop may be gone, too.)
 template <typename Action>
 void AtEndpoint(const std::shared_ptr<Client>& client, Action action) {
   if (client->endpoint == nullptr) return;
@@ -429,7 +426,8 @@ class FakeExporter final : public Exporter {
         return InvalidArgumentError("region " + std::to_string(id) + " is missing");
       }
     }
-    if (const auto old = wire_->Find(memory_->server)) {  // a restart, before the old end was noticed
+    if (const auto old =
+            wire_->Find(memory_->server)) {  // a restart, before the old end was noticed
       old->readable = false;
       wire_->CloseConnections(*old);
     }
@@ -474,10 +472,9 @@ class FakeConnector final : public Connector {
     pending.done = std::move(done);
     const size_t hash = address.rfind('#');
     const std::string server =
-        address.starts_with("fake:") ? address.substr(5, hash == std::string::npos
-                                                             ? std::string::npos
-                                                             : hash - 5)
-                                     : "";
+        address.starts_with("fake:")
+            ? address.substr(5, hash == std::string::npos ? std::string::npos : hash - 5)
+            : "";
     uint64_t incarnation = 0;
     if (hash != std::string::npos) {
       incarnation = std::strtoull(address.c_str() + hash + 1, nullptr, 16);
@@ -630,8 +627,8 @@ void FakeFabricNetwork::Wire::ServeRead(const std::shared_ptr<Client>& client, c
     at = end;
   }
   for (size_t step = 0; step < steps; ++step) {
-    const Duration delay = link.tear_window * static_cast<int64_t>(step) /
-                           static_cast<int64_t>(steps - 1);
+    const Duration delay =
+        link.tear_window * static_cast<int64_t>(step) / static_cast<int64_t>(steps - 1);
     After(delay, [this, client, op, id, bytes, last = step + 1 == steps,
                   copies = std::move(pieces[step])] {
       const ReadStatus now = Check(*client, op);
@@ -662,13 +659,13 @@ void FakeFabricNetwork::Wire::FinishRead(const std::shared_ptr<Client>& client, 
   Duration delay = Latency(link);
   if (link.late_probability > 0 && rng.Chance(link.late_probability)) {
     // Past any deadline that is in use; the reader decides which one it has.
-    delay = delay + Duration::Seconds(1) +
-            Duration::Micros(static_cast<int64_t>(rng.Below(5'000'000)));
+    delay =
+        delay + Duration::Seconds(1) + Duration::Micros(static_cast<int64_t>(rng.Below(5'000'000)));
   }
   if (link.bytes_per_second > 0) {
     const MonotonicTime start = std::max(loop->Now(), client->busy_until);
-    client->busy_until =
-        start + Duration::Micros(static_cast<int64_t>(op.length) * 1'000'000 / link.bytes_per_second);
+    client->busy_until = start + Duration::Micros(static_cast<int64_t>(op.length) * 1'000'000 /
+                                                  link.bytes_per_second);
     delay = delay + (client->busy_until - loop->Now());
   }
   After(delay, [client, id, status, bytes] {

@@ -8,8 +8,9 @@
 //   network.Cut("consumer-3", "cache-0", /*requests=*/true, /*answers=*/false);
 //
 // A read takes its request's latency to arrive, is copied out of the server's memory at one moment
-// or, torn, at several, and takes the answer's latency back. The driver's own promises hold whatever
-// happens: exactly one completion for each read, and no byte of a destination changes after it.
+// or, torn, at several, and takes the answer's latency back. The driver's own promises hold
+// whatever happens: exactly one completion for each read, and no byte of a destination changes
+// after it.
 //
 // Everything is drawn from the seed. One thread.
 #pragma once
@@ -26,11 +27,11 @@
 
 namespace tailcast::fabric {
 
-// How reads of one client at one server fare. Faults are off by default. May be changed at any time;
-// what is under way keeps what it has drawn.
+// How reads of one client at one server fare. Faults are off by default. May be changed at any
+// time; what is under way keeps what it has drawn.
 struct FakeLink {
   Duration latency = Duration::Micros(5);  // one way
-  Duration jitter;                         // up to so much more, each way; reads overtake each other
+  Duration jitter;  // up to so much more, each way; reads overtake each other
   // Long tails: with this probability a read takes longer by an exponentially distributed time.
   double tail_probability = 0;
   Duration tail_mean = Duration::Millis(20);
@@ -67,7 +68,8 @@ struct FakeExporterOptions {
 
 class FakeFabricNetwork {
  public:
-  // What is on the wire lives on `wire`, which belongs to no process: it goes on when processes die.
+  // What is on the wire lives on `wire`, which belongs to no process: it goes on when processes
+  // die.
   FakeFabricNetwork(EventLoop* wire, uint64_t seed);
   ~FakeFabricNetwork();
   FakeFabricNetwork(const FakeFabricNetwork&) = delete;
@@ -75,7 +77,8 @@ class FakeFabricNetwork {
 
   // The server's end. A second one of the same name takes the first one's place: a restart.
   // Destroying an exporter closes its connections, as the end of its process does.
-  std::unique_ptr<Exporter> MakeExporter(const std::string& server, FakeExporterOptions options = {});
+  std::unique_ptr<Exporter> MakeExporter(const std::string& server,
+                                         FakeExporterOptions options = {});
   // The client's end; callbacks run on `loop`.
   std::unique_ptr<Connector> MakeConnector(const std::string& client, EventLoop* loop);
 

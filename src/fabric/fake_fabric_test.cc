@@ -190,8 +190,11 @@ class FakeFabricTest : public testing::Test {
     std::vector<ReadOp> ops;
     const uint32_t length = static_cast<uint32_t>(kBytes / pieces);
     for (size_t i = 0; i < pieces; ++i) {
-      ops.push_back({.region = 0, .length = length, .offset = i * length,
-                     .destination = buffer_.data() + i * length, .token = i});
+      ops.push_back({.region = 0,
+                     .length = length,
+                     .offset = i * length,
+                     .destination = buffer_.data() + i * length,
+                     .token = i});
     }
     started_ = loop_.Now();
     endpoint_->Read(ops);
@@ -246,7 +249,8 @@ TEST_F(FakeFabricTest, TornReadsMixMomentsAtWordsWithLinesOutOfOrder) {
   uint64_t tick = 0;
   std::function<void()> write = [&] {
     ++tick;
-    for (uint64_t i = 0; i < kBytes; i += 8) StoreWord(memory_.data() + i, tick * 0x0101010101010101ull % (1ull << 56));
+    for (uint64_t i = 0; i < kBytes; i += 8)
+      StoreWord(memory_.data() + i, tick * 0x0101010101010101ull % (1ull << 56));
     if (tick < 60) loop_.After(Duration::Micros(2), [&] { write(); });
   };
   write();
@@ -475,8 +479,10 @@ TEST_F(FakeFabricTest, TheSameSeedDoesTheSameAgain) {
           if (loop.Now().micros() / 1000 > static_cast<int64_t>(1000 + rounds)) {
             ++rounds;
             for (uint64_t i = 0; i < kBytes; i += 8) StoreWord(memory.data() + i, rounds);
-            const ReadOp op{.length = 4096, .offset = rounds % 15 * 4096,
-                            .destination = buffer.data(), .token = rounds};
+            const ReadOp op{.length = 4096,
+                            .offset = rounds % 15 * 4096,
+                            .destination = buffer.data(),
+                            .token = rounds};
             endpoint->Read({&op, 1});
           }
           return rounds == 500;

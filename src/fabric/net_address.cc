@@ -15,8 +15,8 @@ Result<SocketAddress> Resolve(const HostPort& where, int flags) {
   hints.ai_flags = flags | AI_NUMERICSERV;
   addrinfo* found = nullptr;
   const std::string port = std::to_string(where.port);
-  const int rc = getaddrinfo(where.host.empty() ? nullptr : where.host.c_str(), port.c_str(), &hints,
-                             &found);
+  const int rc =
+      getaddrinfo(where.host.empty() ? nullptr : where.host.c_str(), port.c_str(), &hints, &found);
   if (rc != 0) {
     return NotFoundError("host \"" + where.host + "\": " + gai_strerror(rc));
   }
@@ -56,14 +56,16 @@ Result<HostPort> ParseHostPort(std::string_view text) {
 
 uint16_t SocketAddress::port() const {
   if (family() == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
-  if (family() == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+  if (family() == AF_INET6)
+    return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
   return 0;
 }
 
 std::string SocketAddress::ToString() const {
   char host[INET6_ADDRSTRLEN] = "?";
   if (family() == AF_INET) {
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr, host, sizeof(host));
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr, host,
+              sizeof(host));
     return std::string(host) + ":" + std::to_string(port());
   }
   if (family() == AF_INET6) {
@@ -73,7 +75,9 @@ std::string SocketAddress::ToString() const {
   return "[" + std::string(host) + "]:" + std::to_string(port());
 }
 
-Result<SocketAddress> ResolveForListening(const HostPort& where) { return Resolve(where, AI_PASSIVE); }
+Result<SocketAddress> ResolveForListening(const HostPort& where) {
+  return Resolve(where, AI_PASSIVE);
+}
 Result<SocketAddress> ResolveForConnecting(const HostPort& where) { return Resolve(where, 0); }
 Result<SocketAddress> ResolveNumber(const HostPort& where) {
   return Resolve(where, AI_NUMERICHOST);

@@ -96,8 +96,7 @@ Result<std::span<char>> RegionMemory::Add(RegionId id, uint64_t size) {
   }
   Result<SealedMemory> memory = MakeSealedMemory("tailcast-region", RoundUpToPage(size));
   if (!memory.ok()) return memory.status().WithContext(what);
-  Result<Mapping> readable =
-      Mapping::Map(memory->read_only.get(), RoundUpToPage(size), false);
+  Result<Mapping> readable = Mapping::Map(memory->read_only.get(), RoundUpToPage(size), false);
   if (!readable.ok()) return readable.status().WithContext(what);
   if (id >= regions_.size()) regions_.resize(id + 1);
   Region& region = regions_[id];

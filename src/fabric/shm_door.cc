@@ -24,9 +24,10 @@ constexpr Duration kHelloTimeout = Duration::Seconds(5);
 constexpr Duration kAcceptRetry = Duration::Seconds(1);
 
 Counter& BadInput() {
-  static Counter& counter = ProcessMetrics().GetCounter(
-      "tailcast_fabric_bad_input_total", "Connections closed because the other end broke the protocol.",
-      {{"driver", "shm"}, {"side", "server"}});
+  static Counter& counter =
+      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
+                                  "Connections closed because the other end broke the protocol.",
+                                  {{"driver", "shm"}, {"side", "server"}});
   return counter;
 }
 Counter& Refused() {
@@ -51,7 +52,8 @@ Status UnixAddress(const std::string& path, Descriptor* directory, sockaddr_un* 
     if (!directory->valid()) return ErrnoStatus(errno, "open " + dir);
     reachable = "/proc/self/fd/" + std::to_string(directory->get()) + "/" + base;
     if (reachable.size() >= sizeof(address->sun_path)) {
-      return InvalidArgumentError("the socket name in " + path + " is too long: choose one below 80 bytes");
+      return InvalidArgumentError("the socket name in " + path +
+                                  " is too long: choose one below 80 bytes");
     }
   }
   std::memset(address, 0, sizeof(*address));
@@ -117,7 +119,9 @@ class ShmDoor::Connection final : public Reactor::Handler {
 
   void Answer(const ShmHello& hello) {
     const RegionMemory& memory = *door_->memory_;
-    ShmReply reply{.magic = kShmMagic, .version = kShmVersion, .status = HelloStatus::kWelcome,
+    ShmReply reply{.magic = kShmMagic,
+                   .version = kShmVersion,
+                   .status = HelloStatus::kWelcome,
                    .incarnation = memory.incarnation(),
                    .region_count = static_cast<uint32_t>(memory.regions().size())};
     if (hello.version != kShmVersion || hello.flags != 0 || hello.credential_bytes != 0) {

@@ -1,5 +1,6 @@
 // The server's end of the shm driver: hands the sealed memory to readers over a unix socket. After
-// that a read costs the server nothing at all; the socket's end tells each side that the other died.
+// that a read costs the server nothing at all; the socket's end tells each side that the other
+// died.
 #pragma once
 
 #include <sys/un.h>
@@ -15,7 +16,8 @@
 
 namespace tailcast::fabric {
 
-// Threads: construction, Listen and destruction by one that is not the reactor's; connections() any.
+// Threads: construction, Listen and destruction by one that is not the reactor's; connections()
+// any.
 class ShmDoor {
  public:
   ShmDoor(Reactor* reactor, const RegionMemory* memory, uint32_t connections_max, std::string name);

@@ -29,9 +29,10 @@ namespace {
 const Logger kLog("fabric");
 
 Counter& BadInput() {
-  static Counter& counter = ProcessMetrics().GetCounter(
-      "tailcast_fabric_bad_input_total", "Connections closed because the other end broke the protocol.",
-      {{"driver", "shm"}, {"side", "client"}});
+  static Counter& counter =
+      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
+                                  "Connections closed because the other end broke the protocol.",
+                                  {{"driver", "shm"}, {"side", "client"}});
   return counter;
 }
 
@@ -210,8 +211,8 @@ class ShmEndpoint final : public Endpoint {
     }
     if (reachable) {
       CopyWords(op.destination, session_->regions_[op.region].mapping.data(), op.offset, op.length);
-      // The owner ends the generation before it writes anything else: if it is still there after the
-      // copy, every byte of the copy belongs to it.
+      // The owner ends the generation before it writes anything else: if it is still there after
+      // the copy, every byte of the copy belongs to it.
       std::atomic_thread_fence(std::memory_order_acquire);
     }
     if (control_->generations[op.region].load(std::memory_order_relaxed) != info.generation) {
@@ -258,8 +259,8 @@ Status ShmSession::Open() {
                             std::strerror(errno));
   }
   TAILCAST_RETURN_IF_ERROR(reactor_->Add(fd_.get(), EPOLLIN, this));
-  const ShmHello hello{.magic = kShmMagic, .version = kShmVersion,
-                       .expected_incarnation = expected_incarnation_};
+  const ShmHello hello{
+      .magic = kShmMagic, .version = kShmVersion, .expected_incarnation = expected_incarnation_};
   if (send(fd_.get(), &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello)) {
     return UnavailableError("the server at " + path_ + " closed the connection");
   }
@@ -293,8 +294,8 @@ Status ShmSession::TakeReply() {
   char packet[sizeof(ShmReply) + kRegionsMax * sizeof(ShmRegion)];
   alignas(cmsghdr) char control[CMSG_SPACE((1 + kRegionsMax) * sizeof(int))];
   iovec part{packet, sizeof(packet)};
-  msghdr message{.msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
-                 .msg_controllen = sizeof(control)};
+  msghdr message{
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
   const ssize_t n = recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return OkStatus();
   std::vector<Descriptor> fds;
@@ -318,8 +319,8 @@ Status ShmSession::TakeReply() {
   std::memcpy(&reply, packet, sizeof(reply));
   if (reply.magic != kShmMagic) return bad("no reply of this protocol");
   if (reply.status != HelloStatus::kWelcome) {
-    return UnavailableError("the server at " + path_ + " refused: " +
-                            HelloStatusText(reply.status));
+    return UnavailableError("the server at " + path_ +
+                            " refused: " + HelloStatusText(reply.status));
   }
   if (reply.version != kShmVersion) {
     return bad("a reply of version " + std::to_string(reply.version));

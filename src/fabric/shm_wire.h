@@ -1,5 +1,6 @@
 // What the shm driver's two ends say to each other over the unix socket: one packet each way, then
-// silence until one of them closes. Drawn in docs/formats/fabric_shm.md. Same host, same byte order.
+// silence until one of them closes. Drawn in docs/formats/fabric_shm.md. Same host, same byte
+// order.
 #pragma once
 
 #include <cstdint>

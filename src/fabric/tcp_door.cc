@@ -32,9 +32,10 @@ constexpr size_t kTurnBytesMax = 2 << 20;
 constexpr uint64_t kFramePayloadMax = 1 << 20;
 
 Counter& BadInput() {
-  static Counter& counter = ProcessMetrics().GetCounter(
-      "tailcast_fabric_bad_input_total", "Connections closed because the other end broke the protocol.",
-      {{"driver", "tcp"}, {"side", "server"}});
+  static Counter& counter =
+      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
+                                  "Connections closed because the other end broke the protocol.",
+                                  {{"driver", "tcp"}, {"side", "server"}});
   return counter;
 }
 Counter& Refused() {
@@ -87,8 +88,11 @@ class TcpDoor::Connection final : public Reactor::Handler {
   // An answer to a watch, now or later. Call Send after it; the connection may be gone then.
   void QueueRing(uint64_t id, WatchOutcome outcome) {
     watches_.erase(id);
-    AppendTo(control_, TcpFrame{.body_bytes = 0, .op = TcpOp::kRing, .flags = 0,
-                                .count = static_cast<uint16_t>(outcome), .argument = id});
+    AppendTo(control_, TcpFrame{.body_bytes = 0,
+                                .op = TcpOp::kRing,
+                                .flags = 0,
+                                .count = static_cast<uint16_t>(outcome),
+                                .argument = id});
   }
   // Sends what can be sent. May destroy this.
   void Send();
@@ -139,8 +143,7 @@ class TcpDoor::Connection final : public Reactor::Handler {
 };
 
 bool TcpDoor::Connection::Receive() {
-  const ssize_t n =
-      recv(fd_.get(), in_.data() + in_used_, in_.size() - in_used_, MSG_DONTWAIT);
+  const ssize_t n = recv(fd_.get(), in_.data() + in_used_, in_.size() - in_used_, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (n <= 0) {
     door_->Drop(fd_.get());
@@ -198,7 +201,10 @@ bool TcpDoor::Connection::TakeFrame(const TcpFrame& frame, const char* body) {
     }
     case TcpOp::kPing:
       if (frame.body_bytes != 0) return Fail("a ping that does not add up");
-      AppendTo(control_, TcpFrame{.body_bytes = 0, .op = TcpOp::kPong, .flags = 0, .count = 0,
+      AppendTo(control_, TcpFrame{.body_bytes = 0,
+                                  .op = TcpOp::kPong,
+                                  .flags = 0,
+                                  .count = 0,
                                   .argument = frame.argument});
       if (control_.size() > kControlBytesMax) return Fail("it does not take its pongs and rings");
       return true;
@@ -214,11 +220,13 @@ bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
   }
   const auto hello = TakeFrom<TcpHello>(body);
   const RegionMemory& memory = *door_->memory_;
-  TcpWelcome welcome{.version = kTcpVersion, .status = HelloStatus::kWelcome,
-                     .incarnation = memory.incarnation(), .reads_max = door_->options_.reads_max,
-                     .watches_max = door_->options_.watches_max,
-                     .peer_timeout_us =
-                         static_cast<uint64_t>(door_->options_.peer_timeout.micros())};
+  TcpWelcome welcome{
+      .version = kTcpVersion,
+      .status = HelloStatus::kWelcome,
+      .incarnation = memory.incarnation(),
+      .reads_max = door_->options_.reads_max,
+      .watches_max = door_->options_.watches_max,
+      .peer_timeout_us = static_cast<uint64_t>(door_->options_.peer_timeout.micros())};
   if (hello.version != kTcpVersion || hello.flags != 0 || hello.credential_bytes != 0 ||
       frame.body_bytes != sizeof(TcpHello)) {
     welcome.status = HelloStatus::kVersion;
@@ -234,8 +242,10 @@ bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
   const size_t regions = accepted ? memory.regions().size() : 0;
   AppendTo(control_, TcpFrame{.body_bytes = static_cast<uint32_t>(sizeof(welcome) +
                                                                   regions * sizeof(TcpRegion)),
-                              .op = TcpOp::kWelcome, .flags = 0,
-                              .count = static_cast<uint16_t>(regions), .argument = kTcpMagic});
+                              .op = TcpOp::kWelcome,
+                              .flags = 0,
+                              .count = static_cast<uint16_t>(regions),
+                              .argument = kTcpMagic});
   AppendTo(control_, welcome);
   for (RegionId id = 0; id < regions; ++id) {
     generations_.push_back(memory.generation(id));
@@ -293,14 +303,18 @@ void TcpDoor::Connection::BuildFrame() {
     pending.status = Check(pending.read, stopped);
     if (pending.status != ReadStatus::kOk) pending.read.length = 0;
     payload += PaddedLength(pending.read.length);
-    if (pending.read.length <= kWordAtomicBytesMax) inline_bytes += PaddedLength(pending.read.length);
+    if (pending.read.length <= kWordAtomicBytesMax)
+      inline_bytes += PaddedLength(pending.read.length);
   }
   frame_head_.clear();
   AppendTo(frame_head_, TcpFrame{.body_bytes = static_cast<uint32_t>(count * sizeof(TcpAnswer)),
-                                 .op = TcpOp::kAnswer, .flags = 0,
-                                 .count = static_cast<uint16_t>(count), .argument = payload});
+                                 .op = TcpOp::kAnswer,
+                                 .flags = 0,
+                                 .count = static_cast<uint16_t>(count),
+                                 .argument = payload});
   for (size_t i = 0; i < count; ++i) {
-    AppendTo(frame_head_, TcpAnswer{reads_[i].read.tag, reads_[i].read.length, reads_[i].status, {}});
+    AppendTo(frame_head_,
+             TcpAnswer{reads_[i].read.tag, reads_[i].read.length, reads_[i].status, {}});
   }
   inline_.resize(inline_bytes);
   parts_.clear();
@@ -441,12 +455,11 @@ void TcpDoor::OnAccept() {
   for (;;) {
     SocketAddress peer;
     peer.length = sizeof(peer.storage);
-    Descriptor fd(
-        accept4(socket_.get(), peer.get(), &peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Descriptor fd(accept4(socket_.get(), peer.get(), &peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid()) {
       if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
-      kLog.Error(options_.name, ": can't accept on ", address_, " for a second: ",
-                 std::strerror(errno), " (raise the limit of open files?)");
+      kLog.Error(options_.name, ": can't accept on ", address_,
+                 " for a second: ", std::strerror(errno), " (raise the limit of open files?)");
       reactor_->Remove(socket_.get());
       retry_timer_ = reactor_->At(reactor_->Now() + kAcceptRetry, [this] {
         retry_timer_ = 0;
@@ -463,8 +476,7 @@ void TcpDoor::OnAccept() {
     if (!reactor_->Add(number, EPOLLIN, connection.get()).ok()) continue;
     connections_[number] = std::move(connection);
     if (tick_timer_ == 0) {
-      tick_timer_ =
-          reactor_->At(reactor_->Now() + options_.peer_timeout / 3, [this] { Tick(); });
+      tick_timer_ = reactor_->At(reactor_->Now() + options_.peer_timeout / 3, [this] { Tick(); });
     }
   }
 }
@@ -510,9 +522,8 @@ void TcpDoor::AddWatcher(const WordKey& key, const Watcher& watcher) {
 void TcpDoor::RemoveWatcher(const WordKey& key, const Connection* connection, uint64_t id) {
   const auto it = watchers_.find(key);
   if (it == watchers_.end()) return;
-  const auto removed = std::erase_if(it->second, [&](const Watcher& w) {
-    return w.connection == connection && w.id == id;
-  });
+  const auto removed = std::erase_if(
+      it->second, [&](const Watcher& w) { return w.connection == connection && w.id == id; });
   watch_count_.fetch_sub(static_cast<int64_t>(removed), std::memory_order_seq_cst);
   if (it->second.empty()) watchers_.erase(it);
 }

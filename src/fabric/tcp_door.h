@@ -1,7 +1,7 @@
-// The server's end of the tcp driver: a software engine for remote memory access. One thread answers
-// batches of read descriptors straight from the region's memory with sendmsg, holds the doorbells,
-// and finds readers that are gone. It runs no code of the memory's owner and takes no lock that the
-// owner holds for long.
+// The server's end of the tcp driver: a software engine for remote memory access. One thread
+// answers batches of read descriptors straight from the region's memory with sendmsg, holds the
+// doorbells, and finds readers that are gone. It runs no code of the memory's owner and takes no
+// lock that the owner holds for long.
 #pragma once
 
 #include <atomic>

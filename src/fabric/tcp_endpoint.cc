@@ -36,9 +36,10 @@ constexpr int kReceivesPerTurn = 8;
 constexpr uint32_t kReadsMaxOfPeer = 1 << 16;
 
 Counter& BadInput() {
-  static Counter& counter = ProcessMetrics().GetCounter(
-      "tailcast_fabric_bad_input_total", "Connections closed because the other end broke the protocol.",
-      {{"driver", "tcp"}, {"side", "client"}});
+  static Counter& counter =
+      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
+                                  "Connections closed because the other end broke the protocol.",
+                                  {{"driver", "tcp"}, {"side", "client"}});
   return counter;
 }
 Counter& SilentPeers() {
@@ -65,7 +66,8 @@ class TcpEndpoint;
 // Who owns what:
 //   * A read lives in a slot of ring_ from its submission to its answer; slots are numbered by tags
 //     that grow. The loop fills slot tail_ and publishes it; the engine frees slots at base_.
-//   * A destination belongs to the engine only while the engine holds receive_mutex_ and the slot is
+//   * A destination belongs to the engine only while the engine holds receive_mutex_ and the slot
+//   is
 //     not abandoned. The loop takes the mutex to abandon a slot (time-out, end of the endpoint), so
 //     that when it has the mutex the engine is not inside recv, and later bytes go to a sink.
 //   * Completions and rings pass from engine to loop under done_mutex_.
@@ -263,8 +265,11 @@ class TcpEndpoint final : public Endpoint {
       answer_soon(WatchOutcome::kRefused);
     } else {
       std::string frame;
-      AppendTo(frame, TcpFrame{.body_bytes = sizeof(TcpWatch), .op = TcpOp::kWatch, .flags = 0,
-                               .count = 0, .argument = id});
+      AppendTo(frame, TcpFrame{.body_bytes = sizeof(TcpWatch),
+                               .op = TcpOp::kWatch,
+                               .flags = 0,
+                               .count = 0,
+                               .argument = id});
       AppendTo(frame, TcpWatch{.offset = offset, .region = region, .last_seen = last_seen});
       session_->Send(frame);
       watch.timer = loop_->After(timeout, [this, id] {
@@ -337,18 +342,25 @@ class TcpEndpoint final : public Endpoint {
     if (room == 0) return;
     request_.clear();
     while (room > 0 && !backlog_.empty()) {
-      const uint16_t count = static_cast<uint16_t>(
-          std::min<uint64_t>({kTcpBatchMax, room, backlog_.size()}));
+      const uint16_t count =
+          static_cast<uint16_t>(std::min<uint64_t>({kTcpBatchMax, room, backlog_.size()}));
       AppendTo(request_, TcpFrame{.body_bytes = static_cast<uint32_t>(count * sizeof(TcpRead)),
-                                  .op = TcpOp::kRead, .flags = 0, .count = count, .argument = 0});
+                                  .op = TcpOp::kRead,
+                                  .flags = 0,
+                                  .count = count,
+                                  .argument = 0});
       for (uint16_t i = 0; i < count; ++i) {
         const Waiting& waiting = backlog_.front();
         const ReadOp& op = waiting.op;
-        session_->SlotOf(tail) = {.token = op.token, .destination = op.destination,
-                                  .deadline = waiting.deadline, .length = op.length,
-                                  .state = TcpSession::SlotState::kWaiting, .abandoned = false};
-        AppendTo(request_, TcpRead{.offset = op.offset, .length = op.length, .region = op.region,
-                                   .tag = tail});
+        session_->SlotOf(tail) = {.token = op.token,
+                                  .destination = op.destination,
+                                  .deadline = waiting.deadline,
+                                  .length = op.length,
+                                  .state = TcpSession::SlotState::kWaiting,
+                                  .abandoned = false};
+        AppendTo(
+            request_,
+            TcpRead{.offset = op.offset, .length = op.length, .region = op.region, .tag = tail});
         ++tail;
         backlog_.pop_front();
       }
@@ -426,8 +438,10 @@ class TcpEndpoint final : public Endpoint {
   }
   void SendCancel(uint64_t id) {
     std::string frame;
-    AppendTo(frame, TcpFrame{.body_bytes = 0, .op = TcpOp::kCancelWatch, .flags = 0, .count = 0,
-                             .argument = id});
+    AppendTo(
+        frame,
+        TcpFrame{
+            .body_bytes = 0, .op = TcpOp::kCancelWatch, .flags = 0, .count = 0, .argument = id});
     session_->Send(frame);
   }
   void Answer(uint64_t id, WatchOutcome outcome) {
@@ -443,7 +457,7 @@ class TcpEndpoint final : public Endpoint {
   Duration read_timeout_;
   bool failed_ = false;
   std::shared_ptr<Callback<void()>> ready_;  // shared: it may destroy us while it runs
-  std::deque<Waiting> backlog_;  // beyond the server's credit
+  std::deque<Waiting> backlog_;              // beyond the server's credit
   std::string request_;
   std::vector<Completion> polled_;  // polled_[polled_begin_...] wait for Poll
   size_t polled_begin_ = 0;
@@ -519,10 +533,15 @@ void TcpSession::SayHello() {
   heard_ = reactor_->Now();
   reactor_->Modify(fd_.get(), EPOLLIN);
   std::string hello;
-  AppendTo(hello, TcpFrame{.body_bytes = sizeof(TcpHello), .op = TcpOp::kHello, .flags = 0,
-                           .count = 0, .argument = kTcpMagic});
-  AppendTo(hello, TcpHello{.version = kTcpVersion, .flags = 0,
-                           .expected_incarnation = expected_incarnation_, .credential_bytes = 0,
+  AppendTo(hello, TcpFrame{.body_bytes = sizeof(TcpHello),
+                           .op = TcpOp::kHello,
+                           .flags = 0,
+                           .count = 0,
+                           .argument = kTcpMagic});
+  AppendTo(hello, TcpHello{.version = kTcpVersion,
+                           .flags = 0,
+                           .expected_incarnation = expected_incarnation_,
+                           .credential_bytes = 0,
                            .reserved = 0});
   Send(hello);
 }
@@ -538,8 +557,8 @@ Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
   }
   const auto welcome = TakeFrom<TcpWelcome>(body);
   if (welcome.status != HelloStatus::kWelcome) {
-    return UnavailableError("the server at " + name() + " refused: " +
-                            HelloStatusText(welcome.status));
+    return UnavailableError("the server at " + name() +
+                            " refused: " + HelloStatusText(welcome.status));
   }
   if (welcome.version != kTcpVersion) {
     return bad("a welcome of version " + std::to_string(welcome.version));
@@ -598,8 +617,8 @@ void TcpSession::Tick() {
     return;
   }
   std::string ping;
-  AppendTo(ping, TcpFrame{.body_bytes = 0, .op = TcpOp::kPing, .flags = 0, .count = 0,
-                          .argument = 0});
+  AppendTo(ping,
+           TcpFrame{.body_bytes = 0, .op = TcpOp::kPing, .flags = 0, .count = 0, .argument = 0});
   Send(ping);
   tick_timer_ = reactor_->At(reactor_->Now() + peer_timeout_ / 4, [this] { Tick(); });
 }

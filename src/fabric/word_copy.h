@@ -17,7 +17,8 @@ inline void CopyWords(char* destination, const char* region, uint64_t offset, si
   if (to_word != 0) {
     uint64_t word;
     const size_t n = to_word < length ? to_word : length;
-    __atomic_load(reinterpret_cast<const uint64_t*>(source - (offset & 7)), &word, __ATOMIC_RELAXED);
+    __atomic_load(reinterpret_cast<const uint64_t*>(source - (offset & 7)), &word,
+                  __ATOMIC_RELAXED);
     std::memcpy(destination, reinterpret_cast<const char*>(&word) + (offset & 7), n);
     destination += n;
     source += n;
