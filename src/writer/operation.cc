@@ -121,7 +121,7 @@ void WriterOperation::OnMessage(const std::string& bytes) {
 }
 
 void WriterOperation::OnStreamClosed(const Status& status) {
-  if (ended_) return;
+  if (ended_) return agent_->Remove(id_);
   agent_->counters_.reader_lost.Add();
   End(status.ok() ? CancelledError("the reader closed the stream before the seal") : status);
 }
@@ -280,7 +280,8 @@ void WriterOperation::End(Status status) {
   agent_->ports_.loop->Cancel(publish_timer_);
   publish_timer_ = 0;
   stream_->Close(std::move(status));
-  agent_->Remove(id_);
+  // The stream must live until what was queued on it has left.
+  agent_->Linger(id_);
 }
 
 void WriterOperation::EndSuperseded(const std::string& how) {

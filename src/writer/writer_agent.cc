@@ -83,12 +83,10 @@ void WriterAgent::Attach(rpc::Server& server) {
 }
 
 void WriterAgent::OnStream(std::unique_ptr<rpc::Stream> stream) {
-  if (static_cast<int>(operations_.size()) >= options_.operations_max ||
-      incoming_.size() >= kIncomingMax) {
+  if (operations() >= options_.operations_max || incoming_.size() >= kIncomingMax) {
     stream->SetCallbacks({[](const std::string&) {}, nullptr, [](const Status&) {}});
     stream->Close(ResourceExhaustedError("writer " + options_.name + " runs " +
-                                         std::to_string(operations_.size()) +
-                                         " operations, its limit"));
+                                         std::to_string(operations()) + " operations, its limit"));
     return;
   }
   const uint64_t id = next_id_++;
@@ -181,11 +179,20 @@ void WriterAgent::OnFirstMessage(uint64_t id, const std::string& message) {
   op->Start();
 }
 
+void WriterAgent::Linger(uint64_t id) {
+  ++ended_;
+  counters_.running.Set(operations());
+  ports_.loop->After(options_.linger, [this, alive = alive_, id] {
+    if (*alive) Remove(id);
+  });
+}
+
 void WriterAgent::Remove(uint64_t id) {
   ports_.loop->Post([this, alive = alive_, id] {
     if (!*alive) return;
     const auto it = operations_.find(id);
     if (it == operations_.end()) return;
+    if (it->second->ended()) --ended_;
     it->second->Detach();
     operations_.erase(it);
     counters_.running.Set(operations());

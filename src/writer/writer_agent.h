@@ -44,6 +44,7 @@ struct WriterOptions {
   Duration retry_delay_max = Duration::Millis(500);
   int publish_attempts_at_end = 5;  // before an operation ends without having published its end
   Duration keep_alive = Duration::Millis(500);    // to the reader, while bytes wait to be written
+  Duration linger = Duration::Seconds(5);         // of the stream of an ended operation, at most
   Duration open_timeout = Duration::Seconds(10);  // for the first message of a stream
 };
 
@@ -59,7 +60,7 @@ class WriterAgent {
   // Serves /tailcast.v1.Writer/Copy on `server`. Before the server starts.
   void Attach(rpc::Server& server);
 
-  int operations() const { return static_cast<int>(operations_.size()); }
+  int operations() const { return static_cast<int>(operations_.size()) - ended_; }  // running
 
  private:
   friend class WriterOperation;
@@ -95,7 +96,9 @@ class WriterAgent {
   void OnStream(std::unique_ptr<rpc::Stream> stream);
   void OnFirstMessage(uint64_t id, const std::string& message);
   void Refuse(uint64_t id, Status status);
-  void Remove(uint64_t id);  // of an operation, in a later turn
+  // An ended operation goes when its stream is closed, or after a while; in a later turn.
+  void Linger(uint64_t id);
+  void Remove(uint64_t id);
   void ArmLocks(MonotonicTime when);
   void PollLocks();
   // Tells the scheduler of a file, now and again until it has answered.
@@ -111,6 +114,7 @@ class WriterAgent {
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::unique_ptr<Incoming>> incoming_;
   std::map<uint64_t, std::shared_ptr<class WriterOperation>> operations_;
+  int ended_ = 0;  // of operations_, waiting for their stream to close
   TimerId lock_timer_ = 0;
   MonotonicTime lock_timer_at_ = MonotonicTime::Max();
   bool reading_locks_ = false;
