@@ -178,7 +178,7 @@ AppendSync(w) ==
 \* fdatasync fails: nobody knows what reached the disk, and a second try would say nothing. The
 \* handle is dead, the outcome of the append unknown.
 AppendSyncFail(w) ==
-  /\ wr[w].pc = "flush"
+  /\ wr[w].pc \in {"flush", "revoked"}
   /\ wr' = [wr EXCEPT ![w] = IdleWriter]
   /\ UNCHANGED <<word, booted, seg, rd, told, misread, refused, losses>>
 
@@ -190,9 +190,9 @@ AppendCheck(w) ==
 
 Range(w) == {<<p, IF Bug = "same_inode" THEN 1 ELSE wr[w].e>> : p \in wr[w].len .. wr[w].len + wr[w].n - 1}
 
-\* The swap. When it fails the writer is fenced, and its handle dead. That does not say that the
-\* bytes will never be seen: a power loss before the new segment is durable brings them back. So the
-\* outcome is unknown, not refused.
+\* The swap. When it fails the writer is fenced, and its handle dead. That alone does not say that the
+\* bytes will never be seen: a power loss before the new segment is durable would bring them back by
+\* way of the slot. So the slot is taken back first.
 AppendCommit(w) ==
   /\ wr[w].pc = "commit"
   /\ LET new == [e |-> wr[w].e, len |-> wr[w].len + wr[w].n] IN
@@ -206,11 +206,30 @@ AppendCommit(w) ==
           /\ wr' = [wr EXCEPT ![w].pc = IF Bug = "ack_before_flush" THEN "flush" ELSE "ready",
                               ![w].len = new.len, ![w].n = 0]
           /\ UNCHANGED refused
-     ELSE /\ wr' = [wr EXCEPT ![w] = IdleWriter]
-          \* planted: "fenced" is told as "not written"
+     \* planted: "fenced" is told as "not written" at once
+     ELSE /\ wr' = [wr EXCEPT ![w] = IF Bug = "fenced_is_refused" THEN IdleWriter ELSE [@ EXCEPT !.pc = "revoke"]]
           /\ refused' = IF Bug = "fenced_is_refused" THEN refused \cup Range(w) ELSE refused
           /\ UNCHANGED <<word, told>>
   /\ UNCHANGED <<booted, seg, rd, misread, losses>>
+
+AppendRevoke(w) ==
+  LET e == Inode(w) IN
+  /\ wr[w].pc = "revoke"
+  /\ seg' = [seg EXCEPT ![e].mslot = [i \in {1, 2} |-> IF @[i].len = wr[w].len + wr[w].n THEN NoSlot ELSE @[i]]]
+  \* planted: "refused" is told before that is flushed
+  /\ IF Bug = "revoke_not_flushed"
+     THEN wr' = [wr EXCEPT ![w] = IdleWriter] /\ refused' = refused \cup Range(w)
+     ELSE wr' = [wr EXCEPT ![w].pc = "revoked"] /\ UNCHANGED refused
+  /\ UNCHANGED <<word, booted, rd, told, misread, losses>>
+
+\* Only now the append is refused for certain. (If this flush fails, the outcome is unknown.)
+AppendRevokeSync(w) ==
+  LET e == Inode(w) IN
+  /\ wr[w].pc = "revoked"
+  /\ seg' = [seg EXCEPT ![e].disk = seg[e].mem, ![e].dslot = seg[e].mslot]
+  /\ wr' = [wr EXCEPT ![w] = IdleWriter]
+  /\ refused' = refused \cup Range(w)
+  /\ UNCHANGED <<word, booted, rd, told, misread, losses>>
 
 -----------------------------------------------------------------------------
 (* A reader: size, then the bytes. *)
@@ -285,8 +304,9 @@ Next ==
        \/ Fence(w)
        \/ RecoverReadWord(w) \/ RecoverReadSlots(w) \/ RecoverBracket(w) \/ RecoverFence(w) \/ RecoverSetBoot(w)
        \/ CreateSegment(w) \/ CreateSegmentSync(w)
-       \/ \E n \in 1 .. 2 : AppendWrite(w, n)
-       \/ AppendSync(w) \/ AppendSyncFail(w) \/ AppendCheck(w) \/ AppendCommit(w)
+       \/ \E n \in 1 .. 2 : AppendWrite(w, n)     \* larger ones are the same as two
+       \/ AppendSync(w) \/ AppendSyncFail(w) \/ AppendCheck(w)
+       \/ AppendCommit(w) \/ AppendRevoke(w) \/ AppendRevokeSync(w)
   \/ ReadWord \/ ReadSlots \/ ReadBracket \/ ReadShow
   \/ PowerLoss
 
@@ -299,6 +319,11 @@ Spec == Init /\ [][Next]_vars
 \* power loss; no byte of it is a hole, or what a power loss left of an unflushed write.
 Kept == /\ Len(told) <= Committed
         /\ \A i \in 1 .. Len(told) : told[i] = View[i] /\ told[i] # 0
+
+\* Nothing is committed that a power loss could take: neither its bytes nor the segment's name.
+CommittedIsDurable ==
+  booted => \A i \in 1 .. word.len : LET e == SegmentOf(i - 1, Visible) IN
+                                      i - 1 \in seg[e].disk /\ seg[e].at = "durable"
 
 \* A reader never sees anything else than what was acknowledged or shown before.
 ReadsAgree == ~misread
