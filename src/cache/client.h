@@ -89,9 +89,11 @@ class Client {
   virtual void Mutate(std::vector<Mutation> mutations, Duration timeout,
                       Callback<void(Status)> done) = 0;
 
-  // Doorbell for a value: `ring` is called once, when the value may have changed since it was last
-  // read by ReadValues on this client, or at `timeout`, or at once if nobody can watch (poll then;
-  // `watched` is false). Coalesced.
+  // Doorbell for a value: `ring` is called once, on a later turn, when the value may have changed
+  // since ReadValues on this client last read it, or at `timeout`; with `watched` false at once
+  // when nobody can watch (no replica that knows doorbells is reachable, or the key was never read
+  // on this client): poll then. Coalesced. It watches one replica; if that one missed a write, the
+  // ring comes at the time-out. The callback of a cancelled watch is not called.
   virtual uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> ring) = 0;
   virtual void CancelWatch(uint64_t id) = 0;
 

@@ -1,0 +1,167 @@
+// The client over the real fabric drivers, with servers that change their memory at the same time
+// in other threads: what is torn here is torn by the machine.
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "tailcast/base/crc32c.h"
+#include "tailcast/base/log.h"
+#include "tailcast/base/rng.h"
+#include "tailcast/cache/quorum_client.h"
+#include "tailcast/cache/test_cell.h"
+
+namespace tailcast::cache {
+namespace {
+
+const bool kQuiet = SetLogLevels("off").ok();
+
+Key KeyOf(uint64_t n) {
+  Rng rng(n + 5);
+  return {rng.Next(), rng.Next()};
+}
+std::string Final(uint64_t n) {
+  std::string bytes(4096, '\0');
+  Rng rng(n * 7 + 1);
+  for (char& c : bytes) c = static_cast<char>(rng.Next());
+  return bytes;
+}
+std::string Lanes(uint64_t value, size_t count) {
+  const std::vector<uint64_t> lanes(count, value);
+  return std::string(reinterpret_cast<const char*>(lanes.data()), count * 8);
+}
+
+class RealFabricTest : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override { ASSERT_TRUE(kQuiet); }
+  bool tcp() const { return GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Driver, RealFabricTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Tcp" : "Shm"; });
+
+// A client on a loop of the test's thread.
+struct Reader {
+  explicit Reader(const RingConfig& config)
+      : fabric(fabric::MakeConnector(&loop)),
+        rpc(rpc::MakeGrpcConnector(loop)),
+        client(std::make_unique<QuorumClient>(&loop, fabric.get(), rpc.get(), QuorumClientOptions{},
+                                              config)) {}
+  ~Reader() { client.reset(); }
+  bool Until(const std::function<bool()>& done) {
+    return loop.RunUntil(done, loop.Now() + Duration::Seconds(30));
+  }
+  Status Mutate(std::vector<Mutation> mutations) {
+    std::optional<Status> result;
+    client->Mutate(std::move(mutations), Duration::Seconds(5), [&](Status s) { result = s; });
+    if (!Until([&] { return result.has_value(); })) return InternalError("no answer");
+    return *result;
+  }
+  ThreadLoop loop;
+  std::unique_ptr<fabric::Connector> fabric;
+  std::unique_ptr<rpc::Connector> rpc;
+  std::unique_ptr<QuorumClient> client;
+};
+
+TEST_P(RealFabricTest, ReadsWhatIsWrittenWhileItIsWritten) {
+  TestCell cell(3, 16 << 20, tcp());
+  Reader reader(cell.config());
+  constexpr uint64_t kKeys = 32;
+  std::atomic<bool> stop = false;
+  std::atomic<uint64_t> lengths[kKeys] = {};
+  std::thread writer([&] {
+    Reader own(cell.config());
+    Rng rng(1);
+    while (!stop.load()) {
+      std::vector<Mutation> mutations;
+      std::vector<std::pair<uint64_t, uint64_t>> grown;
+      for (int i = 0; i < 8; ++i) {
+        const uint64_t n = rng.Below(kKeys);
+        if (rng.Chance(0.1)) {
+          mutations.push_back({KeyOf(n), MergeRule::kLongerWins, true, ""});
+          continue;
+        }
+        const uint64_t length = std::min<uint64_t>(4096, lengths[n].load() + 1 + rng.Below(1000));
+        grown.emplace_back(n, length);
+        mutations.push_back({KeyOf(n), MergeRule::kLongerWins, false, Final(n).substr(0, length)});
+      }
+      ASSERT_TRUE(own.Mutate(std::move(mutations)).ok());
+      for (const auto& [n, length] : grown) lengths[n].store(length);
+    }
+  });
+  ASSERT_TRUE(reader.Until([&] { return reader.client->ready_replicas() == 3; }));
+  Rng rng(2);
+  std::vector<char> buffer(4096);
+  uint64_t bytes = 0, hits = 0;
+  std::vector<std::string> truth;
+  for (uint64_t n = 0; n < kKeys; ++n) truth.push_back(Final(n));
+  const MonotonicTime end = ReadMonotonicClock() + Duration::Millis(1500);
+  while (ReadMonotonicClock() < end) {
+    const uint64_t n = rng.Below(kKeys);
+    ChunkRead read{KeyOf(n), 0, static_cast<uint32_t>(std::max<uint64_t>(lengths[n].load(), 1)),
+                   4096, buffer.data()};
+    if (!reader.client->TryReadChunks(std::span(&read, 1))) {
+      bool done = false;
+      reader.client->ReadChunks(std::span(&read, 1), ReadMode::kRelaxed, Duration::Millis(500),
+                                [&] { done = true; });
+      ASSERT_TRUE(reader.Until([&] { return done; }));
+    }
+    ASSERT_EQ(truth[n].compare(0, read.length, buffer.data(), read.length), 0);
+    ASSERT_EQ(read.crc, Crc32cExtend(0, truth[n].data(), read.length));
+    bytes += read.length;
+    hits += read.length >= read.want ? 1 : 0;
+  }
+  stop = true;
+  writer.join();
+  EXPECT_GT(hits, 100u);
+  EXPECT_GT(bytes, 100000u);
+  EXPECT_EQ(reader.client->counters().mismatches, 0u);
+}
+
+TEST_P(RealFabricTest, DoorbellsRingForEveryChangeThatIsWaitedFor) {
+  TestCell cell(3, 16 << 20, tcp());
+  Reader reader(cell.config());
+  const Key key = KeyOf(1);
+  constexpr uint64_t kRounds = 200;
+  ASSERT_TRUE(reader.Mutate({{key, MergeRule::kMaxLanes, false, Lanes(1, 128)}}).ok());
+  ASSERT_TRUE(reader.Until([&] { return reader.client->ready_replicas() == 3; }));
+  std::thread writer([&] {
+    Reader own(cell.config());
+    for (uint64_t i = 2; i <= kRounds; ++i) {
+      ASSERT_TRUE(own.Mutate({{key, MergeRule::kMaxLanes, false, Lanes(i, 128)}}).ok());
+    }
+  });
+  uint64_t seen = 0, rings = 0, refused = 0, timeouts = 0;
+  bool wrong = false;
+  std::function<void()> look = [&] {
+    reader.client->ReadValues(
+        {{key, MergeRule::kMaxLanes}}, Duration::Millis(500), [&](auto values) {
+          if (values.ok() && (*values)[0].has_value()) {
+            const std::string& value = *(*values)[0];
+            uint64_t now = 0;
+            std::memcpy(&now, value.data(), 8);
+            // Whole values only: all lanes are written together.
+            wrong = wrong || value != Lanes(now, 128) || now < seen;
+            seen = now;
+          }
+          if (seen == kRounds) return;
+          const MonotonicTime begin = reader.loop.Now();
+          reader.client->WatchValue(key, Duration::Seconds(5), [&, begin](bool watched) {
+            ++(watched ? rings : refused);
+            timeouts += reader.loop.Now() - begin > Duration::Seconds(4) ? 1 : 0;
+            look();
+          });
+        });
+  };
+  look();
+  EXPECT_TRUE(reader.Until([&] { return seen == kRounds; }));
+  writer.join();
+  EXPECT_FALSE(wrong);
+  EXPECT_EQ(refused, 0u);
+  EXPECT_EQ(timeouts, 0u);
+  EXPECT_GT(rings, 0u);
+}
+
+}  // namespace
+}  // namespace tailcast::cache
