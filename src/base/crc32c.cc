@@ -80,8 +80,9 @@ uint32_t Crc32cExtendTable(uint32_t crc, const void* data, size_t size) {
   const auto* p = static_cast<const uint8_t*>(data);
   crc = ~crc;
   for (; size >= 8; size -= 8, p += 8) {
-    const uint32_t a = crc ^ (static_cast<uint32_t>(p[0]) | static_cast<uint32_t>(p[1]) << 8 |
-                              static_cast<uint32_t>(p[2]) << 16 | static_cast<uint32_t>(p[3]) << 24);
+    const uint32_t a =
+        crc ^ (static_cast<uint32_t>(p[0]) | static_cast<uint32_t>(p[1]) << 8 |
+               static_cast<uint32_t>(p[2]) << 16 | static_cast<uint32_t>(p[3]) << 24);
     crc = kTables[7][a & 0xff] ^ kTables[6][(a >> 8) & 0xff] ^ kTables[5][(a >> 16) & 0xff] ^
           kTables[4][a >> 24] ^ kTables[3][p[4]] ^ kTables[2][p[5]] ^ kTables[1][p[6]] ^
           kTables[0][p[7]];
@@ -117,14 +118,13 @@ constexpr std::array<uint32_t, 2 * kLaneWordsMax + 1> MakeLanePowers() {
 constexpr auto kLanePowers = MakeLanePowers();
 
 __attribute__((target("sse4.2,pclmul"))) inline uint64_t ClMul(uint32_t a, uint32_t b) {
-  return static_cast<uint64_t>(_mm_cvtsi128_si64(
-      _mm_clmulepi64_si128(_mm_cvtsi32_si128(static_cast<int>(a)),
-                           _mm_cvtsi32_si128(static_cast<int>(b)), 0)));
+  return static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_clmulepi64_si128(
+      _mm_cvtsi32_si128(static_cast<int>(a)), _mm_cvtsi32_si128(static_cast<int>(b)), 0)));
 }
 
 // `crc` and the result are unfinished (not inverted).
 __attribute__((target("sse4.2,pclmul"))) uint32_t ExtendRawSse42(uint32_t crc, const uint8_t* p,
-                                                                  size_t size) {
+                                                                 size_t size) {
   // The instruction has a latency of three cycles and a throughput of one: three lanes fill it.
   while (size >= 96) {
     size_t words = size / 24;
@@ -160,19 +160,17 @@ __attribute__((target("sse4.2,pclmul"))) uint32_t ExtendRawSse42(uint32_t crc, c
 constexpr uint64_t FoldLow(uint64_t bits) { return XPower(bits + 64 - 33); }
 constexpr uint64_t FoldHigh(uint64_t bits) { return XPower(bits - 33); }
 
-#define TAILCAST_AVX512 \
-  __attribute__((target("avx512f,avx512vl,vpclmulqdq,pclmul,sse4.2")))
+#define TAILCAST_AVX512 __attribute__((target("avx512f,avx512vl,vpclmulqdq,pclmul,sse4.2")))
 
 TAILCAST_AVX512 inline __m512i Fold(__m512i x, __m512i factors, __m512i next) {
   return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(x, factors, 0x00),
                                    _mm512_clmulepi64_epi128(x, factors, 0x11), next, 0x96);
 }
 TAILCAST_AVX512 inline __m512i Factors(uint64_t bits_low, uint64_t bits_high) {
-  return _mm512_set_epi64(
-      static_cast<int64_t>(bits_high), static_cast<int64_t>(bits_low),
-      static_cast<int64_t>(bits_high), static_cast<int64_t>(bits_low),
-      static_cast<int64_t>(bits_high), static_cast<int64_t>(bits_low),
-      static_cast<int64_t>(bits_high), static_cast<int64_t>(bits_low));
+  return _mm512_set_epi64(static_cast<int64_t>(bits_high), static_cast<int64_t>(bits_low),
+                          static_cast<int64_t>(bits_high), static_cast<int64_t>(bits_low),
+                          static_cast<int64_t>(bits_high), static_cast<int64_t>(bits_low),
+                          static_cast<int64_t>(bits_high), static_cast<int64_t>(bits_low));
 }
 
 TAILCAST_AVX512 uint32_t ExtendRawAvx512(uint32_t crc, const uint8_t* p, size_t size) {
@@ -206,12 +204,10 @@ TAILCAST_AVX512 uint32_t ExtendRawAvx512(uint32_t crc, const uint8_t* p, size_t 
   for (; size >= 64; size -= 64, p += 64) x3 = Fold(x3, by64, _mm512_loadu_si512(p));
 
   // The four lanes of x3, first to last: the last stays, the others move over 48, 32, 16 bytes.
-  const __m512i by_lane = _mm512_set_epi64(0, 0, static_cast<int64_t>(k16High),
-                                           static_cast<int64_t>(k16Low),
-                                           static_cast<int64_t>(k32High),
-                                           static_cast<int64_t>(k32Low),
-                                           static_cast<int64_t>(k48High),
-                                           static_cast<int64_t>(k48Low));
+  const __m512i by_lane =
+      _mm512_set_epi64(0, 0, static_cast<int64_t>(k16High), static_cast<int64_t>(k16Low),
+                       static_cast<int64_t>(k32High), static_cast<int64_t>(k32Low),
+                       static_cast<int64_t>(k48High), static_cast<int64_t>(k48Low));
   const __m512i last = _mm512_maskz_mov_epi64(0xc0, x3);
   const __m512i sums = Fold(x3, by_lane, last);
   alignas(64) uint64_t words[8];

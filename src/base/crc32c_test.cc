@@ -43,8 +43,10 @@ TEST(Crc32c, AgreesWithTheVectorsOfRfc3720) {
 TEST(Crc32c, EveryImplementationAgreesOnEverySizeAndAlignment) {
   Rng rng(1);
   const std::string bytes = RandomBytes(rng, 4096 + 800);
-  if (!internal::Crc32cHasSse42()) printf("this machine has no SSE4.2: only the tables are tested\n");
-  if (!internal::Crc32cHasAvx512()) printf("this machine has no VPCLMULQDQ: that path is untested\n");
+  if (!internal::Crc32cHasSse42())
+    printf("this machine has no SSE4.2: only the tables are tested\n");
+  if (!internal::Crc32cHasAvx512())
+    printf("this machine has no VPCLMULQDQ: that path is untested\n");
   auto check = [&](size_t offset, size_t size) {
     const auto seed = static_cast<uint32_t>(rng.Next());
     const char* p = bytes.data() + offset;

@@ -1,5 +1,6 @@
-// A 128-bit hash that is the same on every machine and in every version: chunk keys of the cache and
-// placement on its ring are made of it. Not for adversaries: who chooses names can find collisions.
+// A 128-bit hash that is the same on every machine and in every version: chunk keys of the cache
+// and placement on its ring are made of it. Not for adversaries: who chooses names can find
+// collisions.
 #pragma once
 
 #include <compare>

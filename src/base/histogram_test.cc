@@ -18,8 +18,9 @@ TEST(Histogram, IsEmptyAtFirst) {
   EXPECT_EQ(h.Mean(), 0);
   EXPECT_EQ(h.Min(), 0);
   EXPECT_EQ(h.Max(), 0);
-  EXPECT_EQ(h.ToJson(),
-            "{\"count\":0,\"mean\":0.0,\"min\":0,\"p50\":0,\"p90\":0,\"p99\":0,\"p999\":0,\"max\":0}");
+  EXPECT_EQ(
+      h.ToJson(),
+      "{\"count\":0,\"mean\":0.0,\"min\":0,\"p50\":0,\"p90\":0,\"p99\":0,\"p999\":0,\"max\":0}");
 }
 
 TEST(Histogram, IsExactForSmallValues) {

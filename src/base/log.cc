@@ -37,8 +37,7 @@ Result<Levels> ParseLevels(std::string_view spec) {
     spec = comma == std::string_view::npos ? "" : spec.substr(comma + 1);
     if (part.empty()) continue;
     const size_t equals = part.find('=');
-    const std::string_view name =
-        equals == std::string_view::npos ? part : part.substr(equals + 1);
+    const std::string_view name = equals == std::string_view::npos ? part : part.substr(equals + 1);
     const std::optional<LogLevel> level = ParseLevel(name);
     if (!level.has_value() || equals == 0) {
       return InvalidArgumentError("log level '" + std::string(part) +
@@ -122,7 +121,8 @@ class Hub {
 
 std::string OneLine(std::string message) {
   bool clean = true;
-  for (const char c : message) clean = clean && (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f);
+  for (const char c : message)
+    clean = clean && (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f);
   if (clean) return message;
   std::string escaped;
   for (const char c : message) {

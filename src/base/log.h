@@ -39,13 +39,21 @@ class Logger {
     return static_cast<uint8_t>(level) >= level_->load(std::memory_order_relaxed);
   }
   template <typename... Args>
-  void Debug(const Args&... args) const { Log(LogLevel::kDebug, args...); }
+  void Debug(const Args&... args) const {
+    Log(LogLevel::kDebug, args...);
+  }
   template <typename... Args>
-  void Info(const Args&... args) const { Log(LogLevel::kInfo, args...); }
+  void Info(const Args&... args) const {
+    Log(LogLevel::kInfo, args...);
+  }
   template <typename... Args>
-  void Warn(const Args&... args) const { Log(LogLevel::kWarn, args...); }
+  void Warn(const Args&... args) const {
+    Log(LogLevel::kWarn, args...);
+  }
   template <typename... Args>
-  void Error(const Args&... args) const { Log(LogLevel::kError, args...); }
+  void Error(const Args&... args) const {
+    Log(LogLevel::kError, args...);
+  }
 
   // Anything that can be written to a std::ostream; the pieces are joined without separator. Line
   // breaks become "\n" and other control characters "\xNN", so that a line stays a line.

@@ -29,8 +29,7 @@ MetricRegistry::Family& MetricRegistry::FamilyOf(std::string_view name, std::str
 Counter& MetricRegistry::GetCounter(std::string_view name, std::string_view help,
                                     const MetricLabels& labels) {
   std::lock_guard lock(mutex_);
-  std::unique_ptr<Counter>& counter =
-      FamilyOf(name, help, MetricKind::kCounter).counters[labels];
+  std::unique_ptr<Counter>& counter = FamilyOf(name, help, MetricKind::kCounter).counters[labels];
   if (counter == nullptr) counter = std::make_unique<Counter>();
   return *counter;
 }

@@ -60,7 +60,8 @@ class MetricRegistry {
   // The metric of this name and these labels, made at the first call. Names and label names are
   // [a-zA-Z_][a-zA-Z0-9_]*; counters end in _total, times are in seconds or say their unit. A name
   // has one kind and one help text; asking for it as another kind is a bug (CHECK).
-  Counter& GetCounter(std::string_view name, std::string_view help, const MetricLabels& labels = {});
+  Counter& GetCounter(std::string_view name, std::string_view help,
+                      const MetricLabels& labels = {});
   Gauge& GetGauge(std::string_view name, std::string_view help, const MetricLabels& labels = {});
 
   // All metrics now, sorted by name, then labels.

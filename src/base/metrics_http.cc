@@ -21,10 +21,11 @@ class Collector : public prometheus::Collectable {
     for (const MetricSample& sample : registry_.Snapshot()) {  // sorted by name
       const bool counter = sample.kind == MetricKind::kCounter;
       if (families.empty() || families.back().name != sample.name) {
-        families.push_back({sample.name, sample.help,
-                            counter ? prometheus::MetricType::Counter
-                                    : prometheus::MetricType::Gauge,
-                            {}});
+        families.push_back(
+            {sample.name,
+             sample.help,
+             counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge,
+             {}});
       }
       prometheus::ClientMetric metric;
       for (const auto& [name, value] : sample.labels) metric.label.push_back({name, value});

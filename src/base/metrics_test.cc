@@ -92,8 +92,7 @@ TEST(MetricsServer, ServesTheTextFormatOnAFreePort) {
   EXPECT_THAT(reply, ::testing::HasSubstr("# TYPE tailcast_lag_bytes gauge"));
   EXPECT_THAT(reply, ::testing::HasSubstr("tailcast_lag_bytes 42"));
 
-  auto second =
-      MetricsServer::Start(registry, "127.0.0.1:" + std::to_string((*server)->port()));
+  auto second = MetricsServer::Start(registry, "127.0.0.1:" + std::to_string((*server)->port()));
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
 }

@@ -16,8 +16,8 @@ size_t EditDistance(std::string_view a, std::string_view b);
 std::optional<std::string> NearestName(std::string_view wrong,
                                        const std::vector<std::string>& names);
 
-// "; did you mean 'europe-west'?", or "; known: a, b, c" if nothing is near and there are few, or "".
-// For the end of an error message.
+// "; did you mean 'europe-west'?", or "; known: a, b, c" if nothing is near and there are few, or
+// "". For the end of an error message.
 std::string DidYouMean(std::string_view wrong, const std::vector<std::string>& names);
 
 }  // namespace tailcast

@@ -77,7 +77,7 @@ struct FakeDisk::InFlight {
   uint64_t epoch = 0;
   int64_t offset = 0;
   std::string bytes;
-  bool done = false;     // landed, refused or lost: its fate is sealed
+  bool done = false;      // landed, refused or lost: its fate is sealed
   bool reported = false;  // the client was told kUnknown before
   AppendOutcome outcome = AppendOutcome::kUnknown;
   Status error;
@@ -232,8 +232,8 @@ class FakeAppendFile final : public AppendFile {
   FakeAppendFile(FakeDisk* disk, std::shared_ptr<FakeStore::Client> client,
                  std::shared_ptr<FakeDisk::File> file, uint64_t epoch, int64_t committed,
                  uint64_t generation)
-      : state_(std::make_shared<State>(State{disk, disk->alive_, std::move(client),
-                                             std::move(file), epoch, committed, generation})) {}
+      : state_(std::make_shared<State>(State{disk, disk->alive_, std::move(client), std::move(file),
+                                             epoch, committed, generation})) {}
   ~FakeAppendFile() override {
     state_->closed = true;
     if (state_->outstanding == 0) return;
@@ -328,10 +328,11 @@ class FakeAppendFile final : public AppendFile {
         return;
       }
       const Duration landing =
-          fate == 1 ? request
-                    : request + Duration::Micros(static_cast<int64_t>(
-                                    disk.rng_.Below(static_cast<uint64_t>(
-                                        std::max<int64_t>(o.late_landing_max.micros(), 1)))));
+          fate == 1
+              ? request
+              : request +
+                    Duration::Micros(static_cast<int64_t>(disk.rng_.Below(
+                        static_cast<uint64_t>(std::max<int64_t>(o.late_landing_max.micros(), 1)))));
       disk.AtDisk(landing, [d = &disk, append] { d->Land(*append); });
       return;
     }
@@ -369,7 +370,9 @@ class FakeAppendFile final : public AppendFile {
 class FakeReadFile final : public ReadFile {
  public:
   FakeReadFile(FakeStore* store, std::shared_ptr<FakeDisk::File> file, uint64_t generation)
-      : disk_(store->disk_), client_(store->client_), file_(std::move(file)),
+      : disk_(store->disk_),
+        client_(store->client_),
+        file_(std::move(file)),
         generation_(generation) {}
   ~FakeReadFile() override {
     for (const uint64_t id : *outstanding_) {
@@ -404,14 +407,14 @@ class FakeReadFile final : public ReadFile {
   void Read(int64_t offset, int64_t length, Callback<void(Result<std::string>)> done) override {
     Request<std::string>(std::move(done), [file = file_, offset, length](FakeDisk& disk) {
       if (offset < 0 || length < 0) {
-        return Result<std::string>(InvalidArgumentError(
-            file->name + ": read of " + std::to_string(length) + " bytes at " +
-            std::to_string(offset)));
+        return Result<std::string>(InvalidArgumentError(file->name + ": read of " +
+                                                        std::to_string(length) + " bytes at " +
+                                                        std::to_string(offset)));
       }
       if (offset >= file->visible()) return Result<std::string>(std::string());
-      std::string bytes = file->physical.substr(
-          static_cast<size_t>(offset),
-          static_cast<size_t>(std::min(length, file->visible() - offset)));
+      std::string bytes =
+          file->physical.substr(static_cast<size_t>(offset),
+                                static_cast<size_t>(std::min(length, file->visible() - offset)));
       if (bytes.size() > 1 && disk.rng_.Chance(disk.options_.short_read_rate)) {
         ++disk.counters_.short_reads;
         bytes.resize(1 + disk.rng_.Below(bytes.size() - 1));
@@ -425,29 +428,30 @@ class FakeReadFile final : public ReadFile {
   void Request(Callback<void(Result<T>)> done, Look look) {
     if (client_->loop == nullptr) return;
     auto callback = std::make_shared<Callback<void(Result<T>)>>(std::move(done));
-    const uint64_t id = client_->Add(
-        [callback] { (*callback)(CancelledError("the handle was closed")); });
+    const uint64_t id =
+        client_->Add([callback] { (*callback)(CancelledError("the handle was closed")); });
     outstanding_->insert(id);
     disk_->AtDisk(disk_->options_.request.Draw(disk_->rng_),
                   [disk = disk_, client = client_, outstanding = outstanding_, file = file_, id,
                    callback, look = std::move(look), generation = generation_] {
-      if (client->loop == nullptr) return;
-      Result<T> result = UnavailableError(file->name + ": the disk lost power");
-      if (disk->generation_ == generation) {
-        if (disk->rng_.Chance(disk->options_.read_error_rate)) {
-          ++disk->counters_.injected_errors;
-          result = UnavailableError(file->name + ": Input/output error");
-        } else {
-          result = look(*disk);
-        }
-      }
-      client->loop->After(disk->options_.answer.Draw(disk->rng_),
-                          [client, outstanding, id, callback, result = std::move(result)]() mutable {
-        if (!client->Take(id)) return;
-        outstanding->erase(id);
-        (*callback)(std::move(result));
-      });
-    });
+                    if (client->loop == nullptr) return;
+                    Result<T> result = UnavailableError(file->name + ": the disk lost power");
+                    if (disk->generation_ == generation) {
+                      if (disk->rng_.Chance(disk->options_.read_error_rate)) {
+                        ++disk->counters_.injected_errors;
+                        result = UnavailableError(file->name + ": Input/output error");
+                      } else {
+                        result = look(*disk);
+                      }
+                    }
+                    client->loop->After(
+                        disk->options_.answer.Draw(disk->rng_),
+                        [client, outstanding, id, callback, result = std::move(result)]() mutable {
+                          if (!client->Take(id)) return;
+                          outstanding->erase(id);
+                          (*callback)(std::move(result));
+                        });
+                  });
   }
 
   FakeDisk* const disk_;
@@ -484,9 +488,9 @@ void FakeStore::Request(std::function<Result<T>(bool)> apply, Callback<void(Resu
   FakeDisk* disk = disk_;
   const bool fails = disk->rng_.Chance(disk->options_.open_error_rate);
   const bool undone = fails && disk->rng_.Chance(0.5);
-  disk->AtDisk(disk->options_.request.Draw(disk->rng_),
-               [disk, client = client_, id, callback, apply = std::move(apply), fails, undone,
-                generation = disk->generation_] {
+  disk->AtDisk(disk->options_.request.Draw(disk->rng_), [disk, client = client_, id, callback,
+                                                         apply = std::move(apply), fails, undone,
+                                                         generation = disk->generation_] {
     Result<T> result = UnavailableError("the disk lost power");
     if (disk->generation_ == generation) {
       if (!undone) result = apply(client->loop != nullptr);
@@ -518,24 +522,24 @@ void FakeStore::CreateExclusive(const std::string& dir, const std::string& name,
   // process may die: whoever finds the claim next completes the creation.
   FakeDisk* disk = disk_;
   auto claimed = std::make_shared<std::shared_ptr<FakeDisk::File>>();
-  Callback<void(Opened)> second =
-      [this, disk, client = client_, dir, claimed, done = std::move(done)](Opened first) mutable {
-        if (!first.ok() || *claimed == nullptr) {
-          done(std::move(first));
-          return;
-        }
-        // Not reached after the store was closed: the first callback is then Cancelled.
-        Request<std::unique_ptr<AppendFile>>(
-            [disk, client, dir, claimed](bool) -> Opened {
-              FakeDisk::File& file = **claimed;
-              if (file.deleted) return AbortedError(file.name + ": was deleted meanwhile");
-              file.named = true;
-              disk->folders_[dir].names[file.name] = *claimed;
-              return std::unique_ptr<AppendFile>(std::make_unique<FakeAppendFile>(
-                  disk, client, *claimed, 1, 0, disk->generation_));
-            },
-            std::move(done));
-      };
+  Callback<void(Opened)> second = [this, disk, client = client_, dir, claimed,
+                                   done = std::move(done)](Opened first) mutable {
+    if (!first.ok() || *claimed == nullptr) {
+      done(std::move(first));
+      return;
+    }
+    // Not reached after the store was closed: the first callback is then Cancelled.
+    Request<std::unique_ptr<AppendFile>>(
+        [disk, client, dir, claimed](bool) -> Opened {
+          FakeDisk::File& file = **claimed;
+          if (file.deleted) return AbortedError(file.name + ": was deleted meanwhile");
+          file.named = true;
+          disk->folders_[dir].names[file.name] = *claimed;
+          return std::unique_ptr<AppendFile>(
+              std::make_unique<FakeAppendFile>(disk, client, *claimed, 1, 0, disk->generation_));
+        },
+        std::move(done));
+  };
   Request<std::unique_ptr<AppendFile>>(
       [disk, dir, name, key, claimed](bool) -> Opened {
         for (size_t slash = dir.find('/'); slash != std::string::npos;
@@ -597,8 +601,8 @@ void FakeStore::OpenRead(const std::string& dir, const std::string& name,
         if (folder == disk->folders_.end() || !folder->second.names.contains(name)) {
           return NotFoundError(dir + "/" + name);
         }
-        return std::unique_ptr<ReadFile>(std::make_unique<FakeReadFile>(
-            this, folder->second.names[name], disk->generation_));
+        return std::unique_ptr<ReadFile>(
+            std::make_unique<FakeReadFile>(this, folder->second.names[name], disk->generation_));
       },
       std::move(done));
 }

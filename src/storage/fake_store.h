@@ -1,21 +1,22 @@
-// The primary layer of the deterministic world: an asynchronous store in memory with the semantics of
-// a replicated object store. Appends are guarded by an epoch and land some time after they were sent,
-// answers come later still or not at all, files do not wait for each other, and what a test draws can
-// go wrong.
+// The primary layer of the deterministic world: an asynchronous store in memory with the semantics
+// of a replicated object store. Appends are guarded by an epoch and land some time after they were
+// sent, answers come later still or not at all, files do not wait for each other, and what a test
+// draws can go wrong.
 //
-// One FakeDisk is the storage of one cell; each simulated process opens a FakeStore on it with its own
-// loop. Killing a process = destroying its FakeStore (after SimLoop::Kill its callbacks are dropped
-// too). Requests that it had sent may still land, as on a real network: only a fence stops them.
+// One FakeDisk is the storage of one cell; each simulated process opens a FakeStore on it with its
+// own loop. Killing a process = destroying its FakeStore (after SimLoop::Kill its callbacks are
+// dropped too). Requests that it had sent may still land, as on a real network: only a fence stops
+// them.
 //
 //   time ->   AppendAt      lands: epoch checked, bytes committed       done runs
 //                |---- request latency ----|------ answer latency ---------|
 //                     killed here: lands anyway, or never    lost: kUnknown after answer_timeout
 //
-// Power loss: an append that has not landed is there whole or not at all; behind the committed length
-// lie zeros or garbage, which no Size or Read ever shows.
+// Power loss: an append that has not landed is there whole or not at all; behind the committed
+// length lie zeros or garbage, which no Size or Read ever shows.
 //
-// Threads: one. The disk, all its stores and their loops live on one thread. Everything is a function
-// of the seed and of the order of calls.
+// Threads: one. The disk, all its stores and their loops live on one thread. Everything is a
+// function of the seed and of the order of calls.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,8 @@
 
 namespace tailcast::storage {
 
-// A duration drawn anew for each request: base + Exponential(mean_extra), and with tail_rate another
-// Exponential(tail_mean).
+// A duration drawn anew for each request: base + Exponential(mean_extra), and with tail_rate
+// another Exponential(tail_mean).
 struct FakeLatency {
   Duration base = Duration::Micros(200);
   Duration mean_extra = Duration::Micros(100);
@@ -43,20 +44,30 @@ struct FakeLatency {
   Duration Draw(Rng& rng) const;
 };
 
-// Rates are probabilities per request. The range in which Swarm draws is beside each.
+// Rates are probabilities per request. Swarm draws from the range that each comment begins with.
 struct FakeDiskOptions {
-  FakeLatency request;              // base 10 us .. 5 ms, extra 0 .. 10 ms, tail 0 .. 0.05 of 1 s
-  FakeLatency answer;               // the same
-  double append_unknown_rate = 0;   // 0 .. 0.02: the answer is lost; the append lands now, later, or not
-  double append_io_error_rate = 0;  // 0 .. 0.02: kUnknown at once with Unavailable; may have landed
-  double open_error_rate = 0;       // 0 .. 0.05: create, open, list, delete answer Unavailable, undone
-                                    // or done
-  double read_error_rate = 0;       // 0 .. 0.05: Unavailable
-  double short_read_rate = 0;       // 0 .. 0.5: a prefix of at least one byte
-  Duration size_lag_max;            // 0 .. 50 ms: Size may tell the length of this long ago
-  Duration answer_timeout = Duration::Seconds(2);  // 50 ms .. 5 s: lost answers become kUnknown
-  Duration late_landing_max = Duration::Seconds(10);  // after its kUnknown an append may land so late
-  int64_t capacity_bytes = INT64_MAX;  // appends beyond it fail with ResourceExhausted
+  // Base 10 us .. 5 ms, extra 0 .. 10 ms, tail rate 0 .. 0.05, tail mean 1 ms .. 1 s. From the call
+  // until the request lands, and from there until the answer.
+  FakeLatency request;
+  FakeLatency answer;
+  // 0 .. 0.02. The answer to an append is lost; the append lands now, later, or not.
+  double append_unknown_rate = 0;
+  // 0 .. 0.02. An append ends with kUnknown and Unavailable at once; it may land all the same.
+  double append_io_error_rate = 0;
+  // 0 .. 0.05. Create, open, list and delete answer Unavailable, undone or done.
+  double open_error_rate = 0;
+  // 0 .. 0.05. Read and Size answer Unavailable.
+  double read_error_rate = 0;
+  // 0 .. 0.5. Read gives a prefix of at least one byte.
+  double short_read_rate = 0;
+  // 0 .. 50 ms. Size may tell the length of this long ago; it never falls within a handle.
+  Duration size_lag_max;
+  // 50 ms .. 5 s. An append whose answer is lost becomes kUnknown after this.
+  Duration answer_timeout = Duration::Seconds(2);
+  // Not drawn. How long after the call such an append may still land.
+  Duration late_landing_max = Duration::Seconds(10);
+  // Not drawn. Appends beyond it end with kUnknown and ResourceExhausted, and do not land.
+  int64_t capacity_bytes = INT64_MAX;
 
   // Which faults exist and how strong: each with probability one half, drawn from its range.
   static FakeDiskOptions Swarm(Rng& rng);
@@ -65,8 +76,8 @@ struct FakeDiskOptions {
 // Planted bugs: a checker of the simulator is trusted only after it has caught them.
 enum class FakeDiskBug : uint8_t {
   kNone,
-  kNoEpochGuard,      // an append of a fenced handle lands
-  kShowsUnflushed,    // Size and Read show an append before it has landed
+  kNoEpochGuard,        // an append of a fenced handle lands
+  kShowsUnflushed,      // Size and Read show an append before it has landed
   kGarbageIsCommitted,  // after a power loss the garbage behind the committed length is shown
 };
 
@@ -98,8 +109,8 @@ class FakeDisk {
   const FakeDiskOptions& options() const { return options_; }
   void PlantBug(FakeDiskBug bug) { bug_ = bug; }
 
-  // The storage loses power and is back at once. Appends under way are committed whole or lost; every
-  // handle is dead, its outstanding calls end with kUnknown or Unavailable.
+  // The storage loses power and is back at once. Appends under way are committed whole or lost;
+  // every handle is dead, its outstanding calls end with kUnknown or Unavailable.
   void PowerLoss();
 
   // While frozen nothing lands and nothing is answered (a stalled disk); thawing lands all.

@@ -119,8 +119,9 @@ TEST(FakeStore, AnAppendOfAKilledProcessMayLandLater) {
     auto file = *world.Sync(0).Create("d", "f", "k");
     file->AppendAt(0, "abc", [](AppendResult) { ADD_FAILURE() << "a dead process was called"; });
     world.time().RunFor(Duration::Micros(static_cast<int64_t>(seed * 10)));
-    file.release();  // kill -9 runs no destructor; the store below reclaims what it refers to
-    world.Restart(0);
+    world.Restart(
+        0);  // kill -9 runs no destructor of a handle; it is freed when the process is gone
+    file.reset();
     world.time().RunFor(Duration::Seconds(1));
     landed += world.disk().Peek("d", "f")->size() == 3 ? 1 : 0;
   }
@@ -234,8 +235,8 @@ std::string SweepOne(uint64_t seed, FakeDiskBug bug) {
   world.disk().SetOptions(options);
   world.disk().PlantBug(bug);
 
-  std::string acked;              // bytes of applied appends, in order
-  std::string shown;              // the longest content that a reader was given
+  std::string acked;  // bytes of applied appends, in order
+  std::string shown;  // the longest content that a reader was given
   std::set<size_t> busy;
   std::string error;
   const auto fail = [&](const std::string& what) {
@@ -265,22 +266,22 @@ std::string SweepOne(uint64_t seed, FakeDiskBug bug) {
     const uint64_t action = rng.Below(10);
     if (action < 5) {
       if (handles[who] == nullptr || busy.contains(who)) continue;
-        const std::string piece = std::to_string(10'000'000 + piece_number++);  // 8 bytes
+      const std::string piece = std::to_string(10'000'000 + piece_number++);  // 8 bytes
       busy.insert(who);
       handles[who]->AppendAt(handles[who]->committed_length(), piece,
                              [&, who, piece](AppendResult result) {
-        busy.erase(who);
-        if (result.outcome == AppendOutcome::kApplied) {
-          acked += piece;
-          acked_at[result.committed_length - 8] = piece;
-        }
-        if (result.outcome == AppendOutcome::kFenced) refused.insert(piece);
-      });
+                               busy.erase(who);
+                               if (result.outcome == AppendOutcome::kApplied) {
+                                 acked += piece;
+                                 acked_at[result.committed_length - 8] = piece;
+                               }
+                               if (result.outcome == AppendOutcome::kFenced) refused.insert(piece);
+                             });
     } else if (action < 6) {
       if (busy.contains(who)) continue;
       busy.insert(who);
-      world.store(static_cast<int>(who)).OpenFencing(
-          "d", "f", [&, who](Result<std::unique_ptr<AppendFile>> file) {
+      world.store(static_cast<int>(who))
+          .OpenFencing("d", "f", [&, who](Result<std::unique_ptr<AppendFile>> file) {
             busy.erase(who);
             if (file.ok()) handles[who] = *std::move(file);
           });

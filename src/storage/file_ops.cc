@@ -74,8 +74,8 @@ class PosixOpsFile : public OpsFile {
     std::string bytes(static_cast<size_t>(length), '\0');
     size_t have = 0;
     while (have < bytes.size()) {
-      const ssize_t n = pread(fd_, bytes.data() + have, bytes.size() - have,
-                              offset + static_cast<int64_t>(have));
+      const ssize_t n =
+          pread(fd_, bytes.data() + have, bytes.size() - have, offset + static_cast<int64_t>(have));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return ErrnoStatus(errno, "read " + path_);
       if (n == 0) break;
@@ -85,8 +85,8 @@ class PosixOpsFile : public OpsFile {
     return bytes;
   }
   Status SyncData() override {
-    // EINTR does not come from local file systems; after any error the pages are gone, so there is no
-    // second try.
+    // EINTR does not come from local file systems; after any error the pages are gone, so there is
+    // no second try.
     if (fdatasync(fd_) != 0) return ErrnoStatus(errno, "flush " + path_);
     return OkStatus();
   }
@@ -98,8 +98,8 @@ class PosixOpsFile : public OpsFile {
   }
   void Unlock() override { flock(fd_, LOCK_UN); }
   Result<std::unique_ptr<SharedPage>> MapPage(bool writable) override {
-    void* memory = mmap(nullptr, kPage, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
-                        fd_, 0);
+    void* memory =
+        mmap(nullptr, kPage, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd_, 0);
     if (memory == MAP_FAILED) return ErrnoStatus(errno, "map " + path_);
     return std::unique_ptr<SharedPage>(std::make_unique<MappedPage>(memory, writable));
   }
@@ -121,8 +121,7 @@ class PosixFileOps : public FileOps {
     if (!no_unnamed_.load(std::memory_order_relaxed)) {
       const int fd = open(path.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
       if (fd >= 0) {
-        return std::unique_ptr<OpsFile>(
-            std::make_unique<PosixOpsFile>(fd, path + "/(new file)"));
+        return std::unique_ptr<OpsFile>(std::make_unique<PosixOpsFile>(fd, path + "/(new file)"));
       }
       if (errno != EOPNOTSUPP && errno != EISDIR) {
         return ErrnoStatus(errno, "create a file in " + path);
@@ -249,14 +248,13 @@ struct KnownFileSystem {
   const char* name;
 };
 constexpr KnownFileSystem kGoodFileSystems[] = {
-    {0xef53, "ext4"},       {0x58465342, "xfs"},   {0x9123683e, "btrfs"},
-    {0x01021994, "tmpfs"},  {0x858458f6, "ramfs"}, {0x794c7630, "overlay"},
-    {0xf2f52010, "f2fs"},   {0xca451a4e, "bcachefs"},
+    {0xef53, "ext4"},      {0x58465342, "xfs"},     {0x9123683e, "btrfs"}, {0x01021994, "tmpfs"},
+    {0x858458f6, "ramfs"}, {0x794c7630, "overlay"}, {0xf2f52010, "f2fs"},  {0xca451a4e, "bcachefs"},
 };
 constexpr KnownFileSystem kSharedFileSystems[] = {
-    {0x6969, "NFS"},         {0xff534d42, "SMB"},   {0xfe534d42, "SMB2"}, {0x517b, "SMB"},
-    {0x65735546, "FUSE"},    {0x01021997, "9p"},    {0x00c36400, "Ceph"}, {0x01161970, "GFS2"},
-    {0x7461636f, "OCFS2"},   {0x5346414f, "AFS"},   {0x2fc12fc1, "ZFS"},  {0x4d44, "FAT"},
+    {0x6969, "NFS"},       {0xff534d42, "SMB"}, {0xfe534d42, "SMB2"}, {0x517b, "SMB"},
+    {0x65735546, "FUSE"},  {0x01021997, "9p"},  {0x00c36400, "Ceph"}, {0x01161970, "GFS2"},
+    {0x7461636f, "OCFS2"}, {0x5346414f, "AFS"}, {0x2fc12fc1, "ZFS"},  {0x4d44, "FAT"},
 };
 
 }  // namespace
@@ -267,8 +265,8 @@ Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& root) {
   const auto magic = static_cast<uint64_t>(fs.f_type) & 0xffffffff;
   const auto has_magic = [&](const KnownFileSystem& k) { return k.magic == magic; };
   if (std::none_of(std::begin(kGoodFileSystems), std::end(kGoodFileSystems), has_magic)) {
-    const auto known = std::find_if(std::begin(kSharedFileSystems), std::end(kSharedFileSystems),
-                                    has_magic);
+    const auto known =
+        std::find_if(std::begin(kSharedFileSystems), std::end(kSharedFileSystems), has_magic);
     char text[32];
     std::snprintf(text, sizeof text, "type 0x%llx", static_cast<unsigned long long>(magic));
     return FailedPreconditionError(

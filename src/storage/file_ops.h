@@ -1,6 +1,6 @@
-// The system calls of the posix driver, as a seam: the driver's steps run unchanged on the real file
-// system, on one in memory that loses power (memory_files.h), and with a hook before each call, where
-// a test stops a process or lets another one run.
+// The system calls of the posix driver, as a seam: the driver's steps run unchanged on the real
+// file system, on one in memory that loses power (memory_files.h), and with a hook before each
+// call, where a test stops a process or lets another one run.
 //
 // Calls block. Any thread; one OpsFile may be used by several threads at once.
 #pragma once
@@ -35,11 +35,11 @@ class OpsFile {
   virtual Status WriteAt(int64_t offset, std::string_view bytes) = 0;
   // Fewer bytes only at the end of the inode.
   virtual Result<std::string> ReadAt(int64_t offset, int64_t length) = 0;
-  // fdatasync: bytes and size of this inode survive a power loss from here on. After an error nobody
-  // knows what did, and a second try says nothing.
+  // fdatasync: bytes and size of this inode survive a power loss from here on. After an error
+  // nobody knows what did, and a second try says nothing.
   virtual Status SyncData() = 0;
-  // Takes the inode's lock unless somebody else has it: true if it is ours. It is freed by Unlock, with
-  // this object, or when the process dies. It excludes nothing but other locks.
+  // Takes the inode's lock unless somebody else has it: true if it is ours. It is freed by Unlock,
+  // with this object, or when the process dies. It excludes nothing but other locks.
   virtual Result<bool> TryLock() = 0;
   virtual void Unlock() = 0;
   // Maps the first page, which must exist. The mapping outlives the file object.
@@ -59,7 +59,8 @@ class FileOps {
   virtual Result<std::unique_ptr<OpsFile>> CreateUnnamed(const std::string& folder) = 0;
   // NotFound.
   virtual Result<std::unique_ptr<OpsFile>> Open(const std::string& path, bool writable) = 0;
-  // Gives an inode a name, atomically. AlreadyExists; NotFound if it had names and has none any more.
+  // Gives an inode a name, atomically. AlreadyExists; NotFound if it had names and has none any
+  // more.
   virtual Status Link(OpsFile& file, const std::string& path) = 0;
   virtual Status Unlink(const std::string& path) = 0;
   // Names made and removed in this folder survive a power loss from here on.
@@ -75,14 +76,14 @@ class FileOps {
 
 // The real ones. `root` must exist.
 //   PermissionDenied, NotFound       as the system says
-//   FailedPrecondition               the folder is on a file system where processes of several hosts,
+//   FailedPrecondition               the folder is on a file system where several hosts' processes,
 //                                    or one host's mappings and writes, do not see each other (NFS,
 //                                    SMB, FUSE, 9p, Ceph, ...): fencing would not hold there
 Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& root);
 
-// Calls `before(call, path)` before each call of another FileOps and of its files and pages; an error
-// is returned instead of making the call (of a page, which has no errors: a load still loads, a store
-// or swap changes nothing). For tests.
+// Calls `before(call, path)` before each call of another FileOps and of its files and pages; an
+// error is returned instead of making the call (of a page, which has no errors: a load still loads,
+// a store or swap changes nothing). For tests.
 using FileOpsHook = std::function<Status(std::string_view call, const std::string& path)>;
 std::unique_ptr<FileOps> HookFileOps(FileOps* ops, FileOpsHook before);
 

@@ -14,8 +14,8 @@ constexpr int64_t kMetadataEnd = 4096;
 }  // namespace
 
 struct MemoryFiles::Inode {
-  std::string now;      // what processes read
-  std::string durable;  // what the disk has for certain
+  std::string now;          // what processes read
+  std::string durable;      // what the disk has for certain
   std::set<int64_t> dirty;  // sectors that may be either
   int links = 0;
   bool was_linked = false;
@@ -135,8 +135,8 @@ class MemoryOpsFile : public OpsFile {
   }
   Status WriteAt(int64_t offset, std::string_view bytes) override {
     std::lock_guard lock(files_->mutex_);
-    const int64_t growth = offset + static_cast<int64_t>(bytes.size()) -
-                           static_cast<int64_t>(inode_->now.size());
+    const int64_t growth =
+        offset + static_cast<int64_t>(bytes.size()) - static_cast<int64_t>(inode_->now.size());
     if (growth > 0 && Used() + growth > files_->faults_.capacity_bytes) {
       return ResourceExhaustedError("write " + path_ + ": No space left on device");
     }
@@ -303,8 +303,8 @@ void MemoryFiles::PowerLoss(Rng& rng, Damage damage) {
   for (auto it = folders_.begin(); it != folders_.end();) {
     const auto [parent, name] = SplitPath(it->first);
     const auto above = folders_.find(parent);
-    const bool there = it->first.empty() ||
-                       (above != folders_.end() && above->second.now.contains(name));
+    const bool there =
+        it->first.empty() || (above != folders_.end() && above->second.now.contains(name));
     it = there ? std::next(it) : folders_.erase(it);
   }
   // Bytes. In order of path and name, so that a seed gives the same outcome each time.
@@ -321,8 +321,8 @@ void MemoryFiles::PowerLoss(Rng& rng, Damage damage) {
         const bool grows = rng.Chance(0.7);  // did the new size survive?
         for (const int64_t s : old.dirty) {
           const int64_t begin = s * kSector;
-          const int64_t end = std::min<int64_t>(begin + kSector,
-                                                static_cast<int64_t>(old.now.size()));
+          const int64_t end =
+              std::min<int64_t>(begin + kSector, static_cast<int64_t>(old.now.size()));
           if (begin >= end) continue;
           const bool rewritten = begin < durable_size;
           const uint64_t fate = rng.Below(4);  // old, new, zeros, garbage
@@ -332,14 +332,14 @@ void MemoryFiles::PowerLoss(Rng& rng, Damage damage) {
           }
           const int64_t stop = std::min<int64_t>(end, static_cast<int64_t>(content.size()));
           if (fate == 1) {
-            content.replace(static_cast<size_t>(begin), static_cast<size_t>(stop - begin),
-                            old.now.substr(static_cast<size_t>(begin),
-                                           static_cast<size_t>(stop - begin)));
+            content.replace(
+                static_cast<size_t>(begin), static_cast<size_t>(stop - begin),
+                old.now.substr(static_cast<size_t>(begin), static_cast<size_t>(stop - begin)));
             continue;
           }
           // Only what had never been flushed can be anything.
-          const bool garble_all = damage.garble_rewritten_metadata && begin >= kMetadataBegin &&
-                                  begin < kMetadataEnd;
+          const bool garble_all =
+              damage.garble_rewritten_metadata && begin >= kMetadataBegin && begin < kMetadataEnd;
           for (int64_t i = garble_all ? begin : std::max(begin, durable_size); i < stop; ++i) {
             content[static_cast<size_t>(i)] = fate == 2 ? '\0' : static_cast<char>(rng.Next());
           }

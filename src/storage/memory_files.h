@@ -41,8 +41,8 @@ class MemoryFiles {
   // A process' view. Neither it nor its files may outlive this object.
   std::unique_ptr<FileOps> OpenOps();
   void SetFaults(Faults faults);
-  // What was not flushed is drawn anew. Files and pages opened before refer to nothing any more; they
-  // may still be used, by processes that are dead. A new boot tag counts from here on.
+  // What was not flushed is drawn anew. Files and pages opened before refer to nothing any more;
+  // they may still be used, by processes that are dead. A new boot tag counts from here on.
   void PowerLoss(Rng& rng, Damage damage);
   // Number of inodes that have a name, for leak checks.
   size_t inodes() const;

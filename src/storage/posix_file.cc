@@ -60,10 +60,10 @@ Result<FileId> OpenFirstInode(const Context& c, const std::string& folder, const
 
 // Removes what is left of a file whose tombstone is set. Unavailable: another process is at it.
 //
-// A name is removed only if it is this file's, as the key or the name may have a new owner by now. The
-// inode's lock makes looking and removing one step: whoever removes names of this inode holds it, so a
-// name that was seen to be this inode's stays so. The lock dies with its holder; one that is stopped
-// delays who wants the key again, nobody else.
+// A name is removed only if it is this file's, as the key or the name may have a new owner by now.
+// The inode's lock makes looking and removing one step: whoever removes names of this inode holds
+// it, so a name that was seen to be this inode's stays so. The lock dies with its holder; one that
+// is stopped delays who wants the key again, nobody else.
 Status FinishDelete(const Context& c, const FileId& file) {
   TAILCAST_ASSIGN_OR_RETURN(const bool locked, file.file->TryLock());
   if (!locked) {
@@ -91,9 +91,9 @@ Status FinishDelete(const Context& c, const FileId& file) {
       TAILCAST_RETURN_IF_ERROR(remove_if_ours(entry.name));
     }
   }
-  // The claim goes late: as long as it is there, whoever creates with this key comes by and finishes.
-  // A helper that had not seen the tombstone may have linked the name once more; without the claim and
-  // the name the inode is beyond linking.
+  // The claim goes late: as long as it is there, whoever creates with this key comes by and
+  // finishes. A helper that had not seen the tombstone may have linked the name once more; without
+  // the claim and the name the inode is beyond linking.
   TAILCAST_RETURN_IF_ERROR(remove_if_ours(ClaimName(file.header.key)));
   TAILCAST_RETURN_IF_ERROR(remove_if_ours(file.name));
   return FlushFolder(c, file.folder);
@@ -121,7 +121,7 @@ Result<std::shared_ptr<Segments>> ListSegments(const Context& c, const FileId& f
   segments->by_epoch.push_back({file.header, file.file});
   TAILCAST_ASSIGN_OR_RETURN(const std::vector<OpsEntry> entries, c.ops->ListFolder(file.folder));
   for (const OpsEntry& entry : entries) {
-    const std::optional<uint64_t> epoch = 
+    const std::optional<uint64_t> epoch =
         ParseSegmentName(entry.name, file.name, file.header.file_id);
     if (!epoch.has_value() || entry.is_folder) continue;
     const Segment* seen = nullptr;
@@ -164,8 +164,9 @@ Result<uint32_t> ChecksumOf(const Segment& segment, int64_t from, int64_t to) {
   uint32_t crc = 0;
   while (from < to) {
     const int64_t size = std::min(to - from, kChecksumPieceBytes);
-    TAILCAST_ASSIGN_OR_RETURN(const std::string piece,
-                              segment.file->ReadAt(kDataOffset + from - segment.header.start, size));
+    TAILCAST_ASSIGN_OR_RETURN(
+        const std::string piece,
+        segment.file->ReadAt(kDataOffset + from - segment.header.start, size));
     crc = Crc32cExtend(crc, piece.data(), piece.size());
     if (static_cast<int64_t>(piece.size()) < size) return ~crc;  // ends early: cannot match
     from += size;
@@ -217,8 +218,8 @@ Result<std::unique_ptr<OpsFile>> MakeInode(const Context& c, const std::string& 
   return file;
 }
 
-// Makes the folder and those above it, and sees that they survive a power loss: also if they existed,
-// as whoever made them may not have got that far.
+// Makes the folder and those above it, and sees that they survive a power loss: also if they
+// existed, as whoever made them may not have got that far.
 Status EnsureFolder(const Context& c, const std::string& folder) {
   if (folder.empty()) return OkStatus();
   {
@@ -241,7 +242,8 @@ void ForgetFolders(const Context& c) {
   c.durable_folders.clear();
 }
 
-// If the key is claimed: completes the winner's creation and returns its name. "" if the key is free.
+// If the key is claimed: completes the winner's creation and returns its name. "" if the key is
+// free.
 Result<std::string> CompleteClaim(const Context& c, const std::string& folder,
                                   const std::string& key) {
   Result<FileId> claim = OpenFirstInode(c, folder, ClaimName(key), true);
@@ -291,8 +293,8 @@ AppendResult Appender::Append(std::string_view bytes) {
   SharedPage& page = *file_.page;
   const std::string path = Join(file_.folder, file_.name);
   const auto fenced = [&] {
-    return AbortedError(path + ": epoch " + std::to_string(word_.epoch) +
-                        " was fenced by epoch " + std::to_string(LoadWord(page).epoch));
+    return AbortedError(path + ": epoch " + std::to_string(word_.epoch) + " was fenced by epoch " +
+                        std::to_string(LoadWord(page).epoch));
   };
   const CommitWord next{word_.epoch, word_.length + static_cast<int64_t>(bytes.size())};
   if (next.length > kLengthMax) {
@@ -309,11 +311,9 @@ AppendResult Appender::Append(std::string_view bytes) {
   // length.
   const int64_t slot_offset = kSlotOffsets[next_slot_];
   if (c.bug != PlantedBug::kOneSlot) next_slot_ = 1 - next_slot_;
-  Status status =
-      segment_.file->WriteAt(kDataOffset + word_.length - segment_.header.start, bytes);
+  Status status = segment_.file->WriteAt(kDataOffset + word_.length - segment_.header.start, bytes);
   if (status.ok() && c.bug != PlantedBug::kNoSlot) {
-    const Slot slot{file_.header.file_id, word_.epoch, next.length, word_.length,
-                    Crc32c(bytes)};
+    const Slot slot{file_.header.file_id, word_.epoch, next.length, word_.length, Crc32c(bytes)};
     status = segment_.file->WriteAt(slot_offset, EncodeSlot(slot));
   }
   // TLA: AppendSync. One flush for bytes and slot.
@@ -379,10 +379,9 @@ Result<Reader::View> Reader::Look(bool want_segments) {
       // A list is complete for the word (epoch, length) if it has the segment of that epoch, or if
       // it was made when the word already had that length (the epoch's owner may not have made its
       // segment yet, and then has not appended).
-      const bool valid =
-          known != nullptr && known->listed_at.epoch == view.committed.epoch &&
-          (known->has_epoch || c.bug == PlantedBug::kListingKept ||
-           known->listed_at.length >= view.committed.length);
+      const bool valid = known != nullptr && known->listed_at.epoch == view.committed.epoch &&
+                         (known->has_epoch || c.bug == PlantedBug::kListingKept ||
+                          known->listed_at.length >= view.committed.length);
       if (valid) {
         view.segments = std::move(known);
         return view;
@@ -401,8 +400,7 @@ Result<Reader::View> Reader::Look(bool want_segments) {
     // The machine has restarted and nobody has opened the file for append since. As long as the tag
     // stays, nobody appends, and what we once computed holds.
     if (known_old_tag == tag && known_old_view.segments != nullptr) return known_old_view;
-    TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<Segments> fresh,
-                              ListSegments(c, file_, known.get()));
+    TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<Segments> fresh, ListSegments(c, file_, known.get()));
     TAILCAST_ASSIGN_OR_RETURN(view.committed, Recover(c, file_, *fresh));
     // An opener may have recovered the file meanwhile and begun to append: then a slot that we saw
     // may be of bytes that are not flushed.
@@ -459,8 +457,7 @@ Result<std::string> Reader::Read(int64_t offset, int64_t length) {
 // ---------------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::string& folder,
-                                                  const std::string& name,
-                                                  const std::string& key) {
+                                                  const std::string& name, const std::string& key) {
   const std::string path = Join(folder, name);
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     Result<std::string> winner = CompleteClaim(c, folder, key);
@@ -471,8 +468,8 @@ Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::s
         return FailedPreconditionError(path + ": exists under the key '" + taken->header.key +
                                        "'; choose another name");
       }
-      // A power loss kept the name of a delete that had removed the claim, or the like: the claim is
-      // made again from the name.
+      // A power loss kept the name of a delete that had removed the claim, or the like: the claim
+      // is made again from the name.
       Status linked = c.ops->Link(*taken->file, Join(folder, ClaimName(key)));
       if (!linked.ok() && !IsAlreadyExists(linked) && !IsNotFound(linked)) return linked;
       continue;
@@ -513,8 +510,8 @@ Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::s
         TAILCAST_RETURN_IF_ERROR(
             id.file->WriteAt(kTombstoneOffset, EncodeTombstone(header.file_id)));
         TAILCAST_RETURN_IF_ERROR(FinishDelete(c, id));
-        return FailedPreconditionError(path + ": was created under the key '" +
-                                       there.header.key + "' at the same time");
+        return FailedPreconditionError(path + ": was created under the key '" + there.header.key +
+                                       "' at the same time");
       }
     } else if (!linked.ok()) {
       return linked;  // whoever comes next completes it
@@ -554,8 +551,7 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
       if (c.bug == PlantedBug::kWordReadLate) raw = page.Load(kWordOffset);
       // TLA: RecoverBracket. Had somebody recovered and begun to append meanwhile, then a slot that
       // we saw may be of bytes that are not flushed.
-      const bool look_again =
-          c.bug != PlantedBug::kNoBracket && c.bug != PlantedBug::kWordReadLate;
+      const bool look_again = c.bug != PlantedBug::kNoBracket && c.bug != PlantedBug::kWordReadLate;
       if (look_again && page.Load(kBootTagOffset) != tag) continue;
     }
     const int64_t length = next.length;
@@ -586,8 +582,7 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
     header.start = length;
     header.unflushed = !c.durable();
     TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<OpsFile> file, MakeInode(c, folder, header));
-    const std::string segment_path =
-        Join(folder, SegmentName(name, header.file_id, next.epoch));
+    const std::string segment_path = Join(folder, SegmentName(name, header.file_id, next.epoch));
     const Status linked = c.ops->Link(*file, segment_path);
     if (IsAlreadyExists(linked)) {
       return DataLossError(segment_path + ": exists although its epoch was never used");

@@ -1,14 +1,15 @@
 // The steps of the posix driver in blocking form: create, append, fence, read, delete. Every system
-// call goes through FileOps, in an order that tla/Fencing.tla proves; comments name its actions. The
-// asynchronous Store around it is posix_store.h.
+// call goes through FileOps, in an order that tla/Fencing.tla proves; comments name its actions.
+// The asynchronous Store around it is posix_store.h.
 //
 // Rules that the steps keep (design rule "committed first"):
-//  * Only the swap of the commit word from (our epoch, old length) to (our epoch, new length) commits
-//    an append, and it comes after the flush of the bytes and of a slot that repeats the length.
+//  * Only the swap of the commit word from (our epoch, old length) to (our epoch, new length)
+//    commits an append, and it comes after the flush of the bytes and of a slot that repeats the
+//    length.
 //  * A takeover swaps the epoch first, then makes an inode of its own. So a writer that was stopped
 //    between any two steps and wakes up later writes only where nobody reads, and cannot commit.
-//  * The word counts within one boot. After a restart of the machine the length is that of the newest
-//    slot of the newest segment whose bytes match their checksum.
+//  * The word counts within one boot. After a restart of the machine the length is that of the
+//    newest slot of the newest segment whose bytes match their checksum.
 #pragma once
 
 #include <cstdint>
@@ -116,8 +117,8 @@ class Reader {
   Reader(const Context* context, FileId file);
   ~Reader();
 
-  // The committed length, without a system call, if this boot's processes wrote the file; nothing if
-  // Size has to be asked.
+  // The committed length, without a system call, if this boot's processes wrote the file; nothing
+  // if Size has to be asked.
   bool FastSize(FileSize& size) const;
   // Blocks.
   Result<FileSize> Size();

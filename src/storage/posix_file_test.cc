@@ -2,8 +2,8 @@
 //
 //  * Crash: a script of creations, appends and takeovers is cut after every system call, and the
 //    recovery from that again, with the unflushed sectors and names drawn from seeds.
-//  * Takeover: a process stops before each of its system calls, another one takes the file over, the
-//    first goes on.
+//  * Takeover: a process stops before each of its system calls, another one takes the file over,
+//    the first goes on.
 //  * Interleaving: several processes take turns at every system call and every access to the shared
 //    page, in an order drawn from a seed, with power losses in between. A model checker of the real
 //    code: tla/Fencing.tla has the same steps.
@@ -12,18 +12,24 @@
 #include "tailcast/storage/posix_file.h"
 
 #include <gtest/gtest.h>
+#include <ucontext.h>
 
 #include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
-#include <semaphore>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "tailcast/base/check.h"
 #include "tailcast/storage/memory_files.h"
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
 
 namespace tailcast::storage::posix {
 namespace {
@@ -66,9 +72,14 @@ class Oracle {
           Fail("an applied append reports another length");
         }
         break;
-      case AppendOutcome::kFenced: refused_.push_back(piece); break;
-      case AppendOutcome::kWrongOffset: Fail("wrong offset"); break;
-      case AppendOutcome::kUnknown: break;
+      case AppendOutcome::kFenced:
+        refused_.push_back(piece);
+        break;
+      case AppendOutcome::kWrongOffset:
+        Fail("wrong offset");
+        break;
+      case AppendOutcome::kUnknown:
+        break;
     }
   }
   int64_t size_told() const { return size_told_; }
@@ -405,8 +416,9 @@ TEST(PosixTakeover, AWriterStoppedBeforeAnyCallAndWokenAfterATakeoverHarmsNothin
 // ---------------------------------------------------------------------------------------------
 // Interleaving.
 
-// Threads of which one moves at a time, from one call to its next; who is drawn from a seed. The one
-// that moves draws the next and hands it the turn.
+// Processes of which one moves at a time, from one call to its next; who is drawn from a seed. They
+// are coroutines on stacks of their own (ucontext), all on the test's thread: a switch costs less
+// than a microsecond and the operating system has no part in the order.
 class Interleaver {
  public:
   // The body of a process. All its calls go through the hook that it is given.
@@ -419,49 +431,109 @@ class Interleaver {
     calls_left_ = calls_max;
     // Swarm: some seeds let one process run for long, some switch at each call.
     stay_ = rng.Chance(0.5) ? rng.Unit() : 0;
-    processes_.clear();
-    for (size_t i = 0; i < bodies.size(); ++i) processes_.push_back(std::make_unique<Process>());
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < bodies.size(); ++i) {
-      threads.emplace_back([this, i, &bodies] {
-        processes_[i]->turn.acquire();
-        const FileOpsHook hook = [this, i](std::string_view, const std::string&) {
-          return Pass(i);
-        };
-        bodies[i](hook);
-        processes_[i]->ended = true;
-        HandOver();
-      });
-    }
-    HandOver();
-    for (std::thread& thread : threads) thread.join();
+    fibers_.clear();
+    for (const Body& body : bodies) fibers_.push_back(MakeFiber(body, fibers_.size()));
+#if defined(__SANITIZE_THREAD__)
+    main_.tsan = __tsan_get_current_fiber();
+#endif
+    running_ = this;
+    Switch(main_, Next());
+    running_ = nullptr;
+#if defined(__SANITIZE_THREAD__)
+    for (const auto& fiber : fibers_) __tsan_destroy_fiber(fiber->tsan);
+#endif
   }
 
  private:
-  struct Process {
-    std::binary_semaphore turn{0};
+  static constexpr size_t kStackBytes = 512 << 10;
+  struct Fiber {
+    ucontext_t context;
+    char* stack = nullptr;
+    const Body* body = nullptr;
     bool ended = false;
+    // For the sanitizers, which want to know of switches.
+    const void* stack_bottom = nullptr;
+    size_t stack_size = 0;
+    void* fake_stack = nullptr;
+    void* tsan = nullptr;
   };
-  Status Pass(size_t i) {
-    if (!rng_->Chance(stay_)) {
-      HandOver();
-      processes_[i]->turn.acquire();
+
+  static std::unique_ptr<Fiber> MakeFiber(const Body& body, size_t number) {
+    auto fiber = std::make_unique<Fiber>();
+    fiber->body = &body;
+    // Stacks are kept: making them anew would be most of the time.
+    static std::vector<std::unique_ptr<char[]>> stacks;
+    if (number == stacks.size()) {
+      stacks.push_back(std::make_unique_for_overwrite<char[]>(kStackBytes));
     }
-    return calls_left_-- > 0 ? OkStatus() : UnavailableError("the process is dead");
-  }
-  // Gives the turn to one of those that have not ended.
-  void HandOver() {
-    std::vector<Process*> waiting;
-    for (const auto& process : processes_) {
-      if (!process->ended) waiting.push_back(process.get());
-    }
-    if (!waiting.empty()) waiting[rng_->Below(waiting.size())]->turn.release();
+    fiber->stack = stacks[number].get();
+    TAILCAST_CHECK(getcontext(&fiber->context) == 0, "getcontext");
+    fiber->context.uc_stack.ss_sp = fiber->stack;
+    fiber->context.uc_stack.ss_size = kStackBytes;
+    fiber->context.uc_link = nullptr;
+    makecontext(&fiber->context, &Interleaver::Entry, 0);
+#if defined(__SANITIZE_THREAD__)
+    fiber->tsan = __tsan_create_fiber(0);
+#endif
+    return fiber;
   }
 
+  static void Entry() {
+    Interleaver& self = *running_;
+    Fiber& fiber = *self.current_;
+#if defined(__SANITIZE_ADDRESS__)
+    const void* bottom;
+    size_t size;
+    __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);
+    if (self.main_.stack_bottom == nullptr) {  // only the test's own stack comes in unknown
+      self.main_.stack_bottom = bottom;
+      self.main_.stack_size = size;
+    }
+#endif
+    const FileOpsHook hook = [&](std::string_view, const std::string&) {
+      if (!self.rng_->Chance(self.stay_)) self.Switch(fiber, self.Next());
+      return self.calls_left_-- > 0 ? OkStatus() : UnavailableError("the process is dead");
+    };
+    (*fiber.body)(hook);
+    fiber.ended = true;
+    self.Switch(fiber, self.Next());
+    TAILCAST_CHECK(false, "an ended process was woken");
+  }
+
+  // One of those that have not ended, or the test.
+  Fiber& Next() {
+    std::vector<Fiber*> waiting;
+    for (const auto& fiber : fibers_) {
+      if (!fiber->ended) waiting.push_back(fiber.get());
+    }
+    return waiting.empty() ? main_ : *waiting[rng_->Below(waiting.size())];
+  }
+
+  void Switch(Fiber& from, Fiber& to) {
+    if (&from == &to) return;
+    current_ = &to;
+#if defined(__SANITIZE_ADDRESS__)
+    const bool to_main = &to == &main_;
+    __sanitizer_start_switch_fiber(from.ended ? nullptr : &from.fake_stack,
+                                   to_main ? main_.stack_bottom : to.stack,
+                                   to_main ? main_.stack_size : kStackBytes);
+#endif
+#if defined(__SANITIZE_THREAD__)
+    __tsan_switch_to_fiber(to.tsan, 0);
+#endif
+    TAILCAST_CHECK(swapcontext(&from.context, &to.context) == 0, "swapcontext");
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(from.fake_stack, nullptr, nullptr);
+#endif
+  }
+
+  static inline Interleaver* running_ = nullptr;
   Rng* rng_ = nullptr;
   int64_t calls_left_ = 0;
   double stay_ = 0;
-  std::vector<std::unique_ptr<Process>> processes_;
+  Fiber main_;
+  Fiber* current_ = nullptr;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
 };
 
 // Two writers that take over from each other, and a reader, over up to three boots.
@@ -579,7 +651,8 @@ std::string RecoveryRaceOnce(uint64_t seed, PlantedBug bug) {
     });
   }
   Interleaver interleaver;
-  interleaver.Run(bodies, rng, rng.Chance(0.5) ? static_cast<int64_t>(20 + rng.Below(60)) : 1'000'000);
+  interleaver.Run(bodies, rng,
+                  rng.Chance(0.5) ? static_cast<int64_t>(20 + rng.Below(60)) : 1'000'000);
   CheckAtRest(files, bug, oracle);
   files.PowerLoss(rng, {});
   CheckAtRest(files, bug, oracle);

@@ -1,8 +1,9 @@
 // Layout and decisions of the posix primary file, apart from system calls. The drawing with offsets
 // and the reasons are in docs/formats/primary_posix.md; the proof is tla/Fencing.tla.
 //
-// A file `NAME` is one inode per epoch that ever owned it: NAME itself (epoch 1) and hidden segments
-// `.NAME.<file id>.e<epoch>` in the same folder. Each inode is one page of 4096 bytes, then raw bytes:
+// A file `NAME` is one inode per epoch that ever owned it: NAME itself (epoch 1) and hidden
+// segments `.NAME.<file id>.e<epoch>` in the same folder. Each inode is one page of 4096 bytes,
+// then raw bytes:
 //
 //   0     header sector   who this is; never changes
 //   512   live sector     commit word, boot tag: shared memory of all processes; first inode only
@@ -31,8 +32,8 @@ inline constexpr int64_t kDataOffset = kPageBytes;
 inline constexpr uint32_t kFormatVersion = 1;
 
 // Words of the page that processes share, as offsets in bytes.
-inline constexpr int64_t kWordOffset = kLiveOffset;           // CommitWord
-inline constexpr int64_t kBootTagOffset = kLiveOffset + 8;    // of the boot in which the word counts
+inline constexpr int64_t kWordOffset = kLiveOffset;         // CommitWord
+inline constexpr int64_t kBootTagOffset = kLiveOffset + 8;  // of the boot in which it counts
 inline constexpr int64_t kLiveMagicOffset = kLiveOffset + 16;
 inline constexpr uint64_t kLiveMagic = 0x6576696c2d434154;       // "TAC-live"
 inline constexpr uint64_t kTombstoneMagic = 0x656e6f672d434154;  // "TAC-gone"
@@ -55,9 +56,9 @@ inline CommitWord Unpack(uint64_t raw) {
 
 // Who an inode is.
 struct Header {
-  uint64_t file_id = 0;   // random; the same in all inodes of one file, another in a file recreated
-  uint64_t epoch = 1;     // the only epoch that appends here
-  int64_t start = 0;      // position of the first byte
+  uint64_t file_id = 0;  // random; the same in all inodes of one file, another in a file recreated
+  uint64_t epoch = 1;    // the only epoch that appends here
+  int64_t start = 0;     // position of the first byte
   bool unflushed = false;  // written without flushes: worthless after a power loss
   std::string name;
   std::string key;
@@ -70,8 +71,8 @@ Result<Header> DecodeHeader(std::string_view page);
 bool HasTombstone(std::string_view page);
 std::string EncodeTombstone(uint64_t file_id);
 
-// What an append leaves for a power loss: the length with it, and a checksum of its bytes, so that a
-// slot whose bytes did not all reach the disk is known.
+// What an append leaves for a power loss: the length with it, and a checksum of its bytes, so that
+// a slot whose bytes did not all reach the disk is known.
 struct Slot {
   uint64_t file_id = 0;
   uint64_t epoch = 0;
@@ -88,8 +89,8 @@ std::vector<Slot> SlotsOf(std::string_view page, const Header& header);
 
 // `.claim-<key>`: holds the key for whoever linked it.
 std::string ClaimName(std::string_view key);
-// `.<name>.<file id, 16 hex>.e<epoch>`; the name itself for epoch 1. With the id, what a deleted file
-// of the same name left behind is nobody else's.
+// `.<name>.<file id, 16 hex>.e<epoch>`; the name itself for epoch 1. With the id, what a deleted
+// file of the same name left behind is nobody else's.
 std::string SegmentName(std::string_view name, uint64_t file_id, uint64_t epoch);
 // The epoch, if `entry` is a segment of this file (epoch 2 or more).
 std::optional<uint64_t> ParseSegmentName(std::string_view entry, std::string_view name,

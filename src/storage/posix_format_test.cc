@@ -103,10 +103,10 @@ TEST(PosixFormat, SlotsAreBelievedOnlyWholeAndForTheirFileAndEpoch) {
   other = header;
   other.start = 150'001;  // the range lies before the segment
   EXPECT_FALSE(DecodeSlot(sector, other).has_value());
-  EXPECT_FALSE(
-      DecodeSlot(EncodeSlot({header.file_id, header.epoch, 150'000, 150'000, 0}), header).has_value());
-  EXPECT_FALSE(
-      DecodeSlot(EncodeSlot({header.file_id, header.epoch, 150'000, 160'000, 0}), header).has_value());
+  EXPECT_FALSE(DecodeSlot(EncodeSlot({header.file_id, header.epoch, 150'000, 150'000, 0}), header)
+                   .has_value());
+  EXPECT_FALSE(DecodeSlot(EncodeSlot({header.file_id, header.epoch, 150'000, 160'000, 0}), header)
+                   .has_value());
 }
 
 TEST(PosixFormat, TheNewestSlotComesFirst) {
@@ -137,13 +137,12 @@ TEST(PosixFormat, SegmentNamesAreParsedStrictly) {
   EXPECT_EQ(SegmentName("f", kId, 12), ".f.00000000000000ab.e12");
   EXPECT_EQ(ParseSegmentName(".f.00000000000000ab.e12", "f", kId), 12u);
   EXPECT_EQ(ParseSegmentName(".f.00000000000000ab.e2", "f", kId), 2u);
-  for (const char* bad : {"", "f", ".f", ".f.00000000000000ab.e", ".f.00000000000000ab.e1",
-                          ".f.00000000000000ab.e0", ".f.00000000000000ab.e012",
-                          ".f.00000000000000ab.e12x", ".f.00000000000000ab.e-3",
-                          ".g.00000000000000ab.e12", "xf.00000000000000ab.e12",
-                          ".f.00000000000000ab.e99999999999999999999",
-                          ".f.00000000000000ab.e16777216", ".f.00000000000000ac.e2",
-                          ".f.x.00000000000000ab.e2"}) {
+  for (const char* bad :
+       {"", "f", ".f", ".f.00000000000000ab.e", ".f.00000000000000ab.e1", ".f.00000000000000ab.e0",
+        ".f.00000000000000ab.e012", ".f.00000000000000ab.e12x", ".f.00000000000000ab.e-3",
+        ".g.00000000000000ab.e12", "xf.00000000000000ab.e12",
+        ".f.00000000000000ab.e99999999999999999999", ".f.00000000000000ab.e16777216",
+        ".f.00000000000000ac.e2", ".f.x.00000000000000ab.e2"}) {
     EXPECT_EQ(ParseSegmentName(bad, "f", kId), std::nullopt) << bad;
   }
 }

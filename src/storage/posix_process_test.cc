@@ -1,5 +1,6 @@
-// The posix driver between real processes on a real file system: writers stopped with SIGSTOP before
-// each system call and woken after a takeover, and writers killed with SIGKILL at any moment.
+// The posix driver between real processes on a real file system: writers stopped with SIGSTOP
+// before each system call and woken after a takeover, and writers killed with SIGKILL at any
+// moment.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -43,9 +44,12 @@ constexpr int kExitApplied = 10, kExitFenced = 11, kExitUnknown = 12, kExitAbort
 
 int ExitOf(AppendOutcome outcome) {
   switch (outcome) {
-    case AppendOutcome::kApplied: return kExitApplied;
-    case AppendOutcome::kFenced: return kExitFenced;
-    default: return kExitUnknown;
+    case AppendOutcome::kApplied:
+      return kExitApplied;
+    case AppendOutcome::kFenced:
+      return kExitFenced;
+    default:
+      return kExitUnknown;
   }
 }
 
@@ -158,21 +162,20 @@ void StopEverywhere(Act act, bool kill_it) {
       // Not one byte of the woken process.
       EXPECT_EQ(after, seen);
       if (!kill_it) {
-        EXPECT_TRUE(exit_code == kExitFenced ||
-                    (act == Act::kCreate && exit_code == kExitExists))
+        EXPECT_TRUE(exit_code == kExitFenced || (act == Act::kCreate && exit_code == kExitExists))
             << exit_code;
       }
       EXPECT_EQ(mine->Append("and on.").outcome, AppendOutcome::kApplied);
       EXPECT_EQ(ReadWhole(c, name).value(), seen + "and on.");
     } else {
-      // A takeover that was stopped before its swap takes over from us in turn; one that was stopped
-      // after it lost.
+      // A takeover that was stopped before its swap takes over from us in turn; one that was
+      // stopped after it lost.
       EXPECT_TRUE(exit_code == kExitApplied || exit_code == kExitAborted ||
                   exit_code == kExitFenced)
           << exit_code;
       EXPECT_EQ(after, exit_code == kExitApplied ? seen + "by the child." : seen);
-      EXPECT_EQ(mine->Append("x").outcome, exit_code == kExitApplied ? AppendOutcome::kFenced
-                                                                     : AppendOutcome::kApplied);
+      EXPECT_EQ(mine->Append("x").outcome,
+                exit_code == kExitApplied ? AppendOutcome::kFenced : AppendOutcome::kApplied);
     }
     EXPECT_EQ(List(c, "d").value(), std::vector<std::string>{name});
   }
@@ -226,7 +229,7 @@ TEST(PosixProcess, WritersKilledAtRandomMomentsLoseNothingThatTheyAcknowledged) 
     for (uint64_t reads = rng.Below(8); reads > 0; --reads) {
       ASSERT_EQ(read(acked[0], &length, sizeof length), static_cast<ssize_t>(sizeof length));
     }
-    usleep(static_cast<useconds_t>(rng.Below(3000)));  // where the kill falls, not a wait for anything
+    usleep(static_cast<useconds_t>(rng.Below(3000)));  // where the kill falls
     ASSERT_EQ(kill(child, SIGKILL), 0);
     int status;
     ASSERT_EQ(waitpid(child, &status, 0), child);

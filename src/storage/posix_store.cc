@@ -25,8 +25,7 @@ struct Metrics {
                                           "Time that appends spent in system calls.")),
         takeovers(registry.GetCounter("tailcast_storage_takeovers_total",
                                       "Files opened for append by fencing earlier writers.")),
-        reads(registry.GetCounter("tailcast_storage_reads_total",
-                                  "Reads of the primary layer.")),
+        reads(registry.GetCounter("tailcast_storage_reads_total", "Reads of the primary layer.")),
         read_bytes(registry.GetCounter("tailcast_storage_read_bytes_total",
                                        "Bytes read from the primary layer.")),
         read_errors(registry.GetCounter("tailcast_storage_read_errors_total",
@@ -37,15 +36,18 @@ struct Metrics {
                                        "Sizes computed from durable slots after a restart.")) {}
   static Counter& Outcome(MetricRegistry& registry, const char* outcome) {
     return registry.GetCounter("tailcast_storage_appends_total",
-                               "Appends to the primary layer by outcome.",
-                               {{"outcome", outcome}});
+                               "Appends to the primary layer by outcome.", {{"outcome", outcome}});
   }
   Counter& Of(AppendOutcome outcome) {
     switch (outcome) {
-      case AppendOutcome::kApplied: return applied;
-      case AppendOutcome::kFenced: return fenced;
-      case AppendOutcome::kWrongOffset: return wrong_offset;
-      case AppendOutcome::kUnknown: break;
+      case AppendOutcome::kApplied:
+        return applied;
+      case AppendOutcome::kFenced:
+        return fenced;
+      case AppendOutcome::kWrongOffset:
+        return wrong_offset;
+      case AppendOutcome::kUnknown:
+        break;
     }
     return unknown;
   }
@@ -119,8 +121,7 @@ Status ClosedError(const std::string& what) {
 
 class PosixAppendFile final : public AppendFile {
  public:
-  PosixAppendFile(std::shared_ptr<PosixStore::Core> core,
-                  std::unique_ptr<posix::Appender> appender)
+  PosixAppendFile(std::shared_ptr<PosixStore::Core> core, std::unique_ptr<posix::Appender> appender)
       : core_(std::move(core)),
         name_(appender->name()),
         epoch_(appender->epoch()),
@@ -135,17 +136,15 @@ class PosixAppendFile final : public AppendFile {
     TAILCAST_CHECK(!state_->outstanding, "one append at a time");
     if (state_->dead) return Answer(state_->last, std::move(done));
     if (expected_offset != state_->committed) {
-      return Answer({AppendOutcome::kWrongOffset, state_->committed,
-                     FailedPreconditionError(name_ + ": append at " +
-                                             std::to_string(expected_offset) +
-                                             ", committed are " +
-                                             std::to_string(state_->committed))},
-                    std::move(done));
+      return Answer(
+          {AppendOutcome::kWrongOffset, state_->committed,
+           FailedPreconditionError(name_ + ": append at " + std::to_string(expected_offset) +
+                                   ", committed are " + std::to_string(state_->committed))},
+          std::move(done));
     }
     state_->outstanding = true;
     core_->Run<AppendResult>(
-        core_->writes,
-        {AppendOutcome::kUnknown, state_->committed, ClosedError(name_)},
+        core_->writes, {AppendOutcome::kUnknown, state_->committed, ClosedError(name_)},
         [core = core_, state = state_, bytes = std::move(bytes)] {
           const MonotonicTime start = ReadMonotonicClock();
           AppendResult result = state->appender->Append(bytes);
@@ -293,8 +292,8 @@ void PosixStore::CreateExclusive(const std::string& dir, const std::string& name
       },
       [core = core_, done = std::move(done)](Blocking file) mutable {
         if (!file.ok()) return done(file.status());
-        done(std::unique_ptr<AppendFile>(
-            std::make_unique<PosixAppendFile>(core, *std::move(file))));
+        done(
+            std::unique_ptr<AppendFile>(std::make_unique<PosixAppendFile>(core, *std::move(file))));
       });
 }
 
@@ -311,8 +310,8 @@ void PosixStore::OpenFencing(const std::string& dir, const std::string& name,
       [core = core_, done = std::move(done)](Blocking file) mutable {
         if (!file.ok()) return done(file.status());
         core->metrics.takeovers.Add();
-        done(std::unique_ptr<AppendFile>(
-            std::make_unique<PosixAppendFile>(core, *std::move(file))));
+        done(
+            std::unique_ptr<AppendFile>(std::make_unique<PosixAppendFile>(core, *std::move(file))));
       });
 }
 
@@ -333,15 +332,13 @@ void PosixStore::OpenRead(const std::string& dir, const std::string& name,
       });
 }
 
-void PosixStore::List(const std::string& dir,
-                      Callback<void(Result<std::vector<DirEntry>>)> done) {
+void PosixStore::List(const std::string& dir, Callback<void(Result<std::vector<DirEntry>>)> done) {
   using Entries = Result<std::vector<DirEntry>>;
   core_->Run<Entries>(
       core_->reads, CancelledError("list " + dir + ": the store was closed"),
       [core = core_, dir]() -> Entries {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
-        TAILCAST_ASSIGN_OR_RETURN(std::vector<std::string> names,
-                                  posix::List(core->context, dir));
+        TAILCAST_ASSIGN_OR_RETURN(std::vector<std::string> names, posix::List(core->context, dir));
         std::vector<DirEntry> entries;
         for (std::string& name : names) entries.push_back({std::move(name)});
         return entries;

@@ -1,5 +1,5 @@
-// The posix driver as a Store: the conformance suite on real folders and on the file system in memory
-// that loses power, and what only this driver has. Its steps are tested one by one in
+// The posix driver as a Store: the conformance suite on real folders and on the file system in
+// memory that loses power, and what only this driver has. Its steps are tested one by one in
 // posix_file_test.cc, across processes in posix_process_test.cc.
 #include "tailcast/storage/posix_store.h"
 
@@ -42,7 +42,9 @@ class TemporaryFolder {
 // All processes of a world share one loop: a store never looks at what another one holds in memory.
 class PosixWorld : public ConformanceWorld {
  public:
-  explicit PosixWorld(PosixStoreOptions options) : options_(options) { options_.metrics = &metrics_; }
+  explicit PosixWorld(PosixStoreOptions options) : options_(options) {
+    options_.metrics = &metrics_;
+  }
   ~PosixWorld() override = default;
   Store& store(int process) override {
     std::unique_ptr<PosixStore>& store = stores_[process];
@@ -116,25 +118,24 @@ PosixStoreOptions WithDurability(posix::Durability durability) {
 
 INSTANTIATE_TEST_SUITE_P(
     Posix, StoreConformance,
-    ::testing::Values(
-        ConformanceParam{"Durable",
-                         [] {
-                           return std::make_unique<RealWorld>(
-                               WithDurability(posix::Durability::kDurable));
-                         }},
-        ConformanceParam{"PageCache",
-                         [] {
-                           return std::make_unique<RealWorld>(
-                               WithDurability(posix::Durability::kPageCache));
-                         }},
-        ConformanceParam{"InMemory",
-                         [] {
-                           return std::make_unique<MemoryWorld>(1, MemoryFiles::Damage{});
-                         }},
-        ConformanceParam{"InMemoryBadDisk",
-                         [] {
-                           return std::make_unique<MemoryWorld>(2, MemoryFiles::Damage{true});
-                         }}),
+    ::testing::Values(ConformanceParam{"Durable",
+                                       [] {
+                                         return std::make_unique<RealWorld>(
+                                             WithDurability(posix::Durability::kDurable));
+                                       }},
+                      ConformanceParam{"PageCache",
+                                       [] {
+                                         return std::make_unique<RealWorld>(
+                                             WithDurability(posix::Durability::kPageCache));
+                                       }},
+                      ConformanceParam{
+                          "InMemory",
+                          [] { return std::make_unique<MemoryWorld>(1, MemoryFiles::Damage{}); }},
+                      ConformanceParam{"InMemoryBadDisk",
+                                       [] {
+                                         return std::make_unique<MemoryWorld>(
+                                             2, MemoryFiles::Damage{true});
+                                       }}),
     ConformanceName);
 
 TEST(PosixStore, NamesAnUnusableFolder) {
@@ -338,9 +339,8 @@ TEST(PosixStore, AThousandFilesAreOpenAtOnce) {
   }
   size_t applied = 0;
   for (auto& file : files) {
-    file->AppendAt(0, "x", [&](AppendResult r) {
-      applied += r.outcome == AppendOutcome::kApplied ? 1 : 0;
-    });
+    file->AppendAt(
+        0, "x", [&](AppendResult r) { applied += r.outcome == AppendOutcome::kApplied ? 1 : 0; });
   }
   ASSERT_TRUE(world.Turn([&] { return applied == kFiles; }));
   EXPECT_EQ(*s.Read(*readers.back(), 0, 10), "x");

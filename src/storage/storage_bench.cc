@@ -1,11 +1,12 @@
-// What does the posix driver add to the disk? Each round appends to four files in turn: bare pwrite +
-// fdatasync, twice the same for the noise of the machine, the driver's steps, and the Store with its
-// threads and loop. The driver writes one page more (its slot) under the same flush.
+// What does the posix driver add to the disk? Each round appends to four files in turn: bare pwrite
+// + fdatasync, twice the same for the noise of the machine, the driver's steps, and the Store with
+// its threads and loop. The driver writes one page more (its slot) under the same flush.
 //
 //   bench/storage_storage_bench [--benchmark_filter=...]     TAILCAST_BENCH_DIR=/some/disk, or /tmp
 //
-// Expect the driver within 20 % of bare at 4 KB, and the store about 50 us more (two thread switches).
-// Reading: Size is a load from shared memory, a warm read one pread and two thread switches.
+// Expect the driver within 20 % of bare at 4 KB, and the store about 50 us more (two thread
+// switches). Reading: Size is a load from shared memory, a warm read one pread and two thread
+// switches.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -48,9 +49,9 @@ class BareFile {
   }
   ~BareFile() { close(fd_); }
   void Append(const std::string& bytes) {
-    TAILCAST_CHECK(pwrite(fd_, bytes.data(), bytes.size(), end_) ==
-                       static_cast<ssize_t>(bytes.size()),
-                   "pwrite");
+    TAILCAST_CHECK(
+        pwrite(fd_, bytes.data(), bytes.size(), end_) == static_cast<ssize_t>(bytes.size()),
+        "pwrite");
     TAILCAST_CHECK(fdatasync(fd_) == 0, "fdatasync");
     end_ += static_cast<int64_t>(bytes.size());
   }
@@ -100,7 +101,11 @@ void AppendAndFlush(benchmark::State& state) {
   Report(state, "steps", steps_us);
   Report(state, "store", store_us);
 }
-BENCHMARK(AppendAndFlush)->Arg(4096)->Arg(65536)->Arg(1 << 20)->Iterations(400)
+BENCHMARK(AppendAndFlush)
+    ->Arg(4096)
+    ->Arg(65536)
+    ->Arg(1 << 20)
+    ->Iterations(400)
     ->Unit(benchmark::kMicrosecond);
 
 // Two files of a pair flushed one after the other, as a producer does: index after data.
@@ -133,8 +138,13 @@ void AppendToManyFilesAtOnce(benchmark::State& state) {
   state.counters["appends_per_s"] = benchmark::Counter(
       static_cast<double>(state.iterations() * state.range(0)), benchmark::Counter::kIsRate);
 }
-BENCHMARK(AppendToManyFilesAtOnce)->Arg(2)->Arg(16)->Arg(64)->Iterations(50)
-    ->Unit(benchmark::kMicrosecond)->UseRealTime();
+BENCHMARK(AppendToManyFilesAtOnce)
+    ->Arg(2)
+    ->Arg(16)
+    ->Arg(64)
+    ->Iterations(50)
+    ->Unit(benchmark::kMicrosecond)
+    ->UseRealTime();
 
 void SizeAndRead(benchmark::State& state) {
   Folder folder;

@@ -1,6 +1,6 @@
 // The primary layer's port: append-only files on a distributed file system, the only source of
-// truth (paper §2.1, §2.2). Drivers: PosixStore (posix_store.h), FakeStore (fake_store.h); all run
-// the same conformance suite (store_conformance.h).
+// truth (paper §2.1, §2.2). Drivers: PosixStore (posix_store.h), FakeStore (fake_store.h); all
+// run the same conformance suite (store_conformance.h).
 //
 // What every driver promises:
 //  * A byte is shown by Size or Read only after the flush that covers it was acknowledged by the
@@ -67,8 +67,9 @@ class ReadFile {
   virtual ~ReadFile() = default;
   // The committed length now. Grows only.
   virtual void Size(Callback<void(Result<FileSize>)> done) = 0;
-  // Up to `length` bytes at `offset`: at least one, maybe fewer than asked, if any is committed there;
-  // "" only at or past the committed end. InvalidArgument: a negative argument. Unavailable: I/O.
+  // Up to `length` bytes at `offset`: at least one, maybe fewer than asked, if any is committed
+  // there; "" only at or past the committed end. InvalidArgument: a negative argument. Unavailable:
+  // I/O.
   virtual void Read(int64_t offset, int64_t length, Callback<void(Result<std::string>)> done) = 0;
 };
 
@@ -103,8 +104,7 @@ class Store {
 
   // File names in `dir` that were created and not deleted, sorted by bytes. A folder that does not
   // exist is an empty one. Sub-folders are left out.
-  virtual void List(const std::string& dir,
-                    Callback<void(Result<std::vector<DirEntry>>)> done) = 0;
+  virtual void List(const std::string& dir, Callback<void(Result<std::vector<DirEntry>>)> done) = 0;
   // Names of the folders directly below `dir`, sorted.
   virtual void ListDirs(const std::string& dir,
                         Callback<void(Result<std::vector<std::string>>)> done) = 0;

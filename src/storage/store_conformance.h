@@ -1,7 +1,8 @@
 // The one suite that every driver of the storage port passes. A driver's test registers it:
 //
 //   INSTANTIATE_TEST_SUITE_P(Fake, StoreConformance, ::testing::Values(
-//       ConformanceParam{"plain", [] { return std::make_unique<FakeWorld>(...); }}), ConformanceName);
+//       ConformanceParam{"Plain", [] { return std::make_unique<FakeWorld>(...); }}),
+//       ConformanceName);
 //
 // Only for tests (it includes gtest). What a driver cannot do it declares in its world; such tests
 // are skipped with that reason printed.
@@ -509,8 +510,7 @@ TEST_P(StoreConformance, RandomWritersTakingOverFromEachOtherNeverDiffer) {
       } else if (handles[who] != nullptr) {
         const std::string piece = Bytes(rng.Below(4000), rng.Next());
         const AppendResult result = s.Append(*handles[who], piece);
-        ASSERT_EQ(result.outcome,
-                  who == owner ? AppendOutcome::kApplied : AppendOutcome::kFenced)
+        ASSERT_EQ(result.outcome, who == owner ? AppendOutcome::kApplied : AppendOutcome::kFenced)
             << "seed " << seed << " step " << step << " " << result.error;
         if (who == owner) all += piece;
       }

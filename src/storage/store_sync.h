@@ -18,8 +18,8 @@ namespace tailcast::storage {
 // [&](auto done) { return loop.RunUntil(done, loop.Now() + Duration::Seconds(10)); }
 using TurnLoop = std::function<bool(const std::function<bool()>& done)>;
 
-// Calls `start(callback)` and turns the loop until the callback was given a T. Giving up is a bug of
-// the store (CHECK): every call is answered.
+// Calls `start(callback)` and turns the loop until the callback was given a T. Giving up is a bug
+// of the store (CHECK): every call is answered.
 template <typename T>
 T Await(const TurnLoop& turn, const std::function<void(Callback<void(T)>)>& start) {
   // Shared: a callback that comes after we gave up must find its place.
@@ -42,9 +42,8 @@ class SyncStore {
   using Reader = Result<std::unique_ptr<ReadFile>>;
 
   Appender Create(const std::string& dir, const std::string& name, const std::string& key) {
-    return Await<Appender>(turn_, [&](auto done) {
-      store_->CreateExclusive(dir, name, key, std::move(done));
-    });
+    return Await<Appender>(
+        turn_, [&](auto done) { store_->CreateExclusive(dir, name, key, std::move(done)); });
   }
   Appender Fence(const std::string& dir, const std::string& name) {
     return Await<Appender>(turn_,
@@ -54,9 +53,8 @@ class SyncStore {
     return Await<Reader>(turn_, [&](auto done) { store_->OpenRead(dir, name, std::move(done)); });
   }
   AppendResult Append(AppendFile& file, int64_t offset, std::string bytes) {
-    return Await<AppendResult>(turn_, [&](auto done) {
-      file.AppendAt(offset, std::move(bytes), std::move(done));
-    });
+    return Await<AppendResult>(
+        turn_, [&](auto done) { file.AppendAt(offset, std::move(bytes), std::move(done)); });
   }
   // At the handle's own committed length.
   AppendResult Append(AppendFile& file, std::string bytes) {
@@ -100,8 +98,7 @@ class SyncStore {
         turn_, [&](auto done) { store_->ListDirs(dir, std::move(done)); });
   }
   Status Delete(const std::string& dir, const std::string& name) {
-    return Await<Status>(turn_,
-                         [&](auto done) { store_->Delete(dir, name, std::move(done)); });
+    return Await<Status>(turn_, [&](auto done) { store_->Delete(dir, name, std::move(done)); });
   }
   Store& store() { return *store_; }
   const TurnLoop& turn() const { return turn_; }
