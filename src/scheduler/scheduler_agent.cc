@@ -711,7 +711,7 @@ void SchedulerAgent::ListShard(const ShardId& shard) {
                   if (pair.complete() && seq >= listing->floor()) stems.push_back(pair.stem);
                 }
                 Effects effects;
-                core_->OnListing(loop_.Now(), shard, stems, effects);
+                core_->OnListing(loop_.Now(), shard, listing->floor(), stems, effects);
                 Merge(pending_, std::move(effects));
                 Kick();
               });

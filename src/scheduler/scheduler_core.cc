@@ -72,6 +72,7 @@ void SchedulerCore::OnStream(MonotonicTime now, const v1::StreamConfig& config, 
     for (int32_t s = 0; s < config.shards(); ++s) {
       Shard& shard = shards_[{id, s}];
       shard.done_below = 1;  // the newcomer may lack any of them
+      shard.done.clear();
       shard.edges.erase(cell);
       for (auto& [seq, file] : shard.files) {
         file.listed = true;
@@ -109,7 +110,7 @@ bool SchedulerCore::OnNotice(MonotonicTime now, const FileId& file,
   const auto it = shards_.find(file.shard);
   if (it == shards_.end()) return false;
   Shard& shard = it->second;
-  if (file.stem.seq < shard.done_below) return true;
+  if (shard.Done(file.stem.seq)) return true;
   if (!shard.files.contains(file.stem.seq)) {
     // A notice that overtook or lost its predecessor: look.
     const int64_t last = shard.files.empty() ? shard.done_below - 1 : shard.files.rbegin()->first;
@@ -124,13 +125,14 @@ bool SchedulerCore::OnNotice(MonotonicTime now, const FileId& file,
   return true;
 }
 
-void SchedulerCore::OnListing(MonotonicTime now, const ShardId& id, const std::vector<Stem>& stems,
-                              Effects& out) {
+void SchedulerCore::OnListing(MonotonicTime now, const ShardId& id, int64_t floor,
+                              const std::vector<Stem>& stems, Effects& out) {
   const auto it = shards_.find(id);
   if (it == shards_.end()) return;
+  it->second.done_below = std::max(it->second.done_below, floor);
   // The newest first: then the others are known to be closed, and cold.
   for (auto stem = stems.rbegin(); stem != stems.rend(); ++stem) {
-    if (stem->seq < it->second.done_below || it->second.files.contains(stem->seq)) continue;
+    if (it->second.Done(stem->seq) || it->second.files.contains(stem->seq)) continue;
     AddFile(now, it->second, id, *stem, true, out);
   }
   Compact(id);
@@ -273,23 +275,30 @@ int64_t SchedulerCore::LowestHeld(const ShardId& id, const std::string& cell) co
   return 0;
 }
 
-// Forgets files from the front that are copied everywhere.
+// Forgets files that are copied everywhere; never the newest, by which the next one is known.
 void SchedulerCore::Compact(const ShardId& id) {
   const auto shard_it = shards_.find(id);
   if (shard_it == shards_.end()) return;
   Shard& shard = shard_it->second;
-  while (shard.files.size() > 1) {
-    const auto first = shard.files.begin();
-    const FileId file{id, first->second.stem};
+  for (auto it = shard.files.begin();
+       it != shard.files.end() && std::next(it) != shard.files.end();) {
+    const FileId file{id, it->second.stem};
     const auto begin = ops_.lower_bound({file, Layer::kPrimary, ""});
     auto end = begin;
+    bool over = it->second.seal[0].has_value();
     for (; end != ops_.end() && end->first.file == file; ++end) {
-      if (end->second.phase != Phase::kDone && end->second.phase != Phase::kGivenUp) return;
+      over = over && (end->second.phase == Phase::kDone || end->second.phase == Phase::kGivenUp);
+    }
+    if (!over) {
+      ++it;
+      continue;
     }
     ops_.erase(begin, end);
-    shard.done_below = first->first + 1;
-    shard.files.erase(first);
+    shard.done.insert(it->first);
+    it = shard.files.erase(it);
   }
+  while (shard.done.contains(shard.done_below)) shard.done.erase(shard.done_below++);
+  shard.done.erase(shard.done.begin(), shard.done.lower_bound(shard.done_below));
 }
 
 // --- operations ---
@@ -355,11 +364,9 @@ Operation SchedulerCore::Describe(const OperationTarget& target, const Op& op) {
   operation.id = op.id;
   operation.source_cell = options_.cell;
   operation.chunk_size = stream.config.chunk_size();
-  const Target& cell = targets_.at(target.cell);
-  const auto writer = cell.writers.find(op.writer);
   operation.writer_name = op.writer;
-  if (writer != cell.writers.end()) operation.writer_address = writer->second.info.address;
-  operation.writer_via = cell.via;
+  operation.writer_address = op.writer_address;
+  operation.writer_via = op.writer_via;
   operation.fresh = op.fresh;
   const Shard& shard = shards_.at(target.file.shard);
   if (const auto file = shard.files.find(target.file.stem.seq); file != shard.files.end()) {
@@ -431,6 +438,8 @@ void SchedulerCore::Decide(MonotonicTime now, Effects& out) {
     SetPhase(it, Phase::kStarting);
     op.reader = reader->info.name;
     op.writer = writer->info.name;
+    op.writer_address = writer->info.address;
+    op.writer_via = cell->second.via;
     ++reader->load;
     ++writer->load;
     edge.reader[layer] = op.reader;
@@ -538,8 +547,7 @@ void SchedulerCore::OnReport(MonotonicTime now, const std::string& reader,
     StreamState* stream = FindStream(target.file.shard.stream);
     const auto shard = shards_.find(target.file.shard);
     if (stream == nullptr || shard == shards_.end() || !stream->edges.contains(target.cell) ||
-        target.file.stem.seq < shard->second.done_below ||
-        shard->second.edges[target.cell].retired) {
+        shard->second.Done(target.file.stem.seq) || shard->second.edges[target.cell].retired) {
       ++counters_.foreign_operations;
       // After a re-route that a scheduler before us began, the old edge goes on until the new one
       // has taken over.
@@ -580,6 +588,8 @@ void SchedulerCore::OnReport(MonotonicTime now, const std::string& reader,
     op.id = operation->id;
     op.reader = reader;
     op.writer = operation->writer_name;
+    op.writer_address = operation->writer_address;
+    op.writer_via = operation->writer_via;
     if (const auto r = readers_.find(reader); r != readers_.end()) ++r->second.load;
     if (const auto t = targets_.find(target.cell); t != targets_.end()) {
       if (const auto w = t->second.writers.find(op.writer); w != t->second.writers.end()) {

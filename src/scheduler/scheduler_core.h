@@ -89,8 +89,8 @@ class SchedulerCore {
   // A producer or writer of this cell opened (or sealed) a file. Unknown streams and shards: false.
   bool OnNotice(MonotonicTime now, const stream::FileId& file,
                 const std::optional<int64_t> (&seal)[stream::kParts], Effects& out);
-  // Everything that the shard's folder holds, ascending.
-  void OnListing(MonotonicTime now, const stream::ShardId& shard,
+  // Everything that the shard's folder holds, ascending; what is below `floor` was collected.
+  void OnListing(MonotonicTime now, const stream::ShardId& shard, int64_t floor,
                  const std::vector<stream::Stem>& stems, Effects& out);
   // What a neighbour has of the shard, and what this cell has of the same files. Nothing is said of
   // files above `covered_to`.
@@ -177,7 +177,11 @@ class SchedulerCore {
   };
   struct Shard {
     std::map<int64_t, File> files;
-    int64_t done_below = 1;  // files that are copied everywhere and forgotten
+    // Files that are copied everywhere and forgotten: all below done_below, and these. Files arrive
+    // out of order, so a hole is not a done file.
+    int64_t done_below = 1;
+    std::set<int64_t> done;
+    bool Done(int64_t seq) const { return seq < done_below || done.contains(seq); }
     std::map<std::string, ShardEdge> edges;
     int held = 0;
   };
@@ -186,6 +190,7 @@ class SchedulerCore {
     stream::OperationId id;
     uint32_t attempt = 0;
     std::string reader, writer;
+    std::string writer_address, writer_via;
     MonotonicTime not_before;
     int failures = 0;
     bool fresh = false;

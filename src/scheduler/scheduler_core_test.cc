@@ -203,7 +203,7 @@ TEST_F(SchedulerCoreTest, WithoutWorkersOperationsWait) {
 TEST_F(SchedulerCoreTest, ListedFilesAreColdButForTheNewest) {
   core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
   Workers();
-  core_.OnListing(At(1), shard_, {File(1), File(2), File(3)}, out_);
+  core_.OnListing(At(1), shard_, 1, {File(1), File(2), File(3)}, out_);
   const auto hot = Started(At(1));
   ASSERT_EQ(hot.size(), 2u);
   for (const Operation& o : hot) {
@@ -225,7 +225,7 @@ TEST_F(SchedulerCoreTest, ListedFilesAreColdButForTheNewest) {
 TEST_F(SchedulerCoreTest, NothingIsCopiedBelowTheNeighboursFloor) {
   core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
   Workers();
-  core_.OnListing(At(1), shard_, {File(1), File(2), File(3), File(4)}, out_);
+  core_.OnListing(At(1), shard_, 1, {File(1), File(2), File(3), File(4)}, out_);
   Started(At(1));
   core_.OnProgress(At(40), shard_, "b", 3, {}, {}, INT64_MAX);
   const auto cold = Started(At(40));
@@ -236,7 +236,7 @@ TEST_F(SchedulerCoreTest, NothingIsCopiedBelowTheNeighboursFloor) {
 TEST_F(SchedulerCoreTest, AFailedQuestionIsAskedAgain) {
   core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
   Workers();
-  core_.OnListing(At(1), shard_, {File(1), File(2)}, out_);
+  core_.OnListing(At(1), shard_, 1, {File(1), File(2)}, out_);
   Started(At(1));
   core_.OnProgressFailed(At(10), shard_, "b");
   Started(At(20));
@@ -249,7 +249,7 @@ TEST_F(SchedulerCoreTest, AFailedQuestionIsAskedAgain) {
 TEST_F(SchedulerCoreTest, ANeighbourWithAnotherFileUnderTheNumberIsDataLoss) {
   core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
   Workers();
-  core_.OnListing(At(1), shard_, {File(1), File(2)}, out_);
+  core_.OnListing(At(1), shard_, 1, {File(1), File(2)}, out_);
   Started(At(1));
   Stem forked = File(1);
   forked.created_us += 5;
@@ -261,7 +261,7 @@ TEST_F(SchedulerCoreTest, ANeighbourWithAnotherFileUnderTheNumberIsDataLoss) {
 TEST_F(SchedulerCoreTest, OrphansOfTheSchedulerBeforeAreAdoptedNotRestarted) {
   core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
   Workers();
-  core_.OnListing(At(1), shard_, {File(1)}, out_);
+  core_.OnListing(At(1), shard_, 1, {File(1)}, out_);
   Operation orphan;
   orphan.target = {{shard_, File(1)}, Layer::kCache, "b"};
   orphan.id = {Term{1, 4, 9}.Pack(), 77};
@@ -305,8 +305,22 @@ TEST_F(SchedulerCoreTest, DoneFilesAreForgottenAndNotCopiedAgain) {
   for (const Operation& o : first) Report(At(3), o, v1::OPERATION_DONE);
   EXPECT_EQ(core_.unfinished(), 2);
   EXPECT_EQ(core_.Operations().size(), 2u);
-  core_.OnListing(At(4), shard_, {File(1), File(2)}, out_);
+  core_.OnListing(At(4), shard_, 1, {File(1), File(2)}, out_);
   core_.OnNotice(At(4), {shard_, File(1)}, kOpen, out_);
+  EXPECT_THAT(Started(At(4)), IsEmpty());
+}
+
+TEST_F(SchedulerCoreTest, AFileThatArrivesAfterItsSuccessorsWereCopiedIsCopiedToo) {
+  core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
+  Workers();
+  core_.OnNotice(At(1), {shard_, File(2)}, kOpen, out_);
+  core_.OnNotice(At(1), {shard_, File(3)}, kOpen, out_);
+  for (const Operation& o : Started(At(1))) {
+    if (o.target.file.stem.seq == 2) Report(At(2), o, v1::OPERATION_DONE);
+  }
+  core_.OnNotice(At(3), {shard_, File(1)}, kOpen, out_);
+  EXPECT_EQ(Started(At(3)).size(), 2u);
+  core_.OnNotice(At(4), {shard_, File(2)}, kOpen, out_);
   EXPECT_THAT(Started(At(4)), IsEmpty());
 }
 

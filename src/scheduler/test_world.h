@@ -33,7 +33,7 @@ struct WorldOptions {
   bool doorbells = false;
   int64_t chunk_size = 512;
   Duration link_delay = Duration::Millis(30);
-  storage::FakeDiskOptions disk;
+  storage::FakeDiskOptions disk;  // of all cells but the first, whose producer needs a sound one
   reader::ReaderOptions reader;
   writer::WriterOptions writer;
 };
@@ -141,6 +141,17 @@ class World {
     const v1::Role role = process(cell_name, name).role;
     KillProcess(cell_name, name);
     StartProcess(cell_name, name, role);
+  }
+
+  // What an init system does: starts processes again that ended with an error. Not in a callback.
+  void ReviveDead() {
+    for (auto& [cell_name, cell] : cells_) {
+      std::vector<std::string> dead;
+      for (auto& [name, p] : cell.processes) {
+        if (p->fatal) dead.push_back(name);
+      }
+      for (const std::string& name : dead) Restart(cell_name, name);
+    }
   }
 
   std::string SchedulerAddress(const std::string& cell) const { return cell + ":scheduler"; }

@@ -70,6 +70,7 @@ class CacheOperation : public WriterOperation {
     return cores_[0] == nullptr ? 0 : cores_[static_cast<int>(part)]->written_end();
   }
 
+  int outstanding() const override { return batches_; }
   bool busy() const override {
     return cores_[0] != nullptr && cores_[0]->pending_bytes() + cores_[1]->pending_bytes() > 0;
   }
@@ -81,7 +82,11 @@ class CacheOperation : public WriterOperation {
       SendBatch();
     }
     FileRecord record;
-    for (int p = 0; p < stream::kParts; ++p) record.cache_length[p] = cores_[p]->written_end();
+    for (int p = 0; p < stream::kParts; ++p) {
+      record.cache_length[p] = agent_->options_.bug == WriterBug::kPublishesBeforeWrite
+                                   ? cores_[p]->received_end()
+                                   : cores_[p]->written_end();
+    }
     Publish(record);
     if (seal_[0] && written(Part::kData) >= *seal_[0] && written(Part::kIndex) >= *seal_[1]) {
       Finish();
@@ -120,6 +125,11 @@ class CacheOperation : public WriterOperation {
         mutation.key = keys_.Chunk(file().stem.seq, part, operation_.chunk_size, w.chunk);
         mutation.rule = cache::MergeRule::kLongerWins;
         mutation.value = std::move(w.value);
+        if (agent_->options_.bug == WriterBug::kChunkFromMiddle) {
+          const int64_t begin = w.chunk * operation_.chunk_size;
+          const int64_t written = core(part).written_end();
+          if (written > begin) mutation.value.erase(0, static_cast<size_t>(written - begin));
+        }
         mutations.push_back(std::move(mutation));
       }
     }
@@ -128,13 +138,14 @@ class CacheOperation : public WriterOperation {
         std::move(mutations), agent_->options_.cache_timeout,
         [self = weak_from_this(), this, sent = std::move(sent)](Status status) {
           const auto op = self.lock();
-          if (!op || ended_) return;
+          if (!op) return;
+          --batches_;
+          if (ended_) return OnIdle();
           OnBatch(sent, status);
         });
   }
 
   void OnBatch(const std::vector<Sent>& sent, const Status& status) {
-    --batches_;
     int64_t bytes = 0;
     for (const Sent& s : sent) {
       core(s.part).OnWritten(s.chunk, s.length, status.ok());

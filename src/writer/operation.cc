@@ -121,7 +121,10 @@ void WriterOperation::OnMessage(const std::string& bytes) {
 }
 
 void WriterOperation::OnStreamClosed(const Status& status) {
-  if (ended_) return agent_->Remove(id_);
+  if (ended_) {
+    if (outstanding() == 0) agent_->Remove(id_);  // else it lingers, to write its lock's release
+    return;
+  }
   agent_->counters_.reader_lost.Add();
   End(status.ok() ? CancelledError("the reader closed the stream before the seal") : status);
 }
@@ -276,12 +279,20 @@ void WriterOperation::MaybeClose() {
 void WriterOperation::End(Status status) {
   if (ended_) return;
   ended_ = true;
-  if (const auto value = lock_.Release()) WriteLock(*value);
+  if (const auto value = lock_.Release()) release_ = *value;
+  OnIdle();
   agent_->ports_.loop->Cancel(publish_timer_);
   publish_timer_ = 0;
   stream_->Close(std::move(status));
   // The stream must live until what was queued on it has left.
   agent_->Linger(id_);
+}
+
+// The release tells the next operation that nothing of this one is under way any more.
+void WriterOperation::OnIdle() {
+  if (agent_ == nullptr || !ended_ || !release_ || outstanding() > 0) return;
+  WriteLock(*release_);
+  release_.reset();
 }
 
 void WriterOperation::EndSuperseded(const std::string& how) {
@@ -308,7 +319,11 @@ void WriterOperation::OnLockRead(const std::optional<LockValue>& seen) {
   if (ended_) return;
   const bool was_seized = lock_.seized();
   const auto write = lock_.OnRead(agent_->ports_.loop->Now(), seen);
-  if (write) WriteLock(*write);
+  if (write && lock_.lost()) {
+    release_ = *write;
+  } else if (write) {
+    WriteLock(*write);
+  }
   if (lock_.seized() && !was_seized) agent_->counters_.seized.Add();
   if (lock_.lost()) {
     agent_->counters_.poisoned.Add();

@@ -43,11 +43,15 @@ class WriterOperation : public std::enable_shared_from_this<WriterOperation> {
   virtual Status OnSealKnown() = 0;
   virtual void OnLockChanged() = 0;
   virtual int64_t written(stream::Part part) const = 0;
+  // Calls to a layer that are under way.
+  virtual int outstanding() const = 0;
   // Has bytes that it could not write yet.
   virtual bool busy() const = 0;
   // Writes what may be written. Called once per turn after Kick().
   virtual void Work() = 0;
 
+  // After End: a call came back.
+  void OnIdle();
   void Kick();
   void SendOpened(int64_t data_length, int64_t index_length, uint64_t epoch, int64_t window);
   // Tells the reader of a busy operation now and again that it is alive.
@@ -84,6 +88,7 @@ class WriterOperation : public std::enable_shared_from_this<WriterOperation> {
   void WriteLock(const stream::LockValue& value);
   void MaybeClose();
 
+  std::optional<stream::LockValue> release_;  // to be written when nothing is under way any more
   bool kicked_ = false;
   bool opened_ = false;
   stream::FileRecord to_publish_;

@@ -52,6 +52,7 @@ class PrimaryOperation : public WriterOperation {
     return core_ == nullptr ? 0 : core_->committed(part);
   }
 
+  int outstanding() const override { return appends_; }
   bool busy() const override { return core_ != nullptr && core_->busy(); }
 
   void Work() override {
@@ -113,6 +114,7 @@ class PrimaryOperation : public WriterOperation {
                 Result<std::unique_ptr<storage::AppendFile>> opened) {
     if (!opened.ok()) {
       const Status& status = opened.status();
+      if (agent_->options_.bug == WriterBug::kNeverTakesOver) return End(status);
       if (create && IsAlreadyExists(status)) {
         if (storage::WinnerOf(status) == name) return OpenPart(part, false);
         kLog.Error(Name(), ": this cell has another file under the same number: ",
@@ -154,11 +156,19 @@ class PrimaryOperation : public WriterOperation {
 
   void Append(Part part, PrimaryCopyCore::Append append) {
     const int64_t size = static_cast<int64_t>(append.bytes.size());
+    ++appends_;
+    if (agent_->options_.bug == WriterBug::kPublishesBeforeFlush) {
+      FileRecord early;
+      early.primary_length[static_cast<int>(part)] = append.offset + size;
+      Publish(early);
+    }
     files_[static_cast<int>(part)]->AppendAt(
         append.offset, std::move(append.bytes),
         [self = weak_from_this(), this, part, size](storage::AppendResult result) {
           const auto op = self.lock();
-          if (!op || ended_) return;
+          if (!op) return;
+          --appends_;
+          if (ended_) return OnIdle();
           OnAppended(part, size, result);
         });
   }
@@ -211,6 +221,7 @@ class PrimaryOperation : public WriterOperation {
   }
 
   bool opening_ = false;
+  int appends_ = 0;  // outstanding
   int attempts_ = 0;
   bool fenced_ = false;
   std::unique_ptr<storage::AppendFile> files_[stream::kParts];

@@ -30,6 +30,15 @@
 
 namespace tailcast::writer {
 
+// Planted bugs: a checker is trusted only after it has caught them. Never set outside of tests.
+enum class WriterBug : uint8_t {
+  kNone,
+  kPublishesBeforeFlush,  // primary lengths are published when the append is sent
+  kPublishesBeforeWrite,  // cache lengths are published when the bytes are received
+  kChunkFromMiddle,       // a chunk that grows is written from its new bytes on
+  kNeverTakesOver,        // a file that exists already is left alone
+};
+
 struct WriterOptions {
   std::string name;  // of this process, unique in the cell
   std::string cell;
@@ -43,8 +52,9 @@ struct WriterOptions {
   Duration retry_delay = Duration::Millis(20);     // after a failed cache write; doubles
   Duration retry_delay_max = Duration::Millis(500);
   int publish_attempts_at_end = 5;  // before an operation ends without having published its end
-  Duration keep_alive = Duration::Millis(500);    // to the reader, while bytes wait to be written
-  Duration linger = Duration::Seconds(5);         // of the stream of an ended operation, at most
+  Duration keep_alive = Duration::Millis(500);  // to the reader, while bytes wait to be written
+  Duration linger = Duration::Seconds(5);       // of the stream of an ended operation, at most
+  WriterBug bug = WriterBug::kNone;
   Duration open_timeout = Duration::Seconds(10);  // for the first message of a stream
 };
 
