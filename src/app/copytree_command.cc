@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 
 #include "tailcast/base/nearest.h"
 #include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/copytree/change.h"
 #include "tailcast/copytree/explain.h"
@@ -70,6 +72,9 @@ struct Flags {
   std::string current;
   bool standby = false;
   bool replan = false;
+  bool each_source = false;
+  bool prim = false;
+  bool time = false;
   bool ascii = false;
   std::string format = "text";
   std::string output;
@@ -156,7 +161,14 @@ Result<Task> Command::Prepare(const std::string& file) {
   if (flags.hop_delay_ms) task.options.hop_delay_ms = *flags.hop_delay_ms;
   if (flags.churn) task.options.churn_usd_per_gb = *flags.churn;
 
-  if (!flags.source.empty()) {
+  if (flags.each_source) {
+    for (const copytree::Cluster& cluster : task.graph->clusters()) {
+      if (cluster.relay_only) continue;
+      cell::TopologyStream stream;
+      stream.name = stream.source = cluster.name;
+      task.streams.push_back(std::move(stream));
+    }
+  } else if (!flags.source.empty()) {
     TAILCAST_RETURN_IF_ERROR(AsUsage(task.graph->Require(flags.source, "--source").status()));
     cell::TopologyStream stream;
     stream.source = flags.source;
@@ -297,7 +309,11 @@ Status Command::DoPlan() {
     const Stream named = ToStream(stream);
     std::optional<Plan> plan, standby;
     bool both_directions = true;
-    if (flags_->standby) {
+    const MonotonicTime began = ReadMonotonicClock();
+    const std::clock_t cpu_began = std::clock();
+    if (flags_->prim) {
+      TAILCAST_ASSIGN_OR_RETURN(plan, copytree::PrimPlan(*task.graph, named, task.options));
+    } else if (flags_->standby) {
       Result<copytree::PlanPair> pair = copytree::MakePlanPair(*task.graph, named, task.options);
       if (!pair.ok()) return pair.status();
       plan = std::move(pair->primary);
@@ -306,6 +322,8 @@ Status Command::DoPlan() {
     } else {
       TAILCAST_ASSIGN_OR_RETURN(plan, PlanOf(task, stream, task.options));
     }
+    const double plan_ms = static_cast<double>((ReadMonotonicClock() - began).micros()) / 1000;
+    const double cpu_ms = 1000.0 * static_cast<double>(std::clock() - cpu_began) / CLOCKS_PER_SEC;
     RenderOptions rendering = Rendering(task.options);
     if (standby) rendering.standby = &*standby;
     if (flags_->format == "text") {
@@ -315,14 +333,21 @@ Status Command::DoPlan() {
       if (standby && !both_directions) {
         text += "note      the standby uses some links against the first tree's direction\n";
       }
+      if (flags_->time) text += "planned   in " + Format("%.1f", plan_ms) + " ms (" +
+                Format("%.1f", cpu_ms) + " ms of processor time)\n";
     } else if (Json()) {
       all.push_back(nlohmann::ordered_json::parse(copytree::PlanJson(named, *plan, rendering)));
+      if (flags_->time) {
+        all.back()["plan_ms"] = plan_ms;
+        all.back()["plan_cpu_ms"] = cpu_ms;
+      }
     } else if (flags_->format == "dot") {
       text = copytree::PlanDot(named, *plan, rendering);
     } else {
       text = copytree::PlanSvg(named, *plan, rendering);
     }
     // The next stream finds the links as full as this one leaves them.
+    if (flags_->each_source) continue;
     for (const copytree::LinkLoad& load : plan->loads) {
       copytree::LinkLoad own = load;
       own.mbps = named.rate_mbps * copytree::kCopiesPerHop;
@@ -630,6 +655,9 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
   topology(plan);
   planning(plan);
   plan->add_option("--current", flags->current, "The running tree, a plan in JSON: change only what pays");
+  plan->add_flag("--each-source", flags->each_source, "One tree from each cluster in turn, each as if it were alone");
+  plan->add_flag("--prim", flags->prim, "For comparison: Prim's algorithm under the same limits");
+  plan->add_flag("--time", flags->time, "Print how long planning took");
   plan->add_flag("--standby", flags->standby, "Also a second tree that shares no link with the first");
   output(plan, {"text", "json", "dot", "svg"});
 

@@ -101,6 +101,17 @@ void LowerWorstDelay(const Problem& problem, uint64_t seed, int64_t work_max, Pa
   for (int attempt = 0; attempt < kDelayAttempts && low + 1000 < high; ++attempt) {
     Problem faster = problem;
     faster.delay_max_us = low + (high - low) / 2;
+    if (problem.n <= kExhaustiveNodesMax) {
+      const ExhaustiveResult all = SearchAllTrees(faster, weight + 1, kExhaustiveSteps);
+      if (all.weight <= weight) {
+        *parents = all.parents;
+        ShortenDelays(problem, parents);
+        high = worst_of(*parents);
+      } else {
+        low = faster.delay_max_us;
+      }
+      continue;
+    }
     LayerSearch search(faster, {.seed = seed,
                                 .work_max = work_max / kDelayAttempts,
                                 .stop_at_weight = weight});
@@ -124,7 +135,7 @@ void LowerWorstDelay(const Problem& problem, uint64_t seed, int64_t work_max, Pa
 
 int64_t DefaultWork(int nodes) {
   const int64_t n = nodes;
-  return n <= 60 ? 700'000 * n : 42'000'000 + 1'050'000 * (n - 60);
+  return n <= 60 ? 400'000 * n : 24'000'000 + 700'000 * (n - 60);
 }
 
 Parents LimitedPrim(const Problem& problem, int64_t delay_price) {
@@ -133,17 +144,19 @@ Parents LimitedPrim(const Problem& problem, int64_t delay_price) {
   std::vector<char> in(n, 0);
   std::vector<int> depth(n, 0), fanout(n, 0);
   std::vector<int64_t> arrival(n, 0);
-  // For each node outside the best node inside to hang it on, and what that scores.
+  // For each node outside the best node inside to hang it on, what that scores and when the stream
+  // would arrive.
   std::vector<int> best(n, kNoParent);
   std::vector<int64_t> score(n, kUnserved);
   const auto offer = [&](int from, int to) {
     if (in[to] || !problem.required[to] || !problem.HasLink(from, to)) return;
     const int64_t at = arrival[from] + problem.Delay(from, to);
     const int64_t value = problem.Weight(from, to) + delay_price * at;
-    if (value < score[to] && at <= problem.delay_max_us) {
-      best[to] = from;
-      score[to] = value;
-    }
+    if (at > problem.delay_max_us || value > score[to]) return;
+    if (value == score[to] && at >= arrival[to]) return;
+    best[to] = from;
+    score[to] = value;
+    arrival[to] = at;
   };
   const auto open = [&](int v) {
     return in[v] && depth[v] < problem.depth_max && fanout[v] < problem.fanout_max[v];
@@ -155,14 +168,16 @@ Parents LimitedPrim(const Problem& problem, int64_t delay_price) {
   for (;;) {
     int to = -1;
     for (int v = 0; v < n; ++v) {
-      if (!in[v] && best[v] != kNoParent && (to < 0 || score[v] < score[to])) to = v;
+      if (in[v] || best[v] == kNoParent) continue;
+      if (to < 0 || score[v] < score[to] || (score[v] == score[to] && arrival[v] < arrival[to])) {
+        to = v;
+      }
     }
     if (to < 0) return parents;
     const int from = best[to];
     in[to] = 1;
     parents[to] = from;
     depth[to] = depth[from] + 1;
-    arrival[to] = arrival[from] + problem.Delay(from, to);
     ++fanout[from];
     if (!open(from)) {
       // Full: those who counted on it look again.
@@ -232,7 +247,7 @@ void ShortenDelays(const Problem& problem, Parents* parents) {
 
 int64_t BestBound(const Problem& problem, int64_t weight, int64_t work_max) {
   int64_t bound = ArborescenceBound(problem);
-  bound = std::max(bound, DualAscentBound(problem, work_max / 2));
+  bound = std::max(bound, DualAscentBound(problem, 2 * work_max));
   if (FanoutLimited(problem) && bound < weight && weight < kUnserved) {
     bound = std::max(bound, LagrangianBound(problem, weight, bound, work_max));
   }
@@ -251,7 +266,7 @@ SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts, ui
     result.proven = true;
   } else {
     result.bound =
-        std::max(ArborescenceBound(problem), DualAscentBound(problem, work_max / 2));
+        std::max(ArborescenceBound(problem), DualAscentBound(problem, 2 * work_max));
     LayerSearch search(problem,
                        {.seed = seed, .work_max = work_max, .stop_at_weight = result.bound});
     for (const Parents& start : starts) search.StartFrom(start);

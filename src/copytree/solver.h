@@ -17,7 +17,7 @@ struct SolveResult {
   int64_t work = 0;
 };
 
-// About 130 ms for 60 nodes and 1.5 s for 500, if the optimum is not proven before.
+// About 100 ms for 60 nodes and 1.5 s for 500, if the optimum is not proven before.
 int64_t DefaultWork(int nodes);
 
 // `starts` are trees worth starting from (the running one); they need not be feasible.
@@ -27,8 +27,8 @@ SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts, ui
 // The bounds alone, for a tree of the given weight.
 int64_t BestBound(const Problem& problem, int64_t weight, int64_t work_max);
 
-// Prim's algorithm under the limits: the cheapest link that adds a node and breaks none of them,
-// the first of equals. Nodes that cannot be added keep kNoParent. `delay_price` is added to a link's
+// Prim's algorithm under the limits: the cheapest link that adds a node and breaks none of them; of
+// equals the one that arrives first. Nodes that cannot be added keep kNoParent. `delay_price` is added to a link's
 // weight for each microsecond that its node then waits for the root.
 Parents LimitedPrim(const Problem& problem, int64_t delay_price = 0);
 

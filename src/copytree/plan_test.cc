@@ -1,0 +1,368 @@
+#include "tailcast/copytree/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tailcast/copytree/import.h"
+#include "tailcast/copytree/test_graphs.h"
+
+namespace tailcast::copytree {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Graph MakeGraph(std::vector<Cluster> clusters, std::vector<Link> links) {
+  Result<Graph> graph = Graph::Create(std::move(clusters), std::move(links));
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  return std::move(graph).value();
+}
+
+// s feeds a and b for 1 cent, a feeds c for 1 cent, b feeds c for 2, s feeds c for 10.
+Graph Diamond() {
+  return MakeGraph({{.name = "s"}, {.name = "a"}, {.name = "b"}, {.name = "c"}},
+                   {{.from = "s", .to = "a", .usd_per_gb = 0.01, .rtt_ms = 10},
+                    {.from = "s", .to = "b", .usd_per_gb = 0.01, .rtt_ms = 20},
+                    {.from = "a", .to = "c", .usd_per_gb = 0.01, .rtt_ms = 30},
+                    {.from = "b", .to = "c", .usd_per_gb = 0.02, .rtt_ms = 10},
+                    {.from = "s", .to = "c", .usd_per_gb = 0.10, .rtt_ms = 10}});
+}
+
+Plan MustPlan(const Graph& graph, const Stream& stream, const PlanOptions& options = {}) {
+  Result<Plan> plan = MakePlan(graph, stream, options);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  if (!plan.ok()) return {};
+  ExpectConsistent(graph, stream, options, *plan);
+  return std::move(plan).value();
+}
+
+TEST(GraphTest, RefusesBadInputByName) {
+  const auto error = [](std::vector<Cluster> clusters, std::vector<Link> links) {
+    return Graph::Create(std::move(clusters), std::move(links)).status().message();
+  };
+  EXPECT_THAT(error({}, {}), HasSubstr("no clusters"));
+  EXPECT_THAT(error({{.name = "a"}, {.name = "a"}}, {}), HasSubstr("'a' is given twice"));
+  EXPECT_THAT(error({{.name = ""}}, {}), HasSubstr("empty name"));
+  EXPECT_THAT(error({{.name = "us-east"}}, {{.from = "us-eats", .to = "us-east"}}),
+              HasSubstr("did you mean 'us-east'?"));
+  EXPECT_THAT(error({{.name = "a"}}, {{.from = "a", .to = "a"}}), HasSubstr("to itself"));
+  const std::vector<Cluster> two{{.name = "a"}, {.name = "b"}};
+  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .usd_per_gb = -1}}), HasSubstr("price is negative"));
+  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .usd_per_gb = NAN}}), HasSubstr("price is missing"));
+  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .usd_per_gb = 101}}), HasSubstr("per TB"));
+  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .rtt_ms = NAN}}), HasSubstr("round-trip time is missing"));
+  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .rtt_ms = -1}}), HasSubstr("round-trip time must be"));
+  EXPECT_THAT(error(two, {{.from = "a", .to = "b"}, {.from = "a", .to = "b"}}), HasSubstr("given twice"));
+  EXPECT_THAT(error(std::vector<Cluster>(kClustersMax + 1), {}), HasSubstr("at most 1000"));
+}
+
+TEST(PlanTest, TakesTheCheapestTreeAndItsFiguresAddUp) {
+  const Plan plan = MustPlan(Diamond(), {.name = "x", .source = "s", .rate_mbps = 100});
+  EXPECT_TRUE(plan.tree.HasEdge("a", "c"));
+  EXPECT_NEAR(plan.usd_per_gb, 0.03, 1e-12);
+  // 100 Mbit/s are 1080 GB a day, copied to two layers.
+  EXPECT_NEAR(plan.usd_per_day, 0.03 * 1080 * 2, 1e-9);
+  EXPECT_TRUE(plan.optimal);
+  EXPECT_EQ(plan.depth, 2);
+  EXPECT_EQ(plan.fanout, 2);
+  EXPECT_NEAR(plan.worst_delay_ms, (5 + 25) + (15 + 25), 1e-9);
+  ASSERT_EQ(plan.loads.size(), 3u);
+  EXPECT_NEAR(plan.loads[0].mbps, 200, 1e-9);
+}
+
+TEST(PlanTest, KeepsToTheDepthLimit) {
+  PlanOptions options;
+  options.limits.max_depth = 1;
+  EXPECT_NEAR(MustPlan(Diamond(), {.source = "s"}, options).usd_per_gb, 0.12, 1e-12);
+}
+
+TEST(PlanTest, KeepsToTheDelayLimit) {
+  PlanOptions options;
+  options.limits.max_delay_ms = 69;  // over a it takes 70, over b 65
+  const Plan plan = MustPlan(Diamond(), {.source = "s"}, options);
+  EXPECT_TRUE(plan.tree.HasEdge("b", "c"));
+}
+
+TEST(PlanTest, UsesRelaysOnlyWhereTheyPay) {
+  const Graph graph = MakeGraph(
+      {{.name = "s"}, {.name = "x"}, {.name = "y"}, {.name = "relay", .relay_only = true}},
+      {{.from = "s", .to = "x", .usd_per_gb = 0.10},
+       {.from = "s", .to = "y", .usd_per_gb = 0.10},
+       {.from = "s", .to = "relay", .usd_per_gb = 0.095},
+       {.from = "relay", .to = "x", .usd_per_gb = 0.01},
+       {.from = "relay", .to = "y", .usd_per_gb = 0.01}});
+  EXPECT_TRUE(MustPlan(graph, {.source = "s"}).tree.Contains("relay")) << "0.115 against 0.20";
+  EXPECT_FALSE(MustPlan(graph, {.source = "s", .destinations = {"x"}}).tree.Contains("relay"))
+      << "0.105 against 0.10";
+}
+
+TEST(PlanTest, MakesSickClustersLeavesAndSendsTheirConsumersToTheNearestHealthyOne) {
+  Graph graph = Diamond();
+  ASSERT_TRUE(graph.SetHealth("a", Health::kSick).ok());
+  const Plan plan = MustPlan(graph, {.source = "s"});
+  EXPECT_TRUE(plan.tree.ChildrenOf("a").empty());
+  EXPECT_TRUE(plan.tree.HasEdge("b", "c"));
+  ASSERT_EQ(plan.reroutes.size(), 1u);
+  EXPECT_EQ(plan.reroutes[0].from, "a");
+  EXPECT_EQ(plan.reroutes[0].to, "s") << "10 ms away, c is 30";
+  EXPECT_TRUE(plan.warnings.empty());
+}
+
+TEST(PlanTest, FeedsThroughSickClustersOnlyWithAWarning) {
+  Graph graph = MakeGraph({{.name = "s"}, {.name = "a"}, {.name = "b"}},
+                          {{.from = "s", .to = "a"}, {.from = "a", .to = "b"}});
+  ASSERT_TRUE(graph.SetHealth("a", Health::kSick).ok());
+  const Plan plan = MustPlan(graph, {.source = "s"});
+  ASSERT_EQ(plan.warnings.size(), 1u);
+  EXPECT_THAT(plan.warnings[0], HasSubstr("sick cluster 'a' must feed 'b'"));
+}
+
+TEST(PlanTest, AvoidsSickLinks) {
+  Graph graph = Diamond();
+  ASSERT_TRUE(graph.SetLinkSick("s", "b", true).ok());
+  ASSERT_TRUE(graph.SetLinkSick("a", "c", true).ok());
+  const Plan plan = MustPlan(graph, {.source = "s"});
+  EXPECT_FALSE(plan.tree.HasEdge("a", "c"));
+  EXPECT_TRUE(plan.tree.HasEdge("s", "b")) << "the only link into b";
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("sick link s -> b stays in use")));
+  EXPECT_FALSE(graph.SetLinkSick("b", "s", true).ok()) << "there is no such link";
+}
+
+TEST(PlanTest, StartsNewClustersAsRateLimitedLeavesUntilTheyArePromoted) {
+  Graph graph = Diamond();
+  ASSERT_TRUE(graph.SetHealth("a", Health::kNew).ok());
+  const Plan joining = MustPlan(graph, {.source = "s"});
+  EXPECT_TRUE(joining.tree.ChildrenOf("a").empty());
+  for (const Hop& hop : joining.hops) EXPECT_EQ(hop.rate_limited, hop.to == "a");
+  EXPECT_TRUE(joining.reroutes.empty());
+  ASSERT_TRUE(graph.SetHealth("a", Health::kHealthy).ok());
+  EXPECT_TRUE(MustPlan(graph, {.source = "s"}).tree.HasEdge("a", "c"));
+}
+
+TEST(PlanTest, ChangesOnlyWhatIsWorthTheChurnPrice) {
+  PlanOptions options;
+  options.current = Tree{"s", {{"s", "a"}, {"s", "b"}, {"b", "c"}}};
+  options.churn_usd_per_gb = 0.02;  // a -> c would save 0.01
+  const Plan kept = MustPlan(Diamond(), {.source = "s"}, options);
+  EXPECT_TRUE(kept.tree.HasEdge("b", "c"));
+  EXPECT_EQ(kept.edges_added, 0);
+  EXPECT_TRUE(kept.optimal);
+  options.churn_usd_per_gb = 0.005;
+  const Plan changed = MustPlan(Diamond(), {.source = "s"}, options);
+  EXPECT_TRUE(changed.tree.HasEdge("a", "c"));
+  EXPECT_EQ(changed.edges_added, 1);
+  EXPECT_EQ(changed.edges_removed, 1);
+}
+
+TEST(PlanTest, KeepsTheRunningTreeAmongEquallyCheapOnes) {
+  std::vector<Link> links;
+  for (const char* from : {"s", "a", "b", "c"}) {
+    for (const char* to : {"a", "b", "c"}) {
+      if (std::string(from) != to) links.push_back({.from = from, .to = to, .usd_per_gb = 0.01});
+    }
+  }
+  const Graph graph =
+      MakeGraph({{.name = "s"}, {.name = "a"}, {.name = "b"}, {.name = "c"}}, std::move(links));
+  PlanOptions options;
+  options.current = Tree{"s", {{"s", "c"}, {"c", "b"}, {"b", "a"}}};
+  EXPECT_EQ(MustPlan(graph, {.source = "s"}, options).edges_added, 0);
+}
+
+TEST(PlanTest, LeavesOutLinksThatAreFullOrTooSlow) {
+  const Graph graph = MakeGraph(
+      {{.name = "s"}, {.name = "a"}},
+      {{.from = "s", .to = "a", .usd_per_gb = 0.01, .bandwidth_gbps = 1}});
+  EXPECT_TRUE(MakePlan(graph, {.source = "s", .rate_mbps = 400}, {}).ok());
+  const Result<Plan> slow = MakePlan(graph, {.source = "s", .rate_mbps = 600}, {});
+  ASSERT_FALSE(slow.ok());
+  EXPECT_THAT(slow.status().message(), HasSubstr("needs 1.2 Gbit/s"));
+  PlanOptions options;
+  options.reserved.push_back({.from = "s", .to = "a", .mbps = 500});
+  EXPECT_FALSE(MakePlan(graph, {.source = "s", .rate_mbps = 400}, options).ok());
+}
+
+TEST(PlanTest, DoesNotDependOnTheOrderOfTheInput) {
+  const Graph graph = RandomGraph(30, 3);
+  std::vector<Cluster> clusters = graph.clusters();
+  std::vector<Link> links = graph.links();
+  std::reverse(clusters.begin(), clusters.end());
+  std::reverse(links.begin(), links.end());
+  const Graph reversed = MakeGraph(std::move(clusters), std::move(links));
+  PlanOptions options;
+  options.limits = {.max_depth = 3, .max_fanout = 4};
+  const Plan a = MustPlan(graph, {.source = "c07"}, options);
+  const Plan b = MustPlan(reversed, {.source = "c07"}, options);
+  EXPECT_EQ(a.tree, b.tree);
+  EXPECT_EQ(a.work, b.work);
+}
+
+TEST(PlanTest, HoldsEveryLimitOnRandomGraphs) {
+  Rng rng(23);
+  for (int round = 0; round < 60; ++round) {
+    const int n = static_cast<int>(rng.Between(3, 40));
+    const Graph graph = RandomGraph(n, rng.Next(), rng.Chance(0.5) ? 1.0 : 0.5);
+    PlanOptions options;
+    options.limits.max_depth = static_cast<int>(rng.Between(2, 6));
+    options.limits.max_fanout = rng.Chance(0.5) ? static_cast<int>(rng.Between(3, 9)) : 0;
+    options.limits.max_delay_ms = rng.Chance(0.4) ? static_cast<double>(rng.Between(120, 300)) : 0;
+    options.work_max = 3'000'000;
+    const Stream stream{.source = graph.cluster(static_cast<int>(rng.Below(static_cast<uint64_t>(n)))).name};
+    const Result<Plan> plan = MakePlan(graph, stream, options);
+    if (plan.ok()) {
+      ExpectConsistent(graph, stream, options, *plan);
+    } else {
+      EXPECT_TRUE(IsFailedPrecondition(plan.status())) << plan.status();
+    }
+    if (HasFailure()) FAIL() << "round " << round;
+  }
+}
+
+TEST(DescribeTreeTest, ListsWhatBreaksTheLimits) {
+  PlanOptions options;
+  options.limits = {.max_depth = 1, .max_fanout = 1, .max_delay_ms = 50};
+  const Tree tree{"s", {{"s", "a"}, {"s", "b"}, {"a", "c"}}};
+  PlanOptions free = options;
+  free.limits = {.max_depth = 2};
+  const Result<Plan> plan = DescribeTree(Diamond(), {.source = "s"}, free, tree);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(plan->warnings.empty());
+  EXPECT_TRUE(plan->optimal);
+  const Result<Plan> over = DescribeTree(Diamond(), {.source = "s"}, options, tree);
+  ASSERT_TRUE(over.ok()) << over.status();
+  EXPECT_THAT(over->warnings,
+              ElementsAre(HasSubstr("'c' is at depth 2"), HasSubstr("'c' is reached after 70 ms"),
+                          HasSubstr("'s' feeds 2 clusters")));
+}
+
+TEST(DescribeTreeTest, RefusesWhatIsNoTreeOfTheGraph) {
+  const auto error = [](Tree tree) {
+    return DescribeTree(Diamond(), {.source = "s"}, {}, tree).status().message();
+  };
+  EXPECT_THAT(error({"s", {{"s", "a"}, {"s", "b"}}}), HasSubstr("leaves out destination 'c'"));
+  EXPECT_THAT(error({"s", {{"s", "a"}, {"s", "b"}, {"c", "b"}}}), HasSubstr("fed twice"));
+  EXPECT_THAT(error({"s", {{"s", "a"}, {"a", "b"}, {"a", "c"}}}), HasSubstr("no such link"));
+  EXPECT_THAT(error({"a", {{"a", "c"}}}), HasSubstr("source is 'a'"));
+  EXPECT_THAT(error({"s", {{"s", "a"}, {"s", "b"}, {"a", "C"}}}), HasSubstr("did you mean 'c'?"));
+}
+
+TEST(PlanPairTest, SharesNoLink) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    const Graph graph = RandomGraph(20, seed);
+    PlanOptions options;
+    options.limits = {.max_depth = 4, .max_fanout = 6};
+    const Stream stream{.source = "c00"};
+    const Result<PlanPair> pair = MakePlanPair(graph, stream, options);
+    ASSERT_TRUE(pair.ok()) << pair.status();
+    ExpectConsistent(graph, stream, options, pair->primary);
+    ExpectConsistent(graph, stream, options, pair->standby);
+    for (const Edge& edge : pair->standby.tree.edges) {
+      EXPECT_FALSE(pair->primary.tree.HasEdge(edge.from, edge.to));
+      if (pair->avoids_both_directions) {
+        EXPECT_FALSE(pair->primary.tree.HasEdge(edge.to, edge.from));
+      }
+    }
+  }
+}
+
+TEST(PlanPairTest, GivesUpTheCheapestFirstTreeWhereItLeavesNoRoomForASecond) {
+  // The star takes both links out of s.
+  const Graph graph = MakeGraph({{.name = "s"}, {.name = "a"}, {.name = "b"}},
+                                {{.from = "s", .to = "a", .usd_per_gb = 0.01},
+                                 {.from = "s", .to = "b", .usd_per_gb = 0.01},
+                                 {.from = "a", .to = "b", .usd_per_gb = 0.05},
+                                 {.from = "b", .to = "a", .usd_per_gb = 0.05}});
+  EXPECT_EQ(MustPlan(graph, {.source = "s"}).fanout, 2);
+  const Result<PlanPair> pair = MakePlanPair(graph, {.source = "s"}, {});
+  ASSERT_TRUE(pair.ok()) << pair.status();
+  EXPECT_EQ(pair->primary.fanout, 1);
+  EXPECT_FALSE(pair->avoids_both_directions);
+}
+
+TEST(PlanPairTest, NamesTheClusterThatCannotBeReachedTwice) {
+  const Graph graph = MakeGraph({{.name = "s"}, {.name = "a"}, {.name = "b"}},
+                                {{.from = "s", .to = "a"}, {.from = "s", .to = "b"},
+                                 {.from = "a", .to = "b"}});
+  const Result<PlanPair> pair = MakePlanPair(graph, {.source = "s"}, {});
+  ASSERT_FALSE(pair.ok());
+  EXPECT_THAT(pair.status().message(), HasSubstr("cluster 'a' cannot be reached"));
+}
+
+TEST(PlanTest, SaysWhichOptionMakesNoSense) {
+  const auto error = [](PlanOptions options) {
+    return MakePlan(Diamond(), {.source = "s"}, options).status().message();
+  };
+  PlanOptions options;
+  options.limits.max_depth = 0;
+  EXPECT_THAT(error(options), HasSubstr("max_depth is 0"));
+  options = {};
+  options.limits.max_fanout = -1;
+  EXPECT_THAT(error(options), HasSubstr("max_fanout is -1"));
+  options = {};
+  options.limits.max_delay_ms = -5;
+  EXPECT_THAT(error(options), HasSubstr("max_delay_ms is -5"));
+  options = {};
+  options.churn_usd_per_gb = NAN;
+  EXPECT_THAT(error(options), HasSubstr("churn_usd_per_gb"));
+  options = {};
+  options.hop_delay_ms = -1;
+  EXPECT_THAT(error(options), HasSubstr("hop_delay_ms"));
+  EXPECT_THAT(MakePlan(Diamond(), {.source = "s", .rate_mbps = -1}, {}).status().message(),
+              HasSubstr("rate_mbps"));
+}
+
+// Costs proven by an integer program over the real prices of 60 cloud regions (USD per GB); the
+// tables are not part of the repository.
+struct Proven {
+  const char* source;
+  int max_depth, max_fanout;
+  double usd_per_gb;
+};
+
+TEST(SkyplaneTest, PlansOnRealPricesCostWhatAnIntegerProgramProved) {
+  const char* folder = std::getenv("TAILCAST_SKYPLANE");
+  if (folder == nullptr) {
+    GTEST_SKIP() << "TAILCAST_SKYPLANE is not set: give the folder of cost.csv, latency.csv and "
+                    "throughput.csv to compare with proven optima on real prices";
+  }
+  std::vector<CsvTable> tables;
+  for (const char* name : {"cost.csv", "latency.csv", "throughput.csv"}) {
+    std::ifstream in(std::string(folder) + "/" + name);
+    std::stringstream text;
+    text << in.rdbuf();
+    ASSERT_TRUE(in.good()) << "cannot read " << folder << "/" << name;
+    tables.push_back({name, text.str()});
+  }
+  const Result<Imported> imported = ImportTables(tables, {.complete = true});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(imported->clusters.size(), 60u);
+  const Graph graph = MakeGraph(imported->clusters, imported->links);
+  for (const Proven& proven : {Proven{"aws:us-east-1", 2, 0, 2.12},
+                               Proven{"aws:us-east-1", 3, 0, 2.0475},
+                               Proven{"aws:us-east-1", 2, 8, 2.185},
+                               Proven{"aws:us-east-1", 3, 8, 2.0475},
+                               Proven{"aws:af-south-1", 2, 0, 2.632},
+                               Proven{"aws:af-south-1", 3, 0, 2.199},
+                               Proven{"aws:af-south-1", 2, 8, 2.8265},
+                               Proven{"aws:af-south-1", 3, 8, 2.252},
+                               Proven{"aws:ap-south-1", 2, 0, 2.3068},
+                               Proven{"aws:ap-south-1", 3, 0, 2.1521},
+                               Proven{"aws:ap-south-1", 2, 8, 2.4403},
+                               Proven{"azure:germanywestcentral", 3, 8, 2.0425}}) {
+    PlanOptions options;
+    options.limits = {.max_depth = proven.max_depth, .max_fanout = proven.max_fanout};
+    const Plan plan = MustPlan(graph, {.source = proven.source}, options);
+    EXPECT_GE(plan.usd_per_gb, proven.usd_per_gb - 1e-6) << "below a proven optimum?";
+    EXPECT_LE(plan.usd_per_gb, proven.usd_per_gb * 1.005)
+        << proven.source << " depth " << proven.max_depth << " fan-out " << proven.max_fanout;
+    EXPECT_LE(plan.lower_bound_usd_per_gb, proven.usd_per_gb + 1e-6);
+    if (proven.max_fanout == 0) {
+      EXPECT_TRUE(plan.optimal);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tailcast::copytree
