@@ -10,7 +10,9 @@
 #include <grpc/support/log.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -203,12 +205,50 @@ class GrpcStream : public Stream {
 
 // ---- client ----
 
+// The calls and streams of a connector that gRPC has not ended yet. Their ends post to the loop, so the
+// connector does not go before they have.
+class Outstanding {
+ public:
+  uint64_t Add(std::function<void()> cancel) {
+    std::lock_guard lock(mu_);
+    cancel_.emplace(next_id_, std::move(cancel));
+    return next_id_++;
+  }
+  // The last thing that a call does.
+  void Remove(uint64_t id) {
+    std::lock_guard lock(mu_);
+    cancel_.erase(id);
+    if (cancel_.empty()) none_left_.notify_all();
+  }
+  void CancelAllAndWait() {
+    std::vector<std::function<void()>> all;
+    {
+      std::lock_guard lock(mu_);
+      for (const auto& [id, cancel] : cancel_) all.push_back(cancel);
+    }
+    for (const auto& cancel : all) cancel();
+    std::unique_lock lock(mu_);
+    none_left_.wait(lock, [this] { return cancel_.empty(); });
+  }
+
+ private:
+  std::mutex mu_;
+  std::condition_variable none_left_;
+  uint64_t next_id_ = 1;
+  std::map<uint64_t, std::function<void()>> cancel_;
+};
+
 class ClientStreamState final : public StreamState,
                                 public grpc::ClientBidiReactor<ByteBuffer, ByteBuffer> {
  public:
-  using StreamState::StreamState;
+  ClientStreamState(EventLoop& loop, std::shared_ptr<Outstanding> outstanding)
+      : StreamState(loop), outstanding_(std::move(outstanding)) {}
   void Start(grpc::GenericStub& stub, const std::string& method) {
     self_ = shared_from_this();
+    std::weak_ptr<StreamState> weak = self_;
+    id_ = outstanding_->Add([weak] {
+      if (auto self = weak.lock()) static_cast<ClientStreamState&>(*self).Shutdown();
+    });
     stub.PrepareBidiStreamingCall(&context_, method, {}, this);
     std::lock_guard lock(mu_);
     AddHold();  // writes start outside reactions
@@ -231,6 +271,10 @@ class ClientStreamState final : public StreamState,
     context_.TryCancel();
     ReleaseHold();
   }
+  void Shutdown() {
+    std::lock_guard lock(mu_);
+    if (open_) CancelNow();
+  }
   // After this no write may be started from the loop.
   void ReleaseHold() {
     ending_ = true;
@@ -251,8 +295,14 @@ class ClientStreamState final : public StreamState,
     }
     PostClosed(FromGrpc(status));
     auto last = std::move(self_);
+    const std::shared_ptr<Outstanding> outstanding = outstanding_;
+    const uint64_t id = id_;
+    last.reset();
+    outstanding->Remove(id);
   }
 
+  const std::shared_ptr<Outstanding> outstanding_;
+  uint64_t id_ = 0;
   grpc::ClientContext context_;
   ByteBuffer read_buffer_;
   bool held_ = true;
@@ -261,8 +311,12 @@ class ClientStreamState final : public StreamState,
 
 class GrpcClient : public Client {
  public:
-  GrpcClient(EventLoop& loop, std::shared_ptr<grpc::Channel> channel, std::string address)
-      : loop_(loop), stub_(std::move(channel)), address_(std::move(address)) {}
+  GrpcClient(EventLoop& loop, std::shared_ptr<Outstanding> outstanding,
+             std::shared_ptr<grpc::Channel> channel, std::string address)
+      : loop_(loop),
+        outstanding_(std::move(outstanding)),
+        stub_(std::move(channel)),
+        address_(std::move(address)) {}
 
   void Call(std::string_view method, std::string request, Duration timeout,
             Callback<void(Result<std::string>)> done) override {
@@ -270,25 +324,32 @@ class GrpcClient : public Client {
       grpc::ClientContext context;
       ByteBuffer request, response;
       Callback<void(Result<std::string>)> done;
+      uint64_t id = 0;
     };
-    auto* call = new Pending;
+    auto call = std::make_shared<Pending>();
     call->context.set_deadline(std::chrono::system_clock::now() +
                                std::chrono::microseconds(timeout.micros()));
     call->request = ToBuffer(std::move(request));
     call->done = std::move(done);
+    call->id = outstanding_->Add([weak = std::weak_ptr<Pending>(call)] {
+      if (auto self = weak.lock()) self->context.TryCancel();
+    });
     stub_.UnaryCall(&call->context, std::string(method), {}, &call->request, &call->response,
-                    [&loop = loop_, call, address = address_](grpc::Status status) {
+                    [&loop = loop_, outstanding = outstanding_, call,
+                     address = address_](grpc::Status status) mutable {
                       Result<std::string> result =
                           status.ok() ? Result<std::string>(FromBuffer(call->response))
                                       : Result<std::string>(FromGrpc(status).WithContext(address));
                       loop.Post([done = std::move(call->done),
                                  result = std::move(result)]() mutable { done(std::move(result)); });
-                      delete call;
+                      const uint64_t id = call->id;
+                      call.reset();
+                      outstanding->Remove(id);
                     });
   }
 
   std::unique_ptr<Stream> Open(std::string_view method) override {
-    auto state = std::make_shared<ClientStreamState>(loop_);
+    auto state = std::make_shared<ClientStreamState>(loop_, outstanding_);
     state->Start(stub_, std::string(method));
     return std::make_unique<GrpcStream>(std::move(state));
   }
@@ -297,6 +358,7 @@ class GrpcClient : public Client {
 
  private:
   EventLoop& loop_;
+  const std::shared_ptr<Outstanding> outstanding_;
   grpc::GenericStub stub_;
   const std::string address_;
 };
@@ -304,6 +366,7 @@ class GrpcClient : public Client {
 class GrpcConnector : public Connector {
  public:
   explicit GrpcConnector(EventLoop& loop) : loop_(loop) {}
+  ~GrpcConnector() override { outstanding_->CancelAllAndWait(); }
 
   std::unique_ptr<Client> MakeClient(const std::string& address, const std::string& via) override {
     std::shared_ptr<grpc::Channel>& channel = channels_[{address, via}];
@@ -326,11 +389,12 @@ class GrpcConnector : public Connector {
       args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20);
       channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
     }
-    return std::make_unique<GrpcClient>(loop_, channel, address);
+    return std::make_unique<GrpcClient>(loop_, outstanding_, channel, address);
   }
 
  private:
   EventLoop& loop_;
+  const std::shared_ptr<Outstanding> outstanding_ = std::make_shared<Outstanding>();
   std::map<std::pair<std::string, std::string>, std::shared_ptr<grpc::Channel>> channels_;
 };
 

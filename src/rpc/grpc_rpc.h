@@ -15,7 +15,9 @@ namespace tailcast::rpc {
 inline constexpr size_t kMessageBytesMax = 64u << 20;
 inline constexpr size_t kStreamInboxBytesMax = 4u << 20;
 
-// The loop outlives the connector, its clients and their streams.
+// The loop outlives the connector, its clients and their streams. Destroying the connector cancels
+// the calls and streams that are left and waits until gRPC's threads have let go of the loop; what
+// they post then is run by the loop if it is turned again.
 std::unique_ptr<Connector> MakeGrpcConnector(EventLoop& loop);
 // Destroying the server ends open calls with Cancelled and waits for gRPC's threads to leave it; the
 // loop outlives it.

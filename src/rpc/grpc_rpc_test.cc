@@ -188,6 +188,35 @@ TEST_F(GrpcRpc, ReportsAStreamToNobody) {
   EXPECT_TRUE(IsUnavailable(*client_closed_));
 }
 
+// A long poll that is still open when its owner goes must not post to a loop that is gone.
+TEST(GrpcRpcShutdown, EndsOpenCallsAndStreamsBeforeTheConnectorIsGone) {
+  ThreadLoop server_loop;
+  auto server = MakeGrpcServer(server_loop);
+  std::vector<Responder> kept;
+  server->Handle("/t.S/Keep", [&](std::string, Responder respond) { kept.push_back(std::move(respond)); });
+  std::vector<std::unique_ptr<Stream>> streams;
+  server->HandleStream("/t.S/Stream", [&](std::unique_ptr<Stream> s) {
+    s->SetCallbacks({});
+    streams.push_back(std::move(s));
+  });
+  const std::string address = *server->Start("127.0.0.1:0");
+  for (int round = 0; round < 20; ++round) {
+    ThreadLoop loop;
+    auto connector = MakeGrpcConnector(loop);
+    auto client = connector->MakeClient(address, "");
+    auto stream = client->Open("/t.S/Stream");
+    stream->SetCallbacks({});
+    stream->Send("x");
+    client->Call("/t.S/Keep", "", kLong, [](Result<std::string>) {});
+    server_loop.RunUntil([&] { return kept.size() > static_cast<size_t>(round); },
+                         server_loop.Now() + kLong);
+    if (round % 2 == 0) stream.reset();
+    client.reset();
+    connector.reset();
+  }
+  EXPECT_EQ(kept.size(), 20u);
+}
+
 // The loop is the slow reader: while it does not turn, the sender's queue must fill up.
 TEST(GrpcRpcBackPressure, StopsASenderWhoseReaderDoesNotTurn) {
   ThreadLoop server_loop, client_loop;
