@@ -193,7 +193,7 @@ class DriverTest : public testing::Test {
     const auto addresses = exporter_->Listen();
     ASSERT_TRUE(addresses.ok()) << addresses.status();
     addresses_ = *addresses;
-    connector_ = MakeConnector(&loop_);
+    connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(20)});
   }
   Result<std::unique_ptr<Endpoint>> Connect(const std::string& address) {
     std::optional<Result<std::unique_ptr<Endpoint>>> result;
@@ -348,7 +348,7 @@ Descriptor LyingShmServer::listener_;
 TEST_F(ShmTest, ALyingServerIsRefusedNotTrusted) {
   const std::string path = TestFolder() + "/liar.sock";
   LyingShmServer::SetListener(LyingShmServer::Listen(path));
-  connector_ = MakeConnector(&loop_);
+  connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(20)});
   const auto reply = [](uint32_t regions, uint64_t size) {
     std::string text;
     AppendTo(text, ShmReply{.magic = kShmMagic,
@@ -612,7 +612,7 @@ class TcpLiar {
 };
 
 TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
-  connector_ = MakeConnector(&loop_);
+  connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(20)});
   TcpLiar liar;
   std::thread server([&] {
     const Descriptor fd = liar.Accept();
@@ -644,7 +644,7 @@ TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
 }
 
 TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {
-  connector_ = MakeConnector(&loop_);
+  connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(20)});
   const auto answer = [](uint64_t tag, uint32_t length, ReadStatus status) {
     std::string body;
     AppendTo(body, TcpAnswer{tag, length, status, {}});
@@ -702,7 +702,7 @@ TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {
 }
 
 TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
-  connector_ = MakeConnector(&loop_);
+  connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(20)});
   Rng rng(3);
   for (int round = 0; round < 30; ++round) {
     TcpLiar liar;
@@ -742,6 +742,7 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
     });
     auto endpoint = Connect(liar.address());
     ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+    (*endpoint)->set_read_timeout(Duration::Seconds(20));
     bool rang = false;
     (*endpoint)->Watch(0, 0, 0, Duration::Seconds(20), [&](WatchOutcome) { rang = true; });
     std::string a(13, '#'), b(4099, '#'), c(10, '#'), d(4000, '#');
@@ -782,6 +783,27 @@ TEST_F(TcpTest, ASlowReaderDoesNotHoldUpTheOthers) {
     Completion completion;
     ASSERT_TRUE(RunUntil([&] { return (*endpoint)->Poll({&completion, 1}) == 1; }));
     ASSERT_EQ(completion.status, ReadStatus::kOk);
+  }
+}
+
+// News of the engine that race with the loop's look at earlier news must not wait for later ones.
+TEST_F(TcpTest, EveryReadIsNoticedWithoutFurtherNews) {
+  Export("tcp");
+  auto endpoint = Connect(addresses_.front());
+  ASSERT_TRUE(endpoint.ok());
+  size_t completed = 0;
+  (*endpoint)->SetReadyCallback([&] {
+    Completion completions[16];
+    while (const size_t n = (*endpoint)->Poll(completions)) completed += n;
+  });
+  std::vector<char> buffer(3 * 4096);
+  for (size_t round = 1; round <= 5000; ++round) {
+    // Three frames, so that the later ones arrive while the first is being looked at.
+    for (uint64_t i = 0; i < 3; ++i) {
+      const ReadOp op{.length = 1u << (4 * i), .destination = buffer.data() + i * 4096};
+      (*endpoint)->Read({&op, 1});
+    }
+    ASSERT_TRUE(RunUntil([&] { return completed == round * 3; })) << "round " << round;
   }
 }
 
