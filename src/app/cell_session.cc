@@ -22,4 +22,23 @@ Result<std::unique_ptr<CellSession>> CellSession::OpenAt(const std::string& sche
   return session;
 }
 
+Status CellSession::WaitForStream(const std::string& name, Duration timeout) {
+  const auto known = [&] { return client_->FindStream(name).ok(); };
+  if (loop_.RunUntil(known, loop_.Now() + timeout)) return OkStatus();
+  return DeadlineExceededError("cell " + client_->view().cell() + " has not heard of stream '" +
+                               name + "' yet; is its scheduler up, and the link to it?");
+}
+
+Status WaitForStreamEverywhere(const Deployment& deployment, const v1::StreamConfig& stream,
+                               Duration timeout) {
+  const MonotonicTime end = ReadMonotonicClock() + timeout;
+  for (const auto& edge : stream.tree()) {
+    TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell cell, deployment.Find(edge.to()));
+    TAILCAST_ASSIGN_OR_RETURN(auto session,
+                              CellSession::OpenAt(cell.scheduler, end - ReadMonotonicClock()));
+    TAILCAST_RETURN_IF_ERROR(session->WaitForStream(stream.name(), end - ReadMonotonicClock()));
+  }
+  return OkStatus();
+}
+
 }  // namespace tailcast::app

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "command.h"
+#include "deployment.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cell/cell_client.h"
 #include "tailcast/rpc/grpc_rpc.h"
@@ -16,6 +17,9 @@ class CellSession {
   // Connects and fetches the cell's view. Errors are ready to be shown.
   static Result<std::unique_ptr<CellSession>> Open(const CellOptions& options);
   static Result<std::unique_ptr<CellSession>> OpenAt(const std::string& scheduler, Duration timeout);
+
+  // Waits until the cell knows the stream, which travels from its source along the copy tree.
+  Status WaitForStream(const std::string& name, Duration timeout);
 
   ThreadLoop& loop() { return loop_; }
   rpc::Connector& connector() { return *connector_; }
@@ -30,5 +34,9 @@ class CellSession {
   std::unique_ptr<rpc::Connector> connector_;
   std::unique_ptr<cell::CellClient> client_;
 };
+
+// Waits until every cell of a stream knows it. DeadlineExceeded names the cell that does not.
+Status WaitForStreamEverywhere(const Deployment& deployment, const v1::StreamConfig& stream,
+                               Duration timeout);
 
 }  // namespace tailcast::app

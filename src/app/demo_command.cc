@@ -180,8 +180,8 @@ void Watch(Watcher& w, const Input& input, const DemoOptions& options, std::atom
     w.state = consumer::AgentStateName(agent->state());
   }
   // Nothing may come after the last message.
-  const auto extra = next == input.size() ? (*consumer)->Poll(Duration::Millis(200))
-                                          : Result<std::span<const consumer::Message>>({});
+  Result<std::span<const consumer::Message>> extra = std::span<const consumer::Message>();
+  if (next == input.size()) extra = (*consumer)->Poll(Duration::Millis(200));
   std::lock_guard lock(w.mu);
   if (!extra.ok()) {
     w.error = extra.status().message();
@@ -236,10 +236,13 @@ void PublishAll(Publisher& p, const Input& input, const DemoOptions& options,
     if (!status.ok()) return fail(status);
     p.published = static_cast<int64_t>(i) + 1;
   }
-  const Status closed = (*producer)->Close(Duration::Seconds(60));
+  const Status flushed = (*producer)->Flush(Duration::Seconds(60));
+  const producer::Stats stats = (*producer)->stats();
+  Status closed = (*producer)->Close(Duration::Seconds(60));
+  if (!flushed.ok()) closed = flushed;
   {
     std::lock_guard lock(p.mu);
-    p.stats = (*producer)->stats();
+    p.stats = stats;
     if (!closed.ok() && p.error.empty()) p.error = closed.message();
   }
   p.done = true;
@@ -372,10 +375,13 @@ int RunDemo(const DemoOptions& options) {
     v1::StreamConfig stream;
     stream.set_name(kStream);
     stream.set_shards(1);
-    std::optional<Status> made;
-    (*session)->client().CreateStream(stream, [&](Result<v1::StreamConfig> r) { made = r.status(); });
+    std::optional<Result<v1::StreamConfig>> made;
+    (*session)->client().CreateStream(
+        stream, [&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); });
     (*session)->Until([&] { return made.has_value(); });
-    if (!made->ok()) return Fail(*made);
+    if (!made->ok()) return Fail(made->status());
+    const Status known = WaitForStreamEverywhere(*deployment, **made, Duration::Seconds(20));
+    if (!known.ok()) return Fail(known);
   }
 
   std::atomic<bool> stop{false};

@@ -61,6 +61,12 @@ int Create(const StreamOptions& options) {
   (*session)->client().CreateStream(stream, [&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); });
   (*session)->Until([&] { return made.has_value(); });
   if (!made->ok()) return Fail(made->status());
+  if (!options.cell.dir.empty()) {
+    const auto deployment = Deployment::Read(options.cell.dir);
+    if (!deployment.ok()) return Fail(deployment.status());
+    const Status known = WaitForStreamEverywhere(*deployment, **made, Duration::Seconds(10));
+    if (!known.ok()) return Fail(known);
+  }
   Describe(**made);
   return kExitDone;
 }

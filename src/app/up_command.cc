@@ -253,10 +253,13 @@ class Up {
       config.set_name(stream.name);
       config.set_shards(1);
       for (const std::string& d : stream.destinations) config.add_destinations(d);
-      std::optional<Status> made;
-      session->client().CreateStream(config, [&](Result<v1::StreamConfig> r) { made = r.status(); });
+      std::optional<Result<v1::StreamConfig>> made;
+      session->client().CreateStream(
+          config, [&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); });
       session->Until([&] { return made.has_value(); });
-      if (!made->ok()) return made->WithContext("stream " + stream.name);
+      if (!made->ok()) return made->status().WithContext("stream " + stream.name);
+      TAILCAST_RETURN_IF_ERROR(WaitForStreamEverywhere(
+          deployment_, **made, Duration::Micros(static_cast<int64_t>(options_.ready_s * 1e6))));
     }
     return OkStatus();
   }

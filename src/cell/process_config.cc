@@ -111,6 +111,21 @@ std::string ProcessConfig::ToYaml() const {
   return std::string(out.c_str()) + "\n";
 }
 
+std::string ProcessConfig::StoreUrl() const {
+  constexpr std::string_view kScheme = "posix";
+  return durable ? store : "posix+page-cache" + store.substr(kScheme.size());
+}
+
+Result<StoreLocation> ParseStoreUrl(const std::string& url) {
+  constexpr std::string_view kPageCache = "posix+page-cache:";
+  StoreLocation location;
+  location.durable = !url.starts_with(kPageCache);
+  TAILCAST_ASSIGN_OR_RETURN(
+      location.folder,
+      PosixFolder(location.durable ? url : "posix:" + url.substr(kPageCache.size())));
+  return location;
+}
+
 Result<Profile> ParseProfile(const std::string& text) {
   if (text == "standard") return Profile::kDefault;
   if (text == "low-latency") return Profile::kLowLatency;

@@ -46,6 +46,8 @@ struct ProcessConfig {
   // InvalidArgument with file, line, column and key; NotFound: the file.
   static Result<ProcessConfig> Load(const std::string& path);
   static Result<ProcessConfig> Parse(const std::string& text, const std::string& name);
+  // How the registry tells clients of the primary layer, durability included.
+  std::string StoreUrl() const;
   // What Parse reads back as this.
   std::string ToYaml() const;
 };
@@ -55,5 +57,11 @@ Result<Profile> ParseProfile(const std::string& text);
 
 // The folder of a store URL "posix:/absolute/folder". InvalidArgument for another kind.
 Result<std::string> PosixFolder(const std::string& store);
+// What a view says of its store: "posix:/absolute/folder" or "posix+page-cache:/absolute/folder".
+struct StoreLocation {
+  std::string folder;
+  bool durable = true;
+};
+Result<StoreLocation> ParseStoreUrl(const std::string& url);
 
 }  // namespace tailcast::cell

@@ -53,6 +53,18 @@ TEST(ProcessConfig, NamesTheKeyAndPlaceOfABadValue) {
             std::string::npos);
 }
 
+TEST(ProcessConfig, TellsDurabilityInTheUrlOfTheStore) {
+  ProcessConfig config = *ProcessConfig::Parse(kSmallest, "p.yaml");
+  for (bool durable : {true, false}) {
+    config.durable = durable;
+    const auto location = ParseStoreUrl(config.StoreUrl());
+    ASSERT_TRUE(location.ok()) << location.status();
+    EXPECT_EQ(location->folder, "/srv/us");
+    EXPECT_EQ(location->durable, durable);
+  }
+  EXPECT_FALSE(ParseStoreUrl("ceph:pool").ok());
+}
+
 TEST(ProcessConfig, WantsAnAbsoluteStore) {
   EXPECT_NE(ErrorOf("version: 1\ncell: us\nname: c\nstore: srv/us\nscheduler: a:1\n")
                 .find("posix:/absolute/folder"),

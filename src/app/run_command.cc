@@ -1,0 +1,125 @@
+// tailcast run: one process of a cell.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "command.h"
+#include "tailcast/base/log.h"
+#include "tailcast/base/metrics_http.h"
+#include "tailcast/base/rng.h"
+#include "tailcast/base/thread_loop.h"
+#include "tailcast/cell/process_config.h"
+#include "tailcast/cell/topology.h"
+#include "tailcast/fabric/connect.h"
+#include "tailcast/node/node.h"
+#include "tailcast/rpc/grpc_rpc.h"
+#include "tailcast/storage/posix_store.h"
+
+namespace tailcast::app {
+namespace {
+
+struct RunOptions {
+  std::vector<std::string> roles;
+  std::string config;
+};
+
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+int RunProcess(const RunOptions& options) {
+  std::vector<node::Role> roles;
+  bool schedules = false;
+  for (const std::string& text : options.roles) {
+    const auto role = node::ParseRole(text);
+    if (!role.ok()) return Fail(role.status().WithContext("--role"));
+    roles.push_back(*role);
+    schedules = schedules || *role == node::Role::kScheduler;
+  }
+  const auto config = cell::ProcessConfig::Load(options.config);
+  if (!config.ok()) return Fail(config.status());
+  if (Status s = SetLogLevels(config->log); !s.ok()) return Fail(s.WithContext(options.config));
+  cell::Topology topology;
+  if (schedules && !config->topology.empty()) {
+    auto loaded = cell::LoadTopology(config->topology);
+    if (!loaded.ok()) return Fail(loaded.status());
+    topology = std::move(*loaded);
+  }
+
+  // The signals that end it are taken by this thread alone.
+  sigset_t ending;
+  sigemptyset(&ending);
+  sigaddset(&ending, SIGINT);
+  sigaddset(&ending, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &ending, nullptr);
+
+  ThreadLoop loop;
+  const auto folder = cell::PosixFolder(config->store);
+  if (!folder.ok()) return Fail(folder.status());
+  storage::PosixStoreOptions store_options;
+  store_options.durability = config->durable ? storage::posix::Durability::kDurable
+                                             : storage::posix::Durability::kPageCache;
+  auto store = storage::PosixStore::Open(&loop, *folder, store_options);
+  if (!store.ok()) return Fail(store.status());
+  std::unique_ptr<MetricsServer> metrics;
+  std::string metrics_address;
+  if (config->metrics != "off") {
+    auto started = MetricsServer::Start(ProcessMetrics(), config->metrics);
+    if (!started.ok()) return Fail(started.status());
+    metrics = std::move(*started);
+    metrics_address = HostOf(config->metrics) + ":" + std::to_string(metrics->port());
+  }
+  auto connector = rpc::MakeGrpcConnector(loop);
+  auto fabric = fabric::MakeConnector(&loop);
+  auto server = rpc::MakeGrpcServer(loop);
+
+  node::Ports ports;
+  ports.loop = &loop;
+  ports.server = server.get();
+  ports.connector = connector.get();
+  ports.store = store->get();
+  ports.fabric = fabric.get();
+  ports.metrics = &ProcessMetrics();
+  ports.seed = RandomSeed();
+  ports.make_exporter = [&](const std::string& instance) {
+    fabric::ExporterOptions exporter;
+    exporter.name = config->name + "." + instance;
+    exporter.shm_socket_path = config->run_dir + "/" + config->name + "." + instance + ".shm";
+    exporter.tcp_listen = config->fabric_listen;
+    return fabric::MakeExporter(exporter);
+  };
+  auto node = std::make_unique<node::Node>(ports, *config, roles, topology);
+  int exit_code = kExitDone;
+  if (Status s = node->Start(metrics_address, [&](Status why) {
+        exit_code = Fail(why);
+        loop.Stop();
+      });
+      !s.ok()) {
+    return Fail(s);
+  }
+  std::thread waiter([&] {
+    int signal = 0;
+    sigwait(&ending, &signal);
+    loop.Stop();
+  });
+  loop.Run();
+  // Wakes the waiter if the loop ended for another reason.
+  pthread_kill(waiter.native_handle(), SIGTERM);
+  waiter.join();
+  node.reset();
+  return exit_code;
+}
+
+}  // namespace
+
+void AddRun(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("run", "Run one process of a cell, on any host");
+  auto options = std::make_shared<RunOptions>();
+  command->add_option("--role", options->roles, "cache, reader, writer, scheduler; several with commas")
+      ->required()->delimiter(',');
+  command->add_option("--config", options->config, "YAML file; docs/config.md has the keys")->required();
+  command->callback([&action, options] { action = [options] { return RunProcess(*options); }; });
+}
+
+}  // namespace tailcast::app

@@ -1,0 +1,97 @@
+#include "supervisor.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace tailcast::app {
+namespace {
+
+MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
+
+TEST(RestartPolicy, StartsAgainAtOnceWhatLivedLongEnough) {
+  RestartPolicy policy;
+  policy.OnStart(At(0));
+  EXPECT_EQ(policy.OnExit(At(5000)), At(5000));
+  policy.OnStart(At(5000));
+  EXPECT_EQ(policy.OnExit(At(7000)), At(7000));
+  EXPECT_EQ(policy.restarts(), 2);
+}
+
+TEST(RestartPolicy, WaitsLongerEachTimeForWhatDiesAtOnce) {
+  RestartPolicy policy;
+  std::vector<int64_t> waits;
+  int64_t now = 0;
+  for (int i = 0; i < 9; ++i) {
+    policy.OnStart(At(now));
+    const MonotonicTime next = policy.OnExit(At(now + 1));
+    waits.push_back((next - At(now + 1)).millis());
+    now = next.micros() / 1000;
+  }
+  EXPECT_EQ(waits, (std::vector<int64_t>{100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000}));
+  policy.OnStart(At(now));
+  EXPECT_EQ(policy.OnExit(At(now + 2000)), At(now + 2000)) << "a good run must clear the wait";
+}
+
+class SupervisorTest : public ::testing::Test {
+ protected:
+  SupervisorTest() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+  }
+  // Tends until `done()`; each child's end wakes it.
+  template <typename Condition>
+  bool Until(Condition done) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (const MonotonicTime end = ReadMonotonicClock() + Duration::Seconds(20);
+         ReadMonotonicClock() < end;) {
+      const Duration wait = std::min(supervisor_.Tend(), Duration::Millis(100));
+      if (done()) return true;
+      const timespec timeout{0, std::max<int64_t>(0, wait.micros()) * 1000 % 1000000000};
+      sigtimedwait(&set, nullptr, &timeout);
+    }
+    return false;
+  }
+  bool Said(const std::string& text) const {
+    return std::any_of(said_.begin(), said_.end(),
+                       [&](const std::string& s) { return s.find(text) != std::string::npos; });
+  }
+
+  std::vector<std::string> said_;
+  Supervisor supervisor_{[this](const std::string& s) { said_.push_back(s); }};
+};
+
+TEST_F(SupervisorTest, StartsAgainWhatWasKilledAndSaysSo) {
+  ASSERT_TRUE(supervisor_.Start({"sleeper", {"/bin/sleep", "1000"}, "/dev/null"}).ok());
+  const pid_t first = supervisor_.PidOf("sleeper");
+  ASSERT_GT(first, 0);
+  kill(first, SIGKILL);
+  ASSERT_TRUE(Until([&] {
+    const pid_t pid = supervisor_.PidOf("sleeper");
+    return pid != 0 && pid != first;
+  }));
+  EXPECT_TRUE(Said("killed by signal 9"));
+  EXPECT_TRUE(Said("started again"));
+}
+
+TEST_F(SupervisorTest, ReportsAProgramThatCannotRun) {
+  ASSERT_TRUE(supervisor_.Start({"nothing", {"/no/such/program"}, "/dev/null"}).ok());
+  EXPECT_TRUE(Until([&] { return Said("exit code 127"); }));
+}
+
+TEST_F(SupervisorTest, StopsEverything) {
+  ASSERT_TRUE(supervisor_.Start({"a", {"/bin/sleep", "1000"}, "/dev/null"}).ok());
+  const pid_t pid = supervisor_.PidOf("a");
+  supervisor_.StopAll(Duration::Seconds(10));
+  EXPECT_EQ(supervisor_.running(), 0u);
+  EXPECT_NE(kill(pid, 0), 0);
+}
+
+}  // namespace
+}  // namespace tailcast::app

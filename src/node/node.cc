@@ -1,0 +1,280 @@
+#include "tailcast/node/node.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "tailcast/base/log.h"
+#include "tailcast/base/nearest.h"
+#include "tailcast/base/rng.h"
+#include "tailcast/node/topology_graph.h"
+
+namespace tailcast::node {
+namespace {
+
+const Logger kLog("node");
+constexpr Duration kRegisterRetry = Duration::Millis(100);
+
+uint64_t NonZero(uint64_t x) { return x == 0 ? 1 : x; }
+
+// A cache instance whose neighbours on the ring are not known yet.
+cache::RingConfig Empty() { return cache::RingConfig(); }
+
+// The copy tree of a stream: fixed by hand in the topology, or the optimiser's.
+Result<std::vector<v1::TreeEdge>> PlanTree(const cell::Topology& topology,
+                                           const v1::StreamConfig& stream) {
+  cell::TopologyStream what;
+  if (const cell::TopologyStream* known = topology.FindStream(stream.name());
+      known != nullptr && known->source == stream.source()) {
+    what = *known;
+  }
+  what.name = stream.name();
+  what.source = stream.source();
+  if (stream.destinations_size() > 0) {
+    what.destinations.assign(stream.destinations().begin(), stream.destinations().end());
+  }
+  TAILCAST_ASSIGN_OR_RETURN(const copytree::Graph graph, ToGraph(topology));
+  TAILCAST_ASSIGN_OR_RETURN(const copytree::Plan plan,
+                            PlanStream(graph, what, ToPlanOptions(topology)));
+  for (const std::string& warning : plan.warnings) kLog.Warn("stream ", what.name, ": ", warning);
+  std::vector<v1::TreeEdge> edges;
+  for (const copytree::Hop& hop : plan.hops) {
+    v1::TreeEdge edge;
+    edge.set_from(hop.from);
+    edge.set_to(hop.to);
+    edges.push_back(std::move(edge));
+  }
+  return edges;
+}
+
+}  // namespace
+
+Result<Role> ParseRole(const std::string& text) {
+  if (text == "cache") return Role::kCache;
+  if (text == "reader") return Role::kReader;
+  if (text == "writer") return Role::kWriter;
+  if (text == "scheduler") return Role::kScheduler;
+  return InvalidArgumentError("'" + text + "' is no role" +
+                              DidYouMean(text, {"cache", "reader", "writer", "scheduler"}));
+}
+
+std::string RoleName(Role role) {
+  switch (role) {
+    case Role::kCache: return "cache";
+    case Role::kReader: return "reader";
+    case Role::kWriter: return "writer";
+    case Role::kScheduler: return "scheduler";
+  }
+  return "";
+}
+
+Node::Node(Ports ports, cell::ProcessConfig config, std::vector<Role> roles,
+           cell::Topology topology)
+    : ports_(std::move(ports)),
+      config_(std::move(config)),
+      roles_(std::move(roles)),
+      topology_(std::move(topology)),
+      incarnation_(NonZero(Rng(ports_.seed).Next())),
+      started_(ports_.loop->Now()) {}
+
+Node::~Node() {
+  *alive_ = false;
+}
+
+bool Node::Has(Role role) const {
+  return std::find(roles_.begin(), roles_.end(), role) != roles_.end();
+}
+
+Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on_fatal) {
+  on_fatal_ = std::move(on_fatal);
+  Rng rng(ports_.seed);
+  info_.set_name(config_.name);
+  info_.set_incarnation(incarnation_);
+  info_.set_metrics_address(metrics_address);
+  info_.set_pid(getpid());
+
+  ports_.server->Handle("/tailcast.v1.Process/GetStatus",
+                        [this](std::string, rpc::Responder respond) {
+                          v1::GetStatusReply reply;
+                          reply.set_json(StatusJson());
+                          respond(reply.SerializeAsString());
+                        });
+  cell_ = std::make_unique<cell::CellClient>(*ports_.loop, *ports_.connector, config_.scheduler, "");
+  cell_->SetOnChange([this](const cell::CellView& view) { OnView(view); });
+
+  if (Has(Role::kCache)) {
+    cache::ServerOptions options;
+    options.name = config_.name;
+    options.service = cache::kDataService;
+    options.memory_bytes = static_cast<uint64_t>(config_.data_cache_bytes);
+    options.core.ttl = config_.data_ttl;
+    data_exporter_ = ports_.make_exporter("data");
+    data_server_ = std::make_unique<cache::Server>(ports_.loop, data_exporter_.get(), ports_.server,
+                                                   ports_.connector, options);
+    options.service = cache::kMetadataService;
+    options.memory_bytes = static_cast<uint64_t>(config_.metadata_cache_bytes);
+    options.value_bytes = 1024;
+    options.core.ttl = config_.metadata_ttl;
+    metadata_exporter_ = ports_.make_exporter("metadata");
+    metadata_server_ = std::make_unique<cache::Server>(
+        ports_.loop, metadata_exporter_.get(), ports_.server, ports_.connector, options);
+  }
+  if (Has(Role::kReader) || Has(Role::kWriter)) {
+    cache::QuorumClientOptions options;
+    options.seed = NonZero(rng.Next());
+    options.service = cache::kDataService;
+    data_cache_ = std::make_unique<cache::QuorumClient>(ports_.loop, ports_.fabric, ports_.connector,
+                                                        options, Empty());
+    options.service = cache::kMetadataService;
+    metadata_cache_ = std::make_unique<cache::QuorumClient>(ports_.loop, ports_.fabric,
+                                                            ports_.connector, options, Empty());
+  }
+  const stream::CellPorts cell_ports{.loop = ports_.loop,
+                                     .store = ports_.store,
+                                     .data_cache = data_cache_.get(),
+                                     .metadata_cache = metadata_cache_.get()};
+  if (Has(Role::kWriter)) {
+    writer::WriterOptions options;
+    options.name = config_.name;
+    options.cell = config_.cell;
+    writer_ = std::make_unique<writer::WriterAgent>(cell_ports, *cell_, *ports_.metrics, options);
+    writer_->Attach(*ports_.server);
+  }
+  if (Has(Role::kReader)) {
+    reader::ReaderOptions options;
+    options.name = config_.name;
+    options.cell = config_.cell;
+    options.incarnation = incarnation_;
+    options.poll_interval = config_.poll;
+    options.doorbells = config_.profile == cell::Profile::kLowLatency;
+    reader_ = std::make_unique<reader::ReaderAgent>(cell_ports, *ports_.connector, *ports_.metrics,
+                                                    options);
+    reader_->Attach(*ports_.server);
+  }
+  if (Has(Role::kScheduler)) TAILCAST_RETURN_IF_ERROR(MakeScheduler());
+
+  const std::string listen = Has(Role::kScheduler) ? config_.scheduler : config_.listen;
+  TAILCAST_ASSIGN_OR_RETURN(rpc_address_, ports_.server->Start(listen));
+  info_.set_rpc_address(rpc_address_);
+  if (data_server_ != nullptr) {
+    TAILCAST_ASSIGN_OR_RETURN(const auto data_addresses, data_server_->Start());
+    TAILCAST_ASSIGN_OR_RETURN(const auto metadata_addresses, metadata_server_->Start());
+    for (const std::string& a : data_addresses) info_.add_data_fabric(a);
+    for (const std::string& a : metadata_addresses) info_.add_metadata_fabric(a);
+  }
+  if (scheduler_ != nullptr) {
+    const auto fatal = [this, alive = alive_](Status why) {
+      if (*alive && !why.ok() && on_fatal_) std::exchange(on_fatal_, nullptr)(std::move(why));
+    };
+    scheduler_->Start(fatal, fatal);
+  }
+  // Never given up: a process waits for its scheduler as long as it takes.
+  cell_->Start(Duration::Infinite(), [](Status) {});
+  RegisterAll();
+  kLog.Info(config_.cell, "/", config_.name, " serves at ", rpc_address_);
+  return OkStatus();
+}
+
+Status Node::MakeScheduler() {
+  scheduler::SchedulerOptions options;
+  options.registry.cell = config_.cell;
+  options.registry.store = config_.StoreUrl();
+  options.registry.cache_replicas = config_.caches;
+  options.registry.known_cells = topology_.ClusterNames();
+  options.registry.topology = cell::TopologyText(topology_);
+  options.seed = NonZero(Rng(ports_.seed).Fork("scheduler").Next());
+  options.self = info_;
+  options.self.set_role(v1::ROLE_SCHEDULER);
+  options.self.set_rpc_address(config_.scheduler);
+  for (const cell::TopologyCluster& cluster : topology_.clusters) {
+    const cell::TopologyLink* link = topology_.FindLink(config_.cell, cluster.name);
+    if (cluster.name == config_.cell || cluster.scheduler.empty()) continue;
+    options.neighbours.push_back(
+        {cluster.name, cluster.scheduler, link != nullptr ? link->via : std::string()});
+  }
+  options.plan_tree = [topology = topology_](const v1::StreamConfig& stream) {
+    return PlanTree(topology, stream);
+  };
+  scheduler_ = std::make_unique<scheduler::SchedulerAgent>(
+      *ports_.loop, *ports_.store, *ports_.connector, *ports_.metrics, std::move(options));
+  scheduler_->Attach(*ports_.server);
+  return OkStatus();
+}
+
+void Node::RegisterAll() {
+  for (Role role : roles_) {
+    if (role == Role::kScheduler) continue;  // it shows itself
+    v1::ProcessInfo info = info_;
+    switch (role) {
+      case Role::kCache: info.set_role(v1::ROLE_CACHE); break;
+      case Role::kReader: info.set_role(v1::ROLE_READER); break;
+      case Role::kWriter: info.set_role(v1::ROLE_WRITER); break;
+      case Role::kScheduler: break;
+    }
+    // A process of several roles is several workers, one of which has the process' own name.
+    if (role != roles_.front()) info.set_name(config_.name + "." + RoleName(role));
+    Register(std::move(info));
+  }
+}
+
+void Node::Register(v1::ProcessInfo info) {
+  cell_->Register(info, [this, alive = alive_, info](Result<v1::RegisterReply> reply) mutable {
+    if (!*alive) return;
+    Duration next = kRegisterRetry;
+    if (reply.ok()) {
+      next = Duration::Millis(std::max<int64_t>(reply->lease_ms() / 3, 10));
+    } else if (IsFailedPrecondition(reply.status())) {
+      // Another process has our name, or the cell does not know us: going on would do harm.
+      if (on_fatal_) std::exchange(on_fatal_, nullptr)(reply.status());
+      return;
+    }
+    ports_.loop->After(next, [this, alive, info = std::move(info)]() mutable {
+      if (*alive) Register(std::move(info));
+    });
+  });
+}
+
+void Node::OnView(const cell::CellView& view) {
+  if (data_server_ != nullptr) {
+    data_server_->UpdateRing(cell::DataRing(view));
+    metadata_server_->UpdateRing(cell::MetadataRing(view));
+  }
+  if (data_cache_ != nullptr) {
+    data_cache_->UpdateRing(cell::DataRing(view));
+    metadata_cache_->UpdateRing(cell::MetadataRing(view));
+  }
+}
+
+std::string Node::StatusJson() const {
+  nlohmann::json roles = nlohmann::json::array();
+  for (Role role : roles_) roles.push_back(RoleName(role));
+  nlohmann::json json = {{"cell", config_.cell},
+                         {"name", config_.name},
+                         {"roles", roles},
+                         {"incarnation", incarnation_},
+                         {"uptime_s", (ports_.loop->Now() - started_).seconds()}};
+  const auto client = [](const cache::QuorumClient& c) {
+    const cache::ClientCounters& n = c.counters();
+    return nlohmann::json{{"ready_replicas", c.ready_replicas()}, {"reads", n.reads},
+                          {"hits", n.hits}, {"short_reads", n.short_reads}, {"misses", n.misses},
+                          {"torn_retries", n.torn_retries}, {"hedges", n.hedges},
+                          {"consistent_reads", n.consistent_reads},
+                          {"replica_errors", n.replica_errors}, {"mutations", n.mutations},
+                          {"mutation_failures", n.mutation_failures}, {"mismatches", n.mismatches}};
+  };
+  if (data_cache_ != nullptr) {
+    json["data_cache_client"] = client(*data_cache_);
+    json["metadata_cache_client"] = client(*metadata_cache_);
+  }
+  json["metrics"] = nlohmann::json::array();
+  for (const MetricSample& sample : ports_.metrics->Snapshot()) {
+    json["metrics"].push_back(
+        {{"name", sample.name}, {"labels", sample.labels}, {"value", sample.value}});
+  }
+  return json.dump();
+}
+
+}  // namespace tailcast::node

@@ -1,0 +1,96 @@
+// One process of a cell: its roles, put together on ports. The binary gives it real ports
+// (src/app/run_command.cc), the deterministic world simulated ones (src/world): the same code runs.
+//
+// Wiring only; what a role does is in its own module. A node registers with the cell's scheduler and
+// renews its lease; when the scheduler is away, everything else goes on.
+//
+// Threads: everything on the loop of the ports.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/event_loop.h"
+#include "tailcast/base/metrics.h"
+#include "tailcast/base/status.h"
+#include "tailcast/cache/quorum_client.h"
+#include "tailcast/cache/server.h"
+#include "tailcast/cell/cell_client.h"
+#include "tailcast/cell/process_config.h"
+#include "tailcast/cell/topology.h"
+#include "tailcast/fabric/fabric.h"
+#include "tailcast/reader/reader_agent.h"
+#include "tailcast/rpc/rpc.h"
+#include "tailcast/scheduler/scheduler_agent.h"
+#include "tailcast/storage/store.h"
+#include "tailcast/stream/ports.h"
+#include "tailcast/writer/writer_agent.h"
+
+namespace tailcast::node {
+
+enum class Role : uint8_t { kCache, kReader, kWriter, kScheduler };
+
+// "cache", "reader", "writer", "scheduler". InvalidArgument with the nearest one.
+Result<Role> ParseRole(const std::string& text);
+std::string RoleName(Role role);
+
+// Not owned; outlive the node.
+struct Ports {
+  EventLoop* loop = nullptr;
+  rpc::Server* server = nullptr;        // not started: the node registers handlers, then starts it
+  rpc::Connector* connector = nullptr;
+  storage::Store* store = nullptr;
+  fabric::Connector* fabric = nullptr;
+  MetricRegistry* metrics = nullptr;
+  // Makes the exporter of a cache instance ("data" or "metadata").
+  std::function<std::unique_ptr<fabric::Exporter>(const std::string& instance)> make_exporter;
+  uint64_t seed = 0;
+};
+
+class Node {
+ public:
+  // `topology` is for the role scheduler: the other cells and the links to them.
+  Node(Ports ports, cell::ProcessConfig config, std::vector<Role> roles,
+       cell::Topology topology);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  // Opens the doors. `on_fatal` is called at most once, later, when the process must end: a scheduler
+  // that was fenced, say. FailedPrecondition: a port is in use; the message names it.
+  Status Start(const std::string& metrics_address, Callback<void(Status)> on_fatal);
+
+  const std::string& rpc_address() const { return rpc_address_; }
+  std::string StatusJson() const;
+
+ private:
+  bool Has(Role role) const;
+  Status MakeScheduler();
+  // Each role registers, and renews its lease, on its own.
+  void RegisterAll();
+  void Register(v1::ProcessInfo info);
+  void OnView(const cell::CellView& view);
+
+  Ports ports_;
+  const cell::ProcessConfig config_;
+  const std::vector<Role> roles_;
+  const cell::Topology topology_;
+  const uint64_t incarnation_;
+  const MonotonicTime started_;
+  std::string rpc_address_;
+  v1::ProcessInfo info_;
+  Callback<void(Status)> on_fatal_;
+
+  std::unique_ptr<cell::CellClient> cell_;
+  std::unique_ptr<fabric::Exporter> data_exporter_, metadata_exporter_;
+  std::unique_ptr<cache::Server> data_server_, metadata_server_;
+  std::unique_ptr<cache::QuorumClient> data_cache_, metadata_cache_;
+  std::unique_ptr<writer::WriterAgent> writer_;
+  std::unique_ptr<reader::ReaderAgent> reader_;
+  std::unique_ptr<scheduler::SchedulerAgent> scheduler_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace tailcast::node

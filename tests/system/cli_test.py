@@ -1,0 +1,181 @@
+"""The commands as a user meets them: what they carry, and what they say when something is wrong."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+from harness import BINARY, ONE_CELL, SystemTest, Up, run
+
+
+class Errors(SystemTest):
+    """Bad input without any deployment."""
+
+    def test_produce_without_a_deployment_says_how_to_start_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.check_fails(1, ["no deployment", folder, "tailcast up --dir"],
+                             "produce", "--dir", folder, "--stream", "s")
+
+    def test_a_bad_option_is_bad_usage(self):
+        self.check_fails(2, ["--framing"], "produce", "--dir", "x", "--stream", "s", "--framing")
+        code, _, err = run("consume", "--dir", "x", "--stream", "s", "--from", "yesterday")
+        self.assertEqual(code, 2, err)
+        code, _, _ = run("no-such-command")
+        self.assertEqual(code, 2)
+
+    def test_a_malformed_topology_names_file_line_and_key(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "t.yaml")
+            pathlib.Path(path).write_text("version: 1\nclusters:\n  - {name: a, colour: red}\n")
+            self.check_fails(2, [path, ":3:", "colour"], "up", "--dir", folder + "/d", "--topology", path)
+            pathlib.Path(path).write_text("version: 1\nclusters: [\n")
+            self.check_fails(2, [path, "YAML"], "up", "--dir", folder + "/d", "--topology", path)
+
+    def test_a_folder_that_cannot_be_made_is_named(self):
+        self.check_fails(1, ["/proc/nowhere", "--dir"], "up", "--dir", "/proc/nowhere")
+
+    def test_a_port_in_use_is_named(self):
+        with tempfile.TemporaryDirectory() as folder, socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            path = os.path.join(folder, "p.yaml")
+            pathlib.Path(path).write_text(
+                f"version: 1\ncell: c\nname: scheduler\nstore: posix:{folder}/s\nscheduler: {address}\n")
+            self.check_fails(1, [address, "in use"], "run", "--role", "scheduler", "--config", path)
+
+    def test_a_bad_process_config_names_the_nearest_key(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "p.yaml")
+            pathlib.Path(path).write_text("version: 1\ncel: c\n")
+            self.check_fails(2, [path], "run", "--role", "cache", "--config", path)
+            self.check_fails(2, ["rader", "reader"], "run", "--role", "rader", "--config", path)
+
+
+class OneCell(SystemTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.up = Up(ONE_CELL, "--profile", "low-latency")
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.up.close() == 0
+
+    def create(self, name):
+        code, out, err = run("stream", "create", "--dir", self.up.dir, "--stream", name)
+        self.assertEqual(code, 0, err)
+        return ["--dir", self.up.dir, "--stream", name]
+
+    def produce(self, where, payload, *options):
+        code, _, err = run("produce", *where, "--profile", "low-latency", *options, stdin=payload)
+        self.assertEqual(code, 0, err)
+
+    def test_what_goes_in_comes_out(self):
+        where = self.create("lines")
+        payload = b"".join(b"line %d\n" % i for i in range(2000)) + b"no newline at the end"
+        self.produce(where, payload)
+        for fabric in ("shm", "tcp"):
+            code, out, err = run("consume", *where, "--count", "2001", "--fabric", fabric)
+            self.assertEqual((code, out), (0, payload), err)
+
+    def test_length_framing_carries_any_bytes(self):
+        where = self.create("length")
+        messages = [b"", b"\n", bytes(range(256)) * 500, b"x"]
+        payload = b"".join(len(m).to_bytes(4, "big") + m for m in messages)
+        self.produce(where, payload, "--framing", "length")
+        code, out, err = run("consume", *where, "--framing", "length", "--count", "4")
+        self.assertEqual((code, out), (0, payload), err)
+
+    def test_a_position_resumes_behind_the_last_message(self):
+        where = self.create("resume")
+        self.produce(where, b"a\nb\nc\nd\n")
+        code, out, err = run("consume", *where, "--count", "2", "--positions")
+        self.assertEqual(out, b"a\nb\n")
+        position = err.split()[-1]
+        code, out, err = run("consume", *where, "--from", position, "--count", "2")
+        self.assertEqual((code, out), (0, b"c\nd\n"), err)
+
+    def test_until_idle_ends_and_end_skips_what_was(self):
+        where = self.create("idle")
+        self.produce(where, b"old\n")
+        code, out, err = run("consume", *where, "--until-idle", "0.5")
+        self.assertEqual((code, out), (0, b"old\n"), err)
+        code, out, err = run("consume", *where, "--from", "end", "--until-idle", "0.5")
+        self.assertEqual((code, out), (0, b""), err)
+
+    def test_a_second_run_goes_on_behind_the_first(self):
+        where = self.create("again")
+        self.produce(where, b"1\n2\n")
+        self.produce(where, b"3\n")
+        code, out, err = run("consume", *where, "--count", "3")
+        self.assertEqual((code, out), (0, b"1\n2\n3\n"), err)
+
+    def test_an_unknown_stream_gets_the_nearest_name(self):
+        self.create("prices")
+        self.check_fails(1, ["price", "did you mean 'prices'"],
+                         "produce", "--dir", self.up.dir, "--stream", "price")
+        self.check_fails(1, ["did you mean 'prices'"],
+                         "consume", "--dir", self.up.dir, "--stream", "prces", "--count", "1")
+
+    def test_an_unknown_cluster_gets_the_nearest_name(self):
+        self.check_fails(1, ["did you mean 'here'"],
+                         "consume", "--dir", self.up.dir, "--cluster", "hree", "--stream", "s")
+
+    def test_a_bad_stream_name_says_the_rule(self):
+        self.check_fails(2, ["a-z"], "stream", "create", "--dir", self.up.dir, "--stream", "No Good")
+
+    def test_a_message_over_the_limit_is_named_and_what_came_before_is_kept(self):
+        where = self.create("limit")
+        err = self.check_fails(1, ["10"], "produce", *where, "--message-bytes-max", "10",
+                               stdin=b"short\n" + b"x" * 50 + b"\n")
+        self.assertIn("1 messages durable", err)
+        code, out, _ = run("consume", *where, "--until-idle", "0.5")
+        self.assertEqual((code, out), (0, b"short\n"))
+
+    def test_a_second_producer_on_a_live_shard_is_refused_unless_it_takes_over(self):
+        where = self.create("fenced")
+        first = subprocess.Popen([BINARY, "produce", *where, "--profile", "low-latency"],
+                                 stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        first.stdin.write(b"first\n")
+        first.stdin.flush()
+        code, out, _ = run("consume", *where, "--count", "1")
+        self.assertEqual(out, b"first\n")
+        self.check_fails(1, ["fenced", "--takeover"], "produce", *where, stdin=b"second\n")
+        self.produce(where, b"third\n", "--takeover")
+        first.stdin.write(b"lost\n")
+        first.stdin.close()
+        self.assertEqual(first.wait(timeout=90), 1, "the fenced producer must fail")
+        first.stderr.close()
+        code, out, _ = run("consume", *where, "--until-idle", "0.7")
+        self.assertEqual((code, out), (0, b"first\nthird\n"))
+
+    def test_a_second_up_in_the_same_folder_is_refused(self):
+        self.check_fails(1, [self.up.dir, "another"], "up", "--dir", self.up.dir)
+
+    def test_every_process_exports_metrics(self):
+        import urllib.request
+        for process in self.up.status()["cells"][0]["processes"]:
+            with urllib.request.urlopen(f"http://{process['metrics']}/metrics") as page:
+                self.assertIn(b"tailcast_", page.read(), process["name"])
+
+
+class Restarts(SystemTest):
+    def test_what_dies_is_back_within_a_second_and_up_says_so(self):
+        up = Up(ONE_CELL)
+        try:
+            for role in ("reader", "writer", "cache", "scheduler"):
+                name, pid = sorted(up.pids("here", role).items())[0]
+                os.kill(pid, signal.SIGKILL)
+                start = time.monotonic()
+                up.wait_for(f"here/{name} was started again")
+                self.assertLess(time.monotonic() - start, 1.0)
+        finally:
+            self.assertEqual(up.close(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,55 @@
+"""The demo, small: three cells, every role killed on the way, every byte compared."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from harness import BINARY
+
+
+class Demo(unittest.TestCase):
+    def demo(self, *options, megabytes=4):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "input")
+            with open(path, "wb") as out:
+                number = 0
+                while out.tell() < megabytes * 1e6:
+                    out.write(b"%d %s\n" % (number, os.urandom(number % 97).hex().encode()))
+                    number += 1
+            done = subprocess.run(
+                [BINARY, "demo", "--input", path, "--json", "--roll-bytes", "1000000", *options],
+                capture_output=True, text=True, timeout=110)
+            lines = [json.loads(line) for line in done.stdout.splitlines()]
+            self.assertEqual(done.returncode, 0, done.stderr + "\n".join(done.stdout.splitlines()[-3:]))
+            return number, lines
+
+    def check_result(self, number, lines):
+        rows = next(l["result"] for l in lines if "result" in l)
+        self.assertEqual(len(rows), 6)
+        for row in rows:
+            self.assertEqual(row["messages"], number, row)
+            self.assertEqual(row["state"], "identical", row)
+            self.assertGreaterEqual(row["roll_overs"], 3, row)
+        return rows
+
+    def test_carries_a_stream_through_three_cells(self):
+        number, lines = self.demo()
+        rows = self.check_result(number, lines)
+        delay = {row["cell"]: row["delay_us"]["p50"] for row in rows}
+        # Light needs this long; who is faster did not use the link.
+        self.assertGreaterEqual(delay["europe-west"], 65000)
+        self.assertGreaterEqual(delay["asia-east"], 65000 + 110000)
+
+    def test_survives_the_death_of_every_role(self):
+        number, lines = self.demo("--kill", "reader,writer,scheduler,cache", "--mb-per-s", "0.8",
+                                  megabytes=5)
+        self.check_result(number, lines)
+        killed = [l["event"] for l in lines if "kill -9" in l.get("event", "")]
+        self.assertEqual(len(killed), 4, killed)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,92 @@
+"""What the system tests share: the binary, and a deployment of real processes in a temporary folder."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import unittest
+
+BINARY = os.environ.get("TAILCAST_BINARY", "build/tailcast")
+
+ONE_CELL = """version: 1
+clusters:
+  - {name: here}
+"""
+
+
+def run(*args, stdin=b"", timeout=60):
+    """Runs a command to its end: (exit code, stdout bytes, stderr text)."""
+    done = subprocess.run([BINARY, *args], input=stdin, capture_output=True, timeout=timeout)
+    return done.returncode, done.stdout, done.stderr.decode(errors="replace")
+
+
+class Up:
+    """`tailcast up` in a folder of its own; stopped and removed by close()."""
+
+    def __init__(self, topology=None, *options):
+        self.root = tempfile.mkdtemp(prefix="tc-test-")
+        self.dir = os.path.join(self.root, "d")
+        args = [BINARY, "up", "--dir", self.dir, *options]
+        if topology is not None:
+            path = os.path.join(self.root, "topology.yaml")
+            pathlib.Path(path).write_text(topology)
+            args += ["--topology", path]
+        self.said = []
+        self.process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.listener = threading.Thread(target=self._listen, daemon=True)
+        self.changed = threading.Condition()
+        self.listener.start()
+        line = self.process.stdout.readline()
+        if line.strip() != "ready":
+            self.process.wait(timeout=30)
+            self.listener.join(timeout=5)
+            logs = "\n".join(f"{p}:\n{p.read_text()[-1500:]}"
+                             for p in pathlib.Path(self.dir).glob("*/log/*.log"))
+            raise AssertionError(f"up did not become ready: {self.said}\n{logs}")
+
+    def _listen(self):
+        for line in self.process.stderr:
+            with self.changed:
+                self.said.append(line.rstrip("\n"))
+                self.changed.notify_all()
+
+    def wait_for(self, text, timeout=10):
+        """Until `up` said a line with this text; returns the line."""
+        with self.changed:
+            ok = self.changed.wait_for(lambda: any(text in s for s in self.said), timeout)
+            if not ok:
+                raise AssertionError(f"up never said {text!r}: {self.said}")
+            return next(s for s in self.said if text in s)
+
+    def status(self):
+        code, out, err = run("status", "--dir", self.dir, "--json")
+        if code != 0:
+            raise AssertionError(err)
+        return json.loads(out)
+
+    def pids(self, cell, role):
+        cells = {c["name"]: c for c in self.status()["cells"]}
+        return {p["name"]: p["pid"] for p in cells[cell]["processes"] if p["role"] == role}
+
+    def close(self):
+        self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(timeout=30)
+        self.listener.join(timeout=5)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        shutil.rmtree(self.root)
+        return code
+
+
+class SystemTest(unittest.TestCase):
+    def check_fails(self, code, words, *args, stdin=b""):
+        """The command ends with this exit code, and its error has all these words."""
+        got, out, err = run(*args, stdin=stdin)
+        self.assertEqual(got, code, err)
+        for word in words:
+            self.assertIn(word, err)
+        return err
