@@ -581,7 +581,9 @@ bool QuorumClient::TryReadChunks(std::span<ChunkRead> reads) {
       const Found found = ReadChunkNow(c, read);
       if (found.outcome == Outcome::kFound && c.health.failures() != 0) c.health.OnSuccess();
       hit = found.outcome == Outcome::kFound && read.length >= read.want;
-      break;
+      // A write is announced when two replicas have it: the third may lag, and asking another one
+      // here costs less than a turn of the loop.
+      if (hit) break;
     }
     if (hit) {
       ++counters_.reads;
