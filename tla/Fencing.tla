@@ -156,6 +156,14 @@ CreateSegmentSync(w) ==
 
 Inode(w) == IF Bug = "same_inode" THEN 1 ELSE wr[w].e
 
+\* An append that finds another epoch in the word before it writes anything is refused, and the handle
+\* is dead. (That somebody looked is no protection: AppendWrite does not ask for it.)
+AppendRefused(w) ==
+  /\ wr[w].pc = "ready"
+  /\ word # [e |-> wr[w].e, len |-> wr[w].len]
+  /\ wr' = [wr EXCEPT ![w] = IdleWriter]
+  /\ UNCHANGED <<word, booted, seg, rd, told, misread, refused, losses>>
+
 \* The bytes and the slot that is not the one of the committed length.
 AppendWrite(w, n) ==
   LET e == Inode(w)
@@ -305,7 +313,7 @@ Next ==
        \/ RecoverReadWord(w) \/ RecoverReadSlots(w) \/ RecoverBracket(w) \/ RecoverFence(w) \/ RecoverSetBoot(w)
        \/ CreateSegment(w) \/ CreateSegmentSync(w)
        \/ \E n \in 1 .. 2 : AppendWrite(w, n)     \* larger ones are the same as two
-       \/ AppendSync(w) \/ AppendSyncFail(w) \/ AppendCheck(w)
+       \/ AppendRefused(w) \/ AppendSync(w) \/ AppendSyncFail(w) \/ AppendCheck(w)
        \/ AppendCommit(w) \/ AppendRevoke(w) \/ AppendRevokeSync(w)
   \/ ReadWord \/ ReadSlots \/ ReadBracket \/ ReadShow
   \/ PowerLoss

@@ -50,8 +50,8 @@ Released == 3
 NoLock == [op |-> <<0, 0>>, st |-> 0]
 
 \* planted ("term_adds"): the term is one number, the incarnation raised by one for each operation
-Term(o) == IF Bug = "term_adds" THEN 10 * (o[1] + o[2]) + o[1] ELSE 10 * o[1] + o[2]
-Less(a, b) == Term(a) < Term(b)
+Less(a, b) == IF Bug = "term_adds" THEN a[1] + a[2] < b[1] + b[2] \/ (a[1] + a[2] = b[1] + b[2] /\ a[1] < b[1])
+              ELSE a[1] < b[1] \/ (a[1] = b[1] /\ a[2] < b[2])
 Join(a, b) ==
   \* planted ("unordered"): the last write stays, as in a plain key-value cache
   IF Bug = "unordered" THEN b

@@ -1,6 +1,8 @@
 ---- MODULE TraceSupport ----
 (* What every trace spec needs. `run.py trace` generates module TraceLog from a JSON-lines file:  *)
-(* TraceEvents is the sequence of its records. A trace spec XTrace EXTENDS X and TraceSupport,     *)
+(* TraceEvents is the sequence of its records; TraceCount, TraceMax and TraceStrings say how often *)
+(* an event occurs, and the largest integer and the strings of a field, for a spec's constants     *)
+(* (TLC would compute them anew for each state). A trace spec XTrace EXTENDS X and TraceSupport,   *)
 (* conjoins every action of X with Is("ActionName") and with what the event says of the values,    *)
 (* and lists TraceNotFinished as an invariant and TraceProgress as a constraint.                   *)
 (*                                                                                                 *)
@@ -24,6 +26,11 @@ Event == TraceEvents[line]          \* the event that the current step must expl
 Is(name) == /\ line <= Len(TraceEvents)
             /\ Event.event = name
             /\ line' = line + 1
+
+\* How often the trace has this event; the largest integer of a field, or `least`; the strings of a field.
+CountOf(name) == IF name \in DOMAIN TraceCount THEN TraceCount[name] ELSE 0
+MaxOf(field, least) == IF field \in DOMAIN TraceMax /\ TraceMax[field] > least THEN TraceMax[field] ELSE least
+StringsOf(field) == IF field \in DOMAIN TraceStrings THEN TraceStrings[field] ELSE {}
 
 Has(field) == field \in DOMAIN Event
 

@@ -387,9 +387,14 @@ def tla_value(value, where):
 
 
 def trace_module(trace):
-    """Module TraceLog with TraceEvents, the sequence of the records of a JSON-lines file, and
-    TraceLines, the line of the file that each came from. Empty and # lines are skipped."""
+    """Module TraceLog for a JSON-lines file, and for each of its events the line of the file.
+
+    Empty lines and lines that begin with # are skipped. The module defines TraceEvents, the sequence
+    of the records; and, as TLC would compute them anew for each state if a trace spec derived its
+    constants from TraceEvents: TraceCount (event name -> how often), TraceMax (field -> the largest
+    of its integers) and TraceStrings (field -> the set of its strings), for top-level fields."""
     records, numbers = [], []
+    count, largest, strings = {}, {}, {}
     with open(trace, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.lstrip().startswith("#"):
@@ -403,13 +408,27 @@ def trace_module(trace):
                 raise RunError(f"{where}: an event is an object with a string field \"event\"")
             records.append(tla_value(value, where))
             numbers.append(number)
+            count[value["event"]] = count.get(value["event"], 0) + 1
+            for key, item in value.items():
+                if isinstance(item, int) and not isinstance(item, bool):
+                    largest[key] = max(item, largest.get(key, item))
+                elif isinstance(item, str):
+                    strings.setdefault(key, set()).add(item)
     if not records:
         raise RunError(f"{trace}: no events")
     if len(records) > TRACE_EVENTS_MAX:
         raise RunError(f"{trace}: {len(records)} events, more than {TRACE_EVENTS_MAX}; cut it up")
     body = ",\n  ".join(records)
-    text = (f"---- MODULE TraceLog ----\nTraceEvents == <<\n  {body}\n>>\n====\n")
-    return text, numbers
+
+    def function(entries):
+        return " @@ ".join(f"({tla_value(key, trace)} :> {text})" for key, text in sorted(entries)) or "<<>>"
+
+    counts = function((key, str(number)) for key, number in count.items())
+    maxima = function((key, tla_value(number, trace)) for key, number in largest.items())
+    sets = function((key, "{" + ", ".join(tla_value(text, trace) for text in sorted(texts)) + "}")
+                    for key, texts in strings.items())
+    return (f"---- MODULE TraceLog ----\nEXTENDS TLC\nTraceEvents == <<\n  {body}\n>>\n"
+            f"TraceCount == {counts}\nTraceMax == {maxima}\nTraceStrings == {sets}\n====\n"), numbers
 
 
 def run_trace(jar, run, scratch, trace, echo=False):
