@@ -114,7 +114,8 @@ class PosixOpsFile : public OpsFile {
 
 class PosixFileOps : public FileOps {
  public:
-  PosixFileOps(std::string root, uint64_t boot_tag) : root_(std::move(root)), boot_tag_(boot_tag) {}
+  PosixFileOps(std::string root, uint64_t boot_tag, bool nameless_inodes)
+      : root_(std::move(root)), boot_tag_(boot_tag), no_unnamed_(!nameless_inodes) {}
 
   Result<std::unique_ptr<OpsFile>> CreateUnnamed(const std::string& folder) override {
     const std::string path = Absolute(folder);
@@ -226,7 +227,7 @@ class PosixFileOps : public FileOps {
 
   const std::string root_;
   const uint64_t boot_tag_;
-  std::atomic<bool> no_unnamed_{false};
+  std::atomic<bool> no_unnamed_;
 };
 
 Result<uint64_t> ReadBootTag() {
@@ -259,7 +260,7 @@ constexpr KnownFileSystem kSharedFileSystems[] = {
 
 }  // namespace
 
-Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& root) {
+Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& root, FileOpsOptions options) {
   struct statfs fs;
   if (statfs(root.c_str(), &fs) != 0) return ErrnoStatus(errno, "storage folder " + root);
   const auto magic = static_cast<uint64_t>(fs.f_type) & 0xffffffff;
@@ -279,7 +280,8 @@ Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& root) {
     return ErrnoStatus(errno, "storage folder " + root);
   }
   TAILCAST_ASSIGN_OR_RETURN(const uint64_t boot_tag, ReadBootTag());
-  return std::unique_ptr<FileOps>(std::make_unique<PosixFileOps>(root, boot_tag));
+  return std::unique_ptr<FileOps>(
+      std::make_unique<PosixFileOps>(root, boot_tag, options.nameless_inodes));
 }
 
 // ---------------------------------------------------------------------------------------------

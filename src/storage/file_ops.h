@@ -74,12 +74,18 @@ class FileOps {
   virtual uint64_t Random64() = 0;
 };
 
+struct FileOpsOptions {
+  // False: new files have a temporary name, as on file systems without O_TMPFILE. For tests; the
+  // system is asked first.
+  bool nameless_inodes = true;
+};
+
 // The real ones. `root` must exist.
 //   PermissionDenied, NotFound       as the system says
 //   FailedPrecondition               the folder is on a file system where several hosts' processes,
 //                                    or one host's mappings and writes, do not see each other (NFS,
 //                                    SMB, FUSE, 9p, Ceph, ...): fencing would not hold there
-Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& root);
+Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& root, FileOpsOptions options = {});
 
 // Calls `before(call, path)` before each call of another FileOps and of its files and pages; an
 // error is returned instead of making the call (of a page, which has no errors: a load still loads,

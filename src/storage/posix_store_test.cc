@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -70,7 +71,8 @@ class PosixWorld : public ConformanceWorld {
 
 class RealWorld : public PosixWorld {
  public:
-  using PosixWorld::PosixWorld;
+  explicit RealWorld(PosixStoreOptions options, FileOpsOptions ops_options = {})
+      : PosixWorld(options), ops_options_(ops_options) {}
   ~RealWorld() override { stores_.clear(); }
   bool can_lose_power() const override { return false; }
   void PowerLoss() override {}
@@ -78,12 +80,17 @@ class RealWorld : public PosixWorld {
 
  protected:
   std::unique_ptr<PosixStore> Open() override {
+    if (!ops_options_.nameless_inodes) {
+      return std::make_unique<PosixStore>(&loop_, OpenFileOps(folder_.path(), ops_options_).value(),
+                                          options_);
+    }
     auto store = PosixStore::Open(&loop_, folder_.path(), options_);
     EXPECT_TRUE(store.ok()) << store.status();
     return *std::move(store);
   }
 
  private:
+  const FileOpsOptions ops_options_;
   TemporaryFolder folder_;
 };
 
@@ -127,6 +134,12 @@ INSTANTIATE_TEST_SUITE_P(
                                        [] {
                                          return std::make_unique<RealWorld>(
                                              WithDurability(posix::Durability::kPageCache));
+                                       }},
+                      ConformanceParam{"NamedTemporaries",
+                                       [] {
+                                         return std::make_unique<RealWorld>(
+                                             WithDurability(posix::Durability::kPageCache),
+                                             FileOpsOptions{false});
                                        }},
                       ConformanceParam{
                           "InMemory",
@@ -300,6 +313,31 @@ TEST(PosixStore, ClosingTheStoreAnswersEverythingThatIsOutstanding) {
   });
   EXPECT_TRUE(world.Turn([&] { return answered; }));
   EXPECT_EQ(late.outcome, AppendOutcome::kUnknown);
+}
+
+TEST(FileOps, TemporariesOfDeadMakersAreRemovedAfterAnHour) {
+  TemporaryFolder folder;
+  const auto touch = [&](const char* name, int64_t age_seconds) {
+    const std::string path = folder.path() + "/" + name;
+    std::filesystem::copy_file("/proc/self/status", path);
+    std::filesystem::last_write_time(
+        path, std::filesystem::file_time_type::clock::now() - std::chrono::seconds(age_seconds));
+    return path;
+  };
+  const std::string old = touch(".tmp-0123456789abcdef", 3700);
+  const std::string young = touch(".tmp-0123456789abcdee", 3000);
+  const std::string other = touch("old", 37000);
+  const auto ops = OpenFileOps(folder.path(), {false}).value();
+  {
+    auto file = ops->CreateUnnamed("").value();
+    EXPECT_FALSE(std::filesystem::exists(old));
+    EXPECT_TRUE(std::filesystem::exists(young));
+    EXPECT_TRUE(std::filesystem::exists(other));
+    ASSERT_TRUE(file->WriteAt(0, "x").ok());
+    ASSERT_TRUE(ops->Link(*file, "linked").ok());
+    EXPECT_EQ(ops->ListFolder("")->size(), 4u);
+  }
+  EXPECT_EQ(ops->ListFolder("")->size(), 3u) << "a temporary stayed";
 }
 
 TEST(PosixStore, CountsWhatItDoes) {
