@@ -316,6 +316,7 @@ void QuorumClient::Lose(Connection& c) {
     --operations_in_use_;
   }
   if (remains->endpoint != nullptr) loop_->Post([remains] {});
+  KeepTrying(c);
   MoveWatches(c);
   for (Task& task : std::exchange(c.waiting, {})) task();
   for (const std::unique_ptr<Operation>& operation : remains->operations) {
@@ -324,6 +325,22 @@ void QuorumClient::Lose(Connection& c) {
       OnFound(batch, operation->item, operation->replica, Found{}, "");
     }
   }
+}
+
+void QuorumClient::KeepTrying(Connection& c) {
+  // Nobody's read has to wait for a connection that could have been made before.
+  const auto place = std::find_if(connections_.begin(), connections_.end(),
+                                  [&](const ConnectionPtr& other) { return other.get() == &c; });
+  if (place == connections_.end()) return;  // of an older configuration
+  loop_->At(std::max(c.health.retry_at(), loop_->Now()),
+            [alive = alive_, weak = std::weak_ptr<Connection>(*place), attempt = c.attempt] {
+              const ConnectionPtr strong = weak.lock();
+              if (*alive == nullptr || strong == nullptr || strong->attempt != attempt ||
+                  strong->state != Connection::State::kIdle) {
+                return;
+              }
+              (*alive)->Connect(strong);
+            });
 }
 
 void QuorumClient::OnReadError(Connection& c, ReadStatus status) {
@@ -341,8 +358,7 @@ bool QuorumClient::ReadyNow(const Connection& c) const {
          (c.health.failures() == 0 || c.health.Usable(loop_->Now()));
 }
 
-bool QuorumClient::Usable(const ConnectionPtr& connection) {
-  Connection& c = *connection;
+bool QuorumClient::Usable(const Connection& c) const {
   switch (c.state) {
     case Connection::State::kReady:
       return ReadyNow(c);
@@ -350,8 +366,6 @@ bool QuorumClient::Usable(const ConnectionPtr& connection) {
       // One that failed before makes nobody wait.
       return c.health.failures() == 0;
     case Connection::State::kIdle:
-      if (c.health.Usable(loop_->Now())) Connect(connection);
-      return false;
     case Connection::State::kRetired:
       return false;
   }
@@ -638,7 +652,7 @@ void QuorumClient::RunBatch(const BatchPtr& batch, Duration timeout) {
     Mask usable = 0;
     for (uint8_t r = 0; r < owners.count; ++r) {
       item.replicas[r] = connections_[owners.replica[r]];
-      if (Usable(item.replicas[r])) usable |= static_cast<Mask>(1u << r);
+      if (Usable(*item.replicas[r])) usable |= static_cast<Mask>(1u << r);
     }
     const bool value = item.chunk == nullptr;
     const Mask ask =

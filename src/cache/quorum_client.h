@@ -151,7 +151,9 @@ class QuorumClient : public Client {
   // Gives up the endpoint; everything under way on it fails, its watches move.
   void Lose(Connection& connection);
   void OnReadError(Connection& connection, fabric::ReadStatus status);
-  bool Usable(const ConnectionPtr& connection);
+  // Connects again when the back-off allows.
+  void KeepTrying(Connection& connection);
+  bool Usable(const Connection& connection) const;
   bool ReadyNow(const Connection& connection) const;
   void SawConfiguration(uint32_t low_bits);
   void SawConfigurationId(uint64_t id);
