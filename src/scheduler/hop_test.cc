@@ -59,6 +59,33 @@ class Hop {
     return id;
   }
 
+  // Gives the stream another copy tree, as an operator or the optimiser does. Tried until it is
+  // taken.
+  void Reroute(const std::vector<std::pair<std::string, std::string>>& edges) {
+    const std::string source = world.options().cells[0];
+    const auto& scheduler = world.process(source, "scheduler").scheduler;
+    const auto* registry = scheduler == nullptr ? nullptr : scheduler->registry();
+    if (registry == nullptr || registry->FindStream("flights") == nullptr) return;
+    v1::InstallStreamRequest request;
+    *request.mutable_stream() = *registry->FindStream("flights");
+    request.mutable_stream()->set_tree_version(request.stream().tree_version() + 1);
+    request.mutable_stream()->clear_tree();
+    for (const auto& [from, to] : edges) {
+      auto* edge = request.mutable_stream()->add_tree();
+      edge->set_from(from);
+      edge->set_to(to);
+    }
+    auto loop = world.time().MakeLoop("operator");
+    auto connector = world.network().MakeConnector(*loop, source);
+    auto client = connector->MakeClient(world.SchedulerAddress(source), "");
+    bool answered = false;
+    client->Call("/tailcast.v1.Peer/InstallStream", request.SerializeAsString(),
+                 Duration::Seconds(2), [&](const Result<std::string>&) { answered = true; });
+    world.time().RunUntil([&] { return answered; }, Duration::Seconds(3));
+    world.network().Disconnect(*loop);
+    loop->Kill();
+  }
+
   stream::ShardId shard(int n = 0) const { return {id, n}; }
 
   // The committed bytes of a part of a file in a cell.
@@ -163,7 +190,9 @@ std::string Missing(Hop& hop, const std::map<int64_t, std::pair<std::string, std
       if (m.value != 0) out += labels + "=" + std::to_string(m.value) + " ";
     }
     out += "\n";
-    if (const auto* core = hop.world.scheduler(hop.world.options().cells[c - 1]).core()) {
+    const auto& scheduler =
+        hop.world.process(hop.world.options().cells[c - 1], "scheduler").scheduler;
+    if (const auto* core = scheduler == nullptr ? nullptr : scheduler->core()) {
       for (const auto& op : core->Operations()) {
         out += "  " + op.target->ToString() + " phase " +
                std::to_string(static_cast<int>(op.phase)) + " " + op.reader + " > " + op.writer +
@@ -337,6 +366,46 @@ TEST(HopTest, AKilledSchedulerCostsNothing) {
   EXPECT_LE(LongestGapMs("scheduler", Duration::Seconds(10)), 2 * 30 + 20);
 }
 
+// --- re-routes ---
+
+TEST(HopTest, AReRouteInMidStreamLosesNothingAndNeverStops) {
+  WorldOptions options;
+  options.doorbells = true;
+  Hop hop(options);
+  hop.CreateStream();
+  TestProducer producer(hop.world, "us", hop.shard());
+  Truth truth;
+  int64_t worst_ms = 0;
+  const auto message = [&] {
+    producer.Append(150);
+    truth[producer.file().seq] = {producer.data(), producer.index()};
+    const MonotonicTime begin = hop.world.time().now();
+    ASSERT_TRUE(
+        hop.world.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(10)))
+        << Missing(hop, truth);
+    worst_ms = std::max(worst_ms, (hop.world.time().now() - begin).millis());
+    hop.CheckSafety(truth);
+    hop.world.time().RunFor(Duration::Millis(40));
+  };
+  producer.Roll();
+  for (int i = 0; i < 20; ++i) message();
+  worst_ms = 0;
+  // The chain becomes a star: us -> eu -> asia, then us -> eu, us -> asia.
+  hop.Reroute({{"us", "eu"}, {"us", "asia"}});
+  for (int i = 0; i < 30; ++i) message();
+  producer.Roll();
+  for (int i = 0; i < 10; ++i) message();
+  EXPECT_TRUE(hop.world.scheduler("eu").core()->Retired(hop.shard(), "asia"))
+      << "the old edge was given up once the new one had taken over";
+  // And a chain the other way round.
+  hop.Reroute({{"us", "asia"}, {"asia", "eu"}});
+  for (int i = 0; i < 30; ++i) message();
+  producer.Roll();
+  for (int i = 0; i < 10; ++i) message();
+  EXPECT_TRUE(hop.world.scheduler("us").core()->Retired(hop.shard(), "eu"));
+  EXPECT_LT(worst_ms, 2 * 30 + 200) << "make before break";
+}
+
 // --- faults drawn from seeds ---
 
 struct ChaosOptions {
@@ -365,6 +434,7 @@ std::string Chaos(const ChaosOptions& chaos) {
   const bool kills = rng.Chance(0.8);
   const bool pauses = rng.Chance(0.5);
   const bool cuts = rng.Chance(0.5);
+  const bool reroutes = rng.Chance(0.4);
   if (bad_disks) {
     for (size_t c = 1; c < cells.size(); ++c) {
       storage::FakeDiskOptions disk = storage::FakeDiskOptions::Swarm(rng);
@@ -463,16 +533,30 @@ std::string Chaos(const ChaosOptions& chaos) {
       hop.world.process(cell, name).loop->Pause();
       paused.push_back({cell, name});
     }
+    if (reroutes && rng.Chance(0.1)) {
+      switch (rng.Below(3)) {
+        case 0:
+          hop.Reroute({{"us", "eu"}, {"eu", "asia"}});
+          break;
+        case 1:
+          hop.Reroute({{"us", "asia"}, {"asia", "eu"}});
+          break;
+        default:
+          hop.Reroute({{"us", "eu"}, {"us", "asia"}});
+          break;
+      }
+    }
     if (!paused.empty() && rng.Chance(0.1)) {
       for (const auto& [c, name] : paused) hop.world.process(c, name).loop->Resume();
       paused.clear();
     }
     if (cuts && rng.Chance(0.1)) {
-      const size_t c = rng.Below(cells.size() - 1);
+      const size_t a = rng.Below(cells.size());
+      const size_t b = (a + 1 + rng.Below(cells.size() - 1)) % cells.size();
       if (rng.Chance(0.5)) {
-        hop.world.network().Partition(cells[c], cells[c + 1], rng.Chance(0.6));
+        hop.world.network().Partition(cells[a], cells[b], rng.Chance(0.6));
       } else {
-        hop.world.network().LinkBetween(cells[c + 1], cells[c]).cut = rng.Chance(0.6);
+        hop.world.network().LinkBetween(cells[a], cells[b]).cut = rng.Chance(0.6);
       }
     }
     if (bad_caches && rng.Chance(0.2)) {

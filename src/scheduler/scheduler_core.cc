@@ -53,8 +53,12 @@ void SchedulerCore::OnStream(MonotonicTime now, const v1::StreamConfig& config, 
   }
   for (auto e = stream.edges.begin(); e != stream.edges.end();) {
     if (children.contains(e->first)) {
-      e->second.removed = false;
-      ++e;
+      // An edge that was on its way out and is wanted again has to look anew at everything.
+      if (e->second.removed) {
+        e = stream.edges.erase(e);
+      } else {
+        ++e;
+      }
     } else if (members.contains(e->first)) {
       e->second.removed = true;  // another cell takes over: go on until it has
       ++e;
@@ -64,14 +68,18 @@ void SchedulerCore::OnStream(MonotonicTime now, const v1::StreamConfig& config, 
     }
   }
   for (const std::string& cell : children) {
-    if (stream.edges.contains(cell)) {
-      for (int32_t s = 0; s < config.shards(); ++s) shards_[{id, s}].edges[cell].retired = false;
-      continue;
-    }
+    if (stream.edges.contains(cell)) continue;
     stream.edges[cell].added = true;
+    // What was given up for another edge's sake is ours again.
+    for (auto it = ops_.begin(); it != ops_.end();) {
+      const bool again = it->first.file.shard.stream == id && it->first.cell == cell &&
+                         (it->second.phase == Phase::kGivenUp || it->second.phase == Phase::kDone);
+      it = again ? ops_.erase(it) : std::next(it);
+    }
     for (int32_t s = 0; s < config.shards(); ++s) {
       Shard& shard = shards_[{id, s}];
-      shard.done_below = 1;  // the newcomer may lack any of them
+      // The newcomer may lack any of them.
+      shard.done_below = 1;
       shard.done.clear();
       shard.edges.erase(cell);
       for (auto& [seq, file] : shard.files) {
