@@ -36,7 +36,7 @@ namespace tailcast::cache {
 
 // Longest time that a fabric read may take; timeouts of reads are cut to it. Servers let a slot
 // rest longer (ServerCoreOptions::rest).
-inline constexpr Duration kReadDeadlineMax = Duration::Millis(900);
+inline constexpr Duration kReadDeadlineMax = Duration::Millis(400);
 
 struct QuorumClientOptions {
   std::string service = kDataService;

@@ -376,6 +376,7 @@ std::optional<uint64_t> ServerCore::AllocateSlot(uint32_t size_class) {
 void ServerCore::Rest(Instant now, uint64_t offset) {
   if (options_.planted.reuse_at_once) return FreeSlot(offset);
   resting_.push_back({now.monotonic, offset});
+  ++classes_[slabs_[offset / layout::kSlabBytes].size_class].resting;
 }
 
 void ServerCore::FreeSlot(uint64_t offset) {
@@ -402,7 +403,9 @@ void ServerCore::FreeSlot(uint64_t offset) {
 
 void ServerCore::Unrest(MonotonicTime now) {
   while (!resting_.empty() && resting_.front().since + options_.rest <= now) {
-    FreeSlot(resting_.front().offset);
+    const uint64_t offset = resting_.front().offset;
+    --classes_[slabs_[offset / layout::kSlabBytes].size_class].resting;
+    FreeSlot(offset);
     resting_.pop_front();
   }
 }
@@ -427,15 +430,25 @@ uint32_t ServerCore::OldestOf(uint32_t size_class) const {
 
 void ServerCore::MakeRoom(Instant now, uint32_t size_class, std::vector<uint64_t>& rings) {
   Unrest(now.monotonic);
-  // A write evicts at most two, so that none of them waits for the others' garbage: that is enough
-  // to fall back to the limit. Slots that rest are no room yet, so when few others are left, values
-  // go earlier, down to half.
-  for (int i = 0; i < 2; ++i) {
+  SizeClass& owner = classes_[size_class];
+  if (now.monotonic - owner.window_start >= options_.rest) {
+    const bool adjacent = now.monotonic - owner.window_start < options_.rest * 2;
+    owner.taken_before = adjacent ? owner.taken : 0;
+    owner.taken = 0;
+    owner.window_start = now.monotonic;
+  }
+  ++owner.taken;
+  // A write evicts at most four, so that none waits long for the others' garbage.
+  for (int i = 0; i < 4; ++i) {
     const auto capacity = static_cast<double>(Capacity(size_class));
-    const auto live = static_cast<double>(classes_[size_class].live);
+    const auto live = static_cast<double>(owner.live);
     const bool full = live + 1 > options_.collect_from * capacity;
-    const bool scarce = static_cast<double>(Available(size_class)) < 0.05 * capacity &&
-                        live > 0.5 * options_.collect_from * capacity;
+    // A slot that is left rests before it is room again. So as many must be free or resting as one
+    // rest's writes will take, and a quarter more; else values go earlier, down to a tenth of the
+    // class, before a write is refused.
+    const auto coming = static_cast<double>(Available(size_class) + owner.resting);
+    const auto needed = 1.25 * static_cast<double>(std::max(owner.taken, owner.taken_before));
+    const bool scarce = coming < needed && live > 0.1 * capacity;
     if (!full && !scarce) return;
     const uint32_t oldest = OldestOf(size_class);
     if (oldest == kNone) return;

@@ -145,7 +145,10 @@ class ServerCore {
   };
   struct SizeClass {
     std::vector<uint32_t> with_free;  // slabs that may have free slots
-    uint64_t slots = 0, live = 0, free = 0;
+    uint64_t slots = 0, live = 0, free = 0, resting = 0;
+    // Slots taken in this stretch of `rest` and in the one before.
+    uint64_t taken = 0, taken_before = 0;
+    MonotonicTime window_start;
     // [0]: written here; [1]: repaired, in their own order of age.
     List lists[2];
   };

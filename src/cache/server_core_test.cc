@@ -182,6 +182,26 @@ TEST_F(ServerCoreTest, RefusesInsteadOfGrowing) {
   EXPECT_EQ(Apply(KeyOf(1), MergeRule::kLongerWins, "x"), MutationResult::kApplied);
 }
 
+// Slots rest half a second, so a small cache under a high rate keeps less rather than refuse.
+TEST_F(ServerCoreTest, HighWriteRateShrinksTheLiveShareAndRefusesNothing) {
+  for (const int writes_per_ms : {1, 2, 3}) {
+    Make({.rest = Duration::Millis(100)}, 4096, 4);
+    const double slots = 4 * layout::SlotsPerSlab(*layout::ClassFor(4096));
+    const std::string value = Bytes(1, 4096);
+    uint64_t n = 0;
+    for (int ms = 0; ms < 3000; ++ms) {
+      // Bursts, as flushes make them.
+      for (int i = ms % 5 == 0 ? 5 * writes_per_ms : 0; i > 0; --i) {
+        ASSERT_EQ(Apply(KeyOf(n++), MergeRule::kLongerWins, value), MutationResult::kApplied)
+            << n << " at " << writes_per_ms;
+      }
+      Pass(Duration::Millis(1));
+    }
+    const double expected = slots - 1.25 * 100 * writes_per_ms;
+    EXPECT_GT(static_cast<double>(core_->stats().live), 0.6 * std::min(expected, 0.8 * slots));
+  }
+}
+
 TEST_F(ServerCoreTest, EmptySlabsServeOtherClasses) {
   Make({.ttl = Duration::Seconds(1), .rest = Duration::Millis(100)}, 4096, 2);
   for (uint64_t i = 0; i < 300; ++i) Apply(KeyOf(i), MergeRule::kLongerWins, Bytes(i, 4096));
