@@ -577,6 +577,12 @@ TEST_P(QuorumClientTest, NewRingKeepsConnectionsOfThoseThatStay) {
   world.Publish();
   world.time.RunFor(Duration::Seconds(2));
   EXPECT_GT(world.processes[3].server->counters().repaired_values, 5u);
+  // Keys that moved among the old ones, because the newcomer stands between them, are theirs too.
+  for (uint64_t n = 0; n < 30; ++n) {
+    for (const int owner : world.OwnersOf(KeyOf(n))) {
+      EXPECT_TRUE(world.processes[owner].server->core()->Get({world.time.now(), {}}, KeyOf(n)));
+    }
+  }
   EXPECT_EQ(world.client->ready_replicas(), 4u);
   for (uint64_t n = 0; n < 30; ++n) EXPECT_EQ(world.ReadText(n, 4096), Final(n));
   // A removed one is asked no more, even in the middle of a read.

@@ -236,11 +236,16 @@ Result<std::string> Server::Stat(const std::string& request) {
 // ---- Repair ----
 
 void Server::StartRepair() {
-  if (repair_started_ || core_ == nullptr || config_.replicas.size() < 2) return;
-  const bool named = std::any_of(config_.replicas.begin(), config_.replicas.end(),
-                                 [&](const Replica& r) { return r.name == options_.name; });
-  if (!named) return;
-  repair_started_ = true;
+  if (core_ == nullptr || config_.replicas.size() < 2) return;
+  std::vector<std::string> names;
+  for (const Replica& replica : config_.replicas) names.push_back(replica.name);
+  std::sort(names.begin(), names.end());
+  if (!std::binary_search(names.begin(), names.end(), options_.name)) return;
+  if (names != repaired_names_) repair_again_ = true;
+  if (!repair_again_ || repair_ != nullptr) return;
+  repair_again_ = false;
+  repaired_names_ = std::move(names);
+  repaired_configuration_ = config_.configuration_id;
   repair_ = std::make_unique<Repair>();
   repair_->started = repair_->next_page = loop_->Now();
   for (const Replica& replica : config_.replicas) {
@@ -250,7 +255,12 @@ void Server::StartRepair() {
     peer.client = connector_->MakeClient(replica.rpc_address, "");
     repair_->peers.push_back(std::move(peer));
   }
-  counters_.repairing = !repair_->peers.empty();
+  if (repair_->peers.empty()) {
+    repair_.reset();
+    repair_again_ = true;  // nobody to ask yet
+    return;
+  }
+  counters_.repairing = true;
   for (size_t peer = 0; peer < repair_->peers.size(); ++peer) PullPage(peer);
 }
 
@@ -280,6 +290,7 @@ void Server::OnPage(size_t index, Result<std::string> bytes) {
     if (++peer.failures == 3) {
       kLog.Warn(options_.name, ": repair from ", peer.name, " given up: ", parsed.status());
       peer.done = true;
+      repair_again_ = true;  // with the next configuration, which may know where the peer is
     }
   } else {
     peer.failures = 0;
@@ -325,6 +336,8 @@ void Server::OnPage(size_t index, Result<std::string> bytes) {
              " bytes in ", (loop_->Now() - repair_->started).millis(), " ms");
     // The clients go in a turn of their own: this may be one's callback.
     loop_->Post([repair = std::shared_ptr<Repair>(std::move(repair_))] {});
+    // The ring may have changed meanwhile.
+    if (config_.configuration_id != repaired_configuration_) StartRepair();
   }
 }
 

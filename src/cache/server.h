@@ -60,7 +60,9 @@ class Server {
   Result<std::vector<std::string>> Start();
 
   // Whom this server stands beside; call it whenever the registry changes. The first configuration
-  // that names this server and others begins the repair.
+  // that names this server and others begins the repair, and so does each one that changes the
+  // ring's names, because keys move then, and the next one after a repair that had to leave a peer
+  // out.
   void UpdateRing(RingConfig config);
 
   // Null before Start.
@@ -100,7 +102,9 @@ class Server {
   TimerId tick_ = 0;
   std::vector<uint64_t> rings_;
   std::unique_ptr<Repair> repair_;
-  bool repair_started_ = false;
+  std::vector<std::string> repaired_names_;  // of the ring that the last repair began with; sorted
+  uint64_t repaired_configuration_ = 0;
+  bool repair_again_ = true;
 };
 
 }  // namespace tailcast::cache
