@@ -122,7 +122,8 @@ class Command {
   Result<Task> Prepare(const std::string& file);
   Result<std::pair<Task, cell::TopologyStream>> PrepareOne(const std::string& file);
   Result<Tree> ReadTree(const std::string& path);
-  Result<Plan> PlanOf(const Task& task, const cell::TopologyStream& stream, const PlanOptions& options);
+  Result<Plan> PlanOf(const Task& task, const cell::TopologyStream& stream,
+                      const PlanOptions& options);
   Result<std::vector<Edge>> ParseLink(const Graph& graph, const std::string& text);
   Status Write(const std::string& text);
   RenderOptions Rendering(const PlanOptions& options) const {
@@ -180,7 +181,8 @@ Result<Task> Command::Prepare(const std::string& file) {
     for (const std::string& name : flags.streams) {
       const cell::TopologyStream* stream = task.topology.FindStream(name);
       if (stream == nullptr) {
-        return InvalidArgumentError("--stream '" + name + "' is not in " + file + DidYouMean(name, known));
+        return InvalidArgumentError("--stream '" + name + "' is not in " + file +
+                                    DidYouMean(name, known));
       }
       task.streams.push_back(*stream);
     }
@@ -201,15 +203,17 @@ Result<Task> Command::Prepare(const std::string& file) {
 Result<std::pair<Task, cell::TopologyStream>> Command::PrepareOne(const std::string& file) {
   TAILCAST_ASSIGN_OR_RETURN(Task task, Prepare(file));
   if (task.streams.empty()) {
-    return InvalidArgumentError(file + " has no streams; say where the stream comes from with "
-                                       "--source CLUSTER");
+    return InvalidArgumentError(file +
+                                " has no streams; say where the stream comes from with "
+                                "--source CLUSTER");
   }
   if (task.streams.size() > 1) {
     std::string names;
     for (const cell::TopologyStream& stream : task.streams) {
       names += (names.empty() ? "" : ", ") + stream.name;
     }
-    return InvalidArgumentError(file + " has several streams (" + names + "); choose one with --stream");
+    return InvalidArgumentError(file + " has several streams (" + names +
+                                "); choose one with --stream");
   }
   cell::TopologyStream stream = task.streams[0];
   return std::make_pair(std::move(task), std::move(stream));
@@ -281,7 +285,8 @@ Result<std::vector<Edge>> Command::ParseLink(const Graph& graph, const std::stri
     links = std::move(found);
   }
   if (!links.empty()) return links;
-  if (names_known) return InvalidArgumentError("there is no link between the ends of '" + text + "'");
+  if (names_known)
+    return InvalidArgumentError("there is no link between the ends of '" + text + "'");
   std::vector<std::string> names;
   for (const copytree::Cluster& cluster : graph.clusters()) names.push_back(cluster.name);
   return InvalidArgumentError("'" + text + "' is neither a cluster nor a link FROM-TO" +
@@ -333,8 +338,9 @@ Status Command::DoPlan() {
       if (standby && !both_directions) {
         text += "note      the standby uses some links against the first tree's direction\n";
       }
-      if (flags_->time) text += "planned   in " + Format("%.1f", plan_ms) + " ms (" +
-                Format("%.1f", cpu_ms) + " ms of processor time)\n";
+      if (flags_->time)
+        text += "planned   in " + Format("%.1f", plan_ms) + " ms (" + Format("%.1f", cpu_ms) +
+                " ms of processor time)\n";
     } else if (Json()) {
       all.push_back(nlohmann::ordered_json::parse(copytree::PlanJson(named, *plan, rendering)));
       if (flags_->time) {
@@ -377,8 +383,9 @@ Status Command::DoExplain() {
     if (!used) {
       const Edge& edge = links->front();
       const std::string parent = plan.tree.ParentOf(edge.to);
-      return NotFoundError("the tree does not use " + edge.from + " -> " + edge.to + "; '" + edge.to +
-                           (parent.empty() ? "' is not fed in it" : "' is fed from '" + parent + "'"));
+      return NotFoundError(
+          "the tree does not use " + edge.from + " -> " + edge.to + "; '" + edge.to +
+          (parent.empty() ? "' is not fed in it" : "' is fed from '" + parent + "'"));
     }
   }
   TAILCAST_ASSIGN_OR_RETURN(
@@ -408,9 +415,9 @@ Status Command::DoExplain() {
     }
     return Write(json.dump(2) + "\n");
   }
-  std::string text = why.hop.from + " -> " + why.hop.to + "  " + Format("%.4f", why.hop.usd_per_gb) +
-                     " USD/GB, arrives after " + Format("%.1f", why.hop.arrival_ms) + " ms\n" +
-                     why.reason + "\n";
+  std::string text = why.hop.from + " -> " + why.hop.to + "  " +
+                     Format("%.4f", why.hop.usd_per_gb) + " USD/GB, arrives after " +
+                     Format("%.1f", why.hop.arrival_ms) + " ms\n" + why.reason + "\n";
   if (!why.alternatives.empty()) text += "\nother parents for " + why.hop.to + "\n";
   size_t shown = 0;
   constexpr size_t kShown = 12;
@@ -421,19 +428,20 @@ Status Command::DoExplain() {
   shown = 0;
   for (const copytree::Alternative& other : why.alternatives) {
     if (shown++ == kShown) {
-      text += "  and " + std::to_string(why.alternatives.size() - kShown) + " dearer or equal ones\n";
+      text +=
+          "  and " + std::to_string(why.alternatives.size() - kShown) + " dearer or equal ones\n";
       break;
     }
     text += "  " + other.from + std::string(width - other.from.size(), ' ') + "  " +
-            Format("%.4f", other.usd_per_gb) + " USD/GB (" + Format("%+.4f", other.extra_usd_per_gb) +
-            ")" + Format("%9.1f", other.arrival_ms) + " ms" +
-            (other.blocked.empty() ? "" : "  no: " + other.blocked) + "\n";
+            Format("%.4f", other.usd_per_gb) + " USD/GB (" +
+            Format("%+.4f", other.extra_usd_per_gb) + ")" + Format("%9.1f", other.arrival_ms) +
+            " ms" + (other.blocked.empty() ? "" : "  no: " + other.blocked) + "\n";
   }
   if (why.next_best) {
-    text += "\nthe best tree without it: " + Format("%.4f", why.next_best->usd_per_gb) + " USD/GB (" +
-            Format("%+.4f", why.next_best->usd_per_gb - plan.usd_per_gb) + "), worst delay " +
-            Format("%.1f", why.next_best->worst_delay_ms) + " ms, " + why.hop.to + " fed from " +
-            why.next_best->tree.ParentOf(why.hop.to) + "\n";
+    text += "\nthe best tree without it: " + Format("%.4f", why.next_best->usd_per_gb) +
+            " USD/GB (" + Format("%+.4f", why.next_best->usd_per_gb - plan.usd_per_gb) +
+            "), worst delay " + Format("%.1f", why.next_best->worst_delay_ms) + " ms, " +
+            why.hop.to + " fed from " + why.next_best->tree.ParentOf(why.hop.to) + "\n";
   }
   return Write(text);
 }
@@ -447,7 +455,8 @@ Status Command::DoSimulate() {
     if (!what.empty()) what += ", ";
     if (task.graph->Find(text)) {
       if (text == stream.source) {
-        return InvalidArgumentError("'" + text + "' is the source; when it fails nothing is produced");
+        return InvalidArgumentError("'" + text +
+                                    "' is the source; when it fails nothing is produced");
       }
       TAILCAST_RETURN_IF_ERROR(task.graph->SetHealth(text, copytree::Health::kSick));
       what += "cluster " + text;
@@ -476,13 +485,12 @@ Status Command::DoSimulate() {
     return Write(json.dump(2) + "\n");
   }
   const RenderOptions rendering = Rendering(task.options);
-  std::string text = "before\n" + copytree::PlanText(ToStream(stream), before, rendering) +
-                     "\nafter " + what + " failed\n" +
-                     copytree::PlanText(ToStream(stream), after, rendering) +
-                     "\nextra     " + Format("%+.4f", after.usd_per_gb - before.usd_per_gb) +
-                     " USD/GB, worst delay " +
-                     Format("%+.1f", after.worst_delay_ms - before.worst_delay_ms) + " ms\n\nsteps\n" +
-                     copytree::StepsText(steps);
+  std::string text =
+      "before\n" + copytree::PlanText(ToStream(stream), before, rendering) + "\nafter " + what +
+      " failed\n" + copytree::PlanText(ToStream(stream), after, rendering) + "\nextra     " +
+      Format("%+.4f", after.usd_per_gb - before.usd_per_gb) + " USD/GB, worst delay " +
+      Format("%+.1f", after.worst_delay_ms - before.worst_delay_ms) + " ms\n\nsteps\n" +
+      copytree::StepsText(steps);
   return Write(text);
 }
 
@@ -530,10 +538,10 @@ Status Command::DoImport() {
     TAILCAST_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
     tables.push_back({path, std::move(text)});
   }
-  TAILCAST_ASSIGN_OR_RETURN(const copytree::Imported imported,
-                            copytree::ImportTables(tables, {.tier = flags_->tier,
-                                                            .complete = flags_->complete,
-                                                            .only = flags_->only}));
+  TAILCAST_ASSIGN_OR_RETURN(
+      const copytree::Imported imported,
+      copytree::ImportTables(
+          tables, {.tier = flags_->tier, .complete = flags_->complete, .only = flags_->only}));
   cell::Topology topology;
   for (const copytree::Cluster& cluster : imported.clusters) {
     topology.clusters.push_back({.name = cluster.name});
@@ -552,7 +560,8 @@ Status Command::DoImport() {
   for (const std::string& note : imported.notes) err_ << "note: " << note << "\n";
   const std::string text = cell::TopologyText(topology);
   // What was written must be readable; a name that YAML or the topology refuses shows here.
-  if (Result<cell::Topology> again = cell::ParseTopology(text, "the imported topology"); !again.ok()) {
+  if (Result<cell::Topology> again = cell::ParseTopology(text, "the imported topology");
+      !again.ok()) {
     return again.status();
   }
   err_ << imported.clusters.size() << " clusters, " << imported.links.size() << " links\n";
@@ -587,8 +596,8 @@ Status Command::DoCheck() {
     if (!stream.tree.empty() && !plan->optimal) {
       const Result<Plan> best = copytree::MakePlan(*task.graph, ToStream(stream), task.options);
       if (best.ok() && best->usd_per_gb < plan->usd_per_gb) {
-        text += "note    " + name + ": a planned tree would cost " + Format("%.4f", best->usd_per_gb) +
-                " USD/GB\n";
+        text += "note    " + name + ": a planned tree would cost " +
+                Format("%.4f", best->usd_per_gb) + " USD/GB\n";
       }
     }
     // Can it survive the loss of any one link?
@@ -600,7 +609,8 @@ Status Command::DoCheck() {
     } else {
       entry["standby"] = true;
     }
-    for (const std::string& warning : plan->warnings) text += "warning " + name + ": " + warning + "\n";
+    for (const std::string& warning : plan->warnings)
+      text += "warning " + name + ": " + warning + "\n";
     entry["usd_per_gb"] = plan->usd_per_gb;
     entry["warnings"] = plan->warnings;
     json["streams"].push_back(std::move(entry));
@@ -633,13 +643,21 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
   };
   const auto planning = [&](CLI::App* command) {
     command->add_option("--stream", flags->streams, "Stream of the topology; default: all");
-    command->add_option("--source", flags->source, "Source cluster, for a stream that the file does not have");
-    command->add_option("--destinations", flags->destinations, "Clusters that need the stream; default: all that are not relay_only")->delimiter(',');
-    command->add_option("--rate-mbps", flags->rate_mbps, "Stream bytes in Mbit/s, for cost per day and link loads");
+    command->add_option("--source", flags->source,
+                        "Source cluster, for a stream that the file does not have");
+    command
+        ->add_option("--destinations", flags->destinations,
+                     "Clusters that need the stream; default: all that are not relay_only")
+        ->delimiter(',');
+    command->add_option("--rate-mbps", flags->rate_mbps,
+                        "Stream bytes in Mbit/s, for cost per day and link loads");
     command->add_option("--max-depth", flags->max_depth, "At most this many hops (1 to 32)");
-    command->add_option("--max-fanout", flags->max_fanout, "At most this many children per cluster; 0 = no limit");
-    command->add_option("--max-delay-ms", flags->max_delay_ms, "At most this one-way delay to any cluster; 0 = no limit");
-    command->add_option("--hop-delay-ms", flags->hop_delay_ms, "What a hop adds to half the round trip");
+    command->add_option("--max-fanout", flags->max_fanout,
+                        "At most this many children per cluster; 0 = no limit");
+    command->add_option("--max-delay-ms", flags->max_delay_ms,
+                        "At most this one-way delay to any cluster; 0 = no limit");
+    command->add_option("--hop-delay-ms", flags->hop_delay_ms,
+                        "What a hop adds to half the round trip");
     command->add_option("--churn", flags->churn, "USD per GB that changing one edge must save");
     command->add_flag("--replan", flags->replan, "Ignore trees fixed by hand in the file");
   };
@@ -647,42 +665,62 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
     command->add_option("--format", flags->format, "Output format")
         ->check(CLI::IsMember(formats))
         ->capture_default_str();
-    command->add_option("-o,--output", flags->output, "Write to this file instead of standard output");
+    command->add_option("-o,--output", flags->output,
+                        "Write to this file instead of standard output");
     command->add_flag("--ascii", flags->ascii, "Draw trees with ASCII characters only");
   };
 
   CLI::App* plan = add("plan", "The cheapest tree within the limits", &Command::DoPlan);
   topology(plan);
   planning(plan);
-  plan->add_option("--current", flags->current, "The running tree, a plan in JSON: change only what pays");
-  plan->add_flag("--each-source", flags->each_source, "One tree from each cluster in turn, each as if it were alone");
+  plan->add_option("--current", flags->current,
+                   "The running tree, a plan in JSON: change only what pays");
+  plan->add_flag("--each-source", flags->each_source,
+                 "One tree from each cluster in turn, each as if it were alone");
   plan->add_flag("--prim", flags->prim, "For comparison: Prim's algorithm under the same limits");
   plan->add_flag("--time", flags->time, "Print how long planning took");
-  plan->add_flag("--standby", flags->standby, "Also a second tree that shares no link with the first");
+  plan->add_flag("--standby", flags->standby,
+                 "Also a second tree that shares no link with the first");
   output(plan, {"text", "json", "dot", "svg"});
 
-  CLI::App* explain = add("explain", "Why an edge is in the tree, and what the next best costs", &Command::DoExplain);
-  explain->add_option("edge", flags->target, "A cluster (the edge into it), FROM->TO or FROM-TO")->required();
+  CLI::App* explain = add("explain", "Why an edge is in the tree, and what the next best costs",
+                          &Command::DoExplain);
+  explain->add_option("edge", flags->target, "A cluster (the edge into it), FROM->TO or FROM-TO")
+      ->required();
   topology(explain);
   planning(explain);
   output(explain, {"text", "json"});
 
-  CLI::App* simulate = add("simulate", "What a failure changes: the tree before and after, edges, consumers", &Command::DoSimulate);
-  simulate->add_option("--fail", flags->fail, "A cluster, a link FROM->TO, or FROM-TO for both directions; may be repeated")->required();
+  CLI::App* simulate =
+      add("simulate", "What a failure changes: the tree before and after, edges, consumers",
+          &Command::DoSimulate);
+  simulate
+      ->add_option("--fail", flags->fail,
+                   "A cluster, a link FROM->TO, or FROM-TO for both directions; may be repeated")
+      ->required();
   topology(simulate);
   planning(simulate);
   output(simulate, {"text", "json"});
 
-  CLI::App* diff = add("diff", "The make-before-break steps from one tree to another", &Command::DoDiff);
-  diff->add_option("before", flags->before, "A plan in JSON, or a topology to be planned")->required();
+  CLI::App* diff =
+      add("diff", "The make-before-break steps from one tree to another", &Command::DoDiff);
+  diff->add_option("before", flags->before, "A plan in JSON, or a topology to be planned")
+      ->required();
   diff->add_option("after", flags->after, "The same")->required();
   planning(diff);
   output(diff, {"text", "json"});
 
-  CLI::App* import = add("import", "Make a topology out of price, round-trip and throughput tables (CSV)", &Command::DoImport);
-  import->add_option("tables", flags->tables, "CSV files with columns from,to and usd_per_gb, rtt_ms or bandwidth_gbps")->required();
-  import->add_option("--tier", flags->tier, "Network tier, where tables have tiers; empty: all")->capture_default_str();
-  import->add_flag("--complete", flags->complete, "Keep only clusters with values between all of them");
+  CLI::App* import =
+      add("import", "Make a topology out of price, round-trip and throughput tables (CSV)",
+          &Command::DoImport);
+  import
+      ->add_option("tables", flags->tables,
+                   "CSV files with columns from,to and usd_per_gb, rtt_ms or bandwidth_gbps")
+      ->required();
+  import->add_option("--tier", flags->tier, "Network tier, where tables have tiers; empty: all")
+      ->capture_default_str();
+  import->add_flag("--complete", flags->complete,
+                   "Keep only clusters with values between all of them");
   import->add_option("--clusters", flags->only, "Keep only these clusters")->delimiter(',');
   import->add_option("--max-depth", flags->max_depth, "Limit to write into the topology");
   import->add_option("--max-fanout", flags->max_fanout, "Limit to write into the topology");
@@ -690,7 +728,8 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
   import->add_option("--hop-delay-ms", flags->hop_delay_ms, "Written into the topology");
   import->add_option("-o,--output", flags->output, "Write to this file instead of standard output");
 
-  CLI::App* check = add("check", "Read a topology and see whether each stream has a tree", &Command::DoCheck);
+  CLI::App* check =
+      add("check", "Read a topology and see whether each stream has a tree", &Command::DoCheck);
   topology(check);
   planning(check);
   output(check, {"text", "json"});

@@ -11,7 +11,7 @@ namespace tailcast::app {
 // Declares the command; the chosen one's work is stored in `action`, which returns the exit code:
 // 0 done, 1 failed (no such tree, unreadable file, a check that found something), 2 bad usage or
 // bad input. The streams must live as long as the action.
-void AddCopytreeCommand(CLI::App& app, std::function<int()>& action,
-                        std::ostream& out = std::cout, std::ostream& err = std::cerr);
+void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostream& out = std::cout,
+                        std::ostream& err = std::cerr);
 
 }  // namespace tailcast::app

@@ -26,6 +26,7 @@
 #include "cell_session.h"
 #include "command.h"
 #include "deployment.h"
+#include "reroute.h"
 #include "tailcast/base/histogram.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/consumer/consumer.h"
@@ -350,6 +351,24 @@ Status KillOne(const Deployment& deployment, const std::string& role, Display& d
   return NotFoundError("cell " + cell.name + " has no process of role " + role);
 }
 
+// Takes the last link of the tree out of use, as an operator would who sees it fail.
+Status RerouteOnce(const Deployment& deployment, Display& display) {
+  TAILCAST_ASSIGN_OR_RETURN(
+      auto session, CellSession::OpenAt(deployment.cells.front().scheduler, Duration::Seconds(5)));
+  TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig stream, session->client().FindStream(kStream));
+  if (stream.tree().empty()) return FailedPreconditionError("one cell has no route to change");
+  const v1::TreeEdge& last = *stream.tree().rbegin();
+  TAILCAST_ASSIGN_OR_RETURN(
+      const Rerouted rerouted,
+      Reroute(*session, {.stream = kStream, .avoid = {{last.from(), last.to()}}}));
+  display.Say("re-route: the link " + last.from() + " -> " + last.to() + " goes out of use");
+  for (const copytree::Step& step : rerouted.steps) {
+    display.Say("  " + std::to_string(step.wave + 1) + ". " +
+                std::string(copytree::StepKindName(step.kind)) + " " + step.from + " -> " + step.to);
+  }
+  return rerouted.changed ? OkStatus() : FailedPreconditionError("there is no other tree");
+}
+
 int RunDemo(const DemoOptions& options) {
   auto input = ReadInput(options.input);
   if (!input.ok()) return Fail(input.status());
@@ -404,6 +423,7 @@ int RunDemo(const DemoOptions& options) {
 
   const auto total = static_cast<int64_t>(input->size());
   size_t killed = 0;
+  bool rerouted = !options.reroute;
   Status error;
   int64_t last_progress = -1;
   MonotonicTime progress_at = ReadMonotonicClock();
@@ -435,6 +455,11 @@ int RunDemo(const DemoOptions& options) {
                                     " s; the logs are below " + dir);
       break;
     }
+    if (!rerouted && publisher.published * 2 >= total) {
+      rerouted = true;
+      error = RerouteOnce(*deployment, display);
+      if (!error.ok()) break;
+    }
     // Kills are spread over the middle of the stream.
     const auto at = static_cast<int64_t>(static_cast<double>(total) * 0.3 *
                                          (1 + static_cast<double>(killed) / static_cast<double>(std::max<size_t>(1, options.kill.size()))));
@@ -443,6 +468,7 @@ int RunDemo(const DemoOptions& options) {
       if (!error.ok()) break;
     }
   }
+  if (error.ok() && !rerouted) error = FailedPreconditionError("the stream ended before the re-route");
   stop = true;
   for (std::thread& thread : threads) thread.join();
   display.Show(publisher, watchers, total, true);
@@ -490,6 +516,8 @@ void AddDemo(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"durable", "page-cache"}))->capture_default_str();
   command->add_option("--kill", options->kill, "kill -9 a process of this role in mid-stream")
       ->check(CLI::IsMember({"reader", "writer", "scheduler", "cache"}))->delimiter(',');
+  command->add_flag("--reroute", options->reroute,
+                    "Take the last link of the copy tree out of use in mid-stream");
   command->add_flag("--json", options->json, "A line of JSON for each look, for programs");
   command->callback([&action, options] { action = [options] { return RunDemo(*options); }; });
 }

@@ -176,7 +176,9 @@ void ConsumeOne(const LoadOptions& options, const std::string& address, std::ato
   MonotonicTime last = ReadMonotonicClock();
   while (!Interrupted()) {
     const auto batch = (*consumer)->Poll(Duration::Millis(200));
-    if (!located && (!batch.ok() || (*consumer)->position(options.shard))) {
+    // From the beginning there is nothing to be late for; else the place must have been found.
+    if (!located && (!batch.ok() || options.from == "beginning" ||
+                     (*consumer)->position(options.shard))) {
       located = true;
       ++ready;
     }

@@ -1,4 +1,4 @@
-// tailcast stream create|list|describe|delete
+// tailcast stream create|list|describe|delete|reroute
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
@@ -9,6 +9,8 @@
 #include "cell_session.h"
 #include "command.h"
 #include "deployment.h"
+#include "reroute.h"
+#include "tailcast/cell/topology.h"
 #include "tailcast/stream/names.h"
 
 namespace tailcast::app {
@@ -21,6 +23,8 @@ struct StreamOptions {
   int64_t chunk_size = 4096;
   std::vector<std::string> destinations;
   bool json = false;
+  std::vector<std::string> avoid, sick, tree;
+  bool dry_run = false;
 };
 
 nlohmann::json ToJson(const v1::StreamConfig& stream) {
@@ -113,6 +117,48 @@ int Delete(const StreamOptions& options) {
   return done->ok() ? kExitDone : Fail(*done);
 }
 
+int RerouteOne(const StreamOptions& options) {
+  // Any cell knows where the stream begins.
+  CellOptions cell = options.cell;
+  if (!cell.dir.empty() && cell.cluster.empty()) {
+    const auto deployment = Deployment::Read(cell.dir);
+    if (!deployment.ok()) return Fail(deployment.status());
+    auto any = CellSession::OpenAt(deployment->cells.front().scheduler, Duration::Seconds(3));
+    if (!any.ok()) return Fail(any.status());
+    const auto stream = (*any)->client().FindStream(options.name);
+    if (!stream.ok()) return Fail(stream.status());
+    cell.cluster = stream->source();
+  }
+  auto session = CellSession::Open(cell);
+  if (!session.ok()) return Fail(session.status());
+  const auto topology = cell::ParseTopology((*session)->client().view().topology(), "the topology");
+  if (!topology.ok()) return Fail(topology.status());
+  RerouteRequest request{.stream = options.name, .sick = options.sick, .dry_run = options.dry_run};
+  for (const auto& [texts, edges] : {std::pair(&options.avoid, &request.avoid),
+                                     std::pair(&options.tree, &request.tree)}) {
+    for (const std::string& text : *texts) {
+      auto edge = ParseEdge(text, topology->ClusterNames());
+      if (!edge.ok()) return Fail(edge.status());
+      edges->push_back(std::move(*edge));
+    }
+  }
+  const auto rerouted = Reroute(**session, request);
+  if (!rerouted.ok()) return Fail(rerouted.status());
+  if (!rerouted->changed) {
+    std::printf("the tree stays as it is\n");
+    return kExitDone;
+  }
+  for (const copytree::Step& step : rerouted->steps) {
+    std::printf("  %d. %-16s %s -> %s\n", step.wave + 1,
+                std::string(copytree::StepKindName(step.kind)).c_str(), step.from.c_str(),
+                step.to.c_str());
+  }
+  std::printf("%s; USD per GB %.4f -> %.4f\n",
+              options.dry_run ? "not done (--dry-run)" : "the schedulers are on it",
+              rerouted->usd_per_gb_before, rerouted->usd_per_gb_after);
+  return kExitDone;
+}
+
 }  // namespace
 
 void AddStream(CLI::App& app, Action& action) {
@@ -144,6 +190,14 @@ void AddStream(CLI::App& app, Action& action) {
   describe->add_flag("--json", options->json, "As JSON");
   CLI::App* erase = add("delete", "Forget a stream; its name may be used again", Delete);
   erase->add_option("--stream", options->name, "Its name")->required();
+  CLI::App* reroute = add("reroute", "Change the copy tree while the stream runs", RerouteOne);
+  reroute->add_option("--stream", options->name, "Its name")->required();
+  reroute->add_option("--avoid", options->avoid, "A link that shall not be used, FROM-TO")
+      ->delimiter(',');
+  reroute->add_option("--sick", options->sick, "A cell that shall feed nobody")->delimiter(',');
+  reroute->add_option("--tree", options->tree, "The new tree itself, FROM-TO,FROM-TO,...; default: planned")
+      ->delimiter(',');
+  reroute->add_flag("--dry-run", options->dry_run, "Show the steps and do nothing");
 }
 
 }  // namespace tailcast::app

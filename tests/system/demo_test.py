@@ -50,6 +50,14 @@ class Demo(unittest.TestCase):
         killed = [l["event"] for l in lines if "kill -9" in l.get("event", "")]
         self.assertEqual(len(killed), 4, killed)
 
+    def test_a_re_route_in_mid_stream_loses_nothing(self):
+        number, lines = self.demo("--reroute", "--mb-per-s", "1")
+        self.check_result(number, lines)
+        said = [l["event"] for l in lines if "event" in l]
+        for step in ("add-edge us-central -> asia-east", "wait-caught-up us-central -> asia-east",
+                     "remove-edge europe-west -> asia-east"):
+            self.assertTrue(any(step in event for event in said), said)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,89 @@
+#include "reroute.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "tailcast/base/nearest.h"
+#include "tailcast/cell/topology.h"
+#include "tailcast/node/topology_graph.h"
+#include "tailcast/proto/copy.pb.h"
+
+namespace tailcast::app {
+
+Result<copytree::Edge> ParseEdge(const std::string& text, const std::vector<std::string>& known) {
+  const auto is_known = [&](const std::string& name) {
+    return std::find(known.begin(), known.end(), name) != known.end();
+  };
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '-' && text[at] != '>') continue;
+    const copytree::Edge edge{text.substr(0, at), text.substr(at + 1)};
+    if (is_known(edge.from) && is_known(edge.to)) return edge;
+  }
+  const size_t middle = text.find_first_of(">");
+  std::string hint = DidYouMean(text.substr(0, middle), known);
+  return InvalidArgumentError("'" + text + "' is not FROM-TO with two cells of the topology" + hint);
+}
+
+Result<Rerouted> Reroute(CellSession& session, const RerouteRequest& request) {
+  const cell::CellView& view = session.client().view();
+  TAILCAST_ASSIGN_OR_RETURN(v1::StreamConfig stream, session.client().FindStream(request.stream));
+  if (stream.source() != view.cell()) {
+    return FailedPreconditionError("stream '" + stream.name() + "' begins in cell " +
+                                   stream.source() + ", not in " + view.cell() +
+                                   "; ask that cell's scheduler");
+  }
+  TAILCAST_ASSIGN_OR_RETURN(const cell::Topology topology,
+                            cell::ParseTopology(view.topology(), "topology of " + view.cell()));
+  TAILCAST_ASSIGN_OR_RETURN(copytree::Graph graph, node::ToGraph(topology));
+  for (const std::string& name : request.sick) {
+    TAILCAST_RETURN_IF_ERROR(graph.SetHealth(name, copytree::Health::kSick));
+  }
+  cell::TopologyStream what;
+  what.name = stream.name();
+  what.source = stream.source();
+  what.destinations.assign(stream.destinations().begin(), stream.destinations().end());
+  Rerouted result;
+  result.before.source = stream.source();
+  for (const v1::TreeEdge& edge : stream.tree()) {
+    result.before.edges.push_back({edge.from(), edge.to()});
+  }
+  copytree::PlanOptions options = node::ToPlanOptions(topology);
+  TAILCAST_ASSIGN_OR_RETURN(
+      const copytree::Plan before,
+      copytree::DescribeTree(graph, node::ToStream(what), options, result.before));
+  result.usd_per_gb_before = before.usd_per_gb;
+  options.current = result.before;
+  options.avoid = request.avoid;
+  for (const copytree::Edge& edge : request.tree) what.tree.push_back({edge.from, edge.to});
+  TAILCAST_ASSIGN_OR_RETURN(const copytree::Plan after, node::PlanStream(graph, what, options));
+  result.after = after.tree;
+  result.usd_per_gb_after = after.usd_per_gb;
+  TAILCAST_ASSIGN_OR_RETURN(result.steps, copytree::Diff(result.before, result.after, {},
+                                                         after.reroutes, {}));
+  result.changed = !copytree::ChangedClusters(result.before, result.after).empty();
+  if (!result.changed || request.dry_run) return result;
+
+  v1::InstallStreamRequest install;
+  *install.mutable_stream() = stream;
+  install.mutable_stream()->set_tree_version(stream.tree_version() + 1);
+  install.mutable_stream()->clear_tree();
+  for (const copytree::Edge& edge : result.after.edges) {
+    v1::TreeEdge* added = install.mutable_stream()->add_tree();
+    added->set_from(edge.from);
+    added->set_to(edge.to);
+  }
+  std::string scheduler;
+  for (const v1::ProcessInfo& process : view.processes()) {
+    if (process.role() == v1::ROLE_SCHEDULER) scheduler = process.rpc_address();
+  }
+  auto client = session.connector().MakeClient(scheduler, "");
+  std::optional<Result<std::string>> answer;
+  client->Call("/tailcast.v1.Peer/InstallStream", install.SerializeAsString(), Duration::Seconds(10),
+               [&](Result<std::string> r) { answer.emplace(std::move(r)); });
+  session.Until([&] { return answer.has_value(); });
+  if (!answer->ok()) return answer->status();
+  return result;
+}
+
+}  // namespace tailcast::app

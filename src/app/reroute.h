@@ -1,0 +1,38 @@
+// Changing the copy tree of a running stream: plans the new tree and hands it to the schedulers, which
+// make the new operations before they break the old ones.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cell_session.h"
+#include "tailcast/base/status.h"
+#include "tailcast/copytree/change.h"
+#include "tailcast/copytree/plan.h"
+
+namespace tailcast::app {
+
+struct RerouteRequest {
+  std::string stream;
+  std::vector<copytree::Edge> avoid;  // links not to be used, in this direction
+  std::vector<std::string> sick;      // cells that shall feed nobody
+  std::vector<copytree::Edge> tree;   // the new tree itself; empty: planned
+  bool dry_run = false;
+};
+
+struct Rerouted {
+  copytree::Tree before, after;
+  double usd_per_gb_before = 0, usd_per_gb_after = 0;
+  std::vector<copytree::Step> steps;
+  bool changed = false;
+};
+
+// `session` is with the scheduler of the stream's source.
+//   NotFound: no such stream; InvalidArgument: unknown cells; FailedPrecondition: no such tree, or the
+//   session's cell is not the source.
+Result<Rerouted> Reroute(CellSession& session, const RerouteRequest& request);
+
+// "A-B" or "A>B": names may have dashes, so `known` decides where one ends.
+Result<copytree::Edge> ParseEdge(const std::string& text, const std::vector<std::string>& known);
+
+}  // namespace tailcast::app
