@@ -441,6 +441,35 @@ TEST_P(QuorumClientTest, ContradictionsAndRefusalsHaveTheirCodes) {
   EXPECT_TRUE(world.Mutate({}).ok());
 }
 
+TEST(QuorumClientBulkTest, LargeBulksBecomeSeveralCallsAndWhatIsUnderWayIsBounded) {
+  QuorumClientOptions options;
+  options.request_bytes_max = 16 << 10;
+  World world(true, 3, 1, options);
+  std::vector<Mutation> mutations;
+  for (uint64_t n = 0; n < 64; ++n) {
+    mutations.push_back({KeyOf(n), MergeRule::kLongerWins, false, Final(n)});
+  }
+  ASSERT_TRUE(world.Mutate(mutations).ok());
+  EXPECT_GE(world.processes[0].server->counters().mutate_calls, 13u);
+  for (uint64_t n = 0; n < 64; ++n) EXPECT_EQ(world.ReadText(n, 4096), Final(n));
+
+  options.inflight_bytes_max = 40 << 10;
+  World narrow(true, 3, 1, options);
+  EXPECT_TRUE(IsUnavailable(narrow.Mutate(mutations))) << "more than may be under way at once";
+  narrow.time.RunFor(Duration::Seconds(1));
+  mutations.resize(8);
+  EXPECT_TRUE(narrow.Mutate(mutations).ok()) << "what was answered is under way no more";
+}
+
+TEST_P(QuorumClientTest, OlderConfigurationsAreIgnored) {
+  World world(GetParam(), 4);
+  RingConfig old = world.config;
+  old.configuration_id = 0;
+  old.replicas.clear();
+  world.client->UpdateRing(old);
+  EXPECT_EQ(world.client->ready_replicas(), 4u);
+}
+
 TEST_P(QuorumClientTest, EraseReachesTheReplicas) {
   World world(GetParam());
   ASSERT_TRUE(world.Write(1, 100).ok());
