@@ -704,7 +704,7 @@ TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {
 TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
   connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(20)});
   Rng rng(3);
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < 20; ++round) {
     TcpLiar liar;
     // Three reads of odd lengths, a ring between, a failed read: cut at random places.
     std::string stream;
@@ -732,8 +732,9 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
       SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
       ReceiveBytes(fd, 2 * sizeof(TcpFrame) + sizeof(TcpWatch) + 4 * sizeof(TcpRead));
       for (size_t at = 0; at < stream.size();) {
-        const size_t n = std::min<size_t>(
-            stream.size() - at, 1 + rng.Below(1 + 40 * (1 + static_cast<uint64_t>(round))));
+        // Small pieces through the first headers, then larger ones: each is a wake-up of the engine.
+        const uint64_t most = at < 80 ? 16 : 200 + 100 * static_cast<uint64_t>(round);
+        const size_t n = std::min<size_t>(stream.size() - at, 1 + rng.Below(most));
         SendAll(fd, stream.substr(at, n));
         at += n;
         std::this_thread::yield();

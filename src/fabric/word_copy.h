@@ -12,6 +12,7 @@ namespace tailcast::fabric {
 // its overlapping moves at the ends of an unaligned range may take one word at two moments. The
 // region's memory ends on a multiple of 8.
 inline void CopyWords(char* destination, const char* region, uint64_t offset, size_t length) {
+  if (length == 0) return;
   const char* source = region + offset;
   const size_t to_word = static_cast<size_t>(-offset & 7);
   if (to_word != 0) {
