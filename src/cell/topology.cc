@@ -80,8 +80,8 @@ class Reader {
 
   Status KnownCluster(YamlMap& map, std::string_view key, const std::string& name) {
     if (known_.contains(name)) return OkStatus();
-    return map.Error(key, "no cluster is called '" + name + "'" +
-                              DidYouMean(name, topology_.ClusterNames()));
+    return map.Error(
+        key, "no cluster is called '" + name + "'" + DidYouMean(name, topology_.ClusterNames()));
   }
 
   Status ReadClusters() {
@@ -138,7 +138,8 @@ class Reader {
       TAILCAST_RETURN_IF_ERROR(map.Require("to", link.to));
       TAILCAST_RETURN_IF_ERROR(KnownCluster(map, "from", link.from));
       TAILCAST_RETURN_IF_ERROR(KnownCluster(map, "to", link.to));
-      if (link.from == link.to) return map.Error("to", "a link from a cluster to itself; remove it");
+      if (link.from == link.to)
+        return map.Error("to", "a link from a cluster to itself; remove it");
       if (priced && !map.Has("usd_per_gb")) {
         return map.Error("", "link " + link.from + " -> " + link.to +
                                  ": the price is missing; other links have one, so add usd_per_gb "

@@ -69,7 +69,7 @@ struct TopologyStream {
   std::string source;
   std::vector<std::string> destinations;  // empty = every cluster that is not relay_only
   double rate_mbps = 0;
-  std::vector<TopologyEdge> tree;         // empty = planned
+  std::vector<TopologyEdge> tree;  // empty = planned
 };
 
 struct Topology {
@@ -95,8 +95,8 @@ Result<Topology> LoadTopology(const std::string& path);
 // The same from text; `name` stands for the file in messages.
 Result<Topology> ParseTopology(const std::string& text, const std::string& name);
 
-// A file that ParseTopology reads back as the same topology. Links that are equal in both directions
-// become one entry; defaults are left out.
+// A file that ParseTopology reads back as the same topology. Links that are equal in both
+// directions become one entry; defaults are left out.
 std::string TopologyText(const Topology& topology);
 
 }  // namespace tailcast::cell

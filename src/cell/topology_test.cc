@@ -107,7 +107,8 @@ INSTANTIATE_TEST_SUITE_P(
     Files, BadTopologyTest,
     ::testing::Values(
         BadFile{"no version", "clusters: [{name: a}]\n", "the key 'version' is missing"},
-        BadFile{"future version", "version: 2\nclusters: [{name: a}]\n", "t.yaml:1:1: key 'version'"},
+        BadFile{"future version", "version: 2\nclusters: [{name: a}]\n",
+                "t.yaml:1:1: key 'version'"},
         BadFile{"no clusters", "version: 1\n", "no clusters; list at least one"},
         BadFile{"double cluster", "version: 1\nclusters:\n  - name: a\n  - name: a\n",
                 "t.yaml:4:5: key 'name': cluster 'a' is given twice"},
@@ -119,7 +120,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"unknown end",
                 "version: 1\nclusters: [{name: us-central}, {name: b}]\nlinks:\n"
                 "  - {from: us-centrall, to: b}\n",
-                "t.yaml:4:6: key 'from': no cluster is called 'us-centrall'; did you mean 'us-central'?"},
+                "t.yaml:4:6: key 'from': no cluster is called 'us-centrall'; did you mean "
+                "'us-central'?"},
         BadFile{"self link", "version: 1\nclusters: [{name: a}]\nlinks: [{from: a, to: a}]\n",
                 "to itself"},
         BadFile{"negative price",
@@ -157,8 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "version: 1\nclusters: [{name: a}, {name: b, relay_only: true}]\n"
                 "streams: [{name: s, source: a, destinations: [b]}]\n",
                 "cluster 'b' is relay_only"},
-        BadFile{"depth out of range",
-                "version: 1\nclusters: [{name: a}]\nlimits: {max_depth: 0}\n",
+        BadFile{"depth out of range", "version: 1\nclusters: [{name: a}]\nlimits: {max_depth: 0}\n",
                 "must be a whole number from 1 to 32"},
         BadFile{"tree without link",
                 "version: 1\nclusters: [{name: a}, {name: b}]\nlinks: [{from: a, to: b}]\n"

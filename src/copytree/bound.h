@@ -12,8 +12,8 @@ namespace tailcast::copytree {
 // depth h = 1..depth_max, and the links (i, h-1) -> (j, h); a tree within the depth limit is a tree
 // in it that meets some copy of every required node. Any set of copies that holds all copies of a
 // required node, but not the root, is entered by at least one of the tree's links. The ascent gives
-// such sets non-negative values while no link's weight is exceeded by the values of the sets that it
-// enters; the sum of the values is the bound. On real prices it usually equals the optimum.
+// such sets non-negative values while no link's weight is exceeded by the values of the sets that
+// it enters; the sum of the values is the bound. On real prices it usually equals the optimum.
 //
 // Fan-out limits are ignored here; LagrangianBound knows them.
 //

@@ -7,10 +7,14 @@ namespace tailcast::copytree {
 
 std::string_view StepKindName(StepKind kind) {
   switch (kind) {
-    case StepKind::kAddEdge: return "add-edge";
-    case StepKind::kWaitCaughtUp: return "wait-caught-up";
-    case StepKind::kSwitchConsumers: return "switch-consumers";
-    case StepKind::kRemoveEdge: return "remove-edge";
+    case StepKind::kAddEdge:
+      return "add-edge";
+    case StepKind::kWaitCaughtUp:
+      return "wait-caught-up";
+    case StepKind::kSwitchConsumers:
+      return "switch-consumers";
+    case StepKind::kRemoveEdge:
+      return "remove-edge";
   }
   return "unknown";
 }
@@ -36,7 +40,8 @@ Result<std::vector<Step>> Diff(const Tree& before, const Tree& after,
   };
   for (const Reroute& reroute : reroutes) {
     // A cluster that only now joins the tree cannot serve others yet; its turn comes at the end.
-    if (rerouted(reroutes_before, reroute.from, reroute.to) || !before.Contains(reroute.to)) continue;
+    if (rerouted(reroutes_before, reroute.from, reroute.to) || !before.Contains(reroute.to))
+      continue;
     steps.push_back({StepKind::kSwitchConsumers, reroute.from, reroute.to, wave, false});
   }
   if (!steps.empty()) ++wave;
@@ -63,7 +68,8 @@ Result<std::vector<Step>> Diff(const Tree& before, const Tree& after,
 
   bool tail = false;
   for (const Reroute& reroute : reroutes) {
-    if (rerouted(reroutes_before, reroute.from, reroute.to) || before.Contains(reroute.to)) continue;
+    if (rerouted(reroutes_before, reroute.from, reroute.to) || before.Contains(reroute.to))
+      continue;
     steps.push_back({StepKind::kSwitchConsumers, reroute.from, reroute.to, wave, false});
     tail = true;
   }

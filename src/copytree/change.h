@@ -13,10 +13,10 @@
 namespace tailcast::copytree {
 
 enum class StepKind : uint8_t {
-  kAddEdge,           // start the operations from -> to, beside those that feed `to` already
-  kWaitCaughtUp,      // go on when `to`, fed over from -> to, stands where the old edge has brought it
-  kSwitchConsumers,   // consumers in `from` read from cluster `to` from here on
-  kRemoveEdge,        // end the operations from -> to
+  kAddEdge,       // start the operations from -> to, beside those that feed `to` already
+  kWaitCaughtUp,  // go on when `to`, fed over from -> to, stands where the old edge has brought it
+  kSwitchConsumers,  // consumers in `from` read from cluster `to` from here on
+  kRemoveEdge,       // end the operations from -> to
 };
 std::string_view StepKindName(StepKind kind);  // "add-edge", "wait-caught-up", ...
 

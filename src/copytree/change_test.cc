@@ -26,7 +26,8 @@ class World {
     switch (step.kind) {
       case StepKind::kAddEdge:
         ASSERT_TRUE(step.from == source_ || Fed(step.from)) << step.from << " has nothing to copy";
-        ASSERT_FALSE(Above(step.from, step.to)) << "a ring: " << step.from << " is fed by " << step.to;
+        ASSERT_FALSE(Above(step.from, step.to))
+            << "a ring: " << step.from << " is fed by " << step.to;
         ASSERT_TRUE(adding_[step.to].insert(step.from).second);
         break;
       case StepKind::kWaitCaughtUp:
@@ -35,10 +36,12 @@ class World {
         caught_up_[step.to].insert(step.from);
         break;
       case StepKind::kRemoveEdge:
-        ASSERT_EQ(caught_up_[step.to].erase(step.from), 1u) << "no edge " << step.from << " -> " << step.to;
+        ASSERT_EQ(caught_up_[step.to].erase(step.from), 1u)
+            << "no edge " << step.from << " -> " << step.to;
         break;
       case StepKind::kSwitchConsumers:
-        ASSERT_TRUE(step.to == source_ || Fed(step.to)) << "consumers sent to a cluster without data";
+        ASSERT_TRUE(step.to == source_ || Fed(step.to))
+            << "consumers sent to a cluster without data";
         break;
     }
   }
@@ -103,8 +106,9 @@ void ExpectSafe(const Tree& before, const Tree& after) {
     if (::testing::Test::HasFatalFailure()) return;
     for (const Edge& edge : after.edges) {
       if (before.Contains(edge.to)) {
-        ASSERT_TRUE(world.Fed(edge.to)) << edge.to << " lost its feed after "
-                                        << StepKindName(step.kind) << " " << step.from << " -> " << step.to;
+        ASSERT_TRUE(world.Fed(edge.to))
+            << edge.to << " lost its feed after " << StepKindName(step.kind) << " " << step.from
+            << " -> " << step.to;
       }
     }
   }
@@ -218,7 +222,8 @@ TEST(ChangedClustersTest, ListsMovedJoinedAndLeft) {
 TEST(NormalizedTest, NamesWhatIsNoTree) {
   EXPECT_THAT(Normalized({"s", {{"a", "s"}}}).status().message(), HasSubstr("into its source"));
   EXPECT_THAT(Normalized({"s", {{"a", "b"}, {"b", "a"}}}).status().message(), HasSubstr("cycle"));
-  EXPECT_THAT(Normalized({"s", {{"s", "a"}, {"b", "a"}}}).status().message(), HasSubstr("fed twice"));
+  EXPECT_THAT(Normalized({"s", {{"s", "a"}, {"b", "a"}}}).status().message(),
+              HasSubstr("fed twice"));
 }
 
 }  // namespace

@@ -26,9 +26,8 @@ class Enumerator {
       for (int from = 0; from < problem.n; ++from) {
         if (from != v && problem.HasLink(from, v)) choices_[v].push_back(from);
       }
-      std::stable_sort(choices_[v].begin(), choices_[v].end(), [&](int a, int b) {
-        return problem.Weight(a, v) < problem.Weight(b, v);
-      });
+      std::stable_sort(choices_[v].begin(), choices_[v].end(),
+                       [&](int a, int b) { return problem.Weight(a, v) < problem.Weight(b, v); });
     }
     for (size_t i = nodes_.size(); i-- > 0;) {
       const int v = nodes_[i];

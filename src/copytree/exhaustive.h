@@ -11,9 +11,9 @@ namespace tailcast::copytree {
 inline constexpr int kExhaustiveNodesMax = 9;
 
 struct ExhaustiveResult {
-  Parents parents;           // the best tree found; all kNoParent if none
+  Parents parents;  // the best tree found; all kNoParent if none
   int64_t weight = INT64_MAX;
-  bool complete = false;     // every tree was considered: it is the optimum, or there is none
+  bool complete = false;  // every tree was considered: it is the optimum, or there is none
 };
 
 // Looks for a feasible tree lighter than `below`. Gives up after `steps_max` partial trees.

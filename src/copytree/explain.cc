@@ -86,8 +86,8 @@ Result<Explanation> Explain(const Graph& graph, const Stream& stream, const Plan
                       std::to_string(fanout[link.from]) + " already";
     } else if (options.limits.max_delay_ms > 0 &&
                other.arrival_ms + slowest > options.limits.max_delay_ms) {
-      other.blocked = "max_delay_ms: the slowest below would wait " +
-                      Ms(other.arrival_ms + slowest) + " ms";
+      other.blocked =
+          "max_delay_ms: the slowest below would wait " + Ms(other.arrival_ms + slowest) + " ms";
     } else if (link.bandwidth_gbps > 0 && needed > link.bandwidth_gbps * 1000) {
       other.blocked = "the link is too slow for the stream";
     } else if (!is_source && from.health != Health::kHealthy) {
@@ -130,8 +130,9 @@ Result<Explanation> Explain(const Graph& graph, const Stream& stream, const Plan
                  " USD/GB less; the plan keeps this edge because of its churn price or because it "
                  "was given.";
   } else {
-    out.reason = std::to_string(cheaper) + " cheaper " + (cheaper == 1 ? "link into " : "links into ") +
-                 out.hop.to + (cheaper == 1 ? " is" : " are") + " blocked by the limits as the tree stands.";
+    out.reason = std::to_string(cheaper) + " cheaper " +
+                 (cheaper == 1 ? "link into " : "links into ") + out.hop.to +
+                 (cheaper == 1 ? " is" : " are") + " blocked by the limits as the tree stands.";
   }
   const int feeds = static_cast<int>(below.size()) - 1;
   if (feeds > 0) {

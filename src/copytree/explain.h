@@ -31,7 +31,8 @@ struct Explanation {
   std::string reason;
 };
 
-// NotFound if `plan` has no edge into `cluster`. The graph, stream and options are those of the plan.
+// NotFound if `plan` has no edge into `cluster`. The graph, stream and options are those of the
+// plan.
 Result<Explanation> Explain(const Graph& graph, const Stream& stream, const PlanOptions& options,
                             const Plan& plan, std::string_view cluster);
 

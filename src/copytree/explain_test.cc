@@ -12,14 +12,14 @@ using ::testing::HasSubstr;
 
 // The cheap parent of `far` would be too deep; the next is full; the third is taken.
 TEST(ExplainTest, SaysWhichLimitBlocksEachCheaperParent) {
-  const Graph graph = *Graph::Create(
-      {{.name = "s"}, {.name = "a"}, {.name = "b"}, {.name = "far"}},
-      {{.from = "s", .to = "a", .usd_per_gb = 0.01, .rtt_ms = 10},
-       {.from = "a", .to = "b", .usd_per_gb = 0.01, .rtt_ms = 10},
-       {.from = "s", .to = "b", .usd_per_gb = 0.09, .rtt_ms = 10},
-       {.from = "a", .to = "far", .usd_per_gb = 0.02, .rtt_ms = 10},
-       {.from = "b", .to = "far", .usd_per_gb = 0.01, .rtt_ms = 10},
-       {.from = "s", .to = "far", .usd_per_gb = 0.03, .rtt_ms = 10}});
+  const Graph graph =
+      *Graph::Create({{.name = "s"}, {.name = "a"}, {.name = "b"}, {.name = "far"}},
+                     {{.from = "s", .to = "a", .usd_per_gb = 0.01, .rtt_ms = 10},
+                      {.from = "a", .to = "b", .usd_per_gb = 0.01, .rtt_ms = 10},
+                      {.from = "s", .to = "b", .usd_per_gb = 0.09, .rtt_ms = 10},
+                      {.from = "a", .to = "far", .usd_per_gb = 0.02, .rtt_ms = 10},
+                      {.from = "b", .to = "far", .usd_per_gb = 0.01, .rtt_ms = 10},
+                      {.from = "s", .to = "far", .usd_per_gb = 0.03, .rtt_ms = 10}});
   PlanOptions options;
   options.limits = {.max_depth = 2, .max_fanout = 2};
   options.max_source_fanout = 0;
@@ -47,7 +47,8 @@ TEST(ExplainTest, SaysWhichLimitBlocksEachCheaperParent) {
 TEST(ExplainTest, RefusesWhatIsNotInTheTree) {
   const Graph graph = RandomGraph(4, 1);
   const Plan plan = *MakePlan(graph, {.source = "c00"}, {});
-  EXPECT_THAT(Explain(graph, {.source = "c00"}, {}, plan, "c00").status().message(), HasSubstr("source"));
+  EXPECT_THAT(Explain(graph, {.source = "c00"}, {}, plan, "c00").status().message(),
+              HasSubstr("source"));
   EXPECT_THAT(Explain(graph, {.source = "c00"}, {}, plan, "c1").status().message(),
               HasSubstr("did you mean 'c01'"));
 }

@@ -20,9 +20,12 @@ std::vector<std::string> Names(const std::vector<Cluster>& clusters) {
 
 std::string_view HealthName(Health health) {
   switch (health) {
-    case Health::kHealthy: return "healthy";
-    case Health::kSick: return "sick";
-    case Health::kNew: return "new";
+    case Health::kHealthy:
+      return "healthy";
+    case Health::kSick:
+      return "sick";
+    case Health::kNew:
+      return "new";
   }
   return "unknown";
 }

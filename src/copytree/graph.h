@@ -29,10 +29,10 @@ struct Cluster {
 // One direction; prices differ by direction for most pairs of real regions.
 struct Link {
   std::string from, to;
-  double usd_per_gb = 0;       // 0 to 100
-  double rtt_ms = 0;           // round trip; one way counts half
-  double bandwidth_gbps = 0;   // 0 = unknown, taken as enough
-  bool sick = false;           // used only where nothing else leads
+  double usd_per_gb = 0;      // 0 to 100
+  double rtt_ms = 0;          // round trip; one way counts half
+  double bandwidth_gbps = 0;  // 0 = unknown, taken as enough
+  bool sick = false;          // used only where nothing else leads
 };
 
 // At most this many clusters: sums of weights must fit 64 bits (problem.h).

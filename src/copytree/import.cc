@@ -111,8 +111,8 @@ class TableReader {
   Status ReadHeader(const std::vector<std::string>& header) {
     header_ = header;
     from_ = FindColumn(header, {"from", "src", "source", "src_region", "src_cluster"});
-    to_ = FindColumn(header, {"to", "dst", "dest", "destination", "dst_region", "dest_region",
-                              "dst_cluster"});
+    to_ = FindColumn(
+        header, {"to", "dst", "dest", "destination", "dst_region", "dest_region", "dst_cluster"});
     if (from_ < 0) return Error("no column for the origin; call it 'from' or 'src'");
     if (to_ < 0) return Error("no column for the destination; call it 'to' or 'dest'");
     price_ = FindColumn(header, {"usd_per_gb", "price_usd_per_gb", "cost", "price"});
@@ -120,8 +120,9 @@ class TableReader {
     gbps_ = FindColumn(header, {"bandwidth_gbps"});
     bps_ = FindColumn(header, {"throughput_received_bps", "bandwidth_bps"});
     if (price_ < 0 && rtt_ < 0 && gbps_ < 0 && bps_ < 0) {
-      return Error("no column with a price, a round-trip time or a bandwidth; call one "
-                   "'usd_per_gb', 'rtt_ms' or 'bandwidth_gbps'");
+      return Error(
+          "no column with a price, a round-trip time or a bandwidth; call one "
+          "'usd_per_gb', 'rtt_ms' or 'bandwidth_gbps'");
     }
     from_tier_ = FindColumn(header, {"src_tier", "from_tier"});
     to_tier_ = FindColumn(header, {"dst_tier", "dest_tier", "to_tier"});
@@ -171,7 +172,8 @@ class TableReader {
     return OkStatus();
   }
 
-  void Merge(const std::optional<double>& value, bool larger_is_worse, std::optional<double>* slot) {
+  void Merge(const std::optional<double>& value, bool larger_is_worse,
+             std::optional<double>* slot) {
     if (!value) return;
     if (!*slot) {
       *slot = value;
@@ -260,9 +262,10 @@ Result<Imported> ImportTables(const std::vector<CsvTable>& tables, const ImportO
     }
     if (!dropped.empty()) {
       std::sort(dropped.begin(), dropped.end());
-      std::string note = std::to_string(dropped.size()) +
-                         (dropped.size() == 1 ? " cluster lacks values to or from others and was dropped:"
-                                              : " clusters lack values to or from others and were dropped:");
+      std::string note =
+          std::to_string(dropped.size()) +
+          (dropped.size() == 1 ? " cluster lacks values to or from others and was dropped:"
+                               : " clusters lack values to or from others and were dropped:");
       for (const std::string& name : dropped) note += " " + name;
       out.notes.push_back(note);
     }
@@ -289,8 +292,9 @@ Result<Imported> ImportTables(const std::vector<CsvTable>& tables, const ImportO
   }
   const auto left_out = [&](int count, const char* what) {
     if (count > 0) {
-      out.notes.push_back(std::to_string(count) + (count == 1 ? " pair has no " : " pairs have no ") +
-                          what + (count == 1 ? " and was left out" : " and were left out"));
+      out.notes.push_back(std::to_string(count) +
+                          (count == 1 ? " pair has no " : " pairs have no ") + what +
+                          (count == 1 ? " and was left out" : " and were left out"));
     }
   };
   left_out(no_price, "price");
@@ -303,8 +307,10 @@ Result<Imported> ImportTables(const std::vector<CsvTable>& tables, const ImportO
     }
   }
   if (out.clusters.empty()) {
-    return InvalidArgumentError("no link is left; do the tables name the clusters alike, and is "
-                                "the tier '" + options.tier + "' right?");
+    return InvalidArgumentError(
+        "no link is left; do the tables name the clusters alike, and is "
+        "the tier '" +
+        options.tier + "' right?");
   }
   return out;
 }

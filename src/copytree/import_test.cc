@@ -45,7 +45,8 @@ TEST(ImportTest, NamesLineAndColumnOfWhatIsWrong) {
   EXPECT_THAT(ErrorOf("a,b\n"), HasSubstr("t.csv:1: no column for the origin"));
   EXPECT_THAT(ErrorOf("from,cost\n"), HasSubstr("no column for the destination"));
   EXPECT_THAT(ErrorOf("from,to\n"), HasSubstr("no column with a price"));
-  EXPECT_THAT(ErrorOf("from,to,cost\n\na,b\n"), HasSubstr("t.csv:3: has 2 fields, the header has 3"));
+  EXPECT_THAT(ErrorOf("from,to,cost\n\na,b\n"),
+              HasSubstr("t.csv:3: has 2 fields, the header has 3"));
   EXPECT_THAT(ErrorOf("from,to,cost\na,b,x\n"), HasSubstr("column 'cost': 'x' is not a number"));
   EXPECT_THAT(ErrorOf("from,to,cost\na,b,inf\n"), HasSubstr("is not a number"));
   EXPECT_THAT(ErrorOf("from,to,cost\na,b,-1\n"), HasSubstr("is negative"));
@@ -63,9 +64,14 @@ TEST(ImportTest, SurvivesAnyBytes) {
     for (int64_t i = rng.Between(1, 6); i > 0; --i) {
       const size_t at = rng.Below(text.size());
       switch (rng.Below(3)) {
-        case 0: text[at] = static_cast<char>(rng.Below(256)); break;
-        case 1: text.erase(at, 1 + rng.Below(4)); break;
-        default: text.insert(at, 1, "\",\n-e0."[rng.Below(7)]);
+        case 0:
+          text[at] = static_cast<char>(rng.Below(256));
+          break;
+        case 1:
+          text.erase(at, 1 + rng.Below(4));
+          break;
+        default:
+          text.insert(at, 1, "\",\n-e0."[rng.Below(7)]);
       }
       if (text.empty()) break;
     }

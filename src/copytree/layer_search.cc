@@ -5,7 +5,8 @@
 namespace tailcast::copytree {
 namespace {
 
-// The layer of a relay that the tree does not use. Later than any real layer, so that it feeds none.
+// The layer of a relay that the tree does not use. Later than any real layer, so that it feeds
+// none.
 constexpr int kAbsent = INT32_MAX;
 // Budgets tried per node and layer under a delay limit; more add time and hardly ever weight.
 constexpr size_t kBudgetsMax = 6;
@@ -163,8 +164,7 @@ void LayerSearch::AssignCapped() {
   if (members_.size() < static_cast<size_t>(stride)) members_.resize(stride);
   for (int s = 0; s < stride; ++s) members_[s].clear();
   auto room = [&](int s) {
-    return s == unserved ||
-           static_cast<int>(members_[s].size()) < problem_.fanout_max[inner_[s]];
+    return s == unserved || static_cast<int>(members_[s].size()) < problem_.fanout_max[inner_[s]];
   };
   auto admits = [&](int s, int v) {
     const int from = inner_[s];
@@ -349,9 +349,8 @@ int64_t LayerSearch::EstimateMove(int v, int layer, int64_t budget) {
     const bool fed = first_[to] == v;
     const int64_t gain = first_weight_[to] - weight[to] - price;
     if (!fed && gain <= 0) continue;
-    const bool admitted =
-        is_inner && state_.layer[to] != kAbsent && layer < state_.layer[to] &&
-        (!delay_limited_ || budget + problem_.Delay(v, to) <= state_.budget[to]);
+    const bool admitted = is_inner && state_.layer[to] != kAbsent && layer < state_.layer[to] &&
+                          (!delay_limited_ || budget + problem_.Delay(v, to) <= state_.budget[to]);
     if (fed) {
       if (!admitted) change += second_weight_[to] - first_weight_[to];
     } else if (admitted) {

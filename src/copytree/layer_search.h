@@ -1,12 +1,12 @@
 // The heart of the optimiser: local search over layers instead of over trees.
 //
 // A state gives each node a layer: 0 for the root, 1..depth_max-1 for inner nodes ("this node may
-// feed others, and what it feeds lies in a later layer"), depth_max for leaves, or absent for relays
-// that are not used. For given layers the best tree is easy: without a fan-out limit each node takes
-// its cheapest parent in an earlier layer; with one it is a transportation problem, kept at its
-// optimum by cancelling negative cycles. So the search decides only who is inner, and where; a move
-// (one node to another layer, or an inner node replaced by another) is priced in O(nodes) against
-// each node's best and second-best parent. With fan-out limits the dual prices of the
+// feed others, and what it feeds lies in a later layer"), depth_max for leaves, or absent for
+// relays that are not used. For given layers the best tree is easy: without a fan-out limit each
+// node takes its cheapest parent in an earlier layer; with one it is a transportation problem, kept
+// at its optimum by cancelling negative cycles. So the search decides only who is inner, and where;
+// a move (one node to another layer, or an inner node replaced by another) is priced in O(nodes)
+// against each node's best and second-best parent. With fan-out limits the dual prices of the
 // transportation problem turn the same O(nodes) estimate into a lower bound on what the move can
 // gain, and only moves that pass it are tried exactly.
 //
@@ -57,10 +57,10 @@ class LayerSearch {
 
  private:
   struct State {
-    std::vector<int> layer;        // 0..depth_max, or kAbsent
-    std::vector<int64_t> budget;   // arrival by; used under a delay limit only
-    std::vector<int> assigned;     // parent now; kNoParent = unserved or absent
-    std::vector<int64_t> price;    // dual price of each node's fan-out
+    std::vector<int> layer;       // 0..depth_max, or kAbsent
+    std::vector<int64_t> budget;  // arrival by; used under a delay limit only
+    std::vector<int> assigned;    // parent now; kNoParent = unserved or absent
+    std::vector<int64_t> price;   // dual price of each node's fan-out
     int64_t weight = 0;
   };
 
@@ -102,20 +102,20 @@ class LayerSearch {
   const SearchOptions options_;
   const bool delay_limited_;
   bool capped_ = false;
-  std::vector<int64_t> entering_;      // the weights transposed: [to * n + from]
+  std::vector<int64_t> entering_;  // the weights transposed: [to * n + from]
   Rng rng_;
   const int64_t work_end_;
   int64_t work_ = 0;
 
   State state_;
-  std::vector<int> inner_;             // inner nodes of state_, the root first, then by number
-  std::vector<int> first_, second_;    // cheapest admissible parents by weight + price
+  std::vector<int> inner_;           // inner nodes of state_, the root first, then by number
+  std::vector<int> first_, second_;  // cheapest admissible parents by weight + price
   std::vector<int64_t> first_weight_, second_weight_;
 
   Parents best_parents_;
   int64_t best_weight_ = INT64_MAX;
   State best_state_;
-  int layer_limit_ = 1;                // deepest inner layer worth trying now
+  int layer_limit_ = 1;  // deepest inner layer worth trying now
 
   // What a rejected move restores.
   struct Saved {

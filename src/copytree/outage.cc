@@ -36,8 +36,8 @@ Result<Suspects> FindSuspects(const Tree& tree, const std::vector<Observation>& 
       ++judged;
       judged_late += late(child);
     }
-    const bool sends_badly = !trouble_here && !unwell(at) && judged >= 2 && judged_late == judged &&
-                             at != sorted.source;
+    const bool sends_badly =
+        !trouble_here && !unwell(at) && judged >= 2 && judged_late == judged && at != sorted.source;
     if (sends_badly) suspects.clusters.push_back(at);
     for (const std::string& child : fed) {
       order.push_back(child);

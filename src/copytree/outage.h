@@ -1,6 +1,7 @@
 // Who is to blame when clusters fall behind? A late cluster delays everything below it in the tree,
-// so lateness alone does not tell. A breadth-first walk from the source does: the first late cluster
-// on a path is where the trouble starts; those below it are its victims (paper, section 2.3).
+// so lateness alone does not tell. A breadth-first walk from the source does: the first late
+// cluster on a path is where the trouble starts; those below it are its victims (paper,
+// section 2.3).
 #pragma once
 
 #include <string>
@@ -15,9 +16,9 @@ namespace tailcast::copytree {
 // What the scheduler of a cluster reports about itself.
 struct Observation {
   std::string cluster;
-  double lag_ms = 0;        // how far its copy is behind the source's end of the stream
-  bool unwell = false;      // it says itself that it is down, draining or in maintenance
-  bool silent = false;      // no report at all
+  double lag_ms = 0;    // how far its copy is behind the source's end of the stream
+  bool unwell = false;  // it says itself that it is down, draining or in maintenance
+  bool silent = false;  // no report at all
 };
 
 struct Suspects {

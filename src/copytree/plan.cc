@@ -35,9 +35,9 @@ int64_t Nanos(double usd) { return std::llround(usd * kNanos); }
 struct Setup {
   Problem problem;
   std::vector<char> destination;
-  std::vector<int64_t> penalty;   // [from * n + to], the part of the weight that is no price
-  std::vector<double> reserved;   // [from * n + to], Mbit/s
-  std::vector<Edge> too_slow;     // links left out because the stream does not fit
+  std::vector<int64_t> penalty;  // [from * n + to], the part of the weight that is no price
+  std::vector<double> reserved;  // [from * n + to], Mbit/s
+  std::vector<Edge> too_slow;    // links left out because the stream does not fit
   std::optional<Tree> current;
 };
 
@@ -52,7 +52,8 @@ std::string PathText(const Graph& graph, const std::vector<int>& path) {
 std::string Join(const std::vector<std::string>& names) {
   constexpr size_t kShown = 5;
   std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    text += (i == 0 ? "" : ", ") + names[i];
   if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
   return text;
 }
@@ -223,7 +224,8 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
     const std::string& name = graph.cluster(v).name;
     const std::vector<int> hops = PathTo(problem, v, false);
     if (hops.empty()) {
-      std::string why = "cluster '" + name + "' cannot be reached from source '" + stream.source + "'";
+      std::string why =
+          "cluster '" + name + "' cannot be reached from source '" + stream.source + "'";
       std::vector<std::string> slow;
       for (const Edge& edge : setup.too_slow) {
         if (edge.to == name) {
@@ -248,11 +250,11 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
     }
     const int needed = static_cast<int>(hops.size()) - 1;
     if (needed > problem.depth_max) {
-      return FailedPreconditionError(
-          "max_depth " + std::to_string(options.limits.max_depth) + " blocks cluster '" + name +
-          "': the shortest way there has " + std::to_string(needed) + " hops (" +
-          PathText(graph, hops) + "); raise max_depth to " + std::to_string(needed) +
-          " or add a link");
+      return FailedPreconditionError("max_depth " + std::to_string(options.limits.max_depth) +
+                                     " blocks cluster '" + name + "': the shortest way there has " +
+                                     std::to_string(needed) + " hops (" + PathText(graph, hops) +
+                                     "); raise max_depth to " + std::to_string(needed) +
+                                     " or add a link");
     }
     if (!problem.DelayLimited()) continue;
     const std::vector<int> fast = PathTo(problem, v, true);
@@ -260,39 +262,39 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
     for (size_t i = 1; i < fast.size(); ++i) least += problem.Delay(fast[i - 1], fast[i]);
     const double ms = static_cast<double>(least) / 1000;
     if (least > problem.delay_max_us) {
-      return FailedPreconditionError("max_delay_ms " + Number(options.limits.max_delay_ms) +
-                                     " blocks cluster '" + name + "': the fastest way there takes " +
-                                     Number(ms) + " ms (" + PathText(graph, fast) +
-                                     "); raise max_delay_ms to at least that");
+      return FailedPreconditionError(
+          "max_delay_ms " + Number(options.limits.max_delay_ms) + " blocks cluster '" + name +
+          "': the fastest way there takes " + Number(ms) + " ms (" + PathText(graph, fast) +
+          "); raise max_delay_ms to at least that");
     }
     const int64_t within = LeastDelayWithin(problem, v);
     if (within > problem.delay_max_us) {
       return FailedPreconditionError(
           "max_depth " + std::to_string(options.limits.max_depth) + " and max_delay_ms " +
           Number(options.limits.max_delay_ms) + " together block cluster '" + name +
-          "': within that depth the fastest way takes " + Number(static_cast<double>(within) / 1000) +
-          " ms, without it " + Number(ms) + " ms (" + PathText(graph, fast) +
-          "); raise one of them");
+          "': within that depth the fastest way takes " +
+          Number(static_cast<double>(within) / 1000) + " ms, without it " + Number(ms) + " ms (" +
+          PathText(graph, fast) + "); raise one of them");
     }
   }
   // Room for everybody: a full tree of that depth and fan-out.
   int64_t room = 0;
   int64_t level = 1;
   for (int depth = 1; depth <= problem.depth_max && room < problem.n; ++depth) {
-    const int64_t width = depth == 1 ? problem.fanout_max[problem.root]
-                                     : (options.limits.max_fanout > 0 ? options.limits.max_fanout
-                                                                      : problem.n);
+    const int64_t width =
+        depth == 1 ? problem.fanout_max[problem.root]
+                   : (options.limits.max_fanout > 0 ? options.limits.max_fanout : problem.n);
     level = std::min<int64_t>(level * width, problem.n);
     room += level;
   }
   int64_t needed = 0;
   for (int v = 0; v < problem.n; ++v) needed += v != problem.root && problem.required[v];
   if (room < needed) {
-    return FailedPreconditionError(
-        "max_depth " + std::to_string(options.limits.max_depth) + " and max_fanout " +
-        std::to_string(options.limits.max_fanout) + " have room for " + std::to_string(room) +
-        " clusters below the source, but the stream has " + std::to_string(needed) +
-        " destinations; raise one of them");
+    return FailedPreconditionError("max_depth " + std::to_string(options.limits.max_depth) +
+                                   " and max_fanout " + std::to_string(options.limits.max_fanout) +
+                                   " have room for " + std::to_string(room) +
+                                   " clusters below the source, but the stream has " +
+                                   std::to_string(needed) + " destinations; raise one of them");
   }
   return OkStatus();
 }
@@ -344,8 +346,8 @@ Status ExplainFailure(const Graph& graph, const PlanOptions& options, const Setu
       ways.push_back("max_delay_ms " + Number(static_cast<double>(worst) / 1000));
     }
   }
-  std::string text = failed.proven ? "no tree meets all limits"
-                                   : "found no tree that meets all limits";
+  std::string text =
+      failed.proven ? "no tree meets all limits" : "found no tree that meets all limits";
   text += " (max_depth " + std::to_string(options.limits.max_depth);
   if (options.limits.max_fanout > 0) {
     text += ", max_fanout " + std::to_string(options.limits.max_fanout);
@@ -432,7 +434,8 @@ Plan Describe(const Graph& graph, const Stream& stream, const PlanOptions& optio
         ++destinations;
       }
       LinkLoad load{link.from, link.to, 0, link.bandwidth_gbps, 0};
-      load.mbps = setup.reserved[static_cast<size_t>(from) * n + to] + stream.rate_mbps * kCopiesPerHop;
+      load.mbps =
+          setup.reserved[static_cast<size_t>(from) * n + to] + stream.rate_mbps * kCopiesPerHop;
       if (link.bandwidth_gbps > 0) load.share = load.mbps / (link.bandwidth_gbps * 1000);
       if (load.share > kFullShare) {
         plan.warnings.push_back("link " + link.from + " -> " + link.to + " is filled to " +

@@ -31,9 +31,9 @@ struct Stream {
 };
 
 struct Limits {
-  int max_depth = 4;         // hops from the source to any cluster, 1 to 32
-  int max_fanout = 0;        // children of any cluster; 0 = no limit
-  double max_delay_ms = 0;   // one way from the source to any cluster, hops included; 0 = none
+  int max_depth = 4;        // hops from the source to any cluster, 1 to 32
+  int max_fanout = 0;       // children of any cluster; 0 = no limit
+  double max_delay_ms = 0;  // one way from the source to any cluster, hops included; 0 = none
 };
 
 // Bytes that other streams already put on a link.
@@ -66,15 +66,15 @@ struct PlanOptions {
 
 struct Hop {
   std::string from, to;
-  int depth = 0;              // of `to`; 1 = fed by the source
-  int fanout = 0;             // children of `to`
+  int depth = 0;   // of `to`; 1 = fed by the source
+  int fanout = 0;  // children of `to`
   double usd_per_gb = 0;
   double rtt_ms = 0;
-  double hop_ms = 0;          // rtt / 2 + hop_delay_ms
-  double arrival_ms = 0;      // from the source to `to`
-  bool destination = true;    // false: a relay
-  bool kept = false;          // the running tree has it
-  bool rate_limited = false;  // `to` is new
+  double hop_ms = 0;                 // rtt / 2 + hop_delay_ms
+  double arrival_ms = 0;             // from the source to `to`
+  bool destination = true;           // false: a relay
+  bool kept = false;                 // the running tree has it
+  bool rate_limited = false;         // `to` is new
   Health health = Health::kHealthy;  // of `to`
 };
 
@@ -90,21 +90,21 @@ struct Plan {
   double usd_per_gb = 0;   // sum of the links' prices for one copy of each byte
   double usd_per_day = 0;  // at the stream's rate, kCopiesPerHop copies; 0 if the rate is unknown
   int depth = 0;
-  int fanout = 0;          // the largest
+  int fanout = 0;  // the largest
   double worst_delay_ms = 0;
   double mean_delay_ms = 0;  // over destinations
   // No tree within the limits costs less than this; with a churn price or sick clusters, no tree
   // scores better by more than usd_per_gb - lower_bound_usd_per_gb.
   double lower_bound_usd_per_gb = 0;
-  bool optimal = false;    // the bound is met
+  bool optimal = false;         // the bound is met
   std::vector<LinkLoad> loads;  // of the tree's links, `reserved` included
-  int edges_added = 0;     // against `current`
+  int edges_added = 0;          // against `current`
   int edges_removed = 0;
   std::vector<Reroute> reroutes;
   // What a person should know: a sick or new cluster that must feed others because nothing else
   // leads there, a link filled to 80 %.
   std::vector<std::string> warnings;
-  int64_t work = 0;        // elementary steps spent
+  int64_t work = 0;  // elementary steps spent
 
   // (usd_per_gb - lower bound) / usd_per_gb.
   double Gap() const;
@@ -134,8 +134,7 @@ struct PlanPair {
 // the cheapest tree leaves no room for a second one (it takes all links out of the source, say),
 // the primary's fan-out at the source is lowered step by step. FailedPrecondition names the
 // cluster that cannot be reached twice.
-Result<PlanPair> MakePlanPair(const Graph& graph, const Stream& stream,
-                              const PlanOptions& options);
+Result<PlanPair> MakePlanPair(const Graph& graph, const Stream& stream, const PlanOptions& options);
 
 // For comparison only: Prim's algorithm under the same limits, which adds the cheapest link that
 // leads to one more cluster and breaks no limit. Ignores health, churn and relays.

@@ -50,12 +50,17 @@ TEST(GraphTest, RefusesBadInputByName) {
               HasSubstr("did you mean 'us-east'?"));
   EXPECT_THAT(error({{.name = "a"}}, {{.from = "a", .to = "a"}}), HasSubstr("to itself"));
   const std::vector<Cluster> two{{.name = "a"}, {.name = "b"}};
-  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .usd_per_gb = -1}}), HasSubstr("price is negative"));
-  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .usd_per_gb = NAN}}), HasSubstr("price is missing"));
+  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .usd_per_gb = -1}}),
+              HasSubstr("price is negative"));
+  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .usd_per_gb = NAN}}),
+              HasSubstr("price is missing"));
   EXPECT_THAT(error(two, {{.from = "a", .to = "b", .usd_per_gb = 101}}), HasSubstr("per TB"));
-  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .rtt_ms = NAN}}), HasSubstr("round-trip time is missing"));
-  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .rtt_ms = -1}}), HasSubstr("round-trip time must be"));
-  EXPECT_THAT(error(two, {{.from = "a", .to = "b"}, {.from = "a", .to = "b"}}), HasSubstr("given twice"));
+  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .rtt_ms = NAN}}),
+              HasSubstr("round-trip time is missing"));
+  EXPECT_THAT(error(two, {{.from = "a", .to = "b", .rtt_ms = -1}}),
+              HasSubstr("round-trip time must be"));
+  EXPECT_THAT(error(two, {{.from = "a", .to = "b"}, {.from = "a", .to = "b"}}),
+              HasSubstr("given twice"));
   EXPECT_THAT(error(std::vector<Cluster>(kClustersMax + 1), {}), HasSubstr("at most 1000"));
 }
 
@@ -172,9 +177,9 @@ TEST(PlanTest, KeepsTheRunningTreeAmongEquallyCheapOnes) {
 }
 
 TEST(PlanTest, LeavesOutLinksThatAreFullOrTooSlow) {
-  const Graph graph = MakeGraph(
-      {{.name = "s"}, {.name = "a"}},
-      {{.from = "s", .to = "a", .usd_per_gb = 0.01, .bandwidth_gbps = 1}});
+  const Graph graph =
+      MakeGraph({{.name = "s"}, {.name = "a"}},
+                {{.from = "s", .to = "a", .usd_per_gb = 0.01, .bandwidth_gbps = 1}});
   EXPECT_TRUE(MakePlan(graph, {.source = "s", .rate_mbps = 400}, {}).ok());
   const Result<Plan> slow = MakePlan(graph, {.source = "s", .rate_mbps = 600}, {});
   ASSERT_FALSE(slow.ok());
@@ -209,7 +214,8 @@ TEST(PlanTest, HoldsEveryLimitOnRandomGraphs) {
     options.limits.max_fanout = rng.Chance(0.5) ? static_cast<int>(rng.Between(3, 9)) : 0;
     options.limits.max_delay_ms = rng.Chance(0.4) ? static_cast<double>(rng.Between(120, 300)) : 0;
     options.work_max = 3'000'000;
-    const Stream stream{.source = graph.cluster(static_cast<int>(rng.Below(static_cast<uint64_t>(n)))).name};
+    const Stream stream{
+        .source = graph.cluster(static_cast<int>(rng.Below(static_cast<uint64_t>(n)))).name};
     const Result<Plan> plan = MakePlan(graph, stream, options);
     if (plan.ok()) {
       ExpectConsistent(graph, stream, options, *plan);
@@ -282,9 +288,9 @@ TEST(PlanPairTest, GivesUpTheCheapestFirstTreeWhereItLeavesNoRoomForASecond) {
 }
 
 TEST(PlanPairTest, NamesTheClusterThatCannotBeReachedTwice) {
-  const Graph graph = MakeGraph({{.name = "s"}, {.name = "a"}, {.name = "b"}},
-                                {{.from = "s", .to = "a"}, {.from = "s", .to = "b"},
-                                 {.from = "a", .to = "b"}});
+  const Graph graph =
+      MakeGraph({{.name = "s"}, {.name = "a"}, {.name = "b"}},
+                {{.from = "s", .to = "a"}, {.from = "s", .to = "b"}, {.from = "a", .to = "b"}});
   const Result<PlanPair> pair = MakePlanPair(graph, {.source = "s"}, {});
   ASSERT_FALSE(pair.ok());
   EXPECT_THAT(pair.status().message(), HasSubstr("cluster 'a' cannot be reached"));
@@ -322,14 +328,16 @@ struct Proven {
 };
 
 TEST(SkyplaneTest, PlansOnRealPricesCostWhatAnIntegerProgramProved) {
-  const char* folder = std::getenv("TAILCAST_SKYPLANE");
-  if (folder == nullptr) {
-    GTEST_SKIP() << "TAILCAST_SKYPLANE is not set: give the folder of cost.csv, latency.csv and "
+  const char* given = std::getenv("TAILCAST_SKYPLANE");
+  const std::string folder = given != nullptr ? given : SKYPLANE_FOLDER;
+  if (!std::ifstream(folder + "/cost.csv")) {
+    GTEST_SKIP() << "no cost.csv in " << folder
+                 << ": set TAILCAST_SKYPLANE to the folder of cost.csv, latency.csv and "
                     "throughput.csv to compare with proven optima on real prices";
   }
   std::vector<CsvTable> tables;
   for (const char* name : {"cost.csv", "latency.csv", "throughput.csv"}) {
-    std::ifstream in(std::string(folder) + "/" + name);
+    std::ifstream in(folder + "/" + name);
     std::stringstream text;
     text << in.rdbuf();
     ASSERT_TRUE(in.good()) << "cannot read " << folder << "/" << name;
@@ -339,18 +347,13 @@ TEST(SkyplaneTest, PlansOnRealPricesCostWhatAnIntegerProgramProved) {
   ASSERT_TRUE(imported.ok()) << imported.status();
   ASSERT_EQ(imported->clusters.size(), 60u);
   const Graph graph = MakeGraph(imported->clusters, imported->links);
-  for (const Proven& proven : {Proven{"aws:us-east-1", 2, 0, 2.12},
-                               Proven{"aws:us-east-1", 3, 0, 2.0475},
-                               Proven{"aws:us-east-1", 2, 8, 2.185},
-                               Proven{"aws:us-east-1", 3, 8, 2.0475},
-                               Proven{"aws:af-south-1", 2, 0, 2.632},
-                               Proven{"aws:af-south-1", 3, 0, 2.199},
-                               Proven{"aws:af-south-1", 2, 8, 2.8265},
-                               Proven{"aws:af-south-1", 3, 8, 2.252},
-                               Proven{"aws:ap-south-1", 2, 0, 2.3068},
-                               Proven{"aws:ap-south-1", 3, 0, 2.1521},
-                               Proven{"aws:ap-south-1", 2, 8, 2.4403},
-                               Proven{"azure:germanywestcentral", 3, 8, 2.0425}}) {
+  for (const Proven& proven :
+       {Proven{"aws:us-east-1", 2, 0, 2.12}, Proven{"aws:us-east-1", 3, 0, 2.0475},
+        Proven{"aws:us-east-1", 2, 8, 2.185}, Proven{"aws:us-east-1", 3, 8, 2.0475},
+        Proven{"aws:af-south-1", 2, 0, 2.632}, Proven{"aws:af-south-1", 3, 0, 2.199},
+        Proven{"aws:af-south-1", 2, 8, 2.8265}, Proven{"aws:af-south-1", 3, 8, 2.252},
+        Proven{"aws:ap-south-1", 2, 0, 2.3068}, Proven{"aws:ap-south-1", 3, 0, 2.1521},
+        Proven{"aws:ap-south-1", 2, 8, 2.4403}, Proven{"azure:germanywestcentral", 3, 8, 2.0425}}) {
     PlanOptions options;
     options.limits = {.max_depth = proven.max_depth, .max_fanout = proven.max_fanout};
     const Plan plan = MustPlan(graph, {.source = proven.source}, options);

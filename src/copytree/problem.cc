@@ -44,8 +44,7 @@ std::vector<int> Depths(const Problem& problem, const Parents& parents) {
 std::vector<int64_t> Arrivals(const Problem& problem, const Parents& parents) {
   std::vector<int64_t> arrivals(problem.n, -1);
   for (int v : TopDown(problem, parents)) {
-    arrivals[v] =
-        v == problem.root ? 0 : arrivals[parents[v]] + problem.Delay(parents[v], v);
+    arrivals[v] = v == problem.root ? 0 : arrivals[parents[v]] + problem.Delay(parents[v], v);
   }
   return arrivals;
 }

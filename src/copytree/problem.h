@@ -2,8 +2,8 @@
 // and health: a rooted tree of least weight in a dense directed graph, under limits on depth,
 // fan-out and delay, that holds every required node and any other node where that helps (relays).
 //
-// Weights are integers (1e-9 USD per GB, plus penalties), so that sums are exact, ties are real ties
-// and a result does not depend on the compiler.
+// Weights are integers (1e-9 USD per GB, plus penalties), so that sums are exact, ties are real
+// ties and a result does not depend on the compiler.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct Problem {
   int depth_max = 1;              // edges on a path from the root; at least 1
   std::vector<int> fanout_max;    // children per node; n or more = no limit
   int64_t delay_max_us = kNoDelayLimit;
-  std::vector<char> required;     // 1 = must be in the tree; the root's entry is ignored
+  std::vector<char> required;  // 1 = must be in the tree; the root's entry is ignored
 
   int64_t Weight(int from, int to) const { return weight[static_cast<size_t>(from) * n + to]; }
   int64_t Delay(int from, int to) const { return delay_us[static_cast<size_t>(from) * n + to]; }

@@ -172,11 +172,20 @@ std::string Xml(const std::string& text) {
   std::string escaped;
   for (char c : text) {
     switch (c) {
-      case '&': escaped += "&amp;"; break;
-      case '<': escaped += "&lt;"; break;
-      case '>': escaped += "&gt;"; break;
-      case '"': escaped += "&quot;"; break;
-      default: escaped += c;
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '>':
+        escaped += "&gt;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      default:
+        escaped += c;
     }
   }
   return escaped;
@@ -189,8 +198,8 @@ std::string PriceColour(double share) {
   char text[8];
   int mixed[3];
   for (int i = 0; i < 3; ++i) {
-    const double value = t < 1 ? cheap[i] + (middle[i] - cheap[i]) * t
-                               : middle[i] + (dear[i] - middle[i]) * (t - 1);
+    const double value =
+        t < 1 ? cheap[i] + (middle[i] - cheap[i]) * t : middle[i] + (dear[i] - middle[i]) * (t - 1);
     mixed[i] = static_cast<int>(std::lround(value));
   }
   std::snprintf(text, sizeof text, "#%02x%02x%02x", static_cast<unsigned>(mixed[0]) & 255u,
@@ -245,7 +254,8 @@ std::string PlanDot(const Stream& stream, const Plan& plan, const RenderOptions&
 }
 
 std::string PlanSvg(const Stream& stream, const Plan& plan, const RenderOptions& options) {
-  constexpr double kRow = 26, kBoxHeight = 20, kChar = 7.3, kGap = 132, kMargin = 28, kTop = 84;
+  constexpr double kRow = 26, kBoxHeight = 20, kChar = 7.3, kGap = 150, kMargin = 28, kTop = 84,
+                   kStraight = 44;
   const auto children = ByParent(plan);
   // Rows: leaves below each other in drawing order, a parent in the middle of its children.
   std::map<std::string, double> row;
@@ -276,24 +286,37 @@ std::string PlanSvg(const Stream& stream, const Plan& plan, const RenderOptions&
   }
   const double width = std::max(720.0, x - kGap + kMargin + 70);
   const double height = kTop + std::max(1.0, next_row) * kRow + kMargin;
-  const auto middle = [&](const std::string& name) { return kTop + row.at(name) * kRow + kRow / 2; };
+  const auto middle = [&](const std::string& name) {
+    return kTop + row.at(name) * kRow + kRow / 2;
+  };
   const auto n = [](double value) { return Format("%.1f", value); };
+
+  // Small text with a white rim, drawn in two layers because not every viewer knows paint-order.
+  const auto label = [&](double at_x, double at_y, const char* anchor, const std::string& fill,
+                         const std::string& text) {
+    const std::string place = "<text x=\"" + n(at_x) + "\" y=\"" + n(at_y) + "\" text-anchor=\"" +
+                              anchor + "\" font-size=\"10\"";
+    return place + " stroke=\"#ffffff\" stroke-width=\"3\" fill=\"#ffffff\">" + text + "</text>\n" +
+           place + " fill=\"" + fill + "\">" + text + "</text>\n";
+  };
 
   double dearest = 0;
   for (const Hop& hop : plan.hops) dearest = std::max(dearest, hop.usd_per_gb);
-  std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + n(width) + "\" height=\"" +
-                    n(height) + "\" viewBox=\"0 0 " + n(width) + " " + n(height) +
+  std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + n(width) +
+                    "\" height=\"" + n(height) + "\" viewBox=\"0 0 " + n(width) + " " + n(height) +
                     "\" font-family=\"DejaVu Sans, Verdana, sans-serif\" font-size=\"12\">\n";
   out += "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
-  const std::string title = stream.name.empty() ? "copy tree" : "copy tree of " + stream.name;
-  out += "<text x=\"" + n(kMargin) + "\" y=\"32\" font-size=\"17\" font-weight=\"bold\" fill=\"#22272e\">" +
-         Xml(title) + "</text>\n";
-  std::string facts = Usd(plan.usd_per_gb) + " USD/GB" +
-                      (plan.optimal ? " (proven optimal)"
-                                    : " (at most " + Format("%.2f", plan.Gap() * 100) + " % above the optimum)") +
-                      "  ·  depth " + std::to_string(plan.depth) + "  ·  fan-out " +
-                      std::to_string(plan.fanout) + "  ·  worst " + Ms(plan.worst_delay_ms) +
-                      " ms, mean " + Ms(plan.mean_delay_ms) + " ms";
+  const std::string title =
+      stream.name.empty() ? "copy tree from " + plan.tree.source : "copy tree of " + stream.name;
+  out += "<text x=\"" + n(kMargin) +
+         "\" y=\"32\" font-size=\"17\" font-weight=\"bold\" fill=\"#22272e\">" + Xml(title) +
+         "</text>\n";
+  std::string facts =
+      Usd(plan.usd_per_gb) + " USD/GB" +
+      (plan.optimal ? " (proven optimal)"
+                    : " (at most " + Format("%.2f", plan.Gap() * 100) + " % above the optimum)") +
+      "  ·  depth " + std::to_string(plan.depth) + "  ·  fan-out " + std::to_string(plan.fanout) +
+      "  ·  worst " + Ms(plan.worst_delay_ms) + " ms, mean " + Ms(plan.mean_delay_ms) + " ms";
   if (plan.usd_per_day > 0) facts += "  ·  " + Format("%.2f", plan.usd_per_day) + " USD/day";
   out += "<text x=\"" + n(kMargin) + "\" y=\"54\" fill=\"#57606a\">" + Xml(facts) + "</text>\n";
 
@@ -301,25 +324,30 @@ std::string PlanSvg(const Stream& stream, const Plan& plan, const RenderOptions&
     const auto d = static_cast<size_t>(depth.at(from));
     const double x1 = left[d] + kChar * static_cast<double>(Width(from)) + 20;
     const double x2 = left[static_cast<size_t>(depth.at(to))];
-    const double y1 = middle(from), y2 = middle(to), bend = (x2 - x1) / 2;
+    // The last stretch is straight, so that the price above it stands free.
+    const double x3 = x2 - kStraight;
+    const double y1 = middle(from), y2 = middle(to), bend = std::max(20.0, (x3 - x1) / 2);
     return "<path d=\"M" + n(x1) + " " + n(y1) + " C" + n(x1 + bend) + " " + n(y1) + " " +
-           n(x2 - bend) + " " + n(y2) + " " + n(x2) + " " + n(y2) + "\" fill=\"none\" " + style +
-           "/>\n";
+           n(x3 - bend) + " " + n(y2) + " " + n(x3) + " " + n(y2) + " L" + n(x2) + " " + n(y2) +
+           "\" fill=\"none\" " + style + "/>\n";
   };
   if (options.standby != nullptr) {
     for (const Hop& hop : options.standby->hops) {
       if (!depth.contains(hop.from) || !depth.contains(hop.to)) continue;
-      out += curve(hop.from, hop.to, "stroke=\"#b8c0c8\" stroke-width=\"1\" stroke-dasharray=\"3 3\"");
+      out +=
+          curve(hop.from, hop.to, "stroke=\"#b8c0c8\" stroke-width=\"1\" stroke-dasharray=\"3 3\"");
     }
   }
   for (const Hop& hop : plan.hops) {
     const double share = dearest > 0 ? hop.usd_per_gb / dearest : 0;
-    out += curve(hop.from, hop.to,
-                 "stroke=\"" + PriceColour(share) + "\" stroke-width=\"" + n(1.2 + 2 * share) + "\"");
+    out +=
+        curve(hop.from, hop.to,
+              "stroke=\"" + PriceColour(share) + "\" stroke-width=\"" + n(1.2 + 2 * share) + "\"");
+  }
+  for (const Hop& hop : plan.hops) {
+    const double share = dearest > 0 ? hop.usd_per_gb / dearest : 0;
     const double x2 = left[static_cast<size_t>(hop.depth)];
-    out += "<text x=\"" + n(x2 - 6) + "\" y=\"" + n(middle(hop.to) - 4) +
-           "\" text-anchor=\"end\" font-size=\"10\" fill=\"" + PriceColour(share) + "\">" +
-           Usd(hop.usd_per_gb) + "</text>\n";
+    out += label(x2 - 6, middle(hop.to) - 4, "end", PriceColour(share), Usd(hop.usd_per_gb));
   }
   const auto draw_box = [&](const std::string& name, const std::string& fill,
                             const std::string& stroke, const std::string& more,
@@ -330,10 +358,11 @@ std::string PlanSvg(const Stream& stream, const Plan& plan, const RenderOptions&
            n(box_width) + "\" height=\"" + n(kBoxHeight) + "\" rx=\"6\" fill=\"" + fill +
            "\" stroke=\"" + stroke + "\"" + more + "/>\n";
     out += "<text x=\"" + n(x1 + box_width / 2) + "\" y=\"" + n(middle(name) + 4) +
-           "\" text-anchor=\"middle\" fill=\"" + (fill == "#2f4f78" ? "#ffffff" : "#22272e") + "\">" + Xml(name) + "</text>\n";
+           "\" text-anchor=\"middle\" fill=\"" + (fill == "#2f4f78" ? "#ffffff" : "#22272e") +
+           "\">" + Xml(name) + "</text>\n";
     if (!note.empty()) {
-      out += "<text x=\"" + n(x1 + box_width + 6) + "\" y=\"" + n(middle(name) + (children.contains(name) ? 14 : 4)) +
-             "\" font-size=\"10\" fill=\"#7d8590\">" + note + "</text>\n";
+      out += label(x1 + box_width + 6, middle(name) + (children.contains(name) ? 14 : 4), "start",
+                   "#7d8590", note);
     }
   };
   draw_box(plan.tree.source, "#2f4f78", "#2f4f78", "", "");
@@ -355,7 +384,8 @@ std::string StepsText(const std::vector<Step>& steps) {
     if (i == 0 || step.wave != steps[i - 1].wave) {
       out += (i == 0 ? "wave " : "\nwave ") + std::to_string(step.wave) + "\n";
     }
-    out += "  " + Pad(std::string(StepKindName(step.kind)), 16) + "  " + step.from + " -> " + step.to;
+    out +=
+        "  " + Pad(std::string(StepKindName(step.kind)), 16) + "  " + step.from + " -> " + step.to;
     if (step.rate_limited) out += "  rate-limited";
     out += "\n";
   }

@@ -10,9 +10,9 @@
 namespace tailcast::copytree {
 
 struct RenderOptions {
-  bool ascii = false;               // |-- instead of box drawing characters
-  const Plan* standby = nullptr;    // drawn beside (text, JSON) or dashed on top (dot, SVG)
-  Limits limits;                    // printed beside what the tree uses of them
+  bool ascii = false;             // |-- instead of box drawing characters
+  const Plan* standby = nullptr;  // drawn beside (text, JSON) or dashed on top (dot, SVG)
+  Limits limits;                  // printed beside what the tree uses of them
 };
 
 // The tree with price and arrival of each hop, then the figures, re-routes and warnings.

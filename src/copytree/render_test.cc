@@ -18,9 +18,10 @@ struct Drawn {
 };
 
 Drawn Example() {
-  Graph graph = *Graph::Create({{.name = "s<1>"}, {.name = "a\"b"}, {.name = "new", .health = Health::kNew}},
-                               {{.from = "s<1>", .to = "a\"b", .usd_per_gb = 0.5, .rtt_ms = 4},
-                                {.from = "a\"b", .to = "new", .usd_per_gb = 0.25, .rtt_ms = 4}});
+  Graph graph =
+      *Graph::Create({{.name = "s<1>"}, {.name = "a\"b"}, {.name = "new", .health = Health::kNew}},
+                     {{.from = "s<1>", .to = "a\"b", .usd_per_gb = 0.5, .rtt_ms = 4},
+                      {.from = "a\"b", .to = "new", .usd_per_gb = 0.25, .rtt_ms = 4}});
   Drawn drawn{{.name = "x&y", .source = "s<1>", .rate_mbps = 8}, {}};
   drawn.plan = *MakePlan(graph, drawn.stream, {});
   return drawn;
@@ -56,7 +57,8 @@ TEST(RenderTest, SvgPlacesEveryClusterOnceAndNoTwoOnTop) {
   const std::string svg = PlanSvg(stream, plan);
   std::set<std::string> places;
   size_t boxes = 0;
-  for (size_t at = svg.find("<rect x="); at != std::string::npos; at = svg.find("<rect x=", at + 1)) {
+  for (size_t at = svg.find("<rect x="); at != std::string::npos;
+       at = svg.find("<rect x=", at + 1)) {
     places.insert(svg.substr(at, svg.find(" width", at) - at));
     ++boxes;
   }

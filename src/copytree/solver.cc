@@ -44,7 +44,8 @@ Parents FewestHops(const Problem& problem) {
       if (seen[to]) continue;
       for (int from : level) {
         if (!problem.HasLink(from, to)) continue;
-        if (parents[to] == kNoParent || problem.Weight(from, to) < problem.Weight(parents[to], to)) {
+        if (parents[to] == kNoParent ||
+            problem.Weight(from, to) < problem.Weight(parents[to], to)) {
           parents[to] = from;
         }
       }
@@ -112,9 +113,8 @@ void LowerWorstDelay(const Problem& problem, uint64_t seed, int64_t work_max, Pa
       }
       continue;
     }
-    LayerSearch search(faster, {.seed = seed,
-                                .work_max = work_max / kDelayAttempts,
-                                .stop_at_weight = weight});
+    LayerSearch search(
+        faster, {.seed = seed, .work_max = work_max / kDelayAttempts, .stop_at_weight = weight});
     search.StartFrom(*parents);
     for (int64_t price : kDelayPrices) {
       if (search.best_weight() > weight) search.StartFrom(LimitedPrim(faster, price));
@@ -265,8 +265,7 @@ SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts, ui
     result.bound = TotalWeight(problem, result.parents);
     result.proven = true;
   } else {
-    result.bound =
-        std::max(ArborescenceBound(problem), DualAscentBound(problem, 2 * work_max));
+    result.bound = std::max(ArborescenceBound(problem), DualAscentBound(problem, 2 * work_max));
     LayerSearch search(problem,
                        {.seed = seed, .work_max = work_max, .stop_at_weight = result.bound});
     for (const Parents& start : starts) search.StartFrom(start);
@@ -312,8 +311,8 @@ SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts, ui
       if (weight < kUnserved) result.bound = weight;
     } else {
       if (fanout_limited && result.bound < weight && weight < kUnserved) {
-        result.bound = std::max(
-            result.bound, LagrangianBound(problem, weight, result.bound, work_max));
+        result.bound =
+            std::max(result.bound, LagrangianBound(problem, weight, result.bound, work_max));
       }
       result.bound = std::min(result.bound, weight);
       result.proven = result.bound == weight;

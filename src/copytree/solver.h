@@ -10,10 +10,10 @@ namespace tailcast::copytree {
 
 struct SolveResult {
   Parents parents;
-  int64_t weight = 0;     // with kUnserved for each required node that was left out
-  int64_t bound = 0;      // no tree weighs less
+  int64_t weight = 0;  // with kUnserved for each required node that was left out
+  int64_t bound = 0;   // no tree weighs less
   bool feasible = false;
-  bool proven = false;    // feasible: this is the optimum; else: no tree meets the limits
+  bool proven = false;  // feasible: this is the optimum; else: no tree meets the limits
   int64_t work = 0;
 };
 
@@ -28,8 +28,8 @@ SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts, ui
 int64_t BestBound(const Problem& problem, int64_t weight, int64_t work_max);
 
 // Prim's algorithm under the limits: the cheapest link that adds a node and breaks none of them; of
-// equals the one that arrives first. Nodes that cannot be added keep kNoParent. `delay_price` is added to a link's
-// weight for each microsecond that its node then waits for the root.
+// equals the one that arrives first. Nodes that cannot be added keep kNoParent. `delay_price` is
+// added to a link's weight for each microsecond that its node then waits for the root.
 Parents LimitedPrim(const Problem& problem, int64_t delay_price = 0);
 
 // Moves nodes to other parents of the same weight while that lowers the sum of all arrival times.

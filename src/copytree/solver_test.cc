@@ -76,8 +76,9 @@ TEST(LayerSearchTest, AloneMissesHardlyAnyOptimumOfSmallGraphs) {
   int feasible = 0, missed = 0, dearer = 0;
   for (int round = 0; round < 1500; ++round) {
     const int n = 6;
-    Problem p = FromBits(n, static_cast<uint32_t>(rng.Next() | rng.Next()),
-                         static_cast<int>(rng.Between(2, 4)), static_cast<int>(rng.Between(2, 6)), rng);
+    Problem p =
+        FromBits(n, static_cast<uint32_t>(rng.Next() | rng.Next()),
+                 static_cast<int>(rng.Between(2, 4)), static_cast<int>(rng.Between(2, 6)), rng);
     for (int v = 0; v < n; ++v) p.required[v] = rng.Chance(0.9);
     if (rng.Chance(0.3)) p.delay_max_us = rng.Between(8, 25) * 1000;
     const int64_t brute = BruteForceWeight(p);
@@ -105,8 +106,9 @@ TEST(BoundTest, NeverExceedsTheOptimum) {
   Rng rng(17);
   for (int round = 0; round < 2000; ++round) {
     const int n = static_cast<int>(rng.Between(3, 6));
-    Problem p = FromBits(n, static_cast<uint32_t>(rng.Next() | rng.Next()),
-                         static_cast<int>(rng.Between(1, n - 1)), static_cast<int>(rng.Between(1, n)), rng);
+    Problem p =
+        FromBits(n, static_cast<uint32_t>(rng.Next() | rng.Next()),
+                 static_cast<int>(rng.Between(1, n - 1)), static_cast<int>(rng.Between(1, n)), rng);
     // Large weights, so that a bound that is off by a rounding is seen too.
     for (int64_t& weight : p.weight) {
       if (weight < kUnserved) weight = weight * 1'000'000 + rng.Between(0, 999'999);

@@ -95,12 +95,15 @@ inline Graph RandomGraph(int n, uint64_t seed, double density = 1.0) {
   for (int i = 0; i < n; ++i) {
     for (int j = 0; j < n; ++j) {
       if (i == j || !rng.Chance(density)) continue;
-      const double distance = std::hypot(place[i].first - place[j].first, place[i].second - place[j].second);
+      const double distance =
+          std::hypot(place[i].first - place[j].first, place[i].second - place[j].second);
       // Price by where the bytes leave, as clouds charge, less within a neighbourhood.
       const double level = 0.02 * static_cast<double>(1 + (i * 7 + 3) % 5);
       links.push_back({.from = name(i),
                        .to = name(j),
-                       .usd_per_gb = distance < 0.25 ? level / 4 : level + 0.01 * static_cast<double>(rng.Below(4)),
+                       .usd_per_gb = distance < 0.25
+                                         ? level / 4
+                                         : level + 0.01 * static_cast<double>(rng.Below(4)),
                        .rtt_ms = 2 + 150 * distance});
     }
   }
@@ -137,7 +140,8 @@ inline void ExpectConsistent(const Graph& graph, const Stream& stream, const Pla
   }
   std::set<std::string> wanted(stream.destinations.begin(), stream.destinations.end());
   for (const Cluster& cluster : graph.clusters()) {
-    const bool is_wanted = stream.destinations.empty() ? !cluster.relay_only : wanted.contains(cluster.name);
+    const bool is_wanted =
+        stream.destinations.empty() ? !cluster.relay_only : wanted.contains(cluster.name);
     if (is_wanted) {
       EXPECT_TRUE(depth.contains(cluster.name)) << cluster.name << " is left out";
     }

@@ -62,7 +62,8 @@ Result<Tree> Normalized(const Tree& tree) {
     for (const Edge& edge : tree.edges) {
       if (!seen.contains(edge.to)) {
         return InvalidArgumentError("cluster '" + edge.to + "' is not reached from source '" +
-                                    tree.source + "' in the tree: it hangs on a cycle or on a "
+                                    tree.source +
+                                    "' in the tree: it hangs on a cycle or on a "
                                     "cluster that nothing feeds");
       }
     }

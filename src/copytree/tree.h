@@ -1,5 +1,5 @@
-// A copy tree as plain data, by names: what the optimiser hands out, what the schedulers run, what a
-// user fixes by hand.
+// A copy tree as plain data, by names: what the optimiser hands out, what the schedulers run, what
+// a user fixes by hand.
 #pragma once
 
 #include <string>

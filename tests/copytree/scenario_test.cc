@@ -1,4 +1,5 @@
-// Runs the scenario files of this folder. A scenario is a text file of commands and what they print:
+// Runs the scenario files of this folder. A scenario is a text file of commands and what they
+// print:
 //
 //   # comments and blank lines before a command are kept
 //   $ tailcast copytree plan --topology us.yaml
@@ -32,8 +33,8 @@ std::string RunLine(const std::string& line) {
   std::istringstream words(line);
   std::vector<std::string> args;
   for (std::string word; words >> word;) args.push_back(word);
-  args.erase(args.begin());                     // "tailcast"
-  std::reverse(args.begin(), args.end());       // as CLI11 wants them
+  args.erase(args.begin());                // "tailcast"
+  std::reverse(args.begin(), args.end());  // as CLI11 wants them
   CLI::App app("tailcast", "tailcast");
   app.require_subcommand(1);
   std::function<int()> action;
