@@ -18,6 +18,21 @@ std::string Join(const std::string& folder, std::string_view name) {
   return folder.empty() ? std::string(name) : folder + "/" + std::string(name);
 }
 
+// Fields of the log of steps.
+std::string LogWord(CommitWord w) {
+  return "\"epoch\":" + std::to_string(w.epoch) + ",\"length\":" + std::to_string(w.length);
+}
+std::string LogRange(int64_t at, int64_t bytes) {
+  return "\"at\":" + std::to_string(at) + ",\"bytes\":" + std::to_string(bytes);
+}
+std::string LogFlag(const char* name, bool value) {
+  return "\"" + std::string(name) + (value ? "\":true" : "\":false");
+}
+#define TAILCAST_LOG_STEP(context, step, writer, fields)    \
+  do {                                                      \
+    if ((context).log) (context).log(step, writer, fields); \
+  } while (false)
+
 Status Flush(const Context& c, OpsFile& file) {
   return c.durable() && c.bug != PlantedBug::kAckBeforeFlush ? file.SyncData() : OkStatus();
 }
@@ -280,8 +295,13 @@ Status LostRace(const std::string& what) {
 
 // ---------------------------------------------------------------------------------------------
 
-Appender::Appender(const Context* context, FileId file, Segment segment, CommitWord word)
-    : context_(context), file_(std::move(file)), segment_(std::move(segment)), word_(word) {}
+Appender::Appender(const Context* context, uint64_t writer, FileId file, Segment segment,
+                   CommitWord word)
+    : context_(context),
+      writer_(writer),
+      file_(std::move(file)),
+      segment_(std::move(segment)),
+      word_(word) {}
 Appender::~Appender() = default;
 
 AppendResult Appender::Fail(AppendOutcome outcome, Status error) const {
@@ -303,6 +323,7 @@ AppendResult Appender::Append(std::string_view bytes) {
   }
   // Fenced before anything was written: certainly refused.
   if (LoadWord(page) != word_) {
+    TAILCAST_LOG_STEP(c, "AppendRefused", writer_, "");
     return Fail(AppendOutcome::kFenced, fenced());
   }
   if (bytes.empty()) return {AppendOutcome::kApplied, word_.length, OkStatus()};
@@ -316,8 +337,13 @@ AppendResult Appender::Append(std::string_view bytes) {
     const Slot slot{file_.header.file_id, word_.epoch, next.length, word_.length, Crc32c(bytes)};
     status = segment_.file->WriteAt(slot_offset, EncodeSlot(slot));
   }
-  // TLA: AppendSync. One flush for bytes and slot.
-  if (status.ok()) status = Flush(c, *segment_.file);
+  if (status.ok()) {
+    TAILCAST_LOG_STEP(c, "AppendWrite", writer_,
+                      LogRange(word_.length, static_cast<int64_t>(bytes.size())));
+    // TLA: AppendSync. One flush for bytes and slot.
+    status = Flush(c, *segment_.file);
+    TAILCAST_LOG_STEP(c, status.ok() ? "AppendSync" : "AppendSyncFail", writer_, "");
+  }
   if (!status.ok()) return Fail(AppendOutcome::kUnknown, std::move(status));
 
   // TLA: AppendCommit.
@@ -328,6 +354,7 @@ AppendResult Appender::Append(std::string_view bytes) {
   } else {
     committed = SwapWord(page, word_, next);
   }
+  TAILCAST_LOG_STEP(c, "AppendCommit", writer_, LogFlag("swapped", committed));
   if (committed) {
     word_ = next;
     return {AppendOutcome::kApplied, word_.length, OkStatus()};
@@ -335,8 +362,13 @@ AppendResult Appender::Append(std::string_view bytes) {
   // Fenced after the flush. If the power went now, before the fencer's segment is durable, recovery
   // would believe our slot; so the slot is taken back before we say that these bytes are refused.
   if (c.durable() && c.bug != PlantedBug::kFencedNotRevoked) {
+    // TLA: AppendRevoke, AppendRevokeSync.
     status = segment_.file->WriteAt(slot_offset, std::string(kSectorBytes, '\0'));
-    if (status.ok()) status = segment_.file->SyncData();
+    if (status.ok()) {
+      TAILCAST_LOG_STEP(c, "AppendRevoke", writer_, "");
+      status = segment_.file->SyncData();
+      TAILCAST_LOG_STEP(c, status.ok() ? "AppendRevokeSync" : "AppendSyncFail", writer_, "");
+    }
     if (!status.ok()) {
       return Fail(AppendOutcome::kUnknown, status.WithContext(fenced().message()));
     }
@@ -376,6 +408,7 @@ Result<Reader::View> Reader::Look(bool want_segments) {
     if (tag == c.ops->BootTag()) {
       view.committed = LoadWord(page);
       if (!want_segments) return view;
+      TAILCAST_LOG_STEP(c, "ReadWord", 0, LogFlag("booted", true) + "," + LogWord(view.committed));
       // A list is complete for the word (epoch, length) if it has the segment of that epoch, or if
       // it was made when the word already had that length (the epoch's owner may not have made its
       // segment yet, and then has not appended).
@@ -399,12 +432,18 @@ Result<Reader::View> Reader::Look(bool want_segments) {
     }
     // The machine has restarted and nobody has opened the file for append since. As long as the tag
     // stays, nobody appends, and what we once computed holds.
-    if (known_old_tag == tag && known_old_view.segments != nullptr) return known_old_view;
+    if (want_segments) TAILCAST_LOG_STEP(c, "ReadWord", 0, LogFlag("booted", false));
+    if (known_old_tag == tag && known_old_view.segments != nullptr) {
+      if (want_segments) LogOldView(known_old_view.committed.length, false);
+      return known_old_view;
+    }
     TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<Segments> fresh, ListSegments(c, file_, known.get()));
     TAILCAST_ASSIGN_OR_RETURN(view.committed, Recover(c, file_, *fresh));
     // An opener may have recovered the file meanwhile and begun to append: then a slot that we saw
     // may be of bytes that are not flushed.
-    if (page.Load(kBootTagOffset) != tag && c.bug != PlantedBug::kNoBracket) continue;
+    const bool booted = page.Load(kBootTagOffset) != tag;
+    if (want_segments) LogOldView(view.committed.length, booted);
+    if (booted && c.bug != PlantedBug::kNoBracket) continue;
     view.segments = std::move(fresh);
     std::lock_guard lock(mutex_);
     old_tag_ = tag;
@@ -412,6 +451,11 @@ Result<Reader::View> Reader::Look(bool want_segments) {
     return view;
   }
   return LostRace("read " + Join(file_.folder, file_.name));
+}
+
+void Reader::LogOldView(int64_t length, bool booted) const {
+  TAILCAST_LOG_STEP(*context_, "ReadSlots", 0, "\"length\":" + std::to_string(length));
+  TAILCAST_LOG_STEP(*context_, "ReadBracket", 0, LogFlag("booted", booted));
 }
 
 Result<FileSize> Reader::Size() {
@@ -426,10 +470,15 @@ Result<std::string> Reader::Read(int64_t offset, int64_t length) {
   }
   TAILCAST_ASSIGN_OR_RETURN(const View view, Look(true));
   const int64_t committed = view.committed.length;
-  if (length == 0 || offset >= committed) return std::string();
+  if (length == 0 || offset >= committed) {
+    TAILCAST_LOG_STEP(*context_, "ReadShow", 0,
+                      LogRange(std::min(offset, committed), 0) + ",\"epoch\":1");
+    return std::string();
+  }
   const int64_t end = std::min({committed, offset + std::min(length, kReadBytesMax)});
   std::string bytes;
   const std::vector<Segment>& segments = view.segments->by_epoch;
+  bool logged = false;  // the model's reader shows one piece for each look
   while (offset < end) {
     // Position p is in the segment of the highest epoch whose start is at most p.
     size_t i = segments.size() - 1;
@@ -448,6 +497,12 @@ Result<std::string> Reader::Read(int64_t offset, int64_t length) {
                            std::to_string(committed) + " committed bytes is missing from " +
                            SegmentName(file_.name, file_.header.file_id, segments[i].header.epoch) +
                            "; was the file cut by another program?");
+    }
+    if (!logged) {
+      logged = true;
+      TAILCAST_LOG_STEP(*context_, "ReadShow", 0,
+                        LogRange(offset, stop - offset) +
+                            ",\"epoch\":" + std::to_string(segments[i].header.epoch));
     }
     offset = stop;
   }
@@ -522,7 +577,10 @@ Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::s
       return AbortedError("create " + path + ": it was deleted at once by another process");
     }
     Segment segment{header, id.file};
-    return std::make_unique<Appender>(&c, std::move(id), std::move(segment), CommitWord{1, 0});
+    const uint64_t writer = ++c.writers;
+    TAILCAST_LOG_STEP(c, "Create", writer, "");
+    return std::make_unique<Appender>(&c, writer, std::move(id), std::move(segment),
+                                      CommitWord{1, 0});
   }
   return LostRace("create " + path);
 }
@@ -533,6 +591,7 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
   TAILCAST_ASSIGN_OR_RETURN(FileId id, OpenNamed(c, folder, name, true));
   TAILCAST_RETURN_IF_ERROR(EnsureFolder(c, folder));
   SharedPage& page = *id.page;
+  const uint64_t writer = ++c.writers;
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     // TLA: RecoverReadWord. The raw word is what the swap expects; its fields count only when the
     // boot tag, read after it, is ours.
@@ -541,6 +600,7 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
     const bool booted = tag == c.ops->BootTag();
     CommitWord next = Unpack(raw);
     if (!booted) {
+      TAILCAST_LOG_STEP(c, "RecoverReadWord", writer, LogWord(next));
       // TLA: RecoverReadSlots.
       const bool live_sector_is_whole = page.Load(kLiveMagicOffset) == kLiveMagic;
       TAILCAST_ASSIGN_OR_RETURN(const std::shared_ptr<Segments> segments,
@@ -551,8 +611,13 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
       if (c.bug == PlantedBug::kWordReadLate) raw = page.Load(kWordOffset);
       // TLA: RecoverBracket. Had somebody recovered and begun to append meanwhile, then a slot that
       // we saw may be of bytes that are not flushed.
-      const bool look_again = c.bug != PlantedBug::kNoBracket && c.bug != PlantedBug::kWordReadLate;
-      if (look_again && page.Load(kBootTagOffset) != tag) continue;
+      TAILCAST_LOG_STEP(c, "RecoverReadSlots", writer, LogWord({next.epoch + 1, next.length}));
+      const bool booted_meanwhile = page.Load(kBootTagOffset) != tag;
+      TAILCAST_LOG_STEP(c, "RecoverBracket", writer, LogFlag("booted", booted_meanwhile));
+      if (booted_meanwhile && c.bug != PlantedBug::kNoBracket &&
+          c.bug != PlantedBug::kWordReadLate) {
+        continue;
+      }
     }
     const int64_t length = next.length;
     if (++next.epoch > kEpochMax) {
@@ -560,11 +625,18 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
                                     " times, which is the limit of the format");
     }
     // TLA: Fence, RecoverFence. From here every swap of an earlier epoch fails.
-    if (!page.CompareAndSwap(kWordOffset, raw, Pack(next))) continue;
+    const bool swapped = page.CompareAndSwap(kWordOffset, raw, Pack(next));
+    if (!booted) {
+      TAILCAST_LOG_STEP(c, "RecoverFence", writer, LogFlag("swapped", swapped));
+    } else if (swapped) {
+      TAILCAST_LOG_STEP(c, "Fence", writer, LogWord(next));
+    }
+    if (!swapped) continue;
     if (!booted) {
       // TLA: RecoverSetBoot. From here the word counts.
       page.Store(kLiveMagicOffset, kLiveMagic);
       page.Store(kBootTagOffset, c.ops->BootTag());
+      TAILCAST_LOG_STEP(c, "RecoverSetBoot", writer, "");
     }
     if (IsDeleted(page)) {
       TAILCAST_RETURN_IF_ERROR(FinishDelete(c, id));
@@ -573,7 +645,7 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
     if (c.bug == PlantedBug::kSameInode) {
       TAILCAST_ASSIGN_OR_RETURN(auto segments, ListSegments(c, id, nullptr));
       const Segment last = segments->by_epoch.back();
-      return std::make_unique<Appender>(&c, std::move(id), last, next);
+      return std::make_unique<Appender>(&c, writer, std::move(id), last, next);
     }
 
     // TLA: CreateSegment, CreateSegmentSync.
@@ -588,19 +660,19 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
       return DataLossError(segment_path + ": exists although its epoch was never used");
     }
     TAILCAST_RETURN_IF_ERROR(linked);
+    TAILCAST_LOG_STEP(c, "CreateSegment", writer, "");
     if (c.bug != PlantedBug::kSegmentNotDurable) {
       TAILCAST_RETURN_IF_ERROR(FlushFolder(c, folder));
     }
+    TAILCAST_LOG_STEP(c, "CreateSegmentSync", writer, "");
     if (LoadWord(page).epoch != next.epoch) {
-      // Fenced in turn; nothing was appended, so nobody needs this segment. Left behind it is
-      // harmless.
-      const Status removed = c.ops->Unlink(segment_path);
-      static_cast<void>(removed);
+      // Fenced in turn; nothing was appended, so the segment that we leave behind is harmless.
+      TAILCAST_LOG_STEP(c, "AppendRefused", writer, "");
       return AbortedError("open " + path + ": another opener took it over at the same time");
     }
     Segment segment{std::move(header), std::move(file)};
     id.file.reset();  // the mapping stays: one descriptor for each open file
-    return std::make_unique<Appender>(&c, std::move(id), std::move(segment), next);
+    return std::make_unique<Appender>(&c, writer, std::move(id), std::move(segment), next);
   }
   return LostRace("open " + path);
 }

@@ -12,7 +12,9 @@
 //    newest slot of the newest segment whose bytes match their checksum.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -52,11 +54,20 @@ enum class PlantedBug : uint8_t {
   kNoTombstone,        // delete removes names without marking the file
 };
 
+// A log of the steps for tla/FencingTrace.tla, which says what each carries; every entry is made
+// right after its step. `writer` is the number of an open handle of this context, 0 for readers;
+// `fields` is the inside of a JSON object, "epoch":2,"length":4177. For tests.
+using StepLog =
+    std::function<void(std::string_view step, uint64_t writer, const std::string& fields)>;
+
 // What all steps share. Outlives everything made with it.
 struct Context {
   FileOps* ops = nullptr;
   Durability durability = Durability::kDurable;
   PlantedBug bug = PlantedBug::kNone;
+
+  StepLog log;
+  mutable std::atomic<uint64_t> writers{0};  // handles numbered so far
 
   bool durable() const { return durability == Durability::kDurable; }
 
@@ -90,7 +101,7 @@ struct FileId {
 // The right to append. One thread at a time.
 class Appender {
  public:
-  Appender(const Context* context, FileId file, Segment segment, CommitWord word);
+  Appender(const Context* context, uint64_t writer, FileId file, Segment segment, CommitWord word);
   ~Appender();
 
   // As AppendFile::AppendAt, offsets checked by the caller: appends at committed_length(). After
@@ -105,6 +116,7 @@ class Appender {
   AppendResult Fail(AppendOutcome outcome, Status error) const;
 
   const Context* const context_;
+  const uint64_t writer_;
   const FileId file_;
   const Segment segment_;
   CommitWord word_;
@@ -131,6 +143,7 @@ class Reader {
     std::shared_ptr<const Segments> segments;
   };
   Result<View> Look(bool want_segments);
+  void LogOldView(int64_t length, bool booted) const;
 
   const Context* const context_;
   const FileId file_;

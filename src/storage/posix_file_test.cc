@@ -15,6 +15,8 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -751,6 +753,90 @@ std::string CreateRaceOnce(uint64_t seed, PlantedBug bug) {
   return error;
 }
 
+// A log of the steps of some writers and one reader over two boots, for tla/FencingTrace.tla. Empty
+// if the seed is none for the model: it lets the word on disk be the newest or the first one only.
+std::string LogOnce(uint64_t seed) {
+  MemoryFiles files(seed);
+  Rng rng(seed);
+  std::string log;
+  const auto logger = [&log](std::string process) -> StepLog {
+    return [&log, process = std::move(process)](std::string_view step, uint64_t writer,
+                                                const std::string& fields) {
+      log += "{\"event\":\"" + std::string(step) + "\"";
+      if (writer != 0) log += ",\"writer\":\"" + process + std::to_string(writer) + "\"";
+      if (!fields.empty()) log += "," + fields;
+      log += "}\n";
+    };
+  };
+  // Steps that the model takes at once are not cut here: nobody else moves between reading the word
+  // and the boot tag, nor while slots are read.
+  const auto coarse = [](const FileOpsHook& hook) -> FileOpsHook {
+    return [hook](std::string_view call, const std::string& path) {
+      const bool read_only = call == "load" || call == "read" || call == "open" || call == "map";
+      return read_only ? OkStatus() : hook(call, path);
+    };
+  };
+  const uint64_t first_appends = rng.Below(3);
+  for (int boot = 0; boot < 2; ++boot) {
+    if (boot > 0) {
+      const auto ops = files.OpenOps();
+      const auto word = [&] {
+        return ops->Open("a/d/f", false).value()->MapPage(false).value()->Load(kWordOffset);
+      };
+      const uint64_t before = word();
+      files.PowerLoss(rng, {});
+      if (word() != before && word() != Pack({1, 0})) return "";
+      log += "{\"event\":\"PowerLoss\"}\n";
+    }
+    std::vector<Interleaver::Body> bodies;
+    if (boot == 0) {
+      // Without a hook: the file is there when the others begin.
+      auto p = std::make_shared<Process>(files, PlantedBug::kNone);
+      p->context.log = logger("a");
+      std::shared_ptr<Appender> creator = CreateExclusive(p->context, kFolder, "f", "k").value();
+      for (uint64_t i = 0; i < first_appends; ++i) {
+        const AppendResult result = creator->Append(std::string(1 + rng.Below(900), 'x'));
+        static_cast<void>(result);
+      }
+    }
+    for (int w = 0; w < 2; ++w) {
+      const std::string name(1, static_cast<char>('b' + 2 * boot + w));
+      bodies.push_back(
+          [&files, &logger, &coarse, name, own_seed = rng.Next()](const FileOpsHook& hook) {
+            Rng own(own_seed);
+            Process p(files, PlantedBug::kNone, coarse(hook));
+            p.context.log = logger(name);
+            for (int t = 0; t < 2; ++t) {
+              Result<std::unique_ptr<Appender>> file = OpenFencing(p.context, kFolder, "f");
+              if (!file.ok()) continue;
+              for (uint64_t i = own.Below(4); i > 0; --i) {
+                const std::string piece(1 + own.Below(900), 'x');
+                if ((*file)->Append(piece).outcome != AppendOutcome::kApplied) break;
+              }
+            }
+          });
+    }
+    bodies.push_back([&files, &logger, &coarse, own_seed = rng.Next()](const FileOpsHook& hook) {
+      Rng own(own_seed);
+      Process p(files, PlantedBug::kNone, coarse(hook));
+      p.context.log = logger("r");
+      Result<std::unique_ptr<Reader>> reader = OpenRead(p.context, kFolder, "f");
+      if (!reader.ok()) return;
+      int64_t known = 0;
+      for (int i = 0; i < 4; ++i) {
+        const int64_t from =
+            known == 0 ? 0 : static_cast<int64_t>(own.Below(static_cast<uint64_t>(known)));
+        Result<std::string> bytes = (*reader)->Read(from, 500);
+        if (!bytes.ok()) return;
+        known = std::max(known, from + static_cast<int64_t>(bytes->size()));
+      }
+    });
+    Interleaver interleaver;
+    interleaver.Run(bodies, rng, static_cast<int64_t>(5 + rng.Below(60)));
+  }
+  return log;
+}
+
 std::string Sweep(std::string (*run)(uint64_t, PlantedBug), uint64_t seeds, PlantedBug bug) {
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     const std::string error = run(seed, bug);
@@ -767,6 +853,30 @@ TEST(PosixRace, OpenersAtOnceAfterAPowerLossAgree) {
 }
 TEST(PosixRace, CreatorsAndDeletersInterleavedAtEveryCallNeverForkAKey) {
   EXPECT_EQ(Sweep(CreateRaceOnce, 1500, PlantedBug::kNone), "");
+}
+
+// With TAILCAST_TRACE_DIR=DIR the logs are written there; tla/run.py trace --spec Fencing --trace
+// FILE then says whether the model takes them. Some are kept in tla/traces.
+TEST(PosixLog, EveryKindOfStepIsLogged) {
+  const char* folder = std::getenv("TAILCAST_TRACE_DIR");
+  std::string all;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const std::string log = LogOnce(seed);
+    all += log;
+    if (folder != nullptr && !log.empty()) {
+      std::ofstream(std::string(folder) + "/posix_" + std::to_string(seed) + ".jsonl") << log;
+    }
+  }
+  for (const char* step : {"Create",           "Fence",          "RecoverReadWord",
+                           "RecoverReadSlots", "RecoverBracket", "RecoverFence",
+                           "RecoverSetBoot",   "CreateSegment",  "CreateSegmentSync",
+                           "AppendRefused",    "AppendWrite",    "AppendSync",
+                           "AppendCommit",     "AppendRevoke",   "AppendRevokeSync",
+                           "ReadWord",         "ReadSlots",      "ReadBracket",
+                           "ReadShow",         "PowerLoss"}) {
+    EXPECT_NE(all.find("\"event\":\"" + std::string(step) + "\""), std::string::npos) << step;
+  }
+  EXPECT_NE(all.find("\"RecoverFence\",\"writer\":\"d1\",\"swapped\":false"), std::string::npos);
 }
 
 TEST(PosixFile, ADeletedFileLeavesNoInodeBehind) {
