@@ -1,0 +1,41 @@
+#include "tailcast/world/world.h"
+
+#include <gtest/gtest.h>
+
+#include "tailcast/base/log.h"
+
+namespace tailcast::world {
+namespace {
+
+class WorldTest : public ::testing::Test {
+ protected:
+  WorldTest() { EXPECT_TRUE(SetLogLevels("off").ok()); }
+};
+
+TEST_F(WorldTest, DeliversEverythingToEveryCellWithoutFaults) {
+  Options options;
+  options.roll_bytes = 20000;
+  const Outcome outcome = World(options).Run();
+  EXPECT_EQ(outcome.problem, "");
+  EXPECT_EQ(outcome.delivered, 3 * options.messages);
+}
+
+TEST_F(WorldTest, IsAFunctionOfItsSeed) {
+  const Outcome a = World(Options::Swarm(7)).Run();
+  const Outcome b = World(Options::Swarm(7)).Run();
+  EXPECT_EQ(a.trace_hash, b.trace_hash);
+  EXPECT_EQ(a.events, b.events);
+  EXPECT_NE(a.trace_hash, World(Options::Swarm(8)).Run().trace_hash);
+}
+
+// The seeds that ./dev test always runs. Others: ./dev sim --seed N --runs M.
+class WorldSweep : public WorldTest, public ::testing::WithParamInterface<uint64_t> {};
+
+TEST_P(WorldSweep, DeliversEverythingAfterTheFaultsOfTheSeed) {
+  const Outcome outcome = World(Options::Swarm(GetParam())).Run();
+  EXPECT_EQ(outcome.problem, "") << "again: ./dev sim --seed " << GetParam() << " --timeline";
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, WorldSweep, ::testing::Range<uint64_t>(1, 13));
+
+}  // namespace
+}  // namespace tailcast::world
