@@ -75,7 +75,8 @@ TLA_RESERVED = {
 }
 
 _children = set()
-_children_lock = threading.Lock()
+_children_lock = threading.RLock()  # a signal handler takes it too
+_stopping = threading.Event()
 
 
 class RunError(Exception):
@@ -124,13 +125,15 @@ def java_command(jar, heap_mb, tmp, direct_mb=None):
 
 
 def run_logged(command, cwd, log_path, echo=False):
-    """Runs `command`, output to `log_path` (and the terminal). Returns (exit code, output)."""
+    """Runs `command`, output to `log_path` (and the terminal). Returns (exit code, output, seconds of
+    CPU time). Wall time says little on a machine that does other things too."""
     with open(log_path, "w", encoding="utf-8") as log:
-        process = subprocess.Popen(
-            command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace",
-            preexec_fn=lambda: os.nice(10))
         with _children_lock:
+            if _stopping.is_set():
+                raise RunError("interrupted")
+            process = subprocess.Popen(
+                ["nice", "-n", "10", *command], cwd=cwd, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
             _children.add(process)
         lines = []
         try:
@@ -139,18 +142,20 @@ def run_logged(command, cwd, log_path, echo=False):
                 lines.append(line)
                 if echo:
                     print(line, end="", flush=True)
-            code = process.wait()
+            _, status, usage = os.wait4(process.pid, 0)
+            code = process.returncode = os.waitstatus_to_exitcode(status)
         finally:
             if process.poll() is None:
                 process.terminate()
                 process.wait()
             with _children_lock:
                 _children.discard(process)
-    return code, "".join(lines)
+    return code, "".join(lines), usage.ru_utime + usage.ru_stime
 
 
 def stop_children(signum, _frame):
     with _children_lock:
+        _stopping.set()
         for process in _children:
             process.terminate()
     sys.exit(128 + signum)
@@ -261,10 +266,10 @@ def run_model(jar, run, scratch, echo=False, coverage=False):
         if coverage:
             command[-1:-1] = ["-coverage", "60"]
         started = time.monotonic()
-        code, output = run_logged(command, HERE, log, echo)
+        code, output, cpu = run_logged(command, HERE, log, echo)
         seconds = time.monotonic() - started
     return finish(run, parse_outcome(code, output, HERE / run["config"]), parse_counts(output),
-                  seconds, log)
+                  seconds, cpu, log)
 
 
 def run_full(jar, run, scratch):
@@ -316,13 +321,15 @@ def run_full(jar, run, scratch):
     save()
     ticker.start()
     try:
-        code, output = run_logged(command, HERE, log, echo=True)
+        code, output, cpu = run_logged(command, HERE, log, echo=True)
     finally:
         stop.set()
         ticker.join()
         save()
     outcome = parse_outcome(code, output, HERE / run["config"])
-    result = finish(run, outcome, parse_counts(output), state["seconds"], log)
+    result = finish(run, outcome, parse_counts(output), state["seconds"],
+                    # of the last attempt; after an interruption that is not the whole
+                    cpu if state["attempts"] == 1 else None, log)
     if not outcome.startswith("error"):
         state["result"] = result
         save()
@@ -351,10 +358,11 @@ def newest_checkpoint(states):
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
-def finish(run, outcome, counts, seconds, log):
+def finish(run, outcome, counts, seconds, cpu, log):
     return {"spec": run["spec"], "run": name_of(run)[1], "kind": run["kind"],
             "expect": run["expect"], "outcome": outcome, "ok": outcome == run["expect"],
-            "seconds": round(seconds, 1), "log": str(log), **counts}
+            "seconds": round(seconds, 1), "cpu_seconds": None if cpu is None else round(cpu, 1),
+            "log": str(log), **counts}
 
 
 # ----------------------------------------------------------------------------- trace runs ----
@@ -454,7 +462,7 @@ def run_trace(jar, run, scratch, trace, echo=False):
             "-workers", "1", "-metadir", str(Path(tmp) / "states"), "-cleanup",
             "-deadlock", "-config", f"{spec}Trace.cfg", f"{spec}Trace.tla"]
         started = time.monotonic()
-        code, output = run_logged(command, folder, log, echo)
+        code, output, cpu = run_logged(command, folder, log, echo)
         seconds = time.monotonic() - started
     found = re.search(r"Error: Invariant (\w+) is violated", output)
     if found and found.group(1) == "TraceNotFinished":
@@ -471,25 +479,30 @@ def run_trace(jar, run, scratch, trace, echo=False):
             outcome = f"reject:{numbers[max(reached) - 1]}"
     else:
         outcome = f"error (exit code {code})"
-    return finish(run, outcome, parse_counts(output), seconds, log)
+    return finish(run, outcome, parse_counts(output), seconds, cpu, log)
 
 
 # -------------------------------------------------------------------------------- reports ----
 
+def cpu_text(result):
+    cpu = result.get("cpu_seconds")
+    return "-" if cpu is None else f"{cpu:.1f}"
+
+
 def print_table(results):
-    header = ("spec", "run", "expected", "generated", "distinct", "depth", "seconds", "verdict")
+    header = ("spec", "run", "expected", "generated", "distinct", "depth", "wall s", "CPU s", "verdict")
     rows = [header]
     for result in results:
         rows.append((
             result["spec"], result["run"], result["expect"],
             *(f"{result[key]:,}" if result[key] is not None else "-"
               for key in ("generated", "distinct", "depth")),
-            f"{result['seconds']:.1f}",
+            f"{result['seconds']:.1f}", cpu_text(result),
             "ok" if result["ok"] else f"SURPRISE: {result['outcome']}"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     for row in rows:
         print("  ".join(
-            cell.rjust(width) if 3 <= column <= 6 else cell.ljust(width)
+            cell.rjust(width) if 3 <= column <= 7 else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths))).rstrip())
 
 
@@ -607,7 +620,7 @@ def command_table(_args, scratch):
     if not path.exists():
         raise RunError("no results yet: run `run.py test` first")
     known = {(item["spec"], item["run"]): item for item in json.loads(path.read_text())}
-    print("| spec | run | finds | states | distinct | depth | seconds |\n|---|---|---|---:|---:|---:|---:|")
+    print("| spec | run | finds | states | distinct | depth | CPU s |\n|---|---|---|---:|---:|---:|---:|")
     for run in load_manifest():
         result = known.get(name_of(run))
         if result is None:
@@ -615,7 +628,7 @@ def command_table(_args, scratch):
         cells = [f"{result[key]:,}" if result[key] is not None else ""
                  for key in ("generated", "distinct", "depth")]
         print(f"| {run['spec']} | {name_of(run)[1]} | {result['outcome']} | {' | '.join(cells)} "
-              f"| {result['seconds']:.1f} |")
+              f"| {cpu_text(result)} |")
     return 0
 
 
