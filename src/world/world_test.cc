@@ -37,5 +37,29 @@ TEST_P(WorldSweep, DeliversEverythingAfterTheFaultsOfTheSeed) {
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, WorldSweep, ::testing::Range<uint64_t>(1, 13));
 
+// A checker is trusted only after it has caught bugs that were put in on purpose.
+class WorldPlanted : public WorldTest {
+ protected:
+  // The first seed that finds the bug, 0 if none of the first `seeds` does.
+  static uint64_t FoundBy(producer::PlantedBug in_producer, consumer::PlantedBug in_consumer,
+                          uint64_t seeds) {
+    for (uint64_t seed = 1; seed <= seeds; ++seed) {
+      Options options = Options::Swarm(seed);
+      options.producer_bug = in_producer;
+      options.consumer_bug = in_consumer;
+      if (!World(options).Run().ok()) return seed;
+    }
+    return 0;
+  }
+};
+
+TEST_F(WorldPlanted, FindsAConsumerThatSkipsARecordAtARollOver) {
+  EXPECT_NE(FoundBy(producer::PlantedBug::kNone, consumer::PlantedBug::kSkipRecordAtRollOver, 20), 0u);
+}
+
+TEST_F(WorldPlanted, FindsAConsumerThatReadsPastAMissingFile) {
+  EXPECT_NE(FoundBy(producer::PlantedBug::kNone, consumer::PlantedBug::kSkipHole, 60), 0u);
+}
+
 }  // namespace
 }  // namespace tailcast::world
