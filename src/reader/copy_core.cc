@@ -88,7 +88,7 @@ void CopyCore::MaybeJump() {
   for (int p = 0; p < stream::kParts; ++p) {
     PartState& part = parts_[p];
     const int64_t end = available(static_cast<Part>(p));
-    if (end - part.written <= options_.jump_bytes) continue;
+    if (end - part.written <= window_bytes_ + options_.jump_bytes) continue;
     const int64_t target = ChunkStart(std::min(end, std::max(source_.primary[p], part.written)));
     if (target - part.written <= options_.jump_bytes / 2)
       continue;  // the primary is behind as well

@@ -114,7 +114,7 @@ TEST(CopyCore, ShortReadsAreReadAgain) {
 TEST(CopyCore, ACacheOperationFarBehindJumpsToWhereThePrimaryStands) {
   CopyCore core({.jump_bytes = 10000}, Layer::kCache, kChunk, false);
   ASSERT_TRUE(core.OnSource(Source(50000, 49000)).ok());
-  ASSERT_TRUE(core.OnOpened(100, 0, 1 << 20).ok());
+  ASSERT_TRUE(core.OnOpened(100, 0, 2048).ok());
   const auto jump = core.TakeJump();
   ASSERT_TRUE(jump);
   EXPECT_EQ(jump->position, 49000 / kChunk * kChunk);
@@ -125,11 +125,11 @@ TEST(CopyCore, ACacheOperationFarBehindJumpsToWhereThePrimaryStands) {
 TEST(CopyCore, PrimaryOperationsAndNearOnesNeverJump) {
   CopyCore primary({.jump_bytes = 10000}, Layer::kPrimary, kChunk, false);
   ASSERT_TRUE(primary.OnSource(Source(50000, 49000)).ok());
-  ASSERT_TRUE(primary.OnOpened(96, 0, 1 << 20).ok());
+  ASSERT_TRUE(primary.OnOpened(96, 0, 2048).ok());
   EXPECT_FALSE(primary.TakeJump());
   CopyCore near({.jump_bytes = 10000}, Layer::kCache, kChunk, false);
   ASSERT_TRUE(near.OnSource(Source(50000, 49000)).ok());
-  ASSERT_TRUE(near.OnOpened(45000, 0, 1 << 20).ok());
+  ASSERT_TRUE(near.OnOpened(45000, 0, 2048).ok());
   EXPECT_FALSE(near.TakeJump());
 }
 

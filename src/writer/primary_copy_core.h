@@ -23,7 +23,7 @@
 namespace tailcast::writer {
 
 struct PrimaryCopyOptions {
-  int64_t window_bytes = 4 << 20;      // buffered, both parts together
+  int64_t window_bytes = 32 << 20;     // buffered, both parts together; half of it each
   int64_t append_bytes_max = 1 << 20;  // of one append
 };
 
