@@ -615,25 +615,32 @@ TEST_P(FabricConformance, AnAlignedWordOfAShortReadIsNeverTorn) {
   auto connector = world_->MakeConnector();
   auto endpoint = Connect(connector.get(), server.address);
   char* words = server.memory[1].data() + kTestWordsAt;
-  uint64_t next = 0;
+  std::atomic<uint64_t> next{0};
   // Each word is one byte eight times; the values differ all the time.
   auto writing = world_->KeepWriting([&, words]() {
-    ++next;
-    for (uint64_t i = 0; i < 80; ++i)
-      StoreWord(words + i * 8, (next + i) % 255 * 0x0101010101010101ull);
+    const uint64_t first = ++next;
+    for (uint64_t i = 0; i < 80; ++i) {
+      StoreWord(words + i * 8, (first + i) % 255 * 0x0101010101010101ull);
+    }
   });
   std::vector<char> buffer(64 * kWordAtomicBytesMax);
-  for (int round = 0; round < 200; ++round) {
+  // Rounds count in which the writer ran, too: on a busy machine it may not for a while.
+  int shared_rounds = 0;
+  const MonotonicTime end = world_->loop()->Now() + kLimit;
+  for (uint64_t round = 0; shared_rounds < 200; ++round) {
+    ASSERT_LT(world_->loop()->Now(), end) << "the writer ran in " << shared_rounds << " rounds";
+    const uint64_t before = next;
     std::vector<ReadOp> ops;
     for (uint64_t i = 0; i < 64; ++i) {
       ops.push_back({.region = 1,
                      .length = static_cast<uint32_t>(kWordAtomicBytesMax - i * 3),
-                     .offset = kTestWordsAt + (i * 5 + static_cast<uint64_t>(round)) % 61,
+                     .offset = kTestWordsAt + (i * 5 + round) % 61,
                      .destination = buffer.data() + i * kWordAtomicBytesMax,
                      .token = i});
     }
     endpoint->Read(ops);
     Collect(endpoint.get(), ops.size());
+    shared_rounds += next != before;
     for (const ReadOp& op : ops) {
       for (uint64_t at = (op.offset + 7) & ~uint64_t{7}; at + 8 <= op.offset + op.length; at += 8) {
         const char* word = op.destination + (at - op.offset);

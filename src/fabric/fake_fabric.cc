@@ -106,7 +106,8 @@ struct FakeFabricNetwork::Wire : std::enable_shared_from_this<Wire> {
   // Runs `task` at the server when its engine can.
   void AtServer(const std::shared_ptr<Memory>& memory, Task task) {
     if (memory->stopped && !memory->options.one_sided) {
-      memory->held.push_back(std::move(task));
+      // What waits for a process that is gone waits for nobody.
+      if (Find(memory->server) == memory) memory->held.push_back(std::move(task));
     } else {
       task();
     }
@@ -768,6 +769,7 @@ void FakeFabricNetwork::KillLeavingMemory(const std::string& server) {
   if (!memory->last_beat.has_value()) memory->last_beat = wire_->loop->Now();
   if (!memory->options.one_sided) memory->stopped = true;  // nobody is left to answer
   memory->watchers.clear();
+  memory->held.clear();
   wire_->servers.erase(server);
 }
 void FakeFabricNetwork::set_accept_stale_regions(bool accept) {
