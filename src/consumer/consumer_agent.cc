@@ -536,8 +536,9 @@ void ConsumerAgent::OnRecords(const FileRecord& record, const FileRecord& next) 
         file.readers[Index(part)] = std::make_unique<stream::RangeReader>(
             ports_, file.id, part, file.chunk_size,
             stream::RangeReader::Options{.cache_timeout = options_.cache_timeout});
-        file.fetching[Index(part)] = false;  // its answer is dropped with its reader
-        buffers_[Index(part)].SetChunkSize(file.chunk_size);
+        // The answer of a read under way is dropped with its reader.
+        buffers_[Index(part)].SetChunkSize(file.chunk_size, file.fetching[Index(part)]);
+        file.fetching[Index(part)] = false;
       }
     }
   }
@@ -565,6 +566,7 @@ void ConsumerAgent::LengthsChanged() {
     const int64_t primary = file.primary_limit(part);
     if (!file.chunk_size_known || (file.record_read && !file.record_known)) {
       // Nobody knows what the cache has. Nothing to wait for.
+      file.delayed[part].Clear();
       file.primary_target[part] = std::max(file.primary_target[part], primary);
     } else if (file.delayed[part].OnSizes(now, cache, primary) == DelayedRead::kDelayed) {
       file.primary_target[part] = std::max(file.primary_target[part], primary);
@@ -578,7 +580,9 @@ void ConsumerAgent::PollPrimary() {
   const MonotonicTime now = ports_.loop->Now();
   file.next_primary_poll = now + options_.primary_poll;
   const bool moving = now - file.last_progress < options_.primary_poll;
-  if ((moving && file.record_known) || file.seal) return;
+  const bool complete = file.seal && file.primary_limit(0) == file.seal->length[0] &&
+                        file.primary_limit(1) == file.seal->length[1];
+  if ((moving && file.record_known) || complete) return;
   ++counters_.primary_size_polls;
   for (Part part : {Part::kData, Part::kIndex}) {
     file.readers[Index(part)]->PrimarySize(
@@ -596,6 +600,7 @@ void ConsumerAgent::PollPrimary() {
   }
   // The producer's side says nothing: has it gone on in another file?
   const int64_t silent_us = ports_.loop->WallNow().micros() - file.record.heartbeat_us;
+  if (file.seal) return;
   if (!file.record_known || silent_us > options_.stuck_after.micros()) FindNextFile();
 }
 
@@ -659,6 +664,7 @@ bool ConsumerAgent::Fetch(Part part) {
   TailBuffer& buffer = buffers_[p];
   const int64_t end = buffer.end();
   int64_t window = part == Part::kData ? options_.window_bytes : kIndexWindowBytes;
+  int64_t needed = file.at[p] + (part == Part::kIndex ? kIndexRecordSize : 1);
   if (part == Part::kData) {
     // A message larger than the window has to fit as a whole.
     const TailBuffer& index = buffers_[1];
@@ -666,12 +672,13 @@ bool ConsumerAgent::Fetch(Part part) {
       if (const auto record = stream::IndexRecord::Decode(index.at(file.at[1]));
           record && record->length <= options_.message_bytes_max) {
         window = std::max<int64_t>(window, record->length);
+        needed = record->end();
       }
     }
   }
   int64_t to = file.at[p] + window;
   // Small top-ups of a window that is nearly full are not worth a fetch.
-  if (end >= to - window / 4 && end > file.at[p]) return false;
+  if (end >= needed && end >= to - window / 4) return false;
   File::Why why = File::Why::kCache;
   int64_t cache_limit = file.chunk_size_known ? file.cache_limit(p) : 0;
   const int64_t primary_limit = file.primary_limit(p);
@@ -779,8 +786,12 @@ size_t ConsumerAgent::Take(std::vector<Message>& out, int64_t bytes_max) {
   while (bytes < bytes_max && index.end() >= file->at[1] + kIndexRecordSize) {
     const auto record = stream::IndexRecord::Decode(index.at(file->at[1]));
     if (!record) {
-      OnCorrupt(Part::kIndex, "a record fails its check sum");
+      OnCorrupt(Part::kIndex, file->at[1] + kIndexRecordSize, "a record fails its check sum");
       break;
+    }
+    if (options_.bug == PlantedBug::kSkipRecordAtRollOver && file->at[0] == 0 &&
+        file->at[1] == kIndexRecordSize) {
+      file->at[0] = record->offset;
     }
     if (record->offset != file->at[0] || record->length > options_.message_bytes_max ||
         record->end() > file->seal_of(0)) {
@@ -789,13 +800,13 @@ size_t ConsumerAgent::Take(std::vector<Message>& out, int64_t bytes_max) {
                                   " is not the beginning of a message"));
         break;
       }
-      OnCorrupt(Part::kIndex, "a record does not continue the one before it");
+      OnCorrupt(Part::kIndex, file->at[1] + kIndexRecordSize, "a record does not continue the one before it");
       break;
     }
     if (data.end() < record->end()) break;
     const std::string_view payload(data.at(record->offset), record->length);
-    if (Crc32c(payload) != record->payload_crc) {
-      OnCorrupt(Part::kData, "a payload fails its check sum");
+    if (Crc32c(payload) != record->payload_crc && options_.bug != PlantedBug::kSkipPayloadCheck) {
+      OnCorrupt(Part::kData, record->end(), "a payload fails its check sum");
       break;
     }
     file->unverified_start = false;
@@ -810,7 +821,9 @@ size_t ConsumerAgent::Take(std::vector<Message>& out, int64_t bytes_max) {
   counters_.bytes += bytes;
   if (count > 0) {
     views_out_ = true;
-    for (TailBuffer& buffer : buffers_) buffer.Pin();
+    if (options_.bug != PlantedBug::kKeepViewsUnpinned) {
+      for (TailBuffer& buffer : buffers_) buffer.Pin();
+    }
   }
   if (!failed_) Arm(Duration());
   return count;
@@ -824,12 +837,12 @@ void ConsumerAgent::Release() {
   Round();
 }
 
-void ConsumerAgent::OnCorrupt(Part part, const std::string& what) {
+void ConsumerAgent::OnCorrupt(Part part, int64_t end, const std::string& what) {
   File& file = *file_;
   const int p = Index(part);
   const int64_t at = file.at[p];
-  if (at < file.distrust_until[p]) {
-    // These bytes came from the primary layer.
+  if (end <= file.distrust_until[p]) {
+    // All of these bytes came from the primary layer.
     Fail(DataLossError(stream::FileName(file.id.stem, part) + ": " + what + " at byte " +
                        std::to_string(at) + " of the " + std::string(PartName(part)) +
                        " file, in the primary layer too (message " +
@@ -874,6 +887,10 @@ void ConsumerAgent::AdvanceFile() {
   }
   const bool unverified = file.unverified_start;
   ++counters_.roll_overs;
+  if (options_.bug == PlantedBug::kSkipRecordAtRollOver) {
+    OpenFile(*next, kIndexRecordSize, 0);
+    return;
+  }
   OpenFile(*next, index_at, data_at);
   file_->unverified_start = unverified;
 }
@@ -915,6 +932,10 @@ void ConsumerAgent::FindNextFile() {
       Arm(Duration());
     } else if (listing->last() > seq) {
       ++counters_.hole_waits;
+      if (options_.bug == PlantedBug::kSkipHole && current.seal &&
+          current.at[1] == current.seal->length[1]) {
+        OpenFile(listing->pairs().upper_bound(seq)->second.stem, 0, 0);
+      }
     }
   });
 }
@@ -937,6 +958,32 @@ WallTime ConsumerAgent::as_of() const {
   if (!file_) return WallTime();
   return WallTime::FromMicros(
       std::max(file_->record.heartbeat_us, file_->next_record.heartbeat_us));
+}
+
+std::string ConsumerAgent::DebugString() const {
+  std::string text = shard_.ToString() + " " + std::string(AgentStateName(state()));
+  if (!file_) return text;
+  const File& file = *file_;
+  text += " file " + std::to_string(file.id.stem.seq);
+  for (Part part : {Part::kData, Part::kIndex}) {
+    const int p = Index(part);
+    text += "; " + std::string(PartName(part)) + " given " + std::to_string(file.at[p]) + " read " +
+            std::to_string(buffers_[p].end()) + " cache " +
+            std::to_string(file.record.cache_length[p]) + " primary " +
+            std::to_string(file.record.primary_length[p]) + " allowed " +
+            std::to_string(file.primary_target[p]);
+    if (file.seal) text += " seal " + std::to_string(file.seal->length[p]);
+    if (file.fetching[p]) text += " fetching";
+  }
+  if (!file.record_known) text += "; no record";
+  if (file.polling) text += "; polling";
+  if (watch_ != 0) text += "; watching";
+  if (file.listing) text += "; listing";
+  if (file.waiting_for_next) text += "; waiting for the next file";
+  if (timer_ != 0) {
+    text += "; wakes in " + std::to_string((timer_at_ - ports_.loop->Now()).micros()) + " us";
+  }
+  return text;
 }
 
 AgentState ConsumerAgent::state() const {

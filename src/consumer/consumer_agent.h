@@ -64,6 +64,15 @@ struct Message {
   int32_t shard = 0;
 };
 
+// Bugs that tests plant: a checker is trusted only after it has caught them.
+enum class PlantedBug : uint8_t {
+  kNone,
+  kSkipPayloadCheck,     // payloads are given without their check sum
+  kSkipRecordAtRollOver, // the next file is begun at its second record
+  kSkipHole,             // the file after a missing one is read instead
+  kKeepViewsUnpinned,    // memory that the user has views of is written again
+};
+
 struct AgentOptions {
   // How often lengths are polled. With `doorbell` a watch on the lengths replaces the polls, and this
   // is what is done where nobody can watch.
@@ -88,6 +97,7 @@ struct AgentOptions {
   // A heartbeat older than this, with nothing new, is a stuck path and not a quiet producer.
   Duration stuck_after = Duration::Seconds(5);
   Duration cache_timeout = Duration::Millis(250);
+  PlantedBug bug = PlantedBug::kNone;  // for tests
 };
 
 enum class AgentState : uint8_t {
@@ -159,6 +169,8 @@ class ConsumerAgent {
   // Heartbeat of the current file: the producer's side was alive and had published everything then. 0:
   // not known.
   WallTime as_of() const;
+  // File, lengths and what it waits for, in one line for people.
+  std::string DebugString() const;
   const AgentCounters& counters() const { return counters_; }
   const stream::ShardId& shard() const { return shard_; }
 
@@ -188,7 +200,8 @@ class ConsumerAgent {
   void Round();
   bool Fetch(stream::Part part);
   void OnFetched(stream::Part part, const stream::RangeResult& result);
-  void OnCorrupt(stream::Part part, const std::string& what);
+  // Bytes up to `end` of the part, from what was given on, contradict a check.
+  void OnCorrupt(stream::Part part, int64_t end, const std::string& what);
   // Files.
   void AdvanceFile();
   void FindNextFile();

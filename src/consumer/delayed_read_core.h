@@ -44,6 +44,8 @@ class DelayedReadCore {
     }
     return DelayedRead::kMayCatchUp;
   }
+  // The cache's size is not known any more: nothing is waited for.
+  void Clear() { history_.clear(); }
   // When OnSizes with the same sizes would first give kDelayed; Max if there is nothing to wait for.
   MonotonicTime Deadline() const {
     if (history_.empty()) return MonotonicTime::Max();

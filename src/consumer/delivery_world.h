@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,7 @@ class DeliveryWorld {
     int64_t next_byte = -1;
     bool holds = false;
     std::string broken;  // the first violation seen
+    size_t checked = 0;  // of `got`, by the steps of a sweep
   };
 
   explicit DeliveryWorld(uint64_t seed, storage::FakeDiskOptions disk_options = {})
@@ -125,10 +127,13 @@ class DeliveryWorld {
                    : ack.outcome == producer::AckOutcome::kFailed ? Fate::kFailed
                                                                   : Fate::kUnknown;
       entry.position = ack.position;
+      --pending_;
+      durable_ += entry.fate == Fate::kDurable;
     });
     if (status.ok()) {
       sizes[id] = static_cast<int64_t>(message.size());
       ++p.published;
+      ++pending_;
     } else {
       published.erase(id);
       ++p.refused;
@@ -140,11 +145,15 @@ class DeliveryWorld {
     p.dead = true;
     p.process->loop->Kill();
     for (auto& [id, entry] : published) {
-      if (id.first == p.number && entry.fate == Fate::kPending) entry.fate = Fate::kUnknown;
+      if (id.first != p.number || entry.fate != Fate::kPending) continue;
+      entry.fate = Fate::kUnknown;
+      --pending_;
     }
     // The agent would acknowledge its messages once more.
     auto keep = std::exchange(published, {});
+    const auto counts = std::pair(pending_, durable_);
     p.agent.reset();
+    std::tie(pending_, durable_) = counts;
     published = std::move(keep);
     p.process->store.reset();
     p.process->data_client.reset();
@@ -204,25 +213,17 @@ class DeliveryWorld {
     }
   }
 
-  bool AllSettled() const {
-    for (const auto& [id, entry] : published) {
-      if (entry.fate == Fate::kPending) return false;
-    }
-    return true;
-  }
+  bool AllSettled() const { return pending_ == 0; }
   // The messages that must be in the stream, by their texts.
-  int64_t durable() const {
-    int64_t n = 0;
-    for (const auto& [id, entry] : published) n += entry.fate == Fate::kDurable;
-    return n;
-  }
+  int64_t durable() const { return durable_; }
 
-  // "" if what `c` got may be given to a consumer from the beginning now; else what is wrong.
-  std::string Violation(const Consumer& c) const {
+  // "" if what `c` got may be given to a consumer from the beginning now; else what is wrong. Looks at
+  // messages `from` and later only.
+  std::string Violation(const Consumer& c, size_t from = 0) const {
     if (!c.broken.empty()) return c.broken;
     if (c.agent->state() == AgentState::kFailed) return c.agent->status().ToString();
     std::map<int, int64_t> last;
-    for (size_t i = 0; i < c.got.size(); ++i) {
+    for (size_t i = from; i < c.got.size(); ++i) {
       const std::string& text = c.got[i];
       int number = 0;
       long long message = 0;
@@ -250,8 +251,7 @@ class DeliveryWorld {
       if (entry.fate != Fate::kDurable) continue;
       if (!got.contains(MakeMessage(id.first, id.second, sizes.at(id)))) {
         return "lost: " + std::to_string(id.first) + ":" + std::to_string(id.second) +
-               "; consumer " + std::string(AgentStateName(c.agent->state())) + " at " +
-               (c.agent->position() ? c.agent->position()->ToString() : "nowhere") + " after " +
+               "; consumer " + c.agent->DebugString() + " after " +
                std::to_string(c.got.size());
       }
     }
@@ -269,6 +269,10 @@ class DeliveryWorld {
   std::vector<std::unique_ptr<Consumer>> consumers;
   std::map<std::pair<int, int64_t>, Published> published;
   std::map<std::pair<int, int64_t>, int64_t> sizes;
+
+ private:
+  int64_t pending_ = 0;
+  int64_t durable_ = 0;
 };
 
 }  // namespace tailcast::consumer

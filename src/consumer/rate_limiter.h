@@ -19,11 +19,12 @@ class RateLimiter {
   // Bytes that may be read now.
   int64_t Available(MonotonicTime now) {
     if (bytes_per_s_ == 0) return INT64_MAX;
+    if (!started_) last_ = now;
+    started_ = true;
     if (now > last_) {
-      if (started_) tokens_ += (now - last_).seconds() * static_cast<double>(bytes_per_s_);
+      tokens_ += (now - last_).seconds() * static_cast<double>(bytes_per_s_);
       tokens_ = std::min(tokens_, static_cast<double>(burst_bytes_));
       last_ = now;
-      started_ = true;
     }
     return std::max<int64_t>(0, static_cast<int64_t>(tokens_));
   }

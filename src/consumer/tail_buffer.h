@@ -45,8 +45,15 @@ class TailBuffer {
     tail_valid_ = ChunkStart(position) == position;
     tail_crc_ = 0;
   }
-  // The chunk size became known: the last chunk's beginning is another one.
-  void SetChunkSize(int64_t chunk_size) {
+  // The chunk size became known: the last chunk's beginning is another one. A read that is under way
+  // with the old one is given up, and what it still writes lands in memory that is not used any more.
+  void SetChunkSize(int64_t chunk_size, bool reading) {
+    if (reading && memory_ != nullptr) {
+      std::shared_ptr<char[]> memory(new char[static_cast<size_t>(capacity_)]);
+      std::memcpy(memory.get(), memory_.get(), static_cast<size_t>(end_ - base_));
+      if (pins_) retired_.push_back(std::move(memory_));
+      memory_ = std::move(memory);
+    }
     chunk_size_ = chunk_size;
     tail_valid_ = ChunkStart(end_) == end_;
     tail_crc_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "tailcast/base/check.h"
 #include "tailcast/stream/index_record.h"
@@ -126,6 +127,7 @@ void AppendCore::Next(MonotonicTime now, AppendEffects& out) {
       data_in_flight_ = true;
     }
     unacked_.push_back(std::move(flush));
+    if (options_.bug == PlantedBug::kIndexBeforeData && data_in_flight_) ++data_done_;
   }
   if (!index_in_flight_ && data_done_ > 0) {
     index_bytes_.clear();
@@ -149,9 +151,15 @@ void AppendCore::OnData(storage::AppendOutcome outcome, AppendEffects& out) {
     open_ = false;
     return;
   }
-  const Flush& flush = unacked_[data_done_++];
+  if (options_.bug == PlantedBug::kIndexBeforeData) return;  // was counted when it was started
+  Flush& flush = unacked_[data_done_++];
   out.data_committed =
       AppendEffects::Committed{flush.first_byte - start_byte_, flush.batch.bytes};
+  if (options_.bug == PlantedBug::kAckBeforeIndex) {
+    Flush early = {{std::string(), flush.batch.records, std::exchange(flush.batch.acks, {})},
+                   flush.first_record, flush.first_byte};
+    out.durable.push_back(std::move(early));
+  }
 }
 
 void AppendCore::OnIndex(storage::AppendOutcome outcome, AppendEffects& out) {

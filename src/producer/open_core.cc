@@ -25,7 +25,7 @@ OpenEffect OpenCore::Start() {
   checked_ = options_.takeover;
   observed_seq_ = 0;
   observed_heartbeat_ = -1;
-  observations_ = 0;
+  observations_ = moves_ = 0;
   return List();
 }
 
@@ -153,7 +153,11 @@ OpenEffect OpenCore::OnRecords(Result<std::vector<stream::FileRecord>> records, 
   }
   const bool moved = observed_heartbeat_ >= 0 &&
                      (heartbeat > observed_heartbeat_ || head_.seq > observed_seq_);
-  if (moved) return Refuse(std::max(heartbeat, head_.created_us), now);
+  if (moved) {
+    // Once may have been a request of a dead producer that was still on its way.
+    if (++moves_ >= 2) return Refuse(std::max(heartbeat, head_.created_us), now);
+    observations_ = 0;
+  }
   observed_heartbeat_ = heartbeat;
   observed_seq_ = head_.seq;
   if (observations_++ >= options_.observe_steps) {
@@ -225,6 +229,9 @@ std::optional<OpenCore::IndexEnd> OpenCore::FindIndexEnd(std::string_view bytes,
 OpenEffect OpenCore::OnIndexRead(Result<std::string> bytes, WallTime now) {
   TAILCAST_CHECK(step_ == Step::kReadingIndex);
   if (!bytes.ok()) return Retry(bytes.status());
+  if (options_.bug == PlantedBug::kSealOneRecordEarly && bytes->size() > kIndexRecordSize) {
+    bytes->resize(bytes->size() - kIndexRecordSize);
+  }
   if (const auto end = FindIndexEnd(*bytes, read_from_, data_length_)) {
     return Sealed(end->seal, end->last_time_us, now);
   }

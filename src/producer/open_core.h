@@ -2,7 +2,7 @@
 // fences (paper §2.1; design: Names, Pair, Producer; spec RollOver). One step at a time:
 //
 //   list the folder
-//   is a predecessor alive?   its record's as-of time moves while we watch -> refused
+//   is a predecessor alive?   its record's as-of time moves twice while we watch -> refused
 //   half a pair at the head?  create its index file for whoever began it (helping)
 //   fence the head            index first: from then on its seal can't move; then data
 //   seal                      the last whole valid index record: where it ends
@@ -27,6 +27,7 @@
 #include "tailcast/base/rng.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
+#include "tailcast/producer/append_core.h"
 #include "tailcast/stream/metadata.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/stream/shard_listing.h"
@@ -36,13 +37,14 @@ namespace tailcast::producer {
 struct OpenOptions {
   bool takeover = false;
   // A predecessor whose as-of time did not move for this long is dead; looked at `observe_steps`
-  // times.
+  // times. Two heartbeats have to fit.
   Duration observe = Duration::Millis(2500);
   int observe_steps = 10;
   // Races that may be lost before the opener gives up.
   int attempts_max = 32;
   Duration retry_min = Duration::Millis(50);
   Duration retry_max = Duration::Seconds(2);
+  PlantedBug bug = PlantedBug::kNone;
 };
 
 struct OpenEffect {
@@ -137,6 +139,7 @@ class OpenCore {
   int64_t observed_seq_ = 0;
   int64_t observed_heartbeat_ = -1;
   int observations_ = 0;
+  int moves_ = 0;  // of the heartbeat or the head, while we watched
   stream::ShardListing listing_;
   stream::Stem head_;
   bool have_head_ = false;

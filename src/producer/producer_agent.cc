@@ -36,8 +36,8 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
       hooks_(std::move(hooks)),
       dir_(stream::ShardDir(shard_)),
       keys_(shard_),
-      open_(shard_, OpenOptions{.takeover = options.takeover, .observe = options.observe}, seed),
-      append_(AppendOptions{options.flush_interval, options.flush_bytes}) {}
+      open_(shard_, OpenOptions{.takeover = options.takeover, .observe = options.observe, .bug = options.bug}, seed),
+      append_(AppendOptions{options.flush_interval, options.flush_bytes, options.bug}) {}
 
 ProducerAgent::~ProducerAgent() {
   if (state_ != State::kStopped) {
@@ -93,6 +93,18 @@ void ProducerAgent::Step(OpenEffect effect) {
       return;
     }
     case OpenEffect::Kind::kFence:
+      if (options_.bug == PlantedBug::kSkipFence) {
+        auto reader = std::make_shared<stream::RangeReader>(
+            ports_, stream::FileId{shard_, effect.stem}, effect.part, options_.chunk_size);
+        reader->PrimarySize([this, guard, reader](Result<storage::FileSize> size) mutable {
+          if (guard.expired()) return;
+          ports_.loop->Post([reader = std::move(reader)] {});
+          Step(open_.OnFenced(size.ok() ? Result<int64_t>(size->committed_length)
+                                        : Result<int64_t>(size.status()),
+                              ports_.loop->WallNow()));
+        });
+        return;
+      }
       ports_.store->OpenFencing(
           dir_, FileName(effect.stem, effect.part),
           [this, guard](Result<std::unique_ptr<storage::AppendFile>> file) {
@@ -266,6 +278,7 @@ void ProducerAgent::OnPredecessorRecord(const Predecessor& predecessor,
     const int64_t begin = from[static_cast<int>(part)];
     const int64_t end = predecessor.seal.length[static_cast<int>(part)];
     if (begin >= end) continue;
+    shadow->Expect(part, end);
     auto reader = std::make_shared<stream::RangeReader>(ports_, id, part, chunk_size);
     auto bytes = std::make_shared<std::string>(static_cast<size_t>(end - begin), '\0');
     stream::RangeRequest request;
@@ -283,6 +296,7 @@ void ProducerAgent::OnPredecessorRecord(const Predecessor& predecessor,
           for (const auto& candidate : shadows_) {
             if (candidate->file() != id) continue;
             // What could not be read is missing from the cache; the primary layer has it.
+            candidate->Expect(part, result.end);
             candidate->OnFlushed(part, begin,
                                  std::string_view(*bytes).substr(
                                      0, static_cast<size_t>(result.end - begin)));

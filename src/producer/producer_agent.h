@@ -58,6 +58,7 @@ struct AgentOptions {
   // A primary layer that fails is tried again, with back-off, for this long; then the producer stops.
   Duration give_up = Duration::Seconds(60);
   ShadowOptions shadow;
+  PlantedBug bug = PlantedBug::kNone;  // for tests
 };
 
 // What the scheduler is told (FileNotice of cell.proto).

@@ -63,6 +63,10 @@ void ShadowFile::OnFlushed(Part which, int64_t at, std::string_view bytes) {
   Write(static_cast<int>(which));
 }
 
+void ShadowFile::Expect(Part which, int64_t end) {
+  parts_[static_cast<int>(which)].expected_end = end;
+}
+
 void ShadowFile::OnCommitted(int64_t data_length, int64_t index_length) {
   record_.primary_length[0] = std::max(record_.primary_length[0], data_length);
   record_.primary_length[1] = std::max(record_.primary_length[1], index_length);
@@ -147,8 +151,8 @@ void ShadowFile::OnWritten(int which, const std::vector<std::pair<int64_t, int64
 bool ShadowFile::UpdateCacheLengths() {
   bool changed = false;
   for (int part = 0; part < kParts; ++part) {
-    const int64_t written =
-        std::min(parts_[part].chunks->written_end(), record_.primary_length[part]);
+    int64_t written = std::min(parts_[part].chunks->written_end(), record_.primary_length[part]);
+    if (options_.bug == PlantedBug::kLengthBeforeChunks) written = record_.primary_length[part];
     if (written <= record_.cache_length[part]) continue;
     record_.cache_length[part] = written;
     changed = true;
@@ -221,7 +225,10 @@ void ShadowFile::OnPublished(Status status, uint64_t version) {
 
 bool ShadowFile::idle() const {
   for (const PartState& part : parts_) {
-    if (part.chunks->written_end() < part.flushed_end || part.in_flight > 0) return false;
+    if (part.chunks->written_end() < std::max(part.flushed_end, part.expected_end) ||
+        part.in_flight > 0) {
+      return false;
+    }
   }
   return published_ == version_ && publishes_in_flight_ == 0;
 }

@@ -26,6 +26,7 @@
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
 #include "tailcast/cache/client.h"
+#include "tailcast/producer/append_core.h"
 #include "tailcast/stream/chunk_key.h"
 #include "tailcast/stream/chunk_writer_core.h"
 #include "tailcast/stream/metadata.h"
@@ -44,6 +45,7 @@ struct ShadowOptions {
   Duration retry_min = Duration::Millis(20);
   Duration retry_max = Duration::Seconds(1);
   Duration primary_length_delay = Duration::Millis(5);
+  PlantedBug bug = PlantedBug::kNone;
 };
 
 struct ShadowCounters {
@@ -71,6 +73,9 @@ class ShadowFile {
   // Bytes that the primary layer has flushed. Chunks of data may go ahead of the index that covers
   // them; lengths do not.
   void OnFlushed(stream::Part part, int64_t at, std::string_view bytes);
+  // Bytes up to `end` are on their way to OnFlushed: it is not idle before they came. A smaller end
+  // takes it back.
+  void Expect(stream::Part part, int64_t end);
   // The index, flushed, now ends at `index_length` and covers `data_length`: both are committed.
   void OnCommitted(int64_t data_length, int64_t index_length);
   // The file is closed and ends there.
@@ -92,6 +97,7 @@ class ShadowFile {
     Duration retry;     // back-off; 0 while all is well
     TimerId timer = 0;
     int64_t flushed_end = 0;
+    int64_t expected_end = 0;
   };
 
   void Write(int part);

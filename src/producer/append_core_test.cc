@@ -1,0 +1,213 @@
+#include "tailcast/producer/append_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tailcast/stream/index_record.h"
+
+namespace tailcast::producer {
+namespace {
+
+using storage::AppendOutcome;
+
+Batch Messages(std::initializer_list<std::string> payloads) {
+  Batch batch;
+  for (const std::string& payload : payloads) {
+    batch.bytes += payload;
+    batch.records.push_back({static_cast<uint32_t>(payload.size()), 0, 1000});
+  }
+  return batch;
+}
+
+class AppendCoreTest : public ::testing::Test {
+ protected:
+  AppendCoreTest() { EXPECT_TRUE(core.Open(100, 5000, fx)); }
+  AppendEffects Next(int64_t ms) {
+    AppendEffects out;
+    core.Next(MonotonicTime::FromMicros(ms * 1000), out);
+    return out;
+  }
+  AppendEffects Data(AppendOutcome outcome = AppendOutcome::kApplied) {
+    AppendEffects out;
+    core.OnData(outcome, out);
+    return out;
+  }
+  AppendEffects Index(AppendOutcome outcome = AppendOutcome::kApplied) {
+    AppendEffects out;
+    core.OnIndex(outcome, out);
+    return out;
+  }
+  AppendEffects fx;
+  AppendCore core{AppendOptions{Duration::Millis(10), 100}};
+};
+
+TEST_F(AppendCoreTest, TheFirstMessageIsFlushedAtOnceTheNextAfterTheInterval) {
+  core.Add(Messages({"ab"}));
+  auto out = Next(0);
+  ASSERT_TRUE(out.data);
+  EXPECT_EQ(out.data->at, 0);
+  EXPECT_EQ(out.data->bytes, "ab");
+  Data();
+  core.Add(Messages({"cd"}));
+  EXPECT_FALSE(Next(9).data);
+  EXPECT_EQ(core.NextFlush(), MonotonicTime::FromMicros(10000));
+  out = Next(10);
+  ASSERT_TRUE(out.data);
+  EXPECT_EQ(out.data->at, 2);
+}
+
+TEST_F(AppendCoreTest, EnoughBytesDoNotWaitForTheInterval) {
+  core.Add(Messages({"ab"}));
+  Next(0);
+  Data();
+  core.Add(Messages({std::string(100, 'x')}));
+  EXPECT_TRUE(Next(1).data);
+}
+
+TEST_F(AppendCoreTest, AnIndexRecordIsAppendedOnlyAfterItsPayloadWasFlushed) {
+  core.Add(Messages({"ab", "c"}));
+  auto out = Next(0);
+  EXPECT_FALSE(out.index);
+  EXPECT_FALSE(Next(1).index) << "the data append is outstanding";
+  out = Data();
+  ASSERT_TRUE(out.data_committed);
+  EXPECT_EQ(out.data_committed->bytes, "abc");
+  out = Next(1);
+  ASSERT_TRUE(out.index);
+  EXPECT_EQ(out.index->at, 0);
+  ASSERT_EQ(out.index->bytes.size(), 64u);
+  EXPECT_EQ(stream::IndexRecord::Decode(out.index->bytes.data() + 32)->offset, 2);
+}
+
+TEST_F(AppendCoreTest, AMessageIsAcknowledgedAfterItsIndexRecord) {
+  core.Add(Messages({"ab"}));
+  Next(0);
+  EXPECT_TRUE(Data().durable.empty());
+  Next(0);
+  const auto out = Index();
+  ASSERT_EQ(out.durable.size(), 1u);
+  EXPECT_EQ(out.durable[0].first_record, 100);
+  EXPECT_EQ(out.durable[0].first_byte, 5000);
+  EXPECT_EQ(out.covered_data, 2);
+  EXPECT_EQ(core.durable_record(), 101);
+  EXPECT_TRUE(core.empty());
+}
+
+TEST_F(AppendCoreTest, DataOfTheNextFlushGoesWhileTheIndexOfTheLastDoes) {
+  core.Add(Messages({"ab"}));
+  Next(0);
+  Data();
+  core.Add(Messages({"cd"}));
+  auto out = Next(20);
+  EXPECT_TRUE(out.index && out.data) << "different files";
+  Data();
+  core.Add(Messages({"ef"}));
+  out = Next(40);
+  EXPECT_TRUE(out.data);
+  EXPECT_FALSE(out.index) << "one append per file";
+  Data();
+  Index();
+  out = Next(40);
+  ASSERT_TRUE(out.index);
+  EXPECT_EQ(out.index->bytes.size(), 64u) << "both flushes that waited, in one append";
+  EXPECT_EQ(Index().durable.size(), 2u);
+}
+
+TEST_F(AppendCoreTest, HeldItDrainsAndStartsNoData) {
+  core.Add(Messages({"ab"}));
+  Next(0);
+  core.Add(Messages({"cd"}));
+  core.Hold(true);
+  Data();
+  EXPECT_TRUE(Next(100).index);
+  Index();
+  EXPECT_TRUE(core.drained());
+  EXPECT_FALSE(Next(1000).data);
+  AppendEffects out;
+  EXPECT_TRUE(core.Open(101, 5002, out));
+  EXPECT_TRUE(Next(1000).data) << "the next file takes them";
+}
+
+TEST_F(AppendCoreTest, WhatTheOldFilesSealCoversIsDurableTheRestIsAppendedAgain) {
+  core.Add(Messages({"ab", "c"}));
+  Next(0);
+  Data();
+  core.Add(Messages({"def"}));
+  Next(20);                      // index of the first, data of the second
+  Index(AppendOutcome::kUnknown);
+  EXPECT_FALSE(core.is_open());
+  Data();
+  ASSERT_TRUE(core.quiet());
+  AppendEffects out;
+  ASSERT_TRUE(core.Open(102, 5003, out)) << "the index append had landed";
+  ASSERT_EQ(out.durable.size(), 1u);
+  EXPECT_EQ(out.durable[0].batch.records.size(), 2u);
+  const auto again = Next(40);
+  ASSERT_TRUE(again.data);
+  EXPECT_EQ(again.data->bytes, "def");
+  EXPECT_EQ(core.republished(), 1);
+}
+
+TEST_F(AppendCoreTest, NothingLandedEverythingIsAppendedAgainInOrder) {
+  core.Add(Messages({"ab"}));
+  Next(0);
+  Data();
+  core.Add(Messages({"cd"}));
+  Next(20);
+  Index(AppendOutcome::kUnknown);
+  Data(AppendOutcome::kUnknown);
+  core.Add(Messages({"ef"}));
+  AppendEffects out;
+  ASSERT_TRUE(core.Open(100, 5000, out));
+  EXPECT_TRUE(out.durable.empty());
+  EXPECT_EQ(Next(40).data->bytes, "abcdef");
+}
+
+TEST_F(AppendCoreTest, AFileThatBeginsBeforeWhatWasAcknowledgedIsRefused) {
+  core.Add(Messages({"ab"}));
+  Next(0);
+  Data();
+  Next(0);
+  Index();
+  AppendEffects out;
+  EXPECT_FALSE(core.Open(100, 5000, out));
+}
+
+TEST_F(AppendCoreTest, AFileThatBeginsInsideAMessageIsRefused) {
+  core.Add(Messages({"ab", "cd"}));
+  Next(0);
+  Data(AppendOutcome::kUnknown);
+  AppendEffects out;
+  EXPECT_FALSE(core.Open(101, 5003, out));
+}
+
+TEST_F(AppendCoreTest, EmptyMessagesNeedNoDataAppend) {
+  core.Add(Messages({"", ""}));
+  const auto out = Next(0);
+  EXPECT_FALSE(out.data);
+  ASSERT_TRUE(out.index);
+  EXPECT_EQ(Index().durable.size(), 1u);
+}
+
+TEST_F(AppendCoreTest, AcknowledgementsStayWithTheirMessagesWhenABatchIsCut) {
+  Batch batch = Messages({"a", "b", "c"});
+  std::vector<int> acked;
+  for (uint32_t i = 0; i < 3; ++i) {
+    batch.acks.emplace_back(i, [&acked, i](const Ack&) { acked.push_back(static_cast<int>(i)); });
+  }
+  core.Add(std::move(batch));
+  Next(0);
+  Data(AppendOutcome::kUnknown);
+  AppendEffects out;
+  ASSERT_TRUE(core.Open(102, 5002, out));  // a driver may have committed a part
+  ASSERT_EQ(out.durable.size(), 1u);
+  ASSERT_EQ(out.durable[0].batch.acks.size(), 2u);
+  auto lost = core.TakeAll();
+  ASSERT_EQ(lost.waiting.acks.size(), 1u);
+  EXPECT_EQ(lost.waiting.acks[0].first, 0u);
+  lost.waiting.acks[0].second(Ack());
+  EXPECT_EQ(acked, std::vector<int>{2});
+}
+
+}  // namespace
+}  // namespace tailcast::producer

@@ -1,0 +1,251 @@
+// The opening protocol, step by step (spec RollOver).
+#include "tailcast/producer/open_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tailcast/stream/index_record.h"
+
+namespace tailcast::producer {
+namespace {
+
+using Kind = OpenEffect::Kind;
+using stream::Part;
+using stream::Stem;
+using ::testing::HasSubstr;
+
+const WallTime kNow = WallTime::FromMicros(9'000'000);
+const Stem kOne{1, 1000, 0, 0};
+const Stem kTwo{2, 2000, 500, 5};
+
+std::vector<storage::DirEntry> Files(std::initializer_list<std::pair<Stem, int>> stems) {
+  std::vector<storage::DirEntry> entries;
+  for (const auto& [stem, parts] : stems) {
+    entries.push_back({FileName(stem, Part::kData)});
+    if (parts == 2) entries.push_back({FileName(stem, Part::kIndex)});
+  }
+  return entries;
+}
+
+std::string Index(int records) {
+  std::string bytes;
+  for (int i = 0; i < records; ++i) stream::IndexRecord{i * 100, 100, 7, 5000 + i}.AppendTo(bytes);
+  return bytes;
+}
+
+class OpenCoreTest : public ::testing::Test {
+ protected:
+  OpenCore Core(bool takeover = true) {
+    return OpenCore({{"s", 1}, 0}, OpenOptions{.takeover = takeover}, 1);
+  }
+  static stream::FileRecord Record(int64_t heartbeat, bool sealed = false) {
+    stream::FileRecord record;
+    record.created_us = 1000;
+    record.heartbeat_us = heartbeat;
+    if (sealed) record.seal[0] = record.seal[1] = 0;
+    return record;
+  }
+};
+
+TEST_F(OpenCoreTest, AnEmptyShardBeginsAtFileOne) {
+  auto core = Core(false);
+  EXPECT_EQ(core.Start().kind, Kind::kList);
+  auto e = core.OnListed(Files({}), kNow);
+  ASSERT_EQ(e.kind, Kind::kCreate);
+  EXPECT_EQ(e.part, Part::kData) << "the data file first: the index file commits the pair";
+  EXPECT_EQ(e.stem.seq, 1);
+  EXPECT_EQ(e.stem.start_byte, 0);
+  e = core.OnCreated(OkStatus());
+  ASSERT_EQ(e.kind, Kind::kCreate);
+  EXPECT_EQ(e.part, Part::kIndex);
+  EXPECT_EQ(core.OnCreated(OkStatus()).kind, Kind::kOpened);
+  EXPECT_TRUE(core.predecessors().empty());
+}
+
+TEST_F(OpenCoreTest, TheHeadIsFencedIndexFirstAndItsSealReadFromIt) {
+  auto core = Core();
+  core.Start();
+  auto e = core.OnListed(Files({{kOne, 2}, {kTwo, 2}}), kNow);
+  ASSERT_EQ(e.kind, Kind::kFence);
+  EXPECT_EQ(e.part, Part::kIndex);
+  EXPECT_EQ(e.stem, kTwo);
+  e = core.OnFenced(3 * 32 + 10, kNow);
+  ASSERT_EQ(e.kind, Kind::kFence);
+  EXPECT_EQ(e.part, Part::kData);
+  e = core.OnFenced(350, kNow);
+  ASSERT_EQ(e.kind, Kind::kReadIndex);
+  EXPECT_EQ(e.to, 96) << "a partial record is ignored";
+  e = core.OnIndexRead(Index(3), kNow);
+  ASSERT_EQ(e.kind, Kind::kCreate);
+  EXPECT_EQ(e.stem.seq, 3);
+  EXPECT_EQ(e.stem.start_byte, 800) << "payload beyond the last record is ignored";
+  EXPECT_EQ(e.stem.start_record, 8);
+  EXPECT_GT(e.stem.created_us, kTwo.created_us);
+  core.OnCreated(OkStatus());
+  EXPECT_EQ(core.OnCreated(OkStatus()).kind, Kind::kOpened);
+  ASSERT_EQ(core.predecessors().size(), 2u);
+  EXPECT_EQ(core.predecessors()[0].seal, (stream::Seal{{300, 96}}));
+  EXPECT_EQ(core.predecessors()[1].seal, (stream::Seal{{500, 160}}));
+  EXPECT_EQ(core.last_time_us(), 5002);
+}
+
+TEST_F(OpenCoreTest, HalfAPairIsCompletedForItsOwnerAndClosedEmpty) {
+  auto core = Core();
+  core.Start();
+  auto e = core.OnListed(Files({{kOne, 2}, {kTwo, 1}}), kNow);
+  ASSERT_EQ(e.kind, Kind::kCreate);
+  EXPECT_TRUE(e.helping);
+  EXPECT_EQ(e.stem, kTwo);
+  EXPECT_EQ(e.part, Part::kIndex);
+  for (const Status& outcome : {OkStatus(), AlreadyExistsError("its owner was faster")}) {
+    OpenCore copy = core;
+    EXPECT_EQ(copy.OnCreated(outcome).kind, Kind::kFence);
+    copy.OnFenced(0, kNow);
+    e = copy.OnFenced(0, kNow);
+    ASSERT_EQ(e.kind, Kind::kCreate);
+    EXPECT_EQ(e.stem.seq, 3);
+    EXPECT_EQ(e.stem.start_byte, kTwo.start_byte);
+  }
+}
+
+TEST_F(OpenCoreTest, ALostRaceForTheNumberBeginsAgain) {
+  for (int lost : {0, 1}) {
+    auto core = Core();
+    core.Start();
+    core.OnListed(Files({}), kNow);
+    if (lost == 1) core.OnCreated(OkStatus());
+    EXPECT_EQ(core.OnCreated(AlreadyExistsError("x")).kind, Kind::kList);
+    EXPECT_EQ(core.OnListed(Files({{kOne, 2}}), kNow).kind, Kind::kFence);
+  }
+}
+
+TEST_F(OpenCoreTest, RacesAreBounded) {
+  auto core = Core();
+  auto e = core.Start();
+  for (int i = 0; i < 1000 && e.kind != Kind::kFailed; ++i) {
+    ASSERT_EQ(e.kind, Kind::kList);
+    core.OnListed(Files({}), kNow);
+    e = core.OnCreated(AlreadyExistsError("x"));
+  }
+  EXPECT_TRUE(IsUnavailable(e.status));
+}
+
+TEST_F(OpenCoreTest, AnErrorIsTriedAgainFromTheTopAndPermissionsAreNot) {
+  auto core = Core();
+  core.Start();
+  EXPECT_EQ(core.OnListed(UnavailableError("disk"), kNow).kind, Kind::kWait);
+  EXPECT_EQ(core.OnWaited().kind, Kind::kList);
+  core.OnListed(Files({}), kNow);
+  auto e = core.OnCreated(ResourceExhaustedError("disk full"));
+  EXPECT_EQ(e.kind, Kind::kWait);
+  EXPECT_TRUE(IsResourceExhausted(e.status));
+  EXPECT_EQ(core.OnWaited().kind, Kind::kList);
+  core.OnListed(Files({}), kNow);
+  EXPECT_EQ(core.OnCreated(PermissionDeniedError("no")).kind, Kind::kFailed);
+}
+
+TEST_F(OpenCoreTest, AHeartbeatThatMovesTwiceIsALiveProducer) {
+  auto core = Core(false);
+  core.Start();
+  int64_t heartbeat = 1'000'000;
+  auto e = core.OnListed(Files({{kOne, 2}}), kNow);
+  for (int i = 0; i < 20 && e.kind != Kind::kFailed; ++i) {
+    ASSERT_EQ(e.kind, Kind::kReadRecords);
+    if (i == 3 || i == 6) heartbeat += 1'000'000;
+    e = core.OnRecords({{Record(heartbeat), stream::FileRecord()}}, kNow);
+    if (e.kind == Kind::kFailed) {
+      EXPECT_EQ(i, 6);
+      break;
+    }
+    ASSERT_EQ(e.kind, Kind::kWait);
+    ASSERT_EQ(core.OnWaited().kind, Kind::kList);
+    e = core.OnListed(Files({{kOne, 2}}), kNow);
+  }
+  ASSERT_EQ(e.kind, Kind::kFailed);
+  EXPECT_TRUE(IsFailedPrecondition(e.status));
+  EXPECT_THAT(e.status.message(), HasSubstr("last sign of life is 6.0 s old"));
+}
+
+TEST_F(OpenCoreTest, AHeartbeatThatStandsIsADeadProducer) {
+  for (int64_t late : {0, 1}) {  // once it may move: a request that was on its way
+    auto core = Core(false);
+    core.Start();
+    auto e = core.OnListed(Files({{kOne, 2}}), kNow);
+    Duration waited;
+    for (int i = 0; e.kind == Kind::kReadRecords; ++i) {
+      e = core.OnRecords({{Record(i == 0 ? 5 : 5 + late), stream::FileRecord()}}, kNow);
+      if (e.kind != Kind::kWait) break;
+      waited = waited + e.wait;
+      core.OnWaited();
+      e = core.OnListed(Files({{kOne, 2}}), kNow);
+    }
+    EXPECT_EQ(e.kind, Kind::kFence);
+    EXPECT_GE(waited.millis(), 2500);
+  }
+}
+
+TEST_F(OpenCoreTest, AClosedHeadNeedsNoWaiting) {
+  auto core = Core(false);
+  core.Start();
+  core.OnListed(Files({{kOne, 2}}), kNow);
+  EXPECT_EQ(core.OnRecords({{Record(5, true), stream::FileRecord()}}, kNow).kind, Kind::kFence);
+}
+
+TEST_F(OpenCoreTest, AClosedHeadWithASuccessorIsARollOverInProgress) {
+  auto core = Core(false);
+  core.Start();
+  core.OnListed(Files({{kOne, 2}}), kNow);
+  EXPECT_EQ(core.OnRecords({{Record(5, true), Record(6)}}, kNow).kind, Kind::kWait);
+}
+
+TEST_F(OpenCoreTest, AnUnreachableMetadataCacheIsARefusalThatSaysSo) {
+  auto core = Core(false);
+  core.Start();
+  core.OnListed(Files({{kOne, 2}}), kNow);
+  const auto e = core.OnRecords(UnavailableError("no replica answered"), kNow);
+  ASSERT_EQ(e.kind, Kind::kFailed);
+  EXPECT_THAT(e.status.message(), HasSubstr("take over with --takeover"));
+}
+
+TEST_F(OpenCoreTest, AnOwnerThatFindsAForeignNewerFileStops) {
+  auto core = Core();
+  core.StartRecovery(kOne);
+  const auto e = core.OnListed(Files({{kOne, 2}, {kTwo, 2}}), kNow);
+  ASSERT_EQ(e.kind, Kind::kFailed);
+  EXPECT_THAT(e.status.message(), HasSubstr("another producer took it over"));
+}
+
+TEST_F(OpenCoreTest, AnOwnerRecognisesWhatItTriedToCreate) {
+  auto core = Core();
+  auto e = core.StartRoll(kOne, {{500, 160}}, 1500, kNow);
+  ASSERT_EQ(e.kind, Kind::kCreate);
+  const Stem tried = e.stem;
+  EXPECT_EQ(tried.start_byte, 500);
+  EXPECT_EQ(core.OnCreated(UnavailableError("done or not?")).kind, Kind::kWait);
+  core.OnWaited();
+  e = core.OnListed(Files({{kOne, 2}, {tried, 1}}), kNow);
+  ASSERT_EQ(e.kind, Kind::kCreate) << "it was done: half a pair of ours";
+  EXPECT_TRUE(e.helping);
+}
+
+TEST_F(OpenCoreTest, AFolderThatContradictsItselfIsAnAlarm) {
+  auto core = Core();
+  core.Start();
+  auto e = core.OnListed({{storage::DirEntry{FileName(kOne, Part::kIndex)}}}, kNow);
+  EXPECT_TRUE(IsDataLoss(e.status)) << "an index without its data";
+}
+
+TEST_F(OpenCoreTest, TheIndexEndIsTheLastValidRecordWhosePayloadIsThere) {
+  const std::string bytes = Index(4);
+  const auto seal = [](int64_t data, int64_t index) { return stream::Seal{{data, index}}; };
+  EXPECT_EQ(OpenCore::FindIndexEnd(bytes, 64, 1000)->seal, seal(400, 64 + 128));
+  EXPECT_EQ(OpenCore::FindIndexEnd(bytes, 0, 399)->seal, seal(300, 96)) << "payload not flushed";
+  std::string broken = bytes;
+  broken[100] ^= 1;
+  EXPECT_EQ(OpenCore::FindIndexEnd(broken, 0, 1000)->seal, seal(300, 96));
+  EXPECT_FALSE(OpenCore::FindIndexEnd("", 0, 1000));
+  EXPECT_FALSE(OpenCore::FindIndexEnd(std::string(64, '\0'), 0, 1000));
+}
+
+}  // namespace
+}  // namespace tailcast::producer
