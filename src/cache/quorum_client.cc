@@ -43,6 +43,7 @@ struct QuorumClient::Connection {
   uint64_t epoch = 0;    // of the connection that is ready; never repeated within the client
   size_t next_address = 0;
   std::unique_ptr<fabric::Endpoint> endpoint;
+  std::vector<ReadOp> batch;  // reads that were not given to the endpoint yet
   layout::Geometry geometry;
   ReplicaHealth health;
   std::vector<Task> waiting;  // for the end of kConnecting
@@ -286,6 +287,7 @@ void QuorumClient::OnGeometry(Connection& c, ReadStatus status, const char* page
   c.health.OnSuccess();
   c.heart.Reset();
   SawConfigurationId(layout::LoadWord(page + layout::kConfigurationOffset));
+  const BatchScope scope(this);
   for (Task& task : std::exchange(c.waiting, {})) task();
 }
 
@@ -301,6 +303,7 @@ void QuorumClient::Lose(Connection& c) {
   c.state = Connection::State::kIdle;
   ++c.attempt;
   c.epoch = 0;
+  c.batch.clear();
   // The endpoint may be in the middle of a callback, and may write into the operations' buffers as
   // long as it lives: both go together, on a turn of their own.
   struct Remains {
@@ -645,6 +648,7 @@ void QuorumClient::ReadValues(
 }
 
 void QuorumClient::RunBatch(const BatchPtr& batch, Duration timeout) {
+  const BatchScope scope(this);
   batch->unfinished = batch->items.size();
   for (size_t i = 0; i < batch->items.size(); ++i) {
     Item& item = batch->items[i];
@@ -684,6 +688,7 @@ void QuorumClient::RunBatch(const BatchPtr& batch, Duration timeout) {
 }
 
 void QuorumClient::Hedge(const BatchPtr& batch) {
+  const BatchScope scope(this);
   batch->hedge = 0;
   bool more = false;
   for (size_t i = 0; i < batch->items.size() && !batch->ended; ++i) {
@@ -926,7 +931,20 @@ void QuorumClient::Submit(Operation* operation, std::span<ReadOp> ops) {
     op.token = operation->token;
     counters_.bytes_read += op.length;
   }
-  operation->connection->endpoint->Read(ops);
+  Connection& c = *operation->connection;
+  if (c.batch.empty()) with_batch_.push_back(operation->connection);
+  c.batch.insert(c.batch.end(), ops.begin(), ops.end());
+  if (batch_scopes_ == 0) SendBatches();
+}
+
+void QuorumClient::SendBatches() {
+  for (const ConnectionPtr& connection : with_batch_) {
+    if (connection->endpoint != nullptr && !connection->batch.empty()) {
+      connection->endpoint->Read(connection->batch);
+    }
+    connection->batch.clear();
+  }
+  with_batch_.clear();
 }
 
 void QuorumClient::StartOperation(const BatchPtr& batch, size_t index, uint8_t replica) {
@@ -955,6 +973,7 @@ void QuorumClient::StartOperation(const BatchPtr& batch, size_t index, uint8_t r
   if (item.chunk != nullptr) {
     operation->from = std::max(item.chunk->have, item.chunk->length);
     operation->from_crc = item.chunk->crc;
+    operation->buffer.reserve(kBucketBytes + kEntryHeaderBytes + item.chunk->capacity);
   }
   ReadBucket(operation);
 }
@@ -1021,6 +1040,7 @@ void QuorumClient::ReadEntry(Operation* operation, Location location) {
 }
 
 void QuorumClient::OnReady(const ConnectionPtr& connection, uint64_t attempt) {
+  const BatchScope scope(this);
   Connection& c = *connection;
   fabric::Completion completions[64];
   while (c.attempt == attempt && c.endpoint != nullptr) {

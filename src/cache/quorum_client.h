@@ -189,7 +189,19 @@ class QuorumClient : public Client {
   void StartOperation(const BatchPtr& batch, size_t index, uint8_t replica);
   Operation* NewOperation(const ConnectionPtr& connection);
   void FreeOperation(Operation* operation);
+  // Puts reads into their connection's next batch, which goes out at the end of the outermost
+  // BatchScope, or at once outside of any: endpoints take one system call for a batch.
   void Submit(Operation* operation, std::span<fabric::ReadOp> ops);
+  struct BatchScope {
+    explicit BatchScope(QuorumClient* c) : client(c) { ++client->batch_scopes_; }
+    ~BatchScope() {
+      if (--client->batch_scopes_ == 0) client->SendBatches();
+    }
+    BatchScope(const BatchScope&) = delete;
+    BatchScope& operator=(const BatchScope&) = delete;
+    QuorumClient* const client;
+  };
+  void SendBatches();
   void ReadBucket(Operation* operation);
   void ReadEntry(Operation* operation, layout::Location location);
   void OnReady(const ConnectionPtr& connection, uint64_t attempt);
@@ -240,7 +252,9 @@ class QuorumClient : public Client {
   std::vector<uint32_t> free_operations_;
   uint64_t next_generation_ = 1;
   uint32_t operations_in_use_ = 0;
-  std::deque<Task> waiting_;  // asks that wait for a free operation
+  int batch_scopes_ = 0;
+  std::vector<ConnectionPtr> with_batch_;  // connections whose batch is not empty
+  std::deque<Task> waiting_;               // asks that wait for a free operation
   std::unordered_map<uint64_t, std::unique_ptr<Watch>> watches_;
   uint64_t next_watch_ = 1;
   std::vector<char> scratch_;  // header and payload of a read inside the call
