@@ -776,7 +776,7 @@ std::string Sweep(uint64_t seed, SweepOptions options = {}) {
 
 TEST(DeliverySweep, AnyLifeOfAShardIsDeliveredWhole) {
   const char* from_env = std::getenv("TAILCAST_SEEDS");
-  const uint64_t seeds = from_env != nullptr ? std::stoull(from_env) : 60;
+  const uint64_t seeds = from_env != nullptr ? std::stoull(from_env) : 300;
   const char* first = std::getenv("TAILCAST_FIRST_SEED");
   for (uint64_t seed = first != nullptr ? std::stoull(first) : 1; seed <= seeds; ++seed) {
     if (first != nullptr) std::fprintf(stderr, "seed %llu\n", static_cast<unsigned long long>(seed));
@@ -785,7 +785,7 @@ TEST(DeliverySweep, AnyLifeOfAShardIsDeliveredWhole) {
 }
 
 TEST(DeliverySweep, ForeignBytesInTheCacheNeverReachTheUser) {
-  for (uint64_t seed = 1; seed <= 15; ++seed) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
     ASSERT_EQ(Sweep(seed, {.corrupt_cache = true}), "") << "seed " << seed;
   }
 }

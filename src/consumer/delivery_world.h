@@ -73,6 +73,14 @@ class DeliveryWorld {
       : time(seed), rng(seed ^ 0x5eed), disk_loop(time.MakeLoop("disk")),
         disk(disk_loop.get(), seed, disk_options), data(seed + 1), metadata(seed + 2) {}
 
+  // Messages without an outcome get theirs while there is still somebody to tell.
+  ~DeliveryWorld() {
+    producers.clear();
+    consumers.clear();
+  }
+  DeliveryWorld(const DeliveryWorld&) = delete;
+  DeliveryWorld& operator=(const DeliveryWorld&) = delete;
+
   producer::AgentOptions ProducerOptions() const {
     producer::AgentOptions options;
     options.flush_interval = Duration::Millis(1);

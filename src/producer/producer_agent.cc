@@ -94,11 +94,11 @@ void ProducerAgent::Step(OpenEffect effect) {
     }
     case OpenEffect::Kind::kFence:
       if (options_.bug == PlantedBug::kSkipFence) {
-        auto reader = std::make_shared<stream::RangeReader>(
+        auto& reader = readers_[++last_reader_];
+        reader = std::make_unique<stream::RangeReader>(
             ports_, stream::FileId{shard_, effect.stem}, effect.part, options_.chunk_size);
-        reader->PrimarySize([this, guard, reader](Result<storage::FileSize> size) mutable {
+        reader->PrimarySize([this, guard](Result<storage::FileSize> size) {
           if (guard.expired()) return;
-          ports_.loop->Post([reader = std::move(reader)] {});
           Step(open_.OnFenced(size.ok() ? Result<int64_t>(size->committed_length)
                                         : Result<int64_t>(size.status()),
                               ports_.loop->WallNow()));
@@ -279,7 +279,9 @@ void ProducerAgent::OnPredecessorRecord(const Predecessor& predecessor,
     const int64_t end = predecessor.seal.length[static_cast<int>(part)];
     if (begin >= end) continue;
     shadow->Expect(part, end);
-    auto reader = std::make_shared<stream::RangeReader>(ports_, id, part, chunk_size);
+    const uint64_t number = ++last_reader_;
+    auto& reader = readers_[number];
+    reader = std::make_unique<stream::RangeReader>(ports_, id, part, chunk_size);
     auto bytes = std::make_shared<std::string>(static_cast<size_t>(end - begin), '\0');
     stream::RangeRequest request;
     request.from = begin;
@@ -287,12 +289,13 @@ void ProducerAgent::OnPredecessorRecord(const Predecessor& predecessor,
     request.destination = bytes->data();
     request.room = end - begin;
     request.owner = bytes;
-    auto* const raw = reader.get();
-    const auto answer = raw->Read(
-        request, [this, id, part, begin, bytes, reader,
-                  guard = std::weak_ptr<bool>(alive_)](stream::RangeResult result) mutable {
+    const auto answer = reader->Read(
+        request, [this, id, part, begin, bytes, number,
+                  guard = std::weak_ptr<bool>(alive_)](stream::RangeResult result) {
           if (guard.expired()) return;
-          ports_.loop->Post([reader = std::move(reader)] {});
+          ports_.loop->Post([this, number, guard] {  // not inside its own callback
+            if (!guard.expired()) readers_.erase(number);
+          });
           for (const auto& candidate : shadows_) {
             if (candidate->file() != id) continue;
             // What could not be read is missing from the cache; the primary layer has it.

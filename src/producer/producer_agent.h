@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,7 @@
 #include "tailcast/stream/chunk_key.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/stream/ports.h"
+#include "tailcast/stream/range_reader.h"
 
 namespace tailcast::producer {
 
@@ -182,6 +184,8 @@ class ProducerAgent {
   std::unique_ptr<storage::ReadFile> index_reader_;
   std::unique_ptr<OpenFile> file_;
   std::vector<std::unique_ptr<ShadowFile>> shadows_;  // of closed files, oldest first
+  std::map<uint64_t, std::unique_ptr<stream::RangeReader>> readers_;  // of predecessors' tails
+  uint64_t last_reader_ = 0;
   bool fenced_ = false;
   Status append_error_;
   bool index_unknown_ = false;  // the outcome of the last index append
