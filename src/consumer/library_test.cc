@@ -1,0 +1,246 @@
+// The two libraries over real threads, a real folder and an in-process cache.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "tailcast/base/thread_loop.h"
+#include "tailcast/cache/memory_cache.h"
+#include "tailcast/consumer/consumer.h"
+#include "tailcast/producer/producer.h"
+#include "tailcast/storage/posix_store.h"
+
+namespace tailcast {
+namespace {
+
+using producer::AckOutcome;
+using producer::Producer;
+using ::testing::HasSubstr;
+
+// A process' ports, made and destroyed on their loop.
+struct Ports {
+  Ports(ThreadLoop* loop, const std::string& folder, cache::MemoryStore* data,
+        cache::MemoryStore* metadata)
+      : data_client(loop, data), metadata_client(loop, metadata) {
+    storage::PosixStoreOptions options;
+    options.durability = storage::posix::Durability::kPageCache;
+    auto opened = storage::PosixStore::Open(loop, folder, options);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    store = std::move(*opened);
+    ports = {loop, store.get(), &data_client, &metadata_client};
+  }
+  std::unique_ptr<storage::Store> store;
+  cache::MemoryClient data_client, metadata_client;
+  stream::CellPorts ports;
+};
+
+class LibraryTest : public ::testing::Test {
+ protected:
+  LibraryTest() {
+    char name[] = "/tmp/tailcast-library-XXXXXX";
+    folder_ = mkdtemp(name);
+    thread_->Call([this] { ports_ = std::make_unique<Ports>(thread_->loop(), folder_, &data_, &metadata_); });
+    options_.profile = producer::Profile::kLowLatency;
+    options_.roll_bytes = 200000;
+  }
+  ~LibraryTest() override {
+    producer_.reset();
+    thread_->Call([this] { ports_.reset(); });
+    thread_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  void OpenProducer(int32_t shards = 1) {
+    auto opened = Producer::OpenOn(ports_->ports, stream_, shards, 4096, options_);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    producer_ = std::move(*opened);
+  }
+  struct Reader {
+    ThreadLoop loop;
+    std::unique_ptr<Ports> ports;
+    std::unique_ptr<consumer::Consumer> consumer;
+    ~Reader() { consumer.reset(); }
+  };
+  std::unique_ptr<Reader> OpenConsumer(consumer::Options options = {}, int32_t shards = 1) {
+    auto reader = std::make_unique<Reader>();
+    reader->ports = std::make_unique<Ports>(&reader->loop, folder_, &data_, &metadata_);
+    options.profile = consumer::Profile::kLowLatency;
+    auto opened = consumer::Consumer::OpenOn(reader->ports->ports, &reader->loop, stream_, shards, options);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    if (opened.ok()) reader->consumer = std::move(*opened);
+    return reader;
+  }
+
+  const stream::StreamId stream_{"lib", 5};
+  std::string folder_;
+  cache::MemoryStore data_, metadata_;
+  std::unique_ptr<LoopThread> thread_ = std::make_unique<LoopThread>("test");
+  std::unique_ptr<Ports> ports_;
+  producer::Options options_;
+  std::unique_ptr<Producer> producer_;
+};
+
+TEST_F(LibraryTest, ABlockingPublishReturnsWhenTheMessageIsDurable) {
+  OpenProducer();
+  const producer::Ack ack = producer_->Publish("hello");
+  EXPECT_EQ(ack.outcome, AckOutcome::kDurable) << ack.error;
+  EXPECT_EQ(ack.position.record, 0);
+  auto reader = OpenConsumer();
+  auto batch = reader->consumer->Poll(Duration::Seconds(20));
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  ASSERT_EQ(batch->size(), 1u);
+  EXPECT_EQ((*batch)[0].payload, "hello");
+  EXPECT_EQ(reader->consumer->position(0)->record, 1);
+}
+
+TEST_F(LibraryTest, ManyThreadsPublishAndEveryMessageArrivesOnceAndInItsThreadsOrder) {
+  OpenProducer(2);
+  constexpr int kThreads = 3, kEach = 3000;
+  std::atomic<int> durable{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) {
+        const std::string text = std::to_string(t) + " " + std::to_string(i);
+        ASSERT_TRUE(producer_->Publish(text, [&](const producer::Ack& a) {
+                      durable += a.outcome == AckOutcome::kDurable;
+                    }, i % 2).ok());
+      }
+    });
+  }
+  auto reader = OpenConsumer({}, 2);
+  std::map<std::pair<int, int>, int> last;  // by shard and thread
+  int got = 0;
+  const MonotonicTime deadline = ReadMonotonicClock() + Duration::Seconds(60);
+  while (got < kThreads * kEach && ReadMonotonicClock() < deadline) {
+    auto batch = reader->consumer->Poll(Duration::Seconds(1));
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    for (const consumer::Message& m : *batch) {
+      int t = 0, i = 0;
+      ASSERT_EQ(std::sscanf(std::string(m.payload).c_str(), "%d %d", &t, &i), 2);
+      auto [it, first] = last.try_emplace({m.shard, t}, m.shard);
+      if (!first) {
+        EXPECT_EQ(i, it->second + 2);
+        it->second = i;
+      }
+      ++got;
+    }
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(got, kThreads * kEach);
+  EXPECT_TRUE(producer_->Flush(Duration::Seconds(20)).ok());
+  EXPECT_EQ(durable, kThreads * kEach);
+  EXPECT_TRUE(producer_->Close(Duration::Seconds(20)).ok());
+}
+
+TEST_F(LibraryTest, CloseFlushesAndLaterCallsFail) {
+  options_.flush_interval = Duration::Seconds(3600);
+  OpenProducer();
+  ASSERT_EQ(producer_->Publish("first").outcome, AckOutcome::kDurable);
+  int durable = 0;
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(producer_->Publish("x", [&](const producer::Ack& a) {
+                  durable += a.outcome == AckOutcome::kDurable;
+                }).ok());
+  }
+  EXPECT_TRUE(producer_->Close(Duration::Seconds(20)).ok());
+  EXPECT_EQ(durable, 10);
+  EXPECT_TRUE(IsFailedPrecondition(producer_->Publish("late", producer::AckCallback())));
+  EXPECT_TRUE(producer_->Close(Duration::Seconds(20)).ok());
+}
+
+TEST_F(LibraryTest, AFullBufferIsSaidByTryPublishAndWaitedForByPublish) {
+  options_.buffer_bytes_max = 5000;
+  OpenProducer();
+  Status status;
+  for (int i = 0; i < 100000 && status.ok(); ++i) {
+    status = producer_->TryPublish(std::string(1000, 'x'), producer::AckCallback());
+  }
+  EXPECT_TRUE(IsResourceExhausted(status)) << status;
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(producer_->Publish(std::string(1000, 'y'), producer::AckCallback()).ok());
+  }
+  EXPECT_TRUE(producer_->Flush(Duration::Seconds(20)).ok());
+  EXPECT_EQ(producer_->stats().buffered_bytes, 0);
+}
+
+TEST_F(LibraryTest, WrongArgumentsAreNamed) {
+  options_.message_bytes_max = 100;
+  OpenProducer();
+  EXPECT_THAT(producer_->Publish(std::string(101, 'x')).error.message(), HasSubstr("limit of 100"));
+  EXPECT_THAT(producer_->Publish("x", 7).error.message(), HasSubstr("no shard 7"));
+  options_.shards = {3};
+  EXPECT_THAT(Producer::OpenOn(ports_->ports, stream_, 2, 4096, options_).status().message(),
+              HasSubstr("has shards 0 to 1; there is no shard 3"));
+  EXPECT_TRUE(IsInvalidArgument(Producer::Open({}).status()));
+  EXPECT_TRUE(IsInvalidArgument(consumer::Consumer::Open({}).status()));
+}
+
+TEST_F(LibraryTest, ASecondProducerIsRefusedAndATakeoverStopsTheFirst) {
+  OpenProducer();
+  ASSERT_EQ(producer_->Publish("one").outcome, AckOutcome::kDurable);
+  auto second = Producer::OpenOn(ports_->ports, stream_, 1, 4096, options_);
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(second.status().message(), HasSubstr("--takeover"));
+  options_.takeover = true;
+  second = Producer::OpenOn(ports_->ports, stream_, 1, 4096, options_);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ((*second)->Publish("two").outcome, AckOutcome::kDurable);
+  EXPECT_EQ(producer_->Publish("lost").outcome, AckOutcome::kFailed);
+  EXPECT_TRUE(IsFailedPrecondition(producer_->Publish("lost", producer::AckCallback())));
+  auto reader = OpenConsumer();
+  std::vector<std::string> got;
+  while (got.size() < 2) {
+    auto batch = reader->consumer->Poll(Duration::Seconds(20));
+    ASSERT_TRUE(batch.ok());
+    ASSERT_FALSE(batch->empty());
+    for (const consumer::Message& m : *batch) got.emplace_back(m.payload);
+  }
+  EXPECT_EQ(got, (std::vector<std::string>{"one", "two"}));
+}
+
+TEST_F(LibraryTest, SeekResumeAndRunGoWhereTheyAreTold) {
+  OpenProducer();
+  std::vector<stream::Position> positions;
+  for (int i = 0; i < 50; ++i) positions.push_back(producer_->Publish(std::to_string(i)).position);
+  consumer::Options options;
+  options.resume = {positions[40]};
+  auto reader = OpenConsumer(options);
+  std::vector<std::string> got;
+  const auto collect = [&](std::span<const consumer::Message> batch) {
+    for (const consumer::Message& m : batch) got.emplace_back(m.payload);
+    return got.empty() || got.back() != "49";
+  };
+  EXPECT_TRUE(reader->consumer->Run(collect).ok());
+  EXPECT_EQ(got.size(), 10u);
+  got.clear();
+  ASSERT_TRUE(reader->consumer->Seek(0, consumer::StartPoint::Beginning()).ok());
+  EXPECT_TRUE(reader->consumer->Run(collect).ok());
+  EXPECT_EQ(got.size(), 50u);
+  EXPECT_TRUE(IsInvalidArgument(reader->consumer->Seek(9, consumer::StartPoint::End())));
+  EXPECT_EQ(reader->consumer->counters().messages, 60);
+  // Errors of a shard are given again until it is sought elsewhere.
+  stream::Position wrong = positions[3];
+  wrong.byte += 1;
+  ASSERT_TRUE(reader->consumer->Seek(0, consumer::StartPoint::At(wrong)).ok());
+  Status error;
+  while (error.ok()) error = reader->consumer->Poll(Duration::Seconds(5)).status();
+  EXPECT_TRUE(IsInvalidArgument(error)) << error;
+  EXPECT_EQ(reader->consumer->Poll(Duration::Millis(1)).status(), error);
+}
+
+TEST_F(LibraryTest, KeysStayWithTheirShard) {
+  OpenProducer(8);
+  std::set<int32_t> used;
+  for (int i = 0; i < 100; ++i) {
+    const std::string key = "key" + std::to_string(i);
+    EXPECT_EQ(producer_->ShardOf(key), producer_->ShardOf(key));
+    used.insert(producer_->ShardOf(key));
+  }
+  EXPECT_EQ(used.size(), 8u);
+}
+
+}  // namespace
+}  // namespace tailcast
