@@ -341,7 +341,9 @@ void ReaderAgent::OnPolled(const std::vector<cache::Key>& keys,
       const std::string& value = *(*values)[i];
       const std::set<uint64_t> numbers = it->second.operations;
       for (uint64_t number : numbers) {
-        const auto op = operations_.at(number);
+        const auto found = operations_.find(number);
+        if (found == operations_.end()) continue;
+        const auto op = found->second;
         op->OnRecords(stream::DecodeFileRecord(op->seq(), value),
                       (op->seq() + 1) % stream::kPairsPerGroup == 0
                           ? stream::FileRecord()

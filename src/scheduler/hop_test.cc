@@ -620,7 +620,7 @@ std::string Chaos(const ChaosOptions& chaos) {
 TEST(HopChaos, NothingIsLostOrForkedUnderFaults) {
   SetLogLevels("off").ok();
   uint64_t from = 1;
-  uint64_t to = 60;
+  uint64_t to = 40;
   if (const char* seeds = std::getenv("TAILCAST_HOP_SEEDS")) {
     char* dash = nullptr;
     from = std::strtoull(seeds, &dash, 10);
@@ -634,7 +634,7 @@ TEST(HopChaos, NothingIsLostOrForkedUnderFaults) {
 
 TEST(HopChaos, LengthsAreCoveredWhenCachesAndDisksAreSound) {
   SetLogLevels("off").ok();
-  for (uint64_t seed = 1; seed <= 30; ++seed) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
     EXPECT_EQ(Chaos({.seed = seed, .calm = true}), "") << "seed " << seed;
   }
   SetLogLevels("info").ok();

@@ -432,6 +432,29 @@ TEST_F(SchedulerCoreTest, ANewEdgeTakesAnOpenFileOverOnceItHasCaughtUp) {
   EXPECT_EQ(Term::Unpack(out.start["r0"][0].id.term).tree_version, 2u);
 }
 
+TEST_F(SchedulerCoreTest, AnEdgeThatComesBackTakesNothingForDone) {
+  core_.OnStream(At(0), Stream({{"a", "b"}, {"a", "c"}}, 1), out_);
+  Workers();
+  core_.OnNotice(At(1), {shard_, File(1)}, kOpen, out_);
+  const auto first = Started(At(1));
+  core_.OnStream(At(10), Stream({{"a", "c"}, {"c", "b"}}, 2), out_);
+  for (const Operation& o : first) {
+    if (o.target.cell == "b") {
+      Report(At(20), o, v1::OPERATION_FAILED, v1::CAUSE_SUPERSEDED, Term{2, 1, 1}.Pack());
+    }
+  }
+  Started(At(20));
+  ASSERT_TRUE(core_.Retired(shard_, "b"));
+  core_.OnStream(At(30), Stream({{"a", "b"}, {"a", "c"}}, 3), out_);
+  Started(At(30));
+  EXPECT_FALSE(core_.Retired(shard_, "b"));
+  EXPECT_EQ(core_.LowestHeld(shard_, "b"), 1) << "it asks what b has, and goes on from there";
+  core_.OnProgress(At(40), shard_, "b", 1, {{File(1), {10, 32}}}, {{File(1), {10, 32}}}, INT64_MAX);
+  const auto again = Started(At(40));
+  ASSERT_EQ(again.size(), 2u);
+  EXPECT_EQ(Term::Unpack(again[0].id.term).tree_version, 3u);
+}
+
 TEST_F(SchedulerCoreTest, ACellThatLeavesTheTreeIsNotCopiedToAnyMore) {
   core_.OnStream(At(0), Stream({{"a", "b"}, {"a", "c"}}, 1), out_);
   Workers();
