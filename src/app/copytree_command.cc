@@ -24,7 +24,7 @@
 #include "tailcast/copytree/import.h"
 #include "tailcast/copytree/plan.h"
 #include "tailcast/copytree/render.h"
-#include "topology_graph.h"
+#include "tailcast/node/topology_graph.h"
 
 namespace tailcast::app {
 namespace {
@@ -36,6 +36,10 @@ using copytree::PlanOptions;
 using copytree::RenderOptions;
 using copytree::Stream;
 using copytree::Tree;
+using node::PlanStream;
+using node::ToGraph;
+using node::ToPlanOptions;
+using node::ToStream;
 
 constexpr int kDone = 0, kFailed = 1, kUsage = 2;
 
