@@ -30,7 +30,8 @@ CONSTANTS
   Source,        \* TRUE: the producer's own cell, where bytes enter the cache
                  \* only after the primary committed them; FALSE: a cell
                  \* downstream, where the cache may lead the primary
-  SplitWrites,   \* TRUE: a chunk write and its acknowledgement are two steps
+  SplitWrites,   \* TRUE: writers as they are: a chunk write and its acknowledgement are
+                 \* two steps, lengths are published again, running writers jump
   FreeConsumer,  \* TRUE: polls, reads and deliveries in any order, any staleness
                  \* FALSE: rounds of poll, poll, read, as the consumer does it
   Locks,         \* TRUE: a writer that starts takes the lock from the one before
@@ -139,8 +140,8 @@ Furthest ==
     /\ \A c \in Chunks : written[c] > 0 => Base(c) + written[c] <= p
     /\ p > 0 => \E c \in Chunks : written[c] > 0 /\ Base(c) + written[c] = p
 
-\* A writer starts, or starts again, or jumps forward, at the chunk where the primary
-\* stands, or stood when the writer asked.
+\* A writer starts, or starts again, at the chunk where the primary stands, or stood when
+\* the writer asked.
 WriterStart(w, at) ==
   /\ Started(w) => Restarts
   /\ at = Base(ChunkOf(at)) /\ at <= primaryLen /\ at < Total
@@ -151,6 +152,16 @@ WriterStart(w, at) ==
   /\ lock' = IF Locks THEN [lock EXCEPT !.holder = w, !.late[w] = 0] ELSE lock
   /\ waste' = IF CountWaste THEN [waste EXCEPT !.mark[w] = Furthest] ELSE waste
   /\ UNCHANGED <<primaryLen, cacheVars, consumerVars>>
+
+\* A writer that runs jumps forward to there: what it wrote beyond still counts.
+WriterJump(w, at) ==
+  /\ Started(w) /\ Restarts
+  /\ at = Base(ChunkOf(at)) /\ pub[w] < at /\ at <= primaryLen
+  /\ pub' = [pub EXCEPT ![w] = at]
+  /\ LET Skip(lens) == [c \in Chunks |-> IF Base(c) < at THEN ChunkSize ELSE lens[c]]
+     IN /\ acked' = [acked EXCEPT ![w] = Skip(@)]
+        /\ sent' = IF SplitWrites THEN [sent EXCEPT ![w] = Skip(@)] ELSE sent
+  /\ UNCHANGED <<primaryLen, cacheVars, lock, waste, consumerVars>>
 
 \* The cache takes a chunk value.  Of two values the longer stays, or the last.
 Merge(old, new) ==
@@ -208,6 +219,13 @@ LengthPublish(w, len) ==
   /\ pub' = [pub EXCEPT ![w] = len]
   /\ cacheLen' = IF LongerWins THEN Max(cacheLen, len) ELSE len
   /\ UNCHANGED <<primaryLen, chunk, written, acked, sent, lock, waste, consumerVars>>
+
+\* A writer publishes once more what it stands at: a heartbeat, the position that it began
+\* at or jumped to (the primary has what is before), or the record was lost.
+LengthRepeat(w) ==
+  /\ Started(w) /\ MayWork(w)
+  /\ cacheLen' = IF LongerWins THEN Max(cacheLen, pub[w]) ELSE pub[w]
+  /\ UNCHANGED <<primaryLen, chunk, written, writerVars, consumerVars>>
 
 (***************************************************************************)
 (* Losses of the caches                                                    *)
@@ -393,7 +411,9 @@ WriterStep(w) ==
              \E len \in acked[w][c] + 1 .. Min(ChunkSize, reach - Base(c)) : ChunkWrite(w, c, len)
         \/ \E len \in pub[w] + 1 .. reach : LengthPublish(w, len)
   \/ /\ SplitWrites /\ Started(w)
-     /\ \E c \in Chunks : ChunkAck(w, c, sent[w][c]) \/ ChunkFail(w, c)
+     /\ \/ \E c \in Chunks : ChunkAck(w, c, sent[w][c]) \/ ChunkFail(w, c)
+        \/ LengthRepeat(w)
+        \/ WriterJump(w, Base(ChunkOf(primaryLen)))
 
 CacheLoss == LengthLost \/ \E c \in Chunks : Evict(c)
 

@@ -49,10 +49,12 @@ TraceNext ==
   \/ Is("Config")        /\ line = 1 /\ UNCHANGED vars
   \/ Is("PrimaryAppend") /\ PrimaryAppend(Event.len)
   \/ Is("WriterStart")   /\ WriterStart(Event.writer, Event.at)
+  \/ Is("WriterJump")    /\ WriterJump(Event.writer, Event.at)
   \/ Is("ChunkWrite")    /\ ChunkWrite(Event.writer, Event.chunk, Event.len)
   \/ Is("ChunkAck")      /\ ChunkAck(Event.writer, Event.chunk, Event.len)
   \/ Is("ChunkFail")     /\ ChunkFail(Event.writer, Event.chunk)
-  \/ Is("LengthPublish") /\ LengthPublish(Event.writer, Event.len)
+  \/ Is("LengthPublish") /\ \/ LengthPublish(Event.writer, Event.len)
+                            \/ Event.len = pub[Event.writer] /\ LengthRepeat(Event.writer)
   \/ Is("Evict")         /\ Evict(Event.chunk)
   \/ Is("LengthLost")    /\ LengthLost
   \/ Is("ConsumerStart") /\ ConsumerStart(Event.at)
