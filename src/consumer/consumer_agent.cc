@@ -60,6 +60,7 @@ struct ConsumerAgent::File {
   DelayedReadCore delayed[kParts];
   int64_t primary_target[kParts] = {0, 0};  // Algorithm 1 allows the primary up to here
   int64_t distrust_until[kParts] = {0, 0};  // below it the cache has failed a check
+  bool discard[kParts] = {false, false};    // the fetch under way goes on from bytes that were dropped
 
   bool polling = false;
   bool poll_again = false;
@@ -508,7 +509,12 @@ void ConsumerAgent::PollLengths() {
         }
         if (failed_ || file_.get() != &current) return;
         if (std::exchange(current.poll_again, false)) current.next_poll = ports_.loop->Now();
-        if (options_.doorbell) Watch();
+        // A doorbell on lengths that could not be read would ring at once, again and again.
+        if (!values.ok()) {
+          Arm(options_.poll);
+        } else if (options_.doorbell) {
+          Watch();
+        }
         LengthsChanged();
       });
 }
@@ -751,6 +757,7 @@ void ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result) {
   if (!result.primary_error.ok() && !IsNotFound(result.primary_error)) ++counters_.primary_errors;
   if (part == Part::kData) rate_.Spend(result.cache_bytes + result.primary_bytes);
   const MonotonicTime now = ports_.loop->Now();
+  if (std::exchange(file.discard[p], false)) return;
   if (result.end > buffer.end()) {
     buffer.Extend(result.end, result.tail_valid, result.tail_crc);
     file.last_progress = now;
@@ -851,6 +858,7 @@ void ConsumerAgent::OnCorrupt(Part part, int64_t end, const std::string& what) {
     return;
   }
   file.distrust_until[p] = buffers_[p].end();
+  file.discard[p] = file.fetching[p];
   buffers_[p].Truncate(at);
 }
 
