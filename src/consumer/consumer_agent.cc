@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t kIndexWindowBytes = 64 << 10;
 constexpr Duration kRetryMin = Duration::Millis(2);
+constexpr Duration kIdleRingPause = Duration::Millis(1);
 constexpr Duration kWatchTimeout = Duration::Seconds(1);
 
 int Index(Part part) { return static_cast<int>(part); }
@@ -64,6 +65,7 @@ struct ConsumerAgent::File {
 
   bool polling = false;
   bool poll_again = false;
+  bool poll_was_news = true;  // the last poll changed a record
   MonotonicTime next_poll;
   MonotonicTime last_poll;
   MonotonicTime next_primary_poll;
@@ -505,7 +507,11 @@ void ConsumerAgent::PollLengths() {
           if ((*values)[0]) record = stream::DecodeFileRecord(seq, *(*values)[0]);
           const auto& next_value = values->back();
           if (next_value) next = stream::DecodeFileRecord(seq + 1, *next_value);
+          const FileRecord record_before = current.record;
+          const FileRecord next_before = current.next_record;
           OnRecords(record, next);
+          current.poll_was_news =
+              current.record != record_before || current.next_record != next_before;
         }
         if (failed_ || file_.get() != &current) return;
         if (std::exchange(current.poll_again, false)) current.next_poll = ports_.loop->Now();
@@ -624,8 +630,10 @@ void ConsumerAgent::Watch() {
         }
         ++counters_.rings;
         const MonotonicTime now = ports_.loop->Now();
-        const MonotonicTime when =
-            std::max(now, file_->last_poll + options_.ring_pause);
+        // Rings without news (a neighbour's bucket, a replica that lags) are not followed at any rate.
+        const Duration pause =
+            file_->poll_was_news ? options_.ring_pause : std::max(options_.ring_pause, kIdleRingPause);
+        const MonotonicTime when = std::max(now, file_->last_poll + pause);
         file_->next_poll = when;
         if (when > now) Arm(when - now);
         else Wake();
