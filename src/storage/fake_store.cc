@@ -533,6 +533,13 @@ void FakeStore::CreateExclusive(const std::string& dir, const std::string& name,
         [disk, client, dir, claimed](bool) -> Opened {
           FakeDisk::File& file = **claimed;
           if (file.deleted) return AbortedError(file.name + ": was deleted meanwhile");
+          // A power loss between the two halves may have taken the claim, and with it the right to
+          // the name.
+          const auto& claims = disk->folders_[dir].claims;
+          const auto claim = claims.find(file.key);
+          if (claim == claims.end() || claim->second != *claimed) {
+            return UnavailableError(file.name + ": its creation was lost with the disk's power");
+          }
           file.named = true;
           disk->folders_[dir].names[file.name] = *claimed;
           return std::unique_ptr<AppendFile>(
