@@ -260,7 +260,11 @@ class DeliveryWorld {
       if (!got.contains(MakeMessage(id.first, id.second, sizes.at(id)))) {
         return "lost: " + std::to_string(id.first) + ":" + std::to_string(id.second) +
                "; consumer " + c.agent->DebugString() + " after " +
-               std::to_string(c.got.size());
+               std::to_string(c.got.size()) + "; " +
+               std::to_string(c.agent->counters().fetches) + " fetches, " +
+               std::to_string(c.agent->counters().short_reads) + " short, " +
+               std::to_string(c.agent->counters().primary_errors) + " errors" +
+               (c.holds ? ", user holds" : "");
       }
     }
     return "";
