@@ -138,15 +138,9 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
     const size_t size = buffer.Length();
     std::string message = FromBuffer(buffer);
     buffer.Clear();
-    {
-      std::lock_guard lock(mu_);
-      inbox_bytes_ += size;
-      if (inbox_bytes_ < kStreamInboxBytesMax && open_) {
-        StartNextRead();
-      } else {
-        read_waits_ = true;
-      }
-    }
+    std::lock_guard lock(mu_);
+    inbox_bytes_ += size;
+    // Posted before the next read starts: that one may be done on another thread at once.
     loop_.Post([self = shared_from_this(), size, message = std::move(message)]() mutable {
       {
         std::lock_guard lock(self->mu_);
@@ -160,6 +154,11 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
         self->callbacks_.on_message(std::move(message));
       }
     });
+    if (inbox_bytes_ < kStreamInboxBytesMax && open_) {
+      StartNextRead();
+    } else {
+      read_waits_ = true;
+    }
   }
 
   void PostClosed(Status status) {
