@@ -204,6 +204,12 @@ class Producer::Impl {
       const auto last = static_cast<uint32_t>(shard.intake.records.size() - 1);
       shard.intake.acks.emplace_back(
           last, [this, &shard, size, ack = std::move(ack)](const Ack& result) mutable {
+            if (result.outcome != AckOutcome::kDurable) {
+              // The shard has stopped. Whoever is told so must not find it open a moment later.
+              std::lock_guard guard(mutex_);
+              if (!shard.stopped) shard.status = result.error;
+              shard.stopped = true;
+            }
             if (ack) ack(result);
             std::lock_guard guard(mutex_);
             shard.bytes -= size;
