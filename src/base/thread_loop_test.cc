@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <ctime>
 #include <memory>
 #include <set>
@@ -222,6 +223,31 @@ TEST(ThreadLoopTest, StopFromAnotherThreadEndsASleepingAndABusyLoop) {
     loop.Run();
     stopper.join();
     EXPECT_TRUE(loop.stopped());
+  }
+}
+
+// A turn that empties the mailbox must not take the news of Stop with it. Many watched words make the
+// moment long between the turn's look at Stop and its look at the mailbox.
+TEST(ThreadLoopTest, AStopAtAnyMomentOfATurnEndsTheLoop) {
+  SharedPage page;
+  for (int round = 0; round < 2000; ++round) {
+    ThreadLoop loop;
+    for (size_t i = 0; i < ThreadLoop::kWatchedWordsMax; ++i) {
+      loop.WatchWord(page.word(static_cast<int>(i)), 0, [] {});
+    }
+    std::atomic<int> started{0};
+    std::thread stopper([&] {
+      started.fetch_add(1);
+      while (started.load() < 2) std::this_thread::yield();
+      for (int i = 0; i < round % 500; ++i) (void)started.load();
+      loop.Stop();
+    });
+    started.fetch_add(1);
+    while (started.load() < 2) std::this_thread::yield();
+    const MonotonicTime deadline = Soon();
+    loop.RunUntil([] { return false; }, deadline);
+    stopper.join();
+    ASSERT_LT(ReadMonotonicClock().micros(), deadline.micros()) << "round " << round;
   }
 }
 
