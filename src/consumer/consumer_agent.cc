@@ -49,6 +49,9 @@ struct ConsumerAgent::File {
   int64_t wanted[kParts] = {0, 0};
   enum class Why : uint8_t { kCache, kDelayed, kNoRecord, kCorrupt } why[kParts] = {};
 
+  stream::FileSteps steps;
+  int64_t logged_cache[kParts] = {0, 0}, logged_primary[kParts] = {0, 0};  // lengths, there
+
   FileRecord record;        // field-wise maximum of all that was seen
   FileRecord next_record;   // of the file after it
   std::optional<Stem> next_stem;  // from a listing
@@ -111,6 +114,7 @@ ConsumerAgent::ConsumerAgent(const stream::CellPorts& ports, stream::ShardId sha
       on_ready_(std::move(on_ready)),
       dir_(stream::ShardDir(shard_)),
       keys_(shard_),
+      step_name_(ports.steps != nullptr ? ports.steps->NewName() : ""),
       buffers_{TailBuffer(options.window_bytes * 2), TailBuffer(kIndexWindowBytes * 2)},
       rate_(options.rate_bytes_per_s, options.rate_burst_bytes) {}
 
@@ -415,6 +419,7 @@ void ConsumerAgent::OpenFile(const Stem& stem, int64_t index_at, int64_t data_at
   const MonotonicTime now = ports_.loop->Now();
   auto file = std::make_unique<File>(options_.delay_max);
   file->id = {shard_, stem};
+  file->steps = stream::FileSteps(ports_.steps, file->id, "consumer", step_name_);
   file->chunk_size = options_.chunk_size;
   file->at[0] = data_at;
   file->at[1] = index_at;
@@ -435,8 +440,10 @@ void ConsumerAgent::OpenFile(const Stem& stem, int64_t index_at, int64_t data_at
   for (Part part : {Part::kData, Part::kIndex}) {
     file->readers[Index(part)] = std::make_unique<stream::RangeReader>(
         ports_, file->id, part, file->chunk_size,
-        stream::RangeReader::Options{.cache_timeout = options_.cache_timeout});
+        stream::RangeReader::Options{.cache_timeout = options_.cache_timeout, .steps = file->steps});
     buffers_[Index(part)].Reset(file->at[Index(part)], file->chunk_size);
+    file->steps.Write("ConsumerStart", part,
+                      {{"at", file->at[Index(part)]}, {"chunkSize", file->chunk_size}});
   }
   if (file_ && watch_ != 0) {
     ports_.metadata_cache->CancelWatch(watch_);
@@ -547,7 +554,8 @@ void ConsumerAgent::OnRecords(const FileRecord& record, const FileRecord& next) 
       for (Part part : {Part::kData, Part::kIndex}) {
         file.readers[Index(part)] = std::make_unique<stream::RangeReader>(
             ports_, file.id, part, file.chunk_size,
-            stream::RangeReader::Options{.cache_timeout = options_.cache_timeout});
+            stream::RangeReader::Options{.cache_timeout = options_.cache_timeout,
+                                         .steps = file.steps});
         // The answer of a read under way is dropped with its reader.
         buffers_[Index(part)].SetChunkSize(file.chunk_size, file.fetching[Index(part)]);
         file.fetching[Index(part)] = false;
@@ -668,6 +676,19 @@ void ConsumerAgent::Round() {
   Arm(std::max(Duration(), next - now));
 }
 
+// TLA: PollCache, PollPrimary. The largest lengths that were seen, when they are used.
+void ConsumerAgent::LogLengths(int part) {
+  File& file = *file_;
+  if (file.record.cache_length[part] > file.logged_cache[part]) {
+    file.logged_cache[part] = file.record.cache_length[part];
+    file.steps.Write("PollCache", static_cast<Part>(part), {{"len", file.logged_cache[part]}});
+  }
+  if (file.record.primary_length[part] > file.logged_primary[part]) {
+    file.logged_primary[part] = file.record.primary_length[part];
+    file.steps.Write("PollPrimary", static_cast<Part>(part), {{"len", file.logged_primary[part]}});
+  }
+}
+
 // True if bytes arrived inside the call.
 bool ConsumerAgent::Fetch(Part part) {
   File& file = *file_;
@@ -734,6 +755,7 @@ bool ConsumerAgent::Fetch(Part part) {
   file.wanted[p] = to;
   file.why[p] = why;
   ++counters_.fetches;
+  if (file.steps.on()) LogLengths(p);
   const auto result = file.readers[p]->Read(request, [this, part](stream::RangeResult late) {
     if (failed_) return;
     OnFetched(part, late);
@@ -766,7 +788,10 @@ void ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result) {
   if (part == Part::kData) rate_.Spend(result.cache_bytes + result.primary_bytes);
   const MonotonicTime now = ports_.loop->Now();
   if (std::exchange(file.discard[p], false)) return;
-  if (result.end > buffer.end()) {
+  if (options_.bug == PlantedBug::kDeliverOverHole && part == Part::kData &&
+      result.end < file.wanted[p]) {
+    buffer.Extend(file.wanted[p], false, 0);
+  } else if (result.end > buffer.end()) {
     buffer.Extend(result.end, result.tail_valid, result.tail_crc);
     file.last_progress = now;
   }
@@ -798,6 +823,7 @@ size_t ConsumerAgent::Take(std::vector<Message>& out, int64_t bytes_max) {
   const Stem& stem = file->id.stem;
   size_t count = 0;
   int64_t bytes = 0;
+  const int64_t given[kParts] = {file->at[0], file->at[1]};
   while (bytes < bytes_max && index.end() >= file->at[1] + kIndexRecordSize) {
     const auto record = stream::IndexRecord::Decode(index.at(file->at[1]));
     if (!record) {
@@ -820,7 +846,8 @@ size_t ConsumerAgent::Take(std::vector<Message>& out, int64_t bytes_max) {
     }
     if (data.end() < record->end()) break;
     const std::string_view payload(data.at(record->offset), record->length);
-    if (Crc32c(payload) != record->payload_crc && options_.bug != PlantedBug::kSkipPayloadCheck) {
+    if (Crc32c(payload) != record->payload_crc && options_.bug != PlantedBug::kSkipPayloadCheck &&
+        options_.bug != PlantedBug::kDeliverOverHole) {
       OnCorrupt(Part::kData, record->end(), "a payload fails its check sum");
       break;
     }
@@ -831,6 +858,10 @@ size_t ConsumerAgent::Take(std::vector<Message>& out, int64_t bytes_max) {
     file->at[0] = record->end();
     bytes += record->length;
     ++count;
+  }
+  for (Part part : {Part::kData, Part::kIndex}) {
+    const int64_t at = file->at[Index(part)];
+    if (at != given[Index(part)]) file->steps.Write("Deliver", part, {{"to", at}});
   }
   counters_.messages += static_cast<int64_t>(count);
   counters_.bytes += bytes;

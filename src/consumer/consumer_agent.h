@@ -71,6 +71,7 @@ enum class PlantedBug : uint8_t {
   kSkipRecordAtRollOver, // the next file is begun at its second record
   kSkipHole,             // the file after a missing one is read instead
   kKeepViewsUnpinned,    // memory that the user has views of is written again
+  kDeliverOverHole,      // payload bytes that neither layer had are given all the same
 };
 
 struct AgentOptions {
@@ -198,6 +199,7 @@ class ConsumerAgent {
   void Watch();
   // Bytes.
   void Round();
+  void LogLengths(int part);
   bool Fetch(stream::Part part);
   void OnFetched(stream::Part part, const stream::RangeResult& result);
   // Bytes up to `end` of the part, from what was given on, contradict a check.
@@ -215,6 +217,7 @@ class ConsumerAgent {
   Callback<void()> on_ready_;
   const std::string dir_;
   const stream::KeyMaker keys_;
+  const std::string step_name_;  // in the log of steps
 
   bool failed_ = false;
   Status status_;

@@ -135,11 +135,13 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
   const stream::CellPorts cell_ports{.loop = ports_.loop,
                                      .store = ports_.store,
                                      .data_cache = data_cache_.get(),
-                                     .metadata_cache = metadata_cache_.get()};
+                                     .metadata_cache = metadata_cache_.get(),
+                                     .steps = ports_.steps};
   if (Has(Role::kWriter)) {
     writer::WriterOptions options;
     options.name = config_.name;
     options.cell = config_.cell;
+    options.bug = ports_.writer_bug;
     writer_ = std::make_unique<writer::WriterAgent>(cell_ports, *cell_, *ports_.metrics, options);
     writer_->Attach(*ports_.server);
   }

@@ -47,6 +47,8 @@ struct Ports {
   // Makes the exporter of a cache instance ("data" or "metadata").
   std::function<std::unique_ptr<fabric::Exporter>(const std::string& instance)> make_exporter;
   uint64_t seed = 0;
+  StepLog* steps = nullptr;  // null: steps are not logged
+  writer::WriterBug writer_bug = writer::WriterBug::kNone;  // for tests
 };
 
 class Node {

@@ -61,6 +61,7 @@ enum class PlantedBug : uint8_t {
   kSealOneRecordEarly,   // a recovering opener leaves out the last record
   kLengthBeforeChunks,   // the cache's length is published when the primary's is
   kSkipFence,            // a recovering opener does not fence the head
+  kShadowBeforeFlush,    // bytes enter the cache when their append is sent
 };
 
 struct AppendOptions {

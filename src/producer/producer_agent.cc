@@ -447,6 +447,9 @@ void ProducerAgent::Run(AppendEffects& effects) {
 }
 
 void ProducerAgent::StartAppend(Part part, AppendEffects::Append append) {
+  if (options_.bug == PlantedBug::kShadowBeforeFlush) {
+    file_->shadow->OnFlushed(part, append.at, append.bytes);
+  }
   file_->handles[static_cast<int>(part)]->AppendAt(
       append.at, std::move(append.bytes),
       [this, part, seq = file_->stem.seq,

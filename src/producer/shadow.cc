@@ -24,6 +24,7 @@ ShadowFile::ShadowFile(const stream::CellPorts& ports, const stream::FileId& fil
       keys_(file.shard),
       options_(options),
       counters_(counters),
+      steps_(ports.steps, file, "writer", ports.steps != nullptr ? ports.steps->NewName() : ""),
       on_change_(std::move(on_change)) {
   record_.created_us = file.stem.created_us;
   record_.start_byte = file.stem.start_byte;
@@ -35,6 +36,8 @@ ShadowFile::ShadowFile(const stream::CellPorts& ports, const stream::FileId& fil
         stream::ChunkWriterOptions{chunk_size, std::max(options_.backlog_bytes, chunk_size * 2)},
         from[part]);
     record_.primary_length[part] = parts_[part].flushed_end = from[part];
+    steps_.Write("WriterStart", static_cast<Part>(part),
+                 {{"at", parts_[part].chunks->start()}, {"chunkSize", chunk_size}, {"source", true}});
   }
 }
 
@@ -57,7 +60,9 @@ void ShadowFile::OnFlushed(Part which, int64_t at, std::string_view bytes) {
     const int64_t chunk_size = chunks.options().chunk_size;
     // What was received of that chunk before these bytes is still held.
     const int64_t begin = std::max(at, end - end % chunk_size);
+    const int64_t start = chunks.start();
     chunks.JumpTo(end);
+    if (chunks.start() > start) steps_.Write("WriterJump", which, {{"at", chunks.start()}});
     chunks.Add(begin, bytes.substr(static_cast<size_t>(begin - at)));
   }
   Write(static_cast<int>(which));
@@ -107,6 +112,7 @@ void ShadowFile::Write(int which) {
     for (stream::ChunkWrite& write : writes) {
       const auto length = static_cast<int64_t>(write.value.size());
       written.emplace_back(write.chunk, length);
+      steps_.Write("ChunkWrite", static_cast<Part>(which), {{"chunk", write.chunk}, {"len", length}});
       ++counters_->chunk_writes;
       counters_->chunk_bytes += length;
       if (length < chunk_size) ++counters_->partial_writes;
@@ -129,7 +135,11 @@ void ShadowFile::OnWritten(int which, const std::vector<std::pair<int64_t, int64
                            Status status) {
   PartState& part = parts_[which];
   --part.in_flight;
-  for (const auto& [chunk, length] : chunks) part.chunks->OnWritten(chunk, length, status.ok());
+  for (const auto& [chunk, length] : chunks) {
+    if (!part.chunks->OnWritten(chunk, length, status.ok())) continue;
+    steps_.Write(status.ok() ? "ChunkAck" : "ChunkFail", static_cast<Part>(which),
+                 {{"chunk", chunk}, {"len", length}});
+  }
   if (status.ok()) {
     part.retry = Duration();
     if (UpdateCacheLengths()) LengthsChanged();
@@ -190,6 +200,10 @@ void ShadowFile::Publish() {
   ++counters_->publishes;
   record_.heartbeat_us = std::max(record_.heartbeat_us, ports_.loop->WallNow().micros());
   last_publish_ = ports_.loop->Now();
+  for (int part = 0; part < kParts; ++part) {
+    if (record_.cache_length[part] == 0) continue;
+    steps_.Write("LengthPublish", static_cast<Part>(part), {{"len", record_.cache_length[part]}});
+  }
   std::vector<cache::Mutation> mutations;
   mutations.push_back({keys_.MetadataGroup(file_.stem.seq), cache::MergeRule::kMaxLanes, false,
                        stream::EncodeFileRecord(file_.stem.seq, record_)});

@@ -29,6 +29,7 @@
 #include "tailcast/producer/append_core.h"
 #include "tailcast/stream/chunk_key.h"
 #include "tailcast/stream/chunk_writer_core.h"
+#include "tailcast/stream/file_steps.h"
 #include "tailcast/stream/metadata.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/stream/ports.h"
@@ -113,6 +114,7 @@ class ShadowFile {
   const stream::KeyMaker keys_;
   const ShadowOptions options_;
   ShadowCounters* const counters_;
+  const stream::FileSteps steps_;
   Callback<void()> on_change_;
   stream::FileRecord record_;
   PartState parts_[stream::kParts];

@@ -49,6 +49,7 @@ FakeDiskOptions FakeDiskOptions::Swarm(Rng& rng) {
 // State of the disk.
 
 struct FakeDisk::File {
+  std::string dir;
   std::string name;
   std::string key;
   uint64_t epoch = 1;
@@ -148,6 +149,12 @@ void FakeDisk::Land(InFlight& append) {
   file.physical.resize(static_cast<size_t>(file.committed));
   file.physical.append(append.bytes);
   file.committed += size;
+  // TLA: PrimaryAppend.
+  if (steps_ != nullptr && size > 0) {
+    steps_->Write("PrimaryAppend",
+                  {{"dir", std::string_view(file.dir)}, {"name", std::string_view(file.name)},
+                   {"len", file.committed}});
+  }
   file.Remember(loop_->Now());
   ++counters_.appends_landed;
   if (append.reported) ++counters_.appends_landed_after_unknown;
@@ -567,6 +574,7 @@ void FakeStore::CreateExclusive(const std::string& dir, const std::string& name,
           return FailedPreconditionError(dir + "/" + name + ": exists under another key");
         }
         auto file = std::make_shared<FakeDisk::File>();
+        file->dir = dir;
         file->name = name;
         file->key = key;
         file->Remember(disk->loop_->Now());

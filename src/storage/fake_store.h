@@ -29,6 +29,7 @@
 
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/step_log.h"
 #include "tailcast/storage/store.h"
 
 namespace tailcast::storage {
@@ -108,6 +109,8 @@ class FakeDisk {
   void SetOptions(FakeDiskOptions options) { options_ = options; }
   const FakeDiskOptions& options() const { return options_; }
   void PlantBug(FakeDiskBug bug) { bug_ = bug; }
+  // Committed lengths are logged there, as PosixStore does.
+  void SetSteps(StepLog* steps) { steps_ = steps; }
 
   // The storage loses power and is back at once. Appends under way are committed whole or lost;
   // every handle is dead, its outstanding calls end with kUnknown or Unavailable.
@@ -143,6 +146,7 @@ class FakeDisk {
   Rng rng_;
   FakeDiskOptions options_;
   FakeDiskBug bug_ = FakeDiskBug::kNone;
+  StepLog* steps_ = nullptr;
   FakeDiskCounters counters_;
   std::map<std::string, Folder> folders_;  // by path; parents have entries of their own
   std::vector<std::weak_ptr<InFlight>> in_flight_;

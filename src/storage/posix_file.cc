@@ -28,9 +28,17 @@ std::string LogRange(int64_t at, int64_t bytes) {
 std::string LogFlag(const char* name, bool value) {
   return "\"" + std::string(name) + (value ? "\":true" : "\":false");
 }
-#define TAILCAST_LOG_STEP(context, step, writer, fields)    \
-  do {                                                      \
-    if ((context).log) (context).log(step, writer, fields); \
+void LogStep(StepLog& log, std::string_view step, uint64_t writer, const std::string& fields) {
+  std::string more;
+  if (writer != 0) {
+    AppendStepFields({{"writer", std::string_view(log.process() + std::to_string(writer))}}, &more);
+  }
+  if (!fields.empty()) more += (more.empty() ? "" : ",") + fields;
+  log.WriteAt(log.Stamp(), step, {}, more);
+}
+#define TAILCAST_LOG_STEP(context, step, writer, fields)                                  \
+  do {                                                                                    \
+    if ((context).steps != nullptr) LogStep(*(context).steps, step, writer, fields);      \
   } while (false)
 
 Status Flush(const Context& c, OpsFile& file) {
@@ -346,7 +354,8 @@ AppendResult Appender::Append(std::string_view bytes) {
   }
   if (!status.ok()) return Fail(AppendOutcome::kUnknown, std::move(status));
 
-  // TLA: AppendCommit.
+  // TLA: AppendCommit; PrimaryAppend of DuelingWriters.
+  const int64_t stamp = c.lengths != nullptr ? c.lengths->Stamp() : 0;
   bool committed;
   if (c.bug == PlantedBug::kNoCommitCheck) {
     page.Store(kWordOffset, Pack(next));
@@ -357,6 +366,11 @@ AppendResult Appender::Append(std::string_view bytes) {
   TAILCAST_LOG_STEP(c, "AppendCommit", writer_, LogFlag("swapped", committed));
   if (committed) {
     word_ = next;
+    if (c.lengths != nullptr) {
+      c.lengths->WriteAt(stamp, "PrimaryAppend",
+                         {{"dir", std::string_view(file_.folder)},
+                          {"name", std::string_view(file_.name)}, {"len", word_.length}});
+    }
     return {AppendOutcome::kApplied, word_.length, OkStatus()};
   }
   // Fenced after the flush. If the power went now, before the fencer's segment is durable, recovery

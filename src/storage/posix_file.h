@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "tailcast/base/status.h"
+#include "tailcast/base/step_log.h"
 #include "tailcast/storage/file_ops.h"
 #include "tailcast/storage/posix_format.h"
 #include "tailcast/storage/store.h"
@@ -54,20 +55,18 @@ enum class PlantedBug : uint8_t {
   kNoTombstone,        // delete removes names without marking the file
 };
 
-// A log of the steps for tla/FencingTrace.tla, which says what each carries; every entry is made
-// right after its step. `writer` is the number of an open handle of this context, 0 for readers;
-// `fields` is the inside of a JSON object, "epoch":2,"length":4177. For tests.
-using StepLog =
-    std::function<void(std::string_view step, uint64_t writer, const std::string& fields)>;
-
 // What all steps share. Outlives everything made with it.
 struct Context {
   FileOps* ops = nullptr;
   Durability durability = Durability::kDurable;
   PlantedBug bug = PlantedBug::kNone;
 
-  StepLog log;
+  // Each step of each file, for tla/FencingTrace.tla, which says what it carries: written right after
+  // the step, "writer" is the process' name and the number of the open handle. For tests.
+  StepLog* steps = nullptr;
   mutable std::atomic<uint64_t> writers{0};  // handles numbered so far
+  // Committed lengths only, for tla/DuelingWritersTrace.tla (PrimaryAppend).
+  StepLog* lengths = nullptr;
 
   bool durable() const { return durability == Durability::kDurable; }
 

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -759,14 +760,11 @@ std::string LogOnce(uint64_t seed) {
   MemoryFiles files(seed);
   Rng rng(seed);
   std::string log;
-  const auto logger = [&log](std::string process) -> StepLog {
-    return [&log, process = std::move(process)](std::string_view step, uint64_t writer,
-                                                const std::string& fields) {
-      log += "{\"event\":\"" + std::string(step) + "\"";
-      if (writer != 0) log += ",\"writer\":\"" + process + std::to_string(writer) + "\"";
-      if (!fields.empty()) log += "," + fields;
-      log += "}\n";
-    };
+  int64_t steps = 0;
+  std::deque<StepLog> logs;
+  const auto logger = [&](const std::string& process) {
+    return &logs.emplace_back(
+        "", process, [&steps] { return ++steps; }, [&log](std::string_view line) { log += line; });
   };
   // Steps that the model takes at once are not cut here: nobody else moves between reading the word
   // and the boot tag, nor while slots are read.
@@ -786,13 +784,13 @@ std::string LogOnce(uint64_t seed) {
       const uint64_t before = word();
       files.PowerLoss(rng, {});
       if (word() != before && word() != Pack({1, 0})) return "";
-      log += "{\"event\":\"PowerLoss\"}\n";
+      logger("power")->Write("PowerLoss", {});
     }
     std::vector<Interleaver::Body> bodies;
     if (boot == 0) {
       // Without a hook: the file is there when the others begin.
       auto p = std::make_shared<Process>(files, PlantedBug::kNone);
-      p->context.log = logger("a");
+      p->context.steps = logger("a");
       std::shared_ptr<Appender> creator = CreateExclusive(p->context, kFolder, "f", "k").value();
       for (uint64_t i = 0; i < first_appends; ++i) {
         const AppendResult result = creator->Append(std::string(1 + rng.Below(900), 'x'));
@@ -805,7 +803,7 @@ std::string LogOnce(uint64_t seed) {
           [&files, &logger, &coarse, name, own_seed = rng.Next()](const FileOpsHook& hook) {
             Rng own(own_seed);
             Process p(files, PlantedBug::kNone, coarse(hook));
-            p.context.log = logger(name);
+            p.context.steps = logger(name);
             for (int t = 0; t < 2; ++t) {
               Result<std::unique_ptr<Appender>> file = OpenFencing(p.context, kFolder, "f");
               if (!file.ok()) continue;
@@ -819,7 +817,7 @@ std::string LogOnce(uint64_t seed) {
     bodies.push_back([&files, &logger, &coarse, own_seed = rng.Next()](const FileOpsHook& hook) {
       Rng own(own_seed);
       Process p(files, PlantedBug::kNone, coarse(hook));
-      p.context.log = logger("r");
+      p.context.steps = logger("r");
       Result<std::unique_ptr<Reader>> reader = OpenRead(p.context, kFolder, "f");
       if (!reader.ok()) return;
       int64_t known = 0;

@@ -80,6 +80,7 @@ struct PosixStore::Core {
     context.ops = ops.get();
     context.durability = opts.durability;
     context.bug = opts.bug;
+    context.lengths = opts.steps;
   }
 
   // Runs `work` on a pool thread and `done(result)` on the loop. After the store was closed, `done`

@@ -34,6 +34,8 @@ struct PosixStoreOptions {
   size_t queued_reads_max = 65'536;
   MetricRegistry* metrics = nullptr;                 // null: ProcessMetrics()
   posix::PlantedBug bug = posix::PlantedBug::kNone;  // for tests
+  // Not null: each committed length is logged there. Outlives the store and its handles.
+  StepLog* steps = nullptr;
 };
 
 class PosixStore final : public Store {

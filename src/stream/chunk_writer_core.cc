@@ -125,9 +125,9 @@ void ChunkWriterCore::TakeWrites(int64_t bytes_max, std::vector<ChunkWrite>* out
   }
 }
 
-void ChunkWriterCore::OnWritten(int64_t number, int64_t length, bool ok) {
+bool ChunkWriterCore::OnWritten(int64_t number, int64_t length, bool ok) {
   const auto it = chunks_.find(number);
-  if (it == chunks_.end() || it->second.in_flight != length || length <= 0) return;
+  if (it == chunks_.end() || it->second.in_flight != length || length <= 0) return false;
   Chunk& chunk = it->second;
   chunk.in_flight = 0;
   --outstanding_;
@@ -141,6 +141,7 @@ void ChunkWriterCore::OnWritten(int64_t number, int64_t length, bool ok) {
   }
   MarkReady(number, chunk);
   Advance();
+  return true;
 }
 
 void ChunkWriterCore::Advance() {

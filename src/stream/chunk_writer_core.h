@@ -60,8 +60,8 @@ class ChunkWriterCore {
 
   // The write of `length` bytes of `chunk` was acknowledged by a quorum, or failed and will be
   // given out by TakeWrites again (longer, if more came). Answers for chunks that were jumped over,
-  // and for unknown ones, are ignored.
-  void OnWritten(int64_t chunk, int64_t length, bool ok);
+  // and for unknown ones, are ignored: false.
+  bool OnWritten(int64_t chunk, int64_t length, bool ok);
 
   // Everything from start() up to here is acknowledged: the length to publish. After a JumpTo
   // beyond what was received it is the position that was jumped to.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/step_log.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/storage/store.h"
 
@@ -13,6 +14,8 @@ struct CellPorts {
   storage::Store* store = nullptr;
   cache::Client* data_cache = nullptr;
   cache::Client* metadata_cache = nullptr;
+  // Null: steps are not logged.
+  StepLog* steps = nullptr;
 };
 
 }  // namespace tailcast::stream

@@ -24,7 +24,7 @@ RangeReader::RangeReader(const CellPorts& ports, const FileId& file, Part part, 
       file_(file),
       part_(part),
       chunk_size_(chunk_size),
-      options_(options),
+      options_(std::move(options)),
       keys_(file.shard) {
   TAILCAST_CHECK(chunk_size > 0);
 }
@@ -124,6 +124,7 @@ std::optional<RangeResult> RangeReader::Read(const RangeRequest& request,
   if (complete) {
     RangeResult result = Evaluate(request, scratch_, &primary_from, &primary_to);
     if (primary_to == 0) {
+      if (options_.steps.on()) LogChunks(scratch_, request.from);
       Count(result);
       return result;
     }
@@ -145,7 +146,17 @@ std::optional<RangeResult> RangeReader::Read(const RangeRequest& request,
   return std::nullopt;
 }
 
+// TLA: ReadChunk. What the caller had of the first chunk before is not what the cache gave.
+void RangeReader::LogChunks(const std::vector<cache::ChunkRead>& reads, int64_t from) const {
+  int64_t chunk = from / chunk_size_;
+  for (const cache::ChunkRead& read : reads) {
+    options_.steps.Write("ReadChunk", part_,
+                         {{"chunk", chunk++}, {"len", read.length > read.have ? read.length : 0}});
+  }
+}
+
 void RangeReader::AfterCache(const std::shared_ptr<Job>& job) {
+  if (options_.steps.on()) LogChunks(job->reads, job->request.from);
   job->result = Evaluate(job->request, job->reads, &job->primary_from, &job->primary_to);
   if (job->primary_to == 0) {
     Finish(job);
@@ -184,6 +195,10 @@ void RangeReader::AfterPrimary(const std::shared_ptr<Job>& job, Result<std::stri
                          ", before its published length");
   }
   const int64_t bytes_end = job->primary_from + static_cast<int64_t>(bytes->size());
+  // TLA: ReadPrimary.
+  if (bytes_end > job->primary_from) {
+    options_.steps.Write("ReadPrimary", part_, {{"from", job->primary_from}, {"to", bytes_end}});
+  }
   const int64_t base = ChunkStart(request.from);
   result.end = request.from;
   result.tail_valid = request.prefix_valid || request.from == base;

@@ -29,6 +29,7 @@
 #include "tailcast/cache/client.h"
 #include "tailcast/storage/store.h"
 #include "tailcast/stream/chunk_key.h"
+#include "tailcast/stream/file_steps.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/stream/ports.h"
 
@@ -84,6 +85,8 @@ class RangeReader {
     // expired), up to `skip_reads_max` reads that the primary can answer whole leave the cache alone.
     int miss_streak = 2;
     int skip_reads_max = 16;
+    // Of the consumer that reads: what each read gave is logged there.
+    FileSteps steps;
   };
   // One counter per cause, over the reader's life.
   struct Counters {
@@ -118,6 +121,7 @@ class RangeReader {
   // The answer from what the cache gave; sets the span that the primary should give (empty: done).
   RangeResult Evaluate(const RangeRequest& request, const std::vector<cache::ChunkRead>& reads,
                        int64_t* primary_from, int64_t* primary_to) const;
+  void LogChunks(const std::vector<cache::ChunkRead>& reads, int64_t from) const;
   void AfterCache(const std::shared_ptr<Job>& job);
   void AfterPrimary(const std::shared_ptr<Job>& job, Result<std::string> bytes);
   void Finish(const std::shared_ptr<Job>& job);

@@ -1,6 +1,7 @@
 // ./dev sim: runs the deterministic world for a range of seeds.
 #include <cinttypes>
 #include <cstdio>
+#include <fstream>
 
 #include <CLI/CLI.hpp>
 
@@ -14,11 +15,16 @@ int main(int argc, char** argv) {
   int runs = 0;
   double minutes = 0;
   bool timeline = false, calm = false;
+  std::string trace, bug;
   app.add_option("--seed", seed, "The first seed")->capture_default_str();
   app.add_option("--runs", runs, "How many seeds; default 1, or as many as --minutes allow");
   app.add_option("--minutes", minutes, "Go on for so long");
   app.add_flag("--timeline", timeline, "Print what happens to the deployment, with virtual times");
   app.add_flag("--calm", calm, "No faults");
+  app.add_option("--trace", trace, "Log every step to FOLDER/seed-N.jsonl: tla/README.md");
+  app.add_option("--bug", bug, "Plant a bug that a check must find")
+      ->check(CLI::IsMember({"shadow-before-flush", "length-before-chunks", "publish-before-write",
+                             "publish-before-flush", "deliver-over-hole"}));
   CLI11_PARSE(app, argc, argv);
   if (runs == 0) runs = minutes > 0 ? 1 << 30 : 1;
   (void)tailcast::SetLogLevels(timeline ? "warn" : "off");
@@ -34,6 +40,27 @@ int main(int argc, char** argv) {
     if (calm) {
       options.kills = options.pauses = options.partitions = options.bad_fabric =
           options.bad_disks = options.slow_peers = options.reroutes = false;
+    }
+    if (bug == "shadow-before-flush") {
+      options.producer_bug = tailcast::producer::PlantedBug::kShadowBeforeFlush;
+    } else if (bug == "length-before-chunks") {
+      options.producer_bug = tailcast::producer::PlantedBug::kLengthBeforeChunks;
+    } else if (bug == "publish-before-write") {
+      options.writer_bug = tailcast::writer::WriterBug::kPublishesBeforeWrite;
+    } else if (bug == "publish-before-flush") {
+      options.writer_bug = tailcast::writer::WriterBug::kPublishesBeforeFlush;
+    } else if (bug == "deliver-over-hole") {
+      options.consumer_bug = tailcast::consumer::PlantedBug::kDeliverOverHole;
+    }
+    std::ofstream steps;
+    if (!trace.empty()) {
+      const std::string path = trace + "/seed-" + std::to_string(s) + ".jsonl";
+      steps.open(path);
+      if (!steps) {
+        std::fprintf(stderr, "cannot write %s\n", path.c_str());
+        return 2;
+      }
+      options.steps = [&steps](std::string_view line) { steps << line; };
     }
     tailcast::world::World world(options);
     if (timeline) world.SetTimeline([](const std::string& line) { std::printf("%s\n", line.c_str()); });

@@ -16,6 +16,7 @@ constexpr Duration kHealedLimit = Duration::Seconds(180);
 // One process of a cell.
 struct World::Process {
   std::string name;
+  std::unique_ptr<StepLog> steps;
   node::Role role;
   std::unique_ptr<sim::SimLoop> loop;
   std::unique_ptr<storage::FakeStore> store;
@@ -28,6 +29,7 @@ struct World::Process {
 };
 
 struct World::Cell {
+  std::unique_ptr<StepLog> steps;  // of the disk
   std::unique_ptr<sim::SimLoop> disk_loop;
   std::unique_ptr<storage::FakeDisk> disk;
   std::map<std::string, std::unique_ptr<Process>> processes;
@@ -36,6 +38,7 @@ struct World::Cell {
 // A producer's or consumer's process.
 struct World::Client {
   std::string cell, name;
+  std::unique_ptr<StepLog> steps;
   std::unique_ptr<sim::SimLoop> loop;
   std::unique_ptr<storage::FakeStore> store;
   std::unique_ptr<rpc::Connector> connector;
@@ -48,7 +51,7 @@ struct World::Client {
   int64_t got = 0;
 
   stream::CellPorts ports() {
-    return {loop.get(), store.get(), data_cache.get(), metadata_cache.get()};
+    return {loop.get(), store.get(), data_cache.get(), metadata_cache.get(), steps.get()};
   }
 };
 
@@ -101,6 +104,8 @@ World::World(Options options)
     auto cell = std::make_unique<Cell>();
     cell->disk_loop = time_.MakeLoop(name + "/disk");
     cell->disk = std::make_unique<storage::FakeDisk>(cell->disk_loop.get(), rng_.Next());
+    cell->steps = MakeSteps(name, "disk");
+    cell->disk->SetSteps(cell->steps.get());
     cells_[name] = std::move(cell);
     StartProcess(name, "scheduler");
     for (int i = 1; i <= options_.caches; ++i) StartProcess(name, "cache-" + std::to_string(i));
@@ -123,6 +128,16 @@ World::~World() {
   }
 }
 
+std::unique_ptr<StepLog> World::MakeSteps(const std::string& cell, const std::string& name) {
+  if (!options_.steps) return nullptr;
+  // Nanoseconds of virtual time, a step apart.
+  const auto clock = [this] {
+    return last_stamp_ = std::max(last_stamp_ + 1, time_.now().micros() * 1000);
+  };
+  return std::make_unique<StepLog>(cell, name + "." + std::to_string(++step_logs_), clock,
+                                   options_.steps);
+}
+
 void World::Say(const std::string& text) {
   if (!say_) return;
   char stamp[32];
@@ -136,6 +151,7 @@ void World::StartProcess(const std::string& cell_name, const std::string& name) 
   p->name = name;
   p->role = *node::ParseRole(name.substr(0, name.find('-')));
   const std::string full = cell_name + "/" + name;
+  p->steps = MakeSteps(cell_name, name);
   p->loop = time_.MakeLoop(full);
   p->store = std::make_unique<storage::FakeStore>(cell.disk.get(), p->loop.get());
   p->connector = network_.MakeConnector(*p->loop, cell_name);
@@ -161,6 +177,8 @@ void World::StartProcess(const std::string& cell_name, const std::string& name) 
   ports.fabric = p->fabric.get();
   ports.metrics = &p->metrics;
   ports.seed = rng_.Next();
+  ports.steps = p->steps.get();
+  ports.writer_bug = options_.writer_bug;
   ports.make_exporter = [this, full](const std::string& instance) {
     return fabric_->MakeExporter(full + "." + instance);
   };
@@ -209,6 +227,7 @@ std::unique_ptr<World::Client> World::MakeClient(const std::string& cell_name,
   Client* raw = client.get();
   raw->cell = cell_name;
   raw->name = cell_name + "/" + name;
+  raw->steps = MakeSteps(cell_name, name);
   raw->loop = time_.MakeLoop(raw->name);
   raw->store = std::make_unique<storage::FakeStore>(cells_.at(cell_name)->disk.get(), raw->loop.get());
   raw->connector = network_.MakeConnector(*raw->loop, cell_name);
@@ -252,7 +271,7 @@ void World::StartEnds() {
   options.flush_interval = options_.low_latency ? Duration::Millis(1) : Duration::Millis(100);
   options.chunk_size = options_.chunk_size;
   options.roll_bytes = options_.roll_bytes;
-  options.bug = options_.producer_bug;
+  options.bug = options.shadow.bug = options_.producer_bug;
   Client* source = source_.get();
   producer::ProducerAgent::Hooks hooks;
   hooks.notify = [source](const producer::FileEvent& event, Callback<void(Status)> done) {

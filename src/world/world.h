@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tailcast/base/rng.h"
+#include "tailcast/base/step_log.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/consumer/consumer_agent.h"
 #include "tailcast/fabric/fake_fabric.h"
@@ -50,6 +51,10 @@ struct Options {
        slow_peers = false, reroutes = false;
   producer::PlantedBug producer_bug = producer::PlantedBug::kNone;  // for tests of the oracle
   consumer::PlantedBug consumer_bug = consumer::PlantedBug::kNone;
+  writer::WriterBug writer_bug = writer::WriterBug::kNone;
+  // Gets each step of each process, in the order in which they happened (base/step_log.h). Does not
+  // change the run.
+  StepLog::Sink steps;
 
   static Options Swarm(uint64_t seed);
 };
@@ -94,6 +99,8 @@ class World {
   void Say(const std::string& text);
   bool Wait(const std::string& what, Duration limit, const std::function<bool()>& condition);
   std::string SchedulerAddress(const std::string& cell) const { return cell + ":7400"; }
+  // Null if steps are not logged.
+  std::unique_ptr<StepLog> MakeSteps(const std::string& cell, const std::string& name);
 
   const Options options_;
   Rng rng_;
@@ -110,6 +117,8 @@ class World {
   int64_t durable_ = 0;
   v1::StreamConfig stream_;
   int faults_ = 0;
+  int64_t last_stamp_ = 0;
+  int step_logs_ = 0;
   std::string problem_;
   std::function<void(const std::string&)> say_;
 };

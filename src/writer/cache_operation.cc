@@ -59,7 +59,9 @@ class CacheOperation : public WriterOperation {
 
   Status OnJump(Part part, int64_t position) override {
     if (cores_[0] == nullptr) return InvalidArgumentError("jump before `opened` of a known file");
+    const int64_t start = core(part).start();
     core(part).JumpTo(position);
+    if (core(part).start() > start) steps_.Write("WriterJump", part, {{"at", core(part).start()}});
     return OkStatus();
   }
 
@@ -101,6 +103,10 @@ class CacheOperation : public WriterOperation {
                                              agent_->options_.cache_window_bytes};
     cores_[0] = std::make_unique<ChunkWriterCore>(options, data);
     cores_[1] = std::make_unique<ChunkWriterCore>(options, index);
+    for (Part part : {Part::kData, Part::kIndex}) {
+      steps_.Write("WriterStart", part,
+                   {{"at", core(part).start()}, {"chunkSize", operation_.chunk_size}});
+    }
     SendOpened(cores_[0]->start(), cores_[1]->start(), 0, agent_->options_.cache_window_bytes);
     Kick();
   }
@@ -121,6 +127,7 @@ class CacheOperation : public WriterOperation {
       core(part).TakeWrites(agent_->options_.cache_batch_bytes, &writes);
       for (ChunkWrite& w : writes) {
         sent.push_back({part, w.chunk, static_cast<int64_t>(w.value.size())});
+        steps_.Write("ChunkWrite", part, {{"chunk", w.chunk}, {"len", sent.back().length}});
         cache::Mutation mutation;
         mutation.key = keys_.Chunk(file().stem.seq, part, operation_.chunk_size, w.chunk);
         mutation.rule = cache::MergeRule::kLongerWins;
@@ -148,8 +155,10 @@ class CacheOperation : public WriterOperation {
   void OnBatch(const std::vector<Sent>& sent, const Status& status) {
     int64_t bytes = 0;
     for (const Sent& s : sent) {
-      core(s.part).OnWritten(s.chunk, s.length, status.ok());
       bytes += s.length;
+      if (!core(s.part).OnWritten(s.chunk, s.length, status.ok())) continue;
+      steps_.Write(status.ok() ? "ChunkAck" : "ChunkFail", s.part,
+                   {{"chunk", s.chunk}, {"len", s.length}});
     }
     if (status.ok()) {
       failures_ = 0;

@@ -50,6 +50,8 @@ class LockCore {
   // May the work touch the cache?
   bool MayWork() const { return state_ == State::kHeld || state_ == State::kUnlocked; }
   bool lost() const { return state_ == State::kLost; }
+  // In state held.
+  const stream::LockValue& mine() const { return mine_; }
   // When to read the value again; TimePoint::Max() when there is no more need.
   MonotonicTime NextRead() const { return next_read_; }
   // After kLost: the operation that took over, if it was seen.

@@ -23,6 +23,8 @@ WriterOperation::WriterOperation(WriterAgent& agent, uint64_t id,
       stream_(std::move(stream)),
       operation_(std::move(operation)),
       keys_(operation_.target.file.shard),
+      steps_(agent.ports_.steps, operation_.target.file, "writer",
+             agent.ports_.steps != nullptr ? agent.ports_.steps->NewName() : ""),
       lock_(
           agent.options_.lock,
           LockValue{operation_.id.term, stream::LockOwner(agent.options_.name, operation_.id.nonce),
@@ -221,6 +223,12 @@ void WriterOperation::SendPublication() {
   mutation.key = keys_.MetadataGroup(file().stem.seq);
   mutation.rule = cache::MergeRule::kMaxLanes;
   mutation.value = stream::EncodeFileRecord(file().stem.seq, to_publish_);
+  if (operation_.target.layer == Layer::kCache) {
+    for (Part part : {Part::kData, Part::kIndex}) {
+      const int64_t length = to_publish_.cache_length[static_cast<int>(part)];
+      if (length > 0) steps_.Write("LengthPublish", part, {{"len", length}});
+    }
+  }
   std::vector<cache::Mutation> mutations;
   mutations.push_back(std::move(mutation));
   agent_->ports_.metadata_cache->Mutate(std::move(mutations), agent_->options_.cache_timeout,
@@ -291,6 +299,7 @@ void WriterOperation::End(Status status) {
 // The release tells the next operation that nothing of this one is under way any more.
 void WriterOperation::OnIdle() {
   if (agent_ == nullptr || !ended_ || !release_ || outstanding() > 0) return;
+  if (steps_.on()) LogLock("Release");
   WriteLock(*release_);
   release_.reset();
 }
@@ -315,10 +324,50 @@ void WriterOperation::WriteLock(const LockValue& value) {
                                         [](const Status&) {});
 }
 
+void WriterOperation::LogLock(std::string_view event) {
+  const LockValue& mine = lock_.mine();
+  steps_.Write(event, {{"layer", static_cast<int>(operation_.target.layer)},
+                       {"term", static_cast<int64_t>(mine.term)},
+                       {"owner", static_cast<int64_t>(mine.owner)}});
+}
+
+// TLA: Look, Await, Seize, Check by what the operation did before; next is what it does now.
+void WriterOperation::LogLook(LockCore::State before, const std::optional<LockValue>& seen,
+                              const std::optional<LockValue>& write) {
+  using State = LockCore::State;
+  const bool works = before == State::kHeld || before == State::kUnlocked;
+  const bool poisoned = seen && seen->SameOperation(lock_.mine());
+  std::string_view next;
+  switch (lock_.state()) {
+    case State::kHeld: next = works ? "work" : "take"; break;
+    case State::kWaiting: next = "wait"; break;
+    case State::kLost: next = poisoned ? "stop" : "ended"; break;
+    case State::kAcquiring:
+    case State::kUnlocked:
+    case State::kReleased: return;  // not after a look
+  }
+  const bool seized = lock_.seized() && next == "take";
+  const std::string_view event = works                      ? "Check"
+                                 : before == State::kAcquiring ? "Look"
+                                 : seized                   ? "Seize"
+                                                            : "Await";
+  steps_.Write(event, {{"layer", static_cast<int>(operation_.target.layer)},
+                       {"term", static_cast<int64_t>(lock_.mine().term)},
+                       {"owner", static_cast<int64_t>(lock_.mine().owner)},
+                       {"sawTerm", static_cast<int64_t>(seen ? seen->term : 0)},
+                       {"sawOwner", static_cast<int64_t>(seen ? seen->owner : 0)},
+                       {"sawState", seen ? static_cast<int>(seen->state) : 0},
+                       {"next", next},
+                       {"writes", write && !lock_.lost()}});
+  if (next == "take") LogLock("Acquire");
+}
+
 void WriterOperation::OnLockRead(const std::optional<LockValue>& seen) {
   if (ended_) return;
   const bool was_seized = lock_.seized();
+  const LockCore::State before = lock_.state();
   const auto write = lock_.OnRead(agent_->ports_.loop->Now(), seen);
+  if (steps_.on()) LogLook(before, seen, write);
   if (write && lock_.lost()) {
     release_ = *write;
   } else if (write) {
@@ -337,7 +386,9 @@ void WriterOperation::OnLockRead(const std::optional<LockValue>& seen) {
 void WriterOperation::OnLockUnavailable() {
   if (ended_) return;
   agent_->counters_.lock_unavailable.Add();
+  const LockCore::State before = lock_.state();
   lock_.OnUnavailable(agent_->ports_.loop->Now());
+  if (lock_.state() == LockCore::State::kUnlocked && before != lock_.state()) LogLock("GoWithout");
   KeepAlive();
   OnLockChanged();
 }

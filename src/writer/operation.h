@@ -8,6 +8,7 @@
 
 #include "tailcast/stream/chunk_key.h"
 #include "tailcast/stream/chunk_writer_core.h"
+#include "tailcast/stream/file_steps.h"
 #include "tailcast/stream/metadata.h"
 #include "tailcast/stream/operation.h"
 #include "tailcast/writer/writer_agent.h"
@@ -73,6 +74,7 @@ class WriterOperation : public std::enable_shared_from_this<WriterOperation> {
   std::unique_ptr<rpc::Stream> stream_;
   const stream::Operation operation_;
   const stream::KeyMaker keys_;
+  const stream::FileSteps steps_;
   LockCore lock_;
   std::optional<int64_t> seal_[stream::kParts];
   bool ended_ = false;
@@ -86,6 +88,9 @@ class WriterOperation : public std::enable_shared_from_this<WriterOperation> {
   void SendPublication();
   void OnPublished(const Status& status);
   void WriteLock(const stream::LockValue& value);
+  void LogLook(LockCore::State before, const std::optional<stream::LockValue>& seen,
+               const std::optional<stream::LockValue>& write);
+  void LogLock(std::string_view event);
   void MaybeClose();
 
   std::optional<stream::LockValue> release_;  // to be written when nothing is under way any more
