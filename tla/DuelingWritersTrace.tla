@@ -10,9 +10,10 @@
 (*                                                                         *)
 (* The first event is Config, with the chunk size and whether this is the  *)
 (* producer's own cell.  All other constants are taken from the trace or   *)
-(* are the most liberal ones of the model.                                 *)
+(* are the most liberal ones of the model.  Another Config begins another  *)
+(* trace, so that many short ones are checked by one start of TLC.         *)
 (***************************************************************************)
-EXTENDS DuelingWriters, TraceSupport
+EXTENDS DuelingWritersRunning, TraceSupport
 
 TraceConfig    == TraceEvents[1]
 TraceChunkSize == TraceConfig.chunkSize
@@ -31,6 +32,7 @@ TraceChunks ==
       size   == events[1].chunkSize
       LastChunk(e) ==
         CASE "chunk" \in DOMAIN e -> e.chunk
+          [] "at" \in DOMAIN e -> e.at \div size
           [] "len" \in DOMAIN e /\ e.len > 0 -> (e.len - 1) \div size
           [] "to" \in DOMAIN e -> (e.to - 1) \div size
           [] OTHER -> 0
@@ -45,16 +47,32 @@ ConsumerStart(at) ==
   /\ read' = IF at = 0 THEN <<>> ELSE <<<<0, at>>>>
   /\ UNCHANGED <<primaryLen, cacheVars, writerVars, pc, seenCache, seenPrimary, waited, got>>
 
+\* Everything as in Init.
+NewTrace ==
+  /\ Event.chunkSize = ChunkSize /\ Event.source = Source
+  /\ primaryLen' = 0
+  /\ chunk' = [c \in Chunks |-> <<Base(c), Base(c)>>]
+  /\ cacheLen' = 0
+  /\ written' = [c \in Chunks |-> 0]
+  /\ pub' = [w \in Writers |-> NotStarted]
+  /\ acked' = [w \in Writers |-> [c \in Chunks |-> 0]]
+  /\ sent' = [w \in Writers |-> [c \in Chunks |-> 0]]
+  /\ seenCache' = 0 /\ seenPrimary' = 0
+  /\ got' = {} /\ read' = <<>>
+  /\ UNCHANGED <<lock, waste, pc, waited>>
+
 TraceNext ==
-  \/ Is("Config")        /\ line = 1 /\ UNCHANGED vars
+  \/ Is("Config")        /\ NewTrace
   \/ Is("PrimaryAppend") /\ PrimaryAppend(Event.len)
-  \/ Is("WriterStart")   /\ WriterStart(Event.writer, Event.at)
+  \/ Is("WriterStart")   /\ \/ WriterStart(Event.writer, Event.at)
+                            \/ WriterGoesOn(Event.writer, Event.at)
   \/ Is("WriterJump")    /\ WriterJump(Event.writer, Event.at)
   \/ Is("ChunkWrite")    /\ ChunkWrite(Event.writer, Event.chunk, Event.len)
   \/ Is("ChunkAck")      /\ ChunkAck(Event.writer, Event.chunk, Event.len)
   \/ Is("ChunkFail")     /\ ChunkFail(Event.writer, Event.chunk)
   \/ Is("LengthPublish") /\ \/ LengthPublish(Event.writer, Event.len)
                             \/ Event.len = pub[Event.writer] /\ LengthRepeat(Event.writer)
+                            \/ LengthBehind(Event.writer, Event.len)
   \/ Is("Evict")         /\ Evict(Event.chunk)
   \/ Is("LengthLost")    /\ LengthLost
   \/ Is("ConsumerStart") /\ ConsumerStart(Event.at)
