@@ -5,16 +5,28 @@ target_compile_options(tailcast_options INTERFACE
   # The one-sided read path validates with SSE4.2's crc32 instruction; every x86-64 server of
   # the last twelve years has it, and src/base/crc32c.cc falls back to tables elsewhere.
   -fno-omit-frame-pointer)
+# How many times longer a test may take than in the dev preset.
+set(TAILCAST_TIME_FACTOR 1)
 if(TAILCAST_SANITIZE STREQUAL "address")
-  target_compile_options(tailcast_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined)
-  target_link_options(tailcast_options INTERFACE -fsanitize=address,undefined)
+  set(TAILCAST_TIME_FACTOR 4)
+  set(sanitizers -fsanitize=address,undefined,float-cast-overflow)
+  target_compile_options(tailcast_options INTERFACE
+    ${sanitizers} -fno-sanitize-recover=all -D_GLIBCXX_ASSERTIONS)
+  target_link_options(tailcast_options INTERFACE ${sanitizers})
 elseif(TAILCAST_SANITIZE STREQUAL "thread")
+  set(TAILCAST_TIME_FACTOR 10)
   # gcc warns that fences are not modelled; our fences are paired with atomics that are.
   target_compile_options(tailcast_options INTERFACE -fsanitize=thread -Wno-tsan)
   target_link_options(tailcast_options INTERFACE -fsanitize=thread)
 elseif(TAILCAST_SANITIZE)
   message(FATAL_ERROR "TAILCAST_SANITIZE is '${TAILCAST_SANITIZE}'; use address, thread or nothing")
 endif()
+
+# Ends TEST after SECONDS, which are those of the dev preset on a busy machine.
+function(tailcast_time_limit TEST SECONDS)
+  math(EXPR limit "${SECONDS} * ${TAILCAST_TIME_FACTOR}")
+  set_tests_properties(${TEST} PROPERTIES TIMEOUT ${limit})
+endfunction()
 
 find_program(TAILCAST_CCACHE ccache)
 if(TAILCAST_CCACHE)

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-from harness import BINARY
+from harness import BINARY, TIME_FACTOR, main
 
 
 class Demo(unittest.TestCase):
@@ -21,7 +21,7 @@ class Demo(unittest.TestCase):
                     number += 1
             done = subprocess.run(
                 [BINARY, "demo", "--input", path, "--json", "--roll-bytes", "1000000", *options],
-                capture_output=True, text=True, timeout=110)
+                capture_output=True, text=True, timeout=110 * TIME_FACTOR)
             lines = [json.loads(line) for line in done.stdout.splitlines()]
             self.assertEqual(done.returncode, 0, done.stderr + "\n".join(done.stdout.splitlines()[-3:]))
             return number, lines
@@ -60,4 +60,4 @@ class Demo(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -6,11 +6,14 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import unittest
 
 BINARY = os.environ.get("TAILCAST_BINARY", "build/tailcast")
+# How many times longer things may take than in the dev preset: a sanitised binary is slow.
+TIME_FACTOR = int(os.environ.get("TAILCAST_TIME_FACTOR", "1"))
 
 ONE_CELL = """version: 1
 clusters:
@@ -20,7 +23,8 @@ clusters:
 
 def run(*args, stdin=b"", timeout=60):
     """Runs a command to its end: (exit code, stdout bytes, stderr text)."""
-    done = subprocess.run([BINARY, *args], input=stdin, capture_output=True, timeout=timeout)
+    done = subprocess.run([BINARY, *args], input=stdin, capture_output=True,
+                          timeout=timeout * TIME_FACTOR)
     return done.returncode, done.stdout, done.stderr.decode(errors="replace")
 
 
@@ -42,7 +46,7 @@ class Up:
         self.listener.start()
         line = self.process.stdout.readline()
         if line.strip() != "ready":
-            self.process.wait(timeout=30)
+            self.process.wait(timeout=30 * TIME_FACTOR)
             self.listener.join(timeout=5)
             logs = "\n".join(f"{p}:\n{p.read_text()[-1500:]}"
                              for p in pathlib.Path(self.dir).glob("*/log/*.log"))
@@ -57,7 +61,8 @@ class Up:
     def wait_for(self, text, timeout=10):
         """Until `up` said a line with this text; returns the line."""
         with self.changed:
-            ok = self.changed.wait_for(lambda: any(text in s for s in self.said), timeout)
+            ok = self.changed.wait_for(lambda: any(text in s for s in self.said),
+                                       timeout * TIME_FACTOR)
             if not ok:
                 raise AssertionError(f"up never said {text!r}: {self.said}")
             return next(s for s in self.said if text in s)
@@ -74,7 +79,7 @@ class Up:
 
     def close(self):
         self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=30 * TIME_FACTOR)
         self.listener.join(timeout=5)
         self.process.stdout.close()
         self.process.stderr.close()
@@ -90,3 +95,18 @@ class SystemTest(unittest.TestCase):
         for word in words:
             self.assertIn(word, err)
         return err
+
+
+def main():
+    """unittest.main, which also fails if a sanitizer reported anything in any process of the tests.
+
+    A process of a deployment that a sanitizer ended would only be started again.
+    """
+    with tempfile.TemporaryDirectory(prefix="tc-reports-") as folder:
+        for name in ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"):
+            os.environ[name] = f"{os.environ.get(name, '')} log_path={folder}/{name[:4].lower()}"
+        passed = unittest.main(module="__main__", exit=False).result.wasSuccessful()
+        reports = sorted(pathlib.Path(folder).iterdir())
+        for report in reports:
+            print(f"== {report.name}\n{report.read_text(errors='replace')}", file=sys.stderr)
+    sys.exit(0 if passed and not reports else 1)
