@@ -8,6 +8,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpc/support/log.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -15,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -56,9 +58,62 @@ Status FromGrpc(const grpc::Status& status) {
   return Status(code, status.error_message());
 }
 
+// ---- completions ----
+
+// An operation that was handed to gRPC. The thread of its queue says how it went.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  // `ok`: as gRPC defines it for each kind of operation. May destroy the operation.
+  virtual void Done(bool ok) = 0;
+};
+
+// A member operation of an object that lives while the operation is out: at most one at a time.
+template <typename Owner>
+class MemberOperation final : public Operation {
+ public:
+  explicit MemberOperation(void (Owner::*done)(bool)) : done_(done) {}
+  // The tag to give to gRPC.
+  void* Out(std::shared_ptr<Owner> owner) {
+    TAILCAST_CHECK(owner_ == nullptr, "an operation is out twice");
+    owner_ = std::move(owner);
+    return static_cast<Operation*>(this);
+  }
+  void Done(bool ok) override {
+    const std::shared_ptr<Owner> owner = std::move(owner_);
+    ((*owner).*done_)(ok);
+  }
+
+ private:
+  void (Owner::*const done_)(bool);
+  std::shared_ptr<Owner> owner_;
+};
+
+// Runs what completes on a queue, on one thread: with gRPC's own threads (its callback API) each
+// call costs three times as many changes of thread.
+class CompletionThread {
+ public:
+  CompletionThread(grpc::CompletionQueue* queue, const char* name)
+      : queue_(queue), thread_([this, name] {
+          pthread_setname_np(pthread_self(), name);
+          void* tag;
+          bool ok;
+          while (queue_->Next(&tag, &ok)) static_cast<Operation*>(tag)->Done(ok);
+        }) {}
+  // Nobody starts an operation any more. Waits for those that are out.
+  ~CompletionThread() {
+    queue_->Shutdown();
+    thread_.join();
+  }
+
+ private:
+  grpc::CompletionQueue* const queue_;
+  std::thread thread_;
+};
+
 // What both ends of a stream share: the queue of messages to write, the count of messages that wait in
-// the loop's mailbox, and who may still touch gRPC's reactor. The loop thread and gRPC's threads meet
-// here under `mu`. Recursive, because gRPC may run a reaction inside the Start call that caused it.
+// the loop's mailbox, and whether operations may still be started. The loop thread and the queue's
+// thread meet here under `mu`.
 class StreamState : public std::enable_shared_from_this<StreamState> {
  public:
   explicit StreamState(EventLoop& loop) : loop_(loop) {}
@@ -95,7 +150,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   }
 
  protected:
-  // Reactor side, called with mu_ held.
+  // Called with mu_ held.
   virtual void StartNextWrite(const ByteBuffer& message) = 0;
   virtual void StartNextRead() = 0;
   virtual void FinishWriting(const Status& status) = 0;  // all messages have been written
@@ -154,7 +209,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
         self->callbacks_.on_message(std::move(message));
       }
     });
-    if (inbox_bytes_ < kStreamInboxBytesMax && open_) {
+    if (open_ && (inbox_bytes_ < kStreamInboxBytesMax || cancelled_)) {
       StartNextRead();
     } else {
       read_waits_ = true;
@@ -171,12 +226,13 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   }
 
   EventLoop& loop_;
-  std::recursive_mutex mu_;
-  bool open_ = true;       // the reactor may be touched
-  bool writing_ = false;   // a StartWrite is outstanding
+  std::mutex mu_;
+  bool open_ = true;       // operations may be started
+  bool writing_ = false;   // a write is out
   bool ending_ = false;    // our side has ended; no more sends
   bool finished_ = false;  // FinishWriting was called
   bool read_waits_ = false;
+  bool cancelled_ = false;  // reads go on, to see the end
   Status end_status_;
   std::deque<std::string> queue_;
   ByteBuffer write_buffer_;
@@ -191,7 +247,9 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
 
 class GrpcStream : public Stream {
  public:
-  explicit GrpcStream(std::shared_ptr<StreamState> state) : state_(std::move(state)) {}
+  // `keep`: what the state needs.
+  explicit GrpcStream(std::shared_ptr<StreamState> state, std::shared_ptr<void> keep = nullptr)
+      : keep_(std::move(keep)), state_(std::move(state)) {}
   ~GrpcStream() override { state_->Abandon(); }
   bool Send(std::string message) override { return state_->Send(std::move(message)); }
   size_t queued_bytes() const override { return state_->queued_bytes(); }
@@ -199,6 +257,7 @@ class GrpcStream : public Stream {
   void SetCallbacks(Callbacks callbacks) override { state_->SetCallbacks(std::move(callbacks)); }
 
  private:
+  const std::shared_ptr<void> keep_;
   const std::shared_ptr<StreamState> state_;
 };
 
@@ -219,14 +278,15 @@ class Outstanding {
     cancel_.erase(id);
     if (cancel_.empty()) none_left_.notify_all();
   }
+  // It is not cancelled any more, but waited for.
+  void Forget(uint64_t id) {
+    std::lock_guard lock(mu_);
+    cancel_.at(id) = [] {};
+  }
+  // Cancellations run under the lock: none of a call that has been removed.
   void CancelAllAndWait() {
-    std::vector<std::function<void()>> all;
-    {
-      std::lock_guard lock(mu_);
-      for (const auto& [id, cancel] : cancel_) all.push_back(cancel);
-    }
-    for (const auto& cancel : all) cancel();
     std::unique_lock lock(mu_);
+    for (const auto& [id, cancel] : cancel_) cancel();
     none_left_.wait(lock, [this] { return cancel_.empty(); });
   }
 
@@ -237,127 +297,155 @@ class Outstanding {
   std::map<uint64_t, std::function<void()>> cancel_;
 };
 
-class ClientStreamState final : public StreamState,
-                                public grpc::ClientBidiReactor<ByteBuffer, ByteBuffer> {
+// The queue of a connector's calls; its clients and streams may outlive it.
+struct ClientQueue {
+  ~ClientQueue() { outstanding.CancelAllAndWait(); }
+  Outstanding outstanding;
+  grpc::CompletionQueue queue;
+  CompletionThread thread{&queue, "rpc-client"};
+};
+
+class ClientStreamState final : public StreamState {
  public:
-  ClientStreamState(EventLoop& loop, std::shared_ptr<Outstanding> outstanding)
-      : StreamState(loop), outstanding_(std::move(outstanding)) {}
+  ClientStreamState(EventLoop& loop, ClientQueue* queue) : StreamState(loop), queue_(queue) {}
   void Start(grpc::GenericStub& stub, const std::string& method) {
-    self_ = shared_from_this();
-    std::weak_ptr<StreamState> weak = self_;
-    id_ = outstanding_->Add([weak] {
+    id_ = queue_->outstanding.Add([weak = weak_from_this()] {
       if (auto self = weak.lock()) static_cast<ClientStreamState&>(*self).Shutdown();
     });
-    stub.PrepareBidiStreamingCall(&context_, method, {}, this);
     std::lock_guard lock(mu_);
-    AddHold();  // writes start outside reactions
-    StartRead(&read_buffer_);
-    StartCall();
+    call_ = stub.PrepareCall(&context_, method, &queue_->queue);
+    writing_ = true;  // not before the call has started
+    call_->StartCall(started_.Out(Self()));
   }
 
  private:
-  void StartNextWrite(const ByteBuffer& message) override { StartWrite(&message); }
-  void StartNextRead() override { StartRead(&read_buffer_); }
-  void FinishWriting(const Status&) override {
-    StartWritesDone();
-    ReleaseHold();
+  std::shared_ptr<ClientStreamState> Self() {
+    return std::static_pointer_cast<ClientStreamState>(shared_from_this());
   }
+  void StartNextWrite(const ByteBuffer& message) override {
+    call_->Write(message, written_.Out(Self()));
+  }
+  void StartNextRead() override { call_->Read(&read_buffer_, read_.Out(Self())); }
+  void FinishWriting(const Status&) override { call_->WritesDone(writes_done_.Out(Self())); }
   bool CancelAtOnce() override {
     CancelNow();
     return true;
   }
   void CancelNow() override {
+    cancelled_ = ending_ = finished_ = true;
     context_.TryCancel();
-    ReleaseHold();
+    if (std::exchange(read_waits_, false)) StartNextRead();  // it will tell of the end
   }
   void Shutdown() {
     std::lock_guard lock(mu_);
     if (open_) CancelNow();
   }
-  // After this no write may be started from the loop.
-  void ReleaseHold() {
-    ending_ = true;
-    if (std::exchange(held_, false)) RemoveHold();
-  }
 
-  void OnReadDone(bool ok) override {
+  void OnStarted(bool ok) {
+    std::lock_guard lock(mu_);
+    writing_ = false;
+    if (!ok) return Finish();
+    StartNextRead();
+    Pump();
+  }
+  void OnRead(bool ok) {
     if (ok) return MessageRead(read_buffer_);
     std::lock_guard lock(mu_);
+    Finish();
+  }
+  // The server has ended the call, or it failed. Writes fail on their own.
+  void Finish() {
     open_ = false;
-    ReleaseHold();
+    ending_ = true;
+    call_->Finish(&status_, ended_.Out(Self()));
   }
-  void OnWriteDone(bool ok) override { WriteDone(ok); }
-  void OnDone(const grpc::Status& status) override {
-    {
-      std::lock_guard lock(mu_);
-      open_ = false;
-    }
-    PostClosed(FromGrpc(status));
-    auto last = std::move(self_);
-    const std::shared_ptr<Outstanding> outstanding = outstanding_;
-    const uint64_t id = id_;
-    last.reset();
-    outstanding->Remove(id);
+  void OnEnded(bool) {
+    PostClosed(FromGrpc(status_));
+    queue_->outstanding.Remove(id_);
   }
+  void OnWritten(bool ok) { WriteDone(ok); }
+  void OnWritesDone(bool) {}
 
-  const std::shared_ptr<Outstanding> outstanding_;
+  ClientQueue* const queue_;  // there until Remove
   uint64_t id_ = 0;
   grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
   ByteBuffer read_buffer_;
-  bool held_ = true;
-  std::shared_ptr<StreamState> self_;  // until OnDone
+  grpc::Status status_;
+  MemberOperation<ClientStreamState> started_{&ClientStreamState::OnStarted};
+  MemberOperation<ClientStreamState> read_{&ClientStreamState::OnRead};
+  MemberOperation<ClientStreamState> written_{&ClientStreamState::OnWritten};
+  MemberOperation<ClientStreamState> writes_done_{&ClientStreamState::OnWritesDone};
+  MemberOperation<ClientStreamState> ended_{&ClientStreamState::OnEnded};
+};
+
+class ClientCall final : public Operation {
+ public:
+  ClientCall(EventLoop& loop, ClientQueue* queue, Callback<void(Result<std::string>)> done)
+      : loop_(loop), queue_(queue), done_(std::move(done)) {}
+  // Owns itself from here on.
+  void Start(grpc::GenericStub& stub, const std::string& method, std::string request,
+             Duration timeout, std::string address) {
+    address_ = std::move(address);
+    context_.set_deadline(std::chrono::system_clock::now() +
+                          std::chrono::microseconds(timeout.micros()));
+    id_ = queue_->outstanding.Add([this] { context_.TryCancel(); });
+    call_ = stub.PrepareUnaryCall(&context_, method, ToBuffer(std::move(request)), &queue_->queue);
+    call_->StartCall();
+    call_->Finish(&response_, &status_, static_cast<Operation*>(this));
+  }
+  void Done(bool) override {
+    Result<std::string> result = status_.ok()
+                                     ? Result<std::string>(FromBuffer(response_))
+                                     : Result<std::string>(FromGrpc(status_).WithContext(address_));
+    loop_.Post([done = std::move(done_), result = std::move(result)]() mutable {
+      done(std::move(result));
+    });
+    ClientQueue* const queue = queue_;
+    const uint64_t id = id_;
+    queue->outstanding.Forget(id);
+    delete this;
+    queue->outstanding.Remove(id);
+  }
+
+ private:
+  EventLoop& loop_;
+  ClientQueue* const queue_;  // there until Remove
+  Callback<void(Result<std::string>)> done_;
+  std::string address_;
+  uint64_t id_ = 0;
+  grpc::ClientContext context_;
+  ByteBuffer response_;
+  grpc::Status status_;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<ByteBuffer>> call_;
 };
 
 class GrpcClient : public Client {
  public:
-  GrpcClient(EventLoop& loop, std::shared_ptr<Outstanding> outstanding,
+  GrpcClient(EventLoop& loop, std::shared_ptr<ClientQueue> queue,
              std::shared_ptr<grpc::Channel> channel, std::string address)
       : loop_(loop),
-        outstanding_(std::move(outstanding)),
+        queue_(std::move(queue)),
         stub_(std::move(channel)),
         address_(std::move(address)) {}
 
   void Call(std::string_view method, std::string request, Duration timeout,
             Callback<void(Result<std::string>)> done) override {
-    struct Pending {
-      grpc::ClientContext context;
-      ByteBuffer request, response;
-      Callback<void(Result<std::string>)> done;
-      uint64_t id = 0;
-    };
-    auto call = std::make_shared<Pending>();
-    call->context.set_deadline(std::chrono::system_clock::now() +
-                               std::chrono::microseconds(timeout.micros()));
-    call->request = ToBuffer(std::move(request));
-    call->done = std::move(done);
-    call->id = outstanding_->Add([weak = std::weak_ptr<Pending>(call)] {
-      if (auto self = weak.lock()) self->context.TryCancel();
-    });
-    stub_.UnaryCall(&call->context, std::string(method), {}, &call->request, &call->response,
-                    [&loop = loop_, outstanding = outstanding_, call,
-                     address = address_](grpc::Status status) mutable {
-                      Result<std::string> result =
-                          status.ok() ? Result<std::string>(FromBuffer(call->response))
-                                      : Result<std::string>(FromGrpc(status).WithContext(address));
-                      loop.Post([done = std::move(call->done),
-                                 result = std::move(result)]() mutable { done(std::move(result)); });
-                      const uint64_t id = call->id;
-                      call.reset();
-                      outstanding->Remove(id);
-                    });
+    (new ClientCall(loop_, queue_.get(), std::move(done)))
+        ->Start(stub_, std::string(method), std::move(request), timeout, address_);
   }
 
   std::unique_ptr<Stream> Open(std::string_view method) override {
-    auto state = std::make_shared<ClientStreamState>(loop_, outstanding_);
+    auto state = std::make_shared<ClientStreamState>(loop_, queue_.get());
     state->Start(stub_, std::string(method));
-    return std::make_unique<GrpcStream>(std::move(state));
+    return std::make_unique<GrpcStream>(std::move(state), queue_);
   }
 
   const std::string& address() const override { return address_; }
 
  private:
   EventLoop& loop_;
-  const std::shared_ptr<Outstanding> outstanding_;
+  const std::shared_ptr<ClientQueue> queue_;
   grpc::GenericStub stub_;
   const std::string address_;
 };
@@ -365,7 +453,7 @@ class GrpcClient : public Client {
 class GrpcConnector : public Connector {
  public:
   explicit GrpcConnector(EventLoop& loop) : loop_(loop) {}
-  ~GrpcConnector() override { outstanding_->CancelAllAndWait(); }
+  ~GrpcConnector() override { queue_->outstanding.CancelAllAndWait(); }
 
   std::unique_ptr<Client> MakeClient(const std::string& address, const std::string& via) override {
     std::shared_ptr<grpc::Channel>& channel = channels_[{address, via}];
@@ -388,12 +476,12 @@ class GrpcConnector : public Connector {
       args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20);
       channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
     }
-    return std::make_unique<GrpcClient>(loop_, outstanding_, channel, address);
+    return std::make_unique<GrpcClient>(loop_, queue_, channel, address);
   }
 
  private:
   EventLoop& loop_;
-  const std::shared_ptr<Outstanding> outstanding_ = std::make_shared<Outstanding>();
+  const std::shared_ptr<ClientQueue> queue_ = std::make_shared<ClientQueue>();
   std::map<std::pair<std::string, std::string>, std::shared_ptr<grpc::Channel>> channels_;
 };
 
@@ -403,13 +491,14 @@ using CallHandler = Callback<void(std::string, Responder)>;
 using StreamHandler = Callback<void(std::unique_ptr<Stream>)>;
 
 // What lives as long as any call does: handlers and the calls that have not ended. The maps do not
-// change once the server has started, so gRPC's threads read them freely.
+// change once the server has started, so the queue's thread reads them freely.
 struct ServerState {
   std::map<std::string, CallHandler, std::less<>> calls;
   std::map<std::string, StreamHandler, std::less<>> streams;
   bool stopped = false;  // loop thread: handlers may not run any more
 
   std::mutex mu;
+  bool closed = false;  // no operation may be started any more
   uint64_t next_id = 1;
   std::map<uint64_t, Task> cancel;  // ends each open call, by id
 
@@ -425,36 +514,57 @@ struct ServerState {
   }
 };
 
-class UnaryReactor final : public grpc::ServerGenericBidiReactor,
-                           public std::enable_shared_from_this<UnaryReactor> {
+// gRPC's side of a call that came in, and the news that it is over.
+class ServerCall final : public Operation {
  public:
-  UnaryReactor(EventLoop& loop, std::shared_ptr<ServerState> server, CallHandler& handler)
-      : loop_(loop), server_(std::move(server)), handler_(handler) {}
+  ServerCall() { context.AsyncNotifyWhenDone(static_cast<Operation*>(this)); }
+  // It has come in: the news will come too.
+  void Begin(std::shared_ptr<ServerCall> self) { self_ = std::move(self); }
+  // Before the news: on the queue's thread, in the turn of Begin.
+  void SetOnOver(std::function<void(bool cancelled)> on_over) { on_over_ = std::move(on_over); }
+  void Done(bool) override {
+    const std::shared_ptr<ServerCall> self = std::move(self_);
+    if (auto on_over = std::move(on_over_)) on_over(context.IsCancelled());
+  }
+
+  grpc::GenericServerContext context;
+  grpc::GenericServerAsyncReaderWriter stream{&context};
+
+ private:
+  std::shared_ptr<ServerCall> self_;
+  std::function<void(bool)> on_over_;
+};
+
+class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
+ public:
+  UnaryCall(EventLoop& loop, std::shared_ptr<ServerState> server, CallHandler& handler,
+            std::shared_ptr<ServerCall> call)
+      : loop_(loop), server_(std::move(server)), handler_(handler), call_(std::move(call)) {}
   void Begin() {
-    self_ = shared_from_this();
     id_ = server_->Add([weak = weak_from_this()] {
       if (auto self = weak.lock()) self->Reply(UnavailableError("the server is shutting down"));
     });
-    StartRead(&request_);
+    std::lock_guard lock(server_->mu);
+    if (!server_->closed) call_->stream.Read(&request_, read_.Out(shared_from_this()));
   }
 
  private:
   // Answers once; with Unavailable if it is dropped unanswered (the loop is shutting down).
   class Answer {
    public:
-    explicit Answer(std::shared_ptr<UnaryReactor> reactor) : reactor_(std::move(reactor)) {}
+    explicit Answer(std::shared_ptr<UnaryCall> call) : call_(std::move(call)) {}
     Answer(Answer&&) noexcept = default;
     Answer& operator=(Answer&&) = delete;
     ~Answer() {
-      if (reactor_ != nullptr) reactor_->Reply(UnavailableError("the server is shutting down"));
+      if (call_ != nullptr) call_->Reply(UnavailableError("the server is shutting down"));
     }
-    void Send(Result<std::string> result) { std::exchange(reactor_, nullptr)->Reply(std::move(result)); }
+    void Send(Result<std::string> result) { std::exchange(call_, nullptr)->Reply(std::move(result)); }
 
    private:
-    std::shared_ptr<UnaryReactor> reactor_;
+    std::shared_ptr<UnaryCall> call_;
   };
 
-  void OnReadDone(bool ok) override {
+  void OnRead(bool ok) {
     if (!ok) return Reply(InvalidArgumentError("no request"));
     std::string request = FromBuffer(request_);
     request_.Clear();
@@ -469,47 +579,65 @@ class UnaryReactor final : public grpc::ServerGenericBidiReactor,
   }
   void Reply(Result<std::string> result) {
     if (answered_.exchange(true)) return;
-    if (!result.ok()) return Finish(ToGrpc(result.status()));
+    std::lock_guard lock(server_->mu);
+    if (server_->closed) return;
+    if (!result.ok()) {
+      call_->stream.Finish(ToGrpc(result.status()), finished_.Out(shared_from_this()));
+      return;
+    }
     response_ = ToBuffer(std::move(result).value());
-    StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+    call_->stream.WriteAndFinish(response_, grpc::WriteOptions(), grpc::Status::OK,
+                                 finished_.Out(shared_from_this()));
   }
-  void OnDone() override {
-    server_->Remove(id_);
-    auto last = std::move(self_);
-  }
+  void OnFinished(bool) { server_->Remove(id_); }
 
   EventLoop& loop_;
   const std::shared_ptr<ServerState> server_;
   CallHandler& handler_;
+  const std::shared_ptr<ServerCall> call_;
   uint64_t id_ = 0;
   std::atomic<bool> answered_ = false;
   ByteBuffer request_, response_;
-  std::shared_ptr<UnaryReactor> self_;  // until OnDone
+  MemberOperation<UnaryCall> read_{&UnaryCall::OnRead};
+  MemberOperation<UnaryCall> finished_{&UnaryCall::OnFinished};
 };
 
-class ServerStreamState final : public StreamState, public grpc::ServerGenericBidiReactor {
+class ServerStreamState final : public StreamState {
  public:
-  ServerStreamState(EventLoop& loop, std::shared_ptr<ServerState> server)
-      : StreamState(loop), server_(std::move(server)) {}
+  ServerStreamState(EventLoop& loop, std::shared_ptr<ServerState> server,
+                    std::shared_ptr<ServerCall> call)
+      : StreamState(loop), server_(std::move(server)), call_(std::move(call)) {}
   void Begin(StreamHandler& handler) {
-    self_ = shared_from_this();
-    std::weak_ptr<StreamState> weak = self_;
-    id_ = server_->Add([weak] {
-      if (auto self = weak.lock()) static_cast<ServerStreamState&>(*self).Shutdown();
+    const std::shared_ptr<ServerStreamState> self = Self();
+    call_->SetOnOver([self](bool cancelled) { self->OnOver(cancelled); });
+    id_ = server_->Add([weak = weak_from_this()] {
+      if (auto state = weak.lock()) static_cast<ServerStreamState&>(*state).Shutdown();
     });
-    loop_.Post([self = self_, server = server_, &handler] {
+    loop_.Post([self, server = server_, &handler] {
       if (!server->stopped) handler(std::make_unique<GrpcStream>(self));
     });
     std::lock_guard lock(mu_);
-    StartRead(&read_buffer_);
+    StartNextRead();
   }
 
  private:
-  void StartNextWrite(const ByteBuffer& message) override { StartWrite(&message); }
-  void StartNextRead() override { StartRead(&read_buffer_); }
+  std::shared_ptr<ServerStreamState> Self() {
+    return std::static_pointer_cast<ServerStreamState>(shared_from_this());
+  }
+  template <typename Start>
+  void UnlessClosed(Start start) {
+    std::lock_guard lock(server_->mu);
+    if (!server_->closed) start();
+  }
+  void StartNextWrite(const ByteBuffer& message) override {
+    UnlessClosed([&] { call_->stream.Write(message, written_.Out(Self())); });
+  }
+  void StartNextRead() override {
+    UnlessClosed([&] { call_->stream.Read(&read_buffer_, read_.Out(Self())); });
+  }
   void FinishWriting(const Status& status) override {
     open_ = false;
-    Finish(ToGrpc(status));
+    UnlessClosed([&] { call_->stream.Finish(ToGrpc(status), finished_op_.Out(Self())); });
     PostClosed(status);
   }
   void Shutdown() {
@@ -526,7 +654,7 @@ class ServerStreamState final : public StreamState, public grpc::ServerGenericBi
     Pump();
   }
 
-  void OnReadDone(bool ok) override {
+  void OnRead(bool ok) {
     if (ok) return MessageRead(read_buffer_);
     // The client half-closed, or its connection is gone: our side ends with what was queued.
     std::lock_guard lock(mu_);
@@ -536,33 +664,32 @@ class ServerStreamState final : public StreamState, public grpc::ServerGenericBi
     }
     Pump();
   }
-  void OnWriteDone(bool ok) override { WriteDone(ok); }
-  void OnCancel() override {
-    std::lock_guard lock(mu_);
-    cancelled_ = true;
-    PostClosed(CancelledError("the client cancelled or its connection broke"));
-    if (!ending_) {
-      ending_ = true;
-      end_status_ = CancelledError("cancelled");
-    }
-    queue_.clear();
-    Pump();
-  }
-  void OnDone() override {
+  void OnWritten(bool ok) { WriteDone(ok); }
+  void OnFinished(bool) {}
+  void OnOver(bool cancelled) {
     {
       std::lock_guard lock(mu_);
-      open_ = false;
+      if (cancelled) {
+        cancelled_ = true;
+        PostClosed(CancelledError("the client cancelled or its connection broke"));
+        if (!ending_) {
+          ending_ = true;
+          end_status_ = CancelledError("cancelled");
+        }
+        queue_.clear();
+        Pump();
+      }
     }
-    PostClosed(CancelledError("connection broken"));
     server_->Remove(id_);
-    auto last = std::move(self_);
   }
 
   const std::shared_ptr<ServerState> server_;
+  const std::shared_ptr<ServerCall> call_;
   uint64_t id_ = 0;
   ByteBuffer read_buffer_;
-  bool cancelled_ = false;
-  std::shared_ptr<StreamState> self_;  // until OnDone
+  MemberOperation<ServerStreamState> read_{&ServerStreamState::OnRead};
+  MemberOperation<ServerStreamState> written_{&ServerStreamState::OnWritten};
+  MemberOperation<ServerStreamState> finished_op_{&ServerStreamState::OnFinished};
 };
 
 // gRPC's own lines go to our log, at debug: what matters comes to us as a Status.
@@ -577,7 +704,7 @@ void RouteGrpcLog() {
   (void)done;
 }
 
-class GrpcServer : public Server, public grpc::CallbackGenericService {
+class GrpcServer : public Server {
  public:
   explicit GrpcServer(EventLoop& loop) : loop_(loop) {}
   ~GrpcServer() override {
@@ -588,10 +715,12 @@ class GrpcServer : public Server, public grpc::CallbackGenericService {
       open.swap(state_->cancel);
     }
     for (auto& [id, cancel] : open) cancel();
-    if (server_ != nullptr) {
-      server_->Shutdown(std::chrono::system_clock::now());
-      server_->Wait();
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+    {
+      std::lock_guard lock(state_->mu);
+      state_->closed = true;
     }
+    thread_.reset();
   }
 
   void Handle(std::string_view method, CallHandler handler) override {
@@ -612,7 +741,8 @@ class GrpcServer : public Server, public grpc::CallbackGenericService {
     int port = 0;
     grpc::ServerBuilder builder;
     builder.AddListeningPort(listen_address, grpc::InsecureServerCredentials(), &port);
-    builder.RegisterCallbackGenericService(this);
+    builder.RegisterAsyncGenericService(&service_);
+    queue_ = builder.AddCompletionQueue();
     builder.SetMaxReceiveMessageSize(static_cast<int>(kMessageBytesMax));
     builder.SetMaxSendMessageSize(static_cast<int>(kMessageBytesMax));
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -620,36 +750,68 @@ class GrpcServer : public Server, public grpc::CallbackGenericService {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     server_ = builder.BuildAndStart();
+    thread_ = std::make_unique<CompletionThread>(queue_.get(), "rpc-server");
     if (server_ == nullptr || port == 0) {
+      thread_.reset();
       server_ = nullptr;
       return FailedPreconditionError(
           "can't listen at " + listen_address +
           ": the port is in use or the address is not of this host; choose another, or port 0");
     }
+    for (int i = 0; i < kAccepting; ++i) Accept();
     return listen_address.substr(0, colon) + ":" + std::to_string(port);
   }
 
  private:
-  grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext* context) override {
-    if (auto call = state_->calls.find(context->method()); call != state_->calls.end()) {
-      auto shared = std::make_shared<UnaryReactor>(loop_, state_, call->second);
-      UnaryReactor* reactor = shared.get();
-      reactor->Begin();
-      return reactor;
+  static constexpr int kAccepting = 16;  // calls that may come in at once
+
+  struct Accepting final : Operation {
+    explicit Accepting(GrpcServer* s) : server(s) {}
+    void Done(bool ok) override {
+      if (ok) server->OnCall(std::move(call));
+      delete this;
     }
-    if (auto stream = state_->streams.find(context->method()); stream != state_->streams.end()) {
-      auto shared = std::make_shared<ServerStreamState>(loop_, state_);
-      ServerStreamState* reactor = shared.get();
-      reactor->Begin(stream->second);
-      return reactor;
+    GrpcServer* const server;
+    std::shared_ptr<ServerCall> call = std::make_shared<ServerCall>();
+  };
+  struct Refusing final : Operation {
+    explicit Refusing(std::shared_ptr<ServerCall> c) : call(std::move(c)) {}
+    void Done(bool) override { delete this; }
+    const std::shared_ptr<ServerCall> call;
+  };
+
+  void Accept() {
+    std::lock_guard lock(state_->mu);
+    if (state_->closed) return;
+    auto* accepting = new Accepting(this);
+    service_.RequestCall(&accepting->call->context, &accepting->call->stream, queue_.get(),
+                         queue_.get(), static_cast<Operation*>(accepting));
+  }
+  // On the queue's thread.
+  void OnCall(std::shared_ptr<ServerCall> call) {
+    Accept();
+    call->Begin(call);
+    const std::string& method = call->context.method();
+    if (auto handler = state_->calls.find(method); handler != state_->calls.end()) {
+      std::make_shared<UnaryCall>(loop_, state_, handler->second, std::move(call))->Begin();
+    } else if (auto stream = state_->streams.find(method); stream != state_->streams.end()) {
+      std::make_shared<ServerStreamState>(loop_, state_, std::move(call))->Begin(stream->second);
+    } else {
+      std::lock_guard lock(state_->mu);
+      if (state_->closed) return;
+      ServerCall& refused = *call;
+      refused.stream.Finish(
+          grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "there is no method " + method),
+          static_cast<Operation*>(new Refusing(std::move(call))));
     }
-    return grpc::CallbackGenericService::CreateReactor(context);
   }
 
   EventLoop& loop_;
   const std::shared_ptr<ServerState> state_ = std::make_shared<ServerState>();
+  grpc::AsyncGenericService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<CompletionThread> thread_;
 };
 
 }  // namespace

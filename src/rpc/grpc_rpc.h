@@ -1,7 +1,7 @@
-// The rpc port over gRPC's callback API with generic methods. gRPC's headers stay in grpc_rpc.cc.
+// The rpc port over gRPC's completion queues with generic methods. gRPC's headers stay in grpc_rpc.cc.
 //
-// Handlers and completions run on the loop that is given; gRPC's own threads only move bytes between
-// sockets and the loop's mailbox. Reading from a stream stops while more than kStreamInboxBytesMax of
+// Handlers and completions run on the loop that is given; a thread of the connector's and one of the
+// server's only move bytes between sockets and the loop's mailbox. Reading from a stream stops while more than kStreamInboxBytesMax of
 // its messages wait in the loop's mailbox, so that a slow loop pushes back on the sender.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Two-sided calls and streams between processes, in a form that the deterministic world can stand in
-// for. The real driver is gRPC's callback API over generic methods (grpc_rpc.h), the only place where
+// for. The real driver is gRPC over generic methods (grpc_rpc.h), the only place where
 // gRPC's headers are included; messages are protobufs of ../proto, serialised by the caller, so any
 // gRPC client of those services can speak to us.
 //
