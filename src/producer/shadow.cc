@@ -44,6 +44,7 @@ ShadowFile::ShadowFile(const stream::CellPorts& ports, const stream::FileId& fil
 ShadowFile::~ShadowFile() {
   *alive_ = false;
   ports_.loop->Cancel(publish_timer_);
+  ports_.loop->Cancel(index_timer_);
   for (PartState& part : parts_) ports_.loop->Cancel(part.timer);
 }
 
@@ -65,7 +66,18 @@ void ShadowFile::OnFlushed(Part which, int64_t at, std::string_view bytes) {
     if (chunks.start() > start) steps_.Write("WriterJump", which, {{"at", chunks.start()}});
     chunks.Add(begin, bytes.substr(static_cast<size_t>(begin - at)));
   }
-  Write(static_cast<int>(which));
+  if (which == Part::kData && chunks.pending_bytes() < options_.data_alone_bytes) {
+    if (index_timer_ == 0) {
+      index_timer_ = ports_.loop->After(options_.index_wait, [this] {
+        index_timer_ = 0;
+        Write();
+      });
+    }
+    return;
+  }
+  ports_.loop->Cancel(index_timer_);
+  index_timer_ = 0;
+  Write();
 }
 
 void ShadowFile::Expect(Part which, int64_t end) {
@@ -97,64 +109,76 @@ void ShadowFile::Heartbeat(Duration interval) {
 
 void ShadowFile::PublishNow() { Publish(); }
 
-void ShadowFile::Write(int which) {
-  PartState& part = parts_[which];
-  while (part.timer == 0 && part.in_flight < options_.mutates_in_flight &&
-         part.chunks->HasWrites()) {
-    std::vector<stream::ChunkWrite> writes;
-    part.chunks->TakeWrites(options_.mutate_bytes, &writes);
-    if (writes.empty()) return;
-    const int64_t chunk_size = part.chunks->options().chunk_size;
+bool ShadowFile::MayWrite(int which) const {
+  const PartState& part = parts_[which];
+  return part.timer == 0 && part.in_flight < options_.mutates_in_flight &&
+         part.chunks->HasWrites() && (which != 0 || index_timer_ == 0);
+}
+
+void ShadowFile::Write() {
+  while (MayWrite(0) || MayWrite(1)) {
     std::vector<cache::Mutation> mutations;
-    std::vector<std::pair<int64_t, int64_t>> written;
-    mutations.reserve(writes.size());
-    written.reserve(writes.size());
-    for (stream::ChunkWrite& write : writes) {
-      const auto length = static_cast<int64_t>(write.value.size());
-      written.emplace_back(write.chunk, length);
-      steps_.Write("ChunkWrite", static_cast<Part>(which), {{"chunk", write.chunk}, {"len", length}});
-      ++counters_->chunk_writes;
-      counters_->chunk_bytes += length;
-      if (length < chunk_size) ++counters_->partial_writes;
-      mutations.push_back({keys_.Chunk(file_.stem.seq, static_cast<Part>(which), chunk_size,
-                                       write.chunk),
-                           cache::MergeRule::kLongerWins, false, std::move(write.value)});
+    Written written;
+    for (int which = 0; which < kParts; ++which) {
+      if (!MayWrite(which)) continue;
+      PartState& part = parts_[which];
+      std::vector<stream::ChunkWrite> writes;
+      part.chunks->TakeWrites(options_.mutate_bytes, &writes);
+      const int64_t chunk_size = part.chunks->options().chunk_size;
+      for (stream::ChunkWrite& write : writes) {
+        const auto length = static_cast<int64_t>(write.value.size());
+        written.chunks[which].emplace_back(write.chunk, length);
+        steps_.Write("ChunkWrite", static_cast<Part>(which),
+                     {{"chunk", write.chunk}, {"len", length}});
+        ++counters_->chunk_writes;
+        counters_->chunk_bytes += length;
+        if (length < chunk_size) ++counters_->partial_writes;
+        mutations.push_back({keys_.Chunk(file_.stem.seq, static_cast<Part>(which), chunk_size,
+                                         write.chunk),
+                             cache::MergeRule::kLongerWins, false, std::move(write.value)});
+      }
+      if (!writes.empty()) ++part.in_flight;
     }
-    ++part.in_flight;
+    if (mutations.empty()) return;
     ++counters_->bulk_writes;
-    ports_.data_cache->Mutate(
-        std::move(mutations), options_.mutate_timeout,
-        [this, which, written = std::move(written),
-         alive = std::weak_ptr<bool>(alive_)](Status status) {
-          if (!alive.expired()) OnWritten(which, written, std::move(status));
-        });
+    ports_.data_cache->Mutate(std::move(mutations), options_.mutate_timeout,
+                              [this, written = std::move(written),
+                               alive = std::weak_ptr<bool>(alive_)](const Status& status) {
+                                if (!alive.expired()) OnWritten(written, status);
+                              });
   }
 }
 
-void ShadowFile::OnWritten(int which, const std::vector<std::pair<int64_t, int64_t>>& chunks,
-                           Status status) {
-  PartState& part = parts_[which];
-  --part.in_flight;
-  for (const auto& [chunk, length] : chunks) {
-    if (!part.chunks->OnWritten(chunk, length, status.ok())) continue;
-    steps_.Write(status.ok() ? "ChunkAck" : "ChunkFail", static_cast<Part>(which),
-                 {{"chunk", chunk}, {"len", length}});
-  }
-  if (status.ok()) {
-    part.retry = Duration();
-    if (UpdateCacheLengths()) LengthsChanged();
-  } else {
-    ++counters_->bulk_failures;
-    if (IsDataLoss(status)) ++counters_->mismatches;
+void ShadowFile::OnWritten(const Written& written, const Status& status) {
+  for (int which = 0; which < kParts; ++which) {
+    PartState& part = parts_[which];
+    const auto& chunks = written.chunks[which];
+    if (chunks.empty()) continue;
+    --part.in_flight;
+    for (const auto& [chunk, length] : chunks) {
+      if (!part.chunks->OnWritten(chunk, length, status.ok())) continue;
+      steps_.Write(status.ok() ? "ChunkAck" : "ChunkFail", static_cast<Part>(which),
+                   {{"chunk", chunk}, {"len", length}});
+    }
+    if (status.ok()) {
+      part.retry = Duration();
+      continue;
+    }
     part.retry = BackOff(part.retry, options_.retry_min, options_.retry_max);
     if (part.timer == 0) {
       part.timer = ports_.loop->After(part.retry, [this, which] {
         parts_[which].timer = 0;
-        Write(which);
+        Write();
       });
     }
   }
-  Write(which);
+  if (status.ok()) {
+    if (UpdateCacheLengths()) LengthsChanged();
+  } else {
+    ++counters_->bulk_failures;
+    if (IsDataLoss(status)) ++counters_->mismatches;
+  }
+  Write();
   if (on_change_ && idle()) on_change_();
 }
 

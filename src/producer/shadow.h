@@ -40,7 +40,11 @@ namespace tailcast::producer {
 struct ShadowOptions {
   // Bytes of one part that may wait for the data cache.
   int64_t backlog_bytes = 32 << 20;
-  int64_t mutate_bytes = 1 << 20;     // of chunks in one bulk write
+  int64_t mutate_bytes = 1 << 20;     // of one part's chunks in one bulk write
+  // Less data than this waits so long for the index that covers it: one bulk write then takes both. A
+  // call to each replica costs far more than a few chunks in it, and lengths need the index anyway.
+  int64_t data_alone_bytes = 64 << 10;
+  Duration index_wait = Duration::Millis(10);
   int mutates_in_flight = 4;          // bulk writes of one part
   Duration mutate_timeout = Duration::Seconds(1);
   Duration retry_min = Duration::Millis(20);
@@ -101,8 +105,13 @@ class ShadowFile {
     int64_t expected_end = 0;
   };
 
-  void Write(int part);
-  void OnWritten(int part, const std::vector<std::pair<int64_t, int64_t>>& chunks, Status status);
+  // Chunks of one bulk write, by part: number and length.
+  struct Written {
+    std::vector<std::pair<int64_t, int64_t>> chunks[stream::kParts];
+  };
+  bool MayWrite(int part) const;
+  void Write();
+  void OnWritten(const Written& written, const Status& status);
   bool UpdateCacheLengths();  // whether they changed
   void LengthsChanged();
   void Publish();
@@ -118,6 +127,7 @@ class ShadowFile {
   Callback<void()> on_change_;
   stream::FileRecord record_;
   PartState parts_[stream::kParts];
+  TimerId index_timer_ = 0;  // data waits for its index
   uint64_t version_ = 1;     // of record_
   uint64_t published_ = 0;   // newest version that was acknowledged
   uint64_t sent_ = 0;        // newest version under way or acknowledged
