@@ -139,7 +139,7 @@ class QuorumClient : public Client {
 
   // ---- replicas ----
   // The key's replicas, in this client's order of preference for it.
-  Owners PreferredOwners(const Key& key) const;
+  Owners PreferredOwners(const Key& key);
   Connection& ConnectionOf(const Owners& owners, uint8_t i) {
     return *connections_[owners.replica[i]];
   }

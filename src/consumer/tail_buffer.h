@@ -67,7 +67,10 @@ class TailBuffer {
     const int64_t limit = ChunkStart(want_end + chunk_size_ - 1);
     const bool rewrites = !tail_valid_ && end_ > chunk;  // bytes before end_ are written again
     const bool usable = memory_ != nullptr && base_ <= base && !(pins_ && rewrites);
-    if (usable && limit - base_ <= capacity_) {
+    // With next to nothing left, the front of the memory is the better place: it is used again and
+    // again, and stays in the processor's caches.
+    const bool nearly_empty = base > base_ && end_ - base <= chunk_size_;
+    if (usable && limit - base_ <= capacity_ && (pins_ || !nearly_empty)) {
       // fits as it is
     } else if (usable && !pins_ && limit - base <= capacity_) {
       std::memmove(memory_.get(), memory_.get() + (base - base_), static_cast<size_t>(end_ - base));

@@ -93,6 +93,10 @@ class Endpoint {
   // Starts a batch. Each op gets exactly one completion. Ops of one batch may complete in any
   // order. A destination's bytes are undefined until its completion, and after any but kOk.
   virtual void Read(std::span<const ReadOp> ops) = 0;
+  // Says that this range will be read soon. Never needed, and of use only where reads are immediate.
+  virtual void Prefetch(RegionId region, uint64_t offset, uint32_t length) {
+    (void)region, (void)offset, (void)length;
+  }
   // Takes up to `completions.size()` completions; returns how many: fewer than asked for means that
   // there are no more now. Never blocks.
   virtual size_t Poll(std::span<Completion> completions) = 0;

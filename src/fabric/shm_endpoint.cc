@@ -133,6 +133,18 @@ class ShmEndpoint final : public Endpoint {
     for (const ReadOp& op : ops) completions_.push_back({op.token, ReadOne(op, reachable)});
   }
 
+  void Prefetch(RegionId region, uint64_t offset, uint32_t length) override {
+    constexpr uint64_t kLineBytes = 64;
+    if (region >= infos_.size() || offset > infos_[region].size ||
+        length > infos_[region].size - offset) {
+      return;
+    }
+    const char* const memory = session_->regions_[region].mapping.data();
+    for (uint64_t at = offset; at < offset + length; at += kLineBytes) {
+      __builtin_prefetch(memory + at);
+    }
+  }
+
   size_t Poll(std::span<Completion> completions) override {
     const size_t n = std::min(completions.size(), completions_.size() - polled_);
     std::copy_n(completions_.begin() + static_cast<ptrdiff_t>(polled_), n, completions.begin());
