@@ -59,9 +59,11 @@ Join(a, b) ==
 Write(o, value) == /\ reg' = Join(reg, value)
                    /\ wrote' = [wrote EXCEPT ![o] = TRUE]
 
+\* What an operation makes of a value of the register that it saw.
 \* Does somebody else have the lock for good, so that this operation has to end?
-Superseded(o) == IF Bug = "unordered" THEN FALSE ELSE Less(o, reg.op)
-FreeFor(o) == reg = NoLock \/ reg.st = Released \/ reg.op = o
+SupersededBy(o, saw) == IF Bug = "unordered" THEN FALSE ELSE Less(o, saw.op)
+FreeIn(o, saw) == saw = NoLock \/ saw.st = Released \/ saw.op = o
+Superseded(o) == SupersededBy(o, reg)
 
 Live(o) == op[o] \in {"want", "take", "wait", "work", "stop"}
 
@@ -97,36 +99,44 @@ Move(s) ==
   /\ UNCHANGED <<reg, wrote, started, up, crashes, losses, downs>>
 
 -----------------------------------------------------------------------------
+\* Steps are written with the value that was seen, for the traces, where it may be an older one.
+
 \* A new operation looks at the lock: it ends before a greater one, poisons a smaller one.
-Look(o) ==
+LookAt(o, saw) ==
   /\ up
   /\ op[o] = "want"
-  /\ \/ Superseded(o) /\ op' = [op EXCEPT ![o] = "ended"] /\ UNCHANGED <<reg, wrote>>
-     \/ ~Superseded(o) /\ FreeFor(o) /\ op' = [op EXCEPT ![o] = "take"] /\ UNCHANGED <<reg, wrote>>
-     \/ /\ ~Superseded(o)
-        /\ ~FreeFor(o)
-        /\ Write(o, [reg EXCEPT !.st = Poisoned])
+  /\ \/ SupersededBy(o, saw) /\ op' = [op EXCEPT ![o] = "ended"] /\ UNCHANGED <<reg, wrote>>
+     \/ ~SupersededBy(o, saw) /\ FreeIn(o, saw) /\ op' = [op EXCEPT ![o] = "take"] /\ UNCHANGED <<reg, wrote>>
+     \/ /\ ~SupersededBy(o, saw)
+        /\ ~FreeIn(o, saw)
+        /\ Write(o, [saw EXCEPT !.st = Poisoned])
         \* planted: it does not wait for the answer
         /\ op' = [op EXCEPT ![o] = IF Bug = "not_awaited" THEN "take" ELSE "wait"]
   /\ UNCHANGED <<cur, started, up, faults>>
 
+Look(o) == LookAt(o, reg)
+
 \* It waits until the poisoned one has released the lock.
-Await(o) ==
+AwaitAt(o, saw) ==
   /\ up
   /\ op[o] = "wait"
-  /\ \/ Superseded(o) /\ op' = [op EXCEPT ![o] = "ended"]
-     \/ ~Superseded(o) /\ FreeFor(o) /\ op' = [op EXCEPT ![o] = "take"]
+  /\ \/ SupersededBy(o, saw) /\ op' = [op EXCEPT ![o] = "ended"]
+     \/ ~SupersededBy(o, saw) /\ FreeIn(o, saw) /\ op' = [op EXCEPT ![o] = "take"]
   /\ UNCHANGED <<reg, wrote, cur, started, up, faults>>
 
+Await(o) == AwaitAt(o, reg)
+
 \* The delay is over and there is no answer.
-Seize(o) ==
+SeizeAt(o, saw) ==
   /\ up
   /\ op[o] = "wait"
-  /\ ~Superseded(o)
-  /\ ~FreeFor(o)
-  /\ SeizeEarly \/ ~Live(reg.op)
+  /\ ~SupersededBy(o, saw)
+  /\ ~FreeIn(o, saw)
+  /\ SeizeEarly \/ ~Live(saw.op)
   /\ op' = [op EXCEPT ![o] = "take"]
   /\ UNCHANGED <<reg, wrote, cur, started, up, faults>>
+
+Seize(o) == SeizeAt(o, reg)
 
 Acquire(o) ==
   /\ up
@@ -145,22 +155,24 @@ GoWithout(o) ==
 
 \* At work it looks again and again. Poisoned: it stops. Somebody greater is there: it ends. The
 \* register is less than what it wrote, or should have written: it writes it (again).
-Check(o) ==
+CheckAt(o, saw) ==
   /\ up
   /\ op[o] = "work"
-  /\ \/ /\ Superseded(o) \/ (reg.op = o /\ reg.st = Released)
+  /\ \/ /\ SupersededBy(o, saw) \/ (saw.op = o /\ saw.st = Released)
         /\ op' = [op EXCEPT ![o] = "ended"]
         /\ UNCHANGED <<reg, wrote>>
-     \/ /\ reg.op = o
-        /\ reg.st = Poisoned
+     \/ /\ saw.op = o
+        /\ saw.st = Poisoned
         \* planted: the answer is written before the work stops
         /\ IF Bug = "released_early" THEN Write(o, [op |-> o, st |-> Released]) ELSE UNCHANGED <<reg, wrote>>
         /\ op' = [op EXCEPT ![o] = IF Bug = "released_early" THEN "work" ELSE "stop"]
      \/ /\ Bug # "unordered" /\ Bug # "not_rewritten"
-        /\ Less(reg.op, o)
+        /\ Less(saw.op, o)
         /\ Write(o, [op |-> o, st |-> Held])
         /\ UNCHANGED op
   /\ UNCHANGED <<cur, started, up, faults>>
+
+Check(o) == CheckAt(o, reg)
 
 Release(o) ==
   /\ up

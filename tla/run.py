@@ -9,7 +9,10 @@
     run.py table                  the last results of each run as a Markdown table
     run.py coverage SPEC CONFIG   one run that ends with the list of actions that never fired
     run.py trace --spec X --trace FILE.jsonl [--expect accept|reject[:LINE]]
-                                  is this log of the running system a behaviour of spec X?
+                                  is this trace a behaviour of spec X?
+    run.py log FILE|FOLDER... [--events N] [--keep FOLDER] [--expect accept|refuse]
+                                  splits the step logs of running processes (steps.py) into traces of
+                                  the models and checks them all, or a sample of N events
 
 The list of runs is models.json: a JSON list, one object on a line.
 
@@ -53,6 +56,8 @@ import threading
 import time
 from pathlib import Path
 
+import steps
+
 HERE = Path(__file__).resolve().parent
 MANIFEST = HERE / "models.json"
 
@@ -65,6 +70,8 @@ FULL_DIRECT_MB = 2500
 CHECKPOINT_MINUTES = 5
 SURPRISE_TAIL_LINES = 60
 TRACE_EVENTS_MAX = 20000
+BATCH_EVENTS_MAX = 6000
+REFUSALS_MAX = 3  # of a batch
 
 MANIFEST_KEYS = {"spec", "config", "trace", "expect", "kind", "about", "workers", "heap_mb"}
 TLA_RESERVED = {
@@ -394,15 +401,10 @@ def tla_value(value, where):
     raise RunError(f"{where}: {json.dumps(value)} has no TLA+ value; log an integer or a string")
 
 
-def trace_module(trace):
-    """Module TraceLog for a JSON-lines file, and for each of its events the line of the file.
-
-    Empty lines and lines that begin with # are skipped. The module defines TraceEvents, the sequence
-    of the records; and, as TLC would compute them anew for each state if a trace spec derived its
-    constants from TraceEvents: TraceCount (event name -> how often), TraceMax (field -> the largest
-    of its integers) and TraceStrings (field -> the set of its strings), for top-level fields."""
-    records, numbers = [], []
-    count, largest, strings = {}, {}, {}
+def read_trace(trace):
+    """The events of a JSON-lines file, and for each of them its line. Empty lines and lines that begin
+    with # are skipped."""
+    events, numbers = [], []
     with open(trace, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.lstrip().startswith("#"):
@@ -414,14 +416,28 @@ def trace_module(trace):
                 raise RunError(f"{where}: {error.msg}") from error
             if not isinstance(value, dict) or not isinstance(value.get("event"), str):
                 raise RunError(f"{where}: an event is an object with a string field \"event\"")
-            records.append(tla_value(value, where))
+            events.append(value)
             numbers.append(number)
-            count[value["event"]] = count.get(value["event"], 0) + 1
-            for key, item in value.items():
-                if isinstance(item, int) and not isinstance(item, bool):
-                    largest[key] = max(item, largest.get(key, item))
-                elif isinstance(item, str):
-                    strings.setdefault(key, set()).add(item)
+    return events, numbers
+
+
+def trace_module(events, trace, numbers=None):
+    """The text of module TraceLog for a list of events.
+
+    It defines TraceEvents, the sequence of the records; and, as TLC would compute them anew for each
+    state if a trace spec derived its constants from TraceEvents: TraceCount (event name -> how often),
+    TraceMax (field -> the largest of its integers) and TraceStrings (field -> the set of its strings),
+    for top-level fields. `trace` and `numbers` say in messages where an event is from."""
+    records = []
+    count, largest, strings = {}, {}, {}
+    for index, value in enumerate(events):
+        records.append(tla_value(value, f"{trace}:{numbers[index] if numbers else index + 1}"))
+        count[value["event"]] = count.get(value["event"], 0) + 1
+        for key, item in value.items():
+            if isinstance(item, int) and not isinstance(item, bool):
+                largest[key] = max(item, largest.get(key, item))
+            elif isinstance(item, str):
+                strings.setdefault(key, set()).add(item)
     if not records:
         raise RunError(f"{trace}: no events")
     if len(records) > TRACE_EVENTS_MAX:
@@ -436,20 +452,17 @@ def trace_module(trace):
     sets = function((key, "{" + ", ".join(tla_value(text, trace) for text in sorted(texts)) + "}")
                     for key, texts in strings.items())
     return (f"---- MODULE TraceLog ----\nEXTENDS TLC\nTraceEvents == <<\n  {body}\n>>\n"
-            f"TraceCount == {counts}\nTraceMax == {maxima}\nTraceStrings == {sets}\n====\n"), numbers
+            f"TraceCount == {counts}\nTraceMax == {maxima}\nTraceStrings == {sets}\n====\n")
 
 
-def run_trace(jar, run, scratch, trace, echo=False):
-    """Checks one trace. Outcome: accept, reject:LINE, or invariant:NAME when the trace is a
-    behaviour of the model so far but breaks one of its invariants."""
-    spec = run["spec"]
+def judge_trace(jar, spec, module, size, scratch, log, heap_mb=TEST_HEAP_MB, echo=False):
+    """Runs TLC on a TraceLog of `size` events. Returns (outcome, index, output, wall s, CPU s): outcome is
+    accept, reject (the event `index`, from 0, fits nothing), invariant:NAME (after it one of the model's
+    invariants is broken), or an error."""
     for suffix in ("tla", "cfg"):
         if not (HERE / f"{spec}Trace.{suffix}").exists():
             raise RunError(f"{spec} has no trace spec: {spec}Trace.{suffix} is missing")
-    module, numbers = trace_module(trace)
-    logs = scratch / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    log = logs / f"{spec}Trace-{Path(trace).name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="trace-", dir=scratch) as tmp:
         folder = Path(tmp) / "specs"
         folder.mkdir()
@@ -458,28 +471,64 @@ def run_trace(jar, run, scratch, trace, echo=False):
         shutil.copy(HERE / f"{spec}Trace.cfg", folder)
         (folder / "TraceLog.tla").write_text(module, encoding="utf-8")
         # One worker: TraceSupport finds the furthest event with TLCGet/TLCSet, which are per worker.
-        command = java_command(jar, run.get("heap_mb", TEST_HEAP_MB), tmp) + [
+        command = java_command(jar, heap_mb, tmp) + [
             "-workers", "1", "-metadir", str(Path(tmp) / "states"), "-cleanup",
             "-deadlock", "-config", f"{spec}Trace.cfg", f"{spec}Trace.tla"]
         started = time.monotonic()
         code, output, cpu = run_logged(command, folder, log, echo)
         seconds = time.monotonic() - started
     found = re.search(r"Error: Invariant (\w+) is violated", output)
+    reached = [int(text) for text in re.findall(r"<<\"TraceReached\", (\d+)>>", output)]
+    index = max(reached, default=0) - 1
     if found and found.group(1) == "TraceNotFinished":
         outcome = "accept"
     elif found:
         outcome = f"invariant:{found.group(1)}"
-    elif code == 0:
-        reached = [int(text) for text in re.findall(r"<<\"TraceReached\", (\d+)>>", output)]
-        if not reached:
-            outcome = "error (no initial state fits)"
-        elif max(reached) > len(numbers):
-            outcome = "accept"
-        else:
-            outcome = f"reject:{numbers[max(reached) - 1]}"
-    else:
+    elif code != 0:
         outcome = f"error (exit code {code})"
+    elif not reached:
+        outcome = "error (no initial state fits)"
+    else:
+        outcome = "accept" if index >= size else "reject"
+    return outcome, index, output, seconds, cpu
+
+
+def run_trace(jar, run, scratch, trace, echo=False):
+    """Checks one trace. Outcome: accept, reject:LINE, or invariant:NAME when the trace is a
+    behaviour of the model so far but breaks one of its invariants."""
+    events, numbers = read_trace(trace)
+    log = scratch / "logs" / f"{run['spec']}Trace-{Path(trace).name}.log"
+    outcome, index, output, seconds, cpu = judge_trace(
+        jar, run["spec"], trace_module(events, trace, numbers), len(events), scratch, log,
+        run.get("heap_mb", TEST_HEAP_MB), echo)
+    if outcome == "reject":
+        outcome = f"reject:{numbers[index]}"
     return finish(run, outcome, parse_counts(output), seconds, cpu, log)
+
+
+def run_batch(jar, batch, scratch, name, refusals_max):
+    """Checks traces of one group with as few starts of TLC as possible. Returns (how many were accepted,
+    the refused ones as (trace, index of the event, why), how many were not looked at, CPU s)."""
+    accepted, refused, total_cpu, todo, attempt = 0, [], 0.0, list(batch), 0
+    while todo and len(refused) < refusals_max:
+        attempt += 1
+        events = [event for trace in todo for event in trace.events]
+        log = scratch / "logs" / f"{name}-{attempt}.log"
+        outcome, index, output, _, cpu = judge_trace(
+            jar, todo[0].spec, trace_module(events, name), len(events), scratch, log)
+        total_cpu += cpu
+        if outcome == "accept":
+            return accepted + len(todo), refused, 0, total_cpu
+        if outcome.startswith("error"):
+            raise RunError(f"{name}: {outcome}; see {log}:\n{output[-2000:]}")
+        for position, trace in enumerate(todo):
+            if index < len(trace.events):
+                refused.append((trace, index, outcome))
+                todo = todo[position + 1:]
+                accepted += position
+                break
+            index -= len(trace.events)
+    return accepted, refused, len(todo), total_cpu
 
 
 # -------------------------------------------------------------------------------- reports ----
@@ -653,6 +702,55 @@ def command_trace(args, scratch):
     return 0 if result["ok"] else 1
 
 
+def command_log(args, scratch):
+    paths = []
+    for name in args.logs:
+        path = Path(name)
+        if not path.exists():
+            raise RunError(f"{name} does not exist")
+        paths += sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    if not paths:
+        raise RunError(f"no step logs (*.jsonl) in {', '.join(args.logs)}")
+    try:
+        lines = steps.read_logs(paths)
+        traces = [trace for trace in steps.split(lines) if not args.spec or trace.spec == args.spec]
+    except steps.LogError as error:
+        raise RunError(str(error)) from error
+    if not traces:
+        raise RunError(f"{len(lines)} steps, but none of a model; nothing to check")
+    chosen = steps.sample(traces, args.events) if args.events else traces
+    if args.keep:
+        args.keep.mkdir(parents=True, exist_ok=True)
+        for trace in chosen:
+            steps.write(trace, args.keep)
+    jar = tlc_jar()
+    batches = list(steps.batches(chosen, BATCH_EVENTS_MAX))
+    started = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        results = list(pool.map(
+            lambda item: run_batch(jar, item[1], scratch, f"log-{item[1][0].spec}-{item[0]}", REFUSALS_MAX),
+            enumerate(batches, 1)))
+    refused = [item for result in results for item in result[1]]
+    for spec in sorted({trace.spec for trace in traces}):
+        of_spec = [(batch, result) for batch, result in zip(batches, results) if batch[0].spec == spec]
+        here = [trace for batch, _ in of_spec for trace in batch]
+        print(f"{spec}: {sum(result[0] for _, result in of_spec)} of {len(here)} traces accepted, "
+              f"{sum(len(trace.events) for trace in here):,} events"
+              f" ({sum(trace.spec == spec for trace in traces)} traces in the log)"
+              + "".join(f", {result[2]} not looked at" for _, result in of_spec if result[2]))
+    for trace, index, why in refused:
+        print(f"refused: {trace.name}, event {index + 1}"
+              + (f" breaks {why.split(':')[1]}" if why.startswith("invariant:") else f" fits no action of {trace.spec}"))
+        for event in trace.events[max(0, index - args.context):index]:
+            print(f"      {json.dumps(event)}")
+        print(f"  --> {json.dumps(trace.events[index])}")
+        if trace.source[index]:
+            print(f"      in the log: {json.dumps(trace.source[index])}")
+    print(f"{len(paths)} logs, {len(lines):,} steps; {len(batches)} starts of TLC or more, "
+          f"{sum(result[3] for result in results):.1f} s of CPU, {time.monotonic() - started:.1f} s")
+    return 0 if bool(refused) == (args.expect == "refuse") else 1
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scratch", type=Path, default=HERE.parent / "build" / "tla",
@@ -678,6 +776,16 @@ def main():
     trace.add_argument("--expect", help="accept, reject, or reject:LINE (default accept)")
     trace.add_argument("--verbose", action="store_true", help="show TLC's output")
     trace.set_defaults(go=command_trace)
+    log = commands.add_parser("log")
+    log.add_argument("logs", nargs="+", metavar="FILE|FOLDER", help="step logs, or folders of them (*.jsonl)")
+    log.add_argument("--events", type=int, help="check a sample of so many events of each spec (default: all)")
+    log.add_argument("--spec", choices=("DuelingWriters", "Locks"), help="only traces of this one")
+    log.add_argument("--keep", type=Path, help="write the traces to this folder, for `run.py trace`")
+    log.add_argument("--expect", choices=("accept", "refuse"), default="accept",
+                     help="the exit code is 0 if all were accepted (default), or if any was refused")
+    log.add_argument("--context", type=int, default=8, help="events shown before a refused one")
+    log.add_argument("--jobs", type=int, default=1, help="TLC runs at once (default 1)")
+    log.set_defaults(go=command_log)
     args = parser.parse_args()
     scratch = args.scratch.resolve()
     scratch.mkdir(parents=True, exist_ok=True)
