@@ -133,7 +133,7 @@ void AddProduce(CLI::App& app, Action& action) {
                       "lines: each line with its newline is a message; length: 4-byte big-endian "
                       "length, then the payload")->capture_default_str();
   command->add_option("--profile", options->profile,
-                      "standard: flush every 100 ms; low-latency: every millisecond")
+                      "standard: flush every 100 ms; low-latency: every 2 ms")
       ->capture_default_str();
   command->add_option("--message-bytes-max", options->message_bytes_max,
                       "Largest message that is accepted")

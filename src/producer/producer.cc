@@ -87,7 +87,7 @@ class Producer::Impl {
       }
     }
     AgentOptions agent;
-    agent.flush_interval = options_.profile == Profile::kLowLatency ? Duration::Millis(1)
+    agent.flush_interval = options_.profile == Profile::kLowLatency ? kLowLatencyFlushInterval
                                                                     : Duration::Millis(100);
     if (options_.flush_interval > Duration()) agent.flush_interval = options_.flush_interval;
     agent.flush_bytes = options_.flush_bytes;

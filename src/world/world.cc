@@ -268,7 +268,7 @@ bool World::Wait(const std::string& what, Duration limit, const std::function<bo
 void World::StartEnds() {
   const stream::ShardId shard{{stream_.name(), stream_.incarnation()}, 0};
   producer::AgentOptions options;
-  options.flush_interval = options_.low_latency ? Duration::Millis(1) : Duration::Millis(100);
+  options.flush_interval = options_.low_latency ? Duration::Millis(2) : Duration::Millis(100);
   options.chunk_size = options_.chunk_size;
   options.roll_bytes = options_.roll_bytes;
   options.bug = options.shadow.bug = options_.producer_bug;
