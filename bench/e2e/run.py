@@ -179,8 +179,11 @@ def one(deployment, args, number, mode, fabric, rate, consumers):
         "cache_cpu_s_per_gb": cpu / (delivered / 1e9),
         "consumer_cpu_s_per_gb": sum(r["cpu_s"] for r in results) / (delivered / 1e9),
         "producer_cpu_s": produced["cpu_s"],
-        # Bytes read of chunks that were not full yet and had to be read again, per useful byte.
-        "cache_read_amplification": sum(r["cache_bytes"] for r in results) / max(1, delivered),
+        # What partial chunks cost: bytes that the cache was given per byte produced (a chunk is written
+        # again when it grows; once for all replicas), and bytes of remote memory that were read per
+        # byte delivered (index, look-ups and lengths included).
+        "cache_write_amplification": produced["shadow_bytes"] / max(1, produced["bytes"]),
+        "remote_read_amplification": sum(r["remote_bytes_read"] for r in results) / max(1, delivered),
         "fallbacks": sum(r["fallbacks"] for r in results),
         "gaps": sum(r["gaps"] for r in results),
         "repeats": sum(r["repeats"] for r in results),
@@ -193,9 +196,10 @@ def one(deployment, args, number, mode, fabric, rate, consumers):
 
 
 HEADER = (f"{'':>9} {'':>4} {'cons.':>5} {'asked':>6} {'held':>7} {'p50':>8} {'p99':>8} {'p99.9':>8} "
-          f"{'2 x fdatasync p50/p99':>22} {'Gbit/s':>7} {'rolls':>5} {'cache':>7} {'cons.':>7}  \n"
+          f"{'2 x fdatasync p50/p99':>22} {'Gbit/s':>7} {'rolls':>5} {'cache':>8} {'cons.':>8} {'write':>5} "
+          f"{'read':>5}\n"
           f"{'mode':>9} {'via':>4} {'':>5} {'MB/s':>6} {'MB/s':>7} {'ms':>8} {'ms':>8} {'ms':>8} "
-          f"{'ms':>22} {'':>7} {'':>5} {'CPU s/GB':>8} {'CPU s/GB':>8}")
+          f"{'ms':>22} {'':>7} {'':>5} {'CPU s/GB':>8} {'CPU s/GB':>8} {'ampl.':>5} {'ampl.':>5}")
 
 
 def show(row):
@@ -204,7 +208,8 @@ def show(row):
             f"{row['held_mb_per_s']:>7.2f} {row['p50_ms']:>8.2f} {row['p99_ms']:>8.2f} "
             f"{row['p999_ms']:>8.2f} {f['p50_us'] / 1e3:>11.2f} /{f['p99_us'] / 1e3:>9.2f} "
             f"{row['gbit_per_s']:>7.2f} {row['roll_overs']:>5} {row['cache_cpu_s_per_gb']:>8.3f} "
-            f"{row['consumer_cpu_s_per_gb']:>8.3f}  {'' if row['ok'] else 'NOT OK'}")
+            f"{row['consumer_cpu_s_per_gb']:>8.3f} {row['cache_write_amplification']:>5.2f} "
+            f"{row['remote_read_amplification']:>5.2f}  {'' if row['ok'] else 'NOT OK'}")
 
 
 def main():

@@ -133,6 +133,7 @@ int LoadProduce(const LoadOptions& options) {
          {"flushes", stats.flushes},
          {"files", stats.files_opened},
          {"shadow_jumps", stats.shadow_jumps},
+         {"shadow_bytes", stats.shadow_bytes},
          {"acknowledge_us", nlohmann::json::parse(acks->delay.ToJson())},
          {"cpu_s", CpuSeconds()},
          {"error", error.ok() ? "" : error.ToString()}});
@@ -149,6 +150,7 @@ struct Seen {
   uint64_t next = 0;
   bool started = false;
   consumer::AgentCounters counters;
+  int64_t remote_bytes = 0;
   Status error;
 };
 
@@ -214,6 +216,7 @@ void ConsumeOne(const LoadOptions& options, const std::string& address, std::ato
     }
   }
   seen.counters = (*consumer)->counters();
+  seen.remote_bytes = (*consumer)->remote_bytes_read();
 }
 
 // [microseconds, records at most that late], 2 % apart, so that processes' results can be added up.
@@ -262,6 +265,7 @@ int LoadConsume(const LoadOptions& options) {
     total.gaps += s.gaps;
     total.repeats += s.repeats;
     total.foreign += s.foreign;
+    total.remote_bytes += s.remote_bytes;
     total.counters.cache_bytes += s.counters.cache_bytes;
     total.counters.primary_bytes += s.counters.primary_bytes;
     total.counters.fallback_missing_chunk += s.counters.fallback_missing_chunk;
@@ -292,6 +296,7 @@ int LoadConsume(const LoadOptions& options) {
          {"delay_cdf", Cdf(delay)},
          {"each", each},
          {"cache_bytes", total.counters.cache_bytes},
+         {"remote_bytes_read", total.remote_bytes},
          {"primary_bytes", total.counters.primary_bytes},
          {"fallbacks", total.counters.fallback_missing_chunk + total.counters.fallback_delayed +
                            total.counters.fallback_no_record},

@@ -238,6 +238,12 @@ const ConsumerAgent* Consumer::agent(int32_t shard) const {
   return it == impl_->shards_.end() ? nullptr : it->second.get();
 }
 
+int64_t Consumer::remote_bytes_read() const {
+  const stream::CellPorts& ports = impl_->ports_;
+  return static_cast<int64_t>(ports.data_cache->counters().bytes_read +
+                              ports.metadata_cache->counters().bytes_read);
+}
+
 AgentCounters Consumer::counters() const {
   AgentCounters sum = impl_->past_;
   for (const auto& [number, agent] : impl_->shards_) Impl::Add(sum, agent->counters());

@@ -96,6 +96,8 @@ class Consumer {
   const ConsumerAgent* agent(int32_t shard) const;
   // Of all shards.
   AgentCounters counters() const;
+  // Bytes that were read of cache servers' memory for this consumer, lengths and look-ups included.
+  int64_t remote_bytes_read() const;
 
  private:
   class Impl;

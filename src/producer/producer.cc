@@ -422,6 +422,7 @@ class Producer::Impl {
         stats.files_opened += counters.files_opened;
         stats.recoveries += counters.recoveries;
         stats.shadow_jumps += shard->agent->shadow_counters().jumps;
+        stats.shadow_bytes += shard->agent->shadow_counters().chunk_bytes;
         stats.shadow_failures += shard->agent->shadow_counters().bulk_failures +
                                  shard->agent->shadow_counters().publish_failures;
       }

@@ -67,6 +67,9 @@ struct Stats {
   int64_t durable = 0, failed = 0, unknown = 0;  // acknowledged
   int64_t flushes = 0, files_opened = 0, recoveries = 0;
   int64_t shadow_jumps = 0, shadow_failures = 0;
+  // Chunks that the data cache was given, each counted once for its replicas: more than `bytes`, because a
+  // chunk that fills over several flushes is written again with each.
+  int64_t shadow_bytes = 0;
   int64_t buffered_bytes = 0;
 };
 
