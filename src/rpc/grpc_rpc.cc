@@ -82,7 +82,8 @@ Status FromGrpc(const grpc::Status& status) {
 class Operation {
  public:
   virtual ~Operation() = default;
-  // What gRPC gets, and hands to the queue's thread: all that Done looks at has been written before.
+  // What gRPC gets, and hands to the queue's thread. The last thing before an operation starts: Done
+  // may run at once and looks at what was written before.
   void* Tag() {
     Give(this);
     return this;
@@ -813,8 +814,8 @@ class GrpcServer : public Server {
     std::lock_guard lock(state_->mu);
     if (state_->closed) return;
     auto* accepting = new Accepting(this);
-    service_.RequestCall(&accepting->call->context, &accepting->call->stream, queue_.get(),
-                         queue_.get(), accepting->Tag());
+    ServerCall& call = *accepting->call;
+    service_.RequestCall(&call.context, &call.stream, queue_.get(), queue_.get(), accepting->Tag());
   }
   // On the queue's thread.
   void OnCall(std::shared_ptr<ServerCall> call) {
@@ -829,9 +830,8 @@ class GrpcServer : public Server {
       std::lock_guard lock(state_->mu);
       if (state_->closed) return;
       ServerCall& refused = *call;
-      refused.stream.Finish(
-          grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "there is no method " + method),
-          (new Refusing(std::move(call)))->Tag());
+      const grpc::Status status(grpc::StatusCode::UNIMPLEMENTED, "there is no method " + method);
+      refused.stream.Finish(status, (new Refusing(std::move(call)))->Tag());
     }
   }
 
