@@ -126,8 +126,9 @@ TEST_P(RealFabricTest, DoorbellsRingForEveryChangeThatIsWaitedFor) {
   constexpr uint64_t kRounds = 200;
   ASSERT_TRUE(reader.Mutate({{key, MergeRule::kMaxLanes, false, Lanes(1, 128)}}).ok());
   ASSERT_TRUE(reader.Until([&] { return reader.client->ready_replicas() == 3; }));
-  // A change is acknowledged when two replicas have it. A client that is destroyed right then may take
-  // it back from the third, which may be the one that is watched: this one stays until all is seen.
+  // A change is acknowledged when two replicas have it. A client that is destroyed right then may
+  // take it back from the third, which may be the one that is watched: this one stays until all is
+  // seen.
   Reader own(cell.config());
   std::atomic<bool> all_seen{false};
   std::thread writer([&] {
