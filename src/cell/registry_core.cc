@@ -104,6 +104,11 @@ void RegistryCore::RefreshProcesses() {
 
 Status RegistryCore::CheckProcess(const v1::ProcessInfo& p) const {
   TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(p.name(), "process.name"));
+  if (!p.cell().empty() && p.cell() != options_.cell) {
+    return FailedPreconditionError("'" + p.name() + "' is a process of cell '" + p.cell() +
+                                   "', and the scheduler at this address is of cell '" +
+                                   options_.cell + "'; mend `scheduler` in its configuration");
+  }
   if (p.role() < v1::ROLE_CACHE || p.role() > v1::ROLE_SCHEDULER) {
     return InvalidArgumentError("process.role is " + std::to_string(p.role()));
   }

@@ -102,6 +102,17 @@ TEST_F(RegistryCoreTest, AReplacedProcessThatWakesUpIsTold) {
       << "it was only slow";
 }
 
+TEST_F(RegistryCoreTest, AProcessOfAnotherCellIsRefused) {
+  auto p = Process("cache-0", v1::ROLE_CACHE, 1);
+  p.set_cell("eu");
+  const Status refused = core_.Register(At(0), p).status();
+  EXPECT_TRUE(IsFailedPrecondition(refused));
+  EXPECT_THAT(refused.message(), HasSubstr("process of cell 'eu'"));
+  EXPECT_EQ(core_.view().processes_size(), 0);
+  p.set_cell("us");
+  EXPECT_TRUE(core_.Register(At(0), p).ok());
+}
+
 TEST_F(RegistryCoreTest, BadProcessesAreRefusedByField) {
   auto p = Process("Reader 1", v1::ROLE_READER, 1);
   EXPECT_THAT(core_.Register(At(0), p).status().message(), HasSubstr("process.name"));

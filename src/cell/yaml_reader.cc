@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <charconv>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "tailcast/base/nearest.h"
@@ -16,6 +17,23 @@ std::string Place(const std::string& file, const YAML::Mark& mark) {
   return file + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
 }
 
+// A key that is given twice would count once, and nobody could say which.
+Status RefuseDuplicates(const YAML::Node& node, const std::string& file) {
+  if (node.IsSequence()) {
+    for (const auto& item : node) TAILCAST_RETURN_IF_ERROR(RefuseDuplicates(item, file));
+  }
+  if (!node.IsMap()) return OkStatus();
+  std::set<std::string> seen;
+  for (const auto& entry : node) {
+    if (entry.first.IsScalar() && !seen.insert(entry.first.Scalar()).second) {
+      return InvalidArgumentError(Place(file, entry.first.Mark()) + ": key '" +
+                                  entry.first.Scalar() + "' is given twice; remove one");
+    }
+    TAILCAST_RETURN_IF_ERROR(RefuseDuplicates(entry.second, file));
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<YamlMap> YamlMap::Load(const std::string& path) {
@@ -23,7 +41,9 @@ Result<YamlMap> YamlMap::Load(const std::string& path) {
   std::ifstream in(path);
   if (!in) return ErrnoStatus(errno != 0 ? errno : EIO, "can't read " + path);
   std::stringstream text;
+  errno = 0;
   text << in.rdbuf();
+  if (errno == EISDIR) return InvalidArgumentError(path + " is a folder; name the file in it");
   if (in.bad()) return ErrnoStatus(EIO, "can't read " + path);
   return Parse(text.str(), path);
 }
@@ -35,6 +55,7 @@ Result<YamlMap> YamlMap::Parse(const std::string& text, const std::string& name)
       return InvalidArgumentError(Place(name, root.Mark()) +
                                   ": the file must be a map of keys to values, as `version: 1`");
     }
+    TAILCAST_RETURN_IF_ERROR(RefuseDuplicates(root, name));
     return YamlMap(root, name);
   } catch (const YAML::Exception& e) {
     return InvalidArgumentError(Place(name, e.mark) + ": not valid YAML: " + e.msg);

@@ -49,6 +49,14 @@ TEST(YamlReader, ReadsSizes) {
   EXPECT_FALSE(map.GetBytes("c", v, 1024, 2048).ok());
 }
 
+TEST(YamlReader, RefusesAKeyThatIsGivenTwiceAtAnyDepth) {
+  EXPECT_EQ(YamlMap::Parse("a: 1\nb: 2\na: 3\n", "t.yaml").status().message(),
+            "t.yaml:3:1: key 'a' is given twice; remove one");
+  EXPECT_EQ(YamlMap::Parse("list:\n  - {x: 1, x: 1}\n", "t.yaml").status().message(),
+            "t.yaml:2:12: key 'x' is given twice; remove one");
+  EXPECT_TRUE(YamlMap::Parse("a: {x: 1}\nb: {x: 1}\n", "t.yaml").ok());
+}
+
 TEST(YamlReader, SuggestsTheNearestKeyForAnUnknownOne) {
   YamlMap map = Parse("chunk_sise: 4096");
   int64_t v = 0;
