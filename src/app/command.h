@@ -30,6 +30,10 @@ void AddLoad(CLI::App& app, Action& action);
 // Prints "tailcast: <message>" on stderr. InvalidArgument is bad usage, all else has failed.
 int Fail(const Status& status);
 
+// For options, with messages that say what is allowed.
+CLI::Validator AboveZero();
+CLI::Validator NotNegative();
+
 // The options that say which cell: --cell, or --dir with --cluster.
 struct CellOptions {
   std::string cell, dir, cluster;

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <utility>
@@ -14,6 +15,11 @@
 
 namespace tailcast::app {
 namespace {
+
+// So long nothing came although more is there: worth a word.
+constexpr Duration kComplainAfter = Duration::Seconds(5);
+// So much longer than --until-idle one that is busy is waited for.
+constexpr Duration kBusyMax = Duration::Seconds(20);
 
 struct ConsumeOptions {
   CellOptions cell;
@@ -29,14 +35,41 @@ struct ConsumeOptions {
   bool positions = false;
 };
 
-Status WriteAll(const std::string& bytes) {
+// False if who read standard output reads no further.
+Result<bool> WriteAll(const std::string& bytes) {
   for (size_t at = 0; at < bytes.size();) {
     const ssize_t n = write(STDOUT_FILENO, bytes.data() + at, bytes.size() - at);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, "write standard output");
+    if (n < 0 && errno == EPIPE) return false;
+    if (n < 0) {
+      return UnavailableError(std::string("can't write standard output: ") + std::strerror(errno));
+    }
     at += static_cast<size_t>(n);
   }
-  return OkStatus();
+  return true;
+}
+
+// Whether a shard is still being looked for, or has bytes that are on their way: then it is not idle.
+bool Busy(const consumer::Consumer& consumer) {
+  for (int32_t shard : consumer.shards()) {
+    const consumer::ConsumerAgent* agent = consumer.agent(shard);
+    if (agent == nullptr || !agent->trouble().ok()) continue;
+    if (agent->state() == consumer::AgentState::kLocating || agent->lag_bytes() > 0) return true;
+  }
+  return false;
+}
+
+// What the cell says it has and can't give, of all shards; empty if there is nothing of the kind.
+std::string Unreadable(const consumer::Consumer& consumer) {
+  std::string text;
+  for (int32_t shard : consumer.shards()) {
+    const consumer::ConsumerAgent* agent = consumer.agent(shard);
+    if (agent == nullptr || agent->trouble().ok()) continue;
+    text += (text.empty() ? "" : "; ") + agent->shard().ToString() + ": " +
+            std::to_string(agent->lag_bytes()) + " bytes more are there and can't be read: " +
+            agent->trouble().message();
+  }
+  return text;
 }
 
 int Consume(const ConsumeOptions& options) {
@@ -67,11 +100,12 @@ int Consume(const ConsumeOptions& options) {
 
   CatchInterrupts();
   int64_t got = 0;
-  std::map<int32_t, std::pair<int64_t, int64_t>> behind;  // record and byte, by shard
+  using Behind = std::map<int32_t, std::pair<int64_t, int64_t>>;  // record and byte, by shard
+  Behind written;
   Status error;
   std::string out;
   MonotonicTime last = ReadMonotonicClock();
-  bool done = false;
+  bool done = false, complained = false;
   while (!done && error.ok() && !Interrupted()) {
     const auto batch = (*consumer)->Poll(Duration::Millis(100));
     if (!batch.ok()) {
@@ -79,6 +113,7 @@ int Consume(const ConsumeOptions& options) {
       break;
     }
     out.clear();
+    Behind behind;
     for (const consumer::Message& message : *batch) {
       error = stream::AppendFrame(*framing, message.payload, out);
       if (!error.ok()) break;
@@ -90,21 +125,36 @@ int Consume(const ConsumeOptions& options) {
         break;
       }
     }
-    if (Status written = WriteAll(out); !written.ok() && error.ok()) error = written;
+    if (const auto wrote = WriteAll(out); !wrote.ok()) {
+      error = wrote.status();
+    } else if (!*wrote) {
+      done = true;
+    } else {
+      for (const auto& [shard, position] : behind) written[shard] = position;
+    }
     const MonotonicTime now = ReadMonotonicClock();
     if (!batch->empty()) {
       last = now;
-    } else if (options.until_idle_s > 0 &&
-               (now - last).seconds() >= options.until_idle_s) {
+      complained = false;
+      continue;
+    }
+    const double idle_s = (now - last).seconds() - (Busy(**consumer) ? kBusyMax.seconds() : 0);
+    if (options.until_idle_s > 0 && idle_s >= options.until_idle_s) {
       done = true;
+      if (std::string what = Unreadable(**consumer); !what.empty()) error = UnavailableError(what);
+    } else if (!complained && now - last > kComplainAfter) {
+      complained = true;
+      if (const std::string what = Unreadable(**consumer); !what.empty()) {
+        std::fprintf(stderr, "tailcast: %s; going on to try\n", what.c_str());
+      }
     }
   }
   if (options.positions) {
     for (int32_t shard : (*consumer)->shards()) {
       auto position = (*consumer)->position(shard);
       if (!position) continue;
-      // With --count the last batch was written only in part.
-      if (const auto it = behind.find(shard); it != behind.end()) {
+      // The last batch may have been written only in part.
+      if (const auto it = written.find(shard); it != written.end()) {
         position->record = it->second.first;
         position->byte = it->second.second;
       }
@@ -121,7 +171,8 @@ void AddConsume(CLI::App& app, Action& action) {
   auto options = std::make_shared<ConsumeOptions>();
   options->cell.Add(command, true);
   command->add_option("--stream", options->stream, "Stream to read")->required();
-  command->add_option("--shard", options->shard, "One shard; default: all, interleaved as they come");
+  command->add_option("--shard", options->shard, "One shard; default: all, interleaved as they come")
+      ->check(NotNegative());
   command->add_option("--framing", options->framing, "lines or length, as for produce")
       ->capture_default_str();
   command->add_option("--from", options->from,
@@ -132,9 +183,9 @@ void AddConsume(CLI::App& app, Action& action) {
   command->add_option("--fabric", options->fabric, "How cache memory is read")
       ->check(CLI::IsMember({"auto", "shm", "tcp"}))->capture_default_str();
   command->add_option("--count", options->count, "End after this many messages")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   command->add_option("--until-idle", options->until_idle_s,
-                      "End when nothing came for this many seconds")->check(CLI::PositiveNumber);
+                      "End when nothing came for this many seconds")->check(AboveZero());
   command->add_flag("--follow", options->follow, "Go on until Ctrl-C (the default)");
   command->add_flag("--positions", options->positions,
                     "At the end, write the position behind the last message of each shard to "

@@ -64,6 +64,10 @@ struct Input {
 };
 
 Result<Input> ReadInput(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return InvalidArgumentError("--input " + path + " is a folder; name a file");
+  }
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   if (!in) return ErrnoStatus(errno != 0 ? errno : EIO, "can't read --input " + path);
@@ -507,7 +511,7 @@ void AddDemo(CLI::App& app, Action& action) {
   command->add_option("--topology", options->topology, "Other cells than the three; see docs/config.md");
   command->add_option("--dir", options->dir, "Folder of the deployment; default: a temporary one");
   command->add_option("--mb-per-s", options->megabytes_per_second, "Pace; 0: as fast as possible")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(NotNegative())->capture_default_str();
   command->add_option("--roll-bytes", options->roll_bytes, "Size of a message file")
       ->check(CLI::Range(int64_t{4096}, int64_t{1} << 36))->capture_default_str();
   command->add_option("--profile", options->profile, "Intervals")

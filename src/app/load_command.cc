@@ -328,7 +328,7 @@ void AddLoad(CLI::App& app, Action& action) {
   CLI::App* produce = add("produce", "Publish at a fixed rate; one line of JSON at the end", LoadProduce);
   produce->add_option("--mb-per-s", options->megabytes_per_second,
                       "10^6 bytes per second; 0: as fast as possible")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(NotNegative())->capture_default_str();
   produce->add_option("--message-bytes", options->message_bytes, "Size of a message")
       ->check(CLI::Range(static_cast<int64_t>(kLoadHeaderBytes), int64_t{16} << 20))
       ->capture_default_str();

@@ -1,15 +1,84 @@
 // The tailcast binary: flags and wiring only.
+#include <fcntl.h>
+
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 
 #include "command.h"
 #include "copytree_command.h"
 #include "deployment.h"
+#include "tailcast/base/nearest.h"
 
 namespace tailcast::app {
 namespace {
 volatile std::sig_atomic_t interrupted = 0;
+
+// A standard stream that the caller closed must not become the number of a socket of ours. What takes
+// its place fails every use: it is open the wrong way round.
+void OccupyStandardStreams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;  // takes the lowest number
+  }
+}
+
+// What is wrong with the command line, as a person would put it. CLI11 complains of missing options
+// before unknown ones, but a mistyped name is both.
+std::string UsageError(const CLI::App& command, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = command.remaining();
+  if (unknown.empty()) {
+    return error.get_name() == "RequiredError" && !command.get_subcommands([](const CLI::App*) { return true; }).empty()
+               ? "a command is missing"
+               : error.what();
+  }
+  const std::string word = unknown.front().substr(0, unknown.front().find('='));
+  std::vector<std::string> names;
+  if (word.starts_with("-")) {
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    return "unknown option " + word + DidYouMean(word, names);
+  }
+  for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(sub->get_name());
+  }
+  return names.empty() ? "'" + word + "' was not expected" : "no command '" + word + "'" + DidYouMean(word, names);
+}
+
+int FailUsage(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* command = &app;
+  std::string words = "tailcast";
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    words += " " + command->get_name();
+  }
+  std::fprintf(stderr, "%s: %s\n`%s --help` lists what there is\n", words.c_str(),
+               UsageError(*command, error).c_str(), words.c_str());
+  return kExitUsage;
+}
 }  // namespace
+
+CLI::Validator AboveZero() {
+  return CLI::Validator(
+      [](std::string& text) {
+        double number = 0;
+        return CLI::detail::lexical_cast(text, number) && number > 0 ? std::string()
+                                                                     : "must be a number above 0";
+      },
+      "ABOVE 0");
+}
+
+CLI::Validator NotNegative() {
+  return CLI::Validator(
+      [](std::string& text) {
+        double number = 0;
+        return CLI::detail::lexical_cast(text, number) && number >= 0 ? std::string()
+                                                                      : "must be 0 or more";
+      },
+      "0 OR MORE");
+}
 
 int Fail(const Status& status) {
   std::fprintf(stderr, "tailcast: %s\n", status.message().c_str());
@@ -22,7 +91,15 @@ void CellOptions::Add(CLI::App* command, bool with_cluster) {
   if (with_cluster) command->add_option("--cluster", cluster, "Name of the cluster, with --dir");
 }
 
-Result<std::string> CellOptions::Find() const { return FindCell(cell, dir, cluster); }
+Result<std::string> CellOptions::Find() const {
+  if (!cell.empty()) {
+    const size_t colon = cell.rfind(':');
+    if (colon == std::string::npos || colon == 0 || colon + 1 == cell.size()) {
+      return InvalidArgumentError("--cell: '" + cell + "' is not HOST:PORT of a cell's scheduler");
+    }
+  }
+  return FindCell(cell, dir, cluster);
+}
 
 void CatchInterrupts() {
   struct sigaction action {};
@@ -34,6 +111,7 @@ bool Interrupted() { return interrupted != 0; }
 
 int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  OccupyStandardStreams();
   CLI::App app("Ordered messages to very many consumers, in every cluster of the world");
   app.require_subcommand(1);
   app.set_version_flag("--version", TAILCAST_VERSION);
@@ -50,9 +128,18 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitDone : kExitUsage;
+    if (error.get_exit_code() != 0) return FailUsage(app, error);
+    app.exit(error);
+    return kExitDone;
   }
-  return action();
+  const int code = action();
+  errno = 0;
+  // Who reads no further wants no more: that is no error.
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && errno != EPIPE && code == kExitDone) {
+    return Fail(UnavailableError(std::string("can't write standard output") +
+                                 (errno != 0 ? std::string(": ") + std::strerror(errno) : "")));
+  }
+  return code;
 }
 
 }  // namespace tailcast::app

@@ -102,8 +102,11 @@ int Produce(const ProduceOptions& options) {
   }
   if (error.ok()) {
     // What was read before is published whatever the end of the input looks like.
-    const Status end = splitter.Finish();
+    Status end = splitter.Finish();
     publish_all();
+    if (IsResourceExhausted(end)) {
+      end = ResourceExhaustedError(end.message() + " (--message-bytes-max). Nothing from there on was published");
+    }
     if (error.ok()) error = end;
   }
   const Status closed = (*producer)->Close(Duration::Seconds(60));
@@ -128,7 +131,8 @@ void AddProduce(CLI::App& app, Action& action) {
   auto options = std::make_shared<ProduceOptions>();
   options->cell.Add(command, false);
   command->add_option("--stream", options->stream, "Stream to publish to")->required();
-  command->add_option("--shard", options->shard, "Shard of the stream")->capture_default_str();
+  command->add_option("--shard", options->shard, "Shard of the stream")
+      ->check(NotNegative())->capture_default_str();
   command->add_option("--framing", options->framing,
                       "lines: each line with its newline is a message; length: 4-byte big-endian "
                       "length, then the payload")->capture_default_str();

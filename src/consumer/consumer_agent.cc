@@ -795,6 +795,7 @@ void ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result) {
     buffer.Extend(result.end, result.tail_valid, result.tail_crc);
     file.last_progress = now;
   }
+  trouble_[p] = result.end < file.wanted[p] ? result.primary_error : OkStatus();
   if (result.end < file.wanted[p]) {
     ++counters_.short_reads;
     file.retry = std::min(std::max(kRetryMin, file.retry * 2), options_.poll);
@@ -893,7 +894,8 @@ void ConsumerAgent::OnCorrupt(Part part, int64_t end, const std::string& what) {
                        std::to_string(at) + " of the " + std::string(PartName(part)) +
                        " file, in the primary layer too (message " +
                        std::to_string(file.id.stem.start_record + file.at[1] / kIndexRecordSize) +
-                       " of the shard)"));
+                       " of the shard); repair the file from another cell's copy, or begin behind "
+                       "that message"));
     return;
   }
   file.distrust_until[p] = buffers_[p].end();

@@ -167,6 +167,11 @@ class ConsumerAgent {
   // Data bytes of the current file that are known to exist and were not given yet: the lag, as far as
   // this cell knows.
   int64_t lag_bytes() const;
+  // Why bytes that are said to be there could not be read at the last try; Ok when they could. Not an
+  // end: it is tried again for as long as it takes, and a copy that is on its way heals it.
+  const Status& trouble() const {
+    return trouble_[0].ok() ? trouble_[1] : trouble_[0];
+  }
   // Heartbeat of the current file: the producer's side was alive and had published everything then. 0:
   // not known.
   WallTime as_of() const;
@@ -221,6 +226,7 @@ class ConsumerAgent {
 
   bool failed_ = false;
   Status status_;
+  Status trouble_[stream::kParts];
   StartPoint start_;
   std::unique_ptr<Locator> locator_;
   std::unique_ptr<File> file_;

@@ -24,8 +24,21 @@ class Errors(SystemTest):
         self.check_fails(2, ["--framing"], "produce", "--dir", "x", "--stream", "s", "--framing")
         code, _, err = run("consume", "--dir", "x", "--stream", "s", "--from", "yesterday")
         self.assertEqual(code, 2, err)
-        code, _, _ = run("no-such-command")
-        self.assertEqual(code, 2)
+
+    def test_a_mistyped_command_or_option_gets_the_nearest_name(self):
+        self.check_fails(2, ["no command 'consum'", "did you mean 'consume'"], "consum", "--dir", "x")
+        self.check_fails(2, ["unknown option --dri", "did you mean '--dir'"], "up", "--dri", "x")
+        self.check_fails(2, ["unknown option --colour"], "status", "--dir", "x", "--colour=red")
+        self.check_fails(2, ["no command 'lst'", "'list'"], "stream", "lst")
+        self.check_fails(2, ["--count", "above 0"], "consume", "--dir", "x", "--stream", "s", "--count", "0")
+        self.check_fails(2, ["nowhere", "HOST:PORT"], "consume", "--cell", "nowhere", "--stream", "s")
+
+    def test_every_command_has_help(self):
+        for command in ([], ["up"], ["run"], ["stream"], ["stream", "create"], ["produce"], ["consume"],
+                        ["status"], ["copytree"], ["copytree", "plan"], ["demo"], ["load", "consume"]):
+            code, out, err = run(*command, "--help")
+            self.assertEqual((code, err), (0, ""), command)
+            self.assertIn(b"Usage:", out)
 
     def test_a_malformed_topology_names_file_line_and_key(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -34,6 +47,17 @@ class Errors(SystemTest):
             self.check_fails(2, [path, ":3:", "colour"], "up", "--dir", folder + "/d", "--topology", path)
             pathlib.Path(path).write_text("version: 1\nclusters: [\n")
             self.check_fails(2, [path, "YAML"], "up", "--dir", folder + "/d", "--topology", path)
+            for line, word, text in (
+                    (3, "YAML", "version: 1\nclusters:\n\t- {name: a}\n"),
+                    (2, "list", "version: 1\nclusters: a\n"),
+                    (3, "twice", "version: 1\nclusters: [{name: a}]\nversion: 1\n"),
+                    (2, "twice", "version: 1\nclusters: [{name: a}, {name: a}]\n"),
+                    (3, "did you mean 'b1'", "version: 1\nclusters: [{name: a}, {name: b1}]\n"
+                     "links: [{from: a, to: b2}]\n"),
+                    (3, "rtt_ms", "version: 1\nclusters: [{name: a}, {name: b}]\n"
+                     "links: [{from: a, to: b, rtt_ms: fast}]\n")):
+                pathlib.Path(path).write_text(text)
+                self.check_fails(2, [f"{path}:{line}:", word], "up", "--dir", folder + "/d", "--topology", path)
 
     def test_a_folder_that_cannot_be_made_is_named(self):
         self.check_fails(1, ["/proc/nowhere", "--dir"], "up", "--dir", "/proc/nowhere")
@@ -47,6 +71,11 @@ class Errors(SystemTest):
             pathlib.Path(path).write_text(
                 f"version: 1\ncell: c\nname: scheduler\nstore: posix:{folder}/s\nscheduler: {address}\n")
             self.check_fails(1, [address, "in use"], "run", "--role", "scheduler", "--config", path)
+            topology = os.path.join(folder, "t.yaml")
+            pathlib.Path(topology).write_text(
+                f'version: 1\nclusters:\n  - {{name: here, scheduler: "{address}"}}\n')
+            self.check_fails(1, ["'here'", address, "in use"], "up", "--dir", folder + "/d",
+                             "--topology", topology)
 
     def test_a_bad_process_config_names_the_nearest_key(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -154,6 +183,66 @@ class OneCell(SystemTest):
         first.stderr.close()
         code, out, _ = run("consume", *where, "--until-idle", "0.7")
         self.assertEqual((code, out), (0, b"first\nthird\n"))
+
+    def files(self, stream, end):
+        """The stream's primary files."""
+        store = pathlib.Path(self.up.dir, "here", "store", "streams", stream)
+        return sorted(p for p in store.glob("*/*/*" + end) if not p.name.startswith("."))
+
+    def consume_from_disk(self, where, *options):
+        """Without what the caches have: their memory is gone with them."""
+        for pid in self.up.pids("here", "cache").values():
+            os.kill(pid, signal.SIGKILL)
+        return run("consume", *where, *options)
+
+    def test_a_corrupt_record_ends_the_consumer_before_it(self):
+        where = self.create("corrupt")
+        self.produce(where, b"".join(b"%d\n" % i for i in range(1000)))
+        [index] = self.files("corrupt", ".index")
+        with open(index, "r+b") as file:
+            file.seek(4096 + 500 * 32 + 8)
+            file.write(b"\xff\xff")
+        code, out, err = self.consume_from_disk(where, "--until-idle", "2")
+        self.assertEqual(out, b"".join(b"%d\n" % i for i in range(500)), err)
+        self.assertEqual(code, 1, err)
+        for word in (index.name, "check sum", "byte 16000", "message 500"):
+            self.assertIn(word, err)
+
+    def test_a_truncated_index_ends_the_consumer_before_the_cut(self):
+        where = self.create("cut")
+        self.produce(where, b"".join(b"%d\n" % i for i in range(1000)))
+        [index] = self.files("cut", ".index")
+        os.truncate(index, 4096 + 500 * 32 + 16)
+        code, out, err = self.consume_from_disk(where, "--until-idle", "2")
+        self.assertTrue(b"".join(b"%d\n" % i for i in range(500)).startswith(out), err)
+        self.assertEqual(code, 1, err)
+        for word in (index.name, "missing", "cut by another program"):
+            self.assertIn(word, err)
+
+    def test_a_reader_that_stops_early_is_no_error(self):
+        where = self.create("head")
+        self.produce(where, b"line\n" * 100000)
+        consume = subprocess.Popen([BINARY, "consume", *where, "--count", "100000"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(consume.stdout.readline(), b"line\n")
+        consume.stdout.close()
+        self.assertEqual((consume.wait(timeout=30), consume.stderr.read()), (0, b""))
+        consume.stderr.close()
+
+    def test_closed_and_full_standard_streams_fail(self):
+        where = self.create("closed")
+        shell = lambda text: subprocess.run(["sh", "-c", text, "sh", BINARY, *where], capture_output=True,
+                                            text=True, timeout=60)
+        done = shell('"$@" <&-'.replace('"$@"', 'b=$1; shift; "$b" produce "$@"'))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("standard input", done.stderr)
+        self.produce(where, b"x\n")
+        for redirect in (">&-", ">/dev/full"):
+            done = shell('b=$1; shift; "$b" consume "$@" --count 1 ' + redirect)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("standard output", done.stderr)
+        done = shell('"$1" status "$2" "$3" >/dev/full')
+        self.assertEqual(done.returncode, 1, done.stderr)
 
     def test_a_second_up_in_the_same_folder_is_refused(self):
         self.check_fails(1, [self.up.dir, "another"], "up", "--dir", self.up.dir)
