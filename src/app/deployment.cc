@@ -43,7 +43,8 @@ Result<Deployment> Deployment::Read(const std::string& dir) {
     deployment.pid = json.at("pid").get<int64_t>();
     for (const auto& cell : json.at("cells")) {
       deployment.cells.push_back(
-          {cell.at("name").get<std::string>(), cell.at("scheduler").get<std::string>()});
+          {cell.at("name").get<std::string>(), cell.at("scheduler").get<std::string>(),
+           cell.value("processes", std::vector<std::string>())});
     }
   } catch (const nlohmann::json::exception& e) {
     return DataLossError(PathOf(dir) + " is damaged (" + e.what() +
@@ -59,7 +60,8 @@ Status Deployment::Write() const {
   json["pid"] = pid;
   json["cells"] = nlohmann::json::array();
   for (const DeploymentCell& cell : cells) {
-    json["cells"].push_back({{"name", cell.name}, {"scheduler", cell.scheduler}});
+    json["cells"].push_back(
+        {{"name", cell.name}, {"scheduler", cell.scheduler}, {"processes", cell.processes}});
   }
   const std::string part = PathOf(dir) + ".part";
   std::ofstream out(part);

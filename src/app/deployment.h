@@ -13,6 +13,7 @@ namespace tailcast::app {
 struct DeploymentCell {
   std::string name;
   std::string scheduler;  // host:port
+  std::vector<std::string> processes = {};  // names of those that `up` keeps running
 };
 
 struct Deployment {

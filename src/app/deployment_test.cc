@@ -17,7 +17,7 @@ class DeploymentTest : public ::testing::Test {
   }
   ~DeploymentTest() override { std::filesystem::remove_all(dir_); }
   Deployment Make() {
-    return {.dir = dir_, .pid = 7, .cells = {{"us", "a:1"}, {"europe-west", "b:2"}}};
+    return {.dir = dir_, .pid = 7, .cells = {{"us", "a:1", {"cache-1"}}, {"europe-west", "b:2"}}};
   }
   std::string dir_;
 };
@@ -30,6 +30,7 @@ TEST_F(DeploymentTest, IsReadBackWhileItsLockIsHeld) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->pid, 7);
   EXPECT_EQ(read->cells[1].scheduler, "b:2");
+  EXPECT_EQ(read->cells[0].processes, std::vector<std::string>{"cache-1"});
 }
 
 TEST_F(DeploymentTest, DoesNotRunOnceTheLockIsGone) {

@@ -1,22 +1,31 @@
-// tailcast status: processes, operations, lag per hop, hit rates and fallbacks of each cell.
+// tailcast status: processes, heads of the streams, hops and operations, hit rates and fallbacks of each
+// cell. What does not answer is said to be silent; the rest is shown all the same.
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "cell_session.h"
 #include "command.h"
 #include "deployment.h"
+#include "tailcast/consumer/consumer.h"
 #include "tailcast/proto/copy.pb.h"
 
 namespace tailcast::app {
 namespace {
 
+using nlohmann::json;
+
 constexpr char kReadBytes[] = "tailcast_reader_read_bytes_total";
 constexpr Duration kCallTimeout = Duration::Seconds(2);
+constexpr Duration kHeadTimeout = Duration::Seconds(1);  // for all streams of a cell
+constexpr int32_t kShardsShownMax = 100;
+constexpr size_t kOperationsShownMax = 12;
 
 struct StatusOptions {
   CellOptions cell;
@@ -37,18 +46,70 @@ const char* RoleOf(v1::Role role) {
 struct HopTotals {
   int running = 0;
   int64_t lag_bytes = 0;
+  int64_t lag_us = 0, delay_us = 0;  // the largest
 };
 
-Result<nlohmann::json> CellStatus(const std::string& scheduler) {
+// Where a consumer of this cell that wants only new messages would begin: what the cell has, seen with a
+// consumer's eyes.
+json Heads(const std::string& scheduler, const v1::CellView& view) {
+  json heads = json::array();
+  const MonotonicTime end = ReadMonotonicClock() + kHeadTimeout;
+  for (const v1::StreamConfig& stream : view.streams()) {
+    json one = {{"stream", stream.name()}, {"source", stream.source()}, {"shards", json::array()}};
+    consumer::Options options;
+    options.cell = scheduler;
+    options.stream = stream.name();
+    options.start = consumer::StartPoint::End();
+    options.open_timeout = std::max(Duration::Millis(50), end - ReadMonotonicClock());
+    for (int32_t i = 0; i < std::min(stream.shards(), kShardsShownMax); ++i) options.shards.push_back(i);
+    one["shards_not_shown"] = stream.shards() - static_cast<int32_t>(options.shards.size());
+    auto consumer = consumer::Consumer::Open(options);
+    if (!consumer.ok()) {
+      one["error"] = consumer.status().message();
+      heads.push_back(std::move(one));
+      continue;
+    }
+    const auto located = [&] {
+      for (int32_t shard : options.shards) {
+        const auto state = (*consumer)->agent(shard)->state();
+        if (state == consumer::AgentState::kLocating) return false;
+      }
+      return true;
+    };
+    while (!located() && ReadMonotonicClock() < end) {
+      if (!(*consumer)->Poll(Duration::Millis(10)).ok()) break;
+    }
+    for (int32_t shard : options.shards) {
+      const consumer::ConsumerAgent& agent = *(*consumer)->agent(shard);
+      json s = {{"shard", shard}, {"state", std::string(consumer::AgentStateName(agent.state()))}};
+      if (const auto position = agent.position()) {
+        s["messages"] = position->record;
+        s["bytes"] = position->byte;
+        s["position"] = position->ToString();
+      }
+      if (const int64_t as_of = agent.as_of().micros(); as_of > 0) {
+        s["as_of_us"] = as_of;
+        s["age_ms"] = std::max<int64_t>(0, ReadWallClock().micros() - as_of) / 1000;
+      }
+      if (!agent.status().ok()) s["error"] = agent.status().message();
+      one["shards"].push_back(std::move(s));
+    }
+    heads.push_back(std::move(one));
+  }
+  return heads;
+}
+
+Result<json> CellStatus(const DeploymentCell& where) {
+  const std::string& scheduler = where.scheduler;
   TAILCAST_ASSIGN_OR_RETURN(auto session, CellSession::OpenAt(scheduler, Duration::Seconds(2)));
   const cell::CellView view = session->client().view();
-  nlohmann::json cell = {{"name", view.cell()},
-                         {"scheduler", scheduler},
-                         {"scheduler_incarnation", view.scheduler_incarnation()},
-                         {"processes", nlohmann::json::array()},
-                         {"hops", nlohmann::json::array()},
-                         {"streams", nlohmann::json::array()}};
-  for (const auto& stream : view.streams()) cell["streams"].push_back(stream.name());
+  json cell = {{"name", view.cell()},
+               {"scheduler", scheduler},
+               {"scheduler_incarnation", view.scheduler_incarnation()},
+               {"processes", json::array()},
+               {"hops", json::array()},
+               {"operations", json::array()},
+               {"streams", Heads(scheduler, view)}};
 
   // All at once, so that one silent process costs one time-out.
   std::vector<std::unique_ptr<rpc::Client>> clients;
@@ -78,18 +139,28 @@ Result<nlohmann::json> CellStatus(const std::string& scheduler) {
   session->Until([&] { return waiting == 0; });
 
   std::map<std::pair<std::string, bool>, HopTotals> hops;  // target cell, cache layer
+  std::set<std::string> there;
   for (size_t i = 0; i < statuses.size(); ++i) {
     const v1::ProcessInfo& process = view.processes(static_cast<int>(i));
-    nlohmann::json one = {{"name", process.name()},
-                          {"role", RoleOf(process.role())},
-                          {"pid", process.pid()},
-                          {"rpc", process.rpc_address()},
-                          {"metrics", process.metrics_address()},
-                          {"state", "up"}};
+    there.insert(process.name());
+    json one = {{"name", process.name()},
+                {"role", RoleOf(process.role())},
+                {"pid", process.pid()},
+                {"rpc", process.rpc_address()},
+                {"metrics", process.metrics_address()},
+                {"state", "up"}};
     if (!statuses[i]->ok()) {
-      one["state"] = statuses[i]->status().ToString();
+      one["state"] = "silent";
+      one["error"] = statuses[i]->status().ToString();
     } else if (auto reply = rpc::Parse<v1::GetStatusReply>(**statuses[i]); reply.ok()) {
-      one["status"] = nlohmann::json::parse(reply->json(), nullptr, false);
+      one["status"] = json::parse(reply->json(), nullptr, false);
+      if (one["status"].is_object() && one["status"].contains("scheduler")) {
+        json& known = one["status"]["scheduler"];
+        if (known.is_object() && known.contains("operations")) {
+          cell["operations"] = known["operations"];
+          known.erase("operations");
+        }
+      }
     }
     cell["processes"].push_back(std::move(one));
     if (!lists[i] || !lists[i]->ok()) continue;
@@ -102,33 +173,185 @@ Result<nlohmann::json> CellStatus(const std::string& scheduler) {
       ++hop.running;
       hop.lag_bytes += std::max<int64_t>(0, report.source_data_length() - report.data_length()) +
                        std::max<int64_t>(0, report.source_index_length() - report.index_length());
+      hop.lag_us = std::max(hop.lag_us, report.lag_us());
+      hop.delay_us = std::max(hop.delay_us, report.delay_us());
     }
+  }
+  for (const std::string& name : where.processes) {
+    if (there.contains(name)) continue;
+    cell["processes"].push_back({{"name", name},
+                                 {"role", name.substr(0, name.rfind('-'))},
+                                 {"pid", 0},
+                                 {"state", "down"}});
   }
   for (const auto& [key, hop] : hops) {
     cell["hops"].push_back({{"to", key.first},
                             {"layer", key.second ? "cache" : "primary"},
                             {"operations", hop.running},
-                            {"lag_bytes", hop.lag_bytes}});
+                            {"lag_bytes", hop.lag_bytes},
+                            {"lag_ms", static_cast<double>(hop.lag_us) / 1e3},
+                            {"confirmed_after_ms", static_cast<double>(hop.delay_us) / 1e3}});
   }
   return cell;
 }
 
-// The sum of a metric with this label over all processes of a cell.
-int64_t Sum(const nlohmann::json& cell, const std::string& metric, const std::string& label,
-            const std::string& value) {
+// How far each cell is behind the source of a stream, where both are known.
+void CompareHeads(json& cells) {
+  std::map<std::pair<std::string, int32_t>, json> source;
+  const auto each = [&](auto visit) {
+    for (json& cell : cells) {
+      if (!cell.contains("streams")) continue;
+      for (json& stream : cell["streams"]) {
+        for (json& shard : stream["shards"]) visit(cell, stream, shard);
+      }
+    }
+  };
+  each([&](json& cell, json& stream, json& shard) {
+    if (stream["source"] == cell["name"]) {
+      source[{stream["stream"].get<std::string>(), shard["shard"].get<int32_t>()}] = shard;
+    }
+  });
+  each([&](json& cell, json& stream, json& shard) {
+    const auto it = source.find({stream["stream"].get<std::string>(), shard["shard"].get<int32_t>()});
+    if (it == source.end() || stream["source"] == cell["name"]) return;
+    if (!it->second.contains("messages") || !shard.contains("messages")) return;
+    // The source was asked first: a cell may have gone past what it said.
+    shard["behind_messages"] = std::max<int64_t>(
+        0, it->second["messages"].get<int64_t>() - shard["messages"].get<int64_t>());
+    shard["behind_bytes"] =
+        std::max<int64_t>(0, it->second["bytes"].get<int64_t>() - shard["bytes"].get<int64_t>());
+  });
+}
+
+// The sum of a metric over all processes of a cell; with the label, if one is named.
+int64_t Sum(const json& cell, const std::string& metric, const std::string& label = "",
+            const std::string& value = "") {
   int64_t sum = 0;
   for (const auto& process : cell["processes"]) {
     if (!process.contains("status") || !process["status"].is_object()) continue;
-    for (const auto& m : process["status"].value("metrics", nlohmann::json::array())) {
+    for (const auto& m : process["status"].value("metrics", json::array())) {
       if (m.value("name", "") != metric) continue;
-      if (m.value("labels", nlohmann::json::object()).value(label, "") != value) continue;
+      if (!label.empty() && m.value("labels", json::object()).value(label, "") != value) continue;
       sum += m.value("value", int64_t{0});
     }
   }
   return sum;
 }
 
-void Show(const nlohmann::json& cell) {
+// The sum of a counter of the readers' and writers' clients of the data cache.
+int64_t SumCache(const json& cell, const std::string& counter) {
+  int64_t sum = 0;
+  for (const auto& process : cell["processes"]) {
+    if (!process.contains("status") || !process["status"].is_object()) continue;
+    sum += process["status"].value("data_cache_client", json::object()).value(counter, int64_t{0});
+  }
+  return sum;
+}
+
+std::string TimeText(double seconds) {
+  char text[32];
+  if (seconds < 1) std::snprintf(text, sizeof text, "%.0f ms", seconds * 1e3);
+  else if (seconds < 120) std::snprintf(text, sizeof text, "%.0f s", seconds);
+  else if (seconds < 7200) std::snprintf(text, sizeof text, "%.0f min", seconds / 60);
+  else std::snprintf(text, sizeof text, "%.1f h", seconds / 3600);
+  return text;
+}
+
+std::string BytesText(int64_t bytes) {
+  char text[32];
+  const auto b = static_cast<double>(bytes);
+  if (b < 1e6) std::snprintf(text, sizeof text, "%.1f KB", b / 1e3);
+  else if (b < 1e9) std::snprintf(text, sizeof text, "%.1f MB", b / 1e6);
+  else std::snprintf(text, sizeof text, "%.2f GB", b / 1e9);
+  return text;
+}
+
+void ShowProcesses(const json& cell) {
+  std::printf("  %-12s %-10s %8s %9s %9s  %s\n", "process", "role", "pid", "up", "memory", "state");
+  for (const auto& p : cell["processes"]) {
+    std::string up = "-", memory = "-";
+    if (p.contains("status") && p["status"].is_object()) {
+      up = TimeText(p["status"].value("uptime_s", 0.0));
+      memory = BytesText(p["status"].value("memory_bytes", int64_t{0}));
+    }
+    const int64_t pid = p["pid"].get<int64_t>();
+    std::printf("  %-12s %-10s %8s %9s %9s  %s\n", p["name"].get<std::string>().c_str(),
+                p["role"].get<std::string>().c_str(), pid > 0 ? std::to_string(pid).c_str() : "-",
+                up.c_str(), memory.c_str(),
+                (p["state"].get<std::string>() + (p.contains("error") ? ": " + p["error"].get<std::string>() : ""))
+                    .c_str());
+  }
+}
+
+void ShowStreams(const json& cell) {
+  if (cell["streams"].empty()) std::printf("  no streams\n");
+  for (const auto& stream : cell["streams"]) {
+    const std::string name = stream["stream"].get<std::string>();
+    const std::string source = stream["source"].get<std::string>();
+    if (stream.contains("error")) {
+      std::printf("  stream %s: %s\n", name.c_str(), stream["error"].get<std::string>().c_str());
+    }
+    for (const auto& shard : stream["shards"]) {
+      std::string text = "  stream " + name + "/" + std::to_string(shard["shard"].get<int32_t>()) + ": ";
+      if (shard.contains("error")) {
+        text += shard["error"].get<std::string>();
+      } else if (!shard.contains("messages")) {
+        text += shard["state"] == "locating" ? "its head was not found in time" : "no messages yet";
+      } else {
+        text += std::to_string(shard["messages"].get<int64_t>()) + " messages, " +
+                BytesText(shard["bytes"].get<int64_t>());
+        if (shard.contains("behind_bytes")) {
+          text += ", " + BytesText(shard["behind_bytes"].get<int64_t>()) + " behind " + source;
+        } else if (source == cell["name"]) {
+          text += ", source";
+        }
+        if (shard.contains("age_ms")) {
+          text += ", complete as of " + TimeText(static_cast<double>(shard["age_ms"].get<int64_t>()) / 1e3) + " ago";
+        }
+      }
+      std::printf("%s\n", text.c_str());
+    }
+    if (const int32_t more = stream.value("shards_not_shown", 0); more > 0) {
+      std::printf("  stream %s: %d more shards\n", name.c_str(), more);
+    }
+  }
+}
+
+void ShowHops(const json& cell) {
+  for (const auto& hop : cell["hops"]) {
+    std::printf("  hop to %s, %s: %d operations, %s and %s behind; new bytes are confirmed after %.0f ms\n",
+                hop["to"].get<std::string>().c_str(), hop["layer"].get<std::string>().c_str(),
+                hop["operations"].get<int>(), BytesText(hop["lag_bytes"].get<int64_t>()).c_str(),
+                TimeText(hop["lag_ms"].get<double>() / 1e3).c_str(),
+                hop["confirmed_after_ms"].get<double>());
+  }
+  size_t shown = 0, unfinished = 0;
+  for (const auto& op : cell["operations"]) {
+    const std::string phase = op.value("phase", "");
+    if (phase == "done") continue;
+    ++unfinished;
+    if (shown == kOperationsShownMax) continue;
+    ++shown;
+    std::string text = "  operation " + op.value("stream", "") + "/" + std::to_string(op.value("shard", 0)) +
+                       " file " + std::to_string(op.value("file", int64_t{0})) + " to " +
+                       op.value("target", "") + ", " + op.value("layer", "") + ": " + phase;
+    if (const std::string reader = op.value("reader", ""); !reader.empty()) {
+      text += ", " + reader + " -> " + op.value("writer", "");
+    }
+    // What is known of the source may be older than what the writer said.
+    const int64_t written = op.value("written_bytes", int64_t{0});
+    text += ", " + BytesText(written) + " of " +
+            BytesText(std::max(written, op.value("source_bytes", int64_t{0})));
+    if (const int failures = op.value("failures", 0); failures > 0) {
+      text += ", failed " + std::to_string(failures) + " times";
+    }
+    if (const std::string message = op.value("message", ""); !message.empty()) text += ": " + message;
+    std::printf("%s\n", text.c_str());
+  }
+  if (unfinished > shown) std::printf("  %zu more operations; --json has them all\n", unfinished - shown);
+}
+
+void Show(const json& cell) {
   if (cell.contains("error")) {
     std::printf("%s: %s\n\n", cell["name"].get<std::string>().c_str(),
                 cell["error"].get<std::string>().c_str());
@@ -137,53 +360,54 @@ void Show(const nlohmann::json& cell) {
   std::printf("%s   scheduler %s, incarnation %" PRIu64 "\n", cell["name"].get<std::string>().c_str(),
               cell["scheduler"].get<std::string>().c_str(),
               cell["scheduler_incarnation"].get<uint64_t>());
-  for (const auto& p : cell["processes"]) {
-    std::printf("  %-12s %-10s pid %-8" PRId64 " %s\n", p["name"].get<std::string>().c_str(),
-                p["role"].get<std::string>().c_str(), p["pid"].get<int64_t>(),
-                p["state"].get<std::string>().c_str());
-  }
-  for (const auto& hop : cell["hops"]) {
-    std::printf("  to %-16s %-8s %4d operations, %.1f KB behind\n",
-                hop["to"].get<std::string>().c_str(), hop["layer"].get<std::string>().c_str(),
-                hop["operations"].get<int>(), static_cast<double>(hop["lag_bytes"].get<int64_t>()) / 1e3);
-  }
+  ShowProcesses(cell);
+  ShowStreams(cell);
+  ShowHops(cell);
   const int64_t from_cache = Sum(cell, kReadBytes, "origin", "cache");
   const int64_t from_primary = Sum(cell, kReadBytes, "origin", "primary");
   if (from_cache + from_primary > 0) {
-    std::printf("  readers took %.1f %% of %.1f MB from the cache, the rest fell back to the primary layer\n",
+    std::printf("  readers took %.1f %% of %s from the cache and fell back to the primary layer for %s\n",
                 100.0 * static_cast<double>(from_cache) / static_cast<double>(from_cache + from_primary),
-                static_cast<double>(from_cache + from_primary) / 1e6);
+                BytesText(from_cache + from_primary).c_str(), BytesText(from_primary).c_str());
   }
-  std::string streams;
-  for (const auto& s : cell["streams"]) streams += (streams.empty() ? "" : ", ") + s.get<std::string>();
-  std::printf("  streams: %s\n\n", streams.empty() ? "none" : streams.c_str());
+  if (const int64_t reads = SumCache(cell, "reads"); reads > 0) {
+    std::printf("  cache reads: %" PRId64 ", %.1f %% hits, %" PRId64 " short, %" PRId64 " missed, %" PRId64
+                " torn, %" PRId64 " hedged\n",
+                reads, 100.0 * static_cast<double>(SumCache(cell, "hits")) / static_cast<double>(reads),
+                SumCache(cell, "short_reads"), SumCache(cell, "misses"), SumCache(cell, "torn_retries"),
+                SumCache(cell, "hedges"));
+  }
+  std::printf("\n");
 }
 
 int ShowStatus(const StatusOptions& options) {
   std::vector<DeploymentCell> cells;
+  const auto checked = options.cell.cell.empty() && !options.cell.dir.empty() ? Result<std::string>("")
+                                                                             : options.cell.Find();
+  if (!checked.ok()) return Fail(checked.status());
   if (!options.cell.cell.empty()) {
     cells.push_back({"", options.cell.cell});
   } else {
-    if (options.cell.dir.empty()) return Fail(options.cell.Find().status());
     const auto deployment = Deployment::Read(options.cell.dir);
     if (!deployment.ok()) return Fail(deployment.status());
     cells = deployment->cells;
   }
-  nlohmann::json all = nlohmann::json::array();
+  json all = json::array();
   bool failed = false;
   for (const DeploymentCell& cell : cells) {
-    auto status = CellStatus(cell.scheduler);
+    auto status = CellStatus(cell);
     if (status.ok()) {
       all.push_back(std::move(*status));
     } else {
       failed = true;
       all.push_back({{"name", cell.name.empty() ? cell.scheduler : cell.name},
                      {"error", status.status().message()},
-                     {"processes", nlohmann::json::array()}});
+                     {"processes", json::array()}});
     }
   }
+  CompareHeads(all);
   if (options.json) {
-    std::printf("%s\n", nlohmann::json({{"cells", all}}).dump(2).c_str());
+    std::printf("%s\n", json({{"cells", all}}).dump(2).c_str());
   } else {
     for (const auto& cell : all) Show(cell);
   }
@@ -193,7 +417,8 @@ int ShowStatus(const StatusOptions& options) {
 }  // namespace
 
 void AddStatus(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("status", "Processes, operations, lag per hop, hit rates");
+  CLI::App* command = app.add_subcommand(
+      "status", "Processes, heads of the streams, operations, lag per hop, hit rates");
   auto options = std::make_shared<StatusOptions>();
   options->cell.Add(command, false);
   command->add_flag("--json", options->json, "Everything, as JSON");

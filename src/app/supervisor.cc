@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <string_view>
 
 namespace tailcast::app {
 namespace {
@@ -20,6 +22,20 @@ constexpr Duration kDelayMax = Duration::Seconds(5);
 std::string Describe(int status) {
   if (WIFSIGNALED(status)) return "was killed by signal " + std::to_string(WTERMSIG(status));
   return "ended with exit code " + std::to_string(WEXITSTATUS(status));
+}
+
+// The last line of the log, if it is what an ending process says ("tailcast: ...").
+std::string LastWords(const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in) return "";
+  constexpr std::streamoff kTailBytes = 1000;
+  in.seekg(std::max<std::streamoff>(0, static_cast<std::streamoff>(in.tellg()) - kTailBytes));
+  std::string line, last;
+  while (std::getline(in, line)) {
+    if (!line.empty()) last = line;
+  }
+  constexpr std::string_view kPrefix = "tailcast: ";
+  return last.starts_with(kPrefix) ? last.substr(kPrefix.size()) : "";
 }
 
 }  // namespace
@@ -84,8 +100,9 @@ Duration Supervisor::Tend() {
     if (child.pid != 0) {
       int status = 0;
       if (waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
-      say_(name + " (pid " + std::to_string(child.pid) + ") " + Describe(status) + "; see " +
-           child.spec.log_path);
+      const std::string words = WIFEXITED(status) ? LastWords(child.spec.log_path) : "";
+      say_(name + " (pid " + std::to_string(child.pid) + ") " + Describe(status) +
+           (words.empty() ? "" : ": " + words) + "; see " + child.spec.log_path);
       child.pid = 0;
       child.restart_at = child.policy.OnExit(now);
     }

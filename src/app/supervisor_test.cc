@@ -85,6 +85,13 @@ TEST_F(SupervisorTest, ReportsAProgramThatCannotRun) {
   EXPECT_TRUE(Until([&] { return Said("exit code 127"); }));
 }
 
+TEST_F(SupervisorTest, TellsTheLastWordsOfWhatEndsByItself) {
+  const std::string log = ::testing::TempDir() + "/last_words." + std::to_string(getpid());
+  ASSERT_TRUE(supervisor_.Start({"sayer", {"/bin/sh", "-c", "echo other; echo 'tailcast: no room'; exit 1"}, log}).ok());
+  EXPECT_TRUE(Until([&] { return Said("exit code 1: no room; see " + log); }));
+  std::remove(log.c_str());
+}
+
 TEST_F(SupervisorTest, StopsEverything) {
   ASSERT_TRUE(supervisor_.Start({"a", {"/bin/sleep", "1000"}, "/dev/null"}).ok());
   const pid_t pid = supervisor_.PidOf("a");

@@ -6,6 +6,7 @@
 //   DIR/CELL/store              the cell's primary layer; a process opens only its own cell's
 //   DIR/CELL/config/NAME.yaml   configuration of each process, and the topology
 //   DIR/CELL/log/NAME.log       what each process said
+#include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -77,6 +78,36 @@ Result<int> FreePort(int& next) {
   return ResourceExhaustedError("no free port from 20000 to 32000 on this host");
 }
 
+// Whether a scheduler can listen there. InvalidArgument: not an address of this host; FailedPrecondition:
+// somebody does already, and the cell's processes would talk to him.
+Status CheckFree(const cell::TopologyCluster& cluster) {
+  const std::string what = "cluster '" + cluster.name + "': its scheduler's address " + cluster.scheduler;
+  const size_t colon = cluster.scheduler.rfind(':');
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  if (const int e = getaddrinfo(cluster.scheduler.substr(0, colon).c_str(),
+                                cluster.scheduler.substr(colon + 1).c_str(), &hints, &found); e != 0) {
+    return InvalidArgumentError(what + ": " + gai_strerror(e));
+  }
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const int error = bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1) == 0 ? 0 : errno;
+  freeaddrinfo(found);
+  close(fd);
+  if (error == 0) return OkStatus();
+  if (error == EADDRINUSE) {
+    return FailedPreconditionError(what + " is in use; stop what listens there, choose another port, or "
+                                   "leave the address out and `up` finds a free one");
+  }
+  if (error == EADDRNOTAVAIL) {
+    return InvalidArgumentError(what + " is not of this host, and `up` runs all cells here; leave the "
+                                "address out and `up` finds one");
+  }
+  return ErrnoStatus(error, what);
+}
+
 Status WriteFile(const std::string& path, const std::string& text) {
   std::ofstream out(path);
   out << text;
@@ -90,6 +121,7 @@ class Up {
   explicit Up(UpOptions options) : options_(std::move(options)), supervisor_(Say) {}
 
   Status Prepare() {
+    if (options_.dir.empty()) return InvalidArgumentError("--dir: name a folder");
     std::error_code error;
     options_.dir = std::filesystem::absolute(options_.dir, error).string();
     TAILCAST_ASSIGN_OR_RETURN(topology_,
@@ -107,6 +139,8 @@ class Up {
       if (cluster.scheduler.empty()) {
         TAILCAST_ASSIGN_OR_RETURN(const int port, FreePort(next_port));
         cluster.scheduler = "127.0.0.1:" + std::to_string(port);
+      } else {
+        TAILCAST_RETURN_IF_ERROR(CheckFree(cluster));
       }
     }
     TAILCAST_RETURN_IF_ERROR(StartLinks());
@@ -116,7 +150,7 @@ class Up {
     deployment_.dir = options_.dir;
     deployment_.pid = getpid();
     for (const cell::TopologyCluster& cluster : topology_.clusters) {
-      deployment_.cells.push_back({cluster.name, cluster.scheduler});
+      deployment_.cells.push_back({cluster.name, cluster.scheduler, expected_[cluster.name]});
     }
     return OkStatus();
   }
@@ -225,7 +259,8 @@ class Up {
       for (const auto& [name, client] : clients) {
         for (const std::string& process : expected_[name]) {
           const auto& registered = client->view().processes();
-          const bool there = std::any_of(registered.begin(), registered.end(),
+          const bool there = client->view().cell() == name &&
+                             std::any_of(registered.begin(), registered.end(),
                                          [&](const auto& p) { return p.name() == process; });
           if (!there) missing += (missing.empty() ? "" : ", ") + name + "/" + process;
         }
@@ -320,7 +355,7 @@ void AddUp(CLI::App& app, Action& action) {
   command->add_option("--writers", options->writers, "Writers of each cell")
       ->check(CLI::Range(1, 100))->capture_default_str();
   command->add_option("--ready-timeout", options->ready_s, "Seconds to wait for the processes")
-      ->capture_default_str();
+      ->check(AboveZero())->capture_default_str();
   command->callback([&action, options] { action = [options] { return RunUp(*options); }; });
 }
 

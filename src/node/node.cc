@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -50,6 +51,14 @@ Result<std::vector<v1::TreeEdge>> PlanTree(const cell::Topology& topology,
   return edges;
 }
 
+// Memory of this process that is in RAM, bytes; 0: not known. Of a cache, most of it is what it caches.
+int64_t ResidentBytes() {
+  std::ifstream in("/proc/self/statm");
+  int64_t size_pages = 0, resident_pages = 0;
+  in >> size_pages >> resident_pages;
+  return in ? resident_pages * sysconf(_SC_PAGESIZE) : 0;
+}
+
 }  // namespace
 
 Result<Role> ParseRole(const std::string& text) {
@@ -91,6 +100,7 @@ bool Node::Has(Role role) const {
 Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on_fatal) {
   on_fatal_ = std::move(on_fatal);
   Rng rng(ports_.seed);
+  info_.set_cell(config_.cell);
   info_.set_name(config_.name);
   info_.set_incarnation(incarnation_);
   info_.set_metrics_address(metrics_address);
@@ -257,7 +267,11 @@ std::string Node::StatusJson() const {
                          {"name", config_.name},
                          {"roles", roles},
                          {"incarnation", incarnation_},
-                         {"uptime_s", (ports_.loop->Now() - started_).seconds()}};
+                         {"uptime_s", (ports_.loop->Now() - started_).seconds()},
+                         {"memory_bytes", ResidentBytes()}};
+  if (scheduler_ != nullptr) {
+    json["scheduler"] = nlohmann::json::parse(scheduler_->StatusJson(), nullptr, false);
+  }
   const auto client = [](const cache::QuorumClient& c) {
     const cache::ClientCounters& n = c.counters();
     return nlohmann::json{{"ready_replicas", c.ready_replicas()}, {"reads", n.reads},

@@ -87,6 +87,7 @@ void ReaderOperation::OnMessage(const std::string& bytes) {
     agent_->counters_.rejected_input.Add();
     return End(v1::OPERATION_FAILED, v1::CAUSE_WRITER_LOST, status.ToString());
   }
+  lag_.OnWritten(heard_, core_.written(Part::kData) + core_.written(Part::kIndex));
   agent_->Changed(number_, false);
   Kick();
 }
@@ -184,6 +185,8 @@ void ReaderOperation::ApplySource(const SourceLengths& source) {
   if (!running()) return;
   const Status status = core_.OnSource(source);
   if (!status.ok()) return End(v1::OPERATION_FAILED, v1::CAUSE_DATA_LOSS, status.ToString());
+  lag_.OnSource(agent_->ports_.loop->Now(),
+                core_.available(Part::kData) + core_.available(Part::kIndex));
   Kick();
 }
 
@@ -345,6 +348,10 @@ void ReaderOperation::Report(v1::OperationReport* out) const {
   out->set_index_length(core_.written(Part::kIndex));
   out->set_source_data_length(core_.available(Part::kData));
   out->set_source_index_length(core_.available(Part::kIndex));
+  if (running() && agent_ != nullptr) {
+    out->set_lag_us(lag_.lag(agent_->ports_.loop->Now()).micros());
+    out->set_delay_us(lag_.delay().micros());
+  }
   out->set_superseding_term(superseding_term_);
 }
 

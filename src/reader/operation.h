@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "tailcast/reader/lag_clock.h"
 #include "tailcast/reader/reader_agent.h"
 #include "tailcast/stream/chunk_key.h"
 #include "tailcast/stream/range_reader.h"
@@ -51,6 +52,7 @@ class ReaderOperation : public std::enable_shared_from_this<ReaderOperation> {
   stream::Operation operation_;
   const cache::Key group_;
   CopyCore core_;
+  LagClock lag_;
   std::shared_ptr<rpc::Client> client_;
   std::unique_ptr<rpc::Stream> stream_;
   std::unique_ptr<stream::RangeReader> readers_[stream::kParts];
