@@ -86,7 +86,8 @@ TEST_P(RealFabricTest, ReadsWhatIsWrittenWhileItIsWritten) {
         grown.emplace_back(n, length);
         mutations.push_back({KeyOf(n), MergeRule::kLongerWins, false, Final(n).substr(0, length)});
       }
-      ASSERT_TRUE(own.Mutate(std::move(mutations)).ok());
+      const Status written = own.Mutate(std::move(mutations));
+      ASSERT_TRUE(written.ok()) << written.ToString();
       for (const auto& [n, length] : grown) lengths[n].store(length);
     }
   });
@@ -133,7 +134,8 @@ TEST_P(RealFabricTest, DoorbellsRingForEveryChangeThatIsWaitedFor) {
   std::atomic<bool> all_seen{false};
   std::thread writer([&] {
     for (uint64_t i = 2; i <= kRounds; ++i) {
-      ASSERT_TRUE(own.Mutate({{key, MergeRule::kMaxLanes, false, Lanes(i, 128)}}).ok());
+      const Status written = own.Mutate({{key, MergeRule::kMaxLanes, false, Lanes(i, 128)}});
+      ASSERT_TRUE(written.ok()) << written.ToString();
     }
     own.Until([&] { return all_seen.load(); });
   });
