@@ -41,6 +41,10 @@ struct CellOptions {
   Result<std::string> Find() const;
 };
 
+// --trace-dir DIR: this process and its children log their steps there (base/step_log.h). Sets
+// TAILCAST_TRACE_DIR, which does the same for a program that links the libraries.
+void AddTraceDir(CLI::App* command);
+
 // Ctrl-C and SIGTERM set this instead of ending the process; commands look at it between steps.
 void CatchInterrupts();
 bool Interrupted();

@@ -190,6 +190,7 @@ void AddConsume(CLI::App& app, Action& action) {
   command->add_flag("--positions", options->positions,
                     "At the end, write the position behind the last message of each shard to "
                     "standard error: `--from` of the next run");
+  AddTraceDir(command);
   command->callback([&action, options] { action = [options] { return Consume(*options); }; });
 }
 

@@ -523,6 +523,7 @@ void AddDemo(CLI::App& app, Action& action) {
   command->add_flag("--reroute", options->reroute,
                     "Take the last link of the copy tree out of use in mid-stream");
   command->add_flag("--json", options->json, "A line of JSON for each look, for programs");
+  AddTraceDir(command);
   command->callback([&action, options] { action = [options] { return RunDemo(*options); }; });
 }
 

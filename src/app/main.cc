@@ -4,7 +4,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "command.h"
 #include "copytree_command.h"
@@ -99,6 +102,18 @@ Result<std::string> CellOptions::Find() const {
     }
   }
   return FindCell(cell, dir, cluster);
+}
+
+void AddTraceDir(CLI::App* command) {
+  const auto set = [](const std::string& text) {
+    std::error_code error;
+    const std::filesystem::path folder = std::filesystem::absolute(text, error);
+    if (!error) std::filesystem::create_directories(folder, error);
+    if (error) throw CLI::ValidationError("--trace-dir", text + ": " + error.message());
+    setenv("TAILCAST_TRACE_DIR", folder.c_str(), 1);
+  };
+  command->add_option_function<std::string>(
+      "--trace-dir", set, "Log every step to this folder, to be checked against the models (tla/README.md)");
 }
 
 void CatchInterrupts() {

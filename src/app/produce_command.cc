@@ -145,6 +145,7 @@ void AddProduce(CLI::App& app, Action& action) {
   command->add_flag("--takeover", options->takeover,
                     "Take the shard over from a producer that is alive, or may be");
   command->add_flag("--quiet", options->quiet, "Say nothing but errors");
+  AddTraceDir(command);
   command->callback([&action, options] { action = [options] { return Produce(*options); }; });
 }
 

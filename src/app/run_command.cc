@@ -10,6 +10,7 @@
 #include "tailcast/base/log.h"
 #include "tailcast/base/metrics_http.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/step_log.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/cell/topology.h"
@@ -54,12 +55,15 @@ int RunProcess(const RunOptions& options) {
   sigaddset(&ending, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &ending, nullptr);
 
+  auto steps = StepLog::FromEnvironment(config->cell, config->name);
+  if (!steps.ok()) return Fail(steps.status());
   ThreadLoop loop;
   const auto folder = cell::PosixFolder(config->store);
   if (!folder.ok()) return Fail(folder.status());
   storage::PosixStoreOptions store_options;
   store_options.durability = config->durable ? storage::posix::Durability::kDurable
                                              : storage::posix::Durability::kPageCache;
+  store_options.steps = steps->get();
   auto store = storage::PosixStore::Open(&loop, *folder, store_options);
   if (!store.ok()) return Fail(store.status());
   std::unique_ptr<MetricsServer> metrics;
@@ -82,6 +86,7 @@ int RunProcess(const RunOptions& options) {
   ports.fabric = fabric.get();
   ports.metrics = &ProcessMetrics();
   ports.seed = RandomSeed();
+  ports.steps = steps->get();
   ports.make_exporter = [&](const std::string& instance) {
     fabric::ExporterOptions exporter;
     exporter.name = config->name + "." + instance;
@@ -119,6 +124,7 @@ void AddRun(CLI::App& app, Action& action) {
   command->add_option("--role", options->roles, "cache, reader, writer, scheduler; several with commas")
       ->required()->delimiter(',');
   command->add_option("--config", options->config, "YAML file; docs/config.md has the keys")->required();
+  AddTraceDir(command);
   command->callback([&action, options] { action = [options] { return RunProcess(*options); }; });
 }
 

@@ -356,6 +356,7 @@ void AddUp(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 100))->capture_default_str();
   command->add_option("--ready-timeout", options->ready_s, "Seconds to wait for the processes")
       ->check(AboveZero())->capture_default_str();
+  AddTraceDir(command);
   command->callback([&action, options] { action = [options] { return RunUp(*options); }; });
 }
 

@@ -55,7 +55,14 @@ void Session::OnView(Status status, Callback<void(Status)> done) {
     done(location.status().WithContext("primary layer of cell " + view.cell()));
     return;
   }
+  auto steps = StepLog::FromEnvironment(view.cell(), "client");
+  if (!steps.ok()) {
+    done(steps.status());
+    return;
+  }
+  steps_ = std::move(*steps);
   storage::PosixStoreOptions store_options;
+  store_options.steps = steps_.get();
   store_options.durability = location->durable ? storage::posix::Durability::kDurable
                                                : storage::posix::Durability::kPageCache;
   auto store = storage::PosixStore::Open(loop_, location->folder, store_options);
@@ -80,7 +87,7 @@ void Session::OnView(Status status, Callback<void(Status)> done) {
 }
 
 stream::CellPorts Session::ports() const {
-  return {loop_, store_.get(), data_cache_.get(), metadata_cache_.get()};
+  return {loop_, store_.get(), data_cache_.get(), metadata_cache_.get(), steps_.get()};
 }
 
 }  // namespace tailcast::session

@@ -9,6 +9,7 @@
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/status.h"
+#include "tailcast/base/step_log.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cache/quorum_client.h"
 #include "tailcast/cell/cell_client.h"
@@ -53,6 +54,7 @@ class Session {
 
   ThreadLoop* const loop_;
   const Options options_;
+  std::unique_ptr<StepLog> steps_;  // null: not logged
   std::unique_ptr<rpc::Connector> rpc_;
   std::unique_ptr<fabric::Connector> fabric_;
   std::unique_ptr<storage::Store> store_;
