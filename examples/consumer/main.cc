@@ -1,5 +1,5 @@
-// Keeps the latest price of each item in memory, as a serving process would, and prints them when it has
-// seen COUNT updates: example_consumer SCHEDULER_ADDRESS STREAM COUNT
+// Keeps the latest price of each item in memory, as a serving process would, and prints them when
+// it has seen COUNT updates: example_consumer SCHEDULER_ADDRESS STREAM COUNT
 #include <tailcast/consumer/consumer.h>
 
 #include <cstdio>

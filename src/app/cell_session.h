@@ -16,7 +16,8 @@ class CellSession {
  public:
   // Connects and fetches the cell's view. Errors are ready to be shown.
   static Result<std::unique_ptr<CellSession>> Open(const CellOptions& options);
-  static Result<std::unique_ptr<CellSession>> OpenAt(const std::string& scheduler, Duration timeout);
+  static Result<std::unique_ptr<CellSession>> OpenAt(const std::string& scheduler,
+                                                     Duration timeout);
 
   // Waits until the cell knows the stream, which travels from its source along the copy tree.
   Status WaitForStream(const std::string& name, Duration timeout);
@@ -26,7 +27,9 @@ class CellSession {
   cell::CellClient& client() { return *client_; }
   // Turns the loop until `done()`.
   template <typename Condition>
-  void Until(Condition done) { loop_.RunUntil(done, MonotonicTime::Max()); }
+  void Until(Condition done) {
+    loop_.RunUntil(done, MonotonicTime::Max());
+  }
 
  private:
   CellSession() = default;

@@ -1,5 +1,5 @@
-// What the commands of the binary share. Each command is a file with an Add function that declares its
-// options and stores what is to be run.
+// What the commands of the binary share. Each command is a file with an Add function that declares
+// its options and stores what is to be run.
 #pragma once
 
 #include <functional>

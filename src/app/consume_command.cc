@@ -49,7 +49,8 @@ Result<bool> WriteAll(const std::string& bytes) {
   return true;
 }
 
-// Whether a shard is still being looked for, or has bytes that are on their way: then it is not idle.
+// Whether a shard is still being looked for, or has bytes that are on their way: then it is not
+// idle.
 bool Busy(const consumer::Consumer& consumer) {
   for (int32_t shard : consumer.shards()) {
     const consumer::ConsumerAgent* agent = consumer.agent(shard);
@@ -66,8 +67,8 @@ std::string Unreadable(const consumer::Consumer& consumer) {
     const consumer::ConsumerAgent* agent = consumer.agent(shard);
     if (agent == nullptr || agent->trouble().ok()) continue;
     text += (text.empty() ? "" : "; ") + agent->shard().ToString() + ": " +
-            std::to_string(agent->lag_bytes()) + " bytes more are there and can't be read: " +
-            agent->trouble().message();
+            std::to_string(agent->lag_bytes()) +
+            " bytes more are there and can't be read: " + agent->trouble().message();
   }
   return text;
 }
@@ -171,21 +172,28 @@ void AddConsume(CLI::App& app, Action& action) {
   auto options = std::make_shared<ConsumeOptions>();
   options->cell.Add(command, true);
   command->add_option("--stream", options->stream, "Stream to read")->required();
-  command->add_option("--shard", options->shard, "One shard; default: all, interleaved as they come")
+  command
+      ->add_option("--shard", options->shard, "One shard; default: all, interleaved as they come")
       ->check(NotNegative());
   command->add_option("--framing", options->framing, "lines or length, as for produce")
       ->capture_default_str();
-  command->add_option("--from", options->from,
-                      "beginning, end, time:T (RFC 3339 or microseconds since 1970), or a position")
+  command
+      ->add_option("--from", options->from,
+                   "beginning, end, time:T (RFC 3339 or microseconds since 1970), or a position")
       ->capture_default_str();
-  command->add_option("--profile", options->profile,
-                      "standard: poll every 100 ms; low-latency: doorbells")->capture_default_str();
+  command
+      ->add_option("--profile", options->profile,
+                   "standard: poll every 100 ms; low-latency: doorbells")
+      ->capture_default_str();
   command->add_option("--fabric", options->fabric, "How cache memory is read")
-      ->check(CLI::IsMember({"auto", "shm", "tcp"}))->capture_default_str();
+      ->check(CLI::IsMember({"auto", "shm", "tcp"}))
+      ->capture_default_str();
   command->add_option("--count", options->count, "End after this many messages")
       ->check(AboveZero());
-  command->add_option("--until-idle", options->until_idle_s,
-                      "End when nothing came for this many seconds")->check(AboveZero());
+  command
+      ->add_option("--until-idle", options->until_idle_s,
+                   "End when nothing came for this many seconds")
+      ->check(AboveZero());
   command->add_flag("--follow", options->follow, "Go on until Ctrl-C (the default)");
   command->add_flag("--positions", options->positions,
                     "At the end, write the position behind the last message of each shard to "

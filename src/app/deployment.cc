@@ -42,9 +42,9 @@ Result<Deployment> Deployment::Read(const std::string& dir) {
     const nlohmann::json json = nlohmann::json::parse(in);
     deployment.pid = json.at("pid").get<int64_t>();
     for (const auto& cell : json.at("cells")) {
-      deployment.cells.push_back(
-          {cell.at("name").get<std::string>(), cell.at("scheduler").get<std::string>(),
-           cell.value("processes", std::vector<std::string>())});
+      deployment.cells.push_back({cell.at("name").get<std::string>(),
+                                  cell.at("scheduler").get<std::string>(),
+                                  cell.value("processes", std::vector<std::string>())});
     }
   } catch (const nlohmann::json::exception& e) {
     return DataLossError(PathOf(dir) + " is damaged (" + e.what() +
@@ -107,9 +107,9 @@ Result<DeploymentLock> DeploymentLock::Take(const std::string& dir) {
     char holder[32] = {};
     const ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
     close(fd);
-    return FailedPreconditionError(
-        "another `tailcast up`" + (n > 0 ? " (pid " + std::string(holder) + ")" : std::string()) +
-        " runs in " + dir + "; stop it, or use another --dir");
+    return FailedPreconditionError("another `tailcast up`" +
+                                   (n > 0 ? " (pid " + std::string(holder) + ")" : std::string()) +
+                                   " runs in " + dir + "; stop it, or use another --dir");
   }
   const std::string pid = std::to_string(getpid());
   if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) {
@@ -134,7 +134,8 @@ Result<std::string> FindCell(const std::string& cell, const std::string& dir,
     return cell;
   }
   if (dir.empty()) {
-    return InvalidArgumentError("name the deployment with --dir DIR, or the cell with --cell HOST:PORT");
+    return InvalidArgumentError(
+        "name the deployment with --dir DIR, or the cell with --cell HOST:PORT");
   }
   TAILCAST_ASSIGN_OR_RETURN(const Deployment deployment, Deployment::Read(dir));
   TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell found, deployment.Find(cluster));

@@ -1,5 +1,5 @@
-// A deployment on this machine (`tailcast up --dir DIR`): where its cells are. Written by `up`, read by
-// every command that takes --dir.
+// A deployment on this machine (`tailcast up --dir DIR`): where its cells are. Written by `up`,
+// read by every command that takes --dir.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace tailcast::app {
 
 struct DeploymentCell {
   std::string name;
-  std::string scheduler;  // host:port
+  std::string scheduler;                    // host:port
   std::vector<std::string> processes = {};  // names of those that `up` keeps running
 };
 

@@ -34,7 +34,10 @@ TEST_F(DeploymentTest, IsReadBackWhileItsLockIsHeld) {
 }
 
 TEST_F(DeploymentTest, DoesNotRunOnceTheLockIsGone) {
-  { auto lock = DeploymentLock::Take(dir_); ASSERT_TRUE(Make().Write().ok()); }
+  {
+    auto lock = DeploymentLock::Take(dir_);
+    ASSERT_TRUE(Make().Write().ok());
+  }
   const auto read = Deployment::Read(dir_);
   EXPECT_TRUE(IsFailedPrecondition(read.status()));
   EXPECT_NE(read.status().message().find("tailcast up"), std::string::npos);

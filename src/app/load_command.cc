@@ -1,8 +1,9 @@
-// tailcast load produce|consume: open-loop load for benchmarks (bench/e2e) and for trying a deployment.
+// tailcast load produce|consume: open-loop load for benchmarks (bench/e2e) and for trying a
+// deployment.
 //
-// Open loop: message i is due at start + i * interval, whether or not the system keeps up, and a delay
-// counts from then. So a stall costs what it would cost users, and is not hidden by a producer that
-// politely waits.
+// Open loop: message i is due at start + i * interval, whether or not the system keeps up, and a
+// delay counts from then. So a stall costs what it would cost users, and is not hidden by a
+// producer that politely waits.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -90,9 +91,9 @@ int LoadProduce(const LoadOptions& options) {
   int64_t now = ReadWallClock().micros();
   Status error;
   while (error.ok() && !Interrupted()) {
-    const int64_t due = interval_us > 0
-                            ? start_us + static_cast<int64_t>(static_cast<double>(number) * interval_us)
-                            : std::max(now, start_us);
+    const int64_t due =
+        interval_us > 0 ? start_us + static_cast<int64_t>(static_cast<double>(number) * interval_us)
+                        : std::max(now, start_us);
     if (due >= end_us) break;
     now = ReadWallClock().micros();
     if (due > now) {
@@ -127,7 +128,8 @@ int LoadProduce(const LoadOptions& options) {
          {"bytes", static_cast<int64_t>(number) * options.message_bytes},
          {"seconds", elapsed},
          {"asked_mb_per_s", options.megabytes_per_second},
-         {"held_mb_per_s", static_cast<double>(acks->durable.load() * options.message_bytes) / elapsed / 1e6},
+         {"held_mb_per_s",
+          static_cast<double>(acks->durable.load() * options.message_bytes) / elapsed / 1e6},
          {"publish_late_max_us", late_max_us},
          {"publish_seconds", static_cast<double>(published_us - start_us) / 1e6},
          {"flushes", stats.flushes},
@@ -143,9 +145,9 @@ int LoadProduce(const LoadOptions& options) {
 // What one consumer saw.
 struct Seen {
   Histogram delay;
-  int64_t messages = 0, bytes = 0;           // all
-  int64_t measured_bytes = 0;                // after the warm-up
-  int64_t first_us = 0, last_us = 0;         // wall time of the first and last measured message
+  int64_t messages = 0, bytes = 0;    // all
+  int64_t measured_bytes = 0;         // after the warm-up
+  int64_t first_us = 0, last_us = 0;  // wall time of the first and last measured message
   int64_t gaps = 0, repeats = 0, foreign = 0;
   uint64_t next = 0;
   bool started = false;
@@ -179,8 +181,8 @@ void ConsumeOne(const LoadOptions& options, const std::string& address, std::ato
   while (!Interrupted()) {
     const auto batch = (*consumer)->Poll(Duration::Millis(200));
     // From the beginning there is nothing to be late for; else the place must have been found.
-    if (!located && (!batch.ok() || options.from == "beginning" ||
-                     (*consumer)->position(options.shard))) {
+    if (!located &&
+        (!batch.ok() || options.from == "beginning" || (*consumer)->position(options.shard))) {
       located = true;
       ++ready;
     }
@@ -321,28 +323,36 @@ void AddLoad(CLI::App& app, Action& action) {
     command->add_option("--stream", options->stream, "Stream")->required();
     command->add_option("--shard", options->shard, "Shard")->capture_default_str();
     command->add_option("--profile", options->profile, "Flushes, polls and doorbells")
-        ->check(CLI::IsMember({"low-latency", "standard"}))->capture_default_str();
-    command->callback([&action, options, run] { action = [options, run] { return run(*options); }; });
+        ->check(CLI::IsMember({"low-latency", "standard"}))
+        ->capture_default_str();
+    command->callback(
+        [&action, options, run] { action = [options, run] { return run(*options); }; });
     return command;
   };
-  CLI::App* produce = add("produce", "Publish at a fixed rate; one line of JSON at the end", LoadProduce);
-  produce->add_option("--mb-per-s", options->megabytes_per_second,
-                      "10^6 bytes per second; 0: as fast as possible")
-      ->check(NotNegative())->capture_default_str();
+  CLI::App* produce =
+      add("produce", "Publish at a fixed rate; one line of JSON at the end", LoadProduce);
+  produce
+      ->add_option("--mb-per-s", options->megabytes_per_second,
+                   "10^6 bytes per second; 0: as fast as possible")
+      ->check(NotNegative())
+      ->capture_default_str();
   produce->add_option("--message-bytes", options->message_bytes, "Size of a message")
       ->check(CLI::Range(static_cast<int64_t>(kLoadHeaderBytes), int64_t{16} << 20))
       ->capture_default_str();
   produce->add_option("--seconds", options->seconds, "How long")->capture_default_str();
   produce->add_option("--roll-bytes", options->roll_bytes, "Size of a message file")
       ->capture_default_str();
-  CLI::App* consume = add("consume",
-                          "Read and check until Ctrl-C or idle; a line of JSON when ready, one at the end",
-                          LoadConsume);
-  consume->add_option("--threads", options->threads,
-                      "Consumers, each with its own thread, connections and reads")
-      ->check(CLI::Range(1, 1024))->capture_default_str();
+  CLI::App* consume = add(
+      "consume", "Read and check until Ctrl-C or idle; a line of JSON when ready, one at the end",
+      LoadConsume);
+  consume
+      ->add_option("--threads", options->threads,
+                   "Consumers, each with its own thread, connections and reads")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   consume->add_option("--fabric", options->fabric, "How cache memory is read")
-      ->check(CLI::IsMember({"auto", "shm", "tcp"}))->capture_default_str();
+      ->check(CLI::IsMember({"auto", "shm", "tcp"}))
+      ->capture_default_str();
   consume->add_option("--from", options->from, "As for `tailcast consume`")->capture_default_str();
   consume->add_option("--until-idle", options->until_idle_s,
                       "End when nothing came for this many seconds, once something came");

@@ -1,6 +1,6 @@
-// The messages of `tailcast load`: each carries when it should have been sent and its number, and is
-// filled with words that follow from the number, so that a consumer notices a gap, a repeat and any
-// foreign byte.
+// The messages of `tailcast load`: each carries when it should have been sent and its number, and
+// is filled with words that follow from the number, so that a consumer notices a gap, a repeat and
+// any foreign byte.
 //
 //   0           8        16                       size
 //   | time us   | number | words of the pattern ... |   little-endian

@@ -18,8 +18,8 @@ namespace tailcast::app {
 namespace {
 volatile std::sig_atomic_t interrupted = 0;
 
-// A standard stream that the caller closed must not become the number of a socket of ours. What takes
-// its place fails every use: it is open the wrong way round.
+// A standard stream that the caller closed must not become the number of a socket of ours. What
+// takes its place fails every use: it is open the wrong way round.
 void OccupyStandardStreams() {
   for (int fd = 0; fd <= 2; ++fd) {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
@@ -32,7 +32,8 @@ void OccupyStandardStreams() {
 std::string UsageError(const CLI::App& command, const CLI::ParseError& error) {
   const std::vector<std::string> unknown = command.remaining();
   if (unknown.empty()) {
-    return error.get_name() == "RequiredError" && !command.get_subcommands([](const CLI::App*) { return true; }).empty()
+    return error.get_name() == "RequiredError" &&
+                   !command.get_subcommands([](const CLI::App*) { return true; }).empty()
                ? "a command is missing"
                : error.what();
   }
@@ -47,7 +48,8 @@ std::string UsageError(const CLI::App& command, const CLI::ParseError& error) {
   for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
     names.push_back(sub->get_name());
   }
-  return names.empty() ? "'" + word + "' was not expected" : "no command '" + word + "'" + DidYouMean(word, names);
+  return names.empty() ? "'" + word + "' was not expected"
+                       : "no command '" + word + "'" + DidYouMean(word, names);
 }
 
 int FailUsage(const CLI::App& app, const CLI::ParseError& error) {
@@ -113,7 +115,8 @@ void AddTraceDir(CLI::App* command) {
     setenv("TAILCAST_TRACE_DIR", folder.c_str(), 1);
   };
   command->add_option_function<std::string>(
-      "--trace-dir", set, "Log every step to this folder, to be checked against the models (tla/README.md)");
+      "--trace-dir", set,
+      "Log every step to this folder, to be checked against the models (tla/README.md)");
 }
 
 void CatchInterrupts() {
@@ -150,7 +153,8 @@ int Main(int argc, char** argv) {
   const int code = action();
   errno = 0;
   // Who reads no further wants no more: that is no error.
-  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && errno != EPIPE && code == kExitDone) {
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && errno != EPIPE &&
+      code == kExitDone) {
     return Fail(UnavailableError(std::string("can't write standard output") +
                                  (errno != 0 ? std::string(": ") + std::strerror(errno) : "")));
   }

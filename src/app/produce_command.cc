@@ -79,9 +79,15 @@ int Produce(const ProduceOptions& options) {
           *message,
           [outcome](const producer::Ack& ack) {
             switch (ack.outcome) {
-              case producer::AckOutcome::kDurable: ++outcome->durable; return;
-              case producer::AckOutcome::kFailed: ++outcome->failed; break;
-              case producer::AckOutcome::kUnknown: ++outcome->unknown; break;
+              case producer::AckOutcome::kDurable:
+                ++outcome->durable;
+                return;
+              case producer::AckOutcome::kFailed:
+                ++outcome->failed;
+                break;
+              case producer::AckOutcome::kUnknown:
+                ++outcome->unknown;
+                break;
             }
             std::lock_guard lock(outcome->mu);
             if (outcome->first_error.empty()) outcome->first_error = ack.error.ToString();
@@ -105,7 +111,8 @@ int Produce(const ProduceOptions& options) {
     Status end = splitter.Finish();
     publish_all();
     if (IsResourceExhausted(end)) {
-      end = ResourceExhaustedError(end.message() + " (--message-bytes-max). Nothing from there on was published");
+      end = ResourceExhaustedError(end.message() +
+                                   " (--message-bytes-max). Nothing from there on was published");
     }
     if (error.ok()) error = end;
   }
@@ -118,7 +125,8 @@ int Produce(const ProduceOptions& options) {
   if (!options.quiet || !error.ok()) {
     std::fprintf(stderr, "tailcast: %" PRId64 " messages durable", outcome->durable.load());
     if (outcome->failed > 0) std::fprintf(stderr, ", %" PRId64 " failed", outcome->failed.load());
-    if (outcome->unknown > 0) std::fprintf(stderr, ", %" PRId64 " unknown", outcome->unknown.load());
+    if (outcome->unknown > 0)
+      std::fprintf(stderr, ", %" PRId64 " unknown", outcome->unknown.load());
     std::fprintf(stderr, "\n");
   }
   return error.ok() ? kExitDone : Fail(error);
@@ -132,16 +140,22 @@ void AddProduce(CLI::App& app, Action& action) {
   options->cell.Add(command, false);
   command->add_option("--stream", options->stream, "Stream to publish to")->required();
   command->add_option("--shard", options->shard, "Shard of the stream")
-      ->check(NotNegative())->capture_default_str();
-  command->add_option("--framing", options->framing,
-                      "lines: each line with its newline is a message; length: 4-byte big-endian "
-                      "length, then the payload")->capture_default_str();
-  command->add_option("--profile", options->profile,
-                      "standard: flush every 100 ms; low-latency: every 2 ms")
+      ->check(NotNegative())
       ->capture_default_str();
-  command->add_option("--message-bytes-max", options->message_bytes_max,
-                      "Largest message that is accepted")
-      ->check(CLI::Range(int64_t{1}, int64_t{256} << 20))->capture_default_str();
+  command
+      ->add_option("--framing", options->framing,
+                   "lines: each line with its newline is a message; length: 4-byte big-endian "
+                   "length, then the payload")
+      ->capture_default_str();
+  command
+      ->add_option("--profile", options->profile,
+                   "standard: flush every 100 ms; low-latency: every 2 ms")
+      ->capture_default_str();
+  command
+      ->add_option("--message-bytes-max", options->message_bytes_max,
+                   "Largest message that is accepted")
+      ->check(CLI::Range(int64_t{1}, int64_t{256} << 20))
+      ->capture_default_str();
   command->add_flag("--takeover", options->takeover,
                     "Take the shard over from a producer that is alive, or may be");
   command->add_flag("--quiet", options->quiet, "Say nothing but errors");

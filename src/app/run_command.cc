@@ -96,10 +96,11 @@ int RunProcess(const RunOptions& options) {
   };
   auto node = std::make_unique<node::Node>(ports, *config, roles, topology);
   int exit_code = kExitDone;
-  if (Status s = node->Start(metrics_address, [&](Status why) {
-        exit_code = Fail(why);
-        loop.Stop();
-      });
+  if (Status s = node->Start(metrics_address,
+                             [&](Status why) {
+                               exit_code = Fail(why);
+                               loop.Stop();
+                             });
       !s.ok()) {
     return Fail(s);
   }
@@ -121,9 +122,13 @@ int RunProcess(const RunOptions& options) {
 void AddRun(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("run", "Run one process of a cell, on any host");
   auto options = std::make_shared<RunOptions>();
-  command->add_option("--role", options->roles, "cache, reader, writer, scheduler; several with commas")
-      ->required()->delimiter(',');
-  command->add_option("--config", options->config, "YAML file; docs/config.md has the keys")->required();
+  command
+      ->add_option("--role", options->roles,
+                   "cache, reader, writer, scheduler; several with commas")
+      ->required()
+      ->delimiter(',');
+  command->add_option("--config", options->config, "YAML file; docs/config.md has the keys")
+      ->required();
   AddTraceDir(command);
   command->callback([&action, options] { action = [options] { return RunProcess(*options); }; });
 }

@@ -1,5 +1,5 @@
-// tailcast status: processes, heads of the streams, hops and operations, hit rates and fallbacks of each
-// cell. What does not answer is said to be silent; the rest is shown all the same.
+// tailcast status: processes, heads of the streams, hops and operations, hit rates and fallbacks of
+// each cell. What does not answer is said to be silent; the rest is shown all the same.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -34,11 +34,16 @@ struct StatusOptions {
 
 const char* RoleOf(v1::Role role) {
   switch (role) {
-    case v1::ROLE_CACHE: return "cache";
-    case v1::ROLE_READER: return "reader";
-    case v1::ROLE_WRITER: return "writer";
-    case v1::ROLE_SCHEDULER: return "scheduler";
-    default: return "unknown";
+    case v1::ROLE_CACHE:
+      return "cache";
+    case v1::ROLE_READER:
+      return "reader";
+    case v1::ROLE_WRITER:
+      return "writer";
+    case v1::ROLE_SCHEDULER:
+      return "scheduler";
+    default:
+      return "unknown";
   }
 }
 
@@ -49,8 +54,8 @@ struct HopTotals {
   int64_t lag_us = 0, delay_us = 0;  // the largest
 };
 
-// Where a consumer of this cell that wants only new messages would begin: what the cell has, seen with a
-// consumer's eyes.
+// Where a consumer of this cell that wants only new messages would begin: what the cell has, seen
+// with a consumer's eyes.
 json Heads(const std::string& scheduler, const v1::CellView& view) {
   json heads = json::array();
   const MonotonicTime end = ReadMonotonicClock() + kHeadTimeout;
@@ -61,7 +66,8 @@ json Heads(const std::string& scheduler, const v1::CellView& view) {
     options.stream = stream.name();
     options.start = consumer::StartPoint::End();
     options.open_timeout = std::max(Duration::Millis(50), end - ReadMonotonicClock());
-    for (int32_t i = 0; i < std::min(stream.shards(), kShardsShownMax); ++i) options.shards.push_back(i);
+    for (int32_t i = 0; i < std::min(stream.shards(), kShardsShownMax); ++i)
+      options.shards.push_back(i);
     one["shards_not_shown"] = stream.shards() - static_cast<int32_t>(options.shards.size());
     auto consumer = consumer::Consumer::Open(options);
     if (!consumer.ok()) {
@@ -121,8 +127,9 @@ Result<json> CellStatus(const DeploymentCell& where) {
     const v1::ProcessInfo& process = view.processes(static_cast<int>(i));
     clients.push_back(session->connector().MakeClient(process.rpc_address(), ""));
     ++waiting;
-    clients.back()->Call("/tailcast.v1.Process/GetStatus", v1::GetStatusRequest().SerializeAsString(),
-                         kCallTimeout, [&, i](Result<std::string> r) {
+    clients.back()->Call("/tailcast.v1.Process/GetStatus",
+                         v1::GetStatusRequest().SerializeAsString(), kCallTimeout,
+                         [&, i](Result<std::string> r) {
                            statuses[i].emplace(std::move(r));
                            --waiting;
                          });
@@ -130,8 +137,8 @@ Result<json> CellStatus(const DeploymentCell& where) {
     v1::ListOperationsRequest list;
     list.set_scheduler_incarnation(view.scheduler_incarnation());
     ++waiting;
-    clients.back()->Call("/tailcast.v1.Reader/ListOperations", list.SerializeAsString(), kCallTimeout,
-                         [&, i](Result<std::string> r) {
+    clients.back()->Call("/tailcast.v1.Reader/ListOperations", list.SerializeAsString(),
+                         kCallTimeout, [&, i](Result<std::string> r) {
                            lists[i].emplace(std::move(r));
                            --waiting;
                          });
@@ -168,8 +175,8 @@ Result<json> CellStatus(const DeploymentCell& where) {
     if (!list.ok()) continue;
     for (const auto& report : list->reports()) {
       if (report.state() != v1::OPERATION_RUNNING) continue;
-      HopTotals& hop = hops[{report.operation().target_cell(),
-                             report.operation().layer() == v1::LAYER_CACHE}];
+      HopTotals& hop =
+          hops[{report.operation().target_cell(), report.operation().layer() == v1::LAYER_CACHE}];
       ++hop.running;
       hop.lag_bytes += std::max<int64_t>(0, report.source_data_length() - report.data_length()) +
                        std::max<int64_t>(0, report.source_index_length() - report.index_length());
@@ -179,10 +186,8 @@ Result<json> CellStatus(const DeploymentCell& where) {
   }
   for (const std::string& name : where.processes) {
     if (there.contains(name)) continue;
-    cell["processes"].push_back({{"name", name},
-                                 {"role", name.substr(0, name.rfind('-'))},
-                                 {"pid", 0},
-                                 {"state", "down"}});
+    cell["processes"].push_back(
+        {{"name", name}, {"role", name.substr(0, name.rfind('-'))}, {"pid", 0}, {"state", "down"}});
   }
   for (const auto& [key, hop] : hops) {
     cell["hops"].push_back({{"to", key.first},
@@ -212,7 +217,8 @@ void CompareHeads(json& cells) {
     }
   });
   each([&](json& cell, json& stream, json& shard) {
-    const auto it = source.find({stream["stream"].get<std::string>(), shard["shard"].get<int32_t>()});
+    const auto it =
+        source.find({stream["stream"].get<std::string>(), shard["shard"].get<int32_t>()});
     if (it == source.end() || stream["source"] == cell["name"]) return;
     if (!it->second.contains("messages") || !shard.contains("messages")) return;
     // The source was asked first: a cell may have gone past what it said.
@@ -250,19 +256,26 @@ int64_t SumCache(const json& cell, const std::string& counter) {
 
 std::string TimeText(double seconds) {
   char text[32];
-  if (seconds < 1) std::snprintf(text, sizeof text, "%.0f ms", seconds * 1e3);
-  else if (seconds < 120) std::snprintf(text, sizeof text, "%.0f s", seconds);
-  else if (seconds < 7200) std::snprintf(text, sizeof text, "%.0f min", seconds / 60);
-  else std::snprintf(text, sizeof text, "%.1f h", seconds / 3600);
+  if (seconds < 1)
+    std::snprintf(text, sizeof text, "%.0f ms", seconds * 1e3);
+  else if (seconds < 120)
+    std::snprintf(text, sizeof text, "%.0f s", seconds);
+  else if (seconds < 7200)
+    std::snprintf(text, sizeof text, "%.0f min", seconds / 60);
+  else
+    std::snprintf(text, sizeof text, "%.1f h", seconds / 3600);
   return text;
 }
 
 std::string BytesText(int64_t bytes) {
   char text[32];
   const auto b = static_cast<double>(bytes);
-  if (b < 1e6) std::snprintf(text, sizeof text, "%.1f KB", b / 1e3);
-  else if (b < 1e9) std::snprintf(text, sizeof text, "%.1f MB", b / 1e6);
-  else std::snprintf(text, sizeof text, "%.2f GB", b / 1e9);
+  if (b < 1e6)
+    std::snprintf(text, sizeof text, "%.1f KB", b / 1e3);
+  else if (b < 1e9)
+    std::snprintf(text, sizeof text, "%.1f MB", b / 1e6);
+  else
+    std::snprintf(text, sizeof text, "%.2f GB", b / 1e9);
   return text;
 }
 
@@ -278,7 +291,8 @@ void ShowProcesses(const json& cell) {
     std::printf("  %-12s %-10s %8s %9s %9s  %s\n", p["name"].get<std::string>().c_str(),
                 p["role"].get<std::string>().c_str(), pid > 0 ? std::to_string(pid).c_str() : "-",
                 up.c_str(), memory.c_str(),
-                (p["state"].get<std::string>() + (p.contains("error") ? ": " + p["error"].get<std::string>() : ""))
+                (p["state"].get<std::string>() +
+                 (p.contains("error") ? ": " + p["error"].get<std::string>() : ""))
                     .c_str());
   }
 }
@@ -292,7 +306,8 @@ void ShowStreams(const json& cell) {
       std::printf("  stream %s: %s\n", name.c_str(), stream["error"].get<std::string>().c_str());
     }
     for (const auto& shard : stream["shards"]) {
-      std::string text = "  stream " + name + "/" + std::to_string(shard["shard"].get<int32_t>()) + ": ";
+      std::string text =
+          "  stream " + name + "/" + std::to_string(shard["shard"].get<int32_t>()) + ": ";
       if (shard.contains("error")) {
         text += shard["error"].get<std::string>();
       } else if (!shard.contains("messages")) {
@@ -306,7 +321,8 @@ void ShowStreams(const json& cell) {
           text += ", source";
         }
         if (shard.contains("age_ms")) {
-          text += ", complete as of " + TimeText(static_cast<double>(shard["age_ms"].get<int64_t>()) / 1e3) + " ago";
+          text += ", complete as of " +
+                  TimeText(static_cast<double>(shard["age_ms"].get<int64_t>()) / 1e3) + " ago";
         }
       }
       std::printf("%s\n", text.c_str());
@@ -319,11 +335,12 @@ void ShowStreams(const json& cell) {
 
 void ShowHops(const json& cell) {
   for (const auto& hop : cell["hops"]) {
-    std::printf("  hop to %s, %s: %d operations, %s and %s behind; new bytes are confirmed after %.0f ms\n",
-                hop["to"].get<std::string>().c_str(), hop["layer"].get<std::string>().c_str(),
-                hop["operations"].get<int>(), BytesText(hop["lag_bytes"].get<int64_t>()).c_str(),
-                TimeText(hop["lag_ms"].get<double>() / 1e3).c_str(),
-                hop["confirmed_after_ms"].get<double>());
+    std::printf(
+        "  hop to %s, %s: %d operations, %s and %s behind; new bytes are confirmed after %.0f ms\n",
+        hop["to"].get<std::string>().c_str(), hop["layer"].get<std::string>().c_str(),
+        hop["operations"].get<int>(), BytesText(hop["lag_bytes"].get<int64_t>()).c_str(),
+        TimeText(hop["lag_ms"].get<double>() / 1e3).c_str(),
+        hop["confirmed_after_ms"].get<double>());
   }
   size_t shown = 0, unfinished = 0;
   for (const auto& op : cell["operations"]) {
@@ -332,8 +349,9 @@ void ShowHops(const json& cell) {
     ++unfinished;
     if (shown == kOperationsShownMax) continue;
     ++shown;
-    std::string text = "  operation " + op.value("stream", "") + "/" + std::to_string(op.value("shard", 0)) +
-                       " file " + std::to_string(op.value("file", int64_t{0})) + " to " +
+    std::string text = "  operation " + op.value("stream", "") + "/" +
+                       std::to_string(op.value("shard", 0)) + " file " +
+                       std::to_string(op.value("file", int64_t{0})) + " to " +
                        op.value("target", "") + ", " + op.value("layer", "") + ": " + phase;
     if (const std::string reader = op.value("reader", ""); !reader.empty()) {
       text += ", " + reader + " -> " + op.value("writer", "");
@@ -345,10 +363,12 @@ void ShowHops(const json& cell) {
     if (const int failures = op.value("failures", 0); failures > 0) {
       text += ", failed " + std::to_string(failures) + " times";
     }
-    if (const std::string message = op.value("message", ""); !message.empty()) text += ": " + message;
+    if (const std::string message = op.value("message", ""); !message.empty())
+      text += ": " + message;
     std::printf("%s\n", text.c_str());
   }
-  if (unfinished > shown) std::printf("  %zu more operations; --json has them all\n", unfinished - shown);
+  if (unfinished > shown)
+    std::printf("  %zu more operations; --json has them all\n", unfinished - shown);
 }
 
 void Show(const json& cell) {
@@ -357,8 +377,8 @@ void Show(const json& cell) {
                 cell["error"].get<std::string>().c_str());
     return;
   }
-  std::printf("%s   scheduler %s, incarnation %" PRIu64 "\n", cell["name"].get<std::string>().c_str(),
-              cell["scheduler"].get<std::string>().c_str(),
+  std::printf("%s   scheduler %s, incarnation %" PRIu64 "\n",
+              cell["name"].get<std::string>().c_str(), cell["scheduler"].get<std::string>().c_str(),
               cell["scheduler_incarnation"].get<uint64_t>());
   ShowProcesses(cell);
   ShowStreams(cell);
@@ -366,24 +386,27 @@ void Show(const json& cell) {
   const int64_t from_cache = Sum(cell, kReadBytes, "origin", "cache");
   const int64_t from_primary = Sum(cell, kReadBytes, "origin", "primary");
   if (from_cache + from_primary > 0) {
-    std::printf("  readers took %.1f %% of %s from the cache and fell back to the primary layer for %s\n",
-                100.0 * static_cast<double>(from_cache) / static_cast<double>(from_cache + from_primary),
-                BytesText(from_cache + from_primary).c_str(), BytesText(from_primary).c_str());
+    std::printf(
+        "  readers took %.1f %% of %s from the cache and fell back to the primary layer for %s\n",
+        100.0 * static_cast<double>(from_cache) / static_cast<double>(from_cache + from_primary),
+        BytesText(from_cache + from_primary).c_str(), BytesText(from_primary).c_str());
   }
   if (const int64_t reads = SumCache(cell, "reads"); reads > 0) {
-    std::printf("  cache reads: %" PRId64 ", %.1f %% hits, %" PRId64 " short, %" PRId64 " missed, %" PRId64
-                " torn, %" PRId64 " hedged\n",
-                reads, 100.0 * static_cast<double>(SumCache(cell, "hits")) / static_cast<double>(reads),
-                SumCache(cell, "short_reads"), SumCache(cell, "misses"), SumCache(cell, "torn_retries"),
-                SumCache(cell, "hedges"));
+    std::printf("  cache reads: %" PRId64 ", %.1f %% hits, %" PRId64 " short, %" PRId64
+                " missed, %" PRId64 " torn, %" PRId64 " hedged\n",
+                reads,
+                100.0 * static_cast<double>(SumCache(cell, "hits")) / static_cast<double>(reads),
+                SumCache(cell, "short_reads"), SumCache(cell, "misses"),
+                SumCache(cell, "torn_retries"), SumCache(cell, "hedges"));
   }
   std::printf("\n");
 }
 
 int ShowStatus(const StatusOptions& options) {
   std::vector<DeploymentCell> cells;
-  const auto checked = options.cell.cell.empty() && !options.cell.dir.empty() ? Result<std::string>("")
-                                                                             : options.cell.Find();
+  const auto checked = options.cell.cell.empty() && !options.cell.dir.empty()
+                           ? Result<std::string>("")
+                           : options.cell.Find();
   if (!checked.ok()) return Fail(checked.status());
   if (!options.cell.cell.empty()) {
     cells.push_back({"", options.cell.cell});

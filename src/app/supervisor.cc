@@ -60,7 +60,8 @@ Status Supervisor::Start(const ChildSpec& spec) {
 }
 
 Status Supervisor::Spawn(Child& child) {
-  const int log = open(child.spec.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int log =
+      open(child.spec.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log < 0) return ErrnoStatus(errno, "open " + child.spec.log_path);
   // What the child does between fork and exec must be async-signal-safe: everything is made before.
   std::vector<char*> argv;

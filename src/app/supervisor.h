@@ -1,7 +1,7 @@
 // Starts child processes, starts again what dies, and says so, as an init system would.
 //
-// A child that lived for more than a second is started again at once; one that dies at once waits 0.1 s,
-// then twice as long each time, at most 5 s, so that a broken configuration does not spin.
+// A child that lived for more than a second is started again at once; one that dies at once waits
+// 0.1 s, then twice as long each time, at most 5 s, so that a broken configuration does not spin.
 #pragma once
 
 #include <sys/types.h>
@@ -32,9 +32,9 @@ class RestartPolicy {
 };
 
 struct ChildSpec {
-  std::string name;                // "europe-west/reader-1"
-  std::vector<std::string> argv;   // program first
-  std::string log_path;            // its standard output and error are appended here
+  std::string name;               // "europe-west/reader-1"
+  std::vector<std::string> argv;  // program first
+  std::string log_path;           // its standard output and error are appended here
 };
 
 class Supervisor {
@@ -48,8 +48,8 @@ class Supervisor {
 
   // Unavailable if it can't be started at all.
   Status Start(const ChildSpec& spec);
-  // Looks after children: reaps, restarts what is due. Returns how long nothing will be due; callers
-  // sleep at most that long, or until SIGCHLD.
+  // Looks after children: reaps, restarts what is due. Returns how long nothing will be due;
+  // callers sleep at most that long, or until SIGCHLD.
   Duration Tend();
   // SIGTERM to all, then SIGKILL to those that are still there after `grace`.
   void StopAll(Duration grace);

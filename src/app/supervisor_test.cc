@@ -87,7 +87,10 @@ TEST_F(SupervisorTest, ReportsAProgramThatCannotRun) {
 
 TEST_F(SupervisorTest, TellsTheLastWordsOfWhatEndsByItself) {
   const std::string log = ::testing::TempDir() + "/last_words." + std::to_string(getpid());
-  ASSERT_TRUE(supervisor_.Start({"sayer", {"/bin/sh", "-c", "echo other; echo 'tailcast: no room'; exit 1"}, log}).ok());
+  ASSERT_TRUE(
+      supervisor_
+          .Start({"sayer", {"/bin/sh", "-c", "echo other; echo 'tailcast: no room'; exit 1"}, log})
+          .ok());
   EXPECT_TRUE(Until([&] { return Said("exit code 1: no room; see " + log); }));
   std::remove(log.c_str());
 }

@@ -1,5 +1,5 @@
-// tailcast up: a whole deployment on this machine. Each cell is a folder and a set of processes; the
-// links between cells are delayed as the topology says.
+// tailcast up: a whole deployment on this machine. Each cell is a folder and a set of processes;
+// the links between cells are delayed as the topology says.
 //
 //   DIR/deployment.json         where the cells are (deployment.h)
 //   DIR/lock                    held while it runs
@@ -59,11 +59,10 @@ struct UpOptions {
   double ready_s = 30;
 };
 
-void Say(const std::string& text) {
-  std::fprintf(stderr, "tailcast up: %s\n", text.c_str());
-}
+void Say(const std::string& text) { std::fprintf(stderr, "tailcast up: %s\n", text.c_str()); }
 
-// A port that was free a moment ago, below the range from which the kernel hands out ports of its own.
+// A port that was free a moment ago, below the range from which the kernel hands out ports of its
+// own.
 Result<int> FreePort(int& next) {
   for (; next < 32000; ++next) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -78,31 +77,36 @@ Result<int> FreePort(int& next) {
   return ResourceExhaustedError("no free port from 20000 to 32000 on this host");
 }
 
-// Whether a scheduler can listen there. InvalidArgument: not an address of this host; FailedPrecondition:
-// somebody does already, and the cell's processes would talk to him.
+// Whether a scheduler can listen there. InvalidArgument: not an address of this host;
+// FailedPrecondition: somebody does already, and the cell's processes would talk to him.
 Status CheckFree(const cell::TopologyCluster& cluster) {
-  const std::string what = "cluster '" + cluster.name + "': its scheduler's address " + cluster.scheduler;
+  const std::string what =
+      "cluster '" + cluster.name + "': its scheduler's address " + cluster.scheduler;
   const size_t colon = cluster.scheduler.rfind(':');
   addrinfo hints{}, *found = nullptr;
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   if (const int e = getaddrinfo(cluster.scheduler.substr(0, colon).c_str(),
-                                cluster.scheduler.substr(colon + 1).c_str(), &hints, &found); e != 0) {
+                                cluster.scheduler.substr(colon + 1).c_str(), &hints, &found);
+      e != 0) {
     return InvalidArgumentError(what + ": " + gai_strerror(e));
   }
   const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const int error = bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1) == 0 ? 0 : errno;
+  const int error =
+      bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1) == 0 ? 0 : errno;
   freeaddrinfo(found);
   close(fd);
   if (error == 0) return OkStatus();
   if (error == EADDRINUSE) {
-    return FailedPreconditionError(what + " is in use; stop what listens there, choose another port, or "
+    return FailedPreconditionError(what +
+                                   " is in use; stop what listens there, choose another port, or "
                                    "leave the address out and `up` finds a free one");
   }
   if (error == EADDRNOTAVAIL) {
-    return InvalidArgumentError(what + " is not of this host, and `up` runs all cells here; leave the "
+    return InvalidArgumentError(what +
+                                " is not of this host, and `up` runs all cells here; leave the "
                                 "address out and `up` finds one");
   }
   return ErrnoStatus(error, what);
@@ -130,8 +134,9 @@ class Up {
                                   : cell::LoadTopology(options_.topology));
     TAILCAST_ASSIGN_OR_RETURN(DeploymentLock lock, DeploymentLock::Take(options_.dir));
     lock_ = std::make_unique<DeploymentLock>(std::move(lock));
-    TAILCAST_ASSIGN_OR_RETURN(cell::YamlMap sizes,
-                              cell::YamlMap::Parse("b: " + options_.data_cache_bytes, "--data-cache-bytes"));
+    TAILCAST_ASSIGN_OR_RETURN(
+        cell::YamlMap sizes,
+        cell::YamlMap::Parse("b: " + options_.data_cache_bytes, "--data-cache-bytes"));
     TAILCAST_RETURN_IF_ERROR(sizes.GetBytes("b", data_cache_bytes_, 4 << 20, int64_t{1} << 40));
 
     int next_port = 20000 + static_cast<int>(getpid() % 500) * 20;
@@ -219,7 +224,8 @@ class Up {
       if (mkdtemp(pattern.data()) == nullptr) return ErrnoStatus(errno, "make a folder in /tmp");
       config.run_dir = pattern;
     }
-    for (int i = 1; i <= options_.caches; ++i) config.caches.push_back("cache-" + std::to_string(i));
+    for (int i = 1; i <= options_.caches; ++i)
+      config.caches.push_back("cache-" + std::to_string(i));
     const auto add = [&](const std::string& role, const std::string& name) {
       config.name = name;
       config.topology = role == "scheduler" ? topology_path : "";
@@ -271,8 +277,8 @@ class Up {
       supervisor_.Tend();
       if (Interrupted()) return CancelledError("interrupted");
       if (ReadMonotonicClock() >= end) {
-        return DeadlineExceededError("these processes are not up: " + missing + "; their logs are " +
-                                     options_.dir + "/CELL/log/NAME.log");
+        return DeadlineExceededError("these processes are not up: " + missing +
+                                     "; their logs are " + options_.dir + "/CELL/log/NAME.log");
       }
     }
     return OkStatus();
@@ -338,24 +344,36 @@ void AddUp(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "up", "Run a whole deployment on this machine; prints ready; Ctrl-C stops it");
   auto options = std::make_shared<UpOptions>();
-  command->add_option("--dir", options->dir, "Folder of the deployment; made if needed")->required();
+  command->add_option("--dir", options->dir, "Folder of the deployment; made if needed")
+      ->required();
   command->add_option("--topology", options->topology,
                       "YAML file; default: us-central, europe-west, asia-east");
-  command->add_option("--profile", options->profile, "standard: the paper's intervals; low-latency: doorbells")
-      ->check(CLI::IsMember({"standard", "low-latency"}))->capture_default_str();
-  command->add_option("--durability", options->durability,
-                      "durable: fdatasync before a byte is shown; page-cache: survives kill -9 only")
-      ->check(CLI::IsMember({"durable", "page-cache"}))->capture_default_str();
-  command->add_option("--data-cache-bytes", options->data_cache_bytes, "Memory of each data cache process")
+  command
+      ->add_option("--profile", options->profile,
+                   "standard: the paper's intervals; low-latency: doorbells")
+      ->check(CLI::IsMember({"standard", "low-latency"}))
+      ->capture_default_str();
+  command
+      ->add_option("--durability", options->durability,
+                   "durable: fdatasync before a byte is shown; page-cache: survives kill -9 only")
+      ->check(CLI::IsMember({"durable", "page-cache"}))
+      ->capture_default_str();
+  command
+      ->add_option("--data-cache-bytes", options->data_cache_bytes,
+                   "Memory of each data cache process")
       ->capture_default_str();
   command->add_option("--caches", options->caches, "Cache processes of each cell")
-      ->check(CLI::Range(1, 100))->capture_default_str();
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
   command->add_option("--readers", options->readers, "Readers of each cell")
-      ->check(CLI::Range(1, 100))->capture_default_str();
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
   command->add_option("--writers", options->writers, "Writers of each cell")
-      ->check(CLI::Range(1, 100))->capture_default_str();
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
   command->add_option("--ready-timeout", options->ready_s, "Seconds to wait for the processes")
-      ->check(AboveZero())->capture_default_str();
+      ->check(AboveZero())
+      ->capture_default_str();
   AddTraceDir(command);
   command->callback([&action, options] { action = [options] { return RunUp(*options); }; });
 }

@@ -10,10 +10,10 @@ namespace tailcast::internal {
 }  // namespace tailcast::internal
 
 // TAILCAST_CHECK(position <= end, "delivered past the end");
-#define TAILCAST_CHECK(condition, ...)                                                     \
-  do {                                                                                     \
-    if (__builtin_expect(!(condition), 0)) {                                               \
-      ::tailcast::internal::CheckFailed(__FILE__, __LINE__, #condition,                    \
-                                        ::std::string_view(__VA_ARGS__));                  \
-    }                                                                                      \
+#define TAILCAST_CHECK(condition, ...)                                    \
+  do {                                                                    \
+    if (__builtin_expect(!(condition), 0)) {                              \
+      ::tailcast::internal::CheckFailed(__FILE__, __LINE__, #condition,   \
+                                        ::std::string_view(__VA_ARGS__)); \
+    }                                                                     \
   } while (false)

@@ -60,10 +60,10 @@ class [[nodiscard]] Status {
 };
 
 inline Status OkStatus() { return Status(); }
-#define TAILCAST_DEFINE_ERROR(Name)                                     \
-  inline Status Name##Error(std::string message) {                      \
-    return Status(StatusCode::k##Name, std::move(message));             \
-  }                                                                     \
+#define TAILCAST_DEFINE_ERROR(Name)                         \
+  inline Status Name##Error(std::string message) {          \
+    return Status(StatusCode::k##Name, std::move(message)); \
+  }                                                         \
   inline bool Is##Name(const Status& s) { return s.code() == StatusCode::k##Name; }
 TAILCAST_DEFINE_ERROR(Cancelled)
 TAILCAST_DEFINE_ERROR(InvalidArgument)
@@ -82,7 +82,8 @@ TAILCAST_DEFINE_ERROR(DataLoss)
 #undef TAILCAST_DEFINE_ERROR
 
 // The code for a failed system call and its message, e.g.
-// ErrnoStatus(ENOSPC, "write /data/x") -> ResourceExhausted "write /data/x: No space left on device".
+// ErrnoStatus(ENOSPC, "write /data/x") -> ResourceExhausted "write /data/x: No space left on
+// device".
 Status ErrnoStatus(int error_number, std::string_view what);
 
 // A T or the error that prevented it. Accessing the value of an error is a bug (CHECK).
@@ -96,9 +97,18 @@ class [[nodiscard]] Result {
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
-  T& value() & { Require(); return *value_; }
-  const T& value() const& { Require(); return *value_; }
-  T&& value() && { Require(); return std::move(*value_); }
+  T& value() & {
+    Require();
+    return *value_;
+  }
+  const T& value() const& {
+    Require();
+    return *value_;
+  }
+  T&& value() && {
+    Require();
+    return std::move(*value_);
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T&& operator*() && { return std::move(*this).value(); }
@@ -114,8 +124,8 @@ class [[nodiscard]] Result {
 #define TAILCAST_CONCAT_INNER(a, b) a##b
 #define TAILCAST_CONCAT(a, b) TAILCAST_CONCAT_INNER(a, b)
 // Leaves the function with the error, if `expr` (a Status) is one.
-#define TAILCAST_RETURN_IF_ERROR(expr)                     \
-  do {                                                     \
+#define TAILCAST_RETURN_IF_ERROR(expr)                       \
+  do {                                                       \
     if (::tailcast::Status _s = (expr); !_s.ok()) return _s; \
   } while (false)
 // TAILCAST_ASSIGN_OR_RETURN(auto file, Open(name));

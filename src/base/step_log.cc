@@ -56,9 +56,15 @@ void AppendStepFields(std::initializer_list<StepField> fields, std::string* out)
     AppendText(field.name, out);
     out->push_back(':');
     switch (field.kind) {
-      case StepField::Kind::kNumber: out->append(std::to_string(field.number)); break;
-      case StepField::Kind::kFlag: out->append(field.number != 0 ? "true" : "false"); break;
-      case StepField::Kind::kText: AppendText(field.text, out); break;
+      case StepField::Kind::kNumber:
+        out->append(std::to_string(field.number));
+        break;
+      case StepField::Kind::kFlag:
+        out->append(field.number != 0 ? "true" : "false");
+        break;
+      case StepField::Kind::kText:
+        AppendText(field.text, out);
+        break;
     }
   }
 }
@@ -76,8 +82,8 @@ StepLog::StepLog(std::string_view cell, std::string process, Clock clock, Sink s
 Result<std::unique_ptr<StepLog>> StepLog::Open(const std::string& folder, std::string_view cell,
                                                std::string_view process) {
   static std::atomic<int> opened{0};
-  const std::string unique = std::string(process) + "." + std::to_string(getpid()) + "-" +
-                             std::to_string(++opened);
+  const std::string unique =
+      std::string(process) + "." + std::to_string(getpid()) + "-" + std::to_string(++opened);
   auto file = std::make_shared<File>();
   file->path = folder + "/" + std::string(cell) + "." + unique + ".jsonl";
   file->fd = open(file->path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);

@@ -5,9 +5,9 @@
 //
 // Who takes steps has a StepLog*; null means no log, and that question is all it costs then.
 //
-// Stamps. The logs of a host's processes are merged by time, and the order must be one that happened:
-// an effect is stamped before anybody can see it (a request before it is sent, a commit before the
-// swap), an observation after it was made.
+// Stamps. The logs of a host's processes are merged by time, and the order must be one that
+// happened: an effect is stamped before anybody can see it (a request before it is sent, a commit
+// before the swap), an observation after it was made.
 //
 //   if (steps != nullptr) steps->Write("ChunkWrite", {{"chunk", 3}, {"len", 4096}});
 //
@@ -55,8 +55,8 @@ class StepLog {
   // `cell` and `process` are in each line; no two logs that are merged have the same `process`.
   StepLog(std::string_view cell, std::string process, Clock clock, Sink sink);
 
-  // A new file FOLDER/CELL.PROCESS.PID-N.jsonl, stamped in nanoseconds of the host's monotonic clock.
-  // Each line is a write of its own, so that a kill -9 loses none that came before it.
+  // A new file FOLDER/CELL.PROCESS.PID-N.jsonl, stamped in nanoseconds of the host's monotonic
+  // clock. Each line is a write of its own, so that a kill -9 loses none that came before it.
   // NotFound, PermissionDenied: the file can't be made; the message names it.
   static Result<std::unique_ptr<StepLog>> Open(const std::string& folder, std::string_view cell,
                                                std::string_view process);

@@ -25,7 +25,8 @@ class StepLogTest : public ::testing::Test {
   }
   std::vector<std::string> Files() const {
     std::vector<std::string> files;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_)) files.push_back(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      files.push_back(entry.path());
     return files;
   }
   static std::vector<std::string> Lines(const std::string& path) {
@@ -40,8 +41,9 @@ class StepLogTest : public ::testing::Test {
 TEST_F(StepLogTest, ALineHasTheStampWhoAndTheFieldsInTheirOrder) {
   std::string text;
   int64_t now = 7;
-  StepLog log("asia-east", "writer-1.77", [&] { return ++now; },
-              [&](std::string_view line) { text += line; });
+  StepLog log(
+      "asia-east", "writer-1.77", [&] { return ++now; },
+      [&](std::string_view line) { text += line; });
   log.Write("ChunkWrite", {{"part", 0}, {"writer", log.NewName()}, {"source", true}});
   EXPECT_EQ(text,
             "{\"t\":8,\"cell\":\"asia-east\",\"process\":\"writer-1.77\",\"event\":\"ChunkWrite\","
@@ -58,7 +60,8 @@ TEST_F(StepLogTest, ALineHasTheStampWhoAndTheFieldsInTheirOrder) {
 
 TEST_F(StepLogTest, TextIsEscapedSoThatALineStaysALine) {
   std::string text;
-  StepLog log("c", "p", [] { return 0; }, [&](std::string_view line) { text = line; });
+  StepLog log(
+      "c", "p", [] { return 0; }, [&](std::string_view line) { text = line; });
   log.Write("E", {{"name", "a\"b\\c\nd\xc3"}});
   EXPECT_NE(text.find("\"name\":\"a\\\"b\\\\c\\u000ad\\u00c3\"}\n"), std::string::npos) << text;
 }

@@ -235,7 +235,8 @@ bool ThreadLoop::RunUntil(const std::function<bool()>& done, MonotonicTime deadl
     const size_t ran = Turn();
     if (done()) return true;
     if (deadline != MonotonicTime::Max() && ReadMonotonicClock() >= deadline) return false;
-    // A Stop during the turn may have left nothing but an empty mailbox, which the turn has cleared.
+    // A Stop during the turn may have left nothing but an empty mailbox, which the turn has
+    // cleared.
     if (ran == 0 && !stopped()) SleepUntil(std::min(deadline, NextTimer()));
   }
 }

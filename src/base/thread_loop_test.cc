@@ -226,8 +226,8 @@ TEST(ThreadLoopTest, StopFromAnotherThreadEndsASleepingAndABusyLoop) {
   }
 }
 
-// A turn that empties the mailbox must not take the news of Stop with it. Many watched words make the
-// moment long between the turn's look at Stop and its look at the mailbox.
+// A turn that empties the mailbox must not take the news of Stop with it. Many watched words make
+// the moment long between the turn's look at Stop and its look at the mailbox.
 TEST(ThreadLoopTest, AStopAtAnyMomentOfATurnEndsTheLoop) {
   SharedPage page;
   for (int round = 0; round < 2000; ++round) {

@@ -34,7 +34,11 @@ template <typename Tag>
 class TimePoint {
  public:
   constexpr TimePoint() = default;
-  static constexpr TimePoint FromMicros(int64_t us) { TimePoint t; t.us_ = us; return t; }
+  static constexpr TimePoint FromMicros(int64_t us) {
+    TimePoint t;
+    t.us_ = us;
+    return t;
+  }
   static constexpr TimePoint Max() { return FromMicros(INT64_MAX / 2); }
   constexpr int64_t micros() const { return us_; }
   constexpr auto operator<=>(const TimePoint&) const = default;

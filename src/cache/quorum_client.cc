@@ -590,8 +590,8 @@ QuorumClient::Found QuorumClient::ReadValueNow(Connection& c, const Key& key,
 
 bool QuorumClient::TryReadChunks(std::span<ChunkRead> reads) {
   bool all = true;
-  // Each bucket is in a place of its own that this process has not touched lately: waiting for them one
-  // after the other would take as long as copying the chunks.
+  // Each bucket is in a place of its own that this process has not touched lately: waiting for them
+  // one after the other would take as long as copying the chunks.
   constexpr size_t kAhead = 8;
   Owners ahead[kAhead];
   size_t found = 0;

@@ -23,9 +23,10 @@ cache::RingConfig ToRing(const v1::Ring& ring) {
   cache::RingConfig config;
   config.configuration_id = ring.configuration_id();
   for (const v1::Replica& r : ring.replicas()) {
-    config.replicas.push_back(
-        {r.name(), r.rpc_address(), {r.fabric_addresses().begin(), r.fabric_addresses().end()},
-         r.incarnation()});
+    config.replicas.push_back({r.name(),
+                               r.rpc_address(),
+                               {r.fabric_addresses().begin(), r.fabric_addresses().end()},
+                               r.incarnation()});
   }
   return config;
 }
@@ -65,9 +66,9 @@ void CellClient::OnView(Result<std::string> reply) {
     if (started_ && loop_.Now() >= start_deadline_) {
       const std::string why =
           view.ok() ? "it has no view of its cell yet" : view.status().message();
-      std::exchange(started_, nullptr)(UnavailableError(
-          "no scheduler answers at " + client_->address() + " (" + why +
-          "); is the cell up, and is this its scheduler's address?"));
+      std::exchange(started_, nullptr)(
+          UnavailableError("no scheduler answers at " + client_->address() + " (" + why +
+                           "); is the cell up, and is this its scheduler's address?"));
       return;
     }
     retry_ = loop_.After(kRetryDelay, [this] { Poll(); });

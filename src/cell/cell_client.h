@@ -43,8 +43,7 @@ class CellClient {
   // Calls of the Cell service; see cell.proto.
   void Register(const v1::ProcessInfo& process, Callback<void(Result<v1::RegisterReply>)> done);
   void NotifyFile(const v1::FileNotice& notice, Callback<void(Result<v1::FileNoticeReply>)> done);
-  void CreateStream(const v1::StreamConfig& stream,
-                    Callback<void(Result<v1::StreamConfig>)> done);
+  void CreateStream(const v1::StreamConfig& stream, Callback<void(Result<v1::StreamConfig>)> done);
   void DeleteStream(const std::string& name, Callback<void(Status)> done);
 
  private:

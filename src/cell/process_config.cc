@@ -55,7 +55,8 @@ Result<ProcessConfig> Read(YamlMap map) {
   TAILCAST_ASSIGN_OR_RETURN(YamlMap cache, map.GetMap("cache"));
   constexpr int64_t kMin = 4 << 20, kMax = int64_t{1} << 40;
   TAILCAST_RETURN_IF_ERROR(cache.GetBytes("data_bytes", config.data_cache_bytes, kMin, kMax));
-  TAILCAST_RETURN_IF_ERROR(cache.GetBytes("metadata_bytes", config.metadata_cache_bytes, kMin, kMax));
+  TAILCAST_RETURN_IF_ERROR(
+      cache.GetBytes("metadata_bytes", config.metadata_cache_bytes, kMin, kMax));
   TAILCAST_RETURN_IF_ERROR(GetSeconds(cache, "data_ttl_s", config.data_ttl));
   TAILCAST_RETURN_IF_ERROR(GetSeconds(cache, "metadata_ttl_s", config.metadata_ttl));
   TAILCAST_RETURN_IF_ERROR(cache.Get("fabric_listen", config.fabric_listen));

@@ -1,5 +1,5 @@
-// The configuration of one process (`tailcast run --config FILE`). docs/config.md lists every key with
-// its default and meaning; this struct is where they are read and checked.
+// The configuration of one process (`tailcast run --config FILE`). docs/config.md lists every key
+// with its default and meaning; this struct is where they are read and checked.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ enum class Profile : uint8_t {
 };
 
 struct ProcessConfig {
-  std::string cell;       // name of the cell, as in the topology
-  std::string name;       // unique in the cell and the same after a restart
-  std::string store;      // "posix:/absolute/folder": the cell's primary layer
-  bool durable = true;    // false: appends are acknowledged without fdatasync; they survive the death
-                          // of processes, not of the machine
+  std::string cell;     // name of the cell, as in the topology
+  std::string name;     // unique in the cell and the same after a restart
+  std::string store;    // "posix:/absolute/folder": the cell's primary layer
+  bool durable = true;  // false: appends are acknowledged without fdatasync; they survive the death
+                        // of processes, not of the machine
   std::string scheduler;  // host:port of the cell's scheduler; the role scheduler listens there
   std::string listen = "127.0.0.1:0";   // host:port for rpc, all other roles
   std::string metrics = "127.0.0.1:0";  // host:port for Prometheus; "off": none

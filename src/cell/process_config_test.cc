@@ -45,9 +45,11 @@ TEST(ProcessConfig, NamesTheKeyThatIsMissing) {
 TEST(ProcessConfig, NamesTheKeyAndPlaceOfABadValue) {
   EXPECT_EQ(ErrorOf(std::string(kSmallest) + "reader:\n  poll_ms: 0\n"),
             "p.yaml:7:3: key 'poll_ms': must be a whole number from 1 to 86400000");
-  EXPECT_NE(ErrorOf(std::string(kSmallest) + "profile: low-latncy\n").find("did you mean 'low-latency'"),
-            std::string::npos);
-  EXPECT_NE(ErrorOf(std::string(kSmallest) + "cache: {data_byte: 1GB}\n").find("did you mean 'data_bytes'"),
+  EXPECT_NE(
+      ErrorOf(std::string(kSmallest) + "profile: low-latncy\n").find("did you mean 'low-latency'"),
+      std::string::npos);
+  EXPECT_NE(ErrorOf(std::string(kSmallest) + "cache: {data_byte: 1GB}\n")
+                .find("did you mean 'data_bytes'"),
             std::string::npos);
   EXPECT_NE(ErrorOf(std::string(kSmallest) + "durability: maybe\n").find("durable or page-cache"),
             std::string::npos);

@@ -133,8 +133,8 @@ Status YamlMap::Get(std::string_view key, int64_t& value, int64_t low, int64_t h
     good = error == std::errc() && end == text.data() + text.size() && !text.empty();
   }
   if (!good || number < low || number > high) {
-    return Error(key, "must be a whole number from " + std::to_string(low) + " to " +
-                          std::to_string(high));
+    return Error(
+        key, "must be a whole number from " + std::to_string(low) + " to " + std::to_string(high));
   }
   value = number;
   return OkStatus();
@@ -153,10 +153,14 @@ Status YamlMap::GetBytes(std::string_view key, int64_t& value, int64_t low, int6
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
   int shift = 0;
-  if (unit == "KB") shift = 10;
-  else if (unit == "MB") shift = 20;
-  else if (unit == "GB") shift = 30;
-  else if (!unit.empty() && unit != "B") return wrong();
+  if (unit == "KB")
+    shift = 10;
+  else if (unit == "MB")
+    shift = 20;
+  else if (unit == "GB")
+    shift = 30;
+  else if (!unit.empty() && unit != "B")
+    return wrong();
   if (error != std::errc() || number < 0 || number > (INT64_MAX >> shift)) return wrong();
   number <<= shift;
   if (number < low || number > high) return wrong();

@@ -1,5 +1,5 @@
-// Reads YAML maps for configuration with errors that name file, line, column and key, and that suggest
-// the nearest known key for a misspelt one.
+// Reads YAML maps for configuration with errors that name file, line, column and key, and that
+// suggest the nearest known key for a misspelt one.
 //
 //   YamlMap map = *YamlMap::Load("topology.yaml");
 //   TAILCAST_RETURN_IF_ERROR(map.Get("rtt_ms", rtt_ms));     // absent: keeps its default

@@ -27,8 +27,7 @@ class Consumer::Impl {
     session::FabricPreference fabric = session::FabricPreference::kAuto;
     if (options_.fabric == FabricPreference::kShm) fabric = session::FabricPreference::kShm;
     if (options_.fabric == FabricPreference::kTcp) fabric = session::FabricPreference::kTcp;
-    session_ =
-        std::make_unique<session::Session>(loop_, session::Options{options_.cell, fabric});
+    session_ = std::make_unique<session::Session>(loop_, session::Options{options_.cell, fabric});
     std::optional<Status> started;
     session_->Start(options_.open_timeout, [&](Status status) { started = std::move(status); });
     loop_->RunUntil([&] { return started.has_value(); }, MonotonicTime::Max());
@@ -46,8 +45,7 @@ class Consumer::Impl {
     return OpenShards(ports, stream, shards);
   }
 
-  Status OpenShards(const stream::CellPorts& ports, const stream::StreamId& stream,
-                    int32_t count) {
+  Status OpenShards(const stream::CellPorts& ports, const stream::StreamId& stream, int32_t count) {
     ports_ = ports;
     stream_ = stream;
     std::vector<int32_t> numbers = options_.shards;
@@ -77,7 +75,8 @@ class Consumer::Impl {
       TAILCAST_RETURN_IF_ERROR(check(position.shard));
       if (position.incarnation != stream.incarnation) {
         return InvalidArgumentError("position " + position.ToString() + " is not one of stream '" +
-                                    stream.name + "' as it is now: it was deleted and created "
+                                    stream.name +
+                                    "' as it is now: it was deleted and created "
                                     "again since; start from 'beginning'");
       }
       if (starts.contains(position.shard)) starts[position.shard] = StartPoint::At(position);
@@ -199,8 +198,7 @@ Result<std::unique_ptr<Consumer>> Consumer::Open(const Options& options) {
   return std::unique_ptr<Consumer>(new Consumer(std::move(impl)));
 }
 
-Result<std::unique_ptr<Consumer>> Consumer::OpenOn(const stream::CellPorts& ports,
-                                                   ThreadLoop* loop,
+Result<std::unique_ptr<Consumer>> Consumer::OpenOn(const stream::CellPorts& ports, ThreadLoop* loop,
                                                    const stream::StreamId& stream, int32_t shards,
                                                    const Options& options) {
   auto impl = std::make_unique<Impl>(options);

@@ -13,7 +13,8 @@
 //     Save((*consumer)->position(0)->ToString());   // resume here, in this or any other cell
 //   }
 //
-// Messages of a shard come in the order in which they were published, each exactly once within a run.
+// Messages of a shard come in the order in which they were published, each exactly once within a
+// run.
 //
 // Threads: one at a time. There is no thread behind it: Poll does the work on the caller's thread,
 // and between polls nothing is fetched.
@@ -74,9 +75,10 @@ class Consumer {
                                                   const Options& options);
   ~Consumer();
 
-  // Waits until messages are there, at most `timeout`, and gives them; none when the time is up. The
-  // messages' bytes are valid until the next call of Poll, Seek or the destructor. An error is of one
-  // shard (it names it) and is given again by every later Poll until that shard is sought elsewhere:
+  // Waits until messages are there, at most `timeout`, and gives them; none when the time is up.
+  // The messages' bytes are valid until the next call of Poll, Seek or the destructor. An error is
+  // of one shard (it names it) and is given again by every later Poll until that shard is sought
+  // elsewhere:
   //   OutOfRange, DataLoss, InvalidArgument   as ConsumerAgent::status
   // Messages that were ready come before the error.
   Result<std::span<const Message>> Poll(Duration timeout);

@@ -4,10 +4,10 @@
 //
 //   build/bench/consumer_consumer_bench
 //
-// One round is what a low-latency consumer does at 40 MB/s: 40 messages of 1 KB appeared (one flush per
-// millisecond), it is woken, reads the lengths, then the new chunks. The catch-up case has everything
-// there already. Budget: 0.7 CPU seconds per GB, so that 64 processes at 40 MB/s (2.56 GB/s) fit in two
-// cores.
+// One round is what a low-latency consumer does at 40 MB/s: 40 messages of 1 KB appeared (one flush
+// per millisecond), it is woken, reads the lengths, then the new chunks. The catch-up case has
+// everything there already. Budget: 0.7 CPU seconds per GB, so that 64 processes at 40 MB/s (2.56
+// GB/s) fit in two cores.
 #include <benchmark/benchmark.h>
 
 #include <deque>
@@ -82,10 +82,11 @@ class Bench {
                            static_cast<int64_t>(lengths_[flush].second)};
     for (int part = 0; part < 2; ++part) {
       for (int64_t at = written_[part] / 4096 * 4096; at < to[part]; at += 4096) {
-        cache_.Apply({keys_.Chunk(1, static_cast<stream::Part>(part), 4096, at / 4096),
-                      cache::MergeRule::kLongerWins, false,
-                      bytes_[part].substr(static_cast<size_t>(at),
-                                          static_cast<size_t>(std::min<int64_t>(4096, to[part] - at)))});
+        cache_.Apply(
+            {keys_.Chunk(1, static_cast<stream::Part>(part), 4096, at / 4096),
+             cache::MergeRule::kLongerWins, false,
+             bytes_[part].substr(static_cast<size_t>(at),
+                                 static_cast<size_t>(std::min<int64_t>(4096, to[part] - at)))});
       }
       written_[part] = to[part];
     }

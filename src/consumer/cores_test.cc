@@ -63,7 +63,9 @@ TEST(Algorithm1, IsThePapers) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     Rng rng(seed);
     DelayedReadCore core(Duration::Seconds(1));
-    struct Rec { int64_t time, size; };
+    struct Rec {
+      int64_t time, size;
+    };
     std::deque<Rec> queue;
     int64_t now = 0, cache = 0, primary = 0;
     for (int i = 0; i < 300; ++i) {
@@ -77,8 +79,9 @@ TEST(Algorithm1, IsThePapers) {
         queue.clear();
         expected = true;
       }
-      EXPECT_EQ(core.OnSizes(MonotonicTime::FromMicros(now), cache, primary) == DelayedRead::kDelayed,
-                expected);
+      EXPECT_EQ(
+          core.OnSizes(MonotonicTime::FromMicros(now), cache, primary) == DelayedRead::kDelayed,
+          expected);
     }
   }
 }
@@ -147,7 +150,8 @@ TEST(TailBuffer, HoldsTheBytesBetweenTakenAndRead) {
                 std::string_view(file).substr(static_cast<size_t>(taken),
                                               static_cast<size_t>(end - taken)));
       if (!pinned.empty()) {
-        ASSERT_EQ(pinned, std::string_view(file).substr(static_cast<size_t>(pinned_at), pinned.size()));
+        ASSERT_EQ(pinned,
+                  std::string_view(file).substr(static_cast<size_t>(pinned_at), pinned.size()));
       }
       if (rng.Chance(0.3)) {
         buffer.Unpin();

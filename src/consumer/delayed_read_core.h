@@ -1,6 +1,6 @@
-// Algorithm 1 of the paper: whether a consumer should read new bytes from the primary layer although
-// the cache usually is first and cheaper. It waits for the cache as long as no byte gets later than
-// `delay_max` thereby.
+// Algorithm 1 of the paper: whether a consumer should read new bytes from the primary layer
+// although the cache usually is first and cheaper. It waits for the cache as long as no byte gets
+// later than `delay_max` thereby.
 //
 //   primary  100 ......... 200 ........................
 //   cache    100 ............................... 200
@@ -46,7 +46,8 @@ class DelayedReadCore {
   }
   // The cache's size is not known any more: nothing is waited for.
   void Clear() { history_.clear(); }
-  // When OnSizes with the same sizes would first give kDelayed; Max if there is nothing to wait for.
+  // When OnSizes with the same sizes would first give kDelayed; Max if there is nothing to wait
+  // for.
   MonotonicTime Deadline() const {
     if (history_.empty()) return MonotonicTime::Max();
     return history_.front().time + delay_max_ + Duration::Micros(1);

@@ -70,8 +70,12 @@ class DeliveryWorld {
   };
 
   explicit DeliveryWorld(uint64_t seed, storage::FakeDiskOptions disk_options = {})
-      : time(seed), rng(seed ^ 0x5eed), disk_loop(time.MakeLoop("disk")),
-        disk(disk_loop.get(), seed, disk_options), data(seed + 1), metadata(seed + 2) {}
+      : time(seed),
+        rng(seed ^ 0x5eed),
+        disk_loop(time.MakeLoop("disk")),
+        disk(disk_loop.get(), seed, disk_options),
+        data(seed + 1),
+        metadata(seed + 2) {}
 
   // Messages without an outcome get theirs while there is still somebody to tell.
   ~DeliveryWorld() {
@@ -102,9 +106,8 @@ class DeliveryWorld {
     p->number = static_cast<int>(producers.size());
     p->process = std::make_unique<TestProcess>(time, disk, data, metadata,
                                                "producer-" + std::to_string(p->number));
-    p->agent = std::make_unique<producer::ProducerAgent>(p->process->ports(), shard, options,
-                                                         producer::ProducerAgent::Hooks{},
-                                                         rng.Next());
+    p->agent = std::make_unique<producer::ProducerAgent>(
+        p->process->ports(), shard, options, producer::ProducerAgent::Hooks{}, rng.Next());
     Producer* const raw = p.get();
     producers.push_back(std::move(p));
     raw->agent->Open([raw](Status status) { raw->opened = std::move(status); });
@@ -186,8 +189,8 @@ class DeliveryWorld {
     while (c.agent->Take(messages, 1 + static_cast<int64_t>(rng.Below(4000))) > 0) {
       for (const Message& m : messages) {
         if (c.next_record >= 0 && m.record != c.next_record) {
-          c.broken = "record " + std::to_string(m.record) + " after " +
-                     std::to_string(c.next_record - 1);
+          c.broken =
+              "record " + std::to_string(m.record) + " after " + std::to_string(c.next_record - 1);
         }
         if (c.next_byte >= 0 && m.byte != c.next_byte) c.broken = "byte " + std::to_string(m.byte);
         c.next_record = m.record + 1;
@@ -198,18 +201,18 @@ class DeliveryWorld {
         c.holds = true;
         std::vector<std::string> copies;
         for (const Message& m : messages) copies.emplace_back(m.payload);
-        c.process->loop->After(
-            Duration::Micros(static_cast<int64_t>(rng.Below(20000))),
-            [this, &c, messages, copies] {
-              for (size_t i = 0; i < messages.size(); ++i) {
-                if (messages[i].payload != copies[i]) c.broken = "a view changed while it was held";
-                c.got.push_back(copies[i]);
-                c.records.push_back(messages[i].record);
-              }
-              c.holds = false;
-              c.agent->Release();
-              Drain(c);
-            });
+        c.process->loop->After(Duration::Micros(static_cast<int64_t>(rng.Below(20000))),
+                               [this, &c, messages, copies] {
+                                 for (size_t i = 0; i < messages.size(); ++i) {
+                                   if (messages[i].payload != copies[i])
+                                     c.broken = "a view changed while it was held";
+                                   c.got.push_back(copies[i]);
+                                   c.records.push_back(messages[i].record);
+                                 }
+                                 c.holds = false;
+                                 c.agent->Release();
+                                 Drain(c);
+                               });
         return;
       }
       for (const Message& m : messages) {
@@ -225,8 +228,8 @@ class DeliveryWorld {
   // The messages that must be in the stream, by their texts.
   int64_t durable() const { return durable_; }
 
-  // "" if what `c` got may be given to a consumer from the beginning now; else what is wrong. Looks at
-  // messages `from` and later only.
+  // "" if what `c` got may be given to a consumer from the beginning now; else what is wrong. Looks
+  // at messages `from` and later only.
   std::string Violation(const Consumer& c, size_t from = 0) const {
     if (!c.broken.empty()) return c.broken;
     if (c.agent->state() == AgentState::kFailed) return c.agent->status().ToString();
@@ -241,12 +244,12 @@ class DeliveryWorld {
       const auto size = sizes.at({number, message});
       if (text != MakeMessage(number, message, size)) return "wrong bytes in " + text.substr(0, 20);
       if (it->second.fate == Fate::kFailed) return "reported failed: " + text.substr(0, 20);
-      if (it->second.fate == Fate::kDurable &&
-          it->second.position.record != c.records[i]) {
+      if (it->second.fate == Fate::kDurable && it->second.position.record != c.records[i]) {
         return text.substr(0, 20) + " at record " + std::to_string(c.records[i]) +
                ", acknowledged at " + it->second.position.ToString();
       }
-      if (last.contains(number) && message <= last[number]) return "out of order: " + text.substr(0, 20);
+      if (last.contains(number) && message <= last[number])
+        return "out of order: " + text.substr(0, 20);
       last[number] = message;
     }
     return "";
@@ -259,9 +262,8 @@ class DeliveryWorld {
       if (entry.fate != Fate::kDurable) continue;
       if (!got.contains(MakeMessage(id.first, id.second, sizes.at(id)))) {
         return "lost: " + std::to_string(id.first) + ":" + std::to_string(id.second) +
-               "; consumer " + c.agent->DebugString() + " after " +
-               std::to_string(c.got.size()) + "; " +
-               std::to_string(c.agent->counters().fetches) + " fetches, " +
+               "; consumer " + c.agent->DebugString() + " after " + std::to_string(c.got.size()) +
+               "; " + std::to_string(c.agent->counters().fetches) + " fetches, " +
                std::to_string(c.agent->counters().short_reads) + " short, " +
                std::to_string(c.agent->counters().primary_errors) + " errors" +
                (c.holds ? ", user holds" : "");

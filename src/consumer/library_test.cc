@@ -42,7 +42,8 @@ class LibraryTest : public ::testing::Test {
   LibraryTest() {
     char name[] = "/tmp/tailcast-library-XXXXXX";
     folder_ = mkdtemp(name);
-    thread_->Call([this] { ports_ = std::make_unique<Ports>(thread_->loop(), folder_, &data_, &metadata_); });
+    thread_->Call(
+        [this] { ports_ = std::make_unique<Ports>(thread_->loop(), folder_, &data_, &metadata_); });
     options_.profile = producer::Profile::kLowLatency;
     options_.roll_bytes = 200000;
   }
@@ -67,7 +68,8 @@ class LibraryTest : public ::testing::Test {
     auto reader = std::make_unique<Reader>();
     reader->ports = std::make_unique<Ports>(&reader->loop, folder_, &data_, &metadata_);
     options.profile = consumer::Profile::kLowLatency;
-    auto opened = consumer::Consumer::OpenOn(reader->ports->ports, &reader->loop, stream_, shards, options);
+    auto opened =
+        consumer::Consumer::OpenOn(reader->ports->ports, &reader->loop, stream_, shards, options);
     EXPECT_TRUE(opened.ok()) << opened.status();
     if (opened.ok()) reader->consumer = std::move(*opened);
     return reader;
@@ -104,9 +106,13 @@ TEST_F(LibraryTest, ManyThreadsPublishAndEveryMessageArrivesOnceAndInItsThreadsO
     threads.emplace_back([&, t] {
       for (int i = 0; i < kEach; ++i) {
         const std::string text = std::to_string(t) + " " + std::to_string(i);
-        ASSERT_TRUE(producer_->Publish(text, [&](const producer::Ack& a) {
-                      durable += a.outcome == AckOutcome::kDurable;
-                    }, i % 2).ok());
+        ASSERT_TRUE(
+            producer_
+                ->Publish(
+                    text,
+                    [&](const producer::Ack& a) { durable += a.outcome == AckOutcome::kDurable; },
+                    i % 2)
+                .ok());
       }
     });
   }
@@ -141,9 +147,11 @@ TEST_F(LibraryTest, CloseFlushesAndLaterCallsFail) {
   ASSERT_EQ(producer_->Publish("first").outcome, AckOutcome::kDurable);
   int durable = 0;
   for (int i = 0; i < 10; ++i) {
-    ASSERT_TRUE(producer_->Publish("x", [&](const producer::Ack& a) {
-                  durable += a.outcome == AckOutcome::kDurable;
-                }).ok());
+    ASSERT_TRUE(
+        producer_
+            ->Publish("x",
+                      [&](const producer::Ack& a) { durable += a.outcome == AckOutcome::kDurable; })
+            .ok());
   }
   EXPECT_TRUE(producer_->Close(Duration::Seconds(20)).ok());
   EXPECT_EQ(durable, 10);

@@ -1,5 +1,5 @@
-// A token bucket: the consumer's passive rate limit (paper §2.4), so that a producer that comes back
-// with a large backlog does not make all its consumers pull it from the cache at once.
+// A token bucket: the consumer's passive rate limit (paper §2.4), so that a producer that comes
+// back with a large backlog does not make all its consumers pull it from the cache at once.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,8 @@ class RateLimiter {
  public:
   // 0 bytes per second: no limit. The bucket begins full.
   RateLimiter(int64_t bytes_per_s, int64_t burst_bytes)
-      : bytes_per_s_(bytes_per_s), burst_bytes_(std::max<int64_t>(burst_bytes, 1)),
+      : bytes_per_s_(bytes_per_s),
+        burst_bytes_(std::max<int64_t>(burst_bytes, 1)),
         tokens_(static_cast<double>(burst_bytes_)) {}
 
   // Bytes that may be read now.
@@ -33,8 +34,7 @@ class RateLimiter {
   // How long until `bytes` (at most the burst) are available.
   Duration Wait(int64_t bytes) const {
     if (bytes_per_s_ == 0) return Duration();
-    const double missing =
-        static_cast<double>(std::min(bytes, burst_bytes_)) - tokens_;
+    const double missing = static_cast<double>(std::min(bytes, burst_bytes_)) - tokens_;
     if (missing <= 0) return Duration();
     return Duration::Micros(
         static_cast<int64_t>(missing * 1e6 / static_cast<double>(bytes_per_s_)) + 1);

@@ -1,13 +1,13 @@
-// Contiguous memory for the bytes of one part of a file between what the user was given and what was
-// read: chunks are read straight into it, so a message that spans chunks needs no copy.
+// Contiguous memory for the bytes of one part of a file between what the user was given and what
+// was read: chunks are read straight into it, so a message that spans chunks needs no copy.
 //
 //   base              consumed            end
 //   | ... given ...   | read, not given   | room for the next chunks |
 //                           |<- the partly filled last chunk: its check sum is kept, so that only
 //                               its new suffix is read when it grows
 //
-// Bytes move to the front of the memory when the room runs out, unless they are pinned (the user holds
-// views): then new memory is taken and the old one kept until Unpin.
+// Bytes move to the front of the memory when the room runs out, unless they are pinned (the user
+// holds views): then new memory is taken and the old one kept until Unpin.
 //
 // Invariant: [consumed, end) is validated and at() of it is valid until the next Prepare, or until
 // Unpin if pinned.
@@ -45,8 +45,9 @@ class TailBuffer {
     tail_valid_ = ChunkStart(position) == position;
     tail_crc_ = 0;
   }
-  // The chunk size became known: the last chunk's beginning is another one. A read that is under way
-  // with the old one is given up, and what it still writes lands in memory that is not used any more.
+  // The chunk size became known: the last chunk's beginning is another one. A read that is under
+  // way with the old one is given up, and what it still writes lands in memory that is not used any
+  // more.
   void SetChunkSize(int64_t chunk_size, bool reading) {
     if (reading && memory_ != nullptr) {
       std::shared_ptr<char[]> memory(new char[static_cast<size_t>(capacity_)]);

@@ -732,7 +732,8 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
       SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
       ReceiveBytes(fd, 2 * sizeof(TcpFrame) + sizeof(TcpWatch) + 4 * sizeof(TcpRead));
       for (size_t at = 0; at < stream.size();) {
-        // Small pieces through the first headers, then larger ones: each is a wake-up of the engine.
+        // Small pieces through the first headers, then larger ones: each is a wake-up of the
+        // engine.
         const uint64_t most = at < 80 ? 16 : 200 + 100 * static_cast<uint64_t>(round);
         const size_t n = std::min<size_t>(stream.size() - at, 1 + rng.Below(most));
         SendAll(fd, stream.substr(at, n));

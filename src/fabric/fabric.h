@@ -93,7 +93,8 @@ class Endpoint {
   // Starts a batch. Each op gets exactly one completion. Ops of one batch may complete in any
   // order. A destination's bytes are undefined until its completion, and after any but kOk.
   virtual void Read(std::span<const ReadOp> ops) = 0;
-  // Says that this range will be read soon. Never needed, and of use only where reads are immediate.
+  // Says that this range will be read soon. Never needed, and of use only where reads are
+  // immediate.
   virtual void Prefetch(RegionId region, uint64_t offset, uint32_t length) {
     (void)region, (void)offset, (void)length;
   }

@@ -32,7 +32,8 @@ Result<SealedMemory> MakeSealedMemory(const char* name, uint64_t size) {
   if (!fd.valid()) return ErrnoStatus(errno, "memfd_create");
   const std::string what = "a shared memory region of " + std::to_string(size) + " bytes";
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return ErrnoStatus(errno, what);
-  // Taken now: a host without the memory says so here, and not by a SIGBUS in the middle of a stream.
+  // Taken now: a host without the memory says so here, and not by a SIGBUS in the middle of a
+  // stream.
   if (fallocate(fd.get(), 0, 0, static_cast<off_t>(size)) != 0) return ErrnoStatus(errno, what);
   Result<Mapping> writable = Mapping::Map(fd.get(), size, true);
   if (!writable.ok()) return writable.status();

@@ -676,8 +676,8 @@ void TcpSession::OnEvents(uint32_t events) {
 void TcpSession::Notice() {
   if (notice_pending_.exchange(true, std::memory_order_acq_rel)) return;
   loop_->Post([self = std::static_pointer_cast<TcpSession>(shared_from_this())] {
-    // An exchange, not a store: whoever found the notice pending has written its news before, and we
-    // must see them below.
+    // An exchange, not a store: whoever found the notice pending has written its news before, and
+    // we must see them below.
     self->notice_pending_.exchange(false, std::memory_order_acq_rel);
     if (self->endpoint_ != nullptr) self->endpoint_->OnNotice();
   });

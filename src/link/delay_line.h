@@ -29,8 +29,9 @@ class LinkDirection {
   MonotonicTime Arrival(MonotonicTime now, size_t bytes) {
     MonotonicTime left = now;
     if (shape_.bytes_per_second > 0) {
-      busy_until_ = std::max(now, busy_until_) +
-                    Duration::Micros(static_cast<int64_t>(bytes) * 1000000 / shape_.bytes_per_second);
+      busy_until_ =
+          std::max(now, busy_until_) +
+          Duration::Micros(static_cast<int64_t>(bytes) * 1000000 / shape_.bytes_per_second);
       left = busy_until_;
     }
     return left + shape_.delay;

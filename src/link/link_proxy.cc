@@ -25,7 +25,6 @@ const Logger kLog("link");
 constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kRequestBytesMax = 8 << 10;
 
-
 std::optional<sockaddr_in> ParseAddress(std::string_view text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;
@@ -68,11 +67,11 @@ struct Tunnel {
   Tunnel(LinkDirection& up, LinkDirection& down) : to_target(up), to_client(down) {}
   Fd client, target;
   DelayLine to_target, to_client;
-  std::string request;          // until the CONNECT line is complete
+  std::string request;  // until the CONNECT line is complete
   bool established = false;
-  bool client_ended = false;    // no more bytes from the client
+  bool client_ended = false;  // no more bytes from the client
   bool target_ended = false;
-  bool target_shut = false;     // the end was passed on
+  bool target_shut = false;  // the end was passed on
   bool client_shut = false;
   bool broken = false;
   uint32_t client_events = 0, target_events = 0;  // as registered with epoll
@@ -283,9 +282,7 @@ class EpollProxy final : public LinkProxy {
     PassOn(t.to_target, t.target.get(), t.target_writable, t.client_ended, t.target_shut, t, now);
     PassOn(t.to_client, t.client.get(), t.client_writable, t.target_ended, t.client_shut, t, now);
   }
-  static bool Finished(const Tunnel& t) {
-    return t.broken || (t.target_shut && t.client_shut);
-  }
+  static bool Finished(const Tunnel& t) { return t.broken || (t.target_shut && t.client_shut); }
   void Update(Tunnel& t) {
     const bool read_client = !t.client_ended && !t.to_target.full();
     const bool read_target = !t.target_ended && !t.to_client.full();

@@ -46,8 +46,8 @@ TEST_F(LinkProxyTest, DelaysEachWayAndKeepsTheBytes) {
 }
 
 TEST_F(LinkProxyTest, LimitsTheRate) {
-  auto proxy = LinkProxy::Start("127.0.0.1:0",
-                                {.delay = Duration::Millis(1), .bytes_per_second = 10 << 20});
+  auto proxy =
+      LinkProxy::Start("127.0.0.1:0", {.delay = Duration::Millis(1), .bytes_per_second = 10 << 20});
   ASSERT_TRUE(proxy.ok());
   auto client = connector_->MakeClient(server_address_, (*proxy)->address());
   ASSERT_EQ(*Call(*client, "warm"), "warm");

@@ -51,7 +51,8 @@ Result<std::vector<v1::TreeEdge>> PlanTree(const cell::Topology& topology,
   return edges;
 }
 
-// Memory of this process that is in RAM, bytes; 0: not known. Of a cache, most of it is what it caches.
+// Memory of this process that is in RAM, bytes; 0: not known. Of a cache, most of it is what it
+// caches.
 int64_t ResidentBytes() {
   std::ifstream in("/proc/self/statm");
   int64_t size_pages = 0, resident_pages = 0;
@@ -72,10 +73,14 @@ Result<Role> ParseRole(const std::string& text) {
 
 std::string RoleName(Role role) {
   switch (role) {
-    case Role::kCache: return "cache";
-    case Role::kReader: return "reader";
-    case Role::kWriter: return "writer";
-    case Role::kScheduler: return "scheduler";
+    case Role::kCache:
+      return "cache";
+    case Role::kReader:
+      return "reader";
+    case Role::kWriter:
+      return "writer";
+    case Role::kScheduler:
+      return "scheduler";
   }
   return "";
 }
@@ -89,9 +94,7 @@ Node::Node(Ports ports, cell::ProcessConfig config, std::vector<Role> roles,
       incarnation_(NonZero(Rng(ports_.seed).Next())),
       started_(ports_.loop->Now()) {}
 
-Node::~Node() {
-  *alive_ = false;
-}
+Node::~Node() { *alive_ = false; }
 
 bool Node::Has(Role role) const {
   return std::find(roles_.begin(), roles_.end(), role) != roles_.end();
@@ -112,7 +115,8 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
                           reply.set_json(StatusJson());
                           respond(reply.SerializeAsString());
                         });
-  cell_ = std::make_unique<cell::CellClient>(*ports_.loop, *ports_.connector, config_.scheduler, "");
+  cell_ =
+      std::make_unique<cell::CellClient>(*ports_.loop, *ports_.connector, config_.scheduler, "");
   cell_->SetOnChange([this](const cell::CellView& view) { OnView(view); });
 
   if (Has(Role::kCache)) {
@@ -129,15 +133,15 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     options.value_bytes = 1024;
     options.core.ttl = config_.metadata_ttl;
     metadata_exporter_ = ports_.make_exporter("metadata");
-    metadata_server_ = std::make_unique<cache::Server>(
-        ports_.loop, metadata_exporter_.get(), ports_.server, ports_.connector, options);
+    metadata_server_ = std::make_unique<cache::Server>(ports_.loop, metadata_exporter_.get(),
+                                                       ports_.server, ports_.connector, options);
   }
   if (Has(Role::kReader) || Has(Role::kWriter)) {
     cache::QuorumClientOptions options;
     options.seed = NonZero(rng.Next());
     options.service = cache::kDataService;
-    data_cache_ = std::make_unique<cache::QuorumClient>(ports_.loop, ports_.fabric, ports_.connector,
-                                                        options, Empty());
+    data_cache_ = std::make_unique<cache::QuorumClient>(ports_.loop, ports_.fabric,
+                                                        ports_.connector, options, Empty());
     options.service = cache::kMetadataService;
     metadata_cache_ = std::make_unique<cache::QuorumClient>(ports_.loop, ports_.fabric,
                                                             ports_.connector, options, Empty());
@@ -221,10 +225,17 @@ void Node::RegisterAll() {
     if (role == Role::kScheduler) continue;  // it shows itself
     v1::ProcessInfo info = info_;
     switch (role) {
-      case Role::kCache: info.set_role(v1::ROLE_CACHE); break;
-      case Role::kReader: info.set_role(v1::ROLE_READER); break;
-      case Role::kWriter: info.set_role(v1::ROLE_WRITER); break;
-      case Role::kScheduler: break;
+      case Role::kCache:
+        info.set_role(v1::ROLE_CACHE);
+        break;
+      case Role::kReader:
+        info.set_role(v1::ROLE_READER);
+        break;
+      case Role::kWriter:
+        info.set_role(v1::ROLE_WRITER);
+        break;
+      case Role::kScheduler:
+        break;
     }
     // A process of several roles is several workers, one of which has the process' own name.
     if (role != roles_.front()) info.set_name(config_.name + "." + RoleName(role));
@@ -274,12 +285,18 @@ std::string Node::StatusJson() const {
   }
   const auto client = [](const cache::QuorumClient& c) {
     const cache::ClientCounters& n = c.counters();
-    return nlohmann::json{{"ready_replicas", c.ready_replicas()}, {"reads", n.reads},
-                          {"hits", n.hits}, {"short_reads", n.short_reads}, {"misses", n.misses},
-                          {"torn_retries", n.torn_retries}, {"hedges", n.hedges},
+    return nlohmann::json{{"ready_replicas", c.ready_replicas()},
+                          {"reads", n.reads},
+                          {"hits", n.hits},
+                          {"short_reads", n.short_reads},
+                          {"misses", n.misses},
+                          {"torn_retries", n.torn_retries},
+                          {"hedges", n.hedges},
                           {"consistent_reads", n.consistent_reads},
-                          {"replica_errors", n.replica_errors}, {"mutations", n.mutations},
-                          {"mutation_failures", n.mutation_failures}, {"mismatches", n.mismatches}};
+                          {"replica_errors", n.replica_errors},
+                          {"mutations", n.mutations},
+                          {"mutation_failures", n.mutation_failures},
+                          {"mismatches", n.mismatches}};
   };
   if (data_cache_ != nullptr) {
     json["data_cache_client"] = client(*data_cache_);

@@ -1,8 +1,8 @@
 // One process of a cell: its roles, put together on ports. The binary gives it real ports
 // (src/app/run_command.cc), the deterministic world simulated ones (src/world): the same code runs.
 //
-// Wiring only; what a role does is in its own module. A node registers with the cell's scheduler and
-// renews its lease; when the scheduler is away, everything else goes on.
+// Wiring only; what a role does is in its own module. A node registers with the cell's scheduler
+// and renews its lease; when the scheduler is away, everything else goes on.
 //
 // Threads: everything on the loop of the ports.
 #pragma once
@@ -39,7 +39,7 @@ std::string RoleName(Role role);
 // Not owned; outlive the node.
 struct Ports {
   EventLoop* loop = nullptr;
-  rpc::Server* server = nullptr;        // not started: the node registers handlers, then starts it
+  rpc::Server* server = nullptr;  // not started: the node registers handlers, then starts it
   rpc::Connector* connector = nullptr;
   storage::Store* store = nullptr;
   fabric::Connector* fabric = nullptr;
@@ -47,21 +47,20 @@ struct Ports {
   // Makes the exporter of a cache instance ("data" or "metadata").
   std::function<std::unique_ptr<fabric::Exporter>(const std::string& instance)> make_exporter;
   uint64_t seed = 0;
-  StepLog* steps = nullptr;  // null: steps are not logged
+  StepLog* steps = nullptr;                                 // null: steps are not logged
   writer::WriterBug writer_bug = writer::WriterBug::kNone;  // for tests
 };
 
 class Node {
  public:
   // `topology` is for the role scheduler: the other cells and the links to them.
-  Node(Ports ports, cell::ProcessConfig config, std::vector<Role> roles,
-       cell::Topology topology);
+  Node(Ports ports, cell::ProcessConfig config, std::vector<Role> roles, cell::Topology topology);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  // Opens the doors. `on_fatal` is called at most once, later, when the process must end: a scheduler
-  // that was fenced, say. FailedPrecondition: a port is in use; the message names it.
+  // Opens the doors. `on_fatal` is called at most once, later, when the process must end: a
+  // scheduler that was fenced, say. FailedPrecondition: a port is in use; the message names it.
   Status Start(const std::string& metrics_address, Callback<void(Status)> on_fatal);
 
   const std::string& rpc_address() const { return rpc_address_; }

@@ -11,8 +11,7 @@ Result<copytree::Graph> ToGraph(const cell::Topology& topology) {
     copytree::Health health = copytree::Health::kHealthy;
     if (cluster.health == cell::ClusterHealth::kSick) health = copytree::Health::kSick;
     if (cluster.health == cell::ClusterHealth::kNew) health = copytree::Health::kNew;
-    clusters.push_back(
-        {.name = cluster.name, .relay_only = cluster.relay_only, .health = health});
+    clusters.push_back({.name = cluster.name, .relay_only = cluster.relay_only, .health = health});
   }
   std::vector<copytree::Link> links;
   links.reserve(topology.links.size());

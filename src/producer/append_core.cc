@@ -34,8 +34,10 @@ Batch CutFront(Batch& batch, size_t records) {
   batch.records.erase(batch.records.begin(), cut);
   std::vector<std::pair<uint32_t, AckCallback>> rest;
   for (auto& [index, ack] : batch.acks) {
-    if (index < records) front.acks.emplace_back(index, std::move(ack));
-    else rest.emplace_back(index - static_cast<uint32_t>(records), std::move(ack));
+    if (index < records)
+      front.acks.emplace_back(index, std::move(ack));
+    else
+      rest.emplace_back(index - static_cast<uint32_t>(records), std::move(ack));
   }
   batch.acks = std::move(rest);
   return front;
@@ -153,11 +155,11 @@ void AppendCore::OnData(storage::AppendOutcome outcome, AppendEffects& out) {
   }
   if (options_.bug == PlantedBug::kIndexBeforeData) return;  // was counted when it was started
   Flush& flush = unacked_[data_done_++];
-  out.data_committed =
-      AppendEffects::Committed{flush.first_byte - start_byte_, flush.batch.bytes};
+  out.data_committed = AppendEffects::Committed{flush.first_byte - start_byte_, flush.batch.bytes};
   if (options_.bug == PlantedBug::kAckBeforeIndex) {
     Flush early = {{std::string(), flush.batch.records, std::exchange(flush.batch.acks, {})},
-                   flush.first_record, flush.first_byte};
+                   flush.first_record,
+                   flush.first_byte};
     out.durable.push_back(std::move(early));
   }
 }

@@ -56,12 +56,12 @@ struct Flush {
 // Bugs that tests plant: a checker is trusted only after it has caught them.
 enum class PlantedBug : uint8_t {
   kNone,
-  kIndexBeforeData,      // an index record is appended before its payload's flush was acknowledged
-  kAckBeforeIndex,       // a message is acknowledged when its payload is flushed
-  kSealOneRecordEarly,   // a recovering opener leaves out the last record
-  kLengthBeforeChunks,   // the cache's length is published when the primary's is
-  kSkipFence,            // a recovering opener does not fence the head
-  kShadowBeforeFlush,    // bytes enter the cache when their append is sent
+  kIndexBeforeData,     // an index record is appended before its payload's flush was acknowledged
+  kAckBeforeIndex,      // a message is acknowledged when its payload is flushed
+  kSealOneRecordEarly,  // a recovering opener leaves out the last record
+  kLengthBeforeChunks,  // the cache's length is published when the primary's is
+  kSkipFence,           // a recovering opener does not fence the head
+  kShadowBeforeFlush,   // bytes enter the cache when their append is sent
 };
 
 struct AppendOptions {
@@ -77,7 +77,8 @@ struct AppendEffects {
   };
   std::optional<Append> data;
   std::optional<Append> index;
-  // Flushed to the data file: may be shadowed as chunks. The view is valid until the core's next call.
+  // Flushed to the data file: may be shadowed as chunks. The view is valid until the core's next
+  // call.
   struct Committed {
     int64_t at = 0;  // in the file
     std::string_view bytes;
@@ -124,10 +125,12 @@ class AppendCore {
   // No append is outstanding.
   bool quiet() const { return !data_in_flight_ && !index_in_flight_; }
   bool empty() const { return drained() && waiting_.records.empty(); }
-  int64_t data_length() const { return data_started_; }    // bytes of the file, in flight included
-  int64_t index_length() const { return index_done_; }     // bytes of the file, committed
-  int64_t covered_data() const { return covered_data_; }   // bytes of the file, committed by index
-  int64_t durable_record() const { return durable_record_; }  // of the shard: messages before it are
+  int64_t data_length() const { return data_started_; }   // bytes of the file, in flight included
+  int64_t index_length() const { return index_done_; }    // bytes of the file, committed
+  int64_t covered_data() const { return covered_data_; }  // bytes of the file, committed by index
+  int64_t durable_record() const {
+    return durable_record_;
+  }  // of the shard: messages before it are
   int64_t durable_byte() const { return durable_byte_; }
   int64_t buffered_bytes() const { return buffered_bytes_; }  // payloads that are not acknowledged
   int64_t unacknowledged() const { return unacknowledged_; }  // messages
@@ -135,8 +138,8 @@ class AppendCore {
   int64_t flushes() const { return flushes_; }
   int64_t republished() const { return republished_; }  // messages that were appended again
 
-  // Takes out everything that is not acknowledged, for reporting it lost: first what was appended and
-  // has an unknown outcome, then what was never appended or is known not to be committed.
+  // Takes out everything that is not acknowledged, for reporting it lost: first what was appended
+  // and has an unknown outcome, then what was never appended or is known not to be committed.
   struct Lost {
     std::vector<Flush> appended;
     Batch waiting;
@@ -156,7 +159,7 @@ class AppendCore {
   size_t indexed_ = 0;         // of unacked_: index append in flight
   bool data_in_flight_ = false;
   bool index_in_flight_ = false;
-  std::string index_bytes_;    // of the append in flight
+  std::string index_bytes_;  // of the append in flight
   MonotonicTime last_flush_ = MonotonicTime::FromMicros(INT64_MIN / 4);
   int64_t start_record_ = 0;
   int64_t start_byte_ = 0;

@@ -133,7 +133,7 @@ TEST_F(AppendCoreTest, WhatTheOldFilesSealCoversIsDurableTheRestIsAppendedAgain)
   Next(0);
   Data();
   core.Add(Messages({"def"}));
-  Next(20);                      // index of the first, data of the second
+  Next(20);  // index of the first, data of the second
   Index(AppendOutcome::kUnknown);
   EXPECT_FALSE(core.is_open());
   Data();

@@ -98,9 +98,9 @@ OpenEffect OpenCore::OnListed(Result<std::vector<storage::DirEntry>> entries, Wa
   if (owner_) {
     for (auto it = listing_.pairs().upper_bound(own_seq_); it != listing_.pairs().end(); ++it) {
       if (tried_.contains(it->second.stem)) continue;
-      return Fail(FailedPreconditionError(
-          shard_.ToString() + ": another producer took it over with file " +
-          std::to_string(it->first) + "; this one has stopped"));
+      return Fail(FailedPreconditionError(shard_.ToString() +
+                                          ": another producer took it over with file " +
+                                          std::to_string(it->first) + "; this one has stopped"));
     }
     if (last < own_seq_) {
       return Fail(DataLossError(shard_.ToString() + ": file " + std::to_string(own_seq_) +
@@ -134,9 +134,10 @@ OpenEffect OpenCore::OnRecords(Result<std::vector<stream::FileRecord>> records, 
   TAILCAST_CHECK(step_ == Step::kReadingRecords);
   if (!records.ok()) {
     return Fail(FailedPreconditionError(
-        shard_.ToString() + ": whether another producer is alive is not known, because the metadata "
-        "cache can't be read (" + records.status().message() +
-        "). Try again, or take over with --takeover"));
+        shard_.ToString() +
+        ": whether another producer is alive is not known, because the metadata "
+        "cache can't be read (" +
+        records.status().message() + "). Try again, or take over with --takeover"));
   }
   // Two records: of the newest file in the folder, and of one that may be newer still.
   int64_t heartbeat = 0;
@@ -151,8 +152,8 @@ OpenEffect OpenCore::OnRecords(Result<std::vector<stream::FileRecord>> records, 
     observed_seq_ = head_.seq;
     return FenceHead();
   }
-  const bool moved = observed_heartbeat_ >= 0 &&
-                     (heartbeat > observed_heartbeat_ || head_.seq > observed_seq_);
+  const bool moved =
+      observed_heartbeat_ >= 0 && (heartbeat > observed_heartbeat_ || head_.seq > observed_seq_);
   if (moved) {
     // Once may have been a request of a dead producer that was still on its way.
     if (++moves_ >= 2) return Refuse(std::max(heartbeat, head_.created_us), now);
@@ -211,8 +212,8 @@ OpenEffect OpenCore::OnFenced(Result<int64_t> committed_length, WallTime now) {
 OpenEffect OpenCore::ReadIndexBefore(int64_t end) {
   step_ = Step::kReadingIndex;
   read_from_ = std::max<int64_t>(0, end - kIndexReadBytes);
-  return {.kind = Kind::kReadIndex, .stem = head_, .part = Part::kIndex, .from = read_from_,
-          .to = end};
+  return {
+      .kind = Kind::kReadIndex, .stem = head_, .part = Part::kIndex, .from = read_from_, .to = end};
 }
 
 std::optional<OpenCore::IndexEnd> OpenCore::FindIndexEnd(std::string_view bytes, int64_t at,
@@ -236,7 +237,8 @@ OpenEffect OpenCore::OnIndexRead(Result<std::string> bytes, WallTime now) {
     return Sealed(end->seal, end->last_time_us, now);
   }
   if (bytes->empty() || read_from_ == 0) {
-    if (bytes->empty()) return Retry(UnavailableError("the index file reads shorter than its size"));
+    if (bytes->empty())
+      return Retry(UnavailableError("the index file reads shorter than its size"));
     return Sealed(stream::Seal(), head_.created_us, now);
   }
   return ReadIndexBefore(read_from_);
@@ -255,7 +257,8 @@ OpenEffect OpenCore::Sealed(const stream::Seal& seal, int64_t last_time_us, Wall
   }
   // A little before now, so that two openers in one microsecond choose different names.
   const int64_t created = now.micros() - static_cast<int64_t>(rng_.Below(1000));
-  next_ = stream::Stem{head_.seq + 1, std::max({created, head_.created_us + 1, last_time_us_}), head_.start_byte + seal.length[0],
+  next_ = stream::Stem{head_.seq + 1, std::max({created, head_.created_us + 1, last_time_us_}),
+                       head_.start_byte + seal.length[0],
                        head_.start_record + seal.length[1] / kIndexRecordSize};
   tried_.insert(next_);
   return Create(Part::kData);
@@ -285,8 +288,8 @@ OpenEffect OpenCore::OnCreated(const Status& status) {
     default:
       TAILCAST_CHECK(false, "no creation is outstanding");
   }
-  // Somebody else has this number: look again who. Any other error may have left a file behind, which
-  // the next listing shows.
+  // Somebody else has this number: look again who. Any other error may have left a file behind,
+  // which the next listing shows.
   return IsAlreadyExists(status) ? Again() : Retry(status);
 }
 

@@ -10,8 +10,9 @@
 //   lost a race anywhere?     again from the top, until nothing newer exists
 //
 // Why a shard can't fork: creation is exclusive on the sequence number; who creates n+1 knows the
-// final length of n, because it fenced n or was its only writer and stopped; and nobody appends to a
-// file that it did not create. So every name that is ever created for n+1 begins at the same byte.
+// final length of n, because it fenced n or was its only writer and stopped; and nobody appends to
+// a file that it did not create. So every name that is ever created for n+1 begins at the same
+// byte.
 //
 // A core: no clock, no I/O. Each effect is answered by the call of the same name, in a later turn;
 // exactly one is outstanding.
@@ -114,12 +115,21 @@ class OpenCore {
 
  private:
   enum class Step : uint8_t {
-    kIdle, kListing, kReadingRecords, kObserving, kHelping, kFencingIndex, kFencingData,
-    kReadingIndex, kCreatingData, kCreatingIndex, kBackOff,
+    kIdle,
+    kListing,
+    kReadingRecords,
+    kObserving,
+    kHelping,
+    kFencingIndex,
+    kFencingData,
+    kReadingIndex,
+    kCreatingData,
+    kCreatingIndex,
+    kBackOff,
   };
   OpenEffect List();
-  OpenEffect Again();                       // lost a race
-  OpenEffect Retry(const Status& status);   // the primary layer failed
+  OpenEffect Again();                      // lost a race
+  OpenEffect Retry(const Status& status);  // the primary layer failed
   OpenEffect FenceHead();
   OpenEffect Fence(stream::Part part);
   OpenEffect ReadIndexBefore(int64_t end);
@@ -132,7 +142,7 @@ class OpenCore {
   const OpenOptions options_;
   Rng rng_;
   Step step_ = Step::kIdle;
-  bool owner_ = false;     // roll or recovery: no liveness check
+  bool owner_ = false;  // roll or recovery: no liveness check
   int64_t own_seq_ = 0;
   std::set<stream::Stem> tried_;  // stems that we tried to create
   bool checked_ = false;          // the predecessor is dead, or we take over

@@ -23,11 +23,11 @@ class Producer::Impl {
     std::unique_ptr<ProducerAgent> agent;  // loop only
     // Guarded by mutex_:
     Batch intake;
-    int64_t bytes = 0;      // payload bytes taken from callers and not acknowledged
-    int64_t messages = 0;   // the same, messages
-    bool posted = false;    // the loop was told that the intake is not empty
+    int64_t bytes = 0;     // payload bytes taken from callers and not acknowledged
+    int64_t messages = 0;  // the same, messages
+    bool posted = false;   // the loop was told that the intake is not empty
     bool stopped = false;
-    Status status;          // why
+    Status status;  // why
     // Loop only: what the agent did not take yet.
     Batch held;
   };
@@ -43,10 +43,13 @@ class Producer::Impl {
     thread_ = std::make_unique<LoopThread>("producer");
     loop_ = thread_->loop();
     Status status;
-    Call([&](Callback<void(Status)> done) {
-      session_ = std::make_unique<session::Session>(thread_->loop(), session::Options{options_.cell});
-      session_->Start(options_.open_timeout, std::move(done));
-    }, &status);
+    Call(
+        [&](Callback<void(Status)> done) {
+          session_ =
+              std::make_unique<session::Session>(thread_->loop(), session::Options{options_.cell});
+          session_->Start(options_.open_timeout, std::move(done));
+        },
+        &status);
     if (!status.ok()) return status;
     v1::StreamConfig config;
     OnLoop([&] {
@@ -54,10 +57,9 @@ class Producer::Impl {
       status = found.status();
       if (found.ok()) config = *found;
       if (status.ok() && config.source() != session_->cell().view().cell()) {
-        status = FailedPreconditionError("stream '" + options_.stream + "' is produced in cell " +
-                                         config.source() + ", not in " +
-                                         session_->cell().view().cell() +
-                                         ": open the producer there");
+        status = FailedPreconditionError(
+            "stream '" + options_.stream + "' is produced in cell " + config.source() +
+            ", not in " + session_->cell().view().cell() + ": open the producer there");
       }
     });
     if (!status.ok()) return status;
@@ -87,8 +89,8 @@ class Producer::Impl {
       }
     }
     AgentOptions agent;
-    agent.flush_interval = options_.profile == Profile::kLowLatency ? kLowLatencyFlushInterval
-                                                                    : Duration::Millis(100);
+    agent.flush_interval =
+        options_.profile == Profile::kLowLatency ? kLowLatencyFlushInterval : Duration::Millis(100);
     if (options_.flush_interval > Duration()) agent.flush_interval = options_.flush_interval;
     agent.flush_bytes = options_.flush_bytes;
     // The intake in front of it is what bounds memory.
@@ -141,7 +143,8 @@ class Producer::Impl {
     while (opening->left > 0 && opening->status.ok()) {
       const Duration left = deadline - ReadMonotonicClock();
       if (left <= Duration()) {
-        return DeadlineExceededError("opening the shards of '" + stream.name + "' took longer than " +
+        return DeadlineExceededError("opening the shards of '" + stream.name +
+                                     "' took longer than " +
                                      std::to_string(options_.open_timeout.millis()) + " ms");
       }
       opening->changed.wait_for(lock, std::chrono::microseconds(left.micros()));
@@ -157,10 +160,9 @@ class Producer::Impl {
     Shard& shard = *it->second;
     const auto size = static_cast<int64_t>(bytes.size());
     if (!raw && size > options_.message_bytes_max) {
-      return InvalidArgumentError("a message of " + std::to_string(size) +
-                                  " bytes is over the limit of " +
-                                  std::to_string(options_.message_bytes_max) +
-                                  " bytes (message_bytes_max)");
+      return InvalidArgumentError(
+          "a message of " + std::to_string(size) + " bytes is over the limit of " +
+          std::to_string(options_.message_bytes_max) + " bytes (message_bytes_max)");
     }
     // Pieces and their check sums, outside of the lock.
     Record first;
@@ -169,8 +171,10 @@ class Producer::Impl {
     do {
       const size_t piece = std::min(rest.size(), static_cast<size_t>(options_.message_bytes_max));
       const Record record{static_cast<uint32_t>(piece), Crc32c(rest.substr(0, piece)), 0};
-      if (rest.size() == bytes.size()) first = record;
-      else more.push_back(record);
+      if (rest.size() == bytes.size())
+        first = record;
+      else
+        more.push_back(record);
       rest.remove_prefix(piece);
     } while (!rest.empty());
     bool post = false;
@@ -181,11 +185,10 @@ class Producer::Impl {
         if (shard.stopped) return shard.status;
         if (shard.bytes == 0 || shard.bytes + size <= options_.buffer_bytes_max) break;
         if (!wait) {
-          return ResourceExhaustedError("shard " + std::to_string(number) + ": " +
-                                        std::to_string(shard.bytes) +
-                                        " bytes wait for the primary layer, the limit is " +
-                                        std::to_string(options_.buffer_bytes_max) +
-                                        " (buffer_bytes_max)");
+          return ResourceExhaustedError(
+              "shard " + std::to_string(number) + ": " + std::to_string(shard.bytes) +
+              " bytes wait for the primary layer, the limit is " +
+              std::to_string(options_.buffer_bytes_max) + " (buffer_bytes_max)");
         }
         changed_.wait(lock);
       }
@@ -268,10 +271,10 @@ class Producer::Impl {
       notice.set_sealed_data_length(event.seal->length[0]);
       notice.set_sealed_index_length(event.seal->length[1]);
     }
-    session_->cell().NotifyFile(notice, [done = std::move(done)](
-                                            Result<v1::FileNoticeReply> reply) mutable {
-      done(reply.status());
-    });
+    session_->cell().NotifyFile(
+        notice, [done = std::move(done)](Result<v1::FileNoticeReply> reply) mutable {
+          done(reply.status());
+        });
   }
 
   Status Flush(Duration timeout) {

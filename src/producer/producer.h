@@ -31,13 +31,15 @@
 
 namespace tailcast::producer {
 
-// Shorter is not sooner: each flush costs calls to every replica and a wake-up of every consumer. With 16
-// consumers on two cores, 1 ms made both the median and the tail of the delay longer (bench e2e).
+// Shorter is not sooner: each flush costs calls to every replica and a wake-up of every consumer.
+// With 16 consumers on two cores, 1 ms made both the median and the tail of the delay longer (bench
+// e2e).
 inline constexpr Duration kLowLatencyFlushInterval = Duration::Millis(2);
 
 enum class Profile : uint8_t {
   kDefault,     // flush every 100 ms, as the paper's producers do: few, large flushes
-  kLowLatency,  // flush again as soon as the last flush finished, every kLowLatencyFlushInterval at most
+  kLowLatency,  // flush again as soon as the last flush finished, every kLowLatencyFlushInterval at
+                // most
 };
 
 struct Options {
@@ -67,8 +69,8 @@ struct Stats {
   int64_t durable = 0, failed = 0, unknown = 0;  // acknowledged
   int64_t flushes = 0, files_opened = 0, recoveries = 0;
   int64_t shadow_jumps = 0, shadow_failures = 0;
-  // Chunks that the data cache was given, each counted once for its replicas: more than `bytes`, because a
-  // chunk that fills over several flushes is written again with each.
+  // Chunks that the data cache was given, each counted once for its replicas: more than `bytes`,
+  // because a chunk that fills over several flushes is written again with each.
   int64_t shadow_bytes = 0;
   int64_t buffered_bytes = 0;
 };
@@ -91,9 +93,9 @@ class Producer {
 
   // Publishes and waits for the outcome.
   Ack Publish(std::string_view payload, int32_t shard = 0);
-  // Publishes; waits only while the shard's buffer is full. Ok: `ack` will run, exactly once (it may
-  // be empty). InvalidArgument: too large, or not a shard of ours. FailedPrecondition: stopped or
-  // closed; the message says why.
+  // Publishes; waits only while the shard's buffer is full. Ok: `ack` will run, exactly once (it
+  // may be empty). InvalidArgument: too large, or not a shard of ours. FailedPrecondition: stopped
+  // or closed; the message says why.
   Status Publish(std::string_view payload, AckCallback ack, int32_t shard = 0);
   // As above, but ResourceExhausted instead of waiting.
   Status TryPublish(std::string_view payload, AckCallback ack, int32_t shard = 0);

@@ -14,7 +14,8 @@ using stream::kParts;
 using stream::Part;
 
 namespace {
-// What is shadowed of a file that a dead producer left: its tail, for consumers who were not behind.
+// What is shadowed of a file that a dead producer left: its tail, for consumers who were not
+// behind.
 constexpr int64_t kPredecessorBytesMax = 4 << 20;
 // Closed files whose shadow is not finished; older ones are left to the primary layer.
 constexpr size_t kShadowsMax = 8;
@@ -36,7 +37,10 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
       hooks_(std::move(hooks)),
       dir_(stream::ShardDir(shard_)),
       keys_(shard_),
-      open_(shard_, OpenOptions{.takeover = options.takeover, .observe = options.observe, .bug = options.bug}, seed),
+      open_(
+          shard_,
+          OpenOptions{.takeover = options.takeover, .observe = options.observe, .bug = options.bug},
+          seed),
       append_(AppendOptions{options.flush_interval, options.flush_bytes, options.bug}) {}
 
 ProducerAgent::~ProducerAgent() {
@@ -95,24 +99,24 @@ void ProducerAgent::Step(OpenEffect effect) {
     case OpenEffect::Kind::kFence:
       if (options_.bug == PlantedBug::kSkipFence) {
         auto& reader = readers_[++last_reader_];
-        reader = std::make_unique<stream::RangeReader>(
-            ports_, stream::FileId{shard_, effect.stem}, effect.part, options_.chunk_size);
+        reader = std::make_unique<stream::RangeReader>(ports_, stream::FileId{shard_, effect.stem},
+                                                       effect.part, options_.chunk_size);
         reader->PrimarySize([this, guard](Result<storage::FileSize> size) {
           if (guard.expired()) return;
-          Step(open_.OnFenced(size.ok() ? Result<int64_t>(size->committed_length)
-                                        : Result<int64_t>(size.status()),
-                              ports_.loop->WallNow()));
+          Step(open_.OnFenced(
+              size.ok() ? Result<int64_t>(size->committed_length) : Result<int64_t>(size.status()),
+              ports_.loop->WallNow()));
         });
         return;
       }
-      ports_.store->OpenFencing(
-          dir_, FileName(effect.stem, effect.part),
-          [this, guard](Result<std::unique_ptr<storage::AppendFile>> file) {
-            if (guard.expired()) return;
-            Result<int64_t> length = file.ok() ? Result<int64_t>((*file)->committed_length())
-                                               : Result<int64_t>(file.status());
-            Step(open_.OnFenced(std::move(length), ports_.loop->WallNow()));
-          });
+      ports_.store->OpenFencing(dir_, FileName(effect.stem, effect.part),
+                                [this, guard](Result<std::unique_ptr<storage::AppendFile>> file) {
+                                  if (guard.expired()) return;
+                                  Result<int64_t> length =
+                                      file.ok() ? Result<int64_t>((*file)->committed_length())
+                                                : Result<int64_t>(file.status());
+                                  Step(open_.OnFenced(std::move(length), ports_.loop->WallNow()));
+                                });
       return;
     case OpenEffect::Kind::kReadIndex:
       ReadIndex(effect);
@@ -166,8 +170,7 @@ void ProducerAgent::ReadIndex(const OpenEffect& effect) {
         }
         index_reader_ = std::move(*file);
         index_reader_->Read(
-            effect.from, effect.to - effect.from,
-            [this, guard, effect](Result<std::string> bytes) {
+            effect.from, effect.to - effect.from, [this, guard, effect](Result<std::string> bytes) {
               if (guard.expired()) return;
               // We are inside the file's callback: it is closed in a turn of its own.
               ports_.loop->Post(
@@ -226,9 +229,8 @@ void ProducerAgent::OnOpened(const stream::Stem& stem) {
   for (int part = 0; part < kParts; ++part) file_->handles[part] = std::move(created_[part]);
   constexpr int64_t kFromBeginning[kParts] = {0, 0};
   file_->shadow = std::make_unique<ShadowFile>(
-      ports_, stream::FileId{shard_, stem}, options_.chunk_size,
-      file_->handles[1]->epoch(), kFromBeginning, options_.shadow, &shadow_counters_,
-      [this] { MaybeFinishClose(); });
+      ports_, stream::FileId{shard_, stem}, options_.chunk_size, file_->handles[1]->epoch(),
+      kFromBeginning, options_.shadow, &shadow_counters_, [this] { MaybeFinishClose(); });
   file_->shadow->PublishNow();
   ++counters_.files_opened;
   for (const Predecessor& predecessor : predecessors) ShadowPredecessor(predecessor);
@@ -266,7 +268,8 @@ void ProducerAgent::OnPredecessorRecord(const Predecessor& predecessor,
   int64_t from[kParts];
   for (int part = 0; part < kParts; ++part) {
     const int64_t seal = predecessor.seal.length[part];
-    from[part] = std::clamp<int64_t>(record.cache_length[part], std::max<int64_t>(0, seal - kPredecessorBytesMax), seal);
+    from[part] = std::clamp<int64_t>(record.cache_length[part],
+                                     std::max<int64_t>(0, seal - kPredecessorBytesMax), seal);
     from[part] -= from[part] % chunk_size;
   }
   AddShadow(std::make_unique<ShadowFile>(
@@ -289,9 +292,9 @@ void ProducerAgent::OnPredecessorRecord(const Predecessor& predecessor,
     request.destination = bytes->data();
     request.room = end - begin;
     request.owner = bytes;
-    const auto answer = reader->Read(
-        request, [this, id, part, begin, bytes, number,
-                  guard = std::weak_ptr<bool>(alive_)](stream::RangeResult result) {
+    const auto answer =
+        reader->Read(request, [this, id, part, begin, bytes, number,
+                               guard = std::weak_ptr<bool>(alive_)](stream::RangeResult result) {
           if (guard.expired()) return;
           ports_.loop->Post([this, number, guard] {  // not inside its own callback
             if (!guard.expired()) readers_.erase(number);
@@ -300,9 +303,9 @@ void ProducerAgent::OnPredecessorRecord(const Predecessor& predecessor,
             if (candidate->file() != id) continue;
             // What could not be read is missing from the cache; the primary layer has it.
             candidate->Expect(part, result.end);
-            candidate->OnFlushed(part, begin,
-                                 std::string_view(*bytes).substr(
-                                     0, static_cast<size_t>(result.end - begin)));
+            candidate->OnFlushed(
+                part, begin,
+                std::string_view(*bytes).substr(0, static_cast<size_t>(result.end - begin)));
             return;
           }
         });
@@ -346,11 +349,10 @@ Status ProducerAgent::Publish(Batch batch) {
   for (size_t i = 0; i < batch.records.size(); ++i) {
     if (batch.records[i].length <= options_.message_bytes_max) continue;
     ++counters_.refused_size;
-    return InvalidArgumentError(shard_.ToString() + ": a message of " +
-                                std::to_string(batch.records[i].length) +
-                                " bytes is over the limit of " +
-                                std::to_string(options_.message_bytes_max) +
-                                " bytes (message_bytes_max)");
+    return InvalidArgumentError(
+        shard_.ToString() + ": a message of " + std::to_string(batch.records[i].length) +
+        " bytes is over the limit of " + std::to_string(options_.message_bytes_max) +
+        " bytes (message_bytes_max)");
   }
   const auto bytes = static_cast<int64_t>(batch.bytes.size());
   const int64_t buffered = append_.buffered_bytes();
@@ -377,10 +379,10 @@ Status ProducerAgent::Publish(Batch batch) {
 Status ProducerAgent::Publish(std::string_view payload, AckCallback ack) {
   if (static_cast<int64_t>(payload.size()) > options_.message_bytes_max) {
     ++counters_.refused_size;
-    return InvalidArgumentError(
-        shard_.ToString() + ": a message of " + std::to_string(payload.size()) +
-        " bytes is over the limit of " + std::to_string(options_.message_bytes_max) +
-        " bytes (message_bytes_max)");
+    return InvalidArgumentError(shard_.ToString() + ": a message of " +
+                                std::to_string(payload.size()) + " bytes is over the limit of " +
+                                std::to_string(options_.message_bytes_max) +
+                                " bytes (message_bytes_max)");
   }
   Batch batch;
   batch.bytes = payload;
@@ -393,8 +395,7 @@ Status ProducerAgent::Append(std::string_view bytes, AckCallback ack) {
   Batch batch;
   batch.bytes = bytes;
   while (!bytes.empty()) {
-    const size_t piece =
-        std::min(bytes.size(), static_cast<size_t>(options_.message_bytes_max));
+    const size_t piece = std::min(bytes.size(), static_cast<size_t>(options_.message_bytes_max));
     batch.records.push_back({static_cast<uint32_t>(piece), Crc32c(bytes.substr(0, piece)), 0});
     bytes.remove_prefix(piece);
   }
@@ -461,11 +462,15 @@ void ProducerAgent::StartAppend(Part part, AppendEffects::Append append) {
 
 void ProducerAgent::OnAppended(Part part, storage::AppendResult result) {
   AppendEffects effects;
-  if (part == Part::kData) append_.OnData(result.outcome, effects);
-  else append_.OnIndex(result.outcome, effects);
+  if (part == Part::kData)
+    append_.OnData(result.outcome, effects);
+  else
+    append_.OnIndex(result.outcome, effects);
   if (result.outcome != storage::AppendOutcome::kApplied) {
-    if (result.outcome == storage::AppendOutcome::kFenced) fenced_ = true;
-    else if (part == Part::kIndex) index_unknown_ = true;
+    if (result.outcome == storage::AppendOutcome::kFenced)
+      fenced_ = true;
+    else if (part == Part::kIndex)
+      index_unknown_ = true;
     append_error_ = result.error.ok() && result.outcome == storage::AppendOutcome::kWrongOffset
                         ? InternalError("the file is not as long as its only writer thinks")
                         : result.error;
@@ -490,7 +495,8 @@ void ProducerAgent::OnAppended(Part part, storage::AppendResult result) {
 
 void ProducerAgent::OnGivenUp() {
   if (fenced_) {
-    Stop(FailedPreconditionError(shard_.ToString() + ": fenced: another producer took it over; "
+    Stop(FailedPreconditionError(shard_.ToString() +
+                                 ": fenced: another producer took it over; "
                                  "this one has stopped, and what it did not acknowledge as durable "
                                  "is not in the stream unless reported unknown"));
     return;
@@ -558,8 +564,8 @@ void ProducerAgent::Notify(FileEvent event, int attempt) {
     ++counters_.notify_failures;
     // A scheduler that was away rebuilds its state from listings, so this need not go on for ever.
     if (attempt >= kNotifyAttemptsMax || state_ == State::kStopped) return;
-    const Duration wait = std::min(Duration::Millis(50) * (int64_t{1} << attempt),
-                                   Duration::Seconds(5));
+    const Duration wait =
+        std::min(Duration::Millis(50) * (int64_t{1} << attempt), Duration::Seconds(5));
     ports_.loop->After(wait, [this, event = std::move(event), attempt, guard]() mutable {
       if (!guard.expired()) Notify(std::move(event), attempt + 1);
     });

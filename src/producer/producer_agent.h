@@ -1,7 +1,7 @@
-// The producer of one shard on an event loop (paper §2.4 Producers): batches messages, appends them to
-// the message file of the primary layer, acknowledges them, shadows the bytes into the cache layer,
-// rolls files over, and takes over where a dead producer stopped. The user's library around it is
-// producer.h; the deterministic world runs this class as it is.
+// The producer of one shard on an event loop (paper §2.4 Producers): batches messages, appends them
+// to the message file of the primary layer, acknowledges them, shadows the bytes into the cache
+// layer, rolls files over, and takes over where a dead producer stopped. The user's library around
+// it is producer.h; the deterministic world runs this class as it is.
 //
 // It owns and drives these cores and decides nothing that they could decide:
 //   OpenCore    open_core.h    which files to fence, complete and create (names, pairs, takeover)
@@ -38,16 +38,16 @@
 namespace tailcast::producer {
 
 struct AgentOptions {
-  // A flush starts as soon as there is something to flush and the previous one started this long ago,
-  // or `flush_bytes` wait. Low-latency profile: 1 ms.
+  // A flush starts as soon as there is something to flush and the previous one started this long
+  // ago, or `flush_bytes` wait. Low-latency profile: 1 ms.
   Duration flush_interval = Duration::Millis(100);
   int64_t flush_bytes = 1 << 20;
   // Messages that wait for their acknowledgement; more are refused (ResourceExhausted).
   int64_t buffer_bytes_max = 32 << 20;
   int64_t message_bytes_max = 16 << 20;
   int64_t chunk_size = 4096;  // bytes; of the files that this producer opens
-  // A file is closed and the next one opened once it has this many data bytes, or is this old and not
-  // empty.
+  // A file is closed and the next one opened once it has this many data bytes, or is this old and
+  // not empty.
   int64_t roll_bytes = 256 << 20;
   Duration roll_age = Duration::Seconds(3600);
   // Take the shard over from a producer that is alive, or may be.
@@ -57,7 +57,8 @@ struct AgentOptions {
   // How long an opener watches the record before it takes a predecessor for dead; more than twice
   // the heartbeat of every producer.
   Duration observe = Duration::Millis(2500);
-  // A primary layer that fails is tried again, with back-off, for this long; then the producer stops.
+  // A primary layer that fails is tried again, with back-off, for this long; then the producer
+  // stops.
   Duration give_up = Duration::Seconds(60);
   ShadowOptions shadow;
   PlantedBug bug = PlantedBug::kNone;  // for tests
@@ -70,12 +71,12 @@ struct FileEvent {
 };
 
 struct AgentCounters {
-  int64_t messages = 0, bytes = 0;              // accepted
-  int64_t durable = 0, failed = 0, unknown = 0; // acknowledged
+  int64_t messages = 0, bytes = 0;               // accepted
+  int64_t durable = 0, failed = 0, unknown = 0;  // acknowledged
   int64_t refused_full = 0, refused_size = 0;
   int64_t flushes = 0, files_opened = 0, files_sealed = 0;
-  int64_t recoveries = 0;       // after a failed or unknown append or creation
-  int64_t republished = 0;      // messages that went to the next file after such a failure
+  int64_t recoveries = 0;   // after a failed or unknown append or creation
+  int64_t republished = 0;  // messages that went to the next file after such a failure
   int64_t heartbeats = 0;
   int64_t notify_failures = 0;
 };
@@ -88,11 +89,11 @@ class ProducerAgent {
     kRolling,     // between two files; messages wait
     kRecovering,  // after an error of the primary layer; messages wait
     kClosing,
-    kStopped,     // see status()
+    kStopped,  // see status()
   };
   struct Hooks {
-    // Told of each file that is opened or sealed; `done` says whether the scheduler heard it, else it
-    // is told again. May be empty.
+    // Told of each file that is opened or sealed; `done` says whether the scheduler heard it, else
+    // it is told again. May be empty.
     Callback<void(const FileEvent&, Callback<void(Status)> done)> notify;
     // Room in the buffer again, or the state changed. May be empty.
     Callback<void()> on_progress;
@@ -106,8 +107,10 @@ class ProducerAgent {
   ProducerAgent& operator=(const ProducerAgent&) = delete;
 
   // Opens the shard. `opened`, once:
-  //   FailedPrecondition  another producer is alive here (names the shard, its last sign of life and
-  //                       --takeover), or it can't be known because the metadata cache is unreachable
+  //   FailedPrecondition  another producer is alive here (names the shard, its last sign of life
+  //   and
+  //                       --takeover), or it can't be known because the metadata cache is
+  //                       unreachable
   //   Unavailable         the primary layer fails since `give_up`
   //   DataLoss            the folder contradicts itself
   void Open(Callback<void(Status)> opened);

@@ -36,8 +36,9 @@ ShadowFile::ShadowFile(const stream::CellPorts& ports, const stream::FileId& fil
         stream::ChunkWriterOptions{chunk_size, std::max(options_.backlog_bytes, chunk_size * 2)},
         from[part]);
     record_.primary_length[part] = parts_[part].flushed_end = from[part];
-    steps_.Write("WriterStart", static_cast<Part>(part),
-                 {{"at", parts_[part].chunks->start()}, {"chunkSize", chunk_size}, {"source", true}});
+    steps_.Write(
+        "WriterStart", static_cast<Part>(part),
+        {{"at", parts_[part].chunks->start()}, {"chunkSize", chunk_size}, {"source", true}});
   }
 }
 
@@ -133,9 +134,9 @@ void ShadowFile::Write() {
         ++counters_->chunk_writes;
         counters_->chunk_bytes += length;
         if (length < chunk_size) ++counters_->partial_writes;
-        mutations.push_back({keys_.Chunk(file_.stem.seq, static_cast<Part>(which), chunk_size,
-                                         write.chunk),
-                             cache::MergeRule::kLongerWins, false, std::move(write.value)});
+        mutations.push_back(
+            {keys_.Chunk(file_.stem.seq, static_cast<Part>(which), chunk_size, write.chunk),
+             cache::MergeRule::kLongerWins, false, std::move(write.value)});
       }
       if (!writes.empty()) ++part.in_flight;
     }

@@ -1,18 +1,18 @@
-// The shadow of one message file in the cache layer (paper §2.4 Producers, Fig 3; §3 Start Position):
-// chunks of both parts into the data cache, then their lengths, with those of the primary layer, into
-// the metadata cache.
+// The shadow of one message file in the cache layer (paper §2.4 Producers, Fig 3; §3 Start
+// Position): chunks of both parts into the data cache, then their lengths, with those of the
+// primary layer, into the metadata cache.
 //
-// The cache layer is allowed to be slow or gone: what waits for it is bounded, and once that overflows
-// the shadow goes on at the chunk where the primary layer stands. Nothing here ever waits on the
-// caller's side.
+// The cache layer is allowed to be slow or gone: what waits for it is bounded, and once that
+// overflows the shadow goes on at the chunk where the primary layer stands. Nothing here ever waits
+// on the caller's side.
 //
-// Lengths of both layers usually travel in one write, so that a consumer at the doorbell is woken once
-// per flush and finds the bytes in the cache: the primary's wait up to `primary_length_delay` for the
-// cache's to catch up. With 0 they go at once, as in the paper.
+// Lengths of both layers usually travel in one write, so that a consumer at the doorbell is woken
+// once per flush and finds the bytes in the cache: the primary's wait up to `primary_length_delay`
+// for the cache's to catch up. With 0 they go at once, as in the paper.
 //
 // Invariants: a chunk is written after the flush of its bytes was acknowledged, from its beginning;
-// the cache's length is published after the chunks below it were acknowledged by a quorum, and never
-// beyond what the index covers (design rules "committed first", "prefix chunks").
+// the cache's length is published after the chunks below it were acknowledged by a quorum, and
+// never beyond what the index covers (design rules "committed first", "prefix chunks").
 //
 // Threads: the loop's. Used by the producer for its own file, and for what a dead producer left.
 #pragma once
@@ -40,12 +40,13 @@ namespace tailcast::producer {
 struct ShadowOptions {
   // Bytes of one part that may wait for the data cache.
   int64_t backlog_bytes = 32 << 20;
-  int64_t mutate_bytes = 1 << 20;     // of one part's chunks in one bulk write
-  // Less data than this waits so long for the index that covers it: one bulk write then takes both. A
-  // call to each replica costs far more than a few chunks in it, and lengths need the index anyway.
+  int64_t mutate_bytes = 1 << 20;  // of one part's chunks in one bulk write
+  // Less data than this waits so long for the index that covers it: one bulk write then takes both.
+  // A call to each replica costs far more than a few chunks in it, and lengths need the index
+  // anyway.
   int64_t data_alone_bytes = 64 << 10;
   Duration index_wait = Duration::Millis(10);
-  int mutates_in_flight = 4;          // bulk writes of one part
+  int mutates_in_flight = 4;  // bulk writes of one part
   Duration mutate_timeout = Duration::Seconds(1);
   Duration retry_min = Duration::Millis(20);
   Duration retry_max = Duration::Seconds(1);

@@ -69,8 +69,8 @@ class LengthsTest : public ShadowTest {
       for (int step = 0; step < 20; ++step) {
         time.RunFor(Duration::Micros(100));
         const FileRecord record = Published();
-        too_much |= record.cache_length[0] > Cached() ||
-                    record.cache_length[1] > Cached(Part::kIndex);
+        too_much |=
+            record.cache_length[0] > Cached() || record.cache_length[1] > Cached(Part::kIndex);
       }
     }
     return too_much;

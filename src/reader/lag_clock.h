@@ -1,12 +1,13 @@
-// How late the far end of an operation is, in time: what `tailcast status` shows of a hop. Decides nothing.
+// How late the far end of an operation is, in time: what `tailcast status` shows of a hop. Decides
+// nothing.
 //
 //   bytes known here    100 @ t0       250 @ t5                 400 @ t9
 //   confirmed                                     100 @ t7                250 @ t12
 //   lag()                0 . . . . growing from t0 until t7, then from t5 until t12, then from t9
 //   delay()                                       t7 - t0                 t12 - t5
 //
-// Core; lengths are those of both parts together. Marks are bounded: when there are too many, neighbours
-// become one that is as old as the older.
+// Core; lengths are those of both parts together. Marks are bounded: when there are too many,
+// neighbours become one that is as old as the older.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,8 @@ class LagClock {
     known_ = bytes;
     if (bytes <= confirmed_) return;
     if (marks_.size() == kMarksMax) {
-      for (size_t i = 0; i < kMarksMax / 2; ++i) marks_[i] = {marks_[2 * i + 1].bytes, marks_[2 * i].at};
+      for (size_t i = 0; i < kMarksMax / 2; ++i)
+        marks_[i] = {marks_[2 * i + 1].bytes, marks_[2 * i].at};
       marks_.resize(kMarksMax / 2);
     }
     marks_.push_back({bytes, now});

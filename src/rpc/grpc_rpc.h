@@ -1,8 +1,10 @@
-// The rpc port over gRPC's completion queues with generic methods. gRPC's headers stay in grpc_rpc.cc.
+// The rpc port over gRPC's completion queues with generic methods. gRPC's headers stay in
+// grpc_rpc.cc.
 //
-// Handlers and completions run on the loop that is given; a thread of the connector's and one of the
-// server's only move bytes between sockets and the loop's mailbox. Reading from a stream stops while more than kStreamInboxBytesMax of
-// its messages wait in the loop's mailbox, so that a slow loop pushes back on the sender.
+// Handlers and completions run on the loop that is given; a thread of the connector's and one of
+// the server's only move bytes between sockets and the loop's mailbox. Reading from a stream stops
+// while more than kStreamInboxBytesMax of its messages wait in the loop's mailbox, so that a slow
+// loop pushes back on the sender.
 #pragma once
 
 #include <memory>
@@ -19,8 +21,8 @@ inline constexpr size_t kStreamInboxBytesMax = 4u << 20;
 // the calls and streams that are left and waits until gRPC's threads have let go of the loop; what
 // they post then is run by the loop if it is turned again.
 std::unique_ptr<Connector> MakeGrpcConnector(EventLoop& loop);
-// Destroying the server ends open calls with Cancelled and waits for gRPC's threads to leave it; the
-// loop outlives it.
+// Destroying the server ends open calls with Cancelled and waits for gRPC's threads to leave it;
+// the loop outlives it.
 std::unique_ptr<Server> MakeGrpcServer(EventLoop& loop);
 
 }  // namespace tailcast::rpc

@@ -17,9 +17,8 @@ class GrpcRpc : public ::testing::Test {
  protected:
   GrpcRpc() {
     server_ = MakeGrpcServer(loop_);
-    server_->Handle("/t.S/Echo", [](std::string request, Responder respond) {
-      respond("re: " + request);
-    });
+    server_->Handle("/t.S/Echo",
+                    [](std::string request, Responder respond) { respond("re: " + request); });
     server_->Handle("/t.S/Fail", [](std::string, Responder respond) {
       respond(OutOfRangeError("position 7 is gone; the first is 9"));
     });
@@ -113,7 +112,8 @@ TEST_F(GrpcRpc, NamesAPortThatIsInUse) {
 
 TEST_F(GrpcRpc, AnswersOpenCallsWhenTheServerGoes) {
   std::optional<Result<std::string>> answer;
-  client_->Call("/t.S/Keep", "", kLong, [&](Result<std::string> r) { answer.emplace(std::move(r)); });
+  client_->Call("/t.S/Keep", "", kLong,
+                [&](Result<std::string> r) { answer.emplace(std::move(r)); });
   ASSERT_TRUE(Until([&] { return !kept_.empty(); }));
   server_.reset();
   ASSERT_TRUE(Until([&] { return answer.has_value(); }));
@@ -193,7 +193,8 @@ TEST(GrpcRpcShutdown, EndsOpenCallsAndStreamsBeforeTheConnectorIsGone) {
   ThreadLoop server_loop;
   auto server = MakeGrpcServer(server_loop);
   std::vector<Responder> kept;
-  server->Handle("/t.S/Keep", [&](std::string, Responder respond) { kept.push_back(std::move(respond)); });
+  server->Handle("/t.S/Keep",
+                 [&](std::string, Responder respond) { kept.push_back(std::move(respond)); });
   std::vector<std::unique_ptr<Stream>> streams;
   server->HandleStream("/t.S/Stream", [&](std::unique_ptr<Stream> s) {
     s->SetCallbacks({});

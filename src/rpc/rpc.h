@@ -1,9 +1,10 @@
-// Two-sided calls and streams between processes, in a form that the deterministic world can stand in
-// for. The real driver is gRPC over generic methods (grpc_rpc.h), the only place where
-// gRPC's headers are included; messages are protobufs of ../proto, serialised by the caller, so any
-// gRPC client of those services can speak to us.
+// Two-sided calls and streams between processes, in a form that the deterministic world can stand
+// in for. The real driver is gRPC over generic methods (grpc_rpc.h), the only place where gRPC's
+// headers are included; messages are protobufs of ../proto, serialised by the caller, so any gRPC
+// client of those services can speak to us.
 //
-// Threads: a Client, Server and Stream live on one loop; callbacks run there, never inside the call.
+// Threads: a Client, Server and Stream live on one loop; callbacks run there, never inside the
+// call.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ class Stream {
   // Destroying an open stream cancels it: the peer sees Cancelled.
   virtual ~Stream() = default;
 
-  // Queues a message. Returns false when the stream is closed (the message is dropped). Senders keep
-  // `queued_bytes` below their window: nothing else bounds the queue.
+  // Queues a message. Returns false when the stream is closed (the message is dropped). Senders
+  // keep `queued_bytes` below their window: nothing else bounds the queue.
   virtual bool Send(std::string message) = 0;
   // Bytes given to Send that the transport has not taken yet.
   virtual size_t queued_bytes() const = 0;
@@ -36,9 +37,9 @@ class Stream {
     Callback<void(std::string)> on_message;  // many times
     Callback<void()> on_drained;             // many times: queued_bytes fell to 0; may be empty
     // Once, after which the stream is dead. Client side: the server's status. Server side: Ok when
-    // the client half-closed (which the server answers with Ok by itself), Cancelled when the client
-    // or its connection is gone; a broken connection may also look like a half-close, so a protocol
-    // that must know the difference says its end in a message.
+    // the client half-closed (which the server answers with Ok by itself), Cancelled when the
+    // client or its connection is gone; a broken connection may also look like a half-close, so a
+    // protocol that must know the difference says its end in a message.
     Callback<void(Status)> on_closed;
   };
   // Must be called in the same turn in which the stream was obtained; messages wait until then.
@@ -63,8 +64,8 @@ class Client {
 class Connector {
  public:
   virtual ~Connector() = default;
-  // `address` is "host:port". `via` is empty or "host:port" of an HTTP CONNECT proxy on the way (the
-  // demo's links are delayed by one).
+  // `address` is "host:port". `via` is empty or "host:port" of an HTTP CONNECT proxy on the way
+  // (the demo's links are delayed by one).
   virtual std::unique_ptr<Client> MakeClient(const std::string& address,
                                              const std::string& via) = 0;
 };
@@ -76,8 +77,7 @@ class Server {
   virtual ~Server() = default;
   // Handlers run on the server's loop. Register before Start.
   virtual void Handle(std::string_view method, Callback<void(std::string request, Responder)>) = 0;
-  virtual void HandleStream(std::string_view method,
-                            Callback<void(std::unique_ptr<Stream>)>) = 0;
+  virtual void HandleStream(std::string_view method, Callback<void(std::unique_ptr<Stream>)>) = 0;
   // Listens at "host:port" (port 0: any). Returns the address with the real port.
   //   FailedPrecondition: the port is in use. InvalidArgument: not an address.
   virtual Result<std::string> Start(const std::string& listen_address) = 0;

@@ -1,5 +1,6 @@
-// A user's process attached to one cell: the cell's view, kept fresh, and ports to its two caches and
-// its primary layer. What the libraries `producer` and `consumer` open from a scheduler's address.
+// A user's process attached to one cell: the cell's view, kept fresh, and ports to its two caches
+// and its primary layer. What the libraries `producer` and `consumer` open from a scheduler's
+// address.
 //
 // Threads: one ThreadLoop; all calls on its thread.
 #pragma once

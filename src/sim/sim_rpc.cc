@@ -46,9 +46,7 @@ class SimServer : public rpc::Server {
 
 namespace {
 
-std::string HostOf(const std::string& address) {
-  return address.substr(0, address.rfind(':'));
-}
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
 // One unary call: lives until answered.
 struct PendingCall : Network::Connection, std::enable_shared_from_this<PendingCall> {
@@ -97,7 +95,8 @@ struct StreamPair : Network::Connection, std::enable_shared_from_this<StreamPair
         side.end, sides[1 - from].end, size,
         [self = shared_from_this(), to = 1 - from, message = std::move(message)]() mutable {
           Side& peer = self->sides[to];
-          if (!peer.dead && peer.callbacks.on_message) peer.callbacks.on_message(std::move(message));
+          if (!peer.dead && peer.callbacks.on_message)
+            peer.callbacks.on_message(std::move(message));
         });
     if (SimLoop* loop = network.Find(side.end.loop_id)) {
       loop->At(left, [self = shared_from_this(), from, size] {
@@ -113,10 +112,11 @@ struct StreamPair : Network::Connection, std::enable_shared_from_this<StreamPair
 
   // Tells side `to`, after what was sent before, that the stream is over.
   void SendEnd(int from, Status status) {
-    network.Deliver(sides[from].end, sides[1 - from].end, 64,
-                    [self = shared_from_this(), to = 1 - from, status = std::move(status)]() mutable {
-                      self->Closed(to, std::move(status));
-                    });
+    network.Deliver(
+        sides[from].end, sides[1 - from].end, 64,
+        [self = shared_from_this(), to = 1 - from, status = std::move(status)]() mutable {
+          self->Closed(to, std::move(status));
+        });
   }
 
   void Closed(int at, Status status) {
@@ -182,7 +182,10 @@ class SimStream : public Stream {
 class SimClient : public rpc::Client {
  public:
   SimClient(Network& network, SimLoop& loop, const std::string& host, std::string address)
-      : network_(network), loop_(loop), end_(network.Join(loop, host)), address_(std::move(address)) {}
+      : network_(network),
+        loop_(loop),
+        end_(network.Join(loop, host)),
+        address_(std::move(address)) {}
 
   void Call(std::string_view method, std::string request, Duration timeout,
             Callback<void(Result<std::string>)> done) override {
@@ -190,9 +193,8 @@ class SimClient : public rpc::Client {
     call->client = end_;
     call->server = Network::End{0, HostOf(address_)};
     call->done = std::move(done);
-    call->timer = loop_.After(timeout, [call] {
-      call->Finish(DeadlineExceededError("no answer in time"));
-    });
+    call->timer =
+        loop_.After(timeout, [call] { call->Finish(DeadlineExceededError("no answer in time")); });
     SimServer* server = network_.FindServer(address_);
     if (server == nullptr) {
       // A closed port answers with a reset after a round trip.
@@ -206,7 +208,9 @@ class SimClient : public rpc::Client {
     network_.Track(call->server, call);
     network_.Deliver(end_, call->server, request.size() + 64,
                      [call, address = address_, method = std::string(method),
-                      request = std::move(request)]() mutable { Arrive(call, address, method, std::move(request)); });
+                      request = std::move(request)]() mutable {
+                       Arrive(call, address, method, std::move(request));
+                     });
   }
 
   std::unique_ptr<Stream> Open(std::string_view method) override {
@@ -246,10 +250,9 @@ class SimClient : public rpc::Client {
                      const std::string& method, std::string request) {
     auto reply = [call](Result<std::string> result) {
       const size_t size = 64 + (result.ok() ? result->size() : 0);
-      call->network.Deliver(call->server, call->client, size,
-                            [call, result = std::move(result)]() mutable {
-                              call->Finish(std::move(result));
-                            });
+      call->network.Deliver(
+          call->server, call->client, size,
+          [call, result = std::move(result)]() mutable { call->Finish(std::move(result)); });
     };
     SimServer* server = call->network.FindServer(address);
     if (server == nullptr || server->end().loop_id != call->server.loop_id) {

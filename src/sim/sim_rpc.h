@@ -1,5 +1,5 @@
-// Calls and streams between simulated processes: the rpc port over virtual time, with delay, bandwidth,
-// loss of connections, partitions (one-way too) and slow links, all drawn from the seed.
+// Calls and streams between simulated processes: the rpc port over virtual time, with delay,
+// bandwidth, loss of connections, partitions (one-way too) and slow links, all drawn from the seed.
 #pragma once
 
 #include <map>
@@ -56,8 +56,9 @@ class Network {
     // The process of `dead_loop` is gone: tell the other end.
     virtual void OnDeath(uint64_t dead_loop) = 0;
   };
-  // Runs `task` on `to` when a message of `bytes` that `from` sends now has arrived, in the order of
-  // sending; never if the link is cut or `to` has died by then. Returns when the last byte has left.
+  // Runs `task` on `to` when a message of `bytes` that `from` sends now has arrived, in the order
+  // of sending; never if the link is cut or `to` has died by then. Returns when the last byte has
+  // left.
   MonotonicTime Deliver(const End& from, const End& to, size_t bytes, Task task);
   End Join(SimLoop& loop, const std::string& host);
   SimLoop* Find(uint64_t loop_id) const;

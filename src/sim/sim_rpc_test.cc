@@ -15,9 +15,8 @@ class SimRpc : public ::testing::Test {
     network_.LinkBetween("b", "a").delay = Duration::Millis(10);
     client_ = network_.MakeConnector(*client_loop_, "a")->MakeClient("b:1", "");
     server_ = network_.MakeServer(*server_loop_, "b");
-    server_->Handle("/echo", [](std::string request, rpc::Responder respond) {
-      respond("re: " + request);
-    });
+    server_->Handle("/echo",
+                    [](std::string request, rpc::Responder respond) { respond("re: " + request); });
     server_->Handle("/never", [this](std::string, rpc::Responder respond) {
       kept_.push_back(std::move(respond));
     });

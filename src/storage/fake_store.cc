@@ -151,9 +151,9 @@ void FakeDisk::Land(InFlight& append) {
   file.committed += size;
   // TLA: PrimaryAppend.
   if (steps_ != nullptr && size > 0) {
-    steps_->Write("PrimaryAppend",
-                  {{"dir", std::string_view(file.dir)}, {"name", std::string_view(file.name)},
-                   {"len", file.committed}});
+    steps_->Write("PrimaryAppend", {{"dir", std::string_view(file.dir)},
+                                    {"name", std::string_view(file.name)},
+                                    {"len", file.committed}});
   }
   file.Remember(loop_->Now());
   ++counters_.appends_landed;

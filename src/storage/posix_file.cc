@@ -36,9 +36,9 @@ void LogStep(StepLog& log, std::string_view step, uint64_t writer, const std::st
   if (!fields.empty()) more += (more.empty() ? "" : ",") + fields;
   log.WriteAt(log.Stamp(), step, {}, more);
 }
-#define TAILCAST_LOG_STEP(context, step, writer, fields)                                  \
-  do {                                                                                    \
-    if ((context).steps != nullptr) LogStep(*(context).steps, step, writer, fields);      \
+#define TAILCAST_LOG_STEP(context, step, writer, fields)                             \
+  do {                                                                               \
+    if ((context).steps != nullptr) LogStep(*(context).steps, step, writer, fields); \
   } while (false)
 
 Status Flush(const Context& c, OpsFile& file) {
@@ -369,7 +369,8 @@ AppendResult Appender::Append(std::string_view bytes) {
     if (c.lengths != nullptr) {
       c.lengths->WriteAt(stamp, "PrimaryAppend",
                          {{"dir", std::string_view(file_.folder)},
-                          {"name", std::string_view(file_.name)}, {"len", word_.length}});
+                          {"name", std::string_view(file_.name)},
+                          {"len", word_.length}});
     }
     return {AppendOutcome::kApplied, word_.length, OkStatus()};
   }

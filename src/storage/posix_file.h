@@ -61,8 +61,8 @@ struct Context {
   Durability durability = Durability::kDurable;
   PlantedBug bug = PlantedBug::kNone;
 
-  // Each step of each file, for tla/FencingTrace.tla, which says what it carries: written right after
-  // the step, "writer" is the process' name and the number of the open handle. For tests.
+  // Each step of each file, for tla/FencingTrace.tla, which says what it carries: written right
+  // after the step, "writer" is the process' name and the number of the open handle. For tests.
   StepLog* steps = nullptr;
   mutable std::atomic<uint64_t> writers{0};  // handles numbered so far
   // Committed lengths only, for tla/DuelingWritersTrace.tla (PrimaryAppend).

@@ -1,5 +1,6 @@
-// Keys of the cache (design rule "longer wins": identity). A key is a 128-bit hash of everything that
-// determines a value's final bytes, so that two values under one key are prefixes of the same bytes.
+// Keys of the cache (design rule "longer wins": identity). A key is a 128-bit hash of everything
+// that determines a value's final bytes, so that two values under one key are prefixes of the same
+// bytes.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace tailcast::stream {
 
-// Makes the keys of one shard; holds the hash of the shard's identity so that a chunk's key costs one
-// short hash.
+// Makes the keys of one shard; holds the hash of the shard's identity so that a chunk's key costs
+// one short hash.
 class KeyMaker {
  public:
   explicit KeyMaker(const ShardId& shard);

@@ -32,11 +32,11 @@ void FrameSplitter::Push(std::string_view bytes) {
 std::optional<std::string_view> FrameSplitter::Next() {
   if (!status_.ok()) return std::nullopt;
   const auto too_large = [&](int64_t size, bool whole) {
-    status_ = ResourceExhaustedError(
-        "message " + std::to_string(messages_) + ", which begins at input byte " +
-        std::to_string(input_byte_ + static_cast<int64_t>(at_)) + ", has " +
-        (whole ? "" : "more than ") + std::to_string(size) + " bytes; the limit is " +
-        std::to_string(message_bytes_max_));
+    status_ = ResourceExhaustedError("message " + std::to_string(messages_) +
+                                     ", which begins at input byte " +
+                                     std::to_string(input_byte_ + static_cast<int64_t>(at_)) +
+                                     ", has " + (whole ? "" : "more than ") + std::to_string(size) +
+                                     " bytes; the limit is " + std::to_string(message_bytes_max_));
   };
   const size_t available = buffer_.size() - at_;
   if (framing_ == Framing::kLines) {

@@ -29,8 +29,8 @@ class FrameSplitter {
   void Push(std::string_view bytes);
   // nullopt: more bytes are needed, or status() is an error.
   std::optional<std::string_view> Next();
-  // The input is over. DataLoss if it ends inside a length-framed message (the message says at which
-  // input byte it began). With lines, a last line without newline becomes the next Next.
+  // The input is over. DataLoss if it ends inside a length-framed message (the message says at
+  // which input byte it began). With lines, a last line without newline becomes the next Next.
   Status Finish();
   // ResourceExhausted once a message over the limit was met: it names its number, its first input
   // byte, its size if known, and the limit. No message after it is given.
@@ -41,9 +41,9 @@ class FrameSplitter {
   Framing framing_;
   int64_t message_bytes_max_;
   std::string buffer_;
-  size_t at_ = 0;          // of the next message in buffer_
-  size_t searched_ = 0;    // no newline in buffer_[at_, searched_)
-  int64_t input_byte_ = 0; // of buffer_[0] in the input
+  size_t at_ = 0;           // of the next message in buffer_
+  size_t searched_ = 0;     // no newline in buffer_[at_, searched_)
+  int64_t input_byte_ = 0;  // of buffer_[0] in the input
   int64_t messages_ = 0;
   bool finished_ = false;
   Status status_;

@@ -73,7 +73,8 @@ TEST(FrameSplitter, RandomMessagesComeBackWhateverThePieces) {
     std::string input;
     for (int i = 0; i < 50; ++i) {
       std::string message;
-      for (int64_t n = rng.Between(0, 20); n > 0; --n) message.push_back(static_cast<char>(rng.Below(256)));
+      for (int64_t n = rng.Between(0, 20); n > 0; --n)
+        message.push_back(static_cast<char>(rng.Below(256)));
       if (framing == Framing::kLines) {
         std::erase(message, '\n');
         message.push_back('\n');
@@ -98,8 +99,9 @@ TEST(FrameSplitter, AnInputThatEndsInsideAMessageSaysWhere) {
 
 TEST(FrameSplitter, AMessageOverTheLimitIsNamed) {
   Status end, status;
-  EXPECT_THAT(SplitAll(Framing::kLines, "ok\n" + std::string(200, 'x') + "\nlater\n", &end, &status),
-              ElementsAre("ok\n"));
+  EXPECT_THAT(
+      SplitAll(Framing::kLines, "ok\n" + std::string(200, 'x') + "\nlater\n", &end, &status),
+      ElementsAre("ok\n"));
   EXPECT_TRUE(IsResourceExhausted(status));
   EXPECT_THAT(status.message(), HasSubstr("message 1, which begins at input byte 3"));
   EXPECT_THAT(SplitAll(Framing::kLength, std::string("\0\0\1\0", 4), &end, &status), ElementsAre());

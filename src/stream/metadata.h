@@ -1,8 +1,8 @@
 // The metadata record of a message file: what the metadata cache knows of a pair (paper §2.2, §3).
 //
 // A value holds kPairsPerGroup records side by side as u64 lanes that merge by maximum, so one read
-// gives a consumer the file it is at and the ones that follow. All fields only grow (0 = not known):
-// the merge of any two values is a value that some reader could have seen (spec Merge).
+// gives a consumer the file it is at and the ones that follow. All fields only grow (0 = not
+// known): the merge of any two values is a value that some reader could have seen (spec Merge).
 //
 // Lengths are hints (design rule): a wrong one costs time, never correctness.
 #pragma once
@@ -22,9 +22,9 @@ inline constexpr int kPairsPerGroup = 8;
 inline constexpr int kRecordLanes = 16;
 
 struct FileRecord {
-  int64_t created_us = 0;     // lane 0; 0: the file is not known
-  int64_t start_byte = 0;     // lane 1
-  int64_t start_record = 0;   // lane 2
+  int64_t created_us = 0;                   // lane 0; 0: the file is not known
+  int64_t start_byte = 0;                   // lane 1
+  int64_t start_record = 0;                 // lane 2
   int64_t cache_length[kParts] = {0, 0};    // lanes 3, 4: bytes, data and index
   int64_t primary_length[kParts] = {0, 0};  // lanes 5, 6
   int64_t primary_epoch = 0;                // lane 7
@@ -41,11 +41,11 @@ struct FileRecord {
 // The number of the group that holds `seq`.
 inline int64_t MetadataGroupOf(int64_t seq) { return seq / kPairsPerGroup; }
 
-// A value for the group of `seq` in which only this record's known fields are set: writing it merges
-// them into what the replicas have.
+// A value for the group of `seq` in which only this record's known fields are set: writing it
+// merges them into what the replicas have.
 std::string EncodeFileRecord(int64_t seq, const FileRecord& record);
-// The record of `seq` in a value of its group; an unknown record if the value is short, odd-sized, or
-// has impossible fields (a negative length).
+// The record of `seq` in a value of its group; an unknown record if the value is short, odd-sized,
+// or has impossible fields (a negative length).
 FileRecord DecodeFileRecord(int64_t seq, std::string_view group_value);
 // Field-wise maximum.
 FileRecord Merge(const FileRecord& a, const FileRecord& b);

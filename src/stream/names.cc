@@ -40,10 +40,9 @@ bool TakeDash(std::string_view& text) {
 
 std::string Stem::ToString() const {
   char text[kStemSize + 64];
-  const int n = std::snprintf(text, sizeof text,
-                              "%0*" PRId64 "-%0*" PRId64 "-%0*" PRId64 "-%0*" PRId64, kSeqWidth,
-                              seq, kCreatedWidth, created_us, kByteWidth, start_byte, kRecordWidth,
-                              start_record);
+  const int n = std::snprintf(
+      text, sizeof text, "%0*" PRId64 "-%0*" PRId64 "-%0*" PRId64 "-%0*" PRId64, kSeqWidth, seq,
+      kCreatedWidth, created_us, kByteWidth, start_byte, kRecordWidth, start_record);
   TAILCAST_CHECK(n == static_cast<int>(kStemSize), "a field of the stem overflows its width");
   return std::string(text, static_cast<size_t>(n));
 }
@@ -85,9 +84,7 @@ std::string CreationKey(int64_t seq, Part part) {
 
 std::string ShardId::ToString() const { return stream.name + "/" + std::to_string(shard); }
 
-std::string FileId::ToString() const {
-  return shard.ToString() + "/" + std::to_string(stem.seq);
-}
+std::string FileId::ToString() const { return shard.ToString() + "/" + std::to_string(stem.seq); }
 
 std::string ShardDir(const ShardId& shard) {
   char text[64];

@@ -46,8 +46,8 @@ std::optional<ParsedFileName> ParseFileName(std::string_view name);
 // What CreateExclusive is exclusive on: one file per sequence number and part, whatever its stem.
 std::string CreationKey(int64_t seq, Part part);
 
-// A stream's identity. Names can be used again after a delete; an incarnation never is, so no byte of
-// an old stream can be taken for one of a new stream.
+// A stream's identity. Names can be used again after a delete; an incarnation never is, so no byte
+// of an old stream can be taken for one of a new stream.
 struct StreamId {
   std::string name;
   uint64_t incarnation = 0;
@@ -73,8 +73,8 @@ struct FileId {
 // Folder of a shard below the cell's: "streams/<name>/<incarnation, 16 hex>/<shard, 5 digits>".
 std::string ShardDir(const ShardId& shard);
 
-// InvalidArgument with the rule that was broken: 1 to 100 of [a-z0-9_.-], beginning with a letter or
-// digit.
+// InvalidArgument with the rule that was broken: 1 to 100 of [a-z0-9_.-], beginning with a letter
+// or digit.
 Status ValidateStreamName(std::string_view name);
 
 inline constexpr int kShardsMax = 10000;

@@ -63,9 +63,10 @@ std::string Position::ToString() const {
 
 Result<Position> Position::Parse(std::string_view text) {
   if (const auto position = TryParse(text)) return *position;
-  return InvalidArgumentError("'" + std::string(text.substr(0, 120)) +
-                              "' is no position; one looks like t1.9f3a00c2d1e4b576.3.16842.17251200"
-                              " (incarnation, shard, messages and bytes before it)");
+  return InvalidArgumentError(
+      "'" + std::string(text.substr(0, 120)) +
+      "' is no position; one looks like t1.9f3a00c2d1e4b576.3.16842.17251200"
+      " (incarnation, shard, messages and bytes before it)");
 }
 
 }  // namespace tailcast::stream

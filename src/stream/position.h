@@ -1,6 +1,6 @@
 // Where a consumer stands in a shard, as people and programs keep it (design rule "in order"): the
-// same text means the same place in every cell, because it counts from the shard's first message and
-// not within a file.
+// same text means the same place in every cell, because it counts from the shard's first message
+// and not within a file.
 //
 //   t1.9f3a00c2d1e4b576.3.16842.17251200
 //   |  |                | |     data bytes of the shard before the place

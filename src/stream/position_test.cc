@@ -27,10 +27,11 @@ TEST(Position, ParsesWhatItPrints) {
 
 TEST(Position, RefusesAnythingElseAndShowsAnExample) {
   for (const char* bad :
-       {"", "t1.", "t2.9f3a00c2d1e4b576.3.1.1", "t1.9f3a00c2d1e4b576.3.1", "t1.9f3a00c2d1e4b576.3.1.",
-        "t1.9f3a00c2d1e4b576.3.1.1.", "t1.9f3a00c2d1e4b576.3.01.1", "t1.9f3a00c2d1e4b576.3.-1.1",
-        "t1.9F3A00C2D1E4B576.3.1.1", "t1.9f3a00c2d1e4b57.3.1.1", "t1.9f3a00c2d1e4b576.10000.1.1",
-        "t1.9f3a00c2d1e4b576.3.9223372036854775808.1", " t1.9f3a00c2d1e4b576.3.1.1"}) {
+       {"", "t1.", "t2.9f3a00c2d1e4b576.3.1.1", "t1.9f3a00c2d1e4b576.3.1",
+        "t1.9f3a00c2d1e4b576.3.1.", "t1.9f3a00c2d1e4b576.3.1.1.", "t1.9f3a00c2d1e4b576.3.01.1",
+        "t1.9f3a00c2d1e4b576.3.-1.1", "t1.9F3A00C2D1E4B576.3.1.1", "t1.9f3a00c2d1e4b57.3.1.1",
+        "t1.9f3a00c2d1e4b576.10000.1.1", "t1.9f3a00c2d1e4b576.3.9223372036854775808.1",
+        " t1.9f3a00c2d1e4b576.3.1.1"}) {
     const auto parsed = Position::Parse(bad);
     ASSERT_FALSE(parsed.ok()) << bad;
     EXPECT_TRUE(IsInvalidArgument(parsed.status()));

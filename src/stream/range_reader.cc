@@ -53,16 +53,15 @@ void RangeReader::Plan(const RangeRequest& request, std::vector<cache::ChunkRead
     }
     read.key = keys_.Chunk(file_.stem.seq, part_, chunk_size_, start / chunk_size_);
     read.want = static_cast<uint32_t>(want);
-    read.capacity =
-        static_cast<uint32_t>(std::min(chunk_size_, request.room - (start - base)));
+    read.capacity = static_cast<uint32_t>(std::min(chunk_size_, request.room - (start - base)));
     read.destination = request.destination + (start - base);
     reads.push_back(read);
   }
 }
 
 RangeResult RangeReader::Evaluate(const RangeRequest& request,
-                                  const std::vector<cache::ChunkRead>& reads,
-                                  int64_t* primary_from, int64_t* primary_to) const {
+                                  const std::vector<cache::ChunkRead>& reads, int64_t* primary_from,
+                                  int64_t* primary_to) const {
   RangeResult result;
   result.chunks = static_cast<int32_t>(reads.size());
   const int64_t base = ChunkStart(request.from);
@@ -83,16 +82,21 @@ RangeResult RangeReader::Evaluate(const RangeRequest& request,
       const cache::ChunkRead& read = reads[i];
       got = std::max<int64_t>(got, read.length);
       if (read.length < read.want) {
-        if (read.length > read.have) ++result.short_chunks;
-        else ++result.missing_chunks;
+        if (read.length > read.have)
+          ++result.short_chunks;
+        else
+          ++result.missing_chunks;
       }
     }
     if (contiguous && got >= before) {
       result.end = start + got;
       result.tail_valid = true;
-      if (got == chunk_size_) result.tail_crc = 0;
-      else if (i < reads.size() && reads[i].length > reads[i].have) result.tail_crc = reads[i].crc;
-      else if (!prefix) result.tail_crc = 0;  // got is 0: nothing of this chunk yet
+      if (got == chunk_size_)
+        result.tail_crc = 0;
+      else if (i < reads.size() && reads[i].length > reads[i].have)
+        result.tail_crc = reads[i].crc;
+      else if (!prefix)
+        result.tail_crc = 0;  // got is 0: nothing of this chunk yet
     }
     result.cache_bytes += std::max<int64_t>(0, got - before);
     if (got < need) {
@@ -138,11 +142,10 @@ std::optional<RangeResult> RangeReader::Read(const RangeRequest& request,
     AfterCache(job);
     return std::nullopt;
   }
-  ports_.data_cache->ReadChunks(
-      job->reads, cache::ReadMode::kRelaxed, options_.cache_timeout,
-      [this, job, alive = std::weak_ptr<bool>(alive_)] {
-        if (!alive.expired()) AfterCache(job);
-      });
+  ports_.data_cache->ReadChunks(job->reads, cache::ReadMode::kRelaxed, options_.cache_timeout,
+                                [this, job, alive = std::weak_ptr<bool>(alive_)] {
+                                  if (!alive.expired()) AfterCache(job);
+                                });
   return std::nullopt;
 }
 
@@ -271,8 +274,7 @@ void RangeReader::WithFile(Callback<void(storage::ReadFile*, Status)> then) {
   opening_ = true;
   ports_.store->OpenRead(
       ShardDir(file_.shard), FileName(file_.stem, part_),
-      [this, alive = std::weak_ptr<bool>(alive_)](
-          Result<std::unique_ptr<storage::ReadFile>> file) {
+      [this, alive = std::weak_ptr<bool>(alive_)](Result<std::unique_ptr<storage::ReadFile>> file) {
         if (alive.expired()) return;
         opening_ = false;
         if (file.ok()) primary_ = std::move(*file);
@@ -301,8 +303,8 @@ void RangeReader::PrimarySize(Callback<void(Result<storage::FileSize>)> done) {
       });
       return;
     }
-    file->Size([this, done = std::move(done), alive = std::weak_ptr<bool>(alive_)](
-                   Result<storage::FileSize> size) mutable {
+    file->Size([this, done = std::move(done),
+                alive = std::weak_ptr<bool>(alive_)](Result<storage::FileSize> size) mutable {
       if (alive.expired()) return;
       if (!size.ok() && !IsNotFound(size.status())) DropFile();
       done(std::move(size));

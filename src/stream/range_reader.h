@@ -38,14 +38,15 @@ namespace tailcast::stream {
 struct RangeRequest {
   int64_t from = 0;  // bytes of the part
   int64_t to = 0;    // > from
-  // Bytes below it are asked of the cache first: the published length of the cache layer, 0 to leave
-  // the cache alone. A wrong one costs a miss (design rule "lengths are hints").
+  // Bytes below it are asked of the cache first: the published length of the cache layer, 0 to
+  // leave the cache alone. A wrong one costs a miss (design rule "lengths are hints").
   int64_t cache_limit = 0;
   // Bytes below it may be read from the primary layer: what is known to be committed there, 0 to
   // leave it alone.
   int64_t primary_limit = 0;
   // Room for bytes [ChunkStart(from), ChunkStart(from) + room); room >= to - ChunkStart(from). With
-  // more room than that, a last chunk that holds more than `to` is taken whole. Valid until the answer.
+  // more room than that, a last chunk that holds more than `to` is taken whole. Valid until the
+  // answer.
   char* destination = nullptr;
   int64_t room = 0;
   // Kept until the bytes at `destination` are written no more, even if the RangeReader is destroyed
@@ -64,14 +65,14 @@ struct RangeResult {
   // request's prefix. False only if `from` lies inside a chunk whose beginning could not be read.
   bool tail_valid = false;
   uint32_t tail_crc = 0;
-  int64_t cache_bytes = 0;    // of [from, end), by origin
+  int64_t cache_bytes = 0;  // of [from, end), by origin
   int64_t primary_bytes = 0;
-  int32_t chunks = 0;           // asked of the cache
-  int32_t short_chunks = 0;     // the cache had a part of what it should
-  int32_t missing_chunks = 0;   // the cache had nothing new of them
-  int32_t primary_reads = 0;    // 0 or 1
-  // Why a primary read that was needed failed or gave less than its limit. NotFound: the file is not
-  // (yet) there, as in a cell whose cache copy runs ahead.
+  int32_t chunks = 0;          // asked of the cache
+  int32_t short_chunks = 0;    // the cache had a part of what it should
+  int32_t missing_chunks = 0;  // the cache had nothing new of them
+  int32_t primary_reads = 0;   // 0 or 1
+  // Why a primary read that was needed failed or gave less than its limit. NotFound: the file is
+  // not (yet) there, as in a cell whose cache copy runs ahead.
   Status primary_error;
 };
 
@@ -81,8 +82,9 @@ class RangeReader {
   struct Options {
     // How long the cache may take before its chunks count as missing.
     Duration cache_timeout = Duration::Millis(250);
-    // After this many reads in a row of which the cache had nothing (a late consumer: its chunks have
-    // expired), up to `skip_reads_max` reads that the primary can answer whole leave the cache alone.
+    // After this many reads in a row of which the cache had nothing (a late consumer: its chunks
+    // have expired), up to `skip_reads_max` reads that the primary can answer whole leave the cache
+    // alone.
     int miss_streak = 2;
     int skip_reads_max = 16;
     // Of the consumer that reads: what each read gave is logged there.
@@ -103,11 +105,12 @@ class RangeReader {
   RangeReader& operator=(const RangeReader&) = delete;
 
   // The answer at once if the cache's memory is readable inside the call and has every byte; else
-  // nullopt, and the answer comes by `done`, exactly once, in a later turn. No allocation when at once.
+  // nullopt, and the answer comes by `done`, exactly once, in a later turn. No allocation when at
+  // once.
   std::optional<RangeResult> Read(const RangeRequest& request, Callback<void(RangeResult)> done);
 
-  // The committed length of the part in the primary layer, asked of the file itself: the fallback for
-  // lengths when the metadata cache is unavailable. NotFound: no such file yet.
+  // The committed length of the part in the primary layer, asked of the file itself: the fallback
+  // for lengths when the metadata cache is unavailable. NotFound: no such file yet.
   void PrimarySize(Callback<void(Result<storage::FileSize>)> done);
 
   int64_t chunk_size() const { return chunk_size_; }
@@ -142,8 +145,8 @@ class RangeReader {
   bool opening_ = false;
   std::vector<Callback<void(storage::ReadFile*, Status)>> waiting_for_open_;
   Counters counters_;
-  int empty_reads_ = 0;   // in a row, of which the cache had nothing
-  int skip_length_ = 0;   // reads to skip when the streak is full; doubles
+  int empty_reads_ = 0;  // in a row, of which the cache had nothing
+  int skip_length_ = 0;  // reads to skip when the streak is full; doubles
   int skips_left_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -34,14 +34,13 @@ class RangeReaderTest : public ::testing::Test {
 
   void WriteFile(std::string_view bytes) {
     bool done = false;
-    store_.CreateExclusive(ShardDir(kFile.shard), FileName(kFile.stem, Part::kData),
-                           CreationKey(1, Part::kData),
-                           [&, bytes](Result<std::unique_ptr<storage::AppendFile>> file) {
-                             ASSERT_TRUE(file.ok());
-                             file_ = std::move(*file);
-                             file_->AppendAt(0, std::string(bytes),
-                                             [&](storage::AppendResult) { done = true; });
-                           });
+    store_.CreateExclusive(
+        ShardDir(kFile.shard), FileName(kFile.stem, Part::kData), CreationKey(1, Part::kData),
+        [&, bytes](Result<std::unique_ptr<storage::AppendFile>> file) {
+          ASSERT_TRUE(file.ok());
+          file_ = std::move(*file);
+          file_->AppendAt(0, std::string(bytes), [&](storage::AppendResult) { done = true; });
+        });
     ASSERT_TRUE(time_.RunUntil([&] { return done; }, Duration::Seconds(10)));
   }
   void WriteChunk(int64_t number, std::string_view file, int64_t length = kChunk) {
@@ -279,9 +278,9 @@ TEST_F(RangeReaderTest, SweepGivesTheFilesBytesAndNothingElse) {
       ASSERT_LE(next.end, size);
       if (next.tail_valid) {
         const int64_t start = next.end - next.end % kChunk;
-        ASSERT_EQ(next.tail_crc, Crc32c(std::string_view(bytes).substr(
-                                     static_cast<size_t>(start),
-                                     static_cast<size_t>(next.end - start))))
+        ASSERT_EQ(next.tail_crc,
+                  Crc32c(std::string_view(bytes).substr(static_cast<size_t>(start),
+                                                        static_cast<size_t>(next.end - start))))
             << "seed " << seed << " step " << step;
       }
       at = next.end;

@@ -1,5 +1,5 @@
-// What a listing of a shard's folder says (docs/formats/names.md): which pairs there are, where each
-// closed one ends, and from where on files are kept.
+// What a listing of a shard's folder says (docs/formats/names.md): which pairs there are, where
+// each closed one ends, and from where on files are kept.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ class ShardListing {
   static Result<ShardListing> Parse(const std::vector<storage::DirEntry>& entries);
 
   const std::map<int64_t, ListedPair>& pairs() const { return pairs_; }
-  // The lowest sequence number that this cell keeps; 1 unless a floor marker says more. Everything at
-  // or above it was or will be copied here: an absent one is a hole, to wait for, never to skip.
+  // The lowest sequence number that this cell keeps; 1 unless a floor marker says more. Everything
+  // at or above it was or will be copied here: an absent one is a hole, to wait for, never to skip.
   int64_t floor() const { return floor_; }
   int64_t foreign_names() const { return foreign_names_; }
 

@@ -1,5 +1,6 @@
-// A whole deployment in one thread, in virtual time, from one seed: the nodes, agents and cores that
-// run in production, over a simulated network, fabric and file system that misbehave as the seed draws.
+// A whole deployment in one thread, in virtual time, from one seed: the nodes, agents and cores
+// that run in production, over a simulated network, fabric and file system that misbehave as the
+// seed draws.
 //
 //   world::World w(world::Options::Swarm(seed));
 //   world::Outcome outcome = w.Run();       // workload, faults, healing, checks
@@ -7,9 +8,9 @@
 //
 // A run is a function of (commit, options): equal options give an equal trace_hash in every build.
 //
-// The oracle (design rules "in order", "progress"): what each consumer got is at any moment a prefix of
-// what was published, no position twice; once everything is healed, each consumer gets all of it within
-// a virtual deadline.
+// The oracle (design rules "in order", "progress"): what each consumer got is at any moment a
+// prefix of what was published, no position twice; once everything is healed, each consumer gets
+// all of it within a virtual deadline.
 #pragma once
 
 #include <functional>
@@ -36,16 +37,16 @@ namespace tailcast::world {
 struct Options {
   uint64_t seed = 1;
   std::vector<std::string> cells = {"us-central", "europe-west", "asia-east"};  // a chain
-  int caches = 4;                                     // 3 .. 5
-  int readers = 2, writers = 2;                       // 1 .. 3
-  int consumers = 1;                                  // of each cell: 1 .. 2
+  int caches = 4;                                                               // 3 .. 5
+  int readers = 2, writers = 2;                                                 // 1 .. 3
+  int consumers = 1;  // of each cell: 1 .. 2
   bool low_latency = true;
-  int64_t chunk_size = 4096;                          // 512 .. 4096
-  int64_t roll_bytes = 60000;                         // 5,000 .. 200,000
-  int64_t message_bytes_max = 4000;                   // 50 .. 10,000
-  Duration link_delay = Duration::Millis(65);         // 1 .. 120 ms
-  Duration message_interval = Duration::Millis(5);    // mean, 0.5 .. 20 ms
-  int messages = 400;                                 // 100 .. 800
+  int64_t chunk_size = 4096;                        // 512 .. 4096
+  int64_t roll_bytes = 60000;                       // 5,000 .. 200,000
+  int64_t message_bytes_max = 4000;                 // 50 .. 10,000
+  Duration link_delay = Duration::Millis(65);       // 1 .. 120 ms
+  Duration message_interval = Duration::Millis(5);  // mean, 0.5 .. 20 ms
+  int messages = 400;                               // 100 .. 800
   // Faults; the workload runs while they do.
   bool kills = false, pauses = false, partitions = false, bad_fabric = false, bad_disks = false,
        slow_peers = false, reroutes = false;
@@ -60,13 +61,13 @@ struct Options {
 };
 
 struct Outcome {
-  std::string problem;       // empty: nothing went wrong
+  std::string problem;  // empty: nothing went wrong
   uint64_t trace_hash = 0;
   uint64_t events = 0;
   double virtual_s = 0;
-  int64_t delivered = 0;     // messages, of all consumers
-  int64_t fallbacks = 0;     // reads of the primary layer by consumers
-  int faults = 0;            // disturbances that were set
+  int64_t delivered = 0;  // messages, of all consumers
+  int64_t fallbacks = 0;  // reads of the primary layer by consumers
+  int faults = 0;         // disturbances that were set
   bool ok() const { return problem.empty(); }
 };
 
