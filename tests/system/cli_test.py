@@ -184,6 +184,30 @@ class OneCell(SystemTest):
         code, out, _ = run("consume", *where, "--until-idle", "0.7")
         self.assertEqual((code, out), (0, b"first\nthird\n"))
 
+    def test_status_shows_heads_memory_and_what_gives_no_sign_of_life(self):
+        where = self.create("heads")
+        self.produce(where, b"a\nbb\nccc\n")
+        code, out, err = run("status", "--dir", self.up.dir)
+        self.assertEqual(code, 0, err)
+        self.assertIn(b"stream heads/0: 3 messages", out)
+        [cell] = self.up.status()["cells"]
+        [head] = [s for s in cell["streams"] if s["stream"] == "heads"]
+        self.assertEqual((head["shards"][0]["messages"], head["shards"][0]["bytes"]), (3, 9))
+        for process in cell["processes"]:
+            self.assertGreater(process["status"]["memory_bytes"], 1 << 20, process["name"])
+        pid = self.up.pids("here", "reader")["reader-1"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            end = time.monotonic() + 30
+            state = "up"
+            while state == "up" and time.monotonic() < end:
+                processes = {p["name"]: p for p in self.up.status()["cells"][0]["processes"]}
+                state = processes["reader-1"]["state"]
+            self.assertIn(state, ("silent", "down"))
+            self.assertEqual(processes["reader-2"]["state"], "up")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
     def files(self, stream, end):
         """The stream's primary files."""
         store = pathlib.Path(self.up.dir, "here", "store", "streams", stream)
