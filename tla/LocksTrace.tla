@@ -27,16 +27,19 @@
 (* look may give any value that was sent, also an older one, or none (reg is the greatest one that    *)
 (* was sent). A scheduler may replace an operation that only waits. Work has an end. An operation     *)
 (* poisons again what it saw held while it waits, and one that went without a lock may find a smaller *)
-(* one holding it.                                                                                    *)
-EXTENDS Locks, TraceSupport
+(* one holding it. One that has ended may be asked to start once more; it sees its own release.       *)
+EXTENDS Integers, Locks, TraceSupport
 
 VARIABLE sent  \* every value that was written
 
-Named == {i \in 1 .. Len(TraceEvents) : "s" \in DOMAIN TraceEvents[i]}
-Incarnations == {TraceEvents[i].s : i \in Named}
-\* One function, so that TLC computes it once.
-Counts == [s \in Incarnations |->
-             {TraceEvents[i].k : i \in {j \in Named : TraceEvents[j].s = s /\ "k" \in DOMAIN TraceEvents[j]}}]
+\* LET, because TLC evaluates the trace again for each use of TraceEvents in a constant definition,
+\* but once for a LET. scheduler -> counts of its operations.
+Counts ==
+  LET events == TraceEvents
+      named  == {<<events[i].s, IF "k" \in DOMAIN events[i] THEN events[i].k ELSE -1>> :
+                   i \in {j \in DOMAIN events : "s" \in DOMAIN events[j]}}
+  IN [s \in {n[1] : n \in named} |-> {n[2] : n \in {m \in named : m[1] = s /\ m[2] # -1}}]
+Incarnations == DOMAIN Counts
 Rank(x, S) == Cardinality({y \in S : y <= x})
 OpOf(s, k) == <<Rank(s, Incarnations), Rank(k, Counts[s])>>
 
@@ -101,6 +104,7 @@ TraceNext ==
   \/ Is("StartScheduler") /\ StartScheduler(Rank(Event.s, Incarnations)) /\ Sends({})
   \/ Is("Schedule") /\ TraceSchedule /\ Sends({})
   \/ Is("Look") /\ Seen /\ LookAt(o, Saw) /\ Then /\ Sends(IF Event.next = "wait" THEN Poison ELSE {})
+  \/ Is("Look") /\ Seen /\ Saw = [op |-> o, st |-> Released] /\ op[o] = "ended" /\ NothingToDo /\ Sends({})
   \/ Is("Await") /\ Seen /\ AwaitAt(o, Saw) /\ Then /\ Sends({})
   \/ Is("Await") /\ Seen /\ PoisonAndWait("wait") /\ Then /\ Sends(Poison)
   \/ Is("Seize") /\ Seen /\ SeizeAt(o, Saw) /\ Sends({})

@@ -13,9 +13,10 @@ std::optional<LockValue> LockCore::OnRead(MonotonicTime now, const std::optional
       state_ = State::kHeld;
       return std::nullopt;
     }
-    // Poisoned; a release of ours can't be seen here.
     state_ = State::kLost;
     next_read_ = MonotonicTime::Max();
+    // It ran before and has ended: the request to start it came twice.
+    if (seen->state == LockState::kReleased) return std::nullopt;
     LockValue released = mine_;
     released.state = LockState::kReleased;
     return released;
@@ -63,7 +64,10 @@ void LockCore::OnUnavailable(MonotonicTime now) {
 
 std::optional<LockValue> LockCore::Release() {
   if (state_ == State::kReleased) return std::nullopt;
-  const bool leave = state_ == State::kLost || state_ == State::kAcquiring;
+  // Who still waits has no lock to release; its value would tell the next one that the smaller
+  // operation, which may be at work yet, has stopped.
+  const bool leave =
+      state_ == State::kLost || state_ == State::kAcquiring || state_ == State::kWaiting;
   state_ = State::kReleased;
   next_read_ = MonotonicTime::Max();
   if (leave) return std::nullopt;

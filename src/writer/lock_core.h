@@ -42,8 +42,8 @@ class LockCore {
                                           const std::optional<stream::LockValue>& seen);
   // The value could not be read.
   void OnUnavailable(MonotonicTime now);
-  // The work ended. What to write, if anything: a lock that was lost to a greater one is left
-  // alone.
+  // The work ended. What to write, if anything: a lock that was lost to a greater one, or was not
+  // taken yet, is left alone.
   std::optional<stream::LockValue> Release();
 
   State state() const { return state_; }

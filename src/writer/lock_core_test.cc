@@ -68,6 +68,14 @@ TEST(LockCore, GivesWayToPoisonAndReleases) {
   EXPECT_EQ(lock.Release(), std::nullopt);
 }
 
+TEST(LockCore, AnOperationThatHasEndedDoesNotBeginAgain) {
+  LockCore lock({}, Value(7, 1));
+  EXPECT_EQ(lock.OnRead(At(0), Value(7, 1, LockState::kReleased)), std::nullopt);
+  EXPECT_TRUE(lock.lost());
+  EXPECT_FALSE(lock.winner());
+  EXPECT_EQ(lock.Release(), std::nullopt);
+}
+
 TEST(LockCore, GivesWayToAGreaterOwnerAndLeavesItsLockAlone) {
   LockCore lock({}, Value(7, 1));
   lock.OnRead(At(0), std::nullopt);
@@ -103,6 +111,12 @@ TEST(LockCore, AnUnreachableCacheStopsNobody) {
   held.OnRead(At(0), std::nullopt);
   held.OnUnavailable(At(50));
   EXPECT_EQ(held.state(), State::kHeld);
+}
+
+TEST(LockCore, OneThatEndsWhileItWaitsReleasesNothing) {
+  LockCore lock({}, Value(7, 1));
+  EXPECT_EQ(lock.OnRead(At(0), Value(6, 9)), Value(6, 9, LockState::kPoisoned));
+  EXPECT_EQ(lock.Release(), std::nullopt) << "the smaller one may still be at work";
 }
 
 TEST(LockCore, ReleasesOnce) {

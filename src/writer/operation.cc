@@ -336,7 +336,8 @@ void WriterOperation::LogLook(LockCore::State before, const std::optional<LockVa
                               const std::optional<LockValue>& write) {
   using State = LockCore::State;
   const bool works = before == State::kHeld || before == State::kUnlocked;
-  const bool poisoned = seen && seen->SameOperation(lock_.mine());
+  const bool poisoned = seen && seen->SameOperation(lock_.mine()) &&
+                        seen->state == stream::LockState::kPoisoned;
   std::string_view next;
   switch (lock_.state()) {
     case State::kHeld: next = works ? "work" : "take"; break;
