@@ -742,7 +742,8 @@ bool ConsumerAgent::Fetch(Part part) {
   request.from = end;
   request.to = to;
   request.cache_limit = cache_limit;
-  request.primary_limit = primary_limit;
+  request.primary_limit =
+      options_.bug == PlantedBug::kDeliverOverHole && part == Part::kData ? 0 : primary_limit;
   request.destination = buffer.Prepare(file.at[p], to, &request.room);
   request.owner = buffer.owner();
   request.prefix_valid = buffer.tail_valid();

@@ -71,7 +71,7 @@ enum class PlantedBug : uint8_t {
   kSkipRecordAtRollOver, // the next file is begun at its second record
   kSkipHole,             // the file after a missing one is read instead
   kKeepViewsUnpinned,    // memory that the user has views of is written again
-  kDeliverOverHole,      // payload bytes that neither layer had are given all the same
+  kDeliverOverHole,      // payload bytes that the cache lacks are not read, but given
 };
 
 struct AgentOptions {

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   app.add_option("--trace", trace, "Log every step to FOLDER/seed-N.jsonl: tla/README.md");
   app.add_option("--bug", bug, "Plant a bug that a check must find")
       ->check(CLI::IsMember({"shadow-before-flush", "length-before-chunks", "publish-before-write",
-                             "publish-before-flush", "deliver-over-hole"}));
+                             "deliver-over-hole"}));
   CLI11_PARSE(app, argc, argv);
   if (runs == 0) runs = minutes > 0 ? 1 << 30 : 1;
   (void)tailcast::SetLogLevels(timeline ? "warn" : "off");
@@ -47,8 +47,6 @@ int main(int argc, char** argv) {
       options.producer_bug = tailcast::producer::PlantedBug::kLengthBeforeChunks;
     } else if (bug == "publish-before-write") {
       options.writer_bug = tailcast::writer::WriterBug::kPublishesBeforeWrite;
-    } else if (bug == "publish-before-flush") {
-      options.writer_bug = tailcast::writer::WriterBug::kPublishesBeforeFlush;
     } else if (bug == "deliver-over-hole") {
       options.consumer_bug = tailcast::consumer::PlantedBug::kDeliverOverHole;
     }
