@@ -128,7 +128,6 @@ class Command {
   Result<Tree> ReadTree(const std::string& path);
   Result<Plan> PlanOf(const Task& task, const cell::TopologyStream& stream,
                       const PlanOptions& options);
-  Result<std::vector<Edge>> ParseLink(const Graph& graph, const std::string& text);
   Status Write(const std::string& text);
   RenderOptions Rendering(const PlanOptions& options) const {
     return {.ascii = flags_->ascii, .standby = nullptr, .limits = options.limits};
@@ -261,42 +260,6 @@ Result<Plan> Command::PlanOf(const Task& task, const cell::TopologyStream& strea
   return plan;
 }
 
-// "A->B": that link. "A-B": both directions, as far as they exist; names may hold dashes.
-Result<std::vector<Edge>> Command::ParseLink(const Graph& graph, const std::string& text) {
-  std::vector<Edge> links;
-  if (const size_t arrow = text.find("->"); arrow != std::string::npos) {
-    const Edge edge{text.substr(0, arrow), text.substr(arrow + 2)};
-    TAILCAST_RETURN_IF_ERROR(AsUsage(graph.Require(edge.from, "link end").status()));
-    TAILCAST_RETURN_IF_ERROR(AsUsage(graph.Require(edge.to, "link end").status()));
-    if (graph.FindLink(edge.from, edge.to) == nullptr) {
-      return InvalidArgumentError("there is no link " + edge.from + " -> " + edge.to);
-    }
-    links.push_back(edge);
-    return links;
-  }
-  bool names_known = false;
-  for (size_t dash = text.find('-'); dash != std::string::npos; dash = text.find('-', dash + 1)) {
-    const std::string a = text.substr(0, dash), b = text.substr(dash + 1);
-    if (!graph.Find(a) || !graph.Find(b)) continue;
-    names_known = true;
-    std::vector<Edge> found;
-    if (graph.FindLink(a, b) != nullptr) found.push_back({a, b});
-    if (graph.FindLink(b, a) != nullptr) found.push_back({b, a});
-    if (found.empty()) continue;
-    if (!links.empty()) {
-      return InvalidArgumentError("'" + text + "' could be more than one link; write FROM->TO");
-    }
-    links = std::move(found);
-  }
-  if (!links.empty()) return links;
-  if (names_known)
-    return InvalidArgumentError("there is no link between the ends of '" + text + "'");
-  std::vector<std::string> names;
-  for (const copytree::Cluster& cluster : graph.clusters()) names.push_back(cluster.name);
-  return InvalidArgumentError("'" + text + "' is neither a cluster nor a link FROM-TO" +
-                              DidYouMean(text, names));
-}
-
 Status Command::DoPlan() {
   TAILCAST_ASSIGN_OR_RETURN(Task task, Prepare(flags_->topology));
   if (task.streams.empty()) {
@@ -375,7 +338,7 @@ Status Command::DoExplain() {
   std::string cluster = flags_->target;
   if (!task.graph->Find(cluster)) {
     // An edge: its lower end, if the tree has it.
-    Result<std::vector<Edge>> links = ParseLink(*task.graph, cluster);
+    Result<std::vector<Edge>> links = copytree::ParseLinks(*task.graph, cluster);
     if (!links.ok()) return links.status();
     bool used = false;
     for (const Edge& edge : *links) {
@@ -466,7 +429,8 @@ Status Command::DoSimulate() {
       what += "cluster " + text;
       continue;
     }
-    TAILCAST_ASSIGN_OR_RETURN(const std::vector<Edge> links, ParseLink(*task.graph, text));
+    TAILCAST_ASSIGN_OR_RETURN(const std::vector<Edge> links,
+                              copytree::ParseLinks(*task.graph, text));
     for (const Edge& link : links) {
       TAILCAST_RETURN_IF_ERROR(task.graph->SetLinkSick(link.from, link.to, true));
     }
@@ -479,7 +443,8 @@ Status Command::DoSimulate() {
   TAILCAST_ASSIGN_OR_RETURN(const Plan after, PlanOf(task, planned, options));
   TAILCAST_ASSIGN_OR_RETURN(
       const std::vector<copytree::Step> steps,
-      copytree::Diff(before.tree, after.tree, {}, after.reroutes, before.reroutes));
+      copytree::Diff(before.tree, after.tree,
+                     {.reroutes = after.reroutes, .reroutes_before = before.reroutes}));
   if (Json()) {
     nlohmann::ordered_json json;
     json["failed"] = flags_->fail;
@@ -525,8 +490,11 @@ Status Command::DoDiff() {
     reroutes = plans[1]->reroutes;
   }
   if (plans[0]) reroutes_before = plans[0]->reroutes;
-  TAILCAST_ASSIGN_OR_RETURN(const std::vector<copytree::Step> steps,
-                            copytree::Diff(*trees[0], *trees[1], fresh, reroutes, reroutes_before));
+  TAILCAST_ASSIGN_OR_RETURN(
+      const std::vector<copytree::Step> steps,
+      copytree::Diff(
+          *trees[0], *trees[1],
+          {.new_clusters = fresh, .reroutes = reroutes, .reroutes_before = reroutes_before}));
   if (Json()) return Write(copytree::StepsJson(steps));
   std::string text = copytree::StepsText(steps);
   if (plans[0] && plans[1]) {
@@ -648,18 +616,18 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
   const auto planning = [&](CLI::App* command) {
     command->add_option("--stream", flags->streams, "Stream of the topology; default: all");
     command->add_option("--source", flags->source,
-                        "Source cluster, for a stream that the file does not have");
+                        "Source, for a stream that the file does not have");
     command
         ->add_option("--destinations", flags->destinations,
-                     "Clusters that need the stream; default: all that are not relay_only")
+                     "Clusters that need it; default: all but relays")
         ->delimiter(',');
     command->add_option("--rate-mbps", flags->rate_mbps,
-                        "Stream bytes in Mbit/s, for cost per day and link loads");
+                        "Mbit/s of the stream, for USD per day and loads");
     command->add_option("--max-depth", flags->max_depth, "At most this many hops (1 to 32)");
     command->add_option("--max-fanout", flags->max_fanout,
-                        "At most this many children per cluster; 0 = no limit");
+                        "At most so many children each; 0 = no limit");
     command->add_option("--max-delay-ms", flags->max_delay_ms,
-                        "At most this one-way delay to any cluster; 0 = no limit");
+                        "At most this one-way delay; 0 = no limit");
     command->add_option("--hop-delay-ms", flags->hop_delay_ms,
                         "What a hop adds to half the round trip");
     command->add_option("--churn", flags->churn, "USD per GB that changing one edge must save");
@@ -677,19 +645,17 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
   CLI::App* plan = add("plan", "The cheapest tree within the limits", &Command::DoPlan);
   topology(plan);
   planning(plan);
-  plan->add_option("--current", flags->current,
-                   "The running tree, a plan in JSON: change only what pays");
+  plan->add_option("--current", flags->current, "The running tree (JSON): change only what pays");
   plan->add_flag("--each-source", flags->each_source,
-                 "One tree from each cluster in turn, each as if it were alone");
-  plan->add_flag("--prim", flags->prim, "For comparison: Prim's algorithm under the same limits");
+                 "One tree from each cluster in turn, each alone");
+  plan->add_flag("--prim", flags->prim, "For comparison: Prim's algorithm, same limits");
   plan->add_flag("--time", flags->time, "Print how long planning took");
-  plan->add_flag("--standby", flags->standby,
-                 "Also a second tree that shares no link with the first");
+  plan->add_flag("--standby", flags->standby, "Also a second tree that shares no link with it");
   output(plan, {"text", "json", "dot", "svg"});
 
   CLI::App* explain = add("explain", "Why an edge is in the tree, and what the next best costs",
                           &Command::DoExplain);
-  explain->add_option("edge", flags->target, "A cluster (the edge into it), FROM->TO or FROM-TO")
+  explain->add_option("edge", flags->target, "A cluster (the edge into it), FROM->TO, FROM-TO")
       ->required();
   topology(explain);
   planning(explain);
@@ -698,9 +664,7 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
   CLI::App* simulate =
       add("simulate", "What a failure changes: the tree before and after, edges, consumers",
           &Command::DoSimulate);
-  simulate
-      ->add_option("--fail", flags->fail,
-                   "A cluster, a link FROM->TO, or FROM-TO for both directions; may be repeated")
+  simulate->add_option("--fail", flags->fail, "A cluster, FROM->TO, or FROM-TO for both directions")
       ->required();
   topology(simulate);
   planning(simulate);
@@ -717,11 +681,9 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
   CLI::App* import =
       add("import", "Make a topology out of price, round-trip and throughput tables (CSV)",
           &Command::DoImport);
-  import
-      ->add_option("tables", flags->tables,
-                   "CSV files with columns from,to and usd_per_gb, rtt_ms or bandwidth_gbps")
+  import->add_option("tables", flags->tables, "CSV: from,to and usd_per_gb, rtt_ms, bandwidth_gbps")
       ->required();
-  import->add_option("--tier", flags->tier, "Network tier, where tables have tiers; empty: all")
+  import->add_option("--tier", flags->tier, "Network tier, where tables have one; empty: all")
       ->capture_default_str();
   import->add_flag("--complete", flags->complete,
                    "Keep only clusters with values between all of them");

@@ -1,6 +1,6 @@
 // tailcast demo: the main job, watched. Starts a deployment of three cells, carries a file's lines
-// through it as messages, shows what the consumers of every cell see, breaks something on the way if
-// asked to, and compares every byte at the end.
+// through it as messages, shows what the consumers of every cell see, breaks something on the way
+// if asked to, and compares every byte at the end.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -89,8 +89,9 @@ class UpProcess {
  public:
   static Result<std::unique_ptr<UpProcess>> Start(const DemoOptions& options,
                                                   const std::string& dir) {
-    std::vector<std::string> words = {"/proc/self/exe", "up", "--dir", dir, "--profile",
-                                      options.profile, "--durability", options.durability};
+    std::vector<std::string> words = {
+        "/proc/self/exe", "up",           "--dir",           dir, "--profile",
+        options.profile,  "--durability", options.durability};
     if (!options.topology.empty()) words.insert(words.end(), {"--topology", options.topology});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -117,7 +118,8 @@ class UpProcess {
       if (n == 1) said.push_back(c);
       if (said.ends_with("ready\n")) return up;
     }
-    return UnavailableError("the deployment did not start (see above, and the logs below " + dir + ")");
+    return UnavailableError("the deployment did not start (see above, and the logs below " + dir +
+                            ")");
   }
   ~UpProcess() {
     kill(pid_, SIGTERM);
@@ -135,8 +137,8 @@ class UpProcess {
 struct Watcher {
   std::string cell, scheduler, fabric;
   std::mutex mu;
-  Histogram delay;         // of all messages
-  Histogram recent;        // since the display last looked
+  Histogram delay;   // of all messages
+  Histogram recent;  // since the display last looked
   int64_t messages = 0, bytes = 0;
   int64_t lag_bytes = 0;
   consumer::AgentCounters counters;
@@ -157,7 +159,8 @@ void Watch(Watcher& w, const Input& input, const DemoOptions& options, std::atom
   o.start = *consumer::StartPoint::Parse("beginning");
   o.profile = options.profile == "low-latency" ? consumer::Profile::kLowLatency
                                                : consumer::Profile::kDefault;
-  o.fabric = w.fabric == "shm" ? consumer::FabricPreference::kShm : consumer::FabricPreference::kTcp;
+  o.fabric =
+      w.fabric == "shm" ? consumer::FabricPreference::kShm : consumer::FabricPreference::kTcp;
   auto consumer = consumer::Consumer::Open(o);
   if (!consumer.ok()) return fail(consumer.status().message());
   size_t next = 0;
@@ -224,10 +227,14 @@ void PublishAll(Publisher& p, const Input& input, const DemoOptions& options,
   for (size_t i = 0; i < input.size() && !stop; ++i) {
     if (options.megabytes_per_second > 0) {
       const int64_t begin = i == 0 ? 0 : static_cast<int64_t>(input.ends[i - 1]);
-      const int64_t due = static_cast<int64_t>(static_cast<double>(begin) / options.megabytes_per_second);
-      for (Duration ahead; (ahead = Duration::Micros(due) - (ReadMonotonicClock() - start)) > Duration() && !stop;) {
+      const int64_t due =
+          static_cast<int64_t>(static_cast<double>(begin) / options.megabytes_per_second);
+      for (Duration ahead;
+           (ahead = Duration::Micros(due) - (ReadMonotonicClock() - start)) > Duration() &&
+           !stop;) {
         // The pace that was asked for.
-        std::this_thread::sleep_for(std::chrono::microseconds(std::min<int64_t>(ahead.micros(), 20000)));
+        std::this_thread::sleep_for(
+            std::chrono::microseconds(std::min<int64_t>(ahead.micros(), 20000)));
       }
     }
     const Status status = (*producer)->Publish(input[i], [&p](const producer::Ack& ack) {
@@ -261,7 +268,8 @@ class Display {
     if (json_) {
       std::printf("%s\n", nlohmann::json({{"event", text}}).dump().c_str());
     } else {
-      std::printf("%s%s%s\n", terminal_ ? "\033[33m" : "", text.c_str(), terminal_ ? "\033[0m" : "");
+      std::printf("%s%s%s\n", terminal_ ? "\033[33m" : "", text.c_str(),
+                  terminal_ ? "\033[0m" : "");
       lines_ = 0;  // what was said stays above the table
     }
     std::fflush(stdout);
@@ -272,12 +280,13 @@ class Display {
     nlohmann::json rows = nlohmann::json::array();
     std::vector<std::string> text;
     char line[256];
-    std::snprintf(line, sizeof line, "producer: %" PRId64 " of %" PRId64 " messages, %" PRId64 " durable",
+    std::snprintf(line, sizeof line,
+                  "producer: %" PRId64 " of %" PRId64 " messages, %" PRId64 " durable",
                   publisher.published.load(), total, publisher.durable.load());
     text.emplace_back(line);
-    std::snprintf(line, sizeof line, "%-16s %-4s %9s %9s %8s %8s %8s %8s %7s %9s  %s", "cell", "via",
-                  "messages", "lag KB", "p50 ms", "p99 ms", "max ms", "hop ms", "cache %", "fallbacks",
-                  "state");
+    std::snprintf(line, sizeof line, "%-16s %-4s %9s %9s %8s %8s %8s %8s %7s %9s  %s", "cell",
+                  "via", "messages", "lag KB", "p50 ms", "p99 ms", "max ms", "hop ms", "cache %",
+                  "fallbacks", "state");
     text.push_back(terminal_ ? "\033[1m" + std::string(line) + "\033[0m" : line);
     double upstream_p50 = 0;
     for (size_t i = 0; i < watchers.size(); ++i) {
@@ -294,18 +303,29 @@ class Display {
       const int64_t fallbacks = w.counters.fallback_missing_chunk + w.counters.fallback_delayed +
                                 w.counters.fallback_no_record + w.counters.fallback_corrupt;
       const int64_t behind = publisher.durable - w.messages;
-      rows.push_back({{"cell", w.cell}, {"fabric", w.fabric}, {"messages", w.messages},
-                      {"bytes", w.bytes}, {"lag_bytes", w.lag_bytes}, {"behind_messages", behind},
-                      {"delay_us", nlohmann::json::parse(h.ToJson())}, {"hop_p50_ms", hop},
-                      {"cache_percent", hits}, {"fallbacks", fallbacks},
-                      {"roll_overs", w.counters.roll_overs}, {"state", w.state}, {"error", w.error}});
+      rows.push_back({{"cell", w.cell},
+                      {"fabric", w.fabric},
+                      {"messages", w.messages},
+                      {"bytes", w.bytes},
+                      {"lag_bytes", w.lag_bytes},
+                      {"behind_messages", behind},
+                      {"delay_us", nlohmann::json::parse(h.ToJson())},
+                      {"hop_p50_ms", hop},
+                      {"cache_percent", hits},
+                      {"fallbacks", fallbacks},
+                      {"roll_overs", w.counters.roll_overs},
+                      {"state", w.state},
+                      {"error", w.error}});
       std::snprintf(line, sizeof line,
                     "%-16s %-4s %9" PRId64 " %9.1f %8.1f %8.1f %8.1f %8.1f %7.1f %9" PRId64 "  ",
                     w.cell.c_str(), w.fabric.c_str(), w.messages,
                     static_cast<double>(w.lag_bytes) / 1e3, p50,
                     static_cast<double>(h.Percentile(99)) / 1e3, static_cast<double>(h.Max()) / 1e3,
                     hop, hits, fallbacks);
-      const char* colour = !terminal_ ? "" : !w.error.empty() ? "\033[31m" : w.done ? "\033[32m" : "";
+      const char* colour = !terminal_         ? ""
+                           : !w.error.empty() ? "\033[31m"
+                           : w.done           ? "\033[32m"
+                                              : "";
       text.push_back(line + std::string(colour) + (w.error.empty() ? w.state : w.error) +
                      (*colour != 0 ? "\033[0m" : ""));
       // Rows come in pairs, shm then tcp; the next cell compares with this one's first.
@@ -317,7 +337,9 @@ class Display {
       std::printf("%s\n", nlohmann::json({{last ? "result" : "progress", rows},
                                           {"published", publisher.published.load()},
                                           {"durable", publisher.durable.load()},
-                                          {"total", total}}).dump().c_str());
+                                          {"total", total}})
+                              .dump()
+                              .c_str());
     } else {
       if (terminal_ && lines_ > 0) std::printf("\033[%zuA", lines_);
       for (const std::string& row : text) {
@@ -338,7 +360,8 @@ class Display {
 // Kills one process of the role with -9: of the second cell if there is one, since that one relays.
 Status KillOne(const Deployment& deployment, const std::string& role, Display& display) {
   const DeploymentCell& cell = deployment.cells[deployment.cells.size() > 1 ? 1 : 0];
-  TAILCAST_ASSIGN_OR_RETURN(auto session, CellSession::OpenAt(cell.scheduler, Duration::Seconds(5)));
+  TAILCAST_ASSIGN_OR_RETURN(auto session,
+                            CellSession::OpenAt(cell.scheduler, Duration::Seconds(5)));
   for (const v1::ProcessInfo& process : session->client().view().processes()) {
     const bool match = (role == "cache" && process.role() == v1::ROLE_CACHE) ||
                        (role == "reader" && process.role() == v1::ROLE_READER) ||
@@ -356,7 +379,7 @@ Status KillOne(const Deployment& deployment, const std::string& role, Display& d
 }
 
 // Takes the last link of the tree out of use, as an operator would who sees it fail.
-Status RerouteOnce(const Deployment& deployment, Display& display) {
+Status RerouteOnce(const Deployment& deployment, Display& display, uint64_t* tree_version) {
   TAILCAST_ASSIGN_OR_RETURN(
       auto session, CellSession::OpenAt(deployment.cells.front().scheduler, Duration::Seconds(5)));
   TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig stream, session->client().FindStream(kStream));
@@ -368,8 +391,10 @@ Status RerouteOnce(const Deployment& deployment, Display& display) {
   display.Say("re-route: the link " + last.from() + " -> " + last.to() + " goes out of use");
   for (const copytree::Step& step : rerouted.steps) {
     display.Say("  " + std::to_string(step.wave + 1) + ". " +
-                std::string(copytree::StepKindName(step.kind)) + " " + step.from + " -> " + step.to);
+                std::string(copytree::StepKindName(step.kind)) + " " + step.from + " -> " +
+                step.to);
   }
+  *tree_version = rerouted.tree_version;
   return rerouted.changed ? OkStatus() : FailedPreconditionError("there is no other tree");
 }
 
@@ -383,7 +408,8 @@ int RunDemo(const DemoOptions& options) {
   std::string dir = options.dir;
   if (dir.empty()) {
     std::string pattern = std::filesystem::temp_directory_path().string() + "/tailcast-demo-XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) return Fail(ErrnoStatus(errno, "make a folder " + pattern));
+    if (mkdtemp(pattern.data()) == nullptr)
+      return Fail(ErrnoStatus(errno, "make a folder " + pattern));
     dir = pattern;
   }
   display.Say("starting the deployment in " + dir);
@@ -428,6 +454,7 @@ int RunDemo(const DemoOptions& options) {
   const auto total = static_cast<int64_t>(input->size());
   size_t killed = 0;
   bool rerouted = !options.reroute;
+  uint64_t tree_version = 0;  // of the re-route
   Status error;
   int64_t last_progress = -1;
   MonotonicTime progress_at = ReadMonotonicClock();
@@ -455,33 +482,45 @@ int RunDemo(const DemoOptions& options) {
       break;
     }
     if ((now - progress_at).seconds() > options.stall_s) {
-      error = DeadlineExceededError("nothing moved for " + std::to_string(static_cast<int>(options.stall_s)) +
+      error = DeadlineExceededError("nothing moved for " +
+                                    std::to_string(static_cast<int>(options.stall_s)) +
                                     " s; the logs are below " + dir);
       break;
     }
     if (!rerouted && publisher.published * 2 >= total) {
       rerouted = true;
-      error = RerouteOnce(*deployment, display);
+      error = RerouteOnce(*deployment, display, &tree_version);
       if (!error.ok()) break;
     }
     // Kills are spread over the middle of the stream.
-    const auto at = static_cast<int64_t>(static_cast<double>(total) * 0.3 *
-                                         (1 + static_cast<double>(killed) / static_cast<double>(std::max<size_t>(1, options.kill.size()))));
+    const auto at = static_cast<int64_t>(
+        static_cast<double>(total) * 0.3 *
+        (1 + static_cast<double>(killed) /
+                 static_cast<double>(std::max<size_t>(1, options.kill.size()))));
     if (killed < options.kill.size() && publisher.published >= at) {
       error = KillOne(*deployment, options.kill[killed++], display);
       if (!error.ok()) break;
     }
   }
-  if (error.ok() && !rerouted) error = FailedPreconditionError("the stream ended before the re-route");
+  if (error.ok() && !rerouted)
+    error = FailedPreconditionError("the stream ended before the re-route");
+  if (error.ok() && tree_version > 0) {
+    auto session = CellSession::OpenAt(source.scheduler, Duration::Seconds(5));
+    error = session.ok() ? WaitForTree(**session, kStream, tree_version, Duration::Seconds(20))
+                         : session.status();
+    if (error.ok()) display.Say("re-route: carried out");
+  }
   stop = true;
   for (std::thread& thread : threads) thread.join();
   display.Show(publisher, watchers, total, true);
 
   int identical = 0;
   for (auto& w : watchers) identical += w->done ? 1 : 0;
-  if (error.ok() && !publisher.error.empty()) error = UnavailableError("producer: " + publisher.error);
+  if (error.ok() && !publisher.error.empty())
+    error = UnavailableError("producer: " + publisher.error);
   if (error.ok() && killed < options.kill.size()) {
-    error = FailedPreconditionError("the stream ended before everything was killed; send more, or slower");
+    error = FailedPreconditionError(
+        "the stream ended before everything was killed; send more, or slower");
   }
   if (error.ok() && identical != static_cast<int>(watchers.size())) {
     error = DataLossError("not every consumer got what was produced");
@@ -509,18 +548,26 @@ void AddDemo(CLI::App& app, Action& action) {
       "demo", "Carry a file through three cells, watch it, and compare every byte");
   auto options = std::make_shared<DemoOptions>();
   command->add_option("--input", options->input, "File whose lines are the messages")->required();
-  command->add_option("--topology", options->topology, "Other cells than the three; see docs/config.md");
+  command->add_option("--topology", options->topology,
+                      "Other cells than the three; see docs/config.md");
   command->add_option("--dir", options->dir, "Folder of the deployment; default: a temporary one");
   command->add_option("--mb-per-s", options->megabytes_per_second, "Pace; 0: as fast as possible")
-      ->check(NotNegative())->capture_default_str();
+      ->check(NotNegative())
+      ->capture_default_str();
   command->add_option("--roll-bytes", options->roll_bytes, "Size of a message file")
-      ->check(CLI::Range(int64_t{4096}, int64_t{1} << 36))->capture_default_str();
+      ->check(CLI::Range(int64_t{4096}, int64_t{1} << 36))
+      ->capture_default_str();
   command->add_option("--profile", options->profile, "Intervals")
-      ->check(CLI::IsMember({"low-latency", "standard"}))->capture_default_str();
-  command->add_option("--durability", options->durability, "page-cache survives kill -9, not power loss")
-      ->check(CLI::IsMember({"durable", "page-cache"}))->capture_default_str();
+      ->check(CLI::IsMember({"low-latency", "standard"}))
+      ->capture_default_str();
+  command
+      ->add_option("--durability", options->durability,
+                   "page-cache survives kill -9, not power loss")
+      ->check(CLI::IsMember({"durable", "page-cache"}))
+      ->capture_default_str();
   command->add_option("--kill", options->kill, "kill -9 a process of this role in mid-stream")
-      ->check(CLI::IsMember({"reader", "writer", "scheduler", "cache"}))->delimiter(',');
+      ->check(CLI::IsMember({"reader", "writer", "scheduler", "cache"}))
+      ->delimiter(',');
   command->add_flag("--reroute", options->reroute,
                     "Take the last link of the copy tree out of use in mid-stream");
   command->add_flag("--json", options->json, "A line of JSON for each look, for programs");

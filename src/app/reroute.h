@@ -1,5 +1,5 @@
-// Changing the copy tree of a running stream: plans the new tree and hands it to the schedulers, which
-// make the new operations before they break the old ones.
+// Changing the copy tree of a running stream: plans the new tree and hands it to the schedulers,
+// which make the new operations before they break the old ones.
 #pragma once
 
 #include <string>
@@ -16,6 +16,7 @@ struct RerouteRequest {
   std::string stream;
   std::vector<copytree::Edge> avoid;  // links not to be used, in this direction
   std::vector<std::string> sick;      // cells that shall feed nobody
+  std::vector<std::string> failed;    // cells, or links as copytree::ParseLinks reads them
   std::vector<copytree::Edge> tree;   // the new tree itself; empty: planned
   bool dry_run = false;
 };
@@ -23,14 +24,22 @@ struct RerouteRequest {
 struct Rerouted {
   copytree::Tree before, after;
   double usd_per_gb_before = 0, usd_per_gb_after = 0;
+  // What the schedulers carry out, from the tree that was carried out last.
   std::vector<copytree::Step> steps;
+  std::vector<std::string> warnings;  // of the plan
+  uint64_t tree_version = 0;          // of the new tree
   bool changed = false;
 };
 
 // `session` is with the scheduler of the stream's source.
-//   NotFound: no such stream; InvalidArgument: unknown cells; FailedPrecondition: no such tree, or the
-//   session's cell is not the source.
+//   NotFound: no such stream; InvalidArgument: unknown cells; FailedPrecondition: no such tree, or
+//   the session's cell is not the source.
 Result<Rerouted> Reroute(CellSession& session, const RerouteRequest& request);
+
+// Waits until every cell is fed as this tree of the stream wants it.
+//   DeadlineExceeded: it is not yet; the schedulers go on. Aborted: another tree has replaced it.
+Status WaitForTree(CellSession& session, const std::string& stream, uint64_t tree_version,
+                   Duration timeout);
 
 // "A-B" or "A>B": names may have dashes, so `known` decides where one ends.
 Result<copytree::Edge> ParseEdge(const std::string& text, const std::vector<std::string>& known);

@@ -11,6 +11,7 @@
 #include "deployment.h"
 #include "reroute.h"
 #include "tailcast/cell/topology.h"
+#include "tailcast/copytree/render.h"
 #include "tailcast/stream/names.h"
 
 namespace tailcast::app {
@@ -23,8 +24,9 @@ struct StreamOptions {
   int64_t chunk_size = 4096;
   std::vector<std::string> destinations;
   bool json = false;
-  std::vector<std::string> avoid, sick, tree;
+  std::vector<std::string> avoid, sick, fail, tree;
   bool dry_run = false;
+  double wait_s = 0;
 };
 
 nlohmann::json ToJson(const v1::StreamConfig& stream) {
@@ -34,7 +36,10 @@ nlohmann::json ToJson(const v1::StreamConfig& stream) {
                          {"chunk_size", stream.chunk_size()},
                          {"source", stream.source()},
                          {"destinations", stream.destinations()},
-                         {"tree_version", stream.tree_version()}};
+                         {"tree_version", stream.tree_version()},
+                         {"settled_version", stream.settled_version()},
+                         {"finished_version", stream.finished_version()},
+                         {"changing", stream.has_change()}};
   json["tree"] = nlohmann::json::array();
   for (const auto& edge : stream.tree()) {
     json["tree"].push_back({{"from", edge.from()}, {"to", edge.to()}});
@@ -50,6 +55,23 @@ void Describe(const v1::StreamConfig& stream) {
   for (const auto& edge : stream.tree()) {
     std::printf("  copied       %s -> %s\n", edge.from().c_str(), edge.to().c_str());
   }
+  const auto in_tree = [&](const v1::TreeEdge& edge) {
+    for (const auto& other : stream.tree()) {
+      if (other.from() == edge.from() && other.to() == edge.to()) return true;
+    }
+    return false;
+  };
+  if (stream.has_change()) {
+    std::printf("  changing     to tree %" PRIu64 "; until its cells have caught up also\n",
+                static_cast<uint64_t>(stream.tree_version()));
+    for (const auto* edges : {&stream.change().base(), &stream.change().abandoned()}) {
+      for (const auto& edge : *edges) {
+        if (!in_tree(edge)) {
+          std::printf("               %s -> %s\n", edge.from().c_str(), edge.to().c_str());
+        }
+      }
+    }
+  }
 }
 
 int Create(const StreamOptions& options) {
@@ -62,7 +84,8 @@ int Create(const StreamOptions& options) {
   stream.set_chunk_size(options.chunk_size);
   for (const std::string& destination : options.destinations) stream.add_destinations(destination);
   std::optional<Result<v1::StreamConfig>> made;
-  (*session)->client().CreateStream(stream, [&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); });
+  (*session)->client().CreateStream(
+      stream, [&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); });
   (*session)->Until([&] { return made.has_value(); });
   if (!made->ok()) return Fail(made->status());
   if (!options.cell.dir.empty()) {
@@ -133,9 +156,12 @@ int RerouteOne(const StreamOptions& options) {
   if (!session.ok()) return Fail(session.status());
   const auto topology = cell::ParseTopology((*session)->client().view().topology(), "the topology");
   if (!topology.ok()) return Fail(topology.status());
-  RerouteRequest request{.stream = options.name, .sick = options.sick, .dry_run = options.dry_run};
-  for (const auto& [texts, edges] : {std::pair(&options.avoid, &request.avoid),
-                                     std::pair(&options.tree, &request.tree)}) {
+  RerouteRequest request{.stream = options.name,
+                         .sick = options.sick,
+                         .failed = options.fail,
+                         .dry_run = options.dry_run};
+  for (const auto& [texts, edges] :
+       {std::pair(&options.avoid, &request.avoid), std::pair(&options.tree, &request.tree)}) {
     for (const std::string& text : *texts) {
       auto edge = ParseEdge(text, topology->ClusterNames());
       if (!edge.ok()) return Fail(edge.status());
@@ -144,18 +170,34 @@ int RerouteOne(const StreamOptions& options) {
   }
   const auto rerouted = Reroute(**session, request);
   if (!rerouted.ok()) return Fail(rerouted.status());
+  for (const std::string& warning : rerouted->warnings) {
+    std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  }
   if (!rerouted->changed) {
     std::printf("the tree stays as it is\n");
     return kExitDone;
   }
+  std::printf("%s", copytree::StepsText(rerouted->steps).c_str());
+  std::printf("\nUSD per GB %.4f -> %.4f\n", rerouted->usd_per_gb_before,
+              rerouted->usd_per_gb_after);
   for (const copytree::Step& step : rerouted->steps) {
-    std::printf("  %d. %-16s %s -> %s\n", step.wave + 1,
-                std::string(copytree::StepKindName(step.kind)).c_str(), step.from.c_str(),
-                step.to.c_str());
+    if (step.kind != copytree::StepKind::kSwitchConsumers) continue;
+    std::printf("consumers of %s: start them with --cluster %s; positions are the same\n",
+                step.from.c_str(), step.to.c_str());
   }
-  std::printf("%s; USD per GB %.4f -> %.4f\n",
-              options.dry_run ? "not done (--dry-run)" : "the schedulers are on it",
-              rerouted->usd_per_gb_before, rerouted->usd_per_gb_after);
+  if (options.dry_run) {
+    std::printf("not done (--dry-run)\n");
+    return kExitDone;
+  }
+  std::fflush(stdout);
+  if (options.wait_s > 0) {
+    const Status done = WaitForTree(**session, options.name, rerouted->tree_version,
+                                    Duration::Millis(static_cast<int64_t>(options.wait_s * 1000)));
+    if (!done.ok()) return Fail(done);
+    std::printf("carried out\n");
+  } else {
+    std::printf("the schedulers are on it\n");
+  }
   return kExitDone;
 }
 
@@ -169,19 +211,23 @@ void AddStream(CLI::App& app, Action& action) {
   const auto add = [&](const char* name, const char* about, int (*run)(const StreamOptions&)) {
     CLI::App* command = stream->add_subcommand(name, about);
     options->cell.Add(command, true);
-    command->callback([&action, options, run] { action = [options, run] { return run(*options); }; });
+    command->callback(
+        [&action, options, run] { action = [options, run] { return run(*options); }; });
     return command;
   };
   CLI::App* create = add("create", "Make a stream whose source is this cell", Create);
   create->add_option("--stream", options->name, "Its name")->required();
   create->add_option("--shards", options->shards, "Shards, each with an order of its own")
-      ->check(CLI::Range(1, stream::kShardsMax))->capture_default_str();
-  create->add_option("--chunk-size", options->chunk_size,
-                     "Bytes of a cache chunk; smaller for slow streams")
+      ->check(CLI::Range(1, stream::kShardsMax))
+      ->capture_default_str();
+  create
+      ->add_option("--chunk-size", options->chunk_size,
+                   "Bytes of a cache chunk; smaller for slow streams")
       ->check(CLI::IsMember({512, 1024, 2048, 4096, 8192, 16384, 32768, 65536}))
       ->capture_default_str();
-  create->add_option("--destinations", options->destinations,
-                     "Cells that get a copy; default: all cells of the topology")
+  create
+      ->add_option("--destinations", options->destinations,
+                   "Cells that get a copy; default: all cells of the topology")
       ->delimiter(',');
   CLI::App* list = add("list", "The cell's streams", List);
   list->add_flag("--json", options->json, "As JSON");
@@ -195,9 +241,16 @@ void AddStream(CLI::App& app, Action& action) {
   reroute->add_option("--avoid", options->avoid, "A link that shall not be used, FROM-TO")
       ->delimiter(',');
   reroute->add_option("--sick", options->sick, "A cell that shall feed nobody")->delimiter(',');
-  reroute->add_option("--tree", options->tree, "The new tree itself, FROM-TO,FROM-TO,...; default: planned")
+  reroute->add_option(
+      "--fail", options->fail,
+      "A cell, or a link A->B or A-B (both directions), that has failed; may be repeated");
+  reroute
+      ->add_option("--tree", options->tree,
+                   "The new tree itself, FROM-TO,FROM-TO,...; default: planned")
       ->delimiter(',');
   reroute->add_flag("--dry-run", options->dry_run, "Show the steps and do nothing");
+  reroute->add_option("--wait", options->wait_s, "Wait so many seconds until it is carried out")
+      ->check(CLI::NonNegativeNumber);
 }
 
 }  // namespace tailcast::app

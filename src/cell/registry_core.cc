@@ -13,6 +13,7 @@ constexpr int kDeletedMax = 10000;
 constexpr int kFabricAddressesMax = 8;
 constexpr size_t kAddressMax = 300;
 constexpr int kDestinationsMax = 1000;
+constexpr int kAbandonedMax = 10 * kDestinationsMax;  // of changes that replaced one another
 constexpr size_t kReplacedMax = 8;
 
 Status TooLong(const char* field) {
@@ -212,6 +213,16 @@ Status RegistryCore::CheckStream(const v1::StreamConfig& s) const {
     return InvalidArgumentError("stream has more than " + std::to_string(kDestinationsMax) +
                                 " destinations");
   }
+  if (s.change().base_size() > kDestinationsMax || s.change().abandoned_size() > kAbandonedMax) {
+    return InvalidArgumentError("stream.change has more than " + std::to_string(kDestinationsMax) +
+                                " edges, or " + std::to_string(kAbandonedMax) + " abandoned ones");
+  }
+  for (const auto* edges : {&s.change().base(), &s.change().abandoned()}) {
+    for (const v1::TreeEdge& edge : *edges) {
+      TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(edge.from(), "stream.change.from"));
+      TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(edge.to(), "stream.change.to"));
+    }
+  }
   const auto known = [&](const std::string& cell, const char* field) -> Status {
     TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(cell, field));
     const auto& cells = options_.known_cells;
@@ -289,6 +300,9 @@ Result<v1::StreamConfig> RegistryCore::CreateStream(const v1::StreamConfig& requ
   do {
     stream.set_incarnation(rng_.Next());
   } while (stream.incarnation() == 0 || WasDeleted(stream.name(), stream.incarnation()));
+  stream.clear_change();
+  stream.set_settled_version(1);
+  stream.clear_finished_version();
   Put(stream);
   return stream;
 }
@@ -300,7 +314,33 @@ bool RegistryCore::WasDeleted(const std::string& name, uint64_t incarnation) con
   return false;
 }
 
-Result<v1::StreamConfig> RegistryCore::InstallStream(const v1::StreamConfig& stream) {
+// What the tree of `known` becomes when `next` replaces it: the steps begin at the tree that was
+// carried out last.
+v1::TreeChange RegistryCore::ChangeFrom(const v1::StreamConfig& known,
+                                        const v1::StreamConfig& next) {
+  v1::TreeChange change;
+  if (!known.has_change()) {
+    *change.mutable_base() = known.tree();
+    return change;
+  }
+  *change.mutable_base() = known.change().base();
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const auto* edges : {&known.change().base(), &next.tree()}) {
+    for (const v1::TreeEdge& edge : *edges) seen.emplace(edge.from(), edge.to());
+  }
+  for (const auto* edges : {&known.change().abandoned(), &known.tree()}) {
+    for (const v1::TreeEdge& edge : *edges) {
+      if (seen.emplace(edge.from(), edge.to()).second) *change.add_abandoned() = edge;
+    }
+  }
+  return change;
+}
+
+Result<v1::StreamConfig> RegistryCore::InstallStream(const v1::StreamConfig& request,
+                                                     const Installed& what) {
+  v1::StreamConfig stream = request;
+  stream.clear_settled_version();
+  stream.clear_finished_version();
   TAILCAST_RETURN_IF_ERROR(CheckStream(stream));
   if (stream.incarnation() == 0) return InvalidArgumentError("stream.incarnation is 0");
   if (stream.tree_version() == 0) return InvalidArgumentError("stream.tree_version is 0");
@@ -309,11 +349,34 @@ Result<v1::StreamConfig> RegistryCore::InstallStream(const v1::StreamConfig& str
   }
   if (const v1::StreamConfig* known = FindStream(stream.name())) {
     if (known->incarnation() == stream.incarnation()) {
-      if (known->tree_version() >= stream.tree_version()) return *known;
+      if (known->tree_version() > stream.tree_version()) return *known;
+      if (known->tree_version() == stream.tree_version()) {
+        v1::StreamConfig* mine = Mutable(stream.name());
+        if (what.settled && mine->settled_version() < stream.tree_version()) {
+          mine->set_settled_version(stream.tree_version());
+          dirty_ = true;
+        }
+        if (what.complete && mine->has_change()) {
+          mine->clear_change();
+          dirty_ = true;
+        }
+        return *mine;
+      }
       if (known->source() != stream.source() || known->shards() != stream.shards() ||
           known->chunk_size() != stream.chunk_size()) {
         return InvalidArgumentError("stream '" + stream.name() +
                                     "': source, shards and chunk_size cannot change");
+      }
+      stream.set_settled_version(known->settled_version());
+      stream.set_finished_version(known->finished_version());
+      if (stream.source() == options_.cell) {
+        *stream.mutable_change() = ChangeFrom(*known, stream);
+        if (stream.change().abandoned_size() > kAbandonedMax) {
+          return ResourceExhaustedError(
+              "stream '" + stream.name() +
+              "': too many changes of the tree began before one was carried out to its end; "
+              "`tailcast stream describe` shows which cells are not settled");
+        }
       }
     } else {
       // The younger one replaces the older, of whose deletion we did not hear.
@@ -326,8 +389,23 @@ Result<v1::StreamConfig> RegistryCore::InstallStream(const v1::StreamConfig& str
     return ResourceExhaustedError("cell '" + options_.cell + "' has " +
                                   std::to_string(options_.streams_max) + " streams, its limit");
   }
+  if (what.settled || stream.source() == options_.cell) {
+    stream.set_settled_version(stream.tree_version());
+  }
+  if (what.complete) stream.clear_change();
   Put(stream);
   return stream;
+}
+
+void RegistryCore::SetFinished(const std::string& name, uint64_t tree_version) {
+  v1::StreamConfig* stream = Mutable(name);
+  if (stream == nullptr || stream->tree_version() != tree_version ||
+      stream->finished_version() >= tree_version) {
+    return;
+  }
+  stream->set_finished_version(tree_version);
+  if (stream->source() == options_.cell) stream->clear_change();
+  dirty_ = true;
 }
 
 Result<v1::StreamConfig> RegistryCore::DeleteStream(const std::string& name, uint64_t incarnation) {

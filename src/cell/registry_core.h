@@ -64,7 +64,19 @@ class RegistryCore {
                                         const std::vector<v1::TreeEdge>& planned, WallTime now);
   // The configuration of a stream as its parent in the copy tree has it, or a re-route. Returns
   // what is known afterwards; NotFound if that incarnation was deleted.
-  Result<v1::StreamConfig> InstallStream(const v1::StreamConfig& stream);
+  //
+  // In the stream's source a new tree begins a change: `stream.change` is filled in here (what the
+  // request says is ignored), from the last tree that was carried out. Other cells take it as it
+  // comes. `settled` and `complete` (cell.proto) are kept for the tree version that they are said
+  // of.
+  struct Installed {
+    bool settled = false, complete = false;
+  };
+  Result<v1::StreamConfig> InstallStream(const v1::StreamConfig& stream,
+                                         const Installed& what = {false, false});
+  // All cells below this one are fed as the tree of this version wants it. In the source that ends
+  // the change.
+  void SetFinished(const std::string& name, uint64_t tree_version);
   // Returns the configuration it had. `incarnation` 0: whichever. NotFound.
   Result<v1::StreamConfig> DeleteStream(const std::string& name, uint64_t incarnation);
   // Known and not written yet, too.
@@ -88,6 +100,7 @@ class RegistryCore {
   };
   Status CheckProcess(const v1::ProcessInfo& process) const;
   Status CheckStream(const v1::StreamConfig& stream) const;
+  static v1::TreeChange ChangeFrom(const v1::StreamConfig& known, const v1::StreamConfig& next);
   v1::StreamConfig* Mutable(const std::string& name);
   void Put(const v1::StreamConfig& stream);
   void Changed();

@@ -16,10 +16,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Carries the steps out on a model of the running copies and checks what Diff promises after each.
+// A cluster is fed over the edge that caught up last: that one has fenced the others.
 class World {
  public:
   explicit World(const Tree& tree) : source_(tree.source) {
-    for (const Edge& edge : tree.edges) caught_up_[edge.to].insert(edge.from);
+    for (const Edge& edge : tree.edges) {
+      running_[edge.to].insert(edge.from);
+      feed_[edge.to] = edge.from;
+    }
   }
 
   void Apply(const Step& step) {
@@ -28,16 +32,18 @@ class World {
         ASSERT_TRUE(step.from == source_ || Fed(step.from)) << step.from << " has nothing to copy";
         ASSERT_FALSE(Above(step.from, step.to))
             << "a ring: " << step.from << " is fed by " << step.to;
-        ASSERT_TRUE(adding_[step.to].insert(step.from).second);
+        adding_[step.to].insert(step.from);
         break;
       case StepKind::kWaitCaughtUp:
         ASSERT_TRUE(adding_[step.to].contains(step.from)) << "waits for an edge that was not added";
         adding_[step.to].erase(step.from);
-        caught_up_[step.to].insert(step.from);
+        running_[step.to].insert(step.from);
+        feed_[step.to] = step.from;
         break;
       case StepKind::kRemoveEdge:
-        ASSERT_EQ(caught_up_[step.to].erase(step.from), 1u)
+        ASSERT_EQ(running_[step.to].erase(step.from) + adding_[step.to].erase(step.from), 1u)
             << "no edge " << step.from << " -> " << step.to;
+        if (feed_[step.to] == step.from) feed_.erase(step.to);
         break;
       case StepKind::kSwitchConsumers:
         ASSERT_TRUE(step.to == source_ || Fed(step.to))
@@ -49,27 +55,28 @@ class World {
   // A chain of caught-up copies leads here from the source.
   bool Fed(const std::string& cluster) const { return Above(cluster, source_); }
 
-  // `above` lies on a path of copies towards `cluster` (or is it).
-  bool Above(const std::string& cluster, const std::string& above) const {
-    std::set<std::string> seen{cluster};
-    std::vector<std::string> stack{cluster};
-    while (!stack.empty()) {
-      const std::string at = stack.back();
-      stack.pop_back();
-      if (at == above) return true;
-      const auto found = caught_up_.find(at);
-      if (found == caught_up_.end()) continue;
-      for (const std::string& from : found->second) {
-        if (seen.insert(from).second) stack.push_back(from);
-      }
+  // Is `cluster` fed, over any number of hops, by `upstream`?
+  bool Above(std::string cluster, const std::string& upstream) const {
+    for (size_t hops = 0; hops <= feed_.size(); ++hops) {
+      if (cluster == upstream) return true;
+      const auto at = feed_.find(cluster);
+      if (at == feed_.end()) return false;
+      cluster = at->second;
     }
     return false;
+  }
+
+  bool Runs(const std::string& from, const std::string& to) const {
+    const auto at = running_.find(to);
+    const auto adding = adding_.find(to);
+    return (at != running_.end() && at->second.contains(from)) ||
+           (adding != adding_.end() && adding->second.contains(from));
   }
 
   bool Is(const Tree& tree) const {
     std::set<std::pair<std::string, std::string>> wanted, have;
     for (const Edge& edge : tree.edges) wanted.emplace(edge.from, edge.to);
-    for (const auto& [to, parents] : caught_up_) {
+    for (const auto& [to, parents] : running_) {
       for (const std::string& from : parents) have.emplace(from, to);
     }
     return wanted == have;
@@ -77,7 +84,8 @@ class World {
 
  private:
   std::string source_;
-  std::map<std::string, std::set<std::string>> caught_up_, adding_;
+  std::map<std::string, std::set<std::string>> running_, adding_;
+  std::map<std::string, std::string> feed_;
 };
 
 Tree RandomTree(int n, Rng& rng) {
@@ -126,41 +134,120 @@ TEST(DiffTest, NeverLeavesAClusterWithoutAFeedNorClosesARing) {
   }
 }
 
-// Steps of one wave may run in any order between clusters.
-TEST(DiffTest, WavesHoldInEveryOrder) {
+// A random order that keeps to what each step says it comes after, and to nothing else.
+std::vector<Step> AnyOrder(const std::vector<Step>& steps, Rng& rng) {
+  std::vector<Step> order;
+  std::vector<bool> taken(steps.size());
+  while (order.size() < steps.size()) {
+    std::vector<size_t> ready;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      bool may = !taken[i];
+      for (int before : steps[i].after) may = may && taken[static_cast<size_t>(before)];
+      if (may) ready.push_back(i);
+    }
+    const size_t next = ready[rng.Below(ready.size())];
+    taken[next] = true;
+    order.push_back(steps[next]);
+  }
+  return order;
+}
+
+TEST(DiffTest, WhatEachStepComesAfterIsEnoughInAnyOrder) {
   Rng rng(37);
-  for (int round = 0; round < 500; ++round) {
+  for (int round = 0; round < 5000; ++round) {
     const int n = static_cast<int>(rng.Between(3, 10));
     const Tree before = RandomTree(n, rng);
     const Tree after = RandomTree(n, rng);
     const Result<std::vector<Step>> steps = Diff(before, after);
     ASSERT_TRUE(steps.ok());
     World world(before);
-    size_t begin = 0;
-    while (begin < steps->size()) {
-      size_t end = begin;
-      std::map<std::string, std::vector<Step>> by_cluster;
-      while (end < steps->size() && (*steps)[end].wave == (*steps)[begin].wave) {
-        by_cluster[(*steps)[end].to].push_back((*steps)[end]);
-        ++end;
-      }
-      // Draw the next step among the clusters' own sequences.
-      while (!by_cluster.empty()) {
-        auto at = by_cluster.begin();
-        std::advance(at, static_cast<long>(rng.Below(by_cluster.size())));
-        world.Apply(at->second.front());
-        at->second.erase(at->second.begin());
-        if (at->second.empty()) by_cluster.erase(at);
-        if (HasFatalFailure()) FAIL() << "round " << round;
-        for (const Edge& edge : after.edges) {
-          if (before.Contains(edge.to)) {
-            ASSERT_TRUE(world.Fed(edge.to)) << "round " << round;
-          }
+    for (const Step& step : AnyOrder(*steps, rng)) {
+      world.Apply(step);
+      if (HasFatalFailure()) FAIL() << "round " << round;
+      for (const Edge& edge : after.edges) {
+        if (before.Contains(edge.to)) {
+          ASSERT_TRUE(world.Fed(edge.to)) << "round " << round;
         }
       }
-      begin = end;
     }
     EXPECT_TRUE(world.Is(after));
+  }
+}
+
+// The list is in an order in which it may be carried out.
+TEST(DiffTest, TheListKeepsItsOwnConditions) {
+  Rng rng(41);
+  for (int round = 0; round < 1000; ++round) {
+    const Tree before = RandomTree(8, rng);
+    const Tree after = RandomTree(8, rng);
+    const auto steps = *Diff(before, after);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      for (int needed : steps[i].after) {
+        ASSERT_LT(needed, static_cast<int>(i));
+        ASSERT_LE(steps[static_cast<size_t>(needed)].wave, steps[i].wave);
+      }
+    }
+  }
+}
+
+TEST(DiffTest, AParentIsSettledBeforeItFeedsAnotherCluster) {
+  // The chain turns round: b may feed a only when b itself is fed by the source.
+  const Tree before{"s", {{"s", "a"}, {"a", "b"}, {"b", "c"}}};
+  const Tree after{"s", {{"s", "b"}, {"b", "a"}, {"b", "c"}}};
+  const auto steps = Diff(before, after);
+  ASSERT_TRUE(steps.ok());
+  EXPECT_THAT(*steps, ElementsAre(Step{StepKind::kAddEdge, "s", "b", 0, false, {}},
+                                  Step{StepKind::kWaitCaughtUp, "s", "b", 0, false, {0}},
+                                  Step{StepKind::kRemoveEdge, "a", "b", 0, false, {1}},
+                                  Step{StepKind::kAddEdge, "b", "a", 1, false, {1}},
+                                  Step{StepKind::kWaitCaughtUp, "b", "a", 1, false, {3}},
+                                  Step{StepKind::kRemoveEdge, "s", "a", 1, false, {4}}));
+}
+
+TEST(DiffTest, AClusterThatLeavesIsFedUntilThoseBelowItHaveMoved) {
+  const Tree before{"s", {{"s", "x"}, {"x", "y"}, {"y", "c"}}};
+  const Tree after{"s", {{"s", "c"}}};
+  const auto steps = Diff(before, after);
+  ASSERT_TRUE(steps.ok());
+  EXPECT_THAT(*steps, ElementsAre(Step{StepKind::kAddEdge, "s", "c", 0, false, {}},
+                                  Step{StepKind::kWaitCaughtUp, "s", "c", 0, false, {0}},
+                                  Step{StepKind::kRemoveEdge, "y", "c", 0, false, {1}},
+                                  Step{StepKind::kRemoveEdge, "x", "y", 1, false, {1}},
+                                  Step{StepKind::kRemoveEdge, "s", "x", 2, false, {1}}));
+}
+
+// A change is replaced by another one in the middle: whichever of its steps were taken, the steps
+// of the new one lead to the new tree, and no cluster is without a feed meanwhile.
+TEST(DiffTest, AChangeThatIsReplacedInTheMiddleIsCleanedUp) {
+  Rng rng(43);
+  for (int round = 0; round < 3000; ++round) {
+    const int n = static_cast<int>(rng.Between(3, 9));
+    const Tree before = RandomTree(n, rng);
+    const Tree between = RandomTree(n, rng);
+    const Tree after = rng.Chance(0.3) ? before : RandomTree(n, rng);
+    std::vector<Step> first = AnyOrder(*Diff(before, between), rng);
+    first.resize(rng.Below(first.size() + 1));
+    // Nobody leaves while a change may be replaced: those edges go last of all.
+    std::erase_if(first, [&](const Step& step) {
+      return step.kind == StepKind::kRemoveEdge && !between.Contains(step.to);
+    });
+    World world(before);
+    for (const Step& step : first) world.Apply(step);
+    const auto steps = Diff(before, after, {.abandoned = between.edges});
+    ASSERT_TRUE(steps.ok());
+    for (const Step& step : AnyOrder(*steps, rng)) {
+      if (step.kind == StepKind::kRemoveEdge && !world.Runs(step.from, step.to)) continue;
+      world.Apply(step);
+      if (HasFatalFailure()) FAIL() << "round " << round;
+      for (const Edge& edge : after.edges) {
+        if (before.Contains(edge.to)) {
+          ASSERT_TRUE(world.Fed(edge.to))
+              << "round " << round << ": " << edge.to << " after " << StepKindName(step.kind) << " "
+              << step.from << " -> " << step.to;
+        }
+      }
+    }
+    EXPECT_TRUE(world.Is(after)) << "round " << round;
   }
 }
 
@@ -168,18 +255,18 @@ TEST(DiffTest, WavesHoldInEveryOrder) {
 TEST(DiffTest, TheModelCatchesWrongPlans) {
   const Tree before{"s", {{"s", "a"}, {"a", "b"}}};
   World early(before);
-  early.Apply({StepKind::kRemoveEdge, "a", "b"});
+  early.Apply({StepKind::kRemoveEdge, "a", "b", 0, false, {}});
   EXPECT_FALSE(early.Fed("b")) << "break before make";
   EXPECT_FATAL_FAILURE(
       {
         static World ring(Tree{"s", {{"s", "a"}, {"a", "b"}}});
-        ring.Apply({StepKind::kAddEdge, "b", "a"});
+        ring.Apply({StepKind::kAddEdge, "b", "a", 0, false, {}});
       },
       "a ring");
   EXPECT_FATAL_FAILURE(
       {
         static World dry(Tree{"s", {{"s", "a"}}});
-        dry.Apply({StepKind::kAddEdge, "b", "a"});
+        dry.Apply({StepKind::kAddEdge, "b", "a", 0, false, {}});
       },
       "has nothing to copy");
 }
@@ -187,23 +274,26 @@ TEST(DiffTest, TheModelCatchesWrongPlans) {
 TEST(DiffTest, SwitchesConsumersOfSickClustersFirstAndBackLast) {
   const Tree before{"s", {{"s", "a"}, {"a", "b"}}};
   const Tree after{"s", {{"s", "b"}, {"s", "a"}}};
-  const auto steps = Diff(before, after, {}, {{"a", "b", 10}}, {{"b", "s", 5}});
+  const auto steps =
+      Diff(before, after, {.reroutes = {{"a", "b", 10}}, .reroutes_before = {{"b", "s", 5}}});
   ASSERT_TRUE(steps.ok());
-  EXPECT_THAT(*steps, ElementsAre(Step{StepKind::kSwitchConsumers, "a", "b", 0, false},
-                                  Step{StepKind::kAddEdge, "s", "b", 1, false},
-                                  Step{StepKind::kWaitCaughtUp, "s", "b", 1, false},
-                                  Step{StepKind::kRemoveEdge, "a", "b", 1, false},
-                                  Step{StepKind::kSwitchConsumers, "b", "b", 2, false}));
+  EXPECT_THAT(*steps, ElementsAre(Step{StepKind::kSwitchConsumers, "a", "b", 0, false, {}},
+                                  Step{StepKind::kAddEdge, "s", "b", 1, false, {}},
+                                  Step{StepKind::kWaitCaughtUp, "s", "b", 1, false, {1}},
+                                  Step{StepKind::kRemoveEdge, "a", "b", 1, false, {2}},
+                                  Step{StepKind::kSwitchConsumers, "b", "b", 2, false, {2}}));
   // Re-routed already: nothing to do.
-  EXPECT_TRUE(Diff(before, before, {}, {{"a", "b", 10}}, {{"a", "b", 10}})->empty());
+  EXPECT_TRUE(
+      Diff(before, before, {.reroutes = {{"a", "b", 10}}, .reroutes_before = {{"a", "b", 10}}})
+          ->empty());
 }
 
 TEST(DiffTest, WaitsWithConsumersUntilTheirNewClusterHasJoined) {
   const Tree before{"s", {{"s", "a"}}};
   const Tree after{"s", {{"s", "a"}, {"s", "fresh"}}};
-  const auto steps = Diff(before, after, {}, {{"a", "fresh", 1}});
+  const auto steps = Diff(before, after, {.reroutes = {{"a", "fresh", 1}}});
   ASSERT_TRUE(steps.ok());
-  EXPECT_EQ(steps->back(), (Step{StepKind::kSwitchConsumers, "a", "fresh", 1, false}));
+  EXPECT_EQ(steps->back(), (Step{StepKind::kSwitchConsumers, "a", "fresh", 1, false, {1}}));
   EXPECT_TRUE(steps->front().rate_limited) << "it has to catch up";
 }
 

@@ -128,4 +128,42 @@ Status Graph::SetLinkSick(std::string_view from, std::string_view to, bool sick)
   return OkStatus();
 }
 
+Result<std::vector<Edge>> ParseLinks(const Graph& graph, const std::string& text) {
+  const auto as_usage = [](const Status& status) {
+    return IsNotFound(status) ? InvalidArgumentError(status.message()) : status;
+  };
+  std::vector<Edge> links;
+  if (const size_t arrow = text.find("->"); arrow != std::string::npos) {
+    const Edge edge{text.substr(0, arrow), text.substr(arrow + 2)};
+    TAILCAST_RETURN_IF_ERROR(as_usage(graph.Require(edge.from, "link end").status()));
+    TAILCAST_RETURN_IF_ERROR(as_usage(graph.Require(edge.to, "link end").status()));
+    if (graph.FindLink(edge.from, edge.to) == nullptr) {
+      return InvalidArgumentError("there is no link " + edge.from + " -> " + edge.to);
+    }
+    links.push_back(edge);
+    return links;
+  }
+  bool names_known = false;
+  for (size_t dash = text.find('-'); dash != std::string::npos; dash = text.find('-', dash + 1)) {
+    const std::string a = text.substr(0, dash), b = text.substr(dash + 1);
+    if (!graph.Find(a) || !graph.Find(b)) continue;
+    names_known = true;
+    std::vector<Edge> found;
+    if (graph.FindLink(a, b) != nullptr) found.push_back({a, b});
+    if (graph.FindLink(b, a) != nullptr) found.push_back({b, a});
+    if (found.empty()) continue;
+    if (!links.empty()) {
+      return InvalidArgumentError("'" + text + "' could be more than one link; write FROM->TO");
+    }
+    links = std::move(found);
+  }
+  if (!links.empty()) return links;
+  if (names_known)
+    return InvalidArgumentError("there is no link between the ends of '" + text + "'");
+  std::vector<std::string> names;
+  for (const Cluster& cluster : graph.clusters()) names.push_back(cluster.name);
+  return InvalidArgumentError("'" + text + "' is neither a cluster nor a link FROM-TO" +
+                              DidYouMean(text, names));
+}
+
 }  // namespace tailcast::copytree

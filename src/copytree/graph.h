@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tailcast/base/status.h"
+#include "tailcast/copytree/tree.h"
 
 namespace tailcast::copytree {
 
@@ -72,5 +73,10 @@ class Graph {
   std::unordered_map<std::string, int> index_;  // looked up only, never walked
   std::vector<int> link_at_;                    // [from * size + to], -1 = none
 };
+
+// The links that a person means: "A->B" is that one, "A-B" both directions, as far as they exist.
+// Names may hold dashes. InvalidArgument: unknown names (with the nearest), no such link, or more
+// than one way to read it.
+Result<std::vector<Edge>> ParseLinks(const Graph& graph, const std::string& text);
 
 }  // namespace tailcast::copytree

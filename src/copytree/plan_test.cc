@@ -215,7 +215,10 @@ TEST(PlanTest, HoldsEveryLimitOnRandomGraphs) {
     options.limits.max_delay_ms = rng.Chance(0.4) ? static_cast<double>(rng.Between(120, 300)) : 0;
     options.work_max = 3'000'000;
     const Stream stream{
-        .source = graph.cluster(static_cast<int>(rng.Below(static_cast<uint64_t>(n)))).name};
+        .source = graph.cluster(static_cast<int>(rng.Below(static_cast<uint64_t>(n)))).name,
+        .rate_mbps = rng.Chance(0.5) ? static_cast<double>(rng.Between(1, 500)) : 0};
+    const Link& busy = graph.links()[rng.Below(graph.links().size())];
+    options.reserved.push_back({busy.from, busy.to, 7.5, busy.bandwidth_gbps, 0});
     const Result<Plan> plan = MakePlan(graph, stream, options);
     if (plan.ok()) {
       ExpectConsistent(graph, stream, options, *plan);

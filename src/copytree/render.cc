@@ -74,7 +74,11 @@ void DrawTree(const Plan& plan, bool ascii, std::string* out) {
   *out += plan.tree.source + "\n";
   for (const Line& line : lines) {
     *out += Pad(line.left, width) + "  " + Usd(line.hop->usd_per_gb) + " USD/GB" +
-            Format("%9.1f", line.hop->arrival_ms) + " ms" + Marks(*line.hop) + "\n";
+            Format("%9.1f", line.hop->arrival_ms) + " ms";
+    // What the link carries, all streams and both copies. 80 columns hold real names at depth 3.
+    const LinkLoad& load = plan.loads[static_cast<size_t>(line.hop - plan.hops.data())];
+    if (load.mbps > 0) *out += Format("%7.4g", load.mbps) + " Mbit/s";
+    *out += Marks(*line.hop) + "\n";
   }
 }
 
@@ -399,6 +403,7 @@ std::string StepsJson(const std::vector<Step>& steps) {
                     {"from", step.from},
                     {"to", step.to},
                     {"wave", step.wave},
+                    {"after", step.after},
                     {"rate_limited", step.rate_limited}});
   }
   return json.dump(2) + "\n";

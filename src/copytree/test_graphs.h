@@ -115,7 +115,8 @@ inline void ExpectConsistent(const Graph& graph, const Stream& stream, const Pla
                              const Plan& plan) {
   std::map<std::string, double> arrival{{stream.source, 0}};
   std::map<std::string, int> depth{{stream.source, 0}}, fanout;
-  double cost = 0, worst = 0;
+  double cost = 0, worst = 0, sum = 0;
+  int destinations = 0, deepest = 0, widest = 0;
   for (const Hop& hop : plan.hops) {
     ASSERT_TRUE(depth.contains(hop.from)) << hop.from << " feeds " << hop.to << " before it is fed";
     ASSERT_FALSE(depth.contains(hop.to)) << hop.to << " is fed twice";
@@ -130,8 +131,13 @@ inline void ExpectConsistent(const Graph& graph, const Stream& stream, const Pla
       EXPECT_LE(arrival[hop.to], options.limits.max_delay_ms + 0.01 * hop.depth);
     }
     cost += link->usd_per_gb;
-    if (hop.destination) worst = std::max(worst, arrival[hop.to]);
-    ++fanout[hop.from];
+    deepest = std::max(deepest, depth[hop.to]);
+    if (hop.destination) {
+      worst = std::max(worst, arrival[hop.to]);
+      sum += arrival[hop.to];
+      ++destinations;
+    }
+    widest = std::max(widest, ++fanout[hop.from]);
   }
   for (const auto& [name, children] : fanout) {
     if (options.limits.max_fanout > 0) {
@@ -148,6 +154,24 @@ inline void ExpectConsistent(const Graph& graph, const Stream& stream, const Pla
   }
   EXPECT_NEAR(plan.usd_per_gb, cost, 1e-9);
   EXPECT_NEAR(plan.worst_delay_ms, worst, 0.1);
+  EXPECT_NEAR(plan.mean_delay_ms, destinations == 0 ? 0 : sum / destinations, 0.1);
+  EXPECT_EQ(plan.depth, deepest);
+  EXPECT_EQ(plan.fanout, widest);
+  // Mbit/s * 86,400 s / 8 bits / 1000 = GB a day; every byte goes over a hop twice.
+  EXPECT_NEAR(plan.usd_per_day, cost * stream.rate_mbps * 86400 / 8 / 1000 * 2, 1e-6);
+  ASSERT_EQ(plan.loads.size(), plan.hops.size());
+  for (size_t i = 0; i < plan.loads.size(); ++i) {
+    const LinkLoad& load = plan.loads[i];
+    EXPECT_EQ(load.from, plan.hops[i].from);
+    EXPECT_EQ(load.to, plan.hops[i].to);
+    double mbps = stream.rate_mbps * 2;
+    for (const LinkLoad& other : options.reserved) {
+      if (other.from == load.from && other.to == load.to) mbps += other.mbps;
+    }
+    EXPECT_NEAR(load.mbps, mbps, 1e-9);
+    const double gbps = graph.FindLink(load.from, load.to)->bandwidth_gbps;
+    EXPECT_NEAR(load.share, gbps > 0 ? mbps / 1000 / gbps : 0, 1e-9);
+  }
   EXPECT_EQ(plan.tree.edges.size(), plan.hops.size());
   EXPECT_LE(plan.lower_bound_usd_per_gb, plan.usd_per_gb + 1e-9);
 }

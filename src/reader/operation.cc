@@ -353,6 +353,7 @@ void ReaderOperation::Report(v1::OperationReport* out) const {
     out->set_delay_us(lag_.delay().micros());
   }
   out->set_superseding_term(superseding_term_);
+  out->set_opened(core_.opened());
 }
 
 }  // namespace tailcast::reader

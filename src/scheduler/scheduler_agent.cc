@@ -35,6 +35,7 @@ void Merge(Effects& into, Effects from) {
   }
   into.progress.merge(from.progress);
   into.list.merge(from.list);
+  into.steps.insert(into.steps.end(), from.steps.begin(), from.steps.end());
 }
 
 }  // namespace
@@ -317,7 +318,8 @@ void SchedulerAgent::OnInstallStream(const std::string& bytes, rpc::Responder re
   if (!request.ok()) return respond(request.status());
   const v1::StreamConfig* before = registry_->FindStream(request->stream().name());
   const v1::StreamConfig old = before == nullptr ? v1::StreamConfig() : *before;
-  auto stream = registry_->InstallStream(request->stream());
+  auto stream =
+      registry_->InstallStream(request->stream(), {request->settled(), request->complete()});
   if (!stream.ok()) return respond(stream.status());
   if (old.incarnation() != 0 && old.incarnation() != stream->incarnation()) RemoveStream(old);
   Persist([respond = std::move(respond),
@@ -397,15 +399,49 @@ void SchedulerAgent::OnNotifyFile(const std::string& bytes, rpc::Responder respo
 void SchedulerAgent::ApplyStreams() {
   Effects effects;
   for (const v1::StreamConfig& stream : registry_->view().streams()) {
-    const std::pair<uint64_t, uint64_t> version{stream.incarnation(), stream.tree_version()};
-    auto& applied = applied_streams_[stream.name()];
-    if (applied == version) continue;
-    applied = version;
+    const Told now{stream.incarnation(), stream.tree_version(), Settled(stream),
+                   !stream.has_change()};
+    Told& applied = applied_streams_[stream.name()];
+    if (applied == now) continue;
+    applied = now;
     core_->OnStream(loop_.Now(), stream, effects);
   }
   Merge(pending_, std::move(effects));
   UpdatePeers();
+  CheckFinished();
   Kick();
+}
+
+// This cell is fed over the path that the tree wants.
+bool SchedulerAgent::Settled(const v1::StreamConfig& stream) const {
+  return stream.source() == options_.registry.cell ||
+         stream.settled_version() >= stream.tree_version();
+}
+
+// Records which changes are carried out in this cell and below it.
+void SchedulerAgent::CheckFinished() {
+  if (dead_ || registry_ == nullptr) return;
+  bool finished = false;
+  for (const v1::StreamConfig& stream : registry_->view().streams()) {
+    if (stream.finished_version() >= stream.tree_version() || !Settled(stream)) continue;
+    const stream::StreamId id{stream.name(), stream.incarnation()};
+    bool all = true;
+    for (const v1::TreeEdge& edge : stream.tree()) {
+      if (edge.from() != options_.registry.cell) continue;
+      const auto peer = peers_.find(edge.to());
+      all = all && core_->Made(id, edge.to()) && peer != peers_.end() &&
+            std::any_of(peer->second.view->view().streams().begin(),
+                        peer->second.view->view().streams().end(), [&](const auto& theirs) {
+                          return theirs.name() == stream.name() &&
+                                 theirs.incarnation() == stream.incarnation() &&
+                                 theirs.finished_version() >= stream.tree_version();
+                        });
+    }
+    if (!all) continue;
+    registry_->SetFinished(stream.name(), stream.tree_version());
+    finished = true;
+  }
+  if (finished) Persist([](const Status&) {});
 }
 
 void SchedulerAgent::UpdatePeers() {
@@ -445,7 +481,12 @@ void SchedulerAgent::OnPeerView(const std::string& cell) {
   }
   Effects effects;
   core_->OnWriters(loop_.Now(), cell, peers_.at(cell).via, writers, effects);
+  for (const v1::StreamConfig& stream : view.streams()) {
+    core_->OnSettled(loop_.Now(), {stream.name(), stream.incarnation()}, cell,
+                     stream.settled_version(), effects);
+  }
   Merge(pending_, std::move(effects));
+  CheckFinished();
   Kick();
 }
 
@@ -467,17 +508,21 @@ void SchedulerAgent::PushStreams(const std::string& cell) {
                       });
   }
   for (const v1::StreamConfig& stream : registry_->view().streams()) {
-    const std::pair<uint64_t, uint64_t> version{stream.incarnation(), stream.tree_version()};
-    bool concerned = link.installed.contains(stream.name());  // it may leave the tree
-    for (const v1::TreeEdge& edge : stream.tree()) {
-      concerned = concerned || (edge.from() == options_.registry.cell && edge.to() == cell);
-    }
+    const stream::StreamId id{stream.name(), stream.incarnation()};
+    // Also a cell that leaves the tree, or that another one feeds from now on.
+    const bool concerned = link.installed.contains(stream.name()) || core_->Feeds(id, cell);
+    const Told version{stream.incarnation(), stream.tree_version(),
+                       Settled(stream) && core_->Made(id, cell), !stream.has_change()};
     if (!concerned || link.installed[stream.name()] == version ||
         !link.installing.insert(stream.name()).second) {
       continue;
     }
     v1::InstallStreamRequest request;
     *request.mutable_stream() = stream;
+    request.mutable_stream()->clear_settled_version();
+    request.mutable_stream()->clear_finished_version();
+    request.set_settled(version.settled);
+    request.set_complete(version.complete);
     link.client->Call(
         "/tailcast.v1.Peer/InstallStream", request.SerializeAsString(), options_.peer_timeout,
         [this, alive = alive_, cell, name = stream.name(),
@@ -617,7 +662,9 @@ void SchedulerAgent::Run() {
   if (dead_ || core_ == nullptr) return;
   const MonotonicTime now = loop_.Now();
   if (now >= started_at_ + options_.decide_grace) core_->Decide(now, pending_);
+  const std::vector<StepTaken> steps = std::exchange(pending_.steps, {});
   Apply(std::exchange(pending_, Effects()));
+  for (const StepTaken& step : steps) OnStepTaken(step);
   ExportCounters();
   loop_.Cancel(decide_timer_);
   decide_timer_ = 0;
@@ -635,6 +682,20 @@ void SchedulerAgent::Run() {
       Kick();
     });
   }
+}
+
+void SchedulerAgent::OnStepTaken(const StepTaken& step) {
+  const std::string kind(copytree::StepKindName(step.kind));
+  kLog.Info("stream ", step.stream.name, ", tree ", step.tree_version, ": ", kind, " ", step.from,
+            " -> ", step.to);
+  metrics_
+      .GetCounter("tailcast_scheduler_tree_steps_total",
+                  "Steps of changes of copy trees that this cell carried out.", {{"step", kind}})
+      .Add();
+  if (options_.on_step) options_.on_step(step);
+  if (step.kind != copytree::StepKind::kWaitCaughtUp) return;
+  if (peers_.contains(step.to)) PushStreams(step.to);  // it is settled, if this cell is
+  CheckFinished();
 }
 
 void SchedulerAgent::Apply(Effects effects) {
@@ -734,7 +795,7 @@ void SchedulerAgent::AskProgress(const ShardId& shard, const std::string& cell) 
   request.set_stream(shard.stream.name);
   request.set_incarnation(shard.stream.incarnation);
   request.set_shard(shard.shard);
-  const int64_t from = core_->LowestHeld(shard, cell);
+  const int64_t from = core_->AskFrom(shard, cell);
   request.set_from_seq(from);
   request.set_files_max(kProgressFilesMax);
   peer->second.client->Call(

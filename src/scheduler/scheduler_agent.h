@@ -42,6 +42,8 @@ struct SchedulerOptions {
   v1::ProcessInfo self;               // how the scheduler shows in the view; no name: not at all
   // The copy tree of a stream that is created without one. Null: the tree must be given.
   std::function<Result<std::vector<v1::TreeEdge>>(const v1::StreamConfig&)> plan_tree;
+  // Steps of changes of trees, as they are carried out here; for tests. May be null.
+  std::function<void(const StepTaken&)> on_step;
   Duration list_wait = Duration::Millis(500);    // of the long poll of readers
   Duration call_timeout = Duration::Seconds(1);  // beyond waits; a reader that is slower is lost
   Duration peer_timeout = Duration::Seconds(5);
@@ -87,11 +89,17 @@ class SchedulerAgent {
     TimerId retry = 0;
     bool listed = false;
   };
+  // What is known of a stream: here applied, or to a neighbour told.
+  struct Told {
+    uint64_t incarnation = 0, tree_version = 0;
+    bool settled = false, complete = false;
+    bool operator==(const Told&) const = default;
+  };
   struct PeerLink {
     std::unique_ptr<rpc::Client> client;
     std::unique_ptr<cell::CellClient> view;
     std::string via;
-    std::map<std::string, std::pair<uint64_t, uint64_t>> installed;  // incarnation, tree version
+    std::map<std::string, Told> installed;
     std::set<std::string> installing;
     std::vector<v1::RemoveStreamRequest> removals;  // not answered yet
     bool removing = false;
@@ -120,6 +128,9 @@ class SchedulerAgent {
   // Writes what the registry core changed; then shows it and runs `then`.
   void Persist(Callback<void(Status)> then);
   void ApplyStreams();
+  bool Settled(const v1::StreamConfig& stream) const;
+  void CheckFinished();
+  void OnStepTaken(const StepTaken& step);
   void RemoveStream(const v1::StreamConfig& stream);
   void ViewChanged();
   bool ViewIsReady() const;
@@ -162,7 +173,7 @@ class SchedulerAgent {
   std::map<std::string, ReaderLink> readers_;
   std::map<std::string, PeerLink> peers_;
   std::set<std::string> unknown_neighbours_;  // complained about
-  std::map<std::string, std::pair<uint64_t, uint64_t>> applied_streams_;
+  std::map<std::string, Told> applied_streams_;
   std::map<uint64_t, WaitingView> waiting_views_;
   uint64_t next_waiting_ = 1;
   bool flush_posted_ = false;

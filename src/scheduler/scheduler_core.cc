@@ -31,64 +31,243 @@ std::set<std::string> SchedulerCore::Targets() const {
 
 // --- streams ---
 
+// The edges from this cell that the stream's record asks for.
+std::map<std::string, SchedulerCore::Edge> SchedulerCore::EdgesOf(const StreamState& stream) const {
+  const v1::StreamConfig& config = stream.config;
+  std::map<std::string, Edge> edges;
+  copytree::Tree base{config.source(), {}}, tree{config.source(), {}};
+  for (const v1::TreeEdge& edge : config.tree()) {
+    tree.edges.push_back({edge.from(), edge.to()});
+    if (edge.from() == options_.cell) edges[edge.to()];
+  }
+  if (!config.has_change()) return edges;
+  copytree::DiffOptions options;
+  for (const v1::TreeEdge& edge : config.change().base()) {
+    base.edges.push_back({edge.from(), edge.to()});
+  }
+  for (const v1::TreeEdge& edge : config.change().abandoned()) {
+    options.abandoned.push_back({edge.from(), edge.to()});
+  }
+  const auto steps = copytree::Diff(base, tree, options);
+  // A record that makes no sense: the tree alone counts.
+  if (!steps.ok()) return edges;
+  const bool settled =
+      config.source() == options_.cell || config.settled_version() >= config.tree_version();
+  for (const copytree::Step& step : *steps) {
+    if (step.from != options_.cell) continue;
+    if (step.kind == copytree::StepKind::kAddEdge) {
+      edges[step.to] = {.joining = !stream.Settled(step.to),
+                        .may_begin = settled || step.after.empty(),
+                        .newcomer = step.rate_limited};
+    } else if (step.kind == copytree::StepKind::kRemoveEdge) {
+      if (!tree.Contains(step.to) || !stream.Settled(step.to)) edges[step.to] = {.leaving = true};
+    }
+  }
+  return edges;
+}
+
+void SchedulerCore::Take(const StreamState& stream, copytree::StepKind kind,
+                         const std::string& to) {
+  taken_.push_back({{stream.config.name(), stream.config.incarnation()},
+                    stream.config.tree_version(),
+                    kind,
+                    options_.cell,
+                    to});
+}
+
 void SchedulerCore::OnStream(MonotonicTime now, const v1::StreamConfig& config, Effects& out) {
   const StreamId id{config.name(), config.incarnation()};
-  std::set<std::string> children;
-  std::set<std::string> members;
-  for (const v1::TreeEdge& edge : config.tree()) {
-    members.insert(edge.to());
-    if (edge.from() == options_.cell) children.insert(edge.to());
-  }
   const auto [it, is_new] = streams_.try_emplace(id);
   StreamState& stream = it->second;
-  if (!is_new && config.tree_version() <= stream.config.tree_version()) return;
+  if (!is_new && config.tree_version() < stream.config.tree_version()) return;
   stream.config = config;
+  const std::map<std::string, Edge> wanted = EdgesOf(stream);
   if (is_new) {
-    for (const std::string& cell : children) stream.edges[cell];
     for (int32_t s = 0; s < config.shards(); ++s) {
       shards_[{id, s}];
       out.list.insert({id, s});
     }
+    // A scheduler before us may have got anywhere in the change: edges that leave go on.
+    for (const auto& [cell, edge] : wanted) {
+      stream.edges[cell] = edge;
+      if (!edge.joining) continue;
+      for (int32_t s = 0; s < config.shards(); ++s) Hold({id, s}, 1);
+      if (edge.may_begin) Take(stream, copytree::StepKind::kAddEdge, cell);
+    }
     return;
   }
   for (auto e = stream.edges.begin(); e != stream.edges.end();) {
-    if (children.contains(e->first)) {
-      // An edge that was on its way out and is wanted again has to look anew at everything.
-      if (e->second.removed) {
-        e = stream.edges.erase(e);
-      } else {
-        ++e;
+    const std::string cell = (e++)->first;
+    if (!wanted.contains(cell)) DropEdge(id, cell, stream, out);
+  }
+  for (const auto& [cell, edge] : wanted) {
+    const auto have = stream.edges.find(cell);
+    if (edge.leaving) {
+      // One that is not there was broken before.
+      if (have == stream.edges.end()) continue;
+      if (have->second.joining) {
+        for (int32_t s = 0; s < config.shards(); ++s) {
+          const ShardId shard{id, s};
+          if (shards_.at(shard).edges[cell].stage != Stage::kCaughtUp) Hold(shard, -1);
+        }
       }
-    } else if (members.contains(e->first)) {
-      e->second.removed = true;  // another cell takes over: go on until it has
-      ++e;
-    } else {
-      DropOperations(id, &e->first, out);
-      e = stream.edges.erase(e);
+      have->second = edge;
+      continue;
+    }
+    if (have != stream.edges.end() && !have->second.leaving) {
+      if (have->second.joining && !have->second.may_begin && edge.may_begin) {
+        Take(stream, copytree::StepKind::kAddEdge, cell);
+      }
+      have->second.may_begin = edge.may_begin;
+      // The change is over: the target is settled, though we did not see it.
+      if (have->second.joining && !config.has_change()) EndJoining(now, id, cell, stream);
+      continue;
+    }
+    // An edge that was on its way out and is wanted again has to look anew at everything.
+    if (have != stream.edges.end()) stream.edges.erase(have);
+    stream.edges[cell] = edge;
+    BeginEdge(now, id, cell, stream, out);
+  }
+  Refresh(now, id, stream, out);
+}
+
+void SchedulerCore::BeginEdge(MonotonicTime now, const StreamId& id, const std::string& cell,
+                              StreamState& stream, Effects& out) {
+  const Edge& edge = stream.edges.at(cell);
+  if (edge.joining && edge.may_begin) Take(stream, copytree::StepKind::kAddEdge, cell);
+  // What was given up for another edge's sake is ours again.
+  for (auto it = ops_.begin(); it != ops_.end();) {
+    const bool again = it->first.file.shard.stream == id && it->first.cell == cell &&
+                       (it->second.phase == Phase::kGivenUp || it->second.phase == Phase::kDone);
+    it = again ? ops_.erase(it) : std::next(it);
+  }
+  for (int32_t s = 0; s < stream.config.shards(); ++s) {
+    const ShardId shard_id{id, s};
+    Shard& shard = shards_[shard_id];
+    // The newcomer may lack any of them.
+    shard.done_below = 1;
+    shard.done.clear();
+    shard.edges.erase(cell);
+    if (edge.joining) Hold(shard_id, 1);
+    for (auto& [seq, file] : shard.files) {
+      file.listed = true;
+      EnsureOperations(now, shard_id, shard, file, out);
+    }
+    out.list.insert(shard_id);
+  }
+}
+
+void SchedulerCore::DropEdge(const StreamId& id, const std::string& cell, StreamState& stream,
+                             Effects& out) {
+  const auto edge = stream.edges.find(cell);
+  Take(stream, copytree::StepKind::kRemoveEdge, cell);
+  DropOperations(id, &cell, out);
+  for (int32_t s = 0; s < stream.config.shards(); ++s) {
+    const ShardId shard_id{id, s};
+    Shard& shard = shards_.at(shard_id);
+    if (edge->second.joining && shard.edges[cell].stage != Stage::kCaughtUp) Hold(shard_id, -1);
+    shard.edges.erase(cell);
+  }
+  stream.edges.erase(edge);
+}
+
+void SchedulerCore::OnSettled(MonotonicTime now, const StreamId& id, const std::string& cell,
+                              uint64_t settled_version, Effects& out) {
+  StreamState* stream = FindStream(id);
+  if (stream == nullptr) return;
+  uint64_t& settled = stream->settled[cell];
+  if (settled >= settled_version) return;
+  settled = settled_version;
+  Refresh(now, id, *stream, out);
+}
+
+// What the neighbours' records make possible.
+void SchedulerCore::Refresh(MonotonicTime now, const StreamId& id, StreamState& stream,
+                            Effects& out) {
+  for (auto e = stream.edges.begin(); e != stream.edges.end();) {
+    const std::string cell = e->first;
+    Edge& edge = e->second;
+    ++e;
+    if (!stream.Settled(cell)) continue;
+    const auto& tree = stream.config.tree();
+    if (edge.leaving && std::any_of(tree.begin(), tree.end(),
+                                    [&](const v1::TreeEdge& t) { return t.to() == cell; })) {
+      DropEdge(id, cell, stream, out);
+    } else if (edge.joining) {
+      EndJoining(now, id, cell, stream);  // a scheduler before us had come so far
     }
   }
-  for (const std::string& cell : children) {
-    if (stream.edges.contains(cell)) continue;
-    stream.edges[cell].added = true;
-    // What was given up for another edge's sake is ours again.
-    for (auto it = ops_.begin(); it != ops_.end();) {
-      const bool again = it->first.file.shard.stream == id && it->first.cell == cell &&
-                         (it->second.phase == Phase::kGivenUp || it->second.phase == Phase::kDone);
-      it = again ? ops_.erase(it) : std::next(it);
+}
+
+void SchedulerCore::EndJoining(MonotonicTime now, const StreamId& id, const std::string& cell,
+                               StreamState& stream) {
+  stream.edges.at(cell).joining = false;
+  for (int32_t s = 0; s < stream.config.shards(); ++s) {
+    const ShardId shard_id{id, s};
+    Shard& shard = shards_.at(shard_id);
+    ShardEdge& shard_edge = shard.edges[cell];
+    if (shard_edge.stage == Stage::kCaughtUp) continue;
+    shard_edge.stage = Stage::kCaughtUp;
+    Hold(shard_id, -1);
+    Release(now, shard_id, shard, cell, Layer::kPrimary);
+    Release(now, shard_id, shard, cell, Layer::kCache);
+  }
+}
+
+// Operations of files that are not cold, which waited for the edge to get so far.
+void SchedulerCore::Release(MonotonicTime now, const ShardId& id, Shard& shard,
+                            const std::string& cell, Layer layer) {
+  for (const auto& [seq, file] : shard.files) {
+    if (file.listed && seq != shard.files.rbegin()->first) continue;
+    const auto it = ops_.find({{id, file.stem}, layer, cell});
+    if (it != ops_.end() && it->second.phase == Phase::kHeld) SetPhase(it, Phase::kWanted, now);
+  }
+}
+
+// The old edge can't append to the newest file: our operation has it, or it is over.
+bool SchedulerCore::OldEdgeIsFenced(const ShardId& id, const Shard& shard,
+                                    const std::string& cell) const {
+  if (shard.files.empty()) return true;
+  const auto it = ops_.find({{id, shard.files.rbegin()->second.stem}, Layer::kPrimary, cell});
+  if (it == ops_.end()) return true;
+  const Op& op = it->second;
+  return op.phase == Phase::kDone || op.phase == Phase::kGivenUp ||
+         (op.phase == Phase::kRunning && op.opened);
+}
+
+// The wait-caught-up of one shard.
+void SchedulerCore::Advance(MonotonicTime now, const ShardId& id, Shard& shard,
+                            const std::string& cell, StreamState& stream, Look look) {
+  Edge& edge = stream.edges.at(cell);
+  ShardEdge& at = shard.edges[cell];
+  std::erase_if(at.looks, [&](const Look& l) { return l.at < now - options_.caught_up_time; });
+  const auto earlier = [&](auto holds) {
+    return std::any_of(at.looks.begin(), at.looks.end(), holds);
+  };
+  if (at.stage == Stage::kBehind &&
+      (look.source + options_.caught_up_bytes >= look.target ||
+       earlier([&](const Look& l) { return look.source >= l.target; }))) {
+    at.stage = Stage::kTakenOver;
+    Release(now, id, shard, cell, Layer::kPrimary);
+  } else if (at.stage == Stage::kTakenOver && at.asked_opened && !shard.files.empty() &&
+             at.asked_newest != shard.files.rbegin()->first) {
+    // Asked before the newest file was opened: look again.
+  } else if (at.stage == Stage::kTakenOver && at.asked_opened && look.source >= look.target &&
+             (!edge.newcomer || look.target + options_.caught_up_bytes >= look.source ||
+              earlier([&](const Look& l) { return look.target >= l.source; }))) {
+    at.stage = Stage::kCaughtUp;
+    Hold(id, -1);
+    Release(now, id, shard, cell, Layer::kCache);
+    bool all = true;
+    for (int32_t s = 0; s < stream.config.shards(); ++s) {
+      all = all && shards_.at({id.stream, s}).edges[cell].stage == Stage::kCaughtUp;
     }
-    for (int32_t s = 0; s < config.shards(); ++s) {
-      Shard& shard = shards_[{id, s}];
-      // The newcomer may lack any of them.
-      shard.done_below = 1;
-      shard.done.clear();
-      shard.edges.erase(cell);
-      for (auto& [seq, file] : shard.files) {
-        file.listed = true;
-        EnsureOperations(now, {id, s}, shard, file, out);
-      }
-      out.list.insert({id, s});
+    if (all) {
+      edge.joining = false;
+      Take(stream, copytree::StepKind::kWaitCaughtUp, cell);
     }
   }
+  at.looks.push_back(look);
 }
 
 void SchedulerCore::DropOperations(const StreamId& stream, const std::string* cell, Effects& out) {
@@ -108,6 +287,7 @@ void SchedulerCore::DropOperations(const StreamId& stream, const std::string* ce
 void SchedulerCore::OnStreamRemoved(const StreamId& id, Effects& out) {
   DropOperations(id, nullptr, out);
   streams_.erase(id);
+  std::erase_if(held_, [&](const ShardId& shard) { return shard.stream == id; });
   std::erase_if(shards_, [&](const auto& entry) { return entry.first.stream == id; });
 }
 
@@ -137,6 +317,7 @@ void SchedulerCore::OnListing(MonotonicTime now, const ShardId& id, int64_t floo
                               const std::vector<Stem>& stems, Effects& out) {
   const auto it = shards_.find(id);
   if (it == shards_.end()) return;
+  it->second.listed = true;
   it->second.done_below = std::max(it->second.done_below, floor);
   // The newest first: then the others are known to be closed, and cold.
   for (auto stem = stems.rbegin(); stem != stems.rend(); ++stem) {
@@ -170,20 +351,22 @@ void SchedulerCore::EnsureOperations(MonotonicTime now, const ShardId& id, Shard
   if (stream == nullptr) return;
   const bool newest = file.stem.seq == shard.files.rbegin()->first;
   for (const auto& [cell, edge] : stream->edges) {
-    if (shard.edges[cell].retired) continue;
+    const ShardEdge& at = shard.edges[cell];
     for (Layer layer : {Layer::kPrimary, Layer::kCache}) {
+      if (at.retired[static_cast<int>(layer)]) continue;
       const bool cold = file.listed && !newest;
       if (cold && layer == Layer::kCache) continue;
       const auto [it, is_new] = ops_.try_emplace({{id, file.stem}, layer, cell});
       if (!is_new) continue;
       ++unfinished_;
-      it->second.fresh = !file.listed && !edge.removed;
-      const bool hold = cold || (file.listed && edge.added);
+      it->second.fresh = !file.listed && !edge.leaving && !edge.joining;
+      const Stage needed = layer == Layer::kPrimary ? Stage::kTakenOver : Stage::kCaughtUp;
+      const bool hold = cold || (edge.joining && at.stage < needed);
       it->second.phase = Phase::kHeld;
       Hold(id, 1);
       if (!hold) {
         SetPhase(it, Phase::kWanted, now);
-      } else {
+      } else if (MustAsk(id, shard, cell, edge)) {
         Ask(now, id, cell, out);
       }
     }
@@ -205,10 +388,24 @@ void SchedulerCore::SetSeal(const ShardId& id, File& file, int64_t data, int64_t
 
 void SchedulerCore::Ask(MonotonicTime now, const ShardId& id, const std::string& cell,
                         Effects& out) {
-  ShardEdge& edge = shards_.at(id).edges[cell];
+  Shard& shard = shards_.at(id);
+  ShardEdge& edge = shard.edges[cell];
   if (edge.asking || now < edge.ask_at) return;
   edge.asking = true;
+  edge.asked_newest = shard.files.empty() ? 0 : shard.files.rbegin()->first;
+  edge.asked_opened = OldEdgeIsFenced(id, shard, cell);
   out.progress.insert({id, cell});
+}
+
+bool SchedulerCore::MustAsk(const ShardId& id, const Shard& shard, const std::string& cell,
+                            const Edge& edge) const {
+  if (edge.joining) {
+    const auto at = shard.edges.find(cell);
+    const Stage stage = at == shard.edges.end() ? Stage::kBehind : at->second.stage;
+    if (!edge.may_begin || !shard.listed) return false;
+    if (stage != Stage::kCaughtUp) return true;
+  }
+  return LowestHeld(id, cell) > 0;
 }
 
 void SchedulerCore::OnProgressFailed(MonotonicTime now, const ShardId& id,
@@ -235,9 +432,12 @@ void SchedulerCore::OnProgress(MonotonicTime now, const ShardId& id, const std::
     }
     return nullptr;
   };
-  const StreamState* stream = FindStream(id.stream);
-  const bool added =
-      stream != nullptr && stream->edges.contains(cell) && stream->edges.at(cell).added;
+  StreamState* stream = FindStream(id.stream);
+  const auto at =
+      stream == nullptr ? std::map<std::string, Edge>::iterator() : stream->edges.find(cell);
+  if (stream == nullptr || at == stream->edges.end()) return;
+  const bool joining = at->second.joining;
+  if (joining && !at->second.may_begin) return;
   for (auto& [seq, file] : shard.files) {
     if (seq > covered_to) break;
     for (Layer layer : {Layer::kPrimary, Layer::kCache}) {
@@ -260,15 +460,35 @@ void SchedulerCore::OnProgress(MonotonicTime now, const ShardId& id, const std::
         SetPhase(it, Phase::kDone);
         continue;
       }
-      if (added && target != nullptr) {
+      if (joining) {
+        // The newest one, and those that were opened since we look: as the shard gets on.
+        if (!file.listed || seq == shard.files.rbegin()->first || layer == Layer::kCache) continue;
         const PairLengths* source = find(here, seq);
-        const int64_t behind = target->length[0] - (source == nullptr ? 0 : source->length[0]);
+        const int64_t behind =
+            target == nullptr ? 0 : target->length[0] - (source == nullptr ? 0 : source->length[0]);
         if (behind > options_.caught_up_bytes) continue;  // still held
       }
       SetPhase(it, Phase::kWanted, now);
     }
   }
+  if (joining && covered_to == INT64_MAX && shard.listed) {
+    const auto bytes = [](const std::vector<PairLengths>& pairs) {
+      int64_t end = 0;
+      for (const PairLengths& p : pairs) end = std::max(end, p.stem.start_byte + p.length[0]);
+      return end;
+    };
+    Advance(now, id, shard, cell, *stream, {now, bytes(here), bytes(there)});
+  }
   Compact(id);
+}
+
+int64_t SchedulerCore::AskFrom(const ShardId& id, const std::string& cell) const {
+  const int64_t held = LowestHeld(id, cell);
+  if (held > 0) return held;
+  const auto shard = shards_.find(id);
+  return shard == shards_.end() || shard->second.files.empty()
+             ? 1
+             : shard->second.files.rbegin()->first;
 }
 
 int64_t SchedulerCore::LowestHeld(const ShardId& id, const std::string& cell) const {
@@ -437,12 +657,13 @@ void SchedulerCore::Decide(MonotonicTime now, Effects& out) {
       continue;
     }
     ++op.attempt;
-    const uint32_t tree_version =
-        static_cast<uint32_t>(streams_.at(target.file.shard.stream).edges.at(target.cell).removed
-                                  ? streams_.at(target.file.shard.stream).config.tree_version() - 1
-                                  : streams_.at(target.file.shard.stream).config.tree_version());
+    const StreamState& stream = streams_.at(target.file.shard.stream);
+    // An edge that leaves must lose against the one that joins.
+    const auto tree_version = static_cast<uint32_t>(stream.config.tree_version() -
+                                                    (stream.edges.at(target.cell).leaving ? 1 : 0));
     op.id.term = stream::Term{tree_version, options_.incarnation, op.attempt}.Pack();
     op.id.nonce = static_cast<uint32_t>(rng_.Next());
+    op.opened = false;
     SetPhase(it, Phase::kStarting);
     op.reader = reader->info.name;
     op.writer = writer->info.name;
@@ -459,17 +680,27 @@ void SchedulerCore::Decide(MonotonicTime now, Effects& out) {
     const StreamState* stream = FindStream(id.stream);
     if (stream == nullptr) continue;
     for (const auto& [cell, edge] : stream->edges) {
-      if (LowestHeld(id, cell) > 0) Ask(now, id, cell, out);
+      if (MustAsk(id, shards_.at(id), cell, edge)) Ask(now, id, cell, out);
     }
   }
+  out.steps.insert(out.steps.end(), taken_.begin(), taken_.end());
+  taken_.clear();
 }
 
 MonotonicTime SchedulerCore::NextDecision() const {
   MonotonicTime next = MonotonicTime::Max();
   if (!wanted_.empty() && starting_ < options_.starting_max) next = wanted_.begin()->first;
   for (const ShardId& id : held_) {
-    for (const auto& [cell, edge] : shards_.at(id).edges) {
-      if (!edge.asking && LowestHeld(id, cell) > 0) next = std::min(next, edge.ask_at);
+    const StreamState& stream = streams_.at(id.stream);
+    const Shard& shard = shards_.at(id);
+    for (const auto& [cell, edge] : stream.edges) {
+      if (!MustAsk(id, shard, cell, edge)) continue;
+      const auto at = shard.edges.find(cell);
+      if (at == shard.edges.end()) {
+        next = MonotonicTime();
+      } else if (!at->second.asking) {
+        next = std::min(next, at->second.ask_at);
+      }
     }
   }
   return next;
@@ -555,15 +786,10 @@ void SchedulerCore::OnReport(MonotonicTime now, const std::string& reader,
     StreamState* stream = FindStream(target.file.shard.stream);
     const auto shard = shards_.find(target.file.shard);
     if (stream == nullptr || shard == shards_.end() || !stream->edges.contains(target.cell) ||
-        shard->second.Done(target.file.stem.seq) || shard->second.edges[target.cell].retired) {
+        shard->second.Done(target.file.stem.seq) ||
+        shard->second.edges[target.cell].retired[static_cast<int>(target.layer)]) {
       ++counters_.foreign_operations;
-      // After a re-route that a scheduler before us began, the old edge goes on until the new one
-      // has taken over.
-      const auto enters = [&](const v1::TreeEdge& e) { return e.to() == target.cell; };
-      const bool rerouted =
-          stream != nullptr && !stream->edges.contains(target.cell) &&
-          std::any_of(stream->config.tree().begin(), stream->config.tree().end(), enters);
-      if (!rerouted) out.stop[reader].push_back(operation->id);
+      out.stop[reader].push_back(operation->id);
       return;
     }
     if (!shard->second.files.contains(target.file.stem.seq)) {
@@ -605,6 +831,7 @@ void SchedulerCore::OnReport(MonotonicTime now, const std::string& reader,
       }
     }
   }
+  op.opened = report.opened();
   op.source[0] = report.source_data_length();
   op.source[1] = report.source_index_length();
   if (report.data_length() > op.written[0] || report.index_length() > op.written[1]) {
@@ -649,14 +876,15 @@ void SchedulerCore::OnEnded(MonotonicTime now, Ops::iterator it,
     case v1::CAUSE_SUPERSEDED: {
       ++counters_.superseded;
       const StreamState& stream = streams_.at(target.file.shard.stream);
-      const bool removed = stream.edges.at(target.cell).removed;
+      const bool leaving = stream.edges.at(target.cell).leaving;
       const uint32_t by = stream::Term::Unpack(report.superseding_term()).tree_version;
-      if (removed && by >= stream.config.tree_version()) {
-        // The new edge has taken this shard over: this one is done with it.
+      if (leaving && by >= stream.config.tree_version()) {
+        // The new edge has taken this layer of the shard over: this one is done with it.
         Shard& shard = shards_.at(target.file.shard);
-        shard.edges[target.cell].retired = true;
+        shard.edges[target.cell].retired[static_cast<int>(target.layer)] = true;
         for (auto other = ops_.begin(); other != ops_.end(); ++other) {
           if (other->first.file.shard == target.file.shard && other->first.cell == target.cell &&
+              other->first.layer == target.layer &&
               (other->first == target || other->second.phase == Phase::kWanted ||
                other->second.phase == Phase::kHeld)) {
             SetPhase(other, Phase::kGivenUp);
@@ -744,11 +972,23 @@ std::vector<SchedulerCore::OperationView> SchedulerCore::Operations() const {
   return out;
 }
 
-bool SchedulerCore::Retired(const ShardId& id, const std::string& cell) const {
+bool SchedulerCore::Retired(const ShardId& id, const std::string& cell, Layer layer) const {
   const auto shard = shards_.find(id);
   if (shard == shards_.end()) return false;
   const auto edge = shard->second.edges.find(cell);
-  return edge != shard->second.edges.end() && edge->second.retired;
+  return edge != shard->second.edges.end() && edge->second.retired[static_cast<int>(layer)];
+}
+
+bool SchedulerCore::Feeds(const StreamId& id, const std::string& cell) const {
+  const auto stream = streams_.find(id);
+  return stream != streams_.end() && stream->second.edges.contains(cell);
+}
+
+bool SchedulerCore::Made(const StreamId& id, const std::string& cell) const {
+  const auto stream = streams_.find(id);
+  if (stream == streams_.end()) return false;
+  const auto edge = stream->second.edges.find(cell);
+  return edge != stream->second.edges.end() && !edge->second.joining && !edge->second.leaving;
 }
 
 }  // namespace tailcast::scheduler

@@ -36,6 +36,7 @@ struct WorldOptions {
   storage::FakeDiskOptions disk;  // of all cells but the first, whose producer needs a sound one
   reader::ReaderOptions reader;
   writer::WriterOptions writer;
+  std::function<void(const StepTaken&)> on_step;  // of all schedulers
 };
 
 class World {
@@ -167,6 +168,7 @@ class World {
       options.registry.cell = p.cell;
       options.registry.store = "fake:";
       options.seed = time_.rng().Next();
+      options.on_step = options_.on_step;
       for (const std::string& other : options_.cells) {
         if (other != p.cell) options.neighbours.push_back({other, SchedulerAddress(other), ""});
       }

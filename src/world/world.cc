@@ -510,6 +510,19 @@ Outcome World::Run() {
                       std::string(consumer::AgentStateName(sink->consumer->state())) + ")";
         }
       }
+      // Changes of the tree come to their end in every cell, whatever died in the middle.
+      if (problem_.empty()) {
+        Wait("the end of the change of the copy tree", kHealedLimit, [&] {
+          const auto over = [&](Client& client) {
+            const auto stream = client.cell_client->FindStream(kStreamName);
+            return stream.ok() && !stream->has_change() &&
+                   stream->finished_version() >= stream->tree_version();
+          };
+          bool all = over(*source_);
+          for (auto& sink : sinks_) all = all && over(*sink);
+          return all;
+        });
+      }
     }
   }
   Outcome outcome;

@@ -37,6 +37,16 @@ TEST_P(WorldSweep, DeliversEverythingAfterTheFaultsOfTheSeed) {
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, WorldSweep, ::testing::Range<uint64_t>(1, 13));
 
+// The tree changes again and again while processes die, schedulers among them.
+TEST_F(WorldTest, ChangesOfTheTreeEndWhateverDiesInTheMiddle) {
+  for (uint64_t seed = 101; seed <= 104; ++seed) {
+    Options options = Options::Swarm(seed);
+    options.reroutes = options.kills = true;
+    const Outcome outcome = World(options).Run();
+    EXPECT_EQ(outcome.problem, "") << "seed " << seed;
+  }
+}
+
 // A checker is trusted only after it has caught bugs that were put in on purpose.
 class WorldPlanted : public WorldTest {
  protected:
@@ -54,7 +64,8 @@ class WorldPlanted : public WorldTest {
 };
 
 TEST_F(WorldPlanted, FindsAConsumerThatSkipsARecordAtARollOver) {
-  EXPECT_NE(FoundBy(producer::PlantedBug::kNone, consumer::PlantedBug::kSkipRecordAtRollOver, 20), 0u);
+  EXPECT_NE(FoundBy(producer::PlantedBug::kNone, consumer::PlantedBug::kSkipRecordAtRollOver, 20),
+            0u);
 }
 
 TEST_F(WorldPlanted, FindsAConsumerThatReadsPastAMissingFile) {

@@ -56,7 +56,7 @@ class Demo(unittest.TestCase):
         self.check_result(number, lines)
         said = [l["event"] for l in lines if "event" in l]
         for step in ("add-edge us-central -> asia-east", "wait-caught-up us-central -> asia-east",
-                     "remove-edge europe-west -> asia-east"):
+                     "remove-edge europe-west -> asia-east", "re-route: carried out"):
             self.assertTrue(any(step in event for event in said), said)
 
 
