@@ -121,7 +121,8 @@ def tlc_jar():
 
 
 def java_command(jar, heap_mb, tmp, direct_mb=None):
-    command = ["java", f"-Xmx{heap_mb}m", f"-Djava.io.tmpdir={tmp}"]
+    # A deep stack: a recursive operator of a trace goes over all pieces of a delivery.
+    command = ["java", f"-Xmx{heap_mb}m", "-Xss64m", f"-Djava.io.tmpdir={tmp}"]
     if direct_mb:
         command += ["-XX:+UseParallelGC", f"-XX:MaxDirectMemorySize={direct_mb}m",
                     "-Dtlc2.tool.fp.FPSet.impl=tlc2.tool.fp.OffHeapDiskFPSet"]
@@ -255,9 +256,9 @@ def parse_counts(output):
     if match:
         counts["depth"] = int(match.group(1))
     else:
-        steps = re.findall(r"^State (\d+):", output, flags=re.M)
-        if steps:
-            counts["depth"] = int(steps[-1])
+        states = re.findall(r"^State (\d+):", output, flags=re.M)
+        if states:
+            counts["depth"] = int(states[-1])
     return counts
 
 

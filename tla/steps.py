@@ -112,8 +112,11 @@ def dueling_traces(key, lines):
             event.update((field, line[field]) for field in FIELDS if field in line)
             kinds[line["event"]] += 1
             trace.add(event, line)
-        trace.interest = (10 * (len(writers) - 1) + 20 * bool(kinds["ChunkFail"]) + 5 * bool(kinds["ReadPrimary"])
-                          + 20 * bool(kinds["WriterJump"]) + 2 * bool(kinds["ReadChunk"]))
+        missed = any(event["event"] == "ReadChunk" and event["len"] == 0 for event in trace.events)
+        uncached = kinds["Deliver"] > 0 and kinds["ReadChunk"] == 0
+        trace.interest = (10 * max(0, len(writers) - 1) + 20 * bool(kinds["ChunkFail"] + kinds["WriterJump"])
+                          + 15 * missed + 12 * uncached + 5 * bool(kinds["ReadPrimary"])
+                          + 2 * bool(kinds["ReadChunk"]))
         yield trace
 
 

@@ -1,0 +1,75 @@
+"""The simulator's runs, checked against the models: each step of each process must be a behaviour of
+DuelingWriters and Locks, and traces of runs with a planted bug must be refused.
+
+Most of the bugs are ones that the simulator's own oracle does not see: every byte still arrives, in order.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+RUN_PY = pathlib.Path(__file__).resolve().parents[2] / "tla" / "run.py"
+RUNNER = os.environ["TAILCAST_SIM_RUNNER"]
+EVENTS = 1500  # of each spec in a run; thousands take ten seconds of CPU
+
+
+class SimTraces(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="tc-traces-")
+        self.addCleanup(self.folder.cleanup)
+
+    def simulate(self, seed, *options):
+        done = subprocess.run([RUNNER, "--seed", str(seed), "--trace", self.folder.name, *options],
+                              capture_output=True, text=True, timeout=300)
+        return done.stdout
+
+    def check(self, *options, events=EVENTS):
+        done = subprocess.run(
+            [sys.executable, RUN_PY, "--scratch", os.path.join(self.folder.name, "tla"), "log",
+             "--events", str(events), *options, self.folder.name],
+            capture_output=True, text=True, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def check_accepted(self, seed, *options):
+        self.assertIn(": ok ", self.simulate(seed, *options))
+        said = self.check()
+        for spec in ("DuelingWriters", "Locks"):
+            accepted, of = map(int, re.search(rf"{spec}: (\d+) of (\d+) traces accepted", said).groups())
+            self.assertEqual(accepted, of)
+            self.assertGreater(of, 2, said)
+
+    def check_refused(self, bug, words, seed=3, oracle="ok"):
+        self.assertIn(f": {oracle} ", self.simulate(seed, "--bug", bug))
+        said = self.check("--spec", "DuelingWriters", "--expect", "refuse", events=2500)
+        self.assertIn("refused: ", said)
+        self.assertRegex(said, words)
+
+    def test_a_calm_run_is_a_behaviour(self):
+        self.check_accepted(3, "--calm")
+
+    def test_a_run_with_kills_and_a_bad_fabric_is_a_behaviour(self):
+        self.check_accepted(1)
+
+    def test_a_run_with_many_roll_overs_and_fallbacks_is_a_behaviour(self):
+        self.check_accepted(2)
+
+    def test_bytes_that_are_shadowed_before_their_commit_are_refused(self):
+        self.check_refused("shadow-before-flush", r'--> \{"event": "ChunkWrite"')
+
+    def test_lengths_that_are_published_before_the_chunks_are_acknowledged_are_refused(self):
+        self.check_refused("length-before-chunks", r'--> \{"event": "LengthPublish"')
+
+    def test_lengths_that_a_writer_publishes_when_it_received_the_bytes_are_refused(self):
+        self.check_refused("publish-before-write", r'--> \{"event": "LengthPublish"')
+
+    def test_a_consumer_that_delivers_over_a_hole_is_refused(self):
+        self.check_refused("deliver-over-hole", r'--> \{"event": "Deliver"', seed=2, oracle="FAILED")
+
+
+if __name__ == "__main__":
+    unittest.main()
