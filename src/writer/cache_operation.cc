@@ -74,7 +74,8 @@ class CacheOperation : public WriterOperation {
 
   int outstanding() const override { return batches_; }
   bool busy() const override {
-    return cores_[0] != nullptr && cores_[0]->pending_bytes() + cores_[1]->pending_bytes() > 0;
+    return batches_ > 0 ||
+           (cores_[0] != nullptr && (cores_[0]->HasWrites() || cores_[1]->HasWrites()));
   }
 
   void Work() override {

@@ -46,7 +46,8 @@ class WriterOperation : public std::enable_shared_from_this<WriterOperation> {
   virtual int64_t written(stream::Part part) const = 0;
   // Calls to a layer that are under way.
   virtual int outstanding() const = 0;
-  // Has bytes that it could not write yet.
+  // Waits for its own layer. Bytes that wait for others which the reader has yet to send are no
+  // reason: should those be lost, the reader must find this one silent and begin again.
   virtual bool busy() const = 0;
   // Writes what may be written. Called once per turn after Kick().
   virtual void Work() = 0;

@@ -119,13 +119,6 @@ void PrimaryCopyCore::OnApplied(Part which) {
   part.appending = 0;
 }
 
-bool PrimaryCopyCore::busy() const {
-  for (const PartState& p : parts_) {
-    if (p.appending > 0 || p.waiting() > 0) return true;
-  }
-  return false;
-}
-
 bool PrimaryCopyCore::done() const {
   return sealed_ && parts_[0].committed >= seal_[0] && parts_[1].committed == seal_[1];
 }

@@ -50,8 +50,6 @@ class PrimaryCopyCore {
   void OnApplied(stream::Part part);
 
   int64_t committed(stream::Part part) const { return parts_[static_cast<int>(part)].committed; }
-  // Holds bytes that are not committed.
-  bool busy() const;
   // Everything up to the seal is committed. Payload beyond the seal may be too: it has no index.
   bool done() const;
 

@@ -53,7 +53,7 @@ class PrimaryOperation : public WriterOperation {
   }
 
   int outstanding() const override { return appends_; }
-  bool busy() const override { return core_ != nullptr && core_->busy(); }
+  bool busy() const override { return appends_ > 0; }
 
   void Work() override {
     if (core_ == nullptr || fenced_) return;
