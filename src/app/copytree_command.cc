@@ -142,8 +142,10 @@ class Command {
 
 Status Command::Write(const std::string& text) {
   if (flags_->output.empty() || flags_->output == "-") {
+    errno = 0;
     out_ << text << std::flush;
-    return out_ ? OkStatus() : ErrnoStatus(EIO, "can't write the output");
+    // `| head` has seen enough.
+    return out_ || errno == EPIPE ? OkStatus() : ErrnoStatus(EIO, "can't write the output");
   }
   errno = 0;
   std::ofstream file(flags_->output, std::ios::binary | std::ios::trunc);
