@@ -11,6 +11,7 @@
 #include "tailcast/base/hash.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/thread_loop.h"
+#include "tailcast/producer/notify.h"
 #include "tailcast/producer/producer_agent.h"
 #include "tailcast/session/session.h"
 
@@ -126,7 +127,7 @@ class Producer::Impl {
         hooks.on_progress = [this, raw] { Feed(*raw); };
         if (session_) {
           hooks.notify = [this](const FileEvent& event, Callback<void(Status)> done) {
-            NotifyScheduler(event, std::move(done));
+            NotifyScheduler(session_->cell(), event, std::move(done));
           };
         }
         shard->agent = std::make_unique<ProducerAgent>(ports, stream::ShardId{stream, number},
@@ -258,23 +259,6 @@ class Producer::Impl {
     }
     std::lock_guard lock(mutex_);
     changed_.notify_all();
-  }
-
-  void NotifyScheduler(const FileEvent& event, Callback<void(Status)> done) {
-    v1::FileNotice notice;
-    notice.set_stream(event.file.shard.stream.name);
-    notice.set_incarnation(event.file.shard.stream.incarnation);
-    notice.set_shard(event.file.shard.shard);
-    notice.set_stem(event.file.stem.ToString());
-    if (event.seal) {
-      notice.set_sealed(true);
-      notice.set_sealed_data_length(event.seal->length[0]);
-      notice.set_sealed_index_length(event.seal->length[1]);
-    }
-    session_->cell().NotifyFile(
-        notice, [done = std::move(done)](Result<v1::FileNoticeReply> reply) mutable {
-          done(reply.status());
-        });
   }
 
   Status Flush(Duration timeout) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tailcast/producer/notify.h"
+#include "tailcast/producer/producer.h"
 #include "tailcast/proto/copy.pb.h"
 
 namespace tailcast::world {
@@ -268,27 +270,15 @@ bool World::Wait(const std::string& what, Duration limit, const std::function<bo
 void World::StartEnds() {
   const stream::ShardId shard{{stream_.name(), stream_.incarnation()}, 0};
   producer::AgentOptions options;
-  options.flush_interval = options_.low_latency ? Duration::Millis(2) : Duration::Millis(100);
+  options.flush_interval =
+      options_.low_latency ? producer::kLowLatencyFlushInterval : Duration::Millis(100);
   options.chunk_size = options_.chunk_size;
   options.roll_bytes = options_.roll_bytes;
   options.bug = options.shadow.bug = options_.producer_bug;
   Client* source = source_.get();
   producer::ProducerAgent::Hooks hooks;
   hooks.notify = [source](const producer::FileEvent& event, Callback<void(Status)> done) {
-    v1::FileNotice notice;
-    notice.set_stream(event.file.shard.stream.name);
-    notice.set_incarnation(event.file.shard.stream.incarnation);
-    notice.set_shard(event.file.shard.shard);
-    notice.set_stem(event.file.stem.ToString());
-    if (event.seal) {
-      notice.set_sealed(true);
-      notice.set_sealed_data_length(event.seal->length[0]);
-      notice.set_sealed_index_length(event.seal->length[1]);
-    }
-    source->cell_client->NotifyFile(
-        notice, [done = std::move(done)](Result<v1::FileNoticeReply> reply) mutable {
-          done(reply.ok() ? OkStatus() : reply.status());
-        });
+    producer::NotifyScheduler(*source->cell_client, event, std::move(done));
   };
   source->producer = std::make_unique<producer::ProducerAgent>(source->ports(), shard, options,
                                                                std::move(hooks), rng_.Next());

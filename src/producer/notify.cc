@@ -1,0 +1,23 @@
+#include "tailcast/producer/notify.h"
+
+#include <utility>
+
+namespace tailcast::producer {
+
+void NotifyScheduler(cell::CellClient& cell, const FileEvent& event, Callback<void(Status)> done) {
+  v1::FileNotice notice;
+  notice.set_stream(event.file.shard.stream.name);
+  notice.set_incarnation(event.file.shard.stream.incarnation);
+  notice.set_shard(event.file.shard.shard);
+  notice.set_stem(event.file.stem.ToString());
+  if (event.seal) {
+    notice.set_sealed(true);
+    notice.set_sealed_data_length(event.seal->length[0]);
+    notice.set_sealed_index_length(event.seal->length[1]);
+  }
+  cell.NotifyFile(notice, [done = std::move(done)](Result<v1::FileNoticeReply> reply) mutable {
+    done(reply.status());
+  });
+}
+
+}  // namespace tailcast::producer
