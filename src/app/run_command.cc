@@ -74,9 +74,9 @@ int RunProcess(const RunOptions& options) {
     metrics = std::move(*started);
     metrics_address = HostOf(config->metrics) + ":" + std::to_string(metrics->port());
   }
-  auto connector = rpc::MakeGrpcConnector(loop);
   auto fabric = fabric::MakeConnector(&loop);
   auto server = rpc::MakeGrpcServer(loop);
+  auto connector = rpc::MakeGrpcConnectorBeside(*server);
 
   node::Ports ports;
   ports.loop = &loop;

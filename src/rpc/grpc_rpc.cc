@@ -1,5 +1,6 @@
 #include "tailcast/rpc/grpc_rpc.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -7,7 +8,6 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <grpc/support/log.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -78,36 +78,87 @@ Status FromGrpc(const grpc::Status& status) {
 
 // ---- completions ----
 
-// An operation that was handed to gRPC. The thread of its queue says how it went.
+// The open calls of a connector or of a server, and the number of their operations that gRPC has.
+// All of them post to the loop, so a connector or a server goes when none is left.
+class Calls {
+ public:
+  // `cancel` runs under a lock that Remove takes too: never of a call that has been removed.
+  uint64_t Add(std::function<void()> cancel) {
+    std::lock_guard lock(mu_);
+    cancel_.emplace(next_id_, std::move(cancel));
+    return next_id_++;
+  }
+  void Remove(uint64_t id) {
+    std::lock_guard lock(mu_);
+    cancel_.erase(id);
+  }
+  void CancelAll() {
+    std::lock_guard lock(mu_);
+    for (const auto& [id, cancel] : cancel_) cancel();
+  }
+  void OperationStarts() {
+    std::lock_guard lock(operations_mu_);
+    ++operations_;
+  }
+  void OperationIsOver() {
+    std::lock_guard lock(operations_mu_);
+    if (--operations_ == 0) none_left_.notify_all();
+  }
+  // Nobody but completions starts an operation any more.
+  void WaitForOperations() {
+    std::unique_lock lock(operations_mu_);
+    none_left_.wait(lock, [this] { return operations_ == 0; });
+  }
+
+ private:
+  std::mutex mu_;
+  uint64_t next_id_ = 1;
+  std::map<uint64_t, std::function<void()>> cancel_;
+  std::mutex operations_mu_;  // taken last
+  std::condition_variable none_left_;
+  int64_t operations_ = 0;
+};
+
+// An operation that is handed to gRPC. The thread of its queue says how it went.
 class Operation {
  public:
+  explicit Operation(Calls& calls) : calls_(calls) {}
   virtual ~Operation() = default;
-  // What gRPC gets, and hands to the queue's thread. The last thing before an operation starts: Done
-  // may run at once and looks at what was written before.
+  // What gRPC gets, and hands to the queue's thread. The last thing before an operation starts:
+  // Done may run at once and looks at what was written before.
+  void* Out() {
+    calls_.OperationStarts();
+    return Tag();
+  }
+  static void Complete(void* tag, bool ok) {
+    Got(tag);
+    auto* const operation = static_cast<Operation*>(tag);
+    Calls& calls = operation->calls_;
+    operation->Done(ok);
+    calls.OperationIsOver();
+  }
+
+ protected:
   void* Tag() {
     Give(this);
     return this;
   }
-  static void Complete(void* tag, bool ok) {
-    Got(tag);
-    static_cast<Operation*>(tag)->Done(ok);
-  }
-
- protected:
   // `ok`: as gRPC defines it for each kind of operation. May destroy the operation.
   virtual void Done(bool ok) = 0;
+
+  Calls& calls_;
 };
 
 // A member operation of an object that lives while the operation is out: at most one at a time.
 template <typename Owner>
 class MemberOperation final : public Operation {
  public:
-  explicit MemberOperation(void (Owner::*done)(bool)) : done_(done) {}
+  MemberOperation(Calls& calls, void (Owner::*done)(bool)) : Operation(calls), done_(done) {}
   // The tag to give to gRPC.
   void* Out(std::shared_ptr<Owner> owner) {
     TAILCAST_CHECK(owner_ == nullptr, "an operation is out twice");
     owner_ = std::move(owner);
-    return Tag();
+    return Operation::Out();
   }
   void Done(bool ok) override {
     const std::shared_ptr<Owner> owner = std::move(owner_);
@@ -119,31 +170,37 @@ class MemberOperation final : public Operation {
   std::shared_ptr<Owner> owner_;
 };
 
-// Runs what completes on a queue, on one thread: with gRPC's own threads (its callback API) each
-// call costs three times as many changes of thread.
-class CompletionThread {
+// Where operations complete: a queue with one thread, that a server and a connector may share. With
+// gRPC's own threads (its callback API) each call costs three times as many changes of thread, and
+// of two queues in a process each thread finds events of the other's and has to wake it.
+class Queue {
  public:
-  CompletionThread(grpc::CompletionQueue* queue, const char* name)
-      : queue_(queue), thread_([this, name] {
-          pthread_setname_np(pthread_self(), name);
+  Queue()
+      : thread_([this] {
+          pthread_setname_np(pthread_self(), "rpc");
           void* tag;
           bool ok;
           while (queue_->Next(&tag, &ok)) Operation::Complete(tag, ok);
         }) {}
-  // Nobody starts an operation any more. Waits for those that are out.
-  ~CompletionThread() {
+  // No operation is out. Not on the queue's thread.
+  ~Queue() {
     queue_->Shutdown();
     thread_.join();
   }
+  grpc::CompletionQueue* get() { return queue_.get(); }
+  grpc::ServerCompletionQueue* server_queue() { return queue_.get(); }
+  // Of the one server that may use the queue.
+  grpc::ServerBuilder& builder() { return builder_; }
 
  private:
-  grpc::CompletionQueue* const queue_;
+  grpc::ServerBuilder builder_;
+  const std::unique_ptr<grpc::ServerCompletionQueue> queue_ = builder_.AddCompletionQueue();
   std::thread thread_;
 };
 
-// What both ends of a stream share: the queue of messages to write, the count of messages that wait in
-// the loop's mailbox, and whether operations may still be started. The loop thread and the queue's
-// thread meet here under `mu`.
+// What both ends of a stream share: the queue of messages to write, the count of messages that wait
+// in the loop's mailbox, and whether operations may still be started. The loop thread and the
+// queue's thread meet here under `mu`.
 class StreamState : public std::enable_shared_from_this<StreamState> {
  public:
   explicit StreamState(EventLoop& loop) : loop_(loop) {}
@@ -184,7 +241,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   virtual void StartNextWrite(const ByteBuffer& message) = 0;
   virtual void StartNextRead() = 0;
   virtual void FinishWriting(const Status& status) = 0;  // all messages have been written
-  virtual bool CancelAtOnce() = 0;  // an error end does not wait for the queue
+  virtual bool CancelAtOnce() = 0;                       // an error end does not wait for the queue
   virtual void CancelNow() = 0;
 
   void Pump() {
@@ -293,57 +350,27 @@ class GrpcStream : public Stream {
 
 // ---- client ----
 
-// The calls and streams of a connector that gRPC has not ended yet. Their ends post to the loop, so the
-// connector does not go before they have.
-class Outstanding {
- public:
-  uint64_t Add(std::function<void()> cancel) {
-    std::lock_guard lock(mu_);
-    cancel_.emplace(next_id_, std::move(cancel));
-    return next_id_++;
+// What a connector's clients and streams need; they may outlive it.
+struct ClientSide {
+  explicit ClientSide(std::shared_ptr<Queue> q) : queue(std::move(q)) {}
+  ~ClientSide() { EndCalls(); }
+  void EndCalls() {
+    calls.CancelAll();
+    calls.WaitForOperations();
   }
-  // The last thing that a call does.
-  void Remove(uint64_t id) {
-    std::lock_guard lock(mu_);
-    cancel_.erase(id);
-    if (cancel_.empty()) none_left_.notify_all();
-  }
-  // It is not cancelled any more, but waited for.
-  void Forget(uint64_t id) {
-    std::lock_guard lock(mu_);
-    cancel_.at(id) = [] {};
-  }
-  // Cancellations run under the lock: none of a call that has been removed.
-  void CancelAllAndWait() {
-    std::unique_lock lock(mu_);
-    for (const auto& [id, cancel] : cancel_) cancel();
-    none_left_.wait(lock, [this] { return cancel_.empty(); });
-  }
-
- private:
-  std::mutex mu_;
-  std::condition_variable none_left_;
-  uint64_t next_id_ = 1;
-  std::map<uint64_t, std::function<void()>> cancel_;
-};
-
-// The queue of a connector's calls; its clients and streams may outlive it.
-struct ClientQueue {
-  ~ClientQueue() { outstanding.CancelAllAndWait(); }
-  Outstanding outstanding;
-  grpc::CompletionQueue queue;
-  CompletionThread thread{&queue, "rpc-client"};
+  const std::shared_ptr<Queue> queue;
+  Calls calls;
 };
 
 class ClientStreamState final : public StreamState {
  public:
-  ClientStreamState(EventLoop& loop, ClientQueue* queue) : StreamState(loop), queue_(queue) {}
+  ClientStreamState(EventLoop& loop, ClientSide& side) : StreamState(loop), side_(side) {}
   void Start(grpc::GenericStub& stub, const std::string& method) {
-    id_ = queue_->outstanding.Add([weak = weak_from_this()] {
+    id_ = side_.calls.Add([weak = weak_from_this()] {
       if (auto self = weak.lock()) static_cast<ClientStreamState&>(*self).Shutdown();
     });
     std::lock_guard lock(mu_);
-    call_ = stub.PrepareCall(&context_, method, &queue_->queue);
+    call_ = stub.PrepareCall(&context_, method, side_.queue->get());
     writing_ = true;  // not before the call has started
     call_->StartCall(started_.Out(Self()));
   }
@@ -391,38 +418,38 @@ class ClientStreamState final : public StreamState {
   }
   void OnEnded(bool) {
     PostClosed(FromGrpc(status_));
-    queue_->outstanding.Remove(id_);
+    side_.calls.Remove(id_);
   }
   void OnWritten(bool ok) { WriteDone(ok); }
   void OnWritesDone(bool) {}
 
-  ClientQueue* const queue_;  // there until Remove
+  ClientSide& side_;  // there until the last operation is over
   uint64_t id_ = 0;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
   ByteBuffer read_buffer_;
   grpc::Status status_;
-  MemberOperation<ClientStreamState> started_{&ClientStreamState::OnStarted};
-  MemberOperation<ClientStreamState> read_{&ClientStreamState::OnRead};
-  MemberOperation<ClientStreamState> written_{&ClientStreamState::OnWritten};
-  MemberOperation<ClientStreamState> writes_done_{&ClientStreamState::OnWritesDone};
-  MemberOperation<ClientStreamState> ended_{&ClientStreamState::OnEnded};
+  MemberOperation<ClientStreamState> started_{side_.calls, &ClientStreamState::OnStarted};
+  MemberOperation<ClientStreamState> read_{side_.calls, &ClientStreamState::OnRead};
+  MemberOperation<ClientStreamState> written_{side_.calls, &ClientStreamState::OnWritten};
+  MemberOperation<ClientStreamState> writes_done_{side_.calls, &ClientStreamState::OnWritesDone};
+  MemberOperation<ClientStreamState> ended_{side_.calls, &ClientStreamState::OnEnded};
 };
 
 class ClientCall final : public Operation {
  public:
-  ClientCall(EventLoop& loop, ClientQueue* queue, Callback<void(Result<std::string>)> done)
-      : loop_(loop), queue_(queue), done_(std::move(done)) {}
+  ClientCall(EventLoop& loop, ClientSide& side, Callback<void(Result<std::string>)> done)
+      : Operation(side.calls), loop_(loop), queue_(side.queue->get()), done_(std::move(done)) {}
   // Owns itself from here on.
   void Start(grpc::GenericStub& stub, const std::string& method, std::string request,
              Duration timeout, std::string address) {
     address_ = std::move(address);
     context_.set_deadline(std::chrono::system_clock::now() +
                           std::chrono::microseconds(timeout.micros()));
-    id_ = queue_->outstanding.Add([this] { context_.TryCancel(); });
-    call_ = stub.PrepareUnaryCall(&context_, method, ToBuffer(std::move(request)), &queue_->queue);
+    id_ = calls_.Add([this] { context_.TryCancel(); });
+    call_ = stub.PrepareUnaryCall(&context_, method, ToBuffer(std::move(request)), queue_);
     call_->StartCall();
-    call_->Finish(&response_, &status_, Tag());
+    call_->Finish(&response_, &status_, Out());
   }
   void Done(bool) override {
     Result<std::string> result = status_.ok()
@@ -431,16 +458,13 @@ class ClientCall final : public Operation {
     loop_.Post([done = std::move(done_), result = std::move(result)]() mutable {
       done(std::move(result));
     });
-    ClientQueue* const queue = queue_;
-    const uint64_t id = id_;
-    queue->outstanding.Forget(id);
+    calls_.Remove(id_);
     delete this;
-    queue->outstanding.Remove(id);
   }
 
  private:
   EventLoop& loop_;
-  ClientQueue* const queue_;  // there until Remove
+  grpc::CompletionQueue* const queue_;
   Callback<void(Result<std::string>)> done_;
   std::string address_;
   uint64_t id_ = 0;
@@ -452,38 +476,39 @@ class ClientCall final : public Operation {
 
 class GrpcClient : public Client {
  public:
-  GrpcClient(EventLoop& loop, std::shared_ptr<ClientQueue> queue,
+  GrpcClient(EventLoop& loop, std::shared_ptr<ClientSide> side,
              std::shared_ptr<grpc::Channel> channel, std::string address)
       : loop_(loop),
-        queue_(std::move(queue)),
+        side_(std::move(side)),
         stub_(std::move(channel)),
         address_(std::move(address)) {}
 
   void Call(std::string_view method, std::string request, Duration timeout,
             Callback<void(Result<std::string>)> done) override {
-    (new ClientCall(loop_, queue_.get(), std::move(done)))
+    (new ClientCall(loop_, *side_, std::move(done)))
         ->Start(stub_, std::string(method), std::move(request), timeout, address_);
   }
 
   std::unique_ptr<Stream> Open(std::string_view method) override {
-    auto state = std::make_shared<ClientStreamState>(loop_, queue_.get());
+    auto state = std::make_shared<ClientStreamState>(loop_, *side_);
     state->Start(stub_, std::string(method));
-    return std::make_unique<GrpcStream>(std::move(state), queue_);
+    return std::make_unique<GrpcStream>(std::move(state), side_);
   }
 
   const std::string& address() const override { return address_; }
 
  private:
   EventLoop& loop_;
-  const std::shared_ptr<ClientQueue> queue_;
+  const std::shared_ptr<ClientSide> side_;
   grpc::GenericStub stub_;
   const std::string address_;
 };
 
 class GrpcConnector : public Connector {
  public:
-  explicit GrpcConnector(EventLoop& loop) : loop_(loop) {}
-  ~GrpcConnector() override { queue_->outstanding.CancelAllAndWait(); }
+  GrpcConnector(EventLoop& loop, std::shared_ptr<Queue> queue)
+      : loop_(loop), side_(std::make_shared<ClientSide>(std::move(queue))) {}
+  ~GrpcConnector() override { side_->EndCalls(); }
 
   std::unique_ptr<Client> MakeClient(const std::string& address, const std::string& via) override {
     std::shared_ptr<grpc::Channel>& channel = channels_[{address, via}];
@@ -506,12 +531,12 @@ class GrpcConnector : public Connector {
       args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20);
       channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
     }
-    return std::make_unique<GrpcClient>(loop_, queue_, channel, address);
+    return std::make_unique<GrpcClient>(loop_, side_, channel, address);
   }
 
  private:
   EventLoop& loop_;
-  const std::shared_ptr<ClientQueue> queue_ = std::make_shared<ClientQueue>();
+  const std::shared_ptr<ClientSide> side_;
   std::map<std::pair<std::string, std::string>, std::shared_ptr<grpc::Channel>> channels_;
 };
 
@@ -523,33 +548,24 @@ using StreamHandler = Callback<void(std::unique_ptr<Stream>)>;
 // What lives as long as any call does: handlers and the calls that have not ended. The maps do not
 // change once the server has started, so the queue's thread reads them freely.
 struct ServerState {
-  std::map<std::string, CallHandler, std::less<>> calls;
-  std::map<std::string, StreamHandler, std::less<>> streams;
+  std::map<std::string, CallHandler, std::less<>> call_handlers;
+  std::map<std::string, StreamHandler, std::less<>> stream_handlers;
   bool stopped = false;  // loop thread: handlers may not run any more
 
   std::mutex mu;
   bool closed = false;  // no operation may be started any more
-  uint64_t next_id = 1;
-  std::map<uint64_t, Task> cancel;  // ends each open call, by id
-
-  uint64_t Add(Task task) {
-    std::lock_guard lock(mu);
-    cancel.emplace(next_id, std::move(task));
-    return next_id++;
-  }
-  void Remove(uint64_t id) {
-    Task task;  // destroyed outside the lock: it may own the last reference to a call
-    std::lock_guard lock(mu);
-    if (auto node = cancel.extract(id)) task = std::move(node.mapped());
-  }
+  Calls calls;
 };
 
 // gRPC's side of a call that came in, and the news that it is over.
 class ServerCall final : public Operation {
  public:
-  ServerCall() { context.AsyncNotifyWhenDone(Tag()); }
+  explicit ServerCall(Calls& calls) : Operation(calls) { context.AsyncNotifyWhenDone(Tag()); }
   // It has come in: the news will come too.
-  void Begin(std::shared_ptr<ServerCall> self) { self_ = std::move(self); }
+  void Begin(std::shared_ptr<ServerCall> self) {
+    self_ = std::move(self);
+    calls_.OperationStarts();
+  }
   // Before the news: on the queue's thread, in the turn of Begin.
   void SetOnOver(std::function<void(bool cancelled)> on_over) { on_over_ = std::move(on_over); }
   void Done(bool) override {
@@ -571,7 +587,7 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
             std::shared_ptr<ServerCall> call)
       : loop_(loop), server_(std::move(server)), handler_(handler), call_(std::move(call)) {}
   void Begin() {
-    id_ = server_->Add([weak = weak_from_this()] {
+    id_ = server_->calls.Add([weak = weak_from_this()] {
       if (auto self = weak.lock()) self->Reply(UnavailableError("the server is shutting down"));
     });
     std::lock_guard lock(server_->mu);
@@ -588,7 +604,9 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
     ~Answer() {
       if (call_ != nullptr) call_->Reply(UnavailableError("the server is shutting down"));
     }
-    void Send(Result<std::string> result) { std::exchange(call_, nullptr)->Reply(std::move(result)); }
+    void Send(Result<std::string> result) {
+      std::exchange(call_, nullptr)->Reply(std::move(result));
+    }
 
    private:
     std::shared_ptr<UnaryCall> call_;
@@ -619,7 +637,7 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
     call_->stream.WriteAndFinish(response_, grpc::WriteOptions(), grpc::Status::OK,
                                  finished_.Out(shared_from_this()));
   }
-  void OnFinished(bool) { server_->Remove(id_); }
+  void OnFinished(bool) { server_->calls.Remove(id_); }
 
   EventLoop& loop_;
   const std::shared_ptr<ServerState> server_;
@@ -628,8 +646,8 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
   uint64_t id_ = 0;
   std::atomic<bool> answered_ = false;
   ByteBuffer request_, response_;
-  MemberOperation<UnaryCall> read_{&UnaryCall::OnRead};
-  MemberOperation<UnaryCall> finished_{&UnaryCall::OnFinished};
+  MemberOperation<UnaryCall> read_{server_->calls, &UnaryCall::OnRead};
+  MemberOperation<UnaryCall> finished_{server_->calls, &UnaryCall::OnFinished};
 };
 
 class ServerStreamState final : public StreamState {
@@ -640,7 +658,7 @@ class ServerStreamState final : public StreamState {
   void Begin(StreamHandler& handler) {
     const std::shared_ptr<ServerStreamState> self = Self();
     call_->SetOnOver([self](bool cancelled) { self->OnOver(cancelled); });
-    id_ = server_->Add([weak = weak_from_this()] {
+    id_ = server_->calls.Add([weak = weak_from_this()] {
       if (auto state = weak.lock()) static_cast<ServerStreamState&>(*state).Shutdown();
     });
     loop_.Post([self, server = server_, &handler] {
@@ -710,16 +728,16 @@ class ServerStreamState final : public StreamState {
         Pump();
       }
     }
-    server_->Remove(id_);
+    server_->calls.Remove(id_);
   }
 
   const std::shared_ptr<ServerState> server_;
   const std::shared_ptr<ServerCall> call_;
   uint64_t id_ = 0;
   ByteBuffer read_buffer_;
-  MemberOperation<ServerStreamState> read_{&ServerStreamState::OnRead};
-  MemberOperation<ServerStreamState> written_{&ServerStreamState::OnWritten};
-  MemberOperation<ServerStreamState> finished_op_{&ServerStreamState::OnFinished};
+  MemberOperation<ServerStreamState> read_{server_->calls, &ServerStreamState::OnRead};
+  MemberOperation<ServerStreamState> written_{server_->calls, &ServerStreamState::OnWritten};
+  MemberOperation<ServerStreamState> finished_op_{server_->calls, &ServerStreamState::OnFinished};
 };
 
 // gRPC's own lines go to our log, at debug: what matters comes to us as a Status.
@@ -737,29 +755,26 @@ void RouteGrpcLog() {
 class GrpcServer : public Server {
  public:
   explicit GrpcServer(EventLoop& loop) : loop_(loop) {}
+  EventLoop& loop() const { return loop_; }
+  const std::shared_ptr<Queue>& queue() const { return queue_; }
   ~GrpcServer() override {
     state_->stopped = true;
-    std::map<uint64_t, Task> open;
-    {
-      std::lock_guard lock(state_->mu);
-      open.swap(state_->cancel);
-    }
-    for (auto& [id, cancel] : open) cancel();
+    state_->calls.CancelAll();
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
     {
       std::lock_guard lock(state_->mu);
       state_->closed = true;
     }
-    thread_.reset();
+    state_->calls.WaitForOperations();
   }
 
   void Handle(std::string_view method, CallHandler handler) override {
     TAILCAST_CHECK(server_ == nullptr, "Handle before Start");
-    state_->calls.emplace(method, std::move(handler));
+    state_->call_handlers.emplace(method, std::move(handler));
   }
   void HandleStream(std::string_view method, StreamHandler handler) override {
     TAILCAST_CHECK(server_ == nullptr, "HandleStream before Start");
-    state_->streams.emplace(method, std::move(handler));
+    state_->stream_handlers.emplace(method, std::move(handler));
   }
 
   Result<std::string> Start(const std::string& listen_address) override {
@@ -769,10 +784,9 @@ class GrpcServer : public Server {
                                   "' is not host:port (port 0 takes any free one)");
     }
     int port = 0;
-    grpc::ServerBuilder builder;
+    grpc::ServerBuilder& builder = queue_->builder();
     builder.AddListeningPort(listen_address, grpc::InsecureServerCredentials(), &port);
     builder.RegisterAsyncGenericService(&service_);
-    queue_ = builder.AddCompletionQueue();
     builder.SetMaxReceiveMessageSize(static_cast<int>(kMessageBytesMax));
     builder.SetMaxSendMessageSize(static_cast<int>(kMessageBytesMax));
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -780,9 +794,7 @@ class GrpcServer : public Server {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     server_ = builder.BuildAndStart();
-    thread_ = std::make_unique<CompletionThread>(queue_.get(), "rpc-server");
     if (server_ == nullptr || port == 0) {
-      thread_.reset();
       server_ = nullptr;
       return FailedPreconditionError(
           "can't listen at " + listen_address +
@@ -796,16 +808,16 @@ class GrpcServer : public Server {
   static constexpr int kAccepting = 16;  // calls that may come in at once
 
   struct Accepting final : Operation {
-    explicit Accepting(GrpcServer* s) : server(s) {}
+    explicit Accepting(GrpcServer* s) : Operation(s->state_->calls), server(s) {}
     void Done(bool ok) override {
       if (ok) server->OnCall(std::move(call));
       delete this;
     }
     GrpcServer* const server;
-    std::shared_ptr<ServerCall> call = std::make_shared<ServerCall>();
+    std::shared_ptr<ServerCall> call = std::make_shared<ServerCall>(calls_);
   };
   struct Refusing final : Operation {
-    explicit Refusing(std::shared_ptr<ServerCall> c) : call(std::move(c)) {}
+    Refusing(Calls& calls, std::shared_ptr<ServerCall> c) : Operation(calls), call(std::move(c)) {}
     void Done(bool) override { delete this; }
     const std::shared_ptr<ServerCall> call;
   };
@@ -815,43 +827,49 @@ class GrpcServer : public Server {
     if (state_->closed) return;
     auto* accepting = new Accepting(this);
     ServerCall& call = *accepting->call;
-    service_.RequestCall(&call.context, &call.stream, queue_.get(), queue_.get(), accepting->Tag());
+    service_.RequestCall(&call.context, &call.stream, queue_->get(), queue_->server_queue(),
+                         accepting->Out());
   }
   // On the queue's thread.
   void OnCall(std::shared_ptr<ServerCall> call) {
     Accept();
     call->Begin(call);
     const std::string& method = call->context.method();
-    if (auto handler = state_->calls.find(method); handler != state_->calls.end()) {
+    if (auto handler = state_->call_handlers.find(method); handler != state_->call_handlers.end()) {
       std::make_shared<UnaryCall>(loop_, state_, handler->second, std::move(call))->Begin();
-    } else if (auto stream = state_->streams.find(method); stream != state_->streams.end()) {
+    } else if (auto stream = state_->stream_handlers.find(method);
+               stream != state_->stream_handlers.end()) {
       std::make_shared<ServerStreamState>(loop_, state_, std::move(call))->Begin(stream->second);
     } else {
       std::lock_guard lock(state_->mu);
       if (state_->closed) return;
       ServerCall& refused = *call;
       const grpc::Status status(grpc::StatusCode::UNIMPLEMENTED, "there is no method " + method);
-      refused.stream.Finish(status, (new Refusing(std::move(call)))->Tag());
+      refused.stream.Finish(status, (new Refusing(state_->calls, std::move(call)))->Out());
     }
   }
 
   EventLoop& loop_;
+  const std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
   const std::shared_ptr<ServerState> state_ = std::make_shared<ServerState>();
   grpc::AsyncGenericService service_;
-  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<CompletionThread> thread_;
 };
 
 }  // namespace
 
 std::unique_ptr<Connector> MakeGrpcConnector(EventLoop& loop) {
   RouteGrpcLog();
-  return std::make_unique<GrpcConnector>(loop);
+  return std::make_unique<GrpcConnector>(loop, std::make_shared<Queue>());
 }
 std::unique_ptr<Server> MakeGrpcServer(EventLoop& loop) {
   RouteGrpcLog();
   return std::make_unique<GrpcServer>(loop);
+}
+std::unique_ptr<Connector> MakeGrpcConnectorBeside(Server& server) {
+  auto* const grpc_server = dynamic_cast<GrpcServer*>(&server);
+  TAILCAST_CHECK(grpc_server != nullptr, "a server of another driver");
+  return std::make_unique<GrpcConnector>(grpc_server->loop(), grpc_server->queue());
 }
 
 }  // namespace tailcast::rpc

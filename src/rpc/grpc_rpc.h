@@ -1,10 +1,10 @@
 // The rpc port over gRPC's completion queues with generic methods. gRPC's headers stay in
 // grpc_rpc.cc.
 //
-// Handlers and completions run on the loop that is given; a thread of the connector's and one of
-// the server's only move bytes between sockets and the loop's mailbox. Reading from a stream stops
-// while more than kStreamInboxBytesMax of its messages wait in the loop's mailbox, so that a slow
-// loop pushes back on the sender.
+// Handlers and completions run on the loop that is given; one thread, of the connector's or of the
+// server's or of both, only moves bytes between sockets and the loop's mailbox. Reading from a
+// stream stops while more than kStreamInboxBytesMax of its messages wait in the loop's mailbox, so
+// that a slow loop pushes back on the sender.
 #pragma once
 
 #include <memory>
@@ -24,5 +24,8 @@ std::unique_ptr<Connector> MakeGrpcConnector(EventLoop& loop);
 // Destroying the server ends open calls with Cancelled and waits for gRPC's threads to leave it;
 // the loop outlives it.
 std::unique_ptr<Server> MakeGrpcServer(EventLoop& loop);
+// A connector on the loop and the thread of `server`, one of MakeGrpcServer, for a process that has
+// both: each call costs it fewer changes of thread. Either may go first.
+std::unique_ptr<Connector> MakeGrpcConnectorBeside(Server& server);
 
 }  // namespace tailcast::rpc

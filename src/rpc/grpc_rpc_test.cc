@@ -218,6 +218,57 @@ TEST(GrpcRpcShutdown, EndsOpenCallsAndStreamsBeforeTheConnectorIsGone) {
   EXPECT_EQ(kept.size(), 20u);
 }
 
+// What a process of a cell has: calls go out and come in on one thread, whichever goes first.
+TEST(GrpcRpcBeside, CallsItselfAndEndsInEitherOrder) {
+  for (const bool server_first : {false, true}) {
+    ThreadLoop loop;
+    auto server = MakeGrpcServer(loop);
+    auto connector = MakeGrpcConnectorBeside(*server);
+    server->Handle("/t.S/Echo",
+                   [](std::string request, Responder respond) { respond("re: " + request); });
+    std::vector<Responder> kept;
+    server->Handle("/t.S/Keep",
+                   [&](std::string, Responder respond) { kept.push_back(std::move(respond)); });
+    auto client = connector->MakeClient(*server->Start("127.0.0.1:0"), "");
+    std::optional<Result<std::string>> echo, open;
+    client->Call("/t.S/Echo", "hi", kLong,
+                 [&](Result<std::string> r) { echo.emplace(std::move(r)); });
+    client->Call("/t.S/Keep", "", kLong,
+                 [&](Result<std::string> r) { open.emplace(std::move(r)); });
+    ASSERT_TRUE(loop.RunUntil([&] { return echo && !kept.empty(); }, loop.Now() + kLong));
+    EXPECT_EQ(**echo, "re: hi");
+    if (server_first) {
+      server.reset();
+      ASSERT_TRUE(loop.RunUntil([&] { return open.has_value(); }, loop.Now() + kLong));
+      EXPECT_FALSE(open->ok());
+      connector.reset();
+    } else {
+      connector.reset();
+      ASSERT_TRUE(loop.RunUntil([&] { return open.has_value(); }, loop.Now() + kLong));
+      EXPECT_TRUE(IsCancelled(open->status())) << open->status().ToString();
+      server.reset();
+    }
+    kept.clear();  // answers nobody
+  }
+}
+
+TEST(GrpcRpcBeside, CallsOthersWhenTheServerCouldNotStart) {
+  ThreadLoop loop;
+  auto other = MakeGrpcServer(loop);
+  other->Handle("/t.S/Echo",
+                [](std::string request, Responder respond) { respond("re: " + request); });
+  const std::string address = *other->Start("127.0.0.1:0");
+  auto server = MakeGrpcServer(loop);
+  auto connector = MakeGrpcConnectorBeside(*server);
+  EXPECT_TRUE(IsFailedPrecondition(server->Start(address).status()));
+  std::optional<Result<std::string>> answer;
+  connector->MakeClient(address, "")->Call("/t.S/Echo", "hi", kLong, [&](Result<std::string> r) {
+    answer.emplace(std::move(r));
+  });
+  ASSERT_TRUE(loop.RunUntil([&] { return answer.has_value(); }, loop.Now() + kLong));
+  EXPECT_EQ(**answer, "re: hi");
+}
+
 // The loop is the slow reader: while it does not turn, the sender's queue must fill up.
 TEST(GrpcRpcBackPressure, StopsASenderWhoseReaderDoesNotTurn) {
   ThreadLoop server_loop, client_loop;

@@ -78,7 +78,7 @@ class Server {
   // Handlers run on the server's loop. Register before Start.
   virtual void Handle(std::string_view method, Callback<void(std::string request, Responder)>) = 0;
   virtual void HandleStream(std::string_view method, Callback<void(std::unique_ptr<Stream>)>) = 0;
-  // Listens at "host:port" (port 0: any). Returns the address with the real port.
+  // Listens at "host:port" (port 0: any). Returns the address with the real port. Once.
   //   FailedPrecondition: the port is in use. InvalidArgument: not an address.
   virtual Result<std::string> Start(const std::string& listen_address) = 0;
 };
