@@ -1,5 +1,6 @@
 #include "tailcast/rpc/grpc_rpc.h"
 
+#include <absl/synchronization/mutex.h>
 #include <grpc/support/log.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -740,13 +741,16 @@ class ServerStreamState final : public StreamState {
   MemberOperation<ServerStreamState> finished_op_{server_->calls, &ServerStreamState::OnFinished};
 };
 
-// gRPC's own lines go to our log, at debug: what matters comes to us as a Status.
-void RouteGrpcLog() {
+// Once in a process. gRPC's own lines go to our log, at debug: what matters comes to us as a
+// Status. And its locks, Abseil's, shall not look for deadlocks, as those of a library built
+// without NDEBUG (Debian's) do with a graph under one lock of the whole process.
+void PrepareGrpc() {
   static const bool done = [] {
     gpr_set_log_function([](gpr_log_func_args* args) {
       static const Logger log("grpc");
       log.Debug(args->file, ":", args->line, ": ", args->message);
     });
+    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
     return true;
   }();
   (void)done;
@@ -859,11 +863,11 @@ class GrpcServer : public Server {
 }  // namespace
 
 std::unique_ptr<Connector> MakeGrpcConnector(EventLoop& loop) {
-  RouteGrpcLog();
+  PrepareGrpc();
   return std::make_unique<GrpcConnector>(loop, std::make_shared<Queue>());
 }
 std::unique_ptr<Server> MakeGrpcServer(EventLoop& loop) {
-  RouteGrpcLog();
+  PrepareGrpc();
   return std::make_unique<GrpcServer>(loop);
 }
 std::unique_ptr<Connector> MakeGrpcConnectorBeside(Server& server) {
