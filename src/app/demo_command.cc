@@ -532,7 +532,8 @@ int RunDemo(const DemoOptions& options) {
                 identical, watchers.size(), total, static_cast<double>(input->bytes.size()) / 1e6,
                 publisher.stats.files_opened);
   display.Say(summary);
-  if (options.dir.empty() && !error.ok() && !Interrupted()) display.Say("what it left is in " + dir);
+  if (options.dir.empty() && !error.ok() && !Interrupted())
+    display.Say("what it left is in " + dir);
   if (options.dir.empty() && (error.ok() || Interrupted())) {
     up->reset();
     std::error_code ignored;

@@ -28,12 +28,18 @@ std::string_view PartName(Part part) { return part == Part::kData ? "data" : "in
 
 std::string_view AgentStateName(AgentState state) {
   switch (state) {
-    case AgentState::kLocating: return "locating";
-    case AgentState::kWaiting: return "waiting";
-    case AgentState::kTailing: return "tailing";
-    case AgentState::kQuiet: return "quiet";
-    case AgentState::kStuck: return "stuck";
-    case AgentState::kFailed: return "failed";
+    case AgentState::kLocating:
+      return "locating";
+    case AgentState::kWaiting:
+      return "waiting";
+    case AgentState::kTailing:
+      return "tailing";
+    case AgentState::kQuiet:
+      return "quiet";
+    case AgentState::kStuck:
+      return "stuck";
+    case AgentState::kFailed:
+      return "failed";
   }
   return "unknown";
 }
@@ -52,19 +58,20 @@ struct ConsumerAgent::File {
   stream::FileSteps steps;
   int64_t logged_cache[kParts] = {0, 0}, logged_primary[kParts] = {0, 0};  // lengths, there
 
-  FileRecord record;        // field-wise maximum of all that was seen
-  FileRecord next_record;   // of the file after it
+  FileRecord record;              // field-wise maximum of all that was seen
+  FileRecord next_record;         // of the file after it
   std::optional<Stem> next_stem;  // from a listing
   std::optional<stream::Seal> seal;
   bool record_read = false;  // the metadata cache was asked
   bool record_known = false;
 
-  int64_t at[kParts] = {0, 0};  // given to the user up to here
+  int64_t at[kParts] = {0, 0};    // given to the user up to here
   bool unverified_start = false;  // a user's position that no record has confirmed yet
   DelayedReadCore delayed[kParts];
   int64_t primary_target[kParts] = {0, 0};  // Algorithm 1 allows the primary up to here
   int64_t distrust_until[kParts] = {0, 0};  // below it the cache has failed a check
-  bool discard[kParts] = {false, false};    // the fetch under way goes on from bytes that were dropped
+  bool discard[kParts] = {false,
+                          false};  // the fetch under way goes on from bytes that were dropped
 
   bool polling = false;
   bool poll_again = false;
@@ -80,11 +87,10 @@ struct ConsumerAgent::File {
   MonotonicTime rate_at = MonotonicTime::Max();
   bool waiting_for_next = false;
 
-  explicit File(Duration delay_max) : delayed{DelayedReadCore(delay_max), DelayedReadCore(delay_max)} {}
+  explicit File(Duration delay_max)
+      : delayed{DelayedReadCore(delay_max), DelayedReadCore(delay_max)} {}
   int64_t seal_of(int part) const { return seal ? seal->length[part] : INT64_MAX; }
-  int64_t cache_limit(int part) const {
-    return std::min(record.cache_length[part], seal_of(part));
-  }
+  int64_t cache_limit(int part) const { return std::min(record.cache_length[part], seal_of(part)); }
   int64_t primary_limit(int part) const {
     return std::min(record.primary_length[part], seal_of(part));
   }
@@ -95,7 +101,7 @@ struct ConsumerAgent::Locator {
   std::vector<Stem> files;  // in order of their numbers; newest last
   std::map<int64_t, FileRecord> records;
   int64_t floor = 1;
-  bool waiting = false;     // nothing is there yet
+  bool waiting = false;  // nothing is there yet
   // The search in one file's index.
   size_t file = 0;
   FileRecord record;
@@ -260,8 +266,10 @@ void ConsumerAgent::OnListedRecords() {
     case StartPoint::Kind::kPosition: {
       const stream::Position& p = start_.position;
       if (have_floor && p.record < files.front().start_record) {
-        Fail(OutOfRangeError("position " + p.ToString() + " is not kept here any more; the first "
-                             "available one is " + first_available_->ToString()));
+        Fail(OutOfRangeError("position " + p.ToString() +
+                             " is not kept here any more; the first "
+                             "available one is " +
+                             first_available_->ToString()));
         return;
       }
       const Stem* best = nullptr;
@@ -275,7 +283,8 @@ void ConsumerAgent::OnListedRecords() {
       }
       if (p.byte < best->start_byte ||
           (p.record == best->start_record && p.byte != best->start_byte)) {
-        Fail(InvalidArgumentError("position " + p.ToString() + " is not the beginning of a message"));
+        Fail(InvalidArgumentError("position " + p.ToString() +
+                                  " is not the beginning of a message"));
         return;
       }
       const Stem stem = *best;
@@ -391,8 +400,10 @@ void ConsumerAgent::SearchStep() {
 void ConsumerAgent::OnSearchRecord(const stream::IndexRecord& record) {
   Locator& l = *locator_;
   if (l.low < l.high) {
-    if (record.time_us < start_.time.micros()) l.low = l.asked + 1;
-    else l.high = l.asked;
+    if (record.time_us < start_.time.micros())
+      l.low = l.asked + 1;
+    else
+      l.high = l.asked;
     SearchStep();
     return;
   }
@@ -440,7 +451,8 @@ void ConsumerAgent::OpenFile(const Stem& stem, int64_t index_at, int64_t data_at
   for (Part part : {Part::kData, Part::kIndex}) {
     file->readers[Index(part)] = std::make_unique<stream::RangeReader>(
         ports_, file->id, part, file->chunk_size,
-        stream::RangeReader::Options{.cache_timeout = options_.cache_timeout, .steps = file->steps});
+        stream::RangeReader::Options{.cache_timeout = options_.cache_timeout,
+                                     .steps = file->steps});
     buffers_[Index(part)].Reset(file->at[Index(part)], file->chunk_size);
     file->steps.Write("ConsumerStart", part,
                       {{"at", file->at[Index(part)]}, {"chunkSize", file->chunk_size}});
@@ -638,13 +650,16 @@ void ConsumerAgent::Watch() {
         }
         ++counters_.rings;
         const MonotonicTime now = ports_.loop->Now();
-        // Rings without news (a neighbour's bucket, a replica that lags) are not followed at any rate.
-        const Duration pause =
-            file_->poll_was_news ? options_.ring_pause : std::max(options_.ring_pause, kIdleRingPause);
+        // Rings without news (a neighbour's bucket, a replica that lags) are not followed at any
+        // rate.
+        const Duration pause = file_->poll_was_news ? options_.ring_pause
+                                                    : std::max(options_.ring_pause, kIdleRingPause);
         const MonotonicTime when = std::max(now, file_->last_poll + pause);
         file_->next_poll = when;
-        if (when > now) Arm(when - now);
-        else Wake();
+        if (when > now)
+          Arm(when - now);
+        else
+          Wake();
       });
 }
 
@@ -749,9 +764,9 @@ bool ConsumerAgent::Fetch(Part part) {
   request.prefix_valid = buffer.tail_valid();
   request.prefix_crc = buffer.tail_crc();
   // A chunk may be longer than its published length, never longer than the seal.
-  request.room = std::min(
-      request.room, std::max(to, std::min(file.seal_of(p), to + file.chunk_size)) -
-                        buffer.ChunkStart(end));
+  request.room =
+      std::min(request.room, std::max(to, std::min(file.seal_of(p), to + file.chunk_size)) -
+                                 buffer.ChunkStart(end));
   file.fetching[p] = true;
   file.wanted[p] = to;
   file.why[p] = why;
@@ -779,10 +794,18 @@ void ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result) {
   counters_.missing_chunks += result.missing_chunks;
   if (result.primary_reads > 0) {
     switch (file.why[p]) {
-      case File::Why::kCache: ++counters_.fallback_missing_chunk; break;
-      case File::Why::kDelayed: ++counters_.fallback_delayed; break;
-      case File::Why::kNoRecord: ++counters_.fallback_no_record; break;
-      case File::Why::kCorrupt: ++counters_.fallback_corrupt; break;
+      case File::Why::kCache:
+        ++counters_.fallback_missing_chunk;
+        break;
+      case File::Why::kDelayed:
+        ++counters_.fallback_delayed;
+        break;
+      case File::Why::kNoRecord:
+        ++counters_.fallback_no_record;
+        break;
+      case File::Why::kCorrupt:
+        ++counters_.fallback_corrupt;
+        break;
     }
   }
   if (!result.primary_error.ok() && !IsNotFound(result.primary_error)) ++counters_.primary_errors;
@@ -843,7 +866,8 @@ size_t ConsumerAgent::Take(std::vector<Message>& out, int64_t bytes_max) {
                                   " is not the beginning of a message"));
         break;
       }
-      OnCorrupt(Part::kIndex, file->at[1] + kIndexRecordSize, "a record does not continue the one before it");
+      OnCorrupt(Part::kIndex, file->at[1] + kIndexRecordSize,
+                "a record does not continue the one before it");
       break;
     }
     if (data.end() < record->end()) break;
@@ -972,7 +996,8 @@ void ConsumerAgent::FindNextFile() {
         first_available_ = stream::Position{shard_.stream.incarnation, shard_.shard,
                                             first->stem.start_record, first->stem.start_byte};
       }
-      Fail(OutOfRangeError("file " + std::to_string(seq) + " is not kept here any more; the first "
+      Fail(OutOfRangeError("file " + std::to_string(seq) +
+                           " is not kept here any more; the first "
                            "available position is " +
                            (first_available_ ? first_available_->ToString() : "not known yet")));
       return;

@@ -28,8 +28,8 @@ void PublishMany(DeliveryWorld& w, DeliveryWorld::Producer& p, int count, int64_
 }
 
 #define EXPECT_DELIVERED(w, c, n)                                                            \
-  EXPECT_TRUE((w).time.RunUntil([&] { return static_cast<int64_t>((c).got.size()) >= (n); }, \
-                                kLong))                                                      \
+  EXPECT_TRUE(                                                                               \
+      (w).time.RunUntil([&] { return static_cast<int64_t>((c).got.size()) >= (n); }, kLong)) \
       << (w).Incomplete(c) << " got " << (c).got.size();                                     \
   EXPECT_EQ((w).Incomplete(c), "")
 
@@ -195,7 +195,8 @@ TEST(Takeover, ASecondProducerOnALiveShardIsRefusedAndToldWhatToDo) {
   PublishMany(w, p, 10);
   auto& second = w.OpenProducer(w.ProducerOptions());
   EXPECT_TRUE(IsFailedPrecondition(*second.opened));
-  EXPECT_THAT(second.opened->message(), HasSubstr("s/0 has a live producer: its last sign of life"));
+  EXPECT_THAT(second.opened->message(),
+              HasSubstr("s/0 has a live producer: its last sign of life"));
   EXPECT_THAT(second.opened->message(), HasSubstr("--takeover"));
   PublishMany(w, p, 10);
   ASSERT_TRUE(w.time.RunUntil([&] { return w.AllSettled(); }, kLong));
@@ -325,7 +326,8 @@ TEST(StartPoint, APositionMeansTheSamePlaceForEverybody) {
     ASSERT_TRUE(parsed.ok());
     auto& c = w.StartConsumer(w.ConsumerOptions(), *parsed);
     EXPECT_TRUE(w.time.RunUntil(
-        [&] { return static_cast<int64_t>(c.got.size()) >= 120 - at && c.agent->position(); }, kLong));
+        [&] { return static_cast<int64_t>(c.got.size()) >= 120 - at && c.agent->position(); },
+        kLong));
     EXPECT_EQ(c.broken, "");
     EXPECT_TRUE(std::equal(c.got.begin(), c.got.end(), all.got.begin() + at, all.got.end())) << at;
     EXPECT_EQ(*c.agent->position(), *all.agent->position());
@@ -338,7 +340,8 @@ TEST(StartPoint, APositionThatIsNotReachedYetIsWaitedFor) {
   // Where message 100 will begin: another cell has it already.
   int64_t byte = 0;
   for (int64_t i = 0; i < 100; ++i) byte += static_cast<int64_t>(w.MakeMessage(0, i, 100).size());
-  auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(stream::Position{77, 0, 100, byte}));
+  auto& c =
+      w.StartConsumer(w.ConsumerOptions(), StartPoint::At(stream::Position{77, 0, 100, byte}));
   w.time.RunFor(Duration::Seconds(5));
   PublishMany(w, p, 150);
   EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 50; }, kLong))
@@ -352,11 +355,11 @@ TEST(StartPoint, PositionsThatAreNoneAreRefused) {
   PublishMany(w, p, 100);
   w.time.RunFor(Duration::Seconds(1));
   stream::Position good = w.published.at({0, 50}).position;
-  for (stream::Position bad :
-       {stream::Position{78, 0, good.record, good.byte}, stream::Position{77, 1, good.record, good.byte},
-        stream::Position{77, 0, good.record, good.byte + 1},
-        stream::Position{77, 0, good.record + 1, good.byte}, stream::Position{77, 0, 0, 5},
-        stream::Position{77, 0, 99, 0}}) {
+  for (stream::Position bad : {stream::Position{78, 0, good.record, good.byte},
+                               stream::Position{77, 1, good.record, good.byte},
+                               stream::Position{77, 0, good.record, good.byte + 1},
+                               stream::Position{77, 0, good.record + 1, good.byte},
+                               stream::Position{77, 0, 0, 5}, stream::Position{77, 0, 99, 0}}) {
     auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(bad));
     EXPECT_TRUE(w.time.RunUntil([&] { return c.agent->state() == AgentState::kFailed; }, kLong))
         << bad.ToString();
@@ -402,8 +405,8 @@ TEST(StartPoint, TimeIsTheFirstMessageAtOrAfterIt) {
       EXPECT_EQ(c.got[0], w.MakeMessage(0, from, 100));
     }
   }
-  auto& later = w.StartConsumer(w.ConsumerOptions(),
-                                StartPoint::At(WallTime::FromMicros(times.back() + 1)));
+  auto& later =
+      w.StartConsumer(w.ConsumerOptions(), StartPoint::At(WallTime::FromMicros(times.back() + 1)));
   w.time.RunFor(Duration::Seconds(2));
   EXPECT_EQ(later.got.size(), 0u);
   ASSERT_TRUE(later.agent->position().has_value());
@@ -425,8 +428,7 @@ TEST(StartPoint, BelowTheFloorIsAnErrorWithTheFirstAvailablePosition) {
   ASSERT_TRUE(w.time.RunUntil([&] { return old.agent->state() == AgentState::kFailed; }, kLong));
   EXPECT_TRUE(IsOutOfRange(old.agent->status())) << old.agent->status();
   ASSERT_TRUE(old.agent->first_available().has_value());
-  EXPECT_THAT(old.agent->status().message(),
-              HasSubstr(old.agent->first_available()->ToString()));
+  EXPECT_THAT(old.agent->status().message(), HasSubstr(old.agent->first_available()->ToString()));
   // From there it goes, and `beginning` is there too.
   auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(*old.agent->first_available()));
   auto& b = w.StartConsumer(w.ConsumerOptions());
@@ -440,7 +442,8 @@ TEST(StartPoint, TextsAreParsedOrExplained) {
   EXPECT_EQ(StartPoint::Parse("end")->kind, StartPoint::Kind::kEnd);
   EXPECT_EQ(StartPoint::Parse("time:1359633600000000")->time.micros(), 1359633600000000);
   EXPECT_EQ(StartPoint::Parse("time:2013-01-31T12:00:00Z")->time.micros(), 1359633600000000);
-  for (const char* bad : {"", "start", "time:", "time:yesterday", "time:2013-13-31T12:00:00Z", "t1.x"}) {
+  for (const char* bad :
+       {"", "start", "time:", "time:yesterday", "time:2013-13-31T12:00:00Z", "t1.x"}) {
     EXPECT_TRUE(IsInvalidArgument(StartPoint::Parse(bad).status())) << bad;
   }
 }
@@ -455,7 +458,8 @@ class HandMade : public ::testing::Test {
   void Write(const stream::Stem& stem, Part part, std::string bytes) {
     bool done = false;
     hand.store->CreateExclusive(
-        stream::ShardDir(w.shard), stream::FileName(stem, part), stream::CreationKey(stem.seq, part),
+        stream::ShardDir(w.shard), stream::FileName(stem, part),
+        stream::CreationKey(stem.seq, part),
         [&](Result<std::unique_ptr<storage::AppendFile>> file) {
           ASSERT_TRUE(file.ok());
           files.push_back(std::move(*file));
@@ -778,7 +782,8 @@ TEST(DeliverySweep, AnyLifeOfAShardIsDeliveredWhole) {
   const uint64_t seeds = from_env != nullptr ? std::stoull(from_env) : 300;
   const char* first = std::getenv("TAILCAST_FIRST_SEED");
   for (uint64_t seed = first != nullptr ? std::stoull(first) : 1; seed <= seeds; ++seed) {
-    if (first != nullptr) std::fprintf(stderr, "seed %llu\n", static_cast<unsigned long long>(seed));
+    if (first != nullptr)
+      std::fprintf(stderr, "seed %llu\n", static_cast<unsigned long long>(seed));
     EXPECT_EQ(Sweep(seed), "") << "seed " << seed;
   }
 }

@@ -10,7 +10,8 @@
 #include "tailcast/world/world.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Runs whole deployments in virtual time, one seed each, with faults drawn from the seed");
+  CLI::App app(
+      "Runs whole deployments in virtual time, one seed each, with faults drawn from the seed");
   uint64_t seed = 1;
   int runs = 0;
   double minutes = 0;
@@ -38,8 +39,8 @@ int main(int argc, char** argv) {
     const uint64_t s = seed + static_cast<uint64_t>(done);
     tailcast::world::Options options = tailcast::world::Options::Swarm(s);
     if (calm) {
-      options.kills = options.pauses = options.partitions = options.bad_fabric =
-          options.bad_disks = options.slow_peers = options.reroutes = false;
+      options.kills = options.pauses = options.partitions = options.bad_fabric = options.bad_disks =
+          options.slow_peers = options.reroutes = false;
     }
     if (bug == "shadow-before-flush") {
       options.producer_bug = tailcast::producer::PlantedBug::kShadowBeforeFlush;
@@ -61,21 +62,24 @@ int main(int argc, char** argv) {
       options.steps = [&steps](std::string_view line) { steps << line; };
     }
     tailcast::world::World world(options);
-    if (timeline) world.SetTimeline([](const std::string& line) { std::printf("%s\n", line.c_str()); });
+    if (timeline)
+      world.SetTimeline([](const std::string& line) { std::printf("%s\n", line.c_str()); });
     const tailcast::world::Outcome outcome = world.Run();
     virtual_s += outcome.virtual_s;
     std::printf("seed %" PRIu64 ": %s  trace %016" PRIx64 ", %" PRIu64
-                " events, %.1f virtual s, %d faults, %" PRId64 " delivered, %" PRId64 " fallbacks\n",
+                " events, %.1f virtual s, %d faults, %" PRId64 " delivered, %" PRId64
+                " fallbacks\n",
                 s, outcome.ok() ? "ok" : "FAILED", outcome.trace_hash, outcome.events,
                 outcome.virtual_s, outcome.faults, outcome.delivered, outcome.fallbacks);
     if (!outcome.ok()) {
       ++failed;
-      std::printf("  %s\n  again: ./dev sim --seed %" PRIu64 "%s --timeline\n", outcome.problem.c_str(),
-                  s, calm ? " --calm" : "");
+      std::printf("  %s\n  again: ./dev sim --seed %" PRIu64 "%s --timeline\n",
+                  outcome.problem.c_str(), s, calm ? " --calm" : "");
     }
     std::fflush(stdout);
   }
   const double elapsed = (tailcast::ReadMonotonicClock() - start).seconds();
-  std::printf("%d runs, %d failed; %.0f virtual seconds in %.1f s\n", done, failed, virtual_s, elapsed);
+  std::printf("%d runs, %d failed; %.0f virtual seconds in %.1f s\n", done, failed, virtual_s,
+              elapsed);
   return failed == 0 ? 0 : 1;
 }

@@ -95,10 +95,11 @@ World::World(Options options)
     for (size_t j = 0; j < options_.cells.size(); ++j) {
       if (i == j) continue;
       // Neighbours are cheap, so the planned tree is the chain.
-      topology_.links.push_back({.from = options_.cells[i],
-                                 .to = options_.cells[j],
-                                 .usd_per_gb = i + 1 == j || j + 1 == i ? 0.01 : 0.1,
-                                 .rtt_ms = 2.0 * static_cast<double>(options_.link_delay.millis())});
+      topology_.links.push_back(
+          {.from = options_.cells[i],
+           .to = options_.cells[j],
+           .usd_per_gb = i + 1 == j || j + 1 == i ? 0.01 : 0.1,
+           .rtt_ms = 2.0 * static_cast<double>(options_.link_delay.millis())});
       network_.LinkBetween(options_.cells[i], options_.cells[j]).delay = options_.link_delay;
     }
   }
@@ -185,7 +186,8 @@ void World::StartProcess(const std::string& cell_name, const std::string& name) 
     return fabric_->MakeExporter(full + "." + instance);
   };
   Process* raw = p.get();
-  raw->node = std::make_unique<node::Node>(ports, config, std::vector<node::Role>{raw->role}, topology_);
+  raw->node =
+      std::make_unique<node::Node>(ports, config, std::vector<node::Role>{raw->role}, topology_);
   cell.processes[name] = std::move(p);
   raw->loop->Post([raw] {
     const Status started = raw->node->Start("", [raw](Status why) { raw->fatal = std::move(why); });
@@ -231,7 +233,8 @@ std::unique_ptr<World::Client> World::MakeClient(const std::string& cell_name,
   raw->name = cell_name + "/" + name;
   raw->steps = MakeSteps(cell_name, name);
   raw->loop = time_.MakeLoop(raw->name);
-  raw->store = std::make_unique<storage::FakeStore>(cells_.at(cell_name)->disk.get(), raw->loop.get());
+  raw->store =
+      std::make_unique<storage::FakeStore>(cells_.at(cell_name)->disk.get(), raw->loop.get());
   raw->connector = network_.MakeConnector(*raw->loop, cell_name);
   raw->fabric = fabric_->MakeConnector(raw->name, raw->loop.get());
   raw->cell_client = std::make_unique<cell::CellClient>(*raw->loop, *raw->connector,
@@ -307,8 +310,10 @@ void World::PublishNext() {
       problem_ = "a message was not durable: " + ack.error.ToString();
     }
   });
-  if (taken.ok()) published_.push_back(std::move(message));
-  else if (!IsResourceExhausted(taken)) problem_ = "publish: " + taken.ToString();
+  if (taken.ok())
+    published_.push_back(std::move(message));
+  else if (!IsResourceExhausted(taken))
+    problem_ = "publish: " + taken.ToString();
 }
 
 // Takes what the consumers have, and holds it against what was published.
@@ -351,7 +356,8 @@ void World::Disturb() {
     ++faults_;
     it->second->loop->Pause();
     if (it->second->role == node::Role::kCache) {
-      for (const char* instance : {".data", ".metadata"}) fabric_->Stop(cell_name + "/" + name + instance);
+      for (const char* instance : {".data", ".metadata"})
+        fabric_->Stop(cell_name + "/" + name + instance);
     }
     paused_.emplace_back(cell_name, name);
   }
@@ -359,7 +365,8 @@ void World::Disturb() {
     const auto [cell, process] = paused_.front();
     paused_.erase(paused_.begin());
     Say("continue " + cell + "/" + process);
-    for (const char* instance : {".data", ".metadata"}) fabric_->Continue(cell + "/" + process + instance);
+    for (const char* instance : {".data", ".metadata"})
+      fabric_->Continue(cell + "/" + process + instance);
     cells_.at(cell)->processes.at(process)->loop->Resume();
   }
   if (options_.partitions && rng_.Chance(0.2)) {
@@ -368,8 +375,10 @@ void World::Disturb() {
     const bool cut = rng_.Chance(0.5);
     Say((cut ? "cut " : "mend ") + options_.cells[a] + " -> " + options_.cells[b]);
     ++faults_;
-    if (rng_.Chance(0.5)) network_.Partition(options_.cells[a], options_.cells[b], cut);
-    else network_.LinkBetween(options_.cells[a], options_.cells[b]).cut = cut;
+    if (rng_.Chance(0.5))
+      network_.Partition(options_.cells[a], options_.cells[b], cut);
+    else
+      network_.LinkBetween(options_.cells[a], options_.cells[b]).cut = cut;
   }
   if (options_.bad_fabric && rng_.Chance(0.3)) {
     fabric::FakeLink& link = fabric_->default_link();
@@ -386,7 +395,8 @@ void World::Disturb() {
   }
   if (options_.slow_peers && rng_.Chance(0.2)) {
     const std::string server = cell_name + "/cache-1.data";
-    fabric_->SetServerDelay(server, rng_.Chance(0.5) ? Duration::Millis(rng_.Between(1, 100)) : Duration());
+    fabric_->SetServerDelay(server,
+                            rng_.Chance(0.5) ? Duration::Millis(rng_.Between(1, 100)) : Duration());
     ++faults_;
   }
   // The producer's own disk is sound: what it acknowledges is what the oracle counts on.
@@ -412,22 +422,32 @@ void World::Disturb() {
       edge->set_to(to);
     };
     switch (rng_.Below(3)) {
-      case 0: add(c[0], c[1]); add(c[1], c[2]); break;
-      case 1: add(c[0], c[2]); add(c[2], c[1]); break;
-      default: add(c[0], c[1]); add(c[0], c[2]); break;
+      case 0:
+        add(c[0], c[1]);
+        add(c[1], c[2]);
+        break;
+      case 1:
+        add(c[0], c[2]);
+        add(c[2], c[1]);
+        break;
+      default:
+        add(c[0], c[1]);
+        add(c[0], c[2]);
+        break;
     }
     Say("re-route");
     ++faults_;
     auto client = source_->connector->MakeClient(SchedulerAddress(c[0]), "");
-    client->Call("/tailcast.v1.Peer/InstallStream", install.SerializeAsString(), Duration::Seconds(5),
-                 [](Result<std::string>) {});
+    client->Call("/tailcast.v1.Peer/InstallStream", install.SerializeAsString(),
+                 Duration::Seconds(5), [](Result<std::string>) {});
   }
 }
 
 void World::Heal() {
   Say("heal everything");
   for (const auto& [cell, process] : paused_) {
-    for (const char* instance : {".data", ".metadata"}) fabric_->Continue(cell + "/" + process + instance);
+    for (const char* instance : {".data", ".metadata"})
+      fabric_->Continue(cell + "/" + process + instance);
     cells_.at(cell)->processes.at(process)->loop->Resume();
   }
   paused_.clear();

@@ -336,22 +336,29 @@ void WriterOperation::LogLook(LockCore::State before, const std::optional<LockVa
                               const std::optional<LockValue>& write) {
   using State = LockCore::State;
   const bool works = before == State::kHeld || before == State::kUnlocked;
-  const bool poisoned = seen && seen->SameOperation(lock_.mine()) &&
-                        seen->state == stream::LockState::kPoisoned;
+  const bool poisoned =
+      seen && seen->SameOperation(lock_.mine()) && seen->state == stream::LockState::kPoisoned;
   std::string_view next;
   switch (lock_.state()) {
-    case State::kHeld: next = works ? "work" : "take"; break;
-    case State::kWaiting: next = "wait"; break;
-    case State::kLost: next = poisoned ? "stop" : "ended"; break;
+    case State::kHeld:
+      next = works ? "work" : "take";
+      break;
+    case State::kWaiting:
+      next = "wait";
+      break;
+    case State::kLost:
+      next = poisoned ? "stop" : "ended";
+      break;
     case State::kAcquiring:
     case State::kUnlocked:
-    case State::kReleased: return;  // not after a look
+    case State::kReleased:
+      return;  // not after a look
   }
   const bool seized = lock_.seized() && next == "take";
-  const std::string_view event = works                      ? "Check"
+  const std::string_view event = works                         ? "Check"
                                  : before == State::kAcquiring ? "Look"
-                                 : seized                   ? "Seize"
-                                                            : "Await";
+                                 : seized                      ? "Seize"
+                                                               : "Await";
   steps_.Write(event, {{"layer", static_cast<int>(operation_.target.layer)},
                        {"term", static_cast<int64_t>(lock_.mine().term)},
                        {"owner", static_cast<int64_t>(lock_.mine().owner)},
