@@ -206,7 +206,8 @@ class SimClient : public rpc::Client {
     }
     call->server = server->end();
     network_.Track(call->server, call);
-    network_.Deliver(end_, call->server, request.size() + 64,
+    const size_t size = request.size() + 64;
+    network_.Deliver(end_, call->server, size,
                      [call, address = address_, method = std::string(method),
                       request = std::move(request)]() mutable {
                        Arrive(call, address, method, std::move(request));
@@ -306,7 +307,7 @@ std::unique_ptr<rpc::Connector> Network::MakeConnector(SimLoop& loop, std::strin
   return std::make_unique<SimConnector>(*this, loop, std::move(host));
 }
 
-std::unique_ptr<rpc::Server> Network::MakeServer(SimLoop& loop, std::string host) {
+std::unique_ptr<rpc::Server> Network::MakeServer(SimLoop& loop, const std::string& host) {
   return std::make_unique<SimServer>(*this, loop, host);
 }
 

@@ -38,7 +38,7 @@ class Network {
 
   // Ports for a process. They must not outlive the network or the loop.
   std::unique_ptr<rpc::Connector> MakeConnector(SimLoop& loop, std::string host);
-  std::unique_ptr<rpc::Server> MakeServer(SimLoop& loop, std::string host);
+  std::unique_ptr<rpc::Server> MakeServer(SimLoop& loop, const std::string& host);
 
   // Breaks all connections of a process and forgets its servers, as its death does. Call it before
   // the loop is killed or destroyed.

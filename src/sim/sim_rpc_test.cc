@@ -148,5 +148,15 @@ TEST_F(SimRpc, CountsBytesAsQueuedUntilTheLinkTookThem) {
   EXPECT_EQ(stream->queued_bytes(), 0u);
 }
 
+TEST_F(SimRpc, TakesTheLinksTimeForTheBytesOfACall) {
+  network_.LinkBetween("a", "b").bytes_per_second = 1000;
+  client_->Call("/echo", std::string(500, 'x'), Duration::Seconds(5),
+                [this](Result<std::string> r) { answer_.emplace(std::move(r)); });
+  time_.RunFor(Duration::Millis(500));
+  EXPECT_FALSE(answer_);
+  time_.RunFor(Duration::Millis(200));
+  ASSERT_TRUE(answer_ && answer_->ok());
+}
+
 }  // namespace
 }  // namespace tailcast::sim
