@@ -20,7 +20,7 @@ Result<copytree::Edge> ParseEdge(const std::string& text, const std::vector<std:
     const copytree::Edge edge{text.substr(0, at), text.substr(at + 1)};
     if (is_known(edge.from) && is_known(edge.to)) return edge;
   }
-  const size_t middle = text.find_first_of(">");
+  const size_t middle = text.find('>');
   std::string hint = DidYouMean(text.substr(0, middle), known);
   return InvalidArgumentError("'" + text + "' is not FROM-TO with two cells of the topology" +
                               hint);

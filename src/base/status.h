@@ -128,12 +128,12 @@ class [[nodiscard]] Result {
   do {                                                       \
     if (::tailcast::Status _s = (expr); !_s.ok()) return _s; \
   } while (false)
-// TAILCAST_ASSIGN_OR_RETURN(auto file, Open(name));
+// TAILCAST_ASSIGN_OR_RETURN(auto file, Open(name));  NOLINTBEGIN(bugprone-macro-parentheses)
 #define TAILCAST_ASSIGN_OR_RETURN(lhs, expr) \
   TAILCAST_ASSIGN_OR_RETURN_IMPL(TAILCAST_CONCAT(_result_, __LINE__), lhs, expr)
 #define TAILCAST_ASSIGN_OR_RETURN_IMPL(result, lhs, expr) \
   auto result = (expr);                                   \
   if (!result.ok()) return result.status();               \
   lhs = std::move(result).value()
-
+// NOLINTEND(bugprone-macro-parentheses): what a macro declares takes no parentheses.
 }  // namespace tailcast

@@ -154,7 +154,7 @@ inline bool ParseBucket(const char* bucket, BucketHeader& header) {
 inline std::optional<Location> FindInBucket(const char* bucket, const Key& key, uint32_t& way) {
   const uint64_t tag = TagOf(key);
   while (way < kBucketEntries) {
-    const char* entry = bucket + 16 + 16 * way++;
+    const char* entry = bucket + 16 + size_t{16} * way++;
     if (LoadWord(entry) == tag) return UnpackLocation(LoadWord(entry + 8));
   }
   return std::nullopt;

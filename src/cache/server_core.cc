@@ -306,7 +306,7 @@ void ServerCore::Publish(const Entry& entry, std::vector<uint64_t>& rings) {
 }
 
 void ServerCore::StoreIndexEntry(uint64_t bucket, uint32_t way, uint64_t tag, uint64_t location) {
-  char* at = BucketAt(bucket) + 16 + 16 * way;
+  char* at = BucketAt(bucket) + 16 + size_t{16} * way;
   layout::StoreWord(at, tag);
   layout::StoreWord(at + 8, location);
 }
@@ -331,7 +331,7 @@ void ServerCore::SealBucket(uint64_t bucket, bool ring) {
 std::optional<uint8_t> ServerCore::FreeWay(uint64_t bucket) const {
   const char* at = index_.data() + layout::BucketOffset(bucket) + 16;
   for (uint8_t way = 0; way < layout::kBucketEntries; ++way) {
-    if (layout::LoadWord(at + 16 * way) == 0) return way;
+    if (layout::LoadWord(at + size_t{16} * way) == 0) return way;
   }
   return std::nullopt;
 }

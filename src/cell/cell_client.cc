@@ -33,8 +33,8 @@ cache::RingConfig ToRing(const v1::Ring& ring) {
 
 }  // namespace
 
-CellClient::CellClient(EventLoop& loop, rpc::Connector& connector, std::string scheduler_address,
-                       std::string via)
+CellClient::CellClient(EventLoop& loop, rpc::Connector& connector,
+                       const std::string& scheduler_address, const std::string& via)
     : loop_(loop), client_(connector.MakeClient(scheduler_address, via)) {}
 
 CellClient::~CellClient() {

@@ -21,8 +21,8 @@ class CellClient {
  public:
   // `scheduler_address` is host:port, `via` an HTTP CONNECT proxy or empty. `connector` outlives
   // the client. All calls and callbacks on `loop`.
-  CellClient(EventLoop& loop, rpc::Connector& connector, std::string scheduler_address,
-             std::string via);
+  CellClient(EventLoop& loop, rpc::Connector& connector, const std::string& scheduler_address,
+             const std::string& via);
   ~CellClient();
   CellClient(const CellClient&) = delete;
   CellClient& operator=(const CellClient&) = delete;

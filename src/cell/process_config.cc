@@ -6,7 +6,7 @@
 namespace tailcast::cell {
 namespace {
 
-constexpr int64_t kMillisMax = 24 * 3600 * 1000;
+constexpr int64_t kMillisMax = int64_t{24} * 3600 * 1000;
 
 Status GetMillis(YamlMap& map, std::string_view key, int64_t low, Duration& value) {
   int64_t ms = value.millis();
@@ -16,7 +16,7 @@ Status GetMillis(YamlMap& map, std::string_view key, int64_t low, Duration& valu
 }
 Status GetSeconds(YamlMap& map, std::string_view key, Duration& value) {
   int64_t s = value.micros() / 1000000;
-  TAILCAST_RETURN_IF_ERROR(map.Get(key, s, 1, 365 * 24 * 3600));
+  TAILCAST_RETURN_IF_ERROR(map.Get(key, s, 1, int64_t{365} * 24 * 3600));
   value = Duration::Seconds(s);
   return OkStatus();
 }

@@ -49,7 +49,7 @@ class YamlMap {
   Status Error(std::string_view key, std::string_view message) const;
 
  private:
-  YamlMap(YAML::Node node, std::string file) : node_(std::move(node)), file_(std::move(file)) {}
+  YamlMap(const YAML::Node& node, std::string file) : node_(node), file_(std::move(file)) {}
   YAML::Node Find(std::string_view key);
 
   YAML::Node node_;

@@ -184,7 +184,7 @@ void ConsumerAgent::Locate() {
       LocateAgain();
       return;
     }
-    OnListed(std::move(*entries));
+    OnListed(*entries);
   });
 }
 
@@ -198,7 +198,7 @@ void ConsumerAgent::LocateAgain() {
   });
 }
 
-void ConsumerAgent::OnListed(std::vector<storage::DirEntry> entries) {
+void ConsumerAgent::OnListed(const std::vector<storage::DirEntry>& entries) {
   auto listing = stream::ShardListing::Parse(entries);
   if (!listing.ok()) {
     Fail(listing.status());

@@ -186,7 +186,7 @@ class ConsumerAgent {
   // Finding the start.
   void Locate();
   void LocateAgain();
-  void OnListed(std::vector<storage::DirEntry> entries);
+  void OnListed(const std::vector<storage::DirEntry>& entries);
   void OnListedRecords();
   void SearchFile();
   void SearchStep();

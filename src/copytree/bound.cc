@@ -297,7 +297,7 @@ int64_t LagrangianBound(const Problem& problem, int64_t goal, int64_t known, int
   const int64_t round_work =
       3 * static_cast<int64_t>(problem.depth_max) * problem.n * problem.n + 1;
   const int64_t rounds = std::min<int64_t>(kRoundsMax, work_max / round_work);
-  if (rounds < 2 * kReview) return known;  // too few to get anywhere
+  if (rounds < int64_t{2} * kReview) return known;  // too few to get anywhere
   int64_t bound = INT64_MIN;
   int64_t reviewed = 0;
   double scale = 1;

@@ -125,7 +125,7 @@ struct FakeFabricNetwork::Wire : std::enable_shared_from_this<Wire> {
   void Break(const std::shared_ptr<Client>& client);
   void ServeRead(const std::shared_ptr<Client>& client, const ReadOp& op, uint64_t id);
   void FinishRead(const std::shared_ptr<Client>& client, const ReadOp& op, uint64_t id,
-                  ReadStatus status, std::shared_ptr<std::vector<char>> bytes);
+                  ReadStatus status, const std::shared_ptr<std::vector<char>>& bytes);
   ReadStatus Check(const Client& client, const ReadOp& op);
   void ServeWatch(const std::shared_ptr<Client>& client, Watcher watcher);
   void SendRing(const std::shared_ptr<Client>& client, uint64_t id, WatchOutcome outcome);
@@ -604,7 +604,7 @@ void FakeFabricNetwork::Wire::ServeRead(const std::shared_ptr<Client>& client, c
   const ReadStatus status = Check(*client, op);
   auto bytes = std::make_shared<std::vector<char>>();
   if (status != ReadStatus::kOk) {
-    FinishRead(client, op, id, status, std::move(bytes));
+    FinishRead(client, op, id, status, bytes);
     return;
   }
   bytes->resize(op.length);
@@ -612,7 +612,7 @@ void FakeFabricNetwork::Wire::ServeRead(const std::shared_ptr<Client>& client, c
   const bool torn = op.length > 8 && link.torn_probability > 0 && rng.Chance(link.torn_probability);
   if (!torn) {
     CopyWords(bytes->data(), client->memory->regions[op.region].memory.get(), op.offset, op.length);
-    FinishRead(client, op, id, status, std::move(bytes));
+    FinishRead(client, op, id, status, bytes);
     return;
   }
   ++counters.torn;
@@ -646,7 +646,7 @@ void FakeFabricNetwork::Wire::ServeRead(const std::shared_ptr<Client>& client, c
 
 void FakeFabricNetwork::Wire::FinishRead(const std::shared_ptr<Client>& client, const ReadOp& op,
                                          uint64_t id, ReadStatus status,
-                                         std::shared_ptr<std::vector<char>> bytes) {
+                                         const std::shared_ptr<std::vector<char>>& bytes) {
   const FakeLink& link = LinkOf(client->name, client->memory->server);
   if (link.answers_cut) {
     ++counters.cut;

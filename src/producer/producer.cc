@@ -33,7 +33,7 @@ class Producer::Impl {
     Batch held;
   };
 
-  Impl(Options options) : options_(std::move(options)) {}
+  explicit Impl(Options options) : options_(std::move(options)) {}
   ~Impl() { (void)Close(Duration()); }
 
   Status Open() {

@@ -698,7 +698,7 @@ void SchedulerAgent::OnStepTaken(const StepTaken& step) {
   CheckFinished();
 }
 
-void SchedulerAgent::Apply(Effects effects) {
+void SchedulerAgent::Apply(const Effects& effects) {
   const uint64_t incarnation = registry_->scheduler_incarnation();
   for (const auto& [reader, ids] : effects.stop) {
     const auto link = readers_.find(reader);
@@ -727,7 +727,7 @@ void SchedulerAgent::Apply(Effects effects) {
       }
       link->second.client->Call(
           "/tailcast.v1.Reader/StartOperations", request.SerializeAsString(), options_.call_timeout,
-          [this, alive = alive_, reader, ids,
+          [this, alive = alive_, reader = reader, ids,
            of = link->second.incarnation](const Result<std::string>& reply) {
             if (!*alive || dead_) return;
             const auto link = readers_.find(reader);

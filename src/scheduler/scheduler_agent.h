@@ -145,7 +145,7 @@ class SchedulerAgent {
   void RetryPeer(const std::string& cell);
   void Kick();
   void Run();
-  void Apply(Effects effects);
+  void Apply(const Effects& effects);
   void ListShard(const stream::ShardId& shard);
   void AskProgress(const stream::ShardId& shard, const std::string& cell);
   struct Progress {

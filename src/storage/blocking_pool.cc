@@ -8,7 +8,7 @@
 
 namespace tailcast::storage {
 
-BlockingPool::BlockingPool(std::string name, size_t threads_max)
+BlockingPool::BlockingPool(const std::string& name, size_t threads_max)
     : name_(name.substr(0, 15)), threads_max_(threads_max) {
   TAILCAST_CHECK(threads_max > 0, "a pool needs a thread");
 }

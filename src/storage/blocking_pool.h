@@ -17,7 +17,7 @@ namespace tailcast::storage {
 class BlockingPool {
  public:
   // `name`: what ps shows, at most 15 bytes. threads_max > 0.
-  BlockingPool(std::string name, size_t threads_max);
+  BlockingPool(const std::string& name, size_t threads_max);
   // Runs what is queued, then joins.
   ~BlockingPool();
   void Submit(Task task);

@@ -252,7 +252,7 @@ Status EnsureFolder(const Context& c, const std::string& folder) {
   const size_t slash = folder.rfind('/');
   const std::string parent = slash == std::string::npos ? "" : folder.substr(0, slash);
   TAILCAST_RETURN_IF_ERROR(EnsureFolder(c, parent));
-  const Status made = c.ops->MakeFolder(folder);
+  Status made = c.ops->MakeFolder(folder);
   if (!made.ok() && !IsAlreadyExists(made)) return made;
   TAILCAST_RETURN_IF_ERROR(FlushFolder(c, parent));
   std::lock_guard lock(c.folders_mutex);

@@ -351,7 +351,7 @@ std::string TakeoverOnce(Victim victim, int stop_before, uint64_t seed, PlantedB
       break;
     case Victim::kTakeover: {
       Result<std::unique_ptr<Appender>> taken = OpenFencing(a.context, kFolder, "f");
-      a_file = taken.ok() ? *std::move(taken) : nullptr;
+      a_file = taken.ok() ? std::move(*taken) : nullptr;
       if (!taken.ok() && taken.status().code() != StatusCode::kAborted) {
         oracle.Fail("A cannot take over: " + taken.status().ToString());
       }
@@ -640,6 +640,7 @@ std::string RecoveryRaceOnce(uint64_t seed, PlantedBug bug) {
   }
   files.PowerLoss(rng, {});
   std::vector<Interleaver::Body> bodies;
+  bodies.reserve(2);
   for (int w = 0; w < 2; ++w) {
     bodies.push_back([&, own_seed = rng.Next()](const FileOpsHook& hook) {
       Rng own(own_seed);

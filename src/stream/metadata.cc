@@ -9,6 +9,7 @@ namespace tailcast::stream {
 namespace {
 
 using Lanes = std::array<int64_t, kRecordLanes>;
+constexpr size_t kRecordBytes = sizeof(Lanes);
 
 Lanes ToLanes(const FileRecord& r) {
   Lanes lanes{};
@@ -47,19 +48,19 @@ FileRecord FromLanes(const Lanes& lanes) {
 std::string EncodeFileRecord(int64_t seq, const FileRecord& record) {
   TAILCAST_CHECK(seq > 0);
   const size_t slot = static_cast<size_t>(seq % kPairsPerGroup);
-  std::string value((slot + 1) * kRecordLanes * 8, '\0');
+  std::string value((slot + 1) * kRecordBytes, '\0');
   const Lanes lanes = ToLanes(record);
-  std::memcpy(value.data() + slot * kRecordLanes * 8, lanes.data(), kRecordLanes * 8);
+  std::memcpy(value.data() + slot * kRecordBytes, lanes.data(), kRecordBytes);
   return value;
 }
 
 FileRecord DecodeFileRecord(int64_t seq, std::string_view group_value) {
-  const size_t begin = static_cast<size_t>(seq % kPairsPerGroup) * kRecordLanes * 8;
-  if (seq <= 0 || group_value.size() % 8 != 0 || group_value.size() < begin + kRecordLanes * 8) {
+  const size_t begin = static_cast<size_t>(seq % kPairsPerGroup) * kRecordBytes;
+  if (seq <= 0 || group_value.size() % 8 != 0 || group_value.size() < begin + kRecordBytes) {
     return FileRecord();
   }
   Lanes lanes;
-  std::memcpy(lanes.data(), group_value.data() + begin, kRecordLanes * 8);
+  std::memcpy(lanes.data(), group_value.data() + begin, kRecordBytes);
   for (int64_t lane : lanes) {
     if (lane < 0) return FileRecord();
   }
