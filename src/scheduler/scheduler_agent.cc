@@ -20,6 +20,7 @@ using stream::ShardId;
 
 std::vector<std::string> NeighbourNames(const std::vector<Neighbour>& neighbours) {
   std::vector<std::string> names;
+  names.reserve(neighbours.size());
   for (const Neighbour& n : neighbours) names.push_back(n.cell);
   return names;
 }
