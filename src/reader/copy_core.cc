@@ -40,19 +40,7 @@ Status CopyCore::OnOpened(int64_t data_length, int64_t index_length, int64_t win
   may_read_ = true;
   window_bytes_ = window_bytes;
   const int64_t lengths[] = {data_length, index_length};
-  for (int p = 0; p < stream::kParts; ++p) {
-    PartState& part = parts_[p];
-    part.written = std::max(part.written, lengths[p]);
-    // A cache operation begins at a chunk's beginning.
-    const int64_t start = layer_ == Layer::kCache ? ChunkStart(lengths[p]) : lengths[p];
-    part.next = std::max(part.next, start);
-    part.sent = std::max(part.sent, start);
-    std::map<int64_t, int64_t> again;
-    for (const auto& [from, to] : part.again) {
-      if (to > start) again[std::max(from, start)] = to;
-    }
-    part.again = std::move(again);
-  }
+  for (int p = 0; p < stream::kParts; ++p) OnWritten(parts_[p], lengths[p]);
   MaybeJump();
   return OkStatus();
 }
@@ -65,10 +53,23 @@ Status CopyCore::OnProgress(int64_t data_length, int64_t index_length) {
                                   ", " + std::to_string(index_length) + ")" +
                                   (opened_ ? "" : " before it opened"));
     }
-    parts_[p].written = std::max(parts_[p].written, lengths[p]);
+    OnWritten(parts_[p], lengths[p]);
   }
   MaybeJump();
   return OkStatus();
+}
+
+void CopyCore::OnWritten(PartState& part, int64_t length) {
+  part.written = std::max(part.written, length);
+  // A cache operation goes on at a chunk's beginning.
+  const int64_t start = layer_ == Layer::kCache ? ChunkStart(length) : length;
+  part.next = std::max(part.next, start);
+  part.sent = std::max(part.sent, start);
+  while (!part.again.empty() && part.again.begin()->first < start) {
+    const int64_t to = part.again.begin()->second;
+    part.again.erase(part.again.begin());
+    if (to > start) part.again[start] = to;
+  }
 }
 
 int64_t CopyCore::available(Part which) const {
@@ -89,15 +90,10 @@ void CopyCore::MaybeJump() {
     PartState& part = parts_[p];
     const int64_t end = available(static_cast<Part>(p));
     if (end - part.written <= window_bytes_ + options_.jump_bytes) continue;
-    const int64_t target = ChunkStart(std::min(end, std::max(source_.primary[p], part.written)));
-    if (target - part.written <= options_.jump_bytes / 2)
-      continue;  // the primary is behind as well
-    part.jump = target;
-    part.next = std::max(part.next, target);
-    part.sent = std::max(part.sent, target);
-    part.written = target;
-    part.again.erase(part.again.begin(), part.again.lower_bound(target));
-    ++jump_count_;
+    // The primary downstream may be as far behind: asked again when there is news enough.
+    if (end + part.written < part.ask_again) continue;
+    part.ask_again = end + part.written + options_.jump_bytes / 2;
+    part.jump = ChunkStart(end);
   }
 }
 

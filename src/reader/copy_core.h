@@ -9,9 +9,9 @@
 // each other); a cache operation may also take what a sealed file has in the primary layer.
 //
 //   window     nothing is read at or beyond written length + window of the part: back-pressure
-//   far behind a cache operation whose written length is more than jump_bytes behind the source
-//   jumps
-//              to the chunk where the source's primary file stands; a primary operation never jumps
+//   far behind a cache operation more than window + jump_bytes behind the source asks to jump; the
+//              writer knows where its own cell's primary file stands and goes no further, and what
+//              it jumped over comes back as written. A primary operation never jumps
 //
 // A core: no clock, no I/O, one thread.
 #pragma once
@@ -69,7 +69,7 @@ class CopyCore {
   // What to tell the writer now, if anything; each is returned once.
   struct Jump {
     stream::Part part = stream::Part::kData;
-    int64_t position = 0;
+    int64_t position = 0;  // as far as possible, at most to here: the beginning of a chunk
   };
   std::optional<Jump> TakeJump();
   struct Lengths {
@@ -86,18 +86,20 @@ class CopyCore {
   bool waiting_for_writer() const;
   bool opened() const { return opened_; }
   int reads_outstanding() const { return static_cast<int>(reads_.size()); }
-  int64_t jumps() const { return jump_count_; }
 
  private:
   struct PartState {
-    int64_t next = 0;     // everything below was asked for
-    int64_t sent = 0;     // highest byte handed to the stream
-    int64_t written = 0;  // downstream
-    std::optional<int64_t> jump;
+    int64_t next = 0;             // everything below was asked for
+    int64_t sent = 0;             // highest byte handed to the stream
+    int64_t written = 0;          // downstream
+    std::optional<int64_t> jump;  // to be told
+    int64_t ask_again = 0;        // no jump is asked for before source and written reach this sum
     std::map<int64_t, int64_t> again;  // [from, to) of reads that came short
     int reading = 0;
   };
   int64_t ChunkStart(int64_t position) const { return position - position % chunk_size_; }
+  // The writer has everything below `length`, or needs it no more.
+  void OnWritten(PartState& part, int64_t length);
   void MaybeJump();
 
   const CopyOptions options_;
@@ -112,7 +114,6 @@ class CopyCore {
   int64_t heartbeat_told_us_ = 0;
   std::map<uint64_t, Read> reads_;
   uint64_t next_read_ = 1;
-  int64_t jump_count_ = 0;
 };
 
 }  // namespace tailcast::reader

@@ -111,15 +111,51 @@ TEST(CopyCore, ShortReadsAreReadAgain) {
   EXPECT_EQ(core.OnReadDone(9999, 100), std::nullopt) << "an answer to nothing";
 }
 
-TEST(CopyCore, ACacheOperationFarBehindJumpsToWhereThePrimaryStands) {
-  CopyCore core({.jump_bytes = 10000}, Layer::kCache, kChunk, false);
+// §3 Start Position: the position is the writer's to choose.
+TEST(CopyCore, ACacheOperationFarBehindAsksToJumpAndGoesOnWhereTheWriterWent) {
+  CopyCore core({.piece_bytes_max = 1000, .jump_bytes = 10000}, Layer::kCache, kChunk, false);
   ASSERT_TRUE(core.OnSource(Source(50000, 49000)).ok());
   ASSERT_TRUE(core.OnOpened(100, 0, 2048).ok());
   const auto jump = core.TakeJump();
   ASSERT_TRUE(jump);
-  EXPECT_EQ(jump->position, 49000 / kChunk * kChunk);
+  EXPECT_EQ(jump->position, 50000 / kChunk * kChunk) << "at most all that there is";
   EXPECT_FALSE(core.TakeJump());
-  EXPECT_EQ(core.NextRead()->from, jump->position);
+  const auto early = core.NextRead();
+  ASSERT_TRUE(early);
+  EXPECT_EQ(early->from, 0) << "nothing waits for the answer, which may be that there is no jump";
+  ASSERT_TRUE(core.OnProgress(20 * kChunk, 0).ok());
+  EXPECT_EQ(core.OnReadDone(early->id, early->to), std::nullopt) << "jumped over";
+  EXPECT_EQ(core.NextRead()->from, 20 * kChunk);
+}
+
+TEST(CopyCore, AJumpIsAskedForAgainOnceTheSourceOrTheCopyHasMovedOn) {
+  CopyCore core({.jump_bytes = 10000}, Layer::kCache, kChunk, false);
+  ASSERT_TRUE(core.OnSource(Source(50000, 0)).ok());
+  ASSERT_TRUE(core.OnOpened(0, 0, 2048).ok());
+  ASSERT_TRUE(core.TakeJump());
+  ASSERT_TRUE(core.OnProgress(3000, 0).ok());
+  EXPECT_FALSE(core.TakeJump()) << "the primary downstream is as far behind";
+  ASSERT_TRUE(core.OnSource(Source(52000, 0)).ok());
+  EXPECT_TRUE(core.TakeJump());
+  ASSERT_TRUE(core.OnProgress(7999, 0).ok());
+  EXPECT_FALSE(core.TakeJump());
+  ASSERT_TRUE(core.OnProgress(8000, 0).ok());
+  EXPECT_TRUE(core.TakeJump());
+  ASSERT_TRUE(core.OnProgress(52000 - 2048 - 10000, 0).ok());
+  EXPECT_FALSE(core.TakeJump()) << "near enough";
+}
+
+TEST(CopyCore, AShortReadIsReadAgainFromTheChunkThatWasJumpedTo) {
+  CopyCore core({.piece_bytes_max = 1000, .jump_bytes = 10000}, Layer::kCache, kChunk, false);
+  ASSERT_TRUE(core.OnSource(Source(50000, 0)).ok());
+  ASSERT_TRUE(core.OnOpened(0, 0, 2048).ok());
+  const auto read = core.NextRead();
+  EXPECT_EQ(core.OnReadDone(read->id, 300), 0);
+  ASSERT_TRUE(core.OnProgress(kChunk, 0).ok());
+  const auto again = core.NextRead();
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->from, kChunk);
+  EXPECT_EQ(again->to, 1000);
 }
 
 TEST(CopyCore, PrimaryOperationsAndNearOnesNeverJump) {

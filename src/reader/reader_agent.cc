@@ -39,7 +39,7 @@ ReaderAgent::Counters::Counters(MetricRegistry& m)
                              "Doorbells that nobody could watch; polled instead.")),
       stalls(m.GetCounter("tailcast_reader_stalls_total", "Writers given up for their silence.")),
       jumps(m.GetCounter("tailcast_reader_jumps_total",
-                         "Cache operations that jumped to where the primary stood.")),
+                         "Jumps that cache operations far behind asked their writers for.")),
       short_reads(m.GetCounter("tailcast_reader_short_reads_total",
                                "Reads that ended before the published length.")),
       sent_bytes(m.GetCounter("tailcast_reader_sent_bytes_total", "Payload sent to writers.")),

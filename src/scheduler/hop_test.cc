@@ -118,18 +118,20 @@ class Hop {
     const auto value = world.cell(cell).metadata->Get(stream::KeyMaker(shard()).MetadataGroup(seq));
     return value ? stream::DecodeFileRecord(seq, *value) : stream::FileRecord();
   }
-  // The bytes of [0, length) that the data cache of a cell has, up to the first that is missing.
-  std::string Cached(const std::string& cell, int64_t seq, Part part, int64_t length) {
+  // The bytes of [from, length) that the data cache of a cell has, up to the first that is missing.
+  // `from` is the beginning of a chunk.
+  std::string Cached(const std::string& cell, int64_t seq, Part part, int64_t from,
+                     int64_t length) {
     std::string out;
     const int64_t chunk = world.options().chunk_size;
-    for (int64_t n = 0; n * chunk < length; ++n) {
+    for (int64_t n = from / chunk; n * chunk < length; ++n) {
       const auto value =
           world.cell(cell).data->Get(stream::KeyMaker(shard()).Chunk(seq, part, chunk, n));
       if (!value) break;
       out += *value;
       if (static_cast<int64_t>(value->size()) < chunk) break;
     }
-    return out.substr(0, static_cast<size_t>(length));
+    return out.substr(0, static_cast<size_t>(length - from));
   }
 
   // Design rules, checked at any moment: copies are prefixes of what was committed, published
@@ -152,12 +154,16 @@ class Hop {
           ASSERT_TRUE(parts[p]->starts_with(primary));
           ASSERT_LE(r.primary_length[p], static_cast<int64_t>(primary.size()))
               << "a primary length was published before the flush";
-          if (!jumps_allowed) {
-            const std::string cached = Cached(cell, seq, static_cast<Part>(p), r.cache_length[p]);
-            ASSERT_EQ(static_cast<int64_t>(cached.size()), r.cache_length[p])
-                << "a cache length was published before its chunks were written";
-            ASSERT_TRUE(parts[p]->starts_with(cached));
-          }
+          // A jump goes to the chunk where this cell's primary stands, at most.
+          const int64_t chunk = world.options().chunk_size;
+          const int64_t from =
+              jumps_allowed ? static_cast<int64_t>(primary.size()) / chunk * chunk : 0;
+          if (r.cache_length[p] <= from) continue;
+          const std::string cached =
+              Cached(cell, seq, static_cast<Part>(p), from, r.cache_length[p]);
+          ASSERT_EQ(from + static_cast<int64_t>(cached.size()), r.cache_length[p])
+              << "a cache length was published before its chunks were written";
+          ASSERT_EQ(parts[p]->substr(from, cached.size()), cached);
         }
       }
     }
@@ -353,6 +359,58 @@ TEST(HopTest, WithoutCachesEverythingArrivesByThePrimaryLayer) {
            hop.Primary("asia", producer.file(), Part::kData) == producer.data();
   };
   ASSERT_TRUE(hop.world.time().RunUntil(arrived, Duration::Seconds(20)));
+}
+
+// §3 Start Position, with this cell's primary far behind the source's as well: what was jumped over
+// is in this cell's primary layer at any moment.
+TEST(HopTest, ACacheCopyFarBehindJumpsNoFurtherThanThePrimaryOfItsCell) {
+  WorldOptions options;
+  options.cells = {"us", "eu"};
+  options.reader.copy.jump_bytes = 4096;
+  options.writer.cache_window_bytes = 8192;
+  Hop hop(options);
+  hop.jumps_allowed = true;
+  hop.CreateStream();
+  TestProducer producer(hop.world, "us", hop.shard());
+  producer.Roll();
+  Truth truth;
+  const auto run = [&](int messages) {
+    for (int i = 0; i < messages; ++i) {
+      producer.Append(1000);
+      truth[1] = {producer.data(), producer.index()};
+      for (int step = 0; step < 10; ++step) {
+        hop.CheckSafety(truth);
+        hop.world.time().RunFor(Duration::Millis(3));
+      }
+    }
+  };
+  const auto jumps = [&] {
+    int64_t n = 0;
+    for (const char* name : {"writer-0", "writer-1"}) {
+      for (const auto& m : hop.world.process("eu", name).metrics.Snapshot()) {
+        if (m.name == "tailcast_writer_jumps_total") n += static_cast<int64_t>(m.value);
+      }
+    }
+    return n;
+  };
+  run(5);
+  // The cache takes nothing, the disk little.
+  hop.world.cell("eu").data->SetFaults({.unavailable = true});
+  storage::FakeDiskOptions slow;
+  slow.request.base = Duration::Seconds(1);
+  hop.world.cell("eu").disk->SetOptions(slow);
+  run(100);
+  const int64_t behind = hop.Record("eu", 1).primary_length[0];
+  EXPECT_LT(behind, 80000) << "of 105000: else the test shows nothing";
+  EXPECT_GT(jumps(), 0) << "as far as the primary came";
+  EXPECT_LE(hop.Record("eu", 1).cache_length[0], behind);
+  hop.world.cell("eu").disk->SetOptions({});
+  run(60);
+  EXPECT_GT(hop.Record("eu", 1).cache_length[0], 100000) << "to where the primary stands now";
+  hop.world.cell("eu").data->SetFaults({});
+  ASSERT_TRUE(hop.world.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(20)))
+      << Missing(hop, truth);
+  hop.CheckSafety(truth);
 }
 
 // Kills `role` on the path while a file grows; the copy goes on within the time limit.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "tailcast/base/log.h"
 #include "tailcast/writer/operation.h"
@@ -26,17 +27,9 @@ class CacheOperation : public WriterOperation {
       return;
     }
     // A successor goes on where the lengths stand.
-    const int64_t seq = file().stem.seq;
-    agent_->ports_.metadata_cache->ReadValues(
-        {{keys_.MetadataGroup(seq), cache::MergeRule::kMaxLanes}}, agent_->options_.cache_timeout,
-        [self = weak_from_this(), this,
-         seq](Result<std::vector<std::optional<std::string>>> values) {
-          const auto op = self.lock();
-          if (!op || ended_ || cores_[0] != nullptr) return;
-          FileRecord record;
-          if (values.ok() && (*values)[0]) record = stream::DecodeFileRecord(seq, *(*values)[0]);
-          Begin(record.cache_length[0], record.cache_length[1]);
-        });
+    ReadRecord([this](const FileRecord& record) {
+      Begin(record.cache_length[0], record.cache_length[1]);
+    });
   }
 
   Status OnBytes(Part part, int64_t position, const std::string& bytes) override {
@@ -59,9 +52,23 @@ class CacheOperation : public WriterOperation {
 
   Status OnJump(Part part, int64_t position) override {
     if (cores_[0] == nullptr) return InvalidArgumentError("jump before `opened` of a known file");
-    const int64_t start = core(part).start();
-    core(part).JumpTo(position);
-    if (core(part).start() > start) steps_.Write("WriterJump", part, {{"at", core(part).start()}});
+    int64_t& wanted = jump_to_[static_cast<int>(part)];
+    wanted = std::max(wanted, position);
+    if (reading_primary_) return OkStatus();
+    reading_primary_ = true;
+    // No further than the primary layer of this cell: what was jumped over must be somewhere here.
+    ReadRecord([this](const FileRecord& record) {
+      reading_primary_ = false;
+      for (Part p : {Part::kData, Part::kIndex}) {
+        const int i = static_cast<int>(p);
+        const int64_t start = core(p).start();
+        core(p).JumpTo(std::min(std::exchange(jump_to_[i], 0), record.primary_length[i]));
+        if (core(p).start() == start) continue;
+        agent_->counters_.jumps.Add();
+        steps_.Write("WriterJump", p, {{"at", core(p).start()}});
+      }
+      Kick();
+    });
     return OkStatus();
   }
 
@@ -98,6 +105,22 @@ class CacheOperation : public WriterOperation {
 
  private:
   ChunkWriterCore& core(Part part) { return *cores_[static_cast<int>(part)]; }
+
+  // What this cell knows of the file; nothing if the metadata cache does not answer. Unless the
+  // operation ended meanwhile.
+  void ReadRecord(Callback<void(const FileRecord&)> then) {
+    const int64_t seq = file().stem.seq;
+    agent_->ports_.metadata_cache->ReadValues(
+        {{keys_.MetadataGroup(seq), cache::MergeRule::kMaxLanes}}, agent_->options_.cache_timeout,
+        [self = weak_from_this(), this, seq,
+         then = std::move(then)](Result<std::vector<std::optional<std::string>>> values) mutable {
+          const auto op = self.lock();
+          if (!op || ended_) return;
+          FileRecord record;
+          if (values.ok() && (*values)[0]) record = stream::DecodeFileRecord(seq, *(*values)[0]);
+          then(record);
+        });
+  }
 
   void Begin(int64_t data, int64_t index) {
     const stream::ChunkWriterOptions options{operation_.chunk_size,
@@ -192,6 +215,8 @@ class CacheOperation : public WriterOperation {
   int batches_ = 0;
   int failures_ = 0;
   TimerId retry_timer_ = 0;
+  int64_t jump_to_[stream::kParts] = {0, 0};  // as far as the reader asked while reading_primary_
+  bool reading_primary_ = false;
 };
 
 std::shared_ptr<WriterOperation> MakeCacheOperation(WriterAgent& agent, uint64_t id,

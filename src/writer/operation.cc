@@ -71,7 +71,6 @@ void WriterOperation::OnMessage(const std::string& bytes) {
           status = InvalidArgumentError("jump.position " + std::to_string(j.position()) +
                                         " is not the beginning of a chunk");
         } else {
-          agent_->counters_.jumps.Add();
           status = OnJump(static_cast<Part>(j.part()), j.position());
         }
         break;

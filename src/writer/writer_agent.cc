@@ -51,7 +51,7 @@ WriterAgent::Counters::Counters(MetricRegistry& m)
       reader_lost(
           m.GetCounter("tailcast_writer_reader_lost_total", "Streams that ended before the seal.")),
       jumps(m.GetCounter("tailcast_writer_jumps_total",
-                         "Start positions that readers moved forward (cache operations).")),
+                         "Cache operations that jumped to where this cell's primary layer stood.")),
       bytes_primary(
           m.GetCounter("tailcast_writer_bytes_total", "Bytes written.", {{"layer", "primary"}})),
       bytes_cache(
