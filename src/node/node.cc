@@ -156,6 +156,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     options.name = config_.name;
     options.cell = config_.cell;
     options.bug = ports_.writer_bug;
+    if (ports_.jump_bytes > 0) options.cache_window_bytes = stream::kInitialWindowBytes;
     writer_ = std::make_unique<writer::WriterAgent>(cell_ports, *cell_, *ports_.metrics, options);
     writer_->Attach(*ports_.server);
   }
@@ -166,6 +167,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     options.incarnation = incarnation_;
     options.poll_interval = config_.poll;
     options.doorbells = config_.profile == cell::Profile::kLowLatency;
+    if (ports_.jump_bytes > 0) options.copy.jump_bytes = ports_.jump_bytes;
     reader_ = std::make_unique<reader::ReaderAgent>(cell_ports, *ports_.connector, *ports_.metrics,
                                                     options);
     reader_->Attach(*ports_.server);

@@ -49,6 +49,9 @@ struct Ports {
   uint64_t seed = 0;
   StepLog* steps = nullptr;                                 // null: steps are not logged
   writer::WriterBug writer_bug = writer::WriterBug::kNone;  // for tests
+  // For tests: reader::CopyOptions::jump_bytes, with the least window of a cache operation. 0: the
+  // defaults.
+  int64_t jump_bytes = 0;
 };
 
 class Node {

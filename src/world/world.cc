@@ -79,6 +79,13 @@ Options Options::Swarm(uint64_t seed) {
   o.bad_disks = rng.Chance(0.4);
   o.slow_peers = rng.Chance(0.3);
   o.reroutes = rng.Chance(0.3);
+  Rng jumps = Rng(seed).Fork("start-position");
+  if (jumps.Chance(0.2)) {
+    o.jump_bytes = jumps.Between(8 << 10, 64 << 10);
+    o.chunk_size = 4096;
+    o.roll_bytes = jumps.Between(500'000, 1'500'000);
+    o.message_bytes_max = jumps.Between(5000, 10000);
+  }
   return o;
 }
 
@@ -182,6 +189,7 @@ void World::StartProcess(const std::string& cell_name, const std::string& name) 
   ports.seed = rng_.Next();
   ports.steps = p->steps.get();
   ports.writer_bug = options_.writer_bug;
+  ports.jump_bytes = options_.jump_bytes;
   ports.make_exporter = [this, full](const std::string& instance) {
     return fabric_->MakeExporter(full + "." + instance);
   };

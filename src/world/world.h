@@ -42,11 +42,12 @@ struct Options {
   int consumers = 1;  // of each cell: 1 .. 2
   bool low_latency = true;
   int64_t chunk_size = 4096;                        // 512 .. 4096
-  int64_t roll_bytes = 60000;                       // 5,000 .. 200,000
+  int64_t roll_bytes = 60000;                       // 5,000 .. 200,000; if jumps .. 1.5 million
   int64_t message_bytes_max = 4000;                 // 50 .. 10,000
   Duration link_delay = Duration::Millis(65);       // 1 .. 120 ms
   Duration message_interval = Duration::Millis(5);  // mean, 0.5 .. 20 ms
   int messages = 400;                               // 100 .. 800
+  int64_t jump_bytes = 0;  // 8 .. 64 KiB in one of five, with larger files; 0: no cache copy jumps
   // Faults; the workload runs while they do.
   bool kills = false, pauses = false, partitions = false, bad_fabric = false, bad_disks = false,
        slow_peers = false, reroutes = false;

@@ -35,9 +35,9 @@ class SimTraces(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
 
-    def check_accepted(self, seed, *options):
+    def check_accepted(self, seed, *options, events=EVENTS):
         self.assertIn(": ok ", self.simulate(seed, *options))
-        said = self.check()
+        said = self.check(events=events)
         for spec in ("DuelingWriters", "Locks"):
             accepted, of = map(int, re.search(rf"{spec}: (\d+) of (\d+) traces accepted", said).groups())
             self.assertEqual(accepted, of)
@@ -57,6 +57,11 @@ class SimTraces(unittest.TestCase):
 
     def test_a_run_with_many_roll_overs_and_fallbacks_is_a_behaviour(self):
         self.check_accepted(2)
+
+    def test_a_run_whose_cache_copies_jump_is_a_behaviour(self):
+        self.check_accepted(10, events=1700)
+        steps = pathlib.Path(self.folder.name, "seed-10.jsonl").read_text().splitlines()
+        self.assertTrue(any('"WriterJump"' in step and '"process":"writer-' in step for step in steps))
 
     def test_bytes_that_are_shadowed_before_their_commit_are_refused(self):
         self.check_refused("shadow-before-flush", r'--> \{"event": "ChunkWrite"')
