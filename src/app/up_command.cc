@@ -30,6 +30,8 @@
 #include "tailcast/cell/topology.h"
 #include "tailcast/cell/yaml_reader.h"
 #include "tailcast/link/link_proxy.h"
+#include "tailcast/stream/names.h"
+#include "tailcast/stream/operation.h"
 
 namespace tailcast::app {
 namespace {
@@ -132,6 +134,12 @@ class Up {
                               options_.topology.empty()
                                   ? cell::ParseTopology(kDefaultTopology, "the default topology")
                                   : cell::LoadTopology(options_.topology));
+    for (const cell::TopologyCluster& cluster : topology_.clusters) {
+      TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(cluster.name, "cluster"));
+    }
+    for (const cell::TopologyStream& stream : topology_.streams) {
+      TAILCAST_RETURN_IF_ERROR(stream::ValidateStreamName(stream.name));
+    }
     TAILCAST_ASSIGN_OR_RETURN(DeploymentLock lock, DeploymentLock::Take(options_.dir));
     lock_ = std::make_unique<DeploymentLock>(std::move(lock));
     TAILCAST_ASSIGN_OR_RETURN(

@@ -2,6 +2,7 @@
 
 #include "tailcast/base/nearest.h"
 #include "tailcast/cell/yaml_reader.h"
+#include "tailcast/stream/operation.h"
 
 namespace tailcast::cell {
 namespace {
@@ -28,6 +29,11 @@ Result<ProcessConfig> Read(YamlMap map) {
   if (version != 1) return map.Error("", "the key 'version' is missing; write `version: 1`");
   TAILCAST_RETURN_IF_ERROR(map.Require("cell", config.cell));
   TAILCAST_RETURN_IF_ERROR(map.Require("name", config.name));
+  for (const auto& [key, name] : {std::pair("cell", config.cell), {"name", config.name}}) {
+    if (Status s = stream::ValidateCellName(name, ""); !s.ok()) {
+      return map.Error(key, "'" + name.substr(0, 80) + "': use 1 to 63 of a-z 0-9 -");
+    }
+  }
   TAILCAST_RETURN_IF_ERROR(map.Require("store", config.store));
   if (Result<std::string> folder = PosixFolder(config.store); !folder.ok()) {
     return map.Error("store", folder.status().message());

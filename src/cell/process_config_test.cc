@@ -51,6 +51,8 @@ TEST(ProcessConfig, NamesTheKeyAndPlaceOfABadValue) {
   EXPECT_NE(ErrorOf(std::string(kSmallest) + "cache: {data_byte: 1GB}\n")
                 .find("did you mean 'data_bytes'"),
             std::string::npos);
+  EXPECT_EQ(ErrorOf("version: 1\ncell: c\nname: a.b\n"),
+            "p.yaml:3:1: key 'name': 'a.b': use 1 to 63 of a-z 0-9 -");
   EXPECT_NE(ErrorOf(std::string(kSmallest) + "durability: maybe\n").find("durable or page-cache"),
             std::string::npos);
 }

@@ -15,11 +15,15 @@ namespace {
 constexpr double kUsdPerGbMax = 100;
 constexpr double kRttMsMax = 1e6;
 
+constexpr char kNameRule[] =
+    "1 to 200 bytes, no spaces, commas, quotes, brackets, slashes or '>', and no '.' in front";
+
+// Names are folders of a deployment, and words of the command line.
 bool IsName(std::string_view name) {
-  if (name.empty() || name.size() > 200) return false;
+  if (name.empty() || name.size() > 200 || name.front() == '.') return false;
   for (char c : name) {
     if (static_cast<unsigned char>(c) <= ' ' || c == 127) return false;
-    if (std::string_view(",>'\"`{}[]#&*!|%").find(c) != std::string_view::npos) return false;
+    if (std::string_view(",>'\"`{}[]#&*!|%/\\").find(c) != std::string_view::npos) return false;
   }
   return true;
 }
@@ -87,6 +91,8 @@ class Reader {
   Status ReadClusters() {
     TAILCAST_ASSIGN_OR_RETURN(std::vector<YamlMap> maps, root_.GetMaps("clusters"));
     if (maps.empty()) {
+      root_.Expect({"links", "limits", "hop_delay_ms", "churn_usd_per_gb", "tree", "streams"});
+      TAILCAST_RETURN_IF_ERROR(root_.Finish());
       return root_.Error(root_.Has("clusters") ? "clusters" : "",
                          "no clusters; list at least one, as 'clusters: [{name: us-central}]'");
     }
@@ -94,8 +100,8 @@ class Reader {
       TopologyCluster cluster;
       TAILCAST_RETURN_IF_ERROR(map.Require("name", cluster.name));
       if (!IsName(cluster.name)) {
-        return map.Error("name", "'" + cluster.name +
-                                     "' is not a name: no spaces, commas, quotes, brackets or '>'");
+        return map.Error("name",
+                         "'" + cluster.name.substr(0, 80) + "' is not a name: " + kNameRule);
       }
       if (!known_.insert(cluster.name).second) {
         return map.Error("name", "cluster '" + cluster.name + "' is given twice");
@@ -220,8 +226,7 @@ class Reader {
       TopologyStream stream;
       TAILCAST_RETURN_IF_ERROR(map.Require("name", stream.name));
       if (!IsName(stream.name)) {
-        return map.Error("name", "'" + stream.name +
-                                     "' is not a name: no spaces, commas, quotes, brackets or '>'");
+        return map.Error("name", "'" + stream.name.substr(0, 80) + "' is not a name: " + kNameRule);
       }
       if (topology_.FindStream(stream.name) != nullptr) {
         return map.Error("name", "stream '" + stream.name + "' is given twice");

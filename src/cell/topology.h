@@ -3,7 +3,7 @@
 //
 //   version: 1
 //   clusters:                            # required, at least one
-//     - name: us-central                 # required; no spaces, commas, quotes or '>'
+//     - name: us-central                 # required; the rule is in docs/config.md
 //     - name: europe-west
 //       relay_only: false                # default; true: carries streams, never a destination
 //       health: healthy                  # default; or sick, or new

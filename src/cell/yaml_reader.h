@@ -43,6 +43,10 @@ class YamlMap {
   // A map below `key`; absent: an empty one.
   Result<YamlMap> GetMap(std::string_view key);
 
+  // These keys are known although nobody has asked for them yet.
+  void Expect(const std::vector<std::string>& keys) {
+    asked_.insert(asked_.end(), keys.begin(), keys.end());
+  }
   // InvalidArgument for the first key that nobody asked for.
   Status Finish() const;
   // "topology.yaml:12:5: key 'rtt_ms': <message>"; of the map itself if `key` is "".
