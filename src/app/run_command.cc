@@ -47,6 +47,7 @@ int RunProcess(const RunOptions& options) {
     if (!loaded.ok()) return Fail(loaded.status());
     topology = std::move(*loaded);
   }
+  if (topology.clusters.empty()) topology.clusters.push_back({.name = config->cell});
 
   // The signals that end it are taken by this thread alone.
   sigset_t ending;

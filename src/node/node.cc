@@ -100,6 +100,10 @@ bool Node::Has(Role role) const {
   return std::find(roles_.begin(), roles_.end(), role) != roles_.end();
 }
 
+std::string Node::NameOf(Role role) const {
+  return role == roles_.front() ? config_.name : config_.name + "-" + RoleName(role);
+}
+
 Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on_fatal) {
   on_fatal_ = std::move(on_fatal);
   Rng rng(ports_.seed);
@@ -121,7 +125,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
 
   if (Has(Role::kCache)) {
     cache::ServerOptions options;
-    options.name = config_.name;
+    options.name = NameOf(Role::kCache);
     options.service = cache::kDataService;
     options.memory_bytes = static_cast<uint64_t>(config_.data_cache_bytes);
     options.core.ttl = config_.data_ttl;
@@ -153,7 +157,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
                                      .steps = ports_.steps};
   if (Has(Role::kWriter)) {
     writer::WriterOptions options;
-    options.name = config_.name;
+    options.name = NameOf(Role::kWriter);
     options.cell = config_.cell;
     options.bug = ports_.writer_bug;
     if (ports_.jump_bytes > 0) options.cache_window_bytes = stream::kInitialWindowBytes;
@@ -162,7 +166,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
   }
   if (Has(Role::kReader)) {
     reader::ReaderOptions options;
-    options.name = config_.name;
+    options.name = NameOf(Role::kReader);
     options.cell = config_.cell;
     options.incarnation = incarnation_;
     options.poll_interval = config_.poll;
@@ -206,6 +210,7 @@ Status Node::MakeScheduler() {
   options.seed = NonZero(Rng(ports_.seed).Fork("scheduler").Next());
   options.self = info_;
   options.self.set_role(v1::ROLE_SCHEDULER);
+  options.self.set_name(NameOf(Role::kScheduler));
   options.self.set_rpc_address(config_.scheduler);
   for (const cell::TopologyCluster& cluster : topology_.clusters) {
     const cell::TopologyLink* link = topology_.FindLink(config_.cell, cluster.name);
@@ -239,8 +244,7 @@ void Node::RegisterAll() {
       case Role::kScheduler:
         break;
     }
-    // A process of several roles is several workers, one of which has the process' own name.
-    if (role != roles_.front()) info.set_name(config_.name + "." + RoleName(role));
+    info.set_name(NameOf(role));
     Register(std::move(info));
   }
 }

@@ -71,6 +71,9 @@ class Node {
 
  private:
   bool Has(Role role) const;
+  // A process of several roles is several workers: the first has the process' own name, the others
+  // NAME-ROLE.
+  std::string NameOf(Role role) const;
   Status MakeScheduler();
   // Each role registers, and renews its lease, on its own.
   void RegisterAll();

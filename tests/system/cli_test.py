@@ -1,5 +1,6 @@
 """The commands as a user meets them: what they carry, and what they say when something is wrong."""
 
+import json
 import os
 import pathlib
 import signal
@@ -83,6 +84,45 @@ class Errors(SystemTest):
             pathlib.Path(path).write_text("version: 1\ncel: c\n")
             self.check_fails(2, [path], "run", "--role", "cache", "--config", path)
             self.check_fails(2, ["rader", "reader"], "run", "--role", "rader", "--config", path)
+
+    def test_a_name_that_is_no_folder_of_a_cell_is_refused_before_anything_starts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "t.yaml")
+            for name, rule in (("../out", "slashes"), ("A_B", "a-z 0-9 -")):
+                pathlib.Path(path).write_text(f"version: 1\nclusters:\n  - {{name: {name}}}\n")
+                self.check_fails(2, [name, rule], "up", "--dir", folder + "/d", "--topology", path)
+            self.assertEqual(os.listdir(folder), ["t.yaml"])
+
+    def test_one_process_may_have_all_roles(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                address = f"127.0.0.1:{free.getsockname()[1]}"
+            path = os.path.join(folder, "p.yaml")
+            pathlib.Path(path).write_text(
+                f"version: 1\ncell: here\nname: all\nstore: posix:{folder}/s\nscheduler: {address}\n"
+                f"caches: [all-cache]\ncache: {{run_dir: {folder}}}\n")
+            process = subprocess.Popen([BINARY, "run", "--role", "scheduler,cache,reader,writer",
+                                        "--config", path], stderr=subprocess.PIPE, text=True)
+            try:
+                where = ["--cell", address, "--stream", "s"]
+                end = time.monotonic() + 20 * TIME_FACTOR
+                names = []
+                while len(names) < 4 and time.monotonic() < end:
+                    _, out, _ = run("status", "--cell", address, "--json")
+                    names = [p["name"] for p in json.loads(out)["cells"][0]["processes"]]
+                self.assertEqual(sorted(names), ["all", "all-cache", "all-reader", "all-writer"])
+                code, _, err = run("stream", "create", *where)
+                self.assertEqual(code, 0, err)
+                code, _, err = run("produce", *where, stdin=b"a\nb\n")
+                self.assertEqual(code, 0, err)
+                code, out, err = run("consume", *where, "--count", "2")
+                self.assertEqual((code, out), (0, b"a\nb\n"), err)
+            finally:
+                process.send_signal(signal.SIGTERM)
+                _, err = process.communicate(timeout=30 * TIME_FACTOR)
+            self.assertEqual(process.returncode, 0, err)
+            self.assertNotIn("refused to register", err)
 
 
 class OneCell(SystemTest):
