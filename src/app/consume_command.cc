@@ -35,16 +35,20 @@ struct ConsumeOptions {
   bool positions = false;
 };
 
-// False if who read standard output reads no further.
+// False if who read standard output reads no further, or does not read and an interrupt came.
 Result<bool> WriteAll(const std::string& bytes) {
   for (size_t at = 0; at < bytes.size();) {
     const ssize_t n = write(STDOUT_FILENO, bytes.data() + at, bytes.size() - at);
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINTR) {
+      if (Interrupted()) return false;
+      continue;
+    }
     if (n < 0 && errno == EPIPE) return false;
     if (n < 0) {
       return UnavailableError(std::string("can't write standard output: ") + std::strerror(errno));
     }
     at += static_cast<size_t>(n);
+    if (at < bytes.size() && Interrupted()) return false;  // it had to wait: see above
   }
   return true;
 }
@@ -178,8 +182,10 @@ void AddConsume(CLI::App& app, Action& action) {
   command->add_option("--framing", options->framing, "lines or length, as for produce")
       ->capture_default_str();
   command
-      ->add_option("--from", options->from,
-                   "beginning, end, time:T (RFC 3339 or microseconds since 1970), or a position")
+      ->add_option(
+          "--from", options->from,
+          "beginning, end, time:T (UTC, as 2013-01-31T12:00:00Z, or microseconds since 1970), "
+          "or a position")
       ->capture_default_str();
   command
       ->add_option("--profile", options->profile,

@@ -414,6 +414,12 @@ int RunDemo(const DemoOptions& options) {
   }
   display.Say("starting the deployment in " + dir);
   auto up = UpProcess::Start(options, dir);
+  if (Interrupted()) {
+    if (up.ok()) up->reset();
+    std::error_code ignored;
+    if (options.dir.empty()) std::filesystem::remove_all(dir, ignored);
+    return Fail(CancelledError("interrupted"));
+  }
   if (!up.ok()) return Fail(up.status());
   const auto deployment = Deployment::Read(dir);
   if (!deployment.ok()) return Fail(deployment.status());

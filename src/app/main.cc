@@ -1,5 +1,6 @@
 // The tailcast binary: flags and wiring only.
 #include <fcntl.h>
+#include <poll.h>
 
 #include <cerrno>
 #include <csignal>
@@ -25,6 +26,12 @@ void OccupyStandardStreams() {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
     if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;  // takes the lowest number
   }
+}
+
+// Whether standard output is a pipe that nobody reads any more.
+bool ReaderIsGone() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
 // What is wrong with the command line, as a person would put it. CLI11 complains of missing options
@@ -99,7 +106,9 @@ void CellOptions::Add(CLI::App* command, bool with_cluster) {
 Result<std::string> CellOptions::Find() const {
   if (!cell.empty()) {
     const size_t colon = cell.rfind(':');
-    if (colon == std::string::npos || colon == 0 || colon + 1 == cell.size()) {
+    const std::string port = colon == std::string::npos ? "" : cell.substr(colon + 1);
+    int number = 0;
+    if (colon == 0 || !CLI::detail::lexical_cast(port, number) || number < 1 || number > 65535) {
       return InvalidArgumentError("--cell: '" + cell + "' is not HOST:PORT of a cell's scheduler");
     }
   }
@@ -153,7 +162,7 @@ int Main(int argc, char** argv) {
   const int code = action();
   errno = 0;
   // Who reads no further wants no more: that is no error.
-  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && errno != EPIPE &&
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && !ReaderIsGone() &&
       code == kExitDone) {
     return Fail(UnavailableError(std::string("can't write standard output") +
                                  (errno != 0 ? std::string(": ") + std::strerror(errno) : "")));

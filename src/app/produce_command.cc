@@ -108,13 +108,13 @@ int Produce(const ProduceOptions& options) {
   }
   if (error.ok()) {
     // What was read before is published whatever the end of the input looks like.
-    Status end = splitter.Finish();
+    const Status end = splitter.Finish();
     publish_all();
-    if (IsResourceExhausted(end)) {
-      end = ResourceExhaustedError(end.message() +
-                                   " (--message-bytes-max). Nothing from there on was published");
-    }
     if (error.ok()) error = end;
+  }
+  if (!splitter.status().ok() && IsResourceExhausted(error)) {
+    error = ResourceExhaustedError(error.message() +
+                                   " (--message-bytes-max). Nothing from there on was published");
   }
   const Status closed = (*producer)->Close(Duration::Seconds(60));
   if (error.ok()) error = closed;

@@ -199,11 +199,13 @@ class OneCell(SystemTest):
 
     def test_a_message_over_the_limit_is_named_and_what_came_before_is_kept(self):
         where = self.create("limit")
-        err = self.check_fails(1, ["10"], "produce", *where, "--message-bytes-max", "10",
-                               stdin=b"short\n" + b"x" * 50 + b"\n")
-        self.assertIn("1 messages durable", err)
+        for end in (b"", b"\nnever\n"):
+            err = self.check_fails(1, ["limit is 10", "--message-bytes-max", "Nothing from there on"],
+                                   "produce", *where, "--message-bytes-max", "10",
+                                   stdin=b"short\n" + b"x" * 50 + end)
+            self.assertIn("1 messages durable", err)
         code, out, _ = run("consume", *where, "--until-idle", "0.5")
-        self.assertEqual((code, out), (0, b"short\n"))
+        self.assertEqual((code, out), (0, b"short\nshort\n"))
 
     def test_a_second_producer_on_a_live_shard_is_refused_unless_it_takes_over(self):
         where = self.create("fenced")
@@ -292,6 +294,35 @@ class OneCell(SystemTest):
         consume.stdout.close()
         self.assertEqual((consume.wait(timeout=30), consume.stderr.read()), (0, b""))
         consume.stderr.close()
+
+    def test_a_signal_ends_a_consumer_whose_reader_stands_still(self):
+        where = self.create("stalled")
+        self.produce(where, b"line\n" * 100000)
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            consume = subprocess.Popen([BINARY, "consume", *where], stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE)
+            self.addCleanup(consume.kill)
+            self.assertEqual(consume.stdout.read(5), b"line\n")
+            for _ in range(30):  # a signal in the moment before it waits is seen with the next one
+                consume.send_signal(ending)
+                try:
+                    consume.wait(timeout=1)
+                    break
+                except subprocess.TimeoutExpired:
+                    pass
+            self.assertEqual((consume.poll(), consume.stderr.read() if consume.poll() is not None else b""),
+                             (0, b""))
+            consume.stdout.close()
+            consume.stderr.close()
+
+    def test_a_reader_that_went_before_the_end_is_no_error(self):
+        where = self.create("gone")
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run([BINARY, "load", "produce", *where, "--seconds", "0.1"], stdout=write,
+                              stderr=subprocess.PIPE, timeout=60)
+        os.close(write)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
 
     def test_closed_and_full_standard_streams_fail(self):
         where = self.create("closed")
