@@ -270,7 +270,9 @@ std::string TimeText(double seconds) {
 std::string BytesText(int64_t bytes) {
   char text[32];
   const auto b = static_cast<double>(bytes);
-  if (b < 1e6)
+  if (b < 1e3)
+    std::snprintf(text, sizeof text, "%.0f B", b);
+  else if (b < 1e6)
     std::snprintf(text, sizeof text, "%.1f KB", b / 1e3);
   else if (b < 1e9)
     std::snprintf(text, sizeof text, "%.1f MB", b / 1e6);
@@ -316,13 +318,13 @@ void ShowStreams(const json& cell) {
         text += std::to_string(shard["messages"].get<int64_t>()) + " messages, " +
                 BytesText(shard["bytes"].get<int64_t>());
         if (shard.contains("behind_bytes")) {
-          text += ", " + BytesText(shard["behind_bytes"].get<int64_t>()) + " behind " + source;
+          text += ", " + BytesText(shard["behind_bytes"].get<int64_t>()) + " behind the source";
         } else if (source == cell["name"]) {
           text += ", source";
         }
         if (shard.contains("age_ms")) {
-          text += ", complete as of " +
-                  TimeText(static_cast<double>(shard["age_ms"].get<int64_t>()) / 1e3) + " ago";
+          text += ", as of " + TimeText(static_cast<double>(shard["age_ms"].get<int64_t>()) / 1e3) +
+                  " ago";
         }
       }
       std::printf("%s\n", text.c_str());
@@ -334,13 +336,17 @@ void ShowStreams(const json& cell) {
 }
 
 void ShowHops(const json& cell) {
+  // "confirmed in": from when a byte was there to when the next cell said that it has it.
+  if (!cell["hops"].empty()) {
+    std::printf("  %-27s %-7s %7s %9s %9s %12s\n", "hop to", "layer", "running", "behind", "for",
+                "confirmed in");
+  }
   for (const auto& hop : cell["hops"]) {
-    std::printf(
-        "  hop to %s, %s: %d operations, %s and %s behind; new bytes are confirmed after %.0f ms\n",
-        hop["to"].get<std::string>().c_str(), hop["layer"].get<std::string>().c_str(),
-        hop["operations"].get<int>(), BytesText(hop["lag_bytes"].get<int64_t>()).c_str(),
-        TimeText(hop["lag_ms"].get<double>() / 1e3).c_str(),
-        hop["confirmed_after_ms"].get<double>());
+    std::printf("  %-27s %-7s %7d %9s %9s %12s\n", hop["to"].get<std::string>().c_str(),
+                hop["layer"].get<std::string>().c_str(), hop["operations"].get<int>(),
+                BytesText(hop["lag_bytes"].get<int64_t>()).c_str(),
+                TimeText(hop["lag_ms"].get<double>() / 1e3).c_str(),
+                TimeText(hop["confirmed_after_ms"].get<double>() / 1e3).c_str());
   }
   size_t shown = 0, unfinished = 0;
   for (const auto& op : cell["operations"]) {
@@ -348,18 +354,22 @@ void ShowHops(const json& cell) {
     if (phase == "done") continue;
     ++unfinished;
     if (shown == kOperationsShownMax) continue;
-    ++shown;
-    std::string text = "  operation " + op.value("stream", "") + "/" +
-                       std::to_string(op.value("shard", 0)) + " file " +
-                       std::to_string(op.value("file", int64_t{0})) + " to " +
-                       op.value("target", "") + ", " + op.value("layer", "") + ": " + phase;
-    if (const std::string reader = op.value("reader", ""); !reader.empty()) {
-      text += ", " + reader + " -> " + op.value("writer", "");
+    if (++shown == 1) {
+      std::printf("  %-13s %-12s %-7s %-8s %-8s %-8s %s\n", "operation", "to", "layer", "phase",
+                  "reader", "writer", "written/there");
     }
+    char line[600];
+    std::snprintf(line, sizeof line, "  %-13s %-12s %-7s %-8s %-8s %-8s ",
+                  (op.value("stream", "") + "/" + std::to_string(op.value("shard", 0)) + " #" +
+                   std::to_string(op.value("file", int64_t{0})))
+                      .c_str(),
+                  op.value("target", "").c_str(), op.value("layer", "").c_str(), phase.c_str(),
+                  op.value("reader", "").c_str(), op.value("writer", "").c_str());
+    std::string text = line;
     // What is known of the source may be older than what the writer said.
     const int64_t written = op.value("written_bytes", int64_t{0});
-    text += ", " + BytesText(written) + " of " +
-            BytesText(std::max(written, op.value("source_bytes", int64_t{0})));
+    const int64_t source = op.value("source_bytes", int64_t{0});
+    text += BytesText(written) + "/" + BytesText(std::max(written, source));
     if (const int failures = op.value("failures", 0); failures > 0) {
       text += ", failed " + std::to_string(failures) + " times";
     }
@@ -387,7 +397,7 @@ void Show(const json& cell) {
   const int64_t from_primary = Sum(cell, kReadBytes, "origin", "primary");
   if (from_cache + from_primary > 0) {
     std::printf(
-        "  readers took %.1f %% of %s from the cache and fell back to the primary layer for %s\n",
+        "  readers: %.1f %% of %s from the cache, %s from the primary layer\n",
         100.0 * static_cast<double>(from_cache) / static_cast<double>(from_cache + from_primary),
         BytesText(from_cache + from_primary).c_str(), BytesText(from_primary).c_str());
   }

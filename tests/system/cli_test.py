@@ -231,7 +231,7 @@ class OneCell(SystemTest):
         self.produce(where, b"a\nbb\nccc\n")
         code, out, err = run("status", "--dir", self.up.dir)
         self.assertEqual(code, 0, err)
-        self.assertIn(b"stream heads/0: 3 messages", out)
+        self.assertIn(b"stream heads/0: 3 messages, 9 B", out)
         [cell] = self.up.status()["cells"]
         [head] = [s for s in cell["streams"] if s["stream"] == "heads"]
         self.assertEqual((head["shards"][0]["messages"], head["shards"][0]["bytes"]), (3, 9))
