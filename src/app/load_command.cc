@@ -321,7 +321,9 @@ void AddLoad(CLI::App& app, Action& action) {
     CLI::App* command = load->add_subcommand(name, about);
     options->cell.Add(command, true);
     command->add_option("--stream", options->stream, "Stream")->required();
-    command->add_option("--shard", options->shard, "Shard")->capture_default_str();
+    command->add_option("--shard", options->shard, "Shard")
+        ->check(NotNegative())
+        ->capture_default_str();
     command->add_option("--profile", options->profile, "Flushes, polls and doorbells")
         ->check(CLI::IsMember({"low-latency", "standard"}))
         ->capture_default_str();
@@ -339,8 +341,11 @@ void AddLoad(CLI::App& app, Action& action) {
   produce->add_option("--message-bytes", options->message_bytes, "Size of a message")
       ->check(CLI::Range(static_cast<int64_t>(kLoadHeaderBytes), int64_t{16} << 20))
       ->capture_default_str();
-  produce->add_option("--seconds", options->seconds, "How long")->capture_default_str();
+  produce->add_option("--seconds", options->seconds, "How long")
+      ->check(AboveZero())
+      ->capture_default_str();
   produce->add_option("--roll-bytes", options->roll_bytes, "Size of a message file")
+      ->check(CLI::Range(int64_t{4096}, int64_t{64} << 30))
       ->capture_default_str();
   CLI::App* consume = add(
       "consume", "Read and check until Ctrl-C or idle; a line of JSON when ready, one at the end",
@@ -354,9 +359,12 @@ void AddLoad(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"auto", "shm", "tcp"}))
       ->capture_default_str();
   consume->add_option("--from", options->from, "As for `tailcast consume`")->capture_default_str();
-  consume->add_option("--until-idle", options->until_idle_s,
-                      "End when nothing came for this many seconds, once something came");
+  consume
+      ->add_option("--until-idle", options->until_idle_s,
+                   "End when nothing came for this many seconds, once something came")
+      ->check(AboveZero());
   consume->add_option("--warmup", options->warmup_s, "Seconds of the load that are not measured")
+      ->check(NotNegative())
       ->capture_default_str();
 }
 

@@ -29,9 +29,16 @@ struct StreamOptions {
   double wait_s = 0;
 };
 
+// As in a position. A number of 64 bits would not survive every reader of JSON.
+std::string Incarnation(const v1::StreamConfig& stream) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, static_cast<uint64_t>(stream.incarnation()));
+  return text;
+}
+
 nlohmann::json ToJson(const v1::StreamConfig& stream) {
   nlohmann::json json = {{"name", stream.name()},
-                         {"incarnation", stream.incarnation()},
+                         {"incarnation", Incarnation(stream)},
                          {"shards", stream.shards()},
                          {"chunk_size", stream.chunk_size()},
                          {"source", stream.source()},
@@ -48,9 +55,9 @@ nlohmann::json ToJson(const v1::StreamConfig& stream) {
 }
 
 void Describe(const v1::StreamConfig& stream) {
-  std::printf("%s\n  incarnation  %016" PRIx64 "\n  shards       %d\n  chunk size   %" PRId64
+  std::printf("%s\n  incarnation  %s\n  shards       %d\n  chunk size   %" PRId64
               " bytes\n  source       %s\n",
-              stream.name().c_str(), static_cast<uint64_t>(stream.incarnation()), stream.shards(),
+              stream.name().c_str(), Incarnation(stream).c_str(), stream.shards(),
               static_cast<int64_t>(stream.chunk_size()), stream.source().c_str());
   for (const auto& edge : stream.tree()) {
     std::printf("  copied       %s -> %s\n", edge.from().c_str(), edge.to().c_str());

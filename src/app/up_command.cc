@@ -144,8 +144,9 @@ class Up {
     lock_ = std::make_unique<DeploymentLock>(std::move(lock));
     TAILCAST_ASSIGN_OR_RETURN(
         cell::YamlMap sizes,
-        cell::YamlMap::Parse("b: " + options_.data_cache_bytes, "--data-cache-bytes"));
-    TAILCAST_RETURN_IF_ERROR(sizes.GetBytes("b", data_cache_bytes_, 4 << 20, int64_t{1} << 40));
+        cell::YamlMap::Parse("--data-cache-bytes: " + options_.data_cache_bytes, "command line"));
+    TAILCAST_RETURN_IF_ERROR(
+        sizes.GetBytes("--data-cache-bytes", data_cache_bytes_, 4 << 20, int64_t{1} << 40));
 
     int next_port = 20000 + static_cast<int>(getpid() % 500) * 20;
     for (cell::TopologyCluster& cluster : topology_.clusters) {

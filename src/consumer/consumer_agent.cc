@@ -141,7 +141,8 @@ void ConsumerAgent::Start(const StartPoint& start) {
         Fail(InvalidArgumentError(
             "position " + start_.position.ToString() + " is not one of " + shard_.ToString() +
             (start_.position.incarnation != shard_.stream.incarnation
-                 ? ": the stream was deleted and created again since; start from 'beginning'"
+                 ? ": it is of another stream, or this one was deleted and created again since; "
+                   "start from 'beginning'"
                  : "")));
       });
       return;
