@@ -131,7 +131,7 @@ class DeliveryWorld {
     const std::pair<int, int64_t> id{p.number, p.published};
     const std::string message = MakeMessage(p.number, p.published, size);
     published[id] = {};
-    const Status status = p.agent->Publish(message, [this, id](const producer::Ack& ack) {
+    Status status = p.agent->Publish(message, [this, id](const producer::Ack& ack) {
       Published& entry = published[id];
       EXPECT_EQ(entry.fate, Fate::kPending) << "acknowledged twice";
       entry.fate = ack.outcome == producer::AckOutcome::kDurable  ? Fate::kDurable

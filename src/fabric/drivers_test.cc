@@ -306,7 +306,7 @@ TEST_F(ShmTest, BadHellosCloseTheConnectionAndAreCounted) {
 // A server that answers the hello with whatever a test wants.
 class LyingShmServer {
  public:
-  LyingShmServer(const std::string& path, std::string reply, std::vector<int> fds)
+  LyingShmServer(const std::string& path, std::string reply, const std::vector<int>& fds)
       : thread_([path, reply, fds, this] {
           const Descriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
           char hello[64];
@@ -838,7 +838,7 @@ TEST_F(DriverTest, PrefersSharedMemoryOnTheSameHostAndFallsBackToTcp) {
   EXPECT_EQ(OrderAddresses({elsewhere, tcp}, "shm"), (std::vector{elsewhere, tcp}));
   EXPECT_EQ(OrderAddresses({"fake:a", "fake:b"}), (std::vector<std::string>{"fake:a", "fake:b"}));
 
-  const auto best = [&](std::vector<std::string> addresses, const std::string& prefer) {
+  const auto best = [&](const std::vector<std::string>& addresses, const std::string& prefer) {
     std::optional<Result<std::unique_ptr<Endpoint>>> result;
     ConnectBest(connector_.get(), addresses, prefer, Duration::Seconds(5),
                 [&](auto r) { result.emplace(std::move(r)); });

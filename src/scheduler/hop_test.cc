@@ -618,10 +618,11 @@ std::string CarryOut(const OrderOptions& chosen) {
         }
       }
     }
-    for (const auto& [step, when] : at) {
+    for (const auto& entry : at) {
+      const auto& step = entry.first;
       const auto& [kind, from, to] = step;
-      const bool listed = std::any_of(steps.begin(), steps.end(), [&](const copytree::Step& s) {
-        return s.kind == kind && s.from == from && s.to == to;
+      const bool listed = std::any_of(steps.begin(), steps.end(), [&step](const copytree::Step& s) {
+        return std::tie(s.kind, s.from, s.to) == step;
       });
       if (listed) continue;
       std::string text = "a step that the list does not have: ";
@@ -801,7 +802,7 @@ std::string Chaos(const ChaosOptions& chaos) {
       producer.Append(rng.Chance(0.2) ? rng.Between(1, 9000) : rng.Between(1, 300));
       truth[producer.file().seq] = {producer.data(), producer.index()};
     }
-    const std::string cell = cells[rng.Below(cells.size())];
+    const std::string& cell = cells[rng.Below(cells.size())];
     if (kills && rng.Chance(0.15)) hop.world.Restart(cell, any_process(cell));
     if (pauses && rng.Chance(0.1)) {
       const std::string name = any_process(cell);

@@ -6,7 +6,6 @@
 namespace tailcast::scheduler {
 namespace {
 
-using stream::FileId;
 using stream::Layer;
 using stream::Operation;
 using stream::ShardId;
@@ -20,7 +19,7 @@ constexpr std::optional<int64_t> kOpen[2] = {};
 
 class SchedulerCoreTest : public ::testing::Test {
  protected:
-  static v1::StreamConfig Stream(std::vector<std::pair<std::string, std::string>> edges,
+  static v1::StreamConfig Stream(const std::vector<std::pair<std::string, std::string>>& edges,
                                  uint64_t tree_version = 1) {
     v1::StreamConfig s;
     s.set_name("s");
