@@ -89,6 +89,12 @@ class Client {
   virtual void Mutate(std::vector<Mutation> mutations, Duration timeout,
                       Callback<void(Status)> done) = 0;
 
+  // `done` runs once, on a later turn, when every call that Mutate made before has its answer,
+  // failure or time-out: also those whose outcome was decided by two replicas without the third.
+  // Destroying the client or what it speaks through cancels what is still under way, so whoever
+  // ends right after a write that watchers of every replica shall see waits for this first.
+  virtual void Drain(Callback<void()> done) = 0;
+
   // Doorbell for a value: `ring` is called once, on a later turn, when the value may have changed
   // since ReadValues on this client last read it, or at `timeout`; with `watched` false at once
   // when nobody can watch (no replica that knows doorbells is reachable, or the key was never read

@@ -141,6 +141,16 @@ TEST_F(MemoryCacheTest, FaultsAreDrawnAndTimeoutsHold) {
   EXPECT_FALSE(watched);
 }
 
+TEST_F(MemoryCacheTest, DrainWaitsForWhatIsUnderWay) {
+  store_.SetFaults({.delay = Duration::Millis(5)});
+  std::string order;
+  client_.Mutate({Mutation{{1, 2}, MergeRule::kLongerWins, false, "a"}}, Duration::Seconds(1),
+                 [&](Status) { order += "m"; });
+  client_.Drain([&] { order += "d"; });
+  EXPECT_TRUE(loop_.RunUntil([&] { return order.size() == 2; }));
+  EXPECT_EQ(order, "md");
+}
+
 TEST_F(MemoryCacheTest, NothingIsCalledAfterTheClientIsGone) {
   bool called = false;
   {

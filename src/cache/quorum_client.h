@@ -91,6 +91,7 @@ class QuorumClient : public Client {
                   Callback<void(Result<std::vector<std::optional<std::string>>>)> done) override;
   void Mutate(std::vector<Mutation> mutations, Duration timeout,
               Callback<void(Status)> done) override;
+  void Drain(Callback<void()> done) override;
   uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> ring) override;
   void CancelWatch(uint64_t id) override;
   const ClientCounters& counters() const override { return counters_; }
@@ -220,6 +221,7 @@ class QuorumClient : public Client {
   void SendMutations(const std::shared_ptr<Bulk>& bulk, size_t request, Duration timeout);
   void OnMutated(const std::shared_ptr<Bulk>& bulk, size_t request, Result<std::string> reply);
   void FinishBulk(const std::shared_ptr<Bulk>& bulk);
+  void FinishDrains();
 
   // ---- watches ----
   bool StartWatch(Watch& watch);
@@ -255,6 +257,7 @@ class QuorumClient : public Client {
   int batch_scopes_ = 0;
   std::vector<ConnectionPtr> with_batch_;  // connections whose batch is not empty
   std::deque<Task> waiting_;               // asks that wait for a free operation
+  DrainCore drain_;
   std::unordered_map<uint64_t, std::unique_ptr<Watch>> watches_;
   uint64_t next_watch_ = 1;
   std::vector<char> scratch_;  // header and payload of a read inside the call

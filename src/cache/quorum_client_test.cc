@@ -338,6 +338,36 @@ TEST_P(QuorumClientTest, SilentServerNeverDelaysTheOthersWrites) {
   world.time.RunFor(Duration::Seconds(1));
 }
 
+TEST_P(QuorumClientTest, DrainWaitsForTheReplicaThatTheOthersDidNotWaitFor) {
+  World world(GetParam());
+  int drained = 0;
+  const auto drain = [&] { world.client->Drain([&] { ++drained; }); };
+  drain();
+  EXPECT_EQ(drained, 0) << "called back inside the call";
+  world.time.RunFor(Duration::Millis(1));
+  EXPECT_EQ(drained, 1) << "nothing was under way";
+
+  world.processes[1].loop->Pause();
+  ASSERT_TRUE(world.Write(1, 100).ok());
+  drain();
+  world.time.RunFor(Duration::Millis(100));
+  EXPECT_EQ(drained, 1);
+  world.processes[1].loop->Resume();
+  world.time.RunFor(Duration::Millis(1));
+  EXPECT_EQ(drained, 2);
+  EXPECT_TRUE(world.processes[1].server->core()->Get({world.time.now(), WallTime()}, KeyOf(1)));
+
+  // One that stays silent: until the call's time-out, whatever is written after.
+  world.processes[1].loop->Pause();
+  ASSERT_TRUE(world.Write(2, 100).ok());
+  drain();
+  world.time.RunFor(Duration::Millis(400));
+  ASSERT_TRUE(world.Write(3, 100).ok());
+  EXPECT_EQ(drained, 2);
+  world.time.RunFor(Duration::Millis(110));
+  EXPECT_EQ(drained, 3);
+}
+
 TEST(QuorumClientHedgeTest, SlowReplicaIsHedgedAfter30Milliseconds) {
   World world(false);
   ASSERT_TRUE(world.Write(1, 4096).ok());

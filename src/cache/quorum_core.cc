@@ -123,6 +123,15 @@ MutationCore::Summary MutationCore::summary() const {
   return summary;
 }
 
+// ---- DrainCore ----
+
+Callback<void()> DrainCore::TakeDue() {
+  if (waiting_.empty() || (!calls_.empty() && *calls_.begin() <= waiting_.front().last)) return {};
+  Callback<void()> done = std::move(waiting_.front().done);
+  waiting_.pop_front();
+  return done;
+}
+
 // ---- ReplicaHealth ----
 
 void ReplicaHealth::OnFailure(MonotonicTime now) {

@@ -7,8 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <set>
+#include <utility>
 #include <vector>
 
+#include "tailcast/base/callback.h"
 #include "tailcast/base/time.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/types.h"
@@ -85,6 +89,27 @@ class MutationCore {
   void Decide(State& state);
   std::vector<State> keys_;
   uint32_t undecided_ = 0;
+};
+
+// Which calls are under way, and who waits for the end of those that began earlier.
+class DrainCore {
+ public:
+  // A call begins; End takes the number that it got.
+  uint64_t Begin() { return *calls_.insert(++last_).first; }
+  void End(uint64_t call) { calls_.erase(call); }
+  // `done` is due when the calls that have begun by now have ended.
+  void Drain(Callback<void()> done) { waiting_.push_back({last_, std::move(done)}); }
+  // Takes out the next one that is due; empty: none is.
+  Callback<void()> TakeDue();
+
+ private:
+  struct Waiting {
+    uint64_t last = 0;  // call that it waits for
+    Callback<void()> done;
+  };
+  uint64_t last_ = 0;
+  std::set<uint64_t> calls_;
+  std::deque<Waiting> waiting_;
 };
 
 // Whether a replica is worth asking. After a failure it is left alone for 20 ms, twice as long

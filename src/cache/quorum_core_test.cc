@@ -215,6 +215,27 @@ TEST(ReplicaHealthTest, BacksOffTwiceAsLongEachTimeUpToASecond) {
   EXPECT_EQ(health.retry_at() - now, ReplicaHealth::kBackoffMin);
 }
 
+TEST(DrainCoreTest, WaitsForTheCallsThatBeganEarlierAndForNoOthers) {
+  DrainCore core;
+  std::string ran;
+  const auto run = [&] {
+    while (Callback<void()> done = core.TakeDue()) done();
+    return ran;
+  };
+  core.Drain([&] { ran += "a"; });
+  EXPECT_EQ(run(), "a") << "nothing is under way";
+  const uint64_t first = core.Begin(), second = core.Begin();
+  core.Drain([&] { ran += "b"; });
+  const uint64_t third = core.Begin();
+  core.Drain([&] { ran += "c"; });
+  core.End(second);
+  EXPECT_EQ(run(), "a");
+  core.End(first);
+  EXPECT_EQ(run(), "ab");
+  core.End(third);
+  EXPECT_EQ(run(), "abc");
+}
+
 TEST(HeartbeatCoreTest, AWordThatStandsStillIsADeadServer) {
   HeartbeatCore heart(Duration::Seconds(1));
   MonotonicTime now = MonotonicTime::FromMicros(1000000);
