@@ -45,6 +45,21 @@ TEST(Delivery, MessagesArriveInOrderAcrossRollOvers) {
   EXPECT_EQ(c.agent->counters().primary_bytes, 0) << "the cache had everything";
 }
 
+TEST(Delivery, AnIntakeOfManyFilesIsCutIntoThem) {
+  DeliveryWorld w(18);
+  auto& p = w.OpenProducer(w.ProducerOptions());
+  auto& c = w.StartConsumer(w.ConsumerOptions());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(w.Publish(p, 300).ok());
+  p.agent->Close(Duration::Seconds(5), [&](Status s) { p.closed = s; });
+  ASSERT_TRUE(w.time.RunUntil([&] { return p.closed.has_value(); }, kLong));
+  EXPECT_TRUE(p.closed->ok()) << *p.closed;
+  EXPECT_EQ(w.durable(), 100);
+  EXPECT_EQ(p.agent->counters().files_opened, 10) << "3000 bytes each; none behind the last";
+  EXPECT_EQ(p.agent->counters().files_sealed, 10);
+  EXPECT_DELIVERED(w, c, 100);
+  EXPECT_EQ(c.agent->counters().roll_overs, 9);
+}
+
 TEST(Delivery, PolledLengthsAreEnough) {
   DeliveryWorld w(2);
   auto options = w.ProducerOptions();

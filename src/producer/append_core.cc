@@ -104,20 +104,31 @@ bool AppendCore::Open(int64_t start_record, int64_t start_byte, AppendEffects& o
 }
 
 MonotonicTime AppendCore::NextFlush() const {
-  if (!open_ || held_ || data_in_flight_ || waiting_.records.empty()) return MonotonicTime::Max();
+  if (!open_ || held_ || full() || data_in_flight_ || waiting_.records.empty()) {
+    return MonotonicTime::Max();
+  }
   return last_flush_ + options_.flush_interval;
+}
+
+Batch AppendCore::TakeForFile() {
+  if (static_cast<int64_t>(waiting_.bytes.size()) > room()) {
+    size_t records = 0;
+    for (int64_t bytes = 0; bytes < room(); ++records) bytes += waiting_.records[records].length;
+    if (records < waiting_.records.size()) return CutFront(waiting_, records);
+  }
+  return std::exchange(waiting_, Batch());
 }
 
 void AppendCore::Next(MonotonicTime now, AppendEffects& out) {
   if (!open_) return;
   const bool due = flush_soon_ || now >= last_flush_ + options_.flush_interval ||
                    static_cast<int64_t>(waiting_.bytes.size()) >= options_.flush_bytes;
-  if (!held_ && !data_in_flight_ && !waiting_.records.empty() && due) {
-    flush_soon_ = false;
+  if (!held_ && !full() && !data_in_flight_ && !waiting_.records.empty() && due) {
     last_flush_ = now;
     ++flushes_;
     Flush flush;
-    flush.batch = std::exchange(waiting_, Batch());
+    flush.batch = TakeForFile();
+    flush_soon_ = !waiting_.records.empty();  // it was due, too
     flush.first_record = next_record_;
     flush.first_byte = start_byte_ + data_started_;
     next_record_ += static_cast<int64_t>(flush.batch.records.size());

@@ -10,6 +10,9 @@
 // different files; an index record is appended only after the flush of its payload was acknowledged
 // (design rule "committed first"). Index records of several flushes that wait go in one append.
 //
+// A file ends at the first message that reaches `roll_bytes`, however much waits: the rest goes
+// into the next one.
+//
 // After an append that failed or whose outcome is unknown the file is given up. What was not
 // acknowledged is kept, and once the opener of the next file knows the old one's seal, Reopen sorts
 // it out: messages below the seal are durable, the others are appended to the new file.
@@ -17,6 +20,7 @@
 // A core: no clock, no I/O, one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -67,6 +71,7 @@ enum class PlantedBug : uint8_t {
 struct AppendOptions {
   Duration flush_interval = Duration::Millis(100);
   int64_t flush_bytes = 1 << 20;
+  int64_t roll_bytes = 256 << 20;
   PlantedBug bug = PlantedBug::kNone;
 };
 
@@ -108,10 +113,13 @@ class AppendCore {
   void Next(MonotonicTime now, AppendEffects& out);
   // When Next would start a flush that waits for its interval only; Max: nothing does.
   MonotonicTime NextFlush() const;
-  // Everything taken so far is flushed without waiting for the interval.
+  // Everything taken so far is flushed without waiting for the interval (what a full file has no
+  // room for, as soon as the next one is open).
   void FlushSoon() { flush_soon_ = !waiting_.records.empty(); }
   // While held no data append is started; index appends are. For rolling over.
   void Hold(bool held) { held_ = held; }
+  // The file has roll_bytes: no data append is started until Open.
+  bool full() const { return room() <= 0; }
 
   // Each append's end, in any order. After anything but kApplied the file is given up: nothing more
   // starts until Open.
@@ -124,7 +132,9 @@ class AppendCore {
   bool drained() const { return unacked_.empty(); }
   // No append is outstanding.
   bool quiet() const { return !data_in_flight_ && !index_in_flight_; }
-  bool empty() const { return drained() && waiting_.records.empty(); }
+  // Everything taken was appended or at least started.
+  bool started() const { return waiting_.records.empty(); }
+  bool empty() const { return drained() && started(); }
   int64_t data_length() const { return data_started_; }   // bytes of the file, in flight included
   int64_t index_length() const { return index_done_; }    // bytes of the file, committed
   int64_t covered_data() const { return covered_data_; }  // bytes of the file, committed by index
@@ -147,7 +157,8 @@ class AppendCore {
   Lost TakeAll();
 
  private:
-  void Acknowledge(size_t flushes, AppendEffects& out);
+  int64_t room() const { return std::max<int64_t>(1, options_.roll_bytes) - data_started_; }
+  Batch TakeForFile();  // of what waits, as much as the file has room for
 
   const AppendOptions options_;
   bool open_ = false;

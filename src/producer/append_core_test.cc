@@ -21,7 +21,9 @@ Batch Messages(std::initializer_list<std::string> payloads) {
 
 class AppendCoreTest : public ::testing::Test {
  protected:
-  AppendCoreTest() { EXPECT_TRUE(core.Open(100, 5000, fx)); }
+  explicit AppendCoreTest(AppendOptions options = {Duration::Millis(10), 100}) : core(options) {
+    EXPECT_TRUE(core.Open(100, 5000, fx));
+  }
   AppendEffects Next(int64_t ms) {
     AppendEffects out;
     core.Next(MonotonicTime::FromMicros(ms * 1000), out);
@@ -38,7 +40,7 @@ class AppendCoreTest : public ::testing::Test {
     return out;
   }
   AppendEffects fx;
-  AppendCore core{AppendOptions{Duration::Millis(10), 100}};
+  AppendCore core;
 };
 
 TEST_F(AppendCoreTest, TheFirstMessageIsFlushedAtOnceTheNextAfterTheInterval) {
@@ -207,6 +209,99 @@ TEST_F(AppendCoreTest, AcknowledgementsStayWithTheirMessagesWhenABatchIsCut) {
   EXPECT_EQ(lost.waiting.acks[0].first, 0u);
   lost.waiting.acks[0].second(Ack());
   EXPECT_EQ(acked, std::vector<int>{2});
+}
+
+class AppendCoreRollTest : public AppendCoreTest {
+ protected:
+  AppendCoreRollTest() : AppendCoreTest({Duration::Millis(10), 100, 10}) {}
+  // Appends until nothing more goes into the file; returns its data.
+  std::string FillFile() {
+    std::string file;
+    for (;;) {
+      const auto out = Next(0);
+      if (out.data) {
+        EXPECT_EQ(out.data->at, static_cast<int64_t>(file.size()));
+        file += out.data->bytes;
+        Data();
+      }
+      if (out.index) Index();
+      if (!out.data && !out.index) return file;
+    }
+  }
+};
+
+TEST_F(AppendCoreRollTest, AFileEndsAtTheFirstMessageThatReachesItsSize) {
+  core.Add(Messages({"aaaa", "bbbb", "cccc", "dddd", "eeee"}));
+  auto out = Next(0);
+  ASSERT_TRUE(out.data);
+  EXPECT_EQ(out.data->bytes, "aaaabbbbcccc");
+  EXPECT_TRUE(core.full());
+  Data();
+  out = Next(1000);
+  EXPECT_FALSE(out.data) << "it is full";
+  ASSERT_TRUE(out.index);
+  EXPECT_EQ(out.index->bytes.size(), 96u);
+  EXPECT_EQ(core.NextFlush(), MonotonicTime::Max()) << "no timer starts what the file can't take";
+  EXPECT_EQ(Index().durable[0].batch.records.size(), 3u);
+  EXPECT_TRUE(core.drained());
+  EXPECT_FALSE(core.empty());
+}
+
+TEST_F(AppendCoreRollTest, WhatAFullFileLeftGoesIntoTheNextOneAtOnce) {
+  core.Add(Messages({"aaaa", "bbbb", "cccc", "dddd"}));
+  EXPECT_EQ(FillFile(), "aaaabbbbcccc");
+  AppendEffects fx;
+  ASSERT_TRUE(core.Open(103, 5012, fx));
+  EXPECT_FALSE(core.full());
+  EXPECT_EQ(FillFile(), "dddd") << "it was due already";
+  core.Add(Messages({"ee"}));
+  EXPECT_EQ(FillFile(), "") << "this was not";
+}
+
+TEST_F(AppendCoreRollTest, TheSizeCountsOverFlushes) {
+  core.Add(Messages({"aaaa"}));
+  EXPECT_EQ(FillFile(), "aaaa");
+  core.Add(Messages({"bbbbbb", "c"}));
+  EXPECT_EQ(Next(20).data->bytes, "bbbbbb") << "a boundary at the size itself";
+}
+
+TEST_F(AppendCoreRollTest, AMessageLargerThanAFileGetsOneToItself) {
+  core.Add(Messages({std::string(50, 'x'), "y"}));
+  EXPECT_EQ(FillFile(), std::string(50, 'x'));
+}
+
+TEST_F(AppendCoreRollTest, NoIntakeIsTooLargeForFilesOfTheirSize) {
+  constexpr int64_t kMessages = 100;
+  Batch intake;
+  for (uint32_t i = 0; i < kMessages; ++i) {
+    intake.bytes += std::to_string(1000 + i);
+    intake.records.push_back({4, 0, 1000});
+  }
+  const std::string all = intake.bytes;
+  core.Add(std::move(intake));
+  std::string got;
+  int files = 0;
+  while (!core.empty() && files < kMessages) {
+    const std::string file = FillFile();
+    EXPECT_LE(file.size(), 12u);
+    got += file;
+    ++files;
+    AppendEffects fx;
+    ASSERT_TRUE(core.Open(core.durable_record(), core.durable_byte(), fx));
+  }
+  EXPECT_EQ(got, all);
+  EXPECT_EQ(files, 34);
+  EXPECT_EQ(core.flushes(), files) << "one flush for each file";
+  EXPECT_EQ(core.durable_record(), 100 + kMessages);
+}
+
+TEST_F(AppendCoreRollTest, WhatIsAppendedAgainIsCutAnew) {
+  core.Add(Messages({"aaaa", "bbbb", "cccc", "dddd", "eeee"}));
+  Next(0);
+  Data(AppendOutcome::kUnknown);
+  AppendEffects fx;
+  ASSERT_TRUE(core.Open(101, 5004, fx));  // the first one had landed
+  EXPECT_EQ(FillFile(), "bbbbccccdddd");
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
           shard_,
           OpenOptions{.takeover = options.takeover, .observe = options.observe, .bug = options.bug},
           seed),
-      append_(AppendOptions{options.flush_interval, options.flush_bytes, options.bug}) {}
+      append_(AppendOptions{options.flush_interval, options.flush_bytes, options.roll_bytes,
+                            options.bug}) {}
 
 ProducerAgent::~ProducerAgent() {
   if (state_ != State::kStopped) {
@@ -410,14 +411,15 @@ void ProducerAgent::FlushSoon() {
 }
 
 bool ProducerAgent::DueForRoll() const {
-  if (closing_ || append_.index_length() == 0) return false;
-  return append_.data_length() >= options_.roll_bytes ||
-         ports_.loop->Now() - file_->opened_at >= options_.roll_age;
+  if (append_.index_length() == 0) return false;
+  // Who closes opens another file only for what this one has no room for.
+  if (closing_) return append_.full() && !append_.started();
+  return append_.full() || ports_.loop->Now() - file_->opened_at >= options_.roll_age;
 }
 
 void ProducerAgent::Pump() {
   if (file_ == nullptr || !append_.is_open()) return;
-  if (state_ == State::kOpen && DueForRoll()) {
+  if ((state_ == State::kOpen || state_ == State::kClosing) && DueForRoll()) {
     state_ = State::kRolling;
     append_.Hold(true);
   }

@@ -32,8 +32,8 @@ class Demo(unittest.TestCase):
         for row in rows:
             self.assertEqual(row["messages"], number, row)
             self.assertEqual(row["state"], "identical", row)
-            # A file is changed between flushes, and a slow program flushes much at a time.
-            self.assertGreaterEqual(row["roll_overs"], 3 if TIME_FACTOR == 1 else 1, row)
+            # A file ends at its size, however much waits.
+            self.assertGreaterEqual(row["roll_overs"], 3, row)
         return rows
 
     def test_carries_a_stream_through_three_cells(self):
