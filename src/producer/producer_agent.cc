@@ -620,7 +620,20 @@ void ProducerAgent::MaybeFinishClose() {
   }
   bool idle = file_->shadow->idle();
   for (const auto& shadow : shadows_) idle = idle && shadow->idle();
-  if (idle || close_timer_ == 0) Stop(OkStatus());
+  if (close_timer_ == 0) {
+    Stop(OkStatus());
+  } else if (idle && !draining_) {
+    // Two replicas have everything. A consumer may watch the third, and what is still on its way
+    // there ends with the caller's clients.
+    draining_ = true;
+    const auto guard = std::weak_ptr<bool>(alive_);
+    ports_.data_cache->Drain([this, guard] {
+      if (guard.expired()) return;
+      ports_.metadata_cache->Drain([this, guard] {
+        if (!guard.expired()) Stop(OkStatus());
+      });
+    });
+  }
 }
 
 void ProducerAgent::Stop(Status status) {

@@ -127,8 +127,9 @@ class ProducerAgent {
 
   // Flushes what waits, without waiting for the interval.
   void FlushSoon();
-  // Flushes, waits until everything is shadowed (at most `shadow_wait`), seals the file so that the
-  // next opener need not wait, and stops. `closed` once: Ok, or the error that prevented sealing.
+  // Flushes, waits until everything is shadowed, seals the file so that the next opener need not
+  // wait, and stops when every replica of the caches has answered; waits for the caches
+  // `shadow_wait` at most. `closed` once: Ok, or the error that prevented sealing.
   void Close(Duration shadow_wait, Callback<void(Status)> closed);
 
   State state() const { return state_; }
@@ -196,6 +197,7 @@ class ProducerAgent {
   MonotonicTime failing_since_ = MonotonicTime::Max();
   bool closing_ = false;
   bool sealed_ = false;
+  bool draining_ = false;
   TimerId flush_timer_ = 0;
   TimerId heartbeat_timer_ = 0;
   TimerId close_timer_ = 0;
