@@ -90,8 +90,8 @@ class UpProcess {
   static Result<std::unique_ptr<UpProcess>> Start(const DemoOptions& options,
                                                   const std::string& dir) {
     std::vector<std::string> words = {
-        "/proc/self/exe", "up",           "--dir",           dir, "--profile",
-        options.profile,  "--durability", options.durability};
+        "tailcast",      "up",           "--dir",           dir, "--profile",
+        options.profile, "--durability", options.durability};
     if (!options.topology.empty()) words.insert(words.end(), {"--topology", options.topology});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -106,7 +106,7 @@ class UpProcess {
       dup2(out[1], STDOUT_FILENO);
       close(out[0]);
       close(out[1]);
-      execv(argv[0], argv.data());
+      execv("/proc/self/exe", argv.data());
       _exit(127);
     }
     close(out[1]);

@@ -123,7 +123,9 @@ int Produce(const ProduceOptions& options) {
     error = UnavailableError(outcome->first_error);
   }
   if (!options.quiet || !error.ok()) {
-    std::fprintf(stderr, "tailcast: %" PRId64 " messages durable", outcome->durable.load());
+    const int64_t durable = outcome->durable.load();
+    std::fprintf(stderr, "tailcast: %" PRId64 " message%s durable", durable,
+                 durable == 1 ? "" : "s");
     if (outcome->failed > 0) std::fprintf(stderr, ", %" PRId64 " failed", outcome->failed.load());
     if (outcome->unknown > 0)
       std::fprintf(stderr, ", %" PRId64 " unknown", outcome->unknown.load());

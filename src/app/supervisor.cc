@@ -83,7 +83,7 @@ Status Supervisor::Spawn(Child& child) {
     dup2(log, STDERR_FILENO);
     const int null = open("/dev/null", O_RDONLY);
     if (null >= 0) dup2(null, STDIN_FILENO);
-    execv(argv[0], argv.data());
+    execv(child.spec.program.c_str(), argv.data());
     _exit(127);
   }
   const int error = errno;

@@ -68,7 +68,7 @@ class SupervisorTest : public ::testing::Test {
 };
 
 TEST_F(SupervisorTest, StartsAgainWhatWasKilledAndSaysSo) {
-  ASSERT_TRUE(supervisor_.Start({"sleeper", {"/bin/sleep", "1000"}, "/dev/null"}).ok());
+  ASSERT_TRUE(supervisor_.Start({"sleeper", "/bin/sleep", {"sleep", "1000"}, "/dev/null"}).ok());
   const pid_t first = supervisor_.PidOf("sleeper");
   ASSERT_GT(first, 0);
   kill(first, SIGKILL);
@@ -81,22 +81,24 @@ TEST_F(SupervisorTest, StartsAgainWhatWasKilledAndSaysSo) {
 }
 
 TEST_F(SupervisorTest, ReportsAProgramThatCannotRun) {
-  ASSERT_TRUE(supervisor_.Start({"nothing", {"/no/such/program"}, "/dev/null"}).ok());
+  ASSERT_TRUE(supervisor_.Start({"nothing", "/no/such/program", {"nothing"}, "/dev/null"}).ok());
   EXPECT_TRUE(Until([&] { return Said("exit code 127"); }));
 }
 
 TEST_F(SupervisorTest, TellsTheLastWordsOfWhatEndsByItself) {
   const std::string log = ::testing::TempDir() + "/last_words." + std::to_string(getpid());
-  ASSERT_TRUE(
-      supervisor_
-          .Start({"sayer", {"/bin/sh", "-c", "echo other; echo 'tailcast: no room'; exit 1"}, log})
-          .ok());
+  ASSERT_TRUE(supervisor_
+                  .Start({"sayer",
+                          "/bin/sh",
+                          {"sh", "-c", "echo other; echo 'tailcast: no room'; exit 1"},
+                          log})
+                  .ok());
   EXPECT_TRUE(Until([&] { return Said("exit code 1: no room; see " + log); }));
   std::remove(log.c_str());
 }
 
 TEST_F(SupervisorTest, StopsEverything) {
-  ASSERT_TRUE(supervisor_.Start({"a", {"/bin/sleep", "1000"}, "/dev/null"}).ok());
+  ASSERT_TRUE(supervisor_.Start({"a", "/bin/sleep", {"sleep", "1000"}, "/dev/null"}).ok());
   const pid_t pid = supervisor_.PidOf("a");
   supervisor_.StopAll(Duration::Seconds(10));
   EXPECT_EQ(supervisor_.running(), 0u);

@@ -240,7 +240,8 @@ class Up {
       config.topology = role == "scheduler" ? topology_path : "";
       const std::string path = dir + "/config/" + name + ".yaml";
       children_.push_back({cluster.name + "/" + name,
-                           {"/proc/self/exe", "run", "--role", role, "--config", path},
+                           "/proc/self/exe",
+                           {"tailcast", "run", "--role", role, "--config", path},
                            dir + "/log/" + name + ".log"});
       expected_[cluster.name].push_back(name);
       return WriteFile(path, config.ToYaml());

@@ -10,7 +10,6 @@
 
 namespace tailcast::cache {
 
-using layout::Location;
 
 MemoryPlan PlanMemory(uint64_t total_bytes, uint32_t value_bytes) {
   const uint32_t size_class = layout::ClassFor(value_bytes).value_or(layout::kClassCount - 1);

@@ -56,6 +56,7 @@ TEST(Delivery, AnIntakeOfManyFilesIsCutIntoThem) {
   EXPECT_EQ(w.durable(), 100);
   EXPECT_EQ(p.agent->counters().files_opened, 10) << "3000 bytes each; none behind the last";
   EXPECT_EQ(p.agent->counters().files_sealed, 10);
+  EXPECT_GE(p.agent->counters().flushes, 10);
   EXPECT_DELIVERED(w, c, 100);
   EXPECT_EQ(c.agent->counters().roll_overs, 9);
 }

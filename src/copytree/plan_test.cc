@@ -247,7 +247,7 @@ TEST(DescribeTreeTest, ListsWhatBreaksTheLimits) {
 }
 
 TEST(DescribeTreeTest, RefusesWhatIsNoTreeOfTheGraph) {
-  const auto error = [](Tree tree) {
+  const auto error = [](const Tree& tree) {
     return DescribeTree(Diamond(), {.source = "s"}, {}, tree).status().message();
   };
   EXPECT_THAT(error({"s", {{"s", "a"}, {"s", "b"}}}), HasSubstr("leaves out destination 'c'"));
@@ -300,7 +300,7 @@ TEST(PlanPairTest, NamesTheClusterThatCannotBeReachedTwice) {
 }
 
 TEST(PlanTest, SaysWhichOptionMakesNoSense) {
-  const auto error = [](PlanOptions options) {
+  const auto error = [](const PlanOptions& options) {
     return MakePlan(Diamond(), {.source = "s"}, options).status().message();
   };
   PlanOptions options;

@@ -29,8 +29,6 @@ class Producer::Impl {
     bool posted = false;   // the loop was told that the intake is not empty
     bool stopped = false;
     Status status;  // why
-    // Loop only: what the agent did not take yet.
-    Batch held;
   };
 
   explicit Impl(Options options) : options_(std::move(options)) {}

@@ -513,6 +513,7 @@ void ProducerAgent::OnGivenUp() {
 void ProducerAgent::Acknowledge(std::vector<Flush>& durable) {
   const auto guard = std::weak_ptr<bool>(alive_);
   for (Flush& flush : durable) {
+    ++counters_.flushes;
     counters_.durable += static_cast<int64_t>(flush.batch.records.size());
     Ack ack;
     ack.outcome = AckOutcome::kDurable;

@@ -74,9 +74,9 @@ struct AgentCounters {
   int64_t messages = 0, bytes = 0;               // accepted
   int64_t durable = 0, failed = 0, unknown = 0;  // acknowledged
   int64_t refused_full = 0, refused_size = 0;
-  int64_t flushes = 0, files_opened = 0, files_sealed = 0;
-  int64_t recoveries = 0;   // after a failed or unknown append or creation
-  int64_t republished = 0;  // messages that went to the next file after such a failure
+  int64_t flushes = 0;  // acknowledged by the primary layer
+  int64_t files_opened = 0, files_sealed = 0;
+  int64_t recoveries = 0;  // after a failed or unknown append or creation
   int64_t heartbeats = 0;
   int64_t notify_failures = 0;
 };

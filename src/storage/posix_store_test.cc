@@ -318,7 +318,7 @@ TEST(PosixStore, ClosingTheStoreAnswersEverythingThatIsOutstanding) {
 TEST(FileOps, TemporariesOfDeadMakersAreRemovedAfterAnHour) {
   TemporaryFolder folder;
   const auto touch = [&](const char* name, int64_t age_seconds) {
-    const std::string path = folder.path() + "/" + name;
+    std::string path = folder.path() + "/" + name;
     std::filesystem::copy_file("/proc/self/status", path);
     std::filesystem::last_write_time(
         path, std::filesystem::file_time_type::clock::now() - std::chrono::seconds(age_seconds));

@@ -203,7 +203,7 @@ class OneCell(SystemTest):
             err = self.check_fails(1, ["limit is 10", "--message-bytes-max", "Nothing from there on"],
                                    "produce", *where, "--message-bytes-max", "10",
                                    stdin=b"short\n" + b"x" * 50 + end)
-            self.assertIn("1 messages durable", err)
+            self.assertIn("1 message durable", err)
         code, out, _ = run("consume", *where, "--until-idle", "0.5")
         self.assertEqual((code, out), (0, b"short\nshort\n"))
 
