@@ -123,7 +123,8 @@ class UpProcess {
   }
   ~UpProcess() {
     kill(pid_, SIGTERM);
-    waitpid(pid_, nullptr, 0);
+    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
     close(out_);
   }
 

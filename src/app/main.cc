@@ -28,10 +28,10 @@ void OccupyStandardStreams() {
   }
 }
 
-// Whether standard output is a pipe that nobody reads any more.
+// Whether standard output is a pipe or socket that nobody reads any more.
 bool ReaderIsGone() {
   pollfd out{STDOUT_FILENO, POLLOUT, 0};
-  return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+  return poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 // What is wrong with the command line, as a person would put it. CLI11 complains of missing options

@@ -229,13 +229,24 @@ void CompareHeads(json& cells) {
   });
 }
 
+// What each process of a cell says of itself, once, however many roles it has.
+std::vector<const json*> StatusOfEach(const json& cell) {
+  std::vector<const json*> all;
+  std::set<json> incarnations;
+  for (const auto& process : cell["processes"]) {
+    if (!process.contains("status") || !process["status"].is_object()) continue;
+    const json& status = process["status"];
+    if (incarnations.insert(status.value("incarnation", json())).second) all.push_back(&status);
+  }
+  return all;
+}
+
 // The sum of a metric over all processes of a cell; with the label, if one is named.
 int64_t Sum(const json& cell, const std::string& metric, const std::string& label = "",
             const std::string& value = "") {
   int64_t sum = 0;
-  for (const auto& process : cell["processes"]) {
-    if (!process.contains("status") || !process["status"].is_object()) continue;
-    for (const auto& m : process["status"].value("metrics", json::array())) {
+  for (const json* status : StatusOfEach(cell)) {
+    for (const auto& m : status->value("metrics", json::array())) {
       if (m.value("name", "") != metric) continue;
       if (!label.empty() && m.value("labels", json::object()).value(label, "") != value) continue;
       sum += m.value("value", int64_t{0});
@@ -247,9 +258,8 @@ int64_t Sum(const json& cell, const std::string& metric, const std::string& labe
 // The sum of a counter of the readers' and writers' clients of the data cache.
 int64_t SumCache(const json& cell, const std::string& counter) {
   int64_t sum = 0;
-  for (const auto& process : cell["processes"]) {
-    if (!process.contains("status") || !process["status"].is_object()) continue;
-    sum += process["status"].value("data_cache_client", json::object()).value(counter, int64_t{0});
+  for (const json* status : StatusOfEach(cell)) {
+    sum += status->value("data_cache_client", json::object()).value(counter, int64_t{0});
   }
   return sum;
 }

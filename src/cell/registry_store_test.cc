@@ -16,7 +16,7 @@ class RegistryStoreTest : public ::testing::Test {
     std::unique_ptr<storage::FakeStore> files;
     std::unique_ptr<RegistryStore> registry;
   };
-  Process Make(RegistryStore::Options options = {}) {
+  Process Make(const RegistryStore::Options& options = {}) {
     Process p;
     p.loop = time_.MakeLoop("scheduler");
     p.files = std::make_unique<storage::FakeStore>(&disk_, p.loop.get());

@@ -12,6 +12,7 @@
 #include "tailcast/base/nearest.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/node/topology_graph.h"
+#include "tailcast/stream/operation.h"
 
 namespace tailcast::node {
 namespace {
@@ -106,6 +107,9 @@ std::string Node::NameOf(Role role) const {
 
 Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on_fatal) {
   on_fatal_ = std::move(on_fatal);
+  for (Role role : roles_) {
+    TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(NameOf(role), "process"));
+  }
   Rng rng(ports_.seed);
   info_.set_cell(config_.cell);
   info_.set_name(config_.name);
@@ -255,8 +259,9 @@ void Node::Register(v1::ProcessInfo info) {
     Duration next = kRegisterRetry;
     if (reply.ok()) {
       next = Duration::Millis(std::max<int64_t>(reply->lease_ms() / 3, 10));
-    } else if (IsFailedPrecondition(reply.status())) {
-      // Another process has our name, or the cell does not know us: going on would do harm.
+    } else if (IsFailedPrecondition(reply.status()) || IsInvalidArgument(reply.status())) {
+      // Another process has our name, or the cell does not know us: going on would do harm, or
+      // never succeed.
       if (on_fatal_) std::exchange(on_fatal_, nullptr)(reply.status());
       return;
     }

@@ -7,6 +7,13 @@ namespace tailcast::reader {
 using stream::Layer;
 using stream::Part;
 
+namespace {
+// What a peer may say at most, so that sums of such numbers do not overflow.
+constexpr int64_t kLengthMax = INT64_MAX / 8;
+constexpr int64_t kWindowBytesMax = int64_t{1} << 30;
+bool IsLength(int64_t bytes) { return bytes >= 0 && bytes <= kLengthMax; }
+}  // namespace
+
 CopyCore::CopyCore(CopyOptions options, Layer layer, int64_t chunk_size, bool fresh)
     : options_(options), layer_(layer), chunk_size_(chunk_size), may_read_(fresh) {
   TAILCAST_CHECK(chunk_size_ > 0 && options_.piece_bytes_max > 0 && options_.reads_max > 0);
@@ -30,8 +37,8 @@ Status CopyCore::OnSource(const SourceLengths& s) {
 }
 
 Status CopyCore::OnOpened(int64_t data_length, int64_t index_length, int64_t window_bytes) {
-  if (opened_ || data_length < 0 || index_length < 0 || window_bytes < chunk_size_ ||
-      (layer_ == Layer::kPrimary && index_length % 32 != 0)) {
+  if (opened_ || !IsLength(data_length) || !IsLength(index_length) || window_bytes < chunk_size_ ||
+      window_bytes > kWindowBytesMax || (layer_ == Layer::kPrimary && index_length % 32 != 0)) {
     return InvalidArgumentError("the writer opened with (" + std::to_string(data_length) + ", " +
                                 std::to_string(index_length) + "), window " +
                                 std::to_string(window_bytes) + (opened_ ? ", twice" : ""));
@@ -48,7 +55,7 @@ Status CopyCore::OnOpened(int64_t data_length, int64_t index_length, int64_t win
 Status CopyCore::OnProgress(int64_t data_length, int64_t index_length) {
   const int64_t lengths[] = {data_length, index_length};
   for (int p = 0; p < stream::kParts; ++p) {
-    if (!opened_ || lengths[p] < 0) {
+    if (!opened_ || !IsLength(lengths[p])) {
       return InvalidArgumentError("the writer's progress is (" + std::to_string(data_length) +
                                   ", " + std::to_string(index_length) + ")" +
                                   (opened_ ? "" : " before it opened"));

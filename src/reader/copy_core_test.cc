@@ -203,9 +203,12 @@ TEST(CopyCore, ImpossibleAnswersAreRefused) {
   EXPECT_FALSE(core.OnOpened(-1, 0, 1 << 20).ok());
   EXPECT_FALSE(core.OnOpened(0, 31, 1 << 20).ok());
   EXPECT_FALSE(core.OnOpened(0, 0, 0).ok());
+  EXPECT_FALSE(core.OnOpened(0, 0, INT64_MAX).ok());
+  EXPECT_FALSE(core.OnOpened(INT64_MAX, 0, 1 << 20).ok());
   EXPECT_TRUE(core.OnOpened(0, 0, 1 << 20).ok());
   EXPECT_FALSE(core.OnOpened(0, 0, 1 << 20).ok()) << "twice";
   EXPECT_FALSE(core.OnProgress(-5, 0).ok());
+  EXPECT_FALSE(core.OnProgress(0, INT64_MAX).ok());
 }
 
 // Whatever the order of answers, short reads, takeovers and growth: every byte from the start (or

@@ -93,6 +93,13 @@ class Errors(SystemTest):
                 self.check_fails(2, [name, rule], "up", "--dir", folder + "/d", "--topology", path)
             self.assertEqual(os.listdir(folder), ["t.yaml"])
 
+    def test_a_name_with_no_room_for_a_further_role_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "p.yaml")
+            pathlib.Path(path).write_text(f"version: 1\ncell: here\nname: {'n' * 60}\nstore: posix:{folder}/s\n"
+                                          f"scheduler: 127.0.0.1:1\ncaches: [c]\ncache: {{run_dir: {folder}}}\n")
+            self.check_fails(2, ["n-writer", "1 to 63"], "run", "--role", "reader,writer", "--config", path)
+
     def test_one_process_may_have_all_roles(self):
         with tempfile.TemporaryDirectory() as folder:
             with socket.socket() as free:
