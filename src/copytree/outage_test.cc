@@ -15,7 +15,7 @@ using ::testing::UnorderedElementsAre;
 // s feeds a and b; a feeds c and d; c feeds e.
 const Tree kTree{"s", {{"s", "a"}, {"s", "b"}, {"a", "c"}, {"a", "d"}, {"c", "e"}}};
 
-Suspects Find(std::vector<Observation> observations) {
+Suspects Find(const std::vector<Observation>& observations) {
   Result<Suspects> suspects = FindSuspects(kTree, observations, 1000);
   EXPECT_TRUE(suspects.ok()) << suspects.status();
   return *suspects;
