@@ -32,7 +32,7 @@ class RestartPolicy {
 };
 
 struct ChildSpec {
-  std::string name;               // "europe-west/reader-1"
+  std::string name;  // "europe-west/reader-1"
   std::string program;
   std::vector<std::string> argv;  // its name first, as ps shows it
   std::string log_path;           // its standard output and error are appended here

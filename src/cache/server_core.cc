@@ -10,7 +10,6 @@
 
 namespace tailcast::cache {
 
-
 MemoryPlan PlanMemory(uint64_t total_bytes, uint32_t value_bytes) {
   const uint32_t size_class = layout::ClassFor(value_bytes).value_or(layout::kClassCount - 1);
   const uint64_t per_value = layout::SlotBytes(size_class) + layout::kBucketBytes * 10 / 14;
