@@ -227,10 +227,9 @@ void MemoryClient::ReadValues(
 void MemoryClient::Mutate(std::vector<Mutation> mutations, Duration timeout,
                           Callback<void(Status)> done) {
   counters_.mutations += mutations.size();
-  Later(timeout, [this, call = drain_.Begin(), mutations = std::move(mutations),
+  Later(timeout, [this, call = drains_.Begin(), mutations = std::move(mutations),
                   done = std::move(done)](bool late) mutable {
-    drain_.End(call);
-    FinishDrains();
+    drains_.End(call);
     uint64_t failed = 0, mismatches = 0, refused = 0;
     {
       std::lock_guard lock(store_->mutex_);
@@ -263,18 +262,7 @@ void MemoryClient::Mutate(std::vector<Mutation> mutations, Duration timeout,
   });
 }
 
-void MemoryClient::Drain(Callback<void()> done) {
-  drain_.Drain(std::move(done));
-  FinishDrains();
-}
-
-void MemoryClient::FinishDrains() {
-  while (Callback<void()> done = drain_.TakeDue()) {
-    loop_->Post([alive = alive_, done = std::move(done)]() mutable {
-      if (*alive != nullptr) done();
-    });
-  }
-}
+void MemoryClient::Drain(Callback<void()> done) { drains_.Drain(std::move(done)); }
 
 uint64_t MemoryClient::WatchValue(Key key, Duration timeout, Callback<void(bool)> ring) {
   ++counters_.watches;

@@ -20,7 +20,7 @@
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/cache/client.h"
-#include "tailcast/cache/quorum_core.h"
+#include "tailcast/cache/drains.h"
 #include "tailcast/cache/types.h"
 
 namespace tailcast::cache {
@@ -116,7 +116,6 @@ class MemoryClient : public Client {
   // earlier.
   void Later(Duration timeout, Callback<void(bool late)> answer);
   void Ring(uint64_t id, bool watched);
-  void FinishDrains();
   // Fills one read from the store; false: less than `want` is there. The store is locked.
   bool ReadOneLocked(ChunkRead& read);
   void CountChunks(std::span<const ChunkRead> reads);
@@ -127,7 +126,7 @@ class MemoryClient : public Client {
   // Shared with posted tasks; nullptr inside once the client is gone. Loop thread only.
   std::shared_ptr<MemoryClient*> alive_;
   ClientCounters counters_;
-  DrainCore drain_;
+  Drains drains_{loop_};
   std::map<uint64_t, Watch> watches_;
   std::map<Key, uint64_t> seen_versions_;
   std::map<Key, std::string> seen_values_;  // values never fall within a client

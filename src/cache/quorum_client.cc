@@ -109,7 +109,7 @@ struct QuorumClient::Bulk {
     std::vector<uint32_t> keys;
     v1::CacheMutateRequest message;
     uint64_t bytes = 0;
-    uint64_t call = 0;  // of drain_
+    uint64_t call = 0;  // of drains_
   };
   MutationCore core;
   std::vector<Request> requests;
@@ -1261,7 +1261,7 @@ void QuorumClient::SendMutations(const std::shared_ptr<Bulk>& bulk, size_t index
     return;
   }
   c.inflight_bytes += request.bytes;
-  request.call = drain_.Begin();
+  request.call = drains_.Begin();
   request.message.set_configuration_id(config_.configuration_id);
   std::string bytes = request.message.SerializeAsString();
   request.message.Clear();
@@ -1275,7 +1275,6 @@ void QuorumClient::OnMutated(const std::shared_ptr<Bulk>& bulk, size_t index,
                              Result<std::string> bytes) {
   Bulk::Request& request = bulk->requests[index];
   request.connection->inflight_bytes -= request.bytes;
-  drain_.End(request.call);
   v1::CacheMutateReply reply;
   const bool fits =
       bytes.ok() && reply.ParseFromString(*bytes) && reply.results().size() == request.keys.size();
@@ -1291,21 +1290,10 @@ void QuorumClient::OnMutated(const std::shared_ptr<Bulk>& bulk, size_t index,
   }
   if (fits) SawConfigurationId(reply.configuration_id());
   if (bulk->core.decided()) FinishBulk(bulk);
-  FinishDrains();
+  drains_.End(request.call);
 }
 
-void QuorumClient::Drain(Callback<void()> done) {
-  drain_.Drain(std::move(done));
-  FinishDrains();
-}
-
-void QuorumClient::FinishDrains() {
-  while (Callback<void()> done = drain_.TakeDue()) {
-    loop_->Post([alive = alive_, done = std::move(done)]() mutable {
-      if (*alive != nullptr) done();
-    });
-  }
-}
+void QuorumClient::Drain(Callback<void()> done) { drains_.Drain(std::move(done)); }
 
 void QuorumClient::FinishBulk(const std::shared_ptr<Bulk>& bulk) {
   if (std::exchange(bulk->answered, true)) return;

@@ -25,6 +25,7 @@
 
 #include "tailcast/base/event_loop.h"
 #include "tailcast/cache/client.h"
+#include "tailcast/cache/drains.h"
 #include "tailcast/cache/memory_layout.h"
 #include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/ring.h"
@@ -221,7 +222,6 @@ class QuorumClient : public Client {
   void SendMutations(const std::shared_ptr<Bulk>& bulk, size_t request, Duration timeout);
   void OnMutated(const std::shared_ptr<Bulk>& bulk, size_t request, Result<std::string> reply);
   void FinishBulk(const std::shared_ptr<Bulk>& bulk);
-  void FinishDrains();
 
   // ---- watches ----
   bool StartWatch(Watch& watch);
@@ -257,7 +257,7 @@ class QuorumClient : public Client {
   int batch_scopes_ = 0;
   std::vector<ConnectionPtr> with_batch_;  // connections whose batch is not empty
   std::deque<Task> waiting_;               // asks that wait for a free operation
-  DrainCore drain_;
+  Drains drains_{loop_};
   std::unordered_map<uint64_t, std::unique_ptr<Watch>> watches_;
   uint64_t next_watch_ = 1;
   std::vector<char> scratch_;  // header and payload of a read inside the call
