@@ -376,7 +376,7 @@ class World {
     if (!holds && out_.stuck.empty()) out_.stuck = what;
   }
 
-  sim::Scheduler time_;
+  sim::VirtualTime time_;
   sim::Network network_;
   Rng rng_;
   std::unique_ptr<sim::SimLoop> wire_;

@@ -188,7 +188,7 @@ struct World {
 
   uint64_t memory_bytes = 16 << 20;
   uint64_t generations = 0;
-  sim::Scheduler time;
+  sim::VirtualTime time;
   sim::Network network;
   TestFabric net;
   ServerCoreOptions core;

@@ -40,7 +40,7 @@ class RegistryStoreTest : public ::testing::Test {
     return s;
   }
 
-  sim::Scheduler time_{1};
+  sim::VirtualTime time_{1};
   std::unique_ptr<sim::SimLoop> disk_loop_ = time_.MakeLoop("disk");
   storage::FakeDisk disk_{disk_loop_.get(), 1};
 };
@@ -170,7 +170,7 @@ TEST_F(RegistryStoreTest, RandomDuelsNeverForkOrLose) {
   int acknowledged_total = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
-    sim::Scheduler time(seed);
+    sim::VirtualTime time(seed);
     auto disk_loop = time.MakeLoop("disk");
     storage::FakeDiskOptions options;
     options.append_unknown_rate = 0.03;

@@ -23,7 +23,7 @@ namespace tailcast::consumer {
 
 // A process of the cell: its loop and its ports.
 struct TestProcess {
-  TestProcess(sim::Scheduler& time, storage::FakeDisk& disk, cache::MemoryStore& data,
+  TestProcess(sim::VirtualTime& time, storage::FakeDisk& disk, cache::MemoryStore& data,
               cache::MemoryStore& metadata, const std::string& name)
       : loop(time.MakeLoop(name)),
         store(std::make_unique<storage::FakeStore>(&disk, loop.get())),
@@ -272,7 +272,7 @@ class DeliveryWorld {
     return "";
   }
 
-  sim::Scheduler time;
+  sim::VirtualTime time;
   Rng rng;
   std::unique_ptr<sim::SimLoop> disk_loop;
   storage::FakeDisk disk;

@@ -110,7 +110,7 @@ class CloseTest : public ::testing::Test {
     return value && value->bytes == "hello";
   }
 
-  sim::Scheduler time{1};
+  sim::VirtualTime time{1};
   sim::Network network{time, Rng(1)};
   std::unique_ptr<sim::SimLoop> wire = time.MakeLoop("wire"), disk_loop = time.MakeLoop("disk"),
                                 loop = time.MakeLoop("producer");

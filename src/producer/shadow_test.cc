@@ -45,7 +45,7 @@ class ShadowTest : public ::testing::Test {
     }
   }
 
-  sim::Scheduler time{1};
+  sim::VirtualTime time{1};
   std::unique_ptr<sim::SimLoop> loop = time.MakeLoop("shadow");
   cache::MemoryStore data, metadata;
   cache::MemoryClient data_client{loop.get(), &data}, metadata_client{loop.get(), &metadata};

@@ -95,7 +95,7 @@ class World {
     }
   }
 
-  sim::Scheduler& time() { return time_; }
+  sim::VirtualTime& time() { return time_; }
   sim::Network& network() { return network_; }
   Cell& cell(const std::string& name) { return cells_.at(name); }
   Process& process(const std::string& cell, const std::string& name) {
@@ -222,7 +222,7 @@ class World {
   }
 
   const WorldOptions options_;
-  sim::Scheduler time_;
+  sim::VirtualTime time_;
   sim::Network network_;
   std::unique_ptr<sim::SimLoop> disk_loop_;
   std::map<std::string, Cell> cells_;

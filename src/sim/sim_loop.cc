@@ -8,9 +8,9 @@ namespace {
 constexpr int64_t kWallEpochUs = 1767225600000000;
 }  // namespace
 
-Scheduler::Scheduler(uint64_t seed) : rng_(seed) {}
+VirtualTime::VirtualTime(uint64_t seed) : rng_(seed) {}
 
-Scheduler::~Scheduler() {
+VirtualTime::~VirtualTime() {
   // Tasks may own objects that cancel timers in their destructors.
   while (!events_.empty()) {
     auto node = events_.extract(events_.begin());
@@ -18,11 +18,11 @@ Scheduler::~Scheduler() {
   }
 }
 
-std::unique_ptr<SimLoop> Scheduler::MakeLoop(std::string name) {
+std::unique_ptr<SimLoop> VirtualTime::MakeLoop(std::string name) {
   return std::unique_ptr<SimLoop>(new SimLoop(*this, std::move(name), next_loop_++));
 }
 
-uint64_t Scheduler::Add(SimLoop* loop, MonotonicTime when, Task task) {
+uint64_t VirtualTime::Add(SimLoop* loop, MonotonicTime when, Task task) {
   const uint64_t id = next_event_++;
   const EventKey key{std::max(when, now_), id};
   events_.emplace(key, Event{loop, std::move(task)});
@@ -31,9 +31,9 @@ uint64_t Scheduler::Add(SimLoop* loop, MonotonicTime when, Task task) {
   return id;
 }
 
-void Scheduler::Trace(uint64_t value) { trace_hash_ = (trace_hash_ ^ value) * 0x100000001b3ull; }
+void VirtualTime::Trace(uint64_t value) { trace_hash_ = (trace_hash_ ^ value) * 0x100000001b3ull; }
 
-bool Scheduler::Step() {
+bool VirtualTime::Step() {
   if (events_.empty()) return false;
   auto node = events_.extract(events_.begin());
   now_ = std::max(now_, node.key().first);
@@ -52,7 +52,7 @@ bool Scheduler::Step() {
   return true;
 }
 
-void Scheduler::RunFor(Duration d) {
+void VirtualTime::RunFor(Duration d) {
   const MonotonicTime end = now_ + d;
   while (!events_.empty() && events_.begin()->first.first <= end) Step();
   now_ = std::max(now_, end);
@@ -61,22 +61,22 @@ void Scheduler::RunFor(Duration d) {
 SimLoop::~SimLoop() { Kill(); }
 
 WallTime SimLoop::WallNow() const {
-  return WallTime::FromMicros(kWallEpochUs + scheduler_.now().micros()) + wall_offset_;
+  return WallTime::FromMicros(kWallEpochUs + time_.now().micros()) + wall_offset_;
 }
 
 void SimLoop::Post(Task task) {
-  if (!killed_) scheduler_.Add(this, scheduler_.now(), std::move(task));
+  if (!killed_) time_.Add(this, time_.now(), std::move(task));
 }
 
 TimerId SimLoop::At(MonotonicTime when, Task task) {
-  return killed_ ? 0 : scheduler_.Add(this, when, std::move(task));
+  return killed_ ? 0 : time_.Add(this, when, std::move(task));
 }
 
 void SimLoop::Cancel(TimerId id) {
-  auto it = scheduler_.by_id_.find(id);
-  if (it == scheduler_.by_id_.end() || waiting_.erase(id) == 0) return;
-  auto node = scheduler_.events_.extract(it->second);
-  scheduler_.by_id_.erase(it);
+  auto it = time_.by_id_.find(id);
+  if (it == time_.by_id_.end() || waiting_.erase(id) == 0) return;
+  auto node = time_.events_.extract(it->second);
+  time_.by_id_.erase(it);
 }
 
 void SimLoop::Kill() {

@@ -1,7 +1,7 @@
 // Virtual time: many event loops, one per simulated process, turned by one thread in an order that
 // depends on nothing but the seed.
 //
-//   sim::Scheduler time(seed);
+//   sim::VirtualTime time(seed);
 //   auto loop = time.MakeLoop("reader-1");
 //   loop->After(Duration::Seconds(60), [] { ... });
 //   time.RunFor(Duration::Seconds(120));          // takes microseconds of real time
@@ -24,14 +24,14 @@ namespace tailcast::sim {
 
 class SimLoop;
 
-class Scheduler {
+class VirtualTime {
  public:
-  explicit Scheduler(uint64_t seed);
-  ~Scheduler();
-  Scheduler(const Scheduler&) = delete;
-  Scheduler& operator=(const Scheduler&) = delete;
+  explicit VirtualTime(uint64_t seed);
+  ~VirtualTime();
+  VirtualTime(const VirtualTime&) = delete;
+  VirtualTime& operator=(const VirtualTime&) = delete;
 
-  // Loops must not outlive the scheduler.
+  // Loops must not outlive it.
   std::unique_ptr<SimLoop> MakeLoop(std::string name);
 
   MonotonicTime now() const { return now_; }
@@ -85,7 +85,7 @@ class Scheduler {
 class SimLoop : public EventLoop {
  public:
   ~SimLoop() override;
-  MonotonicTime Now() const override { return scheduler_.now(); }
+  MonotonicTime Now() const override { return time_.now(); }
   WallTime WallNow() const override;
   void Post(Task task) override;
   TimerId At(MonotonicTime when, Task task) override;
@@ -100,16 +100,16 @@ class SimLoop : public EventLoop {
   // Shifts this process' wall clock.
   void SetWallOffset(Duration offset) { wall_offset_ = offset; }
   const std::string& name() const { return name_; }
-  Scheduler& scheduler() { return scheduler_; }
-  // Unique among the loops of one scheduler, in order of creation.
+  VirtualTime& time() { return time_; }
+  // Unique among the loops of one VirtualTime, in order of creation.
   uint64_t number() const { return number_; }
 
  private:
-  friend class Scheduler;
-  SimLoop(Scheduler& scheduler, std::string name, uint64_t number)
-      : scheduler_(scheduler), name_(std::move(name)), number_(number) {}
+  friend class VirtualTime;
+  SimLoop(VirtualTime& time, std::string name, uint64_t number)
+      : time_(time), name_(std::move(name)), number_(number) {}
 
-  Scheduler& scheduler_;
+  VirtualTime& time_;
   const std::string name_;
   const uint64_t number_;
   bool killed_ = false;

@@ -8,7 +8,7 @@ namespace tailcast::sim {
 namespace {
 
 TEST(SimLoop, RunsEventsInOrderOfTimeThenInsertion) {
-  Scheduler time(1);
+  VirtualTime time(1);
   auto loop = time.MakeLoop("a");
   std::vector<int> order;
   loop->After(Duration::Millis(2), [&] { order.push_back(3); });
@@ -20,7 +20,7 @@ TEST(SimLoop, RunsEventsInOrderOfTimeThenInsertion) {
 }
 
 TEST(SimLoop, ForgetsCancelledTimers) {
-  Scheduler time(1);
+  VirtualTime time(1);
   auto loop = time.MakeLoop("a");
   bool ran = false;
   const TimerId id = loop->After(Duration::Millis(1), [&] { ran = true; });
@@ -31,7 +31,7 @@ TEST(SimLoop, ForgetsCancelledTimers) {
 }
 
 TEST(SimLoop, DropsEverythingWhenKilled) {
-  Scheduler time(1);
+  VirtualTime time(1);
   auto loop = time.MakeLoop("a");
   int ran = 0;
   loop->After(Duration::Millis(1), [&] { ++ran; });
@@ -42,7 +42,7 @@ TEST(SimLoop, DropsEverythingWhenKilled) {
 }
 
 TEST(SimLoop, HoldsEventsWhilePausedAndRunsThemAfter) {
-  Scheduler time(1);
+  VirtualTime time(1);
   auto loop = time.MakeLoop("a");
   std::vector<int> order;
   loop->After(Duration::Millis(1), [&] { order.push_back(1); });
@@ -57,7 +57,7 @@ TEST(SimLoop, HoldsEventsWhilePausedAndRunsThemAfter) {
 
 TEST(SimLoop, GivesTheSameTraceHashForTheSameSeedOnly) {
   const auto run = [](uint64_t seed) {
-    Scheduler time(seed);
+    VirtualTime time(seed);
     auto a = time.MakeLoop("a");
     auto b = time.MakeLoop("b");
     for (int i = 0; i < 100; ++i) {

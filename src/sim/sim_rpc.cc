@@ -287,7 +287,7 @@ class SimConnector : public rpc::Connector {
 
 }  // namespace
 
-Network::Network(Scheduler& scheduler, Rng rng) : scheduler_(scheduler), rng_(rng) {}
+Network::Network(VirtualTime& time, Rng rng) : time_(time), rng_(rng) {}
 Network::~Network() = default;
 
 Network::LinkState& Network::State(const std::string& from, const std::string& to) {
@@ -352,7 +352,7 @@ void Network::Disconnect(SimLoop& loop) {
 
 MonotonicTime Network::Deliver(const End& from, const End& to, size_t bytes, Task task) {
   LinkState& state = State(from.host, to.host);
-  const MonotonicTime now = scheduler_.now();
+  const MonotonicTime now = time_.now();
   MonotonicTime left = now;
   if (state.link.bytes_per_second > 0) {
     left = std::max(now, state.busy_until) +

@@ -26,7 +26,7 @@ class SimServer;
 // The network of one world. Hosts are names ("us-central"); a process lives on one.
 class Network {
  public:
-  Network(Scheduler& scheduler, Rng rng);
+  Network(VirtualTime& time, Rng rng);
   ~Network();
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
@@ -76,7 +76,7 @@ class Network {
   };
   LinkState& State(const std::string& from, const std::string& to);
 
-  Scheduler& scheduler_;
+  VirtualTime& time_;
   Rng rng_;
   std::map<std::pair<std::string, std::string>, LinkState> links_;
   std::map<std::string, SimServer*> servers_;

@@ -45,7 +45,7 @@ class SimRpc : public ::testing::Test {
                   [this](Result<std::string> r) { answer_.emplace(std::move(r)); });
   }
 
-  Scheduler time_{1};
+  VirtualTime time_{1};
   Network network_{time_, Rng(2)};
   std::unique_ptr<SimLoop> client_loop_ = time_.MakeLoop("client");
   std::unique_ptr<SimLoop> server_loop_ = time_.MakeLoop("server");

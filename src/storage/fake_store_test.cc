@@ -50,14 +50,14 @@ class FakeWorld : public ConformanceWorld {
     return SyncStore(&store(process), [this](const auto& done) { return Turn(done); });
   }
   FakeDisk& disk() { return disk_; }
-  sim::Scheduler& time() { return time_; }
+  sim::VirtualTime& time() { return time_; }
 
  private:
   struct Process {
     std::unique_ptr<sim::SimLoop> loop;
     std::unique_ptr<FakeStore> store;
   };
-  sim::Scheduler time_;
+  sim::VirtualTime time_;
   std::unique_ptr<sim::SimLoop> disk_loop_;
   FakeDisk disk_;
   std::map<int, Process> processes_;

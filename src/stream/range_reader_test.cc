@@ -76,7 +76,7 @@ class RangeReaderTest : public ::testing::Test {
                           static_cast<size_t>(result.end - from));
   }
 
-  sim::Scheduler time_{1};
+  sim::VirtualTime time_{1};
   std::unique_ptr<sim::SimLoop> loop_ = time_.MakeLoop("test");
   storage::FakeDisk disk_{loop_.get(), 1};
   storage::FakeStore store_{&disk_, loop_.get()};

@@ -106,7 +106,7 @@ class World {
 
   const Options options_;
   Rng rng_;
-  sim::Scheduler time_;
+  sim::VirtualTime time_;
   sim::Network network_;
   std::unique_ptr<sim::SimLoop> wire_;
   std::unique_ptr<fabric::FakeFabricNetwork> fabric_;
