@@ -62,8 +62,8 @@ Result<Header> ReadHeader(OpsFile& file, const std::string& path) {
 }
 
 // The inode that `entry` names, mapped.
-Result<FileId> OpenFirstInode(const Context& c, const std::string& folder, const std::string& entry,
-                              bool writable) {
+Result<FirstInode> OpenFirstInode(const Context& c, const std::string& folder,
+                                  const std::string& entry, bool writable) {
   const std::string path = Join(folder, entry);
   TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<OpsFile> file, c.ops->Open(path, writable));
   TAILCAST_ASSIGN_OR_RETURN(Header header, ReadHeader(*file, path));
@@ -72,13 +72,13 @@ Result<FileId> OpenFirstInode(const Context& c, const std::string& folder, const
                          std::to_string(header.epoch));
   }
   TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<SharedPage> page, file->MapPage(writable));
-  FileId id;
-  id.folder = folder;
-  id.name = header.name;
-  id.header = std::move(header);
-  id.file = std::move(file);
-  id.page = std::move(page);
-  return id;
+  FirstInode first;
+  first.folder = folder;
+  first.name = header.name;
+  first.header = std::move(header);
+  first.file = std::move(file);
+  first.page = std::move(page);
+  return first;
 }
 
 // Removes what is left of a file whose tombstone is set. Unavailable: another process is at it.
@@ -87,7 +87,7 @@ Result<FileId> OpenFirstInode(const Context& c, const std::string& folder, const
 // The inode's lock makes looking and removing one step: whoever removes names of this inode holds
 // it, so a name that was seen to be this inode's stays so. The lock dies with its holder; one that
 // is stopped delays who wants the key again, nobody else.
-Status FinishDelete(const Context& c, const FileId& file) {
+Status FinishDelete(const Context& c, const FirstInode& file) {
   TAILCAST_ASSIGN_OR_RETURN(const bool locked, file.file->TryLock());
   if (!locked) {
     return UnavailableError("delete " + Join(file.folder, file.name) +
@@ -122,23 +122,23 @@ Status FinishDelete(const Context& c, const FileId& file) {
   return FlushFolder(c, file.folder);
 }
 
-Result<FileId> OpenNamed(const Context& c, const std::string& folder, const std::string& name,
-                         bool writable) {
-  TAILCAST_ASSIGN_OR_RETURN(FileId id, OpenFirstInode(c, folder, name, writable));
-  if (id.name != name) {
-    return DataLossError(Join(folder, name) + ": the file calls itself '" + id.name + "'");
+Result<FirstInode> OpenNamed(const Context& c, const std::string& folder, const std::string& name,
+                             bool writable) {
+  TAILCAST_ASSIGN_OR_RETURN(FirstInode first, OpenFirstInode(c, folder, name, writable));
+  if (first.name != name) {
+    return DataLossError(Join(folder, name) + ": the file calls itself '" + first.name + "'");
   }
-  if (IsDeleted(*id.page)) {
+  if (IsDeleted(*first.page)) {
     // A delete that died halfway; or one that is under way, then there is nothing to do.
-    const Status finished = writable ? FinishDelete(c, id) : OkStatus();
+    const Status finished = writable ? FinishDelete(c, first) : OkStatus();
     if (!finished.ok() && finished.code() != StatusCode::kUnavailable) return finished;
     return NotFoundError("open " + Join(folder, name) + ": it was deleted");
   }
-  return id;
+  return first;
 }
 
 // All inodes of the file. `known`: a list from before, whose open inodes are used again.
-Result<std::shared_ptr<Segments>> ListSegments(const Context& c, const FileId& file,
+Result<std::shared_ptr<Segments>> ListSegments(const Context& c, const FirstInode& file,
                                                const Segments* known) {
   auto segments = std::make_shared<Segments>();
   segments->by_epoch.push_back({file.header, file.file});
@@ -210,7 +210,7 @@ Result<int64_t> DurableLength(const Context& c, const Segment& segment) {
 }
 
 // Length and highest epoch from what the disk kept. TLA: Recovered.
-Result<CommitWord> Recover(const Context& c, const FileId& file, const Segments& segments) {
+Result<CommitWord> Recover(const Context& c, const FirstInode& file, const Segments& segments) {
   for (const Segment& segment : segments.by_epoch) {
     if (segment.header.unflushed) {
       return DataLossError(Join(file.folder, file.name) +
@@ -269,7 +269,7 @@ void ForgetFolders(const Context& c) {
 // free.
 Result<std::string> CompleteClaim(const Context& c, const std::string& folder,
                                   const std::string& key) {
-  Result<FileId> claim = OpenFirstInode(c, folder, ClaimName(key), true);
+  Result<FirstInode> claim = OpenFirstInode(c, folder, ClaimName(key), true);
   if (!claim.ok()) {
     if (IsNotFound(claim.status())) return std::string();
     return claim.status();
@@ -303,7 +303,7 @@ Status LostRace(const std::string& what) {
 
 // ---------------------------------------------------------------------------------------------
 
-Appender::Appender(const Context* context, uint64_t writer, FileId file, Segment segment,
+Appender::Appender(const Context* context, uint64_t writer, FirstInode file, Segment segment,
                    CommitWord word)
     : context_(context),
       writer_(writer),
@@ -393,7 +393,8 @@ AppendResult Appender::Append(std::string_view bytes) {
 
 // ---------------------------------------------------------------------------------------------
 
-Reader::Reader(const Context* context, FileId file) : context_(context), file_(std::move(file)) {}
+Reader::Reader(const Context* context, FirstInode file)
+    : context_(context), file_(std::move(file)) {}
 Reader::~Reader() = default;
 
 bool Reader::FastSize(FileSize& size) const {
@@ -533,7 +534,7 @@ Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::s
     Result<std::string> winner = CompleteClaim(c, folder, key);
     if (!winner.ok()) return winner.status();
     if (!winner->empty()) return AlreadyExistsError(*winner);
-    if (Result<FileId> taken = OpenNamed(c, folder, name, true); taken.ok()) {
+    if (Result<FirstInode> taken = OpenNamed(c, folder, name, true); taken.ok()) {
       if (taken->header.key != key) {
         return FailedPreconditionError(path + ": exists under the key '" + taken->header.key +
                                        "'; choose another name");
@@ -559,27 +560,27 @@ Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::s
       continue;
     }
     if (!made.ok()) return made.status();
-    FileId id;
-    id.folder = folder;
-    id.name = name;
-    id.header = header;
-    id.file = *std::move(made);
-    TAILCAST_ASSIGN_OR_RETURN(id.page, id.file->MapPage(true));
+    FirstInode first;
+    first.folder = folder;
+    first.name = name;
+    first.header = header;
+    first.file = *std::move(made);
+    TAILCAST_ASSIGN_OR_RETURN(first.page, first.file->MapPage(true));
 
-    Status linked = c.ops->Link(*id.file, Join(folder, ClaimName(key)));
+    Status linked = c.ops->Link(*first.file, Join(folder, ClaimName(key)));
     if (IsAlreadyExists(linked)) continue;  // another creator was faster
     if (!linked.ok()) return linked;
     if (c.bug != PlantedBug::kClaimNotDurable) {
       TAILCAST_RETURN_IF_ERROR(FlushFolder(c, folder));
     }
-    linked = c.ops->Link(*id.file, path);
+    linked = c.ops->Link(*first.file, path);
     if (IsAlreadyExists(linked)) {
       // A helper completed our claim; or, a rule of the caller's broken, another file got the name.
-      TAILCAST_ASSIGN_OR_RETURN(const FileId there, OpenNamed(c, folder, name, false));
+      TAILCAST_ASSIGN_OR_RETURN(const FirstInode there, OpenNamed(c, folder, name, false));
       if (there.header.file_id != header.file_id) {
         TAILCAST_RETURN_IF_ERROR(
-            id.file->WriteAt(kTombstoneOffset, EncodeTombstone(header.file_id)));
-        TAILCAST_RETURN_IF_ERROR(FinishDelete(c, id));
+            first.file->WriteAt(kTombstoneOffset, EncodeTombstone(header.file_id)));
+        TAILCAST_RETURN_IF_ERROR(FinishDelete(c, first));
         return FailedPreconditionError(path + ": was created under the key '" + there.header.key +
                                        "' at the same time");
       }
@@ -587,14 +588,14 @@ Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::s
       return linked;  // whoever comes next completes it
     }
     TAILCAST_RETURN_IF_ERROR(FlushFolder(c, folder));
-    if (IsDeleted(*id.page)) {
-      TAILCAST_RETURN_IF_ERROR(FinishDelete(c, id));
+    if (IsDeleted(*first.page)) {
+      TAILCAST_RETURN_IF_ERROR(FinishDelete(c, first));
       return AbortedError("create " + path + ": it was deleted at once by another process");
     }
-    Segment segment{header, id.file};
+    Segment segment{header, first.file};
     const uint64_t writer = ++c.writers;
     TAILCAST_LOG_STEP(c, "Create", writer, "");
-    return std::make_unique<Appender>(&c, writer, std::move(id), std::move(segment),
+    return std::make_unique<Appender>(&c, writer, std::move(first), std::move(segment),
                                       CommitWord{1, 0});
   }
   return LostRace("create " + path);
@@ -603,9 +604,9 @@ Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::s
 Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::string& folder,
                                               const std::string& name) {
   const std::string path = Join(folder, name);
-  TAILCAST_ASSIGN_OR_RETURN(FileId id, OpenNamed(c, folder, name, true));
+  TAILCAST_ASSIGN_OR_RETURN(FirstInode first, OpenNamed(c, folder, name, true));
   TAILCAST_RETURN_IF_ERROR(EnsureFolder(c, folder));
-  SharedPage& page = *id.page;
+  SharedPage& page = *first.page;
   const uint64_t writer = ++c.writers;
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     // TLA: RecoverReadWord. The raw word is what the swap expects; its fields count only when the
@@ -619,8 +620,8 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
       // TLA: RecoverReadSlots.
       const bool live_sector_is_whole = page.Load(kLiveMagicOffset) == kLiveMagic;
       TAILCAST_ASSIGN_OR_RETURN(const std::shared_ptr<Segments> segments,
-                                ListSegments(c, id, nullptr));
-      TAILCAST_ASSIGN_OR_RETURN(const CommitWord recovered, Recover(c, id, *segments));
+                                ListSegments(c, first, nullptr));
+      TAILCAST_ASSIGN_OR_RETURN(const CommitWord recovered, Recover(c, first, *segments));
       next.length = recovered.length;
       next.epoch = std::max(recovered.epoch, live_sector_is_whole ? next.epoch : 0);
       if (c.bug == PlantedBug::kWordReadLate) raw = page.Load(kWordOffset);
@@ -654,17 +655,17 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
       TAILCAST_LOG_STEP(c, "RecoverSetBoot", writer, "");
     }
     if (IsDeleted(page)) {
-      TAILCAST_RETURN_IF_ERROR(FinishDelete(c, id));
+      TAILCAST_RETURN_IF_ERROR(FinishDelete(c, first));
       return NotFoundError("open " + path + ": it was deleted");
     }
     if (c.bug == PlantedBug::kSameInode) {
-      TAILCAST_ASSIGN_OR_RETURN(auto segments, ListSegments(c, id, nullptr));
+      TAILCAST_ASSIGN_OR_RETURN(auto segments, ListSegments(c, first, nullptr));
       const Segment last = segments->by_epoch.back();
-      return std::make_unique<Appender>(&c, writer, std::move(id), last, next);
+      return std::make_unique<Appender>(&c, writer, std::move(first), last, next);
     }
 
     // TLA: CreateSegment, CreateSegmentSync.
-    Header header = id.header;
+    Header header = first.header;
     header.epoch = next.epoch;
     header.start = length;
     header.unflushed = !c.durable();
@@ -686,33 +687,34 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
       return AbortedError("open " + path + ": another opener took it over at the same time");
     }
     Segment segment{std::move(header), std::move(file)};
-    id.file.reset();  // the mapping stays: one descriptor for each open file
-    return std::make_unique<Appender>(&c, writer, std::move(id), std::move(segment), next);
+    first.file.reset();  // the mapping stays: one descriptor for each open file
+    return std::make_unique<Appender>(&c, writer, std::move(first), std::move(segment), next);
   }
   return LostRace("open " + path);
 }
 
 Result<std::unique_ptr<Reader>> OpenRead(const Context& c, const std::string& folder,
                                          const std::string& name) {
-  TAILCAST_ASSIGN_OR_RETURN(FileId id, OpenNamed(c, folder, name, false));
-  return std::make_unique<Reader>(&c, std::move(id));
+  TAILCAST_ASSIGN_OR_RETURN(FirstInode first, OpenNamed(c, folder, name, false));
+  return std::make_unique<Reader>(&c, std::move(first));
 }
 
 Status Delete(const Context& c, const std::string& folder, const std::string& name) {
-  TAILCAST_ASSIGN_OR_RETURN(const FileId id, OpenNamed(c, folder, name, true));
+  TAILCAST_ASSIGN_OR_RETURN(const FirstInode first, OpenNamed(c, folder, name, true));
   // The tombstone first, durably: whatever part of the names a power loss brings back then stays
   // deleted, and a helper does not revive it.
   if (c.bug != PlantedBug::kNoTombstone) {
     TAILCAST_RETURN_IF_ERROR(
-        id.file->WriteAt(kTombstoneOffset, EncodeTombstone(id.header.file_id)));
-    if (c.durable()) TAILCAST_RETURN_IF_ERROR(id.file->SyncData());
+        first.file->WriteAt(kTombstoneOffset, EncodeTombstone(first.header.file_id)));
+    if (c.durable()) TAILCAST_RETURN_IF_ERROR(first.file->SyncData());
   }
   // Fence, so that a writer learns of it.
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
-    const CommitWord word = LoadWord(*id.page);
-    if (word.epoch >= kEpochMax || SwapWord(*id.page, word, {word.epoch + 1, word.length})) break;
+    const CommitWord word = LoadWord(*first.page);
+    if (word.epoch >= kEpochMax || SwapWord(*first.page, word, {word.epoch + 1, word.length}))
+      break;
   }
-  return FinishDelete(c, id);
+  return FinishDelete(c, first);
 }
 
 Result<std::vector<std::string>> List(const Context& c, const std::string& folder) {

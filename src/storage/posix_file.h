@@ -88,8 +88,8 @@ struct Segments {
   CommitWord listed_at;
   bool has_epoch = false;
 };
-// The first inode: where the file is and whose word it is.
-struct FileId {
+// A file by its first inode, open and mapped: where the file is and whose word it is.
+struct FirstInode {
   std::string folder;
   std::string name;
   Header header;
@@ -100,7 +100,8 @@ struct FileId {
 // The right to append. One thread at a time.
 class Appender {
  public:
-  Appender(const Context* context, uint64_t writer, FileId file, Segment segment, CommitWord word);
+  Appender(const Context* context, uint64_t writer, FirstInode file, Segment segment,
+           CommitWord word);
   ~Appender();
 
   // As AppendFile::AppendAt, offsets checked by the caller: appends at committed_length(). After
@@ -116,7 +117,7 @@ class Appender {
 
   const Context* const context_;
   const uint64_t writer_;
-  const FileId file_;
+  const FirstInode file_;
   const Segment segment_;
   CommitWord word_;
   int next_slot_ = 0;
@@ -125,7 +126,7 @@ class Appender {
 // A view for reading. Any thread.
 class Reader {
  public:
-  Reader(const Context* context, FileId file);
+  Reader(const Context* context, FirstInode file);
   ~Reader();
 
   // The committed length, without a system call, if this boot's processes wrote the file; nothing
@@ -145,7 +146,7 @@ class Reader {
   void LogOldView(int64_t length, bool booted) const;
 
   const Context* const context_;
-  const FileId file_;
+  const FirstInode file_;
   std::mutex mutex_;
   std::shared_ptr<const Segments> segments_;  // guarded by mutex_
   // What recovery computed from the slots while the boot tag was `old_tag_`; guarded by mutex_.
