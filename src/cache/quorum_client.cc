@@ -14,7 +14,7 @@
 
 namespace tailcast::cache {
 
-using fabric::ReadOp;
+using fabric::ReadDescriptor;
 using fabric::ReadStatus;
 using layout::kBucketBytes;
 using layout::kEntryHeaderBytes;
@@ -43,7 +43,7 @@ struct QuorumClient::Connection {
   uint64_t epoch = 0;    // of the connection that is ready; never repeated within the client
   size_t next_address = 0;
   std::unique_ptr<fabric::Endpoint> endpoint;
-  std::vector<ReadOp> batch;  // reads that were not given to the endpoint yet
+  std::vector<ReadDescriptor> batch;  // reads that were not given to the endpoint yet
   layout::Geometry geometry;
   ReplicaHealth health;
   std::vector<Task> waiting;  // for the end of kConnecting
@@ -255,8 +255,8 @@ void QuorumClient::OnConnected(const ConnectionPtr& connection, uint64_t attempt
   }
   if (c.immediate) {
     char page[layout::kHeaderBytes];
-    const ReadOp op{layout::kIndexRegion, sizeof(page), 0, page, 0};
-    OnGeometry(c, ReadNow(c, std::span(&op, 1)), page);
+    const ReadDescriptor descriptor{layout::kIndexRegion, sizeof(page), 0, page, 0};
+    OnGeometry(c, ReadNow(c, std::span(&descriptor, 1)), page);
     return;
   }
   c.endpoint->SetReadyCallback(
@@ -266,8 +266,8 @@ void QuorumClient::OnConnected(const ConnectionPtr& connection, uint64_t attempt
       });
   Operation* operation = NewOperation(connection);
   operation->stage = Operation::Stage::kGeometry;
-  ReadOp op{layout::kIndexRegion, layout::kHeaderBytes, 0, operation->bucket(), 0};
-  Submit(operation, std::span(&op, 1));
+  ReadDescriptor descriptor{layout::kIndexRegion, layout::kHeaderBytes, 0, operation->bucket(), 0};
+  Submit(operation, std::span(&descriptor, 1));
 }
 
 void QuorumClient::OnGeometry(Connection& c, ReadStatus status, const char* page) {
@@ -394,12 +394,12 @@ void QuorumClient::SawConfigurationId(uint64_t id) {
 
 // ---- Reads inside the call ----
 
-ReadStatus QuorumClient::ReadNow(Connection& c, std::span<const ReadOp> ops) {
+ReadStatus QuorumClient::ReadNow(Connection& c, std::span<const ReadDescriptor> descriptors) {
   fabric::Completion completions[4];
-  TAILCAST_CHECK(ops.size() <= 4, "more operations than completions are polled for");
-  c.endpoint->Read(ops);
-  const size_t count = c.endpoint->Poll(std::span(completions, ops.size()));
-  TAILCAST_CHECK(count == ops.size(), "an immediate endpoint left reads uncompleted");
+  TAILCAST_CHECK(descriptors.size() <= 4, "more reads than completions are polled for");
+  c.endpoint->Read(descriptors);
+  const size_t count = c.endpoint->Poll(std::span(completions, descriptors.size()));
+  TAILCAST_CHECK(count == descriptors.size(), "an immediate endpoint left reads uncompleted");
   ReadStatus worst = ReadStatus::kOk;
   for (size_t i = 0; i < count; ++i) worst = std::max(worst, completions[i].status);
   return worst;
@@ -422,8 +422,8 @@ bool QuorumClient::ParseEntry(const Connection& c, const char* bytes, const Key&
 QuorumClient::Outcome QuorumClient::ReadBucketNow(Connection& c, const Key& key, char* bucket,
                                                   Found& found) {
   const uint64_t offset = layout::BucketOffset(layout::BucketOf(key, c.geometry.bucket_count));
-  const ReadOp op{layout::kIndexRegion, kBucketBytes, offset, bucket, 0};
-  const ReadStatus status = ReadNow(c, std::span(&op, 1));
+  const ReadDescriptor descriptor{layout::kIndexRegion, kBucketBytes, offset, bucket, 0};
+  const ReadStatus status = ReadNow(c, std::span(&descriptor, 1));
   if (status != ReadStatus::kOk) {
     OnReadError(c, status);
     return Outcome::kError;
@@ -446,17 +446,17 @@ QuorumClient::Outcome QuorumClient::ReadChunkAt(Connection& c, ChunkRead& read, 
   if (!layout::LocationFits({offset, std::max(expected, have)}, c.geometry.data_bytes)) {
     return Outcome::kTorn;
   }
-  ReadOp ops[2] = {
+  ReadDescriptor descriptors[2] = {
       {layout::kDataRegion, kEntryHeaderBytes, offset, bytes, 0},
       {layout::kDataRegion, 0, offset + kEntryHeaderBytes + have, read.destination + have, 0}};
   size_t count = 1;
   uint32_t end = have;  // of the payload that was read
   if (expected > have) {
     end = expected;
-    ops[1].length = end - have;
+    descriptors[1].length = end - have;
     count = 2;
   }
-  ReadStatus status = ReadNow(c, std::span(ops, count));
+  ReadStatus status = ReadNow(c, std::span(descriptors, count));
   if (status != ReadStatus::kOk) {
     OnReadError(c, status);
     return Outcome::kError;
@@ -468,10 +468,10 @@ QuorumClient::Outcome QuorumClient::ReadChunkAt(Connection& c, ChunkRead& read, 
   if (header.length <= have) return Outcome::kFound;
   if (header.length > read.capacity) return CutChunk(c, read, offset, header);
   if (header.length > end) {
-    ops[1].offset = offset + kEntryHeaderBytes + end;
-    ops[1].destination = read.destination + end;
-    ops[1].length = header.length - end;
-    status = ReadNow(c, std::span(ops + 1, 1));
+    descriptors[1].offset = offset + kEntryHeaderBytes + end;
+    descriptors[1].destination = read.destination + end;
+    descriptors[1].length = header.length - end;
+    status = ReadNow(c, std::span(descriptors + 1, 1));
     if (status != ReadStatus::kOk) {
       OnReadError(c, status);
       return Outcome::kError;
@@ -490,9 +490,9 @@ QuorumClient::Outcome QuorumClient::ReadChunkAt(Connection& c, ChunkRead& read, 
 QuorumClient::Outcome QuorumClient::CutChunk(Connection& c, ChunkRead& read, uint64_t offset,
                                              const layout::EntryHeader& header) {
   const uint32_t have = std::max(read.have, read.length);
-  const ReadOp op{layout::kDataRegion, header.length, offset + kEntryHeaderBytes, scratch_.data(),
-                  0};
-  const ReadStatus status = ReadNow(c, std::span(&op, 1));
+  const ReadDescriptor descriptor{layout::kDataRegion, header.length, offset + kEntryHeaderBytes,
+                                  scratch_.data(), 0};
+  const ReadStatus status = ReadNow(c, std::span(&descriptor, 1));
   if (status != ReadStatus::kOk) {
     OnReadError(c, status);
     return Outcome::kError;
@@ -562,15 +562,15 @@ QuorumClient::Found QuorumClient::ReadValueNow(Connection& c, const Key& key,
     while (const auto location = layout::FindInBucket(bucket, key, way)) {
       found.outcome = Outcome::kTorn;
       if (!layout::LocationFits(*location, c.geometry.data_bytes)) continue;
-      const ReadOp op{layout::kDataRegion, kEntryHeaderBytes + location->length, location->offset,
-                      scratch_.data(), 0};
-      const ReadStatus status = ReadNow(c, std::span(&op, 1));
+      const ReadDescriptor descriptor{layout::kDataRegion, kEntryHeaderBytes + location->length,
+                                      location->offset, scratch_.data(), 0};
+      const ReadStatus status = ReadNow(c, std::span(&descriptor, 1));
       if (status != ReadStatus::kOk) {
         OnReadError(c, status);
         found.outcome = Outcome::kError;
         return found;
       }
-      counters_.bytes_read += op.length;
+      counters_.bytes_read += descriptor.length;
       layout::EntryHeader header;
       if (!ParseEntry(c, scratch_.data(), key, location->offset, false, header) ||
           header.length > location->length) {
@@ -942,16 +942,16 @@ void QuorumClient::FreeOperation(Operation* operation) {
   loop_->Post(std::move(task));
 }
 
-void QuorumClient::Submit(Operation* operation, std::span<ReadOp> ops) {
-  operation->pending = static_cast<uint32_t>(ops.size());
+void QuorumClient::Submit(Operation* operation, std::span<ReadDescriptor> descriptors) {
+  operation->pending = static_cast<uint32_t>(descriptors.size());
   operation->worst = ReadStatus::kOk;
-  for (ReadOp& op : ops) {
-    op.token = operation->token;
-    counters_.bytes_read += op.length;
+  for (ReadDescriptor& descriptor : descriptors) {
+    descriptor.token = operation->token;
+    counters_.bytes_read += descriptor.length;
   }
   Connection& c = *operation->connection;
   if (c.batch.empty()) with_batch_.push_back(operation->connection);
-  c.batch.insert(c.batch.end(), ops.begin(), ops.end());
+  c.batch.insert(c.batch.end(), descriptors.begin(), descriptors.end());
   if (batch_scopes_ == 0) SendBatches();
 }
 
@@ -1011,21 +1011,22 @@ void QuorumClient::ReadBucket(Operation* operation) {
   operation->payload = operation->entry_read && end > operation->from ? end - operation->from : 0;
   const size_t needed = kBucketBytes + kEntryHeaderBytes + operation->payload;
   if (operation->buffer.size() < needed) operation->buffer.resize(needed);
-  ReadOp ops[3];
+  ReadDescriptor descriptors[3];
   size_t count = 0;
-  ops[count++] = {layout::kIndexRegion, kBucketBytes,
-                  layout::BucketOffset(layout::BucketOf(operation->key, c.geometry.bucket_count)),
-                  operation->bucket(), 0};
+  descriptors[count++] = {
+      layout::kIndexRegion, kBucketBytes,
+      layout::BucketOffset(layout::BucketOf(operation->key, c.geometry.bucket_count)),
+      operation->bucket(), 0};
   if (operation->entry_read) {
-    ops[count++] = {layout::kDataRegion, kEntryHeaderBytes, operation->location.offset,
-                    operation->header(), 0};
+    descriptors[count++] = {layout::kDataRegion, kEntryHeaderBytes, operation->location.offset,
+                            operation->header(), 0};
     if (operation->payload > 0) {
-      ops[count++] = {layout::kDataRegion, operation->payload,
-                      operation->location.offset + kEntryHeaderBytes + operation->from,
-                      operation->bytes(), 0};
+      descriptors[count++] = {layout::kDataRegion, operation->payload,
+                              operation->location.offset + kEntryHeaderBytes + operation->from,
+                              operation->bytes(), 0};
     }
   }
-  Submit(operation, std::span(ops, count));
+  Submit(operation, std::span(descriptors, count));
 }
 
 void QuorumClient::ReadEntry(Operation* operation, Location location) {
@@ -1040,21 +1041,22 @@ void QuorumClient::ReadEntry(Operation* operation, Location location) {
   operation->payload = location.length > operation->from ? location.length - operation->from : 0;
   const size_t needed = kBucketBytes + kEntryHeaderBytes + operation->payload;
   if (operation->buffer.size() < needed) operation->buffer.resize(needed);
-  ReadOp ops[2];
+  ReadDescriptor descriptors[2];
   size_t count = 0;
   if (operation->from == 0) {
     // Header and payload lie together, here as there.
-    ops[count++] = {layout::kDataRegion, kEntryHeaderBytes + operation->payload, location.offset,
-                    operation->header(), 0};
+    descriptors[count++] = {layout::kDataRegion, kEntryHeaderBytes + operation->payload,
+                            location.offset, operation->header(), 0};
   } else {
-    ops[count++] = {layout::kDataRegion, kEntryHeaderBytes, location.offset, operation->header(),
-                    0};
+    descriptors[count++] = {layout::kDataRegion, kEntryHeaderBytes, location.offset,
+                            operation->header(), 0};
     if (operation->payload > 0) {
-      ops[count++] = {layout::kDataRegion, operation->payload,
-                      location.offset + kEntryHeaderBytes + operation->from, operation->bytes(), 0};
+      descriptors[count++] = {layout::kDataRegion, operation->payload,
+                              location.offset + kEntryHeaderBytes + operation->from,
+                              operation->bytes(), 0};
     }
   }
-  Submit(operation, std::span(ops, count));
+  Submit(operation, std::span(descriptors, count));
 }
 
 void QuorumClient::OnReady(const ConnectionPtr& connection, uint64_t attempt) {
@@ -1449,13 +1451,14 @@ void QuorumClient::KeepHeartbeat(const ConnectionPtr& connection) {
                  }
                  if (c.immediate) {
                    char page[layout::kHeaderBytes];
-                   const ReadOp op{layout::kIndexRegion, sizeof(page), 0, page, 0};
-                   self.OnHeartbeat(c, self.ReadNow(c, std::span(&op, 1)), page);
+                   const ReadDescriptor descriptor{layout::kIndexRegion, sizeof(page), 0, page, 0};
+                   self.OnHeartbeat(c, self.ReadNow(c, std::span(&descriptor, 1)), page);
                  } else {
                    Operation* operation = self.NewOperation(strong);
                    operation->stage = Operation::Stage::kHeartbeat;
-                   ReadOp op{layout::kIndexRegion, layout::kHeaderBytes, 0, operation->bucket(), 0};
-                   self.Submit(operation, std::span(&op, 1));
+                   ReadDescriptor descriptor{layout::kIndexRegion, layout::kHeaderBytes, 0,
+                                             operation->bucket(), 0};
+                   self.Submit(operation, std::span(&descriptor, 1));
                  }
                  self.KeepHeartbeat(strong);
                });

@@ -161,7 +161,8 @@ class QuorumClient : public Client {
   void SawConfigurationId(uint64_t id);
 
   // ---- reads inside the call ----
-  fabric::ReadStatus ReadNow(Connection& connection, std::span<const fabric::ReadOp> ops);
+  fabric::ReadStatus ReadNow(Connection& connection,
+                             std::span<const fabric::ReadDescriptor> descriptors);
   Found ReadChunkNow(Connection& connection, ChunkRead& read);
   Found ReadValueNow(Connection& connection, const Key& key, std::string_view& value);
   Outcome ReadBucketNow(Connection& connection, const Key& key, char* bucket, Found& found);
@@ -193,7 +194,7 @@ class QuorumClient : public Client {
   void FreeOperation(Operation* operation);
   // Puts reads into their connection's next batch, which goes out at the end of the outermost
   // BatchScope, or at once outside of any: endpoints take one system call for a batch.
-  void Submit(Operation* operation, std::span<fabric::ReadOp> ops);
+  void Submit(Operation* operation, std::span<fabric::ReadDescriptor> descriptors);
   struct BatchScope {
     explicit BatchScope(QuorumClient* c) : client(c) { ++client->batch_scopes_; }
     ~BatchScope() {

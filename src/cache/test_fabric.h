@@ -118,26 +118,26 @@ class TestEndpoint : public fabric::Endpoint {
   bool connected() const override { return net_->hosts[name_].life == life_; }
   void set_read_timeout(Duration timeout) override { timeout_ = timeout; }
 
-  void Read(std::span<const fabric::ReadOp> ops) override {
+  void Read(std::span<const fabric::ReadDescriptor> reads) override {
     TestFabric::Host& host = net_->hosts[name_];
-    for (const fabric::ReadOp& op : ops) {
+    for (const fabric::ReadDescriptor& read : reads) {
       ++host.reads;
-      host.bytes += op.length;
+      host.bytes += read.length;
       if (net_->immediate) {
-        std::vector<bool> done = Copy(op, {});
+        std::vector<bool> done = Copy(read, {});
         if (!done.empty() && net_->between) net_->between(name_);
-        if (!done.empty()) Copy(op, done);
-        completions_.push_back({op.token, Check(op)});
+        if (!done.empty()) Copy(read, done);
+        completions_.push_back({read.token, Check(read)});
         continue;
       }
-      const std::vector<bool> done = Copy(op, {});
+      const std::vector<bool> done = Copy(read, {});
       const bool late = host.delay > timeout_;
-      loop_->After(late ? timeout_ : host.delay, [alive = alive_, op, done, late] {
+      loop_->After(late ? timeout_ : host.delay, [alive = alive_, read, done, late] {
         if (*alive == nullptr) return;
         TestEndpoint& self = **alive;
-        const fabric::ReadStatus status = self.Check(op);
-        if (status == fabric::ReadStatus::kOk && !late) self.Copy(op, done);
-        self.completions_.push_back({op.token, late ? fabric::ReadStatus::kTimeout : status});
+        const fabric::ReadStatus status = self.Check(read);
+        if (status == fabric::ReadStatus::kOk && !late) self.Copy(read, done);
+        self.completions_.push_back({read.token, late ? fabric::ReadStatus::kTimeout : status});
         if (self.completions_.size() == 1 && self.ready_) self.ready_();
       });
     }
@@ -179,22 +179,22 @@ class TestEndpoint : public fabric::Endpoint {
   void CancelWatch(uint64_t id) override { callbacks_.erase(id); }
 
  private:
-  fabric::ReadStatus Check(const fabric::ReadOp& op) const {
+  fabric::ReadStatus Check(const fabric::ReadDescriptor& read) const {
     const TestFabric::Host& host = net_->hosts[name_];
     if (host.life != life_ || !host.reachable) return fabric::ReadStatus::kUnreachable;
-    if (op.region >= infos_.size() || op.offset > infos_[op.region].size ||
-        op.length > infos_[op.region].size - op.offset) {
+    if (read.region >= infos_.size() || read.offset > infos_[read.region].size ||
+        read.length > infos_[read.region].size - read.offset) {
       return fabric::ReadStatus::kOutOfRange;
     }
     return fabric::ReadStatus::kOk;
   }
   // Copies the words that are not `done` yet; with luck only some, and says which. Empty: all.
-  std::vector<bool> Copy(const fabric::ReadOp& op, const std::vector<bool>& done) {
-    if (Check(op) != fabric::ReadStatus::kOk) return {};
+  std::vector<bool> Copy(const fabric::ReadDescriptor& read, const std::vector<bool>& done) {
+    if (Check(read) != fabric::ReadStatus::kOk) return {};
     const char* region =
-        reinterpret_cast<const char*>(net_->hosts[name_].regions[op.region].data());
-    const uint64_t first = op.offset / 8, last = (op.offset + op.length + 7) / 8;
-    const bool tear = done.empty() && net_->torn > 0 && op.region >= net_->torn_from_region &&
+        reinterpret_cast<const char*>(net_->hosts[name_].regions[read.region].data());
+    const uint64_t first = read.offset / 8, last = (read.offset + read.length + 7) / 8;
+    const bool tear = done.empty() && net_->torn > 0 && read.region >= net_->torn_from_region &&
                       net_->rng.Chance(net_->torn);
     std::vector<bool> copied(tear ? last - first : 0);
     // Whole cache lines go early or late, sometimes single words.
@@ -203,9 +203,9 @@ class TestEndpoint : public fabric::Endpoint {
       if (tear && (word % 8 == 0 || net_->rng.Chance(0.05))) early = net_->rng.Chance(0.5);
       if (tear && !early) continue;
       if (!done.empty() && done[word - first]) continue;
-      const uint64_t from = std::max(word * 8, op.offset);
-      const uint64_t to = std::min(word * 8 + 8, op.offset + op.length);
-      std::copy_n(region + from, to - from, op.destination + (from - op.offset));
+      const uint64_t from = std::max(word * 8, read.offset);
+      const uint64_t to = std::min(word * 8 + 8, read.offset + read.length);
+      std::copy_n(region + from, to - from, read.destination + (from - read.offset));
       if (tear) copied[word - first] = true;
     }
     return copied;

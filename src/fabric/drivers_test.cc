@@ -631,8 +631,9 @@ TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
   ASSERT_TRUE(endpoint.ok()) << endpoint.status();
   (*endpoint)->set_read_timeout(Duration::Seconds(100));
   char byte;
-  const ReadOp op{.region = 0, .length = 1, .offset = 0, .destination = &byte, .token = 9};
-  (*endpoint)->Read({&op, 1});
+  const ReadDescriptor read{
+      .region = 0, .length = 1, .offset = 0, .destination = &byte, .token = 9};
+  (*endpoint)->Read({&read, 1});
   bool watch_answered = false;
   (*endpoint)->Watch(0, 0, 0, Duration::Seconds(100),
                      [&](WatchOutcome o) { watch_answered = o == WatchOutcome::kUnreachable; });
@@ -688,8 +689,9 @@ TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {
     ASSERT_TRUE(endpoint.ok()) << endpoint.status();
     char bytes[24];
     std::memset(bytes, '#', sizeof(bytes));
-    const ReadOp op{.region = 0, .length = 8, .offset = 0, .destination = bytes + 8, .token = 9};
-    (*endpoint)->Read({&op, 1});
+    const ReadDescriptor read{
+        .region = 0, .length = 8, .offset = 0, .destination = bytes + 8, .token = 9};
+    (*endpoint)->Read({&read, 1});
     Completion completion;
     EXPECT_TRUE(RunUntil([&] { return (*endpoint)->Poll({&completion, 1}) == 1; }));
     EXPECT_EQ(completion.status, ReadStatus::kUnreachable);
@@ -748,11 +750,11 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
     bool rang = false;
     (*endpoint)->Watch(0, 0, 0, Duration::Seconds(20), [&](WatchOutcome) { rang = true; });
     std::string a(13, '#'), b(4099, '#'), c(10, '#'), d(4000, '#');
-    const ReadOp ops[] = {{.length = 13, .destination = a.data(), .token = 10},
-                          {.length = 4099, .destination = b.data(), .token = 11},
-                          {.length = 10, .destination = c.data(), .token = 12},
-                          {.length = 4000, .destination = d.data(), .token = 13}};
-    (*endpoint)->Read(ops);
+    const ReadDescriptor reads[] = {{.length = 13, .destination = a.data(), .token = 10},
+                                    {.length = 4099, .destination = b.data(), .token = 11},
+                                    {.length = 10, .destination = c.data(), .token = 12},
+                                    {.length = 4000, .destination = d.data(), .token = 13}};
+    (*endpoint)->Read(reads);
     std::map<uint64_t, ReadStatus> done;
     EXPECT_TRUE(RunUntil([&] {
       Completion completion;
@@ -780,8 +782,8 @@ TEST_F(TcpTest, ASlowReaderDoesNotHoldUpTheOthers) {
   ASSERT_TRUE(endpoint.ok());
   uint64_t value;
   for (int i = 0; i < 100; ++i) {
-    const ReadOp op{.length = 8, .destination = reinterpret_cast<char*>(&value)};
-    (*endpoint)->Read({&op, 1});
+    const ReadDescriptor read{.length = 8, .destination = reinterpret_cast<char*>(&value)};
+    (*endpoint)->Read({&read, 1});
     Completion completion;
     ASSERT_TRUE(RunUntil([&] { return (*endpoint)->Poll({&completion, 1}) == 1; }));
     ASSERT_EQ(completion.status, ReadStatus::kOk);
@@ -802,8 +804,8 @@ TEST_F(TcpTest, EveryReadIsNoticedWithoutFurtherNews) {
   for (size_t round = 1; round <= 5000; ++round) {
     // Three frames, so that the later ones arrive while the first is being looked at.
     for (uint64_t i = 0; i < 3; ++i) {
-      const ReadOp op{.length = 1u << (4 * i), .destination = buffer.data() + i * 4096};
-      (*endpoint)->Read({&op, 1});
+      const ReadDescriptor read{.length = 1u << (4 * i), .destination = buffer.data() + i * 4096};
+      (*endpoint)->Read({&read, 1});
     }
     ASSERT_TRUE(RunUntil([&] { return completed == round * 3; })) << "round " << round;
   }

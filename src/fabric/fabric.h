@@ -43,7 +43,7 @@ enum class ReadStatus : uint8_t {
   kOverloaded,   // the endpoint's queue was full; nothing was sent
 };
 
-struct ReadOp {
+struct ReadDescriptor {
   RegionId region = 0;
   uint32_t length = 0;          // bytes
   uint64_t offset = 0;          // bytes from the region's start
@@ -90,9 +90,9 @@ class Endpoint {
   // Reads started from now on complete with kTimeout when there is no answer for so long. Immediate
   // drivers need none. Default: 1 s.
   virtual void set_read_timeout(Duration timeout) = 0;
-  // Starts a batch. Each op gets exactly one completion. Ops of one batch may complete in any
+  // Starts a batch. Each read gets exactly one completion. Those of a batch may complete in any
   // order. A destination's bytes are undefined until its completion, and after any but kOk.
-  virtual void Read(std::span<const ReadOp> ops) = 0;
+  virtual void Read(std::span<const ReadDescriptor> reads) = 0;
   // Says that this range will be read soon. Never needed, and of use only where reads are
   // immediate.
   virtual void Prefetch(RegionId region, uint64_t offset, uint32_t length) {

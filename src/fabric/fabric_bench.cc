@@ -90,18 +90,18 @@ void ShmRead(benchmark::State& state) {
   Served server("shm", working_set);
   auto endpoint = server.Connect();
   std::vector<char> buffer(batch * kChunk);
-  std::vector<ReadOp> ops(batch);
+  std::vector<ReadDescriptor> descriptors(batch);
   std::vector<Completion> completions(batch);
   Rng rng(1);
   for (auto _ : state) {
     for (size_t i = 0; i < batch; ++i) {
-      ops[i] = {.region = 0,
-                .length = kChunk,
-                .offset = rng.Below(working_set / kChunk) * kChunk,
-                .destination = buffer.data() + i * kChunk,
-                .token = i};
+      descriptors[i] = {.region = 0,
+                        .length = kChunk,
+                        .offset = rng.Below(working_set / kChunk) * kChunk,
+                        .destination = buffer.data() + i * kChunk,
+                        .token = i};
     }
-    endpoint->Read(ops);
+    endpoint->Read(descriptors);
     if (endpoint->Poll(completions) != batch || completions[0].status != ReadStatus::kOk) {
       state.SkipWithError("a read failed");
     }
@@ -125,7 +125,7 @@ void TcpRead(benchmark::State& state) {
   Served server("tcp", working_set);
   auto endpoint = server.Connect();
   std::vector<char> buffer(depth * length);
-  std::vector<ReadOp> ops;
+  std::vector<ReadDescriptor> descriptors;
   std::vector<Completion> completions(depth);
   std::vector<uint64_t> free_slots;
   for (size_t i = 0; i < depth; ++i) free_slots.push_back(i);
@@ -136,16 +136,16 @@ void TcpRead(benchmark::State& state) {
   const double loop_before = OwnCpuUs();
   for (auto _ : state) {
     if (free_slots.size() * 4 >= depth) {
-      ops.clear();
+      descriptors.clear();
       for (const uint64_t slot : free_slots) {
-        ops.push_back({.region = 0,
-                       .length = length,
-                       .offset = rng.Below(working_set / kChunk) * kChunk,
-                       .destination = buffer.data() + slot * length,
-                       .token = slot});
+        descriptors.push_back({.region = 0,
+                               .length = length,
+                               .offset = rng.Below(working_set / kChunk) * kChunk,
+                               .destination = buffer.data() + slot * length,
+                               .token = slot});
       }
       free_slots.clear();
-      endpoint->Read(ops);
+      endpoint->Read(descriptors);
     }
     size_t n = 0;
     server.loop.RunUntil([&] { return (n = endpoint->Poll(completions)) > 0; },

@@ -146,9 +146,9 @@ class FabricConformance : public testing::TestWithParam<FabricDriver> {
     EXPECT_EQ(done.size(), count);
     return done;
   }
-  ReadStatus ReadOne(Endpoint* endpoint, ReadOp op) {
-    op.token = 77;
-    endpoint->Read({&op, 1});
+  ReadStatus ReadOne(Endpoint* endpoint, ReadDescriptor read) {
+    read.token = 77;
+    endpoint->Read({&read, 1});
     const auto done = Collect(endpoint, 1);
     return done.contains(77) ? done.at(77) : ReadStatus::kTimeout;
   }
@@ -180,32 +180,32 @@ TEST_P(FabricConformance, ReadsWhatTheServerHasAtAnyOffsetAndLength) {
     EXPECT_EQ(endpoint->regions()[id].size, kTestRegionBytes[id]);
     EXPECT_NE(endpoint->regions()[id].generation, 0u);
   }
-  std::vector<ReadOp> ops;
+  std::vector<ReadDescriptor> reads;
   std::vector<std::string> buffers;
   const uint32_t lengths[] = {0, 1, 7, 8, 9, 63, 64, 511, 512, 513, 4096, 4099, 70001, 1 << 20};
   for (const uint32_t length : lengths) {
     for (const uint64_t offset : {0, 1, 5, 8, 4091}) {
       buffers.emplace_back(length + 16, '#');
-      ops.push_back({.region = 0, .length = length, .offset = offset});
+      reads.push_back({.region = 0, .length = length, .offset = offset});
     }
     buffers.emplace_back(length + 16, '#');  // up to the region's very end
-    ops.push_back({.region = 0, .length = length, .offset = kTestRegionBytes[0] - length});
+    reads.push_back({.region = 0, .length = length, .offset = kTestRegionBytes[0] - length});
   }
-  for (size_t i = 0; i < ops.size(); ++i) {
-    ops[i].destination = buffers[i].data() + 8;
-    ops[i].token = i;
+  for (size_t i = 0; i < reads.size(); ++i) {
+    reads[i].destination = buffers[i].data() + 8;
+    reads[i].token = i;
   }
-  endpoint->Read(ops);
-  for (const auto& [token, status] : Collect(endpoint.get(), ops.size())) {
-    const ReadOp& op = ops[token];
-    ASSERT_EQ(status, ReadStatus::kOk) << op.length << " bytes at " << op.offset;
-    for (uint32_t i = 0; i < op.length; ++i) {
-      ASSERT_EQ(op.destination[i], PatternByte(0, op.offset + i))
-          << "byte " << i << " of " << op.length << " at " << op.offset;
+  endpoint->Read(reads);
+  for (const auto& [token, status] : Collect(endpoint.get(), reads.size())) {
+    const ReadDescriptor& read = reads[token];
+    ASSERT_EQ(status, ReadStatus::kOk) << read.length << " bytes at " << read.offset;
+    for (uint32_t i = 0; i < read.length; ++i) {
+      ASSERT_EQ(read.destination[i], PatternByte(0, read.offset + i))
+          << "byte " << i << " of " << read.length << " at " << read.offset;
     }
     // Nothing beside the destination.
     EXPECT_EQ(buffers[token].substr(0, 8), "########");
-    EXPECT_EQ(buffers[token].substr(8 + op.length), "########");
+    EXPECT_EQ(buffers[token].substr(8 + read.length), "########");
   }
 }
 
@@ -231,15 +231,15 @@ TEST_P(FabricConformance, CompletesEachReadOfLargeBatchesExactlyOnce) {
   auto endpoint = Connect(connector.get(), server.address);
   constexpr size_t kReads = 10000;  // more than the server's credit
   std::vector<uint64_t> values(kReads);
-  std::vector<ReadOp> ops;
+  std::vector<ReadDescriptor> reads;
   for (size_t i = 0; i < kReads; ++i) {
-    ops.push_back({.region = 0,
-                   .length = 8,
-                   .offset = i * 8,
-                   .destination = reinterpret_cast<char*>(&values[i]),
-                   .token = i});
+    reads.push_back({.region = 0,
+                     .length = 8,
+                     .offset = i * 8,
+                     .destination = reinterpret_cast<char*>(&values[i]),
+                     .token = i});
   }
-  endpoint->Read(ops);
+  endpoint->Read(reads);
   for (const auto& [token, status] : Collect(endpoint.get(), kReads)) {
     EXPECT_EQ(status, ReadStatus::kOk);
     EXPECT_EQ(values[token], PatternWord(token * 8));
@@ -263,16 +263,16 @@ TEST_P(FabricConformance, CallsReadyWhenReadsCompleteLater) {
   });
   std::vector<char> buffer(1 << 20);
   for (uint64_t round = 0; round < 20; ++round) {
-    std::vector<ReadOp> ops;
+    std::vector<ReadDescriptor> reads;
     for (uint64_t i = 0; i < 100; ++i) {
       // Good and bad ones together; the bad ones complete sooner.
-      ops.push_back({.region = i % 10 == 3 ? 9u : 0u,
-                     .length = 4096,
-                     .offset = i * 4096,
-                     .destination = buffer.data() + i * 4096,
-                     .token = round * 100 + i});
+      reads.push_back({.region = i % 10 == 3 ? 9u : 0u,
+                       .length = 4096,
+                       .offset = i * 4096,
+                       .destination = buffer.data() + i * 4096,
+                       .token = round * 100 + i});
     }
-    endpoint->Read(ops);
+    endpoint->Read(reads);
     EXPECT_TRUE(world_->RunUntil([&] { return done.size() == (round + 1) * 100; }, kLimit));
   }
   EXPECT_GE(calls, 20);
@@ -283,17 +283,17 @@ TEST_P(FabricConformance, RefusesMoreReadsThanItsQueueHolds) {
   auto connector = world_->MakeConnector();
   auto endpoint = Connect(connector.get(), server.address);
   std::vector<uint64_t> values(kQueuedReadsMax + 100);
-  std::vector<ReadOp> ops;
+  std::vector<ReadDescriptor> reads;
   for (size_t i = 0; i < values.size(); ++i) {
-    ops.push_back({.region = 0,
-                   .length = 8,
-                   .offset = i,
-                   .destination = reinterpret_cast<char*>(&values[i]),
-                   .token = i});
+    reads.push_back({.region = 0,
+                     .length = 8,
+                     .offset = i,
+                     .destination = reinterpret_cast<char*>(&values[i]),
+                     .token = i});
   }
-  endpoint->Read(ops);
+  endpoint->Read(reads);
   size_t overloaded = 0;
-  for (const auto& [token, status] : Collect(endpoint.get(), ops.size())) {
+  for (const auto& [token, status] : Collect(endpoint.get(), reads.size())) {
     if (status == ReadStatus::kOverloaded) {
       EXPECT_GE(token, kQueuedReadsMax);
       ++overloaded;
@@ -310,7 +310,7 @@ TEST_P(FabricConformance, ReadsBeyondARegionAreOutOfRange) {
   auto endpoint = Connect(connector.get(), server.address);
   std::vector<char> buffer(kReadBytesMax + 8);
   const uint64_t size = kTestRegionBytes[0];
-  const ReadOp bad[] = {
+  const ReadDescriptor bad[] = {
       {.region = 2, .length = 8, .offset = 0},
       {.region = ~0u, .length = 8, .offset = 0},
       {.region = 0, .length = 8, .offset = size - 7},
@@ -320,10 +320,10 @@ TEST_P(FabricConformance, ReadsBeyondARegionAreOutOfRange) {
       {.region = 0, .length = ~0u, .offset = 8},
       {.region = 0, .length = kReadBytesMax + 1, .offset = 0},
   };
-  for (ReadOp op : bad) {
-    op.destination = buffer.data();
-    EXPECT_EQ(ReadOne(endpoint.get(), op), ReadStatus::kOutOfRange)
-        << "region " << op.region << ", " << op.length << " bytes at " << op.offset;
+  for (ReadDescriptor read : bad) {
+    read.destination = buffer.data();
+    EXPECT_EQ(ReadOne(endpoint.get(), read), ReadStatus::kOutOfRange)
+        << "region " << read.region << ", " << read.length << " bytes at " << read.offset;
   }
   uint64_t value;
   EXPECT_EQ(ReadWord(endpoint.get(), &value), ReadStatus::kOk);
@@ -360,18 +360,18 @@ TEST_P(FabricConformance, InvalidateInTheMiddleOfReadsNeverGivesLaterBytes) {
     Local server = Export();
     auto endpoint = Connect(connector.get(), server.address);
     std::vector<char> buffer(256 * 4096);
-    std::vector<ReadOp> ops;
+    std::vector<ReadDescriptor> reads;
     for (uint64_t i = 0; i < 256; ++i) {
-      ops.push_back({.region = 0,
-                     .length = 4096,
-                     .offset = i * 4096,
-                     .destination = buffer.data() + i * 4096,
-                     .token = i});
+      reads.push_back({.region = 0,
+                       .length = 4096,
+                       .offset = i * 4096,
+                       .destination = buffer.data() + i * 4096,
+                       .token = i});
     }
-    endpoint->Read(ops);
+    endpoint->Read(reads);
     server.exporter->Invalidate();
     for (char& c : server.memory[0]) c = '!';  // laid out anew
-    for (const auto& [token, status] : Collect(endpoint.get(), ops.size())) {
+    for (const auto& [token, status] : Collect(endpoint.get(), reads.size())) {
       if (status != ReadStatus::kOk) continue;
       for (uint64_t i = 0; i < 4096; ++i) {
         ASSERT_EQ(buffer[token * 4096 + i], PatternByte(0, token * 4096 + i));
@@ -416,17 +416,17 @@ TEST_P(FabricConformance, AServerKilledUnderReadsCompletesEachOnceAndIsUnreachab
   auto endpoint = Connect(connector.get(), server->address());
   ASSERT_NE(endpoint, nullptr);
   std::vector<char> buffer(1024 * 4096);
-  std::vector<ReadOp> ops;
+  std::vector<ReadDescriptor> reads;
   for (uint64_t i = 0; i < 1024; ++i) {
-    ops.push_back({.region = 0,
-                   .length = 4096,
-                   .offset = i * 4096,
-                   .destination = buffer.data() + i * 4096,
-                   .token = i});
+    reads.push_back({.region = 0,
+                     .length = 4096,
+                     .offset = i * 4096,
+                     .destination = buffer.data() + i * 4096,
+                     .token = i});
   }
-  endpoint->Read(ops);
+  endpoint->Read(reads);
   server->Kill();
-  for (const auto& [token, status] : Collect(endpoint.get(), ops.size())) {
+  for (const auto& [token, status] : Collect(endpoint.get(), reads.size())) {
     if (status == ReadStatus::kOk) {
       for (uint64_t i = token * 4096; i < (token + 1) * 4096; ++i) {
         ASSERT_EQ(buffer[i], PatternByte(0, i));
@@ -481,16 +481,16 @@ TEST_P(FabricConformance, ADestinationIsNotWrittenAfterATimeout) {
   endpoint->set_read_timeout(Duration::Millis(30));
   server->Stop();
   std::vector<char> buffer(600 * 4099);
-  std::vector<ReadOp> ops;
+  std::vector<ReadDescriptor> reads;
   for (uint64_t i = 0; i < 600; ++i) {
-    ops.push_back({.region = 0,
-                   .length = 4099,
-                   .offset = i * 4099,
-                   .destination = buffer.data() + i * 4099,
-                   .token = i});
+    reads.push_back({.region = 0,
+                     .length = 4099,
+                     .offset = i * 4099,
+                     .destination = buffer.data() + i * 4099,
+                     .token = i});
   }
-  endpoint->Read(ops);
-  for (const auto& [token, status] : Collect(endpoint.get(), ops.size())) {
+  endpoint->Read(reads);
+  for (const auto& [token, status] : Collect(endpoint.get(), reads.size())) {
     // One-sided memory may read on; where an engine answers, it does not.
     EXPECT_TRUE(status == ReadStatus::kTimeout || status == ReadStatus::kOk);
   }
@@ -513,17 +513,17 @@ TEST_P(FabricConformance, AnEndpointMayBeDestroyedWithReadsAndWatchesOutstanding
     auto endpoint = Connect(connector.get(), server.address);
     ASSERT_NE(endpoint, nullptr);
     auto buffer = std::make_unique<char[]>(200 * 4096);
-    std::vector<ReadOp> ops;
+    std::vector<ReadDescriptor> reads;
     for (uint64_t i = 0; i < 200; ++i) {
-      ops.push_back({.region = 0,
-                     .length = 4096,
-                     .offset = i * 4096,
-                     .destination = buffer.get() + i * 4096,
-                     .token = i});
+      reads.push_back({.region = 0,
+                       .length = 4096,
+                       .offset = i * 4096,
+                       .destination = buffer.get() + i * 4096,
+                       .token = i});
     }
     endpoint->Watch(1, kTestWordsAt, 0, Duration::Seconds(100),
                     [&](WatchOutcome) { watched = true; });
-    endpoint->Read(ops);
+    endpoint->Read(reads);
     int turns = round;
     world_->RunUntil([&] { return turns-- <= 0; }, Duration::Millis(1));
     endpoint.reset();
@@ -570,12 +570,12 @@ TEST_P(FabricConformance, AnEndpointMayBeDestroyedByItsOwnCallbacks) {
     ready = *token == 0;  // the callback itself is still there
   });
   uint64_t value;
-  const ReadOp op{.region = 0,
-                  .length = 8,
-                  .offset = 0,
-                  .destination = reinterpret_cast<char*>(&value),
-                  .token = 1};
-  second->Read({&op, 1});
+  const ReadDescriptor read{.region = 0,
+                            .length = 8,
+                            .offset = 0,
+                            .destination = reinterpret_cast<char*>(&value),
+                            .token = 1};
+  second->Read({&read, 1});
   EXPECT_TRUE(world_->RunUntil([&] { return ready; }, kLimit));
 }
 
@@ -590,15 +590,15 @@ TEST_P(FabricConformance, ServesManyEndpointsAtOnce) {
   }
   std::vector<std::vector<char>> buffers(kEndpoints, std::vector<char>(32 * 1000));
   for (size_t e = 0; e < kEndpoints; ++e) {
-    std::vector<ReadOp> ops;
+    std::vector<ReadDescriptor> reads;
     for (uint64_t i = 0; i < 32; ++i) {
-      ops.push_back({.region = 0,
-                     .length = 1000,
-                     .offset = e * 4096 + i * 1000,
-                     .destination = buffers[e].data() + i * 1000,
-                     .token = i});
+      reads.push_back({.region = 0,
+                       .length = 1000,
+                       .offset = e * 4096 + i * 1000,
+                       .destination = buffers[e].data() + i * 1000,
+                       .token = i});
     }
-    endpoints[e]->Read(ops);
+    endpoints[e]->Read(reads);
   }
   for (size_t e = 0; e < kEndpoints; ++e) {
     for (const auto& [token, status] : Collect(endpoints[e].get(), 32)) {
@@ -629,20 +629,21 @@ TEST_P(FabricConformance, AnAlignedWordOfAShortReadIsNeverTorn) {
   const MonotonicTime end = world_->loop()->Now() + kLimit / 4;
   for (uint64_t round = 0; shared_rounds < 200 && world_->loop()->Now() < end; ++round) {
     const uint64_t before = next;
-    std::vector<ReadOp> ops;
+    std::vector<ReadDescriptor> reads;
     for (uint64_t i = 0; i < 64; ++i) {
-      ops.push_back({.region = 1,
-                     .length = static_cast<uint32_t>(kWordAtomicBytesMax - i * 3),
-                     .offset = kTestWordsAt + (i * 5 + round) % 61,
-                     .destination = buffer.data() + i * kWordAtomicBytesMax,
-                     .token = i});
+      reads.push_back({.region = 1,
+                       .length = static_cast<uint32_t>(kWordAtomicBytesMax - i * 3),
+                       .offset = kTestWordsAt + (i * 5 + round) % 61,
+                       .destination = buffer.data() + i * kWordAtomicBytesMax,
+                       .token = i});
     }
-    endpoint->Read(ops);
-    Collect(endpoint.get(), ops.size());
+    endpoint->Read(reads);
+    Collect(endpoint.get(), reads.size());
     shared_rounds += next != before;
-    for (const ReadOp& op : ops) {
-      for (uint64_t at = (op.offset + 7) & ~uint64_t{7}; at + 8 <= op.offset + op.length; at += 8) {
-        const char* word = op.destination + (at - op.offset);
+    for (const ReadDescriptor& read : reads) {
+      for (uint64_t at = (read.offset + 7) & ~uint64_t{7}; at + 8 <= read.offset + read.length;
+           at += 8) {
+        const char* word = read.destination + (at - read.offset);
         ASSERT_EQ(std::count(word, word + 8, word[0]), 8) << "word at " << at;
       }
     }

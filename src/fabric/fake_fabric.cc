@@ -123,10 +123,10 @@ struct FakeFabricNetwork::Wire : std::enable_shared_from_this<Wire> {
 
   void CloseConnections(Memory& memory);
   void Break(const std::shared_ptr<Client>& client);
-  void ServeRead(const std::shared_ptr<Client>& client, const ReadOp& op, uint64_t id);
-  void FinishRead(const std::shared_ptr<Client>& client, const ReadOp& op, uint64_t id,
+  void ServeRead(const std::shared_ptr<Client>& client, const ReadDescriptor& read, uint64_t id);
+  void FinishRead(const std::shared_ptr<Client>& client, const ReadDescriptor& read, uint64_t id,
                   ReadStatus status, const std::shared_ptr<std::vector<char>>& bytes);
-  ReadStatus Check(const Client& client, const ReadOp& op);
+  ReadStatus Check(const Client& client, const ReadDescriptor& read);
   void ServeWatch(const std::shared_ptr<Client>& client, Watcher watcher);
   void SendRing(const std::shared_ptr<Client>& client, uint64_t id, WatchOutcome outcome);
   void Ring(Memory& memory, RegionId region, uint64_t offset);
@@ -169,27 +169,29 @@ class FakeEndpoint final : public Endpoint {
   bool connected() const override { return !client_->broken; }
   void set_read_timeout(Duration timeout) override { read_timeout_ = timeout; }
 
-  void Read(std::span<const ReadOp> ops) override {
+  void Read(std::span<const ReadDescriptor> reads) override {
     const MonotonicTime deadline = loop_->Now() + read_timeout_;
     FakeLink& link = wire_->LinkOf(client_->name, client_->memory->server);
-    for (const ReadOp& op : ops) {
-      const ReadStatus status = Admit(op);
+    for (const ReadDescriptor& read : reads) {
+      const ReadStatus status = Admit(read);
       ++queued_;
       if (status != ReadStatus::kOk) {
-        Complete(op.token, status);
+        Complete(read.token, status);
         continue;
       }
       ++wire_->counters.reads;
       const uint64_t id = next_read_++;
-      reads_[id] = {op.token, op.destination, deadline, false};
+      reads_[id] = {read.token, read.destination, deadline, false};
       if (link.requests_cut) {
         ++wire_->counters.cut;
         continue;
       }
-      wire_->After(wire_->Latency(link) + client_->memory->delay, [wire = wire_.get(),
-                                                                   client = client_, op, id] {
-        wire->AtServer(client->memory, [wire, client, op, id] { wire->ServeRead(client, op, id); });
-      });
+      wire_->After(wire_->Latency(link) + client_->memory->delay,
+                   [wire = wire_.get(), client = client_, read, id] {
+                     wire->AtServer(client->memory, [wire, client, read, id] {
+                       wire->ServeRead(client, read, id);
+                     });
+                   });
     }
     ArmTimeout();
   }
@@ -290,11 +292,12 @@ class FakeEndpoint final : public Endpoint {
     TimerId timer = 0;
   };
 
-  ReadStatus Admit(const ReadOp& op) const {
+  ReadStatus Admit(const ReadDescriptor& read) const {
     if (queued_ >= kQueuedReadsMax) return ReadStatus::kOverloaded;
     const std::vector<RegionInfo>& infos = client_->infos;
-    if (op.region >= infos.size() || op.length > kReadBytesMax ||
-        op.offset > infos[op.region].size || op.length > infos[op.region].size - op.offset) {
+    if (read.region >= infos.size() || read.length > kReadBytesMax ||
+        read.offset > infos[read.region].size ||
+        read.length > infos[read.region].size - read.offset) {
       return ReadStatus::kOutOfRange;
     }
     return connected() ? ReadStatus::kOk : ReadStatus::kUnreachable;
@@ -583,10 +586,10 @@ void FakeFabricNetwork::Wire::Break(const std::shared_ptr<Client>& client) {
   });
 }
 
-ReadStatus FakeFabricNetwork::Wire::Check(const Client& client, const ReadOp& op) {
+ReadStatus FakeFabricNetwork::Wire::Check(const Client& client, const ReadDescriptor& read) {
   const Memory& memory = *client.memory;
   if (!memory.readable) return ReadStatus::kUnreachable;
-  if (memory.regions[op.region].info.generation != client.infos[op.region].generation &&
+  if (memory.regions[read.region].info.generation != client.infos[read.region].generation &&
       !accept_stale_regions) {
     ++counters.stale;
     return ReadStatus::kStaleRegion;
@@ -599,53 +602,55 @@ ReadStatus FakeFabricNetwork::Wire::Check(const Client& client, const ReadOp& op
 }
 
 // Copies at once, or piece by piece.
-void FakeFabricNetwork::Wire::ServeRead(const std::shared_ptr<Client>& client, const ReadOp& op,
-                                        uint64_t id) {
-  const ReadStatus status = Check(*client, op);
+void FakeFabricNetwork::Wire::ServeRead(const std::shared_ptr<Client>& client,
+                                        const ReadDescriptor& read, uint64_t id) {
+  const ReadStatus status = Check(*client, read);
   auto bytes = std::make_shared<std::vector<char>>();
   if (status != ReadStatus::kOk) {
-    FinishRead(client, op, id, status, bytes);
+    FinishRead(client, read, id, status, bytes);
     return;
   }
-  bytes->resize(op.length);
+  bytes->resize(read.length);
   const FakeLink& link = LinkOf(client->name, client->memory->server);
-  const bool torn = op.length > 8 && link.torn_probability > 0 && rng.Chance(link.torn_probability);
+  const bool torn =
+      read.length > 8 && link.torn_probability > 0 && rng.Chance(link.torn_probability);
   if (!torn) {
-    CopyWords(bytes->data(), client->memory->regions[op.region].memory.get(), op.offset, op.length);
-    FinishRead(client, op, id, status, bytes);
+    CopyWords(bytes->data(), client->memory->regions[read.region].memory.get(), read.offset,
+              read.length);
+    FinishRead(client, read, id, status, bytes);
     return;
   }
   ++counters.torn;
   const size_t steps = 2 + rng.Below(3);
   std::vector<std::vector<Copy>> pieces(steps);
-  for (uint64_t at = op.offset; at < op.offset + op.length;) {
-    uint64_t end = std::min((at / kLineBytes + 1) * kLineBytes, op.offset + op.length);
+  for (uint64_t at = read.offset; at < read.offset + read.length;) {
+    uint64_t end = std::min((at / kLineBytes + 1) * kLineBytes, read.offset + read.length);
     if (rng.Chance(0.25)) {  // cut the line at a word
       const uint64_t word = (at / 8 + 1 + rng.Below(8)) * 8;
       end = std::min(end, word);
     }
-    pieces[rng.Below(steps)].push_back({at - op.offset, static_cast<uint32_t>(end - at)});
+    pieces[rng.Below(steps)].push_back({at - read.offset, static_cast<uint32_t>(end - at)});
     at = end;
   }
   for (size_t step = 0; step < steps; ++step) {
     const Duration delay =
         link.tear_window * static_cast<int64_t>(step) / static_cast<int64_t>(steps - 1);
-    After(delay, [this, client, op, id, bytes, last = step + 1 == steps,
+    After(delay, [this, client, read, id, bytes, last = step + 1 == steps,
                   copies = std::move(pieces[step])] {
-      const ReadStatus now = Check(*client, op);
+      const ReadStatus now = Check(*client, read);
       if (now == ReadStatus::kOk) {
-        const char* memory = client->memory->regions[op.region].memory.get();
+        const char* memory = client->memory->regions[read.region].memory.get();
         for (const Copy& copy : copies) {
-          CopyWords(bytes->data() + copy.offset, memory, op.offset + copy.offset, copy.length);
+          CopyWords(bytes->data() + copy.offset, memory, read.offset + copy.offset, copy.length);
         }
       }
-      if (last) FinishRead(client, op, id, now, bytes);
+      if (last) FinishRead(client, read, id, now, bytes);
     });
   }
 }
 
-void FakeFabricNetwork::Wire::FinishRead(const std::shared_ptr<Client>& client, const ReadOp& op,
-                                         uint64_t id, ReadStatus status,
+void FakeFabricNetwork::Wire::FinishRead(const std::shared_ptr<Client>& client,
+                                         const ReadDescriptor& read, uint64_t id, ReadStatus status,
                                          const std::shared_ptr<std::vector<char>>& bytes) {
   const FakeLink& link = LinkOf(client->name, client->memory->server);
   if (link.answers_cut) {
@@ -665,7 +670,7 @@ void FakeFabricNetwork::Wire::FinishRead(const std::shared_ptr<Client>& client, 
   }
   if (link.bytes_per_second > 0) {
     const MonotonicTime start = std::max(loop->Now(), client->busy_until);
-    client->busy_until = start + Duration::Micros(static_cast<int64_t>(op.length) * 1'000'000 /
+    client->busy_until = start + Duration::Micros(static_cast<int64_t>(read.length) * 1'000'000 /
                                                   link.bytes_per_second);
     delay = delay + (client->busy_until - loop->Now());
   }

@@ -187,17 +187,17 @@ class FakeFabricTest : public testing::Test {
   FakeLink& link() { return network_.link("c", "s"); }
   // Reads the whole region in `pieces` reads and waits for all of them.
   std::vector<ReadStatus> ReadAll(size_t pieces = 16) {
-    std::vector<ReadOp> ops;
+    std::vector<ReadDescriptor> reads;
     const uint32_t length = static_cast<uint32_t>(kBytes / pieces);
     for (size_t i = 0; i < pieces; ++i) {
-      ops.push_back({.region = 0,
-                     .length = length,
-                     .offset = i * length,
-                     .destination = buffer_.data() + i * length,
-                     .token = i});
+      reads.push_back({.region = 0,
+                       .length = length,
+                       .offset = i * length,
+                       .destination = buffer_.data() + i * length,
+                       .token = i});
     }
     started_ = loop_.Now();
-    endpoint_->Read(ops);
+    endpoint_->Read(reads);
     return Wait(pieces);
   }
   std::vector<ReadStatus> Wait(size_t count) {
@@ -292,12 +292,12 @@ TEST_F(FakeFabricTest, ALostAnswerFlushesTheQueueAndEndsTheConnection) {
   Start();
   link().lost_probability = 1;
   char byte;
-  ReadOp op{.length = 1, .destination = &byte, .token = 0};
-  endpoint_->Read({&op, 1});
+  ReadDescriptor read{.length = 1, .destination = &byte, .token = 0};
+  endpoint_->Read({&read, 1});
   loop_.RunFor(Duration::Millis(50));
   link().lost_probability = 0;
   network_.SetServerDelay("s", Duration::Seconds(10));
-  for (op.token = 1; op.token < 5; ++op.token) endpoint_->Read({&op, 1});
+  for (read.token = 1; read.token < 5; ++read.token) endpoint_->Read({&read, 1});
   const auto statuses = Wait(5);
   EXPECT_EQ(statuses[0], ReadStatus::kTimeout);
   EXPECT_EQ(Count(statuses, ReadStatus::kUnreachable), 4u);
@@ -397,11 +397,11 @@ TEST_F(FakeFabricTest, TailsAndJitterMakeReadsOvertakeEachOther) {
   endpoint_->set_read_timeout(Duration::Seconds(10));
   link().jitter = Duration::Micros(50);
   link().tail_probability = 0.2;
-  std::vector<ReadOp> ops;
+  std::vector<ReadDescriptor> reads;
   for (uint64_t i = 0; i < 500; ++i) {
-    ops.push_back({.length = 8, .destination = buffer_.data() + i * 8, .token = i});
+    reads.push_back({.length = 8, .destination = buffer_.data() + i * 8, .token = i});
   }
-  endpoint_->Read(ops);
+  endpoint_->Read(reads);
   std::vector<uint64_t> order;
   MonotonicTime half;
   loop_.RunUntil(
@@ -479,11 +479,11 @@ TEST_F(FakeFabricTest, TheSameSeedDoesTheSameAgain) {
           if (loop.Now().micros() / 1000 > static_cast<int64_t>(1000 + rounds)) {
             ++rounds;
             for (uint64_t i = 0; i < kBytes; i += 8) StoreWord(memory.data() + i, rounds);
-            const ReadOp op{.length = 4096,
-                            .offset = rounds % 15 * 4096,
-                            .destination = buffer.data(),
-                            .token = rounds};
-            endpoint->Read({&op, 1});
+            const ReadDescriptor read{.length = 4096,
+                                      .offset = rounds % 15 * 4096,
+                                      .destination = buffer.data(),
+                                      .token = rounds};
+            endpoint->Read({&read, 1});
           }
           return rounds == 500;
         },

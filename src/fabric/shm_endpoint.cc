@@ -122,7 +122,7 @@ class ShmEndpoint final : public Endpoint {
   }
   void set_read_timeout(Duration) override {}
 
-  void Read(std::span<const ReadOp> ops) override {
+  void Read(std::span<const ReadDescriptor> reads) override {
     const bool reachable = !session_->dead_.load(std::memory_order_acquire) &&
                            !HeartbeatStopped(*control_, loop_->Now());
     if (polled_ >= 4096) {  // a user that always leaves some for later
@@ -130,7 +130,8 @@ class ShmEndpoint final : public Endpoint {
                          completions_.begin() + static_cast<ptrdiff_t>(polled_));
       polled_ = 0;
     }
-    for (const ReadOp& op : ops) completions_.push_back({op.token, ReadOne(op, reachable)});
+    for (const ReadDescriptor& read : reads)
+      completions_.push_back({read.token, ReadOne(read, reachable)});
   }
 
   void Prefetch(RegionId region, uint64_t offset, uint32_t length) override {
@@ -214,20 +215,22 @@ class ShmEndpoint final : public Endpoint {
     TimerId timer = 0;
   };
 
-  ReadStatus ReadOne(const ReadOp& op, bool reachable) {
+  ReadStatus ReadOne(const ReadDescriptor& read, bool reachable) {
     if (completions_.size() - polled_ >= kQueuedReadsMax) return ReadStatus::kOverloaded;
-    if (op.region >= infos_.size()) return ReadStatus::kOutOfRange;
-    const RegionInfo& info = infos_[op.region];
-    if (op.length > kReadBytesMax || op.offset > info.size || op.length > info.size - op.offset) {
+    if (read.region >= infos_.size()) return ReadStatus::kOutOfRange;
+    const RegionInfo& info = infos_[read.region];
+    if (read.length > kReadBytesMax || read.offset > info.size ||
+        read.length > info.size - read.offset) {
       return ReadStatus::kOutOfRange;
     }
     if (reachable) {
-      CopyWords(op.destination, session_->regions_[op.region].mapping.data(), op.offset, op.length);
+      CopyWords(read.destination, session_->regions_[read.region].mapping.data(), read.offset,
+                read.length);
       // The owner ends the generation before it writes anything else: if it is still there after
       // the copy, every byte of the copy belongs to it.
       std::atomic_thread_fence(std::memory_order_acquire);
     }
-    if (control_->generations[op.region].load(std::memory_order_relaxed) != info.generation) {
+    if (control_->generations[read.region].load(std::memory_order_relaxed) != info.generation) {
       return ReadStatus::kStaleRegion;
     }
     return reachable ? ReadStatus::kOk : ReadStatus::kUnreachable;

@@ -208,17 +208,17 @@ class TcpEndpoint final : public Endpoint {
   bool connected() const override { return !session_->dead_.load(std::memory_order_acquire); }
   void set_read_timeout(Duration timeout) override { read_timeout_ = timeout; }
 
-  void Read(std::span<const ReadOp> ops) override {
+  void Read(std::span<const ReadDescriptor> reads) override {
     const bool up = connected() && !failed_;
     const MonotonicTime deadline = loop_->Now() + read_timeout_;
     const size_t before = polled_.size();
-    for (const ReadOp& op : ops) {
-      const ReadStatus status = Admit(op, up);
+    for (const ReadDescriptor& read : reads) {
+      const ReadStatus status = Admit(read, up);
       ++started_;
       if (status == ReadStatus::kOk) {
-        backlog_.push_back({op, deadline});
+        backlog_.push_back({read, deadline});
       } else {
-        polled_.push_back({op.token, status});
+        polled_.push_back({read.token, status});
       }
     }
     Submit();
@@ -319,15 +319,16 @@ class TcpEndpoint final : public Endpoint {
     TimerId timer = 0;
   };
   struct Waiting {
-    ReadOp op;
+    ReadDescriptor read;
     MonotonicTime deadline;
   };
 
-  ReadStatus Admit(const ReadOp& op, bool up) const {
+  ReadStatus Admit(const ReadDescriptor& read, bool up) const {
     if (started_ - returned_ >= kQueuedReadsMax) return ReadStatus::kOverloaded;
     const std::vector<RegionInfo>& infos = session_->infos_;
-    if (op.region >= infos.size() || op.length > kReadBytesMax ||
-        op.offset > infos[op.region].size || op.length > infos[op.region].size - op.offset) {
+    if (read.region >= infos.size() || read.length > kReadBytesMax ||
+        read.offset > infos[read.region].size ||
+        read.length > infos[read.region].size - read.offset) {
       return ReadStatus::kOutOfRange;
     }
     return up ? ReadStatus::kOk : ReadStatus::kUnreachable;
@@ -351,16 +352,17 @@ class TcpEndpoint final : public Endpoint {
                                   .argument = 0});
       for (uint16_t i = 0; i < count; ++i) {
         const Waiting& waiting = backlog_.front();
-        const ReadOp& op = waiting.op;
-        session_->SlotOf(tail) = {.token = op.token,
-                                  .destination = op.destination,
+        const ReadDescriptor& read = waiting.read;
+        session_->SlotOf(tail) = {.token = read.token,
+                                  .destination = read.destination,
                                   .deadline = waiting.deadline,
-                                  .length = op.length,
+                                  .length = read.length,
                                   .state = TcpSession::SlotState::kWaiting,
                                   .abandoned = false};
         AppendTo(
             request_,
-            TcpRead{.offset = op.offset, .length = op.length, .region = op.region, .tag = tail});
+            TcpRead{
+                .offset = read.offset, .length = read.length, .region = read.region, .tag = tail});
         ++tail;
         backlog_.pop_front();
       }
@@ -400,7 +402,7 @@ class TcpEndpoint final : public Endpoint {
     }
     std::erase_if(backlog_, [&](const Waiting& waiting) {
       if (!expired(waiting.deadline)) return false;
-      polled_.push_back({waiting.op.token, ReadStatus::kTimeout});
+      polled_.push_back({waiting.read.token, ReadStatus::kTimeout});
       return true;
     });
     if (next != MonotonicTime::Max()) ArmTimeout(next);
@@ -422,7 +424,7 @@ class TcpEndpoint final : public Endpoint {
       }
     }
     for (const Waiting& waiting : backlog_) {
-      polled_.push_back({waiting.op.token, ReadStatus::kUnreachable});
+      polled_.push_back({waiting.read.token, ReadStatus::kUnreachable});
     }
     backlog_.clear();
   }
