@@ -1,9 +1,9 @@
 // The real EventLoop: one thread's queue of tasks, timers and watched memory words.
 //
-// It sleeps in one futex_waitv (Linux 5.16) over its mailbox and the watched words, so a ring of a
-// shared-memory doorbell wakes it without a helper thread, and an idle loop uses no CPU: there is
-// no periodic wakeup. There is no epoll and no eventfd in it; whoever waits for sockets or files
-// does so on a thread of its own and posts.
+// It sleeps in one futex_waitv (Linux 5.16) over its mailbox and the watched words, so a
+// notification through a shared-memory doorbell wakes it without a helper thread, and an idle loop
+// uses no CPU: there is no periodic wakeup. There is no epoll and no eventfd in it; whoever waits
+// for sockets or files does so on a thread of its own and posts.
 //
 // Threads: Post and Stop from any thread. All else on the loop's thread: the one that calls Run*,
 // or, while nobody runs the loop, the thread that will do so next.

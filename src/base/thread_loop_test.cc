@@ -304,25 +304,25 @@ TEST_P(WordWatchTest, AnswersAtOnceWhenTheWordDiffersAlreadyButNotInsideTheCall)
   EXPECT_EQ(loop.watched_words(), 0u);
 }
 
-TEST_P(WordWatchTest, AWakeFromAnotherThreadRingsExactlyTheWatchOfItsWord) {
+TEST_P(WordWatchTest, AWakeFromAnotherThreadAnswersExactlyTheWatchOfItsWord) {
   ThreadLoop loop(options());
   SharedPage page;
-  int rings = 0, others = 0;
-  loop.WatchWord(page.word(3), 0, [&] { ++rings; });
+  int answers = 0, others = 0;
+  loop.WatchWord(page.word(3), 0, [&] { ++answers; });
   loop.WatchWord(page.word(4), 0, [&] { ++others; });
-  std::thread ringer([&] {
+  std::thread waker([&] {
     page.Set(3, 1);
     page.Wake(3);
   });
-  EXPECT_TRUE(loop.RunUntil([&] { return rings > 0; }, Soon()));
-  ringer.join();
+  EXPECT_TRUE(loop.RunUntil([&] { return answers > 0; }, Soon()));
+  waker.join();
   loop.RunOnce();
-  EXPECT_EQ(rings, 1);
+  EXPECT_EQ(answers, 1);
   EXPECT_EQ(others, 0);
   EXPECT_EQ(loop.watched_words(), 1u);
 }
 
-TEST_P(WordWatchTest, RingsOfAWriterAreNeverMissed) {
+TEST_P(WordWatchTest, WakesByAWriterAreNeverMissed) {
   ThreadLoop loop(options());
   SharedPage page;
   constexpr uint32_t kRounds = 3000;

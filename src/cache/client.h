@@ -46,7 +46,7 @@ struct ClientCounters {
   uint64_t reads = 0, hits = 0, short_reads = 0, misses = 0, torn_retries = 0, hedges = 0,
            consistent_reads = 0, replica_errors = 0, overflow_reads = 0, bytes_read = 0,
            useful_bytes = 0, value_reads = 0, mutations = 0, mutation_failures = 0, mismatches = 0,
-           watches = 0, rings = 0, watch_refusals = 0;
+           watches = 0, notifications = 0, watch_refusals = 0;
 };
 
 // Threads: all calls and callbacks on the client's loop.
@@ -95,12 +95,12 @@ class Client {
   // ends right after a write that watchers of every replica shall see waits for this first.
   virtual void Drain(Callback<void()> done) = 0;
 
-  // Doorbell for a value: `ring` is called once, on a later turn, when the value may have changed
+  // Doorbell for a value: `notify` is called once, on a later turn, when the value may have changed
   // since ReadValues on this client last read it, or at `timeout`; with `watched` false at once
   // when nobody can watch (no replica that knows doorbells is reachable, or the key was never read
   // on this client): poll then. Coalesced. It watches one replica; if that one missed a write, the
-  // ring comes at the time-out. The callback of a cancelled watch is not called.
-  virtual uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> ring) = 0;
+  // call comes at the time-out. The callback of a cancelled watch is not called.
+  virtual uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> notify) = 0;
   virtual void CancelWatch(uint64_t id) = 0;
 
   virtual const ClientCounters& counters() const = 0;

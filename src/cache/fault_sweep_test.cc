@@ -124,7 +124,7 @@ class World {
     std::unique_ptr<rpc::Connector> rpc;
     std::unique_ptr<QuorumClient> client;
     uint64_t lanes_seen = 0;
-    uint64_t rings = 0;
+    uint64_t notifications = 0;
   };
   struct Faults {
     double process = 0;
@@ -184,7 +184,7 @@ class World {
     if (rng_.Chance(0.4)) link.tail_probability = rng_.Unit() * 0.1;
     if (rng_.Chance(0.4)) link.late_probability = rng_.Unit() * 0.02;
     if (rng_.Chance(0.4)) link.lost_probability = rng_.Unit() * 0.01;
-    if (rng_.Chance(0.4)) link.ring_loss_probability = rng_.Unit();
+    if (rng_.Chance(0.4)) link.notification_loss_probability = rng_.Unit();
     fabric_.default_link() = link;
     for (int i = 0; i < kClients; ++i) {
       for (int s = 0; s < kServers; ++s)
@@ -329,13 +329,13 @@ class World {
                                 client.client->WatchValue(KeyOf(1000), Duration::Millis(500),
                                                           [this, &client](bool) {
                                                             --outstanding_;
-                                                            ++client.rings;
+                                                            ++client.notifications;
                                                           });
                               });
   }
 
   // After the faults: everything written is readable at full length by everybody, and doorbells
-  // ring.
+  // notify.
   void CheckLiveness() {
     for (uint64_t n = 0; n < kKeys; ++n) {
       const std::string key = "key " + std::to_string(n);
@@ -361,14 +361,14 @@ class World {
                                 [&](auto values) { read = values.ok(); });
       time_.RunUntil([&] { return read; }, Duration::Seconds(1));
       Require(read, "value not read");
-      int rung = 0;
+      int answer = 0;
       client.client->WatchValue(KeyOf(1000), Duration::Seconds(50),
-                                [&](bool watched) { rung = watched ? 1 : -1; });
+                                [&](bool watched) { answer = watched ? 1 : -1; });
       time_.RunFor(Duration::Millis(5));
       clients_[0].client->Mutate({{KeyOf(1000), MergeRule::kMaxLanes, false, Lanes(++lanes_)}},
                                  Duration::Millis(300), [](Status) {});
-      time_.RunUntil([&] { return rung != 0; }, Duration::Millis(50));
-      Require(rung == 1, "doorbell silent: " + std::to_string(rung));
+      time_.RunUntil([&] { return answer != 0; }, Duration::Millis(50));
+      Require(answer == 1, "doorbell silent: " + std::to_string(answer));
       time_.RunFor(Duration::Millis(50));
     }
   }

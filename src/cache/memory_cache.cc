@@ -85,7 +85,7 @@ void MemoryStore::ChangedLocked(Key key) {
   watchers_.erase(it);
   for (Watcher& watcher : watchers) {
     watcher.loop->Post([client = std::move(watcher.client), id = watcher.id] {
-      if (*client != nullptr) (*client)->Ring(id, true);
+      if (*client != nullptr) (*client)->Notify(id, true);
     });
   }
 }
@@ -264,16 +264,16 @@ void MemoryClient::Mutate(std::vector<Mutation> mutations, Duration timeout,
 
 void MemoryClient::Drain(Callback<void()> done) { drains_.Drain(std::move(done)); }
 
-uint64_t MemoryClient::WatchValue(Key key, Duration timeout, Callback<void(bool)> ring) {
+uint64_t MemoryClient::WatchValue(Key key, Duration timeout, Callback<void(bool)> notify) {
   ++counters_.watches;
   std::lock_guard lock(store_->mutex_);
   const uint64_t id = store_->next_watch_++;
   Watch& watch = watches_[id];
   watch.key = key;
-  watch.ring = std::move(ring);
+  watch.notify = std::move(notify);
   const auto post = [&](bool watched) {
     loop_->Post([alive = alive_, id, watched] {
-      if (*alive != nullptr) (*alive)->Ring(id, watched);
+      if (*alive != nullptr) (*alive)->Notify(id, watched);
     });
   };
   if (store_->faults_.refuse_watches) {
@@ -290,18 +290,18 @@ uint64_t MemoryClient::WatchValue(Key key, Duration timeout, Callback<void(bool)
   }
   store_->watchers_[key].push_back({id, loop_, alive_});
   watch.timer = loop_->After(timeout, [alive = alive_, id] {
-    if (*alive != nullptr) (*alive)->Ring(id, true);
+    if (*alive != nullptr) (*alive)->Notify(id, true);
   });
   return id;
 }
 
-void MemoryClient::Ring(uint64_t id, bool watched) {
+void MemoryClient::Notify(uint64_t id, bool watched) {
   const auto it = watches_.find(id);
   if (it == watches_.end()) return;
-  if (watched) ++counters_.rings;
-  Callback<void(bool)> ring = std::move(it->second.ring);
+  if (watched) ++counters_.notifications;
+  Callback<void(bool)> notify = std::move(it->second.notify);
   CancelWatch(id);
-  ring(watched);
+  notify(watched);
 }
 
 void MemoryClient::CancelWatch(uint64_t id) {

@@ -36,9 +36,9 @@ struct MemoryFaults {
   double failed_write = 0;   // a mutation is not stored and fails with Unavailable
   bool unavailable = false;  // chunk reads miss, value reads and mutations fail with Unavailable
   bool refuse_watches = false;
-  // Every answer (not rings) waits this long, plus an exponential part of mean `jitter`. Answers
-  // with jitter overtake each other. An answer later than a call's timeout becomes a miss or
-  // DeadlineExceeded at the timeout.
+  // Every answer (not notifications) waits this long, plus an exponential part of mean `jitter`.
+  // Answers with jitter overtake each other. An answer later than a call's timeout becomes a miss
+  // or DeadlineExceeded at the timeout.
   Duration delay;
   Duration jitter;
 };
@@ -50,9 +50,9 @@ class MemoryStore {
   explicit MemoryStore(uint64_t seed = 1) : rng_(seed) {}
 
   void SetFaults(MemoryFaults faults);
-  // Forgets everything, as if all replicas restarted empty. Watchers ring.
+  // Forgets everything, as if all replicas restarted empty. Watchers are notified.
   void EvictAll();
-  // Forgets one key. Watchers of it ring.
+  // Forgets one key. Watchers of it are notified.
   void Evict(Key key);
   // The value as it is, faults aside.
   std::optional<std::string> Get(Key key) const;
@@ -101,7 +101,7 @@ class MemoryClient : public Client {
   void Mutate(std::vector<Mutation> mutations, Duration timeout,
               Callback<void(Status)> done) override;
   void Drain(Callback<void()> done) override;
-  uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> ring) override;
+  uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> notify) override;
   void CancelWatch(uint64_t id) override;
   const ClientCounters& counters() const override { return counters_; }
 
@@ -110,12 +110,12 @@ class MemoryClient : public Client {
   struct Watch {
     Key key;
     TimerId timer = 0;
-    Callback<void(bool)> ring;
+    Callback<void(bool)> notify;
   };
   // Runs `answer(false)` after the drawn delay, or `answer(true)` at the timeout if that is
   // earlier.
   void Later(Duration timeout, Callback<void(bool late)> answer);
-  void Ring(uint64_t id, bool watched);
+  void Notify(uint64_t id, bool watched);
   // Fills one read from the store; false: less than `want` is there. The store is locked.
   bool ReadOneLocked(ChunkRead& read);
   void CountChunks(std::span<const ChunkRead> reads);

@@ -95,28 +95,31 @@ TEST_F(MemoryCacheTest, LanesJoinByMaximumAndNeverFallWithinAClient) {
   EXPECT_EQ((*ReadValue(client_, key))[0], Lanes({5, 7, 1}));
 }
 
-TEST_F(MemoryCacheTest, DoorbellRingsOnceForChangesSinceTheLastRead) {
+TEST_F(MemoryCacheTest, DoorbellNotifiesOnceForChangesSinceTheLastRead) {
   const Key key{3, 4};
-  int rings = 0;
+  int notifications = 0;
   EXPECT_TRUE(ReadValue(client_, key).ok());
-  client_.WatchValue(key, Duration::Seconds(5), [&](bool watched) { rings += watched ? 1 : 100; });
+  client_.WatchValue(key, Duration::Seconds(5),
+                     [&](bool watched) { notifications += watched ? 1 : 100; });
   loop_.RunFor(Duration::Millis(10));
-  EXPECT_EQ(rings, 0);
+  EXPECT_EQ(notifications, 0);
   EXPECT_TRUE(Mutate(client_, key, MergeRule::kMaxLanes, Lanes({1})).ok());
   EXPECT_TRUE(Mutate(client_, key, MergeRule::kMaxLanes, Lanes({2})).ok());
   loop_.RunFor(Duration::Millis(10));
-  EXPECT_EQ(rings, 1);
-  // Changed since it was read: rings at once.
-  client_.WatchValue(key, Duration::Seconds(5), [&](bool watched) { rings += watched ? 1 : 100; });
+  EXPECT_EQ(notifications, 1);
+  // Changed since it was read: notifies at once.
+  client_.WatchValue(key, Duration::Seconds(5),
+                     [&](bool watched) { notifications += watched ? 1 : 100; });
   loop_.RunFor(Duration::Millis(1));
-  EXPECT_EQ(rings, 2);
+  EXPECT_EQ(notifications, 2);
   EXPECT_TRUE(ReadValue(client_, key).ok());
-  client_.WatchValue(key, Duration::Seconds(5), [&](bool watched) { rings += watched ? 1 : 100; });
+  client_.WatchValue(key, Duration::Seconds(5),
+                     [&](bool watched) { notifications += watched ? 1 : 100; });
   const uint64_t cancelled =
-      client_.WatchValue(key, Duration::Seconds(5), [&](bool) { rings += 50; });
+      client_.WatchValue(key, Duration::Seconds(5), [&](bool) { notifications += 50; });
   client_.CancelWatch(cancelled);
   loop_.RunFor(Duration::Seconds(6));
-  EXPECT_EQ(rings, 3) << "the time-out rings";
+  EXPECT_EQ(notifications, 3) << "the time-out notifies";
 }
 
 TEST_F(MemoryCacheTest, FaultsAreDrawnAndTimeoutsHold) {

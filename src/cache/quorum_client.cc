@@ -122,7 +122,7 @@ struct QuorumClient::Watch {
   uint64_t id = 0;
   Key key;
   MonotonicTime deadline;
-  Callback<void(bool)> ring;
+  Callback<void(bool)> notify;
   ConnectionPtr connection;  // where it waits; null: nowhere
   uint64_t attempt = 0;
   uint64_t endpoint_watch = 0;
@@ -1319,17 +1319,17 @@ void QuorumClient::FinishBulk(const std::shared_ptr<Bulk>& bulk) {
 
 // ---- Watches ----
 
-uint64_t QuorumClient::WatchValue(Key key, Duration timeout, Callback<void(bool)> ring) {
+uint64_t QuorumClient::WatchValue(Key key, Duration timeout, Callback<void(bool)> notify) {
   ++counters_.watches;
   const uint64_t id = next_watch_++;
   auto watch = std::make_unique<Watch>();
   watch->id = id;
   watch->key = key;
   watch->deadline = loop_->Now() + timeout;
-  watch->ring = std::move(ring);
+  watch->notify = std::move(notify);
   Watch& placed = *watch;
   watches_.emplace(id, std::move(watch));
-  if (!StartWatch(placed)) PostRing(id, false);
+  if (!StartWatch(placed)) PostNotify(id, false);
   return id;
 }
 
@@ -1355,7 +1355,7 @@ bool QuorumClient::StartWatch(Watch& watch) {
         layout::BucketOffset(layout::BucketOf(watch.key, c.geometry.bucket_count)),
         value.doorbells[i], left,
         [alive = alive_, id = watch.id, attempt = c.attempt](fabric::WatchOutcome outcome) {
-          if (*alive != nullptr) (*alive)->OnRing(id, attempt, outcome);
+          if (*alive != nullptr) (*alive)->OnDoorbell(id, attempt, outcome);
         });
     KeepHeartbeat(connection);
     return true;
@@ -1363,7 +1363,7 @@ bool QuorumClient::StartWatch(Watch& watch) {
   return false;
 }
 
-void QuorumClient::OnRing(uint64_t id, uint64_t attempt, fabric::WatchOutcome outcome) {
+void QuorumClient::OnDoorbell(uint64_t id, uint64_t attempt, fabric::WatchOutcome outcome) {
   const auto found = watches_.find(id);
   if (found == watches_.end()) return;
   Watch& watch = *found->second;
@@ -1374,7 +1374,7 @@ void QuorumClient::OnRing(uint64_t id, uint64_t attempt, fabric::WatchOutcome ou
   switch (outcome) {
     case fabric::WatchOutcome::kChanged:
     case fabric::WatchOutcome::kTimeout:
-      Ring(id, true);
+      Notify(id, true);
       return;
     case fabric::WatchOutcome::kRefused:
       ++counters_.watch_refusals;
@@ -1383,22 +1383,22 @@ void QuorumClient::OnRing(uint64_t id, uint64_t attempt, fabric::WatchOutcome ou
       OnReadError(*connection, ReadStatus::kUnreachable);
       break;
   }
-  if (watches_.contains(id) && !StartWatch(watch)) Ring(id, false);
+  if (watches_.contains(id) && !StartWatch(watch)) Notify(id, false);
 }
 
-void QuorumClient::PostRing(uint64_t id, bool watched) {
+void QuorumClient::PostNotify(uint64_t id, bool watched) {
   loop_->Post([alive = alive_, id, watched] {
-    if (*alive != nullptr) (*alive)->Ring(id, watched);
+    if (*alive != nullptr) (*alive)->Notify(id, watched);
   });
 }
 
-void QuorumClient::Ring(uint64_t id, bool watched) {
+void QuorumClient::Notify(uint64_t id, bool watched) {
   const auto found = watches_.find(id);
   if (found == watches_.end()) return;
-  if (watched) ++counters_.rings;
-  Callback<void(bool)> ring = std::move(found->second->ring);
+  if (watched) ++counters_.notifications;
+  Callback<void(bool)> notify = std::move(found->second->notify);
   CancelWatch(id);
-  ring(watched);
+  notify(watched);
 }
 
 void QuorumClient::CancelWatch(uint64_t id) {
@@ -1431,7 +1431,7 @@ void QuorumClient::MoveWatches(Connection& c) {
       if (*alive == nullptr) return;
       const auto found = (*alive)->watches_.find(id);
       if (found == (*alive)->watches_.end() || found->second->connection != nullptr) return;
-      if (!(*alive)->StartWatch(*found->second)) (*alive)->Ring(id, false);
+      if (!(*alive)->StartWatch(*found->second)) (*alive)->Notify(id, false);
     });
   }
 }

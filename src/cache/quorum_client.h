@@ -93,7 +93,7 @@ class QuorumClient : public Client {
   void Mutate(std::vector<Mutation> mutations, Duration timeout,
               Callback<void(Status)> done) override;
   void Drain(Callback<void()> done) override;
-  uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> ring) override;
+  uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> notify) override;
   void CancelWatch(uint64_t id) override;
   const ClientCounters& counters() const override { return counters_; }
 
@@ -226,9 +226,9 @@ class QuorumClient : public Client {
 
   // ---- watches ----
   bool StartWatch(Watch& watch);
-  void OnRing(uint64_t id, uint64_t attempt, fabric::WatchOutcome outcome);
-  void Ring(uint64_t id, bool watched);
-  void PostRing(uint64_t id, bool watched);
+  void OnDoorbell(uint64_t id, uint64_t attempt, fabric::WatchOutcome outcome);
+  void Notify(uint64_t id, bool watched);
+  void PostNotify(uint64_t id, bool watched);
   void MoveWatches(Connection& connection);
   void KeepHeartbeat(const ConnectionPtr& connection);
   void OnHeartbeat(Connection& connection, fabric::ReadStatus status, const char* page);

@@ -536,35 +536,35 @@ TEST_P(QuorumClientTest, OverflowedKeysAreServedByRpc) {
   EXPECT_GT(world.client->counters().overflow_reads, 0u);
 }
 
-TEST_P(QuorumClientTest, DoorbellRingsForChangesSinceTheLastRead) {
+TEST_P(QuorumClientTest, DoorbellNotifiesForChangesSinceTheLastRead) {
   World world(GetParam());
   const Key key = KeyOf(1);
   ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({1})}}).ok());
-  int rings = 0, refused = 0;
-  const auto ring = [&](bool watched) { ++(watched ? rings : refused); };
-  world.client->WatchValue(key, Duration::Seconds(5), ring);
+  int notifications = 0, refused = 0;
+  const auto notify = [&](bool watched) { ++(watched ? notifications : refused); };
+  world.client->WatchValue(key, Duration::Seconds(5), notify);
   world.time.RunFor(Duration::Millis(5));
   EXPECT_EQ(refused, 1) << "never read on this client: poll";
   ASSERT_TRUE(world.ReadValue(key).ok());
-  world.client->WatchValue(key, Duration::Seconds(5), ring);
+  world.client->WatchValue(key, Duration::Seconds(5), notify);
   world.time.RunFor(Duration::Seconds(1));
-  EXPECT_EQ(rings, 0);
+  EXPECT_EQ(notifications, 0);
   ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({2})}}).ok());
   world.time.RunFor(Duration::Millis(5));
-  EXPECT_EQ(rings, 1);
-  // A change between read and watch rings at once.
+  EXPECT_EQ(notifications, 1);
+  // A change between read and watch notifies at once.
   ASSERT_TRUE(world.ReadValue(key).ok());
   ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({3})}}).ok());
   world.time.RunFor(Duration::Millis(5));
-  world.client->WatchValue(key, Duration::Seconds(5), ring);
+  world.client->WatchValue(key, Duration::Seconds(5), notify);
   world.time.RunFor(Duration::Millis(5));
-  EXPECT_EQ(rings, 2);
-  // The time-out rings; a cancelled one does not.
+  EXPECT_EQ(notifications, 2);
+  // The time-out notifies; a cancelled one does not.
   ASSERT_TRUE(world.ReadValue(key).ok());
-  world.client->WatchValue(key, Duration::Seconds(1), ring);
-  world.client->CancelWatch(world.client->WatchValue(key, Duration::Seconds(1), ring));
+  world.client->WatchValue(key, Duration::Seconds(1), notify);
+  world.client->CancelWatch(world.client->WatchValue(key, Duration::Seconds(1), notify));
   world.time.RunFor(Duration::Seconds(3));
-  EXPECT_EQ(rings, 3);
+  EXPECT_EQ(notifications, 3);
   EXPECT_EQ(refused, 1);
 }
 
@@ -576,9 +576,9 @@ TEST_P(QuorumClientTest, WatchesMoveToAnotherReplicaWhenTheirServerDiesOrStops) 
       ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({1})}}).ok());
       world.time.RunFor(Duration::Millis(50));
       ASSERT_TRUE(world.ReadValue(key).ok());
-      int rings = 0, refused = 0;
+      int notifications = 0, refused = 0;
       world.client->WatchValue(key, Duration::Seconds(50),
-                               [&](bool watched) { ++(watched ? rings : refused); });
+                               [&](bool watched) { ++(watched ? notifications : refused); });
       int watched_at = -1;
       for (int i = 0; i < 3; ++i) {
         if (!world.net.hosts["cache-" + std::to_string(i)].watches.empty()) watched_at = i;
@@ -590,10 +590,10 @@ TEST_P(QuorumClientTest, WatchesMoveToAnotherReplicaWhenTheirServerDiesOrStops) 
         world.Kill(watched_at);
       }
       world.time.RunFor(Duration::Seconds(3));
-      EXPECT_EQ(rings + refused, 0) << "moved, not rung";
+      EXPECT_EQ(notifications + refused, 0) << "moved, not notified";
       ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({2})}}).ok());
       world.time.RunFor(Duration::Millis(10));
-      EXPECT_EQ(rings, 1) << "stop " << stop << " seed " << seed;
+      EXPECT_EQ(notifications, 1) << "stop " << stop << " seed " << seed;
       if (stop) world.processes[watched_at].loop->Resume();
     }
   }
@@ -728,7 +728,7 @@ SweepResult Sweep(uint64_t seed, SweepOptions sweep) {
   };
   // What happens in the middle of an immediate read: a server changes.
   world.net.torn = 0.3;
-  std::vector<uint64_t> rings;
+  std::vector<uint64_t> doorbells;
   uint64_t reading = 0;
   const auto touch_server = [&](const std::string& host) {
     const int server = host.back() - '0';
@@ -736,14 +736,14 @@ SweepResult Sweep(uint64_t seed, SweepOptions sweep) {
     const Instant now{world.time.now(), WallTime()};
     const uint64_t n = rng.Chance(0.8) ? reading : rng.Below(kKeys);
     if (rng.Chance(0.2)) {
-      core_there->Erase(now, KeyOf(n), rings);
+      core_there->Erase(now, KeyOf(n), doorbells);
     } else {
       core_there->Apply(now, KeyOf(n), MergeRule::kLongerWins,
-                        Final(n).substr(0, 1 + rng.Below(4096)), rings);
+                        Final(n).substr(0, 1 + rng.Below(4096)), doorbells);
     }
     if (rng.Chance(0.3)) {
       for (uint64_t& lane : lanes_written) lane += rng.Below(2);
-      core_there->Apply(now, lanes_key, MergeRule::kMaxLanes, Lanes(lanes_written), rings);
+      core_there->Apply(now, lanes_key, MergeRule::kMaxLanes, Lanes(lanes_written), doorbells);
     }
   };
   world.net.between = [&](const std::string& host) {

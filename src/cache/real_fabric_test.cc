@@ -127,7 +127,7 @@ TEST_P(RealFabricTest, ReadsWhatIsWrittenWhileItIsWritten) {
   EXPECT_EQ(reader.client->counters().mismatches, 0u);
 }
 
-TEST_P(RealFabricTest, DoorbellsRingForEveryChangeThatIsWaitedFor) {
+TEST_P(RealFabricTest, DoorbellsNotifyOfEveryChangeThatIsWaitedFor) {
   TestCell cell(3, 16 << 20, tcp());
   Reader reader(cell.config());
   const Key key = KeyOf(1);
@@ -146,7 +146,7 @@ TEST_P(RealFabricTest, DoorbellsRingForEveryChangeThatIsWaitedFor) {
     }
     own.Until([&] { return all_seen.load(); });
   });
-  uint64_t seen = 0, rings = 0, refused = 0, timeouts = 0;
+  uint64_t seen = 0, notifications = 0, refused = 0, timeouts = 0;
   bool wrong = false;
   std::function<void()> look = [&] {
     reader.client->ReadValues(
@@ -162,7 +162,7 @@ TEST_P(RealFabricTest, DoorbellsRingForEveryChangeThatIsWaitedFor) {
           if (seen == kRounds) return;
           const MonotonicTime begin = reader.loop.Now();
           reader.client->WatchValue(key, Duration::Seconds(5), [&, begin](bool watched) {
-            ++(watched ? rings : refused);
+            ++(watched ? notifications : refused);
             timeouts += reader.loop.Now() - begin > Duration::Seconds(4) ? 1 : 0;
             look();
           });
@@ -176,7 +176,7 @@ TEST_P(RealFabricTest, DoorbellsRingForEveryChangeThatIsWaitedFor) {
   EXPECT_FALSE(wrong);
   EXPECT_EQ(refused, 0u);
   EXPECT_EQ(timeouts, 0u);
-  EXPECT_GT(rings, 0u);
+  EXPECT_GT(notifications, 0u);
 }
 
 }  // namespace

@@ -87,18 +87,18 @@ Result<std::vector<std::string>> Server::Start() {
 }
 
 void Server::Tick() {
-  core_->Tick(Now(), rings_);
+  core_->Tick(Now(), doorbells_);
   exporter_->Beat();
-  RingAll();
+  NotifyAll();
   tick_ = loop_->After(options_.core.heartbeat_interval, [alive = alive_] {
     if (*alive != nullptr) (*alive)->Tick();
   });
 }
 
-void Server::RingAll() {
-  for (const uint64_t offset : rings_) exporter_->Ring(layout::kIndexRegion, offset);
-  counters_.rings += rings_.size();
-  rings_.clear();
+void Server::NotifyAll() {
+  for (const uint64_t offset : doorbells_) exporter_->Notify(layout::kIndexRegion, offset);
+  counters_.notifications += doorbells_.size();
+  doorbells_.clear();
 }
 
 void Server::UpdateRing(RingConfig config) {
@@ -126,16 +126,16 @@ Result<std::string> Server::Mutate(const std::string& request) {
   while (reader.Next(entry)) {
     MutationResult result;
     if (entry.erase_or_absent) {
-      result = core_->Erase(now, entry.key, rings_);
+      result = core_->Erase(now, entry.key, doorbells_);
     } else {
       const Duration remaining = entry.remaining_ms.has_value()
                                      ? Duration::Millis(*entry.remaining_ms)
                                      : options_.core.ttl;
-      result = core_->Apply(now, entry.key, entry.rule, entry.value, remaining, rings_);
+      result = core_->Apply(now, entry.key, entry.rule, entry.value, remaining, doorbells_);
     }
     results.push_back(static_cast<char>(result));
   }
-  RingAll();
+  NotifyAll();
   reply.set_configuration_id(config_.configuration_id);
   return reply.SerializeAsString();
 }
@@ -225,7 +225,7 @@ Result<std::string> Server::Stat(const std::string& request) {
   values["get_calls"] = counters_.get_calls;
   values["scan_calls"] = counters_.scan_calls;
   values["bad_requests"] = counters_.bad_requests;
-  values["rings"] = counters_.rings;
+  values["notifications"] = counters_.notifications;
   values["repaired_values"] = counters_.repaired_values;
   values["repaired_bytes"] = counters_.repaired_bytes;
   values["repair_failures"] = counters_.repair_failures;
@@ -307,13 +307,13 @@ void Server::OnPage(size_t index, Result<std::string> bytes) {
       if (!owned) continue;
       const Duration remaining =
           entry.remaining_ms ? Duration::Millis(*entry.remaining_ms) : options_.core.ttl;
-      if (core_->Apply(now, entry.key, entry.rule, entry.value, remaining, rings_) ==
+      if (core_->Apply(now, entry.key, entry.rule, entry.value, remaining, doorbells_) ==
           MutationResult::kApplied) {
         ++counters_.repaired_values;
         counters_.repaired_bytes += entry.value.size();
       }
     }
-    RingAll();
+    NotifyAll();
     peer.cursor = parsed->next_cursor();
     peer.done = peer.cursor == 0;
     // All peers share the rate: each page moves the time of the next.

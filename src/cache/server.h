@@ -41,7 +41,7 @@ struct ServerOptions {
 
 // What a server did beside its core.
 struct ServerCounters {
-  uint64_t mutate_calls = 0, get_calls = 0, scan_calls = 0, bad_requests = 0, rings = 0;
+  uint64_t mutate_calls = 0, get_calls = 0, scan_calls = 0, bad_requests = 0, notifications = 0;
   uint64_t repaired_values = 0, repaired_bytes = 0, repair_failures = 0;
   bool repairing = false;
 };
@@ -82,7 +82,7 @@ class Server {
   Result<std::string> Scan(const std::string& request);
   Result<std::string> Stat(const std::string& request);
   void Handle(const char* method, Result<std::string> (Server::*handler)(const std::string&));
-  void RingAll();
+  void NotifyAll();
   void Tick();
   void StartRepair();
   void PullPage(size_t peer);
@@ -100,7 +100,7 @@ class Server {
   RingConfig config_;
   HashRing ring_;
   TimerId tick_ = 0;
-  std::vector<uint64_t> rings_;
+  std::vector<uint64_t> doorbells_;
   std::unique_ptr<Repair> repair_;
   std::vector<std::string> repaired_names_;  // of the ring that the last repair began with; sorted
   uint64_t repaired_configuration_ = 0;

@@ -45,7 +45,7 @@ ServerCore::ServerCore(ServerCoreOptions options, std::span<char> index, std::sp
 
 MutationResult ServerCore::Apply(Instant now, const Key& key, MergeRule rule,
                                  std::string_view value, Duration remaining,
-                                 std::vector<uint64_t>& rings) {
+                                 std::vector<uint64_t>& doorbells) {
   if (value.size() > layout::kValueBytesMax) {
     ++counts_.refused;
     ++counts_.refused_too_large;
@@ -60,10 +60,10 @@ MutationResult ServerCore::Apply(Instant now, const Key& key, MergeRule rule,
   const auto found = ids_.find(key);
   if (found != ids_.end() && entries_[found->second].expiry <= now.monotonic) {
     ++counts_.expired;
-    Drop(now, found->second, rings);
-    return Insert(now, key, rule, value, remaining, rings);
+    Drop(now, found->second, doorbells);
+    return Insert(now, key, rule, value, remaining, doorbells);
   }
-  if (found == ids_.end()) return Insert(now, key, rule, value, remaining, rings);
+  if (found == ids_.end()) return Insert(now, key, rule, value, remaining, doorbells);
 
   const uint32_t id = found->second;
   const MutationResult result = entries_[id].rule != rule
@@ -75,12 +75,12 @@ MutationResult ServerCore::Apply(Instant now, const Key& key, MergeRule rule,
   }
   if (result == MutationResult::kMismatch) {
     ++counts_.mismatches;
-    Drop(now, id, rings);
+    Drop(now, id, doorbells);
     return result;
   }
   const uint32_t capacity = layout::kClassPayloadBytes[entries_[id].size_class];
   if (rule == MergeRule::kLongerWins && value.size() <= capacity) {
-    Extend(now, id, value, remaining, rings);
+    Extend(now, id, value, remaining, doorbells);
     ++counts_.extended_in_place;
     ++counts_.applied;
     return MutationResult::kApplied;
@@ -89,12 +89,12 @@ MutationResult ServerCore::Apply(Instant now, const Key& key, MergeRule rule,
   MergeInto(rule, merged_, value);
   const uint32_t size_class =
       std::max<uint32_t>(*layout::ClassFor(merged_.size()), entries_[id].size_class);
-  MakeRoom(now, size_class, rings);
+  MakeRoom(now, size_class, doorbells);
   // Making room may have forgotten the very entry, if it was the oldest of all.
   if (!entries_[id].live || !(entries_[id].key == key)) {
-    return Insert(now, key, rule, std::string(merged_), remaining, rings);
+    return Insert(now, key, rule, std::string(merged_), remaining, doorbells);
   }
-  if (!Move(now, id, merged_, size_class, remaining, rings)) {
+  if (!Move(now, id, merged_, size_class, remaining, doorbells)) {
     ++counts_.refused;
     ++counts_.refused_no_slot;
     return MutationResult::kRefused;
@@ -106,7 +106,7 @@ MutationResult ServerCore::Apply(Instant now, const Key& key, MergeRule rule,
 
 MutationResult ServerCore::Insert(Instant now, const Key& key, MergeRule rule,
                                   std::string_view value, Duration remaining,
-                                  std::vector<uint64_t>& rings) {
+                                  std::vector<uint64_t>& doorbells) {
   if (value.empty() || remaining <= Duration()) {
     ++counts_.no_change;
     return MutationResult::kNoChange;
@@ -115,7 +115,7 @@ MutationResult ServerCore::Insert(Instant now, const Key& key, MergeRule rule,
   if (rule == MergeRule::kLongerWins)
     bytes = std::max<uint64_t>(bytes, options_.growth_floor_bytes);
   const uint32_t size_class = layout::ClassFor(bytes).value_or(layout::kClassCount - 1);
-  MakeRoom(now, size_class, rings);
+  MakeRoom(now, size_class, doorbells);
   const uint64_t bucket = BucketOf(key);
   const std::optional<uint8_t> way = FreeWay(bucket);
   if (!way.has_value() && overflowed_count_ >= options_.overflow_entries_max) {
@@ -143,7 +143,7 @@ MutationResult ServerCore::Insert(Instant now, const Key& key, MergeRule rule,
     ++overflowed_count_;
     SealBucket(bucket, false);
   }
-  if (!Move(now, id, value, size_class, remaining, rings)) {
+  if (!Move(now, id, value, size_class, remaining, doorbells)) {
     if (entry.way == kOverflowed) {
       overflowed_[bucket].pop_back();
       if (overflowed_[bucket].empty()) overflowed_.erase(bucket);
@@ -164,7 +164,7 @@ MutationResult ServerCore::Insert(Instant now, const Key& key, MergeRule rule,
 }
 
 bool ServerCore::Move(Instant now, uint32_t id, std::string_view value, uint32_t size_class,
-                      Duration remaining, std::vector<uint64_t>& rings) {
+                      Duration remaining, std::vector<uint64_t>& doorbells) {
   const std::optional<uint64_t> offset = AllocateSlot(size_class);
   if (!offset.has_value()) return false;
   Entry& entry = entries_[id];
@@ -194,14 +194,14 @@ bool ServerCore::Move(Instant now, uint32_t id, std::string_view value, uint32_t
   layout::StoreEntryHeader(SlotAt(*offset), HeaderOf(entry, now));
   std::atomic_thread_fence(std::memory_order_release);
   Step();
-  Publish(entry, rings);
+  Publish(entry, doorbells);
   Step();
   if (had_slot) Rest(now, old_offset);
   return true;
 }
 
 void ServerCore::Extend(Instant now, uint32_t id, std::string_view value, Duration remaining,
-                        std::vector<uint64_t>& rings) {
+                        std::vector<uint64_t>& doorbells) {
   Entry& entry = entries_[id];
   Unlink(id);
   const std::string_view suffix = value.substr(entry.length);
@@ -227,7 +227,7 @@ void ServerCore::Extend(Instant now, uint32_t id, std::string_view value, Durati
   }
   std::atomic_thread_fence(std::memory_order_release);
   Step();
-  Publish(entry, rings);
+  Publish(entry, doorbells);
   Step();
 }
 
@@ -243,21 +243,21 @@ layout::EntryHeader ServerCore::HeaderOf(const Entry& entry, Instant now) const 
   return header;
 }
 
-MutationResult ServerCore::Erase(Instant now, const Key& key, std::vector<uint64_t>& rings) {
+MutationResult ServerCore::Erase(Instant now, const Key& key, std::vector<uint64_t>& doorbells) {
   const auto found = ids_.find(key);
   if (found == ids_.end()) {
     ++counts_.no_change;
     return MutationResult::kNoChange;
   }
-  Drop(now, found->second, rings);
+  Drop(now, found->second, doorbells);
   ++counts_.erased;
   return MutationResult::kApplied;
 }
 
-void ServerCore::Drop(Instant now, uint32_t id, std::vector<uint64_t>& rings) {
+void ServerCore::Drop(Instant now, uint32_t id, std::vector<uint64_t>& doorbells) {
   Entry& entry = entries_[id];
   const uint64_t bucket = BucketOf(entry.key);
-  const bool ring = entry.rule != MergeRule::kLongerWins;
+  const bool notify = entry.rule != MergeRule::kLongerWins;
   layout::PoisonEntryHeader(SlotAt(entry.offset));
   std::atomic_thread_fence(std::memory_order_release);
   Step();
@@ -278,8 +278,8 @@ void ServerCore::Drop(Instant now, uint32_t id, std::vector<uint64_t>& rings) {
   } else {
     StoreIndexEntry(bucket, entry.way, 0, 0);
   }
-  SealBucket(bucket, ring);
-  if (ring) rings.push_back(layout::BucketOffset(bucket));
+  SealBucket(bucket, notify);
+  if (notify) doorbells.push_back(layout::BucketOffset(bucket));
   Step();
   Unlink(id);
   --classes_[entry.size_class].live;
@@ -292,15 +292,15 @@ void ServerCore::Drop(Instant now, uint32_t id, std::vector<uint64_t>& rings) {
 
 // ---- Index ----
 
-void ServerCore::Publish(const Entry& entry, std::vector<uint64_t>& rings) {
+void ServerCore::Publish(const Entry& entry, std::vector<uint64_t>& doorbells) {
   const uint64_t bucket = BucketOf(entry.key);
-  const bool ring = entry.rule != MergeRule::kLongerWins;
+  const bool notify = entry.rule != MergeRule::kLongerWins;
   if (entry.way != kOverflowed) {
     StoreIndexEntry(bucket, entry.way, layout::TagOf(entry.key),
                     layout::PackLocation({entry.offset, entry.length}));
   }
-  if (entry.way != kOverflowed || ring) SealBucket(bucket, ring);
-  if (ring) rings.push_back(layout::BucketOffset(bucket));
+  if (entry.way != kOverflowed || notify) SealBucket(bucket, notify);
+  if (notify) doorbells.push_back(layout::BucketOffset(bucket));
 }
 
 void ServerCore::StoreIndexEntry(uint64_t bucket, uint32_t way, uint64_t tag, uint64_t location) {
@@ -309,9 +309,9 @@ void ServerCore::StoreIndexEntry(uint64_t bucket, uint32_t way, uint64_t tag, ui
   layout::StoreWord(at + 8, location);
 }
 
-void ServerCore::SealBucket(uint64_t bucket, bool ring) {
+void ServerCore::SealBucket(uint64_t bucket, bool notify) {
   char* at = BucketAt(bucket);
-  const uint32_t doorbell = layout::LoadHalf(at) + (ring ? 1 : 0);
+  const uint32_t doorbell = layout::LoadHalf(at) + (notify ? 1 : 0);
   const uint32_t flags =
       !overflowed_.empty() && overflowed_.contains(bucket) ? layout::kFlagOverflow : 0;
   const auto configuration = static_cast<uint32_t>(configuration_id_);
@@ -426,7 +426,7 @@ uint32_t ServerCore::OldestOf(uint32_t size_class) const {
   return entries_[b].expiry < entries_[a].expiry ? b : a;
 }
 
-void ServerCore::MakeRoom(Instant now, uint32_t size_class, std::vector<uint64_t>& rings) {
+void ServerCore::MakeRoom(Instant now, uint32_t size_class, std::vector<uint64_t>& doorbells) {
   Unrest(now.monotonic);
   SizeClass& owner = classes_[size_class];
   if (now.monotonic - owner.window_start >= options_.rest) {
@@ -451,7 +451,7 @@ void ServerCore::MakeRoom(Instant now, uint32_t size_class, std::vector<uint64_t
     const uint32_t oldest = OldestOf(size_class);
     if (oldest == kNone) return;
     ++counts_.collected;
-    Drop(now, oldest, rings);
+    Drop(now, oldest, doorbells);
   }
 }
 
@@ -476,7 +476,7 @@ void ServerCore::Unlink(uint32_t id) {
 
 // ---- Time, reads, statistics ----
 
-void ServerCore::Tick(Instant now, std::vector<uint64_t>& rings) {
+void ServerCore::Tick(Instant now, std::vector<uint64_t>& doorbells) {
   layout::StoreWord(index_.data() + layout::kHeartbeatOffset, ++heartbeats_);
   uint32_t budget = kForgottenPerTick;
   for (SizeClass& size_class : classes_) {
@@ -484,7 +484,7 @@ void ServerCore::Tick(Instant now, std::vector<uint64_t>& rings) {
       while (budget > 0 && list.head != kNone && entries_[list.head].expiry <= now.monotonic) {
         --budget;
         ++counts_.expired;
-        Drop(now, list.head, rings);
+        Drop(now, list.head, doorbells);
       }
     }
   }

@@ -78,22 +78,22 @@ class ServerCore {
   ServerCore(const ServerCore&) = delete;
   ServerCore& operator=(const ServerCore&) = delete;
 
-  // Joins `value` into the key's value. Offsets in the index region of doorbells to ring are added
-  // to `rings`. `remaining` is the time to live of a repaired value, at most the TTL.
+  // Joins `value` into the key's value. Adds to `doorbells` the offsets in the index region of the
+  // doorbells that moved. `remaining` is the time to live of a repaired value, at most the TTL.
   //   kRefused: too large, malformed for its rule, or no room; the old value stays.
   //   kMismatch: contradicting bytes, or another rule than before; both values are gone.
   MutationResult Apply(Instant now, const Key& key, MergeRule rule, std::string_view value,
-                       std::vector<uint64_t>& rings) {
-    return Apply(now, key, rule, value, options_.ttl, rings);
+                       std::vector<uint64_t>& doorbells) {
+    return Apply(now, key, rule, value, options_.ttl, doorbells);
   }
   MutationResult Apply(Instant now, const Key& key, MergeRule rule, std::string_view value,
-                       Duration remaining, std::vector<uint64_t>& rings);
+                       Duration remaining, std::vector<uint64_t>& doorbells);
   // kApplied or kNoChange (was not there).
-  MutationResult Erase(Instant now, const Key& key, std::vector<uint64_t>& rings);
+  MutationResult Erase(Instant now, const Key& key, std::vector<uint64_t>& doorbells);
 
   // Forgets what expired, lets rested slots be used again, beats the heart. Call it every
   // heartbeat_interval; costs what it forgets, at most kForgottenPerTick values.
-  void Tick(Instant now, std::vector<uint64_t>& rings);
+  void Tick(Instant now, std::vector<uint64_t>& doorbells);
 
   struct Value {
     Key key;
@@ -167,22 +167,22 @@ class ServerCore {
   }
 
   MutationResult Insert(Instant now, const Key& key, MergeRule rule, std::string_view value,
-                        Duration remaining, std::vector<uint64_t>& rings);
+                        Duration remaining, std::vector<uint64_t>& doorbells);
   // Puts `value` into a fresh slot of class >= `at_least` for entry `id` and points the index
   // there.
   bool Move(Instant now, uint32_t id, std::string_view value, uint32_t size_class,
-            Duration remaining, std::vector<uint64_t>& rings);
+            Duration remaining, std::vector<uint64_t>& doorbells);
   void Extend(Instant now, uint32_t id, std::string_view value, Duration remaining,
-              std::vector<uint64_t>& rings);
+              std::vector<uint64_t>& doorbells);
   // Takes the entry out of index, lists and map; its slot is poisoned and rests.
-  void Drop(Instant now, uint32_t id, std::vector<uint64_t>& rings);
+  void Drop(Instant now, uint32_t id, std::vector<uint64_t>& doorbells);
   layout::EntryHeader HeaderOf(const Entry& entry, Instant now) const;
 
   std::optional<uint64_t> AllocateSlot(uint32_t size_class);
   void Rest(Instant now, uint64_t offset);
   void FreeSlot(uint64_t offset);
   void Unrest(MonotonicTime now);
-  void MakeRoom(Instant now, uint32_t size_class, std::vector<uint64_t>& rings);
+  void MakeRoom(Instant now, uint32_t size_class, std::vector<uint64_t>& doorbells);
   uint64_t Capacity(uint32_t size_class) const;
   uint64_t Available(uint32_t size_class) const;
   uint32_t OldestOf(uint32_t size_class) const;
@@ -193,12 +193,12 @@ class ServerCore {
   // Index words.
   char* BucketAt(uint64_t bucket) { return index_.data() + layout::BucketOffset(bucket); }
   uint64_t BucketOf(const Key& key) const { return layout::BucketOf(key, geometry_.bucket_count); }
-  // Points the index at the entry's slot (if it has a way) and rings its doorbell (if it can be
-  // watched), in one change of the bucket.
-  void Publish(const Entry& entry, std::vector<uint64_t>& rings);
+  // Points the index at the entry's slot (if it has a way) and notifies through its doorbell (if it
+  // can be watched), in one change of the bucket.
+  void Publish(const Entry& entry, std::vector<uint64_t>& doorbells);
   void StoreIndexEntry(uint64_t bucket, uint32_t way, uint64_t tag, uint64_t location);
   // Ends a change of a bucket: its crc fits again.
-  void SealBucket(uint64_t bucket, bool ring);
+  void SealBucket(uint64_t bucket, bool notify);
   std::optional<uint8_t> FreeWay(uint64_t bucket) const;
 
   const ServerCoreOptions options_;

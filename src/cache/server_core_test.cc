@@ -33,19 +33,19 @@ class ServerCoreTest : public testing::Test {
     core_ = std::make_unique<ServerCore>(std::move(options), memory_->index(), memory_->data(), 42);
   }
   MutationResult Apply(const Key& key, MergeRule rule, std::string_view value) {
-    return core_->Apply(now_, key, rule, value, rings_);
+    return core_->Apply(now_, key, rule, value, doorbells_);
   }
   void Pass(Duration span) {
     now_.monotonic = now_.monotonic + span;
     now_.wall = now_.wall + span;
-    core_->Tick(now_, rings_);
+    core_->Tick(now_, doorbells_);
   }
   Peek PeekKey(const Key& key) { return PeekAt(memory_->index(), memory_->data(), key); }
 
   std::unique_ptr<TestMemory> memory_;
   std::unique_ptr<ServerCore> core_;
   Instant now_{MonotonicTime::FromMicros(5'000'000), WallTime::FromMicros(1'700'000'000'000'000)};
-  std::vector<uint64_t> rings_;
+  std::vector<uint64_t> doorbells_;
 };
 
 TEST_F(ServerCoreTest, GrowsAChunkInPlace) {
@@ -91,22 +91,22 @@ TEST_F(ServerCoreTest, ContradictionDropsBothValuesAndOldAddressesMiss) {
   EXPECT_EQ(Apply(key, MergeRule::kMaxBytes, "hello world"), MutationResult::kMismatch);
 }
 
-TEST_F(ServerCoreTest, LanesMergeByMaximumAndRing) {
+TEST_F(ServerCoreTest, LanesMergeByMaximumAndNotify) {
   Make({});
   const Key key = KeyOf(1);
   ASSERT_EQ(Apply(key, MergeRule::kMaxLanes, Lanes({3, 1})), MutationResult::kApplied);
-  ASSERT_EQ(rings_.size(), 1u);
+  ASSERT_EQ(doorbells_.size(), 1u);
   const uint32_t before = PeekKey(key).bucket.doorbell;
   ASSERT_EQ(Apply(key, MergeRule::kMaxLanes, Lanes({2, 0, 5})), MutationResult::kApplied);
   EXPECT_EQ(PeekKey(key).value, Lanes({3, 1, 5}));
   EXPECT_NE(PeekKey(key).bucket.doorbell, before);
-  EXPECT_EQ(rings_.size(), 2u);
+  EXPECT_EQ(doorbells_.size(), 2u);
   EXPECT_EQ(Apply(key, MergeRule::kMaxLanes, Lanes({1, 1, 1})), MutationResult::kNoChange);
   EXPECT_EQ(Apply(key, MergeRule::kMaxLanes, "odd"), MutationResult::kRefused);
-  EXPECT_EQ(rings_.size(), 2u) << "what changes nothing rings nobody";
-  EXPECT_EQ(core_->Erase(now_, key, rings_), MutationResult::kApplied);
-  EXPECT_EQ(rings_.size(), 3u);
-  EXPECT_EQ(core_->Erase(now_, key, rings_), MutationResult::kNoChange);
+  EXPECT_EQ(doorbells_.size(), 2u) << "what changes nothing notifies nobody";
+  EXPECT_EQ(core_->Erase(now_, key, doorbells_), MutationResult::kApplied);
+  EXPECT_EQ(doorbells_.size(), 3u);
+  EXPECT_EQ(core_->Erase(now_, key, doorbells_), MutationResult::kNoChange);
 }
 
 TEST_F(ServerCoreTest, SupersededSlotRestsAndStaysReadable) {
@@ -136,7 +136,7 @@ TEST_F(ServerCoreTest, ValuesExpireAndEqualRewritesDoNotProlong) {
   Pass(Duration::Seconds(30));
   Apply(old_key, MergeRule::kLongerWins, "abc");
   Apply(young_key, MergeRule::kLongerWins, "abc");
-  core_->Apply(now_, repaired, MergeRule::kLongerWins, "abc", Duration::Seconds(5), rings_);
+  core_->Apply(now_, repaired, MergeRule::kLongerWins, "abc", Duration::Seconds(5), doorbells_);
   EXPECT_EQ(core_->Get(now_, repaired)->remaining, Duration::Seconds(5));
   Pass(Duration::Seconds(6));
   EXPECT_EQ(PeekKey(repaired).outcome, Peek::kAbsent);
@@ -227,7 +227,7 @@ TEST_F(ServerCoreTest, FullBucketsOverflowAndComeBack) {
     EXPECT_EQ(core_->Get(now_, keys[i])->bytes, Lanes({i + 1}));
   }
   ASSERT_EQ(Apply(keys[12], MergeRule::kMaxLanes, Lanes({100})), MutationResult::kApplied);
-  for (uint64_t i = 0; i < 10; ++i) core_->Erase(now_, keys[i], rings_);
+  for (uint64_t i = 0; i < 10; ++i) core_->Erase(now_, keys[i], doorbells_);
   for (uint64_t i = 10; i < 17; ++i) {
     EXPECT_EQ(PeekKey(keys[i]).value, Lanes({i == 12 ? 100 : i + 1}));
   }
@@ -281,7 +281,7 @@ LifeResult Live(uint64_t seed, bool header_before_bytes) {
   ServerCore core(options, memory.index(), memory.data(), 9);
   Rng rng(seed);
   std::map<Key, std::pair<MergeRule, std::string>> model;
-  std::vector<uint64_t> rings;
+  std::vector<uint64_t> doorbells;
   Instant now{MonotonicTime::FromMicros(1), WallTime::FromMicros(1)};
   for (int step = 0; step < 3000; ++step) {
     const uint64_t n = rng.Below(150);
@@ -324,7 +324,7 @@ LifeResult Live(uint64_t seed, bool header_before_bytes) {
       }
     };
     const MutationResult got =
-        erase ? core.Erase(now, key, rings) : core.Apply(now, key, rule, value, rings);
+        erase ? core.Erase(now, key, doorbells) : core.Apply(now, key, rule, value, doorbells);
     hook = nullptr;
     result.wrong += got == expected ? 0 : 1;
     if (merged.empty()) {
@@ -332,7 +332,7 @@ LifeResult Live(uint64_t seed, bool header_before_bytes) {
     } else {
       model[key] = {rule, merged};
     }
-    core.Tick(now, rings);
+    core.Tick(now, doorbells);
     const Peek peek = PeekAt(memory.index(), memory.data(), key);
     if (peek.outcome == Peek::kOverflowed) {
       const auto value_there = core.Get(now, key);
@@ -392,12 +392,12 @@ TEST(MemoryLayoutTest, StoreBytesKeepsItsNeighbours) {
 TEST(MemoryLayoutTest, GarbageNeverParsesAndNeverReadsOutOfBounds) {
   TestMemory memory(32, 1);
   ServerCore core({}, memory.index(), memory.data(), 42);
-  std::vector<uint64_t> rings;
+  std::vector<uint64_t> doorbells;
   const Instant now;
   std::map<Key, std::string> model;
   for (uint64_t i = 0; i < 60; ++i) {
     model[KeyOf(i)] = Bytes(i, 1 + i * 60);
-    core.Apply(now, KeyOf(i), MergeRule::kLongerWins, model[KeyOf(i)], rings);
+    core.Apply(now, KeyOf(i), MergeRule::kLongerWins, model[KeyOf(i)], doorbells);
   }
   Rng rng(1);
   uint64_t found = 0, other = 0;

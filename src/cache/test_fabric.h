@@ -33,7 +33,7 @@ class TestFabric {
       uint64_t id, offset;
       uint32_t last_seen;
       fabric::RegionId region;
-      std::function<void(fabric::WatchOutcome)> ring;  // posts
+      std::function<void(fabric::WatchOutcome)> notify;  // posts
     };
     std::vector<Watch> watches;
   };
@@ -55,7 +55,7 @@ class TestFabric {
     host.listening = host.reachable = false;
     ++host.life;
     for (Host::Watch& watch : std::exchange(host.watches, {})) {
-      watch.ring(fabric::WatchOutcome::kUnreachable);
+      watch.notify(fabric::WatchOutcome::kUnreachable);
     }
   }
 };
@@ -79,13 +79,13 @@ class TestExporter : public fabric::Exporter {
     net_->hosts[name_].listening = true;
     return std::vector<std::string>{"test:" + name_};
   }
-  void Ring(fabric::RegionId region, uint64_t offset) override {
+  void Notify(fabric::RegionId region, uint64_t offset) override {
     TestFabric::Host& host = net_->hosts[name_];
     const auto word = static_cast<uint32_t>(host.regions[region][offset / 8]);
     auto waiting = std::exchange(host.watches, {});
     for (TestFabric::Host::Watch& watch : waiting) {
       if (watch.region == region && watch.offset == offset && watch.last_seen != word) {
-        watch.ring(fabric::WatchOutcome::kChanged);
+        watch.notify(fabric::WatchOutcome::kChanged);
       } else {
         host.watches.push_back(std::move(watch));
       }
@@ -156,7 +156,7 @@ class TestEndpoint : public fabric::Endpoint {
     const uint64_t id = net_->next_watch++;
     auto callback = std::make_shared<Callback<void(fabric::WatchOutcome)>>(std::move(done));
     callbacks_[id] = callback;
-    auto ring = [loop = loop_, alive = alive_, id](fabric::WatchOutcome outcome) {
+    auto notify = [loop = loop_, alive = alive_, id](fabric::WatchOutcome outcome) {
       loop->Post([alive, id, outcome] {
         if (*alive == nullptr) return;
         const auto found = (*alive)->callbacks_.find(id);
@@ -167,12 +167,12 @@ class TestEndpoint : public fabric::Endpoint {
       });
     };
     if (!host.reachable || !connected()) {
-      ring(fabric::WatchOutcome::kUnreachable);
+      notify(fabric::WatchOutcome::kUnreachable);
     } else if (static_cast<uint32_t>(host.regions[region][offset / 8]) != last_seen) {
-      ring(fabric::WatchOutcome::kChanged);
+      notify(fabric::WatchOutcome::kChanged);
     } else {
-      host.watches.push_back({id, offset, last_seen, region, ring});
-      loop_->After(timeout, [ring] { ring(fabric::WatchOutcome::kTimeout); });
+      host.watches.push_back({id, offset, last_seen, region, notify});
+      loop_->After(timeout, [notify] { notify(fabric::WatchOutcome::kTimeout); });
     }
     return id;
   }

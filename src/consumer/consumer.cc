@@ -109,7 +109,7 @@ class Consumer::Impl {
     const MonotonicTime deadline = ReadMonotonicClock() + timeout;
     // What is done with may be read over; what is in the cache already comes at once.
     for (auto& [number, agent] : shards_) agent->Release();
-    // Lengths, rings and answers that came in between the polls.
+    // Lengths, notifications and answers that came in between the polls.
     loop_->RunOnce();
     for (;;) {
       ready_ = false;
@@ -156,7 +156,7 @@ class Consumer::Impl {
     sum.fetches += c.fetches;
     sum.polls += c.polls;
     sum.poll_failures += c.poll_failures;
-    sum.rings += c.rings;
+    sum.notifications += c.notifications;
     sum.refused_watches += c.refused_watches;
     sum.records_unknown += c.records_unknown;
     sum.primary_size_polls += c.primary_size_polls;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kIndexWindowBytes = 64 << 10;
 constexpr Duration kRetryMin = Duration::Millis(2);
-constexpr Duration kIdleRingPause = Duration::Millis(1);
+constexpr Duration kIdleDoorbellPause = Duration::Millis(1);
 constexpr Duration kWatchTimeout = Duration::Seconds(1);
 
 int Index(Part part) { return static_cast<int>(part); }
@@ -535,7 +535,7 @@ void ConsumerAgent::PollLengths() {
         }
         if (failed_ || file_.get() != &current) return;
         if (std::exchange(current.poll_again, false)) current.next_poll = ports_.loop->Now();
-        // A doorbell on lengths that could not be read would ring at once, again and again.
+        // A doorbell on lengths that could not be read would notify at once, again and again.
         if (!values.ok()) {
           Arm(options_.poll);
         } else if (options_.doorbell) {
@@ -649,12 +649,13 @@ void ConsumerAgent::Watch() {
           Arm(options_.poll);
           return;
         }
-        ++counters_.rings;
+        ++counters_.notifications;
         const MonotonicTime now = ports_.loop->Now();
-        // Rings without news (a neighbour's bucket, a replica that lags) are not followed at any
-        // rate.
-        const Duration pause = file_->poll_was_news ? options_.ring_pause
-                                                    : std::max(options_.ring_pause, kIdleRingPause);
+        // Notifications without news (a neighbour's bucket, a replica that lags) are not followed
+        // at any rate.
+        const Duration pause = file_->poll_was_news
+                                   ? options_.doorbell_pause
+                                   : std::max(options_.doorbell_pause, kIdleDoorbellPause);
         const MonotonicTime when = std::max(now, file_->last_poll + pause);
         file_->next_poll = when;
         if (when > now)

@@ -79,8 +79,8 @@ struct AgentOptions {
   // this is what is done where nobody can watch.
   Duration poll = Duration::Millis(100);
   bool doorbell = false;
-  // With doorbell: rings closer than this are taken together.
-  Duration ring_pause = Duration::Millis(0);
+  // With doorbell: notifications closer than this are taken together.
+  Duration doorbell_pause = Duration::Millis(0);
   // How often the primary layer itself is asked for lengths: the fallback when the metadata cache
   // is away, and how a stream is found whose lengths nobody published.
   Duration primary_poll = Duration::Seconds(1);
@@ -117,7 +117,7 @@ struct AgentCounters {
   int64_t cache_bytes = 0, primary_bytes = 0;
   int64_t fetches = 0;
   int64_t polls = 0, poll_failures = 0;  // of the metadata cache
-  int64_t rings = 0, refused_watches = 0;
+  int64_t notifications = 0, refused_watches = 0;
   int64_t records_unknown = 0;  // the metadata cache had no record of the file
   int64_t primary_size_polls = 0;
   int64_t fallback_missing_chunk = 0;  // primary reads because chunks were missing

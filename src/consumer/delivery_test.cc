@@ -612,7 +612,8 @@ TEST(ConsumerState, AnIdlePairCostsLittle) {
   const uint64_t before = w.time.events_run();
   const int64_t polls = c.agent->counters().polls;
   w.time.RunFor(Duration::Seconds(100));
-  EXPECT_LT(c.agent->counters().polls - polls, 300) << "rings and time-outs, about two a second";
+  EXPECT_LT(c.agent->counters().polls - polls, 300)
+      << "notifications and time-outs, about two a second";
   EXPECT_LT(w.time.events_run() - before, 5000u);
 }
 
@@ -696,7 +697,7 @@ std::string Sweep(uint64_t seed, SweepOptions options = {}) {
   consumer_options.window_bytes = rng.Between(600, 5000);
   consumer_options.delay_max = Duration::Millis(rng.Between(20, 300));
   consumer_options.primary_poll = Duration::Millis(rng.Between(50, 300));
-  consumer_options.ring_pause = Duration::Millis(rng.Chance(0.5) ? 0 : rng.Between(1, 10));
+  consumer_options.doorbell_pause = Duration::Millis(rng.Chance(0.5) ? 0 : rng.Between(1, 10));
   const bool disk_faults = rng.Chance(0.5);
   const bool cache_faults = rng.Chance(0.6);
   const bool kills = rng.Chance(0.6);

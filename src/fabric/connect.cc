@@ -100,9 +100,9 @@ class RealExporter final : public Exporter {
     return addresses;
   }
 
-  void Ring(RegionId id, uint64_t offset) override {
+  void Notify(RegionId id, uint64_t offset) override {
     if (id >= memory_.regions().size() || offset + 8 > memory_.regions()[id].size) return;
-    if (tcp_ != nullptr) tcp_->Ring(id, offset);
+    if (tcp_ != nullptr) tcp_->Notify(id, offset);
     if (shm_ == nullptr) return;
     std::atomic_thread_fence(std::memory_order_seq_cst);  // the word's change before the look
     if (shm_->connections() == 0) return;

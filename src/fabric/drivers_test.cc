@@ -78,7 +78,7 @@ int Serve(const std::string& driver, const std::string& socket_path) {
   uint64_t offset, value;
   while (std::cin >> offset >> value) {
     StoreWord(words.data() + offset, value);
-    exporter->Ring(1, offset);
+    exporter->Notify(1, offset);
   }
   return 0;
 }
@@ -120,7 +120,7 @@ class ProcessServer final : public TestServer {
     waitpid(pid_, &status, WUNTRACED);
   }
   void Continue() override { kill(pid_, SIGCONT); }
-  void SetAndRing(uint64_t offset, uint64_t value) override {
+  void SetAndNotify(uint64_t offset, uint64_t value) override {
     const std::string line = std::to_string(offset) + " " + std::to_string(value) + "\n";
     if (write(to_server_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
       ADD_FAILURE() << "the server process is gone";
@@ -661,7 +661,7 @@ TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {
       Frame(TcpOp::kAnswer, 8, good, 7),
       Frame(TcpOp::kAnswer, 0, "", 0),
       Frame(TcpOp::kAnswer, 0, answer(0, 0, static_cast<ReadStatus>(50)), 1),
-      Frame(TcpOp::kRing, 1, "", 99),
+      Frame(TcpOp::kNotify, 1, "", 99),
       Frame(TcpOp::kWelcome, kTcpMagic),
       Frame(static_cast<TcpOp>(255), 0),
       Frame(TcpOp::kAnswer, 0, std::string(4088, 'x'), 255),
@@ -708,7 +708,7 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
   Rng rng(3);
   for (int round = 0; round < 20; ++round) {
     TcpLiar liar;
-    // Three reads of odd lengths, a ring between, a failed read: cut at random places.
+    // Three reads of odd lengths, a notification between, a failed read: cut at random places.
     std::string stream;
     std::string answers;
     AppendTo(answers, TcpAnswer{1, 4099, ReadStatus::kOk, {}});
@@ -716,7 +716,7 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
     stream += Frame(TcpOp::kAnswer, 4104 + 16, answers, 2);
     stream +=
         std::string(4099, 'b') + std::string(5, '\0') + std::string(13, 'a') + std::string(3, '\0');
-    stream += Frame(TcpOp::kRing, 1, "", static_cast<uint16_t>(WatchOutcome::kChanged));
+    stream += Frame(TcpOp::kNotify, 1, "", static_cast<uint16_t>(WatchOutcome::kChanged));
     answers.clear();
     AppendTo(answers, TcpAnswer{2, 0, ReadStatus::kStaleRegion, {}});
     AppendTo(answers, TcpAnswer{3, 4000, ReadStatus::kOk, {}});
@@ -747,8 +747,8 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
     auto endpoint = Connect(liar.address());
     ASSERT_TRUE(endpoint.ok()) << endpoint.status();
     (*endpoint)->set_read_timeout(Duration::Seconds(20));
-    bool rang = false;
-    (*endpoint)->Watch(0, 0, 0, Duration::Seconds(20), [&](WatchOutcome) { rang = true; });
+    bool notified = false;
+    (*endpoint)->Watch(0, 0, 0, Duration::Seconds(20), [&](WatchOutcome) { notified = true; });
     std::string a(13, '#'), b(4099, '#'), c(10, '#'), d(4000, '#');
     const ReadDescriptor reads[] = {{.length = 13, .destination = a.data(), .token = 10},
                                     {.length = 4099, .destination = b.data(), .token = 11},
@@ -759,7 +759,7 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
     EXPECT_TRUE(RunUntil([&] {
       Completion completion;
       while ((*endpoint)->Poll({&completion, 1}) == 1) done[completion.token] = completion.status;
-      return done.size() == 4 && rang;
+      return done.size() == 4 && notified;
     }));
     EXPECT_EQ(done[12], ReadStatus::kStaleRegion);
     EXPECT_EQ(a, std::string(13, 'a'));

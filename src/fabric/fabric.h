@@ -70,7 +70,7 @@ struct RegionInfo {
 
 struct Capabilities {
   bool immediate = false;  // reads complete inside Read (the completion still comes by Poll)
-  bool watch = false;      // Watch rings without polling by the reader
+  bool watch = false;      // Watch answers without polling by the reader
   bool cross_host = false;
 };
 
@@ -107,8 +107,8 @@ class Endpoint {
 
   // Doorbell: answers once, when the low 32 bits of the aligned 8-byte word at `offset` differ from
   // `last_seen` (at once if they do already) or after `timeout`. Push latency with pull semantics:
-  // several changes may be answered by one ring. `done` runs on the loop, never inside the call; it
-  // may destroy the endpoint. kRefused also for a word outside the region. Never returns 0.
+  // one notification may stand for several changes. `done` runs on the loop, never inside the call;
+  // it may destroy the endpoint. kRefused also for a word outside the region. Never returns 0.
   virtual uint64_t Watch(RegionId region, uint64_t offset, uint32_t last_seen, Duration timeout,
                          Callback<void(WatchOutcome)> done) = 0;
   // The callback of a cancelled watch is not called. Unknown ids are ignored.
@@ -145,9 +145,9 @@ class Exporter {
   //   AlreadyExists: a living server listens there. InvalidArgument: a bad address, or a hole in
   //   the region numbers.
   virtual Result<std::vector<std::string>> Listen() = 0;
-  // Rings the watchers of a word after the server changed it (release order is the caller's).
+  // Notifies the watchers of a word after the server changed it (release order is the caller's).
   // Cheap when nobody watches. Any thread.
-  virtual void Ring(RegionId id, uint64_t offset) = 0;
+  virtual void Notify(RegionId id, uint64_t offset) = 0;
   // Says that the owner of the memory is alive: call it from the loop that applies the mutations,
   // several times within `beat_timeout` (ExporterOptions; 2 s). Once it was called, readers take a
   // server that ceases to call it for stopped: their reads are kUnreachable until it goes on.

@@ -7,8 +7,8 @@
 // one endpoint keeps `depth` reads outstanding, in batches; server, engine and reader share the
 // machine's cores; expect at least 600 thousand reads/s at depth 64 on a quiet machine.
 // `server_us`, `engine_us` and `loop_us` are the CPU time of the exporter's thread, of the
-// connector's and of the reader's for each read: they hold on a busy machine, too.  Ring: what the
-// server pays for a doorbell.
+// connector's and of the reader's for each read: they hold on a busy machine, too.  Notify: what
+// the server pays for a doorbell.
 #include <benchmark/benchmark.h>
 #include <dirent.h>
 #include <linux/futex.h>
@@ -174,14 +174,15 @@ BENCHMARK(TcpRead)
     ->Args({256, 64})
     ->UseRealTime();
 
-// The server's cost of a ring: nobody connected, connected but nobody waiting, and waiting threads.
-void Ring(benchmark::State& state) {
+// The server's cost of a notification: nobody connected, connected but nobody waiting, and waiting
+// threads.
+void Notify(benchmark::State& state) {
   Served server(state.range(0) == 0 ? "shm" : "tcp", 1 << 20);
   std::unique_ptr<Endpoint> endpoint;
   if (state.range(1) > 0) endpoint = server.Connect();
-  for (auto _ : state) server.exporter->Ring(0, 64);
+  for (auto _ : state) server.exporter->Notify(0, 64);
 }
-BENCHMARK(Ring)
+BENCHMARK(Notify)
     ->ArgNames({"tcp", "connected"})
     ->Args({0, 0})
     ->Args({0, 1})
@@ -190,7 +191,7 @@ BENCHMARK(Ring)
 
 // `waiters` loops sleep on one word; what does a change of it cost the server, and how long until
 // all of them have seen it (real time of an iteration)?
-void RingWaiters(benchmark::State& state) {
+void NotifyWaiters(benchmark::State& state) {
   const size_t waiters = static_cast<size_t>(state.range(0));
   Served server("shm", 1 << 20);
   struct Waiter {
@@ -220,20 +221,20 @@ void RingWaiters(benchmark::State& state) {
   }
   while (seen < waiters) std::this_thread::yield();
   uint32_t value = 0;
-  double ring_us = 0;
+  double notify_us = 0;
   for (auto _ : state) {
     seen = 0;
     __atomic_store_n(reinterpret_cast<uint64_t*>(server.memory.data()), uint64_t{++value},
                      __ATOMIC_SEQ_CST);
     timespec before, after;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-    server.exporter->Ring(0, 0);
+    server.exporter->Notify(0, 0);
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
-    ring_us += static_cast<double>(after.tv_sec - before.tv_sec) * 1e6 +
-               static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e3;
+    notify_us += static_cast<double>(after.tv_sec - before.tv_sec) * 1e6 +
+                 static_cast<double>(after.tv_nsec - before.tv_nsec) / 1e3;
     while (seen < waiters) std::this_thread::yield();
   }
-  state.counters["ring_us"] = ring_us / static_cast<double>(state.iterations());
+  state.counters["notify_us"] = notify_us / static_cast<double>(state.iterations());
   for (Waiter& w : all) {
     w.thread->Call([&] {
       w.endpoint.reset();
@@ -241,7 +242,7 @@ void RingWaiters(benchmark::State& state) {
     });
   }
 }
-BENCHMARK(RingWaiters)->Arg(1)->Arg(8)->Arg(64)->UseRealTime();
+BENCHMARK(NotifyWaiters)->Arg(1)->Arg(8)->Arg(64)->UseRealTime();
 
 }  // namespace
 }  // namespace tailcast::fabric

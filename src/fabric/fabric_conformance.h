@@ -45,8 +45,8 @@ class TestServer {
   virtual void Kill() = 0;      // -9
   virtual void Stop() = 0;      // SIGSTOP: it does nothing more, though its memory may be readable
   virtual void Continue() = 0;  // SIGCONT
-  // Changes a word of region 1 and rings it.
-  virtual void SetAndRing(uint64_t offset, uint64_t value) = 0;
+  // Changes a word of region 1 and notifies its watchers.
+  virtual void SetAndNotify(uint64_t offset, uint64_t value) = 0;
 };
 
 // One driver, with a loop to turn. Exporters take readers for silent after about a second, and have
@@ -533,7 +533,7 @@ TEST_P(FabricConformance, AnEndpointMayBeDestroyedWithReadsAndWatchesOutstanding
   auto endpoint = Connect(connector.get(), server.address);
   EXPECT_EQ(ReadWord(endpoint.get(), &value), ReadStatus::kOk);
   StoreWord(server.memory[1].data() + kTestWordsAt, 1);
-  server.exporter->Ring(1, kTestWordsAt);
+  server.exporter->Notify(1, kTestWordsAt);
   EXPECT_EQ(ReadWord(endpoint.get(), &value), ReadStatus::kOk);
   EXPECT_FALSE(watched);
 }
@@ -555,12 +555,12 @@ TEST_P(FabricConformance, AnEndpointMayBeDestroyedByItsOwnCallbacks) {
   Local server = Export();
   auto connector = world_->MakeConnector();
   auto endpoint = Connect(connector.get(), server.address);
-  bool rang = false;
+  bool notified = false;
   endpoint->Watch(1, kTestWordsAt, 7, Duration::Seconds(10), [&](WatchOutcome) {
     endpoint.reset();
-    rang = true;
+    notified = true;
   });
-  EXPECT_TRUE(world_->RunUntil([&] { return rang; }, kLimit));
+  EXPECT_TRUE(world_->RunUntil([&] { return notified; }, kLimit));
   auto second = Connect(connector.get(), server.address);
   if (second->capabilities().immediate) return;
   bool ready = false;
@@ -666,22 +666,22 @@ TEST_P(FabricConformance, AServerThatCeasesToBeatIsUnreachableUntilItBeatsAgain)
   EXPECT_EQ(ReadWord(endpoint.get(), &value), ReadStatus::kOk);
 }
 
-TEST_P(FabricConformance, AWatchRingsWhenItsWordChanges) {
+TEST_P(FabricConformance, AWatchIsNotifiedWhenItsWordChanges) {
   auto server = world_->StartServer();
   auto connector = world_->MakeConnector();
   auto endpoint = Connect(connector.get(), server->address());
   ASSERT_NE(endpoint, nullptr);
   ASSERT_TRUE(endpoint->capabilities().watch);
   for (uint64_t i = 0; i < 20; ++i) {
-    int rings = 0, others = 0;
+    int notifications = 0, others = 0;
     WatchOutcome outcome = WatchOutcome::kTimeout;
     endpoint->Watch(1, kTestWordsAt, static_cast<uint32_t>(i), kLimit, [&](WatchOutcome o) {
       outcome = o;
-      ++rings;
+      ++notifications;
     });
     const uint64_t other = endpoint->Watch(1, kTestWordsAt + 8, 0, kLimit, [&](auto) { ++others; });
-    server->SetAndRing(kTestWordsAt, i + 1);
-    EXPECT_TRUE(world_->RunUntil([&] { return rings > 0; }, kLimit));
+    server->SetAndNotify(kTestWordsAt, i + 1);
+    EXPECT_TRUE(world_->RunUntil([&] { return notifications > 0; }, kLimit));
     EXPECT_EQ(outcome, WatchOutcome::kChanged);
     uint64_t value = 0;
     EXPECT_EQ(ReadOne(endpoint.get(), {.region = 1,
@@ -690,7 +690,7 @@ TEST_P(FabricConformance, AWatchRingsWhenItsWordChanges) {
                                        .destination = reinterpret_cast<char*>(&value)}),
               ReadStatus::kOk);
     EXPECT_EQ(value, i + 1);
-    EXPECT_EQ(rings, 1);
+    EXPECT_EQ(notifications, 1);
     EXPECT_EQ(others, 0);
     endpoint->CancelWatch(other);
   }
@@ -711,28 +711,31 @@ TEST_P(FabricConformance, AWatchAnswersAtOnceWhenTheWordDiffersAlready) {
   EXPECT_TRUE(world_->RunUntil([&] { return changed == 1 && timed_out == 1; }, kLimit));
 }
 
-TEST_P(FabricConformance, ManyWatchesOfOneWordAllRingOnce) {
+TEST_P(FabricConformance, ManyWatchesOfOneWordAreAllNotifiedOnce) {
   Local server = Export();
   auto connector = world_->MakeConnector();
   std::vector<std::unique_ptr<Endpoint>> endpoints;
   for (int e = 0; e < 8; ++e) endpoints.push_back(Connect(connector.get(), server.address));
-  std::vector<int> rings(16, 0);
+  std::vector<int> notifications(16, 0);
   for (size_t w = 0; w < 16; ++w) {
     endpoints[w / 2]->Watch(1, kTestWordsAt, 0, kLimit, [&, w](WatchOutcome o) {
       EXPECT_EQ(o, WatchOutcome::kChanged);
-      ++rings[w];
+      ++notifications[w];
     });
   }
-  for (uint64_t i = 1; i <= 100; ++i) {  // a hundred changes, any number of rings, one answer each
+  // A hundred changes, any number of notifications, one answer each.
+  for (uint64_t i = 1; i <= 100; ++i) {
     StoreWord(server.memory[1].data() + kTestWordsAt, i);
-    server.exporter->Ring(1, kTestWordsAt);
+    server.exporter->Notify(1, kTestWordsAt);
   }
   EXPECT_TRUE(world_->RunUntil(
-      [&] { return std::all_of(rings.begin(), rings.end(), [](int n) { return n > 0; }); },
+      [&] {
+        return std::all_of(notifications.begin(), notifications.end(), [](int n) { return n > 0; });
+      },
       kLimit));
   uint64_t value;
   for (auto& endpoint : endpoints) EXPECT_EQ(ReadWord(endpoint.get(), &value), ReadStatus::kOk);
-  EXPECT_EQ(rings, std::vector<int>(16, 1));
+  EXPECT_EQ(notifications, std::vector<int>(16, 1));
 }
 
 TEST_P(FabricConformance, ACancelledWatchIsNotCalled) {
@@ -750,7 +753,7 @@ TEST_P(FabricConformance, ACancelledWatchIsNotCalled) {
   endpoint->CancelWatch(12345);
   endpoint->Watch(1, kTestWordsAt, 0, kLimit, [&](auto) { sentinel = true; });
   StoreWord(server.memory[1].data() + kTestWordsAt, 1);
-  server.exporter->Ring(1, kTestWordsAt);
+  server.exporter->Notify(1, kTestWordsAt);
   EXPECT_TRUE(world_->RunUntil([&] { return sentinel; }, kLimit));
   EXPECT_FALSE(called);
 }
@@ -770,7 +773,7 @@ TEST_P(FabricConformance, WatchesAreCappedAndRefusedNotLost) {
   }
   EXPECT_TRUE(world_->RunUntil([&] { return outcomes[WatchOutcome::kRefused] > 0; }, kLimit));
   StoreWord(server.memory[1].data() + kTestWordsAt + 8, 1);
-  server.exporter->Ring(1, kTestWordsAt + 8);
+  server.exporter->Notify(1, kTestWordsAt + 8);
   EXPECT_TRUE(world_->RunUntil([&] { return answers == kWatches; }, kLimit));
   EXPECT_GT(outcomes[WatchOutcome::kChanged], 0);
   EXPECT_EQ(outcomes[WatchOutcome::kChanged] + outcomes[WatchOutcome::kRefused], kWatches);

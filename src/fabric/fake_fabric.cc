@@ -128,8 +128,8 @@ struct FakeFabricNetwork::Wire : std::enable_shared_from_this<Wire> {
                   ReadStatus status, const std::shared_ptr<std::vector<char>>& bytes);
   ReadStatus Check(const Client& client, const ReadDescriptor& read);
   void ServeWatch(const std::shared_ptr<Client>& client, Watcher watcher);
-  void SendRing(const std::shared_ptr<Client>& client, uint64_t id, WatchOutcome outcome);
-  void Ring(Memory& memory, RegionId region, uint64_t offset);
+  void SendNotification(const std::shared_ptr<Client>& client, uint64_t id, WatchOutcome outcome);
+  void Notify(Memory& memory, RegionId region, uint64_t offset);
 
   EventLoop* const loop;
   Rng rng;
@@ -266,7 +266,7 @@ class FakeEndpoint final : public Endpoint {
     const auto it = reads_.find(id);
     if (it != reads_.end()) it->second.lost = true;
   }
-  void OnRing(uint64_t id, WatchOutcome outcome) { Answer(id, outcome); }
+  void OnDoorbell(uint64_t id, WatchOutcome outcome) { Answer(id, outcome); }
   // The connection is over: everything that waits is unreachable.
   void OnBroken() {
     std::shared_ptr<bool> alive = alive_;
@@ -443,7 +443,7 @@ class FakeExporter final : public Exporter {
                   static_cast<unsigned long long>(memory_->incarnation));
     return std::vector<std::string>{"fake:" + memory_->server + suffix};
   }
-  void Ring(RegionId id, uint64_t offset) override { wire_->Ring(*memory_, id, offset); }
+  void Notify(RegionId id, uint64_t offset) override { wire_->Notify(*memory_, id, offset); }
   void Beat() override { memory_->last_beat = wire_->loop->Now(); }
   void Invalidate() override {
     for (FakeRegion& region : memory_->regions) region.info.generation = 0;
@@ -688,38 +688,38 @@ void FakeFabricNetwork::Wire::ServeWatch(const std::shared_ptr<Client>& client, 
     return;  // the end of the connection is on its way
   }
   if (LoadLow(memory, watcher.region, watcher.offset) != watcher.last_seen) {
-    SendRing(client, watcher.id, WatchOutcome::kChanged);
+    SendNotification(client, watcher.id, WatchOutcome::kChanged);
   } else {
     memory.watchers.push_back(std::move(watcher));
   }
 }
 
-void FakeFabricNetwork::Wire::SendRing(const std::shared_ptr<Client>& client, uint64_t id,
-                                       WatchOutcome outcome) {
+void FakeFabricNetwork::Wire::SendNotification(const std::shared_ptr<Client>& client, uint64_t id,
+                                               WatchOutcome outcome) {
   const FakeLink& link = LinkOf(client->name, client->memory->server);
-  ++counters.rings;
+  ++counters.notifications;
   if (link.answers_cut ||
-      (link.ring_loss_probability > 0 && rng.Chance(link.ring_loss_probability))) {
-    ++counters.rings_lost;
+      (link.notification_loss_probability > 0 && rng.Chance(link.notification_loss_probability))) {
+    ++counters.notifications_lost;
     return;
   }
   After(Latency(link), [client, id, outcome] {
-    AtEndpoint(client, [id, outcome](FakeEndpoint& endpoint) { endpoint.OnRing(id, outcome); });
+    AtEndpoint(client, [id, outcome](FakeEndpoint& endpoint) { endpoint.OnDoorbell(id, outcome); });
   });
 }
 
-void FakeFabricNetwork::Wire::Ring(Memory& memory, RegionId region, uint64_t offset) {
+void FakeFabricNetwork::Wire::Notify(Memory& memory, RegionId region, uint64_t offset) {
   if (!memory.listening || region >= memory.regions.size()) return;
-  std::vector<std::pair<std::shared_ptr<Client>, uint64_t>> rung;
+  std::vector<std::pair<std::shared_ptr<Client>, uint64_t>> notified;
   std::erase_if(memory.watchers, [&](const Watcher& w) {
     const std::shared_ptr<Client> client = w.client.lock();
     if (client == nullptr || client->endpoint == nullptr) return true;
     if (w.region != region || w.offset != offset) return false;
     if (LoadLow(memory, region, offset) == w.last_seen) return false;
-    rung.emplace_back(client, w.id);
+    notified.emplace_back(client, w.id);
     return true;
   });
-  for (const auto& [client, id] : rung) SendRing(client, id, WatchOutcome::kChanged);
+  for (const auto& [client, id] : notified) SendNotification(client, id, WatchOutcome::kChanged);
 }
 
 FakeFabricNetwork::FakeFabricNetwork(EventLoop* wire, uint64_t seed)

@@ -36,7 +36,7 @@ struct FakeLink {
   double tail_probability = 0;
   Duration tail_mean = Duration::Millis(20);
   int64_t bytes_per_second = 0;  // of answers; 0 = no limit
-  // One-way partitions: requests don't arrive; answers and rings don't.
+  // One-way partitions: requests don't arrive; answers and notifications don't.
   bool requests_cut = false;
   bool answers_cut = false;
   // The bytes of a read are copied at several moments within `tear_window`: cache lines in any
@@ -48,14 +48,14 @@ struct FakeLink {
   // The answer never comes. When the reader gives up on it, the queue is flushed: its other reads
   // complete with kUnreachable and the connection is over, as a queue pair in error state does.
   double lost_probability = 0;
-  // A doorbell that never rings: the watch runs into its timeout.
-  double ring_loss_probability = 0;
+  // A notification that never comes: the watch runs into its timeout.
+  double notification_loss_probability = 0;
 };
 
 // What happened so far; for tests, and for a trace to compare.
 struct FakeFabricCounters {
   uint64_t reads = 0, torn = 0, late = 0, lost = 0, flushed = 0, timeouts = 0, stale = 0,
-           beat_refusals = 0, cut = 0, rings = 0, rings_lost = 0;
+           beat_refusals = 0, cut = 0, notifications = 0, notifications_lost = 0;
 };
 
 struct FakeExporterOptions {
@@ -89,7 +89,7 @@ class FakeFabricNetwork {
 
   // Each read at this server takes so much longer: a slow peer.
   void SetServerDelay(const std::string& server, Duration delay);
-  // SIGSTOP and SIGCONT: see one_sided. (Its owner's Beat and Ring cease with its loop.)
+  // SIGSTOP and SIGCONT: see one_sided. (Its owner's Beat and Notify cease with its loop.)
   void Stop(const std::string& server);
   void Continue(const std::string& server);
   // kill -9: its connections break, its memory is gone. The exporter may be destroyed after.

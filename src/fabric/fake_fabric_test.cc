@@ -89,9 +89,9 @@ class FakeServer final : public TestServer {
     network_->Continue(name_);
     Beat();
   }
-  void SetAndRing(uint64_t offset, uint64_t value) override {
+  void SetAndNotify(uint64_t offset, uint64_t value) override {
     StoreWord(words_.data() + offset, value);
-    exporter_->Ring(1, offset);
+    exporter_->Notify(1, offset);
   }
 
  private:
@@ -426,17 +426,17 @@ TEST_F(FakeFabricTest, AnEngineThatIsStoppedAnswersWhenItGoesOn) {
   EXPECT_GE(took_, Duration::Seconds(1));
 }
 
-TEST_F(FakeFabricTest, LostRingsRunIntoTheTimeout) {
+TEST_F(FakeFabricTest, LostNotificationsRunIntoTheTimeout) {
   Start();
-  link().ring_loss_probability = 1;
+  link().notification_loss_probability = 1;
   std::optional<WatchOutcome> outcome;
   endpoint_->Watch(0, 0, 0, Duration::Millis(10), [&](WatchOutcome o) { outcome = o; });
   loop_.RunFor(Duration::Millis(1));
   StoreWord(memory_.data(), 1);
-  exporter_->Ring(0, 0);
+  exporter_->Notify(0, 0);
   loop_.RunFor(Duration::Millis(20));
   EXPECT_EQ(outcome, WatchOutcome::kTimeout);
-  EXPECT_EQ(network_.counters().rings_lost, 1u);
+  EXPECT_EQ(network_.counters().notifications_lost, 1u);
 }
 
 // What happens is a function of the seed.

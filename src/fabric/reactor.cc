@@ -53,7 +53,7 @@ void Reactor::Post(Task task) {
   std::lock_guard lock(mutex_);
   if (stop_) return;
   posted_.push_back(std::move(task));
-  if (posted_.size() == 1) {  // else somebody has rung already and the thread has not looked yet
+  if (posted_.size() == 1) {  // else it was woken before and has not looked yet
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = write(event_fd_, &one, sizeof(one));
   }

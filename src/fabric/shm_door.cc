@@ -248,7 +248,7 @@ void ShmDoor::OnAccept() {
     auto connection = std::make_unique<Connection>(this, std::move(fd));
     if (!reactor_->Add(number, EPOLLIN, connection.get()).ok()) continue;
     connections_[number] = std::move(connection);
-    // Before the reader knows its memory: Ring then sees it, or the reader the changed word.
+    // Before the reader knows its memory: Notify then sees it, or the reader the changed word.
     connection_count_.store(static_cast<int>(connections_.size()), std::memory_order_seq_cst);
   }
 }

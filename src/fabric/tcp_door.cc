@@ -25,7 +25,7 @@ namespace {
 const Logger kLog("fabric");
 constexpr Duration kAcceptRetry = Duration::Seconds(1);
 constexpr size_t kReceiveBytes = 64 << 10;
-// Rings, pongs and the welcome that wait for a reader which does not take them.
+// Notifications, pongs and the welcome that wait for a reader which does not take them.
 constexpr size_t kControlBytesMax = 256 << 10;
 // Answer bytes for one connection before the others get their turn.
 constexpr size_t kTurnBytesMax = 2 << 20;
@@ -86,10 +86,10 @@ class TcpDoor::Connection final : public Reactor::Handler {
   int fd() const { return fd_.get(); }
 
   // An answer to a watch, now or later. Call Send after it; the connection may be gone then.
-  void QueueRing(uint64_t id, WatchOutcome outcome) {
+  void QueueNotification(uint64_t id, WatchOutcome outcome) {
     watches_.erase(id);
     AppendTo(control_, TcpFrame{.body_bytes = 0,
-                                .op = TcpOp::kRing,
+                                .op = TcpOp::kNotify,
                                 .flags = 0,
                                 .count = static_cast<uint16_t>(outcome),
                                 .argument = id});
@@ -194,7 +194,7 @@ bool TcpDoor::Connection::TakeFrame(const TcpFrame& frame, const char* body) {
     case TcpOp::kCancelWatch: {
       if (frame.body_bytes != 0) return Fail("a cancelled watch that does not add up");
       const auto it = watches_.find(frame.argument);
-      if (it == watches_.end()) return true;  // it rang meanwhile
+      if (it == watches_.end()) return true;  // it was notified meanwhile
       door_->RemoveWatcher(it->second, this, frame.argument);
       watches_.erase(it);
       return true;
@@ -206,7 +206,8 @@ bool TcpDoor::Connection::TakeFrame(const TcpFrame& frame, const char* body) {
                                   .flags = 0,
                                   .count = 0,
                                   .argument = frame.argument});
-      if (control_.size() > kControlBytesMax) return Fail("it does not take its pongs and rings");
+      if (control_.size() > kControlBytesMax)
+        return Fail("it does not take its pongs and notifications");
       return true;
     default:
       return Fail("an unknown request, number " + std::to_string(static_cast<int>(frame.op)));
@@ -265,18 +266,19 @@ bool TcpDoor::Connection::TakeWatch(uint64_t id, const TcpWatch& watch) {
   }
   if (watches_.contains(id)) return Fail("a watch id that is in use");
   if (watches_.size() >= door_->options_.watches_max) {
-    QueueRing(id, WatchOutcome::kRefused);
+    QueueNotification(id, WatchOutcome::kRefused);
   } else {
     const WordKey key{watch.region, watch.offset};
     watches_[id] = key;
     door_->AddWatcher(key, {this, id, watch.last_seen});
-    // Counted before we look: either Ring sees the watch, or we see the change.
+    // Counted before we look: either Notify sees the watch, or we see the change.
     if (door_->LoadWord(key) != watch.last_seen) {
       door_->RemoveWatcher(key, this, id);
-      QueueRing(id, WatchOutcome::kChanged);
+      QueueNotification(id, WatchOutcome::kChanged);
     }
   }
-  if (control_.size() > kControlBytesMax) return Fail("it does not take its pongs and rings");
+  if (control_.size() > kControlBytesMax)
+    return Fail("it does not take its pongs and notifications");
   return true;
 }
 
@@ -528,39 +530,39 @@ void TcpDoor::RemoveWatcher(const WordKey& key, const Connection* connection, ui
   if (it->second.empty()) watchers_.erase(it);
 }
 
-void TcpDoor::Ring(RegionId region, uint64_t offset) {
+void TcpDoor::Notify(RegionId region, uint64_t offset) {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // the word's change before the look
   if (watch_count_.load(std::memory_order_seq_cst) == 0) return;
   bool first;
   {
-    std::lock_guard lock(rings_mutex_);
-    first = rings_.empty();
-    rings_.insert({region, offset});
+    std::lock_guard lock(notified_mutex_);
+    first = notified_.empty();
+    notified_.insert({region, offset});
   }
   if (!first) return;
   reactor_->Post([this, alive = alive_] {
-    if (*alive) DeliverRings();
+    if (*alive) DeliverNotifications();
   });
 }
 
-void TcpDoor::DeliverRings() {
-  std::unordered_set<WordKey, WordKeyHash> rings;
+void TcpDoor::DeliverNotifications() {
+  std::unordered_set<WordKey, WordKeyHash> notified;
   {
-    std::lock_guard lock(rings_mutex_);
-    rings.swap(rings_);
+    std::lock_guard lock(notified_mutex_);
+    notified.swap(notified_);
   }
   std::vector<int> woken;
-  for (const WordKey& key : rings) {
+  for (const WordKey& key : notified) {
     const auto it = watchers_.find(key);
     if (it == watchers_.end()) continue;
     const uint32_t now = LoadWord(key);
-    const auto rung = std::erase_if(it->second, [&](const Watcher& w) {
+    const auto answered = std::erase_if(it->second, [&](const Watcher& w) {
       if (w.last_seen == now) return false;
-      w.connection->QueueRing(w.id, WatchOutcome::kChanged);
+      w.connection->QueueNotification(w.id, WatchOutcome::kChanged);
       woken.push_back(w.connection->fd());
       return true;
     });
-    watch_count_.fetch_sub(static_cast<int64_t>(rung), std::memory_order_seq_cst);
+    watch_count_.fetch_sub(static_cast<int64_t>(answered), std::memory_order_seq_cst);
     if (it->second.empty()) watchers_.erase(it);
   }
   std::sort(woken.begin(), woken.end());

@@ -38,8 +38,8 @@ class TcpDoor {
   // "host:port". Returns the port.
   Result<uint16_t> Listen(const std::string& host_port);
   void CloseConnections();
-  // See Exporter::Ring. Costs a fence and a load when nobody watches.
-  void Ring(RegionId region, uint64_t offset);
+  // See Exporter::Notify. Costs a fence and a load when nobody watches.
+  void Notify(RegionId region, uint64_t offset);
 
  private:
   class Listener;
@@ -63,7 +63,7 @@ class TcpDoor {
   void OnAccept();
   void Tick();
   void Drop(int fd);
-  void DeliverRings();
+  void DeliverNotifications();
   uint32_t LoadWord(const WordKey& key) const;
   void AddWatcher(const WordKey& key, const Watcher& watcher);
   void RemoveWatcher(const WordKey& key, const Connection* connection, uint64_t id);
@@ -82,8 +82,8 @@ class TcpDoor {
   std::unordered_map<WordKey, std::vector<Watcher>, WordKeyHash> watchers_;
 
   std::atomic<int64_t> watch_count_{0};
-  std::mutex rings_mutex_;
-  std::unordered_set<WordKey, WordKeyHash> rings_;  // guarded; coalesced until the engine looks
+  std::mutex notified_mutex_;
+  std::unordered_set<WordKey, WordKeyHash> notified_;  // guarded; coalesced until the engine looks
 };
 
 }  // namespace tailcast::fabric

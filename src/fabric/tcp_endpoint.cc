@@ -64,13 +64,13 @@ struct ResolveJob {
 class TcpEndpoint;
 
 // Who owns what:
-//   * A read lives in a slot of ring_ from its submission to its answer; slots are numbered by tags
+//   * A read lives in one of slots_ from its submission to its answer; slots are numbered by tags
 //     that grow. The loop fills slot tail_ and publishes it; the engine frees slots at base_.
 //   * A destination belongs to the engine only while the engine holds receive_mutex_ and the slot
 //   is
 //     not abandoned. The loop takes the mutex to abandon a slot (time-out, end of the endpoint), so
 //     that when it has the mutex the engine is not inside recv, and later bytes go to a sink.
-//   * Completions and rings pass from engine to loop under done_mutex_.
+//   * Completions and notifications pass from engine to loop under done_mutex_.
 //   * Both threads send, under send_mutex_.
 class TcpSession final : public ClientSession {
  public:
@@ -107,7 +107,7 @@ class TcpSession final : public ClientSession {
     uint32_t got = 0;
     uint32_t length = 0;  // without padding
   };
-  struct Rung {
+  struct Notification {
     uint64_t id;
     WatchOutcome outcome;
   };
@@ -124,7 +124,7 @@ class TcpSession final : public ClientSession {
   void Send(const std::string& bytes);
   void FlushOut();
 
-  Slot& SlotOf(uint64_t tag) { return ring_[tag % ring_.size()]; }
+  Slot& SlotOf(uint64_t tag) { return slots_[tag % slots_.size()]; }
   // The engine's receiving end. Each returns "" or what was wrong.
   std::string Receive();
   std::string TakeBuffered();
@@ -150,7 +150,7 @@ class TcpSession final : public ClientSession {
 
   // Set before `ready`, constant after.
   std::vector<RegionInfo> infos_;
-  std::vector<Slot> ring_;
+  std::vector<Slot> slots_;
 
   std::mutex receive_mutex_;
   bool closed_ = false;  // guarded by receive_mutex_: no destination may be written any more
@@ -165,8 +165,8 @@ class TcpSession final : public ClientSession {
   std::vector<char> sink_;
 
   std::mutex done_mutex_;
-  std::vector<Completion> completions_;  // guarded by done_mutex_
-  std::vector<Rung> rings_;              // guarded by done_mutex_
+  std::vector<Completion> completions_;      // guarded by done_mutex_
+  std::vector<Notification> notifications_;  // guarded by done_mutex_
   std::atomic<bool> notice_pending_{false};
   std::atomic<bool> dead_{false};
 
@@ -289,13 +289,13 @@ class TcpEndpoint final : public Endpoint {
   // Something arrived, or the connection broke.
   void OnNotice() {
     std::shared_ptr<bool> alive = alive_;
-    std::vector<TcpSession::Rung> rings;
+    std::vector<TcpSession::Notification> notifications;
     {
       std::lock_guard lock(session_->done_mutex_);
-      rings.swap(session_->rings_);
+      notifications.swap(session_->notifications_);
     }
-    for (const TcpSession::Rung& ring : rings) {
-      Answer(ring.id, ring.outcome);
+    for (const TcpSession::Notification& notification : notifications) {
+      Answer(notification.id, notification.outcome);
       if (!*alive) return;
     }
     if (!connected() && !failed_) {
@@ -337,7 +337,7 @@ class TcpEndpoint final : public Endpoint {
   // Sends waiting reads as far as the server's credit goes.
   void Submit() {
     if (backlog_.empty() || failed_) return;
-    const uint64_t capacity = session_->ring_.size();
+    const uint64_t capacity = session_->slots_.size();
     uint64_t tail = session_->tail_.load(std::memory_order_relaxed);
     uint64_t room = capacity - (tail - session_->base_.load(std::memory_order_acquire));
     if (room == 0) return;
@@ -575,7 +575,7 @@ Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
     const auto region = TakeFrom<TcpRegion>(body + sizeof(TcpWelcome) + i * sizeof(TcpRegion));
     infos_.push_back({region.size, region.generation});
   }
-  ring_.resize(welcome.reads_max);
+  slots_.resize(welcome.reads_max);
   peer_timeout_ = Duration::Micros(static_cast<int64_t>(welcome.peer_timeout_us));
   state_ = State::kOpen;
   tick_timer_ = reactor_->At(reactor_->Now() + peer_timeout_ / 4, [this] { Tick(); });
@@ -665,7 +665,7 @@ void TcpSession::OnEvents(uint32_t events) {
   {
     std::lock_guard lock(done_mutex_);
     completions_.insert(completions_.end(), fresh_.begin(), fresh_.end());
-    news |= !rings_.empty();
+    news |= !notifications_.empty();
   }
   fresh_.clear();
   if (!wrong.empty()) {
@@ -818,12 +818,12 @@ std::string TcpSession::TakeFrame(const TcpFrame& frame, const char* body) {
   switch (frame.op) {
     case TcpOp::kAnswer:
       return TakeAnswer(frame, body);
-    case TcpOp::kRing: {
+    case TcpOp::kNotify: {
       if (frame.body_bytes != 0 || frame.count > static_cast<uint16_t>(WatchOutcome::kRefused)) {
-        return "a ring that does not add up";
+        return "a notification that does not add up";
       }
       std::lock_guard lock(done_mutex_);
-      rings_.push_back({frame.argument, static_cast<WatchOutcome>(frame.count)});
+      notifications_.push_back({frame.argument, static_cast<WatchOutcome>(frame.count)});
       return "";
     }
     case TcpOp::kPong:

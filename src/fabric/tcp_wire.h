@@ -29,7 +29,7 @@ enum class TcpOp : uint8_t {
   // Server to reader.
   kWelcome = 129,
   kAnswer = 130,
-  kRing = 131,
+  kNotify = 131,
   kPong = 132,
 };
 
@@ -37,7 +37,7 @@ struct TcpFrame {
   uint32_t body_bytes;  // after this header, without an answer's payload; a multiple of 8
   TcpOp op;
   uint8_t flags;   // 0
-  uint16_t count;  // of the descriptors in the body; a ring's outcome
+  uint16_t count;  // of the descriptors in the body; a notification's outcome
   uint64_t argument;
 };
 static_assert(sizeof(TcpFrame) == 16);
@@ -86,7 +86,7 @@ struct TcpAnswer {
 };
 static_assert(sizeof(TcpAnswer) == 16);
 
-// kWatch, argument = id. kCancelWatch and kRing have no body, argument = id.
+// kWatch, argument = id. kCancelWatch and kNotify have no body, argument = id.
 struct TcpWatch {
   uint64_t offset;
   uint32_t region;

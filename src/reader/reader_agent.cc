@@ -34,7 +34,8 @@ ReaderAgent::Counters::Counters(MetricRegistry& m)
                                "Bulk reads of lengths that the metadata cache did not answer.")),
       primary_polls(
           m.GetCounter("tailcast_reader_primary_polls_total", "Sizes asked of the primary layer.")),
-      rings(m.GetCounter("tailcast_reader_rings_total", "Doorbells that rang.")),
+      notifications(
+          m.GetCounter("tailcast_reader_notifications_total", "Notifications by doorbells.")),
       unwatched(m.GetCounter("tailcast_reader_unwatched_total",
                              "Doorbells that nobody could watch; polled instead.")),
       stalls(m.GetCounter("tailcast_reader_stalls_total", "Writers given up for their silence.")),
@@ -155,11 +156,11 @@ void ReaderAgent::StartOne(stream::Operation operation) {
     return;
   }
   // Look at the lengths at once: a new file often has bytes already.
-  if (!ring_posted_) {
-    ring_posted_ = true;
+  if (!doorbell_posted_) {
+    doorbell_posted_ = true;
     ports_.loop->Post([this, alive = alive_] {
       if (!*alive) return;
-      ring_posted_ = false;
+      doorbell_posted_ = false;
       Poll(false);
     });
   }
@@ -321,7 +322,7 @@ void ReaderAgent::Poll(bool all) {
         if (!*alive) return;
         polling_ = false;
         OnPolled(keys, values);
-        // What rang meanwhile.
+        // What doorbells said meanwhile.
         for (const auto& [key, group] : groups_) {
           if (group.dirty) {
             Poll(false);
@@ -368,7 +369,7 @@ void ReaderAgent::Watch(cache::Key key) {
           counters_.unwatched.Add();
           return;  // the next tick polls it, and tries to watch again
         }
-        counters_.rings.Add();
+        counters_.notifications.Add();
         found->second.dirty = true;
         Poll(false);
       });

@@ -77,7 +77,7 @@ class ReaderAgent {
     Counter& polls;
     Counter& poll_errors;
     Counter& primary_polls;
-    Counter& rings;
+    Counter& notifications;
     Counter& unwatched;
     Counter& stalls;
     Counter& jumps;
@@ -136,7 +136,7 @@ class ReaderAgent {
   std::unique_ptr<WaitingList> waiting_;
   TimerId poll_timer_ = 0;
   bool polling_ = false;
-  bool ring_posted_ = false;
+  bool doorbell_posted_ = false;
   MonotonicTime last_full_poll_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -397,7 +397,7 @@ void World::Disturb() {
       link.late_probability = rng_.Unit() * 0.01;
       link.lost_probability = rng_.Unit() * 0.002;
       link.tail_probability = rng_.Unit() * 0.05;
-      link.ring_loss_probability = rng_.Unit() * 0.2;
+      link.notification_loss_probability = rng_.Unit() * 0.2;
       link.jitter = Duration::Micros(rng_.Between(0, 500));
     }
   }
