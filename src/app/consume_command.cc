@@ -105,7 +105,7 @@ int Consume(const ConsumeOptions& options) {
 
   CatchInterrupts();
   int64_t got = 0;
-  using Behind = std::map<int32_t, std::pair<int64_t, int64_t>>;  // record and byte, by shard
+  using Behind = std::map<int32_t, std::pair<int64_t, int64_t>>;  // number and byte, by shard
   Behind written;
   Status error;
   std::string out;
@@ -123,7 +123,7 @@ int Consume(const ConsumeOptions& options) {
       error = stream::AppendFrame(*framing, message.payload, out);
       if (!error.ok()) break;
       ++got;
-      behind[message.shard] = {message.record + 1,
+      behind[message.shard] = {message.number + 1,
                                message.byte + static_cast<int64_t>(message.payload.size())};
       if (options.count > 0 && got == options.count) {
         done = true;
@@ -160,7 +160,7 @@ int Consume(const ConsumeOptions& options) {
       if (!position) continue;
       // The last batch may have been written only in part.
       if (const auto it = written.find(shard); it != written.end()) {
-        position->record = it->second.first;
+        position->number = it->second.first;
         position->byte = it->second.second;
       }
       std::fprintf(stderr, "%s\n", position->ToString().c_str());

@@ -302,7 +302,7 @@ class Display {
       const double hits =
           total_bytes > 0 ? 100 * static_cast<double>(w.counters.cache_bytes) / total_bytes : 0;
       const int64_t fallbacks = w.counters.fallback_missing_chunk + w.counters.fallback_delayed +
-                                w.counters.fallback_no_record + w.counters.fallback_corrupt;
+                                w.counters.fallback_no_metadata + w.counters.fallback_corrupt;
       const int64_t behind = publisher.durable - w.messages;
       rows.push_back({{"cell", w.cell},
                       {"fabric", w.fabric},

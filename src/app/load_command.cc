@@ -272,7 +272,7 @@ int LoadConsume(const LoadOptions& options) {
     total.counters.primary_bytes += s.counters.primary_bytes;
     total.counters.fallback_missing_chunk += s.counters.fallback_missing_chunk;
     total.counters.fallback_delayed += s.counters.fallback_delayed;
-    total.counters.fallback_no_record += s.counters.fallback_no_record;
+    total.counters.fallback_no_metadata += s.counters.fallback_no_metadata;
     total.counters.roll_overs += s.counters.roll_overs;
     low = std::min(low, s.messages);
     high = std::max(high, s.messages);
@@ -301,7 +301,7 @@ int LoadConsume(const LoadOptions& options) {
          {"remote_bytes_read", total.remote_bytes},
          {"primary_bytes", total.counters.primary_bytes},
          {"fallbacks", total.counters.fallback_missing_chunk + total.counters.fallback_delayed +
-                           total.counters.fallback_no_record},
+                           total.counters.fallback_no_metadata},
          {"roll_overs", total.counters.roll_overs},
          {"cpu_s", cpu},
          {"error", error.ok() ? "" : error.ToString()}});

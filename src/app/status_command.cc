@@ -89,7 +89,7 @@ json Heads(const std::string& scheduler, const v1::CellView& view) {
       const consumer::ConsumerAgent& agent = *(*consumer)->agent(shard);
       json s = {{"shard", shard}, {"state", std::string(consumer::AgentStateName(agent.state()))}};
       if (const auto position = agent.position()) {
-        s["messages"] = position->record;
+        s["messages"] = position->number;
         s["bytes"] = position->byte;
         s["position"] = position->ToString();
       }

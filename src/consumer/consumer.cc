@@ -158,11 +158,11 @@ class Consumer::Impl {
     sum.poll_failures += c.poll_failures;
     sum.notifications += c.notifications;
     sum.refused_watches += c.refused_watches;
-    sum.records_unknown += c.records_unknown;
+    sum.metadata_unknown += c.metadata_unknown;
     sum.primary_size_polls += c.primary_size_polls;
     sum.fallback_missing_chunk += c.fallback_missing_chunk;
     sum.fallback_delayed += c.fallback_delayed;
-    sum.fallback_no_record += c.fallback_no_record;
+    sum.fallback_no_metadata += c.fallback_no_metadata;
     sum.fallback_corrupt += c.fallback_corrupt;
     sum.primary_errors += c.primary_errors;
     sum.short_reads += c.short_reads;

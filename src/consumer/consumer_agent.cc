@@ -8,9 +8,9 @@
 
 namespace tailcast::consumer {
 
-using stream::FileRecord;
 using stream::kIndexRecordSize;
 using stream::kParts;
+using stream::PairMetadata;
 using stream::Part;
 using stream::Stem;
 
@@ -53,17 +53,17 @@ struct ConsumerAgent::File {
   bool fetching[kParts] = {false, false};
   // Of the fetch under way.
   int64_t wanted[kParts] = {0, 0};
-  enum class Why : uint8_t { kCache, kDelayed, kNoRecord, kCorrupt } why[kParts] = {};
+  enum class Why : uint8_t { kCache, kDelayed, kNoMetadata, kCorrupt } why[kParts] = {};
 
   stream::FileSteps steps;
   int64_t logged_cache[kParts] = {0, 0}, logged_primary[kParts] = {0, 0};  // lengths, there
 
-  FileRecord record;              // field-wise maximum of all that was seen
-  FileRecord next_record;         // of the file after it
+  PairMetadata metadata;          // field-wise maximum of all that was seen
+  PairMetadata next_metadata;     // of the file after it
   std::optional<Stem> next_stem;  // from a listing
   std::optional<stream::Seal> seal;
-  bool record_read = false;  // the metadata cache was asked
-  bool record_known = false;
+  bool metadata_read = false;  // the metadata cache was asked
+  bool metadata_known = false;
 
   int64_t at[kParts] = {0, 0};    // given to the user up to here
   bool unverified_start = false;  // a user's position that no record has confirmed yet
@@ -75,7 +75,7 @@ struct ConsumerAgent::File {
 
   bool polling = false;
   bool poll_again = false;
-  bool poll_was_news = true;  // the last poll changed a record
+  bool poll_was_news = true;  // the last poll changed the metadata
   MonotonicTime next_poll;
   MonotonicTime last_poll;
   MonotonicTime next_primary_poll;
@@ -90,21 +90,23 @@ struct ConsumerAgent::File {
   explicit File(Duration delay_max)
       : delayed{DelayedReadCore(delay_max), DelayedReadCore(delay_max)} {}
   int64_t seal_of(int part) const { return seal ? seal->length[part] : INT64_MAX; }
-  int64_t cache_limit(int part) const { return std::min(record.cache_length[part], seal_of(part)); }
+  int64_t cache_limit(int part) const {
+    return std::min(metadata.cache_length[part], seal_of(part));
+  }
   int64_t primary_limit(int part) const {
-    return std::min(record.primary_length[part], seal_of(part));
+    return std::min(metadata.primary_length[part], seal_of(part));
   }
 };
 
 // Finding the start point.
 struct ConsumerAgent::Locator {
   std::vector<Stem> files;  // in order of their numbers; newest last
-  std::map<int64_t, FileRecord> records;
+  std::map<int64_t, PairMetadata> listed;
   int64_t floor = 1;
   bool waiting = false;  // nothing is there yet
   // The search in one file's index.
   size_t file = 0;
-  FileRecord record;
+  PairMetadata metadata;
   std::unique_ptr<stream::RangeReader> reader;
   int64_t low = 0, high = 0;  // the first record at or after the time lies in [low, high]
   int64_t count = 0;          // records of the file
@@ -175,7 +177,7 @@ void ConsumerAgent::SignalReady() {
 void ConsumerAgent::Locate() {
   if (!locator_) locator_ = std::make_unique<Locator>();
   locator_->files.clear();
-  locator_->records.clear();
+  locator_->listed.clear();
   ++counters_.listings;
   ports_.store->List(dir_, [this, alive = std::weak_ptr<bool>(alive_)](
                                Result<std::vector<storage::DirEntry>> entries) {
@@ -226,29 +228,29 @@ void ConsumerAgent::OnListed(const std::vector<storage::DirEntry>& entries) {
             if (!value) continue;
             const int64_t first = std::max<int64_t>(1, (group + g) * stream::kPairsPerGroup);
             for (int64_t seq = first; seq < (group + g + 1) * stream::kPairsPerGroup; ++seq) {
-              const FileRecord record = stream::DecodeFileRecord(seq, *value);
-              if (record.known() && seq >= locator_->floor) locator_->records[seq] = record;
+              const PairMetadata metadata = stream::DecodePairMetadata(seq, *value);
+              if (metadata.known() && seq >= locator_->floor) locator_->listed[seq] = metadata;
             }
           }
         } else {
           ++counters_.poll_failures;
         }
-        OnListedRecords();
+        OnListedMetadata();
       });
 }
 
-void ConsumerAgent::OnListedRecords() {
+void ConsumerAgent::OnListedMetadata() {
   std::vector<Stem>& files = locator_->files;
-  // Files that so far are known by their records only: their primary copies lag.
-  for (const auto& [seq, record] : locator_->records) {
+  // Files that so far are known by their metadata only: their primary copies lag.
+  for (const auto& [seq, metadata] : locator_->listed) {
     const bool listed = std::any_of(files.begin(), files.end(),
                                     [s = seq](const Stem& stem) { return stem.seq == s; });
-    if (!listed) files.push_back(stream::StemOf(seq, record));
+    if (!listed) files.push_back(stream::StemOf(seq, metadata));
   }
   std::sort(files.begin(), files.end());
   if (!files.empty() && files.front().seq == locator_->floor) {
     first_available_ = stream::Position{shard_.stream.incarnation, shard_.shard,
-                                        files.front().start_record, files.front().start_byte};
+                                        files.front().start_number, files.front().start_byte};
   }
   if (files.empty()) {  // nobody has produced yet, or nothing has arrived here
     LocateAgain();
@@ -266,7 +268,7 @@ void ConsumerAgent::OnListedRecords() {
       return;
     case StartPoint::Kind::kPosition: {
       const stream::Position& p = start_.position;
-      if (have_floor && p.record < files.front().start_record) {
+      if (have_floor && p.number < files.front().start_number) {
         Fail(OutOfRangeError("position " + p.ToString() +
                              " is not kept here any more; the first "
                              "available one is " +
@@ -275,7 +277,7 @@ void ConsumerAgent::OnListedRecords() {
       }
       const Stem* best = nullptr;
       for (const Stem& stem : files) {
-        if (stem.start_record <= p.record) best = &stem;
+        if (stem.start_number <= p.number) best = &stem;
       }
       if (best == nullptr) {
         ++counters_.hole_waits;
@@ -283,13 +285,13 @@ void ConsumerAgent::OnListedRecords() {
         return;
       }
       if (p.byte < best->start_byte ||
-          (p.record == best->start_record && p.byte != best->start_byte)) {
+          (p.number == best->start_number && p.byte != best->start_byte)) {
         Fail(InvalidArgumentError("position " + p.ToString() +
                                   " is not the beginning of a message"));
         return;
       }
       const Stem stem = *best;
-      OpenFile(stem, (p.record - stem.start_record) * kIndexRecordSize, p.byte - stem.start_byte);
+      OpenFile(stem, (p.number - stem.start_number) * kIndexRecordSize, p.byte - stem.start_byte);
       file_->unverified_start = true;
       return;
     }
@@ -320,9 +322,10 @@ void ConsumerAgent::OnListedRecords() {
 void ConsumerAgent::SearchFile() {
   Locator& l = *locator_;
   const Stem& stem = l.files[l.file];
-  l.record = FileRecord();
-  if (const auto it = l.records.find(stem.seq); it != l.records.end()) l.record = it->second;
-  const int64_t chunk_size = l.record.chunk_size > 0 ? l.record.chunk_size : options_.chunk_size;
+  l.metadata = PairMetadata();
+  if (const auto it = l.listed.find(stem.seq); it != l.listed.end()) l.metadata = it->second;
+  const int64_t chunk_size =
+      l.metadata.chunk_size > 0 ? l.metadata.chunk_size : options_.chunk_size;
   l.reader = std::make_unique<stream::RangeReader>(
       ports_, stream::FileId{shard_, stem}, Part::kIndex, chunk_size,
       stream::RangeReader::Options{.cache_timeout = options_.cache_timeout});
@@ -334,18 +337,18 @@ void ConsumerAgent::SearchFile() {
     SearchStep();
   };
   if (seal) {
-    l.record.primary_length[1] = seal->length[1];
+    l.metadata.primary_length[1] = seal->length[1];
     search(seal->length[1]);
     return;
   }
   ++counters_.primary_size_polls;
   l.reader->PrimarySize([this, search](Result<storage::FileSize> size) {
     if (failed_ || !locator_) return;
-    FileRecord& record = locator_->record;
+    PairMetadata& metadata = locator_->metadata;
     if (size.ok()) {
-      record.primary_length[1] = std::max(record.primary_length[1], size->committed_length);
+      metadata.primary_length[1] = std::max(metadata.primary_length[1], size->committed_length);
     }
-    search(std::max(record.primary_length[1], record.cache_length[1]));
+    search(std::max(metadata.primary_length[1], metadata.cache_length[1]));
   });
 }
 
@@ -363,8 +366,8 @@ void ConsumerAgent::SearchStep() {
   stream::RangeRequest request;
   request.from = l.asked * kIndexRecordSize;
   request.to = request.from + kIndexRecordSize;
-  request.cache_limit = l.record.chunk_size > 0 ? l.record.cache_length[1] : 0;
-  request.primary_limit = l.record.primary_length[1];
+  request.cache_limit = l.metadata.chunk_size > 0 ? l.metadata.cache_length[1] : 0;
+  request.primary_limit = l.metadata.primary_length[1];
   const int64_t base = l.reader->ChunkStart(request.from);
   request.room = request.to - base;
   l.bytes = std::make_shared<std::string>(static_cast<size_t>(request.room), '\0');
@@ -439,14 +442,14 @@ void ConsumerAgent::OpenFile(const Stem& stem, int64_t index_at, int64_t data_at
   file->next_primary_poll = now + options_.primary_poll;
   file->next_poll = now;
   if (locator_) {
-    if (const auto it = locator_->records.find(stem.seq); it != locator_->records.end()) {
-      file->record = it->second;
+    if (const auto it = locator_->listed.find(stem.seq); it != locator_->listed.end()) {
+      file->metadata = it->second;
     }
-  } else if (file_ && file_->next_record.known()) {
-    file->record = file_->next_record;
+  } else if (file_ && file_->next_metadata.known()) {
+    file->metadata = file_->next_metadata;
   }
-  if (file->record.chunk_size > 0) {
-    file->chunk_size = file->record.chunk_size;
+  if (file->metadata.chunk_size > 0) {
+    file->chunk_size = file->metadata.chunk_size;
     file->chunk_size_known = true;
   }
   for (Part part : {Part::kData, Part::kIndex}) {
@@ -519,19 +522,19 @@ void ConsumerAgent::PollLengths() {
         if (alive.expired() || failed_ || !file_ || file_->id.stem.seq != seq) return;
         File& current = *file_;
         current.polling = false;
-        current.record_read = true;
+        current.metadata_read = true;
         if (!values.ok()) {
           ++counters_.poll_failures;
         } else {
-          FileRecord record, next;
-          if ((*values)[0]) record = stream::DecodeFileRecord(seq, *(*values)[0]);
+          PairMetadata metadata, next;
+          if ((*values)[0]) metadata = stream::DecodePairMetadata(seq, *(*values)[0]);
           const auto& next_value = values->back();
-          if (next_value) next = stream::DecodeFileRecord(seq + 1, *next_value);
-          const FileRecord record_before = current.record;
-          const FileRecord next_before = current.next_record;
-          OnRecords(record, next);
+          if (next_value) next = stream::DecodePairMetadata(seq + 1, *next_value);
+          const PairMetadata metadata_before = current.metadata;
+          const PairMetadata next_before = current.next_metadata;
+          OnMetadata(metadata, next);
           current.poll_was_news =
-              current.record != record_before || current.next_record != next_before;
+              current.metadata != metadata_before || current.next_metadata != next_before;
         }
         if (failed_ || file_.get() != &current) return;
         if (std::exchange(current.poll_again, false)) current.next_poll = ports_.loop->Now();
@@ -545,25 +548,25 @@ void ConsumerAgent::PollLengths() {
       });
 }
 
-void ConsumerAgent::OnRecords(const FileRecord& record, const FileRecord& next) {
+void ConsumerAgent::OnMetadata(const PairMetadata& metadata, const PairMetadata& next) {
   File& file = *file_;
-  if (!record.known()) {
-    ++counters_.records_unknown;
-    file.record_known = false;
-  } else if (stream::StemOf(file.id.stem.seq, record) != file.id.stem) {
+  if (!metadata.known()) {
+    ++counters_.metadata_unknown;
+    file.metadata_known = false;
+  } else if (stream::StemOf(file.id.stem.seq, metadata) != file.id.stem) {
     // Not our file's: of a value that was mixed up. Lengths are hints: do without.
-    ++counters_.records_unknown;
-    file.record_known = false;
+    ++counters_.metadata_unknown;
+    file.metadata_known = false;
     return;
   } else {
-    file.record_known = true;
-    file.record = stream::Merge(file.record, record);
+    file.metadata_known = true;
+    file.metadata = stream::Merge(file.metadata, metadata);
   }
-  if (next.known()) file.next_record = stream::Merge(file.next_record, next);
-  if (file.record.chunk_size > 0 && !file.chunk_size_known) {
+  if (next.known()) file.next_metadata = stream::Merge(file.next_metadata, next);
+  if (file.metadata.chunk_size > 0 && !file.chunk_size_known) {
     file.chunk_size_known = true;
-    if (file.chunk_size != file.record.chunk_size) {
-      file.chunk_size = file.record.chunk_size;
+    if (file.chunk_size != file.metadata.chunk_size) {
+      file.chunk_size = file.metadata.chunk_size;
       for (Part part : {Part::kData, Part::kIndex}) {
         file.readers[Index(part)] = std::make_unique<stream::RangeReader>(
             ports_, file.id, part, file.chunk_size,
@@ -579,8 +582,8 @@ void ConsumerAgent::OnRecords(const FileRecord& record, const FileRecord& next) 
 
 std::optional<Stem> ConsumerAgent::NextStem() const {
   if (file_->next_stem) return file_->next_stem;
-  if (!file_->next_record.known()) return std::nullopt;
-  return stream::StemOf(file_->id.stem.seq + 1, file_->next_record);
+  if (!file_->next_metadata.known()) return std::nullopt;
+  return stream::StemOf(file_->id.stem.seq + 1, file_->next_metadata);
 }
 
 // Something may be known that was not: the seal, new lengths, or that the cache is late.
@@ -588,8 +591,8 @@ void ConsumerAgent::LengthsChanged() {
   File& file = *file_;
   const MonotonicTime now = ports_.loop->Now();
   if (!file.seal) {
-    if (file.record.sealed()) {
-      file.seal = stream::Seal{{*file.record.seal[0], *file.record.seal[1]}};
+    if (file.metadata.sealed()) {
+      file.seal = stream::Seal{{*file.metadata.seal[0], *file.metadata.seal[1]}};
     } else if (const auto next = NextStem()) {
       file.seal = stream::SealBetween(file.id.stem, *next);
     }
@@ -597,7 +600,7 @@ void ConsumerAgent::LengthsChanged() {
   for (int part = 0; part < kParts; ++part) {
     const int64_t cache = file.chunk_size_known ? file.cache_limit(part) : 0;
     const int64_t primary = file.primary_limit(part);
-    if (!file.chunk_size_known || (file.record_read && !file.record_known)) {
+    if (!file.chunk_size_known || (file.metadata_read && !file.metadata_known)) {
       // Nobody knows what the cache has. Nothing to wait for.
       file.delayed[part].Clear();
       file.primary_target[part] = std::max(file.primary_target[part], primary);
@@ -615,7 +618,7 @@ void ConsumerAgent::PollPrimary() {
   const bool moving = now - file.last_progress < options_.primary_poll;
   const bool complete = file.seal && file.primary_limit(0) == file.seal->length[0] &&
                         file.primary_limit(1) == file.seal->length[1];
-  if ((moving && file.record_known) || complete) return;
+  if ((moving && file.metadata_known) || complete) return;
   ++counters_.primary_size_polls;
   for (Part part : {Part::kData, Part::kIndex}) {
     file.readers[Index(part)]->PrimarySize(
@@ -625,16 +628,16 @@ void ConsumerAgent::PollPrimary() {
             if (!IsNotFound(size.status())) ++counters_.primary_errors;
             return;
           }
-          int64_t& length = file_->record.primary_length[Index(part)];
+          int64_t& length = file_->metadata.primary_length[Index(part)];
           if (size->committed_length <= length) return;
           length = size->committed_length;
           Arm(Duration());
         });
   }
   // The producer's side says nothing: has it gone on in another file?
-  const int64_t silent_us = ports_.loop->WallNow().micros() - file.record.heartbeat_us;
+  const int64_t silent_us = ports_.loop->WallNow().micros() - file.metadata.heartbeat_us;
   if (file.seal) return;
-  if (!file.record_known || silent_us > options_.stuck_after.micros()) FindNextFile();
+  if (!file.metadata_known || silent_us > options_.stuck_after.micros()) FindNextFile();
 }
 
 void ConsumerAgent::Watch() {
@@ -696,12 +699,12 @@ void ConsumerAgent::Round() {
 // TLA: PollCache, PollPrimary. The largest lengths that were seen, when they are used.
 void ConsumerAgent::LogLengths(int part) {
   File& file = *file_;
-  if (file.record.cache_length[part] > file.logged_cache[part]) {
-    file.logged_cache[part] = file.record.cache_length[part];
+  if (file.metadata.cache_length[part] > file.logged_cache[part]) {
+    file.logged_cache[part] = file.metadata.cache_length[part];
     file.steps.Write("PollCache", static_cast<Part>(part), {{"len", file.logged_cache[part]}});
   }
-  if (file.record.primary_length[part] > file.logged_primary[part]) {
-    file.logged_primary[part] = file.record.primary_length[part];
+  if (file.metadata.primary_length[part] > file.logged_primary[part]) {
+    file.logged_primary[part] = file.metadata.primary_length[part];
     file.steps.Write("PollPrimary", static_cast<Part>(part), {{"len", file.logged_primary[part]}});
   }
 }
@@ -741,7 +744,7 @@ bool ConsumerAgent::Fetch(Part part) {
   } else if (cache_limit > end) {
     to = std::min(to, cache_limit);
   } else {
-    why = file.record_known ? File::Why::kDelayed : File::Why::kNoRecord;
+    why = file.metadata_known ? File::Why::kDelayed : File::Why::kNoMetadata;
     to = std::min({to, file.primary_target[p], primary_limit});
   }
   if (to <= end) return false;
@@ -802,8 +805,8 @@ void ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result) {
       case File::Why::kDelayed:
         ++counters_.fallback_delayed;
         break;
-      case File::Why::kNoRecord:
-        ++counters_.fallback_no_record;
+      case File::Why::kNoMetadata:
+        ++counters_.fallback_no_metadata;
         break;
       case File::Why::kCorrupt:
         ++counters_.fallback_corrupt;
@@ -880,7 +883,7 @@ size_t ConsumerAgent::Take(std::vector<Message>& out, int64_t bytes_max) {
       break;
     }
     file->unverified_start = false;
-    out.push_back({payload, stem.start_record + file->at[1] / kIndexRecordSize,
+    out.push_back({payload, stem.start_number + file->at[1] / kIndexRecordSize,
                    stem.start_byte + record->offset, record->time_us, shard_.shard});
     file->at[1] += kIndexRecordSize;
     file->at[0] = record->end();
@@ -920,7 +923,7 @@ void ConsumerAgent::OnCorrupt(Part part, int64_t end, const std::string& what) {
     Fail(DataLossError(stream::FileName(file.id.stem, part) + ": " + what + " at byte " +
                        std::to_string(at) + " of the " + std::string(PartName(part)) +
                        " file, in the primary layer too (message " +
-                       std::to_string(file.id.stem.start_record + file.at[1] / kIndexRecordSize) +
+                       std::to_string(file.id.stem.start_number + file.at[1] / kIndexRecordSize) +
                        " of the shard); repair the file from another cell's copy, or begin behind "
                        "that message"));
     return;
@@ -996,7 +999,7 @@ void ConsumerAgent::FindNextFile() {
       const stream::ListedPair* first = listing->Find(listing->floor());
       if (first != nullptr) {
         first_available_ = stream::Position{shard_.stream.incarnation, shard_.shard,
-                                            first->stem.start_record, first->stem.start_byte};
+                                            first->stem.start_number, first->stem.start_byte};
       }
       Fail(OutOfRangeError("file " + std::to_string(seq) +
                            " is not kept here any more; the first "
@@ -1021,7 +1024,7 @@ std::optional<stream::Position> ConsumerAgent::position() const {
   if (!file_) return std::nullopt;
   const Stem& stem = file_->id.stem;
   return stream::Position{shard_.stream.incarnation, shard_.shard,
-                          stem.start_record + file_->at[1] / kIndexRecordSize,
+                          stem.start_number + file_->at[1] / kIndexRecordSize,
                           stem.start_byte + file_->at[0]};
 }
 
@@ -1034,7 +1037,7 @@ int64_t ConsumerAgent::lag_bytes() const {
 WallTime ConsumerAgent::as_of() const {
   if (!file_) return WallTime();
   return WallTime::FromMicros(
-      std::max(file_->record.heartbeat_us, file_->next_record.heartbeat_us));
+      std::max(file_->metadata.heartbeat_us, file_->next_metadata.heartbeat_us));
 }
 
 std::string ConsumerAgent::DebugString() const {
@@ -1046,13 +1049,13 @@ std::string ConsumerAgent::DebugString() const {
     const int p = Index(part);
     text += "; " + std::string(PartName(part)) + " given " + std::to_string(file.at[p]) + " read " +
             std::to_string(buffers_[p].end()) + " cache " +
-            std::to_string(file.record.cache_length[p]) + " primary " +
-            std::to_string(file.record.primary_length[p]) + " allowed " +
+            std::to_string(file.metadata.cache_length[p]) + " primary " +
+            std::to_string(file.metadata.primary_length[p]) + " allowed " +
             std::to_string(file.primary_target[p]);
     if (file.seal) text += " seal " + std::to_string(file.seal->length[p]);
     if (file.fetching[p]) text += " fetching";
   }
-  if (!file.record_known) text += "; no record";
+  if (!file.metadata_known) text += "; no metadata";
   if (file.polling) text += "; polling";
   if (watch_ != 0) text += "; watching";
   if (file.listing) text += "; listing";

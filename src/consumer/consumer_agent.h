@@ -58,7 +58,7 @@ struct StartPoint {
 
 struct Message {
   std::string_view payload;
-  int64_t record = 0;   // number of the message in its shard, from 0
+  int64_t number = 0;   // of the message in its shard, from 0
   int64_t byte = 0;     // data bytes of the shard before it
   int64_t time_us = 0;  // producer's wall time
   int32_t shard = 0;
@@ -93,7 +93,7 @@ struct AgentOptions {
   int64_t window_bytes = 256 << 10;
   // A message over this is taken for corruption (DataLoss).
   int64_t message_bytes_max = 256 << 20;
-  // Chunk size of files whose record is not (yet) known.
+  // Chunk size of files whose metadata is not (yet) known.
   int64_t chunk_size = 4096;
   // A heartbeat older than this, with nothing new, is a stuck path and not a quiet producer.
   Duration stuck_after = Duration::Seconds(5);
@@ -118,11 +118,11 @@ struct AgentCounters {
   int64_t fetches = 0;
   int64_t polls = 0, poll_failures = 0;  // of the metadata cache
   int64_t notifications = 0, refused_watches = 0;
-  int64_t records_unknown = 0;  // the metadata cache had no record of the file
+  int64_t metadata_unknown = 0;  // the metadata cache knew nothing of the file
   int64_t primary_size_polls = 0;
   int64_t fallback_missing_chunk = 0;  // primary reads because chunks were missing
   int64_t fallback_delayed = 0;        // because Algorithm 1 found the cache delayed
-  int64_t fallback_no_record = 0;      // because the cache layer's length was not known
+  int64_t fallback_no_metadata = 0;    // because the cache layer's length was not known
   int64_t fallback_corrupt = 0;        // because bytes of the cache failed their check
   int64_t primary_errors = 0;
   int64_t short_reads = 0;                       // neither layer had what a length promised
@@ -187,7 +187,7 @@ class ConsumerAgent {
   void Locate();
   void LocateAgain();
   void OnListed(const std::vector<storage::DirEntry>& entries);
-  void OnListedRecords();
+  void OnListedMetadata();
   void SearchFile();
   void SearchStep();
   void OnSearchRecord(const stream::IndexRecord& record);
@@ -197,7 +197,7 @@ class ConsumerAgent {
   void Wake();
   void Arm(Duration delay);
   void PollLengths();
-  void OnRecords(const stream::FileRecord& record, const stream::FileRecord& next);
+  void OnMetadata(const stream::PairMetadata& metadata, const stream::PairMetadata& next);
   void LengthsChanged();
   void PollPrimary();
   void Watch();

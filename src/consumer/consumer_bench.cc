@@ -90,14 +90,14 @@ class Bench {
       }
       written_[part] = to[part];
     }
-    stream::FileRecord record;
-    record.created_us = 1;
-    record.chunk_size = 4096;
+    stream::PairMetadata metadata;
+    metadata.created_us = 1;
+    metadata.chunk_size = 4096;
     for (int part = 0; part < 2; ++part) {
-      record.cache_length[part] = record.primary_length[part] = to[part];
+      metadata.cache_length[part] = metadata.primary_length[part] = to[part];
     }
     cache_.Apply({keys_.MetadataGroup(1), cache::MergeRule::kMaxLanes, false,
-                  stream::EncodeFileRecord(1, record)});
+                  stream::EncodePairMetadata(1, metadata)});
   }
   void Start() {
     agent_->Start(StartPoint::Beginning());

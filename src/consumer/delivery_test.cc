@@ -90,7 +90,7 @@ TEST(Delivery, EmptyMessagesAreMessages) {
     ASSERT_TRUE(p.agent->Publish("", [&](const producer::Ack& a) { acks.push_back(a); }).ok());
   }
   ASSERT_TRUE(w.time.RunUntil([&] { return acks.size() == 3; }, kLong));
-  EXPECT_EQ(acks[2].position.record, 2);
+  EXPECT_EQ(acks[2].position.number, 2);
   EXPECT_EQ(acks[2].position.byte, 0);
   auto& c = w.StartConsumer(w.ConsumerOptions());
   EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 3; }, kLong));
@@ -314,14 +314,15 @@ TEST(Takeover, WhatTheDeadOneHadNotShadowedIsShadowedByTheNext) {
   for (int64_t seq : {head - 1, head - 2}) {
     const auto value = w.metadata.Get(keys.MetadataGroup(seq));
     ASSERT_TRUE(value.has_value());
-    const auto record = stream::DecodeFileRecord(seq, *value);
-    ASSERT_TRUE(record.sealed()) << seq;
-    EXPECT_EQ(record.cache_length[0], *record.seal[0]);
-    EXPECT_EQ(record.cache_length[1], *record.seal[1]);
-    for (int64_t at = 0; at < *record.seal[0]; at += 256) {
+    const auto metadata = stream::DecodePairMetadata(seq, *value);
+    ASSERT_TRUE(metadata.sealed()) << seq;
+    EXPECT_EQ(metadata.cache_length[0], *metadata.seal[0]);
+    EXPECT_EQ(metadata.cache_length[1], *metadata.seal[1]);
+    for (int64_t at = 0; at < *metadata.seal[0]; at += 256) {
       const auto chunk = w.data.Get(keys.Chunk(seq, Part::kData, 256, at / 256));
       ASSERT_TRUE(chunk.has_value());
-      EXPECT_EQ(static_cast<int64_t>(chunk->size()), std::min<int64_t>(256, *record.seal[0] - at));
+      EXPECT_EQ(static_cast<int64_t>(chunk->size()),
+                std::min<int64_t>(256, *metadata.seal[0] - at));
     }
   }
 }
@@ -337,7 +338,7 @@ TEST(StartPoint, APositionMeansTheSamePlaceForEverybody) {
   for (int64_t at = 0; at <= 120; at += at % 13 == 0 ? 1 : 6) {
     stream::Position position = *all.agent->position();
     if (at < 120) position = w.published.at({0, at}).position;
-    EXPECT_EQ(position.record, at);
+    EXPECT_EQ(position.number, at);
     const auto parsed = StartPoint::Parse(position.ToString());
     ASSERT_TRUE(parsed.ok());
     auto& c = w.StartConsumer(w.ConsumerOptions(), *parsed);
@@ -371,10 +372,10 @@ TEST(StartPoint, PositionsThatAreNoneAreRefused) {
   PublishMany(w, p, 100);
   w.time.RunFor(Duration::Seconds(1));
   stream::Position good = w.published.at({0, 50}).position;
-  for (stream::Position bad : {stream::Position{78, 0, good.record, good.byte},
-                               stream::Position{77, 1, good.record, good.byte},
-                               stream::Position{77, 0, good.record, good.byte + 1},
-                               stream::Position{77, 0, good.record + 1, good.byte},
+  for (stream::Position bad : {stream::Position{78, 0, good.number, good.byte},
+                               stream::Position{77, 1, good.number, good.byte},
+                               stream::Position{77, 0, good.number, good.byte + 1},
+                               stream::Position{77, 0, good.number + 1, good.byte},
                                stream::Position{77, 0, 0, 5}, stream::Position{77, 0, 99, 0}}) {
     auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(bad));
     EXPECT_TRUE(w.time.RunUntil([&] { return c.agent->state() == AgentState::kFailed; }, kLong))
@@ -393,7 +394,7 @@ TEST(StartPoint, EndIsBehindTheNewestMessage) {
   w.time.RunFor(Duration::Seconds(1));
   EXPECT_EQ(c.got.size(), 0u);
   ASSERT_TRUE(c.agent->position().has_value());
-  EXPECT_EQ(c.agent->position()->record, 100);
+  EXPECT_EQ(c.agent->position()->number, 100);
   PublishMany(w, p, 5);
   EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 5; }, kLong));
   EXPECT_EQ(c.got[0], w.MakeMessage(0, 100, 100));
@@ -426,7 +427,7 @@ TEST(StartPoint, TimeIsTheFirstMessageAtOrAfterIt) {
   w.time.RunFor(Duration::Seconds(2));
   EXPECT_EQ(later.got.size(), 0u);
   ASSERT_TRUE(later.agent->position().has_value());
-  EXPECT_EQ(later.agent->position()->record, 100);
+  EXPECT_EQ(later.agent->position()->number, 100);
 }
 
 TEST(StartPoint, BelowTheFloorIsAnErrorWithTheFirstAvailablePosition) {
@@ -448,7 +449,7 @@ TEST(StartPoint, BelowTheFloorIsAnErrorWithTheFirstAvailablePosition) {
   // From there it goes, and `beginning` is there too.
   auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(*old.agent->first_available()));
   auto& b = w.StartConsumer(w.ConsumerOptions());
-  const auto want = static_cast<size_t>(100 - old.agent->first_available()->record);
+  const auto want = static_cast<size_t>(100 - old.agent->first_available()->number);
   EXPECT_GT(want, 30u);
   EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == want && b.got.size() == want; }, kLong));
 }
@@ -850,15 +851,15 @@ TEST_F(HandMade, ASkippedHoleIsCaught) {
   AddMessage("333", data3, index3);
   Write({3, 3000, 6, 2}, Part::kData, data3);
   Write({3, 3000, 6, 2}, Part::kIndex, index3);
-  stream::FileRecord record;
-  record.created_us = 1000;
-  record.chunk_size = 256;
-  record.seal[0] = 3;
-  record.seal[1] = 32;
-  record.primary_length[0] = 3;
-  record.primary_length[1] = 32;
+  stream::PairMetadata metadata;
+  metadata.created_us = 1000;
+  metadata.chunk_size = 256;
+  metadata.seal[0] = 3;
+  metadata.seal[1] = 32;
+  metadata.primary_length[0] = 3;
+  metadata.primary_length[1] = 32;
   w.metadata.Apply({stream::KeyMaker(w.shard).MetadataGroup(1), cache::MergeRule::kMaxLanes, false,
-                    stream::EncodeFileRecord(1, record)});
+                    stream::EncodePairMetadata(1, metadata)});
   auto options = w.ConsumerOptions();
   options.bug = PlantedBug::kSkipHole;
   auto& c = w.StartConsumer(options);

@@ -61,8 +61,8 @@ class DeliveryWorld {
     std::unique_ptr<TestProcess> process;
     std::unique_ptr<ConsumerAgent> agent;
     std::vector<std::string> got;
-    std::vector<int64_t> records;
-    int64_t next_record = -1;
+    std::vector<int64_t> numbers;
+    int64_t next_number = -1;
     int64_t next_byte = -1;
     bool holds = false;
     std::string broken;  // the first violation seen
@@ -188,12 +188,12 @@ class DeliveryWorld {
     std::vector<Message> messages;
     while (c.agent->Take(messages, 1 + static_cast<int64_t>(rng.Below(4000))) > 0) {
       for (const Message& m : messages) {
-        if (c.next_record >= 0 && m.record != c.next_record) {
+        if (c.next_number >= 0 && m.number != c.next_number) {
           c.broken =
-              "record " + std::to_string(m.record) + " after " + std::to_string(c.next_record - 1);
+              "message " + std::to_string(m.number) + " after " + std::to_string(c.next_number - 1);
         }
         if (c.next_byte >= 0 && m.byte != c.next_byte) c.broken = "byte " + std::to_string(m.byte);
-        c.next_record = m.record + 1;
+        c.next_number = m.number + 1;
         c.next_byte = m.byte + static_cast<int64_t>(m.payload.size());
       }
       if (rng.Chance(0.1)) {
@@ -207,7 +207,7 @@ class DeliveryWorld {
                                    if (messages[i].payload != copies[i])
                                      c.broken = "a view changed while it was held";
                                    c.got.push_back(copies[i]);
-                                   c.records.push_back(messages[i].record);
+                                   c.numbers.push_back(messages[i].number);
                                  }
                                  c.holds = false;
                                  c.agent->Release();
@@ -217,7 +217,7 @@ class DeliveryWorld {
       }
       for (const Message& m : messages) {
         c.got.emplace_back(m.payload);
-        c.records.push_back(m.record);
+        c.numbers.push_back(m.number);
       }
       messages.clear();
       c.agent->Release();
@@ -244,8 +244,8 @@ class DeliveryWorld {
       const auto size = sizes.at({number, message});
       if (text != MakeMessage(number, message, size)) return "wrong bytes in " + text.substr(0, 20);
       if (it->second.fate == Fate::kFailed) return "reported failed: " + text.substr(0, 20);
-      if (it->second.fate == Fate::kDurable && it->second.position.record != c.records[i]) {
-        return text.substr(0, 20) + " at record " + std::to_string(c.records[i]) +
+      if (it->second.fate == Fate::kDurable && it->second.position.number != c.numbers[i]) {
+        return text.substr(0, 20) + " at message " + std::to_string(c.numbers[i]) +
                ", acknowledged at " + it->second.position.ToString();
       }
       if (last.contains(number) && message <= last[number])

@@ -88,13 +88,13 @@ TEST_F(LibraryTest, ABlockingPublishReturnsWhenTheMessageIsDurable) {
   OpenProducer();
   const producer::Ack ack = producer_->Publish("hello");
   EXPECT_EQ(ack.outcome, AckOutcome::kDurable) << ack.error;
-  EXPECT_EQ(ack.position.record, 0);
+  EXPECT_EQ(ack.position.number, 0);
   auto reader = OpenConsumer();
   auto batch = reader->consumer->Poll(Duration::Seconds(20));
   ASSERT_TRUE(batch.ok()) << batch.status();
   ASSERT_EQ(batch->size(), 1u);
   EXPECT_EQ((*batch)[0].payload, "hello");
-  EXPECT_EQ(reader->consumer->position(0)->record, 1);
+  EXPECT_EQ(reader->consumer->position(0)->number, 1);
 }
 
 TEST_F(LibraryTest, ManyThreadsPublishAndEveryMessageArrivesOnceAndInItsThreadsOrder) {

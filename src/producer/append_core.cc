@@ -51,26 +51,26 @@ void AppendCore::Add(Batch batch) {
   Append(waiting_, std::move(batch));
 }
 
-bool AppendCore::Open(int64_t start_record, int64_t start_byte, AppendEffects& out) {
+bool AppendCore::Open(int64_t start_number, int64_t start_byte, AppendEffects& out) {
   TAILCAST_CHECK(!data_in_flight_ && !index_in_flight_, "opened while an append is outstanding");
-  if (ever_open_ && (start_record < durable_record_ || start_byte < durable_byte_)) return false;
+  if (ever_open_ && (start_number < durable_number_ || start_byte < durable_byte_)) return false;
   if (!ever_open_) {
-    durable_record_ = start_record;
+    durable_number_ = start_number;
     durable_byte_ = start_byte;
   }
   // What the old file turned out to have.
-  while (!unacked_.empty() && durable_record_ < start_record) {
+  while (!unacked_.empty() && durable_number_ < start_number) {
     Flush flush = std::move(unacked_.front());
     unacked_.pop_front();
     const auto count = static_cast<int64_t>(flush.batch.records.size());
-    const int64_t durable = std::min(count, start_record - durable_record_);
+    const int64_t durable = std::min(count, start_number - durable_number_);
     if (durable < count) {
       Flush rest;
       Batch front = CutFront(flush.batch, static_cast<size_t>(durable));
       rest.batch = std::exchange(flush.batch, std::move(front));
       unacked_.push_front(std::move(rest));
     }
-    durable_record_ += durable;
+    durable_number_ += durable;
     durable_byte_ += static_cast<int64_t>(flush.batch.bytes.size());
     buffered_bytes_ -= static_cast<int64_t>(flush.batch.bytes.size());
     unacknowledged_ -= durable;
@@ -80,7 +80,7 @@ bool AppendCore::Open(int64_t start_record, int64_t start_byte, AppendEffects& o
     out.durable.push_back(std::move(flush));
     if (durable < count) break;
   }
-  if (durable_record_ != start_record || durable_byte_ != start_byte) return false;
+  if (durable_number_ != start_number || durable_byte_ != start_byte) return false;
   // The others go first into the new one.
   Batch again;
   for (Flush& flush : unacked_) {
@@ -96,7 +96,7 @@ bool AppendCore::Open(int64_t start_record, int64_t start_byte, AppendEffects& o
   ever_open_ = true;
   open_ = true;
   held_ = false;
-  start_record_ = next_record_ = start_record;
+  start_number_ = next_number_ = start_number;
   start_byte_ = start_byte;
   data_started_ = index_done_ = covered_data_ = 0;
   data_done_ = indexed_ = 0;
@@ -129,9 +129,9 @@ void AppendCore::Next(MonotonicTime now, AppendEffects& out) {
     Flush flush;
     flush.batch = TakeForFile();
     flush_soon_ = !waiting_.records.empty();  // it was due, too
-    flush.first_record = next_record_;
+    flush.first_number = next_number_;
     flush.first_byte = start_byte_ + data_started_;
-    next_record_ += static_cast<int64_t>(flush.batch.records.size());
+    next_number_ += static_cast<int64_t>(flush.batch.records.size());
     if (flush.batch.bytes.empty()) {
       ++data_done_;  // only empty messages: there is nothing to append before their records
     } else {
@@ -169,7 +169,7 @@ void AppendCore::OnData(storage::AppendOutcome outcome, AppendEffects& out) {
   out.data_committed = AppendEffects::Committed{flush.first_byte - start_byte_, flush.batch.bytes};
   if (options_.bug == PlantedBug::kAckBeforeIndex) {
     Flush early = {{std::string(), flush.batch.records, std::exchange(flush.batch.acks, {})},
-                   flush.first_record,
+                   flush.first_number,
                    flush.first_byte};
     out.durable.push_back(std::move(early));
   }
@@ -189,7 +189,7 @@ void AppendCore::OnIndex(storage::AppendOutcome outcome, AppendEffects& out) {
     const auto records = static_cast<int64_t>(flush.batch.records.size());
     covered_data_ += bytes;
     durable_byte_ += bytes;
-    durable_record_ += records;
+    durable_number_ += records;
     buffered_bytes_ -= bytes;
     unacknowledged_ -= records;
     last_time_us_ = flush.batch.records.back().time_us;

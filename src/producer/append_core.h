@@ -53,7 +53,7 @@ struct Batch {
 // A batch with its place in the shard.
 struct Flush {
   Batch batch;
-  int64_t first_record = 0;  // of the shard
+  int64_t first_number = 0;  // of the shard
   int64_t first_byte = 0;    // of the shard
 };
 
@@ -106,7 +106,7 @@ class AppendCore {
   // A new, empty file that begins at these positions of the shard. What was appended to an earlier
   // file and not acknowledged is durable if it lies below, else it is appended again: `durable` has
   // the former. False: the positions contradict what is known to be durable, or cut a message.
-  bool Open(int64_t start_record, int64_t start_byte, AppendEffects& out);
+  bool Open(int64_t start_number, int64_t start_byte, AppendEffects& out);
   bool is_open() const { return open_; }
 
   // Starts what may start now.
@@ -138,8 +138,8 @@ class AppendCore {
   int64_t data_length() const { return data_started_; }   // bytes of the file, in flight included
   int64_t index_length() const { return index_done_; }    // bytes of the file, committed
   int64_t covered_data() const { return covered_data_; }  // bytes of the file, committed by index
-  int64_t durable_record() const {
-    return durable_record_;
+  int64_t durable_number() const {
+    return durable_number_;
   }  // of the shard: messages before it are
   int64_t durable_byte() const { return durable_byte_; }
   int64_t buffered_bytes() const { return buffered_bytes_; }  // payloads that are not acknowledged
@@ -172,13 +172,13 @@ class AppendCore {
   bool index_in_flight_ = false;
   std::string index_bytes_;  // of the append in flight
   MonotonicTime last_flush_ = MonotonicTime::FromMicros(INT64_MIN / 4);
-  int64_t start_record_ = 0;
+  int64_t start_number_ = 0;
   int64_t start_byte_ = 0;
   int64_t data_started_ = 0;
   int64_t index_done_ = 0;
   int64_t covered_data_ = 0;
-  int64_t next_record_ = 0;  // of the shard: number of the first waiting message
-  int64_t durable_record_ = 0;
+  int64_t next_number_ = 0;  // of the shard: number of the first waiting message
+  int64_t durable_number_ = 0;
   int64_t durable_byte_ = 0;
   int64_t buffered_bytes_ = 0;
   int64_t unacknowledged_ = 0;

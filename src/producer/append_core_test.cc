@@ -88,10 +88,10 @@ TEST_F(AppendCoreTest, AMessageIsAcknowledgedAfterItsIndexRecord) {
   Next(0);
   const auto out = Index();
   ASSERT_EQ(out.durable.size(), 1u);
-  EXPECT_EQ(out.durable[0].first_record, 100);
+  EXPECT_EQ(out.durable[0].first_number, 100);
   EXPECT_EQ(out.durable[0].first_byte, 5000);
   EXPECT_EQ(out.covered_data, 2);
-  EXPECT_EQ(core.durable_record(), 101);
+  EXPECT_EQ(core.durable_number(), 101);
   EXPECT_TRUE(core.empty());
 }
 
@@ -287,12 +287,12 @@ TEST_F(AppendCoreRollTest, NoIntakeIsTooLargeForFilesOfTheirSize) {
     got += file;
     ++files;
     AppendEffects fx;
-    ASSERT_TRUE(core.Open(core.durable_record(), core.durable_byte(), fx));
+    ASSERT_TRUE(core.Open(core.durable_number(), core.durable_byte(), fx));
   }
   EXPECT_EQ(got, all);
   EXPECT_EQ(files, 34);
   EXPECT_EQ(core.flushes(), files) << "one flush for each file";
-  EXPECT_EQ(core.durable_record(), 100 + kMessages);
+  EXPECT_EQ(core.durable_number(), 100 + kMessages);
 }
 
 TEST_F(AppendCoreRollTest, WhatIsAppendedAgainIsCutAnew) {

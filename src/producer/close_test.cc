@@ -102,7 +102,7 @@ class CloseTest : public ::testing::Test {
   }
   bool HasSeal(const Replica& r) const {
     const auto value = r.metadata->core()->Get({time.now(), WallTime()}, keys.MetadataGroup(1));
-    return value && stream::DecodeFileRecord(1, value->bytes).seal[0] == 5;
+    return value && stream::DecodePairMetadata(1, value->bytes).seal[0] == 5;
   }
   bool HasChunk(const Replica& r) const {
     const auto value =

@@ -117,8 +117,8 @@ OpenEffect OpenCore::OnListed(Result<std::vector<storage::DirEntry>> entries, Wa
     return Sealed(stream::Seal(), 0, now);
   }
   if (checked_) return FenceHead();
-  step_ = Step::kReadingRecords;
-  return {.kind = Kind::kReadRecords, .stem = head_};
+  step_ = Step::kReadingMetadata;
+  return {.kind = Kind::kReadMetadata, .stem = head_};
 }
 
 OpenEffect OpenCore::Refuse(int64_t heartbeat_us, WallTime now) {
@@ -130,21 +130,21 @@ OpenEffect OpenCore::Refuse(int64_t heartbeat_us, WallTime now) {
       "error; nothing that it acknowledged is lost)"));
 }
 
-OpenEffect OpenCore::OnRecords(Result<std::vector<stream::FileRecord>> records, WallTime now) {
-  TAILCAST_CHECK(step_ == Step::kReadingRecords);
-  if (!records.ok()) {
+OpenEffect OpenCore::OnMetadata(Result<std::vector<stream::PairMetadata>> metadata, WallTime now) {
+  TAILCAST_CHECK(step_ == Step::kReadingMetadata);
+  if (!metadata.ok()) {
     return Fail(FailedPreconditionError(
         shard_.ToString() +
         ": whether another producer is alive is not known, because the metadata "
         "cache can't be read (" +
-        records.status().message() + "). Try again, or take over with --takeover"));
+        metadata.status().message() + "). Try again, or take over with --takeover"));
   }
-  // Two records: of the newest file in the folder, and of one that may be newer still.
+  // Of the newest file in the folder, and of one that may be newer still.
   int64_t heartbeat = 0;
-  bool closed = !records->empty() && (*records)[0].sealed();
-  for (size_t i = 0; i < records->size(); ++i) {
-    heartbeat = std::max(heartbeat, (*records)[i].heartbeat_us);
-    if (i > 0 && (*records)[i].known()) closed = false;
+  bool closed = !metadata->empty() && (*metadata)[0].sealed();
+  for (size_t i = 0; i < metadata->size(); ++i) {
+    heartbeat = std::max(heartbeat, (*metadata)[i].heartbeat_us);
+    if (i > 0 && (*metadata)[i].known()) closed = false;
   }
   if (closed && observed_heartbeat_ < 0) {  // its producer said good-bye
     checked_ = true;
@@ -259,7 +259,7 @@ OpenEffect OpenCore::Sealed(const stream::Seal& seal, int64_t last_time_us, Wall
   const int64_t created = now.micros() - static_cast<int64_t>(rng_.Below(1000));
   next_ = stream::Stem{head_.seq + 1, std::max({created, head_.created_us + 1, last_time_us_}),
                        head_.start_byte + seal.length[0],
-                       head_.start_record + seal.length[1] / kIndexRecordSize};
+                       head_.start_number + seal.length[1] / kIndexRecordSize};
   tried_.insert(next_);
   return Create(Part::kData);
 }
@@ -272,7 +272,7 @@ OpenEffect OpenCore::Create(Part part) {
 OpenEffect OpenCore::OnCreated(const Status& status) {
   switch (step_) {
     case Step::kHelping:
-      // Ours or its owner's: it is there now, and has no record.
+      // Ours or its owner's: it is there now, and has no metadata.
       if (status.ok() || IsAlreadyExists(status)) return Fence(Part::kIndex);
       return Retry(status);
     case Step::kCreatingData:

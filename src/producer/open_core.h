@@ -2,7 +2,7 @@
 // fences (paper §2.1; design: Names, Pair, Producer; spec RollOver). One step at a time:
 //
 //   list the folder
-//   is a predecessor alive?   its record's as-of time moves twice while we watch -> refused
+//   is a predecessor alive?   its metadata's as-of time moves twice while we watch -> refused
 //   half a pair at the head?  create its index file for whoever began it (helping)
 //   fence the head            index first: from then on its seal can't move; then data
 //   seal                      the last whole valid index record: where it ends
@@ -50,14 +50,14 @@ struct OpenOptions {
 
 struct OpenEffect {
   enum class Kind : uint8_t {
-    kList,         // -> OnListed
-    kReadRecords,  // the records of `stem.seq` and of the next one -> OnRecords
-    kWait,         // `wait` -> OnWaited
-    kFence,        // open `stem`'s `part` for append -> OnFenced; the handle is dropped
-    kReadIndex,    // [from, to) of the index file of `stem`, from the primary layer -> OnIndexRead
-    kCreate,       // `stem`'s `part`, exclusively -> OnCreated; keep the handle if it is ours
-    kOpened,       // the end: append to `stem`, whose two handles were created
-    kFailed,       // the end: `status`
+    kList,          // -> OnListed
+    kReadMetadata,  // the metadata of `stem.seq` and of the next one -> OnMetadata
+    kWait,          // `wait` -> OnWaited
+    kFence,         // open `stem`'s `part` for append -> OnFenced; the handle is dropped
+    kReadIndex,     // [from, to) of the index file of `stem`, from the primary layer -> OnIndexRead
+    kCreate,        // `stem`'s `part`, exclusively -> OnCreated; keep the handle if it is ours
+    kOpened,        // the end: append to `stem`, whose two handles were created
+    kFailed,        // the end: `status`
   };
   Kind kind = Kind::kList;
   stream::Stem stem;
@@ -91,7 +91,7 @@ class OpenCore {
   OpenEffect StartRecovery(const stream::Stem& current);
 
   OpenEffect OnListed(Result<std::vector<storage::DirEntry>> entries, WallTime now);
-  OpenEffect OnRecords(Result<std::vector<stream::FileRecord>> records, WallTime now);
+  OpenEffect OnMetadata(Result<std::vector<stream::PairMetadata>> metadata, WallTime now);
   OpenEffect OnWaited();
   OpenEffect OnFenced(Result<int64_t> committed_length, WallTime now);
   OpenEffect OnIndexRead(Result<std::string> bytes, WallTime now);
@@ -117,7 +117,7 @@ class OpenCore {
   enum class Step : uint8_t {
     kIdle,
     kListing,
-    kReadingRecords,
+    kReadingMetadata,
     kObserving,
     kHelping,
     kFencingIndex,

@@ -38,12 +38,12 @@ class OpenCoreTest : public ::testing::Test {
   OpenCore Core(bool takeover = true) {
     return OpenCore({{"s", 1}, 0}, OpenOptions{.takeover = takeover}, 1);
   }
-  static stream::FileRecord Record(int64_t heartbeat, bool sealed = false) {
-    stream::FileRecord record;
-    record.created_us = 1000;
-    record.heartbeat_us = heartbeat;
-    if (sealed) record.seal[0] = record.seal[1] = 0;
-    return record;
+  static stream::PairMetadata Metadata(int64_t heartbeat, bool sealed = false) {
+    stream::PairMetadata metadata;
+    metadata.created_us = 1000;
+    metadata.heartbeat_us = heartbeat;
+    if (sealed) metadata.seal[0] = metadata.seal[1] = 0;
+    return metadata;
   }
 };
 
@@ -79,7 +79,7 @@ TEST_F(OpenCoreTest, TheHeadIsFencedIndexFirstAndItsSealReadFromIt) {
   ASSERT_EQ(e.kind, Kind::kCreate);
   EXPECT_EQ(e.stem.seq, 3);
   EXPECT_EQ(e.stem.start_byte, 800) << "payload beyond the last record is ignored";
-  EXPECT_EQ(e.stem.start_record, 8);
+  EXPECT_EQ(e.stem.start_number, 8);
   EXPECT_GT(e.stem.created_us, kTwo.created_us);
   core.OnCreated(OkStatus());
   EXPECT_EQ(core.OnCreated(OkStatus()).kind, Kind::kOpened);
@@ -150,9 +150,9 @@ TEST_F(OpenCoreTest, AHeartbeatThatMovesTwiceIsALiveProducer) {
   int64_t heartbeat = 1'000'000;
   auto e = core.OnListed(Files({{kOne, 2}}), kNow);
   for (int i = 0; i < 20 && e.kind != Kind::kFailed; ++i) {
-    ASSERT_EQ(e.kind, Kind::kReadRecords);
+    ASSERT_EQ(e.kind, Kind::kReadMetadata);
     if (i == 3 || i == 6) heartbeat += 1'000'000;
-    e = core.OnRecords({{Record(heartbeat), stream::FileRecord()}}, kNow);
+    e = core.OnMetadata({{Metadata(heartbeat), stream::PairMetadata()}}, kNow);
     if (e.kind == Kind::kFailed) {
       EXPECT_EQ(i, 6);
       break;
@@ -172,8 +172,8 @@ TEST_F(OpenCoreTest, AHeartbeatThatStandsIsADeadProducer) {
     core.Start();
     auto e = core.OnListed(Files({{kOne, 2}}), kNow);
     Duration waited;
-    for (int i = 0; e.kind == Kind::kReadRecords; ++i) {
-      e = core.OnRecords({{Record(i == 0 ? 5 : 5 + late), stream::FileRecord()}}, kNow);
+    for (int i = 0; e.kind == Kind::kReadMetadata; ++i) {
+      e = core.OnMetadata({{Metadata(i == 0 ? 5 : 5 + late), stream::PairMetadata()}}, kNow);
       if (e.kind != Kind::kWait) break;
       waited = waited + e.wait;
       core.OnWaited();
@@ -188,21 +188,22 @@ TEST_F(OpenCoreTest, AClosedHeadNeedsNoWaiting) {
   auto core = Core(false);
   core.Start();
   core.OnListed(Files({{kOne, 2}}), kNow);
-  EXPECT_EQ(core.OnRecords({{Record(5, true), stream::FileRecord()}}, kNow).kind, Kind::kFence);
+  EXPECT_EQ(core.OnMetadata({{Metadata(5, true), stream::PairMetadata()}}, kNow).kind,
+            Kind::kFence);
 }
 
 TEST_F(OpenCoreTest, AClosedHeadWithASuccessorIsARollOverInProgress) {
   auto core = Core(false);
   core.Start();
   core.OnListed(Files({{kOne, 2}}), kNow);
-  EXPECT_EQ(core.OnRecords({{Record(5, true), Record(6)}}, kNow).kind, Kind::kWait);
+  EXPECT_EQ(core.OnMetadata({{Metadata(5, true), Metadata(6)}}, kNow).kind, Kind::kWait);
 }
 
 TEST_F(OpenCoreTest, AnUnreachableMetadataCacheIsARefusalThatSaysSo) {
   auto core = Core(false);
   core.Start();
   core.OnListed(Files({{kOne, 2}}), kNow);
-  const auto e = core.OnRecords(UnavailableError("no replica answered"), kNow);
+  const auto e = core.OnMetadata(UnavailableError("no replica answered"), kNow);
   ASSERT_EQ(e.kind, Kind::kFailed);
   EXPECT_THAT(e.status.message(), HasSubstr("take over with --takeover"));
 }

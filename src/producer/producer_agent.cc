@@ -61,7 +61,7 @@ void ProducerAgent::Open(Callback<void(Status)> opened) {
 stream::Stem ProducerAgent::current() const { return file_ ? file_->stem : stream::Stem(); }
 
 stream::Position ProducerAgent::durable_position() const {
-  return {shard_.stream.incarnation, shard_.shard, append_.durable_record(),
+  return {shard_.stream.incarnation, shard_.shard, append_.durable_number(),
           append_.durable_byte()};
 }
 
@@ -77,8 +77,8 @@ void ProducerAgent::Step(OpenEffect effect) {
         Step(open_.OnListed(std::move(entries), ports_.loop->WallNow()));
       });
       return;
-    case OpenEffect::Kind::kReadRecords:
-      ReadRecords(effect.stem.seq);
+    case OpenEffect::Kind::kReadMetadata:
+      ReadMetadata(effect.stem.seq);
       return;
     case OpenEffect::Kind::kWait: {
       const MonotonicTime now = ports_.loop->Now();
@@ -138,7 +138,7 @@ void ProducerAgent::Step(OpenEffect effect) {
   }
 }
 
-void ProducerAgent::ReadRecords(int64_t seq) {
+void ProducerAgent::ReadMetadata(int64_t seq) {
   ports_.metadata_cache->ReadValues(
       {{keys_.MetadataGroup(seq)}, {keys_.MetadataGroup(seq + 1)}}, Duration::Seconds(1),
       [this, seq, guard = std::weak_ptr<bool>(alive_)](
@@ -146,16 +146,16 @@ void ProducerAgent::ReadRecords(int64_t seq) {
         if (guard.expired()) return;
         const WallTime now = ports_.loop->WallNow();
         if (!values.ok()) {
-          Step(open_.OnRecords(values.status(), now));
+          Step(open_.OnMetadata(values.status(), now));
           return;
         }
-        std::vector<stream::FileRecord> records;
+        std::vector<stream::PairMetadata> metadata;
         for (int64_t i = 0; i < 2; ++i) {
           const auto& value = (*values)[static_cast<size_t>(i)];
-          records.push_back(value ? stream::DecodeFileRecord(seq + i, *value)
-                                  : stream::FileRecord());
+          metadata.push_back(value ? stream::DecodePairMetadata(seq + i, *value)
+                                   : stream::PairMetadata());
         }
-        Step(open_.OnRecords(std::move(records), now));
+        Step(open_.OnMetadata(std::move(metadata), now));
       });
 }
 
@@ -217,10 +217,10 @@ void ProducerAgent::OnOpened(const stream::Stem& stem) {
   }
 
   AppendEffects effects;
-  if (!append_.Open(stem.start_record, stem.start_byte, effects)) {
+  if (!append_.Open(stem.start_number, stem.start_byte, effects)) {
     Stop(DataLossError(shard_.ToString() + ": file " + std::to_string(stem.seq) +
-                       " begins at message " + std::to_string(stem.start_record) + ", but " +
-                       std::to_string(append_.durable_record()) +
+                       " begins at message " + std::to_string(stem.start_number) + ", but " +
+                       std::to_string(append_.durable_number()) +
                        " were acknowledged: the primary layer has lost bytes"));
     return;
   }
@@ -254,27 +254,27 @@ void ProducerAgent::ShadowPredecessor(const Predecessor& predecessor) {
       [this, predecessor, guard = std::weak_ptr<bool>(alive_)](
           Result<std::vector<std::optional<std::string>>> values) {
         if (guard.expired() || state_ == State::kStopped) return;
-        stream::FileRecord record;
+        stream::PairMetadata metadata;
         if (values.ok() && (*values)[0]) {
-          record = stream::DecodeFileRecord(predecessor.stem.seq, *(*values)[0]);
+          metadata = stream::DecodePairMetadata(predecessor.stem.seq, *(*values)[0]);
         }
-        OnPredecessorRecord(predecessor, record);
+        OnPredecessorMetadata(predecessor, metadata);
       });
 }
 
-void ProducerAgent::OnPredecessorRecord(const Predecessor& predecessor,
-                                        const stream::FileRecord& record) {
+void ProducerAgent::OnPredecessorMetadata(const Predecessor& predecessor,
+                                          const stream::PairMetadata& metadata) {
   const stream::FileId id{shard_, predecessor.stem};
-  const int64_t chunk_size = record.chunk_size > 0 ? record.chunk_size : options_.chunk_size;
+  const int64_t chunk_size = metadata.chunk_size > 0 ? metadata.chunk_size : options_.chunk_size;
   int64_t from[kParts];
   for (int part = 0; part < kParts; ++part) {
     const int64_t seal = predecessor.seal.length[part];
-    from[part] = std::clamp<int64_t>(record.cache_length[part],
+    from[part] = std::clamp<int64_t>(metadata.cache_length[part],
                                      std::max<int64_t>(0, seal - kPredecessorBytesMax), seal);
     from[part] -= from[part] % chunk_size;
   }
   AddShadow(std::make_unique<ShadowFile>(
-      ports_, id, chunk_size, static_cast<uint64_t>(record.primary_epoch), from, options_.shadow,
+      ports_, id, chunk_size, static_cast<uint64_t>(metadata.primary_epoch), from, options_.shadow,
       &shadow_counters_, [this] { DropIdleShadows(); }));
   ShadowFile* const shadow = shadows_.back().get();
   shadow->Seal(predecessor.seal);
@@ -517,11 +517,11 @@ void ProducerAgent::Acknowledge(std::vector<Flush>& durable) {
     counters_.durable += static_cast<int64_t>(flush.batch.records.size());
     Ack ack;
     ack.outcome = AckOutcome::kDurable;
-    ack.position = {shard_.stream.incarnation, shard_.shard, flush.first_record, flush.first_byte};
+    ack.position = {shard_.stream.incarnation, shard_.shard, flush.first_number, flush.first_byte};
     size_t at = 0;
     for (auto& [index, callback] : flush.batch.acks) {
       for (; at < index; ++at) {
-        ++ack.position.record;
+        ++ack.position.number;
         ack.position.byte += flush.batch.records[at].length;
       }
       if (callback) callback(ack);

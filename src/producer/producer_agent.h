@@ -52,9 +52,9 @@ struct AgentOptions {
   Duration roll_age = Duration::Seconds(3600);
   // Take the shard over from a producer that is alive, or may be.
   bool takeover = false;
-  // How often the record's as-of time moves when nothing else does.
+  // How often the metadata's as-of time moves when nothing else does.
   Duration heartbeat = Duration::Seconds(1);
-  // How long an opener watches the record before it takes a predecessor for dead; more than twice
+  // How long an opener watches the metadata before it takes a predecessor for dead; more than twice
   // the heartbeat of every producer.
   Duration observe = Duration::Millis(2500);
   // A primary layer that fails is tried again, with back-off, for this long; then the producer
@@ -149,12 +149,12 @@ class ProducerAgent {
   struct OpenFile;
 
   void Step(OpenEffect effect);
-  void ReadRecords(int64_t seq);
+  void ReadMetadata(int64_t seq);
   void ReadIndex(const OpenEffect& effect);
   void OnCreated(const OpenEffect& effect, Result<std::unique_ptr<storage::AppendFile>> file);
   void OnOpened(const stream::Stem& stem);
   void ShadowPredecessor(const Predecessor& predecessor);
-  void OnPredecessorRecord(const Predecessor& predecessor, const stream::FileRecord& record);
+  void OnPredecessorMetadata(const Predecessor& predecessor, const stream::PairMetadata& metadata);
   void AddShadow(std::unique_ptr<ShadowFile> shadow);
   void DropIdleShadows();
   void Pump();

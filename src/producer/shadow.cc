@@ -26,16 +26,16 @@ ShadowFile::ShadowFile(const stream::CellPorts& ports, const stream::FileId& fil
       counters_(counters),
       steps_(ports.steps, file, "writer", ports.steps != nullptr ? ports.steps->NewName() : ""),
       on_change_(std::move(on_change)) {
-  record_.created_us = file.stem.created_us;
-  record_.start_byte = file.stem.start_byte;
-  record_.start_record = file.stem.start_record;
-  record_.primary_epoch = static_cast<int64_t>(epoch);
-  record_.chunk_size = chunk_size;
+  metadata_.created_us = file.stem.created_us;
+  metadata_.start_byte = file.stem.start_byte;
+  metadata_.start_number = file.stem.start_number;
+  metadata_.primary_epoch = static_cast<int64_t>(epoch);
+  metadata_.chunk_size = chunk_size;
   for (int part = 0; part < kParts; ++part) {
     parts_[part].chunks = std::make_unique<stream::ChunkWriterCore>(
         stream::ChunkWriterOptions{chunk_size, std::max(options_.backlog_bytes, chunk_size * 2)},
         from[part]);
-    record_.primary_length[part] = parts_[part].flushed_end = from[part];
+    metadata_.primary_length[part] = parts_[part].flushed_end = from[part];
     steps_.Write(
         "WriterStart", static_cast<Part>(part),
         {{"at", parts_[part].chunks->start()}, {"chunkSize", chunk_size}, {"source", true}});
@@ -86,16 +86,16 @@ void ShadowFile::Expect(Part which, int64_t end) {
 }
 
 void ShadowFile::OnCommitted(int64_t data_length, int64_t index_length) {
-  record_.primary_length[0] = std::max(record_.primary_length[0], data_length);
-  record_.primary_length[1] = std::max(record_.primary_length[1], index_length);
+  metadata_.primary_length[0] = std::max(metadata_.primary_length[0], data_length);
+  metadata_.primary_length[1] = std::max(metadata_.primary_length[1], index_length);
   UpdateCacheLengths();
   LengthsChanged();
 }
 
 void ShadowFile::Seal(const stream::Seal& seal) {
   for (int part = 0; part < kParts; ++part) {
-    record_.seal[part] = seal.length[part];
-    record_.primary_length[part] = std::max(record_.primary_length[part], seal.length[part]);
+    metadata_.seal[part] = seal.length[part];
+    metadata_.primary_length[part] = std::max(metadata_.primary_length[part], seal.length[part]);
   }
   UpdateCacheLengths();
   ++version_;
@@ -186,10 +186,10 @@ void ShadowFile::OnWritten(const Written& written, const Status& status) {
 bool ShadowFile::UpdateCacheLengths() {
   bool changed = false;
   for (int part = 0; part < kParts; ++part) {
-    int64_t written = std::min(parts_[part].chunks->written_end(), record_.primary_length[part]);
-    if (options_.bug == PlantedBug::kLengthBeforeChunks) written = record_.primary_length[part];
-    if (written <= record_.cache_length[part]) continue;
-    record_.cache_length[part] = written;
+    int64_t written = std::min(parts_[part].chunks->written_end(), metadata_.primary_length[part]);
+    if (options_.bug == PlantedBug::kLengthBeforeChunks) written = metadata_.primary_length[part];
+    if (written <= metadata_.cache_length[part]) continue;
+    metadata_.cache_length[part] = written;
     changed = true;
   }
   return changed;
@@ -197,7 +197,7 @@ bool ShadowFile::UpdateCacheLengths() {
 
 bool ShadowFile::CacheCaughtUp() const {
   for (int part = 0; part < kParts; ++part) {
-    if (record_.cache_length[part] < record_.primary_length[part]) return false;
+    if (metadata_.cache_length[part] < metadata_.primary_length[part]) return false;
   }
   return true;
 }
@@ -223,15 +223,15 @@ void ShadowFile::Publish() {
   sent_ = version_;
   ++publishes_in_flight_;
   ++counters_->publishes;
-  record_.heartbeat_us = std::max(record_.heartbeat_us, ports_.loop->WallNow().micros());
+  metadata_.heartbeat_us = std::max(metadata_.heartbeat_us, ports_.loop->WallNow().micros());
   last_publish_ = ports_.loop->Now();
   for (int part = 0; part < kParts; ++part) {
-    if (record_.cache_length[part] == 0) continue;
-    steps_.Write("LengthPublish", static_cast<Part>(part), {{"len", record_.cache_length[part]}});
+    if (metadata_.cache_length[part] == 0) continue;
+    steps_.Write("LengthPublish", static_cast<Part>(part), {{"len", metadata_.cache_length[part]}});
   }
   std::vector<cache::Mutation> mutations;
   mutations.push_back({keys_.MetadataGroup(file_.stem.seq), cache::MergeRule::kMaxLanes, false,
-                       stream::EncodeFileRecord(file_.stem.seq, record_)});
+                       stream::EncodePairMetadata(file_.stem.seq, metadata_)});
   ports_.metadata_cache->Mutate(
       std::move(mutations), options_.mutate_timeout,
       [this, version = version_, alive = std::weak_ptr<bool>(alive_)](Status status) {

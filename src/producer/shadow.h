@@ -86,15 +86,15 @@ class ShadowFile {
   void OnCommitted(int64_t data_length, int64_t index_length);
   // The file is closed and ends there.
   void Seal(const stream::Seal& seal);
-  // Publishes the record with the present as-of time, unless that was done within `interval`.
+  // Publishes the metadata with the present as-of time, unless that was done within `interval`.
   void Heartbeat(Duration interval);
   // Publishes whatever is known now, without waiting for the cache.
   void PublishNow();
 
-  // Everything flushed is in the cache, and the record says so.
+  // Everything flushed is in the cache, and the metadata says so.
   bool idle() const;
   const stream::FileId& file() const { return file_; }
-  const stream::FileRecord& record() const { return record_; }
+  const stream::PairMetadata& metadata() const { return metadata_; }
 
  private:
   struct PartState {
@@ -126,10 +126,10 @@ class ShadowFile {
   ShadowCounters* const counters_;
   const stream::FileSteps steps_;
   Callback<void()> on_change_;
-  stream::FileRecord record_;
+  stream::PairMetadata metadata_;
   PartState parts_[stream::kParts];
   TimerId index_timer_ = 0;  // data waits for its index
-  uint64_t version_ = 1;     // of record_
+  uint64_t version_ = 1;     // of metadata_
   uint64_t published_ = 0;   // newest version that was acknowledged
   uint64_t sent_ = 0;        // newest version under way or acknowledged
   int publishes_in_flight_ = 0;

@@ -9,7 +9,7 @@
 namespace tailcast::producer {
 namespace {
 
-using stream::FileRecord;
+using stream::PairMetadata;
 using stream::Part;
 
 constexpr int64_t kChunk = 64;
@@ -30,9 +30,9 @@ class ShadowTest : public ::testing::Test {
     index_end += 32;
     shadow->OnCommitted(data_end, index_end);
   }
-  FileRecord Published() const {
+  PairMetadata Published() const {
     const auto value = metadata.Get(keys.MetadataGroup(1));
-    return value ? stream::DecodeFileRecord(1, *value) : FileRecord();
+    return value ? stream::DecodePairMetadata(1, *value) : PairMetadata();
   }
   // Bytes of the data part that the cache really has, from the beginning on.
   int64_t Cached(Part part = Part::kData) const {
@@ -68,9 +68,9 @@ class LengthsTest : public ShadowTest {
       Flush(std::string(static_cast<size_t>(30 + i), 'x'));
       for (int step = 0; step < 20; ++step) {
         time.RunFor(Duration::Micros(100));
-        const FileRecord record = Published();
-        too_much |=
-            record.cache_length[0] > Cached() || record.cache_length[1] > Cached(Part::kIndex);
+        const PairMetadata published = Published();
+        too_much |= published.cache_length[0] > Cached() ||
+                    published.cache_length[1] > Cached(Part::kIndex);
       }
     }
     return too_much;
@@ -156,7 +156,7 @@ TEST_F(ShadowTest, ABacklogThatOverflowsJumpsToTheChunkOfThePrimary) {  // §3 S
   EXPECT_EQ(static_cast<int64_t>(last->size()), 5000 % kChunk) << "from the chunk's beginning";
 }
 
-TEST_F(ShadowTest, AWipedMetadataCacheHasTheWholeRecordAgainAfterAHeartbeat) {
+TEST_F(ShadowTest, AWipedMetadataCacheHasTheWholeMetadataAgainAfterAHeartbeat) {
   Make();
   Flush("hello");
   time.RunFor(Duration::Millis(10));
@@ -165,11 +165,11 @@ TEST_F(ShadowTest, AWipedMetadataCacheHasTheWholeRecordAgainAfterAHeartbeat) {
   time.RunFor(Duration::Seconds(1));
   shadow->Heartbeat(Duration::Seconds(1));
   time.RunFor(Duration::Millis(10));
-  const FileRecord record = Published();
-  EXPECT_EQ(record.created_us, 1000);
-  EXPECT_EQ(record.cache_length[0], 5);
-  EXPECT_EQ(record.chunk_size, kChunk);
-  EXPECT_GT(record.heartbeat_us, 0);
+  const PairMetadata published = Published();
+  EXPECT_EQ(published.created_us, 1000);
+  EXPECT_EQ(published.cache_length[0], 5);
+  EXPECT_EQ(published.chunk_size, kChunk);
+  EXPECT_GT(published.heartbeat_us, 0);
 }
 
 TEST_F(ShadowTest, AHeartbeatThatJustWasIsNotRepeated) {

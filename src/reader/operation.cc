@@ -9,8 +9,8 @@ namespace {
 const Logger kLog("reader");
 }
 
-using stream::FileRecord;
 using stream::Layer;
+using stream::PairMetadata;
 using stream::Part;
 
 ReaderOperation::ReaderOperation(ReaderAgent& agent, uint64_t number, stream::Operation operation)
@@ -30,7 +30,7 @@ ReaderOperation::ReaderOperation(ReaderAgent& agent, uint64_t number, stream::Op
 void ReaderOperation::Start() {
   const MonotonicTime now = agent_->ports_.loop->Now();
   heard_ = now;
-  record_read_ = now;
+  metadata_read_ = now;
   next_primary_poll_ = now + agent_->options_.primary_poll_interval;
   client_ = agent_->ClientFor(operation_.writer_address, operation_.writer_via);
   stream_ = client_->Open("/tailcast.v1.Writer/Copy");
@@ -190,23 +190,23 @@ void ReaderOperation::ApplySource(const SourceLengths& source) {
   Kick();
 }
 
-void ReaderOperation::OnRecords(const FileRecord& record, const FileRecord& next) {
+void ReaderOperation::OnMetadata(const PairMetadata& metadata, const PairMetadata& next) {
   if (!running()) return;
   SourceLengths source;
-  if (record.known()) {
-    record_read_ = agent_->ports_.loop->Now();
+  if (metadata.known()) {
+    metadata_read_ = agent_->ports_.loop->Now();
     for (int p = 0; p < stream::kParts; ++p) {
-      source.cache[p] = record.cache_length[p];
-      source.primary[p] = record.primary_length[p];
-      if (record.sealed()) source.seal[p] = record.seal[p];
+      source.cache[p] = metadata.cache_length[p];
+      source.primary[p] = metadata.primary_length[p];
+      if (metadata.sealed()) source.seal[p] = metadata.seal[p];
     }
-    source.heartbeat_us = record.heartbeat_us;
+    source.heartbeat_us = metadata.heartbeat_us;
   }
   const stream::Stem& stem = operation_.target.file.stem;
   if (!source.seal[0] && next.known() && next.start_byte >= stem.start_byte &&
-      next.start_record >= stem.start_record) {
+      next.start_number >= stem.start_number) {
     source.seal[0] = next.start_byte - stem.start_byte;
-    source.seal[1] = (next.start_record - stem.start_record) * 32;
+    source.seal[1] = (next.start_number - stem.start_number) * 32;
   }
   ApplySource(source);
 }
@@ -228,7 +228,7 @@ void ReaderOperation::Tick(MonotonicTime now) {
     next_primary_poll_ = now + agent_->options_.primary_poll_interval;
     // Only for those that would otherwise miss it: primary operations, and files of which the
     // metadata cache knows nothing.
-    const bool lost = now - record_read_ > agent_->options_.primary_poll_interval;
+    const bool lost = now - metadata_read_ > agent_->options_.primary_poll_interval;
     const bool complete = core_.source().seal[0] &&
                           core_.available(Part::kData) >= *core_.source().seal[0] &&
                           core_.available(Part::kIndex) >= *core_.source().seal[1];

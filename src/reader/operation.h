@@ -17,8 +17,8 @@ class ReaderOperation : public std::enable_shared_from_this<ReaderOperation> {
   ReaderOperation(ReaderAgent& agent, uint64_t number, stream::Operation operation);
 
   void Start();
-  // The record of the file, and of its successor, in the metadata cache.
-  void OnRecords(const stream::FileRecord& record, const stream::FileRecord& next);
+  // What the metadata cache knows of the file and of its successor.
+  void OnMetadata(const stream::PairMetadata& metadata, const stream::PairMetadata& next);
   // Once per poll interval: retries, the primary layer's sizes, a silent writer.
   void Tick(MonotonicTime now);
   void OnSeal(int64_t data_length, int64_t index_length);
@@ -61,9 +61,9 @@ class ReaderOperation : public std::enable_shared_from_this<ReaderOperation> {
   std::string message_;
   uint64_t superseding_term_ = 0;
   bool kicked_ = false;
-  bool paused_ = false;        // after a read that brought nothing, until the next tick
-  MonotonicTime heard_;        // from the writer, or nothing was owed
-  MonotonicTime record_read_;  // the metadata cache knew the file
+  bool paused_ = false;          // after a read that brought nothing, until the next tick
+  MonotonicTime heard_;          // from the writer, or nothing was owed
+  MonotonicTime metadata_read_;  // the metadata cache knew the file
   MonotonicTime next_primary_poll_;
   int primary_polls_outstanding_ = 0;
 };

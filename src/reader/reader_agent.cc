@@ -345,10 +345,10 @@ void ReaderAgent::OnPolled(const std::vector<cache::Key>& keys,
         const auto found = operations_.find(number);
         if (found == operations_.end()) continue;
         const auto op = found->second;
-        op->OnRecords(stream::DecodeFileRecord(op->seq(), value),
-                      (op->seq() + 1) % stream::kPairsPerGroup == 0
-                          ? stream::FileRecord()
-                          : stream::DecodeFileRecord(op->seq() + 1, value));
+        op->OnMetadata(stream::DecodePairMetadata(op->seq(), value),
+                       (op->seq() + 1) % stream::kPairsPerGroup == 0
+                           ? stream::PairMetadata()
+                           : stream::DecodePairMetadata(op->seq() + 1, value));
       }
     }
     if (options_.doorbells && values.ok()) Watch(keys[i]);

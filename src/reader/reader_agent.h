@@ -88,7 +88,7 @@ class ReaderAgent {
     Counter& rejected_input;
     Gauge& running;
   };
-  // The metadata value that the records of some operations share.
+  // The metadata value that some operations' files share.
   struct Group {
     std::set<uint64_t> operations;  // by local number
     uint64_t watch = 0;             // outstanding doorbell

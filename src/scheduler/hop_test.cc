@@ -114,9 +114,9 @@ class Hop {
         world.cell(cell).disk->Peek(stream::ShardDir(shard()), stream::FileName(stem, part));
     return bytes.ok() ? *bytes : "";
   }
-  stream::FileRecord Record(const std::string& cell, int64_t seq) {
+  stream::PairMetadata Metadata(const std::string& cell, int64_t seq) {
     const auto value = world.cell(cell).metadata->Get(stream::KeyMaker(shard()).MetadataGroup(seq));
-    return value ? stream::DecodeFileRecord(seq, *value) : stream::FileRecord();
+    return value ? stream::DecodePairMetadata(seq, *value) : stream::PairMetadata();
   }
   // The bytes of [from, length) that the data cache of a cell has, up to the first that is missing.
   // `from` is the beginning of a chunk.
@@ -140,7 +140,7 @@ class Hop {
     for (size_t c = 1; c < world.options().cells.size(); ++c) {
       const std::string& cell = world.options().cells[c];
       for (const auto& [seq, bytes] : truth) {
-        const stream::FileRecord r = Record(cell, seq);
+        const stream::PairMetadata r = Metadata(cell, seq);
         const std::string* parts[] = {&bytes.first, &bytes.second};
         for (int p = 0; p < 2; ++p) {
           SCOPED_TRACE(cell + " file " + std::to_string(seq) + " part " + std::to_string(p));
@@ -174,7 +174,7 @@ class Hop {
     for (size_t c = 1; c < world.options().cells.size(); ++c) {
       const std::string& cell = world.options().cells[c];
       for (const auto& [seq, bytes] : truth) {
-        const stream::FileRecord r = Record(cell, seq);
+        const stream::PairMetadata r = Metadata(cell, seq);
         if (r.primary_length[0] < static_cast<int64_t>(bytes.first.size()) ||
             r.primary_length[1] < static_cast<int64_t>(bytes.second.size())) {
           return false;
@@ -199,7 +199,7 @@ std::string Missing(Hop& hop, const std::map<int64_t, std::pair<std::string, std
   for (size_t c = 1; c < hop.world.options().cells.size(); ++c) {
     const std::string& cell = hop.world.options().cells[c];
     for (const auto& [seq, bytes] : truth) {
-      const stream::FileRecord r = hop.Record(cell, seq);
+      const stream::PairMetadata r = hop.Metadata(cell, seq);
       const int64_t want[] = {static_cast<int64_t>(bytes.first.size()),
                               static_cast<int64_t>(bytes.second.size())};
       for (int p = 0; p < 2; ++p) {
@@ -309,7 +309,7 @@ TEST(HopTest, FilesRollOverAndTheirOperationsEnd) {
     EXPECT_EQ(hop.world.scheduler(cell).core()->counters().restarted, 0);
   }
   for (int64_t seq = 1; seq < 20; ++seq) {
-    const auto r = hop.Record("asia", seq);
+    const auto r = hop.Metadata("asia", seq);
     ASSERT_TRUE(r.sealed()) << seq;
     EXPECT_EQ(*r.seal[0], static_cast<int64_t>(truth[seq].first.size()));
   }
@@ -337,10 +337,10 @@ TEST(HopTest, TheHeartbeatOfTheSourceArrivesEverywhere) {
   producer.Roll();
   producer.Append(100);
   hop.world.time().RunFor(Duration::Seconds(2));
-  stream::FileRecord beat = producer.Record();
+  stream::PairMetadata beat = producer.Metadata();
   producer.Publish(beat);
   ASSERT_TRUE(hop.world.time().RunUntil(
-      [&] { return hop.Record("asia", 1).heartbeat_us == beat.heartbeat_us; },
+      [&] { return hop.Metadata("asia", 1).heartbeat_us == beat.heartbeat_us; },
       Duration::Seconds(2)));
 }
 
@@ -400,13 +400,13 @@ TEST(HopTest, ACacheCopyFarBehindJumpsNoFurtherThanThePrimaryOfItsCell) {
   slow.request.base = Duration::Seconds(1);
   hop.world.cell("eu").disk->SetOptions(slow);
   run(100);
-  const int64_t behind = hop.Record("eu", 1).primary_length[0];
+  const int64_t behind = hop.Metadata("eu", 1).primary_length[0];
   EXPECT_LT(behind, 80000) << "of 105000: else the test shows nothing";
   EXPECT_GT(jumps(), 0) << "as far as the primary came";
-  EXPECT_LE(hop.Record("eu", 1).cache_length[0], behind);
+  EXPECT_LE(hop.Metadata("eu", 1).cache_length[0], behind);
   hop.world.cell("eu").disk->SetOptions({});
   run(60);
-  EXPECT_GT(hop.Record("eu", 1).cache_length[0], 100000) << "to where the primary stands now";
+  EXPECT_GT(hop.Metadata("eu", 1).cache_length[0], 100000) << "to where the primary stands now";
   hop.world.cell("eu").data->SetFaults({});
   ASSERT_TRUE(hop.world.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(20)))
       << Missing(hop, truth);
@@ -741,7 +741,7 @@ std::string Chaos(const ChaosOptions& chaos) {
         primary[{parsed->stem.seq, static_cast<int>(parsed->part)}] = bytes;
       }
       for (const auto& [seq, bytes] : truth) {
-        const stream::FileRecord r = hop.Record(cells[c], seq);
+        const stream::PairMetadata r = hop.Metadata(cells[c], seq);
         const std::string* want[] = {&bytes.first, &bytes.second};
         for (int p = 0; p < 2; ++p) {
           const std::string where =
@@ -880,7 +880,7 @@ std::string Chaos(const ChaosOptions& chaos) {
       for (const auto& [seq, bytes] : truth) {
         if (complete[seq] != 2) return false;
       }
-      const auto r = hop.Record(cells[c], truth.rbegin()->first);
+      const auto r = hop.Metadata(cells[c], truth.rbegin()->first);
       if (r.cache_length[0] < 100 || r.primary_length[0] < 100) return false;
     }
     return true;

@@ -335,9 +335,9 @@ void SchedulerCore::AddFile(MonotonicTime now, Shard& shard, const ShardId& id, 
   // Each stem closes the file before it.
   const auto seal = [&](File& file, const Stem& next) {
     if (next.seq == file.stem.seq + 1 && next.start_byte >= file.stem.start_byte &&
-        next.start_record >= file.stem.start_record) {
+        next.start_number >= file.stem.start_number) {
       SetSeal(id, file, next.start_byte - file.stem.start_byte,
-              (next.start_record - file.stem.start_record) * 32, out);
+              (next.start_number - file.stem.start_number) * 32, out);
     }
   };
   if (it != shard.files.begin()) seal(std::prev(it)->second, stem);

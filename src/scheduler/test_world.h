@@ -248,7 +248,7 @@ class TestProducer {
   // Closes the file that is open, opens the next one, and tells everybody.
   void Roll() {
     if (file_.seq > 0) {
-      stream::FileRecord r = Record();
+      stream::PairMetadata r = Metadata();
       r.seal[0] = data_.size();
       r.seal[1] = index_.size();
       Publish(r);
@@ -257,7 +257,7 @@ class TestProducer {
     next.seq = file_.seq + 1;
     next.created_us = std::max(file_.created_us + 1, loop_->WallNow().micros());
     next.start_byte = file_.start_byte + static_cast<int64_t>(data_.size());
-    next.start_record = file_.start_record + static_cast<int64_t>(index_.size()) / 32;
+    next.start_number = file_.start_number + static_cast<int64_t>(index_.size()) / 32;
     file_ = next;
     data_.clear();
     index_.clear();
@@ -269,7 +269,7 @@ class TestProducer {
                               [&](auto f) { handle = std::move(*f); });
       world_.time().RunUntil([&] { return handle != nullptr; }, Duration::Seconds(60));
     }
-    Publish(Record());
+    Publish(Metadata());
     Notify();
   }
 
@@ -299,7 +299,7 @@ class TestProducer {
     all_data_ += payload;
     all_index_ += encoded;
     if (shadow) Shadow();
-    Publish(Record());
+    Publish(Metadata());
   }
 
   void Shadow() {
@@ -316,11 +316,11 @@ class TestProducer {
     }
   }
 
-  stream::FileRecord Record() {
-    stream::FileRecord r;
+  stream::PairMetadata Metadata() {
+    stream::PairMetadata r;
     r.created_us = file_.created_us;
     r.start_byte = file_.start_byte;
-    r.start_record = file_.start_record;
+    r.start_number = file_.start_number;
     r.primary_length[0] = data_.size();
     r.primary_length[1] = index_.size();
     if (shadow) {
@@ -332,10 +332,10 @@ class TestProducer {
     return r;
   }
 
-  void Publish(const stream::FileRecord& record) {
+  void Publish(const stream::PairMetadata& metadata) {
     if (!publish) return;
     world_.cell(cell_).metadata->Apply({keys_.MetadataGroup(file_.seq), cache::MergeRule::kMaxLanes,
-                                        false, stream::EncodeFileRecord(file_.seq, record)});
+                                        false, stream::EncodePairMetadata(file_.seq, metadata)});
   }
 
   const stream::Stem& file() const { return file_; }

@@ -17,7 +17,7 @@ class KeyMaker {
   explicit KeyMaker(const ShardId& shard);
   // Chunk `number` of a part of file `seq`, cut in `chunk_size` bytes.
   cache::Key Chunk(int64_t seq, Part part, int64_t chunk_size, int64_t number) const;
-  // The metadata value that holds the record of file `seq` and of its neighbours (metadata.h).
+  // The metadata value that holds the metadata of file `seq` and of its neighbours (metadata.h).
   cache::Key MetadataGroup(int64_t seq) const;
   // The lock of file `seq` in one layer (0 primary, 1 cache; operation.h).
   cache::Key Lock(int64_t seq, int layer) const;

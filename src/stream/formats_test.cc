@@ -1,4 +1,4 @@
-// Names, index records, metadata records, locks and keys: what docs/formats draws.
+// Names, index records, metadata, locks and keys: what docs/formats draws.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -146,12 +146,12 @@ TEST(IndexRecord, ImpossibleFieldsAreNoRecordEvenWithAGoodCheck) {
   EXPECT_FALSE(decode(5, 1)) << "flags of a later version";
 }
 
-FileRecord SomeRecord(Rng& rng) {
-  FileRecord r;
+PairMetadata SomeMetadata(Rng& rng) {
+  PairMetadata r;
   const auto draw = [&] { return rng.Chance(0.3) ? 0 : rng.Between(0, 1 << 30); };
   r.created_us = draw();
   r.start_byte = draw();
-  r.start_record = draw();
+  r.start_number = draw();
   r.cache_length[0] = draw();
   r.cache_length[1] = draw();
   r.primary_length[0] = draw();
@@ -164,59 +164,59 @@ FileRecord SomeRecord(Rng& rng) {
   return r;
 }
 
-TEST(FileRecord, DecodesWhatItEncodesAtEverySlot) {
+TEST(PairMetadata, DecodesWhatItEncodesAtEverySlot) {
   Rng rng(4);
   for (int64_t seq = 1; seq < 40; ++seq) {
-    const FileRecord record = SomeRecord(rng);
-    EXPECT_EQ(DecodeFileRecord(seq, EncodeFileRecord(seq, record)), record);
+    const PairMetadata metadata = SomeMetadata(rng);
+    EXPECT_EQ(DecodePairMetadata(seq, EncodePairMetadata(seq, metadata)), metadata);
   }
 }
 
-TEST(FileRecord, SealedAtZeroIsNotOpen) {
-  FileRecord record;
-  EXPECT_FALSE(record.sealed());
-  record.seal[0] = 0;
-  record.seal[1] = 0;
-  EXPECT_TRUE(DecodeFileRecord(3, EncodeFileRecord(3, record)).sealed());
+TEST(PairMetadata, SealedAtZeroIsNotOpen) {
+  PairMetadata metadata;
+  EXPECT_FALSE(metadata.sealed());
+  metadata.seal[0] = 0;
+  metadata.seal[1] = 0;
+  EXPECT_TRUE(DecodePairMetadata(3, EncodePairMetadata(3, metadata)).sealed());
 }
 
-TEST(FileRecord, CacheMergeIsFieldWiseMaximum) {
+TEST(PairMetadata, CacheMergeIsFieldWiseMaximum) {
   Rng rng(5);
   for (int i = 0; i < 500; ++i) {
     const int64_t seq = rng.Between(1, 16);
-    const FileRecord a = SomeRecord(rng), b = SomeRecord(rng);
-    std::string value = EncodeFileRecord(seq, a);
-    cache::MergeInto(cache::MergeRule::kMaxLanes, value, EncodeFileRecord(seq, b));
-    EXPECT_EQ(DecodeFileRecord(seq, value), Merge(a, b));
+    const PairMetadata a = SomeMetadata(rng), b = SomeMetadata(rng);
+    std::string value = EncodePairMetadata(seq, a);
+    cache::MergeInto(cache::MergeRule::kMaxLanes, value, EncodePairMetadata(seq, b));
+    EXPECT_EQ(DecodePairMetadata(seq, value), Merge(a, b));
   }
 }
 
-TEST(FileRecord, NeighboursShareAValueAndDoNotTouchEachOther) {
+TEST(PairMetadata, NeighboursShareAValueAndDoNotTouchEachOther) {
   Rng rng(6);
-  std::vector<FileRecord> records;
+  std::vector<PairMetadata> written;
   std::string value;
   for (int64_t seq = 8; seq < 16; ++seq) {
-    records.push_back(SomeRecord(rng));
-    cache::MergeInto(cache::MergeRule::kMaxLanes, value, EncodeFileRecord(seq, records.back()));
+    written.push_back(SomeMetadata(rng));
+    cache::MergeInto(cache::MergeRule::kMaxLanes, value, EncodePairMetadata(seq, written.back()));
   }
   for (int64_t seq = 8; seq < 16; ++seq) {
-    EXPECT_EQ(DecodeFileRecord(seq, value), records[static_cast<size_t>(seq - 8)]);
+    EXPECT_EQ(DecodePairMetadata(seq, value), written[static_cast<size_t>(seq - 8)]);
     EXPECT_EQ(MetadataGroupOf(seq), 1);
   }
 }
 
-TEST(FileRecord, BadValuesAreUnknownRecords) {
-  FileRecord record;
-  record.created_us = 5;
-  const std::string value = EncodeFileRecord(3, record);
-  EXPECT_TRUE(DecodeFileRecord(3, value).known());
-  EXPECT_FALSE(DecodeFileRecord(3, value.substr(0, value.size() - 8)).known());
-  EXPECT_FALSE(DecodeFileRecord(3, value + "x").known());
-  EXPECT_FALSE(DecodeFileRecord(3, "").known());
-  EXPECT_FALSE(DecodeFileRecord(0, value).known());
+TEST(PairMetadata, BadValuesAreNotKnown) {
+  PairMetadata metadata;
+  metadata.created_us = 5;
+  const std::string value = EncodePairMetadata(3, metadata);
+  EXPECT_TRUE(DecodePairMetadata(3, value).known());
+  EXPECT_FALSE(DecodePairMetadata(3, value.substr(0, value.size() - 8)).known());
+  EXPECT_FALSE(DecodePairMetadata(3, value + "x").known());
+  EXPECT_FALSE(DecodePairMetadata(3, "").known());
+  EXPECT_FALSE(DecodePairMetadata(0, value).known());
   std::string negative = value;
   negative.back() = '\x80';
-  EXPECT_FALSE(DecodeFileRecord(3, negative).known());
+  EXPECT_FALSE(DecodePairMetadata(3, negative).known());
 }
 
 TEST(Lock, OrderOfBytesIsOrderOfValues) {

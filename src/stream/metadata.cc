@@ -8,14 +8,14 @@
 namespace tailcast::stream {
 namespace {
 
-using Lanes = std::array<int64_t, kRecordLanes>;
-constexpr size_t kRecordBytes = sizeof(Lanes);
+using Lanes = std::array<int64_t, kPairLanes>;
+constexpr size_t kPairBytes = sizeof(Lanes);
 
-Lanes ToLanes(const FileRecord& r) {
+Lanes ToLanes(const PairMetadata& r) {
   Lanes lanes{};
   lanes[0] = r.created_us;
   lanes[1] = r.start_byte;
-  lanes[2] = r.start_record;
+  lanes[2] = r.start_number;
   for (int part = 0; part < kParts; ++part) {
     lanes[3 + part] = r.cache_length[part];
     lanes[5 + part] = r.primary_length[part];
@@ -27,11 +27,11 @@ Lanes ToLanes(const FileRecord& r) {
   return lanes;
 }
 
-FileRecord FromLanes(const Lanes& lanes) {
-  FileRecord r;
+PairMetadata FromLanes(const Lanes& lanes) {
+  PairMetadata r;
   r.created_us = lanes[0];
   r.start_byte = lanes[1];
-  r.start_record = lanes[2];
+  r.start_number = lanes[2];
   for (int part = 0; part < kParts; ++part) {
     r.cache_length[part] = lanes[3 + part];
     r.primary_length[part] = lanes[5 + part];
@@ -45,32 +45,32 @@ FileRecord FromLanes(const Lanes& lanes) {
 
 }  // namespace
 
-std::string EncodeFileRecord(int64_t seq, const FileRecord& record) {
+std::string EncodePairMetadata(int64_t seq, const PairMetadata& metadata) {
   TAILCAST_CHECK(seq > 0);
   const size_t slot = static_cast<size_t>(seq % kPairsPerGroup);
-  std::string value((slot + 1) * kRecordBytes, '\0');
-  const Lanes lanes = ToLanes(record);
-  std::memcpy(value.data() + slot * kRecordBytes, lanes.data(), kRecordBytes);
+  std::string value((slot + 1) * kPairBytes, '\0');
+  const Lanes lanes = ToLanes(metadata);
+  std::memcpy(value.data() + slot * kPairBytes, lanes.data(), kPairBytes);
   return value;
 }
 
-FileRecord DecodeFileRecord(int64_t seq, std::string_view group_value) {
-  const size_t begin = static_cast<size_t>(seq % kPairsPerGroup) * kRecordBytes;
-  if (seq <= 0 || group_value.size() % 8 != 0 || group_value.size() < begin + kRecordBytes) {
-    return FileRecord();
+PairMetadata DecodePairMetadata(int64_t seq, std::string_view group_value) {
+  const size_t begin = static_cast<size_t>(seq % kPairsPerGroup) * kPairBytes;
+  if (seq <= 0 || group_value.size() % 8 != 0 || group_value.size() < begin + kPairBytes) {
+    return PairMetadata();
   }
   Lanes lanes;
-  std::memcpy(lanes.data(), group_value.data() + begin, kRecordBytes);
+  std::memcpy(lanes.data(), group_value.data() + begin, kPairBytes);
   for (int64_t lane : lanes) {
-    if (lane < 0) return FileRecord();
+    if (lane < 0) return PairMetadata();
   }
   return FromLanes(lanes);
 }
 
-FileRecord Merge(const FileRecord& a, const FileRecord& b) {
+PairMetadata Merge(const PairMetadata& a, const PairMetadata& b) {
   Lanes left = ToLanes(a);
   const Lanes right = ToLanes(b);
-  for (int i = 0; i < kRecordLanes; ++i) left[i] = std::max(left[i], right[i]);
+  for (int i = 0; i < kPairLanes; ++i) left[i] = std::max(left[i], right[i]);
   return FromLanes(left);
 }
 

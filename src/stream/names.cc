@@ -9,8 +9,8 @@ namespace {
 constexpr int kSeqWidth = 10;
 constexpr int kCreatedWidth = 19;
 constexpr int kByteWidth = 16;
-constexpr int kRecordWidth = 14;
-constexpr size_t kStemSize = kSeqWidth + kCreatedWidth + kByteWidth + kRecordWidth + 3;
+constexpr int kNumberWidth = 14;
+constexpr size_t kStemSize = kSeqWidth + kCreatedWidth + kByteWidth + kNumberWidth + 3;
 
 constexpr std::string_view kDataSuffix = ".data";
 constexpr std::string_view kIndexSuffix = ".index";
@@ -42,7 +42,7 @@ std::string Stem::ToString() const {
   char text[kStemSize + 64];
   const int n = std::snprintf(
       text, sizeof text, "%0*" PRId64 "-%0*" PRId64 "-%0*" PRId64 "-%0*" PRId64, kSeqWidth, seq,
-      kCreatedWidth, created_us, kByteWidth, start_byte, kRecordWidth, start_record);
+      kCreatedWidth, created_us, kByteWidth, start_byte, kNumberWidth, start_number);
   TAILCAST_CHECK(n == static_cast<int>(kStemSize), "a field of the stem overflows its width");
   return std::string(text, static_cast<size_t>(n));
 }
@@ -56,9 +56,9 @@ std::optional<Stem> Stem::Parse(std::string_view text) {
   if (!created || !TakeDash(text)) return std::nullopt;
   const auto start_byte = TakeDigits(text, kByteWidth);
   if (!start_byte || !TakeDash(text)) return std::nullopt;
-  const auto start_record = TakeDigits(text, kRecordWidth);
-  if (!start_record) return std::nullopt;
-  return Stem{*seq, *created, *start_byte, *start_record};
+  const auto start_number = TakeDigits(text, kNumberWidth);
+  if (!start_number) return std::nullopt;
+  return Stem{*seq, *created, *start_byte, *start_number};
 }
 
 std::string FileName(const Stem& stem, Part part) {

@@ -3,7 +3,7 @@
 // A stem carries the file's sequence number, its creation time and where it begins in the shard:
 //
 //   0000000007-0001763722199123456-0000000012345678-00000000012345
-//   seq (10)   created us (19)     start byte (16)  start record (14)
+//   seq (10)   created us (19)     start byte (16)  start number (14)
 //
 // Fixed widths, so that names sort as numbers. A listing alone gives every closed file's seal (the
 // next one's start), message numbers survive garbage collection, and a hole is seen as a hole.
@@ -19,7 +19,7 @@
 
 namespace tailcast::stream {
 
-// The two files of a message file's pair, and the `part` of keys and records.
+// The two files of a message file's pair, and the `part` of keys.
 enum class Part : uint8_t { kData = 0, kIndex = 1 };
 inline constexpr int kParts = 2;
 
@@ -27,7 +27,7 @@ struct Stem {
   int64_t seq = 0;           // 1, 2, 3, ... without gaps
   int64_t created_us = 0;    // wall time; grows from file to file
   int64_t start_byte = 0;    // data bytes of the shard before this file
-  int64_t start_record = 0;  // messages of the shard before this file
+  int64_t start_number = 0;  // messages of the shard before this file
 
   auto operator<=>(const Stem&) const = default;
   std::string ToString() const;

@@ -42,12 +42,12 @@ std::optional<Position> TryParse(std::string_view text) {
   text.remove_prefix(17);
   const auto shard = TakeNumber(text, false);
   if (!shard || *shard >= kShardsMax) return std::nullopt;
-  const auto record = TakeNumber(text, false);
-  if (!record) return std::nullopt;
+  const auto number = TakeNumber(text, false);
+  if (!number) return std::nullopt;
   const auto byte = TakeNumber(text, true);
   if (!byte) return std::nullopt;
   position.shard = static_cast<int32_t>(*shard);
-  position.record = *record;
+  position.number = *number;
   position.byte = *byte;
   return position;
 }
@@ -57,7 +57,7 @@ std::optional<Position> TryParse(std::string_view text) {
 std::string Position::ToString() const {
   char text[96];
   const int n = std::snprintf(text, sizeof text, "t1.%016" PRIx64 ".%d.%" PRId64 ".%" PRId64,
-                              incarnation, shard, record, byte);
+                              incarnation, shard, number, byte);
   return std::string(text, static_cast<size_t>(n));
 }
 

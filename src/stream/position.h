@@ -9,7 +9,7 @@
 //   |  incarnation of the stream, 16 hex digits: a recreated stream's positions are other ones
 //   version of the format
 //
-// Record and byte say the same place twice, so that a position made up or cut off is noticed.
+// Number and byte say the same place twice, so that a position made up or cut off is noticed.
 #pragma once
 
 #include <compare>
@@ -24,7 +24,7 @@ namespace tailcast::stream {
 struct Position {
   uint64_t incarnation = 0;
   int32_t shard = 0;
-  int64_t record = 0;
+  int64_t number = 0;
   int64_t byte = 0;
 
   auto operator<=>(const Position&) const = default;

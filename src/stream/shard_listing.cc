@@ -33,9 +33,9 @@ std::optional<int64_t> ParseFloorName(std::string_view name) {
 
 std::optional<Seal> SealBetween(const Stem& stem, const Stem& next) {
   const int64_t data = next.start_byte - stem.start_byte;
-  const int64_t records = next.start_record - stem.start_record;
-  if (next.seq != stem.seq + 1 || data < 0 || records < 0) return std::nullopt;
-  return Seal{{data, records * kIndexRecordSize}};
+  const int64_t messages = next.start_number - stem.start_number;
+  if (next.seq != stem.seq + 1 || data < 0 || messages < 0) return std::nullopt;
+  return Seal{{data, messages * kIndexRecordSize}};
 }
 
 Result<ShardListing> ShardListing::Parse(const std::vector<storage::DirEntry>& entries) {

@@ -332,10 +332,10 @@ void World::Collect() {
     messages.clear();
     sink->consumer->Take(messages, 1 << 20);
     for (const consumer::Message& m : messages) {
-      if (sink->got >= static_cast<int64_t>(published_.size()) || m.record != sink->got ||
+      if (sink->got >= static_cast<int64_t>(published_.size()) || m.number != sink->got ||
           m.payload != published_[static_cast<size_t>(sink->got)]) {
         problem_ = sink->name + ": message " + std::to_string(sink->got) +
-                   " is not what was published (it got record " + std::to_string(m.record) + ", " +
+                   " is not what was published (it got message " + std::to_string(m.number) + ", " +
                    std::to_string(m.payload.size()) + " bytes)";
         break;
       }
@@ -553,7 +553,7 @@ Outcome World::Run() {
     outcome.delivered += sink->got;
     if (sink->consumer == nullptr) continue;
     const consumer::AgentCounters& n = sink->consumer->counters();
-    outcome.fallbacks += n.fallback_missing_chunk + n.fallback_delayed + n.fallback_no_record;
+    outcome.fallbacks += n.fallback_missing_chunk + n.fallback_delayed + n.fallback_no_metadata;
   }
   return outcome;
 }

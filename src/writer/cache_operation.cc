@@ -11,7 +11,7 @@ const Logger kLog("writer");
 
 using stream::ChunkWrite;
 using stream::ChunkWriterCore;
-using stream::FileRecord;
+using stream::PairMetadata;
 using stream::Part;
 
 // Bytes of both parts in any order -> chunks in the data cache -> lengths in the metadata cache.
@@ -27,8 +27,8 @@ class CacheOperation : public WriterOperation {
       return;
     }
     // A successor goes on where the lengths stand.
-    ReadRecord([this](const FileRecord& record) {
-      Begin(record.cache_length[0], record.cache_length[1]);
+    ReadMetadata([this](const PairMetadata& metadata) {
+      Begin(metadata.cache_length[0], metadata.cache_length[1]);
     });
   }
 
@@ -57,12 +57,12 @@ class CacheOperation : public WriterOperation {
     if (reading_primary_) return OkStatus();
     reading_primary_ = true;
     // No further than the primary layer of this cell: what was jumped over must be somewhere here.
-    ReadRecord([this](const FileRecord& record) {
+    ReadMetadata([this](const PairMetadata& metadata) {
       reading_primary_ = false;
       for (Part p : {Part::kData, Part::kIndex}) {
         const int i = static_cast<int>(p);
         const int64_t start = core(p).start();
-        core(p).JumpTo(std::min(std::exchange(jump_to_[i], 0), record.primary_length[i]));
+        core(p).JumpTo(std::min(std::exchange(jump_to_[i], 0), metadata.primary_length[i]));
         if (core(p).start() == start) continue;
         agent_->counters_.jumps.Add();
         steps_.Write("WriterJump", p, {{"at", core(p).start()}});
@@ -91,13 +91,13 @@ class CacheOperation : public WriterOperation {
            (cores_[0]->HasWrites() || cores_[1]->HasWrites())) {
       SendBatch();
     }
-    FileRecord record;
+    PairMetadata metadata;
     for (int p = 0; p < stream::kParts; ++p) {
-      record.cache_length[p] = agent_->options_.bug == WriterBug::kPublishesBeforeWrite
-                                   ? cores_[p]->received_end()
-                                   : cores_[p]->written_end();
+      metadata.cache_length[p] = agent_->options_.bug == WriterBug::kPublishesBeforeWrite
+                                     ? cores_[p]->received_end()
+                                     : cores_[p]->written_end();
     }
-    Publish(record);
+    Publish(metadata);
     if (seal_[0] && written(Part::kData) >= *seal_[0] && written(Part::kIndex) >= *seal_[1]) {
       Finish();
     }
@@ -108,7 +108,7 @@ class CacheOperation : public WriterOperation {
 
   // What this cell knows of the file; nothing if the metadata cache does not answer. Unless the
   // operation ended meanwhile.
-  void ReadRecord(Callback<void(const FileRecord&)> then) {
+  void ReadMetadata(Callback<void(const PairMetadata&)> then) {
     const int64_t seq = file().stem.seq;
     agent_->ports_.metadata_cache->ReadValues(
         {{keys_.MetadataGroup(seq), cache::MergeRule::kMaxLanes}}, agent_->options_.cache_timeout,
@@ -116,9 +116,10 @@ class CacheOperation : public WriterOperation {
          then = std::move(then)](Result<std::vector<std::optional<std::string>>> values) mutable {
           const auto op = self.lock();
           if (!op || ended_) return;
-          FileRecord record;
-          if (values.ok() && (*values)[0]) record = stream::DecodeFileRecord(seq, *(*values)[0]);
-          then(record);
+          PairMetadata metadata;
+          if (values.ok() && (*values)[0])
+            metadata = stream::DecodePairMetadata(seq, *(*values)[0]);
+          then(metadata);
         });
   }
 

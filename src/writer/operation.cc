@@ -11,9 +11,9 @@ constexpr size_t kHeartbeatsMax = 16;
 constexpr size_t kBytesMax = 1 << 20;
 }  // namespace
 
-using stream::FileRecord;
 using stream::Layer;
 using stream::LockValue;
+using stream::PairMetadata;
 using stream::Part;
 
 WriterOperation::WriterOperation(WriterAgent& agent, uint64_t id,
@@ -195,19 +195,19 @@ void WriterOperation::CheckHeartbeats() {
     heartbeats_.pop_front();
   }
   if (as_of > to_publish_.heartbeat_us) {
-    FileRecord record;
-    record.heartbeat_us = as_of;
-    Publish(record);
+    PairMetadata metadata;
+    metadata.heartbeat_us = as_of;
+    Publish(metadata);
   }
 }
 
-void WriterOperation::Publish(const FileRecord& record) {
-  FileRecord base;
+void WriterOperation::Publish(const PairMetadata& metadata) {
+  PairMetadata base;
   base.created_us = file().stem.created_us;
   base.start_byte = file().stem.start_byte;
-  base.start_record = file().stem.start_record;
+  base.start_number = file().stem.start_number;
   base.chunk_size = operation_.chunk_size;
-  const FileRecord merged = stream::Merge(stream::Merge(to_publish_, base), record);
+  const PairMetadata merged = stream::Merge(stream::Merge(to_publish_, base), metadata);
   if (merged == to_publish_) return;
   to_publish_ = merged;
   publish_dirty_ = true;
@@ -221,7 +221,7 @@ void WriterOperation::SendPublication() {
   cache::Mutation mutation;
   mutation.key = keys_.MetadataGroup(file().stem.seq);
   mutation.rule = cache::MergeRule::kMaxLanes;
-  mutation.value = stream::EncodeFileRecord(file().stem.seq, to_publish_);
+  mutation.value = stream::EncodePairMetadata(file().stem.seq, to_publish_);
   if (operation_.target.layer == Layer::kCache) {
     for (Part part : {Part::kData, Part::kIndex}) {
       const int64_t length = to_publish_.cache_length[static_cast<int>(part)];
@@ -264,10 +264,10 @@ void WriterOperation::OnPublished(const Status& status) {
 void WriterOperation::Finish() {
   if (finishing_ || ended_) return;
   finishing_ = true;
-  FileRecord record;
-  record.seal[0] = seal_[0];
-  record.seal[1] = seal_[1];
-  Publish(record);
+  PairMetadata metadata;
+  metadata.seal[0] = seal_[0];
+  metadata.seal[1] = seal_[1];
+  Publish(metadata);
   agent_->Notify(file(), seal_);
   MaybeClose();
 }

@@ -61,7 +61,7 @@ class WriterOperation : public std::enable_shared_from_this<WriterOperation> {
   // If written() changed. Called after Work.
   void SendProgress();
   // Merges into what is to be published, and publishes.
-  void Publish(const stream::FileRecord& record);
+  void Publish(const stream::PairMetadata& metadata);
   // Ends the stream with OK once everything is published, or was tried often enough.
   void Finish();
   // Ends the operation; drops what it holds.
@@ -97,7 +97,7 @@ class WriterOperation : public std::enable_shared_from_this<WriterOperation> {
   std::optional<stream::LockValue> release_;  // to be written when nothing is under way any more
   bool kicked_ = false;
   bool opened_ = false;
-  stream::FileRecord to_publish_;
+  stream::PairMetadata to_publish_;
   bool publish_dirty_ = false;
   bool publishing_ = false;
   int publish_failures_ = 0;

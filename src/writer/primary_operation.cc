@@ -9,7 +9,7 @@ namespace {
 const Logger kLog("writer");
 }
 
-using stream::FileRecord;
+using stream::PairMetadata;
 using stream::Part;
 
 // Bytes of both parts in order -> appends to the pair -> primary lengths in the metadata cache.
@@ -158,7 +158,7 @@ class PrimaryOperation : public WriterOperation {
     const int64_t size = static_cast<int64_t>(append.bytes.size());
     ++appends_;
     if (agent_->options_.bug == WriterBug::kPublishesBeforeFlush) {
-      FileRecord early;
+      PairMetadata early;
       early.primary_length[static_cast<int>(part)] = append.offset + size;
       Publish(early);
     }
@@ -212,12 +212,12 @@ class PrimaryOperation : public WriterOperation {
   }
 
   void PublishLengths() {
-    FileRecord record;
-    record.primary_epoch = static_cast<int64_t>(files_[0]->epoch());
+    PairMetadata metadata;
+    metadata.primary_epoch = static_cast<int64_t>(files_[0]->epoch());
     for (int p = 0; p < stream::kParts; ++p) {
-      record.primary_length[p] = core_->committed(static_cast<Part>(p));
+      metadata.primary_length[p] = core_->committed(static_cast<Part>(p));
     }
-    Publish(record);
+    Publish(metadata);
   }
 
   bool opening_ = false;

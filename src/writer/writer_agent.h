@@ -4,7 +4,7 @@
 // Primary operations create the pair, or take it over at its committed length by fencing it; they
 // append in order, data before index (primary_copy_core.h). Cache operations write chunks in any
 // order (stream/chunk_writer_core.h). Both hold a lock (lock_core.h), publish lengths, seals and
-// the source's heartbeat as lanes of the file's record, and notify this cell's scheduler of the
+// the source's heartbeat as lanes of the file's metadata, and notify this cell's scheduler of the
 // file so that the next hop starts.
 //
 // Threads: everything on the loop of the ports. Invariants: a length is published only after what
