@@ -14,7 +14,7 @@
 # another module's DEPS): each module has an include root of its own, a folder in the build tree
 # that holds one symbolic link. An include that was not declared does not compile.
 function(tailcast_module NAME)
-  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES" ${ARGN})
+  cmake_parse_arguments(ARG "STRICT_CALLBACKS" "" "HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tailcast_module(${NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -38,6 +38,9 @@ function(tailcast_module NAME)
     $<BUILD_INTERFACE:${root}> $<INSTALL_INTERFACE:include>)
   target_compile_features(${target} ${scope} cxx_std_20)
   target_link_libraries(${target} ${scope} ${deps} ${ARG_EXTERNAL})
+  if(ARG_STRICT_CALLBACKS)
+    add_compile_definitions(TAILCAST_STRICT_CALLBACKS)
+  endif()
   install(TARGETS ${target} EXPORT tailcast_targets ARCHIVE DESTINATION lib)
   if(ARG_HEADERS)
     install(FILES ${ARG_HEADERS} DESTINATION include/tailcast/${NAME})

@@ -5,6 +5,9 @@ target_compile_options(tailcast_options INTERFACE
   # The one-sided read path validates with SSE4.2's crc32 instruction; every x86-64 server of
   # the last twelve years has it, and src/base/crc32c.cc falls back to tables elsewhere.
   -fno-omit-frame-pointer)
+if(NOT TAILCAST_FAULT_POINTS)
+  target_compile_definitions(tailcast_options INTERFACE TAILCAST_FAULT_POINTS=0)
+endif()
 # How many times longer a test may take than in the dev preset.
 set(TAILCAST_TIME_FACTOR 1)
 if(TAILCAST_SANITIZE STREQUAL "address")

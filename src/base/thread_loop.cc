@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/scope.h"
 
 namespace tailcast {
 namespace {
@@ -306,16 +307,17 @@ LoopThread::~LoopThread() {
   thread_.join();
 }
 
-void LoopThread::Call(Task task) {
+void LoopThread::Call(UniqueFunction<void()> function) {
   std::mutex mutex;
   std::condition_variable ready;
   bool ran = false;
-  loop_->Post([&] {
-    task();
+  const Scope scope;  // lives until the task has run
+  loop_->Post(scope.Bind([&] {
+    function();
     std::lock_guard lock(mutex);
     ran = true;
     ready.notify_one();
-  });
+  }));
   std::unique_lock lock(mutex);
   ready.wait(lock, [&] { return ran; });
 }

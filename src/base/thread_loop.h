@@ -143,8 +143,8 @@ class LoopThread {
   // Stops the loop after the tasks posted so far and joins.
   ~LoopThread();
   ThreadLoop* loop() { return loop_.get(); }
-  // Runs `task` on the loop and waits until it ran. Not from the loop itself, not after Stop.
-  void Call(Task task);
+  // Runs `function` on the loop and waits until it ran. Not from the loop itself, not after Stop.
+  void Call(UniqueFunction<void()> function);
 
  private:
   std::unique_ptr<ThreadLoop> loop_;

@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "tailcast/base/scope.h"
+
 namespace tailcast {
 namespace {
 
@@ -53,39 +55,42 @@ class SharedPage {
 };
 
 TEST(ThreadLoopTest, RunsPostedTasksInOrderAndNeverInsidePost) {
+  const Scope scope;
   ThreadLoop loop;
   std::vector<int> ran;
-  loop.Post([&] {
-    loop.Post([&] { ran.push_back(3); });
+  loop.Post(scope.Bind([&] {
+    loop.Post(scope.Bind([&] { ran.push_back(3); }));
     ran.push_back(1);
-  });
-  loop.Post([&] { ran.push_back(2); });
+  }));
+  loop.Post(scope.Bind([&] { ran.push_back(2); }));
   EXPECT_TRUE(ran.empty());
   EXPECT_TRUE(loop.RunUntil([&] { return ran.size() == 3; }, Soon()));
   EXPECT_EQ(ran, (std::vector<int>{1, 2, 3}));
 }
 
 TEST(ThreadLoopTest, RunsTimersInOrderOfTimeAndTiesInOrderOfSetting) {
+  const Scope scope;
   ThreadLoop loop;
   std::vector<int> ran;
   const MonotonicTime base = loop.Now();
-  loop.At(base + Duration::Millis(3), [&] { ran.push_back(4); });
-  loop.At(base + Duration::Millis(1), [&] { ran.push_back(1); });
-  loop.At(base + Duration::Millis(2), [&] { ran.push_back(2); });
-  loop.At(base + Duration::Millis(2), [&] { ran.push_back(3); });
+  loop.At(base + Duration::Millis(3), scope.Bind([&] { ran.push_back(4); }));
+  loop.At(base + Duration::Millis(1), scope.Bind([&] { ran.push_back(1); }));
+  loop.At(base + Duration::Millis(2), scope.Bind([&] { ran.push_back(2); }));
+  loop.At(base + Duration::Millis(2), scope.Bind([&] { ran.push_back(3); }));
   EXPECT_TRUE(loop.RunUntil([&] { return ran.size() == 4; }, Soon()));
   EXPECT_EQ(ran, (std::vector<int>{1, 2, 3, 4}));
 }
 
 TEST(ThreadLoopTest, NeverRunsATimerEarlyOrWhenCancelled) {
+  const Scope scope;
   ThreadLoop loop;
   bool early = false, cancelled_ran = false, done = false;
   const MonotonicTime when = loop.Now() + Duration::Millis(5);
-  const TimerId cancelled = loop.At(when, [&] { cancelled_ran = true; });
-  loop.At(when, [&] {
+  const TimerId cancelled = loop.At(when, scope.Bind([&] { cancelled_ran = true; }));
+  loop.At(when, scope.Bind([&] {
     early = loop.Now() < when;
     done = true;
-  });
+  }));
   loop.Cancel(cancelled);
   loop.Cancel(cancelled);
   loop.Cancel(0);
@@ -95,18 +100,20 @@ TEST(ThreadLoopTest, NeverRunsATimerEarlyOrWhenCancelled) {
 }
 
 TEST(ThreadLoopTest, ATimerMayCancelAnotherThatIsDueInTheSameTurn) {
+  const Scope scope;
   ThreadLoop loop;
   TimerId second = 0;
   bool second_ran = false, third_ran = false;
   const MonotonicTime now = loop.Now();
-  loop.At(now, [&] { loop.Cancel(second); });
-  second = loop.At(now, [&] { second_ran = true; });
-  loop.At(now, [&] { third_ran = true; });
+  loop.At(now, scope.Bind([&] { loop.Cancel(second); }));
+  second = loop.At(now, scope.Bind([&] { second_ran = true; }));
+  loop.At(now, scope.Bind([&] { third_ran = true; }));
   EXPECT_TRUE(loop.RunUntil([&] { return third_ran; }, Soon()));
   EXPECT_FALSE(second_ran);
 }
 
 TEST(ThreadLoopTest, CancelledTimersDoNotPileUp) {
+  const Scope scope;
   ThreadLoop loop;
   int destroyed = 0;
   struct Counter {
@@ -116,34 +123,36 @@ TEST(ThreadLoopTest, CancelledTimersDoNotPileUp) {
   };
   for (int i = 0; i < 100000; ++i) {
     auto counter = std::make_unique<Counter>(&destroyed);
-    loop.Cancel(loop.After(Duration::Seconds(3600), [counter = std::move(counter)] {}));
+    loop.Cancel(loop.After(Duration::Seconds(3600), scope.Bind([counter = std::move(counter)] {})));
   }
   EXPECT_EQ(destroyed, 100000);  // the captures at once, not in an hour
 }
 
 TEST(ThreadLoopTest, TimersThatSetTimersDoNotStarveTheMailbox) {
+  const Scope scope;
   ThreadLoop loop;
   bool stop = false, posted_ran = false;
   std::function<void()> again = [&] {
-    if (!stop) loop.After(Duration(), [&] { again(); });
+    if (!stop) loop.After(Duration(), scope.Bind([&] { again(); }));
   };
   again();
-  loop.Post([&] { posted_ran = true; });
+  loop.Post(scope.Bind([&] { posted_ran = true; }));
   EXPECT_TRUE(loop.RunUntil([&] { return posted_ran; }, Soon()));
   stop = true;
 }
 
 TEST(ThreadLoopTest, TimeStandsStillWithinACallback) {
+  const Scope scope;
   ThreadLoop loop;
   bool same = false, done = false;
-  loop.Post([&] {
+  loop.Post(scope.Bind([&] {
     const MonotonicTime a = loop.Now();
     const MonotonicTime clock = ReadMonotonicClock();
     while (ReadMonotonicClock() < clock + Duration::Millis(2)) {
     }
     same = loop.Now() == a;
     done = true;
-  });
+  }));
   EXPECT_TRUE(loop.RunUntil([&] { return done; }, Soon()));
   EXPECT_TRUE(same);
   const MonotonicTime outside = loop.Now();
@@ -159,6 +168,7 @@ TEST(ThreadLoopTest, RunUntilGivesUpAtItsDeadline) {
 }
 
 TEST(ThreadLoopTest, PostsOfManyThreadsAllArriveEachInItsOrder) {
+  const Scope scope;
   constexpr int kThreads = 4, kPosts = 20000;
   ThreadLoop loop;
   std::vector<int> next(kThreads, 0);
@@ -168,10 +178,10 @@ TEST(ThreadLoopTest, PostsOfManyThreadsAllArriveEachInItsOrder) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kPosts; ++i) {
-        loop.Post([&, t, i] {
+        loop.Post(scope.Bind([&, t, i] {
           in_order &= next[static_cast<size_t>(t)]++ == i;
           ++ran;
-        });
+        }));
       }
     });
   }
@@ -181,43 +191,46 @@ TEST(ThreadLoopTest, PostsOfManyThreadsAllArriveEachInItsOrder) {
 }
 
 TEST(ThreadLoopTest, PingPongBetweenTwoLoopsLosesNoWakeup) {
+  const Scope scope;
   LoopThread other("other");
   ThreadLoop loop;
   int rounds = 0;
   std::function<void()> serve = [&] {
-    other.loop()->Post([&] {
-      loop.Post([&] {
+    other.loop()->Post(scope.Bind([&] {
+      loop.Post(scope.Bind([&] {
         if (++rounds < 20000) serve();
-      });
-    });
+      }));
+    }));
   };
   serve();
   EXPECT_TRUE(loop.RunUntil([&] { return rounds == 20000; }, Soon(60)));
 }
 
 TEST(ThreadLoopTest, StopRunsWhatWasPostedBeforeAndDropsTheRest) {
+  const Scope scope;
   ThreadLoop loop;
   int ran = 0;
   auto token = std::make_shared<int>(0);
-  loop.After(Duration(), [&, token] { ran += 100; });
-  loop.Post([&] { ++ran; });
-  loop.Post([&, token] {
+  loop.After(Duration(), scope.Bind([&, token] { ran += 100; }));
+  loop.Post(scope.Bind([&] { ++ran; }));
+  loop.Post(scope.Bind([&, token] {
     ++ran;
-    loop.Post([&, token] { ran += 100; });
-  });
+    loop.Post(scope.Bind([&, token] { ran += 100; }));
+  }));
   loop.Stop();
   loop.Run();
   EXPECT_EQ(ran, 2);
-  loop.Post([&, token] { ran += 100; });
+  loop.Post(scope.Bind([&, token] { ran += 100; }));
   EXPECT_EQ(token.use_count(), 2);  // only the timer's, which goes with the loop
   loop.Run();
   EXPECT_EQ(ran, 2);
 }
 
 TEST(ThreadLoopTest, StopFromAnotherThreadEndsASleepingAndABusyLoop) {
+  const Scope scope;
   for (const bool busy : {false, true}) {
     ThreadLoop loop;
-    std::function<void()> again = [&] { loop.After(Duration(), [&] { again(); }); };
+    std::function<void()> again = [&] { loop.After(Duration(), scope.Bind([&] { again(); })); };
     if (busy) again();
     std::thread stopper([&] { loop.Stop(); });
     loop.Run();
@@ -229,11 +242,12 @@ TEST(ThreadLoopTest, StopFromAnotherThreadEndsASleepingAndABusyLoop) {
 // A turn that empties the mailbox must not take the news of Stop with it. Many watched words make
 // the moment long between the turn's look at Stop and its look at the mailbox.
 TEST(ThreadLoopTest, AStopAtAnyMomentOfATurnEndsTheLoop) {
+  const Scope scope;
   SharedPage page;
   for (int round = 0; round < 2000; ++round) {
     ThreadLoop loop;
     for (size_t i = 0; i < ThreadLoop::kWatchedWordsMax; ++i) {
-      loop.WatchWord(page.word(static_cast<int>(i)), 0, [] {});
+      loop.WatchWord(page.word(static_cast<int>(i)), 0, scope.Bind([] {}));
     }
     std::atomic<int> started{0};
     std::thread stopper([&] {
@@ -252,21 +266,23 @@ TEST(ThreadLoopTest, AStopAtAnyMomentOfATurnEndsTheLoop) {
 }
 
 TEST(ThreadLoopTest, LoopThreadCallsAndJoins) {
+  const Scope scope;
   std::thread::id inside;
   bool last_ran = false;
   {
     LoopThread thread("a-name-longer-than-fifteen");
     thread.Call([&] { inside = std::this_thread::get_id(); });
-    thread.loop()->Post([&] { last_ran = true; });
+    thread.loop()->Post(scope.Bind([&] { last_ran = true; }));
   }
   EXPECT_NE(inside, std::this_thread::get_id());
   EXPECT_TRUE(last_ran);
 }
 
 TEST(ThreadLoopTest, AnIdleLoopSleepsOnce) {
+  const Scope scope;
   ThreadLoop loop;
   SharedPage page;
-  loop.WatchWord(page.word(0), 0, [] {});
+  loop.WatchWord(page.word(0), 0, scope.Bind([] {}));
   timespec before, after;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
   const uint64_t sleeps = loop.sleeps();
@@ -294,22 +310,24 @@ INSTANTIATE_TEST_SUITE_P(All, WordWatchTest, testing::Values(true, false),
                          [](const auto& info) { return info.param ? "waitv" : "fallback"; });
 
 TEST_P(WordWatchTest, AnswersAtOnceWhenTheWordDiffersAlreadyButNotInsideTheCall) {
+  const Scope scope;
   ThreadLoop loop(options());
   SharedPage page;
   page.Set(0, 5);
   bool changed = false;
-  EXPECT_NE(loop.WatchWord(page.word(0), 4, [&] { changed = true; }), 0u);
+  EXPECT_NE(loop.WatchWord(page.word(0), 4, scope.Bind([&] { changed = true; })), 0u);
   EXPECT_FALSE(changed);
   EXPECT_TRUE(loop.RunUntil([&] { return changed; }, Soon()));
   EXPECT_EQ(loop.watched_words(), 0u);
 }
 
 TEST_P(WordWatchTest, AWakeFromAnotherThreadAnswersExactlyTheWatchOfItsWord) {
+  const Scope scope;
   ThreadLoop loop(options());
   SharedPage page;
   int answers = 0, others = 0;
-  loop.WatchWord(page.word(3), 0, [&] { ++answers; });
-  loop.WatchWord(page.word(4), 0, [&] { ++others; });
+  loop.WatchWord(page.word(3), 0, scope.Bind([&] { ++answers; }));
+  loop.WatchWord(page.word(4), 0, scope.Bind([&] { ++others; }));
   std::thread waker([&] {
     page.Set(3, 1);
     page.Wake(3);
@@ -323,6 +341,7 @@ TEST_P(WordWatchTest, AWakeFromAnotherThreadAnswersExactlyTheWatchOfItsWord) {
 }
 
 TEST_P(WordWatchTest, WakesByAWriterAreNeverMissed) {
+  const Scope scope;
   ThreadLoop loop(options());
   SharedPage page;
   constexpr uint32_t kRounds = 3000;
@@ -330,7 +349,7 @@ TEST_P(WordWatchTest, WakesByAWriterAreNeverMissed) {
   std::function<void()> watch = [&] {
     const uint32_t now = page.word(0)->load();
     seen = now;
-    if (now < kRounds) loop.WatchWord(page.word(0), now, [&] { watch(); });
+    if (now < kRounds) loop.WatchWord(page.word(0), now, scope.Bind([&] { watch(); }));
   };
   watch();
   std::thread writer([&] {
@@ -347,24 +366,26 @@ TEST_P(WordWatchTest, WakesByAWriterAreNeverMissed) {
 }
 
 TEST_P(WordWatchTest, PostWakesALoopThatWatches) {
+  const Scope scope;
   LoopThread thread("watcher", options());
   SharedPage page;
   WordWatchId id = 0;
-  thread.Call([&] { id = thread.loop()->WatchWord(page.word(0), 0, [] {}); });
+  thread.Call([&] { id = thread.loop()->WatchWord(page.word(0), 0, scope.Bind([] {})); });
   for (int i = 0; i < 200; ++i) thread.Call([] {});
   thread.Call([&] { thread.loop()->CancelWord(id); });
 }
 
 TEST_P(WordWatchTest, CancelledWatchesAreNotCalledEvenByTheirNeighbourInTheSameTurn) {
+  const Scope scope;
   ThreadLoop loop(options());
   SharedPage page;
   WordWatchId second = 0;
   bool first_ran = false, second_ran = false;
-  loop.WatchWord(page.word(0), 0, [&] {
+  loop.WatchWord(page.word(0), 0, scope.Bind([&] {
     first_ran = true;
     loop.CancelWord(second);
-  });
-  second = loop.WatchWord(page.word(1), 0, [&] { second_ran = true; });
+  }));
+  second = loop.WatchWord(page.word(1), 0, scope.Bind([&] { second_ran = true; }));
   page.Set(0, 1);
   page.Set(1, 1);
   EXPECT_TRUE(loop.RunUntil([&] { return first_ran; }, Soon()));
@@ -375,28 +396,30 @@ TEST_P(WordWatchTest, CancelledWatchesAreNotCalledEvenByTheirNeighbourInTheSameT
 }
 
 TEST_P(WordWatchTest, RefusesMoreWordsThanTheKernelTakes) {
+  const Scope scope;
   ThreadLoop loop(options());
   SharedPage page;
   std::set<WordWatchId> ids;
   for (size_t i = 0; i < ThreadLoop::kWatchedWordsMax; ++i) {
-    ids.insert(loop.WatchWord(page.word(static_cast<int>(i)), 0, [] {}));
+    ids.insert(loop.WatchWord(page.word(static_cast<int>(i)), 0, scope.Bind([] {})));
   }
   EXPECT_EQ(ids.size(), ThreadLoop::kWatchedWordsMax);
   EXPECT_FALSE(ids.contains(0));
-  EXPECT_EQ(loop.WatchWord(page.word(200), 0, [] {}), 0u);
+  EXPECT_EQ(loop.WatchWord(page.word(200), 0, scope.Bind([] {})), 0u);
   loop.RunFor(Duration::Millis(2));  // the kernel takes the full array
   EXPECT_EQ(loop.has_futex_waitv(), GetParam());
   loop.CancelWord(*ids.begin());
-  EXPECT_NE(loop.WatchWord(page.word(200), 0, [] {}), 0u);
+  EXPECT_NE(loop.WatchWord(page.word(200), 0, scope.Bind([] {})), 0u);
 }
 
 TEST(ThreadLoopTest, ASpinningLoopFindsPostsAndTimers) {
+  const Scope scope;
   ThreadLoop::Options options;
   options.spin = Duration::Millis(1);
   ThreadLoop loop(options);
   bool posted = false, timed = false;
-  loop.After(Duration::Millis(3), [&] { timed = true; });
-  std::thread poster([&] { loop.Post([&] { posted = true; }); });
+  loop.After(Duration::Millis(3), scope.Bind([&] { timed = true; }));
+  std::thread poster([&] { loop.Post(scope.Bind([&] { posted = true; })); });
   EXPECT_TRUE(loop.RunUntil([&] { return posted && timed; }, Soon()));
   poster.join();
 }

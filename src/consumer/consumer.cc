@@ -208,7 +208,7 @@ Result<std::unique_ptr<Consumer>> Consumer::OpenOn(const stream::CellPorts& port
 
 Result<std::span<const Message>> Consumer::Poll(Duration timeout) { return impl_->Poll(timeout); }
 
-Status Consumer::Run(Callback<bool(std::span<const Message>)> on_batch, Duration idle) {
+Status Consumer::Run(UniqueFunction<bool(std::span<const Message>)> on_batch, Duration idle) {
   for (;;) {
     TAILCAST_ASSIGN_OR_RETURN(const std::span<const Message> batch, impl_->Poll(idle));
     if (!on_batch(batch)) return OkStatus();

@@ -84,7 +84,7 @@ class Consumer {
   Result<std::span<const Message>> Poll(Duration timeout);
   // Callback form: gives each batch to `on_batch` until it returns false (Ok) or an error comes. An
   // empty batch every `idle`, so that the callback can end it.
-  Status Run(Callback<bool(std::span<const Message>)> on_batch,
+  Status Run(UniqueFunction<bool(std::span<const Message>)> on_batch,
              Duration idle = Duration::Millis(500));
 
   // Behind the last message given by Poll. nullopt until the shard's start was located, and for

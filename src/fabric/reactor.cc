@@ -10,6 +10,7 @@
 #include <condition_variable>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/scope.h"
 
 namespace tailcast::fabric {
 namespace {
@@ -59,20 +60,21 @@ void Reactor::Post(Task task) {
   }
 }
 
-void Reactor::Call(Task task) {
+void Reactor::Call(UniqueFunction<void()> function) {
   if (on_thread()) {
-    task();
+    function();
     return;
   }
   std::mutex mutex;
   std::condition_variable ready;
   bool ran = false;
-  Post([&] {
-    task();
+  const Scope scope;  // lives until the task has run
+  Post(scope.Bind([&] {
+    function();
     std::lock_guard lock(mutex);
     ran = true;
     ready.notify_one();
-  });
+  }));
   std::unique_lock lock(mutex);
   ready.wait(lock, [&] { return ran; });
 }

@@ -39,9 +39,9 @@ class Reactor {
 
   // Any thread.
   void Post(Task task);
-  // Runs `task` on the reactor's thread and waits for it; at once if this is that thread. The task
+  // Runs `function` on the reactor's thread and waits for it; at once if this is that thread. It
   // must not wait for the caller.
-  void Call(Task task);
+  void Call(UniqueFunction<void()> function);
   bool on_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
   // The rest: reactor thread only.

@@ -22,6 +22,6 @@ struct Ack {
   Status error;  // for the other two: what happened and what to do
 };
 
-using AckCallback = Callback<void(const Ack&)>;
+using AckCallback = UniqueFunction<void(const Ack&)>;
 
 }  // namespace tailcast::producer

@@ -370,7 +370,7 @@ class Producer::Impl {
     done->changed.wait(lock, [&] { return done->done; });
   }
   // Starts something on the loop and waits for its Status.
-  void Call(Callback<void(Callback<void(Status)>)> start, Status* status) {
+  void Call(UniqueFunction<void(Callback<void(Status)>)> start, Status* status) {
     struct Done {
       std::mutex mutex;
       std::condition_variable changed;

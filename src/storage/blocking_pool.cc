@@ -22,12 +22,12 @@ BlockingPool::~BlockingPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void BlockingPool::Submit(Task task) {
+void BlockingPool::Submit(UniqueFunction<void()> work) {
   bool notify = false;
   {
     std::lock_guard lock(mutex_);
-    TAILCAST_CHECK(!stopping_, "a task for a pool that ends");
-    queue_.push_back(std::move(task));
+    TAILCAST_CHECK(!stopping_, "work for a pool that ends");
+    queue_.push_back(std::move(work));
     if (idle_ >= queue_.size()) {
       notify = true;
     } else if (threads_.size() < threads_max_) {
@@ -53,11 +53,11 @@ void BlockingPool::Run() {
       --idle_;
       continue;
     }
-    Task task = std::move(queue_.front());
+    UniqueFunction<void()> work = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    task();
-    task = nullptr;
+    work();
+    work = nullptr;
     lock.lock();
   }
 }

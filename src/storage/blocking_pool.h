@@ -1,4 +1,4 @@
-// Threads for system calls that block. Tasks start in the order in which they were given.
+// Threads for system calls that block. Work starts in the order in which they were given.
 #pragma once
 
 #include <condition_variable>
@@ -13,15 +13,15 @@
 
 namespace tailcast::storage {
 
-// Any thread may submit. Threads start with the first task that finds none idle, up to the limit.
+// Any thread may submit. Threads start with the first work that finds none idle, up to the limit.
 class BlockingPool {
  public:
   // `name`: what ps shows, at most 15 bytes. threads_max > 0.
   BlockingPool(const std::string& name, size_t threads_max);
   // Runs what is queued, then joins.
   ~BlockingPool();
-  void Submit(Task task);
-  // Tasks that wait for a thread.
+  void Submit(UniqueFunction<void()> work);
+  // Pieces of work that wait for a thread.
   size_t queued() const;
 
  private:
@@ -31,7 +31,7 @@ class BlockingPool {
   const size_t threads_max_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Task> queue_;
+  std::deque<UniqueFunction<void()>> queue_;
   std::vector<std::thread> threads_;
   size_t idle_ = 0;
   bool stopping_ = false;

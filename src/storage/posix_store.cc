@@ -86,7 +86,7 @@ struct PosixStore::Core {
   // Runs `work` on a pool thread and `done(result)` on the loop. After the store was closed, `done`
   // gets `cancelled`.
   template <typename T>
-  void Run(std::unique_ptr<BlockingPool>& pool, T cancelled, Callback<T()> work,
+  void Run(std::unique_ptr<BlockingPool>& pool, T cancelled, UniqueFunction<T()> work,
            Callback<void(T)> done) {
     if (pool == nullptr) {
       loop->Post([done = std::move(done), cancelled = std::move(cancelled)]() mutable {
