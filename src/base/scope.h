@@ -55,6 +55,21 @@ class Scope {
   }
   bool ended() const { return state_.ended(); }
 
+  // For code that calls out in the middle of its work and may be destroyed meanwhile:
+  //   const Scope::Watcher self = scope_.Watch();
+  //   on_change_(view_);
+  //   if (self.ended()) return;  // `this` may be gone; or the scope was restarted
+  class Watcher {
+   public:
+    bool ended() const { return state_.ended(); }
+
+   private:
+    friend class Scope;
+    explicit Watcher(internal::ScopeReference state) : state_(std::move(state)) {}
+    internal::ScopeReference state_;
+  };
+  Watcher Watch() const { return Watcher(state_); }
+
  private:
   internal::ScopeReference state_{new internal::ScopeState()};
 };

@@ -94,6 +94,18 @@ TEST(ScopeTest, ACallbackMayDestroyItsScope) {
   EXPECT_EQ(after, 7);
 }
 
+TEST(ScopeTest, AWatcherTellsThatTheOwnerIsGoneOrBeganAnew) {
+  auto scope = std::make_unique<Scope>();
+  const Scope::Watcher first = scope->Watch();
+  EXPECT_FALSE(first.ended());
+  scope->Restart();
+  EXPECT_TRUE(first.ended());
+  const Scope::Watcher second = scope->Watch();
+  EXPECT_FALSE(second.ended());
+  scope.reset();
+  EXPECT_TRUE(second.ended());
+}
+
 TEST(ScopeTest, WithMakesATaskOnTheSameScope) {
   Port port;
   ThreadLoop loop;
