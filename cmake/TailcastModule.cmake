@@ -1,28 +1,24 @@
 # tailcast_module(NAME
-#   HEADERS x.h ...          every public header of the module
+#   HEADERS x.h ...          the headers that other modules may include; they are installed
+#   TEST_HEADERS x_conformance.h ...   headers for tests and benches only, those of other modules too
 #   SOURCES x.cc ...         without any source the module is header-only
-#   DEPS base storage ...    other modules whose headers this module may include
+#   DEPS base storage ...    the modules whose headers this module's files include
 #   EXTERNAL absl::...       libraries whose headers appear in this module's headers
 #   PRIVATE_EXTERNAL ...     libraries used in sources only
 #   TESTS x_test.cc ...      each becomes the test program <module>_<x_test>
 #   TEST_DEPS sim ...        modules that only the tests include
 #   TEST_EXTERNAL ...        libraries that only the tests use
-#   BENCHES x_bench.cc ...)  each becomes <module>_<x_bench>
+#   BENCHES x_bench.cc ...   each becomes <module>_<x_bench>
+#   BENCH_DEPS sim ...)      modules that only the benches include
 #
 # A module is the library tailcast_NAME, alias tailcast::NAME. Its headers are included as
-# "tailcast/NAME/x.h" and are visible only to modules that list NAME in DEPS (directly or through
-# another module's DEPS): each module has an include root of its own, a folder in the build tree
-# that holds one symbolic link. An include that was not declared does not compile.
+# "tailcast/NAME/x.h", which is a path of the tree: include/tailcast is a link to src.
 function(tailcast_module NAME)
-  cmake_parse_arguments(ARG "STRICT_CALLBACKS" "" "HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES" ${ARGN})
+  cmake_parse_arguments(ARG "STRICT_CALLBACKS" "" "HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES;BENCH_DEPS" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tailcast_module(${NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
   set(target tailcast_${NAME})
-  set(root ${PROJECT_BINARY_DIR}/include_roots/${NAME})
-  file(MAKE_DIRECTORY ${root}/tailcast)
-  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/tailcast/${NAME} SYMBOLIC)
-
   list(TRANSFORM ARG_DEPS PREPEND tailcast:: OUTPUT_VARIABLE deps)
   if(ARG_SOURCES)
     add_library(${target} STATIC ${ARG_SOURCES})
@@ -35,7 +31,7 @@ function(tailcast_module NAME)
   add_library(tailcast::${NAME} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${NAME})
   target_include_directories(${target} ${scope}
-    $<BUILD_INTERFACE:${root}> $<INSTALL_INTERFACE:include>)
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
   target_compile_features(${target} ${scope} cxx_std_20)
   target_link_libraries(${target} ${scope} ${deps} ${ARG_EXTERNAL})
   if(ARG_STRICT_CALLBACKS)
@@ -60,10 +56,11 @@ function(tailcast_module NAME)
     endforeach()
   endif()
   if(TAILCAST_BENCHES)
+    list(TRANSFORM ARG_BENCH_DEPS PREPEND tailcast:: OUTPUT_VARIABLE bench_deps)
     foreach(source ${ARG_BENCHES})
       get_filename_component(stem ${source} NAME_WE)
       add_executable(${NAME}_${stem} EXCLUDE_FROM_ALL ${source})
-      target_link_libraries(${NAME}_${stem} PRIVATE ${target} tailcast_options
+      target_link_libraries(${NAME}_${stem} PRIVATE ${target} ${bench_deps} tailcast_options
                             benchmark::benchmark benchmark::benchmark_main)
       set_target_properties(${NAME}_${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
     endforeach()

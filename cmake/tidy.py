@@ -99,8 +99,7 @@ def main(build, files):
                 return
             bad.append(file)
             for text in found or [result.stdout + result.stderr or f"clang-tidy ended with {result.returncode}"]:
-                # The same place has another name below each module's include root.
-                place = re.sub(r"^\S*/include_roots/\w+/tailcast/", "src/", text).replace(f"{ROOT}/", "")
+                place = text.replace(f"{ROOT}/include/tailcast/", "src/").replace(f"{ROOT}/", "")
                 if place not in shown:
                     shown.add(place)
                     print(place, flush=True)
