@@ -59,8 +59,7 @@ class Client {
   // without allocation or a turn of the loop. True: every read has `want` bytes. False: some have
   // not (those that have keep their results); go on with ReadChunks and the same span, which leaves
   // alone every read whose `length` is `want` or more.
-  //   if (!client.TryReadChunks(reads)) client.ReadChunks(reads, ReadMode::kRelaxed, timeout,
-  //   done);
+  //   if (!client.TryReadChunks(reads)) client.ReadChunks(reads, ReadMode::kRelaxed, wait, done);
   // About a microsecond per 4 KB chunk; keep batches to what a turn of the loop may take.
   virtual bool TryReadChunks(std::span<ChunkRead> reads) = 0;
 

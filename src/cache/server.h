@@ -35,8 +35,8 @@ struct ServerOptions {
   // Repair reads at most so much from its peers together; a page at a time from each.
   uint64_t repair_bytes_per_second = 200u << 20;
   uint32_t repair_page_bytes = 512u << 10;
-  Duration repair_timeout =
-      Duration::Seconds(2);  // of a page; a peer that fails thrice is left out
+  // Of a page; a peer that fails thrice is left out.
+  Duration repair_timeout = Duration::Seconds(2);
 };
 
 // What a server did beside its core.

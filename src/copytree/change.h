@@ -13,8 +13,8 @@
 namespace tailcast::copytree {
 
 enum class StepKind : uint8_t {
-  kAddEdge,       // start the operations from -> to, beside those that feed `to` already
-  kWaitCaughtUp,  // go on when `to`, fed over from -> to, stands where the old edge has brought it
+  kAddEdge,          // start the operations from -> to, beside those that feed `to` already
+  kWaitCaughtUp,     // go on when `to`, fed over from -> to, stands where the old edge brought it
   kSwitchConsumers,  // consumers in `from` read from cluster `to` from here on
   kRemoveEdge,       // end the operations from -> to
 };
@@ -49,16 +49,14 @@ struct DiffOptions {
 // source downwards in the new tree:
 //
 //   add-edge n -> c          after the wait-caught-up of the nearest cluster on the way from the
-//   source
-//                            to n in the new tree, n included, that changes too: n is then
+//                            source to n in the new tree, n included, that changes too: n is then
 //                            *settled*, fed over its final path, so a chain of copies never closes
 //                            to a ring
 //   wait-caught-up n -> c    after its add-edge
 //   remove-edge o -> c       after that: c has a caught-up feed at any moment
 //   remove-edge o -> gone    (a cluster that the new tree leaves out) after the wait-caught-up of
-//   each
-//                            cluster that the old tree feeds through it, and after its consumers
-//                            went
+//                            each cluster that the old tree feeds through it, and after its
+//                            consumers went
 //   switch-consumers c -> d  at once, if d was fed before; else after d's wait-caught-up
 //   switch-consumers c -> c  (home again) when c is settled
 //

@@ -108,8 +108,7 @@ class ProducerAgent {
 
   // Opens the shard. `opened`, once:
   //   FailedPrecondition  another producer is alive here (names the shard, its last sign of life
-  //   and
-  //                       --takeover), or it can't be known because the metadata cache is
+  //                       and --takeover), or it can't be known because the metadata cache is
   //                       unreachable
   //   Unavailable         the primary layer fails since `give_up`
   //   DataLoss            the folder contradicts itself

@@ -1,9 +1,9 @@
 // The decisions of one operation at the reader (paper §2.4 Readers, §3 Start Position): which bytes
 // to read next and what to tell the writer.
 //
-//   cache operation:   deltas are read in parallel and sent in whatever order they come
-//   primary operation: one read per part at a time, sent in order; the cache is read
-//   opportunistically
+//   cache operation    deltas are read in parallel and sent in whatever order they come
+//   primary operation  one read per part at a time, sent in order; the cache is read
+//                      opportunistically
 //
 // Available bytes are those that the source has in the same layer (so the two layers never wait for
 // each other); a cache operation may also take what a sealed file has in the primary layer.

@@ -687,8 +687,8 @@ TEST(HopReroute, TheOrderIsReallyCompared) {
 struct ChaosOptions {
   uint64_t seed = 1;
   writer::WriterBug bug = writer::WriterBug::kNone;
-  bool calm =
-      false;  // no faults of caches and disks, so that published lengths can be held to account
+  // No faults of caches and disks, so that published lengths can be held to account.
+  bool calm = false;
   int steps = 60;
 };
 

@@ -1,9 +1,10 @@
 // The scheduler of a cell: serves its registry (src/cell), passes stream configurations on along
 // the copy trees, and runs the life cycle of operations (scheduler_core.h) over its readers.
 //
-//   producers, writers --NotifyFile--> | scheduler | --StartOperations--> readers of this cell
-//   all processes --Register, GetView-> |          | <--ListOperations--- (long poll: heartbeat,
-//   report) neighbours' schedulers <--InstallStream, ShardProgress, GetView--> |
+//   producers, writers --- NotifyFile ---------> |           | --- StartOperations --> readers of
+//   all processes -------- Register, GetView --> | scheduler | --- ListOperations ---> this cell
+//                                                |           |     (long poll: heartbeat, report)
+//   neighbours' schedulers <--- InstallStream, ShardProgress, GetView ---> (both ways)
 //
 // One scheduler per cell may change the registry: a second one fences the first, whose next write
 // fails; it then calls `on_fatal` and answers nothing more.

@@ -18,13 +18,12 @@
 //   add-edge n -> c        n's scheduler, when what the step comes after has ended. That is one
 //                          wait-caught-up or nothing, and n's cell is then recorded as settled
 //   wait-caught-up n -> c  shard by shard: look whether n has what c has; take the primary file
-//   over,
-//                          which fences the old edge, whose cache copies run on; look again, now
-//                          that only n -> c appends; then copy to the cache, too. When all shards
-//                          have come so far, c is told that it is settled, and records it
+//                          over, which fences the old edge, whose cache copies run on; look again,
+//                          now that only n -> c appends; then copy to the cache, too. When all
+//                          shards have come so far, c is told that it is settled, and records it
 //   remove-edge o -> c     o's scheduler, when it sees that c is settled. Until then the edge goes
-//   on,
-//                          also with files that are opened meanwhile, but for what n -> c took over
+//                          on, also with files that are opened meanwhile, but for what n -> c took
+//                          over
 //   remove-edge o -> gone  when all cells are settled, and the change is over
 //
 // Files found by a listing are cold, except the newest of the shard: they are copied only to the
@@ -63,8 +62,8 @@ struct CoreOptions {
   // has what the target had at most so long ago (a path may be longer than the old one).
   int64_t caught_up_bytes = 256 << 10;
   Duration caught_up_time = Duration::Seconds(1);
-  int affinity_slack =
-      8;  // operations more than the least loaded worker's that a successor may find
+  // Operations more than the least loaded worker's that a successor may find.
+  int affinity_slack = 8;
   // Shedding: when the most loaded reader has so many operations more than the least loaded.
   int shed_difference = 8;
   int64_t files_per_shard_max = 100000;

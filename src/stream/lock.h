@@ -11,8 +11,7 @@
 //                               A sees its poison, ends, writes (7.1, w1, released)
 //                               B writes (7.2, w2, held)        -> B holds it
 //   A is dead instead:          after the seize delay B writes (7.2, w2, held); if A wakes it sees
-//   a
-//                               greater value than its own and ends
+//                               a greater value than its own and ends
 #pragma once
 
 #include <compare>
@@ -28,8 +27,8 @@ enum class LockState : uint64_t { kHeld = 1, kPoisoned = 2, kReleased = 3 };
 // Compared in the order of the fields.
 struct LockValue {
   uint64_t term = 0;  // of the operation: (scheduler incarnation << 32) + its operation counter
-  uint64_t owner =
-      0;  // (writer replica << 32) + nonce: unique for each operation, ties broken by it
+  // (writer replica << 32) + nonce: unique for each operation, ties broken by it.
+  uint64_t owner = 0;
   LockState state = LockState::kHeld;
 
   auto operator<=>(const LockValue&) const = default;
