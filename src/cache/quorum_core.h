@@ -24,8 +24,11 @@ using Mask = uint8_t;
 // One read of one key. After each call: ask the replicas of the returned mask, unless done().
 //
 // A chunk (`want` > 0 bytes) is done at the first validated answer of `want` bytes; short of that,
-// when all replicas that can be reached have answered. A value is done when two have answered (the
-// join of their answers includes every write that two acknowledged), or all that can be reached.
+// when all replicas that can be reached have answered. A value is done when two have answered, or
+// all that can be reached. The join of two answers includes every write that two acknowledged,
+// unless one of the two has restarted since and its repair is not over: it answers with what it has
+// by then, so spec Merge's promise (ReadsSeeAcked) does not hold for us during repairs. Callers
+// take values as hints.
 //
 //   Fig 5: want 4096. Start({1,2,3} usable) -> ask 1; OnAnswer(1, 1000) -> ask 2 and 3;
 //   OnAnswer(3, 4096) -> done. Replica 2's answer comes later and is ignored.

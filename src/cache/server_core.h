@@ -1,12 +1,13 @@
 // The decisions of one cache server: what a mutation does, where a value lies, what is forgotten
-// and when (paper §2.2, §3 "Tuning the Caches"; spec Merge). It writes the memory that readers see,
-// and nothing else: no clock, thread, socket. server.h is its driver.
+// and when (paper §2.2, §3 "Tuning the Caches"; what a merge is: spec Merge: Join). It writes the
+// memory that readers see, and nothing else: no clock, thread, socket. server.h is its driver.
 //
 // How a value changes, in this order, so that a reader finds the old or the new value at every step
 // and a server killed between two steps leaves no half value behind:
 //   extension (kLongerWins, longer, fits its slot): new payload bytes, fence, header, index
 //   all else: payload and header of another slot, fence, index; the old slot rests
-// A slot rests `rest` before anybody may write it again: longer than any read that saw its address.
+// A slot rests `rest` (1 s) before anybody may write it again: longer than any read that saw its
+// address (kReadDeadlineMax, 0.4 s).
 //
 // Threads: one. Time never goes back.
 #pragma once

@@ -696,7 +696,8 @@ void ConsumerAgent::Round() {
   Arm(std::max(Duration(), next - now));
 }
 
-// TLA: PollCache, PollPrimary. The largest lengths that were seen, when they are used.
+// spec DuelingWriters: PollCache, PollPrimary. The largest lengths that were seen, when they are
+// used.
 void ConsumerAgent::LogLengths(int part) {
   File& file = *file_;
   if (file.metadata.cache_length[part] > file.logged_cache[part]) {

@@ -1,6 +1,6 @@
 // How many one-sided reads does a driver do, and what do they cost the server?
 //
-//   ninja fabric_fabric_bench && bench/fabric_fabric_bench
+//   ./dev bench fabric
 //
 // Shm: one thread reads 4 KB chunks at random out of a working set that fits in the L2 cache and of
 // one that fits in none; expect a copy's time, at least 2.5 million reads/s hot. Tcp over loopback:

@@ -1,4 +1,4 @@
-// When a producer flushes what, and who is acknowledged (paper §2.4 Producers; spec Append). One
+// When a producer flushes what, and who is acknowledged (paper §2.4 Producers; spec RollOver). One
 // message file at a time:
 //
 //   messages   m1 m2 | m3 m4 m5 | m6

@@ -149,7 +149,7 @@ void FakeDisk::Land(InFlight& append) {
   file.physical.resize(static_cast<size_t>(file.committed));
   file.physical.append(append.bytes);
   file.committed += size;
-  // TLA: PrimaryAppend.
+  // spec DuelingWriters: PrimaryAppend.
   if (steps_ != nullptr && size > 0) {
     steps_->Write("PrimaryAppend", {{"dir", std::string_view(file.dir)},
                                     {"name", std::string_view(file.name)},

@@ -209,7 +209,7 @@ Result<int64_t> DurableLength(const Context& c, const Segment& segment) {
   return segment.header.start;
 }
 
-// Length and highest epoch from what the disk kept. TLA: Recovered.
+// Length and highest epoch from what the disk kept. spec Fencing: Recovered.
 Result<CommitWord> Recover(const Context& c, const FirstInode& file, const Segments& segments) {
   for (const Segment& segment : segments.by_epoch) {
     if (segment.header.unflushed) {
@@ -336,8 +336,8 @@ AppendResult Appender::Append(std::string_view bytes) {
   }
   if (bytes.empty()) return {AppendOutcome::kApplied, word_.length, OkStatus()};
 
-  // TLA: AppendWrite. The slot that is overwritten is the older one, never that of the committed
-  // length.
+  // spec Fencing: AppendWrite. The slot that is overwritten is the older one, never that of the
+  // committed length.
   const int64_t slot_offset = kSlotOffsets[next_slot_];
   if (c.bug != PlantedBug::kOneSlot) next_slot_ = 1 - next_slot_;
   Status status = segment_.file->WriteAt(kDataOffset + word_.length - segment_.header.start, bytes);
@@ -348,13 +348,13 @@ AppendResult Appender::Append(std::string_view bytes) {
   if (status.ok()) {
     TAILCAST_LOG_STEP(c, "AppendWrite", writer_,
                       LogRange(word_.length, static_cast<int64_t>(bytes.size())));
-    // TLA: AppendSync. One flush for bytes and slot.
+    // spec Fencing: AppendSync. One flush for bytes and slot.
     status = Flush(c, *segment_.file);
     TAILCAST_LOG_STEP(c, status.ok() ? "AppendSync" : "AppendSyncFail", writer_, "");
   }
   if (!status.ok()) return Fail(AppendOutcome::kUnknown, std::move(status));
 
-  // TLA: AppendCommit; PrimaryAppend of DuelingWriters.
+  // spec Fencing: AppendCommit; spec DuelingWriters: PrimaryAppend.
   const int64_t stamp = c.lengths != nullptr ? c.lengths->Stamp() : 0;
   bool committed;
   if (c.bug == PlantedBug::kNoCommitCheck) {
@@ -377,7 +377,7 @@ AppendResult Appender::Append(std::string_view bytes) {
   // Fenced after the flush. If the power went now, before the fencer's segment is durable, recovery
   // would believe our slot; so the slot is taken back before we say that these bytes are refused.
   if (c.durable() && c.bug != PlantedBug::kFencedNotRevoked) {
-    // TLA: AppendRevoke, AppendRevokeSync.
+    // spec Fencing: AppendRevoke, AppendRevokeSync.
     status = segment_.file->WriteAt(slot_offset, std::string(kSectorBytes, '\0'));
     if (status.ok()) {
       TAILCAST_LOG_STEP(c, "AppendRevoke", writer_, "");
@@ -609,15 +609,15 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
   SharedPage& page = *first.page;
   const uint64_t writer = ++c.writers;
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
-    // TLA: RecoverReadWord. The raw word is what the swap expects; its fields count only when the
-    // boot tag, read after it, is ours.
+    // spec Fencing: RecoverReadWord. The raw word is what the swap expects; its fields count only
+    // when the boot tag, read after it, is ours.
     uint64_t raw = page.Load(kWordOffset);
     const uint64_t tag = page.Load(kBootTagOffset);
     const bool booted = tag == c.ops->BootTag();
     CommitWord next = Unpack(raw);
     if (!booted) {
       TAILCAST_LOG_STEP(c, "RecoverReadWord", writer, LogWord(next));
-      // TLA: RecoverReadSlots.
+      // spec Fencing: RecoverReadSlots.
       const bool live_sector_is_whole = page.Load(kLiveMagicOffset) == kLiveMagic;
       TAILCAST_ASSIGN_OR_RETURN(const std::shared_ptr<Segments> segments,
                                 ListSegments(c, first, nullptr));
@@ -625,8 +625,8 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
       next.length = recovered.length;
       next.epoch = std::max(recovered.epoch, live_sector_is_whole ? next.epoch : 0);
       if (c.bug == PlantedBug::kWordReadLate) raw = page.Load(kWordOffset);
-      // TLA: RecoverBracket. Had somebody recovered and begun to append meanwhile, then a slot that
-      // we saw may be of bytes that are not flushed.
+      // spec Fencing: RecoverBracket. Had somebody recovered and begun to append meanwhile, then a
+      // slot that we saw may be of bytes that are not flushed.
       TAILCAST_LOG_STEP(c, "RecoverReadSlots", writer, LogWord({next.epoch + 1, next.length}));
       const bool booted_meanwhile = page.Load(kBootTagOffset) != tag;
       TAILCAST_LOG_STEP(c, "RecoverBracket", writer, LogFlag("booted", booted_meanwhile));
@@ -640,7 +640,7 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
       return ResourceExhaustedError(path + ": was taken over " + std::to_string(kEpochMax) +
                                     " times, which is the limit of the format");
     }
-    // TLA: Fence, RecoverFence. From here every swap of an earlier epoch fails.
+    // spec Fencing: Fence, RecoverFence. From here every swap of an earlier epoch fails.
     const bool swapped = page.CompareAndSwap(kWordOffset, raw, Pack(next));
     if (!booted) {
       TAILCAST_LOG_STEP(c, "RecoverFence", writer, LogFlag("swapped", swapped));
@@ -649,7 +649,7 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
     }
     if (!swapped) continue;
     if (!booted) {
-      // TLA: RecoverSetBoot. From here the word counts.
+      // spec Fencing: RecoverSetBoot. From here the word counts.
       page.Store(kLiveMagicOffset, kLiveMagic);
       page.Store(kBootTagOffset, c.ops->BootTag());
       TAILCAST_LOG_STEP(c, "RecoverSetBoot", writer, "");
@@ -664,7 +664,7 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
       return std::make_unique<Appender>(&c, writer, std::move(first), last, next);
     }
 
-    // TLA: CreateSegment, CreateSegmentSync.
+    // spec Fencing: CreateSegment, CreateSegmentSync.
     Header header = first.header;
     header.epoch = next.epoch;
     header.start = length;

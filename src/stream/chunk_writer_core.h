@@ -1,6 +1,7 @@
 // Turns bytes of one part of a message file into chunk values for the data cache (paper §2.4
-// Writers, Fig 7; spec Chunks). Used by a writer's cache operation, whose bytes come in any order,
-// and by a producer, which shadows what it flushed in order.
+// Writers, Fig 7; spec DuelingWriters: ChunkWrite, ChunkAck, LengthPublish). Used by a writer's
+// cache operation, whose bytes come in any order, and by a producer, which shadows what it flushed
+// in order.
 //
 //   W1 = bytes [0, 1000)        W2 = bytes [1000, 13000), arrives first    chunks of 4096
 //   Add(W2): chunks 1 and 2 are whole: written at once, in parallel. Chunk 3 is a prefix [0, 712):

@@ -6,6 +6,8 @@
 // work: "longer wins" and fences keep the bytes right without them, and an unreachable metadata
 // cache stops nobody.
 //
+// Values below are (term, owner, state), a term as scheduler incarnation . attempt of one tree:
+//
 //   scheduler s7 starts op A:   A writes (7.1, w1, held)        -> A holds it
 //   scheduler s7 starts op B:   B sees A held: writes (7.1, w1, poisoned), waits for A's release
 //                               A sees its poison, ends, writes (7.1, w1, released)
@@ -26,8 +28,9 @@ enum class LockState : uint64_t { kHeld = 1, kPoisoned = 2, kReleased = 3 };
 
 // Compared in the order of the fields.
 struct LockValue {
-  uint64_t term = 0;  // of the operation: (scheduler incarnation << 32) + its operation counter
-  // (writer replica << 32) + nonce: unique for each operation, ties broken by it.
+  uint64_t term = 0;  // of the operation: Term::Pack of operation.h
+  // LockOwner of operation.h: hash of the writer's name and nonce. Unique for each operation, and
+  // breaks ties.
   uint64_t owner = 0;
   LockState state = LockState::kHeld;
 

@@ -149,7 +149,8 @@ std::optional<RangeResult> RangeReader::Read(const RangeRequest& request,
   return std::nullopt;
 }
 
-// TLA: ReadChunk. What the caller had of the first chunk before is not what the cache gave.
+// spec DuelingWriters: ReadChunk. What the caller had of the first chunk before is not what the
+// cache gave.
 void RangeReader::LogChunks(const std::vector<cache::ChunkRead>& reads, int64_t from) const {
   int64_t chunk = from / chunk_size_;
   for (const cache::ChunkRead& read : reads) {
@@ -198,7 +199,7 @@ void RangeReader::AfterPrimary(const std::shared_ptr<Job>& job, Result<std::stri
                          ", before its published length");
   }
   const int64_t bytes_end = job->primary_from + static_cast<int64_t>(bytes->size());
-  // TLA: ReadPrimary.
+  // spec DuelingWriters: ReadPrimary.
   if (bytes_end > job->primary_from) {
     options_.steps.Write("ReadPrimary", part_, {{"from", job->primary_from}, {"to", bytes_end}});
   }

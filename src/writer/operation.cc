@@ -330,7 +330,7 @@ void WriterOperation::LogLock(std::string_view event) {
                        {"owner", static_cast<int64_t>(mine.owner)}});
 }
 
-// TLA: Look, Await, Seize, Check by what the operation did before; next is what it does now.
+// spec Locks: Look, Await, Seize, Check by what the operation did before; next is what it does now.
 void WriterOperation::LogLook(LockCore::State before, const std::optional<LockValue>& seen,
                               const std::optional<LockValue>& write) {
   using State = LockCore::State;
