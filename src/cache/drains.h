@@ -4,11 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <utility>
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cache/quorum_core.h"
 
 namespace tailcast::cache {
@@ -32,15 +32,13 @@ class Drains {
  private:
   void PostDue() {
     while (Callback<void()> done = core_.TakeDue()) {
-      loop_->Post([alive = std::weak_ptr<bool>(alive_), done = std::move(done)]() mutable {
-        if (!alive.expired()) done();
-      });
+      loop_->Post(scope_.Bind([done = std::move(done)]() mutable { done(); }));
     }
   }
 
   EventLoop* const loop_;
   DrainCore core_;
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>();
+  Scope scope_;
 };
 
 }  // namespace tailcast::cache

@@ -11,14 +11,6 @@ constexpr Duration kLongPoll = Duration::Seconds(20);
 constexpr Duration kCallTimeout = Duration::Seconds(5);
 constexpr Duration kRetryDelay = Duration::Millis(200);
 
-template <typename Reply>
-Callback<void(Result<std::string>)> Parsing(Callback<void(Result<Reply>)> done) {
-  return [done = std::move(done)](Result<std::string> reply) mutable {
-    if (!reply.ok()) return done(reply.status());
-    done(rpc::Parse<Reply>(*reply));
-  };
-}
-
 cache::RingConfig ToRing(const v1::Ring& ring) {
   cache::RingConfig config;
   config.configuration_id = ring.configuration_id();
@@ -33,14 +25,17 @@ cache::RingConfig ToRing(const v1::Ring& ring) {
 
 }  // namespace
 
+template <typename Reply>
+Callback<void(Result<std::string>)> CellClient::Parsing(Callback<void(Result<Reply>)> done) {
+  return scope_.Bind([done = std::move(done)](Result<std::string> reply) mutable {
+    if (!reply.ok()) return done(reply.status());
+    done(rpc::Parse<Reply>(*reply));
+  });
+}
+
 CellClient::CellClient(EventLoop& loop, rpc::Connector& connector,
                        const std::string& scheduler_address, const std::string& via)
     : loop_(loop), client_(connector.MakeClient(scheduler_address, via)) {}
-
-CellClient::~CellClient() {
-  *alive_ = false;
-  loop_.Cancel(retry_);
-}
 
 void CellClient::Start(Duration timeout, Callback<void(Status)> done) {
   started_ = std::move(done);
@@ -54,9 +49,7 @@ void CellClient::Poll() {
   request.set_wait_ms(has_view() ? kLongPoll.millis() : 0);
   client_->Call("/tailcast.v1.Cell/GetView", request.SerializeAsString(),
                 has_view() ? kLongPoll + kCallTimeout : kCallTimeout,
-                [this, alive = alive_](Result<std::string> reply) {
-                  if (*alive) OnView(std::move(reply));
-                });
+                scope_.Bind([this](Result<std::string> reply) { OnView(std::move(reply)); }));
 }
 
 void CellClient::OnView(Result<std::string> reply) {
@@ -71,7 +64,7 @@ void CellClient::OnView(Result<std::string> reply) {
                            "); is the cell up, and is this its scheduler's address?"));
       return;
     }
-    retry_ = loop_.After(kRetryDelay, [this] { Poll(); });
+    retry_.After(kRetryDelay, scope_.Bind([this] { Poll(); }));
     return;
   }
   // A new scheduler counts versions anew.
@@ -81,19 +74,19 @@ void CellClient::OnView(Result<std::string> reply) {
   const bool stale = view->scheduler_incarnation() < view_.scheduler_incarnation();
   if (changed && !stale) {
     view_ = std::move(*view);
-    const std::shared_ptr<bool> alive = alive_;
+    const Scope::Watcher self = scope_.Watch();
     for (size_t i = 0; i < on_change_.size(); ++i) {
       on_change_[i](view_);
-      if (!*alive) return;
+      if (self.ended()) return;
     }
   }
   if (started_) {
-    const std::shared_ptr<bool> alive = alive_;
+    const Scope::Watcher self = scope_.Watch();
     std::exchange(started_, nullptr)(OkStatus());
-    if (!*alive) return;
+    if (self.ended()) return;
   }
   if (stale) {
-    retry_ = loop_.After(kRetryDelay, [this] { Poll(); });
+    retry_.After(kRetryDelay, scope_.Bind([this] { Poll(); }));
   } else {
     Poll();
   }
@@ -139,9 +132,9 @@ void CellClient::DeleteStream(const std::string& name, Callback<void(Status)> do
   v1::DeleteStreamRequest request;
   request.set_name(name);
   client_->Call("/tailcast.v1.Cell/DeleteStream", request.SerializeAsString(), kCallTimeout,
-                [done = std::move(done)](Result<std::string> reply) mutable {
+                scope_.Bind([done = std::move(done)](Result<std::string> reply) mutable {
                   done(reply.ok() ? OkStatus() : reply.status());
-                });
+                }));
 }
 
 cache::RingConfig DataRing(const CellView& view) { return ToRing(view.data_ring()); }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/proto/cell.pb.h"
@@ -23,7 +24,6 @@ class CellClient {
   // the client. All calls and callbacks on `loop`.
   CellClient(EventLoop& loop, rpc::Connector& connector, const std::string& scheduler_address,
              const std::string& via);
-  ~CellClient();
   CellClient(const CellClient&) = delete;
   CellClient& operator=(const CellClient&) = delete;
 
@@ -47,6 +47,9 @@ class CellClient {
   void DeleteStream(const std::string& name, Callback<void(Status)> done);
 
  private:
+  // A callback for the call's bytes that gives `done` the parsed message.
+  template <typename Reply>
+  Callback<void(Result<std::string>)> Parsing(Callback<void(Result<Reply>)> done);
   void Poll();
   void OnView(Result<std::string> reply);
 
@@ -56,8 +59,8 @@ class CellClient {
   std::vector<Callback<void(const CellView&)>> on_change_;
   Callback<void(Status)> started_;
   MonotonicTime start_deadline_;
-  TimerId retry_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Timer retry_{loop_};
+  Scope scope_;
 };
 
 // The rings of a view as the cache client takes them.

@@ -78,8 +78,6 @@ Result<RegistryLogContent> ParseRegistryLog(std::string_view bytes, const std::s
 RegistryStore::RegistryStore(EventLoop& loop, storage::Store& store, Options options)
     : loop_(loop), store_(store), options_(std::move(options)) {}
 
-RegistryStore::~RegistryStore() { *alive_ = false; }
-
 std::string RegistryStore::NameOf(int64_t number) {
   char text[32];
   std::snprintf(text, sizeof text, "%010" PRId64 ".log", number);
@@ -110,8 +108,7 @@ void RegistryStore::FinishOpen(Status status) {
 }
 
 void RegistryStore::FindLast() {
-  store_.List(options_.dir, [this, alive = alive_](Result<std::vector<storage::DirEntry>> entries) {
-    if (!*alive) return;
+  store_.List(options_.dir, scope_.Bind([this](Result<std::vector<storage::DirEntry>> entries) {
     if (!entries.ok()) return FinishOpen(entries.status().WithContext("the registry"));
     int64_t last = 0;
     for (const auto& entry : *entries) {
@@ -120,28 +117,26 @@ void RegistryStore::FindLast() {
     if (last == number_ && file_ != nullptr) return AfterFence();
     if (last == 0) return CreateFile(1);
     FenceFile(NameOf(last), last);
-  });
+  }));
 }
 
 void RegistryStore::FenceFile(const std::string& name, int64_t number) {
   store_.OpenFencing(
       options_.dir, name,
-      [this, alive = alive_, name, number](Result<std::unique_ptr<storage::AppendFile>> file) {
-        if (!*alive) return;
+      scope_.Bind([this, name, number](Result<std::unique_ptr<storage::AppendFile>> file) {
         if (!file.ok()) return FinishOpen(file.status().WithContext("registry/" + name));
         file_ = std::move(*file);
         name_ = name;
         number_ = number;
         FindLast();  // was a newer one made meanwhile?
-      });
+      }));
 }
 
 void RegistryStore::CreateFile(int64_t number) {
   const std::string name = NameOf(number);
   store_.CreateExclusive(
       options_.dir, name, name,
-      [this, alive = alive_, name, number](Result<std::unique_ptr<storage::AppendFile>> file) {
-        if (!*alive) return;
+      scope_.Bind([this, name, number](Result<std::unique_ptr<storage::AppendFile>> file) {
         if (!file.ok() && IsAlreadyExists(file.status())) return FenceFile(name, number);
         if (!file.ok()) return FinishOpen(file.status().WithContext("registry/" + name));
         file_ = std::move(*file);
@@ -150,49 +145,50 @@ void RegistryStore::CreateFile(int64_t number) {
         // A newer file can't be there: it would have been made after this one. And what this one
         // follows was read.
         Begin();
-      });
+      }));
 }
 
 void RegistryStore::AfterFence() {
   reading_number_ = number_;
   const std::string name = NameOf(number_);
-  ReadAll(name, [this, alive = alive_, name](Result<std::string> bytes) {
-    if (*alive) OnContent(name, std::move(bytes));
-  });
+  ReadAll(name, scope_.Bind([this, name](Result<std::string> bytes) {
+    OnContent(name, std::move(bytes));
+  }));
 }
 
+struct RegistryStore::WholeRead {
+  std::unique_ptr<storage::ReadFile> file;
+  std::string bytes;
+  int64_t size = 0;
+  Callback<void(Result<std::string>)> done;
+};
+
 void RegistryStore::ReadAll(const std::string& name, Callback<void(Result<std::string>)> done) {
-  struct Job {
-    std::unique_ptr<storage::ReadFile> file;
-    std::string bytes;
-    int64_t size = 0;
-    Callback<void(Result<std::string>)> done;
-    Callback<void()> next;
+  auto read = std::make_shared<WholeRead>();
+  read->done = std::move(done);
+  const auto opened = [this, read](Result<std::unique_ptr<storage::ReadFile>> file) {
+    if (!file.ok()) return read->done(file.status());
+    read->file = std::move(*file);
+    read->file->Size(scope_.Bind([this, read](Result<storage::FileSize> size) {
+      if (!size.ok()) return read->done(size.status());
+      read->size = size->committed_length;
+      ReadNext(read);
+    }));
   };
-  auto job = std::make_shared<Job>();
-  job->done = std::move(done);
-  job->next = [weak = std::weak_ptr<Job>(job)] {
-    const auto job = weak.lock();
-    if (static_cast<int64_t>(job->bytes.size()) >= job->size) {
-      return job->done(std::move(job->bytes));
-    }
-    job->file->Read(static_cast<int64_t>(job->bytes.size()), kReadBytes,
-                    [job](Result<std::string> piece) {
-                      if (!piece.ok()) return job->done(piece.status());
-                      if (piece->empty()) job->size = static_cast<int64_t>(job->bytes.size());
-                      job->bytes += *piece;
-                      job->next();
-                    });
-  };
-  store_.OpenRead(options_.dir, name, [job](Result<std::unique_ptr<storage::ReadFile>> file) {
-    if (!file.ok()) return job->done(file.status());
-    job->file = std::move(*file);
-    job->file->Size([job](Result<storage::FileSize> size) {
-      if (!size.ok()) return job->done(size.status());
-      job->size = size->committed_length;
-      job->next();
-    });
-  });
+  store_.OpenRead(options_.dir, name, scope_.Bind(opened));
+}
+
+void RegistryStore::ReadNext(std::shared_ptr<WholeRead> read) {
+  if (static_cast<int64_t>(read->bytes.size()) >= read->size) {
+    return read->done(std::move(read->bytes));
+  }
+  read->file->Read(static_cast<int64_t>(read->bytes.size()), kReadBytes,
+                   scope_.Bind([this, read](Result<std::string> piece) {
+                     if (!piece.ok()) return read->done(piece.status());
+                     if (piece->empty()) read->size = static_cast<int64_t>(read->bytes.size());
+                     read->bytes += *piece;
+                     ReadNext(read);
+                   }));
 }
 
 void RegistryStore::OnContent(const std::string& name, Result<std::string> bytes) {
@@ -206,14 +202,13 @@ void RegistryStore::OnContent(const std::string& name, Result<std::string> bytes
     --reading_number_;
     const std::string before = NameOf(reading_number_);
     newest_torn_ = of_newest && content->torn_bytes > 0;
-    ReadAll(before, [this, alive = alive_, before](Result<std::string> older) {
-      if (!*alive) return;
+    ReadAll(before, scope_.Bind([this, before](Result<std::string> older) {
       if (!older.ok() && IsNotFound(older.status())) {
         return FinishOpen(
             DataLossError("registry/" + before + " is missing, and the log after it is empty"));
       }
       OnContent(before, std::move(older));
-    });
+    }));
     return;
   }
   if (of_newest ? content->torn_bytes > 0 || state_.rolled() ||
@@ -230,19 +225,18 @@ void RegistryStore::Begin() {
   state_.set_rolled(false);
   state_.set_scheduler_incarnation(state_.scheduler_incarnation() + 1);
   state_.set_sequence(state_.sequence() + 1);
-  Append(state_, [this](const Status& status) {
+  Append(state_, scope_.Bind([this](const Status& status) {
     if (IsFailedPrecondition(status)) {
       return FinishOpen(AbortedError("another scheduler opened the registry at the same time"));
     }
     FinishOpen(status);
-  });
+  }));
 }
 
 void RegistryStore::Append(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done) {
   file_->AppendAt(
       file_->committed_length(), EncodeRegistryRecord(snapshot),
-      [this, alive = alive_, done = std::move(done)](storage::AppendResult result) mutable {
-        if (!*alive) return;
+      scope_.Bind([this, done = std::move(done)](storage::AppendResult result) mutable {
         switch (result.outcome) {
           case storage::AppendOutcome::kApplied:
             return done(OkStatus());
@@ -256,7 +250,7 @@ void RegistryStore::Append(const v1::RegistrySnapshot& snapshot, Callback<void(S
                                      " cannot be written: " + result.error.ToString());
             return done(dead_);
         }
-      });
+      }));
 }
 
 void RegistryStore::Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> done) {
@@ -268,60 +262,64 @@ void RegistryStore::Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> 
 
 void RegistryStore::SendNext() {
   if (writing_ || !waiting_) return;
-  writing_ = true;
-  const std::shared_ptr<Waiting> now = std::move(waiting_);
-  const auto answer = [this, now](const Status& status) {
-    writing_ = false;
-    const std::shared_ptr<bool> alive = alive_;
-    for (auto& done : now->done) done(status);
-    if (*alive) SendNext();
-  };
+  writing_ = std::move(waiting_);
   if (!dead_.ok() || file_ == nullptr) {
     const Status status = dead_.ok() ? FailedPreconditionError("the registry is not open") : dead_;
-    loop_.Post([alive = alive_, answer, status] {
-      if (*alive) answer(status);
-    });
+    loop_.Post(scope_.Bind([this, status] { Answer(status); }));
     return;
   }
-  now->snapshot.set_scheduler_incarnation(state_.scheduler_incarnation());
-  now->snapshot.set_sequence(state_.sequence() + 1);
-  now->snapshot.set_rolled(false);
-  const auto write = [this, now, answer] {
-    Append(now->snapshot, [this, now, answer](const Status& status) {
-      if (status.ok()) state_ = now->snapshot;
-      answer(status);
-    });
-  };
-  if (file_->committed_length() < options_.file_bytes_max) return write();
+  writing_->snapshot.set_scheduler_incarnation(state_.scheduler_incarnation());
+  writing_->snapshot.set_sequence(state_.sequence() + 1);
+  writing_->snapshot.set_rolled(false);
+  if (file_->committed_length() < options_.file_bytes_max) return WriteWaiting();
   // Roll: a last record in this file proves that it is still ours; then the next file, exclusively.
   state_.set_rolled(true);
   state_.set_sequence(state_.sequence() + 1);
-  now->snapshot.set_sequence(state_.sequence() + 1);
-  Append(state_, [this, answer, write](const Status& status) {
-    if (!status.ok()) return answer(status);
-    const std::string name = NameOf(number_ + 1);
-    store_.CreateExclusive(
-        options_.dir, name, name,
-        [this, alive = alive_, answer, write,
-         name](Result<std::unique_ptr<storage::AppendFile>> file) {
-          if (!*alive) return;
-          if (!file.ok()) {
-            dead_ = IsAlreadyExists(file.status())
-                        ? FailedPreconditionError(
-                              "another scheduler took over this cell's registry (registry/" + name +
-                              ")")
-                        : UnavailableError("registry/" + name +
-                                           " cannot be created: " + file.status().ToString());
-            return answer(dead_);
-          }
-          file_ = std::move(*file);
-          name_ = name;
-          ++number_;
-          write();
-          // The one before the last is kept: the newest may still be empty.
-          if (number_ > 2) store_.Delete(options_.dir, NameOf(number_ - 2), [](const Status&) {});
-        });
-  });
+  writing_->snapshot.set_sequence(state_.sequence() + 1);
+  Append(state_, scope_.Bind([this](const Status& status) {
+    if (!status.ok()) return Answer(status);
+    Roll();
+  }));
+}
+
+void RegistryStore::Roll() {
+  const std::string name = NameOf(number_ + 1);
+  const auto created = [this, name](Result<std::unique_ptr<storage::AppendFile>> file) {
+    if (!file.ok()) {
+      dead_ = IsAlreadyExists(file.status())
+                  ? FailedPreconditionError(
+                        "another scheduler took over this cell's registry (registry/" + name + ")")
+                  : UnavailableError("registry/" + name +
+                                     " cannot be created: " + file.status().ToString());
+      return Answer(dead_);
+    }
+    file_ = std::move(*file);
+    name_ = name;
+    ++number_;
+    WriteWaiting();
+    // The one before the last is kept: the newest may still be empty.
+    if (number_ > 2) {
+      store_.Delete(options_.dir, NameOf(number_ - 2), scope_.Bind([](const Status&) {}));
+    }
+  };
+  store_.CreateExclusive(options_.dir, name, name, scope_.Bind(created));
+}
+
+void RegistryStore::WriteWaiting() {
+  Append(writing_->snapshot, scope_.Bind([this](const Status& status) {
+    if (status.ok()) state_ = writing_->snapshot;
+    Answer(status);
+  }));
+}
+
+void RegistryStore::Answer(const Status& status) {
+  const std::unique_ptr<Waiting> written = std::move(writing_);
+  const Scope::Watcher self = scope_.Watch();
+  for (auto& done : written->done) {
+    done(status);
+    if (self.ended()) return;
+  }
+  SendNext();
 }
 
 }  // namespace tailcast::cell

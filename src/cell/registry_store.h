@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/proto/registry.pb.h"
 #include "tailcast/storage/store.h"
 
@@ -48,7 +49,6 @@ class RegistryStore {
   // Both outlive it.
   RegistryStore(EventLoop& loop, storage::Store& store) : RegistryStore(loop, store, Options()) {}
   RegistryStore(EventLoop& loop, storage::Store& store, Options options);
-  ~RegistryStore();
   RegistryStore(const RegistryStore&) = delete;
   RegistryStore& operator=(const RegistryStore&) = delete;
 
@@ -70,11 +70,16 @@ class RegistryStore {
   void FenceFile(const std::string& name, int64_t number);
   void CreateFile(int64_t number);
   void AfterFence();
+  struct WholeRead;
   void ReadAll(const std::string& name, Callback<void(Result<std::string>)> done);
+  void ReadNext(std::shared_ptr<WholeRead> read);
   void OnContent(const std::string& name, Result<std::string> bytes);
   void Begin();
   void FinishOpen(Status status);
   void SendNext();
+  void WriteWaiting();
+  void Roll();
+  void Answer(const Status& status);
   void Append(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done);
   static std::string NameOf(int64_t number);
   static std::optional<int64_t> NumberOf(std::string_view name);
@@ -95,8 +100,8 @@ class RegistryStore {
     std::vector<Callback<void(Status)>> done;
   };
   std::unique_ptr<Waiting> waiting_;
-  bool writing_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::unique_ptr<Waiting> writing_;  // under way; null: nothing is
+  Scope scope_;
 };
 
 }  // namespace tailcast::cell

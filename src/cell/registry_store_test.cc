@@ -1,8 +1,10 @@
 #include "tailcast/cell/registry_store.h"
 
+#include <functional>
 #include <optional>
 
 #include "gtest/gtest.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/sim/sim_loop.h"
 #include "tailcast/storage/fake_store.h"
 
@@ -25,13 +27,15 @@ class RegistryStoreTest : public ::testing::Test {
   }
   Result<v1::RegistrySnapshot> Open(Process& p) {
     std::optional<Result<v1::RegistrySnapshot>> result;
-    p.loop->Post([&] { p.registry->Open([&](auto r) { result = std::move(r); }); });
+    p.loop->Post(scope_.Bind(
+        [&] { p.registry->Open(scope_.Bind([&](auto r) { result = std::move(r); })); }));
     EXPECT_TRUE(time_.RunUntil([&] { return result.has_value(); }, Duration::Seconds(60)));
     return *result;
   }
   Status Write(Process& p, v1::RegistrySnapshot snapshot) {
     std::optional<Status> result;
-    p.loop->Post([&] { p.registry->Write(snapshot, [&](Status s) { result = s; }); });
+    p.loop->Post(scope_.Bind(
+        [&] { p.registry->Write(snapshot, scope_.Bind([&](Status s) { result = s; })); }));
     EXPECT_TRUE(time_.RunUntil([&] { return result.has_value(); }, Duration::Seconds(60)));
     return *result;
   }
@@ -43,6 +47,7 @@ class RegistryStoreTest : public ::testing::Test {
   sim::VirtualTime time_{1};
   std::unique_ptr<sim::SimLoop> disk_loop_ = time_.MakeLoop("disk");
   storage::FakeDisk disk_{disk_loop_.get(), 1};
+  Scope scope_;
 };
 
 TEST_F(RegistryStoreTest, EachOpenerHasAGreaterIncarnationAndFindsWhatWasWritten) {
@@ -80,14 +85,15 @@ TEST_F(RegistryStoreTest, WritesThatWaitBecomeOne) {
   auto a = Make();
   auto first = Open(a);
   int answered = 0;
-  a.loop->Post([&] {
+  a.loop->Post(scope_.Bind([&] {
     for (int i = 0; i < 10; ++i) {
-      a.registry->Write(WithStream(*first, "s" + std::to_string(i)), [&](const Status& s) {
-        EXPECT_TRUE(s.ok());
-        ++answered;
-      });
+      a.registry->Write(WithStream(*first, "s" + std::to_string(i)),
+                        scope_.Bind([&](const Status& s) {
+                          EXPECT_TRUE(s.ok());
+                          ++answered;
+                        }));
     }
-  });
+  }));
   ASSERT_TRUE(time_.RunUntil([&] { return answered == 10; }, Duration::Seconds(10)));
   const auto content =
       ParseRegistryLog(*disk_.Peek("registry", "0000000001.log"), "0000000001.log");
@@ -146,12 +152,12 @@ TEST_F(RegistryStoreTest, NothingFollowsATornRecord) {
   ASSERT_TRUE(Open(a).ok());
   auto b = Make();
   std::unique_ptr<storage::AppendFile> raw;
-  b.loop->Post([&] {
-    b.files->OpenFencing("registry", "0000000001.log", [&](auto file) {
+  b.loop->Post(scope_.Bind([&] {
+    b.files->OpenFencing("registry", "0000000001.log", scope_.Bind([&](auto file) {
       raw = std::move(*file);
-      raw->AppendAt(raw->committed_length(), "TCR1torn", [](auto) {});
-    });
-  });
+      raw->AppendAt(raw->committed_length(), "TCR1torn", scope_.Bind([](auto) {}));
+    }));
+  }));
   time_.RunFor(Duration::Seconds(5));
   auto c = Make();
   auto opened = Open(c);
@@ -189,26 +195,27 @@ TEST_F(RegistryStoreTest, RandomDuelsNeverForkOrLose) {
                                                     RegistryStore::Options{.file_bytes_max = 400});
       Process* raw = p.get();
       processes.push_back(std::move(p));
-      raw->loop->Post([&, raw] {
-        raw->registry->Open([&, raw](Result<v1::RegistrySnapshot> opened) {
+      raw->loop->Post(scope_.Bind([&, raw] {
+        raw->registry->Open(scope_.Bind([&, raw](Result<v1::RegistrySnapshot> opened) {
           if (!opened.ok()) return;
           ++incarnations[opened->scheduler_incarnation()];
           const int seen = opened->streams_size() == 0 ? 0 : std::stoi(opened->streams(0).name());
           ASSERT_GE(seen, acknowledged) << "an acknowledged record was lost";
           // A chain of writes, each one greater.
-          auto next = std::make_shared<Callback<void(int)>>();
+          auto next = std::make_shared<std::function<void(int)>>();
           *next = [&, raw, weak = std::weak_ptr(next)](int number) {
             v1::RegistrySnapshot s;
             s.add_streams()->set_name(std::to_string(number));
-            raw->registry->Write(s, [&, number, next = weak.lock()](const Status& status) {
-              if (!status.ok()) return;
-              acknowledged = std::max(acknowledged, number);
-              (*next)(number + 1);
-            });
+            raw->registry->Write(s,
+                                 scope_.Bind([&, number, next = weak.lock()](const Status& status) {
+                                   if (!status.ok()) return;
+                                   acknowledged = std::max(acknowledged, number);
+                                   (*next)(number + 1);
+                                 }));
           };
           (*next)(seen + 1);
-        });
-      });
+        }));
+      }));
     };
     for (int round = 0; round < 30; ++round) {
       if (rng.Chance(0.4)) start();

@@ -95,7 +95,7 @@ Node::Node(Ports ports, cell::ProcessConfig config, std::vector<Role> roles,
       incarnation_(NonZero(Rng(ports_.seed).Next())),
       started_(ports_.loop->Now()) {}
 
-Node::~Node() { *alive_ = false; }
+Node::~Node() = default;
 
 bool Node::Has(Role role) const {
   return std::find(roles_.begin(), roles_.end(), role) != roles_.end();
@@ -118,14 +118,14 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
   info_.set_pid(getpid());
 
   ports_.server->Handle("/tailcast.v1.Process/GetStatus",
-                        [this](std::string, rpc::Responder respond) {
+                        scope_.Bind([this](const std::string&, rpc::Responder respond) {
                           v1::GetStatusReply reply;
                           reply.set_json(StatusJson());
                           respond(reply.SerializeAsString());
-                        });
+                        }));
   cell_ =
       std::make_unique<cell::CellClient>(*ports_.loop, *ports_.connector, config_.scheduler, "");
-  cell_->SetOnChange([this](const cell::CellView& view) { OnView(view); });
+  cell_->SetOnChange(scope_.Bind([this](const cell::CellView& view) { OnView(view); }));
 
   if (Has(Role::kCache)) {
     cache::ServerOptions options;
@@ -192,13 +192,13 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     for (const std::string& a : metadata_addresses) info_.add_metadata_fabric(a);
   }
   if (scheduler_ != nullptr) {
-    const auto fatal = [this, alive = alive_](Status why) {
-      if (*alive && !why.ok() && on_fatal_) std::exchange(on_fatal_, nullptr)(std::move(why));
+    const auto fatal = [this](Status why) {
+      if (!why.ok() && on_fatal_) std::exchange(on_fatal_, nullptr)(std::move(why));
     };
-    scheduler_->Start(fatal, fatal);
+    scheduler_->Start(scope_.Bind(fatal), scope_.Bind(fatal));
   }
   // Never given up: a process waits for its scheduler as long as it takes.
-  cell_->Start(Duration::Infinite(), [](Status) {});
+  cell_->Start(Duration::Infinite(), scope_.Bind([](const Status&) {}));
   RegisterAll();
   kLog.Info(config_.cell, "/", config_.name, " serves at ", rpc_address_);
   return OkStatus();
@@ -254,8 +254,7 @@ void Node::RegisterAll() {
 }
 
 void Node::Register(v1::ProcessInfo info) {
-  cell_->Register(info, [this, alive = alive_, info](Result<v1::RegisterReply> reply) mutable {
-    if (!*alive) return;
+  const auto registered = [this, info](Result<v1::RegisterReply> reply) mutable {
     Duration next = kRegisterRetry;
     if (reply.ok()) {
       next = Duration::Millis(std::max<int64_t>(reply->lease_ms() / 3, 10));
@@ -265,10 +264,10 @@ void Node::Register(v1::ProcessInfo info) {
       if (on_fatal_) std::exchange(on_fatal_, nullptr)(reply.status());
       return;
     }
-    ports_.loop->After(next, [this, alive, info = std::move(info)]() mutable {
-      if (*alive) Register(std::move(info));
-    });
-  });
+    ports_.loop->After(
+        next, scope_.Bind([this, info = std::move(info)]() mutable { Register(std::move(info)); }));
+  };
+  cell_->Register(info, scope_.Bind(registered));
 }
 
 void Node::OnView(const cell::CellView& view) {

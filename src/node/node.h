@@ -14,6 +14,7 @@
 
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/metrics.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/cache/quorum_client.h"
 #include "tailcast/cache/server.h"
@@ -97,7 +98,7 @@ class Node {
   std::unique_ptr<writer::WriterAgent> writer_;
   std::unique_ptr<reader::ReaderAgent> reader_;
   std::unique_ptr<scheduler::SchedulerAgent> scheduler_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Scope scope_;
 };
 
 }  // namespace tailcast::node

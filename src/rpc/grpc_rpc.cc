@@ -26,6 +26,7 @@
 #endif
 
 #include "tailcast/base/log.h"
+#include "tailcast/base/scope.h"
 
 namespace tailcast::rpc {
 namespace {
@@ -79,7 +80,7 @@ Status FromGrpc(const grpc::Status& status) {
 
 // ---- completions ----
 
-// The open calls of a connector or of a server, and the number of their operations that gRPC has.
+// The open calls of a connector or of a server, and the number of their tags that gRPC has.
 // All of them post to the loop, so a connector or a server goes when none is left.
 class Calls {
  public:
@@ -97,69 +98,69 @@ class Calls {
     std::lock_guard lock(mu_);
     for (const auto& [id, cancel] : cancel_) cancel();
   }
-  void OperationStarts() {
-    std::lock_guard lock(operations_mu_);
-    ++operations_;
+  void TagGoesOut() {
+    std::lock_guard lock(tags_mu_);
+    ++tags_out_;
   }
-  void OperationIsOver() {
-    std::lock_guard lock(operations_mu_);
-    if (--operations_ == 0) none_left_.notify_all();
+  void TagIsBack() {
+    std::lock_guard lock(tags_mu_);
+    if (--tags_out_ == 0) none_left_.notify_all();
   }
-  // Nobody but completions starts an operation any more.
-  void WaitForOperations() {
-    std::unique_lock lock(operations_mu_);
-    none_left_.wait(lock, [this] { return operations_ == 0; });
+  // Nobody but completions hands out tags any more.
+  void WaitForTags() {
+    std::unique_lock lock(tags_mu_);
+    none_left_.wait(lock, [this] { return tags_out_ == 0; });
   }
 
  private:
   std::mutex mu_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::function<void()>> cancel_;
-  std::mutex operations_mu_;  // taken last
+  std::mutex tags_mu_;  // taken last
   std::condition_variable none_left_;
-  int64_t operations_ = 0;
+  int64_t tags_out_ = 0;
 };
 
-// An operation that is handed to gRPC. The thread of its queue says how it went.
-class Operation {
+// What is handed to gRPC with each thing asked of it. The queue's thread says how that went.
+class Tag {
  public:
-  explicit Operation(Calls& calls) : calls_(calls) {}
-  virtual ~Operation() = default;
-  // What gRPC gets, and hands to the queue's thread. The last thing before an operation starts:
+  explicit Tag(Calls& calls) : calls_(calls) {}
+  virtual ~Tag() = default;
+  // What gRPC gets, and hands to the queue's thread. The last thing before a call to gRPC starts:
   // Done may run at once and looks at what was written before.
   void* Out() {
-    calls_.OperationStarts();
-    return Tag();
+    calls_.TagGoesOut();
+    return Address();
   }
-  static void Complete(void* tag, bool ok) {
-    Got(tag);
-    auto* const operation = static_cast<Operation*>(tag);
-    Calls& calls = operation->calls_;
-    operation->Done(ok);
-    calls.OperationIsOver();
+  static void Complete(void* address, bool ok) {
+    Got(address);
+    auto* const tag = static_cast<Tag*>(address);
+    Calls& calls = tag->calls_;
+    tag->Done(ok);
+    calls.TagIsBack();
   }
 
  protected:
-  void* Tag() {
+  void* Address() {
     Give(this);
     return this;
   }
-  // `ok`: as gRPC defines it for each kind of operation. May destroy the operation.
+  // `ok`: as gRPC defines it for each kind. May destroy the tag.
   virtual void Done(bool ok) = 0;
 
   Calls& calls_;
 };
 
-// A member operation of an object that lives while the operation is out: at most one at a time.
+// A tag that is a member of an object, which lives while the tag is out: at most once at a time.
 template <typename Owner>
-class MemberOperation final : public Operation {
+class MemberTag final : public Tag {
  public:
-  MemberOperation(Calls& calls, void (Owner::*done)(bool)) : Operation(calls), done_(done) {}
+  MemberTag(Calls& calls, void (Owner::*done)(bool)) : Tag(calls), done_(done) {}
   // The tag to give to gRPC.
   void* Out(std::shared_ptr<Owner> owner) {
-    TAILCAST_CHECK(owner_ == nullptr, "an operation is out twice");
+    TAILCAST_CHECK(owner_ == nullptr, "a tag is out twice");
     owner_ = std::move(owner);
-    return Operation::Out();
+    return Tag::Out();
   }
   void Done(bool ok) override {
     const std::shared_ptr<Owner> owner = std::move(owner_);
@@ -171,7 +172,7 @@ class MemberOperation final : public Operation {
   std::shared_ptr<Owner> owner_;
 };
 
-// Where operations complete: a queue with one thread, that a server and a connector may share. With
+// Where tags come back: a queue with one thread, that a server and a connector may share. With
 // gRPC's own threads (its callback API) each call costs three times as many changes of thread, and
 // of two queues in a process each thread finds events of the other's and has to wake it.
 class Queue {
@@ -181,9 +182,9 @@ class Queue {
           pthread_setname_np(pthread_self(), "rpc");
           void* tag;
           bool ok;
-          while (queue_->Next(&tag, &ok)) Operation::Complete(tag, ok);
+          while (queue_->Next(&tag, &ok)) Tag::Complete(tag, ok);
         }) {}
-  // No operation is out. Not on the queue's thread.
+  // No tag is out. Not on the queue's thread.
   ~Queue() {
     queue_->Shutdown();
     thread_.join();
@@ -200,7 +201,7 @@ class Queue {
 };
 
 // What both ends of a stream share: the queue of messages to write, the count of messages that wait
-// in the loop's mailbox, and whether operations may still be started. The loop thread and the
+// in the loop's mailbox, and whether gRPC may still be asked for anything. The loop thread and the
 // queue's thread meet here under `mu`.
 class StreamState : public std::enable_shared_from_this<StreamState> {
  public:
@@ -213,7 +214,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
     if (!open_ || ending_) return false;
     queued_bytes_ += message.size();
     queue_.push_back(std::move(message));
-    Pump();
+    WriteNext();
     return true;
   }
   size_t queued_bytes() {
@@ -226,13 +227,13 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
     ending_ = true;
     end_status_ = std::move(status);
     if (!end_status_.ok() && CancelAtOnce()) return;
-    Pump();
+    WriteNext();
   }
   void SetCallbacks(Stream::Callbacks callbacks) { callbacks_ = std::move(callbacks); }
   // The owner destroyed its Stream: cancel if open, call nobody any more.
   void Abandon() {
     // A callback may be running that owns the Stream, so the callbacks themselves go later.
-    abandoned_ = true;
+    owner_.End();
     std::lock_guard lock(mu_);
     if (open_) CancelNow();
   }
@@ -245,7 +246,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   virtual bool CancelAtOnce() = 0;                       // an error end does not wait for the queue
   virtual void CancelNow() = 0;
 
-  void Pump() {
+  void WriteNext() {
     if (!open_ || writing_) return;
     if (!queue_.empty()) {
       writing_ = true;
@@ -266,14 +267,14 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
     if (!ok) {
       queue_.clear();
       queued_bytes_ = 0;
-      if (open_ && ending_) Pump();
+      if (open_ && ending_) WriteNext();
       return;
     }
-    Pump();
+    WriteNext();
     if (queued_bytes_ == 0) {
-      loop_.Post([self = shared_from_this()] {
-        if (!self->abandoned_ && self->callbacks_.on_drained) self->callbacks_.on_drained();
-      });
+      loop_.Post(owner_.Bind([self = shared_from_this()] {
+        if (self->callbacks_.on_drained) self->callbacks_.on_drained();
+      }));
     }
   }
 
@@ -284,19 +285,20 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
     std::lock_guard lock(mu_);
     inbox_bytes_ += size;
     // Posted before the next read starts: that one may be done on another thread at once.
-    loop_.Post([self = shared_from_this(), size, message = std::move(message)]() mutable {
-      {
-        std::lock_guard lock(self->mu_);
-        self->inbox_bytes_ -= size;
-        if (self->read_waits_ && self->open_ && self->inbox_bytes_ < kStreamInboxBytesMax / 2) {
-          self->read_waits_ = false;
-          self->StartNextRead();
-        }
-      }
-      if (!self->abandoned_ && self->callbacks_.on_message) {
-        self->callbacks_.on_message(std::move(message));
-      }
-    });
+    loop_.Post(
+        scope_.Bind([self = shared_from_this(), size, message = std::move(message)]() mutable {
+          {
+            std::lock_guard lock(self->mu_);
+            self->inbox_bytes_ -= size;
+            if (self->read_waits_ && self->open_ && self->inbox_bytes_ < kStreamInboxBytesMax / 2) {
+              self->read_waits_ = false;
+              self->StartNextRead();
+            }
+          }
+          if (!self->owner_.ended() && self->callbacks_.on_message) {
+            self->callbacks_.on_message(std::move(message));
+          }
+        }));
     if (open_ && (inbox_bytes_ < kStreamInboxBytesMax || cancelled_)) {
       StartNextRead();
     } else {
@@ -305,17 +307,16 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   }
 
   void PostClosed(Status status) {
-    loop_.Post([self = shared_from_this(), status = std::move(status)]() mutable {
-      if (self->abandoned_ || self->closed_) return;
-      self->closed_ = true;
-      auto on_closed = std::move(self->callbacks_.on_closed);
-      if (on_closed) on_closed(std::move(status));
-    });
+    loop_.Post(owner_.Bind([self = shared_from_this(), status = std::move(status)]() mutable {
+      if (auto on_closed = std::exchange(self->callbacks_.on_closed, nullptr)) {
+        on_closed(std::move(status));
+      }
+    }));
   }
 
   EventLoop& loop_;
   std::mutex mu_;
-  bool open_ = true;       // operations may be started
+  bool open_ = true;       // gRPC may be asked for more
   bool writing_ = false;   // a write is out
   bool ending_ = false;    // our side has ended; no more sends
   bool finished_ = false;  // FinishWriting was called
@@ -329,8 +330,8 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   size_t inbox_bytes_ = 0;
   // Loop thread only.
   Stream::Callbacks callbacks_;
-  bool abandoned_ = false;
-  bool closed_ = false;
+  Scope owner_;  // ends when the owner destroys its Stream
+  Scope scope_;
 };
 
 class GrpcStream : public Stream {
@@ -357,7 +358,7 @@ struct ClientSide {
   ~ClientSide() { EndCalls(); }
   void EndCalls() {
     calls.CancelAll();
-    calls.WaitForOperations();
+    calls.WaitForTags();
   }
   const std::shared_ptr<Queue> queue;
   Calls calls;
@@ -404,7 +405,7 @@ class ClientStreamState final : public StreamState {
     writing_ = false;
     if (!ok) return Finish();
     StartNextRead();
-    Pump();
+    WriteNext();
   }
   void OnRead(bool ok) {
     if (ok) return MessageRead(read_buffer_);
@@ -424,23 +425,23 @@ class ClientStreamState final : public StreamState {
   void OnWritten(bool ok) { WriteDone(ok); }
   void OnWritesDone(bool) {}
 
-  ClientSide& side_;  // there until the last operation is over
+  ClientSide& side_;  // there until the last tag is back
   uint64_t id_ = 0;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
   ByteBuffer read_buffer_;
   grpc::Status status_;
-  MemberOperation<ClientStreamState> started_{side_.calls, &ClientStreamState::OnStarted};
-  MemberOperation<ClientStreamState> read_{side_.calls, &ClientStreamState::OnRead};
-  MemberOperation<ClientStreamState> written_{side_.calls, &ClientStreamState::OnWritten};
-  MemberOperation<ClientStreamState> writes_done_{side_.calls, &ClientStreamState::OnWritesDone};
-  MemberOperation<ClientStreamState> ended_{side_.calls, &ClientStreamState::OnEnded};
+  MemberTag<ClientStreamState> started_{side_.calls, &ClientStreamState::OnStarted};
+  MemberTag<ClientStreamState> read_{side_.calls, &ClientStreamState::OnRead};
+  MemberTag<ClientStreamState> written_{side_.calls, &ClientStreamState::OnWritten};
+  MemberTag<ClientStreamState> writes_done_{side_.calls, &ClientStreamState::OnWritesDone};
+  MemberTag<ClientStreamState> ended_{side_.calls, &ClientStreamState::OnEnded};
 };
 
-class ClientCall final : public Operation {
+class ClientCall final : public Tag {
  public:
   ClientCall(EventLoop& loop, ClientSide& side, Callback<void(Result<std::string>)> done)
-      : Operation(side.calls), loop_(loop), queue_(side.queue->get()), done_(std::move(done)) {}
+      : Tag(side.calls), loop_(loop), queue_(side.queue->get()), done_(std::move(done)) {}
   // Owns itself from here on.
   void Start(grpc::GenericStub& stub, const std::string& method, std::string request,
              Duration timeout, std::string address) {
@@ -456,9 +457,7 @@ class ClientCall final : public Operation {
     Result<std::string> result = status_.ok()
                                      ? Result<std::string>(FromBuffer(response_))
                                      : Result<std::string>(FromGrpc(status_).WithContext(address_));
-    loop_.Post([done = std::move(done_), result = std::move(result)]() mutable {
-      done(std::move(result));
-    });
+    loop_.Post(std::move(done_).With(std::move(result)));
     calls_.Remove(id_);
     delete this;
   }
@@ -551,21 +550,21 @@ using StreamHandler = Callback<void(std::unique_ptr<Stream>)>;
 struct ServerState {
   std::map<std::string, CallHandler, std::less<>> call_handlers;
   std::map<std::string, StreamHandler, std::less<>> stream_handlers;
-  bool stopped = false;  // loop thread: handlers may not run any more
 
   std::mutex mu;
-  bool closed = false;  // no operation may be started any more
+  bool closed = false;  // gRPC may not be asked for more
   Calls calls;
+  Scope scope;  // ends with the server: handlers may not run any more
 };
 
 // gRPC's side of a call that came in, and the news that it is over.
-class ServerCall final : public Operation {
+class ServerCall final : public Tag {
  public:
-  explicit ServerCall(Calls& calls) : Operation(calls) { context.AsyncNotifyWhenDone(Tag()); }
+  explicit ServerCall(Calls& calls) : Tag(calls) { context.AsyncNotifyWhenDone(Address()); }
   // It has come in: the news will come too.
   void Begin(std::shared_ptr<ServerCall> self) {
     self_ = std::move(self);
-    calls_.OperationStarts();
+    calls_.TagGoesOut();
   }
   // Before the news: on the queue's thread, in the turn of Begin.
   void SetOnOver(std::function<void(bool cancelled)> on_over) { on_over_ = std::move(on_over); }
@@ -617,14 +616,15 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
     if (!ok) return Reply(InvalidArgumentError("no request"));
     std::string request = FromBuffer(request_);
     request_.Clear();
-    loop_.Post([self = shared_from_this(), request = std::move(request),
-                answer = Answer(shared_from_this())]() mutable {
-      if (self->server_->stopped) return;
-      self->handler_(std::move(request),
-                     [answer = std::move(answer)](Result<std::string> result) mutable {
-                       answer.Send(std::move(result));
-                     });
-    });
+    const Scope& scope = server_->scope;
+    Responder respond =
+        scope.Bind([answer = Answer(shared_from_this())](Result<std::string> result) mutable {
+          answer.Send(std::move(result));
+        });
+    loop_.Post(scope.Bind([self = shared_from_this(), request = std::move(request),
+                           respond = std::move(respond)]() mutable {
+      self->handler_(std::move(request), std::move(respond));
+    }));
   }
   void Reply(Result<std::string> result) {
     if (answered_.exchange(true)) return;
@@ -647,8 +647,8 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
   uint64_t id_ = 0;
   std::atomic<bool> answered_ = false;
   ByteBuffer request_, response_;
-  MemberOperation<UnaryCall> read_{server_->calls, &UnaryCall::OnRead};
-  MemberOperation<UnaryCall> finished_{server_->calls, &UnaryCall::OnFinished};
+  MemberTag<UnaryCall> read_{server_->calls, &UnaryCall::OnRead};
+  MemberTag<UnaryCall> finished_{server_->calls, &UnaryCall::OnFinished};
 };
 
 class ServerStreamState final : public StreamState {
@@ -662,9 +662,8 @@ class ServerStreamState final : public StreamState {
     id_ = server_->calls.Add([weak = weak_from_this()] {
       if (auto state = weak.lock()) static_cast<ServerStreamState&>(*state).Shutdown();
     });
-    loop_.Post([self, server = server_, &handler] {
-      if (!server->stopped) handler(std::make_unique<GrpcStream>(self));
-    });
+    loop_.Post(
+        server_->scope.Bind([self, &handler] { handler(std::make_unique<GrpcStream>(self)); }));
     std::lock_guard lock(mu_);
     StartNextRead();
   }
@@ -700,7 +699,7 @@ class ServerStreamState final : public StreamState {
       end_status_ = CancelledError("the peer dropped the stream");
     }
     queue_.clear();
-    Pump();
+    WriteNext();
   }
 
   void OnRead(bool ok) {
@@ -711,7 +710,7 @@ class ServerStreamState final : public StreamState {
       ending_ = true;
       PostClosed(cancelled_ ? CancelledError("the client cancelled") : OkStatus());
     }
-    Pump();
+    WriteNext();
   }
   void OnWritten(bool ok) { WriteDone(ok); }
   void OnFinished(bool) {}
@@ -726,7 +725,7 @@ class ServerStreamState final : public StreamState {
           end_status_ = CancelledError("cancelled");
         }
         queue_.clear();
-        Pump();
+        WriteNext();
       }
     }
     server_->calls.Remove(id_);
@@ -736,9 +735,9 @@ class ServerStreamState final : public StreamState {
   const std::shared_ptr<ServerCall> call_;
   uint64_t id_ = 0;
   ByteBuffer read_buffer_;
-  MemberOperation<ServerStreamState> read_{server_->calls, &ServerStreamState::OnRead};
-  MemberOperation<ServerStreamState> written_{server_->calls, &ServerStreamState::OnWritten};
-  MemberOperation<ServerStreamState> finished_op_{server_->calls, &ServerStreamState::OnFinished};
+  MemberTag<ServerStreamState> read_{server_->calls, &ServerStreamState::OnRead};
+  MemberTag<ServerStreamState> written_{server_->calls, &ServerStreamState::OnWritten};
+  MemberTag<ServerStreamState> finished_op_{server_->calls, &ServerStreamState::OnFinished};
 };
 
 // Once in a process. gRPC's own lines go to our log, at debug: what matters comes to us as a
@@ -762,14 +761,14 @@ class GrpcServer : public Server {
   EventLoop& loop() const { return loop_; }
   const std::shared_ptr<Queue>& queue() const { return queue_; }
   ~GrpcServer() override {
-    state_->stopped = true;
+    state_->scope.End();
     state_->calls.CancelAll();
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
     {
       std::lock_guard lock(state_->mu);
       state_->closed = true;
     }
-    state_->calls.WaitForOperations();
+    state_->calls.WaitForTags();
   }
 
   void Handle(std::string_view method, CallHandler handler) override {
@@ -811,8 +810,8 @@ class GrpcServer : public Server {
  private:
   static constexpr int kAccepting = 16;  // calls that may come in at once
 
-  struct Accepting final : Operation {
-    explicit Accepting(GrpcServer* s) : Operation(s->state_->calls), server(s) {}
+  struct Accepting final : Tag {
+    explicit Accepting(GrpcServer* s) : Tag(s->state_->calls), server(s) {}
     void Done(bool ok) override {
       if (ok) server->OnCall(std::move(call));
       delete this;
@@ -820,8 +819,8 @@ class GrpcServer : public Server {
     GrpcServer* const server;
     std::shared_ptr<ServerCall> call = std::make_shared<ServerCall>(calls_);
   };
-  struct Refusing final : Operation {
-    Refusing(Calls& calls, std::shared_ptr<ServerCall> c) : Operation(calls), call(std::move(c)) {}
+  struct Refusing final : Tag {
+    Refusing(Calls& calls, std::shared_ptr<ServerCall> c) : Tag(calls), call(std::move(c)) {}
     void Done(bool) override { delete this; }
     const std::shared_ptr<ServerCall> call;
   };

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 
 namespace tailcast::rpc {
@@ -17,21 +18,23 @@ class GrpcRpc : public ::testing::Test {
  protected:
   GrpcRpc() {
     server_ = MakeGrpcServer(loop_);
-    server_->Handle("/t.S/Echo",
-                    [](std::string request, Responder respond) { respond("re: " + request); });
-    server_->Handle("/t.S/Fail", [](std::string, Responder respond) {
+    server_->Handle("/t.S/Echo", scope_.Bind([](std::string request, Responder respond) {
+      respond("re: " + request);
+    }));
+    server_->Handle("/t.S/Fail", scope_.Bind([](std::string, Responder respond) {
       respond(OutOfRangeError("position 7 is gone; the first is 9"));
-    });
-    server_->Handle("/t.S/Keep", [this](std::string, Responder respond) {
+    }));
+    server_->Handle("/t.S/Keep", scope_.Bind([this](std::string, Responder respond) {
       kept_.push_back(std::move(respond));
-    });
-    server_->HandleStream("/t.S/Stream", [this](std::unique_ptr<Stream> stream) {
+    }));
+    server_->HandleStream("/t.S/Stream", scope_.Bind([this](std::unique_ptr<Stream> stream) {
       server_stream_ = std::move(stream);
       Stream::Callbacks callbacks;
-      callbacks.on_message = [this](std::string m) { server_got_.push_back(std::move(m)); };
-      callbacks.on_closed = [this](Status s) { server_closed_ = s; };
+      callbacks.on_message =
+          scope_.Bind([this](std::string m) { server_got_.push_back(std::move(m)); });
+      callbacks.on_closed = scope_.Bind([this](Status s) { server_closed_ = s; });
       server_stream_->SetCallbacks(std::move(callbacks));
-    });
+    }));
     auto address = server_->Start("127.0.0.1:0");
     EXPECT_TRUE(address.ok());
     address_ = *address;
@@ -47,7 +50,7 @@ class GrpcRpc : public ::testing::Test {
                            Duration timeout = kLong) {
     std::optional<Result<std::string>> answer;
     client_->Call(method, std::move(request), timeout,
-                  [&](Result<std::string> r) { answer.emplace(std::move(r)); });
+                  scope_.Bind([&](Result<std::string> r) { answer.emplace(std::move(r)); }));
     EXPECT_FALSE(answer) << "called inside the call that registered it";
     Until([&] { return answer.has_value(); });
     return answer ? std::move(*answer) : Result<std::string>(InternalError("never answered"));
@@ -55,9 +58,10 @@ class GrpcRpc : public ::testing::Test {
   std::unique_ptr<Stream> OpenStream() {
     auto stream = client_->Open("/t.S/Stream");
     Stream::Callbacks callbacks;
-    callbacks.on_message = [this](std::string m) { client_got_.push_back(std::move(m)); };
-    callbacks.on_closed = [this](Status s) { client_closed_ = s; };
-    callbacks.on_drained = [this] { ++drained_; };
+    callbacks.on_message =
+        scope_.Bind([this](std::string m) { client_got_.push_back(std::move(m)); });
+    callbacks.on_closed = scope_.Bind([this](Status s) { client_closed_ = s; });
+    callbacks.on_drained = scope_.Bind([this] { ++drained_; });
     stream->SetCallbacks(std::move(callbacks));
     return stream;
   }
@@ -72,6 +76,7 @@ class GrpcRpc : public ::testing::Test {
   std::vector<std::string> server_got_, client_got_;
   std::optional<Status> server_closed_, client_closed_;
   int drained_ = 0;
+  Scope scope_;
 };
 
 TEST_F(GrpcRpc, CarriesARequestAndItsAnswer) {
@@ -113,7 +118,7 @@ TEST_F(GrpcRpc, NamesAPortThatIsInUse) {
 TEST_F(GrpcRpc, AnswersOpenCallsWhenTheServerGoes) {
   std::optional<Result<std::string>> answer;
   client_->Call("/t.S/Keep", "", kLong,
-                [&](Result<std::string> r) { answer.emplace(std::move(r)); });
+                scope_.Bind([&](Result<std::string> r) { answer.emplace(std::move(r)); }));
   ASSERT_TRUE(Until([&] { return !kept_.empty(); }));
   server_.reset();
   ASSERT_TRUE(Until([&] { return answer.has_value(); }));
@@ -190,16 +195,18 @@ TEST_F(GrpcRpc, ReportsAStreamToNobody) {
 
 // A long poll that is still open when its owner goes must not post to a loop that is gone.
 TEST(GrpcRpcShutdown, EndsOpenCallsAndStreamsBeforeTheConnectorIsGone) {
+  const Scope scope;
   ThreadLoop server_loop;
   auto server = MakeGrpcServer(server_loop);
   std::vector<Responder> kept;
-  server->Handle("/t.S/Keep",
-                 [&](std::string, Responder respond) { kept.push_back(std::move(respond)); });
+  server->Handle("/t.S/Keep", scope.Bind([&](std::string, Responder respond) {
+    kept.push_back(std::move(respond));
+  }));
   std::vector<std::unique_ptr<Stream>> streams;
-  server->HandleStream("/t.S/Stream", [&](std::unique_ptr<Stream> s) {
+  server->HandleStream("/t.S/Stream", scope.Bind([&](std::unique_ptr<Stream> s) {
     s->SetCallbacks({});
     streams.push_back(std::move(s));
-  });
+  }));
   const std::string address = *server->Start("127.0.0.1:0");
   for (int round = 0; round < 20; ++round) {
     ThreadLoop loop;
@@ -208,7 +215,7 @@ TEST(GrpcRpcShutdown, EndsOpenCallsAndStreamsBeforeTheConnectorIsGone) {
     auto stream = client->Open("/t.S/Stream");
     stream->SetCallbacks({});
     stream->Send("x");
-    client->Call("/t.S/Keep", "", kLong, [](Result<std::string>) {});
+    client->Call("/t.S/Keep", "", kLong, scope.Bind([](Result<std::string>) {}));
     server_loop.RunUntil([&] { return kept.size() > static_cast<size_t>(round); },
                          server_loop.Now() + kLong);
     if (round % 2 == 0) stream.reset();
@@ -220,21 +227,24 @@ TEST(GrpcRpcShutdown, EndsOpenCallsAndStreamsBeforeTheConnectorIsGone) {
 
 // What a process of a cell has: calls go out and come in on one thread, whichever goes first.
 TEST(GrpcRpcBeside, CallsItselfAndEndsInEitherOrder) {
+  const Scope scope;
   for (const bool server_first : {false, true}) {
     ThreadLoop loop;
     auto server = MakeGrpcServer(loop);
     auto connector = MakeGrpcConnectorBeside(*server);
-    server->Handle("/t.S/Echo",
-                   [](std::string request, Responder respond) { respond("re: " + request); });
+    server->Handle("/t.S/Echo", scope.Bind([](std::string request, Responder respond) {
+      respond("re: " + request);
+    }));
     std::vector<Responder> kept;
-    server->Handle("/t.S/Keep",
-                   [&](std::string, Responder respond) { kept.push_back(std::move(respond)); });
+    server->Handle("/t.S/Keep", scope.Bind([&](std::string, Responder respond) {
+      kept.push_back(std::move(respond));
+    }));
     auto client = connector->MakeClient(*server->Start("127.0.0.1:0"), "");
     std::optional<Result<std::string>> echo, open;
     client->Call("/t.S/Echo", "hi", kLong,
-                 [&](Result<std::string> r) { echo.emplace(std::move(r)); });
+                 scope.Bind([&](Result<std::string> r) { echo.emplace(std::move(r)); }));
     client->Call("/t.S/Keep", "", kLong,
-                 [&](Result<std::string> r) { open.emplace(std::move(r)); });
+                 scope.Bind([&](Result<std::string> r) { open.emplace(std::move(r)); }));
     ASSERT_TRUE(loop.RunUntil([&] { return echo && !kept.empty(); }, loop.Now() + kLong));
     EXPECT_EQ(**echo, "re: hi");
     if (server_first) {
@@ -253,34 +263,37 @@ TEST(GrpcRpcBeside, CallsItselfAndEndsInEitherOrder) {
 }
 
 TEST(GrpcRpcBeside, CallsOthersWhenTheServerCouldNotStart) {
+  const Scope scope;
   ThreadLoop loop;
   auto other = MakeGrpcServer(loop);
-  other->Handle("/t.S/Echo",
-                [](std::string request, Responder respond) { respond("re: " + request); });
+  other->Handle("/t.S/Echo", scope.Bind([](std::string request, Responder respond) {
+    respond("re: " + request);
+  }));
   const std::string address = *other->Start("127.0.0.1:0");
   auto server = MakeGrpcServer(loop);
   auto connector = MakeGrpcConnectorBeside(*server);
   EXPECT_TRUE(IsFailedPrecondition(server->Start(address).status()));
   std::optional<Result<std::string>> answer;
-  connector->MakeClient(address, "")->Call("/t.S/Echo", "hi", kLong, [&](Result<std::string> r) {
-    answer.emplace(std::move(r));
-  });
+  connector->MakeClient(address, "")
+      ->Call("/t.S/Echo", "hi", kLong,
+             scope.Bind([&](Result<std::string> r) { answer.emplace(std::move(r)); }));
   ASSERT_TRUE(loop.RunUntil([&] { return answer.has_value(); }, loop.Now() + kLong));
   EXPECT_EQ(**answer, "re: hi");
 }
 
 // The loop is the slow reader: while it does not turn, the sender's queue must fill up.
 TEST(GrpcRpcBackPressure, StopsASenderWhoseReaderDoesNotTurn) {
+  const Scope scope;
   ThreadLoop server_loop, client_loop;
   auto server = MakeGrpcServer(server_loop);
   std::unique_ptr<Stream> server_stream;
   size_t got = 0;
-  server->HandleStream("/t.S/Stream", [&](std::unique_ptr<Stream> stream) {
+  server->HandleStream("/t.S/Stream", scope.Bind([&](std::unique_ptr<Stream> stream) {
     server_stream = std::move(stream);
     Stream::Callbacks callbacks;
-    callbacks.on_message = [&](std::string m) { got += m.size(); };
+    callbacks.on_message = scope.Bind([&](std::string m) { got += m.size(); });
     server_stream->SetCallbacks(std::move(callbacks));
-  });
+  }));
   const std::string address = *server->Start("127.0.0.1:0");
   auto connector = MakeGrpcConnector(client_loop);
   auto client = connector->MakeClient(address, "");

@@ -4,26 +4,30 @@
 
 #include <vector>
 
+#include "tailcast/base/scope.h"
+
 namespace tailcast::sim {
 namespace {
 
 TEST(SimLoop, RunsEventsInOrderOfTimeThenInsertion) {
+  const Scope scope;
   VirtualTime time(1);
   auto loop = time.MakeLoop("a");
   std::vector<int> order;
-  loop->After(Duration::Millis(2), [&] { order.push_back(3); });
-  loop->After(Duration::Millis(1), [&] { order.push_back(1); });
-  loop->After(Duration::Millis(1), [&] { order.push_back(2); });
-  loop->Post([&] { order.push_back(0); });
+  loop->After(Duration::Millis(2), scope.Bind([&] { order.push_back(3); }));
+  loop->After(Duration::Millis(1), scope.Bind([&] { order.push_back(1); }));
+  loop->After(Duration::Millis(1), scope.Bind([&] { order.push_back(2); }));
+  loop->Post(scope.Bind([&] { order.push_back(0); }));
   time.RunFor(Duration::Millis(2));
   EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3}));
 }
 
 TEST(SimLoop, ForgetsCancelledTimers) {
+  const Scope scope;
   VirtualTime time(1);
   auto loop = time.MakeLoop("a");
   bool ran = false;
-  const TimerId id = loop->After(Duration::Millis(1), [&] { ran = true; });
+  const TimerId id = loop->After(Duration::Millis(1), scope.Bind([&] { ran = true; }));
   loop->Cancel(id);
   loop->Cancel(id);
   time.RunFor(Duration::Seconds(1));
@@ -31,22 +35,24 @@ TEST(SimLoop, ForgetsCancelledTimers) {
 }
 
 TEST(SimLoop, DropsEverythingWhenKilled) {
+  const Scope scope;
   VirtualTime time(1);
   auto loop = time.MakeLoop("a");
   int ran = 0;
-  loop->After(Duration::Millis(1), [&] { ++ran; });
+  loop->After(Duration::Millis(1), scope.Bind([&] { ++ran; }));
   loop->Kill();
-  loop->Post([&] { ++ran; });
+  loop->Post(scope.Bind([&] { ++ran; }));
   time.RunFor(Duration::Seconds(1));
   EXPECT_EQ(ran, 0);
 }
 
 TEST(SimLoop, HoldsEventsWhilePausedAndRunsThemAfter) {
+  const Scope scope;
   VirtualTime time(1);
   auto loop = time.MakeLoop("a");
   std::vector<int> order;
-  loop->After(Duration::Millis(1), [&] { order.push_back(1); });
-  loop->After(Duration::Millis(2), [&] { order.push_back(2); });
+  loop->After(Duration::Millis(1), scope.Bind([&] { order.push_back(1); }));
+  loop->After(Duration::Millis(2), scope.Bind([&] { order.push_back(2); }));
   loop->Pause();
   time.RunFor(Duration::Seconds(1));
   EXPECT_TRUE(order.empty());
@@ -56,13 +62,14 @@ TEST(SimLoop, HoldsEventsWhilePausedAndRunsThemAfter) {
 }
 
 TEST(SimLoop, GivesTheSameTraceHashForTheSameSeedOnly) {
-  const auto run = [](uint64_t seed) {
+  const Scope scope;
+  const auto run = [&scope](uint64_t seed) {
     VirtualTime time(seed);
     auto a = time.MakeLoop("a");
     auto b = time.MakeLoop("b");
     for (int i = 0; i < 100; ++i) {
       SimLoop& loop = time.rng().Chance(0.5) ? *a : *b;
-      loop.After(Duration::Micros(time.rng().Between(0, 1000)), [] {});
+      loop.After(Duration::Micros(time.rng().Between(0, 1000)), scope.Bind([] {}));
     }
     time.RunFor(Duration::Seconds(1));
     return time.trace_hash();

@@ -65,9 +65,9 @@ struct PendingCall : Network::Connection, std::enable_shared_from_this<PendingCa
   }
   void OnDeath(uint64_t dead) override {
     if (!done || dead != server.loop_id) return;
-    network.Deliver(server, client, 64, [self = shared_from_this()] {
+    network.Deliver(server, client, 64, network.scope().Bind([self = shared_from_this()] {
       self->Finish(UnavailableError("connection broken"));
-    });
+    }));
   }
 };
 
@@ -91,32 +91,33 @@ struct StreamPair : Network::Connection, std::enable_shared_from_this<StreamPair
     if (side.dead || side.closing) return false;
     const size_t size = message.size();
     side.queued += size;
-    const MonotonicTime left = network.Deliver(
-        side.end, sides[1 - from].end, size,
-        [self = shared_from_this(), to = 1 - from, message = std::move(message)]() mutable {
-          Side& peer = self->sides[to];
-          if (!peer.dead && peer.callbacks.on_message)
-            peer.callbacks.on_message(std::move(message));
-        });
+    const MonotonicTime left =
+        network.Deliver(side.end, sides[1 - from].end, size,
+                        network.scope().Bind([self = shared_from_this(), to = 1 - from,
+                                              message = std::move(message)]() mutable {
+                          Side& peer = self->sides[to];
+                          if (!peer.dead && peer.callbacks.on_message)
+                            peer.callbacks.on_message(std::move(message));
+                        }));
     if (SimLoop* loop = network.Find(side.end.loop_id)) {
-      loop->At(left, [self = shared_from_this(), from, size] {
+      loop->At(left, network.scope().Bind([self = shared_from_this(), from, size] {
         Side& sender = self->sides[from];
         sender.queued -= size;
         if (!sender.dead && sender.queued == 0 && sender.callbacks.on_drained) {
           sender.callbacks.on_drained();
         }
-      });
+      }));
     }
     return true;
   }
 
   // Tells side `to`, after what was sent before, that the stream is over.
   void SendEnd(int from, Status status) {
-    network.Deliver(
-        sides[from].end, sides[1 - from].end, 64,
-        [self = shared_from_this(), to = 1 - from, status = std::move(status)]() mutable {
-          self->Closed(to, std::move(status));
-        });
+    network.Deliver(sides[from].end, sides[1 - from].end, 64,
+                    network.scope().Bind([self = shared_from_this(), to = 1 - from,
+                                          status = std::move(status)]() mutable {
+                      self->Closed(to, std::move(status));
+                    }));
   }
 
   void Closed(int at, Status status) {
@@ -138,9 +139,10 @@ struct StreamPair : Network::Connection, std::enable_shared_from_this<StreamPair
     const bool half_close = from == 0 && status.ok();
     if (half_close) return;  // the server's answer closes our side
     if (SimLoop* loop = network.Find(side.end.loop_id)) {
-      loop->Post([self = shared_from_this(), from, status = std::move(status)]() mutable {
-        self->Closed(from, std::move(status));
-      });
+      loop->Post(network.scope().Bind(
+          [self = shared_from_this(), from, status = std::move(status)]() mutable {
+            self->Closed(from, std::move(status));
+          }));
     }
   }
 
@@ -155,9 +157,10 @@ struct StreamPair : Network::Connection, std::enable_shared_from_this<StreamPair
     for (int at : {0, 1}) {
       if (sides[at].end.loop_id != dead) continue;
       sides[at].dead = true;
-      network.Deliver(sides[at].end, sides[1 - at].end, 64, [self = shared_from_this(), at] {
-        self->Closed(1 - at, UnavailableError("connection broken"));
-      });
+      network.Deliver(sides[at].end, sides[1 - at].end, 64,
+                      network.scope().Bind([self = shared_from_this(), at] {
+                        self->Closed(1 - at, UnavailableError("connection broken"));
+                      }));
     }
   }
 };
@@ -193,25 +196,26 @@ class SimClient : public rpc::Client {
     call->client = end_;
     call->server = Network::End{0, HostOf(address_)};
     call->done = std::move(done);
-    call->timer =
-        loop_.After(timeout, [call] { call->Finish(DeadlineExceededError("no answer in time")); });
+    call->timer = loop_.After(timeout, network_.scope().Bind([call] {
+      call->Finish(DeadlineExceededError("no answer in time"));
+    }));
     SimServer* server = network_.FindServer(address_);
     if (server == nullptr) {
       // A closed port answers with a reset after a round trip.
       const Duration round_trip = network_.LinkBetween(end_.host, call->server.host).delay * 2;
-      loop_.After(round_trip, [call, address = address_] {
+      loop_.After(round_trip, network_.scope().Bind([call, address = address_] {
         call->Finish(UnavailableError(address + ": connection refused"));
-      });
+      }));
       return;
     }
     call->server = server->end();
     network_.Track(call->server, call);
     const size_t size = request.size() + 64;
     network_.Deliver(end_, call->server, size,
-                     [call, address = address_, method = std::string(method),
-                      request = std::move(request)]() mutable {
+                     network_.scope().Bind([call, address = address_, method = std::string(method),
+                                            request = std::move(request)]() mutable {
                        Arrive(call, address, method, std::move(request));
-                     });
+                     }));
   }
 
   std::unique_ptr<Stream> Open(std::string_view method) override {
@@ -224,24 +228,25 @@ class SimClient : public rpc::Client {
       pair->sides[1].dead = true;
       const Duration round_trip =
           network_.LinkBetween(end_.host, pair->sides[1].end.host).delay * 2;
-      loop_.After(round_trip, [pair, address = address_] {
+      loop_.After(round_trip, network_.scope().Bind([pair, address = address_] {
         pair->Closed(0, UnavailableError(address + ": connection refused"));
-      });
+      }));
       return stream;
     }
     pair->sides[1].end = server->end();
     network_.Track(end_, pair);
     network_.Track(pair->sides[1].end, pair);
-    network_.Deliver(end_, pair->sides[1].end, 64,
-                     [pair, address = address_, method = std::string(method)] {
-                       SimServer* target = pair->network.FindServer(address);
-                       if (target == nullptr) return pair->OnDeath(pair->sides[1].end.loop_id);
-                       auto handler = target->streams_.find(method);
-                       if (handler == target->streams_.end()) {
-                         return pair->Close(1, UnimplementedError("no method " + method));
-                       }
-                       handler->second(std::make_unique<SimStream>(pair, 1));
-                     });
+    network_.Deliver(
+        end_, pair->sides[1].end, 64,
+        network_.scope().Bind([pair, address = address_, method = std::string(method)] {
+          SimServer* target = pair->network.FindServer(address);
+          if (target == nullptr) return pair->OnDeath(pair->sides[1].end.loop_id);
+          auto handler = target->streams_.find(method);
+          if (handler == target->streams_.end()) {
+            return pair->Close(1, UnimplementedError("no method " + method));
+          }
+          handler->second(std::make_unique<SimStream>(pair, 1));
+        }));
     return stream;
   }
   const std::string& address() const override { return address_; }
@@ -249,12 +254,13 @@ class SimClient : public rpc::Client {
  private:
   static void Arrive(const std::shared_ptr<PendingCall>& call, const std::string& address,
                      const std::string& method, std::string request) {
-    auto reply = [call](Result<std::string> result) {
+    Responder reply = call->network.scope().Bind([call](Result<std::string> result) {
       const size_t size = 64 + (result.ok() ? result->size() : 0);
       call->network.Deliver(
           call->server, call->client, size,
-          [call, result = std::move(result)]() mutable { call->Finish(std::move(result)); });
-    };
+          call->network.scope().Bind(
+              [call, result = std::move(result)]() mutable { call->Finish(std::move(result)); }));
+    });
     SimServer* server = call->network.FindServer(address);
     if (server == nullptr || server->end().loop_id != call->server.loop_id) {
       return reply(UnavailableError(address + ": connection refused"));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/rpc/rpc.h"
 #include "tailcast/sim/sim_loop.h"
 
@@ -67,6 +68,8 @@ class Network {
   void RemoveServer(SimServer* server);
   SimServer* FindServer(const std::string& address) const;
   int NextPort() { return next_port_++; }
+  // What is under way ends with the network.
+  const Scope& scope() const { return scope_; }
 
  private:
   struct LinkState {
@@ -83,6 +86,7 @@ class Network {
   std::map<uint64_t, SimLoop*> loops_;
   std::map<uint64_t, std::vector<std::weak_ptr<Connection>>> connections_;
   int next_port_ = 1;
+  Scope scope_;
 };
 
 }  // namespace tailcast::sim

@@ -5,6 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "tailcast/base/scope.h"
+
 namespace tailcast::sim {
 namespace {
 
@@ -15,26 +17,29 @@ class SimRpc : public ::testing::Test {
     network_.LinkBetween("b", "a").delay = Duration::Millis(10);
     client_ = network_.MakeConnector(*client_loop_, "a")->MakeClient("b:1", "");
     server_ = network_.MakeServer(*server_loop_, "b");
-    server_->Handle("/echo",
-                    [](std::string request, rpc::Responder respond) { respond("re: " + request); });
-    server_->Handle("/never", [this](std::string, rpc::Responder respond) {
+    server_->Handle("/echo", scope_.Bind([](std::string request, rpc::Responder respond) {
+      respond("re: " + request);
+    }));
+    server_->Handle("/never", scope_.Bind([this](std::string, rpc::Responder respond) {
       kept_.push_back(std::move(respond));
-    });
-    server_->HandleStream("/stream", [this](std::unique_ptr<rpc::Stream> stream) {
+    }));
+    server_->HandleStream("/stream", scope_.Bind([this](std::unique_ptr<rpc::Stream> stream) {
       server_stream_ = std::move(stream);
       rpc::Stream::Callbacks callbacks;
-      callbacks.on_message = [this](std::string m) { server_got_.push_back(std::move(m)); };
-      callbacks.on_closed = [this](Status s) { server_closed_ = s; };
+      callbacks.on_message =
+          scope_.Bind([this](std::string m) { server_got_.push_back(std::move(m)); });
+      callbacks.on_closed = scope_.Bind([this](Status s) { server_closed_ = s; });
       server_stream_->SetCallbacks(std::move(callbacks));
-    });
+    }));
     EXPECT_EQ(*server_->Start("b:1"), "b:1");
   }
 
   std::unique_ptr<rpc::Stream> OpenStream() {
     auto stream = client_->Open("/stream");
     rpc::Stream::Callbacks callbacks;
-    callbacks.on_message = [this](std::string m) { client_got_.push_back(std::move(m)); };
-    callbacks.on_closed = [this](Status s) { client_closed_ = s; };
+    callbacks.on_message =
+        scope_.Bind([this](std::string m) { client_got_.push_back(std::move(m)); });
+    callbacks.on_closed = scope_.Bind([this](Status s) { client_closed_ = s; });
     stream->SetCallbacks(std::move(callbacks));
     return stream;
   }
@@ -42,7 +47,7 @@ class SimRpc : public ::testing::Test {
   std::optional<Result<std::string>> answer_;
   void Call(std::string_view method) {
     client_->Call(method, "hi", Duration::Seconds(1),
-                  [this](Result<std::string> r) { answer_.emplace(std::move(r)); });
+                  scope_.Bind([this](Result<std::string> r) { answer_.emplace(std::move(r)); }));
   }
 
   VirtualTime time_{1};
@@ -55,6 +60,7 @@ class SimRpc : public ::testing::Test {
   std::vector<rpc::Responder> kept_;
   std::vector<std::string> server_got_, client_got_;
   std::optional<Status> server_closed_, client_closed_;
+  Scope scope_;
 };
 
 TEST_F(SimRpc, AnswersACallAfterARoundTrip) {
@@ -151,7 +157,7 @@ TEST_F(SimRpc, CountsBytesAsQueuedUntilTheLinkTookThem) {
 TEST_F(SimRpc, TakesTheLinksTimeForTheBytesOfACall) {
   network_.LinkBetween("a", "b").bytes_per_second = 1000;
   client_->Call("/echo", std::string(500, 'x'), Duration::Seconds(5),
-                [this](Result<std::string> r) { answer_.emplace(std::move(r)); });
+                scope_.Bind([this](Result<std::string> r) { answer_.emplace(std::move(r)); }));
   time_.RunFor(Duration::Millis(500));
   EXPECT_FALSE(answer_);
   time_.RunFor(Duration::Millis(200));

@@ -29,8 +29,6 @@ RangeReader::RangeReader(const CellPorts& ports, const FileId& file, Part part, 
   TAILCAST_CHECK(chunk_size > 0);
 }
 
-RangeReader::~RangeReader() { *alive_ = false; }
-
 bool RangeReader::SkipCache(const RangeRequest& request) {
   if (skips_left_ == 0 || request.primary_limit < request.to) return false;
   --skips_left_;
@@ -143,9 +141,7 @@ std::optional<RangeResult> RangeReader::Read(const RangeRequest& request,
     return std::nullopt;
   }
   ports_.data_cache->ReadChunks(job->reads, cache::ReadMode::kRelaxed, options_.cache_timeout,
-                                [this, job, alive = std::weak_ptr<bool>(alive_)] {
-                                  if (!alive.expired()) AfterCache(job);
-                                });
+                                scope_.Bind([this, job] { AfterCache(job); }));
   return std::nullopt;
 }
 
@@ -173,9 +169,9 @@ void RangeReader::AfterCache(const std::shared_ptr<Job>& job) {
       return;
     }
     file->Read(job->primary_from, job->primary_to - job->primary_from,
-               [this, job, alive = std::weak_ptr<bool>(alive_)](Result<std::string> bytes) {
-                 if (!alive.expired()) AfterPrimary(job, std::move(bytes));
-               });
+               scope_.Bind([this, job](Result<std::string> bytes) {
+                 AfterPrimary(job, std::move(bytes));
+               }));
   });
 }
 
@@ -245,9 +241,7 @@ void RangeReader::AfterPrimary(const std::shared_ptr<Job>& job, Result<std::stri
 void RangeReader::Finish(const std::shared_ptr<Job>& job) {
   Count(job->result);
   // Never inside the call that registered it.
-  ports_.loop->Post([job, alive = std::weak_ptr<bool>(alive_)] {
-    if (!alive.expired()) job->done(std::move(job->result));
-  });
+  ports_.loop->Post(scope_.Bind([job] { job->done(std::move(job->result)); }));
 }
 
 void RangeReader::Count(const RangeResult& result) {
@@ -265,7 +259,7 @@ void RangeReader::Count(const RangeResult& result) {
   }
 }
 
-void RangeReader::WithFile(Callback<void(storage::ReadFile*, Status)> then) {
+void RangeReader::WithFile(UseFile then) {
   if (primary_ != nullptr) {
     then(primary_.get(), OkStatus());
     return;
@@ -273,43 +267,37 @@ void RangeReader::WithFile(Callback<void(storage::ReadFile*, Status)> then) {
   waiting_for_open_.push_back(std::move(then));
   if (opening_) return;
   opening_ = true;
-  ports_.store->OpenRead(
-      ShardDir(file_.shard), FileName(file_.stem, part_),
-      [this, alive = std::weak_ptr<bool>(alive_)](Result<std::unique_ptr<storage::ReadFile>> file) {
-        if (alive.expired()) return;
-        opening_ = false;
-        if (file.ok()) primary_ = std::move(*file);
-        auto waiting = std::exchange(waiting_for_open_, {});
-        for (auto& waiter : waiting) {
-          // A waiter may find the file dropped again by the one before it.
-          waiter(primary_.get(), primary_ != nullptr ? OkStatus()
-                                 : file.ok()         ? UnavailableError("the file was closed")
-                                                     : file.status());
-        }
-      });
+  ports_.store->OpenRead(ShardDir(file_.shard), FileName(file_.stem, part_),
+                         scope_.Bind([this](Result<std::unique_ptr<storage::ReadFile>> file) {
+                           opening_ = false;
+                           if (file.ok()) primary_ = std::move(*file);
+                           auto waiting = std::exchange(waiting_for_open_, {});
+                           for (auto& waiter : waiting) {
+                             // A waiter may find the file dropped again by the one before it.
+                             waiter(primary_.get(), primary_ != nullptr ? OkStatus()
+                                                    : file.ok()
+                                                        ? UnavailableError("the file was closed")
+                                                        : file.status());
+                           }
+                         }));
 }
 
 void RangeReader::DropFile() {
-  if (primary_ == nullptr) return;
-  // We may be inside one of its callbacks.
-  ports_.loop->Post([file = std::shared_ptr<storage::ReadFile>(std::move(primary_))] {});
+  Retire(*ports_.loop, std::move(primary_));  // we may be inside one of its callbacks
 }
 
 void RangeReader::PrimarySize(Callback<void(Result<storage::FileSize>)> done) {
   WithFile([this, done = std::move(done)](storage::ReadFile* file, Status error) mutable {
     if (file == nullptr) {
-      ports_.loop->Post([done = std::move(done), error = std::move(error),
-                         alive = std::weak_ptr<bool>(alive_)]() mutable {
-        if (!alive.expired()) done(std::move(error));
-      });
+      ports_.loop->Post(scope_.Bind([done = std::move(done), error = std::move(error)]() mutable {
+        done(std::move(error));
+      }));
       return;
     }
-    file->Size([this, done = std::move(done),
-                alive = std::weak_ptr<bool>(alive_)](Result<storage::FileSize> size) mutable {
-      if (alive.expired()) return;
+    file->Size(scope_.Bind([this, done = std::move(done)](Result<storage::FileSize> size) mutable {
       if (!size.ok() && !IsNotFound(size.status())) DropFile();
       done(std::move(size));
-    });
+    }));
   });
 }
 

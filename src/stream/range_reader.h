@@ -25,6 +25,7 @@
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/storage/store.h"
@@ -100,7 +101,6 @@ class RangeReader {
       : RangeReader(ports, file, part, chunk_size, Options()) {}
   RangeReader(const CellPorts& ports, const FileId& file, Part part, int64_t chunk_size,
               Options options);
-  ~RangeReader();
   RangeReader(const RangeReader&) = delete;
   RangeReader& operator=(const RangeReader&) = delete;
 
@@ -129,8 +129,9 @@ class RangeReader {
   void AfterPrimary(const std::shared_ptr<Job>& job, Result<std::string> bytes);
   void Finish(const std::shared_ptr<Job>& job);
   void Count(const RangeResult& result);
-  // Calls `then` with the open file, or null and the error.
-  void WithFile(Callback<void(storage::ReadFile*, Status)> then);
+  // Calls `then` with the open file, or null and the error; at once if it is open.
+  using UseFile = UniqueFunction<void(storage::ReadFile*, Status)>;
+  void WithFile(UseFile then);
   // The open file failed: the next use opens it anew.
   void DropFile();
 
@@ -143,12 +144,12 @@ class RangeReader {
   std::vector<cache::ChunkRead> scratch_;  // for answers at once
   std::unique_ptr<storage::ReadFile> primary_;
   bool opening_ = false;
-  std::vector<Callback<void(storage::ReadFile*, Status)>> waiting_for_open_;
+  std::vector<UseFile> waiting_for_open_;
   Counters counters_;
   int empty_reads_ = 0;  // in a row, of which the cache had nothing
   int skip_length_ = 0;  // reads to skip when the streak is full; doubles
   int skips_left_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Scope scope_;
 };
 
 }  // namespace tailcast::stream

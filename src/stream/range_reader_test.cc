@@ -9,6 +9,7 @@
 
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cache/memory_cache.h"
 #include "tailcast/sim/sim_loop.h"
 #include "tailcast/storage/fake_store.h"
@@ -36,11 +37,12 @@ class RangeReaderTest : public ::testing::Test {
     bool done = false;
     store_.CreateExclusive(
         ShardDir(kFile.shard), FileName(kFile.stem, Part::kData), CreationKey(1, Part::kData),
-        [&, bytes](Result<std::unique_ptr<storage::AppendFile>> file) {
+        scope_.Bind([&, bytes](Result<std::unique_ptr<storage::AppendFile>> file) {
           ASSERT_TRUE(file.ok());
           file_ = std::move(*file);
-          file_->AppendAt(0, std::string(bytes), [&](storage::AppendResult) { done = true; });
-        });
+          file_->AppendAt(0, std::string(bytes),
+                          scope_.Bind([&](storage::AppendResult) { done = true; }));
+        }));
     ASSERT_TRUE(time_.RunUntil([&] { return done; }, Duration::Seconds(10)));
   }
   void WriteChunk(int64_t number, std::string_view file, int64_t length = kChunk) {
@@ -64,7 +66,7 @@ class RangeReaderTest : public ::testing::Test {
   }
   RangeResult Run(const RangeRequest& request) {
     std::optional<RangeResult> result;
-    auto now = reader_->Read(request, [&](RangeResult r) { result = std::move(r); });
+    auto now = reader_->Read(request, scope_.Bind([&](RangeResult r) { result = std::move(r); }));
     at_once_ = now.has_value();
     if (now) return *now;
     EXPECT_TRUE(time_.RunUntil([&] { return result.has_value(); }, Duration::Seconds(30)));
@@ -87,6 +89,7 @@ class RangeReaderTest : public ::testing::Test {
   std::unique_ptr<storage::AppendFile> file_;
   std::string buffer_;
   bool at_once_ = false;
+  Scope scope_;
 };
 
 TEST_F(RangeReaderTest, ReadsWholeChunksFromTheCacheAtOnce) {
@@ -220,19 +223,19 @@ TEST_F(RangeReaderTest, DestroyedWhileReadingItsCallbackIsDropped) {
   request.destination = owner->data();
   request.room = 128;
   request.owner = owner;
-  EXPECT_FALSE(reader_->Read(request, [](RangeResult) { FAIL(); }).has_value());
+  EXPECT_FALSE(reader_->Read(request, scope_.Bind([](RangeResult) { FAIL(); })).has_value());
   reader_.reset();
   time_.RunFor(Duration::Seconds(5));
 }
 
 TEST_F(RangeReaderTest, PrimarySizeIsTheFilesOwn) {
   std::optional<Result<storage::FileSize>> size;
-  reader_->PrimarySize([&](Result<storage::FileSize> s) { size = std::move(s); });
+  reader_->PrimarySize(scope_.Bind([&](Result<storage::FileSize> s) { size = std::move(s); }));
   time_.RunFor(Duration::Seconds(1));
   ASSERT_TRUE(size.has_value());
   EXPECT_TRUE(IsNotFound(size->status()));
   WriteFile(Bytes(100));
-  reader_->PrimarySize([&](Result<storage::FileSize> s) { size = std::move(s); });
+  reader_->PrimarySize(scope_.Bind([&](Result<storage::FileSize> s) { size = std::move(s); }));
   time_.RunFor(Duration::Seconds(1));
   ASSERT_TRUE(size->ok());
   EXPECT_EQ((**size).committed_length, 100);
