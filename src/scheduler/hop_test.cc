@@ -232,10 +232,10 @@ std::string Missing(Hop& hop, const std::map<int64_t, std::pair<std::string, std
     const auto& scheduler =
         hop.world.process(hop.world.options().cells[c - 1], "scheduler").scheduler;
     if (const auto* core = scheduler == nullptr ? nullptr : scheduler->core()) {
-      for (const auto& op : core->Operations()) {
-        out += "  " + op.target->ToString() + " phase " +
-               std::to_string(static_cast<int>(op.phase)) + " " + op.reader + " > " + op.writer +
-               " written " + std::to_string(op.written[0]) + " of " + std::to_string(op.source[0]) +
+      for (const auto& [target, op] : core->operations()) {
+        out += "  " + target.ToString() + " phase " + std::string(PhaseName(op.phase)) + " " +
+               op.workers.reader + " > " + op.workers.writer + " written " +
+               std::to_string(op.written[0]) + " of " + std::to_string(op.source[0]) +
                " failures " + std::to_string(op.failures) + " " + op.message + "\n";
       }
     }

@@ -481,7 +481,7 @@ void SchedulerAgent::OnPeerView(const std::string& cell) {
     }
   }
   Effects effects;
-  core_->OnWriters(loop_.Now(), cell, peers_.at(cell).via, writers, effects);
+  core_->OnWriters(loop_.Now(), cell, peers_.at(cell).via, writers);
   for (const v1::StreamConfig& stream : view.streams()) {
     core_->OnSettled(loop_.Now(), {stream.name(), stream.incarnation()}, cell,
                      stream.settled_version(), effects);
@@ -584,9 +584,7 @@ void SchedulerAgent::UpdateReaders() {
       it = readers_.erase(it);
     }
   }
-  Effects effects;
-  core_->OnReaders(loop_.Now(), infos, effects);
-  Merge(pending_, std::move(effects));
+  core_->OnReaders(loop_.Now(), infos);
   Kick();
 }
 
@@ -662,14 +660,14 @@ void SchedulerAgent::Kick() {
 void SchedulerAgent::Run() {
   if (dead_ || core_ == nullptr) return;
   const MonotonicTime now = loop_.Now();
-  if (now >= started_at_ + options_.decide_grace) core_->Decide(now, pending_);
+  if (now >= started_at_ + options_.decide_grace) core_->DoWork(now, pending_);
   const std::vector<StepTaken> steps = std::exchange(pending_.steps, {});
   Apply(std::exchange(pending_, Effects()));
   for (const StepTaken& step : steps) OnStepTaken(step);
   ExportCounters();
   loop_.Cancel(decide_timer_);
   decide_timer_ = 0;
-  const MonotonicTime next = std::max(core_->NextDecision(), started_at_ + options_.decide_grace);
+  const MonotonicTime next = std::max(core_->NextWork(), started_at_ + options_.decide_grace);
   if (next < MonotonicTime::Max()) {
     decide_timer_ = loop_.At(std::max(next, now + Duration::Millis(1)), [this] {
       decide_timer_ = 0;
@@ -946,24 +944,22 @@ void SchedulerAgent::ExportCounters() {
 }
 
 std::string SchedulerAgent::StatusJson() const {
-  static constexpr const char* kPhases[] = {"held",    "wanted", "starting",
-                                            "running", "done",   "given up"};
   nlohmann::json status;
   status["cell"] = options_.registry.cell;
   if (core_ == nullptr) return status.dump();
   status["scheduler_incarnation"] = registry_->scheduler_incarnation();
   status["unfinished"] = core_->unfinished();
   nlohmann::json operations = nlohmann::json::array();
-  for (const auto& op : core_->Operations()) {
+  for (const auto& [target, op] : core_->operations()) {
     nlohmann::json o;
-    o["stream"] = op.target->file.shard.stream.name;
-    o["shard"] = op.target->file.shard.shard;
-    o["file"] = op.target->file.stem.seq;
-    o["layer"] = std::string(stream::LayerName(op.target->layer));
-    o["target"] = op.target->cell;
-    o["phase"] = kPhases[static_cast<int>(op.phase)];
-    o["reader"] = op.reader;
-    o["writer"] = op.writer;
+    o["stream"] = target.file.shard.stream.name;
+    o["shard"] = target.file.shard.shard;
+    o["file"] = target.file.stem.seq;
+    o["layer"] = std::string(stream::LayerName(target.layer));
+    o["target"] = target.cell;
+    o["phase"] = std::string(PhaseName(op.phase));
+    o["reader"] = op.workers.reader;
+    o["writer"] = op.workers.writer;
     o["written_bytes"] = op.written[0];
     o["source_bytes"] = op.source[0];
     o["failures"] = op.failures;

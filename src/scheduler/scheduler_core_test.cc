@@ -39,13 +39,13 @@ class SchedulerCoreTest : public ::testing::Test {
   const ShardId shard_{{"s", 7}, 0};
 
   void Workers(MonotonicTime now = At(0)) {
-    core_.OnReaders(now, {{"r0", "a:1", 1}, {"r1", "a:2", 2}}, out_);
-    core_.OnWriters(now, "b", "via:1", {{"w0", "b:1", 1}, {"w1", "b:2", 2}}, out_);
-    core_.OnWriters(now, "c", "", {{"w0", "c:1", 1}}, out_);
+    core_.OnReaders(now, {{"r0", "a:1", 1}, {"r1", "a:2", 2}});
+    core_.OnWriters(now, "b", "via:1", {{"w0", "b:1", 1}, {"w1", "b:2", 2}});
+    core_.OnWriters(now, "c", "", {{"w0", "c:1", 1}});
   }
   // What was started since the last call.
   std::vector<Operation> Started(MonotonicTime now) {
-    core_.Decide(now, out_);
+    core_.DoWork(now, out_);
     std::vector<Operation> all;
     for (auto& [reader, operations] : out_.start) {
       for (auto& o : operations) {
@@ -160,7 +160,7 @@ TEST_F(SchedulerCoreTest, ALostWriterIsReplacedAtOnceByAnotherWithAGreaterTerm) 
   // Once more: with back-off, so that nothing spins.
   Report(At(60), again[0], v1::OPERATION_FAILED, v1::CAUSE_WRITER_LOST);
   EXPECT_THAT(Started(At(60)), IsEmpty());
-  EXPECT_EQ(core_.NextDecision(), At(110));
+  EXPECT_EQ(core_.NextWork(), At(110));
   EXPECT_EQ(Started(At(110)).size(), 1u);
   // A report of the first attempt that comes late changes nothing.
   Report(At(111), first, v1::OPERATION_FAILED, v1::CAUSE_WRITER_LOST);
@@ -181,11 +181,11 @@ TEST_F(SchedulerCoreTest, AllOperationsOfALostReaderMoveToAnother) {
 
 TEST_F(SchedulerCoreTest, ARestartedReaderLosesItsOperations) {
   core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
-  core_.OnReaders(At(0), {{"r0", "a:1", 1}}, out_);
-  core_.OnWriters(At(0), "b", "", {{"w0", "b:1", 1}}, out_);
+  core_.OnReaders(At(0), {{"r0", "a:1", 1}});
+  core_.OnWriters(At(0), "b", "", {{"w0", "b:1", 1}});
   core_.OnNotice(At(1), {shard_, File(1)}, kOpen, out_);
   ASSERT_EQ(Started(At(1)).size(), 2u);
-  core_.OnReaders(At(500), {{"r0", "a:9", 2}}, out_);
+  core_.OnReaders(At(500), {{"r0", "a:9", 2}});
   EXPECT_EQ(Started(At(500)).size(), 2u) << "it is the only one there is";
 }
 
@@ -196,7 +196,7 @@ TEST_F(SchedulerCoreTest, WithoutWorkersOperationsWait) {
   EXPECT_EQ(core_.counters().no_worker, 2);
   Workers(At(50));
   EXPECT_THAT(Started(At(50)), IsEmpty());
-  EXPECT_EQ(Started(core_.NextDecision()).size(), 2u);
+  EXPECT_EQ(Started(core_.NextWork()).size(), 2u);
 }
 
 TEST_F(SchedulerCoreTest, ListedFilesAreColdButForTheNewest) {
@@ -210,7 +210,7 @@ TEST_F(SchedulerCoreTest, ListedFilesAreColdButForTheNewest) {
     EXPECT_FALSE(o.fresh) << "some of it may be there";
   }
   EXPECT_EQ(asked_.size(), 1u);
-  EXPECT_EQ(core_.LowestHeld(shard_, "b"), 1);
+  EXPECT_EQ(core_.operations().LowestHeld(shard_, "b"), 1);
   // Downstream has all of 1 and a part of 2.
   core_.OnProgress(At(40), shard_, "b", 1, {{File(1), {100, 64}}, {File(2), {60, 32}}}, {},
                    INT64_MAX);
@@ -240,7 +240,7 @@ TEST_F(SchedulerCoreTest, AFailedQuestionIsAskedAgain) {
   core_.OnProgressFailed(At(10), shard_, "b");
   Started(At(20));
   EXPECT_TRUE(asked_.empty());
-  EXPECT_EQ(core_.NextDecision(), At(210));
+  EXPECT_EQ(core_.NextWork(), At(210));
   Started(At(210));
   EXPECT_EQ(asked_.size(), 1u);
 }
@@ -303,7 +303,7 @@ TEST_F(SchedulerCoreTest, DoneFilesAreForgottenAndNotCopiedAgain) {
   Started(At(2));
   for (const Operation& o : first) Report(At(3), o, v1::OPERATION_DONE);
   EXPECT_EQ(core_.unfinished(), 2);
-  EXPECT_EQ(core_.Operations().size(), 2u);
+  EXPECT_EQ(std::distance(core_.operations().begin(), core_.operations().end()), 2);
   core_.OnListing(At(4), shard_, 1, {File(1), File(2)}, out_);
   core_.OnNotice(At(4), {shard_, File(1)}, kOpen, out_);
   EXPECT_THAT(Started(At(4)), IsEmpty());
@@ -341,15 +341,15 @@ TEST_F(SchedulerCoreTest, NewOperationsAreThrottled) {
   s.set_shards(10);
   Effects out;
   core.OnStream(At(0), s, out);
-  core.OnReaders(At(0), {{"r0", "a:1", 1}}, out);
-  core.OnWriters(At(0), "b", "", {{"w0", "b:1", 1}}, out);
+  core.OnReaders(At(0), {{"r0", "a:1", 1}});
+  core.OnWriters(At(0), "b", "", {{"w0", "b:1", 1}});
   for (int n = 0; n < 10; ++n) core.OnNotice(At(1), {{{"s", 7}, n}, File(1)}, kOpen, out);
-  core.Decide(At(1), out);
+  core.DoWork(At(1), out);
   ASSERT_EQ(out.start["r0"].size(), 3u);
   EXPECT_GT(core.counters().throttled, 0);
-  EXPECT_EQ(core.NextDecision(), MonotonicTime::Max()) << "until a reader confirms";
+  EXPECT_EQ(core.NextWork(), MonotonicTime::Max()) << "until a reader confirms";
   core.OnStarted("r0", {out.start["r0"][0].id});
-  core.Decide(At(2), out);
+  core.DoWork(At(2), out);
   EXPECT_EQ(out.start["r0"].size(), 4u);
 }
 
@@ -357,13 +357,13 @@ TEST_F(SchedulerCoreTest, AReturnedReaderGetsItsShareByShedding) {
   v1::StreamConfig s = Stream({{"a", "b"}});
   s.set_shards(10);
   core_.OnStream(At(0), s, out_);
-  core_.OnReaders(At(0), {{"r0", "a:1", 1}}, out_);
-  core_.OnWriters(At(0), "b", "", {{"w0", "b:1", 1}}, out_);
+  core_.OnReaders(At(0), {{"r0", "a:1", 1}});
+  core_.OnWriters(At(0), "b", "", {{"w0", "b:1", 1}});
   for (int n = 0; n < 10; ++n) core_.OnNotice(At(1), {{{"s", 7}, n}, File(1)}, kOpen, out_);
   std::vector<stream::OperationId> ids;
   for (const Operation& o : Started(At(1))) ids.push_back(o.id);
   core_.OnStarted("r0", ids);
-  core_.OnReaders(At(2), {{"r0", "a:1", 1}, {"r1", "a:2", 2}}, out_);
+  core_.OnReaders(At(2), {{"r0", "a:1", 1}, {"r1", "a:2", 2}});
   core_.Shed(At(3));
   const auto moved = Started(At(3));
   ASSERT_EQ(moved.size(), 1u);
@@ -405,7 +405,7 @@ class ChangeTest : public SchedulerCoreTest {
     Effects out;
     std::vector<Operation> Started(MonotonicTime now) {
       out.start.clear();
-      core.Decide(now, out);
+      core.DoWork(now, out);
       std::vector<Operation> all;
       for (auto& [reader, operations] : out.start) {
         all.insert(all.end(), operations.begin(), operations.end());
@@ -435,8 +435,8 @@ class ChangeTest : public SchedulerCoreTest {
                       INT64_MAX);
     }
     void Workers(MonotonicTime now) {
-      core.OnReaders(now, {{"r0", "c:1", 1}}, out);
-      core.OnWriters(now, "b", "", {{"w0", "b:1", 1}}, out);
+      core.OnReaders(now, {{"r0", "c:1", 1}});
+      core.OnWriters(now, "b", "", {{"w0", "b:1", 1}});
     }
   };
   // c knows the stream's first file and the change from a -> {b, c} to a -> c -> b.
@@ -488,7 +488,7 @@ TEST_F(ChangeTest, TheOldEdgeGoesOnUntilItsTargetIsSettled) {
   core_.OnSettled(At(50), {"s", 7}, "b", 1, out_);
   EXPECT_TRUE(core_.Feeds({"s", 7}, "b"));
   core_.OnSettled(At(60), {"s", 7}, "b", 2, out_);
-  core_.Decide(At(60), out_);
+  core_.DoWork(At(60), out_);
   ASSERT_EQ(out_.steps.size(), 1u);
   EXPECT_EQ(out_.steps[0].kind, copytree::StepKind::kRemoveEdge);
   EXPECT_EQ(out_.steps[0].to, "b");
@@ -534,7 +534,7 @@ TEST_F(ChangeTest, ANewEdgeLooksTakesOverLooksAgainAndThenCopiesToTheCache) {
   EXPECT_THAT(c.Steps(), ElementsAre("wait-caught-up c>b"));
   c.Started(At(1100));
   EXPECT_FALSE(c.Asked()) << "nothing is left to ask";
-  EXPECT_EQ(c.core.NextDecision(), MonotonicTime::Max());
+  EXPECT_EQ(c.core.NextWork(), MonotonicTime::Max());
 }
 
 TEST_F(ChangeTest, ALongerPathThatKeepsUpTakesOverToo) {
@@ -591,7 +591,7 @@ TEST_F(ChangeTest, AnEdgeWaitsUntilItsOwnCellIsSettled) {
   EXPECT_THAT(c.Started(At(10)), IsEmpty());
   EXPECT_THAT(c.Steps(), IsEmpty());
   EXPECT_FALSE(c.Asked());
-  EXPECT_EQ(c.core.NextDecision(), MonotonicTime::Max());
+  EXPECT_EQ(c.core.NextWork(), MonotonicTime::Max());
   change.set_settled_version(2);
   c.core.OnStream(At(500), change, c.out);
   c.Started(At(500));
@@ -649,7 +649,7 @@ TEST_F(ChangeTest, ASchedulerThatBeginsInTheMiddleGoesOnWithBothEdges) {
   c.core.OnSettled(At(30), {"s", 7}, "b", 2, c.out);
   EXPECT_EQ(c.Started(At(30)).size(), 2u);
   EXPECT_TRUE(c.core.Made({"s", 7}, "b"));
-  EXPECT_EQ(c.core.NextDecision(), MonotonicTime::Max());
+  EXPECT_EQ(c.core.NextWork(), MonotonicTime::Max());
 }
 
 TEST_F(ChangeTest, TheEndOfTheChangeEndsTheWait) {
@@ -667,7 +667,7 @@ TEST_F(ChangeTest, TheEndOfTheChangeEndsTheWait) {
   EXPECT_EQ(c.Started(At(10)).size(), 2u);
   EXPECT_TRUE(c.core.Made({"s", 7}, "b"));
   EXPECT_THAT(c.Steps(), IsEmpty());
-  EXPECT_EQ(c.core.NextDecision(), MonotonicTime::Max());
+  EXPECT_EQ(c.core.NextWork(), MonotonicTime::Max());
 }
 
 TEST_F(ChangeTest, AnEdgeThatComesBackTakesNothingForDone) {
@@ -689,7 +689,8 @@ TEST_F(ChangeTest, AnEdgeThatComesBackTakesNothingForDone) {
                  Change({{"a", "b"}, {"a", "c"}}, {{"a", "b"}, {"a", "c"}}, 3, {{"c", "b"}}), out_);
   Started(At(30));
   EXPECT_FALSE(core_.Retired(shard_, "b", Layer::kPrimary));
-  EXPECT_EQ(core_.LowestHeld(shard_, "b"), 1) << "it asks what b has, and goes on from there";
+  EXPECT_EQ(core_.operations().LowestHeld(shard_, "b"), 1)
+      << "it asks what b has, and goes on from there";
   core_.OnProgress(At(40), shard_, "b", 1, {{File(1), {10, 32}}}, {{File(1), {10, 32}}}, INT64_MAX);
   const auto again = Started(At(40));
   ASSERT_EQ(again.size(), 1u);
@@ -717,7 +718,7 @@ TEST_F(ChangeTest, ADeletedStreamEndsItsChange) {
   Begin(c);
   c.core.OnStreamRemoved({"s", 7}, c.out);
   EXPECT_THAT(c.Started(At(20)), IsEmpty());
-  EXPECT_EQ(c.core.NextDecision(), MonotonicTime::Max());
+  EXPECT_EQ(c.core.NextWork(), MonotonicTime::Max());
 }
 
 TEST_F(SchedulerCoreTest, ADeletedStreamEndsEverywhere) {

@@ -1,0 +1,215 @@
+#include "tailcast/scheduler/operation_table.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "tailcast/base/check.h"
+
+namespace tailcast::scheduler {
+
+using stream::OperationId;
+using stream::OperationTarget;
+
+std::string_view PhaseName(Phase phase) {
+  switch (phase) {
+    case Phase::kHeld:
+      return "held";
+    case Phase::kWanted:
+      return "wanted";
+    case Phase::kStarting:
+      return "starting";
+    case Phase::kRunning:
+      return "running";
+    case Phase::kDone:
+      return "done";
+    case Phase::kGivenUp:
+      return "given up";
+  }
+  return "?";
+}
+
+bool IsOver(Phase phase) { return phase == Phase::kDone || phase == Phase::kGivenUp; }
+
+bool IsAssigned(Phase phase) { return phase == Phase::kStarting || phase == Phase::kRunning; }
+
+bool MayFollow(Phase from, Phase to) {
+  switch (to) {
+    case Phase::kHeld:
+      return false;
+    case Phase::kWanted:
+      return !IsOver(from);
+    case Phase::kStarting:
+      return from == Phase::kWanted;
+    case Phase::kRunning:
+      return from != Phase::kDone;
+    case Phase::kDone:
+      return from == Phase::kHeld || IsAssigned(from);
+    case Phase::kGivenUp:
+      return !IsOver(from);
+  }
+  return false;
+}
+
+// --- indices ---
+
+void OperationTable::Leave(Row row) {
+  const OperationState& op = row->second;
+  if (op.phase == Phase::kWanted) wanted_.erase({op.not_before, row->first});
+  if (op.phase == Phase::kStarting) --starting_;
+  if (op.phase == Phase::kHeld) {
+    const auto held = held_.find(row->first.file.shard);
+    if (--held->second == 0) held_.erase(held);
+  }
+  if (!IsOver(op.phase)) --unfinished_;
+}
+
+void OperationTable::Enter(Row row) {
+  const OperationState& op = row->second;
+  if (op.phase == Phase::kWanted) wanted_.insert({op.not_before, row->first});
+  if (op.phase == Phase::kStarting) ++starting_;
+  if (op.phase == Phase::kHeld) ++held_[row->first.file.shard];
+  if (!IsOver(op.phase)) ++unfinished_;
+}
+
+void OperationTable::SetPhase(Row row, Phase phase, MonotonicTime not_before) {
+  OperationState& op = At(row);
+  TAILCAST_CHECK(MayFollow(op.phase, phase), row->first.ToString() + " is " +
+                                                 std::string(PhaseName(op.phase)) +
+                                                 " and can't be " + std::string(PhaseName(phase)));
+  Leave(row);
+  if (IsAssigned(op.phase) && !IsAssigned(phase)) {
+    workers_.DropLoad(row->first.cell, op.workers);
+    op.workers = {};
+  }
+  op.phase = phase;
+  op.not_before = not_before;
+  Enter(row);
+}
+
+std::pair<OperationTable::Row, bool> OperationTable::Add(const OperationTarget& target,
+                                                         bool fresh) {
+  const auto [it, is_new] = rows_.try_emplace(target);
+  if (!is_new) return {it, false};
+  it->second.fresh = fresh;
+  Enter(it);
+  return {it, true};
+}
+
+OperationTable::Row OperationTable::Remove(Row row) {
+  Leave(row);
+  if (IsAssigned(row->second.phase)) workers_.DropLoad(row->first.cell, row->second.workers);
+  return rows_.erase(row);
+}
+
+// --- transitions ---
+
+void OperationTable::Release(MonotonicTime now, Row row) {
+  TAILCAST_CHECK(row->second.phase == Phase::kHeld, "only what is held can be released");
+  SetPhase(row, Phase::kWanted, now);
+}
+
+void OperationTable::Postpone(MonotonicTime until, Row row) {
+  TAILCAST_CHECK(row->second.phase == Phase::kWanted, "only what is wanted can be postponed");
+  SetPhase(row, Phase::kWanted, until);
+}
+
+bool OperationTable::Start(Row row, uint32_t tree_version, const Assignment& workers) {
+  OperationState& op = At(row);
+  if (op.attempt >= stream::kAttemptMax) {
+    GiveUp(row, "tried too often");
+    return false;
+  }
+  ++op.attempt;
+  op.id.term = stream::Term{tree_version, options_.incarnation, op.attempt}.Pack();
+  op.id.nonce = static_cast<uint32_t>(rng_.Next());
+  op.opened = false;
+  SetPhase(row, Phase::kStarting);
+  op.workers = workers;
+  workers_.AddLoad(row->first.cell, workers);
+  return true;
+}
+
+void OperationTable::Confirm(Row row) {
+  TAILCAST_CHECK(row->second.phase == Phase::kStarting, "only what starts can be confirmed");
+  SetPhase(row, Phase::kRunning);
+}
+
+void OperationTable::Adopt(Row row, const OperationId& id, const Assignment& workers) {
+  OperationState& op = At(row);
+  if (IsAssigned(op.phase)) workers_.DropLoad(row->first.cell, op.workers);
+  SetPhase(row, Phase::kRunning);
+  op.id = id;
+  op.workers = workers;
+  workers_.AddLoad(row->first.cell, workers);
+}
+
+void OperationTable::Retry(MonotonicTime now, Row row, Duration at_least) {
+  OperationState& op = At(row);
+  TAILCAST_CHECK(IsAssigned(op.phase), "only what was started can fail");
+  ++op.failures;
+  op.fresh = false;
+  Duration delay = at_least;
+  if (op.failures > 1) {
+    const Duration backoff = std::min(options_.retry_delay * (1 << std::min(op.failures - 2, 10)),
+                                      options_.retry_delay_max);
+    delay = std::max(delay, backoff);
+  }
+  SetPhase(row, Phase::kWanted, now + delay);
+}
+
+void OperationTable::Move(MonotonicTime now, Row row) {
+  TAILCAST_CHECK(row->second.phase == Phase::kRunning, "only what runs can be moved");
+  At(row).fresh = false;
+  SetPhase(row, Phase::kWanted, now);
+}
+
+void OperationTable::Finish(Row row) { SetPhase(row, Phase::kDone); }
+
+void OperationTable::GiveUp(Row row, const std::string& message) {
+  if (!message.empty()) At(row).message = message;
+  SetPhase(row, Phase::kGivenUp);
+}
+
+void OperationTable::Note(Row row, const v1::OperationReport& report) {
+  OperationState& op = At(row);
+  op.opened = report.opened();
+  op.source[0] = report.source_data_length();
+  op.source[1] = report.source_index_length();
+  if (report.data_length() > op.written[0] || report.index_length() > op.written[1]) {
+    op.failures = 0;
+  }
+  op.written[0] = report.data_length();
+  op.written[1] = report.index_length();
+}
+
+// --- questions ---
+
+OperationTable::Row OperationTable::NextDue(MonotonicTime now) const {
+  if (wanted_.empty() || wanted_.begin()->first > now) return rows_.end();
+  return rows_.find(wanted_.begin()->second);
+}
+
+MonotonicTime OperationTable::NextDueAt() const {
+  return wanted_.empty() ? MonotonicTime::Max() : wanted_.begin()->first;
+}
+
+std::vector<OperationTable::Row> OperationTable::AssignedTo(const std::string& reader) const {
+  std::vector<Row> rows;
+  for (Row row = rows_.begin(); row != rows_.end(); ++row) {
+    if (IsAssigned(row->second.phase) && row->second.workers.reader == reader) rows.push_back(row);
+  }
+  return rows;
+}
+
+int64_t OperationTable::LowestHeld(const stream::ShardId& shard, const std::string& cell) const {
+  if (!held_.contains(shard)) return 0;
+  for (Row row = FirstOf({shard, {}}); row != rows_.end() && row->first.file.shard == shard;
+       ++row) {
+    if (row->second.phase == Phase::kHeld && row->first.cell == cell) {
+      return row->first.file.stem.seq;
+    }
+  }
+  return 0;
+}
+
+}  // namespace tailcast::scheduler

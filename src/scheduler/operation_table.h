@@ -1,0 +1,147 @@
+// The operations that this cell's scheduler knows of, and the only place where the phase of one
+// changes (paper §2.3).
+//
+//            Release            Start               Confirm
+//    held ------------> wanted ---------> starting ---------> running
+//     |                  |  ^ |               |                 |
+//     |                  |  | +- Postpone     |                 |
+//     |                  |  |      Retry      |      Retry      |
+//     |                  |  +-----------------+-----------------+
+//     |                  |                    |                 |
+//     +------- Finish ---)--------------------+-----------------+------> done
+//     |                  |                    |                 |
+//     +------- GiveUp ---+--------------------+-----------------+------> given up
+//
+//   held      waits for what the target says it has, or for a change of the tree
+//   wanted    is to be started, at `not_before` or later
+//   starting  a reader was told, and did not confirm
+//   running   a reader confirmed or reported it
+//   done      both ends agree on the seal, or the target has or needs no more
+//   given up  another edge took over, or nothing will help
+//
+// Adopt leads from any phase but done to running: a reader runs it already, for a scheduler before
+// us or for an attempt of ours that was believed lost. What a transition does not list is our own
+// bug. Workers are assigned, and counted as their load, just while an operation is starting or
+// running.
+//
+// A core: no clock, no I/O, one thread; deterministic.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tailcast/base/rng.h"
+#include "tailcast/base/time.h"
+#include "tailcast/proto/copy.pb.h"
+#include "tailcast/scheduler/worker_table.h"
+#include "tailcast/stream/operation.h"
+
+namespace tailcast::scheduler {
+
+enum class Phase : uint8_t { kHeld, kWanted, kStarting, kRunning, kDone, kGivenUp };
+std::string_view PhaseName(Phase phase);  // "held", ..., "given up"
+bool IsOver(Phase phase);                 // done or given up
+bool IsAssigned(Phase phase);             // starting or running
+// The diagram above, Adopt included.
+bool MayFollow(Phase from, Phase to);
+
+struct OperationState {
+  Phase phase = Phase::kHeld;
+  stream::OperationId id;  // of the last attempt
+  uint32_t attempt = 0;
+  Assignment workers;        // while it is starting or running
+  MonotonicTime not_before;  // while it is wanted
+  int failures = 0;          // in a row, without getting on
+  bool fresh = false;        // nothing of it is believed to be downstream
+  bool opened = false;       // the writer has the file: whoever had it before is fenced
+  int64_t written[stream::kParts] = {0, 0};  // bytes, as last reported
+  int64_t source[stream::kParts] = {0, 0};
+  std::string message;  // why it failed last, for people
+};
+
+struct OperationTableOptions {
+  uint32_t incarnation = 1;                     // of this scheduler, in terms
+  Duration retry_delay = Duration::Millis(50);  // after the second failure in a row; doubles
+  Duration retry_delay_max = Duration::Seconds(5);
+};
+
+class OperationTable {
+ public:
+  using Rows = std::map<stream::OperationTarget, OperationState>;
+  // A row, to be read by all and changed by the table. Good until the row is removed.
+  using Row = Rows::const_iterator;
+
+  // `workers` outlives the table and is told the load. `seed`: for nonces.
+  OperationTable(OperationTableOptions options, WorkerTable& workers, uint64_t seed)
+      : options_(options), workers_(workers), rng_(seed) {}
+
+  Row Find(const stream::OperationTarget& target) const { return rows_.find(target); }
+  Row begin() const { return rows_.begin(); }
+  Row end() const { return rows_.end(); }
+  // Those of a file, one after the other.
+  Row FirstOf(const stream::FileId& file) const {
+    return rows_.lower_bound({file, stream::Layer::kPrimary, ""});
+  }
+
+  // A held one; the one that is there, and false, if there is one of that target.
+  std::pair<Row, bool> Add(const stream::OperationTarget& target, bool fresh);
+  // Forgets it, whatever its phase. Returns the next row.
+  Row Remove(Row row);
+
+  void Release(MonotonicTime now, Row row);
+  void Postpone(MonotonicTime until, Row row);
+  // The next attempt: a greater term, a nonce. False, and given up, after kAttemptMax of them.
+  bool Start(Row row, uint32_t tree_version, const Assignment& workers);
+  // The reader knows it.
+  void Confirm(Row row);
+  void Adopt(Row row, const stream::OperationId& id, const Assignment& workers);
+  // After a failure: wanted again. The first one in a row at once, if `at_least` is 0; the others
+  // with back-off.
+  void Retry(MonotonicTime now, Row row, Duration at_least);
+  // Wanted again, though nothing failed.
+  void Move(MonotonicTime now, Row row);
+  void Finish(Row row);
+  // An empty message leaves the last one.
+  void GiveUp(Row row, const std::string& message);
+  // Lengths and `opened` of a report. What gets on has not failed.
+  void Note(Row row, const v1::OperationReport& report);
+  void SetMessage(Row row, const std::string& message) { At(row).message = message; }
+
+  // The wanted one that waits longest, if it is due; else end().
+  Row NextDue(MonotonicTime now) const;
+  // When the next one is due; Max() if none is wanted.
+  MonotonicTime NextDueAt() const;
+  // Those that the reader was told of, started or not.
+  std::vector<Row> AssignedTo(const std::string& reader) const;
+  // Operations that readers have not confirmed.
+  int starting() const { return starting_; }
+  // Operations that are neither done nor given up.
+  int64_t unfinished() const { return unfinished_; }
+  // Shards with held operations, and how many.
+  const std::map<stream::ShardId, int>& held() const { return held_; }
+  // The sequence number of the first file of the shard with a held operation to the cell; 0: none.
+  int64_t LowestHeld(const stream::ShardId& shard, const std::string& cell) const;
+
+ private:
+  OperationState& At(Row row) { return rows_.erase(row, row)->second; }
+  void SetPhase(Row row, Phase phase, MonotonicTime not_before = {});
+  void Leave(Row row);
+  void Enter(Row row);
+
+  const OperationTableOptions options_;
+  WorkerTable& workers_;
+  Rng rng_;
+  Rows rows_;
+  std::set<std::pair<MonotonicTime, stream::OperationTarget>> wanted_;  // by not_before
+  std::map<stream::ShardId, int> held_;
+  int starting_ = 0;
+  int64_t unfinished_ = 0;
+};
+
+}  // namespace tailcast::scheduler

@@ -1,0 +1,191 @@
+#include "tailcast/scheduler/operation_table.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tailcast::scheduler {
+namespace {
+
+using stream::Layer;
+using stream::OperationTarget;
+using stream::Term;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
+
+const stream::ShardId kShard{{"s", 7}, 0};
+OperationTarget Target(int64_t seq, Layer layer = Layer::kPrimary, const std::string& cell = "b") {
+  return {{kShard, {seq, 1000 + seq, (seq - 1) * 100, (seq - 1) * 2}}, layer, cell};
+}
+
+constexpr Phase kPhases[] = {Phase::kHeld,    Phase::kWanted, Phase::kStarting,
+                             Phase::kRunning, Phase::kDone,   Phase::kGivenUp};
+
+class OperationTableTest : public ::testing::Test {
+ protected:
+  using Row = OperationTable::Row;
+  static constexpr uint32_t kTree = 3;
+
+  // A row that went to the phase on the shortest way.
+  Row MakeRow(int64_t seq, Phase phase) {
+    const Row row = table_.Add(Target(seq), true).first;
+    if (phase == Phase::kHeld) return row;
+    if (phase == Phase::kDone) {
+      table_.Finish(row);
+      return row;
+    }
+    if (phase == Phase::kGivenUp) {
+      table_.GiveUp(row, "why");
+      return row;
+    }
+    table_.Release(At(seq), row);
+    if (phase == Phase::kWanted) return row;
+    table_.Start(row, kTree, {"r0", "w0", "b:1", ""});
+    if (phase == Phase::kRunning) table_.Confirm(row);
+    return row;
+  }
+
+  WorkerTable workers_{{}};
+  OperationTable table_{{.incarnation = 5}, workers_, 1};
+};
+
+TEST_F(OperationTableTest, TheDiagramIsWhatMayFollow) {
+  const auto after = [](Phase from) {
+    std::vector<std::string> phases;
+    for (const Phase to : kPhases) {
+      if (MayFollow(from, to)) phases.emplace_back(PhaseName(to));
+    }
+    return phases;
+  };
+  EXPECT_THAT(after(Phase::kHeld), ElementsAre("wanted", "running", "done", "given up"));
+  EXPECT_THAT(after(Phase::kWanted), ElementsAre("wanted", "starting", "running", "given up"));
+  EXPECT_THAT(after(Phase::kStarting), ElementsAre("wanted", "running", "done", "given up"));
+  EXPECT_THAT(after(Phase::kRunning), ElementsAre("wanted", "running", "done", "given up"));
+  EXPECT_THAT(after(Phase::kDone), IsEmpty());
+  EXPECT_THAT(after(Phase::kGivenUp), ElementsAre("running"));
+}
+
+TEST_F(OperationTableTest, CountersAndLoadsFollowThePhase) {
+  for (const Phase phase : kPhases) {
+    SCOPED_TRACE(PhaseName(phase));
+    const Row row = MakeRow(1, phase);
+    EXPECT_EQ(row->second.phase, phase);
+    EXPECT_EQ(table_.held().size(), phase == Phase::kHeld ? 1u : 0u);
+    EXPECT_EQ(table_.NextDueAt(), phase == Phase::kWanted ? At(1) : MonotonicTime::Max());
+    EXPECT_EQ(table_.starting(), phase == Phase::kStarting ? 1 : 0);
+    EXPECT_EQ(table_.unfinished(), IsOver(phase) ? 0 : 1);
+    EXPECT_EQ(workers_.ReaderLoad("r0"), IsAssigned(phase) ? 1 : 0);
+    EXPECT_EQ(workers_.WriterLoad("b", "w0"), IsAssigned(phase) ? 1 : 0);
+    EXPECT_EQ(table_.AssignedTo("r0").size(), IsAssigned(phase) ? 1u : 0u);
+    EXPECT_EQ(table_.LowestHeld(kShard, "b"), phase == Phase::kHeld ? 1 : 0);
+
+    EXPECT_EQ(table_.Remove(row), table_.end());
+    EXPECT_TRUE(table_.held().empty());
+    EXPECT_EQ(table_.NextDueAt(), MonotonicTime::Max());
+    EXPECT_EQ(table_.starting(), 0);
+    EXPECT_EQ(table_.unfinished(), 0);
+    EXPECT_EQ(workers_.ReaderLoad("r0"), 0);
+    EXPECT_EQ(workers_.WriterLoad("b", "w0"), 0);
+  }
+}
+
+TEST_F(OperationTableTest, EachAttemptHasAGreaterTermAndANonceOfItsOwn) {
+  const Row row = MakeRow(1, Phase::kRunning);
+  const stream::OperationId first = row->second.id;
+  EXPECT_EQ(Term::Unpack(first.term), (Term{kTree, 5, 1}));
+  table_.Retry(At(10), row, Duration());
+  ASSERT_TRUE(table_.Start(row, kTree, {"r1", "w1", "", ""}));
+  EXPECT_EQ(Term::Unpack(row->second.id.term), (Term{kTree, 5, 2}));
+  EXPECT_NE(row->second.id.nonce, first.nonce);
+}
+
+TEST_F(OperationTableTest, TheFirstFailureIsRetriedAtOnceTheOthersWithBackOff) {
+  const Row row = MakeRow(1, Phase::kRunning);
+  int64_t now = 1000;
+  std::vector<int64_t> delays;
+  for (int i = 0; i < 10; ++i) {
+    table_.Retry(At(now), row, Duration());
+    delays.push_back((table_.NextDueAt() - At(now)).millis());
+    now += delays.back();
+    table_.Start(row, kTree, {"r0", "w0", "", ""});
+  }
+  EXPECT_THAT(delays, ElementsAre(0, 50, 100, 200, 400, 800, 1600, 3200, 5000, 5000));
+  EXPECT_FALSE(row->second.fresh);
+  // What gets on has not failed.
+  v1::OperationReport report;
+  report.set_data_length(1);
+  table_.Note(row, report);
+  table_.Retry(At(now), row, Duration());
+  EXPECT_EQ(table_.NextDueAt(), At(now));
+}
+
+TEST_F(OperationTableTest, ACauseMayAskForALongerDelayThanTheBackOff) {
+  const Row row = MakeRow(1, Phase::kStarting);
+  table_.Retry(At(0), row, Duration::Millis(700));
+  EXPECT_EQ(table_.NextDueAt(), At(700));
+}
+
+TEST_F(OperationTableTest, WantedOnesAreDueInTheOrderOfTheirTimes) {
+  MakeRow(20, Phase::kWanted);
+  const Row second = MakeRow(10, Phase::kWanted);
+  EXPECT_EQ(table_.NextDue(At(9)), table_.end());
+  EXPECT_EQ(table_.NextDue(At(10)), second);
+  table_.Postpone(At(30), second);
+  EXPECT_EQ(table_.NextDue(At(25))->first.file.stem.seq, 20);
+}
+
+TEST_F(OperationTableTest, AnOrphanIsAdoptedInAnyPhaseButDone) {
+  int64_t seq = 0;
+  for (const Phase phase : kPhases) {
+    if (phase == Phase::kDone) continue;
+    SCOPED_TRACE(PhaseName(phase));
+    const Row row = MakeRow(++seq, phase);
+    table_.Adopt(row, {Term{kTree, 4, 9}.Pack(), 77}, {"r1", "w1", "b:2", ""});
+    EXPECT_EQ(row->second.phase, Phase::kRunning);
+    EXPECT_EQ(row->second.id.nonce, 77u);
+    EXPECT_EQ(workers_.ReaderLoad("r1"), seq);
+    EXPECT_EQ(workers_.WriterLoad("b", "w1"), seq);
+  }
+  EXPECT_EQ(workers_.ReaderLoad("r0"), 0) << "who had it before has it no more";
+  EXPECT_EQ(table_.unfinished(), seq);
+}
+
+TEST_F(OperationTableTest, AnOperationMovesWithoutAFailure) {
+  const Row row = MakeRow(1, Phase::kRunning);
+  table_.Move(At(5), row);
+  EXPECT_EQ(row->second.failures, 0);
+  EXPECT_EQ(table_.NextDueAt(), At(5));
+}
+
+TEST_F(OperationTableTest, TheLowestHeldFileIsOfTheCell) {
+  table_.Add(Target(4), false);
+  table_.Add(Target(2, Layer::kPrimary, "c"), false);
+  table_.Add(Target(3, Layer::kCache), false);
+  EXPECT_EQ(table_.LowestHeld(kShard, "b"), 3);
+  EXPECT_EQ(table_.LowestHeld(kShard, "c"), 2);
+  EXPECT_EQ(table_.LowestHeld(kShard, "d"), 0);
+  EXPECT_EQ(table_.LowestHeld({{"s", 8}, 0}, "b"), 0);
+}
+
+TEST_F(OperationTableTest, AddKeepsTheOneThatIsThere) {
+  const Row row = MakeRow(1, Phase::kRunning);
+  const auto [again, is_new] = table_.Add(Target(1), false);
+  EXPECT_FALSE(is_new);
+  EXPECT_EQ(again, row);
+  EXPECT_EQ(row->second.phase, Phase::kRunning);
+}
+
+using OperationTableDeathTest = OperationTableTest;
+
+TEST_F(OperationTableDeathTest, ATransitionThatIsNotDrawnIsOurBug) {
+  const Row done = MakeRow(1, Phase::kDone);
+  EXPECT_DEATH(table_.Adopt(done, {}, {}), "done and can't be running");
+  EXPECT_DEATH(table_.Release(At(0), done), "held");
+  const Row held = MakeRow(2, Phase::kHeld);
+  EXPECT_DEATH(table_.Start(held, kTree, {}), "held and can't be starting");
+  EXPECT_DEATH(table_.Retry(At(0), held, Duration()), "started");
+}
+
+}  // namespace
+}  // namespace tailcast::scheduler

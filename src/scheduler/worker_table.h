@@ -1,0 +1,105 @@
+// Who carries operations out: the readers of this cell and the writers of the cells it copies to,
+// how busy each of them is, and whom to leave alone for a while (paper §3 Fault Tolerance).
+//
+// The load of a worker is the number of operations that are assigned to it. It is counted whether
+// the worker is known or not: a scheduler hears of its predecessor's operations before it knows
+// all writers.
+//
+// A core: no clock, no I/O, one thread; deterministic.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/time.h"
+
+namespace tailcast::scheduler {
+
+struct WorkerInfo {
+  std::string name;
+  std::string address;  // host:port
+  uint64_t incarnation = 0;
+};
+
+// Who carries out an operation. No reader: nobody.
+struct Assignment {
+  std::string reader, writer;
+  std::string writer_address;  // host:port
+  std::string writer_via;      // HTTP CONNECT proxy, or empty
+};
+
+struct WorkerOptions {
+  Duration avoid = Duration::Seconds(1);  // after a failure that is blamed on a worker
+  // Operations more than the least loaded worker's that the successor of a file may find.
+  int affinity_slack = 8;
+  // Shedding: when the most loaded reader has so many operations more than the least loaded.
+  int shed_difference = 8;
+};
+
+class WorkerTable {
+ public:
+  explicit WorkerTable(WorkerOptions options) : options_(options) {}
+
+  // All readers that there are. Returns those whose operations are lost: a reader that is gone, or
+  // another process under its name.
+  std::vector<std::string> SetReaders(MonotonicTime now, const std::vector<WorkerInfo>& readers);
+  // A call to it failed: it gets nothing until it is found again. False: no such reader.
+  bool LoseReader(MonotonicTime now, const std::string& name);
+  // It answers again.
+  void FindReader(const std::string& name);
+  // All writers of a cell. One that is gone breaks its streams; readers report that.
+  void SetWriters(MonotonicTime now, const std::string& cell, const std::string& via,
+                  const std::vector<WorkerInfo>& writers);
+  // Something that failed is blamed on it: others first, for a while.
+  void AvoidReader(MonotonicTime now, const std::string& name);
+  void AvoidWriter(MonotonicTime now, const std::string& cell, const std::string& name);
+
+  // The least loaded reader here and writer there, or the preferred ones (of the file before: they
+  // know the shard) unless they are much busier. Those to be avoided only if there is nobody else.
+  // nullopt: there is no reader or no writer.
+  std::optional<Assignment> Pick(MonotonicTime now, const std::string& cell,
+                                 const std::string& preferred_reader,
+                                 const std::string& preferred_writer) const;
+  // For OperationTable: an operation to `cell` was assigned to them, or is no more.
+  void AddLoad(const std::string& cell, const Assignment& workers);
+  void DropLoad(const std::string& cell, const Assignment& workers);
+
+  // Which reader should hand an operation over to which; nullopt if their loads are near.
+  struct Shedding {
+    std::string from, to;
+  };
+  std::optional<Shedding> Imbalance() const;
+
+  int ReaderLoad(const std::string& name) const;
+  int WriterLoad(const std::string& cell, const std::string& name) const;
+  // How often a reader was lost.
+  int64_t readers_lost() const { return readers_lost_; }
+
+ private:
+  struct Worker {
+    WorkerInfo info;
+    bool present = false;
+    bool lost = false;  // readers: calls fail
+    int load = 0;
+    MonotonicTime avoid_until;
+    bool usable() const { return present && !lost; }
+  };
+  using Workers = std::map<std::string, Worker>;
+  struct Cell {
+    std::string via;
+    Workers writers;
+  };
+
+  const Worker* PickOne(MonotonicTime now, const Workers& workers,
+                        const std::string& preferred) const;
+
+  const WorkerOptions options_;
+  Workers readers_;
+  std::map<std::string, Cell> cells_;
+  int64_t readers_lost_ = 0;
+};
+
+}  // namespace tailcast::scheduler

@@ -1,0 +1,114 @@
+#include "tailcast/scheduler/worker_table.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tailcast::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
+
+class WorkerTableTest : public ::testing::Test {
+ protected:
+  WorkerTableTest() {
+    workers_.SetReaders(At(0), {{"r0", "a:1", 1}, {"r1", "a:2", 2}});
+    workers_.SetWriters(At(0), "b", "via:1", {{"w0", "b:1", 1}, {"w1", "b:2", 2}});
+  }
+  Assignment Pick(MonotonicTime now, const std::string& reader = "",
+                  const std::string& writer = "") {
+    const auto picked = workers_.Pick(now, "b", reader, writer);
+    EXPECT_TRUE(picked.has_value());
+    return picked.value_or(Assignment());
+  }
+  void Load(const std::string& reader, const std::string& writer, int operations) {
+    for (int i = 0; i < operations; ++i) workers_.AddLoad("b", {reader, writer, "", ""});
+  }
+
+  WorkerTable workers_{{.affinity_slack = 2, .shed_difference = 3}};
+};
+
+TEST_F(WorkerTableTest, TheLeastLoadedOfEachSideIsPicked) {
+  Load("r0", "w1", 1);
+  const Assignment picked = Pick(At(1));
+  EXPECT_EQ(picked.reader, "r1");
+  EXPECT_EQ(picked.writer, "w0");
+  EXPECT_EQ(picked.writer_address, "b:1");
+  EXPECT_EQ(picked.writer_via, "via:1");
+}
+
+TEST_F(WorkerTableTest, PreferredWorkersArePickedUnlessTheyAreMuchBusier) {
+  Load("r0", "w0", 2);
+  EXPECT_EQ(Pick(At(1), "r0", "w0").reader, "r0");
+  EXPECT_EQ(Pick(At(1), "r0", "w0").writer, "w0");
+  Load("r0", "w0", 1);
+  EXPECT_EQ(Pick(At(1), "r0", "w0").reader, "r1");
+  EXPECT_EQ(Pick(At(1), "r0", "w0").writer, "w1");
+}
+
+TEST_F(WorkerTableTest, NobodyIsPickedForACellWithoutWriters) {
+  EXPECT_FALSE(workers_.Pick(At(1), "c", "", "").has_value());
+  workers_.SetWriters(At(1), "b", "", {});
+  EXPECT_FALSE(workers_.Pick(At(1), "b", "", "").has_value());
+}
+
+TEST_F(WorkerTableTest, WhoIsAvoidedIsPickedOnlyIfThereIsNobodyElse) {
+  workers_.AvoidWriter(At(0), "b", "w0");
+  EXPECT_EQ(Pick(At(1), "", "w0").writer, "w1");
+  workers_.AvoidWriter(At(10), "b", "w1");
+  EXPECT_EQ(Pick(At(11)).writer, "w0") << "the one that may be forgiven first";
+  EXPECT_EQ(Pick(At(1005), "", "w0").writer, "w0") << "a second later it is forgiven";
+}
+
+TEST_F(WorkerTableTest, ANewProcessOfAWritersNameIsNotBlamedForItsPredecessor) {
+  workers_.AvoidWriter(At(0), "b", "w0");
+  workers_.SetWriters(At(10), "b", "", {{"w0", "b:7", 3}, {"w1", "b:2", 2}});
+  EXPECT_EQ(Pick(At(11)).writer_address, "b:7");
+}
+
+TEST_F(WorkerTableTest, ALostReaderGetsNothingUntilItIsFoundAgain) {
+  EXPECT_TRUE(workers_.LoseReader(At(0), "r0"));
+  EXPECT_TRUE(workers_.LoseReader(At(1), "r0"));
+  EXPECT_FALSE(workers_.LoseReader(At(1), "nobody"));
+  EXPECT_EQ(workers_.readers_lost(), 1) << "it was lost once";
+  workers_.LoseReader(At(0), "r1");
+  EXPECT_FALSE(workers_.Pick(At(1), "b", "", "").has_value());
+  workers_.FindReader("r0");
+  EXPECT_EQ(Pick(At(2)).reader, "r0") << "avoided, but the only one";
+}
+
+TEST_F(WorkerTableTest, AReaderThatIsGoneOrReplacedLosesItsOperations) {
+  EXPECT_THAT(workers_.SetReaders(At(1), {{"r0", "a:1", 1}, {"r1", "a:2", 2}}), IsEmpty());
+  EXPECT_THAT(workers_.SetReaders(At(2), {{"r0", "a:9", 7}}), ElementsAre("r0", "r1"));
+  EXPECT_EQ(Pick(At(3)).reader, "r0") << "its new process can be used";
+  EXPECT_EQ(workers_.readers_lost(), 2);
+  EXPECT_THAT(workers_.SetReaders(At(4), {{"r0", "a:9", 7}, {"r1", "a:2", 2}}), IsEmpty());
+  EXPECT_EQ(Pick(At(2000), "r1").reader, "r1");
+}
+
+TEST_F(WorkerTableTest, LoadIsCountedOfWorkersThatAreNotKnownYet) {
+  workers_.AddLoad("c", {"r9", "w9", "", ""});
+  EXPECT_FALSE(workers_.Pick(At(1), "c", "", "").has_value());
+  workers_.SetWriters(At(2), "c", "", {{"w8", "c:1", 1}, {"w9", "c:2", 2}});
+  EXPECT_EQ(workers_.WriterLoad("c", "w9"), 1);
+  EXPECT_EQ(workers_.Pick(At(3), "c", "", "")->writer, "w8");
+  workers_.DropLoad("c", {"r9", "w9", "", ""});
+  EXPECT_EQ(workers_.WriterLoad("c", "w9"), 0);
+  EXPECT_EQ(workers_.ReaderLoad("r9"), 0);
+}
+
+TEST_F(WorkerTableTest, SheddingIsFromTheMostToTheLeastLoadedReaderIfTheyDifferMuch) {
+  Load("r0", "w0", 2);
+  EXPECT_FALSE(workers_.Imbalance().has_value());
+  Load("r0", "w0", 1);
+  ASSERT_TRUE(workers_.Imbalance().has_value());
+  EXPECT_EQ(workers_.Imbalance()->from, "r0");
+  EXPECT_EQ(workers_.Imbalance()->to, "r1");
+  workers_.LoseReader(At(0), "r1");
+  EXPECT_FALSE(workers_.Imbalance().has_value()) << "nobody is there to take it";
+}
+
+}  // namespace
+}  // namespace tailcast::scheduler
