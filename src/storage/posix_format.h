@@ -54,6 +54,11 @@ inline CommitWord Unpack(uint64_t raw) {
   return {raw >> kLengthBits, static_cast<int64_t>(raw & static_cast<uint64_t>(kLengthMax))};
 }
 
+enum class Durability : uint8_t {
+  kDurable,    // an acknowledged append survives kill -9 and power loss: one fdatasync each
+  kPageCache,  // it survives kill -9 only; after a restart of the machine the file is DataLoss
+};
+
 // Who an inode is.
 struct Header {
   uint64_t file_id = 0;  // random; the same in all inodes of one file, another in a file recreated

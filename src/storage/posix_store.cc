@@ -8,6 +8,7 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/storage/blocking_pool.h"
+#include "tailcast/storage/posix_file.h"
 #include "tailcast/storage/store_names.h"
 
 namespace tailcast::storage {
@@ -79,7 +80,6 @@ struct PosixStore::Core {
         reads(std::make_unique<BlockingPool>("storage-read", opts.read_threads_max)) {
     context.ops = ops.get();
     context.durability = opts.durability;
-    context.bug = opts.bug;
     context.lengths = opts.steps;
   }
 

@@ -17,8 +17,9 @@
 
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/metrics.h"
+#include "tailcast/base/step_log.h"
 #include "tailcast/storage/file_ops.h"
-#include "tailcast/storage/posix_file.h"
+#include "tailcast/storage/posix_format.h"
 #include "tailcast/storage/store.h"
 
 namespace tailcast::storage {
@@ -32,8 +33,7 @@ struct PosixStoreOptions {
   size_t read_threads_max = 4;
   // Reads that wait for a thread; above it Read answers ResourceExhausted.
   size_t queued_reads_max = 65'536;
-  MetricRegistry* metrics = nullptr;                 // null: ProcessMetrics()
-  posix::PlantedBug bug = posix::PlantedBug::kNone;  // for tests
+  MetricRegistry* metrics = nullptr;  // null: ProcessMetrics()
   // Not null: each committed length is logged there. Outlives the store and its handles.
   StepLog* steps = nullptr;
 };

@@ -18,6 +18,7 @@
 
 #include "tailcast/base/histogram.h"
 #include "tailcast/base/thread_loop.h"
+#include "tailcast/storage/posix_file.h"
 #include "tailcast/storage/posix_store.h"
 #include "tailcast/storage/store_sync.h"
 

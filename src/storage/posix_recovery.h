@@ -1,0 +1,49 @@
+// Opening a file for append: fencing earlier writers and, after a restart of the machine, finding
+// out what the disk kept. Internal to the driver.
+//
+// The word counts within one boot. When its boot tag is not this boot's, the length is that of the
+// newest slot of the newest segment whose bytes match their checksum:
+//
+//   booted:      read word --------------------------------------> swap to (epoch + 1, length)
+//   otherwise:   read word, tag -> segments, slots -> tag again -> swap to (highest epoch + 1,
+//                                                         |        recovered length) -> store tag
+//                                       it is ours now:   |
+//                start over <-----------------------------+
+//   then:        make the segment of the new epoch, durably -> look at the word once more
+//
+// The swap expects the word as it was read first, and the tag is stored last. So of two openers at
+// once one swaps, and the other starts over; and whoever sees this boot's tag sees a word that
+// counts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tailcast/base/status.h"
+#include "tailcast/storage/posix_appender.h"
+#include "tailcast/storage/posix_context.h"
+#include "tailcast/storage/posix_format.h"
+#include "tailcast/storage/posix_inodes.h"
+
+namespace tailcast::storage::posix {
+
+// Errors as Store::OpenFencing. `folder` and `name` were checked by the caller.
+Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::string& folder,
+                                              const std::string& name);
+
+// Length and highest epoch from what the disk kept. DataLoss: the file was written without flushes.
+// spec Fencing: Recovered.
+Result<CommitWord> Recover(const FirstInode& file, const Segments& segments);
+
+// Whether what was recovered from slots is void, given that by now the file's tag is this boot's:
+// somebody has recovered the file meanwhile and may have begun to append, so a slot that we saw may
+// be of bytes that are not flushed. spec Fencing: RecoverBracket, ReadBracket.
+bool MustStartOver(bool booted_meanwhile);
+
+// What a takeover starts from after a restart of the machine. The epoch in the word on disk may lag
+// behind the segments, and the other way round (a fence whose segment was lost); it counts only if
+// the power loss left its sector whole.
+CommitWord WordAfterRestart(CommitWord on_disk, bool sector_is_whole, CommitWord recovered);
+
+}  // namespace tailcast::storage::posix
