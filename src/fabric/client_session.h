@@ -7,6 +7,7 @@
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/fabric/reactor.h"
@@ -23,6 +24,11 @@ class ClientSession : public Reactor::Handler, public std::enable_shared_from_th
   virtual void Shutdown() = 0;
   // Loop thread, once, after `ready` with Ok.
   virtual std::unique_ptr<Endpoint> MakeEndpoint(std::shared_ptr<Reactor> reactor) = 0;
+  // For tasks that hold the session, on either thread: it ends with the last of them.
+  const Scope& scope() const { return scope_; }
+
+ private:
+  Scope scope_;
 };
 
 }  // namespace tailcast::fabric

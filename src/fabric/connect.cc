@@ -129,23 +129,15 @@ class RealExporter final : public Exporter {
 class RealConnector final : public Connector {
  public:
   RealConnector(ThreadLoop* loop, ConnectorOptions options)
-      : loop_(loop),
-        options_(options),
-        reactor_(std::make_shared<Reactor>("fabric-client")),
-        state_(std::make_shared<State>()) {}
+      : loop_(loop), options_(options), reactor_(std::make_shared<Reactor>("fabric-client")) {}
   ~RealConnector() override {
-    for (auto& [id, pending] : state_->pending) {
-      loop_->Cancel(pending.timer);
-      ShutDown(std::move(pending.session));
-    }
-    state_->pending.clear();
-    state_->alive = false;
+    for (auto& [id, pending] : pending_) ShutDown(std::move(pending.session));
   }
 
   void Connect(const std::string& text, Duration timeout,
                Callback<void(Result<std::unique_ptr<Endpoint>>)> done) override {
     const uint64_t id = next_id_++;
-    Pending& pending = state_->pending[id];
+    Pending& pending = pending_.try_emplace(id, *loop_).first->second;
     pending.done = std::move(done);
     Result<Address> address = ParseAddress(text);
     Status error = address.status();
@@ -160,42 +152,43 @@ class RealConnector final : public Connector {
       }
     }
     if (!error.ok()) {
-      pending.timer = loop_->After(Duration(), [this, id, error] { Answer(id, error); });
+      pending.timer.After(Duration(), scope_.Bind([this, id, error] { Answer(id, error); }));
       return;
     }
-    pending.timer = loop_->After(
-        timeout, [this, id, text] { Answer(id, DeadlineExceededError("no answer from " + text)); });
-    reactor_->Post([session = pending.session, loop = loop_, state = state_, self = this, id] {
-      session->Start([loop, state, self, id](Status status) {
-        loop->Post([state, self, id, status = std::move(status)] {
-          if (state->alive) self->Answer(id, status);
+    pending.timer.After(timeout, scope_.Bind([this, id, text] {
+      Answer(id, DeadlineExceededError("no answer from " + text));
+    }));
+    Callback<void(const Status&)> ready =
+        scope_.Bind([this, id](const Status& status) { Answer(id, status); });
+    const Scope& scope = pending.session->scope();
+    Callback<void(Status)> on_reactor =
+        scope.Bind([loop = loop_, ready = std::move(ready)](Status status) mutable {
+          loop->Post(std::move(ready).With(std::move(status)));
         });
-      });
-    });
+    reactor_->Post(
+        scope.Bind([session = pending.session, on_reactor = std::move(on_reactor)]() mutable {
+          session->Start(std::move(on_reactor));
+        }));
   }
 
  private:
   struct Pending {
+    explicit Pending(EventLoop& loop) : timer(loop) {}
     std::shared_ptr<ClientSession> session;
-    TimerId timer = 0;
     Callback<void(Result<std::unique_ptr<Endpoint>>)> done;
-  };
-  // Loop thread.
-  struct State {
-    bool alive = true;
-    std::map<uint64_t, Pending> pending;
+    Timer timer;
   };
 
   void ShutDown(std::shared_ptr<ClientSession> session) {
     if (session == nullptr) return;
-    reactor_->Post([session = std::move(session)] { session->Shutdown(); });
+    const Scope& scope = session->scope();
+    reactor_->Post(scope.Bind([session = std::move(session)] { session->Shutdown(); }));
   }
 
   void Answer(uint64_t id, const Status& status) {
-    auto node = state_->pending.extract(id);
+    auto node = pending_.extract(id);
     if (!node) return;  // timed out
     Pending& pending = node.mapped();
-    loop_->Cancel(pending.timer);
     if (status.ok()) {
       pending.done(pending.session->MakeEndpoint(reactor_));
     } else {
@@ -207,8 +200,9 @@ class RealConnector final : public Connector {
   ThreadLoop* const loop_;
   const ConnectorOptions options_;
   const std::shared_ptr<Reactor> reactor_;
-  const std::shared_ptr<State> state_;
+  std::map<uint64_t, Pending> pending_;
   uint64_t next_id_ = 1;
+  Scope scope_;
 };
 
 struct BestAttempt {
@@ -217,6 +211,7 @@ struct BestAttempt {
   size_t next = 0;
   Duration timeout;
   Callback<void(Result<std::unique_ptr<Endpoint>>)> done;
+  Scope scope;  // lives as long as the callback that holds the attempt
 };
 
 void TryNext(std::shared_ptr<BestAttempt> attempt) {
@@ -225,14 +220,15 @@ void TryNext(std::shared_ptr<BestAttempt> attempt) {
   ++attempt->next;
   Connector* connector = attempt->connector;
   const Duration timeout = attempt->timeout;
+  const Scope& scope = attempt->scope;
   connector->Connect(address, timeout,
-                     [attempt](Result<std::unique_ptr<Endpoint>> endpoint) mutable {
+                     scope.Bind([attempt](Result<std::unique_ptr<Endpoint>> endpoint) mutable {
                        if (endpoint.ok() || attempt->next >= attempt->addresses.size()) {
                          attempt->done(std::move(endpoint));
                          return;
                        }
                        TryNext(std::move(attempt));
-                     });
+                     }));
 }
 
 }  // namespace

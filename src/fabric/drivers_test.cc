@@ -20,6 +20,7 @@
 #include "tailcast/base/log.h"
 #include "tailcast/base/metrics.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/fabric/connect.h"
 #include "tailcast/fabric/fabric_conformance.h"
@@ -69,9 +70,10 @@ int Serve(const std::string& driver, const std::string& socket_path) {
     return 1;
   }
   LoopThread beater("beater");
+  const Scope scope;
   std::function<void()> beat = [&] {
     exporter->Beat();
-    beater.loop()->After(Duration::Millis(20), [&] { beat(); });
+    beater.loop()->After(Duration::Millis(20), scope.Bind([&] { beat(); }));
   };
   beater.Call([&] { beat(); });
   std::cout << addresses->front() << std::endl;
@@ -198,7 +200,7 @@ class DriverTest : public testing::Test {
   Result<std::unique_ptr<Endpoint>> Connect(const std::string& address) {
     std::optional<Result<std::unique_ptr<Endpoint>>> result;
     connector_->Connect(address, Duration::Seconds(10),
-                        [&](auto r) { result.emplace(std::move(r)); });
+                        scope_.Bind([&](auto r) { result.emplace(std::move(r)); }));
     EXPECT_TRUE(RunUntil([&] { return result.has_value(); }));
     return std::move(*result);
   }
@@ -215,6 +217,7 @@ class DriverTest : public testing::Test {
   std::vector<std::span<char>> memory_;
   std::vector<std::string> addresses_;
   std::unique_ptr<Connector> connector_;
+  Scope scope_;
 };
 
 // ---- shm ----
@@ -635,8 +638,9 @@ TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
       .region = 0, .length = 1, .offset = 0, .destination = &byte, .token = 9};
   (*endpoint)->Read({&read, 1});
   bool watch_answered = false;
-  (*endpoint)->Watch(0, 0, 0, Duration::Seconds(100),
-                     [&](WatchOutcome o) { watch_answered = o == WatchOutcome::kUnreachable; });
+  (*endpoint)->Watch(0, 0, 0, Duration::Seconds(100), scope_.Bind([&](WatchOutcome o) {
+    watch_answered = o == WatchOutcome::kUnreachable;
+  }));
   Completion completion;
   EXPECT_TRUE(RunUntil([&] { return (*endpoint)->Poll({&completion, 1}) == 1; }));
   EXPECT_EQ(completion.status, ReadStatus::kUnreachable);
@@ -748,7 +752,8 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
     ASSERT_TRUE(endpoint.ok()) << endpoint.status();
     (*endpoint)->set_read_timeout(Duration::Seconds(20));
     bool notified = false;
-    (*endpoint)->Watch(0, 0, 0, Duration::Seconds(20), [&](WatchOutcome) { notified = true; });
+    (*endpoint)->Watch(0, 0, 0, Duration::Seconds(20),
+                       scope_.Bind([&](WatchOutcome) { notified = true; }));
     std::string a(13, '#'), b(4099, '#'), c(10, '#'), d(4000, '#');
     const ReadDescriptor reads[] = {{.length = 13, .destination = a.data(), .token = 10},
                                     {.length = 4099, .destination = b.data(), .token = 11},
@@ -796,10 +801,10 @@ TEST_F(TcpTest, EveryReadIsNoticedWithoutFurtherNews) {
   auto endpoint = Connect(addresses_.front());
   ASSERT_TRUE(endpoint.ok());
   size_t completed = 0;
-  (*endpoint)->SetReadyCallback([&] {
+  (*endpoint)->SetReadyCallback(scope_.Bind([&] {
     Completion completions[16];
     while (const size_t n = (*endpoint)->Poll(completions)) completed += n;
-  });
+  }));
   std::vector<char> buffer(3 * 4096);
   for (size_t round = 1; round <= 5000; ++round) {
     // Three frames, so that the later ones arrive while the first is being looked at.
@@ -843,7 +848,7 @@ TEST_F(DriverTest, PrefersSharedMemoryOnTheSameHostAndFallsBackToTcp) {
   const auto best = [&](const std::vector<std::string>& addresses, const std::string& prefer) {
     std::optional<Result<std::unique_ptr<Endpoint>>> result;
     ConnectBest(connector_.get(), addresses, prefer, Duration::Seconds(5),
-                [&](auto r) { result.emplace(std::move(r)); });
+                scope_.Bind([&](auto r) { result.emplace(std::move(r)); }));
     EXPECT_TRUE(RunUntil([&] { return result.has_value(); }));
     return std::move(*result);
   };

@@ -24,6 +24,7 @@
 #include <thread>
 
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/fabric/connect.h"
 
@@ -72,7 +73,7 @@ struct Served {
   std::unique_ptr<Endpoint> Connect() {
     std::unique_ptr<Endpoint> endpoint;
     connector->Connect(address, Duration::Seconds(10),
-                       [&](auto r) { endpoint = std::move(r).value(); });
+                       scope.Bind([&](auto r) { endpoint = std::move(r).value(); }));
     loop.RunUntil([&] { return endpoint != nullptr; },
                   ReadMonotonicClock() + Duration::Seconds(10));
     return endpoint;
@@ -82,6 +83,7 @@ struct Served {
   std::span<char> memory;
   std::string address;
   std::unique_ptr<Connector> connector;
+  Scope scope;
 };
 
 void ShmRead(benchmark::State& state) {
@@ -199,6 +201,7 @@ void NotifyWaiters(benchmark::State& state) {
     std::unique_ptr<Connector> connector;
     std::unique_ptr<Endpoint> endpoint;
     std::function<void(uint32_t)> watch;
+    Scope scope;
   };
   std::vector<Waiter> all(waiters);
   std::atomic<uint64_t> seen{0};
@@ -207,16 +210,16 @@ void NotifyWaiters(benchmark::State& state) {
     w.thread->Call([&] {
       w.connector = MakeConnector(w.thread->loop());
       w.watch = [&](uint32_t last) {
-        w.endpoint->Watch(0, 0, last, Duration::Seconds(100), [&, last](WatchOutcome) {
+        w.endpoint->Watch(0, 0, last, Duration::Seconds(100), w.scope.Bind([&, last](WatchOutcome) {
           w.watch(last + 1);
           ++seen;
-        });
+        }));
       };
-      w.connector->Connect(server.address, Duration::Seconds(10), [&](auto r) {
+      w.connector->Connect(server.address, Duration::Seconds(10), w.scope.Bind([&](auto r) {
         w.endpoint = std::move(r).value();
         w.watch(0);
         ++seen;
-      });
+      }));
     });
   }
   while (seen < waiters) std::this_thread::yield();

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "tailcast/base/scope.h"
+
 #include "tailcast/fabric/fabric.h"
 
 namespace tailcast::fabric {
@@ -106,7 +108,8 @@ class FabricConformance : public testing::TestWithParam<FabricDriver> {
   Result<std::unique_ptr<Endpoint>> TryConnect(Connector* connector, const std::string& address,
                                                Duration timeout = Duration::Seconds(10)) {
     std::optional<Result<std::unique_ptr<Endpoint>>> result;
-    connector->Connect(address, timeout, [&](auto r) { result.emplace(std::move(r)); });
+    connector->Connect(address, timeout,
+                       scope_.Bind([&](auto r) { result.emplace(std::move(r)); }));
     EXPECT_FALSE(result.has_value()) << "answered inside the call";
     EXPECT_TRUE(world_->RunUntil([&] { return result.has_value(); }, kLimit));
     return std::move(*result);
@@ -167,6 +170,7 @@ class FabricConformance : public testing::TestWithParam<FabricDriver> {
   }
 
   std::unique_ptr<FabricWorld> world_;
+  Scope scope_;
 };
 
 TEST_P(FabricConformance, ReadsWhatTheServerHasAtAnyOffsetAndLength) {
@@ -253,14 +257,14 @@ TEST_P(FabricConformance, CallsReadyWhenReadsCompleteLater) {
   if (endpoint->capabilities().immediate) return;  // never calls it
   int calls = 0;
   std::map<uint64_t, ReadStatus> done;
-  endpoint->SetReadyCallback([&] {
+  endpoint->SetReadyCallback(scope_.Bind([&] {
     ++calls;
     Completion batch[4];
     size_t n;
     while ((n = endpoint->Poll(batch)) > 0) {
       for (size_t i = 0; i < n; ++i) done.emplace(batch[i].token, batch[i].status);
     }
-  });
+  }));
   std::vector<char> buffer(1 << 20);
   for (uint64_t round = 0; round < 20; ++round) {
     std::vector<ReadDescriptor> reads;
@@ -522,7 +526,7 @@ TEST_P(FabricConformance, AnEndpointMayBeDestroyedWithReadsAndWatchesOutstanding
                        .token = i});
     }
     endpoint->Watch(1, kTestWordsAt, 0, Duration::Seconds(100),
-                    [&](WatchOutcome) { watched = true; });
+                    scope_.Bind([&](WatchOutcome) { watched = true; }));
     endpoint->Read(reads);
     int turns = round;
     world_->RunUntil([&] { return turns-- <= 0; }, Duration::Millis(1));
@@ -543,7 +547,8 @@ TEST_P(FabricConformance, AnEndpointOutlivesItsConnectorAndConnectsInFlightAreDr
   auto connector = world_->MakeConnector();
   auto endpoint = Connect(connector.get(), server.address);
   bool called = false;
-  connector->Connect(server.address, Duration::Seconds(1), [&](auto) { called = true; });
+  connector->Connect(server.address, Duration::Seconds(1),
+                     scope_.Bind([&](auto) { called = true; }));
   connector.reset();
   uint64_t value = 0;
   EXPECT_EQ(ReadWord(endpoint.get(), &value), ReadStatus::kOk);
@@ -556,19 +561,19 @@ TEST_P(FabricConformance, AnEndpointMayBeDestroyedByItsOwnCallbacks) {
   auto connector = world_->MakeConnector();
   auto endpoint = Connect(connector.get(), server.address);
   bool notified = false;
-  endpoint->Watch(1, kTestWordsAt, 7, Duration::Seconds(10), [&](WatchOutcome) {
+  endpoint->Watch(1, kTestWordsAt, 7, Duration::Seconds(10), scope_.Bind([&](WatchOutcome) {
     endpoint.reset();
     notified = true;
-  });
+  }));
   EXPECT_TRUE(world_->RunUntil([&] { return notified; }, kLimit));
   auto second = Connect(connector.get(), server.address);
   if (second->capabilities().immediate) return;
   bool ready = false;
   auto token = std::make_shared<int>(0);
-  second->SetReadyCallback([&, token] {
+  second->SetReadyCallback(scope_.Bind([&, token] {
     second.reset();
     ready = *token == 0;  // the callback itself is still there
-  });
+  }));
   uint64_t value;
   const ReadDescriptor read{.region = 0,
                             .length = 8,
@@ -675,11 +680,13 @@ TEST_P(FabricConformance, AWatchIsNotifiedWhenItsWordChanges) {
   for (uint64_t i = 0; i < 20; ++i) {
     int notifications = 0, others = 0;
     WatchOutcome outcome = WatchOutcome::kTimeout;
-    endpoint->Watch(1, kTestWordsAt, static_cast<uint32_t>(i), kLimit, [&](WatchOutcome o) {
-      outcome = o;
-      ++notifications;
-    });
-    const uint64_t other = endpoint->Watch(1, kTestWordsAt + 8, 0, kLimit, [&](auto) { ++others; });
+    endpoint->Watch(1, kTestWordsAt, static_cast<uint32_t>(i), kLimit,
+                    scope_.Bind([&](WatchOutcome o) {
+                      outcome = o;
+                      ++notifications;
+                    }));
+    const uint64_t other =
+        endpoint->Watch(1, kTestWordsAt + 8, 0, kLimit, scope_.Bind([&](auto) { ++others; }));
     server->SetAndNotify(kTestWordsAt, i + 1);
     EXPECT_TRUE(world_->RunUntil([&] { return notifications > 0; }, kLimit));
     EXPECT_EQ(outcome, WatchOutcome::kChanged);
@@ -704,9 +711,9 @@ TEST_P(FabricConformance, AWatchAnswersAtOnceWhenTheWordDiffersAlready) {
   StoreWord(server.memory[1].data() + kTestWordsAt, 5ull << 32 | 3);
   int changed = 0, timed_out = 0;
   endpoint->Watch(1, kTestWordsAt, 2, kLimit,
-                  [&](WatchOutcome o) { changed += o == WatchOutcome::kChanged; });
+                  scope_.Bind([&](WatchOutcome o) { changed += o == WatchOutcome::kChanged; }));
   endpoint->Watch(1, kTestWordsAt, 3, Duration::Millis(20),
-                  [&](WatchOutcome o) { timed_out += o == WatchOutcome::kTimeout; });
+                  scope_.Bind([&](WatchOutcome o) { timed_out += o == WatchOutcome::kTimeout; }));
   EXPECT_EQ(changed, 0);  // never inside the call
   EXPECT_TRUE(world_->RunUntil([&] { return changed == 1 && timed_out == 1; }, kLimit));
 }
@@ -718,10 +725,10 @@ TEST_P(FabricConformance, ManyWatchesOfOneWordAreAllNotifiedOnce) {
   for (int e = 0; e < 8; ++e) endpoints.push_back(Connect(connector.get(), server.address));
   std::vector<int> notifications(16, 0);
   for (size_t w = 0; w < 16; ++w) {
-    endpoints[w / 2]->Watch(1, kTestWordsAt, 0, kLimit, [&, w](WatchOutcome o) {
+    endpoints[w / 2]->Watch(1, kTestWordsAt, 0, kLimit, scope_.Bind([&, w](WatchOutcome o) {
       EXPECT_EQ(o, WatchOutcome::kChanged);
       ++notifications[w];
-    });
+    }));
   }
   // A hundred changes, any number of notifications, one answer each.
   for (uint64_t i = 1; i <= 100; ++i) {
@@ -743,15 +750,17 @@ TEST_P(FabricConformance, ACancelledWatchIsNotCalled) {
   auto connector = world_->MakeConnector();
   auto endpoint = Connect(connector.get(), server.address);
   bool called = false, sentinel = false;
-  const uint64_t a = endpoint->Watch(1, kTestWordsAt, 0, kLimit, [&](auto) { called = true; });
-  const uint64_t b = endpoint->Watch(1, kTestWordsAt, 9, kLimit, [&](auto) { called = true; });
+  const uint64_t a =
+      endpoint->Watch(1, kTestWordsAt, 0, kLimit, scope_.Bind([&](auto) { called = true; }));
+  const uint64_t b =
+      endpoint->Watch(1, kTestWordsAt, 9, kLimit, scope_.Bind([&](auto) { called = true; }));
   EXPECT_NE(a, b);
   EXPECT_NE(a, 0u);
   endpoint->CancelWatch(a);
   endpoint->CancelWatch(b);
   endpoint->CancelWatch(b);
   endpoint->CancelWatch(12345);
-  endpoint->Watch(1, kTestWordsAt, 0, kLimit, [&](auto) { sentinel = true; });
+  endpoint->Watch(1, kTestWordsAt, 0, kLimit, scope_.Bind([&](auto) { sentinel = true; }));
   StoreWord(server.memory[1].data() + kTestWordsAt, 1);
   server.exporter->Notify(1, kTestWordsAt);
   EXPECT_TRUE(world_->RunUntil([&] { return sentinel; }, kLimit));
@@ -766,10 +775,10 @@ TEST_P(FabricConformance, WatchesAreCappedAndRefusedNotLost) {
   std::map<WatchOutcome, int> outcomes;
   int answers = 0;
   for (int i = 0; i < kWatches; ++i) {
-    endpoint->Watch(1, kTestWordsAt + 8, 0, kLimit, [&](WatchOutcome o) {
+    endpoint->Watch(1, kTestWordsAt + 8, 0, kLimit, scope_.Bind([&](WatchOutcome o) {
       ++outcomes[o];
       ++answers;
-    });
+    }));
   }
   EXPECT_TRUE(world_->RunUntil([&] { return outcomes[WatchOutcome::kRefused] > 0; }, kLimit));
   StoreWord(server.memory[1].data() + kTestWordsAt + 8, 1);
@@ -780,7 +789,8 @@ TEST_P(FabricConformance, WatchesAreCappedAndRefusedNotLost) {
   for (const uint64_t bad : {uint64_t{4}, kTestRegionBytes[1], ~uint64_t{7}}) {
     WatchOutcome outcome = WatchOutcome::kTimeout;
     bool answered = false;
-    endpoint->Watch(1, bad, 0, kLimit, [&](WatchOutcome o) { outcome = o, answered = true; });
+    endpoint->Watch(1, bad, 0, kLimit,
+                    scope_.Bind([&](WatchOutcome o) { outcome = o, answered = true; }));
     EXPECT_TRUE(world_->RunUntil([&] { return answered; }, kLimit));
     EXPECT_EQ(outcome, WatchOutcome::kRefused);
   }
@@ -797,12 +807,12 @@ TEST_P(FabricConformance, WatchesOfAServerThatDiesOrInvalidatesAreUnreachable) {
     EXPECT_EQ(o, WatchOutcome::kUnreachable);
     ++answered;
   };
-  a->Watch(1, kTestWordsAt, 0, kLimit, expect_unreachable);
-  b->Watch(1, kTestWordsAt, 0, kLimit, expect_unreachable);
+  a->Watch(1, kTestWordsAt, 0, kLimit, scope_.Bind(expect_unreachable));
+  b->Watch(1, kTestWordsAt, 0, kLimit, scope_.Bind(expect_unreachable));
   local.exporter->Invalidate();
   remote->Kill();
   EXPECT_TRUE(world_->RunUntil([&] { return answered == 2; }, Duration::Seconds(10)));
-  b->Watch(1, kTestWordsAt, 0, kLimit, expect_unreachable);
+  b->Watch(1, kTestWordsAt, 0, kLimit, scope_.Bind(expect_unreachable));
   EXPECT_TRUE(world_->RunUntil([&] { return answered == 3; }, kLimit));
 }
 

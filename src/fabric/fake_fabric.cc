@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/fabric/word_copy.h"
 
 namespace tailcast::fabric {
@@ -49,7 +50,7 @@ struct Memory {
   std::optional<MonotonicTime> last_beat;
   std::vector<std::weak_ptr<Client>> clients;
   std::vector<Watcher> watchers;
-  std::vector<Task> held;  // requests that wait for a stopped engine
+  std::vector<UniqueFunction<void()>> held;  // requests that wait for a stopped engine
 };
 
 uint32_t LoadLow(const Memory& memory, RegionId region, uint64_t offset) {
@@ -79,7 +80,7 @@ struct Copy {
 
 }  // namespace
 
-struct FakeFabricNetwork::Wire : std::enable_shared_from_this<Wire> {
+struct FakeFabricNetwork::Wire {
   Wire(EventLoop* l, uint64_t seed) : loop(l), rng(seed) {}
 
   FakeLink& LinkOf(const std::string& client, const std::string& server) {
@@ -98,13 +99,12 @@ struct FakeFabricNetwork::Wire : std::enable_shared_from_this<Wire> {
     return d;
   }
   // Runs `task` on the wire; dropped with the network.
-  void After(Duration delay, Task task) {
-    loop->At(loop->Now() + delay, [weak = weak_from_this(), task = std::move(task)]() mutable {
-      if (auto self = weak.lock()) task();
-    });
+  template <typename Function>
+  void After(Duration delay, Function function) {
+    loop->At(loop->Now() + delay, scope.Bind(std::move(function)));
   }
   // Runs `task` at the server when its engine can.
-  void AtServer(const std::shared_ptr<Memory>& memory, Task task) {
+  void AtServer(const std::shared_ptr<Memory>& memory, UniqueFunction<void()> task) {
     if (memory->stopped && !memory->options.one_sided) {
       // What waits for a process that is gone waits for nobody.
       if (Find(memory->server) == memory) memory->held.push_back(std::move(task));
@@ -140,6 +140,7 @@ struct FakeFabricNetwork::Wire : std::enable_shared_from_this<Wire> {
   bool accept_stale_regions = false;
   bool ignore_heartbeats = false;
   FakeFabricCounters counters;
+  Scope scope;
 };
 
 namespace {
@@ -152,12 +153,7 @@ class FakeEndpoint final : public Endpoint {
       : wire_(std::move(wire)), client_(std::move(client)), loop_(client_->loop) {
     client_->endpoint = this;
   }
-  ~FakeEndpoint() override {
-    *alive_ = false;
-    client_->endpoint = nullptr;
-    loop_->Cancel(timeout_timer_);
-    for (auto& [id, watch] : watches_) loop_->Cancel(watch.timer);
-  }
+  ~FakeEndpoint() override { client_->endpoint = nullptr; }
 
   Capabilities capabilities() const override {
     return {.immediate = false, .watch = true, .cross_host = true};
@@ -214,7 +210,7 @@ class FakeEndpoint final : public Endpoint {
   uint64_t Watch(RegionId region, uint64_t offset, uint32_t last_seen, Duration timeout,
                  Callback<void(WatchOutcome)> done) override {
     const uint64_t id = next_watch_++;
-    WatchState& watch = watches_[id];
+    WatchState& watch = watches_.try_emplace(id, *loop_).first->second;
     watch.done = std::move(done);
     const std::vector<RegionInfo>& infos = client_->infos;
     std::optional<WatchOutcome> now;
@@ -225,13 +221,13 @@ class FakeEndpoint final : public Endpoint {
       now = WatchOutcome::kRefused;
     }
     if (now.has_value()) {
-      watch.timer = loop_->After(Duration(), [this, id, now] { Answer(id, *now); });
+      watch.timer.After(Duration(), scope_.Bind([this, id, now] { Answer(id, *now); }));
       return id;
     }
-    watch.timer = loop_->After(timeout, [this, id] {
+    watch.timer.After(timeout, scope_.Bind([this, id] {
       Forget(id);
       Answer(id, WatchOutcome::kTimeout);
-    });
+    }));
     FakeLink& link = wire_->LinkOf(client_->name, client_->memory->server);
     if (link.requests_cut) return id;
     wire_->After(wire_->Latency(link),
@@ -244,11 +240,10 @@ class FakeEndpoint final : public Endpoint {
   }
   void CancelWatch(uint64_t id) override {
     auto node = watches_.extract(id);
-    if (!node) return;
-    loop_->Cancel(node.mapped().timer);
-    Forget(id);
+    if (node) Forget(id);
   }
 
+  const Scope& scope() const { return scope_; }
   // From the wire, on our loop.
   void OnAnswer(uint64_t id, ReadStatus status, const std::vector<char>& bytes) {
     const auto it = reads_.find(id);
@@ -269,14 +264,14 @@ class FakeEndpoint final : public Endpoint {
   void OnDoorbell(uint64_t id, WatchOutcome outcome) { Answer(id, outcome); }
   // The connection is over: everything that waits is unreachable.
   void OnBroken() {
-    std::shared_ptr<bool> alive = alive_;
+    const Scope::Watcher self = scope_.Watch();
     for (const auto& [id, read] : reads_) Complete(read.token, ReadStatus::kUnreachable);
     reads_.clear();
     std::vector<uint64_t> ids;
     for (const auto& [id, watch] : watches_) ids.push_back(id);
     for (const uint64_t id : ids) {
       Answer(id, WatchOutcome::kUnreachable);
-      if (!*alive) return;
+      if (self.ended()) return;
     }
   }
 
@@ -288,8 +283,9 @@ class FakeEndpoint final : public Endpoint {
     bool lost;  // never to come, and it takes the queue with it
   };
   struct WatchState {
+    explicit WatchState(EventLoop& loop) : timer(loop) {}
     Callback<void(WatchOutcome)> done;
-    TimerId timer = 0;
+    Timer timer;
   };
 
   ReadStatus Admit(const ReadDescriptor& read) const {
@@ -306,24 +302,18 @@ class FakeEndpoint final : public Endpoint {
     completions_.push_back({token, status});
     if (notice_) return;
     notice_ = true;
-    loop_->Post([this, alive = alive_] {
-      if (!*alive) return;
+    loop_->Post(scope_.Bind([this] {
       notice_ = false;
       if (ready_ == nullptr || !*ready_ || polled_ == completions_.size()) return;
       const std::shared_ptr<Callback<void()>> ready = ready_;
       (*ready)();  // may destroy us
-    });
+    }));
   }
   void ArmTimeout() {
     MonotonicTime next = MonotonicTime::Max();
     for (const auto& [id, read] : reads_) next = std::min(next, read.deadline);
-    if (next == MonotonicTime::Max() || (timeout_timer_ != 0 && timeout_at_ <= next)) return;
-    loop_->Cancel(timeout_timer_);
-    timeout_at_ = next;
-    timeout_timer_ = loop_->At(next, [this] {
-      timeout_timer_ = 0;
-      OnTimeout();
-    });
+    if (next == MonotonicTime::Max() || (timeout_.armed() && timeout_.when() <= next)) return;
+    timeout_.At(next, scope_.Bind([this] { OnTimeout(); }));
   }
   void OnTimeout() {
     const MonotonicTime now = loop_->Now();
@@ -349,7 +339,6 @@ class FakeEndpoint final : public Endpoint {
   void Answer(uint64_t id, WatchOutcome outcome) {
     auto node = watches_.extract(id);
     if (!node) return;
-    loop_->Cancel(node.mapped().timer);
     node.mapped().done(outcome);  // may destroy us
   }
   // The server's end of a watch that we gave up.
@@ -369,11 +358,10 @@ class FakeEndpoint final : public Endpoint {
   std::vector<Completion> completions_;
   size_t polled_ = 0;
   bool notice_ = false;
-  TimerId timeout_timer_ = 0;
-  MonotonicTime timeout_at_;
+  Timer timeout_{*loop_};
   std::map<uint64_t, WatchState> watches_;
   uint64_t next_watch_ = 1;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Scope scope_;
 };
 
 // Runs `action(endpoint)` on the client's loop, if the endpoint is still there then. (Without it
@@ -381,9 +369,8 @@ class FakeEndpoint final : public Endpoint {
 template <typename Action>
 void AtEndpoint(const std::shared_ptr<Client>& client, Action action) {
   if (client->endpoint == nullptr) return;
-  client->loop->Post([client, action = std::move(action)] {
-    if (client->endpoint != nullptr) action(*client->endpoint);
-  });
+  client->loop->Post(client->endpoint->scope().Bind(
+      [endpoint = client->endpoint, action = std::move(action)] { action(*endpoint); }));
 }
 
 class FakeExporter final : public Exporter {
@@ -461,18 +448,12 @@ class FakeExporter final : public Exporter {
 class FakeConnector final : public Connector {
  public:
   FakeConnector(std::shared_ptr<Wire> wire, std::string name, EventLoop* loop)
-      : wire_(std::move(wire)), name_(std::move(name)), state_(std::make_shared<State>()) {
-    state_->loop = loop;
-  }
-  ~FakeConnector() override {
-    for (auto& [id, pending] : state_->pending) state_->loop->Cancel(pending.timer);
-    state_->pending.clear();
-  }
+      : wire_(std::move(wire)), name_(std::move(name)), loop_(loop) {}
 
   void Connect(const std::string& address, Duration timeout,
                Callback<void(Result<std::unique_ptr<Endpoint>>)> done) override {
     const uint64_t id = next_id_++;
-    Pending& pending = state_->pending[id];
+    Pending& pending = pending_.try_emplace(id, *loop_).first->second;
     pending.done = std::move(done);
     const size_t hash = address.rfind('#');
     const std::string server =
@@ -484,20 +465,27 @@ class FakeConnector final : public Connector {
       incarnation = std::strtoull(address.c_str() + hash + 1, nullptr, 16);
     }
     if (server.empty()) {
-      pending.timer = state_->loop->After(Duration(), [state = state_, id, address] {
-        Answer(state, id, InvalidArgumentError("\"" + address + "\" is no address of the fake"));
-      });
+      pending.timer.After(Duration(), scope_.Bind([this, id, address] {
+        Answer(id, InvalidArgumentError("\"" + address + "\" is no address of the fake"));
+      }));
       return;
     }
-    pending.timer = state_->loop->After(timeout, [state = state_, id, address] {
-      Answer(state, id, DeadlineExceededError("no answer from " + address));
-    });
+    pending.timer.After(timeout, scope_.Bind([this, id, address] {
+      Answer(id, DeadlineExceededError("no answer from " + address));
+    }));
+    using Answered = Callback<void(const Status&, std::shared_ptr<Client>)>;
+    Answered answered =
+        scope_.Bind([this, id](const Status& refusal, std::shared_ptr<Client> client) {
+          if (client == nullptr) return Answer(id, refusal);
+          Answer(id, std::unique_ptr<Endpoint>(new FakeEndpoint(wire_, std::move(client))));
+        });
     FakeLink& link = wire_->LinkOf(name_, server);
     if (link.requests_cut) return;
-    wire_->After(wire_->Latency(link), [wire = wire_, state = state_, name = name_, server,
-                                        incarnation, id] {
+    wire_->After(wire_->Latency(link), [wire = wire_, loop = loop_, name = name_, server,
+                                        incarnation, answered = std::move(answered)]() mutable {
       const std::shared_ptr<Memory> memory = wire->Find(server);
-      const auto serve = [wire, state, name, server, incarnation, id, memory] {
+      auto serve = [wire, loop, name, server, incarnation, memory,
+                    answered = std::move(answered)]() mutable {
         Status refusal;
         if (memory == nullptr || !memory->readable) {
           refusal = UnavailableError("nobody serves " + server);
@@ -510,7 +498,7 @@ class FakeConnector final : public Connector {
         if (refusal.ok()) {
           client = std::make_shared<Client>();
           client->name = name;
-          client->loop = state->loop;
+          client->loop = loop;
           client->memory = memory;
           for (const FakeRegion& region : memory->regions) client->infos.push_back(region.info);
           std::erase_if(memory->clients, [](const auto& weak) { return weak.expired(); });
@@ -518,23 +506,18 @@ class FakeConnector final : public Connector {
         }
         FakeLink& back = wire->LinkOf(name, server);
         if (back.answers_cut) return;
-        wire->After(wire->Latency(back), [wire, state, id, client, refusal] {
-          if (!state->pending.contains(id)) return;  // and the loop may be gone
-          state->loop->Post([wire, state, id, client, refusal] {
-            if (client == nullptr) {
-              Answer(state, id, refusal);
-            } else {
-              Answer(state, id, std::unique_ptr<Endpoint>(new FakeEndpoint(wire, client)));
-            }
-          });
-        });
+        wire->After(wire->Latency(back),
+                    [loop, client, refusal, answered = std::move(answered)]() mutable {
+                      if (answered.dropped()) return;  // and the loop may be gone
+                      loop->Post(std::move(answered).With(refusal, client));
+                    });
       };
       if (memory == nullptr) {
         serve();
       } else {
         // The process itself shakes hands, however its memory is read.
         if (memory->stopped) {
-          memory->held.push_back(serve);
+          memory->held.push_back(std::move(serve));
         } else {
           serve();
         }
@@ -544,25 +527,21 @@ class FakeConnector final : public Connector {
 
  private:
   struct Pending {
-    TimerId timer = 0;
+    explicit Pending(EventLoop& loop) : timer(loop) {}
     Callback<void(Result<std::unique_ptr<Endpoint>>)> done;
+    Timer timer;
   };
-  struct State {
-    EventLoop* loop;
-    std::map<uint64_t, Pending> pending;
-  };
-  static void Answer(const std::shared_ptr<State>& state, uint64_t id,
-                     Result<std::unique_ptr<Endpoint>> result) {
-    auto node = state->pending.extract(id);
-    if (!node) return;  // timed out, or the connector is gone
-    state->loop->Cancel(node.mapped().timer);
-    node.mapped().done(std::move(result));
+  void Answer(uint64_t id, Result<std::unique_ptr<Endpoint>> result) {
+    auto node = pending_.extract(id);
+    if (node) node.mapped().done(std::move(result));  // else it timed out
   }
 
   const std::shared_ptr<Wire> wire_;
   const std::string name_;
-  const std::shared_ptr<State> state_;
+  EventLoop* const loop_;
+  std::map<uint64_t, Pending> pending_;
   uint64_t next_id_ = 1;
+  Scope scope_;
 };
 
 }  // namespace
@@ -755,9 +734,9 @@ void FakeFabricNetwork::Continue(const std::string& server) {
   const auto memory = wire_->Find(server);
   if (memory == nullptr) return;
   memory->stopped = false;
-  std::vector<Task> held;
+  std::vector<UniqueFunction<void()>> held;
   held.swap(memory->held);
-  for (Task& task : held) task();
+  for (UniqueFunction<void()>& request : held) request();
 }
 void FakeFabricNetwork::Kill(const std::string& server) {
   const auto memory = wire_->Find(server);

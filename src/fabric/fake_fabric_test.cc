@@ -6,6 +6,7 @@
 #include <deque>
 #include <set>
 
+#include "tailcast/base/scope.h"
 #include "tailcast/fabric/fabric_conformance.h"
 
 namespace tailcast::fabric {
@@ -77,13 +78,12 @@ class FakeServer final : public TestServer {
   std::string address() const override { return address_; }
   void Kill() override {
     network_->Kill(name_);
-    loop_->Cancel(beat_);
-    beat_ = 0;
+    beat_.Cancel();
     exporter_.reset();
   }
   void Stop() override {
     network_->Stop(name_);
-    loop_->Cancel(beat_);
+    beat_.Cancel();
   }
   void Continue() override {
     network_->Continue(name_);
@@ -97,7 +97,7 @@ class FakeServer final : public TestServer {
  private:
   void Beat() {
     exporter_->Beat();
-    beat_ = loop_->After(Duration::Millis(20), [this] { Beat(); });
+    beat_.After(Duration::Millis(20), scope_.Bind([this] { Beat(); }));
   }
   VirtualLoop* const loop_;
   FakeFabricNetwork* const network_;
@@ -105,7 +105,8 @@ class FakeServer final : public TestServer {
   std::unique_ptr<Exporter> exporter_;
   std::span<char> words_;
   std::string address_;
-  TimerId beat_ = 0;
+  Timer beat_{*loop_};
+  Scope scope_;
 };
 
 class FakeWorld final : public FabricWorld {
@@ -125,8 +126,7 @@ class FakeWorld final : public FabricWorld {
     return std::make_unique<FakeServer>(&loop_, &network_, NewName(), options());
   }
   std::shared_ptr<void> KeepWriting(std::function<void()> write) override {
-    auto writer = std::make_shared<Writer>();
-    writer->loop = &loop_;
+    auto writer = std::make_shared<Writer>(loop_);
     writer->write = std::move(write);
     writer->Step();
     network_.default_link().torn_probability = 0.5;  // at words only
@@ -136,14 +136,14 @@ class FakeWorld final : public FabricWorld {
 
  private:
   struct Writer {
-    ~Writer() { loop->Cancel(timer); }
+    explicit Writer(EventLoop& loop) : timer(loop) {}
     void Step() {
       write();
-      timer = loop->After(Duration::Micros(1), [this] { Step(); });
+      timer.After(Duration::Micros(1), scope.Bind([this] { Step(); }));
     }
-    VirtualLoop* loop;
     std::function<void()> write;
-    TimerId timer = 0;
+    Timer timer;
+    Scope scope;
   };
   std::string NewName() { return "server-" + std::to_string(++servers_); }
   FakeExporterOptions options() const {
@@ -178,9 +178,9 @@ class FakeFabricTest : public testing::Test {
   }
   std::unique_ptr<Endpoint> Connect() {
     std::unique_ptr<Endpoint> endpoint;
-    connector_->Connect(address_, Duration::Seconds(1), [&](auto r) {
+    connector_->Connect(address_, Duration::Seconds(1), scope_.Bind([&](auto r) {
       if (r.ok()) endpoint = std::move(r).value();
-    });
+    }));
     loop_.RunUntil([&] { return endpoint != nullptr; }, Duration::Seconds(2));
     return endpoint;
   }
@@ -231,6 +231,7 @@ class FakeFabricTest : public testing::Test {
   std::vector<char> buffer_ = std::vector<char>(kBytes);
   MonotonicTime started_;
   Duration took_;
+  Scope scope_;
 };
 
 TEST_F(FakeFabricTest, ReadsTakeTheirLatencyEachWay) {
@@ -251,7 +252,7 @@ TEST_F(FakeFabricTest, TornReadsMixMomentsAtWordsWithLinesOutOfOrder) {
     ++tick;
     for (uint64_t i = 0; i < kBytes; i += 8)
       StoreWord(memory_.data() + i, tick * 0x0101010101010101ull % (1ull << 56));
-    if (tick < 60) loop_.After(Duration::Micros(2), [&] { write(); });
+    if (tick < 60) loop_.After(Duration::Micros(2), scope_.Bind([&] { write(); }));
   };
   write();
   // Every word of a tick is the same: words may differ from each other, halves of words may not.
@@ -375,11 +376,11 @@ TEST_F(FakeFabricTest, AReadThatIsUnderWayWhenMemoryIsLaidOutAnewIsStale) {
   link().torn_probability = 1;
   link().tear_window = Duration::Micros(100);
   network_.Cut("c", "s", false, false);
-  loop_.After(Duration::Micros(50), [&] {
+  loop_.After(Duration::Micros(50), scope_.Bind([&] {
     link().answers_cut = true;
     exporter_->Invalidate();
     link().answers_cut = false;
-  });
+  }));
   EXPECT_EQ(Count(ReadAll(), ReadStatus::kStaleRegion), 16u);
 }
 
@@ -421,7 +422,7 @@ TEST_F(FakeFabricTest, AnEngineThatIsStoppedAnswersWhenItGoesOn) {
   Start({.one_sided = false});
   network_.Stop("s");
   endpoint_->set_read_timeout(Duration::Seconds(5));
-  loop_.After(Duration::Seconds(1), [&] { network_.Continue("s"); });
+  loop_.After(Duration::Seconds(1), scope_.Bind([&] { network_.Continue("s"); }));
   EXPECT_EQ(Count(ReadAll(), ReadStatus::kOk), 16u);
   EXPECT_GE(took_, Duration::Seconds(1));
 }
@@ -430,7 +431,8 @@ TEST_F(FakeFabricTest, LostNotificationsRunIntoTheTimeout) {
   Start();
   link().notification_loss_probability = 1;
   std::optional<WatchOutcome> outcome;
-  endpoint_->Watch(0, 0, 0, Duration::Millis(10), [&](WatchOutcome o) { outcome = o; });
+  endpoint_->Watch(0, 0, 0, Duration::Millis(10),
+                   scope_.Bind([&](WatchOutcome o) { outcome = o; }));
   loop_.RunFor(Duration::Millis(1));
   StoreWord(memory_.data(), 1);
   exporter_->Notify(0, 0);
@@ -442,6 +444,7 @@ TEST_F(FakeFabricTest, LostNotificationsRunIntoTheTimeout) {
 // What happens is a function of the seed.
 TEST_F(FakeFabricTest, TheSameSeedDoesTheSameAgain) {
   const auto run = [](uint64_t seed) {
+    const Scope scope;
     VirtualLoop loop;
     FakeFabricNetwork network(&loop, seed);
     FakeLink& link = network.default_link();
@@ -456,12 +459,14 @@ TEST_F(FakeFabricTest, TheSameSeedDoesTheSameAgain) {
     uint64_t hash = 0, rounds = 0;
     std::vector<char> buffer(kBytes);
     std::function<void()> connect = [&] {
-      connector->Connect(address, Duration::Seconds(1), [&](auto r) {
+      connector->Connect(address, Duration::Seconds(1), scope.Bind([&](auto r) {
         if (r.ok()) endpoint = std::move(r).value();
-      });
+      }));
     };
     connect();
-    std::function<void()> tick = [&] { loop.After(Duration::Micros(500), [&] { tick(); }); };
+    std::function<void()> tick = [&] {
+      loop.After(Duration::Micros(500), scope.Bind([&] { tick(); }));
+    };
     tick();
     loop.RunUntil(
         [&] {

@@ -74,10 +74,10 @@ class ShmDoor::Listener final : public Reactor::Handler {
 class ShmDoor::Connection final : public Reactor::Handler {
  public:
   Connection(ShmDoor* door, Descriptor fd) : door_(door), fd_(std::move(fd)) {
-    timer_ = door_->reactor_->At(door_->reactor_->Now() + kHelloTimeout, [this] {
+    timer_ = door_->reactor_->At(door_->reactor_->Now() + kHelloTimeout, scope_.Bind([this] {
       timer_ = 0;
       Fail("no hello within 5 s");
-    });
+    }));
   }
   ~Connection() {
     door_->reactor_->Cancel(timer_);
@@ -173,6 +173,7 @@ class ShmDoor::Connection final : public Reactor::Handler {
   ShmDoor* const door_;
   const Descriptor fd_;
   uint64_t timer_ = 0;
+  Scope scope_;
   bool welcomed_ = false;
 };
 
@@ -236,12 +237,12 @@ void ShmDoor::OnAccept() {
       kLog.Error(name_, ": can't accept on ", path_, " for a second: ", std::strerror(errno),
                  " (raise the limit of open files?)");
       reactor_->Remove(socket_.get());
-      retry_timer_ = reactor_->At(reactor_->Now() + kAcceptRetry, [this] {
+      retry_timer_ = reactor_->At(reactor_->Now() + kAcceptRetry, scope_.Bind([this] {
         retry_timer_ = 0;
         if (const Status s = reactor_->Add(socket_.get(), EPOLLIN, listener_.get()); !s.ok()) {
           kLog.Error(name_, ": no more readers on ", path_, ": ", s.ToString());
         }
-      });
+      }));
       return;
     }
     const int number = fd.get();

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "tailcast/base/scope.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
 
@@ -46,6 +47,7 @@ class ShmDoor {
   uint64_t retry_timer_ = 0;
   std::map<int, std::unique_ptr<Connection>> connections_;  // reactor thread
   std::atomic<int> connection_count_{0};
+  Scope scope_;  // reactor thread
 };
 
 // The address of the unix socket `path` for bind and connect, also when it is longer than the 107

@@ -104,10 +104,9 @@ class ShmEndpoint final : public Endpoint {
     session_->endpoint_ = this;
   }
   ~ShmEndpoint() override {
-    *alive_ = false;
-    for (auto& [id, watch] : watches_) Disarm(watch);
+    for (auto& [id, watch] : watches_) loop_->CancelWord(watch.word);
     session_->endpoint_ = nullptr;
-    reactor_->Post([session = session_] { session->Shutdown(); });
+    reactor_->Post(session_->scope().Bind([session = session_] { session->Shutdown(); }));
   }
 
   Capabilities capabilities() const override {
@@ -161,10 +160,10 @@ class ShmEndpoint final : public Endpoint {
   uint64_t Watch(RegionId region, uint64_t offset, uint32_t last_seen, Duration timeout,
                  Callback<void(WatchOutcome)> done) override {
     const uint64_t id = next_watch_++;
-    WatchState& watch = watches_[id];
+    WatchState& watch = watches_.try_emplace(id, *loop_).first->second;
     watch.done = std::move(done);
     const auto answer_soon = [&](WatchOutcome outcome) {
-      watch.timer = loop_->After(Duration(), [this, id, outcome] { Answer(id, outcome); });
+      watch.timer.After(Duration(), scope_.Bind([this, id, outcome] { Answer(id, outcome); }));
     };
     if (!connected()) {
       answer_soon(WatchOutcome::kUnreachable);
@@ -177,42 +176,41 @@ class ShmEndpoint final : public Endpoint {
     }
     const auto* word = reinterpret_cast<const std::atomic<uint32_t>*>(
         session_->regions_[region].mapping.data() + offset);
-    watch.word = loop_->WatchWord(word, last_seen, [this, id] {
-      watches_[id].word = 0;
-      Answer(id, WatchOutcome::kChanged);
-    });
+    watch.word = loop_->WatchWord(word, last_seen,
+                                  scope_.Bind([this, id] { Answer(id, WatchOutcome::kChanged); }));
     if (watch.word == 0) {
       answer_soon(WatchOutcome::kRefused);
       return id;
     }
-    watch.timer = loop_->After(timeout, [this, id] {
+    watch.timer.After(timeout, scope_.Bind([this, id] {
       Answer(id, HeartbeatStopped(*control_, loop_->Now()) ? WatchOutcome::kUnreachable
                                                            : WatchOutcome::kTimeout);
-    });
+    }));
     return id;
   }
   void CancelWatch(uint64_t id) override {
     auto node = watches_.extract(id);
-    if (node) Disarm(node.mapped());
+    if (node) loop_->CancelWord(node.mapped().word);
   }
 
   // The server's socket closed: it died, or it invalidated its memory.
   void OnDead() {
-    std::shared_ptr<bool> alive = alive_;
+    const Scope::Watcher self = scope_.Watch();
     std::vector<uint64_t> ids;
     for (const auto& [id, watch] : watches_) ids.push_back(id);
     std::sort(ids.begin(), ids.end());
     for (const uint64_t id : ids) {
       Answer(id, WatchOutcome::kUnreachable);
-      if (!*alive) return;
+      if (self.ended()) return;
     }
   }
 
  private:
   struct WatchState {
+    explicit WatchState(EventLoop& loop) : timer(loop) {}
     Callback<void(WatchOutcome)> done;
     WordWatchId word = 0;
-    TimerId timer = 0;
+    Timer timer;
   };
 
   ReadStatus ReadOne(const ReadDescriptor& read, bool reachable) {
@@ -235,15 +233,11 @@ class ShmEndpoint final : public Endpoint {
     }
     return reachable ? ReadStatus::kOk : ReadStatus::kUnreachable;
   }
-  void Disarm(WatchState& watch) {
-    loop_->Cancel(watch.timer);
-    loop_->CancelWord(watch.word);
-  }
   void Answer(uint64_t id, WatchOutcome outcome) {
     auto node = watches_.extract(id);
     if (!node) return;
-    Disarm(node.mapped());
-    node.mapped().done(outcome);  // may destroy us
+    loop_->CancelWord(node.mapped().word);  // one that answered is unknown to the loop
+    node.mapped().done(outcome);            // may destroy us
   }
 
   const std::shared_ptr<ShmSession> session_;
@@ -255,7 +249,7 @@ class ShmEndpoint final : public Endpoint {
   size_t polled_ = 0;  // how many of completions_ the user has
   std::unordered_map<uint64_t, WatchState> watches_;
   uint64_t next_watch_ = 1;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Scope scope_;
 };
 
 std::unique_ptr<Endpoint> ShmSession::MakeEndpoint(std::shared_ptr<Reactor> reactor) {
@@ -300,9 +294,9 @@ void ShmSession::OnEvents(uint32_t) {
   }
   dead_.store(true, std::memory_order_release);
   Shutdown();
-  loop_->Post([self = std::static_pointer_cast<ShmSession>(self)] {
+  loop_->Post(scope().Bind([self = std::static_pointer_cast<ShmSession>(self)] {
     if (self->endpoint_ != nullptr) self->endpoint_->OnDead();
-  });
+  }));
 }
 
 Status ShmSession::TakeReply() {

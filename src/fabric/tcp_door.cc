@@ -140,6 +140,7 @@ class TcpDoor::Connection final : public Reactor::Handler {
   std::string inline_;
   std::vector<iovec> parts_;
   size_t part_ = 0;
+  Scope scope_;
 };
 
 bool TcpDoor::Connection::Receive() {
@@ -399,13 +400,10 @@ void TcpDoor::Connection::Send() {
   }
   if (more && !blocked && !resumes_) {
     resumes_ = true;
-    door_->reactor_->Post([alive = door_->alive_, door = door_, fd = fd_.get(), self = this] {
-      if (!*alive) return;
-      const auto it = door->connections_.find(fd);
-      if (it == door->connections_.end() || it->second.get() != self) return;
-      self->resumes_ = false;
-      self->Send();
-    });
+    door_->reactor_->Post(scope_.Bind([this] {
+      resumes_ = false;
+      Send();
+    }));
   }
 }
 
@@ -421,7 +419,7 @@ TcpDoor::~TcpDoor() {
     reactor_->Cancel(retry_timer_);
     reactor_->Cancel(tick_timer_);
     reactor_->Remove(socket_.get());
-    *alive_ = false;
+    scope_.End();
     while (!connections_.empty()) Drop(connections_.begin()->first);
   });
 }
@@ -463,12 +461,12 @@ void TcpDoor::OnAccept() {
       kLog.Error(options_.name, ": can't accept on ", address_,
                  " for a second: ", std::strerror(errno), " (raise the limit of open files?)");
       reactor_->Remove(socket_.get());
-      retry_timer_ = reactor_->At(reactor_->Now() + kAcceptRetry, [this] {
+      retry_timer_ = reactor_->At(reactor_->Now() + kAcceptRetry, scope_.Bind([this] {
         retry_timer_ = 0;
         if (const Status s = reactor_->Add(socket_.get(), EPOLLIN, listener_.get()); !s.ok()) {
           kLog.Error(options_.name, ": no more readers on ", address_, ": ", s.ToString());
         }
-      });
+      }));
       return;
     }
     const int one = 1;
@@ -478,7 +476,8 @@ void TcpDoor::OnAccept() {
     if (!reactor_->Add(number, EPOLLIN, connection.get()).ok()) continue;
     connections_[number] = std::move(connection);
     if (tick_timer_ == 0) {
-      tick_timer_ = reactor_->At(reactor_->Now() + options_.peer_timeout / 3, [this] { Tick(); });
+      tick_timer_ = reactor_->At(reactor_->Now() + options_.peer_timeout / 3,
+                                 scope_.Bind([this] { Tick(); }));
     }
   }
 }
@@ -496,7 +495,8 @@ void TcpDoor::Tick() {
     Drop(fd);
   }
   if (connections_.empty()) return;
-  tick_timer_ = reactor_->At(reactor_->Now() + options_.peer_timeout / 3, [this] { Tick(); });
+  tick_timer_ =
+      reactor_->At(reactor_->Now() + options_.peer_timeout / 3, scope_.Bind([this] { Tick(); }));
 }
 
 void TcpDoor::Drop(int fd) {
@@ -540,9 +540,7 @@ void TcpDoor::Notify(RegionId region, uint64_t offset) {
     notified_.insert({region, offset});
   }
   if (!first) return;
-  reactor_->Post([this, alive = alive_] {
-    if (*alive) DeliverNotifications();
-  });
+  reactor_->Post(scope_.Bind([this] { DeliverNotifications(); }));
 }
 
 void TcpDoor::DeliverNotifications() {

@@ -14,6 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "tailcast/base/scope.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
 
@@ -72,8 +73,6 @@ class TcpDoor {
   const RegionMemory* const memory_;
   const TcpDoorOptions options_;
   std::string address_;  // for log lines
-  // Reactor thread: false when posted tasks must leave us alone.
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   Descriptor socket_;
   std::unique_ptr<Listener> listener_;
   uint64_t retry_timer_ = 0;
@@ -84,6 +83,7 @@ class TcpDoor {
   std::atomic<int64_t> watch_count_{0};
   std::mutex notified_mutex_;
   std::unordered_set<WordKey, WordKeyHash> notified_;  // guarded; coalesced until the engine looks
+  Scope scope_;                                        // reactor thread
 };
 
 }  // namespace tailcast::fabric

@@ -186,15 +186,12 @@ class TcpEndpoint final : public Endpoint {
     session_->endpoint_ = this;
   }
   ~TcpEndpoint() override {
-    *alive_ = false;
-    for (auto& [id, watch] : watches_) loop_->Cancel(watch.timer);
-    loop_->Cancel(timeout_timer_);
     {
       std::lock_guard lock(session_->receive_mutex_);
       session_->closed_ = true;
     }
     session_->endpoint_ = nullptr;
-    reactor_->Post([session = session_] { session->Shutdown(); });
+    reactor_->Post(session_->scope().Bind([session = session_] { session->Shutdown(); }));
   }
 
   Capabilities capabilities() const override {
@@ -222,7 +219,7 @@ class TcpEndpoint final : public Endpoint {
     }
     Submit();
     if (polled_.size() > before) session_->Notice();
-    if (started_ > returned_ && (timeout_timer_ == 0 || deadline < timeout_at_)) {
+    if (started_ > returned_ && (!timeout_.armed() || deadline < timeout_.when())) {
       ArmTimeout(deadline);
     }
   }
@@ -252,10 +249,10 @@ class TcpEndpoint final : public Endpoint {
   uint64_t Watch(RegionId region, uint64_t offset, uint32_t last_seen, Duration timeout,
                  Callback<void(WatchOutcome)> done) override {
     const uint64_t id = next_watch_++;
-    WatchState& watch = watches_[id];
+    WatchState& watch = watches_.try_emplace(id, *loop_).first->second;
     watch.done = std::move(done);
     const auto answer_soon = [&](WatchOutcome outcome) {
-      watch.timer = loop_->After(Duration(), [this, id, outcome] { Answer(id, outcome); });
+      watch.timer.After(Duration(), scope_.Bind([this, id, outcome] { Answer(id, outcome); }));
     };
     const std::vector<RegionInfo>& infos = session_->infos_;
     if (!connected()) {
@@ -271,23 +268,21 @@ class TcpEndpoint final : public Endpoint {
                                .argument = id});
       AppendTo(frame, TcpWatch{.offset = offset, .region = region, .last_seen = last_seen});
       session_->Send(frame);
-      watch.timer = loop_->After(timeout, [this, id] {
+      watch.timer.After(timeout, scope_.Bind([this, id] {
         SendCancel(id);
         Answer(id, WatchOutcome::kTimeout);
-      });
+      }));
     }
     return id;
   }
   void CancelWatch(uint64_t id) override {
     auto node = watches_.extract(id);
-    if (!node) return;
-    loop_->Cancel(node.mapped().timer);
-    SendCancel(id);
+    if (node) SendCancel(id);
   }
 
   // Something arrived, or the connection broke.
   void OnNotice() {
-    std::shared_ptr<bool> alive = alive_;
+    const Scope::Watcher self = scope_.Watch();
     std::vector<TcpSession::Notification> notifications;
     {
       std::lock_guard lock(session_->done_mutex_);
@@ -295,7 +290,7 @@ class TcpEndpoint final : public Endpoint {
     }
     for (const TcpSession::Notification& notification : notifications) {
       Answer(notification.id, notification.outcome);
-      if (!*alive) return;
+      if (self.ended()) return;
     }
     if (!connected() && !failed_) {
       failed_ = true;
@@ -305,7 +300,7 @@ class TcpEndpoint final : public Endpoint {
       std::sort(ids.begin(), ids.end());
       for (const uint64_t id : ids) {
         Answer(id, WatchOutcome::kUnreachable);
-        if (!*alive) return;
+        if (self.ended()) return;
       }
     }
     Submit();
@@ -314,8 +309,9 @@ class TcpEndpoint final : public Endpoint {
 
  private:
   struct WatchState {
+    explicit WatchState(EventLoop& loop) : timer(loop) {}
     Callback<void(WatchOutcome)> done;
-    TimerId timer = 0;
+    Timer timer;
   };
   struct Waiting {
     ReadDescriptor read;
@@ -372,12 +368,7 @@ class TcpEndpoint final : public Endpoint {
   }
 
   void ArmTimeout(MonotonicTime when) {
-    loop_->Cancel(timeout_timer_);
-    timeout_at_ = when;
-    timeout_timer_ = loop_->At(when, [this] {
-      timeout_timer_ = 0;
-      OnTimeout();
-    });
+    timeout_.At(when, scope_.Bind([this] { OnTimeout(); }));
   }
   void OnTimeout() {
     const MonotonicTime now = loop_->Now();
@@ -448,7 +439,6 @@ class TcpEndpoint final : public Endpoint {
   void Answer(uint64_t id, WatchOutcome outcome) {
     auto node = watches_.extract(id);
     if (!node) return;
-    loop_->Cancel(node.mapped().timer);
     node.mapped().done(outcome);  // may destroy us
   }
 
@@ -464,11 +454,10 @@ class TcpEndpoint final : public Endpoint {
   size_t polled_begin_ = 0;
   uint64_t started_ = 0;
   uint64_t returned_ = 0;
-  TimerId timeout_timer_ = 0;
-  MonotonicTime timeout_at_;
+  Timer timeout_{*loop_};
   std::unordered_map<uint64_t, WatchState> watches_;
   uint64_t next_watch_ = 1;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Scope scope_;
 };
 
 std::unique_ptr<Endpoint> TcpSession::MakeEndpoint(std::shared_ptr<Reactor> reactor) {
@@ -484,19 +473,19 @@ void TcpSession::Start(Callback<void(Status)> ready) {
   }
   resolve_ = std::make_shared<ResolveJob>();
   resolve_->reactor = reactor_;
-  std::thread([job = resolve_, where = where_, weak = weak_from_this()] {
+  Callback<void(Result<SocketAddress>)> resolved =
+      scope().Bind([this](Result<SocketAddress> address) {
+        if (state_ != State::kResolving) return;
+        if (address.ok()) {
+          Connect(*address);
+        } else {
+          Finish(UnavailableError(address.status().message()));
+        }
+      });
+  std::thread([job = resolve_, where = where_, resolved = std::move(resolved)]() mutable {
     Result<SocketAddress> address = ResolveForConnecting(where);
     std::lock_guard lock(job->mutex);
-    if (job->reactor == nullptr) return;
-    job->reactor->Post([weak, address = std::move(address)] {
-      auto self = std::static_pointer_cast<TcpSession>(weak.lock());
-      if (self == nullptr || self->state_ != State::kResolving) return;
-      if (address.ok()) {
-        self->Connect(*address);
-      } else {
-        self->Finish(UnavailableError(address.status().message()));
-      }
-    });
+    if (job->reactor != nullptr) job->reactor->Post(std::move(resolved).With(std::move(address)));
   }).detach();
 }
 
@@ -577,7 +566,7 @@ Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
   slots_.resize(welcome.reads_max);
   peer_timeout_ = Duration::Micros(static_cast<int64_t>(welcome.peer_timeout_us));
   state_ = State::kOpen;
-  tick_timer_ = reactor_->At(reactor_->Now() + peer_timeout_ / 4, [this] { Tick(); });
+  tick_timer_ = reactor_->At(reactor_->Now() + peer_timeout_ / 4, scope().Bind([this] { Tick(); }));
   return OkStatus();
 }
 
@@ -621,7 +610,7 @@ void TcpSession::Tick() {
   AppendTo(ping,
            TcpFrame{.body_bytes = 0, .op = TcpOp::kPing, .flags = 0, .count = 0, .argument = 0});
   Send(ping);
-  tick_timer_ = reactor_->At(reactor_->Now() + peer_timeout_ / 4, [this] { Tick(); });
+  tick_timer_ = reactor_->At(reactor_->Now() + peer_timeout_ / 4, scope().Bind([this] { Tick(); }));
 }
 
 void TcpSession::Send(const std::string& bytes) {
@@ -633,9 +622,9 @@ void TcpSession::Send(const std::string& bytes) {
     // Any error but a full buffer shows in the engine, too.
     if (n > 0) sent = static_cast<size_t>(n);
     if (sent == bytes.size() || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
-    reactor_->Post([self = std::static_pointer_cast<TcpSession>(shared_from_this())] {
+    reactor_->Post(scope().Bind([self = std::static_pointer_cast<TcpSession>(shared_from_this())] {
       if (self->fd_.valid()) self->reactor_->Modify(self->fd_.get(), EPOLLIN | EPOLLOUT);
-    });
+    }));
   }
   // Bounded by the server's credits: reads and watches outstanding.
   out_.append(bytes, sent);
@@ -676,12 +665,12 @@ void TcpSession::OnEvents(uint32_t events) {
 
 void TcpSession::Notice() {
   if (notice_pending_.exchange(true, std::memory_order_acq_rel)) return;
-  loop_->Post([self = std::static_pointer_cast<TcpSession>(shared_from_this())] {
+  loop_->Post(scope().Bind([self = std::static_pointer_cast<TcpSession>(shared_from_this())] {
     // An exchange, not a store: whoever found the notice pending has written its news before, and
     // we must see them below.
     self->notice_pending_.exchange(false, std::memory_order_acq_rel);
     if (self->endpoint_ != nullptr) self->endpoint_->OnNotice();
-  });
+  }));
 }
 
 std::string TcpSession::Receive() {

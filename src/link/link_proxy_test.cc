@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/rpc/grpc_rpc.h"
 
@@ -15,15 +16,15 @@ constexpr Duration kDelay = Duration::Millis(30);
 class LinkProxyTest : public ::testing::Test {
  protected:
   LinkProxyTest() {
-    server_->Handle("/t.S/Echo", [](std::string request, rpc::Responder respond) {
+    server_->Handle("/t.S/Echo", scope_.Bind([](std::string request, rpc::Responder respond) {
       respond(std::move(request));
-    });
+    }));
     server_address_ = *server_->Start("127.0.0.1:0");
   }
   Result<std::string> Call(rpc::Client& client, std::string request) {
     std::optional<Result<std::string>> answer;
     client.Call("/t.S/Echo", std::move(request), Duration::Seconds(20),
-                [&](Result<std::string> r) { answer.emplace(std::move(r)); });
+                scope_.Bind([&](Result<std::string> r) { answer.emplace(std::move(r)); }));
     loop_.RunUntil([&] { return answer.has_value(); }, loop_.Now() + Duration::Seconds(30));
     return std::move(*answer);
   }
@@ -32,6 +33,7 @@ class LinkProxyTest : public ::testing::Test {
   std::unique_ptr<rpc::Server> server_ = rpc::MakeGrpcServer(loop_);
   std::unique_ptr<rpc::Connector> connector_ = rpc::MakeGrpcConnector(loop_);
   std::string server_address_;
+  Scope scope_;
 };
 
 TEST_F(LinkProxyTest, DelaysEachWayAndKeepsTheBytes) {
