@@ -26,7 +26,7 @@ namespace {
 struct Address {
   std::string scheme;  // shm, tcp
   std::string where;
-  uint64_t incarnation = 0;  // 0 = any
+  ExporterIncarnation incarnation = ExporterIncarnation::kAny;
 };
 
 Result<Address> ParseAddress(const std::string& text) {
@@ -40,13 +40,15 @@ Result<Address> ParseAddress(const std::string& text) {
   address.where = text.substr(colon + 1);
   if (const size_t hash = address.where.rfind('#'); hash != std::string::npos) {
     const std::string digits = address.where.substr(hash + 1);
+    uint64_t incarnation = 0;
     const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), address.incarnation, 16);
+        std::from_chars(digits.data(), digits.data() + digits.size(), incarnation, 16);
     if (digits.size() != 16 || error != std::errc() || end != digits.data() + digits.size()) {
       return InvalidArgumentError("\"" + text +
                                   "\" is no fabric address: 16 hex digits belong after the '#'");
     }
     address.where.resize(hash);
+    address.incarnation = ExporterIncarnation{incarnation};
   }
   return address;
 }
@@ -55,7 +57,7 @@ class RealExporter final : public Exporter {
  public:
   explicit RealExporter(ExporterOptions options)
       : options_(std::move(options)),
-        memory_(RandomSeed() | 1, options_.beat_timeout),
+        memory_(ExporterIncarnation{RandomSeed() | 1}, options_.beat_timeout),
         reactor_("fabric-server") {}
 
   Result<std::span<char>> AddRegion(RegionId id, uint64_t size) override {

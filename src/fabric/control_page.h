@@ -19,14 +19,14 @@ struct ControlPage {
   uint64_t magic;
   uint32_t version;
   uint32_t region_count;
-  uint64_t incarnation;
+  ExporterIncarnation incarnation;
   uint64_t beat_timeout_us;
   char reserved_1[32];
   // CLOCK_MONOTONIC of the host in microseconds at the last Beat; 0 before the first.
   alignas(64) std::atomic<uint64_t> heartbeat_us;
   char reserved_2[56];
   // 0 = not readable (any more).
-  alignas(64) std::atomic<uint64_t> generations[kRegionsMax];
+  alignas(64) std::atomic<Generation> generations[kRegionsMax];
 };
 static_assert(sizeof(ControlPage) <= kControlBytes);
 static_assert(offsetof(ControlPage, heartbeat_us) == 64);

@@ -357,9 +357,9 @@ TEST_F(ShmTest, ALyingServerIsRefusedNotTrusted) {
     AppendTo(text, ShmReply{.magic = kShmMagic,
                             .version = kShmVersion,
                             .status = HelloStatus::kWelcome,
-                            .incarnation = 5,
+                            .incarnation = ExporterIncarnation{5},
                             .region_count = regions});
-    for (uint32_t i = 0; i < regions && i < 8; ++i) AppendTo(text, ShmRegion{size, 1});
+    for (uint32_t i = 0; i < regions && i < 8; ++i) AppendTo(text, ShmRegion{size, Generation{1}});
     return text;
   };
   // Memory that it could shrink under our feet.
@@ -626,7 +626,7 @@ TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
                                  .reads_max = 16,
                                  .watches_max = 16,
                                  .peer_timeout_us = 300000});
-    AppendTo(welcome, TcpRegion{4096, 1});
+    AppendTo(welcome, TcpRegion{4096, Generation{1}});
     SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
     ReceiveBytes(fd, 1 << 20);  // takes all, says nothing: the other end of a half-open connection
   });
@@ -682,7 +682,7 @@ TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {
                                    .reads_max = 16,
                                    .watches_max = 16,
                                    .peer_timeout_us = 60'000'000});
-      AppendTo(welcome, TcpRegion{4096, 1});
+      AppendTo(welcome, TcpRegion{4096, Generation{1}});
       SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
       ReceiveBytes(fd, sizeof(TcpFrame) + sizeof(TcpRead));
       SendAll(fd, lie);
@@ -734,7 +734,7 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
                                    .reads_max = 16,
                                    .watches_max = 16,
                                    .peer_timeout_us = 60'000'000});
-      AppendTo(welcome, TcpRegion{8192, 1});
+      AppendTo(welcome, TcpRegion{8192, Generation{1}});
       SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
       ReceiveBytes(fd, 2 * sizeof(TcpFrame) + sizeof(TcpWatch) + 4 * sizeof(TcpRead));
       for (size_t at = 0; at < stream.size();) {

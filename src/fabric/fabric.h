@@ -24,6 +24,11 @@ namespace tailcast::fabric {
 
 using RegionId = uint32_t;
 
+// Tells one layout of a region's memory from the others: drawn when the memory is laid out anew.
+enum class Generation : uint64_t { kNone = 0 };  // kNone: invalidated
+// Tells one life of a server from the others: drawn when its exporter is made.
+enum class ExporterIncarnation : uint64_t { kAny = 0 };
+
 // Regions of one server are numbered 0 .. kRegionsMax - 1 without holes.
 inline constexpr uint32_t kRegionsMax = 64;
 // Longest read; a longer one completes with kOutOfRange.
@@ -64,8 +69,8 @@ enum class WatchOutcome : uint8_t {
 };
 
 struct RegionInfo {
-  uint64_t size = 0;        // bytes
-  uint64_t generation = 0;  // never 0
+  uint64_t size = 0;                          // bytes
+  Generation generation = Generation::kNone;  // never kNone
 };
 
 struct Capabilities {

@@ -182,7 +182,7 @@ TEST_P(FabricConformance, ReadsWhatTheServerHasAtAnyOffsetAndLength) {
   ASSERT_EQ(endpoint->regions().size(), 2u);
   for (RegionId id = 0; id < 2; ++id) {
     EXPECT_EQ(endpoint->regions()[id].size, kTestRegionBytes[id]);
-    EXPECT_NE(endpoint->regions()[id].generation, 0u);
+    EXPECT_NE(endpoint->regions()[id].generation, Generation::kNone);
   }
   std::vector<ReadDescriptor> reads;
   std::vector<std::string> buffers;
@@ -339,7 +339,7 @@ TEST_P(FabricConformance, NothingIsReadableAfterInvalidateUntilRenewedAndReconne
   auto endpoint = Connect(connector.get(), server.address);
   uint64_t value = 0;
   EXPECT_EQ(ReadWord(endpoint.get(), &value), ReadStatus::kOk);
-  const uint64_t generation = endpoint->regions()[0].generation;
+  const Generation generation = endpoint->regions()[0].generation;
   server.exporter->Invalidate();
   // Before the reader's loop could learn anything.
   const ReadStatus status = ReadWord(endpoint.get(), &value);

@@ -40,7 +40,7 @@ struct Watcher {
 struct Memory {
   std::string server;
   FakeExporterOptions options;
-  uint64_t incarnation = 0;
+  ExporterIncarnation incarnation{};
   uint64_t next_generation = 0;
   std::vector<FakeRegion> regions;
   bool listening = false;
@@ -379,7 +379,7 @@ class FakeExporter final : public Exporter {
       : wire_(std::move(wire)), memory_(std::make_shared<Memory>()) {
     memory_->server = std::move(server);
     memory_->options = options;
-    memory_->incarnation = wire_->rng.Next() | 1;
+    memory_->incarnation = ExporterIncarnation{wire_->rng.Next() | 1};
     memory_->next_generation = wire_->rng.Next() | 1;
     if (const auto it = wire_->delays.find(memory_->server); it != wire_->delays.end()) {
       memory_->delay = it->second;
@@ -433,11 +433,12 @@ class FakeExporter final : public Exporter {
   void Notify(RegionId id, uint64_t offset) override { wire_->Notify(*memory_, id, offset); }
   void Beat() override { memory_->last_beat = wire_->loop->Now(); }
   void Invalidate() override {
-    for (FakeRegion& region : memory_->regions) region.info.generation = 0;
+    for (FakeRegion& region : memory_->regions) region.info.generation = Generation::kNone;
     wire_->CloseConnections(*memory_);
   }
   void Renew() override {
-    for (FakeRegion& region : memory_->regions) region.info.generation = ++memory_->next_generation;
+    for (FakeRegion& region : memory_->regions)
+      region.info.generation = Generation{++memory_->next_generation};
   }
 
  private:
@@ -460,9 +461,9 @@ class FakeConnector final : public Connector {
         address.starts_with("fake:")
             ? address.substr(5, hash == std::string::npos ? std::string::npos : hash - 5)
             : "";
-    uint64_t incarnation = 0;
+    ExporterIncarnation incarnation{};
     if (hash != std::string::npos) {
-      incarnation = std::strtoull(address.c_str() + hash + 1, nullptr, 16);
+      incarnation = ExporterIncarnation{std::strtoull(address.c_str() + hash + 1, nullptr, 16)};
     }
     if (server.empty()) {
       pending.timer.After(Duration(), scope_.Bind([this, id, address] {
@@ -489,9 +490,9 @@ class FakeConnector final : public Connector {
         Status refusal;
         if (memory == nullptr || !memory->readable) {
           refusal = UnavailableError("nobody serves " + server);
-        } else if (incarnation != 0 && memory->incarnation != incarnation) {
+        } else if (incarnation != ExporterIncarnation::kAny && memory->incarnation != incarnation) {
           refusal = UnavailableError("another incarnation of " + server + " is there");
-        } else if (memory->regions[0].info.generation == 0) {
+        } else if (memory->regions[0].info.generation == Generation::kNone) {
           refusal = UnavailableError(server + " is going away");
         }
         std::shared_ptr<Client> client;

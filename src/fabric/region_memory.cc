@@ -79,8 +79,10 @@ void Descriptor::Close() {
   fd_ = -1;
 }
 
-RegionMemory::RegionMemory(uint64_t incarnation, Duration beat_timeout) noexcept
-    : incarnation_(incarnation), beat_timeout_(beat_timeout), next_generation_(incarnation | 1) {}
+RegionMemory::RegionMemory(ExporterIncarnation incarnation, Duration beat_timeout) noexcept
+    : incarnation_(incarnation),
+      beat_timeout_(beat_timeout),
+      next_generation_(static_cast<uint64_t>(incarnation) | 1) {}
 
 Result<std::span<char>> RegionMemory::Add(RegionId id, uint64_t size) {
   const std::string what = "region " + std::to_string(id);
@@ -140,7 +142,7 @@ void RegionMemory::Beat(MonotonicTime now) {
 void RegionMemory::Invalidate() {
   if (control_ == nullptr) return;
   for (size_t id = 0; id < regions_.size(); ++id) {
-    control_->generations[id].store(0, std::memory_order_relaxed);
+    control_->generations[id].store(Generation::kNone, std::memory_order_relaxed);
   }
   // Before every byte that the owner writes from now on: a reader that copies such a byte finds the
   // generation gone when it looks after its copy.
@@ -152,7 +154,7 @@ void RegionMemory::Renew() {
   for (size_t id = 0; id < regions_.size(); ++id) {
     uint64_t generation = 0;
     while (generation == 0) generation = next_generation_.fetch_add(1, std::memory_order_relaxed);
-    control_->generations[id].store(generation, std::memory_order_release);
+    control_->generations[id].store(Generation{generation}, std::memory_order_release);
   }
 }
 

@@ -60,7 +60,7 @@ class RegionMemory {
     Descriptor read_only;  // what readers are handed
   };
 
-  RegionMemory(uint64_t incarnation, Duration beat_timeout) noexcept;
+  RegionMemory(ExporterIncarnation incarnation, Duration beat_timeout) noexcept;
 
   Result<std::span<char>> Add(RegionId id, uint64_t size);
   // Numbers without a hole; makes the control page and the first generations. Once.
@@ -69,17 +69,17 @@ class RegionMemory {
   const std::vector<Region>& regions() const { return regions_; }
   const Descriptor& control_read_only() const { return control_read_only_; }
   const ControlPage& control() const { return *control_; }
-  uint64_t incarnation() const { return incarnation_; }
-  uint64_t generation(RegionId id) const {
+  ExporterIncarnation incarnation() const { return incarnation_; }
+  Generation generation(RegionId id) const {
     return control_->generations[id].load(std::memory_order_acquire);
   }
   void Beat(MonotonicTime now);
   void Invalidate();
   void Renew();
-  bool valid() const { return control_ != nullptr && generation(0) != 0; }
+  bool valid() const { return control_ != nullptr && generation(0) != Generation::kNone; }
 
  private:
-  const uint64_t incarnation_;
+  const ExporterIncarnation incarnation_;
   const Duration beat_timeout_;
   std::vector<Region> regions_;
   Mapping control_mapping_;

@@ -126,7 +126,7 @@ class ShmDoor::Connection final : public Reactor::Handler {
                    .region_count = static_cast<uint32_t>(memory.regions().size())};
     if (hello.version != kShmVersion || hello.flags != 0 || hello.credential_bytes != 0) {
       reply.status = HelloStatus::kVersion;
-    } else if (hello.expected_incarnation != 0 &&
+    } else if (hello.expected_incarnation != ExporterIncarnation::kAny &&
                hello.expected_incarnation != memory.incarnation()) {
       reply.status = HelloStatus::kIncarnation;
     } else if (!memory.valid()) {

@@ -45,7 +45,8 @@ class ShmEndpoint;
 
 class ShmSession final : public ClientSession {
  public:
-  ShmSession(ThreadLoop* loop, Reactor* reactor, std::string path, uint64_t expected_incarnation)
+  ShmSession(ThreadLoop* loop, Reactor* reactor, std::string path,
+             ExporterIncarnation expected_incarnation)
       : loop_(loop),
         reactor_(reactor),
         path_(std::move(path)),
@@ -70,7 +71,7 @@ class ShmSession final : public ClientSession {
   Status TakeReply();
   // Takes the memory that the server handed over.
   Status Adopt(const std::vector<ShmRegion>& regions, std::vector<Descriptor> fds,
-               uint64_t incarnation);
+               ExporterIncarnation incarnation);
   void Finish(Status status) {
     Callback<void(Status)> ready = std::exchange(ready_, nullptr);
     if (!status.ok()) Shutdown();
@@ -80,7 +81,7 @@ class ShmSession final : public ClientSession {
   ThreadLoop* const loop_;
   Reactor* const reactor_;
   const std::string path_;
-  const uint64_t expected_incarnation_;
+  const ExporterIncarnation expected_incarnation_;
   Descriptor fd_;
   Callback<void(Status)> ready_;
   bool open_ = false;  // reactor thread
@@ -350,7 +351,7 @@ Status ShmSession::TakeReply() {
 }
 
 Status ShmSession::Adopt(const std::vector<ShmRegion>& regions, std::vector<Descriptor> fds,
-                         uint64_t incarnation) {
+                         ExporterIncarnation incarnation) {
   const auto map = [](const Descriptor& fd, uint64_t size) -> Result<Mapping> {
     // Memory that the server could shrink would kill us with SIGBUS.
     const int seals = fcntl(fd.get(), F_GET_SEALS);
@@ -383,7 +384,7 @@ Status ShmSession::Adopt(const std::vector<ShmRegion>& regions, std::vector<Desc
 }  // namespace
 
 std::shared_ptr<ClientSession> MakeShmSession(ThreadLoop* loop, Reactor* reactor, std::string path,
-                                              uint64_t expected_incarnation) {
+                                              ExporterIncarnation expected_incarnation) {
   return std::make_shared<ShmSession>(loop, reactor, std::move(path), expected_incarnation);
 }
 

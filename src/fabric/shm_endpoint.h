@@ -11,6 +11,6 @@
 namespace tailcast::fabric {
 
 std::shared_ptr<ClientSession> MakeShmSession(ThreadLoop* loop, Reactor* reactor, std::string path,
-                                              uint64_t expected_incarnation);
+                                              ExporterIncarnation expected_incarnation);
 
 }  // namespace tailcast::fabric

@@ -24,16 +24,16 @@ enum class HelloStatus : uint32_t {
 struct ShmHello {
   uint64_t magic;
   uint32_t version;
-  uint32_t flags;                 // 0
-  uint64_t expected_incarnation;  // 0 = any
-  uint32_t credential_bytes;      // 0; room for authentication: so many bytes follow
+  uint32_t flags;                            // 0
+  ExporterIncarnation expected_incarnation;  // kAny is 0
+  uint32_t credential_bytes;                 // 0; room for authentication: so many bytes follow
   uint32_t reserved;
 };
 static_assert(sizeof(ShmHello) == 32);
 
 struct ShmRegion {
   uint64_t size;
-  uint64_t generation;
+  Generation generation;
 };
 
 // Followed by region_count times ShmRegion. With kWelcome the packet carries 1 + region_count
@@ -42,7 +42,7 @@ struct ShmReply {
   uint64_t magic;
   uint32_t version;
   HelloStatus status;
-  uint64_t incarnation;
+  ExporterIncarnation incarnation;
   uint32_t region_count;
   uint32_t reserved;
 };

@@ -126,7 +126,7 @@ class TcpDoor::Connection final : public Reactor::Handler {
   bool closing_ = false;  // after what is queued went out
   bool wants_out_ = false;
   bool resumes_ = false;  // a Send is posted to let others have their turn
-  std::vector<uint64_t> generations_;
+  std::vector<Generation> generations_;
 
   std::vector<char> in_;
   size_t in_used_ = 0;
@@ -232,7 +232,7 @@ bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
   if (hello.version != kTcpVersion || hello.flags != 0 || hello.credential_bytes != 0 ||
       frame.body_bytes != sizeof(TcpHello)) {
     welcome.status = HelloStatus::kVersion;
-  } else if (hello.expected_incarnation != 0 &&
+  } else if (hello.expected_incarnation != ExporterIncarnation::kAny &&
              hello.expected_incarnation != memory.incarnation()) {
     welcome.status = HelloStatus::kIncarnation;
   } else if (!memory.valid()) {

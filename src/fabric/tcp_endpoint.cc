@@ -73,8 +73,8 @@ class TcpEndpoint;
 //   * Both threads send, under send_mutex_.
 class TcpSession final : public ClientSession {
  public:
-  TcpSession(EventLoop* loop, Reactor* reactor, HostPort where, uint64_t expected_incarnation,
-             Duration read_timeout)
+  TcpSession(EventLoop* loop, Reactor* reactor, HostPort where,
+             ExporterIncarnation expected_incarnation, Duration read_timeout)
       : loop_(loop),
         reactor_(reactor),
         where_(std::move(where)),
@@ -136,7 +136,7 @@ class TcpSession final : public ClientSession {
   EventLoop* const loop_;
   Reactor* const reactor_;
   const HostPort where_;
-  const uint64_t expected_incarnation_;
+  const ExporterIncarnation expected_incarnation_;
   const Duration read_timeout_;
 
   // Engine thread.
@@ -863,7 +863,7 @@ std::string TcpSession::TakeAnswer(const TcpFrame& frame, const char* body) {
 }  // namespace
 
 std::shared_ptr<ClientSession> MakeTcpSession(EventLoop* loop, Reactor* reactor, HostPort where,
-                                              uint64_t expected_incarnation,
+                                              ExporterIncarnation expected_incarnation,
                                               Duration read_timeout) {
   return std::make_shared<TcpSession>(loop, reactor, std::move(where), expected_incarnation,
                                       read_timeout);

@@ -11,6 +11,7 @@
 namespace tailcast::fabric {
 
 std::shared_ptr<ClientSession> MakeTcpSession(EventLoop* loop, Reactor* reactor, HostPort where,
-                                              uint64_t expected_incarnation, Duration read_timeout);
+                                              ExporterIncarnation expected_incarnation,
+                                              Duration read_timeout);
 
 }  // namespace tailcast::fabric

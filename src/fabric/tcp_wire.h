@@ -45,9 +45,9 @@ static_assert(sizeof(TcpFrame) == 16);
 // kHello, argument = kTcpMagic.
 struct TcpHello {
   uint32_t version;
-  uint32_t flags;                 // 0
-  uint64_t expected_incarnation;  // 0 = any
-  uint32_t credential_bytes;      // 0; room for authentication
+  uint32_t flags;                            // 0
+  ExporterIncarnation expected_incarnation;  // kAny is 0
+  uint32_t credential_bytes;                 // 0; room for authentication
   uint32_t reserved;
 };
 static_assert(sizeof(TcpHello) == 24);
@@ -56,7 +56,7 @@ static_assert(sizeof(TcpHello) == 24);
 struct TcpWelcome {
   uint32_t version;
   HelloStatus status;
-  uint64_t incarnation;
+  ExporterIncarnation incarnation;
   uint32_t reads_max;        // credit: reads that may be outstanding
   uint32_t watches_max;      // watches beyond are refused
   uint64_t peer_timeout_us;  // the server hangs up on a reader that is silent for so long
@@ -64,7 +64,7 @@ struct TcpWelcome {
 static_assert(sizeof(TcpWelcome) == 32);
 struct TcpRegion {
   uint64_t size;
-  uint64_t generation;
+  Generation generation;
 };
 
 // kRead: `count` of them.
