@@ -5,10 +5,16 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/fault_point.h"
 #include "tailcast/stream/index_record.h"
 
 namespace tailcast::producer {
 namespace {
+
+FAULT_POINT(kIndexBeforeData, "producer.index_before_data",
+            "an index record is appended before its payload's flush was acknowledged");
+FAULT_POINT(kAckBeforeIndex, "producer.ack_before_index",
+            "a message is acknowledged when its payload is flushed");
 
 // Moves `from` to the end of `to`.
 void Append(Batch& to, Batch from) {
@@ -140,7 +146,7 @@ void AppendCore::Next(MonotonicTime now, AppendEffects& out) {
       data_in_flight_ = true;
     }
     unacked_.push_back(std::move(flush));
-    if (options_.bug == PlantedBug::kIndexBeforeData && data_in_flight_) ++data_done_;
+    if (kIndexBeforeData.planted() && data_in_flight_) ++data_done_;
   }
   if (!index_in_flight_ && data_done_ > 0) {
     index_bytes_.clear();
@@ -164,10 +170,10 @@ void AppendCore::OnData(storage::AppendOutcome outcome, AppendEffects& out) {
     open_ = false;
     return;
   }
-  if (options_.bug == PlantedBug::kIndexBeforeData) return;  // was counted when it was started
+  if (kIndexBeforeData.planted()) return;  // was counted when it was started
   Flush& flush = unacked_[data_done_++];
   out.data_committed = AppendEffects::Committed{flush.first_byte - start_byte_, flush.batch.bytes};
-  if (options_.bug == PlantedBug::kAckBeforeIndex) {
+  if (kAckBeforeIndex.planted()) {
     Flush early = {{std::string(), flush.batch.records, std::exchange(flush.batch.acks, {})},
                    flush.first_number,
                    flush.first_byte};

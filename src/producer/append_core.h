@@ -57,22 +57,10 @@ struct Flush {
   int64_t first_byte = 0;    // of the shard
 };
 
-// Bugs that tests plant: a checker is trusted only after it has caught them.
-enum class PlantedBug : uint8_t {
-  kNone,
-  kIndexBeforeData,     // an index record is appended before its payload's flush was acknowledged
-  kAckBeforeIndex,      // a message is acknowledged when its payload is flushed
-  kSealOneRecordEarly,  // a recovering opener leaves out the last record
-  kLengthBeforeChunks,  // the cache's length is published when the primary's is
-  kSkipFence,           // a recovering opener does not fence the head
-  kShadowBeforeFlush,   // bytes enter the cache when their append is sent
-};
-
 struct AppendOptions {
   Duration flush_interval = Duration::Millis(100);
   int64_t flush_bytes = 1 << 20;
   int64_t roll_bytes = 256 << 20;
-  PlantedBug bug = PlantedBug::kNone;
 };
 
 struct AppendEffects {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/fault_point.h"
 #include "tailcast/stream/index_record.h"
 
 namespace tailcast::producer {
@@ -14,6 +15,9 @@ using Kind = OpenEffect::Kind;
 
 namespace {
 constexpr int64_t kIndexReadBytes = 64 << 10;
+
+FAULT_POINT(kSealOneRecordEarly, "producer.seal_one_record_early",
+            "a recovering opener leaves out the last record");
 }  // namespace
 
 OpenCore::OpenCore(stream::ShardId shard, OpenOptions options, uint64_t seed)
@@ -230,7 +234,7 @@ std::optional<OpenCore::IndexEnd> OpenCore::FindIndexEnd(std::string_view bytes,
 OpenEffect OpenCore::OnIndexRead(Result<std::string> bytes, WallTime now) {
   TAILCAST_CHECK(step_ == Step::kReadingIndex);
   if (!bytes.ok()) return Retry(bytes.status());
-  if (options_.bug == PlantedBug::kSealOneRecordEarly && bytes->size() > kIndexRecordSize) {
+  if (kSealOneRecordEarly.planted() && bytes->size() > kIndexRecordSize) {
     bytes->resize(bytes->size() - kIndexRecordSize);
   }
   if (const auto end = FindIndexEnd(*bytes, read_from_, data_length_)) {

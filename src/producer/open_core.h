@@ -45,7 +45,6 @@ struct OpenOptions {
   int attempts_max = 32;
   Duration retry_min = Duration::Millis(50);
   Duration retry_max = Duration::Seconds(2);
-  PlantedBug bug = PlantedBug::kNone;
 };
 
 struct OpenEffect {

@@ -5,6 +5,7 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/crc32c.h"
+#include "tailcast/base/fault_point.h"
 #include "tailcast/stream/index_record.h"
 #include "tailcast/stream/range_reader.h"
 
@@ -14,6 +15,11 @@ using stream::kParts;
 using stream::Part;
 
 namespace {
+
+FAULT_POINT(kSkipFence, "producer.skip_fence", "a recovering opener does not fence the head");
+FAULT_POINT(kShadowBeforeFlush, "producer.shadow_before_flush",
+            "bytes enter the cache when their append is sent");
+
 // What is shadowed of a file that a dead producer left: its tail, for consumers who were not
 // behind.
 constexpr int64_t kPredecessorBytesMax = 4 << 20;
@@ -37,12 +43,8 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
       hooks_(std::move(hooks)),
       dir_(stream::ShardDir(shard_)),
       keys_(shard_),
-      open_(
-          shard_,
-          OpenOptions{.takeover = options.takeover, .observe = options.observe, .bug = options.bug},
-          seed),
-      append_(AppendOptions{options.flush_interval, options.flush_bytes, options.roll_bytes,
-                            options.bug}) {}
+      open_(shard_, OpenOptions{.takeover = options.takeover, .observe = options.observe}, seed),
+      append_(AppendOptions{options.flush_interval, options.flush_bytes, options.roll_bytes}) {}
 
 ProducerAgent::~ProducerAgent() {
   if (state_ != State::kStopped) {
@@ -98,7 +100,7 @@ void ProducerAgent::Step(OpenEffect effect) {
       return;
     }
     case OpenEffect::Kind::kFence:
-      if (options_.bug == PlantedBug::kSkipFence) {
+      if (kSkipFence.planted()) {
         auto& reader = readers_[++last_reader_];
         reader = std::make_unique<stream::RangeReader>(ports_, stream::FileId{shard_, effect.stem},
                                                        effect.part, options_.chunk_size);
@@ -450,7 +452,7 @@ void ProducerAgent::Run(AppendEffects& effects) {
 }
 
 void ProducerAgent::StartAppend(Part part, AppendEffects::Append append) {
-  if (options_.bug == PlantedBug::kShadowBeforeFlush) {
+  if (kShadowBeforeFlush.planted()) {
     file_->shadow->OnFlushed(part, append.at, append.bytes);
   }
   file_->handles[static_cast<int>(part)]->AppendAt(

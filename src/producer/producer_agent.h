@@ -61,7 +61,6 @@ struct AgentOptions {
   // stops.
   Duration give_up = Duration::Seconds(60);
   ShadowOptions shadow;
-  PlantedBug bug = PlantedBug::kNone;  // for tests
 };
 
 // What the scheduler is told (FileNotice of cell.proto).

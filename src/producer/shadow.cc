@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tailcast/base/check.h"
+#include "tailcast/base/fault_point.h"
 
 namespace tailcast::producer {
 
@@ -11,9 +11,14 @@ using stream::kParts;
 using stream::Part;
 
 namespace {
+
+FAULT_POINT(kLengthBeforeChunks, "producer.length_before_chunks",
+            "the cache's length is published when the primary's is");
+
 Duration BackOff(Duration now, Duration least, Duration most) {
   return std::min(std::max(least, now * 2), most);
 }
+
 }  // namespace
 
 ShadowFile::ShadowFile(const stream::CellPorts& ports, const stream::FileId& file,
@@ -187,7 +192,7 @@ bool ShadowFile::UpdateCacheLengths() {
   bool changed = false;
   for (int part = 0; part < kParts; ++part) {
     int64_t written = std::min(parts_[part].chunks->written_end(), metadata_.primary_length[part]);
-    if (options_.bug == PlantedBug::kLengthBeforeChunks) written = metadata_.primary_length[part];
+    if (kLengthBeforeChunks.planted()) written = metadata_.primary_length[part];
     if (written <= metadata_.cache_length[part]) continue;
     metadata_.cache_length[part] = written;
     changed = true;

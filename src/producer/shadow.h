@@ -51,7 +51,6 @@ struct ShadowOptions {
   Duration retry_min = Duration::Millis(20);
   Duration retry_max = Duration::Seconds(1);
   Duration primary_length_delay = Duration::Millis(5);
-  PlantedBug bug = PlantedBug::kNone;
 };
 
 struct ShadowCounters {

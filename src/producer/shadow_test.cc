@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tailcast/base/fault_point.h"
 #include "tailcast/cache/memory_cache.h"
 #include "tailcast/sim/sim_loop.h"
 
@@ -58,10 +59,8 @@ class ShadowTest : public ::testing::Test {
 
 class LengthsTest : public ShadowTest {
  protected:
-  bool EverPromisesTooMuch(PlantedBug bug) {
-    ShadowOptions options;
-    options.bug = bug;
-    Make(options);
+  bool EverPromisesTooMuch() {
+    Make();
     data.SetFaults({.delay = Duration::Millis(3), .jitter = Duration::Millis(3)});
     bool too_much = false;
     for (int i = 0; i < 50; ++i) {
@@ -80,14 +79,13 @@ class LengthsTest : public ShadowTest {
 TEST_F(LengthsTest, TheCachesLengthFollowsTheChunks) {
   // MemoryStore applies a mutation when it is acknowledged at the latest, so what was acknowledged
   // can be read.
-  EXPECT_FALSE(EverPromisesTooMuch(PlantedBug::kNone));
+  EXPECT_FALSE(EverPromisesTooMuch());
 }
 
 TEST_F(LengthsTest, PlantedLengthBeforeChunksIsCaught) {
   data.SetFaults({.failed_write = 1});
-  ShadowOptions options;
-  options.bug = PlantedBug::kLengthBeforeChunks;
-  Make(options);
+  const PlantedFault fault("producer.length_before_chunks");
+  Make();
   Flush("hello");
   time.RunFor(Duration::Millis(100));
   EXPECT_GT(Published().cache_length[0], Cached()) << "the oracle must see it";

@@ -285,7 +285,6 @@ void World::StartEnds() {
       options_.low_latency ? producer::kLowLatencyFlushInterval : Duration::Millis(100);
   options.chunk_size = options_.chunk_size;
   options.roll_bytes = options_.roll_bytes;
-  options.bug = options.shadow.bug = options_.producer_bug;
   Client* source = source_.get();
   producer::ProducerAgent::Hooks hooks;
   hooks.notify = [source](const producer::FileEvent& event, Callback<void(Status)> done) {

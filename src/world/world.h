@@ -51,8 +51,7 @@ struct Options {
   // Faults; the workload runs while they do.
   bool kills = false, pauses = false, partitions = false, bad_fabric = false, bad_disks = false,
        slow_peers = false, reroutes = false;
-  producer::PlantedBug producer_bug = producer::PlantedBug::kNone;  // for tests of the oracle
-  consumer::PlantedBug consumer_bug = consumer::PlantedBug::kNone;
+  consumer::PlantedBug consumer_bug = consumer::PlantedBug::kNone;  // for tests of the oracle
   writer::WriterBug writer_bug = writer::WriterBug::kNone;
   // Gets each step of each process, in the order in which they happened (base/step_log.h). Does not
   // change the run.

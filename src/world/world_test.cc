@@ -51,11 +51,9 @@ TEST_F(WorldTest, ChangesOfTheTreeEndWhateverDiesInTheMiddle) {
 class WorldPlanted : public WorldTest {
  protected:
   // The first seed that finds the bug, 0 if none of the first `seeds` does.
-  static uint64_t FoundBy(producer::PlantedBug in_producer, consumer::PlantedBug in_consumer,
-                          uint64_t seeds) {
+  static uint64_t FoundBy(consumer::PlantedBug in_consumer, uint64_t seeds) {
     for (uint64_t seed = 1; seed <= seeds; ++seed) {
       Options options = Options::Swarm(seed);
-      options.producer_bug = in_producer;
       options.consumer_bug = in_consumer;
       if (!World(options).Run().ok()) return seed;
     }
@@ -64,12 +62,11 @@ class WorldPlanted : public WorldTest {
 };
 
 TEST_F(WorldPlanted, FindsAConsumerThatSkipsARecordAtARollOver) {
-  EXPECT_NE(FoundBy(producer::PlantedBug::kNone, consumer::PlantedBug::kSkipRecordAtRollOver, 20),
-            0u);
+  EXPECT_NE(FoundBy(consumer::PlantedBug::kSkipRecordAtRollOver, 20), 0u);
 }
 
 TEST_F(WorldPlanted, FindsAConsumerThatReadsPastAMissingFile) {
-  EXPECT_NE(FoundBy(producer::PlantedBug::kNone, consumer::PlantedBug::kSkipHole, 60), 0u);
+  EXPECT_NE(FoundBy(consumer::PlantedBug::kSkipHole, 60), 0u);
 }
 
 }  // namespace

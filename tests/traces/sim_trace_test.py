@@ -64,10 +64,10 @@ class SimTraces(unittest.TestCase):
         self.assertTrue(any('"WriterJump"' in step and '"process":"writer-' in step for step in steps))
 
     def test_bytes_that_are_shadowed_before_their_commit_are_refused(self):
-        self.check_refused("shadow-before-flush", r'--> \{"event": "ChunkWrite"')
+        self.check_refused("producer.shadow_before_flush", r'--> \{"event": "ChunkWrite"')
 
     def test_lengths_that_are_published_before_the_chunks_are_acknowledged_are_refused(self):
-        self.check_refused("length-before-chunks", r'--> \{"event": "LengthPublish"')
+        self.check_refused("producer.length_before_chunks", r'--> \{"event": "LengthPublish"')
 
     def test_lengths_that_a_writer_publishes_when_it_received_the_bytes_are_refused(self):
         self.check_refused("publish-before-write", r'--> \{"event": "LengthPublish"')
