@@ -16,20 +16,10 @@ Session::Session(ThreadLoop* loop, Options options)
       fabric_(fabric::MakeConnector(loop)),
       cell_(std::make_unique<cell::CellClient>(*loop, *rpc_, options_.cell, "")) {}
 
-Session::~Session() {
-  *alive_ = false;
-  // Clients before what they speak through.
-  cell_.reset();
-  data_cache_.reset();
-  metadata_cache_.reset();
-  store_.reset();
-}
-
 void Session::Start(Duration timeout, Callback<void(Status)> done) {
-  cell_->Start(timeout, [this, done = std::move(done),
-                         alive = std::weak_ptr<bool>(alive_)](Status status) mutable {
-    if (!alive.expired()) OnView(std::move(status), std::move(done));
-  });
+  cell_->Start(timeout, scope_.Bind([this, done = std::move(done)](Status status) mutable {
+    OnView(std::move(status), std::move(done));
+  }));
 }
 
 // A preference drops the other addresses; a server without one of the asked kind keeps none and
@@ -79,10 +69,10 @@ void Session::OnView(Status status, Callback<void(Status)> done) {
                                                       Filtered(cell::DataRing(view)));
   metadata_cache_ = std::make_unique<cache::QuorumClient>(
       loop_, fabric_.get(), rpc_.get(), metadata, Filtered(cell::MetadataRing(view)));
-  cell_->SetOnChange([this](const cell::CellView& changed) {
+  cell_->SetOnChange(scope_.Bind([this](const cell::CellView& changed) {
     data_cache_->UpdateRing(Filtered(cell::DataRing(changed)));
     metadata_cache_->UpdateRing(Filtered(cell::MetadataRing(changed)));
-  });
+  }));
   done(OkStatus());
 }
 

@@ -2,13 +2,15 @@
 // and its primary layer. What the libraries `producer` and `consumer` open from a scheduler's
 // address.
 //
-// Threads: one ThreadLoop; all calls on its thread.
+// Threads: one ThreadLoop; all calls and the destruction on its thread, in a turn of their own: not
+// inside a callback of the session or of what it owns.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "tailcast/base/callback.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/step_log.h"
 #include "tailcast/base/thread_loop.h"
@@ -36,7 +38,6 @@ class Session {
  public:
   // `loop` outlives the session and is turned by the caller.
   Session(ThreadLoop* loop, Options options);
-  ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -55,6 +56,7 @@ class Session {
 
   ThreadLoop* const loop_;
   const Options options_;
+  // In order of use: clients end before what they speak through.
   std::unique_ptr<StepLog> steps_;  // null: not logged
   std::unique_ptr<rpc::Connector> rpc_;
   std::unique_ptr<fabric::Connector> fabric_;
@@ -62,7 +64,7 @@ class Session {
   std::unique_ptr<cache::QuorumClient> data_cache_;
   std::unique_ptr<cache::QuorumClient> metadata_cache_;
   std::unique_ptr<cell::CellClient> cell_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Scope scope_;
 };
 
 }  // namespace tailcast::session
