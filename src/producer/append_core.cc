@@ -1,7 +1,6 @@
 #include "tailcast/producer/append_core.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "tailcast/base/check.h"
@@ -101,7 +100,7 @@ bool AppendCore::Open(int64_t start_number, int64_t start_byte, AppendEffects& o
   }
   ever_open_ = true;
   open_ = true;
-  held_ = false;
+  held_ = fenced_ = index_unknown_ = false;
   start_number_ = next_number_ = start_number;
   start_byte_ = start_byte;
   data_started_ = index_done_ = covered_data_ = 0;
@@ -168,6 +167,7 @@ void AppendCore::OnData(storage::AppendOutcome outcome, AppendEffects& out) {
   data_in_flight_ = false;
   if (outcome != storage::AppendOutcome::kApplied) {
     open_ = false;
+    fenced_ = fenced_ || outcome == storage::AppendOutcome::kFenced;
     return;
   }
   if (kIndexBeforeData.planted()) return;  // was counted when it was started
@@ -186,6 +186,7 @@ void AppendCore::OnIndex(storage::AppendOutcome outcome, AppendEffects& out) {
   index_in_flight_ = false;
   if (outcome != storage::AppendOutcome::kApplied) {
     open_ = false;
+    (outcome == storage::AppendOutcome::kFenced ? fenced_ : index_unknown_) = true;
     return;
   }
   for (size_t i = 0; i < indexed_; ++i) {
@@ -211,10 +212,11 @@ void AppendCore::OnIndex(storage::AppendOutcome outcome, AppendEffects& out) {
 
 AppendCore::Lost AppendCore::TakeAll() {
   Lost lost;
-  lost.appended.assign(std::make_move_iterator(unacked_.begin()),
-                       std::make_move_iterator(unacked_.end()));
+  // Fenced before its index record could be appended: no seal will ever cover it.
+  std::vector<Batch>& appended = fenced_ && !index_unknown_ ? lost.failed : lost.unknown;
+  for (Flush& flush : unacked_) appended.push_back(std::move(flush.batch));
   unacked_.clear();
-  lost.waiting = std::exchange(waiting_, Batch());
+  lost.failed.push_back(std::exchange(waiting_, Batch()));
   data_done_ = indexed_ = 0;
   data_in_flight_ = index_in_flight_ = false;
   buffered_bytes_ = unacknowledged_ = 0;

@@ -92,8 +92,9 @@ class AppendCore {
   void Add(Batch batch);
 
   // A new, empty file that begins at these positions of the shard. What was appended to an earlier
-  // file and not acknowledged is durable if it lies below, else it is appended again: `durable` has
-  // the former. False: the positions contradict what is known to be durable, or cut a message.
+  // file and not acknowledged is durable if it lies below, else it is appended again:
+  // `out.durable` has the former. False: the positions contradict what is known to be durable, or
+  // cut a message.
   bool Open(int64_t start_number, int64_t start_byte, AppendEffects& out);
   bool is_open() const { return open_; }
 
@@ -116,6 +117,9 @@ class AppendCore {
   // The file is given up for another reason (it could not be continued, the shard was lost).
   void GiveUp() { open_ = false; }
 
+  // It is given up because another opener owns the file: an append was refused.
+  bool fenced() const { return fenced_; }
+
   // Nothing is appended that is not acknowledged; messages may wait.
   bool drained() const { return unacked_.empty(); }
   // No append is outstanding.
@@ -126,9 +130,8 @@ class AppendCore {
   int64_t data_length() const { return data_started_; }   // bytes of the file, in flight included
   int64_t index_length() const { return index_done_; }    // bytes of the file, committed
   int64_t covered_data() const { return covered_data_; }  // bytes of the file, committed by index
-  int64_t durable_number() const {
-    return durable_number_;
-  }  // of the shard: messages before it are
+  // Of the shard: messages and bytes before it are durable.
+  int64_t durable_number() const { return durable_number_; }
   int64_t durable_byte() const { return durable_byte_; }
   int64_t buffered_bytes() const { return buffered_bytes_; }  // payloads that are not acknowledged
   int64_t unacknowledged() const { return unacknowledged_; }  // messages
@@ -136,11 +139,10 @@ class AppendCore {
   int64_t flushes() const { return flushes_; }
   int64_t republished() const { return republished_; }  // messages that were appended again
 
-  // Takes out everything that is not acknowledged, for reporting it lost: first what was appended
-  // and has an unknown outcome, then what was never appended or is known not to be committed.
+  // Takes out everything that is not acknowledged, in order, for reporting it lost.
   struct Lost {
-    std::vector<Flush> appended;
-    Batch waiting;
+    std::vector<Batch> unknown;  // appended, and may or may not be in the stream
+    std::vector<Batch> failed;   // never appended, or fenced before an index record could cover it
   };
   Lost TakeAll();
 
@@ -158,7 +160,9 @@ class AppendCore {
   size_t indexed_ = 0;         // of unacked_: index append in flight
   bool data_in_flight_ = false;
   bool index_in_flight_ = false;
-  std::string index_bytes_;  // of the append in flight
+  bool fenced_ = false;
+  bool index_unknown_ = false;  // an index append of this file may or may not have landed
+  std::string index_bytes_;     // of the append in flight
   MonotonicTime last_flush_ = MonotonicTime::FromMicros(INT64_MIN / 4);
   int64_t start_number_ = 0;
   int64_t start_byte_ = 0;

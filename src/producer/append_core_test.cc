@@ -205,10 +205,36 @@ TEST_F(AppendCoreTest, AcknowledgementsStayWithTheirMessagesWhenABatchIsCut) {
   ASSERT_EQ(out.durable.size(), 1u);
   ASSERT_EQ(out.durable[0].batch.acks.size(), 2u);
   auto lost = core.TakeAll();
-  ASSERT_EQ(lost.waiting.acks.size(), 1u);
-  EXPECT_EQ(lost.waiting.acks[0].first, 0u);
-  lost.waiting.acks[0].second(Ack());
+  EXPECT_TRUE(lost.unknown.empty());
+  ASSERT_EQ(lost.failed.size(), 1u);
+  ASSERT_EQ(lost.failed[0].acks.size(), 1u);
+  EXPECT_EQ(lost.failed[0].acks[0].first, 0u);
+  lost.failed[0].acks[0].second(Ack());
   EXPECT_EQ(acked, std::vector<int>{2});
+}
+
+TEST_F(AppendCoreTest, WhatWasFencedBeforeItsIndexRecordHasFailed) {
+  core.Add(Messages({"a"}));
+  Next(0);
+  core.Add(Messages({"b"}));
+  Data(AppendOutcome::kFenced);
+  EXPECT_TRUE(core.fenced());
+  const auto lost = core.TakeAll();
+  EXPECT_TRUE(lost.unknown.empty());
+  ASSERT_EQ(lost.failed.size(), 2u);
+  EXPECT_EQ(lost.failed[0].bytes, "a");
+  EXPECT_EQ(lost.failed[1].bytes, "b");
+}
+
+TEST_F(AppendCoreTest, WhatWasAppendedAndNotAnsweredIsUnknown) {
+  core.Add(Messages({"a"}));
+  Next(0);
+  core.Add(Messages({"b"}));
+  Data(AppendOutcome::kUnknown);
+  const auto lost = core.TakeAll();
+  ASSERT_EQ(lost.unknown.size(), 1u);
+  EXPECT_EQ(lost.unknown[0].bytes, "a");
+  EXPECT_EQ(lost.failed[0].bytes, "b");
 }
 
 class AppendCoreRollTest : public AppendCoreTest {

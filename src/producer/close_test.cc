@@ -73,7 +73,7 @@ class CloseTest : public ::testing::Test {
         stream::CellPorts{loop.get(), &store, data_client.get(), metadata_client.get()}, shard,
         AgentOptions(), ProducerAgent::Hooks{}, 1);
     std::optional<Status> opened;
-    agent->Open([&](Status status) { opened = std::move(status); });
+    agent->Open(scope.Bind([&](Status status) { opened = std::move(status); }));
     EXPECT_TRUE(time.RunUntil([&] { return opened.has_value(); }, Duration::Seconds(30)));
     EXPECT_TRUE(opened->ok()) << *opened;
     time.RunFor(Duration::Millis(500));
@@ -95,7 +95,7 @@ class CloseTest : public ::testing::Test {
     const MonotonicTime begin = time.now();
     EXPECT_TRUE(agent->Publish("hello", {}).ok());
     std::optional<Status> closed;
-    agent->Close(shadow_wait, [&](Status status) { closed = std::move(status); });
+    agent->Close(shadow_wait, scope.Bind([&](Status status) { closed = std::move(status); }));
     EXPECT_TRUE(time.RunUntil([&] { return closed.has_value(); }, Duration::Seconds(30)));
     EXPECT_TRUE(closed.has_value() && closed->ok());
     return time.now() - begin;
@@ -124,6 +124,7 @@ class CloseTest : public ::testing::Test {
   std::unique_ptr<fabric::Connector> connector;
   std::unique_ptr<cache::QuorumClient> data_client, metadata_client;
   std::unique_ptr<ProducerAgent> agent;
+  const Scope scope;
 };
 
 TEST_F(CloseTest, EveryReplicaHasTheEndAlsoTheOneThatTwoOthersDidNotWaitFor) {

@@ -4,7 +4,8 @@
 
 namespace tailcast::producer {
 
-void NotifyScheduler(cell::CellClient& cell, const FileEvent& event, Callback<void(Status)> done) {
+void NotifyScheduler(cell::CellClient& cell, const Scope& scope, const FileEvent& event,
+                     Callback<void(Status)> done) {
   v1::FileNotice notice;
   notice.set_stream(event.file.shard.stream.name);
   notice.set_incarnation(event.file.shard.stream.incarnation);
@@ -15,9 +16,10 @@ void NotifyScheduler(cell::CellClient& cell, const FileEvent& event, Callback<vo
     notice.set_sealed_data_length(event.seal->length[0]);
     notice.set_sealed_index_length(event.seal->length[1]);
   }
-  cell.NotifyFile(notice, [done = std::move(done)](Result<v1::FileNoticeReply> reply) mutable {
-    done(reply.status());
-  });
+  cell.NotifyFile(notice,
+                  scope.Bind([done = std::move(done)](Result<v1::FileNoticeReply> reply) mutable {
+                    done(reply.status());
+                  }));
 }
 
 }  // namespace tailcast::producer

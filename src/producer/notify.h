@@ -2,14 +2,16 @@
 #pragma once
 
 #include "tailcast/base/callback.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/cell/cell_client.h"
-#include "tailcast/producer/producer_agent.h"
+#include "tailcast/producer/notifier.h"
 
 namespace tailcast::producer {
 
-// Sends `event` as a FileNotice; `done` gets how that went. On the loop of `cell`, which outlives
-// the call. Meant for ProducerAgent::Hooks::notify.
-void NotifyScheduler(cell::CellClient& cell, const FileEvent& event, Callback<void(Status)> done);
+// Sends `event` as a FileNotice; `done` gets how that went, unless `scope` has ended. On the loop
+// of `cell`, which outlives the scope. Meant for a NotifyHook.
+void NotifyScheduler(cell::CellClient& cell, const Scope& scope, const FileEvent& event,
+                     Callback<void(Status)> done);
 
 }  // namespace tailcast::producer

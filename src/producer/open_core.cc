@@ -37,7 +37,7 @@ OpenEffect OpenCore::StartRoll(const stream::Stem& current, const stream::Seal& 
                                int64_t last_time_us, WallTime now) {
   owner_ = checked_ = true;
   own_seq_ = current.seq;
-  attempts_ = 0;
+  races_ = 0;
   head_ = current;
   have_head_ = true;
   tried_.clear();
@@ -48,7 +48,7 @@ OpenEffect OpenCore::StartRoll(const stream::Stem& current, const stream::Seal& 
 OpenEffect OpenCore::StartRecovery(const stream::Stem& current) {
   owner_ = checked_ = true;
   own_seq_ = current.seq;
-  attempts_ = 0;
+  races_ = 0;
   tried_.insert(current);
   return List();
 }
@@ -64,9 +64,9 @@ OpenEffect OpenCore::Fail(Status status) {
 }
 
 OpenEffect OpenCore::Again() {
-  if (++attempts_ > options_.attempts_max) {
+  if (++races_ > options_.races_max) {
     return Fail(UnavailableError(shard_.ToString() + ": other producers opened it " +
-                                 std::to_string(options_.attempts_max) +
+                                 std::to_string(options_.races_max) +
                                  " times meanwhile; run one producer per shard"));
   }
   // Whoever won is alive: ask again, and without leave to take over, be refused.
@@ -75,24 +75,14 @@ OpenEffect OpenCore::Again() {
   return List();
 }
 
-OpenEffect OpenCore::Retry(const Status& status) {
-  switch (status.code()) {
-    case StatusCode::kPermissionDenied:
-    case StatusCode::kInvalidArgument:
-    case StatusCode::kDataLoss:
-    case StatusCode::kUnimplemented:
-      return Fail(status.WithContext("opening " + shard_.ToString()));
-    default:
-      break;
-  }
-  back_off_ = std::min(std::max(options_.retry_min, back_off_ * 2), options_.retry_max);
-  step_ = Step::kBackOff;
-  return {.kind = Kind::kWait, .wait = back_off_, .status = status};
+OpenEffect OpenCore::Failing(Status status) {
+  step_ = Step::kFailing;
+  return {.kind = Kind::kFailing, .status = std::move(status)};
 }
 
 OpenEffect OpenCore::OnListed(Result<std::vector<storage::DirEntry>> entries, WallTime now) {
   TAILCAST_CHECK(step_ == Step::kListing);
-  if (!entries.ok()) return Retry(entries.status());
+  if (!entries.ok()) return Failing(entries.status());
   auto listing = stream::ShardListing::Parse(*entries);
   if (!listing.ok()) return Fail(listing.status().WithContext(shard_.ToString()));
   listing_ = std::move(*listing);
@@ -174,7 +164,7 @@ OpenEffect OpenCore::OnMetadata(Result<std::vector<stream::PairMetadata>> metada
 }
 
 OpenEffect OpenCore::OnWaited() {
-  TAILCAST_CHECK(step_ == Step::kObserving || step_ == Step::kBackOff);
+  TAILCAST_CHECK(step_ == Step::kObserving || step_ == Step::kFailing);
   return List();
 }
 
@@ -202,7 +192,7 @@ OpenEffect OpenCore::OnFenced(Result<int64_t> committed_length, WallTime now) {
     if (IsAborted(committed_length.status()) || IsNotFound(committed_length.status())) {
       return Again();
     }
-    return Retry(committed_length.status());
+    return Failing(committed_length.status());
   }
   if (step_ == Step::kFencingIndex) {
     index_length_ = *committed_length / kIndexRecordSize * kIndexRecordSize;
@@ -233,7 +223,7 @@ std::optional<OpenCore::IndexEnd> OpenCore::FindIndexEnd(std::string_view bytes,
 
 OpenEffect OpenCore::OnIndexRead(Result<std::string> bytes, WallTime now) {
   TAILCAST_CHECK(step_ == Step::kReadingIndex);
-  if (!bytes.ok()) return Retry(bytes.status());
+  if (!bytes.ok()) return Failing(bytes.status());
   if (kSealOneRecordEarly.planted() && bytes->size() > kIndexRecordSize) {
     bytes->resize(bytes->size() - kIndexRecordSize);
   }
@@ -242,7 +232,7 @@ OpenEffect OpenCore::OnIndexRead(Result<std::string> bytes, WallTime now) {
   }
   if (bytes->empty() || read_from_ == 0) {
     if (bytes->empty())
-      return Retry(UnavailableError("the index file reads shorter than its size"));
+      return Failing(UnavailableError("the index file reads shorter than its size"));
     return Sealed(stream::Seal(), head_.created_us, now);
   }
   return ReadIndexBefore(read_from_);
@@ -278,14 +268,13 @@ OpenEffect OpenCore::OnCreated(const Status& status) {
     case Step::kHelping:
       // Ours or its owner's: it is there now, and has no metadata.
       if (status.ok() || IsAlreadyExists(status)) return Fence(Part::kIndex);
-      return Retry(status);
+      return Failing(status);
     case Step::kCreatingData:
       if (status.ok()) return Create(Part::kIndex);
       break;
     case Step::kCreatingIndex:
       if (status.ok()) {
         step_ = Step::kIdle;
-        back_off_ = Duration();
         return {.kind = Kind::kOpened, .stem = next_};
       }
       break;
@@ -294,7 +283,7 @@ OpenEffect OpenCore::OnCreated(const Status& status) {
   }
   // Somebody else has this number: look again who. Any other error may have left a file behind,
   // which the next listing shows.
-  return IsAlreadyExists(status) ? Again() : Retry(status);
+  return IsAlreadyExists(status) ? Again() : Failing(status);
 }
 
 }  // namespace tailcast::producer

@@ -8,6 +8,7 @@
 //   seal                      the last whole valid index record: where it ends
 //   create n+1                data file, then index file: that is the commit of the pair
 //   lost a race anywhere?     again from the top, until nothing newer exists
+//   the primary layer fails?  again from the top, when the owner says so (retry_core.h)
 //
 // Why a shard can't fork: creation is exclusive on the sequence number; who creates n+1 knows the
 // final length of n, because it fenced n or was its only writer and stopped; and nobody appends to
@@ -42,9 +43,7 @@ struct OpenOptions {
   Duration observe = Duration::Millis(2500);
   int observe_steps = 10;
   // Races that may be lost before the opener gives up.
-  int attempts_max = 32;
-  Duration retry_min = Duration::Millis(50);
-  Duration retry_max = Duration::Seconds(2);
+  int races_max = 32;
 };
 
 struct OpenEffect {
@@ -52,11 +51,12 @@ struct OpenEffect {
     kList,          // -> OnListed
     kReadMetadata,  // the metadata of `stem.seq` and of the next one -> OnMetadata
     kWait,          // `wait` -> OnWaited
-    kFence,         // open `stem`'s `part` for append -> OnFenced; the handle is dropped
-    kReadIndex,     // [from, to) of the index file of `stem`, from the primary layer -> OnIndexRead
-    kCreate,        // `stem`'s `part`, exclusively -> OnCreated; keep the handle if it is ours
-    kOpened,        // the end: append to `stem`, whose two handles were created
-    kFailed,        // the end: `status`
+    kFailing,    // the primary layer failed with `status`; when it is to be tried again -> OnWaited
+    kFence,      // open `stem`'s `part` for append -> OnFenced; the handle is dropped
+    kReadIndex,  // [from, to) of the index file of `stem`, from the primary layer -> OnIndexRead
+    kCreate,     // `stem`'s `part`, exclusively -> OnCreated; keep the handle if it is ours
+    kOpened,     // the end: append to `stem`, whose two handles were created
+    kFailed,     // the end: `status`, which is about the shard, not the primary layer
   };
   Kind kind = Kind::kList;
   stream::Stem stem;
@@ -100,7 +100,7 @@ class OpenCore {
   const std::vector<Predecessor>& predecessors() const { return predecessors_; }
   // Producer time of the newest message before the file that was opened; new ones are not earlier.
   int64_t last_time_us() const { return last_time_us_; }
-  int attempts() const { return attempts_; }
+  int races() const { return races_; }  // lost since the start
 
   // The end of a file from its index: the last valid record in `bytes`, which are the index's bytes
   // from `at` (a multiple of 32) to its committed end, and whose end does not lie beyond
@@ -124,11 +124,11 @@ class OpenCore {
     kReadingIndex,
     kCreatingData,
     kCreatingIndex,
-    kBackOff,
+    kFailing,
   };
   OpenEffect List();
-  OpenEffect Again();                      // lost a race
-  OpenEffect Retry(const Status& status);  // the primary layer failed
+  OpenEffect Again();  // lost a race
+  OpenEffect Failing(Status status);
   OpenEffect FenceHead();
   OpenEffect Fence(stream::Part part);
   OpenEffect ReadIndexBefore(int64_t end);
@@ -158,8 +158,7 @@ class OpenCore {
   stream::Stem next_;
   std::vector<Predecessor> predecessors_;
   int64_t last_time_us_ = 0;
-  int attempts_ = 0;
-  Duration back_off_;
+  int races_ = 0;
 };
 
 }  // namespace tailcast::producer

@@ -130,18 +130,16 @@ TEST_F(OpenCoreTest, RacesAreBounded) {
   EXPECT_TRUE(IsUnavailable(e.status));
 }
 
-TEST_F(OpenCoreTest, AnErrorIsTriedAgainFromTheTopAndPermissionsAreNot) {
+TEST_F(OpenCoreTest, AfterAnErrorItBeginsAgainFromTheTopWhenToldTo) {
   auto core = Core();
   core.Start();
-  EXPECT_EQ(core.OnListed(UnavailableError("disk"), kNow).kind, Kind::kWait);
+  EXPECT_EQ(core.OnListed(UnavailableError("disk"), kNow).kind, Kind::kFailing);
   EXPECT_EQ(core.OnWaited().kind, Kind::kList);
   core.OnListed(Files({}), kNow);
   auto e = core.OnCreated(ResourceExhaustedError("disk full"));
-  EXPECT_EQ(e.kind, Kind::kWait);
+  EXPECT_EQ(e.kind, Kind::kFailing);
   EXPECT_TRUE(IsResourceExhausted(e.status));
   EXPECT_EQ(core.OnWaited().kind, Kind::kList);
-  core.OnListed(Files({}), kNow);
-  EXPECT_EQ(core.OnCreated(PermissionDeniedError("no")).kind, Kind::kFailed);
 }
 
 TEST_F(OpenCoreTest, AHeartbeatThatMovesTwiceIsALiveProducer) {
@@ -222,7 +220,7 @@ TEST_F(OpenCoreTest, AnOwnerRecognisesWhatItTriedToCreate) {
   ASSERT_EQ(e.kind, Kind::kCreate);
   const Stem tried = e.stem;
   EXPECT_EQ(tried.start_byte, 500);
-  EXPECT_EQ(core.OnCreated(UnavailableError("done or not?")).kind, Kind::kWait);
+  EXPECT_EQ(core.OnCreated(UnavailableError("done or not?")).kind, Kind::kFailing);
   core.OnWaited();
   e = core.OnListed(Files({{kOne, 2}, {tried, 1}}), kNow);
   ASSERT_EQ(e.kind, Kind::kCreate) << "it was done: half a pair of ours";

@@ -3,37 +3,40 @@
 // layer, rolls files over, and takes over where a dead producer stopped. The user's library around
 // it is producer.h; the deterministic world runs this class as it is.
 //
-// It owns and drives these cores and decides nothing that they could decide:
-//   OpenCore    open_core.h    which files to fence, complete and create (names, pairs, takeover)
-//   AppendCore  append_core.h  when to flush what, data before index, who is acknowledged
-//   ShadowFile  shadow.h       chunks and lengths of one file (Fig 3, Fig 7)
+// It carries out what these decide, and decides nothing itself:
+//   ProducerCore  producer_core.h  the life of a shard: states, roll-over, failures, closing
+//   AppendCore    append_core.h    when to flush what, data before index, who is acknowledged
+//   Opener        opener.h         the next file: names, pairs, takeover (OpenCore)
+//   ShadowFile    shadow.h         chunks and lengths of one file (Fig 3, Fig 7)
+//   ClosedFiles   closed_files.h   the shadows of files that are closed
+//   Notifier      notifier.h       the scheduler is told of files
 //
 // Invariants: a message is acknowledged after its index record's flush was (design rule "committed
 // first"); at most one append is outstanding per file; the cache layer never delays an append; a
 // producer appends only to files that it created itself.
 //
-// Threads: all calls and callbacks on the loop.
+// Threads: all calls and callbacks on the loop. It is not destroyed inside one of its own
+// callbacks (Retire of scope.h does that a turn later).
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/producer/ack.h"
 #include "tailcast/producer/append_core.h"
-#include "tailcast/producer/open_core.h"
+#include "tailcast/producer/closed_files.h"
+#include "tailcast/producer/notifier.h"
+#include "tailcast/producer/opener.h"
+#include "tailcast/producer/producer_core.h"
 #include "tailcast/producer/shadow.h"
-#include "tailcast/stream/chunk_key.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/stream/ports.h"
-#include "tailcast/stream/range_reader.h"
 
 namespace tailcast::producer {
 
@@ -63,44 +66,26 @@ struct AgentOptions {
   ShadowOptions shadow;
 };
 
-// What the scheduler is told (FileNotice of cell.proto).
-struct FileEvent {
-  stream::FileId file;
-  std::optional<stream::Seal> seal;  // set: the file is closed
-};
-
-struct AgentCounters {
-  int64_t messages = 0, bytes = 0;               // accepted
-  int64_t durable = 0, failed = 0, unknown = 0;  // acknowledged
-  int64_t refused_full = 0, refused_size = 0;
-  int64_t flushes = 0;  // acknowledged by the primary layer
-  int64_t files_opened = 0, files_sealed = 0;
-  int64_t recoveries = 0;  // after a failed or unknown append or creation
+struct AgentCounters : ProducerCounters {
   int64_t heartbeats = 0;
   int64_t notify_failures = 0;
 };
 
 class ProducerAgent {
  public:
-  enum class State : uint8_t {
-    kOpening,  // finding out whether the shard is free, recovering, creating the first file
-    kOpen,
-    kRolling,     // between two files; messages wait
-    kRecovering,  // after an error of the primary layer; messages wait
-    kClosing,
-    kStopped,  // see status()
-  };
+  using State = ProducerState;
   struct Hooks {
     // Told of each file that is opened or sealed; `done` says whether the scheduler heard it, else
     // it is told again. May be empty.
-    Callback<void(const FileEvent&, Callback<void(Status)> done)> notify;
+    NotifyHook notify;
     // Room in the buffer again, or the state changed. May be empty.
     Callback<void()> on_progress;
   };
 
   ProducerAgent(const stream::CellPorts& ports, stream::ShardId shard, AgentOptions options,
                 Hooks hooks, uint64_t seed);
-  // As kill -9 for the shard's files; outstanding messages are acknowledged kUnknown. Close first.
+  // As kill -9 for the shard's files; outstanding messages are acknowledged as failed or unknown.
+  // Close first.
   ~ProducerAgent();
   ProducerAgent(const ProducerAgent&) = delete;
   ProducerAgent& operator=(const ProducerAgent&) = delete;
@@ -130,78 +115,56 @@ class ProducerAgent {
   // `shadow_wait` at most. `closed` once: Ok, or the error that prevented sealing.
   void Close(Duration shadow_wait, Callback<void(Status)> closed);
 
-  State state() const { return state_; }
+  State state() const { return core_.state(); }
   // Why it stopped; Ok while it works.
-  const Status& status() const { return status_; }
-  int64_t buffered_bytes() const { return append_.buffered_bytes(); }
-  int64_t unacknowledged() const { return append_.unacknowledged(); }
+  const Status& status() const { return core_.status(); }
+  int64_t buffered_bytes() const { return core_.append().buffered_bytes(); }
+  int64_t unacknowledged() const { return core_.append().unacknowledged(); }
   // Everything below is durable.
-  stream::Position durable_position() const;
-  const AgentCounters& counters() const { return counters_; }
+  stream::Position durable_position() const { return core_.durable_position(); }
+  AgentCounters counters() const;
   const ShadowCounters& shadow_counters() const { return shadow_counters_; }
-  const stream::ShardId& shard() const { return shard_; }
+  const stream::ShardId& shard() const { return core_.shard(); }
   // The file that is appended to; seq 0 when there is none.
-  stream::Stem current() const;
+  const stream::Stem& current() const { return core_.current(); }
+  // For Retire.
+  Scope& scope() { return scope_; }
 
  private:
   struct OpenFile;
 
-  void Step(OpenEffect effect);
-  void ReadMetadata(int64_t seq);
-  void ReadIndex(const OpenEffect& effect);
-  void OnCreated(const OpenEffect& effect, Result<std::unique_ptr<storage::AppendFile>> file);
+  void DoWork();
+  void FinishClose();
+  void CarryOut(Work work);
+  void OnOpenEvent(OpenEffect effect);
   void OnOpened(const stream::Stem& stem);
-  void ShadowPredecessor(const Predecessor& predecessor);
-  void OnPredecessorMetadata(const Predecessor& predecessor, const stream::PairMetadata& metadata);
-  void AddShadow(std::unique_ptr<ShadowFile> shadow);
-  void DropIdleShadows();
-  void Pump();
-  void Run(AppendEffects& effects);
   void StartAppend(stream::Part part, AppendEffects::Append append);
-  void OnAppended(stream::Part part, storage::AppendResult result);
-  void OnGivenUp();
-  void Acknowledge(std::vector<Flush>& durable);
-  void Lose(const Status& status);
-  void RetireFile();
-  void Notify(FileEvent event, int attempt);
+  void OnAppended(stream::Part part, const storage::AppendResult& result);
+  void Acknowledge(std::vector<Flush>& durable) const;
+  void SealFile(const stream::Seal& seal);
+  void WaitForReplicas();
   void Heartbeat();
-  void MaybeFinishClose();
-  void Stop(Status status);
-  bool DueForRoll() const;
+  void Stop(const Status& status);
+  void ReportLost(AppendCore::Lost lost, const Status& status) const;
+  // All files are whole in the caches.
+  bool Shadowed() const;
 
   const stream::CellPorts ports_;
-  const stream::ShardId shard_;
   const AgentOptions options_;
   Hooks hooks_;
-  const std::string dir_;
-  const stream::KeyMaker keys_;
-
-  State state_ = State::kOpening;
-  Status status_;
   Callback<void(Status)> opened_;
   Callback<void(Status)> closed_;
-  OpenCore open_;
-  AppendCore append_;
-  std::unique_ptr<storage::AppendFile> created_[stream::kParts];  // of the file being opened
-  std::unique_ptr<storage::ReadFile> index_reader_;
-  std::unique_ptr<OpenFile> file_;
-  std::vector<std::unique_ptr<ShadowFile>> shadows_;  // of closed files, oldest first
-  std::map<uint64_t, std::unique_ptr<stream::RangeReader>> readers_;  // of predecessors' tails
-  uint64_t last_reader_ = 0;
-  bool fenced_ = false;
-  Status append_error_;
-  bool index_unknown_ = false;  // the outcome of the last index append
-  int64_t last_time_us_ = 0;
-  MonotonicTime failing_since_ = MonotonicTime::Max();
-  bool closing_ = false;
-  bool sealed_ = false;
-  bool draining_ = false;
-  TimerId flush_timer_ = 0;
-  TimerId heartbeat_timer_ = 0;
-  TimerId close_timer_ = 0;
-  AgentCounters counters_;
   ShadowCounters shadow_counters_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  int64_t heartbeats_ = 0;
+  ProducerCore core_;
+  std::unique_ptr<OpenFile> file_;  // that is or was last appended to; null when there is none
+  std::unique_ptr<ClosedFiles> closed_files_;
+  Notifier notifier_;
+  std::unique_ptr<Opener> opener_;
+  Timer flush_timer_;
+  Timer heartbeat_timer_;
+  Timer close_timer_;
+  Scope scope_;
 };
 
 }  // namespace tailcast::producer

@@ -30,7 +30,10 @@ ShadowFile::ShadowFile(const stream::CellPorts& ports, const stream::FileId& fil
       options_(options),
       counters_(counters),
       steps_(ports.steps, file, "writer", ports.steps != nullptr ? ports.steps->NewName() : ""),
-      on_change_(std::move(on_change)) {
+      on_change_(std::move(on_change)),
+      parts_{PartState(*ports.loop), PartState(*ports.loop)},
+      index_wait_(*ports.loop),
+      publish_timer_(*ports.loop) {
   metadata_.created_us = file.stem.created_us;
   metadata_.start_byte = file.stem.start_byte;
   metadata_.start_number = file.stem.start_number;
@@ -45,13 +48,6 @@ ShadowFile::ShadowFile(const stream::CellPorts& ports, const stream::FileId& fil
         "WriterStart", static_cast<Part>(part),
         {{"at", parts_[part].chunks->start()}, {"chunkSize", chunk_size}, {"source", true}});
   }
-}
-
-ShadowFile::~ShadowFile() {
-  *alive_ = false;
-  ports_.loop->Cancel(publish_timer_);
-  ports_.loop->Cancel(index_timer_);
-  for (PartState& part : parts_) ports_.loop->Cancel(part.timer);
 }
 
 void ShadowFile::OnFlushed(Part which, int64_t at, std::string_view bytes) {
@@ -73,16 +69,12 @@ void ShadowFile::OnFlushed(Part which, int64_t at, std::string_view bytes) {
     chunks.Add(begin, bytes.substr(static_cast<size_t>(begin - at)));
   }
   if (which == Part::kData && chunks.pending_bytes() < options_.data_alone_bytes) {
-    if (index_timer_ == 0) {
-      index_timer_ = ports_.loop->After(options_.index_wait, [this] {
-        index_timer_ = 0;
-        Write();
-      });
+    if (!index_wait_.armed()) {
+      index_wait_.After(options_.index_wait, scope_.Bind([this] { Write(); }));
     }
     return;
   }
-  ports_.loop->Cancel(index_timer_);
-  index_timer_ = 0;
+  index_wait_.Cancel();
   Write();
 }
 
@@ -117,8 +109,8 @@ void ShadowFile::PublishNow() { Publish(); }
 
 bool ShadowFile::MayWrite(int which) const {
   const PartState& part = parts_[which];
-  return part.timer == 0 && part.in_flight < options_.mutates_in_flight &&
-         part.chunks->HasWrites() && (which != 0 || index_timer_ == 0);
+  return !part.retry.armed() && part.in_flight < options_.mutates_in_flight &&
+         part.chunks->HasWrites() && (which != 0 || !index_wait_.armed());
 }
 
 void ShadowFile::Write() {
@@ -147,11 +139,11 @@ void ShadowFile::Write() {
     }
     if (mutations.empty()) return;
     ++counters_->bulk_writes;
-    ports_.data_cache->Mutate(std::move(mutations), options_.mutate_timeout,
-                              [this, written = std::move(written),
-                               alive = std::weak_ptr<bool>(alive_)](const Status& status) {
-                                if (!alive.expired()) OnWritten(written, status);
-                              });
+    ports_.data_cache->Mutate(
+        std::move(mutations), options_.mutate_timeout,
+        scope_.Bind([this, written = std::move(written)](const Status& status) {
+          OnWritten(written, status);
+        }));
   }
 }
 
@@ -167,15 +159,12 @@ void ShadowFile::OnWritten(const Written& written, const Status& status) {
                    {{"chunk", chunk}, {"len", length}});
     }
     if (status.ok()) {
-      part.retry = Duration();
+      part.retry_wait = Duration();
       continue;
     }
-    part.retry = BackOff(part.retry, options_.retry_min, options_.retry_max);
-    if (part.timer == 0) {
-      part.timer = ports_.loop->After(part.retry, [this, which] {
-        parts_[which].timer = 0;
-        Write();
-      });
+    part.retry_wait = BackOff(part.retry_wait, options_.retry_min, options_.retry_max);
+    if (!part.retry.armed()) {
+      part.retry.After(part.retry_wait, scope_.Bind([this] { Write(); }));
     }
   }
   if (status.ok()) {
@@ -213,17 +202,15 @@ void ShadowFile::LengthsChanged() {
     Publish();
     return;
   }
-  if (publish_timer_ != 0) return;
-  publish_timer_ = ports_.loop->After(options_.primary_length_delay, [this] {
-    publish_timer_ = 0;
+  if (publish_timer_.armed()) return;
+  publish_timer_.After(options_.primary_length_delay, scope_.Bind([this] {
     ++counters_->primary_alone;
     Publish();
-  });
+  }));
 }
 
 void ShadowFile::Publish() {
-  ports_.loop->Cancel(publish_timer_);
-  publish_timer_ = 0;
+  publish_timer_.Cancel();
   if (publishes_in_flight_ >= 2 || sent_ == version_) return;  // OnPublished comes back to it
   sent_ = version_;
   ++publishes_in_flight_;
@@ -237,30 +224,26 @@ void ShadowFile::Publish() {
   std::vector<cache::Mutation> mutations;
   mutations.push_back({keys_.MetadataGroup(file_.stem.seq), cache::MergeRule::kMaxLanes, false,
                        stream::EncodePairMetadata(file_.stem.seq, metadata_)});
-  ports_.metadata_cache->Mutate(
-      std::move(mutations), options_.mutate_timeout,
-      [this, version = version_, alive = std::weak_ptr<bool>(alive_)](Status status) {
-        if (!alive.expired()) OnPublished(std::move(status), version);
-      });
+  ports_.metadata_cache->Mutate(std::move(mutations), options_.mutate_timeout,
+                                scope_.Bind([this, version = version_](const Status& status) {
+                                  OnPublished(status, version);
+                                }));
 }
 
-void ShadowFile::OnPublished(Status status, uint64_t version) {
+void ShadowFile::OnPublished(const Status& status, uint64_t version) {
   --publishes_in_flight_;
   if (status.ok()) {
     publish_retry_ = Duration();
     published_ = std::max(published_, version);
-    if (sent_ < version_ && (CacheCaughtUp() || publish_timer_ == 0)) Publish();
+    if (sent_ < version_ && (CacheCaughtUp() || !publish_timer_.armed())) Publish();
   } else {
     ++counters_->publish_failures;
     if (IsDataLoss(status)) ++counters_->mismatches;
     publish_retry_ = BackOff(publish_retry_, options_.retry_min, options_.retry_max);
     if (published_ < version_) {
       if (publishes_in_flight_ == 0) sent_ = published_;  // it has to go again
-      if (publish_timer_ == 0) {
-        publish_timer_ = ports_.loop->After(publish_retry_, [this] {
-          publish_timer_ = 0;
-          Publish();
-        });
+      if (!publish_timer_.armed()) {
+        publish_timer_.After(publish_retry_, scope_.Bind([this] { Publish(); }));
       }
     }
   }

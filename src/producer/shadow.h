@@ -25,6 +25,7 @@
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/producer/append_core.h"
 #include "tailcast/stream/chunk_key.h"
@@ -71,7 +72,6 @@ class ShadowFile {
   ShadowFile(const stream::CellPorts& ports, const stream::FileId& file, int64_t chunk_size,
              uint64_t epoch, const int64_t (&from)[stream::kParts], ShadowOptions options,
              ShadowCounters* counters, Callback<void()> on_change);
-  ~ShadowFile();
   ShadowFile(const ShadowFile&) = delete;
   ShadowFile& operator=(const ShadowFile&) = delete;
 
@@ -98,9 +98,10 @@ class ShadowFile {
  private:
   struct PartState {
     std::unique_ptr<stream::ChunkWriterCore> chunks;
-    int in_flight = 0;  // bulk writes
-    Duration retry;     // back-off; 0 while all is well
-    TimerId timer = 0;
+    explicit PartState(EventLoop& loop) : retry(loop) {}
+    int in_flight = 0;    // bulk writes
+    Duration retry_wait;  // back-off; 0 while all is well
+    Timer retry;
     int64_t flushed_end = 0;
     int64_t expected_end = 0;
   };
@@ -115,7 +116,7 @@ class ShadowFile {
   bool UpdateCacheLengths();  // whether they changed
   void LengthsChanged();
   void Publish();
-  void OnPublished(Status status, uint64_t version);
+  void OnPublished(const Status& status, uint64_t version);
   bool CacheCaughtUp() const;
 
   const stream::CellPorts ports_;
@@ -127,15 +128,15 @@ class ShadowFile {
   Callback<void()> on_change_;
   stream::PairMetadata metadata_;
   PartState parts_[stream::kParts];
-  TimerId index_timer_ = 0;  // data waits for its index
-  uint64_t version_ = 1;     // of metadata_
-  uint64_t published_ = 0;   // newest version that was acknowledged
-  uint64_t sent_ = 0;        // newest version under way or acknowledged
+  Timer index_wait_;        // data waits for its index
+  uint64_t version_ = 1;    // of metadata_
+  uint64_t published_ = 0;  // newest version that was acknowledged
+  uint64_t sent_ = 0;       // newest version under way or acknowledged
   int publishes_in_flight_ = 0;
   Duration publish_retry_;
-  TimerId publish_timer_ = 0;
+  Timer publish_timer_;
   MonotonicTime last_publish_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Scope scope_;
 };
 
 }  // namespace tailcast::producer

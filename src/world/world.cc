@@ -55,6 +55,7 @@ struct World::Client {
   stream::CellPorts ports() {
     return {loop.get(), store.get(), data_cache.get(), metadata_cache.get(), steps.get()};
   }
+  Scope scope;
 };
 
 Options Options::Swarm(uint64_t seed) {
@@ -287,9 +288,10 @@ void World::StartEnds() {
   options.roll_bytes = options_.roll_bytes;
   Client* source = source_.get();
   producer::ProducerAgent::Hooks hooks;
-  hooks.notify = [source](const producer::FileEvent& event, Callback<void(Status)> done) {
-    producer::NotifyScheduler(*source->cell_client, event, std::move(done));
-  };
+  hooks.notify =
+      source->scope.Bind([source](const producer::FileEvent& event, Callback<void(Status)> done) {
+        producer::NotifyScheduler(*source->cell_client, source->scope, event, std::move(done));
+      });
   source->producer = std::make_unique<producer::ProducerAgent>(source->ports(), shard, options,
                                                                std::move(hooks), rng_.Next());
   source->producer->Open([source](Status s) { source->opened = std::move(s); });

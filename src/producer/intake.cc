@@ -1,0 +1,150 @@
+#include "tailcast/producer/intake.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "tailcast/base/crc32c.h"
+
+namespace tailcast::producer {
+
+Status Intake::Room(const Shard& shard, int32_t number, int64_t bytes) const {
+  if (shard.bytes == 0 || shard.bytes + bytes <= options_.buffer_bytes_max) return OkStatus();
+  return ResourceExhaustedError("shard " + std::to_string(number) + ": " +
+                                std::to_string(shard.bytes) +
+                                " bytes wait for the primary layer, the limit is " +
+                                std::to_string(options_.buffer_bytes_max) + " (buffer_bytes_max)");
+}
+
+Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view bytes, AckCallback ack,
+                         bool wait) {
+  const auto it = shards_.find(number);
+  if (it == shards_.end()) {
+    return InvalidArgumentError("this producer has no shard " + std::to_string(number));
+  }
+  Shard& shard = it->second;
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (kind == Kind::kMessage && size > options_.message_bytes_max) {
+    return InvalidArgumentError(
+        "a message of " + std::to_string(size) + " bytes is over the limit of " +
+        std::to_string(options_.message_bytes_max) + " bytes (message_bytes_max)");
+  }
+  // Pieces and their check sums, outside of the lock; a message is one piece, without allocation.
+  Record first;
+  std::vector<Record> more;
+  std::string_view rest = bytes;
+  do {
+    const size_t piece = std::min(rest.size(), static_cast<size_t>(options_.message_bytes_max));
+    const Record record{static_cast<uint32_t>(piece), Crc32c(rest.substr(0, piece)), 0};
+    if (rest.size() == bytes.size())
+      first = record;
+    else
+      more.push_back(record);
+    rest.remove_prefix(piece);
+  } while (!rest.empty());
+
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (closed_) return FailedPreconditionError("the producer is closed");
+    if (shard.stopped) return *shard.stopped;
+    const Status room = Room(shard, number, size);
+    if (room.ok()) break;
+    if (!wait) return room;
+    changed_.wait(lock);
+  }
+  shard.bytes += size;
+  ++shard.messages;
+  ++totals_.messages;
+  totals_.bytes += size;
+  // One time per message, under the lock: it never falls within a shard.
+  first.time_us = ReadWallClock().micros();
+  shard.waiting.bytes.append(bytes);
+  shard.waiting.records.push_back(first);
+  for (Record& record : more) {
+    record.time_us = first.time_us;
+    shard.waiting.records.push_back(record);
+  }
+  shard.waiting.acks.emplace_back(
+      static_cast<uint32_t>(shard.waiting.records.size() - 1),
+      [this, number, &shard, size, ack = std::move(ack)](const Ack& result) mutable {
+        // Whoever is told that the shard has stopped must not find it open a moment later.
+        if (result.outcome != AckOutcome::kDurable) Stop(number, result.error);
+        if (ack) ack(result);
+        OnAcknowledged(shard, size, result.outcome);
+      });
+  return !std::exchange(shard.told, true);
+}
+
+void Intake::OnAcknowledged(Shard& shard, int64_t bytes, AckOutcome outcome) {
+  const std::lock_guard lock(mutex_);
+  shard.bytes -= bytes;
+  --shard.messages;
+  ++(outcome == AckOutcome::kDurable  ? totals_.durable
+     : outcome == AckOutcome::kFailed ? totals_.failed
+                                      : totals_.unknown);
+}
+
+Batch Intake::Take(int32_t number) {
+  const std::lock_guard lock(mutex_);
+  Shard& shard = shards_.at(number);
+  shard.told = false;
+  return std::exchange(shard.waiting, Batch());
+}
+
+void Intake::Stop(int32_t number, const Status& why) {
+  const std::lock_guard lock(mutex_);
+  Shard& shard = shards_.at(number);
+  if (shard.stopped) return;
+  shard.stopped = why.ok() ? FailedPreconditionError("the producer is closed") : why;
+}
+
+std::optional<Status> Intake::stopped(int32_t number) const {
+  const std::lock_guard lock(mutex_);
+  return shards_.at(number).stopped;
+}
+
+void Intake::Wake() {
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+bool Intake::Close() {
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+  return !std::exchange(closed_, true);
+}
+
+bool Intake::closed() const {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+Status Intake::WaitUntilAcknowledged(Duration timeout) {
+  const MonotonicTime deadline = ReadMonotonicClock() + timeout;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    int64_t messages = 0;
+    for (const auto& [number, shard] : shards_) {
+      messages += shard.messages;
+      if (shard.stopped && !closed_) return *shard.stopped;
+    }
+    if (messages == 0) return OkStatus();
+    const Duration left = deadline - ReadMonotonicClock();
+    if (left <= Duration()) {
+      return DeadlineExceededError(std::to_string(messages) +
+                                   " messages are not acknowledged after " +
+                                   std::to_string(timeout.millis()) + " ms");
+    }
+    changed_.wait_for(lock, std::chrono::microseconds(left.micros()));
+  }
+}
+
+Intake::Totals Intake::totals() const {
+  const std::lock_guard lock(mutex_);
+  Totals totals = totals_;
+  for (const auto& [number, shard] : shards_) totals.buffered_bytes += shard.bytes;
+  return totals;
+}
+
+}  // namespace tailcast::producer

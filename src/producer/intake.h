@@ -1,0 +1,92 @@
+// Between the threads that publish and the loop that appends: messages in order, of each shard,
+// bounded by bytes until they are acknowledged; and who waits for room, or for the last
+// acknowledgement.
+//
+//   Add ──▶ [ m7 m8 m9 ] ──Take──▶ agent ──▶ acknowledged ──▶ room for m10
+//   any thread                     loop's thread
+//
+// A monitor: no loop, no I/O. Threads: any, except where said.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
+#include "tailcast/producer/ack.h"
+#include "tailcast/producer/append_core.h"
+
+namespace tailcast::producer {
+
+class Intake {
+ public:
+  struct Options {
+    int64_t buffer_bytes_max = 32 << 20;  // of one shard, taken and not acknowledged
+    int64_t message_bytes_max = 16 << 20;
+  };
+  struct Totals {
+    int64_t messages = 0, bytes = 0;               // taken
+    int64_t durable = 0, failed = 0, unknown = 0;  // acknowledged
+    int64_t buffered_bytes = 0;                    // taken and not acknowledged
+  };
+
+  explicit Intake(Options options) : options_(options) {}
+  Intake(const Intake&) = delete;
+  Intake& operator=(const Intake&) = delete;
+
+  // Before any other call.
+  void AddShard(int32_t number) { shards_.try_emplace(number); }
+
+  enum class Kind : uint8_t {
+    kMessage,
+    kRaw,  // bytes without boundaries: cut into messages of message_bytes_max
+  };
+  // Takes `bytes`; `ack` then runs once. Without room it waits, or if `wait` is false says
+  // ResourceExhausted; an empty buffer takes anything. True: what was taken before was Taken, so
+  // the loop is to be told.
+  //   InvalidArgument  too large, or not a shard of ours
+  //   FailedPrecondition or what Stop said   closed, or the shard has stopped
+  Result<bool> Add(int32_t shard, Kind kind, std::string_view bytes, AckCallback ack, bool wait);
+  // No more is taken, of any shard. False: that was so already.
+  bool Close();
+  bool closed() const;
+  // Waits until everything that was taken is acknowledged. DeadlineExceeded; and while it is not
+  // closed the error of a shard that stopped.
+  Status WaitUntilAcknowledged(Duration timeout);
+
+  // Loop only. What was added since the last call. Each of its acknowledgements is to be called.
+  Batch Take(int32_t shard);
+  // Loop only. The shard takes no more, and says why (Ok: it was closed); the first reason stays.
+  void Stop(int32_t shard, const Status& why);
+  // Loop only. Set once it was stopped, or something of it was not durable: why.
+  std::optional<Status> stopped(int32_t shard) const;
+  // After acknowledgements: wakes who waits.
+  void Wake();
+
+  Totals totals() const;
+
+ private:
+  struct Shard {
+    Batch waiting;
+    bool told = false;     // the loop was told that something waits
+    int64_t bytes = 0;     // taken and not acknowledged
+    int64_t messages = 0;  // the same
+    std::optional<Status> stopped;
+  };
+  Status Room(const Shard& shard, int32_t number, int64_t bytes) const;
+  void OnAcknowledged(Shard& shard, int64_t bytes, AckOutcome outcome);
+
+  const Options options_;
+  std::map<int32_t, Shard> shards_;  // the keys are fixed; values guarded by mutex_
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+  Totals totals_;
+};
+
+}  // namespace tailcast::producer

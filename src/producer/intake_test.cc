@@ -1,0 +1,117 @@
+#include "tailcast/producer/intake.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tailcast::producer {
+namespace {
+
+using Kind = Intake::Kind;
+using ::testing::HasSubstr;
+
+class IntakeTest : public ::testing::Test {
+ protected:
+  IntakeTest() { intake.AddShard(0); }
+  Result<bool> Add(const std::string& payload, Kind kind = Kind::kMessage) {
+    return intake.Add(
+        0, kind, payload, [this](const Ack& ack) { outcomes.push_back(ack.outcome); }, false);
+  }
+  static void Acknowledge(Batch batch, AckOutcome outcome, const Status& error = OkStatus()) {
+    for (auto& [index, callback] : batch.acks) callback({outcome, {}, error});
+  }
+
+  Intake intake{{.buffer_bytes_max = 10, .message_bytes_max = 4}};
+  std::vector<AckOutcome> outcomes;
+};
+
+TEST_F(IntakeTest, MessagesAreTakenInOrderAndTheLoopIsToldOnce) {
+  EXPECT_TRUE(*Add("ab"));
+  EXPECT_FALSE(*Add("cde")) << "it was told already";
+  Batch batch = intake.Take(0);
+  EXPECT_EQ(batch.bytes, "abcde");
+  ASSERT_EQ(batch.records.size(), 2u);
+  EXPECT_EQ(batch.records[1].length, 3u);
+  EXPECT_LE(batch.records[0].time_us, batch.records[1].time_us);
+  EXPECT_TRUE(*Add("f")) << "took what it was told of";
+  EXPECT_EQ(intake.Take(0).bytes, "f");
+}
+
+TEST_F(IntakeTest, RawBytesAreCutIntoMessagesWithOneAcknowledgement) {
+  ASSERT_TRUE(Add("abcdefghi", Kind::kRaw).ok());
+  Batch batch = intake.Take(0);
+  ASSERT_EQ(batch.records.size(), 3u);
+  EXPECT_EQ(batch.records[0].length, 4u);
+  EXPECT_EQ(batch.records[2].length, 1u);
+  EXPECT_EQ(batch.records[0].time_us, batch.records[2].time_us);
+  ASSERT_EQ(batch.acks.size(), 1u);
+  EXPECT_EQ(batch.acks[0].first, 2u) << "with the last one";
+}
+
+TEST_F(IntakeTest, WhatIsTooLargeOrOfAnotherShardIsRefused) {
+  EXPECT_TRUE(IsInvalidArgument(Add("abcde").status()));
+  EXPECT_TRUE(IsInvalidArgument(intake.Add(7, Kind::kMessage, "a", {}, false).status()));
+}
+
+TEST_F(IntakeTest, BytesCountUntilTheyAreAcknowledged) {
+  ASSERT_TRUE(Add("abcd").ok());
+  ASSERT_TRUE(Add("efgh").ok());
+  Batch batch = intake.Take(0);
+  EXPECT_TRUE(IsResourceExhausted(Add("ijk").status())) << "taken, not acknowledged";
+  EXPECT_EQ(intake.totals().buffered_bytes, 8);
+  Acknowledge(std::move(batch), AckOutcome::kDurable);
+  EXPECT_TRUE(Add("ijk").ok());
+  EXPECT_EQ(intake.totals().durable, 2);
+  EXPECT_EQ(intake.totals().buffered_bytes, 3);
+}
+
+TEST_F(IntakeTest, AnEmptyBufferTakesAnything) {
+  ASSERT_TRUE(Add(std::string(100, 'x'), Kind::kRaw).ok());
+  EXPECT_TRUE(IsResourceExhausted(Add("a").status()));
+}
+
+TEST_F(IntakeTest, AWaitingThreadGetsTheRoomThatAnAcknowledgementMakes) {
+  ASSERT_TRUE(Add("0123456789", Kind::kRaw).ok());
+  std::thread publisher([&] { EXPECT_TRUE(intake.Add(0, Kind::kMessage, "more", {}, true).ok()); });
+  Acknowledge(intake.Take(0), AckOutcome::kDurable);
+  intake.Wake();
+  publisher.join();
+  EXPECT_EQ(intake.Take(0).bytes, "more");
+}
+
+TEST_F(IntakeTest, AStoppedShardTakesNothingAndSaysTheFirstReason) {
+  ASSERT_TRUE(Add("ab").ok());
+  EXPECT_FALSE(intake.stopped(0));
+  Acknowledge(intake.Take(0), AckOutcome::kUnknown, UnavailableError("the disk is gone"));
+  ASSERT_TRUE(intake.stopped(0)) << "before its publisher is told";
+  intake.Stop(0, UnavailableError("something else"));
+  EXPECT_THAT(Add("c").status().message(), HasSubstr("the disk is gone"));
+  EXPECT_EQ(outcomes, std::vector{AckOutcome::kUnknown});
+  EXPECT_THAT(intake.WaitUntilAcknowledged(Duration::Seconds(1)).message(),
+              HasSubstr("the disk is gone"));
+}
+
+TEST_F(IntakeTest, WaitsUntilEverythingIsAcknowledged) {
+  EXPECT_TRUE(intake.WaitUntilAcknowledged(Duration()).ok()) << "nothing to wait for";
+  ASSERT_TRUE(Add("ab").ok());
+  const Status late = intake.WaitUntilAcknowledged(Duration::Millis(1));
+  EXPECT_TRUE(IsDeadlineExceeded(late));
+  EXPECT_THAT(late.message(), HasSubstr("1 messages are not acknowledged after 1 ms"));
+  std::thread waiter(
+      [&] { EXPECT_TRUE(intake.WaitUntilAcknowledged(Duration::Seconds(60)).ok()); });
+  Acknowledge(intake.Take(0), AckOutcome::kDurable);
+  intake.Wake();
+  waiter.join();
+}
+
+TEST_F(IntakeTest, ClosedItTakesNothing) {
+  EXPECT_TRUE(intake.Close());
+  EXPECT_FALSE(intake.Close());
+  EXPECT_TRUE(IsFailedPrecondition(Add("a").status()));
+}
+
+}  // namespace
+}  // namespace tailcast::producer

@@ -1,0 +1,228 @@
+#include "tailcast/producer/producer_core.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "tailcast/base/check.h"
+
+namespace tailcast::producer {
+
+using stream::Part;
+using State = ProducerState;
+
+namespace {
+
+bool MayFollow(State from, State to) {
+  switch (to) {
+    case State::kOpening:
+      return false;
+    case State::kAppending:
+      return from == State::kOpening || from == State::kRolling || from == State::kRecovering;
+    case State::kFinishing:
+    case State::kSealed:
+      return from == State::kAppending;
+    case State::kRolling:
+      return from == State::kFinishing;
+    case State::kGivenUp:
+      return from == State::kAppending || from == State::kFinishing;
+    case State::kRecovering:
+      return from == State::kGivenUp || from == State::kRolling;
+    case State::kLeaving:
+      return from == State::kSealed;
+    case State::kStopped:
+      return from != State::kStopped;
+  }
+  return false;
+}
+
+}  // namespace
+
+ProducerCore::ProducerCore(stream::ShardId shard, ProducerCoreOptions options)
+    : shard_(std::move(shard)),
+      options_(options),
+      append_(options.append),
+      retry_(shard_.ToString(), options.retry) {}
+
+void ProducerCore::MoveTo(State next) {
+  TAILCAST_CHECK(MayFollow(state_, next), "from state " + std::to_string(static_cast<int>(state_)) +
+                                              " to " + std::to_string(static_cast<int>(next)));
+  state_ = next;
+}
+
+Status ProducerCore::CheckSize(int64_t bytes) {
+  if (bytes <= options_.message_bytes_max) return OkStatus();
+  ++counters_.refused_size;
+  return InvalidArgumentError(shard_.ToString() + ": a message of " + std::to_string(bytes) +
+                              " bytes is over the limit of " +
+                              std::to_string(options_.message_bytes_max) +
+                              " bytes (message_bytes_max)");
+}
+
+Status ProducerCore::Publish(Batch batch, int64_t now_us) {
+  if (state_ == State::kStopped) {
+    return FailedPreconditionError(status_.ok() ? shard_.ToString() + ": the producer is closed"
+                                                : status_.message());
+  }
+  if (closing_) return FailedPreconditionError(shard_.ToString() + ": the producer is closing");
+  if (state_ == State::kOpening) {
+    return FailedPreconditionError(shard_.ToString() + ": the producer is not open yet");
+  }
+  for (const Record& record : batch.records) TAILCAST_RETURN_IF_ERROR(CheckSize(record.length));
+  const auto bytes = static_cast<int64_t>(batch.bytes.size());
+  const int64_t buffered = append_.buffered_bytes();
+  // An empty buffer takes anything, so that a large message always gets through.
+  if (buffered > 0 && buffered + bytes > options_.buffer_bytes_max) {
+    ++counters_.refused_full;
+    return ResourceExhaustedError(shard_.ToString() + ": " + std::to_string(buffered) +
+                                  " bytes wait for the primary layer, the limit is " +
+                                  std::to_string(options_.buffer_bytes_max) +
+                                  " (buffer_bytes_max)");
+  }
+  for (Record& record : batch.records) {
+    last_time_us_ = std::max(last_time_us_, record.time_us != 0 ? record.time_us : now_us);
+    record.time_us = last_time_us_;
+  }
+  counters_.messages += static_cast<int64_t>(batch.records.size());
+  counters_.bytes += bytes;
+  append_.Add(std::move(batch));
+  return OkStatus();
+}
+
+void ProducerCore::Close(MonotonicTime now, Duration wait) {
+  closing_ = true;
+  close_until_ = now + wait;
+}
+
+bool ProducerCore::DueForRoll(MonotonicTime now) const {
+  if (append_.index_length() == 0) return false;
+  // Who closes opens another file only for what this one has no room for.
+  if (closing_) return append_.full() && !append_.started();
+  return append_.full() || now - opened_at_ >= options_.roll_age;
+}
+
+void ProducerCore::DoWork(MonotonicTime now, Work& out) {
+  if (state_ == State::kGivenUp) {
+    if (append_.quiet()) EndGivenUp(now, out);
+    return;
+  }
+  if (state_ == State::kAppending && DueForRoll(now)) {
+    MoveTo(State::kFinishing);
+    append_.Hold(true);
+  }
+  if (state_ != State::kAppending && state_ != State::kFinishing) return;
+  if (closing_) append_.FlushSoon();
+  append_.Next(now, out.append);
+  out.wake = append_.NextFlush();
+  if (state_ == State::kFinishing && append_.drained() && append_.quiet()) {
+    append_.GiveUp();  // nothing more goes into this file
+    MoveTo(State::kRolling);
+    out.open = {current_, stream::Seal{{append_.data_length(), append_.index_length()}}};
+  }
+}
+
+void ProducerCore::EndGivenUp(MonotonicTime now, Work& out) {
+  if (append_.fenced()) {
+    out.stop =
+        FailedPreconditionError(shard_.ToString() +
+                                ": fenced: another producer took it over; "
+                                "this one has stopped, and what it did not acknowledge as durable "
+                                "is not in the stream unless reported unknown");
+    return;
+  }
+  // The append failed or nobody knows: fence our own file to find out, and go on in the next one.
+  ++counters_.recoveries;
+  retry_.OnAppendFailed(now);
+  MoveTo(State::kRecovering);
+  out.open = {current_, std::nullopt};
+}
+
+void ProducerCore::FinishClose(MonotonicTime now, bool shadowed, Work& out) {
+  if (!closing_) return;
+  if (state_ == State::kAppending && append_.empty() && append_.quiet()) {
+    MoveTo(State::kSealed);
+    ++counters_.files_sealed;
+    out.seal = stream::Seal{{append_.data_length(), append_.index_length()}};
+    shadowed = false;  // nobody was told of the seal yet
+  }
+  if (state_ != State::kSealed && state_ != State::kLeaving) return;
+  if (now >= close_until_) {
+    out.stop = OkStatus();
+  } else if (state_ == State::kSealed && shadowed) {
+    MoveTo(State::kLeaving);
+    out.leave = true;
+  }
+}
+
+void ProducerCore::OnAppended(Part part, storage::AppendOutcome outcome, AppendEffects& out) {
+  if (part == Part::kData)
+    append_.OnData(outcome, out);
+  else
+    append_.OnIndex(outcome, out);
+  if (!append_.is_open() && state_ != State::kGivenUp) MoveTo(State::kGivenUp);
+  CountDurable(out.durable);
+}
+
+void ProducerCore::OnOpened(const stream::Stem& stem, std::vector<Predecessor> predecessors,
+                            int64_t last_time_us, MonotonicTime now, OpenedEffects& out) {
+  retry_.OnOpened();
+  last_time_us_ = std::max({last_time_us_, last_time_us, stem.created_us});
+  out.predecessors = std::move(predecessors);
+  if (current_.seq != 0) {
+    const auto own = [&](const Predecessor& p) { return p.stem == current_; };
+    const auto it = std::find_if(out.predecessors.begin(), out.predecessors.end(), own);
+    if (it != out.predecessors.end()) {
+      ++counters_.files_sealed;
+      out.seal = it->seal;
+    }
+    out.keep_shadow = append_.drained();
+    if (out.keep_shadow) std::erase_if(out.predecessors, own);
+  }
+  AppendEffects appended;
+  if (!append_.Open(stem.start_number, stem.start_byte, appended)) {
+    out.stop = DataLossError(shard_.ToString() + ": file " + std::to_string(stem.seq) +
+                             " begins at message " + std::to_string(stem.start_number) + ", but " +
+                             std::to_string(append_.durable_number()) +
+                             " were acknowledged: the primary layer has lost bytes");
+    return;
+  }
+  current_ = stem;
+  opened_at_ = now;
+  ++counters_.files_opened;
+  MoveTo(State::kAppending);
+  out.durable = std::move(appended.durable);
+  CountDurable(out.durable);
+}
+
+RetryCore::Verdict ProducerCore::OnOpenFailed(const Status& error, MonotonicTime now) {
+  if (state_ == State::kRolling) MoveTo(State::kRecovering);
+  return retry_.OnOpenFailed(error, now);
+}
+
+void ProducerCore::CountDurable(const std::vector<Flush>& durable) {
+  counters_.flushes += static_cast<int64_t>(durable.size());
+  for (const Flush& flush : durable) {
+    counters_.durable += static_cast<int64_t>(flush.batch.records.size());
+  }
+}
+
+AppendCore::Lost ProducerCore::Stop(Status status) {
+  MoveTo(State::kStopped);
+  status_ = std::move(status);
+  current_ = stream::Stem();
+  AppendCore::Lost lost = append_.TakeAll();
+  for (const Batch& batch : lost.unknown) {
+    counters_.unknown += static_cast<int64_t>(batch.records.size());
+  }
+  for (const Batch& batch : lost.failed) {
+    counters_.failed += static_cast<int64_t>(batch.records.size());
+  }
+  return lost;
+}
+
+stream::Position ProducerCore::durable_position() const {
+  return {shard_.stream.incarnation, shard_.shard, append_.durable_number(),
+          append_.durable_byte()};
+}
+
+}  // namespace tailcast::producer

@@ -1,0 +1,54 @@
+#include "tailcast/producer/retry_core.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tailcast::producer {
+namespace {
+
+constexpr int kNotifyRetriesMax = 12;
+constexpr Duration kNotifyWaitMin = Duration::Millis(50);
+constexpr Duration kNotifyWaitMax = Duration::Seconds(5);
+
+bool MayPass(const Status& error) {
+  switch (error.code()) {
+    case StatusCode::kPermissionDenied:
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kDataLoss:
+    case StatusCode::kUnimplemented:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+void RetryCore::OnAppendFailed(MonotonicTime now) {
+  failing_since_ = std::min(failing_since_, now);
+}
+
+RetryCore::Verdict RetryCore::OnOpenFailed(const Status& error, MonotonicTime now) {
+  if (!MayPass(error)) return {.stop = error.WithContext("opening " + name_)};
+  failing_since_ = std::min(failing_since_, now);
+  const Duration failing = now - failing_since_;
+  if (failing > options_.give_up) {
+    return {.stop = UnavailableError(name_ + ": the primary layer has failed for " +
+                                     std::to_string(failing.millis() / 1000) +
+                                     " s: " + error.message())};
+  }
+  wait_ = std::min(std::max(options_.wait_min, wait_ * 2), options_.wait_max);
+  return {.wait = wait_};
+}
+
+void RetryCore::OnOpened() {
+  failing_since_ = MonotonicTime::Max();
+  wait_ = Duration();
+}
+
+std::optional<Duration> NotifyRetryWait(int failures) {
+  if (failures > kNotifyRetriesMax) return std::nullopt;
+  return std::min(kNotifyWaitMin * (int64_t{1} << (failures - 1)), kNotifyWaitMax);
+}
+
+}  // namespace tailcast::producer

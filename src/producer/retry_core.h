@@ -1,0 +1,60 @@
+// What a producer does about a primary layer that fails: how long it waits before it tries again,
+// and when it stops trying.
+//
+//   append fails ──▶ trouble begins        open fails ──▶ wait 50 ms ──▶ open fails ──▶ wait 100 ms
+//                    │                                                   ... 2 s, 2 s, 2 s ...
+//                    └─────────── give_up (60 s) without a file that opened ──────────▶ stop
+//   a file opened ──▶ all is well again: the next trouble begins anew
+//
+// An error that no waiting mends (no permission, a folder that contradicts itself) stops it at
+// once.
+//
+// A core: no clock, no I/O, one thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
+
+namespace tailcast::producer {
+
+struct RetryOptions {
+  Duration wait_min = Duration::Millis(50);
+  Duration wait_max = Duration::Seconds(2);  // each wait is twice the one before, up to this
+  Duration give_up = Duration::Seconds(60);
+};
+
+class RetryCore {
+ public:
+  // `name`: of the shard, for the errors.
+  RetryCore(std::string name, RetryOptions options) : name_(std::move(name)), options_(options) {}
+
+  // An append failed, or its outcome is unknown: its file is given up.
+  void OnAppendFailed(MonotonicTime now);
+
+  struct Verdict {
+    Duration wait;               // then again
+    std::optional<Status> stop;  // set: not again
+  };
+  // A step of opening a file failed with `error`.
+  //   stop: Unavailable       failing since `give_up`
+  //         any other         `error`, which no waiting mends
+  Verdict OnOpenFailed(const Status& error, MonotonicTime now);
+
+  void OnOpened();
+
+ private:
+  const std::string name_;
+  const RetryOptions options_;
+  MonotonicTime failing_since_ = MonotonicTime::Max();  // Max: all is well
+  Duration wait_;                                       // the one before; 0 while all is well
+};
+
+// How long after the `failures`-th time that the scheduler could not be told of a file it is told
+// again; nullopt: no more, because a scheduler that was away rebuilds its state from listings.
+std::optional<Duration> NotifyRetryWait(int failures);
+
+}  // namespace tailcast::producer

@@ -1,0 +1,84 @@
+#include "tailcast/producer/retry_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tailcast::producer {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Status kDisk = UnavailableError("Input/output error");
+
+MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
+
+TEST(RetryCoreTest, WaitsDoubleUpToALimitAndBeginAnewAfterAnOpen) {
+  RetryCore core("s/0", {});
+  for (int64_t expected : {50, 100, 200, 400, 800, 1600, 2000, 2000}) {
+    const auto verdict = core.OnOpenFailed(kDisk, At(0));
+    EXPECT_FALSE(verdict.stop);
+    EXPECT_EQ(verdict.wait.millis(), expected);
+  }
+  core.OnOpened();
+  EXPECT_EQ(core.OnOpenFailed(kDisk, At(0)).wait.millis(), 50);
+}
+
+TEST(RetryCoreTest, GivesUpWhenNothingWasOpenedForSoLong) {
+  RetryCore core("s/0", {.give_up = Duration::Seconds(60)});
+  EXPECT_FALSE(core.OnOpenFailed(kDisk, At(1000)).stop);
+  EXPECT_FALSE(core.OnOpenFailed(kDisk, At(61'000)).stop);
+  const auto verdict = core.OnOpenFailed(kDisk, At(61'001));
+  ASSERT_TRUE(verdict.stop);
+  EXPECT_TRUE(IsUnavailable(*verdict.stop));
+  EXPECT_EQ(verdict.stop->message(),
+            "s/0: the primary layer has failed for 60 s: Input/output error");
+}
+
+TEST(RetryCoreTest, TheTimeCountsFromTheAppendThatFailed) {
+  RetryCore core("s/0", {.give_up = Duration::Seconds(60)});
+  core.OnAppendFailed(At(0));
+  EXPECT_FALSE(core.OnOpenFailed(kDisk, At(60'000)).stop);
+  EXPECT_TRUE(core.OnOpenFailed(kDisk, At(60'001)).stop);
+}
+
+TEST(RetryCoreTest, AnAppendThatFailsInTheSameTroubleDoesNotProlongIt) {
+  RetryCore core("s/0", {.give_up = Duration::Seconds(60)});
+  core.OnAppendFailed(At(0));
+  core.OnAppendFailed(At(50'000));
+  EXPECT_TRUE(core.OnOpenFailed(kDisk, At(60'001)).stop);
+}
+
+TEST(RetryCoreTest, AfterAnOpenTheTimeBeginsAnew) {
+  RetryCore core("s/0", {.give_up = Duration::Seconds(60)});
+  core.OnAppendFailed(At(0));
+  core.OnOpened();
+  EXPECT_FALSE(core.OnOpenFailed(kDisk, At(100'000)).stop);
+}
+
+TEST(RetryCoreTest, WhatNoWaitingMendsStopsAtOnce) {
+  for (const Status& error : {PermissionDeniedError("no"), InvalidArgumentError("no"),
+                              DataLossError("no"), UnimplementedError("no")}) {
+    RetryCore core("s/0", {});
+    const auto verdict = core.OnOpenFailed(error, At(0));
+    ASSERT_TRUE(verdict.stop) << error;
+    EXPECT_EQ(verdict.stop->code(), error.code());
+    EXPECT_THAT(verdict.stop->message(), HasSubstr("opening s/0"));
+  }
+  for (const Status& error : {UnavailableError("x"), ResourceExhaustedError("disk full"),
+                              DeadlineExceededError("x"), InternalError("x")}) {
+    RetryCore core("s/0", {});
+    EXPECT_FALSE(core.OnOpenFailed(error, At(0)).stop) << error;
+  }
+}
+
+TEST(NotifyRetryWaitTest, DoublesUpToALimitAndEnds) {
+  EXPECT_EQ(NotifyRetryWait(1)->millis(), 50);
+  EXPECT_EQ(NotifyRetryWait(2)->millis(), 100);
+  EXPECT_EQ(NotifyRetryWait(7)->millis(), 3200);
+  EXPECT_EQ(NotifyRetryWait(8)->millis(), 5000);
+  EXPECT_EQ(NotifyRetryWait(12)->millis(), 5000);
+  EXPECT_FALSE(NotifyRetryWait(13));
+}
+
+}  // namespace
+}  // namespace tailcast::producer
