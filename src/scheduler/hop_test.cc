@@ -36,9 +36,10 @@ class Hop {
     auto connector = world.network().MakeConnector(*loop, cells[0]);
     cell::CellClient client(*loop, *connector, world.SchedulerAddress(cells[0]), "");
     std::optional<Result<v1::StreamConfig>> made;
+    const Scope scope;
     for (int tries = 0; tries < 50 && !(made && made->ok()); ++tries) {
       made.reset();
-      client.CreateStream(config, [&](auto r) { made = std::move(r); });
+      client.CreateStream(config, scope.Bind([&](auto r) { made = std::move(r); }));
       world.time().RunUntil([&] { return made.has_value(); }, Duration::Seconds(10));
       if (!made->ok()) world.time().RunFor(Duration::Millis(100));
     }
@@ -79,8 +80,10 @@ class Hop {
     auto connector = world.network().MakeConnector(*loop, source);
     auto client = connector->MakeClient(world.SchedulerAddress(source), "");
     bool answered = false;
+    const Scope scope;
     client->Call("/tailcast.v1.Peer/InstallStream", request.SerializeAsString(),
-                 Duration::Seconds(2), [&](const Result<std::string>&) { answered = true; });
+                 Duration::Seconds(2),
+                 scope.Bind([&](const Result<std::string>&) { answered = true; }));
     world.time().RunUntil([&] { return answered; }, Duration::Seconds(3));
     world.network().Disconnect(*loop);
     loop->Kill();

@@ -1,10 +1,13 @@
 // The scheduler of a cell: serves its registry (src/cell), passes stream configurations on along
-// the copy trees, and runs the life cycle of operations (scheduler_core.h) over its readers.
+// the copy trees, and runs the life cycle of operations (scheduler_core.h) over its readers. It
+// owns the parts and carries out what the core decides:
 //
-//   producers, writers --- NotifyFile ---------> |           | --- StartOperations --> readers of
-//   all processes -------- Register, GetView --> | scheduler | --- ListOperations ---> this cell
-//                                                |           |     (long poll: heartbeat, report)
-//   neighbours' schedulers <--- InstallStream, ShardProgress, GetView ---> (both ways)
+//   processes, clients --- Cell ---> RegistryService --+            +--> ReaderLinks ---> readers
+//   other schedulers ----- Peer ---> (and the catalog) |            |
+//                                                      v            |
+//   producers, writers -- NotifyFile ------------> CoreDriver ------+--> PeerLinks ---> schedulers
+//                                                  (the core)       |                   of peers
+//                                                                   +--> DiskProgress -> the disk
 //
 // One scheduler per cell may change the registry: a second one fences the first, whose next write
 // fails; it then calls `on_fatal` and answers nothing more.
@@ -16,25 +19,22 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "tailcast/base/metrics.h"
-#include "tailcast/cell/cell_client.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cell/registry_core.h"
-#include "tailcast/cell/registry_store.h"
 #include "tailcast/rpc/rpc.h"
+#include "tailcast/scheduler/core_driver.h"
+#include "tailcast/scheduler/disk_progress.h"
+#include "tailcast/scheduler/peer_links.h"
+#include "tailcast/scheduler/reader_links.h"
+#include "tailcast/scheduler/registry_service.h"
 #include "tailcast/scheduler/scheduler_core.h"
 #include "tailcast/storage/store.h"
 
 namespace tailcast::scheduler {
-
-struct Neighbour {
-  std::string cell;
-  std::string scheduler_address;  // host:port
-  std::string via;                // HTTP CONNECT proxy on the way, or empty
-};
 
 struct SchedulerOptions {
   cell::RegistryOptions registry;     // of this cell
@@ -59,12 +59,11 @@ struct SchedulerOptions {
   uint64_t seed = 1;
 };
 
-class SchedulerAgent {
+class SchedulerAgent : private RegistryService::Owner {
  public:
   // All outlive the agent.
   SchedulerAgent(EventLoop& loop, storage::Store& store, rpc::Connector& connector,
                  MetricRegistry& metrics, SchedulerOptions options);
-  ~SchedulerAgent();
   SchedulerAgent(const SchedulerAgent&) = delete;
   SchedulerAgent& operator=(const SchedulerAgent&) = delete;
 
@@ -75,118 +74,55 @@ class SchedulerAgent {
   //   Aborted, DataLoss, Unavailable: as RegistryStore::Open.
   void Start(Callback<void(Status)> started, Callback<void(Status)> on_fatal);
 
-  const SchedulerCore* core() const { return core_.get(); }  // null before the start
-  const cell::RegistryCore* registry() const { return registry_.get(); }
+  // Both are null before the start.
+  const SchedulerCore* core() const { return driver_ == nullptr ? nullptr : &driver_->core(); }
+  const cell::RegistryCore* registry() const {
+    return registry_.is_open() ? &registry_.core() : nullptr;
+  }
   // Operations and counters, for `tailcast status`.
   std::string StatusJson() const;
 
  private:
-  struct ReaderLink {
-    std::string address;
-    uint64_t incarnation = 0;
-    std::unique_ptr<rpc::Client> client;
-    uint64_t version = 0;
-    int failures = 0;
-    TimerId retry = 0;
-    bool listed = false;
-  };
-  // What is known of a stream: here applied, or to a neighbour told.
-  struct Told {
-    uint64_t incarnation = 0, tree_version = 0;
-    bool settled = false, complete = false;
-    bool operator==(const Told&) const = default;
-  };
-  struct PeerLink {
-    std::unique_ptr<rpc::Client> client;
-    std::unique_ptr<cell::CellClient> view;
-    std::string via;
-    std::map<std::string, Told> installed;
-    std::set<std::string> installing;
-    std::vector<v1::RemoveStreamRequest> removals;  // not answered yet
-    bool removing = false;
-    TimerId retry = 0;
-  };
-  struct WaitingView {
-    uint64_t known_version = 0;
-    rpc::Responder respond;
-    TimerId timer = 0;
-  };
-  using Handler = void (SchedulerAgent::*)(const std::string&, rpc::Responder);
+  void NotifyFile(const std::string& request, rpc::Responder respond);
+  void AnswerProgress(const std::string& request, rpc::Responder respond);
 
-  void OnGetView(const std::string& request, rpc::Responder respond);
-  void OnRegister(const std::string& request, rpc::Responder respond);
-  void OnNotifyFile(const std::string& request, rpc::Responder respond);
-  void OnCreateStream(const std::string& request, rpc::Responder respond);
-  void OnListStreams(const std::string& request, rpc::Responder respond);
-  void OnDeleteStream(const std::string& request, rpc::Responder respond);
-  void OnInstallStream(const std::string& request, rpc::Responder respond);
-  void OnRemoveStream(const std::string& request, rpc::Responder respond);
-  void OnShardProgress(const std::string& request, rpc::Responder respond);
+  void OnOpened();
+  void OnFirstWritten(const Status& status);
+  // RegistryService::Owner
+  void OnProcessesChanged() override { readers_->Update(registry_.view()); }
+  void OnStreamsChanged() override;
+  void OnStreamRemoved(const v1::StreamConfig& stream) override;
+  void OnRegistryLost(const Status& why) override;
 
-  void OnOpened(v1::RegistrySnapshot snapshot);
-  void RegisterSelf();
-  void Fatal(Status status);
-  // Writes what the registry core changed; then shows it and runs `then`.
-  void Persist(Callback<void(Status)> then);
-  void ApplyStreams();
-  bool Settled(const v1::StreamConfig& stream) const;
+  // Records which changes of trees are carried out in this cell and below it.
   void CheckFinished();
+
+  void CarryOut(const Effects& effects);
   void OnStepTaken(const StepTaken& step);
-  void RemoveStream(const v1::StreamConfig& stream);
-  void ViewChanged();
-  bool ViewIsReady() const;
-  void FlushViews();
-  void UpdateReaders();
-  void ListReader(const std::string& name);
-  void OnReaderList(const std::string& name, uint64_t incarnation,
-                    const Result<std::string>& reply);
-  void UpdatePeers();
-  void OnPeerView(const std::string& cell);
-  void PushStreams(const std::string& cell);
-  void RetryPeer(const std::string& cell);
-  void Kick();
-  void Run();
-  void Apply(const Effects& effects);
   void ListShard(const stream::ShardId& shard);
   void AskProgress(const stream::ShardId& shard, const std::string& cell);
-  struct Progress {
-    int64_t floor = 1;
-    std::vector<PairLengths> files;
-  };
-  void ReadProgress(const stream::ShardId& shard, int64_t from_seq, int files_max,
-                    Callback<void(Result<Progress>)> done);
-  void ArmExpiry();
+  void OnPeerProgress(const stream::ShardId& shard, const std::string& cell, int64_t from_seq,
+                      Result<ShardProgress> there);
   void Rescan();
-  void ExportCounters();
 
   EventLoop& loop_;
-  storage::Store& store_;
   rpc::Connector& connector_;
   MetricRegistry& metrics_;
-  SchedulerOptions options_;
-  std::unique_ptr<cell::RegistryStore> log_;
-  std::unique_ptr<cell::RegistryCore> registry_;
-  std::unique_ptr<SchedulerCore> core_;
+  const SchedulerOptions options_;
   Callback<void(Status)> started_;
   Callback<void(Status)> on_fatal_;
   bool dead_ = false;
-  MonotonicTime started_at_;
-  std::map<std::string, ReaderLink> readers_;
-  std::map<std::string, PeerLink> peers_;
-  std::set<std::string> unknown_neighbours_;  // complained about
-  std::map<std::string, Told> applied_streams_;
-  std::map<uint64_t, WaitingView> waiting_views_;
-  uint64_t next_waiting_ = 1;
-  bool flush_posted_ = false;
-  bool run_posted_ = false;
-  Effects pending_;
-  TimerId expiry_timer_ = 0;
-  TimerId decide_timer_ = 0;
-  TimerId view_timer_ = 0;
-  TimerId rescan_timer_ = 0;
-  TimerId shed_timer_ = 0;
-  TimerId self_timer_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  RegistryService registry_;
+  DiskProgress disk_;
+  std::map<std::string, ToldStream> applied_;  // by stream name: what the core knows
+  // From the opening of the registry on.
+  std::unique_ptr<CoreDriver> driver_;
+  std::unique_ptr<ReaderLinks> readers_;
+  std::unique_ptr<PeerLinks> peers_;
+  std::map<stream::ShardId, Timer> relist_;  // after failed listings
+  Timer rescan_timer_{loop_};
+  Scope work_scope_;  // ends when the registry is lost
+  Scope scope_;
 };
 
 }  // namespace tailcast::scheduler

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tailcast/base/crc32c.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cache/memory_cache.h"
 #include "tailcast/reader/reader_agent.h"
 #include "tailcast/scheduler/scheduler_agent.h"
@@ -58,6 +59,8 @@ class World {
     std::unique_ptr<rpc::Server> server;
     std::optional<Status> fatal;
     std::string address;
+    std::unique_ptr<Timer> again;  // the next registration
+    Scope scope;
   };
   struct Cell {
     std::unique_ptr<storage::FakeDisk> disk;
@@ -115,6 +118,7 @@ class World {
     raw->role = role;
     raw->incarnation = ++next_incarnation_;
     raw->loop = time_.MakeLoop(cell_name + "/" + name);
+    raw->again = std::make_unique<Timer>(*raw->loop);
     raw->store = std::make_unique<storage::FakeStore>(cell.disk.get(), raw->loop.get());
     raw->data_cache = std::make_unique<cache::MemoryClient>(raw->loop.get(), cell.data.get());
     raw->metadata_cache =
@@ -122,7 +126,7 @@ class World {
     raw->connector = network_.MakeConnector(*raw->loop, cell_name);
     raw->server = network_.MakeServer(*raw->loop, cell_name);
     cell.processes[name] = std::move(p);
-    raw->loop->Post([this, raw] { Run(*raw); });
+    raw->loop->Post(raw->scope.Bind([this, raw] { Run(*raw); }));
   }
 
   // kill -9.
@@ -180,12 +184,12 @@ class World {
       const auto on_fatal = [raw](const Status& s) {
         if (!s.ok()) raw->fatal = s;
       };
-      p.scheduler->Start(on_fatal, on_fatal);
+      p.scheduler->Start(p.scope.Bind(on_fatal), p.scope.Bind(on_fatal));
       return;
     }
     p.cell_client =
         std::make_unique<cell::CellClient>(*p.loop, *p.connector, SchedulerAddress(p.cell), "");
-    p.cell_client->Start(Duration::Infinite(), [](const Status&) {});
+    p.cell_client->Start(Duration::Infinite(), p.scope.Bind([](const Status&) {}));
     if (p.role == v1::ROLE_READER) {
       reader::ReaderOptions options = options_.reader;
       options.name = p.name;
@@ -214,11 +218,11 @@ class World {
     info.set_incarnation(p.incarnation);
     info.set_rpc_address(p.address);
     Process* raw = &p;
-    p.cell_client->Register(info, [this, raw](const Result<v1::RegisterReply>& reply) {
+    p.cell_client->Register(info, p.scope.Bind([this, raw](const Result<v1::RegisterReply>& reply) {
       const Duration again =
           reply.ok() ? Duration::Millis(reply->lease_ms() / 3) : Duration::Millis(100);
-      raw->loop->After(again, [this, raw] { Register(*raw); });
-    });
+      raw->again->After(again, raw->scope.Bind([this, raw] { Register(*raw); }));
+    }));
   }
 
   const WorldOptions options_;
@@ -239,6 +243,7 @@ class TestProducer {
     connector_ = world.network().MakeConnector(*loop_, cell);
     client_ =
         std::make_unique<cell::CellClient>(*loop_, *connector_, world.SchedulerAddress(cell), "");
+    again_ = std::make_unique<Timer>(*loop_);
   }
   ~TestProducer() {
     world_.network().Disconnect(*loop_);
@@ -266,7 +271,7 @@ class TestProducer {
       handle.reset();
       store_->CreateExclusive(stream::ShardDir(shard_), stream::FileName(file_, part),
                               stream::CreationKey(file_.seq, part),
-                              [&](auto f) { handle = std::move(*f); });
+                              scope_.Bind([&](auto f) { handle = std::move(*f); }));
       world_.time().RunUntil([&] { return handle != nullptr; }, Duration::Seconds(60));
     }
     Publish(Metadata());
@@ -279,9 +284,9 @@ class TestProducer {
     notice.set_incarnation(shard_.stream.incarnation);
     notice.set_shard(shard_.shard);
     notice.set_stem(file_.ToString());
-    client_->NotifyFile(notice, [this](const Result<v1::FileNoticeReply>& reply) {
-      if (!reply.ok()) loop_->After(Duration::Millis(100), [this] { Notify(); });
-    });
+    client_->NotifyFile(notice, scope_.Bind([this](const Result<v1::FileNoticeReply>& reply) {
+      if (!reply.ok()) again_->After(Duration::Millis(100), scope_.Bind([this] { Notify(); }));
+    }));
   }
 
   // One message of `size` bytes, durable and shadowed when it returns.
@@ -351,7 +356,7 @@ class TestProducer {
   void Write(int part, std::string& have, const std::string& bytes) {
     std::optional<storage::AppendResult> result;
     handles_[part]->AppendAt(static_cast<int64_t>(have.size()), bytes,
-                             [&](storage::AppendResult r) { result = r; });
+                             scope_.Bind([&](storage::AppendResult r) { result = r; }));
     world_.time().RunUntil([&] { return result.has_value(); }, Duration::Seconds(60));
     TAILCAST_CHECK(result && result->outcome == storage::AppendOutcome::kApplied,
                    "the test's producer needs a disk without faults");
@@ -371,6 +376,8 @@ class TestProducer {
   std::string data_, index_, all_data_, all_index_;
   int64_t shadowed_[2] = {0, 0};
   std::unique_ptr<storage::AppendFile> handles_[2];
+  std::unique_ptr<Timer> again_;  // the next notice
+  Scope scope_;
 };
 
 }  // namespace tailcast::scheduler

@@ -1,0 +1,102 @@
+#include "tailcast/scheduler/disk_progress.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "tailcast/stream/shard_listing.h"
+
+namespace tailcast::scheduler {
+
+v1::ShardProgressReply ToProto(const ShardProgress& progress) {
+  v1::ShardProgressReply reply;
+  reply.set_floor_seq(progress.floor);
+  for (const PairLengths& file : progress.files) {
+    v1::FileProgress* out = reply.add_files();
+    out->set_stem(file.stem.ToString());
+    out->set_data_length(file.length[0]);
+    out->set_index_length(file.length[1]);
+  }
+  return reply;
+}
+
+ShardProgress FromProto(const v1::ShardProgressReply& reply) {
+  ShardProgress progress;
+  progress.floor = reply.floor_seq();
+  for (const v1::FileProgress& file : reply.files()) {
+    const auto stem = stream::Stem::Parse(file.stem());
+    if (!stem) continue;
+    progress.files.push_back({*stem, {file.data_length(), file.index_length()}});
+  }
+  return progress;
+}
+
+void DiskProgress::List(const stream::ShardId& shard, Callback<void(Result<Listing>)> done) {
+  store_.List(
+      stream::ShardDir(shard),
+      scope_.Bind([done = std::move(done)](Result<std::vector<storage::DirEntry>> entries) mutable {
+        if (!entries.ok()) return done(entries.status());
+        const auto parsed = stream::ShardListing::Parse(*entries);
+        if (!parsed.ok()) return done(parsed.status());
+        Listing listing{parsed->floor(), {}};
+        for (const auto& [seq, pair] : parsed->pairs()) {
+          if (pair.complete() && seq >= listing.floor) listing.stems.push_back(pair.stem);
+        }
+        done(std::move(listing));
+      }));
+}
+
+struct DiskProgress::Reading {
+  std::string dir;
+  std::vector<stream::Stem> stems;
+  size_t next = 0;  // in parts of files
+  std::unique_ptr<storage::ReadFile> file;
+  ShardProgress progress;
+  Callback<void(Result<ShardProgress>)> done;
+};
+
+void DiskProgress::Read(const stream::ShardId& shard, int64_t floor, int64_t from_seq,
+                        int files_max, Callback<void(Result<ShardProgress>)> done) {
+  auto reading = std::make_shared<Reading>();
+  reading->dir = stream::ShardDir(shard);
+  reading->progress.floor = floor;
+  reading->done = std::move(done);
+  store_.List(reading->dir, scope_.Bind([this, reading, from_seq, files_max](
+                                            Result<std::vector<storage::DirEntry>> entries) {
+    if (!entries.ok()) return reading->done(entries.status());
+    const auto listing = stream::ShardListing::Parse(*entries);
+    if (!listing.ok()) return reading->done(listing.status());
+    reading->progress.floor = std::max(reading->progress.floor, listing->floor());
+    for (const auto& [seq, pair] : listing->pairs()) {
+      if (seq >= from_seq && pair.complete() &&
+          static_cast<int>(reading->stems.size()) < files_max) {
+        reading->stems.push_back(pair.stem);
+      }
+    }
+    ReadNext(reading);
+  }));
+}
+
+void DiskProgress::ReadNext(const std::shared_ptr<Reading>& reading) {
+  if (reading->next == reading->stems.size() * stream::kParts) {
+    return reading->done(std::move(reading->progress));
+  }
+  const stream::Stem& stem = reading->stems[reading->next / stream::kParts];
+  const size_t part = reading->next % stream::kParts;
+  if (part == 0) reading->progress.files.push_back({stem, {0, 0}});
+  ++reading->next;
+  store_.OpenRead(
+      reading->dir, stream::FileName(stem, static_cast<stream::Part>(part)),
+      scope_.Bind([this, reading, part](Result<std::unique_ptr<storage::ReadFile>> file) {
+        if (IsNotFound(file.status())) return ReadNext(reading);  // collected meanwhile
+        if (!file.ok()) return reading->done(file.status());
+        reading->file = std::move(*file);
+        reading->file->Size(scope_.Bind([this, reading, part](Result<storage::FileSize> size) {
+          if (!size.ok()) return reading->done(size.status());
+          reading->progress.files.back().length[part] = size->committed_length;
+          ReadNext(reading);
+        }));
+      }));
+}
+
+}  // namespace tailcast::scheduler

@@ -1,0 +1,58 @@
+// What this cell's primary layer has of a shard: which files, and how much of each is committed.
+// For the answers to neighbours that copy from here or to here, and for comparing with theirs.
+//
+// Threads: everything on the store's loop.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tailcast/base/scope.h"
+#include "tailcast/base/status.h"
+#include "tailcast/proto/copy.pb.h"
+#include "tailcast/scheduler/shard_files.h"
+#include "tailcast/storage/store.h"
+#include "tailcast/stream/names.h"
+
+namespace tailcast::scheduler {
+
+// Of a cell, for one shard.
+struct ShardProgress {
+  int64_t floor = 1;               // what is below was collected
+  std::vector<PairLengths> files;  // ascending
+  int64_t covered_to = INT64_MAX;  // nothing is said of files above
+};
+v1::ShardProgressReply ToProto(const ShardProgress& progress);
+// Files whose stem is none are left out.
+ShardProgress FromProto(const v1::ShardProgressReply& reply);
+
+class DiskProgress {
+ public:
+  // Outlives it.
+  explicit DiskProgress(storage::Store& store) : store_(store) {}
+  DiskProgress(const DiskProgress&) = delete;
+  DiskProgress& operator=(const DiskProgress&) = delete;
+
+  struct Listing {
+    int64_t floor = 1;
+    std::vector<stream::Stem> stems;  // of complete pairs at or above the floor, ascending
+  };
+  // Errors: as Store::List; those of stream::ShardListing::Parse.
+  void List(const stream::ShardId& shard, Callback<void(Result<Listing>)> done);
+
+  // The lengths of up to `files_max` files from `from_seq` on; a file that is collected meanwhile
+  // has none. `floor` is the least that the result names.
+  void Read(const stream::ShardId& shard, int64_t floor, int64_t from_seq, int files_max,
+            Callback<void(Result<ShardProgress>)> done);
+
+ private:
+  // A Read under way: one file after the other, so that a long shard does not flood the store.
+  struct Reading;
+  void ReadNext(const std::shared_ptr<Reading>& reading);
+
+  storage::Store& store_;
+  Scope scope_;
+};
+
+}  // namespace tailcast::scheduler

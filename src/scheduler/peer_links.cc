@@ -1,0 +1,206 @@
+#include "tailcast/scheduler/peer_links.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tailcast/base/log.h"
+#include "tailcast/base/nearest.h"
+
+namespace tailcast::scheduler {
+namespace {
+
+const Logger kLog("scheduler");
+constexpr size_t kRemovalsMax = 1000;
+
+std::vector<std::string> Names(const std::vector<Neighbour>& neighbours) {
+  std::vector<std::string> names;
+  names.reserve(neighbours.size());
+  for (const Neighbour& n : neighbours) names.push_back(n.cell);
+  return names;
+}
+
+}  // namespace
+
+bool IsSettled(const v1::StreamConfig& stream, const std::string& cell) {
+  return stream.source() == cell || stream.settled_version() >= stream.tree_version();
+}
+
+PeerLinks::PeerLinks(EventLoop& loop, rpc::Connector& connector, MetricRegistry& metrics,
+                     CoreDriver& driver, const cell::RegistryCore& registry,
+                     PeerLinksOptions options, std::function<void()> on_view)
+    : loop_(loop),
+      connector_(connector),
+      metrics_(metrics),
+      driver_(driver),
+      registry_(registry),
+      options_(std::move(options)),
+      on_view_(std::move(on_view)) {}
+
+void PeerLinks::Update() {
+  for (const std::string& cell : driver_.core().Targets()) {
+    if (links_.contains(cell)) {
+      Tell(cell);
+      continue;
+    }
+    const auto neighbour = std::find_if(options_.neighbours.begin(), options_.neighbours.end(),
+                                        [&](const Neighbour& n) { return n.cell == cell; });
+    if (neighbour != options_.neighbours.end()) {
+      Connect(*neighbour);
+    } else if (unknown_.insert(cell).second) {
+      kLog.Error("cell ", options_.cell, " should copy to cell ", cell,
+                 ", but its configuration has no address for it",
+                 DidYouMean(cell, Names(options_.neighbours)));
+    }
+  }
+}
+
+void PeerLinks::Connect(const Neighbour& neighbour) {
+  const auto it =
+      links_.emplace(neighbour.cell, std::make_unique<Link>(loop_, connector_, neighbour)).first;
+  Link& link = *it->second;
+  link.view.SetOnChange(link.scope.Bind([this, &link](const v1::CellView&) { OnView(link); }));
+  link.view.Start(Duration::Infinite(), link.scope.Bind([](const Status&) {}));
+  Tell(link);
+}
+
+void PeerLinks::OnView(Link& link) {
+  const v1::CellView& view = link.view.view();
+  std::vector<WorkerInfo> writers;
+  for (const v1::ProcessInfo& process : view.processes()) {
+    if (process.role() == v1::ROLE_WRITER) {
+      writers.push_back({process.name(), process.rpc_address(), process.incarnation()});
+    }
+  }
+  SchedulerCore& core = driver_.core();
+  core.OnWriters(driver_.now(), link.cell, link.via, writers);
+  for (const v1::StreamConfig& stream : view.streams()) {
+    core.OnSettled(driver_.now(), {stream.name(), stream.incarnation()}, link.cell,
+                   stream.settled_version(), driver_.effects());
+  }
+  on_view_();
+  driver_.DoWorkSoon();
+}
+
+bool PeerLinks::IsFinished(const v1::StreamConfig& stream, const std::string& cell) const {
+  const auto link = links_.find(cell);
+  if (link == links_.end()) return false;
+  const auto& theirs = link->second->view.view().streams();
+  return std::any_of(theirs.begin(), theirs.end(), [&](const v1::StreamConfig& their) {
+    return their.name() == stream.name() && their.incarnation() == stream.incarnation() &&
+           their.finished_version() >= stream.tree_version();
+  });
+}
+
+// --- streams ---
+
+void PeerLinks::TellRemoved(const v1::StreamConfig& stream) {
+  for (const v1::TreeEdge& edge : stream.tree()) {
+    if (edge.from() != options_.cell) continue;
+    const auto it = links_.find(edge.to());
+    if (it == links_.end()) continue;
+    Link& link = *it->second;
+    v1::RemoveStreamRequest request;
+    request.set_name(stream.name());
+    request.set_incarnation(stream.incarnation());
+    if (link.removals.size() < kRemovalsMax) link.removals.push_back(std::move(request));
+    link.installed.erase(stream.name());
+    Tell(link);
+  }
+}
+
+void PeerLinks::Tell(const std::string& cell) {
+  if (const auto link = links_.find(cell); link != links_.end()) Tell(*link->second);
+}
+
+void PeerLinks::Tell(Link& link) {
+  if (!link.removals.empty() && !link.removing) SendRemoval(link);
+  for (const v1::StreamConfig& stream : registry_.view().streams()) {
+    const stream::StreamId id{stream.name(), stream.incarnation()};
+    // Also a cell that leaves the tree, or that another one feeds from now on.
+    const bool concerned =
+        link.installed.contains(stream.name()) || driver_.core().Feeds(id, link.cell);
+    const ToldStream what{stream.incarnation(), stream.tree_version(),
+                          IsSettled(stream, options_.cell) && driver_.core().Made(id, link.cell),
+                          !stream.has_change()};
+    if (concerned && link.installed[stream.name()] != what &&
+        link.installing.insert(stream.name()).second) {
+      Install(link, stream, what);
+    }
+  }
+}
+
+void PeerLinks::SendRemoval(Link& link) {
+  link.removing = true;
+  link.client->Call("/tailcast.v1.Peer/RemoveStream", link.removals.front().SerializeAsString(),
+                    options_.peer_timeout,
+                    link.scope.Bind([this, &link](const Result<std::string>& reply) {
+                      link.removing = false;
+                      if (!reply.ok() && !IsInvalidArgument(reply.status())) return Retry(link);
+                      link.removals.erase(link.removals.begin());
+                      Tell(link);
+                    }));
+}
+
+void PeerLinks::Install(Link& link, const v1::StreamConfig& stream, const ToldStream& what) {
+  v1::InstallStreamRequest request;
+  *request.mutable_stream() = stream;
+  request.mutable_stream()->clear_settled_version();
+  request.mutable_stream()->clear_finished_version();
+  request.set_settled(what.settled);
+  request.set_complete(what.complete);
+  link.client->Call(
+      "/tailcast.v1.Peer/InstallStream", request.SerializeAsString(), options_.peer_timeout,
+      link.scope.Bind([this, &link, name = stream.name(), what](const Result<std::string>& reply) {
+        OnInstalled(link, name, what, reply.status());
+      }));
+}
+
+void PeerLinks::OnInstalled(Link& link, const std::string& stream, const ToldStream& what,
+                            const Status& status) {
+  link.installing.erase(stream);
+  if (status.ok() || IsNotFound(status)) {
+    link.installed[stream] = what;
+    return Tell(link);
+  }
+  metrics_
+      .GetCounter("tailcast_scheduler_install_failed_total",
+                  "Stream configurations that a neighbour did not take; tried again.")
+      .Add();
+  if (IsInvalidArgument(status)) {
+    kLog.Error("cell ", link.cell, " refuses stream ", stream, ": ", status.message());
+  }
+  Retry(link);
+}
+
+void PeerLinks::Retry(Link& link) {
+  if (link.retry.armed()) return;
+  link.retry.After(options_.peer_retry, link.scope.Bind([this, &link] { Tell(link); }));
+}
+
+// --- progress ---
+
+void PeerLinks::AskProgress(const stream::ShardId& shard, const std::string& cell, int64_t from_seq,
+                            int files_max, Callback<void(Result<ShardProgress>)> done) {
+  Link& link = *links_.at(cell);
+  v1::ShardProgressRequest request;
+  request.set_stream(shard.stream.name);
+  request.set_incarnation(shard.stream.incarnation);
+  request.set_shard(shard.shard);
+  request.set_from_seq(from_seq);
+  request.set_files_max(files_max);
+  link.client->Call(
+      "/tailcast.v1.Peer/ShardProgress", request.SerializeAsString(), options_.peer_timeout,
+      link.scope.Bind(
+          [files_max, done = std::move(done)](const Result<std::string>& bytes) mutable {
+            if (!bytes.ok()) return done(bytes.status());
+            const auto reply = rpc::Parse<v1::ShardProgressReply>(*bytes);
+            if (!reply.ok()) return done(reply.status());
+            ShardProgress progress = FromProto(*reply);
+            if (reply->files_size() >= files_max && !progress.files.empty()) {
+              progress.covered_to = progress.files.back().stem.seq;
+            }
+            done(std::move(progress));
+          }));
+}
+
+}  // namespace tailcast::scheduler

@@ -1,0 +1,117 @@
+// The scheduler's links to the schedulers of the cells that it copies to: it watches their views
+// (who writes there, who is settled), tells them the streams' configurations along the copy trees
+// until they have taken them, and asks them what they have of a shard.
+//
+//   InstallStream, RemoveStream, ShardProgress ---> | scheduler |
+//                   GetView (long poll) <---------- | of a peer |
+//
+// Threads: everything on one loop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/metrics.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/cell/cell_client.h"
+#include "tailcast/cell/registry_core.h"
+#include "tailcast/rpc/rpc.h"
+#include "tailcast/scheduler/core_driver.h"
+#include "tailcast/scheduler/disk_progress.h"
+
+namespace tailcast::scheduler {
+
+struct Neighbour {
+  std::string cell;
+  std::string scheduler_address;  // host:port
+  std::string via;                // HTTP CONNECT proxy on the way, or empty
+};
+
+struct PeerLinksOptions {
+  std::string cell;                   // this one
+  std::vector<Neighbour> neighbours;  // the cells that streams may be copied to
+  Duration peer_timeout = Duration::Seconds(5);
+  Duration peer_retry = Duration::Millis(500);
+};
+
+// What is known of a stream: here applied, or to a neighbour told.
+struct ToldStream {
+  uint64_t incarnation = 0, tree_version = 0;
+  bool settled = false, complete = false;
+  bool operator==(const ToldStream&) const = default;
+};
+
+// `cell` is fed over the path that the stream's tree wants, as its own record says.
+bool IsSettled(const v1::StreamConfig& stream, const std::string& cell);
+
+class PeerLinks {
+ public:
+  // All outlive it. `on_view`: a peer's view changed, and the core knows.
+  PeerLinks(EventLoop& loop, rpc::Connector& connector, MetricRegistry& metrics, CoreDriver& driver,
+            const cell::RegistryCore& registry, PeerLinksOptions options,
+            std::function<void()> on_view);
+  PeerLinks(const PeerLinks&) = delete;
+  PeerLinks& operator=(const PeerLinks&) = delete;
+
+  // Links to the cells that the core copies to; tells each of them what it does not know yet.
+  void Update();
+  // Tells the cell, if there is a link to it, what it does not know yet.
+  void Tell(const std::string& cell);
+  // The stream is no more: tells the cells that it was copied to.
+  void TellRemoved(const v1::StreamConfig& stream);
+  // All cells below `cell`, which is fed from here, are fed as this tree version wants it: it says
+  // so itself.
+  bool IsFinished(const v1::StreamConfig& stream, const std::string& cell) const;
+  bool Has(const std::string& cell) const { return links_.contains(cell); }
+  // What the cell, to which there is a link, has of the shard: up to `files_max` files from
+  // `from_seq` on. Errors: the call's.
+  void AskProgress(const stream::ShardId& shard, const std::string& cell, int64_t from_seq,
+                   int files_max, Callback<void(Result<ShardProgress>)> done);
+  // Drops all links and what is under way on them.
+  void End() { links_.clear(); }
+
+ private:
+  struct Link {
+    Link(EventLoop& loop, rpc::Connector& connector, const Neighbour& neighbour)
+        : cell(neighbour.cell),
+          via(neighbour.via),
+          client(connector.MakeClient(neighbour.scheduler_address, neighbour.via)),
+          view(loop, connector, neighbour.scheduler_address, neighbour.via),
+          retry(loop) {}
+    const std::string cell, via;
+    const std::unique_ptr<rpc::Client> client;
+    cell::CellClient view;
+    std::map<std::string, ToldStream> installed;    // by stream name, as last answered
+    std::set<std::string> installing;               // asked, and not answered
+    std::vector<v1::RemoveStreamRequest> removals;  // not answered yet
+    bool removing = false;
+    Timer retry;
+    Scope scope;
+  };
+
+  void Connect(const Neighbour& neighbour);
+  void OnView(Link& link);
+  void Tell(Link& link);
+  void SendRemoval(Link& link);
+  void Install(Link& link, const v1::StreamConfig& stream, const ToldStream& what);
+  void OnInstalled(Link& link, const std::string& stream, const ToldStream& what,
+                   const Status& status);
+  void Retry(Link& link);
+
+  EventLoop& loop_;
+  rpc::Connector& connector_;
+  MetricRegistry& metrics_;
+  CoreDriver& driver_;
+  const cell::RegistryCore& registry_;
+  const PeerLinksOptions options_;
+  const std::function<void()> on_view_;
+  std::map<std::string, std::unique_ptr<Link>> links_;  // by cell
+  std::set<std::string> unknown_;  // cells without an address; complained about
+};
+
+}  // namespace tailcast::scheduler

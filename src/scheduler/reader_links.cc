@@ -1,0 +1,138 @@
+#include "tailcast/scheduler/reader_links.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tailcast/base/log.h"
+
+namespace tailcast::scheduler {
+namespace {
+
+const Logger kLog("scheduler");
+constexpr size_t kStartMax = 1000;  // operations in a call
+
+}  // namespace
+
+void ReaderLinks::Update(const v1::CellView& view) {
+  std::vector<WorkerInfo> infos;
+  std::set<std::string> names;
+  for (const v1::ProcessInfo& process : view.processes()) {
+    if (process.role() != v1::ROLE_READER) continue;
+    infos.push_back({process.name(), process.rpc_address(), process.incarnation()});
+    names.insert(process.name());
+    std::unique_ptr<Link>& link = links_[process.name()];
+    if (link != nullptr && link->incarnation == process.incarnation() &&
+        link->address == process.rpc_address()) {
+      continue;
+    }
+    link = std::make_unique<Link>(loop_, connector_, process);
+    List(*link);
+  }
+  std::erase_if(links_, [&](const auto& entry) { return !names.contains(entry.first); });
+  driver_.core().OnReaders(driver_.now(), infos);
+  driver_.DoWorkSoon();
+}
+
+// --- reports ---
+
+void ReaderLinks::List(Link& link) {
+  v1::ListOperationsRequest request;
+  request.set_scheduler_incarnation(options_.scheduler_incarnation);
+  request.set_known_version(link.version);
+  request.set_wait_ms(options_.list_wait.millis());
+  link.client->Call(
+      "/tailcast.v1.Reader/ListOperations", request.SerializeAsString(),
+      options_.list_wait + options_.call_timeout,
+      link.scope.Bind([this, &link](const Result<std::string>& bytes) { OnList(link, bytes); }));
+}
+
+void ReaderLinks::OnList(Link& link, const Result<std::string>& bytes) {
+  if (!bytes.ok()) return OnListFailed(link, bytes.status());
+  const auto reply = rpc::Parse<v1::ListOperationsReply>(*bytes);
+  if (!reply.ok()) return OnListFailed(link, reply.status());
+  if (reply->reader_incarnation() != link.incarnation) {
+    return OnListFailed(link, UnavailableError("another process answers at " + link.address));
+  }
+  SchedulerCore& core = driver_.core();
+  if (link.failures > 0 || !link.listed) core.OnReaderFound(link.name);
+  link.failures = 0;
+  link.listed = true;
+  link.version = reply->version();
+  for (const v1::OperationReport& report : reply->reports()) {
+    core.OnReport(driver_.now(), link.name, report, driver_.effects());
+  }
+  if (reply->complete()) {
+    std::set<stream::OperationId> known;
+    for (const v1::OperationReport& report : reply->reports()) {
+      known.insert({report.operation().term(), report.operation().nonce()});
+    }
+    core.OnReportsComplete(driver_.now(), link.name, known);
+  }
+  List(link);
+  driver_.DoWork();
+}
+
+void ReaderLinks::OnListFailed(Link& link, const Status& why) {
+  if (link.failures++ == 0) {
+    kLog.Warn("reader ", link.name, " is lost: ", why.ToString());
+    driver_.core().OnReaderLost(driver_.now(), link.name);
+    driver_.DoWork();
+  }
+  link.version = 0;
+  link.retry.After(Duration::Millis(std::min(50 * link.failures, 500)),
+                   link.scope.Bind([this, &link] { List(link); }));
+}
+
+// --- orders ---
+
+void ReaderLinks::Stop(const std::string& reader, const std::vector<stream::OperationId>& ids) {
+  const auto link = links_.find(reader);
+  if (link == links_.end()) return;
+  v1::StopOperationsRequest request;
+  request.set_scheduler_incarnation(options_.scheduler_incarnation);
+  for (const stream::OperationId& id : ids) {
+    auto* out = request.add_operations();
+    out->set_term(id.term);
+    out->set_nonce(id.nonce);
+  }
+  // If it is lost, the next report shows the operation again.
+  link->second->client->Call("/tailcast.v1.Reader/StopOperations", request.SerializeAsString(),
+                             options_.call_timeout,
+                             link->second->scope.Bind([](const Result<std::string>&) {}));
+}
+
+void ReaderLinks::Start(const std::string& reader,
+                        const std::vector<stream::Operation>& operations) {
+  const auto link = links_.find(reader);
+  if (link == links_.end()) return;
+  for (size_t at = 0; at < operations.size(); at += kStartMax) {
+    StartSome(*link->second, operations, at, std::min(operations.size(), at + kStartMax));
+  }
+}
+
+void ReaderLinks::StartSome(Link& link, const std::vector<stream::Operation>& operations,
+                            size_t begin, size_t end) {
+  v1::StartOperationsRequest request;
+  request.set_scheduler_incarnation(options_.scheduler_incarnation);
+  std::vector<stream::OperationId> ids;
+  for (size_t i = begin; i < end; ++i) {
+    stream::ToProto(operations[i], request.add_operations());
+    ids.push_back(operations[i].id);
+  }
+  link.client->Call(
+      "/tailcast.v1.Reader/StartOperations", request.SerializeAsString(), options_.call_timeout,
+      link.scope.Bind([this, &link, ids = std::move(ids)](const Result<std::string>& reply) {
+        if (reply.ok()) {
+          driver_.core().OnStarted(link.name, ids);
+        } else {
+          kLog.Warn("reader ", link.name, " did not start operations: ", reply.status().ToString());
+          driver_.core().OnReaderLost(driver_.now(), link.name);
+          // Whether it knows them or not, its next complete report tells.
+          link.version = 0;
+          ++link.failures;
+        }
+        driver_.DoWork();
+      }));
+}
+
+}  // namespace tailcast::scheduler

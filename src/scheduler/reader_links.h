@@ -1,0 +1,79 @@
+// The scheduler's calls to the readers of its cell: a long poll to each that brings its operations
+// (heartbeat and report in one), and orders to start and stop operations. Everything that comes
+// back is an input of the core.
+//
+//   StartOperations, StopOperations ---> | reader | <--- ListOperations, again and again
+//
+// Threads: everything on one loop.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/scope.h"
+#include "tailcast/proto/cell.pb.h"
+#include "tailcast/rpc/rpc.h"
+#include "tailcast/scheduler/core_driver.h"
+
+namespace tailcast::scheduler {
+
+struct ReaderLinksOptions {
+  uint64_t scheduler_incarnation = 0;
+  Duration list_wait = Duration::Millis(500);    // of the long poll
+  Duration call_timeout = Duration::Seconds(1);  // beyond waits; a reader that is slower is lost
+};
+
+class ReaderLinks {
+ public:
+  // All outlive it.
+  ReaderLinks(EventLoop& loop, rpc::Connector& connector, CoreDriver& driver,
+              ReaderLinksOptions options)
+      : loop_(loop), connector_(connector), driver_(driver), options_(options) {}
+  ReaderLinks(const ReaderLinks&) = delete;
+  ReaderLinks& operator=(const ReaderLinks&) = delete;
+
+  // The readers of the view are those that there are.
+  void Update(const v1::CellView& view);
+  // Unknown readers are passed over: whoever lost them knows.
+  void Stop(const std::string& reader, const std::vector<stream::OperationId>& ids);
+  void Start(const std::string& reader, const std::vector<stream::Operation>& operations);
+  // Drops all links and what is under way on them.
+  void End() { links_.clear(); }
+
+ private:
+  // To one process; another one under its name gets a link of its own.
+  struct Link {
+    Link(EventLoop& loop, rpc::Connector& connector, const v1::ProcessInfo& process)
+        : name(process.name()),
+          address(process.rpc_address()),
+          incarnation(process.incarnation()),
+          client(connector.MakeClient(address, "")),
+          retry(loop) {}
+    const std::string name;
+    const std::string address;
+    const uint64_t incarnation;
+    const std::unique_ptr<rpc::Client> client;
+    uint64_t version = 0;  // of the last report; 0: the next one is to be complete
+    int failures = 0;      // in a row
+    bool listed = false;
+    Timer retry;
+    Scope scope;
+  };
+
+  void List(Link& link);
+  void OnList(Link& link, const Result<std::string>& bytes);
+  void OnListFailed(Link& link, const Status& why);
+  void StartSome(Link& link, const std::vector<stream::Operation>& operations, size_t begin,
+                 size_t end);
+
+  EventLoop& loop_;
+  rpc::Connector& connector_;
+  CoreDriver& driver_;
+  const ReaderLinksOptions options_;
+  std::map<std::string, std::unique_ptr<Link>> links_;
+};
+
+}  // namespace tailcast::scheduler

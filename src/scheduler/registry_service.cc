@@ -1,0 +1,241 @@
+#include "tailcast/scheduler/registry_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tailcast/base/log.h"
+#include "tailcast/stream/operation.h"
+
+namespace tailcast::scheduler {
+namespace {
+
+const Logger kLog("scheduler");
+constexpr Duration kViewWaitMax = Duration::Seconds(60);
+// A first view is worth waiting for, even if the client does not say so.
+constexpr Duration kFirstViewWait = Duration::Seconds(2);
+
+}  // namespace
+
+RegistryService::RegistryService(EventLoop& loop, storage::Store& store,
+                                 RegistryServiceOptions options, Owner& owner)
+    : loop_(loop), options_(std::move(options)), owner_(owner), log_(loop, store) {}
+
+void RegistryService::Open(Callback<void(Status)> done) {
+  log_.Open(
+      scope_.Bind([this, done = std::move(done)](Result<v1::RegistrySnapshot> snapshot) mutable {
+        if (!snapshot.ok()) return done(snapshot.status());
+        if (snapshot->scheduler_incarnation() > stream::kSchedulerIncarnationMax) {
+          return done(ResourceExhaustedError("the cell has used up its scheduler incarnations"));
+        }
+        opened_at_ = loop_.Now();
+        core_ = std::make_unique<cell::RegistryCore>(options_.registry, std::move(*snapshot),
+                                                     options_.seed);
+        done(OkStatus());
+      }));
+}
+
+void RegistryService::Begin() {
+  view_timer_.At(opened_at_ + options_.view_grace, scope_.Bind([this] { OnViewChanged(); }));
+  RegisterSelf();
+}
+
+void RegistryService::End() {
+  ended_ = true;
+  for (auto& [number, waiting] : std::exchange(waiting_, {})) {
+    waiting.respond(UnavailableError("the scheduler ends"));
+  }
+}
+
+void RegistryService::Persist(Callback<void(Status)> then) {
+  if (!core_->NeedsWrite()) return loop_.Post(std::move(then).With(OkStatus()));
+  v1::RegistrySnapshot snapshot = core_->TakeSnapshot();
+  log_.Write(snapshot,
+             scope_.Bind([this, snapshot, then = std::move(then)](const Status& status) mutable {
+               if (!status.ok()) {
+                 if (!ended_) owner_.OnRegistryLost(status);
+                 return then(status);
+               }
+               core_->OnWritten(snapshot);
+               OnViewChanged();
+               owner_.OnStreamsChanged();
+               then(OkStatus());
+             }));
+}
+
+void RegistryService::PersistAndAnswer(rpc::Responder respond, std::string reply) {
+  Persist(scope_.Bind(
+      [respond = std::move(respond), reply = std::move(reply)](const Status& status) mutable {
+        if (!status.ok()) return respond(status);
+        respond(std::move(reply));
+      }));
+}
+
+// --- the view ---
+
+void RegistryService::GetView(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::GetViewRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  if (ViewIsReady() && request->known_version() != view().version()) {
+    return respond(view().SerializeAsString());
+  }
+  if (static_cast<int>(waiting_.size()) >= options_.waiting_views_max) {
+    return respond(ResourceExhaustedError("too many clients wait for the view"));
+  }
+  const Duration wait =
+      std::min(Duration::Millis(std::max<int64_t>(0, request->wait_ms())), kViewWaitMax);
+  const Duration at_least = ViewIsReady() ? Duration() : kFirstViewWait;
+  const uint64_t number = next_waiting_++;
+  WaitingView& waiting = waiting_.try_emplace(number, loop_).first->second;
+  waiting.known_version = request->known_version();
+  waiting.respond = std::move(respond);
+  waiting.timer.After(std::max(wait, at_least), scope_.Bind([this, number] {
+    const auto node = waiting_.extract(number);
+    if (ViewIsReady()) {
+      node.mapped().respond(view().SerializeAsString());
+    } else {
+      node.mapped().respond(UnavailableError("the cell's processes are still registering"));
+    }
+  }));
+}
+
+bool RegistryService::ViewIsReady() const {
+  if (loop_.Now() >= opened_at_ + options_.view_grace) return true;
+  if (options_.registry.cache_replicas.empty()) return false;
+  const auto& replicas = view().data_ring().replicas();
+  return std::none_of(replicas.begin(), replicas.end(),
+                      [](const v1::Replica& replica) { return replica.rpc_address().empty(); });
+}
+
+// Whoever waits gets the view in a later turn, with all that changed in this one.
+void RegistryService::OnViewChanged() {
+  if (std::exchange(answer_posted_, true)) return;
+  loop_.Post(scope_.Bind([this] {
+    answer_posted_ = false;
+    AnswerWaiting();
+  }));
+}
+
+void RegistryService::AnswerWaiting() {
+  if (ended_ || !ViewIsReady()) return;
+  std::string bytes;
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    if (it->second.known_version == view().version()) {
+      ++it;
+      continue;
+    }
+    if (bytes.empty()) bytes = view().SerializeAsString();
+    const auto answered = waiting_.extract(it++);
+    answered.mapped().respond(bytes);
+  }
+}
+
+// --- processes ---
+
+void RegistryService::RegisterSelf() {
+  if (options_.self.name().empty() || ended_) return;
+  const uint64_t before = view().version();
+  const auto reply = core_->Register(loop_.Now(), options_.self);
+  if (!reply.ok()) {
+    kLog.Error("the scheduler's own entry: ", reply.status().ToString());
+    return;
+  }
+  if (view().version() != before) OnViewChanged();
+  ArmExpiry();
+  self_timer_.After(options_.registry.lease / 3, scope_.Bind([this] { RegisterSelf(); }));
+}
+
+void RegistryService::Register(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::RegisterRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  const uint64_t before = view().version();
+  const auto reply = core_->Register(loop_.Now(), request->process());
+  if (!reply.ok()) {
+    kLog.Warn("refused to register: ", reply.status().ToString());
+    return respond(reply.status());
+  }
+  respond(reply->SerializeAsString());
+  ArmExpiry();
+  if (view().version() == before) return;
+  OnViewChanged();
+  owner_.OnProcessesChanged();
+}
+
+void RegistryService::ArmExpiry() {
+  if (expiry_timer_.armed()) return;
+  const MonotonicTime next = core_->NextExpiry();
+  if (next == MonotonicTime::Max()) return;
+  expiry_timer_.At(next, scope_.Bind([this] { Expire(); }));
+}
+
+void RegistryService::Expire() {
+  const auto gone = core_->Expire(loop_.Now());
+  for (const std::string& name : gone) {
+    kLog.Warn("cell ", options_.registry.cell, ": the lease of ", name, " ran out");
+  }
+  if (!gone.empty()) {
+    OnViewChanged();
+    if (!ended_) owner_.OnProcessesChanged();
+  }
+  ArmExpiry();
+}
+
+// --- the catalogue ---
+
+void RegistryService::CreateStream(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::CreateStreamRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  std::vector<v1::TreeEdge> planned;
+  if (request->stream().tree_size() == 0 && options_.plan_tree) {
+    v1::StreamConfig config = request->stream();
+    if (config.source().empty()) config.set_source(options_.registry.cell);
+    auto tree = options_.plan_tree(config);
+    if (!tree.ok()) return respond(tree.status());
+    planned = std::move(*tree);
+  }
+  const auto stream = core_->CreateStream(request->stream(), planned, loop_.WallNow());
+  if (!stream.ok()) return respond(stream.status());
+  PersistAndAnswer(std::move(respond), stream->SerializeAsString());
+}
+
+void RegistryService::ListStreams(const std::string&, rpc::Responder respond) {
+  v1::ListStreamsReply reply;
+  *reply.mutable_streams() = view().streams();
+  respond(reply.SerializeAsString());
+}
+
+void RegistryService::DeleteStream(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::DeleteStreamRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  const auto stream = core_->DeleteStream(request->name(), 0);
+  if (!stream.ok()) return respond(stream.status());
+  owner_.OnStreamRemoved(*stream);
+  PersistAndAnswer(std::move(respond), v1::DeleteStreamReply().SerializeAsString());
+}
+
+void RegistryService::InstallStream(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::InstallStreamRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  const v1::StreamConfig* before = core_->FindStream(request->stream().name());
+  const v1::StreamConfig old = before == nullptr ? v1::StreamConfig() : *before;
+  const auto stream =
+      core_->InstallStream(request->stream(), {request->settled(), request->complete()});
+  if (!stream.ok()) return respond(stream.status());
+  if (old.incarnation() != 0 && old.incarnation() != stream->incarnation()) {
+    owner_.OnStreamRemoved(old);
+  }
+  v1::InstallStreamReply reply;
+  reply.set_tree_version(stream->tree_version());
+  PersistAndAnswer(std::move(respond), reply.SerializeAsString());
+}
+
+void RegistryService::RemoveStream(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::RemoveStreamRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  if (request->incarnation() == 0) return respond(InvalidArgumentError("incarnation is 0"));
+  const auto stream = core_->DeleteStream(request->name(), request->incarnation());
+  if (stream.ok()) owner_.OnStreamRemoved(*stream);
+  // One that is not known is removed already.
+  PersistAndAnswer(std::move(respond), v1::RemoveStreamReply().SerializeAsString());
+}
+
+}  // namespace tailcast::scheduler

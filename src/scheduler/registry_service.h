@@ -1,0 +1,121 @@
+// Serves the cell's registry (src/cell) to the processes and clients of this cell, and to the
+// schedulers of others: the view with its long polls, leases, the catalogue of streams. Durable
+// changes are written before anything of them is shown or answered.
+//
+// Calls are answered by their `respond`, exactly once. A call that does not parse is answered with
+// InvalidArgument.
+//
+// Threads: everything on one loop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/scope.h"
+#include "tailcast/cell/registry_core.h"
+#include "tailcast/cell/registry_store.h"
+#include "tailcast/rpc/rpc.h"
+#include "tailcast/storage/store.h"
+
+namespace tailcast::scheduler {
+
+struct RegistryServiceOptions {
+  cell::RegistryOptions registry;
+  v1::ProcessInfo self;  // how the scheduler shows in the view; no name: not at all
+  // The copy tree of a stream that is created without one. Null: the tree must be given.
+  std::function<Result<std::vector<v1::TreeEdge>>(const v1::StreamConfig&)> plan_tree;
+  // After a start the view is not shown before the cell's processes had time to register, or else
+  // clients would take them for gone; unless all cache replicas are back sooner.
+  Duration view_grace = Duration::Millis(1500);
+  int waiting_views_max = 20000;
+  uint64_t seed = 1;
+};
+
+class RegistryService {
+ public:
+  // Who is told what happens, on the loop. It may call the service.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual void OnProcessesChanged() = 0;
+    // Changes of the catalogue, or of how far a stream's tree is carried out, became durable.
+    virtual void OnStreamsChanged() = 0;
+    // It is known no more; this is not durable yet.
+    virtual void OnStreamRemoved(const v1::StreamConfig& stream) = 0;
+    // Nothing can be written any more: another scheduler has fenced us, or the store fails. Once.
+    virtual void OnRegistryLost(const Status& why) = 0;
+  };
+
+  // All outlive it.
+  RegistryService(EventLoop& loop, storage::Store& store, RegistryServiceOptions options,
+                  Owner& owner);
+  RegistryService(const RegistryService&) = delete;
+  RegistryService& operator=(const RegistryService&) = delete;
+
+  // Opens the registry, fencing any earlier scheduler. Then all of the below may be called.
+  //   Aborted, DataLoss, Unavailable: as RegistryStore::Open. ResourceExhausted: the cell has used
+  //   up its scheduler incarnations.
+  void Open(Callback<void(Status)> done);
+  bool is_open() const { return core_ != nullptr; }
+  // Shows the scheduler itself, and the view when the time has come.
+  void Begin();
+  // The scheduler ends: whoever waits for the view is told so.
+  void End();
+
+  // tailcast.v1.Cell
+  void GetView(const std::string& request, rpc::Responder respond);
+  void Register(const std::string& request, rpc::Responder respond);
+  void CreateStream(const std::string& request, rpc::Responder respond);
+  void ListStreams(const std::string& request, rpc::Responder respond);
+  void DeleteStream(const std::string& request, rpc::Responder respond);
+  // tailcast.v1.Peer
+  void InstallStream(const std::string& request, rpc::Responder respond);
+  void RemoveStream(const std::string& request, rpc::Responder respond);
+
+  const cell::RegistryCore& core() const { return *core_; }
+  const v1::CellView& view() const { return core_->view(); }
+  // As RegistryCore::SetFinished; for several streams before one Persist.
+  void SetFinished(const std::string& stream, uint64_t tree_version) {
+    core_->SetFinished(stream, tree_version);
+  }
+  // Writes what changed, if anything did; then shows it and runs `then`.
+  void Persist(Callback<void(Status)> then);
+
+ private:
+  struct WaitingView {
+    explicit WaitingView(EventLoop& loop) : timer(loop) {}
+    uint64_t known_version = 0;
+    rpc::Responder respond;
+    Timer timer;
+  };
+
+  void RegisterSelf();
+  void ArmExpiry();
+  void Expire();
+  bool ViewIsReady() const;
+  void OnViewChanged();
+  void AnswerWaiting();
+  // Persist, then answers with `reply`, if that went well.
+  void PersistAndAnswer(rpc::Responder respond, std::string reply);
+
+  EventLoop& loop_;
+  const RegistryServiceOptions options_;
+  Owner& owner_;
+  cell::RegistryStore log_;
+  std::unique_ptr<cell::RegistryCore> core_;  // from Open on
+  MonotonicTime opened_at_;
+  bool ended_ = false;
+  std::map<uint64_t, WaitingView> waiting_;  // by number, in the order of the calls
+  uint64_t next_waiting_ = 1;
+  bool answer_posted_ = false;
+  Timer expiry_timer_{loop_};
+  Timer view_timer_{loop_};
+  Timer self_timer_{loop_};
+  Scope scope_;
+};
+
+}  // namespace tailcast::scheduler

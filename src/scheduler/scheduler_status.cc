@@ -1,0 +1,62 @@
+#include "tailcast/scheduler/scheduler_status.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace tailcast::scheduler {
+
+void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics) {
+  const CoreCounters c = core.counters();
+  const auto set = [&](const char* name, const char* help, int64_t value,
+                       const MetricLabels& labels = {}) {
+    Counter& counter = metrics.GetCounter(name, help, labels);
+    counter.Add(value - counter.value());
+  };
+  constexpr const char* kEvents = "tailcast_scheduler_operations_total";
+  constexpr const char* kHelp = "What happened to operations, by event.";
+  set(kEvents, kHelp, c.started, {{"event", "started"}});
+  set(kEvents, kHelp, c.done, {{"event", "done"}});
+  set(kEvents, kHelp, c.restarted, {{"event", "restarted"}});
+  set(kEvents, kHelp, c.adopted, {{"event", "adopted"}});
+  set(kEvents, kHelp, c.shed, {{"event", "shed"}});
+  set(kEvents, kHelp, c.throttled, {{"event", "throttled"}});
+  set(kEvents, kHelp, c.no_worker, {{"event", "no_worker"}});
+  set(kEvents, kHelp, c.superseded, {{"event", "superseded"}});
+  set(kEvents, kHelp, c.given_up, {{"event", "given_up"}});
+  set(kEvents, kHelp, c.data_loss, {{"event", "data_loss"}});
+  set(kEvents, kHelp, c.refused, {{"event", "refused"}});
+  set(kEvents, kHelp, c.stale_reports, {{"event", "stale_report"}});
+  set(kEvents, kHelp, c.foreign_operations, {{"event", "foreign"}});
+  set("tailcast_scheduler_readers_lost_total", "Readers that stopped answering.", c.readers_lost);
+  metrics.GetGauge("tailcast_scheduler_operations_unfinished", "Operations that are not done.")
+      .Set(core.unfinished());
+}
+
+std::string StatusJson(const std::string& cell, uint64_t incarnation, const SchedulerCore* core) {
+  nlohmann::json status;
+  status["cell"] = cell;
+  if (core == nullptr) return status.dump();
+  status["scheduler_incarnation"] = incarnation;
+  status["unfinished"] = core->unfinished();
+  nlohmann::json operations = nlohmann::json::array();
+  for (const auto& [target, op] : core->operations()) {
+    nlohmann::json o;
+    o["stream"] = target.file.shard.stream.name;
+    o["shard"] = target.file.shard.shard;
+    o["file"] = target.file.stem.seq;
+    o["layer"] = std::string(stream::LayerName(target.layer));
+    o["target"] = target.cell;
+    o["phase"] = std::string(PhaseName(op.phase));
+    o["reader"] = op.workers.reader;
+    o["writer"] = op.workers.writer;
+    o["written_bytes"] = op.written[0];
+    o["source_bytes"] = op.source[0];
+    o["failures"] = op.failures;
+    if (!op.message.empty()) o["message"] = op.message;
+    operations.push_back(std::move(o));
+  }
+  status["operations"] = std::move(operations);
+  return status.dump();
+}
+
+}  // namespace tailcast::scheduler

@@ -1,0 +1,18 @@
+// What people see of a scheduler: its metrics, and the operations in `tailcast status`.
+#pragma once
+
+#include <string>
+
+#include "tailcast/base/metrics.h"
+#include "tailcast/scheduler/scheduler_core.h"
+
+namespace tailcast::scheduler {
+
+// Sets the counters and gauges of the registry to the core's.
+void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics);
+
+// {"cell": ..., "scheduler_incarnation": ..., "unfinished": ..., "operations": [...]}; of a core
+// that is null, the cell alone.
+std::string StatusJson(const std::string& cell, uint64_t incarnation, const SchedulerCore* core);
+
+}  // namespace tailcast::scheduler
