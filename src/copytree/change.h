@@ -65,7 +65,7 @@ struct DiffOptions {
 // The source and every cluster may for a while feed more clusters than the limits allow: the old
 // ones and the new ones. InvalidArgument if a tree is none, or the sources differ.
 //
-// The schedulers carry out just these steps (scheduler/scheduler_core.h), each those whose `from`
+// The schedulers carry out just these steps (scheduler/stream_edges.h), each those whose `from`
 // it is.
 Result<std::vector<Step>> Diff(const Tree& before, const Tree& after,
                                const DiffOptions& options = {});

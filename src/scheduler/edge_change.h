@@ -52,7 +52,7 @@ struct EdgeOptions {
   Duration progress_interval = Duration::Millis(200);
 };
 
-// What the tree's record says of an edge.
+// What the stream's configuration says of an edge.
 struct EdgePlan {
   EdgeState state = EdgeState::kMade;
   bool newcomer = false;  // nobody else feeds the target
@@ -76,8 +76,8 @@ class EdgeChange {
   // The edge comes, and operations of this layer have to wait for it to get so far.
   bool Waits(int32_t shard, stream::Layer layer) const;
 
-  // The record says that it may begin, or that it may not (yet, or any more). True: add-edge is
-  // taken.
+  // The configuration says that it may begin, or that it may not (yet, or any more). True: add-edge
+  // is taken.
   bool MayBegin(bool may);
   void Leave();
   // The target is settled, or the change over. Returns the shards that had not caught up.

@@ -46,7 +46,7 @@ struct ToldStream {
   bool operator==(const ToldStream&) const = default;
 };
 
-// `cell` is fed over the path that the stream's tree wants, as its own record says.
+// `cell` is fed over the path that the stream's tree wants, as its own configuration says.
 bool IsSettled(const v1::StreamConfig& stream, const std::string& cell);
 
 class PeerLinks {

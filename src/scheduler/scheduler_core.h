@@ -1,25 +1,27 @@
 // The decisions of a cell's scheduler (paper §2.3, §3 Fault Tolerance; spec Reroute): which message
 // files are copied over which edges of the copy trees, by which reader here and which writer there.
+// This class picks the workers, hears the readers' reports and decides what a failure means; the
+// rest is decided by the cores that it owns:
 //
-//      listings, notices          records of streams        registered processes
-//              |                          |                          |
-//     +--------v-------+   +--------------v--------------+   +-------v-------+
-//     | ShardFiles     |   | StreamEdges                 |   | WorkerTable   |
-//     | files, seals   |   | EdgeChange, one per target  |   | who, how busy |
-//     +--------+-------+   +--------------+--------------+   +-------^-------+
-//              | files x edges x layers   |                          | load
-//              +-------------+------------+              +-----------+-----------+
-//                            +-------------------------> | OperationTable        | ---> Effects
-//                                reports of readers ---> | phase of an operation |
-//                                                        +-----------------------+
+//   configurations, listings,                          registered
+//   notices, what targets have                         processes
+//              |                                           |
+//     +--------v---------------------+             +-------v-------+
+//     | CopySet                      |             | WorkerTable   |
+//     |   StreamEdges, EdgeChange    |             | who, how busy |
+//     |   ShardFiles                 |             +-------^-------+
+//     +--------+---------------------+                     | load
+//              | files x edges x layers                    |
+//     +--------v-------------------------------------------+-------+
+//     | OperationTable: the phase of each operation                | ---> Effects
+//     +--------^---------------------------------------------------+
+//              |
+//      reports of readers
 //
 // Soft state: rebuilt from listings of the shards' folders, from what readers still run (orphans
 // are adopted, not restarted), and from what the neighbours say they have. Everything it starts has
 // a greater term than what it replaces, so two operations on one file settle it between themselves
 // (lock, fence): make before break.
-//
-// Files found by a listing are cold, except the newest of the shard: they are copied only to the
-// primary layer, and only after the neighbour said what it lacks.
 //
 // A core: no clock, no I/O, one thread; deterministic.
 #pragma once
@@ -35,9 +37,10 @@
 #include "tailcast/base/time.h"
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/proto/copy.pb.h"
+#include "tailcast/scheduler/copy_set.h"
+#include "tailcast/scheduler/effects.h"
 #include "tailcast/scheduler/operation_table.h"
 #include "tailcast/scheduler/shard_files.h"
-#include "tailcast/scheduler/stream_edges.h"
 #include "tailcast/scheduler/worker_table.h"
 #include "tailcast/stream/operation.h"
 
@@ -62,15 +65,6 @@ struct CoreOptions {
   int64_t files_per_shard_max = 100000;
 };
 
-// What is to be done, in this order: stop, start, ask, list.
-struct Effects {
-  std::map<std::string, std::vector<stream::OperationId>> stop;  // by reader
-  std::map<std::string, std::vector<stream::Operation>> start;  // by reader; or updates of the seal
-  std::set<std::pair<stream::ShardId, std::string>> progress;   // shard, cell: what does it have?
-  std::set<stream::ShardId> list;                               // list the folder here
-  std::vector<StepTaken> steps;  // for the log; after a wait-caught-up the target is to be told
-};
-
 struct CoreCounters {
   int64_t started = 0, done = 0, restarted = 0, adopted = 0, shed = 0, throttled = 0, no_worker = 0,
           superseded = 0, given_up = 0, data_loss = 0, readers_lost = 0, stale_reports = 0,
@@ -86,25 +80,41 @@ class SchedulerCore {
   // --- what there is ---
   // Streams of the catalogue; a higher tree version changes the tree. Also when this cell is
   // settled and when the change is complete.
-  void OnStream(MonotonicTime now, const v1::StreamConfig& config, Effects& out);
-  void OnStreamRemoved(const stream::StreamId& stream, Effects& out);
-  // A neighbour's record: over the path of which tree version it is fed.
+  void OnStream(MonotonicTime now, const v1::StreamConfig& config, Effects& out) {
+    copies_.OnStream(now, config, out);
+  }
+  void OnStreamRemoved(const stream::StreamId& stream, Effects& out) {
+    copies_.OnStreamRemoved(stream, out);
+  }
+  // What a neighbour says of itself: over the path of which tree version it is fed.
   void OnSettled(MonotonicTime now, const stream::StreamId& stream, const std::string& cell,
-                 uint64_t settled_version, Effects& out);
+                 uint64_t settled_version, Effects& out) {
+    copies_.OnSettled(now, stream, cell, settled_version, out);
+  }
   // A producer or writer of this cell opened (or sealed) a file. Unknown streams and shards: false.
   bool OnNotice(MonotonicTime now, const stream::FileId& file,
-                const std::optional<int64_t> (&seal)[stream::kParts], Effects& out);
+                const std::optional<int64_t> (&seal)[stream::kParts], Effects& out) {
+    return copies_.OnNotice(now, file, seal, out);
+  }
   // Everything that the shard's folder holds, ascending; what is below `floor` was collected.
   void OnListing(MonotonicTime now, const stream::ShardId& shard, int64_t floor,
-                 const std::vector<stream::Stem>& stems, Effects& out);
+                 const std::vector<stream::Stem>& stems, Effects& out) {
+    copies_.OnListing(now, shard, floor, stems, out);
+  }
   // What a neighbour has of the shard, and what this cell has of the same files. Nothing is said of
   // files above `covered_to`.
   void OnProgress(MonotonicTime now, const stream::ShardId& shard, const std::string& cell,
                   int64_t floor, const std::vector<PairLengths>& there,
-                  const std::vector<PairLengths>& here, int64_t covered_to);
+                  const std::vector<PairLengths>& here, int64_t covered_to) {
+    copies_.OnProgress(now, shard, cell, floor, there, here, covered_to);
+  }
   // From which file on to ask: the first whose operations wait for the answer, else the newest.
-  int64_t AskFrom(const stream::ShardId& shard, const std::string& cell) const;
-  void OnProgressFailed(MonotonicTime now, const stream::ShardId& shard, const std::string& cell);
+  int64_t AskFrom(const stream::ShardId& shard, const std::string& cell) const {
+    return copies_.AskFrom(shard, cell);
+  }
+  void OnProgressFailed(MonotonicTime now, const stream::ShardId& shard, const std::string& cell) {
+    copies_.OnProgressFailed(now, shard, cell);
+  }
 
   // --- who there is ---
   void OnReaders(MonotonicTime now, const std::vector<WorkerInfo>& readers);
@@ -132,7 +142,7 @@ class SchedulerCore {
   void Shed(MonotonicTime now);
 
   // Cells that this one copies to.
-  std::set<std::string> Targets() const;
+  std::set<std::string> Targets() const { return copies_.Targets(); }
   CoreCounters counters() const;
   const OperationTable& operations() const { return operations_; }
   const WorkerTable& workers() const { return workers_; }
@@ -147,61 +157,20 @@ class SchedulerCore {
 
  private:
   using Row = OperationTable::Row;
-  struct Stream {
-    StreamEdges edges;
-    std::vector<ShardFiles> shards;  // by number
-  };
-
-  Stream* FindStream(const stream::StreamId& id);
-  // nullptr: no such stream or shard.
-  ShardFiles* FindShard(const stream::ShardId& id);
-  const EdgeChange* FindEdge(const stream::StreamId& id, const std::string& cell) const;
-  EdgeChange& EdgeOf(const stream::OperationTarget& target);
-
-  void CarryOut(MonotonicTime now, Stream& stream, const EdgeEvents& events, Effects& out);
-  void BeginEdge(MonotonicTime now, Stream& stream, const std::string& cell, Effects& out);
-  void DropOperations(const stream::StreamId& stream, const std::string* cell, Effects& out);
-  void Release(MonotonicTime now, const stream::ShardId& id, const std::string& cell,
-               stream::Layer layer);
-
-  void AddFile(MonotonicTime now, const stream::ShardId& id, const stream::Stem& stem, bool listed,
-               Effects& out);
-  void AddOperations(MonotonicTime now, const stream::ShardId& id, Stream& stream,
-                     const ShardFiles::File& file, Effects& out);
-  void UpdateSeal(const stream::FileId& file, Effects& out);
-  void ForgetDone(const stream::ShardId& id);
-
-  bool MustAsk(const Stream& stream, const stream::ShardId& id, const std::string& cell,
-               const EdgeChange& edge) const;
-  bool OldEdgeIsFenced(const stream::ShardId& id, const ShardFiles& shard,
-                       const std::string& cell) const;
-  void Ask(MonotonicTime now, const ShardFiles& shard, const stream::ShardId& id,
-           const std::string& cell, EdgeChange& edge, Effects& out);
-  template <typename Core, typename Function>
-  static void ForEachQuestion(Core& core, Function function);
-  void ApplyProgress(MonotonicTime now, Row row, const ShardFiles& shard,
-                     const ShardFiles::File& file, const EdgeChange& edge, const PairLengths* there,
-                     const PairLengths* here);
 
   void StartDue(MonotonicTime now, Effects& out);
   void Retry(MonotonicTime now, Row row, Duration at_least);
   void RetryAllOf(MonotonicTime now, const std::string& reader);
-  Row AddReported(MonotonicTime now, const std::string& reader, const stream::Operation& operation,
-                  Effects& out);
   bool Adopt(const std::string& reader, const stream::Operation& operation, bool running, Row row,
              Effects& out);
   void OnEnded(MonotonicTime now, Row row, const v1::OperationReport& report);
   void OnFailed(MonotonicTime now, Row row, const v1::OperationReport& report);
   void OnSuperseded(MonotonicTime now, Row row, uint64_t by);
-  stream::Operation Describe(Row row) const;
 
   const CoreOptions options_;
-  const EdgeOptions edge_options_;
   WorkerTable workers_;
   OperationTable operations_;
-  std::map<stream::StreamId, Stream> streams_;
-  std::set<stream::StreamId> changing_;  // streams with an edge that waits or joins
-  std::vector<StepTaken> taken_;         // not told yet
+  CopySet copies_;
   CoreCounters counters_;
 };
 

@@ -19,7 +19,7 @@ void StreamEdges::Add(const std::string& cell, EdgePlan plan, EdgeEvents& out) {
   if (plan.state == EdgeState::kJoining) Take(StepKind::kAddEdge, cell, out);
 }
 
-// The edges from this cell that the record asks for.
+// The edges from this cell that the configuration asks for.
 std::map<std::string, EdgePlan> StreamEdges::Plan() const {
   std::map<std::string, EdgePlan> edges;
   copytree::Tree base{config_.source(), {}}, tree{config_.source(), {}};
@@ -36,7 +36,7 @@ std::map<std::string, EdgePlan> StreamEdges::Plan() const {
     options.abandoned.push_back({edge.from(), edge.to()});
   }
   const auto steps = copytree::Diff(base, tree, options);
-  // A record that makes no sense: the tree alone counts.
+  // A configuration that makes no sense: the tree alone counts.
   if (!steps.ok()) return edges;
   const bool settled =
       config_.source() == cell_ || config_.settled_version() >= config_.tree_version();
@@ -100,7 +100,7 @@ void StreamEdges::OnSettled(const std::string& cell, uint64_t settled_version, E
   ApplySettled(out);
 }
 
-// What the neighbours' records make possible.
+// What the neighbours say makes possible.
 void StreamEdges::ApplySettled(EdgeEvents& out) {
   for (auto it = edges_.begin(); it != edges_.end();) {
     const std::string cell = it->first;

@@ -1,7 +1,6 @@
-// The edges from this cell over which one stream is copied, kept in step with the stream's record:
-// its tree, the change that is under way, and who is settled (paper §2.3; spec Reroute). The record
-// is part of the stream's configuration, durable in each cell, so that a scheduler that begins in
-// the middle of a change goes on with it.
+// The edges from this cell over which one stream is copied, kept in step with its configuration:
+// the tree, the change that is under way, and who is settled (paper §2.3; spec Reroute). It is
+// durable in each cell, so a scheduler that begins in the middle of a change goes on with it.
 //
 // What changed comes out as events, in the order in which they are to be carried out.
 //
@@ -53,9 +52,10 @@ class StreamEdges {
   StreamEdges(std::string cell, const EdgeOptions& options, const v1::StreamConfig& config,
               EdgeEvents& out);
 
-  // The record changed. An older tree version than the one that is known is ignored, and false.
+  // The configuration changed. An older tree version than the one that is known is ignored, and
+  // false.
   bool OnConfig(const v1::StreamConfig& config, EdgeEvents& out);
-  // A neighbour's record: over the path of which tree version it is fed.
+  // What a neighbour says of itself: over the path of which tree version it is fed.
   void OnSettled(const std::string& cell, uint64_t settled_version, EdgeEvents& out);
   // What both ends have of a shard of a joining edge; `newest` as EdgeChange::OnLook.
   void OnLook(const std::string& cell, int32_t shard, const Look& look, int64_t newest,

@@ -1,4 +1,4 @@
-// What a stream's record says about the edges of one cell, record by record.
+// What a stream's configuration says about the edges of one cell, one after the other.
 #include "tailcast/scheduler/stream_edges.h"
 
 #include "gmock/gmock.h"

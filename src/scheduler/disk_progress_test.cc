@@ -1,0 +1,109 @@
+#include "tailcast/scheduler/disk_progress.h"
+
+#include <optional>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/sim/sim_loop.h"
+#include "tailcast/storage/fake_store.h"
+
+namespace tailcast::scheduler {
+namespace {
+
+using stream::Part;
+using stream::Stem;
+
+Stem File(int64_t seq) { return {seq, 1000 + seq, (seq - 1) * 100, (seq - 1) * 2}; }
+
+class DiskProgressTest : public ::testing::Test {
+ protected:
+  void Write(int64_t seq, Part part, const std::string& bytes) {
+    bool done = false;
+    std::unique_ptr<storage::AppendFile> file;
+    store_.CreateExclusive(stream::ShardDir(shard_), stream::FileName(File(seq), part),
+                           stream::CreationKey(seq, part), scope_.Bind([&](auto created) {
+                             ASSERT_TRUE(created.ok()) << created.status();
+                             file = std::move(*created);
+                             file->AppendAt(0, bytes,
+                                            scope_.Bind([&](const auto&) { done = true; }));
+                           }));
+    ASSERT_TRUE(time_.RunUntil([&] { return done; }, Duration::Seconds(10)));
+  }
+  ShardProgress Read(int64_t floor, int64_t from_seq, int files_max) {
+    std::optional<Result<ShardProgress>> progress;
+    disk_progress_.Read(shard_, floor, from_seq, files_max,
+                        scope_.Bind([&](Result<ShardProgress> p) { progress = std::move(p); }));
+    EXPECT_TRUE(time_.RunUntil([&] { return progress.has_value(); }, Duration::Seconds(10)));
+    EXPECT_TRUE(progress->ok()) << progress->status();
+    return **progress;
+  }
+
+  const stream::ShardId shard_{{"s", 7}, 0};
+  sim::VirtualTime time_{1};
+  std::unique_ptr<sim::SimLoop> loop_ = time_.MakeLoop("scheduler");
+  storage::FakeDisk disk_{loop_.get(), 1};
+  storage::FakeStore store_{&disk_, loop_.get()};
+  DiskProgress disk_progress_{store_};
+  Scope scope_;
+};
+
+TEST_F(DiskProgressTest, AShardThatIsNotThereIsEmpty) {
+  const ShardProgress progress = Read(3, 1, 10);
+  EXPECT_EQ(progress.floor, 3);
+  EXPECT_TRUE(progress.files.empty());
+}
+
+TEST_F(DiskProgressTest, LengthsAreOfCompletePairsFromTheOneThatIsAskedFor) {
+  for (int64_t seq = 1; seq <= 4; ++seq) {
+    Write(seq, Part::kData, std::string(10 * seq, 'x'));
+    Write(seq, Part::kIndex, std::string(32 * seq, 'x'));
+  }
+  Write(5, Part::kData, "half a pair");
+  const ShardProgress progress = Read(1, 2, 2);
+  ASSERT_EQ(progress.files.size(), 2u);
+  EXPECT_EQ(progress.files[0].stem, File(2));
+  EXPECT_EQ(progress.files[0].length[0], 20);
+  EXPECT_EQ(progress.files[0].length[1], 64);
+  EXPECT_EQ(progress.files[1].stem, File(3));
+  EXPECT_EQ(Read(1, 4, 10).files.size(), 1u) << "half a pair is no file";
+}
+
+TEST_F(DiskProgressTest, AListingHasTheCompletePairs) {
+  Write(1, Part::kData, "a");
+  Write(1, Part::kIndex, "b");
+  Write(2, Part::kIndex, "b");
+  std::optional<Result<DiskProgress::Listing>> listing;
+  disk_progress_.List(shard_, scope_.Bind([&](auto result) { listing = std::move(result); }));
+  time_.RunUntil([&] { return listing.has_value(); }, Duration::Seconds(10));
+  ASSERT_TRUE(listing && listing->ok());
+  EXPECT_THAT((*listing)->stems, ::testing::ElementsAre(File(1)));
+  EXPECT_EQ((*listing)->floor, 1);
+}
+
+TEST_F(DiskProgressTest, AnErrorOfTheDiskIsPassedOn) {
+  Write(1, Part::kData, "a");
+  Write(1, Part::kIndex, "b");
+  disk_.SetOptions({.read_error_rate = 1});
+  std::optional<Result<ShardProgress>> progress;
+  disk_progress_.Read(shard_, 1, 1, 10,
+                      scope_.Bind([&](Result<ShardProgress> p) { progress = std::move(p); }));
+  time_.RunUntil([&] { return progress.has_value(); }, Duration::Seconds(10));
+  ASSERT_TRUE(progress.has_value());
+  EXPECT_TRUE(IsUnavailable(progress->status())) << progress->status();
+}
+
+TEST(ShardProgressTest, IsReadBackFromItsMessageWithoutStemsThatAreNone) {
+  ShardProgress progress{5, {{File(5), {10, 32}}, {File(6), {7, 64}}}};
+  v1::ShardProgressReply reply = ToProto(progress);
+  reply.add_files()->set_stem("no stem");
+  const ShardProgress back = FromProto(reply);
+  EXPECT_EQ(back.floor, 5);
+  ASSERT_EQ(back.files.size(), 2u);
+  EXPECT_EQ(back.files[1].stem, File(6));
+  EXPECT_EQ(back.files[1].length[0], 7);
+  EXPECT_EQ(back.files[1].length[1], 64);
+}
+
+}  // namespace
+}  // namespace tailcast::scheduler

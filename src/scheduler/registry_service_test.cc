@@ -1,0 +1,203 @@
+#include "tailcast/scheduler/registry_service.h"
+
+#include <optional>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/sim/sim_loop.h"
+#include "tailcast/storage/fake_store.h"
+
+namespace tailcast::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RegistryServiceTest : public ::testing::Test {
+ protected:
+  struct Owner : RegistryService::Owner {
+    void OnProcessesChanged() override { events.emplace_back("processes"); }
+    void OnStreamsChanged() override { events.emplace_back("streams"); }
+    void OnStreamRemoved(const v1::StreamConfig& stream) override {
+      events.push_back("removed " + stream.name());
+    }
+    void OnRegistryLost(const Status&) override { events.emplace_back("lost"); }
+    std::vector<std::string> events;
+  };
+  // A scheduler's process.
+  struct Process {
+    explicit Process(RegistryServiceTest& test, Duration view_grace = Duration())
+        : loop(test.time_.MakeLoop("scheduler")), store(&test.disk_, loop.get()) {
+      RegistryServiceOptions options;
+      options.registry.cell = "a";
+      options.view_grace = view_grace;
+      service = std::make_unique<RegistryService>(*loop, store, options, owner);
+    }
+    std::unique_ptr<sim::SimLoop> loop;
+    storage::FakeStore store;
+    Owner owner;
+    std::unique_ptr<RegistryService> service;
+  };
+  using Answer = std::optional<Result<std::string>>;
+  using Method = void (RegistryService::*)(const std::string&, rpc::Responder);
+
+  void Open(Process& p) {
+    std::optional<Status> opened;
+    p.service->Open(scope_.Bind([&](const Status& status) { opened = status; }));
+    ASSERT_TRUE(time_.RunUntil([&] { return opened.has_value(); }, Duration::Seconds(10)));
+    ASSERT_TRUE(opened->ok()) << *opened;
+    p.service->Begin();
+  }
+  void Call(Process& p, Method method, const std::string& request, Answer& answer) {
+    (p.service.get()->*method)(
+        request, scope_.Bind([&](Result<std::string> result) { answer = std::move(result); }));
+  }
+  static std::string Poll(uint64_t known_version, int64_t wait_ms) {
+    v1::GetViewRequest request;
+    request.set_known_version(known_version);
+    request.set_wait_ms(wait_ms);
+    return request.SerializeAsString();
+  }
+  static std::string Reader(const std::string& name) {
+    v1::RegisterRequest request;
+    request.mutable_process()->set_name(name);
+    request.mutable_process()->set_role(v1::ROLE_READER);
+    request.mutable_process()->set_incarnation(7);
+    request.mutable_process()->set_rpc_address("a:1");
+    return request.SerializeAsString();
+  }
+  static std::string Flights() {
+    v1::CreateStreamRequest request;
+    request.mutable_stream()->set_name("flights");
+    request.mutable_stream()->set_shards(1);
+    request.mutable_stream()->set_chunk_size(4096);
+    request.mutable_stream()->set_source("a");
+    return request.SerializeAsString();
+  }
+
+  sim::VirtualTime time_{1};
+  std::unique_ptr<sim::SimLoop> disk_loop_ = time_.MakeLoop("disk");
+  storage::FakeDisk disk_{disk_loop_.get(), 1};
+  Scope scope_;
+};
+
+TEST_F(RegistryServiceTest, WhoKnowsTheViewWaitsForTheNextOne) {
+  Process p(*this);
+  Open(p);
+  Answer first, next;
+  Call(p, &RegistryService::GetView, Poll(0, 0), first);
+  ASSERT_TRUE(first && first->ok());
+  const uint64_t version = rpc::Parse<v1::CellView>(**first)->version();
+  Call(p, &RegistryService::GetView, Poll(version, 5000), next);
+  time_.RunFor(Duration::Seconds(1));
+  EXPECT_FALSE(next.has_value());
+  Answer registered;
+  Call(p, &RegistryService::Register, Reader("reader-0"), registered);
+  ASSERT_TRUE(registered && registered->ok());
+  EXPECT_FALSE(next.has_value()) << "in a later turn, with all that changes in this one";
+  time_.RunFor(Duration::Millis(1));
+  ASSERT_TRUE(next && next->ok());
+  EXPECT_EQ(rpc::Parse<v1::CellView>(**next)->processes_size(), 1);
+}
+
+TEST_F(RegistryServiceTest, TheEndOfTheWaitBringsTheViewThatThereIs) {
+  Process p(*this);
+  Open(p);
+  Answer answer;
+  Call(p, &RegistryService::GetView, Poll(p.service->view().version(), 500), answer);
+  time_.RunFor(Duration::Millis(499));
+  EXPECT_FALSE(answer.has_value());
+  time_.RunFor(Duration::Millis(1));
+  ASSERT_TRUE(answer && answer->ok());
+}
+
+TEST_F(RegistryServiceTest, TheViewIsHeldBackUntilProcessesHadTimeToRegister) {
+  Process p(*this, Duration::Millis(1500));
+  Open(p);
+  Answer answer;
+  Call(p, &RegistryService::GetView, Poll(0, 0), answer);
+  time_.RunFor(Duration::Millis(1400));
+  EXPECT_FALSE(answer.has_value());
+  time_.RunFor(Duration::Millis(200));
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_TRUE(answer->ok());
+}
+
+TEST_F(RegistryServiceTest, ALeaseThatRunsOutIsAChangeOfTheProcesses) {
+  Process p(*this);
+  Open(p);
+  Answer answer;
+  Call(p, &RegistryService::Register, Reader("reader-0"), answer);
+  EXPECT_THAT(p.owner.events, ElementsAre("processes"));
+  Call(p, &RegistryService::Register, Reader("reader-0"), answer);
+  EXPECT_THAT(p.owner.events, ElementsAre("processes")) << "nothing changed";
+  time_.RunFor(Duration::Seconds(5));
+  EXPECT_THAT(p.owner.events, ElementsAre("processes", "processes"));
+  EXPECT_EQ(p.service->view().processes_size(), 0);
+}
+
+TEST_F(RegistryServiceTest, AStreamIsAnsweredWhenItIsDurable) {
+  Process p(*this);
+  Open(p);
+  Answer created;
+  disk_.Freeze();
+  Call(p, &RegistryService::CreateStream, Flights(), created);
+  time_.RunFor(Duration::Seconds(1));
+  EXPECT_FALSE(created.has_value());
+  EXPECT_EQ(p.service->view().streams_size(), 0);
+  disk_.Thaw();
+  time_.RunFor(Duration::Seconds(1));
+  ASSERT_TRUE(created && created->ok());
+  EXPECT_THAT(p.owner.events, ElementsAre("streams"));
+  Answer deleted;
+  v1::DeleteStreamRequest request;
+  request.set_name("flights");
+  Call(p, &RegistryService::DeleteStream, request.SerializeAsString(), deleted);
+  EXPECT_THAT(p.owner.events, ElementsAre("streams", "removed flights"));
+  time_.RunFor(Duration::Seconds(1));
+  ASSERT_TRUE(deleted && deleted->ok());
+}
+
+TEST_F(RegistryServiceTest, ASecondSchedulerFencesTheFirst) {
+  Process first(*this), second(*this);
+  Open(first);
+  Open(second);
+  Answer created;
+  Call(first, &RegistryService::CreateStream, Flights(), created);
+  time_.RunFor(Duration::Seconds(5));
+  ASSERT_TRUE(created.has_value());
+  EXPECT_FALSE(created->ok());
+  EXPECT_THAT(first.owner.events, ElementsAre("lost"));
+  first.service->End();
+  Call(first, &RegistryService::CreateStream, Flights(), created);
+  time_.RunFor(Duration::Seconds(5));
+  EXPECT_THAT(first.owner.events, ElementsAre("lost")) << "it is said once";
+}
+
+TEST_F(RegistryServiceTest, WhoWaitsWhenTheSchedulerEndsIsToldSo) {
+  Process p(*this);
+  Open(p);
+  Answer answer;
+  Call(p, &RegistryService::GetView, Poll(p.service->view().version(), 5000), answer);
+  p.service->End();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_TRUE(IsUnavailable(answer->status())) << answer->status();
+}
+
+TEST_F(RegistryServiceTest, WhatDoesNotParseIsRefused) {
+  Process p(*this);
+  Open(p);
+  for (const Method method : {&RegistryService::GetView, &RegistryService::Register,
+                              &RegistryService::CreateStream, &RegistryService::DeleteStream,
+                              &RegistryService::InstallStream, &RegistryService::RemoveStream}) {
+    Answer answer;
+    Call(p, method, "\xff\xff", answer);
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_TRUE(IsInvalidArgument(answer->status())) << answer->status();
+    EXPECT_THAT(answer->status().message(), HasSubstr("not a valid"));
+  }
+}
+
+}  // namespace
+}  // namespace tailcast::scheduler
