@@ -12,6 +12,7 @@
 #include "benchmark/benchmark.h"
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cache/quorum_client.h"
 #include "tailcast/cache/test_cell.h"
 
@@ -36,10 +37,10 @@ struct World {
         mutations.push_back({keys.back(), MergeRule::kLongerWins, false, value});
       }
       bool done = false;
-      client->Mutate(std::move(mutations), Duration::Seconds(10), [&](Status status) {
+      client->Mutate(std::move(mutations), Duration::Seconds(10), scope.Bind([&](Status status) {
         TAILCAST_CHECK(status.ok(), status.ToString());
         done = true;
-      });
+      }));
       RunUntil([&] { return done; });
     }
     RunUntil([&] { return client->ready_replicas() == 3; });
@@ -49,6 +50,7 @@ struct World {
     TAILCAST_CHECK(loop.RunUntil(done, loop.Now() + Duration::Seconds(60)), "timed out");
   }
 
+  const Scope scope;
   TestCell cell;
   ThreadLoop loop;
   std::unique_ptr<fabric::Connector> fabric;
@@ -114,19 +116,21 @@ BENCHMARK(BM_SuffixShm)->Iterations(20000);
 
 // A consumer's poll: the lengths of one group of files, joined over two replicas, by callback.
 void BM_ReadValuesShm(benchmark::State& state) {
+  const Scope scope;
   World world(64, false);
   Rng rng(3);
   const Key key{rng.Next(), rng.Next()};
   bool done = false;
   world.client->Mutate({{key, MergeRule::kMaxLanes, false, std::string(1024, 'a')}},
-                       Duration::Seconds(1), [&](Status) { done = true; });
+                       Duration::Seconds(1), scope.Bind([&](Status) { done = true; }));
   world.RunUntil([&] { return done; });
   uint64_t left = 0;
   std::function<void()> next = [&] {
-    world.client->ReadValues({{key, MergeRule::kMaxLanes}}, Duration::Seconds(1), [&](auto values) {
-      TAILCAST_CHECK(values.ok() && (*values)[0].has_value(), "missed");
-      if (--left > 0) next();
-    });
+    world.client->ReadValues({{key, MergeRule::kMaxLanes}}, Duration::Seconds(1),
+                             scope.Bind([&](auto values) {
+                               TAILCAST_CHECK(values.ok() && (*values)[0].has_value(), "missed");
+                               if (--left > 0) next();
+                             }));
   };
   for (auto _ : state) {
     left = 1000;
@@ -139,6 +143,7 @@ BENCHMARK(BM_ReadValuesShm);
 
 // Batches of 64 over the tcp engine, one batch at a time: depth 64.
 void BM_ReadChunksTcp(benchmark::State& state) {
+  const Scope scope;
   const auto depth = static_cast<size_t>(state.range(0));
   World world(4096, true);
   std::vector<char> buffer(kChunk * depth);
@@ -150,9 +155,9 @@ void BM_ReadChunksTcp(benchmark::State& state) {
       reads[i] = {world.keys[rng.Below(world.keys.size())], 0, kChunk, kChunk,
                   buffer.data() + i * kChunk};
     }
-    world.client->ReadChunks(reads, ReadMode::kRelaxed, Duration::Seconds(1), [&] {
+    world.client->ReadChunks(reads, ReadMode::kRelaxed, Duration::Seconds(1), scope.Bind([&] {
       if (--left > 0) next();
-    });
+    }));
   };
   for (auto _ : state) {
     left = 100;
@@ -167,6 +172,7 @@ BENCHMARK(BM_ReadChunksTcp)->ArgName("depth")->Arg(1)->Arg(16)->Arg(64)->UseReal
 // What a flush of a quiet stream costs: one small value to three replicas, one call after the
 // other. All threads of client and servers count.
 void BM_MutateOneValue(benchmark::State& state) {
+  const Scope scope;
   World world(64, false);
   Rng rng(3);
   const Key key{rng.Next(), rng.Next()};
@@ -176,7 +182,7 @@ void BM_MutateOneValue(benchmark::State& state) {
     std::string value(1024, '\0');
     std::memcpy(value.data(), &++step, 8);
     world.client->Mutate({{key, MergeRule::kMaxLanes, false, value}}, Duration::Seconds(1),
-                         [&](Status) { done = true; });
+                         scope.Bind([&](Status) { done = true; }));
     world.RunUntil([&] { return done; });
   }
   state.SetItemsProcessed(state.iterations());
@@ -186,6 +192,7 @@ BENCHMARK(BM_MutateOneValue)->UseRealTime()->MeasureProcessCPUTime();
 
 // Bulk writes of 64 full chunks to three replicas over gRPC.
 void BM_MutateChunks(benchmark::State& state) {
+  const Scope scope;
   World world(65536, false);
   const std::string value(kChunk, 'v');
   Rng rng(9);
@@ -195,7 +202,8 @@ void BM_MutateChunks(benchmark::State& state) {
       mutations.push_back({{rng.Next(), rng.Next()}, MergeRule::kLongerWins, false, value});
     }
     bool done = false;
-    world.client->Mutate(std::move(mutations), Duration::Seconds(5), [&](Status) { done = true; });
+    world.client->Mutate(std::move(mutations), Duration::Seconds(5),
+                         scope.Bind([&](Status) { done = true; }));
     world.RunUntil([&] { return done; });
   }
   state.SetItemsProcessed(state.iterations() * 64);

@@ -10,6 +10,7 @@
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/log.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cache/quorum_client.h"
 #include "tailcast/fabric/fake_fabric.h"
 #include "tailcast/sim/sim_loop.h"
@@ -262,7 +263,7 @@ class World {
     if (rng_.Chance(0.3)) {
       ++lanes_;
       writer.client->Mutate({{KeyOf(1000), MergeRule::kMaxLanes, false, Lanes(lanes_)}},
-                            Duration::Millis(300), done);
+                            Duration::Millis(300), scope_.Bind(done));
       return;
     }
     std::vector<Mutation> mutations;
@@ -277,7 +278,7 @@ class World {
       mutations.push_back(
           {KeyOf(n), MergeRule::kLongerWins, false, Final(n).substr(0, lengths_[n])});
     }
-    writer.client->Mutate(std::move(mutations), Duration::Millis(300), done);
+    writer.client->Mutate(std::move(mutations), Duration::Millis(300), scope_.Bind(done));
   }
 
   struct OneRead {
@@ -306,17 +307,17 @@ class World {
     ++outstanding_;
     client.client->ReadChunks(std::span(&one->read, 1),
                               rng_.Chance(0.2) ? ReadMode::kConsistent : ReadMode::kRelaxed,
-                              Duration::Millis(200), [this, one, n, begin] {
+                              Duration::Millis(200), scope_.Bind([this, one, n, begin] {
                                 --outstanding_;
                                 if (!Right(*one, n)) ++out_.wrong;
                                 if (time_.now() - begin > Duration::Millis(201)) ++out_.late;
-                              });
+                              }));
   }
   void Poll(Client& client) {
     const MonotonicTime begin = time_.now();
     ++outstanding_;
     client.client->ReadValues({{KeyOf(1000), MergeRule::kMaxLanes}}, Duration::Millis(200),
-                              [this, &client, begin](auto values) {
+                              scope_.Bind([this, &client, begin](auto values) {
                                 --outstanding_;
                                 if (time_.now() - begin > Duration::Millis(201)) ++out_.late;
                                 if (!values.ok() || !(*values)[0].has_value()) return;
@@ -327,11 +328,11 @@ class World {
                                 client.lanes_seen = std::max(client.lanes_seen, seen);
                                 ++outstanding_;
                                 client.client->WatchValue(KeyOf(1000), Duration::Millis(500),
-                                                          [this, &client](bool) {
+                                                          scope_.Bind([this, &client](bool) {
                                                             --outstanding_;
                                                             ++client.notifications;
-                                                          });
-                              });
+                                                          }));
+                              }));
   }
 
   // After the faults: everything written is readable at full length by everybody, and doorbells
@@ -341,7 +342,7 @@ class World {
       const std::string key = "key " + std::to_string(n);
       std::optional<Status> status;
       clients_[0].client->Mutate({{KeyOf(n), MergeRule::kLongerWins, false, Final(n)}},
-                                 Duration::Millis(300), [&](Status s) { status = s; });
+                                 Duration::Millis(300), scope_.Bind([&](Status s) { status = s; }));
       time_.RunUntil([&] { return status.has_value(); }, Duration::Seconds(1));
       Require(status.has_value() && status->ok(),
               key + " not written: " + status.value_or(OkStatus()).ToString());
@@ -349,7 +350,7 @@ class World {
         auto one = Prepare(n, 4096);
         bool done = false;
         client.client->ReadChunks(std::span(&one->read, 1), ReadMode::kRelaxed,
-                                  Duration::Millis(200), [&] { done = true; });
+                                  Duration::Millis(200), scope_.Bind([&] { done = true; }));
         time_.RunUntil([&] { return done; }, Duration::Seconds(1));
         Require(done && one->read.length == 4096 && Right(*one, n),
                 key + " not read: " + std::to_string(one->read.length));
@@ -358,15 +359,15 @@ class World {
     for (Client& client : clients_) {
       bool read = false;
       client.client->ReadValues({{KeyOf(1000), MergeRule::kMaxLanes}}, Duration::Millis(200),
-                                [&](auto values) { read = values.ok(); });
+                                scope_.Bind([&](auto values) { read = values.ok(); }));
       time_.RunUntil([&] { return read; }, Duration::Seconds(1));
       Require(read, "value not read");
       int answer = 0;
       client.client->WatchValue(KeyOf(1000), Duration::Seconds(50),
-                                [&](bool watched) { answer = watched ? 1 : -1; });
+                                scope_.Bind([&](bool watched) { answer = watched ? 1 : -1; }));
       time_.RunFor(Duration::Millis(5));
       clients_[0].client->Mutate({{KeyOf(1000), MergeRule::kMaxLanes, false, Lanes(++lanes_)}},
-                                 Duration::Millis(300), [](Status) {});
+                                 Duration::Millis(300), scope_.Bind([](Status) {}));
       time_.RunUntil([&] { return answer != 0; }, Duration::Millis(50));
       Require(answer == 1, "doorbell silent: " + std::to_string(answer));
       time_.RunFor(Duration::Millis(50));
@@ -388,6 +389,7 @@ class World {
   Outcome out_;
   uint64_t outstanding_ = 0, lanes_ = 0;
   uint64_t lengths_[kKeys] = {};
+  Scope scope_;
 };
 
 // TAILCAST_SEEDS=1000 for a long sweep.

@@ -84,21 +84,17 @@ void MemoryStore::ChangedLocked(Key key) {
   std::vector<Watcher> watchers = std::move(it->second);
   watchers_.erase(it);
   for (Watcher& watcher : watchers) {
-    watcher.loop->Post([client = std::move(watcher.client), id = watcher.id] {
-      if (*client != nullptr) (*client)->Notify(id, true);
-    });
+    watcher.loop->Post(std::move(watcher.notify));
   }
 }
 
-MemoryClient::MemoryClient(EventLoop* loop, MemoryStore* store)
-    : loop_(loop), store_(store), alive_(std::make_shared<MemoryClient*>(this)) {}
+MemoryClient::MemoryClient(EventLoop* loop, MemoryStore* store) : loop_(loop), store_(store) {}
 
 MemoryClient::~MemoryClient() {
-  *alive_ = nullptr;
   while (!watches_.empty()) CancelWatch(watches_.begin()->first);
 }
 
-void MemoryClient::Later(Duration timeout, Callback<void(bool)> answer) {
+void MemoryClient::Later(Duration timeout, UniqueFunction<void(bool)> answer) {
   Duration wait;
   {
     std::lock_guard lock(store_->mutex_);
@@ -109,9 +105,7 @@ void MemoryClient::Later(Duration timeout, Callback<void(bool)> answer) {
     }
   }
   const bool late = wait > timeout;
-  Task task = [alive = alive_, late, answer = std::move(answer)]() mutable {
-    if (*alive != nullptr) answer(late);
-  };
+  Task task = scope_.Bind([late, answer = std::move(answer)]() mutable { answer(late); });
   if (late) {
     loop_->After(timeout, std::move(task));
   } else if (wait > Duration()) {
@@ -268,13 +262,11 @@ uint64_t MemoryClient::WatchValue(Key key, Duration timeout, Callback<void(bool)
   ++counters_.watches;
   std::lock_guard lock(store_->mutex_);
   const uint64_t id = store_->next_watch_++;
-  Watch& watch = watches_[id];
+  Watch& watch = watches_.try_emplace(id, *loop_).first->second;
   watch.key = key;
   watch.notify = std::move(notify);
   const auto post = [&](bool watched) {
-    loop_->Post([alive = alive_, id, watched] {
-      if (*alive != nullptr) (*alive)->Notify(id, watched);
-    });
+    loop_->Post(scope_.Bind([this, id, watched] { Notify(id, watched); }));
   };
   if (store_->faults_.refuse_watches) {
     ++counters_.watch_refusals;
@@ -288,10 +280,8 @@ uint64_t MemoryClient::WatchValue(Key key, Duration timeout, Callback<void(bool)
     post(true);
     return id;
   }
-  store_->watchers_[key].push_back({id, loop_, alive_});
-  watch.timer = loop_->After(timeout, [alive = alive_, id] {
-    if (*alive != nullptr) (*alive)->Notify(id, true);
-  });
+  store_->watchers_[key].push_back({id, loop_, scope_.Bind([this, id] { Notify(id, true); })});
+  watch.timer.After(timeout, scope_.Bind([this, id] { Notify(id, true); }));
   return id;
 }
 
@@ -307,7 +297,6 @@ void MemoryClient::Notify(uint64_t id, bool watched) {
 void MemoryClient::CancelWatch(uint64_t id) {
   const auto it = watches_.find(id);
   if (it == watches_.end()) return;
-  loop_->Cancel(it->second.timer);
   {
     std::lock_guard lock(store_->mutex_);
     const auto watchers = store_->watchers_.find(it->second.key);

@@ -19,6 +19,7 @@
 
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/drains.h"
 #include "tailcast/cache/types.h"
@@ -70,7 +71,7 @@ class MemoryStore {
   struct Watcher {
     uint64_t id = 0;  // unique within the store
     EventLoop* loop = nullptr;
-    std::shared_ptr<MemoryClient*> client;
+    Task notify;
   };
   MutationResult ApplyLocked(const Mutation& mutation);
   void ChangedLocked(Key key);
@@ -108,13 +109,14 @@ class MemoryClient : public Client {
  private:
   friend class MemoryStore;
   struct Watch {
+    explicit Watch(EventLoop& loop) : timer(loop) {}
     Key key;
-    TimerId timer = 0;
+    Timer timer;
     Callback<void(bool)> notify;
   };
   // Runs `answer(false)` after the drawn delay, or `answer(true)` at the timeout if that is
   // earlier.
-  void Later(Duration timeout, Callback<void(bool late)> answer);
+  void Later(Duration timeout, UniqueFunction<void(bool late)> answer);
   void Notify(uint64_t id, bool watched);
   // Fills one read from the store; false: less than `want` is there. The store is locked.
   bool ReadOneLocked(ChunkRead& read);
@@ -123,13 +125,12 @@ class MemoryClient : public Client {
 
   EventLoop* loop_;
   MemoryStore* store_;
-  // Shared with posted tasks; nullptr inside once the client is gone. Loop thread only.
-  std::shared_ptr<MemoryClient*> alive_;
   ClientCounters counters_;
   Drains drains_{loop_};
   std::map<uint64_t, Watch> watches_;
   std::map<Key, uint64_t> seen_versions_;
   std::map<Key, std::string> seen_values_;  // values never fall within a client
+  Scope scope_;
 };
 
 }  // namespace tailcast::cache

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "tailcast/base/crc32c.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cache/test_loop.h"
 
 namespace tailcast::cache {
@@ -19,7 +20,7 @@ class MemoryCacheTest : public testing::Test {
   Status Mutate(MemoryClient& client, Key key, MergeRule rule, std::string value) {
     std::optional<Status> result;
     client.Mutate({Mutation{key, rule, false, std::move(value)}}, Duration::Seconds(1),
-                  [&](Status status) { result = status; });
+                  scope_.Bind([&](Status status) { result = status; }));
     EXPECT_FALSE(result.has_value()) << "called back inside the call";
     EXPECT_TRUE(loop_.RunUntil([&] { return result.has_value(); }));
     return *result;
@@ -27,18 +28,19 @@ class MemoryCacheTest : public testing::Test {
   ChunkRead Read(MemoryClient& client, ChunkRead read) {
     bool done = false;
     client.ReadChunks(std::span(&read, 1), ReadMode::kRelaxed, Duration::Millis(100),
-                      [&] { done = true; });
+                      scope_.Bind([&] { done = true; }));
     EXPECT_TRUE(loop_.RunUntil([&] { return done; }));
     return read;
   }
   Result<std::vector<std::optional<std::string>>> ReadValue(MemoryClient& client, Key key) {
     std::optional<Result<std::vector<std::optional<std::string>>>> result;
     client.ReadValues({{key, MergeRule::kMaxLanes}}, Duration::Millis(100),
-                      [&](auto values) { result = std::move(values); });
+                      scope_.Bind([&](auto values) { result = std::move(values); }));
     EXPECT_TRUE(loop_.RunUntil([&] { return result.has_value(); }));
     return *std::move(result);
   }
 
+  const Scope scope_;
   TestLoop loop_;
   MemoryStore store_;
   MemoryClient client_{&loop_, &store_};
@@ -100,7 +102,7 @@ TEST_F(MemoryCacheTest, DoorbellNotifiesOnceForChangesSinceTheLastRead) {
   int notifications = 0;
   EXPECT_TRUE(ReadValue(client_, key).ok());
   client_.WatchValue(key, Duration::Seconds(5),
-                     [&](bool watched) { notifications += watched ? 1 : 100; });
+                     scope_.Bind([&](bool watched) { notifications += watched ? 1 : 100; }));
   loop_.RunFor(Duration::Millis(10));
   EXPECT_EQ(notifications, 0);
   EXPECT_TRUE(Mutate(client_, key, MergeRule::kMaxLanes, Lanes({1})).ok());
@@ -109,14 +111,14 @@ TEST_F(MemoryCacheTest, DoorbellNotifiesOnceForChangesSinceTheLastRead) {
   EXPECT_EQ(notifications, 1);
   // Changed since it was read: notifies at once.
   client_.WatchValue(key, Duration::Seconds(5),
-                     [&](bool watched) { notifications += watched ? 1 : 100; });
+                     scope_.Bind([&](bool watched) { notifications += watched ? 1 : 100; }));
   loop_.RunFor(Duration::Millis(1));
   EXPECT_EQ(notifications, 2);
   EXPECT_TRUE(ReadValue(client_, key).ok());
   client_.WatchValue(key, Duration::Seconds(5),
-                     [&](bool watched) { notifications += watched ? 1 : 100; });
-  const uint64_t cancelled =
-      client_.WatchValue(key, Duration::Seconds(5), [&](bool) { notifications += 50; });
+                     scope_.Bind([&](bool watched) { notifications += watched ? 1 : 100; }));
+  const uint64_t cancelled = client_.WatchValue(key, Duration::Seconds(5),
+                                                scope_.Bind([&](bool) { notifications += 50; }));
   client_.CancelWatch(cancelled);
   loop_.RunFor(Duration::Seconds(6));
   EXPECT_EQ(notifications, 3) << "the time-out notifies";
@@ -139,7 +141,7 @@ TEST_F(MemoryCacheTest, FaultsAreDrawnAndTimeoutsHold) {
   EXPECT_TRUE(IsUnavailable(ReadValue(client_, key).status()));
   store_.SetFaults({.refuse_watches = true});
   bool watched = true;
-  client_.WatchValue(key, Duration::Seconds(1), [&](bool w) { watched = w; });
+  client_.WatchValue(key, Duration::Seconds(1), scope_.Bind([&](bool w) { watched = w; }));
   loop_.RunReady();
   EXPECT_FALSE(watched);
 }
@@ -148,8 +150,8 @@ TEST_F(MemoryCacheTest, DrainWaitsForWhatIsUnderWay) {
   store_.SetFaults({.delay = Duration::Millis(5)});
   std::string order;
   client_.Mutate({Mutation{{1, 2}, MergeRule::kLongerWins, false, "a"}}, Duration::Seconds(1),
-                 [&](Status) { order += "m"; });
-  client_.Drain([&] { order += "d"; });
+                 scope_.Bind([&](Status) { order += "m"; }));
+  client_.Drain(scope_.Bind([&] { order += "d"; }));
   EXPECT_TRUE(loop_.RunUntil([&] { return order.size() == 2; }));
   EXPECT_EQ(order, "md");
 }
@@ -158,8 +160,8 @@ TEST_F(MemoryCacheTest, NothingIsCalledAfterTheClientIsGone) {
   bool called = false;
   {
     MemoryClient client(&loop_, &store_);
-    client.Mutate({}, Duration::Seconds(1), [&](Status) { called = true; });
-    client.WatchValue({1, 1}, Duration::Seconds(1), [&](bool) { called = true; });
+    client.Mutate({}, Duration::Seconds(1), scope_.Bind([&](Status) { called = true; }));
+    client.WatchValue({1, 1}, Duration::Seconds(1), scope_.Bind([&](bool) { called = true; }));
   }
   store_.Apply({{1, 1}, MergeRule::kMaxLanes, false, Lanes({1})});
   loop_.RunFor(Duration::Seconds(3));

@@ -1,12 +1,15 @@
 #include "tailcast/cache/quorum_client.h"
 
+#include <deque>
 #include <map>
 #include <set>
 
 #include "gtest/gtest.h"
 #include "tailcast/base/crc32c.h"
+#include "tailcast/base/fault_point.h"
 #include "tailcast/base/log.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cache/merge.h"
 #include "tailcast/cache/test_fabric.h"
 #include "tailcast/cache/wire.h"
@@ -120,7 +123,8 @@ struct World {
 
   Status Mutate(std::vector<Mutation> mutations, Duration timeout = Duration::Millis(500)) {
     std::optional<Status> result;
-    client->Mutate(std::move(mutations), timeout, [&](Status status) { result = status; });
+    client->Mutate(std::move(mutations), timeout,
+                   scope.Bind([&](Status status) { result = status; }));
     EXPECT_FALSE(result.has_value());
     EXPECT_TRUE(time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(10)));
     return result.value_or(OkStatus());
@@ -135,10 +139,10 @@ struct World {
     auto one = client_rpc->MakeClient(processes[server].rpc_address, "");
     bool done = false;
     one->Call(std::string("/") + kDataService + "/Mutate", request.SerializeAsString(),
-              Duration::Seconds(1), [&](Result<std::string> reply) {
+              Duration::Seconds(1), scope.Bind([&](Result<std::string> reply) {
                 EXPECT_TRUE(reply.ok());
                 done = true;
-              });
+              }));
     EXPECT_TRUE(time.RunUntil([&] { return done; }, Duration::Seconds(2)));
   }
   ChunkRead Chunk(uint64_t n, uint32_t want, uint32_t capacity = 4096) {
@@ -148,7 +152,7 @@ struct World {
   ChunkRead Read(ChunkRead read, ReadMode mode = ReadMode::kRelaxed,
                  Duration timeout = Duration::Millis(500)) {
     bool done = false;
-    client->ReadChunks(std::span(&read, 1), mode, timeout, [&] { done = true; });
+    client->ReadChunks(std::span(&read, 1), mode, timeout, scope.Bind([&] { done = true; }));
     EXPECT_FALSE(done) << "called back inside the call";
     EXPECT_TRUE(time.RunUntil([&] { return done; }, Duration::Seconds(10)));
     return read;
@@ -162,7 +166,7 @@ struct World {
                                                MergeRule rule = MergeRule::kMaxLanes) {
     std::optional<Result<std::vector<std::optional<std::string>>>> result;
     client->ReadValues({{key, rule}}, Duration::Millis(500),
-                       [&](auto values) { result = std::move(values); });
+                       scope.Bind([&](auto values) { result = std::move(values); }));
     EXPECT_FALSE(result.has_value());
     EXPECT_TRUE(time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(10)));
     if (!result->ok()) return result->status();
@@ -186,6 +190,7 @@ struct World {
     return -1;
   }
 
+  const Scope scope;
   uint64_t memory_bytes = 16 << 20;
   uint64_t generations = 0;
   sim::VirtualTime time;
@@ -250,6 +255,7 @@ TEST_P(QuorumClientTest, ValuesLongerThanTheRoomAreCutButValidated) {
 }
 
 TEST(QuorumClientTryTest, FinishesInsideTheCallOrLeavesTheRestToReadChunks) {
+  const Scope scope;
   World world(true);
   ASSERT_TRUE(world.Write(1, 4096).ok());
   ASSERT_TRUE(world.Write(2, 100).ok());
@@ -261,7 +267,8 @@ TEST(QuorumClientTryTest, FinishesInsideTheCallOrLeavesTheRestToReadChunks) {
   EXPECT_FALSE(world.client->TryReadChunks(reads));
   EXPECT_EQ(reads[0].length, 4096u);
   bool done = false;
-  world.client->ReadChunks(reads, ReadMode::kRelaxed, Duration::Millis(100), [&] { done = true; });
+  world.client->ReadChunks(reads, ReadMode::kRelaxed, Duration::Millis(100),
+                           scope.Bind([&] { done = true; }));
   ASSERT_TRUE(world.time.RunUntil([&] { return done; }, Duration::Seconds(1)));
   EXPECT_EQ(reads[1].length, 100u);
   EXPECT_EQ(std::string(reads[1].destination, 100), Final(2).substr(0, 100));
@@ -339,9 +346,10 @@ TEST_P(QuorumClientTest, SilentServerNeverDelaysTheOthersWrites) {
 }
 
 TEST_P(QuorumClientTest, DrainWaitsForTheReplicaThatTheOthersDidNotWaitFor) {
+  const Scope scope;
   World world(GetParam());
   int drained = 0;
-  const auto drain = [&] { world.client->Drain([&] { ++drained; }); };
+  const auto drain = [&] { world.client->Drain(scope.Bind([&] { ++drained; })); };
   drain();
   EXPECT_EQ(drained, 0) << "called back inside the call";
   world.time.RunFor(Duration::Millis(1));
@@ -537,16 +545,17 @@ TEST_P(QuorumClientTest, OverflowedKeysAreServedByRpc) {
 }
 
 TEST_P(QuorumClientTest, DoorbellNotifiesForChangesSinceTheLastRead) {
+  const Scope scope;
   World world(GetParam());
   const Key key = KeyOf(1);
   ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({1})}}).ok());
   int notifications = 0, refused = 0;
   const auto notify = [&](bool watched) { ++(watched ? notifications : refused); };
-  world.client->WatchValue(key, Duration::Seconds(5), notify);
+  world.client->WatchValue(key, Duration::Seconds(5), scope.Bind(notify));
   world.time.RunFor(Duration::Millis(5));
   EXPECT_EQ(refused, 1) << "never read on this client: poll";
   ASSERT_TRUE(world.ReadValue(key).ok());
-  world.client->WatchValue(key, Duration::Seconds(5), notify);
+  world.client->WatchValue(key, Duration::Seconds(5), scope.Bind(notify));
   world.time.RunFor(Duration::Seconds(1));
   EXPECT_EQ(notifications, 0);
   ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({2})}}).ok());
@@ -556,19 +565,21 @@ TEST_P(QuorumClientTest, DoorbellNotifiesForChangesSinceTheLastRead) {
   ASSERT_TRUE(world.ReadValue(key).ok());
   ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({3})}}).ok());
   world.time.RunFor(Duration::Millis(5));
-  world.client->WatchValue(key, Duration::Seconds(5), notify);
+  world.client->WatchValue(key, Duration::Seconds(5), scope.Bind(notify));
   world.time.RunFor(Duration::Millis(5));
   EXPECT_EQ(notifications, 2);
   // The time-out notifies; a cancelled one does not.
   ASSERT_TRUE(world.ReadValue(key).ok());
-  world.client->WatchValue(key, Duration::Seconds(1), notify);
-  world.client->CancelWatch(world.client->WatchValue(key, Duration::Seconds(1), notify));
+  world.client->WatchValue(key, Duration::Seconds(1), scope.Bind(notify));
+  world.client->CancelWatch(
+      world.client->WatchValue(key, Duration::Seconds(1), scope.Bind(notify)));
   world.time.RunFor(Duration::Seconds(3));
   EXPECT_EQ(notifications, 3);
   EXPECT_EQ(refused, 1);
 }
 
 TEST_P(QuorumClientTest, WatchesMoveToAnotherReplicaWhenTheirServerDiesOrStops) {
+  const Scope scope;
   for (const bool stop : {false, true}) {
     for (uint64_t seed = 1; seed < 6; ++seed) {
       World world(GetParam(), 3, seed);
@@ -577,8 +588,9 @@ TEST_P(QuorumClientTest, WatchesMoveToAnotherReplicaWhenTheirServerDiesOrStops) 
       world.time.RunFor(Duration::Millis(50));
       ASSERT_TRUE(world.ReadValue(key).ok());
       int notifications = 0, refused = 0;
-      world.client->WatchValue(key, Duration::Seconds(50),
-                               [&](bool watched) { ++(watched ? notifications : refused); });
+      world.client->WatchValue(key, Duration::Seconds(50), scope.Bind([&](bool watched) {
+        ++(watched ? notifications : refused);
+      }));
       int watched_at = -1;
       for (int i = 0; i < 3; ++i) {
         if (!world.net.hosts["cache-" + std::to_string(i)].watches.empty()) watched_at = i;
@@ -600,21 +612,24 @@ TEST_P(QuorumClientTest, WatchesMoveToAnotherReplicaWhenTheirServerDiesOrStops) 
 }
 
 TEST_P(QuorumClientTest, RefusedWatchesAreSaidSo) {
+  const Scope scope;
   World world(GetParam());
   for (auto& [name, host] : world.net.hosts) host.watchable = false;
   ASSERT_TRUE(world.ReadValue(KeyOf(1)).ok());
   int refused = 0;
-  world.client->WatchValue(KeyOf(1), Duration::Seconds(5), [&](bool w) { refused += w ? 0 : 1; });
+  world.client->WatchValue(KeyOf(1), Duration::Seconds(5),
+                           scope.Bind([&](bool w) { refused += w ? 0 : 1; }));
   EXPECT_EQ(refused, 0);
   world.time.RunFor(Duration::Millis(1));
   EXPECT_EQ(refused, 1);
 }
 
 TEST_P(QuorumClientTest, ClientOnAnOldConfigurationFindsOut) {
+  const Scope scope;
   World world(GetParam());
   ASSERT_TRUE(world.Write(1, 100).ok());
   std::vector<uint64_t> stale;
-  world.client->SetStaleCallback([&](uint64_t id) { stale.push_back(id); });
+  world.client->SetStaleCallback(scope.Bind([&](uint64_t id) { stale.push_back(id); }));
   RingConfig newer = world.config;
   newer.configuration_id = 9;
   for (auto& process : world.processes) process.server->UpdateRing(newer);
@@ -626,6 +641,7 @@ TEST_P(QuorumClientTest, ClientOnAnOldConfigurationFindsOut) {
 }
 
 TEST_P(QuorumClientTest, NewRingKeepsConnectionsOfThoseThatStay) {
+  const Scope scope;
   World world(GetParam(), 3);
   for (uint64_t n = 0; n < 30; ++n) ASSERT_TRUE(world.Write(n, 4096).ok());
   world.processes.emplace_back();
@@ -648,7 +664,7 @@ TEST_P(QuorumClientTest, NewRingKeepsConnectionsOfThoseThatStay) {
   ChunkRead read = world.Chunk(1, 4096);
   bool done = false;
   world.client->ReadChunks(std::span(&read, 1), ReadMode::kConsistent, Duration::Millis(100),
-                           [&] { done = true; });
+                           scope.Bind([&] { done = true; }));
   world.config.replicas.erase(world.config.replicas.begin() + 1);
   world.processes[1].incarnation = 0;
   ++world.config.configuration_id;
@@ -658,21 +674,93 @@ TEST_P(QuorumClientTest, NewRingKeepsConnectionsOfThoseThatStay) {
 }
 
 TEST_P(QuorumClientTest, DestroyedInTheMiddleCallsNobody) {
+  const Scope scope;
   World world(GetParam());
   ASSERT_TRUE(world.Write(1, 4096).ok());
   for (auto& [name, host] : world.net.hosts) host.delay = Duration::Millis(5);
   bool called = false;
   ChunkRead read = world.Chunk(1, 4096);
   world.client->ReadChunks(std::span(&read, 1), ReadMode::kConsistent, Duration::Millis(100),
-                           [&] { called = true; });
+                           scope.Bind([&] { called = true; }));
   world.client->Mutate({{KeyOf(1), MergeRule::kLongerWins, false, "x"}}, Duration::Seconds(1),
-                       [&](Status) { called = true; });
+                       scope.Bind([&](Status) { called = true; }));
   world.client->ReadValues({{KeyOf(1), MergeRule::kMaxLanes}}, Duration::Seconds(1),
-                           [&](auto) { called = true; });
+                           scope.Bind([&](auto) { called = true; }));
   world.client.reset();
   world.buffers.clear();
   world.time.RunFor(Duration::Seconds(2));
   EXPECT_FALSE(called);
+}
+
+// ---- Replicas that contradict each other ----
+
+// Two replicas are asked at once. The one that answers first has other bytes, fewer than wanted;
+// the other one's suffix must not be put behind them.
+TEST(QuorumClientContradictionTest, AChunkNeverHoldsBytesOfTwoReplicasThatContradictEachOther) {
+  uint64_t mismatches = 0;
+  for (int slow = 0; slow < 3; ++slow) {
+    World world(false);
+    const Key key = KeyOf(1);
+    const std::string other(1000, 'x');
+    for (const int server : {0, 1, 2}) {
+      world.WriteAt(server, key, MergeRule::kLongerWins, server == slow ? Final(1) : other);
+      world.net.hosts["cache-" + std::to_string(server)].delay =
+          Duration::Millis(server == slow ? 10 : 1);
+    }
+    const std::string read = world.ReadText(1, 4096, ReadMode::kConsistent);
+    EXPECT_TRUE(read == Final(1).substr(0, read.size()) || read == other.substr(0, read.size()))
+        << "slow " << slow << ": " << read.size() << " bytes, of both replicas";
+    mismatches += world.client->counters().mismatches;
+  }
+  EXPECT_GT(mismatches, 0u);
+}
+
+TEST(QuorumClientContradictionTest, PlantedMixedChunksAreCaught) {
+  const PlantedFault fault("cache.skip_prefix_check");
+  int mixed = 0;
+  for (int slow = 0; slow < 3; ++slow) {
+    World world(false);
+    for (const int server : {0, 1, 2}) {
+      world.WriteAt(server, KeyOf(1), MergeRule::kLongerWins,
+                    server == slow ? Final(1) : std::string(1000, 'x'));
+      world.net.hosts["cache-" + std::to_string(server)].delay =
+          Duration::Millis(server == slow ? 10 : 1);
+    }
+    ChunkRead read = world.Read(world.Chunk(1, 4096), ReadMode::kConsistent);
+    mixed += read.length == 4096 && read.destination[0] == 'x' ? 1 : 0;
+  }
+  EXPECT_GT(mixed, 0);
+}
+
+// ---- The bound on reads under way ----
+
+// A read whose batch has ended still holds the only slot. Its replica leaves the configuration: the
+// slot goes to whoever waits.
+TEST(QuorumClientSlotsTest, ALostConnectionGivesItsSlotsToThoseThatWait) {
+  const Scope scope;
+  QuorumClientOptions options;
+  options.key_reads_max = 1;
+  options.hedge_delay = Duration::Seconds(1);
+  World world(false, 4, 1, options);
+  for (uint64_t n = 0; n < 20; ++n) ASSERT_TRUE(world.Write(n, 100).ok());
+  const int leaver = world.FirstChoice(0);
+  uint64_t next = 1;
+  while (world.FirstChoice(next) == leaver) ++next;
+  world.net.hosts["cache-" + std::to_string(leaver)].delay = Duration::Millis(300);
+  EXPECT_EQ(world.Read(world.Chunk(0, 100), ReadMode::kRelaxed, Duration::Millis(10)).length, 0u);
+
+  ChunkRead waiting = world.Chunk(next, 100);
+  bool done = false;
+  world.client->ReadChunks(std::span(&waiting, 1), ReadMode::kRelaxed, Duration::Millis(400),
+                           scope.Bind([&] { done = true; }));
+  world.time.RunFor(Duration::Millis(20));
+  EXPECT_FALSE(done) << "the slot is not taken";
+  world.config.replicas.erase(world.config.replicas.begin() + leaver);
+  ++world.config.configuration_id;
+  world.client->UpdateRing(world.config);
+  world.time.RunFor(Duration::Millis(20));
+  EXPECT_TRUE(done);
+  EXPECT_EQ(waiting.length, 100u);
 }
 
 // ---- A sweep: everything grows, moves and is torn at once ----
@@ -683,20 +771,17 @@ struct SweepResult {
 
 struct SweepOptions {
   bool immediate = true;
-  bool skip_crc = false;
-  bool trust_location = false;
-  bool reuse_at_once = false;
+  std::vector<const char*> faults;
   bool scribble = false;  // flip bytes of the servers' memory at random
 };
 
 SweepResult Sweep(uint64_t seed, SweepOptions sweep) {
-  QuorumClientOptions client;
-  client.planted.skip_crc = sweep.skip_crc;
-  client.planted.trust_location = sweep.trust_location;
+  const Scope scope;
+  std::deque<PlantedFault> faults;
+  for (const char* name : sweep.faults) faults.emplace_back(name);
   ServerCoreOptions core;
   core.growth_floor_bytes = 512;
-  core.planted.reuse_at_once = sweep.reuse_at_once;
-  World world(sweep.immediate, 3, seed, client, core);
+  World world(sweep.immediate, 3, seed, {}, core);
   Rng rng(seed);
   SweepResult result;
   constexpr uint64_t kKeys = 24;
@@ -710,7 +795,7 @@ SweepResult Sweep(uint64_t seed, SweepOptions sweep) {
     if (rng.Chance(0.3)) {
       for (uint64_t& lane : lanes_written) lane += rng.Below(3);
       world.client->Mutate({{lanes_key, MergeRule::kMaxLanes, false, Lanes(lanes_written)}},
-                           Duration::Millis(300), [](Status) {});
+                           Duration::Millis(300), scope.Bind([](Status) {}));
       return;
     }
     const uint64_t n = rng.Below(kKeys);
@@ -718,13 +803,13 @@ SweepResult Sweep(uint64_t seed, SweepOptions sweep) {
       // Forgotten and written anew: the slots change hands.
       written[n] = 0;
       world.client->Mutate({{KeyOf(n), MergeRule::kLongerWins, true, ""}}, Duration::Millis(300),
-                           [](Status) {});
+                           scope.Bind([](Status) {}));
       return;
     }
     written[n] = std::min<size_t>(4096, written[n] + 1 + rng.Below(700));
     world.client->Mutate(
         {{KeyOf(n), MergeRule::kLongerWins, false, Final(n).substr(0, written[n])}},
-        Duration::Millis(300), [](Status) {});
+        Duration::Millis(300), scope.Bind([](Status) {}));
   };
   // What happens in the middle of an immediate read: a server changes.
   world.net.torn = 0.3;
@@ -785,12 +870,12 @@ SweepResult Sweep(uint64_t seed, SweepOptions sweep) {
     } else {
       world.client->ReadChunks(std::span(read.get(), 1),
                                rng.Chance(0.2) ? ReadMode::kConsistent : ReadMode::kRelaxed,
-                               Duration::Millis(200), check);
+                               Duration::Millis(200), scope.Bind(check));
     }
     if (rng.Chance(0.3)) {
       ++outstanding;
       world.client->ReadValues({{lanes_key, MergeRule::kMaxLanes}}, Duration::Millis(200),
-                               [&](auto values) {
+                               scope.Bind([&](auto values) {
                                  --outstanding;
                                  if (!values.ok() || !(*values)[0].has_value()) return;
                                  const std::string& value = *(*values)[0];
@@ -802,7 +887,7 @@ SweepResult Sweep(uint64_t seed, SweepOptions sweep) {
                                    if (now < lanes_seen[lane]) ++result.fell;
                                    lanes_seen[lane] = std::max(lanes_seen[lane], now);
                                  }
-                               });
+                               }));
     }
     for (int turn = 0; turn < 4; ++turn) {
       world.time.RunFor(Duration::Micros(rng.Below(100)));
@@ -838,8 +923,9 @@ TEST_P(QuorumClientTest, SweepCatchesPlantedSkippedChecksums) {
   uint64_t wrong = 0;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     // Inside a call no slot changes hands, so it takes a second bug to see the first.
-    wrong +=
-        Sweep(seed, {.immediate = GetParam(), .skip_crc = true, .reuse_at_once = GetParam()}).wrong;
+    SweepOptions sweep{.immediate = GetParam(), .faults = {"cache.skip_payload_check"}};
+    if (GetParam()) sweep.faults.push_back("cache.reuse_at_once");
+    wrong += Sweep(seed, sweep).wrong;
   }
   EXPECT_GT(wrong, 0u);
 }
@@ -847,8 +933,9 @@ TEST_P(QuorumClientTest, SweepCatchesPlantedSkippedChecksums) {
 TEST_P(QuorumClientTest, SweepCatchesPlantedTrustInOldLocations) {
   uint64_t wrong = 0;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
-    wrong +=
-        Sweep(seed, {.immediate = GetParam(), .trust_location = true, .reuse_at_once = true}).wrong;
+    wrong += Sweep(seed, {.immediate = GetParam(),
+                          .faults = {"cache.trust_location", "cache.reuse_at_once"}})
+                 .wrong;
   }
   EXPECT_GT(wrong, 0u);
 }
@@ -857,9 +944,10 @@ TEST_P(QuorumClientTest, SweepCatchesPlantedTrustInOldLocations) {
 // whole; reused at once, it is torn.
 TEST(QuorumClientRestTest, SlowReaderOfASupersededValueIsNotTornBecauseSlotsRest) {
   const auto torn_with = [](bool reuse_at_once) {
-    ServerCoreOptions core;
-    core.planted.reuse_at_once = reuse_at_once;
-    World world(false, 3, 1, {}, core);
+    const Scope scope;
+    std::optional<PlantedFault> fault;
+    if (reuse_at_once) fault.emplace("cache.reuse_at_once");
+    World world(false);
     const Key key = KeyOf(1);
     for (auto& [name, host] : world.net.hosts) host.delay = Duration::Millis(20);
     world.net.torn = 1;  // half of the words at the beginning, half at the end of the 20 ms
@@ -873,13 +961,13 @@ TEST(QuorumClientRestTest, SlowReaderOfASupersededValueIsNotTornBecauseSlotsRest
       bool done = false;
       world.client->ReadValues(
           {{key, MergeRule::kMaxLanes}}, Duration::Millis(500),
-          [&](auto values) { done = values.ok() && (*values)[0].has_value(); });
+          scope.Bind([&](auto values) { done = values.ok() && (*values)[0].has_value(); }));
       // Seven changes while the reader is between bucket and entry.
       for (int i = 0; i < 7; ++i) {
         world.time.RunFor(Duration::Millis(5));
         world.client->Mutate(
             {{key, MergeRule::kMaxLanes, false, Lanes(std::vector<uint64_t>(60, ++step))}},
-            Duration::Millis(500), [](Status) {});
+            Duration::Millis(500), scope.Bind([](Status) {}));
       }
       EXPECT_TRUE(world.time.RunUntil([&] { return done; }, Duration::Seconds(2)));
     }
@@ -892,12 +980,13 @@ TEST(QuorumClientRestTest, SlowReaderOfASupersededValueIsNotTornBecauseSlotsRest
 // ---- The server's calls ----
 
 TEST(CacheServerTest, RefusesMalformedRequestsAndGoesOn) {
+  const Scope scope;
   World world(true);
   auto client = world.client_rpc->MakeClient(world.processes[0].rpc_address, "");
   const auto call = [&](const char* method, const std::string& request) {
     std::optional<Result<std::string>> result;
     client->Call(std::string("/") + kDataService + "/" + method, request, Duration::Seconds(1),
-                 [&](Result<std::string> reply) { result = std::move(reply); });
+                 scope.Bind([&](Result<std::string> reply) { result = std::move(reply); }));
     EXPECT_TRUE(world.time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(2)));
     return *result;
   };

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "gtest/gtest.h"
+#include "tailcast/base/scope.h"
 
 namespace tailcast::cache {
 namespace {
@@ -216,18 +217,19 @@ TEST(ReplicaHealthTest, BacksOffTwiceAsLongEachTimeUpToASecond) {
 }
 
 TEST(DrainCoreTest, WaitsForTheCallsThatBeganEarlierAndForNoOthers) {
+  const Scope scope;
   DrainCore core;
   std::string ran;
   const auto run = [&] {
     while (Callback<void()> done = core.TakeDue()) done();
     return ran;
   };
-  core.Drain([&] { ran += "a"; });
+  core.Drain(scope.Bind([&] { ran += "a"; }));
   EXPECT_EQ(run(), "a") << "nothing is under way";
   const uint64_t first = core.Begin(), second = core.Begin();
-  core.Drain([&] { ran += "b"; });
+  core.Drain(scope.Bind([&] { ran += "b"; }));
   const uint64_t third = core.Begin();
-  core.Drain([&] { ran += "c"; });
+  core.Drain(scope.Bind([&] { ran += "c"; }));
   core.End(second);
   EXPECT_EQ(run(), "a");
   core.End(first);

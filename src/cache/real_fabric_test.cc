@@ -10,6 +10,7 @@
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/log.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cache/quorum_client.h"
 #include "tailcast/cache/test_cell.h"
 
@@ -54,10 +55,12 @@ struct Reader {
   }
   Status Mutate(std::vector<Mutation> mutations) {
     std::optional<Status> result;
-    client->Mutate(std::move(mutations), Duration::Seconds(5), [&](Status s) { result = s; });
+    client->Mutate(std::move(mutations), Duration::Seconds(5),
+                   scope.Bind([&](Status s) { result = s; }));
     if (!Until([&] { return result.has_value(); })) return InternalError("no answer");
     return *result;
   }
+  const Scope scope;
   ThreadLoop loop;
   std::unique_ptr<fabric::Connector> fabric;
   std::unique_ptr<rpc::Connector> rpc;
@@ -65,6 +68,7 @@ struct Reader {
 };
 
 TEST_P(RealFabricTest, ReadsWhatIsWrittenWhileItIsWritten) {
+  const Scope scope;
   TestCell cell(3, 16 << 20, tcp());
   Reader reader(cell.config());
   constexpr uint64_t kKeys = 32;
@@ -112,7 +116,7 @@ TEST_P(RealFabricTest, ReadsWhatIsWrittenWhileItIsWritten) {
     if (!reader.client->TryReadChunks(std::span(&read, 1))) {
       bool done = false;
       reader.client->ReadChunks(std::span(&read, 1), ReadMode::kRelaxed, Duration::Millis(500),
-                                [&] { done = true; });
+                                scope.Bind([&] { done = true; }));
       ASSERT_TRUE(reader.Until([&] { return done; }));
     }
     ASSERT_EQ(truth[n].compare(0, read.length, buffer.data(), read.length), 0);
@@ -128,6 +132,7 @@ TEST_P(RealFabricTest, ReadsWhatIsWrittenWhileItIsWritten) {
 }
 
 TEST_P(RealFabricTest, DoorbellsNotifyOfEveryChangeThatIsWaitedFor) {
+  const Scope scope;
   TestCell cell(3, 16 << 20, tcp());
   Reader reader(cell.config());
   const Key key = KeyOf(1);
@@ -150,7 +155,7 @@ TEST_P(RealFabricTest, DoorbellsNotifyOfEveryChangeThatIsWaitedFor) {
   bool wrong = false;
   std::function<void()> look = [&] {
     reader.client->ReadValues(
-        {{key, MergeRule::kMaxLanes}}, Duration::Millis(500), [&](auto values) {
+        {{key, MergeRule::kMaxLanes}}, Duration::Millis(500), scope.Bind([&](auto values) {
           if (values.ok() && (*values)[0].has_value()) {
             const std::string& value = *(*values)[0];
             uint64_t now = 0;
@@ -161,17 +166,17 @@ TEST_P(RealFabricTest, DoorbellsNotifyOfEveryChangeThatIsWaitedFor) {
           }
           if (seen == kRounds) return;
           const MonotonicTime begin = reader.loop.Now();
-          reader.client->WatchValue(key, Duration::Seconds(5), [&, begin](bool watched) {
+          reader.client->WatchValue(key, Duration::Seconds(5), scope.Bind([&, begin](bool watched) {
             ++(watched ? notifications : refused);
             timeouts += reader.loop.Now() - begin > Duration::Seconds(4) ? 1 : 0;
             look();
-          });
-        });
+          }));
+        }));
   };
   look();
   EXPECT_TRUE(reader.Until([&] { return seen == kRounds; }));
   all_seen = true;
-  own.loop.Post([] {});
+  own.loop.Post(scope.Bind([] {}));
   writer.join();
   EXPECT_FALSE(wrong);
   EXPECT_EQ(refused, 0u);

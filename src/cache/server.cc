@@ -1,6 +1,7 @@
 #include "tailcast/cache/server.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "tailcast/base/check.h"
@@ -21,14 +22,18 @@ uint32_t ToMillis(Duration duration) {
 
 struct Server::Repair {
   struct Peer {
+    Peer(EventLoop& loop, std::string n, std::unique_ptr<rpc::Client> c)
+        : name(std::move(n)), client(std::move(c)), next(loop) {}
     std::string name;
     std::unique_ptr<rpc::Client> client;
     uint64_t cursor = 0;
     int failures = 0;
     bool done = false;
+    Timer next;  // page
   };
-  std::vector<Peer> peers;
+  std::deque<Peer> peers;
   MonotonicTime started, next_page;
+  Scope scope;
 };
 
 Server::Server(EventLoop* loop, fabric::Exporter* exporter, rpc::Server* rpc_server,
@@ -38,31 +43,27 @@ Server::Server(EventLoop* loop, fabric::Exporter* exporter, rpc::Server* rpc_ser
       rpc_server_(rpc_server),
       connector_(connector),
       options_(std::move(options)),
-      alive_(std::make_shared<Server*>(this)) {
+      tick_(*loop) {
   Handle("Mutate", &Server::Mutate);
   Handle("Get", &Server::Get);
   Handle("Scan", &Server::Scan);
   Handle("Stat", &Server::Stat);
 }
 
-Server::~Server() {
-  *alive_ = nullptr;
-  loop_->Cancel(tick_);
-}
+Server::~Server() = default;
 
 void Server::Handle(const char* method,
                     Result<std::string> (Server::*handler)(const std::string&)) {
   rpc_server_->Handle("/" + options_.service + "/" + method,
-                      [alive = alive_, handler](std::string request, rpc::Responder respond) {
-                        Server* self = *alive;
-                        if (self == nullptr || self->core_ == nullptr) {
+                      scope_.Bind([this, handler](std::string request, rpc::Responder respond) {
+                        if (core_ == nullptr) {
                           respond(UnavailableError("this cache server has not started"));
                           return;
                         }
-                        Result<std::string> reply = (self->*handler)(request);
-                        if (!reply.ok()) ++self->counters_.bad_requests;
+                        Result<std::string> reply = (this->*handler)(request);
+                        if (!reply.ok()) ++counters_.bad_requests;
                         respond(std::move(reply));
-                      });
+                      }));
 }
 
 Result<std::vector<std::string>> Server::Start() {
@@ -90,9 +91,7 @@ void Server::Tick() {
   core_->Tick(Now(), doorbells_);
   exporter_->Beat();
   NotifyAll();
-  tick_ = loop_->After(options_.core.heartbeat_interval, [alive = alive_] {
-    if (*alive != nullptr) (*alive)->Tick();
-  });
+  tick_.After(options_.core.heartbeat_interval, scope_.Bind([this] { Tick(); }));
 }
 
 void Server::NotifyAll() {
@@ -250,10 +249,8 @@ void Server::StartRepair() {
   repair_->started = repair_->next_page = loop_->Now();
   for (const Replica& replica : config_.replicas) {
     if (replica.name == options_.name || replica.rpc_address.empty()) continue;
-    Repair::Peer peer;
-    peer.name = replica.name;
-    peer.client = connector_->MakeClient(replica.rpc_address, "");
-    repair_->peers.push_back(std::move(peer));
+    repair_->peers.emplace_back(*loop_, replica.name,
+                                connector_->MakeClient(replica.rpc_address, ""));
   }
   if (repair_->peers.empty()) {
     repair_.reset();
@@ -270,13 +267,12 @@ void Server::PullPage(size_t index) {
   request.set_cursor(peer.cursor);
   request.set_bytes_max(options_.repair_page_bytes);
   request.set_owner(options_.name);
-  peer.client->Call("/" + options_.service + "/Scan", request.SerializeAsString(),
-                    options_.repair_timeout, [alive = alive_, index](Result<std::string> reply) {
-                      if (*alive != nullptr) (*alive)->OnPage(index, std::move(reply));
-                    });
+  peer.client->Call(
+      "/" + options_.service + "/Scan", request.SerializeAsString(), options_.repair_timeout,
+      repair_->scope.Bind([this, index](Result<std::string> reply) { OnPage(index, reply); }));
 }
 
-void Server::OnPage(size_t index, Result<std::string> bytes) {
+void Server::OnPage(size_t index, const Result<std::string>& bytes) {
   Repair::Peer& peer = repair_->peers[index];
   const auto parsed = [&]() -> Result<v1::CacheScanReply> {
     if (!bytes.ok()) return bytes.status();
@@ -323,9 +319,7 @@ void Server::OnPage(size_t index, Result<std::string> bytes) {
     wait = repair_->next_page - now.monotonic;
   }
   if (!peer.done) {
-    loop_->After(wait, [alive = alive_, index] {
-      if (*alive != nullptr) (*alive)->PullPage(index);
-    });
+    peer.next.After(wait, repair_->scope.Bind([this, index] { PullPage(index); }));
     return;
   }
   if (std::all_of(repair_->peers.begin(), repair_->peers.end(),
@@ -334,8 +328,7 @@ void Server::OnPage(size_t index, Result<std::string> bytes) {
     kLog.Log(counters_.repaired_values > 0 ? LogLevel::kInfo : LogLevel::kDebug, options_.name,
              ": repaired ", counters_.repaired_values, " values, ", counters_.repaired_bytes,
              " bytes in ", (loop_->Now() - repair_->started).millis(), " ms");
-    // The clients go in a turn of their own: this may be one's callback.
-    loop_->Post([repair = std::shared_ptr<Repair>(std::move(repair_))] {});
+    Retire(*loop_, std::move(repair_));  // this is a callback of one of its clients
     // The ring may have changed meanwhile.
     if (config_.configuration_id != repaired_configuration_) StartRepair();
   }

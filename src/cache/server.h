@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/ring.h"
@@ -86,25 +87,24 @@ class Server {
   void Tick();
   void StartRepair();
   void PullPage(size_t peer);
-  void OnPage(size_t peer, Result<std::string> reply);
+  void OnPage(size_t peer, const Result<std::string>& bytes);
 
   EventLoop* const loop_;
   fabric::Exporter* const exporter_;
   rpc::Server* const rpc_server_;
   rpc::Connector* const connector_;
   const ServerOptions options_;
-  // Shared with handlers and posted tasks; null inside once the server is gone.
-  std::shared_ptr<Server*> alive_;
   std::unique_ptr<ServerCore> core_;
   ServerCounters counters_;
   RingConfig config_;
   HashRing ring_;
-  TimerId tick_ = 0;
+  Timer tick_;
   std::vector<uint64_t> doorbells_;
   std::unique_ptr<Repair> repair_;
   std::vector<std::string> repaired_names_;  // of the ring that the last repair began with; sorted
   uint64_t repaired_configuration_ = 0;
   bool repair_again_ = true;
+  Scope scope_;
 };
 
 }  // namespace tailcast::cache

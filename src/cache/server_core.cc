@@ -6,9 +6,17 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/crc32c.h"
+#include "tailcast/base/fault_point.h"
 #include "tailcast/cache/merge.h"
 
 namespace tailcast::cache {
+namespace {
+
+FAULT_POINT(kHeaderBeforeBytes, "cache.header_before_bytes",
+            "an extension's header is stored before its bytes");
+FAULT_POINT(kReuseAtOnce, "cache.reuse_at_once", "a slot that is left may be written at once");
+
+}  // namespace
 
 MemoryPlan PlanMemory(uint64_t total_bytes, uint32_t value_bytes) {
   const uint32_t size_class = layout::ClassFor(value_bytes).value_or(layout::kClassCount - 1);
@@ -215,7 +223,7 @@ void ServerCore::Extend(Instant now, uint32_t id, std::string_view value, Durati
   if (remaining >= options_.ttl) entry.list = 0;
   Link(id);
 
-  if (options_.planted.header_before_bytes) {
+  if (kHeaderBeforeBytes.planted()) {
     layout::StoreEntryHeader(slot, HeaderOf(entry, now));
     Step();
     layout::StoreBytes(end, suffix);
@@ -372,7 +380,7 @@ std::optional<uint64_t> ServerCore::AllocateSlot(uint32_t size_class) {
 }
 
 void ServerCore::Rest(Instant now, uint64_t offset) {
-  if (options_.planted.reuse_at_once) return FreeSlot(offset);
+  if (kReuseAtOnce.planted()) return FreeSlot(offset);
   resting_.push_back({now.monotonic, offset});
   ++classes_[slabs_[offset / layout::kSlabBytes].size_class].resting;
 }

@@ -36,19 +36,14 @@ struct Instant {
 struct ServerCoreOptions {
   Duration ttl = Duration::Seconds(60);  // of a value since its last change; metadata: 24 h
   double collect_from = 0.8;             // live share of a size class at which GC begins
-  Duration rest = Duration::Seconds(1);  // > kReadDeadlineMax of quorum_client.h
+  Duration rest = Duration::Seconds(1);  // > kReadDeadlineMax of quorum_options.h
   Duration heartbeat_interval = Duration::Millis(100);
   // kLongerWins values start in a slot of at least this payload, so that they can grow in place.
   uint32_t growth_floor_bytes = 4096;
   // Keys in full buckets that are kept all the same, served by rpc; further ones are refused.
   uint32_t overflow_entries_max = 65536;
 
-  // For tests: called between the steps of a change; bugs to be caught.
-  std::function<void()> step_hook;
-  struct {
-    bool header_before_bytes = false;
-    bool reuse_at_once = false;
-  } planted;
+  std::function<void()> step_hook;  // for tests: called between the steps of a change
 };
 
 // How much memory each region gets out of `total_bytes` if values are about `value_bytes` long: at

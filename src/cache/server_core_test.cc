@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "tailcast/base/fault_point.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/cache/merge.h"
 #include "tailcast/cache/test_memory.h"
@@ -277,7 +278,8 @@ LifeResult Live(uint64_t seed, bool header_before_bytes) {
   options.step_hook = [&] {
     if (hook) hook();
   };
-  options.planted.header_before_bytes = header_before_bytes;
+  std::optional<PlantedFault> fault;
+  if (header_before_bytes) fault.emplace("cache.header_before_bytes");
   ServerCore core(options, memory.index(), memory.data(), 9);
   Rng rng(seed);
   std::map<Key, std::pair<MergeRule, std::string>> model;

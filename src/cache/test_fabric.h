@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/fabric/fabric.h"
 
 namespace tailcast::cache {
@@ -72,7 +73,7 @@ class TestExporter : public fabric::Exporter {
   Result<std::span<char>> AddRegion(fabric::RegionId, uint64_t size) override {
     TestFabric::Host& host = net_->hosts[name_];
     host.regions.emplace_back(size / 8);
-    host.infos.push_back({size, host.life});
+    host.infos.push_back({size, fabric::Generation(host.life)});
     return std::span<char>(reinterpret_cast<char*>(host.regions.back().data()), size);
   }
   Result<std::vector<std::string>> Listen() override {
@@ -103,14 +104,10 @@ class TestExporter : public fabric::Exporter {
 class TestEndpoint : public fabric::Endpoint {
  public:
   TestEndpoint(TestFabric* net, EventLoop* loop, std::string name)
-      : net_(net),
-        loop_(loop),
-        name_(std::move(name)),
-        alive_(std::make_shared<TestEndpoint*>(this)) {
+      : net_(net), loop_(loop), name_(std::move(name)) {
     life_ = net_->hosts[name_].life;
     infos_ = net_->hosts[name_].infos;
   }
-  ~TestEndpoint() override { *alive_ = nullptr; }
   fabric::Capabilities capabilities() const override {
     return {net_->immediate, net_->hosts[name_].watchable, true};
   }
@@ -132,14 +129,12 @@ class TestEndpoint : public fabric::Endpoint {
       }
       const std::vector<bool> done = Copy(read, {});
       const bool late = host.delay > timeout_;
-      loop_->After(late ? timeout_ : host.delay, [alive = alive_, read, done, late] {
-        if (*alive == nullptr) return;
-        TestEndpoint& self = **alive;
-        const fabric::ReadStatus status = self.Check(read);
-        if (status == fabric::ReadStatus::kOk && !late) self.Copy(read, done);
-        self.completions_.push_back({read.token, late ? fabric::ReadStatus::kTimeout : status});
-        if (self.completions_.size() == 1 && self.ready_) self.ready_();
-      });
+      loop_->After(late ? timeout_ : host.delay, scope_.Bind([this, read, done, late] {
+        const fabric::ReadStatus status = Check(read);
+        if (status == fabric::ReadStatus::kOk && !late) Copy(read, done);
+        completions_.push_back({read.token, late ? fabric::ReadStatus::kTimeout : status});
+        if (completions_.size() == 1 && ready_) ready_();
+      }));
     }
   }
   size_t Poll(std::span<fabric::Completion> out) override {
@@ -154,17 +149,14 @@ class TestEndpoint : public fabric::Endpoint {
                  Callback<void(fabric::WatchOutcome)> done) override {
     TestFabric::Host& host = net_->hosts[name_];
     const uint64_t id = net_->next_watch++;
-    auto callback = std::make_shared<Callback<void(fabric::WatchOutcome)>>(std::move(done));
-    callbacks_[id] = callback;
-    auto notify = [loop = loop_, alive = alive_, id](fabric::WatchOutcome outcome) {
-      loop->Post([alive, id, outcome] {
-        if (*alive == nullptr) return;
-        const auto found = (*alive)->callbacks_.find(id);
-        if (found == (*alive)->callbacks_.end()) return;
-        const auto call = found->second;
-        (*alive)->callbacks_.erase(found);
-        (*call)(outcome);
-      });
+    callbacks_[id] = std::move(done);
+    auto deliver = std::make_shared<Callback<void(fabric::WatchOutcome)>>(
+        scope_.Bind([this, id](fabric::WatchOutcome outcome) {
+          auto found = callbacks_.extract(id);
+          if (!found.empty()) found.mapped()(outcome);
+        }));
+    auto notify = [loop = loop_, deliver](fabric::WatchOutcome outcome) {
+      if (*deliver) loop->Post(std::exchange(*deliver, nullptr).With(outcome));
     };
     if (!host.reachable || !connected()) {
       notify(fabric::WatchOutcome::kUnreachable);
@@ -172,7 +164,7 @@ class TestEndpoint : public fabric::Endpoint {
       notify(fabric::WatchOutcome::kChanged);
     } else {
       host.watches.push_back({id, offset, last_seen, region, notify});
-      loop_->After(timeout, [notify] { notify(fabric::WatchOutcome::kTimeout); });
+      loop_->After(timeout, scope_.Bind([notify] { notify(fabric::WatchOutcome::kTimeout); }));
     }
     return id;
   }
@@ -214,13 +206,13 @@ class TestEndpoint : public fabric::Endpoint {
   TestFabric* net_;
   EventLoop* loop_;
   std::string name_;
-  std::shared_ptr<TestEndpoint*> alive_;
   uint64_t life_ = 0;
   Duration timeout_ = Duration::Seconds(1);
   std::vector<fabric::RegionInfo> infos_;
   std::vector<fabric::Completion> completions_;
   Callback<void()> ready_;
-  std::map<uint64_t, std::shared_ptr<Callback<void(fabric::WatchOutcome)>>> callbacks_;
+  std::map<uint64_t, Callback<void(fabric::WatchOutcome)>> callbacks_;
+  Scope scope_;
 };
 
 class TestConnector : public fabric::Connector {
@@ -231,19 +223,20 @@ class TestConnector : public fabric::Connector {
     const std::string name = address.substr(5);
     const bool listening = net_->hosts[name].listening && net_->hosts[name].reachable;
     (void)timeout;
-    loop_->After(Duration::Micros(50), [net = net_, loop = loop_, name, listening,
-                                        done = std::move(done)]() mutable {
+    loop_->After(Duration::Micros(50), scope_.Bind([net = net_, loop = loop_, name, listening,
+                                                    done = std::move(done)]() mutable {
       if (!listening || !net->hosts[name].listening) {
         done(UnavailableError("nobody listens at " + name));
       } else {
         done(std::unique_ptr<fabric::Endpoint>(std::make_unique<TestEndpoint>(net, loop, name)));
       }
-    });
+    }));
   }
 
  private:
   TestFabric* net_;
   EventLoop* loop_;
+  Scope scope_;
 };
 
 }  // namespace tailcast::cache

@@ -1,0 +1,108 @@
+// What the parts of one QuorumClient share.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tailcast/base/callback.h"
+#include "tailcast/base/event_loop.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/cache/client.h"
+#include "tailcast/cache/location_table.h"
+#include "tailcast/cache/memory_layout.h"
+#include "tailcast/cache/quorum_options.h"
+#include "tailcast/cache/read_slots.h"
+#include "tailcast/cache/value_memory.h"
+
+namespace tailcast::cache {
+
+class ReplicaLink;
+using ReplicaLinkPtr = std::shared_ptr<ReplicaLink>;
+
+// Finds out from what servers say whether they have a newer configuration than this client.
+class ConfigurationWatch {
+ public:
+  explicit ConfigurationWatch(EventLoop& loop) : loop_(loop) {}
+
+  // Called on a later turn, at most once for each newer id.
+  void SetStaleCallback(Callback<void(uint64_t)> stale) { stale_ = std::move(stale); }
+  void SetMine(uint64_t id) {
+    mine_ = id;
+    reported_ = std::max(reported_, id);
+  }
+  void Saw(uint64_t id) {
+    if (id <= mine_ || id <= reported_) return;
+    reported_ = id;
+    loop_.Post(scope_.Bind([this, id] {
+      if (stale_) stale_(id);
+    }));
+  }
+  // The low half of the id of a server's configuration, as buckets have it.
+  void SawLowHalf(uint32_t low) {
+    const auto ahead = static_cast<int32_t>(low - static_cast<uint32_t>(mine_));
+    if (ahead > 0) Saw(mine_ + static_cast<uint32_t>(ahead));
+  }
+  uint64_t mine() const { return mine_; }
+
+ private:
+  EventLoop& loop_;
+  uint64_t mine_ = 0, reported_ = 0;
+  Callback<void(uint64_t)> stale_;
+  Scope scope_;
+};
+
+// Links with reads that were not given to their endpoints yet. They go out at the end of the
+// outermost Hold, or at once outside of any: endpoints take one system call for a batch.
+class Outbox {
+ public:
+  class Hold {
+   public:
+    explicit Hold(Outbox& outbox) : outbox_(outbox) { ++outbox_.holds_; }
+    ~Hold() {
+      if (--outbox_.holds_ == 0) outbox_.SendAll();
+    }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    Outbox& outbox_;
+  };
+
+  void Add(ReplicaLink* link) {
+    links_.push_back(link);
+    if (holds_ == 0) SendAll();
+  }
+  void Remove(ReplicaLink* link) { std::erase(links_, link); }
+
+ private:
+  void SendAll();  // replica_link.cc
+
+  int holds_ = 0;
+  std::vector<ReplicaLink*> links_;
+};
+
+struct ClientContext {
+  ClientContext(EventLoop& l, QuorumClientOptions o)
+      : loop(l),
+        options(std::move(o)),
+        locations(options.remembered_locations),
+        values(options.remembered_values_max),
+        slots(l, options.key_reads_max),
+        configuration(l),
+        scratch(layout::kEntryHeaderBytes + layout::kValueBytesMax) {}
+
+  EventLoop& loop;
+  const QuorumClientOptions options;
+  ClientCounters counters;
+  LocationTable locations;
+  ValueMemory values;
+  ReadSlots slots;
+  Outbox outbox;
+  ConfigurationWatch configuration;
+  std::vector<char> scratch;  // header and payload of a read inside the call
+};
+
+}  // namespace tailcast::cache

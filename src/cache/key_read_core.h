@@ -1,0 +1,159 @@
+// The read of one key at one replica (paper §2.2), as a state machine without I/O: it says which
+// bytes of the replica's memory are wanted next, is shown private copies of them, and validates.
+// One protocol for every path: key_read.h drives it with reads inside the call and with reads that
+// complete later; values that come by rpc enter through the same door, AppendValidated.
+//
+//                  Start
+//        remembered │ nothing remembered
+//            ┌──────┴───────┐
+//            ▼              ▼
+//      kRemembered ──────▶ kBucket ◀────────────────────────────┐
+//        │  │    not usable │ │ no entry has the key's tag      │ torn: the bucket, or every entry
+//        │  │               │ └──────▶ kDone: absent, overflowed│ that it points to; at most
+//        │  │        found  ▼                                   │ torn_retries_max times, then
+//        │  │             kEntry ──── the last one torn ────────┤ kDone: torn
+//        │  │              │ │ ▲                               │
+//        │  │ it grew      │ │ └── torn: the bucket's next one  │
+//        │  └─────▶ kRest ◀┘ │     with this tag               │
+//        │            │  └───┼──────── torn, likewise ──────────┘
+//        │ validated  │      │
+//        └────────────┴──────┴──▶ kDone: found, contradicts
+//
+// kRemembered reads where the entry was the last time: of a chunk any bytes that validate are right
+// ones, wherever they lie, so one that is long enough ends the read. A value may be an old one, so
+// the bucket is read with it and must still point there.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "tailcast/cache/client.h"
+#include "tailcast/cache/memory_layout.h"
+#include "tailcast/cache/types.h"
+
+namespace tailcast::cache {
+
+// What reading a key from one replica came to.
+enum class KeyOutcome : uint8_t {
+  kFound,        // validated
+  kAbsent,       // validated too: the bucket does not have it
+  kOverflowed,   // its bucket is full: ask by rpc
+  kTorn,         // did not validate, too often
+  kContradicts,  // validated, but the reader's prefix is not a prefix of it
+  kFailed,       // could not be read
+};
+
+struct KeyAnswer {
+  KeyOutcome outcome = KeyOutcome::kFailed;
+  uint32_t length = 0;  // of the value
+  bool saw_bucket = false;
+  layout::BucketHeader bucket;  // if it was seen
+  uint64_t generation = 0;      // of the memory that was read
+};
+
+// Bytes [from, length) of a value that are validated to follow bytes of crc32c `from_crc`.
+struct ValidatedBytes {
+  uint32_t from = 0;
+  uint32_t from_crc = 0;
+  const char* bytes = nullptr;  // byte `from` of the value; may be in the chunk's destination
+  uint32_t length = 0;          // of the value
+  uint32_t crc = 0;             // crc32c of all of it
+};
+// Takes what is new of a value into the reader's chunk, up to its capacity. This is the only place
+// where bytes enter one. False, and nothing changes, if what the chunk has is no prefix of the
+// value: others may have brought bytes since the read began, and replicas may contradict each
+// other, but no chunk holds bytes of both.
+bool AppendValidated(ChunkRead& read, const ValidatedBytes& value);
+// The same for a whole value that came by rpc, whose transport validates.
+KeyAnswer AnswerByRpc(ChunkRead* chunk, std::string_view value);
+
+class KeyReadCore {
+ public:
+  enum class State : uint8_t { kRemembered, kBucket, kEntry, kRest, kDone };
+
+  // Of a chunk: it outlives the core, or the core is not used any more. `room`: how long a value
+  // may grow where the payload lands; a longer one is asked for anew, from `from()` on, in other
+  // memory (`request().to` > room).
+  KeyReadCore(const layout::Geometry& geometry, int torn_retries_max, ChunkRead* chunk,
+              uint32_t room)
+      : KeyReadCore(geometry, torn_retries_max, chunk->key, chunk, room) {}
+  // Of a value.
+  KeyReadCore(const layout::Geometry& geometry, int torn_retries_max, const Key& key)
+      : KeyReadCore(geometry, torn_retries_max, key, nullptr, layout::kValueBytesMax) {}
+
+  // What is to be read next. With `bucket` the key's bucket; with `header` the header of the entry
+  // at `entry` (an offset in the data region); of its payload the bytes [from, to).
+  struct Request {
+    bool bucket = false;
+    bool header = false;
+    uint64_t entry = 0;
+    uint32_t from = 0, to = 0;
+  };
+  const Request& request() const { return request_; }
+  // The first byte of the payload that is wanted at all: Memory::payload begins with it.
+  uint32_t from() const { return from_; }
+
+  // `remembered`: where the entry was, and how much of it to read; null: not known.
+  void Start(const layout::Location* remembered, bool with_bucket);
+
+  // Private copies, where `request` was read to. All of them stay as they are from one request to
+  // the next.
+  struct Memory {
+    const char* bucket = nullptr;   // kBucketBytes
+    const char* header = nullptr;   // kEntryHeaderBytes
+    const char* payload = nullptr;  // from byte `from()` on
+  };
+  // What `request` asked for lies in `memory`.
+  void OnRead(const Memory& memory);
+
+  State state() const { return state_; }
+  bool done() const { return state_ == State::kDone; }
+  const KeyAnswer& answer() const { return answer_; }
+  // Where the entry that was found lies.
+  layout::Location location() const { return {request_.entry, answer_.length}; }
+  uint32_t torn_retries() const { return torn_retries_; }
+  uint32_t bytes_added() const { return bytes_added_; }  // to the chunk
+
+  // The key's bucket, as an offset in the index region.
+  uint64_t bucket_offset() const {
+    return layout::BucketOffset(layout::BucketOf(key_, geometry_.bucket_count));
+  }
+
+ private:
+  enum class Check : uint8_t { kValid, kTorn, kGrew, kContradicts };
+
+  KeyReadCore(const layout::Geometry& geometry, int torn_retries_max, const Key& key,
+              ChunkRead* chunk, uint32_t room);
+  void Become(State state);
+  void TakePrefix();
+  void AskBucket();
+  bool TakeBucket(const char* bucket);
+  void AskEntry(const layout::Location& location);
+  Check CheckHeader(const Memory& memory);
+  Check CheckPayload(const Memory& memory);
+  void Judge(Check check, const Memory& memory);
+  void NextWay(const char* bucket);
+  void Torn();
+  void Done(KeyOutcome outcome);
+
+  const layout::Geometry& geometry_;
+  const int torn_retries_max_;
+  const Key key_;
+  ChunkRead* const chunk_;  // null: a value
+  const uint32_t room_;
+
+  State state_ = State::kBucket;
+  Request request_;
+  bool remembered_ = false;   // the entry comes from a remembered place
+  bool current_ = false;      // the bucket points to it
+  bool have_bucket_ = false;  // the copy in memory is whole
+  bool any_way_ = false;      // an entry of this bucket was looked at
+  uint32_t way_ = 0;          // of the bucket: where to go on looking
+  uint32_t from_ = 0, from_crc_ = 0;
+  uint32_t length_ = 0, payload_crc_ = 0;  // of the entry whose header was validated last
+  uint32_t torn_retries_ = 0;
+  uint32_t bytes_added_ = 0;
+  KeyAnswer answer_;
+};
+
+}  // namespace tailcast::cache

@@ -1,0 +1,244 @@
+#include "tailcast/cache/read_batch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tailcast/base/status.h"
+#include "tailcast/cache/key_read.h"
+#include "tailcast/cache/merge.h"
+#include "tailcast/cache/wire.h"
+
+namespace tailcast::cache {
+
+ReadBatch::ReadBatch(ClientContext& context, ReadMode mode, size_t items_max)
+    : context_(context), mode_(mode), hedge_(context.loop), deadline_(context.loop) {
+  items_.reserve(items_max);
+}
+
+void ReadBatch::AddChunk(const ReplicaSet& replicas, ChunkRead* read) {
+  Item& item = items_.emplace_back();
+  item.key = read->key;
+  item.chunk = read;
+  AddReplicas(item, replicas);
+}
+
+void ReadBatch::AddValue(const ReplicaSet& replicas, const Client::ValueRead& read) {
+  Item& item = items_.emplace_back();
+  item.key = read.key;
+  item.rule = read.rule;
+  AddReplicas(item, replicas);
+}
+
+void ReadBatch::AddReplicas(Item& item, const ReplicaSet& replicas) {
+  const Owners owners = replicas.PreferredOwners(item.key);
+  item.replica_count = owners.count;
+  for (uint8_t r = 0; r < owners.count; ++r) item.replicas[r] = replicas.link(owners, r);
+}
+
+void ReadBatch::Start(Duration timeout, Task ended) {
+  const Outbox::Hold hold(context_.outbox);
+  ended_ = std::move(ended);
+  unfinished_ = items_.size();
+  asking_ = true;
+  for (uint32_t i = 0; i < items_.size(); ++i) {
+    Item& item = items_[i];
+    Mask usable = 0;
+    for (uint8_t r = 0; r < item.replica_count; ++r) {
+      if (item.replicas[r]->Usable()) usable |= static_cast<Mask>(1u << r);
+    }
+    const bool value = item.chunk == nullptr;
+    Ask(i, item.core.Start(value ? ReadCore::Kind::kValue : ReadCore::Kind::kChunk, mode_,
+                           item.replica_count, usable, value ? 0 : item.chunk->want));
+    if (item.core.done()) FinishItem(item);
+  }
+  asking_ = false;
+  if (unfinished_ == 0) return Finish();
+  timeout = std::min(timeout, kReadDeadlineMax);
+  deadline_.After(timeout, asks_.Bind([this] { OnDeadline(); }));
+  if (context_.options.hedge_delay < timeout) SetHedge();
+}
+
+void ReadBatch::OnDeadline() {
+  for (Item& item : items_) {
+    if (item.finished) continue;
+    item.core.OnDeadline();
+    FinishItem(item);
+  }
+  Finish();
+}
+
+void ReadBatch::SetHedge() {
+  hedge_.After(context_.options.hedge_delay, asks_.Bind([this] { Hedge(); }));
+}
+
+void ReadBatch::Hedge() {
+  const Outbox::Hold hold(context_.outbox);
+  bool more = false;
+  asking_ = true;
+  for (uint32_t i = 0; i < items_.size(); ++i) {
+    Item& item = items_[i];
+    if (item.finished) continue;
+    const Mask ask = item.core.OnHedge();
+    if (ask == 0) continue;
+    more = true;
+    ++context_.counters.hedges;
+    Ask(i, ask);
+    if (item.core.done()) FinishItem(item);
+  }
+  asking_ = false;
+  if (unfinished_ == 0) return Finish();
+  if (more) SetHedge();
+}
+
+void ReadBatch::Ask(uint32_t index, Mask replicas) {
+  for (uint8_t replica = 0; replicas != 0; ++replica, replicas >>= 1) {
+    if ((replicas & 1) != 0) AskOne(index, replica);
+  }
+}
+
+void ReadBatch::AskOne(uint32_t index, uint8_t replica) {
+  Item& item = items_[index];
+  if (item.finished) return;
+  ReplicaLink& link = *item.replicas[replica];
+  if (link.state() == ReplicaLink::State::kConnecting) {
+    link.WhenConnected(asks_.Bind([this, index, replica] { AskOne(index, replica); }));
+    return;
+  }
+  if (link.state() != ReplicaLink::State::kReady) return OnAnswer(index, replica, {}, "");
+  if (link.immediate()) {
+    std::string_view value;
+    const KeyAnswer answer = item.chunk != nullptr ? ReadChunkNow(context_, link, *item.chunk)
+                                                   : ReadValueNow(context_, link, item.key, value);
+    return OnAnswer(index, replica, answer, value);
+  }
+  if (!context_.slots.any_free()) {
+    context_.slots.Wait(asks_.Bind([this, index, replica] { AskOne(index, replica); }));
+    return;
+  }
+  StartKeyRead(context_, link, item.key, item.chunk, context_.slots.Take(),
+               asks_.Bind([this, index, replica](const KeyAnswer& answer, std::string_view value) {
+                 OnAnswer(index, replica, answer, value);
+               }));
+}
+
+void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answer,
+                         std::string_view value) {
+  Item& item = items_[index];
+  if (item.finished) return;
+  if (item.chunk == nullptr && answer.saw_bucket) {
+    context_.values.Remember(item.key).SawDoorbell(replica, answer.generation,
+                                                   answer.bucket.doorbell);
+  }
+  Mask ask = 0;
+  switch (answer.outcome) {
+    case KeyOutcome::kFound:
+      item.replicas[replica]->OnAnswer();
+      if (item.chunk == nullptr) {
+        if (!item.value.has_value()) {
+          item.value.emplace(value);
+        } else if (MergeInto(item.rule, *item.value, value) == MutationResult::kMismatch) {
+          ++context_.counters.mismatches;
+        }
+      }
+      ask = item.core.OnAnswer(replica, answer.length);
+      break;
+    case KeyOutcome::kAbsent:
+      item.replicas[replica]->OnAnswer();
+      ask = item.core.OnAnswer(replica, 0);
+      break;
+    case KeyOutcome::kOverflowed:
+      return AskByRpc(index, replica, answer);
+    case KeyOutcome::kTorn:
+    case KeyOutcome::kContradicts:
+    case KeyOutcome::kFailed:
+      ask = item.core.OnError(replica);
+      break;
+  }
+  Ask(index, ask);
+  if (!item.core.done() || item.finished) return;
+  FinishItem(item);
+  if (unfinished_ == 0 && !asking_) Finish();
+}
+
+void ReadBatch::AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& overflowed) {
+  Item& item = items_[index];
+  ++context_.counters.overflow_reads;
+  rpc::Client* const client = item.replicas[replica]->rpc();
+  if (client == nullptr) return OnAnswer(index, replica, {}, "");
+  v1::CacheGetRequest request;
+  wire::AppendKey(*request.mutable_keys(), item.key);
+  client->Call("/" + context_.options.service + "/Get", request.SerializeAsString(),
+               kReadDeadlineMax,
+               asks_.Bind([this, index, replica, overflowed](Result<std::string> reply) {
+                 OnRpcReply(index, replica, overflowed, reply);
+               }));
+}
+
+void ReadBatch::OnRpcReply(uint32_t index, uint8_t replica, KeyAnswer answer,
+                           const Result<std::string>& reply) {
+  Item& item = items_[index];
+  if (item.finished) return;
+  wire::Entry entry;
+  v1::CacheBatch values;
+  const bool fits = reply.ok() && values.ParseFromString(*reply) &&
+                    wire::Reader::Check(values).ok() && wire::Reader(values).Next(entry) &&
+                    entry.key == item.key;
+  answer.outcome = KeyOutcome::kFailed;
+  if (fits && entry.erase_or_absent) {
+    answer.outcome = KeyOutcome::kAbsent;
+  } else if (fits) {
+    const KeyAnswer found = AnswerByRpc(item.chunk, entry.value);
+    answer.outcome = found.outcome;
+    answer.length = found.length;
+    if (found.outcome == KeyOutcome::kContradicts) ++context_.counters.mismatches;
+  }
+  OnAnswer(index, replica, answer, entry.value);
+}
+
+void ReadBatch::FinishItem(Item& item) {
+  if (item.finished) return;
+  item.finished = true;
+  --unfinished_;
+  if (item.chunk == nullptr) {
+    if (!item.value.has_value()) return;
+    ValueMemory::Value& remembered = context_.values.Remember(item.key);
+    if (MergeInto(item.rule, *item.value, remembered.bytes) == MutationResult::kMismatch) {
+      ++context_.counters.mismatches;
+    }
+    remembered.bytes = *item.value;
+    return;
+  }
+  ChunkRead& read = *item.chunk;
+  read.length = std::max(read.length, read.have);
+  if (read.length >= read.want) {
+    ++context_.counters.hits;
+  } else if (read.length > read.have) {
+    ++context_.counters.short_reads;
+  } else {
+    ++context_.counters.misses;
+  }
+}
+
+void ReadBatch::Finish() {
+  asks_.End();
+  hedge_.Cancel();
+  deadline_.Cancel();
+  context_.loop.Post(std::move(ended_));
+}
+
+Result<std::vector<std::optional<std::string>>> ReadBatch::TakeValues() {
+  std::vector<std::optional<std::string>> values;
+  values.reserve(items_.size());
+  size_t unanswered = 0;
+  for (Item& item : items_) {
+    unanswered += item.core.answers() == 0 ? 1 : 0;
+    values.push_back(std::move(item.value));
+  }
+  if (unanswered > 0) {
+    return UnavailableError("no cache replica answered for " + std::to_string(unanswered) + " of " +
+                            std::to_string(values.size()) + " values");
+  }
+  return values;
+}
+
+}  // namespace tailcast::cache

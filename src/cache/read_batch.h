@@ -1,0 +1,79 @@
+// A batch of reads: whom each key asks, and when, is ReadCore's decision (quorum_core.h); this asks
+// them, hedges, and ends the batch when every item is finished or the deadline passes.
+//
+//   Add* ─ Start ─▶ running ──every item finished, or the deadline──▶ ended ─ a later turn ─▶ done
+//
+// What comes after the end (answers of other replicas, hedges, asks that waited for a connection or
+// a slot) is dropped with the scope of the asks: from then on the caller's chunks are not touched.
+//
+// Threads: the loop's.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tailcast/base/callback.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/cache/client.h"
+#include "tailcast/cache/client_context.h"
+#include "tailcast/cache/key_read_core.h"
+#include "tailcast/cache/quorum_core.h"
+#include "tailcast/cache/replica_set.h"
+#include "tailcast/cache/ring.h"
+
+namespace tailcast::cache {
+
+class ReadBatch {
+ public:
+  // The context outlives it. `items_max`: how many will be added.
+  ReadBatch(ClientContext& context, ReadMode mode, size_t items_max);
+
+  void AddChunk(const ReplicaSet& replicas, ChunkRead* read);
+  void AddValue(const ReplicaSet& replicas, const Client::ValueRead& read);
+  // `ended`: called once, on a later turn; the batch may be destroyed in it.
+  void Start(Duration timeout, Task ended);
+
+  // After the end. The join of each value's answers, or Unavailable.
+  Result<std::vector<std::optional<std::string>>> TakeValues();
+
+ private:
+  struct Item {
+    Key key;
+    MergeRule rule = MergeRule::kLongerWins;
+    ChunkRead* chunk = nullptr;  // null: a value
+    std::optional<std::string> value;
+    ReadCore core;
+    std::array<ReplicaLinkPtr, kReplicasPerKey> replicas;
+    uint8_t replica_count = 0;
+    bool finished = false;
+  };
+
+  void AddReplicas(Item& item, const ReplicaSet& replicas);
+  void SetHedge();
+  void Hedge();
+  void OnDeadline();
+  void Ask(uint32_t index, Mask replicas);
+  void AskOne(uint32_t index, uint8_t replica);
+  void AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& overflowed);
+  void OnRpcReply(uint32_t index, uint8_t replica, KeyAnswer answer,
+                  const Result<std::string>& reply);
+  // `value`: of a value item that was found.
+  void OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answer, std::string_view value);
+  void FinishItem(Item& item);
+  void Finish();
+
+  ClientContext& context_;
+  const ReadMode mode_;
+  std::vector<Item> items_;
+  size_t unfinished_ = 0;
+  bool asking_ = false;  // in the middle of a loop over all items, which looks for the end itself
+  Task ended_;
+  Timer hedge_, deadline_;
+  Scope asks_;
+};
+
+}  // namespace tailcast::cache

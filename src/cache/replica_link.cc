@@ -1,0 +1,323 @@
+#include "tailcast/cache/replica_link.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "tailcast/base/check.h"
+#include "tailcast/base/log.h"
+
+namespace tailcast::cache {
+
+using fabric::ReadDescriptor;
+using fabric::ReadStatus;
+
+namespace {
+
+const Logger kLog("cache");
+
+constexpr int kTokenIndexBits = 24;
+
+}  // namespace
+
+// The geometry or the heartbeat.
+class ReplicaLink::PageRead : public FabricRead {
+ public:
+  using OnPage = void (ReplicaLink::*)(ReadStatus status, const char* page);
+  PageRead(ReplicaLink* link, OnPage on_page) : link_(link), on_page_(on_page) {}
+  void OnCompleted(std::unique_ptr<FabricRead> self, ReadStatus status) override {
+    (void)self;  // the page lives until it was looked at
+    (link_->*on_page_)(status, page_.data());
+  }
+  void OnLost() override {}
+  char* page() { return page_.data(); }
+
+ private:
+  ReplicaLink* const link_;
+  const OnPage on_page_;
+  std::array<char, layout::kHeaderBytes> page_{};
+};
+
+// The endpoint may be in the middle of a callback, and may write into the reads' memory as long as
+// it lives.
+struct ReplicaLink::Remains {
+  std::vector<std::unique_ptr<FabricRead>> reads;
+  std::unique_ptr<fabric::Endpoint> endpoint;  // destroyed first
+};
+
+void Outbox::SendAll() {
+  for (ReplicaLink* link : std::exchange(links_, {})) link->SendBatch();
+}
+
+ReplicaLink::ReplicaLink(ClientContext& context, fabric::Connector& fabric, rpc::Connector& rpc,
+                         Replica replica)
+    : context_(context),
+      fabric_(fabric),
+      replica_(std::move(replica)),
+      rpc_(replica_.rpc_address.empty() ? nullptr : rpc.MakeClient(replica_.rpc_address, "")),
+      retry_(context.loop),
+      heart_(context.options.heartbeat_dead),
+      heartbeat_(context.loop) {}
+
+ReplicaLink::~ReplicaLink() {
+  context_.outbox.Remove(this);
+  endpoint_.reset();  // before the reads' memory
+}
+
+void ReplicaLink::Become(State state) {
+  const bool fits = state == State::kRetired || state == State::kIdle ||
+                    (state == State::kConnecting && state_ == State::kIdle) ||
+                    (state == State::kReady && state_ == State::kConnecting);
+  TAILCAST_CHECK(fits && state_ != State::kRetired, "a replica's link takes no such step");
+  state_ = state;
+}
+
+// ---- Connection ----
+
+void ReplicaLink::Connect() {
+  if (replica_.fabric_addresses.empty()) return;
+  retry_.Cancel();
+  Become(State::kConnecting);
+  const std::string& address =
+      replica_.fabric_addresses[next_address_ % replica_.fabric_addresses.size()];
+  fabric_.Connect(address, context_.options.connect_timeout,
+                  connection_.Bind([this](Result<std::unique_ptr<fabric::Endpoint>> endpoint) {
+                    OnConnected(std::move(endpoint));
+                  }));
+}
+
+void ReplicaLink::OnConnected(Result<std::unique_ptr<fabric::Endpoint>> endpoint) {
+  if (!endpoint.ok()) {
+    kLog.Debug("replica ", replica_.name, ": ", endpoint.status());
+    OnConnectFailed();
+    return;
+  }
+  endpoint_ = std::move(endpoint).value();
+  immediate_ = endpoint_->capabilities().immediate;
+  endpoint_->set_read_timeout(kReadDeadlineMax);
+  if (endpoint_->regions().size() <= layout::kDataRegion) {
+    kLog.Warn("replica ", replica_.name, " exports ", endpoint_->regions().size(),
+              " regions; a cache server has two");
+    OnConnectFailed();
+    return;
+  }
+  if (!immediate_) endpoint_->SetReadyCallback(connection_.Bind([this] { OnCompletions(); }));
+  ReadPage(&ReplicaLink::OnGeometry);
+}
+
+void ReplicaLink::ReadPage(void (ReplicaLink::*on_page)(ReadStatus status, const char* page)) {
+  ReadDescriptor descriptor{layout::kIndexRegion, layout::kHeaderBytes, 0, nullptr, 0};
+  if (immediate_) {
+    char page[layout::kHeaderBytes];
+    descriptor.destination = page;
+    const ReadStatus status = ReadNow(std::span(&descriptor, 1));
+    (this->*on_page)(status, page);
+    return;
+  }
+  auto read = std::make_unique<PageRead>(this, on_page);
+  descriptor.destination = read->page();
+  Submit(std::move(read), std::span(&descriptor, 1));
+}
+
+void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
+  std::optional<layout::Geometry> geometry;
+  if (status == ReadStatus::kOk) {
+    geometry = layout::ParseGeometry(std::span(page, layout::kHeaderBytes),
+                                     endpoint_->regions()[layout::kIndexRegion].size,
+                                     endpoint_->regions()[layout::kDataRegion].size);
+    if (!geometry.has_value()) {
+      kLog.Warn("replica ", replica_.name, " has no cache memory of version ", layout::kVersion);
+    }
+  }
+  if (!geometry.has_value()) {
+    OnConnectFailed();
+    return;
+  }
+  geometry_ = *geometry;
+  Become(State::kReady);
+  health_.OnSuccess();
+  heart_.Reset();
+  context_.configuration.Saw(layout::LoadWord(page + layout::kConfigurationOffset));
+  const Outbox::Hold hold(context_.outbox);
+  for (Task& task : std::exchange(waiting_, {})) task();
+}
+
+void ReplicaLink::OnConnectFailed() {
+  ++context_.counters.replica_errors;
+  ++next_address_;
+  health_.OnFailure(context_.loop.Now());
+  Lose();
+}
+
+void ReplicaLink::OnReadError(ReadStatus status) {
+  ++context_.counters.replica_errors;
+  if (status == ReadStatus::kOverloaded) return;
+  health_.OnFailure(context_.loop.Now());
+  if (status == ReadStatus::kStaleRegion || status == ReadStatus::kOutOfRange ||
+      (endpoint_ != nullptr && !endpoint_->connected())) {
+    Lose();
+  }
+}
+
+void ReplicaLink::Lose() {
+  if (state_ == State::kRetired) return;
+  // Nobody's read has to wait for a connection that could have been made before.
+  retry_.At(std::max(health_.retry_at(), context_.loop.Now()), scope_.Bind([this] { Connect(); }));
+  EndConnection(State::kIdle);
+}
+
+void ReplicaLink::Retire() {
+  if (state_ == State::kRetired) return;
+  retry_.Cancel();
+  EndConnection(State::kRetired);
+}
+
+void ReplicaLink::EndConnection(State next) {
+  Become(next);
+  connection_.Restart();
+  heartbeat_.Cancel();
+  heart_.Reset();
+  batch_.clear();
+  EndWatches();
+  auto remains = std::make_unique<Remains>();
+  remains->endpoint = std::move(endpoint_);
+  for (std::unique_ptr<FabricRead>& read : reads_) {
+    if (read != nullptr) remains->reads.push_back(std::move(read));
+  }
+  reads_.clear();
+  free_reads_.clear();
+  // Whoever waits or reads learns it now, and may ask other replicas in here.
+  Remains& lost = *remains;
+  for (Task& task : std::exchange(waiting_, {})) task();
+  for (const std::unique_ptr<FabricRead>& read : lost.reads) read->OnLost();
+  if (lost.endpoint != nullptr) tailcast::Retire(context_.loop, std::move(remains));
+}
+
+// ---- Reads ----
+
+ReadStatus ReplicaLink::ReadNow(std::span<const ReadDescriptor> descriptors) {
+  fabric::Completion completions[4];
+  TAILCAST_CHECK(descriptors.size() <= 4, "more reads than completions are polled for");
+  endpoint_->Read(descriptors);
+  const size_t count = endpoint_->Poll(std::span(completions, descriptors.size()));
+  TAILCAST_CHECK(count == descriptors.size(), "an immediate endpoint left reads uncompleted");
+  ReadStatus worst = ReadStatus::kOk;
+  for (size_t i = 0; i < count; ++i) worst = std::max(worst, completions[i].status);
+  return worst;
+}
+
+void ReplicaLink::Submit(std::unique_ptr<FabricRead> read, std::span<ReadDescriptor> descriptors) {
+  TAILCAST_CHECK(endpoint_ != nullptr, "a read on a link without a connection");
+  if (free_reads_.empty()) {
+    free_reads_.push_back(static_cast<uint32_t>(reads_.size()));
+    reads_.emplace_back();
+  }
+  const uint32_t index = free_reads_.back();
+  free_reads_.pop_back();
+  read->token_ = next_read_++ << kTokenIndexBits | index;
+  read->parts_ = static_cast<uint32_t>(descriptors.size());
+  read->worst_ = ReadStatus::kOk;
+  for (ReadDescriptor& descriptor : descriptors) {
+    descriptor.token = read->token_;
+    context_.counters.bytes_read += descriptor.length;
+  }
+  reads_[index] = std::move(read);
+  const bool first = batch_.empty();
+  batch_.insert(batch_.end(), descriptors.begin(), descriptors.end());
+  if (first) context_.outbox.Add(this);
+}
+
+void ReplicaLink::SendBatch() {
+  if (!batch_.empty()) endpoint_->Read(batch_);
+  batch_.clear();
+}
+
+void ReplicaLink::OnCompletions() {
+  const Outbox::Hold hold(context_.outbox);
+  const Scope::Watcher connection = connection_.Watch();
+  fabric::Completion completions[64];
+  while (!connection.ended()) {
+    const size_t count = endpoint_->Poll(completions);
+    for (size_t i = 0; i < count && !connection.ended(); ++i) {
+      const uint64_t index = completions[i].token & ((1u << kTokenIndexBits) - 1);
+      if (index >= reads_.size() || reads_[index] == nullptr ||
+          reads_[index]->token_ != completions[i].token) {
+        continue;  // nobody's
+      }
+      FabricRead& read = *reads_[index];
+      read.worst_ = std::max(read.worst_, completions[i].status);
+      if (--read.parts_ > 0) continue;
+      std::unique_ptr<FabricRead> own = std::move(reads_[index]);
+      free_reads_.push_back(static_cast<uint32_t>(index));
+      read.OnCompleted(std::move(own), read.worst_);
+    }
+    if (count < std::size(completions)) return;
+  }
+}
+
+// ---- Doorbells and the heartbeat of servers that are watched ----
+
+uint64_t ReplicaLink::Watch(uint64_t offset, uint32_t last_seen, Duration timeout,
+                            Callback<void(fabric::WatchOutcome)> done) {
+  const uint64_t id = next_watch_++;
+  const uint64_t endpoint_watch = endpoint_->Watch(
+      layout::kIndexRegion, offset, last_seen, timeout,
+      connection_.Bind([this, id](fabric::WatchOutcome outcome) { OnDoorbell(id, outcome); }));
+  watches_.emplace(id, LinkWatch{endpoint_watch, std::move(done)});
+  if (!heartbeat_.armed()) BeatAfterInterval();
+  return id;
+}
+
+void ReplicaLink::CancelWatch(uint64_t id) {
+  const auto found = watches_.find(id);
+  if (found == watches_.end()) return;
+  if (endpoint_ != nullptr) endpoint_->CancelWatch(found->second.endpoint_watch);
+  watches_.erase(found);
+}
+
+void ReplicaLink::OnDoorbell(uint64_t id, fabric::WatchOutcome outcome) {
+  const auto found = watches_.find(id);
+  if (found == watches_.end()) return;
+  Callback<void(fabric::WatchOutcome)> done = std::move(found->second.done);
+  watches_.erase(found);
+  if (outcome == fabric::WatchOutcome::kUnreachable) OnReadError(ReadStatus::kUnreachable);
+  done(outcome);
+}
+
+// On turns of their own: this may be in the middle of anything.
+void ReplicaLink::EndWatches() {
+  for (auto& [id, watch] : std::exchange(watches_, {})) {
+    if (endpoint_ != nullptr) endpoint_->CancelWatch(watch.endpoint_watch);
+    context_.loop.Post(std::move(watch.done).With(fabric::WatchOutcome::kUnreachable));
+  }
+}
+
+void ReplicaLink::BeatAfterInterval() {
+  heartbeat_.After(context_.options.heartbeat_interval, scope_.Bind([this] {
+    if (watches_.empty()) {
+      heart_.Reset();
+      return;
+    }
+    BeatAfterInterval();
+    ReadPage(&ReplicaLink::OnHeartbeat);
+  }));
+}
+
+void ReplicaLink::OnHeartbeat(ReadStatus status, const char* page) {
+  if (status != ReadStatus::kOk) {
+    OnReadError(status);
+    EndWatches();
+    return;
+  }
+  const MonotonicTime now = context_.loop.Now();
+  heart_.OnBeat(now, layout::LoadWord(page + layout::kHeartbeatOffset));
+  if (heart_.Alive(now)) return;
+  kLog.Warn("replica ", replica_.name, " stopped beating; its watches move");
+  ++context_.counters.replica_errors;
+  health_.OnFailure(now);
+  heart_.Reset();
+  EndWatches();
+}
+
+}  // namespace tailcast::cache

@@ -1,0 +1,169 @@
+// A client's link to one replica: connects, again and again with back-off, learns the geometry of
+// the replica's memory, says whether it is worth asking, gives reads to the endpoint in batches,
+// and finds out when the server dies or stops.
+//
+//            Connect                     the memory's geometry fits
+//   kIdle ───────────▶ kConnecting ────────────────────────────────▶ kReady
+//     ▲ ▲                   │ no endpoint, no geometry                  │ connection broken, or
+//     │ └───────────────────┘                                           │ laid out anew
+//     └─────────────────────────────────────────────────────────────────┘
+//   each of them ──Retire──▶ kRetired: of no configuration any more
+//
+// Everything that waits for a connection ends with it: reads are told OnLost, watches answer
+// kUnreachable. What endpoints and timers call is bound to a scope that begins anew with each
+// connection, so that nothing of an older one comes through.
+//
+// Threads: the loop's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/callback.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/base/status.h"
+#include "tailcast/cache/client.h"
+#include "tailcast/cache/client_context.h"
+#include "tailcast/cache/memory_layout.h"
+#include "tailcast/cache/quorum_core.h"
+#include "tailcast/fabric/fabric.h"
+#include "tailcast/rpc/rpc.h"
+
+namespace tailcast::cache {
+
+// A fabric read under way on an endpoint that is not immediate, with the memory that it lands in.
+class FabricRead {
+ public:
+  virtual ~FabricRead() = default;
+  // All parts of what was submitted have completed, the worst of them with `status`. `self` is this
+  // read: submit it again, or let it go.
+  virtual void OnCompleted(std::unique_ptr<FabricRead> self, fabric::ReadStatus status) = 0;
+  // It never completes: its connection is gone. The endpoint may write into its memory until both
+  // are freed, on a later turn.
+  virtual void OnLost() = 0;
+
+ private:
+  friend class ReplicaLink;
+  uint64_t token_ = 0;
+  uint32_t parts_ = 0;  // that have not completed
+  fabric::ReadStatus worst_ = fabric::ReadStatus::kOk;
+};
+
+class ReplicaLink {
+ public:
+  enum class State : uint8_t { kIdle, kConnecting, kReady, kRetired };
+
+  // The context and both connectors outlive it.
+  ReplicaLink(ClientContext& context, fabric::Connector& fabric, rpc::Connector& rpc,
+              Replica replica);
+  ~ReplicaLink();
+  ReplicaLink(const ReplicaLink&) = delete;
+  ReplicaLink& operator=(const ReplicaLink&) = delete;
+
+  void Connect();
+  // For ever.
+  void Retire();
+
+  const Replica& replica() const { return replica_; }
+  State state() const { return state_; }
+  // Of the connection that is ready, or else of the last one.
+  const layout::Geometry& geometry() const { return geometry_; }
+  bool immediate() const { return immediate_; }
+  // For mutations and keys of overflowed buckets; null: it has no address.
+  rpc::Client* rpc() { return rpc_.get(); }
+
+  // Worth asking now.
+  bool ReadyNow() const {
+    return state_ == State::kReady &&
+           (health_.failures() == 0 || health_.Usable(context_.loop.Now()));
+  }
+  // Worth asking now or when it has connected. One that failed before makes nobody wait.
+  bool Usable() const {
+    return state_ == State::kConnecting ? health_.failures() == 0 : ReadyNow();
+  }
+  void OnAnswer() {
+    if (health_.failures() != 0) health_.OnSuccess();
+  }
+  // A read came to `status`, which is not kOk. May lose the connection.
+  void OnReadError(fabric::ReadStatus status);
+  // The state is kConnecting: `task` runs when it is not any more.
+  void WhenConnected(Task task) { waiting_.push_back(std::move(task)); }
+
+  // ---- immediate endpoints, state kReady ----
+  // Reads inside the call; at most four. The worst status.
+  fabric::ReadStatus ReadNow(std::span<const fabric::ReadDescriptor> descriptors);
+  void PrefetchBucket(const Key& key) {
+    endpoint_->Prefetch(layout::kIndexRegion,
+                        layout::BucketOffset(layout::BucketOf(key, geometry_.bucket_count)),
+                        layout::kBucketBytes);
+  }
+
+  // ---- other endpoints, with a connection ----
+  // Puts the parts of a read into the next batch. Their tokens are set.
+  void Submit(std::unique_ptr<FabricRead> read, std::span<fabric::ReadDescriptor> descriptors);
+  // Gives the batch to the endpoint.
+  void SendBatch();
+
+  // ---- doorbells, state kReady ----
+  bool watchable() const { return endpoint_->capabilities().watch; }
+  // As Endpoint::Watch, of a word of the index. While there is one the server's heartbeat is looked
+  // at; when it stops, or the connection is lost, the watch answers kUnreachable.
+  uint64_t Watch(uint64_t offset, uint32_t last_seen, Duration timeout,
+                 Callback<void(fabric::WatchOutcome)> done);
+  void CancelWatch(uint64_t id);
+
+ private:
+  class PageRead;
+  struct Remains;
+  struct LinkWatch {
+    uint64_t endpoint_watch = 0;
+    Callback<void(fabric::WatchOutcome)> done;
+  };
+
+  void Become(State state);
+  void OnConnected(Result<std::unique_ptr<fabric::Endpoint>> endpoint);
+  // Reads the header page and hands it over.
+  void ReadPage(void (ReplicaLink::*on_page)(fabric::ReadStatus status, const char* page));
+  void OnGeometry(fabric::ReadStatus status, const char* page);
+  void OnConnectFailed();
+  // Gives up the connection, and tries again when the back-off allows.
+  void Lose();
+  void EndConnection(State next);
+  void OnCompletions();
+  void OnDoorbell(uint64_t id, fabric::WatchOutcome outcome);
+  void EndWatches();
+  void BeatAfterInterval();
+  void OnHeartbeat(fabric::ReadStatus status, const char* page);
+
+  ClientContext& context_;
+  fabric::Connector& fabric_;
+  const Replica replica_;
+  const std::unique_ptr<rpc::Client> rpc_;
+  State state_ = State::kIdle;
+  bool immediate_ = false;
+  size_t next_address_ = 0;
+  layout::Geometry geometry_;
+  ReplicaHealth health_;
+  std::vector<Task> waiting_;  // for the end of kConnecting
+  Timer retry_;
+
+  std::vector<std::unique_ptr<FabricRead>> reads_;  // under way, by index; null: free
+  std::vector<uint32_t> free_reads_;
+  uint64_t next_read_ = 1;
+  std::vector<fabric::ReadDescriptor> batch_;  // not given to the endpoint yet
+
+  std::map<uint64_t, LinkWatch> watches_;
+  uint64_t next_watch_ = 1;
+  HeartbeatCore heart_;
+  Timer heartbeat_;
+
+  std::unique_ptr<fabric::Endpoint> endpoint_;
+  Scope connection_;  // what the endpoint of now, and whoever makes it, calls
+  Scope scope_;
+};
+
+}  // namespace tailcast::cache

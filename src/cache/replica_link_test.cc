@@ -1,0 +1,187 @@
+#include "tailcast/cache/replica_link.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "tailcast/base/log.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/cache/server_core.h"
+#include "tailcast/cache/test_fabric.h"
+#include "tailcast/cache/test_loop.h"
+
+namespace tailcast::cache {
+namespace {
+
+using State = ReplicaLink::State;
+
+const bool kQuiet = SetLogLevels("off").ok();
+
+struct NoRpc : rpc::Connector {
+  std::unique_ptr<rpc::Client> MakeClient(const std::string&, const std::string&) override {
+    return nullptr;
+  }
+};
+
+// What becomes of a read.
+struct Fate {
+  std::string text;
+};
+class RecordedRead : public FabricRead {
+ public:
+  explicit RecordedRead(Fate* fate) : fate_(fate) {}
+  void OnCompleted(std::unique_ptr<FabricRead> self, fabric::ReadStatus status) override {
+    (void)self;
+    fate_->text += status == fabric::ReadStatus::kOk ? "ok" : "failed";
+  }
+  void OnLost() override { fate_->text += "lost"; }
+  char bytes[8] = {};
+
+ private:
+  Fate* const fate_;
+};
+
+struct World {
+  explicit World(bool immediate) : context(loop, {}), connector(&net, &loop) {
+    EXPECT_TRUE(kQuiet);
+    net.immediate = immediate;
+    link = std::make_unique<ReplicaLink>(context, connector, rpc, Replica{"a", "", {"test:a"}, 1});
+  }
+  void StartServer(uint64_t generation) {
+    exporter = std::make_unique<TestExporter>(&net, "a");
+    const MemoryPlan plan = PlanMemory(8 << 20, 4096);
+    const auto index = *exporter->AddRegion(layout::kIndexRegion, plan.index_bytes);
+    const auto data = *exporter->AddRegion(layout::kDataRegion, plan.data_bytes);
+    server = std::make_unique<ServerCore>(ServerCoreOptions{}, index, data, generation);
+    EXPECT_TRUE(exporter->Listen().ok());
+  }
+  void Read(Fate* fate) {
+    auto read = std::make_unique<RecordedRead>(fate);
+    fabric::ReadDescriptor descriptor{layout::kIndexRegion, 8, 0, read->bytes, 0};
+    link->Submit(std::move(read), std::span(&descriptor, 1));
+  }
+
+  TestLoop loop;
+  TestFabric net{1};
+  ClientContext context;
+  TestConnector connector;
+  NoRpc rpc;
+  std::unique_ptr<TestExporter> exporter;
+  std::unique_ptr<ServerCore> server;
+  std::unique_ptr<ReplicaLink> link;
+  const Scope scope;
+};
+
+class ReplicaLinkTest : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Fabric, ReplicaLinkTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Immediate" : "Delayed"; });
+
+TEST_P(ReplicaLinkTest, IsReadyWhenItKnowsTheGeometry) {
+  World world(GetParam());
+  world.StartServer(5);
+  EXPECT_EQ(world.link->state(), State::kIdle);
+  world.link->Connect();
+  EXPECT_EQ(world.link->state(), State::kConnecting);
+  EXPECT_TRUE(world.link->Usable());
+  EXPECT_FALSE(world.link->ReadyNow());
+  bool told = false;
+  world.link->WhenConnected(world.scope.Bind([&] { told = true; }));
+  world.loop.RunFor(Duration::Millis(1));
+  EXPECT_TRUE(told);
+  EXPECT_EQ(world.link->state(), State::kReady);
+  EXPECT_EQ(world.link->geometry().generation, 5u);
+  EXPECT_EQ(world.link->immediate(), GetParam());
+}
+
+TEST_P(ReplicaLinkTest, TriesAgainAndMeanwhileNobodyWaitsForIt) {
+  World world(GetParam());
+  world.link->Connect();
+  bool told = false;
+  world.link->WhenConnected(world.scope.Bind([&] { told = true; }));
+  world.loop.RunFor(Duration::Millis(1));
+  EXPECT_TRUE(told);
+  EXPECT_EQ(world.link->state(), State::kIdle);
+  EXPECT_FALSE(world.link->Usable());
+  EXPECT_EQ(world.context.counters.replica_errors, 1u);
+  world.StartServer(5);
+  world.loop.RunFor(Duration::Millis(25));
+  EXPECT_EQ(world.link->state(), State::kReady);
+}
+
+TEST_P(ReplicaLinkTest, RetiredItStaysSo) {
+  World world(GetParam());
+  world.StartServer(5);
+  world.link->Connect();
+  world.loop.RunFor(Duration::Millis(1));
+  world.link->Retire();
+  world.link->OnReadError(fabric::ReadStatus::kStaleRegion);
+  world.loop.RunFor(Duration::Seconds(5));
+  EXPECT_EQ(world.link->state(), State::kRetired);
+  EXPECT_FALSE(world.link->Usable());
+}
+
+TEST_P(ReplicaLinkTest, WatchesAnswerUnreachableWhenTheServerStopsBeating) {
+  World world(GetParam());
+  world.StartServer(5);
+  world.link->Connect();
+  world.loop.RunFor(Duration::Millis(1));
+  std::string outcome;
+  world.link->Watch(layout::BucketOffset(0), 0, Duration::Seconds(60),
+                    world.scope.Bind([&](fabric::WatchOutcome o) {
+                      outcome += o == fabric::WatchOutcome::kUnreachable ? "moves" : "?";
+                    }));
+  std::vector<uint64_t> doorbells;
+  for (int i = 0; i < 30; ++i) {
+    world.server->Tick({world.loop.Now(), world.loop.WallNow()}, doorbells);
+    world.loop.RunFor(Duration::Millis(100));
+  }
+  EXPECT_EQ(outcome, "");
+  world.loop.RunFor(Duration::Seconds(2));
+  EXPECT_EQ(outcome, "moves");
+  EXPECT_EQ(world.link->state(), State::kReady) << "its memory still reads";
+}
+
+TEST(ReplicaLinkReadTest, ReadsOfALostConnectionAreLostOnceAndThoseOfTheNextComplete) {
+  World world(false);
+  world.StartServer(5);
+  world.link->Connect();
+  world.loop.RunFor(Duration::Millis(1));
+  world.net.hosts["a"].delay = Duration::Millis(50);
+  Fate old, fresh;
+  world.Read(&old);
+  world.link->OnReadError(fabric::ReadStatus::kStaleRegion);
+  EXPECT_EQ(old.text, "lost");
+  EXPECT_EQ(world.link->state(), State::kIdle);
+  world.net.hosts["a"].delay = Duration::Millis(1);
+  world.loop.RunFor(Duration::Millis(40));
+  ASSERT_EQ(world.link->state(), State::kReady);
+  world.Read(&fresh);
+  world.loop.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(fresh.text, "ok");
+  EXPECT_EQ(old.text, "lost");
+}
+
+TEST(ReplicaLinkReadTest, ReadsGoOutTogetherAtTheEndOfTheOutermostHold) {
+  World world(false);
+  world.StartServer(5);
+  world.link->Connect();
+  world.loop.RunFor(Duration::Millis(1));
+  const uint64_t before = world.net.hosts["a"].reads;
+  Fate fate;
+  {
+    const Outbox::Hold outer(world.context.outbox);
+    {
+      const Outbox::Hold inner(world.context.outbox);
+      world.Read(&fate);
+    }
+    world.Read(&fate);
+    EXPECT_EQ(world.net.hosts["a"].reads, before);
+  }
+  EXPECT_EQ(world.net.hosts["a"].reads, before + 2);
+  world.loop.RunFor(Duration::Millis(1));
+  EXPECT_EQ(fate.text, "okok");
+}
+
+}  // namespace
+}  // namespace tailcast::cache

@@ -1,0 +1,66 @@
+#include "tailcast/cache/replica_set.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tailcast/base/hash.h"
+#include "tailcast/base/rng.h"
+
+namespace tailcast::cache {
+
+ReplicaSet::ReplicaSet(ClientContext& context, fabric::Connector& fabric, rpc::Connector& rpc)
+    : context_(context),
+      fabric_(fabric),
+      rpc_(rpc),
+      preference_(
+          internal::HashFinish(context.options.seed != 0 ? context.options.seed : RandomSeed())) {}
+
+void ReplicaSet::Update(RingConfig config) {
+  if (configured_ && config.configuration_id < context_.configuration.mine()) return;
+  configured_ = !config.replicas.empty();
+  std::vector<ReplicaLinkPtr> old = std::exchange(links_, {});
+  for (const Replica& replica : config.replicas) {
+    const auto same = std::find_if(old.begin(), old.end(), [&](const ReplicaLinkPtr& link) {
+      return link != nullptr && link->replica().name == replica.name &&
+             link->replica().incarnation == replica.incarnation &&
+             link->replica().rpc_address == replica.rpc_address &&
+             link->replica().fabric_addresses == replica.fabric_addresses;
+    });
+    links_.push_back(same != old.end()
+                         ? std::move(*same)
+                         : std::make_shared<ReplicaLink>(context_, fabric_, rpc_, replica));
+  }
+  ring_ = HashRing(config);
+  context_.configuration.SetMine(config.configuration_id);
+  for (const ReplicaLinkPtr& link : old) {
+    if (link != nullptr) link->Retire();
+  }
+  for (const ReplicaLinkPtr& link : links_) {
+    if (link->state() == ReplicaLink::State::kIdle) link->Connect();
+  }
+}
+
+Owners ReplicaSet::PreferredOwners(const Key& key) const {
+  Owners owners = ring_.OwnersOf(key);
+  // One replica of each key is this client's first choice, so that what it remembers of places is
+  // of use; over clients and keys the choice is uniform.
+  // Over shared memory nobody's network is spared by that, and all clients of a host do better with
+  // the copy that is in the processor's caches already.
+  if (owners.count > 1 && !link(owners, 0)->immediate()) {
+    const uint64_t mixed = (key.lo ^ preference_) * 0x9e3779b97f4a7c15;
+    const auto first = static_cast<uint32_t>(((mixed >> 32) * owners.count) >> 32);
+    if (first != 0) {
+      std::rotate(owners.replica.begin(), owners.replica.begin() + first,
+                  owners.replica.begin() + owners.count);
+    }
+  }
+  return owners;
+}
+
+uint32_t ReplicaSet::ready() const {
+  return static_cast<uint32_t>(std::count_if(
+      links_.begin(), links_.end(),
+      [](const ReplicaLinkPtr& link) { return link->state() == ReplicaLink::State::kReady; }));
+}
+
+}  // namespace tailcast::cache

@@ -1,0 +1,46 @@
+// The replicas of a client's configuration: the ring that places keys on them, and a link to each.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "tailcast/cache/client.h"
+#include "tailcast/cache/client_context.h"
+#include "tailcast/cache/quorum_core.h"
+#include "tailcast/cache/replica_link.h"
+#include "tailcast/cache/ring.h"
+#include "tailcast/fabric/fabric.h"
+#include "tailcast/rpc/rpc.h"
+
+namespace tailcast::cache {
+
+class ReplicaSet {
+ public:
+  ReplicaSet(ClientContext& context, fabric::Connector& fabric, rpc::Connector& rpc);
+
+  // Takes a newer configuration; links to replicas that stay are kept. Older ones are ignored.
+  void Update(RingConfig config);
+
+  // The key's replicas, in this client's order of preference for it.
+  Owners PreferredOwners(const Key& key) const;
+  // The same in the order of the ring, for writers: all are written.
+  Owners OwnersOf(const Key& key) const { return ring_.OwnersOf(key); }
+  const ReplicaLinkPtr& link(const Owners& owners, uint8_t i) const {
+    return links_[owners.replica[i]];
+  }
+  uint32_t size() const { return static_cast<uint32_t>(links_.size()); }
+  // Replicas that are connected now.
+  uint32_t ready() const;
+
+ private:
+  ClientContext& context_;
+  fabric::Connector& fabric_;
+  rpc::Connector& rpc_;
+  const uint64_t preference_;  // mixed into the choice of each key's first replica
+  bool configured_ = false;
+  HashRing ring_;
+  std::vector<ReplicaLinkPtr> links_;  // in the order of the configuration
+};
+
+}  // namespace tailcast::cache

@@ -1,0 +1,74 @@
+// What a client knows of values from its earlier reads: their joins, so that a value never falls
+// within the client, and the doorbells of their buckets, so that a watch rings for every change
+// since the last read. The least recently read are forgotten.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "tailcast/cache/ring.h"
+#include "tailcast/cache/types.h"
+
+namespace tailcast::cache {
+
+class ValueMemory {
+ public:
+  struct Value {
+    Key key;
+    std::string bytes;  // empty: none was found yet
+    // The bucket's doorbell when a replica was last read, by the generation of its memory.
+    struct Doorbell {
+      uint64_t generation = 0;  // 0: none
+      uint32_t value = 0;
+    };
+    std::array<Doorbell, kReplicasPerKey> doorbells{};
+
+    // `replica`: any number that the caller keeps to for one replica of the key.
+    void SawDoorbell(uint8_t replica, uint64_t generation, uint32_t value) {
+      doorbells[replica] = {generation, value};
+    }
+    std::optional<uint32_t> DoorbellOf(uint64_t generation) const {
+      for (const Doorbell& doorbell : doorbells) {
+        if (doorbell.generation == generation) return doorbell.value;
+      }
+      return std::nullopt;
+    }
+  };
+
+  explicit ValueMemory(uint32_t values_max) : values_max_(values_max) {}
+
+  // The value of `key`, most recently read from now on; made if it is new. Until the next call.
+  Value& Remember(const Key& key) {
+    const auto found = by_key_.find(key);
+    if (found != by_key_.end()) {
+      values_.splice(values_.begin(), values_, found->second);
+      return values_.front();
+    }
+    if (values_.size() >= values_max_) {
+      by_key_.erase(values_.back().key);
+      values_.pop_back();
+    }
+    values_.emplace_front();
+    values_.front().key = key;
+    by_key_.emplace(key, values_.begin());
+    return values_.front();
+  }
+  const Value* Find(const Key& key) const {
+    const auto found = by_key_.find(key);
+    return found == by_key_.end() ? nullptr : &*found->second;
+  }
+
+ private:
+  struct KeyHash {
+    size_t operator()(const Key& key) const { return key.lo ^ (key.hi * 0x9e3779b97f4a7c15); }
+  };
+  const uint32_t values_max_;
+  std::list<Value> values_;  // most recently read first
+  std::unordered_map<Key, std::list<Value>::iterator, KeyHash> by_key_;
+};
+
+}  // namespace tailcast::cache
