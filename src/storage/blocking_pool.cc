@@ -16,13 +16,19 @@ BlockingPool::BlockingPool(const std::string& name, size_t threads_max)
 BlockingPool::~BlockingPool() {
   {
     std::lock_guard lock(mutex_);
+    abandoned_ = true;
     stopping_ = true;
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
-void BlockingPool::Submit(UniqueFunction<void()> work) {
+void BlockingPool::Abandon() {
+  std::lock_guard lock(mutex_);
+  abandoned_ = true;
+}
+
+void BlockingPool::Submit(Work work) {
   bool notify = false;
   {
     std::lock_guard lock(mutex_);
@@ -53,10 +59,11 @@ void BlockingPool::Run() {
       --idle_;
       continue;
     }
-    UniqueFunction<void()> work = std::move(queue_.front());
+    Work work = std::move(queue_.front());
     queue_.pop_front();
+    const bool abandoned = abandoned_;
     lock.unlock();
-    work();
+    work(abandoned);
     work = nullptr;
     lock.lock();
   }

@@ -18,9 +18,13 @@ class BlockingPool {
  public:
   // `name`: what ps shows, at most 15 bytes. threads_max > 0.
   BlockingPool(const std::string& name, size_t threads_max);
-  // Runs what is queued, then joins.
+  // Runs what is queued as abandoned, then joins.
   ~BlockingPool();
-  void Submit(UniqueFunction<void()> work);
+  // `abandoned`: the pool ends, and the work is only to say that it was not done.
+  using Work = UniqueFunction<void(bool abandoned)>;
+  void Submit(Work work);
+  // From here on no work is begun but as abandoned.
+  void Abandon();
   // Pieces of work that wait for a thread.
   size_t queued() const;
 
@@ -31,9 +35,10 @@ class BlockingPool {
   const size_t threads_max_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<UniqueFunction<void()>> queue_;
+  std::deque<Work> queue_;
   std::vector<std::thread> threads_;
   size_t idle_ = 0;
+  bool abandoned_ = false;
   bool stopping_ = false;
 };
 

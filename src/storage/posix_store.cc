@@ -2,12 +2,13 @@
 
 #include <sys/stat.h>
 
-#include <atomic>
 #include <cerrno>
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/storage/blocking_pool.h"
+#include "tailcast/storage/outstanding_calls.h"
 #include "tailcast/storage/posix_file.h"
 #include "tailcast/storage/store_names.h"
 
@@ -83,24 +84,20 @@ struct PosixStore::Core {
     context.lengths = opts.steps;
   }
 
-  // Runs `work` on a pool thread and `done(result)` on the loop. After the store was closed, `done`
-  // gets `cancelled`.
+  // Runs `work` on a pool thread and `done(its result)` on the loop. Once the store is closed, work
+  // that has not begun is not done, and `done` gets `cancelled`.
   template <typename T>
   void Run(std::unique_ptr<BlockingPool>& pool, T cancelled, UniqueFunction<T()> work,
            Callback<void(T)> done) {
     if (pool == nullptr) {
-      loop->Post([done = std::move(done), cancelled = std::move(cancelled)]() mutable {
-        done(std::move(cancelled));
-      });
+      loop->Post(std::move(done).With(std::move(cancelled)));
       return;
     }
     pool->Submit([this, work = std::move(work), done = std::move(done),
-                  cancelled = std::move(cancelled)]() mutable {
-      T result = closing ? std::move(cancelled) : work();
+                  cancelled = std::move(cancelled)](bool abandoned) mutable {
+      T result = abandoned ? std::move(cancelled) : work();
       work = nullptr;
-      loop->Post([done = std::move(done), result = std::move(result)]() mutable {
-        done(std::move(result));
-      });
+      loop->Post(std::move(done).With(std::move(result)));
     });
   }
 
@@ -109,7 +106,6 @@ struct PosixStore::Core {
   const std::unique_ptr<FileOps> ops;
   posix::Context context;
   Metrics metrics;
-  std::atomic<bool> closing{false};
   std::unique_ptr<BlockingPool> writes;  // null after the store was closed
   std::unique_ptr<BlockingPool> reads;
 };
@@ -120,81 +116,77 @@ Status ClosedError(const std::string& what) {
   return CancelledError(what + ": the handle was closed");
 }
 
+// A handle that is closed answers its outstanding calls at once. Their system calls go on, and what
+// comes of them is dropped with the handle's scope.
 class PosixAppendFile final : public AppendFile {
  public:
   PosixAppendFile(std::shared_ptr<PosixStore::Core> core, std::unique_ptr<posix::Appender> appender)
       : core_(std::move(core)),
         name_(appender->name()),
         epoch_(appender->epoch()),
-        state_(std::make_shared<State>()) {
-    state_->committed = appender->committed_length();
-    state_->appender = std::move(appender);
+        appender_(std::move(appender)),
+        committed_(appender_->committed_length()) {}
+  ~PosixAppendFile() override {
+    if (outstanding_.number != 0) core_->metrics.unknown.Add();
+    calls_.CloseAll(*core_->loop);
   }
-  ~PosixAppendFile() override { state_->closed = true; }
 
   void AppendAt(int64_t expected_offset, std::string bytes,
                 Callback<void(AppendResult)> done) override {
-    TAILCAST_CHECK(!state_->outstanding, "one append at a time");
-    if (state_->dead) return Answer(state_->last, std::move(done));
-    if (expected_offset != state_->committed) {
-      return Answer(
-          {AppendOutcome::kWrongOffset, state_->committed,
+    TAILCAST_CHECK(outstanding_.number == 0, "one append at a time");
+    if (dead_) return AnswerNow(last_, std::move(done));
+    if (expected_offset != committed_) {
+      return AnswerNow(
+          {AppendOutcome::kWrongOffset, committed_,
            FailedPreconditionError(name_ + ": append at " + std::to_string(expected_offset) +
-                                   ", committed are " + std::to_string(state_->committed))},
+                                   ", committed are " + std::to_string(committed_))},
           std::move(done));
     }
-    state_->outstanding = true;
+    const AppendResult closed{AppendOutcome::kUnknown, committed_, ClosedError(name_)};
+    outstanding_ = calls_.Add(std::move(done), closed);
     core_->Run<AppendResult>(
-        core_->writes, {AppendOutcome::kUnknown, state_->committed, ClosedError(name_)},
-        [core = core_, state = state_, bytes = std::move(bytes)] {
+        core_->writes, closed,
+        [core = core_, appender = appender_, bytes = std::move(bytes)] {
           const MonotonicTime start = ReadMonotonicClock();
-          AppendResult result = state->appender->Append(bytes);
+          AppendResult result = appender->Append(bytes);
           core->metrics.append_micros.Add((ReadMonotonicClock() - start).micros());
           if (result.outcome == AppendOutcome::kApplied) {
             core->metrics.append_bytes.Add(static_cast<int64_t>(bytes.size()));
           }
           return result;
         },
-        [core = core_, state = state_, name = name_,
-         done = std::move(done)](AppendResult result) mutable {
-          state->outstanding = false;
-          if (state->closed) {
-            result = {AppendOutcome::kUnknown, state->committed, ClosedError(name)};
-          }
-          core->metrics.Of(result.outcome).Add();
-          if (result.outcome == AppendOutcome::kApplied) {
-            state->committed = result.committed_length;
-          } else {
-            state->dead = true;
-            state->last = result;
-          }
-          done(std::move(result));
-        });
+        scope_.Bind([this](AppendResult result) { OnAppended(std::move(result)); }));
   }
-  int64_t committed_length() const override { return state_->committed; }
+  int64_t committed_length() const override { return committed_; }
   uint64_t epoch() const override { return epoch_; }
   const std::string& name() const override { return name_; }
 
  private:
-  struct State {
-    std::unique_ptr<posix::Appender> appender;  // used by one task at a time
-    int64_t committed = 0;
-    bool outstanding = false;
-    bool dead = false;
-    bool closed = false;
-    AppendResult last;
-  };
-  void Answer(AppendResult result, Callback<void(AppendResult)> done) {
+  void AnswerNow(AppendResult result, Callback<void(AppendResult)> done) {
     core_->metrics.Of(result.outcome).Add();
-    core_->loop->Post([done = std::move(done), result = std::move(result)]() mutable {
-      done(std::move(result));
-    });
+    core_->loop->Post(std::move(done).With(std::move(result)));
+  }
+  void OnAppended(AppendResult result) {
+    core_->metrics.Of(result.outcome).Add();
+    if (result.outcome == AppendOutcome::kApplied) {
+      committed_ = result.committed_length;
+    } else {
+      dead_ = true;
+      last_ = result;
+    }
+    calls_.Answer(std::exchange(outstanding_, {}), std::move(result));
   }
 
   const std::shared_ptr<PosixStore::Core> core_;
   const std::string name_;
   const uint64_t epoch_;
-  const std::shared_ptr<State> state_;
+  const std::shared_ptr<posix::Appender> appender_;  // used on the pool's threads, one at a time
+  int64_t committed_;
+  bool dead_ = false;
+  AppendResult last_;  // when dead
+  CallId<AppendResult> outstanding_;
+  OutstandingCalls calls_;
+  Scope scope_;
 };
 
 class PosixReadFile final : public ReadFile {
@@ -202,33 +194,27 @@ class PosixReadFile final : public ReadFile {
   PosixReadFile(std::shared_ptr<PosixStore::Core> core, std::string name,
                 std::unique_ptr<posix::Reader> reader)
       : core_(std::move(core)), name_(std::move(name)), reader_(std::move(reader)) {}
-  ~PosixReadFile() override { *closed_ = true; }
+  ~PosixReadFile() override { calls_.CloseAll(*core_->loop); }
 
   void Size(Callback<void(Result<FileSize>)> done) override {
+    Callback<void(Result<FileSize>)> sized = Answered(std::move(done));
     FileSize size;
     if (reader_->FastSize(size)) {
-      core_->loop->Post([done = std::move(done), closed = closed_, name = name_, size]() mutable {
-        if (*closed) {
-          done(ClosedError(name));
-        } else {
-          done(size);
-        }
-      });
+      core_->loop->Post(std::move(sized).With(Result<FileSize>(size)));
       return;
     }
     core_->metrics.slow_sizes.Add();
     core_->Run<Result<FileSize>>(
         core_->reads, ClosedError(name_), [reader = reader_] { return reader->Size(); },
-        Guard<FileSize>(std::move(done)));
+        std::move(sized));
   }
 
   void Read(int64_t offset, int64_t length, Callback<void(Result<std::string>)> done) override {
     core_->metrics.reads.Add();
     if (core_->reads != nullptr && core_->reads->queued() >= core_->options.queued_reads_max) {
       core_->metrics.reads_refused.Add();
-      core_->loop->Post([done = std::move(done), name = name_]() mutable {
-        done(ResourceExhaustedError("read " + name + ": too many reads are waiting; slow down"));
-      });
+      core_->loop->Post(std::move(done).With(Result<std::string>(
+          ResourceExhaustedError("read " + name_ + ": too many reads are waiting; slow down"))));
       return;
     }
     core_->Run<Result<std::string>>(
@@ -242,21 +228,22 @@ class PosixReadFile final : public ReadFile {
           }
           return bytes;
         },
-        Guard<std::string>(std::move(done)));
+        Answered(std::move(done)));
   }
 
  private:
+  // For the result of a call: calls back, if the handle was not closed meanwhile.
   template <typename T>
-  Callback<void(Result<T>)> Guard(Callback<void(Result<T>)> done) {
-    return [done = std::move(done), closed = closed_, name = name_](Result<T> result) mutable {
-      done(*closed ? Result<T>(ClosedError(name)) : std::move(result));
-    };
+  Callback<void(Result<T>)> Answered(Callback<void(Result<T>)> done) {
+    const auto call = calls_.Add<Result<T>>(std::move(done), ClosedError(name_));
+    return scope_.Bind([this, call](Result<T> result) { calls_.Answer(call, std::move(result)); });
   }
 
   const std::shared_ptr<PosixStore::Core> core_;
   const std::string name_;
   const std::shared_ptr<posix::Reader> reader_;
-  const std::shared_ptr<bool> closed_ = std::make_shared<bool>(false);
+  OutstandingCalls calls_;
+  Scope scope_;
 };
 
 }  // namespace
@@ -274,63 +261,62 @@ PosixStore::PosixStore(EventLoop* loop, std::unique_ptr<FileOps> ops, PosixStore
     : core_(std::make_shared<Core>(loop, std::move(ops), options)) {}
 
 PosixStore::~PosixStore() {
-  core_->closing = true;
+  core_->writes->Abandon();
+  core_->reads->Abandon();
   core_->writes.reset();
   core_->reads.reset();
 }
 
+// Handles are made on the pool's thread and handed to the loop with their callback.
 void PosixStore::CreateExclusive(const std::string& dir, const std::string& name,
                                  const std::string& key,
                                  Callback<void(Result<std::unique_ptr<AppendFile>>)> done) {
-  using Blocking = Result<std::unique_ptr<posix::Appender>>;
-  core_->Run<Blocking>(
+  using Opened = Result<std::unique_ptr<AppendFile>>;
+  core_->Run<Opened>(
       core_->writes, CancelledError("create " + name + ": the store was closed"),
-      [core = core_, dir, name, key]() -> Blocking {
+      [core = core_, dir, name, key]() -> Opened {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("key", key));
-        return posix::CreateExclusive(core->context, dir, name, key);
+        TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<posix::Appender> appender,
+                                  posix::CreateExclusive(core->context, dir, name, key));
+        return std::unique_ptr<AppendFile>(
+            std::make_unique<PosixAppendFile>(core, std::move(appender)));
       },
-      [core = core_, done = std::move(done)](Blocking file) mutable {
-        if (!file.ok()) return done(file.status());
-        done(
-            std::unique_ptr<AppendFile>(std::make_unique<PosixAppendFile>(core, *std::move(file))));
-      });
+      std::move(done));
 }
 
 void PosixStore::OpenFencing(const std::string& dir, const std::string& name,
                              Callback<void(Result<std::unique_ptr<AppendFile>>)> done) {
-  using Blocking = Result<std::unique_ptr<posix::Appender>>;
-  core_->Run<Blocking>(
+  using Opened = Result<std::unique_ptr<AppendFile>>;
+  core_->Run<Opened>(
       core_->writes, CancelledError("open " + name + ": the store was closed"),
-      [core = core_, dir, name]() -> Blocking {
+      [core = core_, dir, name]() -> Opened {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
-        return posix::OpenFencing(core->context, dir, name);
-      },
-      [core = core_, done = std::move(done)](Blocking file) mutable {
-        if (!file.ok()) return done(file.status());
+        TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<posix::Appender> appender,
+                                  posix::OpenFencing(core->context, dir, name));
         core->metrics.takeovers.Add();
-        done(
-            std::unique_ptr<AppendFile>(std::make_unique<PosixAppendFile>(core, *std::move(file))));
-      });
+        return std::unique_ptr<AppendFile>(
+            std::make_unique<PosixAppendFile>(core, std::move(appender)));
+      },
+      std::move(done));
 }
 
 void PosixStore::OpenRead(const std::string& dir, const std::string& name,
                           Callback<void(Result<std::unique_ptr<ReadFile>>)> done) {
-  using Blocking = Result<std::unique_ptr<posix::Reader>>;
-  core_->Run<Blocking>(
+  using Opened = Result<std::unique_ptr<ReadFile>>;
+  core_->Run<Opened>(
       core_->reads, CancelledError("open " + name + ": the store was closed"),
-      [core = core_, dir, name]() -> Blocking {
+      [core = core_, dir, name]() -> Opened {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
-        return posix::OpenRead(core->context, dir, name);
+        TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<posix::Reader> reader,
+                                  posix::OpenRead(core->context, dir, name));
+        return std::unique_ptr<ReadFile>(
+            std::make_unique<PosixReadFile>(core, name, std::move(reader)));
       },
-      [core = core_, name, done = std::move(done)](Blocking file) mutable {
-        if (!file.ok()) return done(file.status());
-        done(std::unique_ptr<ReadFile>(
-            std::make_unique<PosixReadFile>(core, name, *std::move(file))));
-      });
+      std::move(done));
 }
 
 void PosixStore::List(const std::string& dir, Callback<void(Result<std::vector<DirEntry>>)> done) {

@@ -15,6 +15,7 @@
 #include <map>
 #include <string>
 
+#include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/storage/memory_files.h"
 #include "tailcast/storage/store_conformance.h"
@@ -292,25 +293,26 @@ TEST(PosixStore, APageCacheFileIsRefusedAfterARestartOfTheMachine) {
 }
 
 TEST(PosixStore, ClosingTheStoreAnswersEverythingThatIsOutstanding) {
+  const Scope scope;
   MemoryWorld world(1, {});
   SyncStore s = world.Sync(0);
   auto file = *s.Create("d", "f", "k");
   auto reader = *s.Open("d", "f");
   int answers = 0;
-  file->AppendAt(0, "abc", [&](AppendResult) { ++answers; });
+  file->AppendAt(0, "abc", scope.Bind([&](AppendResult) { ++answers; }));
   for (int i = 0; i < 50; ++i) {
-    reader->Read(0, 10, [&](Result<std::string>) { ++answers; });
-    world.store(0).List("d", [&](auto) { ++answers; });
+    reader->Read(0, 10, scope.Bind([&](Result<std::string>) { ++answers; }));
+    world.store(0).List("d", scope.Bind([&](auto) { ++answers; }));
   }
   world.Restart(0);
   EXPECT_TRUE(world.Turn([&] { return answers == 101; }));
   // Handles outlive their store and say so.
   AppendResult late;
   bool answered = false;
-  file->AppendAt(file->committed_length(), "x", [&](AppendResult result) {
+  file->AppendAt(file->committed_length(), "x", scope.Bind([&](AppendResult result) {
     late = std::move(result);
     answered = true;
-  });
+  }));
   EXPECT_TRUE(world.Turn([&] { return answered; }));
   EXPECT_EQ(late.outcome, AppendOutcome::kUnknown);
 }
@@ -359,6 +361,7 @@ TEST(PosixStore, CountsWhatItDoes) {
 }
 
 TEST(PosixStore, AThousandFilesAreOpenAtOnce) {
+  const Scope scope;
   RealWorld world(WithDurability(posix::Durability::kPageCache));
   SyncStore s = world.Sync(0);
   constexpr size_t kFiles = 1000;
@@ -377,8 +380,9 @@ TEST(PosixStore, AThousandFilesAreOpenAtOnce) {
   }
   size_t applied = 0;
   for (auto& file : files) {
-    file->AppendAt(
-        0, "x", [&](AppendResult r) { applied += r.outcome == AppendOutcome::kApplied ? 1 : 0; });
+    file->AppendAt(0, "x", scope.Bind([&](AppendResult r) {
+      applied += r.outcome == AppendOutcome::kApplied ? 1 : 0;
+    }));
   }
   ASSERT_TRUE(world.Turn([&] { return applied == kFiles; }));
   EXPECT_EQ(*s.Read(*readers.back(), 0, 10), "x");

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "tailcast/base/histogram.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/storage/posix_file.h"
 #include "tailcast/storage/posix_store.h"
@@ -123,15 +124,17 @@ void AppendToManyFilesAtOnce(benchmark::State& state) {
     files.push_back(sync.Create("d", name, name).value());
   }
   Histogram us;
+  const Scope scope;
   for (auto _ : state) {
     size_t left = files.size();
     for (auto& file : files) {
       const int64_t start = Micros();
-      file->AppendAt(file->committed_length(), std::string(4096, 'x'), [&, start](AppendResult r) {
-        TAILCAST_CHECK(r.outcome == AppendOutcome::kApplied, "append");
-        us.Record(Micros() - start);
-        --left;
-      });
+      file->AppendAt(file->committed_length(), std::string(4096, 'x'),
+                     scope.Bind([&, start](AppendResult r) {
+                       TAILCAST_CHECK(r.outcome == AppendOutcome::kApplied, "append");
+                       us.Record(Micros() - start);
+                       --left;
+                     }));
     }
     sync.turn()([&] { return left == 0; });
   }

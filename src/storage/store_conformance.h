@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/storage/store_sync.h"
 
 namespace tailcast::storage {
@@ -100,6 +101,7 @@ class StoreConformance : public ::testing::TestWithParam<ConformanceParam> {
   }
 
   std::unique_ptr<ConformanceWorld> world_;
+  const Scope scope_;
 };
 
 TEST_P(StoreConformance, AFileIsCreatedAppendedAndReadBack) {
@@ -192,7 +194,7 @@ TEST_P(StoreConformance, OfManyCreatorsAtOnceExactlyOneWins) {
     for (int process = 0; process < 4; ++process) {
       const std::string name = key + "-by-" + std::to_string(process);
       world_->store(process).CreateExclusive(
-          "d", name, key, [&, name](Result<std::unique_ptr<AppendFile>> result) {
+          "d", name, key, scope_.Bind([&, name](Result<std::unique_ptr<AppendFile>> result) {
             ++answers;
             if (result.ok()) {
               winners.push_back(name);
@@ -201,7 +203,7 @@ TEST_P(StoreConformance, OfManyCreatorsAtOnceExactlyOneWins) {
               ASSERT_EQ(result.status().code(), StatusCode::kAlreadyExists) << result.status();
               told.push_back(WinnerOf(result.status()));
             }
-          });
+          }));
     }
     ASSERT_TRUE(world_->Turn([&] { return answers == 4; }));
     ASSERT_EQ(winners.size(), 1u);
@@ -365,10 +367,11 @@ TEST_P(StoreConformance, ManyFilesAreWrittenSideBySide) {
   for (int round = 0; round < 3; ++round) {
     size_t applied = 0;
     for (size_t i = 0; i < kFiles; ++i) {
-      files[i]->AppendAt(files[i]->committed_length(), Bytes(100, i), [&](AppendResult result) {
-        EXPECT_EQ(result.outcome, AppendOutcome::kApplied) << result.error;
-        ++applied;
-      });
+      files[i]->AppendAt(files[i]->committed_length(), Bytes(100, i),
+                         scope_.Bind([&](AppendResult result) {
+                           EXPECT_EQ(result.outcome, AppendOutcome::kApplied) << result.error;
+                           ++applied;
+                         }));
     }
     ASSERT_TRUE(world_->Turn([&] { return applied == kFiles; }));
   }
@@ -385,16 +388,16 @@ TEST_P(StoreConformance, ManyReadsOfOneHandleAreAllAnswered) {
   auto reader = Must(At(1).Open("d", "f"));
   int answers = 0;
   for (int64_t i = 0; i < 200; ++i) {
-    reader->Read(i * 100, 100, [&, i](Result<std::string> piece) {
+    reader->Read(i * 100, 100, scope_.Bind([&, i](Result<std::string> piece) {
       ++answers;
       ASSERT_TRUE(piece.ok()) << piece.status();
       EXPECT_EQ(*piece, all.substr(static_cast<size_t>(i) * 100, piece->size()));
       EXPECT_FALSE(piece->empty());
-    });
-    reader->Size([&](Result<FileSize> size) {
+    }));
+    reader->Size(scope_.Bind([&](Result<FileSize> size) {
       ++answers;
       EXPECT_TRUE(size.ok());
-    });
+    }));
   }
   EXPECT_EQ(answers, 0) << "a callback ran inside the call";
   EXPECT_TRUE(world_->Turn([&] { return answers == 400; }));
@@ -404,18 +407,18 @@ TEST_P(StoreConformance, ClosingAHandleAnswersWhatIsOutstanding) {
   auto file = Must(At(0).Create("d", "f", "k"));
   auto reader = Must(At(0).Open("d", "f"));
   int answers = 0;
-  file->AppendAt(0, "abc", [&](AppendResult result) {
+  file->AppendAt(0, "abc", scope_.Bind([&](AppendResult result) {
     EXPECT_EQ(result.outcome, AppendOutcome::kUnknown);
     ++answers;
-  });
-  reader->Size([&](Result<FileSize> size) {
+  }));
+  reader->Size(scope_.Bind([&](Result<FileSize> size) {
     EXPECT_EQ(size.status().code(), StatusCode::kCancelled);
     ++answers;
-  });
-  reader->Read(0, 10, [&](Result<std::string> bytes) {
+  }));
+  reader->Read(0, 10, scope_.Bind([&](Result<std::string> bytes) {
     EXPECT_EQ(bytes.status().code(), StatusCode::kCancelled);
     ++answers;
-  });
+  }));
   file.reset();
   reader.reset();
   EXPECT_EQ(answers, 0);
@@ -431,14 +434,14 @@ TEST_P(StoreConformance, CallbacksMayDestroyTheirHandleOrAppendAgain) {
   auto file = Must(At(0).Create("d", "f", "k"));
   int appended = 0;
   std::function<void()> next = [&] {
-    file->AppendAt(file->committed_length(), "x", [&](AppendResult result) {
+    file->AppendAt(file->committed_length(), "x", scope_.Bind([&](AppendResult result) {
       ASSERT_EQ(result.outcome, AppendOutcome::kApplied) << result.error;
       if (++appended < 10) {
         next();
       } else {
         file.reset();
       }
-    });
+    }));
   };
   next();
   ASSERT_TRUE(world_->Turn([&] { return appended == 10 && file == nullptr; }));
@@ -470,7 +473,8 @@ TEST_P(StoreConformance, PowerLossKeepsWhatWasAcknowledgedAndShowsNoGarbage) {
     // One more is under way at the cut.
     const std::string open = Bytes(1 + i * 173 % 9000, 2 * i + 1);
     bool answered = false;
-    file->AppendAt(file->committed_length(), open, [&](AppendResult) { answered = true; });
+    file->AppendAt(file->committed_length(), open,
+                   scope_.Bind([&](AppendResult) { answered = true; }));
     file.reset();
     ASSERT_TRUE(world_->Turn([&] { return answered; }));
     world_->PowerLoss();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/storage/store.h"
 
 namespace tailcast::storage {
@@ -22,15 +23,15 @@ using TurnLoop = std::function<bool(const std::function<bool()>& done)>;
 // of the store (CHECK): every call is answered.
 template <typename T>
 T Await(const TurnLoop& turn, const std::function<void(Callback<void(T)>)>& start) {
-  // Shared: a callback that comes after we gave up must find its place.
-  auto value = std::make_shared<std::optional<T>>();
-  start([value](T v) {
-    TAILCAST_CHECK(!value->has_value(), "a callback ran twice");
-    value->emplace(std::move(v));
-  });
-  TAILCAST_CHECK(!value->has_value(), "a callback ran inside the call");
-  TAILCAST_CHECK(turn([&] { return value->has_value(); }), "a callback never ran");
-  return std::move(**value);
+  std::optional<T> value;
+  const Scope scope;
+  start(scope.Bind([&value](T v) {
+    TAILCAST_CHECK(!value.has_value(), "a callback ran twice");
+    value.emplace(std::move(v));
+  }));
+  TAILCAST_CHECK(!value.has_value(), "a callback ran inside the call");
+  TAILCAST_CHECK(turn([&] { return value.has_value(); }), "a callback never ran");
+  return *std::move(value);
 }
 
 class SyncStore {

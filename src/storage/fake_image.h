@@ -1,0 +1,113 @@
+// What lies on a simulated disk: folders, names, claims, and of each file the committed bytes and
+// what may lie behind them. It knows of no loop and draws nothing of its own: time and the random
+// source are arguments. FakeDisk says when its calls happen and what goes wrong on the way.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/rng.h"
+#include "tailcast/base/step_log.h"
+#include "tailcast/base/time.h"
+#include "tailcast/storage/store.h"
+
+namespace tailcast::storage {
+
+class FakeImage {
+ public:
+  struct File {
+    std::string dir;
+    std::string name;
+    std::string key;
+    uint64_t epoch = 1;
+    int64_t committed = 0;
+    // What lies on the platters: [0, committed) are the file's bytes, the rest is junk that a power
+    // loss or a planted bug left.
+    std::string physical;
+    int64_t unflushed_end = 0;  // with a planted bug only
+    bool named = false;         // false: half created, only the claim is there
+    bool deleted = false;
+    struct Past {
+      MonotonicTime when;
+      FileSize size;
+    };
+    std::deque<Past> history;  // of sizes, the newest last
+
+    int64_t visible() const { return committed > unflushed_end ? committed : unflushed_end; }
+  };
+
+  // An append on its way. It is sealed when it has landed, was refused or was lost.
+  struct Append {
+    std::shared_ptr<File> file;
+    uint64_t epoch = 0;
+    int64_t offset = 0;
+    std::string bytes;
+    bool sealed = false;
+    // Once sealed; an append that was lost on the way is kUnknown.
+    AppendOutcome outcome = AppendOutcome::kUnknown;
+    Status error;
+  };
+
+  struct Counters {
+    int64_t appends_landed = 0;
+    int64_t appends_fenced = 0;
+    int64_t appends_lost = 0;
+    int64_t creations_helped = 0;
+  };
+
+  // The first half of a creation: takes the key. AlreadyExists: its message is the winner, whose
+  // creation is completed if it was half done; FailedPrecondition: the name is another key's.
+  Result<std::shared_ptr<File>> Claim(const std::string& dir, const std::string& name,
+                                      const std::string& key, MonotonicTime now);
+  // The second half: the file is there. Aborted: it was deleted since; Unavailable: a power loss
+  // took the claim, and with it the right to the name.
+  Status GiveName(const std::shared_ptr<File>& claimed);
+  // NotFound.
+  Result<std::shared_ptr<File>> Find(const std::string& dir, const std::string& name) const;
+  // The file with its new epoch. NotFound.
+  Result<std::shared_ptr<File>> Fence(const std::string& dir, const std::string& name,
+                                      MonotonicTime now);
+  Status Delete(const std::string& dir, const std::string& name);
+  // Sorted. Of files that have their name; of folders directly below.
+  std::vector<std::string> Names(const std::string& dir) const;
+  std::vector<std::string> Folders(const std::string& dir) const;
+
+  // An append is sent: until it is sealed, a power loss decides about it.
+  std::shared_ptr<Append> Send(std::shared_ptr<File> file, uint64_t epoch, int64_t offset,
+                               std::string bytes);
+  // The one place where bytes become committed: guard and write are one atomic step. Nothing if the
+  // append is sealed. `capacity_bytes`: of all files; beyond it kUnknown.
+  void Land(Append& append, int64_t capacity_bytes, MonotonicTime now);
+  // It never lands.
+  void Lose(Append& append);
+  // Appends that were sent are committed whole or lost, half-done creations are there or not;
+  // behind the committed length of a file lies what came of lost ones.
+  void LosePower(int64_t capacity_bytes, MonotonicTime now, Rng& rng);
+
+  // The newest size that is as old as `then`; the oldest that is remembered if none is.
+  static FileSize SizeAsOf(const File& file, MonotonicTime then);
+  // What is visible of [offset, offset + length). Neither is negative.
+  static std::string ReadAt(const File& file, int64_t offset, int64_t length);
+
+  int64_t bytes_used() const;
+  const Counters& counters() const { return counters_; }
+  // Not null: each committed length is logged there.
+  void SetSteps(StepLog* steps) { steps_ = steps; }
+
+ private:
+  struct Folder {
+    std::map<std::string, std::shared_ptr<File>> names;
+    std::map<std::string, std::shared_ptr<File>> claims;  // by key
+  };
+
+  StepLog* steps_ = nullptr;
+  Counters counters_;
+  std::map<std::string, Folder> folders_;  // by path; parents have entries of their own
+  std::vector<std::weak_ptr<Append>> in_flight_;
+};
+
+}  // namespace tailcast::storage
