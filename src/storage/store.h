@@ -10,8 +10,9 @@
 //  * Create, delete and fences are durable when their callback runs.
 //
 // Threads: all calls on the loop that the store was made with; callbacks run on that loop, exactly
-// once, never inside the call. Destroying a handle drops its outstanding callbacks' effects: they
-// still run, with kUnknown / Cancelled.
+// once (never once their scope has ended), never inside the call. Destroying a handle answers what
+// is outstanding, with kUnknown / Cancelled; whether an append takes effect all the same, a fence
+// tells.
 #pragma once
 
 #include <cstdint>
