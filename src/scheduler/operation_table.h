@@ -129,6 +129,7 @@ class OperationTable {
   int64_t LowestHeld(const stream::ShardId& shard, const std::string& cell) const;
 
  private:
+  // Erasing nothing is how a map gives an iterator for a const one.
   OperationState& At(Row row) { return rows_.erase(row, row)->second; }
   void SetPhase(Row row, Phase phase, MonotonicTime not_before = {});
   void Leave(Row row);

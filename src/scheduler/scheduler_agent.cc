@@ -5,6 +5,7 @@
 
 #include "tailcast/base/log.h"
 #include "tailcast/scheduler/scheduler_status.h"
+#include "tailcast/stream/index_record.h"
 
 namespace tailcast::scheduler {
 namespace {
@@ -172,7 +173,7 @@ void SchedulerAgent::NotifyFile(const std::string& bytes, rpc::Responder respond
   std::optional<int64_t> seal[stream::kParts];
   if (request->sealed()) {
     if (request->sealed_data_length() < 0 || request->sealed_index_length() < 0 ||
-        request->sealed_index_length() % 32 != 0) {
+        request->sealed_index_length() % stream::kIndexRecordSize != 0) {
       return respond(InvalidArgumentError("notice.sealed_*_length is no seal"));
     }
     seal[0] = request->sealed_data_length();
