@@ -163,7 +163,6 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     writer::WriterOptions options;
     options.name = NameOf(Role::kWriter);
     options.cell = config_.cell;
-    options.bug = ports_.writer_bug;
     if (ports_.jump_bytes > 0) options.cache_window_bytes = stream::kInitialWindowBytes;
     writer_ = std::make_unique<writer::WriterAgent>(cell_ports, *cell_, *ports_.metrics, options);
     writer_->Attach(*ports_.server);

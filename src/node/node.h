@@ -48,8 +48,7 @@ struct Ports {
   // Makes the exporter of a cache instance ("data" or "metadata").
   std::function<std::unique_ptr<fabric::Exporter>(const std::string& instance)> make_exporter;
   uint64_t seed = 0;
-  StepLog* steps = nullptr;                                 // null: steps are not logged
-  writer::WriterBug writer_bug = writer::WriterBug::kNone;  // for tests
+  StepLog* steps = nullptr;  // null: steps are not logged
   // For tests: reader::CopyOptions::jump_bytes, with the least window of a cache operation. 0: the
   // defaults.
   int64_t jump_bytes = 0;

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tailcast/base/fault_point.h"
 #include "tailcast/base/log.h"
 #include "test_world.h"
 
@@ -689,7 +690,6 @@ TEST(HopReroute, TheOrderIsReallyCompared) {
 
 struct ChaosOptions {
   uint64_t seed = 1;
-  writer::WriterBug bug = writer::WriterBug::kNone;
   // No faults of caches and disks, so that published lengths can be held to account.
   bool calm = false;
   int steps = 60;
@@ -704,7 +704,6 @@ std::string Chaos(const ChaosOptions& chaos) {
   options.doorbells = rng.Chance(0.3);
   options.chunk_size = rng.Chance(0.5) ? 512 : 4096;
   options.link_delay = Duration::Millis(rng.Between(1, 100));
-  options.writer.bug = chaos.bug;
   Hop hop(options);
   hop.CreateStream();
   const std::vector<std::string> cells = options.cells;
@@ -920,26 +919,25 @@ TEST(HopChaos, LengthsAreCoveredWhenCachesAndDisksAreSound) {
 }
 
 // Planted bugs: the checks above must find each of them.
-void ExpectCaught(writer::WriterBug bug, const std::string& what) {
+void ExpectCaught(const std::string& planted, const std::string& what) {
+  const PlantedFault fault(planted);
   SetLogLevels("off").ok();
   std::string found;
   for (uint64_t seed = 1; seed <= 40 && found.empty(); ++seed) {
-    found = Chaos({.seed = seed, .bug = bug, .calm = true});
+    found = Chaos({.seed = seed, .calm = true});
   }
   SetLogLevels("info").ok();
   EXPECT_THAT(found, ::testing::HasSubstr(what));
 }
 TEST(HopChaos, APrimaryLengthBeforeTheFlushIsCaught) {
-  ExpectCaught(writer::WriterBug::kPublishesBeforeFlush, "published before the flush");
+  ExpectCaught("writer.publish_before_flush", "published before the flush");
 }
 TEST(HopChaos, ACacheLengthBeforeTheWriteIsCaught) {
-  ExpectCaught(writer::WriterBug::kPublishesBeforeWrite, "before its chunks were written");
+  ExpectCaught("writer.publish_before_write", "before its chunks were written");
 }
-TEST(HopChaos, AChunkFromItsMiddleIsCaught) {
-  ExpectCaught(writer::WriterBug::kChunkFromMiddle, "chunk");
-}
+TEST(HopChaos, AChunkFromItsMiddleIsCaught) { ExpectCaught("writer.chunk_from_middle", "chunk"); }
 TEST(HopChaos, AWriterThatNeverTakesOverIsCaught) {
-  ExpectCaught(writer::WriterBug::kNeverTakesOver, "not everything arrived");
+  ExpectCaught("writer.never_take_over", "not everything arrived");
 }
 
 }  // namespace

@@ -189,7 +189,6 @@ void World::StartProcess(const std::string& cell_name, const std::string& name) 
   ports.metrics = &p->metrics;
   ports.seed = rng_.Next();
   ports.steps = p->steps.get();
-  ports.writer_bug = options_.writer_bug;
   ports.jump_bytes = options_.jump_bytes;
   ports.make_exporter = [this, full](const std::string& instance) {
     return fabric_->MakeExporter(full + "." + instance);

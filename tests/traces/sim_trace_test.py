@@ -70,7 +70,7 @@ class SimTraces(unittest.TestCase):
         self.check_refused("producer.length_before_chunks", r'--> \{"event": "LengthPublish"')
 
     def test_lengths_that_a_writer_publishes_when_it_received_the_bytes_are_refused(self):
-        self.check_refused("publish-before-write", r'--> \{"event": "LengthPublish"')
+        self.check_refused("writer.publish_before_write", r'--> \{"event": "LengthPublish"')
 
     def test_a_consumer_that_delivers_over_a_hole_is_refused(self):
         self.check_refused("deliver-over-hole", r'--> \{"event": "Deliver"', seed=2, oracle="FAILED")

@@ -1,0 +1,121 @@
+// The decisions of one operation at the reader (paper §2.4 Readers): what is known of the source's
+// file, when to read, what to tell the writer, when the writer is lost, how the operation ended.
+// Which bytes are read next is decided in copy_core.h.
+//
+//   kOpening ──`opened`──► kCopying
+//      │                      │  done: the writer closed with OK at the seal
+//      └──────────┬───────────┘  failed: closed, silent, wrong, or stopped
+//                 ▼
+//              kEnded
+//
+// A fresh operation reads and sends before `opened` already. An ended one ignores what comes.
+//
+// A core: no clock, no I/O, one thread. Internal to the module.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
+#include "tailcast/proto/copy.pb.h"
+#include "tailcast/reader/copy_core.h"
+#include "tailcast/reader/counters.h"
+#include "tailcast/reader/lag_clock.h"
+#include "tailcast/reader/reader_options.h"
+#include "tailcast/stream/metadata.h"
+#include "tailcast/stream/operation.h"
+#include "tailcast/stream/range_reader.h"
+
+namespace tailcast::reader {
+
+// What an input asks of the driver.
+struct Effects {
+  bool do_work = false;    // in a later turn, once for all that asked in this one: see below
+  bool ask_sizes = false;  // of both parts in the primary layer; answered by OnPrimarySize
+  bool changed = false;    // its report has news that can wait until somebody asks
+  bool ended = false;      // close the stream and report at once
+};
+
+class OperationCore {
+ public:
+  enum class Phase : uint8_t { kOpening, kCopying, kEnded };
+  struct Ending {
+    v1::OperationState state = v1::OPERATION_RUNNING;
+    v1::FailureCause cause = v1::CAUSE_NONE;
+    std::string message;
+  };
+
+  // Begins `now`. `options` and `counters` outlive it.
+  OperationCore(const ReaderOptions& options, stream::Operation operation, Counters& counters,
+                MonotonicTime now);
+
+  // --- inputs: the source
+
+  // What the metadata cache has of the file and of its successor, whose start is this one's seal.
+  void OnMetadata(MonotonicTime now, const stream::PairMetadata& pair,
+                  const stream::PairMetadata& next, Effects& out);
+  void OnSeal(MonotonicTime now, int64_t data_length, int64_t index_length, Effects& out);
+  void OnPrimarySize(MonotonicTime now, stream::Part part, const Result<int64_t>& committed,
+                     Effects& out);
+
+  // --- inputs: the writer
+
+  void OnReply(MonotonicTime now, const v1::CopyReply& reply, Effects& out);
+  void OnWrongMessage(const Status& status, Effects& out);
+  void OnDrained(Effects& out) { out.do_work = !ended(); }
+  void OnClosed(const Status& status, Effects& out);
+
+  // --- inputs: time and the agent
+
+  // Once per poll interval.
+  void OnTick(MonotonicTime now, Effects& out);
+  void Stop(v1::FailureCause cause, const std::string& message, Effects& out);
+
+  // --- work: asked in this order, each until it has nothing more
+
+  // Jumps, and the seal.
+  std::optional<v1::CopyRequest> NextMessage();
+  // A read to start while the stream has so many bytes queued; answered by OnRead.
+  std::optional<CopyCore::Read> NextRead(int64_t queued_bytes);
+  // The bytes of a read: `buffer` begins at position `base` of the part. What to send, if they are
+  // still wanted.
+  std::optional<v1::CopyRequest> OnRead(const CopyCore::Read& read,
+                                        const stream::RangeResult& result, int64_t base,
+                                        std::string_view buffer);
+  std::optional<v1::CopyRequest> TakeHeartbeat();
+
+  Phase phase() const { return phase_; }
+  bool ended() const { return phase_ == Phase::kEnded; }
+  const Ending& ending() const { return ending_; }
+  const stream::Operation& operation() const { return operation_; }
+  const CopyCore& copy() const { return copy_; }
+  void Report(MonotonicTime now, v1::OperationReport* out) const;
+
+ private:
+  void Enter(Phase next);
+  void End(v1::OperationState state, v1::FailureCause cause, std::string message, Effects& out);
+  void OnSource(MonotonicTime now, const SourceLengths& source, Effects& out);
+  // The source has everything up to its seal in this operation's layer / the writer has it.
+  bool SourceComplete() const;
+  bool WriterComplete() const;
+  Counter& CounterOf(v1::FailureCause cause) const;
+
+  const ReaderOptions& options_;
+  const stream::Operation operation_;
+  Counters& counters_;
+  CopyCore copy_;
+  LagClock lag_;
+  Phase phase_ = Phase::kOpening;
+  Ending ending_;
+  uint64_t superseding_term_ = 0;
+  bool paused_ = false;          // after a read that came short, until the next tick
+  MonotonicTime heard_;          // from the writer, or nothing was owed
+  MonotonicTime metadata_read_;  // the metadata cache knew the file
+  MonotonicTime next_sizes_;     // not asked before
+  int sizes_outstanding_ = 0;
+};
+
+}  // namespace tailcast::reader

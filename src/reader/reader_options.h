@@ -1,0 +1,31 @@
+// The options of a ReaderAgent.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tailcast/base/time.h"
+#include "tailcast/reader/copy_core.h"
+
+namespace tailcast::reader {
+
+struct ReaderOptions {
+  std::string name;  // of this process, unique in the cell
+  std::string cell;
+  uint64_t incarnation = 1;  // random, not 0: differs after a restart
+  Duration poll_interval = Duration::Millis(50);
+  bool doorbells = false;  // low-latency profile: lengths are watched; polls become a fallback
+  Duration doorbell_timeout = Duration::Seconds(2);
+  Duration primary_poll_interval = Duration::Seconds(1);
+  Duration cache_timeout = Duration::Millis(250);
+  CopyOptions copy;
+  int64_t queued_bytes_max = 1 << 20;  // of one stream
+  int operations_max = 4000;
+  int ended_max = 10000;  // ended operations that wait to be reported
+  // A writer that owes an answer and is silent for so long is lost. Longer than the link's round
+  // trip and the slowest flush.
+  Duration stall_timeout = Duration::Seconds(3);
+  Duration list_wait_max = Duration::Seconds(5);
+};
+
+}  // namespace tailcast::reader
