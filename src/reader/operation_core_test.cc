@@ -1,1 +1,323 @@
+#include "tailcast/reader/operation_core.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+
 #include "gtest/gtest.h"
+
+namespace tailcast::reader {
+namespace {
+
+using stream::Layer;
+using stream::PairMetadata;
+using stream::Part;
+using Phase = OperationCore::Phase;
+
+MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
+
+class OperationCoreTest : public ::testing::Test {
+ protected:
+  void Make(Layer layer, bool fresh) {
+    stream::Operation operation;
+    operation.target.file.shard.stream = {"flights", 5};
+    operation.target.file.stem = {7, 1000, 4096, 3};
+    operation.target.layer = layer;
+    operation.target.cell = "eu";
+    operation.id = {7, 1};
+    operation.source_cell = "us";
+    operation.chunk_size = 512;
+    operation.fresh = fresh;
+    core_ = std::make_unique<OperationCore>(options_, operation, counters_, now_);
+  }
+  OperationCore& core() { return *core_; }
+
+  Effects Opened(int64_t data = 0, int64_t index = 0) {
+    v1::CopyReply reply;
+    reply.mutable_opened()->set_data_length(data);
+    reply.mutable_opened()->set_index_length(index);
+    reply.mutable_opened()->set_window_bytes(1 << 20);
+    return Reply(reply);
+  }
+  Effects Progress(int64_t data, int64_t index) {
+    v1::CopyReply reply;
+    reply.mutable_progress()->set_data_length(data);
+    reply.mutable_progress()->set_index_length(index);
+    return Reply(reply);
+  }
+  Effects Reply(const v1::CopyReply& reply) {
+    Effects out;
+    core().OnReply(now_, reply, out);
+    return out;
+  }
+  Effects Closed(const Status& status) {
+    Effects out;
+    core().OnClosed(status, out);
+    return out;
+  }
+  Effects Tick(Duration after) {
+    now_ = now_ + after;
+    Effects out;
+    core().OnTick(now_, out);
+    return out;
+  }
+  // Both layers have these lengths.
+  Effects Source(int64_t data, int64_t index) {
+    PairMetadata pair;
+    pair.created_us = 1000;
+    pair.cache_length[0] = pair.primary_length[0] = data;
+    pair.cache_length[1] = pair.primary_length[1] = index;
+    Effects out;
+    core().OnMetadata(now_, pair, {}, out);
+    return out;
+  }
+  Effects Seal(int64_t data, int64_t index) {
+    Effects out;
+    core().OnSeal(now_, data, index, out);
+    return out;
+  }
+  // Reads all that may be read now, up to `end` at most; the bytes that leave.
+  int64_t ReadAll(int64_t end = INT64_MAX) {
+    int64_t sent = 0;
+    while (const auto read = core().NextRead(0)) {
+      stream::RangeResult result;
+      result.end = std::min(end, read->to);
+      const int64_t base = read->from - read->from % 512;
+      const auto bytes = core().OnRead(*read, result, base,
+                                       std::string(static_cast<size_t>(read->to - base), 'a'));
+      if (bytes) sent += static_cast<int64_t>(bytes->bytes().bytes().size());
+    }
+    return sent;
+  }
+
+  MetricRegistry metrics_;
+  Counters counters_{metrics_};
+  ReaderOptions options_;
+  MonotonicTime now_ = At(1000);
+
+ private:
+  std::unique_ptr<OperationCore> core_;
+};
+
+TEST_F(OperationCoreTest, AFreshOperationReadsBeforeTheWriterAnswered) {
+  Make(Layer::kCache, true);
+  EXPECT_TRUE(Source(100, 32).do_work);
+  EXPECT_EQ(ReadAll(), 132);
+  EXPECT_EQ(core().phase(), Phase::kOpening);
+}
+
+TEST_F(OperationCoreTest, AKnownFileWaitsForWhatTheWriterHas) {
+  Make(Layer::kPrimary, false);
+  Source(100, 32);
+  EXPECT_EQ(ReadAll(), 0);
+  const Effects out = Opened(60, 0);
+  EXPECT_TRUE(out.do_work);
+  EXPECT_TRUE(out.changed);
+  EXPECT_EQ(core().phase(), Phase::kCopying);
+  EXPECT_EQ(ReadAll(), 40 + 32);
+}
+
+TEST_F(OperationCoreTest, NothingIsReadWhileTheStreamIsFull) {
+  Make(Layer::kCache, true);
+  Source(100, 32);
+  EXPECT_FALSE(core().NextRead(options_.queued_bytes_max));
+  EXPECT_TRUE(core().NextRead(options_.queued_bytes_max - 1));
+}
+
+TEST_F(OperationCoreTest, AReadThatComesShortPausesUntilTheNextTick) {
+  Make(Layer::kCache, true);
+  Source(100, 0);
+  EXPECT_EQ(ReadAll(70), 70);
+  EXPECT_FALSE(core().NextRead(0));
+  EXPECT_TRUE(Tick(Duration::Millis(50)).do_work);
+  EXPECT_EQ(ReadAll(), 30);
+  EXPECT_EQ(counters_.short_reads.value(), 1);
+}
+
+TEST_F(OperationCoreTest, AReadOfAnOperationThatEndedIsNotSent) {
+  Make(Layer::kCache, true);
+  Source(100, 0);
+  const auto read = core().NextRead(0);
+  ASSERT_TRUE(read);
+  Effects out;
+  core().Stop(v1::CAUSE_STOPPED, "enough", out);
+  EXPECT_TRUE(out.ended);
+  stream::RangeResult result;
+  result.end = 100;
+  EXPECT_FALSE(core().OnRead(*read, result, 0, std::string(100, 'a')));
+  EXPECT_EQ(counters_.sent_bytes.value(), 0);
+}
+
+TEST_F(OperationCoreTest, ASuccessorsStartIsTheSeal) {
+  Make(Layer::kCache, true);
+  PairMetadata next;
+  next.created_us = 2000;
+  next.start_byte = 4096 + 100;
+  next.start_number = 3 + 2;
+  Effects out;
+  core().OnMetadata(now_, {}, next, out);
+  const auto message = core().NextMessage();
+  ASSERT_TRUE(message);
+  EXPECT_EQ(message->seal().data_length(), 100);
+  EXPECT_EQ(message->seal().index_length(), 64);
+  EXPECT_FALSE(core().NextMessage()) << "told once";
+}
+
+TEST_F(OperationCoreTest, TwoSealsThatDifferEndItWithDataLoss) {
+  Make(Layer::kCache, true);
+  Seal(100, 32);
+  EXPECT_TRUE(Seal(101, 32).ended);
+  EXPECT_EQ(core().ending().cause, v1::CAUSE_DATA_LOSS);
+}
+
+TEST_F(OperationCoreTest, ItIsDoneWhenTheWriterClosesWithOkAtTheSeal) {
+  Make(Layer::kPrimary, true);
+  Source(100, 32);
+  Seal(100, 32);
+  Opened();
+  ReadAll();
+  Progress(100, 32);
+  EXPECT_TRUE(Closed(OkStatus()).ended);
+  EXPECT_EQ(core().ending().state, v1::OPERATION_DONE);
+  EXPECT_EQ(counters_.done.value(), 1);
+}
+
+TEST_F(OperationCoreTest, AnOkBeforeTheSealIsALostWriter) {
+  Make(Layer::kPrimary, true);
+  Opened();
+  Closed(OkStatus());
+  EXPECT_EQ(core().ending().state, v1::OPERATION_FAILED);
+  EXPECT_EQ(core().ending().cause, v1::CAUSE_WRITER_LOST);
+}
+
+TEST_F(OperationCoreTest, TheCauseOfAFailureFollowsTheWritersStatus) {
+  struct Case {
+    Status status;
+    v1::FailureCause cause;
+  };
+  for (const auto& [status, cause] : {Case{AbortedError("x"), v1::CAUSE_SUPERSEDED},
+                                      Case{DataLossError("x"), v1::CAUSE_DATA_LOSS},
+                                      Case{OutOfRangeError("x"), v1::CAUSE_REFUSED},
+                                      Case{ResourceExhaustedError("x"), v1::CAUSE_REFUSED},
+                                      Case{InvalidArgumentError("x"), v1::CAUSE_REFUSED},
+                                      Case{UnavailableError("x"), v1::CAUSE_WRITER_LOST},
+                                      Case{CancelledError("x"), v1::CAUSE_WRITER_LOST}}) {
+    Make(Layer::kCache, true);
+    EXPECT_TRUE(Closed(status).ended);
+    EXPECT_EQ(core().ending().cause, cause) << status;
+  }
+}
+
+TEST_F(OperationCoreTest, WhoSupersededItIsReported) {
+  Make(Layer::kCache, true);
+  v1::CopyReply reply;
+  reply.mutable_superseded()->set_term(9);
+  Reply(reply);
+  Closed(AbortedError("superseded"));
+  v1::OperationReport report;
+  core().Report(now_, &report);
+  EXPECT_EQ(report.superseding_term(), 9u);
+  EXPECT_EQ(report.state(), v1::OPERATION_FAILED);
+}
+
+TEST_F(OperationCoreTest, AWriterThatOwesAnAnswerAndIsSilentIsLost) {
+  Make(Layer::kCache, true);
+  Source(100, 0);
+  Opened();
+  ReadAll();
+  EXPECT_FALSE(Tick(options_.stall_timeout).ended);
+  EXPECT_TRUE(Tick(Duration::Millis(50)).ended);
+  EXPECT_EQ(core().ending().cause, v1::CAUSE_WRITER_LOST);
+  EXPECT_EQ(counters_.stalls.value(), 1);
+}
+
+TEST_F(OperationCoreTest, AnyAnswerOfTheWriterKeepsIt) {
+  Make(Layer::kCache, true);
+  Source(100, 0);
+  Opened();
+  ReadAll();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_FALSE(Tick(options_.stall_timeout).ended);
+    Progress(0, 0);
+  }
+}
+
+TEST_F(OperationCoreTest, AWriterThatOwesNothingMayBeSilent) {
+  Make(Layer::kCache, true);
+  Opened();
+  EXPECT_FALSE(Tick(options_.stall_timeout * 10).ended);
+  EXPECT_FALSE(Tick(options_.stall_timeout * 10).ended);
+}
+
+TEST_F(OperationCoreTest, PrimaryOperationsAskForSizesOnceASecond) {
+  Make(Layer::kPrimary, true);
+  Opened();
+  EXPECT_FALSE(Tick(Duration::Millis(999)).ask_sizes);
+  EXPECT_TRUE(Tick(Duration::Millis(1)).ask_sizes);
+  EXPECT_FALSE(Tick(Duration::Seconds(2)).ask_sizes) << "not answered yet";
+  Effects out;
+  core().OnPrimarySize(now_, Part::kData, Result<int64_t>(100), out);
+  EXPECT_TRUE(out.do_work);
+  core().OnPrimarySize(now_, Part::kIndex, Result<int64_t>(NotFoundError("not yet")), out);
+  EXPECT_EQ(core().copy().available(Part::kData), 100);
+  EXPECT_EQ(counters_.source_errors.value(), 0) << "the cache copy may run ahead";
+  EXPECT_TRUE(Tick(Duration::Seconds(1)).ask_sizes);
+}
+
+TEST_F(OperationCoreTest, CacheOperationsAskOnlyWhenTheMetadataCacheKnowsNothing) {
+  Make(Layer::kCache, true);
+  Opened();
+  for (int i = 0; i < 5; ++i) {
+    Source(0, 0);
+    EXPECT_FALSE(Tick(Duration::Seconds(1)).ask_sizes);
+  }
+  EXPECT_TRUE(Tick(Duration::Seconds(1)).ask_sizes);
+}
+
+TEST_F(OperationCoreTest, ACompleteSourceIsNotAskedAnyMore) {
+  Make(Layer::kPrimary, true);
+  Opened();
+  Source(100, 32);
+  Seal(100, 32);
+  Progress(0, 0);
+  EXPECT_FALSE(Tick(Duration::Seconds(2)).ask_sizes);
+}
+
+TEST_F(OperationCoreTest, AnAnswerAboutSizesThatNobodyAskedForIsIgnored) {
+  Make(Layer::kPrimary, true);
+  Effects out;
+  core().OnPrimarySize(now_, Part::kData, Result<int64_t>(100), out);
+  EXPECT_EQ(core().copy().available(Part::kData), 0);
+}
+
+TEST_F(OperationCoreTest, WhatAWriterMayNotSayEndsIt) {
+  Make(Layer::kCache, true);
+  EXPECT_TRUE(Progress(1, 0).ended) << "before it opened";
+  Make(Layer::kCache, true);
+  Opened();
+  EXPECT_TRUE(Opened().ended) << "twice";
+  Make(Layer::kCache, true);
+  Effects out;
+  core().OnWrongMessage(InvalidArgumentError("not valid"), out);
+  EXPECT_TRUE(out.ended);
+  EXPECT_EQ(counters_.rejected_input.value(), 3);
+}
+
+TEST_F(OperationCoreTest, AnEndedOperationIgnoresWhatComes) {
+  for (const bool opened : {false, true}) {
+    Make(Layer::kCache, true);
+    if (opened) Opened();
+    Closed(UnavailableError("gone"));
+    for (const Effects& out : {Opened(), Progress(5, 5), Source(100, 32), Seal(1, 0),
+                               Closed(DataLossError("late")), Tick(Duration::Seconds(60))}) {
+      EXPECT_FALSE(out.do_work || out.ask_sizes || out.changed || out.ended);
+    }
+    EXPECT_EQ(core().ending().cause, v1::CAUSE_WRITER_LOST);
+    EXPECT_FALSE(core().NextMessage());
+    EXPECT_FALSE(core().NextRead(0));
+    EXPECT_FALSE(core().TakeHeartbeat());
+  }
+}
+
+}  // namespace
+}  // namespace tailcast::reader
