@@ -1,6 +1,7 @@
 #include "tailcast/sim/sim_loop.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tailcast::sim {
 namespace {
@@ -14,7 +15,7 @@ VirtualTime::~VirtualTime() {
   // Tasks may own objects that cancel timers in their destructors.
   while (!events_.empty()) {
     auto node = events_.extract(events_.begin());
-    by_id_.erase(node.key().second);
+    by_id_.erase(node.mapped().id);
   }
 }
 
@@ -22,13 +23,17 @@ std::unique_ptr<SimLoop> VirtualTime::MakeLoop(std::string name) {
   return std::unique_ptr<SimLoop>(new SimLoop(*this, std::move(name), next_loop_++));
 }
 
-uint64_t VirtualTime::Add(SimLoop* loop, MonotonicTime when, Task task) {
-  const uint64_t id = next_event_++;
-  const EventKey key{std::max(when, now_), id};
-  events_.emplace(key, Event{loop, std::move(task)});
-  by_id_.emplace(id, key);
-  loop->waiting_.insert(id);
+TimerId VirtualTime::Add(SimLoop* loop, MonotonicTime when, Task task) {
+  const TimerId id = next_id_++;
+  Insert(when, Event{loop, id, std::move(task)});
   return id;
+}
+
+void VirtualTime::Insert(MonotonicTime when, Event event) {
+  const EventKey key{std::max(when, now_), next_event_++};
+  by_id_.emplace(event.id, key);
+  event.loop->waiting_.insert(event.id);
+  events_.emplace(key, std::move(event));
 }
 
 void VirtualTime::Trace(uint64_t value) { trace_hash_ = (trace_hash_ ^ value) * 0x100000001b3ull; }
@@ -37,11 +42,11 @@ bool VirtualTime::Step() {
   if (events_.empty()) return false;
   auto node = events_.extract(events_.begin());
   now_ = std::max(now_, node.key().first);
-  by_id_.erase(node.key().second);
+  by_id_.erase(node.mapped().id);
   SimLoop* loop = node.mapped().loop;
-  loop->waiting_.erase(node.key().second);
+  loop->waiting_.erase(node.mapped().id);
   if (loop->paused_) {
-    loop->held_.push_back(std::move(node.mapped().task));
+    loop->held_.push_back(std::move(node.mapped()));
     return true;
   }
   ++events_run_;
@@ -74,15 +79,23 @@ TimerId SimLoop::At(MonotonicTime when, Task task) {
 
 void SimLoop::Cancel(TimerId id) {
   auto it = time_.by_id_.find(id);
-  if (it == time_.by_id_.end() || waiting_.erase(id) == 0) return;
+  if (it == time_.by_id_.end() || waiting_.erase(id) == 0) return CancelHeld(id);
   auto node = time_.events_.extract(it->second);
   time_.by_id_.erase(it);
 }
 
+void SimLoop::CancelHeld(TimerId id) {
+  const auto it = std::find_if(held_.begin(), held_.end(),
+                               [id](const VirtualTime::Event& event) { return event.id == id; });
+  if (it == held_.end()) return;
+  // Destroyed when it is out of the list: it may own what cancels others.
+  const VirtualTime::Event event = std::move(*it);
+  held_.erase(it);
+}
+
 void SimLoop::Kill() {
   killed_ = true;
-  std::vector<Task> held = std::move(held_);
-  held_.clear();
+  const std::vector<VirtualTime::Event> held = std::exchange(held_, {});
   while (!waiting_.empty()) Cancel(*waiting_.begin());
 }
 
@@ -90,9 +103,10 @@ void SimLoop::Pause() { paused_ = true; }
 
 void SimLoop::Resume() {
   paused_ = false;
-  std::vector<Task> held = std::move(held_);
-  held_.clear();
-  for (Task& task : held) Post(std::move(task));
+  // By their ids: they can still be cancelled.
+  for (VirtualTime::Event& event : std::exchange(held_, {})) {
+    time_.Insert(time_.now(), std::move(event));
+  }
 }
 
 }  // namespace tailcast::sim

@@ -68,18 +68,21 @@ class VirtualTime {
   using EventKey = std::pair<MonotonicTime, uint64_t>;
   struct Event {
     SimLoop* loop;
+    TimerId id;
     Task task;
   };
-  uint64_t Add(SimLoop* loop, MonotonicTime when, Task task);
+  TimerId Add(SimLoop* loop, MonotonicTime when, Task task);
+  void Insert(MonotonicTime when, Event event);
 
   Rng rng_;
   MonotonicTime now_ = MonotonicTime::FromMicros(1);
-  uint64_t next_event_ = 1;
+  TimerId next_id_ = 1;
+  uint64_t next_event_ = 1;  // orders events of one time
   uint64_t next_loop_ = 1;
   uint64_t events_run_ = 0;
   uint64_t trace_hash_ = 0xcbf29ce484222325ull;
   std::map<EventKey, Event> events_;
-  std::map<uint64_t, EventKey> by_id_;
+  std::map<TimerId, EventKey> by_id_;
 };
 
 class SimLoop : public EventLoop {
@@ -109,13 +112,15 @@ class SimLoop : public EventLoop {
   SimLoop(VirtualTime& time, std::string name, uint64_t number)
       : time_(time), name_(std::move(name)), number_(number) {}
 
+  void CancelHeld(TimerId id);
+
   VirtualTime& time_;
   const std::string name_;
   const uint64_t number_;
   bool killed_ = false;
   bool paused_ = false;
-  std::vector<Task> held_;  // events that came due while paused
-  std::set<uint64_t> waiting_;
+  std::vector<VirtualTime::Event> held_;  // that came due while paused
+  std::set<TimerId> waiting_;
   Duration wall_offset_;
 };
 

@@ -61,6 +61,27 @@ TEST(SimLoop, HoldsEventsWhilePausedAndRunsThemAfter) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
+TEST(SimLoop, ATimerThatCameDueWhilePausedCanStillBeCancelled) {
+  const Scope scope;
+  VirtualTime time(1);
+  auto loop = time.MakeLoop("a");
+  std::vector<int> order;
+  const TimerId cancelled_when_paused =
+      loop->After(Duration::Millis(1), scope.Bind([&] { order.push_back(1); }));
+  TimerId cancelled_by_another = 0;
+  loop->After(Duration::Millis(2), scope.Bind([&] {
+    order.push_back(2);
+    loop->Cancel(cancelled_by_another);
+  }));
+  cancelled_by_another = loop->After(Duration::Millis(3), scope.Bind([&] { order.push_back(3); }));
+  loop->Pause();
+  time.RunFor(Duration::Seconds(1));
+  loop->Cancel(cancelled_when_paused);
+  loop->Resume();
+  time.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(order, std::vector<int>{2});
+}
+
 TEST(SimLoop, GivesTheSameTraceHashForTheSameSeedOnly) {
   const Scope scope;
   const auto run = [&scope](uint64_t seed) {
