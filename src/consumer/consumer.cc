@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "tailcast/base/scope.h"
 #include "tailcast/session/session.h"
 
 namespace tailcast::consumer {
@@ -29,7 +30,9 @@ class Consumer::Impl {
     if (options_.fabric == FabricPreference::kTcp) fabric = session::FabricPreference::kTcp;
     session_ = std::make_unique<session::Session>(loop_, session::Options{options_.cell, fabric});
     std::optional<Status> started;
-    session_->Start(options_.open_timeout, [&](Status status) { started = std::move(status); });
+    const Scope scope;
+    session_->Start(options_.open_timeout,
+                    scope.Bind([&](Status status) { started = std::move(status); }));
     loop_->RunUntil([&] { return started.has_value(); }, MonotonicTime::Max());
     if (!started) return CancelledError("the loop was stopped");
     TAILCAST_RETURN_IF_ERROR(*started);
@@ -93,13 +96,13 @@ class Consumer::Impl {
   }
 
   void StartShard(int32_t number, const StartPoint& start) {
-    auto agent = std::make_unique<ConsumerAgent>(ports_, stream::ShardId{stream_, number},
-                                                 agent_options_, [this] { ready_ = true; });
+    auto agent =
+        std::make_unique<ConsumerAgent>(ports_, stream::ShardId{stream_, number}, agent_options_,
+                                        scope_.Bind([this] { ready_ = true; }));
     agent->Start(start);
     auto& slot = shards_[number];
     if (slot) {
-      const AgentCounters& old = slot->counters();
-      Add(past_, old);
+      past_ += slot->counters();
     }
     slot = std::move(agent);
   }
@@ -148,32 +151,6 @@ class Consumer::Impl {
     }
   }
 
-  static void Add(AgentCounters& sum, const AgentCounters& c) {
-    sum.messages += c.messages;
-    sum.bytes += c.bytes;
-    sum.cache_bytes += c.cache_bytes;
-    sum.primary_bytes += c.primary_bytes;
-    sum.fetches += c.fetches;
-    sum.polls += c.polls;
-    sum.poll_failures += c.poll_failures;
-    sum.notifications += c.notifications;
-    sum.refused_watches += c.refused_watches;
-    sum.metadata_unknown += c.metadata_unknown;
-    sum.primary_size_polls += c.primary_size_polls;
-    sum.fallback_missing_chunk += c.fallback_missing_chunk;
-    sum.fallback_delayed += c.fallback_delayed;
-    sum.fallback_no_metadata += c.fallback_no_metadata;
-    sum.fallback_corrupt += c.fallback_corrupt;
-    sum.primary_errors += c.primary_errors;
-    sum.short_reads += c.short_reads;
-    sum.short_chunks += c.short_chunks;
-    sum.missing_chunks += c.missing_chunks;
-    sum.rate_limited += c.rate_limited;
-    sum.roll_overs += c.roll_overs;
-    sum.listings += c.listings;
-    sum.hole_waits += c.hole_waits;
-  }
-
   Options options_;
   AgentOptions agent_options_;
   std::unique_ptr<ThreadLoop> owned_loop_;
@@ -187,6 +164,7 @@ class Consumer::Impl {
   bool ready_ = false;
   AgentCounters past_;  // of agents that Seek replaced
   std::vector<Message> batch_;
+  Scope scope_;
 };
 
 Consumer::Consumer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -244,7 +222,7 @@ int64_t Consumer::remote_bytes_read() const {
 
 AgentCounters Consumer::counters() const {
   AgentCounters sum = impl_->past_;
-  for (const auto& [number, agent] : impl_->shards_) Impl::Add(sum, agent->counters());
+  for (const auto& [number, agent] : impl_->shards_) sum += agent->counters();
   return sum;
 }
 

@@ -14,6 +14,7 @@
 #include <map>
 
 #include "tailcast/base/crc32c.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cache/memory_cache.h"
 #include "tailcast/cache/test_loop.h"
 #include "tailcast/consumer/consumer_agent.h"
@@ -28,30 +29,36 @@ class NoStore : public storage::Store {
   explicit NoStore(EventLoop* loop) : loop_(loop) {}
   void CreateExclusive(const std::string&, const std::string&, const std::string&,
                        Callback<void(Result<std::unique_ptr<storage::AppendFile>>)> done) override {
-    loop_->Post([done = std::move(done)]() mutable { done(UnavailableError("no store")); });
+    loop_->Post(
+        scope_.Bind([done = std::move(done)]() mutable { done(UnavailableError("no store")); }));
   }
   void OpenFencing(const std::string&, const std::string&,
                    Callback<void(Result<std::unique_ptr<storage::AppendFile>>)> done) override {
-    loop_->Post([done = std::move(done)]() mutable { done(UnavailableError("no store")); });
+    loop_->Post(
+        scope_.Bind([done = std::move(done)]() mutable { done(UnavailableError("no store")); }));
   }
   void OpenRead(const std::string&, const std::string&,
                 Callback<void(Result<std::unique_ptr<storage::ReadFile>>)> done) override {
-    loop_->Post([done = std::move(done)]() mutable { done(NotFoundError("no store")); });
+    loop_->Post(
+        scope_.Bind([done = std::move(done)]() mutable { done(NotFoundError("no store")); }));
   }
   void List(const std::string&,
             Callback<void(Result<std::vector<storage::DirEntry>>)> done) override {
-    loop_->Post([done = std::move(done)]() mutable { done(std::vector<storage::DirEntry>()); });
+    loop_->Post(scope_.Bind(
+        [done = std::move(done)]() mutable { done(std::vector<storage::DirEntry>()); }));
   }
   void ListDirs(const std::string&,
                 Callback<void(Result<std::vector<std::string>>)> done) override {
-    loop_->Post([done = std::move(done)]() mutable { done(std::vector<std::string>()); });
+    loop_->Post(
+        scope_.Bind([done = std::move(done)]() mutable { done(std::vector<std::string>()); }));
   }
   void Delete(const std::string&, const std::string&, Callback<void(Status)> done) override {
-    loop_->Post([done = std::move(done)]() mutable { done(OkStatus()); });
+    loop_->Post(scope_.Bind([done = std::move(done)]() mutable { done(OkStatus()); }));
   }
 
  private:
   EventLoop* loop_;
+  const Scope scope_;
 };
 
 class Bench {
@@ -60,7 +67,7 @@ class Bench {
     AgentOptions options;
     options.doorbell = true;
     agent_ = std::make_unique<ConsumerAgent>(stream::CellPorts{&loop_, &store_, &data_, &metadata_},
-                                             shard_, options, [this] { Drain(); });
+                                             shard_, options, scope_.Bind([this] { Drain(); }));
   }
   // `flushes` flushes of `messages` messages of `size` bytes.
   void Fill(int flushes, int messages, int64_t size) {
@@ -130,6 +137,7 @@ class Bench {
   int64_t written_[2] = {0, 0};
   std::vector<Message> messages_;
   int64_t delivered_ = 0;
+  const Scope scope_;
 };
 
 void Report(benchmark::State& state, int64_t bytes) {

@@ -9,7 +9,9 @@
 
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/fault_point.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/consumer/delivery_world.h"
+#include "tailcast/stream/index_record.h"
 
 namespace tailcast::consumer {
 namespace {
@@ -49,10 +51,11 @@ TEST(Delivery, MessagesArriveInOrderAcrossRollOvers) {
 
 TEST(Delivery, AnIntakeOfManyFilesIsCutIntoThem) {
   DeliveryWorld w(18);
+  const Scope scope;
   auto& p = w.OpenProducer(w.ProducerOptions());
   auto& c = w.StartConsumer(w.ConsumerOptions());
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(w.Publish(p, 300).ok());
-  p.agent->Close(Duration::Seconds(5), [&](Status s) { p.closed = s; });
+  p.agent->Close(Duration::Seconds(5), scope.Bind([&](Status s) { p.closed = s; }));
   ASSERT_TRUE(w.time.RunUntil([&] { return p.closed.has_value(); }, kLong));
   EXPECT_TRUE(p.closed->ok()) << *p.closed;
   EXPECT_EQ(w.durable(), 100);
@@ -267,10 +270,11 @@ TEST(Takeover, TheFencedProducerStopsAndNothingIsLost) {
 
 TEST(Takeover, AfterACleanCloseTheNextOneNeedNotWait) {
   DeliveryWorld w(24);
+  const Scope scope;
   auto& first = w.OpenProducer(w.ProducerOptions());
   auto& c = w.StartConsumer(w.ConsumerOptions());
   PublishMany(w, first, 30);
-  first.agent->Close(Duration::Seconds(5), [&](Status s) { first.closed = s; });
+  first.agent->Close(Duration::Seconds(5), scope.Bind([&](Status s) { first.closed = s; }));
   ASSERT_TRUE(w.time.RunUntil([&] { return first.closed.has_value(); }, kLong));
   EXPECT_TRUE(first.closed->ok());
   EXPECT_TRUE(IsFailedPrecondition(w.Publish(first, 10)));
@@ -434,6 +438,7 @@ TEST(StartPoint, TimeIsTheFirstMessageAtOrAfterIt) {
 
 TEST(StartPoint, BelowTheFloorIsAnErrorWithTheFirstAvailablePosition) {
   DeliveryWorld w(35);
+  const Scope scope;
   auto& p = w.OpenProducer(w.ProducerOptions());
   PublishMany(w, p, 100);
   w.time.RunFor(Duration::Seconds(1));
@@ -441,7 +446,7 @@ TEST(StartPoint, BelowTheFloorIsAnErrorWithTheFirstAvailablePosition) {
   bool done = false;
   p.process->store->CreateExclusive(
       dir, stream::FloorName(2), stream::FloorName(2),
-      [&](Result<std::unique_ptr<storage::AppendFile>> file) { done = file.ok(); });
+      scope.Bind([&](Result<std::unique_ptr<storage::AppendFile>> file) { done = file.ok(); }));
   ASSERT_TRUE(w.time.RunUntil([&] { return done; }, kLong));
   auto& old = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(w.published.at({0, 3}).position));
   ASSERT_TRUE(w.time.RunUntil([&] { return old.agent->state() == AgentState::kFailed; }, kLong));
@@ -476,14 +481,15 @@ class HandMade : public ::testing::Test {
 
   void Write(const stream::Stem& stem, Part part, std::string bytes) {
     bool done = false;
-    hand.store->CreateExclusive(
-        stream::ShardDir(w.shard), stream::FileName(stem, part),
-        stream::CreationKey(stem.seq, part),
-        [&](Result<std::unique_ptr<storage::AppendFile>> file) {
-          ASSERT_TRUE(file.ok());
-          files.push_back(std::move(*file));
-          files.back()->AppendAt(0, std::move(bytes), [&](storage::AppendResult) { done = true; });
-        });
+    hand.store->CreateExclusive(stream::ShardDir(w.shard), stream::FileName(stem, part),
+                                stream::CreationKey(stem.seq, part),
+                                scope.Bind([&](Result<std::unique_ptr<storage::AppendFile>> file) {
+                                  ASSERT_TRUE(file.ok());
+                                  files.push_back(std::move(*file));
+                                  files.back()->AppendAt(
+                                      0, std::move(bytes),
+                                      scope.Bind([&](storage::AppendResult) { done = true; }));
+                                }));
     ASSERT_TRUE(w.time.RunUntil([&] { return done; }, kLong));
   }
   static void AddMessage(const std::string& text, std::string& data, std::string& index) {
@@ -496,6 +502,7 @@ class HandMade : public ::testing::Test {
   DeliveryWorld w;
   TestProcess hand;
   std::vector<std::unique_ptr<storage::AppendFile>> files;
+  const Scope scope;
 };
 
 TEST_F(HandMade, AHoleIsWaitedForAndNeverSkipped) {
@@ -677,7 +684,6 @@ TEST(BackPressure, AMessageOverTheLimitIsRefusedByName) {
 
 struct SweepOptions {
   std::string fault;  // a fault point; empty: none
-  PlantedBug consumer_bug = PlantedBug::kNone;
   bool corrupt_cache = false;
 };
 
@@ -696,7 +702,6 @@ std::string Sweep(uint64_t seed, SweepOptions options = {}) {
   if (rng.Chance(0.3)) producer_options.roll_age = Duration::Millis(rng.Between(50, 500));
   producer_options.chunk_size = rng.Chance(0.5) ? 256 : 64;
   auto consumer_options = w.ConsumerOptions();
-  consumer_options.bug = options.consumer_bug;
   consumer_options.doorbell = rng.Chance(0.6);
   consumer_options.window_bytes = rng.Between(600, 5000);
   consumer_options.delay_max = Duration::Millis(rng.Between(20, 300));
@@ -836,14 +841,13 @@ TEST(PlantedBugs, ATakeoverWithoutFenceIsCaught) {
   EXPECT_NE(FirstViolation({.fault = "producer.skip_fence"}), "");
 }
 TEST(PlantedBugs, ASkippedRecordAtRollOverIsCaught) {
-  EXPECT_NE(FirstViolation({.consumer_bug = PlantedBug::kSkipRecordAtRollOver}), "");
+  EXPECT_NE(FirstViolation({.fault = "consumer.skip_record_at_roll_over"}), "");
 }
 TEST(PlantedBugs, ASkippedPayloadCheckIsCaught) {
-  EXPECT_NE(FirstViolation({.consumer_bug = PlantedBug::kSkipPayloadCheck, .corrupt_cache = true}),
-            "");
+  EXPECT_NE(FirstViolation({.fault = "consumer.skip_payload_check", .corrupt_cache = true}), "");
 }
 TEST(PlantedBugs, MemoryWrittenUnderTheUsersViewsIsCaught) {
-  EXPECT_NE(FirstViolation({.consumer_bug = PlantedBug::kKeepViewsUnpinned}), "");
+  EXPECT_NE(FirstViolation({.fault = "consumer.keep_views_unpinned"}), "");
 }
 TEST_F(HandMade, ASkippedHoleIsCaught) {
   std::string data, index;
@@ -864,7 +868,7 @@ TEST_F(HandMade, ASkippedHoleIsCaught) {
   w.metadata.Apply({stream::KeyMaker(w.shard).MetadataGroup(1), cache::MergeRule::kMaxLanes, false,
                     stream::EncodePairMetadata(1, metadata)});
   auto options = w.ConsumerOptions();
-  options.bug = PlantedBug::kSkipHole;
+  const PlantedFault fault("consumer.skip_hole");
   auto& c = w.StartConsumer(options);
   w.time.RunFor(Duration::Seconds(30));
   EXPECT_NE(c.broken, "") << "the oracle must see the gap";

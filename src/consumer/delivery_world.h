@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cache/memory_cache.h"
 #include "tailcast/consumer/consumer_agent.h"
 #include "tailcast/producer/producer_agent.h"
@@ -110,7 +111,7 @@ class DeliveryWorld {
         p->process->ports(), shard, options, producer::ProducerAgent::Hooks{}, rng.Next());
     Producer* const raw = p.get();
     producers.push_back(std::move(p));
-    raw->agent->Open([raw](Status status) { raw->opened = std::move(status); });
+    raw->agent->Open(scope_.Bind([raw](Status status) { raw->opened = std::move(status); }));
     return *raw;
   }
   // Opens and waits for the outcome.
@@ -177,7 +178,7 @@ class DeliveryWorld {
                                                "consumer-" + std::to_string(consumers.size()));
     Consumer* const raw = c.get();
     c->agent = std::make_unique<ConsumerAgent>(c->process->ports(), shard, options,
-                                               [this, raw] { Drain(*raw); });
+                                               scope_.Bind([this, raw] { Drain(*raw); }));
     consumers.push_back(std::move(c));
     raw->agent->Start(start);
     return *raw;
@@ -202,7 +203,7 @@ class DeliveryWorld {
         std::vector<std::string> copies;
         for (const Message& m : messages) copies.emplace_back(m.payload);
         c.process->loop->After(Duration::Micros(static_cast<int64_t>(rng.Below(20000))),
-                               [this, &c, messages, copies] {
+                               scope_.Bind([this, &c, messages, copies] {
                                  for (size_t i = 0; i < messages.size(); ++i) {
                                    if (messages[i].payload != copies[i])
                                      c.broken = "a view changed while it was held";
@@ -212,7 +213,7 @@ class DeliveryWorld {
                                  c.holds = false;
                                  c.agent->Release();
                                  Drain(c);
-                               });
+                               }));
         return;
       }
       for (const Message& m : messages) {
@@ -287,6 +288,7 @@ class DeliveryWorld {
  private:
   int64_t pending_ = 0;
   int64_t durable_ = 0;
+  const Scope scope_;
 };
 
 }  // namespace tailcast::consumer

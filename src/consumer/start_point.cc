@@ -1,7 +1,7 @@
 #include <cstdio>
 #include <ctime>
 
-#include "tailcast/consumer/consumer_agent.h"
+#include "tailcast/consumer/start_point.h"
 
 namespace tailcast::consumer {
 namespace {

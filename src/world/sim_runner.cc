@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   app.add_option("--trace", trace, "Log every step to FOLDER/seed-N.jsonl: tla/README.md");
   app.add_option("--bug", bug, "Plant a bug that a check must find: the name of a fault point");
   CLI11_PARSE(app, argc, argv);
-  if (!bug.empty() && bug != "deliver-over-hole") {
+  if (!bug.empty()) {
     if (const tailcast::Status planted = tailcast::PlantFault(bug, true); !planted.ok()) {
       std::fprintf(stderr, "%s\n", planted.message().c_str());
       return 2;
@@ -46,9 +46,6 @@ int main(int argc, char** argv) {
     if (calm) {
       options.kills = options.pauses = options.partitions = options.bad_fabric = options.bad_disks =
           options.slow_peers = options.reroutes = false;
-    }
-    if (bug == "deliver-over-hole") {
-      options.consumer_bug = tailcast::consumer::PlantedBug::kDeliverOverHole;
     }
     std::ofstream steps;
     if (!trace.empty()) {

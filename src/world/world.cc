@@ -298,7 +298,6 @@ void World::StartEnds() {
     consumer::AgentOptions agent;
     agent.doorbell = options_.low_latency;
     agent.chunk_size = options_.chunk_size;
-    agent.bug = options_.consumer_bug;
     sink->consumer = std::make_unique<consumer::ConsumerAgent>(sink->ports(), shard, agent, [] {});
     sink->consumer->Start(consumer::StartPoint::Beginning());
   }

@@ -51,7 +51,6 @@ struct Options {
   // Faults; the workload runs while they do.
   bool kills = false, pauses = false, partitions = false, bad_fabric = false, bad_disks = false,
        slow_peers = false, reroutes = false;
-  consumer::PlantedBug consumer_bug = consumer::PlantedBug::kNone;  // for tests of the oracle
   // Gets each step of each process, in the order in which they happened (base/step_log.h). Does not
   // change the run.
   StepLog::Sink steps;

@@ -1,7 +1,9 @@
 #include "tailcast/world/world.h"
+#include "tailcast/base/fault_point.h"
 
 #include <gtest/gtest.h>
 
+#include "tailcast/base/fault_point.h"
 #include "tailcast/base/log.h"
 
 namespace tailcast::world {
@@ -50,23 +52,22 @@ TEST_F(WorldTest, ChangesOfTheTreeEndWhateverDiesInTheMiddle) {
 // A checker is trusted only after it has caught bugs that were put in on purpose.
 class WorldPlanted : public WorldTest {
  protected:
-  // The first seed that finds the bug, 0 if none of the first `seeds` does.
-  static uint64_t FoundBy(consumer::PlantedBug in_consumer, uint64_t seeds) {
+  // The first seed that finds the planted fault, 0 if none of the first `seeds` does.
+  static uint64_t FoundBy(const std::string& fault, uint64_t seeds) {
+    const PlantedFault planted(fault);
     for (uint64_t seed = 1; seed <= seeds; ++seed) {
-      Options options = Options::Swarm(seed);
-      options.consumer_bug = in_consumer;
-      if (!World(options).Run().ok()) return seed;
+      if (!World(Options::Swarm(seed)).Run().ok()) return seed;
     }
     return 0;
   }
 };
 
 TEST_F(WorldPlanted, FindsAConsumerThatSkipsARecordAtARollOver) {
-  EXPECT_NE(FoundBy(consumer::PlantedBug::kSkipRecordAtRollOver, 20), 0u);
+  EXPECT_NE(FoundBy("consumer.skip_record_at_roll_over", 20), 0u);
 }
 
 TEST_F(WorldPlanted, FindsAConsumerThatReadsPastAMissingFile) {
-  EXPECT_NE(FoundBy(consumer::PlantedBug::kSkipHole, 60), 0u);
+  EXPECT_NE(FoundBy("consumer.skip_hole", 60), 0u);
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ class SimTraces(unittest.TestCase):
         self.check_refused("writer.publish_before_write", r'--> \{"event": "LengthPublish"')
 
     def test_a_consumer_that_delivers_over_a_hole_is_refused(self):
-        self.check_refused("deliver-over-hole", r'--> \{"event": "Deliver"', seed=2, oracle="FAILED")
+        self.check_refused("consumer.deliver_over_hole", r'--> \{"event": "Deliver"', seed=2, oracle="FAILED")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,179 @@
+// A consumer that is destroyed while its loop and its ports go on: answers that come after it find
+// nobody. Worth running under asan.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/crc32c.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/cache/memory_cache.h"
+#include "tailcast/cache/test_loop.h"
+#include "tailcast/consumer/consumer_agent.h"
+#include "tailcast/stream/chunk_key.h"
+#include "tailcast/stream/index_record.h"
+
+namespace tailcast::consumer {
+namespace {
+
+using stream::Part;
+
+using SizeCallback = Callback<void(Result<storage::FileSize>)>;
+
+// A primary layer with one pair, whose sizes are answered when the test says so.
+class HeldStore : public storage::Store {
+ public:
+  HeldStore(EventLoop* loop, const stream::Stem& stem) : loop_(loop), stem_(stem) {}
+
+  // Lets the loop bring all answers that were held.
+  void AnswerSizes() {
+    for (SizeCallback& done : std::exchange(held_, {})) {
+      loop_->Post(std::move(done).With(Result<storage::FileSize>(storage::FileSize{1, 1})));
+    }
+  }
+  size_t held() const { return held_.size(); }
+
+  void List(const std::string&,
+            Callback<void(Result<std::vector<storage::DirEntry>>)> done) override {
+    std::vector<storage::DirEntry> entries;
+    for (Part part : {Part::kData, Part::kIndex}) {
+      entries.push_back({stream::FileName(stem_, part)});
+    }
+    loop_->Post(std::move(done).With(Result<std::vector<storage::DirEntry>>(std::move(entries))));
+  }
+  void OpenRead(const std::string&, const std::string&,
+                Callback<void(Result<std::unique_ptr<storage::ReadFile>>)> done) override {
+    loop_->Post(std::move(done).With(
+        Result<std::unique_ptr<storage::ReadFile>>(std::make_unique<File>(this))));
+  }
+  void CreateExclusive(const std::string&, const std::string&, const std::string&,
+                       Callback<void(Result<std::unique_ptr<storage::AppendFile>>)>) override {
+    FAIL() << "a consumer writes nothing";
+  }
+  void OpenFencing(const std::string&, const std::string&,
+                   Callback<void(Result<std::unique_ptr<storage::AppendFile>>)>) override {
+    FAIL() << "a consumer writes nothing";
+  }
+  void ListDirs(const std::string&, Callback<void(Result<std::vector<std::string>>)>) override {
+    FAIL() << "a consumer knows its folder";
+  }
+  void Delete(const std::string&, const std::string&, Callback<void(Status)>) override {
+    FAIL() << "a consumer writes nothing";
+  }
+
+ private:
+  class File : public storage::ReadFile {
+   public:
+    explicit File(HeldStore* store) : store_(store) {}
+    void Size(SizeCallback done) override { store_->held_.push_back(std::move(done)); }
+    void Read(int64_t, int64_t, Callback<void(Result<std::string>)> done) override {
+      store_->loop_->Post(std::move(done).With(Result<std::string>(UnavailableError("broken"))));
+    }
+
+   private:
+    HeldStore* const store_;
+  };
+
+  EventLoop* const loop_;
+  const stream::Stem stem_;
+  std::vector<SizeCallback> held_;
+};
+
+class AgentLifetime : public ::testing::Test {
+ protected:
+  AgentLifetime() {
+    AgentOptions options;
+    options.poll = Duration::Millis(10);
+    options.primary_poll = Duration::Millis(20);
+    options.doorbell = true;
+    agent_ = std::make_unique<ConsumerAgent>(
+        stream::CellPorts{&loop_, &store_, &data_client_, &metadata_client_}, shard_, options,
+        scope_.Bind([] {}));
+    agent_->Start(StartPoint::Beginning());
+  }
+  // File 1, with one message, is whole in the cache, and file 2 has begun.
+  void Publish() {
+    const std::string payload = "the only one";
+    std::string index;
+    stream::IndexRecord{0, static_cast<uint32_t>(payload.size()), Crc32c(payload), 1000}.AppendTo(
+        index);
+    const auto length = static_cast<int64_t>(payload.size());
+    for (const auto& [part, bytes] : {std::pair{Part::kData, payload}, {Part::kIndex, index}}) {
+      cache_.Apply({keys_.Chunk(1, part, 4096, 0), cache::MergeRule::kLongerWins, false, bytes});
+    }
+    stream::PairMetadata first;
+    first.created_us = first_.created_us;
+    first.chunk_size = 4096;
+    first.seal[0] = first.cache_length[0] = first.primary_length[0] = length;
+    first.seal[1] = first.cache_length[1] = first.primary_length[1] = stream::kIndexRecordSize;
+    stream::PairMetadata second;
+    second.created_us = first_.created_us + 1;
+    second.start_byte = length;
+    second.start_number = 1;
+    second.chunk_size = 4096;
+    for (const auto& [seq, metadata] : {std::pair{1, first}, {2, second}}) {
+      cache_.Apply({keys_.MetadataGroup(seq), cache::MergeRule::kMaxLanes, false,
+                    stream::EncodePairMetadata(seq, metadata)});
+    }
+  }
+
+  const stream::ShardId shard_{{"s", 1}, 0};
+  const stream::KeyMaker keys_{shard_};
+  const stream::Stem first_{1, 1000, 0, 0};
+  cache::TestLoop loop_;
+  HeldStore store_{&loop_, first_};
+  cache::MemoryStore cache_;
+  cache::MemoryClient data_client_{&loop_, &cache_}, metadata_client_{&loop_, &cache_};
+  std::unique_ptr<ConsumerAgent> agent_;
+  const Scope scope_;
+};
+
+// The size polls of the file before are answered after the roll-over and after the consumer's end.
+TEST_F(AgentLifetime, ASizePollThatOutlivesItsFileAndTheAgentFindsNobody) {
+  loop_.RunFor(Duration::Millis(50));
+  ASSERT_GE(store_.held(), 2u) << "sizes of both parts were asked for";
+  Publish();
+  std::vector<Message> messages;
+  ASSERT_TRUE(loop_.RunUntil([&] { return agent_->ready(); }));
+  ASSERT_EQ(agent_->Take(messages, 1 << 20), 1u);
+  EXPECT_EQ(messages[0].payload, "the only one");
+  store_.AnswerSizes();
+  agent_->Release();
+  ASSERT_EQ(agent_->counters().roll_overs, 1);
+  agent_.reset();
+  loop_.RunFor(Duration::Seconds(1));
+}
+
+TEST_F(AgentLifetime, ItMayEndAtAnyTurn) {
+  for (int turns = 0; turns < 120; ++turns) {
+    int left = turns;
+    bool published = false;
+    (void)loop_.RunUntil([&] {
+      if (!published && left < turns / 2) {
+        published = true;
+        Publish();
+      }
+      std::vector<Message> messages;
+      if (agent_->ready() && agent_->Take(messages, 1 << 20) > 0) agent_->Release();
+      if (left % 7 == 0) store_.AnswerSizes();
+      return left-- == 0;
+    });
+    agent_.reset();
+    loop_.RunFor(Duration::Millis(300));
+    store_.AnswerSizes();
+    loop_.RunReady();
+    cache_.EvictAll();
+    AgentOptions options;
+    options.poll = Duration::Millis(1 + turns % 10);
+    options.primary_poll = Duration::Millis(3 + turns % 20);
+    options.doorbell = turns % 2 == 0;
+    agent_ = std::make_unique<ConsumerAgent>(
+        stream::CellPorts{&loop_, &store_, &data_client_, &metadata_client_}, shard_, options,
+        scope_.Bind([] {}));
+    agent_->Start(turns % 3 == 0 ? StartPoint::End() : StartPoint::Beginning());
+  }
+}
+
+}  // namespace
+}  // namespace tailcast::consumer

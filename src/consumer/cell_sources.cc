@@ -1,0 +1,41 @@
+#include "tailcast/consumer/cell_sources.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tailcast::consumer {
+
+using stream::Part;
+
+CellSources::CellSources(const stream::CellPorts& ports, const stream::FileId& file,
+                         const LengthsCore& lengths, Duration cache_timeout,
+                         stream::FileSteps steps)
+    : ports_(ports),
+      file_(file),
+      lengths_(lengths),
+      cache_timeout_(cache_timeout),
+      steps_(std::move(steps)) {
+  OnChunkSize();
+}
+
+void CellSources::OnChunkSize() {
+  for (Part part : {Part::kData, Part::kIndex}) {
+    readers_[static_cast<int>(part)].emplace(
+        ports_, file_, part, lengths_.chunk_size(),
+        stream::RangeReader::Options{.cache_timeout = cache_timeout_, .steps = steps_});
+  }
+}
+
+SourceLengths CellSources::CellSource::lengths(Part part) const {
+  return with_cache_ ? cell_.lengths_.cache(part) : cell_.lengths_.primary(part);
+}
+
+std::optional<stream::RangeResult> CellSources::CellSource::Read(
+    Part part, stream::RangeRequest request, Callback<void(stream::RangeResult)> done) {
+  const int64_t in_cache = with_cache_ ? cell_.lengths_.cache(part).known : 0;
+  request.cache_limit = std::min(request.cache_limit, in_cache);
+  request.primary_limit = std::min(request.primary_limit, cell_.lengths_.primary(part).known);
+  return cell_.reader(part).Read(request, std::move(done));
+}
+
+}  // namespace tailcast::consumer

@@ -1,0 +1,240 @@
+#include "tailcast/consumer/lengths_core.h"
+
+#include <utility>
+
+namespace tailcast::consumer {
+
+using stream::kParts;
+using stream::PairMetadata;
+using stream::Part;
+using stream::Stem;
+
+namespace {
+
+// Notifications without news (a neighbour's bucket, a replica that lags) are not followed at any
+// rate.
+constexpr Duration kIdleDoorbellPause = Duration::Millis(1);
+
+int Index(Part part) { return static_cast<int>(part); }
+
+}  // namespace
+
+LengthsCore::LengthsCore(const AgentOptions& options, AgentCounters& counters, const Stem& stem,
+                         const PairMetadata& known, MonotonicTime now)
+    : options_(options),
+      counters_(counters),
+      stem_(stem),
+      chunk_size_(known.chunk_size > 0 ? known.chunk_size : options.chunk_size),
+      metadata_(known),
+      delayed_{DelayedReadCore(options.delay_max), DelayedReadCore(options.delay_max)},
+      next_poll_(now),
+      next_primary_poll_(now + options.primary_poll),
+      next_listing_(now),
+      last_progress_(now) {
+  LearnSeal();
+}
+
+void LengthsCore::EndPoll(MonotonicTime now) {
+  if (std::exchange(poll_, Poll::kIdle) == Poll::kAgain) next_poll_ = now;
+}
+
+void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
+                             const PairMetadata& next) {
+  EndPoll(now);
+  if (options_.doorbell && doorbell_ == Doorbell::kOff) doorbell_ = Doorbell::kWanted;
+  poll_was_news_ = false;
+  // A value that was mixed up speaks of another file. Lengths are hints: do without.
+  const bool foreign = pair.known() && stream::StemOf(stem_.seq, pair) != stem_;
+  if (pair.known() && !foreign) {
+    knowledge_ = Knowledge::kKnown;
+    const PairMetadata before = std::exchange(metadata_, stream::Merge(metadata_, pair));
+    poll_was_news_ = metadata_ != before;
+    if (before.chunk_size == 0 && chunk_size_known()) chunk_size_ = metadata_.chunk_size;
+  } else {
+    knowledge_ = Knowledge::kUnknown;
+    ++counters_.metadata_unknown;
+  }
+  if (next.known() && !foreign) {
+    const PairMetadata before = std::exchange(next_metadata_, stream::Merge(next_metadata_, next));
+    poll_was_news_ = poll_was_news_ || next_metadata_ != before;
+  }
+  LearnSeal();
+}
+
+void LengthsCore::OnMetadataFailed(MonotonicTime now) {
+  EndPoll(now);
+  ++counters_.poll_failures;
+  if (knowledge_ == Knowledge::kNotAsked) knowledge_ = Knowledge::kUnknown;
+}
+
+void LengthsCore::OnDoorbell(MonotonicTime now, bool watched) {
+  doorbell_ = Doorbell::kOff;
+  if (!watched) {
+    ++counters_.refused_watches;
+    next_poll_ = now + options_.poll;
+    return;
+  }
+  ++counters_.notifications;
+  const Duration pause = poll_was_news_ ? options_.doorbell_pause
+                                        : std::max(options_.doorbell_pause, kIdleDoorbellPause);
+  next_poll_ = std::max(now, last_poll_ + pause);
+}
+
+bool LengthsCore::OnPrimaryLength(Part part, int64_t length) {
+  int64_t& known = metadata_.primary_length[Index(part)];
+  if (length <= known) return false;
+  known = length;
+  return true;
+}
+
+LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing) {
+  listing_ = false;
+  const int64_t seq = stem_.seq;
+  if (listing.floor() > seq + 1 || (listing.floor() > seq && !seal_)) return NextFile::kDeleted;
+  if (const stream::ListedPair* next = listing.Find(seq + 1)) {
+    next_listed_ = next->stem;
+    LearnSeal();
+    return NextFile::kFound;
+  }
+  if (listing.last() <= seq) return NextFile::kNotYet;
+  ++counters_.hole_waits;
+  return NextFile::kHole;
+}
+
+LengthsCore::Work LengthsCore::DoWork(MonotonicTime now, WallTime wall) {
+  Work work;
+  if (doorbell_ == Doorbell::kWanted) {
+    doorbell_ = Doorbell::kSet;
+    work.watch = true;
+  }
+  if (now >= next_poll_) {
+    next_poll_ = now + options_.poll;
+    if (poll_ == Poll::kIdle) {
+      poll_ = Poll::kUnderWay;
+      last_poll_ = now;
+      ++counters_.polls;
+      work.read_metadata = true;
+    } else {
+      poll_ = Poll::kAgain;
+    }
+  }
+  if (now >= next_primary_poll_) {
+    next_primary_poll_ = now + options_.primary_poll;
+    if (PrimaryIsAsked(now)) {
+      ++counters_.primary_size_polls;
+      work.ask_primary = true;
+      // The producer's side says nothing: has it gone on in another file?
+      const int64_t silent_us = wall.micros() - metadata_.heartbeat_us;
+      if (!seal_ && (!metadata_known() || silent_us > options_.stuck_after.micros())) {
+        work.list = List(now);
+      }
+    }
+  }
+  if (waiting_for_next_ && now >= next_listing_ && List(now)) work.list = true;
+  AllowPrimary(now);
+  return work;
+}
+
+// Neither while bytes come in nor once all of them are known to be there.
+bool LengthsCore::PrimaryIsAsked(MonotonicTime now) const {
+  const bool moving = now - last_progress_ < options_.primary_poll;
+  if (moving && metadata_known()) return false;
+  return !seal_ || PrimaryLimit(Part::kData) != seal_->length[0] ||
+         PrimaryLimit(Part::kIndex) != seal_->length[1];
+}
+
+bool LengthsCore::List(MonotonicTime now) {
+  next_listing_ = now + options_.primary_poll;
+  if (listing_) return false;
+  listing_ = true;
+  ++counters_.listings;
+  return true;
+}
+
+void LengthsCore::LearnSeal() {
+  if (seal_) return;
+  if (metadata_.sealed()) {
+    seal_ = stream::Seal{{*metadata_.seal[0], *metadata_.seal[1]}};
+  } else if (const auto next_stem = next()) {
+    seal_ = stream::SealBetween(stem_, *next_stem);
+  }
+}
+
+// Algorithm 1: is the cache late?
+void LengthsCore::AllowPrimary(MonotonicTime now) {
+  for (Part part : {Part::kData, Part::kIndex}) {
+    const int p = Index(part);
+    const int64_t primary = PrimaryLimit(part);
+    if (!chunk_size_known() || knowledge_ == Knowledge::kUnknown) {
+      // Nobody knows what the cache has. Nothing to wait for.
+      delayed_[p].Clear();
+      allowed_[p] = std::max(allowed_[p], primary);
+    } else if (delayed_[p].OnSizes(now, CacheLimit(part), primary) == DelayedRead::kDelayed) {
+      allowed_[p] = std::max(allowed_[p], primary);
+    }
+  }
+}
+
+MonotonicTime LengthsCore::NextWork() const {
+  MonotonicTime next = next_primary_poll_;
+  // With the doorbell set, polls are what its time-out does.
+  if (doorbell_ != Doorbell::kSet && poll_ == Poll::kIdle) next = std::min(next, next_poll_);
+  if (waiting_for_next_) next = std::min(next, next_listing_);
+  for (const DelayedReadCore& delayed : delayed_) next = std::min(next, delayed.Deadline());
+  return next;
+}
+
+std::optional<Stem> LengthsCore::next() const {
+  if (next_listed_) return next_listed_;
+  if (!next_metadata_.known()) return std::nullopt;
+  return stream::StemOf(stem_.seq + 1, next_metadata_);
+}
+
+int64_t LengthsCore::Sealed(int64_t length, Part part) const {
+  return seal_ ? std::min(length, seal_->length[Index(part)]) : length;
+}
+
+int64_t LengthsCore::CacheLimit(Part part) const {
+  return Sealed(metadata_.cache_length[Index(part)], part);
+}
+
+int64_t LengthsCore::PrimaryLimit(Part part) const {
+  return Sealed(metadata_.primary_length[Index(part)], part);
+}
+
+SourceLengths LengthsCore::cache(Part part) const {
+  const int64_t limit = chunk_size_known() ? CacheLimit(part) : 0;
+  return {limit, limit};
+}
+
+SourceLengths LengthsCore::primary(Part part) const {
+  const int64_t limit = PrimaryLimit(part);
+  return {limit, std::min(limit, allowed_[Index(part)])};
+}
+
+WallTime LengthsCore::as_of() const {
+  return WallTime::FromMicros(std::max(metadata_.heartbeat_us, next_metadata_.heartbeat_us));
+}
+
+std::string LengthsCore::DebugString() const {
+  std::string text;
+  for (Part part : {Part::kData, Part::kIndex}) {
+    const int p = Index(part);
+    text += p == 0 ? "data" : "; index";
+    text += " cache " + std::to_string(metadata_.cache_length[p]) + " primary " +
+            std::to_string(metadata_.primary_length[p]) + " allowed " + std::to_string(allowed_[p]);
+    if (seal_) text += " seal " + std::to_string(seal_->length[p]);
+  }
+  if (!metadata_known()) text += "; no metadata";
+  if (poll_ != Poll::kIdle) text += "; polling";
+  if (doorbell_ == Doorbell::kSet) text += "; watching";
+  if (listing_) text += "; listing";
+  if (waiting_for_next_) text += "; waiting for the next file";
+  return text;
+}
+
+bool LengthsCore::Stuck(MonotonicTime now, WallTime wall) const {
+  return wall - as_of() > options_.stuck_after && now - last_progress_ > options_.stuck_after;
+}
+
+}  // namespace tailcast::consumer

@@ -1,0 +1,149 @@
+// What a consumer knows of the lengths of one message file, and when it asks whom for more: the
+// metadata cache (by polls, or when its doorbell notifies), the primary layer's files themselves,
+// and the listing of the shard's folder. Paper §2.4 Consumers, §3.
+//
+//          OnMetadata     OnPrimaryLength     OnListing
+//               │                │                │
+//               ▼                ▼                ▼
+//    lengths of cache and primary, seal, next file ──▶ how far each layer may be read
+//               │
+//               ▼
+//    DoWork(now): what to ask for now         NextWork(): when to look again
+//
+// The poll of the metadata cache, and the doorbell beside it (only with AgentOptions::doorbell):
+//
+//            due                  due                               metadata read
+//    idle ────────▶ under way ────────▶ again          off ◀──────┬─────────────▶ wanted
+//      ▲                │                │              ▲         │                 │ DoWork
+//      └──── answer ────┴──── answer ────┘              └── notifies or refuses ◀── set
+//
+// While the doorbell is set no poll is timed: a poll that is due waits for other work, at the
+// latest for the doorbell's time-out.
+//
+// Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
+// primary layer is what Algorithm 1 (delayed_read_core.h) allows, or everything while nobody knows
+// what the cache has.
+//
+// A core: no clock, no I/O, one thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tailcast/base/time.h"
+#include "tailcast/consumer/agent_options.h"
+#include "tailcast/consumer/delayed_read_core.h"
+#include "tailcast/consumer/source.h"
+#include "tailcast/stream/metadata.h"
+#include "tailcast/stream/names.h"
+#include "tailcast/stream/shard_listing.h"
+
+namespace tailcast::consumer {
+
+class LengthsCore {
+ public:
+  // What is to be done now. Each is answered by the On... of its name.
+  struct Work {
+    bool watch = false;          // set the doorbell on the pair's metadata
+    bool read_metadata = false;  // of the pair and of the next one
+    bool ask_primary = false;    // the length of both parts
+    bool list = false;           // the shard's folder
+  };
+  // What a listing says of the file after this one.
+  enum class NextFile : uint8_t {
+    kFound,
+    kNotYet,
+    kHole,    // a later one is there: the next one is to come, and waited for
+    kDeleted  // it, or what this one still has to give, is not kept any more
+  };
+
+  // `known` is what is known of the pair already. `options` and `counters` outlive this.
+  LengthsCore(const AgentOptions& options, AgentCounters& counters, const stream::Stem& stem,
+              const stream::PairMetadata& known, MonotonicTime now);
+
+  // --- What came in
+  // An answer of the metadata cache; a PairMetadata that is not known() is one that it has not.
+  void OnMetadata(MonotonicTime now, const stream::PairMetadata& pair,
+                  const stream::PairMetadata& next);
+  void OnMetadataFailed(MonotonicTime now);
+  // The doorbell that was set: true if it watched and notifies, false if nobody can watch.
+  void OnDoorbell(MonotonicTime now, bool watched);
+  // True if the length is news.
+  bool OnPrimaryLength(stream::Part part, int64_t length);
+  NextFile OnListing(const stream::ShardListing& listing);
+  void OnListingFailed() { listing_ = false; }
+  // Bytes of the file arrived.
+  void OnProgress(MonotonicTime now) { last_progress_ = now; }
+  // Everything of this file was given; the next one is looked for until it is there.
+  void WaitForNext(bool waiting) { waiting_for_next_ = waiting; }
+
+  // --- What follows
+  // Everything that is due now. `wall` is the time that heartbeats are held against.
+  Work DoWork(MonotonicTime now, WallTime wall);
+  // When DoWork has something to do next, whatever comes in. Not after now: at once.
+  MonotonicTime NextWork() const;
+
+  const stream::Stem& stem() const { return stem_; }
+  // Of the file if known, else the options'.
+  int64_t chunk_size() const { return chunk_size_; }
+  const std::optional<stream::Seal>& seal() const { return seal_; }
+  std::optional<stream::Stem> next() const;
+  // Of the next pair, not known() if nobody said anything.
+  const stream::PairMetadata& next_metadata() const { return next_metadata_; }
+  // The metadata cache's last answer knew the pair.
+  bool metadata_known() const { return knowledge_ == Knowledge::kKnown; }
+  // Field-wise maximum of all that was seen.
+  const stream::PairMetadata& metadata() const { return metadata_; }
+  // Bytes that are known to be in either layer.
+  int64_t known_end(stream::Part part) const {
+    return std::max(CacheLimit(part), PrimaryLimit(part));
+  }
+  SourceLengths cache(stream::Part part) const;
+  SourceLengths primary(stream::Part part) const;
+  bool waiting_for_next() const { return waiting_for_next_; }
+  // When the producer's side last said that everything it knew of was published; 0: not known.
+  WallTime as_of() const;
+  // For people.
+  std::string DebugString() const;
+  // Nothing new, and no sign of life: the path from the producer is cut.
+  bool Stuck(MonotonicTime now, WallTime wall) const;
+
+ private:
+  // Of what the metadata cache has.
+  enum class Knowledge : uint8_t { kNotAsked, kUnknown, kKnown };
+  enum class Poll : uint8_t { kIdle, kUnderWay, kAgain };
+  enum class Doorbell : uint8_t { kOff, kWanted, kSet };
+
+  int64_t Sealed(int64_t length, stream::Part part) const;
+  int64_t CacheLimit(stream::Part part) const;
+  int64_t PrimaryLimit(stream::Part part) const;
+  bool chunk_size_known() const { return metadata_.chunk_size > 0; }
+  void EndPoll(MonotonicTime now);
+  bool PrimaryIsAsked(MonotonicTime now) const;
+  bool List(MonotonicTime now);
+  void LearnSeal();
+  void AllowPrimary(MonotonicTime now);
+
+  const AgentOptions& options_;
+  AgentCounters& counters_;
+  const stream::Stem stem_;
+  int64_t chunk_size_;
+
+  stream::PairMetadata metadata_, next_metadata_;  // field-wise maximum of all that was seen
+  std::optional<stream::Stem> next_listed_;
+  std::optional<stream::Seal> seal_;
+  Knowledge knowledge_ = Knowledge::kNotAsked;
+  DelayedReadCore delayed_[stream::kParts];
+  int64_t allowed_[stream::kParts] = {0, 0};  // of the primary layer, by Algorithm 1
+
+  Poll poll_ = Poll::kIdle;
+  Doorbell doorbell_ = Doorbell::kOff;
+  bool poll_was_news_ = true;  // the last poll changed the metadata
+  bool listing_ = false;       // one is under way
+  bool waiting_for_next_ = false;
+  MonotonicTime next_poll_, last_poll_, next_primary_poll_, next_listing_, last_progress_;
+};
+
+}  // namespace tailcast::consumer

@@ -1,0 +1,258 @@
+#include "tailcast/consumer/lengths_core.h"
+
+#include <gtest/gtest.h>
+
+namespace tailcast::consumer {
+namespace {
+
+using stream::PairMetadata;
+using stream::Part;
+using stream::Stem;
+
+MonotonicTime Ms(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
+WallTime WallMs(int64_t ms) { return WallTime::FromMicros(1'000'000'000 + ms * 1000); }
+
+class LengthsTest : public ::testing::Test {
+ protected:
+  LengthsTest() {
+    options_.poll = Duration::Millis(100);
+    options_.primary_poll = Duration::Seconds(1);
+    options_.delay_max = Duration::Millis(300);
+    options_.stuck_after = Duration::Seconds(5);
+    options_.chunk_size = 4096;
+  }
+  LengthsCore& Open(const PairMetadata& known = {}) {
+    core_.emplace(options_, counters_, stem_, known, Ms(0));
+    return *core_;
+  }
+  LengthsCore::Work At(int64_t ms) { return core_->DoWork(Ms(ms), WallMs(ms)); }
+  // The pair with these lengths, of data and of the index, in both layers.
+  PairMetadata Pair(int64_t cache, int64_t primary) const {
+    PairMetadata pair;
+    pair.created_us = stem_.created_us;
+    pair.start_byte = stem_.start_byte;
+    pair.start_number = stem_.start_number;
+    pair.chunk_size = 512;
+    pair.heartbeat_us = WallMs(0).micros();
+    for (int part = 0; part < stream::kParts; ++part) {
+      pair.cache_length[part] = cache;
+      pair.primary_length[part] = primary;
+    }
+    return pair;
+  }
+  PairMetadata Next(int64_t start_byte, int64_t start_number) const {
+    PairMetadata next;
+    next.created_us = stem_.created_us + 1;
+    next.start_byte = start_byte;
+    next.start_number = start_number;
+    return next;
+  }
+  static stream::ShardListing Listing(std::vector<Stem> stems, int64_t floor = 1) {
+    std::vector<storage::DirEntry> entries;
+    for (const Stem& stem : stems) entries.push_back({stream::FileName(stem, Part::kData)});
+    if (floor > 1) entries.push_back({stream::FloorName(floor)});
+    return *stream::ShardListing::Parse(entries);
+  }
+
+  const Stem stem_{4, 1000, 100, 10};
+  AgentOptions options_;
+  AgentCounters counters_;
+  std::optional<LengthsCore> core_;
+};
+
+TEST_F(LengthsTest, ArePolledAtOnceAndThenAtTheInterval) {
+  Open();
+  EXPECT_EQ(core_->NextWork(), Ms(0));
+  EXPECT_TRUE(At(0).read_metadata);
+  EXPECT_EQ(core_->NextWork(), Ms(1000)) << "while a poll is under way none is timed";
+  core_->OnMetadata(Ms(3), Pair(1, 1), {});
+  EXPECT_FALSE(At(3).read_metadata);
+  EXPECT_EQ(core_->NextWork(), Ms(100));
+  EXPECT_TRUE(At(100).read_metadata);
+}
+
+TEST_F(LengthsTest, APollThatIsDueWhileOneIsUnderWayFollowsItsAnswer) {
+  Open();
+  EXPECT_TRUE(At(0).read_metadata);
+  EXPECT_FALSE(At(150).read_metadata);
+  core_->OnMetadata(Ms(160), Pair(1, 1), {});
+  EXPECT_TRUE(At(160).read_metadata);
+  EXPECT_EQ(counters_.polls, 2);
+}
+
+TEST_F(LengthsTest, TheDoorbellTakesThePlaceOfThePolls) {
+  options_.doorbell = true;
+  options_.doorbell_pause = Duration::Millis(5);
+  Open();
+  EXPECT_FALSE(At(0).watch) << "lengths are read first";
+  core_->OnMetadata(Ms(1), Pair(1, 1), {});
+  EXPECT_TRUE(At(1).watch);
+  EXPECT_FALSE(At(2).watch);
+  EXPECT_EQ(core_->NextWork(), Ms(1000)) << "no poll is timed";
+  core_->OnDoorbell(Ms(50), true);
+  EXPECT_TRUE(At(50).read_metadata);
+  core_->OnMetadata(Ms(51), Pair(2, 2), {});
+  EXPECT_TRUE(At(51).watch);
+  core_->OnDoorbell(Ms(52), true);
+  EXPECT_FALSE(At(52).read_metadata) << "too close to the last one";
+  EXPECT_EQ(core_->NextWork(), Ms(55));
+  EXPECT_TRUE(At(55).read_metadata);
+}
+
+TEST_F(LengthsTest, NotificationsWithoutNewsAreFollowedOnceAMillisecondOnly) {
+  options_.doorbell = true;
+  Open();
+  (void)At(0);
+  core_->OnMetadata(Ms(0), Pair(1, 1), {});
+  (void)At(0);
+  core_->OnDoorbell(Ms(0), true);
+  EXPECT_TRUE(At(0).read_metadata) << "the last poll had news";
+  core_->OnMetadata(Ms(0), Pair(1, 1), {});
+  (void)At(0);
+  core_->OnDoorbell(Ms(0), true);
+  EXPECT_FALSE(At(0).read_metadata);
+  EXPECT_EQ(core_->NextWork(), Ms(1));
+}
+
+TEST_F(LengthsTest, WhereNobodyCanWatchOrLengthsCannotBeReadPollsGoOn) {
+  options_.doorbell = true;
+  Open();
+  (void)At(0);
+  core_->OnMetadataFailed(Ms(10));
+  EXPECT_FALSE(At(10).watch) << "it would notify at once, again and again";
+  EXPECT_EQ(core_->NextWork(), Ms(100));
+  EXPECT_TRUE(At(100).read_metadata);
+  core_->OnMetadata(Ms(101), Pair(1, 1), {});
+  EXPECT_TRUE(At(101).watch);
+  core_->OnDoorbell(Ms(102), false);
+  (void)At(102);
+  EXPECT_EQ(core_->NextWork(), Ms(202));
+  EXPECT_EQ(counters_.refused_watches, 1);
+  EXPECT_EQ(counters_.poll_failures, 1);
+}
+
+TEST_F(LengthsTest, DoNotFallAndDoNotPassTheSeal) {
+  Open();
+  (void)At(0);
+  core_->OnMetadata(Ms(1), Pair(64, 96), {});
+  core_->OnMetadata(Ms(2), Pair(32, 32), Next(150, 12));
+  (void)At(2);
+  ASSERT_TRUE(core_->seal().has_value()) << "where the next file begins";
+  EXPECT_EQ(core_->seal()->length[0], 50);
+  EXPECT_EQ(core_->seal()->length[1], 2 * 32);
+  EXPECT_EQ(core_->cache(Part::kData).known, 50);
+  EXPECT_EQ(core_->cache(Part::kIndex).known, 64);
+  EXPECT_EQ(core_->primary(Part::kIndex).known, 64);
+  EXPECT_EQ(core_->next()->start_byte, 150);
+}
+
+TEST_F(LengthsTest, MetadataOfAnotherFileIsNotBelieved) {
+  Open();
+  PairMetadata foreign = Pair(100, 100);
+  foreign.start_byte = 7;
+  core_->OnMetadata(Ms(1), foreign, Next(150, 12));
+  (void)At(1);
+  EXPECT_FALSE(core_->metadata_known());
+  EXPECT_EQ(core_->cache(Part::kData).known, 0);
+  EXPECT_FALSE(core_->next().has_value());
+  EXPECT_EQ(counters_.metadata_unknown, 1);
+}
+
+TEST_F(LengthsTest, TheCacheIsUnknownUntilTheChunkSizeIs) {
+  Open();
+  EXPECT_EQ(core_->chunk_size(), 4096) << "the options'";
+  PairMetadata pair = Pair(100, 100);
+  pair.chunk_size = 0;
+  core_->OnMetadata(Ms(1), pair, {});
+  (void)At(1);
+  EXPECT_EQ(core_->cache(Part::kData).allowed, 0);
+  EXPECT_EQ(core_->primary(Part::kData).allowed, 100) << "nothing to wait for";
+  core_->OnMetadata(Ms(2), Pair(100, 100), {});
+  EXPECT_EQ(core_->chunk_size(), 512);
+  EXPECT_EQ(core_->cache(Part::kData).allowed, 100);
+}
+
+TEST_F(LengthsTest, ThePrimaryIsAllowedWhenTheCacheIsLate) {  // Algorithm 1
+  Open(Pair(100, 100));
+  (void)At(0);
+  core_->OnMetadata(Ms(1), Pair(100, 200), {});
+  (void)At(1);
+  EXPECT_EQ(core_->primary(Part::kData).known, 200);
+  EXPECT_EQ(core_->primary(Part::kData).allowed, 0);
+  EXPECT_LE(core_->NextWork(), Ms(302));
+  (void)At(302);
+  EXPECT_EQ(core_->primary(Part::kData).allowed, 200);
+}
+
+TEST_F(LengthsTest, ThePrimaryIsAllowedAtOnceWhenNobodyKnowsTheCache) {
+  Open(Pair(100, 100));
+  (void)At(0);
+  EXPECT_TRUE(core_->OnPrimaryLength(Part::kData, 300));
+  EXPECT_FALSE(core_->OnPrimaryLength(Part::kData, 300));
+  EXPECT_EQ(core_->primary(Part::kData).allowed, 0) << "the metadata cache was not heard yet";
+  core_->OnMetadataFailed(Ms(10));
+  (void)At(10);
+  EXPECT_EQ(core_->primary(Part::kData).allowed, 300);
+}
+
+TEST_F(LengthsTest, ThePrimaryIsAskedUnlessBytesComeInOrAllAreThere) {
+  Open();
+  (void)At(0);
+  core_->OnMetadata(Ms(1), Pair(100, 100), {});
+  core_->OnProgress(Ms(900));
+  EXPECT_FALSE(At(1000).ask_primary) << "bytes come in";
+  EXPECT_TRUE(At(2000).ask_primary);
+  PairMetadata sealed = Pair(100, 100);
+  sealed.seal[0] = sealed.seal[1] = 100;
+  core_->OnMetadata(Ms(2001), sealed, {});
+  EXPECT_FALSE(At(3000).ask_primary) << "all that will ever be there is known";
+}
+
+TEST_F(LengthsTest, AProducerThatSaysNothingMayHaveGoneOnInAnotherFile) {
+  Open();
+  (void)At(0);
+  core_->OnMetadata(Ms(1), Pair(100, 100), {});
+  EXPECT_FALSE(At(4000).list);
+  EXPECT_TRUE(At(6000).list) << "the heartbeat is old";
+  EXPECT_FALSE(At(7000).list) << "one listing at a time";
+  core_->OnListingFailed();
+  EXPECT_TRUE(At(8000).list);
+}
+
+TEST_F(LengthsTest, TheNextFileIsLookedForWhileItIsWaitedFor) {
+  Open();
+  EXPECT_FALSE(At(0).list);
+  core_->WaitForNext(true);
+  EXPECT_TRUE(At(1).list);
+  EXPECT_EQ(core_->OnListing(Listing({stem_})), LengthsCore::NextFile::kNotYet);
+  EXPECT_FALSE(At(900).list);
+  EXPECT_TRUE(At(1001).list);
+  EXPECT_EQ(core_->OnListing(Listing({stem_, {6, 3000, 200, 20}})), LengthsCore::NextFile::kHole);
+  EXPECT_EQ(counters_.hole_waits, 1);
+  EXPECT_FALSE(core_->next().has_value());
+  EXPECT_EQ(core_->OnListing(Listing({stem_, {5, 2000, 150, 12}})), LengthsCore::NextFile::kFound);
+  EXPECT_EQ(core_->next()->seq, 5);
+}
+
+TEST_F(LengthsTest, AFileThatRetentionDeletedIsSaid) {
+  Open();
+  EXPECT_EQ(core_->OnListing(Listing({{5, 2000, 150, 12}}, 5)), LengthsCore::NextFile::kDeleted)
+      << "where it ends is not known, and it is gone";
+  core_->OnMetadata(Ms(1), Pair(1, 1), Next(150, 12));
+  (void)At(1);
+  EXPECT_EQ(core_->OnListing(Listing({{5, 2000, 150, 12}}, 5)), LengthsCore::NextFile::kFound);
+  EXPECT_EQ(core_->OnListing(Listing({{6, 3000, 200, 20}}, 6)), LengthsCore::NextFile::kDeleted);
+}
+
+TEST_F(LengthsTest, QuietAndStuckAreToldApartByTheHeartbeat) {
+  Open(Pair(1, 1));
+  EXPECT_FALSE(core_->Stuck(Ms(4000), WallMs(4000)));
+  EXPECT_TRUE(core_->Stuck(Ms(6000), WallMs(6000)));
+  PairMetadata alive = Pair(1, 1);
+  alive.heartbeat_us = WallMs(5900).micros();
+  core_->OnMetadata(Ms(6000), alive, {});
+  EXPECT_FALSE(core_->Stuck(Ms(6000), WallMs(6000)));
+}
+
+}  // namespace
+}  // namespace tailcast::consumer

@@ -1,0 +1,105 @@
+// Finds the file, and the place in it, at which a consumer's start point lies. Each method takes
+// what was learned and returns the next step: what to ask, or the result.
+//
+//   Begin ─▶ List ─▶ ReadMetadata ─┬─▶ the place            beginning, position
+//     ▲                            ├─▶ AskIndexLength ─▶ ReadRecord, again and again ─▶ the place
+//     └──────── Wait ◀─────────────┤                        end, time: a binary search in an index
+//                                  └─▶ a Status             there is no such place
+//
+// Files come from the listing of the shard's folder and, where the primary copies lag, from the
+// metadata cache. A file that is missing before the start point (a hole) is waited for.
+//
+// A core: no clock, no I/O, one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tailcast/base/status.h"
+#include "tailcast/consumer/file_place.h"
+#include "tailcast/consumer/start_point.h"
+#include "tailcast/stream/index_record.h"
+#include "tailcast/stream/metadata.h"
+#include "tailcast/stream/names.h"
+#include "tailcast/stream/position.h"
+#include "tailcast/stream/shard_listing.h"
+
+namespace tailcast::consumer {
+
+class StartSearchCore {
+ public:
+  // The shard's folder: OnListing.
+  struct List {};
+  // The values of two groups of pairs, that of `seq` and the one after: OnMetadata.
+  struct ReadMetadata {
+    int64_t seq = 0;
+  };
+  // The length of the file's index in the primary layer: OnIndexLength.
+  struct AskIndexLength {
+    stream::Stem stem;
+    int64_t chunk_size = 0;
+  };
+  // One record of the file's index: OnRecord.
+  struct ReadRecord {
+    stream::Stem stem;
+    int64_t chunk_size = 0;
+    int64_t record = 0;
+    // Bytes of the index that are known to be in each layer.
+    int64_t cache_limit = 0;
+    int64_t primary_limit = 0;
+  };
+  // The place is not here yet: Begin again after a while.
+  struct Wait {
+    bool hole = false;  // files are here, but one before them is not
+  };
+  // A Status is the end, as ConsumerAgent::status (OutOfRange, DataLoss, InvalidArgument) says.
+  using Step =
+      std::variant<List, ReadMetadata, AskIndexLength, ReadRecord, Wait, FilePlace, Status>;
+
+  // `chunk_size` is that of files whose metadata is not known.
+  StartSearchCore(const StartPoint& start, stream::ShardId shard, int64_t chunk_size);
+
+  Step Begin();
+  Step OnListing(const Result<stream::ShardListing>& listing);
+  // Values as the metadata cache has them; none if it can't be read.
+  Step OnMetadata(std::span<const std::optional<std::string>> values);
+  // nullopt: it can't be told.
+  Step OnIndexLength(std::optional<int64_t> length);
+  // The record's bytes; null if they can't be read.
+  Step OnRecord(const char* bytes);
+
+  // The oldest message that the cell keeps. nullopt: its file is not here (yet).
+  const std::optional<stream::Position>& first_available() const { return first_available_; }
+
+ private:
+  bool HaveFloor() const { return files_.front().seq == floor_; }
+  Step FindPosition() const;
+  Step FindTime();
+  Step SearchFile();
+  Step SearchRecords(int64_t index_length);
+  Step NextRecord();
+  Step FoundInIndex(int64_t record, int64_t data_at);
+  FilePlace PlaceIn(const stream::Stem& stem, int64_t data_at, int64_t index_at) const;
+  int64_t ChunkSize() const;
+
+  const StartPoint start_;
+  const stream::ShardId shard_;
+  const int64_t chunk_size_;
+  std::optional<stream::Position> first_available_;
+  int64_t floor_ = 1;
+  std::vector<stream::Stem> files_;  // in order of their numbers; newest last
+  std::map<int64_t, stream::PairMetadata> metadata_;
+  // The search in the index of files_[file_].
+  size_t file_ = 0;
+  stream::PairMetadata searched_;  // its metadata
+  int64_t low_ = 0, high_ = 0;     // the first record at or after the time lies in [low, high]
+  int64_t count_ = 0;              // records of the file
+  int64_t asked_ = 0;
+};
+
+}  // namespace tailcast::consumer

@@ -1,0 +1,217 @@
+#include "tailcast/consumer/start_search_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tailcast::consumer {
+namespace {
+
+using stream::kIndexRecordSize;
+using stream::Part;
+using stream::Position;
+using stream::Stem;
+using ::testing::HasSubstr;
+
+constexpr int64_t kMessageBytes = 10;
+
+// A shard whose files hold messages of kMessageBytes, as the world would answer the core.
+class StartSearchTest : public ::testing::Test {
+ protected:
+  // A file with messages of these times.
+  void AddFile(std::vector<int64_t> times, bool listed = true) {
+    Stem stem{static_cast<int64_t>(files_.size()) + 1, 1000, 0, 0};
+    if (!files_.empty()) {
+      const File& last = files_.back();
+      const auto count = static_cast<int64_t>(last.times.size());
+      stem.created_us = last.times.empty() ? last.stem.created_us + 1 : last.times.back() + 1;
+      stem.start_byte = last.stem.start_byte + count * kMessageBytes;
+      stem.start_number = last.stem.start_number + count;
+    }
+    files_.push_back({stem, std::move(times), listed});
+  }
+  Result<stream::ShardListing> Listing() const {
+    std::vector<storage::DirEntry> entries;
+    for (const File& file : files_) {
+      if (!file.listed) continue;
+      for (Part part : {Part::kData, Part::kIndex}) {
+        entries.push_back({stream::FileName(file.stem, part)});
+      }
+    }
+    if (floor_ > 1) entries.push_back({stream::FloorName(floor_)});
+    return stream::ShardListing::Parse(entries);
+  }
+  // Answers every step until there is a result.
+  StartSearchCore::Step Run(const StartPoint& start) {
+    core_.emplace(start, shard_, 4096);
+    records_read_ = 0;
+    StartSearchCore::Step step = core_->Begin();
+    for (;;) {
+      if (std::holds_alternative<StartSearchCore::List>(step)) {
+        step = core_->OnListing(Listing());
+      } else if (std::holds_alternative<StartSearchCore::ReadMetadata>(step)) {
+        step = core_->OnMetadata(metadata_);
+      } else if (const auto* ask = std::get_if<StartSearchCore::AskIndexLength>(&step)) {
+        const auto& times = files_[static_cast<size_t>(ask->stem.seq - 1)].times;
+        step = core_->OnIndexLength(static_cast<int64_t>(times.size()) * kIndexRecordSize);
+      } else if (const auto* read = std::get_if<StartSearchCore::ReadRecord>(&step)) {
+        ++records_read_;
+        step = core_->OnRecord(Record(read->stem.seq, read->record).data());
+      } else {
+        return step;
+      }
+    }
+  }
+  std::string Record(int64_t seq, int64_t record) const {
+    std::string bytes;
+    stream::IndexRecord{record * kMessageBytes, kMessageBytes, 0,
+                        files_[static_cast<size_t>(seq - 1)].times[static_cast<size_t>(record)]}
+        .AppendTo(bytes);
+    return bytes;
+  }
+  // The number of the message that the search found, -1 if it found no place.
+  int64_t Found(const StartPoint& start) {
+    const StartSearchCore::Step step = Run(start);
+    const auto* place = std::get_if<FilePlace>(&step);
+    if (place == nullptr) return -1;
+    const int64_t number = place->stem.start_number + place->at[1] / kIndexRecordSize;
+    EXPECT_EQ(place->stem.start_byte + place->at[0], number * kMessageBytes);
+    return number;
+  }
+  Status Refused(const StartPoint& start) {
+    const StartSearchCore::Step step = Run(start);
+    const auto* status = std::get_if<Status>(&step);
+    return status == nullptr ? OkStatus() : *status;
+  }
+  Position At(int64_t number) const { return {7, 3, number, number * kMessageBytes}; }
+
+  struct File {
+    Stem stem;
+    std::vector<int64_t> times;
+    bool listed = true;
+  };
+  const stream::ShardId shard_{{"s", 7}, 3};
+  std::vector<File> files_;
+  std::vector<std::optional<std::string>> metadata_;
+  int64_t floor_ = 1;
+  std::optional<StartSearchCore> core_;
+  int records_read_ = 0;
+};
+
+TEST_F(StartSearchTest, NothingIsWaitedFor) {
+  EXPECT_FALSE(std::get<StartSearchCore::Wait>(Run(StartPoint::Beginning())).hole);
+  EXPECT_FALSE(std::get<StartSearchCore::Wait>(Run(StartPoint::End())).hole);
+}
+
+TEST_F(StartSearchTest, BeginningIsTheFirstFileThatIsKept) {
+  AddFile({2000, 3000});
+  AddFile({4000});
+  EXPECT_EQ(Found(StartPoint::Beginning()), 0);
+  floor_ = 2;
+  files_[0].listed = false;
+  EXPECT_EQ(Found(StartPoint::Beginning()), 2);
+  EXPECT_EQ(*core_->first_available(), At(2));
+}
+
+TEST_F(StartSearchTest, AFirstFileThatIsMissingIsAHole) {
+  AddFile({2000, 3000});
+  AddFile({4000});
+  files_[0].listed = false;
+  EXPECT_TRUE(std::get<StartSearchCore::Wait>(Run(StartPoint::Beginning())).hole);
+  EXPECT_TRUE(std::get<StartSearchCore::Wait>(Run(StartPoint::At(At(1)))).hole);
+  EXPECT_TRUE(std::get<StartSearchCore::Wait>(Run(StartPoint::At(WallTime::FromMicros(1)))).hole);
+  EXPECT_FALSE(core_->first_available().has_value());
+  EXPECT_EQ(Found(StartPoint::End()), 3) << "what lies behind the hole is searched all the same";
+}
+
+TEST_F(StartSearchTest, AFileThatOnlyItsMetadataKnowsIsAFile) {
+  AddFile({2000});
+  AddFile({}, /*listed=*/false);
+  stream::PairMetadata second;
+  second.created_us = files_[1].stem.created_us;
+  second.start_byte = files_[1].stem.start_byte;
+  second.start_number = files_[1].stem.start_number;
+  second.chunk_size = 512;
+  metadata_ = {stream::EncodePairMetadata(2, second)};
+  const auto step = Run(StartPoint::End());
+  const auto& place = std::get<FilePlace>(step);
+  EXPECT_EQ(place.stem, files_[1].stem);
+  EXPECT_EQ(place.metadata.chunk_size, 512);
+}
+
+TEST_F(StartSearchTest, APositionIsComputedAndNotReadOf) {
+  AddFile({2000, 3000, 4000});
+  AddFile({5000, 6000});
+  for (int64_t number = 0; number <= 9; ++number) {
+    EXPECT_EQ(Found(StartPoint::At(At(number))), number);
+    EXPECT_EQ(records_read_, 0);
+  }
+  const auto step = Run(StartPoint::At(At(4)));
+  EXPECT_EQ(std::get<FilePlace>(step).unverified, At(4)) << "no record has confirmed it yet";
+}
+
+TEST_F(StartSearchTest, PositionsThatAreNoneAreRefused) {
+  AddFile({2000, 3000, 4000});
+  AddFile({5000, 6000});
+  EXPECT_THAT(Refused(StartPoint::At(Position{8, 3, 1, 10})).message(),
+              HasSubstr("deleted and created again"));
+  EXPECT_THAT(Refused(StartPoint::At(Position{7, 2, 1, 10})).message(),
+              HasSubstr("is not one of s/3"));
+  EXPECT_TRUE(IsInvalidArgument(Refused(StartPoint::At(Position{7, 3, 3, 31}))));
+  EXPECT_TRUE(IsInvalidArgument(Refused(StartPoint::At(Position{7, 3, 4, 29}))));
+  floor_ = 2;
+  files_[0].listed = false;
+  const Status below = Refused(StartPoint::At(At(1)));
+  EXPECT_TRUE(IsOutOfRange(below));
+  EXPECT_THAT(below.message(), HasSubstr(At(3).ToString()));
+}
+
+TEST_F(StartSearchTest, EndIsBehindTheLastRecordOfTheNewestFile) {
+  AddFile({2000, 3000});
+  AddFile({4000, 5000, 6000});
+  EXPECT_EQ(Found(StartPoint::End()), 5);
+  EXPECT_EQ(records_read_, 1);
+  AddFile({});
+  EXPECT_EQ(Found(StartPoint::End()), 5);
+  EXPECT_EQ(records_read_, 0) << "an empty file has no record to read";
+}
+
+TEST_F(StartSearchTest, ATimeIsTheFirstMessageAtOrAfterIt) {
+  std::vector<int64_t> all;
+  for (int file = 0; file < 4; ++file) {
+    std::vector<int64_t> times;
+    for (int i = 0; i < file * 20; ++i) {
+      times.push_back(2000 + static_cast<int64_t>(all.size()) / 2 * 10);  // twins
+      all.push_back(times.back());
+    }
+    AddFile(times);
+  }
+  for (int64_t time = 1990; time <= all.back() + 10; time += 5) {
+    const auto first = std::lower_bound(all.begin(), all.end(), time) - all.begin();
+    EXPECT_EQ(Found(StartPoint::At(WallTime::FromMicros(time))), first) << time;
+    EXPECT_LE(records_read_, 16);
+  }
+}
+
+TEST_F(StartSearchTest, ABrokenRecordIsDataLossAndAMissingOneIsWaitedFor) {
+  AddFile({2000, 3000});
+  for (const bool missing : {true, false}) {
+    core_.emplace(StartPoint::End(), shard_, 4096);
+    (void)core_->Begin();
+    (void)core_->OnListing(Listing());
+    (void)core_->OnMetadata({});
+    const auto read = core_->OnIndexLength(2 * kIndexRecordSize);
+    EXPECT_EQ(std::get<StartSearchCore::ReadRecord>(read).record, 1);
+    std::string bytes = Record(1, 1);
+    bytes[3] = static_cast<char>(bytes[3] ^ 1);
+    const auto step = core_->OnRecord(missing ? nullptr : bytes.data());
+    if (missing) {
+      EXPECT_FALSE(std::get<StartSearchCore::Wait>(step).hole);
+    } else {
+      EXPECT_TRUE(IsDataLoss(std::get<Status>(step)));
+      EXPECT_THAT(std::get<Status>(step).message(), HasSubstr("index record 1 of file 1"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tailcast::consumer

@@ -1,0 +1,389 @@
+#include "tailcast/consumer/tail_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tailcast/base/crc32c.h"
+#include "tailcast/base/fault_point.h"
+#include "tailcast/stream/index_record.h"
+
+namespace tailcast::consumer {
+namespace {
+
+using stream::kIndexRecordSize;
+using stream::Part;
+using stream::Position;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kChunk = 64;
+
+MonotonicTime Ms(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
+
+// A file as each of its sources has it, and a user who takes what is ready.
+class TailTest : public ::testing::Test {
+ protected:
+  struct Source {
+    std::string bytes[stream::kParts];
+    int64_t known[stream::kParts] = {0, 0};
+    int64_t allowed[stream::kParts] = {0, 0};
+  };
+
+  TailTest() {
+    options_.window_bytes = 256;
+    options_.poll = Duration::Millis(10);
+    options_.message_bytes_max = 10000;
+  }
+  void Add(const std::string& payload) {
+    stream::IndexRecord{static_cast<int64_t>(bytes_[0].size()),
+                        static_cast<uint32_t>(payload.size()), Crc32c(payload), 1000}
+        .AppendTo(bytes_[1]);
+    bytes_[0] += payload;
+  }
+  // Everything that was added is in each of `count` sources, which may all be asked at once.
+  void Open(size_t count = 1, FilePlace place = {}) {
+    place.stem = stem_;
+    sources_.assign(count, Source());
+    for (Source& source : sources_) {
+      for (int part = 0; part < stream::kParts; ++part) {
+        source.bytes[part] = bytes_[part];
+        source.known[part] = source.allowed[part] = static_cast<int64_t>(bytes_[part].size());
+      }
+    }
+    tail_.emplace(options_, counters_, shard_);
+    tail_->Open(place, kChunk, count);
+  }
+  void Seal() {
+    tail_->SetSeal(
+        {{static_cast<int64_t>(bytes_[0].size()), static_cast<int64_t>(bytes_[1].size())}});
+  }
+  std::optional<TailCore::Fetch> Next(Part part) {
+    std::vector<SourceLengths> lengths;
+    for (const Source& source : sources_) {
+      lengths.push_back(
+          {source.known[static_cast<int>(part)], source.allowed[static_cast<int>(part)]});
+    }
+    return tail_->NextFetch(now_, part, lengths);
+  }
+  // As a source reads: whole chunks of what it has, up to the end of the request.
+  bool Answer(Part part, const TailCore::Fetch& fetch) {
+    const stream::RangeRequest& request = fetch.request;
+    const std::string& bytes = sources_[fetch.source].bytes[static_cast<int>(part)];
+    const int64_t base = request.from - request.from % kChunk;
+    stream::RangeResult result;
+    result.end = std::max(request.from, std::min(request.to, static_cast<int64_t>(bytes.size())));
+    result.cache_bytes = result.end - request.from;
+    const int64_t from = request.prefix_valid ? request.from : base;
+    if (result.end > from) {
+      std::memcpy(request.destination + (from - base), bytes.data() + from,
+                  static_cast<size_t>(result.end - from));
+    }
+    const int64_t tail = result.end - result.end % kChunk;
+    result.tail_valid = true;
+    result.tail_crc = Crc32c(std::string_view(bytes).substr(
+        static_cast<size_t>(tail), static_cast<size_t>(result.end - tail)));
+    if (result.end < request.to) result.primary_error = UnavailableError("not here");
+    return tail_->OnFetched(now_, part, result);
+  }
+  // Reads and takes until nothing moves any more.
+  std::vector<std::string> Drain() {
+    std::vector<std::string> got;
+    for (int still = 0; still < 2; ++still) {
+      for (Part part : {Part::kIndex, Part::kData}) {
+        if (auto fetch = Next(part)) {
+          asked_.push_back(fetch->source);
+          Answer(part, *fetch);
+          still = 0;
+        }
+      }
+      std::vector<Message> messages;
+      if (tail_->Take(messages, 1 << 20) > 0) still = 0;
+      for (const Message& m : messages) got.emplace_back(m.payload);
+      tail_->Release();
+    }
+    return got;
+  }
+
+  const stream::ShardId shard_{{"s", 7}, 3};
+  const stream::Stem stem_{2, 1000, 500, 50};
+  AgentOptions options_;
+  AgentCounters counters_;
+  std::string bytes_[stream::kParts];
+  std::vector<Source> sources_;
+  std::optional<TailCore> tail_;
+  MonotonicTime now_ = Ms(1000);
+  std::vector<size_t> asked_;  // which source, of each fetch of Drain
+};
+
+TEST_F(TailTest, MessagesAreGivenInOrderWithTheirPlaces) {
+  for (const char* text : {"one", "", "three"}) Add(text);
+  Open();
+  auto index = Next(Part::kIndex), data = Next(Part::kData);
+  ASSERT_TRUE(index && data);
+  EXPECT_FALSE(Next(Part::kIndex)) << "one fetch of a part at a time";
+  EXPECT_TRUE(Answer(Part::kIndex, *index));
+  EXPECT_FALSE(tail_->ready());
+  EXPECT_TRUE(Answer(Part::kData, *data));
+  EXPECT_TRUE(tail_->ready());
+  std::vector<Message> messages;
+  ASSERT_EQ(tail_->Take(messages, 1000), 3u);
+  EXPECT_EQ(messages[2].payload, "three");
+  EXPECT_EQ(messages[2].number, 52);
+  EXPECT_EQ(messages[2].byte, 503);
+  EXPECT_EQ(messages[2].shard, 3);
+  EXPECT_EQ(tail_->position(), (Position{7, 3, 53, 508}));
+}
+
+TEST_F(TailTest, TakeStopsAtAboutTheBytesAskedForButGivesOne) {
+  for (int i = 0; i < 10; ++i) Add(std::string(10, 'x'));
+  Open();
+  for (Part part : {Part::kIndex, Part::kData}) Answer(part, *Next(part));
+  std::vector<Message> messages;
+  EXPECT_EQ(tail_->Take(messages, 1), 1u);
+  EXPECT_EQ(tail_->Take(messages, 25), 3u);
+  EXPECT_EQ(tail_->Take(messages, 0), 0u);
+  EXPECT_EQ(tail_->Take(messages, 1000), 6u);
+}
+
+TEST_F(TailTest, AMessageLargerThanTheWindowIsFetchedWhole) {
+  const std::string large(3000, 'l');
+  Add("a");
+  Add(large);
+  Add("b");
+  Open();
+  EXPECT_THAT(Drain(), ElementsAre("a", large, "b"));
+}
+
+TEST_F(TailTest, NothingMoreIsFetchedForAUserWhoDoesNotTake) {
+  for (int i = 0; i < 100; ++i) Add(std::string(10, 'x'));
+  Open();
+  for (int i = 0; i < 20; ++i) {
+    if (auto fetch = Next(Part::kData)) Answer(Part::kData, *fetch);
+  }
+  EXPECT_EQ(tail_->end(Part::kData), options_.window_bytes);
+}
+
+// --- From where
+
+TEST_F(TailTest, TheFirstSourceThatMayBeAskedIsAsked) {
+  for (int i = 0; i < 10; ++i) Add(std::string(10, 'x'));
+  Open(3);
+  sources_[0].allowed[0] = 40;
+  sources_[1].allowed[0] = 0;
+  auto fetch = Next(Part::kData);
+  ASSERT_TRUE(fetch);
+  EXPECT_EQ(fetch->source, 0u);
+  EXPECT_EQ(fetch->request.to, 40) << "what the next one may be asked for is another fetch";
+  Answer(Part::kData, *fetch);
+  fetch = Next(Part::kData);
+  ASSERT_TRUE(fetch);
+  EXPECT_EQ(fetch->source, 2u);
+  EXPECT_EQ(fetch->request.from, 40);
+  EXPECT_EQ(fetch->request.to, 100);
+}
+
+TEST_F(TailTest, WhatNobodyMayBeAskedForIsNotFetched) {
+  Add("one");
+  Open(2);
+  for (Source& source : sources_) source.allowed[0] = 0;
+  EXPECT_FALSE(Next(Part::kData));
+}
+
+TEST_F(TailTest, BytesThatFailACheckAreAskedOfTheNextSource) {
+  std::vector<std::string> all;
+  for (int i = 0; i < 50; ++i) {
+    all.push_back("message " + std::to_string(i));
+    Add(all.back());
+  }
+  Open(2);
+  sources_[0].bytes[0][200] = '#';
+  sources_[0].bytes[1][300] = '#';
+  // Algorithm 1 does not let it be asked first.
+  sources_[1].allowed[0] = sources_[1].allowed[1] = 0;
+  EXPECT_EQ(Drain(), all);
+  EXPECT_TRUE(tail_->failure().ok());
+  EXPECT_THAT(asked_, ::testing::Contains(1u));
+  EXPECT_EQ(asked_.back(), 0u) << "behind them the first one is asked again";
+}
+
+TEST_F(TailTest, AThirdSourceIsAskedWhenTheSecondFails) {
+  for (int i = 0; i < 10; ++i) Add("message " + std::to_string(i));
+  Open(3);
+  sources_[0].bytes[0][45] = sources_[1].bytes[0][45] = '#';
+  EXPECT_EQ(Drain().size(), 10u);
+  EXPECT_TRUE(tail_->failure().ok());
+  EXPECT_THAT(asked_, ::testing::Contains(2u));
+}
+
+TEST_F(TailTest, BytesThatFailInTheLastSourceAreDataLoss) {
+  for (int i = 0; i < 10; ++i) Add("message " + std::to_string(i));
+  Open(2);
+  for (Source& source : sources_) source.bytes[0][45] = '#';
+  EXPECT_EQ(Drain().size(), 5u) << "what came before is given";
+  EXPECT_TRUE(IsDataLoss(tail_->failure()));
+  EXPECT_THAT(tail_->failure().message(), HasSubstr("payload fails its check sum at byte 45"));
+  EXPECT_THAT(tail_->failure().message(), HasSubstr("message 55 of the shard"));
+  std::vector<Message> messages;
+  EXPECT_EQ(tail_->Take(messages, 1000), 0u);
+}
+
+TEST_F(TailTest, AFetchThatGoesOnFromDroppedBytesIsDropped) {
+  for (int i = 0; i < 60; ++i) Add("message " + std::to_string(i));
+  Open(2);
+  sources_[0].bytes[0][5] = '#';
+  sources_[0].allowed[0] = 100;
+  Answer(Part::kIndex, *Next(Part::kIndex));
+  Answer(Part::kData, *Next(Part::kData));
+  sources_[0].allowed[0] = static_cast<int64_t>(bytes_[0].size());
+  auto late = Next(Part::kData);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->request.from, 100);
+  std::vector<Message> messages;
+  EXPECT_EQ(tail_->Take(messages, 1000), 0u) << "the first one fails its check";
+  EXPECT_FALSE(Answer(Part::kData, *late));
+  EXPECT_EQ(tail_->end(Part::kData), 0);
+  EXPECT_EQ(Drain().size(), 60u);
+}
+
+TEST_F(TailTest, AnotherChunkSizeGivesFetchesUp) {
+  for (int i = 0; i < 10; ++i) Add("message " + std::to_string(i));
+  Open();
+  ASSERT_TRUE(Next(Part::kData));
+  tail_->SetChunkSize(kChunk);
+  EXPECT_FALSE(tail_->fetching(Part::kData));
+  EXPECT_EQ(Drain().size(), 10u);
+}
+
+// --- Pauses
+
+TEST_F(TailTest, ShortReadsAreTriedAgainEverMoreRarely) {
+  Add("one");
+  Open();
+  sources_[0].bytes[0].clear();
+  std::vector<int64_t> pauses;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_FALSE(Answer(Part::kData, *Next(Part::kData)));
+    EXPECT_FALSE(Next(Part::kData));
+    pauses.push_back((tail_->NextWork() - now_).millis());
+    now_ = tail_->NextWork();
+    tail_->DoWork(now_);
+  }
+  EXPECT_THAT(pauses, ElementsAre(2, 4, 8, 10, 10)) << "no more than a poll's interval";
+  EXPECT_TRUE(IsUnavailable(tail_->trouble()));
+  sources_[0].bytes[0] = bytes_[0];
+  EXPECT_THAT(Drain(), ElementsAre("one"));
+  EXPECT_TRUE(tail_->trouble().ok());
+}
+
+TEST_F(TailTest, ADataFetchWaitsForTheRateLimit) {
+  options_.rate_bytes_per_s = 10000;
+  options_.rate_burst_bytes = 100;
+  for (int i = 0; i < 40; ++i) Add(std::string(10, 'x'));
+  Open();
+  auto fetch = Next(Part::kData);
+  ASSERT_TRUE(fetch);
+  EXPECT_EQ(fetch->request.to, 100) << "the burst";
+  Answer(Part::kData, *fetch);
+  EXPECT_FALSE(Next(Part::kData));
+  EXPECT_EQ(counters_.rate_limited, 1);
+  EXPECT_EQ((tail_->NextWork() - now_).millis(), 6) << "for a quarter of the window";
+}
+
+// --- Files
+
+TEST_F(TailTest, ACompleteFileIsFollowedByTheNextFromItsBeginning) {
+  Add("one");
+  Add("two");
+  Open();
+  EXPECT_THAT(Drain(), ElementsAre("one", "two"));
+  EXPECT_FALSE(tail_->Complete()) << "its end is not known";
+  Seal();
+  ASSERT_TRUE(tail_->Complete());
+  const auto place = tail_->Follow({3, 2000, 506, 52});
+  ASSERT_TRUE(place);
+  EXPECT_EQ(place->stem.seq, 3);
+  EXPECT_THAT(place->at, ElementsAre(0, 0));
+}
+
+TEST_F(TailTest, NothingBeyondTheSealIsGiven) {
+  Add("one");
+  Open();
+  Seal();
+  const auto size = static_cast<int64_t>(bytes_[0].size());
+  Add("beyond");
+  for (int part = 0; part < stream::kParts; ++part) sources_[0].bytes[part] = bytes_[part];
+  sources_[0].known[0] = sources_[0].allowed[0] = size + 6;
+  sources_[0].known[1] = sources_[0].allowed[1] = 2 * kIndexRecordSize;
+  EXPECT_THAT(Drain(), ElementsAre("one"));
+}
+
+TEST_F(TailTest, RecordsThatEndBeforeTheSealAreDataLoss) {
+  Add("one");
+  Open();
+  Drain();
+  tail_->SetSeal({{5, kIndexRecordSize}});
+  EXPECT_FALSE(tail_->Complete());
+  EXPECT_THAT(tail_->failure().message(),
+              HasSubstr("ends at data byte 5, but its records end at 3"));
+}
+
+TEST_F(TailTest, APositionBeyondTheFileIsCarriedIntoTheNext) {
+  Add("one");
+  FilePlace place;
+  place.at[0] = 10;
+  place.at[1] = 3 * kIndexRecordSize;
+  place.unverified = Position{7, 3, 53, 510};
+  Open(1, place);
+  Seal();
+  ASSERT_TRUE(tail_->Complete());
+  const auto next = tail_->Follow({3, 2000, 503, 51});
+  ASSERT_TRUE(next);
+  EXPECT_THAT(next->at, ElementsAre(7, 2 * kIndexRecordSize));
+  EXPECT_EQ(next->unverified, place.unverified);
+}
+
+TEST_F(TailTest, APositionThatIsNoBeginningIsRefused) {
+  Add("one");
+  Add("two");
+  for (const auto& [data, records] : {std::pair{2, 1}, {4, 2}, {5, 3}}) {
+    FilePlace place;
+    place.at[0] = data;
+    place.at[1] = records * kIndexRecordSize;
+    place.unverified = Position{7, 3, 50 + records, 500 + data};
+    Open(1, place);
+    Seal();
+    Drain();
+    if (tail_->Complete()) (void)tail_->Follow({3, 2000, 506, 52});
+    EXPECT_TRUE(IsInvalidArgument(tail_->failure())) << data;
+    EXPECT_THAT(tail_->failure().message(), HasSubstr(place.unverified->ToString()));
+  }
+}
+
+TEST_F(TailTest, ViewsStayWhileTheyAreHeldEvenIntoTheNextFile) {
+  for (int i = 0; i < 20; ++i) Add("message " + std::to_string(i));
+  Open();
+  for (Part part : {Part::kIndex, Part::kData}) Answer(part, *Next(part));
+  std::vector<Message> messages;
+  ASSERT_GT(tail_->Take(messages, 1 << 20), 5u);
+  FilePlace place;
+  place.stem = {3, 2000, 5000, 70};
+  tail_->Open(place, kChunk, 1);
+  for (std::string& bytes : sources_[0].bytes) bytes.assign(bytes.size(), '#');
+  for (Part part : {Part::kIndex, Part::kData}) Answer(part, *Next(part));
+  for (size_t i = 0; i < messages.size(); ++i) {
+    EXPECT_EQ(messages[i].payload, "message " + std::to_string(i));
+  }
+}
+
+TEST_F(TailTest, ASkippedPayloadCheckIsSeen) {
+  const PlantedFault fault("consumer.skip_payload_check");
+  Add("one");
+  Open(2);
+  sources_[0].bytes[0][1] = '#';
+  EXPECT_THAT(Drain(), ElementsAre("o#e")) << "BytesThatFailACheck... would have failed";
+}
+
+}  // namespace
+}  // namespace tailcast::consumer
