@@ -122,10 +122,12 @@ void ReplicaLink::ReadPage(void (ReplicaLink::*on_page)(ReadStatus status, const
 
 void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
   std::optional<layout::Geometry> geometry;
-  if (status == ReadStatus::kOk) {
+  // Empty when the connection has broken since the page was read.
+  const std::span<const fabric::RegionInfo> regions = endpoint_->regions();
+  if (status == ReadStatus::kOk && regions.size() > layout::kDataRegion) {
     geometry = layout::ParseGeometry(std::span(page, layout::kHeaderBytes),
-                                     endpoint_->regions()[layout::kIndexRegion].size,
-                                     endpoint_->regions()[layout::kDataRegion].size);
+                                     regions[layout::kIndexRegion].size,
+                                     regions[layout::kDataRegion].size);
     if (!geometry.has_value()) {
       kLog.Warn("replica ", replica_.name, " has no cache memory of version ", layout::kVersion);
     }
