@@ -68,6 +68,9 @@ class Node {
 
   const std::string& rpc_address() const { return rpc_address_; }
   std::string StatusJson() const;
+  // What a process of the role cache serves; for oracles. Null: another role, or not started.
+  const cache::Server* data_cache_server() const { return data_server_.get(); }
+  const cache::Server* metadata_cache_server() const { return metadata_server_.get(); }
 
  private:
   bool Has(Role role) const;

@@ -10,6 +10,17 @@
 #include "tailcast/base/time.h"
 #include "tailcast/world/world.h"
 
+namespace {
+
+void ListBugs() {
+  for (const tailcast::FaultPoint* point : tailcast::FaultPoints()) {
+    std::printf("%-36s %s\n", std::string(point->name()).c_str(),
+                std::string(point->what()).c_str());
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app(
       "Runs whole deployments in virtual time, one seed each, with faults drawn from the seed");
@@ -24,13 +35,16 @@ int main(int argc, char** argv) {
   app.add_flag("--timeline", timeline, "Print what happens to the deployment, with virtual times");
   app.add_flag("--calm", calm, "No faults");
   app.add_option("--trace", trace, "Log every step to FOLDER/seed-N.jsonl: tla/README.md");
-  app.add_option("--bug", bug, "Plant a bug that a check must find: the name of a fault point");
+  app.add_option("--bug", bug, "Plant a bug that a check must find; 'help' lists them");
   CLI11_PARSE(app, argc, argv);
-  if (!bug.empty()) {
-    if (const tailcast::Status planted = tailcast::PlantFault(bug, true); !planted.ok()) {
-      std::fprintf(stderr, "%s\n", planted.message().c_str());
-      return 2;
-    }
+  if (bug == "help") {
+    ListBugs();
+    return 0;
+  }
+  if (const auto planted = bug.empty() ? tailcast::OkStatus() : tailcast::PlantFault(bug, true);
+      !planted.ok()) {
+    std::fprintf(stderr, "--bug: %s\n", planted.ToString().c_str());
+    return 2;
   }
   if (runs == 0) runs = minutes > 0 ? 1 << 30 : 1;
   (void)tailcast::SetLogLevels(timeline ? "warn" : "off");
@@ -43,10 +57,7 @@ int main(int argc, char** argv) {
     if (minutes > 0 && elapsed > minutes * 60) break;
     const uint64_t s = seed + static_cast<uint64_t>(done);
     tailcast::world::Options options = tailcast::world::Options::Swarm(s);
-    if (calm) {
-      options.kills = options.pauses = options.partitions = options.bad_fabric = options.bad_disks =
-          options.slow_peers = options.reroutes = false;
-    }
+    if (calm) options.faults.clear();
     std::ofstream steps;
     if (!trace.empty()) {
       const std::string path = trace + "/seed-" + std::to_string(s) + ".jsonl";
@@ -69,8 +80,9 @@ int main(int argc, char** argv) {
                 outcome.virtual_s, outcome.faults, outcome.delivered, outcome.fallbacks);
     if (!outcome.ok()) {
       ++failed;
-      std::printf("  %s\n  again: ./dev sim --seed %" PRIu64 "%s --timeline\n",
-                  outcome.problem.c_str(), s, calm ? " --calm" : "");
+      std::printf("  %s\n  again: ./dev sim --seed %" PRIu64 "%s%s%s --timeline\n",
+                  outcome.problem.c_str(), s, calm ? " --calm" : "", bug.empty() ? "" : " --bug ",
+                  bug.c_str());
     }
     std::fflush(stdout);
   }

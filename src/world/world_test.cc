@@ -1,5 +1,4 @@
 #include "tailcast/world/world.h"
-#include "tailcast/base/fault_point.h"
 
 #include <gtest/gtest.h>
 
@@ -43,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, WorldSweep, ::testing::Range<uint64_t>(1, 13));
 TEST_F(WorldTest, ChangesOfTheTreeEndWhateverDiesInTheMiddle) {
   for (uint64_t seed = 101; seed <= 104; ++seed) {
     Options options = Options::Swarm(seed);
-    options.reroutes = options.kills = true;
+    options.faults.insert({"reroute", "kill"});
     const Outcome outcome = World(options).Run();
     EXPECT_EQ(outcome.problem, "") << "seed " << seed;
   }

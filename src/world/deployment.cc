@@ -1,0 +1,171 @@
+#include "tailcast/world/deployment.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace tailcast::world {
+namespace {
+
+constexpr const char* kInstances[] = {"data", "metadata"};
+
+}  // namespace
+
+Deployment::Deployment(DeploymentOptions options)
+    : options_(std::move(options)),
+      rng_(Rng(options_.seed).Fork("world")),
+      time_(options_.seed),
+      network_(time_, Rng(options_.seed).Fork("network")) {
+  wire_ = time_.MakeLoop("wire");
+  fabric_ = std::make_unique<fabric::FakeFabricNetwork>(wire_.get(), rng_.Next());
+  for (const std::string& a : options_.cells) {
+    for (const std::string& b : options_.cells) {
+      if (a != b) network_.LinkBetween(a, b).delay = options_.link_delay;
+    }
+  }
+  for (const std::string& name : options_.cells) {
+    auto cell = std::make_unique<Cell>();
+    cell->name = name;
+    cell->disk_loop = time_.MakeLoop(name + "/disk");
+    cell->disk = std::make_unique<storage::FakeDisk>(cell->disk_loop.get(), rng_.Next());
+    cell->steps = MakeSteps(name, "disk");
+    cell->disk->SetSteps(cell->steps.get());
+    cell->data = std::make_unique<cache::MemoryStore>(rng_.Next());
+    cell->metadata = std::make_unique<cache::MemoryStore>(rng_.Next());
+    cells_[name] = std::move(cell);
+  }
+}
+
+Deployment::~Deployment() {
+  for (auto& [name, cell] : cells_) {
+    while (!cell->processes.empty()) Kill(name, cell->processes.begin()->first);
+  }
+}
+
+std::unique_ptr<StepLog> Deployment::MakeSteps(const std::string& cell, const std::string& name) {
+  if (!options_.steps) return nullptr;
+  // Nanoseconds of virtual time, a step apart.
+  const auto clock = [this] {
+    return last_stamp_ = std::max(last_stamp_ + 1, time_.now().micros() * 1000);
+  };
+  return std::make_unique<StepLog>(cell, name + "." + std::to_string(++step_logs_), clock,
+                                   options_.steps);
+}
+
+void Deployment::Say(const std::string& text) {
+  if (!say_) return;
+  char stamp[32];
+  std::snprintf(stamp, sizeof stamp, "%10.6f ", static_cast<double>(time_.now().micros()) / 1e6);
+  say_(stamp + text);
+}
+
+Process& Deployment::Start(const std::string& cell_name, const std::string& name, Program program) {
+  Cell& cell = *cells_.at(cell_name);
+  auto made = std::make_unique<Process>();
+  Process* const p = made.get();
+  p->cell = cell_name;
+  p->name = name;
+  p->incarnation = ++next_incarnation_;
+  p->seed = rng_.Next() | 1;
+  p->program = std::move(program);
+  p->steps = MakeSteps(cell_name, name);
+  p->loop = time_.MakeLoop(p->full_name());
+  p->store = std::make_unique<storage::FakeStore>(cell.disk.get(), p->loop.get());
+  p->connector = network_.MakeConnector(*p->loop, cell_name);
+  p->fabric = fabric_->MakeConnector(p->full_name(), p->loop.get());
+  p->server = network_.MakeServer(*p->loop, cell_name);
+  p->make_exporter = [this, full = p->full_name()](const std::string& instance) {
+    return fabric_->MakeExporter(full + "." + instance);
+  };
+  if (options_.caches == CacheKind::kMemory) {
+    p->data_cache = std::make_unique<cache::MemoryClient>(p->loop.get(), cell.data.get());
+    p->metadata_cache = std::make_unique<cache::MemoryClient>(p->loop.get(), cell.metadata.get());
+  }
+  cell.processes[name] = std::move(made);
+  if (p->program) p->loop->Post(p->scope.Bind([p] { p->program(*p); }));
+  return *p;
+}
+
+void Deployment::Kill(const std::string& cell_name, const std::string& name) {
+  auto found = cells_.at(cell_name)->processes.extract(name);
+  if (found.empty()) return;
+  std::erase(stopped_, std::pair(cell_name, name));
+  Process& p = *found.mapped();
+  network_.Disconnect(*p.loop);
+  if (p.IsCache()) {
+    for (const char* instance : kInstances) fabric_->Kill(p.full_name() + "." + instance);
+  }
+  p.loop->Kill();
+}
+
+Process& Deployment::Restart(const std::string& cell, const std::string& name) {
+  Program program = process(cell, name).program;
+  Kill(cell, name);
+  return Start(cell, name, std::move(program));
+}
+
+void Deployment::ReviveDead() {
+  for (auto& [cell_name, cell] : cells_) {
+    std::vector<std::string> dead;
+    for (auto& [name, p] : cell->processes) {
+      if (p->fatal) dead.push_back(name);
+    }
+    for (const std::string& name : dead) {
+      Say(cell_name + "/" + name + " ended: " + cell->processes[name]->fatal->ToString());
+      Restart(cell_name, name);
+    }
+  }
+}
+
+void Deployment::Stop(const std::string& cell, const std::string& name) {
+  Process& p = process(cell, name);
+  p.loop->Pause();
+  if (p.IsCache()) {
+    for (const char* instance : kInstances) fabric_->Stop(p.full_name() + "." + instance);
+  }
+  stopped_.emplace_back(cell, name);
+}
+
+void Deployment::Continue(const std::string& cell, const std::string& name) {
+  Process& p = process(cell, name);
+  if (p.IsCache()) {
+    for (const char* instance : kInstances) fabric_->Continue(p.full_name() + "." + instance);
+  }
+  p.loop->Resume();
+}
+
+void Deployment::Continue() {
+  for (const auto& [cell, name] : std::exchange(stopped_, {})) Continue(cell, name);
+}
+
+void Deployment::ContinueFirst() {
+  if (stopped_.empty()) return;
+  const auto [cell, name] = stopped_.front();
+  // A process may have been stopped twice.
+  std::erase(stopped_, std::pair(cell, name));
+  Say("continue " + cell + "/" + name);
+  Continue(cell, name);
+}
+
+std::vector<std::string> Deployment::PeekCaches(const std::string& cell_name, CacheLayer layer,
+                                                cache::Key key) {
+  Cell& cell = *cells_.at(cell_name);
+  std::vector<std::string> copies;
+  if (options_.caches == CacheKind::kMemory) {
+    if (auto value = cell.memory(layer).Get(key)) copies.push_back(std::move(*value));
+    return copies;
+  }
+  for (const auto& [name, p] : cell.processes) {
+    const bool data = layer == CacheLayer::kData;
+    const cache::Server* server = (data ? p->data_server : p->metadata_server).get();
+    if (p->node != nullptr) {
+      server = data ? p->node->data_cache_server() : p->node->metadata_cache_server();
+    }
+    if (server == nullptr || server->core() == nullptr) continue;
+    const auto value = server->core()->Get({p->loop->Now(), p->loop->WallNow()}, key);
+    if (value) copies.emplace_back(value->bytes);
+  }
+  return copies;
+}
+
+}  // namespace tailcast::world

@@ -1,0 +1,184 @@
+// A simulated deployment: cells with their disks and caches, processes with their loops and ports,
+// the network and the fabric between them; all in one thread and in virtual time. What runs on a
+// process is its program (programs.h): the whole node that production runs, or single agents.
+//
+//   Deployment d({.seed = 7, .cells = {"us", "eu"}});
+//   Process& reader = d.Start("us", "reader-1", RunReader({}));
+//   d.time().RunFor(Duration::Seconds(1));
+//   d.Restart("us", "reader-1");                  // kill -9, and its program anew
+//
+//   Deployment
+//    |- VirtualTime, Network, FakeFabricNetwork   what is on its way belongs to no process
+//    '- Cell "us"
+//        |- FakeDisk                              the primary layer
+//        |- MemoryStore x 2                       the caches, if no servers run them
+//        '- Process "reader-1"                    a loop, ports on all of these, agents on those
+//
+// It misbehaves as faults.h says; oracles.h looks at what it holds.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/metrics.h"
+#include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/base/step_log.h"
+#include "tailcast/cache/memory_cache.h"
+#include "tailcast/cache/server.h"
+#include "tailcast/cell/cell_client.h"
+#include "tailcast/cell/registry_store.h"
+#include "tailcast/consumer/consumer_agent.h"
+#include "tailcast/fabric/fake_fabric.h"
+#include "tailcast/node/node.h"
+#include "tailcast/producer/producer_agent.h"
+#include "tailcast/reader/reader_agent.h"
+#include "tailcast/scheduler/scheduler_agent.h"
+#include "tailcast/sim/sim_loop.h"
+#include "tailcast/sim/sim_rpc.h"
+#include "tailcast/storage/fake_store.h"
+#include "tailcast/writer/writer_agent.h"
+
+namespace tailcast::world {
+
+struct Process;
+// Makes the agents of a process and starts them; runs on the process' loop, as its first event.
+using Program = std::function<void(Process&)>;
+
+enum class CacheKind : uint8_t {
+  kServers,  // cache servers (processes of the cell) and clients over the fabric
+  kMemory,   // a MemoryStore of the cell, whose faults are drawn
+};
+
+enum class CacheLayer : uint8_t { kData, kMetadata };
+
+struct DeploymentOptions {
+  uint64_t seed = 1;
+  std::vector<std::string> cells = {"cell"};
+  Duration link_delay = Duration::Millis(30);  // between any two cells, one way
+  CacheKind caches = CacheKind::kMemory;
+  // Gets each step of each process, in the order in which they happened (base/step_log.h). Does not
+  // change the run.
+  StepLog::Sink steps;
+};
+
+// The members stand in the order in which they need each other: agents end before their ports.
+struct Process {
+  std::string cell, name;
+  uint64_t incarnation = 0;  // unique in the deployment
+  uint64_t seed = 0;
+  Program program;
+  std::unique_ptr<StepLog> steps;  // null: not logged
+  std::unique_ptr<sim::SimLoop> loop;
+  std::unique_ptr<storage::FakeStore> store;
+  std::unique_ptr<rpc::Connector> connector;
+  std::unique_ptr<fabric::Connector> fabric;
+  std::unique_ptr<rpc::Server> server;
+  std::function<std::unique_ptr<fabric::Exporter>(const std::string& instance)> make_exporter;
+  MetricRegistry metrics;
+  std::string address;          // of `server`, once the program has started it
+  std::optional<Status> fatal;  // it ended by itself
+
+  // What runs: what the program made of these.
+  std::unique_ptr<node::Node> node;
+  std::unique_ptr<cache::Client> data_cache, metadata_cache;
+  std::unique_ptr<cell::CellClient> cell_client;
+  std::unique_ptr<fabric::Exporter> data_exporter, metadata_exporter;
+  std::unique_ptr<cache::Server> data_server, metadata_server;
+  std::unique_ptr<cell::RegistryStore> registry;
+  std::unique_ptr<scheduler::SchedulerAgent> scheduler;
+  std::unique_ptr<reader::ReaderAgent> reader;
+  std::unique_ptr<writer::WriterAgent> writer;
+  std::unique_ptr<producer::ProducerAgent> producer;
+  std::unique_ptr<consumer::ConsumerAgent> consumer;
+  // Of what the program has bound.
+  Scope scope;
+
+  // CELL/NAME.
+  std::string full_name() const { return cell + "/" + name; }
+  bool IsCache() const { return name.starts_with("cache"); }
+  // A user's, not the cell's.
+  bool IsClient() const { return name.starts_with("producer") || name.starts_with("consumer"); }
+  stream::CellPorts ports() {
+    return {loop.get(), store.get(), data_cache.get(), metadata_cache.get(), steps.get()};
+  }
+};
+
+struct Cell {
+  std::string name;
+  std::unique_ptr<StepLog> steps;  // of the disk
+  std::unique_ptr<sim::SimLoop> disk_loop;
+  std::unique_ptr<storage::FakeDisk> disk;
+  std::unique_ptr<cache::MemoryStore> data, metadata;
+  std::map<std::string, std::unique_ptr<Process>> processes;
+
+  cache::MemoryStore& memory(CacheLayer layer) {
+    return layer == CacheLayer::kData ? *data : *metadata;
+  }
+};
+
+class Deployment {
+ public:
+  explicit Deployment(DeploymentOptions options);
+  // kill -9 of everything.
+  ~Deployment();
+  Deployment(const Deployment&) = delete;
+  Deployment& operator=(const Deployment&) = delete;
+
+  const DeploymentOptions& options() const { return options_; }
+  const std::vector<std::string>& cell_names() const { return options_.cells; }
+  sim::VirtualTime& time() { return time_; }
+  sim::Network& network() { return network_; }
+  fabric::FakeFabricNetwork& fabric() { return *fabric_; }
+  Rng& rng() { return rng_; }
+  Cell& cell(const std::string& name) { return *cells_.at(name); }
+  // It must run.
+  Process& process(const std::string& cell, const std::string& name) {
+    return *cells_.at(cell)->processes.at(name);
+  }
+  std::string SchedulerAddress(const std::string& cell) const { return cell + ":7400"; }
+
+  Process& Start(const std::string& cell, const std::string& name, Program program);
+  // kill -9. What it had sent is on its way. Not inside one of its callbacks.
+  void Kill(const std::string& cell, const std::string& name);
+  // Kills it, and runs its program anew.
+  Process& Restart(const std::string& cell, const std::string& name);
+  // What an init system does: starts again what ended by itself. Not in a callback.
+  void ReviveDead();
+  // SIGSTOP, and SIGCONT of all that are stopped or of the one that was stopped first.
+  void Stop(const std::string& cell, const std::string& name);
+  void Continue();
+  void ContinueFirst();
+  bool AnyStopped() const { return !stopped_.empty(); }
+
+  // What the caches of a cell hold for a key, faults aside: each copy, in whichever replica.
+  std::vector<std::string> PeekCaches(const std::string& cell, CacheLayer layer, cache::Key key);
+
+  // Gets a line for each thing that happens to the deployment, with its virtual time.
+  void SetTimeline(std::function<void(const std::string&)> say) { say_ = std::move(say); }
+  void Say(const std::string& text);
+
+ private:
+  // Null if steps are not logged.
+  std::unique_ptr<StepLog> MakeSteps(const std::string& cell, const std::string& name);
+  void Continue(const std::string& cell, const std::string& name);
+
+  const DeploymentOptions options_;
+  Rng rng_;
+  sim::VirtualTime time_;
+  sim::Network network_;
+  std::unique_ptr<sim::SimLoop> wire_;
+  std::unique_ptr<fabric::FakeFabricNetwork> fabric_;
+  std::map<std::string, std::unique_ptr<Cell>> cells_;
+  std::vector<std::pair<std::string, std::string>> stopped_;
+  int64_t last_stamp_ = 0;
+  int step_logs_ = 0;
+  uint64_t next_incarnation_ = 100;
+  std::function<void(const std::string&)> say_;
+};
+
+}  // namespace tailcast::world

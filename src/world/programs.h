@@ -1,0 +1,37 @@
+// What runs on a simulated process (deployment.h): the production Node, or single agents on the
+// same ports. Each function returns a program that makes its agents, starts them, and leaves them
+// in their places in Process.
+#pragma once
+
+#include "tailcast/cell/topology.h"
+#include "tailcast/world/deployment.h"
+
+namespace tailcast::world {
+
+// A chain of cells: neighbours are cheap, so that the chain is what a planned tree takes.
+cell::Topology Chain(const Deployment& deployment);
+
+// The whole process as in production; its role is what its name begins with ("cache-1").
+struct NodeSetup {
+  int caches = 4;  // of the cell: cache-1 .. cache-N
+  bool low_latency = true;
+  int64_t cache_bytes = 8 << 20;  // of a data cache; a metadata cache has half of it
+  int64_t jump_bytes = 0;         // node::Ports::jump_bytes
+};
+Program RunNode(Deployment& deployment, NodeSetup setup);
+
+// Single agents. Their names, cells and incarnations are filled in.
+Program RunScheduler(Deployment& deployment, scheduler::SchedulerOptions options);
+Program RunReader(Deployment& deployment, reader::ReaderOptions options);
+Program RunWriter(Deployment& deployment, writer::WriterOptions options);
+// A data and a metadata cache.
+Program RunCacheServer(Deployment& deployment, cache::ServerOptions options);
+
+// The ports of a user's process: its view of the cell, and clients of the cell's caches.
+Program RunClient(Deployment& deployment);
+
+// Makes `p`'s clients of the cell's cache servers, if the deployment has such, and the client of
+// its scheduler, which keeps them up to date and is started.
+void OpenCell(Deployment& deployment, Process& p);
+
+}  // namespace tailcast::world

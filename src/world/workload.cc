@@ -1,0 +1,222 @@
+#include "tailcast/world/workload.h"
+
+#include <cstdio>
+
+#include "tailcast/producer/notify.h"
+
+namespace tailcast::world {
+
+Workload::Workload(Deployment& deployment, stream::ShardId shard_id)
+    : shard(std::move(shard_id)),
+      deployment_(deployment),
+      rng_(Rng(deployment.options().seed).Fork("workload")) {}
+
+// Messages without an outcome would get theirs from the agents' ends.
+Workload::~Workload() {
+  for (const auto& p : producers) {
+    if (!p->dead()) Kill(*p);
+  }
+}
+
+Workload::Producer& Workload::AddProducer(const std::string& cell, Program ports) {
+  auto p = std::make_unique<Producer>();
+  p->number = static_cast<int>(producers.size());
+  p->process = &deployment_.Start(cell, "producer-" + std::to_string(p->number), std::move(ports));
+  producers.push_back(std::move(p));
+  return *producers.back();
+}
+
+void Workload::Open(Producer& p, producer::AgentOptions options) {
+  Process* const process = p.process;
+  producer::ProducerAgent::Hooks hooks;
+  if (process->cell_client != nullptr) {
+    hooks.notify = process->scope.Bind(
+        [process](const producer::FileEvent& event, Callback<void(Status)> done) {
+          if (process->cell_client == nullptr) return done(UnavailableError("no cell"));
+          producer::NotifyScheduler(*process->cell_client, process->scope, event, std::move(done));
+        });
+  }
+  process->producer = std::make_unique<producer::ProducerAgent>(
+      process->ports(), shard, std::move(options), std::move(hooks), process->seed);
+  process->producer->Open(scope_.Bind([&p](Status status) { p.opened = std::move(status); }));
+}
+
+Workload::Consumer& Workload::AddConsumer(const std::string& cell, Program ports) {
+  auto c = std::make_unique<Consumer>();
+  Process& process =
+      deployment_.Start(cell, "consumer-" + std::to_string(consumers.size()), std::move(ports));
+  c->name = process.full_name();
+  c->process = &process;
+  consumers.push_back(std::move(c));
+  return *consumers.back();
+}
+
+void Workload::Start(Consumer& c, consumer::AgentOptions options, consumer::StartPoint start) {
+  c.process->consumer = std::make_unique<consumer::ConsumerAgent>(
+      c.process->ports(), shard, std::move(options), scope_.Bind([this, &c] { Drain(c); }));
+  c.from_beginning = start.kind == consumer::StartPoint::Kind::kBeginning;
+  c.agent()->Start(start);
+}
+
+std::string Workload::MakeMessage(int producer, int64_t number, int64_t size) {
+  std::string text = std::to_string(producer) + ":" + std::to_string(number) + ":";
+  while (static_cast<int64_t>(text.size()) < size) {
+    text.push_back(static_cast<char>('a' + (text.size() * 7 + static_cast<size_t>(number)) % 26));
+  }
+  return text;
+}
+
+Status Workload::Publish(Producer& p, int64_t size) {
+  const MessageId id{p.number, p.published};
+  const std::string message = MakeMessage(p.number, p.published, size);
+  published[id] = {.size = static_cast<int64_t>(message.size())};
+  Status status = p.agent()->Publish(message, [this, &p, id](const producer::Ack& ack) {
+    // A dead producer's messages have their fate.
+    if (!p.dead()) Settle(id, ack);
+  });
+  if (status.ok()) {
+    ++p.published;
+    ++pending_;
+  } else {
+    published.erase(id);
+    ++p.refused;
+  }
+  return status;
+}
+
+void Workload::Settle(const MessageId& id, const producer::Ack& ack) {
+  Published& entry = published[id];
+  if (entry.fate != Fate::kPending) {
+    acknowledged_twice_ =
+        "acknowledged twice: " + std::to_string(id.first) + ":" + std::to_string(id.second);
+    return;
+  }
+  entry.fate = ack.outcome == producer::AckOutcome::kDurable  ? Fate::kDurable
+               : ack.outcome == producer::AckOutcome::kFailed ? Fate::kFailed
+                                                              : Fate::kUnknown;
+  entry.position = ack.position;
+  --pending_;
+  (entry.fate == Fate::kDurable ? durable_ : failed_) += 1;
+}
+
+void Workload::Kill(Producer& p) {
+  for (auto it = published.lower_bound({p.number, 0});
+       it != published.end() && it->first.first == p.number; ++it) {
+    if (it->second.fate != Fate::kPending) continue;
+    it->second.fate = Fate::kUnknown;
+    --pending_;
+  }
+  Process* const process = std::exchange(p.process, nullptr);
+  const std::string name = process->name;
+  const std::string cell = process->cell;
+  deployment_.Kill(cell, name);
+}
+
+void Workload::Drain(Consumer& c) {
+  if (c.holds) return;
+  if (c.agent() == nullptr) {
+    c.broken = "a callback of an agent that has ended";
+    return;
+  }
+  std::vector<consumer::Message> messages;
+  while (c.agent()->Take(messages, 1 + static_cast<int64_t>(rng_.Below(4000))) > 0) {
+    for (const consumer::Message& m : messages) {
+      if (c.next_number >= 0 && m.number != c.next_number) {
+        c.broken =
+            "message " + std::to_string(m.number) + " after " + std::to_string(c.next_number - 1);
+      }
+      if (c.next_byte >= 0 && m.byte != c.next_byte) c.broken = "byte " + std::to_string(m.byte);
+      c.next_number = m.number + 1;
+      c.next_byte = m.byte + static_cast<int64_t>(m.payload.size());
+    }
+    if (rng_.Chance(0.1)) return Keep(c, messages);
+    for (const consumer::Message& m : messages) {
+      c.got.emplace_back(m.payload);
+      c.numbers.push_back(m.number);
+    }
+    messages.clear();
+    c.agent()->Release();
+  }
+}
+
+// The user works for a while; its views must not change under it.
+void Workload::Keep(Consumer& c, const std::vector<consumer::Message>& messages) {
+  c.holds = true;
+  std::vector<std::string> copies;
+  for (const consumer::Message& m : messages) copies.emplace_back(m.payload);
+  c.process->loop->After(Duration::Micros(static_cast<int64_t>(rng_.Below(20000))),
+                         scope_.Bind([this, &c, messages, copies] {
+                           if (c.agent() == nullptr) return;
+                           for (size_t i = 0; i < messages.size(); ++i) {
+                             if (messages[i].payload != copies[i])
+                               c.broken = "a view changed while it was held";
+                             c.got.push_back(copies[i]);
+                             c.numbers.push_back(messages[i].number);
+                           }
+                           c.holds = false;
+                           c.agent()->Release();
+                           Drain(c);
+                         }));
+}
+
+std::string Workload::Violation(const Consumer& c, size_t from) const {
+  if (!acknowledged_twice_.empty()) return acknowledged_twice_;
+  if (!c.broken.empty()) return c.broken;
+  if (c.agent()->state() == consumer::AgentState::kFailed) return c.agent()->status().ToString();
+  std::map<int, int64_t> last;
+  for (size_t i = from; i < c.got.size(); ++i) {
+    const std::string& text = c.got[i];
+    const std::string name = text.substr(0, text.find(':', text.find(':') + 1));
+    if (c.from_beginning && c.numbers[i] != static_cast<int64_t>(i)) {
+      return "message " + std::to_string(c.numbers[i]) + " at place " + std::to_string(i);
+    }
+    int number = 0;
+    long long message = 0;
+    if (std::sscanf(text.c_str(), "%d:%lld:", &number, &message) != 2) return "foreign bytes";
+    const auto it = published.find({number, message});
+    if (it == published.end()) return "never published: " + name;
+    if (text != MakeMessage(number, message, it->second.size)) return "wrong bytes in " + name;
+    if (it->second.fate == Fate::kFailed) return "reported failed: " + name;
+    if (it->second.fate == Fate::kDurable && it->second.position.number != c.numbers[i]) {
+      return name + " at message " + std::to_string(c.numbers[i]) + ", acknowledged at " +
+             it->second.position.ToString();
+    }
+    if (last.contains(number) && message <= last[number]) return "out of order: " + name;
+    if (last.contains(number)) {
+      for (auto skipped = published.find({number, last[number] + 1}); skipped != it; ++skipped) {
+        if (skipped->second.fate == Fate::kDurable) return "skipped what came before " + name;
+      }
+    }
+    last[number] = message;
+  }
+  return "";
+}
+
+std::string Workload::NewViolation(Consumer& c) const {
+  // With the message before, whose order they are held to.
+  std::string violation = Violation(c, c.checked > 0 ? c.checked - 1 : 0);
+  c.checked = c.got.size();
+  return violation;
+}
+
+std::string Workload::Incomplete(const Consumer& c) const {
+  if (std::string violation = Violation(c); !violation.empty()) return violation;
+  std::set<MessageId> got;
+  for (const std::string& text : c.got) {
+    int number = 0;
+    long long message = 0;
+    if (std::sscanf(text.c_str(), "%d:%lld:", &number, &message) == 2)
+      got.insert({number, message});
+  }
+  for (const auto& [id, entry] : published) {
+    if (entry.fate != Fate::kDurable || got.contains(id)) continue;
+    const consumer::AgentCounters& n = c.agent()->counters();
+    return "lost: " + std::to_string(id.first) + ":" + std::to_string(id.second) + "; consumer " +
+           c.agent()->DebugString() + " after " + std::to_string(c.got.size()) + "; " +
+           std::to_string(n.fetches) + " fetches, " + std::to_string(n.short_reads) + " short, " +
+           std::to_string(n.primary_errors) + " errors" + (c.holds ? ", user holds" : "");
+  }
+  return "";
+}
+
+}  // namespace tailcast::world
