@@ -1,4 +1,4 @@
-#include "cell_session.h"
+#include "tailcast/app/cell_session.h"
 
 #include <optional>
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "command.h"
-#include "deployment.h"
+#include "tailcast/app/command.h"
+#include "tailcast/app/deployment.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cell/cell_client.h"
 #include "tailcast/rpc/grpc_rpc.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "command.h"
+#include "tailcast/app/command.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/consumer/consumer.h"
 #include "tailcast/stream/framing.h"

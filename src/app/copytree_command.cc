@@ -1,4 +1,4 @@
-#include "copytree_command.h"
+#include "tailcast/app/copytree_command.h"
 
 #include <cerrno>
 #include <cstdint>

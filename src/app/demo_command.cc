@@ -23,10 +23,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cell_session.h"
-#include "command.h"
-#include "deployment.h"
-#include "reroute.h"
+#include "tailcast/app/cell_session.h"
+#include "tailcast/app/command.h"
+#include "tailcast/app/deployment.h"
+#include "tailcast/app/reroute.h"
 #include "tailcast/base/histogram.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/consumer/consumer.h"

@@ -1,4 +1,4 @@
-#include "deployment.h"
+#include "tailcast/app/deployment.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

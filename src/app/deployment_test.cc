@@ -1,4 +1,4 @@
-#include "deployment.h"
+#include "tailcast/app/deployment.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

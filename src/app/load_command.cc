@@ -16,8 +16,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "command.h"
-#include "load_pattern.h"
+#include "tailcast/app/command.h"
+#include "tailcast/app/load_pattern.h"
 #include "tailcast/base/histogram.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/consumer/consumer.h"

@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <system_error>
 
-#include "command.h"
-#include "copytree_command.h"
-#include "deployment.h"
+#include "tailcast/app/command.h"
+#include "tailcast/app/copytree_command.h"
+#include "tailcast/app/deployment.h"
 #include "tailcast/base/nearest.h"
 
 namespace tailcast::app {

@@ -8,9 +8,9 @@
 #include <memory>
 #include <mutex>
 
-#include "cell_session.h"
-#include "command.h"
-#include "deployment.h"
+#include "tailcast/app/cell_session.h"
+#include "tailcast/app/command.h"
+#include "tailcast/app/deployment.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/producer/producer.h"
 #include "tailcast/stream/framing.h"

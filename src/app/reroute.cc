@@ -1,4 +1,4 @@
-#include "reroute.h"
+#include "tailcast/app/reroute.h"
 
 #include <algorithm>
 #include <optional>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cell_session.h"
+#include "tailcast/app/cell_session.h"
 #include "tailcast/base/status.h"
 #include "tailcast/copytree/change.h"
 #include "tailcast/copytree/plan.h"

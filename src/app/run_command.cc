@@ -6,7 +6,7 @@
 #include <memory>
 #include <thread>
 
-#include "command.h"
+#include "tailcast/app/command.h"
 #include "tailcast/base/log.h"
 #include "tailcast/base/metrics_http.h"
 #include "tailcast/base/rng.h"

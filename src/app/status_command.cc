@@ -10,9 +10,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cell_session.h"
-#include "command.h"
-#include "deployment.h"
+#include "tailcast/app/cell_session.h"
+#include "tailcast/app/command.h"
+#include "tailcast/app/deployment.h"
 #include "tailcast/consumer/consumer.h"
 #include "tailcast/proto/copy.pb.h"
 

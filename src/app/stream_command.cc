@@ -6,10 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cell_session.h"
-#include "command.h"
-#include "deployment.h"
-#include "reroute.h"
+#include "tailcast/app/cell_session.h"
+#include "tailcast/app/command.h"
+#include "tailcast/app/deployment.h"
+#include "tailcast/app/reroute.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/copytree/render.h"
 #include "tailcast/stream/names.h"

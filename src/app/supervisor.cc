@@ -1,4 +1,4 @@
-#include "supervisor.h"
+#include "tailcast/app/supervisor.h"
 
 #include <fcntl.h>
 #include <signal.h>

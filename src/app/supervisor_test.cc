@@ -1,4 +1,4 @@
-#include "supervisor.h"
+#include "tailcast/app/supervisor.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

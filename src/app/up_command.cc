@@ -22,10 +22,10 @@
 #include <memory>
 #include <vector>
 
-#include "cell_session.h"
-#include "command.h"
-#include "deployment.h"
-#include "supervisor.h"
+#include "tailcast/app/cell_session.h"
+#include "tailcast/app/command.h"
+#include "tailcast/app/deployment.h"
+#include "tailcast/app/supervisor.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/cell/yaml_reader.h"

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "tailcast/base/fault_point.h"
 #include "tailcast/base/log.h"
-#include "test_world.h"
+#include "tailcast/scheduler/test_world.h"
 
 namespace tailcast::scheduler {
 namespace {

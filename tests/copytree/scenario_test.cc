@@ -22,7 +22,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "copytree_command.h"
+#include "tailcast/app/copytree_command.h"
 
 namespace tailcast::app {
 namespace {
