@@ -1,4 +1,4 @@
-# tailcast_module(NAME
+# tailcast_module(NAME [INTERNAL] [STRICT_CALLBACKS]
 #   HEADERS x.h ...          the headers that other modules may include; they are installed
 #   TEST_HEADERS x_conformance.h ...   headers for tests and benches only, those of other modules too
 #   SOURCES x.cc ...         without any source the module is header-only
@@ -10,11 +10,15 @@
 #   TEST_EXTERNAL ...        libraries that only the tests use
 #   BENCHES x_bench.cc ...   each becomes <module>_<x_bench>
 #   BENCH_DEPS sim ...)      modules that only the benches include
+# INTERNAL: not installed. STRICT_CALLBACKS: see base/callback.h.
 #
 # A module is the library tailcast_NAME, alias tailcast::NAME. Its headers are included as
-# "tailcast/NAME/x.h", which is a path of the tree: include/tailcast is a link to src.
+# "tailcast/NAME/x.h", which is a path of the tree: include/tailcast is a link to src. Every module's
+# headers can be found; cmake/house.py holds that those included are declared here. That each
+# function is declared, too, shows the program NAME_link: it has all of the module and links only
+# with DEPS and the external libraries.
 function(tailcast_module NAME)
-  cmake_parse_arguments(ARG "STRICT_CALLBACKS" "" "HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES;BENCH_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL;STRICT_CALLBACKS" "" "HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES;BENCH_DEPS" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tailcast_module(${NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -37,11 +41,19 @@ function(tailcast_module NAME)
   if(ARG_STRICT_CALLBACKS)
     add_compile_definitions(TAILCAST_STRICT_CALLBACKS)
   endif()
-  install(TARGETS ${target} EXPORT tailcast_targets ARCHIVE DESTINATION lib)
-  if(ARG_HEADERS)
-    install(FILES ${ARG_HEADERS} DESTINATION include/tailcast/${NAME})
+  if(NOT ARG_INTERNAL)
+    install(TARGETS ${target} EXPORT tailcast_targets ARCHIVE DESTINATION lib)
+    if(ARG_HEADERS)
+      install(FILES ${ARG_HEADERS} DESTINATION include/tailcast/${NAME})
+    endif()
   endif()
 
+  if(TAILCAST_TESTS AND ARG_SOURCES)
+    add_executable(${NAME}_link ${PROJECT_SOURCE_DIR}/cmake/link_test.cc)
+    target_link_libraries(${NAME}_link PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,${target}> tailcast_options)
+    target_link_options(${NAME}_link PRIVATE -s)
+    set_target_properties(${NAME}_link PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/link)
+  endif()
   if(TAILCAST_TESTS)
     list(TRANSFORM ARG_TEST_DEPS PREPEND tailcast:: OUTPUT_VARIABLE test_deps)
     foreach(source ${ARG_TESTS})

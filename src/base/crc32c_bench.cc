@@ -1,6 +1,6 @@
 // How fast is the checksum of one cached chunk? Expect at 4 KB, on a server core of 2023: tables
 // 2 GB/s, SSE4.2 (8 bytes a cycle) 25 GB/s, AVX-512 60 GB/s and more.
-//   build/release/bench/base_crc32c_bench
+//   ./dev bench base
 #include <benchmark/benchmark.h>
 
 #include <string>

@@ -3,7 +3,7 @@
 // shm at 0.3 to 0.6 us hot (16 MB) and about 1 us cold (1 GB). Back of the envelope, hot: copy 4160
 // B at 20 GB/s = 0.2 us, crc at 0.02 ns/B = 0.1 us, two lines of index and the calls 0.1 us.
 //
-//   cache_cache_bench --benchmark_min_time=1 --benchmark_repetitions=3
+//   ./dev bench cache --benchmark_min_time=1 --benchmark_repetitions=3
 #include <functional>
 #include <memory>
 #include <string>

@@ -2,7 +2,7 @@
 // records, payload check sums and delivery, over an in-process cache whose reads cost a copy and a
 // check sum, as those of shared memory do.
 //
-//   build/bench/consumer_consumer_bench
+//   ./dev bench consumer
 //
 // One round is what a low-latency consumer does at 40 MB/s: 40 messages of 1 KB appeared (one flush
 // per millisecond), it is woken, reads the lengths, then the new chunks. The catch-up case has

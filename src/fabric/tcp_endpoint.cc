@@ -67,8 +67,8 @@ class TcpEndpoint;
 //   * A read lives in one of slots_ from its submission to its answer; slots are numbered by tags
 //     that grow. The loop fills slot tail_ and publishes it; the engine frees slots at base_.
 //   * A destination belongs to the engine only while the engine holds receive_mutex_ and the slot
-//     is not abandoned. The loop takes the mutex to abandon a slot (time-out, end of the endpoint), so
-//     that when it has the mutex the engine is not inside recv, and later bytes go to a sink.
+//     is not abandoned. The loop takes the mutex to abandon a slot (time-out, end of the endpoint),
+//     so that when it has the mutex the engine is not inside recv, and later bytes go to a sink.
 //   * Completions and notifications pass from engine to loop under done_mutex_.
 //   * Both threads send, under send_mutex_.
 class TcpSession final : public ClientSession {

@@ -2,7 +2,7 @@
 // + fdatasync, twice the same for the noise of the machine, the driver's steps, and the Store with
 // its threads and loop. The driver writes one page more (its slot) under the same flush.
 //
-//   build/release/bench/storage_storage_bench [--benchmark_filter=...]     TAILCAST_BENCH_DIR=/some/disk, or /tmp
+//   ./dev bench storage [--benchmark_filter=...]     TAILCAST_BENCH_DIR=/some/disk, or /tmp
 //
 // Expect the driver within 20 % of bare at 4 KB, and the store about 50 us more (two thread
 // switches). Reading: Size is a load from shared memory, a warm read one pread and two thread
