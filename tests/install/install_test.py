@@ -1,4 +1,8 @@
-"""Installs the package, builds the two examples against it alone, and runs them against a real cell."""
+"""Installs the package, builds the two examples against it alone, and runs them against a real cell.
+
+What is installed is the build that is tested; the release preset, which README installs, has the same rules
+and would cost a second build of everything.
+"""
 
 import os
 import pathlib
