@@ -9,13 +9,15 @@ Modules, by their tailcast_module() calls:
   - nothing is in them that is not included
   - other modules' headers are those of their HEADERS, in tests and benches also those of their TEST_HEADERS;
     a header that is installed includes no other kind
-  - no circle: a module is added in CMakeLists.txt, and listed in ARCHITECTURE.md, after all that it depends on
+  - no circle: a module is added in CMakeLists.txt, and listed in ARCHITECTURE.md, after all that it depends on;
+    there it stands on a higher floor, too
   - each file is in a list, each module has a README.md
 
 Names, in comments, in documents and in proto and TLA+ files (house_names.py):
   - a file that is named exists: by its path from the root, from src or from the file's own folder, or by its
     bare name if it lies in that folder or is the only one so called. A name with x or CAPITALS is an example
-  - `spec NAME` is tla/NAME.tla, and `spec NAME: Action, Action` are definitions in it
+  - `spec NAME` is tla/NAME.tla (`spec NAME, NAME` several), and `spec NAME: Action, Action` are definitions in it
+  - design rules ("committed first", ...) are rows of the table in ARCHITECTURE.md
   - events of the step logs are events of a trace spec
   - tests named `Suite.Name` or `Suite.*` exist; so do the names in the columns test, model and C++ of tables
 """
@@ -174,6 +176,23 @@ class House:
                     self.say(file, row_of[dep], f"`{dep}` stands below `{name}`, which depends on it; move it up")
         for name in row_of.keys() - self.modules.keys():
             self.say(file, row_of[name], f"there is no module `{name}`; take the row out")
+        self.check_floors(file)
+
+    def check_floors(self, file):
+        """Lines `  4  stream  ...   words on them`: what a module depends on stands on lower floors."""
+        floor, line_of = {}, {}
+        for match in re.finditer(r"^ +(\d+)  +(\w+(?: +\w+)*)", self.text(file), re.M):
+            for name in match[2].split():
+                if name not in self.modules:
+                    break
+                floor[name], line_of[name] = int(match[1]), (match.start(1),)
+        for name, module in self.modules.items() if floor else ():
+            if name not in floor:
+                self.say(file, 1, f"module {name} stands on no floor; put it above all that it depends on")
+            for dep in module["DEPS"]:
+                if name in floor and dep in floor and floor[dep] >= floor[name]:
+                    self.say(file, line_of[name], f"{name} stands on floor {floor[name]} and depends on {dep} on floor "
+                             f"{floor[dep]}; move it up")
 
     def check_lists(self):
         for name, module in self.modules.items():

@@ -55,6 +55,9 @@ class Names:
                       if re.fullmatch(r"tla/\w+\.tla", file)}
         self.events = {event for name, file in self.specs.items() if name.endswith("Trace")
                        for event in re.findall(r'"([A-Z]\w*)"', house.text(file))}
+        architecture = house.text("ARCHITECTURE.md") if "ARCHITECTURE.md" in house.known else ""
+        self.rules = {dict(zip(table.header, cells))["rule"] for table in tables(architecture)
+                      if "rule" in table.header for _, cells in table.rows}
         self.tests = set()
         self.words = set()
         for file in house.files:
@@ -78,6 +81,7 @@ class Names:
                 continue
             self.check_files(file, text)
             self.check_specs(file, text)
+            self.check_rules(file, text)
             if file.endswith(".md"):
                 self.check_links(file, text)
                 self.check_tests(file, text)
@@ -155,11 +159,20 @@ class Names:
                 self.house.say(file, at, f"spec {spec} defines no {action}; name an action of {self.specs[spec]}")
 
     def check_specs(self, file, text):
-        for match in re.finditer(r"\bspec\s+([A-Z]\w*)(?::\s*([A-Z]\w*(?:,\s*[A-Z]\w*)*))?", text):
-            if not self.is_example(match[1]):
-                self.check_actions(file, (match.start(),), match[1], re.findall(r"\w+", match[2] or ""))
+        names = r"[A-Z]\w*(?:,\s*[A-Z]\w*)*"
+        for match in re.finditer(rf"\bspec\s+(?:([A-Z]\w*):\s*({names})|({names}))", text):
+            specs = [match[1]] if match[1] else re.findall(r"\w+", match[3])
+            for spec in specs if not self.is_example(specs[0]) else ():
+                self.check_actions(file, (match.start(),), spec, re.findall(r"\w+", match[2] or ""))
         for match in re.finditer(r"\bTLA:", text):
             self.house.say(file, (match.start(),), "names no spec; write `spec NAME: Action, Action`")
+
+    def check_rules(self, file, text):
+        for match in re.finditer(r'\bdesign\s+rules?\s+("[^"]+"(?:,\s*"[^"]+")*)', text):
+            for rule in re.findall(r'"([^"]+)"', match[1]):
+                if " ".join(rule.split()) not in self.rules:
+                    self.house.say(file, (match.start(),), f'there is no design rule "{rule}"; name one of the table '
+                                   "in ARCHITECTURE.md")
 
     def check_events(self, file):
         """String literals before the fields in calls that log a step."""

@@ -10,7 +10,9 @@ import house
 TREE = {
     "CMakeLists.txt": "add_subdirectory(src/base)\nadd_subdirectory(proto)\nadd_subdirectory(src/store)\n"
                       "add_subdirectory(src/agent)\n",
-    "ARCHITECTURE.md": "| module | promises |\n|---|---|\n| `base`, `proto` | a |\n| `store` | b |\n| `agent` | c |\n",
+    "ARCHITECTURE.md": "| module | promises |\n|---|---|\n| `base`, `proto` | a |\n| `store` | b |\n| `agent` | c |\n\n"
+                       "  3  agent    what is built\n  2  store\n  1  base   proto   on this\n\n"
+                       "| | rule |\n|---|---|\n| 1 | committed first |\n",
     "proto/CMakeLists.txt": "",
     "proto/copy.proto": "// The copies.\n",
     "src/base/CMakeLists.txt": "tailcast_module(base\n  HEADERS time.h\n  SOURCES time.cc)\n",
@@ -166,6 +168,12 @@ class Planted(unittest.TestCase):
                    {"ARCHITECTURE.md": "| module | promises |\n|---|---|\n| `proto` | a |\n| `store` | b |\n"
                                        "| `base` | a |\n| `agent` | c |\n"})
 
+    def test_a_floor_that_lacks_a_module_or_stands_on_none(self):
+        self.plant(("ARCHITECTURE.md:1: module proto stands on no floor",),
+                   self.replaced("ARCHITECTURE.md", "base   proto ", "base "))
+        self.plant(("ARCHITECTURE.md:8: store stands on floor 2 and depends on base on floor 2",),
+                   self.replaced("ARCHITECTURE.md", "  2  store\n  1  base ", "  2  store  base\n  1  "))
+
     def test_a_source_that_nothing_compiles(self):
         self.plant(("src/agent/old.cc:1: nothing compiles it",), {"src/agent/old.cc": ""})
 
@@ -204,6 +212,8 @@ class Planted(unittest.TestCase):
     def test_a_citation_of_no_spec_or_no_action(self):
         self.plant(("src/agent/agent.h:4: there is no spec Shop",),
                    self.with_more("src/agent/agent.h", "// Sells (spec Shop).\n"))
+        self.plant(("src/agent/agent.h:4: there is no spec Shop",),
+                   self.with_more("src/agent/agent.h", "// Sells (spec Store, Shop).\n"))
         self.plant(("src/agent/agent.h:5: spec Store defines no Sell",),
                    self.with_more("src/agent/agent.h", "// Then\n  // spec Store: Append, Kept,\n  // Sell. Then more.\n"))
         self.plant(("src/agent/agent.h:4: names no spec",),
@@ -213,6 +223,10 @@ class Planted(unittest.TestCase):
     def test_a_citation_of_a_spec_and_of_what_it_extends(self):
         self.assertEqual(self.findings(self.with_more(
             "src/agent/agent.h", "// spec Store; spec StoreTrace: Append, Next. And, as ever, spec Store: Kept.\n")), [])
+
+    def test_a_rule_that_nobody_wrote(self):
+        self.plant(('src/agent/agent.h:4: there is no design rule "ask first"',),
+                   self.with_more("src/agent/agent.h", '// As ever (design rules "committed first",\n// "ask first").\n'))
 
     def test_a_step_that_no_model_knows(self):
         self.plant(("src/agent/agent.cc:3: no trace spec has the event Sell",),

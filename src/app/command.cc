@@ -1,0 +1,80 @@
+#include "tailcast/app/command.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "tailcast/app/deployment.h"
+
+namespace tailcast::app {
+namespace {
+volatile std::sig_atomic_t interrupted = 0;
+}  // namespace
+
+CLI::Validator AboveZero() {
+  return CLI::Validator(
+      [](std::string& text) {
+        double number = 0;
+        return CLI::detail::lexical_cast(text, number) && number > 0 ? std::string()
+                                                                     : "must be a number above 0";
+      },
+      "ABOVE 0");
+}
+
+CLI::Validator NotNegative() {
+  return CLI::Validator(
+      [](std::string& text) {
+        double number = 0;
+        return CLI::detail::lexical_cast(text, number) && number >= 0 ? std::string()
+                                                                      : "must be 0 or more";
+      },
+      "0 OR MORE");
+}
+
+int Fail(const Status& status) {
+  std::fprintf(stderr, "tailcast: %s\n", status.message().c_str());
+  return IsInvalidArgument(status) ? kExitUsage : kExitFailed;
+}
+
+void CellOptions::Add(CLI::App* command, bool with_cluster) {
+  command->add_option("--dir", dir, "Folder of a deployment made by `tailcast up`");
+  command->add_option("--cell", cell, "HOST:PORT of the cell's scheduler, instead of --dir");
+  if (with_cluster) command->add_option("--cluster", cluster, "Name of the cluster, with --dir");
+}
+
+Result<std::string> CellOptions::Find() const {
+  if (!cell.empty()) {
+    const size_t colon = cell.rfind(':');
+    const std::string port = colon == std::string::npos ? "" : cell.substr(colon + 1);
+    int number = 0;
+    if (colon == 0 || !CLI::detail::lexical_cast(port, number) || number < 1 || number > 65535) {
+      return InvalidArgumentError("--cell: '" + cell + "' is not HOST:PORT of a cell's scheduler");
+    }
+  }
+  return FindCell(cell, dir, cluster);
+}
+
+void AddTraceDir(CLI::App* command) {
+  const auto set = [](const std::string& text) {
+    std::error_code error;
+    const std::filesystem::path folder = std::filesystem::absolute(text, error);
+    if (!error) std::filesystem::create_directories(folder, error);
+    if (error) throw CLI::ValidationError("--trace-dir", text + ": " + error.message());
+    setenv("TAILCAST_TRACE_DIR", folder.c_str(), 1);
+  };
+  command->add_option_function<std::string>(
+      "--trace-dir", set,
+      "Log every step to this folder, to be checked against the models (tla/README.md)");
+}
+
+void CatchInterrupts() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+bool Interrupted() { return interrupted != 0; }
+
+}  // namespace tailcast::app
