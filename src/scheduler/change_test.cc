@@ -1,7 +1,8 @@
 // Changes of the tree, as the core carries them out: the steps of copytree::Diff.
-#include "core_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "tailcast/scheduler/core_fixture.h"
 
 namespace tailcast::scheduler {
 namespace {

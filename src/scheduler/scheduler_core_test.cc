@@ -1,6 +1,7 @@
-#include "core_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+#include "tailcast/scheduler/core_fixture.h"
 
 namespace tailcast::scheduler {
 namespace {
