@@ -232,7 +232,7 @@ void LifeCore::LogLock(std::string_view event) const {
                                {"owner", static_cast<int64_t>(mine.owner)}});
 }
 
-// TLA: Look, Await, Seize, Check by what the operation did before; next is what it does now.
+// spec Locks: Look, Await, Seize, Check by what the operation did before; next is what it does now.
 void LifeCore::LogLook(LockCore::State before, const std::optional<LockValue>& seen,
                        const std::optional<LockValue>& write) const {
   using State = LockCore::State;
