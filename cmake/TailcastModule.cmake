@@ -10,7 +10,7 @@
 #   TEST_EXTERNAL ...        libraries that only the tests use
 #   BENCHES x_bench.cc ...   each becomes <module>_<x_bench>
 #   BENCH_DEPS sim ...)      modules that only the benches include
-# INTERNAL: not installed. STRICT_CALLBACKS: see base/callback.h.
+# INTERNAL: not installed.
 #
 # A module is the library tailcast_NAME, alias tailcast::NAME. Its headers are included as
 # "tailcast/NAME/x.h", which is a path of the tree: include/tailcast is a link to src. Every module's
@@ -18,7 +18,7 @@
 # function is declared, too, shows the program NAME_link: it has all of the module and links only
 # with DEPS and the external libraries.
 function(tailcast_module NAME)
-  cmake_parse_arguments(ARG "INTERNAL;STRICT_CALLBACKS" "" "HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES;BENCH_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL" "" "HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES;BENCH_DEPS" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tailcast_module(${NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -38,9 +38,6 @@ function(tailcast_module NAME)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
   target_compile_features(${target} ${scope} cxx_std_20)
   target_link_libraries(${target} ${scope} ${deps} ${ARG_EXTERNAL})
-  if(ARG_STRICT_CALLBACKS)
-    add_compile_definitions(TAILCAST_STRICT_CALLBACKS)
-  endif()
   if(NOT ARG_INTERNAL)
     install(TARGETS ${target} EXPORT tailcast_targets ARCHIVE DESTINATION lib)
     if(ARG_HEADERS)

@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "tailcast/base/scope.h"
+
 namespace tailcast::app {
 
 Result<std::unique_ptr<CellSession>> CellSession::Open(const CellOptions& options) {
@@ -16,7 +18,8 @@ Result<std::unique_ptr<CellSession>> CellSession::OpenAt(const std::string& sche
   session->client_ =
       std::make_unique<cell::CellClient>(session->loop_, *session->connector_, scheduler, "");
   std::optional<Status> started;
-  session->client_->Start(timeout, [&](Status s) { started = std::move(s); });
+  const Scope scope;
+  session->client_->Start(timeout, scope.Bind([&](Status s) { started = std::move(s); }));
   session->Until([&] { return started.has_value(); });
   if (!started->ok()) return *started;
   return session;

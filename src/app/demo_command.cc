@@ -28,6 +28,7 @@
 #include "tailcast/app/deployment.h"
 #include "tailcast/app/reroute.h"
 #include "tailcast/base/histogram.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/consumer/consumer.h"
 #include "tailcast/producer/producer.h"
@@ -432,8 +433,9 @@ int RunDemo(const DemoOptions& options) {
     stream.set_name(kStream);
     stream.set_shards(1);
     std::optional<Result<v1::StreamConfig>> made;
+    const Scope scope;
     (*session)->client().CreateStream(
-        stream, [&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); });
+        stream, scope.Bind([&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); }));
     (*session)->Until([&] { return made.has_value(); });
     if (!made->ok()) return Fail(made->status());
     const Status known = WaitForStreamEverywhere(*deployment, **made, Duration::Seconds(20));

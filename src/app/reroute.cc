@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tailcast/base/nearest.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/node/topology_graph.h"
 #include "tailcast/proto/copy.pb.h"
@@ -110,8 +111,10 @@ Result<Rerouted> Reroute(CellSession& session, const RerouteRequest& request) {
   }
   auto client = session.connector().MakeClient(scheduler, "");
   std::optional<Result<std::string>> answer;
+  const Scope scope;
   client->Call("/tailcast.v1.Peer/InstallStream", install.SerializeAsString(),
-               Duration::Seconds(10), [&](Result<std::string> r) { answer.emplace(std::move(r)); });
+               Duration::Seconds(10),
+               scope.Bind([&](Result<std::string> r) { answer.emplace(std::move(r)); }));
   session.Until([&] { return answer.has_value(); });
   if (!answer->ok()) return answer->status();
   return result;

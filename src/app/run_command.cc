@@ -10,6 +10,7 @@
 #include "tailcast/base/log.h"
 #include "tailcast/base/metrics_http.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/base/step_log.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cell/process_config.h"
@@ -97,11 +98,11 @@ int RunProcess(const RunOptions& options) {
   };
   auto node = std::make_unique<node::Node>(ports, *config, roles, topology);
   int exit_code = kExitDone;
-  if (Status s = node->Start(metrics_address,
-                             [&](Status why) {
-                               exit_code = Fail(why);
-                               loop.Stop();
-                             });
+  const Scope scope;
+  if (Status s = node->Start(metrics_address, scope.Bind([&](Status why) {
+        exit_code = Fail(why);
+        loop.Stop();
+      }));
       !s.ok()) {
     return Fail(s);
   }

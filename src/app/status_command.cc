@@ -13,6 +13,7 @@
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/consumer/consumer.h"
 #include "tailcast/proto/copy.pb.h"
 
@@ -123,25 +124,26 @@ Result<json> CellStatus(const DeploymentCell& where) {
       static_cast<size_t>(view.processes_size()));
   std::vector<std::optional<Result<std::string>>> lists(statuses.size());
   size_t waiting = 0;
+  const Scope scope;
   for (size_t i = 0; i < statuses.size(); ++i) {
     const v1::ProcessInfo& process = view.processes(static_cast<int>(i));
     clients.push_back(session->connector().MakeClient(process.rpc_address(), ""));
     ++waiting;
     clients.back()->Call("/tailcast.v1.Process/GetStatus",
                          v1::GetStatusRequest().SerializeAsString(), kCallTimeout,
-                         [&, i](Result<std::string> r) {
+                         scope.Bind([&, i](Result<std::string> r) {
                            statuses[i].emplace(std::move(r));
                            --waiting;
-                         });
+                         }));
     if (process.role() != v1::ROLE_READER) continue;
     v1::ListOperationsRequest list;
     list.set_scheduler_incarnation(view.scheduler_incarnation());
     ++waiting;
     clients.back()->Call("/tailcast.v1.Reader/ListOperations", list.SerializeAsString(),
-                         kCallTimeout, [&, i](Result<std::string> r) {
+                         kCallTimeout, scope.Bind([&, i](Result<std::string> r) {
                            lists[i].emplace(std::move(r));
                            --waiting;
-                         });
+                         }));
   }
   session->Until([&] { return waiting == 0; });
 

@@ -10,6 +10,7 @@
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
 #include "tailcast/app/reroute.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/copytree/render.h"
 #include "tailcast/stream/names.h"
@@ -91,8 +92,9 @@ int Create(const StreamOptions& options) {
   stream.set_chunk_size(options.chunk_size);
   for (const std::string& destination : options.destinations) stream.add_destinations(destination);
   std::optional<Result<v1::StreamConfig>> made;
+  const Scope scope;
   (*session)->client().CreateStream(
-      stream, [&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); });
+      stream, scope.Bind([&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); }));
   (*session)->Until([&] { return made.has_value(); });
   if (!made->ok()) return Fail(made->status());
   if (!options.cell.dir.empty()) {
@@ -142,7 +144,9 @@ int Delete(const StreamOptions& options) {
   auto stream = (*session)->client().FindStream(options.name);
   if (!stream.ok()) return Fail(stream.status());
   std::optional<Status> done;
-  (*session)->client().DeleteStream(options.name, [&](Status s) { done = std::move(s); });
+  const Scope scope;
+  (*session)->client().DeleteStream(options.name,
+                                    scope.Bind([&](Status s) { done = std::move(s); }));
   (*session)->Until([&] { return done.has_value(); });
   return done->ok() ? kExitDone : Fail(*done);
 }

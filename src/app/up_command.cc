@@ -26,6 +26,7 @@
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
 #include "tailcast/app/supervisor.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/cell/yaml_reader.h"
@@ -262,11 +263,12 @@ class Up {
     const MonotonicTime end =
         ReadMonotonicClock() + Duration::Micros(static_cast<int64_t>(options_.ready_s * 1e6));
     ThreadLoop loop;
+    const Scope scope;
     auto connector = rpc::MakeGrpcConnector(loop);
     std::map<std::string, std::unique_ptr<cell::CellClient>> clients;
     for (const cell::TopologyCluster& cluster : topology_.clusters) {
       auto client = std::make_unique<cell::CellClient>(loop, *connector, cluster.scheduler, "");
-      client->Start(end - ReadMonotonicClock(), [](Status) {});
+      client->Start(end - ReadMonotonicClock(), scope.Bind([](Status) {}));
       clients[cluster.name] = std::move(client);
     }
     std::string missing;
@@ -305,8 +307,9 @@ class Up {
       config.set_shards(1);
       for (const std::string& d : stream.destinations) config.add_destinations(d);
       std::optional<Result<v1::StreamConfig>> made;
+      const Scope scope;
       session->client().CreateStream(
-          config, [&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); });
+          config, scope.Bind([&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); }));
       session->Until([&] { return made.has_value(); });
       if (!made->ok()) return made->status().WithContext("stream " + stream.name);
       TAILCAST_RETURN_IF_ERROR(WaitForStreamEverywhere(

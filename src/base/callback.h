@@ -80,12 +80,6 @@ class CallbackOf<void(Args...)> {
   requires std::is_invocable_v<F&, Args...> CallbackOf(
       Bound<F> bound)  // NOLINT(google-explicit-constructor): the one way to make one
       : scope_(std::move(bound.scope_)), run_(std::move(bound.function_)) {}
-#ifndef TAILCAST_STRICT_CALLBACKS
-  template <typename F>
-  requires(std::is_invocable_v<F&, Args...> && !std::is_same_v<std::decay_t<F>, CallbackOf>)
-      CallbackOf(F&& function)  // NOLINT(google-explicit-constructor)
-      : run_(std::forward<F>(function)) {}
-#endif
   CallbackOf(CallbackOf&& other) noexcept = default;
   CallbackOf& operator=(CallbackOf&& other) noexcept = default;
 

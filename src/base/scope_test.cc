@@ -148,11 +148,9 @@ TEST(ScopeTest, APortTakesNothingThatNoScopeMade) {
   using WrongFunction = decltype(Scope().Bind([](const std::string&) {}));
   static_assert(kPortTakes<BoundFunction>);
   static_assert(!kPortTakes<WrongFunction>);
-#ifdef TAILCAST_STRICT_CALLBACKS
   static_assert(!kPortTakes<decltype(bare)>);
   static_assert(!kPortTakes<void (*)(int)>);
   static_assert(!kPortTakes<absl::AnyInvocable<void(int)>>);
-#endif
   static_assert(!std::is_copy_constructible_v<Callback<void(int)>>);
 }
 
