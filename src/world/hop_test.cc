@@ -1,0 +1,265 @@
+// Hops end to end in virtual time: what a producer committed arrives in every cell of the chain, in
+// both layers, whatever dies on the way.
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tailcast/base/log.h"
+#include "tailcast/world/hop.h"
+
+namespace tailcast::world {
+namespace {
+
+using stream::Part;
+
+TEST(HopTest, CommittedBytesArriveInEveryCellAndLayerWithinMilliseconds) {
+  Hop hop({});
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  producer.Roll();
+  producer.Append(3000);
+  Truth truth{{1, {producer.data(), producer.index()}}};
+  const MonotonicTime begin = hop.time().now();
+  ASSERT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(5)))
+      << hop.Missing(truth);
+  // Two hops of 30 ms; each polls lengths every 50 ms; the second hop's file is known by a notice.
+  EXPECT_LT((hop.time().now() - begin).millis(), 400);
+  ASSERT_EQ(hop.Check(), "");
+  // A message in the steady state.
+  producer.Append(100);
+  truth[1] = {producer.data(), producer.index()};
+  const MonotonicTime second = hop.time().now();
+  ASSERT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(5)))
+      << hop.Missing(truth);
+  EXPECT_LT((hop.time().now() - second).millis(), 2 * (30 + 50 + 15));
+  ASSERT_EQ(hop.Check(), "");
+}
+
+TEST(HopTest, DoorbellsMakeAHopAsFastAsItsLink) {
+  HopOptions options;
+  options.doorbells = true;
+  Hop hop(options);
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  producer.Roll();
+  producer.Append(100);
+  Truth truth{{1, {producer.data(), producer.index()}}};
+  ASSERT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(5)))
+      << hop.Missing(truth);
+  hop.time().RunFor(Duration::Seconds(1));
+  for (int i = 0; i < 5; ++i) {
+    producer.Append(100);
+    truth[1] = {producer.data(), producer.index()};
+    const MonotonicTime begin = hop.time().now();
+    ASSERT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(5)))
+        << hop.Missing(truth);
+    EXPECT_LT((hop.time().now() - begin).millis(), 2 * 30 + 10);
+  }
+}
+
+TEST(HopTest, FilesRollOverAndTheirOperationsEnd) {
+  Hop hop({});
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  Truth truth;
+  for (int file = 1; file <= 20; ++file) {
+    producer.Roll();
+    for (int i = 0; i < 3; ++i) producer.Append(hop.time().rng().Between(1, 2000));
+    truth[file] = {producer.data(), producer.index()};
+  }
+  ASSERT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(20)))
+      << hop.Missing(truth);
+  ASSERT_EQ(hop.Check(), "");
+  hop.time().RunFor(Duration::Seconds(3));
+  for (const std::string cell : {"us", "eu"}) {
+    EXPECT_EQ(hop.scheduler(cell).core()->unfinished(), 2) << "the open file's two";
+    EXPECT_EQ(hop.scheduler(cell).core()->counters().restarted, 0);
+  }
+  for (int64_t seq = 1; seq < 20; ++seq) {
+    const auto r = hop.Metadata("asia", seq);
+    ASSERT_TRUE(r.sealed()) << seq;
+    EXPECT_EQ(*r.seal[0], static_cast<int64_t>(truth[seq].first.size()));
+  }
+}
+
+TEST(HopTest, FilesOfTheFirstMomentsArriveToo) {
+  Hop hop({});
+  hop.CreateStream(false);
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  Truth truth;
+  for (int file = 1; file <= 20; ++file) {
+    producer.Roll();
+    for (int i = 0; i < 3; ++i) producer.Append(hop.time().rng().Between(1, 2000));
+    truth[file] = {producer.data(), producer.index()};
+  }
+  const auto arrived = [&] { return hop.Arrived(truth, false); };
+  ASSERT_TRUE(hop.time().RunUntil(arrived, Duration::Seconds(10))) << hop.Missing(truth);
+  ASSERT_EQ(hop.Check(), "");
+}
+
+TEST(HopTest, TheHeartbeatOfTheSourceArrivesEverywhere) {
+  Hop hop({});
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  producer.Roll();
+  producer.Append(100);
+  hop.time().RunFor(Duration::Seconds(2));
+  stream::PairMetadata beat = producer.Metadata();
+  producer.Publish(beat);
+  ASSERT_TRUE(
+      hop.time().RunUntil([&] { return hop.Metadata("asia", 1).heartbeat_us == beat.heartbeat_us; },
+                          Duration::Seconds(2)));
+}
+
+TEST(HopTest, WithoutCachesEverythingArrivesByThePrimaryLayer) {
+  Hop hop({});
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  for (const std::string cell : {"us", "eu", "asia"}) {
+    hop.world.cell(cell).data->SetFaults({.unavailable = true});
+    hop.world.cell(cell).metadata->SetFaults({.unavailable = true});
+  }
+  producer.Roll();
+  producer.Append(5000);
+  const auto arrived = [&] {
+    return hop.Primary("asia", producer.file(), Part::kIndex) == producer.index() &&
+           hop.Primary("asia", producer.file(), Part::kData) == producer.data();
+  };
+  ASSERT_TRUE(hop.time().RunUntil(arrived, Duration::Seconds(20)));
+}
+
+// §3 Start Position, with this cell's primary far behind the source's as well: what was jumped over
+// is in this cell's primary layer at any moment.
+TEST(HopTest, ACacheCopyFarBehindJumpsNoFurtherThanThePrimaryOfItsCell) {
+  HopOptions options;
+  options.cells = {"us", "eu"};
+  options.reader.copy.jump_bytes = 4096;
+  options.writer.cache_window_bytes = 8192;
+  options.jumps_allowed = true;
+  Hop hop(options);
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  producer.Roll();
+  Truth truth;
+  const auto run = [&](int messages) {
+    for (int i = 0; i < messages; ++i) {
+      producer.Append(1000);
+      truth[1] = {producer.data(), producer.index()};
+      for (int step = 0; step < 10; ++step) {
+        ASSERT_EQ(hop.Check(), "");
+        hop.time().RunFor(Duration::Millis(3));
+      }
+    }
+  };
+  const auto jumps = [&] {
+    int64_t n = 0;
+    for (const char* name : {"writer-0", "writer-1"}) {
+      for (const auto& m : hop.world.process("eu", name).metrics.Snapshot()) {
+        if (m.name == "tailcast_writer_jumps_total") n += static_cast<int64_t>(m.value);
+      }
+    }
+    return n;
+  };
+  run(5);
+  // The cache takes nothing, the disk little.
+  hop.world.cell("eu").data->SetFaults({.unavailable = true});
+  storage::FakeDiskOptions slow;
+  slow.request.base = Duration::Seconds(1);
+  hop.world.cell("eu").disk->SetOptions(slow);
+  run(100);
+  const int64_t behind = hop.Metadata("eu", 1).primary_length[0];
+  EXPECT_LT(behind, 80000) << "of 105000: else the test shows nothing";
+  EXPECT_GT(jumps(), 0) << "as far as the primary came";
+  EXPECT_LE(hop.Metadata("eu", 1).cache_length[0], behind);
+  hop.world.cell("eu").disk->SetOptions({});
+  run(60);
+  EXPECT_GT(hop.Metadata("eu", 1).cache_length[0], 100000) << "to where the primary stands now";
+  hop.world.cell("eu").data->SetFaults({});
+  ASSERT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(20)))
+      << hop.Missing(truth);
+  ASSERT_EQ(hop.Check(), "");
+}
+
+// Kills `role` on the path while a file grows; the copy goes on within the time limit.
+int64_t LongestGapMs(const std::string& kill, Duration limit) {
+  HopOptions options;
+  options.doorbells = true;
+  Hop hop(options);
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  producer.Roll();
+  producer.Append(200);
+  Truth truth{{1, {producer.data(), producer.index()}}};
+  EXPECT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(5)))
+      << hop.Missing(truth);
+  hop.time().RunFor(Duration::Seconds(2));
+  // Both of a kind, one after the other: whoever runs the operations is among them.
+  int64_t worst = 0;
+  for (const std::string which : {"-0", "-1"}) {
+    const std::string cell = kill == "writer" ? "eu" : "us";
+    if (kill == "scheduler") {
+      hop.world.Restart("us", "scheduler");
+      hop.world.Restart("eu", "scheduler");
+    } else {
+      hop.world.Restart(cell, kill + which);
+    }
+    producer.Append(200);
+    truth[1] = {producer.data(), producer.index()};
+    const MonotonicTime begin = hop.time().now();
+    EXPECT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, limit));
+    worst = std::max(worst, (hop.time().now() - begin).millis());
+    EXPECT_EQ(hop.Check(), "");
+    hop.time().RunFor(Duration::Seconds(4));
+  }
+  return worst;
+}
+
+TEST(HopTest, AKilledReaderCostsLittle) {
+  EXPECT_LE(LongestGapMs("reader", Duration::Seconds(10)), 100 + 4 * 30 + 60);
+}
+TEST(HopTest, AKilledWriterCostsLittle) {
+  EXPECT_LE(LongestGapMs("writer", Duration::Seconds(10)), 100 + 4 * 30 + 60);
+}
+TEST(HopTest, AKilledSchedulerCostsNothing) {
+  EXPECT_LE(LongestGapMs("scheduler", Duration::Seconds(10)), 2 * 30 + 20);
+}
+
+TEST(HopTest, AReRouteInMidStreamLosesNothingAndNeverStops) {
+  HopOptions options;
+  options.doorbells = true;
+  Hop hop(options);
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  Truth truth;
+  int64_t worst_ms = 0;
+  const auto message = [&] {
+    producer.Append(150);
+    truth[producer.file().seq] = {producer.data(), producer.index()};
+    const MonotonicTime begin = hop.time().now();
+    ASSERT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(10)))
+        << hop.Missing(truth);
+    worst_ms = std::max(worst_ms, (hop.time().now() - begin).millis());
+    ASSERT_EQ(hop.Check(), "");
+    hop.time().RunFor(Duration::Millis(40));
+  };
+  producer.Roll();
+  for (int i = 0; i < 20; ++i) message();
+  worst_ms = 0;
+  // The chain becomes a star: us -> eu -> asia, then us -> eu, us -> asia.
+  hop.Reroute({{"us", "eu"}, {"us", "asia"}});
+  for (int i = 0; i < 30; ++i) message();
+  producer.Roll();
+  for (int i = 0; i < 10; ++i) message();
+  EXPECT_FALSE(hop.scheduler("eu").core()->Feeds(hop.id, "asia"))
+      << "the old edge was given up once the new one had taken over";
+  // And a chain the other way round.
+  hop.Reroute({{"us", "asia"}, {"asia", "eu"}});
+  for (int i = 0; i < 30; ++i) message();
+  producer.Roll();
+  for (int i = 0; i < 10; ++i) message();
+  EXPECT_FALSE(hop.scheduler("us").core()->Feeds(hop.id, "eu"));
+  EXPECT_LT(worst_ms, 2 * 30 + 200) << "make before break";
+}
+
+}  // namespace
+}  // namespace tailcast::world

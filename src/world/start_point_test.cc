@@ -1,0 +1,312 @@
+// Where a consumer begins, and what it does with files that are missing, late or broken.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tailcast/base/crc32c.h"
+#include "tailcast/base/fault_point.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/stream/chunk_key.h"
+#include "tailcast/stream/index_record.h"
+#include "tailcast/stream/metadata.h"
+#include "tailcast/world/one_shard.h"
+
+namespace tailcast::world {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(StartPoint, APositionMeansTheSamePlaceForEverybody) {
+  OneShard w(30);
+  auto& p = w.OpenProducer(w.ProducerOptions());
+  auto& all = w.StartConsumer(w.ConsumerOptions());
+  PublishMany(w, p, 120);
+  EXPECT_DELIVERED(w, all, 120);
+  for (int64_t at = 0; at <= 120; at += at % 13 == 0 ? 1 : 6) {
+    stream::Position position = *all.agent()->position();
+    if (at < 120) position = w.published.at({0, at}).position;
+    EXPECT_EQ(position.number, at);
+    const auto parsed = StartPoint::Parse(position.ToString());
+    ASSERT_TRUE(parsed.ok());
+    auto& c = w.StartConsumer(w.ConsumerOptions(), *parsed);
+    EXPECT_TRUE(w.time.RunUntil(
+        [&] { return static_cast<int64_t>(c.got.size()) >= 120 - at && c.agent()->position(); },
+        kLong));
+    EXPECT_EQ(c.broken, "");
+    EXPECT_TRUE(std::equal(c.got.begin(), c.got.end(), all.got.begin() + at, all.got.end())) << at;
+    EXPECT_EQ(*c.agent()->position(), *all.agent()->position());
+  }
+}
+
+TEST(StartPoint, APositionThatIsNotReachedYetIsWaitedFor) {
+  OneShard w(31);
+  auto& p = w.OpenProducer(w.ProducerOptions());
+  // Where message 100 will begin: another cell has it already.
+  int64_t byte = 0;
+  for (int64_t i = 0; i < 100; ++i) byte += static_cast<int64_t>(w.MakeMessage(0, i, 100).size());
+  auto& c =
+      w.StartConsumer(w.ConsumerOptions(), StartPoint::At(stream::Position{77, 0, 100, byte}));
+  w.time.RunFor(Duration::Seconds(5));
+  PublishMany(w, p, 150);
+  EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 50; }, kLong))
+      << c.got.size() << c.agent()->status();
+  EXPECT_EQ(c.got[0], w.MakeMessage(0, 100, 100));
+}
+
+TEST(StartPoint, PositionsThatAreNoneAreRefused) {
+  OneShard w(32);
+  auto& p = w.OpenProducer(w.ProducerOptions());
+  PublishMany(w, p, 100);
+  w.time.RunFor(Duration::Seconds(1));
+  stream::Position good = w.published.at({0, 50}).position;
+  for (stream::Position bad : {stream::Position{78, 0, good.number, good.byte},
+                               stream::Position{77, 1, good.number, good.byte},
+                               stream::Position{77, 0, good.number, good.byte + 1},
+                               stream::Position{77, 0, good.number + 1, good.byte},
+                               stream::Position{77, 0, 0, 5}, stream::Position{77, 0, 99, 0}}) {
+    auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(bad));
+    EXPECT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == AgentState::kFailed; }, kLong))
+        << bad.ToString();
+    EXPECT_TRUE(IsInvalidArgument(c.agent()->status())) << c.agent()->status();
+    EXPECT_EQ(c.got.size(), 0u);
+  }
+}
+
+TEST(StartPoint, EndIsBehindTheNewestMessage) {
+  OneShard w(33);
+  auto& p = w.OpenProducer(w.ProducerOptions());
+  PublishMany(w, p, 100);
+  w.time.RunFor(Duration::Seconds(1));
+  auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::End());
+  w.time.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(c.got.size(), 0u);
+  ASSERT_TRUE(c.agent()->position().has_value());
+  EXPECT_EQ(c.agent()->position()->number, 100);
+  PublishMany(w, p, 5);
+  EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 5; }, kLong));
+  EXPECT_EQ(c.got[0], w.MakeMessage(0, 100, 100));
+}
+
+TEST(StartPoint, TimeIsTheFirstMessageAtOrAfterIt) {
+  OneShard w(34);
+  auto& p = w.OpenProducer(w.ProducerOptions());
+  auto& all = w.StartConsumer(w.ConsumerOptions());
+  std::vector<int64_t> times;
+  for (int i = 0; i < 100; ++i) {
+    times.push_back(p.process->loop->WallNow().micros());
+    ASSERT_TRUE(w.Publish(p, 100).ok());
+    w.time.RunFor(Duration::Millis(3));
+  }
+  EXPECT_DELIVERED(w, all, 100);
+  for (int from : {0, 1, 17, 50, 98, 99}) {
+    for (int64_t before : {int64_t{0}, int64_t{1000}}) {
+      auto& c = w.StartConsumer(
+          w.ConsumerOptions(),
+          StartPoint::At(WallTime::FromMicros(times[static_cast<size_t>(from)] - before)));
+      const size_t want = static_cast<size_t>(100 - from);
+      EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == want; }, kLong))
+          << from << " " << c.got.size() << " " << c.agent()->status();
+      EXPECT_EQ(c.got[0], w.MakeMessage(0, from, 100));
+    }
+  }
+  auto& later =
+      w.StartConsumer(w.ConsumerOptions(), StartPoint::At(WallTime::FromMicros(times.back() + 1)));
+  w.time.RunFor(Duration::Seconds(2));
+  EXPECT_EQ(later.got.size(), 0u);
+  ASSERT_TRUE(later.agent()->position().has_value());
+  EXPECT_EQ(later.agent()->position()->number, 100);
+}
+
+TEST(StartPoint, BelowTheFloorIsAnErrorWithTheFirstAvailablePosition) {
+  OneShard w(35);
+  const Scope scope;
+  auto& p = w.OpenProducer(w.ProducerOptions());
+  PublishMany(w, p, 100);
+  w.time.RunFor(Duration::Seconds(1));
+  const std::string dir = stream::ShardDir(w.shard);
+  bool done = false;
+  p.process->store->CreateExclusive(
+      dir, stream::FloorName(2), stream::FloorName(2),
+      scope.Bind([&](Result<std::unique_ptr<storage::AppendFile>> file) { done = file.ok(); }));
+  ASSERT_TRUE(w.time.RunUntil([&] { return done; }, kLong));
+  auto& old = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(w.published.at({0, 3}).position));
+  ASSERT_TRUE(w.time.RunUntil([&] { return old.agent()->state() == AgentState::kFailed; }, kLong));
+  EXPECT_TRUE(IsOutOfRange(old.agent()->status())) << old.agent()->status();
+  ASSERT_TRUE(old.agent()->first_available().has_value());
+  EXPECT_THAT(old.agent()->status().message(),
+              HasSubstr(old.agent()->first_available()->ToString()));
+  // From there it goes, and `beginning` is there too.
+  auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(*old.agent()->first_available()));
+  auto& b = w.StartConsumer(w.ConsumerOptions());
+  const auto want = static_cast<size_t>(100 - old.agent()->first_available()->number);
+  EXPECT_GT(want, 30u);
+  EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == want && b.got.size() == want; }, kLong));
+}
+
+TEST(StartPoint, TextsAreParsedOrExplained) {
+  EXPECT_EQ(StartPoint::Parse("beginning")->kind, StartPoint::Kind::kBeginning);
+  EXPECT_EQ(StartPoint::Parse("end")->kind, StartPoint::Kind::kEnd);
+  EXPECT_EQ(StartPoint::Parse("time:1359633600000000")->time.micros(), 1359633600000000);
+  EXPECT_EQ(StartPoint::Parse("time:2013-01-31T12:00:00Z")->time.micros(), 1359633600000000);
+  for (const char* bad :
+       {"", "start", "time:", "time:yesterday", "time:2013-13-31T12:00:00Z", "t1.x"}) {
+    EXPECT_TRUE(IsInvalidArgument(StartPoint::Parse(bad).status())) << bad;
+  }
+}
+
+// --- A cell whose copies race, and broken files ---
+
+// Writes message files by hand, as a downstream writer or a broken disk would.
+class HandMade : public ::testing::Test {
+ protected:
+  HandMade() : w(40), hand(w.deployment.Start("cell", "hand", nullptr)) {}
+
+  void Write(const stream::Stem& stem, Part part, std::string bytes) {
+    bool done = false;
+    hand.store->CreateExclusive(stream::ShardDir(w.shard), stream::FileName(stem, part),
+                                stream::CreationKey(stem.seq, part),
+                                scope.Bind([&](Result<std::unique_ptr<storage::AppendFile>> file) {
+                                  ASSERT_TRUE(file.ok());
+                                  files.push_back(std::move(*file));
+                                  files.back()->AppendAt(
+                                      0, std::move(bytes),
+                                      scope.Bind([&](storage::AppendResult) { done = true; }));
+                                }));
+    ASSERT_TRUE(w.time.RunUntil([&] { return done; }, kLong));
+  }
+  static void AddMessage(const std::string& text, std::string& data, std::string& index) {
+    stream::IndexRecord{static_cast<int64_t>(data.size()), static_cast<uint32_t>(text.size()),
+                        Crc32c(text), 1000}
+        .AppendTo(index);
+    data += text;
+  }
+
+  OneShard w;
+  Process& hand;
+  std::vector<std::unique_ptr<storage::AppendFile>> files;
+  const Scope scope;
+};
+
+TEST_F(HandMade, AHoleIsWaitedForAndNeverSkipped) {
+  std::string data, index;
+  AddMessage("one", data, index);
+  const stream::Stem one{1, 1000, 0, 0}, two{2, 2000, 3, 1}, three{3, 3000, 6, 2};
+  Write(one, Part::kData, data);
+  Write(one, Part::kIndex, index);
+  auto& c = w.StartConsumer(w.ConsumerOptions());
+  std::string data3, index3;
+  AddMessage("333", data3, index3);
+  Write(three, Part::kData, data3);
+  Write(three, Part::kIndex, index3);
+  w.time.RunFor(Duration::Seconds(30));
+  EXPECT_EQ(c.got, std::vector<std::string>{"one"});
+  std::string data2, index2;
+  AddMessage("two", data2, index2);
+  Write(two, Part::kData, data2);
+  Write(two, Part::kIndex, index2);
+  EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 3; }, kLong));
+  EXPECT_EQ(c.got, (std::vector<std::string>{"one", "two", "333"}));
+}
+
+TEST_F(HandMade, BeginningWaitsForTheFirstFile) {
+  std::string data, index;
+  AddMessage("two", data, index);
+  Write({2, 2000, 3, 1}, Part::kData, data);
+  Write({2, 2000, 3, 1}, Part::kIndex, index);
+  auto& c = w.StartConsumer(w.ConsumerOptions());
+  w.time.RunFor(Duration::Seconds(10));
+  EXPECT_EQ(c.got.size(), 0u);
+  EXPECT_EQ(c.agent()->state(), AgentState::kWaiting);
+  data = index = "";
+  AddMessage("one", data, index);
+  Write({1, 1000, 0, 0}, Part::kData, data);
+  Write({1, 1000, 0, 0}, Part::kIndex, index);
+  EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 2; }, kLong));
+}
+
+TEST_F(HandMade, PayloadBeyondTheLastRecordIsNotDelivered) {
+  std::string data, index;
+  AddMessage("one", data, index);
+  Write({1, 1000, 0, 0}, Part::kData, data + "left over");
+  Write({1, 1000, 0, 0}, Part::kIndex, index);
+  std::string data2, index2;
+  AddMessage("two", data2, index2);
+  Write({2, 2000, 3, 1}, Part::kData, data2);
+  Write({2, 2000, 3, 1}, Part::kIndex, index2 + "part of a rec");
+  auto& c = w.StartConsumer(w.ConsumerOptions());
+  EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 2; }, kLong));
+  w.time.RunFor(Duration::Seconds(10));
+  EXPECT_EQ(c.got, (std::vector<std::string>{"one", "two"}));
+  EXPECT_NE(c.agent()->state(), AgentState::kFailed);
+}
+
+TEST_F(HandMade, ABrokenPayloadStopsWithItsPlace) {
+  std::string data, index;
+  for (int i = 0; i < 20; ++i) AddMessage(w.MakeMessage(0, i, 50), data, index);
+  data[510] = static_cast<char>(data[510] ^ 1);
+  Write({1, 1000, 0, 0}, Part::kData, data);
+  Write({1, 1000, 0, 0}, Part::kIndex, index);
+  auto& c = w.StartConsumer(w.ConsumerOptions());
+  ASSERT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == AgentState::kFailed; }, kLong));
+  EXPECT_TRUE(IsDataLoss(c.agent()->status()));
+  EXPECT_THAT(c.agent()->status().message(), HasSubstr("payload fails its check sum at byte 500"));
+  EXPECT_THAT(c.agent()->status().message(), HasSubstr("message 10 of the shard"));
+  EXPECT_EQ(c.got.size(), 10u) << "what came before is delivered";
+}
+
+TEST_F(HandMade, ABrokenIndexRecordStopsWithItsPlace) {
+  std::string data, index;
+  for (int i = 0; i < 20; ++i) AddMessage(w.MakeMessage(0, i, 50), data, index);
+  index[7 * 32 + 3] = static_cast<char>(index[7 * 32 + 3] ^ 1);
+  Write({1, 1000, 0, 0}, Part::kData, data);
+  Write({1, 1000, 0, 0}, Part::kIndex, index);
+  auto& c = w.StartConsumer(w.ConsumerOptions());
+  ASSERT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == AgentState::kFailed; }, kLong));
+  EXPECT_TRUE(IsDataLoss(c.agent()->status()));
+  EXPECT_THAT(c.agent()->status().message(), HasSubstr("byte 224 of the index file"));
+  EXPECT_EQ(c.got.size(), 7u);
+}
+
+TEST_F(HandMade, ARecordThatLeavesAGapStopsIt) {
+  std::string data, index;
+  AddMessage("one", data, index);
+  data += "gap";
+  AddMessage("two", data, index);
+  Write({1, 1000, 0, 0}, Part::kData, data);
+  Write({1, 1000, 0, 0}, Part::kIndex, index);
+  auto& c = w.StartConsumer(w.ConsumerOptions());
+  ASSERT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == AgentState::kFailed; }, kLong));
+  EXPECT_THAT(c.agent()->status().message(), HasSubstr("does not continue the one before it"));
+  EXPECT_EQ(c.got.size(), 1u);
+}
+
+// A checker is trusted only after it has caught planted bugs.
+TEST_F(HandMade, ASkippedHoleIsCaught) {
+  std::string data, index;
+  AddMessage("one", data, index);
+  Write({1, 1000, 0, 0}, Part::kData, data);
+  Write({1, 1000, 0, 0}, Part::kIndex, index);
+  std::string data3, index3;
+  AddMessage("333", data3, index3);
+  Write({3, 3000, 6, 2}, Part::kData, data3);
+  Write({3, 3000, 6, 2}, Part::kIndex, index3);
+  stream::PairMetadata metadata;
+  metadata.created_us = 1000;
+  metadata.chunk_size = 256;
+  metadata.seal[0] = 3;
+  metadata.seal[1] = 32;
+  metadata.primary_length[0] = 3;
+  metadata.primary_length[1] = 32;
+  w.metadata.Apply({stream::KeyMaker(w.shard).MetadataGroup(1), cache::MergeRule::kMaxLanes, false,
+                    stream::EncodePairMetadata(1, metadata)});
+  auto options = w.ConsumerOptions();
+  const PlantedFault fault("consumer.skip_hole");
+  auto& c = w.StartConsumer(options);
+  w.time.RunFor(Duration::Seconds(30));
+  EXPECT_NE(c.broken, "") << "the oracle must see the gap";
+}
+
+}  // namespace
+}  // namespace tailcast::world
