@@ -56,15 +56,28 @@ void AppendCore::Add(Batch batch) {
   Append(waiting_, std::move(batch));
 }
 
+bool AppendCore::AtMessageBoundary(int64_t number, int64_t byte) const {
+  int64_t at_number = durable_number_;
+  int64_t at_byte = durable_byte_;
+  for (const Flush& flush : unacked_) {
+    for (const Record& record : flush.batch.records) {
+      if (at_number >= number) break;
+      ++at_number;
+      at_byte += record.length;
+    }
+  }
+  return at_number == number && at_byte == byte;
+}
+
 bool AppendCore::Open(int64_t start_number, int64_t start_byte, AppendEffects& out) {
   TAILCAST_CHECK(!data_in_flight_ && !index_in_flight_, "opened while an append is outstanding");
-  if (ever_open_ && (start_number < durable_number_ || start_byte < durable_byte_)) return false;
   if (!ever_open_) {
     durable_number_ = start_number;
     durable_byte_ = start_byte;
   }
+  if (!AtMessageBoundary(start_number, start_byte)) return false;
   // What the old file turned out to have.
-  while (!unacked_.empty() && durable_number_ < start_number) {
+  while (durable_number_ < start_number) {
     Flush flush = std::move(unacked_.front());
     unacked_.pop_front();
     const auto count = static_cast<int64_t>(flush.batch.records.size());
@@ -79,13 +92,9 @@ bool AppendCore::Open(int64_t start_number, int64_t start_byte, AppendEffects& o
     durable_byte_ += static_cast<int64_t>(flush.batch.bytes.size());
     buffered_bytes_ -= static_cast<int64_t>(flush.batch.bytes.size());
     unacknowledged_ -= durable;
-    if (!flush.batch.records.empty()) {
-      last_time_us_ = std::max(last_time_us_, flush.batch.records.back().time_us);
-    }
+    last_time_us_ = std::max(last_time_us_, flush.batch.records.back().time_us);
     out.durable.push_back(std::move(flush));
-    if (durable < count) break;
   }
-  if (durable_number_ != start_number || durable_byte_ != start_byte) return false;
   // The others go first into the new one.
   Batch again;
   for (Flush& flush : unacked_) {

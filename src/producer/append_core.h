@@ -93,8 +93,8 @@ class AppendCore {
 
   // A new, empty file that begins at these positions of the shard. What was appended to an earlier
   // file and not acknowledged is durable if it lies below, else it is appended again:
-  // `out.durable` has the former. False: the positions contradict what is known to be durable, or
-  // cut a message.
+  // `out.durable` has the former. False, and nothing has changed: the positions contradict what is
+  // known to be durable, or cut a message.
   bool Open(int64_t start_number, int64_t start_byte, AppendEffects& out);
   bool is_open() const { return open_; }
 
@@ -148,6 +148,8 @@ class AppendCore {
 
  private:
   int64_t room() const { return std::max<int64_t>(1, options_.roll_bytes) - data_started_; }
+  // What is durable ends at this position of the shard, or a message that was appended does.
+  bool AtMessageBoundary(int64_t number, int64_t byte) const;
   Batch TakeForFile();  // of what waits, as much as the file has room for
 
   const AppendOptions options_;

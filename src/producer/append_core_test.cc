@@ -183,6 +183,57 @@ TEST_F(AppendCoreTest, AFileThatBeginsInsideAMessageIsRefused) {
   EXPECT_FALSE(core.Open(101, 5003, out));
 }
 
+TEST_F(AppendCoreTest, ARefusedFileTakesNoAcknowledgementAway) {
+  struct Place {
+    int64_t number, byte;
+    const char* what;
+  };
+  for (const Place& place : {Place{100, 5002, "other bytes for the messages known to be durable"},
+                             Place{102, 5004, "inside the second flush, at no message's end"},
+                             Place{103, 5006, "at the end of all messages, with a byte too many"},
+                             Place{150, 5100, "behind everything that was ever appended"}}) {
+    AppendCore core({Duration::Millis(10), 100});
+    AppendEffects opened;
+    ASSERT_TRUE(core.Open(100, 5000, opened));
+    std::vector<int> asked;
+    const auto add = [&](std::initializer_list<std::string> payloads, int first) {
+      Batch batch = Messages(payloads);
+      for (uint32_t i = 0; i < batch.records.size(); ++i) {
+        batch.acks.emplace_back(i, [&asked, number = first + static_cast<int>(i)](const Ack&) {
+          asked.push_back(number);
+        });
+      }
+      core.Add(std::move(batch));
+    };
+    const auto next = [&](int64_t ms) {
+      AppendEffects out;
+      core.Next(MonotonicTime::FromMicros(ms * 1000), out);
+    };
+    add({"a"}, 0);
+    next(0);
+    AppendEffects ignored;
+    core.OnData(AppendOutcome::kApplied, ignored);
+    add({"bb", "cc"}, 1);
+    next(20);  // index of the first, data of the second
+    core.OnData(AppendOutcome::kUnknown, ignored);
+    core.OnIndex(AppendOutcome::kUnknown, ignored);
+    add({"d"}, 3);
+
+    AppendEffects out;
+    EXPECT_FALSE(core.Open(place.number, place.byte, out)) << place.what;
+    EXPECT_TRUE(out.durable.empty()) << place.what << ": nobody knows";
+    EXPECT_EQ(core.unacknowledged(), 4) << place.what;
+    auto lost = core.TakeAll();
+    for (std::vector<Batch>* batches : {&lost.unknown, &lost.failed}) {
+      for (Batch& batch : *batches) {
+        for (auto& [index, ack] : batch.acks) ack(Ack());
+      }
+    }
+    EXPECT_EQ(asked, (std::vector<int>{0, 1, 2, 3})) << place.what;
+    EXPECT_EQ(lost.unknown.size(), 2u) << place.what;
+  }
+}
+
 TEST_F(AppendCoreTest, EmptyMessagesNeedNoDataAppend) {
   core.Add(Messages({"", ""}));
   const auto out = Next(0);

@@ -262,6 +262,30 @@ TEST_F(ProducerCoreTest, AFileThatBeginsBeforeWhatIsDurableIsDataLoss) {
   EXPECT_EQ(core.state(), State::kRecovering);
 }
 
+TEST_F(ProducerCoreTest, WhatWasAppendedBeforeDataWasLostIsReportedUnknown) {
+  Opened(one);
+  int acknowledged = 0;
+  for (const char* payload : {"a", "b"}) {
+    Batch batch = Message(payload);
+    batch.acks.emplace_back(0, [&](const Ack&) { ++acknowledged; });
+    ASSERT_TRUE(core.Publish(std::move(batch), kWallUs).ok());
+    DoWork();
+    Appended(Part::kData, *payload == 'a' ? AppendOutcome::kApplied : AppendOutcome::kUnknown);
+  }
+  Appended(Part::kIndex, AppendOutcome::kUnknown);
+  DoWork();
+  const auto opened = Opened({2, 2000, 7, 9}, {{one, {{7, 9 * 32}}}});
+  ASSERT_TRUE(opened.stop);
+  EXPECT_TRUE(IsDataLoss(*opened.stop));
+  EXPECT_TRUE(opened.durable.empty());
+  auto lost = core.Stop(*opened.stop);
+  for (Batch& batch : lost.unknown) {
+    for (auto& [index, ack] : batch.acks) ack(Ack());
+  }
+  EXPECT_EQ(acknowledged, 2);
+  EXPECT_EQ(core.counters().unknown, 2);
+}
+
 TEST_F(ProducerCoreTest, ClosingFlushesSealsWaitsForTheShadowAndTheReplicas) {
   ProducerCoreOptions options = Options();
   options.append.flush_interval = Duration::Seconds(10);
