@@ -221,8 +221,9 @@ void AppendCore::OnIndex(storage::AppendOutcome outcome, AppendEffects& out) {
 
 AppendCore::Lost AppendCore::TakeAll() {
   Lost lost;
-  // Fenced before its index record could be appended: no seal will ever cover it.
-  std::vector<Batch>& appended = fenced_ && !index_unknown_ ? lost.failed : lost.unknown;
+  // Fenced before an index record could be appended: no seal will ever cover it.
+  std::vector<Batch>& appended =
+      fenced_ && !index_unknown_ && !index_in_flight_ ? lost.failed : lost.unknown;
   for (Flush& flush : unacked_) appended.push_back(std::move(flush.batch));
   unacked_.clear();
   lost.failed.push_back(std::exchange(waiting_, Batch()));

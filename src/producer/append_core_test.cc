@@ -288,6 +288,18 @@ TEST_F(AppendCoreTest, WhatWasAppendedAndNotAnsweredIsUnknown) {
   EXPECT_EQ(lost.failed[0].bytes, "b");
 }
 
+TEST_F(AppendCoreTest, WhatWasFencedWhileItsIndexAppendIsUnderWayIsUnknown) {
+  core.Add(Messages({"a"}));
+  Next(0);
+  Data();
+  core.Add(Messages({"b"}));
+  ASSERT_TRUE(Next(20).index);
+  Data(AppendOutcome::kFenced);
+  const auto lost = core.TakeAll();  // destroyed before the answer
+  ASSERT_FALSE(lost.unknown.empty());
+  EXPECT_EQ(lost.unknown[0].bytes, "a") << "the index append may have come before the fence";
+}
+
 class AppendCoreRollTest : public AppendCoreTest {
  protected:
   AppendCoreRollTest() : AppendCoreTest({Duration::Millis(10), 100, 10}) {}
