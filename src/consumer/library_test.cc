@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <latch>
 #include <thread>
 
 #include "tailcast/base/thread_loop.h"
@@ -36,6 +37,31 @@ struct Ports {
   cache::MemoryClient data_client, metadata_client;
   stream::CellPorts ports;
 };
+
+// Holds back what some threads post: they stay inside Post until they are released.
+class HoldingLoop final : public EventLoop {
+ public:
+  HoldingLoop(EventLoop& loop, ptrdiff_t posts) : arrived(posts), loop_(loop) {}
+  MonotonicTime Now() const override { return loop_.Now(); }
+  WallTime WallNow() const override { return loop_.WallNow(); }
+  TimerId At(MonotonicTime when, Task task) override { return loop_.At(when, std::move(task)); }
+  void Cancel(TimerId id) override { loop_.Cancel(id); }
+  void Post(Task task) override {
+    if (hold) {
+      arrived.count_down();
+      released.wait();
+    }
+    loop_.Post(std::move(task));
+  }
+
+  static thread_local bool hold;
+  std::latch arrived;
+  std::latch released{1};
+
+ private:
+  EventLoop& loop_;
+};
+thread_local bool HoldingLoop::hold = false;
 
 class LibraryTest : public ::testing::Test {
  protected:
@@ -157,6 +183,38 @@ TEST_F(LibraryTest, CloseFlushesAndLaterCallsFail) {
   EXPECT_EQ(durable, 10);
   EXPECT_TRUE(IsFailedPrecondition(producer_->Publish("late", producer::AckCallback())));
   EXPECT_TRUE(producer_->Close(Duration::Seconds(20)).ok());
+}
+
+TEST_F(LibraryTest, CallsThatACloseOvertakesFindTheirLoop) {
+  HoldingLoop loop(*thread_->loop(), 3);
+  stream::CellPorts ports = ports_->ports;
+  ports.loop = &loop;
+  auto opened = Producer::OpenOn(ports, stream_, 1, 4096, options_);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  producer_ = std::move(*opened);
+  std::vector<AckOutcome> outcomes;
+  producer::Stats stats;
+  const auto held = [](auto call) {
+    return std::thread([call] {
+      HoldingLoop::hold = true;
+      call();
+    });
+  };
+  std::thread publisher = held([&] {
+    const Status status = producer_->TryPublish(
+        "x", [&](const producer::Ack& ack) { outcomes.push_back(ack.outcome); });
+    EXPECT_TRUE(status.ok()) << status;
+  });
+  std::thread flusher = held([&] { EXPECT_TRUE(producer_->Flush(Duration::Seconds(20)).ok()); });
+  std::thread asker = held([&] { stats = producer_->stats(); });
+  loop.arrived.wait();
+  EXPECT_TRUE(producer_->Close(Duration::Seconds(20)).ok());
+  EXPECT_EQ(outcomes, std::vector{AckOutcome::kDurable}) << "it was taken, so it is flushed";
+  loop.released.count_down();
+  for (std::thread* thread : {&publisher, &flusher, &asker}) thread->join();
+  EXPECT_EQ(outcomes.size(), 1u);
+  EXPECT_EQ(stats.files_opened, 0) << "the shards had ended";
+  producer_.reset();  // before the loop
 }
 
 TEST_F(LibraryTest, AFullBufferIsSaidByTryPublishAndWaitedForByPublish) {

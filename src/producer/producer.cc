@@ -75,12 +75,19 @@ AgentOptions ToAgentOptions(const Options& options, int64_t chunk_size) {
 }  // namespace
 
 // The intake between the callers' threads and the loop, and an agent for each shard on the loop.
+//
+// The loop lives as long as this, not only until Close: a call of another thread that Close
+// overtakes, between what the intake took from it and its post, finds the loop and is dropped there
+// (the scope has ended) or, if its caller waits for it, is run and finds no agents.
 class Producer::Impl {
  public:
   explicit Impl(Options options)
       : options_(std::move(options)),
         intake_({options_.buffer_bytes_max, options_.message_bytes_max}) {}
-  ~Impl() { (void)Close(Duration()); }
+  ~Impl() {
+    (void)Close(Duration());
+    thread_.reset();
+  }
 
   Status Open() {
     const auto deadline = ReadMonotonicClock() + options_.open_timeout;
@@ -127,7 +134,6 @@ class Producer::Impl {
       // A turn of its own each: nothing is destroyed inside its own callback.
       OnLoop([&] { EndShards(); });
       OnLoop([&] { session_.reset(); });
-      thread_.reset();
     }
     const std::lock_guard lock(close_mutex_);
     close_status_ = status;
@@ -143,9 +149,9 @@ class Producer::Impl {
     stats.failed = totals.failed;
     stats.unknown = totals.unknown;
     stats.buffered_bytes = totals.buffered_bytes;
-    if (intake_.closed()) return stats;
     OnLoop([&] {
       for (auto& [number, agent] : agents_) {
+        if (agent == nullptr) continue;  // closed
         const AgentCounters counters = agent->counters();
         const ShadowCounters& shadow = agent->shadow_counters();
         stats.flushes += counters.flushes;
@@ -289,6 +295,7 @@ class Producer::Impl {
       Batch batch = intake_.Take(number);
       Fail(batch, FailedPreconditionError("the producer is closed"));
     }
+    intake_.Wake();
   }
 
   // Runs `task` on the loop and waits for it.
@@ -311,7 +318,7 @@ class Producer::Impl {
   Intake intake_;
   int32_t shard_count_ = 1;
   std::vector<int32_t> numbers_;        // fixed once open
-  std::unique_ptr<LoopThread> thread_;  // null over a caller's ports
+  std::unique_ptr<LoopThread> thread_;  // fixed once open; null over a caller's ports
   EventLoop* loop_ = nullptr;
   std::unique_ptr<session::Session> session_;                 // loop only
   std::map<int32_t, std::unique_ptr<ProducerAgent>> agents_;  // loop only; the keys are fixed

@@ -107,8 +107,8 @@ class Producer {
   // Waits until everything published before is acknowledged. DeadlineExceeded; the error of a shard
   // that stopped.
   Status Flush(Duration timeout);
-  // Flushes, seals the files, waits for the caches (2 s at most) and ends. Later calls fail. Safe
-  // to call twice.
+  // Flushes, seals the files, waits for the caches (2 s at most) and ends. Later calls fail, those
+  // of other threads that are under way fail or were in time. Safe to call twice.
   Status Close(Duration timeout);
 
   const std::vector<int32_t>& shards() const;
