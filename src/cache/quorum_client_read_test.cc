@@ -1,0 +1,272 @@
+// Reads of chunks and values: what they give, what they cost, and when they end.
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tailcast/base/crc32c.h"
+#include "tailcast/base/fault_point.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/cache/quorum_client_testing.h"
+
+namespace tailcast::cache {
+namespace {
+
+INSTANTIATE_TEST_SUITE_P(Fabric, QuorumClientTest, testing::Bool(), FabricName);
+
+TEST_P(QuorumClientTest, ReadsBackWhatWasWritten) {
+  World world(GetParam(), 4);
+  for (uint64_t n = 0; n < 50; ++n) ASSERT_TRUE(world.Write(n, 100 + n * 80).ok());
+  for (uint64_t n = 0; n < 50; ++n) {
+    const auto length = static_cast<uint32_t>(100 + n * 80);
+    EXPECT_EQ(world.ReadText(n, length), Final(n).substr(0, length));
+    EXPECT_EQ(world.ReadText(n, length, ReadMode::kConsistent), Final(n).substr(0, length));
+    EXPECT_EQ(world.ReadText(n, 10), Final(n).substr(0, length)) << "gives what is there";
+  }
+  EXPECT_EQ(world.client->counters().hits, 150u);
+  EXPECT_EQ(world.client->counters().torn_retries, 0u);
+}
+
+TEST_P(QuorumClientTest, GrowingChunkCostsOneShortReadOfItsSuffix) {
+  World world(GetParam());
+  ASSERT_TRUE(world.Write(1, 3000).ok());
+  ChunkRead read = world.Read(world.Chunk(1, 3000));
+  ASSERT_EQ(read.length, 3000u);
+  ASSERT_TRUE(world.Write(1, 3100).ok());
+  read.have = read.length;
+  read.length = 0;
+  read.want = 3100;
+  const uint64_t before = world.client->counters().bytes_read;
+  std::fill_n(read.destination, 3000, '!');
+  read = world.Read(read);
+  EXPECT_EQ(read.length, 3100u);
+  EXPECT_EQ(std::string(read.destination + 3000, 100), Final(1).substr(3000, 100));
+  EXPECT_EQ(std::string(read.destination, 3000), std::string(3000, '!')) << "not fetched again";
+  EXPECT_EQ(read.crc, Crc32c(Final(1).substr(0, 3100)));
+  EXPECT_LT(world.client->counters().bytes_read - before, 1400u);
+}
+
+TEST_P(QuorumClientTest, ValuesLongerThanTheRoomAreCutButValidated) {
+  World world(GetParam());
+  ASSERT_TRUE(world.Write(1, 4000).ok());
+  ChunkRead read = world.Chunk(1, 100, 1000);
+  read = world.Read(read);
+  EXPECT_EQ(std::string(read.destination, read.length), Final(1).substr(0, 1000));
+  EXPECT_EQ(read.crc, Crc32c(Final(1).substr(0, 1000)));
+  read.have = read.length;
+  read.want = 500;  // nothing to do
+  EXPECT_EQ(world.Read(read).length, 1000u);
+}
+
+TEST(QuorumClientTryTest, FinishesInsideTheCallOrLeavesTheRestToReadChunks) {
+  const Scope scope;
+  World world(true);
+  ASSERT_TRUE(world.Write(1, 4096).ok());
+  ASSERT_TRUE(world.Write(2, 100).ok());
+  ChunkRead reads[2] = {world.Chunk(1, 4096), world.Chunk(2, 200)};
+  EXPECT_TRUE(world.client->TryReadChunks(std::span(reads, 1)));
+  EXPECT_EQ(std::string(reads[0].destination, reads[0].length), Final(1));
+  reads[0].length = 0;
+  reads[0].crc = 0;
+  EXPECT_FALSE(world.client->TryReadChunks(reads));
+  EXPECT_EQ(reads[0].length, 4096u);
+  bool done = false;
+  world.client->ReadChunks(reads, ReadMode::kRelaxed, Duration::Millis(100),
+                           scope.Bind([&] { done = true; }));
+  ASSERT_TRUE(world.time.RunUntil([&] { return done; }, Duration::Seconds(1)));
+  EXPECT_EQ(reads[1].length, 100u);
+  EXPECT_EQ(std::string(reads[1].destination, 100), Final(2).substr(0, 100));
+  EXPECT_EQ(world.client->counters().short_reads, 1u);
+  World delayed(false);
+  ASSERT_TRUE(delayed.Write(1, 4096).ok());
+  ChunkRead read = delayed.Chunk(1, 4096);
+  EXPECT_FALSE(delayed.client->TryReadChunks(std::span(&read, 1)));
+}
+
+// Fig 5: chunk 0 was extended on two replicas only; the reader begins with the third.
+TEST_P(QuorumClientTest, Fig5LaggingReplicaCostsAConsistentReadNotAMiss) {
+  for (uint64_t n = 0; n < 8; ++n) {
+    World world(GetParam(), 3, n + 1);
+    const Key key = KeyOf(n);
+    for (const int server : {0, 1, 2}) {
+      world.WriteAt(server, key, MergeRule::kLongerWins, Final(n).substr(0, 1000));
+    }
+    const int first = world.FirstChoice(n);
+    for (const int server : {0, 1, 2}) {
+      if (server != first) world.WriteAt(server, key, MergeRule::kLongerWins, Final(n));
+    }
+    EXPECT_EQ(world.ReadText(n, 4096), Final(n));
+    EXPECT_EQ(world.client->counters().misses, 0u);
+    EXPECT_EQ(world.client->counters().short_reads, 0u);
+  }
+}
+
+TEST_P(QuorumClientTest, MissOnlyAfterAllReplicasAnswered) {
+  World world(GetParam());
+  std::map<std::string, uint64_t> before;
+  for (auto& [name, host] : world.net.hosts) before[name] = host.reads;
+  EXPECT_EQ(world.ReadText(7, 100), "");
+  EXPECT_EQ(world.client->counters().misses, 1u);
+  for (auto& [name, host] : world.net.hosts) EXPECT_GT(host.reads, before[name]) << name;
+}
+
+TEST(QuorumClientHedgeTest, SlowReplicaIsHedgedAfter30Milliseconds) {
+  World world(false);
+  ASSERT_TRUE(world.Write(1, 4096).ok());
+  const int first = world.FirstChoice(1);
+  world.net.hosts["cache-" + std::to_string(first)].delay = Duration::Millis(400);
+  const MonotonicTime start = world.time.now();
+  EXPECT_EQ(world.ReadText(1, 4096), Final(1));
+  EXPECT_GE((world.time.now() - start).millis(), 30);
+  EXPECT_LT((world.time.now() - start).millis(), 40);
+  EXPECT_EQ(world.client->counters().hedges, 1u);
+  // The late completion lands in the client's memory, not in a chunk that its reader has given up.
+  world.buffers.clear();
+  world.time.RunFor(Duration::Seconds(1));
+}
+
+TEST(QuorumClientHedgeTest, DeadlineEndsAReadWithWhatIsThere) {
+  World world(false);
+  ASSERT_TRUE(world.Write(1, 4096).ok());
+  for (auto& [name, host] : world.net.hosts) host.delay = Duration::Millis(400);
+  const MonotonicTime start = world.time.now();
+  const ChunkRead read =
+      world.Read(world.Chunk(1, 4096), ReadMode::kRelaxed, Duration::Millis(100));
+  EXPECT_EQ(read.length, 0u);
+  EXPECT_EQ((world.time.now() - start).millis(), 100);
+  world.buffers.clear();
+  world.time.RunFor(Duration::Seconds(2));
+  for (auto& [name, host] : world.net.hosts) host.delay = Duration();
+  EXPECT_EQ(world.ReadText(1, 4096), Final(1));
+}
+
+TEST_P(QuorumClientTest, ValuesAreJoinedOverReplicasAndNeverFall) {
+  World world(GetParam());
+  const Key key = KeyOf(1);
+  world.WriteAt(0, key, MergeRule::kMaxLanes, Lanes({5, 1, 1}));
+  world.WriteAt(1, key, MergeRule::kMaxLanes, Lanes({1, 6}));
+  world.WriteAt(2, key, MergeRule::kMaxLanes, Lanes({5, 6}));
+  // Any two replicas hold what two acknowledged.
+  EXPECT_TRUE((**world.ReadValue(key)).starts_with(Lanes({5, 6})));
+  for (uint64_t step = 10; step < 60; step += 10) {
+    ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({step, step})}}).ok());
+    const int victim = static_cast<int>(step / 10 % 3);
+    world.Kill(victim);
+    EXPECT_TRUE((**world.ReadValue(key)).starts_with(Lanes({step, step}))) << step;
+    world.StartServer(victim);
+    world.Publish();
+    EXPECT_TRUE((**world.ReadValue(key)).starts_with(Lanes({step, step}))) << step;
+    world.time.RunFor(Duration::Seconds(2));
+  }
+  // Everything lost and an old value written again: this client does not go back.
+  for (int i = 0; i < 3; ++i) {
+    world.Kill(i);
+    world.StartServer(i);
+  }
+  world.Publish();
+  world.time.RunFor(Duration::Seconds(2));
+  EXPECT_EQ(*world.ReadValue(key), std::nullopt);
+  ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({3, 3})}}).ok());
+  EXPECT_TRUE((**world.ReadValue(key)).starts_with(Lanes({50, 50})));
+}
+
+TEST_P(QuorumClientTest, OverflowedKeysAreServedByRpc) {
+  ServerCoreOptions core;
+  World world(GetParam(), 3, 1, {}, core);
+  // All in one bucket: same lo, other hi.
+  std::vector<Mutation> mutations;
+  std::vector<Key> keys;
+  for (uint64_t n = 0; n < 12; ++n) {
+    keys.push_back({KeyOf(n).hi, 12345});
+    mutations.push_back({keys.back(), MergeRule::kLongerWins, false, Final(n).substr(0, 500)});
+  }
+  ASSERT_TRUE(world.Mutate(mutations).ok());
+  for (uint64_t n = 0; n < 12; ++n) {
+    ChunkRead read = world.Chunk(n, 500);
+    read.key = keys[n];
+    read = world.Read(read);
+    EXPECT_EQ(std::string(read.destination, read.length), Final(n).substr(0, 500));
+    read = world.Chunk(n, 500);
+    read.key = keys[n];
+    std::memcpy(read.destination, Final(n).data(), 200);
+    read.have = 200;
+    read.crc = Crc32c(Final(n).substr(0, 200));
+    read = world.Read(read);
+    EXPECT_EQ(std::string(read.destination, read.length), Final(n).substr(0, 500));
+    EXPECT_EQ(**world.ReadValue(keys[n], MergeRule::kLongerWins), Final(n).substr(0, 500));
+  }
+  EXPECT_GT(world.client->counters().overflow_reads, 0u);
+}
+
+// Two replicas are asked at once. The one that answers first has other bytes, fewer than wanted;
+// the other one's suffix must not be put behind them.
+TEST(QuorumClientContradictionTest, AChunkNeverHoldsBytesOfTwoReplicasThatContradictEachOther) {
+  uint64_t mismatches = 0;
+  for (int slow = 0; slow < 3; ++slow) {
+    World world(false);
+    const Key key = KeyOf(1);
+    const std::string other(1000, 'x');
+    for (const int server : {0, 1, 2}) {
+      world.WriteAt(server, key, MergeRule::kLongerWins, server == slow ? Final(1) : other);
+      world.net.hosts["cache-" + std::to_string(server)].delay =
+          Duration::Millis(server == slow ? 10 : 1);
+    }
+    const std::string read = world.ReadText(1, 4096, ReadMode::kConsistent);
+    EXPECT_TRUE(read == Final(1).substr(0, read.size()) || read == other.substr(0, read.size()))
+        << "slow " << slow << ": " << read.size() << " bytes, of both replicas";
+    mismatches += world.client->counters().mismatches;
+  }
+  EXPECT_GT(mismatches, 0u);
+}
+
+TEST(QuorumClientContradictionTest, PlantedMixedChunksAreCaught) {
+  const PlantedFault fault("cache.skip_prefix_check");
+  int mixed = 0;
+  for (int slow = 0; slow < 3; ++slow) {
+    World world(false);
+    for (const int server : {0, 1, 2}) {
+      world.WriteAt(server, KeyOf(1), MergeRule::kLongerWins,
+                    server == slow ? Final(1) : std::string(1000, 'x'));
+      world.net.hosts["cache-" + std::to_string(server)].delay =
+          Duration::Millis(server == slow ? 10 : 1);
+    }
+    ChunkRead read = world.Read(world.Chunk(1, 4096), ReadMode::kConsistent);
+    mixed += read.length == 4096 && read.destination[0] == 'x' ? 1 : 0;
+  }
+  EXPECT_GT(mixed, 0);
+}
+
+// A read whose batch has ended still holds the only slot. Its replica leaves the configuration: the
+// slot goes to whoever waits.
+TEST(QuorumClientSlotsTest, ALostConnectionGivesItsSlotsToThoseThatWait) {
+  const Scope scope;
+  QuorumClientOptions options;
+  options.key_reads_max = 1;
+  options.hedge_delay = Duration::Seconds(1);
+  World world(false, 4, 1, options);
+  for (uint64_t n = 0; n < 20; ++n) ASSERT_TRUE(world.Write(n, 100).ok());
+  const int leaver = world.FirstChoice(0);
+  uint64_t next = 1;
+  while (world.FirstChoice(next) == leaver) ++next;
+  world.net.hosts["cache-" + std::to_string(leaver)].delay = Duration::Millis(300);
+  EXPECT_EQ(world.Read(world.Chunk(0, 100), ReadMode::kRelaxed, Duration::Millis(10)).length, 0u);
+
+  ChunkRead waiting = world.Chunk(next, 100);
+  bool done = false;
+  world.client->ReadChunks(std::span(&waiting, 1), ReadMode::kRelaxed, Duration::Millis(400),
+                           scope.Bind([&] { done = true; }));
+  world.time.RunFor(Duration::Millis(20));
+  EXPECT_FALSE(done) << "the slot is not taken";
+  world.config.replicas.erase(world.config.replicas.begin() + leaver);
+  ++world.config.configuration_id;
+  world.client->UpdateRing(world.config);
+  world.time.RunFor(Duration::Millis(20));
+  EXPECT_TRUE(done);
+  EXPECT_EQ(waiting.length, 100u);
+}
+
+}  // namespace
+}  // namespace tailcast::cache

@@ -1,0 +1,173 @@
+// Watches and rings: where a client watches, what it does when replicas come and go, and how it
+// ends.
+#include <span>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/cache/quorum_client_testing.h"
+
+namespace tailcast::cache {
+namespace {
+
+INSTANTIATE_TEST_SUITE_P(Fabric, QuorumClientTest, testing::Bool(), FabricName);
+
+TEST_P(QuorumClientTest, OlderConfigurationsAreIgnored) {
+  World world(GetParam(), 4);
+  RingConfig old = world.config;
+  old.configuration_id = 0;
+  old.replicas.clear();
+  world.client->UpdateRing(old);
+  EXPECT_EQ(world.client->ready_replicas(), 4u);
+}
+
+TEST_P(QuorumClientTest, DoorbellNotifiesForChangesSinceTheLastRead) {
+  const Scope scope;
+  World world(GetParam());
+  const Key key = KeyOf(1);
+  ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({1})}}).ok());
+  int notifications = 0, refused = 0;
+  const auto notify = [&](bool watched) { ++(watched ? notifications : refused); };
+  world.client->WatchValue(key, Duration::Seconds(5), scope.Bind(notify));
+  world.time.RunFor(Duration::Millis(5));
+  EXPECT_EQ(refused, 1) << "never read on this client: poll";
+  ASSERT_TRUE(world.ReadValue(key).ok());
+  world.client->WatchValue(key, Duration::Seconds(5), scope.Bind(notify));
+  world.time.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(notifications, 0);
+  ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({2})}}).ok());
+  world.time.RunFor(Duration::Millis(5));
+  EXPECT_EQ(notifications, 1);
+  // A change between read and watch notifies at once.
+  ASSERT_TRUE(world.ReadValue(key).ok());
+  ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({3})}}).ok());
+  world.time.RunFor(Duration::Millis(5));
+  world.client->WatchValue(key, Duration::Seconds(5), scope.Bind(notify));
+  world.time.RunFor(Duration::Millis(5));
+  EXPECT_EQ(notifications, 2);
+  // The time-out notifies; a cancelled one does not.
+  ASSERT_TRUE(world.ReadValue(key).ok());
+  world.client->WatchValue(key, Duration::Seconds(1), scope.Bind(notify));
+  world.client->CancelWatch(
+      world.client->WatchValue(key, Duration::Seconds(1), scope.Bind(notify)));
+  world.time.RunFor(Duration::Seconds(3));
+  EXPECT_EQ(notifications, 3);
+  EXPECT_EQ(refused, 1);
+}
+
+TEST_P(QuorumClientTest, WatchesMoveToAnotherReplicaWhenTheirServerDiesOrStops) {
+  const Scope scope;
+  for (const bool stop : {false, true}) {
+    for (uint64_t seed = 1; seed < 6; ++seed) {
+      World world(GetParam(), 3, seed);
+      const Key key = KeyOf(1);
+      ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({1})}}).ok());
+      world.time.RunFor(Duration::Millis(50));
+      ASSERT_TRUE(world.ReadValue(key).ok());
+      int notifications = 0, refused = 0;
+      world.client->WatchValue(key, Duration::Seconds(50), scope.Bind([&](bool watched) {
+        ++(watched ? notifications : refused);
+      }));
+      int watched_at = -1;
+      for (int i = 0; i < 3; ++i) {
+        if (!world.net.hosts["cache-" + std::to_string(i)].watches.empty()) watched_at = i;
+      }
+      ASSERT_NE(watched_at, -1);
+      if (stop) {
+        world.processes[watched_at].loop->Pause();
+      } else {
+        world.Kill(watched_at);
+      }
+      world.time.RunFor(Duration::Seconds(3));
+      EXPECT_EQ(notifications + refused, 0) << "moved, not notified";
+      ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({2})}}).ok());
+      world.time.RunFor(Duration::Millis(10));
+      EXPECT_EQ(notifications, 1) << "stop " << stop << " seed " << seed;
+      if (stop) world.processes[watched_at].loop->Resume();
+    }
+  }
+}
+
+TEST_P(QuorumClientTest, RefusedWatchesAreSaidSo) {
+  const Scope scope;
+  World world(GetParam());
+  for (auto& [name, host] : world.net.hosts) host.watchable = false;
+  ASSERT_TRUE(world.ReadValue(KeyOf(1)).ok());
+  int refused = 0;
+  world.client->WatchValue(KeyOf(1), Duration::Seconds(5),
+                           scope.Bind([&](bool w) { refused += w ? 0 : 1; }));
+  EXPECT_EQ(refused, 0);
+  world.time.RunFor(Duration::Millis(1));
+  EXPECT_EQ(refused, 1);
+}
+
+TEST_P(QuorumClientTest, ClientOnAnOldConfigurationFindsOut) {
+  const Scope scope;
+  World world(GetParam());
+  ASSERT_TRUE(world.Write(1, 100).ok());
+  std::vector<uint64_t> stale;
+  world.client->SetStaleCallback(scope.Bind([&](uint64_t id) { stale.push_back(id); }));
+  RingConfig newer = world.config;
+  newer.configuration_id = 9;
+  for (auto& process : world.processes) process.server->UpdateRing(newer);
+  EXPECT_EQ(world.ReadText(1, 100), Final(1).substr(0, 100));
+  world.time.RunFor(Duration::Millis(1));
+  EXPECT_EQ(stale, std::vector<uint64_t>{9}) << "once";
+  EXPECT_EQ(world.ReadText(1, 100), Final(1).substr(0, 100));
+  EXPECT_EQ(stale.size(), 1u);
+}
+
+TEST_P(QuorumClientTest, NewRingKeepsConnectionsOfThoseThatStay) {
+  const Scope scope;
+  World world(GetParam(), 3);
+  for (uint64_t n = 0; n < 30; ++n) ASSERT_TRUE(world.Write(n, 4096).ok());
+  world.processes.emplace_back();
+  world.StartServer(3);
+  world.config.replicas.push_back({"cache-3", world.processes[3].rpc_address,
+                                   world.processes[3].fabric_addresses,
+                                   world.processes[3].incarnation});
+  world.Publish();
+  world.time.RunFor(Duration::Seconds(2));
+  EXPECT_GT(world.processes[3].server->counters().repaired_values, 5u);
+  // Keys that moved among the old ones, because the newcomer stands between them, are theirs too.
+  for (uint64_t n = 0; n < 30; ++n) {
+    for (const int owner : world.OwnersOf(KeyOf(n))) {
+      EXPECT_TRUE(world.processes[owner].server->core()->Get({world.time.now(), {}}, KeyOf(n)));
+    }
+  }
+  EXPECT_EQ(world.client->ready_replicas(), 4u);
+  for (uint64_t n = 0; n < 30; ++n) EXPECT_EQ(world.ReadText(n, 4096), Final(n));
+  // A removed one is asked no more, even in the middle of a read.
+  ChunkRead read = world.Chunk(1, 4096);
+  bool done = false;
+  world.client->ReadChunks(std::span(&read, 1), ReadMode::kConsistent, Duration::Millis(100),
+                           scope.Bind([&] { done = true; }));
+  world.config.replicas.erase(world.config.replicas.begin() + 1);
+  world.processes[1].incarnation = 0;
+  ++world.config.configuration_id;
+  world.client->UpdateRing(world.config);
+  ASSERT_TRUE(world.time.RunUntil([&] { return done; }, Duration::Seconds(1)));
+  EXPECT_EQ(world.client->counters().misses, 0u);
+}
+
+TEST_P(QuorumClientTest, DestroyedInTheMiddleCallsNobody) {
+  const Scope scope;
+  World world(GetParam());
+  ASSERT_TRUE(world.Write(1, 4096).ok());
+  for (auto& [name, host] : world.net.hosts) host.delay = Duration::Millis(5);
+  bool called = false;
+  ChunkRead read = world.Chunk(1, 4096);
+  world.client->ReadChunks(std::span(&read, 1), ReadMode::kConsistent, Duration::Millis(100),
+                           scope.Bind([&] { called = true; }));
+  world.client->Mutate({{KeyOf(1), MergeRule::kLongerWins, false, "x"}}, Duration::Seconds(1),
+                       scope.Bind([&](Status) { called = true; }));
+  world.client->ReadValues({{KeyOf(1), MergeRule::kMaxLanes}}, Duration::Seconds(1),
+                           scope.Bind([&](auto) { called = true; }));
+  world.client.reset();
+  world.buffers.clear();
+  world.time.RunFor(Duration::Seconds(2));
+  EXPECT_FALSE(called);
+}
+
+}  // namespace
+}  // namespace tailcast::cache

@@ -1,0 +1,221 @@
+// Several cache servers and one QuorumClient in virtual time, for the tests of the client.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tailcast/base/crc32c.h"
+#include "tailcast/base/log.h"
+#include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/cache/quorum_client.h"
+#include "tailcast/cache/ring.h"
+#include "tailcast/cache/server.h"
+#include "tailcast/cache/test_fabric.h"
+#include "tailcast/cache/wire.h"
+#include "tailcast/sim/sim_loop.h"
+#include "tailcast/sim/sim_rpc.h"
+
+namespace tailcast::cache {
+
+inline std::string Lanes(std::vector<uint64_t> lanes) {
+  return std::string(reinterpret_cast<const char*>(lanes.data()), lanes.size() * 8);
+}
+inline Key KeyOf(uint64_t n) {
+  Rng rng(n + 99);
+  return {rng.Next(), rng.Next()};
+}
+// The final bytes of the chunk of a key.
+inline std::string Final(uint64_t n, size_t length = 4096) {
+  std::string bytes(length, '\0');
+  Rng rng(n * 3 + 1);
+  for (size_t i = 0; i < length; i += 8) {
+    const uint64_t word = rng.Next();
+    std::memcpy(bytes.data() + i, &word, std::min<size_t>(8, length - i));
+  }
+  return bytes;
+}
+
+inline const bool kQuiet = SetLogLevels("off").ok();
+
+// Several servers and one client in virtual time.
+struct World {
+  explicit World(bool immediate, int servers = 3, uint64_t seed = 1,
+                 QuorumClientOptions client_options = {}, ServerCoreOptions core_options = {})
+      : time(seed), network(time, Rng(seed)), net(seed), core(std::move(core_options)) {
+    EXPECT_TRUE(kQuiet);
+    net.immediate = immediate;
+    config.configuration_id = 1;
+    for (int i = 0; i < servers; ++i) {
+      processes.emplace_back();
+      StartServer(i);
+      config.replicas.push_back({"cache-" + std::to_string(i), processes[i].rpc_address,
+                                 processes[i].fabric_addresses, processes[i].incarnation});
+    }
+    for (auto& process : processes) process.server->UpdateRing(config);
+    time.RunFor(Duration::Seconds(1));
+    client_loop = time.MakeLoop("client");
+    client_connector = std::make_unique<TestConnector>(&net, client_loop.get());
+    client_rpc = network.MakeConnector(*client_loop, "host");
+    if (client_options.seed == 0) client_options.seed = seed + 1000;
+    client = std::make_unique<QuorumClient>(client_loop.get(), client_connector.get(),
+                                            client_rpc.get(), client_options, config);
+    time.RunFor(Duration::Millis(10));
+  }
+  ~World() {
+    client.reset();
+    for (auto& process : processes) process.server.reset();
+  }
+
+  struct Process {
+    std::unique_ptr<sim::SimLoop> loop;
+    std::unique_ptr<TestExporter> exporter;
+    std::unique_ptr<rpc::Connector> connector;
+    std::unique_ptr<rpc::Server> rpc;
+    std::unique_ptr<Server> server;
+    std::string rpc_address;
+    std::vector<std::string> fabric_addresses;
+    uint64_t incarnation = 0;
+  };
+
+  void StartServer(int i) {
+    Process& process = processes[i];
+    const std::string name = "cache-" + std::to_string(i);
+    process.loop = time.MakeLoop(name);
+    process.exporter = std::make_unique<TestExporter>(&net, name);
+    process.connector = network.MakeConnector(*process.loop, "host");
+    process.rpc = network.MakeServer(*process.loop, "host");
+    ServerOptions options;
+    options.name = name;
+    options.memory_bytes = memory_bytes;
+    options.generation = ++generations * 1000 + static_cast<uint64_t>(i);
+    options.core = core;
+    process.server = std::make_unique<Server>(process.loop.get(), process.exporter.get(),
+                                              process.rpc.get(), process.connector.get(), options);
+    process.fabric_addresses = *process.server->Start();
+    if (process.rpc_address.empty()) process.rpc_address = "host:" + std::to_string(100 + i);
+    process.rpc_address = *process.rpc->Start(process.rpc_address);
+    ++process.incarnation;
+  }
+  void Kill(int i) {
+    Process& process = processes[i];
+    net.Kill("cache-" + std::to_string(i));
+    network.Disconnect(*process.loop);
+    process.loop->Kill();
+    process.server.reset();
+    process.rpc.reset();
+    process.connector.reset();
+    process.exporter.reset();
+    process.loop.reset();
+  }
+  // As the registry would do after a restart.
+  void Publish() {
+    ++config.configuration_id;
+    for (size_t i = 0; i < processes.size() && i < config.replicas.size(); ++i) {
+      config.replicas[i].incarnation = processes[i].incarnation;
+    }
+    for (auto& process : processes) {
+      if (process.server != nullptr) process.server->UpdateRing(config);
+    }
+    client->UpdateRing(config);
+  }
+
+  Status Mutate(std::vector<Mutation> mutations, Duration timeout = Duration::Millis(500)) {
+    std::optional<Status> result;
+    client->Mutate(std::move(mutations), timeout,
+                   scope.Bind([&](Status status) { result = status; }));
+    EXPECT_FALSE(result.has_value());
+    EXPECT_TRUE(time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(10)));
+    return result.value_or(OkStatus());
+  }
+  Status Write(uint64_t n, size_t length) {
+    return Mutate({{KeyOf(n), MergeRule::kLongerWins, false, Final(n).substr(0, length)}});
+  }
+  // Straight into one server's memory, past the client.
+  void WriteAt(int server, const Key& key, MergeRule rule, const std::string& value) {
+    v1::CacheMutateRequest request;
+    wire::Append(*request.mutable_batch(), key, rule, false, value);
+    auto one = client_rpc->MakeClient(processes[server].rpc_address, "");
+    bool done = false;
+    one->Call(std::string("/") + kDataService + "/Mutate", request.SerializeAsString(),
+              Duration::Seconds(1), scope.Bind([&](Result<std::string> reply) {
+                EXPECT_TRUE(reply.ok());
+                done = true;
+              }));
+    EXPECT_TRUE(time.RunUntil([&] { return done; }, Duration::Seconds(2)));
+  }
+  ChunkRead Chunk(uint64_t n, uint32_t want, uint32_t capacity = 4096) {
+    buffers.push_back(std::make_unique<std::string>(capacity, '#'));
+    return {KeyOf(n), 0, want, capacity, buffers.back()->data()};
+  }
+  ChunkRead Read(ChunkRead read, ReadMode mode = ReadMode::kRelaxed,
+                 Duration timeout = Duration::Millis(500)) {
+    bool done = false;
+    client->ReadChunks(std::span(&read, 1), mode, timeout, scope.Bind([&] { done = true; }));
+    EXPECT_FALSE(done) << "called back inside the call";
+    EXPECT_TRUE(time.RunUntil([&] { return done; }, Duration::Seconds(10)));
+    return read;
+  }
+  std::string ReadText(uint64_t n, uint32_t want, ReadMode mode = ReadMode::kRelaxed) {
+    const ChunkRead read = Read(Chunk(n, want), mode);
+    EXPECT_EQ(read.crc, Crc32cExtend(0, read.destination, read.length));
+    return std::string(read.destination, read.length);
+  }
+  Result<std::optional<std::string>> ReadValue(const Key& key,
+                                               MergeRule rule = MergeRule::kMaxLanes) {
+    std::optional<Result<std::vector<std::optional<std::string>>>> result;
+    client->ReadValues({{key, rule}}, Duration::Millis(500),
+                       scope.Bind([&](auto values) { result = std::move(values); }));
+    EXPECT_FALSE(result.has_value());
+    EXPECT_TRUE(time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(10)));
+    if (!result->ok()) return result->status();
+    return (**result)[0];
+  }
+  // Servers of a key in the client's order, found by reading which host is read first.
+  std::vector<int> OwnersOf(const Key& key) {
+    const HashRing ring(config);
+    const Owners owners = ring.OwnersOf(key);
+    std::vector<int> servers(owners.replica.begin(), owners.replica.begin() + owners.count);
+    return servers;
+  }
+  int FirstChoice(uint64_t n) {
+    std::map<std::string, uint64_t> before;
+    for (auto& [name, host] : net.hosts) before[name] = host.reads;
+    Read(Chunk(n, 1));
+    for (int i = 0; i < static_cast<int>(processes.size()); ++i) {
+      const std::string name = "cache-" + std::to_string(i);
+      if (net.hosts[name].reads != before[name]) return i;
+    }
+    return -1;
+  }
+
+  const Scope scope;
+  uint64_t memory_bytes = 16 << 20;
+  uint64_t generations = 0;
+  sim::VirtualTime time;
+  sim::Network network;
+  TestFabric net;
+  ServerCoreOptions core;
+  RingConfig config;
+  std::vector<Process> processes;
+  std::unique_ptr<sim::SimLoop> client_loop;
+  std::unique_ptr<TestConnector> client_connector;
+  std::unique_ptr<rpc::Connector> client_rpc;
+  std::unique_ptr<QuorumClient> client;
+  std::vector<std::unique_ptr<std::string>> buffers;
+};
+
+// By whether the fabric answers inside the call.
+class QuorumClientTest : public testing::TestWithParam<bool> {};
+inline std::string FabricName(const testing::TestParamInfo<bool>& info) {
+  return info.param ? "Immediate" : "Delayed";
+}
+
+}  // namespace tailcast::cache
