@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "tailcast/base/callback.h"
 #include "tailcast/consumer/lengths_core.h"
@@ -40,6 +41,9 @@ class CellSources {
   class CellSource : public Source {
    public:
     CellSource(CellSources& cell, bool with_cache) : cell_(cell), with_cache_(with_cache) {}
+    std::string_view name() const override {
+      return with_cache_ ? "the cell's cache" : "the cell's primary layer";
+    }
     SourceLengths lengths(stream::Part part) const override;
     std::optional<stream::RangeResult> Read(stream::Part part, stream::RangeRequest request,
                                             Callback<void(stream::RangeResult)> done) override;

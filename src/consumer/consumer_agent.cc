@@ -132,7 +132,9 @@ void ConsumerAgent::OpenFile(const FilePlace& place) {
   CloseFile();
   file_ = std::make_unique<OpenedFile>(*this, counters_, place);
   const int64_t chunk_size = file_->lengths.chunk_size();
-  tail_.Open(place, chunk_size, file_->sources.size());
+  std::vector<std::string_view> sources;
+  for (const Source* source : file_->sources) sources.push_back(source->name());
+  tail_.Open(place, chunk_size, std::move(sources));
   for (Part part : {Part::kData, Part::kIndex}) {
     file_->steps.Write("ConsumerStart", part, {{"at", tail_.at(part)}, {"chunkSize", chunk_size}});
   }

@@ -82,8 +82,8 @@ class ConsumerAgent {
   // kFailed:
   //   OutOfRange       the start position lies before what the cell keeps: the message says where
   //                    that begins, as does first_available()
-  //   DataLoss         bytes contradict their check sums in the primary layer too: names file, part
-  //                    and position
+  //   DataLoss         bytes contradict their check sums, those of the last source too: names file,
+  //                    part, position, and the sources that were asked again
   //   InvalidArgument  a position of another stream or shard, or one that is no message's beginning
   const Status& status() const { return status_; }
   std::optional<stream::Position> first_available() const { return first_available_; }

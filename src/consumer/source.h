@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "tailcast/base/callback.h"
 #include "tailcast/stream/names.h"
@@ -35,6 +36,8 @@ class Source {
  public:
   virtual ~Source() = default;
 
+  // For messages to people: "the cell's cache". A literal.
+  virtual std::string_view name() const = 0;
   virtual SourceLengths lengths(stream::Part part) const = 0;
   // Reads as stream::RangeReader::Read does: the answer at once, or nullopt and the answer by
   // `done` on a later turn. The request's two limits are bounds, which the source lowers to what

@@ -39,11 +39,12 @@ TailCore::TailCore(const AgentOptions& options, AgentCounters& counters, stream:
       rate_(options.rate_bytes_per_s, options.rate_burst_bytes),
       parts_{PartState(options.window_bytes * 2), PartState(kIndexWindowBytes * 2)} {}
 
-void TailCore::Open(const FilePlace& place, int64_t chunk_size, size_t sources) {
-  TAILCAST_CHECK(sources > 0);
+void TailCore::Open(const FilePlace& place, int64_t chunk_size,
+                    std::vector<std::string_view> sources) {
+  TAILCAST_CHECK(!sources.empty() && sources.size() <= kSourcesMax);
   stem_ = place.stem;
   chunk_size_ = chunk_size;
-  sources_ = sources;
+  sources_ = std::move(sources);
   seal_.reset();
   unverified_ = place.unverified;
   retry_ = Duration();
@@ -122,6 +123,7 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
   // A chunk may be longer than its published length, never longer than the seal.
   request.room = std::min(request.room, std::max(to, std::min(SealOf(part), to + chunk_size_)) -
                                             buffer.ChunkStart(end));
+  if (fetch.distrusted) state.asked_again.set(fetch.source);
   state.fetch = FetchState::kUnderWay;
   state.wanted = to;
   ++counters_.fetches;
@@ -242,11 +244,13 @@ void TailCore::Release() {
 
 void TailCore::OnCorrupt(Part part, int64_t end, std::string_view what) {
   PartState& state = parts_[Index(part)];
-  const size_t next = end <= state.distrust_until ? state.trusted_source + 1 : 1;
-  if (next >= sources_) {
+  const bool again = end <= state.distrust_until;
+  const size_t next = again ? state.trusted_source + 1 : 1;
+  if (!again) state.asked_again.reset();
+  if (next >= sources_.size()) {
     Fail(DataLossError(stream::FileName(stem_, part) + ": " + std::string(what) + " at byte " +
                        std::to_string(state.at) + " of the " + std::string(PartName(part)) +
-                       " file, in the primary layer too (message " +
+                       " file" + SourceNames(state) + " (message " +
                        std::to_string(position().number) +
                        " of the shard); repair the file from another cell's copy, or begin behind "
                        "that message"));
@@ -256,6 +260,15 @@ void TailCore::OnCorrupt(Part part, int64_t end, std::string_view what) {
   state.distrust_until = state.buffer.end();
   if (state.fetch == FetchState::kUnderWay) state.fetch = FetchState::kObsolete;
   state.buffer.Truncate(state.at);
+}
+
+std::string TailCore::SourceNames(const PartState& state) const {
+  std::string names;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (state.asked_again.test(i)) names.append(names.empty() ? "" : ", ").append(sources_[i]);
+  }
+  return names.empty() ? ", whose only source is " + std::string(sources_.front())
+                       : ", also in what was read again from: " + names;
 }
 
 void TailCore::FailStart() {

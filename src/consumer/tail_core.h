@@ -24,6 +24,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -68,9 +69,9 @@ class TailCore {
   // `options` and `counters` outlive this.
   TailCore(const AgentOptions& options, AgentCounters& counters, stream::ShardId shard);
 
-  // Goes on at a place of a file that is read from `sources` sources. Views that the user holds
-  // stay valid; no fetch is under way any more.
-  void Open(const FilePlace& place, int64_t chunk_size, size_t sources);
+  // Goes on at a place of a file that is read from these sources, at most kSourcesMax, named as
+  // Source::name does. Views that the user holds stay valid; no fetch is under way any more.
+  void Open(const FilePlace& place, int64_t chunk_size, std::vector<std::string_view> sources);
   // The file's chunk size is another one. Fetches under way are given up.
   void SetChunkSize(int64_t chunk_size);
   // Where the file ends.
@@ -124,6 +125,7 @@ class TailCore {
     // Below distrust_until sources before `trusted_source` are not asked.
     int64_t distrust_until = 0;
     size_t trusted_source = 0;
+    std::bitset<kSourcesMax> asked_again;  // for bytes that failed
     Status trouble;
   };
 
@@ -135,6 +137,8 @@ class TailCore {
   int64_t SealOf(stream::Part part) const;
   // The bytes before `end` of what was read of the part, from what was given on, fail a check.
   void OnCorrupt(stream::Part part, int64_t end, std::string_view what);
+  // Of those that were asked again.
+  std::string SourceNames(const PartState& state) const;
   // The user's position is no message's beginning.
   void FailStart();
   // The place that was reached contradicts the seal.
@@ -148,7 +152,7 @@ class TailCore {
   PartState parts_[stream::kParts];
   stream::Stem stem_;
   int64_t chunk_size_ = 1;
-  size_t sources_ = 0;
+  std::vector<std::string_view> sources_;  // their names
   std::optional<stream::Seal> seal_;
   std::optional<stream::Position> unverified_;
   Duration retry_;  // after a short read

@@ -53,7 +53,8 @@ class TailTest : public ::testing::Test {
       }
     }
     tail_.emplace(options_, counters_, shard_);
-    tail_->Open(place, kChunk, count);
+    const std::vector<std::string_view> names = {"one", "two", "three"};
+    tail_->Open(place, kChunk, {names.begin(), names.begin() + static_cast<ptrdiff_t>(count)});
   }
   void Seal() {
     tail_->SetSeal(
@@ -225,8 +226,27 @@ TEST_F(TailTest, BytesThatFailInTheLastSourceAreDataLoss) {
   EXPECT_TRUE(IsDataLoss(tail_->failure()));
   EXPECT_THAT(tail_->failure().message(), HasSubstr("payload fails its check sum at byte 45"));
   EXPECT_THAT(tail_->failure().message(), HasSubstr("message 55 of the shard"));
+  EXPECT_THAT(tail_->failure().message(), HasSubstr("what was read again from: two (message"));
   std::vector<Message> messages;
   EXPECT_EQ(tail_->Take(messages, 1000), 0u);
+}
+
+TEST_F(TailTest, DataLossNamesTheSourcesThatWereAsked) {
+  Add("a message");
+  Open(1);
+  sources_[0].bytes[0][5] = '#';
+  Drain();
+  EXPECT_THAT(tail_->failure().message(),
+              HasSubstr("data file, whose only source is one (message"));
+  Open(3);
+  for (Source& source : sources_) source.bytes[0][5] = '#';
+  sources_[1].known[0] = 0;  // it does not have them
+  Drain();
+  EXPECT_THAT(tail_->failure().message(), HasSubstr("what was read again from: three (message"));
+  Open(3);
+  for (Source& source : sources_) source.bytes[0][5] = '#';
+  Drain();
+  EXPECT_THAT(tail_->failure().message(), HasSubstr("read again from: two, three (message"));
 }
 
 TEST_F(TailTest, AFetchThatGoesOnFromDroppedBytesIsDropped) {
@@ -369,7 +389,7 @@ TEST_F(TailTest, ViewsStayWhileTheyAreHeldEvenIntoTheNextFile) {
   ASSERT_GT(tail_->Take(messages, 1 << 20), 5u);
   FilePlace place;
   place.stem = {3, 2000, 5000, 70};
-  tail_->Open(place, kChunk, 1);
+  tail_->Open(place, kChunk, {"one"});
   for (std::string& bytes : sources_[0].bytes) bytes.assign(bytes.size(), '#');
   for (Part part : {Part::kIndex, Part::kData}) Answer(part, *Next(part));
   for (size_t i = 0; i < messages.size(); ++i) {
