@@ -1,8 +1,9 @@
 #include "tailcast/fabric/fake_fabric.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -10,19 +11,17 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/word_copy.h"
 
 namespace tailcast::fabric {
 namespace {
 
 constexpr uint64_t kLineBytes = 64;
-
-struct FreeMemory {
-  void operator()(char* p) const { std::free(p); }
-};
+constexpr uint64_t kPageBytes = 4096;
 
 struct FakeRegion {
-  std::unique_ptr<char[], FreeMemory> memory;
+  Mapping memory;  // and a page behind it that nobody may touch
   RegionInfo info;
 };
 
@@ -55,7 +54,7 @@ struct Memory {
 
 uint32_t LoadLow(const Memory& memory, RegionId region, uint64_t offset) {
   uint32_t value;
-  std::memcpy(&value, memory.regions[region].memory.get() + offset, sizeof(value));
+  std::memcpy(&value, memory.regions[region].memory.data() + offset, sizeof(value));
   return value;
 }
 
@@ -402,12 +401,19 @@ class FakeExporter final : public Exporter {
     if (id < memory_->regions.size() && memory_->regions[id].info.size != 0) {
       return InvalidArgumentError(what + " exists already");
     }
-    const uint64_t rounded = (size + 4095) & ~uint64_t{4095};
-    char* bytes = static_cast<char*>(std::aligned_alloc(4096, rounded));
-    if (bytes == nullptr) return ResourceExhaustedError(what + ": no memory");
-    std::memset(bytes, 0, rounded);
+    // Fresh pages are zero and cost nothing until they are touched; most of a simulated cache never
+    // is, and clearing it took most of a short run's time.
+    const uint64_t rounded = (size + kPageBytes - 1) & ~(kPageBytes - 1);
+    void* const pages =
+        mmap(nullptr, rounded + kPageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) return ResourceExhaustedError(what + ": no memory");
+    auto* const bytes = static_cast<char*>(pages);
+    Mapping memory(bytes, rounded + kPageBytes);
+    if (mprotect(pages, rounded, PROT_READ | PROT_WRITE) != 0) {
+      return ResourceExhaustedError(what + ": no memory");
+    }
     if (id >= memory_->regions.size()) memory_->regions.resize(id + 1);
-    memory_->regions[id].memory.reset(bytes);
+    memory_->regions[id].memory = std::move(memory);
     memory_->regions[id].info.size = size;
     return std::span<char>(bytes, size);
   }
@@ -595,7 +601,7 @@ void FakeFabricNetwork::Wire::ServeRead(const std::shared_ptr<Client>& client,
   const bool torn =
       read.length > 8 && link.torn_probability > 0 && rng.Chance(link.torn_probability);
   if (!torn) {
-    CopyWords(bytes->data(), client->memory->regions[read.region].memory.get(), read.offset,
+    CopyWords(bytes->data(), client->memory->regions[read.region].memory.data(), read.offset,
               read.length);
     FinishRead(client, read, id, status, bytes);
     return;
@@ -619,7 +625,7 @@ void FakeFabricNetwork::Wire::ServeRead(const std::shared_ptr<Client>& client,
                   copies = std::move(pieces[step])] {
       const ReadStatus now = Check(*client, read);
       if (now == ReadStatus::kOk) {
-        const char* memory = client->memory->regions[read.region].memory.get();
+        const char* memory = client->memory->regions[read.region].memory.data();
         for (const Copy& copy : copies) {
           CopyWords(bytes->data() + copy.offset, memory, read.offset + copy.offset, copy.length);
         }
