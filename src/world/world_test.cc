@@ -29,15 +29,6 @@ TEST_F(WorldTest, IsAFunctionOfItsSeed) {
   EXPECT_NE(a.trace_hash, World(Options::Swarm(8)).Run().trace_hash);
 }
 
-// The seeds that ./dev test always runs. Others: ./dev sim --seed N --runs M.
-class WorldSweep : public WorldTest, public ::testing::WithParamInterface<uint64_t> {};
-
-TEST_P(WorldSweep, DeliversEverythingAfterTheFaultsOfTheSeed) {
-  const Outcome outcome = World(Options::Swarm(GetParam())).Run();
-  EXPECT_EQ(outcome.problem, "") << "again: ./dev sim --seed " << GetParam() << " --timeline";
-}
-INSTANTIATE_TEST_SUITE_P(Seeds, WorldSweep, ::testing::Range<uint64_t>(1, 13));
-
 // The tree changes again and again while processes die, schedulers among them.
 TEST_F(WorldTest, ChangesOfTheTreeEndWhateverDiesInTheMiddle) {
   for (uint64_t seed = 101; seed <= 104; ++seed) {
