@@ -1,25 +1,50 @@
 ------------------------------- MODULE Merge -------------------------------
-(* One value of the cache on its three replicas (r = 3.2): a chunk, of which the longer value wins,     *)
-(* or a length, which merges by maximum. To the model they are the same: a number that only grows, 0    *)
-(* for nothing. Replicas restart empty and are repaired; the ring changes.                              *)
+(* One value of the cache on its replicas (r = 3.2): a chunk, of which the longer value wins, or a      *)
+(* length, which merges by maximum. To the model they are the same: a number that only grows, 0 for     *)
+(* nothing. Replicas die and start again empty, the memory of the dead reads on for a while, the ring   *)
+(* changes, values expire.                                                                              *)
 (*                                                                                                      *)
 (* Design rule 3, "Longer wins". What must hold:                                                        *)
-(*   - on a replica a value never shrinks, whatever writers duel, unless the replica loses everything;  *)
-(*   - a read of two replicas sees every write that two had acknowledged before the read began, as long *)
-(*     as replicas fail one at a time, also while one is empty and while the ring changes;              *)
+(*   - on a replica a value never shrinks, whatever writers duel, unless the replica loses everything   *)
+(*     or the value expires;                                                                            *)
+(*   - a read sees every write that was acknowledged before the read began and is not expired, while    *)
+(*     replicas fail one at a time, at any step of a change of the ring; and when they fail together,   *)
+(*     every write that was acknowledged since the cell's cache epoch rose for it;                      *)
 (*   - a client's idea of a length never falls, whatever fails;                                         *)
 (*   - two values that contradict each other are never mixed and never pass in silence.                 *)
 (*                                                                                                      *)
-(* What it needs: a replica that restarted empty answers no reads before it was repaired from both      *)
-(* others, and it rests for longer than a write may take before it copies, as the acknowledgement of    *)
-(* its former life may still be counted. While the ring changes, writes need two in each ring, reads    *)
-(* ask two in each; values move after every old replica refuses the old configuration; and the move     *)
-(* ends when those that leave are invalid.                                                              *)
+(* Wholeness. A replica is whole *for a ring* when two whole ones of any three owners know everything   *)
+(* that was acknowledged. One that is not accepts writes and is read as a lower bound; its "absent" and *)
+(* its votes, on writes and on reads, don't count. It becomes whole after it has rested (longer than    *)
+(* any write that may count an acknowledgement of its former life, and longer than any reader may read  *)
+(* the memory that the former life left) and then has copied from each other owner, who was whole.      *)
+(* An owner who lost everything before another one was whole again can't be copied; the scheduler says  *)
+(* so: the epoch rises, what was acknowledged under the one before may be lost, and whoever was not     *)
+(* whole at that moment is excused: nobody copies from it before it has been whole again.               *)
 (*                                                                                                      *)
-(* Abstractions. One key. A write is delivered to each replica by itself, at any time, or never. A      *)
-(* value is <<version, length>>: version 2 are bytes that contradict version 1, which a correct         *)
-(* system never writes. A client learns of a new configuration at any time, and never in the middle     *)
-(* of a call.                                                                                           *)
+(* The change of the ring from Old to New, in durable phases:                                           *)
+(*   phase     a write needs two votes of     a read needs two votes of                                 *)
+(*   old       Old                            Old                                                       *)
+(*   both      Old, and New                   Old                  New are filled, from Old             *)
+(*   new       Old, and New                   New                  Old that leave invalidate themselves *)
+(*   drained   New                            New                                                       *)
+(* A client may act on any phase that there was. Neighbours agree by their quorums. Beyond that: a      *)
+(* replica that knows "both" refuses writes of "old", and is filled from only after that; "new" needs   *)
+(* all of New whole; "drained" needs every replica that leaves unreadable, by its own hand or because   *)
+(* its lease has passed and all readers gave it up. A replica that has invalidated itself may           *)
+(* acknowledge whatever it is given, as nobody will miss it there.                                      *)
+(*                                                                                                      *)
+(* Expiry and collection. A value has a time to live; the guarantee ends with it. A server short of     *)
+(* memory may forget a value earlier: that is counted, and what was acknowledged of this value is void. *)
+(*                                                                                                      *)
+(* Abstractions. One key. One write and one read under way at once. A write is delivered to each        *)
+(* replica by itself, at any time, or never; it begins with its first delivery, and is acknowledged     *)
+(* with the one that makes its quorum, and ends. A read begins with its first answer that counts and    *)
+(* ends with the second; answers that don't count could only add to it, so they are left out. Time      *)
+(* passes when it may: "rested" is not a duration but what it is for. A value is <<version, length>>:   *)
+(* version 2 are bytes that contradict version 1, which a correct system never writes. A client learns  *)
+(* of a new configuration at any time, and never in the middle of a call. A replica that starts learns  *)
+(* the phase of that moment, as it registers first.                                                     *)
 EXTENDS Naturals, FiniteSets, TLC
 
 CONSTANTS
@@ -27,260 +52,407 @@ CONSTANTS
   MaxValue,
   MaxWrites,
   MaxRestarts,
-  Together,     \* TRUE: replicas may restart while another one is not repaired
+  MaxEpochs,
+  MaxTicks,     \* 0: nothing expires
+  MaxCollected, \* values forgotten before their time
+  Together,     \* TRUE: replicas may restart while another one is not whole
   Moving,       \* TRUE: the ring changes
   Wrong,        \* TRUE: somebody writes contradicting bytes
+  Remembers,    \* TRUE: look at what a client remembers
   Bug           \* "none", or the planted bug; each is described where it is
 
 VARIABLES
-  phase,        \* "old", "both", "ending", "new"
-  view,         \* replica -> the configuration that it knows: "old", "both", "new", or "invalid"
-  val,          \* replica -> [ver, len]
+  phase,        \* "old", "both", "new", "drained": the durable record
+  view,         \* replica -> the phase that it knows
+  gone,         \* the replicas that made their memory unreadable for good
+  val,          \* replica -> [ver, len, exp]
   heard,        \* replica -> versions that it was given since it was last empty
   dropped,      \* replica -> has it counted a mismatch since then?
-  whole,        \* replica -> may it answer?
-  merged,       \* replica -> peers that it was repaired or filled from
+  whole,        \* ring -> the replicas that are whole for it
+  rested,       \* replica -> may it copy?
+  copied,       \* replica -> <<ring, replica>> it copied from, while that one was whole for the ring
+  ghost,        \* replica -> the memory of its former life, if that is still read
+  excused,      \* ring -> who has not been whole since the epoch rose
+  epoch,
   wr,           \* the write under way
   writes,
-  acked,        \* the greatest value that was acknowledged
+  acked,        \* the greatest value that was acknowledged in this epoch
   rd,           \* the read under way
   stale,        \* has a read ever missed what was acknowledged before it began?
   mine,         \* the client's idea of the value
-  restarts
+  restarts,
+  collected,
+  now
 
-vars == <<phase, view, val, heard, dropped, whole, merged, wr, writes, acked, rd, stale, mine, restarts>>
+vars == <<phase, view, gone, val, heard, dropped, whole, rested, copied, ghost, excused, epoch, wr, writes,
+          acked, rd, stale, mine, restarts, collected, now>>
+ring == <<phase, view, gone>>
+memory == <<val, heard, dropped>>
+health == <<whole, rested, copied, ghost, excused>>
+calls == <<wr, writes, acked, rd, stale, mine>>
+world == <<epoch, restarts, collected, now>>
 
 Replicas == Old \cup New
-Empty == [ver |-> 1, len |-> 0]
-NoWrite == [on |-> FALSE, v |-> Empty, conf |-> "old", acks |-> {}, lost |-> {}]
-NoRead == [on |-> FALSE, conf |-> "old", from |-> {}, best |-> 0, floor |-> 0]
+Rings == {"O", "N"}
+Of(r) == IF r = "O" THEN Old ELSE New
+Phases == <<"old", "both", "new", "drained">>
+At(p) == CHOOSE i \in 1 .. 4 : Phases[i] = p
+Before(a, b) == At(a) < At(b)
+
+Ttl == 2
+Empty == [ver |-> 1, len |-> 0, exp |-> 0]
+NoMemory == [on |-> FALSE, val |-> Empty, whole |-> {}]
+NoWrite == [on |-> FALSE, ver |-> 1, len |-> 0, conf |-> "old", epoch |-> 0, got |-> {},
+            votes |-> {}, lost |-> {}, exp |-> 0]
+NoRead == [on |-> FALSE, ring |-> "O", epoch |-> 0, first |-> 0, best |-> 0, floor |-> 0, until |-> 0]
+Nothing == [len |-> 0, exp |-> 0]
 
 Greater(a, b) == IF a > b THEN a ELSE b
+Lesser(a, b) == IF a < b THEN a ELSE b
+Expired(v) == MaxTicks > 0 /\ v.exp <= now
+Length(v) == IF Expired(v) THEN 0 ELSE v.len
 
-\* The merge of a value into what a replica has.
-Join(have, given) ==
+\* The merge of a value into what a replica has. The longer one also keeps the later expiry: it stands
+\* for the shorter one, too. A write of what is there, or of less, does not refresh it; a copy carries the
+\* time that was left to it elsewhere.
+Join(have, given, copy) ==
   IF Bug = "last_write_wins" THEN given
-  ELSE IF have.len = 0 THEN given
-  ELSE IF given.len = 0 THEN have
+  ELSE IF have.len = 0 \/ Expired(have) THEN given
+  ELSE IF given.len = 0 \/ Expired(given) THEN have
   ELSE IF have.ver # given.ver /\ Bug # "mismatch_longer" THEN Empty
-  ELSE IF given.len > have.len THEN given ELSE have
+  ELSE IF given.len > have.len
+    THEN [given EXCEPT !.exp = IF Bug = "expiry_of_the_longer" THEN @ ELSE Greater(@, have.exp)]
+  ELSE IF copy /\ Bug # "expiry_not_carried" THEN [have EXCEPT !.exp = Greater(@, given.exp)]
+  ELSE have
 
-Give(r, v) ==
-  /\ val' = [val EXCEPT ![r] = Join(@, v)]
-  /\ heard' = [heard EXCEPT ![r] = IF v.len = 0 THEN @ ELSE @ \cup {v.ver}]
+Give(r, v, copy) ==
+  /\ val' = [val EXCEPT ![r] = Join(@, v, copy)]
+  /\ heard' = [heard EXCEPT ![r] =
+       IF ~Wrong \/ Length(v) = 0 THEN @ ELSE (IF Expired(val[r]) THEN {} ELSE @) \cup {v.ver}]
   /\ dropped' = [dropped EXCEPT ![r] =
-       @ \/ (Bug # "mismatch_longer" /\ val[r].len > 0 /\ v.len > 0 /\ val[r].ver # v.ver)]
+       @ \/ (Bug # "mismatch_longer" /\ Length(val[r]) > 0 /\ Length(v) > 0 /\ val[r].ver # v.ver)]
 
-Two(s, ring) == Cardinality(s \cap ring) >= 2
-Quorum(s, conf) ==
-  CASE conf = "old" -> Two(s, Old)
-    [] conf = "both" -> IF Bug = "one_ring" THEN Two(s, Old) \/ Two(s, New) ELSE Two(s, Old) /\ Two(s, New)
-    [] conf = "new" -> Two(s, New)
-Asked(conf) == CASE conf = "old" -> Old [] conf = "both" -> Old \cup New [] conf = "new" -> New
+Two(votes, x) == Cardinality({r \in Of(x) : <<x, r>> \in votes}) >= 2
 
-\* What a client that fetches the configuration now is told.
-Current == IF phase = "ending" THEN "both" ELSE phase
-\* A client may act on any configuration that there was.
-Known == CASE Current = "old" -> {"old"} [] Current = "both" -> {"old", "both"}
-           [] Current = "new" -> {"old", "both", "new"}
+WriteQuorum(votes, conf) ==
+  CASE conf = "old" -> Two(votes, "O")
+    [] conf = "drained" -> Two(votes, "N")
+    [] conf = "both" -> IF Bug = "one_ring" THEN Two(votes, "O") \/ Two(votes, "N")
+                        ELSE Two(votes, "O") /\ Two(votes, "N")
+WriteTo(conf) == CASE conf = "old" -> Old [] conf = "both" -> Old \cup New [] conf = "drained" -> New
+\* A client may act on any configuration that there was. (Writes of "new" are those of "both", reads of
+\* "both" those of "old", reads of "drained" those of "new".)
+WrittenIn == {p \in {"old", "both", "drained"} : ~Before(phase, p)}
+ReadFrom == IF Before(phase, "new") THEN {"O"} ELSE Rings
 
 -----------------------------------------------------------------------------
+\* The votes of a replica that takes a write. In "both" nobody reads New, and whoever is not whole yet is
+\* filled from Old once more: a vote for New needs no wholeness.
+VotesOf(r) ==
+  {<<x, r>> : x \in {y \in Rings :
+    /\ r \in Of(y)
+    /\ \/ r \in whole[y]
+       \/ r \in gone /\ rested[r] /\ ~Before(view[r], "new")
+       \/ y = "N" /\ Before(view[r], "new")
+       \/ Bug = "empty_votes"}}
+
+\* A replica that knows of the change refuses the old configuration.
+Accepts(r, conf) == conf # "old" \/ view[r] = "old" \/ Bug = "old_writes_accepted"
+
+\* Replica r takes write w. What was begun under an older epoch counts for nothing: who wrote it will hear
+\* of the new epoch and write it again.
+Deliver(w, r) ==
+  /\ r \in WriteTo(w.conf) \ w.got
+  /\ Accepts(r, w.conf)
+  /\ IF r \in gone THEN UNCHANGED memory
+     ELSE Give(r, [ver |-> w.ver, len |-> w.len, exp |-> now + Ttl], FALSE)
+  /\ LET votes == w.votes \cup VotesOf(r)
+         \* how long it is sure to stay
+         exp == IF VotesOf(r) = {} \/ r \in gone THEN w.exp
+                ELSE IF w.votes = {} THEN val'[r].exp ELSE Lesser(w.exp, val'[r].exp)
+         enough == WriteQuorum(votes, w.conf)
+     IN /\ wr' = IF enough THEN NoWrite ELSE [w EXCEPT !.got = @ \cup {r}, !.votes = votes, !.exp = exp]
+        /\ acked' = IF /\ enough
+                       /\ w.epoch = epoch \/ Bug = "epoch_forgotten"
+                       /\ ~(MaxTicks > 0 /\ exp <= now)
+                       /\ w.len > acked.len \/ (MaxTicks > 0 /\ acked.exp <= now)
+                    THEN [len |-> w.len, exp |-> IF MaxTicks > 0 THEN exp ELSE 0] ELSE acked
+  /\ UNCHANGED <<ring, health, rd, stale, mine, world>>
+
 \* A write of any value, also of one that is shorter than what is there: that is a duel.
-WriteBegin(conf, v) ==
+WriteBegin(r, conf, ver, len) ==
   /\ ~wr.on
   /\ writes < MaxWrites
-  /\ conf \in Known
+  /\ conf \in WrittenIn
   /\ writes' = writes + 1
-  /\ wr' = [NoWrite EXCEPT !.on = TRUE, !.v = v, !.conf = conf]
-  /\ UNCHANGED <<phase, view, val, heard, dropped, whole, merged, acked, rd, stale, mine, restarts>>
-
-\* A replica refuses a configuration that is older than its own.
-Accepts(r, conf) ==
-  /\ view[r] # "invalid"
-  /\ \/ conf = "new"
-     \/ conf = "both"
-     \/ conf = "old" /\ (view[r] = "old" \/ Bug = "old_writes_accepted")
+  /\ Deliver([NoWrite EXCEPT !.on = TRUE, !.ver = ver, !.len = len,
+                           !.conf = conf, !.epoch = epoch], r)
 
 WriteDeliver(r) ==
   /\ wr.on
-  /\ r \in Asked(wr.conf) \ wr.acks
-  /\ Accepts(r, wr.conf)
-  /\ Give(r, wr.v)
-  /\ wr' = [wr EXCEPT !.acks = @ \cup {r}]
-  /\ UNCHANGED <<phase, view, whole, merged, writes, acked, rd, stale, mine, restarts>>
+  /\ Deliver(wr, r)
+  /\ UNCHANGED writes
 
-\* It ends when enough have acknowledged, or by its deadline.
+\* It is given up.
 WriteEnd ==
   /\ wr.on
   /\ wr' = NoWrite
-  /\ acked' = IF Quorum(wr.acks, wr.conf) THEN Greater(acked, wr.v.len) ELSE acked
-  /\ UNCHANGED <<phase, view, val, heard, dropped, whole, merged, writes, rd, stale, mine, restarts>>
+  /\ UNCHANGED <<ring, memory, health, writes, acked, rd, stale, mine, world>>
 
 -----------------------------------------------------------------------------
-\* (A read that begins before anything was acknowledged can miss nothing.)
-ReadBegin(conf) ==
-  /\ ~rd.on
-  /\ acked > 0
-  /\ conf \in Known
-  /\ rd' = [NoRead EXCEPT !.on = TRUE, !.conf = conf, !.floor = acked]
-  /\ UNCHANGED <<phase, view, val, heard, dropped, whole, merged, wr, writes, acked, stale, mine, restarts>>
+\* Replica r, or what is left of its memory, answers v, and that counts as a vote. (A read that begins
+\* before anything was acknowledged can miss nothing.)
+Answer(x, r, v) ==
+  LET read == IF rd.on THEN rd
+              ELSE [NoRead EXCEPT !.ring = x, !.floor = acked.len, !.until = acked.exp, !.epoch = epoch]
+      best == Greater(read.best, Length(v))
+      ended == rd.on \/ Bug = "one_answers"
+  IN /\ IF rd.on THEN x = rd.ring /\ r # rd.first ELSE x \in ReadFrom /\ Length(acked) > 0
+     /\ r \in Of(x)
+     /\ rd' = IF ended THEN NoRead ELSE [read EXCEPT !.on = TRUE, !.first = r, !.best = best]
+     /\ stale' = (stale \/ /\ ended /\ read.epoch = epoch
+                           /\ best < read.floor /\ ~(MaxTicks > 0 /\ read.until <= now))
+     /\ mine' = IF ended /\ Remembers THEN (IF Bug = "client_forgets" THEN best ELSE Greater(mine, best))
+                ELSE mine
+     /\ UNCHANGED <<ring, memory, health, wr, writes, acked, world>>
 
-ReadReplica(r) ==
-  /\ rd.on
-  /\ r \in Asked(rd.conf) \ rd.from
-  /\ view[r] # "invalid"
-  \* planted: an empty replica answers "nothing there"
-  /\ whole[r] \/ Bug = "empty_answers"
-  /\ rd' = [rd EXCEPT !.from = @ \cup {r}, !.best = Greater(@, val[r].len)]
-  /\ UNCHANGED <<phase, view, val, heard, dropped, whole, merged, wr, writes, acked, stale, mine, restarts>>
+Read(x, r) ==
+  /\ r \notin gone
+  \* planted: the "nothing there" of an empty replica is an answer
+  /\ r \in whole[x] \/ Bug = "empty_answers"
+  /\ Answer(x, r, val[r])
 
-ReadEnd ==
-  /\ rd.on
-  /\ Quorum(rd.from, rd.conf) \/ (Bug = "one_answers" /\ rd.from # {})
-  /\ rd' = NoRead
-  /\ stale' = (stale \/ rd.best < rd.floor)
-  /\ mine' = IF Bug = "client_forgets" THEN rd.best ELSE Greater(mine, rd.best)
-  /\ UNCHANGED <<phase, view, val, heard, dropped, whole, merged, wr, writes, acked, restarts>>
+\* A reader that has not noticed the death.
+ReadGhost(x, r) ==
+  /\ ghost[r].on
+  /\ x \in ghost[r].whole
+  /\ Answer(x, r, ghost[r].val)
 
-\* Not enough answered in time.
+\* Not enough answered in time: the answer is "partial".
 ReadGiveUp ==
   /\ rd.on
   /\ rd' = NoRead
-  /\ UNCHANGED <<phase, view, val, heard, dropped, whole, merged, wr, writes, acked, stale, mine, restarts>>
+  /\ UNCHANGED <<ring, memory, health, wr, writes, acked, stale, mine, world>>
 
 -----------------------------------------------------------------------------
+\* What a replica that asks is told: from "new" on it does nothing else.
+Learnt == IF Before(phase, "new") THEN phase ELSE "new"
+
+\* The ring whose wholeness keeps what was acknowledged.
+Reference == IF phase \in {"old", "both"} THEN "O" ELSE "N"
+
+\* A replica dies and starts again, empty. Its former memory may be read on.
 Restart(r) ==
   /\ restarts < MaxRestarts
-  /\ view[r] # "invalid"
-  /\ Together \/ \A q \in Replicas : whole[q]
+  /\ ~ghost[r].on
+  /\ Together \/ Of(Reference) \ {r} \subseteq whole[Reference]
   /\ restarts' = restarts + 1
+  /\ ghost' = [ghost EXCEPT ![r] =
+       IF r \in gone \/ \A x \in Rings : r \notin whole[x] THEN NoMemory
+       ELSE [on |-> TRUE, val |-> val[r], whole |-> {x \in Rings : r \in whole[x]}]]
   /\ val' = [val EXCEPT ![r] = Empty]
   /\ heard' = [heard EXCEPT ![r] = {}]
   /\ dropped' = [dropped EXCEPT ![r] = FALSE]
-  /\ whole' = [whole EXCEPT ![r] = FALSE]
-  /\ merged' = [merged EXCEPT ![r] = {}]
-  /\ wr' = IF r \in wr.acks THEN [wr EXCEPT !.lost = @ \cup {r}] ELSE wr
-  /\ UNCHANGED <<phase, view, writes, acked, rd, stale, mine>>
+  /\ whole' = [x \in Rings |-> whole[x] \ {r}]
+  /\ rested' = [rested EXCEPT ![r] = FALSE]
+  /\ copied' = [copied EXCEPT ![r] = {}]
+  /\ view' = [view EXCEPT ![r] = Learnt]
+  /\ wr' = [wr EXCEPT !.lost = IF r \in wr.got THEN @ \cup {r} ELSE @, !.got = @ \ {r}]
+  /\ UNCHANGED <<phase, gone, excused, epoch, writes, acked, rd, stale, mine, collected, now>>
 
-Peers(r) == (IF r \in Old THEN Old ELSE New) \ {r}
-
-RepairFrom(r, q) ==
-  /\ ~whole[r]
-  /\ q \in Peers(r) \ merged[r]
-  /\ whole[q]
-  \* It rests before it copies: a write that counts an acknowledgement of the former life must end first.
+\* Writes that may count an acknowledgement of the former life have ended, and nobody reads its memory.
+Rest(r) ==
+  /\ ~rested[r]
   /\ r \notin wr.lost \/ Bug \in {"repaired_at_once", "rests_after_copying"}
-  /\ Give(r, val[q])
-  /\ merged' = [merged EXCEPT ![r] = @ \cup {q}]
-  /\ UNCHANGED <<phase, view, whole, wr, writes, acked, rd, stale, mine, restarts>>
+  /\ rested' = [rested EXCEPT ![r] = TRUE]
+  /\ ghost' = IF Bug = "ghost_not_awaited" THEN ghost ELSE [ghost EXCEPT ![r] = NoMemory]
+  /\ UNCHANGED <<ring, memory, whole, copied, excused, calls, world>>
 
-\* From both others, since either may be the only one that still has a write.
-Repaired(r) ==
-  /\ ~whole[r]
-  /\ Cardinality(merged[r]) >= (IF Bug = "repaired_from_one" THEN 1 ELSE 2)
+\* For which rings a copy from q counts: those for which q is whole.
+Counts(q) ==
+  LET rings == CASE phase \in {"old", "both"} -> {"O"} [] phase = "new" -> Rings [] OTHER -> {"N"}
+  IN IF Bug = "copied_from_empty" THEN rings ELSE {x \in rings : q \in whole[x]}
+
+\* The rings that r has to become whole for.
+Missing(r) ==
+  {x \in Rings : r \in Of(x) \ whole[x]
+                 /\ x # (CASE phase = "old" -> "N" [] phase = "drained" -> "O" [] OTHER -> "")}
+
+Copy(r, q) ==
+  /\ r # q
+  /\ rested[r]
+  /\ Missing(r) # {}
+  /\ r \notin gone /\ q \notin gone
+  /\ Counts(q) # {}
+  \* Who is filled copies only from those that refuse the writes of "old".
+  /\ r \in Old \/ view[q] # "old" \/ Bug = "moved_early"
+  /\ ~(\A x \in Counts(q) : <<x, q>> \in copied[r])
+  /\ Give(r, val[q], TRUE)
+  /\ copied' = [copied EXCEPT ![r] = @ \cup {<<x, q>> : x \in Counts(q)}]
+  /\ UNCHANGED <<ring, whole, rested, ghost, excused, calls, world>>
+
+\* From each other owner, since any may be the only one that still has a write.
+CopiedAll(r, x) ==
+  LET rest == Of(x) \ ({r} \cup (IF Bug = "never_excused" THEN {} ELSE excused[x]))
+      done == {q \in rest : <<x, q>> \in copied[r]}
+  IN IF Bug = "repaired_from_one" THEN done # {} \/ rest = {} ELSE done = rest
+
+\* A newcomer's: two of the old ones make a quorum.
+CopiedTwo(r) ==
+  LET done == {q \in Old : <<"O", q>> \in copied[r]}
+  IN \/ Cardinality(done) >= (IF Bug = "filled_from_one" THEN 1 ELSE 2)
+     \/ done = Old \ excused["O"]
+
+MayBeWhole(r, x) ==
+  /\ r \in Of(x) \ whole[x]
+  /\ rested[r]
   /\ r \notin wr.lost \/ Bug # "rests_after_copying"
-  /\ whole' = [whole EXCEPT ![r] = TRUE]
-  /\ merged' = [merged EXCEPT ![r] = {}]
-  /\ UNCHANGED <<phase, view, val, heard, dropped, wr, writes, acked, rd, stale, mine, restarts>>
+  /\ IF x = "O" THEN CopiedAll(r, "O")
+     ELSE CASE phase = "old" -> FALSE
+            [] phase = "both" -> r \notin Old /\ CopiedTwo(r)
+            [] OTHER -> CopiedAll(r, "N")
 
-\* Everything that this module calls a failure of two at once: nobody is left to repair from.
-RepairedFromNobody(r) ==
-  /\ Together
-  /\ ~whole[r]
-  /\ \A q \in Peers(r) : whole[q] => q \in merged[r]
-  /\ whole' = [whole EXCEPT ![r] = TRUE]
-  /\ merged' = [merged EXCEPT ![r] = {}]
-  /\ UNCHANGED <<phase, view, val, heard, dropped, wr, writes, acked, rd, stale, mine, restarts>>
+\* While New are filled from Old, who is in both rings is whole for both or for none.
+WholeNow(r, x) == IF phase = "both" /\ x = "O" /\ r \in New THEN Rings ELSE {x}
+
+BecomeWhole(r, x) ==
+  /\ MayBeWhole(r, x)
+  /\ whole' = [y \in Rings |-> IF y \in WholeNow(r, x) THEN whole[y] \cup {r} ELSE whole[y]]
+  /\ excused' = [excused EXCEPT ![x] = @ \ {r}]
+  /\ copied' = IF Missing(r) \subseteq WholeNow(r, x) THEN [copied EXCEPT ![r] = {}] ELSE copied
+  /\ UNCHANGED <<ring, memory, rested, ghost, calls, world>>
+
+\* Two have lost everything: nobody can say any more what they had acknowledged together.
+RaiseEpoch ==
+  /\ epoch < MaxEpochs
+  /\ Cardinality(Of(Reference) \ whole[Reference]) >= 2
+  /\ ~(Of(Reference) \ whole[Reference] \subseteq excused[Reference])
+  /\ epoch' = epoch + 1
+  /\ excused' = [excused EXCEPT ![Reference] = @ \cup (Of(Reference) \ whole[Reference])]
+  /\ acked' = IF Bug = "silent_loss" THEN acked ELSE Nothing
+  /\ UNCHANGED <<ring, memory, whole, rested, copied, ghost, wr, writes, rd, stale, mine, restarts, collected, now>>
 
 -----------------------------------------------------------------------------
 \* The change of the ring.
-MoveBegin ==
+MoveBoth ==
   /\ Moving
   /\ phase = "old"
   /\ phase' = "both"
-  /\ UNCHANGED <<view, val, heard, dropped, whole, merged, wr, writes, acked, rd, stale, mine, restarts>>
+  /\ whole' = [whole EXCEPT !["N"] = whole["O"] \cap New]
+  /\ UNCHANGED <<view, gone, memory, rested, copied, ghost, excused, calls, world>>
+
+MoveTo(p) ==
+  /\ phase' = p
+  /\ UNCHANGED <<view, gone, memory, health, calls, world>>
+
+MoveNew ==
+  /\ phase = "both"
+  /\ New \subseteq whole["N"] \/ Bug = "unfilled"
+  /\ MoveTo("new")
+
+MoveDrained ==
+  /\ phase = "new"
+  /\ \A r \in Old \ New : (r \in gone /\ ~ghost[r].on) \/ Bug = "left_readable"
+  /\ MoveTo("drained")
 
 Renew(r) ==
-  /\ phase \in {"both", "ending", "new"}
-  /\ view[r] = "old"
-  /\ view' = [view EXCEPT ![r] = "both"]
-  /\ UNCHANGED <<phase, val, heard, dropped, whole, merged, wr, writes, acked, rd, stale, mine, restarts>>
+  /\ Before(view[r], Learnt)
+  /\ view' = [view EXCEPT ![r] = Learnt]
+  /\ UNCHANGED <<phase, gone, memory, health, calls, world>>
 
-\* A new replica is filled from the old ones, after all of these refuse the old configuration.
-MoveValue(n, q) ==
-  /\ phase = "both"
-  /\ n \in New \ Old
-  /\ q \in Old \ merged[n]
-  /\ \A o \in Old : view[o] # "old" \/ Bug = "moved_early"
-  /\ Give(n, val[q])
-  /\ merged' = [merged EXCEPT ![n] = @ \cup {q}]
-  /\ UNCHANGED <<phase, view, whole, wr, writes, acked, rd, stale, mine, restarts>>
-
-\* Two old ones make a quorum.
-Filled(n) == n \in Old \/ Cardinality(merged[n]) >= (IF Bug = "filled_from_one" THEN 1 ELSE 2)
-
-MoveEnding ==
-  /\ phase = "both"
-  /\ \A n \in New : Filled(n)
-  /\ \A o \in Old : view[o] # "old" \/ Bug = "moved_early"
-  /\ phase' = "ending"
-  /\ UNCHANGED <<view, val, heard, dropped, whole, merged, wr, writes, acked, rd, stale, mine, restarts>>
-
-\* A replica that leaves, or cannot renew, makes its memory unreadable.
+\* A replica that leaves, or that the scheduler has not heard of for so long that every reader has given
+\* it up and it will invalidate itself before its heart beats again.
 Invalidate(r) ==
-  /\ phase \in {"ending", "new"}
   /\ r \in Old \ New
-  /\ view[r] # "invalid"
-  /\ view' = [view EXCEPT ![r] = "invalid"]
-  /\ UNCHANGED <<phase, val, heard, dropped, whole, merged, wr, writes, acked, rd, stale, mine, restarts>>
-
-MoveEnd ==
-  /\ phase = "ending"
-  /\ \A o \in Old \ New : view[o] = "invalid" \/ Bug = "left_readable"
-  /\ phase' = "new"
-  /\ UNCHANGED <<view, val, heard, dropped, whole, merged, wr, writes, acked, rd, stale, mine, restarts>>
+  /\ ~Before(phase, "new")
+  /\ r \notin gone
+  /\ gone' = gone \cup {r}
+  /\ UNCHANGED <<phase, view, memory, health, calls, world>>
 
 -----------------------------------------------------------------------------
+\* What was acknowledged of the value is void, also what is about to be and counts this replica.
+Collect(r) ==
+  /\ collected < MaxCollected
+  /\ Length(val[r]) > 0
+  /\ collected' = collected + 1
+  /\ val' = [val EXCEPT ![r] = Empty]
+  /\ acked' = IF val[r].len >= acked.len /\ Bug # "collected_in_silence" THEN Nothing ELSE acked
+  /\ rd' = IF val[r].len >= rd.floor /\ Bug # "collected_in_silence" THEN [rd EXCEPT !.floor = 0] ELSE rd
+  /\ wr' = IF val[r].len >= wr.len /\ Bug # "collected_in_silence"
+           THEN [wr EXCEPT !.votes = @ \ {<<x, r>> : x \in Rings}] ELSE wr
+  /\ UNCHANGED <<ring, heard, dropped, health, writes, stale, mine, epoch, restarts, now>>
+
+Tick ==
+  /\ now < MaxTicks
+  /\ now' = now + 1
+  /\ UNCHANGED <<ring, memory, health, calls, epoch, restarts, collected>>
+
 Init ==
   /\ phase = "old"
-  /\ view = [r \in Replicas |-> "old"]
+  /\ view = [r \in Replicas |-> IF r \in Old THEN "old" ELSE "both"]
+  /\ gone = {}
   /\ val = [r \in Replicas |-> Empty]
   /\ heard = [r \in Replicas |-> {}]
   /\ dropped = [r \in Replicas |-> FALSE]
-  /\ whole = [r \in Replicas |-> TRUE]
-  /\ merged = [r \in Replicas |-> {}]
+  /\ whole = [x \in Rings |-> IF x = "O" THEN Old ELSE {}]
+  /\ rested = [r \in Replicas |-> TRUE]
+  /\ copied = [r \in Replicas |-> {}]
+  /\ ghost = [r \in Replicas |-> NoMemory]
+  /\ excused = [x \in Rings |-> {}]
+  /\ epoch = 0
   /\ wr = NoWrite
   /\ writes = 0
-  /\ acked = 0
+  /\ acked = Nothing
   /\ rd = NoRead
   /\ stale = FALSE
   /\ mine = 0
   /\ restarts = 0
-
-Values == [ver : IF Wrong THEN {1, 2} ELSE {1}, len : 1 .. MaxValue]
+  /\ collected = 0
+  /\ now = 0
 
 Next ==
-  \/ \E conf \in {"old", "both", "new"} : ReadBegin(conf) \/ \E v \in Values : WriteBegin(conf, v)
   \/ \E r \in Replicas :
-       \/ WriteDeliver(r) \/ ReadReplica(r) \/ Restart(r) \/ Repaired(r) \/ RepairedFromNobody(r)
-       \/ Renew(r) \/ Invalidate(r)
-       \/ \E q \in Replicas : RepairFrom(r, q) \/ MoveValue(r, q)
-  \/ WriteEnd \/ ReadEnd \/ ReadGiveUp
-  \/ MoveBegin \/ MoveEnding \/ MoveEnd
+       \/ \E conf \in WrittenIn, ver \in (IF Wrong THEN {1, 2} ELSE {1}), len \in 1 .. MaxValue :
+            WriteBegin(r, conf, ver, len)
+       \/ WriteDeliver(r)
+       \/ Restart(r) \/ Collect(r) \/ Rest(r) \/ Renew(r) \/ Invalidate(r)
+       \/ \E q \in Replicas : Copy(r, q)
+       \/ \E x \in Rings : Read(x, r) \/ ReadGhost(x, r) \/ BecomeWhole(r, x)
+  \/ WriteEnd \/ ReadGiveUp \/ RaiseEpoch \/ Tick
+  \/ MoveBoth \/ MoveNew \/ MoveDrained
 
 Spec == Init /\ [][Next]_vars
+\* Replicas that have the same places in both rings are alike.
+Alike == Permutations(Old \cap New) \cup Permutations(Old \ New) \cup Permutations(New \ Old)
 
 -----------------------------------------------------------------------------
-\* A read of two replicas sees what two had acknowledged before it began.
+\* A read sees what was acknowledged before it began.
 ReadsSeeAcked == ~stale
 
-\* On a replica a value shrinks only when the replica restarts, or drops a contradiction.
+\* While replicas fail one at a time, two are whole, so whoever knows the newest phase can read and write.
+Readable == ~Together => Cardinality(Of(Reference) \cap whole[Reference]) >= 2
+
+\* On a replica a value shrinks only when the replica restarts, drops a contradiction or collects, or when
+\* the value expires.
 ValuesGrow ==
-  [][\A r \in Replicas : val'[r].len >= val[r].len \/ restarts' # restarts \/ (dropped'[r] /\ val'[r].len = 0)]_vars
+  [][\A r \in Replicas :
+       \/ val'[r].len >= val[r].len \/ restarts' # restarts \/ collected' # collected \/ Expired(val[r])
+       \/ (dropped'[r] /\ val'[r].len = 0)]_vars
 
 \* A client's length never falls.
 ClientNeverFalls == [][mine' >= mine]_vars
 
 \* A replica that was given contradicting values has counted it, and holds a value of one version only.
 MismatchCounted == \A r \in Replicas : Cardinality(heard[r]) > 1 => dropped[r]
+
+\* Once nothing dies any more, all are whole again and the change ends. Fair: time passes, replicas copy,
+\* the scheduler does its steps. Nobody has to read or write.
+Fairness ==
+  /\ \A r \in Replicas :
+       /\ WF_vars(Rest(r)) /\ WF_vars(Renew(r)) /\ WF_vars(Invalidate(r))
+       /\ \A q \in Replicas : WF_vars(Copy(r, q))
+       /\ \A x \in Rings : WF_vars(BecomeWhole(r, x))
+  /\ WF_vars(WriteEnd) /\ WF_vars(RaiseEpoch) /\ WF_vars(MoveBoth) /\ WF_vars(MoveNew) /\ WF_vars(MoveDrained)
+LiveSpec == Spec /\ Fairness
+Settles == <>[](IF Moving THEN phase = "drained" /\ New \subseteq whole["N"] ELSE Old \subseteq whole["O"])
 =============================================================================
