@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tailcast/base/strong.h"
 #include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/replica_link.h"
 #include "tailcast/cache/wire.h"
@@ -56,7 +57,7 @@ void BulkWrites::Send(Bulk& bulk, size_t index, Duration timeout) {
   }
   inflight_bytes += request.bytes;
   request.call = drains_.Begin();
-  request.message.set_configuration_id(context_.configuration.mine());
+  request.message.set_configuration_id(Raw(context_.configuration.mine()));
   std::string bytes = request.message.SerializeAsString();
   request.message.Clear();
   ++bulk.calls;
@@ -84,7 +85,7 @@ void BulkWrites::OnReply(Bulk& bulk, size_t index, const Result<std::string>& by
     if (result == static_cast<uint8_t>(MutationResult::kMismatch)) ++context_.counters.mismatches;
     bulk.core.OnResult(request.keys[i], static_cast<MutationResult>(result));
   }
-  if (fits) context_.configuration.Saw(reply.configuration_id());
+  if (fits) context_.configuration.Saw(ConfigurationId{reply.configuration_id()});
   AnswerIfDecided(bulk);
   drains_.End(request.call);
   ForgetIfAnswered(bulk);

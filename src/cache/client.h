@@ -14,6 +14,7 @@
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/status.h"
 #include "tailcast/cache/types.h"
 
@@ -110,10 +111,10 @@ struct Replica {
   std::string name;                           // stable: the ring hashes it
   std::string rpc_address;                    // host:port for mutations
   std::vector<std::string> fabric_addresses;  // "shm:...", "tcp:host:port"
-  uint64_t incarnation = 0;
+  ProcessIncarnation incarnation = ProcessIncarnation::kNone;
 };
 struct RingConfig {
-  uint64_t configuration_id = 0;  // grows with every change
+  ConfigurationId configuration_id{};
   std::vector<Replica> replicas;
 };
 

@@ -10,6 +10,7 @@
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/location_table.h"
 #include "tailcast/cache/memory_layout.h"
@@ -28,12 +29,12 @@ class ConfigurationWatch {
   explicit ConfigurationWatch(EventLoop& loop) : loop_(loop) {}
 
   // Called on a later turn, at most once for each newer id.
-  void SetStaleCallback(Callback<void(uint64_t)> stale) { stale_ = std::move(stale); }
-  void SetMine(uint64_t id) {
+  void SetStaleCallback(Callback<void(ConfigurationId)> stale) { stale_ = std::move(stale); }
+  void SetMine(ConfigurationId id) {
     mine_ = id;
     reported_ = std::max(reported_, id);
   }
-  void Saw(uint64_t id) {
+  void Saw(ConfigurationId id) {
     if (id <= mine_ || id <= reported_) return;
     reported_ = id;
     loop_.Post(scope_.Bind([this, id] {
@@ -42,15 +43,15 @@ class ConfigurationWatch {
   }
   // The low half of the id of a server's configuration, as buckets have it.
   void SawLowHalf(uint32_t low) {
-    const auto ahead = static_cast<int32_t>(low - static_cast<uint32_t>(mine_));
-    if (ahead > 0) Saw(mine_ + static_cast<uint32_t>(ahead));
+    const auto ahead = static_cast<int32_t>(low - static_cast<uint32_t>(Raw(mine_)));
+    if (ahead > 0) Saw(ConfigurationId{Raw(mine_) + static_cast<uint32_t>(ahead)});
   }
-  uint64_t mine() const { return mine_; }
+  ConfigurationId mine() const { return mine_; }
 
  private:
   EventLoop& loop_;
-  uint64_t mine_ = 0, reported_ = 0;
-  Callback<void(uint64_t)> stale_;
+  ConfigurationId mine_{}, reported_{};
+  Callback<void(ConfigurationId)> stale_;
   Scope scope_;
 };
 

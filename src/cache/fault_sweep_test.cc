@@ -11,6 +11,7 @@
 #include "tailcast/base/log.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/cache/quorum_client.h"
 #include "tailcast/fabric/fake_fabric.h"
 #include "tailcast/sim/sim_loop.h"
@@ -60,10 +61,10 @@ class World {
         wire_(time_.MakeLoop("wire")),
         fabric_(wire_.get(), seed + 3) {
     EXPECT_TRUE(kQuiet);
-    config_.configuration_id = 1;
+    config_.configuration_id = ConfigurationId{1};
     servers_.resize(kServers);
     for (int i = 0; i < kServers; ++i) {
-      config_.replicas.push_back({Name(i), "", {}, 0});
+      config_.replicas.push_back({Name(i), "", {}});
       Start(i);
     }
     clients_.resize(kClients);
@@ -116,7 +117,7 @@ class World {
     std::unique_ptr<rpc::Server> rpc;
     std::unique_ptr<Server> server;
     std::string rpc_address;
-    uint64_t incarnation = 0;
+    ProcessIncarnation incarnation = ProcessIncarnation::kNone;
     bool stopped = false;
   };
   struct Client {
@@ -144,13 +145,13 @@ class World {
     ServerOptions options;
     options.name = Name(i);
     options.memory_bytes = 8 << 20;
-    options.generation = rng_.Next() | 1;
+    options.generation = layout::Generation{rng_.Next() | 1};
     options.core.growth_floor_bytes = 512;
     process.server = std::make_unique<Server>(process.loop.get(), process.exporter.get(),
                                               process.rpc.get(), process.connector.get(), options);
     config_.replicas[i].fabric_addresses = *process.server->Start();
     config_.replicas[i].rpc_address = *process.rpc->Start(Name(i) + ":0");
-    config_.replicas[i].incarnation = ++process.incarnation;
+    config_.replicas[i].incarnation = process.incarnation = Successor(process.incarnation);
     process.stopped = false;
   }
   void Kill(int i, bool leave_memory) {
@@ -169,7 +170,7 @@ class World {
     process.loop.reset();
   }
   void Publish() {
-    ++config_.configuration_id;
+    config_.configuration_id = Successor(config_.configuration_id);
     for (Process& process : servers_) {
       if (process.server != nullptr && !process.stopped) process.server->UpdateRing(config_);
     }

@@ -96,7 +96,7 @@ class KeyFabricRead : public FabricRead {
         done_(std::move(done)) {}
 
   void Start() {
-    const uint64_t generation = link_.geometry().generation;
+    const layout::Generation generation = link_.geometry().generation;
     const LocationTable::Slot& place = context_.locations.SlotOf(generation, key_);
     Location remembered = place.location;
     if (chunk_ != nullptr) {
@@ -161,7 +161,7 @@ class KeyFabricRead : public FabricRead {
 
 KeyAnswer ReadChunkNow(ClientContext& context, ReplicaLink& link, ChunkRead& read) {
   KeyReadCore core(link.geometry(), context.options.torn_retries_max, &read, read.capacity);
-  const uint64_t generation = link.geometry().generation;
+  const layout::Generation generation = link.geometry().generation;
   LocationTable::Slot& place = context.locations.SlotOf(generation, read.key);
   const bool remembered = place.Holds(generation, read.key);
   const Location location{place.location.offset, read.want};
@@ -176,7 +176,7 @@ KeyAnswer ReadChunkNow(ClientContext& context, ReplicaLink& link, ChunkRead& rea
   if (answer.outcome == KeyOutcome::kFound) {
     place = {read.key, generation, core.location()};
   } else if (remembered) {
-    place.generation = 0;
+    place.generation = layout::Generation::kNone;
   }
   return answer;
 }

@@ -47,8 +47,8 @@ struct KeyAnswer {
   KeyOutcome outcome = KeyOutcome::kFailed;
   uint32_t length = 0;  // of the value
   bool saw_bucket = false;
-  layout::BucketHeader bucket;  // if it was seen
-  uint64_t generation = 0;      // of the memory that was read
+  layout::BucketHeader bucket;                                // if it was seen
+  layout::Generation generation = layout::Generation::kNone;  // of the memory that was read
 };
 
 // Bytes [from, length) of a value that are validated to follow bytes of crc32c `from_crc`.

@@ -21,7 +21,9 @@ using layout::Location;
 
 // A server's memory, and a reader that copies from it what a core asks for.
 struct Fixture {
-  Fixture() : memory(16, 8), server(ServerCoreOptions{}, memory.index(), memory.data(), 77) {}
+  Fixture()
+      : memory(16, 8),
+        server(ServerCoreOptions{}, memory.index(), memory.data(), layout::Generation{77}) {}
 
   void Write(const std::string& value, MergeRule rule = MergeRule::kLongerWins) {
     server.Apply(now, key, rule, value, doorbells);
@@ -94,7 +96,7 @@ TEST(KeyReadCoreTest, BucketThenEntry) {
   EXPECT_EQ(core.state(), State::kEntry);
   f.Step(core);
   EXPECT_EQ(core.answer().outcome, KeyOutcome::kFound);
-  EXPECT_EQ(core.answer().generation, 77u);
+  EXPECT_EQ(core.answer().generation, layout::Generation{77});
   EXPECT_EQ(core.bytes_added(), 3000u);
   EXPECT_EQ(f.Got(read), Text(3000));
   EXPECT_EQ(read.crc, Crc32c(Text(3000)));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/cache/memory_layout.h"
 #include "tailcast/cache/types.h"
 
@@ -16,10 +17,10 @@ class LocationTable {
  public:
   struct Slot {
     Key key;
-    uint64_t generation = 0;  // 0: empty
+    layout::Generation generation = layout::Generation::kNone;  // kNone: empty
     layout::Location location;
 
-    bool Holds(uint64_t memory, const Key& wanted) const {
+    bool Holds(layout::Generation memory, const Key& wanted) const {
       return generation == memory && key == wanted;
     }
   };
@@ -29,8 +30,8 @@ class LocationTable {
     TAILCAST_CHECK(size > 0 && (size & (size - 1)) == 0,
                    "remembered_locations must be a power of two");
   }
-  Slot& SlotOf(uint64_t generation, const Key& key) {
-    const uint64_t mixed = (key.lo + generation * 0x9e3779b97f4a7c15) ^ (key.hi >> 32);
+  Slot& SlotOf(layout::Generation generation, const Key& key) {
+    const uint64_t mixed = (key.lo + Raw(generation) * 0x9e3779b97f4a7c15) ^ (key.hi >> 32);
     return slots_[mixed & (slots_.size() - 1)];
   }
 

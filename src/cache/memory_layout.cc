@@ -59,11 +59,11 @@ std::optional<Geometry> ParseGeometry(std::span<const char> page, uint64_t index
   if (LoadWord(p) != kMagic || LoadHalf(p + 8) != kVersion) return std::nullopt;
   if (LoadHalf(p + kCrcFieldOffset) != GeometryCrc(p)) return std::nullopt;
   Geometry geometry;
-  geometry.generation = LoadWord(p + 16);
+  geometry.generation = Generation{LoadWord(p + 16)};
   geometry.bucket_count = LoadHalf(p + 24);
   geometry.data_bytes = LoadWord(p + 32);
   geometry.heartbeat_interval_us = LoadWord(p + 48);
-  const bool fits = geometry.generation != 0 && geometry.bucket_count > 0 &&
+  const bool fits = geometry.generation != Generation::kNone && geometry.bucket_count > 0 &&
                     LoadHalf(p + 28) == kBucketBytes && LoadHalf(p + 44) == kValueBytesMax &&
                     geometry.index_bytes() <= index_region_bytes &&
                     geometry.data_bytes <= data_region_bytes;

@@ -82,8 +82,12 @@ void StoreBytes(char* to, std::string_view bytes);
 
 // ---- Header page ----
 
+// Tells one layout of a server's memory from the others: drawn at each start of the server. Not the
+// generation of its regions (fabric.h), which also changes when they are opened anew.
+enum class Generation : uint64_t { kNone = 0 };
+
 struct Geometry {
-  uint64_t generation = 0;  // random, of this start of the server; never 0
+  Generation generation = Generation::kNone;  // never kNone
   uint32_t bucket_count = 0;
   uint64_t data_bytes = 0;  // size of the data region
   uint64_t heartbeat_interval_us = 0;
@@ -168,7 +172,7 @@ struct EntryHeader {
   uint32_t length = 0;       // payload bytes
   uint32_t payload_crc = 0;  // crc32c of the payload alone, so that it extends
   int64_t expiry_us = 0;     // wall time after which the server forgets the value
-  uint64_t generation = 0;
+  Generation generation = Generation::kNone;
   MergeRule rule = MergeRule::kLongerWins;
 };
 
@@ -181,7 +185,7 @@ void PoisonEntryHeader(char* slot);
 
 // Decodes a copy of a header. False: torn, of another key or generation, or a length that no slot
 // has: nothing about the payload is known then.
-inline bool ParseEntryHeader(const char* bytes, const Key& key, uint64_t generation,
+inline bool ParseEntryHeader(const char* bytes, const Key& key, Generation generation,
                              EntryHeader& header) {
   if (LoadHalf(bytes + 56) != Crc32cExtend(0, bytes, 56)) return false;
   header.key = {LoadWord(bytes), LoadWord(bytes + 8)};
@@ -189,7 +193,7 @@ inline bool ParseEntryHeader(const char* bytes, const Key& key, uint64_t generat
   header.length = LoadHalf(bytes + 24);
   header.payload_crc = LoadHalf(bytes + 28);
   header.expiry_us = static_cast<int64_t>(LoadWord(bytes + 32));
-  header.generation = LoadWord(bytes + 40);
+  header.generation = Generation{LoadWord(bytes + 40)};
   header.rule = static_cast<MergeRule>(bytes[48]);
   return header.key == key && header.generation == generation && header.length <= kValueBytesMax;
 }

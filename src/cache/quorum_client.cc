@@ -42,7 +42,7 @@ QuorumClient::~QuorumClient() = default;
 
 void QuorumClient::UpdateRing(RingConfig config) { parts_->replicas.Update(std::move(config)); }
 
-void QuorumClient::SetStaleCallback(Callback<void(uint64_t)> stale) {
+void QuorumClient::SetStaleCallback(Callback<void(ConfigurationId)> stale) {
   parts_->context.configuration.SetStaleCallback(std::move(stale));
 }
 

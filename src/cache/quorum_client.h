@@ -46,7 +46,7 @@ class QuorumClient : public Client {
   void UpdateRing(RingConfig config);
   // Called on a later turn when a server turns out to have a newer configuration than this client:
   // ask the registry. At most once for each newer id.
-  void SetStaleCallback(Callback<void(uint64_t configuration_id)> stale);
+  void SetStaleCallback(Callback<void(ConfigurationId newer)> stale);
   // Replicas that are connected now.
   uint32_t ready_replicas() const;
 

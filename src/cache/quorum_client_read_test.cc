@@ -10,6 +10,7 @@
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/fault_point.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/cache/quorum_client_testing.h"
 
 namespace tailcast::cache {
@@ -261,7 +262,7 @@ TEST(QuorumClientSlotsTest, ALostConnectionGivesItsSlotsToThoseThatWait) {
   world.time.RunFor(Duration::Millis(20));
   EXPECT_FALSE(done) << "the slot is not taken";
   world.config.replicas.erase(world.config.replicas.begin() + leaver);
-  ++world.config.configuration_id;
+  world.config.configuration_id = Successor(world.config.configuration_id);
   world.client->UpdateRing(world.config);
   world.time.RunFor(Duration::Millis(20));
   EXPECT_TRUE(done);

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/cache/quorum_client_testing.h"
 
 namespace tailcast::cache {
@@ -15,7 +16,7 @@ INSTANTIATE_TEST_SUITE_P(Fabric, QuorumClientTest, testing::Bool(), FabricName);
 TEST_P(QuorumClientTest, OlderConfigurationsAreIgnored) {
   World world(GetParam(), 4);
   RingConfig old = world.config;
-  old.configuration_id = 0;
+  old.configuration_id = ConfigurationId{0};
   old.replicas.clear();
   world.client->UpdateRing(old);
   EXPECT_EQ(world.client->ready_replicas(), 4u);
@@ -105,14 +106,14 @@ TEST_P(QuorumClientTest, ClientOnAnOldConfigurationFindsOut) {
   const Scope scope;
   World world(GetParam());
   ASSERT_TRUE(world.Write(1, 100).ok());
-  std::vector<uint64_t> stale;
-  world.client->SetStaleCallback(scope.Bind([&](uint64_t id) { stale.push_back(id); }));
+  std::vector<ConfigurationId> stale;
+  world.client->SetStaleCallback(scope.Bind([&](ConfigurationId id) { stale.push_back(id); }));
   RingConfig newer = world.config;
-  newer.configuration_id = 9;
+  newer.configuration_id = ConfigurationId{9};
   for (auto& process : world.processes) process.server->UpdateRing(newer);
   EXPECT_EQ(world.ReadText(1, 100), Final(1).substr(0, 100));
   world.time.RunFor(Duration::Millis(1));
-  EXPECT_EQ(stale, std::vector<uint64_t>{9}) << "once";
+  EXPECT_EQ(stale, std::vector{ConfigurationId{9}}) << "once";
   EXPECT_EQ(world.ReadText(1, 100), Final(1).substr(0, 100));
   EXPECT_EQ(stale.size(), 1u);
 }
@@ -143,8 +144,8 @@ TEST_P(QuorumClientTest, NewRingKeepsConnectionsOfThoseThatStay) {
   world.client->ReadChunks(std::span(&read, 1), ReadMode::kConsistent, Duration::Millis(100),
                            scope.Bind([&] { done = true; }));
   world.config.replicas.erase(world.config.replicas.begin() + 1);
-  world.processes[1].incarnation = 0;
-  ++world.config.configuration_id;
+  world.processes[1].incarnation = ProcessIncarnation::kNone;
+  world.config.configuration_id = Successor(world.config.configuration_id);
   world.client->UpdateRing(world.config);
   ASSERT_TRUE(world.time.RunUntil([&] { return done; }, Duration::Seconds(1)));
   EXPECT_EQ(world.client->counters().misses, 0u);

@@ -13,8 +13,10 @@
 #include "gtest/gtest.h"
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/log.h"
+#include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/cache/quorum_client.h"
 #include "tailcast/cache/ring.h"
 #include "tailcast/cache/server.h"
@@ -52,7 +54,7 @@ struct World {
       : time(seed), network(time, Rng(seed)), net(seed), core(std::move(core_options)) {
     EXPECT_TRUE(kQuiet);
     net.immediate = immediate;
-    config.configuration_id = 1;
+    config.configuration_id = ConfigurationId{1};
     for (int i = 0; i < servers; ++i) {
       processes.emplace_back();
       StartServer(i);
@@ -82,7 +84,7 @@ struct World {
     std::unique_ptr<Server> server;
     std::string rpc_address;
     std::vector<std::string> fabric_addresses;
-    uint64_t incarnation = 0;
+    ProcessIncarnation incarnation = ProcessIncarnation::kNone;
   };
 
   void StartServer(int i) {
@@ -95,14 +97,14 @@ struct World {
     ServerOptions options;
     options.name = name;
     options.memory_bytes = memory_bytes;
-    options.generation = ++generations * 1000 + static_cast<uint64_t>(i);
+    options.generation = layout::Generation{++generations * 1000 + static_cast<uint64_t>(i)};
     options.core = core;
     process.server = std::make_unique<Server>(process.loop.get(), process.exporter.get(),
                                               process.rpc.get(), process.connector.get(), options);
     process.fabric_addresses = *process.server->Start();
     if (process.rpc_address.empty()) process.rpc_address = "host:" + std::to_string(100 + i);
     process.rpc_address = *process.rpc->Start(process.rpc_address);
-    ++process.incarnation;
+    process.incarnation = Successor(process.incarnation);
   }
   void Kill(int i) {
     Process& process = processes[i];
@@ -117,7 +119,7 @@ struct World {
   }
   // As the registry would do after a restart.
   void Publish() {
-    ++config.configuration_id;
+    config.configuration_id = Successor(config.configuration_id);
     for (size_t i = 0; i < processes.size() && i < config.replicas.size(); ++i) {
       config.replicas[i].incarnation = processes[i].incarnation;
     }

@@ -140,7 +140,8 @@ void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
   Become(State::kReady);
   health_.OnSuccess();
   heart_.Reset();
-  context_.configuration.Saw(layout::LoadWord(page + layout::kConfigurationOffset));
+  context_.configuration.Saw(
+      ConfigurationId{layout::LoadWord(page + layout::kConfigurationOffset)});
   const Outbox::Hold hold(context_.outbox);
   for (Task& task : std::exchange(waiting_, {})) task();
 }

@@ -46,14 +46,16 @@ struct World {
   explicit World(bool immediate) : context(loop, {}), connector(&net, &loop) {
     EXPECT_TRUE(kQuiet);
     net.immediate = immediate;
-    link = std::make_unique<ReplicaLink>(context, connector, rpc, Replica{"a", "", {"test:a"}, 1});
+    link = std::make_unique<ReplicaLink>(context, connector, rpc,
+                                         Replica{"a", "", {"test:a"}, ProcessIncarnation{1}});
   }
   void StartServer(uint64_t generation) {
     exporter = std::make_unique<TestExporter>(&net, "a");
     const MemoryPlan plan = PlanMemory(8 << 20, 4096);
     const auto index = *exporter->AddRegion(layout::kIndexRegion, plan.index_bytes);
     const auto data = *exporter->AddRegion(layout::kDataRegion, plan.data_bytes);
-    server = std::make_unique<ServerCore>(ServerCoreOptions{}, index, data, generation);
+    server = std::make_unique<ServerCore>(ServerCoreOptions{}, index, data,
+                                          layout::Generation{generation});
     EXPECT_TRUE(exporter->Listen().ok());
   }
   void Read(Fate* fate) {
@@ -90,7 +92,7 @@ TEST_P(ReplicaLinkTest, IsReadyWhenItKnowsTheGeometry) {
   world.loop.RunFor(Duration::Millis(1));
   EXPECT_TRUE(told);
   EXPECT_EQ(world.link->state(), State::kReady);
-  EXPECT_EQ(world.link->geometry().generation, 5u);
+  EXPECT_EQ(world.link->geometry().generation, layout::Generation{5});
   EXPECT_EQ(world.link->immediate(), GetParam());
 }
 

@@ -7,6 +7,7 @@
 #include "tailcast/base/check.h"
 #include "tailcast/base/log.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/cache/wire.h"
 
 namespace tailcast::cache {
@@ -73,7 +74,9 @@ Result<std::vector<std::string>> Server::Start() {
                             exporter_->AddRegion(layout::kIndexRegion, plan.index_bytes));
   TAILCAST_ASSIGN_OR_RETURN(const std::span<char> data,
                             exporter_->AddRegion(layout::kDataRegion, plan.data_bytes));
-  const uint64_t generation = options_.generation != 0 ? options_.generation : RandomSeed() | 1;
+  const layout::Generation generation = options_.generation != layout::Generation::kNone
+                                            ? options_.generation
+                                            : layout::Generation{RandomSeed() | 1};
   core_ = std::make_unique<ServerCore>(options_.core, index, data, generation);
   core_->SetConfiguration(config_.configuration_id);
   exporter_->Beat();
@@ -135,7 +138,7 @@ Result<std::string> Server::Mutate(const std::string& request) {
     results.push_back(static_cast<char>(result));
   }
   NotifyAll();
-  reply.set_configuration_id(config_.configuration_id);
+  reply.set_configuration_id(Raw(config_.configuration_id));
   return reply.SerializeAsString();
 }
 
@@ -195,8 +198,8 @@ Result<std::string> Server::Stat(const std::string& request) {
                                : InvalidArgumentError("not a valid CacheStatRequest"));
   v1::CacheStatReply reply;
   reply.set_name(options_.name);
-  reply.set_configuration_id(config_.configuration_id);
-  reply.set_generation(core_->geometry().generation);
+  reply.set_configuration_id(Raw(config_.configuration_id));
+  reply.set_generation(Raw(core_->geometry().generation));
   const ServerStats stats = core_->stats();
   auto& values = *reply.mutable_values();
   values["applied"] = stats.applied;

@@ -30,8 +30,8 @@ struct ServerOptions {
   std::string name;                    // as in RingConfig
   std::string service = kDataService;  // whose methods it serves
   uint64_t memory_bytes = 256u << 20;
-  uint32_t value_bytes = 4096;  // typical; plans the index
-  uint64_t generation = 0;      // 0: drawn
+  uint32_t value_bytes = 4096;                                // typical; plans the index
+  layout::Generation generation = layout::Generation::kNone;  // kNone: drawn
   ServerCoreOptions core;
   // Repair reads at most so much from its peers together; a page at a time from each.
   uint64_t repair_bytes_per_second = 200u << 20;
@@ -102,7 +102,7 @@ class Server {
   std::vector<uint64_t> doorbells_;
   std::unique_ptr<Repair> repair_;
   std::vector<std::string> repaired_names_;  // of the ring that the last repair began with; sorted
-  uint64_t repaired_configuration_ = 0;
+  ConfigurationId repaired_configuration_{};
   bool repair_again_ = true;
   Scope scope_;
 };

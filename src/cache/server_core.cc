@@ -7,6 +7,7 @@
 #include "tailcast/base/check.h"
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/fault_point.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/cache/merge.h"
 
 namespace tailcast::cache {
@@ -31,9 +32,9 @@ MemoryPlan PlanMemory(uint64_t total_bytes, uint32_t value_bytes) {
 }
 
 ServerCore::ServerCore(ServerCoreOptions options, std::span<char> index, std::span<char> data,
-                       uint64_t generation)
+                       layout::Generation generation)
     : options_(std::move(options)), index_(index), data_(data) {
-  TAILCAST_CHECK(generation != 0, "generation 0 means none");
+  TAILCAST_CHECK(generation != layout::Generation::kNone);
   TAILCAST_CHECK(index.size() >= layout::kHeaderPageBytes + layout::kBucketBytes,
                  "the index region has no room for a bucket");
   geometry_.generation = generation;
@@ -322,7 +323,7 @@ void ServerCore::SealBucket(uint64_t bucket, bool notify) {
   const uint32_t doorbell = layout::LoadHalf(at) + (notify ? 1 : 0);
   const uint32_t flags =
       !overflowed_.empty() && overflowed_.contains(bucket) ? layout::kFlagOverflow : 0;
-  const auto configuration = static_cast<uint32_t>(configuration_id_);
+  const auto configuration = static_cast<uint32_t>(Raw(configuration_id_));
   const uint64_t first = layout::Halves(doorbell, flags);
   char copy[12];
   std::memcpy(copy, &first, 8);
@@ -342,9 +343,9 @@ std::optional<uint8_t> ServerCore::FreeWay(uint64_t bucket) const {
   return std::nullopt;
 }
 
-void ServerCore::SetConfiguration(uint64_t configuration_id) {
+void ServerCore::SetConfiguration(ConfigurationId configuration_id) {
   configuration_id_ = configuration_id;
-  layout::StoreWord(index_.data() + layout::kConfigurationOffset, configuration_id);
+  layout::StoreWord(index_.data() + layout::kConfigurationOffset, Raw(configuration_id));
   for (uint64_t bucket = 0; bucket < geometry_.bucket_count; ++bucket) SealBucket(bucket, false);
 }
 

@@ -70,7 +70,7 @@ class ServerCore {
   // The regions are zeroed memory that outlives the core, sized as by PlanMemory; `generation` is
   // not 0 and differs from that of earlier starts.
   ServerCore(ServerCoreOptions options, std::span<char> index, std::span<char> data,
-             uint64_t generation);
+             layout::Generation generation);
   ServerCore(const ServerCore&) = delete;
   ServerCore& operator=(const ServerCore&) = delete;
 
@@ -105,8 +105,8 @@ class ServerCore {
   uint64_t Scan(Instant now, uint64_t cursor, const std::function<bool(const Value&)>& visit) const;
 
   // Written into every bucket, so that a reader with an older configuration finds out.
-  void SetConfiguration(uint64_t configuration_id);
-  uint64_t configuration_id() const { return configuration_id_; }
+  void SetConfiguration(ConfigurationId configuration_id);
+  ConfigurationId configuration_id() const { return configuration_id_; }
 
   ServerStats stats() const;
   const layout::Geometry& geometry() const { return geometry_; }
@@ -201,7 +201,7 @@ class ServerCore {
   const std::span<char> index_;
   const std::span<char> data_;
   layout::Geometry geometry_;
-  uint64_t configuration_id_ = 0;
+  ConfigurationId configuration_id_{};
   uint64_t next_version_ = 1;
   uint64_t heartbeats_ = 0;
 

@@ -31,7 +31,8 @@ class ServerCoreTest : public testing::Test {
  protected:
   void Make(ServerCoreOptions options, uint32_t buckets = 512, uint32_t slabs = 4) {
     memory_ = std::make_unique<TestMemory>(buckets, slabs);
-    core_ = std::make_unique<ServerCore>(std::move(options), memory_->index(), memory_->data(), 42);
+    core_ = std::make_unique<ServerCore>(std::move(options), memory_->index(), memory_->data(),
+                                         layout::Generation{42});
   }
   MutationResult Apply(const Key& key, MergeRule rule, std::string_view value) {
     return core_->Apply(now_, key, rule, value, doorbells_);
@@ -85,7 +86,8 @@ TEST_F(ServerCoreTest, ContradictionDropsBothValuesAndOldAddressesMiss) {
   EXPECT_EQ(Apply(key, MergeRule::kLongerWins, "help"), MutationResult::kMismatch);
   EXPECT_EQ(PeekKey(key).outcome, Peek::kAbsent);
   layout::EntryHeader header;
-  EXPECT_FALSE(layout::ParseEntryHeader(memory_->data().data(), key, 42, header));
+  EXPECT_FALSE(
+      layout::ParseEntryHeader(memory_->data().data(), key, layout::Generation{42}, header));
   EXPECT_EQ(core_->stats().mismatches, 1u);
   // Another rule for the same key contradicts as well.
   ASSERT_EQ(Apply(key, MergeRule::kLongerWins, "hello world"), MutationResult::kApplied);
@@ -238,7 +240,7 @@ TEST_F(ServerCoreTest, FullBucketsOverflowAndComeBack) {
 
 TEST_F(ServerCoreTest, ConfigurationReachesEveryBucket) {
   Make({}, 64);
-  core_->SetConfiguration(7);
+  core_->SetConfiguration(ConfigurationId{7});
   for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(PeekKey(KeyOf(i)).bucket.configuration, 7u);
 }
 
@@ -280,7 +282,7 @@ LifeResult Live(uint64_t seed, bool header_before_bytes) {
   };
   std::optional<PlantedFault> fault;
   if (header_before_bytes) fault.emplace("cache.header_before_bytes");
-  ServerCore core(options, memory.index(), memory.data(), 9);
+  ServerCore core(options, memory.index(), memory.data(), layout::Generation{9});
   Rng rng(seed);
   std::map<Key, std::pair<MergeRule, std::string>> model;
   std::vector<uint64_t> doorbells;
@@ -393,7 +395,7 @@ TEST(MemoryLayoutTest, StoreBytesKeepsItsNeighbours) {
 
 TEST(MemoryLayoutTest, GarbageNeverParsesAndNeverReadsOutOfBounds) {
   TestMemory memory(32, 1);
-  ServerCore core({}, memory.index(), memory.data(), 42);
+  ServerCore core({}, memory.index(), memory.data(), layout::Generation{42});
   std::vector<uint64_t> doorbells;
   const Instant now;
   std::map<Key, std::string> model;
@@ -429,7 +431,7 @@ TEST(MemoryLayoutTest, GarbageNeverParsesAndNeverReadsOutOfBounds) {
     layout::BucketHeader bucket;
     EXPECT_FALSE(layout::ParseBucket(bytes.data(), bucket));
     layout::EntryHeader header;
-    EXPECT_FALSE(layout::ParseEntryHeader(bytes.data(), KeyOf(0), 42, header));
+    EXPECT_FALSE(layout::ParseEntryHeader(bytes.data(), KeyOf(0), layout::Generation{42}, header));
   }
 }
 
@@ -439,7 +441,7 @@ TEST(MemoryLayoutTest, ZeroedMemoryIsNoServerAndNoEntry) {
   layout::BucketHeader bucket;
   EXPECT_FALSE(layout::ParseBucket(zero.data(), bucket));
   layout::EntryHeader header;
-  EXPECT_FALSE(layout::ParseEntryHeader(zero.data(), Key{}, 0, header));
+  EXPECT_FALSE(layout::ParseEntryHeader(zero.data(), Key{}, layout::Generation::kNone, header));
 }
 
 }  // namespace

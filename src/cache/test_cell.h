@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/server.h"
@@ -37,7 +38,7 @@ class TestCell {
       auto connector = rpc::MakeGrpcConnector(loop);
       std::vector<One> all;
       RingConfig config;
-      config.configuration_id = 1;
+      config.configuration_id = ConfigurationId{1};
       for (int i = 0; i < servers; ++i) {
         One& one = all.emplace_back();
         fabric::ExporterOptions exporter;
@@ -59,7 +60,8 @@ class TestCell {
         TAILCAST_CHECK(fabric_addresses.ok(), fabric_addresses.status().ToString());
         auto rpc_address = one.rpc->Start("127.0.0.1:0");
         TAILCAST_CHECK(rpc_address.ok(), rpc_address.status().ToString());
-        config.replicas.push_back({exporter.name, *rpc_address, *fabric_addresses, 1});
+        config.replicas.push_back(
+            {exporter.name, *rpc_address, *fabric_addresses, ProcessIncarnation{1}});
       }
       ready.set_value(config);
       loop.Run();

@@ -43,4 +43,7 @@ enum class MutationResult : uint8_t {
   kRefused,   // no room, or a value larger than the largest size class
 };
 
+// Of a cell's rings: one more with every change, so that a client with an old ring finds out.
+enum class ConfigurationId : uint64_t {};
+
 }  // namespace tailcast::cache

@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "tailcast/cache/memory_layout.h"
 #include "tailcast/cache/ring.h"
 #include "tailcast/cache/types.h"
 
@@ -22,16 +23,16 @@ class ValueMemory {
     std::string bytes;  // empty: none was found yet
     // The bucket's doorbell when a replica was last read, by the generation of its memory.
     struct Doorbell {
-      uint64_t generation = 0;  // 0: none
+      layout::Generation generation = layout::Generation::kNone;
       uint32_t value = 0;
     };
     std::array<Doorbell, kReplicasPerKey> doorbells{};
 
     // `replica`: any number that the caller keeps to for one replica of the key.
-    void SawDoorbell(uint8_t replica, uint64_t generation, uint32_t value) {
+    void SawDoorbell(uint8_t replica, layout::Generation generation, uint32_t value) {
       doorbells[replica] = {generation, value};
     }
-    std::optional<uint32_t> DoorbellOf(uint64_t generation) const {
+    std::optional<uint32_t> DoorbellOf(layout::Generation generation) const {
       for (const Doorbell& doorbell : doorbells) {
         if (doorbell.generation == generation) return doorbell.value;
       }

@@ -133,7 +133,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     options.service = cache::kDataService;
     options.memory_bytes = static_cast<uint64_t>(config_.data_cache_bytes);
     options.core.ttl = config_.data_ttl;
-    options.generation = NonZero(rng.Next());
+    options.generation = cache::layout::Generation{NonZero(rng.Next())};
     data_exporter_ = ports_.make_exporter("data");
     data_server_ = std::make_unique<cache::Server>(ports_.loop, data_exporter_.get(), ports_.server,
                                                    ports_.connector, options);
@@ -141,7 +141,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     options.memory_bytes = static_cast<uint64_t>(config_.metadata_cache_bytes);
     options.value_bytes = 1024;
     options.core.ttl = config_.metadata_ttl;
-    options.generation = NonZero(rng.Next());
+    options.generation = cache::layout::Generation{NonZero(rng.Next())};
     metadata_exporter_ = ports_.make_exporter("metadata");
     metadata_server_ = std::make_unique<cache::Server>(ports_.loop, metadata_exporter_.get(),
                                                        ports_.server, ports_.connector, options);

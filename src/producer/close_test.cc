@@ -35,7 +35,7 @@ class CloseTest : public ::testing::Test {
   CloseTest() {
     EXPECT_TRUE(kQuiet);
     cache::RingConfig data_ring, metadata_ring;
-    data_ring.configuration_id = metadata_ring.configuration_id = 1;
+    data_ring.configuration_id = metadata_ring.configuration_id = cache::ConfigurationId{1};
     for (int i = 0; i < 3; ++i) {
       const std::string name = "cache-" + std::to_string(i);
       Replica& r = replicas[i];
@@ -56,8 +56,8 @@ class CloseTest : public ::testing::Test {
       const auto data_addresses = *r.data->Start();
       const auto metadata_addresses = *r.metadata->Start();
       const std::string address = *r.rpc->Start(name + ":0");
-      data_ring.replicas.push_back({name, address, data_addresses, 1});
-      metadata_ring.replicas.push_back({name, address, metadata_addresses, 1});
+      data_ring.replicas.push_back({name, address, data_addresses, ProcessIncarnation{1}});
+      metadata_ring.replicas.push_back({name, address, metadata_addresses, ProcessIncarnation{1}});
     }
     rpc = network.MakeConnector(*loop, "producer");
     connector = fabric.MakeConnector("producer", loop.get());

@@ -133,13 +133,13 @@ Program RunCacheServer(Deployment& deployment, cache::ServerOptions options) {
     cache::ServerOptions mine = options;
     mine.name = p.name;
     mine.service = cache::kDataService;
-    mine.generation = p.seed;
+    mine.generation = cache::layout::Generation{p.seed};
     p.data_exporter = p.make_exporter("data");
     p.data_server = std::make_unique<cache::Server>(p.loop.get(), p.data_exporter.get(),
                                                     p.server.get(), p.connector.get(), mine);
     mine.service = cache::kMetadataService;
     mine.value_bytes = 1024;
-    mine.generation = p.seed + 2;
+    mine.generation = cache::layout::Generation{p.seed + 2};
     p.metadata_exporter = p.make_exporter("metadata");
     p.metadata_server = std::make_unique<cache::Server>(p.loop.get(), p.metadata_exporter.get(),
                                                         p.server.get(), p.connector.get(), mine);
