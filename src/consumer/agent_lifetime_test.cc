@@ -29,7 +29,8 @@ class HeldStore : public storage::Store {
   // Lets the loop bring all answers that were held.
   void AnswerSizes() {
     for (SizeCallback& done : std::exchange(held_, {})) {
-      loop_->Post(std::move(done).With(Result<storage::FileSize>(storage::FileSize{1, 1})));
+      loop_->Post(std::move(done).With(
+          Result<storage::FileSize>(storage::FileSize{1, storage::Epoch::kFirst})));
     }
   }
   size_t held() const { return held_.size(); }

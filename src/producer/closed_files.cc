@@ -76,12 +76,12 @@ void ClosedFiles::OnMetadata(const Predecessor& predecessor, const stream::PairM
   }
   auto owned = std::make_unique<File>();
   File& file = *owned;
-  file.shadow = std::make_unique<ShadowFile>(
-      ports_, stream::FileId{shard_, predecessor.stem}, chunk_size,
-      static_cast<uint64_t>(metadata.primary_epoch), from, options_, counters_, scope_.Bind([this] {
-        DropIdle();
-        on_idle_();
-      }));
+  file.shadow = std::make_unique<ShadowFile>(ports_, stream::FileId{shard_, predecessor.stem},
+                                             chunk_size, metadata.primary_epoch, from, options_,
+                                             counters_, scope_.Bind([this] {
+                                               DropIdle();
+                                               on_idle_();
+                                             }));
   Insert(std::move(owned));
   file.shadow->Seal(predecessor.seal);
   for (Part part : {Part::kData, Part::kIndex}) {

@@ -22,7 +22,7 @@ Duration BackOff(Duration now, Duration least, Duration most) {
 }  // namespace
 
 ShadowFile::ShadowFile(const stream::CellPorts& ports, const stream::FileId& file,
-                       int64_t chunk_size, uint64_t epoch, const int64_t (&from)[kParts],
+                       int64_t chunk_size, storage::Epoch epoch, const int64_t (&from)[kParts],
                        ShadowOptions options, ShadowCounters* counters, Callback<void()> on_change)
     : ports_(ports),
       file_(file),
@@ -37,7 +37,7 @@ ShadowFile::ShadowFile(const stream::CellPorts& ports, const stream::FileId& fil
   metadata_.created_us = file.stem.created_us;
   metadata_.start_byte = file.stem.start_byte;
   metadata_.start_number = file.stem.start_number;
-  metadata_.primary_epoch = static_cast<int64_t>(epoch);
+  metadata_.primary_epoch = epoch;
   metadata_.chunk_size = chunk_size;
   for (int part = 0; part < kParts; ++part) {
     parts_[part].chunks = std::make_unique<stream::ChunkWriterCore>(

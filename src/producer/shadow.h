@@ -70,7 +70,7 @@ class ShadowFile {
   // Shadowing begins at the chunks of `from` (0 for a new file). `counters` outlives the shadow.
   // `on_change` (may be empty) runs when idle() may have become true.
   ShadowFile(const stream::CellPorts& ports, const stream::FileId& file, int64_t chunk_size,
-             uint64_t epoch, const int64_t (&from)[stream::kParts], ShadowOptions options,
+             storage::Epoch epoch, const int64_t (&from)[stream::kParts], ShadowOptions options,
              ShadowCounters* counters, Callback<void()> on_change);
   ShadowFile(const ShadowFile&) = delete;
   ShadowFile& operator=(const ShadowFile&) = delete;

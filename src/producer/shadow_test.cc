@@ -20,8 +20,8 @@ class ShadowTest : public ::testing::Test {
   void Make(ShadowOptions options = {}) {
     constexpr int64_t kFrom[2] = {0, 0};
     shadow = std::make_unique<ShadowFile>(
-        stream::CellPorts{loop.get(), nullptr, &data_client, &metadata_client}, file, kChunk, 1,
-        kFrom, options, &counters, nullptr);
+        stream::CellPorts{loop.get(), nullptr, &data_client, &metadata_client}, file, kChunk,
+        storage::Epoch::kFirst, kFrom, options, &counters, nullptr);
   }
   // A flush of data with its one index record.
   void Flush(const std::string& bytes) {

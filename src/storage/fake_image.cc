@@ -5,6 +5,7 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/fault_point.h"
+#include "tailcast/base/strong.h"
 
 namespace tailcast::storage {
 namespace {
@@ -80,7 +81,7 @@ Result<std::shared_ptr<FakeImage::File>> FakeImage::Fence(const std::string& dir
                                                           const std::string& name,
                                                           MonotonicTime now) {
   TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<File> file, Find(dir, name));
-  ++file->epoch;
+  file->epoch = Successor(file->epoch);
   file->unflushed_end = 0;
   Remember(*file, now);
   return file;
@@ -89,7 +90,7 @@ Result<std::shared_ptr<FakeImage::File>> FakeImage::Fence(const std::string& dir
 Status FakeImage::Delete(const std::string& dir, const std::string& name) {
   TAILCAST_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, Find(dir, name));
   file->deleted = true;
-  ++file->epoch;
+  file->epoch = Successor(file->epoch);
   folders_[dir].names.erase(name);
   folders_[dir].claims.erase(file->key);
   return OkStatus();
@@ -114,7 +115,7 @@ std::vector<std::string> FakeImage::Folders(const std::string& dir) const {
   return names;
 }
 
-std::shared_ptr<FakeImage::Append> FakeImage::Send(std::shared_ptr<File> file, uint64_t epoch,
+std::shared_ptr<FakeImage::Append> FakeImage::Send(std::shared_ptr<File> file, Epoch epoch,
                                                    int64_t offset, std::string bytes) {
   auto append = std::make_shared<Append>();
   append->file = std::move(file);
@@ -143,7 +144,7 @@ void FakeImage::Land(Append& append, int64_t capacity_bytes, MonotonicTime now) 
   if (!guard_holds && (!kNoEpochGuard.planted() || file.deleted)) {
     ++counters_.appends_fenced;
     append.outcome = AppendOutcome::kFenced;
-    append.error = AbortedError(file.name + ": fenced by epoch " + std::to_string(file.epoch));
+    append.error = AbortedError(file.name + ": fenced by epoch " + std::to_string(Raw(file.epoch)));
     return;
   }
   const auto size = static_cast<int64_t>(append.bytes.size());

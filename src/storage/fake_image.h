@@ -23,7 +23,7 @@ class FakeImage {
     std::string dir;
     std::string name;
     std::string key;
-    uint64_t epoch = 1;
+    Epoch epoch = Epoch::kFirst;
     int64_t committed = 0;
     // What lies on the platters: [0, committed) are the file's bytes, the rest is junk that a power
     // loss or a planted bug left.
@@ -43,7 +43,7 @@ class FakeImage {
   // An append on its way. It is sealed when it has landed, was refused or was lost.
   struct Append {
     std::shared_ptr<File> file;
-    uint64_t epoch = 0;
+    Epoch epoch = Epoch::kNone;
     int64_t offset = 0;
     std::string bytes;
     bool sealed = false;
@@ -77,7 +77,7 @@ class FakeImage {
   std::vector<std::string> Folders(const std::string& dir) const;
 
   // An append is sent: until it is sealed, a power loss decides about it.
-  std::shared_ptr<Append> Send(std::shared_ptr<File> file, uint64_t epoch, int64_t offset,
+  std::shared_ptr<Append> Send(std::shared_ptr<File> file, Epoch epoch, int64_t offset,
                                std::string bytes);
   // The one place where bytes become committed: guard and write are one atomic step. Nothing if the
   // append is sealed. `capacity_bytes`: of all files; beyond it kUnknown.

@@ -20,7 +20,7 @@ class FakeImageTest : public ::testing::Test {
     EXPECT_TRUE(image_.GiveName(file).ok());
     return file;
   }
-  AppendOutcome AppendNow(const std::shared_ptr<FakeImage::File>& file, uint64_t epoch,
+  AppendOutcome AppendNow(const std::shared_ptr<FakeImage::File>& file, Epoch epoch,
                           const std::string& bytes) {
     const auto append = image_.Send(file, epoch, file->committed, bytes);
     image_.Land(*append, kRoom, At(2));
@@ -43,32 +43,32 @@ TEST_F(FakeImageTest, AKeyIsTheFirstClaimantsAndWhoComesNextCompletesItsCreation
 
 TEST_F(FakeImageTest, AnAppendLandsOnceAndOnlyInItsEpoch) {
   const auto file = Create("f");
-  const auto append = image_.Send(file, 1, 0, "abc");
+  const auto append = image_.Send(file, Epoch{1}, 0, "abc");
   EXPECT_EQ(file->visible(), 0) << "it has not landed";
   image_.Land(*append, kRoom, At(2));
   image_.Land(*append, kRoom, At(3));
   EXPECT_EQ(append->outcome, AppendOutcome::kApplied);
   EXPECT_EQ(FakeImage::ReadAt(*file, 0, 100), "abc");
 
-  const auto late = image_.Send(file, 1, 3, "def");
+  const auto late = image_.Send(file, Epoch{1}, 3, "def");
   ASSERT_TRUE(image_.Fence("d", "f", At(4)).ok());
   image_.Land(*late, kRoom, At(5));
   EXPECT_EQ(late->outcome, AppendOutcome::kFenced);
-  EXPECT_EQ(AppendNow(file, 2, "ghi"), AppendOutcome::kApplied);
+  EXPECT_EQ(AppendNow(file, Epoch{2}, "ghi"), AppendOutcome::kApplied);
   EXPECT_EQ(FakeImage::ReadAt(*file, 2, 2), "cg");
 }
 
 TEST_F(FakeImageTest, ADeletedFileTakesNoAppendsAndItsKeyIsFree) {
   const auto file = Create("f");
   ASSERT_TRUE(image_.Delete("d", "f").ok());
-  EXPECT_EQ(AppendNow(file, 1, "abc"), AppendOutcome::kFenced);
+  EXPECT_EQ(AppendNow(file, Epoch{1}, "abc"), AppendOutcome::kFenced);
   EXPECT_EQ(image_.Delete("d", "f").code(), StatusCode::kNotFound);
   EXPECT_TRUE(image_.Claim("d", "g", "f", At(3)).ok());
 }
 
 TEST_F(FakeImageTest, AFullDiskRefusesWhatDoesNotFit) {
   const auto file = Create("f");
-  const auto append = image_.Send(file, 1, 0, "abcdef");
+  const auto append = image_.Send(file, Epoch{1}, 0, "abcdef");
   image_.Land(*append, 5, At(2));
   EXPECT_EQ(append->outcome, AppendOutcome::kUnknown);
   EXPECT_EQ(append->error.code(), StatusCode::kResourceExhausted);
@@ -81,8 +81,8 @@ TEST_F(FakeImageTest, APowerLossDecidesAboutWhatIsOnItsWayAndShowsNoJunk) {
     image_ = FakeImage();
     Rng rng(seed);
     const auto file = Create("f");
-    ASSERT_EQ(AppendNow(file, 1, "abc"), AppendOutcome::kApplied);
-    const auto append = image_.Send(file, 1, 3, "defgh");
+    ASSERT_EQ(AppendNow(file, Epoch{1}, "abc"), AppendOutcome::kApplied);
+    const auto append = image_.Send(file, Epoch{1}, 3, "defgh");
     const auto half = *image_.Claim("d", "half", "half", At(2));
     image_.LosePower(kRoom, At(3), rng);
     ASSERT_TRUE(append->sealed);
@@ -102,7 +102,7 @@ TEST_F(FakeImageTest, APowerLossDecidesAboutWhatIsOnItsWayAndShowsNoJunk) {
 TEST_F(FakeImageTest, SizesOfThePastAreRemembered) {
   const auto file = *image_.Claim("d", "f", "f", At(10));
   for (int64_t i = 1; i <= 3; ++i) {
-    const auto append = image_.Send(file, 1, file->committed, "x");
+    const auto append = image_.Send(file, Epoch{1}, file->committed, "x");
     image_.Land(*append, kRoom, At(10 + 10 * i));
   }
   EXPECT_EQ(FakeImage::SizeAsOf(*file, At(100)).committed_length, 3);

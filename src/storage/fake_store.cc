@@ -23,7 +23,7 @@ struct FakeStore::Client {
 class FakeAppendFile final : public AppendFile {
  public:
   FakeAppendFile(FakeDisk* disk, std::shared_ptr<FakeStore::Client> client,
-                 std::shared_ptr<FakeImage::File> file, uint64_t epoch, int64_t committed)
+                 std::shared_ptr<FakeImage::File> file, Epoch epoch, int64_t committed)
       : disk_(disk),
         client_(std::move(client)),
         file_(std::move(file)),
@@ -95,7 +95,7 @@ class FakeAppendFile final : public AppendFile {
   }
 
   int64_t committed_length() const override { return committed_; }
-  uint64_t epoch() const override { return epoch_; }
+  Epoch epoch() const override { return epoch_; }
   const std::string& name() const override { return file_->name; }
 
  private:
@@ -130,7 +130,7 @@ class FakeAppendFile final : public AppendFile {
   FakeDisk* const disk_;
   const std::shared_ptr<FakeStore::Client> client_;
   const std::shared_ptr<FakeImage::File> file_;
-  const uint64_t epoch_;
+  const Epoch epoch_;
   const uint64_t generation_;
   int64_t committed_;
   bool dead_ = false;
@@ -303,7 +303,7 @@ void FakeStore::CreateExclusive(const std::string& dir, const std::string& name,
               TAILCAST_RETURN_IF_ERROR(image.GiveName(file));
               // Epoch 1, also if somebody has helped and fenced it meanwhile.
               return std::unique_ptr<AppendFile>(
-                  std::make_unique<FakeAppendFile>(disk, client, file, 1, 0));
+                  std::make_unique<FakeAppendFile>(disk, client, file, Epoch::kFirst, 0));
             });
       });
 }

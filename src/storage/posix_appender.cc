@@ -5,6 +5,7 @@
 #include "tailcast/base/check.h"
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/fault_point.h"
+#include "tailcast/base/strong.h"
 
 namespace tailcast::storage::posix {
 namespace {
@@ -39,8 +40,9 @@ AppendResult Appender::Die(AppendOutcome outcome, Status error) {
 }
 
 Status Appender::FencedError() const {
-  return AbortedError(Join(file_.folder, file_.name) + ": epoch " + std::to_string(word_.epoch) +
-                      " was fenced by epoch " + std::to_string(LoadWord(*file_.page).epoch));
+  return AbortedError(Join(file_.folder, file_.name) + ": epoch " +
+                      std::to_string(Raw(word_.epoch)) + " was fenced by epoch " +
+                      std::to_string(Raw(LoadWord(*file_.page).epoch)));
 }
 
 AppendResult Appender::Append(std::string_view bytes) {

@@ -57,7 +57,7 @@ class Appender {
   AppendResult Append(std::string_view bytes);
 
   int64_t committed_length() const { return word_.length; }
-  uint64_t epoch() const { return word_.epoch; }
+  Epoch epoch() const { return word_.epoch; }
   const std::string& name() const { return file_.name; }
   AppenderState state() const { return state_; }
 

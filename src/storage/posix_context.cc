@@ -1,5 +1,7 @@
 #include "tailcast/storage/posix_context.h"
 
+#include "tailcast/base/strong.h"
+
 namespace tailcast::storage::posix {
 
 std::string Join(const std::string& folder, std::string_view name) {
@@ -38,7 +40,7 @@ void ForgetFolders(const Context& c) {
 }
 
 std::string LogWord(CommitWord w) {
-  return "\"epoch\":" + std::to_string(w.epoch) + ",\"length\":" + std::to_string(w.length);
+  return "\"epoch\":" + std::to_string(Raw(w.epoch)) + ",\"length\":" + std::to_string(w.length);
 }
 std::string LogRange(int64_t at, int64_t bytes) {
   return "\"at\":" + std::to_string(at) + ",\"bytes\":" + std::to_string(bytes);

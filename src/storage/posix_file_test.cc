@@ -65,7 +65,7 @@ std::string LogOnce(uint64_t seed) {
       };
       const uint64_t before = word();
       files.PowerLoss(rng, {});
-      if (word() != before && word() != Pack({1, 0})) return "";
+      if (word() != before && word() != Pack({Epoch::kFirst, 0})) return "";
       logger("power")->Write("PowerLoss", {});
     }
     std::vector<Interleaver::Body> bodies;
@@ -172,11 +172,13 @@ TEST(PosixFile, ANameThatAnotherKeyHasIsRefusedAndLeavesNothing) {
   EXPECT_TRUE(CreateExclusive(p.context, kFolder, "g", "other").ok());
 }
 
+CommitWord Word(uint64_t epoch, int64_t length) { return {Epoch{epoch}, length}; }
+
 // Positions [0, 100) in epoch 1, from 100 on in epoch 3, from 250 on in epochs 4 and 6; epoch 5 has
 // no segment, and nobody appended in epoch 4.
 Segments FourSegments() {
   Segments segments;
-  for (const auto& [epoch, start] : {CommitWord{1, 0}, {3, 100}, {4, 250}, {6, 250}}) {
+  for (const auto& [epoch, start] : {Word(1, 0), Word(3, 100), Word(4, 250), Word(6, 250)}) {
     Segment segment;
     segment.header.epoch = epoch;
     segment.header.start = start;
@@ -190,12 +192,12 @@ TEST(Segments, APositionIsInTheNewestSegmentThatBeginsAtItOrBefore) {
   const auto epoch_at = [&](int64_t position) {
     return segments.by_epoch[PieceAt(segments, position, position + 1).segment].header.epoch;
   };
-  EXPECT_EQ(epoch_at(0), 1u);
-  EXPECT_EQ(epoch_at(99), 1u);
-  EXPECT_EQ(epoch_at(100), 3u);
-  EXPECT_EQ(epoch_at(249), 3u);
-  EXPECT_EQ(epoch_at(250), 6u);
-  EXPECT_EQ(epoch_at(1'000'000), 6u);
+  EXPECT_EQ(epoch_at(0), Epoch{1});
+  EXPECT_EQ(epoch_at(99), Epoch{1});
+  EXPECT_EQ(epoch_at(100), Epoch{3});
+  EXPECT_EQ(epoch_at(249), Epoch{3});
+  EXPECT_EQ(epoch_at(250), Epoch{6});
+  EXPECT_EQ(epoch_at(1'000'000), Epoch{6});
 }
 
 TEST(Segments, APieceEndsWhereALaterSegmentBeginsOrTheReadEnds) {
@@ -208,24 +210,24 @@ TEST(Segments, APieceEndsWhereALaterSegmentBeginsOrTheReadEnds) {
 
 TEST(Segments, AListIsCompleteForItsEpochOrForWhatWasCommittedWhenItWasMade) {
   Segments never = FourSegments();
-  EXPECT_FALSE(never.CompleteFor({1, 0}));
+  EXPECT_FALSE(never.CompleteFor(Word(1, 0)));
   // With the segment of the epoch: whatever that epoch appends.
   Segments with = FourSegments();
-  with.MarkListedAt({6, 260});
-  EXPECT_TRUE(with.CompleteFor({6, 260}));
-  EXPECT_TRUE(with.CompleteFor({6, 900}));
-  EXPECT_FALSE(with.CompleteFor({7, 260})) << "another epoch may begin anywhere";
+  with.MarkListedAt(Word(6, 260));
+  EXPECT_TRUE(with.CompleteFor(Word(6, 260)));
+  EXPECT_TRUE(with.CompleteFor(Word(6, 900)));
+  EXPECT_FALSE(with.CompleteFor(Word(7, 260))) << "another epoch may begin anywhere";
   // Without it: only what earlier epochs appended.
   Segments without = FourSegments();
-  without.MarkListedAt({7, 260});
-  EXPECT_TRUE(without.CompleteFor({7, 260}));
-  EXPECT_FALSE(without.CompleteFor({7, 261}));
+  without.MarkListedAt(Word(7, 260));
+  EXPECT_TRUE(without.CompleteFor(Word(7, 260)));
+  EXPECT_FALSE(without.CompleteFor(Word(7, 261)));
 }
 
 TEST(Recovery, AfterARestartTheEpochIsTheHighestSeenAndTheLengthThatOfTheSlots) {
-  EXPECT_EQ(WordAfterRestart({5, 900}, true, {3, 700}), (CommitWord{5, 700}));
-  EXPECT_EQ(WordAfterRestart({2, 900}, true, {3, 700}), (CommitWord{3, 700}));
-  EXPECT_EQ(WordAfterRestart({5, 900}, false, {3, 700}), (CommitWord{3, 700})) << "a torn sector";
+  EXPECT_EQ(WordAfterRestart(Word(5, 900), true, Word(3, 700)), Word(5, 700));
+  EXPECT_EQ(WordAfterRestart(Word(2, 900), true, Word(3, 700)), Word(3, 700));
+  EXPECT_EQ(WordAfterRestart(Word(5, 900), false, Word(3, 700)), Word(3, 700)) << "a torn sector";
 }
 
 // The state in which each system call of an append is made.

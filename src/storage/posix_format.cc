@@ -7,6 +7,7 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/crc32c.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/storage/store_names.h"
 
 namespace tailcast::storage::posix {
@@ -49,7 +50,7 @@ std::string EncodePage(const Header& header, CommitWord word, uint64_t boot_tag)
   Put<uint32_t>(sector, 8, kFormatVersion);
   Put<uint32_t>(sector, 12, header.unflushed ? kFlagUnflushed : 0);
   Put<uint64_t>(sector, 16, header.file_id);
-  Put<uint64_t>(sector, 24, header.epoch);
+  Put<uint64_t>(sector, 24, Raw(header.epoch));
   Put<uint64_t>(sector, 32, static_cast<uint64_t>(header.start));
   Put<uint16_t>(sector, 40, static_cast<uint16_t>(header.name.size()));
   Put<uint16_t>(sector, 42, static_cast<uint16_t>(header.key.size()));
@@ -82,11 +83,11 @@ Result<Header> DecodeHeader(std::string_view page) {
   Header header;
   header.unflushed = (Get<uint32_t>(sector, 12) & kFlagUnflushed) != 0;
   header.file_id = Get<uint64_t>(sector, 16);
-  header.epoch = Get<uint64_t>(sector, 24);
+  header.epoch = Epoch{Get<uint64_t>(sector, 24)};
   header.start = static_cast<int64_t>(Get<uint64_t>(sector, 32));
   const size_t name_size = Get<uint16_t>(sector, 40);
   const size_t key_size = Get<uint16_t>(sector, 42);
-  if (header.epoch == 0 || header.epoch > kEpochMax || header.start < 0 ||
+  if (header.epoch == Epoch::kNone || header.epoch > kEpochMax || header.start < 0 ||
       header.start > kLengthMax || name_size > kNameSizeMax || key_size > kNameSizeMax) {
     return DataLossError("the header has fields out of range");
   }
@@ -111,7 +112,7 @@ std::string EncodeSlot(const Slot& slot) {
   std::string sector(kSectorBytes, '\0');
   Put<uint64_t>(sector, 0, kSlotMagic);
   Put<uint64_t>(sector, 8, slot.file_id);
-  Put<uint64_t>(sector, 16, slot.epoch);
+  Put<uint64_t>(sector, 16, Raw(slot.epoch));
   Put<uint64_t>(sector, 24, static_cast<uint64_t>(slot.length));
   Put<uint64_t>(sector, 32, static_cast<uint64_t>(slot.range_start));
   Put<uint32_t>(sector, 40, slot.range_crc);
@@ -125,7 +126,7 @@ std::optional<Slot> DecodeSlot(std::string_view sector, const Header& header) {
   if (Get<uint64_t>(sector, 0) != kSlotMagic || !SealHolds(sector)) return std::nullopt;
   Slot slot;
   slot.file_id = Get<uint64_t>(sector, 8);
-  slot.epoch = Get<uint64_t>(sector, 16);
+  slot.epoch = Epoch{Get<uint64_t>(sector, 16)};
   slot.length = static_cast<int64_t>(Get<uint64_t>(sector, 24));
   slot.range_start = static_cast<int64_t>(Get<uint64_t>(sector, 32));
   slot.range_crc = Get<uint32_t>(sector, 40);
@@ -153,22 +154,23 @@ std::vector<Slot> SlotsOf(std::string_view page, const Header& header) {
 
 std::string ClaimName(std::string_view key) { return ".claim-" + std::string(key); }
 
-std::string SegmentName(std::string_view name, uint64_t file_id, uint64_t epoch) {
-  if (epoch <= 1) return std::string(name);
+std::string SegmentName(std::string_view name, uint64_t file_id, Epoch epoch) {
+  if (epoch <= Epoch::kFirst) return std::string(name);
   char id[17];
   std::snprintf(id, sizeof id, "%016llx", static_cast<unsigned long long>(file_id));
-  return "." + std::string(name) + "." + id + ".e" + std::to_string(epoch);
+  return "." + std::string(name) + "." + id + ".e" + std::to_string(Raw(epoch));
 }
 
-std::optional<uint64_t> ParseSegmentName(std::string_view entry, std::string_view name,
-                                         uint64_t file_id) {
+std::optional<Epoch> ParseSegmentName(std::string_view entry, std::string_view name,
+                                      uint64_t file_id) {
   const size_t digits = 1 + name.size() + 1 + 16 + 2;  // ".name.id.e"
   if (entry.size() <= digits || entry[0] != '.') return std::nullopt;
-  uint64_t epoch = 0;
+  uint64_t number = 0;
   const char* end = entry.data() + entry.size();
-  const auto parsed = std::from_chars(entry.data() + digits, end, epoch);
+  const auto parsed = std::from_chars(entry.data() + digits, end, number);
   if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
-  if (epoch < 2 || epoch > kEpochMax || SegmentName(name, file_id, epoch) != entry) {
+  const Epoch epoch{number};
+  if (epoch <= Epoch::kFirst || epoch > kEpochMax || SegmentName(name, file_id, epoch) != entry) {
     return std::nullopt;
   }
   return epoch;

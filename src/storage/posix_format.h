@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "tailcast/base/status.h"
+#include "tailcast/base/strong.h"
+#include "tailcast/storage/store.h"
 
 namespace tailcast::storage::posix {
 
@@ -41,17 +43,17 @@ inline constexpr uint64_t kTombstoneMagic = 0x656e6f672d434154;  // "TAC-gone"
 // Epoch and committed length in one word, so that one compare-and-swap commits or fences.
 inline constexpr int kLengthBits = 40;
 inline constexpr int64_t kLengthMax = (int64_t{1} << kLengthBits) - 1;  // 1 TiB
-inline constexpr uint64_t kEpochMax = (uint64_t{1} << 24) - 1;          // takeovers of one file
+inline constexpr Epoch kEpochMax{(uint64_t{1} << 24) - 1};              // takeovers of one file
 struct CommitWord {
-  uint64_t epoch = 0;
+  Epoch epoch = Epoch::kNone;
   int64_t length = 0;
   bool operator==(const CommitWord&) const = default;
 };
 inline uint64_t Pack(CommitWord w) {
-  return w.epoch << kLengthBits | static_cast<uint64_t>(w.length);
+  return Raw(w.epoch) << kLengthBits | static_cast<uint64_t>(w.length);
 }
 inline CommitWord Unpack(uint64_t raw) {
-  return {raw >> kLengthBits, static_cast<int64_t>(raw & static_cast<uint64_t>(kLengthMax))};
+  return {Epoch{raw >> kLengthBits}, static_cast<int64_t>(raw & static_cast<uint64_t>(kLengthMax))};
 }
 
 enum class Durability : uint8_t {
@@ -62,9 +64,9 @@ enum class Durability : uint8_t {
 // Who an inode is.
 struct Header {
   uint64_t file_id = 0;  // random; the same in all inodes of one file, another in a file recreated
-  uint64_t epoch = 1;    // the only epoch that appends here
-  int64_t start = 0;     // position of the first byte
-  bool unflushed = false;  // written without flushes: worthless after a power loss
+  Epoch epoch = Epoch::kFirst;  // the only epoch that appends here
+  int64_t start = 0;            // position of the first byte
+  bool unflushed = false;       // written without flushes: worthless after a power loss
   std::string name;
   std::string key;
   bool operator==(const Header&) const = default;
@@ -80,7 +82,7 @@ std::string EncodeTombstone(uint64_t file_id);
 // a slot whose bytes did not all reach the disk is known.
 struct Slot {
   uint64_t file_id = 0;
-  uint64_t epoch = 0;
+  Epoch epoch = Epoch::kNone;
   int64_t length = 0;       // committed length with this append
   int64_t range_start = 0;  // it wrote positions [range_start, length)
   uint32_t range_crc = 0;   // crc32c of them
@@ -96,9 +98,9 @@ std::vector<Slot> SlotsOf(std::string_view page, const Header& header);
 std::string ClaimName(std::string_view key);
 // `.<name>.<file id, 16 hex>.e<epoch>`; the name itself for epoch 1. With the id, what a deleted
 // file of the same name left behind is nobody else's.
-std::string SegmentName(std::string_view name, uint64_t file_id, uint64_t epoch);
+std::string SegmentName(std::string_view name, uint64_t file_id, Epoch epoch);
 // The epoch, if `entry` is a segment of this file (epoch 2 or more).
-std::optional<uint64_t> ParseSegmentName(std::string_view entry, std::string_view name,
-                                         uint64_t file_id);
+std::optional<Epoch> ParseSegmentName(std::string_view entry, std::string_view name,
+                                      uint64_t file_id);
 
 }  // namespace tailcast::storage::posix

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tailcast/base/rng.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/storage/store_names.h"
 
 namespace tailcast::storage::posix {
@@ -13,7 +14,7 @@ namespace {
 Header ExampleHeader() {
   Header header;
   header.file_id = 0x1122334455667788;
-  header.epoch = 7;
+  header.epoch = Epoch{7};
   header.start = 123'456;
   header.unflushed = true;
   header.name = "0000000001-x.data";
@@ -22,7 +23,7 @@ Header ExampleHeader() {
 }
 
 TEST(PosixFormat, APageComesBackAsItWas) {
-  const std::string page = EncodePage(ExampleHeader(), {7, 123'456}, 99);
+  const std::string page = EncodePage(ExampleHeader(), {Epoch{7}, 123'456}, 99);
   ASSERT_EQ(page.size(), 4096u);
   Result<Header> header = DecodeHeader(page);
   ASSERT_TRUE(header.ok()) << header.status();
@@ -35,7 +36,7 @@ TEST(PosixFormat, APageComesBackAsItWas) {
 
 // The bytes that docs/formats/primary_posix.md draws.
 TEST(PosixFormat, TheLayoutIsTheDrawnOne) {
-  const std::string page = EncodePage(ExampleHeader(), {7, 123'456}, 0x0102030405060708);
+  const std::string page = EncodePage(ExampleHeader(), {Epoch{7}, 123'456}, 0x0102030405060708);
   const auto u64 = [&](size_t at) {
     uint64_t v = 0;
     for (size_t i = 0; i < 8; ++i) {
@@ -56,11 +57,11 @@ TEST(PosixFormat, TheLayoutIsTheDrawnOne) {
   EXPECT_EQ(page.substr(528, 8), "TAC-live");
   EXPECT_EQ(page.substr(1024), std::string(4096 - 1024, '\0'));
   EXPECT_EQ(EncodeTombstone(1).substr(0, 8), "TAC-gone");
-  EXPECT_EQ(EncodeSlot({1, 2, 30, 20, 5}).substr(0, 8), "TAC-slot");
+  EXPECT_EQ(EncodeSlot({1, Epoch{2}, 30, 20, 5}).substr(0, 8), "TAC-slot");
 }
 
 TEST(PosixFormat, EveryChangedBitOfTheHeaderIsNoticed) {
-  const std::string page = EncodePage(ExampleHeader(), {7, 0}, 1);
+  const std::string page = EncodePage(ExampleHeader(), {Epoch{7}, 0}, 1);
   for (size_t bit = 0; bit < 512 * 8; ++bit) {
     std::string bad = page;
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
@@ -98,7 +99,7 @@ TEST(PosixFormat, SlotsAreBelievedOnlyWholeAndForTheirFileAndEpoch) {
   other.file_id++;
   EXPECT_FALSE(DecodeSlot(sector, other).has_value());
   other = header;
-  other.epoch++;
+  other.epoch = Successor(other.epoch);
   EXPECT_FALSE(DecodeSlot(sector, other).has_value());
   other = header;
   other.start = 150'001;  // the range lies before the segment
@@ -125,18 +126,19 @@ TEST(PosixFormat, TheNewestSlotComesFirst) {
 }
 
 TEST(PosixFormat, TheWordHoldsItsExtremes) {
-  for (const CommitWord w : {CommitWord{0, 0}, CommitWord{1, 0}, CommitWord{kEpochMax, kLengthMax},
-                             CommitWord{kEpochMax, 0}, CommitWord{0, kLengthMax}}) {
+  for (const CommitWord w : {CommitWord{Epoch::kNone, 0}, CommitWord{Epoch::kFirst, 0},
+                             CommitWord{kEpochMax, kLengthMax}, CommitWord{kEpochMax, 0},
+                             CommitWord{Epoch::kNone, kLengthMax}}) {
     EXPECT_EQ(Unpack(Pack(w)), w);
   }
 }
 
 TEST(PosixFormat, SegmentNamesAreParsedStrictly) {
   constexpr uint64_t kId = 0xab;
-  EXPECT_EQ(SegmentName("f", kId, 1), "f");
-  EXPECT_EQ(SegmentName("f", kId, 12), ".f.00000000000000ab.e12");
-  EXPECT_EQ(ParseSegmentName(".f.00000000000000ab.e12", "f", kId), 12u);
-  EXPECT_EQ(ParseSegmentName(".f.00000000000000ab.e2", "f", kId), 2u);
+  EXPECT_EQ(SegmentName("f", kId, Epoch{1}), "f");
+  EXPECT_EQ(SegmentName("f", kId, Epoch{12}), ".f.00000000000000ab.e12");
+  EXPECT_EQ(ParseSegmentName(".f.00000000000000ab.e12", "f", kId), Epoch{12});
+  EXPECT_EQ(ParseSegmentName(".f.00000000000000ab.e2", "f", kId), Epoch{2});
   for (const char* bad :
        {"", "f", ".f", ".f.00000000000000ab.e", ".f.00000000000000ab.e1", ".f.00000000000000ab.e0",
         ".f.00000000000000ab.e012", ".f.00000000000000ab.e12x", ".f.00000000000000ab.e-3",

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tailcast/base/fault_point.h"
+#include "tailcast/base/strong.h"
 
 namespace tailcast::storage::posix {
 namespace {
@@ -54,9 +55,9 @@ Result<FirstInode> OpenFirstInode(const Context& c, const std::string& folder,
   const std::string path = Join(folder, entry);
   TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<OpsFile> file, c.ops->Open(path, writable));
   TAILCAST_ASSIGN_OR_RETURN(Header header, ReadHeader(*file, path));
-  if (header.epoch != 1) {
+  if (header.epoch != Epoch::kFirst) {
     return DataLossError(path + ": the first inode of a file has epoch " +
-                         std::to_string(header.epoch));
+                         std::to_string(Raw(header.epoch)));
   }
   TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<SharedPage> page, file->MapPage(writable));
   FirstInode first;
@@ -83,8 +84,7 @@ Result<std::shared_ptr<Segments>> ListSegments(const Context& c, const FirstInod
   segments->by_epoch.push_back({file.header, file.file});
   TAILCAST_ASSIGN_OR_RETURN(const std::vector<OpsEntry> entries, c.ops->ListFolder(file.folder));
   for (const OpsEntry& entry : entries) {
-    const std::optional<uint64_t> epoch =
-        ParseSegmentName(entry.name, file.name, file.header.file_id);
+    const std::optional<Epoch> epoch = ParseSegmentName(entry.name, file.name, file.header.file_id);
     if (!epoch.has_value() || entry.is_folder) continue;
     const Segment* seen = nullptr;
     if (known != nullptr) {
@@ -108,7 +108,7 @@ Result<std::shared_ptr<Segments>> ListSegments(const Context& c, const FirstInod
     if (header.file_id != file.header.file_id) continue;  // left by a deleted file of this name
     if (header.epoch != *epoch) {
       return DataLossError(path + ": the segment calls itself epoch " +
-                           std::to_string(header.epoch));
+                           std::to_string(Raw(header.epoch)));
     }
     segments->by_epoch.push_back({std::move(header), *std::move(inode)});
   }

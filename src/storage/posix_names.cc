@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tailcast/base/fault_point.h"
+#include "tailcast/base/strong.h"
 
 namespace tailcast::storage::posix {
 namespace {
@@ -151,7 +152,7 @@ Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::s
     const uint64_t writer = ++c.writers;
     TAILCAST_LOG_STEP(c, "Create", writer, "");
     return std::make_unique<Appender>(&c, writer, std::move(first), std::move(segment),
-                                      CommitWord{1, 0});
+                                      CommitWord{Epoch::kFirst, 0});
   }
   return LostRace("create " + Join(folder, name));
 }
@@ -168,7 +169,8 @@ Status Delete(const Context& c, const std::string& folder, const std::string& na
   // Fence, so that a writer learns of it.
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     const CommitWord word = LoadWord(*first.page);
-    if (word.epoch >= kEpochMax || SwapWord(*first.page, word, {word.epoch + 1, word.length}))
+    if (word.epoch >= kEpochMax ||
+        SwapWord(*first.page, word, {Successor(word.epoch), word.length}))
       break;
   }
   return FinishDelete(c, first);

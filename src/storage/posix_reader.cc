@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tailcast/base/strong.h"
 #include "tailcast/storage/posix_names.h"
 #include "tailcast/storage/posix_recovery.h"
 
@@ -125,9 +126,9 @@ Result<std::string> Reader::Read(int64_t offset, int64_t length) {
     }
     if (!logged) {
       logged = true;
-      TAILCAST_LOG_STEP(
-          *context_, "ReadShow", 0,
-          LogRange(offset, stop - offset) + ",\"epoch\":" + std::to_string(segment.header.epoch));
+      TAILCAST_LOG_STEP(*context_, "ReadShow", 0,
+                        LogRange(offset, stop - offset) +
+                            ",\"epoch\":" + std::to_string(Raw(segment.header.epoch)));
     }
     offset = stop;
   }

@@ -6,6 +6,7 @@
 
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/fault_point.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/storage/posix_names.h"
 
 namespace tailcast::storage::posix {
@@ -81,7 +82,8 @@ Result<CommitWord> Recover(const FirstInode& file, const Segments& segments) {
 bool MustStartOver(bool booted_meanwhile) { return booted_meanwhile && !kNoBracket.planted(); }
 
 CommitWord WordAfterRestart(CommitWord on_disk, bool sector_is_whole, CommitWord recovered) {
-  return {std::max(recovered.epoch, sector_is_whole ? on_disk.epoch : 0), recovered.length};
+  return {std::max(recovered.epoch, sector_is_whole ? on_disk.epoch : Epoch::kNone),
+          recovered.length};
 }
 
 namespace {
@@ -101,7 +103,7 @@ Result<std::optional<CommitWord>> RecoverWord(const Context& c, const FirstInode
   const CommitWord word = WordAfterRestart(on_disk, live_sector_is_whole, recovered);
   if (kWordReadLate.planted()) raw = page.Load(kWordOffset);
   // spec Fencing: RecoverBracket.
-  TAILCAST_LOG_STEP(c, "RecoverReadSlots", writer, LogWord({word.epoch + 1, word.length}));
+  TAILCAST_LOG_STEP(c, "RecoverReadSlots", writer, LogWord({Successor(word.epoch), word.length}));
   const bool booted_meanwhile = page.Load(kBootTagOffset) != tag;
   TAILCAST_LOG_STEP(c, "RecoverBracket", writer, LogFlag("booted", booted_meanwhile));
   if (MustStartOver(booted_meanwhile) && !kWordReadLate.planted())
@@ -164,8 +166,9 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
       if (!recovered.has_value()) continue;
       next = *recovered;
     }
-    if (++next.epoch > kEpochMax) {
-      return ResourceExhaustedError(path + ": was taken over " + std::to_string(kEpochMax) +
+    next.epoch = Successor(next.epoch);
+    if (next.epoch > kEpochMax) {
+      return ResourceExhaustedError(path + ": was taken over " + std::to_string(Raw(kEpochMax)) +
                                     " times, which is the limit of the format");
     }
     // spec Fencing: Fence, RecoverFence. From here every swap of an earlier epoch fails.

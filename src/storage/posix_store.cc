@@ -158,7 +158,7 @@ class PosixAppendFile final : public AppendFile {
         scope_.Bind([this](AppendResult result) { OnAppended(std::move(result)); }));
   }
   int64_t committed_length() const override { return committed_; }
-  uint64_t epoch() const override { return epoch_; }
+  Epoch epoch() const override { return epoch_; }
   const std::string& name() const override { return name_; }
 
  private:
@@ -179,7 +179,7 @@ class PosixAppendFile final : public AppendFile {
 
   const std::shared_ptr<PosixStore::Core> core_;
   const std::string name_;
-  const uint64_t epoch_;
+  const Epoch epoch_;
   const std::shared_ptr<posix::Appender> appender_;  // used on the pool's threads, one at a time
   int64_t committed_;
   bool dead_ = false;

@@ -40,6 +40,9 @@ struct AppendResult {
   Status error;                  // for kUnknown and kFenced: what happened, for people and logs
 };
 
+// Of a file: one more with each opener for append, who fences the earlier ones by it.
+enum class Epoch : uint64_t { kNone = 0, kFirst = 1 };
+
 // The right to append to one file. After any outcome but kApplied and kWrongOffset the handle is
 // dead: each further append answers the same, at once. A flush is never tried again after an error
 // (a failed fsync has dropped the dirty pages): the rest goes to a new file or a new epoch.
@@ -52,14 +55,14 @@ class AppendFile {
                         Callback<void(AppendResult)> done) = 0;
   // Bytes committed when the handle was opened, plus those applied since.
   virtual int64_t committed_length() const = 0;
-  // Grows with each opener of the file; 1 for its creator.
-  virtual uint64_t epoch() const = 0;
+  // kFirst for the file's creator.
+  virtual Epoch epoch() const = 0;
   virtual const std::string& name() const = 0;
 };
 
 struct FileSize {
   int64_t committed_length = 0;  // bytes
-  uint64_t epoch = 0;
+  Epoch epoch = Epoch::kNone;
 };
 
 // A reader's handle. Any number of reads may be outstanding.

@@ -108,7 +108,7 @@ TEST_P(StoreConformance, AFileIsCreatedAppendedAndReadBack) {
   SyncStore s = At(0);
   auto file = Must(s.Create("a/b", "x.data", "x"));
   ASSERT_NE(file, nullptr);
-  EXPECT_EQ(file->epoch(), 1u);
+  EXPECT_EQ(file->epoch(), Epoch::kFirst);
   EXPECT_EQ(file->name(), "x.data");
   EXPECT_EQ(file->committed_length(), 0);
   MustAppend(s, *file, "hello, ");
@@ -208,7 +208,7 @@ TEST_P(StoreConformance, OfManyCreatorsAtOnceExactlyOneWins) {
     ASSERT_TRUE(world_->Turn([&] { return answers == 4; }));
     ASSERT_EQ(winners.size(), 1u);
     for (const std::string& name : told) EXPECT_EQ(name, winners[0]);
-    EXPECT_EQ(files[0]->epoch(), 1u);
+    EXPECT_EQ(files[0]->epoch(), Epoch::kFirst);
   }
   EXPECT_EQ(At(1).List("d")->size(), 5u);
 }
@@ -249,7 +249,7 @@ TEST_P(StoreConformance, ASecondOpenerFencesTheFirst) {
 TEST_P(StoreConformance, ATakeoverContinuesAtTheCommittedLength) {
   std::string all;
   auto file = Must(At(0).Create("d", "f", "k"));
-  uint64_t epoch = 0;
+  Epoch epoch = Epoch::kNone;
   for (uint64_t i = 0; i < 12; ++i) {
     const int process = static_cast<int>(i % 3);
     if (i > 0) file = Must(At(process).Fence("d", "f"));

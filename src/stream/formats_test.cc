@@ -156,7 +156,7 @@ PairMetadata SomeMetadata(Rng& rng) {
   r.cache_length[1] = draw();
   r.primary_length[0] = draw();
   r.primary_length[1] = draw();
-  r.primary_epoch = draw();
+  r.primary_epoch = storage::Epoch{static_cast<uint64_t>(draw())};
   if (rng.Chance(0.5)) r.seal[0] = draw();
   if (rng.Chance(0.5)) r.seal[1] = draw();
   r.heartbeat_us = draw();

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/strong.h"
 
 namespace tailcast::stream {
 namespace {
@@ -21,7 +22,7 @@ Lanes ToLanes(const PairMetadata& r) {
     lanes[5 + part] = r.primary_length[part];
     lanes[8 + part] = r.seal[part] ? *r.seal[part] + 1 : 0;
   }
-  lanes[7] = r.primary_epoch;
+  lanes[7] = static_cast<int64_t>(Raw(r.primary_epoch));
   lanes[10] = r.heartbeat_us;
   lanes[11] = r.chunk_size;
   return lanes;
@@ -37,7 +38,7 @@ PairMetadata FromLanes(const Lanes& lanes) {
     r.primary_length[part] = lanes[5 + part];
     if (lanes[8 + part] > 0) r.seal[part] = lanes[8 + part] - 1;
   }
-  r.primary_epoch = lanes[7];
+  r.primary_epoch = storage::Epoch{static_cast<uint64_t>(lanes[7])};
   r.heartbeat_us = lanes[10];
   r.chunk_size = lanes[11];
   return r;

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "tailcast/cache/types.h"
+#include "tailcast/storage/store.h"
 #include "tailcast/stream/names.h"
 
 namespace tailcast::stream {
@@ -22,13 +23,13 @@ inline constexpr int kPairsPerGroup = 8;
 inline constexpr int kPairLanes = 16;
 
 struct PairMetadata {
-  int64_t created_us = 0;                   // lane 0; 0: the file is not known
-  int64_t start_byte = 0;                   // lane 1
-  int64_t start_number = 0;                 // lane 2
-  int64_t cache_length[kParts] = {0, 0};    // lanes 3, 4: bytes, data and index
-  int64_t primary_length[kParts] = {0, 0};  // lanes 5, 6
-  int64_t primary_epoch = 0;                // lane 7
-  std::optional<int64_t> seal[kParts];      // lanes 8, 9, stored as length + 1
+  int64_t created_us = 0;                                // lane 0; 0: the file is not known
+  int64_t start_byte = 0;                                // lane 1
+  int64_t start_number = 0;                              // lane 2
+  int64_t cache_length[kParts] = {0, 0};                 // lanes 3, 4: bytes, data and index
+  int64_t primary_length[kParts] = {0, 0};               // lanes 5, 6
+  storage::Epoch primary_epoch = storage::Epoch::kNone;  // lane 7
+  std::optional<int64_t> seal[kParts];                   // lanes 8, 9, stored as length + 1
   int64_t heartbeat_us = 0;  // lane 10: wall time at which the writer of this was alive and
                              // every byte it knew of was published
   int64_t chunk_size = 0;    // lane 11: bytes

@@ -73,7 +73,7 @@ void CacheOperationCore::Begin(const Lengths& lengths, Effects& out) {
     context_.steps.Write("WriterStart", part,
                          {{"at", start[p]}, {"chunkSize", context_.operation.chunk_size}});
   }
-  life_.Opened({start, 0, context_.options.cache_window_bytes}, out);
+  life_.Opened({start, storage::Epoch::kNone, context_.options.cache_window_bytes}, out);
   out.push_back(DoWorkLater());
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tailcast/base/strong.h"
 #include "tailcast/proto/copy.pb.h"
 #include "tailcast/rpc/rpc.h"
 
@@ -74,7 +75,7 @@ std::string Serialize(const SendOpened& opened) {
   auto* out = reply.mutable_opened();
   out->set_data_length(opened.lengths[0]);
   out->set_index_length(opened.lengths[1]);
-  out->set_epoch(opened.epoch);
+  out->set_epoch(Raw(opened.epoch));
   out->set_window_bytes(opened.window_bytes);
   return reply.SerializeAsString();
 }

@@ -46,7 +46,7 @@ enum class EndCause : uint8_t {
 
 struct SendOpened {
   Lengths lengths = {};  // what is downstream already
-  uint64_t epoch = 0;
+  storage::Epoch epoch = storage::Epoch::kNone;
   int64_t window_bytes = 0;  // of each part
 };
 struct SendProgress {

@@ -259,7 +259,7 @@ void PrimaryOperationCore::OnWinner(MonotonicTime now, const std::optional<LockV
 
 void PrimaryOperationCore::PublishLengths(MonotonicTime now, Effects& out) {
   PairMetadata news;
-  news.primary_epoch = static_cast<int64_t>(opened_[0].epoch);
+  news.primary_epoch = opened_[0].epoch;
   for (int p = 0; p < stream::kParts; ++p) {
     news.primary_length[p] = copy_->committed(static_cast<Part>(p));
   }

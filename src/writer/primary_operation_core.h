@@ -36,7 +36,7 @@ namespace tailcast::writer {
 // What an open file says of itself.
 struct OpenedFile {
   int64_t committed_length = 0;
-  uint64_t epoch = 0;
+  storage::Epoch epoch = storage::Epoch::kNone;
 };
 
 class PrimaryOperationCore {

@@ -25,7 +25,7 @@ class PrimaryOperationCoreTest : public CoreTest<Core> {
   Effects Bytes(Part part, int64_t position, std::string bytes) {
     return Give(&Core::OnBytes, part, position, std::move(bytes));
   }
-  Effects Opened(Part part, int64_t committed = 0, uint64_t epoch = 1) {
+  Effects Opened(Part part, int64_t committed = 0, storage::Epoch epoch = storage::Epoch::kFirst) {
     return Give(&Core::OnFileOpened, part, Result<OpenedFile>(OpenedFile{committed, epoch}));
   }
   Effects OpenFails(Part part, Status status) {
@@ -109,10 +109,10 @@ TEST_F(PrimaryOperationCoreTest, AFileThatExistsIsTakenOverAtItsCommittedLength)
   Give(&Core::Start);
   Give(&Core::OnFloor, Result<int64_t>(0));
   EXPECT_FALSE(The<OpenFile>(OpenFails(Part::kData, AlreadyExistsError(Name(Part::kData)))).create);
-  Opened(Part::kData, 100, 4);
-  const SendOpened opened = The<SendOpened>(Opened(Part::kIndex, 64, 4));
+  Opened(Part::kData, 100, storage::Epoch{4});
+  const SendOpened opened = The<SendOpened>(Opened(Part::kIndex, 64, storage::Epoch{4}));
   EXPECT_EQ(opened.lengths, (Lengths{100, 64}));
-  EXPECT_EQ(opened.epoch, 4u);
+  EXPECT_EQ(opened.epoch, storage::Epoch{4});
   EXPECT_EQ(counters_.takeovers.value(), 2);
 }
 
