@@ -21,7 +21,7 @@ FIELDS = ("at", "chunk", "len", "from", "to")
 PARTS = {".data": 0, ".index": 1}
 PART_NAMES = ("data", "index")
 LAYER_NAMES = ("primary", "cache")
-ATTEMPT_BITS = 24  # of a lock's term: stream::Term in src/stream/operation.h
+ATTEMPT_BITS = 24  # of a lock's term: stream::Term in src/stream/term.h
 
 
 class LogError(Exception):

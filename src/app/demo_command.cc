@@ -381,7 +381,8 @@ Status KillOne(const Deployment& deployment, const std::string& role, Display& d
 }
 
 // Takes the last link of the tree out of use, as an operator would who sees it fail.
-Status RerouteOnce(const Deployment& deployment, Display& display, uint64_t* tree_version) {
+Status RerouteOnce(const Deployment& deployment, Display& display,
+                   stream::TreeVersion* tree_version) {
   TAILCAST_ASSIGN_OR_RETURN(
       auto session, CellSession::OpenAt(deployment.cells.front().scheduler, Duration::Seconds(5)));
   TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig stream, session->client().FindStream(kStream));
@@ -463,7 +464,7 @@ int RunDemo(const DemoOptions& options) {
   const auto total = static_cast<int64_t>(input->size());
   size_t killed = 0;
   bool rerouted = !options.reroute;
-  uint64_t tree_version = 0;  // of the re-route
+  stream::TreeVersion tree_version = stream::TreeVersion::kNone;  // of the re-route
   Status error;
   int64_t last_progress = -1;
   MonotonicTime progress_at = ReadMonotonicClock();
@@ -513,7 +514,7 @@ int RunDemo(const DemoOptions& options) {
   }
   if (error.ok() && !rerouted)
     error = FailedPreconditionError("the stream ended before the re-route");
-  if (error.ok() && tree_version > 0) {
+  if (error.ok() && tree_version != stream::TreeVersion::kNone) {
     auto session = CellSession::OpenAt(source.scheduler, Duration::Seconds(5));
     error = session.ok() ? WaitForTree(**session, kStream, tree_version, Duration::Seconds(20))
                          : session.status();

@@ -6,9 +6,11 @@
 
 #include "tailcast/base/nearest.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/node/topology_graph.h"
 #include "tailcast/proto/copy.pb.h"
+#include "tailcast/stream/message_ids.h"
 
 namespace tailcast::app {
 
@@ -92,12 +94,12 @@ Result<Rerouted> Reroute(CellSession& session, const RerouteRequest& request) {
   }
   TAILCAST_ASSIGN_OR_RETURN(result.steps, copytree::Diff(base, result.after, diff));
   result.changed = !copytree::ChangedClusters(result.before, result.after).empty();
-  result.tree_version = stream.tree_version() + (result.changed ? 1 : 0);
+  result.tree_version = stream::TreeVersion{stream.tree_version() + (result.changed ? 1 : 0)};
   if (!result.changed || request.dry_run) return result;
 
   v1::InstallStreamRequest install;
   *install.mutable_stream() = stream;
-  install.mutable_stream()->set_tree_version(stream.tree_version() + 1);
+  install.mutable_stream()->set_tree_version(Raw(result.tree_version));
   install.mutable_stream()->clear_tree();
   install.mutable_stream()->clear_change();
   for (const copytree::Edge& edge : result.after.edges) {
@@ -120,18 +122,19 @@ Result<Rerouted> Reroute(CellSession& session, const RerouteRequest& request) {
   return result;
 }
 
-Status WaitForTree(CellSession& session, const std::string& stream, uint64_t tree_version,
-                   Duration timeout) {
+Status WaitForTree(CellSession& session, const std::string& stream,
+                   stream::TreeVersion tree_version, Duration timeout) {
   Status status;
   const auto known = [&] {
     const auto now = session.client().FindStream(stream);
     status = now.status();
     if (!now.ok()) return true;
-    if (now->tree_version() > tree_version) {
+    if (stream::TreeVersionOf(*now) > tree_version) {
       status = AbortedError("another tree has replaced this one meanwhile");
       return true;
     }
-    return now->tree_version() == tree_version && now->finished_version() >= tree_version;
+    return stream::TreeVersionOf(*now) == tree_version &&
+           now->finished_version() >= Raw(tree_version);
   };
   if (session.loop().RunUntil(known, session.loop().Now() + timeout)) return status;
   return DeadlineExceededError("not carried out within " +

@@ -9,6 +9,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/copytree/change.h"
 #include "tailcast/copytree/plan.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::app {
 
@@ -26,8 +27,8 @@ struct Rerouted {
   double usd_per_gb_before = 0, usd_per_gb_after = 0;
   // What the schedulers carry out, from the tree that was carried out last.
   std::vector<copytree::Step> steps;
-  std::vector<std::string> warnings;  // of the plan
-  uint64_t tree_version = 0;          // of the new tree
+  std::vector<std::string> warnings;                              // of the plan
+  stream::TreeVersion tree_version = stream::TreeVersion::kNone;  // of the new tree
   bool changed = false;
 };
 
@@ -38,8 +39,8 @@ Result<Rerouted> Reroute(CellSession& session, const RerouteRequest& request);
 
 // Waits until every cell is fed as this tree of the stream wants it.
 //   DeadlineExceeded: it is not yet; the schedulers go on. Aborted: another tree has replaced it.
-Status WaitForTree(CellSession& session, const std::string& stream, uint64_t tree_version,
-                   Duration timeout);
+Status WaitForTree(CellSession& session, const std::string& stream,
+                   stream::TreeVersion tree_version, Duration timeout);
 
 // "A-B" or "A>B": names may have dashes, so `known` decides where one ends.
 Result<copytree::Edge> ParseEdge(const std::string& text, const std::vector<std::string>& known);

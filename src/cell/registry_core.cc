@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "tailcast/base/nearest.h"
+#include "tailcast/base/strong.h"
+#include "tailcast/stream/message_ids.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/stream/operation.h"
 
@@ -140,11 +142,12 @@ Status RegistryCore::CheckProcess(const v1::ProcessInfo& p) const {
 Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime now,
                                                  const v1::ProcessInfo& process) {
   TAILCAST_RETURN_IF_ERROR(CheckProcess(process));
-  std::vector<uint64_t> replaced;
+  const ProcessIncarnation incarnation{process.incarnation()};
+  std::vector<ProcessIncarnation> replaced;
   if (const auto gone = gone_.find(process.name()); gone != gone_.end()) replaced = gone->second;
   const auto it = processes_.find(process.name());
   if (it != processes_.end()) replaced = it->second.replaced;
-  if (std::find(replaced.begin(), replaced.end(), process.incarnation()) != replaced.end()) {
+  if (std::find(replaced.begin(), replaced.end(), incarnation) != replaced.end()) {
     return FailedPreconditionError("another process '" + process.name() +
                                    "' has taken this one's place; end");
   }
@@ -156,8 +159,8 @@ Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime now,
     Entry& entry = it->second;
     entry.expires = expires;
     if (entry.info.SerializeAsString() == process.SerializeAsString()) return reply;
-    if (entry.info.incarnation() != process.incarnation()) {
-      entry.replaced.push_back(entry.info.incarnation());
+    if (const ProcessIncarnation before{entry.info.incarnation()}; before != incarnation) {
+      entry.replaced.push_back(before);
       if (entry.replaced.size() > kReplacedMax) entry.replaced.erase(entry.replaced.begin());
     }
     entry.info = process;
@@ -240,7 +243,7 @@ Status RegistryCore::CheckStream(const v1::StreamConfig& s) const {
       return InvalidArgumentError("stream.destinations names '" + destination + "' twice");
     }
   }
-  if (s.tree_version() > stream::kTreeVersionMax) {
+  if (stream::TreeVersionOf(s) > stream::kTreeVersionMax) {
     return InvalidArgumentError("stream.tree_version is " + std::to_string(s.tree_version()));
   }
   return ValidateTree(s);
@@ -299,7 +302,7 @@ Result<v1::StreamConfig> RegistryCore::CreateStream(const v1::StreamConfig& requ
   }
   do {
     stream.set_incarnation(rng_.Next());
-  } while (stream.incarnation() == 0 || WasDeleted(stream.name(), stream.incarnation()));
+  } while (stream.incarnation() == 0 || WasDeleted(stream::IdOf(stream)));
   stream.clear_change();
   stream.set_settled_version(1);
   stream.clear_finished_version();
@@ -307,9 +310,11 @@ Result<v1::StreamConfig> RegistryCore::CreateStream(const v1::StreamConfig& requ
   return stream;
 }
 
-bool RegistryCore::WasDeleted(const std::string& name, uint64_t incarnation) const {
+bool RegistryCore::WasDeleted(const stream::StreamId& stream) const {
   for (const auto& deleted : durable_.deleted()) {
-    if (deleted.name() == name && deleted.incarnation() == incarnation) return true;
+    if (deleted.name() == stream.name && deleted.incarnation() == Raw(stream.incarnation)) {
+      return true;
+    }
   }
   return false;
 }
@@ -344,7 +349,7 @@ Result<v1::StreamConfig> RegistryCore::InstallStream(const v1::StreamConfig& req
   TAILCAST_RETURN_IF_ERROR(CheckStream(stream));
   if (stream.incarnation() == 0) return InvalidArgumentError("stream.incarnation is 0");
   if (stream.tree_version() == 0) return InvalidArgumentError("stream.tree_version is 0");
-  if (WasDeleted(stream.name(), stream.incarnation())) {
+  if (WasDeleted(stream::IdOf(stream))) {
     return NotFoundError("stream '" + stream.name() + "' was deleted");
   }
   if (const v1::StreamConfig* known = FindStream(stream.name())) {
@@ -397,22 +402,26 @@ Result<v1::StreamConfig> RegistryCore::InstallStream(const v1::StreamConfig& req
   return stream;
 }
 
-void RegistryCore::SetFinished(const std::string& name, uint64_t tree_version) {
+void RegistryCore::SetFinished(const std::string& name, stream::TreeVersion tree_version) {
   v1::StreamConfig* stream = Mutable(name);
-  if (stream == nullptr || stream->tree_version() != tree_version ||
-      stream->finished_version() >= tree_version) {
+  if (stream == nullptr || stream->tree_version() != Raw(tree_version) ||
+      stream->finished_version() >= Raw(tree_version)) {
     return;
   }
-  stream->set_finished_version(tree_version);
+  stream->set_finished_version(Raw(tree_version));
   if (stream->source() == options_.cell) stream->clear_change();
   dirty_ = true;
 }
 
-Result<v1::StreamConfig> RegistryCore::DeleteStream(const std::string& name, uint64_t incarnation) {
+Result<v1::StreamConfig> RegistryCore::DeleteStream(const std::string& name,
+                                                    stream::StreamIncarnation incarnation) {
   for (int i = 0; i < durable_.streams_size(); ++i) {
     if (durable_.streams(i).name() != name) continue;
-    if (incarnation != 0 && durable_.streams(i).incarnation() != incarnation) break;
     const v1::StreamConfig stream = durable_.streams(i);
+    if (incarnation != stream::StreamIncarnation::kNone &&
+        stream.incarnation() != Raw(incarnation)) {
+      break;
+    }
     durable_.mutable_streams()->DeleteSubrange(i, 1);
     auto* deleted = durable_.add_deleted();
     deleted->set_name(name);
@@ -433,19 +442,16 @@ Result<v1::StreamConfig> RegistryCore::DeleteStream(const std::string& name, uin
                        DidYouMean(name, names));
 }
 
-int64_t RegistryCore::Floor(const std::string& stream, uint64_t incarnation, int32_t shard) const {
+int64_t RegistryCore::Floor(const stream::ShardId& shard) const {
   for (const auto& floor : durable_.floors()) {
-    if (floor.stream() == stream && floor.incarnation() == incarnation && floor.shard() == shard) {
-      return floor.seq();
-    }
+    if (stream::ShardOf(floor) == shard) return floor.seq();
   }
   return 1;
 }
 
-void RegistryCore::SetFloor(const std::string& stream, uint64_t incarnation, int32_t shard,
-                            int64_t seq) {
+void RegistryCore::SetFloor(const stream::ShardId& shard, int64_t seq) {
   for (auto& floor : *durable_.mutable_floors()) {
-    if (floor.stream() == stream && floor.incarnation() == incarnation && floor.shard() == shard) {
+    if (stream::ShardOf(floor) == shard) {
       if (seq <= floor.seq()) return;
       floor.set_seq(seq);
       dirty_ = true;
@@ -453,9 +459,7 @@ void RegistryCore::SetFloor(const std::string& stream, uint64_t incarnation, int
     }
   }
   auto* floor = durable_.add_floors();
-  floor->set_stream(stream);
-  floor->set_incarnation(incarnation);
-  floor->set_shard(shard);
+  stream::SetShard(shard, floor);
   floor->set_seq(seq);
   dirty_ = true;
 }

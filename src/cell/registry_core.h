@@ -19,11 +19,14 @@
 #include <string>
 #include <vector>
 
+#include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/proto/registry.pb.h"
+#include "tailcast/stream/names.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::cell {
 
@@ -45,7 +48,9 @@ class RegistryCore {
 
   // version() is (scheduler incarnation << 32) + changes: never equal for two schedulers' views.
   const v1::CellView& view() const { return view_; }
-  uint64_t scheduler_incarnation() const { return durable_.scheduler_incarnation(); }
+  stream::SchedulerIncarnation scheduler_incarnation() const {
+    return stream::SchedulerIncarnation{durable_.scheduler_incarnation()};
+  }
 
   // A process is there, again. InvalidArgument: a bad field. FailedPrecondition: a cache that the
   // cell's configuration does not declare, or a process that another one of its name has replaced.
@@ -76,16 +81,17 @@ class RegistryCore {
                                          const Installed& what = {false, false});
   // All cells below this one are fed as the tree of this version wants it. In the source that ends
   // the change.
-  void SetFinished(const std::string& name, uint64_t tree_version);
-  // Returns the configuration it had. `incarnation` 0: whichever. NotFound.
-  Result<v1::StreamConfig> DeleteStream(const std::string& name, uint64_t incarnation);
+  void SetFinished(const std::string& name, stream::TreeVersion tree_version);
+  // Returns the configuration it had. `incarnation` kNone: whichever. NotFound.
+  Result<v1::StreamConfig> DeleteStream(const std::string& name,
+                                        stream::StreamIncarnation incarnation);
   // Known and not written yet, too.
   const v1::StreamConfig* FindStream(const std::string& name) const;
-  bool WasDeleted(const std::string& name, uint64_t incarnation) const;
+  bool WasDeleted(const stream::StreamId& stream) const;
 
   // The retention floor of a shard; 1 if none was set. Only grows.
-  int64_t Floor(const std::string& stream, uint64_t incarnation, int32_t shard) const;
-  void SetFloor(const std::string& stream, uint64_t incarnation, int32_t shard, int64_t seq);
+  int64_t Floor(const stream::ShardId& shard) const;
+  void SetFloor(const stream::ShardId& shard, int64_t seq);
 
   // There are changes that no snapshot given out holds.
   bool NeedsWrite() const { return dirty_; }
@@ -96,7 +102,7 @@ class RegistryCore {
   struct Entry {
     v1::ProcessInfo info;
     MonotonicTime expires;
-    std::vector<uint64_t> replaced;  // earlier incarnations, a few
+    std::vector<ProcessIncarnation> replaced;  // the earlier ones, a few
   };
   Status CheckProcess(const v1::ProcessInfo& process) const;
   Status CheckStream(const v1::StreamConfig& stream) const;
@@ -111,7 +117,7 @@ class RegistryCore {
   bool dirty_ = false;
   Rng rng_;
   std::map<std::string, Entry> processes_;
-  std::map<std::string, std::vector<uint64_t>> gone_;  // incarnations of names that left
+  std::map<std::string, std::vector<ProcessIncarnation>> gone_;  // of names that left
   v1::CellView view_;
 };
 

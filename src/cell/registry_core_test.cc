@@ -6,6 +6,7 @@
 namespace tailcast::cell {
 namespace {
 
+using stream::StreamIncarnation;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -143,8 +144,8 @@ TEST_F(RegistryCoreTest, AStreamIsShownOnceItIsDurable) {
 
 TEST_F(RegistryCoreTest, ARecreatedStreamIsANewIncarnation) {
   const auto first = core_.CreateStream(Stream("flights"), {}, WallTime::FromMicros(1));
-  ASSERT_TRUE(core_.DeleteStream("flights", 0).ok());
-  EXPECT_TRUE(IsNotFound(core_.DeleteStream("flights", 0).status()));
+  ASSERT_TRUE(core_.DeleteStream("flights", StreamIncarnation::kNone).ok());
+  EXPECT_TRUE(IsNotFound(core_.DeleteStream("flights", StreamIncarnation::kNone).status()));
   const auto second = core_.CreateStream(Stream("flights"), {}, WallTime::FromMicros(2));
   ASSERT_TRUE(second.ok());
   EXPECT_NE(first->incarnation(), second->incarnation());
@@ -221,9 +222,9 @@ TEST_F(RegistryCoreTest, ANewTreeBeginsAChangeFromTheTreeThatWasCarriedOutLast) 
   EXPECT_EQ(Text(s.change().base()), "us>eu eu>asia ");
   EXPECT_EQ(Text(s.change().abandoned()), "us>asia asia>eu ");
   // News of an older tree change nothing.
-  core_.SetFinished("flights", 3);
+  core_.SetFinished("flights", stream::TreeVersion{3});
   EXPECT_TRUE(core_.FindStream("flights")->has_change());
-  core_.SetFinished("flights", 4);
+  core_.SetFinished("flights", stream::TreeVersion{4});
   EXPECT_FALSE(core_.FindStream("flights")->has_change()) << "carried out";
   EXPECT_TRUE(core_.NeedsWrite());
   s = *core_.InstallStream(tree(s, 5, {{"us", "asia"}, {"us", "eu"}}));
@@ -252,7 +253,7 @@ TEST_F(RegistryCoreTest, AnotherCellKeepsWhatItIsToldOfTheChange) {
   old.set_tree_version(1);
   core_.InstallStream(old, {.settled = true, .complete = true}).status().ok();
   EXPECT_TRUE(core_.FindStream("flights")->has_change()) << "said of another tree";
-  core_.SetFinished("flights", 2);
+  core_.SetFinished("flights", stream::TreeVersion{2});
   EXPECT_TRUE(core_.FindStream("flights")->has_change()) << "other cells may not be there yet";
   EXPECT_FALSE(core_.InstallStream(s, {.settled = true, .complete = true})->has_change());
   s.set_tree_version(3);
@@ -275,11 +276,12 @@ TEST_F(RegistryCoreTest, AYoungerIncarnationReplacesAnOlderOne) {
 }
 
 TEST_F(RegistryCoreTest, FloorsOnlyRise) {
-  EXPECT_EQ(core_.Floor("s", 1, 0), 1);
-  core_.SetFloor("s", 1, 0, 9);
-  core_.SetFloor("s", 1, 0, 4);
-  EXPECT_EQ(core_.Floor("s", 1, 0), 9);
-  EXPECT_EQ(core_.Floor("s", 2, 0), 1);
+  const stream::ShardId shard{{"s", StreamIncarnation{1}}, 0};
+  EXPECT_EQ(core_.Floor(shard), 1);
+  core_.SetFloor(shard, 9);
+  core_.SetFloor(shard, 4);
+  EXPECT_EQ(core_.Floor(shard), 9);
+  EXPECT_EQ(core_.Floor({{"s", StreamIncarnation{2}}, 0}), 1);
 }
 
 }  // namespace

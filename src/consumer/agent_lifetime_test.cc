@@ -119,7 +119,7 @@ class AgentLifetime : public ::testing::Test {
     }
   }
 
-  const stream::ShardId shard_{{"s", 1}, 0};
+  const stream::ShardId shard_{{"s", stream::StreamIncarnation{1}}, 0};
   const stream::KeyMaker keys_{shard_};
   const stream::Stem first_{1, 1000, 0, 0};
   cache::TestLoop loop_;

@@ -6,6 +6,7 @@
 
 #include "tailcast/base/scope.h"
 #include "tailcast/session/session.h"
+#include "tailcast/stream/message_ids.h"
 
 namespace tailcast::consumer {
 
@@ -39,7 +40,7 @@ class Consumer::Impl {
     TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig config,
                               session_->cell().FindStream(options_.stream));
     if (config.chunk_size() > 0) options_.agent.chunk_size = config.chunk_size();
-    return OpenShards(session_->ports(), {config.name(), config.incarnation()}, config.shards());
+    return OpenShards(session_->ports(), stream::IdOf(config), config.shards());
   }
 
   Status OpenOn(const stream::CellPorts& ports, ThreadLoop* loop, const stream::StreamId& stream,

@@ -125,7 +125,7 @@ class Bench {
   size_t flushes() const { return lengths_.size(); }
 
  private:
-  const stream::ShardId shard_{{"bench", 1}, 0};
+  const stream::ShardId shard_{{"bench", stream::StreamIncarnation{1}}, 0};
   const stream::KeyMaker keys_{shard_};
   cache::TestLoop loop_;
   NoStore store_{&loop_};

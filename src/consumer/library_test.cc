@@ -101,7 +101,7 @@ class LibraryTest : public ::testing::Test {
     return reader;
   }
 
-  const stream::StreamId stream_{"lib", 5};
+  const stream::StreamId stream_{"lib", stream::StreamIncarnation{5}};
   std::string folder_;
   cache::MemoryStore data_, metadata_;
   std::unique_ptr<LoopThread> thread_ = std::make_unique<LoopThread>("test");

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tailcast/stream/index_record.h"
+
 namespace tailcast::consumer {
 namespace {
 
@@ -82,14 +84,16 @@ class StartSearchTest : public ::testing::Test {
     const auto* status = std::get_if<Status>(&step);
     return status == nullptr ? OkStatus() : *status;
   }
-  Position At(int64_t number) const { return {7, 3, number, number * kMessageBytes}; }
+  Position At(int64_t number) const {
+    return {shard_.stream.incarnation, shard_.shard, number, number * kMessageBytes};
+  }
 
   struct File {
     Stem stem;
     std::vector<int64_t> times;
     bool listed = true;
   };
-  const stream::ShardId shard_{{"s", 7}, 3};
+  const stream::ShardId shard_{{"s", stream::StreamIncarnation{7}}, 3};
   std::vector<File> files_;
   std::vector<std::optional<std::string>> metadata_;
   int64_t floor_ = 1;
@@ -152,12 +156,14 @@ TEST_F(StartSearchTest, APositionIsComputedAndNotReadOf) {
 TEST_F(StartSearchTest, PositionsThatAreNoneAreRefused) {
   AddFile({2000, 3000, 4000});
   AddFile({5000, 6000});
-  EXPECT_THAT(Refused(StartPoint::At(Position{8, 3, 1, 10})).message(),
+  EXPECT_THAT(Refused(StartPoint::At(Position{stream::StreamIncarnation{8}, 3, 1, 10})).message(),
               HasSubstr("deleted and created again"));
-  EXPECT_THAT(Refused(StartPoint::At(Position{7, 2, 1, 10})).message(),
+  EXPECT_THAT(Refused(StartPoint::At(Position{stream::StreamIncarnation{7}, 2, 1, 10})).message(),
               HasSubstr("is not one of s/3"));
-  EXPECT_TRUE(IsInvalidArgument(Refused(StartPoint::At(Position{7, 3, 3, 31}))));
-  EXPECT_TRUE(IsInvalidArgument(Refused(StartPoint::At(Position{7, 3, 4, 29}))));
+  EXPECT_TRUE(
+      IsInvalidArgument(Refused(StartPoint::At(Position{stream::StreamIncarnation{7}, 3, 3, 31}))));
+  EXPECT_TRUE(
+      IsInvalidArgument(Refused(StartPoint::At(Position{stream::StreamIncarnation{7}, 3, 4, 29}))));
   floor_ = 2;
   files_[0].listed = false;
   const Status below = Refused(StartPoint::At(At(1)));

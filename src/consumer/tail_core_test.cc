@@ -107,7 +107,7 @@ class TailTest : public ::testing::Test {
     return got;
   }
 
-  const stream::ShardId shard_{{"s", 7}, 3};
+  const stream::ShardId shard_{{"s", stream::StreamIncarnation{7}}, 3};
   const stream::Stem stem_{2, 1000, 500, 50};
   AgentOptions options_;
   AgentCounters counters_;
@@ -134,7 +134,7 @@ TEST_F(TailTest, MessagesAreGivenInOrderWithTheirPlaces) {
   EXPECT_EQ(messages[2].number, 52);
   EXPECT_EQ(messages[2].byte, 503);
   EXPECT_EQ(messages[2].shard, 3);
-  EXPECT_EQ(tail_->position(), (Position{7, 3, 53, 508}));
+  EXPECT_EQ(tail_->position(), (Position{stream::StreamIncarnation{7}, 3, 53, 508}));
 }
 
 TEST_F(TailTest, TakeStopsAtAboutTheBytesAskedForButGivesOne) {
@@ -354,7 +354,7 @@ TEST_F(TailTest, APositionBeyondTheFileIsCarriedIntoTheNext) {
   FilePlace place;
   place.at[0] = 10;
   place.at[1] = 3 * kIndexRecordSize;
-  place.unverified = Position{7, 3, 53, 510};
+  place.unverified = Position{stream::StreamIncarnation{7}, 3, 53, 510};
   Open(1, place);
   Seal();
   ASSERT_TRUE(tail_->Complete());
@@ -371,7 +371,7 @@ TEST_F(TailTest, APositionThatIsNoBeginningIsRefused) {
     FilePlace place;
     place.at[0] = data;
     place.at[1] = records * kIndexRecordSize;
-    place.unverified = Position{7, 3, 50 + records, 500 + data};
+    place.unverified = Position{stream::StreamIncarnation{7}, 3, 50 + records, 500 + data};
     Open(1, place);
     Seal();
     Drain();

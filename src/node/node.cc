@@ -11,6 +11,7 @@
 #include "tailcast/base/log.h"
 #include "tailcast/base/nearest.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/node/topology_graph.h"
 #include "tailcast/stream/operation.h"
 
@@ -92,7 +93,7 @@ Node::Node(Ports ports, cell::ProcessConfig config, std::vector<Role> roles,
       config_(std::move(config)),
       roles_(std::move(roles)),
       topology_(std::move(topology)),
-      incarnation_(NonZero(Rng(ports_.seed).Next())),
+      incarnation_{NonZero(Rng(ports_.seed).Next())},
       started_(ports_.loop->Now()) {}
 
 Node::~Node() = default;
@@ -113,7 +114,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
   Rng rng(ports_.seed);
   info_.set_cell(config_.cell);
   info_.set_name(config_.name);
-  info_.set_incarnation(incarnation_);
+  info_.set_incarnation(Raw(incarnation_));
   info_.set_metrics_address(metrics_address);
   info_.set_pid(getpid());
 
@@ -288,7 +289,7 @@ std::string Node::StatusJson() const {
   nlohmann::json json = {{"cell", config_.cell},
                          {"name", config_.name},
                          {"roles", roles},
-                         {"incarnation", incarnation_},
+                         {"incarnation", Raw(incarnation_)},
                          {"uptime_s", (ports_.loop->Now() - started_).seconds()},
                          {"memory_bytes", ResidentBytes()}};
   if (scheduler_ != nullptr) {

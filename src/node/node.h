@@ -14,6 +14,7 @@
 
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/metrics.h"
+#include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/cache/quorum_client.h"
@@ -87,7 +88,7 @@ class Node {
   const cell::ProcessConfig config_;
   const std::vector<Role> roles_;
   const cell::Topology topology_;
-  const uint64_t incarnation_;
+  const ProcessIncarnation incarnation_;
   const MonotonicTime started_;
   std::string rpc_address_;
   v1::ProcessInfo info_;

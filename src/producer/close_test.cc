@@ -117,7 +117,7 @@ class CloseTest : public ::testing::Test {
   fabric::FakeFabricNetwork fabric{wire.get(), 1};
   storage::FakeDisk disk{disk_loop.get(), 1, {}};
   storage::FakeStore store{&disk, loop.get()};
-  const stream::ShardId shard{{"s", 3}, 0};
+  const stream::ShardId shard{{"s", stream::StreamIncarnation{3}}, 0};
   const stream::KeyMaker keys{shard};
   Replica replicas[3];
   std::unique_ptr<rpc::Connector> rpc;

@@ -62,7 +62,7 @@ class ClosedFilesTest : public ::testing::Test {
   storage::FakeStore store{&disk, loop.get()};
   cache::MemoryStore data, metadata;
   cache::MemoryClient data_client{loop.get(), &data}, metadata_client{loop.get(), &metadata};
-  const stream::ShardId shard{{"s", 3}, 0};
+  const stream::ShardId shard{{"s", stream::StreamIncarnation{3}}, 0};
   const stream::KeyMaker keys{shard};
   ShadowCounters counters;
   int idle_calls = 0;

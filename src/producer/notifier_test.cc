@@ -15,7 +15,7 @@ class NotifierTest : public ::testing::Test {
 
   sim::VirtualTime time{1};
   std::unique_ptr<sim::SimLoop> loop = time.MakeLoop("producer");
-  const FileEvent event{{{{"s", 3}, 0}, {1, 1000, 0, 0}}, std::nullopt};
+  const FileEvent event{{{{"s", stream::StreamIncarnation{3}}, 0}, {1, 1000, 0, 0}}, std::nullopt};
   std::vector<Callback<void(Status)>> done;  // of each time that the scheduler was told
   const Scope scope;
   Notifier notifier{*loop, scope.Bind([this](const FileEvent&, Callback<void(Status)> d) {

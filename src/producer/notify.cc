@@ -2,14 +2,14 @@
 
 #include <utility>
 
+#include "tailcast/stream/message_ids.h"
+
 namespace tailcast::producer {
 
 void NotifyScheduler(cell::CellClient& cell, const Scope& scope, const FileEvent& event,
                      Callback<void(Status)> done) {
   v1::FileNotice notice;
-  notice.set_stream(event.file.shard.stream.name);
-  notice.set_incarnation(event.file.shard.stream.incarnation);
-  notice.set_shard(event.file.shard.shard);
+  stream::SetShard(event.file.shard, &notice);
   notice.set_stem(event.file.stem.ToString());
   if (event.seal) {
     notice.set_sealed(true);

@@ -36,7 +36,7 @@ std::string Index(int records) {
 class OpenCoreTest : public ::testing::Test {
  protected:
   OpenCore Core(bool takeover = true) {
-    return OpenCore({{"s", 1}, 0}, OpenOptions{.takeover = takeover}, 1);
+    return OpenCore({{"s", stream::StreamIncarnation{1}}, 0}, OpenOptions{.takeover = takeover}, 1);
   }
   static stream::PairMetadata Metadata(int64_t heartbeat, bool sealed = false) {
     stream::PairMetadata metadata;

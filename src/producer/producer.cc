@@ -17,6 +17,7 @@
 #include "tailcast/producer/notify.h"
 #include "tailcast/producer/producer_agent.h"
 #include "tailcast/session/session.h"
+#include "tailcast/stream/message_ids.h"
 
 namespace tailcast::producer {
 namespace {
@@ -99,7 +100,7 @@ class Producer::Impl {
     TAILCAST_RETURN_IF_ERROR(StartSession());
     v1::StreamConfig config;
     TAILCAST_RETURN_IF_ERROR(FindStream(config));
-    return OpenShards(session_->ports(), {config.name(), config.incarnation()}, config.shards(),
+    return OpenShards(session_->ports(), stream::IdOf(config), config.shards(),
                       config.chunk_size(), deadline);
   }
 

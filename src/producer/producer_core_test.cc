@@ -64,7 +64,7 @@ class ProducerCoreTest : public ::testing::Test {
     ASSERT_EQ(Appended(Part::kIndex).durable.size(), 1u);
   }
 
-  ProducerCore core{{{"s", 3}, 0}, Options()};
+  ProducerCore core{{{"s", stream::StreamIncarnation{3}}, 0}, Options()};
   const Stem one{1, 1000, 0, 0};
   const Stem two{2, 2000, 12, 1};
 };
@@ -289,7 +289,7 @@ TEST_F(ProducerCoreTest, WhatWasAppendedBeforeDataWasLostIsReportedUnknown) {
 TEST_F(ProducerCoreTest, ClosingFlushesSealsWaitsForTheShadowAndTheReplicas) {
   ProducerCoreOptions options = Options();
   options.append.flush_interval = Duration::Seconds(10);
-  ProducerCore slow({{"s", 3}, 0}, options);
+  ProducerCore slow({{"s", stream::StreamIncarnation{3}}, 0}, options);
   OpenedEffects opened;
   slow.OnOpened(one, {}, 0, At(0), opened);
   Work work;
@@ -335,7 +335,7 @@ TEST_F(ProducerCoreTest, ClosingFlushesSealsWaitsForTheShadowAndTheReplicas) {
 
 TEST_F(ProducerCoreTest, ClosingDoesNotWaitLongerThanItsLimitForTheCaches) {
   for (const bool leaving : {false, true}) {
-    ProducerCore c({{"s", 3}, 0}, Options());
+    ProducerCore c({{"s", stream::StreamIncarnation{3}}, 0}, Options());
     OpenedEffects opened;
     c.OnOpened(one, {}, 0, At(0), opened);
     c.Close(At(0), Duration::Seconds(2));

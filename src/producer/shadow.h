@@ -28,6 +28,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/producer/append_core.h"
+#include "tailcast/storage/store.h"
 #include "tailcast/stream/chunk_key.h"
 #include "tailcast/stream/chunk_writer_core.h"
 #include "tailcast/stream/file_steps.h"

@@ -6,6 +6,7 @@
 #include "tailcast/base/fault_point.h"
 #include "tailcast/cache/memory_cache.h"
 #include "tailcast/sim/sim_loop.h"
+#include "tailcast/stream/index_record.h"
 
 namespace tailcast::producer {
 namespace {
@@ -50,7 +51,7 @@ class ShadowTest : public ::testing::Test {
   std::unique_ptr<sim::SimLoop> loop = time.MakeLoop("shadow");
   cache::MemoryStore data, metadata;
   cache::MemoryClient data_client{loop.get(), &data}, metadata_client{loop.get(), &metadata};
-  const stream::FileId file{{{"s", 3}, 0}, {1, 1000, 0, 0}};
+  const stream::FileId file{{{"s", stream::StreamIncarnation{3}}, 0}, {1, 1000, 0, 0}};
   const stream::KeyMaker keys{file.shard};
   ShadowCounters counters;
   int64_t data_end = 0, index_end = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tailcast/stream/index_record.h"
+
 namespace tailcast::reader {
 
 using stream::Layer;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/stream/index_record.h"
 
 namespace tailcast::reader {
 
@@ -115,7 +116,7 @@ void OperationCore::OnReply(MonotonicTime now, const v1::CopyReply& reply, Effec
       status = copy_.OnProgress(reply.progress().data_length(), reply.progress().index_length());
       break;
     case v1::CopyReply::kSuperseded:
-      superseding_term_ = reply.superseded().term();
+      superseding_term_ = stream::Term::Unpack(reply.superseded().term());
       break;
     case v1::CopyReply::KIND_NOT_SET:
       break;  // of a newer writer
@@ -283,7 +284,7 @@ void OperationCore::Report(MonotonicTime now, v1::OperationReport* out) const {
     out->set_lag_us(lag_.lag(now).micros());
     out->set_delay_us(lag_.delay().micros());
   }
-  out->set_superseding_term(superseding_term_);
+  out->set_superseding_term(superseding_term_.Pack());
   out->set_opened(copy_.opened());
 }
 

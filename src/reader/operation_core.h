@@ -28,6 +28,7 @@
 #include "tailcast/stream/metadata.h"
 #include "tailcast/stream/operation.h"
 #include "tailcast/stream/range_reader.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::reader {
 
@@ -110,7 +111,7 @@ class OperationCore {
   LagClock lag_;
   Phase phase_ = Phase::kOpening;
   Ending ending_;
-  uint64_t superseding_term_ = 0;
+  stream::Term superseding_term_;
   bool paused_ = false;          // after a read that came short, until the next tick
   MonotonicTime heard_;          // from the writer, or nothing was owed
   MonotonicTime metadata_read_;  // the metadata cache knew the file

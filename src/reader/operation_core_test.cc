@@ -20,11 +20,11 @@ class OperationCoreTest : public ::testing::Test {
  protected:
   void Make(Layer layer, bool fresh) {
     stream::Operation operation;
-    operation.target.file.shard.stream = {"flights", 5};
+    operation.target.file.shard.stream = {"flights", stream::StreamIncarnation{5}};
     operation.target.file.stem = {7, 1000, 4096, 3};
     operation.target.layer = layer;
     operation.target.cell = "eu";
-    operation.id = {7, 1};
+    operation.id = {stream::Term{.attempt = 7}, stream::Nonce{1}};
     operation.source_cell = "us";
     operation.chunk_size = 512;
     operation.fresh = fresh;

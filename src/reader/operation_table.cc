@@ -4,15 +4,17 @@
 #include <string>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/strong.h"
 
 namespace tailcast::reader {
 
-Status OperationTable::CheckScheduler(uint64_t incarnation) {
-  if (incarnation == 0) return InvalidArgumentError("scheduler_incarnation is 0");
+Status OperationTable::CheckScheduler(stream::SchedulerIncarnation incarnation) {
+  if (incarnation == stream::SchedulerIncarnation::kNone)
+    return InvalidArgumentError("scheduler_incarnation is 0");
   if (incarnation < scheduler_incarnation_) {
-    return FailedPreconditionError("scheduler " + std::to_string(incarnation) +
+    return FailedPreconditionError("scheduler " + std::to_string(Raw(incarnation)) +
                                    " was replaced by scheduler " +
-                                   std::to_string(scheduler_incarnation_));
+                                   std::to_string(Raw(scheduler_incarnation_)));
   }
   scheduler_incarnation_ = incarnation;
   return OkStatus();

@@ -18,6 +18,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/proto/copy.pb.h"
 #include "tailcast/stream/operation.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::reader {
 
@@ -40,7 +41,7 @@ class OperationTable {
   explicit OperationTable(int ended_max) : ended_max_(ended_max) {}
 
   // Obeys the newest scheduler. InvalidArgument: 0; FailedPrecondition: another one replaced it.
-  Status CheckScheduler(uint64_t incarnation);
+  Status CheckScheduler(stream::SchedulerIncarnation incarnation);
 
   // And the number of the one that runs; 0 for kStart.
   std::pair<Verdict, uint64_t> Judge(const stream::Operation& wanted) const;
@@ -67,7 +68,7 @@ class OperationTable {
 
  private:
   const int64_t ended_max_;
-  uint64_t scheduler_incarnation_ = 0;
+  stream::SchedulerIncarnation scheduler_incarnation_ = stream::SchedulerIncarnation::kNone;
   uint64_t next_number_ = 1;
   uint64_t version_ = 1;
   std::map<uint64_t, Entry> entries_;

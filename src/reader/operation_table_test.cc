@@ -7,12 +7,16 @@
 namespace tailcast::reader {
 namespace {
 
+using stream::SchedulerIncarnation;
 using Verdict = OperationTable::Verdict;
 
-stream::Operation Op(int64_t seq, uint64_t term, uint32_t nonce = 1) {
+stream::OperationId Id(uint32_t attempt, uint32_t nonce = 1) {
+  return {stream::Term{.attempt = attempt}, stream::Nonce{nonce}};
+}
+stream::Operation Op(int64_t seq, uint32_t attempt, uint32_t nonce = 1) {
   stream::Operation operation;
   operation.target.file.stem.seq = seq;
-  operation.id = {term, nonce};
+  operation.id = Id(attempt, nonce);
   return operation;
 }
 v1::OperationReport Report(const std::string& message) {
@@ -28,11 +32,11 @@ std::vector<uint64_t> Changed(const OperationTable& table, uint64_t known) {
 
 TEST(OperationTable, TheNewestSchedulerIsObeyed) {
   OperationTable table(10);
-  EXPECT_TRUE(IsInvalidArgument(table.CheckScheduler(0)));
-  EXPECT_TRUE(table.CheckScheduler(5).ok());
-  EXPECT_TRUE(IsFailedPrecondition(table.CheckScheduler(4)));
-  EXPECT_TRUE(table.CheckScheduler(5).ok());
-  EXPECT_TRUE(table.CheckScheduler(6).ok());
+  EXPECT_TRUE(IsInvalidArgument(table.CheckScheduler(SchedulerIncarnation{0})));
+  EXPECT_TRUE(table.CheckScheduler(SchedulerIncarnation{5}).ok());
+  EXPECT_TRUE(IsFailedPrecondition(table.CheckScheduler(SchedulerIncarnation{4})));
+  EXPECT_TRUE(table.CheckScheduler(SchedulerIncarnation{5}).ok());
+  EXPECT_TRUE(table.CheckScheduler(SchedulerIncarnation{6}).ok());
 }
 
 TEST(OperationTable, AGreaterOperationReplacesTheOneOfItsTarget) {
@@ -102,9 +106,9 @@ TEST(OperationTable, FindsRunningOperationsByTheirIds) {
   const uint64_t a = table.Add(Op(1, 7));
   const uint64_t b = table.Add(Op(2, 7, 2));
   table.Add(Op(3, 8));
-  EXPECT_EQ(table.RunningOf({{7, 1}, {7, 2}, {9, 9}}), (std::vector<uint64_t>{a, b}));
+  EXPECT_EQ(table.RunningOf({Id(7, 1), Id(7, 2), Id(9, 9)}), (std::vector<uint64_t>{a, b}));
   table.OnEnded(a, Report(""));
-  EXPECT_EQ(table.RunningOf({{7, 1}, {7, 2}}), (std::vector<uint64_t>{b}));
+  EXPECT_EQ(table.RunningOf({Id(7, 1), Id(7, 2)}), (std::vector<uint64_t>{b}));
 }
 
 }  // namespace

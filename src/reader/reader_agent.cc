@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/reader/counters.h"
 #include "tailcast/reader/length_poller.h"
 #include "tailcast/reader/operation_driver.h"
@@ -14,6 +15,14 @@
 namespace tailcast::reader {
 namespace {
 constexpr int kStartMax = 1000;
+
+// Whether the request can be read and is of the newest scheduler.
+template <typename Request>
+Status CheckScheduler(OperationTable& table, const Result<Request>& request) {
+  if (!request.ok()) return request.status();
+  return table.CheckScheduler(stream::SchedulerIncarnation{request->scheduler_incarnation()});
+}
+
 }  // namespace
 
 struct ReaderAgent::WaitingList {
@@ -31,7 +40,7 @@ ReaderAgent::ReaderAgent(const stream::CellPorts& ports, rpc::Connector& connect
       options_(std::move(options)),
       counters_(std::make_unique<Counters>(metrics)),
       table_(std::make_unique<OperationTable>(options_.ended_max)) {
-  TAILCAST_CHECK(options_.incarnation != 0);
+  TAILCAST_CHECK(options_.incarnation != ProcessIncarnation::kNone);
   LengthPoller::Hooks hooks;
   hooks.on_tick = [this](MonotonicTime now) {
     for (const uint64_t number : table_->Running()) drivers_.at(number)->OnTick(now);
@@ -61,8 +70,7 @@ void ReaderAgent::Attach(rpc::Server& server) {
 
 void ReaderAgent::OnStart(const std::string& bytes, rpc::Responder respond) {
   auto request = rpc::Parse<v1::StartOperationsRequest>(bytes);
-  Status status =
-      request.ok() ? table_->CheckScheduler(request->scheduler_incarnation()) : request.status();
+  Status status = CheckScheduler(*table_, request);
   if (status.ok() && request->operations_size() > kStartMax) {
     status = InvalidArgumentError("operations has " + std::to_string(request->operations_size()) +
                                   " elements; at most " + std::to_string(kStartMax));
@@ -79,7 +87,7 @@ void ReaderAgent::OnStart(const std::string& bytes, rpc::Responder respond) {
   }
   for (stream::Operation& operation : operations) StartOne(std::move(operation));
   v1::StartOperationsReply reply;
-  reply.set_reader_incarnation(options_.incarnation);
+  reply.set_reader_incarnation(Raw(options_.incarnation));
   respond(reply.SerializeAsString());
 }
 
@@ -149,14 +157,13 @@ void ReaderAgent::OnEnded(uint64_t number) {
 
 void ReaderAgent::OnStop(const std::string& bytes, rpc::Responder respond) {
   auto request = rpc::Parse<v1::StopOperationsRequest>(bytes);
-  const Status status =
-      request.ok() ? table_->CheckScheduler(request->scheduler_incarnation()) : request.status();
+  const Status status = CheckScheduler(*table_, request);
   if (!status.ok()) {
     counters_->rejected_input.Add();
     return respond(status);
   }
   std::set<stream::OperationId> ids;
-  for (const auto& id : request->operations()) ids.insert({id.term(), id.nonce()});
+  for (const auto& id : request->operations()) ids.insert(stream::OperationIdOf(id));
   for (const uint64_t number : table_->RunningOf(ids)) {
     drivers_.at(number)->Stop(v1::CAUSE_STOPPED, "stopped by the scheduler");
   }
@@ -165,8 +172,7 @@ void ReaderAgent::OnStop(const std::string& bytes, rpc::Responder respond) {
 
 void ReaderAgent::OnList(const std::string& bytes, rpc::Responder respond) {
   auto request = rpc::Parse<v1::ListOperationsRequest>(bytes);
-  const Status status =
-      request.ok() ? table_->CheckScheduler(request->scheduler_incarnation()) : request.status();
+  const Status status = CheckScheduler(*table_, request);
   if (!status.ok()) {
     counters_->rejected_input.Add();
     return respond(status);
@@ -191,7 +197,7 @@ void ReaderAgent::AnswerList() {
   const auto waiting = std::move(waiting_);
   const uint64_t known = waiting->known_version;
   v1::ListOperationsReply reply;
-  reply.set_reader_incarnation(options_.incarnation);
+  reply.set_reader_incarnation(Raw(options_.incarnation));
   reply.set_version(table_->version());
   reply.set_complete(table_->MustTellAll(known));
   reply.set_active(table_->running());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/time.h"
 #include "tailcast/reader/copy_core.h"
 
@@ -12,7 +13,7 @@ namespace tailcast::reader {
 struct ReaderOptions {
   std::string name;  // of this process, unique in the cell
   std::string cell;
-  uint64_t incarnation = 1;  // random, not 0: differs after a restart
+  ProcessIncarnation incarnation{1};
   Duration poll_interval = Duration::Millis(50);
   bool doorbells = false;  // low-latency profile: lengths are watched; polls become a fallback
   Duration doorbell_timeout = Duration::Seconds(2);

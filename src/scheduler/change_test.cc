@@ -11,6 +11,7 @@ using stream::Layer;
 using stream::Operation;
 using stream::ShardId;
 using stream::Term;
+using stream::TreeVersion;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -36,7 +37,9 @@ class ChangeTest : public SchedulerCoreTest {
 
   // A scheduler of cell c, which was a leaf below a and now is to feed b.
   struct Parent {
-    Parent() : core({.cell = "c", .incarnation = 9, .caught_up_bytes = 10}, 1) {}
+    Parent()
+        : core({.cell = "c", .incarnation = stream::SchedulerIncarnation{9}, .caught_up_bytes = 10},
+               1) {}
     SchedulerCore core;
     Effects out;
     std::vector<Operation> Started(MonotonicTime now) {
@@ -71,8 +74,8 @@ class ChangeTest : public SchedulerCoreTest {
                       INT64_MAX);
     }
     void Workers(MonotonicTime now) {
-      core.OnReaders(now, {{"r0", "c:1", 1}});
-      core.OnWriters(now, "b", "", {{"w0", "b:1", 1}});
+      core.OnReaders(now, {{"r0", "c:1", ProcessIncarnation{1}}});
+      core.OnWriters(now, "b", "", {{"w0", "b:1", ProcessIncarnation{1}}});
     }
   };
   // c knows the stream's first file and the change from a -> {b, c} to a -> c -> b.
@@ -106,9 +109,9 @@ TEST_F(ChangeTest, TheOldEdgeGoesOnUntilItsTargetIsSettled) {
   }
   ASSERT_EQ(to_b.size(), 2u);
   EXPECT_FALSE(to_b[0].fresh);
-  EXPECT_EQ(Term::Unpack(to_b[0].id.term).tree_version, 1u) << "it must lose against c's";
+  EXPECT_EQ(to_b[0].id.term.tree_version, TreeVersion{1}) << "it must lose against c's";
   // c's operation took the primary file over. The cache is ours still, also with the next file.
-  const uint64_t by = Term{2, 1, 1}.Pack();
+  const Term by = TermOf(2, 1, 1);
   Report(At(30), Only(to_b, Layer::kPrimary), v1::OPERATION_FAILED, v1::CAUSE_SUPERSEDED, by);
   EXPECT_TRUE(core_.Retired(shard_, "b", Layer::kPrimary));
   EXPECT_FALSE(core_.Retired(shard_, "b", Layer::kCache));
@@ -121,9 +124,9 @@ TEST_F(ChangeTest, TheOldEdgeGoesOnUntilItsTargetIsSettled) {
   }
   EXPECT_EQ(cache, 1);
   // b says that it was settled for an older tree: that is not it.
-  core_.OnSettled(At(50), {"s", 7}, "b", 1, out_);
-  EXPECT_TRUE(core_.Feeds({"s", 7}, "b"));
-  core_.OnSettled(At(60), {"s", 7}, "b", 2, out_);
+  core_.OnSettled(At(50), {"s", stream::StreamIncarnation{7}}, "b", TreeVersion{1}, out_);
+  EXPECT_TRUE(core_.Feeds({"s", stream::StreamIncarnation{7}}, "b"));
+  core_.OnSettled(At(60), {"s", stream::StreamIncarnation{7}}, "b", TreeVersion{2}, out_);
   core_.DoWork(At(60), out_);
   ASSERT_EQ(out_.steps.size(), 1u);
   EXPECT_EQ(out_.steps[0].kind, copytree::StepKind::kRemoveEdge);
@@ -147,14 +150,14 @@ TEST_F(ChangeTest, ANewEdgeLooksTakesOverLooksAgainAndThenCopiesToTheCache) {
   const auto first = c.Started(At(230));
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].target.layer, Layer::kPrimary);
-  EXPECT_EQ(Term::Unpack(first[0].id.term).tree_version, 2u);
+  EXPECT_EQ(first[0].id.term.tree_version, TreeVersion{2});
   // This question leaves before the writer has the file: b may get more over the old edge yet.
   c.Started(At(430));
   EXPECT_TRUE(c.Asked());
   c.Report(At(431), first[0], true);
   c.Answer(At(440), shard_, 605, 605);
   EXPECT_THAT(c.Started(At(440)), IsEmpty());
-  EXPECT_FALSE(c.core.Made({"s", 7}, "b"));
+  EXPECT_FALSE(c.core.Made({"s", stream::StreamIncarnation{7}}, "b"));
   // Asked after the takeover, and still behind.
   c.Started(At(640));
   EXPECT_TRUE(c.Asked());
@@ -166,7 +169,7 @@ TEST_F(ChangeTest, ANewEdgeLooksTakesOverLooksAgainAndThenCopiesToTheCache) {
   const auto second = c.Started(At(860));
   ASSERT_EQ(second.size(), 1u);
   EXPECT_EQ(second[0].target.layer, Layer::kCache);
-  EXPECT_TRUE(c.core.Made({"s", 7}, "b"));
+  EXPECT_TRUE(c.core.Made({"s", stream::StreamIncarnation{7}}, "b"));
   EXPECT_THAT(c.Steps(), ElementsAre("wait-caught-up c>b"));
   c.Started(At(1100));
   EXPECT_FALSE(c.Asked()) << "nothing is left to ask";
@@ -246,17 +249,19 @@ TEST_F(ChangeTest, AShardWithoutFilesHoldsNothingUp) {
   c.core.OnStream(At(10), change, c.out);
   c.Started(At(10));
   EXPECT_FALSE(c.Asked()) << "what c has itself is not known yet";
-  for (int32_t s = 0; s < 2; ++s) c.core.OnListing(At(20), {{"s", 7}, s}, 1, {}, c.out);
+  for (int32_t s = 0; s < 2; ++s)
+    c.core.OnListing(At(20), {{"s", stream::StreamIncarnation{7}}, s}, 1, {}, c.out);
   for (int64_t ms : {20, 230}) {
     c.Started(At(ms));
     EXPECT_EQ(c.out.progress.size(), 2u) << ms;
     c.out.progress.clear();
     for (int32_t s = 0; s < 2; ++s) {
-      c.core.OnProgress(At(ms + 1), {{"s", 7}, s}, "b", 1, {}, {}, INT64_MAX);
+      c.core.OnProgress(At(ms + 1), {{"s", stream::StreamIncarnation{7}}, s}, "b", 1, {}, {},
+                        INT64_MAX);
     }
   }
   c.Started(At(440));
-  EXPECT_TRUE(c.core.Made({"s", 7}, "b"));
+  EXPECT_TRUE(c.core.Made({"s", stream::StreamIncarnation{7}}, "b"));
 }
 
 TEST_F(ChangeTest, ASchedulerThatBeginsInTheMiddleGoesOnWithBothEdges) {
@@ -268,7 +273,7 @@ TEST_F(ChangeTest, ASchedulerThatBeginsInTheMiddleGoesOnWithBothEdges) {
   int to_b = 0;
   for (const Operation& o : Started(At(1))) {
     if (o.target.cell != "b") continue;
-    EXPECT_EQ(Term::Unpack(o.id.term).tree_version, 1u);
+    EXPECT_EQ(o.id.term.tree_version, TreeVersion{1});
     ++to_b;
   }
   EXPECT_EQ(to_b, 2) << "a file that nobody copies is copied again";
@@ -282,9 +287,9 @@ TEST_F(ChangeTest, ASchedulerThatBeginsInTheMiddleGoesOnWithBothEdges) {
   EXPECT_THAT(c.Started(At(1)), IsEmpty());
   EXPECT_TRUE(c.Asked());
   // It hears that b was settled before it began.
-  c.core.OnSettled(At(30), {"s", 7}, "b", 2, c.out);
+  c.core.OnSettled(At(30), {"s", stream::StreamIncarnation{7}}, "b", TreeVersion{2}, c.out);
   EXPECT_EQ(c.Started(At(30)).size(), 2u);
-  EXPECT_TRUE(c.core.Made({"s", 7}, "b"));
+  EXPECT_TRUE(c.core.Made({"s", stream::StreamIncarnation{7}}, "b"));
   EXPECT_EQ(c.core.NextWork(), MonotonicTime::Max());
 }
 
@@ -301,7 +306,7 @@ TEST_F(ChangeTest, TheEndOfTheChangeEndsTheWait) {
   change.clear_change();
   c.core.OnStream(At(10), change, c.out);
   EXPECT_EQ(c.Started(At(10)).size(), 2u);
-  EXPECT_TRUE(c.core.Made({"s", 7}, "b"));
+  EXPECT_TRUE(c.core.Made({"s", stream::StreamIncarnation{7}}, "b"));
   EXPECT_THAT(c.Steps(), IsEmpty());
   EXPECT_EQ(c.core.NextWork(), MonotonicTime::Max());
 }
@@ -315,7 +320,7 @@ TEST_F(ChangeTest, AnEdgeThatComesBackTakesNothingForDone) {
   core_.OnStream(At(10), Change({{"a", "b"}, {"a", "c"}}, {{"a", "c"}, {"c", "b"}}, 2), out_);
   for (const Operation& o : first) {
     if (o.target.cell == "b") {
-      Report(At(20), o, v1::OPERATION_FAILED, v1::CAUSE_SUPERSEDED, Term{2, 1, 1}.Pack());
+      Report(At(20), o, v1::OPERATION_FAILED, v1::CAUSE_SUPERSEDED, TermOf(2, 1, 1));
     }
   }
   Started(At(20));
@@ -330,7 +335,7 @@ TEST_F(ChangeTest, AnEdgeThatComesBackTakesNothingForDone) {
   core_.OnProgress(At(40), shard_, "b", 1, {{File(1), {10, 32}}}, {{File(1), {10, 32}}}, INT64_MAX);
   const auto again = Started(At(40));
   ASSERT_EQ(again.size(), 1u);
-  EXPECT_EQ(Term::Unpack(again[0].id.term).tree_version, 3u);
+  EXPECT_EQ(again[0].id.term.tree_version, TreeVersion{3});
 }
 
 TEST_F(ChangeTest, ACellThatLeavesTheTreeIsFedUntilTheChangeIsOver) {
@@ -352,7 +357,7 @@ TEST_F(ChangeTest, ACellThatLeavesTheTreeIsFedUntilTheChangeIsOver) {
 TEST_F(ChangeTest, ADeletedStreamEndsItsChange) {
   Parent c;
   Begin(c);
-  c.core.OnStreamRemoved({"s", 7}, c.out);
+  c.core.OnStreamRemoved({"s", stream::StreamIncarnation{7}}, c.out);
   EXPECT_THAT(c.Started(At(20)), IsEmpty());
   EXPECT_EQ(c.core.NextWork(), MonotonicTime::Max());
 }

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "tailcast/base/check.h"
+#include "tailcast/stream/message_ids.h"
 
 namespace tailcast::scheduler {
 
@@ -50,7 +51,7 @@ std::set<std::string> CopySet::Targets() const {
 // --- streams ---
 
 void CopySet::OnStream(MonotonicTime now, const v1::StreamConfig& config, Effects& out) {
-  const StreamId id{config.name(), config.incarnation()};
+  const StreamId id = stream::IdOf(config);
   EdgeEvents events;
   Stream* stream = FindStream(id);
   if (stream == nullptr) {
@@ -66,7 +67,7 @@ void CopySet::OnStream(MonotonicTime now, const v1::StreamConfig& config, Effect
 }
 
 void CopySet::OnSettled(MonotonicTime now, const StreamId& id, const std::string& cell,
-                        uint64_t settled_version, Effects& out) {
+                        stream::TreeVersion settled_version, Effects& out) {
   Stream* stream = FindStream(id);
   if (stream == nullptr) return;
   EdgeEvents events;
@@ -257,12 +258,12 @@ void CopySet::OnCopied(Row row, int64_t data_length, int64_t index_length) {
   ForgetDone(file.shard);
 }
 
-bool CopySet::OnTakenOver(Row row, uint32_t tree_version) {
+bool CopySet::OnTakenOver(Row row, stream::TreeVersion tree_version) {
   const OperationTarget target = row->first;
   const ShardId& id = target.file.shard;
   EdgeChange& edge = EdgeOf(target);
   if (edge.state() != EdgeState::kLeaving ||
-      tree_version < streams_.at(id.stream).edges.config().tree_version()) {
+      tree_version < streams_.at(id.stream).edges.tree_version()) {
     return false;
   }
   edge.Retire(id.shard, target.layer);
@@ -278,7 +279,7 @@ bool CopySet::OnTakenOver(Row row, uint32_t tree_version) {
   return true;
 }
 
-uint32_t CopySet::TermVersion(const OperationTarget& target) const {
+stream::TreeVersion CopySet::TermVersion(const OperationTarget& target) const {
   return streams_.at(target.file.shard.stream).edges.TermVersion(target.cell);
 }
 

@@ -27,6 +27,7 @@
 #include "tailcast/scheduler/shard_files.h"
 #include "tailcast/scheduler/stream_edges.h"
 #include "tailcast/stream/operation.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::scheduler {
 
@@ -50,7 +51,7 @@ class CopySet {
   void OnStream(MonotonicTime now, const v1::StreamConfig& config, Effects& out);
   void OnStreamRemoved(const stream::StreamId& stream, Effects& out);
   void OnSettled(MonotonicTime now, const stream::StreamId& stream, const std::string& cell,
-                 uint64_t settled_version, Effects& out);
+                 stream::TreeVersion settled_version, Effects& out);
   bool OnNotice(MonotonicTime now, const stream::FileId& file,
                 const std::optional<int64_t> (&seal)[stream::kParts], Effects& out);
   void OnListing(MonotonicTime now, const stream::ShardId& shard, int64_t floor,
@@ -67,11 +68,11 @@ class CopySet {
   void OnCopied(Row row, int64_t data_length, int64_t index_length);
   // The operation lost its file to one of this tree version. True if that is the edge which
   // replaces ours: we are done with this layer of the shard, and the row may be gone.
-  bool OnTakenOver(Row row, uint32_t tree_version);
+  bool OnTakenOver(Row row, stream::TreeVersion tree_version);
   // As the reader is told of it.
   stream::Operation Describe(Row row) const;
   // In its terms.
-  uint32_t TermVersion(const stream::OperationTarget& target) const;
+  stream::TreeVersion TermVersion(const stream::OperationTarget& target) const;
   EdgeChange::LastWorkers& last_workers(const stream::OperationTarget& target) {
     return EdgeOf(target).last_workers(target.file.shard.shard, target.layer);
   }

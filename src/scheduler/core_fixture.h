@@ -10,11 +10,16 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tailcast/base/process_incarnation.h"
 #include "tailcast/scheduler/scheduler_core.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::scheduler {
 
 inline MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
+inline stream::Term TermOf(uint64_t tree, uint64_t scheduler, uint32_t attempt) {
+  return {stream::TreeVersion{tree}, stream::SchedulerIncarnation{scheduler}, attempt};
+}
 inline constexpr std::optional<int64_t> kOpen[2] = {};
 
 class SchedulerCoreTest : public ::testing::Test {
@@ -38,12 +43,14 @@ class SchedulerCoreTest : public ::testing::Test {
   static stream::Stem File(int64_t seq) {
     return {seq, 1000 + seq, (seq - 1) * 100, (seq - 1) * 2};
   }
-  const stream::ShardId shard_{{"s", 7}, 0};
+  const stream::ShardId shard_{{"s", stream::StreamIncarnation{7}}, 0};
 
   void Workers(MonotonicTime now = At(0)) {
-    core_.OnReaders(now, {{"r0", "a:1", 1}, {"r1", "a:2", 2}});
-    core_.OnWriters(now, "b", "via:1", {{"w0", "b:1", 1}, {"w1", "b:2", 2}});
-    core_.OnWriters(now, "c", "", {{"w0", "c:1", 1}});
+    core_.OnReaders(now,
+                    {{"r0", "a:1", ProcessIncarnation{1}}, {"r1", "a:2", ProcessIncarnation{2}}});
+    core_.OnWriters(now, "b", "via:1",
+                    {{"w0", "b:1", ProcessIncarnation{1}}, {"w1", "b:2", ProcessIncarnation{2}}});
+    core_.OnWriters(now, "c", "", {{"w0", "c:1", ProcessIncarnation{1}}});
   }
   // What was started since the last call.
   std::vector<stream::Operation> Started(MonotonicTime now) {
@@ -62,12 +69,13 @@ class SchedulerCoreTest : public ::testing::Test {
     return all;
   }
   void Report(MonotonicTime now, const stream::Operation& o, v1::OperationState state,
-              v1::FailureCause cause = v1::CAUSE_NONE, uint64_t superseding = 0) {
+              v1::FailureCause cause = v1::CAUSE_NONE,
+              const stream::Term& superseding = stream::Term()) {
     v1::OperationReport report;
     stream::ToProto(o, report.mutable_operation());
     report.set_state(state);
     report.set_cause(cause);
-    report.set_superseding_term(superseding);
+    report.set_superseding_term(superseding.Pack());
     if (state == v1::OPERATION_DONE) {
       report.set_data_length(100);
       report.set_index_length(64);
@@ -84,7 +92,7 @@ class SchedulerCoreTest : public ::testing::Test {
     return stream::Operation();
   }
 
-  SchedulerCore core_{{.cell = "a", .incarnation = 5}, 1};
+  SchedulerCore core_{{.cell = "a", .incarnation = stream::SchedulerIncarnation{5}}, 1};
   Effects out_;
   std::map<stream::OperationId, std::string> reader_of_;
   std::map<std::string, std::vector<stream::OperationId>> stopped_;

@@ -39,7 +39,7 @@ class DiskProgressTest : public ::testing::Test {
     return **progress;
   }
 
-  const stream::ShardId shard_{{"s", 7}, 0};
+  const stream::ShardId shard_{{"s", stream::StreamIncarnation{7}}, 0};
   sim::VirtualTime time_{1};
   std::unique_ptr<sim::SimLoop> loop_ = time_.MakeLoop("scheduler");
   storage::FakeDisk disk_{loop_.get(), 1};

@@ -113,15 +113,15 @@ void OperationTable::Postpone(MonotonicTime until, Row row) {
   SetPhase(row, Phase::kWanted, until);
 }
 
-bool OperationTable::Start(Row row, uint32_t tree_version, const Assignment& workers) {
+bool OperationTable::Start(Row row, stream::TreeVersion tree_version, const Assignment& workers) {
   OperationState& op = At(row);
   if (op.attempt >= stream::kAttemptMax) {
     GiveUp(row, "tried too often");
     return false;
   }
   ++op.attempt;
-  op.id.term = stream::Term{tree_version, options_.incarnation, op.attempt}.Pack();
-  op.id.nonce = static_cast<uint32_t>(rng_.Next());
+  op.id = {{tree_version, options_.incarnation, op.attempt},
+           stream::Nonce{static_cast<uint32_t>(rng_.Next())}};
   op.opened = false;
   SetPhase(row, Phase::kStarting);
   op.workers = workers;

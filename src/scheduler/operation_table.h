@@ -41,6 +41,7 @@
 #include "tailcast/proto/copy.pb.h"
 #include "tailcast/scheduler/worker_table.h"
 #include "tailcast/stream/operation.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::scheduler {
 
@@ -66,7 +67,7 @@ struct OperationState {
 };
 
 struct OperationTableOptions {
-  uint32_t incarnation = 1;                     // of this scheduler, in terms
+  stream::SchedulerIncarnation incarnation{1};  // of this scheduler
   Duration retry_delay = Duration::Millis(50);  // after the second failure in a row; doubles
   Duration retry_delay_max = Duration::Seconds(5);
 };
@@ -97,7 +98,7 @@ class OperationTable {
   void Release(MonotonicTime now, Row row);
   void Postpone(MonotonicTime until, Row row);
   // The next attempt: a greater term, a nonce. False, and given up, after kAttemptMax of them.
-  bool Start(Row row, uint32_t tree_version, const Assignment& workers);
+  bool Start(Row row, stream::TreeVersion tree_version, const Assignment& workers);
   // The reader knows it.
   void Confirm(Row row);
   void Adopt(Row row, const stream::OperationId& id, const Assignment& workers);

@@ -14,7 +14,7 @@ using ::testing::IsEmpty;
 
 MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
 
-const stream::ShardId kShard{{"s", 7}, 0};
+const stream::ShardId kShard{{"s", stream::StreamIncarnation{7}}, 0};
 OperationTarget Target(int64_t seq, Layer layer = Layer::kPrimary, const std::string& cell = "b") {
   return {{kShard, {seq, 1000 + seq, (seq - 1) * 100, (seq - 1) * 2}}, layer, cell};
 }
@@ -25,7 +25,8 @@ constexpr Phase kPhases[] = {Phase::kHeld,    Phase::kWanted, Phase::kStarting,
 class OperationTableTest : public ::testing::Test {
  protected:
   using Row = OperationTable::Row;
-  static constexpr uint32_t kTree = 3;
+  static constexpr stream::TreeVersion kTree{3};
+  static constexpr stream::SchedulerIncarnation kScheduler{5};
 
   // A row that went to the phase on the shortest way.
   Row MakeRow(int64_t seq, Phase phase) {
@@ -47,7 +48,7 @@ class OperationTableTest : public ::testing::Test {
   }
 
   WorkerTable workers_{{}};
-  OperationTable table_{{.incarnation = 5}, workers_, 1};
+  OperationTable table_{{.incarnation = kScheduler}, workers_, 1};
 };
 
 TEST_F(OperationTableTest, TheDiagramIsWhatMayFollow) {
@@ -93,10 +94,10 @@ TEST_F(OperationTableTest, CountersAndLoadsFollowThePhase) {
 TEST_F(OperationTableTest, EachAttemptHasAGreaterTermAndANonceOfItsOwn) {
   const Row row = MakeRow(1, Phase::kRunning);
   const stream::OperationId first = row->second.id;
-  EXPECT_EQ(Term::Unpack(first.term), (Term{kTree, 5, 1}));
+  EXPECT_EQ(first.term, (Term{kTree, kScheduler, 1}));
   table_.Retry(At(10), row, Duration());
   ASSERT_TRUE(table_.Start(row, kTree, {"r1", "w1", "", ""}));
-  EXPECT_EQ(Term::Unpack(row->second.id.term), (Term{kTree, 5, 2}));
+  EXPECT_EQ(row->second.id.term, (Term{kTree, kScheduler, 2}));
   EXPECT_NE(row->second.id.nonce, first.nonce);
 }
 
@@ -141,9 +142,10 @@ TEST_F(OperationTableTest, AnOrphanIsAdoptedInAnyPhaseButDone) {
     if (phase == Phase::kDone) continue;
     SCOPED_TRACE(PhaseName(phase));
     const Row row = MakeRow(++seq, phase);
-    table_.Adopt(row, {Term{kTree, 4, 9}.Pack(), 77}, {"r1", "w1", "b:2", ""});
+    table_.Adopt(row, {{kTree, stream::SchedulerIncarnation{4}, 9}, stream::Nonce{77}},
+                 {"r1", "w1", "b:2", ""});
     EXPECT_EQ(row->second.phase, Phase::kRunning);
-    EXPECT_EQ(row->second.id.nonce, 77u);
+    EXPECT_EQ(row->second.id.nonce, stream::Nonce{77});
     EXPECT_EQ(workers_.ReaderLoad("r1"), seq);
     EXPECT_EQ(workers_.WriterLoad("b", "w1"), seq);
   }
@@ -165,7 +167,7 @@ TEST_F(OperationTableTest, TheLowestHeldFileIsOfTheCell) {
   EXPECT_EQ(table_.LowestHeld(kShard, "b"), 3);
   EXPECT_EQ(table_.LowestHeld(kShard, "c"), 2);
   EXPECT_EQ(table_.LowestHeld(kShard, "d"), 0);
-  EXPECT_EQ(table_.LowestHeld({{"s", 8}, 0}, "b"), 0);
+  EXPECT_EQ(table_.LowestHeld({{"s", stream::StreamIncarnation{8}}, 0}, "b"), 0);
 }
 
 TEST_F(OperationTableTest, AddKeepsTheOneThatIsThere) {

@@ -5,6 +5,7 @@
 
 #include "tailcast/base/log.h"
 #include "tailcast/base/nearest.h"
+#include "tailcast/stream/message_ids.h"
 
 namespace tailcast::scheduler {
 namespace {
@@ -68,14 +69,15 @@ void PeerLinks::OnView(Link& link) {
   std::vector<WorkerInfo> writers;
   for (const v1::ProcessInfo& process : view.processes()) {
     if (process.role() == v1::ROLE_WRITER) {
-      writers.push_back({process.name(), process.rpc_address(), process.incarnation()});
+      writers.push_back(
+          {process.name(), process.rpc_address(), ProcessIncarnation{process.incarnation()}});
     }
   }
   SchedulerCore& core = driver_.core();
   core.OnWriters(driver_.now(), link.cell, link.via, writers);
   for (const v1::StreamConfig& stream : view.streams()) {
-    core.OnSettled(driver_.now(), {stream.name(), stream.incarnation()}, link.cell,
-                   stream.settled_version(), driver_.effects());
+    core.OnSettled(driver_.now(), stream::IdOf(stream), link.cell,
+                   stream::TreeVersion{stream.settled_version()}, driver_.effects());
   }
   on_view_();
   driver_.DoWorkSoon();
@@ -115,11 +117,11 @@ void PeerLinks::Tell(const std::string& cell) {
 void PeerLinks::Tell(Link& link) {
   if (!link.removals.empty() && !link.removing) SendRemoval(link);
   for (const v1::StreamConfig& stream : registry_.view().streams()) {
-    const stream::StreamId id{stream.name(), stream.incarnation()};
+    const stream::StreamId id = stream::IdOf(stream);
     // Also a cell that leaves the tree, or that another one feeds from now on.
     const bool concerned =
         link.installed.contains(stream.name()) || driver_.core().Feeds(id, link.cell);
-    const ToldStream what{stream.incarnation(), stream.tree_version(),
+    const ToldStream what{id.incarnation, stream::TreeVersionOf(stream),
                           IsSettled(stream, options_.cell) && driver_.core().Made(id, link.cell),
                           !stream.has_change()};
     if (concerned && link.installed[stream.name()] != what &&
@@ -183,9 +185,7 @@ void PeerLinks::AskProgress(const stream::ShardId& shard, const std::string& cel
                             int files_max, Callback<void(Result<ShardProgress>)> done) {
   Link& link = *links_.at(cell);
   v1::ShardProgressRequest request;
-  request.set_stream(shard.stream.name);
-  request.set_incarnation(shard.stream.incarnation);
-  request.set_shard(shard.shard);
+  stream::SetShard(shard, &request);
   request.set_from_seq(from_seq);
   request.set_files_max(files_max);
   link.client->Call(

@@ -23,6 +23,7 @@
 #include "tailcast/rpc/rpc.h"
 #include "tailcast/scheduler/core_driver.h"
 #include "tailcast/scheduler/disk_progress.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::scheduler {
 
@@ -41,7 +42,8 @@ struct PeerLinksOptions {
 
 // What is known of a stream: here applied, or to a neighbour told.
 struct ToldStream {
-  uint64_t incarnation = 0, tree_version = 0;
+  stream::StreamIncarnation incarnation = stream::StreamIncarnation::kNone;
+  stream::TreeVersion tree_version = stream::TreeVersion::kNone;
   bool settled = false, complete = false;
   bool operator==(const ToldStream&) const = default;
 };

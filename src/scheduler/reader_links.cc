@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tailcast/base/log.h"
+#include "tailcast/base/strong.h"
 
 namespace tailcast::scheduler {
 namespace {
@@ -18,10 +19,11 @@ void ReaderLinks::Update(const v1::CellView& view) {
   std::set<std::string> names;
   for (const v1::ProcessInfo& process : view.processes()) {
     if (process.role() != v1::ROLE_READER) continue;
-    infos.push_back({process.name(), process.rpc_address(), process.incarnation()});
+    const ProcessIncarnation incarnation{process.incarnation()};
+    infos.push_back({process.name(), process.rpc_address(), incarnation});
     names.insert(process.name());
     std::unique_ptr<Link>& link = links_[process.name()];
-    if (link != nullptr && link->incarnation == process.incarnation() &&
+    if (link != nullptr && link->incarnation == incarnation &&
         link->address == process.rpc_address()) {
       continue;
     }
@@ -37,7 +39,7 @@ void ReaderLinks::Update(const v1::CellView& view) {
 
 void ReaderLinks::List(Link& link) {
   v1::ListOperationsRequest request;
-  request.set_scheduler_incarnation(options_.scheduler_incarnation);
+  request.set_scheduler_incarnation(Raw(options_.scheduler_incarnation));
   request.set_known_version(link.version);
   request.set_wait_ms(options_.list_wait.millis());
   link.client->Call(
@@ -50,7 +52,7 @@ void ReaderLinks::OnList(Link& link, const Result<std::string>& bytes) {
   if (!bytes.ok()) return OnListFailed(link, bytes.status());
   const auto reply = rpc::Parse<v1::ListOperationsReply>(*bytes);
   if (!reply.ok()) return OnListFailed(link, reply.status());
-  if (reply->reader_incarnation() != link.incarnation) {
+  if (ProcessIncarnation{reply->reader_incarnation()} != link.incarnation) {
     return OnListFailed(link, UnavailableError("another process answers at " + link.address));
   }
   SchedulerCore& core = driver_.core();
@@ -64,7 +66,7 @@ void ReaderLinks::OnList(Link& link, const Result<std::string>& bytes) {
   if (reply->complete()) {
     std::set<stream::OperationId> known;
     for (const v1::OperationReport& report : reply->reports()) {
-      known.insert({report.operation().term(), report.operation().nonce()});
+      known.insert(stream::OperationIdOf(report.operation()));
     }
     core.OnReportsComplete(driver_.now(), link.name, known);
   }
@@ -89,11 +91,9 @@ void ReaderLinks::Stop(const std::string& reader, const std::vector<stream::Oper
   const auto link = links_.find(reader);
   if (link == links_.end()) return;
   v1::StopOperationsRequest request;
-  request.set_scheduler_incarnation(options_.scheduler_incarnation);
+  request.set_scheduler_incarnation(Raw(options_.scheduler_incarnation));
   for (const stream::OperationId& id : ids) {
-    auto* out = request.add_operations();
-    out->set_term(id.term);
-    out->set_nonce(id.nonce);
+    stream::SetOperationId(id, request.add_operations());
   }
   // If it is lost, the next report shows the operation again.
   link->second->client->Call("/tailcast.v1.Reader/StopOperations", request.SerializeAsString(),
@@ -113,7 +113,7 @@ void ReaderLinks::Start(const std::string& reader,
 void ReaderLinks::StartSome(Link& link, const std::vector<stream::Operation>& operations,
                             size_t begin, size_t end) {
   v1::StartOperationsRequest request;
-  request.set_scheduler_incarnation(options_.scheduler_incarnation);
+  request.set_scheduler_incarnation(Raw(options_.scheduler_incarnation));
   std::vector<stream::OperationId> ids;
   for (size_t i = begin; i < end; ++i) {
     stream::ToProto(operations[i], request.add_operations());

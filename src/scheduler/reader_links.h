@@ -13,15 +13,17 @@
 #include <string>
 #include <vector>
 
+#include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/rpc/rpc.h"
 #include "tailcast/scheduler/core_driver.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::scheduler {
 
 struct ReaderLinksOptions {
-  uint64_t scheduler_incarnation = 0;
+  stream::SchedulerIncarnation scheduler_incarnation = stream::SchedulerIncarnation::kNone;
   Duration list_wait = Duration::Millis(500);    // of the long poll
   Duration call_timeout = Duration::Seconds(1);  // beyond waits; a reader that is slower is lost
 };
@@ -49,12 +51,12 @@ class ReaderLinks {
     Link(EventLoop& loop, rpc::Connector& connector, const v1::ProcessInfo& process)
         : name(process.name()),
           address(process.rpc_address()),
-          incarnation(process.incarnation()),
+          incarnation(ProcessIncarnation{process.incarnation()}),
           client(connector.MakeClient(address, "")),
           retry(loop) {}
     const std::string name;
     const std::string address;
-    const uint64_t incarnation;
+    const ProcessIncarnation incarnation;
     const std::unique_ptr<rpc::Client> client;
     uint64_t version = 0;  // of the last report; 0: the next one is to be complete
     int failures = 0;      // in a row

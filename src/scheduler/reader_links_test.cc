@@ -1,5 +1,6 @@
 // The calls to readers, driven against hand-made ones; and the turns of the core.
 #include "tailcast/scheduler/reader_links.h"
+#include "tailcast/base/strong.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -55,7 +56,7 @@ class ReaderLinksTest : public ::testing::Test {
       process->set_role(v1::ROLE_READER);
       process->set_name(reader.name);
       process->set_rpc_address(reader.address);
-      process->set_incarnation(reader.incarnation);
+      process->set_incarnation(Raw(reader.incarnation));
     }
     links_.Update(view);
   }
@@ -71,13 +72,14 @@ class ReaderLinksTest : public ::testing::Test {
                      1,
                      {.begin = time_.now() + Duration::Millis(500)},
                      [this](const Effects&) { turns_.push_back(time_.now()); }};
-  ReaderLinks links_{*loop_, *connector_, driver_, {.scheduler_incarnation = 5}};
+  ReaderLinks links_{
+      *loop_, *connector_, driver_, {.scheduler_incarnation = stream::SchedulerIncarnation{5}}};
 };
 
 TEST_F(ReaderLinksTest, EachAnswerIsFollowedByTheNextQuestion) {
   Reader reader(*this, "a:1", 7);
   reader.answers = 1;
-  Update({{"r0", "a:1", 7}});
+  Update({{"r0", "a:1", ProcessIncarnation{7}}});
   time_.RunFor(Duration::Millis(100));
   EXPECT_THAT(reader.known_versions, ElementsAre(0, 1));
   EXPECT_EQ(lost(), 0);
@@ -86,7 +88,7 @@ TEST_F(ReaderLinksTest, EachAnswerIsFollowedByTheNextQuestion) {
 TEST_F(ReaderLinksTest, ASilentReaderIsLostOnceAndThenAskedForEverything) {
   Reader reader(*this, "a:1", 7);
   reader.answers = 1;
-  Update({{"r0", "a:1", 7}});
+  Update({{"r0", "a:1", ProcessIncarnation{7}}});
   time_.RunFor(Duration::Millis(1400));
   EXPECT_EQ(lost(), 0);
   time_.RunFor(Duration::Millis(200));
@@ -99,16 +101,16 @@ TEST_F(ReaderLinksTest, ASilentReaderIsLostOnceAndThenAskedForEverything) {
 TEST_F(ReaderLinksTest, AnotherProcessAtTheAddressIsNotTheReader) {
   Reader reader(*this, "a:1", 8);
   reader.answers = 1;
-  Update({{"r0", "a:1", 7}});
+  Update({{"r0", "a:1", ProcessIncarnation{7}}});
   time_.RunFor(Duration::Millis(100));
   EXPECT_EQ(lost(), 1);
 }
 
 TEST_F(ReaderLinksTest, TheAnswerOfAReplacedReaderIsDropped) {
   Reader before(*this, "a:1", 7), after(*this, "a:2", 8);
-  Update({{"r0", "a:1", 7}});
+  Update({{"r0", "a:1", ProcessIncarnation{7}}});
   time_.RunFor(Duration::Millis(100));
-  Update({{"r0", "a:2", 8}});
+  Update({{"r0", "a:2", ProcessIncarnation{8}}});
   EXPECT_EQ(lost(), 1);
   time_.RunFor(Duration::Millis(100));
   before.reply.set_version(99);
@@ -121,13 +123,14 @@ TEST_F(ReaderLinksTest, TheAnswerOfAReplacedReaderIsDropped) {
 
 TEST_F(ReaderLinksTest, OrdersGoToReadersThatThereAre) {
   Reader reader(*this, "a:1", 7);
-  Update({{"r0", "a:1", 7}});
-  links_.Stop("r0", {{1, 2}});
-  links_.Stop("nobody", {{1, 2}});
+  Update({{"r0", "a:1", ProcessIncarnation{7}}});
+  const stream::OperationId id{stream::Term{.attempt = 1}, stream::Nonce{2}};
+  links_.Stop("r0", {id});
+  links_.Stop("nobody", {id});
   time_.RunFor(Duration::Millis(100));
   EXPECT_EQ(reader.stops, 1);
   links_.End();
-  links_.Stop("r0", {{1, 2}});
+  links_.Stop("r0", {id});
   time_.RunFor(Duration::Seconds(5));
   EXPECT_EQ(reader.stops, 1);
   EXPECT_EQ(lost(), 0) << "nothing is heard after the end";

@@ -24,7 +24,8 @@ void RegistryService::Open(Callback<void(Status)> done) {
   log_.Open(
       scope_.Bind([this, done = std::move(done)](Result<v1::RegistrySnapshot> snapshot) mutable {
         if (!snapshot.ok()) return done(snapshot.status());
-        if (snapshot->scheduler_incarnation() > stream::kSchedulerIncarnationMax) {
+        if (stream::SchedulerIncarnation{snapshot->scheduler_incarnation()} >
+            stream::kSchedulerIncarnationMax) {
           return done(ResourceExhaustedError("the cell has used up its scheduler incarnations"));
         }
         opened_at_ = loop_.Now();
@@ -206,7 +207,7 @@ void RegistryService::ListStreams(const std::string&, rpc::Responder respond) {
 void RegistryService::DeleteStream(const std::string& bytes, rpc::Responder respond) {
   const auto request = rpc::Parse<v1::DeleteStreamRequest>(bytes);
   if (!request.ok()) return respond(request.status());
-  const auto stream = core_->DeleteStream(request->name(), 0);
+  const auto stream = core_->DeleteStream(request->name(), stream::StreamIncarnation::kNone);
   if (!stream.ok()) return respond(stream.status());
   owner_.OnStreamRemoved(*stream);
   PersistAndAnswer(std::move(respond), v1::DeleteStreamReply().SerializeAsString());
@@ -232,7 +233,8 @@ void RegistryService::RemoveStream(const std::string& bytes, rpc::Responder resp
   const auto request = rpc::Parse<v1::RemoveStreamRequest>(bytes);
   if (!request.ok()) return respond(request.status());
   if (request->incarnation() == 0) return respond(InvalidArgumentError("incarnation is 0"));
-  const auto stream = core_->DeleteStream(request->name(), request->incarnation());
+  const auto stream =
+      core_->DeleteStream(request->name(), stream::StreamIncarnation{request->incarnation()});
   if (stream.ok()) owner_.OnStreamRemoved(*stream);
   // One that is not known is removed already.
   PersistAndAnswer(std::move(respond), v1::RemoveStreamReply().SerializeAsString());

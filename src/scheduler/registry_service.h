@@ -20,6 +20,7 @@
 #include "tailcast/cell/registry_store.h"
 #include "tailcast/rpc/rpc.h"
 #include "tailcast/storage/store.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::scheduler {
 
@@ -79,7 +80,7 @@ class RegistryService {
   const cell::RegistryCore& core() const { return *core_; }
   const v1::CellView& view() const { return core_->view(); }
   // As RegistryCore::SetFinished; for several streams before one Persist.
-  void SetFinished(const std::string& stream, uint64_t tree_version) {
+  void SetFinished(const std::string& stream, stream::TreeVersion tree_version) {
     core_->SetFinished(stream, tree_version);
   }
   // Writes what changed, if anything did; then shows it and runs `then`.

@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "tailcast/base/log.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/scheduler/scheduler_status.h"
 #include "tailcast/stream/index_record.h"
+#include "tailcast/stream/message_ids.h"
 
 namespace tailcast::scheduler {
 namespace {
@@ -80,10 +82,10 @@ void SchedulerAgent::Start(Callback<void(Status)> started, Callback<void(Status)
 }
 
 void SchedulerAgent::OnOpened() {
-  const uint64_t incarnation = registry_.core().scheduler_incarnation();
+  const stream::SchedulerIncarnation incarnation = registry_.core().scheduler_incarnation();
   CoreOptions core = options_.core;
   core.cell = options_.registry.cell;
-  core.incarnation = static_cast<uint32_t>(incarnation);
+  core.incarnation = incarnation;
   driver_ =
       std::make_unique<CoreDriver>(loop_, std::move(core), options_.seed ^ 0x9e3779b97f4a7c15ull,
                                    CoreDriverOptions{.begin = loop_.Now() + options_.decide_grace,
@@ -100,7 +102,7 @@ void SchedulerAgent::OnOpened() {
                                                         .peer_timeout = options_.peer_timeout,
                                                         .peer_retry = options_.peer_retry},
                                        [this] { CheckFinished(); });
-  kLog.Info("cell ", options_.registry.cell, ": scheduler ", incarnation, " begins");
+  kLog.Info("cell ", options_.registry.cell, ": scheduler ", Raw(incarnation), " begins");
   registry_.Persist(scope_.Bind([this](const Status& status) { OnFirstWritten(status); }));
 }
 
@@ -127,7 +129,7 @@ void SchedulerAgent::OnRegistryLost(const Status& why) {
 
 void SchedulerAgent::OnStreamsChanged() {
   for (const v1::StreamConfig& stream : registry_.view().streams()) {
-    const ToldStream now{stream.incarnation(), stream.tree_version(),
+    const ToldStream now{stream::IdOf(stream).incarnation, stream::TreeVersionOf(stream),
                          IsSettled(stream, options_.registry.cell), !stream.has_change()};
     if (std::exchange(applied_[stream.name()], now) == now) continue;
     driver_->core().OnStream(loop_.Now(), stream, driver_->effects());
@@ -138,7 +140,7 @@ void SchedulerAgent::OnStreamsChanged() {
 }
 
 void SchedulerAgent::OnStreamRemoved(const v1::StreamConfig& stream) {
-  driver_->core().OnStreamRemoved({stream.name(), stream.incarnation()}, driver_->effects());
+  driver_->core().OnStreamRemoved(stream::IdOf(stream), driver_->effects());
   applied_.erase(stream.name());
   peers_->TellRemoved(stream);
   driver_->DoWorkSoon();
@@ -151,14 +153,13 @@ void SchedulerAgent::CheckFinished() {
     if (stream.finished_version() >= stream.tree_version() || !IsSettled(stream, cell)) continue;
     const bool all =
         std::all_of(stream.tree().begin(), stream.tree().end(), [&](const v1::TreeEdge& edge) {
-          return edge.from() != cell ||
-                 (driver_->core().Made({stream.name(), stream.incarnation()}, edge.to()) &&
-                  peers_->IsFinished(stream, edge.to()));
+          return edge.from() != cell || (driver_->core().Made(stream::IdOf(stream), edge.to()) &&
+                                         peers_->IsFinished(stream, edge.to()));
         });
     if (all) finished.push_back(&stream);
   }
   for (const v1::StreamConfig* stream : finished) {
-    registry_.SetFinished(stream->name(), stream->tree_version());
+    registry_.SetFinished(stream->name(), stream::TreeVersionOf(*stream));
   }
   if (!finished.empty()) registry_.Persist(scope_.Bind([](const Status&) {}));
 }
@@ -179,7 +180,7 @@ void SchedulerAgent::NotifyFile(const std::string& bytes, rpc::Responder respond
     seal[0] = request->sealed_data_length();
     seal[1] = request->sealed_index_length();
   }
-  const stream::FileId file{{{request->stream(), request->incarnation()}, request->shard()}, *stem};
+  const stream::FileId file{stream::ShardOf(*request), *stem};
   if (!driver_->core().OnNotice(loop_.Now(), file, seal, driver_->effects())) {
     return respond(NotFoundError("cell '" + options_.registry.cell + "' has no stream '" +
                                  request->stream() + "' with incarnation " +
@@ -187,8 +188,7 @@ void SchedulerAgent::NotifyFile(const std::string& bytes, rpc::Responder respond
                                  std::to_string(request->shard())));
   }
   v1::FileNoticeReply reply;
-  reply.set_floor_seq(
-      registry_.core().Floor(request->stream(), request->incarnation(), request->shard()));
+  reply.set_floor_seq(registry_.core().Floor(file.shard));
   respond(reply.SerializeAsString());
   driver_->DoWork();  // a new file starts in this very turn
 }
@@ -204,10 +204,9 @@ void SchedulerAgent::AnswerProgress(const std::string& bytes, rpc::Responder res
   if (request->shard() < 0 || request->shard() >= stream->shards()) {
     return respond(InvalidArgumentError("shard is " + std::to_string(request->shard())));
   }
-  const int64_t floor =
-      registry_.core().Floor(request->stream(), request->incarnation(), request->shard());
-  disk_.Read({{request->stream(), request->incarnation()}, request->shard()}, floor,
-             request->from_seq(), std::clamp(request->files_max(), 1, kProgressFilesMax),
+  const ShardId shard = stream::ShardOf(*request);
+  disk_.Read(shard, registry_.core().Floor(shard), request->from_seq(),
+             std::clamp(request->files_max(), 1, kProgressFilesMax),
              scope_.Bind([respond = std::move(respond)](Result<ShardProgress> progress) mutable {
                if (!progress.ok()) return respond(progress.status());
                respond(ToProto(*progress).SerializeAsString());
@@ -227,8 +226,8 @@ void SchedulerAgent::CarryOut(const Effects& effects) {
 
 void SchedulerAgent::OnStepTaken(const StepTaken& step) {
   const std::string kind(copytree::StepKindName(step.kind));
-  kLog.Info("stream ", step.stream.name, ", tree ", step.tree_version, ": ", kind, " ", step.from,
-            " -> ", step.to);
+  kLog.Info("stream ", step.stream.name, ", tree ", Raw(step.tree_version), ": ", kind, " ",
+            step.from, " -> ", step.to);
   metrics_
       .GetCounter("tailcast_scheduler_tree_steps_total",
                   "Steps of changes of copy trees that this cell carried out.", {{"step", kind}})
@@ -263,7 +262,7 @@ void SchedulerAgent::Rescan() {
   rescan_timer_.After(options_.rescan_interval, work_scope_.Bind([this] { Rescan(); }));
   for (const v1::StreamConfig& stream : registry_.view().streams()) {
     for (int32_t s = 0; s < stream.shards(); ++s) {
-      ListShard({{stream.name(), stream.incarnation()}, s});
+      ListShard({stream::IdOf(stream), s});
     }
   }
 }
@@ -284,9 +283,7 @@ void SchedulerAgent::OnPeerProgress(const ShardId& shard, const std::string& cel
     driver_->core().OnProgressFailed(loop_.Now(), shard, cell);
     return driver_->DoWorkSoon();
   }
-  const int64_t floor =
-      registry_.core().Floor(shard.stream.name, shard.stream.incarnation, shard.shard);
-  disk_.Read(shard, floor, from_seq, kProgressFilesMax,
+  disk_.Read(shard, registry_.core().Floor(shard), from_seq, kProgressFilesMax,
              scope_.Bind(
                  [this, shard, cell, there = std::move(*there)](const Result<ShardProgress>& here) {
                    SchedulerCore& core = driver_->core();
@@ -302,7 +299,8 @@ void SchedulerAgent::OnPeerProgress(const ShardId& shard, const std::string& cel
 
 std::string SchedulerAgent::StatusJson() const {
   return scheduler::StatusJson(options_.registry.cell,
-                               registry_.is_open() ? registry_.core().scheduler_incarnation() : 0,
+                               registry_.is_open() ? registry_.core().scheduler_incarnation()
+                                                   : stream::SchedulerIncarnation::kNone,
                                core());
 }
 

@@ -186,7 +186,7 @@ void SchedulerCore::OnFailed(MonotonicTime now, Row row, const v1::OperationRepo
   switch (report.cause()) {
     case v1::CAUSE_SUPERSEDED:
       ++counters_.superseded;
-      return OnSuperseded(now, row, report.superseding_term());
+      return OnSuperseded(now, row, stream::Term::Unpack(report.superseding_term()));
     case v1::CAUSE_DATA_LOSS:
       ++counters_.data_loss;
       return Retry(now, row, options_.retry_delay_max);
@@ -205,9 +205,9 @@ void SchedulerCore::OnFailed(MonotonicTime now, Row row, const v1::OperationRepo
   }
 }
 
-void SchedulerCore::OnSuperseded(MonotonicTime now, Row row, uint64_t by) {
+void SchedulerCore::OnSuperseded(MonotonicTime now, Row row, const stream::Term& by) {
   // The new edge has taken this layer of the shard over: this one is done with it.
-  if (copies_.OnTakenOver(row, stream::Term::Unpack(by).tree_version)) return;
+  if (copies_.OnTakenOver(row, by.tree_version)) return;
   if (by > row->second.id.term) {
     // By whom we do not know of: another scheduler, which fences us soon if it is the newer one.
     Retry(now, row, options_.avoid_worker);

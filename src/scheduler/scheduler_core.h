@@ -41,12 +41,13 @@
 #include "tailcast/scheduler/shard_files.h"
 #include "tailcast/scheduler/worker_table.h"
 #include "tailcast/stream/operation.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::scheduler {
 
 struct CoreOptions {
   std::string cell;
-  uint32_t incarnation = 1;  // of this scheduler, in terms
+  stream::SchedulerIncarnation incarnation{1};  // of this scheduler
   // Throttle: operations that readers were told to start and did not confirm.
   int starting_max = 256;
   Duration retry_delay = Duration::Millis(50);  // after the second failure in a row; doubles
@@ -86,7 +87,7 @@ class SchedulerCore {
   }
   // What a neighbour says of itself: over the path of which tree version it is fed.
   void OnSettled(MonotonicTime now, const stream::StreamId& stream, const std::string& cell,
-                 uint64_t settled_version, Effects& out) {
+                 stream::TreeVersion settled_version, Effects& out) {
     copies_.OnSettled(now, stream, cell, settled_version, out);
   }
   // A producer or writer of this cell opened (or sealed) a file. Unknown streams and shards: false.
@@ -163,7 +164,7 @@ class SchedulerCore {
              Effects& out);
   void OnEnded(MonotonicTime now, Row row, const v1::OperationReport& report);
   void OnFailed(MonotonicTime now, Row row, const v1::OperationReport& report);
-  void OnSuperseded(MonotonicTime now, Row row, uint64_t by);
+  void OnSuperseded(MonotonicTime now, Row row, const stream::Term& by);
 
   const CoreOptions options_;
   WorkerTable workers_;

@@ -9,7 +9,6 @@ namespace {
 using stream::Layer;
 using stream::Operation;
 using stream::Stem;
-using stream::Term;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -23,7 +22,7 @@ TEST_F(SchedulerCoreTest, ANoticedFileGetsTwoOperationsPerEdgeAtOnce) {
   for (const Operation& o : started) {
     EXPECT_TRUE(o.fresh);
     EXPECT_EQ(o.source_cell, "a");
-    EXPECT_EQ(Term::Unpack(o.id.term), (Term{1, 5, 1}));
+    EXPECT_EQ(o.id.term, TermOf(1, 5, 1));
     EXPECT_EQ(o.writer_via, o.target.cell == "b" ? "via:1" : "");
     EXPECT_FALSE(o.writer_address.empty());
   }
@@ -58,7 +57,8 @@ TEST_F(SchedulerCoreTest, WorkIsSpreadOverWorkers) {
   s.set_shards(10);
   core_.OnStream(At(0), s, out_);
   Workers();
-  for (int n = 0; n < 10; ++n) core_.OnNotice(At(1), {{{"s", 7}, n}, File(1)}, kOpen, out_);
+  for (int n = 0; n < 10; ++n)
+    core_.OnNotice(At(1), {{{"s", stream::StreamIncarnation{7}}, n}, File(1)}, kOpen, out_);
   std::map<std::string, int> readers, writers;
   for (const Operation& o : Started(At(1))) {
     ++readers[reader_of_[o.id]];
@@ -104,11 +104,11 @@ TEST_F(SchedulerCoreTest, AllOperationsOfALostReaderMoveToAnother) {
 
 TEST_F(SchedulerCoreTest, ARestartedReaderLosesItsOperations) {
   core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
-  core_.OnReaders(At(0), {{"r0", "a:1", 1}});
-  core_.OnWriters(At(0), "b", "", {{"w0", "b:1", 1}});
+  core_.OnReaders(At(0), {{"r0", "a:1", ProcessIncarnation{1}}});
+  core_.OnWriters(At(0), "b", "", {{"w0", "b:1", ProcessIncarnation{1}}});
   core_.OnNotice(At(1), {shard_, File(1)}, kOpen, out_);
   ASSERT_EQ(Started(At(1)).size(), 2u);
-  core_.OnReaders(At(500), {{"r0", "a:9", 2}});
+  core_.OnReaders(At(500), {{"r0", "a:9", ProcessIncarnation{2}}});
   EXPECT_EQ(Started(At(500)).size(), 2u) << "it is the only one there is";
 }
 
@@ -186,7 +186,7 @@ TEST_F(SchedulerCoreTest, OrphansOfTheSchedulerBeforeAreAdoptedNotRestarted) {
   core_.OnListing(At(1), shard_, 1, {File(1)}, out_);
   Operation orphan;
   orphan.target = {{shard_, File(1)}, Layer::kCache, "b"};
-  orphan.id = {Term{1, 4, 9}.Pack(), 77};
+  orphan.id = {TermOf(1, 4, 9), stream::Nonce{77}};
   orphan.source_cell = "a";
   orphan.chunk_size = 4096;
   orphan.writer_name = "w1";
@@ -207,8 +207,8 @@ TEST_F(SchedulerCoreTest, AnOperationThatNobodyWantsIsStopped) {
   core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
   Workers();
   Operation foreign;
-  foreign.target = {{{{"gone", 3}, 0}, File(1)}, Layer::kCache, "b"};
-  foreign.id = {Term{1, 4, 9}.Pack(), 77};
+  foreign.target = {{{{"gone", stream::StreamIncarnation{3}}, 0}, File(1)}, Layer::kCache, "b"};
+  foreign.id = {TermOf(1, 4, 9), stream::Nonce{77}};
   foreign.source_cell = "a";
   foreign.chunk_size = 4096;
   reader_of_[foreign.id] = "r1";
@@ -259,14 +259,16 @@ TEST_F(SchedulerCoreTest, AMissedNoticeMakesItLook) {
 }
 
 TEST_F(SchedulerCoreTest, NewOperationsAreThrottled) {
-  SchedulerCore core({.cell = "a", .incarnation = 5, .starting_max = 3}, 1);
+  SchedulerCore core(
+      {.cell = "a", .incarnation = stream::SchedulerIncarnation{5}, .starting_max = 3}, 1);
   v1::StreamConfig s = Stream({{"a", "b"}});
   s.set_shards(10);
   Effects out;
   core.OnStream(At(0), s, out);
-  core.OnReaders(At(0), {{"r0", "a:1", 1}});
-  core.OnWriters(At(0), "b", "", {{"w0", "b:1", 1}});
-  for (int n = 0; n < 10; ++n) core.OnNotice(At(1), {{{"s", 7}, n}, File(1)}, kOpen, out);
+  core.OnReaders(At(0), {{"r0", "a:1", ProcessIncarnation{1}}});
+  core.OnWriters(At(0), "b", "", {{"w0", "b:1", ProcessIncarnation{1}}});
+  for (int n = 0; n < 10; ++n)
+    core.OnNotice(At(1), {{{"s", stream::StreamIncarnation{7}}, n}, File(1)}, kOpen, out);
   core.DoWork(At(1), out);
   ASSERT_EQ(out.start["r0"].size(), 3u);
   EXPECT_GT(core.counters().throttled, 0);
@@ -280,13 +282,15 @@ TEST_F(SchedulerCoreTest, AReturnedReaderGetsItsShareByShedding) {
   v1::StreamConfig s = Stream({{"a", "b"}});
   s.set_shards(10);
   core_.OnStream(At(0), s, out_);
-  core_.OnReaders(At(0), {{"r0", "a:1", 1}});
-  core_.OnWriters(At(0), "b", "", {{"w0", "b:1", 1}});
-  for (int n = 0; n < 10; ++n) core_.OnNotice(At(1), {{{"s", 7}, n}, File(1)}, kOpen, out_);
+  core_.OnReaders(At(0), {{"r0", "a:1", ProcessIncarnation{1}}});
+  core_.OnWriters(At(0), "b", "", {{"w0", "b:1", ProcessIncarnation{1}}});
+  for (int n = 0; n < 10; ++n)
+    core_.OnNotice(At(1), {{{"s", stream::StreamIncarnation{7}}, n}, File(1)}, kOpen, out_);
   std::vector<stream::OperationId> ids;
   for (const Operation& o : Started(At(1))) ids.push_back(o.id);
   core_.OnStarted("r0", ids);
-  core_.OnReaders(At(2), {{"r0", "a:1", 1}, {"r1", "a:2", 2}});
+  core_.OnReaders(At(2),
+                  {{"r0", "a:1", ProcessIncarnation{1}}, {"r1", "a:2", ProcessIncarnation{2}}});
   core_.Shed(At(3));
   const auto moved = Started(At(3));
   ASSERT_EQ(moved.size(), 1u);
@@ -304,7 +308,7 @@ TEST_F(SchedulerCoreTest, ADeletedStreamEndsEverywhere) {
   Workers();
   core_.OnNotice(At(1), {shard_, File(1)}, kOpen, out_);
   Started(At(1));
-  core_.OnStreamRemoved({"s", 7}, out_);
+  core_.OnStreamRemoved({"s", stream::StreamIncarnation{7}}, out_);
   EXPECT_THAT(Started(At(2)), IsEmpty());
   EXPECT_FALSE(stopped_.empty());
   EXPECT_EQ(core_.unfinished(), 0);

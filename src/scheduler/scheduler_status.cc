@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tailcast/base/strong.h"
+
 namespace tailcast::scheduler {
 
 void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics) {
@@ -32,11 +34,12 @@ void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics) {
       .Set(core.unfinished());
 }
 
-std::string StatusJson(const std::string& cell, uint64_t incarnation, const SchedulerCore* core) {
+std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
+                       const SchedulerCore* core) {
   nlohmann::json status;
   status["cell"] = cell;
   if (core == nullptr) return status.dump();
-  status["scheduler_incarnation"] = incarnation;
+  status["scheduler_incarnation"] = Raw(incarnation);
   status["unfinished"] = core->unfinished();
   nlohmann::json operations = nlohmann::json::array();
   for (const auto& [target, op] : core->operations()) {

@@ -5,6 +5,7 @@
 
 #include "tailcast/base/metrics.h"
 #include "tailcast/scheduler/scheduler_core.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::scheduler {
 
@@ -13,6 +14,7 @@ void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics);
 
 // {"cell": ..., "scheduler_incarnation": ..., "unfinished": ..., "operations": [...]}; of a core
 // that is null, the cell alone.
-std::string StatusJson(const std::string& cell, uint64_t incarnation, const SchedulerCore* core);
+std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
+                       const SchedulerCore* core);
 
 }  // namespace tailcast::scheduler

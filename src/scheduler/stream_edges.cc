@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tailcast/base/strong.h"
+
 namespace tailcast::scheduler {
 
 using copytree::StepKind;
@@ -57,11 +59,11 @@ std::map<std::string, EdgePlan> StreamEdges::Plan() const {
 
 bool StreamEdges::IsSettled(const std::string& cell) const {
   const auto it = settled_.find(cell);
-  return it != settled_.end() && it->second >= config_.tree_version();
+  return it != settled_.end() && it->second >= tree_version();
 }
 
 void StreamEdges::Take(StepKind kind, const std::string& to, EdgeEvents& out) const {
-  out.steps.push_back({id(), config_.tree_version(), kind, cell_, to});
+  out.steps.push_back({id(), tree_version(), kind, cell_, to});
 }
 
 bool StreamEdges::OnConfig(const v1::StreamConfig& config, EdgeEvents& out) {
@@ -93,8 +95,9 @@ bool StreamEdges::OnConfig(const v1::StreamConfig& config, EdgeEvents& out) {
   return true;
 }
 
-void StreamEdges::OnSettled(const std::string& cell, uint64_t settled_version, EdgeEvents& out) {
-  uint64_t& settled = settled_[cell];
+void StreamEdges::OnSettled(const std::string& cell, stream::TreeVersion settled_version,
+                            EdgeEvents& out) {
+  stream::TreeVersion& settled = settled_[cell];
   if (settled >= settled_version) return;
   settled = settled_version;
   ApplySettled(out);
@@ -155,9 +158,9 @@ bool StreamEdges::changing() const {
   return std::any_of(edges_.begin(), edges_.end(), [](const auto& e) { return e.second.comes(); });
 }
 
-uint32_t StreamEdges::TermVersion(const std::string& cell) const {
+stream::TreeVersion StreamEdges::TermVersion(const std::string& cell) const {
   const bool leaving = edges_.at(cell).state() == EdgeState::kLeaving;
-  return static_cast<uint32_t>(config_.tree_version() - (leaving ? 1 : 0));
+  return leaving ? stream::TreeVersion{Raw(tree_version()) - 1} : tree_version();
 }
 
 }  // namespace tailcast::scheduler

@@ -15,14 +15,16 @@
 #include "tailcast/copytree/change.h"
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/scheduler/edge_change.h"
+#include "tailcast/stream/message_ids.h"
 #include "tailcast/stream/names.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::scheduler {
 
 // A step of copytree::Diff that this cell has carried out.
 struct StepTaken {
   stream::StreamId stream;
-  uint64_t tree_version = 0;
+  stream::TreeVersion tree_version = stream::TreeVersion::kNone;
   copytree::StepKind kind = copytree::StepKind::kAddEdge;
   std::string from, to;
 };
@@ -56,13 +58,14 @@ class StreamEdges {
   // false.
   bool OnConfig(const v1::StreamConfig& config, EdgeEvents& out);
   // What a neighbour says of itself: over the path of which tree version it is fed.
-  void OnSettled(const std::string& cell, uint64_t settled_version, EdgeEvents& out);
+  void OnSettled(const std::string& cell, stream::TreeVersion settled_version, EdgeEvents& out);
   // What both ends have of a shard of a joining edge; `newest` as EdgeChange::OnLook.
   void OnLook(const std::string& cell, int32_t shard, const Look& look, int64_t newest,
               EdgeEvents& out);
 
   const v1::StreamConfig& config() const { return config_; }
-  stream::StreamId id() const { return {config_.name(), config_.incarnation()}; }
+  stream::StreamId id() const { return stream::IdOf(config_); }
+  stream::TreeVersion tree_version() const { return stream::TreeVersionOf(config_); }
   std::map<std::string, EdgeChange>& edges() { return edges_; }  // by target cell
   const std::map<std::string, EdgeChange>& edges() const { return edges_; }
   // nullptr: nothing is copied to the cell.
@@ -71,7 +74,7 @@ class StreamEdges {
   // Some edge waits or joins.
   bool changing() const;
   // Of operations to the cell: an edge that leaves must lose against the one that joins.
-  uint32_t TermVersion(const std::string& cell) const;
+  stream::TreeVersion TermVersion(const std::string& cell) const;
 
  private:
   std::map<std::string, EdgePlan> Plan() const;
@@ -86,7 +89,7 @@ class StreamEdges {
   const EdgeOptions& options_;
   v1::StreamConfig config_;
   std::map<std::string, EdgeChange> edges_;
-  std::map<std::string, uint64_t> settled_;  // by cell, as it says itself
+  std::map<std::string, stream::TreeVersion> settled_;  // by cell, as it says itself
 };
 
 }  // namespace tailcast::scheduler

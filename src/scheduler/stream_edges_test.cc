@@ -45,7 +45,9 @@ class Cell {
       : edges_(name, options_, config, out_) {}
 
   void Config(const v1::StreamConfig& config) { edges_.OnConfig(config, out_); }
-  void Settled(const std::string& cell, uint64_t version) { edges_.OnSettled(cell, version, out_); }
+  void Settled(const std::string& cell, uint64_t version) {
+    edges_.OnSettled(cell, stream::TreeVersion{version}, out_);
+  }
   void Look(const std::string& cell, int32_t shard, int64_t ms) {
     edges_.Find(cell)->Ask(At(ms), shard, 0, true);
     edges_.Find(cell)->OnAnswer(At(ms), shard);
@@ -100,14 +102,14 @@ TEST(StreamEdgesTest, ATreeWithoutAChangeIsMade) {
   Cell a("a", Tree({{"a", "b"}, {"b", "c"}, {"a", "d"}}, 1));
   EXPECT_THAT(a.States(), ElementsAre("b made", "d made"));
   EXPECT_FALSE(a.edges().changing());
-  EXPECT_EQ(a.edges().TermVersion("b"), 1u);
+  EXPECT_EQ(a.edges().TermVersion("b"), stream::TreeVersion{1});
 }
 
 TEST(StreamEdgesTest, TheOldParentLetsGoWhenTheTargetIsSettled) {
   Cell a("a", Tree(kFlat, 1));
   a.Config(Change(kFlat, kChain, 2));
   EXPECT_THAT(a.States(), ElementsAre("b leaving", "c made"));
-  EXPECT_EQ(a.edges().TermVersion("b"), 1u) << "it must lose against c's";
+  EXPECT_EQ(a.edges().TermVersion("b"), stream::TreeVersion{1}) << "it must lose against c's";
   a.Settled("b", 1);
   EXPECT_THAT(a.Events(), IsEmpty()) << "that was for the tree before";
   a.Settled("b", 2);

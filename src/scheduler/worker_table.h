@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/time.h"
 
 namespace tailcast::scheduler {
@@ -21,7 +22,7 @@ namespace tailcast::scheduler {
 struct WorkerInfo {
   std::string name;
   std::string address;  // host:port
-  uint64_t incarnation = 0;
+  ProcessIncarnation incarnation = ProcessIncarnation::kNone;
 };
 
 // Who carries out an operation. No reader: nobody.

@@ -14,8 +14,11 @@ MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
 class WorkerTableTest : public ::testing::Test {
  protected:
   WorkerTableTest() {
-    workers_.SetReaders(At(0), {{"r0", "a:1", 1}, {"r1", "a:2", 2}});
-    workers_.SetWriters(At(0), "b", "via:1", {{"w0", "b:1", 1}, {"w1", "b:2", 2}});
+    workers_.SetReaders(
+        At(0), {{"r0", "a:1", ProcessIncarnation{1}}, {"r1", "a:2", ProcessIncarnation{2}}});
+    workers_.SetWriters(
+        At(0), "b", "via:1",
+        {{"w0", "b:1", ProcessIncarnation{1}}, {"w1", "b:2", ProcessIncarnation{2}}});
   }
   Assignment Pick(MonotonicTime now, const std::string& reader = "",
                   const std::string& writer = "") {
@@ -64,7 +67,8 @@ TEST_F(WorkerTableTest, WhoIsAvoidedIsPickedOnlyIfThereIsNobodyElse) {
 
 TEST_F(WorkerTableTest, ANewProcessOfAWritersNameIsNotBlamedForItsPredecessor) {
   workers_.AvoidWriter(At(0), "b", "w0");
-  workers_.SetWriters(At(10), "b", "", {{"w0", "b:7", 3}, {"w1", "b:2", 2}});
+  workers_.SetWriters(At(10), "b", "",
+                      {{"w0", "b:7", ProcessIncarnation{3}}, {"w1", "b:2", ProcessIncarnation{2}}});
   EXPECT_EQ(Pick(At(11)).writer_address, "b:7");
 }
 
@@ -80,18 +84,24 @@ TEST_F(WorkerTableTest, ALostReaderGetsNothingUntilItIsFoundAgain) {
 }
 
 TEST_F(WorkerTableTest, AReaderThatIsGoneOrReplacedLosesItsOperations) {
-  EXPECT_THAT(workers_.SetReaders(At(1), {{"r0", "a:1", 1}, {"r1", "a:2", 2}}), IsEmpty());
-  EXPECT_THAT(workers_.SetReaders(At(2), {{"r0", "a:9", 7}}), ElementsAre("r0", "r1"));
+  EXPECT_THAT(workers_.SetReaders(At(1), {{"r0", "a:1", ProcessIncarnation{1}},
+                                          {"r1", "a:2", ProcessIncarnation{2}}}),
+              IsEmpty());
+  EXPECT_THAT(workers_.SetReaders(At(2), {{"r0", "a:9", ProcessIncarnation{7}}}),
+              ElementsAre("r0", "r1"));
   EXPECT_EQ(Pick(At(3)).reader, "r0") << "its new process can be used";
   EXPECT_EQ(workers_.readers_lost(), 2);
-  EXPECT_THAT(workers_.SetReaders(At(4), {{"r0", "a:9", 7}, {"r1", "a:2", 2}}), IsEmpty());
+  EXPECT_THAT(workers_.SetReaders(At(4), {{"r0", "a:9", ProcessIncarnation{7}},
+                                          {"r1", "a:2", ProcessIncarnation{2}}}),
+              IsEmpty());
   EXPECT_EQ(Pick(At(2000), "r1").reader, "r1");
 }
 
 TEST_F(WorkerTableTest, LoadIsCountedOfWorkersThatAreNotKnownYet) {
   workers_.AddLoad("c", {"r9", "w9", "", ""});
   EXPECT_FALSE(workers_.Pick(At(1), "c", "", "").has_value());
-  workers_.SetWriters(At(2), "c", "", {{"w8", "c:1", 1}, {"w9", "c:2", 2}});
+  workers_.SetWriters(At(2), "c", "",
+                      {{"w8", "c:1", ProcessIncarnation{1}}, {"w9", "c:2", ProcessIncarnation{2}}});
   EXPECT_EQ(workers_.WriterLoad("c", "w9"), 1);
   EXPECT_EQ(workers_.Pick(At(3), "c", "", "")->writer, "w8");
   workers_.DropLoad("c", {"r9", "w9", "", ""});

@@ -2,6 +2,7 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/hash.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/stream/metadata.h"
 
 namespace tailcast::stream {
@@ -23,7 +24,7 @@ KeyMaker::KeyMaker(const ShardId& shard) {
   // The incarnation alone identifies the stream; its name adds nothing.
   char text[24];
   PutWord(text, kShardKind);
-  PutWord(text + 8, shard.stream.incarnation);
+  PutWord(text + 8, Raw(shard.stream.incarnation));
   PutWord(text + 16, static_cast<uint64_t>(shard.shard));
   const Hash128Value hash = Hash128(std::string_view(text, sizeof text));
   shard_ = {hash.hi, hash.lo};

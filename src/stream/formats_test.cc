@@ -82,7 +82,8 @@ TEST(FileNames, CreationKeysDependOnSequenceNumberAndPartOnly) {
 }
 
 TEST(FileNames, ShardsHaveAFolderPerIncarnation) {
-  EXPECT_EQ(ShardDir({{"flights", 0xabc}, 3}), "streams/flights/0000000000000abc/00003");
+  EXPECT_EQ(ShardDir({{"flights", StreamIncarnation{0xabc}}, 3}),
+            "streams/flights/0000000000000abc/00003");
 }
 
 TEST(StreamNames, AreCheckedWithTheRule) {
@@ -223,8 +224,8 @@ TEST(Lock, OrderOfBytesIsOrderOfValues) {
   Rng rng(7);
   for (int i = 0; i < 500; ++i) {
     const auto draw = [&] {
-      return LockValue{rng.Next() >> rng.Between(0, 63), rng.Next() >> rng.Between(0, 63),
-                       static_cast<LockState>(rng.Between(1, 3))};
+      return LockValue{Term::Unpack(rng.Next() >> rng.Between(0, 63)),
+                       rng.Next() >> rng.Between(0, 63), static_cast<LockState>(rng.Between(1, 3))};
     };
     const LockValue a = draw(), b = draw();
     EXPECT_EQ(a < b, EncodeLock(a) < EncodeLock(b));
@@ -233,7 +234,7 @@ TEST(Lock, OrderOfBytesIsOrderOfValues) {
 }
 
 TEST(Lock, RefusesWhatIsNoLock) {
-  std::string bytes = EncodeLock({1, 2, LockState::kHeld});
+  std::string bytes = EncodeLock({Term::Unpack(1), 2, LockState::kHeld});
   EXPECT_FALSE(DecodeLock(bytes.substr(1)));
   bytes.back() = 4;
   EXPECT_FALSE(DecodeLock(bytes));
@@ -245,7 +246,7 @@ TEST(KeyMaker, EverythingThatIsDifferentHasAnotherKey) {
   int made = 0;
   for (uint64_t incarnation : {1, 2}) {
     for (int32_t shard : {0, 1}) {
-      const KeyMaker maker({{"s", incarnation}, shard});
+      const KeyMaker maker({{"s", StreamIncarnation{incarnation}}, shard});
       for (int64_t seq = 1; seq < 20; ++seq) {
         for (Part part : {Part::kData, Part::kIndex}) {
           for (int64_t size : {512, 4096}) {
@@ -270,14 +271,14 @@ TEST(KeyMaker, EverythingThatIsDifferentHasAnotherKey) {
 }
 
 TEST(KeyMaker, FilesOfAGroupShareTheMetadataKey) {
-  const KeyMaker maker({{"s", 1}, 0});
+  const KeyMaker maker({{"s", StreamIncarnation{1}}, 0});
   EXPECT_EQ(maker.MetadataGroup(8), maker.MetadataGroup(15));
   EXPECT_NE(maker.MetadataGroup(7), maker.MetadataGroup(8));
 }
 
 TEST(KeyMaker, TheIncarnationIsTheIdentityNotTheName) {
-  const KeyMaker maker({{"any name", 0x0123456789abcdef}, 3});
-  const KeyMaker other({{"other name", 0x0123456789abcdef}, 3});
+  const KeyMaker maker({{"any name", StreamIncarnation{0x0123456789abcdef}}, 3});
+  const KeyMaker other({{"other name", StreamIncarnation{0x0123456789abcdef}}, 3});
   EXPECT_EQ(maker.Chunk(7, Part::kIndex, 4096, 5), other.Chunk(7, Part::kIndex, 4096, 5));
 }
 

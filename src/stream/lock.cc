@@ -14,7 +14,7 @@ uint64_t GetWord(std::string_view bytes, size_t at) {
 
 std::string EncodeLock(const LockValue& value) {
   std::string out;
-  PutWord(out, value.term);
+  PutWord(out, value.term.Pack());
   PutWord(out, value.owner);
   PutWord(out, static_cast<uint64_t>(value.state));
   return out;
@@ -24,7 +24,8 @@ std::optional<LockValue> DecodeLock(std::string_view bytes) {
   if (bytes.size() != 24) return std::nullopt;
   const uint64_t state = GetWord(bytes, 16);
   if (state < 1 || state > 3) return std::nullopt;
-  return LockValue{GetWord(bytes, 0), GetWord(bytes, 8), static_cast<LockState>(state)};
+  return LockValue{Term::Unpack(GetWord(bytes, 0)), GetWord(bytes, 8),
+                   static_cast<LockState>(state)};
 }
 
 }  // namespace tailcast::stream

@@ -22,13 +22,15 @@
 #include <string>
 #include <string_view>
 
+#include "tailcast/stream/term.h"
+
 namespace tailcast::stream {
 
 enum class LockState : uint64_t { kHeld = 1, kPoisoned = 2, kReleased = 3 };
 
 // Compared in the order of the fields.
 struct LockValue {
-  uint64_t term = 0;  // of the operation: Term::Pack of operation.h
+  Term term;  // of the operation
   // LockOwner of operation.h: hash of the writer's name and nonce. Unique for each operation, and
   // breaks ties.
   uint64_t owner = 0;

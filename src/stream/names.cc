@@ -3,6 +3,8 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "tailcast/base/strong.h"
+
 namespace tailcast::stream {
 namespace {
 
@@ -88,7 +90,8 @@ std::string FileId::ToString() const { return shard.ToString() + "/" + std::to_s
 
 std::string ShardDir(const ShardId& shard) {
   char text[64];
-  std::snprintf(text, sizeof text, "/%016" PRIx64 "/%05d", shard.stream.incarnation, shard.shard);
+  std::snprintf(text, sizeof text, "/%016" PRIx64 "/%05d", Raw(shard.stream.incarnation),
+                shard.shard);
   return "streams/" + shard.stream.name + text;
 }
 

@@ -48,9 +48,10 @@ std::string CreationKey(int64_t seq, Part part);
 
 // A stream's identity. Names can be used again after a delete; an incarnation never is, so no byte
 // of an old stream can be taken for one of a new stream.
+enum class StreamIncarnation : uint64_t { kNone = 0 };
 struct StreamId {
   std::string name;
-  uint64_t incarnation = 0;
+  StreamIncarnation incarnation = StreamIncarnation::kNone;
   auto operator<=>(const StreamId&) const = default;
 };
 

@@ -1,30 +1,21 @@
 #include "tailcast/stream/operation.h"
 
 #include "tailcast/base/hash.h"
+#include "tailcast/base/strong.h"
+#include "tailcast/stream/index_record.h"
+#include "tailcast/stream/message_ids.h"
 
 namespace tailcast::stream {
 
 std::string_view LayerName(Layer layer) { return layer == Layer::kPrimary ? "primary" : "cache"; }
-
-uint64_t Term::Pack() const {
-  TAILCAST_CHECK(tree_version <= kTreeVersionMax && attempt <= kAttemptMax &&
-                 scheduler_incarnation <= kSchedulerIncarnationMax);
-  return uint64_t{tree_version} << 48 | uint64_t{scheduler_incarnation} << 24 | attempt;
-}
-
-Term Term::Unpack(uint64_t packed) {
-  return Term{static_cast<uint32_t>(packed >> 48),
-              static_cast<uint32_t>(packed >> 24 & kSchedulerIncarnationMax),
-              static_cast<uint32_t>(packed & kAttemptMax)};
-}
 
 std::string OperationTarget::ToString() const {
   return file.shard.ToString() + "#" + std::to_string(file.stem.seq) + " " +
          std::string(LayerName(layer)) + " -> " + cell;
 }
 
-uint64_t LockOwner(std::string_view writer_name, uint32_t nonce) {
-  return Hash128(writer_name).lo << 32 | nonce;
+uint64_t LockOwner(std::string_view writer_name, Nonce nonce) {
+  return Hash128(writer_name).lo << 32 | Raw(nonce);
 }
 
 Status ValidateCellName(std::string_view name, std::string_view what) {
@@ -38,15 +29,12 @@ Status ValidateCellName(std::string_view name, std::string_view what) {
 }
 
 void ToProto(const Operation& o, v1::Operation* out) {
-  out->set_stream(o.target.file.shard.stream.name);
-  out->set_incarnation(o.target.file.shard.stream.incarnation);
-  out->set_shard(o.target.file.shard.shard);
+  SetShard(o.target.file.shard, out);
   out->set_stem(o.target.file.stem.ToString());
   out->set_layer(static_cast<v1::Layer>(o.target.layer));
   out->set_source_cell(o.source_cell);
   out->set_target_cell(o.target.cell);
-  out->set_term(o.id.term);
-  out->set_nonce(o.id.nonce);
+  SetOperationId(o.id, out);
   out->set_chunk_size(o.chunk_size);
   out->set_writer_name(o.writer_name);
   out->set_writer_address(o.writer_address);
@@ -65,10 +53,9 @@ Result<Operation> FromProto(const v1::Operation& in) {
   };
   Operation o;
   TAILCAST_RETURN_IF_ERROR(ValidateStreamName(in.stream()));
-  o.target.file.shard.stream = {in.stream(), in.incarnation()};
+  o.target.file.shard = ShardOf(in);
   if (in.incarnation() == 0) return bad("incarnation", "0");
   if (in.shard() < 0 || in.shard() >= kShardsMax) return bad("shard", std::to_string(in.shard()));
-  o.target.file.shard.shard = in.shard();
   const auto stem = Stem::Parse(in.stem());
   if (!stem) return bad("stem", in.stem());
   o.target.file.stem = *stem;
@@ -81,7 +68,7 @@ Result<Operation> FromProto(const v1::Operation& in) {
   o.source_cell = in.source_cell();
   o.target.cell = in.target_cell();
   if (in.term() == 0) return bad("term", "0");
-  o.id = {in.term(), in.nonce()};
+  o.id = OperationIdOf(in);
   if (in.chunk_size() < kChunkSizeMin || in.chunk_size() > kChunkSizeMax) {
     return bad("chunk_size", std::to_string(in.chunk_size()));
   }
@@ -94,7 +81,7 @@ Result<Operation> FromProto(const v1::Operation& in) {
     if (in.sealed_data_length() < 0) {
       return bad("sealed_data_length", std::to_string(in.sealed_data_length()));
     }
-    if (in.sealed_index_length() < 0 || in.sealed_index_length() % 32 != 0) {
+    if (in.sealed_index_length() < 0 || in.sealed_index_length() % kIndexRecordSize != 0) {
       return bad("sealed_index_length", std::to_string(in.sealed_index_length()));
     }
     o.seal[0] = in.sealed_data_length();

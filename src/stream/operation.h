@@ -9,8 +9,10 @@
 #include <string_view>
 
 #include "tailcast/base/status.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/proto/copy.pb.h"
 #include "tailcast/stream/names.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::stream {
 
@@ -18,24 +20,6 @@ namespace tailcast::stream {
 enum class Layer : uint8_t { kPrimary = 0, kCache = 1 };
 inline constexpr int kLayers = 2;
 std::string_view LayerName(Layer layer);  // "primary", "cache"
-
-// Orders the operations on one file, layer and target: the greater supersedes (spec Locks). A
-// re-route wins over any scheduler, a scheduler over its predecessors.
-//
-//   63         48 47                  24 23        0
-//   | tree vers. | scheduler incarnation | attempt |
-struct Term {
-  uint32_t tree_version = 0;           // below 2^16
-  uint32_t scheduler_incarnation = 0;  // below 2^24: the epoch of the registry's log
-  uint32_t attempt = 0;                // below 2^24; 1, 2, ...
-
-  uint64_t Pack() const;
-  static Term Unpack(uint64_t packed);
-  friend bool operator==(const Term&, const Term&) = default;
-};
-inline constexpr uint32_t kTreeVersionMax = (1u << 16) - 1;
-inline constexpr uint32_t kSchedulerIncarnationMax = (1u << 24) - 1;
-inline constexpr uint32_t kAttemptMax = (1u << 24) - 1;
 
 // What is copied where; of each, at most one operation is meant to run.
 struct OperationTarget {
@@ -46,10 +30,13 @@ struct OperationTarget {
   std::string ToString() const;  // "flights/3#7 cache -> europe-west"
 };
 
+// Drawn for each operation: tells two of one term apart.
+enum class Nonce : uint32_t {};
+
 // An attempt at it.
 struct OperationId {
-  uint64_t term = 0;
-  uint32_t nonce = 0;  // random
+  Term term;
+  Nonce nonce{};
   auto operator<=>(const OperationId&) const = default;
 };
 
@@ -74,12 +61,23 @@ inline constexpr int64_t kInitialWindowBytes = 256 << 10;
 inline constexpr int64_t kChunkSizeMin = 512;
 inline constexpr int64_t kChunkSizeMax = 64 << 10;
 
+// Of messages with the fields term and nonce. Not validated.
+template <typename Message>
+OperationId OperationIdOf(const Message& message) {
+  return {Term::Unpack(message.term()), Nonce{message.nonce()}};
+}
+template <typename Message>
+void SetOperationId(const OperationId& id, Message* out) {
+  out->set_term(id.term.Pack());
+  out->set_nonce(Raw(id.nonce));
+}
+
 void ToProto(const Operation& operation, v1::Operation* out);
 // Checks every field. InvalidArgument names the bad one.
 Result<Operation> FromProto(const v1::Operation& in);
 
 // The owner field of an operation's lock: who of all writers, and which of its operations.
-uint64_t LockOwner(std::string_view writer_name, uint32_t nonce);
+uint64_t LockOwner(std::string_view writer_name, Nonce nonce);
 
 // InvalidArgument unless it is 1 to 63 of [a-z0-9-]. `what` names the field.
 Status ValidateCellName(std::string_view name, std::string_view what);

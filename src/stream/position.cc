@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "tailcast/base/strong.h"
 #include "tailcast/stream/names.h"
 
 namespace tailcast::stream {
@@ -33,12 +34,13 @@ std::optional<Position> TryParse(std::string_view text) {
   text.remove_prefix(kVersion.size());
   if (text.size() < 17 || text[16] != '.') return std::nullopt;
   Position position;
+  uint64_t incarnation = 0;
   for (char c : text.substr(0, 16)) {
     const bool digit = c >= '0' && c <= '9';
     if (!digit && !(c >= 'a' && c <= 'f')) return std::nullopt;
-    position.incarnation =
-        position.incarnation << 4 | static_cast<uint64_t>(digit ? c - '0' : c - 'a' + 10);
+    incarnation = incarnation << 4 | static_cast<uint64_t>(digit ? c - '0' : c - 'a' + 10);
   }
+  position.incarnation = StreamIncarnation{incarnation};
   text.remove_prefix(17);
   const auto shard = TakeNumber(text, false);
   if (!shard || *shard >= kShardsMax) return std::nullopt;
@@ -57,7 +59,7 @@ std::optional<Position> TryParse(std::string_view text) {
 std::string Position::ToString() const {
   char text[96];
   const int n = std::snprintf(text, sizeof text, "t1.%016" PRIx64 ".%d.%" PRId64 ".%" PRId64,
-                              incarnation, shard, number, byte);
+                              Raw(incarnation), shard, number, byte);
   return std::string(text, static_cast<size_t>(n));
 }
 

@@ -18,11 +18,12 @@
 #include <string_view>
 
 #include "tailcast/base/status.h"
+#include "tailcast/stream/names.h"
 
 namespace tailcast::stream {
 
 struct Position {
-  uint64_t incarnation = 0;
+  StreamIncarnation incarnation = StreamIncarnation::kNone;
   int32_t shard = 0;
   int64_t number = 0;
   int64_t byte = 0;

@@ -9,14 +9,14 @@ namespace tailcast::stream {
 namespace {
 
 TEST(Position, PrintsAsDocumented) {
-  EXPECT_EQ((Position{0x9f3a00c2d1e4b576, 3, 16842, 17251200}).ToString(),
+  EXPECT_EQ((Position{StreamIncarnation{0x9f3a00c2d1e4b576}, 3, 16842, 17251200}).ToString(),
             "t1.9f3a00c2d1e4b576.3.16842.17251200");
 }
 
 TEST(Position, ParsesWhatItPrints) {
   Rng rng(1);
   for (int i = 0; i < 1000; ++i) {
-    const Position p{rng.Next(), static_cast<int32_t>(rng.Between(0, 9999)),
+    const Position p{StreamIncarnation{rng.Next()}, static_cast<int32_t>(rng.Between(0, 9999)),
                      rng.Between(0, INT64_MAX) >> rng.Between(0, 62),
                      rng.Between(0, INT64_MAX) >> rng.Between(0, 62)};
     const auto parsed = Position::Parse(p.ToString());

@@ -18,7 +18,7 @@ namespace tailcast::stream {
 namespace {
 
 constexpr int64_t kChunk = 64;
-const FileId kFile{{{"s", 9}, 0}, {1, 1000, 0, 0}};
+const FileId kFile{{{"s", StreamIncarnation{9}}, 0}, {1, 1000, 0, 0}};
 
 std::string Bytes(int64_t n) {
   std::string bytes;

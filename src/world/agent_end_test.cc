@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tailcast/base/log.h"
+#include "tailcast/stream/message_ids.h"
 #include "tailcast/world/faults.h"
 #include "tailcast/world/programs.h"
 #include "tailcast/world/workload.h"
@@ -199,7 +200,7 @@ class Scene {
       edge->set_to("eu");
       cell->CreateStream(request, scope_.Bind([this](Result<v1::StreamConfig> made) {
         if (made.ok()) {
-          stream_ = {made->name(), made->incarnation()};
+          stream_ = stream::IdOf(*made);
         } else {
           asked_ = false;
         }

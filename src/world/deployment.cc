@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "tailcast/base/strong.h"
+
 namespace tailcast::world {
 namespace {
 
@@ -65,7 +67,7 @@ Process& Deployment::Start(const std::string& cell_name, const std::string& name
   Process* const p = made.get();
   p->cell = cell_name;
   p->name = name;
-  p->incarnation = ++next_incarnation_;
+  p->incarnation = last_incarnation_ = Successor(last_incarnation_);
   p->seed = rng_.Next() | 1;
   p->program = std::move(program);
   p->steps = MakeSteps(cell_name, name);

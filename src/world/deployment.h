@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "tailcast/base/metrics.h"
+#include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/step_log.h"
@@ -69,7 +70,7 @@ struct DeploymentOptions {
 // The members stand in the order in which they need each other: agents end before their ports.
 struct Process {
   std::string cell, name;
-  uint64_t incarnation = 0;  // unique in the deployment
+  ProcessIncarnation incarnation = ProcessIncarnation::kNone;  // unique in the deployment
   uint64_t seed = 0;
   Program program;
   std::unique_ptr<StepLog> steps;  // null: not logged
@@ -177,7 +178,7 @@ class Deployment {
   std::vector<std::pair<std::string, std::string>> stopped_;
   int64_t last_stamp_ = 0;
   int step_logs_ = 0;
-  uint64_t next_incarnation_ = 100;
+  ProcessIncarnation last_incarnation_{100};
   std::function<void(const std::string&)> say_;
 };
 

@@ -12,6 +12,7 @@
 #include "tailcast/cell/cell_client.h"
 #include "tailcast/stream/chunk_key.h"
 #include "tailcast/stream/index_record.h"
+#include "tailcast/stream/message_ids.h"
 #include "tailcast/stream/metadata.h"
 #include "tailcast/world/deployment.h"
 
@@ -61,9 +62,7 @@ class HandProducer {
 
   void Notify() {
     v1::FileNotice notice;
-    notice.set_stream(shard_.stream.name);
-    notice.set_incarnation(shard_.stream.incarnation);
-    notice.set_shard(shard_.shard);
+    stream::SetShard(shard_, &notice);
     notice.set_stem(file_.ToString());
     client_.NotifyFile(notice, scope_.Bind([this](const Result<v1::FileNoticeReply>& reply) {
       if (!reply.ok()) again_.After(Duration::Millis(100), scope_.Bind([this] { Notify(); }));

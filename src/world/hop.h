@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "tailcast/stream/message_ids.h"
 #include "tailcast/world/hand_producer.h"
 #include "tailcast/world/oracles.h"
 #include "tailcast/world/programs.h"
@@ -103,7 +104,7 @@ class Hop {
     }
     world.Kill(cells[0], "producer-of-streams");
     EXPECT_TRUE(made->ok()) << made->status();
-    id = {config.name(), (*made)->incarnation()};
+    id = stream::IdOf(**made);
     oracles.emplace(world, OracleOptions{.source = cells[0],
                                          .shard = shard(),
                                          .chunk_size = options.chunk_size,

@@ -29,7 +29,9 @@ struct OneCell {
 class OneShard : public OneCell, public Workload {
  public:
   explicit OneShard(uint64_t seed)
-      : OneCell(seed), Workload(deployment, {{"s", 77}, 0}), rng(seed ^ 0x5eed) {}
+      : OneCell(seed),
+        Workload(deployment, {{"s", stream::StreamIncarnation{77}}, 0}),
+        rng(seed ^ 0x5eed) {}
 
   static producer::AgentOptions ProducerOptions() {
     producer::AgentOptions options;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tailcast/base/strong.h"
+
 namespace tailcast::world {
 namespace {
 
@@ -20,7 +22,7 @@ v1::ProcessInfo Info(const Process& p, v1::Role role) {
   v1::ProcessInfo info;
   info.set_name(p.name);
   info.set_role(role);
-  info.set_incarnation(p.incarnation);
+  info.set_incarnation(Raw(p.incarnation));
   info.set_rpc_address(p.address);
   return info;
 }

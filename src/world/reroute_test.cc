@@ -105,7 +105,7 @@ std::string CarryOut(const OrderOptions& chosen) {
     // counts.
     std::map<std::tuple<copytree::StepKind, std::string, std::string>, size_t> at;
     for (size_t i = 0; i < taken.size(); ++i) {
-      if (taken[i].tree_version == version)
+      if (taken[i].tree_version == stream::TreeVersion{version})
         at.try_emplace({taken[i].kind, taken[i].from, taken[i].to}, i);
     }
     if (chosen.forget_conditions) {

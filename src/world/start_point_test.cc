@@ -47,7 +47,7 @@ TEST(StartPoint, APositionThatIsNotReachedYetIsWaitedFor) {
   int64_t byte = 0;
   for (int64_t i = 0; i < 100; ++i) byte += static_cast<int64_t>(w.MakeMessage(0, i, 100).size());
   auto& c =
-      w.StartConsumer(w.ConsumerOptions(), StartPoint::At(stream::Position{77, 0, 100, byte}));
+      w.StartConsumer(w.ConsumerOptions(), StartPoint::At(stream::Position{stream::StreamIncarnation{77}, 0, 100, byte}));
   w.time.RunFor(Duration::Seconds(5));
   PublishMany(w, p, 150);
   EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 50; }, kLong))
@@ -61,11 +61,11 @@ TEST(StartPoint, PositionsThatAreNoneAreRefused) {
   PublishMany(w, p, 100);
   w.time.RunFor(Duration::Seconds(1));
   stream::Position good = w.published.at({0, 50}).position;
-  for (stream::Position bad : {stream::Position{78, 0, good.number, good.byte},
-                               stream::Position{77, 1, good.number, good.byte},
-                               stream::Position{77, 0, good.number, good.byte + 1},
-                               stream::Position{77, 0, good.number + 1, good.byte},
-                               stream::Position{77, 0, 0, 5}, stream::Position{77, 0, 99, 0}}) {
+  for (stream::Position bad : {stream::Position{stream::StreamIncarnation{78}, 0, good.number, good.byte},
+                               stream::Position{stream::StreamIncarnation{77}, 1, good.number, good.byte},
+                               stream::Position{stream::StreamIncarnation{77}, 0, good.number, good.byte + 1},
+                               stream::Position{stream::StreamIncarnation{77}, 0, good.number + 1, good.byte},
+                               stream::Position{stream::StreamIncarnation{77}, 0, 0, 5}, stream::Position{stream::StreamIncarnation{77}, 0, 99, 0}}) {
     auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(bad));
     EXPECT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == AgentState::kFailed; }, kLong))
         << bad.ToString();

@@ -5,6 +5,7 @@
 
 #include "tailcast/producer/producer.h"
 #include "tailcast/proto/copy.pb.h"
+#include "tailcast/stream/message_ids.h"
 #include "tailcast/world/programs.h"
 
 namespace tailcast::world {
@@ -195,7 +196,7 @@ bool World::CreateStream() {
 }
 
 void World::StartUsers() {
-  load_.shard = {{stream_.name(), stream_.incarnation()}, 0};
+  load_.shard = {stream::IdOf(stream_), 0};
   oracles_.emplace(deployment_, OracleOptions{.source = source_cell(),
                                               .shard = load_.shard,
                                               .chunk_size = options_.chunk_size,

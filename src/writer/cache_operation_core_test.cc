@@ -219,7 +219,7 @@ TEST_F(CacheOperationCoreTest, PoisonEndsItAndTheReleaseWaitsForTheLastBatch) {
 TEST_F(CacheOperationCoreTest, AGreaterOwnerEndsItAndItsLockIsLeftAlone) {
   Copying();
   const Effects out = Give(&Core::OnLockRead, Other(9));
-  EXPECT_EQ(The<SendSuperseded>(out).term, 9u);
+  EXPECT_EQ(The<SendSuperseded>(out).term, Other(9).term);
   EXPECT_FALSE(Has<WriteLock>(out));
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tailcast/base/log.h"
+#include "tailcast/stream/message_ids.h"
 #include "tailcast/stream/shard_listing.h"
 
 namespace tailcast::writer {
@@ -17,9 +18,7 @@ CellLink::CellLink(EventLoop& loop, storage::Store& store, cell::CellClient& cel
 
 void CellLink::Notify(const stream::FileId& file, const Seal& seal) {
   v1::FileNotice notice;
-  notice.set_stream(file.shard.stream.name);
-  notice.set_incarnation(file.shard.stream.incarnation);
-  notice.set_shard(file.shard.shard);
+  stream::SetShard(file.shard, &notice);
   notice.set_stem(file.stem.ToString());
   if (seal) {
     notice.set_sealed(true);

@@ -39,7 +39,7 @@ class CellLinkTest : public ::testing::Test {
 
   static stream::FileId File(int64_t seq) {
     stream::FileId file;
-    file.shard.stream = {"flights", 5};
+    file.shard.stream = {"flights", stream::StreamIncarnation{5}};
     file.stem = {seq, 1000 + seq, 0, 0};
     return file;
   }

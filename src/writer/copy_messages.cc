@@ -90,7 +90,7 @@ std::string Serialize(const SendProgress& progress) {
 
 std::string Serialize(const SendSuperseded& superseded) {
   v1::CopyReply reply;
-  reply.mutable_superseded()->set_term(superseded.term);
+  reply.mutable_superseded()->set_term(superseded.term.Pack());
   return reply.SerializeAsString();
 }
 

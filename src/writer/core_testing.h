@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "tailcast/base/metrics.h"
 #include "tailcast/stream/index_record.h"
+#include "tailcast/stream/term.h"
 #include "tailcast/writer/life_core.h"
 
 namespace tailcast::writer {
@@ -17,11 +18,11 @@ inline MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000
 
 inline stream::Operation TestOperation(stream::Layer layer, bool fresh) {
   stream::Operation operation;
-  operation.target.file.shard.stream = {"flights", 5};
+  operation.target.file.shard.stream = {"flights", stream::StreamIncarnation{5}};
   operation.target.file.stem = {7, 1000, 4096, 3};
   operation.target.layer = layer;
   operation.target.cell = "eu";
-  operation.id = {7, 1};
+  operation.id = {stream::Term{.attempt = 7}, stream::Nonce{1}};
   operation.source_cell = "us";
   operation.chunk_size = 512;
   operation.fresh = fresh;
@@ -63,8 +64,10 @@ class CoreTest : public ::testing::Test {
   Effects Work() { return Give(&Core::DoWork); }
   // The lock is free: the operation takes it.
   Effects TakeLock() { return Give(&Core::OnLockRead, std::nullopt); }
-  // Somebody else's lock of term `term`.
-  static stream::LockValue Other(uint64_t term) { return {term, 99, stream::LockState::kHeld}; }
+  // Somebody else's lock; TestOperation is attempt 7.
+  static stream::LockValue Other(uint32_t attempt) {
+    return {stream::Term{.attempt = attempt}, 99, stream::LockState::kHeld};
+  }
 
   Core& core() { return *core_; }
   const LifeCore& life() const { return core_->life(); }

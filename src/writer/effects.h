@@ -25,9 +25,11 @@
 #include <vector>
 
 #include "tailcast/base/status.h"
+#include "tailcast/storage/store.h"
 #include "tailcast/stream/lock.h"
 #include "tailcast/stream/metadata.h"
 #include "tailcast/stream/names.h"
+#include "tailcast/stream/term.h"
 
 namespace tailcast::writer {
 
@@ -53,7 +55,7 @@ struct SendProgress {
   Lengths lengths = {};
 };
 struct SendSuperseded {
-  uint64_t term = 0;  // of the greater operation, 0 if it was not seen
+  stream::Term term;  // of the greater operation; no term if it was not seen
 };
 struct CloseStream {
   Status status;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/stream/index_record.h"
 
 namespace tailcast::writer {
 
@@ -50,7 +51,7 @@ void LifeCore::Enter(Phase next) {
 }
 
 Status LifeCore::OnSeal(const Lengths& lengths) {
-  if (lengths[0] < 0 || lengths[1] < 0 || lengths[1] % 32 != 0) {
+  if (lengths[0] < 0 || lengths[1] < 0 || lengths[1] % stream::kIndexRecordSize != 0) {
     return InvalidArgumentError("seal (" + std::to_string(lengths[0]) + ", " +
                                 std::to_string(lengths[1]) + ") is no seal");
   }
@@ -182,7 +183,7 @@ void LifeCore::OnCallReturned(const LayerView& layer, Effects& out) {
 
 void LifeCore::EndSuperseded(const std::string& how, const LayerView& layer, Effects& out) {
   if (ended()) return;
-  out.push_back(SendSuperseded{lock_.winner() ? lock_.winner()->term : 0});
+  out.push_back(SendSuperseded{lock_.winner() ? lock_.winner()->term : stream::Term()});
   End(AbortedError(context_.Name() + ": " + how), EndCause::kSuperseded, layer, out);
 }
 
@@ -228,7 +229,7 @@ void LifeCore::OnLockUnavailable(MonotonicTime now, const LayerView& layer, Effe
 void LifeCore::LogLock(std::string_view event) const {
   const LockValue& mine = lock_.mine();
   context_.steps.Write(event, {{"layer", static_cast<int>(context_.operation.target.layer)},
-                               {"term", static_cast<int64_t>(mine.term)},
+                               {"term", static_cast<int64_t>(mine.term.Pack())},
                                {"owner", static_cast<int64_t>(mine.owner)}});
 }
 
@@ -261,9 +262,9 @@ void LifeCore::LogLook(LockCore::State before, const std::optional<LockValue>& s
                                  : seized                      ? "Seize"
                                                                : "Await";
   context_.steps.Write(event, {{"layer", static_cast<int>(context_.operation.target.layer)},
-                               {"term", static_cast<int64_t>(lock_.mine().term)},
+                               {"term", static_cast<int64_t>(lock_.mine().term.Pack())},
                                {"owner", static_cast<int64_t>(lock_.mine().owner)},
-                               {"sawTerm", static_cast<int64_t>(seen ? seen->term : 0)},
+                               {"sawTerm", static_cast<int64_t>(seen ? seen->term.Pack() : 0)},
                                {"sawOwner", static_cast<int64_t>(seen ? seen->owner : 0)},
                                {"sawState", seen ? static_cast<int>(seen->state) : 0},
                                {"next", next},

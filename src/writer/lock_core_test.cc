@@ -14,8 +14,8 @@ using stream::LockState;
 using stream::LockValue;
 
 MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
-LockValue Value(uint64_t term, uint64_t owner, LockState state = LockState::kHeld) {
-  return {term, owner, state};
+LockValue Value(uint32_t attempt, uint64_t owner, LockState state = LockState::kHeld) {
+  return {stream::Term{.attempt = attempt}, owner, state};
 }
 
 TEST(LockCore, TakesAFreeLock) {
@@ -82,7 +82,7 @@ TEST(LockCore, GivesWayToAGreaterOwnerAndLeavesItsLockAlone) {
   EXPECT_EQ(lock.OnRead(At(50), Value(8, 2)), std::nullopt);
   EXPECT_TRUE(lock.lost());
   ASSERT_TRUE(lock.winner());
-  EXPECT_EQ(lock.winner()->term, 8u);
+  EXPECT_EQ(lock.winner()->term, Value(8, 2).term);
   EXPECT_EQ(lock.Release(), std::nullopt);
 }
 

@@ -90,7 +90,7 @@ TEST_F(PrimaryOperationCoreTest, ASupersededOperationDoesNotFenceItsSuccessor) {
   Give(&Core::Start);
   const Effects out = Give(&Core::OnLockRead, Other(8));
   EXPECT_FALSE(Has<AskFloor>(out));
-  EXPECT_EQ(The<SendSuperseded>(out).term, 8u);
+  EXPECT_EQ(The<SendSuperseded>(out).term, Other(8).term);
   EXPECT_TRUE(IsAborted(The<CloseStream>(out).status));
   EXPECT_FALSE(Releases(out)) << "the lock is another's";
 }
@@ -194,7 +194,7 @@ TEST_F(PrimaryOperationCoreTest, AFenceInMidAppendEndsTheOperationAndSaysWhoItWa
   Bytes(Part::kData, 3, "def");
   EXPECT_FALSE(Has<AppendToFile>(Work())) << "a fenced operation never writes again";
   const Effects out = Give(&Core::OnWinner, Other(9));
-  EXPECT_EQ(The<SendSuperseded>(out).term, 9u);
+  EXPECT_EQ(The<SendSuperseded>(out).term, Other(9).term);
   EXPECT_TRUE(IsAborted(The<CloseStream>(out).status));
   EXPECT_TRUE(Give(&Core::OnWinner, Other(9)).empty()) << "a second answer";
 }
@@ -203,7 +203,7 @@ TEST_F(PrimaryOperationCoreTest, AFenceOfAnUnknownWinnerEndsItToo) {
   Appending();
   Appended(Part::kData, storage::AppendOutcome::kFenced);
   const Effects out = Give(&Core::OnWinner, std::nullopt);
-  EXPECT_EQ(The<SendSuperseded>(out).term, 0u);
+  EXPECT_EQ(The<SendSuperseded>(out).term, stream::Term());
   EXPECT_TRUE(Releases(out));
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tailcast/base/log.h"
+#include "tailcast/stream/message_ids.h"
 #include "tailcast/writer/cell_link.h"
 #include "tailcast/writer/counters.h"
 #include "tailcast/writer/operation_driver.h"
@@ -127,7 +128,7 @@ Status WriterAgent::CheckStream(const stream::OperationTarget& target) const {
     return UnavailableError("cell " + options_.cell + " does not know stream '" +
                             shard.stream.name + "' yet");
   }
-  if (config->incarnation() != shard.stream.incarnation) {
+  if (stream::IdOf(*config) != shard.stream) {
     return UnavailableError("cell " + options_.cell + " knows another incarnation of stream '" +
                             shard.stream.name + "'");
   }
