@@ -25,8 +25,8 @@ uint32_t GetU32(std::string_view bytes, size_t at) {
   return v;
 }
 
-// The size of the whole valid record at `at`, 0 if there is none.
-size_t RecordAt(std::string_view bytes, size_t at) {
+// The size of the whole valid snapshot at `at`, 0 if there is none.
+size_t SnapshotAt(std::string_view bytes, size_t at) {
   if (bytes.size() - at < kHeaderSize || bytes.substr(at, 4) != kMagic) return 0;
   if (GetU32(bytes, at + 12) != Crc32c(bytes.substr(at, 12))) return 0;
   const uint32_t length = GetU32(bytes, at + 4);
@@ -37,7 +37,7 @@ size_t RecordAt(std::string_view bytes, size_t at) {
 
 }  // namespace
 
-std::string EncodeRegistryRecord(const v1::RegistrySnapshot& snapshot) {
+std::string EncodeSnapshot(const v1::RegistrySnapshot& snapshot) {
   const std::string payload = snapshot.SerializeAsString();
   std::string out(kMagic);
   PutU32(out, static_cast<uint32_t>(payload.size()));
@@ -50,20 +50,20 @@ Result<RegistryLogContent> ParseRegistryLog(std::string_view bytes, const std::s
   RegistryLogContent content;
   size_t at = 0;
   while (at < bytes.size()) {
-    const size_t size = RecordAt(bytes, at);
+    const size_t size = SnapshotAt(bytes, at);
     v1::RegistrySnapshot snapshot;
     if (size > 0 && snapshot.ParseFromArray(bytes.data() + at + kHeaderSize,
                                             static_cast<int>(size - kHeaderSize))) {
       content.last = std::move(snapshot);
-      ++content.records;
+      ++content.snapshots;
       at += size;
       continue;
     }
     for (size_t next = bytes.find(kMagic, at + 1); next != std::string_view::npos;
          next = bytes.find(kMagic, next + 1)) {
-      if (RecordAt(bytes, next) > 0) {
+      if (SnapshotAt(bytes, next) > 0) {
         return DataLossError("the registry log " + file + " is damaged at byte " +
-                             std::to_string(at) + ", before a good record at byte " +
+                             std::to_string(at) + ", before a good snapshot at byte " +
                              std::to_string(next) +
                              ": restore the file, or move the registry folder away to begin with "
                              "an empty catalogue");
@@ -198,7 +198,7 @@ void RegistryStore::OnContent(const std::string& name, Result<std::string> bytes
   if (content->last) state_ = *content->last;
   const bool of_newest = reading_number_ == number_;
   if (!content->last && reading_number_ > 1) {
-    // Its first record was never written: the state is at the end of the file before.
+    // Its first snapshot was never written: the state is at the end of the file before.
     --reading_number_;
     const std::string before = NameOf(reading_number_);
     newest_torn_ = of_newest && content->torn_bytes > 0;
@@ -214,7 +214,7 @@ void RegistryStore::OnContent(const std::string& name, Result<std::string> bytes
   if (of_newest ? content->torn_bytes > 0 || state_.rolled() ||
                       static_cast<int64_t>(bytes->size()) >= options_.file_bytes_max
                 : newest_torn_) {
-    // Nothing may follow a torn record; and the end of a file is final.
+    // Nothing may follow a torn snapshot; and the end of a file is final.
     return CreateFile(number_ + 1);
   }
   Begin();
@@ -235,7 +235,7 @@ void RegistryStore::Begin() {
 
 void RegistryStore::Append(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done) {
   file_->AppendAt(
-      file_->committed_length(), EncodeRegistryRecord(snapshot),
+      file_->committed_length(), EncodeSnapshot(snapshot),
       scope_.Bind([this, done = std::move(done)](storage::AppendResult result) mutable {
         switch (result.outcome) {
           case storage::AppendOutcome::kApplied:
@@ -272,7 +272,8 @@ void RegistryStore::SendNext() {
   writing_->snapshot.set_sequence(state_.sequence() + 1);
   writing_->snapshot.set_rolled(false);
   if (file_->committed_length() < options_.file_bytes_max) return WriteWaiting();
-  // Roll: a last record in this file proves that it is still ours; then the next file, exclusively.
+  // Roll: a last snapshot in this file proves that it is still ours; then the next file,
+  // exclusively.
   state_.set_rolled(true);
   state_.set_sequence(state_.sequence() + 1);
   writing_->snapshot.set_sequence(state_.sequence() + 1);

@@ -2,15 +2,15 @@
 // (docs/formats/registry.md). Opening it fences the scheduler that had it before, so at most one
 // scheduler of a cell can change it; the loser's next Write fails and it must end.
 //
-//   registry/0000000001.log   | record | record | ... | record (rolled) |
-//   registry/0000000002.log   | record | ...
+//   registry/0000000001.log   | snapshot | snapshot | ... | snapshot (rolled) |
+//   registry/0000000002.log   | snapshot | ...
 //
-//   record   0      4        8            12              16
-//            | TCR1 | length | crc of the | crc of bytes  | snapshot (RegistrySnapshot) |
-//            |      | u32    | snapshot   | 0..11         |
+//   snapshot 0      4        8            12              16
+//            | TCR1 | length | crc of the | crc of bytes  | RegistrySnapshot |
+//            |      | u32    | message    | 0..11         |                  |
 //
-// Little-endian. A record is durable before anything of it is shown. A file ends with a `rolled`
-// record before the next one is created; whoever finds such an end creates the next file himself,
+// Little-endian. A snapshot is durable before anything of it is shown. A file ends with a `rolled`
+// one before the next one is created; whoever finds such an end creates the next file himself,
 // exclusively, so a scheduler that was stopped in the middle of a roll cannot fork the log.
 //
 // Threads: everything on the store's loop.
@@ -30,14 +30,14 @@
 namespace tailcast::cell {
 
 // The format by itself.
-std::string EncodeRegistryRecord(const v1::RegistrySnapshot& snapshot);
+std::string EncodeSnapshot(const v1::RegistrySnapshot& snapshot);
 struct RegistryLogContent {
   std::optional<v1::RegistrySnapshot> last;
-  int64_t records = 0;
-  // Bytes after the last valid record: the remains of an append that never was acknowledged.
+  int64_t snapshots = 0;
+  // Bytes after the last valid snapshot: the remains of an append that never was acknowledged.
   int64_t torn_bytes = 0;
 };
-// DataLoss: a record that is followed by a valid one is damaged; names `file` and the offset.
+// DataLoss: a snapshot that is followed by a valid one is damaged; names `file` and the offset.
 Result<RegistryLogContent> ParseRegistryLog(std::string_view bytes, const std::string& file);
 
 class RegistryStore {
@@ -58,7 +58,7 @@ class RegistryStore {
   void Open(Callback<void(Result<v1::RegistrySnapshot>)> done);
 
   // Writes a snapshot (its incarnation and sequence are set here). Calls are answered in order;
-  // those that wait are written as one record, the newest.
+  // of those that wait the newest is written for all.
   //   FailedPrecondition: another scheduler took over; end. Unavailable: the write failed; its
   //   outcome is unknown, end and open anew.
   void Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> done);

@@ -98,7 +98,7 @@ TEST_F(RegistryStoreTest, WritesThatWaitBecomeOne) {
   const auto content =
       ParseRegistryLog(*disk_.Peek("registry", "0000000001.log"), "0000000001.log");
   ASSERT_TRUE(content.ok());
-  EXPECT_LE(content->records, 3);
+  EXPECT_LE(content->snapshots, 3);
   EXPECT_EQ(content->last->streams(0).name(), "s9");
 }
 
@@ -124,9 +124,9 @@ TEST_F(RegistryStoreTest, LongLogsAreRolledAndTheLastButOneKept) {
 TEST_F(RegistryStoreTest, TornEndsAreIgnoredAndDamageInTheMiddleIsNot) {
   v1::RegistrySnapshot s;
   s.set_sequence(1);
-  const std::string one = EncodeRegistryRecord(s);
+  const std::string one = EncodeSnapshot(s);
   s.set_sequence(2);
-  const std::string two = EncodeRegistryRecord(s);
+  const std::string two = EncodeSnapshot(s);
   for (size_t cut = 0; cut < two.size(); ++cut) {
     const auto content = ParseRegistryLog(one + two.substr(0, cut), "f");
     ASSERT_TRUE(content.ok());
@@ -142,12 +142,12 @@ TEST_F(RegistryStoreTest, TornEndsAreIgnoredAndDamageInTheMiddleIsNot) {
     EXPECT_NE(content.status().message().find("byte 0"), std::string::npos);
     damaged = one + two;
     damaged[one.size() + at % two.size()] ^= 4;
-    EXPECT_TRUE(ParseRegistryLog(damaged, "f").ok()) << "the last record may be torn";
+    EXPECT_TRUE(ParseRegistryLog(damaged, "f").ok()) << "the last snapshot may be torn";
   }
   EXPECT_TRUE(ParseRegistryLog("", "f").ok());
 }
 
-TEST_F(RegistryStoreTest, NothingFollowsATornRecord) {
+TEST_F(RegistryStoreTest, NothingFollowsATornSnapshot) {
   auto a = Make();
   ASSERT_TRUE(Open(a).ok());
   auto b = Make();
@@ -200,7 +200,7 @@ TEST_F(RegistryStoreTest, RandomDuelsNeverForkOrLose) {
           if (!opened.ok()) return;
           ++incarnations[opened->scheduler_incarnation()];
           const int seen = opened->streams_size() == 0 ? 0 : std::stoi(opened->streams(0).name());
-          ASSERT_GE(seen, acknowledged) << "an acknowledged record was lost";
+          ASSERT_GE(seen, acknowledged) << "an acknowledged snapshot was lost";
           // A chain of writes, each one greater.
           auto next = std::make_shared<std::function<void(int)>>();
           *next = [&, raw, weak = std::weak_ptr(next)](int number) {
