@@ -17,32 +17,32 @@ FAULT_POINT(kAckBeforeIndex, "producer.ack_before_index",
 
 // Moves `from` to the end of `to`.
 void Append(Batch& to, Batch from) {
-  if (to.records.empty()) {
+  if (to.messages.empty()) {
     to = std::move(from);
     return;
   }
-  const auto shift = static_cast<uint32_t>(to.records.size());
+  const auto shift = static_cast<uint32_t>(to.messages.size());
   to.bytes += from.bytes;
-  to.records.insert(to.records.end(), from.records.begin(), from.records.end());
+  to.messages.insert(to.messages.end(), from.messages.begin(), from.messages.end());
   for (auto& [index, ack] : from.acks) to.acks.emplace_back(index + shift, std::move(ack));
 }
 
-// Cuts the first `records` messages off `batch`.
-Batch CutFront(Batch& batch, size_t records) {
+// Cuts the first `count` messages off `batch`.
+Batch CutFront(Batch& batch, size_t count) {
   Batch front;
   size_t bytes = 0;
-  for (size_t i = 0; i < records; ++i) bytes += batch.records[i].length;
+  for (size_t i = 0; i < count; ++i) bytes += batch.messages[i].length;
   front.bytes = batch.bytes.substr(0, bytes);
   batch.bytes.erase(0, bytes);
-  const auto cut = batch.records.begin() + static_cast<std::ptrdiff_t>(records);
-  front.records.assign(batch.records.begin(), cut);
-  batch.records.erase(batch.records.begin(), cut);
+  const auto cut = batch.messages.begin() + static_cast<std::ptrdiff_t>(count);
+  front.messages.assign(batch.messages.begin(), cut);
+  batch.messages.erase(batch.messages.begin(), cut);
   std::vector<std::pair<uint32_t, AckCallback>> rest;
   for (auto& [index, ack] : batch.acks) {
-    if (index < records)
+    if (index < count)
       front.acks.emplace_back(index, std::move(ack));
     else
-      rest.emplace_back(index - static_cast<uint32_t>(records), std::move(ack));
+      rest.emplace_back(index - static_cast<uint32_t>(count), std::move(ack));
   }
   batch.acks = std::move(rest);
   return front;
@@ -52,7 +52,7 @@ Batch CutFront(Batch& batch, size_t records) {
 
 void AppendCore::Add(Batch batch) {
   buffered_bytes_ += static_cast<int64_t>(batch.bytes.size());
-  unacknowledged_ += static_cast<int64_t>(batch.records.size());
+  unacknowledged_ += static_cast<int64_t>(batch.messages.size());
   Append(waiting_, std::move(batch));
 }
 
@@ -60,10 +60,10 @@ bool AppendCore::AtMessageBoundary(int64_t number, int64_t byte) const {
   int64_t at_number = durable_number_;
   int64_t at_byte = durable_byte_;
   for (const Flush& flush : unacked_) {
-    for (const Record& record : flush.batch.records) {
+    for (const Message& message : flush.batch.messages) {
       if (at_number >= number) break;
       ++at_number;
-      at_byte += record.length;
+      at_byte += message.length;
     }
   }
   return at_number == number && at_byte == byte;
@@ -80,7 +80,7 @@ bool AppendCore::Open(int64_t start_number, int64_t start_byte, AppendEffects& o
   while (durable_number_ < start_number) {
     Flush flush = std::move(unacked_.front());
     unacked_.pop_front();
-    const auto count = static_cast<int64_t>(flush.batch.records.size());
+    const auto count = static_cast<int64_t>(flush.batch.messages.size());
     const int64_t durable = std::min(count, start_number - durable_number_);
     if (durable < count) {
       Flush rest;
@@ -92,17 +92,17 @@ bool AppendCore::Open(int64_t start_number, int64_t start_byte, AppendEffects& o
     durable_byte_ += static_cast<int64_t>(flush.batch.bytes.size());
     buffered_bytes_ -= static_cast<int64_t>(flush.batch.bytes.size());
     unacknowledged_ -= durable;
-    last_time_us_ = std::max(last_time_us_, flush.batch.records.back().time_us);
+    last_time_us_ = std::max(last_time_us_, flush.batch.messages.back().time_us);
     out.durable.push_back(std::move(flush));
   }
   // The others go first into the new one.
   Batch again;
   for (Flush& flush : unacked_) {
-    republished_ += static_cast<int64_t>(flush.batch.records.size());
+    republished_ += static_cast<int64_t>(flush.batch.messages.size());
     Append(again, std::move(flush.batch));
   }
   unacked_.clear();
-  if (!again.records.empty()) {
+  if (!again.messages.empty()) {
     Append(again, std::move(waiting_));
     waiting_ = std::move(again);
     flush_soon_ = true;
@@ -118,7 +118,7 @@ bool AppendCore::Open(int64_t start_number, int64_t start_byte, AppendEffects& o
 }
 
 MonotonicTime AppendCore::NextFlush() const {
-  if (!open_ || held_ || full() || data_in_flight_ || waiting_.records.empty()) {
+  if (!open_ || held_ || full() || data_in_flight_ || waiting_.messages.empty()) {
     return MonotonicTime::Max();
   }
   return last_flush_ + options_.flush_interval;
@@ -126,9 +126,9 @@ MonotonicTime AppendCore::NextFlush() const {
 
 Batch AppendCore::TakeForFile() {
   if (static_cast<int64_t>(waiting_.bytes.size()) > room()) {
-    size_t records = 0;
-    for (int64_t bytes = 0; bytes < room(); ++records) bytes += waiting_.records[records].length;
-    if (records < waiting_.records.size()) return CutFront(waiting_, records);
+    size_t count = 0;
+    for (int64_t bytes = 0; bytes < room(); ++count) bytes += waiting_.messages[count].length;
+    if (count < waiting_.messages.size()) return CutFront(waiting_, count);
   }
   return std::exchange(waiting_, Batch());
 }
@@ -137,15 +137,15 @@ void AppendCore::Next(MonotonicTime now, AppendEffects& out) {
   if (!open_) return;
   const bool due = flush_soon_ || now >= last_flush_ + options_.flush_interval ||
                    static_cast<int64_t>(waiting_.bytes.size()) >= options_.flush_bytes;
-  if (!held_ && !full() && !data_in_flight_ && !waiting_.records.empty() && due) {
+  if (!held_ && !full() && !data_in_flight_ && !waiting_.messages.empty() && due) {
     last_flush_ = now;
     ++flushes_;
     Flush flush;
     flush.batch = TakeForFile();
-    flush_soon_ = !waiting_.records.empty();  // it was due, too
+    flush_soon_ = !waiting_.messages.empty();  // it was due, too
     flush.first_number = next_number_;
     flush.first_byte = start_byte_ + data_started_;
-    next_number_ += static_cast<int64_t>(flush.batch.records.size());
+    next_number_ += static_cast<int64_t>(flush.batch.messages.size());
     if (flush.batch.bytes.empty()) {
       ++data_done_;  // only empty messages: there is nothing to append before their records
     } else {
@@ -160,10 +160,10 @@ void AppendCore::Next(MonotonicTime now, AppendEffects& out) {
     index_bytes_.clear();
     int64_t offset = covered_data_;
     for (indexed_ = 0; indexed_ < data_done_; ++indexed_) {
-      for (const Record& record : unacked_[indexed_].batch.records) {
-        stream::IndexRecord{offset, record.length, record.crc, record.time_us}.AppendTo(
+      for (const Message& message : unacked_[indexed_].batch.messages) {
+        stream::IndexRecord{offset, message.length, message.crc, message.time_us}.AppendTo(
             index_bytes_);
-        offset += record.length;
+        offset += message.length;
       }
     }
     index_in_flight_ = true;
@@ -183,7 +183,7 @@ void AppendCore::OnData(storage::AppendOutcome outcome, AppendEffects& out) {
   Flush& flush = unacked_[data_done_++];
   out.data_committed = AppendEffects::Committed{flush.first_byte - start_byte_, flush.batch.bytes};
   if (kAckBeforeIndex.planted()) {
-    Flush early = {{std::string(), flush.batch.records, std::exchange(flush.batch.acks, {})},
+    Flush early = {{std::string(), flush.batch.messages, std::exchange(flush.batch.acks, {})},
                    flush.first_number,
                    flush.first_byte};
     out.durable.push_back(std::move(early));
@@ -202,13 +202,13 @@ void AppendCore::OnIndex(storage::AppendOutcome outcome, AppendEffects& out) {
     Flush flush = std::move(unacked_.front());
     unacked_.pop_front();
     const auto bytes = static_cast<int64_t>(flush.batch.bytes.size());
-    const auto records = static_cast<int64_t>(flush.batch.records.size());
+    const auto messages = static_cast<int64_t>(flush.batch.messages.size());
     covered_data_ += bytes;
     durable_byte_ += bytes;
-    durable_number_ += records;
+    durable_number_ += messages;
     buffered_bytes_ -= bytes;
-    unacknowledged_ -= records;
-    last_time_us_ = flush.batch.records.back().time_us;
+    unacknowledged_ -= messages;
+    last_time_us_ = flush.batch.messages.back().time_us;
     out.durable.push_back(std::move(flush));
   }
   data_done_ -= indexed_;

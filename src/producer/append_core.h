@@ -35,8 +35,8 @@
 
 namespace tailcast::producer {
 
-// One message or run of raw bytes on its way in.
-struct Record {
+// One message on its way in, without its payload.
+struct Message {
   uint32_t length = 0;  // bytes
   uint32_t crc = 0;     // crc32c of the payload
   int64_t time_us = 0;  // producer's wall time
@@ -45,8 +45,8 @@ struct Record {
 // Messages in order, payloads end to end.
 struct Batch {
   std::string bytes;
-  std::vector<Record> records;
-  // By index into `records`, ascending; records without one are acknowledged silently.
+  std::vector<Message> messages;
+  // By index into `messages`, ascending; messages without one are acknowledged silently.
   std::vector<std::pair<uint32_t, AckCallback>> acks;
 };
 
@@ -104,7 +104,7 @@ class AppendCore {
   MonotonicTime NextFlush() const;
   // Everything taken so far is flushed without waiting for the interval (what a full file has no
   // room for, as soon as the next one is open).
-  void FlushSoon() { flush_soon_ = !waiting_.records.empty(); }
+  void FlushSoon() { flush_soon_ = !waiting_.messages.empty(); }
   // While held no data append is started; index appends are. For rolling over.
   void Hold(bool held) { held_ = held; }
   // The file has roll_bytes: no data append is started until Open.
@@ -125,7 +125,7 @@ class AppendCore {
   // No append is outstanding.
   bool quiet() const { return !data_in_flight_ && !index_in_flight_; }
   // Everything taken was appended or at least started.
-  bool started() const { return waiting_.records.empty(); }
+  bool started() const { return waiting_.messages.empty(); }
   bool empty() const { return drained() && started(); }
   int64_t data_length() const { return data_started_; }   // bytes of the file, in flight included
   int64_t index_length() const { return index_done_; }    // bytes of the file, committed

@@ -14,7 +14,7 @@ Batch Messages(std::initializer_list<std::string> payloads) {
   Batch batch;
   for (const std::string& payload : payloads) {
     batch.bytes += payload;
-    batch.records.push_back({static_cast<uint32_t>(payload.size()), 0, 1000});
+    batch.messages.push_back({static_cast<uint32_t>(payload.size()), 0, 1000});
   }
   return batch;
 }
@@ -143,7 +143,7 @@ TEST_F(AppendCoreTest, WhatTheOldFilesSealCoversIsDurableTheRestIsAppendedAgain)
   AppendEffects out;
   ASSERT_TRUE(core.Open(102, 5003, out)) << "the index append had landed";
   ASSERT_EQ(out.durable.size(), 1u);
-  EXPECT_EQ(out.durable[0].batch.records.size(), 2u);
+  EXPECT_EQ(out.durable[0].batch.messages.size(), 2u);
   const auto again = Next(40);
   ASSERT_TRUE(again.data);
   EXPECT_EQ(again.data->bytes, "def");
@@ -198,7 +198,7 @@ TEST_F(AppendCoreTest, ARefusedFileTakesNoAcknowledgementAway) {
     std::vector<int> asked;
     const auto add = [&](std::initializer_list<std::string> payloads, int first) {
       Batch batch = Messages(payloads);
-      for (uint32_t i = 0; i < batch.records.size(); ++i) {
+      for (uint32_t i = 0; i < batch.messages.size(); ++i) {
         batch.acks.emplace_back(i, [&asked, number = first + static_cast<int>(i)](const Ack&) {
           asked.push_back(number);
         });
@@ -331,7 +331,7 @@ TEST_F(AppendCoreRollTest, AFileEndsAtTheFirstMessageThatReachesItsSize) {
   ASSERT_TRUE(out.index);
   EXPECT_EQ(out.index->bytes.size(), 96u);
   EXPECT_EQ(core.NextFlush(), MonotonicTime::Max()) << "no timer starts what the file can't take";
-  EXPECT_EQ(Index().durable[0].batch.records.size(), 3u);
+  EXPECT_EQ(Index().durable[0].batch.messages.size(), 3u);
   EXPECT_TRUE(core.drained());
   EXPECT_FALSE(core.empty());
 }
@@ -364,7 +364,7 @@ TEST_F(AppendCoreRollTest, NoIntakeIsTooLargeForFilesOfTheirSize) {
   Batch intake;
   for (uint32_t i = 0; i < kMessages; ++i) {
     intake.bytes += std::to_string(1000 + i);
-    intake.records.push_back({4, 0, 1000});
+    intake.messages.push_back({4, 0, 1000});
   }
   const std::string all = intake.bytes;
   core.Add(std::move(intake));

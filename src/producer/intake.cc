@@ -31,16 +31,16 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view bytes, AckC
         std::to_string(options_.message_bytes_max) + " bytes (message_bytes_max)");
   }
   // Pieces and their check sums, outside of the lock; a message is one piece, without allocation.
-  Record first;
-  std::vector<Record> more;
+  Message first;
+  std::vector<Message> more;
   std::string_view rest = bytes;
   do {
     const size_t piece = std::min(rest.size(), static_cast<size_t>(options_.message_bytes_max));
-    const Record record{static_cast<uint32_t>(piece), Crc32c(rest.substr(0, piece)), 0};
+    const Message message{static_cast<uint32_t>(piece), Crc32c(rest.substr(0, piece)), 0};
     if (rest.size() == bytes.size())
-      first = record;
+      first = message;
     else
-      more.push_back(record);
+      more.push_back(message);
     rest.remove_prefix(piece);
   } while (!rest.empty());
 
@@ -60,13 +60,13 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view bytes, AckC
   // One time per message, under the lock: it never falls within a shard.
   first.time_us = ReadWallClock().micros();
   shard.waiting.bytes.append(bytes);
-  shard.waiting.records.push_back(first);
-  for (Record& record : more) {
-    record.time_us = first.time_us;
-    shard.waiting.records.push_back(record);
+  shard.waiting.messages.push_back(first);
+  for (Message& message : more) {
+    message.time_us = first.time_us;
+    shard.waiting.messages.push_back(message);
   }
   shard.waiting.acks.emplace_back(
-      static_cast<uint32_t>(shard.waiting.records.size() - 1),
+      static_cast<uint32_t>(shard.waiting.messages.size() - 1),
       [this, number, &shard, size, ack = std::move(ack)](const Ack& result) mutable {
         // Whoever is told that the shard has stopped must not find it open a moment later.
         if (result.outcome != AckOutcome::kDurable) Stop(number, result.error);

@@ -33,9 +33,9 @@ TEST_F(IntakeTest, MessagesAreTakenInOrderAndTheLoopIsToldOnce) {
   EXPECT_FALSE(*Add("cde")) << "it was told already";
   Batch batch = intake.Take(0);
   EXPECT_EQ(batch.bytes, "abcde");
-  ASSERT_EQ(batch.records.size(), 2u);
-  EXPECT_EQ(batch.records[1].length, 3u);
-  EXPECT_LE(batch.records[0].time_us, batch.records[1].time_us);
+  ASSERT_EQ(batch.messages.size(), 2u);
+  EXPECT_EQ(batch.messages[1].length, 3u);
+  EXPECT_LE(batch.messages[0].time_us, batch.messages[1].time_us);
   EXPECT_TRUE(*Add("f")) << "took what it was told of";
   EXPECT_EQ(intake.Take(0).bytes, "f");
 }
@@ -43,10 +43,10 @@ TEST_F(IntakeTest, MessagesAreTakenInOrderAndTheLoopIsToldOnce) {
 TEST_F(IntakeTest, RawBytesAreCutIntoMessagesWithOneAcknowledgement) {
   ASSERT_TRUE(Add("abcdefghi", Kind::kRaw).ok());
   Batch batch = intake.Take(0);
-  ASSERT_EQ(batch.records.size(), 3u);
-  EXPECT_EQ(batch.records[0].length, 4u);
-  EXPECT_EQ(batch.records[2].length, 1u);
-  EXPECT_EQ(batch.records[0].time_us, batch.records[2].time_us);
+  ASSERT_EQ(batch.messages.size(), 3u);
+  EXPECT_EQ(batch.messages[0].length, 4u);
+  EXPECT_EQ(batch.messages[2].length, 1u);
+  EXPECT_EQ(batch.messages[0].time_us, batch.messages[2].time_us);
   ASSERT_EQ(batch.acks.size(), 1u);
   EXPECT_EQ(batch.acks[0].first, 2u) << "with the last one";
 }

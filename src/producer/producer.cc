@@ -100,8 +100,8 @@ class Producer::Impl {
     TAILCAST_RETURN_IF_ERROR(StartSession());
     v1::StreamConfig config;
     TAILCAST_RETURN_IF_ERROR(FindStream(config));
-    return OpenShards(session_->ports(), stream::IdOf(config), config.shards(),
-                      config.chunk_size(), deadline);
+    return OpenShards(session_->ports(), stream::IdOf(config), config.shards(), config.chunk_size(),
+                      deadline);
   }
 
   Status OpenOn(const stream::CellPorts& ports, const stream::StreamId& stream, int32_t shards,
@@ -251,7 +251,7 @@ class Producer::Impl {
     Batch batch = intake_.Take(number);
     if (const auto stopped = intake_.stopped(number)) {
       Fail(batch, *stopped);
-    } else if (!batch.records.empty()) {
+    } else if (!batch.messages.empty()) {
       const Status status = agent.Publish(std::move(batch));
       TAILCAST_CHECK(status.ok(), status.ToString());
     }

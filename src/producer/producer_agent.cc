@@ -79,7 +79,7 @@ Status ProducerAgent::Publish(std::string_view payload, AckCallback ack) {
   TAILCAST_RETURN_IF_ERROR(core_.CheckSize(static_cast<int64_t>(payload.size())));
   Batch batch;
   batch.bytes = payload;
-  batch.records.push_back({static_cast<uint32_t>(payload.size()), Crc32c(payload), 0});
+  batch.messages.push_back({static_cast<uint32_t>(payload.size()), Crc32c(payload), 0});
   if (ack) batch.acks.emplace_back(0, std::move(ack));
   return Publish(std::move(batch));
 }
@@ -89,11 +89,12 @@ Status ProducerAgent::Append(std::string_view bytes, AckCallback ack) {
   batch.bytes = bytes;
   while (!bytes.empty()) {
     const size_t piece = std::min(bytes.size(), static_cast<size_t>(options_.message_bytes_max));
-    batch.records.push_back({static_cast<uint32_t>(piece), Crc32c(bytes.substr(0, piece)), 0});
+    batch.messages.push_back({static_cast<uint32_t>(piece), Crc32c(bytes.substr(0, piece)), 0});
     bytes.remove_prefix(piece);
   }
-  if (batch.records.empty()) batch.records.push_back({});
-  if (ack) batch.acks.emplace_back(static_cast<uint32_t>(batch.records.size() - 1), std::move(ack));
+  if (batch.messages.empty()) batch.messages.push_back({});
+  if (ack)
+    batch.acks.emplace_back(static_cast<uint32_t>(batch.messages.size() - 1), std::move(ack));
   return Publish(std::move(batch));
 }
 
@@ -265,7 +266,7 @@ void ProducerAgent::Acknowledge(std::vector<Flush>& durable) const {
     for (auto& [index, callback] : flush.batch.acks) {
       for (; at < index; ++at) {
         ++ack.position.number;
-        ack.position.byte += flush.batch.records[at].length;
+        ack.position.byte += flush.batch.messages[at].length;
       }
       if (callback) callback(ack);
     }

@@ -68,7 +68,7 @@ Status ProducerCore::Publish(Batch batch, int64_t now_us) {
   if (state_ == State::kOpening) {
     return FailedPreconditionError(shard_.ToString() + ": the producer is not open yet");
   }
-  for (const Record& record : batch.records) TAILCAST_RETURN_IF_ERROR(CheckSize(record.length));
+  for (const Message& message : batch.messages) TAILCAST_RETURN_IF_ERROR(CheckSize(message.length));
   const auto bytes = static_cast<int64_t>(batch.bytes.size());
   const int64_t buffered = append_.buffered_bytes();
   // An empty buffer takes anything, so that a large message always gets through.
@@ -79,11 +79,11 @@ Status ProducerCore::Publish(Batch batch, int64_t now_us) {
                                   std::to_string(options_.buffer_bytes_max) +
                                   " (buffer_bytes_max)");
   }
-  for (Record& record : batch.records) {
-    last_time_us_ = std::max(last_time_us_, record.time_us != 0 ? record.time_us : now_us);
-    record.time_us = last_time_us_;
+  for (Message& message : batch.messages) {
+    last_time_us_ = std::max(last_time_us_, message.time_us != 0 ? message.time_us : now_us);
+    message.time_us = last_time_us_;
   }
-  counters_.messages += static_cast<int64_t>(batch.records.size());
+  counters_.messages += static_cast<int64_t>(batch.messages.size());
   counters_.bytes += bytes;
   append_.Add(std::move(batch));
   return OkStatus();
@@ -202,7 +202,7 @@ RetryCore::Verdict ProducerCore::OnOpenFailed(const Status& error, MonotonicTime
 void ProducerCore::CountDurable(const std::vector<Flush>& durable) {
   counters_.flushes += static_cast<int64_t>(durable.size());
   for (const Flush& flush : durable) {
-    counters_.durable += static_cast<int64_t>(flush.batch.records.size());
+    counters_.durable += static_cast<int64_t>(flush.batch.messages.size());
   }
 }
 
@@ -212,10 +212,10 @@ AppendCore::Lost ProducerCore::Stop(Status status) {
   current_ = stream::Stem();
   AppendCore::Lost lost = append_.TakeAll();
   for (const Batch& batch : lost.unknown) {
-    counters_.unknown += static_cast<int64_t>(batch.records.size());
+    counters_.unknown += static_cast<int64_t>(batch.messages.size());
   }
   for (const Batch& batch : lost.failed) {
-    counters_.failed += static_cast<int64_t>(batch.records.size());
+    counters_.failed += static_cast<int64_t>(batch.messages.size());
   }
   return lost;
 }

@@ -97,7 +97,7 @@ class ProducerCore {
  public:
   ProducerCore(stream::ShardId shard, ProducerCoreOptions options);
 
-  // Takes messages in order, all or nothing; errors as ProducerAgent::Publish. Records without a
+  // Takes messages in order, all or nothing; errors as ProducerAgent::Publish. Messages without a
   // time get `now_us`; times never fall.
   Status Publish(Batch batch, int64_t now_us);
   // InvalidArgument, and counted, if a message of `bytes` is too large.

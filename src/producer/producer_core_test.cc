@@ -33,7 +33,7 @@ class ProducerCoreTest : public ::testing::Test {
   static Batch Message(const std::string& payload, int64_t time_us = 0) {
     Batch batch;
     batch.bytes = payload;
-    batch.records.push_back({static_cast<uint32_t>(payload.size()), 0, time_us});
+    batch.messages.push_back({static_cast<uint32_t>(payload.size()), 0, time_us});
     return batch;
   }
 
@@ -97,9 +97,9 @@ TEST_F(ProducerCoreTest, TimesOfMessagesNeverFall) {
   ASSERT_TRUE(core.Publish(Message("c"), 5500).ok());
   const auto lost = core.Stop(OkStatus());
   ASSERT_EQ(lost.failed.size(), 1u);
-  EXPECT_EQ(lost.failed[0].records[0].time_us, 5000) << "not before what is in the shard";
-  EXPECT_EQ(lost.failed[0].records[1].time_us, 6000);
-  EXPECT_EQ(lost.failed[0].records[2].time_us, 6000);
+  EXPECT_EQ(lost.failed[0].messages[0].time_us, 5000) << "not before what is in the shard";
+  EXPECT_EQ(lost.failed[0].messages[1].time_us, 6000);
+  EXPECT_EQ(lost.failed[0].messages[2].time_us, 6000);
 }
 
 TEST_F(ProducerCoreTest, AFullFileIsFinishedThenRolledOver) {
