@@ -103,7 +103,7 @@ class OpenCore {
   int races() const { return races_; }  // lost since the start
 
   // The end of a file from its index: the last valid record in `bytes`, which are the index's bytes
-  // from `at` (a multiple of 32) to its committed end, and whose end does not lie beyond
+  // from `at` (where a record begins) to its committed end, and whose end does not lie beyond
   // `data_length`. nullopt: none.
   struct IndexEnd {
     stream::Seal seal;

@@ -69,12 +69,12 @@ TEST_F(OpenCoreTest, TheHeadIsFencedIndexFirstAndItsSealReadFromIt) {
   ASSERT_EQ(e.kind, Kind::kFence);
   EXPECT_EQ(e.part, Part::kIndex);
   EXPECT_EQ(e.stem, kTwo);
-  e = core.OnFenced(3 * 32 + 10, kNow);
+  e = core.OnFenced(3 * stream::kIndexRecordSize + 10, kNow);
   ASSERT_EQ(e.kind, Kind::kFence);
   EXPECT_EQ(e.part, Part::kData);
   e = core.OnFenced(350, kNow);
   ASSERT_EQ(e.kind, Kind::kReadIndex);
-  EXPECT_EQ(e.to, 96) << "a partial record is ignored";
+  EXPECT_EQ(e.to, 3 * stream::kIndexRecordSize) << "a partial record is ignored";
   e = core.OnIndexRead(Index(3), kNow);
   ASSERT_EQ(e.kind, Kind::kCreate);
   EXPECT_EQ(e.stem.seq, 3);

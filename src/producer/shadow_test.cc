@@ -28,8 +28,8 @@ class ShadowTest : public ::testing::Test {
   void Flush(const std::string& bytes) {
     shadow->OnFlushed(Part::kData, data_end, bytes);
     data_end += static_cast<int64_t>(bytes.size());
-    shadow->OnFlushed(Part::kIndex, index_end, std::string(32, 'i'));
-    index_end += 32;
+    shadow->OnFlushed(Part::kIndex, index_end, std::string(stream::kIndexRecordSize, 'i'));
+    index_end += stream::kIndexRecordSize;
     shadow->OnCommitted(data_end, index_end);
   }
   PairMetadata Published() const {

@@ -40,7 +40,8 @@ Status CopyCore::OnSource(const SourceLengths& s) {
 
 Status CopyCore::OnOpened(int64_t data_length, int64_t index_length, int64_t window_bytes) {
   if (opened_ || !IsLength(data_length) || !IsLength(index_length) || window_bytes < chunk_size_ ||
-      window_bytes > kWindowBytesMax || (layer_ == Layer::kPrimary && index_length % 32 != 0)) {
+      window_bytes > kWindowBytesMax ||
+      (layer_ == Layer::kPrimary && index_length % stream::kIndexRecordSize != 0)) {
     return InvalidArgumentError("the writer opened with (" + std::to_string(data_length) + ", " +
                                 std::to_string(index_length) + "), window " +
                                 std::to_string(window_bytes) + (opened_ ? ", twice" : ""));
@@ -89,7 +90,7 @@ int64_t CopyCore::available(Part which) const {
     if (layer_ == Layer::kCache && source_.primary[p] >= *source_.seal[p]) end = *source_.seal[p];
     end = std::min(end, *source_.seal[p]);
   }
-  if (which == Part::kIndex) end -= end % 32;
+  if (which == Part::kIndex) end -= end % stream::kIndexRecordSize;
   return end;
 }
 

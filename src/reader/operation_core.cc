@@ -50,7 +50,7 @@ void OperationCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
   if (!source.seal[0] && next.known() && next.start_byte >= stem.start_byte &&
       next.start_number >= stem.start_number) {
     source.seal[0] = next.start_byte - stem.start_byte;
-    source.seal[1] = (next.start_number - stem.start_number) * 32;
+    source.seal[1] = (next.start_number - stem.start_number) * stream::kIndexRecordSize;
   }
   OnSource(now, source, out);
 }

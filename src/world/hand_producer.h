@@ -44,7 +44,8 @@ class HandProducer {
     next.seq = file_.seq + 1;
     next.created_us = std::max(file_.created_us + 1, process_.loop->WallNow().micros());
     next.start_byte = file_.start_byte + static_cast<int64_t>(data_.size());
-    next.start_number = file_.start_number + static_cast<int64_t>(index_.size()) / 32;
+    next.start_number =
+        file_.start_number + static_cast<int64_t>(index_.size()) / stream::kIndexRecordSize;
     file_ = next;
     data_.clear();
     index_.clear();

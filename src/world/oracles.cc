@@ -8,11 +8,7 @@
 #include "tailcast/stream/metadata.h"
 
 namespace tailcast::world {
-namespace {
-
-constexpr int64_t kRecordBytes = 32;
-
-}  // namespace
+namespace {}  // namespace
 
 Oracles::Oracles(Deployment& deployment, OracleOptions options)
     : deployment_(deployment),
@@ -187,9 +183,10 @@ std::string Oracles::CheckChunks(const std::string& cell, FileKey key, int64_t p
 std::string Oracles::CheckIndex(const std::string& cell, int64_t seq) {
   auto& copies = copies_[cell];
   const std::string& index = copies[{seq, 1}].bytes;
-  const int64_t records = static_cast<int64_t>(index.size()) / kRecordBytes;
+  const int64_t records = static_cast<int64_t>(index.size()) / stream::kIndexRecordSize;
   if (records == 0) return "";
-  const auto last = stream::IndexRecord::Decode(index.data() + (records - 1) * kRecordBytes);
+  const auto last =
+      stream::IndexRecord::Decode(index.data() + (records - 1) * stream::kIndexRecordSize);
   if (last && last->end() <= static_cast<int64_t>(copies[{seq, 0}].bytes.size())) return "";
   return "committed first: " + Where(cell, {seq, 1}) + "the index runs ahead of the data";
 }

@@ -46,8 +46,8 @@ TEST(StartPoint, APositionThatIsNotReachedYetIsWaitedFor) {
   // Where message 100 will begin: another cell has it already.
   int64_t byte = 0;
   for (int64_t i = 0; i < 100; ++i) byte += static_cast<int64_t>(w.MakeMessage(0, i, 100).size());
-  auto& c =
-      w.StartConsumer(w.ConsumerOptions(), StartPoint::At(stream::Position{stream::StreamIncarnation{77}, 0, 100, byte}));
+  auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(stream::Position{
+                                                     stream::StreamIncarnation{77}, 0, 100, byte}));
   w.time.RunFor(Duration::Seconds(5));
   PublishMany(w, p, 150);
   EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 50; }, kLong))
@@ -61,11 +61,13 @@ TEST(StartPoint, PositionsThatAreNoneAreRefused) {
   PublishMany(w, p, 100);
   w.time.RunFor(Duration::Seconds(1));
   stream::Position good = w.published.at({0, 50}).position;
-  for (stream::Position bad : {stream::Position{stream::StreamIncarnation{78}, 0, good.number, good.byte},
-                               stream::Position{stream::StreamIncarnation{77}, 1, good.number, good.byte},
-                               stream::Position{stream::StreamIncarnation{77}, 0, good.number, good.byte + 1},
-                               stream::Position{stream::StreamIncarnation{77}, 0, good.number + 1, good.byte},
-                               stream::Position{stream::StreamIncarnation{77}, 0, 0, 5}, stream::Position{stream::StreamIncarnation{77}, 0, 99, 0}}) {
+  for (stream::Position bad :
+       {stream::Position{stream::StreamIncarnation{78}, 0, good.number, good.byte},
+        stream::Position{stream::StreamIncarnation{77}, 1, good.number, good.byte},
+        stream::Position{stream::StreamIncarnation{77}, 0, good.number, good.byte + 1},
+        stream::Position{stream::StreamIncarnation{77}, 0, good.number + 1, good.byte},
+        stream::Position{stream::StreamIncarnation{77}, 0, 0, 5},
+        stream::Position{stream::StreamIncarnation{77}, 0, 99, 0}}) {
     auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(bad));
     EXPECT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == AgentState::kFailed; }, kLong))
         << bad.ToString();
@@ -259,7 +261,8 @@ TEST_F(HandMade, ABrokenPayloadStopsWithItsPlace) {
 TEST_F(HandMade, ABrokenIndexRecordStopsWithItsPlace) {
   std::string data, index;
   for (int i = 0; i < 20; ++i) AddMessage(w.MakeMessage(0, i, 50), data, index);
-  index[7 * 32 + 3] = static_cast<char>(index[7 * 32 + 3] ^ 1);
+  char& damaged = index[7 * stream::kIndexRecordSize + 3];
+  damaged = static_cast<char>(damaged ^ 1);
   Write({1, 1000, 0, 0}, Part::kData, data);
   Write({1, 1000, 0, 0}, Part::kIndex, index);
   auto& c = w.StartConsumer(w.ConsumerOptions());
@@ -296,9 +299,9 @@ TEST_F(HandMade, ASkippedHoleIsCaught) {
   metadata.created_us = 1000;
   metadata.chunk_size = 256;
   metadata.seal[0] = 3;
-  metadata.seal[1] = 32;
+  metadata.seal[1] = stream::kIndexRecordSize;
   metadata.primary_length[0] = 3;
-  metadata.primary_length[1] = 32;
+  metadata.primary_length[1] = stream::kIndexRecordSize;
   w.metadata.Apply({stream::KeyMaker(w.shard).MetadataGroup(1), cache::MergeRule::kMaxLanes, false,
                     stream::EncodePairMetadata(1, metadata)});
   auto options = w.ConsumerOptions();
