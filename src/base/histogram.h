@@ -25,10 +25,10 @@ class Histogram {
   int64_t Max() const { return max_; }
   double Mean() const;
   double Sum() const { return sum_; }
-  // The value below or at which `percent` of the records lie (nearest rank), in [0, 100]; within
+  // The value below or at which `percent` of the values lie (nearest rank), in [0, 100]; within
   // 1 % of the exact one, and within [Min, Max]. 0 if empty.
   int64_t Percentile(double percent) const;
-  // How many records are at most `value`, up to the width of its bucket.
+  // How many values are at most `value`, up to the width of its bucket.
   uint64_t CountAtMost(int64_t value) const;
 
   // {"count":3,"mean":2.0,"min":1,"p50":2,"p90":3,"p99":3,"p999":3,"max":3}
