@@ -1,4 +1,4 @@
-# tailcast_module(NAME [INTERNAL] [STRICT_CALLBACKS]
+# tailcast_module(NAME [INTERNAL]
 #   HEADERS x.h ...          the headers that other modules may include; they are installed
 #   TEST_HEADERS x_conformance.h ...   headers for tests and benches only, those of other modules too
 #   SOURCES x.cc ...         without any source the module is header-only
@@ -14,9 +14,10 @@
 #
 # A module is the library tailcast_NAME, alias tailcast::NAME. Its headers are included as
 # "tailcast/NAME/x.h", which is a path of the tree: include/tailcast is a link to src. Every module's
-# headers can be found; cmake/house.py holds that those included are declared here. That each
-# function is declared, too, shows the program NAME_link: it has all of the module and links only
-# with DEPS and the external libraries.
+# headers can be found; cmake/house.py holds that those included are declared here. DEPS are linked
+# PUBLIC, so what they depend on comes with them: the program NAME_link, which has all of the module
+# and links with no other, shows that no function is missing, and that none is called of a module
+# above this one.
 function(tailcast_module NAME)
   cmake_parse_arguments(ARG "INTERNAL" "" "HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES;BENCH_DEPS" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)

@@ -15,7 +15,8 @@ Modules, by their tailcast_module() calls:
 
 Names, in comments, in documents and in proto and TLA+ files (house_names.py):
   - a file that is named exists: by its path from the root, from src or from the file's own folder, or by its
-    bare name if it lies in that folder or is the only one so called. A name with x or CAPITALS is an example
+    bare name if it lies in that folder or is the only one so called. A name with x or CAPITALS is an example, but
+    Markdown files may be called in capitals
   - `spec NAME` is tla/NAME.tla (`spec NAME, NAME` several), and `spec NAME: Action, Action` are definitions in it
   - design rules ("committed first", ...) are rows of the table in ARCHITECTURE.md
   - events of the step logs are events of a trace spec
@@ -32,7 +33,7 @@ from house_names import Names, tables
 
 LISTS = ("HEADERS", "TEST_HEADERS", "SOURCES", "DEPS", "EXTERNAL", "PRIVATE_EXTERNAL", "TESTS", "TEST_DEPS",
          "TEST_EXTERNAL", "BENCHES", "BENCH_DEPS")
-FLAGS = ("INTERNAL", "STRICT_CALLBACKS")
+FLAGS = ("INTERNAL",)
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
 
 

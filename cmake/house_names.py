@@ -9,7 +9,6 @@ TEXT_SUFFIXES = (".md", ".tla")
 CODE_SUFFIXES = (".h", ".cc", ".proto")
 SCRIPT_SUFFIXES = (".py", ".cmake", "CMakeLists.txt", "dev", "run", ".clang-tidy", ".clang-format")
 FOLDERS = "src|proto|tla|docs|tests|bench|cmake|examples|include"
-CAPITALS_THAT_NAME_FILES = {"README", "ARCHITECTURE", "CONTRIBUTING", "LICENSE"}
 
 Table = collections.namedtuple("Table", "line header rows")  # rows: (line, cells)
 
@@ -113,9 +112,10 @@ class Names:
 
     @staticmethod
     def is_example(name):
-        return any(part in ("x", "y", "z", "X") or part.startswith("x_") or
-                   re.search(r"[A-Z]{2,}", part) and part not in CAPITALS_THAT_NAME_FILES
-                   for part in re.split(r"[/.]", name))
+        folder, _, own = name.rpartition("/")
+        document = re.fullmatch(r"[A-Z_]{2,}\.md", own)
+        return any(part in ("x", "y", "z", "X") or part.startswith("x_") or re.search(r"[A-Z]{2,}", part)
+                   for part in re.split(r"[/.]", folder if document else name))
 
     def check_files(self, file, text):
         text = re.sub(r"\w+://\S+", lambda m: " " * len(m[0]), text)

@@ -195,6 +195,7 @@ class Planted(unittest.TestCase):
         self.plant(("src/base/CMakeLists.txt:4: there is no shop.h",),
                    self.with_more("src/base/CMakeLists.txt", "# as in shop.h\n"))
         self.plant(("src/base/README.md:2: there is no shop.h",), self.with_more("src/base/README.md", "`shop.h`\n"))
+        self.plant(("src/base/time.h:1: there is no SHOP.md",), {"src/base/time.h": "// As in SHOP.md.\n"})
 
     def test_a_bare_name_that_could_be_two_files(self):
         self.plant(("docs/notes.md:1: store.h could be src/agent/store.h or src/store/store.h",),

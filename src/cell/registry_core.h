@@ -1,6 +1,6 @@
-// The decisions of a cell's registry: who is there, the rings, the catalogue of streams (DESIGN.md,
-// Registry). Served by the scheduler; the durable part is a RegistrySnapshot that registry_store.h
-// writes.
+// The decisions of a cell's registry: who is there, the rings, the catalogue of
+// streams (proto/registry.proto). Served by the scheduler; the durable part is a RegistrySnapshot
+// that registry_store.h writes (docs/formats/registry.md).
 //
 // Durable changes are made in two steps, so that nothing is shown before it survives a crash: a
 // call here changes the durable state and asks for a write (NeedsWrite); when the snapshot was

@@ -1,5 +1,5 @@
 // How a producer comes to own the next message file of a shard: the protocol of names, pairs and
-// fences (paper §2.1; design: Names, Pair, Producer; spec RollOver). One step at a time:
+// fences (paper §2.1; docs/formats/names.md; spec RollOver). One step at a time:
 //
 //   list the folder
 //   is a predecessor alive?   its metadata's as-of time moves twice while we watch -> refused
@@ -51,12 +51,12 @@ struct OpenEffect {
     kList,          // -> OnListed
     kReadMetadata,  // the metadata of `stem.seq` and of the next one -> OnMetadata
     kWait,          // `wait` -> OnWaited
-    kFailing,    // the primary layer failed with `status`; when it is to be tried again -> OnWaited
-    kFence,      // open `stem`'s `part` for append -> OnFenced; the handle is dropped
-    kReadIndex,  // [from, to) of the index file of `stem`, from the primary layer -> OnIndexRead
-    kCreate,     // `stem`'s `part`, exclusively -> OnCreated; keep the handle if it is ours
-    kOpened,     // the end: append to `stem`, whose two handles were created
-    kFailed,     // the end: `status`, which is about the shard, not the primary layer
+    kFailing,       // the primary layer failed with `status`; when to try again -> OnWaited
+    kFence,         // open `stem`'s `part` for append -> OnFenced; the handle is dropped
+    kReadIndex,     // [from, to) of the index of `stem`, from the primary layer -> OnIndexRead
+    kCreate,        // `stem`'s `part`, exclusively -> OnCreated; keep the handle if it is ours
+    kOpened,        // the end: append to `stem`, whose two handles were created
+    kFailed,        // the end: `status`, which is about the shard, not the primary layer
   };
   Kind kind = Kind::kList;
   stream::Stem stem;
