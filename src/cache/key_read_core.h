@@ -3,25 +3,28 @@
 // One protocol for every path: key_read.h drives it with reads inside the call and with reads that
 // complete later; values that come by rpc enter through the same door, AppendValidated.
 //
-//                  Start
-//        remembered │ nothing remembered
-//            ┌──────┴───────┐
-//            ▼              ▼
-//      kRemembered ──────▶ kBucket ◀────────────────────────────┐
-//        │  │    not usable │ │ no entry has the key's tag      │ torn: the bucket, or every entry
-//        │  │               │ └──────▶ kDone: absent, overflowed│ that it points to; at most
-//        │  │        found  ▼                                   │ torn_retries_max times, then
-//        │  │             kEntry ──── the last one torn ────────┤ kDone: torn
-//        │  │              │ │ ▲                               │
-//        │  │ it grew      │ │ └── torn: the bucket's next one  │
-//        │  └─────▶ kRest ◀┘ │     with this tag               │
-//        │            │  └───┼──────── torn, likewise ──────────┘
-//        │ validated  │      │
-//        └────────────┴──────┴──▶ kDone: found, contradicts
+// Start leads to kRemembered if it is known where the entry was the last time, else to kBucket.
 //
-// kRemembered reads where the entry was the last time: of a chunk any bytes that validate are right
-// ones, wherever they lie, so one that is long enough ends the read. A value may be an old one, so
-// the bucket is read with it and must still point there.
+//   state        what is read                     validated      it grew   torn, moved, too short
+//   kRemembered  the entry where it was; perhaps  kDone: found   kRest     next entry; the bucket was
+//                the bucket, too                                           torn: again
+//   kBucket      the key's bucket                 next entry     -         again
+//   kEntry       an entry that it points to       kDone: found   kRest     next entry
+//   kRest        what the entry has grown by      kDone: found   -         next entry
+//
+//   next entry   the bucket was read, and has
+//                  another one with the key's tag        ───▶ kEntry
+//                  only such as are of no use            ───▶ again
+//                  none with this tag                    ───▶ kDone: absent, overflowed
+//                it was not read                         ───▶ kBucket
+//   again        torn_retries_max times at most          ───▶ kBucket
+//                after that                              ───▶ kDone: torn
+//
+// An entry that validates and does not continue what the reader has leads to kDone: contradicts.
+//
+// kRemembered: of a chunk any bytes that validate are right ones, wherever they lie, so an entry
+// that is long enough ends the read. A value may be an old one ("moved"), so the bucket is read
+// with it and must still point there.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,20 @@
 // Finds the file, and the place in it, at which a consumer's start point lies. Each method takes
 // what was learned and returns the next step: what to ask, or the result.
 //
-//   Begin ─▶ List ─▶ ReadMetadata ─┬─▶ the place            beginning, position
-//     ▲                            ├─▶ AskIndexLength ─▶ ReadRecord, again and again ─▶ the place
-//     └──────── Wait ◀─────────────┤                        end, time: a binary search in an index
-//                                  └─▶ a Status             there is no such place
+//   Begin ─▶ List ─▶ ReadMetadata ─┬─▶ the place              beginning, position
+//     ▲                 │          │
+//     │                 │          │ end, time: a binary search in the index of a file
+//     │                 │          │
+//     │                 │          │ the file is not sealed
+//     │                 │          ├─────────────────────▶ AskIndexLength
+//     │                 │          │ sealed                   │    ▲
+//     │                 │          └──────────────┐           │    │ the next file
+//     │                 │                         ▼           ▼    │ (one that is sealed: ReadRecord)
+//     └───── Wait ◀─────┴─────────────────────── ReadRecord, again and again ─▶ the place
+//            not here yet, or can't be read
+//
+// A file without records is passed without ReadRecord. Each step but AskIndexLength may lead to a
+// Status instead, the end: there is no such place.
 //
 // Files come from the listing of the shard's folder and, where the primary copies lag, from the
 // metadata cache. A file that is missing before the start point (a hole) is waited for.

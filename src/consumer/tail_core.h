@@ -12,6 +12,7 @@
 //     none ───────────▶ under way ──────────────────────────────▶ obsolete
 //      ▲                    │ OnFetched: bytes are kept               │ OnFetched: dropped
 //      └────────────────────┴─────────────────────────────────────────┘
+//        Open, SetChunkSize: given up; the owner sees to it that it is not answered
 //
 // Invariants (design rule "in order"): what Take gives, end to end, is what the files hold from the
 // place on that Open named; a message is given only when its index record and its payload passed

@@ -1,13 +1,15 @@
 // How one edge of a copy tree that begins in this cell comes and goes (paper §2.3; spec Reroute):
 // its steps of copytree::Diff, and its wait-caught-up shard by shard.
 //
-//                  may begin               settled
-//    waiting <----------------> joining ------------> made
-//       |                          |                   |   remove-edge
-//       |                          +-------------------+----------------> leaving
-//       +--------- settled ----------------------------^
+//             may begin, may not              all shards caught up; settled
+//    waiting <-------------------> joining -------------------------------> made
+//     |   |                           |                                     ^  |
+//     |   +---------------------------)---------- settled ------------------+  |
+//     |                               |                                        |   remove-edge
+//     +-------------------------------+----------------------------------------+------------> leaving
 //
-//   waiting   add-edge: what it comes after has not ended; nothing is copied
+//   waiting   add-edge: what it comes after has not ended; nothing is copied. It may be removed
+//             before it began: the tree that wanted it was replaced
 //   joining   add-edge was taken; wait-caught-up has not ended
 //   made      all files go over it
 //   leaving   remove-edge: goes on until its target is settled, but for what the joining edge of

@@ -19,14 +19,16 @@ namespace tailcast::storage::posix {
 //
 //           AppendWrite             AppendSync             AppendCommit: swapped
 //   kReady ------------> kWritten ------------> kFlushed -----------------------> kReady: applied
-//     |                     |                      |
-//     | AppendRefused       | error                | AppendCommit: the swap failed
-//     v                     v                      v
-//   kDead: fenced         kDead: unknown        kFenced
-//                                                  | AppendRevoke
-//                                                  v
-//   kDead: unknown <--- error of either step --- kRevoked ----------------------> kDead: fenced
-//                                                          AppendRevokeSync
+//     |  |                  |                      |
+//     |  | error,           | error                | AppendCommit: the swap failed
+//     |  | too long         v                      v        Durability::kPageCache
+//     |  +----> kDead: unknown                  kFenced ------------------------> kDead: fenced
+//     |                        ^                   |  |
+//     | AppendRefused          |       error       |  | AppendRevoke
+//     v                        +-------------------+  v
+//   kDead: fenced              |                kRevoked -----------------------> kDead: fenced
+//                              |       error       |        AppendRevokeSync
+//                              +-------------------+
 //
 //              on disk for certain          if the process dies     if the power goes
 //   kReady     all that is committed        length L                length L

@@ -1,7 +1,15 @@
 // The decisions of a primary operation at the writer (paper §2.4 Writers): bytes of both parts
 // arrive in order and are appended one append per part at a time; index bytes only after the data
 // bytes that they cover are committed, and only as whole valid records (design rule "committed
-// first"; spec Fencing).
+// first"; spec Fencing). A byte of a part:
+//
+//   OnBytes               NextAppend                  OnApplied
+//   -------> waiting --------------------> appending -----------> committed
+//              ^     not beyond the seal,
+//              |     of the index whole records whose data is committed
+//              +---- else it stays
+//
+// An example:
 //
 //   data  [0, 500) arrives  -> append data [0, 500)
 //   index [0, 64) arrives: two records that cover data up to 500 -> waits
