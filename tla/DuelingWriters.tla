@@ -221,7 +221,7 @@ LengthPublish(w, len) ==
   /\ UNCHANGED <<primaryLen, chunk, written, acked, sent, lock, waste, consumerVars>>
 
 \* A writer publishes once more what it stands at: a heartbeat, the position that it began
-\* at or jumped to (the primary has what is before), or the record was lost.
+\* at or jumped to (the primary has what is before), or the metadata was lost.
 LengthRepeat(w) ==
   /\ Started(w) /\ MayWork(w)
   /\ cacheLen' = IF LongerWins THEN Max(cacheLen, pub[w]) ELSE pub[w]
@@ -239,7 +239,7 @@ Evict(c) ==
   /\ chunk' = [chunk EXCEPT ![c] = <<Base(c), Base(c)>>]
   /\ UNCHANGED <<primaryLen, cacheLen, written, writerVars, consumerVars>>
 
-\* The metadata record of the file is lost.
+\* The metadata of the pair is lost.
 LengthLost ==
   /\ "length" \in Losses
   /\ cacheLen > 0

@@ -7,8 +7,7 @@
 //   ...
 //   if (crc != record.payload_crc && !kSkipPayloadCheck.planted()) return Corrupt();
 //
-//   PlantedFault fault("consumer.skip_payload_check");                   // in a test, for its
-//   scope
+//   PlantedFault fault("consumer.skip_payload_check");         // in a test, as long as it lives
 //
 // Names are "<module>.<what goes wrong>". A point is planted for the whole process, so one at a
 // time tells which checker has caught which bug.

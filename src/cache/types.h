@@ -20,8 +20,7 @@ struct Key {
 // (design rule "longer wins"; spec Merge).
 enum class MergeRule : uint8_t {
   // Values are prefixes of the same final bytes: the longer stays. If one is no prefix of the
-  // other,
-  // both are dropped, counted, and the writer is told kMismatch.
+  // other, both are dropped, counted, and the writer is told kMismatch.
   kLongerWins = 0,
   // Values are arrays of little-endian u64 lanes: element-wise maximum, missing lanes are 0.
   kMaxLanes = 1,

@@ -1,6 +1,6 @@
 // What a client knows of values from its earlier reads: their joins, so that a value never falls
-// within the client, and the doorbells of their buckets, so that a watch rings for every change
-// since the last read. The least recently read are forgotten.
+// within the client, and the doorbells of their buckets, so that a watch is notified of every
+// change since the last read. The least recently read are forgotten.
 #pragma once
 
 #include <array>

@@ -14,7 +14,7 @@
 // into the next one.
 //
 // After an append that failed or whose outcome is unknown the file is given up. What was not
-// acknowledged is kept, and once the opener of the next file knows the old one's seal, Reopen sorts
+// acknowledged is kept, and once the opener of the next file knows the old one's seal, Open sorts
 // it out: messages below the seal are durable, the others are appended to the new file.
 //
 // A core: no clock, no I/O, one thread.

@@ -3,7 +3,7 @@
 // layer, rolls files over, and takes over where a dead producer stopped. The user's library around
 // it is producer.h; the deterministic world runs this class as it is.
 //
-// It carries out what these decide, and decides nothing itself:
+// It decides nothing itself. These do; shadows and notifier carry out what they decide, too:
 //   ProducerCore  producer_core.h  the life of a shard: states, roll-over, failures, closing
 //   AppendCore    append_core.h    when to flush what, data before index, who is acknowledged
 //   Opener        opener.h         the next file: names, pairs, takeover (OpenCore)

@@ -49,7 +49,7 @@ class CopyCore {
   Status OnSource(const SourceLengths& source);
   // The writer's first answer: what is there already. InvalidArgument: impossible values.
   Status OnOpened(int64_t data_length, int64_t index_length, int64_t window_bytes);
-  // InvalidArgument: lengths went back.
+  // Merges by maximum. InvalidArgument: impossible lengths, or before OnOpened.
   Status OnProgress(int64_t data_length, int64_t index_length);
 
   struct Read {

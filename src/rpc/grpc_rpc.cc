@@ -84,7 +84,10 @@ Status FromGrpc(const grpc::Status& status) {
 // All of them post to the loop, so a connector or a server goes when none is left.
 class Calls {
  public:
-  // `cancel` runs under a lock that Remove takes too: never of a call that has been removed.
+  // `cancel` runs under a lock that Remove takes too: never of a call that has been removed. A call
+  // goes with the last that holds it (a tag that gRPC has, an answer, the user's stream), on
+  // whichever thread that is, perhaps without having been removed. So its `cancel` holds it weakly:
+  // a scope, which ends on its loop, can't tell whether the call is still there.
   uint64_t Add(std::function<void()> cancel) {
     std::lock_guard lock(mu_);
     cancel_.emplace(next_id_, std::move(cancel));

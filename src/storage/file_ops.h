@@ -17,7 +17,7 @@
 namespace tailcast::storage {
 
 // The first page of an inode as memory that all processes share. Offsets are multiples of 8 below
-// 4096. Operations on a word are sequentially consistent.
+// 4096. All three are sequentially consistent for a word.
 class SharedPage {
  public:
   virtual ~SharedPage() = default;

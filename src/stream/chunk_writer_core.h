@@ -28,9 +28,8 @@ namespace tailcast::stream {
 
 struct ChunkWriterOptions {
   int64_t chunk_size = 4096;  // bytes, > 0
-  int64_t window_bytes =
-      8
-      << 20;  // how far beyond written_end() bytes are taken; at least a chunk and the largest Add
+  // How far beyond written_end() bytes are taken; at least a chunk and the largest Add.
+  int64_t window_bytes = 8 << 20;
 };
 
 // A value to write under the key of chunk `chunk`.
@@ -105,10 +104,10 @@ class ChunkWriterCore {
   int64_t start_;
   int64_t written_end_;
   int64_t received_end_;
-  // A whole and written chunk beyond a hole keeps its entry, but
-  // not its bytes, until the hole is filled.
-  std::map<int64_t, Chunk> chunks_;  // none before the chunk of written_end_
-  std::set<int64_t> ready_;          // chunks with a write that may start
+  // None before the chunk of written_end_. A whole and written chunk beyond a hole keeps its entry,
+  // but not its bytes, until the hole is filled.
+  std::map<int64_t, Chunk> chunks_;
+  std::set<int64_t> ready_;  // chunks with a write that may start
   int64_t outstanding_ = 0;
   int64_t buffered_bytes_ = 0;
   int64_t pending_bytes_ = 0;
