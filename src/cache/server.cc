@@ -130,10 +130,10 @@ Result<std::string> Server::Mutate(const std::string& request) {
     if (entry.erase_or_absent) {
       result = core_->Erase(now, entry.key, doorbells_);
     } else {
-      const Duration remaining = entry.remaining_ms.has_value()
-                                     ? Duration::Millis(*entry.remaining_ms)
-                                     : options_.core.ttl;
-      result = core_->Apply(now, entry.key, entry.rule, entry.value, remaining, doorbells_);
+      result = entry.remaining_ms.has_value()
+                   ? core_->ApplyCopy(now, entry.key, entry.rule, entry.value,
+                                      Duration::Millis(*entry.remaining_ms), doorbells_)
+                   : core_->Apply(now, entry.key, entry.rule, entry.value, doorbells_);
     }
     results.push_back(static_cast<char>(result));
   }
@@ -306,7 +306,7 @@ void Server::OnPage(size_t index, const Result<std::string>& bytes) {
       if (!owned) continue;
       const Duration remaining =
           entry.remaining_ms ? Duration::Millis(*entry.remaining_ms) : options_.core.ttl;
-      if (core_->Apply(now, entry.key, entry.rule, entry.value, remaining, doorbells_) ==
+      if (core_->ApplyCopy(now, entry.key, entry.rule, entry.value, remaining, doorbells_) ==
           MutationResult::kApplied) {
         ++counters_.repaired_values;
         counters_.repaired_bytes += entry.value.size();

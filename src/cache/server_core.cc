@@ -15,7 +15,9 @@ namespace {
 
 FAULT_POINT(kHeaderBeforeBytes, "cache.header_before_bytes",
             "an extension's header is stored before its bytes");
-FAULT_POINT(kReuseAtOnce, "cache.reuse_at_once", "a slot that is left may be written at once");
+
+// What a copy must bring of time to be worth a change of the entry.
+constexpr Duration kProlongMin = Duration::Millis(100);
 
 }  // namespace
 
@@ -33,7 +35,10 @@ MemoryPlan PlanMemory(uint64_t total_bytes, uint32_t value_bytes) {
 
 ServerCore::ServerCore(ServerCoreOptions options, std::span<char> index, std::span<char> data,
                        layout::Generation generation)
-    : options_(std::move(options)), index_(index), data_(data) {
+    : options_(std::move(options)),
+      index_(index),
+      data_(data),
+      pool_(static_cast<uint32_t>(data.size() / layout::kSlabBytes), options_.rest) {
   TAILCAST_CHECK(generation != layout::Generation::kNone);
   TAILCAST_CHECK(index.size() >= layout::kHeaderPageBytes + layout::kBucketBytes,
                  "the index region has no room for a bucket");
@@ -42,19 +47,16 @@ ServerCore::ServerCore(ServerCoreOptions options, std::span<char> index, std::sp
       static_cast<uint32_t>((index.size() - layout::kHeaderPageBytes) / layout::kBucketBytes);
   geometry_.data_bytes = data.size() / layout::kSlabBytes * layout::kSlabBytes;
   geometry_.heartbeat_interval_us = static_cast<uint64_t>(options_.heartbeat_interval.micros());
-  slabs_.resize(geometry_.data_bytes / layout::kSlabBytes);
-  for (uint32_t slab = static_cast<uint32_t>(slabs_.size()); slab > 0; --slab) {
-    free_slabs_.push_back(slab - 1);
-  }
   for (uint64_t bucket = 0; bucket < geometry_.bucket_count; ++bucket) SealBucket(bucket, false);
+  unsealed_ = geometry_.bucket_count;
   layout::StoreGeometry(index_.data(), geometry_);
 }
 
 // ---- Mutations ----
 
-MutationResult ServerCore::Apply(Instant now, const Key& key, MergeRule rule,
-                                 std::string_view value, Duration remaining,
-                                 std::vector<uint64_t>& doorbells) {
+MutationResult ServerCore::Join(Instant now, const Key& key, MergeRule rule, std::string_view value,
+                                std::optional<Duration> remaining,
+                                std::vector<uint64_t>& doorbells) {
   if (value.size() > layout::kValueBytesMax) {
     ++counts_.refused;
     ++counts_.refused_too_large;
@@ -65,7 +67,7 @@ MutationResult ServerCore::Apply(Instant now, const Key& key, MergeRule rule,
     ++counts_.refused_malformed;
     return MutationResult::kRefused;
   }
-  remaining = std::min(remaining, options_.ttl);
+  if (remaining.has_value()) remaining = std::min(*remaining, options_.ttl);
   const auto found = ids_.find(key);
   if (found != ids_.end() && entries_[found->second].expiry <= now.monotonic) {
     ++counts_.expired;
@@ -79,6 +81,7 @@ MutationResult ServerCore::Apply(Instant now, const Key& key, MergeRule rule,
                                     ? MutationResult::kMismatch
                                     : CompareForMerge(rule, BytesOf(entries_[id]), value);
   if (result == MutationResult::kNoChange) {
+    if (remaining.has_value()) Prolong(now, id, *remaining);
     ++counts_.no_change;
     return result;
   }
@@ -114,9 +117,9 @@ MutationResult ServerCore::Apply(Instant now, const Key& key, MergeRule rule,
 }
 
 MutationResult ServerCore::Insert(Instant now, const Key& key, MergeRule rule,
-                                  std::string_view value, Duration remaining,
+                                  std::string_view value, std::optional<Duration> remaining,
                                   std::vector<uint64_t>& doorbells) {
-  if (value.empty() || remaining <= Duration()) {
+  if (value.empty() || (remaining.has_value() && *remaining <= Duration())) {
     ++counts_.no_change;
     return MutationResult::kNoChange;
   }
@@ -144,7 +147,6 @@ MutationResult ServerCore::Insert(Instant now, const Key& key, MergeRule rule,
   entry.key = key;
   entry.rule = rule;
   entry.live = true;
-  entry.list = remaining < options_.ttl ? 1 : 0;
   entry.way = way.value_or(kOverflowed);
   if (entry.way == kOverflowed) {
     // Flagged first: a reader that misses the key in the bucket must be told to ask.
@@ -173,15 +175,14 @@ MutationResult ServerCore::Insert(Instant now, const Key& key, MergeRule rule,
 }
 
 bool ServerCore::Move(Instant now, uint32_t id, std::string_view value, uint32_t size_class,
-                      Duration remaining, std::vector<uint64_t>& doorbells) {
-  const std::optional<uint64_t> offset = AllocateSlot(size_class);
+                      std::optional<Duration> remaining, std::vector<uint64_t>& doorbells) {
+  const std::optional<uint64_t> offset = pool_.Take(size_class, id);
   if (!offset.has_value()) return false;
   Entry& entry = entries_[id];
   const bool had_slot = entry.version != 0;
   const uint64_t old_offset = entry.offset;
   if (had_slot) {
     Unlink(id);
-    --classes_[entry.size_class].live;
     live_bytes_ -= entry.length;
   }
   entry.offset = *offset;
@@ -189,11 +190,7 @@ bool ServerCore::Move(Instant now, uint32_t id, std::string_view value, uint32_t
   entry.crc = Crc32c(value);
   entry.version = next_version_++;
   entry.size_class = static_cast<uint8_t>(size_class);
-  // A repaired value never shortens the life of what is here.
-  entry.expiry =
-      had_slot ? std::max(entry.expiry, now.monotonic + remaining) : now.monotonic + remaining;
-  if (remaining >= options_.ttl) entry.list = 0;
-  ++classes_[size_class].live;
+  Renew(entry, now.monotonic, remaining);
   live_bytes_ += entry.length;
   Link(id);
 
@@ -205,12 +202,28 @@ bool ServerCore::Move(Instant now, uint32_t id, std::string_view value, uint32_t
   Step();
   Publish(entry, doorbells);
   Step();
-  if (had_slot) Rest(now, old_offset);
+  if (had_slot) pool_.Leave(now.monotonic, old_offset);
   return true;
 }
 
-void ServerCore::Extend(Instant now, uint32_t id, std::string_view value, Duration remaining,
-                        std::vector<uint64_t>& doorbells) {
+void ServerCore::Renew(Entry& entry, MonotonicTime now, std::optional<Duration> remaining) {
+  // A copy never shortens the life of what is here. (An entry without a value has lived till 0.)
+  entry.expiry = std::max(entry.expiry, now + remaining.value_or(options_.ttl));
+  entry.copy = remaining.has_value();
+}
+
+void ServerCore::Prolong(Instant now, uint32_t id, Duration remaining) {
+  Entry& entry = entries_[id];
+  if (now.monotonic + remaining < entry.expiry + kProlongMin) return;
+  Unlink(id);
+  Renew(entry, now.monotonic, remaining);
+  Link(id);
+  layout::StoreEntryHeader(SlotAt(entry.offset), HeaderOf(entry, now));
+  Step();
+}
+
+void ServerCore::Extend(Instant now, uint32_t id, std::string_view value,
+                        std::optional<Duration> remaining, std::vector<uint64_t>& doorbells) {
   Entry& entry = entries_[id];
   Unlink(id);
   const std::string_view suffix = value.substr(entry.length);
@@ -220,8 +233,7 @@ void ServerCore::Extend(Instant now, uint32_t id, std::string_view value, Durati
   entry.crc = Crc32cExtend(entry.crc, suffix.data(), suffix.size());
   entry.length = static_cast<uint32_t>(value.size());
   entry.version = next_version_++;
-  entry.expiry = std::max(entry.expiry, now.monotonic + remaining);
-  if (remaining >= options_.ttl) entry.list = 0;
+  Renew(entry, now.monotonic, remaining);
   Link(id);
 
   if (kHeaderBeforeBytes.planted()) {
@@ -291,9 +303,8 @@ void ServerCore::Drop(Instant now, uint32_t id, std::vector<uint64_t>& doorbells
   if (notify) doorbells.push_back(layout::BucketOffset(bucket));
   Step();
   Unlink(id);
-  --classes_[entry.size_class].live;
   live_bytes_ -= entry.length;
-  Rest(now, entry.offset);
+  pool_.Leave(now.monotonic, entry.offset);
   ids_.erase(entry.key);
   entry = Entry{};
   free_ids_.push_back(id);
@@ -346,97 +357,38 @@ std::optional<uint8_t> ServerCore::FreeWay(uint64_t bucket) const {
 void ServerCore::SetConfiguration(ConfigurationId configuration_id) {
   configuration_id_ = configuration_id;
   layout::StoreWord(index_.data() + layout::kConfigurationOffset, Raw(configuration_id));
-  for (uint64_t bucket = 0; bucket < geometry_.bucket_count; ++bucket) SealBucket(bucket, false);
+  unsealed_ = 0;
+  SealOn();
+}
+
+void ServerCore::SealOn() {
+  const uint64_t end = std::min<uint64_t>(unsealed_ + kSealedPerTurn, geometry_.bucket_count);
+  for (; unsealed_ < end; ++unsealed_) SealBucket(unsealed_, false);
 }
 
 // ---- Slots ----
 
-std::optional<uint64_t> ServerCore::AllocateSlot(uint32_t size_class) {
-  SizeClass& owner = classes_[size_class];
-  while (!owner.with_free.empty()) {
-    const uint32_t index = owner.with_free.back();
-    Slab& slab = slabs_[index];
-    if (!slab.free.empty()) {
-      const uint16_t slot = slab.free.back();
-      slab.free.pop_back();
-      --owner.free;
-      return uint64_t{index} * layout::kSlabBytes + uint64_t{slot} * layout::SlotBytes(size_class);
-    }
-    slab.listed = false;
-    owner.with_free.pop_back();
-  }
-  if (free_slabs_.empty()) return std::nullopt;
-  const uint32_t index = free_slabs_.back();
-  free_slabs_.pop_back();
-  Slab& slab = slabs_[index];
-  slab.size_class = static_cast<uint8_t>(size_class);
-  slab.listed = true;
-  owner.with_free.push_back(index);
-  const uint32_t count = layout::SlotsPerSlab(size_class);
-  for (uint32_t slot = count; slot > 1; --slot)
-    slab.free.push_back(static_cast<uint16_t>(slot - 1));
-  owner.slots += count;
-  owner.free += count - 1;
-  return uint64_t{index} * layout::kSlabBytes;
-}
-
-void ServerCore::Rest(Instant now, uint64_t offset) {
-  if (kReuseAtOnce.planted()) return FreeSlot(offset);
-  resting_.push_back({now.monotonic, offset});
-  ++classes_[slabs_[offset / layout::kSlabBytes].size_class].resting;
-}
-
-void ServerCore::FreeSlot(uint64_t offset) {
-  const auto index = static_cast<uint32_t>(offset / layout::kSlabBytes);
-  Slab& slab = slabs_[index];
-  SizeClass& owner = classes_[slab.size_class];
-  const uint32_t per_slab = layout::SlotsPerSlab(slab.size_class);
-  slab.free.push_back(
-      static_cast<uint16_t>(offset % layout::kSlabBytes / layout::SlotBytes(slab.size_class)));
-  ++owner.free;
-  if (slab.free.size() == per_slab) {  // nobody's again: another class may need it
-    if (slab.listed) {
-      owner.with_free.erase(std::find(owner.with_free.begin(), owner.with_free.end(), index));
-    }
-    owner.slots -= per_slab;
-    owner.free -= per_slab;
-    slab = Slab{};
-    free_slabs_.push_back(index);
-  } else if (!slab.listed) {
-    slab.listed = true;
-    owner.with_free.push_back(index);
-  }
-}
-
-void ServerCore::Unrest(MonotonicTime now) {
-  while (!resting_.empty() && resting_.front().since + options_.rest <= now) {
-    const uint64_t offset = resting_.front().offset;
-    --classes_[slabs_[offset / layout::kSlabBytes].size_class].resting;
-    FreeSlot(offset);
-    resting_.pop_front();
-  }
-}
-
-uint64_t ServerCore::Capacity(uint32_t size_class) const {
-  return classes_[size_class].slots +
-         free_slabs_.size() * uint64_t{layout::SlotsPerSlab(size_class)};
-}
-
-uint64_t ServerCore::Available(uint32_t size_class) const {
-  return classes_[size_class].free +
-         free_slabs_.size() * uint64_t{layout::SlotsPerSlab(size_class)};
-}
-
 uint32_t ServerCore::OldestOf(uint32_t size_class) const {
-  const uint32_t a = classes_[size_class].lists[0].head;
-  const uint32_t b = classes_[size_class].lists[1].head;
-  if (a == kNone) return b;
-  if (b == kNone) return a;
-  return entries_[b].expiry < entries_[a].expiry ? b : a;
+  const SizeClass& owner = classes_[size_class];
+  if (owner.copies.empty()) return owner.head;
+  const auto& [expiry, copy] = *owner.copies.begin();
+  return owner.head == kNone || expiry < entries_[owner.head].expiry ? copy : owner.head;
+}
+
+uint32_t ServerCore::OldestInSeveralSlabs() const {
+  uint32_t oldest = kNone;
+  for (uint32_t size_class = 0; size_class < layout::kClassCount; ++size_class) {
+    if (pool_.slabs_of(size_class) < 2) continue;
+    const uint32_t id = OldestOf(size_class);
+    if (id != kNone && (oldest == kNone || entries_[id].expiry < entries_[oldest].expiry)) {
+      oldest = id;
+    }
+  }
+  return oldest;
 }
 
 void ServerCore::MakeRoom(Instant now, uint32_t size_class, std::vector<uint64_t>& doorbells) {
-  Unrest(now.monotonic);
+  pool_.Unrest(now.monotonic);
   SizeClass& owner = classes_[size_class];
   if (now.monotonic - owner.window_start >= options_.rest) {
     const bool adjacent = now.monotonic - owner.window_start < options_.rest * 2;
@@ -445,41 +397,73 @@ void ServerCore::MakeRoom(Instant now, uint32_t size_class, std::vector<uint64_t
     owner.window_start = now.monotonic;
   }
   ++owner.taken;
-  // A write evicts at most four, so that none waits long for the others' garbage.
+  // A write evicts at most four of each kind, so that none waits long for the others' garbage.
+  MoveSlabs(now, 4, doorbells);
   for (int i = 0; i < 4; ++i) {
-    const auto capacity = static_cast<double>(Capacity(size_class));
-    const auto live = static_cast<double>(owner.live);
+    const auto capacity = static_cast<double>(pool_.Capacity(size_class));
+    const auto live = static_cast<double>(pool_.live(size_class));
     const bool full = live + 1 > options_.collect_from * capacity;
     // A slot that is left rests before it is room again. So as many must be free or resting as one
     // rest's writes will take, and a quarter more; else values go earlier, down to a tenth of the
     // class, before a write is refused.
-    const auto coming = static_cast<double>(Available(size_class) + owner.resting);
+    const auto coming =
+        static_cast<double>(pool_.Available(size_class) + pool_.resting(size_class));
     const auto needed = 1.25 * static_cast<double>(std::max(owner.taken, owner.taken_before));
     const bool scarce = coming < needed && live > 0.1 * capacity;
     if (!full && !scarce) return;
     const uint32_t oldest = OldestOf(size_class);
     if (oldest == kNone) return;
+    // Least recently modified first holds for all classes together: one with older values gives a
+    // slab up.
+    if (!pool_.leaving()) {
+      const uint32_t older = OldestInSeveralSlabs();
+      if (older != kNone && entries_[older].size_class != size_class &&
+          entries_[older].expiry < entries_[oldest].expiry) {
+        pool_.Reclaim(entries_[older].offset);
+      }
+    }
     ++counts_.collected;
     Drop(now, oldest, doorbells);
   }
 }
 
-// ---- Lists: each ordered by the last change, oldest first ----
+void ServerCore::MoveSlabs(Instant now, uint32_t budget, std::vector<uint64_t>& doorbells) {
+  if (pool_.ShortOfSlabs()) {
+    const uint32_t oldest = OldestInSeveralSlabs();
+    if (oldest != kNone) pool_.Reclaim(entries_[oldest].offset);
+  }
+  for (; budget > 0; --budget) {
+    const std::optional<uint32_t> id = pool_.NextToLeave();
+    if (!id.has_value()) return;
+    ++counts_.collected;
+    Drop(now, *id, doorbells);
+  }
+}
+
+// ---- The order of values ----
 
 void ServerCore::Link(uint32_t id) {
   Entry& entry = entries_[id];
-  List& list = classes_[entry.size_class].lists[entry.list];
-  entry.previous = list.tail;
+  SizeClass& owner = classes_[entry.size_class];
+  if (entry.copy) {
+    owner.copies.emplace(entry.expiry, id);
+    return;
+  }
+  entry.previous = owner.tail;
   entry.next = kNone;
-  (list.tail == kNone ? list.head : entries_[list.tail].next) = id;
-  list.tail = id;
+  (owner.tail == kNone ? owner.head : entries_[owner.tail].next) = id;
+  owner.tail = id;
 }
 
 void ServerCore::Unlink(uint32_t id) {
   Entry& entry = entries_[id];
-  List& list = classes_[entry.size_class].lists[entry.list];
-  (entry.previous == kNone ? list.head : entries_[entry.previous].next) = entry.next;
-  (entry.next == kNone ? list.tail : entries_[entry.next].previous) = entry.previous;
+  SizeClass& owner = classes_[entry.size_class];
+  if (entry.copy) {
+    owner.copies.erase({entry.expiry, id});
+    return;
+  }
+  (entry.previous == kNone ? owner.head : entries_[entry.previous].next) = entry.next;
+  (entry.next == kNone ? owner.tail : entries_[entry.next].previous) = entry.previous;
   entry.previous = entry.next = kNone;
 }
 
@@ -488,16 +472,17 @@ void ServerCore::Unlink(uint32_t id) {
 void ServerCore::Tick(Instant now, std::vector<uint64_t>& doorbells) {
   layout::StoreWord(index_.data() + layout::kHeartbeatOffset, ++heartbeats_);
   uint32_t budget = kForgottenPerTick;
-  for (SizeClass& size_class : classes_) {
-    for (List& list : size_class.lists) {
-      while (budget > 0 && list.head != kNone && entries_[list.head].expiry <= now.monotonic) {
-        --budget;
-        ++counts_.expired;
-        Drop(now, list.head, doorbells);
-      }
+  for (uint32_t size_class = 0; size_class < layout::kClassCount; ++size_class) {
+    for (; budget > 0; --budget) {
+      const uint32_t oldest = OldestOf(size_class);
+      if (oldest == kNone || entries_[oldest].expiry > now.monotonic) break;
+      ++counts_.expired;
+      Drop(now, oldest, doorbells);
     }
   }
-  Unrest(now.monotonic);
+  pool_.Unrest(now.monotonic);
+  MoveSlabs(now, budget, doorbells);
+  SealOn();
 }
 
 std::optional<ServerCore::Value> ServerCore::Get(Instant now, const Key& key) const {
@@ -524,10 +509,10 @@ ServerStats ServerCore::stats() const {
   ServerStats stats = counts_;
   stats.live = ids_.size();
   stats.live_bytes = live_bytes_;
-  stats.resting = resting_.size();
+  stats.resting = pool_.resting();
   stats.overflowed = overflowed_count_;
-  stats.slabs = slabs_.size();
-  stats.slabs_used = slabs_.size() - free_slabs_.size();
+  stats.slabs = pool_.slabs();
+  stats.slabs_used = pool_.slabs_used();
   return stats;
 }
 

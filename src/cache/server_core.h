@@ -13,17 +13,19 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tailcast/base/time.h"
 #include "tailcast/cache/memory_layout.h"
+#include "tailcast/cache/slot_pool.h"
 #include "tailcast/cache/types.h"
 
 namespace tailcast::cache {
@@ -58,7 +60,7 @@ struct ServerStats {
   uint64_t applied = 0, no_change = 0, mismatches = 0, refused = 0, erased = 0;
   uint64_t extended_in_place = 0, moved = 0, inserted = 0;
   uint64_t expired = 0;    // TTL
-  uint64_t collected = 0;  // GC, least recently modified first
+  uint64_t collected = 0;  // GC, least recently modified first, or for another size class
   uint64_t overflows = 0;  // insertions into a full bucket
   uint64_t refused_no_slot = 0, refused_too_large = 0, refused_overflow = 0, refused_malformed = 0;
   // As of now:
@@ -75,15 +77,20 @@ class ServerCore {
   ServerCore& operator=(const ServerCore&) = delete;
 
   // Joins `value` into the key's value. Adds to `doorbells` the offsets in the index region of the
-  // doorbells that moved. `remaining` is the time to live of a repaired value, at most the TTL.
+  // doorbells that moved. A longer value keeps the later expiry of the two; a write of what is
+  // there, or of less, does not prolong it (spec Merge: Join).
   //   kRefused: too large, malformed for its rule, or no room; the old value stays.
   //   kMismatch: contradicting bytes, or another rule than before; both values are gone.
   MutationResult Apply(Instant now, const Key& key, MergeRule rule, std::string_view value,
                        std::vector<uint64_t>& doorbells) {
-    return Apply(now, key, rule, value, options_.ttl, doorbells);
+    return Join(now, key, rule, value, std::nullopt, doorbells);
   }
-  MutationResult Apply(Instant now, const Key& key, MergeRule rule, std::string_view value,
-                       Duration remaining, std::vector<uint64_t>& doorbells);
+  // The same with another replica's copy, which has `remaining` of its time to live left there. It
+  // carries that time even when it brings no byte.
+  MutationResult ApplyCopy(Instant now, const Key& key, MergeRule rule, std::string_view value,
+                           Duration remaining, std::vector<uint64_t>& doorbells) {
+    return Join(now, key, rule, value, remaining, doorbells);
+  }
   // kApplied or kNoChange (was not there).
   MutationResult Erase(Instant now, const Key& key, std::vector<uint64_t>& doorbells);
 
@@ -104,7 +111,8 @@ class ServerCore {
   // the time are visited; those that come and go may be.
   uint64_t Scan(Instant now, uint64_t cursor, const std::function<bool(const Value&)>& visit) const;
 
-  // Written into every bucket, so that a reader with an older configuration finds out.
+  // Written into every bucket, so that a reader with an older configuration finds out: at once into
+  // as many as one turn should write, into the others with their next change or the next ticks.
   void SetConfiguration(ConfigurationId configuration_id);
   ConfigurationId configuration_id() const { return configuration_id_; }
 
@@ -112,6 +120,7 @@ class ServerCore {
   const layout::Geometry& geometry() const { return geometry_; }
 
   static constexpr uint32_t kForgottenPerTick = 20000;
+  static constexpr uint64_t kSealedPerTurn = 16384;  // buckets; some 2 ms
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -124,33 +133,20 @@ class ServerCore {
     MonotonicTime expiry;
     uint32_t length = 0;
     uint32_t crc = 0;
-    uint32_t previous = kNone, next = kNone;  // in its list, least recently modified first
+    uint32_t previous = kNone, next = kNone;  // in its class's list, unless it is a copy
     MergeRule rule = MergeRule::kLongerWins;
     uint8_t size_class = 0;
     uint8_t way = kOverflowed;
-    uint8_t list = 0;
+    bool copy = false;  // its expiry came from elsewhere
     bool live = false;
   };
-  struct List {
-    uint32_t head = kNone, tail = kNone;
-  };
-  struct Slab {
-    uint8_t size_class = 0xff;  // 0xff: nobody's
-    bool listed = false;        // in its class's with_free
-    std::vector<uint16_t> free;
-  };
+  // The values of a size class in order of their expiry, which is that of their last change.
   struct SizeClass {
-    std::vector<uint32_t> with_free;  // slabs that may have free slots
-    uint64_t slots = 0, live = 0, free = 0, resting = 0;
+    uint32_t head = kNone, tail = kNone;                  // written here, in order of arrival
+    std::set<std::pair<MonotonicTime, uint32_t>> copies;  // those whose expiry came from elsewhere
     // Slots taken in this stretch of `rest` and in the one before.
     uint64_t taken = 0, taken_before = 0;
     MonotonicTime window_start;
-    // [0]: written here; [1]: repaired, in their own order of age.
-    List lists[2];
-  };
-  struct Resting {
-    MonotonicTime since;
-    uint64_t offset;
   };
 
   char* SlotAt(uint64_t offset) { return data_.data() + offset; }
@@ -162,26 +158,30 @@ class ServerCore {
     if (options_.step_hook) options_.step_hook();
   }
 
+  MutationResult Join(Instant now, const Key& key, MergeRule rule, std::string_view value,
+                      std::optional<Duration> remaining, std::vector<uint64_t>& doorbells);
   MutationResult Insert(Instant now, const Key& key, MergeRule rule, std::string_view value,
-                        Duration remaining, std::vector<uint64_t>& doorbells);
+                        std::optional<Duration> remaining, std::vector<uint64_t>& doorbells);
   // Puts `value` into a fresh slot of class >= `at_least` for entry `id` and points the index
   // there.
   bool Move(Instant now, uint32_t id, std::string_view value, uint32_t size_class,
-            Duration remaining, std::vector<uint64_t>& doorbells);
-  void Extend(Instant now, uint32_t id, std::string_view value, Duration remaining,
+            std::optional<Duration> remaining, std::vector<uint64_t>& doorbells);
+  void Extend(Instant now, uint32_t id, std::string_view value, std::optional<Duration> remaining,
               std::vector<uint64_t>& doorbells);
+  // A copy that brings nothing but time.
+  void Prolong(Instant now, uint32_t id, Duration remaining);
   // Takes the entry out of index, lists and map; its slot is poisoned and rests.
   void Drop(Instant now, uint32_t id, std::vector<uint64_t>& doorbells);
   layout::EntryHeader HeaderOf(const Entry& entry, Instant now) const;
 
-  std::optional<uint64_t> AllocateSlot(uint32_t size_class);
-  void Rest(Instant now, uint64_t offset);
-  void FreeSlot(uint64_t offset);
-  void Unrest(MonotonicTime now);
   void MakeRoom(Instant now, uint32_t size_class, std::vector<uint64_t>& doorbells);
-  uint64_t Capacity(uint32_t size_class) const;
-  uint64_t Available(uint32_t size_class) const;
+  // While slabs are short one more leaves its class; of what lies in those that leave at most
+  // `budget` values are forgotten.
+  void MoveSlabs(Instant now, uint32_t budget, std::vector<uint64_t>& doorbells);
   uint32_t OldestOf(uint32_t size_class) const;
+  uint32_t OldestInSeveralSlabs() const;  // of all classes that have at least two
+  // Its expiry, and its place in the order of its class. It is not linked.
+  void Renew(Entry& entry, MonotonicTime now, std::optional<Duration> remaining);
 
   void Link(uint32_t id);
   void Unlink(uint32_t id);
@@ -196,12 +196,15 @@ class ServerCore {
   // Ends a change of a bucket: its crc fits again.
   void SealBucket(uint64_t bucket, bool notify);
   std::optional<uint8_t> FreeWay(uint64_t bucket) const;
+  // Goes on writing the configuration into buckets.
+  void SealOn();
 
   const ServerCoreOptions options_;
   const std::span<char> index_;
   const std::span<char> data_;
   layout::Geometry geometry_;
   ConfigurationId configuration_id_{};
+  uint64_t unsealed_ = 0;  // buckets from here on may show an older configuration
   uint64_t next_version_ = 1;
   uint64_t heartbeats_ = 0;
 
@@ -211,10 +214,8 @@ class ServerCore {
   std::unordered_map<Key, uint32_t, KeyHash> ids_;
   std::vector<Entry> entries_;
   std::vector<uint32_t> free_ids_;
-  std::vector<Slab> slabs_;
-  std::vector<uint32_t> free_slabs_;
   SizeClass classes_[layout::kClassCount];
-  std::deque<Resting> resting_;                                     // longest resting first
+  SlotPool pool_;
   std::unordered_map<uint64_t, std::vector<uint32_t>> overflowed_;  // entries by bucket
   uint64_t overflowed_count_ = 0;
   uint64_t live_bytes_ = 0;

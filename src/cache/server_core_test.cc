@@ -139,7 +139,7 @@ TEST_F(ServerCoreTest, ValuesExpireAndEqualRewritesDoNotProlong) {
   Pass(Duration::Seconds(30));
   Apply(old_key, MergeRule::kLongerWins, "abc");
   Apply(young_key, MergeRule::kLongerWins, "abc");
-  core_->Apply(now_, repaired, MergeRule::kLongerWins, "abc", Duration::Seconds(5), doorbells_);
+  core_->ApplyCopy(now_, repaired, MergeRule::kLongerWins, "abc", Duration::Seconds(5), doorbells_);
   EXPECT_EQ(core_->Get(now_, repaired)->remaining, Duration::Seconds(5));
   Pass(Duration::Seconds(6));
   EXPECT_EQ(PeekKey(repaired).outcome, Peek::kAbsent);
@@ -154,6 +154,47 @@ TEST_F(ServerCoreTest, ValuesExpireAndEqualRewritesDoNotProlong) {
   Pass(Duration::Seconds(11));
   EXPECT_EQ(core_->stats().live, 0u);
   EXPECT_EQ(core_->stats().expired, 3u);
+}
+
+TEST_F(ServerCoreTest, CopiesExpireInTheOrderOfTheirTimeAndHideNothing) {
+  Make({.ttl = Duration::Seconds(60)});
+  const auto copy = [&](uint64_t n, Duration remaining) {
+    core_->ApplyCopy(now_, KeyOf(n), MergeRule::kLongerWins, "abc", remaining, doorbells_);
+  };
+  copy(1, Duration::Seconds(50));
+  copy(2, Duration::Seconds(1));
+  // A copy that makes a value longer must not put it behind those that were written later.
+  Apply(KeyOf(3), MergeRule::kLongerWins, "ab");
+  Pass(Duration::Millis(500));
+  Apply(KeyOf(4), MergeRule::kLongerWins, "ab");
+  copy(3, Duration::Seconds(1));
+  Pass(Duration::Seconds(2));
+  EXPECT_EQ(PeekKey(KeyOf(2)).outcome, Peek::kAbsent);
+  EXPECT_EQ(PeekKey(KeyOf(1)).outcome, Peek::kFound);
+  Pass(Duration::Seconds(48));
+  EXPECT_EQ(PeekKey(KeyOf(1)).outcome, Peek::kAbsent);
+  EXPECT_EQ(PeekKey(KeyOf(3)).value, "abc");
+  Pass(Duration::Millis(9700));
+  EXPECT_EQ(PeekKey(KeyOf(3)).outcome, Peek::kAbsent) << "60 s after it was written";
+  EXPECT_EQ(PeekKey(KeyOf(4)).outcome, Peek::kFound);
+}
+
+TEST_F(ServerCoreTest, CopyOfTheSameValueCarriesTheTimeThatIsLeftToIt) {
+  Make({.ttl = Duration::Seconds(60)});
+  for (const MergeRule rule : {MergeRule::kLongerWins, MergeRule::kMaxBytes}) {
+    const Key key = KeyOf(static_cast<uint64_t>(rule));
+    core_->ApplyCopy(now_, key, rule, "abc", Duration::Seconds(5), doorbells_);
+    EXPECT_EQ(core_->ApplyCopy(now_, key, rule, "abc", Duration::Seconds(30), doorbells_),
+              MutationResult::kNoChange);
+    EXPECT_EQ(core_->ApplyCopy(now_, key, rule, "ab", Duration::Seconds(20), doorbells_),
+              MutationResult::kNoChange);
+    EXPECT_EQ(core_->Get(now_, key)->remaining, Duration::Seconds(30));
+    EXPECT_EQ(PeekKey(key).value, "abc");
+    Pass(Duration::Seconds(29));
+    EXPECT_EQ(PeekKey(key).outcome, Peek::kFound);
+    Pass(Duration::Seconds(2));
+    EXPECT_EQ(PeekKey(key).outcome, Peek::kAbsent);
+  }
 }
 
 TEST_F(ServerCoreTest, CollectsTheLeastRecentlyModifiedFrom80Percent) {
@@ -216,6 +257,42 @@ TEST_F(ServerCoreTest, EmptySlabsServeOtherClasses) {
   EXPECT_EQ(Apply(KeyOf(1000), MergeRule::kLongerWins, Bytes(1, 60000)), MutationResult::kApplied);
 }
 
+TEST_F(ServerCoreTest, FirstValueOfAnotherSizeFindsRoomInAFullServer) {
+  Make({.rest = Duration::Millis(100)}, 16384, 32);
+  for (uint64_t i = 0; i < 32 * 300; ++i) {
+    ASSERT_EQ(Apply(KeyOf(i), MergeRule::kLongerWins, Bytes(i, 4096)), MutationResult::kApplied);
+    if (i % 10 == 0) Pass(Duration::Millis(1));
+  }
+  const std::string large = Bytes(1, 8192);
+  ASSERT_EQ(Apply(KeyOf(1u << 20), MergeRule::kLongerWins, large), MutationResult::kApplied);
+  EXPECT_EQ(PeekKey(KeyOf(1u << 20)).value, large);
+}
+
+TEST_F(ServerCoreTest, SlabsFollowTheSizesThatAreWritten) {
+  for (const uint32_t slabs : {4u, 32u}) {
+    Make({.rest = Duration::Millis(100)}, 16384, slabs);
+    for (uint64_t i = 0; i < slabs * 300; ++i) {
+      Apply(KeyOf(i), MergeRule::kLongerWins, Bytes(i, 4096));
+      if (i % 20 == 0) Pass(Duration::Millis(1));
+    }
+    uint64_t refused_late = 0;
+    for (uint64_t i = 0; i < 20000; ++i) {
+      const bool refused = Apply(KeyOf((1u << 20) + i), MergeRule::kLongerWins, Bytes(i, 8192)) ==
+                           MutationResult::kRefused;
+      if (i > 1000) refused_late += refused ? 1 : 0;
+      if (i % 2 == 0) Pass(Duration::Millis(1));
+    }
+    EXPECT_EQ(refused_late, 0u) << slabs;
+    // Most of the memory is theirs.
+    const uint64_t per_slab = layout::SlotsPerSlab(*layout::ClassFor(8192));
+    uint64_t found = 0;
+    for (uint64_t i = 0; i < 20000; ++i) {
+      found += PeekKey(KeyOf((1u << 20) + i)).outcome == Peek::kFound ? 1 : 0;
+    }
+    EXPECT_GT(found, slabs * per_slab / 2) << slabs;
+  }
+}
+
 TEST_F(ServerCoreTest, FullBucketsOverflowAndComeBack) {
   Make({.overflow_entries_max = 10}, 1, 4);
   std::vector<Key> keys;
@@ -242,6 +319,21 @@ TEST_F(ServerCoreTest, ConfigurationReachesEveryBucket) {
   Make({}, 64);
   core_->SetConfiguration(ConfigurationId{7});
   for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(PeekKey(KeyOf(i)).bucket.configuration, 7u);
+}
+
+TEST_F(ServerCoreTest, ConfigurationReachesALargeIndexInSeveralTurns) {
+  Make({}, 3 * ServerCore::kSealedPerTurn);
+  core_->SetConfiguration(ConfigurationId{7});
+  const auto behind = [&] {
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < 100; ++i) count += PeekKey(KeyOf(i)).bucket.configuration != 7u;
+    return count;
+  };
+  EXPECT_GT(behind(), 0u) << "one turn does not write everything";
+  Pass(Duration::Millis(100));
+  core_->SetConfiguration(ConfigurationId{7});  // said again: begins anew
+  for (int i = 0; i < 3; ++i) Pass(Duration::Millis(100));
+  EXPECT_EQ(behind(), 0u);
 }
 
 TEST_F(ServerCoreTest, ScanVisitsEverythingInPages) {
