@@ -1,5 +1,6 @@
 # tailcast_module(NAME [INTERNAL]
 #   HEADERS x.h ...          the headers that other modules may include; they are installed
+#   SOURCE_HEADERS x.h ...   headers that only sources of other modules may include; not installed
 #   TEST_HEADERS x_conformance.h ...   headers for tests and benches only, those of other modules too
 #   SOURCES x.cc ...         without any source the module is header-only
 #   DEPS base storage ...    the modules whose headers this module's files include
@@ -19,7 +20,7 @@
 # and links with no other, shows that no function is missing, and that none is called of a module
 # above this one.
 function(tailcast_module NAME)
-  cmake_parse_arguments(ARG "INTERNAL" "" "HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES;BENCH_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL" "" "HEADERS;SOURCE_HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES;BENCH_DEPS" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tailcast_module(${NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()

@@ -7,8 +7,8 @@ documents are names of something. A test of ctest (`house`); ./dev check runs it
 Modules, by their tailcast_module() calls:
   - what a module's files include is in its DEPS; what only its tests or benches do, in TEST_DEPS or BENCH_DEPS
   - nothing is in them that is not included
-  - other modules' headers are those of their HEADERS, in tests and benches also those of their TEST_HEADERS;
-    a header that is installed includes no other kind
+  - other modules' headers are those of their HEADERS, in sources also those of their SOURCE_HEADERS, in tests and
+    benches also those of their TEST_HEADERS; a header that is installed includes no other kind
   - no circle: a module is added in CMakeLists.txt, and listed in ARCHITECTURE.md, after all that it depends on;
     there it stands on a higher floor, too
   - each file is in a list, each module has a README.md
@@ -31,8 +31,8 @@ import sys
 
 from house_names import Names, tables
 
-LISTS = ("HEADERS", "TEST_HEADERS", "SOURCES", "DEPS", "EXTERNAL", "PRIVATE_EXTERNAL", "TESTS", "TEST_DEPS",
-         "TEST_EXTERNAL", "BENCHES", "BENCH_DEPS")
+LISTS = ("HEADERS", "SOURCE_HEADERS", "TEST_HEADERS", "SOURCES", "DEPS", "EXTERNAL", "PRIVATE_EXTERNAL", "TESTS",
+         "TEST_DEPS", "TEST_EXTERNAL", "BENCHES", "BENCH_DEPS")
 FLAGS = ("INTERNAL",)
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
 
@@ -207,7 +207,7 @@ class House:
                     self.say(file, 1, f"nothing compiles it; put it in a list of {module.path}")
             if name == "proto":
                 continue
-            for kind in ("HEADERS", "TEST_HEADERS"):
+            for kind in ("HEADERS", "SOURCE_HEADERS", "TEST_HEADERS"):
                 for header in module[kind]:
                     if f"{folder}/{header}" not in self.known:
                         self.say(module.path, module.line[kind, header], f"there is no {header}; mend {kind}")
@@ -254,12 +254,16 @@ class House:
     def check_header(self, file, match, module, kind, other, header):
         """May `file` include this header at all?"""
         public, for_tests = header in other["HEADERS"], header in other["TEST_HEADERS"]
+        for_sources = header in other["SOURCE_HEADERS"]
         if f"{other.path.rpartition('/')[0]}/{header}" not in self.known and other.name != "proto":
             self.say(file, (match.start(1),), f"module {other.name} has no {header}; mend the include")
         elif for_tests and kind == "library":
             self.say(file, (match.start(1),), f"{header} is for tests (TEST_HEADERS of {other.name}); only tests and "
                      "benches may include it")
-        elif other is not module and not public and not for_tests:
+        elif for_sources and not file.endswith(".cc"):
+            self.say(file, (match.start(1),), f"{header} is for sources (SOURCE_HEADERS of {other.name}); move what "
+                     "needs it to a source")
+        elif other is not module and not public and not for_tests and not for_sources:
             self.say(file, (match.start(1),), f"{header} is a private header of {other.name}; do without it, or list it "
                      f"in HEADERS of {other.path} if {other.name} means to offer it")
         elif (other is module and not public and kind == "library"

@@ -122,6 +122,14 @@ class Planted(unittest.TestCase):
         self.plant(("src/store/store.cc:3: conformance.h is for tests",),
                    self.with_more("src/store/store.cc", '#include "tailcast/store/conformance.h"\n'))
 
+    def test_a_header_for_sources_is_included_by_sources_of_all_modules_and_by_no_header(self):
+        offered = self.replaced("src/base/CMakeLists.txt", "HEADERS time.h", "HEADERS time.h\n  SOURCE_HEADERS fault.h") | {
+            "src/base/fault.h": ""}
+        self.assertEqual(self.findings(offered | self.with_more(
+            "src/store/store.cc", '#include "tailcast/base/fault.h"\n')), [])
+        self.plant(("src/store/store.h:2: fault.h is for sources", "SOURCE_HEADERS of base"),
+                   offered | self.with_more("src/store/store.h", '#include "tailcast/base/fault.h"\n'))
+
     def test_a_public_header_that_includes_a_private_one(self):
         self.plant(("src/store/store.h:2: a public header includes the private inner.h",),
                    self.with_more("src/store/store.h", '#include "tailcast/store/inner.h"\n'))

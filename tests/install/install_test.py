@@ -23,6 +23,7 @@ class Install(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             prefix = os.path.join(folder, "prefix")
             self.call("cmake", "--install", BUILD, "--prefix", prefix)
+            self.check_headers(pathlib.Path(prefix) / "include", folder)
             for name in ("producer", "consumer"):
                 self.call("cmake", "-G", "Ninja", "-S", str(ROOT / "examples" / name), "-B",
                           os.path.join(folder, name), f"-DCMAKE_PREFIX_PATH={prefix}",
@@ -40,6 +41,19 @@ class Install(unittest.TestCase):
                 self.assertEqual(len(out.splitlines()), 100)
             finally:
                 self.assertEqual(up.close(), 0)
+
+    def check_headers(self, include, folder):
+        """They need none that is not installed, and nothing in them plants bugs or simulates."""
+        headers = sorted(path.relative_to(include) for path in include.rglob("*.h"))
+        self.assertTrue(headers)
+        for header in headers:
+            text = (include / header).read_text()
+            self.assertNotRegex(f"{header} {text}", "(?i)fault_?point", header)
+            self.assertNotIn(header.parts[1], ("app", "sim", "world"), header)
+        source = os.path.join(folder, "headers.cc")
+        with open(source, "w") as file:
+            file.writelines(f'#include "{header}"\n' for header in headers)
+        self.call(os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", f"-I{include}", source)
 
     def call(self, *args):
         done = subprocess.run(args, capture_output=True, text=True, timeout=200)
