@@ -10,12 +10,18 @@
 #include <vector>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/fault_point.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/word_copy.h"
 
 namespace tailcast::fabric {
 namespace {
+
+FAULT_POINT(kAcceptStaleRegion, "fabric.fake_accept_stale_region",
+            "a read of the simulated fabric gets bytes of a generation that has ended");
+FAULT_POINT(kIgnoreHeartbeat, "fabric.fake_ignore_heartbeat",
+            "a read of the simulated fabric does not look at the server's heartbeat");
 
 constexpr uint64_t kLineBytes = 64;
 constexpr uint64_t kPageBytes = 4096;
@@ -112,7 +118,7 @@ struct FakeFabricNetwork::Wire {
     }
   }
   bool BeatStopped(const Memory& memory) const {
-    return memory.last_beat.has_value() && !ignore_heartbeats &&
+    return memory.last_beat.has_value() && !kIgnoreHeartbeat.planted() &&
            loop->Now() - *memory.last_beat > memory.options.beat_timeout;
   }
   std::shared_ptr<Memory> Find(const std::string& server) const {
@@ -136,8 +142,6 @@ struct FakeFabricNetwork::Wire {
   std::map<std::pair<std::string, std::string>, FakeLink> links;
   std::map<std::string, std::shared_ptr<Memory>> servers;
   std::map<std::string, Duration> delays;
-  bool accept_stale_regions = false;
-  bool ignore_heartbeats = false;
   FakeFabricCounters counters;
   Scope scope;
 };
@@ -576,7 +580,7 @@ ReadStatus FakeFabricNetwork::Wire::Check(const Client& client, const ReadDescri
   const Memory& memory = *client.memory;
   if (!memory.readable) return ReadStatus::kUnreachable;
   if (memory.regions[read.region].info.generation != client.infos[read.region].generation &&
-      !accept_stale_regions) {
+      !kAcceptStaleRegion.planted()) {
     ++counters.stale;
     return ReadStatus::kStaleRegion;
   }
@@ -763,10 +767,6 @@ void FakeFabricNetwork::KillLeavingMemory(const std::string& server) {
   memory->held.clear();
   wire_->servers.erase(server);
 }
-void FakeFabricNetwork::set_accept_stale_regions(bool accept) {
-  wire_->accept_stale_regions = accept;
-}
-void FakeFabricNetwork::set_ignore_heartbeats(bool ignore) { wire_->ignore_heartbeats = ignore; }
 const FakeFabricCounters& FakeFabricNetwork::counters() const { return wire_->counters; }
 
 }  // namespace tailcast::fabric

@@ -98,11 +98,6 @@ class FakeFabricNetwork {
   // heartbeat is too old. The exporter may be destroyed after.
   void KillLeavingMemory(const std::string& server);
 
-  // Planted bugs, for trying out whether a checker would notice: readers get bytes of a generation
-  // that has ended; readers don't look at the heartbeat.
-  void set_accept_stale_regions(bool accept);
-  void set_ignore_heartbeats(bool ignore);
-
   const FakeFabricCounters& counters() const;
 
   struct Wire;  // shared with exporters and endpoints

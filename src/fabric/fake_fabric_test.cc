@@ -6,6 +6,7 @@
 #include <deque>
 #include <set>
 
+#include "tailcast/base/fault_point.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/fabric_conformance.h"
 
@@ -318,7 +319,7 @@ TEST_F(FakeFabricTest, ADeadServersMemoryReadsUntilItsHeartbeatIsTooOld) {
   EXPECT_EQ(Count(ReadAll(), ReadStatus::kUnreachable), 16u);
   EXPECT_EQ(network_.counters().beat_refusals, 16u);
   EXPECT_EQ(Connect(), nullptr);
-  network_.set_ignore_heartbeats(true);  // the planted bug shows
+  const PlantedFault fault("fabric.fake_ignore_heartbeat");
   EXPECT_EQ(Count(ReadAll(), ReadStatus::kOk), 16u);
 }
 
@@ -367,7 +368,7 @@ TEST_F(FakeFabricTest, StaleGenerationsAreRefusedUnlessTheBugIsPlanted) {
   network_.Cut("c", "s", false, false);
   EXPECT_EQ(Count(ReadAll(), ReadStatus::kStaleRegion), 16u);
   EXPECT_EQ(network_.counters().stale, 16u);
-  network_.set_accept_stale_regions(true);
+  const PlantedFault fault("fabric.fake_accept_stale_region");
   EXPECT_EQ(Count(ReadAll(), ReadStatus::kOk), 16u);
 }
 
