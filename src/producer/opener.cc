@@ -59,10 +59,7 @@ void Opener::CarryOut(OpenEffect effect) {
       TryAgain(effect.wait);
       return;
     case OpenEffect::Kind::kFence:
-      if (kSkipFence.planted())
-        ReadLength(effect);
-      else
-        Fence(effect);
+      Fence(effect);
       return;
     case OpenEffect::Kind::kReadIndex:
       ReadIndex(effect);
@@ -97,31 +94,29 @@ void Opener::ReadMetadata(int64_t seq) {
 }
 
 void Opener::Fence(const OpenEffect& effect) {
-  ports_.store->OpenFencing(dir_, FileName(effect.stem, effect.part),
-                            scope_.Bind([this](Result<std::unique_ptr<storage::AppendFile>> file) {
-                              Result<int64_t> length =
-                                  file.ok() ? Result<int64_t>((*file)->committed_length())
-                                            : Result<int64_t>(file.status());
-                              CarryOut(core_.OnFenced(std::move(length), now()));
-                            }));
-}
-
-// Instead of fencing it, for the fault point.
-void Opener::ReadLength(const OpenEffect& effect) {
-  ports_.store->OpenRead(
-      dir_, FileName(effect.stem, effect.part),
-      scope_.Bind([this](Result<std::unique_ptr<storage::ReadFile>> file) {
-        if (!file.ok()) {
-          CarryOut(core_.OnFenced(file.status(), now()));
-          return;
-        }
-        reading_ = std::move(*file);
-        reading_->Size(scope_.Bind([this](Result<storage::FileSize> size) {
-          Retire(*ports_.loop, std::move(reading_));
-          CarryOut(core_.OnFenced(
-              size.ok() ? Result<int64_t>(size->committed_length) : Result<int64_t>(size.status()),
-              now()));
+  const std::string name = FileName(effect.stem, effect.part);
+  if (kSkipFence.planted()) {
+    ports_.store->OpenRead(
+        dir_, name, scope_.Bind([this](Result<std::unique_ptr<storage::ReadFile>> file) {
+          if (!file.ok()) {
+            CarryOut(core_.OnFenced(file.status(), now()));
+            return;
+          }
+          reading_ = std::move(*file);
+          reading_->Size(scope_.Bind([this](Result<storage::FileSize> size) {
+            Retire(*ports_.loop, std::move(reading_));
+            CarryOut(core_.OnFenced(size.ok() ? Result<int64_t>(size->committed_length)
+                                              : Result<int64_t>(size.status()),
+                                    now()));
+          }));
         }));
+    return;
+  }
+  ports_.store->OpenFencing(
+      dir_, name, scope_.Bind([this](Result<std::unique_ptr<storage::AppendFile>> file) {
+        CarryOut(core_.OnFenced(file.ok() ? Result<int64_t>((*file)->committed_length())
+                                          : Result<int64_t>(file.status()),
+                                now()));
       }));
 }
 

@@ -41,7 +41,6 @@ class Opener {
   void CarryOut(OpenEffect effect);
   void ReadMetadata(int64_t seq);
   void Fence(const OpenEffect& effect);
-  void ReadLength(const OpenEffect& effect);
   void ReadIndex(const OpenEffect& effect);
   void Create(const OpenEffect& effect);
   WallTime now() const { return ports_.loop->WallNow(); }
