@@ -26,6 +26,10 @@ void Remember(FakeImage::File& file, MonotonicTime now) {
 
 }  // namespace
 
+int64_t FakeImage::File::visible() const {
+  return kShowsUnflushed.planted() ? static_cast<int64_t>(physical.size()) : committed;
+}
+
 Result<std::shared_ptr<FakeImage::File>> FakeImage::Claim(const std::string& dir,
                                                           const std::string& name,
                                                           const std::string& key,
@@ -82,7 +86,7 @@ Result<std::shared_ptr<FakeImage::File>> FakeImage::Fence(const std::string& dir
                                                           MonotonicTime now) {
   TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<File> file, Find(dir, name));
   file->epoch = Successor(file->epoch);
-  file->unflushed_end = 0;
+  file->physical.resize(static_cast<size_t>(file->committed));
   Remember(*file, now);
   return file;
 }
@@ -130,7 +134,6 @@ std::shared_ptr<FakeImage::Append> FakeImage::Send(std::shared_ptr<File> file, E
   if (File& f = *append->file; kShowsUnflushed.planted() && f.epoch == epoch) {
     f.physical.resize(static_cast<size_t>(f.committed));
     f.physical.append(append->bytes);
-    f.unflushed_end = static_cast<int64_t>(f.physical.size());
   }
   return append;
 }
@@ -139,7 +142,7 @@ void FakeImage::Land(Append& append, int64_t capacity_bytes, MonotonicTime now) 
   if (append.sealed) return;
   append.sealed = true;
   File& file = *append.file;
-  file.unflushed_end = 0;
+  file.physical.resize(static_cast<size_t>(file.committed));
   const bool guard_holds = file.epoch == append.epoch && !file.deleted;
   if (!guard_holds && (!kNoEpochGuard.planted() || file.deleted)) {
     ++counters_.appends_fenced;
@@ -156,7 +159,6 @@ void FakeImage::Land(Append& append, int64_t capacity_bytes, MonotonicTime now) 
   if (!kNoEpochGuard.planted() && !kShowsUnflushed.planted() && !kGarbageIsCommitted.planted()) {
     TAILCAST_CHECK(file.committed == append.offset, "an epoch has one writer with one append");
   }
-  file.physical.resize(static_cast<size_t>(file.committed));
   file.physical.append(append.bytes);
   file.committed += size;
   // spec DuelingWriters: PrimaryAppend.
@@ -195,7 +197,6 @@ void FakeImage::LosePower(int64_t capacity_bytes, MonotonicTime now, Rng& rng) {
     for (size_t i = true_bytes; i < append->bytes.size(); ++i) {
       file.physical.push_back(garbage ? static_cast<char>(rng.Next()) : '\0');
     }
-    file.unflushed_end = 0;
     if (kGarbageIsCommitted.planted()) {
       file.committed = static_cast<int64_t>(file.physical.size());
       Remember(file, now);

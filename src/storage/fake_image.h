@@ -25,11 +25,10 @@ class FakeImage {
     std::string key;
     Epoch epoch = Epoch::kFirst;
     int64_t committed = 0;
-    // What lies on the platters: [0, committed) are the file's bytes, the rest is junk that a power
-    // loss or a planted bug left.
+    // What lies on the platters: [0, committed) are the file's bytes, the rest is junk, which no
+    // reader is shown.
     std::string physical;
-    int64_t unflushed_end = 0;  // with a planted bug only
-    bool named = false;         // false: half created, only the claim is there
+    bool named = false;  // false: half created, only the claim is there
     bool deleted = false;
     struct Past {
       MonotonicTime when;
@@ -37,7 +36,8 @@ class FakeImage {
     };
     std::deque<Past> history;  // of sizes, the newest last
 
-    int64_t visible() const { return committed > unflushed_end ? committed : unflushed_end; }
+    // How many bytes readers are shown.
+    int64_t visible() const;
   };
 
   // An append on its way. It is sealed when it has landed, was refused or was lost.
