@@ -91,7 +91,8 @@ void BulkWrites::OnReply(Bulk& bulk, size_t index, const Result<std::string>& by
   ForgetIfAnswered(bulk);
 }
 
-// On a turn of its own: this may be in a callback of a link that only the bulk keeps.
+// On a turn of its own: this may be in a callback of a link that only the bulk keeps. And not
+// retired to the loop: a link needs the context, so the bulk may not outlive us.
 void BulkWrites::ForgetIfAnswered(Bulk& bulk) {
   if (bulk.calls > 0) return;
   context_.loop.Post(scope_.Bind([this, id = bulk.id] { bulks_.erase(id); }));
