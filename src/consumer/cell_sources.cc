@@ -30,6 +30,12 @@ SourceLengths CellSources::CellSource::lengths(Part part) const {
   return with_cache_ ? cell_.lengths_.cache(part) : cell_.lengths_.primary(part);
 }
 
+int64_t AgentCounters::*CellSources::CellSource::fallback() const {
+  if (with_cache_) return &AgentCounters::fallback_missing_chunk;
+  return cell_.lengths_.metadata_known() ? &AgentCounters::fallback_delayed
+                                         : &AgentCounters::fallback_no_metadata;
+}
+
 std::optional<stream::RangeResult> CellSources::CellSource::Read(
     Part part, stream::RangeRequest request, Callback<void(stream::RangeResult)> done) {
   const int64_t in_cache = with_cache_ ? cell_.lengths_.cache(part).known : 0;

@@ -84,10 +84,12 @@ ConsumerAgent::ConsumerAgent(const stream::CellPorts& ports, stream::ShardId sha
 ConsumerAgent::~ConsumerAgent() { CancelWatch(); }
 
 void ConsumerAgent::Enter(Phase next) {
-  const bool possible = (phase_ == Phase::kNew && next == Phase::kLocating) ||
-                        (phase_ == Phase::kLocating && next != Phase::kNew) ||
-                        (phase_ == Phase::kTailing && next == Phase::kFailed);
-  TAILCAST_CHECK(possible, "no way from one phase to the other");
+  const bool drawn = next == Phase::kLocating  ? phase_ == Phase::kNew
+                     : next == Phase::kTailing ? phase_ == Phase::kLocating
+                     : next == Phase::kFailed
+                         ? phase_ == Phase::kLocating || phase_ == Phase::kTailing
+                         : false;
+  TAILCAST_CHECK(drawn, "no way from one phase to the other");
   phase_ = next;
 }
 
@@ -316,20 +318,14 @@ bool ConsumerAgent::Fetch(Part part) {
       tail_.NextFetch(ports_.loop->Now(), part, std::span(lengths).first(file.sources.size()));
   if (!fetch) return false;
   if (file.steps.on()) LogLengths(part);
-  auto& fallback = file.fallback[static_cast<int>(part)];
-  fallback = &AgentCounters::fallback_missing_chunk;
-  if (fetch->distrusted) {
-    fallback = &AgentCounters::fallback_corrupt;
-  } else if (file.sources[fetch->source] != &file.cell.cache()) {
-    fallback = file.lengths.metadata_known() ? &AgentCounters::fallback_delayed
-                                             : &AgentCounters::fallback_no_metadata;
-  }
-  const auto result = file.sources[fetch->source]->Read(
-      part, std::move(fetch->request),
-      file.scope().Bind([this, part](const stream::RangeResult& late) {
-        OnFetched(part, late);
-        DoWork();
-      }));
+  Source& source = *file.sources[fetch->source];
+  file.fallback[static_cast<int>(part)] =
+      fetch->distrusted ? &AgentCounters::fallback_corrupt : source.fallback();
+  const auto result = source.Read(part, std::move(fetch->request),
+                                  file.scope().Bind([this, part](const stream::RangeResult& late) {
+                                    OnFetched(part, late);
+                                    DoWork();
+                                  }));
   return result && OnFetched(part, *result);
 }
 

@@ -69,7 +69,7 @@ class ConsumerAgent {
   ConsumerAgent(const ConsumerAgent&) = delete;
   ConsumerAgent& operator=(const ConsumerAgent&) = delete;
 
-  void Start(const StartPoint& start);
+  void Start(const StartPoint& start);  // once
 
   // Adds the messages that are ready to `out`, at most about `bytes_max` of payload (at least one
   // if there is one), and returns how many. Their views are valid until Release.
