@@ -35,9 +35,29 @@ void Appender::Move(AppenderState from, AppenderState to) {
 }
 
 AppendResult Appender::Die(AppendOutcome outcome, Status error) {
+  const bool unknown = outcome == AppendOutcome::kUnknown;
+  bool drawn = false;
+  switch (state_) {
+    case AppenderState::kReady:
+    case AppenderState::kRevoked:
+      drawn = true;
+      break;
+    case AppenderState::kWritten:
+      drawn = unknown;
+      break;
+    case AppenderState::kFenced:
+      drawn = unknown || !MustRevoke();
+      break;
+    case AppenderState::kFlushed:
+    case AppenderState::kDead:
+      break;
+  }
+  TAILCAST_CHECK(drawn, "an append ends out of order");
   state_ = AppenderState::kDead;
   return {outcome, word_.length, std::move(error)};
 }
+
+bool Appender::MustRevoke() const { return context_->durable() && !kFencedNotRevoked.planted(); }
 
 Status Appender::FencedError() const {
   return AbortedError(Join(file_.folder, file_.name) + ": epoch " +
@@ -69,7 +89,7 @@ AppendResult Appender::Append(std::string_view bytes) {
 
   // Fenced after the flush. If the power went now, before the fencer's segment is durable, recovery
   // would believe our slot; so the slot is taken back before we say that these bytes are refused.
-  if (context_->durable() && !kFencedNotRevoked.planted()) {
+  if (MustRevoke()) {
     status = Revoke(slot_offset);
     if (status.ok()) status = RevokeSync();
     if (!status.ok()) {

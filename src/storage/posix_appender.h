@@ -73,7 +73,10 @@ class Appender {
 
   // Checks that the state is `from`: the order of the steps is the proof.
   void Move(AppenderState from, AppenderState to);
+  // So is the way into kDead.
   AppendResult Die(AppendOutcome outcome, Status error);
+  // Fenced after the flush: the slot is on disk and has to go.
+  bool MustRevoke() const;
   // Looks at the word for who it was.
   Status FencedError() const;
 
