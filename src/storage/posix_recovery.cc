@@ -62,7 +62,7 @@ Result<CommitWord> Recover(const FirstInode& file, const Segments& segments) {
   for (const Segment& segment : segments.by_epoch) {
     if (segment.header.unflushed) {
       return DataLossError(Join(file.folder, file.name) +
-                           ": it was written without flushes (durability page_cache) and the "
+                           ": it was written without flushes (durability page-cache) and the "
                            "machine has restarted since; its content is not known, delete it");
     }
   }

@@ -287,7 +287,7 @@ TEST(PosixStore, APageCacheFileIsRefusedAfterARestartOfTheMachine) {
   Result<std::string> bytes = s.ReadAll("d", "f");
   ASSERT_FALSE(bytes.ok());
   EXPECT_EQ(bytes.status().code(), StatusCode::kDataLoss);
-  EXPECT_THAT(bytes.status().message(), HasSubstr("page_cache"));
+  EXPECT_THAT(bytes.status().message(), HasSubstr("page-cache"));
   EXPECT_EQ(s.Fence("d", "f").status().code(), StatusCode::kDataLoss);
   EXPECT_TRUE(s.Delete("d", "f").ok());
 }
