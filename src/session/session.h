@@ -44,7 +44,6 @@ class Session {
   // Fetches the view and opens the ports.
   //   Unavailable         nobody answers at the address, which the message names
   //   PermissionDenied, NotFound, FailedPrecondition   the primary layer: as PosixStore::Open
-  //   FailedPrecondition  no cache server answers by the fabric that was asked for
   void Start(Duration timeout, Callback<void(Status)> done);
 
   stream::CellPorts ports() const;
