@@ -1,6 +1,7 @@
 #include "tailcast/producer/append_core.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "tailcast/base/check.h"
@@ -50,6 +51,45 @@ Batch CutFront(Batch& batch, size_t count) {
 
 }  // namespace
 
+void AppendCore::Enter(FileState next) {
+  bool drawn = false;
+  switch (next) {
+    case FileState::kNone:
+      break;
+    case FileState::kOpen:
+      drawn = file_ != FileState::kFenced && file_ != FileState::kEnded;
+      break;
+    case FileState::kHeld:
+      drawn = file_ == FileState::kOpen;
+      break;
+    case FileState::kGivenUp:
+      drawn = is_open();
+      break;
+    case FileState::kFenced:
+      drawn = is_open() || file_ == FileState::kGivenUp;
+      break;
+    case FileState::kEnded:
+      drawn = file_ != FileState::kEnded;
+      break;
+  }
+  TAILCAST_CHECK(drawn, "a file from state " + std::to_string(static_cast<int>(file_)) + " to " +
+                            std::to_string(static_cast<int>(next)));
+  file_ = next;
+}
+
+void AppendCore::Hold(bool held) {
+  TAILCAST_CHECK(is_open(), "held while no file is open");
+  Enter(held ? FileState::kHeld : FileState::kOpen);
+}
+
+void AppendCore::Fail(storage::AppendOutcome outcome) {
+  if (outcome == storage::AppendOutcome::kFenced) {
+    if (!fenced()) Enter(FileState::kFenced);
+  } else if (is_open()) {
+    Enter(FileState::kGivenUp);
+  }
+}
+
 void AppendCore::Add(Batch batch) {
   buffered_bytes_ += static_cast<int64_t>(batch.bytes.size());
   unacknowledged_ += static_cast<int64_t>(batch.messages.size());
@@ -70,8 +110,8 @@ bool AppendCore::AtMessageBoundary(int64_t number, int64_t byte) const {
 }
 
 bool AppendCore::Open(int64_t start_number, int64_t start_byte, AppendEffects& out) {
-  TAILCAST_CHECK(!data_in_flight_ && !index_in_flight_, "opened while an append is outstanding");
-  if (!ever_open_) {
+  TAILCAST_CHECK(quiet(), "opened while an append is outstanding");
+  if (file_ == FileState::kNone) {
     durable_number_ = start_number;
     durable_byte_ = start_byte;
   }
@@ -107,9 +147,8 @@ bool AppendCore::Open(int64_t start_number, int64_t start_byte, AppendEffects& o
     waiting_ = std::move(again);
     flush_soon_ = true;
   }
-  ever_open_ = true;
-  open_ = true;
-  held_ = fenced_ = index_unknown_ = false;
+  Enter(FileState::kOpen);
+  index_append_ = IndexAppend::kNone;
   start_number_ = next_number_ = start_number;
   start_byte_ = start_byte;
   data_started_ = index_done_ = covered_data_ = 0;
@@ -118,7 +157,7 @@ bool AppendCore::Open(int64_t start_number, int64_t start_byte, AppendEffects& o
 }
 
 MonotonicTime AppendCore::NextFlush() const {
-  if (!open_ || held_ || full() || data_in_flight_ || waiting_.messages.empty()) {
+  if (file_ != FileState::kOpen || full() || data_in_flight_ || waiting_.messages.empty()) {
     return MonotonicTime::Max();
   }
   return last_flush_ + options_.flush_interval;
@@ -134,10 +173,11 @@ Batch AppendCore::TakeForFile() {
 }
 
 void AppendCore::Next(MonotonicTime now, AppendEffects& out) {
-  if (!open_) return;
+  if (!is_open()) return;
   const bool due = flush_soon_ || now >= last_flush_ + options_.flush_interval ||
                    static_cast<int64_t>(waiting_.bytes.size()) >= options_.flush_bytes;
-  if (!held_ && !full() && !data_in_flight_ && !waiting_.messages.empty() && due) {
+  if (file_ == FileState::kOpen && !full() && !data_in_flight_ && !waiting_.messages.empty() &&
+      due) {
     last_flush_ = now;
     ++flushes_;
     Flush flush;
@@ -156,7 +196,7 @@ void AppendCore::Next(MonotonicTime now, AppendEffects& out) {
     unacked_.push_back(std::move(flush));
     if (kIndexBeforeData.planted() && data_in_flight_) ++data_done_;
   }
-  if (!index_in_flight_ && data_done_ > 0) {
+  if (index_append_ == IndexAppend::kNone && data_done_ > 0) {
     index_bytes_.clear();
     int64_t offset = covered_data_;
     for (indexed_ = 0; indexed_ < data_done_; ++indexed_) {
@@ -166,7 +206,7 @@ void AppendCore::Next(MonotonicTime now, AppendEffects& out) {
         offset += message.length;
       }
     }
-    index_in_flight_ = true;
+    index_append_ = IndexAppend::kInFlight;
     out.index = AppendEffects::Append{index_done_, index_bytes_};
   }
 }
@@ -175,8 +215,7 @@ void AppendCore::OnData(storage::AppendOutcome outcome, AppendEffects& out) {
   TAILCAST_CHECK(data_in_flight_, "no data append is outstanding");
   data_in_flight_ = false;
   if (outcome != storage::AppendOutcome::kApplied) {
-    open_ = false;
-    fenced_ = fenced_ || outcome == storage::AppendOutcome::kFenced;
+    Fail(outcome);
     return;
   }
   if (kIndexBeforeData.planted()) return;  // was counted when it was started
@@ -191,11 +230,12 @@ void AppendCore::OnData(storage::AppendOutcome outcome, AppendEffects& out) {
 }
 
 void AppendCore::OnIndex(storage::AppendOutcome outcome, AppendEffects& out) {
-  TAILCAST_CHECK(index_in_flight_, "no index append is outstanding");
-  index_in_flight_ = false;
+  TAILCAST_CHECK(index_append_ == IndexAppend::kInFlight, "no index append is outstanding");
+  const bool known =
+      outcome == storage::AppendOutcome::kApplied || outcome == storage::AppendOutcome::kFenced;
+  index_append_ = known ? IndexAppend::kNone : IndexAppend::kUnknown;
   if (outcome != storage::AppendOutcome::kApplied) {
-    open_ = false;
-    (outcome == storage::AppendOutcome::kFenced ? fenced_ : index_unknown_) = true;
+    Fail(outcome);
     return;
   }
   for (size_t i = 0; i < indexed_; ++i) {
@@ -223,14 +263,15 @@ AppendCore::Lost AppendCore::TakeAll() {
   Lost lost;
   // Fenced before an index record could be appended: no seal will ever cover it.
   std::vector<Batch>& appended =
-      fenced_ && !index_unknown_ && !index_in_flight_ ? lost.failed : lost.unknown;
+      fenced() && index_append_ == IndexAppend::kNone ? lost.failed : lost.unknown;
   for (Flush& flush : unacked_) appended.push_back(std::move(flush.batch));
   unacked_.clear();
   lost.failed.push_back(std::exchange(waiting_, Batch()));
   data_done_ = indexed_ = 0;
-  data_in_flight_ = index_in_flight_ = false;
+  data_in_flight_ = false;
+  index_append_ = IndexAppend::kNone;
   buffered_bytes_ = unacknowledged_ = 0;
-  open_ = false;
+  Enter(FileState::kEnded);
   return lost;
 }
 

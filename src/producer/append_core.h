@@ -17,6 +17,18 @@
 // acknowledged is kept, and once the opener of the next file knows the old one's seal, Open sorts
 // it out: messages below the seal are durable, the others are appended to the new file.
 //
+// The file:
+//
+//           Open             Hold
+//   kNone ────────▶ kOpen ◀────────▶ kHeld      Open of the next file: from kOpen, kHeld and
+//                     │                │        kGivenUp to kOpen
+//                     ├────────────────┘
+//                     ▼ an append failed or nobody knows; GiveUp
+//                 kGivenUp                      TakeAll, the end: from all to kEnded
+//                     │
+//                     ▼ an append was refused: from kOpen and kHeld, too
+//                  kFenced
+//
 // A core: no clock, no I/O, one thread.
 #pragma once
 
@@ -96,7 +108,7 @@ class AppendCore {
   // `out.durable` has the former. False, and nothing has changed: the positions contradict what is
   // known to be durable, or cut a message.
   bool Open(int64_t start_number, int64_t start_byte, AppendEffects& out);
-  bool is_open() const { return open_; }
+  bool is_open() const { return file_ == FileState::kOpen || file_ == FileState::kHeld; }
 
   // Starts what may start now.
   void Next(MonotonicTime now, AppendEffects& out);
@@ -105,8 +117,8 @@ class AppendCore {
   // Everything taken so far is flushed without waiting for the interval (what a full file has no
   // room for, as soon as the next one is open).
   void FlushSoon() { flush_soon_ = !waiting_.messages.empty(); }
-  // While held no data append is started; index appends are. For rolling over.
-  void Hold(bool held) { held_ = held; }
+  // Of an open file. While held no data append is started; index appends are. For rolling over.
+  void Hold(bool held);
   // The file has roll_bytes: no data append is started until Open.
   bool full() const { return room() <= 0; }
 
@@ -114,16 +126,16 @@ class AppendCore {
   // starts until Open.
   void OnData(storage::AppendOutcome outcome, AppendEffects& out);
   void OnIndex(storage::AppendOutcome outcome, AppendEffects& out);
-  // The file is given up for another reason (it could not be continued, the shard was lost).
-  void GiveUp() { open_ = false; }
+  // The open file is given up for another reason (it could not be continued, the shard was lost).
+  void GiveUp() { Enter(FileState::kGivenUp); }
 
-  // It is given up because another opener owns the file: an append was refused.
-  bool fenced() const { return fenced_; }
+  // Another opener owns the file: an append was refused. No other is opened.
+  bool fenced() const { return file_ == FileState::kFenced; }
 
   // Nothing is appended that is not acknowledged; messages may wait.
   bool drained() const { return unacked_.empty(); }
   // No append is outstanding.
-  bool quiet() const { return !data_in_flight_ && !index_in_flight_; }
+  bool quiet() const { return !data_in_flight_ && index_append_ != IndexAppend::kInFlight; }
   // Everything taken was appended or at least started.
   bool started() const { return waiting_.messages.empty(); }
   bool empty() const { return drained() && started(); }
@@ -139,7 +151,7 @@ class AppendCore {
   int64_t flushes() const { return flushes_; }
   int64_t republished() const { return republished_; }  // messages that were appended again
 
-  // Takes out everything that is not acknowledged, in order, for reporting it lost.
+  // The end: takes out everything that is not acknowledged, in order, for reporting it lost.
   struct Lost {
     std::vector<Batch> unknown;  // appended, and may or may not be in the stream
     std::vector<Batch> failed;   // never appended, or fenced before an index record could cover it
@@ -147,24 +159,29 @@ class AppendCore {
   Lost TakeAll();
 
  private:
+  // The diagram above.
+  enum class FileState : uint8_t { kNone, kOpen, kHeld, kGivenUp, kFenced, kEnded };
+  // kUnknown: one may or may not have landed in this file.
+  enum class IndexAppend : uint8_t { kNone, kInFlight, kUnknown };
+  void Enter(FileState next);
+  // An append of this file came to anything but kApplied.
+  void Fail(storage::AppendOutcome outcome);
+
   int64_t room() const { return std::max<int64_t>(1, options_.roll_bytes) - data_started_; }
   // What is durable ends at this position of the shard, or a message that was appended does.
   bool AtMessageBoundary(int64_t number, int64_t byte) const;
   Batch TakeForFile();  // of what waits, as much as the file has room for
 
   const AppendOptions options_;
-  bool open_ = false;
-  bool held_ = false;
-  bool flush_soon_ = false;
+  FileState file_ = FileState::kNone;
+  bool flush_soon_ = false;    // what waits does not wait for the interval
   Batch waiting_;              // not appended
   std::deque<Flush> unacked_;  // appended to data, in order; the first `indexed_` also to the index
   size_t data_done_ = 0;       // of unacked_: data committed
   size_t indexed_ = 0;         // of unacked_: index append in flight
   bool data_in_flight_ = false;
-  bool index_in_flight_ = false;
-  bool fenced_ = false;
-  bool index_unknown_ = false;  // an index append of this file may or may not have landed
-  std::string index_bytes_;     // of the append in flight
+  IndexAppend index_append_ = IndexAppend::kNone;
+  std::string index_bytes_;  // of the append in flight
   MonotonicTime last_flush_ = MonotonicTime::FromMicros(INT64_MIN / 4);
   int64_t start_number_ = 0;
   int64_t start_byte_ = 0;
@@ -179,7 +196,6 @@ class AppendCore {
   int64_t last_time_us_ = 0;
   int64_t flushes_ = 0;
   int64_t republished_ = 0;
-  bool ever_open_ = false;
 };
 
 }  // namespace tailcast::producer
