@@ -1,19 +1,50 @@
 #include "tailcast/writer/lock_core.h"
 
+#include <string>
+
+#include "tailcast/base/check.h"
+
 namespace tailcast::writer {
 
 using stream::LockState;
 using stream::LockValue;
+
+void LockCore::Enter(State next) {
+  if (next == state_) return;  // looked at again
+  bool drawn = false;
+  switch (next) {
+    case State::kAcquiring:
+      break;
+    case State::kWaiting:
+      drawn = state_ == State::kAcquiring || state_ == State::kUnlocked;
+      break;
+    case State::kHeld:
+      drawn = state_ != State::kLost && state_ != State::kReleased;
+      break;
+    case State::kUnlocked:
+      drawn = state_ == State::kAcquiring || state_ == State::kWaiting;
+      break;
+    case State::kLost:
+      drawn = state_ != State::kReleased;
+      break;
+    case State::kReleased:
+      drawn = true;
+      break;
+  }
+  TAILCAST_CHECK(drawn, "a lock from state " + std::to_string(static_cast<int>(state_)) + " to " +
+                            std::to_string(static_cast<int>(next)));
+  state_ = next;
+}
 
 std::optional<LockValue> LockCore::OnRead(MonotonicTime now, const std::optional<LockValue>& seen) {
   if (state_ == State::kLost || state_ == State::kReleased) return std::nullopt;
   next_read_ = now + options_.check_interval;
   if (seen && seen->SameOperation(mine_)) {
     if (seen->state == LockState::kHeld) {
-      state_ = State::kHeld;
+      Enter(State::kHeld);
       return std::nullopt;
     }
-    state_ = State::kLost;
+    Enter(State::kLost);
     next_read_ = MonotonicTime::Max();
     // It ran before and has ended: the request to start it came twice.
     if (seen->state == LockState::kReleased) return std::nullopt;
@@ -22,21 +53,21 @@ std::optional<LockValue> LockCore::OnRead(MonotonicTime now, const std::optional
     return released;
   }
   if (seen && *seen > mine_) {
-    state_ = State::kLost;
+    Enter(State::kLost);
     winner_ = *seen;
     next_read_ = MonotonicTime::Max();
     return std::nullopt;
   }
   if (!seen || seen->state == LockState::kReleased || state_ == State::kHeld) {
     // Free, or our value was evicted. (A smaller value cannot replace ours otherwise.)
-    state_ = State::kHeld;
+    Enter(State::kHeld);
     return mine_;
   }
   // A smaller operation holds it.
   if (!poisoned_ || !poisoned_->SameOperation(*seen)) {
     if (!poisoned_) seize_at_ = now + options_.seize_delay;
     poisoned_ = *seen;
-    state_ = State::kWaiting;
+    Enter(State::kWaiting);
     next_read_ = now + options_.wait_interval;
     if (seen->state == LockState::kPoisoned) return std::nullopt;  // by somebody before us
     LockValue poison = *seen;
@@ -44,7 +75,7 @@ std::optional<LockValue> LockCore::OnRead(MonotonicTime now, const std::optional
     return poison;
   }
   if (now < seize_at_) {
-    state_ = State::kWaiting;
+    Enter(State::kWaiting);
     next_read_ = now + options_.wait_interval;
     if (seen->state == LockState::kPoisoned) return std::nullopt;
     LockValue poison = *seen;  // the write was lost
@@ -52,13 +83,13 @@ std::optional<LockValue> LockCore::OnRead(MonotonicTime now, const std::optional
     return poison;
   }
   seized_ = true;
-  state_ = State::kHeld;
+  Enter(State::kHeld);
   return mine_;
 }
 
 void LockCore::OnUnavailable(MonotonicTime now) {
   if (state_ == State::kLost || state_ == State::kReleased) return;
-  if (state_ != State::kHeld) state_ = State::kUnlocked;
+  if (state_ != State::kHeld) Enter(State::kUnlocked);
   next_read_ = now + options_.check_interval * 4;
 }
 
@@ -68,7 +99,7 @@ std::optional<LockValue> LockCore::Release() {
   // operation, which may be at work yet, has stopped.
   const bool leave =
       state_ == State::kLost || state_ == State::kAcquiring || state_ == State::kWaiting;
-  state_ = State::kReleased;
+  Enter(State::kReleased);
   next_read_ = MonotonicTime::Max();
   if (leave) return std::nullopt;
   LockValue released = mine_;

@@ -4,6 +4,17 @@
 // The lock saves wasted work and nothing else: every path ends in the operation running or in it
 // giving way to a greater one, and a metadata cache that does not answer stops nobody.
 //
+//               a smaller operation has it: poison
+//        ┌──────────────────────────────▶ kWaiting ───┐ it is released, or seized
+//        │                                 ▲   │      ▼
+//   kAcquiring ────────── free ────────────┼───┼──▶ kHeld
+//        │                                 │   │      ▲
+//        │ the cache does not answer       │   ▼      │ free
+//        └──────────────────────────────▶ kUnlocked ──┘
+//
+//   these four ─────────────▶ kLost       a greater operation is there, or poison for us
+//   these four and kLost ───▶ kReleased   Release
+//
 // A core: no clock, no I/O. The owner reads the lock's value and calls OnRead, writes what is asked
 // for, and looks at state() and NextRead().
 #pragma once
@@ -59,6 +70,8 @@ class LockCore {
   bool seized() const { return seized_; }
 
  private:
+  void Enter(State next);
+
   LockOptions options_;
   stream::LockValue mine_;
   State state_ = State::kAcquiring;
