@@ -77,8 +77,8 @@ class CallbackOf<void(Args...)> {
   CallbackOf() = default;
   CallbackOf(std::nullptr_t) {}  // NOLINT(google-explicit-constructor): as a function pointer's
   template <typename F>
-  requires std::is_invocable_v<F&, Args...> CallbackOf(
-      Bound<F> bound)  // NOLINT(google-explicit-constructor): the one way to make one
+  requires(std::is_invocable_v<F&, Args...>)
+      CallbackOf(Bound<F> bound)  // NOLINT(google-explicit-constructor): the one way to make one
       : scope_(std::move(bound.scope_)), run_(std::move(bound.function_)) {}
   CallbackOf(CallbackOf&& other) noexcept = default;
   CallbackOf& operator=(CallbackOf&& other) noexcept = default;
@@ -95,8 +95,8 @@ class CallbackOf<void(Args...)> {
   // thread hands over a result.
   //   loop.Post(std::move(done).With(std::move(result)));
   template <typename... Given>
-  requires std::is_invocable_v < absl::AnyInvocable<void(Args...)>
-  &, Given... > CallbackOf<void()> With(Given... given) && {
+  requires(std::is_invocable_v<absl::AnyInvocable<void(Args...)>&, Given...>)
+      CallbackOf<void()> With(Given... given) && {
     CallbackOf<void()> task;
     task.scope_ = std::move(scope_);
     task.run_ = [run = std::move(run_),

@@ -135,7 +135,7 @@ TEST_P(ReplicaLinkTest, WatchesAnswerUnreachableWhenTheServerStopsBeating) {
                     }));
   std::vector<uint64_t> doorbells;
   for (int i = 0; i < 30; ++i) {
-    world.server->Tick({world.loop.Now(), world.loop.WallNow()}, doorbells);
+    world.server->OnTick({world.loop.Now(), world.loop.WallNow()}, doorbells);
     world.loop.RunFor(Duration::Millis(100));
   }
   EXPECT_EQ(outcome, "");

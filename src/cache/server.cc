@@ -85,16 +85,16 @@ Result<std::vector<std::string>> Server::Start() {
     core_.reset();
     return addresses.status().WithContext("cache server " + options_.name);
   }
-  Tick();
+  OnTick();
   StartRepair();
   return addresses;
 }
 
-void Server::Tick() {
-  core_->Tick(Now(), doorbells_);
+void Server::OnTick() {
+  core_->OnTick(Now(), doorbells_);
   exporter_->Beat();
   NotifyAll();
-  tick_.After(options_.core.heartbeat_interval, scope_.Bind([this] { Tick(); }));
+  tick_.After(options_.core.heartbeat_interval, scope_.Bind([this] { OnTick(); }));
 }
 
 void Server::NotifyAll() {

@@ -84,7 +84,7 @@ class Server {
   Result<std::string> Stat(const std::string& request);
   void Handle(const char* method, Result<std::string> (Server::*handler)(const std::string&));
   void NotifyAll();
-  void Tick();
+  void OnTick();
   void StartRepair();
   void PullPage(size_t peer);
   void OnPage(size_t peer, const Result<std::string>& bytes);

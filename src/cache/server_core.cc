@@ -469,7 +469,7 @@ void ServerCore::Unlink(uint32_t id) {
 
 // ---- Time, reads, statistics ----
 
-void ServerCore::Tick(Instant now, std::vector<uint64_t>& doorbells) {
+void ServerCore::OnTick(Instant now, std::vector<uint64_t>& doorbells) {
   layout::StoreWord(index_.data() + layout::kHeartbeatOffset, ++heartbeats_);
   uint32_t budget = kForgottenPerTick;
   for (uint32_t size_class = 0; size_class < layout::kClassCount; ++size_class) {

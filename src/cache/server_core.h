@@ -96,7 +96,7 @@ class ServerCore {
 
   // Forgets what expired, lets rested slots be used again, beats the heart. Call it every
   // heartbeat_interval; costs what it forgets, at most kForgottenPerTick values.
-  void Tick(Instant now, std::vector<uint64_t>& doorbells);
+  void OnTick(Instant now, std::vector<uint64_t>& doorbells);
 
   struct Value {
     Key key;

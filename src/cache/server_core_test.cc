@@ -40,7 +40,7 @@ class ServerCoreTest : public testing::Test {
   void Pass(Duration span) {
     now_.monotonic = now_.monotonic + span;
     now_.wall = now_.wall + span;
-    core_->Tick(now_, doorbells_);
+    core_->OnTick(now_, doorbells_);
   }
   Peek PeekKey(const Key& key) { return PeekAt(memory_->index(), memory_->data(), key); }
 
@@ -428,7 +428,7 @@ LifeResult Live(uint64_t seed, bool header_before_bytes) {
     } else {
       model[key] = {rule, merged};
     }
-    core.Tick(now, doorbells);
+    core.OnTick(now, doorbells);
     const Peek peek = PeekAt(memory.index(), memory.data(), key);
     if (peek.outcome == Peek::kOverflowed) {
       const auto value_there = core.Get(now, key);

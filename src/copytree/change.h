@@ -50,8 +50,7 @@ struct DiffOptions {
 //
 //   add-edge n -> c          after the wait-caught-up of the nearest cluster on the way from the
 //                            source to n in the new tree, n included, that changes too: n is then
-//                            *settled*, fed over its final path, so a chain of copies never closes
-//                            to a ring
+//                            *settled*, fed over its final path, so copies never form a cycle
 //   wait-caught-up n -> c    after its add-edge
 //   remove-edge o -> c       after that: c has a caught-up feed at any moment
 //   remove-edge o -> gone    (a cluster that the new tree leaves out) after the wait-caught-up of

@@ -31,7 +31,7 @@ class World {
       case StepKind::kAddEdge:
         ASSERT_TRUE(step.from == source_ || Fed(step.from)) << step.from << " has nothing to copy";
         ASSERT_FALSE(Above(step.from, step.to))
-            << "a ring: " << step.from << " is fed by " << step.to;
+            << "a cycle: " << step.from << " is fed by " << step.to;
         adding_[step.to].insert(step.from);
         break;
       case StepKind::kWaitCaughtUp:
@@ -259,10 +259,10 @@ TEST(DiffTest, TheModelCatchesWrongPlans) {
   EXPECT_FALSE(early.Fed("b")) << "break before make";
   EXPECT_FATAL_FAILURE(
       {
-        static World ring(Tree{"s", {{"s", "a"}, {"a", "b"}}});
-        ring.Apply({StepKind::kAddEdge, "b", "a", 0, false, {}});
+        static World cycle(Tree{"s", {{"s", "a"}, {"a", "b"}}});
+        cycle.Apply({StepKind::kAddEdge, "b", "a", 0, false, {}});
       },
-      "a ring");
+      "a cycle");
   EXPECT_FATAL_FAILURE(
       {
         static World dry(Tree{"s", {{"s", "a"}}});

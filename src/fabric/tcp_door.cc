@@ -477,12 +477,12 @@ void TcpDoor::OnAccept() {
     connections_[number] = std::move(connection);
     if (tick_timer_ == 0) {
       tick_timer_ = reactor_->At(reactor_->Now() + options_.peer_timeout / 3,
-                                 scope_.Bind([this] { Tick(); }));
+                                 scope_.Bind([this] { OnTick(); }));
     }
   }
 }
 
-void TcpDoor::Tick() {
+void TcpDoor::OnTick() {
   tick_timer_ = 0;
   const MonotonicTime limit = reactor_->Now() - options_.peer_timeout;
   std::vector<int> silent;
@@ -496,7 +496,7 @@ void TcpDoor::Tick() {
   }
   if (connections_.empty()) return;
   tick_timer_ =
-      reactor_->At(reactor_->Now() + options_.peer_timeout / 3, scope_.Bind([this] { Tick(); }));
+      reactor_->At(reactor_->Now() + options_.peer_timeout / 3, scope_.Bind([this] { OnTick(); }));
 }
 
 void TcpDoor::Drop(int fd) {

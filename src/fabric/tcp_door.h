@@ -62,7 +62,7 @@ class TcpDoor {
   };
 
   void OnAccept();
-  void Tick();
+  void OnTick();
   void Drop(int fd);
   void DeliverNotifications();
   uint32_t LoadWord(const WordKey& key) const;

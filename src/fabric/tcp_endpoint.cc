@@ -118,7 +118,7 @@ class TcpSession final : public ClientSession {
   Status TakeWelcome(const TcpFrame& frame, const char* body);
   void Finish(Status status);
   void Die(const std::string& why);
-  void Tick();
+  void OnTick();
   // Any thread. What does not go out at once is sent by the engine.
   void Send(const std::string& bytes);
   void FlushOut();
@@ -566,7 +566,8 @@ Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
   slots_.resize(welcome.reads_max);
   peer_timeout_ = Duration::Micros(static_cast<int64_t>(welcome.peer_timeout_us));
   state_ = State::kOpen;
-  tick_timer_ = reactor_->At(reactor_->Now() + peer_timeout_ / 4, scope().Bind([this] { Tick(); }));
+  tick_timer_ =
+      reactor_->At(reactor_->Now() + peer_timeout_ / 4, scope().Bind([this] { OnTick(); }));
   return OkStatus();
 }
 
@@ -598,7 +599,7 @@ void TcpSession::Die(const std::string& why) {
   Notice();
 }
 
-void TcpSession::Tick() {
+void TcpSession::OnTick() {
   tick_timer_ = 0;
   if (reactor_->Now() - heard_ > peer_timeout_) {
     SilentPeers().Add();
@@ -610,7 +611,8 @@ void TcpSession::Tick() {
   AppendTo(ping,
            TcpFrame{.body_bytes = 0, .op = TcpOp::kPing, .flags = 0, .count = 0, .argument = 0});
   Send(ping);
-  tick_timer_ = reactor_->At(reactor_->Now() + peer_timeout_ / 4, scope().Bind([this] { Tick(); }));
+  tick_timer_ =
+      reactor_->At(reactor_->Now() + peer_timeout_ / 4, scope().Bind([this] { OnTick(); }));
 }
 
 void TcpSession::Send(const std::string& bytes) {

@@ -19,7 +19,7 @@ bool LengthPollCore::Remove(uint64_t operation, cache::Key key) {
   return true;
 }
 
-std::vector<cache::Key> LengthPollCore::Tick(MonotonicTime now) {
+std::vector<cache::Key> LengthPollCore::OnTick(MonotonicTime now) {
   return Read(now, !options_.doorbells || now - last_full_read_ >= options_.full_interval);
 }
 

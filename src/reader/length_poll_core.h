@@ -39,9 +39,9 @@ class LengthPollCore {
   // True: the group is gone and its doorbell, if there is one, is to be cancelled.
   bool Remove(uint64_t operation, cache::Key group);
 
-  // What to read now, if anything; answered by OnRead, after which NextRead is asked again. Tick
+  // What to read now, if anything; answered by OnRead, after which NextRead is asked again. OnTick
   // once per poll interval, NextRead when something may be dirty.
-  std::vector<cache::Key> Tick(MonotonicTime now);
+  std::vector<cache::Key> OnTick(MonotonicTime now);
   std::vector<cache::Key> NextRead(MonotonicTime now);
   void OnRead() { reading_ = false; }
   // True: set the doorbell of this group, which was read just now; answered by OnDoorbell.

@@ -21,7 +21,7 @@ class LengthPollCoreTest : public ::testing::Test {
     ASSERT_EQ(core.NextRead(At(10000)), Keys{kA});
     core.OnRead();
     ASSERT_TRUE(core.TakeWatch(kA));
-    ASSERT_EQ(core.Tick(At(10050)), Keys{kA}) << "the first full read";
+    ASSERT_EQ(core.OnTick(At(10050)), Keys{kA}) << "the first full read";
     core.OnRead();
     ASSERT_FALSE(core.TakeWatch(kA)) << "it is watched";
   }
@@ -35,7 +35,7 @@ TEST_F(LengthPollCoreTest, WithoutDoorbellsEveryTickReadsEveryGroup) {
   polls.Add(2, kB);
   polls.Add(3, kA);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(polls.Tick(At(i * 50)), (Keys{kA, kB}));
+    EXPECT_EQ(polls.OnTick(At(i * 50)), (Keys{kA, kB}));
     polls.OnRead();
     EXPECT_FALSE(polls.TakeWatch(kA));
   }
@@ -51,8 +51,8 @@ TEST_F(LengthPollCoreTest, ANewOperationIsReadOnceWithoutATick) {
 
 TEST_F(LengthPollCoreTest, OneReadAtATime) {
   polls.Add(1, kA);
-  EXPECT_EQ(polls.Tick(At(0)), Keys{kA});
-  EXPECT_EQ(polls.Tick(At(50)), Keys{}) << "a stalled cache is not asked again";
+  EXPECT_EQ(polls.OnTick(At(0)), Keys{kA});
+  EXPECT_EQ(polls.OnTick(At(50)), Keys{}) << "a stalled cache is not asked again";
   polls.Add(2, kB);
   EXPECT_EQ(polls.NextRead(At(60)), Keys{});
   polls.OnRead();
@@ -66,13 +66,13 @@ TEST_F(LengthPollCoreTest, AGroupEndsWithItsLastOperation) {
   EXPECT_TRUE(polls.Remove(2, kA));
   EXPECT_FALSE(polls.Remove(2, kA)) << "a second time";
   EXPECT_TRUE(polls.empty());
-  EXPECT_EQ(polls.Tick(At(0)), Keys{});
+  EXPECT_EQ(polls.OnTick(At(0)), Keys{});
   EXPECT_TRUE(polls.OperationsOf(kA).empty());
 }
 
 TEST_F(LengthPollCoreTest, AWatchedGroupIsReadWhenItsDoorbellSaysSo) {
   Watched();
-  EXPECT_EQ(core.Tick(At(10100)), Keys{});
+  EXPECT_EQ(core.OnTick(At(10100)), Keys{});
   core.OnDoorbell(kA, true);
   EXPECT_EQ(core.NextRead(At(10110)), Keys{kA});
   core.OnRead();
@@ -90,8 +90,8 @@ TEST_F(LengthPollCoreTest, ADoorbellDuringAReadIsNotLost) {
 
 TEST_F(LengthPollCoreTest, EveryGroupIsReadNowAndThenWhateverTheDoorbells) {
   Watched();
-  EXPECT_EQ(core.Tick(At(12049)), Keys{});
-  EXPECT_EQ(core.Tick(At(12050)), Keys{kA});
+  EXPECT_EQ(core.OnTick(At(12049)), Keys{});
+  EXPECT_EQ(core.OnTick(At(12050)), Keys{kA});
 }
 
 TEST_F(LengthPollCoreTest, AGroupThatNobodyCanWatchIsPolledAtEveryTick) {
@@ -99,23 +99,23 @@ TEST_F(LengthPollCoreTest, AGroupThatNobodyCanWatchIsPolledAtEveryTick) {
   core.OnDoorbell(kA, false);
   EXPECT_EQ(core.NextRead(At(10060)), Keys{}) << "not before the tick";
   for (int64_t ms = 10100; ms < 10300; ms += 50) {
-    EXPECT_EQ(core.Tick(At(ms)), Keys{kA});
+    EXPECT_EQ(core.OnTick(At(ms)), Keys{kA});
     core.OnRead();
     EXPECT_TRUE(core.TakeWatch(kA)) << "it is tried again";
     EXPECT_EQ(core.NextRead(At(ms + 1)), Keys{});
     core.OnDoorbell(kA, false);
   }
   // Somebody watches it at last: polled until the first notice.
-  core.Tick(At(10300));
+  core.OnTick(At(10300));
   core.OnRead();
   EXPECT_TRUE(core.TakeWatch(kA));
-  EXPECT_EQ(core.Tick(At(10350)), Keys{kA});
+  EXPECT_EQ(core.OnTick(At(10350)), Keys{kA});
   core.OnRead();
   core.OnDoorbell(kA, true);
   EXPECT_EQ(core.NextRead(At(10360)), Keys{kA});
   core.OnRead();
   EXPECT_TRUE(core.TakeWatch(kA));
-  EXPECT_EQ(core.Tick(At(10400)), Keys{});
+  EXPECT_EQ(core.OnTick(At(10400)), Keys{});
 }
 
 TEST_F(LengthPollCoreTest, ADoorbellOfAGroupThatIsGoneOrNotWatchedIsIgnored) {

@@ -41,7 +41,7 @@ void LengthPoller::ArmTimer() {
   timer_.After(options_.poll_interval, scope_.Bind([this] {
     const MonotonicTime now = ports_.loop->Now();
     hooks_.on_tick(now);
-    Read(core_.Tick(now));
+    Read(core_.OnTick(now));
     ArmTimer();
   }));
 }

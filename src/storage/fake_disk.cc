@@ -57,7 +57,7 @@ void FakeDisk::Thaw() {
 
 void FakeDisk::PowerLoss() {
   ++counters_.power_losses;
-  ++generation_;
+  ++life_;
   image_.LosePower(options_.capacity_bytes, loop_->Now(), rng_);
 }
 

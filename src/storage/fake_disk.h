@@ -114,7 +114,7 @@ class FakeDisk {
   FakeDiskOptions options_;
   Counters counters_;
   FakeImage image_;
-  uint64_t generation_ = 1;  // grows with each power loss: older handles are dead
+  uint64_t life_ = 1;  // grows with each power loss: handles of an earlier one are dead
   bool frozen_ = false;
   std::deque<UniqueFunction<void()>> held_;
   Scope scope_;

@@ -28,7 +28,7 @@ class FakeAppendFile final : public AppendFile {
         client_(std::move(client)),
         file_(std::move(file)),
         epoch_(epoch),
-        generation_(disk->generation_),
+        life_(disk->life_),
         committed_(committed) {}
   ~FakeAppendFile() override {
     // The callback runs now rather than when the append lands.
@@ -39,7 +39,7 @@ class FakeAppendFile final : public AppendFile {
                 Callback<void(AppendResult)> done) override {
     if (client_->loop == nullptr) return;
     TAILCAST_CHECK(outstanding_.number == 0, "one append at a time");
-    if (!dead_ && disk_->generation_ != generation_) {
+    if (!dead_ && disk_->life_ != life_) {
       dead_ = true;
       last_ = {AppendOutcome::kUnknown, committed_,
                UnavailableError(file_->name + ": the disk lost power")};
@@ -131,7 +131,7 @@ class FakeAppendFile final : public AppendFile {
   const std::shared_ptr<FakeStore::Client> client_;
   const std::shared_ptr<FakeImage::File> file_;
   const Epoch epoch_;
-  const uint64_t generation_;
+  const uint64_t life_;
   int64_t committed_;
   bool dead_ = false;
   AppendResult last_;  // when dead
@@ -143,10 +143,7 @@ class FakeReadFile final : public ReadFile {
  public:
   FakeReadFile(FakeDisk* disk, std::shared_ptr<FakeStore::Client> client,
                std::shared_ptr<FakeImage::File> file)
-      : disk_(disk),
-        client_(std::move(client)),
-        file_(std::move(file)),
-        generation_(disk->generation_) {}
+      : disk_(disk), client_(std::move(client)), file_(std::move(file)), life_(disk->life_) {}
   ~FakeReadFile() override {
     if (client_->loop == nullptr) return;
     for (const uint64_t call : outstanding_) client_->calls.Close(call, *client_->loop);
@@ -197,10 +194,10 @@ class FakeReadFile final : public ReadFile {
     });
     disk_->AtDisk(disk_->options_.request.Draw(disk_->rng_),
                   [disk = disk_, client = client_, file = file_, look = std::move(look),
-                   generation = generation_, answered = std::move(answered)]() mutable {
+                   life = life_, answered = std::move(answered)]() mutable {
                     if (client->loop == nullptr) return;
                     Result<T> result = UnavailableError(file->name + ": the disk lost power");
-                    if (disk->generation_ == generation) {
+                    if (disk->life_ == life) {
                       if (disk->rng_.Chance(disk->options_.read_error_rate)) {
                         ++disk->counters_.injected_errors;
                         result = UnavailableError(file->name + ": Input/output error");
@@ -216,7 +213,7 @@ class FakeReadFile final : public ReadFile {
   FakeDisk* const disk_;
   const std::shared_ptr<FakeStore::Client> client_;
   const std::shared_ptr<FakeImage::File> file_;
-  const uint64_t generation_;
+  const uint64_t life_;
   // The largest size that was told, shared with requests on the way.
   const std::shared_ptr<FileSize> shown_ = std::make_shared<FileSize>();
   std::set<uint64_t> outstanding_;  // numbers of calls
@@ -250,9 +247,9 @@ void FakeStore::Send(CallId<T> call, UniqueFunction<Result<R>(FakeImage&)> apply
       });
   disk->AtDisk(disk->options_.request.Draw(disk->rng_),
                [disk, client = client_, apply = std::move(apply), answered = std::move(answered),
-                fails, undone, generation = disk->generation_]() mutable {
+                fails, undone, life = disk->life_]() mutable {
                  Result<R> result = UnavailableError("the disk lost power");
-                 if (disk->generation_ == generation) {
+                 if (disk->life_ == life) {
                    if (!undone) result = apply(disk->image_);
                    if (fails) {
                      ++disk->counters_.injected_errors;
