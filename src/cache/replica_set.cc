@@ -30,7 +30,7 @@ void ReplicaSet::Update(RingConfig config) {
                          ? std::move(*same)
                          : std::make_shared<ReplicaLink>(context_, fabric_, rpc_, replica));
   }
-  ring_ = HashRing(config);
+  if (!ring_.IsOf(config)) ring_ = HashRing(config);
   context_.configuration.SetMine(config.configuration_id);
   for (const ReplicaLinkPtr& link : old) {
     if (link != nullptr) link->Retire();

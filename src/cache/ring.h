@@ -39,6 +39,7 @@ class HashRing {
       const std::string* name;
       uint16_t replica;
     };
+    for (const Replica& replica : config.replicas) names_.push_back(replica.name);
     std::vector<Point> points;
     points.reserve(config.replicas.size() * kPointsPerReplica);
     for (size_t i = 0; i < config.replicas.size(); ++i) {
@@ -54,7 +55,8 @@ class HashRing {
     for (size_t i = 0; i < points.size(); ++i) {
       Owners owners;
       for (size_t step = 0; step < points.size() && owners.count < distinct; ++step) {
-        const uint16_t candidate = points[(i + step) % points.size()].replica;
+        const size_t at = i + step < points.size() ? i + step : i + step - points.size();
+        const uint16_t candidate = points[at].replica;
         const auto* end = owners.replica.begin() + owners.count;
         if (std::find(owners.replica.begin(), owners.replica.begin() + owners.count, candidate) ==
             end) {
@@ -71,6 +73,14 @@ class HashRing {
       while (at < places_.size() && places_[at] < slot << kTableShift) ++at;
       first_[slot] = static_cast<uint32_t>(at);
     }
+  }
+
+  // Whether it is that of `config`, by what placement depends on: the names, as they are listed.
+  // Many changes of a configuration (an address, an incarnation) leave it as it is; making it costs
+  // a hash for each point.
+  bool IsOf(const RingConfig& config) const {
+    return std::equal(names_.begin(), names_.end(), config.replicas.begin(), config.replicas.end(),
+                      [](const std::string& name, const Replica& r) { return name == r.name; });
   }
 
   // count == 0 only if the ring is empty.
@@ -90,6 +100,7 @@ class HashRing {
  private:
   static constexpr int kTableShift = 52;
   static constexpr uint64_t kTableSize = 1ull << (64 - kTableShift);
+  std::vector<std::string> names_;
   std::vector<uint64_t> places_;  // sorted
   std::vector<Owners> owners_;    // of keys at or before each place
   std::vector<uint32_t>

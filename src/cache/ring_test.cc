@@ -46,6 +46,22 @@ TEST(HashRingTest, IsTheSameWhateverTheOrderOfTheList) {
   }
 }
 
+TEST(HashRingTest, IsThatOfEveryListOfTheSameNamesInTheSameOrder) {
+  const RingConfig config = Config(3);
+  const HashRing ring(config);
+  RingConfig other = config;
+  other.configuration_id = ConfigurationId{9};
+  other.replicas[1] = {
+      .name = "cache-1", .rpc_address = "elsewhere", .incarnation = ProcessIncarnation{4}};
+  EXPECT_TRUE(ring.IsOf(other));
+  std::swap(other.replicas[0], other.replicas[1]);
+  EXPECT_FALSE(ring.IsOf(other)) << "owners are indexes into the list";
+  EXPECT_FALSE(ring.IsOf(Config(2)));
+  EXPECT_FALSE(ring.IsOf(Config(4)));
+  EXPECT_FALSE(HashRing().IsOf(config));
+  EXPECT_TRUE(HashRing().IsOf({}));
+}
+
 TEST(HashRingTest, TableFindsWhatALinearSearchFinds) {
   const RingConfig config = Config(5);
   const HashRing ring(config);

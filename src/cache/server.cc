@@ -106,7 +106,7 @@ void Server::NotifyAll() {
 void Server::UpdateRing(RingConfig config) {
   if (config.configuration_id < config_.configuration_id) return;
   const bool changed = config.configuration_id != config_.configuration_id;
-  ring_ = HashRing(config);
+  if (!ring_.IsOf(config)) ring_ = HashRing(config);
   config_ = std::move(config);
   if (core_ == nullptr) return;
   if (changed) core_->SetConfiguration(config_.configuration_id);
