@@ -1,6 +1,6 @@
 // An agent is destroyed while its loop, its ports and its peers go on: at every event of a short
 // run, and at drawn points of longer ones with faults. Nothing of it may run afterwards, which is
-// what the address sanitizer sees (./dev test --asan), and what those that it had been given
+// what the address sanitizer sees (./dev test asan), and what those that it had been given
 // callbacks by check themselves.
 //
 // The deployments' own kills end the loop first, so that they cannot see this.
