@@ -10,6 +10,9 @@ namespace {
 FAULT_POINT(kReuseAtOnce, "cache.reuse_at_once", "a slot that is left may be written at once");
 
 uint32_t SlabOf(uint64_t offset) { return static_cast<uint32_t>(offset / layout::kSlabBytes); }
+uint16_t SlotOf(uint64_t offset, uint32_t size_class) {
+  return static_cast<uint16_t>(offset % layout::kSlabBytes / layout::SlotBytes(size_class));
+}
 
 }  // namespace
 
@@ -72,7 +75,7 @@ std::optional<uint64_t> SlotPool::Take(uint32_t size_class, uint32_t entry) {
 void SlotPool::Leave(MonotonicTime now, uint64_t offset) {
   Slab& slab = slabs_[SlabOf(offset)];
   SizeClass& owner = classes_[slab.size_class];
-  slab.entries[offset % layout::kSlabBytes / layout::SlotBytes(slab.size_class)] = kNobody;
+  slab.entries[SlotOf(offset, slab.size_class)] = kNobody;
   --owner.live;
   if (kReuseAtOnce.planted()) return Free(offset);
   ++owner.resting;
@@ -93,8 +96,7 @@ void SlotPool::Free(uint64_t offset) {
   Slab& slab = slabs_[index];
   SizeClass& owner = classes_[slab.size_class];
   const uint32_t per_slab = layout::SlotsPerSlab(slab.size_class);
-  slab.free.push_back(
-      static_cast<uint16_t>(offset % layout::kSlabBytes / layout::SlotBytes(slab.size_class)));
+  slab.free.push_back(SlotOf(offset, slab.size_class));
   if (!slab.leaving) ++owner.free;
   if (slab.free.size() == per_slab) {  // nobody's again: another class may need it
     if (slab.listed) std::erase(owner.with_free, index);
