@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tailcast/scheduler/tree_testing.h"
 
 namespace tailcast::scheduler {
 namespace {
@@ -13,34 +14,6 @@ using stream::Stem;
 using stream::TreeVersion;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using Edges = std::vector<std::pair<std::string, std::string>>;
-
-MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
-
-v1::StreamConfig Tree(const Edges& edges, uint64_t version = 1) {
-  v1::StreamConfig config;
-  config.set_name("s");
-  config.set_incarnation(7);
-  config.set_shards(1);
-  config.set_chunk_size(4096);
-  config.set_source("a");
-  config.set_tree_version(version);
-  for (const auto& [from, to] : edges) {
-    auto* edge = config.add_tree();
-    edge->set_from(from);
-    edge->set_to(to);
-  }
-  return config;
-}
-v1::StreamConfig Change(const Edges& base, const Edges& tree, uint64_t version) {
-  v1::StreamConfig config = Tree(tree, version);
-  for (const auto& [from, to] : base) {
-    auto* edge = config.mutable_change()->add_base();
-    edge->set_from(from);
-    edge->set_to(to);
-  }
-  return config;
-}
 
 // Each file has 100 bytes of data and 64 of index.
 Stem File(int64_t seq) { return {seq, 1000 + seq, (seq - 1) * 100, (seq - 1) * 2}; }

@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tailcast/scheduler/tree_testing.h"
 
 namespace tailcast::scheduler {
 namespace {
@@ -10,33 +11,6 @@ namespace {
 using stream::Layer;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using Edges = std::vector<std::pair<std::string, std::string>>;
-
-MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
-
-v1::StreamConfig Tree(const Edges& edges, uint64_t version, int shards = 1) {
-  v1::StreamConfig config;
-  config.set_name("s");
-  config.set_incarnation(7);
-  config.set_shards(shards);
-  config.set_source("a");
-  config.set_tree_version(version);
-  for (const auto& [from, to] : edges) {
-    auto* edge = config.add_tree();
-    edge->set_from(from);
-    edge->set_to(to);
-  }
-  return config;
-}
-v1::StreamConfig Change(const Edges& base, const Edges& tree, uint64_t version, int shards = 1) {
-  v1::StreamConfig config = Tree(tree, version, shards);
-  for (const auto& [from, to] : base) {
-    auto* edge = config.mutable_change()->add_base();
-    edge->set_from(from);
-    edge->set_to(to);
-  }
-  return config;
-}
 
 // The edges of one cell, and what happened to them, as text.
 class Cell {
