@@ -120,7 +120,7 @@ class ServerCore {
   const layout::Geometry& geometry() const { return geometry_; }
 
   static constexpr uint32_t kForgottenPerTick = 20000;
-  static constexpr uint64_t kSealedPerTurn = 16384;  // buckets; some 2 ms
+  static constexpr uint64_t kSealedPerTurn = 16384;  // buckets
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
