@@ -9,6 +9,8 @@ find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(prometheus-cpp REQUIRED)
+# libmemcached says nothing to CMake; found here, it is linked by its name (memcached).
+find_library(TAILCAST_LIBMEMCACHED memcached REQUIRED)
 if(TAILCAST_TESTS)
   find_package(GTest REQUIRED)
 endif()

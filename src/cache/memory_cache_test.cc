@@ -1,19 +1,37 @@
 #include "tailcast/cache/memory_cache.h"
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tailcast/base/crc32c.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/cache/client_suite_testing.h"
 #include "tailcast/cache/test_loop.h"
 
 namespace tailcast::cache {
 namespace {
 
-std::string Lanes(std::vector<uint64_t> lanes) {
-  return std::string(reinterpret_cast<const char*>(lanes.data()), lanes.size() * 8);
-}
+class MemoryWorld : public ClientWorld {
+ public:
+  std::unique_ptr<Client> MakeClient() override {
+    return std::make_unique<MemoryClient>(&loop_, &store_);
+  }
+  bool Turn(const std::function<bool()>& done) override { return loop_.RunUntil(done); }
+  void LoseAll() override { store_.EvictAll(); }
+  bool has_doorbells() const override { return true; }
+  bool reads_inside_the_call() const override { return true; }
+
+ private:
+  TestLoop loop_;
+  MemoryStore store_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Memory, ClientSuite,
+                         testing::Values(ClientSuiteParam{
+                             "Plain", [] { return std::make_unique<MemoryWorld>(); }}),
+                         ClientSuiteName);
 
 class MemoryCacheTest : public testing::Test {
  protected:
@@ -47,54 +65,12 @@ class MemoryCacheTest : public testing::Test {
   char buffer_[64] = {};
 };
 
-TEST_F(MemoryCacheTest, LongerValueWinsAndShorterChangesNothing) {
-  const Key key{1, 2};
-  EXPECT_TRUE(Mutate(client_, key, MergeRule::kLongerWins, "abcdef").ok());
-  EXPECT_TRUE(Mutate(client_, key, MergeRule::kLongerWins, "abc").ok());
-  EXPECT_EQ(store_.Get(key), "abcdef");
-}
-
-TEST_F(MemoryCacheTest, ContradictingBytesDropBothAndAreDataLoss) {
+TEST_F(MemoryCacheTest, ContradictionsAreCountedByTheStore) {
   const Key key{1, 2};
   EXPECT_TRUE(Mutate(client_, key, MergeRule::kLongerWins, "abcdef").ok());
   EXPECT_TRUE(IsDataLoss(Mutate(client_, key, MergeRule::kLongerWins, "abX")));
   EXPECT_EQ(store_.Get(key), std::nullopt);
   EXPECT_EQ(store_.mismatches(), 1u);
-}
-
-TEST_F(MemoryCacheTest, ReadsOnlyTheSuffixAndExtendsTheChecksum) {
-  const Key key{1, 2};
-  EXPECT_TRUE(Mutate(client_, key, MergeRule::kLongerWins, "abcdef").ok());
-  ChunkRead read{.key = key, .have = 0, .want = 3, .capacity = 3, .destination = buffer_};
-  read = Read(client_, read);
-  EXPECT_EQ(read.length, 3u);
-  EXPECT_EQ(read.crc, Crc32c("abc"));
-  read.have = read.length;
-  read.length = 0;
-  read.want = read.capacity = 6;
-  buffer_[0] = '#';  // proves that the prefix is left alone
-  ASSERT_TRUE(client_.TryReadChunks(std::span(&read, 1)));
-  EXPECT_EQ(std::string(buffer_, 6), "#bcdef");
-  EXPECT_EQ(read.crc, Crc32c("abcdef"));
-}
-
-TEST_F(MemoryCacheTest, MissesAreResults) {
-  ChunkRead read{.key = {9, 9}, .want = 3, .capacity = 3, .destination = buffer_};
-  EXPECT_FALSE(client_.TryReadChunks(std::span(&read, 1)));
-  EXPECT_EQ(Read(client_, read).length, 0u);
-  EXPECT_EQ(client_.counters().misses, 1u);
-  EXPECT_EQ((*ReadValue(client_, {9, 9}))[0], std::nullopt);
-}
-
-TEST_F(MemoryCacheTest, LanesJoinByMaximumAndNeverFallWithinAClient) {
-  const Key key{3, 4};
-  EXPECT_TRUE(Mutate(client_, key, MergeRule::kMaxLanes, Lanes({5, 1})).ok());
-  EXPECT_TRUE(Mutate(client_, key, MergeRule::kMaxLanes, Lanes({2, 7, 1})).ok());
-  EXPECT_EQ((*ReadValue(client_, key))[0], Lanes({5, 7, 1}));
-  store_.EvictAll();
-  EXPECT_EQ((*ReadValue(client_, key))[0], std::nullopt);
-  EXPECT_TRUE(Mutate(client_, key, MergeRule::kMaxLanes, Lanes({1, 1, 1})).ok());
-  EXPECT_EQ((*ReadValue(client_, key))[0], Lanes({5, 7, 1}));
 }
 
 TEST_F(MemoryCacheTest, DoorbellNotifiesOnceForChangesSinceTheLastRead) {
@@ -105,8 +81,8 @@ TEST_F(MemoryCacheTest, DoorbellNotifiesOnceForChangesSinceTheLastRead) {
                      scope_.Bind([&](bool watched) { notifications += watched ? 1 : 100; }));
   loop_.RunFor(Duration::Millis(10));
   EXPECT_EQ(notifications, 0);
-  EXPECT_TRUE(Mutate(client_, key, MergeRule::kMaxLanes, Lanes({1})).ok());
-  EXPECT_TRUE(Mutate(client_, key, MergeRule::kMaxLanes, Lanes({2})).ok());
+  EXPECT_TRUE(Mutate(client_, key, MergeRule::kMaxLanes, LanesOf({1})).ok());
+  EXPECT_TRUE(Mutate(client_, key, MergeRule::kMaxLanes, LanesOf({2})).ok());
   loop_.RunFor(Duration::Millis(10));
   EXPECT_EQ(notifications, 1);
   // Changed since it was read: notifies at once.
@@ -163,7 +139,7 @@ TEST_F(MemoryCacheTest, NothingIsCalledAfterTheClientIsGone) {
     client.Mutate({}, Duration::Seconds(1), scope_.Bind([&](Status) { called = true; }));
     client.WatchValue({1, 1}, Duration::Seconds(1), scope_.Bind([&](bool) { called = true; }));
   }
-  store_.Apply({{1, 1}, MergeRule::kMaxLanes, false, Lanes({1})});
+  store_.Apply({{1, 1}, MergeRule::kMaxLanes, false, LanesOf({1})});
   loop_.RunFor(Duration::Seconds(3));
   EXPECT_FALSE(called);
 }

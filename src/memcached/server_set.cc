@@ -1,0 +1,128 @@
+#include "tailcast/memcached/server_set.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "tailcast/base/check.h"
+
+namespace tailcast::memcached {
+namespace {
+
+cache::RingConfig RingOf(const std::vector<ServerAddress>& servers) {
+  cache::RingConfig config;
+  for (const ServerAddress& server : servers) {
+    cache::Replica& replica = config.replicas.emplace_back();
+    replica.name = server.ToString();
+  }
+  return config;
+}
+
+uint64_t Drawn() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+ServerSet::ServerSet(ClientContext& context)
+    : context_(context),
+      ring_(RingOf(context.options.servers)),
+      preference_(context.options.seed != 0 ? context.options.seed : Drawn()) {
+  const ClientOptions& options = context.options;
+  TAILCAST_CHECK(!options.servers.empty() && options.servers.size() <= kServersMax,
+                 "a memcached client needs 1 to 64 servers");
+  const ItemFormat format(options.key_space);
+  for (const ServerAddress& address : options.servers) {
+    servers_.emplace_back().thread = std::make_unique<ServerThread>(
+        context.loop, address, format,
+        ServerThread::Options{.server_timeout = options.server_timeout,
+                              .time_to_live = options.time_to_live,
+                              .cas_rounds_max = options.cas_rounds_max});
+  }
+}
+
+ServerSet::~ServerSet() {
+  for (Server& server : servers_) server.thread->Stop();
+}
+
+cache::Owners ServerSet::PreferredOwners(const cache::Key& key) const {
+  cache::Owners owners = ring_.OwnersOf(key);
+  const uint64_t mixed = (key.lo ^ preference_) * 0x9e3779b97f4a7c15;
+  const auto first = static_cast<uint32_t>(((mixed >> 32) * owners.count) >> 32);
+  std::rotate(owners.replica.begin(), owners.replica.begin() + first,
+              owners.replica.begin() + owners.count);
+  return owners;
+}
+
+uint32_t ServerSet::usable() const {
+  uint32_t usable = 0;
+  for (uint16_t i = 0; i < servers_.size(); ++i) usable += Usable(i) ? 1 : 0;
+  return usable;
+}
+
+bool ServerSet::Take(Server& server, uint64_t bytes) {
+  if (!server.health.Usable(context_.loop.Now()) ||
+      server.inflight_bytes + bytes > context_.options.inflight_bytes_max) {
+    ++context_.stats.refused_requests;
+    return false;
+  }
+  server.inflight_bytes += bytes;
+  return true;
+}
+
+void ServerSet::Ended(Server& server, uint64_t bytes, RequestOutcome outcome,
+                      uint64_t reconnections) {
+  server.inflight_bytes -= bytes;
+  context_.stats.reconnections += reconnections;
+  switch (outcome) {
+    case RequestOutcome::kAnswered:
+      server.health.OnSuccess();
+      break;
+    case RequestOutcome::kFailed:
+      server.health.OnFailure(context_.loop.Now());
+      ++context_.stats.failed_requests;
+      break;
+    case RequestOutcome::kSkipped:
+      ++context_.stats.skipped_requests;
+      break;
+  }
+}
+
+void ServerSet::Read(uint16_t server, std::vector<cache::Key> keys, uint64_t bytes,
+                     MonotonicTime deadline, Callback<void(ReadAnswer)> done) {
+  Server& target = servers_[server];
+  if (!Take(target, bytes)) {
+    context_.loop.Post(std::move(done).With(ReadAnswer()));
+    return;
+  }
+  auto ended = [this, &target, bytes, done = std::move(done)](ReadAnswer answer) mutable {
+    Ended(target, bytes, answer.outcome, answer.reconnections);
+    done(std::move(answer));
+  };
+  target.thread->Read(std::move(keys), deadline, scope_.Bind(std::move(ended)));
+}
+
+void ServerSet::Write(uint16_t server,
+                      std::shared_ptr<const std::vector<cache::Mutation>> mutations,
+                      std::vector<uint32_t> which, uint64_t bytes, MonotonicTime deadline,
+                      Callback<void(WriteAnswer)> done) {
+  Server& target = servers_[server];
+  if (!Take(target, bytes)) {
+    WriteAnswer refused;
+    refused.results.resize(which.size());
+    context_.loop.Post(std::move(done).With(std::move(refused)));
+    return;
+  }
+  auto ended = [this, &target, bytes, done = std::move(done)](WriteAnswer answer) mutable {
+    Ended(target, bytes, answer.outcome, answer.reconnections);
+    context_.stats.cas_retries += answer.cas_retries;
+    context_.stats.cas_given_up += answer.cas_given_up;
+    context_.stats.damaged_items += answer.damaged_items;
+    done(std::move(answer));
+  };
+  target.thread->Write(std::move(mutations), std::move(which), deadline,
+                       scope_.Bind(std::move(ended)));
+}
+
+}  // namespace tailcast::memcached

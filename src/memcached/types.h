@@ -1,0 +1,49 @@
+// What a memcached-backed client can be told, each with its default, and what it counts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/time.h"
+#include "tailcast/memcached/server_address.h"
+
+namespace tailcast::memcached {
+
+// memcached takes a longer time to live for a date; longer ones are cut to this.
+inline constexpr Duration kTimeToLiveMax = Duration::Seconds(int64_t{30} * 24 * 3600);
+
+struct ClientOptions {
+  // 1 to kServersMax. Every client of a cell has the same ones, spelled the same: their text is
+  // what the ring hashes.
+  std::vector<ServerAddress> servers;
+  // Whose values these are, such as "data cache of cell x, primary layer y": the keys of another
+  // space are others' keys, so that many caches share the servers.
+  std::string key_space;
+  // From each write that changes a value, in whole seconds, rounded up.
+  Duration time_to_live = Duration::Seconds(60);
+  uint64_t seed = 0;  // 0: drawn. Chooses the relaxed read's server of each key.
+  Duration hedge_delay = Duration::Millis(30);
+  // How long a server may let a connection, or the next bytes of an answer, be waited for.
+  Duration server_timeout = Duration::Millis(250);
+  // Rounds of get, merge and compare-and-swap for one key at one server. One of those who write a
+  // key at once succeeds in each round, and it may be the same one many times.
+  uint32_t cas_rounds_max = 64;
+  // Of requests on their way to one server, with the room for their answers; beyond it that server
+  // counts as failed at once.
+  uint64_t inflight_bytes_max = 64u << 20;
+  uint32_t remembered_values_max = 16384;
+};
+
+// Beside cache::ClientCounters; each cause on its own.
+struct ClientStats {
+  uint64_t cas_retries = 0;       // others changed an item between the get and the swap
+  uint64_t cas_given_up = 0;      // cas_rounds_max was not enough
+  uint64_t damaged_items = 0;     // did not validate: foreign, or damaged
+  uint64_t reconnections = 0;     // a connection broke in a request, which was made once more
+  uint64_t failed_requests = 0;   // a server refused, broke off or did not answer
+  uint64_t skipped_requests = 0;  // not made: too late, or the one before it failed
+  uint64_t refused_requests = 0;  // not taken: inflight_bytes_max, or the server is left alone
+};
+
+}  // namespace tailcast::memcached
