@@ -1,5 +1,6 @@
 #include "tailcast/cell/topology.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -28,9 +29,17 @@ bool IsName(std::string_view name) {
   return true;
 }
 
+// Names, numbers of version 4, and [numbers of version 6].
 bool IsHostPort(std::string_view text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return false;
+  for (const char c : text.substr(0, colon)) {
+    const bool alphanumeric =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!alphanumeric && std::string_view(".-_:[]%").find(c) == std::string_view::npos) {
+      return false;
+    }
+  }
   const std::string_view port = text.substr(colon + 1);
   if (port.empty() || port.size() > 5) return false;
   int number = 0;
@@ -257,10 +266,10 @@ class Reader {
   Topology topology_;
 };
 
+// The shortest text that is read back as this number.
 std::string Number(double value) {
   char text[40];
-  std::snprintf(text, sizeof text, "%.12g", value);
-  return text;
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
 // A scalar that YAML reads back as this text.

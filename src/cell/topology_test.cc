@@ -187,5 +187,34 @@ TEST(TopologyTest, SaysWhichFileIsMissing) {
   EXPECT_THAT(topology.status().message(), HasSubstr("/nonexistent/t.yaml"));
 }
 
+TEST(TopologyTest, RefusesHostsThatAreNone) {
+  for (const char* host : {"\\\\", "a b", "a\\\"b", "a\\x01", "a\\xff", "a/b"}) {
+    const std::string text =
+        "version: 1\nclusters: [{name: a, scheduler: \"" + std::string(host) + ":1\"}]\n";
+    const auto topology = ParseTopology(text, "t.yaml");
+    ASSERT_FALSE(topology.ok()) << text;
+    EXPECT_NE(topology.status().message().find("is not HOST:PORT"), std::string::npos)
+        << topology.status();
+  }
+  for (const char* host : {"10.1.0.4", "cell-1.example.org", "[fe80::1%eth0]", "a_b"}) {
+    const std::string text =
+        "version: 1\nclusters: [{name: a, scheduler: \"" + std::string(host) + ":1\"}]\n";
+    EXPECT_TRUE(ParseTopology(text, "t.yaml").ok()) << text;
+  }
+}
+
+TEST(TopologyTest, IsWrittenWithoutRoundingItsNumbers) {
+  const auto topology = ParseTopology(
+      "version: 1\nclusters: [{name: a}, {name: b}]\nlinks:\n"
+      "  - {from: a, to: b, usd_per_gb: 0.12345678901234567, rtt_ms: 0.1}\n",
+      "t.yaml");
+  ASSERT_TRUE(topology.ok()) << topology.status();
+  const std::string text = TopologyText(*topology);
+  EXPECT_NE(text.find("rtt_ms: 0.1}"), std::string::npos) << text;
+  const auto again = ParseTopology(text, "t.yaml");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->links[0].usd_per_gb, topology->links[0].usd_per_gb);
+}
+
 }  // namespace
 }  // namespace tailcast::cell

@@ -17,22 +17,42 @@ std::string Place(const std::string& file, const YAML::Mark& mark) {
   return file + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
 }
 
-// A key that is given twice would count once, and nobody could say which.
-Status RefuseDuplicates(const YAML::Node& node, const std::string& file) {
-  if (node.IsSequence()) {
-    for (const auto& item : node) TAILCAST_RETURN_IF_ERROR(RefuseDuplicates(item, file));
-  }
-  if (!node.IsMap()) return OkStatus();
-  std::set<std::string> seen;
-  for (const auto& entry : node) {
-    if (entry.first.IsScalar() && !seen.insert(entry.first.Scalar()).second) {
-      return InvalidArgumentError(Place(file, entry.first.Mark()) + ": key '" +
-                                  entry.first.Scalar() + "' is given twice; remove one");
+// Looks at every node, before anything else walks them.
+class Inspection {
+ public:
+  // `bytes`: of the text, which without aliases has no more nodes than that.
+  Inspection(const std::string& file, size_t bytes) : file_(file), left_(bytes + kAliasedMax) {}
+
+  Status Look(const YAML::Node& node, int depth = 0) {
+    // An alias can name what it is in, and a few lines of them make nodes without end.
+    if (depth > kDepthMax || left_-- == 0) {
+      return InvalidArgumentError(Place(file_, node.Mark()) +
+                                  ": aliases (*name) lead in a circle, or repeat too much; write "
+                                  "the values themselves");
     }
-    TAILCAST_RETURN_IF_ERROR(RefuseDuplicates(entry.second, file));
+    if (node.IsSequence()) {
+      for (const auto& item : node) TAILCAST_RETURN_IF_ERROR(Look(item, depth + 1));
+    }
+    if (!node.IsMap()) return OkStatus();
+    std::set<std::string> seen;
+    for (const auto& entry : node) {
+      // A key that is given twice would count once, and nobody could say which.
+      if (entry.first.IsScalar() && !seen.insert(entry.first.Scalar()).second) {
+        return InvalidArgumentError(Place(file_, entry.first.Mark()) + ": key '" +
+                                    entry.first.Scalar() + "' is given twice; remove one");
+      }
+      TAILCAST_RETURN_IF_ERROR(Look(entry.second, depth + 1));
+    }
+    return OkStatus();
   }
-  return OkStatus();
-}
+
+ private:
+  static constexpr size_t kAliasedMax = 100'000;  // nodes
+  static constexpr int kDepthMax = 600;           // the parser itself takes 500
+
+  const std::string& file_;
+  size_t left_;
+};
 
 }  // namespace
 
@@ -55,7 +75,7 @@ Result<YamlMap> YamlMap::Parse(const std::string& text, const std::string& name)
       return InvalidArgumentError(Place(name, root.Mark()) +
                                   ": the file must be a map of keys to values, as `version: 1`");
     }
-    TAILCAST_RETURN_IF_ERROR(RefuseDuplicates(root, name));
+    TAILCAST_RETURN_IF_ERROR(Inspection(name, text.size()).Look(root));
     return YamlMap(root, name);
   } catch (const YAML::Exception& e) {
     return InvalidArgumentError(Place(name, e.mark) + ": not valid YAML: " + e.msg);

@@ -93,5 +93,34 @@ TEST(YamlReader, NamesAFileThatIsNotThere) {
   EXPECT_NE(map.status().message().find("/nonexistent/x.yaml"), std::string::npos);
 }
 
+TEST(YamlReader, TakesAliases) {
+  YamlMap map = Parse("a: &x [1, 2]\nb: *x\n");
+  std::vector<std::string> b;
+  EXPECT_TRUE(map.Get("b", b).ok());
+  EXPECT_EQ(b.size(), 2u);
+}
+
+TEST(YamlReader, RefusesAliasesThatLeadInACircle) {
+  for (const char* text : {"a: &x [*x]", "a: &x {b: *x}", "a: &x [*x, *x]", "&x a: &y {b: [*y]}"}) {
+    const auto map = YamlMap::Parse(text, "t.yaml");
+    ASSERT_FALSE(map.ok()) << text;
+    EXPECT_TRUE(IsInvalidArgument(map.status()));
+    EXPECT_NE(map.status().message().find("aliases"), std::string::npos) << map.status();
+  }
+}
+
+TEST(YamlReader, RefusesAliasesThatMultiply) {
+  std::string text = "a0: &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9]\n";
+  for (int i = 1; i < 12; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1);
+    text += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int k = 0; k < 9; ++k) text += (k > 0 ? ", " : "") + before;
+    text += "]\n";
+  }
+  const auto map = YamlMap::Parse(text, "t.yaml");
+  ASSERT_FALSE(map.ok());
+  EXPECT_NE(map.status().message().find("aliases"), std::string::npos) << map.status();
+}
+
 }  // namespace
 }  // namespace tailcast::cell

@@ -24,16 +24,22 @@ std::optional<int64_t> ParseUtc(std::string_view text) {
   if (text.size() != 20) return std::nullopt;
   const std::string copy(text);
   std::tm tm = {};
-  char zone = 0;
-  if (std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d%c", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
-                  &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &zone) != 7 ||
-      zone != 'Z' || tm.tm_mon < 1 || tm.tm_mon > 12 || tm.tm_mday < 1 || tm.tm_mday > 31 ||
-      tm.tm_hour > 23 || tm.tm_min > 59 || tm.tm_sec > 60) {
+  if (std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
+                  &tm.tm_hour, &tm.tm_min, &tm.tm_sec) != 6) {
     return std::nullopt;
   }
   tm.tm_year -= 1900;
   tm.tm_mon -= 1;
-  return static_cast<int64_t>(timegm(&tm)) * 1000000;
+  // Days and hours that do not exist become others, and sscanf takes signs and spaces: only what
+  // prints as it was written is that time.
+  const std::time_t seconds = timegm(&tm);
+  char printed[40];
+  if (gmtime_r(&seconds, &tm) == nullptr ||
+      text != std::string_view(printed,
+                               std::strftime(printed, sizeof printed, "%Y-%m-%dT%H:%M:%SZ", &tm))) {
+    return std::nullopt;
+  }
+  return static_cast<int64_t>(seconds) * 1000000;
 }
 
 }  // namespace

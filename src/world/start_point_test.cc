@@ -152,8 +152,9 @@ TEST(StartPoint, TextsAreParsedOrExplained) {
   EXPECT_EQ(StartPoint::Parse("end")->kind, StartPoint::Kind::kEnd);
   EXPECT_EQ(StartPoint::Parse("time:1359633600000000")->time.micros(), 1359633600000000);
   EXPECT_EQ(StartPoint::Parse("time:2013-01-31T12:00:00Z")->time.micros(), 1359633600000000);
-  for (const char* bad :
-       {"", "start", "time:", "time:yesterday", "time:2013-13-31T12:00:00Z", "t1.x"}) {
+  for (const char* bad : {"", "start", "time:", "time:yesterday", "time:2013-13-31T12:00:00Z",
+                          "time:2013-02-30T12:00:00Z", "time:2013-01-31T-1:00:00Z",
+                          "time:2013-01-1T12:00: 00Z", "time:2013-01-31T23:59:60Z", "t1.x"}) {
     EXPECT_TRUE(IsInvalidArgument(StartPoint::Parse(bad).status())) << bad;
   }
 }
