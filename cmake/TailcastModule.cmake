@@ -9,6 +9,9 @@
 #   TESTS x_test.cc ...      each becomes the test program <module>_<x_test>
 #   TEST_DEPS sim ...        modules that only the tests include
 #   TEST_EXTERNAL ...        libraries that only the tests use
+#   FUZZERS x_fuzz.cc ...    fuzz targets (src/fuzz): each becomes the program <module>_<x_fuzz>, and a
+#                            test of 10 s; they are tests in all other respects
+#   FUZZED x.cc ...          the sources of the module that they are guided through by coverage
 #   BENCHES x_bench.cc ...   each becomes <module>_<x_bench>
 #   BENCH_DEPS sim ...)      modules that only the benches include
 # INTERNAL: not installed.
@@ -20,7 +23,7 @@
 # and links with no other, shows that no function is missing, and that none is called of a module
 # above this one.
 function(tailcast_module NAME)
-  cmake_parse_arguments(ARG "INTERNAL" "" "HEADERS;SOURCE_HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;BENCHES;BENCH_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL" "" "HEADERS;SOURCE_HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;FUZZERS;FUZZED;BENCHES;BENCH_DEPS" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tailcast_module(${NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -64,6 +67,33 @@ function(tailcast_module NAME)
       set_target_properties(${test} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
       add_test(NAME ${test} COMMAND ${test} --gtest_brief=1)
       tailcast_time_limit(${test} 120)
+    endforeach()
+  endif()
+  # Not under the thread sanitizer: decoders have no threads.
+  if(TAILCAST_TESTS AND ARG_FUZZERS AND NOT TAILCAST_SANITIZE STREQUAL "thread")
+    set(guide -fsanitize-coverage=trace-pc,trace-cmp)
+    if(ARG_FUZZED)
+      # The same sources once more; linked first, so the module's own are not pulled in.
+      add_library(${target}_fuzzed STATIC EXCLUDE_FROM_ALL ${ARG_FUZZED})
+      target_compile_options(${target}_fuzzed PRIVATE ${guide})
+      target_link_libraries(${target}_fuzzed PRIVATE ${target} tailcast_options ${ARG_PRIVATE_EXTERNAL})
+      set(fuzzed $<TARGET_FILE:${target}_fuzzed>)
+    endif()
+    foreach(source ${ARG_FUZZERS})
+      get_filename_component(stem ${source} NAME_WE)
+      set(fuzzer ${NAME}_${stem})
+      add_executable(${fuzzer} ${source})
+      target_compile_options(${fuzzer} PRIVATE ${guide})
+      target_link_libraries(${fuzzer} PRIVATE ${fuzzed} tailcast::fuzz tailcast_fuzz_main ${target}
+                            ${test_deps} tailcast_options ${ARG_TEST_EXTERNAL})
+      if(ARG_FUZZED)
+        add_dependencies(${fuzzer} ${target}_fuzzed)
+      endif()
+      set_target_properties(${fuzzer} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
+      set_property(TARGET tailcast_fuzz_main APPEND PROPERTY TAILCAST_FUZZERS ${fuzzer})
+      add_test(NAME ${fuzzer} COMMAND ${fuzzer} --seconds 10 --seed 1)
+      set_tests_properties(${fuzzer} PROPERTIES LABELS fuzz)
+      tailcast_time_limit(${fuzzer} 60)
     endforeach()
   endif()
   if(TAILCAST_BENCHES)

@@ -5,13 +5,15 @@ documents are names of something. A test of ctest (`house`); ./dev check runs it
   house.py [ROOT]      one line a finding, `file:line: what is wrong; what to do`. Exit code 1 if there is any
 
 Modules, by their tailcast_module() calls:
-  - what a module's files include is in its DEPS; what only its tests or benches do, in TEST_DEPS or BENCH_DEPS
+  - what a module's files include is in its DEPS; what only its tests, fuzz targets or benches do, in TEST_DEPS or
+    BENCH_DEPS
   - nothing is in them that is not included
   - other modules' headers are those of their HEADERS, in sources also those of their SOURCE_HEADERS, in tests and
     benches also those of their TEST_HEADERS; a header that is installed includes no other kind
   - no circle: a module is added in CMakeLists.txt, and listed in ARCHITECTURE.md, after all that it depends on;
     there it stands on a higher floor, too
   - each file is in a list, each module has a README.md
+  - what is FUZZED is a source of the module
 
 Names, in comments, in documents and in proto and TLA+ files (house_names.py):
   - a file that is named exists: by its path from the root, from src or from the file's own folder, or by its
@@ -32,7 +34,7 @@ import sys
 from house_names import Names, tables
 
 LISTS = ("HEADERS", "SOURCE_HEADERS", "TEST_HEADERS", "SOURCES", "DEPS", "EXTERNAL", "PRIVATE_EXTERNAL", "TESTS",
-         "TEST_DEPS", "TEST_EXTERNAL", "BENCHES", "BENCH_DEPS")
+         "TEST_DEPS", "TEST_EXTERNAL", "FUZZERS", "FUZZED", "BENCHES", "BENCH_DEPS")
 FLAGS = ("INTERNAL",)
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
 
@@ -207,6 +209,9 @@ class House:
                     self.say(file, 1, f"nothing compiles it; put it in a list of {module.path}")
             if name == "proto":
                 continue
+            for source in module["FUZZED"]:
+                if source not in module["SOURCES"]:
+                    self.say(module.path, module.line["FUZZED", source], f"{source} is not in SOURCES; mend FUZZED")
             for kind in ("HEADERS", "SOURCE_HEADERS", "TEST_HEADERS"):
                 for header in module[kind]:
                     if f"{folder}/{header}" not in self.known:
@@ -216,7 +221,7 @@ class House:
 
     def kind_of(self, module, file):
         name = file.rpartition("/")[2]
-        if name in module["TESTS"]:
+        if name in module["TESTS"] or name in module["FUZZERS"]:
             return "test"
         if name in module["BENCHES"]:
             return "bench"

@@ -82,6 +82,10 @@ class Planted(unittest.TestCase):
 
     # --- modules ---
 
+    def test_a_fuzzed_source_that_is_none_of_the_module(self):
+        self.plant(["src/store/CMakeLists.txt:6", "other.cc is not in SOURCES; mend FUZZED"],
+                   self.replaced("src/store/CMakeLists.txt", "DEPS base\n", "DEPS base\n  FUZZED store.cc other.cc\n"))
+
     def test_an_undeclared_include(self):
         self.plant(("src/agent/agent.cc:3: includes store undeclared", "add store to DEPS of src/agent/CMakeLists.txt"),
                    self.with_more("src/agent/agent.cc", '#include "tailcast/store/store.h"\n'))
