@@ -213,6 +213,14 @@ TEST(PairMetadata, BadValuesAreNotKnown) {
   EXPECT_TRUE(DecodePairMetadata(3, value).known());
   EXPECT_FALSE(DecodePairMetadata(3, value.substr(0, value.size() - 8)).known());
   EXPECT_FALSE(DecodePairMetadata(3, value + "x").known());
+  // Lanes that no writer gives: later sums of them would overflow.
+  for (const int64_t lane : {int64_t{-1}, (int64_t{1} << 56) + 1, INT64_MAX}) {
+    for (size_t i = 0; i < kPairLanes; ++i) {
+      std::string broken = value;
+      std::memcpy(broken.data() + (3 * kPairLanes + i) * 8, &lane, 8);
+      EXPECT_FALSE(DecodePairMetadata(3, broken).known()) << i << " " << lane;
+    }
+  }
   EXPECT_FALSE(DecodePairMetadata(3, "").known());
   EXPECT_FALSE(DecodePairMetadata(0, value).known());
   std::string negative = value;

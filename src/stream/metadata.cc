@@ -11,6 +11,9 @@ namespace {
 
 using Lanes = std::array<int64_t, kPairLanes>;
 constexpr size_t kPairBytes = sizeof(Lanes);
+// More than any length, number or time comes to, and little enough that sums of some, and a number
+// of messages times the size of a record, are numbers still.
+constexpr int64_t kLaneMax = int64_t{1} << 56;
 
 Lanes ToLanes(const PairMetadata& r) {
   Lanes lanes{};
@@ -63,7 +66,7 @@ PairMetadata DecodePairMetadata(int64_t seq, std::string_view group_value) {
   Lanes lanes;
   std::memcpy(lanes.data(), group_value.data() + begin, kPairBytes);
   for (int64_t lane : lanes) {
-    if (lane < 0) return PairMetadata();
+    if (lane < 0 || lane > kLaneMax) return PairMetadata();
   }
   return FromLanes(lanes);
 }

@@ -46,7 +46,7 @@ inline int64_t MetadataGroupOf(int64_t seq) { return seq / kPairsPerGroup; }
 // merges them into what the replicas have.
 std::string EncodePairMetadata(int64_t seq, const PairMetadata& metadata);
 // What a value of its group says of `seq`; not known() if the value is short, odd-sized,
-// or has impossible fields (a negative length).
+// or has impossible fields (negative, or above 2^56).
 PairMetadata DecodePairMetadata(int64_t seq, std::string_view group_value);
 // Field-wise maximum.
 PairMetadata Merge(const PairMetadata& a, const PairMetadata& b);

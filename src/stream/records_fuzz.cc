@@ -35,7 +35,9 @@ void TryMetadata(int64_t seq, std::string_view bytes) {
       metadata.cache_length[1],     metadata.primary_length[0],   metadata.primary_length[1],
       metadata.seal[0].value_or(0), metadata.seal[1].value_or(0), metadata.heartbeat_us,
       metadata.chunk_size,          metadata.created_us};
-  for (const int64_t field : fields) TAILCAST_CHECK(field >= 0, "a negative field was taken");
+  for (const int64_t field : fields) {
+    TAILCAST_CHECK(field >= 0 && field <= int64_t{1} << 56, "a field that nobody writes was taken");
+  }
   if (seq <= 0) {
     TAILCAST_CHECK(metadata == PairMetadata(), "there is no such file");
     return;
