@@ -23,6 +23,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/fabric/connect.h"
+#include "tailcast/fabric/control_page.h"
 #include "tailcast/fabric/fabric_conformance.h"
 #include "tailcast/fabric/net_address.h"
 #include "tailcast/fabric/region_memory.h"
@@ -389,6 +390,27 @@ TEST_F(ShmTest, ALyingServerIsRefusedNotTrusted) {
   }
 }
 
+TEST_F(ShmTest, MemoryThatNobodyMayReadIsNoWelcome) {
+  const std::string path = TestFolder() + "/none.sock";
+  LyingShmServer::SetListener(LyingShmServer::Listen(path));
+  connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(20)});
+  const Descriptor memory(memfd_create("none", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(memory.get(), 8192), 0);
+  ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  const uint64_t page[] = {kControlMagic, uint64_t{1} << 32 | kControlVersion, 5, 2'000'000};
+  ASSERT_EQ(pwrite(memory.get(), page, sizeof page, 0), static_cast<ssize_t>(sizeof page));
+  std::string text;
+  AppendTo(text, ShmReply{.magic = kShmMagic,
+                          .version = kShmVersion,
+                          .status = HelloStatus::kWelcome,
+                          .incarnation = ExporterIncarnation{5},
+                          .region_count = 1});
+  AppendTo(text, ShmRegion{4096, Generation::kNone});
+  LyingShmServer liar(path, text, {memory.get(), memory.get()});
+  const auto endpoint = Connect("shm:" + path);
+  EXPECT_TRUE(IsUnavailable(endpoint.status())) << endpoint.status();
+}
+
 TEST_F(ShmTest, ReplacesADeadServersSocketAndRefusesALivingOnes) {
   const std::string path = TestFolder() + "/taken.sock";
   { const Descriptor dead = LyingShmServer::Listen(path); }
@@ -705,6 +727,29 @@ TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {
     EXPECT_EQ(std::string(bytes + 16, 8), "########");
     server.join();
   }
+}
+
+TEST_F(TcpTest, MemoryThatNobodyMayReadIsNoWelcome) {
+  connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(20)});
+  TcpLiar liar;
+  std::thread server([&] {
+    const Descriptor fd = liar.Accept();
+    ReceiveBytes(fd, Hello().size());
+    std::string welcome;
+    AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+                                 .status = HelloStatus::kWelcome,
+                                 .reads_max = 16,
+                                 .watches_max = 16,
+                                 .peer_timeout_us = 60'000'000});
+    AppendTo(welcome, TcpRegion{4096, Generation::kNone});
+    SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
+    ReceiveBytes(fd, 1);  // until it hangs up
+  });
+  const int64_t before = BadInput("tcp", "client");
+  const auto endpoint = Connect(liar.address());
+  EXPECT_TRUE(IsUnavailable(endpoint.status())) << endpoint.status();
+  EXPECT_EQ(BadInput("tcp", "client"), before + 1);
+  server.join();
 }
 
 TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {

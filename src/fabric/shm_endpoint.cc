@@ -374,6 +374,9 @@ Status ShmSession::Adopt(const std::vector<ShmRegion>& regions, std::vector<Desc
   }
   control_ = std::move(control).value();
   for (size_t i = 0; i < regions.size(); ++i) {
+    if (regions[i].generation == Generation::kNone) {
+      return InvalidArgumentError("nobody may read region " + std::to_string(i));
+    }
     Result<Mapping> mapping = map(fds[i + 1], regions[i].size);
     if (!mapping.ok()) return mapping.status().WithContext("region " + std::to_string(i));
     regions_.push_back({{regions[i].size, regions[i].generation}, std::move(mapping).value()});

@@ -561,6 +561,7 @@ Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
   }
   for (uint16_t i = 0; i < frame.count; ++i) {
     const auto region = TakeFrom<TcpRegion>(body + sizeof(TcpWelcome) + i * sizeof(TcpRegion));
+    if (region.generation == Generation::kNone) return bad("a region that nobody may read");
     infos_.push_back({region.size, region.generation});
   }
   slots_.resize(welcome.reads_max);
