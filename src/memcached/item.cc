@@ -62,6 +62,10 @@ std::optional<ItemFormat::Value> ItemFormat::Decode(const cache::Key& key,
   if (Checksum(key, item.substr(kRuleAt, kItemHeaderBytes - kRuleAt), bytes) != crc) {
     return std::nullopt;
   }
+  // Bytes that a later format may give a meaning are not passed over.
+  if (item[kRuleAt + 1] != 0 || item[kRuleAt + 2] != 0 || item[kRuleAt + 3] != 0) {
+    return std::nullopt;
+  }
   const auto rule = static_cast<uint8_t>(item[kRuleAt]);
   if (rule > static_cast<uint8_t>(cache::MergeRule::kMaxBytes)) return std::nullopt;
   const Value value{static_cast<cache::MergeRule>(rule), bytes};

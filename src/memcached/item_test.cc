@@ -1,8 +1,10 @@
 #include "tailcast/memcached/item.h"
 
+#include <cstring>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "tailcast/base/crc32c.h"
 
 namespace tailcast::memcached {
 namespace {
@@ -47,6 +49,14 @@ TEST(ItemTest, EveryDamagedByteIsFound) {
     EXPECT_FALSE(kFormat.Decode(kKey, good.substr(0, size)).has_value()) << size;
   }
   EXPECT_FALSE(kFormat.Decode(kKey, good + "x").has_value());
+}
+
+TEST(ItemTest, ItemsOfALaterFormatAreForeign) {
+  std::string item = kFormat.Encode(kKey, MergeRule::kLongerWins, "some value");
+  item[10] = 1;
+  const uint32_t crc = Crc32cExtend(Crc32c(kFormat.KeyOf(kKey)), item.data() + 8, item.size() - 8);
+  std::memcpy(item.data() + 4, &crc, sizeof crc);
+  EXPECT_FALSE(kFormat.Decode(kKey, item).has_value());
 }
 
 TEST(ItemTest, ItemsOfAnotherKeyOrSpaceAreForeign) {
