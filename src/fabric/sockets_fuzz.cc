@@ -1,0 +1,355 @@
+// Both ends of both drivers, each with a peer that says anything: the servers' doors with a raw
+// client, the endpoints with a raw server, over sockets of this host. The ends have threads of
+// their own, so the branches that they take guide nothing here; the seeds lead behind the hellos.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "tailcast/base/check.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/base/thread_loop.h"
+#include "tailcast/fabric/connect.h"
+#include "tailcast/fabric/control_page.h"
+#include "tailcast/fabric/shm_wire.h"
+#include "tailcast/fabric/tcp_wire.h"
+#include "tailcast/fuzz/target.h"
+
+namespace tailcast::fabric {
+namespace {
+
+enum class Kind : uint8_t { kTcpServer, kShmServer, kTcpClient, kShmClient };
+constexpr uint8_t kKinds = 4;
+constexpr uint64_t kRegionBytes = 8192;
+constexpr Duration kLimit = Duration::Seconds(20);
+
+std::string SocketPath(const char* name) {
+  return (std::filesystem::temp_directory_path() / ("tailcast-fuzz-" + std::to_string(getpid())))
+      .string()
+      .append(name);
+}
+
+class Socket {
+ public:
+  explicit Socket(int fd) : fd_(fd) { TAILCAST_CHECK(fd >= 0, "no socket"); }
+  ~Socket() { close(fd_); }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  int get() const { return fd_; }
+
+  void Send(std::string_view bytes) const {
+    // The other end may have hung up before the last byte.
+    while (!bytes.empty()) {
+      const ssize_t n = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (n <= 0) return;
+      bytes.remove_prefix(static_cast<size_t>(n));
+    }
+  }
+  // Ends our side, and waits until the other end has ended its own.
+  void Finish() const {
+    shutdown(fd_, SHUT_WR);
+    std::array<char, 4096> ignored;
+    while (recv(fd_, ignored.data(), ignored.size(), 0) > 0) {
+    }
+  }
+
+ private:
+  const int fd_;
+};
+
+sockaddr_un UnixSocketAddress(const std::string& path) {
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+  TAILCAST_CHECK(path.size() < sizeof address.sun_path);
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+sockaddr_in Loopback(uint16_t port) {
+  return {.sin_family = AF_INET,
+          .sin_port = htons(port),
+          .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)},
+          .sin_zero = {}};
+}
+template <typename Address>
+bool Connected(const Socket& socket, const Address& address) {
+  return connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
+// ---- servers ----
+
+class Servers {
+ public:
+  Servers() : path_(SocketPath("-server")) {
+    ExporterOptions options;
+    options.shm_socket_path = path_;
+    options.tcp_listen = "127.0.0.1:0";
+    options.watches_max = 8;
+    options.reads_max = 64;
+    exporter_ = MakeExporter(options);
+    for (RegionId id = 0; id < 2; ++id) TAILCAST_CHECK(exporter_->AddRegion(id, kRegionBytes).ok());
+    const auto addresses = exporter_->Listen();
+    TAILCAST_CHECK(addresses.ok() && addresses->size() == 2);
+    const std::string& tcp = addresses->back();  // "tcp:127.0.0.1:PORT#..."
+    port_ = static_cast<uint16_t>(std::stoi(tcp.substr(tcp.rfind(':') + 1)));
+  }
+
+  void TalkTcp(std::string_view bytes) {
+    const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // Each from another address of this host: a port that was used waits for a minute.
+    sockaddr_in from = Loopback(0);
+    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + runs_++ % 60'000 * 16);
+    TAILCAST_CHECK(bind(socket.get(), reinterpret_cast<sockaddr*>(&from), sizeof from) == 0);
+    TAILCAST_CHECK(Connected(socket, Loopback(port_)), "the server takes no connection any more");
+    socket.Send(bytes);
+    socket.Finish();
+  }
+  // Packets, each with a length of two bytes before it.
+  void TalkShm(fuzz::Input input) {
+    const Socket socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    TAILCAST_CHECK(Connected(socket, UnixSocketAddress(path_)), "the server takes no connection");
+    while (!input.empty()) {
+      const std::string_view packet = input.Bytes(input.Take<uint16_t>() % 512);
+      if (!packet.empty()) socket.Send(packet);
+    }
+    socket.Finish();
+  }
+
+ private:
+  const std::string path_;
+  std::unique_ptr<Exporter> exporter_;
+  uint16_t port_ = 0;
+  uint32_t runs_ = 0;
+};
+
+// ---- endpoints ----
+
+class Clients {
+ public:
+  Clients()
+      : connector_(MakeConnector(&loop_)),
+        tcp_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+        shm_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)),
+        path_(SocketPath("-client")) {
+    sockaddr_in address = Loopback(0);
+    socklen_t size = sizeof address;
+    const auto generic = reinterpret_cast<sockaddr*>(&address);
+    TAILCAST_CHECK(bind(tcp_.get(), generic, size) == 0 && listen(tcp_.get(), 16) == 0 &&
+                   getsockname(tcp_.get(), generic, &size) == 0);
+    tcp_address_ = "tcp:127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    const sockaddr_un local = UnixSocketAddress(path_);
+    unlink(path_.c_str());
+    TAILCAST_CHECK(bind(shm_.get(), reinterpret_cast<const sockaddr*>(&local), sizeof local) == 0 &&
+                   listen(shm_.get(), 16) == 0);
+    for (int& fd : memory_) {
+      fd = memfd_create("fuzz", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+      TAILCAST_CHECK(fd >= 0 && ftruncate(fd, kRegionBytes) == 0 &&
+                     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    }
+  }
+
+  // Size of the welcome, the welcome, and what the server says after the first reads.
+  void TalkTcp(fuzz::Input input) {
+    const std::string_view welcome = input.Bytes(input.Take<uint16_t>());
+    const auto answer = [&](const Socket& peer) { peer.Send(welcome); };
+    Talk(tcp_address_, tcp_, answer, IsWhole(welcome), input.Rest());
+  }
+  // How many descriptors, the control page's beginning, the reply, and one packet more.
+  void TalkShm(fuzz::Input input) {
+    const size_t fds = input.Take<uint8_t>() % (memory_.size() + 1);
+    std::string page(input.Bytes(sizeof(ControlPage)));
+    page.resize(sizeof(ControlPage));
+    TAILCAST_CHECK(pwrite(memory_[0], page.data(), page.size(), 0) ==
+                   static_cast<ssize_t>(page.size()));
+    std::string reply(input.Bytes(input.Take<uint16_t>()));
+    const auto answer = [&](const Socket& peer) {
+      iovec part = {reply.data(), reply.size()};
+      alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 3)> control = {};
+      msghdr message = {};
+      message.msg_iov = &part;
+      message.msg_iovlen = 1;
+      if (fds > 0) {
+        message.msg_control = control.data();
+        message.msg_controllen = CMSG_SPACE(fds * sizeof(int));
+        cmsghdr* const header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(fds * sizeof(int));
+        std::memcpy(CMSG_DATA(header), memory_.data(), fds * sizeof(int));
+      }
+      sendmsg(peer.get(), &message, MSG_NOSIGNAL);
+    };
+    Talk("shm:" + path_, shm_, answer, true, input.Bytes(512));
+  }
+
+ private:
+  static constexpr uint32_t kReads = 4;
+
+  // Enough for the endpoint to judge it.
+  static bool IsWhole(std::string_view welcome) {
+    if (welcome.size() < sizeof(TcpFrame)) return false;
+    const auto frame = TakeFrom<TcpFrame>(welcome.data());
+    return frame.body_bytes > kTcpReplyBodyMax || frame.body_bytes % 8 != 0 || frame.flags != 0 ||
+           welcome.size() >= sizeof frame + frame.body_bytes;
+  }
+
+  template <typename Answer>
+  void Talk(const std::string& address, const Socket& listener, const Answer& answer, bool whole,
+            std::string_view rest) {
+    const Scope scope;
+    std::optional<Result<std::unique_ptr<Endpoint>>> result;
+    connector_->Connect(address, Duration::Seconds(10),
+                        scope.Bind([&](auto r) { result.emplace(std::move(r)); }));
+    const Socket peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    std::array<char, sizeof(TcpFrame) + sizeof(TcpHello)> hello;
+    TAILCAST_CHECK(recv(peer.get(), hello.data(), hello.size(), 0) > 0, "no hello");
+    answer(peer);
+    // A welcome that is not whole never will be.
+    if (!whole) shutdown(peer.get(), SHUT_WR);
+    TAILCAST_CHECK(
+        loop_.RunUntil([&] { return result.has_value(); }, ReadMonotonicClock() + kLimit),
+        "an attempt to connect has an end");
+    if (result->ok()) Use(***result, peer, rest);
+  }
+
+  void Use(Endpoint& endpoint, const Socket& peer, std::string_view rest) {
+    const Scope scope;
+    std::vector<RegionInfo> regions(endpoint.regions().begin(), endpoint.regions().end());
+    for (const RegionInfo& region : regions) {
+      TAILCAST_CHECK(region.generation != Generation::kNone, "memory that is readable by no one");
+    }
+    std::array<std::array<char, 64>, kReads> destinations = {};
+    std::array<ReadDescriptor, kReads> reads;
+    for (uint32_t i = 0; i < kReads; ++i) {
+      // The last of a region that may be of any size, and one behind it.
+      const uint64_t size = regions.empty() ? 64 : regions[0].size;
+      const uint64_t offset = i == 0 ? 0 : i == 1 ? size - std::min<uint64_t>(size, 8) : size;
+      reads[i] = {.region = i == 3 ? kRegionsMax : 0,
+                  .length = i == 1 ? 8u : 64u,
+                  .offset = offset,
+                  .destination = destinations[i].data(),
+                  .token = i};
+    }
+    endpoint.Read(reads);
+    bool watched = false;
+    endpoint.Watch(0, 0, 1, Duration::Millis(1), scope.Bind([&](WatchOutcome) { watched = true; }));
+    if (!rest.empty()) peer.Send(rest);
+    shutdown(peer.get(), SHUT_WR);
+    std::array<int, kReads> answered = {};
+    uint32_t count = 0;
+    const bool ended = loop_.RunUntil(
+        [&] {
+          std::array<Completion, kReads> completions;
+          const size_t n = endpoint.Poll(completions);
+          for (size_t i = 0; i < n; ++i) {
+            TAILCAST_CHECK(completions[i].token < kReads && ++answered[completions[i].token] == 1,
+                           "an answer to another read, or a second one");
+          }
+          count += static_cast<uint32_t>(n);
+          return count == kReads && watched;
+        },
+        ReadMonotonicClock() + kLimit);
+    TAILCAST_CHECK(ended, "every read and every watch has an end");
+  }
+
+  ThreadLoop loop_;
+  const std::unique_ptr<Connector> connector_;
+  const Socket tcp_, shm_;
+  const std::string path_;
+  std::string tcp_address_;
+  std::array<int, 3> memory_ = {};
+};
+
+void Run(fuzz::Input input) {
+  // Made in the process that runs the inputs, and left to its end.
+  static auto* const servers = new Servers;
+  static auto* const clients = new Clients;
+  const auto kind = static_cast<Kind>(input.Take<uint8_t>() % kKinds);
+  switch (kind) {
+    case Kind::kTcpServer:
+      return servers->TalkTcp(input.Rest());
+    case Kind::kShmServer:
+      return servers->TalkShm(input);
+    case Kind::kTcpClient:
+      return clients->TalkTcp(input);
+    case Kind::kShmClient:
+      return clients->TalkShm(input);
+  }
+}
+
+}  // namespace
+}  // namespace tailcast::fabric
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  tailcast::fabric::Run(tailcast::fuzz::Input(data, size));
+  return 0;
+}
+
+std::vector<std::string> tailcast::fuzz::Seeds() {
+  using namespace tailcast::fabric;  // NOLINT(google-build-using-namespace)
+  const auto frame = [](TcpOp op, uint32_t body, uint16_t count, uint64_t argument) {
+    std::string out;
+    AppendTo(out, TcpFrame{body, op, 0, count, argument});
+    return out;
+  };
+  std::string server(1, static_cast<char>(Kind::kTcpServer));
+  server += frame(TcpOp::kHello, sizeof(TcpHello), 0, kTcpMagic);
+  AppendTo(server, TcpHello{.version = kTcpVersion});
+  const std::string hello = server;
+  server += frame(TcpOp::kRead, 3 * sizeof(TcpRead), 3, 0);
+  for (const uint64_t offset : {uint64_t{0}, kRegionBytes - 64, kRegionBytes}) {
+    AppendTo(server, TcpRead{offset, 64, 1, offset});
+  }
+  server += frame(TcpOp::kWatch, sizeof(TcpWatch), 0, 5);
+  AppendTo(server, TcpWatch{64, 0, 0});
+  server += frame(TcpOp::kCancelWatch, 0, 0, 5) + frame(TcpOp::kPing, 0, 0, 9);
+
+  std::string shm_server(1, static_cast<char>(Kind::kShmServer));
+  Append(shm_server, static_cast<uint16_t>(sizeof(ShmHello)));
+  Append(shm_server, ShmHello{.magic = kShmMagic, .version = kShmVersion});
+
+  std::string welcome =
+      frame(TcpOp::kWelcome, sizeof(TcpWelcome) + 2 * sizeof(TcpRegion), 2, kTcpMagic);
+  AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+                               .status = HelloStatus::kWelcome,
+                               .incarnation = ExporterIncarnation{7},
+                               .reads_max = 64,
+                               .watches_max = 8,
+                               .peer_timeout_us = 5'000'000});
+  for (int i = 0; i < 2; ++i) AppendTo(welcome, TcpRegion{kRegionBytes, Generation{3}});
+  std::string client(1, static_cast<char>(Kind::kTcpClient));
+  Append(client, static_cast<uint16_t>(welcome.size()));
+  client += welcome;
+  // The first two reads of Use go over the wire; tags count from 0.
+  std::string answered = client + frame(TcpOp::kAnswer, 2 * sizeof(TcpAnswer), 2, 72);
+  AppendTo(answered, TcpAnswer{0, 64, ReadStatus::kOk, {}});
+  AppendTo(answered, TcpAnswer{1, 8, ReadStatus::kOk, {}});
+  answered += std::string(72, 'a') + frame(TcpOp::kNotify, 0, 0, 1) + frame(TcpOp::kPong, 0, 0, 0);
+  std::vector<std::string> seeds = {hello, server, shm_server, client, answered};
+
+  std::string shm_client(1, static_cast<char>(Kind::kShmClient));
+  shm_client += '\2';
+  std::string page(sizeof(ControlPage), '\0');
+  const uint64_t head[] = {kControlMagic, uint64_t{1} << 32 | kControlVersion, 7, 2'000'000};
+  std::memcpy(page.data(), head, sizeof head);
+  const uint64_t generation = 3;
+  std::memcpy(page.data() + 128, &generation, 8);
+  std::string reply;
+  Append(reply, ShmReply{.magic = kShmMagic,
+                         .version = kShmVersion,
+                         .status = HelloStatus::kWelcome,
+                         .incarnation = ExporterIncarnation{7},
+                         .region_count = 1});
+  Append(reply, ShmRegion{kRegionBytes, Generation{3}});
+  shm_client += page;
+  Append(shm_client, static_cast<uint16_t>(reply.size()));
+  seeds.push_back(shm_client + reply);
+  return seeds;
+}
