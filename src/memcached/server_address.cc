@@ -33,7 +33,9 @@ Result<ServerAddress> ParseOne(std::string_view text) {
   } else if (host.find(':') != std::string_view::npos) {
     return error("is no address");
   }
-  const auto good = [](unsigned char c) { return c > ' ' && c < 0x7f && c != '[' && c != ']'; };
+  const auto good = [](unsigned char c) {  // nothing that is read as something else
+    return c > ' ' && c < 0x7f && c != '[' && c != ']' && c != '/';
+  };
   if (host.empty() || host.size() > kHostBytesMax || !std::all_of(host.begin(), host.end(), good)) {
     return error("has no host");
   }

@@ -34,6 +34,7 @@ TEST(ServerAddressTest, SaysWhichAddressIsWrongAndWhy) {
   EXPECT_NE(error("memcached::11211").find("has no host"), std::string::npos);
   EXPECT_NE(error("memcached:a b:11211").find("has no host"), std::string::npos);
   EXPECT_NE(error("memcached:::1:11211").find("is no address"), std::string::npos);
+  EXPECT_NE(error("memcached:[/run/m.sock]:1").find("has no host"), std::string::npos);
   EXPECT_NE(error("memcached:h:1,h:1").find("'h:1' is there twice"), std::string::npos);
   EXPECT_NE(error("memcached:/" + std::string(200, 'x')).find("longer"), std::string::npos);
   std::string many = "memcached:h:1";
