@@ -74,10 +74,10 @@ Result<Graph> Graph::Create(std::vector<Cluster> clusters, std::vector<Link> lin
     if (std::isnan(link.rtt_ms)) {
       return InvalidArgumentError(which + ": the round-trip time is missing");
     }
-    if (!(link.rtt_ms >= 0 && link.rtt_ms <= 1e6)) {
+    if (!(link.rtt_ms >= 0 && link.rtt_ms <= kRttMsMax)) {
       return InvalidArgumentError(which + ": the round-trip time must be between 0 and 1000000 ms");
     }
-    if (!(link.bandwidth_gbps >= 0 && link.bandwidth_gbps <= 1e9)) {
+    if (!(link.bandwidth_gbps >= 0 && link.bandwidth_gbps <= kBandwidthGbpsMax)) {
       return InvalidArgumentError(which + ": the bandwidth must be 0 (unknown) or positive");
     }
     int& slot = graph.link_at_[static_cast<size_t>(ends[0]) * n + ends[1]];

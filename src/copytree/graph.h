@@ -39,6 +39,8 @@ struct Link {
 // At most this many clusters: sums of weights must fit 64 bits (problem.h).
 inline constexpr size_t kClustersMax = 1000;
 inline constexpr double kUsdPerGbMax = 100;
+inline constexpr double kRttMsMax = 1e6;
+inline constexpr double kBandwidthGbpsMax = 1e9;
 
 // Immutable but for health. Clusters are numbered in the order of their names, so that a plan does
 // not depend on the order in which they were listed.

@@ -165,6 +165,13 @@ class TableReader {
     if (price && *price > kUsdPerGbMax) {
       return Error("the price " + field(price_) + " is above 100 USD per GB; is it per TB?");
     }
+    if (rtt && *rtt > kRttMsMax) {
+      return Error("the round trip " + field(rtt_) +
+                   " is above 1000000 ms; is it in microseconds?");
+    }
+    if (bandwidth && *bandwidth > kBandwidthGbpsMax) {
+      return Error("the bandwidth is above 1000000000 Gbit/s; is it in bit/s?");
+    }
     Measure& measure = (*measures_)[pair];
     Merge(price, true, &measure.usd_per_gb);
     Merge(rtt, true, &measure.rtt_ms);

@@ -50,6 +50,8 @@ TEST(ImportTest, NamesLineAndColumnOfWhatIsWrong) {
   EXPECT_THAT(ErrorOf("from,to,cost\na,b,x\n"), HasSubstr("column 'cost': 'x' is not a number"));
   EXPECT_THAT(ErrorOf("from,to,cost\na,b,inf\n"), HasSubstr("is not a number"));
   EXPECT_THAT(ErrorOf("from,to,cost\na,b,-1\n"), HasSubstr("is negative"));
+  EXPECT_THAT(ErrorOf("from,to,rtt\na,b,1000001\n"), HasSubstr("is it in microseconds?"));
+  EXPECT_THAT(ErrorOf("from,to,bandwidth_gbps\na,b,2e9\n"), HasSubstr("is it in bit/s?"));
   EXPECT_THAT(ErrorOf("from,to,cost\na,b,1000\n"), HasSubstr("per TB"));
   EXPECT_THAT(ErrorOf("from,to,cost\na,,1\n"), HasSubstr("name is empty"));
   EXPECT_THAT(ErrorOf("from,to,cost\n\"a,b,1\n"), HasSubstr("quote is not closed"));
