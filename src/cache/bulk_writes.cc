@@ -1,5 +1,6 @@
 #include "tailcast/cache/bulk_writes.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +16,8 @@ void BulkWrites::Mutate(std::vector<Mutation> mutations, Duration timeout,
   const uint64_t id = next_bulk_++;
   auto* const bulk = bulks_.emplace(id, std::make_unique<Bulk>()).first->second.get();
   bulk->id = id;
+  bulk->epoch = context_.epoch;
+  timeout = std::min(timeout, kWriteDeadlineMax);
   bulk->done = std::move(done);
   bulk->keys = static_cast<uint32_t>(mutations.size());
   context_.counters.mutations += mutations.size();
@@ -24,6 +27,7 @@ void BulkWrites::Mutate(std::vector<Mutation> mutations, Duration timeout,
     const Mutation& mutation = mutations[i];
     const Owners owners = replicas_.OwnersOf(mutation.key);
     bulk->core.AddKey(owners.count);
+    bulk->chunks.push_back(mutation.rule == MergeRule::kLongerWins);
     for (uint8_t r = 0; r < owners.count; ++r) {
       size_t& request = open[owners.replica[r]];
       if (request == kNone || bulk->requests[request].bytes >= context_.options.request_bytes_max) {
@@ -58,6 +62,7 @@ void BulkWrites::Send(Bulk& bulk, size_t index, Duration timeout) {
   inflight_bytes += request.bytes;
   request.call = drains_.Begin();
   request.message.set_configuration_id(Raw(context_.configuration.mine()));
+  request.message.set_incarnation(Raw(request.link->replica().incarnation));
   std::string bytes = request.message.SerializeAsString();
   request.message.Clear();
   ++bulk.calls;
@@ -73,8 +78,8 @@ void BulkWrites::OnReply(Bulk& bulk, size_t index, const Result<std::string>& by
   const auto inflight = inflight_bytes_.find(request.link.get());
   if ((inflight->second -= request.bytes) == 0) inflight_bytes_.erase(inflight);
   v1::CacheMutateReply reply;
-  const bool fits =
-      bytes.ok() && reply.ParseFromString(*bytes) && reply.results().size() == request.keys.size();
+  const bool parsed = bytes.ok() && reply.ParseFromString(*bytes);
+  const bool fits = parsed && reply.results().size() == request.keys.size();
   if (!fits) ++context_.counters.replica_errors;
   for (size_t i = 0; i < request.keys.size(); ++i) {
     const auto result = fits ? static_cast<uint8_t>(reply.results()[i]) : uint8_t{0xff};
@@ -83,9 +88,11 @@ void BulkWrites::OnReply(Bulk& bulk, size_t index, const Result<std::string>& by
       continue;
     }
     if (result == static_cast<uint8_t>(MutationResult::kMismatch)) ++context_.counters.mismatches;
-    bulk.core.OnResult(request.keys[i], static_cast<MutationResult>(result));
+    const uint32_t key = request.keys[i];
+    bulk.core.OnResult(key, static_cast<MutationResult>(result),
+                       bulk.chunks[key] || request.link->whole());
   }
-  if (fits) context_.configuration.Saw(ConfigurationId{reply.configuration_id()});
+  if (parsed) context_.configuration.Saw(ConfigurationId{reply.configuration_id()});
   AnswerIfDecided(bulk);
   drains_.End(request.call);
   ForgetIfAnswered(bulk);
@@ -106,6 +113,9 @@ void BulkWrites::AnswerIfDecided(Bulk& bulk) {
   if (summary.mismatched > 0) {
     status = DataLossError(std::to_string(summary.mismatched) + " of " + std::to_string(bulk.keys) +
                            " keys held bytes that contradict those written; both were dropped");
+  } else if (bulk.epoch != context_.epoch) {
+    // What whole replicas acknowledged before may be lost.
+    status = UnavailableError("the caches began a new epoch during the write; write again");
   } else if (summary.failed > 0) {
     const std::string text = std::to_string(summary.failed) + " of " + std::to_string(bulk.keys) +
                              " keys have fewer than two acknowledgements";

@@ -43,7 +43,9 @@ class BulkWrites {
   };
   struct Bulk {
     uint64_t id = 0;
+    CacheEpoch epoch{};  // that it began in
     MutationCore core;
+    std::vector<bool> chunks;  // by key: every acknowledgement counts
     std::vector<Request> requests;
     uint32_t keys = 0;
     size_t calls = 0;             // without an answer

@@ -37,6 +37,20 @@ struct ChunkRead {
   uint32_t crc = 0;
 };
 
+// What a read of a value came to.
+struct ValueAnswer {
+  std::optional<std::string> bytes;  // the join of what was found; nullopt: nothing was
+  // Two whole replicas answered (or as many as the ring has), so that the value shows every write
+  // that was acknowledged before, in this epoch. Otherwise it is partial: the value, or that there
+  // is none, is a lower bound.
+  bool complete = false;
+
+  bool has_value() const { return bytes.has_value(); }
+  const std::string& operator*() const { return *bytes; }
+  const std::string* operator->() const { return &*bytes; }
+};
+using Values = std::vector<ValueAnswer>;  // in the order of the reads
+
 enum class ReadMode : uint8_t {
   kRelaxed,     // one random replica first, hedged after 30 ms, then the others for short answers
   kConsistent,  // at least two replicas at once; the longest value counts
@@ -46,8 +60,9 @@ enum class ReadMode : uint8_t {
 struct ClientCounters {
   uint64_t reads = 0, hits = 0, short_reads = 0, misses = 0, torn_retries = 0, hedges = 0,
            consistent_reads = 0, replica_errors = 0, overflow_reads = 0, bytes_read = 0,
-           useful_bytes = 0, value_reads = 0, mutations = 0, mutation_failures = 0, mismatches = 0,
-           watches = 0, notifications = 0, watch_refusals = 0;
+           useful_bytes = 0, value_reads = 0, partial_values = 0, mutations = 0,
+           mutation_failures = 0, mismatches = 0, watches = 0, notifications = 0,
+           watch_refusals = 0;
 };
 
 // Threads: all calls and callbacks on the client's loop.
@@ -71,21 +86,22 @@ class Client {
   virtual void ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duration timeout,
                           Callback<void()> done) = 0;
 
-  // The join (MergeRule) of a value over at least two replicas, or over one if two can't be reached
-  // (design rule "lengths are hints"). What is returned is also joined with what this client was
-  // given before, so that a value never falls within a client. nullopt: nobody has it (any more).
+  // The join (MergeRule) of a value over at least two whole replicas, or a partial answer if so
+  // many can't be reached (design rule "lengths are hints"). What is returned is also joined with
+  // what this client was given before, so that a value never falls within a client.
   // Unavailable: of some key no replica answered within the timeout.
   struct ValueRead {
     Key key;
     MergeRule rule = MergeRule::kMaxLanes;
   };
   virtual void ReadValues(std::vector<ValueRead> reads, Duration timeout,
-                          Callback<void(Result<std::vector<std::optional<std::string>>>)> done) = 0;
+                          Callback<void(Result<Values>)> done) = 0;
 
-  // Writes to all three replicas of each key, in bulk: one call per server. `done` runs when each
-  // key has two acknowledgements or can't get them any more: Ok, Unavailable (some key has fewer
-  // than two), DataLoss (a replica reported kMismatch), ResourceExhausted. A server that fails
-  // never blocks the others.
+  // Writes to all three replicas of each key, in bulk: one call per server; timeouts are cut to
+  // kWriteDeadlineMax. `done` runs when each key has two acknowledgements or can't get them any
+  // more; of values only those of whole replicas count, of chunks (kLongerWins) all do: Ok,
+  // Unavailable (some key has fewer than two, or the epoch rose meanwhile), DataLoss (a replica
+  // reported kMismatch), ResourceExhausted. A server that fails never blocks the others.
   virtual void Mutate(std::vector<Mutation> mutations, Duration timeout,
                       Callback<void(Status)> done) = 0;
 
@@ -108,13 +124,19 @@ class Client {
 
 // Where the servers of one cache instance are: what the registry publishes (src/cell).
 struct Replica {
-  std::string name;                           // stable: the ring hashes it
-  std::string rpc_address;                    // host:port for mutations
-  std::vector<std::string> fabric_addresses;  // "shm:...", "tcp:host:port"
-  ProcessIncarnation incarnation = ProcessIncarnation::kNone;
+  std::string name;                                            // stable: the ring hashes it
+  std::string rpc_address;                                     // host:port for mutations
+  std::vector<std::string> fabric_addresses;                   // "shm:...", "tcp:host:port"
+  ProcessIncarnation incarnation = ProcessIncarnation::kNone;  // kNone: not said
+  // What the registry says of this incarnation (cell/cache_members.h); a ring that is made by hand
+  // has replicas that have nothing to miss.
+  bool whole = true;     // its "absent" is an answer, its acknowledgement a vote
+  bool excused = false;  // nobody needs to copy from it
+  bool rests = false;    // an earlier incarnation was whole: it rests before it copies
 };
 struct RingConfig {
   ConfigurationId configuration_id{};
+  CacheEpoch epoch{};
   std::vector<Replica> replicas;
 };
 

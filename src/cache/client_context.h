@@ -103,6 +103,7 @@ struct ClientContext {
   ReadSlots slots;
   Outbox outbox;
   ConfigurationWatch configuration;
+  CacheEpoch epoch{};         // of the newest ring
   std::vector<char> scratch;  // header and payload of a read inside the call
 };
 

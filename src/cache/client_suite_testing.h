@@ -55,7 +55,7 @@ inline std::string LanesOf(std::vector<uint64_t> lanes) {
 
 class ClientSuite : public testing::TestWithParam<ClientSuiteParam> {
  protected:
-  using Values = Result<std::vector<std::optional<std::string>>>;
+  using Values = Result<cache::Values>;
   static constexpr Duration kTimeout = Duration::Seconds(5);
   static constexpr auto kLonger = MergeRule::kLongerWins;
 
@@ -107,7 +107,7 @@ class ClientSuite : public testing::TestWithParam<ClientSuiteParam> {
   std::optional<std::string> Value(Client& client, Key key, MergeRule rule = MergeRule::kMaxLanes) {
     Values values = ReadValues(client, {{key, rule}});
     EXPECT_TRUE(values.ok()) << values.status();
-    return values.ok() ? (*values)[0] : std::nullopt;
+    return values.ok() ? (*values)[0].bytes : std::nullopt;
   }
 
   const Scope scope_;

@@ -145,13 +145,14 @@ class World {
     ServerOptions options;
     options.name = Name(i);
     options.memory_bytes = 8 << 20;
-    options.generation = layout::Generation{rng_.Next() | 1};
+    process.incarnation = Successor(process.incarnation);
+    options.incarnation = process.incarnation;
     options.core.growth_floor_bytes = 512;
     process.server = std::make_unique<Server>(process.loop.get(), process.exporter.get(),
                                               process.rpc.get(), process.connector.get(), options);
     config_.replicas[i].fabric_addresses = *process.server->Start();
     config_.replicas[i].rpc_address = *process.rpc->Start(Name(i) + ":0");
-    config_.replicas[i].incarnation = process.incarnation = Successor(process.incarnation);
+    config_.replicas[i].incarnation = process.incarnation;
     process.stopped = false;
   }
   void Kill(int i, bool leave_memory) {

@@ -190,11 +190,10 @@ void MemoryClient::ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duratio
   });
 }
 
-void MemoryClient::ReadValues(
-    std::vector<ValueRead> reads, Duration timeout,
-    Callback<void(Result<std::vector<std::optional<std::string>>>)> done) {
+void MemoryClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
+                              Callback<void(Result<Values>)> done) {
   Later(timeout, [this, reads = std::move(reads), done = std::move(done)](bool late) mutable {
-    std::vector<std::optional<std::string>> values(reads.size());
+    Values values(reads.size());
     bool unavailable = late;
     {
       std::lock_guard lock(store_->mutex_);
@@ -202,12 +201,13 @@ void MemoryClient::ReadValues(
       counters_.value_reads += reads.size();
       for (size_t i = 0; i < reads.size() && !unavailable; ++i) {
         const auto version = store_->versions_.find(reads[i].key);
+        values[i].complete = true;
         seen_versions_[reads[i].key] = version == store_->versions_.end() ? 0 : version->second;
         const auto it = store_->entries_.find(reads[i].key);
         if (it == store_->entries_.end() || store_->Draw(store_->faults_.miss)) continue;
         std::string& seen = seen_values_[reads[i].key];
         MergeInto(reads[i].rule, seen, it->second.value);
-        values[i] = seen;
+        values[i].bytes = seen;
       }
     }
     if (unavailable) {

@@ -98,7 +98,7 @@ class MemoryClient : public Client {
   void ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duration timeout,
                   Callback<void()> done) override;
   void ReadValues(std::vector<ValueRead> reads, Duration timeout,
-                  Callback<void(Result<std::vector<std::optional<std::string>>>)> done) override;
+                  Callback<void(Result<Values>)> done) override;
   void Mutate(std::vector<Mutation> mutations, Duration timeout,
               Callback<void(Status)> done) override;
   void Drain(Callback<void()> done) override;

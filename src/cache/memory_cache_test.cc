@@ -50,8 +50,8 @@ class MemoryCacheTest : public testing::Test {
     EXPECT_TRUE(loop_.RunUntil([&] { return done; }));
     return read;
   }
-  Result<std::vector<std::optional<std::string>>> ReadValue(MemoryClient& client, Key key) {
-    std::optional<Result<std::vector<std::optional<std::string>>>> result;
+  Result<Values> ReadValue(MemoryClient& client, Key key) {
+    std::optional<Result<Values>> result;
     client.ReadValues({{key, MergeRule::kMaxLanes}}, Duration::Millis(100),
                       scope_.Bind([&](auto values) { result = std::move(values); }));
     EXPECT_TRUE(loop_.RunUntil([&] { return result.has_value(); }));

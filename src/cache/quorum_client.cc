@@ -119,9 +119,8 @@ void QuorumClient::ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duratio
   Run(std::move(batch), timeout, [done = std::move(done)](ReadBatch&) mutable { done(); });
 }
 
-void QuorumClient::ReadValues(
-    std::vector<ValueRead> reads, Duration timeout,
-    Callback<void(Result<std::vector<std::optional<std::string>>>)> done) {
+void QuorumClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
+                              Callback<void(Result<Values>)> done) {
   ClientContext& context = parts_->context;
   auto batch = std::make_unique<ReadBatch>(context, ReadMode::kConsistent, reads.size());
   for (const ValueRead& read : reads) batch->AddValue(parts_->replicas, read);

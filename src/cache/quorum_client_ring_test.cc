@@ -151,6 +151,115 @@ TEST_P(QuorumClientTest, NewRingKeepsConnectionsOfThoseThatStay) {
   EXPECT_EQ(world.client->counters().misses, 0u);
 }
 
+TEST_P(QuorumClientTest, AReplicaThatIsNotWholeHasNoVoteAndNoAbsence) {
+  World world(GetParam());
+  const Key key = KeyOf(1000);
+  ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({7})}}).ok());
+  // One begins anew; nobody repairs it, because the ring says that the others are excused.
+  world.Kill(0);
+  world.StartServer(0);
+  for (Replica& replica : world.config.replicas) replica.excused = true;
+  world.config.replicas[0].whole = false;
+  world.config.replicas[1].rpc_address = world.config.replicas[2].rpc_address = "host:1";
+  world.Publish();
+  world.config.replicas[1].rpc_address = world.processes[1].rpc_address;
+  world.config.replicas[2].rpc_address = world.processes[2].rpc_address;
+  world.Publish();
+  world.time.RunFor(Duration::Millis(100));
+  auto answer = world.ReadAnswer(key);
+  ASSERT_TRUE(answer.ok());
+  EXPECT_TRUE(answer->complete);
+  EXPECT_EQ(answer->bytes, Lanes({7}));
+
+  // A second one is gone: an empty one and a whole one are no quorum, neither of answers nor votes.
+  world.Kill(1);
+  world.time.RunFor(Duration::Millis(10));
+  answer = world.ReadAnswer(KeyOf(2000));
+  ASSERT_TRUE(answer.ok());
+  EXPECT_FALSE(answer->has_value());
+  EXPECT_FALSE(answer->complete) << "nobody has it, as far as one can see";
+  EXPECT_TRUE(
+      IsUnavailable(world.Mutate({{KeyOf(2000), MergeRule::kMaxLanes, false, Lanes({1})}})));
+  EXPECT_TRUE(world.Write(1, 100).ok()) << "a chunk is found wherever it is";
+  EXPECT_EQ(world.client->counters().partial_values, 1u);
+}
+
+TEST_P(QuorumClientTest, AWriteOfAnEarlierEpochIsNotAcknowledged) {
+  World world(GetParam());
+  for (auto& process : world.processes) process.loop->Pause();
+  std::optional<Status> status;
+  world.client->Mutate({{KeyOf(1000), MergeRule::kMaxLanes, false, Lanes({7})}},
+                       Duration::Millis(500), world.scope.Bind([&](Status s) { status = s; }));
+  world.config.epoch = Successor(world.config.epoch);
+  world.client->UpdateRing(world.config);
+  for (auto& process : world.processes) process.loop->Resume();
+  ASSERT_TRUE(world.time.RunUntil([&] { return status.has_value(); }, Duration::Seconds(1)));
+  EXPECT_TRUE(IsUnavailable(*status)) << *status;
+  EXPECT_TRUE(world.Mutate({{KeyOf(1000), MergeRule::kMaxLanes, false, Lanes({7})}}).ok());
+}
+
+TEST_P(QuorumClientTest, CallsAndReadsThatMeanAnotherLifeAreRefused) {
+  World world(GetParam());
+  ASSERT_TRUE(world.Write(1, 100).ok());
+  // The client knows the replicas of before; they stand at the same addresses.
+  for (int i = 0; i < 3; ++i) {
+    world.Kill(i);
+    world.StartServer(i);
+  }
+  world.time.RunFor(Duration::Millis(100));
+  EXPECT_TRUE(IsUnavailable(world.Write(1, 200)));
+  EXPECT_EQ(world.processes[0].server->counters().other_incarnations, 1u);
+  EXPECT_EQ(world.processes[0].server->core()->stats().live, 0u);
+  EXPECT_FALSE(world.ReadAnswer(KeyOf(1000)).ok()) << "their memory is not that of the ring";
+  world.Publish();
+  world.time.RunFor(Duration::Seconds(2));
+  EXPECT_TRUE(world.Write(1, 200).ok());
+  EXPECT_EQ(world.ReadText(1, 200), Final(1).substr(0, 200));
+}
+
+TEST_P(QuorumClientTest, AWriterWithAnOlderRingIsRefusedAndFindsOut) {
+  World world(GetParam());
+  std::optional<ConfigurationId> newer;
+  world.client->SetStaleCallback(world.scope.Bind([&](ConfigurationId id) { newer = id; }));
+  RingConfig next = world.config;
+  next.configuration_id = Successor(next.configuration_id);
+  for (auto& process : world.processes) process.server->UpdateRing(next);
+  EXPECT_TRUE(IsUnavailable(world.Write(1, 100)));
+  EXPECT_EQ(world.processes[0].server->counters().old_ring_writes, 1u);
+  EXPECT_EQ(world.processes[0].server->core()->stats().live, 0u);
+  EXPECT_EQ(newer, next.configuration_id);
+  world.client->UpdateRing(next);
+  EXPECT_TRUE(world.Write(1, 100).ok());
+}
+
+TEST_P(QuorumClientTest, AReplicaThatTheRingDoesNotNameServesNoMore) {
+  World world(GetParam(), 4);
+  for (uint64_t n = 0; n < 20; ++n) ASSERT_TRUE(world.Write(n, 100).ok());
+  RingConfig next = world.config;
+  next.configuration_id = Successor(next.configuration_id);
+  next.replicas.pop_back();
+  world.processes[3].server->UpdateRing(next);
+  // This client knows nothing yet.
+  const uint64_t live = world.processes[3].server->core()->stats().live;
+  ASSERT_GT(live, 0u);
+  for (uint64_t n = 0; n < 20; ++n) {
+    EXPECT_TRUE(world.Write(n, 200).ok()) << "the other two acknowledge";
+    EXPECT_EQ(world.ReadText(n, 200), Final(n).substr(0, 200));
+  }
+  EXPECT_EQ(world.processes[3].server->core()->stats().live, live);
+  const uint64_t reads = world.net.hosts["cache-3"].reads;
+  world.time.RunFor(Duration::Seconds(3));
+  for (uint64_t n = 0; n < 20; ++n) world.ReadText(n, 200);
+  EXPECT_EQ(world.net.hosts["cache-3"].reads, reads) << "its memory is closed";
+  // It is taken in again.
+  next.configuration_id = Successor(next.configuration_id);
+  next.replicas = world.config.replicas;
+  world.config = next;
+  world.Publish();
+  world.time.RunFor(Duration::Seconds(2));
+  EXPECT_EQ(world.client->ready_replicas(), 4u);
+}
+
 TEST_P(QuorumClientTest, DestroyedInTheMiddleCallsNobody) {
   const Scope scope;
   World world(GetParam());

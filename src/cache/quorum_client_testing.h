@@ -97,14 +97,14 @@ struct World {
     ServerOptions options;
     options.name = name;
     options.memory_bytes = memory_bytes;
-    options.generation = layout::Generation{++generations * 1000 + static_cast<uint64_t>(i)};
+    process.incarnation = ProcessIncarnation{++generations * 1000 + static_cast<uint64_t>(i)};
+    options.incarnation = process.incarnation;
     options.core = core;
     process.server = std::make_unique<Server>(process.loop.get(), process.exporter.get(),
                                               process.rpc.get(), process.connector.get(), options);
     process.fabric_addresses = *process.server->Start();
     if (process.rpc_address.empty()) process.rpc_address = "host:" + std::to_string(100 + i);
     process.rpc_address = *process.rpc->Start(process.rpc_address);
-    process.incarnation = Successor(process.incarnation);
   }
   void Kill(int i) {
     Process& process = processes[i];
@@ -170,15 +170,20 @@ struct World {
     EXPECT_EQ(read.crc, Crc32cExtend(0, read.destination, read.length));
     return std::string(read.destination, read.length);
   }
-  Result<std::optional<std::string>> ReadValue(const Key& key,
-                                               MergeRule rule = MergeRule::kMaxLanes) {
-    std::optional<Result<std::vector<std::optional<std::string>>>> result;
+  Result<ValueAnswer> ReadAnswer(const Key& key, MergeRule rule = MergeRule::kMaxLanes) {
+    std::optional<Result<Values>> result;
     client->ReadValues({{key, rule}}, Duration::Millis(500),
                        scope.Bind([&](auto values) { result = std::move(values); }));
     EXPECT_FALSE(result.has_value());
     EXPECT_TRUE(time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(10)));
     if (!result->ok()) return result->status();
     return (**result)[0];
+  }
+  Result<std::optional<std::string>> ReadValue(const Key& key,
+                                               MergeRule rule = MergeRule::kMaxLanes) {
+    const auto answer = ReadAnswer(key, rule);
+    if (!answer.ok()) return answer.status();
+    return answer->bytes;
   }
   // Servers of a key in the client's order, found by reading which host is read first.
   std::vector<int> OwnersOf(const Key& key) {

@@ -93,7 +93,7 @@ TEST_P(QuorumClientTest, RestartedReplicaIsRepairedWithTheRemainingTimeToLive) {
   world.Publish();
   world.time.RunFor(Duration::Seconds(3));
   const Server& server = *world.processes[2].server;
-  EXPECT_FALSE(server.counters().repairing);
+  EXPECT_TRUE(server.repaired());
   EXPECT_EQ(server.counters().repaired_values, live);
   EXPECT_EQ(server.core()->stats().live, live);
   const uint64_t repaired = server.counters().repaired_bytes;

@@ -6,9 +6,14 @@ namespace tailcast::cache {
 
 // ---- ReadCore ----
 
-Mask ReadCore::Start(Kind kind, ReadMode mode, uint8_t replicas, Mask usable, uint32_t want) {
+Mask ReadCore::Start(Kind kind, ReadMode mode, uint8_t replicas, Mask usable, Mask whole,
+                     uint32_t want) {
   *this = ReadCore();
   kind_ = kind;
+  if (kind == Kind::kValue) {
+    needed_ = std::min<uint8_t>(replicas, 2);
+    whole_ = whole;
+  }
   usable_ = usable & static_cast<Mask>((1u << replicas) - 1);
   want_ = want;
   if (usable_ == 0) {
@@ -20,11 +25,13 @@ Mask ReadCore::Start(Kind kind, ReadMode mode, uint8_t replicas, Mask usable, ui
 
 Mask ReadCore::Ask(uint8_t count) {
   Mask ask = 0;
-  for (uint8_t replica = 0; replica < 8 && count > 0; ++replica) {
-    const Mask bit = static_cast<Mask>(1u << replica);
-    if ((usable_ & bit) != 0 && (asked_ & bit) == 0) {
-      ask |= bit;
-      --count;
+  for (const Mask among : {static_cast<Mask>(usable_ & whole_), usable_}) {
+    for (uint8_t replica = 0; replica < 8 && count > 0; ++replica) {
+      const Mask bit = static_cast<Mask>(1u << replica);
+      if ((among & bit) != 0 && ((asked_ | ask) & bit) == 0) {
+        ask |= bit;
+        --count;
+      }
     }
   }
   asked_ |= ask;
@@ -57,12 +64,12 @@ Mask ReadCore::Next() {
     if (ask == 0 && outstanding() == 0) done_ = true;
     return ask;
   }
-  if (answers() >= 2) {
+  if (complete()) {
     done_ = true;
     return 0;
   }
-  const auto missing = static_cast<uint8_t>(2 - answers());
-  const auto coming = static_cast<uint8_t>(__builtin_popcount(outstanding()));
+  const auto missing = static_cast<uint8_t>(needed_ - whole_answers());
+  const auto coming = static_cast<uint8_t>(__builtin_popcount(outstanding() & whole_));
   const Mask ask = coming < missing ? Ask(static_cast<uint8_t>(missing - coming)) : 0;
   if (ask == 0 && outstanding() == 0) done_ = true;
   return ask;
@@ -81,11 +88,11 @@ void MutationCore::AddKey(uint8_t replicas) {
   Decide(keys_.back());
 }
 
-void MutationCore::OnResult(uint32_t index, MutationResult result) {
+void MutationCore::OnResult(uint32_t index, MutationResult result, bool votes) {
   State& state = keys_[index];
   if (state.pending == 0) return;
   --state.pending;
-  if (result == MutationResult::kApplied || result == MutationResult::kNoChange) {
+  if (votes && (result == MutationResult::kApplied || result == MutationResult::kNoChange)) {
     ++state.acknowledged;
   }
   if (!state.decided) {

@@ -24,11 +24,10 @@ using Mask = uint8_t;
 // One read of one key. After each call: ask the replicas of the returned mask, unless done().
 //
 // A chunk (`want` > 0 bytes) is done at the first validated answer of `want` bytes; short of that,
-// when all replicas that can be reached have answered. A value is done when two have answered, or
-// all that can be reached. The join of two answers includes every write that two acknowledged,
-// unless one of the two has restarted since and its repair is not over: it answers with what it has
-// by then, so spec Merge's promise (ReadsSeeAcked) does not hold for us during repairs. Callers
-// take values as hints.
+// when all replicas that can be reached have answered. A value is done when two whole replicas have
+// answered (all, if it has fewer than two), and then complete: the join of two whole ones includes
+// every write that two whole ones acknowledged (spec Merge: ReadsSeeAcked). Or it is done when all
+// that can be reached have answered, and then partial: their join is a lower bound.
 //
 //   Fig 5: want 4096. Start({1,2,3} usable) -> ask 1; OnAnswer(1, 1000) -> ask 2 and 3;
 //   OnAnswer(3, 4096) -> done. Replica 2's answer comes later and is ignored.
@@ -36,9 +35,10 @@ class ReadCore {
  public:
   enum class Kind : uint8_t { kChunk, kValue };
 
-  // `replicas`: how many the key has (0: done at once). `usable`: those worth asking now.
+  // `replicas`: how many the key has (0: done at once). `usable`: those worth asking now. `whole`:
+  // those whose answer counts for a value; they are asked first then.
   // A consistent chunk read, and every value read, asks two at once.
-  Mask Start(Kind kind, ReadMode mode, uint8_t replicas, Mask usable, uint32_t want);
+  Mask Start(Kind kind, ReadMode mode, uint8_t replicas, Mask usable, Mask whole, uint32_t want);
   // A validated answer: the value's length there, 0 if it is not there.
   Mask OnAnswer(uint8_t replica, uint32_t length);
   // No answer to be had: unreachable, torn too often.
@@ -48,6 +48,8 @@ class ReadCore {
   void OnDeadline() { done_ = true; }
 
   bool done() const { return done_; }
+  // Of a value: enough whole replicas answered.
+  bool complete() const { return needed_ > 0 && whole_answers() >= needed_; }
   // How many replicas answered: 0 at the end means that none could be reached.
   uint8_t answers() const { return static_cast<uint8_t>(__builtin_popcount(answered_)); }
   uint32_t longest() const { return longest_; }
@@ -56,9 +58,13 @@ class ReadCore {
  private:
   Mask Ask(uint8_t count);
   Mask Next();
+  uint8_t whole_answers() const {
+    return static_cast<uint8_t>(__builtin_popcount(answered_ & whole_));
+  }
 
   Kind kind_ = Kind::kChunk;
-  Mask usable_ = 0, asked_ = 0, answered_ = 0, failed_ = 0;
+  uint8_t needed_ = 0;  // whole answers to a value
+  Mask whole_ = 0, usable_ = 0, asked_ = 0, answered_ = 0, failed_ = 0;
   uint32_t want_ = 0, longest_ = 0;
   bool done_ = false;
 };
@@ -70,8 +76,8 @@ class MutationCore {
   // `replicas`: how many replicas the key is written to. Two must acknowledge; if the ring has
   // fewer than two, all.
   void AddKey(uint8_t replicas);
-  // For key `index` in the order of AddKey.
-  void OnResult(uint32_t index, MutationResult result);
+  // For key `index` in the order of AddKey. `votes`: the replica's acknowledgement counts.
+  void OnResult(uint32_t index, MutationResult result, bool votes);
   void OnFailure(uint32_t index);
 
   // True as soon as the outcome of every key is decided: results that come later change nothing.

@@ -13,7 +13,7 @@ constexpr Mask kAll = 0b111;
 
 TEST(ReadCoreTest, Fig5RelaxedReadOfALaggingReplicaThenTheOthers) {
   ReadCore core;
-  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, 4096), 0b001);
+  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, kAll, 4096), 0b001);
   EXPECT_EQ(core.OnAnswer(0, 1000), 0b110) << "short: a consistent read of the others";
   EXPECT_FALSE(core.done());
   EXPECT_EQ(core.OnAnswer(2, 4096), 0);
@@ -24,7 +24,7 @@ TEST(ReadCoreTest, Fig5RelaxedReadOfALaggingReplicaThenTheOthers) {
 
 TEST(ReadCoreTest, RelaxedReadEndsAtTheFirstAnswerThatIsLongEnough) {
   ReadCore core;
-  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, 100), 0b001);
+  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, kAll, 100), 0b001);
   EXPECT_EQ(core.OnAnswer(0, 4096), 0) << "longer than wanted is fine";
   EXPECT_TRUE(core.done());
   EXPECT_EQ(core.answers(), 1);
@@ -32,7 +32,7 @@ TEST(ReadCoreTest, RelaxedReadEndsAtTheFirstAnswerThatIsLongEnough) {
 
 TEST(ReadCoreTest, Fig6MissOnlyWhenAllThatCanBeReachedAnswered) {
   ReadCore core;
-  core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, 4096);
+  core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, kAll, 4096);
   EXPECT_EQ(core.OnAnswer(0, 0), 0b110);
   EXPECT_EQ(core.OnAnswer(1, 0), 0);
   EXPECT_FALSE(core.done()) << "one may still have it";
@@ -44,7 +44,7 @@ TEST(ReadCoreTest, Fig6MissOnlyWhenAllThatCanBeReachedAnswered) {
 
 TEST(ReadCoreTest, ConsistentReadAsksTwoAtOnceAndTheThirdIfBothAreShort) {
   ReadCore core;
-  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kConsistent, 3, kAll, 4096), 0b011);
+  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kConsistent, 3, kAll, kAll, 4096), 0b011);
   EXPECT_EQ(core.OnAnswer(1, 10), 0b100);
   EXPECT_EQ(core.OnAnswer(0, 20), 0);
   EXPECT_EQ(core.OnAnswer(2, 15), 0);
@@ -54,7 +54,7 @@ TEST(ReadCoreTest, ConsistentReadAsksTwoAtOnceAndTheThirdIfBothAreShort) {
 
 TEST(ReadCoreTest, HedgeAsksOneMoreAndTheFasterWins) {
   ReadCore core;
-  core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, 100);
+  core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, kAll, 100);
   EXPECT_EQ(core.OnHedge(), 0b010);
   EXPECT_EQ(core.OnHedge(), 0b100);
   EXPECT_EQ(core.OnHedge(), 0) << "nobody left";
@@ -65,33 +65,33 @@ TEST(ReadCoreTest, HedgeAsksOneMoreAndTheFasterWins) {
 
 TEST(ReadCoreTest, SkipsUnusableReplicas) {
   ReadCore core;
-  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, 0b100, 100), 0b100);
+  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, 0b100, kAll, 100), 0b100);
   EXPECT_EQ(core.OnAnswer(2, 50), 0);
   EXPECT_TRUE(core.done());
-  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, 0, 100), 0);
+  EXPECT_EQ(core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, 0, kAll, 100), 0);
   EXPECT_TRUE(core.done());
   EXPECT_EQ(core.answers(), 0);
-  EXPECT_EQ(core.Start(Kind::kValue, ReadMode::kRelaxed, 1, kAll, 0), 0b001)
+  EXPECT_EQ(core.Start(Kind::kValue, ReadMode::kRelaxed, 1, kAll, kAll, 0), 0b001)
       << "a ring of one replica";
 }
 
 TEST(ReadCoreTest, ValueNeedsTwoAnswersOrAllThatCanBeReached) {
   ReadCore core;
-  EXPECT_EQ(core.Start(Kind::kValue, ReadMode::kConsistent, 3, kAll, 0), 0b011);
+  EXPECT_EQ(core.Start(Kind::kValue, ReadMode::kConsistent, 3, kAll, kAll, 0), 0b011);
   EXPECT_EQ(core.OnAnswer(0, 64), 0);
   EXPECT_FALSE(core.done()) << "one answer is not a quorum";
   EXPECT_EQ(core.OnError(1), 0b100);
   EXPECT_EQ(core.OnAnswer(2, 0), 0) << "absent is an answer";
   EXPECT_TRUE(core.done());
 
-  core.Start(Kind::kValue, ReadMode::kConsistent, 3, kAll, 0);
+  core.Start(Kind::kValue, ReadMode::kConsistent, 3, kAll, kAll, 0);
   core.OnError(0);
   core.OnError(1);
   EXPECT_EQ(core.OnAnswer(2, 64), 0);
   EXPECT_TRUE(core.done());
   EXPECT_EQ(core.answers(), 1);
 
-  core.Start(Kind::kValue, ReadMode::kConsistent, 3, kAll, 0);
+  core.Start(Kind::kValue, ReadMode::kConsistent, 3, kAll, kAll, 0);
   core.OnError(0);
   core.OnError(1);
   core.OnError(2);
@@ -99,9 +99,42 @@ TEST(ReadCoreTest, ValueNeedsTwoAnswersOrAllThatCanBeReached) {
   EXPECT_EQ(core.answers(), 0);
 }
 
+// Spec Merge, planted "empty_answers": what an empty replica has not is no answer.
+TEST(ReadCoreTest, ValueNeedsWholeReplicasOrIsPartial) {
+  ReadCore core;
+  EXPECT_EQ(core.Start(Kind::kValue, ReadMode::kConsistent, 3, kAll, 0b110, 0), 0b110)
+      << "whole ones first";
+  core.OnAnswer(1, 64);
+  core.OnAnswer(2, 64);
+  EXPECT_TRUE(core.done());
+  EXPECT_TRUE(core.complete());
+
+  core.Start(Kind::kValue, ReadMode::kConsistent, 3, kAll, 0b110, 0);
+  core.OnAnswer(1, 0);
+  EXPECT_FALSE(core.done());
+  EXPECT_EQ(core.OnError(2), 0b001) << "what it has is a lower bound";
+  EXPECT_FALSE(core.done());
+  core.OnAnswer(0, 0);
+  EXPECT_TRUE(core.done());
+  EXPECT_FALSE(core.complete()) << "nothing was found, and yet it may be there";
+
+  core.Start(Kind::kValue, ReadMode::kConsistent, 3, kAll, 0, 0);
+  for (uint8_t replica = 0; replica < 3; ++replica) core.OnAnswer(replica, 64);
+  EXPECT_TRUE(core.done());
+  EXPECT_FALSE(core.complete());
+
+  core.Start(Kind::kValue, ReadMode::kConsistent, 1, 0b001, 0b001, 0);
+  core.OnAnswer(0, 64);
+  EXPECT_TRUE(core.complete()) << "a ring of one replica";
+
+  core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, 0, 100);
+  core.OnAnswer(0, 100);
+  EXPECT_TRUE(core.done()) << "bytes that were found are right, whoever has them";
+}
+
 TEST(ReadCoreTest, DeadlineEndsWithWhatIsThere) {
   ReadCore core;
-  core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, 100);
+  core.Start(Kind::kChunk, ReadMode::kRelaxed, 3, kAll, kAll, 100);
   core.OnAnswer(0, 60);
   core.OnDeadline();
   EXPECT_TRUE(core.done());
@@ -146,7 +179,7 @@ TEST(ReadCoreTest, EveryOrderOfEventsEndsAndKeepsItsPromise) {
           if (hedged.OnHedge() != 0) explore(hedged, good, depth + 1);
         };
         ReadCore core;
-        core.Start(kind, mode, 3, static_cast<Mask>(usable), 100);
+        core.Start(kind, mode, 3, static_cast<Mask>(usable), kAll, 100);
         explore(core, 0, 0);
       }
     }
@@ -157,13 +190,33 @@ TEST(ReadCoreTest, EveryOrderOfEventsEndsAndKeepsItsPromise) {
 TEST(MutationCoreTest, TwoOfThreeIsSuccessAndTheThirdMayComeOrNot) {
   MutationCore core;
   core.AddKey(3);
-  core.OnResult(0, MutationResult::kApplied);
+  core.OnResult(0, MutationResult::kApplied, true);
   EXPECT_FALSE(core.decided());
-  core.OnResult(0, MutationResult::kNoChange);
+  core.OnResult(0, MutationResult::kNoChange, true);
   EXPECT_TRUE(core.decided());
   core.OnFailure(0);
   EXPECT_TRUE(core.decided());
   EXPECT_EQ(core.summary().failed, 0u);
+}
+
+// Spec Merge, planted "empty_votes".
+TEST(MutationCoreTest, AcknowledgementsWithoutAVoteDoNotCount) {
+  MutationCore core;
+  core.AddKey(3);
+  core.OnResult(0, MutationResult::kApplied, false);
+  core.OnResult(0, MutationResult::kApplied, true);
+  EXPECT_FALSE(core.decided());
+  core.OnResult(0, MutationResult::kApplied, true);
+  EXPECT_TRUE(core.decided());
+  EXPECT_EQ(core.summary().failed, 0u);
+
+  MutationCore two;
+  two.AddKey(3);
+  two.OnResult(0, MutationResult::kApplied, false);
+  EXPECT_FALSE(two.decided());
+  two.OnResult(0, MutationResult::kApplied, false);
+  EXPECT_TRUE(two.decided()) << "one vote is left at most";
+  EXPECT_EQ(two.summary().failed, 1u);
 }
 
 TEST(MutationCoreTest, FailsAsSoonAsTwoCanNotBeHad) {
@@ -171,7 +224,7 @@ TEST(MutationCoreTest, FailsAsSoonAsTwoCanNotBeHad) {
   core.AddKey(3);
   core.OnFailure(0);
   EXPECT_FALSE(core.decided());
-  core.OnResult(0, MutationResult::kRefused);
+  core.OnResult(0, MutationResult::kRefused, true);
   EXPECT_TRUE(core.decided());
   EXPECT_EQ(core.summary().failed, 1u);
   EXPECT_EQ(core.summary().refused, 1u);
@@ -184,12 +237,12 @@ TEST(MutationCoreTest, EveryKeyMustBeDecided) {
   core.AddKey(2);
   core.AddKey(1);
   core.AddKey(0);
-  for (uint32_t key : {0u, 0u, 2u, 2u, 3u}) core.OnResult(key, MutationResult::kApplied);
+  for (uint32_t key : {0u, 0u, 2u, 2u, 3u}) core.OnResult(key, MutationResult::kApplied, true);
   EXPECT_FALSE(core.decided());
-  core.OnResult(1, MutationResult::kMismatch);
-  core.OnResult(1, MutationResult::kApplied);
+  core.OnResult(1, MutationResult::kMismatch, true);
+  core.OnResult(1, MutationResult::kApplied, true);
   EXPECT_FALSE(core.decided());
-  core.OnResult(1, MutationResult::kApplied);
+  core.OnResult(1, MutationResult::kApplied, true);
   EXPECT_TRUE(core.decided());
   EXPECT_EQ(core.summary().failed, 1u) << "the key that nobody holds";
   EXPECT_EQ(core.summary().mismatched, 1u);

@@ -13,6 +13,10 @@ namespace tailcast::cache {
 // rest longer (ServerCoreOptions::rest).
 inline constexpr Duration kReadDeadlineMax = Duration::Millis(400);
 
+// Longest time after its begin that a write may still count an acknowledgement; timeouts of writes
+// are cut to it. A replica that starts anew rests longer (RepairOptions::rest).
+inline constexpr Duration kWriteDeadlineMax = Duration::Seconds(2);
+
 struct QuorumClientOptions {
   std::string service = kDataService;
   uint64_t seed = 0;  // 0: drawn. Chooses the relaxed read's replica of each key.

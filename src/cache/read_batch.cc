@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tailcast/base/status.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/cache/key_read.h"
 #include "tailcast/cache/merge.h"
 #include "tailcast/cache/wire.h"
@@ -42,13 +43,14 @@ void ReadBatch::Start(Duration timeout, Task ended) {
   asking_ = true;
   for (uint32_t i = 0; i < items_.size(); ++i) {
     Item& item = items_[i];
-    Mask usable = 0;
+    Mask usable = 0, whole = 0;
     for (uint8_t r = 0; r < item.replica_count; ++r) {
       if (item.replicas[r]->Usable()) usable |= static_cast<Mask>(1u << r);
+      if (item.replicas[r]->whole()) whole |= static_cast<Mask>(1u << r);
     }
     const bool value = item.chunk == nullptr;
     Ask(i, item.core.Start(value ? ReadCore::Kind::kValue : ReadCore::Kind::kChunk, mode_,
-                           item.replica_count, usable, value ? 0 : item.chunk->want));
+                           item.replica_count, usable, whole, value ? 0 : item.chunk->want));
     if (item.core.done()) FinishItem(item);
   }
   asking_ = false;
@@ -166,6 +168,7 @@ void ReadBatch::AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& overf
   rpc::Client* const client = item.replicas[replica]->rpc();
   if (client == nullptr) return OnAnswer(index, replica, {}, "");
   v1::CacheGetRequest request;
+  request.set_incarnation(Raw(item.replicas[replica]->replica().incarnation));
   wire::AppendKey(*request.mutable_keys(), item.key);
   client->Call("/" + context_.options.service + "/Get", request.SerializeAsString(),
                kReadDeadlineMax,
@@ -226,13 +229,15 @@ void ReadBatch::Finish() {
   context_.loop.Post(std::move(ended_));
 }
 
-Result<std::vector<std::optional<std::string>>> ReadBatch::TakeValues() {
-  std::vector<std::optional<std::string>> values;
+Result<Values> ReadBatch::TakeValues() {
+  Values values;
   values.reserve(items_.size());
   size_t unanswered = 0;
   for (Item& item : items_) {
     unanswered += item.core.answers() == 0 ? 1 : 0;
-    values.push_back(std::move(item.value));
+    const bool complete = item.core.complete();
+    context_.counters.partial_values += complete ? 0 : 1;
+    values.push_back({std::move(item.value), complete});
   }
   if (unanswered > 0) {
     return UnavailableError("no cache replica answered for " + std::to_string(unanswered) + " of " +

@@ -38,7 +38,7 @@ class ReadBatch {
   void Start(Duration timeout, Task ended);
 
   // After the end. The join of each value's answers, or Unavailable.
-  Result<std::vector<std::optional<std::string>>> TakeValues();
+  Result<Values> TakeValues();
 
  private:
   struct Item {

@@ -7,6 +7,7 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/log.h"
+#include "tailcast/base/strong.h"
 
 namespace tailcast::cache {
 
@@ -55,6 +56,7 @@ ReplicaLink::ReplicaLink(ClientContext& context, fabric::Connector& fabric, rpc:
     : context_(context),
       fabric_(fabric),
       replica_(std::move(replica)),
+      whole_(replica_.whole),
       rpc_(replica_.rpc_address.empty() ? nullptr : rpc.MakeClient(replica_.rpc_address, "")),
       retry_(context.loop),
       heart_(context.options.heartbeat_dead),
@@ -130,6 +132,10 @@ void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
                                      regions[layout::kDataRegion].size);
     if (!geometry.has_value()) {
       kLog.Warn("replica ", replica_.name, " has no cache memory of version ", layout::kVersion);
+    } else if (replica_.incarnation != ProcessIncarnation::kNone &&
+               Raw(geometry->generation) != Raw(replica_.incarnation)) {
+      kLog.Debug("replica ", replica_.name, " is not the one that the ring means");
+      geometry.reset();
     }
   }
   if (!geometry.has_value()) {

@@ -69,6 +69,9 @@ class ReplicaLink {
   void Retire();
 
   const Replica& replica() const { return replica_; }
+  // Of the incarnation that it links to; as the newest ring says.
+  bool whole() const { return whole_; }
+  void set_whole(bool whole) { whole_ = whole; }
   State state() const { return state_; }
   // Of the connection that is ready, or else of the last one.
   const layout::Geometry& geometry() const { return geometry_; }
@@ -142,6 +145,7 @@ class ReplicaLink {
   ClientContext& context_;
   fabric::Connector& fabric_;
   const Replica replica_;
+  bool whole_;
   const std::unique_ptr<rpc::Client> rpc_;
   State state_ = State::kIdle;
   bool immediate_ = false;

@@ -46,8 +46,7 @@ struct World {
   explicit World(bool immediate) : context(loop, {}), connector(&net, &loop) {
     EXPECT_TRUE(kQuiet);
     net.immediate = immediate;
-    link = std::make_unique<ReplicaLink>(context, connector, rpc,
-                                         Replica{"a", "", {"test:a"}, ProcessIncarnation{1}});
+    link = std::make_unique<ReplicaLink>(context, connector, rpc, Replica{"a", "", {"test:a"}});
   }
   void StartServer(uint64_t generation) {
     exporter = std::make_unique<TestExporter>(&net, "a");

@@ -29,9 +29,11 @@ void ReplicaSet::Update(RingConfig config) {
     links_.push_back(same != old.end()
                          ? std::move(*same)
                          : std::make_shared<ReplicaLink>(context_, fabric_, rpc_, replica));
+    links_.back()->set_whole(replica.whole);
   }
   if (!ring_.IsOf(config)) ring_ = HashRing(config);
   context_.configuration.SetMine(config.configuration_id);
+  context_.epoch = config.epoch;
   for (const ReplicaLinkPtr& link : old) {
     if (link != nullptr) link->Retire();
   }

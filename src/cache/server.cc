@@ -1,7 +1,6 @@
 #include "tailcast/cache/server.h"
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 
 #include "tailcast/base/check.h"
@@ -21,22 +20,6 @@ uint32_t ToMillis(Duration duration) {
 
 }  // namespace
 
-struct Server::Repair {
-  struct Peer {
-    Peer(EventLoop& loop, std::string n, std::unique_ptr<rpc::Client> c)
-        : name(std::move(n)), client(std::move(c)), next(loop) {}
-    std::string name;
-    std::unique_ptr<rpc::Client> client;
-    uint64_t cursor = 0;
-    int failures = 0;
-    bool done = false;
-    Timer next;  // page
-  };
-  std::deque<Peer> peers;
-  MonotonicTime started, next_page;
-  Scope scope;
-};
-
 Server::Server(EventLoop* loop, fabric::Exporter* exporter, rpc::Server* rpc_server,
                rpc::Connector* connector, ServerOptions options)
     : loop_(loop),
@@ -44,7 +27,8 @@ Server::Server(EventLoop* loop, fabric::Exporter* exporter, rpc::Server* rpc_ser
       rpc_server_(rpc_server),
       connector_(connector),
       options_(std::move(options)),
-      tick_(*loop) {
+      tick_(*loop),
+      next_pages_(*loop) {
   Handle("Mutate", &Server::Mutate);
   Handle("Get", &Server::Get);
   Handle("Scan", &Server::Scan);
@@ -74,9 +58,9 @@ Result<std::vector<std::string>> Server::Start() {
                             exporter_->AddRegion(layout::kIndexRegion, plan.index_bytes));
   TAILCAST_ASSIGN_OR_RETURN(const std::span<char> data,
                             exporter_->AddRegion(layout::kDataRegion, plan.data_bytes));
-  const layout::Generation generation = options_.generation != layout::Generation::kNone
-                                            ? options_.generation
-                                            : layout::Generation{RandomSeed() | 1};
+  const layout::Generation generation{options_.incarnation != ProcessIncarnation::kNone
+                                          ? Raw(options_.incarnation)
+                                          : RandomSeed() | 1};
   core_ = std::make_unique<ServerCore>(options_.core, index, data, generation);
   core_->SetConfiguration(config_.configuration_id);
   exporter_->Beat();
@@ -85,8 +69,11 @@ Result<std::vector<std::string>> Server::Start() {
     core_.reset();
     return addresses.status().WithContext("cache server " + options_.name);
   }
+  serving_ = true;
+  repair_ = std::make_unique<RepairCore>(options_.repair, options_.name, options_.incarnation,
+                                         loop_->Now());
   OnTick();
-  StartRepair();
+  if (!config_.replicas.empty()) UpdateRing(config_);
   return addresses;
 }
 
@@ -105,21 +92,79 @@ void Server::NotifyAll() {
 
 void Server::UpdateRing(RingConfig config) {
   if (config.configuration_id < config_.configuration_id) return;
-  const bool changed = config.configuration_id != config_.configuration_id;
   if (!ring_.IsOf(config)) ring_ = HashRing(config);
   config_ = std::move(config);
   if (core_ == nullptr) return;
-  if (changed) core_->SetConfiguration(config_.configuration_id);
-  StartRepair();
+  if (config_.configuration_id != core_->configuration_id()) {
+    core_->SetConfiguration(config_.configuration_id);
+  }
+  std::erase_if(members_, [&](const auto& member) {
+    return std::none_of(config_.replicas.begin(), config_.replicas.end(),
+                        [&](const Replica& r) { return r.rpc_address == member.first; });
+  });
+  Serve(config_.replicas.empty() ||
+        std::any_of(config_.replicas.begin(), config_.replicas.end(),
+                    [&](const Replica& replica) { return replica.name == options_.name; }));
+  repair_->OnRing(loop_->Now(), config_);
+  DoRepair();
+}
+
+void Server::Serve(bool serve) {
+  if (serve == serving_) return;
+  serving_ = serve;
+  if (serve) {
+    exporter_->Renew();
+  } else {
+    kLog.Warn(options_.name, ": the ring of configuration ", Raw(config_.configuration_id),
+              " does not name this cache replica; it serves no more");
+    exporter_->Invalidate();
+  }
+}
+
+bool Server::repaired() const {
+  return repair_ != nullptr && repair_->state() == RepairCore::State::kCopied;
+}
+
+CacheEpoch Server::copied_epoch() const {
+  return repair_ == nullptr ? CacheEpoch{} : repair_->copied();
+}
+
+bool Server::Owns(const Key& key, std::string_view name) const {
+  const Owners owners = ring_.OwnersOf(key);
+  for (uint8_t i = 0; i < owners.count; ++i) {
+    if (config_.replicas[owners.replica[i]].name == name) return true;
+  }
+  return false;
 }
 
 // ---- Calls ----
 
+Status Server::CheckIncarnation(uint64_t incarnation) {
+  if (!serving_) {
+    return FailedPreconditionError("cache server " + options_.name +
+                                   " is not in the ring that it knows");
+  }
+  if (incarnation == 0 || options_.incarnation == ProcessIncarnation::kNone ||
+      incarnation == Raw(options_.incarnation)) {
+    return OkStatus();
+  }
+  ++counters_.other_incarnations;
+  return FailedPreconditionError("cache server " + options_.name +
+                                 " has begun anew since the caller looked it up");
+}
+
 Result<std::string> Server::Mutate(const std::string& request) {
   ++counters_.mutate_calls;
   TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheMutateRequest>(request));
+  TAILCAST_RETURN_IF_ERROR(CheckIncarnation(message.incarnation()));
   TAILCAST_RETURN_IF_ERROR(wire::Reader::Check(message.batch()));
   v1::CacheMutateReply reply;
+  reply.set_configuration_id(Raw(config_.configuration_id));
+  if (message.configuration_id() != 0 &&
+      ConfigurationId{message.configuration_id()} < config_.configuration_id) {
+    ++counters_.old_ring_writes;
+    return reply.SerializeAsString();
+  }
   std::string& results = *reply.mutable_results();
   wire::Reader reader(message.batch());
   results.reserve(reader.size());
@@ -138,13 +183,13 @@ Result<std::string> Server::Mutate(const std::string& request) {
     results.push_back(static_cast<char>(result));
   }
   NotifyAll();
-  reply.set_configuration_id(Raw(config_.configuration_id));
   return reply.SerializeAsString();
 }
 
 Result<std::string> Server::Get(const std::string& request) {
   ++counters_.get_calls;
   TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheGetRequest>(request));
+  TAILCAST_RETURN_IF_ERROR(CheckIncarnation(message.incarnation()));
   if (message.keys().size() % 16 != 0 || message.keys().size() / 16 > kKeysPerGetMax) {
     return InvalidArgumentError("keys has " + std::to_string(message.keys().size()) +
                                 " bytes: 16 for each of at most " + std::to_string(kKeysPerGetMax) +
@@ -167,6 +212,7 @@ Result<std::string> Server::Get(const std::string& request) {
 Result<std::string> Server::Scan(const std::string& request) {
   ++counters_.scan_calls;
   TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheScanRequest>(request));
+  TAILCAST_RETURN_IF_ERROR(CheckIncarnation(message.incarnation()));
   const uint64_t bytes_max = std::clamp<uint64_t>(message.bytes_max(), 1, kScanPageBytesMax);
   v1::CacheScanReply reply;
   uint64_t bytes = 0;
@@ -175,20 +221,14 @@ Result<std::string> Server::Scan(const std::string& request) {
   const uint64_t next = core_->Scan(Now(), message.cursor(), [&](const ServerCore::Value& value) {
     if (bytes >= bytes_max || looked_at >= 65536) return false;
     ++looked_at;
-    if (!message.owner().empty()) {
-      const Owners owners = ring_.OwnersOf(value.key);
-      bool owned = false;
-      for (uint8_t i = 0; i < owners.count; ++i) {
-        owned = owned || config_.replicas[owners.replica[i]].name == message.owner();
-      }
-      if (!owned) return true;
-    }
+    if (!message.owner().empty() && !Owns(value.key, message.owner())) return true;
     wire::Append(*reply.mutable_batch(), value.key, value.rule, false, value.bytes,
                  ToMillis(value.remaining));
     bytes += value.bytes.size() + 64;
     return true;
   });
   reply.set_next_cursor(next);
+  reply.set_configuration_id(Raw(config_.configuration_id));
   return reply.SerializeAsString();
 }
 
@@ -231,110 +271,91 @@ Result<std::string> Server::Stat(const std::string& request) {
   values["repaired_values"] = counters_.repaired_values;
   values["repaired_bytes"] = counters_.repaired_bytes;
   values["repair_failures"] = counters_.repair_failures;
-  values["repairing"] = counters_.repairing ? 1 : 0;
+  values["repair_mismatches"] = counters_.repair_mismatches;
+  values["old_ring_writes"] = counters_.old_ring_writes;
+  values["other_incarnations"] = counters_.other_incarnations;
+  values["repairing"] = repair_->state() == RepairCore::State::kCopying ? 1 : 0;
+  values["copied_epoch"] = Raw(copied_epoch());
   return reply.SerializeAsString();
 }
 
 // ---- Repair ----
 
-void Server::StartRepair() {
-  if (core_ == nullptr || config_.replicas.size() < 2) return;
-  std::vector<std::string> names;
-  for (const Replica& replica : config_.replicas) names.push_back(replica.name);
-  std::sort(names.begin(), names.end());
-  if (!std::binary_search(names.begin(), names.end(), options_.name)) return;
-  if (names != repaired_names_) repair_again_ = true;
-  if (!repair_again_ || repair_ != nullptr) return;
-  repair_again_ = false;
-  repaired_names_ = std::move(names);
-  repaired_configuration_ = config_.configuration_id;
-  repair_ = std::make_unique<Repair>();
-  repair_->started = repair_->next_page = loop_->Now();
-  for (const Replica& replica : config_.replicas) {
-    if (replica.name == options_.name || replica.rpc_address.empty()) continue;
-    repair_->peers.emplace_back(*loop_, replica.name,
-                                connector_->MakeClient(replica.rpc_address, ""));
+void Server::DoRepair() {
+  const MonotonicTime now = loop_->Now();
+  for (const RepairCore::Ask& ask : repair_->TakeDue(now)) PullPage(ask);
+  if (repair_state_ != repair_->state()) {
+    repair_state_ = repair_->state();
+    if (repair_state_ == RepairCore::State::kCopied) {
+      kLog.Log(counters_.repaired_values > 0 ? LogLevel::kInfo : LogLevel::kDebug, options_.name,
+               ": has copied what it should hold: ", counters_.repaired_values, " values, ",
+               counters_.repaired_bytes, " bytes since its start");
+    }
   }
-  if (repair_->peers.empty()) {
-    repair_.reset();
-    repair_again_ = true;  // nobody to ask yet
-    return;
-  }
-  counters_.repairing = true;
-  for (size_t peer = 0; peer < repair_->peers.size(); ++peer) PullPage(peer);
+  const MonotonicTime next = repair_->next();
+  if (next == MonotonicTime::Max()) return next_pages_.Cancel();
+  next_pages_.At(std::max(next, now), scope_.Bind([this] { DoRepair(); }));
 }
 
-void Server::PullPage(size_t index) {
-  Repair::Peer& peer = repair_->peers[index];
+void Server::PullPage(const RepairCore::Ask& ask) {
+  const auto replica = std::find_if(config_.replicas.begin(), config_.replicas.end(),
+                                    [&](const Replica& r) { return r.name == ask.member; });
+  TAILCAST_CHECK(replica != config_.replicas.end(), "repair asks a member of no ring");
+  std::unique_ptr<rpc::Client>& client = members_[replica->rpc_address];
+  if (client == nullptr) client = connector_->MakeClient(replica->rpc_address, "");
   v1::CacheScanRequest request;
-  request.set_cursor(peer.cursor);
+  request.set_cursor(ask.cursor);
   request.set_bytes_max(options_.repair_page_bytes);
   request.set_owner(options_.name);
-  peer.client->Call(
-      "/" + options_.service + "/Scan", request.SerializeAsString(), options_.repair_timeout,
-      repair_->scope.Bind([this, index](Result<std::string> reply) { OnPage(index, reply); }));
+  request.set_incarnation(Raw(ask.incarnation));
+  client->Call("/" + options_.service + "/Scan", request.SerializeAsString(),
+               options_.repair_timeout,
+               scope_.Bind([this, id = ask.id, member = ask.member](Result<std::string> reply) {
+                 OnPage(id, member, reply);
+                 DoRepair();
+               }));
 }
 
-void Server::OnPage(size_t index, const Result<std::string>& bytes) {
-  Repair::Peer& peer = repair_->peers[index];
-  const auto parsed = [&]() -> Result<v1::CacheScanReply> {
+void Server::OnPage(uint64_t ask, const std::string& member, const Result<std::string>& bytes) {
+  const auto page = [&]() -> Result<v1::CacheScanReply> {
     if (!bytes.ok()) return bytes.status();
     TAILCAST_ASSIGN_OR_RETURN(auto reply, rpc::Parse<v1::CacheScanReply>(*bytes));
     TAILCAST_RETURN_IF_ERROR(wire::Reader::Check(reply.batch()));
     return reply;
   }();
-  Duration wait = Duration::Millis(200);
-  if (!parsed.ok()) {
+  const Instant now = Now();
+  if (!page.ok()) {
     ++counters_.repair_failures;
-    if (++peer.failures == 3) {
-      kLog.Warn(options_.name, ": repair from ", peer.name, " given up: ", parsed.status());
-      peer.done = true;
-      repair_again_ = true;  // with the next configuration, which may know where the peer is
-    }
-  } else {
-    peer.failures = 0;
-    wire::Reader reader(parsed->batch());
-    wire::Entry entry;
-    const Instant now = Now();
-    while (reader.Next(entry)) {
-      // Its own ring decides: a peer may be on another one.
-      const Owners owners = ring_.OwnersOf(entry.key);
-      bool owned = false;
-      for (uint8_t i = 0; i < owners.count; ++i) {
-        owned = owned || config_.replicas[owners.replica[i]].name == options_.name;
-      }
-      if (!owned) continue;
-      const Duration remaining =
-          entry.remaining_ms ? Duration::Millis(*entry.remaining_ms) : options_.core.ttl;
-      if (core_->ApplyCopy(now, entry.key, entry.rule, entry.value, remaining, doorbells_) ==
-          MutationResult::kApplied) {
-        ++counters_.repaired_values;
-        counters_.repaired_bytes += entry.value.size();
-      }
-    }
-    NotifyAll();
-    peer.cursor = parsed->next_cursor();
-    peer.done = peer.cursor == 0;
-    // All peers share the rate: each page moves the time of the next.
-    const auto cost = Duration::Micros(static_cast<int64_t>(
-        bytes->size() * 1000000 / std::max<uint64_t>(options_.repair_bytes_per_second, 1)));
-    repair_->next_page = std::max(repair_->next_page, now.monotonic) + cost;
-    wait = repair_->next_page - now.monotonic;
-  }
-  if (!peer.done) {
-    peer.next.After(wait, repair_->scope.Bind([this, index] { PullPage(index); }));
+    kLog.Debug(options_.name, ": a page of ", member, ": ", page.status());
+    repair_->OnFailure(now.monotonic, ask);
     return;
   }
-  if (std::all_of(repair_->peers.begin(), repair_->peers.end(),
-                  [](const Repair::Peer& p) { return p.done; })) {
-    counters_.repairing = false;
-    kLog.Log(counters_.repaired_values > 0 ? LogLevel::kInfo : LogLevel::kDebug, options_.name,
-             ": repaired ", counters_.repaired_values, " values, ", counters_.repaired_bytes,
-             " bytes in ", (loop_->Now() - repair_->started).millis(), " ms");
-    Retire(*loop_, std::move(repair_));  // this is a callback of one of its clients
-    // The ring may have changed meanwhile.
-    if (config_.configuration_id != repaired_configuration_) StartRepair();
+  // Values first: with the last page we may ask to be admitted. A late page does no harm.
+  wire::Reader reader(page->batch());
+  wire::Entry entry;
+  while (reader.Next(entry)) {
+    // Its own ring decides: a member may be on another one.
+    if (!Owns(entry.key, options_.name)) continue;
+    const Duration remaining =
+        entry.remaining_ms ? Duration::Millis(*entry.remaining_ms) : options_.core.ttl;
+    switch (core_->ApplyCopy(now, entry.key, entry.rule, entry.value, remaining, doorbells_)) {
+      case MutationResult::kApplied:
+        ++counters_.repaired_values;
+        counters_.repaired_bytes += entry.value.size();
+        break;
+      case MutationResult::kMismatch:
+        ++counters_.repair_mismatches;
+        kLog.Error(options_.name, ": DataLoss: ", member,
+                   " has bytes of a value that contradict ours; both were dropped");
+        break;
+      case MutationResult::kNoChange:
+      case MutationResult::kRefused:
+        break;
+    }
   }
+  NotifyAll();
+  repair_->OnPage(now.monotonic, ask, page->next_cursor(), bytes->size(),
+                  ConfigurationId{page->configuration_id()});
 }
 
 }  // namespace tailcast::cache

@@ -1,6 +1,7 @@
 // A cache server: ServerCore's memory opened to one-sided readers through a fabric::Exporter, its
-// mutations offered by rpc (proto/cache.proto), and repair: a server that starts empty pulls from
-// its cohort what it should hold, with the remaining times to live, at a limited rate.
+// mutations offered by rpc (proto/cache.proto), and repair: a server that starts empty, or whose
+// ring has changed, pulls from its cohort what it should hold, with the remaining times to live, at
+// a limited rate (repair_core.h decides).
 //
 // One process may run two, the data cache and the metadata cache, on one loop and one rpc::Server,
 // with an exporter each.
@@ -8,14 +9,18 @@
 // Threads: one loop.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/cache/client.h"
+#include "tailcast/cache/repair_core.h"
 #include "tailcast/cache/ring.h"
 #include "tailcast/cache/server_core.h"
 #include "tailcast/fabric/fabric.h"
@@ -30,21 +35,23 @@ struct ServerOptions {
   std::string name;                    // as in RingConfig
   std::string service = kDataService;  // whose methods it serves
   uint64_t memory_bytes = 256u << 20;
-  uint32_t value_bytes = 4096;                                // typical; plans the index
-  layout::Generation generation = layout::Generation::kNone;  // kNone: drawn
+  uint32_t value_bytes = 4096;  // typical; plans the index
+  // Calls that mean another one are refused, and it is the generation of the memory, so that
+  // readers know whose they read. kNone: all calls are taken, the generation is drawn.
+  ProcessIncarnation incarnation = ProcessIncarnation::kNone;
   ServerCoreOptions core;
-  // Repair reads at most so much from its peers together; a page at a time from each.
-  uint64_t repair_bytes_per_second = 200u << 20;
-  uint32_t repair_page_bytes = 512u << 10;
-  // Of a page; a peer that fails thrice is left out.
+  RepairOptions repair;
+  uint32_t repair_page_bytes = 512u << 10;  // a page at a time from each member
   Duration repair_timeout = Duration::Seconds(2);
 };
 
 // What a server did beside its core.
 struct ServerCounters {
   uint64_t mutate_calls = 0, get_calls = 0, scan_calls = 0, bad_requests = 0, notifications = 0;
+  uint64_t old_ring_writes = 0;     // calls refused: the writer's ring is older than ours
+  uint64_t other_incarnations = 0;  // calls refused: they mean an earlier or later life
   uint64_t repaired_values = 0, repaired_bytes = 0, repair_failures = 0;
-  bool repairing = false;
+  uint64_t repair_mismatches = 0;  // contradicting bytes that repair found: DataLoss
 };
 
 class Server {
@@ -60,11 +67,15 @@ class Server {
   // before it are answered Unavailable.
   Result<std::vector<std::string>> Start();
 
-  // Whom this server stands beside; call it whenever the registry changes. The first configuration
-  // that names this server and others begins the repair, and so does each one that changes the
-  // ring's names, because keys move then, and the next one after a repair that had to leave a peer
-  // out.
+  // Whom this server stands beside, and which of them are whole; call it whenever the registry
+  // changes. A ring without this server ends its service: nothing is readable or accepted any more,
+  // until one names it again.
   void UpdateRing(RingConfig config);
+
+  // It has copied what it should hold.
+  bool repaired() const;
+  // For the registry: the epoch for which this server has rested and copied; 0: for none.
+  CacheEpoch copied_epoch() const;
 
   // Null before Start.
   const ServerCore* core() const { return core_.get(); }
@@ -75,8 +86,6 @@ class Server {
   static constexpr uint32_t kScanPageBytesMax = 4u << 20;
 
  private:
-  struct Repair;
-
   Instant Now() const { return {loop_->Now(), loop_->WallNow()}; }
   Result<std::string> Mutate(const std::string& request);
   Result<std::string> Get(const std::string& request);
@@ -85,9 +94,14 @@ class Server {
   void Handle(const char* method, Result<std::string> (Server::*handler)(const std::string&));
   void NotifyAll();
   void OnTick();
-  void StartRepair();
-  void PullPage(size_t peer);
-  void OnPage(size_t peer, const Result<std::string>& bytes);
+  bool Owns(const Key& key, std::string_view name) const;
+  // FailedPrecondition: the call means another life of this server.
+  Status CheckIncarnation(uint64_t incarnation);
+  void Serve(bool serve);
+  // Carries out what repair_ wants by now.
+  void DoRepair();
+  void PullPage(const RepairCore::Ask& ask);
+  void OnPage(uint64_t ask, const std::string& member, const Result<std::string>& bytes);
 
   EventLoop* const loop_;
   fabric::Exporter* const exporter_;
@@ -100,10 +114,11 @@ class Server {
   HashRing ring_;
   Timer tick_;
   std::vector<uint64_t> doorbells_;
-  std::unique_ptr<Repair> repair_;
-  std::vector<std::string> repaired_names_;  // of the ring that the last repair began with; sorted
-  ConfigurationId repaired_configuration_{};
-  bool repair_again_ = true;
+  bool serving_ = false;  // the regions are open
+  std::unique_ptr<RepairCore> repair_;
+  RepairCore::State repair_state_ = RepairCore::State::kIdle;    // that was logged last
+  std::map<std::string, std::unique_ptr<rpc::Client>> members_;  // by address
+  Timer next_pages_;
   Scope scope_;
 };
 

@@ -70,7 +70,7 @@ TEST(CacheServerTest, RepairKeepsToItsRate) {
   ASSERT_TRUE(world.time.RunUntil(
       [&] {
         const ServerCounters& counters = world.processes[2].server->counters();
-        return counters.repaired_values > 0 && !counters.repairing;
+        return counters.repaired_values > 0 && world.processes[2].server->repaired();
       },
       Duration::Seconds(10)));
   // Each value comes from up to two peers, 200 MB/s by default.

@@ -52,6 +52,7 @@ class TestCell {
         one.rpc = rpc::MakeGrpcServer(loop);
         ServerOptions options;
         options.name = exporter.name;
+        options.incarnation = ProcessIncarnation{1};
         options.memory_bytes = memory_bytes;
         options.core.ttl = Duration::Seconds(3600);
         one.server = std::make_unique<Server>(&loop, one.exporter.get(), one.rpc.get(),

@@ -94,7 +94,11 @@ class TestExporter : public fabric::Exporter {
   }
   void Beat() override {}
   void Invalidate() override { net_->Kill(name_); }
-  void Renew() override {}
+  void Renew() override {
+    TestFabric::Host& host = net_->hosts[name_];
+    host.reachable = host.listening = true;
+    ++host.life;
+  }
 
  private:
   TestFabric* net_;

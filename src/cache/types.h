@@ -45,4 +45,8 @@ enum class MutationResult : uint8_t {
 // Of a cell's rings: one more with every change, so that a client with an old ring finds out.
 enum class ConfigurationId : uint64_t {};
 
+// Of a cell's caches: one more whenever what two replicas had acknowledged may have been lost, or
+// the ring changes. What was acknowledged in an earlier one counts for nothing (spec Merge: epoch).
+enum class CacheEpoch : uint64_t {};
+
 }  // namespace tailcast::cache

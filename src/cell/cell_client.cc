@@ -14,11 +14,15 @@ constexpr Duration kRetryDelay = Duration::Millis(200);
 cache::RingConfig ToRing(const v1::Ring& ring) {
   cache::RingConfig config;
   config.configuration_id = cache::ConfigurationId{ring.configuration_id()};
+  config.epoch = cache::CacheEpoch{ring.epoch()};
   for (const v1::Replica& r : ring.replicas()) {
     config.replicas.push_back({r.name(),
                                r.rpc_address(),
                                {r.fabric_addresses().begin(), r.fabric_addresses().end()},
-                               ProcessIncarnation{r.incarnation()}});
+                               ProcessIncarnation{r.incarnation()},
+                               r.whole(),
+                               r.excused(),
+                               r.rests()});
   }
   return config;
 }

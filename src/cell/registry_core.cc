@@ -18,6 +18,14 @@ constexpr int kDestinationsMax = 1000;
 constexpr int kAbandonedMax = 10 * kDestinationsMax;  // of changes that replaced one another
 constexpr size_t kReplacedMax = 8;
 
+v1::RegistrySnapshot RingOf(const v1::RegistrySnapshot& snapshot) {
+  v1::RegistrySnapshot ring;
+  ring.set_ring_configuration_id(snapshot.ring_configuration_id());
+  ring.set_cache_epoch(snapshot.cache_epoch());
+  *ring.mutable_cache_members() = snapshot.cache_members();
+  return ring;
+}
+
 Status TooLong(const char* field) {
   return InvalidArgumentError(std::string("process.") + field + " is longer than " +
                               std::to_string(kAddressMax) + " bytes");
@@ -62,16 +70,11 @@ Status ValidateTree(const v1::StreamConfig& stream) {
 }
 
 RegistryCore::RegistryCore(RegistryOptions options, v1::RegistrySnapshot durable, uint64_t seed)
-    : options_(std::move(options)), durable_(std::move(durable)), rng_(seed) {
-  std::set<std::string> names(options_.cache_replicas.begin(), options_.cache_replicas.end());
-  const std::set<std::string> before(durable_.ring_replicas().begin(),
-                                     durable_.ring_replicas().end());
-  if (names != before || durable_.ring_configuration_id() == 0) {
-    durable_.set_ring_configuration_id(durable_.ring_configuration_id() + 1);
-    durable_.clear_ring_replicas();
-    for (const std::string& name : names) durable_.add_ring_replicas(name);
-    dirty_ = true;
-  }
+    : options_(std::move(options)),
+      durable_(std::move(durable)),
+      caches_(durable_, options_.cache_replicas, options_.fence_after),
+      shown_(RingOf(durable_)),
+      rng_(seed) {
   view_.set_cell(options_.cell);
   view_.set_store(options_.store);
   view_.set_topology(options_.topology);
@@ -89,17 +92,23 @@ void RegistryCore::RefreshProcesses() {
   for (const auto& [name, entry] : processes_) *view_.add_processes() = entry.info;
   v1::Ring* rings[] = {view_.mutable_data_ring(), view_.mutable_metadata_ring()};
   for (int i = 0; i < 2; ++i) {
+    const bool metadata = i == 1;
     rings[i]->Clear();
-    rings[i]->set_configuration_id(durable_.ring_configuration_id());
-    for (const std::string& name : durable_.ring_replicas()) {
+    rings[i]->set_configuration_id(shown_.ring_configuration_id());
+    if (metadata) rings[i]->set_epoch(shown_.cache_epoch());
+    for (const v1::CacheMember& member : shown_.cache_members()) {
       v1::Replica* replica = rings[i]->add_replicas();
-      replica->set_name(name);
-      const auto it = processes_.find(name);
+      replica->set_name(member.name());
+      replica->set_excused(metadata && member.excused());
+      replica->set_rests(metadata && member.whole_incarnation() != 0);
+      const auto it = processes_.find(member.name());
       if (it == processes_.end()) continue;
       const v1::ProcessInfo& info = it->second.info;
       replica->set_rpc_address(info.rpc_address());
       replica->set_incarnation(info.incarnation());
-      *replica->mutable_fabric_addresses() = i == 0 ? info.data_fabric() : info.metadata_fabric();
+      replica->set_whole(!metadata ||
+                         (!member.excused() && member.whole_incarnation() == info.incarnation()));
+      *replica->mutable_fabric_addresses() = metadata ? info.metadata_fabric() : info.data_fabric();
     }
   }
   Changed();
@@ -155,6 +164,10 @@ Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime now,
   reply.set_scheduler_incarnation(durable_.scheduler_incarnation());
   reply.set_lease_ms(options_.lease.millis());
   const MonotonicTime expires = now + options_.lease;
+  if (process.role() == v1::ROLE_CACHE) {
+    caches_.OnRegistered(now, process.name(), incarnation,
+                         cache::CacheEpoch{process.copied_epoch()});
+  }
   if (it != processes_.end()) {
     Entry& entry = it->second;
     entry.expires = expires;
@@ -189,14 +202,16 @@ std::vector<std::string> RegistryCore::Expire(MonotonicTime now) {
     if (!it->second.replaced.empty() && static_cast<int>(gone_.size()) < options_.processes_max) {
       gone_[it->first] = std::move(it->second.replaced);
     }
+    caches_.OnGone(now, it->first);
     it = processes_.erase(it);
   }
+  caches_.OnTime(now);
   if (!names.empty()) RefreshProcesses();
   return names;
 }
 
 MonotonicTime RegistryCore::NextExpiry() const {
-  MonotonicTime next = MonotonicTime::Max();
+  MonotonicTime next = caches_.NextTime();
   for (const auto& [name, entry] : processes_) next = std::min(next, entry.expires);
   return next;
 }
@@ -466,11 +481,17 @@ void RegistryCore::SetFloor(const stream::ShardId& shard, int64_t seq) {
 
 v1::RegistrySnapshot RegistryCore::TakeSnapshot() {
   dirty_ = false;
+  caches_.Save(&durable_);
   return durable_;
 }
 
 void RegistryCore::OnWritten(const v1::RegistrySnapshot& snapshot) {
   *view_.mutable_streams() = snapshot.streams();
+  v1::RegistrySnapshot next = RingOf(snapshot);
+  if (next.SerializeAsString() != shown_.SerializeAsString()) {
+    shown_ = std::move(next);
+    RefreshProcesses();
+  }
   Changed();
 }
 

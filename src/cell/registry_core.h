@@ -7,7 +7,8 @@
 // written, OnWritten makes it part of the view.
 //
 // The rings hold the cache replicas that the configuration declares, by name, whether they are
-// there or not: a dead replica stays on its ring without an address, so its keys do not move.
+// there or not: a dead replica stays on its ring without an address, so its keys do not move. Which
+// of them are whole is said by cache_members.h.
 //
 // A core: no clock, no I/O, one thread. All input from peers is checked; errors name the field.
 #pragma once
@@ -23,6 +24,7 @@
 #include "tailcast/base/rng.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
+#include "tailcast/cell/cache_members.h"
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/proto/registry.pb.h"
 #include "tailcast/stream/names.h"
@@ -37,6 +39,8 @@ struct RegistryOptions {
   std::vector<std::string> known_cells;     // this one included; empty: any name is good
   std::string topology;                     // passed on in the view
   Duration lease = Duration::Seconds(1);
+  // After a lease ran out; of a cache replica that another one needs (cache_members.h).
+  Duration fence_after = Duration::Seconds(2);
   int processes_max = 10000;
   int streams_max = 10000;
 };
@@ -58,7 +62,7 @@ class RegistryCore {
   Result<v1::RegisterReply> Register(MonotonicTime now, const v1::ProcessInfo& process);
   // Drops processes whose lease ran out and returns their names.
   std::vector<std::string> Expire(MonotonicTime now);
-  // When the next lease runs out.
+  // When Expire is due next.
   MonotonicTime NextExpiry() const;
 
   // Makes a stream whose source is this cell: gives it an incarnation and tree version 1. `planned`
@@ -94,7 +98,7 @@ class RegistryCore {
   void SetFloor(const stream::ShardId& shard, int64_t seq);
 
   // There are changes that no snapshot given out holds.
-  bool NeedsWrite() const { return dirty_; }
+  bool NeedsWrite() const { return dirty_ || caches_.changed(); }
   v1::RegistrySnapshot TakeSnapshot();
   void OnWritten(const v1::RegistrySnapshot& snapshot);
 
@@ -115,6 +119,8 @@ class RegistryCore {
   const RegistryOptions options_;
   v1::RegistrySnapshot durable_;
   bool dirty_ = false;
+  CacheMembers caches_;
+  v1::RegistrySnapshot shown_;  // of it the ring: what is durable
   Rng rng_;
   std::map<std::string, Entry> processes_;
   std::map<std::string, std::vector<ProcessIncarnation>> gone_;  // of names that left

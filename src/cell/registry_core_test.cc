@@ -54,6 +54,8 @@ class RegistryCoreTest : public ::testing::Test {
 };
 
 TEST_F(RegistryCoreTest, TheRingHoldsDeclaredReplicasWhetherTheyAreThereOrNot) {
+  EXPECT_EQ(core_.view().data_ring().replicas_size(), 0) << "it is not durable yet";
+  Persist();
   ASSERT_EQ(core_.view().data_ring().replicas_size(), 2);
   EXPECT_EQ(core_.view().data_ring().replicas(0).name(), "cache-0") << "sorted by name";
   EXPECT_EQ(core_.view().data_ring().replicas(0).rpc_address(), "");
@@ -77,7 +79,34 @@ TEST_F(RegistryCoreTest, AChangedDeclarationIsANewConfiguration) {
   more.cache_replicas.push_back("cache-2");
   RegistryCore changed(more, snapshot, 1);
   EXPECT_TRUE(changed.NeedsWrite());
+  EXPECT_EQ(changed.view().data_ring().configuration_id(), 1u) << "it is not durable yet";
+  changed.OnWritten(changed.TakeSnapshot());
   EXPECT_EQ(changed.view().data_ring().configuration_id(), 2u);
+  EXPECT_EQ(changed.view().metadata_ring().epoch(), 2u);
+}
+
+TEST_F(RegistryCoreTest, AReplicaIsShownAsWholeOnceThatIsDurable) {
+  Persist();
+  auto process = Process("cache-0", v1::ROLE_CACHE, 9);
+  ASSERT_TRUE(core_.Register(At(0), process).ok());
+  EXPECT_FALSE(core_.NeedsWrite());
+  EXPECT_FALSE(core_.view().metadata_ring().replicas(0).whole());
+  EXPECT_TRUE(core_.view().metadata_ring().replicas(0).excused());
+  EXPECT_FALSE(core_.view().metadata_ring().replicas(0).rests()) << "its first life";
+  EXPECT_TRUE(core_.view().data_ring().replicas(0).whole()) << "chunks need no whole replica";
+  process.set_copied_epoch(core_.view().metadata_ring().epoch());
+  ASSERT_TRUE(core_.Register(At(100), process).ok());
+  EXPECT_FALSE(core_.view().metadata_ring().replicas(0).whole());
+  Persist();
+  EXPECT_TRUE(core_.view().metadata_ring().replicas(0).whole());
+  EXPECT_FALSE(core_.view().metadata_ring().replicas(0).excused());
+
+  // It begins anew.
+  process.set_incarnation(10);
+  process.clear_copied_epoch();
+  ASSERT_TRUE(core_.Register(At(200), process).ok());
+  EXPECT_FALSE(core_.view().metadata_ring().replicas(0).whole());
+  EXPECT_TRUE(core_.view().metadata_ring().replicas(0).rests());
 }
 
 TEST_F(RegistryCoreTest, VersionsOfDifferentSchedulersAreNeverEqual) {

@@ -210,21 +210,21 @@ void ConsumerAgent::ReadMetadata() {
   }
   ports_.metadata_cache->ReadValues(
       std::move(reads), options_.cache_timeout,
-      file_->scope().Bind([this](const Result<std::vector<std::optional<std::string>>>& values) {
+      file_->scope().Bind([this](const Result<cache::Values>& values) {
         OnMetadata(values);
         DoWork();
       }));
 }
 
-void ConsumerAgent::OnMetadata(const Result<std::vector<std::optional<std::string>>>& values) {
+void ConsumerAgent::OnMetadata(const Result<cache::Values>& values) {
   LengthsCore& lengths = file_->lengths;
   if (!values.ok()) {
     lengths.OnMetadataFailed(ports_.loop->Now());
     return;
   }
   const int64_t seq = file_->id.stem.seq;
-  const auto decode = [](int64_t of, const std::optional<std::string>& value) {
-    return value ? stream::DecodePairMetadata(of, *value) : PairMetadata();
+  const auto decode = [](int64_t of, const cache::ValueAnswer& value) {
+    return value.has_value() ? stream::DecodePairMetadata(of, *value) : PairMetadata();
   };
   const int64_t chunk_size = lengths.chunk_size();
   lengths.OnMetadata(ports_.loop->Now(), decode(seq, values->front()),

@@ -120,7 +120,7 @@ class ConsumerAgent {
   // Lengths.
   void Watch();
   void ReadMetadata();
-  void OnMetadata(const Result<std::vector<std::optional<std::string>>>& values);
+  void OnMetadata(const Result<cache::Values>& values);
   void AskPrimary();
   void List();
   void OnListed(const Result<std::vector<storage::DirEntry>>& entries);

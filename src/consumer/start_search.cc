@@ -70,11 +70,10 @@ void StartSearch::ReadMetadata(int64_t seq) {
   const stream::KeyMaker keys(shard_);
   ports_.metadata_cache->ReadValues(
       {{keys.MetadataGroup(seq)}, {keys.MetadataGroup(seq + stream::kPairsPerGroup)}},
-      kMetadataTimeout,
-      scope_.Bind([this](const Result<std::vector<std::optional<std::string>>>& values) {
+      kMetadataTimeout, scope_.Bind([this](const Result<cache::Values>& values) {
         if (!values.ok()) ++counters_.poll_failures;
         Do(core_.OnMetadata(values.ok() ? std::span(*values)
-                                        : std::span<const std::optional<std::string>>()));
+                                        : std::span<const cache::ValueAnswer>()));
       }));
 }
 

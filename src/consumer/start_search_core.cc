@@ -48,14 +48,13 @@ StartSearchCore::Step StartSearchCore::OnListing(const Result<stream::ShardListi
   return ReadMetadata{listing->pairs().empty() ? floor_ : listing->last()};
 }
 
-StartSearchCore::Step StartSearchCore::OnMetadata(
-    std::span<const std::optional<std::string>> values) {
+StartSearchCore::Step StartSearchCore::OnMetadata(std::span<const cache::ValueAnswer> values) {
   const int64_t last = files_.empty() ? floor_ : files_.back().seq;
   int64_t group = stream::MetadataGroupOf(last);
   for (const auto& value : values) {
     const int64_t end = (group + 1) * stream::kPairsPerGroup;
-    for (int64_t seq = std::max(floor_, group * stream::kPairsPerGroup); value && seq < end;
-         ++seq) {
+    for (int64_t seq = std::max(floor_, group * stream::kPairsPerGroup);
+         value.has_value() && seq < end; ++seq) {
       const PairMetadata metadata = stream::DecodePairMetadata(seq, *value);
       if (metadata.known()) metadata_[seq] = metadata;
     }

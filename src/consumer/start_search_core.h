@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "tailcast/base/status.h"
+#include "tailcast/cache/client.h"
 #include "tailcast/consumer/file_place.h"
 #include "tailcast/consumer/start_point.h"
 #include "tailcast/stream/index_record.h"
@@ -77,7 +78,7 @@ class StartSearchCore {
   Step Begin();
   Step OnListing(const Result<stream::ShardListing>& listing);
   // Values as the metadata cache has them; none if it can't be read.
-  Step OnMetadata(std::span<const std::optional<std::string>> values);
+  Step OnMetadata(std::span<const cache::ValueAnswer> values);
   // nullopt: it can't be told.
   Step OnIndexLength(std::optional<int64_t> length);
   // The record's bytes; null if they can't be read.

@@ -95,7 +95,7 @@ class StartSearchTest : public ::testing::Test {
   };
   const stream::ShardId shard_{{"s", stream::StreamIncarnation{7}}, 3};
   std::vector<File> files_;
-  std::vector<std::optional<std::string>> metadata_;
+  cache::Values metadata_;
   int64_t floor_ = 1;
   std::optional<StartSearchCore> core_;
   int records_read_ = 0;
@@ -135,7 +135,7 @@ TEST_F(StartSearchTest, AFileThatOnlyItsMetadataKnowsIsAFile) {
   second.start_byte = files_[1].stem.start_byte;
   second.start_number = files_[1].stem.start_number;
   second.chunk_size = 512;
-  metadata_ = {stream::EncodePairMetadata(2, second)};
+  metadata_ = {{stream::EncodePairMetadata(2, second)}};
   const auto step = Run(StartPoint::End());
   const auto& place = std::get<FilePlace>(step);
   EXPECT_EQ(place.stem, files_[1].stem);

@@ -70,9 +70,8 @@ void MemcachedClient::ReadChunks(std::span<cache::ChunkRead> reads, cache::ReadM
   parts_->Run(std::move(batch), timeout, [done = std::move(done)](ReadBatch&) mutable { done(); });
 }
 
-void MemcachedClient::ReadValues(
-    std::vector<ValueRead> reads, Duration timeout,
-    Callback<void(Result<std::vector<std::optional<std::string>>>)> done) {
+void MemcachedClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
+                                 Callback<void(Result<cache::Values>)> done) {
   auto batch = std::make_unique<ReadBatch>(parts_->context, parts_->servers, parts_->values,
                                            cache::ReadMode::kConsistent);
   for (const ValueRead& read : reads) batch->AddValue(read);

@@ -53,7 +53,7 @@ class MemcachedClient : public cache::Client {
   void ReadChunks(std::span<cache::ChunkRead> reads, cache::ReadMode mode, Duration timeout,
                   Callback<void()> done) override;
   void ReadValues(std::vector<ValueRead> reads, Duration timeout,
-                  Callback<void(Result<std::vector<std::optional<std::string>>>)> done) override;
+                  Callback<void(Result<cache::Values>)> done) override;
   void Mutate(std::vector<cache::Mutation> mutations, Duration timeout,
               Callback<void(Status)> done) override;
   void Drain(Callback<void()> done) override;

@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
 class MemcachedClientTest : public testing::Test {
  protected:
   static constexpr Duration kTimeout = Duration::Seconds(20);
-  using Values = Result<std::vector<std::optional<std::string>>>;
+  using Values = Result<cache::Values>;
 
   ClientOptions Options() const {
     return {.servers = servers_.addresses(),
@@ -175,7 +175,8 @@ TEST_F(MemcachedClientTest, TwoDeadServersFailWritesAndReadsGoOnWithTheThird) {
   EXPECT_EQ(Get(*client, {1, 2}, 6), "abcdefgh") << "it stayed where it was written";
   const Values values = ReadValue(*client, {3, 4});
   ASSERT_TRUE(values.ok()) << values.status();
-  EXPECT_EQ((*values)[0], LanesOf({7}));
+  EXPECT_EQ((*values)[0].bytes, LanesOf({7}));
+  EXPECT_FALSE((*values)[0].complete) << "nobody says which servers began anew";
   EXPECT_EQ(client->usable_servers(), 1u);
 }
 

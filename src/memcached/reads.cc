@@ -53,7 +53,7 @@ void ReadBatch::Start(Duration timeout, Task ended) {
     }
     const bool value = key.chunk == nullptr;
     Go(i, key.core.Start(value ? Kind::kValue : Kind::kChunk, mode_, key.owners.count, usable,
-                         value ? 0 : key.chunk->want));
+                         usable, value ? 0 : key.chunk->want));
   }
   deadline_.At(deadline_at_, scope_.Bind([this] { OnDeadline(); }));
   if (context_.options.hedge_delay < timeout) SetHedge();
@@ -183,13 +183,14 @@ void ReadBatch::Finish() {
   context_.loop.Post(std::move(ended_));
 }
 
-Result<std::vector<std::optional<std::string>>> ReadBatch::TakeValues() {
-  std::vector<std::optional<std::string>> values;
+Result<cache::Values> ReadBatch::TakeValues() {
+  cache::Values values;
   values.reserve(keys_.size());
   size_t unanswered = 0;
   for (Key& key : keys_) {
     unanswered += key.core.answers() == 0 ? 1 : 0;
-    values.push_back(std::move(key.value));
+    // Nobody says which servers began anew, so no answer is known to be complete.
+    values.push_back({std::move(key.value), false});
   }
   if (unanswered > 0) {
     return UnavailableError("no memcached server answered for " + std::to_string(unanswered) +

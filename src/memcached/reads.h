@@ -33,7 +33,7 @@ class ReadBatch {
   // `ended`: called once, on a later turn; the batch may be destroyed in it.
   void Start(Duration timeout, Task ended);
   // After the end. The join of each value's answers, or Unavailable.
-  Result<std::vector<std::optional<std::string>>> TakeValues();
+  Result<cache::Values> TakeValues();
 
  private:
   struct Key {

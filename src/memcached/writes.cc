@@ -65,7 +65,7 @@ void Writes::OnAnswer(uint64_t id, size_t request_index, const WriteAnswer& answ
       continue;
     }
     if (*answer.results[i] == cache::MutationResult::kMismatch) ++context_.counters.mismatches;
-    bulk.core.OnResult(request.keys[i], *answer.results[i]);
+    bulk.core.OnResult(request.keys[i], *answer.results[i], true);
   }
   if (failed) ++context_.counters.replica_errors;
   AnswerIfDecided(bulk);

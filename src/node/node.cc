@@ -134,7 +134,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     options.service = cache::kDataService;
     options.memory_bytes = static_cast<uint64_t>(config_.data_cache_bytes);
     options.core.ttl = config_.data_ttl;
-    options.generation = cache::layout::Generation{NonZero(rng.Next())};
+    options.incarnation = incarnation_;
     data_exporter_ = ports_.make_exporter("data");
     data_server_ = std::make_unique<cache::Server>(ports_.loop, data_exporter_.get(), ports_.server,
                                                    ports_.connector, options);
@@ -142,7 +142,6 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     options.memory_bytes = static_cast<uint64_t>(config_.metadata_cache_bytes);
     options.value_bytes = 1024;
     options.core.ttl = config_.metadata_ttl;
-    options.generation = cache::layout::Generation{NonZero(rng.Next())};
     metadata_exporter_ = ports_.make_exporter("metadata");
     metadata_server_ = std::make_unique<cache::Server>(ports_.loop, metadata_exporter_.get(),
                                                        ports_.server, ports_.connector, options);
@@ -256,6 +255,7 @@ void Node::RegisterAll() {
 }
 
 void Node::Register(v1::ProcessInfo info) {
+  if (info.role() == v1::ROLE_CACHE) info.set_copied_epoch(Raw(metadata_server_->copied_epoch()));
   const auto registered = [this, info](Result<v1::RegisterReply> reply) mutable {
     Duration next = kRegisterRetry;
     if (reply.ok()) {
@@ -308,6 +308,7 @@ std::string Node::StatusJson() const {
                           {"replica_errors", n.replica_errors},
                           {"mutations", n.mutations},
                           {"mutation_failures", n.mutation_failures},
+                          {"partial_values", n.partial_values},
                           {"mismatches", n.mismatches}};
   };
   if (data_cache_ != nullptr) {

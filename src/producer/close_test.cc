@@ -46,6 +46,7 @@ class CloseTest : public ::testing::Test {
       r.metadata_exporter = fabric.MakeExporter(name + ".metadata");
       cache::ServerOptions options;
       options.name = name;
+      options.incarnation = ProcessIncarnation{1};
       options.memory_bytes = 1 << 20;
       options.service = cache::kDataService;
       r.data = std::make_unique<cache::Server>(r.loop.get(), r.data_exporter.get(), r.rpc.get(),

@@ -54,15 +54,15 @@ void ClosedFiles::Insert(std::unique_ptr<File> file) {
 }
 
 void ClosedFiles::Finish(const Predecessor& predecessor) {
-  ports_.metadata_cache->ReadValues(
-      {{keys_.MetadataGroup(predecessor.stem.seq)}}, kMetadataTimeout,
-      asking_.Bind([this, predecessor](Result<std::vector<std::optional<std::string>>> values) {
-        stream::PairMetadata metadata;
-        if (values.ok() && (*values)[0]) {
-          metadata = stream::DecodePairMetadata(predecessor.stem.seq, *(*values)[0]);
-        }
-        OnMetadata(predecessor, metadata);
-      }));
+  ports_.metadata_cache->ReadValues({{keys_.MetadataGroup(predecessor.stem.seq)}}, kMetadataTimeout,
+                                    asking_.Bind([this, predecessor](Result<cache::Values> values) {
+                                      stream::PairMetadata metadata;
+                                      if (values.ok() && (*values)[0].has_value()) {
+                                        metadata = stream::DecodePairMetadata(predecessor.stem.seq,
+                                                                              *(*values)[0]);
+                                      }
+                                      OnMetadata(predecessor, metadata);
+                                    }));
 }
 
 void ClosedFiles::OnMetadata(const Predecessor& predecessor, const stream::PairMetadata& metadata) {

@@ -78,7 +78,7 @@ void Opener::CarryOut(OpenEffect effect) {
 void Opener::ReadMetadata(int64_t seq) {
   ports_.metadata_cache->ReadValues(
       {{keys_.MetadataGroup(seq)}, {keys_.MetadataGroup(seq + 1)}}, kMetadataTimeout,
-      scope_.Bind([this, seq](Result<std::vector<std::optional<std::string>>> values) {
+      scope_.Bind([this, seq](Result<cache::Values> values) {
         if (!values.ok()) {
           CarryOut(core_.OnMetadata(values.status(), now()));
           return;
@@ -86,8 +86,8 @@ void Opener::ReadMetadata(int64_t seq) {
         std::vector<stream::PairMetadata> metadata;
         for (int64_t i = 0; i < 2; ++i) {
           const auto& value = (*values)[static_cast<size_t>(i)];
-          metadata.push_back(value ? stream::DecodePairMetadata(seq + i, *value)
-                                   : stream::PairMetadata());
+          metadata.push_back(value.has_value() ? stream::DecodePairMetadata(seq + i, *value)
+                                               : stream::PairMetadata());
         }
         CarryOut(core_.OnMetadata(std::move(metadata), now()));
       }));

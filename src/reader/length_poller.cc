@@ -53,12 +53,11 @@ void LengthPoller::Read(std::vector<cache::Key> keys) {
   counters_.polls.Add();
   ports_.metadata_cache->ReadValues(
       std::move(reads), options_.cache_timeout,
-      scope_.Bind([this, keys = std::move(keys)](
-                      const Result<std::vector<std::optional<std::string>>>& values) {
+      scope_.Bind([this, keys = std::move(keys)](const Result<cache::Values>& values) {
         core_.OnRead();
         if (!values.ok()) counters_.poll_errors.Add();
         for (size_t i = 0; values.ok() && i < keys.size(); ++i) {
-          if (const auto& value = (*values)[i]) {
+          if (const cache::ValueAnswer& value = (*values)[i]; value.has_value()) {
             for (const uint64_t operation : core_.OperationsOf(keys[i])) {
               hooks_.on_value(operation, *value);
             }

@@ -101,9 +101,9 @@ void RegistryService::GetView(const std::string& bytes, rpc::Responder respond) 
 
 bool RegistryService::ViewIsReady() const {
   if (loop_.Now() >= opened_at_ + options_.view_grace) return true;
-  if (options_.registry.cache_replicas.empty()) return false;
-  const auto& replicas = view().data_ring().replicas();
-  return std::none_of(replicas.begin(), replicas.end(),
+  const auto& replicas = view().data_ring().replicas();  // none: not even the ring is durable
+  return !replicas.empty() &&
+         std::none_of(replicas.begin(), replicas.end(),
                       [](const v1::Replica& replica) { return replica.rpc_address().empty(); });
 }
 
@@ -155,14 +155,19 @@ void RegistryService::Register(const std::string& bytes, rpc::Responder respond)
     return respond(reply.status());
   }
   respond(reply->SerializeAsString());
+  PersistCaches();
   ArmExpiry();
   if (view().version() == before) return;
   OnViewChanged();
   owner_.OnProcessesChanged();
 }
 
+// A cache replica was admitted, or given up.
+void RegistryService::PersistCaches() {
+  if (core_->NeedsWrite()) Persist(scope_.Bind([](const Status&) {}));
+}
+
 void RegistryService::ArmExpiry() {
-  if (expiry_timer_.armed()) return;
   const MonotonicTime next = core_->NextExpiry();
   if (next == MonotonicTime::Max()) return;
   expiry_timer_.At(next, scope_.Bind([this] { Expire(); }));
@@ -170,6 +175,7 @@ void RegistryService::ArmExpiry() {
 
 void RegistryService::Expire() {
   const auto gone = core_->Expire(loop_.Now());
+  PersistCaches();
   for (const std::string& name : gone) {
     kLog.Warn("cell ", options_.registry.cell, ": the lease of ", name, " ran out");
   }

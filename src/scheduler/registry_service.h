@@ -96,6 +96,7 @@ class RegistryService {
 
   void RegisterSelf();
   void ArmExpiry();
+  void PersistCaches();
   void Expire();
   bool ViewIsReady() const;
   void OnViewChanged();

@@ -47,6 +47,10 @@ class RegistryServiceTest : public ::testing::Test {
     p.service->Open(scope_.Bind([&](const Status& status) { opened = status; }));
     ASSERT_TRUE(time_.RunUntil([&] { return opened.has_value(); }, Duration::Seconds(10)));
     ASSERT_TRUE(opened->ok()) << *opened;
+    bool written = false;
+    p.service->Persist(scope_.Bind([&](const Status&) { written = true; }));
+    ASSERT_TRUE(time_.RunUntil([&] { return written; }, Duration::Seconds(10)));
+    p.owner.events.clear();
     p.service->Begin();
   }
   void Call(Process& p, Method method, const std::string& request, Answer& answer) {

@@ -80,6 +80,7 @@ class TestCell {
                     }));
     cache::ServerOptions options;
     options.name = "cache-1";
+    options.incarnation = ProcessIncarnation{1};
     options.memory_bytes = 16 << 20;
     data_exporter_ = MakeExporter("data");
     data_ = std::make_unique<cache::Server>(thread_.loop(), data_exporter_.get(), server_.get(),
@@ -118,6 +119,7 @@ class TestCell {
       v1::Replica& replica = *ring->add_replicas();
       replica.set_name("cache-1");
       replica.set_incarnation(1);
+      replica.set_whole(true);
       replica.set_rpc_address(address_);
       for (const std::string& a : *addresses) replica.add_fabric_addresses(a);
     }

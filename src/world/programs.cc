@@ -8,7 +8,10 @@ namespace tailcast::world {
 namespace {
 
 // Registers with the cell's scheduler and renews the lease.
-void Register(Process& p, const v1::ProcessInfo& info) {
+void Register(Process& p, v1::ProcessInfo info) {
+  if (p.metadata_server != nullptr) {
+    info.set_copied_epoch(Raw(p.metadata_server->copied_epoch()));
+  }
   p.cell_client->Register(info, p.scope.Bind([&p, info](const Result<v1::RegisterReply>& reply) {
     const Duration again =
         reply.ok() ? Duration::Millis(reply->lease_ms() / 3) : Duration::Millis(100);
@@ -135,13 +138,12 @@ Program RunCacheServer(Deployment& deployment, cache::ServerOptions options) {
     cache::ServerOptions mine = options;
     mine.name = p.name;
     mine.service = cache::kDataService;
-    mine.generation = cache::layout::Generation{p.seed};
+    mine.incarnation = p.incarnation;
     p.data_exporter = p.make_exporter("data");
     p.data_server = std::make_unique<cache::Server>(p.loop.get(), p.data_exporter.get(),
                                                     p.server.get(), p.connector.get(), mine);
     mine.service = cache::kMetadataService;
     mine.value_bytes = 1024;
-    mine.generation = cache::layout::Generation{p.seed + 2};
     p.metadata_exporter = p.make_exporter("metadata");
     p.metadata_server = std::make_unique<cache::Server>(p.loop.get(), p.metadata_exporter.get(),
                                                         p.server.get(), p.connector.get(), mine);

@@ -25,7 +25,7 @@ std::vector<cache::Mutation> OneMutation(cache::Key key, cache::MergeRule rule, 
   return mutations;
 }
 
-using Values = Result<std::vector<std::optional<std::string>>>;
+using Values = Result<cache::Values>;
 
 }  // namespace
 
@@ -166,7 +166,8 @@ void OperationDriver::Do(ReadMetadata&) {
       {{keys_.MetadataGroup(seq), cache::MergeRule::kMaxLanes}}, ports_.options.cache_timeout,
       scope_.Bind([this, seq](const Values& values) {
         stream::PairMetadata metadata;
-        if (values.ok() && (*values)[0]) metadata = stream::DecodePairMetadata(seq, *(*values)[0]);
+        if (values.ok() && (*values)[0].has_value())
+          metadata = stream::DecodePairMetadata(seq, *(*values)[0]);
         GiveTo<CacheOperationCore>([&](CacheOperationCore& core, MonotonicTime now, Effects& out) {
           core.OnMetadata(now, metadata, out);
         });
@@ -178,7 +179,7 @@ void OperationDriver::Do(ReadLock&) {
       {{lock_key(), cache::MergeRule::kMaxBytes}}, ports_.options.cache_timeout,
       scope_.Bind([this](const Values& values) {
         std::optional<stream::LockValue> winner;
-        if (values.ok() && (*values)[0]) winner = stream::DecodeLock(*(*values)[0]);
+        if (values.ok() && (*values)[0].has_value()) winner = stream::DecodeLock(*(*values)[0]);
         GiveTo<PrimaryOperationCore>([&](PrimaryOperationCore& core, MonotonicTime now,
                                          Effects& out) { core.OnWinner(now, winner, out); });
       }));

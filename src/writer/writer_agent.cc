@@ -199,7 +199,7 @@ void WriterAgent::ReadLocks() {
   reading_locks_ = true;
   ports_.metadata_cache->ReadValues(
       std::move(reads), options_.cache_timeout,
-      scope_.Bind([this, due](const Result<std::vector<std::optional<std::string>>>& values) {
+      scope_.Bind([this, due](const Result<cache::Values>& values) {
         reading_locks_ = false;
         for (size_t i = 0; i < due.size(); ++i) {
           const auto it = sessions_.find(due[i]);
@@ -209,7 +209,7 @@ void WriterAgent::ReadLocks() {
             driver.OnLockUnavailable();
           } else {
             const auto& value = (*values)[i];
-            driver.OnLockRead(value ? stream::DecodeLock(*value) : std::nullopt);
+            driver.OnLockRead(value.has_value() ? stream::DecodeLock(*value) : std::nullopt);
           }
         }
         ArmNextLocks();

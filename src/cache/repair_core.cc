@@ -1,0 +1,149 @@
+#include "tailcast/cache/repair_core.h"
+
+#include <algorithm>
+
+#include "tailcast/base/check.h"
+
+namespace tailcast::cache {
+
+void RepairCore::Become(State state) {
+  const bool fits = state == State::kResting ||
+                    (state == State::kCopying && state_ == State::kResting) ||
+                    (state == State::kCopied && state_ == State::kCopying);
+  TAILCAST_CHECK(fits, "a repair takes no such step");
+  state_ = state;
+}
+
+void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
+  const auto self = std::find_if(ring.replicas.begin(), ring.replicas.end(),
+                                 [&](const Replica& replica) { return replica.name == name_; });
+  if (self == ring.replicas.end()) return;
+  configuration_id_ = ring.configuration_id;
+  epoch_ = ring.epoch;
+
+  std::vector<Member> members;
+  bool same_names = state_ != State::kIdle;
+  for (const Replica& replica : ring.replicas) {
+    if (replica.name == name_) continue;
+    Member member;
+    const auto known = std::find_if(members_.begin(), members_.end(),
+                                    [&](const Member& m) { return m.name == replica.name; });
+    if (known != members_.end()) member = *known;
+    same_names = same_names && known != members_.end();
+    const bool there = !replica.rpc_address.empty();
+    const ProcessIncarnation incarnation = there ? replica.incarnation : ProcessIncarnation::kNone;
+    // Of another life, or since it is whole: what it had before may have been too little.
+    const bool other_life = incarnation != member.incarnation;
+    const bool whole_now = replica.whole && !member.whole && state_ != State::kCopied;
+    member.name = replica.name;
+    member.incarnation = incarnation;
+    member.whole = replica.whole;
+    member.excused = replica.excused;
+    if ((other_life || whole_now) && !member.done) {
+      member.Begin(now);
+    } else if (other_life) {
+      member.ask = 0;
+    }
+    member.counts = member.counts && member.whole;
+    members.push_back(std::move(member));
+  }
+  same_names = same_names && members.size() == members_.size();
+  members_ = std::move(members);
+  std::sort(members_.begin(), members_.end(),
+            [](const Member& a, const Member& b) { return a.name < b.name; });
+
+  // One whose lease ran out is not shown, but is what it was when it is back in time.
+  const bool shown = self->incarnation != ProcessIncarnation::kNone || self->excused;
+  const bool is_whole = self->whole && self->incarnation == incarnation_;
+  const bool lost = was_whole_ && shown && !is_whole;
+  was_whole_ = is_whole || (was_whole_ && !shown);
+  if (lost) empty_since_ = now;  // what was acknowledged by us until now may be counted on
+  if (!same_names || lost) StartOver(now, self->rests || lost);
+  Look(now);
+}
+
+void RepairCore::StartOver(MonotonicTime now, bool rests) {
+  Become(State::kResting);
+  rested_at_ = rests ? std::max(now, empty_since_ + options_.rest) : now;
+  for (Member& member : members_) {
+    member.done = false;
+    member.Begin(now);
+  }
+}
+
+void RepairCore::Look(MonotonicTime now) {
+  if (state_ == State::kResting && rested_at_ <= now) Become(State::kCopying);
+  if (state_ != State::kCopying) return;
+  const bool enough = std::all_of(members_.begin(), members_.end(),
+                                  [](const Member& m) { return m.done || m.excused; });
+  if (enough) Become(State::kCopied);
+}
+
+std::vector<RepairCore::Ask> RepairCore::TakeDue(MonotonicTime now) {
+  Look(now);
+  std::vector<Ask> asks;
+  if (state_ != State::kCopying && state_ != State::kCopied) return asks;
+  for (Member& member : members_) {
+    if (!Wanted(member) || std::max(member.not_before, next_page_) > now) continue;
+    member.ask = next_ask_++;
+    asks.push_back({member.ask, member.name, member.incarnation, member.cursor});
+  }
+  return asks;
+}
+
+MonotonicTime RepairCore::next() const {
+  if (state_ == State::kResting) return rested_at_;
+  MonotonicTime next = MonotonicTime::Max();
+  if (state_ == State::kIdle) return next;
+  for (const Member& member : members_) {
+    if (Wanted(member)) next = std::min(next, std::max(member.not_before, next_page_));
+  }
+  return next;
+}
+
+RepairCore::Member* RepairCore::Find(uint64_t ask) {
+  const auto found = std::find_if(members_.begin(), members_.end(),
+                                  [&](const Member& member) { return member.ask == ask; });
+  return found == members_.end() || ask == 0 ? nullptr : &*found;
+}
+
+bool RepairCore::OnPage(MonotonicTime now, uint64_t id, uint64_t next_cursor, uint64_t bytes,
+                        ConfigurationId configuration_id) {
+  Member* const member = Find(id);
+  if (member == nullptr) return false;
+  member->ask = 0;
+  if (configuration_id < configuration_id_) {
+    member->cursor = 0;
+    member->not_before = now + options_.retry;
+    return true;
+  }
+  // All members share the rate: each page moves the time of the next.
+  const auto cost = Duration::Micros(
+      static_cast<int64_t>(bytes * 1000000 / std::max<uint64_t>(options_.bytes_per_second, 1)));
+  next_page_ = std::max(next_page_, now) + cost;
+  member->cursor = next_cursor;
+  if (next_cursor == 0) {
+    member->visited = true;
+    member->done = member->done || member->counts;
+  }
+  Look(now);
+  return true;
+}
+
+void RepairCore::OnFailure(MonotonicTime now, uint64_t id) {
+  Member* const member = Find(id);
+  if (member == nullptr) return;
+  member->ask = 0;
+  member->not_before = now + options_.retry;
+}
+
+std::vector<std::string> RepairCore::Missing() const {
+  std::vector<std::string> missing;
+  if (state_ != State::kCopying) return missing;
+  for (const Member& member : members_) {
+    if (!member.done && !member.excused) missing.push_back(member.name);
+  }
+  return missing;
+}
+
+}  // namespace tailcast::cache

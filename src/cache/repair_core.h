@@ -1,0 +1,118 @@
+// How a cache replica that is not whole becomes it (spec Merge: Rest, Copy, BecomeWhole), and how
+// one fills itself with what it should hold after a change of the ring: whom to copy from, when,
+// and whether it has copied enough to ask the registry to admit it. The registry decides who is
+// whole (cell/cache_members.h).
+//
+//   kIdle ──a ring that names us, as not whole or with other names than before──▶ kResting
+//   kResting ──`rest` after our start; at once, if no earlier incarnation was whole─▶ kCopying
+//   kCopying ──a full pass over each other member, who was whole all the time─────▶ kCopied
+//   any ──the registry says that we are not whole any more, or the names change──▶ kResting
+//
+// Members that are excused needn't be copied, and are asked all the same: what they have is a lower
+// bound. A member that started anew is copied from its beginning; one that can't be reached, or is
+// not whole, is waited for as long as it takes, because nobody else may have what it has.
+//
+// A core: no clock, no I/O, one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tailcast/base/process_incarnation.h"
+#include "tailcast/base/time.h"
+#include "tailcast/cache/client.h"
+#include "tailcast/cache/types.h"
+
+namespace tailcast::cache {
+
+struct RepairOptions {
+  // Longer than any write may count the acknowledgement of a former life (kWriteDeadlineMax), and
+  // than readers read the memory that it left (fabric: 2 s).
+  Duration rest = Duration::Millis(2500);
+  Duration retry = Duration::Millis(200);  // a page of a member that did not answer
+  uint64_t bytes_per_second = 200u << 20;  // of all members together
+};
+
+class RepairCore {
+ public:
+  enum class State : uint8_t { kIdle, kResting, kCopying, kCopied };
+
+  // `name`, `incarnation`: ours, as in RingConfig. `now`: when we began with empty memory.
+  RepairCore(RepairOptions options, std::string name, ProcessIncarnation incarnation,
+             MonotonicTime now)
+      : options_(options),
+        name_(std::move(name)),
+        incarnation_(incarnation),
+        empty_since_(now),
+        next_page_(now) {}
+
+  void OnRing(MonotonicTime now, const RingConfig& ring);
+
+  // Pages to ask for, each of another member. To be called when `next()` has come, and after each
+  // other call.
+  struct Ask {
+    uint64_t id = 0;  // of the answer
+    std::string member;
+    ProcessIncarnation incarnation = ProcessIncarnation::kNone;
+    uint64_t cursor = 0;
+  };
+  std::vector<Ask> TakeDue(MonotonicTime now);
+  // Max: there is nothing to wait for but the ring or an answer.
+  MonotonicTime next() const;
+
+  // The answer to ask `id`; false: it is late, nobody waits for it. `next_cursor` 0: the last page.
+  // `configuration_id`: the ring of the member; an older one than ours leaves keys out.
+  bool OnPage(MonotonicTime now, uint64_t id, uint64_t next_cursor, uint64_t bytes,
+              ConfigurationId configuration_id);
+  void OnFailure(MonotonicTime now, uint64_t id);
+
+  State state() const { return state_; }
+  // The epoch for which we have rested and copied; 0: for none.
+  CacheEpoch copied() const { return state_ == State::kCopied ? epoch_ : CacheEpoch{}; }
+  // In kCopying: members that are still missing, sorted.
+  std::vector<std::string> Missing() const;
+
+ private:
+  struct Member {
+    std::string name;
+    ProcessIncarnation incarnation = ProcessIncarnation::kNone;  // kNone: it is not there
+    bool whole = false, excused = false;
+    // A pass over it.
+    bool done = false;     // there was one that counts, over whichever incarnation
+    bool counts = false;   // the one under way does: the member was whole all the time
+    bool visited = false;  // one has come to its end, whether it counts or not
+    uint64_t ask = 0;      // 0: none is under way
+    uint64_t cursor = 0;
+    MonotonicTime not_before;
+
+    void Begin(MonotonicTime now) {
+      visited = false;
+      counts = whole;
+      ask = cursor = 0;
+      not_before = now;
+    }
+  };
+  void Become(State state);
+  void StartOver(MonotonicTime now, bool rests);
+  void Look(MonotonicTime now);
+  Member* Find(uint64_t ask);
+  static bool Wanted(const Member& member) {
+    return member.incarnation != ProcessIncarnation::kNone && !member.visited && member.ask == 0;
+  }
+
+  const RepairOptions options_;
+  const std::string name_;
+  const ProcessIncarnation incarnation_;
+  MonotonicTime empty_since_;
+  State state_ = State::kIdle;
+  MonotonicTime rested_at_, next_page_;
+  ConfigurationId configuration_id_{};
+  CacheEpoch epoch_{};
+  bool was_whole_ = false;
+  std::vector<Member> members_;  // the others, by name
+  uint64_t next_ask_ = 1;
+};
+
+}  // namespace tailcast::cache

@@ -1,0 +1,249 @@
+#include "tailcast/cache/repair_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tailcast::cache {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using State = RepairCore::State;
+
+MonotonicTime At(int64_t ms) { return MonotonicTime() + Duration::Millis(ms); }
+
+// Three replicas a, b, c; the core is a's, incarnation 7.
+class RepairCoreTest : public testing::Test {
+ protected:
+  RepairCoreTest() {
+    ring_.configuration_id = ConfigurationId{1};
+    ring_.epoch = CacheEpoch{3};
+    for (const char* name : {"a", "b", "c"}) {
+      Replica replica;
+      replica.name = name;
+      replica.rpc_address = std::string("host-") + name;
+      replica.incarnation = ProcessIncarnation{name[0] == 'a' ? 7u : 1u};
+      ring_.replicas.push_back(std::move(replica));
+    }
+    a().whole = false;
+    a().rests = true;
+  }
+  Replica& a() { return ring_.replicas[0]; }
+  Replica& b() { return ring_.replicas[1]; }
+  Replica& c() { return ring_.replicas[2]; }
+
+  std::vector<std::string> Asked(int64_t ms) {
+    std::vector<std::string> names;
+    for (const RepairCore::Ask& ask : core_.TakeDue(At(ms))) {
+      names.push_back(ask.member + "@" + std::to_string(ask.cursor));
+      asks_[ask.member] = ask.id;
+    }
+    return names;
+  }
+  void LastPage(int64_t ms, const std::string& member) {
+    EXPECT_TRUE(core_.OnPage(At(ms), asks_[member], 0, 0, ConfigurationId{1}));
+  }
+
+  RingConfig ring_;
+  RepairCore core_{RepairOptions(), "a", ProcessIncarnation{7}, At(0)};
+  std::map<std::string, uint64_t> asks_;
+};
+
+TEST_F(RepairCoreTest, RestsAndThenCopiesAllOfEachOther) {
+  EXPECT_EQ(core_.next(), MonotonicTime::Max());
+  core_.OnRing(At(10), ring_);
+  EXPECT_EQ(core_.state(), State::kResting);
+  EXPECT_THAT(Asked(2499), IsEmpty());
+  EXPECT_EQ(core_.next(), At(2500));
+  EXPECT_THAT(Asked(2500), ElementsAre("b@0", "c@0"));
+  EXPECT_THAT(Asked(2500), IsEmpty()) << "one page at a time of each";
+  EXPECT_TRUE(core_.OnPage(At(2501), asks_["b"], 40, 0, ConfigurationId{1}));
+  EXPECT_FALSE(core_.OnPage(At(2501), asks_["b"], 0, 0, ConfigurationId{1})) << "answered already";
+  EXPECT_THAT(Asked(2501), ElementsAre("b@40"));
+  LastPage(2502, "c");
+  EXPECT_THAT(core_.Missing(), ElementsAre("b"));
+  EXPECT_EQ(core_.copied(), CacheEpoch{});
+  LastPage(2503, "b");
+  EXPECT_EQ(core_.state(), State::kCopied);
+  EXPECT_EQ(core_.copied(), CacheEpoch{3});
+  EXPECT_EQ(core_.next(), MonotonicTime::Max());
+}
+
+TEST_F(RepairCoreTest, AFirstLifeHasNothingToRestFor) {
+  a().rests = false;
+  core_.OnRing(At(10), ring_);
+  EXPECT_THAT(Asked(10), ElementsAre("b@0", "c@0"));
+}
+
+TEST_F(RepairCoreTest, AMemberThatDoesNotAnswerIsAskedForAsLongAsItTakes) {
+  a().rests = false;
+  core_.OnRing(At(0), ring_);
+  Asked(0);
+  LastPage(1, "c");
+  int64_t ms = 1;
+  for (int i = 0; i < 50; ++i) {
+    core_.OnFailure(At(ms), asks_["b"]);
+    EXPECT_EQ(core_.next(), At(ms + 200));
+    ms += 200;
+    EXPECT_THAT(Asked(ms), ElementsAre("b@0"));
+  }
+  EXPECT_EQ(core_.copied(), CacheEpoch{});
+  LastPage(ms, "b");
+  EXPECT_EQ(core_.copied(), CacheEpoch{3});
+}
+
+TEST_F(RepairCoreTest, WhatAMemberHadBeforeItWasWholeDoesNotCount) {
+  a().rests = false;
+  b().whole = false;
+  core_.OnRing(At(0), ring_);
+  EXPECT_THAT(Asked(0), ElementsAre("b@0", "c@0")) << "a lower bound is better than nothing";
+  LastPage(1, "b");
+  LastPage(1, "c");
+  EXPECT_THAT(core_.Missing(), ElementsAre("b"));
+  b().whole = true;
+  core_.OnRing(At(50), ring_);
+  EXPECT_THAT(Asked(50), ElementsAre("b@0"));
+  LastPage(51, "b");
+  EXPECT_EQ(core_.copied(), CacheEpoch{3});
+}
+
+TEST_F(RepairCoreTest, AMemberThatStartsAnewInTheMiddleIsCopiedFromItsBeginning) {
+  a().rests = false;
+  core_.OnRing(At(0), ring_);
+  Asked(0);
+  LastPage(1, "c");
+  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], 40, 0, ConfigurationId{1}));
+  Asked(1);
+  const uint64_t late = asks_["b"];
+  b().incarnation = ProcessIncarnation{2};
+  b().whole = false;
+  core_.OnRing(At(2), ring_);
+  EXPECT_FALSE(core_.OnPage(At(3), late, 0, 0, ConfigurationId{1})) << "of its former life";
+  EXPECT_THAT(Asked(3), ElementsAre("b@0"));
+  LastPage(4, "b");
+  EXPECT_EQ(core_.copied(), CacheEpoch{}) << "it was empty";
+  b().whole = true;
+  core_.OnRing(At(5), ring_);
+  Asked(5);
+  LastPage(6, "b");
+  EXPECT_EQ(core_.copied(), CacheEpoch{3});
+}
+
+TEST_F(RepairCoreTest, OneThatStopsBeingWholeInTheMiddleDoesNotCount) {
+  a().rests = false;
+  core_.OnRing(At(0), ring_);
+  Asked(0);
+  LastPage(1, "c");
+  b().whole = false;
+  core_.OnRing(At(1), ring_);
+  b().whole = true;
+  core_.OnRing(At(2), ring_);
+  Asked(2);
+  b().whole = false;
+  core_.OnRing(At(3), ring_);
+  LastPage(4, "b");
+  EXPECT_EQ(core_.copied(), CacheEpoch{});
+}
+
+TEST_F(RepairCoreTest, WhoIsExcusedIsNotWaitedFor) {
+  b().whole = false;
+  b().excused = true;
+  a().excused = true;
+  core_.OnRing(At(0), ring_);
+  Asked(2500);
+  EXPECT_EQ(core_.copied(), CacheEpoch{});
+  LastPage(2501, "c");
+  EXPECT_EQ(core_.copied(), CacheEpoch{3});
+}
+
+TEST_F(RepairCoreTest, WhatWasCopiedCountsForALaterEpochToo) {
+  core_.OnRing(At(0), ring_);
+  Asked(2500);
+  LastPage(2501, "c");
+  core_.OnFailure(At(2501), asks_["b"]);
+  // b is lost, too: the registry raises the epoch.
+  ring_.epoch = CacheEpoch{4};
+  a().excused = b().excused = true;
+  b().whole = false;
+  b().incarnation = ProcessIncarnation{2};
+  core_.OnRing(At(2600), ring_);
+  EXPECT_EQ(core_.copied(), CacheEpoch{4});
+}
+
+TEST_F(RepairCoreTest, OneThatWasWholeAndIsNotAnyMoreBeginsAgain) {
+  a().whole = true;
+  core_.OnRing(At(0), ring_);
+  Asked(0);
+  a().whole = false;
+  a().excused = true;
+  ring_.epoch = CacheEpoch{4};
+  core_.OnRing(At(60000), ring_);
+  EXPECT_EQ(core_.state(), State::kResting);
+  EXPECT_EQ(core_.next(), At(62500)) << "it rests again, for those who counted on it until now";
+}
+
+TEST_F(RepairCoreTest, ALeaseThatRanOutForAMomentIsNoEnd) {
+  core_.OnRing(At(0), ring_);
+  Asked(2500);
+  LastPage(2501, "b");
+  LastPage(2501, "c");
+  a().whole = true;
+  core_.OnRing(At(2600), ring_);
+  const Replica shown = a();
+  a() = Replica();
+  a().name = "a";
+  a().whole = false;
+  core_.OnRing(At(2700), ring_);
+  EXPECT_EQ(core_.state(), State::kCopied);
+  a() = shown;
+  core_.OnRing(At(2800), ring_);
+  EXPECT_EQ(core_.state(), State::kCopied);
+  EXPECT_THAT(Asked(2800), IsEmpty());
+}
+
+TEST_F(RepairCoreTest, ARingThatShowsOurFormerLifeSaysNothingOfThisOne) {
+  a().incarnation = ProcessIncarnation{6};
+  a().whole = true;
+  core_.OnRing(At(0), ring_);
+  a().incarnation = ProcessIncarnation{7};
+  a().whole = false;
+  core_.OnRing(At(100), ring_);
+  EXPECT_EQ(core_.next(), At(2500)) << "not lost: it never was whole in this life";
+}
+
+TEST_F(RepairCoreTest, OtherNamesMeanOtherKeys) {
+  a().rests = false;
+  core_.OnRing(At(0), ring_);
+  Asked(0);
+  LastPage(1, "b");
+  LastPage(1, "c");
+  EXPECT_EQ(core_.state(), State::kCopied);
+  Replica d = c();
+  d.name = "d";
+  ring_.replicas.push_back(d);
+  ring_.configuration_id = ConfigurationId{2};
+  core_.OnRing(At(10), ring_);
+  EXPECT_THAT(Asked(10), ElementsAre("b@0", "c@0", "d@0"));
+  // A member with the older ring leaves out what has moved here.
+  EXPECT_TRUE(core_.OnPage(At(11), asks_["b"], 0, 0, ConfigurationId{1}));
+  EXPECT_THAT(core_.Missing(), ElementsAre("b", "c", "d"));
+  EXPECT_THAT(Asked(211), ElementsAre("b@0"));
+}
+
+TEST_F(RepairCoreTest, PagesKeepToTheRate) {
+  a().rests = false;
+  core_.OnRing(At(0), ring_);
+  Asked(0);
+  // 200 MiB a second: 20 MiB take 100 ms.
+  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], 9, 20u << 20, ConfigurationId{1}));
+  EXPECT_THAT(Asked(1), IsEmpty());
+  EXPECT_EQ(core_.next(), At(101));
+  EXPECT_THAT(Asked(101), ElementsAre("b@9"));
+}
+
+}  // namespace
+}  // namespace tailcast::cache

@@ -1,0 +1,220 @@
+// The metadata cache of a whole cell, as production runs it: nodes with the role cache that
+// restart, one after the other and together, a scheduler that restarts, clients that write and read
+// all the while. What must hold is spec Merge's ReadsSeeAcked: a complete answer shows every write
+// that was acknowledged before the read began, in the same epoch.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "tailcast/base/log.h"
+#include "tailcast/base/rng.h"
+#include "tailcast/base/strong.h"
+#include "tailcast/world/deployment.h"
+#include "tailcast/world/programs.h"
+
+namespace tailcast::world {
+namespace {
+
+constexpr int kCaches = 4;
+constexpr int kClients = 3;
+constexpr uint64_t kKeys = 20;
+constexpr Duration kCall = Duration::Millis(300);
+
+std::string Lane(uint64_t value) { return {reinterpret_cast<const char*>(&value), sizeof(value)}; }
+uint64_t LaneOf(const cache::ValueAnswer& answer) {
+  uint64_t value = 0;
+  if (answer.has_value()) std::memcpy(&value, answer->data(), sizeof(value));
+  return value;
+}
+cache::Key KeyOf(uint64_t n) { return {n * 0x9e3779b97f4a7c15, n * 0xc2b2ae3d27d4eb4f + 1}; }
+std::string CacheName(uint64_t i) { return "cache-" + std::to_string(i + 1); }
+std::string ClientName(uint64_t i) { return "client-" + std::to_string(i); }
+
+class CacheRestartTest : public ::testing::Test {
+ protected:
+  void Begin(uint64_t seed) {
+    deployment_ = std::make_unique<Deployment>(
+        DeploymentOptions{.seed = seed, .caches = CacheKind::kServers});
+    rng_ = Rng(seed).Fork("cache restarts");
+    const NodeSetup setup{.caches = kCaches, .cache_bytes = 2 << 20};
+    deployment_->Start("cell", "scheduler", RunNode(*deployment_, setup));
+    for (int i = 0; i < kCaches; ++i) {
+      deployment_->Start("cell", CacheName(i), RunNode(*deployment_, setup));
+    }
+    for (int i = 0; i < kClients; ++i) {
+      deployment_->Start("cell", ClientName(i), RunClient(*deployment_));
+    }
+    acknowledged_ = {};
+    epoch_ = {};
+    last_ = 0;
+  }
+  sim::VirtualTime& time() { return deployment_->time(); }
+  Process& client(uint64_t i) { return deployment_->process("cell", ClientName(i)); }
+  // A process' program runs a moment after its start.
+  cache::RingConfig Ring(uint64_t i) {
+    const Process& p = client(i);
+    return p.cell_client == nullptr ? cache::RingConfig()
+                                    : cell::MetadataRing(p.cell_client->view());
+  }
+
+  // The epoch of the newest view that anybody has.
+  void LookAtEpoch() {
+    for (int i = 0; i < kClients; ++i) {
+      const cache::CacheEpoch epoch = Ring(i).epoch;
+      if (epoch <= epoch_) continue;
+      epoch_ = epoch;
+      ++epochs_;
+      acknowledged_ = {};
+    }
+  }
+  bool AllWhole() {
+    const cache::RingConfig ring = Ring(0);
+    return ring.replicas.size() == kCaches &&
+           std::all_of(ring.replicas.begin(), ring.replicas.end(),
+                       [](const cache::Replica& r) { return r.whole; });
+  }
+
+  void Write() {
+    const uint64_t i = rng_.Below(kClients), key = rng_.Below(kKeys), value = ++last_;
+    LookAtEpoch();
+    const cache::CacheEpoch epoch = Ring(i).epoch;
+    Process& p = client(i);
+    if (p.metadata_cache == nullptr) return;
+    p.metadata_cache->Mutate({{KeyOf(key), cache::MergeRule::kMaxLanes, false, Lane(value)}}, kCall,
+                             p.scope.Bind([this, i, key, value, epoch](const Status& status) {
+                               LookAtEpoch();
+                               ++writes_;
+                               // Somebody else knows of a new epoch: this client will, too, and
+                               // has to write again.
+                               if (!status.ok() || epoch != epoch_ || Ring(i).epoch != epoch_) {
+                                 return;
+                               }
+                               ++acknowledgements_;
+                               acknowledged_[key] = std::max(acknowledged_[key], value);
+                             }));
+  }
+  void Read() {
+    const uint64_t i = rng_.Below(kClients), key = rng_.Below(kKeys);
+    LookAtEpoch();
+    const cache::CacheEpoch epoch = Ring(i).epoch;
+    const uint64_t floor = epoch == epoch_ ? acknowledged_[key] : 0;
+    Process& p = client(i);
+    if (p.metadata_cache == nullptr) return;
+    p.metadata_cache->ReadValues(
+        {{KeyOf(key)}}, kCall,
+        p.scope.Bind([this, key, floor, epoch](const Result<cache::Values>& values) {
+          LookAtEpoch();
+          ++reads_;
+          if (!values.ok() || !values->front().complete) {
+            ++partial_;
+            return;
+          }
+          if (epoch == epoch_ && LaneOf(values->front()) < floor && wrong_.empty()) {
+            wrong_ = "key " + std::to_string(key) + ": read " +
+                     std::to_string(LaneOf(values->front())) + " of " + std::to_string(floor);
+          }
+        }));
+  }
+  // `faults`: events per second.
+  void RunFor(Duration duration, double faults) {
+    const MonotonicTime end = time().now() + duration;
+    while (time().now() < end && wrong_.empty()) {
+      time().RunFor(Duration::Millis(1 + static_cast<int64_t>(rng_.Below(20))));
+      if (rng_.Chance(0.2)) Write();
+      Read();
+      // Clients forget what they read before, so that they can hide nothing.
+      if (rng_.Chance(0.01)) deployment_->Restart("cell", ClientName(rng_.Below(kClients)));
+      deployment_->ReviveDead();
+      if (!rng_.Chance(faults * 0.01)) continue;
+      switch (rng_.Below(8)) {
+        case 0:
+          deployment_->Restart("cell", "scheduler");
+          break;
+        case 1:
+          deployment_->Stop("cell", CacheName(rng_.Below(kCaches)));
+          break;
+        case 2:
+          deployment_->Continue();
+          break;
+        default:
+          deployment_->Restart("cell", CacheName(rng_.Below(kCaches)));
+      }
+    }
+  }
+  bool WholeWithin(Duration limit) {
+    return time().RunUntil([this] { return AllWhole(); }, limit);
+  }
+
+  std::unique_ptr<Deployment> deployment_;
+  Rng rng_{1};
+  std::array<uint64_t, kKeys> acknowledged_{};
+  cache::CacheEpoch epoch_{};
+  uint64_t last_ = 0, reads_ = 0, partial_ = 0, writes_ = 0, acknowledgements_ = 0, epochs_ = 0;
+  std::string wrong_;
+};
+
+TEST_F(CacheRestartTest, ANewCellServesAtOnce) {
+  Begin(1);
+  EXPECT_TRUE(WholeWithin(Duration::Seconds(3)));
+  EXPECT_EQ(Ring(0).epoch, cache::CacheEpoch{1});
+}
+
+TEST_F(CacheRestartTest, ARollingRestartLosesNothingAndRaisesNoEpoch) {
+  Begin(2);
+  ASSERT_TRUE(WholeWithin(Duration::Seconds(3)));
+  RunFor(Duration::Seconds(2), 0);
+  for (int i = 0; i < kCaches; ++i) {
+    deployment_->Restart("cell", CacheName(i));
+    RunFor(Duration::Seconds(1), 0);
+    ASSERT_TRUE(WholeWithin(Duration::Seconds(5))) << CacheName(i);
+  }
+  RunFor(Duration::Seconds(2), 0);
+  EXPECT_EQ(wrong_, "");
+  EXPECT_EQ(Ring(0).epoch, cache::CacheEpoch{1});
+  EXPECT_EQ(partial_, 0u) << "two of three were whole all the time";
+  EXPECT_EQ(acknowledgements_, writes_);
+}
+
+TEST_F(CacheRestartTest, ARestartOfAllServesAgainWithinFiveSecondsInANewEpoch) {
+  Begin(3);
+  ASSERT_TRUE(WholeWithin(Duration::Seconds(3)));
+  RunFor(Duration::Seconds(1), 0);
+  for (int i = 0; i < kCaches; ++i) deployment_->Restart("cell", CacheName(i));
+  time().RunFor(Duration::Millis(500));  // until the registry has heard of it
+  EXPECT_TRUE(WholeWithin(Duration::Millis(4500)));
+  EXPECT_GT(Ring(0).epoch, cache::CacheEpoch{1});
+  const uint64_t before = acknowledgements_, writes = writes_;
+  RunFor(Duration::Seconds(1), 0);
+  EXPECT_GT(acknowledgements_, before);
+  EXPECT_EQ(acknowledgements_ - before, writes_ - writes);
+  EXPECT_EQ(wrong_, "");
+}
+
+// TAILCAST_SEEDS=1000 for a long sweep.
+uint64_t SeedCount() {
+  const char* text = std::getenv("TAILCAST_SEEDS");
+  return text == nullptr ? 16 : std::strtoull(text, nullptr, 10);
+}
+
+TEST_F(CacheRestartTest, ReadsSeeWhatWasAcknowledgedWhateverRestarts) {
+  ASSERT_TRUE(SetLogLevels("off").ok());
+  for (uint64_t seed = 1; seed <= SeedCount() && wrong_.empty(); ++seed) {
+    Begin(seed);
+    ASSERT_TRUE(WholeWithin(Duration::Seconds(3)));
+    RunFor(Duration::Seconds(40), 0.1 + 0.5 * Rng(seed).Unit());
+    deployment_->Continue();
+    EXPECT_TRUE(WholeWithin(Duration::Seconds(20))) << "seed " << seed;
+    EXPECT_EQ(wrong_, "") << "seed " << seed;
+  }
+  ASSERT_TRUE(SetLogLevels("info").ok());
+  EXPECT_GT(epochs_, 10u) << "the faults are too weak";
+  EXPECT_GT(partial_, 100u) << "the faults are too weak";
+  EXPECT_GT(acknowledgements_, 1000u);
+}
+
+}  // namespace
+}  // namespace tailcast::world
