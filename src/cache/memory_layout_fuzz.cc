@@ -18,7 +18,7 @@ constexpr Generation kGeneration{77};
 // Exact sizes on the heap, so that asan sees a read behind them.
 std::vector<char> Exact(std::string_view bytes, size_t size) {
   std::vector<char> copy(size);
-  std::memcpy(copy.data(), bytes.data(), std::min(size, bytes.size()));
+  if (size > 0) std::memcpy(copy.data(), bytes.data(), std::min(size, bytes.size()));
   return copy;
 }
 

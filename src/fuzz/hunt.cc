@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "tailcast/base/check.h"
@@ -58,10 +59,11 @@ class SharedMemory {
 
 // The exact bytes on the heap, so that a sanitizer sees a read behind them.
 void RunOne(const Target& target, const uint8_t* data, size_t size) {
-  const std::vector<uint8_t> exact(data, data + size);
+  const std::unique_ptr<uint8_t[]> exact(new uint8_t[size]);  // not null if it is empty, either
+  std::memcpy(exact.get(), data, size);
   alarm(kOneInputSeconds);
   BeginRun();
-  target.run(exact.data(), exact.size());
+  target.run(exact.get(), size);
 }
 
 // How it ended, or nothing if well.
