@@ -44,6 +44,7 @@ struct DemoOptions {
   std::string dir;
   std::string profile = "low-latency";
   std::string durability = "durable";
+  std::string cache;  // as for `up`
   double megabytes_per_second = 2;
   int64_t roll_bytes = 4 << 20;
   std::vector<std::string> kill;
@@ -93,6 +94,7 @@ class UpProcess {
     std::vector<std::string> words = {
         "tailcast",      "up",           "--dir",           dir, "--profile",
         options.profile, "--durability", options.durability};
+    if (!options.cache.empty()) words.insert(words.end(), {"--cache", options.cache});
     if (!options.topology.empty()) words.insert(words.end(), {"--topology", options.topology});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -404,6 +406,11 @@ Status RerouteOnce(const Deployment& deployment, Display& display,
 int RunDemo(const DemoOptions& options) {
   auto input = ReadInput(options.input);
   if (!input.ok()) return Fail(input.status());
+  if (!options.cache.empty() &&
+      std::find(options.kill.begin(), options.kill.end(), "cache") != options.kill.end()) {
+    return Fail(InvalidArgumentError(
+        "--kill cache: with --cache the cells have no cache processes; kill a memcached by hand"));
+  }
   CatchInterrupts();
   const bool terminal = !options.json && isatty(STDOUT_FILENO) != 0;
   Display display(options.json, terminal);
@@ -576,6 +583,8 @@ void AddDemo(CLI::App& app, Action& action) {
                    "page-cache survives kill -9, not power loss")
       ->check(CLI::IsMember({"durable", "page-cache"}))
       ->capture_default_str();
+  command->add_option("--cache", options->cache,
+                      "memcached:HOST:PORT,...: these servers instead of cache processes");
   command->add_option("--kill", options->kill, "kill -9 a process of this role in mid-stream")
       ->check(CLI::IsMember({"reader", "writer", "scheduler", "cache"}))
       ->delimiter(',');

@@ -16,6 +16,7 @@
 #include "tailcast/cell/process_config.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/fabric/connect.h"
+#include "tailcast/memcached/replica_names.h"
 #include "tailcast/node/node.h"
 #include "tailcast/rpc/grpc_rpc.h"
 #include "tailcast/storage/posix_store.h"
@@ -23,9 +24,12 @@
 namespace tailcast::app {
 namespace {
 
+const Logger kLog("run");
+
 struct RunOptions {
   std::vector<std::string> roles;
   std::string config;
+  std::string cache;  // "memcached:..."; empty: what the configuration says
 };
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
@@ -39,9 +43,20 @@ int RunProcess(const RunOptions& options) {
     roles.push_back(*role);
     schedules = schedules || *role == node::Role::kScheduler;
   }
-  const auto config = cell::ProcessConfig::Load(options.config);
+  auto config = cell::ProcessConfig::Load(options.config);
   if (!config.ok()) return Fail(config.status());
+  if (!options.cache.empty()) {
+    const auto servers = memcached::ParseServers(options.cache);
+    if (!servers.ok()) return Fail(servers.status().WithContext("--cache"));
+    config->caches = memcached::ReplicaNames(*servers);
+  }
   if (Status s = SetLogLevels(config->log); !s.ok()) return Fail(s.WithContext(options.config));
+  // Not an error: no operation waits for a cache.
+  if (const auto servers = memcached::ServersOf(config->caches);
+      servers.ok() && !servers->empty()) {
+    const Status answer = memcached::CheckServers(*servers, Duration::Seconds(1));
+    if (!answer.ok()) kLog.Warn(answer, "; going on with the primary layer alone");
+  }
   cell::Topology topology;
   if (schedules && !config->topology.empty()) {
     auto loaded = cell::LoadTopology(config->topology);
@@ -131,6 +146,8 @@ void AddRun(CLI::App& app, Action& action) {
       ->delimiter(',');
   command->add_option("--config", options->config, "YAML file; docs/config.md has the keys")
       ->required();
+  command->add_option("--cache", options->cache,
+                      "memcached:HOST:PORT,...: instead of the configuration's `caches`");
   AddTraceDir(command);
   command->callback([&action, options] { action = [options] { return RunProcess(*options); }; });
 }

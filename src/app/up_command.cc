@@ -31,6 +31,7 @@
 #include "tailcast/cell/topology.h"
 #include "tailcast/cell/yaml_reader.h"
 #include "tailcast/link/link_proxy.h"
+#include "tailcast/memcached/replica_names.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/stream/operation.h"
 
@@ -58,6 +59,7 @@ struct UpOptions {
   std::string profile = "standard";
   std::string durability = "durable";
   std::string data_cache_bytes = "64MB";
+  std::string cache;  // "memcached:..."; empty: cache processes of its own
   int caches = 4, readers = 2, writers = 2;
   double ready_s = 30;
 };
@@ -141,6 +143,9 @@ class Up {
     for (const cell::TopologyStream& stream : topology_.streams) {
       TAILCAST_RETURN_IF_ERROR(stream::ValidateStreamName(stream.name));
     }
+    if (!options_.cache.empty()) {
+      TAILCAST_RETURN_IF_ERROR(FindMemcached().WithContext("--cache"));
+    }
     TAILCAST_ASSIGN_OR_RETURN(DeploymentLock lock, DeploymentLock::Take(options_.dir));
     lock_ = std::make_unique<DeploymentLock>(std::move(lock));
     TAILCAST_ASSIGN_OR_RETURN(
@@ -195,6 +200,15 @@ class Up {
   }
 
  private:
+  Status FindMemcached() {
+    TAILCAST_ASSIGN_OR_RETURN(const auto servers, memcached::ParseServers(options_.cache));
+    std::vector<memcached::ServerAddress> silent;
+    TAILCAST_RETURN_IF_ERROR(memcached::CheckServers(servers, Duration::Seconds(2), &silent));
+    if (!silent.empty()) Say("no answer of " + memcached::FormatServers(silent));
+    memcached_ = memcached::ReplicaNames(servers);
+    return OkStatus();
+  }
+
   // A delaying proxy for each pair of cells with a link that names none.
   Status StartLinks() {
     std::map<std::pair<std::string, std::string>, std::string> made;
@@ -234,8 +248,10 @@ class Up {
       if (mkdtemp(pattern.data()) == nullptr) return ErrnoStatus(errno, "make a folder in /tmp");
       config.run_dir = pattern;
     }
-    for (int i = 1; i <= options_.caches; ++i)
+    config.caches = memcached_;
+    for (int i = 1; memcached_.empty() && i <= options_.caches; ++i) {
       config.caches.push_back("cache-" + std::to_string(i));
+    }
     const auto add = [&](const std::string& role, const std::string& name) {
       config.name = name;
       config.topology = role == "scheduler" ? topology_path : "";
@@ -248,7 +264,9 @@ class Up {
       return WriteFile(path, config.ToYaml());
     };
     TAILCAST_RETURN_IF_ERROR(add("scheduler", "scheduler"));
-    for (const std::string& name : config.caches) TAILCAST_RETURN_IF_ERROR(add("cache", name));
+    for (const std::string& name : config.caches) {
+      if (memcached_.empty()) TAILCAST_RETURN_IF_ERROR(add("cache", name));
+    }
     for (int i = 1; i <= options_.readers; ++i) {
       TAILCAST_RETURN_IF_ERROR(add("reader", "reader-" + std::to_string(i)));
     }
@@ -320,6 +338,7 @@ class Up {
 
   UpOptions options_;
   int64_t data_cache_bytes_ = 64 << 20;
+  std::vector<std::string> memcached_;  // replicas of every cell; empty: cache processes
   cell::Topology topology_;
   Deployment deployment_;
   std::unique_ptr<DeploymentLock> lock_;
@@ -375,6 +394,8 @@ void AddUp(CLI::App& app, Action& action) {
       ->add_option("--data-cache-bytes", options->data_cache_bytes,
                    "Memory of each data cache process")
       ->capture_default_str();
+  command->add_option("--cache", options->cache,
+                      "memcached:HOST:PORT,...: these servers instead of cache processes");
   command->add_option("--caches", options->caches, "Cache processes of each cell")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();

@@ -2,6 +2,7 @@
 
 #include "tailcast/base/nearest.h"
 #include "tailcast/cell/yaml_reader.h"
+#include "tailcast/memcached/replica_names.h"
 #include "tailcast/stream/operation.h"
 
 namespace tailcast::cell {
@@ -57,6 +58,9 @@ Result<ProcessConfig> Read(YamlMap map) {
     return map.Error("profile", parsed.status().message());
   }
   TAILCAST_RETURN_IF_ERROR(map.Get("caches", config.caches));
+  if (const auto servers = memcached::ServersOf(config.caches); !servers.ok()) {
+    return map.Error("caches", servers.status().message());
+  }
 
   TAILCAST_ASSIGN_OR_RETURN(YamlMap cache, map.GetMap("cache"));
   constexpr int64_t kMin = 4 << 20, kMax = int64_t{1} << 40;

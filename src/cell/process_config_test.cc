@@ -57,6 +57,18 @@ TEST(ProcessConfig, NamesTheKeyAndPlaceOfABadValue) {
             std::string::npos);
 }
 
+TEST(ProcessConfig, CachesAreProcessesOrMemcachedServers) {
+  const std::string text = kSmallest;
+  const auto config =
+      ProcessConfig::Parse(text + "caches: [\"memcached:a:1\", \"memcached:b:2\"]\n", "p.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(ProcessConfig::Parse(config->ToYaml(), "p.yaml")->caches, config->caches);
+  EXPECT_NE(ErrorOf(text + "caches: [\"memcached:a\"]\n").find("'a' has no port"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(text + "caches: [\"memcached:a:1\", cache-2]\n").find("one or the other"),
+            std::string::npos);
+}
+
 TEST(ProcessConfig, TellsDurabilityInTheUrlOfTheStore) {
   ProcessConfig config = *ProcessConfig::Parse(kSmallest, "p.yaml");
   for (bool durable : {true, false}) {

@@ -59,8 +59,7 @@ void Connection::Close() {
 // timed out was not.
 bool Connection::Failed(int result) {
   const auto code = static_cast<memcached_return_t>(result);
-  const char* const text = memcached_last_error_message(handle_);
-  last_error_ = text != nullptr ? text : memcached_strerror(handle_, code);
+  last_error_ = memcached_strerror(handle_, code);
   const bool again = proven_ && code != MEMCACHED_TIMEOUT && code != MEMCACHED_SERVER_ERROR &&
                      code != MEMCACHED_CLIENT_ERROR;
   Close();

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "tailcast/memcached/replica_names.h"
 
 namespace tailcast::memcached {
 namespace {
@@ -40,6 +41,19 @@ TEST(ServerAddressTest, SaysWhichAddressIsWrongAndWhy) {
   std::string many = "memcached:h:1";
   for (int port = 2; port <= 65; ++port) many += ",h:" + std::to_string(port);
   EXPECT_NE(error(many).find("more than 64"), std::string::npos);
+}
+
+TEST(ServerAddressTest, RingsNameMemcachedServersOrProcessesNotBoth) {
+  const std::vector<ServerAddress> servers = {{"h", 1}, {"::1", 2}, {"/run/m.sock", 0}};
+  const std::vector<std::string> names = {"memcached:h:1", "memcached:[::1]:2",
+                                          "memcached:/run/m.sock"};
+  EXPECT_EQ(ReplicaNames(servers), names);
+  EXPECT_EQ(*ServersOf(names), servers);
+  EXPECT_TRUE(ServersOf({"cache-1", "cache-2"})->empty());
+  EXPECT_TRUE(ServersOf({})->empty());
+  EXPECT_TRUE(IsInvalidArgument(ServersOf({"memcached:h:1", "cache-2"}).status()));
+  EXPECT_TRUE(IsInvalidArgument(ServersOf({"memcached:h:1", "memcached:h:1"}).status()));
+  EXPECT_TRUE(IsInvalidArgument(ServersOf({"memcached:h"}).status()));
 }
 
 TEST(ServerAddressTest, NobodyThereIsSaidWithEveryAddress) {

@@ -17,8 +17,8 @@ struct ClientOptions {
   // 1 to kServersMax. Every client of a cell has the same ones, spelled the same: their text is
   // what the ring hashes.
   std::vector<ServerAddress> servers;
-  // Whose values these are, such as "data cache of cell x, primary layer y": the keys of another
-  // space are others' keys, so that many caches share the servers.
+  // Whose values these are, such as "data cache of cell x": the keys of another space are others'
+  // keys, so that many caches share the servers.
   std::string key_space;
   // From each write that changes a value, in whole seconds, rounded up.
   Duration time_to_live = Duration::Seconds(60);

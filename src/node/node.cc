@@ -12,6 +12,7 @@
 #include "tailcast/base/nearest.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/strong.h"
+#include "tailcast/memcached/types.h"
 #include "tailcast/node/topology_graph.h"
 #include "tailcast/stream/operation.h"
 
@@ -22,9 +23,6 @@ const Logger kLog("node");
 constexpr Duration kRegisterRetry = Duration::Millis(100);
 
 uint64_t NonZero(uint64_t x) { return x == 0 ? 1 : x; }
-
-// A cache instance whose neighbours on the ring are not known yet.
-cache::RingConfig Empty() { return cache::RingConfig(); }
 
 // The copy tree of a stream: fixed by hand in the topology, or the optimiser's.
 Result<std::vector<v1::TreeEdge>> PlanTree(const cell::Topology& topology,
@@ -147,20 +145,22 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
                                                        ports_.server, ports_.connector, options);
   }
   if (Has(Role::kReader) || Has(Role::kWriter)) {
-    cache::QuorumClientOptions options;
-    options.seed = NonZero(rng.Next());
-    options.service = cache::kDataService;
-    data_cache_ = std::make_unique<cache::QuorumClient>(ports_.loop, ports_.fabric,
-                                                        ports_.connector, options, Empty());
-    options.service = cache::kMetadataService;
-    metadata_cache_ = std::make_unique<cache::QuorumClient>(ports_.loop, ports_.fabric,
-                                                            ports_.connector, options, Empty());
+    TAILCAST_ASSIGN_OR_RETURN(caches_,
+                              cell::CacheClients::Make({.loop = ports_.loop,
+                                                        .fabric = ports_.fabric,
+                                                        .rpc = ports_.connector,
+                                                        .seed = NonZero(rng.Next())},
+                                                       {.cell = config_.cell,
+                                                        .replicas = config_.caches,
+                                                        .data_ttl = config_.data_ttl,
+                                                        .metadata_ttl = config_.metadata_ttl}));
   }
-  const stream::CellPorts cell_ports{.loop = ports_.loop,
-                                     .store = ports_.store,
-                                     .data_cache = data_cache_.get(),
-                                     .metadata_cache = metadata_cache_.get(),
-                                     .steps = ports_.steps};
+  const stream::CellPorts cell_ports{
+      .loop = ports_.loop,
+      .store = ports_.store,
+      .data_cache = caches_ != nullptr ? &caches_->data() : nullptr,
+      .metadata_cache = caches_ != nullptr ? &caches_->metadata() : nullptr,
+      .steps = ports_.steps};
   if (Has(Role::kWriter)) {
     writer::WriterOptions options;
     options.name = NameOf(Role::kWriter);
@@ -194,7 +194,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
   }
   if (scheduler_ != nullptr) {
     const auto fatal = [this](Status why) {
-      if (!why.ok() && on_fatal_) std::exchange(on_fatal_, nullptr)(std::move(why));
+      if (!why.ok()) EndFor(std::move(why));
     };
     scheduler_->Start(scope_.Bind(fatal), scope_.Bind(fatal));
   }
@@ -263,7 +263,7 @@ void Node::Register(v1::ProcessInfo info) {
     } else if (IsFailedPrecondition(reply.status()) || IsInvalidArgument(reply.status())) {
       // Another process has our name, or the cell does not know us: going on would do harm, or
       // never succeed.
-      if (on_fatal_) std::exchange(on_fatal_, nullptr)(reply.status());
+      EndFor(reply.status());
       return;
     }
     ports_.loop->After(
@@ -277,10 +277,15 @@ void Node::OnView(const cell::CellView& view) {
     data_server_->UpdateRing(cell::DataRing(view));
     metadata_server_->UpdateRing(cell::MetadataRing(view));
   }
-  if (data_cache_ != nullptr) {
-    data_cache_->UpdateRing(cell::DataRing(view));
-    metadata_cache_->UpdateRing(cell::MetadataRing(view));
+  if (caches_ != nullptr) {
+    Status updated = caches_->Update(cell::DataRing(view), cell::MetadataRing(view));
+    // Going on with other caches than the cell's, nobody would see what is written.
+    if (!updated.ok()) EndFor(std::move(updated));
   }
+}
+
+void Node::EndFor(Status why) {
+  if (on_fatal_) std::exchange(on_fatal_, nullptr)(std::move(why));
 }
 
 std::string Node::StatusJson() const {
@@ -295,25 +300,38 @@ std::string Node::StatusJson() const {
   if (scheduler_ != nullptr) {
     json["scheduler"] = nlohmann::json::parse(scheduler_->StatusJson(), nullptr, false);
   }
-  const auto client = [](const cache::QuorumClient& c) {
+  const auto client = [](const cache::Client& c, uint32_t ready,
+                         const memcached::ClientStats* memcached) {
     const cache::ClientCounters& n = c.counters();
-    return nlohmann::json{{"ready_replicas", c.ready_replicas()},
-                          {"reads", n.reads},
-                          {"hits", n.hits},
-                          {"short_reads", n.short_reads},
-                          {"misses", n.misses},
-                          {"torn_retries", n.torn_retries},
-                          {"hedges", n.hedges},
-                          {"consistent_reads", n.consistent_reads},
-                          {"replica_errors", n.replica_errors},
-                          {"mutations", n.mutations},
-                          {"mutation_failures", n.mutation_failures},
-                          {"partial_values", n.partial_values},
-                          {"mismatches", n.mismatches}};
+    nlohmann::json counters = {{"ready_replicas", ready},
+                               {"reads", n.reads},
+                               {"hits", n.hits},
+                               {"short_reads", n.short_reads},
+                               {"misses", n.misses},
+                               {"torn_retries", n.torn_retries},
+                               {"hedges", n.hedges},
+                               {"consistent_reads", n.consistent_reads},
+                               {"replica_errors", n.replica_errors},
+                               {"mutations", n.mutations},
+                               {"mutation_failures", n.mutation_failures},
+                               {"partial_values", n.partial_values},
+                               {"mismatches", n.mismatches}};
+    if (memcached != nullptr) {
+      counters["memcached"] = {{"cas_retries", memcached->cas_retries},
+                               {"cas_given_up", memcached->cas_given_up},
+                               {"damaged_items", memcached->damaged_items},
+                               {"reconnections", memcached->reconnections},
+                               {"failed_requests", memcached->failed_requests},
+                               {"skipped_requests", memcached->skipped_requests},
+                               {"refused_requests", memcached->refused_requests}};
+    }
+    return counters;
   };
-  if (data_cache_ != nullptr) {
-    json["data_cache_client"] = client(*data_cache_);
-    json["metadata_cache_client"] = client(*metadata_cache_);
+  if (caches_ != nullptr) {
+    json["data_cache_client"] =
+        client(caches_->data(), caches_->ready_data(), caches_->memcached_data());
+    json["metadata_cache_client"] =
+        client(caches_->metadata(), caches_->ready_metadata(), caches_->memcached_metadata());
   }
   json["metrics"] = nlohmann::json::array();
   for (const MetricSample& sample : ports_.metrics->Snapshot()) {

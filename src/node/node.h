@@ -17,8 +17,8 @@
 #include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
-#include "tailcast/cache/quorum_client.h"
 #include "tailcast/cache/server.h"
+#include "tailcast/cell/cache_clients.h"
 #include "tailcast/cell/cell_client.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/cell/topology.h"
@@ -83,6 +83,7 @@ class Node {
   void RegisterAll();
   void Register(v1::ProcessInfo info);
   void OnView(const cell::CellView& view);
+  void EndFor(Status why);
 
   Ports ports_;
   const cell::ProcessConfig config_;
@@ -97,7 +98,7 @@ class Node {
   std::unique_ptr<cell::CellClient> cell_;
   std::unique_ptr<fabric::Exporter> data_exporter_, metadata_exporter_;
   std::unique_ptr<cache::Server> data_server_, metadata_server_;
-  std::unique_ptr<cache::QuorumClient> data_cache_, metadata_cache_;
+  std::unique_ptr<cell::CacheClients> caches_;  // of readers and writers
   std::unique_ptr<writer::WriterAgent> writer_;
   std::unique_ptr<reader::ReaderAgent> reader_;
   std::unique_ptr<scheduler::SchedulerAgent> scheduler_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tailcast/base/log.h"
+#include "tailcast/memcached/replica_names.h"
 #include "tailcast/stream/operation.h"
 
 namespace tailcast::scheduler {
@@ -103,8 +104,9 @@ bool RegistryService::ViewIsReady() const {
   if (loop_.Now() >= opened_at_ + options_.view_grace) return true;
   const auto& replicas = view().data_ring().replicas();  // none: not even the ring is durable
   return !replicas.empty() &&
-         std::none_of(replicas.begin(), replicas.end(),
-                      [](const v1::Replica& replica) { return replica.rpc_address().empty(); });
+         std::none_of(replicas.begin(), replicas.end(), [](const v1::Replica& replica) {
+           return replica.rpc_address().empty() && !memcached::IsReplicaName(replica.name());
+         });
 }
 
 // Whoever waits gets the view in a later turn, with all that changed in this one.

@@ -2,12 +2,18 @@
 
 #include <utility>
 
+#include "tailcast/base/log.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/fabric/connect.h"
 #include "tailcast/rpc/grpc_rpc.h"
 #include "tailcast/storage/posix_store.h"
 
 namespace tailcast::session {
+namespace {
+
+const Logger kLog("session");
+
+}  // namespace
 
 Session::Session(ThreadLoop* loop, Options options)
     : loop_(loop),
@@ -61,23 +67,28 @@ void Session::OnView(Status status, Callback<void(Status)> done) {
     return;
   }
   store_ = std::move(*store);
-  cache::QuorumClientOptions data;
-  data.service = cache::kDataService;
-  cache::QuorumClientOptions metadata;
-  metadata.service = cache::kMetadataService;
-  data_cache_ = std::make_unique<cache::QuorumClient>(loop_, fabric_.get(), rpc_.get(), data,
-                                                      Filtered(cell::DataRing(view)));
-  metadata_cache_ = std::make_unique<cache::QuorumClient>(
-      loop_, fabric_.get(), rpc_.get(), metadata, Filtered(cell::MetadataRing(view)));
-  cell_->SetOnChange(scope_.Bind([this](const cell::CellView& changed) {
-    data_cache_->UpdateRing(Filtered(cell::DataRing(changed)));
-    metadata_cache_->UpdateRing(Filtered(cell::MetadataRing(changed)));
-  }));
+  auto caches = cell::CacheClients::Make(
+      {.loop = loop_, .fabric = fabric_.get(), .rpc = rpc_.get()},
+      {.cell = view.cell(), .replicas = cell::ReplicaNamesOf(cell::DataRing(view))});
+  if (!caches.ok()) {
+    done(caches.status().WithContext("caches of cell " + view.cell()));
+    return;
+  }
+  caches_ = std::move(*caches);
+  UpdateCaches(view);
+  cell_->SetOnChange(scope_.Bind([this](const cell::CellView& changed) { UpdateCaches(changed); }));
   done(OkStatus());
 }
 
+// A cell that moved to other caches is read from its primary layer until the process starts anew.
+void Session::UpdateCaches(const cell::CellView& view) {
+  const Status updated =
+      caches_->Update(Filtered(cell::DataRing(view)), Filtered(cell::MetadataRing(view)));
+  if (!updated.ok()) kLog.Error("cell ", view.cell(), ": ", updated, "; start this process again");
+}
+
 stream::CellPorts Session::ports() const {
-  return {loop_, store_.get(), data_cache_.get(), metadata_cache_.get(), steps_.get()};
+  return {loop_, store_.get(), &caches_->data(), &caches_->metadata(), steps_.get()};
 }
 
 }  // namespace tailcast::session

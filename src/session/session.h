@@ -14,7 +14,8 @@
 #include "tailcast/base/status.h"
 #include "tailcast/base/step_log.h"
 #include "tailcast/base/thread_loop.h"
-#include "tailcast/cache/quorum_client.h"
+#include "tailcast/cache/client.h"
+#include "tailcast/cell/cache_clients.h"
 #include "tailcast/cell/cell_client.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/rpc/rpc.h"
@@ -51,6 +52,7 @@ class Session {
 
  private:
   void OnView(Status status, Callback<void(Status)> done);
+  void UpdateCaches(const cell::CellView& view);
   cache::RingConfig Filtered(cache::RingConfig ring) const;
 
   ThreadLoop* const loop_;
@@ -60,8 +62,7 @@ class Session {
   std::unique_ptr<rpc::Connector> rpc_;
   std::unique_ptr<fabric::Connector> fabric_;
   std::unique_ptr<storage::Store> store_;
-  std::unique_ptr<cache::QuorumClient> data_cache_;
-  std::unique_ptr<cache::QuorumClient> metadata_cache_;
+  std::unique_ptr<cell::CacheClients> caches_;
   std::unique_ptr<cell::CellClient> cell_;
   Scope scope_;
 };

@@ -3,11 +3,58 @@
 import json
 import os
 import pathlib
+import shutil
+import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 from harness import BINARY, TIME_FACTOR, main
+
+
+def stats(path):
+    """What the memcached at a unix socket says of itself; {} if it does not answer."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(path)
+        except OSError:
+            return {}
+        connection.sendall(b"stats\r\nquit\r\n")
+        lines = connection.makefile().read().splitlines()
+        words = [line.split() for line in lines if line.startswith("STAT ")]
+        return {word[1]: int(word[2]) for word in words if len(word) == 3 and word[2].isdigit()}
+
+
+class Memcached:
+    """Some memcached servers on unix sockets."""
+
+    def __init__(self, count):
+        self.folder = tempfile.TemporaryDirectory()
+        self.paths = [os.path.join(self.folder.name, str(i)) for i in range(count)]
+        user = "root" if os.getuid() == 0 else "nobody"
+        self.processes = [subprocess.Popen(["memcached", "-s", path, "-m", "64", "-u", user]) for path in self.paths]
+        end = time.monotonic() + 20 * TIME_FACTOR
+        while not all(stats(path) for path in self.paths):
+            if time.monotonic() > end:
+                self.close()
+                raise AssertionError("memcached does not answer")
+            time.sleep(0.01)  # its start notifies nobody
+
+    def address(self):
+        return "memcached:" + ",".join(self.paths)
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.folder.cleanup()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
 
 
 class Demo(unittest.TestCase):
@@ -50,6 +97,28 @@ class Demo(unittest.TestCase):
         self.check_result(number, lines)
         killed = [l["event"] for l in lines if "kill -9" in l.get("event", "")]
         self.assertEqual(len(killed), 4, killed)
+
+    def test_carries_a_stream_on_memcached_servers(self):
+        if shutil.which("memcached") is None:
+            self.fail("memcached is not installed; ./dev setup installs it")
+        with Memcached(3) as servers:
+            number, lines = self.demo("--cache", servers.address())
+            for row in self.check_result(number, lines):
+                self.assertGreater(row["cache_percent"], 50, row)
+            for path in servers.paths:
+                self.assertGreater(stats(path)["cas_hits"], 0, path)
+
+    def test_says_that_no_memcached_server_answers(self):
+        with tempfile.NamedTemporaryFile() as some:
+            some.write(b"x\n")
+            some.flush()
+            for cache, said in (("memcached:/nowhere/a,/nowhere/b", "no memcached server answers: /nowhere/a ("),
+                                ("memcached:here", "'here' has no port"),
+                                ("redis:h:1", "must be memcached:HOST:PORT")):
+                done = subprocess.run([BINARY, "demo", "--input", some.name, "--cache", cache],
+                                      capture_output=True, text=True, timeout=60 * TIME_FACTOR)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(said, done.stderr)
 
     def test_a_re_route_in_mid_stream_loses_nothing(self):
         number, lines = self.demo("--reroute", "--mb-per-s", "1")
