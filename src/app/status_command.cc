@@ -15,6 +15,7 @@
 #include "tailcast/app/deployment.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/consumer/consumer.h"
+#include "tailcast/memcached/replica_names.h"
 #include "tailcast/proto/copy.pb.h"
 
 namespace tailcast::app {
@@ -117,6 +118,17 @@ Result<json> CellStatus(const DeploymentCell& where) {
                {"hops", json::array()},
                {"operations", json::array()},
                {"streams", Heads(scheduler, view)}};
+
+  const v1::Ring& ring = view.metadata_ring();
+  json& caches = cell["metadata_cache"] = {{"configuration_id", ring.configuration_id()},
+                                           {"epoch", ring.epoch()},
+                                           {"replicas", json::array()}};
+  for (const v1::Replica& replica : ring.replicas()) {
+    caches["replicas"].push_back({{"name", replica.name()},
+                                  {"there", !replica.rpc_address().empty()},
+                                  {"whole", replica.whole()},
+                                  {"excused", replica.excused()}});
+  }
 
   // All at once, so that one silent process costs one time-out.
   std::vector<std::unique_ptr<rpc::Client>> clients;
@@ -393,6 +405,34 @@ void ShowHops(const json& cell) {
     std::printf("  %zu more operations; --json has them all\n", unfinished - shown);
 }
 
+// Which replicas of the metadata cache have what they should (src/cell/cache_members.h), and what
+// keeps the others.
+void ShowCaches(const json& cell) {
+  const json& ring = cell["metadata_cache"];
+  const json& replicas = ring["replicas"];
+  // Nobody knows which memcached servers began anew.
+  if (replicas.empty() || memcached::IsReplicaName(replicas[0]["name"].get<std::string>())) return;
+  size_t whole = 0;
+  std::string others;
+  for (const json& replica : replicas) {
+    if (replica["whole"]) {
+      ++whole;
+      continue;
+    }
+    std::string why = replica["there"] ? "" : " is down";
+    for (const json& process : cell["processes"]) {
+      if (!why.empty() || process["name"] != replica["name"] || !process.contains("status") ||
+          !process["status"].is_object()) {
+        continue;
+      }
+      why = " " + process["status"].value("metadata_cache", json::object()).value("repair", "");
+    }
+    others += "    " + replica["name"].get<std::string>() + why + "\n";
+  }
+  std::printf("  metadata cache: epoch %" PRIu64 ", %zu of %zu replicas whole\n%s",
+              ring["epoch"].get<uint64_t>(), whole, replicas.size(), others.c_str());
+}
+
 void Show(const json& cell) {
   if (cell.contains("error")) {
     std::printf("%s: %s\n\n", cell["name"].get<std::string>().c_str(),
@@ -403,6 +443,7 @@ void Show(const json& cell) {
               cell["name"].get<std::string>().c_str(), cell["scheduler"].get<std::string>().c_str(),
               cell["scheduler_incarnation"].get<uint64_t>());
   ShowProcesses(cell);
+  ShowCaches(cell);
   ShowStreams(cell);
   ShowHops(cell);
   const int64_t from_cache = Sum(cell, kReadBytes, "origin", "cache");

@@ -18,6 +18,7 @@ void BulkWrites::Mutate(std::vector<Mutation> mutations, Duration timeout,
   bulk->id = id;
   bulk->epoch = context_.epoch;
   timeout = std::min(timeout, kWriteDeadlineMax);
+  bulk->deadline = context_.loop.Now() + timeout;
   bulk->done = std::move(done);
   bulk->keys = static_cast<uint32_t>(mutations.size());
   context_.counters.mutations += mutations.size();
@@ -62,6 +63,7 @@ void BulkWrites::Send(Bulk& bulk, size_t index, Duration timeout) {
   inflight_bytes += request.bytes;
   request.call = drains_.Begin();
   request.message.set_configuration_id(Raw(context_.configuration.mine()));
+  request.message.set_epoch(Raw(bulk.epoch));
   request.message.set_incarnation(Raw(request.link->replica().incarnation));
   std::string bytes = request.message.SerializeAsString();
   request.message.Clear();
@@ -78,7 +80,9 @@ void BulkWrites::OnReply(Bulk& bulk, size_t index, const Result<std::string>& by
   const auto inflight = inflight_bytes_.find(request.link.get());
   if ((inflight->second -= request.bytes) == 0) inflight_bytes_.erase(inflight);
   v1::CacheMutateReply reply;
-  const bool parsed = bytes.ok() && reply.ParseFromString(*bytes);
+  // A process that was stopped may find answers that came too late to count.
+  const bool late = context_.loop.Now() > bulk.deadline;
+  const bool parsed = bytes.ok() && !late && reply.ParseFromString(*bytes);
   const bool fits = parsed && reply.results().size() == request.keys.size();
   if (!fits) ++context_.counters.replica_errors;
   for (size_t i = 0; i < request.keys.size(); ++i) {

@@ -44,6 +44,7 @@ class BulkWrites {
   struct Bulk {
     uint64_t id = 0;
     CacheEpoch epoch{};  // that it began in
+    MonotonicTime deadline;
     MutationCore core;
     std::vector<bool> chunks;  // by key: every acknowledgement counts
     std::vector<Request> requests;

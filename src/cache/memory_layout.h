@@ -82,7 +82,7 @@ void StoreBytes(char* to, std::string_view bytes);
 
 // ---- Header page ----
 
-// Tells one layout of a server's memory from the others: drawn at each start of the server. Not the
+// Tells one layout of a server's memory from the others: the incarnation of its process. Not the
 // generation of its regions (fabric.h), which also changes when they are opened anew.
 enum class Generation : uint64_t { kNone = 0 };
 

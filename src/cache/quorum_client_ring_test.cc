@@ -230,6 +230,13 @@ TEST_P(QuorumClientTest, AWriterWithAnOlderRingIsRefusedAndFindsOut) {
   EXPECT_EQ(newer, next.configuration_id);
   world.client->UpdateRing(next);
   EXPECT_TRUE(world.Write(1, 100).ok());
+  // The same with one that has not heard of an epoch.
+  next.epoch = Successor(next.epoch);
+  for (auto& process : world.processes) process.server->UpdateRing(next);
+  EXPECT_TRUE(IsUnavailable(world.Write(1, 200)));
+  EXPECT_EQ(world.ReadText(1, 200), Final(1).substr(0, 100));
+  world.client->UpdateRing(next);
+  EXPECT_TRUE(world.Write(1, 200).ok());
 }
 
 TEST_P(QuorumClientTest, AReplicaThatTheRingDoesNotNameServesNoMore) {

@@ -7,7 +7,7 @@
 namespace tailcast::cache {
 
 void RepairCore::Become(State state) {
-  const bool fits = state == State::kResting ||
+  const bool fits = state == State::kIdle || state == State::kResting ||
                     (state == State::kCopying && state_ == State::kResting) ||
                     (state == State::kCopied && state_ == State::kCopying);
   TAILCAST_CHECK(fits, "a repair takes no such step");
@@ -17,7 +17,12 @@ void RepairCore::Become(State state) {
 void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
   const auto self = std::find_if(ring.replicas.begin(), ring.replicas.end(),
                                  [&](const Replica& replica) { return replica.name == name_; });
-  if (self == ring.replicas.end()) return;
+  if (self == ring.replicas.end()) {
+    // Its members are none of ours.
+    members_.clear();
+    was_whole_ = false;
+    return Become(State::kIdle);
+  }
   configuration_id_ = ring.configuration_id;
   epoch_ = ring.epoch;
 
@@ -107,22 +112,25 @@ RepairCore::Member* RepairCore::Find(uint64_t ask) {
   return found == members_.end() || ask == 0 ? nullptr : &*found;
 }
 
-bool RepairCore::OnPage(MonotonicTime now, uint64_t id, uint64_t next_cursor, uint64_t bytes,
-                        ConfigurationId configuration_id) {
+bool RepairCore::OnPage(MonotonicTime now, uint64_t id, const Page& page) {
   Member* const member = Find(id);
   if (member == nullptr) return false;
-  member->ask = 0;
-  if (configuration_id < configuration_id_) {
-    member->cursor = 0;
-    member->not_before = now + options_.retry;
+  const bool last = page.next_cursor == 0;
+  if (!last && page.next_cursor <= member->cursor) {
+    OnFailure(now, id);  // it would never end
     return true;
   }
+  member->ask = 0;
   // All members share the rate: each page moves the time of the next.
-  const auto cost = Duration::Micros(
-      static_cast<int64_t>(bytes * 1000000 / std::max<uint64_t>(options_.bytes_per_second, 1)));
+  const auto cost = Duration::Micros(static_cast<int64_t>(
+      page.bytes * 1000000 / std::max<uint64_t>(options_.bytes_per_second, 1)));
   next_page_ = std::max(next_page_, now) + cost;
-  member->cursor = next_cursor;
-  if (next_cursor == 0) {
+  if (page.configuration_id < configuration_id_ || !page.kept) {
+    member->Begin(now + (page.kept ? options_.retry : options_.retry * 10));
+    return true;
+  }
+  member->cursor = page.next_cursor;
+  if (last) {
     member->visited = true;
     member->done = member->done || member->counts;
   }

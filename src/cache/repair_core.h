@@ -7,6 +7,7 @@
 //   kResting ──`rest` after our start; at once, if no earlier incarnation was whole─▶ kCopying
 //   kCopying ──a full pass over each other member, who was whole all the time─────▶ kCopied
 //   any ──the registry says that we are not whole any more, or the names change──▶ kResting
+//   any ──a ring that does not name us────────────────────────────────────────────▶ kIdle
 //
 // Members that are excused needn't be copied, and are asked all the same: what they have is a lower
 // bound. A member that started anew is copied from its beginning; one that can't be reached, or is
@@ -31,7 +32,8 @@ struct RepairOptions {
   // Longer than any write may count the acknowledgement of a former life (kWriteDeadlineMax), and
   // than readers read the memory that it left (fabric: 2 s).
   Duration rest = Duration::Millis(2500);
-  Duration retry = Duration::Millis(200);  // a page of a member that did not answer
+  Duration retry = Duration::Millis(200);  // a page of a member that did not answer; ten
+                                           // times as long if there was no room for it
   uint64_t bytes_per_second = 200u << 20;  // of all members together
 };
 
@@ -62,10 +64,14 @@ class RepairCore {
   // Max: there is nothing to wait for but the ring or an answer.
   MonotonicTime next() const;
 
-  // The answer to ask `id`; false: it is late, nobody waits for it. `next_cursor` 0: the last page.
-  // `configuration_id`: the ring of the member; an older one than ours leaves keys out.
-  bool OnPage(MonotonicTime now, uint64_t id, uint64_t next_cursor, uint64_t bytes,
-              ConfigurationId configuration_id);
+  struct Page {
+    uint64_t next_cursor = 0;  // 0: the last page; else greater than the one that was asked for
+    uint64_t bytes = 0;
+    ConfigurationId configuration_id{};  // of the member's ring; an older one leaves keys out
+    bool kept = true;  // all of it that concerns us was taken in; else the pass does not count
+  };
+  // The answer to ask `id`; false: it is late, nobody waits for it.
+  bool OnPage(MonotonicTime now, uint64_t id, const Page& page);
   void OnFailure(MonotonicTime now, uint64_t id);
 
   State state() const { return state_; }

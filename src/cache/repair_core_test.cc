@@ -45,7 +45,7 @@ class RepairCoreTest : public testing::Test {
     return names;
   }
   void LastPage(int64_t ms, const std::string& member) {
-    EXPECT_TRUE(core_.OnPage(At(ms), asks_[member], 0, 0, ConfigurationId{1}));
+    EXPECT_TRUE(core_.OnPage(At(ms), asks_[member], {0, 0, ConfigurationId{1}}));
   }
 
   RingConfig ring_;
@@ -61,8 +61,9 @@ TEST_F(RepairCoreTest, RestsAndThenCopiesAllOfEachOther) {
   EXPECT_EQ(core_.next(), At(2500));
   EXPECT_THAT(Asked(2500), ElementsAre("b@0", "c@0"));
   EXPECT_THAT(Asked(2500), IsEmpty()) << "one page at a time of each";
-  EXPECT_TRUE(core_.OnPage(At(2501), asks_["b"], 40, 0, ConfigurationId{1}));
-  EXPECT_FALSE(core_.OnPage(At(2501), asks_["b"], 0, 0, ConfigurationId{1})) << "answered already";
+  EXPECT_TRUE(core_.OnPage(At(2501), asks_["b"], {40, 0, ConfigurationId{1}}));
+  EXPECT_FALSE(core_.OnPage(At(2501), asks_["b"], {0, 0, ConfigurationId{1}}))
+      << "answered already";
   EXPECT_THAT(Asked(2501), ElementsAre("b@40"));
   LastPage(2502, "c");
   EXPECT_THAT(core_.Missing(), ElementsAre("b"));
@@ -116,13 +117,13 @@ TEST_F(RepairCoreTest, AMemberThatStartsAnewInTheMiddleIsCopiedFromItsBeginning)
   core_.OnRing(At(0), ring_);
   Asked(0);
   LastPage(1, "c");
-  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], 40, 0, ConfigurationId{1}));
+  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], {40, 0, ConfigurationId{1}}));
   Asked(1);
   const uint64_t late = asks_["b"];
   b().incarnation = ProcessIncarnation{2};
   b().whole = false;
   core_.OnRing(At(2), ring_);
-  EXPECT_FALSE(core_.OnPage(At(3), late, 0, 0, ConfigurationId{1})) << "of its former life";
+  EXPECT_FALSE(core_.OnPage(At(3), late, {0, 0, ConfigurationId{1}})) << "of its former life";
   EXPECT_THAT(Asked(3), ElementsAre("b@0"));
   LastPage(4, "b");
   EXPECT_EQ(core_.copied(), CacheEpoch{}) << "it was empty";
@@ -229,9 +230,47 @@ TEST_F(RepairCoreTest, OtherNamesMeanOtherKeys) {
   core_.OnRing(At(10), ring_);
   EXPECT_THAT(Asked(10), ElementsAre("b@0", "c@0", "d@0"));
   // A member with the older ring leaves out what has moved here.
-  EXPECT_TRUE(core_.OnPage(At(11), asks_["b"], 0, 0, ConfigurationId{1}));
+  EXPECT_TRUE(core_.OnPage(At(11), asks_["b"], {0, 0, ConfigurationId{1}}));
   EXPECT_THAT(core_.Missing(), ElementsAre("b", "c", "d"));
   EXPECT_THAT(Asked(211), ElementsAre("b@0"));
+}
+
+TEST_F(RepairCoreTest, APassThatCouldNotKeepAllDoesNotCount) {
+  a().rests = false;
+  core_.OnRing(At(0), ring_);
+  Asked(0);
+  LastPage(1, "c");
+  RepairCore::Page page{0, 0, ConfigurationId{1}};
+  page.kept = false;
+  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], page));
+  EXPECT_EQ(core_.copied(), CacheEpoch{});
+  EXPECT_EQ(core_.next(), At(2001));
+  EXPECT_THAT(Asked(2001), ElementsAre("b@0"));
+  LastPage(2002, "b");
+  EXPECT_EQ(core_.copied(), CacheEpoch{3});
+}
+
+TEST_F(RepairCoreTest, ACursorThatDoesNotGrowIsAFailure) {
+  a().rests = false;
+  core_.OnRing(At(0), ring_);
+  Asked(0);
+  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], {5, 0, ConfigurationId{1}}));
+  EXPECT_THAT(Asked(1), ElementsAre("b@5"));
+  EXPECT_TRUE(core_.OnPage(At(2), asks_["b"], {5, 0, ConfigurationId{1}}));
+  EXPECT_THAT(Asked(2), IsEmpty());
+  EXPECT_THAT(Asked(202), ElementsAre("b@5"));
+}
+
+TEST_F(RepairCoreTest, ARingThatDoesNotNameUsEndsIt) {
+  core_.OnRing(At(0), ring_);
+  RingConfig other = ring_;
+  other.replicas.erase(other.replicas.begin(), other.replicas.begin() + 2);
+  core_.OnRing(At(10), other);
+  EXPECT_EQ(core_.state(), State::kIdle);
+  EXPECT_THAT(Asked(5000), IsEmpty());
+  EXPECT_EQ(core_.next(), MonotonicTime::Max());
+  core_.OnRing(At(6000), ring_);
+  EXPECT_THAT(Asked(6000), ElementsAre("b@0", "c@0"));
 }
 
 TEST_F(RepairCoreTest, PagesKeepToTheRate) {
@@ -239,7 +278,7 @@ TEST_F(RepairCoreTest, PagesKeepToTheRate) {
   core_.OnRing(At(0), ring_);
   Asked(0);
   // 200 MiB a second: 20 MiB take 100 ms.
-  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], 9, 20u << 20, ConfigurationId{1}));
+  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], {9, 20u << 20, ConfigurationId{1}}));
   EXPECT_THAT(Asked(1), IsEmpty());
   EXPECT_EQ(core_.next(), At(101));
   EXPECT_THAT(Asked(101), ElementsAre("b@9"));

@@ -14,6 +14,8 @@ namespace {
 
 const Logger kLog("cache");
 
+constexpr Duration kComplaintInterval = Duration::Seconds(10);
+
 uint32_t ToMillis(Duration duration) {
   return static_cast<uint32_t>(std::clamp<int64_t>(duration.millis(), 0, UINT32_MAX));
 }
@@ -102,8 +104,7 @@ void Server::UpdateRing(RingConfig config) {
     return std::none_of(config_.replicas.begin(), config_.replicas.end(),
                         [&](const Replica& r) { return r.rpc_address == member.first; });
   });
-  Serve(config_.replicas.empty() ||
-        std::any_of(config_.replicas.begin(), config_.replicas.end(),
+  Serve(std::any_of(config_.replicas.begin(), config_.replicas.end(),
                     [&](const Replica& replica) { return replica.name == options_.name; }));
   repair_->OnRing(loop_->Now(), config_);
   DoRepair();
@@ -123,6 +124,25 @@ void Server::Serve(bool serve) {
 
 bool Server::repaired() const {
   return repair_ != nullptr && repair_->state() == RepairCore::State::kCopied;
+}
+
+std::string Server::RepairText() const {
+  if (repair_ == nullptr) return "has not started";
+  switch (repair_->state()) {
+    case RepairCore::State::kIdle:
+      return "is in no ring yet";
+    case RepairCore::State::kResting:
+      return "rests before it copies";
+    case RepairCore::State::kCopying: {
+      std::string text;
+      for (const std::string& member : repair_->Missing())
+        text += (text.empty() ? "" : ", ") + member;
+      return "copies from " + text;
+    }
+    case RepairCore::State::kCopied:
+      return "has copied, and waits to be admitted";
+  }
+  return "";
 }
 
 CacheEpoch Server::copied_epoch() const {
@@ -160,8 +180,10 @@ Result<std::string> Server::Mutate(const std::string& request) {
   TAILCAST_RETURN_IF_ERROR(wire::Reader::Check(message.batch()));
   v1::CacheMutateReply reply;
   reply.set_configuration_id(Raw(config_.configuration_id));
+  // What two acknowledged in an earlier epoch counts for nothing, so it is not acknowledged.
   if (message.configuration_id() != 0 &&
-      ConfigurationId{message.configuration_id()} < config_.configuration_id) {
+      (ConfigurationId{message.configuration_id()} < config_.configuration_id ||
+       CacheEpoch{message.epoch()} < config_.epoch)) {
     ++counters_.old_ring_writes;
     return reply.SerializeAsString();
   }
@@ -271,6 +293,7 @@ Result<std::string> Server::Stat(const std::string& request) {
   values["repaired_values"] = counters_.repaired_values;
   values["repaired_bytes"] = counters_.repaired_bytes;
   values["repair_failures"] = counters_.repair_failures;
+  values["repair_refused"] = counters_.repair_refused;
   values["repair_mismatches"] = counters_.repair_mismatches;
   values["old_ring_writes"] = counters_.old_ring_writes;
   values["other_incarnations"] = counters_.other_incarnations;
@@ -286,11 +309,17 @@ void Server::DoRepair() {
   for (const RepairCore::Ask& ask : repair_->TakeDue(now)) PullPage(ask);
   if (repair_state_ != repair_->state()) {
     repair_state_ = repair_->state();
+    next_complaint_ = MonotonicTime();
     if (repair_state_ == RepairCore::State::kCopied) {
       kLog.Log(counters_.repaired_values > 0 ? LogLevel::kInfo : LogLevel::kDebug, options_.name,
                ": has copied what it should hold: ", counters_.repaired_values, " values, ",
                counters_.repaired_bytes, " bytes since its start");
     }
+  }
+  if (repair_state_ == RepairCore::State::kCopying && now >= next_complaint_) {
+    if (next_complaint_ != MonotonicTime())
+      kLog.Warn(options_.name, " is not whole: ", RepairText());
+    next_complaint_ = now + kComplaintInterval;
   }
   const MonotonicTime next = repair_->next();
   if (next == MonotonicTime::Max()) return next_pages_.Cancel();
@@ -300,7 +329,7 @@ void Server::DoRepair() {
 void Server::PullPage(const RepairCore::Ask& ask) {
   const auto replica = std::find_if(config_.replicas.begin(), config_.replicas.end(),
                                     [&](const Replica& r) { return r.name == ask.member; });
-  TAILCAST_CHECK(replica != config_.replicas.end(), "repair asks a member of no ring");
+  TAILCAST_CHECK(replica != config_.replicas.end(), "repair asks a member of another ring");
   std::unique_ptr<rpc::Client>& client = members_[replica->rpc_address];
   if (client == nullptr) client = connector_->MakeClient(replica->rpc_address, "");
   v1::CacheScanRequest request;
@@ -331,6 +360,10 @@ void Server::OnPage(uint64_t ask, const std::string& member, const Result<std::s
     return;
   }
   // Values first: with the last page we may ask to be admitted. A late page does no harm.
+  RepairCore::Page taken{.next_cursor = page->next_cursor(),
+                         .bytes = bytes->size(),
+                         .configuration_id = ConfigurationId{page->configuration_id()}};
+  uint64_t mismatches = 0, refused = 0;
   wire::Reader reader(page->batch());
   wire::Entry entry;
   while (reader.Next(entry)) {
@@ -344,18 +377,29 @@ void Server::OnPage(uint64_t ask, const std::string& member, const Result<std::s
         counters_.repaired_bytes += entry.value.size();
         break;
       case MutationResult::kMismatch:
-        ++counters_.repair_mismatches;
-        kLog.Error(options_.name, ": DataLoss: ", member,
-                   " has bytes of a value that contradict ours; both were dropped");
+        ++mismatches;
+        break;
+      case MutationResult::kRefused:
+        // Who misses a chunk asks others; who misses a value is told that there is none.
+        refused += entry.rule != MergeRule::kLongerWins ? 1 : 0;
         break;
       case MutationResult::kNoChange:
-      case MutationResult::kRefused:
         break;
     }
   }
+  if (mismatches > 0) {
+    counters_.repair_mismatches += mismatches;
+    kLog.Error(options_.name, ": DataLoss: ", mismatches, " values of ", member,
+               " contradict ours; ours were dropped");
+  }
+  if (refused > 0) {
+    counters_.repair_refused += refused;
+    taken.kept = false;
+    kLog.Warn(options_.name, ": no room for ", refused, " values of ", member,
+              "; this replica can't become whole before there is");
+  }
   NotifyAll();
-  repair_->OnPage(now.monotonic, ask, page->next_cursor(), bytes->size(),
-                  ConfigurationId{page->configuration_id()});
+  repair_->OnPage(now.monotonic, ask, taken);
 }
 
 }  // namespace tailcast::cache

@@ -48,9 +48,10 @@ struct ServerOptions {
 // What a server did beside its core.
 struct ServerCounters {
   uint64_t mutate_calls = 0, get_calls = 0, scan_calls = 0, bad_requests = 0, notifications = 0;
-  uint64_t old_ring_writes = 0;     // calls refused: the writer's ring is older than ours
+  uint64_t old_ring_writes = 0;     // calls refused: the writer's ring or epoch is older
   uint64_t other_incarnations = 0;  // calls refused: they mean an earlier or later life
   uint64_t repaired_values = 0, repaired_bytes = 0, repair_failures = 0;
+  uint64_t repair_refused = 0;     // values that it had no room for
   uint64_t repair_mismatches = 0;  // contradicting bytes that repair found: DataLoss
 };
 
@@ -74,6 +75,9 @@ class Server {
 
   // It has copied what it should hold.
   bool repaired() const;
+  // What it does to become whole, for people: "rests before it copies", "copies from cache-1,
+  // cache-3", "has copied, and waits to be admitted".
+  std::string RepairText() const;
   // For the registry: the epoch for which this server has rested and copied; 0: for none.
   CacheEpoch copied_epoch() const;
 
@@ -118,6 +122,7 @@ class Server {
   std::unique_ptr<RepairCore> repair_;
   RepairCore::State repair_state_ = RepairCore::State::kIdle;    // that was logged last
   std::map<std::string, std::unique_ptr<rpc::Client>> members_;  // by address
+  MonotonicTime next_complaint_;  // that it is not whole yet; 0: it has not begun to copy
   Timer next_pages_;
   Scope scope_;
 };

@@ -11,8 +11,8 @@
 // A replica asks to be admitted (OnRegistered: `copied`) once it has rested and has copied from
 // each other member that is not excused (cache/repair_core.h). Two that are not whole would wait
 // for each other for ever: what they had acknowledged together is lost. Then the epoch rises
-// (Merge: RaiseEpoch), both are excused, and whoever owns lengths, seals and locks publishes them
-// again. The same is done for one that is gone and that another one needs.
+// (Merge: RaiseEpoch), both are excused, and owners of lengths, seals and locks have to publish
+// them again. The same is done for one that is gone and that another one needs.
 //
 // A new ring (other names) is a new configuration, and an epoch in which all members are excused.
 //

@@ -330,7 +330,7 @@ class Sweep {
     for (uint64_t key = 0; key < kKeys; ++key) {
       reader.values[key] = std::max(reader.values[key], source.values[key]);
     }
-    reader.repair->OnPage(now_, page.id, 0, 10, cache::ConfigurationId{1});
+    reader.repair->OnPage(now_, page.id, {0, 10, cache::ConfigurationId{1}});
   }
 
   void BeginWrite() {

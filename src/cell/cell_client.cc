@@ -9,6 +9,8 @@ namespace {
 
 constexpr Duration kLongPoll = Duration::Seconds(20);
 constexpr Duration kCallTimeout = Duration::Seconds(5);
+// A call that hangs must not cost a process its place (RegistryOptions: lease, fence_after).
+constexpr Duration kRegisterTimeout = Duration::Seconds(1);
 constexpr Duration kRetryDelay = Duration::Millis(200);
 
 cache::RingConfig ToRing(const v1::Ring& ring) {
@@ -114,7 +116,7 @@ void CellClient::Register(const v1::ProcessInfo& process,
                           Callback<void(Result<v1::RegisterReply>)> done) {
   v1::RegisterRequest request;
   *request.mutable_process() = process;
-  client_->Call("/tailcast.v1.Cell/Register", request.SerializeAsString(), kCallTimeout,
+  client_->Call("/tailcast.v1.Cell/Register", request.SerializeAsString(), kRegisterTimeout,
                 Parsing<v1::RegisterReply>(std::move(done)));
 }
 

@@ -164,11 +164,13 @@ Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime now,
   reply.set_scheduler_incarnation(durable_.scheduler_incarnation());
   reply.set_lease_ms(options_.lease.millis());
   const MonotonicTime expires = now + options_.lease;
-  if (process.role() == v1::ROLE_CACHE) {
+  const auto registered = [&] {
+    if (process.role() != v1::ROLE_CACHE) return;
     caches_.OnRegistered(now, process.name(), incarnation,
                          cache::CacheEpoch{process.copied_epoch()});
-  }
+  };
   if (it != processes_.end()) {
+    registered();
     Entry& entry = it->second;
     entry.expires = expires;
     if (entry.info.SerializeAsString() == process.SerializeAsString()) return reply;
@@ -183,6 +185,7 @@ Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime now,
                                     std::to_string(options_.processes_max) +
                                     " processes, its limit");
     }
+    registered();
     gone_.erase(process.name());
     processes_[process.name()] = Entry{process, expires, std::move(replaced)};
   }

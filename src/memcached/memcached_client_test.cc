@@ -176,7 +176,7 @@ TEST_F(MemcachedClientTest, TwoDeadServersFailWritesAndReadsGoOnWithTheThird) {
   const Values values = ReadValue(*client, {3, 4});
   ASSERT_TRUE(values.ok()) << values.status();
   EXPECT_EQ((*values)[0].bytes, LanesOf({7}));
-  EXPECT_FALSE((*values)[0].complete) << "nobody says which servers began anew";
+  EXPECT_FALSE((*values)[0].complete) << "one answer";
   EXPECT_EQ(client->usable_servers(), 1u);
 }
 

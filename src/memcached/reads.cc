@@ -189,8 +189,8 @@ Result<cache::Values> ReadBatch::TakeValues() {
   size_t unanswered = 0;
   for (Key& key : keys_) {
     unanswered += key.core.answers() == 0 ? 1 : 0;
-    // Nobody says which servers began anew, so no answer is known to be complete.
-    values.push_back({std::move(key.value), false});
+    // As far as these servers go: nobody says which of them began anew.
+    values.push_back({std::move(key.value), key.core.complete()});
   }
   if (unanswered > 0) {
     return UnavailableError("no memcached server answered for " + std::to_string(unanswered) +

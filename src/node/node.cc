@@ -333,6 +333,10 @@ std::string Node::StatusJson() const {
     json["metadata_cache_client"] =
         client(caches_->metadata(), caches_->ready_metadata(), caches_->memcached_metadata());
   }
+  if (metadata_server_ != nullptr) {
+    json["metadata_cache"] = {{"repair", metadata_server_->RepairText()},
+                              {"copied_epoch", Raw(metadata_server_->copied_epoch())}};
+  }
   json["metrics"] = nlohmann::json::array();
   for (const MetricSample& sample : ports_.metrics->Snapshot()) {
     json["metrics"].push_back(

@@ -163,6 +163,21 @@ OpenEffect OpenCore::OnMetadata(Result<std::vector<stream::PairMetadata>> metada
   return {.kind = Kind::kWait, .wait = options_.observe / options_.observe_steps};
 }
 
+OpenEffect OpenCore::OnPartialMetadata() {
+  TAILCAST_CHECK(step_ == Step::kReadingMetadata);
+  const Duration wait = options_.observe / options_.observe_steps;
+  waited_for_caches_ = waited_for_caches_ + wait;
+  if (waited_for_caches_ > kCachesMax) {
+    return Fail(FailedPreconditionError(
+        shard_.ToString() +
+        ": whether another producer is alive is not known, because too few replicas of the "
+        "metadata cache are whole (`tailcast status` says why). Try again, or take over with "
+        "--takeover"));
+  }
+  step_ = Step::kObserving;
+  return {.kind = Kind::kWait, .wait = wait};
+}
+
 OpenEffect OpenCore::OnWaited() {
   TAILCAST_CHECK(step_ == Step::kObserving || step_ == Step::kFailing);
   return List();

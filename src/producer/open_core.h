@@ -49,7 +49,8 @@ struct OpenOptions {
 struct OpenEffect {
   enum class Kind : uint8_t {
     kList,          // -> OnListed
-    kReadMetadata,  // the metadata of `stem.seq` and of the next one -> OnMetadata
+    kReadMetadata,  // the metadata of `stem.seq` and of the next one -> OnMetadata,
+                    // OnPartialMetadata
     kWait,          // `wait` -> OnWaited
     kFailing,       // the primary layer failed with `status`; when to try again -> OnWaited
     kFence,         // open `stem`'s `part` for append -> OnFenced; the handle is dropped
@@ -91,6 +92,10 @@ class OpenCore {
 
   OpenEffect OnListed(Result<std::vector<storage::DirEntry>> entries, WallTime now);
   OpenEffect OnMetadata(Result<std::vector<stream::PairMetadata>> metadata, WallTime now);
+  // The metadata could be read only in part (cache::ValueAnswer), so that nothing it lacks is known
+  // to be lacking: it is read again, for kCachesMax at most.
+  OpenEffect OnPartialMetadata();
+  static constexpr Duration kCachesMax = Duration::Seconds(10);
   OpenEffect OnWaited();
   OpenEffect OnFenced(Result<int64_t> committed_length, WallTime now);
   OpenEffect OnIndexRead(Result<std::string> bytes, WallTime now);
@@ -148,6 +153,7 @@ class OpenCore {
   int64_t observed_seq_ = 0;
   int64_t observed_heartbeat_ = -1;
   int observations_ = 0;
+  Duration waited_for_caches_;
   int moves_ = 0;  // of the heartbeat or the head, while we watched
   stream::ShardListing listing_;
   stream::Stem head_;

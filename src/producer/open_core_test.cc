@@ -164,6 +164,25 @@ TEST_F(OpenCoreTest, AHeartbeatThatMovesTwiceIsALiveProducer) {
   EXPECT_THAT(e.status.message(), HasSubstr("last sign of life is 6.0 s old"));
 }
 
+// What too few whole replicas don't have may be there all the same.
+TEST_F(OpenCoreTest, MetadataThatIsKnownInPartSaysNothingOfAProducer) {
+  auto core = Core(false);
+  core.Start();
+  auto e = core.OnListed(Files({{kOne, 2}}), kNow);
+  Duration waited;
+  for (int i = 0; i < 1000 && e.kind == Kind::kReadMetadata; ++i) {
+    e = core.OnPartialMetadata();
+    if (e.kind != Kind::kWait) break;
+    waited = waited + e.wait;
+    ASSERT_EQ(core.OnWaited().kind, Kind::kList);
+    e = core.OnListed(Files({{kOne, 2}}), kNow);
+  }
+  ASSERT_EQ(e.kind, Kind::kFailed);
+  EXPECT_TRUE(IsFailedPrecondition(e.status));
+  EXPECT_THAT(e.status.message(), HasSubstr("too few replicas"));
+  EXPECT_EQ(waited, OpenCore::kCachesMax);
+}
+
 TEST_F(OpenCoreTest, AHeartbeatThatStandsIsADeadProducer) {
   for (int64_t late : {0, 1}) {  // once it may move: a request that was on its way
     auto core = Core(false);

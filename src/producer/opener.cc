@@ -83,6 +83,10 @@ void Opener::ReadMetadata(int64_t seq) {
           CarryOut(core_.OnMetadata(values.status(), now()));
           return;
         }
+        if (!(*values)[0].complete || !(*values)[1].complete) {
+          CarryOut(core_.OnPartialMetadata());
+          return;
+        }
         std::vector<stream::PairMetadata> metadata;
         for (int64_t i = 0; i < 2; ++i) {
           const auto& value = (*values)[static_cast<size_t>(i)];

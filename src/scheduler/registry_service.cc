@@ -166,7 +166,14 @@ void RegistryService::Register(const std::string& bytes, rpc::Responder respond)
 
 // A cache replica was admitted, or given up.
 void RegistryService::PersistCaches() {
-  if (core_->NeedsWrite()) Persist(scope_.Bind([](const Status&) {}));
+  if (!core_->NeedsWrite()) return;
+  const uint64_t before = view().metadata_ring().epoch();
+  Persist(scope_.Bind([this, before](const Status& status) {
+    const uint64_t epoch = view().metadata_ring().epoch();
+    if (!status.ok() || epoch == before) return;
+    kLog.Warn("cell ", options_.registry.cell, ": the metadata cache begins epoch ", epoch,
+              "; lengths and locks that were acknowledged before may be lost");
+  }));
 }
 
 void RegistryService::ArmExpiry() {

@@ -257,6 +257,33 @@ class OneCell(SystemTest):
         finally:
             os.kill(pid, signal.SIGCONT)
 
+    def test_status_says_which_cache_replicas_are_whole_and_what_keeps_the_others(self):
+        def caches():
+            return self.up.status()["cells"][0]["metadata_cache"]
+
+        def until(what):
+            end = time.monotonic() + 30 * TIME_FACTOR
+            while not what(caches()) and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertTrue(what(caches()), caches())
+
+        def all_whole(ring):
+            return all(replica["whole"] for replica in ring["replicas"])
+
+        until(all_whole)
+        count = len(caches()["replicas"])
+        code, out, err = run("status", "--dir", self.up.dir)
+        self.assertEqual(code, 0, err)
+        self.assertIn(b"%d of %d replicas whole\n" % (count, count), out)
+        epoch = caches()["epoch"]
+        # One begins anew: it rests, copies, and is whole again; nothing is lost.
+        os.kill(self.up.pids("here", "cache")["cache-1"], signal.SIGKILL)
+        until(lambda ring: not all_whole(ring))
+        code, out, err = run("status", "--dir", self.up.dir)
+        self.assertIn(b"%d of %d replicas whole\n    cache-1 " % (count - 1, count), out)
+        until(all_whole)
+        self.assertEqual(caches()["epoch"], epoch)
+
     def files(self, stream, end):
         """The stream's primary files."""
         store = pathlib.Path(self.up.dir, "here", "store", "streams", stream)
