@@ -25,14 +25,20 @@ uint32_t GetU32(std::string_view bytes, size_t at) {
   return v;
 }
 
-// The size of the whole valid snapshot at `at`, 0 if there is none.
-size_t SnapshotAt(std::string_view bytes, size_t at) {
+// How many bytes the snapshot at `at` says that it has, 0 if there is no valid header.
+size_t ClaimedAt(std::string_view bytes, size_t at) {
   if (bytes.size() - at < kHeaderSize || bytes.substr(at, 4) != kMagic) return 0;
   if (GetU32(bytes, at + 12) != Crc32c(bytes.substr(at, 12))) return 0;
   const uint32_t length = GetU32(bytes, at + 4);
-  if (length > kSnapshotBytesMax || bytes.size() - at - kHeaderSize < length) return 0;
-  if (GetU32(bytes, at + 8) != Crc32c(bytes.substr(at + kHeaderSize, length))) return 0;
-  return kHeaderSize + length;
+  return length > kSnapshotBytesMax ? 0 : kHeaderSize + length;
+}
+
+// The size of the whole valid snapshot at `at`, 0 if there is none.
+size_t SnapshotAt(std::string_view bytes, size_t at) {
+  const size_t size = ClaimedAt(bytes, at);
+  if (size == 0 || bytes.size() - at < size) return 0;
+  const std::string_view payload = bytes.substr(at + kHeaderSize, size - kHeaderSize);
+  return GetU32(bytes, at + 8) == Crc32c(payload) ? size : 0;
 }
 
 }  // namespace
@@ -59,7 +65,9 @@ Result<RegistryLogContent> ParseRegistryLog(std::string_view bytes, const std::s
       at += size;
       continue;
     }
-    for (size_t next = bytes.find(kMagic, at + 1); next != std::string_view::npos;
+    // What looks like a snapshot inside of this one is its content.
+    const size_t behind = at + std::max<size_t>(ClaimedAt(bytes, at), 1);
+    for (size_t next = bytes.find(kMagic, behind); next != std::string_view::npos;
          next = bytes.find(kMagic, next + 1)) {
       if (SnapshotAt(bytes, next) > 0) {
         return DataLossError("the registry log " + file + " is damaged at byte " +

@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 
+#include <google/protobuf/stubs/logging.h>
 #include "gtest/gtest.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/sim/sim_loop.h"
@@ -62,6 +63,18 @@ TEST_F(RegistryStoreTest, EachOpenerHasAGreaterIncarnationAndFindsWhatWasWritten
   EXPECT_EQ(second->scheduler_incarnation(), 2u);
   ASSERT_EQ(second->streams_size(), 1);
   EXPECT_EQ(second->streams(0).name(), "flights");
+}
+
+TEST_F(RegistryStoreTest, ATornSnapshotMayHoldTheBytesOfAWholeOne) {
+  const google::protobuf::LogSilencer quiet;  // those bytes are no name
+  v1::RegistrySnapshot inner;
+  inner.set_sequence(7);
+  const std::string first = EncodeSnapshot(inner);
+  const std::string log = first + EncodeSnapshot(WithStream(inner, first));
+  const auto content = ParseRegistryLog(std::string_view(log).substr(0, log.size() - 1), "log");
+  ASSERT_TRUE(content.ok()) << content.status();
+  EXPECT_EQ(content->snapshots, 1);
+  EXPECT_EQ(content->torn_bytes, static_cast<int64_t>(log.size() - 1 - first.size()));
 }
 
 TEST_F(RegistryStoreTest, TheFencedSchedulerCannotWrite) {
