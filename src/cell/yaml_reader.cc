@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -11,6 +12,15 @@
 
 namespace tailcast::cell {
 namespace {
+
+// No name, path or address has such, and YAML changes some of them.
+bool HasControl(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<uint8_t>(c);
+    return byte < 0x20 || byte == 0x7f;
+  });
+}
+constexpr std::string_view kControl = "has a control character, as a tab or an end of line";
 
 std::string Place(const std::string& file, const YAML::Mark& mark) {
   if (mark.is_null()) return file;
@@ -108,6 +118,7 @@ Status YamlMap::Get(std::string_view key, std::string& value) {
   const YAML::Node node = Find(key);
   if (!node.IsDefined()) return OkStatus();
   if (!node.IsScalar()) return Error(key, "must be one word or a text");
+  if (HasControl(node.Scalar())) return Error(key, kControl);
   value = node.Scalar();
   return OkStatus();
 }
@@ -137,6 +148,7 @@ Status YamlMap::Get(std::string_view key, std::vector<std::string>& value) {
   value.clear();
   for (const auto& item : node) {
     if (!item.IsScalar()) return Error(key, "must be a list of words");
+    if (HasControl(item.Scalar())) return Error(key, kControl);
     value.push_back(item.Scalar());
   }
   return OkStatus();

@@ -122,5 +122,16 @@ TEST(YamlReader, RefusesAliasesThatMultiply) {
   EXPECT_NE(map.status().message().find("aliases"), std::string::npos) << map.status();
 }
 
+TEST(YamlReader, RefusesControlCharacters) {
+  for (const char* text : {"a: \"x\\ty\"", "a: \r", "a: \"x\\u007f\""}) {
+    auto map = YamlMap::Parse(text, "t.yaml");
+    ASSERT_TRUE(map.ok()) << map.status();
+    std::string value;
+    const Status status = map->Get("a", value);
+    EXPECT_TRUE(IsInvalidArgument(status)) << text;
+    EXPECT_EQ(value, "");
+  }
+}
+
 }  // namespace
 }  // namespace tailcast::cell
