@@ -49,6 +49,16 @@ bool AppendValidated(ChunkRead& read, const ValidatedBytes& value) {
   return true;
 }
 
+void CountChunk(const ChunkRead& read, ClientCounters& counters) {
+  if (read.length >= read.want) {
+    ++counters.hits;
+  } else if (read.length > read.have) {
+    ++counters.short_reads;
+  } else {
+    ++counters.misses;
+  }
+}
+
 KeyAnswer AnswerByRpc(ChunkRead* chunk, std::string_view value) {
   KeyAnswer answer;
   answer.outcome = KeyOutcome::kFound;

@@ -67,7 +67,9 @@ struct ValidatedBytes {
 // value: others may have brought bytes since the read began, and replicas may contradict each
 // other, but no chunk holds bytes of both.
 bool AppendValidated(ChunkRead& read, const ValidatedBytes& value);
-// The same for a whole value that came by rpc, whose transport validates.
+// Counts a chunk's read that has ended: a hit, short, or a miss.
+void CountChunk(const ChunkRead& read, ClientCounters& counters);
+// As AppendValidated, for a whole value that came by rpc, whose transport validates.
 KeyAnswer AnswerByRpc(ChunkRead* chunk, std::string_view value);
 
 class KeyReadCore {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tailcast/base/crc32c.h"
+#include "tailcast/cache/key_read_core.h"
 #include "tailcast/cache/merge.h"
 
 namespace tailcast::cache {
@@ -135,15 +136,7 @@ bool MemoryClient::ReadOneLocked(ChunkRead& read) {
 }
 
 void MemoryClient::CountChunks(std::span<const ChunkRead> reads) {
-  for (const ChunkRead& read : reads) {
-    if (read.length >= read.want) {
-      ++counters_.hits;
-    } else if (read.length > read.have) {
-      ++counters_.short_reads;
-    } else {
-      ++counters_.misses;
-    }
-  }
+  for (const ChunkRead& read : reads) CountChunk(read, counters_);
 }
 
 bool MemoryClient::DelayedLocked() const {

@@ -204,22 +204,14 @@ void ReadBatch::FinishItem(Item& item) {
   --unfinished_;
   if (item.chunk == nullptr) {
     if (!item.value.has_value()) return;
-    ValueMemory::Value& remembered = context_.values.Remember(item.key);
-    if (MergeInto(item.rule, *item.value, remembered.bytes) == MutationResult::kMismatch) {
+    if (context_.values.Join(item.key, item.rule, *item.value) == MutationResult::kMismatch) {
       ++context_.counters.mismatches;
     }
-    remembered.bytes = *item.value;
     return;
   }
   ChunkRead& read = *item.chunk;
   read.length = std::max(read.length, read.have);
-  if (read.length >= read.want) {
-    ++context_.counters.hits;
-  } else if (read.length > read.have) {
-    ++context_.counters.short_reads;
-  } else {
-    ++context_.counters.misses;
-  }
+  CountChunk(read, context_.counters);
 }
 
 void ReadBatch::Finish() {

@@ -18,7 +18,7 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tailcast/base/process_incarnation.h"

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "tailcast/cache/memory_layout.h"
+#include "tailcast/cache/merge.h"
 #include "tailcast/cache/ring.h"
 #include "tailcast/cache/types.h"
 
@@ -57,6 +58,14 @@ class ValueMemory {
     values_.front().key = key;
     by_key_.emplace(key, values_.begin());
     return values_.front();
+  }
+  // Joins what earlier reads of `key` gave into `value`, and remembers the join. kMismatch: they
+  // contradict each other.
+  MutationResult Join(const Key& key, MergeRule rule, std::string& value) {
+    Value& remembered = Remember(key);
+    const MutationResult result = MergeInto(rule, value, remembered.bytes);
+    remembered.bytes = value;
+    return result;
   }
   const Value* Find(const Key& key) const {
     const auto found = by_key_.find(key);

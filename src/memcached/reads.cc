@@ -158,22 +158,14 @@ void ReadBatch::FinishKey(Key& key) {
   --unfinished_;
   if (key.chunk == nullptr) {
     if (!key.value.has_value()) return;
-    cache::ValueMemory::Value& remembered = values_.Remember(key.key);
-    if (MergeInto(key.rule, *key.value, remembered.bytes) == cache::MutationResult::kMismatch) {
+    if (values_.Join(key.key, key.rule, *key.value) == cache::MutationResult::kMismatch) {
       ++context_.counters.mismatches;
     }
-    remembered.bytes = *key.value;
     return;
   }
   cache::ChunkRead& read = *key.chunk;
   read.length = std::max(read.length, read.have);
-  if (read.length >= read.want) {
-    ++context_.counters.hits;
-  } else if (read.length > read.have) {
-    ++context_.counters.short_reads;
-  } else {
-    ++context_.counters.misses;
-  }
+  cache::CountChunk(read, context_.counters);
 }
 
 void ReadBatch::Finish() {
