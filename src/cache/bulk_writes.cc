@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tailcast/base/strong.h"
+#include "tailcast/cache/memory_layout.h"
 #include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/replica_link.h"
 #include "tailcast/cache/wire.h"
@@ -30,6 +31,11 @@ void BulkWrites::Mutate(std::vector<Mutation> mutations, Duration timeout,
     bulk->core.AddKey(owners.count);
     bulk->chunks.push_back(mutation.rule == MergeRule::kLongerWins);
     for (uint8_t r = 0; r < owners.count; ++r) {
+      if (mutation.value.size() > layout::kValueBytesMax && !mutation.erase) {
+        // As the server would say; but a call may not carry it there.
+        bulk->core.OnResult(i, MutationResult::kRefused, true);
+        continue;
+      }
       size_t& request = open[owners.replica[r]];
       if (request == kNone || bulk->requests[request].bytes >= context_.options.request_bytes_max) {
         request = bulk->requests.size();

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -200,6 +201,99 @@ TEST_P(QuorumClientTest, OverflowedKeysAreServedByRpc) {
     EXPECT_EQ(**world.ReadValue(keys[n], MergeRule::kLongerWins), Final(n).substr(0, 500));
   }
   EXPECT_GT(world.client->counters().overflow_reads, 0u);
+}
+
+// Keys of one bucket: same lo, other hi.
+std::vector<Key> KeysOfOneBucket(uint64_t count) {
+  std::vector<Key> keys;
+  for (uint64_t n = 0; n < count; ++n) keys.push_back({KeyOf(n).hi, 12345});
+  return keys;
+}
+uint64_t GetCalls(const World& world) {
+  uint64_t calls = 0;
+  for (const auto& process : world.processes) calls += process.server->counters().get_calls;
+  return calls;
+}
+
+TEST_P(QuorumClientTest, OverflowedKeysOfABatchAreOneCallToEachReplica) {
+  const Scope scope;
+  World world(GetParam());
+  const std::vector<Key> keys = KeysOfOneBucket(60);
+  std::vector<Mutation> mutations;
+  for (uint64_t n = 0; n < keys.size(); ++n) {
+    mutations.push_back({keys[n], MergeRule::kLongerWins, false, Final(n).substr(0, 500)});
+  }
+  ASSERT_TRUE(world.Mutate(mutations).ok());
+  std::vector<ChunkRead> reads;
+  for (uint64_t n = 0; n < keys.size(); ++n) {
+    reads.push_back(world.Chunk(n, 500));
+    reads.back().key = keys[n];
+  }
+  reads.push_back(world.Chunk(5, 500));  // one twice
+  reads.back().key = keys[5];
+  bool done = false;
+  world.client->ReadChunks(reads, ReadMode::kRelaxed, Duration::Millis(300),
+                           scope.Bind([&] { done = true; }));
+  ASSERT_TRUE(world.time.RunUntil([&] { return done; }, Duration::Seconds(1)));
+  for (uint64_t n = 0; n < keys.size(); ++n) {
+    EXPECT_EQ(std::string(reads[n].destination, reads[n].length), Final(n).substr(0, 500)) << n;
+  }
+  EXPECT_EQ(reads.back().length, 500u);
+  EXPECT_GT(world.client->counters().overflow_reads, 40u);
+  EXPECT_LE(GetCalls(world), 3u);
+  ChunkRead missing = world.Chunk(1000, 500);
+  missing.key = {KeyOf(1000).hi, 12345};
+  EXPECT_EQ(world.Read(missing).length, 0u);
+}
+
+// 100 values of 60 KB, of which the client does not know how long they are.
+TEST_P(QuorumClientTest, WhatAnAnswerHasNoRoomForIsAskedForAgain) {
+  const Scope scope;
+  World world(GetParam(), 1);
+  const std::vector<Key> keys = KeysOfOneBucket(100);
+  std::vector<Mutation> mutations;
+  for (uint64_t n = 0; n < keys.size(); ++n) {
+    mutations.push_back({keys[n], MergeRule::kLongerWins, false, Final(n, 60'000)});
+  }
+  ASSERT_TRUE(world.Mutate(mutations).ok());
+  std::vector<Client::ValueRead> reads;
+  for (const Key& key : keys) reads.push_back({key, MergeRule::kLongerWins});
+  std::optional<Result<Values>> values;
+  world.client->ReadValues(reads, Duration::Millis(300),
+                           scope.Bind([&](auto result) { values = std::move(result); }));
+  ASSERT_TRUE(world.time.RunUntil([&] { return values.has_value(); }, Duration::Seconds(1)));
+  ASSERT_TRUE(values->ok());
+  for (uint64_t n = 0; n < keys.size(); ++n) {
+    EXPECT_TRUE((**values)[n].complete) << n;
+    EXPECT_EQ((**values)[n].bytes, Final(n, 60'000)) << n;
+  }
+  EXPECT_EQ(GetCalls(world), 2u);
+}
+
+// Chunks of 4 KB: the client knows that a thousand of them are no answer's.
+TEST_P(QuorumClientTest, ABatchAsksForNoMoreThanAnAnswerHasRoomFor) {
+  const Scope scope;
+  QuorumClientOptions options;
+  options.key_reads_max = 4096;
+  World world(GetParam(), 1, 1, options);
+  const std::vector<Key> keys = KeysOfOneBucket(1500);
+  std::vector<Mutation> mutations;
+  for (uint64_t n = 0; n < keys.size(); ++n) {
+    mutations.push_back({keys[n], MergeRule::kLongerWins, false, Final(n)});
+  }
+  ASSERT_TRUE(world.Mutate(mutations).ok());
+  std::vector<ChunkRead> reads;
+  for (uint64_t n = 0; n < keys.size(); ++n) {
+    reads.push_back(world.Chunk(n, 4096));
+    reads.back().key = keys[n];
+  }
+  bool done = false;
+  world.client->ReadChunks(reads, ReadMode::kRelaxed, Duration::Millis(300),
+                           scope.Bind([&] { done = true; }));
+  ASSERT_TRUE(world.time.RunUntil([&] { return done; }, Duration::Seconds(1)));
+  for (uint64_t n = 0; n < keys.size(); ++n) EXPECT_EQ(reads[n].length, 4096u) << n;
+  EXPECT_EQ(GetCalls(world), 2u);
+  EXPECT_LT(world.client->counters().overflow_reads, keys.size()) << "none was left out";
 }
 
 // Two replicas are asked at once. The one that answers first has other bytes, fewer than wanted;

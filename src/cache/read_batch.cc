@@ -1,15 +1,23 @@
 #include "tailcast/cache/read_batch.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "tailcast/base/status.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/cache/key_read.h"
 #include "tailcast/cache/merge.h"
+#include "tailcast/cache/server.h"
 #include "tailcast/cache/wire.h"
 
 namespace tailcast::cache {
+namespace {
+
+// Of a value whose length nobody knows: that of metadata, by which its servers are planned.
+constexpr uint64_t kValueBytesExpected = 1024;
+
+}  // namespace
 
 ReadBatch::ReadBatch(ClientContext& context, ReadMode mode, size_t items_max)
     : context_(context), mode_(mode), hedge_(context.loop), deadline_(context.loop) {
@@ -162,40 +170,90 @@ void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answe
   if (unfinished_ == 0 && !asking_) Finish();
 }
 
-void ReadBatch::AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& overflowed) {
-  Item& item = items_[index];
+void ReadBatch::AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& seen) {
   ++context_.counters.overflow_reads;
-  rpc::Client* const client = item.replicas[replica]->rpc();
-  if (client == nullptr) return OnAnswer(index, replica, {}, "");
-  v1::CacheGetRequest request;
-  request.set_incarnation(Raw(item.replicas[replica]->replica().incarnation));
-  wire::AppendKey(*request.mutable_keys(), item.key);
-  client->Call("/" + context_.options.service + "/Get", request.SerializeAsString(),
-               kReadDeadlineMax,
-               asks_.Bind([this, index, replica, overflowed](Result<std::string> reply) {
-                 OnRpcReply(index, replica, overflowed, reply);
-               }));
+  if (overflowed_.empty()) context_.loop.Post(asks_.Bind([this] { SendOverflowed(); }));
+  overflowed_.push_back({index, replica, seen});
 }
 
-void ReadBatch::OnRpcReply(uint32_t index, uint8_t replica, KeyAnswer answer,
-                           const Result<std::string>& reply) {
-  Item& item = items_[index];
-  if (item.finished) return;
-  wire::Entry entry;
-  v1::CacheBatch values;
-  const bool fits = reply.ok() && values.ParseFromString(*reply) &&
-                    wire::Reader::Check(values).ok() && wire::Reader(values).Next(entry) &&
-                    entry.key == item.key;
-  answer.outcome = KeyOutcome::kFailed;
-  if (fits && entry.erase_or_absent) {
-    answer.outcome = KeyOutcome::kAbsent;
-  } else if (fits) {
-    const KeyAnswer found = AnswerByRpc(item.chunk, entry.value);
-    answer.outcome = found.outcome;
-    answer.length = found.length;
-    if (found.outcome == KeyOutcome::kContradicts) ++context_.counters.mismatches;
+void ReadBatch::SendOverflowed() {
+  std::vector<Overflowed> waiting = std::exchange(overflowed_, {});
+  while (!waiting.empty()) {
+    // Those of one replica that fit into a call, in order; the others wait for the next round.
+    ReplicaLink& link = *items_[waiting.front().index].replicas[waiting.front().replica];
+    std::vector<Overflowed> asks, others;
+    uint64_t bytes = 0;
+    for (Overflowed& ask : waiting) {
+      const Item& item = items_[ask.index];
+      if (item.finished) continue;
+      const uint64_t expected = item.chunk != nullptr ? item.chunk->want : kValueBytesExpected;
+      if (item.replicas[ask.replica].get() != &link || asks.size() == Server::kKeysPerGetMax ||
+          (!asks.empty() && bytes + expected > Server::kGetBytesMax)) {
+        others.push_back(std::move(ask));
+        continue;
+      }
+      bytes += expected;
+      asks.push_back(std::move(ask));
+    }
+    if (!asks.empty()) SendGet(link, std::move(asks));
+    waiting = std::move(others);
   }
-  OnAnswer(index, replica, answer, entry.value);
+}
+
+void ReadBatch::SendGet(ReplicaLink& link, std::vector<Overflowed> asks) {
+  if (link.rpc() == nullptr) {
+    return OnGetReply(asks, UnavailableError("the replica has no address for calls"));
+  }
+  v1::CacheGetRequest request;
+  request.set_incarnation(Raw(link.replica().incarnation));
+  for (const Overflowed& ask : asks)
+    wire::AppendKey(*request.mutable_keys(), items_[ask.index].key);
+  link.rpc()->Call("/" + context_.options.service + "/Get", request.SerializeAsString(),
+                   kReadDeadlineMax,
+                   asks_.Bind([this, asks = std::move(asks)](const Result<std::string>& reply) {
+                     OnGetReply(asks, reply);
+                   }));
+}
+
+void ReadBatch::OnGetReply(const std::vector<Overflowed>& asks, const Result<std::string>& reply) {
+  const Outbox::Hold hold(context_.outbox);
+  v1::CacheBatch values;
+  std::map<Key, wire::Entry> entries;
+  if (reply.ok() && values.ParseFromString(*reply) && wire::Reader::Check(values).ok()) {
+    wire::Reader reader(values);
+    wire::Entry entry;
+    while (reader.Next(entry)) entries.try_emplace(entry.key, entry);
+  }
+  // A server that looks at none of them would be asked for ever.
+  const bool progress = std::any_of(asks.begin(), asks.end(), [&](const Overflowed& ask) {
+    const auto found = entries.find(items_[ask.index].key);
+    return found != entries.end() && !found->second.not_looked_at;
+  });
+  for (const Overflowed& ask : asks) {
+    Item& item = items_[ask.index];
+    if (item.finished) continue;
+    const auto found = entries.find(item.key);
+    KeyAnswer answer = ask.seen;
+    answer.outcome = KeyOutcome::kFailed;
+    if (found == entries.end() || !progress) {
+      OnAnswer(ask.index, ask.replica, answer, "");
+      continue;
+    }
+    const wire::Entry& entry = found->second;
+    if (entry.not_looked_at) {
+      AskByRpc(ask.index, ask.replica, ask.seen);
+      continue;
+    }
+    if (entry.erase_or_absent) {
+      answer.outcome = KeyOutcome::kAbsent;
+    } else {
+      const KeyAnswer value = AnswerByRpc(item.chunk, entry.value);
+      answer.outcome = value.outcome;
+      answer.length = value.length;
+      if (value.outcome == KeyOutcome::kContradicts) ++context_.counters.mismatches;
+    }
+    OnAnswer(ask.index, ask.replica, answer, entry.value);
+  }
 }
 
 void ReadBatch::FinishItem(Item& item) {

@@ -3,6 +3,9 @@
 //
 //   Add* ─ Start ─▶ running ──every item finished, or the deadline──▶ ended ─ a later turn ─▶ done
 //
+// Keys of overflowed buckets that turn up in one turn are asked for at its end, in one call to each
+// replica; in several if they are more than an answer has room for.
+//
 // What comes after the end (answers of other replicas, hedges, asks that waited for a connection or
 // a slot) is dropped with the scope of the asks: from then on the caller's chunks are not touched.
 //
@@ -52,15 +55,23 @@ class ReadBatch {
     bool finished = false;
   };
 
+  // A key of an overflowed bucket, which only the replica's server can read.
+  struct Overflowed {
+    uint32_t index = 0;
+    uint8_t replica = 0;
+    KeyAnswer seen;  // what the bucket said
+  };
+
   void AddReplicas(Item& item, const ReplicaSet& replicas);
   void SetHedge();
   void Hedge();
   void OnDeadline();
   void Ask(uint32_t index, Mask replicas);
   void AskOne(uint32_t index, uint8_t replica);
-  void AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& overflowed);
-  void OnRpcReply(uint32_t index, uint8_t replica, KeyAnswer answer,
-                  const Result<std::string>& reply);
+  void AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& seen);
+  void SendOverflowed();
+  void SendGet(ReplicaLink& link, std::vector<Overflowed> asks);
+  void OnGetReply(const std::vector<Overflowed>& asks, const Result<std::string>& reply);
   // `value`: of a value item that was found.
   void OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answer, std::string_view value);
   void FinishItem(Item& item);
@@ -71,6 +82,7 @@ class ReadBatch {
   std::vector<Item> items_;
   size_t unfinished_ = 0;
   bool asking_ = false;  // in the middle of a loop over all items, which looks for the end itself
+  std::vector<Overflowed> overflowed_;  // in this turn; asked for at its end
   Task ended_;
   Timer hedge_, deadline_;
   Scope asks_;

@@ -175,6 +175,11 @@ Status Server::CheckIncarnation(uint64_t incarnation) {
 
 Result<std::string> Server::Mutate(const std::string& request) {
   ++counters_.mutate_calls;
+  if (request.size() > kMutateBytesMax) {
+    return InvalidArgumentError("the request has " + std::to_string(request.size()) +
+                                " bytes; at most " + std::to_string(kMutateBytesMax) +
+                                " are taken in one call");
+  }
   TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheMutateRequest>(request));
   TAILCAST_RETURN_IF_ERROR(CheckIncarnation(message.incarnation()));
   TAILCAST_RETURN_IF_ERROR(wire::Reader::Check(message.batch()));
@@ -221,6 +226,10 @@ Result<std::string> Server::Get(const std::string& request) {
   const Instant now = Now();
   for (size_t i = 0; i < message.keys().size() / 16; ++i) {
     const Key key = wire::KeyAt(message.keys(), i);
+    if (reply.payload().size() >= kGetBytesMax) {
+      wire::AppendNotLookedAt(reply, key);
+      continue;
+    }
     const auto value = core_->Get(now, key);
     if (value.has_value()) {
       wire::Append(reply, key, value->rule, false, value->bytes, ToMillis(value->remaining));

@@ -87,6 +87,11 @@ class Server {
 
   // Limits of requests, checked before anything is done.
   static constexpr size_t kKeysPerGetMax = 4096;
+  // A client's call has 2 MiB and a value at most (QuorumClientOptions::request_bytes_max).
+  static constexpr size_t kMutateBytesMax = 8u << 20;
+  // Of the values in an answer, and a value more. Copying that much keeps the loop, on which the
+  // mutations are applied, for some milliseconds; one rpc message could carry 64 MiB.
+  static constexpr uint32_t kGetBytesMax = 4u << 20;
   static constexpr uint32_t kScanPageBytesMax = 4u << 20;
 
  private:

@@ -1,4 +1,5 @@
 // The server's own calls.
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,6 +55,66 @@ TEST(CacheServerTest, RefusesMalformedRequestsAndGoesOn) {
   EXPECT_EQ(reply.name(), "cache-0");
   EXPECT_EQ(reply.values().at("live"), 1u);
   EXPECT_GT(reply.values().at("bad_requests"), 4u);
+}
+
+// Values of 60 KB: hundred of them are more than an answer has room for.
+TEST(CacheServerTest, AnswersToGetAreBoundedInBytesAndSayWhatWasLeftOut) {
+  const Scope scope;
+  World world(true);
+  constexpr uint64_t kKeys = 100;
+  constexpr size_t kBytes = 60'000;
+  for (uint64_t n = 0; n < kKeys; ++n) {
+    world.WriteAt(0, KeyOf(n), MergeRule::kLongerWins, Final(n, kBytes));
+  }
+  auto client = world.client_rpc->MakeClient(world.processes[0].rpc_address, "");
+  std::vector<uint64_t> wanted(kKeys);
+  std::iota(wanted.begin(), wanted.end(), 0);
+  int calls = 0;
+  for (; !wanted.empty() && calls < 10; ++calls) {
+    v1::CacheGetRequest request;
+    for (const uint64_t n : wanted) wire::AppendKey(*request.mutable_keys(), KeyOf(n));
+    std::optional<Result<std::string>> result;
+    client->Call(std::string("/") + kDataService + "/Get", request.SerializeAsString(),
+                 Duration::Seconds(1),
+                 scope.Bind([&](Result<std::string> reply) { result = std::move(reply); }));
+    ASSERT_TRUE(world.time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(2)));
+    ASSERT_TRUE(result->ok());
+    v1::CacheBatch reply;
+    ASSERT_TRUE(reply.ParseFromString(**result));
+    ASSERT_TRUE(wire::Reader::Check(reply).ok());
+    EXPECT_LE(reply.payload().size(), Server::kGetBytesMax + layout::kValueBytesMax);
+    wire::Reader reader(reply);
+    wire::Entry entry;
+    std::vector<uint64_t> left_out;
+    for (const uint64_t n : wanted) {
+      ASSERT_TRUE(reader.Next(entry));
+      EXPECT_EQ(entry.key, KeyOf(n)) << "in the order of the request";
+      if (entry.not_looked_at) {
+        left_out.push_back(n);
+        continue;
+      }
+      EXPECT_EQ(entry.value, Final(n, kBytes));
+    }
+    wanted = std::move(left_out);
+  }
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(CacheServerTest, RefusesCallsThatWouldKeepItsLoopTooLong) {
+  const Scope scope;
+  World world(true);
+  auto client = world.client_rpc->MakeClient(world.processes[0].rpc_address, "");
+  v1::CacheMutateRequest request;
+  for (uint64_t n = 0; n < 3000; ++n) {
+    wire::Append(*request.mutable_batch(), KeyOf(n), MergeRule::kLongerWins, false, Final(n));
+  }
+  std::optional<Result<std::string>> result;
+  client->Call(std::string("/") + kDataService + "/Mutate", request.SerializeAsString(),
+               Duration::Seconds(1),
+               scope.Bind([&](Result<std::string> reply) { result = std::move(reply); }));
+  ASSERT_TRUE(world.time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(2)));
+  EXPECT_TRUE(IsInvalidArgument(result->status()));
+  EXPECT_EQ(world.processes[0].server->core()->stats().applied, 0u);
 }
 
 TEST(CacheServerTest, RepairKeepsToItsRate) {

@@ -28,6 +28,11 @@ void Append(v1::CacheBatch& batch, const Key& key, MergeRule rule, bool erase_or
   if (remaining_ms.has_value()) batch.add_remaining_ms(*remaining_ms);
 }
 
+void AppendNotLookedAt(v1::CacheBatch& batch, const Key& key) {
+  Append(batch, key, MergeRule::kLongerWins, false, "", 0);
+  batch.mutable_rules()->back() = static_cast<char>(kNotLookedAt);
+}
+
 Status Reader::Check(const v1::CacheBatch& batch) {
   const size_t count = batch.rules().size();
   if (batch.keys().size() != 16 * count || batch.lengths_size() != static_cast<int64_t>(count) ||
@@ -62,6 +67,7 @@ bool Reader::Next(Entry& entry) {
   entry.key = KeyAt(batch_.keys(), index_);
   entry.rule = static_cast<MergeRule>(byte & kRuleMask);
   entry.erase_or_absent = (byte & kEraseOrAbsent) != 0;
+  entry.not_looked_at = (byte & kNotLookedAt) != 0;
   entry.value = std::string_view(batch_.payload()).substr(position_, length);
   entry.remaining_ms.reset();
   if (batch_.remaining_ms_size() > 0) {

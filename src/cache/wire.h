@@ -15,6 +15,7 @@ namespace tailcast::cache::wire {
 
 inline constexpr uint8_t kRuleMask = 0x0f;
 inline constexpr uint8_t kEraseOrAbsent = 0x10;
+inline constexpr uint8_t kNotLookedAt = 0x20;
 
 void AppendKey(std::string& keys, const Key& key);
 Key KeyAt(std::string_view keys, size_t index);
@@ -23,11 +24,15 @@ Key KeyAt(std::string_view keys, size_t index);
 void Append(v1::CacheBatch& batch, const Key& key, MergeRule rule, bool erase_or_absent,
             std::string_view value, std::optional<uint32_t> remaining_ms = std::nullopt);
 
+// Adds the answer to a key that was left out.
+void AppendNotLookedAt(v1::CacheBatch& batch, const Key& key);
+
 struct Entry {
   Key key;
   MergeRule rule = MergeRule::kLongerWins;
   bool erase_or_absent = false;
-  std::string_view value;  // into the batch
+  bool not_looked_at = false;  // in an answer: nothing else of the entry means anything
+  std::string_view value;      // into the batch
   std::optional<uint32_t> remaining_ms;
 };
 

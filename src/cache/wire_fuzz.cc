@@ -57,6 +57,7 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
     cache::wire::Append(batch, {3, 4}, MergeRule::kMaxLanes, false, std::string(16, 'l'),
                         remaining);
     cache::wire::Append(batch, {5, 6}, MergeRule::kMaxBytes, true, "", remaining);
+    if (timed) cache::wire::AppendNotLookedAt(batch, {7, 8});
     seeds.push_back(batch.SerializeAsString());
   }
   return seeds;
