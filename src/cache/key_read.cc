@@ -66,7 +66,7 @@ KeyAnswer ReadNow(ClientContext& context, ReplicaLink& link, KeyReadCore& core, 
     const ReadStatus status = link.ReadNow(descriptors.span());
     if (status != ReadStatus::kOk) {
       Conclude(context, core);
-      link.OnReadError(status);
+      link.OnReadError(status, context.loop.Now());
       KeyAnswer answer = core.answer();
       answer.outcome = KeyOutcome::kFailed;
       return answer;
@@ -116,7 +116,7 @@ class KeyFabricRead : public FabricRead {
   void OnCompleted(std::unique_ptr<FabricRead> self, ReadStatus status) override {
     if (status != ReadStatus::kOk) {
       Finish({}, "");
-      link_.OnReadError(status);
+      link_.OnReadError(status, submitted_at());
       return;
     }
     // Others may have been enough, and the caller's chunk may be gone.

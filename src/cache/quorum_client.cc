@@ -75,10 +75,9 @@ bool QuorumClient::TryReadChunks(std::span<ChunkRead> reads) {
     bool hit = false;
     for (uint8_t i = 0; i < owners.count && !hit; ++i) {
       ReplicaLink& link = *replicas.link(owners, i);
-      if (!link.immediate() || !link.ReadyNow()) continue;
+      if (!link.immediate() || !link.TryAsk()) continue;
       const KeyAnswer answer = ReadChunkNow(context, link, read);
       if (answer.outcome != KeyOutcome::kFound) continue;
-      link.OnAnswer();
       // A write is announced when two replicas have it: the third may lag, and asking another one
       // here costs less than a turn of the loop.
       hit = read.length >= read.want;

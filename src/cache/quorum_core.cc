@@ -141,11 +141,15 @@ Callback<void()> DrainCore::TakeDue() {
 
 // ---- ReplicaHealth ----
 
-void ReplicaHealth::OnFailure(MonotonicTime now) {
+bool ReplicaHealth::OnFailure(MonotonicTime now, MonotonicTime asked) {
+  if (failed_at_ >= asked) return false;
   Duration wait = kBackoffMin;
   for (uint32_t i = 0; i < failures_ && wait < kBackoffMax; ++i) wait = wait * 2;
   retry_at_ = now + std::min(wait, kBackoffMax);
   failures_ = std::min(failures_ + 1, 30u);
+  failed_at_ = now;
+  probe_until_ = MonotonicTime();
+  return true;
 }
 
 }  // namespace tailcast::cache

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -122,45 +123,88 @@ class DrainCore {
 };
 
 // Whether a replica is worth asking. After a failure it is left alone for 20 ms, twice as long
-// after each further one, at most a second; then one attempt is allowed to find out.
+// after each further one, at most a second; then one attempt is allowed to find out, and the others
+// go on when it succeeded.
+//
+//   healthy ──a failure──▶ resting ──retry_at, TryAsk──▶ probing ──success─────▶ healthy
+//                             ▲                             │ failure, or no end within kProbeMax
+//                             └─────────────────────────────┘ (then another attempt)
+//
+// What was asked before the last failure and fails after it, fails for the same reason: many reads
+// that a stall ends one after the other are one step of the back-off.
 class ReplicaHealth {
  public:
   static constexpr Duration kBackoffMin = Duration::Millis(20);
   static constexpr Duration kBackoffMax = Duration::Seconds(1);
+  // Longer than an attempt takes; who makes one says how it ended, or nobody else would go on.
+  static constexpr Duration kProbeMax = Duration::Seconds(1);
 
-  bool Usable(MonotonicTime now) const { return now >= retry_at_; }
+  // Worth asking, if somebody has to be chosen.
+  bool Usable(MonotonicTime now) const {
+    return failures_ == 0 || (now >= retry_at_ && now >= probe_until_);
+  }
+  // To be called right before it is asked. False: it is to be left alone.
+  bool TryAsk(MonotonicTime now) {
+    if (failures_ == 0) return true;
+    if (!Usable(now)) return false;
+    probe_until_ = now + kProbeMax;
+    return true;
+  }
   MonotonicTime retry_at() const { return retry_at_; }
   void OnSuccess() {
     failures_ = 0;
-    retry_at_ = MonotonicTime();
+    retry_at_ = probe_until_ = MonotonicTime();
   }
-  void OnFailure(MonotonicTime now);
+  // `asked`: when that began which failed. False: it belongs to the failure before.
+  bool OnFailure(MonotonicTime now, MonotonicTime asked);
+  // What TryAsk allowed at `asked` was not done: it says nothing.
+  void OnNothing(MonotonicTime asked) {
+    if (failed_at_ < asked) probe_until_ = MonotonicTime();
+  }
   uint32_t failures() const { return failures_; }
 
  private:
   uint32_t failures_ = 0;
-  MonotonicTime retry_at_;
+  MonotonicTime retry_at_, probe_until_;
+  std::optional<MonotonicTime> failed_at_;  // the last step of the back-off
 };
 
 // Finds out whether a server lives from its heartbeat word, whose memory may read on after its
 // death or while it is stopped.
+//
+// A word that has changed says that the server lived after the look before, not that it lives now:
+// who did not look for long, because it slept or had no reason to, learns little from it. So a
+// change counts from the look before; and as a living server may miss a beat, it is dead only when
+// the word was also seen to stand still for half of `dead_after`.
+//
+//   dead_after 1 s; the reader sleeps from 2 s to 60 s, the server dies at 3 s
+//   look at 2 s: 20, 60 s: 30 (it lived after 2 s), 60.25 s: 30, 60.5 s: 30 (dead)
 class HeartbeatCore {
  public:
-  // `dead_after`: how long the word may stand still. The first observation counts as a beat.
+  // `dead_after`: how long the word may stand still.
   explicit HeartbeatCore(Duration dead_after) : dead_after_(dead_after) {}
-  void OnBeat(MonotonicTime now, uint64_t word) {
-    if (!seen_ || word != word_) changed_at_ = now;
-    seen_ = true;
+  // The word at `now`. The first look counts as a change.
+  void OnLook(MonotonicTime now, uint64_t word) {
+    if (!looked_at_.has_value() || word != word_) {
+      alive_at_ = looked_at_.value_or(now);
+      still_since_ = now;
+    }
+    looked_at_ = now;
     word_ = word;
   }
-  bool Alive(MonotonicTime now) const { return !seen_ || now - changed_at_ < dead_after_; }
-  void Reset() { seen_ = false; }
+  bool Alive(MonotonicTime now) const {
+    return !looked_at_.has_value() || now - alive_at_ < dead_after_ ||
+           *looked_at_ - still_since_ < dead_after_ / 2;
+  }
+  // Another server, or another life.
+  void Reset() { looked_at_.reset(); }
 
  private:
   Duration dead_after_;
-  bool seen_ = false;
+  std::optional<MonotonicTime> looked_at_;
   uint64_t word_ = 0;
-  MonotonicTime changed_at_;
+  MonotonicTime alive_at_;     // it lived then, or later
+  MonotonicTime still_since_;  // the first look that found `word_`
 };
 
 }  // namespace tailcast::cache

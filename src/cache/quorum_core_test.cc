@@ -254,7 +254,7 @@ TEST(ReplicaHealthTest, BacksOffTwiceAsLongEachTimeUpToASecond) {
   EXPECT_TRUE(health.Usable(now));
   Duration last;
   for (int i = 0; i < 40; ++i) {
-    health.OnFailure(now);
+    EXPECT_TRUE(health.OnFailure(now, now));
     EXPECT_FALSE(health.Usable(now));
     const Duration wait = health.retry_at() - now;
     EXPECT_GE(wait, last);
@@ -265,8 +265,67 @@ TEST(ReplicaHealthTest, BacksOffTwiceAsLongEachTimeUpToASecond) {
   }
   EXPECT_EQ(last, ReplicaHealth::kBackoffMax);
   health.OnSuccess();
-  health.OnFailure(now);
+  health.OnFailure(now, now);
   EXPECT_EQ(health.retry_at() - now, ReplicaHealth::kBackoffMin);
+}
+
+// Reads go out each millisecond; the server stalls, and each of them times out after 400 ms.
+TEST(ReplicaHealthTest, AStallIsOneStepHoweverManyReadsItEnds) {
+  ReplicaHealth health;
+  const MonotonicTime stall = MonotonicTime::FromMicros(1'000'000);
+  const Duration timeout = Duration::Millis(400);
+  EXPECT_TRUE(health.OnFailure(stall + timeout, stall));
+  const MonotonicTime retry_at = health.retry_at();
+  EXPECT_EQ(retry_at - (stall + timeout), ReplicaHealth::kBackoffMin);
+  for (int i = 1; i <= 400; ++i) {
+    const MonotonicTime asked = stall + Duration::Millis(i);
+    EXPECT_FALSE(health.OnFailure(asked + timeout, asked));
+  }
+  EXPECT_EQ(health.failures(), 1u);
+  EXPECT_EQ(health.retry_at(), retry_at);
+  // What was asked before it is no news after the recovery either.
+  health.OnSuccess();
+  EXPECT_FALSE(health.OnFailure(stall + timeout * 2, stall + timeout));
+  EXPECT_TRUE(health.Usable(stall + timeout * 2));
+}
+
+TEST(ReplicaHealthTest, AfterARestOneAttemptFindsOutAndTheOthersGoOnWhenItSucceeded) {
+  ReplicaHealth health;
+  MonotonicTime now = MonotonicTime::FromMicros(1'000'000);
+  EXPECT_TRUE(health.TryAsk(now));
+  EXPECT_TRUE(health.TryAsk(now)) << "a healthy one is asked by everybody";
+  health.OnFailure(now, now);
+  EXPECT_FALSE(health.TryAsk(now));
+  now = health.retry_at();
+  EXPECT_TRUE(health.Usable(now));
+  EXPECT_TRUE(health.TryAsk(now));
+  EXPECT_FALSE(health.Usable(now));
+  EXPECT_FALSE(health.TryAsk(now + Duration::Millis(300)));
+  health.OnSuccess();
+  EXPECT_TRUE(health.TryAsk(now));
+  EXPECT_TRUE(health.TryAsk(now));
+
+  health.OnFailure(now + Duration::Millis(1), now);
+  now = health.retry_at();
+  ASSERT_TRUE(health.TryAsk(now));
+  EXPECT_TRUE(health.OnFailure(now + Duration::Millis(5), now)) << "the attempt was asked later";
+  EXPECT_EQ(health.retry_at() - now, Duration::Millis(5) + ReplicaHealth::kBackoffMin * 2);
+}
+
+TEST(ReplicaHealthTest, AnAttemptThatNeverEndsOrWasNotMadeIsFollowedByAnother) {
+  ReplicaHealth health;
+  MonotonicTime now = MonotonicTime::FromMicros(1'000'000);
+  health.OnFailure(now, now);
+  now = health.retry_at();
+  ASSERT_TRUE(health.TryAsk(now));
+  EXPECT_FALSE(health.TryAsk(now + ReplicaHealth::kProbeMax - Duration::Micros(1)));
+  now = now + ReplicaHealth::kProbeMax;
+  ASSERT_TRUE(health.TryAsk(now));
+  EXPECT_FALSE(health.TryAsk(now));
+  health.OnNothing(MonotonicTime::FromMicros(1'000'000));
+  EXPECT_FALSE(health.TryAsk(now)) << "that one was asked before the failure";
+  health.OnNothing(now);
+  EXPECT_TRUE(health.TryAsk(now));
 }
 
 TEST(DrainCoreTest, WaitsForTheCallsThatBeganEarlierAndForNoOthers) {
@@ -293,14 +352,45 @@ TEST(DrainCoreTest, WaitsForTheCallsThatBeganEarlierAndForNoOthers) {
 
 TEST(HeartbeatCoreTest, AWordThatStandsStillIsADeadServer) {
   HeartbeatCore heart(Duration::Seconds(1));
-  MonotonicTime now = MonotonicTime::FromMicros(1000000);
-  EXPECT_TRUE(heart.Alive(now));
-  heart.OnBeat(now, 5);
-  heart.OnBeat(now + Duration::Millis(900), 5);
-  EXPECT_TRUE(heart.Alive(now + Duration::Millis(900)));
-  EXPECT_FALSE(heart.Alive(now + Duration::Millis(1000)));
-  heart.OnBeat(now + Duration::Millis(1100), 6);
-  EXPECT_TRUE(heart.Alive(now + Duration::Millis(1200)));
+  const MonotonicTime start = MonotonicTime::FromMicros(1000000);
+  const auto at = [&](int64_t ms) { return start + Duration::Millis(ms); };
+  EXPECT_TRUE(heart.Alive(start));
+  heart.OnLook(start, 5);
+  heart.OnLook(at(900), 5);
+  EXPECT_TRUE(heart.Alive(at(900)));
+  EXPECT_FALSE(heart.Alive(at(1000)));
+  heart.OnLook(at(1100), 6);
+  EXPECT_TRUE(heart.Alive(at(1200)));
+  heart.Reset();
+  EXPECT_TRUE(heart.Alive(at(9000)));
+}
+
+// A change says that the server lived after the look before, and no more.
+TEST(HeartbeatCoreTest, AChangeCountsFromTheLookBefore) {
+  HeartbeatCore heart(Duration::Seconds(1));
+  const MonotonicTime start = MonotonicTime::FromMicros(1000000);
+  const auto at = [&](int64_t ms) { return start + Duration::Millis(ms); };
+  heart.OnLook(start, 5);
+  for (const int64_t ms : {250, 500, 750, 1000, 1250}) heart.OnLook(at(ms), ms <= 500 ? 6 : 7);
+  EXPECT_TRUE(heart.Alive(at(1499))) << "it lived after 500 ms";
+  EXPECT_FALSE(heart.Alive(at(1500)));
+}
+
+TEST(HeartbeatCoreTest, AReaderThatSleptLooksAgainBeforeItTrustsAndBeforeItCondemns) {
+  const MonotonicTime start = MonotonicTime::FromMicros(1000000);
+  const auto at = [&](int64_t ms) { return start + Duration::Millis(ms); };
+  HeartbeatCore dead(Duration::Seconds(1)), alive(Duration::Seconds(1));
+  for (HeartbeatCore* heart : {&dead, &alive}) {
+    heart->OnLook(start, 5);
+    heart->OnLook(at(60000), 6);
+    EXPECT_TRUE(heart->Alive(at(60000))) << "it may have died a minute ago, or live";
+  }
+  for (const int64_t ms : {60250, 60500}) {
+    dead.OnLook(at(ms), 6);
+    alive.OnLook(at(ms), 7);
+  }
+  EXPECT_FALSE(dead.Alive(at(60500)));
+  EXPECT_TRUE(alive.Alive(at(60500)));
 }
 
 }  // namespace

@@ -115,15 +115,17 @@ void ReadBatch::AskOne(uint32_t index, uint8_t replica) {
     return;
   }
   if (link.state() != ReplicaLink::State::kReady) return OnAnswer(index, replica, {}, "");
+  if (!link.immediate() && !context_.slots.any_free()) {
+    context_.slots.Wait(asks_.Bind([this, index, replica] { AskOne(index, replica); }));
+    return;
+  }
+  // It has failed: another read finds out whether it is back.
+  if (!link.TryAsk()) return OnAnswer(index, replica, {}, "");
   if (link.immediate()) {
     std::string_view value;
     const KeyAnswer answer = item.chunk != nullptr ? ReadChunkNow(context_, link, *item.chunk)
                                                    : ReadValueNow(context_, link, item.key, value);
     return OnAnswer(index, replica, answer, value);
-  }
-  if (!context_.slots.any_free()) {
-    context_.slots.Wait(asks_.Bind([this, index, replica] { AskOne(index, replica); }));
-    return;
   }
   StartKeyRead(context_, link, item.key, item.chunk, context_.slots.Take(),
                asks_.Bind([this, index, replica](const KeyAnswer& answer, std::string_view value) {
@@ -142,7 +144,6 @@ void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answe
   Mask ask = 0;
   switch (answer.outcome) {
     case KeyOutcome::kFound:
-      item.replicas[replica]->OnAnswer();
       if (item.chunk == nullptr) {
         if (!item.value.has_value()) {
           item.value.emplace(value);
@@ -153,7 +154,6 @@ void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answe
       ask = item.core.OnAnswer(replica, answer.length);
       break;
     case KeyOutcome::kAbsent:
-      item.replicas[replica]->OnAnswer();
       ask = item.core.OnAnswer(replica, 0);
       break;
     case KeyOutcome::kOverflowed:

@@ -146,6 +146,7 @@ void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
   Become(State::kReady);
   health_.OnSuccess();
   heart_.Reset();
+  heart_.OnLook(context_.loop.Now(), layout::LoadWord(page + layout::kHeartbeatOffset));
   context_.configuration.Saw(
       ConfigurationId{layout::LoadWord(page + layout::kConfigurationOffset)});
   const Outbox::Hold hold(context_.outbox);
@@ -155,14 +156,15 @@ void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
 void ReplicaLink::OnConnectFailed() {
   ++context_.counters.replica_errors;
   ++next_address_;
-  health_.OnFailure(context_.loop.Now());
+  health_.OnFailure(context_.loop.Now(), context_.loop.Now());
   Lose();
 }
 
-void ReplicaLink::OnReadError(ReadStatus status) {
+void ReplicaLink::OnReadError(ReadStatus status, MonotonicTime asked) {
   ++context_.counters.replica_errors;
-  if (status == ReadStatus::kOverloaded) return;
-  health_.OnFailure(context_.loop.Now());
+  // It was not sent.
+  if (status == ReadStatus::kOverloaded) return health_.OnNothing(asked);
+  health_.OnFailure(context_.loop.Now(), asked);
   if (status == ReadStatus::kStaleRegion || status == ReadStatus::kOutOfRange ||
       (endpoint_ != nullptr && !endpoint_->connected())) {
     Lose();
@@ -186,7 +188,6 @@ void ReplicaLink::EndConnection(State next) {
   Become(next);
   connection_.Restart();
   heartbeat_.Cancel();
-  heart_.Reset();
   batch_.clear();
   EndWatches();
   auto remains = std::make_unique<Remains>();
@@ -213,6 +214,7 @@ ReadStatus ReplicaLink::ReadNow(std::span<const ReadDescriptor> descriptors) {
   TAILCAST_CHECK(count == descriptors.size(), "an immediate endpoint left reads uncompleted");
   ReadStatus worst = ReadStatus::kOk;
   for (size_t i = 0; i < count; ++i) worst = std::max(worst, completions[i].status);
+  if (worst == ReadStatus::kOk) OnBytes();
   return worst;
 }
 
@@ -227,6 +229,7 @@ void ReplicaLink::Submit(std::unique_ptr<FabricRead> read, std::span<ReadDescrip
   read->token_ = next_read_++ << kTokenIndexBits | index;
   read->parts_ = static_cast<uint32_t>(descriptors.size());
   read->worst_ = ReadStatus::kOk;
+  read->submitted_at_ = context_.loop.Now();
   for (ReadDescriptor& descriptor : descriptors) {
     descriptor.token = read->token_;
     context_.counters.bytes_read += descriptor.length;
@@ -259,6 +262,7 @@ void ReplicaLink::OnCompletions() {
       if (--read.parts_ > 0) continue;
       std::unique_ptr<FabricRead> own = std::move(reads_[index]);
       free_reads_.push_back(static_cast<uint32_t>(index));
+      if (read.worst_ == ReadStatus::kOk) OnBytes();
       read.OnCompleted(std::move(own), read.worst_);
     }
     if (count < std::size(completions)) return;
@@ -273,7 +277,7 @@ uint64_t ReplicaLink::Watch(uint64_t offset, uint32_t last_seen, Duration timeou
   const uint64_t endpoint_watch = endpoint_->Watch(
       layout::kIndexRegion, offset, last_seen, timeout,
       connection_.Bind([this, id](fabric::WatchOutcome outcome) { OnDoorbell(id, outcome); }));
-  watches_.emplace(id, LinkWatch{endpoint_watch, std::move(done)});
+  watches_.emplace(id, LinkWatch{endpoint_watch, context_.loop.Now(), std::move(done)});
   if (!heartbeat_.armed()) BeatAfterInterval();
   return id;
 }
@@ -289,8 +293,9 @@ void ReplicaLink::OnDoorbell(uint64_t id, fabric::WatchOutcome outcome) {
   const auto found = watches_.find(id);
   if (found == watches_.end()) return;
   Callback<void(fabric::WatchOutcome)> done = std::move(found->second.done);
+  const MonotonicTime began = found->second.began;
   watches_.erase(found);
-  if (outcome == fabric::WatchOutcome::kUnreachable) OnReadError(ReadStatus::kUnreachable);
+  if (outcome == fabric::WatchOutcome::kUnreachable) OnReadError(ReadStatus::kUnreachable, began);
   done(outcome);
 }
 
@@ -304,10 +309,7 @@ void ReplicaLink::EndWatches() {
 
 void ReplicaLink::BeatAfterInterval() {
   heartbeat_.After(context_.options.heartbeat_interval, scope_.Bind([this] {
-    if (watches_.empty()) {
-      heart_.Reset();
-      return;
-    }
+    if (watches_.empty()) return;
     BeatAfterInterval();
     ReadPage(&ReplicaLink::OnHeartbeat);
   }));
@@ -315,17 +317,16 @@ void ReplicaLink::BeatAfterInterval() {
 
 void ReplicaLink::OnHeartbeat(ReadStatus status, const char* page) {
   if (status != ReadStatus::kOk) {
-    OnReadError(status);
+    OnReadError(status, context_.loop.Now());
     EndWatches();
     return;
   }
   const MonotonicTime now = context_.loop.Now();
-  heart_.OnBeat(now, layout::LoadWord(page + layout::kHeartbeatOffset));
+  heart_.OnLook(now, layout::LoadWord(page + layout::kHeartbeatOffset));
   if (heart_.Alive(now)) return;
   kLog.Warn("replica ", replica_.name, " stopped beating; its watches move");
   ++context_.counters.replica_errors;
-  health_.OnFailure(now);
-  heart_.Reset();
+  health_.OnFailure(now, now);
   EndWatches();
 }
 

@@ -46,8 +46,12 @@ class FabricRead {
   // are freed, on a later turn.
   virtual void OnLost() = 0;
 
+  // When it was submitted last.
+  MonotonicTime submitted_at() const { return submitted_at_; }
+
  private:
   friend class ReplicaLink;
+  MonotonicTime submitted_at_;
   uint64_t token_ = 0;
   uint32_t parts_ = 0;  // that have not completed
   fabric::ReadStatus worst_ = fabric::ReadStatus::kOk;
@@ -84,15 +88,18 @@ class ReplicaLink {
     return state_ == State::kReady &&
            (health_.failures() == 0 || health_.Usable(context_.loop.Now()));
   }
+  // As ReadyNow, of whoever asks in this very moment: after a failure it is true for one.
+  bool TryAsk() {
+    return state_ == State::kReady &&
+           (health_.failures() == 0 || health_.TryAsk(context_.loop.Now()));
+  }
   // Worth asking now or when it has connected. One that failed before makes nobody wait.
   bool Usable() const {
     return state_ == State::kConnecting ? health_.failures() == 0 : ReadyNow();
   }
-  void OnAnswer() {
-    if (health_.failures() != 0) health_.OnSuccess();
-  }
-  // A read came to `status`, which is not kOk. May lose the connection.
-  void OnReadError(fabric::ReadStatus status);
+  // A read that was submitted at `asked` came to `status`, which is not kOk. May lose the
+  // connection.
+  void OnReadError(fabric::ReadStatus status, MonotonicTime asked);
   // The state is kConnecting: `task` runs when it is not any more.
   void WhenConnected(Task task) { waiting_.push_back(std::move(task)); }
 
@@ -124,10 +131,15 @@ class ReplicaLink {
   struct Remains;
   struct LinkWatch {
     uint64_t endpoint_watch = 0;
+    MonotonicTime began;
     Callback<void(fabric::WatchOutcome)> done;
   };
 
   void Become(State state);
+  // A read came to its end with bytes.
+  void OnBytes() {
+    if (health_.failures() != 0) health_.OnSuccess();
+  }
   void OnConnected(Result<std::unique_ptr<fabric::Endpoint>> endpoint);
   // Reads the header page and hands it over.
   void ReadPage(void (ReplicaLink::*on_page)(fabric::ReadStatus status, const char* page));

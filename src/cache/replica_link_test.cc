@@ -116,7 +116,7 @@ TEST_P(ReplicaLinkTest, RetiredItStaysSo) {
   world.link->Connect();
   world.loop.RunFor(Duration::Millis(1));
   world.link->Retire();
-  world.link->OnReadError(fabric::ReadStatus::kStaleRegion);
+  world.link->OnReadError(fabric::ReadStatus::kStaleRegion, world.loop.Now());
   world.loop.RunFor(Duration::Seconds(5));
   EXPECT_EQ(world.link->state(), State::kRetired);
   EXPECT_FALSE(world.link->Usable());
@@ -143,6 +143,62 @@ TEST_P(ReplicaLinkTest, WatchesAnswerUnreachableWhenTheServerStopsBeating) {
   EXPECT_EQ(world.link->state(), State::kReady) << "its memory still reads";
 }
 
+// The reader's process is stopped while the server dies: its memory, and a heartbeat word that it
+// has not seen, are still there when it goes on.
+TEST_P(ReplicaLinkTest, AReaderThatSleptFindsOutSoonThatTheServerDiedMeanwhile) {
+  World world(GetParam());
+  world.StartServer(5);
+  world.link->Connect();
+  world.loop.RunFor(Duration::Millis(1));
+  std::string outcome;
+  world.link->Watch(layout::BucketOffset(0), 0, Duration::Seconds(600),
+                    world.scope.Bind([&](fabric::WatchOutcome o) {
+                      outcome += o == fabric::WatchOutcome::kUnreachable ? "moves" : "?";
+                    }));
+  std::vector<uint64_t> doorbells;
+  const auto beat = [&] {
+    world.server->OnTick({world.loop.Now(), world.loop.WallNow()}, doorbells);
+  };
+  for (int i = 0; i < 10; ++i) {
+    beat();
+    world.loop.RunFor(Duration::Millis(100));
+  }
+  beat();  // the last
+  world.loop.Sleep(Duration::Seconds(60));
+  world.loop.RunFor(Duration::Millis(740));
+  EXPECT_EQ(outcome, "moves") << "sooner than a second after it woke";
+}
+
+TEST_P(ReplicaLinkTest, AReaderThatSleptKeepsItsWatchesAtAServerThatLives) {
+  World world(GetParam());
+  world.StartServer(5);
+  world.link->Connect();
+  world.loop.RunFor(Duration::Millis(1));
+  std::string outcome;
+  std::vector<uint64_t> doorbells;
+  world.loop.RunFor(Duration::Seconds(60));  // without a reason to look
+  world.link->Watch(layout::BucketOffset(0), 0, Duration::Seconds(600),
+                    world.scope.Bind([&](fabric::WatchOutcome) { outcome += "?"; }));
+  for (int i = 0; i < 20; ++i) {
+    if (i == 10) world.loop.Sleep(Duration::Seconds(60));
+    world.server->OnTick({world.loop.Now(), world.loop.WallNow()}, doorbells);
+    world.loop.RunFor(Duration::Millis(100));
+  }
+  EXPECT_EQ(outcome, "");
+}
+
+TEST_P(ReplicaLinkTest, AWatchAtAServerThatDiedLongAgoMovesSoon) {
+  World world(GetParam());
+  world.StartServer(5);
+  world.link->Connect();
+  world.loop.RunFor(Duration::Seconds(60));  // its memory is there, but it does not beat
+  std::string outcome;
+  world.link->Watch(layout::BucketOffset(0), 0, Duration::Seconds(600),
+                    world.scope.Bind([&](fabric::WatchOutcome) { outcome += "moves"; }));
+  world.loop.RunFor(Duration::Millis(260));
+  EXPECT_EQ(outcome, "moves");
+}
+
 TEST(ReplicaLinkReadTest, ReadsOfALostConnectionAreLostOnceAndThoseOfTheNextComplete) {
   World world(false);
   world.StartServer(5);
@@ -151,7 +207,7 @@ TEST(ReplicaLinkReadTest, ReadsOfALostConnectionAreLostOnceAndThoseOfTheNextComp
   world.net.hosts["a"].delay = Duration::Millis(50);
   Fate old, fresh;
   world.Read(&old);
-  world.link->OnReadError(fabric::ReadStatus::kStaleRegion);
+  world.link->OnReadError(fabric::ReadStatus::kStaleRegion, world.loop.Now());
   EXPECT_EQ(old.text, "lost");
   EXPECT_EQ(world.link->state(), State::kIdle);
   world.net.hosts["a"].delay = Duration::Millis(1);

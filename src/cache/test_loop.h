@@ -37,6 +37,8 @@ class TestLoop : public EventLoop {
       task();
     }
   }
+  // Time passes and nothing runs, as if the process were stopped.
+  void Sleep(Duration span) { now_ = now_ + span; }
   // Runs everything up to `now + span`.
   void RunFor(Duration span) {
     const MonotonicTime end = now_ + span;

@@ -62,8 +62,8 @@ uint32_t ServerSet::usable() const {
 }
 
 bool ServerSet::Take(Server& server, uint64_t bytes) {
-  if (!server.health.Usable(context_.loop.Now()) ||
-      server.inflight_bytes + bytes > context_.options.inflight_bytes_max) {
+  if (server.inflight_bytes + bytes > context_.options.inflight_bytes_max ||
+      !server.health.TryAsk(context_.loop.Now())) {
     ++context_.stats.refused_requests;
     return false;
   }
@@ -71,7 +71,7 @@ bool ServerSet::Take(Server& server, uint64_t bytes) {
   return true;
 }
 
-void ServerSet::Ended(Server& server, uint64_t bytes, RequestOutcome outcome,
+void ServerSet::Ended(Server& server, uint64_t bytes, MonotonicTime asked, RequestOutcome outcome,
                       uint64_t reconnections) {
   server.inflight_bytes -= bytes;
   context_.stats.reconnections += reconnections;
@@ -80,10 +80,11 @@ void ServerSet::Ended(Server& server, uint64_t bytes, RequestOutcome outcome,
       server.health.OnSuccess();
       break;
     case RequestOutcome::kFailed:
-      server.health.OnFailure(context_.loop.Now());
+      server.health.OnFailure(context_.loop.Now(), asked);
       ++context_.stats.failed_requests;
       break;
     case RequestOutcome::kSkipped:
+      server.health.OnNothing(asked);
       ++context_.stats.skipped_requests;
       break;
   }
@@ -96,8 +97,9 @@ void ServerSet::Read(uint16_t server, std::vector<cache::Key> keys, uint64_t byt
     context_.loop.Post(std::move(done).With(ReadAnswer()));
     return;
   }
-  auto ended = [this, &target, bytes, done = std::move(done)](ReadAnswer answer) mutable {
-    Ended(target, bytes, answer.outcome, answer.reconnections);
+  auto ended = [this, &target, bytes, asked = context_.loop.Now(),
+                done = std::move(done)](ReadAnswer answer) mutable {
+    Ended(target, bytes, asked, answer.outcome, answer.reconnections);
     done(std::move(answer));
   };
   target.thread->Read(std::move(keys), deadline, scope_.Bind(std::move(ended)));
@@ -114,8 +116,9 @@ void ServerSet::Write(uint16_t server,
     context_.loop.Post(std::move(done).With(std::move(refused)));
     return;
   }
-  auto ended = [this, &target, bytes, done = std::move(done)](WriteAnswer answer) mutable {
-    Ended(target, bytes, answer.outcome, answer.reconnections);
+  auto ended = [this, &target, bytes, asked = context_.loop.Now(),
+                done = std::move(done)](WriteAnswer answer) mutable {
+    Ended(target, bytes, asked, answer.outcome, answer.reconnections);
     context_.stats.cas_retries += answer.cas_retries;
     context_.stats.cas_given_up += answer.cas_given_up;
     context_.stats.damaged_items += answer.damaged_items;

@@ -56,7 +56,8 @@ class ServerSet {
   };
   // False: the request is not to be made.
   bool Take(Server& server, uint64_t bytes);
-  void Ended(Server& server, uint64_t bytes, RequestOutcome outcome, uint64_t reconnections);
+  void Ended(Server& server, uint64_t bytes, MonotonicTime asked, RequestOutcome outcome,
+             uint64_t reconnections);
 
   ClientContext& context_;
   cache::HashRing ring_;
