@@ -108,6 +108,7 @@ void QuorumClient::Run(std::unique_ptr<ReadBatch> batch, Duration timeout, Done 
 void QuorumClient::ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duration timeout,
                               Callback<void()> done) {
   ClientContext& context = parts_->context;
+  parts_->replicas.JudgeSpeeds();
   auto batch = std::make_unique<ReadBatch>(context, mode, reads.size());
   for (ChunkRead& read : reads) {
     if (read.length >= read.want) continue;
@@ -121,6 +122,7 @@ void QuorumClient::ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duratio
 void QuorumClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
                               Callback<void(Result<Values>)> done) {
   ClientContext& context = parts_->context;
+  parts_->replicas.JudgeSpeeds();
   auto batch = std::make_unique<ReadBatch>(context, ReadMode::kConsistent, reads.size());
   for (const ValueRead& read : reads) batch->AddValue(parts_->replicas, read);
   context.counters.value_reads += reads.size();

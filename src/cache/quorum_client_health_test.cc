@@ -1,10 +1,14 @@
-// Replicas that stall and come back: who is asked meanwhile.
+// Replicas that stall, are slow, and come back: who is asked meanwhile.
+#include <algorithm>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/cache/quorum_client_testing.h"
 
 namespace tailcast::cache {
@@ -55,6 +59,107 @@ TEST(QuorumClientBackoffTest, AStallIsOneStepAndThenOneReadFindsOutWhetherItIsOv
   before = host.reads;
   EXPECT_EQ(read_all(), 0u);
   EXPECT_GE(host.reads - before, keys.size()) << "and now all go there again";
+}
+
+// A load of reads, one each millisecond, of keys that are all there.
+class Load {
+ public:
+  static constexpr uint64_t kKeys = 60;
+  explicit Load(World& world) : world_(world) {
+    for (uint64_t n = 0; n < kKeys; ++n) EXPECT_TRUE(world.Write(n, 1000).ok());
+  }
+  // How long the 99th of a hundred reads took that begin in `span`.
+  Duration P99For(Duration span) {
+    latencies_.clear();
+    for (int64_t ms = 0; ms < span.millis(); ++ms) {
+      Begin();
+      world_.time.RunFor(Duration::Millis(1));
+    }
+    EXPECT_TRUE(world_.time.RunUntil([&] { return running_ == 0; }, Duration::Seconds(1)));
+    std::sort(latencies_.begin(), latencies_.end());
+    EXPECT_EQ(latencies_.size(), static_cast<size_t>(span.millis()));
+    return latencies_[latencies_.size() * 99 / 100];
+  }
+
+ private:
+  struct OneRead {
+    std::string buffer = std::string(1000, '#');
+    ChunkRead read;
+  };
+  void Begin() {
+    auto one = std::make_shared<OneRead>();
+    one->read = {KeyOf(next_++ % kKeys), 0, 1000, 1000, one->buffer.data()};
+    ++running_;
+    world_.client->ReadChunks(std::span(&one->read, 1), ReadMode::kRelaxed, Duration::Millis(300),
+                              scope_.Bind([this, one, begin = world_.time.now()] {
+                                --running_;
+                                EXPECT_EQ(one->read.length, 1000u);
+                                latencies_.push_back(world_.time.now() - begin);
+                              }));
+  }
+
+  World& world_;
+  uint64_t next_ = 0, running_ = 0;
+  std::vector<Duration> latencies_;
+  const Scope scope_;
+};
+
+class QuorumClientSlowTest : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Millis, QuorumClientSlowTest, testing::Values(10, 100),
+                         testing::PrintToStringParamName());
+
+TEST_P(QuorumClientSlowTest, ASlowReplicaIsAskedLastUntilItIsWell) {
+  World world(false);
+  for (auto& [name, host] : world.net.hosts) host.delay = Duration::Millis(1);
+  Load load(world);
+  const Duration usual = load.P99For(Duration::Seconds(1));
+  EXPECT_EQ(world.client->counters().slow_replicas, 0u);
+  TestFabric::Host& slow = world.net.hosts["cache-1"];
+  const auto share = [&](Duration span, Duration* p99) {
+    std::map<std::string, uint64_t> before;
+    for (auto& [name, host] : world.net.hosts) before[name] = host.reads;
+    *p99 = load.P99For(span);
+    double all = 0;
+    for (auto& [name, host] : world.net.hosts)
+      all += static_cast<double>(host.reads - before[name]);
+    return static_cast<double>(slow.reads - before["cache-1"]) / all;
+  };
+  Duration p99;
+  EXPECT_GT(share(Duration::Seconds(1), &p99), 0.2);
+
+  slow.delay = Duration::Millis(GetParam());
+  load.P99For(Duration::Seconds(1));
+  EXPECT_EQ(world.client->counters().slow_replicas, 1u);
+  EXPECT_LT(share(Duration::Seconds(2), &p99), 0.05) << "it is probed";
+  EXPECT_LE(p99, usual + Duration::Millis(1));
+  EXPECT_GT(world.client->counters().probe_reads, 20u);
+  EXPECT_GT(world.client->counters().avoiding_reads, 500u);
+
+  slow.delay = Duration::Millis(1);
+  load.P99For(Duration::Seconds(4));
+  EXPECT_GT(share(Duration::Seconds(1), &p99), 0.2) << "it has its share back";
+  EXPECT_LE(p99, usual + Duration::Millis(1));
+}
+
+TEST(QuorumClientSlowValueTest, ValuesComeFromTheFastOnesButFromWholeOnesFirst) {
+  World world(false);
+  for (auto& [name, host] : world.net.hosts) host.delay = Duration::Millis(1);
+  Load load(world);
+  ASSERT_TRUE(world.Mutate({{KeyOf(100), MergeRule::kMaxLanes, false, Lanes({7})}}).ok());
+  world.net.hosts["cache-1"].delay = Duration::Millis(25);
+  load.P99For(Duration::Seconds(1));
+  ASSERT_EQ(world.client->counters().slow_replicas, 1u);
+  const auto read = [&] {
+    const MonotonicTime begin = world.time.now();
+    const auto answer = world.ReadAnswer(KeyOf(100));
+    EXPECT_TRUE(answer.ok() && answer->complete);
+    return world.time.now() - begin;
+  };
+  EXPECT_LT(read(), Duration::Millis(5));
+  world.config.replicas[2].whole = false;
+  world.config.configuration_id = Successor(world.config.configuration_id);
+  world.client->UpdateRing(world.config);
+  EXPECT_GT(read(), Duration::Millis(24)) << "the slow one is whole";
 }
 
 }  // namespace

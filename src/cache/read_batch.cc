@@ -24,22 +24,22 @@ ReadBatch::ReadBatch(ClientContext& context, ReadMode mode, size_t items_max)
   items_.reserve(items_max);
 }
 
-void ReadBatch::AddChunk(const ReplicaSet& replicas, ChunkRead* read) {
+void ReadBatch::AddChunk(ReplicaSet& replicas, ChunkRead* read) {
   Item& item = items_.emplace_back();
   item.key = read->key;
   item.chunk = read;
   AddReplicas(item, replicas);
 }
 
-void ReadBatch::AddValue(const ReplicaSet& replicas, const Client::ValueRead& read) {
+void ReadBatch::AddValue(ReplicaSet& replicas, const Client::ValueRead& read) {
   Item& item = items_.emplace_back();
   item.key = read.key;
   item.rule = read.rule;
   AddReplicas(item, replicas);
 }
 
-void ReadBatch::AddReplicas(Item& item, const ReplicaSet& replicas) {
-  const Owners owners = replicas.PreferredOwners(item.key);
+void ReadBatch::AddReplicas(Item& item, ReplicaSet& replicas) {
+  const Owners owners = replicas.OwnersForRead(item.key);
   item.replica_count = owners.count;
   for (uint8_t r = 0; r < owners.count; ++r) item.replicas[r] = replicas.link(owners, r);
 }
@@ -59,6 +59,7 @@ void ReadBatch::Start(Duration timeout, Task ended) {
     const bool value = item.chunk == nullptr;
     Ask(i, item.core.Start(value ? ReadCore::Kind::kValue : ReadCore::Kind::kChunk, mode_,
                            item.replica_count, usable, whole, value ? 0 : item.chunk->want));
+    if (!value && mode_ == ReadMode::kRelaxed) Probe(item);
     if (item.core.done()) FinishItem(item);
   }
   asking_ = false;
@@ -88,9 +89,14 @@ void ReadBatch::Hedge() {
   for (uint32_t i = 0; i < items_.size(); ++i) {
     Item& item = items_[i];
     if (item.finished) continue;
+    const Mask slower = item.core.outstanding() & item.reading;
     const Mask ask = item.core.OnHedge();
     if (ask == 0) continue;
     more = true;
+    for (uint8_t r = 0; r < item.replica_count; ++r) {
+      if ((slower & (1u << r)) == 0) continue;
+      item.replicas[r]->speed().OnLatency(context_.options.hedge_delay);
+    }
     ++context_.counters.hedges;
     Ask(i, ask);
     if (item.core.done()) FinishItem(item);
@@ -98,6 +104,20 @@ void ReadBatch::Hedge() {
   asking_ = false;
   if (unfinished_ == 0) return Finish();
   if (more) SetHedge();
+}
+
+void ReadBatch::Probe(const Item& item) {
+  for (uint8_t r = 0; r < item.replica_count; ++r) {
+    ReplicaLink& link = *item.replicas[r];
+    if (!link.speed().avoided() || link.immediate() || !context_.slots.any_free() ||
+        !link.ReadyNow() || !link.speed().TakeProbe(context_.loop.Now()) || !link.TryAsk()) {
+      continue;
+    }
+    ++context_.counters.probe_reads;
+    // Into no chunk, as nobody waits for it: the link takes its latency.
+    StartKeyRead(context_, link, item.key, nullptr, context_.slots.Take(),
+                 asks_.Bind([](const KeyAnswer&, std::string_view) {}));
+  }
 }
 
 void ReadBatch::Ask(uint32_t index, Mask replicas) {
@@ -127,8 +147,10 @@ void ReadBatch::AskOne(uint32_t index, uint8_t replica) {
                                                    : ReadValueNow(context_, link, item.key, value);
     return OnAnswer(index, replica, answer, value);
   }
+  item.reading |= static_cast<Mask>(1u << replica);
   StartKeyRead(context_, link, item.key, item.chunk, context_.slots.Take(),
                asks_.Bind([this, index, replica](const KeyAnswer& answer, std::string_view value) {
+                 items_[index].reading &= static_cast<Mask>(~(1u << replica));
                  OnAnswer(index, replica, answer, value);
                }));
 }

@@ -35,8 +35,8 @@ class ReadBatch {
   // The context outlives it. `items_max`: how many will be added.
   ReadBatch(ClientContext& context, ReadMode mode, size_t items_max);
 
-  void AddChunk(const ReplicaSet& replicas, ChunkRead* read);
-  void AddValue(const ReplicaSet& replicas, const Client::ValueRead& read);
+  void AddChunk(ReplicaSet& replicas, ChunkRead* read);
+  void AddValue(ReplicaSet& replicas, const Client::ValueRead& read);
   // `ended`: called once, on a later turn; the batch may be destroyed in it.
   void Start(Duration timeout, Task ended);
 
@@ -52,6 +52,7 @@ class ReadBatch {
     ReadCore core;
     std::array<ReplicaLinkPtr, kReplicasPerKey> replicas;
     uint8_t replica_count = 0;
+    Mask reading = 0;  // by fabric reads that have not answered
     bool finished = false;
   };
 
@@ -62,10 +63,12 @@ class ReadBatch {
     KeyAnswer seen;  // what the bucket said
   };
 
-  void AddReplicas(Item& item, const ReplicaSet& replicas);
+  void AddReplicas(Item& item, ReplicaSet& replicas);
   void SetHedge();
   void Hedge();
   void OnDeadline();
+  // Of a relaxed chunk read: sends it to a slow replica, too, if that is due.
+  void Probe(const Item& item);
   void Ask(uint32_t index, Mask replicas);
   void AskOne(uint32_t index, uint8_t replica);
   void AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& seen);

@@ -262,7 +262,10 @@ void ReplicaLink::OnCompletions() {
       if (--read.parts_ > 0) continue;
       std::unique_ptr<FabricRead> own = std::move(reads_[index]);
       free_reads_.push_back(static_cast<uint32_t>(index));
-      if (read.worst_ == ReadStatus::kOk) OnBytes();
+      if (read.worst_ == ReadStatus::kOk) {
+        OnBytes();
+        speed_.OnLatency(context_.loop.Now() - read.submitted_at_);
+      }
       read.OnCompleted(std::move(own), read.worst_);
     }
     if (count < std::size(completions)) return;

@@ -30,6 +30,7 @@
 #include "tailcast/cache/client_context.h"
 #include "tailcast/cache/memory_layout.h"
 #include "tailcast/cache/quorum_core.h"
+#include "tailcast/cache/replica_speed.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/rpc/rpc.h"
 
@@ -97,6 +98,8 @@ class ReplicaLink {
   bool Usable() const {
     return state_ == State::kConnecting ? health_.failures() == 0 : ReadyNow();
   }
+  // How fast its reads are answered, if they are not inside the call.
+  ReplicaSpeed& speed() { return speed_; }
   // A read that was submitted at `asked` came to `status`, which is not kOk. May lose the
   // connection.
   void OnReadError(fabric::ReadStatus status, MonotonicTime asked);
@@ -164,6 +167,7 @@ class ReplicaLink {
   size_t next_address_ = 0;
   layout::Geometry geometry_;
   ReplicaHealth health_;
+  ReplicaSpeed speed_;
   std::vector<Task> waiting_;  // for the end of kConnecting
   Timer retry_;
 

@@ -7,6 +7,11 @@
 #include "tailcast/base/rng.h"
 
 namespace tailcast::cache {
+namespace {
+
+constexpr Duration kJudgeInterval = Duration::Millis(50);
+
+}  // namespace
 
 ReplicaSet::ReplicaSet(ClientContext& context, fabric::Connector& fabric, rpc::Connector& rpc)
     : context_(context),
@@ -57,6 +62,33 @@ Owners ReplicaSet::PreferredOwners(const Key& key) const {
     }
   }
   return owners;
+}
+
+Owners ReplicaSet::OwnersForRead(const Key& key) {
+  const Owners preferred = PreferredOwners(key);
+  if (!any_avoided_) return preferred;
+  Owners owners = preferred;
+  uint8_t next = 0;
+  for (const bool avoided : {false, true}) {
+    for (uint8_t i = 0; i < preferred.count; ++i) {
+      if (link(preferred, i)->speed().avoided() == avoided) {
+        owners.replica[next++] = preferred.replica[i];
+      }
+    }
+  }
+  if (next > 0 && owners.replica[0] != preferred.replica[0]) ++context_.counters.avoiding_reads;
+  return owners;
+}
+
+void ReplicaSet::JudgeSpeeds() {
+  const MonotonicTime now = context_.loop.Now();
+  if (now < judge_at_) return;
+  judge_at_ = now + kJudgeInterval;
+  std::vector<ReplicaSpeed*> speeds;
+  for (const ReplicaLinkPtr& link : links_) speeds.push_back(&link->speed());
+  context_.counters.slow_replicas += tailcast::cache::JudgeSpeeds(speeds);
+  any_avoided_ = std::any_of(speeds.begin(), speeds.end(),
+                             [](const ReplicaSpeed* speed) { return speed->avoided(); });
 }
 
 uint32_t ReplicaSet::ready() const {

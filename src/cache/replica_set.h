@@ -24,6 +24,10 @@ class ReplicaSet {
 
   // The key's replicas, in this client's order of preference for it.
   Owners PreferredOwners(const Key& key) const;
+  // The same for reads that are asked one after the other: those that are slow come last.
+  Owners OwnersForRead(const Key& key);
+  // To be called when reads begin: compares the replicas' speeds, if that was a while ago.
+  void JudgeSpeeds();
   // The same in the order of the ring, for writers: all are written.
   Owners OwnersOf(const Key& key) const { return ring_.OwnersOf(key); }
   const ReplicaLinkPtr& link(const Owners& owners, uint8_t i) const {
@@ -41,6 +45,8 @@ class ReplicaSet {
   bool configured_ = false;
   HashRing ring_;
   std::vector<ReplicaLinkPtr> links_;  // in the order of the configuration
+  bool any_avoided_ = false;
+  MonotonicTime judge_at_;
 };
 
 }  // namespace tailcast::cache

@@ -29,8 +29,14 @@ class ValueMemory {
     };
     std::array<Doorbell, kReplicasPerKey> doorbells{};
 
-    // `replica`: any number that the caller keeps to for one replica of the key.
+    // `replica`: whose place it takes, if this generation is new.
     void SawDoorbell(uint8_t replica, layout::Generation generation, uint32_t value) {
+      for (Doorbell& doorbell : doorbells) {
+        if (doorbell.generation == generation) {
+          doorbell.value = value;
+          return;
+        }
+      }
       doorbells[replica] = {generation, value};
     }
     std::optional<uint32_t> DoorbellOf(layout::Generation generation) const {
