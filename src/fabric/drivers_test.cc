@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iostream>
 #include <thread>
 
@@ -818,6 +819,55 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
     endpoint = UnavailableError("done");
     server.join();
   }
+}
+
+TEST_F(TcpTest, TheCreditOfAReadThatTimedOutGoesToOneThatWaits) {
+  connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(20)});
+  TcpLiar slow;
+  std::promise<void> timed_out;
+  std::thread server([&] {
+    const Descriptor fd = slow.Accept();
+    ReceiveBytes(fd, Hello().size());
+    std::string welcome;
+    AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+                                 .status = HelloStatus::kWelcome,
+                                 .reads_max = 1,
+                                 .watches_max = 16,
+                                 .peer_timeout_us = 60'000'000});
+    AppendTo(welcome, TcpRegion{8192, Generation{1}});
+    SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
+    for (uint64_t tag = 0; tag < 2; ++tag) {
+      ReceiveBytes(fd, sizeof(TcpFrame) + sizeof(TcpRead));
+      if (tag == 0) timed_out.get_future().wait();
+      std::string answer;
+      AppendTo(answer, TcpAnswer{tag, 8, ReadStatus::kOk, {}});
+      SendAll(fd, Frame(TcpOp::kAnswer, 8, answer, 1) + std::string(8, 'a'));
+    }
+    ReceiveBytes(fd, 1 << 20);
+  });
+  auto endpoint = Connect(slow.address());
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+  std::map<uint64_t, ReadStatus> done;
+  (*endpoint)->SetReadyCallback(scope_.Bind([&] {
+    Completion completion;
+    while ((*endpoint)->Poll({&completion, 1}) == 1) done[completion.token] = completion.status;
+  }));
+  std::string first(8, '#'), second(8, '#');
+  (*endpoint)->set_read_timeout(Duration::Millis(20));
+  const ReadDescriptor one{.length = 8, .destination = first.data(), .token = 1};
+  (*endpoint)->Read({&one, 1});
+  (*endpoint)->set_read_timeout(Duration::Seconds(100));
+  const ReadDescriptor two{.length = 8, .destination = second.data(), .token = 2};
+  (*endpoint)->Read({&two, 1});
+  EXPECT_TRUE(RunUntil([&] { return done.size() == 1; }));
+  EXPECT_EQ(done[1], ReadStatus::kTimeout);
+  timed_out.set_value();
+  EXPECT_TRUE(RunUntil([&] { return done.contains(2); }));
+  EXPECT_EQ(done[2], ReadStatus::kOk);
+  EXPECT_EQ(first, "########");
+  EXPECT_EQ(second, "aaaaaaaa");
+  endpoint = UnavailableError("done");
+  server.join();
 }
 
 TEST_F(TcpTest, ASlowReaderDoesNotHoldUpTheOthers) {

@@ -161,6 +161,7 @@ class TcpSession final : public ClientSession {
   std::vector<Segment> segments_;
   size_t segment_ = 0;
   std::vector<Completion> fresh_;
+  bool freed_abandoned_ = false;  // an abandoned read was answered: there is credit for another
   std::vector<char> sink_;
 
   std::mutex done_mutex_;
@@ -652,7 +653,8 @@ void TcpSession::OnEvents(uint32_t events) {
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
   const std::string wrong = Receive();
   if (state_ == State::kClosed) return;
-  bool news = !fresh_.empty();
+  // Reads may wait for the credit, also when nobody waits for an answer.
+  bool news = std::exchange(freed_abandoned_, false) || !fresh_.empty();
   {
     std::lock_guard lock(done_mutex_);
     completions_.insert(completions_.end(), fresh_.begin(), fresh_.end());
@@ -750,7 +752,11 @@ size_t TcpSession::Distribute(size_t bytes) {
 void TcpSession::CompleteSegment(const Segment& segment) {
   Slot& slot = SlotOf(segment.tag);
   slot.state = SlotState::kDone;
-  if (!slot.abandoned) fresh_.push_back({slot.token, ReadStatus::kOk});
+  if (slot.abandoned) {
+    freed_abandoned_ = true;
+  } else {
+    fresh_.push_back({slot.token, ReadStatus::kOk});
+  }
   uint64_t base = base_.load(std::memory_order_relaxed);
   const uint64_t tail = tail_.load(std::memory_order_acquire);
   while (base < tail && SlotOf(base).state == SlotState::kDone) ++base;
@@ -851,7 +857,11 @@ std::string TcpSession::TakeAnswer(const TcpFrame& frame, const char* body) {
     } else {
       slot.state = SlotState::kDone;
       failed = true;
-      if (!slot.abandoned) fresh_.push_back({slot.token, answer.status});
+      if (slot.abandoned) {
+        freed_abandoned_ = true;
+      } else {
+        fresh_.push_back({slot.token, answer.status});
+      }
     }
   }
   if (payload != frame.argument) return "an answer whose payload does not add up";
