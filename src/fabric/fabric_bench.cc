@@ -8,7 +8,7 @@
 // machine's cores; expect at least 600 thousand reads/s at depth 64 on a quiet machine.
 // `server_us`, `engine_us` and `loop_us` are the CPU time of the exporter's thread, of the
 // connector's and of the reader's for each read: they hold on a busy machine, too.  Notify: what
-// the server pays for a doorbell.
+// the server pays for a doorbell. TcpGiveUpWatches: the same cost of each, however many they are.
 #include <benchmark/benchmark.h>
 #include <dirent.h>
 #include <linux/futex.h>
@@ -174,6 +174,61 @@ BENCHMARK(TcpRead)
     ->Args({1, 64})
     ->Args({64, 64})
     ->Args({256, 64})
+    ->UseRealTime();
+
+// Many readers watch one word, in connections of at most 2,000, and all give up at once, as when
+// their time-outs come: the server's cost of each.
+void TcpGiveUpWatches(benchmark::State& state) {
+  const int64_t watchers = state.range(0);
+  Served server("tcp", 1 << 20);
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+  std::vector<std::pair<Endpoint*, uint64_t>> watches;
+  uint32_t word;
+  std::memcpy(&word, server.memory.data(), sizeof(word));
+  const auto answer_reads = [&] {  // what was sent before them has been taken then
+    for (const auto& endpoint : endpoints) {
+      char byte;
+      const ReadDescriptor read{.length = 1, .destination = &byte};
+      endpoint->Read({&read, 1});
+      Completion completion;
+      server.loop.RunUntil(
+          [&] {
+            return endpoint->Poll({&completion, 1}) == 1;
+          },
+          ReadMonotonicClock() + Duration::Seconds(100));
+      if (completion.status != ReadStatus::kOk) state.SkipWithError("a read failed");
+    }
+  };
+  double server_us = 0;
+  for (auto _ : state) {
+    endpoints.clear();
+    watches.clear();
+    for (int64_t i = 0; i < watchers; ++i) {
+      if (i % 2000 == 0) {
+        endpoints.push_back(server.Connect());
+        endpoints.back()->set_read_timeout(Duration::Seconds(100));
+      }
+      watches.emplace_back(endpoints.back().get(),
+                           endpoints.back()->Watch(0, 0, word, Duration::Seconds(1000),
+                                                   server.scope.Bind([](WatchOutcome) {})));
+    }
+    answer_reads();
+    const double before = ThreadCpuUs("fabric-server");
+    // The last come first: whoever looks through a list from its beginning finds them late.
+    for (auto watch = watches.rbegin(); watch != watches.rend(); ++watch) {
+      watch->first->CancelWatch(watch->second);
+    }
+    answer_reads();
+    server_us += ThreadCpuUs("fabric-server") - before;
+  }
+  state.SetItemsProcessed(state.iterations() * watchers);
+  state.counters["server_us"] = server_us / static_cast<double>(state.iterations() * watchers);
+}
+BENCHMARK(TcpGiveUpWatches)
+    ->ArgName("watchers")
+    ->Arg(100)
+    ->Arg(10000)
+    ->Iterations(3)
     ->UseRealTime();
 
 // The server's cost of a notification: nobody connected, connected but nobody waiting, and waiting

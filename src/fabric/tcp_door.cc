@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <utility>
 
 #include "tailcast/base/log.h"
@@ -73,7 +74,7 @@ class TcpDoor::Connection final : public Reactor::Handler {
     in_.resize(kReceiveBytes);
   }
   ~Connection() {
-    for (const auto& [id, key] : watches_) door_->RemoveWatcher(key, this, id);
+    for (const auto& [id, watch] : watches_) door_->RemoveWatcher(watch.key, watch.place);
     door_->reactor_->Remove(fd_.get());
   }
 
@@ -101,6 +102,10 @@ class TcpDoor::Connection final : public Reactor::Handler {
   struct Pending {
     TcpRead read;
     ReadStatus status;
+  };
+  struct Watch {
+    WordKey key;
+    WatcherPlace place;
   };
 
   // False if the connection is gone.
@@ -131,7 +136,7 @@ class TcpDoor::Connection final : public Reactor::Handler {
   std::vector<char> in_;
   size_t in_used_ = 0;
   std::deque<Pending> reads_;
-  std::unordered_map<uint64_t, WordKey> watches_;
+  std::unordered_map<uint64_t, Watch> watches_;
 
   std::string control_;  // frames that go before the next answer frame
   // The frame that is going out: parts_[part_...] are left. They point into frame_head_, inline_
@@ -196,7 +201,7 @@ bool TcpDoor::Connection::TakeFrame(const TcpFrame& frame, const char* body) {
       if (frame.body_bytes != 0) return Fail("a cancelled watch that does not add up");
       const auto it = watches_.find(frame.argument);
       if (it == watches_.end()) return true;  // it was notified meanwhile
-      door_->RemoveWatcher(it->second, this, frame.argument);
+      door_->RemoveWatcher(it->second.key, it->second.place);
       watches_.erase(it);
       return true;
     }
@@ -270,11 +275,11 @@ bool TcpDoor::Connection::TakeWatch(uint64_t id, const TcpWatch& watch) {
     QueueNotification(id, WatchOutcome::kRefused);
   } else {
     const WordKey key{watch.region, watch.offset};
-    watches_[id] = key;
-    door_->AddWatcher(key, {this, id, watch.last_seen});
+    const WatcherPlace place = door_->AddWatcher(key, {this, id, watch.last_seen});
+    watches_[id] = {key, place};
     // Counted before we look: either Notify sees the watch, or we see the change.
     if (door_->LoadWord(key) != watch.last_seen) {
-      door_->RemoveWatcher(key, this, id);
+      door_->RemoveWatcher(key, place);
       QueueNotification(id, WatchOutcome::kChanged);
     }
   }
@@ -515,18 +520,18 @@ uint32_t TcpDoor::LoadWord(const WordKey& key) const {
   return __atomic_load_n(reinterpret_cast<const uint32_t*>(word), __ATOMIC_SEQ_CST);
 }
 
-void TcpDoor::AddWatcher(const WordKey& key, const Watcher& watcher) {
-  watchers_[key].push_back(watcher);
+TcpDoor::WatcherPlace TcpDoor::AddWatcher(const WordKey& key, const Watcher& watcher) {
+  std::list<Watcher>& watchers = watchers_[key];
+  watchers.push_back(watcher);
   watch_count_.fetch_add(1, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  return std::prev(watchers.end());
 }
 
-void TcpDoor::RemoveWatcher(const WordKey& key, const Connection* connection, uint64_t id) {
+void TcpDoor::RemoveWatcher(const WordKey& key, WatcherPlace place) {
   const auto it = watchers_.find(key);
-  if (it == watchers_.end()) return;
-  const auto removed = std::erase_if(
-      it->second, [&](const Watcher& w) { return w.connection == connection && w.id == id; });
-  watch_count_.fetch_sub(static_cast<int64_t>(removed), std::memory_order_seq_cst);
+  it->second.erase(place);
+  watch_count_.fetch_sub(1, std::memory_order_seq_cst);
   if (it->second.empty()) watchers_.erase(it);
 }
 

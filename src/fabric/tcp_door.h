@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -66,8 +67,10 @@ class TcpDoor {
   void Drop(int fd);
   void DeliverNotifications();
   uint32_t LoadWord(const WordKey& key) const;
-  void AddWatcher(const WordKey& key, const Watcher& watcher);
-  void RemoveWatcher(const WordKey& key, const Connection* connection, uint64_t id);
+  using WatcherPlace = std::list<Watcher>::iterator;
+  WatcherPlace AddWatcher(const WordKey& key, const Watcher& watcher);
+  // In constant time: all who watch a word may give up at once.
+  void RemoveWatcher(const WordKey& key, WatcherPlace place);
 
   Reactor* const reactor_;
   const RegionMemory* const memory_;
@@ -78,7 +81,7 @@ class TcpDoor {
   uint64_t retry_timer_ = 0;
   uint64_t tick_timer_ = 0;
   std::map<int, std::unique_ptr<Connection>> connections_;
-  std::unordered_map<WordKey, std::vector<Watcher>, WordKeyHash> watchers_;
+  std::unordered_map<WordKey, std::list<Watcher>, WordKeyHash> watchers_;
 
   std::atomic<int64_t> watch_count_{0};
   std::mutex notified_mutex_;
