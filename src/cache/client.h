@@ -63,6 +63,8 @@ struct ClientCounters {
            useful_bytes = 0, value_reads = 0, partial_values = 0, mutations = 0,
            mutation_failures = 0, mismatches = 0, watches = 0, notifications = 0,
            watch_refusals = 0;
+  // Reads of a key at a replica that were not made, because too many waited for one.
+  uint64_t refused_reads = 0;
   // A replica came to be avoided because it is slow; reads that began elsewhere for that reason;
   // reads that were sent there as well, to find out whether it is well again (replica_speed.h).
   uint64_t slow_replicas = 0, avoiding_reads = 0, probe_reads = 0;

@@ -91,7 +91,7 @@ struct ClientContext {
         options(std::move(o)),
         locations(options.remembered_locations),
         values(options.remembered_values_max),
-        slots(l, options.key_reads_max),
+        slots(l, options.key_reads_max, options.key_reads_waiting_max),
         configuration(l),
         scratch(layout::kEntryHeaderBytes + layout::kValueBytesMax) {}
 

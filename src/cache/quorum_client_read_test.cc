@@ -334,6 +334,29 @@ TEST(QuorumClientContradictionTest, PlantedMixedChunksAreCaught) {
   EXPECT_GT(mixed, 0);
 }
 
+// All replicas hang, and reads come on: each of them ends, and what waits for a slot is bounded.
+TEST(QuorumClientSlotsTest, ReadsBeyondThoseThatMayWaitFailAtOnce) {
+  const Scope scope;
+  QuorumClientOptions options;
+  options.key_reads_max = 2;
+  options.key_reads_waiting_max = 10;
+  World world(false, 3, 1, options);
+  ASSERT_TRUE(world.Write(1, 100).ok());
+  for (auto& [name, host] : world.net.hosts) host.delay = Duration::Seconds(10);
+  std::vector<ChunkRead> reads;
+  for (int i = 0; i < 20; ++i) reads.push_back(world.Chunk(1, 100));
+  bool done = false;
+  world.client->ReadChunks(reads, ReadMode::kConsistent, Duration::Millis(300),
+                           scope.Bind([&] { done = true; }));
+  ASSERT_TRUE(world.time.RunUntil([&] { return done; }, Duration::Seconds(1)));
+  EXPECT_EQ(world.client->counters().misses, 20u);
+  EXPECT_GT(world.client->counters().refused_reads, 20u);
+  // The slots come back with the fabric's time-outs.
+  for (auto& [name, host] : world.net.hosts) host.delay = Duration();
+  world.time.RunFor(Duration::Seconds(2));
+  EXPECT_EQ(world.ReadText(1, 100), Final(1).substr(0, 100));
+}
+
 // A read whose batch has ended still holds the only slot. Its replica leaves the configuration: the
 // slot goes to whoever waits.
 TEST(QuorumClientSlotsTest, ALostConnectionGivesItsSlotsToThoseThatWait) {

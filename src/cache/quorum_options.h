@@ -34,8 +34,10 @@ struct QuorumClientOptions {
   uint64_t request_bytes_max = 2u << 20;
   uint32_t remembered_values_max = 16384;
   uint32_t remembered_locations = 4096;  // a power of two
-  // Reads of keys under way on endpoints that are not immediate; further ones wait.
+  // Reads of keys under way on endpoints that are not immediate; further ones wait, and beyond that
+  // fail at once, as if their replica could not be reached.
   uint32_t key_reads_max = 1024;
+  uint32_t key_reads_waiting_max = 65536;
 };
 
 }  // namespace tailcast::cache

@@ -136,8 +136,9 @@ void ReadBatch::AskOne(uint32_t index, uint8_t replica) {
   }
   if (link.state() != ReplicaLink::State::kReady) return OnAnswer(index, replica, {}, "");
   if (!link.immediate() && !context_.slots.any_free()) {
-    context_.slots.Wait(asks_.Bind([this, index, replica] { AskOne(index, replica); }));
-    return;
+    if (context_.slots.Wait(asks_.Bind([this, index, replica] { AskOne(index, replica); }))) return;
+    ++context_.counters.refused_reads;
+    return OnAnswer(index, replica, {}, "");
   }
   // It has failed: another read finds out whether it is back.
   if (!link.TryAsk()) return OnAnswer(index, replica, {}, "");

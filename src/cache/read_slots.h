@@ -1,4 +1,5 @@
-// The bound on reads of keys under way: who finds no slot free waits for one, in order.
+// The bound on reads of keys under way: who finds no slot free waits for one, in order, and who
+// finds too many waiting is refused.
 #pragma once
 
 #include <cstdint>
@@ -37,13 +38,19 @@ class ReadSlots {
     ReadSlots* slots_ = nullptr;
   };
 
-  ReadSlots(EventLoop& loop, uint32_t slots_max) : loop_(loop), slots_max_(slots_max) {}
+  ReadSlots(EventLoop& loop, uint32_t slots_max, uint32_t waiting_max)
+      : loop_(loop), slots_max_(slots_max), waiting_max_(waiting_max) {}
 
   bool any_free() const { return taken_ < slots_max_; }
   // There is one free.
   Slot Take() { return Slot(this); }
-  // `ask` runs when a slot is free.
-  void Wait(Task ask) { waiting_.push_back(std::move(ask)); }
+  // `ask` runs when a slot is free. False: too many wait, those included that have no use for it
+  // any more but were not come to yet; `ask` is dropped.
+  bool Wait(Task ask) {
+    if (waiting_.size() >= waiting_max_) return false;
+    waiting_.push_back(std::move(ask));
+    return true;
+  }
   uint32_t taken() const { return taken_; }
 
  private:
@@ -60,7 +67,7 @@ class ReadSlots {
   }
 
   EventLoop& loop_;
-  const uint32_t slots_max_;
+  const uint32_t slots_max_, waiting_max_;
   uint32_t taken_ = 0;
   bool waking_ = false;  // a turn is under way to those that wait
   std::deque<Task> waiting_;

@@ -14,7 +14,7 @@ namespace {
 TEST(ReadSlotsTest, WhoeverWaitsRunsOnALaterTurnThanASlotIsGivenBack) {
   const Scope scope;
   TestLoop loop;
-  ReadSlots slots(loop, 1);
+  ReadSlots slots(loop, 1, 100);
   ReadSlots::Slot first = slots.Take();
   EXPECT_FALSE(slots.any_free());
   bool ran = false;
@@ -35,7 +35,7 @@ TEST(ReadSlotsTest, WhoeverWaitsRunsOnALaterTurnThanASlotIsGivenBack) {
 TEST(ReadSlotsTest, AnAskThatHasNoUseForTheSlotLeavesItToTheNext) {
   const Scope scope;
   TestLoop loop;
-  ReadSlots slots(loop, 1);
+  ReadSlots slots(loop, 1, 100);
   ReadSlots::Slot taken = slots.Take();
   auto ended = std::make_unique<Scope>();
   std::string ran;
@@ -55,7 +55,7 @@ TEST(ReadSlotsTest, AnAskThatHasNoUseForTheSlotLeavesItToTheNext) {
 TEST(ReadSlotsTest, SeveralSlotsGivenBackInOneTurnWakeAsMany) {
   const Scope scope;
   TestLoop loop;
-  ReadSlots slots(loop, 3);
+  ReadSlots slots(loop, 3, 100);
   ReadSlots::Slot taken[3] = {slots.Take(), slots.Take(), slots.Take()};
   ReadSlots::Slot next[4];
   int ran = 0;
@@ -69,6 +69,26 @@ TEST(ReadSlotsTest, SeveralSlotsGivenBackInOneTurnWakeAsMany) {
   loop.RunReady();
   EXPECT_EQ(ran, 3);
   EXPECT_EQ(slots.taken(), 3u);
+}
+
+TEST(ReadSlotsTest, NoMoreWaitThanMayAndWhoIsGoneMakesRoomWhenASlotIsGivenBack) {
+  TestLoop loop;
+  ReadSlots slots(loop, 1, 1000);
+  ReadSlots::Slot taken = slots.Take();
+  auto batch = std::make_unique<Scope>();
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(slots.Wait(batch->Bind([] { ADD_FAILURE(); })));
+  const Scope scope;
+  bool ran = false;
+  EXPECT_FALSE(slots.Wait(scope.Bind([] { ADD_FAILURE(); })));
+  batch.reset();  // its deadline passed
+  EXPECT_FALSE(slots.Wait(scope.Bind([] { ADD_FAILURE(); })));
+  taken.GiveBack();
+  loop.RunReady();
+  taken = slots.Take();
+  EXPECT_TRUE(slots.Wait(scope.Bind([&] { ran = true; })));
+  taken.GiveBack();
+  loop.RunReady();
+  EXPECT_TRUE(ran);
 }
 
 }  // namespace
