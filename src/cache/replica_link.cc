@@ -314,13 +314,14 @@ void ReplicaLink::BeatAfterInterval() {
   heartbeat_.After(context_.options.heartbeat_interval, scope_.Bind([this] {
     if (watches_.empty()) return;
     BeatAfterInterval();
+    look_began_ = context_.loop.Now();
     ReadPage(&ReplicaLink::OnHeartbeat);
   }));
 }
 
 void ReplicaLink::OnHeartbeat(ReadStatus status, const char* page) {
   if (status != ReadStatus::kOk) {
-    OnReadError(status, context_.loop.Now());
+    OnReadError(status, look_began_);
     EndWatches();
     return;
   }

@@ -179,6 +179,7 @@ class ReplicaLink {
   std::map<uint64_t, LinkWatch> watches_;
   uint64_t next_watch_ = 1;
   HeartbeatCore heart_;
+  MonotonicTime look_began_;  // the read of the heartbeat that is under way, or the last one
   Timer heartbeat_;
 
   std::unique_ptr<fabric::Endpoint> endpoint_;
