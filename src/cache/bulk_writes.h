@@ -1,5 +1,7 @@
 // Mutations on their way: each bulk becomes one call or a few to every server that it concerns, and
-// is answered as soon as the outcome of each key is decided (MutationCore), or can't change.
+// is answered as soon as the outcome of each key is decided (MutationCore), or can't change. When a
+// server refuses it because there is a newer ring or epoch, it is written again to those of the
+// newer one, as soon as that is known here and if that is before its deadline.
 //
 // Threads: the loop's. Bounded: bytes on their way to each replica; beyond it a call counts as a
 // failure of that replica alone, like any other.
@@ -32,29 +34,50 @@ class BulkWrites {
   // As Client's.
   void Mutate(std::vector<Mutation> mutations, Duration timeout, Callback<void(Status)> done);
   void Drain(Callback<void()> done) { drains_.Drain(std::move(done)); }
+  // The ring of `replicas` has changed.
+  void OnRing();
 
  private:
   struct Request {
     ReplicaLinkPtr link;  // stays until the answer, also when its replica leaves the configuration
+    MutationCore::Rings votes;
+    uint32_t attempt = 0;
     std::vector<uint32_t> keys;
+    std::vector<MutationCore::Rings> in;  // of each key: the rings in which the replica owns it
     v1::CacheMutateRequest message;
     uint64_t bytes = 0;
     uint64_t call = 0;  // of drains_
   };
   struct Bulk {
+    explicit Bulk(EventLoop& loop) : timer(loop) {}
     uint64_t id = 0;
-    CacheEpoch epoch{};  // that it began in
     MonotonicTime deadline;
+    std::vector<Mutation> mutations;
+    // The attempt under way, and the configuration and epoch that it began in.
+    uint32_t attempt = 0;
+    ConfigurationId configuration{};
+    CacheEpoch epoch{};
     MutationCore core;
-    std::vector<bool> chunks;  // by key: every acknowledgement counts
-    std::vector<Request> requests;
+    // Requests that were refused for an older ring or epoch. They wait for a newer one until the
+    // deadline, and have not ended for whoever drains.
+    std::vector<size_t> outdated;
+    Timer timer;
+
+    std::vector<Request> requests;  // of all attempts
     uint32_t keys = 0;
-    size_t calls = 0;             // without an answer
-    Callback<void(Status)> done;  // empty: answered
+    size_t calls = 0;  // without an answer
+    bool answered = false;
+    Callback<void(Status)> done;
   };
 
-  void Send(Bulk& bulk, size_t index, Duration timeout);
+  // Writes to the replicas of the ring as it is now.
+  void Attempt(Bulk& bulk);
+  void Send(Bulk& bulk, size_t index);
   void OnReply(Bulk& bulk, size_t index, const Result<std::string>& bytes);
+  void OnOutdated(Bulk& bulk, size_t index);
+  bool KnowsNewer(const Bulk& bulk) const;
+  void EndOutdated(Bulk& bulk);
+  void Fail(Bulk& bulk, const Request& request);
   void AnswerIfDecided(Bulk& bulk);
   void ForgetIfAnswered(Bulk& bulk);
 

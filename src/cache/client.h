@@ -138,11 +138,16 @@ struct Replica {
   bool whole = true;     // its "absent" is an answer, its acknowledgement a vote
   bool excused = false;  // nobody needs to copy from it
   bool rests = false;    // an earlier incarnation was whole: it rests before it copies
+  bool in_ring = true;   // that is read; what is said above is said of this one
+  // While the ring changes there is another one that writes have to reach as well: the one that
+  // comes (RingPhase::kBoth), or the one that goes (kNew).
+  bool in_other = false;
+  bool votes_in_other = false;  // its acknowledgement counts there
 };
 struct RingConfig {
   ConfigurationId configuration_id{};
   CacheEpoch epoch{};
-  std::vector<Replica> replicas;
+  std::vector<Replica> replicas;  // of both rings, while it changes
 };
 
 }  // namespace tailcast::cache

@@ -42,9 +42,11 @@ class ConfigurationWatch {
     }));
   }
   // The low half of the id of a server's configuration, as buckets have it.
-  void SawLowHalf(uint32_t low) {
+  void SawLowHalf(uint32_t low) { Saw(FromLowHalf(low)); }
+  // The id that is nearest to this client's.
+  ConfigurationId FromLowHalf(uint32_t low) const {
     const auto ahead = static_cast<int32_t>(low - static_cast<uint32_t>(Raw(mine_)));
-    if (ahead > 0) Saw(ConfigurationId{Raw(mine_) + static_cast<uint32_t>(ahead)});
+    return ConfigurationId{Raw(mine_) + static_cast<uint64_t>(static_cast<int64_t>(ahead))};
   }
   ConfigurationId mine() const { return mine_; }
 

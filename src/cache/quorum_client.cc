@@ -40,7 +40,12 @@ QuorumClient::QuorumClient(EventLoop* loop, fabric::Connector* fabric, rpc::Conn
 
 QuorumClient::~QuorumClient() = default;
 
-void QuorumClient::UpdateRing(RingConfig config) { parts_->replicas.Update(std::move(config)); }
+void QuorumClient::UpdateRing(RingConfig config) {
+  const ConfigurationId before = parts_->context.configuration.mine();
+  parts_->replicas.Update(std::move(config));
+  parts_->writes.OnRing();
+  if (ReadRing(parts_->context.configuration.mine()) != ReadRing(before)) parts_->watches.OnRing();
+}
 
 void QuorumClient::SetStaleCallback(Callback<void(ConfigurationId)> stale) {
   parts_->context.configuration.SetStaleCallback(std::move(stale));
@@ -63,7 +68,7 @@ bool QuorumClient::TryReadChunks(std::span<ChunkRead> reads) {
   size_t found = 0;
   for (size_t at = 0; at < reads.size(); ++at) {
     for (; found < std::min(at + kAhead, reads.size()); ++found) {
-      const Owners& owners = ahead[found % kAhead] = replicas.PreferredOwners(reads[found].key);
+      const Owners& owners = ahead[found % kAhead] = replicas.ChunkOwners(reads[found].key);
       if (owners.count == 0) continue;
       ReplicaLink& link = *replicas.link(owners, 0);
       if (!link.immediate() || link.state() != ReplicaLink::State::kReady) continue;

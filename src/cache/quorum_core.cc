@@ -38,10 +38,11 @@ Mask ReadCore::Ask(uint8_t count) {
   return ask;
 }
 
-Mask ReadCore::OnAnswer(uint8_t replica, uint32_t length) {
+Mask ReadCore::OnAnswer(uint8_t replica, uint32_t length, bool outdated) {
   const Mask bit = static_cast<Mask>(1u << replica);
   if (done_ || (outstanding() & bit) == 0) return 0;  // late or never asked
   answered_ |= bit;
+  if (outdated) whole_ &= static_cast<Mask>(~bit);
   longest_ = std::max(longest_, length);
   return Next();
 }
@@ -79,22 +80,26 @@ Mask ReadCore::OnHedge() { return done_ ? Mask{0} : Ask(1); }
 
 // ---- MutationCore ----
 
-void MutationCore::AddKey(uint8_t replicas) {
+void MutationCore::AddKey(uint8_t replicas, uint8_t other) {
   State state;
-  state.pending = replicas;
-  state.needed = std::min<uint8_t>(std::max<uint8_t>(replicas, 1), 2);
+  state.read = {replicas, std::min<uint8_t>(std::max<uint8_t>(replicas, 1), 2), 0};
+  state.other = {other, std::min<uint8_t>(other, 2), 0};
   ++undecided_;
   keys_.push_back(state);
   Decide(keys_.back());
 }
 
-void MutationCore::OnResult(uint32_t index, MutationResult result, bool votes) {
+void MutationCore::OnResult(uint32_t index, MutationResult result, Rings in, Rings votes) {
   State& state = keys_[index];
-  if (state.pending == 0) return;
-  --state.pending;
-  if (votes && (result == MutationResult::kApplied || result == MutationResult::kNoChange)) {
-    ++state.acknowledged;
-  }
+  const bool acknowledged =
+      result == MutationResult::kApplied || result == MutationResult::kNoChange;
+  const auto count = [acknowledged](Quorum& quorum, bool is_in, bool vote) {
+    if (!is_in || quorum.pending == 0) return;
+    --quorum.pending;
+    quorum.acknowledged += acknowledged && vote ? 1 : 0;
+  };
+  count(state.read, in.read, votes.read);
+  count(state.other, in.other, votes.other);
   if (!state.decided) {
     state.refused = state.refused || result == MutationResult::kRefused;
     state.mismatched = state.mismatched || result == MutationResult::kMismatch;
@@ -102,19 +107,18 @@ void MutationCore::OnResult(uint32_t index, MutationResult result, bool votes) {
   Decide(state);
 }
 
-void MutationCore::OnFailure(uint32_t index) {
+void MutationCore::OnFailure(uint32_t index, Rings in) {
   State& state = keys_[index];
-  if (state.pending == 0) return;
-  --state.pending;
+  if (in.read && state.read.pending > 0) --state.read.pending;
+  if (in.other && state.other.pending > 0) --state.other.pending;
   Decide(state);
 }
 
 void MutationCore::Decide(State& state) {
   if (state.decided) return;
-  if (state.acknowledged < state.needed && state.acknowledged + state.pending >= state.needed) {
-    return;
-  }
-  // Decided, either way; `acknowledged` is not looked at again unless it was enough.
+  const bool reached = state.read.reached() && state.other.reached();
+  if (!reached && state.read.possible() && state.other.possible()) return;
+  // Decided, either way: what was reached stays so, what is not possible never gets it.
   state.decided = true;
   --undecided_;
 }
@@ -122,7 +126,7 @@ void MutationCore::Decide(State& state) {
 MutationCore::Summary MutationCore::summary() const {
   Summary summary;
   for (const State& state : keys_) {
-    const bool failed = state.acknowledged < state.needed;
+    const bool failed = !state.read.reached() || !state.other.reached();
     summary.failed += failed ? 1 : 0;
     summary.refused += failed && state.refused ? 1 : 0;
     summary.mismatched += state.mismatched ? 1 : 0;

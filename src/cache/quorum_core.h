@@ -40,8 +40,9 @@ class ReadCore {
   // those whose answer counts for a value; they are asked first then.
   // A consistent chunk read, and every value read, asks two at once.
   Mask Start(Kind kind, ReadMode mode, uint8_t replicas, Mask usable, Mask whole, uint32_t want);
-  // A validated answer: the value's length there, 0 if it is not there.
-  Mask OnAnswer(uint8_t replica, uint32_t length);
+  // A validated answer: the value's length there, 0 if it is not there. `outdated`: the replica
+  // knows that another ring is read now, so that what it has is a lower bound only.
+  Mask OnAnswer(uint8_t replica, uint32_t length, bool outdated = false);
   // No answer to be had: unreachable, torn too often.
   Mask OnError(uint8_t replica);
   // The hedge delay passed: asks the next replica, if any was not asked.
@@ -70,16 +71,26 @@ class ReadCore {
   bool done_ = false;
 };
 
-// One bulk write: when has each key two acknowledgements, or no chance of two? A replica's results
-// come key by key; a failed call is a failure of each of its keys.
+// One bulk write: when has each key two acknowledgements, or no chance of two? While the ring
+// changes, two in each of both rings (spec Merge: WriteQuorum). A replica's results come key by
+// key; a failed call is a failure of each of its keys.
 class MutationCore {
  public:
-  // `replicas`: how many replicas the key is written to. Two must acknowledge; if the ring has
-  // fewer than two, all.
-  void AddKey(uint8_t replicas);
-  // For key `index` in the order of AddKey. `votes`: the replica's acknowledgement counts.
-  void OnResult(uint32_t index, MutationResult result, bool votes);
-  void OnFailure(uint32_t index);
+  struct Rings {
+    bool read = true, other = false;
+  };
+
+  // `replicas`: how many replicas of the ring the key is written to. Two must acknowledge; if the
+  // ring has fewer than two, all. `other`: the same of the other ring; 0: there is none.
+  void AddKey(uint8_t replicas, uint8_t other = 0);
+  // For key `index` in the order of AddKey, by a replica that is in the rings `in`. `votes`: where
+  // its acknowledgement counts.
+  void OnResult(uint32_t index, MutationResult result, Rings in, Rings votes);
+  void OnResult(uint32_t index, MutationResult result, bool votes) {
+    OnResult(index, result, {}, {votes, false});
+  }
+  void OnFailure(uint32_t index, Rings in);
+  void OnFailure(uint32_t index) { OnFailure(index, {}); }
 
   // True as soon as the outcome of every key is decided: results that come later change nothing.
   bool decided() const { return undecided_ == 0; }
@@ -92,8 +103,14 @@ class MutationCore {
   Summary summary() const;
 
  private:
-  struct State {
+  struct Quorum {
     uint8_t pending = 0, needed = 0, acknowledged = 0;
+
+    bool reached() const { return acknowledged >= needed; }
+    bool possible() const { return acknowledged + pending >= needed; }
+  };
+  struct State {
+    Quorum read, other;
     bool refused = false, mismatched = false, decided = false;
   };
   void Decide(State& state);

@@ -39,7 +39,7 @@ void ReadBatch::AddValue(ReplicaSet& replicas, const Client::ValueRead& read) {
 }
 
 void ReadBatch::AddReplicas(Item& item, ReplicaSet& replicas) {
-  const Owners owners = replicas.OwnersForRead(item.key);
+  const Owners owners = replicas.OwnersForRead(item.key, item.chunk != nullptr);
   item.replica_count = owners.count;
   for (uint8_t r = 0; r < owners.count; ++r) item.replicas[r] = replicas.link(owners, r);
 }
@@ -156,6 +156,13 @@ void ReadBatch::AskOne(uint32_t index, uint8_t replica) {
                }));
 }
 
+// What is acknowledged now is perhaps not written to that replica any more.
+bool ReadBatch::IsOutdated(const KeyAnswer& answer) const {
+  return answer.saw_bucket &&
+         ReadRing(context_.configuration.FromLowHalf(answer.bucket.configuration)) >
+             ReadRing(context_.configuration.mine());
+}
+
 void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answer,
                          std::string_view value) {
   Item& item = items_[index];
@@ -174,10 +181,10 @@ void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answe
           ++context_.counters.mismatches;
         }
       }
-      ask = item.core.OnAnswer(replica, answer.length);
+      ask = item.core.OnAnswer(replica, answer.length, IsOutdated(answer));
       break;
     case KeyOutcome::kAbsent:
-      ask = item.core.OnAnswer(replica, 0);
+      ask = item.core.OnAnswer(replica, 0, IsOutdated(answer));
       break;
     case KeyOutcome::kOverflowed:
       return AskByRpc(index, replica, answer);

@@ -50,7 +50,7 @@ class ReadBatch {
     ChunkRead* chunk = nullptr;  // null: a value
     std::optional<std::string> value;
     ReadCore core;
-    std::array<ReplicaLinkPtr, kReplicasPerKey> replicas;
+    std::array<ReplicaLinkPtr, 2 * kReplicasPerKey> replicas;
     uint8_t replica_count = 0;
     Mask reading = 0;  // by fabric reads that have not answered
     bool finished = false;
@@ -75,6 +75,8 @@ class ReadBatch {
   void SendOverflowed();
   void SendGet(ReplicaLink& link, std::vector<Overflowed> asks);
   void OnGetReply(const std::vector<Overflowed>& asks, const Result<std::string>& reply);
+  // The replica knows that another ring is read than this client's.
+  bool IsOutdated(const KeyAnswer& answer) const;
   // `value`: of a value item that was found.
   void OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answer, std::string_view value);
   void FinishItem(Item& item);

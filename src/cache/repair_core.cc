@@ -17,19 +17,30 @@ void RepairCore::Become(State state) {
 void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
   const auto self = std::find_if(ring.replicas.begin(), ring.replicas.end(),
                                  [&](const Replica& replica) { return replica.name == name_; });
-  if (self == ring.replicas.end()) {
+  const RingPhase phase = PhaseOf(ring.configuration_id);
+  const bool named = self != ring.replicas.end();
+  const bool comes = named && self->in_other && phase == RingPhase::kBoth;
+  if (!named || (!self->in_ring && !comes)) {
     // Its members are none of ours.
     members_.clear();
-    was_whole_ = false;
+    fills_ = ConfigurationId{};
+    was_whole_ = is_whole_ = in_ring_ = false;
     return Become(State::kIdle);
   }
+  // Who follows a change step by step is filled before the ring is read that it brings.
+  const bool followed =
+      phase != RingPhase::kSettled || PhaseOf(configuration_id_) != RingPhase::kSettled;
+  const ConfigurationId fills = comes ? ring.configuration_id : ConfigurationId{};
+  const bool new_fill = comes && fills != fills_;
+  fills_ = fills;
   configuration_id_ = ring.configuration_id;
   epoch_ = ring.epoch;
+  in_ring_ = self->in_ring;
 
   std::vector<Member> members;
-  bool same_names = state_ != State::kIdle;
+  bool same_names = true;
   for (const Replica& replica : ring.replicas) {
-    if (replica.name == name_) continue;
+    if (replica.name == name_ || !replica.in_ring) continue;
     Member member;
     const auto known = std::find_if(members_.begin(), members_.end(),
                                     [&](const Member& m) { return m.name == replica.name; });
@@ -44,7 +55,9 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
     member.incarnation = incarnation;
     member.whole = replica.whole;
     member.excused = replica.excused;
-    if ((other_life || whole_now) && !member.done) {
+    if (known == members_.end() && followed) {
+      member.visited = true;
+    } else if ((other_life || whole_now) && !member.done) {
       member.Begin(now);
     } else if (other_life) {
       member.ask = 0;
@@ -59,11 +72,14 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
 
   // One whose lease ran out is not shown, but is what it was when it is back in time.
   const bool shown = self->incarnation != ProcessIncarnation::kNone || self->excused;
-  const bool is_whole = self->whole && self->incarnation == incarnation_;
-  const bool lost = was_whole_ && shown && !is_whole;
-  was_whole_ = is_whole || (was_whole_ && !shown);
+  is_whole_ = self->in_ring && self->whole && self->incarnation == incarnation_;
+  const bool lost = was_whole_ && shown && !is_whole_;
+  was_whole_ = is_whole_ || (was_whole_ && !shown);
   if (lost) empty_since_ = now;  // what was acknowledged by us until now may be counted on
-  if (!same_names || lost) StartOver(now, self->rests || lost);
+  const bool anew = state_ == State::kIdle || (!same_names && !followed);
+  // In the ring that comes everybody votes, whole or not, so an earlier incarnation of ours may
+  // have.
+  if (anew || lost || new_fill) StartOver(now, self->rests || lost || comes);
   Look(now);
 }
 
@@ -79,9 +95,15 @@ void RepairCore::StartOver(MonotonicTime now, bool rests) {
 void RepairCore::Look(MonotonicTime now) {
   if (state_ == State::kResting && rested_at_ <= now) Become(State::kCopying);
   if (state_ != State::kCopying) return;
-  const bool enough = std::all_of(members_.begin(), members_.end(),
-                                  [](const Member& m) { return m.done || m.excused; });
-  if (enough) Become(State::kCopied);
+  const auto missing = std::count_if(members_.begin(), members_.end(),
+                                     [](const Member& m) { return !m.done && !m.excused; });
+  const auto not_done =
+      std::count_if(members_.begin(), members_.end(), [](const Member& m) { return !m.done; });
+  // Without a quorum's two nothing is acknowledged in a ring of two.
+  const size_t ring_size = members_.size() + (in_ring_ ? 1 : 0);
+  const bool filled =
+      fills_ != ConfigurationId{} && (is_whole_ || !in_ring_) && ring_size >= 2 && not_done <= 1;
+  if (missing == 0 || filled) Become(State::kCopied);
 }
 
 std::vector<RepairCore::Ask> RepairCore::TakeDue(MonotonicTime now) {

@@ -1,13 +1,17 @@
 // How a cache replica that is not whole becomes it (spec Merge: Rest, Copy, BecomeWhole), and how
-// one fills itself with what it should hold after a change of the ring: whom to copy from, when,
-// and whether it has copied enough to ask the registry to admit it. The registry decides who is
-// whole (cell/cache_members.h).
+// one is filled with what it will own in the ring that comes: whom to copy from, when, and whether
+// it has copied enough to tell the registry, which decides who is whole and when the ring changes
+// (cell/cache_members.h).
 //
-//   kIdle ──a ring that names us, as not whole or with other names than before──▶ kResting
+//   kIdle ──a ring that names us────────────────────────────────────────────────▶ kResting
 //   kResting ──`rest` after our start; at once, if no earlier incarnation was whole─▶ kCopying
-//   kCopying ──a full pass over each other member, who was whole all the time─────▶ kCopied
-//   any ──the registry says that we are not whole any more, or the names change──▶ kResting
-//   any ──a ring that does not name us────────────────────────────────────────────▶ kIdle
+//   kCopying ──enough full passes over members who were whole all the time───────▶ kCopied
+//   any ──we are not whole any more; a ring comes that we are in───────────────────▶ kResting
+//   any ──a ring that does not name us, or that we leave─────────────────────────▶ kIdle
+//
+// Enough is a pass over each other member that is not excused: any of them may be the only one that
+// still has a write. To fill one who is whole where it has to be, or new, all but one of the ring
+// that is read are enough: two of a key's three owners know all that was acknowledged.
 //
 // Members that are excused needn't be copied, and are asked all the same: what they have is a lower
 // bound. A member that started anew is copied from its beginning; one that can't be reached, or is
@@ -77,6 +81,8 @@ class RepairCore {
   State state() const { return state_; }
   // The epoch for which we have rested and copied; 0: for none.
   CacheEpoch copied() const { return state_ == State::kCopied ? epoch_ : CacheEpoch{}; }
+  // The configuration (of phase kBoth) for which we have been filled; 0: for none.
+  ConfigurationId filled() const { return state_ == State::kCopied ? fills_ : ConfigurationId{}; }
   // In kCopying: members that are still missing, sorted.
   std::vector<std::string> Missing() const;
 
@@ -116,8 +122,11 @@ class RepairCore {
   MonotonicTime rested_at_, next_page_;
   ConfigurationId configuration_id_{};
   CacheEpoch epoch_{};
+  ConfigurationId fills_{};  // that we are filled for; 0: for none
+  bool is_whole_ = false;    // in the ring that is read
   bool was_whole_ = false;
-  std::vector<Member> members_;  // the others, by name
+  bool in_ring_ = false;
+  std::vector<Member> members_;  // the others of the ring that is read, by name
   uint64_t next_ask_ = 1;
 };
 

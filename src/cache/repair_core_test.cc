@@ -14,13 +14,16 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using State = RepairCore::State;
 
+constexpr ConfigurationId kRing = IdOf(1, RingPhase::kSettled);
+constexpr ConfigurationId kNextRing = IdOf(2, RingPhase::kSettled);
+
 MonotonicTime At(int64_t ms) { return MonotonicTime() + Duration::Millis(ms); }
 
 // Three replicas a, b, c; the core is a's, incarnation 7.
 class RepairCoreTest : public testing::Test {
  protected:
   RepairCoreTest() {
-    ring_.configuration_id = ConfigurationId{1};
+    ring_.configuration_id = kRing;
     ring_.epoch = CacheEpoch{3};
     for (const char* name : {"a", "b", "c"}) {
       Replica replica;
@@ -45,7 +48,7 @@ class RepairCoreTest : public testing::Test {
     return names;
   }
   void LastPage(int64_t ms, const std::string& member) {
-    EXPECT_TRUE(core_.OnPage(At(ms), asks_[member], {0, 0, ConfigurationId{1}}));
+    EXPECT_TRUE(core_.OnPage(At(ms), asks_[member], {0, 0, kRing}));
   }
 
   RingConfig ring_;
@@ -61,9 +64,8 @@ TEST_F(RepairCoreTest, RestsAndThenCopiesAllOfEachOther) {
   EXPECT_EQ(core_.next(), At(2500));
   EXPECT_THAT(Asked(2500), ElementsAre("b@0", "c@0"));
   EXPECT_THAT(Asked(2500), IsEmpty()) << "one page at a time of each";
-  EXPECT_TRUE(core_.OnPage(At(2501), asks_["b"], {40, 0, ConfigurationId{1}}));
-  EXPECT_FALSE(core_.OnPage(At(2501), asks_["b"], {0, 0, ConfigurationId{1}}))
-      << "answered already";
+  EXPECT_TRUE(core_.OnPage(At(2501), asks_["b"], {40, 0, kRing}));
+  EXPECT_FALSE(core_.OnPage(At(2501), asks_["b"], {0, 0, kRing})) << "answered already";
   EXPECT_THAT(Asked(2501), ElementsAre("b@40"));
   LastPage(2502, "c");
   EXPECT_THAT(core_.Missing(), ElementsAre("b"));
@@ -117,13 +119,13 @@ TEST_F(RepairCoreTest, AMemberThatStartsAnewInTheMiddleIsCopiedFromItsBeginning)
   core_.OnRing(At(0), ring_);
   Asked(0);
   LastPage(1, "c");
-  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], {40, 0, ConfigurationId{1}}));
+  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], {40, 0, kRing}));
   Asked(1);
   const uint64_t late = asks_["b"];
   b().incarnation = ProcessIncarnation{2};
   b().whole = false;
   core_.OnRing(At(2), ring_);
-  EXPECT_FALSE(core_.OnPage(At(3), late, {0, 0, ConfigurationId{1}})) << "of its former life";
+  EXPECT_FALSE(core_.OnPage(At(3), late, {0, 0, kRing})) << "of its former life";
   EXPECT_THAT(Asked(3), ElementsAre("b@0"));
   LastPage(4, "b");
   EXPECT_EQ(core_.copied(), CacheEpoch{}) << "it was empty";
@@ -226,11 +228,11 @@ TEST_F(RepairCoreTest, OtherNamesMeanOtherKeys) {
   Replica d = c();
   d.name = "d";
   ring_.replicas.push_back(d);
-  ring_.configuration_id = ConfigurationId{2};
+  ring_.configuration_id = kNextRing;
   core_.OnRing(At(10), ring_);
   EXPECT_THAT(Asked(10), ElementsAre("b@0", "c@0", "d@0"));
   // A member with the older ring leaves out what has moved here.
-  EXPECT_TRUE(core_.OnPage(At(11), asks_["b"], {0, 0, ConfigurationId{1}}));
+  EXPECT_TRUE(core_.OnPage(At(11), asks_["b"], {0, 0, kRing}));
   EXPECT_THAT(core_.Missing(), ElementsAre("b", "c", "d"));
   EXPECT_THAT(Asked(211), ElementsAre("b@0"));
 }
@@ -240,7 +242,7 @@ TEST_F(RepairCoreTest, APassThatCouldNotKeepAllDoesNotCount) {
   core_.OnRing(At(0), ring_);
   Asked(0);
   LastPage(1, "c");
-  RepairCore::Page page{0, 0, ConfigurationId{1}};
+  RepairCore::Page page{0, 0, kRing};
   page.kept = false;
   EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], page));
   EXPECT_EQ(core_.copied(), CacheEpoch{});
@@ -254,9 +256,9 @@ TEST_F(RepairCoreTest, ACursorThatDoesNotGrowIsAFailure) {
   a().rests = false;
   core_.OnRing(At(0), ring_);
   Asked(0);
-  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], {5, 0, ConfigurationId{1}}));
+  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], {5, 0, kRing}));
   EXPECT_THAT(Asked(1), ElementsAre("b@5"));
-  EXPECT_TRUE(core_.OnPage(At(2), asks_["b"], {5, 0, ConfigurationId{1}}));
+  EXPECT_TRUE(core_.OnPage(At(2), asks_["b"], {5, 0, kRing}));
   EXPECT_THAT(Asked(2), IsEmpty());
   EXPECT_THAT(Asked(202), ElementsAre("b@5"));
 }
@@ -278,10 +280,129 @@ TEST_F(RepairCoreTest, PagesKeepToTheRate) {
   core_.OnRing(At(0), ring_);
   Asked(0);
   // 200 MiB a second: 20 MiB take 100 ms.
-  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], {9, 20u << 20, ConfigurationId{1}}));
+  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], {9, 20u << 20, kRing}));
   EXPECT_THAT(Asked(1), IsEmpty());
   EXPECT_EQ(core_.next(), At(101));
   EXPECT_THAT(Asked(101), ElementsAre("b@9"));
+}
+
+// ---- While the ring changes ----
+
+class RepairCoreFillTest : public RepairCoreTest {
+ protected:
+  static constexpr ConfigurationId kBoth = IdOf(1, RingPhase::kBoth);
+
+  // The ring b, c, d changes to a, b, c; all of the old one are whole.
+  void Newcomer() {
+    ring_.configuration_id = kBoth;
+    a().in_ring = a().rests = false;
+    for (Replica* replica : {&a(), &b(), &c()}) replica->in_other = true;
+    Replica d = c();
+    d.name = "d";
+    d.rpc_address = "host-d";
+    d.in_other = false;
+    ring_.replicas.push_back(d);
+  }
+  void LastPageOf(int64_t ms, const std::string& member, ConfigurationId id = kBoth) {
+    EXPECT_TRUE(core_.OnPage(At(ms), asks_[member], {0, 0, id}));
+  }
+};
+
+TEST_F(RepairCoreFillTest, ANewcomerRestsBecauseItsVoteCountsAtOnce) {
+  Newcomer();
+  core_.OnRing(At(10), ring_);
+  EXPECT_EQ(core_.state(), State::kResting);
+  EXPECT_EQ(core_.next(), At(2500));
+  EXPECT_THAT(Asked(2500), ElementsAre("b@0", "c@0", "d@0"));
+}
+
+TEST_F(RepairCoreFillTest, AllButOneOfTheOldRingAreEnough) {
+  Newcomer();
+  core_.OnRing(At(3000), ring_);
+  EXPECT_THAT(Asked(3000), ElementsAre("b@0", "c@0", "d@0"));
+  LastPageOf(3001, "b");
+  EXPECT_EQ(core_.filled(), ConfigurationId{});
+  LastPageOf(3002, "d");
+  EXPECT_EQ(core_.filled(), kBoth);
+  LastPageOf(3003, "c");
+}
+
+TEST_F(RepairCoreFillTest, PagesOfWhoHasNotHeardOfTheChangeDoNotCount) {
+  Newcomer();
+  core_.OnRing(At(3000), ring_);
+  Asked(3000);
+  LastPageOf(3001, "b", kRing);
+  LastPageOf(3002, "c", kRing);
+  LastPageOf(3003, "d");
+  EXPECT_EQ(core_.filled(), ConfigurationId{});
+  EXPECT_THAT(Asked(3201), ElementsAre("b@0"));
+}
+
+TEST_F(RepairCoreFillTest, WhoStaysIsFilledWithTheKeysThatItGains) {
+  a().whole = true;
+  core_.OnRing(At(3000), ring_);
+  EXPECT_THAT(Asked(3000), ElementsAre("b@0", "c@0"));
+  LastPageOf(3001, "b", kRing);
+  LastPageOf(3002, "c", kRing);
+  ring_.configuration_id = kBoth;
+  a().in_other = b().in_other = true;
+  core_.OnRing(At(5000), ring_);
+  EXPECT_EQ(core_.state(), State::kCopying);
+  EXPECT_THAT(Asked(5000), ElementsAre("b@0", "c@0"));
+  LastPageOf(5001, "c");
+  EXPECT_EQ(core_.filled(), kBoth) << "of three owners two, and ourselves";
+}
+
+TEST_F(RepairCoreFillTest, WhoIsNotWholeNeedsAll) {
+  a().in_other = b().in_other = true;
+  ring_.configuration_id = kBoth;
+  core_.OnRing(At(3000), ring_);
+  Asked(3000);
+  LastPageOf(3001, "c");
+  EXPECT_EQ(core_.filled(), ConfigurationId{});
+  LastPageOf(3001, "b");
+  EXPECT_EQ(core_.filled(), kBoth);
+  EXPECT_EQ(core_.copied(), CacheEpoch{3});
+}
+
+TEST_F(RepairCoreFillTest, ItFollowsTheStepsOfTheChangeWithoutCopyingAgain) {
+  Newcomer();
+  core_.OnRing(At(3000), ring_);
+  Asked(3000);
+  for (const char* member : {"b", "c", "d"}) LastPageOf(3001, member);
+  ring_.configuration_id = IdOf(1, RingPhase::kNew);
+  a().in_ring = a().whole = true;
+  a().in_other = false;
+  ring_.replicas[3].in_ring = false;
+  ring_.replicas[3].in_other = true;
+  core_.OnRing(At(4000), ring_);
+  EXPECT_EQ(core_.state(), State::kCopied);
+  EXPECT_EQ(core_.filled(), ConfigurationId{});
+  EXPECT_THAT(Asked(4000), IsEmpty());
+  ring_.replicas.pop_back();
+  ring_.configuration_id = kNextRing;
+  core_.OnRing(At(5000), ring_);
+  EXPECT_EQ(core_.state(), State::kCopied);
+  EXPECT_THAT(Asked(5000), IsEmpty());
+}
+
+TEST_F(RepairCoreFillTest, WhoLeavesHasNothingToCopy) {
+  ring_.configuration_id = IdOf(1, RingPhase::kNew);
+  a().in_ring = false;
+  a().in_other = true;
+  core_.OnRing(At(3000), ring_);
+  EXPECT_EQ(core_.state(), State::kIdle);
+}
+
+TEST_F(RepairCoreFillTest, AnotherChangeIsAnotherFill) {
+  Newcomer();
+  core_.OnRing(At(3000), ring_);
+  Asked(3000);
+  for (const char* member : {"b", "c", "d"}) LastPageOf(3001, member);
+  ring_.configuration_id = IdOf(2, RingPhase::kBoth);
+  core_.OnRing(At(4000), ring_);
+  EXPECT_EQ(core_.filled(), ConfigurationId{});
+  EXPECT_THAT(Asked(4000), ElementsAre("b@0", "c@0", "d@0"));
 }
 
 }  // namespace

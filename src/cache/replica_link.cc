@@ -56,7 +56,7 @@ ReplicaLink::ReplicaLink(ClientContext& context, fabric::Connector& fabric, rpc:
     : context_(context),
       fabric_(fabric),
       replica_(std::move(replica)),
-      whole_(replica_.whole),
+      standing_{replica_.whole, replica_.votes_in_other},
       rpc_(replica_.rpc_address.empty() ? nullptr : rpc.MakeClient(replica_.rpc_address, "")),
       retry_(context.loop),
       heart_(context.options.heartbeat_dead),

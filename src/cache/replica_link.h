@@ -75,8 +75,10 @@ class ReplicaLink {
 
   const Replica& replica() const { return replica_; }
   // Of the incarnation that it links to; as the newest ring says.
-  bool whole() const { return whole_; }
-  void set_whole(bool whole) { whole_ = whole; }
+  bool whole() const { return standing_.read; }
+  // In which rings its acknowledgements count.
+  MutationCore::Rings standing() const { return standing_; }
+  void set_standing(MutationCore::Rings standing) { standing_ = standing; }
   State state() const { return state_; }
   // Of the connection that is ready, or else of the last one.
   const layout::Geometry& geometry() const { return geometry_; }
@@ -160,7 +162,7 @@ class ReplicaLink {
   ClientContext& context_;
   fabric::Connector& fabric_;
   const Replica replica_;
-  bool whole_;
+  MutationCore::Rings standing_;
   const std::unique_ptr<rpc::Client> rpc_;
   State state_ = State::kIdle;
   bool immediate_ = false;

@@ -34,9 +34,10 @@ void ReplicaSet::Update(RingConfig config) {
     links_.push_back(same != old.end()
                          ? std::move(*same)
                          : std::make_shared<ReplicaLink>(context_, fabric_, rpc_, replica));
-    links_.back()->set_whole(replica.whole);
+    links_.back()->set_standing({replica.whole, replica.votes_in_other});
   }
   if (!ring_.IsOf(config)) ring_ = HashRing(config);
+  if (!other_.IsOf(config, WhichRing::kOther)) other_ = HashRing(config, WhichRing::kOther);
   context_.configuration.SetMine(config.configuration_id);
   context_.epoch = config.epoch;
   for (const ReplicaLinkPtr& link : old) {
@@ -64,8 +65,16 @@ Owners ReplicaSet::PreferredOwners(const Key& key) const {
   return owners;
 }
 
-Owners ReplicaSet::OwnersForRead(const Key& key) {
-  const Owners preferred = PreferredOwners(key);
+Owners ReplicaSet::ChunkOwners(const Key& key) const {
+  Owners owners = PreferredOwners(key);
+  if (PhaseOf(context_.configuration.mine()) != RingPhase::kNew) return owners;
+  const Owners before = other_.OwnersOf(key);
+  for (uint8_t i = 0; i < before.count; ++i) owners.Add(before.replica[i]);
+  return owners;
+}
+
+Owners ReplicaSet::OwnersForRead(const Key& key, bool chunk) {
+  const Owners preferred = chunk ? ChunkOwners(key) : PreferredOwners(key);
   if (!any_avoided_) return preferred;
   Owners owners = preferred;
   uint8_t next = 0;
@@ -89,6 +98,20 @@ void ReplicaSet::JudgeSpeeds() {
   context_.counters.slow_replicas += tailcast::cache::JudgeSpeeds(speeds);
   any_avoided_ = std::any_of(speeds.begin(), speeds.end(),
                              [](const ReplicaSpeed* speed) { return speed->avoided(); });
+}
+
+ReplicaSet::WriteOwners ReplicaSet::WriteOwnersOf(const Key& key) const {
+  WriteOwners owners;
+  owners.all = ring_.OwnersOf(key);
+  owners.read = owners.all.count;
+  if (other_.empty()) return owners;
+  const Owners other = other_.OwnersOf(key);
+  owners.other = other.count;
+  for (uint8_t i = 0; i < other.count; ++i) owners.all.Add(other.replica[i]);
+  for (uint8_t i = 0; i < owners.all.count; ++i) {
+    owners.in[i] = {i < owners.read, other.Has(owners.all.replica[i])};
+  }
+  return owners;
 }
 
 uint32_t ReplicaSet::ready() const {

@@ -22,14 +22,24 @@ class ReplicaSet {
   // Takes a newer configuration; links to replicas that stay are kept. Older ones are ignored.
   void Update(RingConfig config);
 
-  // The key's replicas, in this client's order of preference for it.
+  // The key's replicas in the ring that is read, in this client's order of preference for it.
   Owners PreferredOwners(const Key& key) const;
-  // The same for reads that are asked one after the other: those that are slow come last.
-  Owners OwnersForRead(const Key& key);
+  // Where a chunk may be found: the same; behind them, while a ring goes that was read until now,
+  // those of that one, which were not emptied by the change.
+  Owners ChunkOwners(const Key& key) const;
+  // The owners of either for reads that are asked one after the other: those that are slow come
+  // last.
+  Owners OwnersForRead(const Key& key, bool chunk);
   // To be called when reads begin: compares the replicas' speeds, if that was a while ago.
   void JudgeSpeeds();
-  // The same in the order of the ring, for writers: all are written.
-  Owners OwnersOf(const Key& key) const { return ring_.OwnersOf(key); }
+  // For writers: all are written, in both rings while there are two.
+  struct WriteOwners {
+    Owners all;
+    uint8_t read = 0, other = 0;  // how many of them are of either ring
+
+    MutationCore::Rings in[2 * kReplicasPerKey];  // of each
+  };
+  WriteOwners WriteOwnersOf(const Key& key) const;
   const ReplicaLinkPtr& link(const Owners& owners, uint8_t i) const {
     return links_[owners.replica[i]];
   }
@@ -43,7 +53,7 @@ class ReplicaSet {
   rpc::Connector& rpc_;
   const uint64_t preference_;  // mixed into the choice of each key's first replica
   bool configured_ = false;
-  HashRing ring_;
+  HashRing ring_, other_;              // other_: empty, unless the ring changes
   std::vector<ReplicaLinkPtr> links_;  // in the order of the configuration
   bool any_avoided_ = false;
   MonotonicTime judge_at_;

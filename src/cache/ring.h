@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tailcast/base/hash.h"
@@ -24,44 +25,48 @@ inline constexpr uint32_t kReplicasPerKey = 3;
 
 // Indexes into RingConfig::replicas, preferred by nobody: the order is that of the ring.
 struct Owners {
-  std::array<uint16_t, kReplicasPerKey> replica{};
-  uint8_t count = 0;  // < 3 only if there are fewer replicas
+  std::array<uint16_t, 2 * kReplicasPerKey> replica{};  // of a ring 3, of two of them up to 6
+  uint8_t count = 0;  // of a ring < 3 only if it has fewer replicas
+
+  bool Has(uint16_t index) const {
+    return std::find(replica.begin(), replica.begin() + count, index) != replica.begin() + count;
+  }
+  void Add(uint16_t index) {
+    if (!Has(index)) replica[count++] = index;
+  }
 };
+
+// Which of the rings of a configuration.
+enum class WhichRing : uint8_t { kRead, kOther };
 
 class HashRing {
  public:
   static constexpr uint32_t kPointsPerReplica = 256;
 
   HashRing() = default;
-  explicit HashRing(const RingConfig& config) {
+  explicit HashRing(const RingConfig& config, WhichRing which = WhichRing::kRead)
+      : members_(MembersOf(config, which)) {
     struct Point {
       uint64_t place;
       const std::string* name;
       uint16_t replica;
     };
-    for (const Replica& replica : config.replicas) names_.push_back(replica.name);
     std::vector<Point> points;
-    points.reserve(config.replicas.size() * kPointsPerReplica);
-    for (size_t i = 0; i < config.replicas.size(); ++i) {
+    points.reserve(members_.size() * kPointsPerReplica);
+    for (const auto& [name, index] : members_) {
       for (uint32_t n = 0; n < kPointsPerReplica; ++n) {
-        points.push_back({Hash128(config.replicas[i].name, n).hi, &config.replicas[i].name,
-                          static_cast<uint16_t>(i)});
+        points.push_back({Hash128(name, n).hi, &name, index});
       }
     }
     std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) {
       return a.place != b.place ? a.place < b.place : *a.name < *b.name;
     });
-    const size_t distinct = std::min<size_t>(kReplicasPerKey, config.replicas.size());
+    const size_t distinct = std::min<size_t>(kReplicasPerKey, members_.size());
     for (size_t i = 0; i < points.size(); ++i) {
       Owners owners;
       for (size_t step = 0; step < points.size() && owners.count < distinct; ++step) {
         const size_t at = i + step < points.size() ? i + step : i + step - points.size();
-        const uint16_t candidate = points[at].replica;
-        const auto* end = owners.replica.begin() + owners.count;
-        if (std::find(owners.replica.begin(), owners.replica.begin() + owners.count, candidate) ==
-            end) {
-          owners.replica[owners.count++] = candidate;
-        }
+        owners.Add(points[at].replica);
       }
       places_.push_back(points[i].place);
       owners_.push_back(owners);
@@ -78,10 +83,10 @@ class HashRing {
   // Whether it is that of `config`, by what placement depends on: the names, as they are listed.
   // Many changes of a configuration (an address, an incarnation) leave it as it is; making it costs
   // a hash for each point.
-  bool IsOf(const RingConfig& config) const {
-    return std::equal(names_.begin(), names_.end(), config.replicas.begin(), config.replicas.end(),
-                      [](const std::string& name, const Replica& r) { return name == r.name; });
+  bool IsOf(const RingConfig& config, WhichRing which = WhichRing::kRead) const {
+    return members_ == MembersOf(config, which);
   }
+  bool empty() const { return members_.empty(); }
 
   // count == 0 only if the ring is empty.
   Owners OwnersOf(const Key& key) const {
@@ -100,7 +105,20 @@ class HashRing {
  private:
   static constexpr int kTableShift = 52;
   static constexpr uint64_t kTableSize = 1ull << (64 - kTableShift);
-  std::vector<std::string> names_;
+  using Members =
+      std::vector<std::pair<std::string, uint16_t>>;  // name, index in the configuration
+  static Members MembersOf(const RingConfig& config, WhichRing which) {
+    Members members;
+    for (size_t i = 0; i < config.replicas.size(); ++i) {
+      const Replica& replica = config.replicas[i];
+      if (which == WhichRing::kRead ? replica.in_ring : replica.in_other) {
+        members.emplace_back(replica.name, static_cast<uint16_t>(i));
+      }
+    }
+    return members;
+  }
+
+  Members members_;
   std::vector<uint64_t> places_;  // sorted
   std::vector<Owners> owners_;    // of keys at or before each place
   std::vector<uint32_t>

@@ -80,8 +80,17 @@ Result<std::vector<std::string>> Server::Start() {
 }
 
 void Server::OnTick() {
+  const MonotonicTime now = loop_->Now();
+  if (ticked_at_ != MonotonicTime() && now - ticked_at_ > options_.stall_max) {
+    ++counters_.stalls;
+    stalled_until_ = now;
+    kLog.Warn(options_.name, " did not run for ", (now - ticked_at_).seconds(),
+              " s; it serves no more until the registry knows it");
+    ServeOrNot();
+  }
+  ticked_at_ = now;
   core_->OnTick(Now(), doorbells_);
-  exporter_->Beat();
+  if (!stalled_until_.has_value()) exporter_->Beat();
   NotifyAll();
   tick_.After(options_.core.heartbeat_interval, scope_.Bind([this] { OnTick(); }));
 }
@@ -95,6 +104,7 @@ void Server::NotifyAll() {
 void Server::UpdateRing(RingConfig config) {
   if (config.configuration_id < config_.configuration_id) return;
   if (!ring_.IsOf(config)) ring_ = HashRing(config);
+  if (!other_.IsOf(config, WhichRing::kOther)) other_ = HashRing(config, WhichRing::kOther);
   config_ = std::move(config);
   if (core_ == nullptr) return;
   if (config_.configuration_id != core_->configuration_id()) {
@@ -104,22 +114,34 @@ void Server::UpdateRing(RingConfig config) {
     return std::none_of(config_.replicas.begin(), config_.replicas.end(),
                         [&](const Replica& r) { return r.rpc_address == member.first; });
   });
-  Serve(std::any_of(config_.replicas.begin(), config_.replicas.end(),
-                    [&](const Replica& replica) { return replica.name == options_.name; }));
+  const bool named = std::any_of(config_.replicas.begin(), config_.replicas.end(),
+                                 [&](const Replica& r) { return r.name == options_.name; });
+  if (named_ && !named) {
+    kLog.Info(options_.name, " is in no ring of configuration ", Raw(config_.configuration_id),
+              "; it serves nothing");
+  }
+  named_ = named;
+  ServeOrNot();
   repair_->OnRing(loop_->Now(), config_);
   DoRepair();
 }
 
-void Server::Serve(bool serve) {
+void Server::ServeOrNot() {
+  const bool serve = named_ && !stalled_until_.has_value();
   if (serve == serving_) return;
   serving_ = serve;
   if (serve) {
     exporter_->Renew();
   } else {
-    kLog.Warn(options_.name, ": the ring of configuration ", Raw(config_.configuration_id),
-              " does not name this cache replica; it serves no more");
     exporter_->Invalidate();
   }
+}
+
+void Server::Confirm(MonotonicTime sent) {
+  if (!stalled_until_.has_value() || sent < *stalled_until_) return;
+  stalled_until_.reset();
+  exporter_->Beat();
+  ServeOrNot();
 }
 
 bool Server::repaired() const {
@@ -130,7 +152,7 @@ std::string Server::RepairText() const {
   if (repair_ == nullptr) return "has not started";
   switch (repair_->state()) {
     case RepairCore::State::kIdle:
-      return "is in no ring yet";
+      return "is in no ring";
     case RepairCore::State::kResting:
       return "rests before it copies";
     case RepairCore::State::kCopying: {
@@ -149,10 +171,16 @@ CacheEpoch Server::copied_epoch() const {
   return repair_ == nullptr ? CacheEpoch{} : repair_->copied();
 }
 
+ConfigurationId Server::filled_configuration() const {
+  return repair_ == nullptr ? ConfigurationId{} : repair_->filled();
+}
+
 bool Server::Owns(const Key& key, std::string_view name) const {
-  const Owners owners = ring_.OwnersOf(key);
-  for (uint8_t i = 0; i < owners.count; ++i) {
-    if (config_.replicas[owners.replica[i]].name == name) return true;
+  for (const HashRing* ring : {&ring_, &other_}) {
+    const Owners owners = ring->OwnersOf(key);
+    for (uint8_t i = 0; i < owners.count; ++i) {
+      if (config_.replicas[owners.replica[i]].name == name) return true;
+    }
   }
   return false;
 }
@@ -161,8 +189,9 @@ bool Server::Owns(const Key& key, std::string_view name) const {
 
 Status Server::CheckIncarnation(uint64_t incarnation) {
   if (!serving_) {
-    return FailedPreconditionError("cache server " + options_.name +
-                                   " is not in the ring that it knows");
+    return FailedPreconditionError(
+        "cache server " + options_.name +
+        (named_ ? " stalled, and waits for the registry" : " is not in the ring that it knows"));
   }
   if (incarnation == 0 || options_.incarnation == ProcessIncarnation::kNone ||
       incarnation == Raw(options_.incarnation)) {
@@ -306,6 +335,7 @@ Result<std::string> Server::Stat(const std::string& request) {
   values["repair_mismatches"] = counters_.repair_mismatches;
   values["old_ring_writes"] = counters_.old_ring_writes;
   values["other_incarnations"] = counters_.other_incarnations;
+  values["stalls"] = counters_.stalls;
   values["repairing"] = repair_->state() == RepairCore::State::kCopying ? 1 : 0;
   values["copied_epoch"] = Raw(copied_epoch());
   return reply.SerializeAsString();
@@ -338,7 +368,7 @@ void Server::DoRepair() {
 void Server::PullPage(const RepairCore::Ask& ask) {
   const auto replica = std::find_if(config_.replicas.begin(), config_.replicas.end(),
                                     [&](const Replica& r) { return r.name == ask.member; });
-  TAILCAST_CHECK(replica != config_.replicas.end(), "repair asks a member of another ring");
+  TAILCAST_CHECK(replica != config_.replicas.end(), "repair asks who is in no ring");
   std::unique_ptr<rpc::Client>& client = members_[replica->rpc_address];
   if (client == nullptr) client = connector_->MakeClient(replica->rpc_address, "");
   v1::CacheScanRequest request;

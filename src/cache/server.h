@@ -11,6 +11,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,9 @@ struct ServerOptions {
   ProcessIncarnation incarnation = ProcessIncarnation::kNone;
   ServerCoreOptions core;
   RepairOptions repair;
+  // Who did not run for longer than this may have been given up meanwhile: its memory is closed
+  // before its heart beats again, until Confirm. Less than readers trust a heart that stands still.
+  Duration stall_max = Duration::Infinite();
   uint32_t repair_page_bytes = 512u << 10;  // a page at a time from each member
   Duration repair_timeout = Duration::Seconds(2);
 };
@@ -50,6 +54,7 @@ struct ServerCounters {
   uint64_t mutate_calls = 0, get_calls = 0, scan_calls = 0, bad_requests = 0, notifications = 0;
   uint64_t old_ring_writes = 0;     // calls refused: the writer's ring or epoch is older
   uint64_t other_incarnations = 0;  // calls refused: they mean an earlier or later life
+  uint64_t stalls = 0;              // times that it did not run for longer than stall_max
   uint64_t repaired_values = 0, repaired_bytes = 0, repair_failures = 0;
   uint64_t repair_refused = 0;     // values that it had no room for
   uint64_t repair_mismatches = 0;  // contradicting bytes that repair found: DataLoss
@@ -73,6 +78,10 @@ class Server {
   // until one names it again.
   void UpdateRing(RingConfig config);
 
+  // The registry has answered a call that was sent at `sent`, and counts on this server: it may go
+  // on if it stalled before.
+  void Confirm(MonotonicTime sent);
+
   // It has copied what it should hold.
   bool repaired() const;
   // What it does to become whole, for people: "rests before it copies", "copies from cache-1,
@@ -80,6 +89,13 @@ class Server {
   std::string RepairText() const;
   // For the registry: the epoch for which this server has rested and copied; 0: for none.
   CacheEpoch copied_epoch() const;
+  // While the ring changes, the configuration for which it holds what it owns in the new ring; 0:
+  // for none.
+  ConfigurationId filled_configuration() const;
+  // Readers of an older ring than this configuration's find out with each value.
+  ConfigurationId sealed_configuration() const {
+    return core_ == nullptr ? ConfigurationId{} : core_->sealed_configuration();
+  }
 
   // Null before Start.
   const ServerCore* core() const { return core_.get(); }
@@ -106,7 +122,8 @@ class Server {
   bool Owns(const Key& key, std::string_view name) const;
   // FailedPrecondition: the call means another life of this server.
   Status CheckIncarnation(uint64_t incarnation);
-  void Serve(bool serve);
+  // Opens the memory, or closes it and says why.
+  void ServeOrNot();
   // Carries out what repair_ wants by now.
   void DoRepair();
   void PullPage(const RepairCore::Ask& ask);
@@ -120,10 +137,13 @@ class Server {
   std::unique_ptr<ServerCore> core_;
   ServerCounters counters_;
   RingConfig config_;
-  HashRing ring_;
+  HashRing ring_, other_;  // other_: empty, unless the ring changes
   Timer tick_;
   std::vector<uint64_t> doorbells_;
   bool serving_ = false;  // the regions are open
+  bool named_ = true;     // the ring names it
+  MonotonicTime ticked_at_;
+  std::optional<MonotonicTime> stalled_until_;  // and was not confirmed since
   std::unique_ptr<RepairCore> repair_;
   RepairCore::State repair_state_ = RepairCore::State::kIdle;    // that was logged last
   std::map<std::string, std::unique_ptr<rpc::Client>> members_;  // by address

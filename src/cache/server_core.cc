@@ -364,6 +364,7 @@ void ServerCore::SetConfiguration(ConfigurationId configuration_id) {
 void ServerCore::SealOn() {
   const uint64_t end = std::min<uint64_t>(unsealed_ + kSealedPerTurn, geometry_.bucket_count);
   for (; unsealed_ < end; ++unsealed_) SealBucket(unsealed_, false);
+  if (unsealed_ == geometry_.bucket_count) sealed_ = configuration_id_;
 }
 
 // ---- Slots ----

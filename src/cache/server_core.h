@@ -115,6 +115,9 @@ class ServerCore {
   // as many as one turn should write, into the others with their next change or the next ticks.
   void SetConfiguration(ConfigurationId configuration_id);
   ConfigurationId configuration_id() const { return configuration_id_; }
+  // The last one that was in every bucket: no reader of an older one takes what it finds for all
+  // that was acknowledged.
+  ConfigurationId sealed_configuration() const { return sealed_; }
 
   ServerStats stats() const;
   const layout::Geometry& geometry() const { return geometry_; }
@@ -204,6 +207,7 @@ class ServerCore {
   const std::span<char> data_;
   layout::Geometry geometry_;
   ConfigurationId configuration_id_{};
+  ConfigurationId sealed_{};
   uint64_t unsealed_ = 0;  // buckets from here on may show an older configuration
   uint64_t next_version_ = 1;
   uint64_t heartbeats_ = 0;

@@ -42,8 +42,24 @@ enum class MutationResult : uint8_t {
   kRefused,   // no room, or a value larger than the largest size class
 };
 
-// Of a cell's rings: one more with every change, so that a client with an old ring finds out.
+// Of a cell's rings: grows with every step of every change, so that who knows an older one finds
+// out. It is four times the number of the ring, and the phase of the change to the next one.
 enum class ConfigurationId : uint64_t {};
+
+// How far the change of a ring is (spec Merge: phase).
+enum class RingPhase : uint8_t {
+  kSettled,  // there is one ring ("old" before a change, "drained" after it)
+  kBoth,     // writes reach both rings, the old one is read, the members of the new one are filled
+  kNew,      // writes reach both, the new one is read, those that leave become unreadable
+};
+constexpr RingPhase PhaseOf(ConfigurationId id) {
+  return static_cast<RingPhase>(static_cast<uint64_t>(id) % 4);
+}
+// The number of the ring that is read under `id`.
+constexpr uint64_t ReadRing(ConfigurationId id) { return (static_cast<uint64_t>(id) + 2) / 4; }
+constexpr ConfigurationId IdOf(uint64_t ring, RingPhase phase) {
+  return ConfigurationId{ring * 4 + static_cast<uint64_t>(phase)};
+}
 
 // Of a cell's caches: one more whenever what two replicas had acknowledged may have been lost, or
 // the ring changes. What was acknowledged in an earlier one counts for nothing (spec Merge: epoch).

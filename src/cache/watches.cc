@@ -81,4 +81,10 @@ void Watches::CancelWatch(uint64_t id) {
   watches_.erase(found);
 }
 
+void Watches::OnRing() {
+  for (const auto& [id, watch] : watches_) {
+    context_.loop.Post(watch->scope.Bind([this, id = id] { Notify(id, true); }));
+  }
+}
+
 }  // namespace tailcast::cache

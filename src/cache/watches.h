@@ -33,6 +33,9 @@ class Watches {
 
   uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> notify);
   void CancelWatch(uint64_t id);
+  // Another ring is read from now on: what somebody watches may have its next change elsewhere, so
+  // all are told to look.
+  void OnRing();
 
  private:
   struct Watch {

@@ -2,79 +2,239 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "tailcast/base/strong.h"
+#include "tailcast/memcached/replica_names.h"
+#include "tailcast/stream/operation.h"
 
 namespace tailcast::cell {
 
-CacheMembers::CacheMembers(const v1::RegistrySnapshot& durable,
-                           const std::vector<std::string>& names, Duration fence_after)
-    : fence_after_(fence_after),
-      configuration_id_{durable.ring_configuration_id()},
-      epoch_{durable.cache_epoch()} {
-  std::map<std::string, Member> known;
-  for (const v1::CacheMember& member : durable.cache_members()) {
-    known[member.name()] = {ProcessIncarnation{member.whole_incarnation()}, member.excused()};
+using cache::RingPhase;
+
+namespace {
+
+constexpr size_t kReplicasMax = 1000;
+
+std::vector<std::string> Sorted(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> NamesOf(const CacheMembers::Members& members) {
+  std::vector<std::string> names;
+  for (const auto& [name, member] : members) names.push_back(name);
+  return names;
+}
+
+std::string TextOf(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+template <typename Saved>
+CacheMembers::Members Load(const Saved& saved) {
+  CacheMembers::Members members;
+  for (const v1::CacheMember& member : saved) {
+    members[member.name()] = {ProcessIncarnation{member.whole_incarnation()}, member.excused()};
   }
-  const std::set<std::string> wanted(names.begin(), names.end());
-  const bool same = Raw(configuration_id_) != 0 && known.size() == wanted.size() &&
-                    std::all_of(wanted.begin(), wanted.end(),
-                                [&](const std::string& name) { return known.contains(name); });
-  for (const std::string& name : wanted) {
-    members_[name] = known[name];
+  return members;
+}
+
+bool AnyMemcached(const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), memcached::IsReplicaName);
+}
+
+}  // namespace
+
+CacheMembers::CacheMembers(const v1::RegistrySnapshot& durable,
+                           const std::vector<std::string>& declared, CacheMembersOptions options)
+    : options_(options),
+      wanted_(Sorted(declared)),
+      declared_(durable.declared_caches().begin(), durable.declared_caches().end()),
+      configuration_id_{durable.ring_configuration_id()},
+      epoch_{durable.cache_epoch()},
+      members_(Load(durable.cache_members())),
+      other_(Load(durable.other_cache_members())) {
+  for (const Members* members : {&members_, &other_}) {
+    for (const auto& [name, member] : *members) presence_[name] = {};
+  }
+  const std::vector<std::string> names = NamesOf(members_);
+  // Servers of memcached know of no phases.
+  const bool at_once = names.empty() || AnyMemcached(names) || AnyMemcached(wanted_);
+  if (Raw(configuration_id_) == 0 || (at_once && names != wanted_)) {
+    MakeRing(wanted_);
+    return;
+  }
+  if (other_.empty() && phase() != RingPhase::kSettled) {  // of a snapshot that knew no phases
+    configuration_id_ = cache::IdOf(cache::ReadRing(configuration_id_) + 1, RingPhase::kSettled);
+    changed_ = true;
+  }
+  if (declared_.empty()) declared_ = names;
+  ChangeToDeclared();
+}
+
+// Keys have other owners at once, so nothing is kept of what was acknowledged.
+void CacheMembers::MakeRing(const std::vector<std::string>& names) {
+  const Members before = std::exchange(members_, {});
+  presence_.clear();
+  for (const std::string& name : names) {
+    const auto known = before.find(name);
+    members_[name] = {known == before.end() ? ProcessIncarnation::kNone : known->second.whole,
+                      true};
     presence_[name] = {};
   }
-  if (same) return;
-  // Keys have other owners now.
-  configuration_id_ = Successor(configuration_id_);
+  other_.clear();
+  declared_ = names;
+  configuration_id_ = cache::IdOf(cache::ReadRing(configuration_id_) + 1, RingPhase::kSettled);
   epoch_ = Successor(epoch_);
-  for (auto& [name, member] : members_) member.excused = true;
   changed_ = true;
 }
 
+void CacheMembers::ChangeToDeclared() {
+  if (phase() != RingPhase::kSettled || declared_ == wanted_ || wanted_.empty()) return;
+  declared_ = wanted_;
+  changed_ = true;
+  if (wanted_ != NamesOf(members_)) BeginChange(wanted_);
+}
+
+void CacheMembers::BeginChange(const std::vector<std::string>& names) {
+  configuration_id_ = cache::IdOf(cache::ReadRing(configuration_id_), RingPhase::kBoth);
+  for (const std::string& name : names) {
+    other_[name] = {};
+    presence_.try_emplace(name);
+  }
+  both_since_.reset();
+  changed_ = true;
+}
+
+Status CacheMembers::ChangeTo(const std::vector<std::string>& given) {
+  const std::vector<std::string> names = Sorted(given);
+  if (names.empty()) return InvalidArgumentError("replicas: a ring needs at least one");
+  if (names.size() > kReplicasMax) {
+    return InvalidArgumentError("replicas: a ring has at most " + std::to_string(kReplicasMax));
+  }
+  if (AnyMemcached(names) || AnyMemcached(NamesOf(members_))) {
+    return FailedPreconditionError(
+        "memcached servers are named by `caches` of the scheduler's configuration alone");
+  }
+  for (const std::string& name : names) {
+    TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(name, "replicas"));
+  }
+  if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
+    return InvalidArgumentError("replicas names '" + *twice + "' twice");
+  }
+  if (phase() != RingPhase::kSettled) {
+    const std::vector<std::string> target =
+        NamesOf(phase() == RingPhase::kBoth ? other_ : members_);
+    if (names == target) return OkStatus();
+    return FailedPreconditionError("the ring is changing to " + TextOf(target) +
+                                   "; wait for its end, or take that back first");
+  }
+  if (names != NamesOf(members_)) BeginChange(names);
+  return OkStatus();
+}
+
+Status CacheMembers::Cancel() {
+  if (phase() == RingPhase::kSettled) return FailedPreconditionError("the ring is not changing");
+  if (phase() == RingPhase::kNew) {
+    return FailedPreconditionError(
+        "the new ring is read already; when the change has ended, change it again");
+  }
+  configuration_id_ = cache::IdOf(cache::ReadRing(configuration_id_) + 1, RingPhase::kSettled);
+  other_.clear();
+  std::erase_if(presence_, [this](const auto& known) { return !members_.contains(known.first); });
+  changed_ = true;
+  return OkStatus();
+}
+
 bool CacheMembers::IsThere(const std::string& name) const {
-  return presence_.at(name).incarnation != ProcessIncarnation::kNone;
+  return presence_.at(name).report.incarnation != ProcessIncarnation::kNone;
 }
 
 bool CacheMembers::IsWhole(const std::string& name) const {
   const Member& member = members_.at(name);
-  return IsThere(name) && !member.excused && presence_.at(name).incarnation == member.whole;
+  return IsThere(name) && !member.excused && presence_.at(name).report.incarnation == member.whole;
 }
 
-void CacheMembers::OnRegistered(MonotonicTime now, const std::string& name,
-                                ProcessIncarnation incarnation, cache::CacheEpoch copied) {
-  const auto found = members_.find(name);
-  if (found == members_.end()) return;
-  presence_[name] = {incarnation, std::nullopt};
-  Member& member = found->second;
-  if (!IsWhole(name) && copied == epoch_) {
-    member = {incarnation, false};
+// Of the ring that comes. Who is in both is whole in both, or in none.
+bool CacheMembers::IsFilled(const std::string& name) const {
+  return IsThere(name) && presence_.at(name).report.incarnation == other_.at(name).whole &&
+         (!members_.contains(name) || IsWhole(name));
+}
+
+void CacheMembers::OnRegistered(MonotonicTime now, const std::string& name, const Report& report) {
+  if (!Knows(name)) return;
+  Presence& presence = presence_[name];
+  if (presence.report.incarnation != report.incarnation) presence.since = now;
+  presence.report = report;
+  presence.gone_since.reset();
+  if (const auto member = members_.find(name);
+      member != members_.end() && !IsWhole(name) && report.copied == epoch_) {
+    member->second = {report.incarnation, false};
+    changed_ = true;
+  }
+  if (const auto comes = other_.find(name); comes != other_.end() && phase() == RingPhase::kBoth &&
+                                            report.filled == configuration_id_ &&
+                                            comes->second.whole != report.incarnation) {
+    comes->second = {report.incarnation, false};
     changed_ = true;
   }
   OnTime(now);
 }
 
 void CacheMembers::OnGone(MonotonicTime now, const std::string& name) {
-  if (!members_.contains(name)) return;
-  presence_[name] = {ProcessIncarnation::kNone, now};
+  if (!Knows(name)) return;
+  presence_[name] = {.report = {}, .since = now, .gone_since = now};
   OnTime(now);
 }
 
 void CacheMembers::OnTime(MonotonicTime now) {
   next_ = MonotonicTime::Max();
+  for (auto& [name, presence] : presence_) {
+    if (!IsThere(name) && !presence.gone_since.has_value()) presence.gone_since = now;
+  }
+  LookAtEpoch(now);
+  LookAtPhase(now);
+}
+
+// Whether somebody waits to be filled from members that nobody can copy. He does without one.
+bool CacheMembers::FillingIsStuck(MonotonicTime now) {
+  if (phase() != RingPhase::kBoth ||
+      std::none_of(other_.begin(), other_.end(), [this](const auto& member) {
+        return IsThere(member.first) && !IsFilled(member.first);
+      })) {
+    return false;
+  }
+  size_t lost = 0;
+  MonotonicTime next = MonotonicTime::Max();
+  for (const auto& [name, member] : members_) {
+    if (member.excused || IsWhole(name)) continue;
+    const MonotonicTime fenced =
+        IsThere(name) ? now : *presence_.at(name).gone_since + options_.fence_after;
+    lost += fenced <= now ? 1 : 0;
+    if (fenced > now) next = std::min(next, fenced);
+  }
+  const bool stuck = lost >= std::min<size_t>(members_.size(), 2);
+  if (!stuck) next_ = std::min(next_, next);
+  return stuck;
+}
+
+void CacheMembers::LookAtEpoch(MonotonicTime now) {
   // Those that are not whole, are there, and so want to be.
   std::vector<std::string> waiting;
-  for (auto& [name, presence] : presence_) {
-    if (!IsThere(name) && !presence.since.has_value()) presence.since = now;
+  for (const auto& [name, member] : members_) {
     if (IsThere(name) && !IsWhole(name)) waiting.push_back(name);
   }
-  if (waiting.empty()) return;
+  const bool filling = FillingIsStuck(now);
+  if (waiting.empty() && !filling) return;
   bool lost = false;
   for (const auto& [name, member] : members_) {
     if (member.excused || IsWhole(name)) continue;
     // Somebody needs it, and it has nothing to give, or can't be asked. The only replica of a ring
     // can copy from nobody what it had.
-    const bool needed = members_.size() == 1 ||
+    const bool needed = members_.size() == 1 || filling ||
                         std::any_of(waiting.begin(), waiting.end(),
                                     [&](const std::string& other) { return other != name; });
     if (!needed) continue;
@@ -86,7 +246,7 @@ void CacheMembers::OnTime(MonotonicTime now) {
              });
       continue;
     }
-    const MonotonicTime fenced = *presence_.at(name).since + fence_after_;
+    const MonotonicTime fenced = *presence_.at(name).gone_since + options_.fence_after;
     if (fenced <= now) {
       lost = true;
     } else {
@@ -97,22 +257,77 @@ void CacheMembers::OnTime(MonotonicTime now) {
   // Who is gone only for a moment may come back whole, as long as nobody was told that it is not.
   epoch_ = Successor(epoch_);
   for (auto& [name, member] : members_) {
-    const bool may_come_back = !IsThere(name) && *presence_.at(name).since + fence_after_ > now;
+    const bool may_come_back =
+        !IsThere(name) && *presence_.at(name).gone_since + options_.fence_after > now;
     if (!IsWhole(name) && !may_come_back) member.excused = true;
   }
   changed_ = true;
 }
 
+void CacheMembers::LookAtPhase(MonotonicTime now) {
+  if (phase() == RingPhase::kBoth) LookAtFilling(now);
+  if (phase() == RingPhase::kNew) LookAtSealing(now);
+}
+
+void CacheMembers::LookAtFilling(MonotonicTime now) {
+  if (!both_since_.has_value()) both_since_ = now;
+  const MonotonicTime deadline = *both_since_ + options_.data_fill_max;
+  bool waits_for_data = false;
+  for (const auto& [name, member] : other_) {
+    if (!IsFilled(name)) return;
+    waits_for_data |= presence_.at(name).report.data_filled != configuration_id_ && now < deadline;
+  }
+  if (waits_for_data) {
+    next_ = std::min(next_, deadline);
+    return;
+  }
+  std::swap(members_, other_);
+  configuration_id_ = cache::IdOf(cache::ReadRing(configuration_id_), RingPhase::kNew);
+  changed_ = true;
+}
+
+void CacheMembers::LookAtSealing(MonotonicTime now) {
+  size_t readable = 0;  // by readers who do not know the new ring
+  MonotonicTime next = MonotonicTime::Max();
+  for (const auto& [name, member] : other_) {
+    const Presence& presence = presence_.at(name);
+    // Its former life, or it itself, may be read for a while after its end.
+    const MonotonicTime unread =
+        (IsThere(name) ? presence.since : *presence.gone_since) + options_.fence_after;
+    if (IsThere(name) && presence.report.sealed < configuration_id_) {
+      ++readable;
+    } else if (now < unread) {
+      ++readable;
+      next = std::min(next, unread);
+    }
+  }
+  if (readable > (other_.size() >= 2 ? 1u : 0u)) {
+    next_ = std::min(next_, next);
+    return;
+  }
+  other_.clear();
+  std::erase_if(presence_, [this](const auto& known) { return !members_.contains(known.first); });
+  configuration_id_ = cache::IdOf(cache::ReadRing(configuration_id_), RingPhase::kSettled);
+  changed_ = true;
+  ChangeToDeclared();
+}
+
 void CacheMembers::Save(v1::RegistrySnapshot* snapshot) {
   snapshot->set_ring_configuration_id(Raw(configuration_id_));
   snapshot->set_cache_epoch(Raw(epoch_));
-  snapshot->clear_cache_members();
-  for (const auto& [name, member] : members_) {
-    v1::CacheMember* saved = snapshot->add_cache_members();
-    saved->set_name(name);
-    saved->set_whole_incarnation(Raw(member.whole));
-    saved->set_excused(member.excused);
-  }
+  const auto save = [](const Members& members, auto* saved) {
+    saved->Clear();
+    for (const auto& [name, member] : members) {
+      v1::CacheMember* one = saved->Add();
+      one->set_name(name);
+      one->set_whole_incarnation(Raw(member.whole));
+      one->set_excused(member.excused);
+    }
+  };
+  save(members_, snapshot->mutable_cache_members());
+  save(other_, snapshot->mutable_other_cache_members());
+  snapshot->clear_declared_caches();
+  for (const std::string& name : declared_) snapshot->add_declared_caches(name);
   changed_ = false;
 }
 

@@ -1,6 +1,7 @@
-// Which cache replicas of a cell are whole: those whose answers and votes count (spec Merge). The
-// registry says so, by incarnation, durably before anybody acts on it; so a replica that started
-// anew is not whole until it was admitted, whatever it, its readers or its writers believe.
+// Which cache replicas make up a cell's ring, which of them are whole (those whose answers and
+// votes count), and how far a change of the ring is (spec Merge). The registry says so, by
+// incarnation, durably before anybody acts on it; so a replica that started anew is not whole until
+// it was admitted, whatever it, its readers or its writers believe.
 //
 //   one member        admitted         started anew, was told to copy         admitted
 //   of the ring  ───▶ whole ─────────▶ not whole ───────────────────────────▶ whole
@@ -14,7 +15,20 @@
 // (Merge: RaiseEpoch), both are excused, and owners of lengths, seals and locks have to publish
 // them again. The same is done for one that is gone and that another one needs.
 //
-// A new ring (other names) is a new configuration, and an epoch in which all members are excused.
+//   the ring           ChangeTo              all of the new ring are          those of the old one are
+//                                            filled from the old one          sealed, or are given up
+//   kSettled(k) ─────────────────▶ kBoth(k) ──────────────────────▶ kNew(k) ─────────────▶ kSettled(k+1)
+//                                   │ Cancel
+//                                   └─────▶ kSettled(k+1), of the same replicas
+//
+// Writes reach both rings while there are two, the old one is read in kBoth and the new one in
+// kNew; so every step may be taken at any time by whoever hears of it, and a change goes on under
+// the next scheduler where it was. "Sealed" is a replica whose values say that another ring is read
+// now: a reader that has not heard of it finds out (Merge: Invalidate). One replica that is not may
+// be left, as nobody believes one alone.
+//
+// The ring is made of the names that the cell's configuration declares when there is none, and is
+// changed to them when they have changed since; otherwise ChangeTo alone decides.
 //
 // A core: no clock, no I/O, one thread.
 #pragma once
@@ -25,37 +39,66 @@
 #include <vector>
 
 #include "tailcast/base/process_incarnation.h"
+#include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/cache/types.h"
 #include "tailcast/proto/registry.pb.h"
 
 namespace tailcast::cell {
 
+struct CacheMembersOptions {
+  // How long a member may be gone before others go on without it; longer than a restart takes, than
+  // readers trust a heart that stands still (2 s), and than a server goes on that did not run.
+  Duration fence_after = Duration::Seconds(2);
+  // How long a change waits for chunks to be copied; those that were written before have expired
+  // then.
+  Duration data_fill_max = Duration::Seconds(60);
+};
+
 class CacheMembers {
  public:
   struct Member {
-    ProcessIncarnation whole = ProcessIncarnation::kNone;  // admitted last; kNone: never one
+    // Admitted last; in the ring that comes, filled last. kNone: never one.
+    ProcessIncarnation whole = ProcessIncarnation::kNone;
     bool excused = false;
     bool operator==(const Member&) const = default;
   };
+  using Members = std::map<std::string, Member>;
 
-  // `names`: what the cell's configuration declares. `fence_after`: how long a member may be gone
-  // before another one that needs it stops waiting; longer than a restart takes.
-  CacheMembers(const v1::RegistrySnapshot& durable, const std::vector<std::string>& names,
-               Duration fence_after);
+  // `declared`: the names that the cell's configuration gives.
+  CacheMembers(const v1::RegistrySnapshot& durable, const std::vector<std::string>& declared,
+               CacheMembersOptions options);
 
-  // A member is there (again), or renews its lease. `copied`: the epoch for which this incarnation
-  // has rested and copied; 0: it has not.
-  void OnRegistered(MonotonicTime now, const std::string& name, ProcessIncarnation incarnation,
-                    cache::CacheEpoch copied);
+  // What a replica says of itself (proto/cell.proto, ProcessInfo).
+  struct Report {
+    ProcessIncarnation incarnation = ProcessIncarnation::kNone;
+    cache::CacheEpoch copied{};
+    cache::ConfigurationId filled{}, data_filled{}, sealed{};
+  };
+  // It is there (again), or renews its lease.
+  void OnRegistered(MonotonicTime now, const std::string& name, const Report& report);
   void OnGone(MonotonicTime now, const std::string& name);
   // When OnTime is due next; Max: when something happens.
   MonotonicTime NextTime() const { return next_; }
   void OnTime(MonotonicTime now);
 
+  // Begins to change the ring to these replicas; they may come later. Ok: it has begun, or there is
+  // nothing to change.
+  //   InvalidArgument: no names, or bad ones. FailedPrecondition: it is changing already, to others;
+  //   or it is one of memcached servers, which the configuration alone names.
+  Status ChangeTo(const std::vector<std::string>& names);
+  // Takes the change back. FailedPrecondition: there is none, or the new ring is read already.
+  Status Cancel();
+
   cache::ConfigurationId configuration_id() const { return configuration_id_; }
+  cache::RingPhase phase() const { return cache::PhaseOf(configuration_id_); }
   cache::CacheEpoch epoch() const { return epoch_; }
-  const std::map<std::string, Member>& members() const { return members_; }
+  // Of the ring that is read, and of the one that comes (kBoth) or goes (kNew).
+  const Members& members() const { return members_; }
+  const Members& other() const { return other_; }
+  bool Knows(const std::string& name) const {
+    return members_.contains(name) || other_.contains(name);
+  }
 
   // Whether anything that Save writes has changed since it was called last.
   bool changed() const { return changed_; }
@@ -63,17 +106,30 @@ class CacheMembers {
 
  private:
   struct Presence {
-    ProcessIncarnation incarnation = ProcessIncarnation::kNone;  // kNone: gone
-    std::optional<MonotonicTime> since;                          // gone since
+    Report report;                            // incarnation kNone: gone
+    MonotonicTime since;                      // of this incarnation
+    std::optional<MonotonicTime> gone_since;  // if it is gone
   };
   bool IsThere(const std::string& name) const;
   bool IsWhole(const std::string& name) const;
+  bool IsFilled(const std::string& name) const;
+  void MakeRing(const std::vector<std::string>& names);
+  void BeginChange(const std::vector<std::string>& names);
+  void ChangeToDeclared();
+  bool FillingIsStuck(MonotonicTime now);
+  void LookAtEpoch(MonotonicTime now);
+  void LookAtPhase(MonotonicTime now);
+  void LookAtFilling(MonotonicTime now);
+  void LookAtSealing(MonotonicTime now);
 
-  const Duration fence_after_;
+  const CacheMembersOptions options_;
+  const std::vector<std::string> wanted_;  // that the configuration declares, sorted
+  std::vector<std::string> declared_;      // the same, when a ring was last made of it
   cache::ConfigurationId configuration_id_{};
   cache::CacheEpoch epoch_{};
-  std::map<std::string, Member> members_;
-  std::map<std::string, Presence> presence_;
+  Members members_, other_;
+  std::map<std::string, Presence> presence_;  // of all of them
+  std::optional<MonotonicTime> both_since_;   // as this scheduler knows
   MonotonicTime next_ = MonotonicTime::Max();
   bool changed_ = false;
 };

@@ -1,32 +1,21 @@
-// The registry's word on who is whole, by itself and together with RepairCore: replicas that
-// restart at any time, clients and replicas whose view of the ring is old, writes and reads under
-// way all the while. The oracle is spec Merge's ReadsSeeAcked: a complete read sees every write
-// that was acknowledged before it began, in the same epoch.
+// The registry's word on who is whole and how the ring changes, by itself. Together with
+// RepairCore, clients and servers: cache_members_sweep_test.cc.
 #include "tailcast/cell/cache_members.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <map>
-#include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "tailcast/base/rng.h"
 #include "tailcast/base/strong.h"
-#include "tailcast/cache/quorum_core.h"
-#include "tailcast/cache/quorum_options.h"
-#include "tailcast/cache/repair_core.h"
 
 namespace tailcast::cell {
 namespace {
 
 using cache::CacheEpoch;
+using cache::ConfigurationId;
+using cache::RingPhase;
 
 MonotonicTime At(int64_t ms) { return MonotonicTime() + Duration::Millis(ms); }
 constexpr Duration kFence = Duration::Seconds(2);
@@ -35,15 +24,29 @@ ProcessIncarnation Life(uint64_t n) { return ProcessIncarnation{n}; }
 class CacheMembersTest : public testing::Test {
  protected:
   CacheMembers Open(const std::vector<std::string>& names) {
-    return CacheMembers(saved_, names, kFence);
+    return CacheMembers(saved_, names, {.fence_after = kFence});
   }
   // A deployment whose three replicas are whole, in life 1.
   CacheMembers Running() {
     CacheMembers members = Open({"a", "b", "c"});
     for (const char* name : {"a", "b", "c"}) {
-      members.OnRegistered(At(0), name, Life(1), members.epoch());
+      members.OnRegistered(At(0), name, {.incarnation = Life(1), .copied = members.epoch()});
     }
     return members;
+  }
+  static std::vector<std::string> NamesOf(const CacheMembers::Members& members) {
+    std::vector<std::string> names;
+    for (const auto& [name, member] : members) names.push_back(name);
+    return names;
+  }
+  // `name` says that it holds what it will own, and has heard of the newest configuration.
+  static void Fill(CacheMembers& members, int64_t ms, const char* name, uint64_t life) {
+    const ConfigurationId id = members.configuration_id();
+    members.OnRegistered(At(ms), name, {Life(life), members.epoch(), id, id, id});
+  }
+  static void Seal(CacheMembers& members, int64_t ms, const char* name, uint64_t life) {
+    members.OnRegistered(At(ms), name,
+                         {.incarnation = Life(life), .sealed = members.configuration_id()});
   }
   v1::RegistrySnapshot saved_;
 };
@@ -52,29 +55,24 @@ TEST_F(CacheMembersTest, ANewRingIsAnEpochInWhichNobodyHasAnythingToCopy) {
   CacheMembers members = Open({"a", "b", "c"});
   EXPECT_TRUE(members.changed());
   EXPECT_EQ(members.epoch(), CacheEpoch{1});
-  EXPECT_EQ(members.configuration_id(), cache::ConfigurationId{1});
+  EXPECT_EQ(members.configuration_id(), cache::IdOf(1, RingPhase::kSettled));
   EXPECT_TRUE(members.members().at("a").excused);
-  members.OnRegistered(At(0), "a", Life(1), CacheEpoch{});
+  members.OnRegistered(At(0), "a", {.incarnation = Life(1), .copied = CacheEpoch{}});
   EXPECT_TRUE(members.members().at("a").excused) << "it was not asked for yet";
-  members.OnRegistered(At(0), "a", Life(1), CacheEpoch{1});
+  members.OnRegistered(At(0), "a", {.incarnation = Life(1), .copied = CacheEpoch{1}});
   EXPECT_EQ(members.members().at("a"), (CacheMembers::Member{Life(1), false}));
 
   members.Save(&saved_);
   EXPECT_FALSE(Open({"c", "b", "a"}).changed());
-  CacheMembers more = Open({"a", "b", "c", "d"});
-  EXPECT_TRUE(more.changed());
-  EXPECT_EQ(more.epoch(), CacheEpoch{2});
-  EXPECT_EQ(more.configuration_id(), cache::ConfigurationId{2});
-  EXPECT_EQ(more.members().at("a"), (CacheMembers::Member{Life(1), true}));
 }
 
 TEST_F(CacheMembersTest, OneThatBeginsAnewIsWholeWhenItHasCopied) {
   CacheMembers members = Running();
   const CacheEpoch epoch = members.epoch();
-  members.OnRegistered(At(10), "a", Life(2), CacheEpoch{});
+  members.OnRegistered(At(10), "a", {.incarnation = Life(2), .copied = CacheEpoch{}});
   EXPECT_EQ(members.members().at("a"), (CacheMembers::Member{Life(1), false}));
   EXPECT_EQ(members.NextTime(), MonotonicTime::Max());
-  members.OnRegistered(At(5000), "a", Life(2), epoch);
+  members.OnRegistered(At(5000), "a", {.incarnation = Life(2), .copied = epoch});
   EXPECT_EQ(members.members().at("a"), (CacheMembers::Member{Life(2), false}));
   EXPECT_EQ(members.epoch(), epoch);
 }
@@ -82,17 +80,17 @@ TEST_F(CacheMembersTest, OneThatBeginsAnewIsWholeWhenItHasCopied) {
 TEST_F(CacheMembersTest, TwoThatBeganAnewRaiseTheEpoch) {
   CacheMembers members = Running();
   const CacheEpoch epoch = members.epoch();
-  members.OnRegistered(At(10), "a", Life(2), CacheEpoch{});
-  members.OnRegistered(At(20), "b", Life(2), CacheEpoch{});
+  members.OnRegistered(At(10), "a", {.incarnation = Life(2), .copied = CacheEpoch{}});
+  members.OnRegistered(At(20), "b", {.incarnation = Life(2), .copied = CacheEpoch{}});
   EXPECT_EQ(members.epoch(), Successor(epoch));
   EXPECT_TRUE(members.members().at("a").excused);
   EXPECT_TRUE(members.members().at("b").excused);
   EXPECT_FALSE(members.members().at("c").excused);
-  members.OnRegistered(At(30), "a", Life(2), epoch);
+  members.OnRegistered(At(30), "a", {.incarnation = Life(2), .copied = epoch});
   EXPECT_TRUE(members.members().at("a").excused) << "what it copied for the epoch before";
-  members.OnRegistered(At(40), "a", Life(2), Successor(epoch));
+  members.OnRegistered(At(40), "a", {.incarnation = Life(2), .copied = Successor(epoch)});
   EXPECT_FALSE(members.members().at("a").excused);
-  members.OnRegistered(At(50), "b", Life(3), CacheEpoch{});
+  members.OnRegistered(At(50), "b", {.incarnation = Life(3), .copied = CacheEpoch{}});
   EXPECT_EQ(members.epoch(), Successor(epoch)) << "b has what c and a have to copy from";
 }
 
@@ -102,25 +100,25 @@ TEST_F(CacheMembersTest, OneThatIsGoneIsGivenUpOnlyWhenAnotherOneNeedsItForLong)
   members.OnGone(At(1000), "b");
   members.OnTime(At(100000));
   EXPECT_EQ(members.epoch(), epoch) << "nobody needs it";
-  members.OnRegistered(At(100000), "b", Life(1), CacheEpoch{});
+  members.OnRegistered(At(100000), "b", {.incarnation = Life(1), .copied = CacheEpoch{}});
   EXPECT_EQ(members.epoch(), epoch) << "and it is whole when it is back";
   members.OnGone(At(101000), "b");
-  members.OnRegistered(At(101500), "a", Life(2), CacheEpoch{});
+  members.OnRegistered(At(101500), "a", {.incarnation = Life(2), .copied = CacheEpoch{}});
   EXPECT_EQ(members.NextTime(), At(103000));
   members.OnTime(At(102999));
   EXPECT_EQ(members.epoch(), epoch);
   members.OnTime(At(103000));
   EXPECT_EQ(members.epoch(), Successor(epoch));
   EXPECT_TRUE(members.members().at("b").excused);
-  members.OnRegistered(At(103100), "b", Life(1), CacheEpoch{});
+  members.OnRegistered(At(103100), "b", {.incarnation = Life(1), .copied = CacheEpoch{}});
   EXPECT_TRUE(members.members().at("b").excused) << "it missed what was written without it";
 }
 
 TEST_F(CacheMembersTest, TheOnlyReplicaLosesAllWhenItBeginsAnew) {
   CacheMembers members = Open({"a"});
-  members.OnRegistered(At(0), "a", Life(1), members.epoch());
+  members.OnRegistered(At(0), "a", {.incarnation = Life(1), .copied = members.epoch()});
   const CacheEpoch epoch = members.epoch();
-  members.OnRegistered(At(10), "a", Life(2), CacheEpoch{});
+  members.OnRegistered(At(10), "a", {.incarnation = Life(2), .copied = CacheEpoch{}});
   EXPECT_EQ(members.epoch(), Successor(epoch));
   EXPECT_TRUE(members.members().at("a").excused);
 }
@@ -130,332 +128,135 @@ TEST_F(CacheMembersTest, AfterARestartOfTheSchedulerNobodyIsGivenUpBeforeHeCould
   CacheMembers members = Open({"a", "b", "c"});
   EXPECT_FALSE(members.changed());
   const CacheEpoch epoch = members.epoch();
-  members.OnRegistered(At(50), "a", Life(2), CacheEpoch{});
+  members.OnRegistered(At(50), "a", {.incarnation = Life(2), .copied = CacheEpoch{}});
   EXPECT_EQ(members.NextTime(), At(50) + kFence);
-  members.OnRegistered(At(400), "b", Life(1), CacheEpoch{});
-  members.OnRegistered(At(400), "c", Life(1), CacheEpoch{});
+  members.OnRegistered(At(400), "b", {.incarnation = Life(1), .copied = CacheEpoch{}});
+  members.OnRegistered(At(400), "c", {.incarnation = Life(1), .copied = CacheEpoch{}});
   EXPECT_EQ(members.NextTime(), MonotonicTime::Max());
   EXPECT_EQ(members.epoch(), epoch);
 }
 
-// ---- Together with RepairCore ----
+TEST_F(CacheMembersTest, ARingChangesInPhasesWithoutANewEpoch) {
+  CacheMembers members = Running();
+  const CacheEpoch epoch = members.epoch();
+  ASSERT_TRUE(members.ChangeTo({"c", "d", "e"}).ok());
+  EXPECT_EQ(members.configuration_id(), cache::IdOf(1, RingPhase::kBoth));
+  EXPECT_TRUE(members.ChangeTo({"e", "d", "c"}).ok()) << "it is under way";
+  EXPECT_TRUE(IsFailedPrecondition(members.ChangeTo({"a", "d"})));
+  Fill(members, 10, "c", 1);
+  Fill(members, 20, "d", 1);
+  EXPECT_EQ(members.phase(), RingPhase::kBoth) << "e has not been filled";
+  Fill(members, 30, "e", 1);
+  EXPECT_EQ(members.configuration_id(), cache::IdOf(1, RingPhase::kNew));
+  EXPECT_EQ(NamesOf(members.members()), (std::vector<std::string>{"c", "d", "e"}));
+  EXPECT_EQ(NamesOf(members.other()), (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(members.members().at("e"), (CacheMembers::Member{Life(1), false}));
+  // Under the next scheduler it goes on.
+  members.Save(&saved_);
+  CacheMembers next = Open({"a", "b", "c"});
+  EXPECT_EQ(next.configuration_id(), cache::IdOf(1, RingPhase::kNew));
+  Seal(next, 40, "a", 1);
+  Seal(next, 40, "c", 1);
+  EXPECT_EQ(next.NextTime(), At(40) + kFence) << "their former lives may be read";
+  next.OnTime(At(40) + kFence);
+  EXPECT_EQ(next.configuration_id(), cache::IdOf(2, RingPhase::kSettled));
+  EXPECT_TRUE(next.other().empty());
+  EXPECT_EQ(next.epoch(), epoch);
+  // The configuration still declares what it did, and so changes nothing.
+  next.Save(&saved_);
+  EXPECT_FALSE(Open({"a", "b", "c"}).changed());
+  EXPECT_EQ(Open({"c", "d", "e", "f"}).configuration_id(), cache::IdOf(2, RingPhase::kBoth));
+}
 
-// Values, numbers that grow, on three replicas, by the rules that servers and clients follow. Each
-// is written seldom, so that what was lost is not hidden by a later write.
-class Sweep {
- public:
-  explicit Sweep(uint64_t seed) : rng_(seed) {
-    for (int i = 0; i < 3; ++i) {
-      names_.push_back(std::string(1, static_cast<char>('a' + i)));
-      StartReplica(i);
-    }
-    Reopen();
-  }
+TEST_F(CacheMembersTest, TheNewRingIsNotReadBeforeAllOfItAreFilledInThisLife) {
+  CacheMembers members = Running();
+  ASSERT_TRUE(members.ChangeTo({"b", "c", "d"}).ok());
+  Fill(members, 10, "b", 1);
+  Fill(members, 10, "d", 1);
+  members.OnRegistered(At(20), "d", {.incarnation = Life(2)});
+  Fill(members, 30, "c", 1);
+  EXPECT_EQ(members.phase(), RingPhase::kBoth) << "d began anew";
+  Fill(members, 40, "d", 2);
+  EXPECT_EQ(members.phase(), RingPhase::kNew);
+}
 
-  void Run() {
-    restarts_ = 0.002 * rng_.Unit();
-    fast_views_ = rng_.Chance(0.5);
-    for (int step = 0; step < 10000 && failure_.empty(); ++step) Step();
-    // Faults end: everything is whole soon, and serves.
-    restarts_ = 0;
-    for (Replica& r : replicas_) r.back_at = r.silent_until = now_;
-    // Slow views are half a second old, and one replica may have to wait for another.
-    const MonotonicTime enough = now_ + Duration::Seconds(fast_views_ ? 5 : 15);
-    while (failure_.empty() && now_ < enough) Step();
-    for (int i = 0; i < 3 && failure_.empty(); ++i) {
-      if (!AdmittedNow(i)) failure_ = "not whole long after the last fault: " + names_[i];
-    }
-  }
+TEST_F(CacheMembersTest, WhoIsInBothRingsMustBeWholeInTheOldOne) {
+  CacheMembers members = Running();
+  ASSERT_TRUE(members.ChangeTo({"a", "b", "c", "d"}).ok());
+  for (const char* name : {"a", "b", "d"}) Fill(members, 10, name, 1);
+  const ConfigurationId both = members.configuration_id();
+  members.OnRegistered(At(20), "c", {.incarnation = Life(2), .filled = both, .data_filled = both});
+  EXPECT_EQ(members.phase(), RingPhase::kBoth);
+  Fill(members, 30, "c", 2);
+  EXPECT_EQ(members.phase(), RingPhase::kNew);
+}
 
-  std::string failure_;
-  uint64_t reads_ = 0, partial_ = 0, acknowledged_ = 0, epochs_ = 0;
+TEST_F(CacheMembersTest, ChunksAreWaitedForAsLongAsTheyLive) {
+  CacheMembers members = Running();
+  ASSERT_TRUE(members.ChangeTo({"a", "b", "d"}).ok());
+  const ConfigurationId both = members.configuration_id();
+  Fill(members, 1000, "a", 1);
+  Fill(members, 1000, "b", 1);
+  members.OnRegistered(At(2000), "d", {.incarnation = Life(1), .filled = both});
+  EXPECT_EQ(members.NextTime(), At(61000));
+  members.OnTime(At(60999));
+  EXPECT_EQ(members.phase(), RingPhase::kBoth);
+  members.OnTime(At(61000));
+  EXPECT_EQ(members.phase(), RingPhase::kNew);
+}
 
- private:
-  static constexpr uint64_t kKeys = 8;
-  using Memory = std::array<uint64_t, kKeys>;
-  struct Replica {
-    uint64_t life = 0;
-    bool there = true;
-    Memory values{};
-    std::unique_ptr<cache::RepairCore> repair;
-    cache::RingConfig view;
-    MonotonicTime next_lease, back_at;
-    MonotonicTime silent_until;  // alive, and not heard by the scheduler
-    // What its former life left, which readers may still see.
-    uint64_t ghost_life = 0;
-    Memory ghost_values{};
-    MonotonicTime ghost_until;
-  };
-  struct Client {
-    cache::RingConfig view;
-  };
-  struct Write {
-    size_t client;
-    cache::RingConfig view;
-    MonotonicTime deadline;
-    uint64_t key, value;
-    std::vector<int> left;
-    cache::MutationCore core;
-  };
-  struct Read {
-    cache::RingConfig view;
-    uint64_t key = 0, floor = 0, best = 0;
-    std::vector<int> left;
-    cache::ReadCore core;
-  };
-  struct Page {
-    int reader, source;
-    ProcessIncarnation life;
-    uint64_t reader_life, id;
-  };
+TEST_F(CacheMembersTest, TheOldRingIsKeptUntilNobodyCanTakeItsValuesForAll) {
+  CacheMembers members = Running();
+  ASSERT_TRUE(members.ChangeTo({"d", "e", "f"}).ok());
+  for (const char* name : {"d", "e", "f"}) Fill(members, 10, name, 1);
+  ASSERT_EQ(members.phase(), RingPhase::kNew);
+  Seal(members, 3000, "a", 1);
+  members.OnGone(At(4000), "b");
+  EXPECT_EQ(members.phase(), RingPhase::kNew) << "b and c may be read";
+  EXPECT_EQ(members.NextTime(), At(6000));
+  members.OnTime(At(5999));
+  EXPECT_EQ(members.phase(), RingPhase::kNew);
+  members.OnTime(At(6000));
+  EXPECT_EQ(members.phase(), RingPhase::kSettled) << "one alone is never believed";
+}
 
-  void StartReplica(int i) {
-    Replica& r = replicas_[i];
-    ++r.life;
-    r.there = true;
-    r.values = {};
-    r.view = {};
-    r.repair =
-        std::make_unique<cache::RepairCore>(cache::RepairOptions(), names_[i], Life(r.life), now_);
-    r.next_lease = now_;
-  }
-  void Reopen() {
-    members_ = std::make_unique<CacheMembers>(durable_, names_, kFence);
-    Persist();
-  }
-  void Persist() {
-    if (!members_->changed()) return;
-    const uint64_t before = durable_.cache_epoch();
-    members_->Save(&durable_);
-    if (durable_.cache_epoch() != before) {
-      ++epochs_;
-      acked_ = {};
-    }
-  }
-  bool AdmittedNow(int i) const {
-    const CacheMembers::Member& member = members_->members().at(names_[i]);
-    return replicas_[i].there && member.whole == Life(replicas_[i].life) && !member.excused;
-  }
-  // As RegistryCore shows it.
-  cache::RingConfig View() const {
-    cache::RingConfig view;
-    view.configuration_id = cache::ConfigurationId{durable_.ring_configuration_id()};
-    view.epoch = CacheEpoch{durable_.cache_epoch()};
-    for (int i = 0; i < 3; ++i) {
-      const v1::CacheMember& member = durable_.cache_members(i);
-      cache::Replica replica;
-      replica.name = names_[i];
-      replica.excused = member.excused();
-      replica.rests = member.whole_incarnation() != 0;
-      replica.whole = false;
-      if (registered_[i] != ProcessIncarnation::kNone) {
-        replica.rpc_address = names_[i];
-        replica.incarnation = registered_[i];
-        replica.whole = !member.excused() && Life(member.whole_incarnation()) == registered_[i];
-      }
-      view.replicas.push_back(std::move(replica));
-    }
-    return view;
-  }
+TEST_F(CacheMembersTest, AChangeIsTakenBackAsLongAsTheOldRingIsRead) {
+  CacheMembers members = Running();
+  EXPECT_TRUE(IsFailedPrecondition(members.Cancel()));
+  ASSERT_TRUE(members.ChangeTo({"a", "b", "d"}).ok());
+  ASSERT_TRUE(members.Cancel().ok());
+  EXPECT_EQ(members.configuration_id(), cache::IdOf(2, RingPhase::kSettled));
+  EXPECT_EQ(NamesOf(members.members()), (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(members.members().at("a"), (CacheMembers::Member{Life(1), false}));
+  ASSERT_TRUE(members.ChangeTo({"a", "b", "d"}).ok());
+  for (const char* name : {"a", "b", "d"}) Fill(members, 10, name, 1);
+  EXPECT_TRUE(IsFailedPrecondition(members.Cancel())) << "the new ring is read";
+}
 
-  void Step() {
-    now_ = now_ + Duration::Micros(static_cast<int64_t>(rng_.Below(20000)));
-    const int i = static_cast<int>(rng_.Below(3));
-    Replica& r = replicas_[i];
-    if (r.there && rng_.Chance(restarts_)) {
-      if (rng_.Chance(0.7)) {
-        r.ghost_life = r.life;
-        r.ghost_values = r.values;
-        r.ghost_until = now_ + Duration::Millis(2000);
-      }
-      r.there = false;
-      r.back_at = now_ + Duration::Millis(static_cast<int64_t>(rng_.Below(4000)));
-    }
-    if (!r.there && now_ >= r.back_at) StartReplica(i);
-    if (rng_.Chance(restarts_)) {
-      r.silent_until = now_ + Duration::Millis(static_cast<int64_t>(rng_.Below(6000)));
-    }
-    if (rng_.Chance(restarts_ / 4)) Reopen();
-    Lease(i);
-    if (r.there && now_ >= r.silent_until && (fast_views_ || rng_.Chance(0.1))) {
-      r.view = View();
-      r.repair->OnRing(now_, r.view);
-    }
-    Pages(i);
-    Client& client = clients_[rng_.Below(clients_.size())];
-    if (rng_.Chance(fast_views_ ? 0.5 : 0.05)) client.view = View();
-    if (!client.view.replicas.empty()) {
-      if (rng_.Chance(0.03)) BeginWrite();
-      if (rng_.Chance(0.3)) BeginRead(client);
-    }
-    if (!writes_.empty()) GoOnWriting(rng_.Below(writes_.size()));
-    if (!reads_under_way_.empty()) GoOnReading(rng_.Below(reads_under_way_.size()));
-  }
+TEST_F(CacheMembersTest, WhoIsFilledDoesWithoutOneOfTheOldRingButNotWithoutTwo) {
+  CacheMembers members = Running();
+  const CacheEpoch epoch = members.epoch();
+  ASSERT_TRUE(members.ChangeTo({"c", "d", "e"}).ok());
+  members.OnGone(At(1000), "a");
+  members.OnRegistered(At(1000), "d", {.incarnation = Life(1)});
+  members.OnTime(At(100000));
+  EXPECT_EQ(members.epoch(), epoch);
+  members.OnGone(At(100000), "b");
+  EXPECT_EQ(members.NextTime(), At(102000));
+  members.OnTime(At(102000));
+  EXPECT_EQ(members.epoch(), Successor(epoch));
+  EXPECT_TRUE(members.members().at("a").excused);
+  EXPECT_TRUE(members.members().at("b").excused);
+}
 
-  void Lease(int i) {
-    Replica& r = replicas_[i];
-    if (r.there && now_ >= r.next_lease && now_ >= r.silent_until) {
-      registered_[i] = Life(r.life);
-      lease_end_[i] = now_ + Duration::Seconds(1);
-      members_->OnRegistered(now_, names_[i], Life(r.life), r.repair->copied());
-      r.next_lease = now_ + Duration::Millis(333);
-    } else if (registered_[i] != ProcessIncarnation::kNone && now_ >= lease_end_[i]) {
-      registered_[i] = ProcessIncarnation::kNone;
-      members_->OnGone(now_, names_[i]);
-    }
-    if (members_->NextTime() <= now_) members_->OnTime(now_);
-    Persist();
-  }
-
-  // The only page of each member has what it has when it is answered.
-  void Pages(int i) {
-    Replica& r = replicas_[i];
-    if (r.there) {
-      for (const cache::RepairCore::Ask& ask : r.repair->TakeDue(now_)) {
-        const int source = ask.member[0] - 'a';
-        pages_.push_back({i, source, ask.incarnation, r.life, ask.id});
-      }
-    }
-    if (pages_.empty() || rng_.Chance(0.5)) return;
-    const size_t at = rng_.Below(pages_.size());
-    const Page page = pages_[at];
-    pages_.erase(pages_.begin() + static_cast<std::ptrdiff_t>(at));
-    Replica& reader = replicas_[page.reader];
-    const Replica& source = replicas_[page.source];
-    if (!reader.there || reader.life != page.reader_life) return;
-    if (!source.there || Life(source.life) != page.life || rng_.Chance(0.1)) {
-      reader.repair->OnFailure(now_, page.id);
-      return;
-    }
-    for (uint64_t key = 0; key < kKeys; ++key) {
-      reader.values[key] = std::max(reader.values[key], source.values[key]);
-    }
-    reader.repair->OnPage(now_, page.id, {0, 10, cache::ConfigurationId{1}});
-  }
-
-  void BeginWrite() {
-    Write write;
-    write.client = rng_.Below(clients_.size());
-    if (clients_[write.client].view.replicas.empty()) return;
-    write.view = clients_[write.client].view;
-    write.deadline = now_ + cache::kWriteDeadlineMax;
-    write.key = rng_.Below(kKeys);
-    write.value = ++last_value_;
-    write.left = {0, 1, 2};
-    write.core.AddKey(3);
-    writes_.push_back(std::move(write));
-  }
-  void GoOnWriting(size_t at) {
-    Write& write = writes_[at];
-    const CacheEpoch epoch = clients_[write.client].view.epoch;
-    const auto forget = [&] { writes_.erase(writes_.begin() + static_cast<std::ptrdiff_t>(at)); };
-    if (now_ >= write.deadline || write.left.empty()) return forget();
-    const size_t which = rng_.Below(write.left.size());
-    const int i = write.left[which];
-    write.left.erase(write.left.begin() + static_cast<std::ptrdiff_t>(which));
-    Replica& r = replicas_[i];
-    const cache::Replica& meant = write.view.replicas[i];
-    if (!r.there || meant.incarnation != Life(r.life) || rng_.Chance(0.1)) {
-      write.core.OnFailure(0);
-    } else {
-      r.values[write.key] = std::max(r.values[write.key], write.value);
-      // As the newest view of the client says of this incarnation.
-      const cache::Replica& known = clients_[write.client].view.replicas[i];
-      const bool votes = known.incarnation == meant.incarnation ? known.whole : meant.whole;
-      write.core.OnResult(0, cache::MutationResult::kApplied, votes);
-    }
-    if (!write.core.decided()) return;
-    if (write.core.summary().failed == 0 && epoch == write.view.epoch &&
-        epoch == CacheEpoch{durable_.cache_epoch()}) {
-      ++acknowledged_;
-      acked_[write.key] = std::max(acked_[write.key], write.value);
-    }
-    forget();
-  }
-
-  void BeginRead(const Client& client) {
-    if (client.view.epoch != CacheEpoch{durable_.cache_epoch()}) return;
-    Read read;
-    read.view = client.view;
-    read.key = rng_.Below(kKeys);
-    read.floor = acked_[read.key];
-    cache::Mask whole = 0;
-    for (int i = 0; i < 3; ++i) {
-      if (client.view.replicas[i].whole) whole |= static_cast<cache::Mask>(1u << i);
-    }
-    Ask(read, read.core.Start(cache::ReadCore::Kind::kValue, cache::ReadMode::kConsistent, 3, 7,
-                              whole, 0));
-    reads_under_way_.push_back(std::move(read));
-  }
-  static void Ask(Read& read, cache::Mask mask) {
-    for (int i = 0; i < 3; ++i) {
-      if ((mask & (1u << i)) != 0) read.left.push_back(i);
-    }
-  }
-  void GoOnReading(size_t at) {
-    Read& read = reads_under_way_[at];
-    if (!read.core.done()) {
-      const int i = read.left.back();
-      read.left.pop_back();
-      const Replica& r = replicas_[i];
-      const ProcessIncarnation meant = read.view.replicas[i].incarnation;
-      const bool ghost = r.ghost_life != 0 && meant == Life(r.ghost_life) && now_ < r.ghost_until;
-      const auto replica = static_cast<uint8_t>(i);
-      if (r.there && meant == Life(r.life)) {
-        read.best = std::max(read.best, r.values[read.key]);
-        Ask(read, read.core.OnAnswer(replica, 1));
-      } else if (ghost) {
-        read.best = std::max(read.best, r.ghost_values[read.key]);
-        Ask(read, read.core.OnAnswer(replica, 1));
-      } else {
-        Ask(read, read.core.OnError(replica));
-      }
-    }
-    if (!read.core.done()) return;
-    ++reads_;
-    partial_ += read.core.complete() ? 0 : 1;
-    if (read.core.complete() && read.view.epoch == CacheEpoch{durable_.cache_epoch()} &&
-        read.best < read.floor) {
-      failure_ = "a read saw " + std::to_string(read.best) + " of " + std::to_string(read.floor);
-    }
-    reads_under_way_.erase(reads_under_way_.begin() + static_cast<std::ptrdiff_t>(at));
-  }
-
-  Rng rng_;
-  MonotonicTime now_ = At(0);
-  double restarts_ = 0;
-  bool fast_views_ = true;
-  std::vector<std::string> names_;
-  v1::RegistrySnapshot durable_;
-  std::unique_ptr<CacheMembers> members_;
-  std::array<ProcessIncarnation, 3> registered_{};
-  std::array<MonotonicTime, 3> lease_end_{};
-  std::array<Replica, 3> replicas_;
-  std::array<Client, 3> clients_;
-  std::vector<Write> writes_;
-  std::vector<Read> reads_under_way_;
-  std::vector<Page> pages_;
-  uint64_t last_value_ = 0;
-  Memory acked_{};
-};
-
-TEST(CacheMembersSweepTest, CompleteReadsSeeWhatWasAcknowledged) {
-  const char* text = std::getenv("TAILCAST_SEEDS");
-  const uint64_t seeds = text == nullptr ? 60 : std::strtoull(text, nullptr, 10);
-  uint64_t reads = 0, partial = 0, acknowledged = 0, epochs = 0;
-  for (uint64_t seed = 1; seed <= seeds; ++seed) {
-    Sweep sweep(seed);
-    sweep.Run();
-    ASSERT_EQ(sweep.failure_, "") << "seed " << seed;
-    reads += sweep.reads_;
-    partial += sweep.partial_;
-    acknowledged += sweep.acknowledged_;
-    epochs += sweep.epochs_;
-  }
-  EXPECT_GT(acknowledged, 20 * seeds);
-  EXPECT_GT(epochs, 2 * seeds) << "the faults are too weak";
-  EXPECT_GT(partial * 100, reads) << "the faults are too weak";
-  EXPECT_LT(partial * 2, reads) << "the faults are too strong";
+TEST_F(CacheMembersTest, RefusesRingsThatMakeNoSense) {
+  CacheMembers members = Running();
+  EXPECT_TRUE(IsInvalidArgument(members.ChangeTo({})));
+  EXPECT_TRUE(IsInvalidArgument(members.ChangeTo({"a", "b", "a"})));
+  EXPECT_TRUE(IsInvalidArgument(members.ChangeTo({"a", "no name"})));
+  EXPECT_TRUE(IsFailedPrecondition(members.ChangeTo({"memcached:host:1"})));
+  EXPECT_TRUE(members.ChangeTo({"c", "b", "a"}).ok());
+  EXPECT_EQ(members.phase(), RingPhase::kSettled) << "it is that ring";
 }
 
 }  // namespace

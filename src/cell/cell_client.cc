@@ -24,7 +24,10 @@ cache::RingConfig ToRing(const v1::Ring& ring) {
                                ProcessIncarnation{r.incarnation()},
                                r.whole(),
                                r.excused(),
-                               r.rests()});
+                               r.rests(),
+                               !r.not_in_ring(),
+                               r.in_other(),
+                               r.votes_in_other()});
   }
   return config;
 }
@@ -141,6 +144,12 @@ void CellClient::DeleteStream(const std::string& name, Callback<void(Status)> do
                 scope_.Bind([done = std::move(done)](Result<std::string> reply) mutable {
                   done(reply.ok() ? OkStatus() : reply.status());
                 }));
+}
+
+void CellClient::ChangeRing(const v1::ChangeRingRequest& request,
+                            Callback<void(Result<v1::ChangeRingReply>)> done) {
+  client_->Call("/tailcast.v1.Cell/ChangeRing", request.SerializeAsString(), kCallTimeout,
+                Parsing<v1::ChangeRingReply>(std::move(done)));
 }
 
 cache::RingConfig DataRing(const CellView& view) { return ToRing(view.data_ring()); }

@@ -45,6 +45,8 @@ class CellClient {
   void NotifyFile(const v1::FileNotice& notice, Callback<void(Result<v1::FileNoticeReply>)> done);
   void CreateStream(const v1::StreamConfig& stream, Callback<void(Result<v1::StreamConfig>)> done);
   void DeleteStream(const std::string& name, Callback<void(Status)> done);
+  void ChangeRing(const v1::ChangeRingRequest& request,
+                  Callback<void(Result<v1::ChangeRingReply>)> done);
 
  private:
   // A callback for the call's bytes that gives `done` the parsed message.

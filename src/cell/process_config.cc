@@ -58,6 +58,7 @@ Result<ProcessConfig> Read(YamlMap map) {
     return map.Error("profile", parsed.status().message());
   }
   TAILCAST_RETURN_IF_ERROR(map.Get("caches", config.caches));
+  TAILCAST_RETURN_IF_ERROR(map.Get("spares", config.spares));
   if (const auto servers = memcached::ServersOf(config.caches); !servers.ok()) {
     return map.Error("caches", servers.status().message());
   }
@@ -108,6 +109,7 @@ std::string ProcessConfig::ToYaml() const {
   out << YAML::Key << "profile" << YAML::Value
       << (profile == Profile::kLowLatency ? "low-latency" : "standard");
   out << YAML::Key << "caches" << YAML::Value << YAML::Flow << caches;
+  if (!spares.empty()) out << YAML::Key << "spares" << YAML::Value << YAML::Flow << spares;
   out << YAML::Key << "cache" << YAML::Value << YAML::BeginMap;
   out << YAML::Key << "data_bytes" << YAML::Value << data_cache_bytes;
   out << YAML::Key << "metadata_bytes" << YAML::Value << metadata_cache_bytes;

@@ -31,6 +31,8 @@ struct ProcessConfig {
 
   // The cache processes of the cell: who is on the rings. Needed by the role scheduler.
   std::vector<std::string> caches;
+  // Cache processes that may be there without being in the rings, until these are changed to them.
+  std::vector<std::string> spares;
 
   // cache
   int64_t data_cache_bytes = 256 << 20;

@@ -23,6 +23,7 @@ v1::RegistrySnapshot RingOf(const v1::RegistrySnapshot& snapshot) {
   ring.set_ring_configuration_id(snapshot.ring_configuration_id());
   ring.set_cache_epoch(snapshot.cache_epoch());
   *ring.mutable_cache_members() = snapshot.cache_members();
+  *ring.mutable_other_cache_members() = snapshot.other_cache_members();
   return ring;
 }
 
@@ -72,7 +73,7 @@ Status ValidateTree(const v1::StreamConfig& stream) {
 RegistryCore::RegistryCore(RegistryOptions options, v1::RegistrySnapshot durable, uint64_t seed)
     : options_(std::move(options)),
       durable_(std::move(durable)),
-      caches_(durable_, options_.cache_replicas, options_.fence_after),
+      caches_(durable_, options_.cache_replicas, {.fence_after = options_.fence_after}),
       shown_(RingOf(durable_)),
       rng_(seed) {
   view_.set_cell(options_.cell);
@@ -90,28 +91,47 @@ void RegistryCore::Changed() { view_.set_version(view_.version() + 1); }
 void RegistryCore::RefreshProcesses() {
   view_.clear_processes();
   for (const auto& [name, entry] : processes_) *view_.add_processes() = entry.info;
-  v1::Ring* rings[] = {view_.mutable_data_ring(), view_.mutable_metadata_ring()};
-  for (int i = 0; i < 2; ++i) {
-    const bool metadata = i == 1;
-    rings[i]->Clear();
-    rings[i]->set_configuration_id(shown_.ring_configuration_id());
-    if (metadata) rings[i]->set_epoch(shown_.cache_epoch());
-    for (const v1::CacheMember& member : shown_.cache_members()) {
-      v1::Replica* replica = rings[i]->add_replicas();
-      replica->set_name(member.name());
-      replica->set_excused(metadata && member.excused());
-      replica->set_rests(metadata && member.whole_incarnation() != 0);
-      const auto it = processes_.find(member.name());
-      if (it == processes_.end()) continue;
-      const v1::ProcessInfo& info = it->second.info;
-      replica->set_rpc_address(info.rpc_address());
-      replica->set_incarnation(info.incarnation());
-      replica->set_whole(!metadata ||
-                         (!member.excused() && member.whole_incarnation() == info.incarnation()));
-      *replica->mutable_fabric_addresses() = metadata ? info.metadata_fabric() : info.data_fabric();
-    }
-  }
+  FillRing(/*metadata=*/false, view_.mutable_data_ring());
+  FillRing(/*metadata=*/true, view_.mutable_metadata_ring());
   Changed();
+}
+
+void RegistryCore::FillRing(bool metadata, v1::Ring* ring) const {
+  ring->Clear();
+  ring->set_configuration_id(shown_.ring_configuration_id());
+  if (metadata) ring->set_epoch(shown_.cache_epoch());
+  const auto phase = cache::PhaseOf(cache::ConfigurationId{shown_.ring_configuration_id()});
+  // One that is there shows its address; `member` is what the ring that is read knows of it.
+  const auto fill = [&](const v1::CacheMember& member, bool in_ring) {
+    v1::Replica* replica = ring->add_replicas();
+    replica->set_name(member.name());
+    replica->set_not_in_ring(!in_ring);
+    replica->set_excused(metadata && in_ring && member.excused());
+    replica->set_rests(metadata && member.whole_incarnation() != 0);
+    const auto it = processes_.find(member.name());
+    if (it == processes_.end()) return replica;
+    const v1::ProcessInfo& info = it->second.info;
+    replica->set_rpc_address(info.rpc_address());
+    replica->set_incarnation(info.incarnation());
+    replica->set_whole(!metadata || (in_ring && !member.excused() &&
+                                     member.whole_incarnation() == info.incarnation()));
+    *replica->mutable_fabric_addresses() = metadata ? info.metadata_fabric() : info.data_fabric();
+    return replica;
+  };
+  std::map<std::string, v1::Replica*> replicas;
+  for (const v1::CacheMember& member : shown_.cache_members()) {
+    replicas[member.name()] = fill(member, true);
+  }
+  for (const v1::CacheMember& member : shown_.other_cache_members()) {
+    v1::Replica*& replica = replicas[member.name()];
+    if (replica == nullptr) replica = fill(member, false);
+    replica->set_in_other(true);
+    // In the ring that comes everybody votes: nobody reads it before who is in it was filled.
+    const bool there = replica->incarnation() != 0;
+    replica->set_votes_in_other(
+        there && (!metadata || phase == cache::RingPhase::kBoth ||
+                  (!member.excused() && member.whole_incarnation() == replica->incarnation())));
+  }
 }
 
 Status RegistryCore::CheckProcess(const v1::ProcessInfo& p) const {
@@ -138,12 +158,14 @@ Status RegistryCore::CheckProcess(const v1::ProcessInfo& p) const {
   for (const auto& address : p.metadata_fabric()) {
     if (address.size() > kAddressMax) return TooLong("metadata_fabric");
   }
-  if (p.role() == v1::ROLE_CACHE &&
-      std::find(options_.cache_replicas.begin(), options_.cache_replicas.end(), p.name()) ==
-          options_.cache_replicas.end()) {
-    return FailedPreconditionError("cell " + options_.cell + " declares no cache replica '" +
-                                   p.name() + "'" + DidYouMean(p.name(), options_.cache_replicas) +
-                                   "; add it to `caches` of the scheduler's configuration");
+  if (p.role() != v1::ROLE_CACHE || caches_.Knows(p.name())) return OkStatus();
+  std::vector<std::string> known = options_.cache_replicas;
+  known.insert(known.end(), options_.cache_spares.begin(), options_.cache_spares.end());
+  if (std::find(known.begin(), known.end(), p.name()) == known.end()) {
+    return FailedPreconditionError("cell " + options_.cell + " knows no cache replica '" +
+                                   p.name() + "'" + DidYouMean(p.name(), known) +
+                                   "; change the ring to it (tailcast cache reshard), or add it to "
+                                   "`caches` or `spares` of the scheduler's configuration");
   }
   return OkStatus();
 }
@@ -166,8 +188,13 @@ Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime now,
   const MonotonicTime expires = now + options_.lease;
   const auto registered = [&] {
     if (process.role() != v1::ROLE_CACHE) return;
-    caches_.OnRegistered(now, process.name(), incarnation,
-                         cache::CacheEpoch{process.copied_epoch()});
+    caches_.OnRegistered(
+        now, process.name(),
+        {.incarnation = incarnation,
+         .copied = cache::CacheEpoch{process.copied_epoch()},
+         .filled = cache::ConfigurationId{process.filled_configuration()},
+         .data_filled = cache::ConfigurationId{process.data_filled_configuration()},
+         .sealed = cache::ConfigurationId{process.sealed_configuration()}});
   };
   if (it != processes_.end()) {
     registered();
@@ -217,6 +244,14 @@ MonotonicTime RegistryCore::NextExpiry() const {
   MonotonicTime next = caches_.NextTime();
   for (const auto& [name, entry] : processes_) next = std::min(next, entry.expires);
   return next;
+}
+
+Status RegistryCore::ChangeRing(const v1::ChangeRingRequest& request) {
+  if (!request.cancel()) {
+    return caches_.ChangeTo({request.replicas().begin(), request.replicas().end()});
+  }
+  if (request.replicas_size() > 0) return InvalidArgumentError("cancel: takes no replicas");
+  return caches_.Cancel();
 }
 
 Status RegistryCore::CheckStream(const v1::StreamConfig& s) const {

@@ -6,9 +6,9 @@
 // call here changes the durable state and asks for a write (NeedsWrite); when the snapshot was
 // written, OnWritten makes it part of the view.
 //
-// The rings hold the cache replicas that the configuration declares, by name, whether they are
-// there or not: a dead replica stays on its ring without an address, so its keys do not move. Which
-// of them are whole is said by cache_members.h.
+// The rings hold their cache replicas by name, whether they are there or not: a dead replica stays
+// on its ring without an address, so its keys do not move. Which replicas these are, which of them
+// are whole and how the ring changes is said by cache_members.h.
 //
 // A core: no clock, no I/O, one thread. All input from peers is checked; errors name the field.
 #pragma once
@@ -35,7 +35,8 @@ namespace tailcast::cell {
 struct RegistryOptions {
   std::string cell;
   std::string store;                        // as processes of the cell open it
-  std::vector<std::string> cache_replicas;  // names, in any order
+  std::vector<std::string> cache_replicas;  // names of the first ring, in any order
+  std::vector<std::string> cache_spares;    // that may be there without being in the ring
   std::vector<std::string> known_cells;     // this one included; empty: any name is good
   std::string topology;                     // passed on in the view
   Duration lease = Duration::Seconds(1);
@@ -97,6 +98,9 @@ class RegistryCore {
   int64_t Floor(const stream::ShardId& shard) const;
   void SetFloor(const stream::ShardId& shard, int64_t seq);
 
+  // As CacheMembers::ChangeTo, or its Cancel.
+  Status ChangeRing(const v1::ChangeRingRequest& request);
+
   // There are changes that no snapshot given out holds.
   bool NeedsWrite() const { return dirty_ || caches_.changed(); }
   v1::RegistrySnapshot TakeSnapshot();
@@ -115,6 +119,7 @@ class RegistryCore {
   void Put(const v1::StreamConfig& stream);
   void Changed();
   void RefreshProcesses();
+  void FillRing(bool metadata, v1::Ring* ring) const;
 
   const RegistryOptions options_;
   v1::RegistrySnapshot durable_;

@@ -3,6 +3,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tailcast/base/strong.h"
+
 namespace tailcast::cell {
 namespace {
 
@@ -60,7 +62,7 @@ TEST_F(RegistryCoreTest, TheRingHoldsDeclaredReplicasWhetherTheyAreThereOrNot) {
   EXPECT_EQ(core_.view().data_ring().replicas(0).name(), "cache-0") << "sorted by name";
   EXPECT_EQ(core_.view().data_ring().replicas(0).rpc_address(), "");
   const uint64_t id = core_.view().data_ring().configuration_id();
-  EXPECT_EQ(id, 1u);
+  EXPECT_EQ(id, Raw(cache::IdOf(1, cache::RingPhase::kSettled)));
   ASSERT_TRUE(core_.Register(At(0), Process("cache-0", v1::ROLE_CACHE, 9)).ok());
   EXPECT_EQ(core_.view().data_ring().replicas(0).fabric_addresses(0), "tcp:d9");
   EXPECT_EQ(core_.view().metadata_ring().replicas(0).fabric_addresses(0), "tcp:m9");
@@ -70,19 +72,52 @@ TEST_F(RegistryCoreTest, TheRingHoldsDeclaredReplicasWhetherTheyAreThereOrNot) {
   EXPECT_EQ(core_.view().data_ring().configuration_id(), id) << "only configuration changes it";
 }
 
-TEST_F(RegistryCoreTest, AChangedDeclarationIsANewConfiguration) {
+TEST_F(RegistryCoreTest, AChangedDeclarationBeginsAChangeOfTheRing) {
   Persist();
   const auto snapshot = core_.TakeSnapshot();
   RegistryCore same(Options(), snapshot, 1);
   EXPECT_FALSE(same.NeedsWrite());
-  RegistryOptions more = Options();
-  more.cache_replicas.push_back("cache-2");
-  RegistryCore changed(more, snapshot, 1);
+  RegistryOptions others = Options();
+  others.cache_replicas = {"cache-1", "cache-2"};
+  RegistryCore changed(others, snapshot, 1);
   EXPECT_TRUE(changed.NeedsWrite());
-  EXPECT_EQ(changed.view().data_ring().configuration_id(), 1u) << "it is not durable yet";
+  EXPECT_EQ(changed.view().data_ring().configuration_id(), 4u) << "it is not durable yet";
+  ASSERT_TRUE(changed.Register(At(0), Process("cache-0", v1::ROLE_CACHE, 8)).ok()) << "it is read";
+  ASSERT_TRUE(changed.Register(At(0), Process("cache-2", v1::ROLE_CACHE, 9)).ok());
   changed.OnWritten(changed.TakeSnapshot());
-  EXPECT_EQ(changed.view().data_ring().configuration_id(), 2u);
-  EXPECT_EQ(changed.view().metadata_ring().epoch(), 2u);
+  const v1::Ring& ring = changed.view().metadata_ring();
+  EXPECT_EQ(ring.configuration_id(), 5u);
+  EXPECT_EQ(ring.epoch(), 1u);
+  ASSERT_EQ(ring.replicas_size(), 3);
+  EXPECT_EQ(ring.replicas(0).name(), "cache-0");
+  EXPECT_FALSE(ring.replicas(0).not_in_ring());
+  EXPECT_FALSE(ring.replicas(0).in_other());
+  EXPECT_TRUE(ring.replicas(1).in_other());
+  EXPECT_FALSE(ring.replicas(1).votes_in_other()) << "it is not there";
+  EXPECT_EQ(ring.replicas(2).name(), "cache-2");
+  EXPECT_TRUE(ring.replicas(2).not_in_ring());
+  EXPECT_FALSE(ring.replicas(2).whole());
+  EXPECT_TRUE(ring.replicas(2).votes_in_other()) << "nobody reads it before it is filled";
+}
+
+TEST_F(RegistryCoreTest, TheRingIsChangedAndThatIsTakenBackByACall) {
+  Persist();
+  v1::ChangeRingRequest request;
+  request.set_cancel(true);
+  EXPECT_TRUE(IsFailedPrecondition(core_.ChangeRing(request)));
+  request.add_replicas("cache-0");
+  EXPECT_TRUE(IsInvalidArgument(core_.ChangeRing(request)));
+  request.set_cancel(false);
+  ASSERT_TRUE(core_.ChangeRing(request).ok());
+  EXPECT_EQ(core_.view().data_ring().configuration_id(), 4u);
+  Persist();
+  EXPECT_EQ(core_.view().data_ring().configuration_id(), 5u);
+  request.clear_replicas();
+  request.set_cancel(true);
+  ASSERT_TRUE(core_.ChangeRing(request).ok());
+  Persist();
+  EXPECT_EQ(core_.view().data_ring().configuration_id(), 8u);
+  EXPECT_EQ(core_.view().data_ring().replicas_size(), 2);
 }
 
 TEST_F(RegistryCoreTest, AReplicaIsShownAsWholeOnceThatIsDurable) {
@@ -154,7 +189,7 @@ TEST_F(RegistryCoreTest, BadProcessesAreRefusedByField) {
   p.set_rpc_address(std::string(1000, 'x'));
   EXPECT_THAT(core_.Register(At(0), p).status().message(), HasSubstr("rpc_address"));
   p = Process("cache-7", v1::ROLE_CACHE, 1);
-  EXPECT_THAT(core_.Register(At(0), p).status().message(), HasSubstr("declares no cache replica"));
+  EXPECT_THAT(core_.Register(At(0), p).status().message(), HasSubstr("knows no cache replica"));
 }
 
 TEST_F(RegistryCoreTest, AStreamIsShownOnceItIsDurable) {

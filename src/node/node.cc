@@ -140,6 +140,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     options.memory_bytes = static_cast<uint64_t>(config_.metadata_cache_bytes);
     options.value_bytes = 1024;
     options.core.ttl = config_.metadata_ttl;
+    options.stall_max = Duration::Seconds(1);
     metadata_exporter_ = ports_.make_exporter("metadata");
     metadata_server_ = std::make_unique<cache::Server>(ports_.loop, metadata_exporter_.get(),
                                                        ports_.server, ports_.connector, options);
@@ -210,6 +211,7 @@ Status Node::MakeScheduler() {
   options.registry.cell = config_.cell;
   options.registry.store = config_.StoreUrl();
   options.registry.cache_replicas = config_.caches;
+  options.registry.cache_spares = config_.spares;
   options.registry.known_cells = topology_.ClusterNames();
   options.registry.topology = cell::TopologyText(topology_);
   options.seed = NonZero(Rng(ports_.seed).Fork("scheduler").Next());
@@ -255,10 +257,17 @@ void Node::RegisterAll() {
 }
 
 void Node::Register(v1::ProcessInfo info) {
-  if (info.role() == v1::ROLE_CACHE) info.set_copied_epoch(Raw(metadata_server_->copied_epoch()));
-  const auto registered = [this, info](Result<v1::RegisterReply> reply) mutable {
+  if (info.role() == v1::ROLE_CACHE) {
+    info.set_copied_epoch(Raw(metadata_server_->copied_epoch()));
+    info.set_filled_configuration(Raw(metadata_server_->filled_configuration()));
+    info.set_data_filled_configuration(Raw(data_server_->filled_configuration()));
+    info.set_sealed_configuration(Raw(metadata_server_->sealed_configuration()));
+  }
+  const MonotonicTime sent = ports_.loop->Now();
+  const auto registered = [this, info, sent](Result<v1::RegisterReply> reply) mutable {
     Duration next = kRegisterRetry;
     if (reply.ok()) {
+      if (info.role() == v1::ROLE_CACHE) metadata_server_->Confirm(sent);
       next = Duration::Millis(std::max<int64_t>(reply->lease_ms() / 3, 10));
     } else if (IsFailedPrecondition(reply.status()) || IsInvalidArgument(reply.status())) {
       // Another process has our name, or the cell does not know us: going on would do harm, or

@@ -164,15 +164,29 @@ void RegistryService::Register(const std::string& bytes, rpc::Responder respond)
   owner_.OnProcessesChanged();
 }
 
-// A cache replica was admitted, or given up.
+// A cache replica was admitted, or given up, or a change of the ring took a step.
 void RegistryService::PersistCaches() {
   if (!core_->NeedsWrite()) return;
-  const uint64_t before = view().metadata_ring().epoch();
+  const v1::Ring before = view().metadata_ring();
   Persist(scope_.Bind([this, before](const Status& status) {
-    const uint64_t epoch = view().metadata_ring().epoch();
-    if (!status.ok() || epoch == before) return;
-    kLog.Warn("cell ", options_.registry.cell, ": the metadata cache begins epoch ", epoch,
-              "; lengths and locks that were acknowledged before may be lost");
+    const v1::Ring& ring = view().metadata_ring();
+    if (!status.ok()) return;
+    if (ring.epoch() != before.epoch()) {
+      kLog.Warn("cell ", options_.registry.cell, ": the metadata cache begins epoch ", ring.epoch(),
+                "; lengths and locks that were acknowledged before may be lost");
+    }
+    if (ring.configuration_id() == before.configuration_id()) return;
+    switch (cache::PhaseOf(cache::ConfigurationId{ring.configuration_id()})) {
+      case cache::RingPhase::kBoth:
+        kLog.Info("cell ", options_.registry.cell, ": the ring of caches begins to change");
+        break;
+      case cache::RingPhase::kNew:
+        kLog.Info("cell ", options_.registry.cell, ": the new ring of caches is filled, and read");
+        break;
+      case cache::RingPhase::kSettled:
+        kLog.Info("cell ", options_.registry.cell, ": the ring of caches has changed");
+        break;
+    }
   }));
 }
 
@@ -226,6 +240,18 @@ void RegistryService::DeleteStream(const std::string& bytes, rpc::Responder resp
   if (!stream.ok()) return respond(stream.status());
   owner_.OnStreamRemoved(*stream);
   PersistAndAnswer(std::move(respond), v1::DeleteStreamReply().SerializeAsString());
+}
+
+void RegistryService::ChangeRing(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::ChangeRingRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  if (Status changed = core_->ChangeRing(*request); !changed.ok()) return respond(changed);
+  Persist(scope_.Bind([this, respond = std::move(respond)](const Status& status) mutable {
+    if (!status.ok()) return respond(status);
+    v1::ChangeRingReply reply;
+    reply.set_configuration_id(view().data_ring().configuration_id());
+    respond(reply.SerializeAsString());
+  }));
 }
 
 void RegistryService::InstallStream(const std::string& bytes, rpc::Responder respond) {

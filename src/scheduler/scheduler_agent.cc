@@ -60,6 +60,7 @@ void SchedulerAgent::Attach(rpc::Server& server) {
   registry("Cell/CreateStream", &RegistryService::CreateStream);
   registry("Cell/ListStreams", &RegistryService::ListStreams);
   registry("Cell/DeleteStream", &RegistryService::DeleteStream);
+  registry("Cell/ChangeRing", &RegistryService::ChangeRing);
   registry("Peer/InstallStream", &RegistryService::InstallStream);
   registry("Peer/RemoveStream", &RegistryService::RemoveStream);
   handle("Cell/NotifyFile", [this](const std::string& request, rpc::Responder respond) {

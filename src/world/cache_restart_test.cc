@@ -1,13 +1,14 @@
 // The metadata cache of a whole cell, as production runs it: nodes with the role cache that
-// restart, one after the other and together, a scheduler that restarts, clients that write and read
-// all the while. What must hold is spec Merge's ReadsSeeAcked: a complete answer shows every write
-// that was acknowledged before the read began, in the same epoch.
+// restart, one after the other and together, a scheduler that restarts, a ring that changes,
+// clients that write and read all the while. What must hold is spec Merge's ReadsSeeAcked: a
+// complete answer shows every write that was acknowledged before the read began, in the same epoch.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tailcast/base/log.h"
@@ -20,6 +21,7 @@ namespace tailcast::world {
 namespace {
 
 constexpr int kCaches = 4;
+constexpr int kSpares = 2;
 constexpr int kClients = 3;
 constexpr uint64_t kKeys = 20;
 constexpr Duration kCall = Duration::Millis(300);
@@ -40,9 +42,9 @@ class CacheRestartTest : public ::testing::Test {
     deployment_ = std::make_unique<Deployment>(
         DeploymentOptions{.seed = seed, .caches = CacheKind::kServers});
     rng_ = Rng(seed).Fork("cache restarts");
-    const NodeSetup setup{.caches = kCaches, .cache_bytes = 2 << 20};
+    const NodeSetup setup{.caches = kCaches, .spares = kSpares, .cache_bytes = 2 << 20};
     deployment_->Start("cell", "scheduler", RunNode(*deployment_, setup));
-    for (int i = 0; i < kCaches; ++i) {
+    for (int i = 0; i < kCaches + kSpares; ++i) {
       deployment_->Start("cell", CacheName(i), RunNode(*deployment_, setup));
     }
     for (int i = 0; i < kClients; ++i) {
@@ -71,9 +73,10 @@ class CacheRestartTest : public ::testing::Test {
       acknowledged_ = {};
     }
   }
+  // The ring does not change either.
   bool AllWhole() {
     const cache::RingConfig ring = Ring(0);
-    return ring.replicas.size() == kCaches &&
+    return !ring.replicas.empty() && PhaseOf(ring.configuration_id) == cache::RingPhase::kSettled &&
            std::all_of(ring.replicas.begin(), ring.replicas.end(),
                        [](const cache::Replica& r) { return r.whole; });
   }
@@ -119,6 +122,34 @@ class CacheRestartTest : public ::testing::Test {
           }
         }));
   }
+  static v1::ChangeRingRequest RingOf(const std::vector<uint64_t>& caches) {
+    v1::ChangeRingRequest request;
+    for (const uint64_t i : caches) request.add_replicas(CacheName(i));
+    return request;
+  }
+  // Whether the scheduler takes it or not.
+  void ChangeRing(const v1::ChangeRingRequest& request) {
+    Process& p = client(0);
+    if (p.cell_client == nullptr) return;
+    p.cell_client->ChangeRing(request,
+                              p.scope.Bind([this](const Result<v1::ChangeRingReply>& reply) {
+                                change_ = reply.ok() ? OkStatus() : reply.status();
+                                changes_ += reply.ok() ? 1 : 0;
+                              }));
+  }
+  void ChangeRingSomehow() {
+    v1::ChangeRingRequest request;
+    if (PhaseOf(Ring(0).configuration_id) == cache::RingPhase::kBoth) {
+      request.set_cancel(true);
+    } else {
+      std::vector<uint64_t> caches;
+      for (uint64_t i = 0; i < kCaches + kSpares; ++i) {
+        if (rng_.Chance(0.7)) caches.push_back(i);
+      }
+      request = RingOf(caches);
+    }
+    ChangeRing(request);
+  }
   // `faults`: events per second.
   void RunFor(Duration duration, double faults) {
     const MonotonicTime end = time().now() + duration;
@@ -130,18 +161,23 @@ class CacheRestartTest : public ::testing::Test {
       if (rng_.Chance(0.01)) deployment_->Restart("cell", ClientName(rng_.Below(kClients)));
       deployment_->ReviveDead();
       if (!rng_.Chance(faults * 0.01)) continue;
-      switch (rng_.Below(8)) {
+      switch (rng_.Below(ring_changes_ ? 11 : 8)) {
         case 0:
           deployment_->Restart("cell", "scheduler");
           break;
         case 1:
-          deployment_->Stop("cell", CacheName(rng_.Below(kCaches)));
+          deployment_->Stop("cell", CacheName(rng_.Below(kCaches + kSpares)));
           break;
         case 2:
           deployment_->Continue();
           break;
+        case 8:
+        case 9:
+        case 10:
+          ChangeRingSomehow();
+          break;
         default:
-          deployment_->Restart("cell", CacheName(rng_.Below(kCaches)));
+          deployment_->Restart("cell", CacheName(rng_.Below(kCaches + kSpares)));
       }
     }
   }
@@ -154,6 +190,9 @@ class CacheRestartTest : public ::testing::Test {
   std::array<uint64_t, kKeys> acknowledged_{};
   cache::CacheEpoch epoch_{};
   uint64_t last_ = 0, reads_ = 0, partial_ = 0, writes_ = 0, acknowledgements_ = 0, epochs_ = 0;
+  uint64_t changes_ = 0;
+  bool ring_changes_ = false;
+  Status change_;
   std::string wrong_;
 };
 
@@ -194,6 +233,48 @@ TEST_F(CacheRestartTest, ARestartOfAllServesAgainWithinFiveSecondsInANewEpoch) {
   EXPECT_EQ(wrong_, "");
 }
 
+TEST_F(CacheRestartTest, TheRingGrowsAndShrinksWithoutAnyoneNoticing) {
+  Begin(4);
+  ASSERT_TRUE(WholeWithin(Duration::Seconds(3)));
+  RunFor(Duration::Seconds(2), 0);
+  uint64_t ring = ReadRing(Ring(0).configuration_id);
+  for (const std::vector<uint64_t>& caches :
+       {std::vector<uint64_t>{0, 1, 2, 3, 4, 5}, {0, 2, 4}, {1, 3, 5}, {0, 1, 2, 3, 5}}) {
+    ChangeRing(RingOf(caches));
+    RunFor(Duration::Seconds(1), 0);
+    EXPECT_TRUE(change_.ok()) << change_;
+    const MonotonicTime limit = time().now() + Duration::Seconds(10);
+    while (ReadRing(Ring(0).configuration_id) != ring + 1 || !AllWhole()) {
+      RunFor(Duration::Millis(200), 0);
+      ASSERT_LT(time().now(), limit);
+    }
+    ++ring;
+    EXPECT_EQ(Ring(0).replicas.size(), caches.size());
+    RunFor(Duration::Seconds(2), 0);
+  }
+  EXPECT_EQ(wrong_, "");
+  EXPECT_EQ(Ring(0).epoch, cache::CacheEpoch{1});
+  EXPECT_EQ(acknowledgements_, writes_) << "each write was acknowledged";
+  EXPECT_LT(partial_ * 1000, reads_) << "answers of the old ring after a client heard of the new";
+}
+
+TEST_F(CacheRestartTest, AChangeOfTheRingWaitsForWhoIsNotThereAndIsTakenBack) {
+  Begin(5);
+  ASSERT_TRUE(WholeWithin(Duration::Seconds(3)));
+  ChangeRing(RingOf({0, 1, 2, 8}));
+  RunFor(Duration::Seconds(20), 0);
+  EXPECT_EQ(PhaseOf(Ring(0).configuration_id), cache::RingPhase::kBoth) << "cache-9 never came";
+  v1::ChangeRingRequest cancel;
+  cancel.set_cancel(true);
+  ChangeRing(cancel);
+  RunFor(Duration::Seconds(1), 0);
+  EXPECT_TRUE(change_.ok()) << change_;
+  EXPECT_TRUE(AllWhole());
+  EXPECT_EQ(Ring(0).replicas.size(), kCaches);
+  EXPECT_EQ(Ring(0).epoch, cache::CacheEpoch{1});
+  EXPECT_EQ(wrong_, "");
+}
+
 // TAILCAST_SEEDS=1000 for a long sweep.
 uint64_t SeedCount() {
   const char* text = std::getenv("TAILCAST_SEEDS");
@@ -202,6 +283,7 @@ uint64_t SeedCount() {
 
 TEST_F(CacheRestartTest, ReadsSeeWhatWasAcknowledgedWhateverRestarts) {
   ASSERT_TRUE(SetLogLevels("off").ok());
+  ring_changes_ = true;
   for (uint64_t seed = 1; seed <= SeedCount() && wrong_.empty(); ++seed) {
     Begin(seed);
     ASSERT_TRUE(WholeWithin(Duration::Seconds(3)));
@@ -214,6 +296,7 @@ TEST_F(CacheRestartTest, ReadsSeeWhatWasAcknowledgedWhateverRestarts) {
   EXPECT_GT(epochs_, 10u) << "the faults are too weak";
   EXPECT_GT(partial_, 100u) << "the faults are too weak";
   EXPECT_GT(acknowledgements_, 1000u);
+  EXPECT_GT(changes_, 10u) << "too few rings changed";
 }
 
 }  // namespace

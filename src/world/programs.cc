@@ -61,7 +61,9 @@ Program RunNode(Deployment& deployment, NodeSetup setup) {
     config.profile = setup.low_latency ? cell::Profile::kLowLatency : cell::Profile::kDefault;
     config.data_cache_bytes = setup.cache_bytes;
     config.metadata_cache_bytes = setup.cache_bytes / 2;
-    for (int i = 1; i <= setup.caches; ++i) config.caches.push_back("cache-" + std::to_string(i));
+    for (int i = 1; i <= setup.caches + setup.spares; ++i) {
+      (i <= setup.caches ? config.caches : config.spares).push_back("cache-" + std::to_string(i));
+    }
     node::Ports ports;
     ports.loop = p.loop.get();
     ports.server = p.server.get();
