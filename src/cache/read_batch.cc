@@ -236,6 +236,7 @@ void ReadBatch::SendGet(ReplicaLink& link, std::vector<Overflowed> asks) {
   }
   v1::CacheGetRequest request;
   request.set_incarnation(Raw(link.replica().incarnation));
+  request.set_configuration_id(Raw(context_.configuration.mine()));
   for (const Overflowed& ask : asks)
     wire::AppendKey(*request.mutable_keys(), items_[ask.index].key);
   link.rpc()->Call("/" + context_.options.service + "/Get", request.SerializeAsString(),

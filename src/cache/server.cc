@@ -246,6 +246,10 @@ Result<std::string> Server::Get(const std::string& request) {
   ++counters_.get_calls;
   TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheGetRequest>(request));
   TAILCAST_RETURN_IF_ERROR(CheckIncarnation(message.incarnation()));
+  if (message.configuration_id() != 0 &&
+      ReadRing(ConfigurationId{message.configuration_id()}) < ReadRing(config_.configuration_id)) {
+    return FailedPreconditionError("the ring has changed since the caller looked it up");
+  }
   if (message.keys().size() % 16 != 0 || message.keys().size() / 16 > kKeysPerGetMax) {
     return InvalidArgumentError("keys has " + std::to_string(message.keys().size()) +
                                 " bytes: 16 for each of at most " + std::to_string(kKeysPerGetMax) +
