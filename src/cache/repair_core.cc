@@ -14,6 +14,20 @@ void RepairCore::Become(State state) {
   state_ = state;
 }
 
+void RepairCore::Member::Become(Pass next) {
+  const bool fits =
+      next == Pass::kAsked ? pass == Pass::kDue : next == Pass::kDue || pass == Pass::kAsked;
+  TAILCAST_CHECK(fits, "a pass over a member takes no such step");
+  pass = next;
+}
+
+void RepairCore::Member::Begin(MonotonicTime now) {
+  Become(Pass::kDue);
+  whole_all_along = whole;
+  cursor = 0;
+  not_before = now;
+}
+
 void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
   const auto self = std::find_if(ring.replicas.begin(), ring.replicas.end(),
                                  [&](const Replica& replica) { return replica.name == name_; });
@@ -56,13 +70,11 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
     member.whole = replica.whole;
     member.excused = replica.excused;
     if (known == members_.end() && followed) {
-      member.visited = true;
-    } else if ((other_life || whole_now) && !member.done) {
+      member.pass = Pass::kVisited;  // from its beginning on: it comes with nothing to copy
+    } else if ((other_life || whole_now) && member.pass != Pass::kCounted) {
       member.Begin(now);
-    } else if (other_life) {
-      member.ask = 0;
     }
-    member.counts = member.counts && member.whole;
+    member.whole_all_along = member.whole_all_along && member.whole;
     members.push_back(std::move(member));
   }
   same_names = same_names && members.size() == members_.size();
@@ -86,23 +98,21 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
 void RepairCore::StartOver(MonotonicTime now, bool rests) {
   Become(State::kResting);
   rested_at_ = rests ? std::max(now, empty_since_ + options_.rest) : now;
-  for (Member& member : members_) {
-    member.done = false;
-    member.Begin(now);
-  }
+  for (Member& member : members_) member.Begin(now);
 }
 
 void RepairCore::Look(MonotonicTime now) {
   if (state_ == State::kResting && rested_at_ <= now) Become(State::kCopying);
   if (state_ != State::kCopying) return;
   const auto missing = std::count_if(members_.begin(), members_.end(),
-                                     [](const Member& m) { return !m.done && !m.excused; });
-  const auto not_done =
-      std::count_if(members_.begin(), members_.end(), [](const Member& m) { return !m.done; });
+                                     [](const Member& member) { return !member.enough(); });
+  const auto not_copied = std::count_if(members_.begin(), members_.end(), [](const Member& member) {
+    return member.pass != Pass::kCounted;
+  });
   // Without a quorum's two nothing is acknowledged in a ring of two.
   const size_t ring_size = members_.size() + (in_ring_ ? 1 : 0);
   const bool filled =
-      fills_ != ConfigurationId{} && (is_whole_ || !in_ring_) && ring_size >= 2 && not_done <= 1;
+      fills_ != ConfigurationId{} && (is_whole_ || !in_ring_) && ring_size >= 2 && not_copied <= 1;
   if (missing == 0 || filled) Become(State::kCopied);
 }
 
@@ -112,6 +122,7 @@ std::vector<RepairCore::Ask> RepairCore::TakeDue(MonotonicTime now) {
   if (state_ != State::kCopying && state_ != State::kCopied) return asks;
   for (Member& member : members_) {
     if (!Wanted(member) || std::max(member.not_before, next_page_) > now) continue;
+    member.Become(Pass::kAsked);
     member.ask = next_ask_++;
     asks.push_back({member.ask, member.name, member.incarnation, member.cursor});
   }
@@ -129,9 +140,10 @@ MonotonicTime RepairCore::next() const {
 }
 
 RepairCore::Member* RepairCore::Find(uint64_t ask) {
-  const auto found = std::find_if(members_.begin(), members_.end(),
-                                  [&](const Member& member) { return member.ask == ask; });
-  return found == members_.end() || ask == 0 ? nullptr : &*found;
+  const auto found = std::find_if(members_.begin(), members_.end(), [&](const Member& member) {
+    return member.pass == Pass::kAsked && member.ask == ask;
+  });
+  return found == members_.end() ? nullptr : &*found;
 }
 
 bool RepairCore::OnPage(MonotonicTime now, uint64_t id, const Page& page) {
@@ -142,7 +154,6 @@ bool RepairCore::OnPage(MonotonicTime now, uint64_t id, const Page& page) {
     OnFailure(now, id);  // it would never end
     return true;
   }
-  member->ask = 0;
   // All members share the rate: each page moves the time of the next.
   const auto cost = Duration::Micros(static_cast<int64_t>(
       page.bytes * 1000000 / std::max<uint64_t>(options_.bytes_per_second, 1)));
@@ -152,10 +163,7 @@ bool RepairCore::OnPage(MonotonicTime now, uint64_t id, const Page& page) {
     return true;
   }
   member->cursor = page.next_cursor;
-  if (last) {
-    member->visited = true;
-    member->done = member->done || member->counts;
-  }
+  member->Become(!last ? Pass::kDue : member->whole_all_along ? Pass::kCounted : Pass::kVisited);
   Look(now);
   return true;
 }
@@ -163,7 +171,7 @@ bool RepairCore::OnPage(MonotonicTime now, uint64_t id, const Page& page) {
 void RepairCore::OnFailure(MonotonicTime now, uint64_t id) {
   Member* const member = Find(id);
   if (member == nullptr) return;
-  member->ask = 0;
+  member->Become(Pass::kDue);
   member->not_before = now + options_.retry;
 }
 
@@ -171,7 +179,7 @@ std::vector<std::string> RepairCore::Missing() const {
   std::vector<std::string> missing;
   if (state_ != State::kCopying) return missing;
   for (const Member& member : members_) {
-    if (!member.done && !member.excused) missing.push_back(member.name);
+    if (!member.enough()) missing.push_back(member.name);
   }
   return missing;
 }

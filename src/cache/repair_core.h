@@ -87,31 +87,37 @@ class RepairCore {
   std::vector<std::string> Missing() const;
 
  private:
+  // A pass over a member:
+  //
+  //   kDue ──a page is asked for──▶ kAsked ──the last page; it counts───────▶ kCounted
+  //     ▲                             │  └───the last page; it does not─────▶ kVisited
+  //     └──another page, or a failure─┘                                          │
+  //     └────────another life of the member, or since now it is whole────────────┘
+  //
+  // A pass that counts is enough, whichever life of the member it was over: only StartOver begins
+  // another one.
+  enum class Pass : uint8_t { kDue, kAsked, kVisited, kCounted };
   struct Member {
     std::string name;
     ProcessIncarnation incarnation = ProcessIncarnation::kNone;  // kNone: it is not there
     bool whole = false, excused = false;
-    // A pass over it.
-    bool done = false;     // there was one that counts, over whichever incarnation
-    bool counts = false;   // the one under way does: the member was whole all the time
-    bool visited = false;  // one has come to its end, whether it counts or not
-    uint64_t ask = 0;      // 0: none is under way
+    Pass pass = Pass::kDue;
+    bool whole_all_along = false;  // during the pass under way, so that it will count
+    uint64_t ask = 0;              // in kAsked
     uint64_t cursor = 0;
     MonotonicTime not_before;
 
-    void Begin(MonotonicTime now) {
-      visited = false;
-      counts = whole;
-      ask = cursor = 0;
-      not_before = now;
-    }
+    void Become(Pass next);
+    void Begin(MonotonicTime now);
+    // It has copied what there was to copy, or need not be waited for.
+    bool enough() const { return pass == Pass::kCounted || excused; }
   };
   void Become(State state);
   void StartOver(MonotonicTime now, bool rests);
   void Look(MonotonicTime now);
   Member* Find(uint64_t ask);
   static bool Wanted(const Member& member) {
-    return member.incarnation != ProcessIncarnation::kNone && !member.visited && member.ask == 0;
+    return member.incarnation != ProcessIncarnation::kNone && member.pass == Pass::kDue;
   }
 
   const RepairOptions options_;
