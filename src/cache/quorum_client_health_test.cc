@@ -61,6 +61,41 @@ TEST(QuorumClientBackoffTest, AStallIsOneStepAndThenOneReadFindsOutWhetherItIsOv
   EXPECT_GE(host.reads - before, keys.size()) << "and now all go there again";
 }
 
+// The reader is stopped; a second later the server is, for good, whose memory reads on. The reader
+// finds a heartbeat that it has not seen, and moves its watch all the same.
+TEST(QuorumClientHeartbeatTest, AReaderThatSleptMovesItsWatchesFromAServerThatDiedMeanwhile) {
+  for (const bool immediate : {false, true}) {
+    ServerCoreOptions core;
+    core.ttl = Duration::Seconds(3600);
+    World world(immediate, 3, 1, {}, core);
+    ASSERT_TRUE(world.Mutate({{KeyOf(1), MergeRule::kMaxLanes, false, Lanes({7})}}).ok());
+    ASSERT_TRUE(world.ReadAnswer(KeyOf(1)).ok());
+    bool notified = false;
+    world.client->WatchValue(KeyOf(1), Duration::Seconds(600),
+                             world.scope.Bind([&](bool) { notified = true; }));
+    world.time.RunFor(Duration::Seconds(2));
+    const auto watched = [&](int server) {
+      return !world.net.hosts["cache-" + std::to_string(server)].watches.empty();
+    };
+    int server = 0;
+    while (server < 3 && !watched(server)) ++server;
+    ASSERT_LT(server, 3);
+    world.client_loop->Pause();
+    world.time.RunFor(Duration::Seconds(1));
+    world.processes[server].loop->Pause();
+    world.time.RunFor(Duration::Seconds(60));
+    world.client_loop->Resume();
+    world.time.RunFor(Duration::Millis(740));
+    EXPECT_TRUE(watched((server + 1) % 3) || watched((server + 2) % 3)) << immediate;
+    EXPECT_FALSE(notified);
+    // The other one's doorbell works.
+    world.WriteAt((server + 1) % 3, KeyOf(1), MergeRule::kMaxLanes, Lanes({8}));
+    world.WriteAt((server + 2) % 3, KeyOf(1), MergeRule::kMaxLanes, Lanes({8}));
+    world.time.RunFor(Duration::Millis(50));
+    EXPECT_TRUE(notified);
+  }
+}
+
 // A load of reads, one each millisecond, of keys that are all there.
 class Load {
  public:
