@@ -7,10 +7,14 @@
 //   short_reads.Add();
 //
 // Ask once, keep the reference: looking a metric up takes a lock, adding to it does not.
+//
+// What is counted where each nanosecond counts is an OwnedCounter of its owner, which a registry
+// shows through a MetricSource.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -46,22 +50,84 @@ class Gauge {
   std::atomic<int64_t> value_{0};
 };
 
+// A number that one thread changes and any thread reads. Costs that thread what a plain integer
+// does.
+class OwnedCounter {
+ public:
+  OwnedCounter() = default;
+  OwnedCounter(const OwnedCounter& other) : value_(other.value()) {}
+  OwnedCounter& operator=(const OwnedCounter& other) {
+    value_.store(other.value(), std::memory_order_relaxed);
+    return *this;
+  }
+  OwnedCounter& operator+=(uint64_t n) {
+    value_.store(value() + n, std::memory_order_relaxed);
+    return *this;
+  }
+  OwnedCounter& operator-=(uint64_t n) { return *this += ~n + 1; }
+  OwnedCounter& operator++() { return *this += 1; }
+  OwnedCounter& operator--() { return *this -= 1; }
+  uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+  operator uint64_t() const { return value(); }  // NOLINT(google-explicit-constructor)
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+// What a metric counts in, and so what is shown: Prometheus wants seconds.
+enum class MetricUnit : uint8_t {
+  kOne,           // as the name says: bytes, calls
+  kMicroseconds,  // shown in seconds
+};
+
 struct MetricSample {
   std::string name;
   std::string help;
   MetricKind kind = MetricKind::kCounter;
   MetricLabels labels;
   int64_t value = 0;
+  MetricUnit unit = MetricUnit::kOne;
+
+  // `value` in the unit of the name.
+  double shown() const {
+    const auto number = static_cast<double>(value);
+    return unit == MetricUnit::kMicroseconds ? number / 1e6 : number;
+  }
+};
+
+class MetricRegistry;
+
+// Metrics that an object counts for itself, shown by a registry as long as this lives. What its
+// counters came to stays in the registry afterwards; its gauges go. Objects that count under the
+// same name and labels (two clients of one process) are summed.
+class MetricSource {
+ public:
+  // Adds the samples as of now. Any thread, at any time until the source has ended, under the lock
+  // of the registry. Names, labels and help texts are always the same; rules as in MetricRegistry.
+  using Collect = std::function<void(std::vector<MetricSample>&)>;
+
+  MetricSource() = default;
+  // The registry outlives the source.
+  MetricSource(MetricRegistry& registry, Collect collect);
+  MetricSource(MetricSource&& other) noexcept;
+  MetricSource& operator=(MetricSource&& other) noexcept;
+  ~MetricSource() { End(); }
+
+ private:
+  void End();
+  MetricRegistry* registry_ = nullptr;  // null: of none
+  uint64_t id_ = 0;
 };
 
 // Owns its metrics: references stay good as long as it lives. Any thread.
 class MetricRegistry {
  public:
   // The metric of this name and these labels, made at the first call. Names and label names are
-  // [a-zA-Z_][a-zA-Z0-9_]*; counters end in _total, times are in seconds or say their unit. A name
-  // has one kind and one help text; asking for it as another kind is a bug (CHECK).
-  Counter& GetCounter(std::string_view name, std::string_view help,
-                      const MetricLabels& labels = {});
+  // [a-zA-Z_][a-zA-Z0-9_]*; counters end in _total, and no gauge does; what is measured is shown in
+  // seconds or bytes, and the name says so (..._seconds_total, ..._bytes). A name has one kind and
+  // one help text; asking for it as another kind is a bug (CHECK).
+  Counter& GetCounter(std::string_view name, std::string_view help, const MetricLabels& labels = {},
+                      MetricUnit unit = MetricUnit::kOne);
   Gauge& GetGauge(std::string_view name, std::string_view help, const MetricLabels& labels = {});
 
   // All metrics now, sorted by name, then labels.
@@ -72,16 +138,22 @@ class MetricRegistry {
   int64_t Total(std::string_view name) const;
 
  private:
+  friend class MetricSource;
   struct Family {
     MetricKind kind;
     std::string help;
+    MetricUnit unit;
     std::map<MetricLabels, std::unique_ptr<Counter>> counters;
     std::map<MetricLabels, std::unique_ptr<Gauge>> gauges;
   };
-  Family& FamilyOf(std::string_view name, std::string_view help, MetricKind kind);
+  Family& FamilyOf(std::string_view name, std::string_view help, MetricKind kind, MetricUnit unit);
+  uint64_t Add(MetricSource::Collect collect);
+  void Remove(uint64_t source);
 
   mutable std::mutex mutex_;
   std::map<std::string, Family, std::less<>> families_;
+  std::map<uint64_t, MetricSource::Collect> sources_;
+  uint64_t next_source_ = 1;
 };
 
 // The registry of this process, for real processes. Simulated processes have one each.

@@ -29,7 +29,7 @@ class Collector : public prometheus::Collectable {
       }
       prometheus::ClientMetric metric;
       for (const auto& [name, value] : sample.labels) metric.label.push_back({name, value});
-      (counter ? metric.counter.value : metric.gauge.value) = static_cast<double>(sample.value);
+      (counter ? metric.counter.value : metric.gauge.value) = sample.shown();
       families.back().metric.push_back(std::move(metric));
     }
     return families;

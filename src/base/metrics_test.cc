@@ -8,6 +8,7 @@
 
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tailcast/base/metrics_http.h"
@@ -54,9 +55,105 @@ TEST(Metrics, ThreadsLoseNoIncrement) {
 
 TEST(MetricsDeathTest, RefusesTwoKindsUnderOneName) {
   MetricRegistry registry;
-  registry.GetCounter("x", "X.");
-  EXPECT_DEATH(registry.GetGauge("x", "X."), "counter and as a gauge");
-  EXPECT_DEATH(registry.GetCounter("bad-name", "X."), "bad-name");
+  registry.GetCounter("x_total", "X.");
+  EXPECT_DEATH(registry.GetGauge("x_total", "X."), "counter and as a gauge");
+  EXPECT_DEATH(registry.GetCounter("bad-name_total", "X."), "bad-name");
+}
+
+TEST(MetricsDeathTest, OnlyCountersEndInTotal) {
+  MetricRegistry registry;
+  EXPECT_DEATH(registry.GetCounter("reads", "X."), "reads");
+  EXPECT_DEATH(registry.GetGauge("reads_total", "X."), "reads_total");
+}
+
+TEST(Metrics, TimeIsCountedInMicrosecondsAndShownInSeconds) {
+  MetricRegistry registry;
+  registry.GetCounter("wait_seconds_total", "W.", {}, MetricUnit::kMicroseconds).Add(1'500'000);
+  ASSERT_EQ(registry.Snapshot().size(), 1u);
+  EXPECT_EQ(registry.Snapshot()[0].shown(), 1.5);
+}
+
+// An object that counts for itself.
+struct Counting {
+  OwnedCounter reads, open;
+  MetricSource source;
+  void Export(MetricRegistry& registry) {
+    source = MetricSource(registry, [this](std::vector<MetricSample>& samples) {
+      samples.push_back({"reads_total",
+                         "R.",
+                         MetricKind::kCounter,
+                         {{"by", "us"}},
+                         static_cast<int64_t>(reads.value())});
+      samples.push_back({"open", "O.", MetricKind::kGauge, {}, static_cast<int64_t>(open.value())});
+    });
+  }
+};
+
+TEST(MetricSource, ShowsWhatItsOwnerCountsAndSumsThoseOfOneName) {
+  MetricRegistry registry;
+  registry.GetCounter("reads_total", "R.", {{"by", "us"}}).Add(100);
+  Counting a, b;
+  a.Export(registry);
+  b.Export(registry);
+  ++a.reads;
+  a.reads += 4;
+  b.reads += 7;
+  a.open += 2;
+  --a.open;
+  b.open += 3;
+  EXPECT_EQ(registry.Value("reads_total", {{"by", "us"}}), 112);
+  EXPECT_EQ(registry.Value("open"), 4);
+  EXPECT_EQ(registry.Snapshot().size(), 2u);
+}
+
+TEST(MetricSource, WhatItsCountersCameToStaysAndItsGaugesGo) {
+  MetricRegistry registry;
+  {
+    Counting counting;
+    counting.Export(registry);
+    counting.reads += 3;
+    counting.open += 1;
+  }
+  EXPECT_EQ(registry.Value("reads_total", {{"by", "us"}}), 3);
+  EXPECT_EQ(registry.Snapshot().size(), 1u);
+  Counting again;
+  again.Export(registry);
+  again.reads += 2;
+  EXPECT_EQ(registry.Value("reads_total", {{"by", "us"}}), 5);
+}
+
+TEST(MetricSource, ASourceThatIsMovedEndsOnce) {
+  MetricRegistry registry;
+  OwnedCounter n;
+  const auto collect = [&n](std::vector<MetricSample>& samples) {
+    samples.push_back({"n_total", "N.", MetricKind::kCounter, {}, static_cast<int64_t>(n.value())});
+  };
+  n += 1;
+  MetricSource kept;
+  {
+    MetricSource source(registry, collect);
+    kept = std::move(source);
+  }
+  EXPECT_EQ(registry.Value("n_total"), 1);
+  kept = MetricSource();
+  EXPECT_EQ(registry.Value("n_total"), 1);
+}
+
+TEST(MetricSource, IsReadWhileItsOwnerCounts) {
+  MetricRegistry registry;
+  Counting counting;
+  counting.Export(registry);
+  std::thread owner([&] {
+    for (int i = 0; i < 100'000; ++i) ++counting.reads;
+  });
+  int64_t last = 0;
+  while (last < 1000) {
+    const int64_t now = registry.Value("reads_total", {{"by", "us"}});
+    ASSERT_GE(now, last);
+    last = now;
+  }
+  owner.join();
+  EXPECT_EQ(registry.Value("reads_total", {{"by", "us"}}), 100'000);
 }
 
 std::string HttpGet(int port) {
