@@ -90,6 +90,7 @@ void CacheMembers::MakeRing(const std::vector<std::string>& names) {
   configuration_id_ = cache::IdOf(cache::ReadRing(configuration_id_) + 1, RingPhase::kSettled);
   epoch_ = Successor(epoch_);
   changed_ = true;
+  events_.push_back({epoch_, RaiseCause::kRing, ""});
 }
 
 void CacheMembers::ChangeToDeclared() {
@@ -174,6 +175,7 @@ void CacheMembers::OnRegistered(MonotonicTime now, const std::string& name, cons
       member != members_.end() && !IsWhole(name) && report.copied == epoch_) {
     member->second = {report.incarnation, false};
     changed_ = true;
+    events_.push_back({epoch_, std::nullopt, name});
   }
   if (const auto comes = other_.find(name); comes != other_.end() && phase() == RingPhase::kBoth &&
                                             report.filled == configuration_id_ &&
@@ -230,6 +232,7 @@ void CacheMembers::LookAtEpoch(MonotonicTime now) {
   const bool filling = FillingIsStuck(now);
   if (waiting.empty() && !filling) return;
   bool lost = false;
+  Event raise;
   for (const auto& [name, member] : members_) {
     if (member.excused || IsWhole(name)) continue;
     // Somebody needs it, and it has nothing to give, or can't be asked. The only replica of a ring
@@ -240,14 +243,18 @@ void CacheMembers::LookAtEpoch(MonotonicTime now) {
     if (!needed) continue;
     if (IsThere(name)) {
       // One that is excused waits for it only until it is whole, and it does not wait for that one.
-      lost = lost || members_.size() == 1 ||
-             std::any_of(waiting.begin(), waiting.end(), [&](const std::string& other) {
-               return other != name && !members_.at(other).excused;
-             });
+      if (!lost && (members_.size() == 1 ||
+                    std::any_of(waiting.begin(), waiting.end(), [&](const std::string& other) {
+                      return other != name && !members_.at(other).excused;
+                    }))) {
+        lost = true;
+        raise = {epoch_, RaiseCause::kStartedAnew, name};
+      }
       continue;
     }
     const MonotonicTime fenced = *presence_.at(name).gone_since + options_.fence_after;
     if (fenced <= now) {
+      if (!lost) raise = {epoch_, RaiseCause::kGone, name};
       lost = true;
     } else {
       next_ = std::min(next_, fenced);
@@ -262,6 +269,8 @@ void CacheMembers::LookAtEpoch(MonotonicTime now) {
     if (!IsWhole(name) && !may_come_back) member.excused = true;
   }
   changed_ = true;
+  raise.epoch = epoch_;
+  events_.push_back(std::move(raise));
 }
 
 void CacheMembers::LookAtPhase(MonotonicTime now) {

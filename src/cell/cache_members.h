@@ -36,6 +36,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tailcast/base/process_incarnation.h"
@@ -100,6 +101,20 @@ class CacheMembers {
     return members_.contains(name) || other_.contains(name);
   }
 
+  // What was decided, for logs and metrics.
+  enum class RaiseCause : uint8_t {
+    kRing,         // the declared replicas are others than before
+    kStartedAnew,  // one that another one needs is there, without what it had acknowledged
+    kGone,         // one that another one needs is gone for longer than fence_after
+  };
+  struct Event {
+    cache::CacheEpoch epoch{};         // that was raised to, or admitted in
+    std::optional<RaiseCause> raised;  // nullopt: `member` was admitted
+    std::string member;                // who was admitted, or for whose sake the epoch rose
+  };
+  // Since the last call, in order.
+  std::vector<Event> TakeEvents() { return std::exchange(events_, {}); }
+
   // Whether anything that Save writes has changed since it was called last.
   bool changed() const { return changed_; }
   void Save(v1::RegistrySnapshot* snapshot);
@@ -132,6 +147,7 @@ class CacheMembers {
   std::optional<MonotonicTime> both_since_;   // as this scheduler knows
   MonotonicTime next_ = MonotonicTime::Max();
   bool changed_ = false;
+  std::vector<Event> events_;
 };
 
 }  // namespace tailcast::cell

@@ -66,6 +66,34 @@ TEST_F(CacheMembersTest, ANewRingIsAnEpochInWhichNobodyHasAnythingToCopy) {
   EXPECT_FALSE(Open({"c", "b", "a"}).changed());
 }
 
+TEST_F(CacheMembersTest, AdmissionsAndRaisesOfTheEpochAreToldWithTheirCause) {
+  using Cause = CacheMembers::RaiseCause;
+  const auto text = [](const std::vector<CacheMembers::Event>& events) {
+    std::string all;
+    for (const CacheMembers::Event& event : events) {
+      const char* const what = !event.raised.has_value()              ? "whole"
+                               : *event.raised == Cause::kRing        ? "ring"
+                               : *event.raised == Cause::kStartedAnew ? "anew"
+                                                                      : "gone";
+      all += std::string(all.empty() ? "" : ", ") + event.member + " " + what + " " +
+             std::to_string(Raw(event.epoch));
+    }
+    return all;
+  };
+  CacheMembers members = Running();
+  EXPECT_EQ(text(members.TakeEvents()), " ring 1, a whole 1, b whole 1, c whole 1");
+  EXPECT_EQ(text(members.TakeEvents()), "");
+  members.OnRegistered(At(10), "a", {Life(2), CacheEpoch{}});
+  members.OnRegistered(At(20), "b", {Life(2), CacheEpoch{}});
+  EXPECT_EQ(text(members.TakeEvents()), "a anew 2");
+  members.OnRegistered(At(30), "a", {Life(2), CacheEpoch{2}});
+  members.OnRegistered(At(40), "b", {Life(2), CacheEpoch{2}});
+  members.OnGone(At(1000), "c");
+  members.OnRegistered(At(1500), "a", {Life(3), CacheEpoch{}});
+  members.OnTime(At(3000));
+  EXPECT_EQ(text(members.TakeEvents()), "a whole 2, b whole 2, c gone 3");
+}
+
 TEST_F(CacheMembersTest, OneThatBeginsAnewIsWholeWhenItHasCopied) {
   CacheMembers members = Running();
   const CacheEpoch epoch = members.epoch();

@@ -105,6 +105,8 @@ class RegistryCore {
   bool NeedsWrite() const { return dirty_ || caches_.changed(); }
   v1::RegistrySnapshot TakeSnapshot();
   void OnWritten(const v1::RegistrySnapshot& snapshot);
+  // As CacheMembers'.
+  std::vector<CacheMembers::Event> TakeCacheEvents() { return caches_.TakeEvents(); }
 
  private:
   struct Entry {

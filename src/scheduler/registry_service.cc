@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tailcast/base/log.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/memcached/replica_names.h"
 #include "tailcast/stream/operation.h"
 
@@ -51,17 +52,18 @@ void RegistryService::End() {
 void RegistryService::Persist(Callback<void(Status)> then) {
   if (!core_->NeedsWrite()) return loop_.Post(std::move(then).With(OkStatus()));
   v1::RegistrySnapshot snapshot = core_->TakeSnapshot();
-  log_.Write(snapshot,
-             scope_.Bind([this, snapshot, then = std::move(then)](const Status& status) mutable {
-               if (!status.ok()) {
-                 if (!ended_) owner_.OnRegistryLost(status);
-                 return then(status);
-               }
-               core_->OnWritten(snapshot);
-               OnViewChanged();
-               owner_.OnStreamsChanged();
-               then(OkStatus());
-             }));
+  log_.Write(snapshot, scope_.Bind([this, snapshot, events = core_->TakeCacheEvents(),
+                                    then = std::move(then)](const Status& status) mutable {
+    if (!status.ok()) {
+      if (!ended_) owner_.OnRegistryLost(status);
+      return then(status);
+    }
+    core_->OnWritten(snapshot);
+    Report(events);
+    OnViewChanged();
+    owner_.OnStreamsChanged();
+    then(OkStatus());
+  }));
 }
 
 void RegistryService::PersistAndAnswer(rpc::Responder respond, std::string reply) {
@@ -111,6 +113,7 @@ bool RegistryService::ViewIsReady() const {
 
 // Whoever waits gets the view in a later turn, with all that changed in this one.
 void RegistryService::OnViewChanged() {
+  ShowCaches();
   if (std::exchange(answer_posted_, true)) return;
   loop_.Post(scope_.Bind([this] {
     answer_posted_ = false;
@@ -171,10 +174,6 @@ void RegistryService::PersistCaches() {
   Persist(scope_.Bind([this, before](const Status& status) {
     const v1::Ring& ring = view().metadata_ring();
     if (!status.ok()) return;
-    if (ring.epoch() != before.epoch()) {
-      kLog.Warn("cell ", options_.registry.cell, ": the metadata cache begins epoch ", ring.epoch(),
-                "; lengths and locks that were acknowledged before may be lost");
-    }
     if (ring.configuration_id() == before.configuration_id()) return;
     switch (cache::PhaseOf(cache::ConfigurationId{ring.configuration_id()})) {
       case cache::RingPhase::kBoth:
@@ -188,6 +187,70 @@ void RegistryService::PersistCaches() {
         break;
     }
   }));
+}
+
+void RegistryService::Report(const std::vector<cell::CacheMembers::Event>& events) {
+  using Cause = cell::CacheMembers::RaiseCause;
+  const auto count = [this](const char* name, const char* help, const MetricLabels& labels) {
+    if (options_.metrics != nullptr) options_.metrics->GetCounter(name, help, labels).Add();
+  };
+  for (const cell::CacheMembers::Event& event : events) {
+    const std::string& cell = options_.registry.cell;
+    if (!event.raised.has_value()) {
+      kLog.Info("cell ", cell, ": ", event.member, " is whole in epoch ", Raw(event.epoch),
+                " of the metadata cache");
+      count("tailcast_cache_admissions_total", "Times that a replica became whole.",
+            {{"cache", "metadata"}, {"replica", event.member}});
+      continue;
+    }
+    std::string why;
+    const char* cause = "";
+    switch (*event.raised) {
+      case Cause::kRing:
+        why = "its replicas are others than before";
+        cause = "ring";
+        break;
+      case Cause::kStartedAnew:
+        why = event.member + " has begun anew, and another one that is not whole needs it";
+        cause = "started_anew";
+        break;
+      case Cause::kGone:
+        why = event.member + " is gone, and another one that is not whole needs it";
+        cause = "gone";
+        break;
+    }
+    if (Raw(event.epoch) == 1) {
+      kLog.Info("cell ", cell, ": the metadata cache begins its first epoch");
+    } else {
+      kLog.Warn("cell ", cell, ": the metadata cache begins epoch ", Raw(event.epoch), ": ", why,
+                "; lengths and locks that were acknowledged before may be lost");
+    }
+    count("tailcast_cache_epochs_total", "Times that the epoch of a cache rose, by cause.",
+          {{"cache", "metadata"}, {"cause", cause}});
+  }
+}
+
+void RegistryService::ShowCaches() {
+  if (options_.metrics == nullptr) return;
+  const auto set = [this](const char* name, const char* help, int64_t value) {
+    options_.metrics->GetGauge(name, help, {{"cache", "metadata"}}).Set(value);
+  };
+  const v1::Ring& ring = view().metadata_ring();
+  set("tailcast_cache_epoch", "Of the cell's cache.", static_cast<int64_t>(ring.epoch()));
+  set("tailcast_cache_configuration_id", "Of the cell's ring.",
+      static_cast<int64_t>(ring.configuration_id()));
+  const auto count = [&ring](auto is) {
+    return std::count_if(ring.replicas().begin(), ring.replicas().end(), is);
+  };
+  set("tailcast_cache_ring_changing", "1: there are two rings, one comes or goes.",
+      PhaseOf(cache::ConfigurationId{ring.configuration_id()}) != cache::RingPhase::kSettled ? 1
+                                                                                             : 0);
+  set("tailcast_cache_replicas", "Replicas on the ring that is read.",
+      count([](const v1::Replica& replica) { return !replica.not_in_ring(); }));
+  set("tailcast_cache_whole_replicas", "Replicas whose answers and votes count.",
+      count([](const v1::Replica& replica) {
+        return !replica.not_in_ring() && replica.whole() && !replica.rpc_address().empty();
+      }));
 }
 
 void RegistryService::ArmExpiry() {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tailcast/base/metrics.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/cell/registry_core.h"
 #include "tailcast/cell/registry_store.h"
@@ -34,6 +35,7 @@ struct RegistryServiceOptions {
   Duration view_grace = Duration::Millis(1500);
   int waiting_views_max = 20000;
   uint64_t seed = 1;
+  MetricRegistry* metrics = nullptr;  // outlives the service; null: nothing is counted
 };
 
 class RegistryService {
@@ -98,6 +100,9 @@ class RegistryService {
   void RegisterSelf();
   void ArmExpiry();
   void PersistCaches();
+  // Logs and counts what became durable of the cell's caches.
+  void Report(const std::vector<cell::CacheMembers::Event>& events);
+  void ShowCaches();
   void Expire();
   bool ViewIsReady() const;
   void OnViewChanged();

@@ -18,13 +18,14 @@ constexpr Duration kRelistDelay = Duration::Seconds(1);
 
 using stream::ShardId;
 
-RegistryServiceOptions RegistryPart(const SchedulerOptions& options) {
+RegistryServiceOptions RegistryPart(const SchedulerOptions& options, MetricRegistry& metrics) {
   return {.registry = options.registry,
           .self = options.self,
           .plan_tree = options.plan_tree,
           .view_grace = options.view_grace,
           .waiting_views_max = options.waiting_views_max,
-          .seed = options.seed};
+          .seed = options.seed,
+          .metrics = &metrics};
 }
 
 }  // namespace
@@ -35,7 +36,7 @@ SchedulerAgent::SchedulerAgent(EventLoop& loop, storage::Store& store, rpc::Conn
       connector_(connector),
       metrics_(metrics),
       options_(std::move(options)),
-      registry_(loop, store, RegistryPart(options_), *this),
+      registry_(loop, store, RegistryPart(options_, metrics), *this),
       disk_(store) {}
 
 void SchedulerAgent::Attach(rpc::Server& server) {
