@@ -83,7 +83,8 @@ void BulkWrites::Send(Bulk& bulk, size_t index) {
   uint64_t& inflight_bytes = inflight_bytes_[request.link.get()];
   if (client == nullptr || inflight_bytes + request.bytes > context_.options.inflight_bytes_max) {
     if (inflight_bytes == 0) inflight_bytes_.erase(request.link.get());
-    ++context_.counters.replica_errors;
+    ++(client == nullptr ? context_.counters.write_no_address
+                         : context_.counters.write_window_full);
     return Fail(bulk, request);
   }
   inflight_bytes += request.bytes;
@@ -101,6 +102,23 @@ void BulkWrites::Send(Bulk& bulk, size_t index) {
                }));
 }
 
+OwnedCounter& BulkWrites::CauseOf(const Status& status, bool late, bool refused) {
+  ClientCounters& counters = context_.counters;
+  if (late) return counters.write_timeout;
+  if (refused) return counters.write_old_ring;
+  switch (CallFailureOf(status)) {
+    case CallFailure::kTimeout:
+      return counters.write_timeout;
+    case CallFailure::kUnreachable:
+      return counters.write_unreachable;
+    case CallFailure::kOtherIncarnation:
+      return counters.write_other_incarnation;
+    case CallFailure::kBadReply:
+      break;
+  }
+  return counters.write_bad_reply;
+}
+
 void BulkWrites::OnReply(Bulk& bulk, size_t index, const Result<std::string>& bytes) {
   --bulk.calls;
   {
@@ -116,6 +134,7 @@ void BulkWrites::OnReply(Bulk& bulk, size_t index, const Result<std::string>& by
   if (parsed) context_.configuration.Saw(ConfigurationId{reply.configuration_id()});
   const Request& request = bulk.requests[index];
   const bool fits = parsed && reply.results().size() == request.keys.size();
+  if (!fits) ++CauseOf(bytes.status(), late, parsed && reply.results().empty());
   if (fits) {
     for (size_t i = 0; i < request.keys.size(); ++i) {
       const auto result = static_cast<uint8_t>(reply.results()[i]);
@@ -136,9 +155,8 @@ void BulkWrites::OnReply(Bulk& bulk, size_t index, const Result<std::string>& by
     OnOutdated(bulk, index);
     AnswerIfDecided(bulk);
     return;
-  } else {
-    ++context_.counters.replica_errors;
-    if (request.attempt == bulk.attempt) Fail(bulk, request);
+  } else if (request.attempt == bulk.attempt) {
+    Fail(bulk, request);
   }
   AnswerIfDecided(bulk);
   drains_.End(call);

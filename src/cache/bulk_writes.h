@@ -73,6 +73,8 @@ class BulkWrites {
   // Writes to the replicas of the ring as it is now.
   void Attempt(Bulk& bulk);
   void Send(Bulk& bulk, size_t index);
+  // What counts a call that came to nothing. `refused`: it was answered, with no result.
+  OwnedCounter& CauseOf(const Status& status, bool late, bool refused);
   void OnReply(Bulk& bulk, size_t index, const Result<std::string>& bytes);
   void OnOutdated(Bulk& bulk, size_t index);
   bool KnowsNewer(const Bulk& bulk) const;

@@ -14,6 +14,7 @@
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/metrics.h"
 #include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/status.h"
 #include "tailcast/cache/types.h"
@@ -56,18 +57,42 @@ enum class ReadMode : uint8_t {
   kConsistent,  // at least two replicas at once; the longest value counts
 };
 
-// What a client's metrics count; each cause on its own.
+// What a client counts, each cause on its own: written by its loop, read by any thread.
+// client_metrics.h has the name of each as a metric.
 struct ClientCounters {
-  uint64_t reads = 0, hits = 0, short_reads = 0, misses = 0, torn_retries = 0, hedges = 0,
-           consistent_reads = 0, replica_errors = 0, overflow_reads = 0, bytes_read = 0,
-           useful_bytes = 0, value_reads = 0, partial_values = 0, mutations = 0,
-           mutation_failures = 0, mismatches = 0, watches = 0, notifications = 0,
-           watch_refusals = 0;
-  // Reads of a key at a replica that were not made, because too many waited for one.
-  uint64_t refused_reads = 0;
+  OwnedCounter reads, hits, short_reads, misses, torn_retries, hedges, consistent_reads,
+      overflow_reads, bytes_read, useful_bytes, value_reads, partial_values, mutations,
+      mutation_failures, mismatches, watches, notifications, watch_refusals;
   // A replica came to be avoided because it is slow; reads that began elsewhere for that reason;
   // reads that were sent there as well, to find out whether it is well again (replica_speed.h).
-  uint64_t slow_replicas = 0, avoiding_reads = 0, probe_reads = 0;
+  OwnedCounter slow_replicas, avoiding_reads, probe_reads;
+
+  OwnedCounter read_deadline;  // of a key, chunk or value, that was not finished in time
+
+  // Why a replica could not be connected to.
+  OwnedCounter connect_failed;             // nobody answered, or the connection was refused
+  OwnedCounter connect_not_a_cache;        // its memory is no cache's, or of another version
+  OwnedCounter connect_other_incarnation;  // another life of it than the ring means
+  // Why a one-sided read came to nothing: fabric::ReadStatus.
+  OwnedCounter read_out_of_range, read_stale_region, read_unreachable, read_timeout,
+      read_overloaded;
+  OwnedCounter read_torn;           // no copy of torn_retries_max and one more validated
+  OwnedCounter read_not_connected;  // the replica was asked for and there is no connection
+  OwnedCounter read_left_alone;     // it has failed: another read finds out whether it is back
+  OwnedCounter read_no_slot;        // not made: too many waited for one
+  OwnedCounter heartbeat_stopped;   // of a server that was watched
+  // Why a replica did not take its part of a bulk write, by call.
+  OwnedCounter write_no_address;   // the ring has none: it is not there
+  OwnedCounter write_window_full;  // not sent: too much is on its way to the replica
+  OwnedCounter write_timeout;      // no answer in time
+  OwnedCounter write_unreachable;  // the call did not get there, or the server had not started
+  OwnedCounter write_other_incarnation;  // refused: another life, or in no ring
+  OwnedCounter write_old_ring;           // refused: the server knows a newer ring or epoch
+  OwnedCounter write_bad_reply;          // refused as malformed, or the answer is
+  // The same of reads of keys in overflowed buckets, which are calls.
+  OwnedCounter get_no_address, get_timeout, get_unreachable, get_other_incarnation, get_bad_reply;
+
+  OwnedCounter ready_replicas;  // as of now: those that can be read
 };
 
 // Threads: all calls and callbacks on the client's loop.

@@ -10,6 +10,7 @@
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/base/status.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/location_table.h"
@@ -86,6 +87,18 @@ class Outbox {
   int holds_ = 0;
   std::vector<ReplicaLink*> links_;
 };
+
+// Why a call to a replica brought nothing.
+enum class CallFailure : uint8_t { kTimeout, kUnreachable, kOtherIncarnation, kBadReply };
+// `status`: of the call; Ok: its answer does not fit what was asked.
+inline CallFailure CallFailureOf(const Status& status) {
+  if (IsDeadlineExceeded(status)) return CallFailure::kTimeout;
+  if (IsFailedPrecondition(status)) return CallFailure::kOtherIncarnation;
+  if (status.ok() || IsInvalidArgument(status) || IsUnimplemented(status)) {
+    return CallFailure::kBadReply;
+  }
+  return CallFailure::kUnreachable;
+}
 
 struct ClientContext {
   ClientContext(EventLoop& l, QuorumClientOptions o)

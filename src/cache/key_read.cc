@@ -52,7 +52,7 @@ void Conclude(ClientContext& context, const KeyReadCore& core) {
   context.counters.torn_retries += core.torn_retries();
   context.counters.useful_bytes += core.bytes_added();
   if (answer.saw_bucket) context.configuration.SawLowHalf(answer.bucket.configuration);
-  if (answer.outcome == KeyOutcome::kTorn) ++context.counters.replica_errors;
+  if (answer.outcome == KeyOutcome::kTorn) ++context.counters.read_torn;
   if (answer.outcome == KeyOutcome::kContradicts) ++context.counters.mismatches;
 }
 

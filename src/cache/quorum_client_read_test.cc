@@ -350,7 +350,7 @@ TEST(QuorumClientSlotsTest, ReadsBeyondThoseThatMayWaitFailAtOnce) {
                            scope.Bind([&] { done = true; }));
   ASSERT_TRUE(world.time.RunUntil([&] { return done; }, Duration::Seconds(1)));
   EXPECT_EQ(world.client->counters().misses, 20u);
-  EXPECT_GT(world.client->counters().refused_reads, 20u);
+  EXPECT_GT(world.client->counters().read_no_slot, 20u);
   // The slots come back with the fabric's time-outs.
   for (auto& [name, host] : world.net.hosts) host.delay = Duration();
   world.time.RunFor(Duration::Seconds(2));

@@ -72,6 +72,7 @@ void ReadBatch::Start(Duration timeout, Task ended) {
 void ReadBatch::OnDeadline() {
   for (Item& item : items_) {
     if (item.finished) continue;
+    ++context_.counters.read_deadline;
     item.core.OnDeadline();
     FinishItem(item);
   }
@@ -134,14 +135,20 @@ void ReadBatch::AskOne(uint32_t index, uint8_t replica) {
     link.WhenConnected(asks_.Bind([this, index, replica] { AskOne(index, replica); }));
     return;
   }
-  if (link.state() != ReplicaLink::State::kReady) return OnAnswer(index, replica, {}, "");
+  if (link.state() != ReplicaLink::State::kReady) {
+    ++context_.counters.read_not_connected;
+    return OnAnswer(index, replica, {}, "");
+  }
   if (!link.immediate() && !context_.slots.any_free()) {
     if (context_.slots.Wait(asks_.Bind([this, index, replica] { AskOne(index, replica); }))) return;
-    ++context_.counters.refused_reads;
+    ++context_.counters.read_no_slot;
     return OnAnswer(index, replica, {}, "");
   }
   // It has failed: another read finds out whether it is back.
-  if (!link.TryAsk()) return OnAnswer(index, replica, {}, "");
+  if (!link.TryAsk()) {
+    ++context_.counters.read_left_alone;
+    return OnAnswer(index, replica, {}, "");
+  }
   if (link.immediate()) {
     std::string_view value;
     const KeyAnswer answer = item.chunk != nullptr ? ReadChunkNow(context_, link, *item.chunk)
@@ -232,7 +239,10 @@ void ReadBatch::SendOverflowed() {
 
 void ReadBatch::SendGet(ReplicaLink& link, std::vector<Overflowed> asks) {
   if (link.rpc() == nullptr) {
-    return OnGetReply(asks, UnavailableError("the replica has no address for calls"));
+    ++context_.counters.get_no_address;
+    const Outbox::Hold hold(context_.outbox);
+    for (const Overflowed& ask : asks) OnAnswer(ask.index, ask.replica, {}, "");
+    return;
   }
   v1::CacheGetRequest request;
   request.set_incarnation(Raw(link.replica().incarnation));
@@ -244,6 +254,21 @@ void ReadBatch::SendGet(ReplicaLink& link, std::vector<Overflowed> asks) {
                    asks_.Bind([this, asks = std::move(asks)](const Result<std::string>& reply) {
                      OnGetReply(asks, reply);
                    }));
+}
+
+OwnedCounter& ReadBatch::CauseOfGet(const Status& status) {
+  ClientCounters& counters = context_.counters;
+  switch (CallFailureOf(status)) {
+    case CallFailure::kTimeout:
+      return counters.get_timeout;
+    case CallFailure::kUnreachable:
+      return counters.get_unreachable;
+    case CallFailure::kOtherIncarnation:
+      return counters.get_other_incarnation;
+    case CallFailure::kBadReply:
+      break;
+  }
+  return counters.get_bad_reply;
 }
 
 void ReadBatch::OnGetReply(const std::vector<Overflowed>& asks, const Result<std::string>& reply) {
@@ -260,6 +285,7 @@ void ReadBatch::OnGetReply(const std::vector<Overflowed>& asks, const Result<std
     const auto found = entries.find(items_[ask.index].key);
     return found != entries.end() && !found->second.not_looked_at;
   });
+  if (!progress) ++CauseOfGet(reply.status());
   for (const Overflowed& ask : asks) {
     Item& item = items_[ask.index];
     if (item.finished) continue;

@@ -74,6 +74,8 @@ class ReadBatch {
   void AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& seen);
   void SendOverflowed();
   void SendGet(ReplicaLink& link, std::vector<Overflowed> asks);
+  // What counts a call to Get that brought nothing; Ok: its answer does not fit.
+  OwnedCounter& CauseOfGet(const Status& status);
   void OnGetReply(const std::vector<Overflowed>& asks, const Result<std::string>& reply);
   // The replica knows that another ring is read than this client's.
   bool IsOutdated(const KeyAnswer& answer) const;

@@ -63,6 +63,7 @@ ReplicaLink::ReplicaLink(ClientContext& context, fabric::Connector& fabric, rpc:
       heartbeat_(context.loop) {}
 
 ReplicaLink::~ReplicaLink() {
+  if (state_ == State::kReady) --context_.counters.ready_replicas;
   context_.outbox.Remove(this);
   endpoint_.reset();  // before the reads' memory
 }
@@ -72,6 +73,8 @@ void ReplicaLink::Become(State state) {
                     (state == State::kConnecting && state_ == State::kIdle) ||
                     (state == State::kReady && state_ == State::kConnecting);
   TAILCAST_CHECK(fits && state_ != State::kRetired, "a replica's link takes no such step");
+  if (state_ == State::kReady) --context_.counters.ready_replicas;
+  if (state == State::kReady) ++context_.counters.ready_replicas;
   state_ = state;
 }
 
@@ -92,6 +95,7 @@ void ReplicaLink::Connect() {
 void ReplicaLink::OnConnected(Result<std::unique_ptr<fabric::Endpoint>> endpoint) {
   if (!endpoint.ok()) {
     kLog.Debug("replica ", replica_.name, ": ", endpoint.status());
+    ++context_.counters.connect_failed;
     OnConnectFailed();
     return;
   }
@@ -101,6 +105,7 @@ void ReplicaLink::OnConnected(Result<std::unique_ptr<fabric::Endpoint>> endpoint
   if (endpoint_->regions().size() <= layout::kDataRegion) {
     kLog.Warn("replica ", replica_.name, " exports ", endpoint_->regions().size(),
               " regions; a cache server has two");
+    ++context_.counters.connect_not_a_cache;
     OnConnectFailed();
     return;
   }
@@ -126,15 +131,21 @@ void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
   std::optional<layout::Geometry> geometry;
   // Empty when the connection has broken since the page was read.
   const std::span<const fabric::RegionInfo> regions = endpoint_->regions();
-  if (status == ReadStatus::kOk && regions.size() > layout::kDataRegion) {
+  if (status != ReadStatus::kOk) {
+    CountReadError(status);
+  } else if (regions.size() <= layout::kDataRegion) {
+    CountReadError(ReadStatus::kUnreachable);
+  } else {
     geometry = layout::ParseGeometry(std::span(page, layout::kHeaderBytes),
                                      regions[layout::kIndexRegion].size,
                                      regions[layout::kDataRegion].size);
     if (!geometry.has_value()) {
       kLog.Warn("replica ", replica_.name, " has no cache memory of version ", layout::kVersion);
+      ++context_.counters.connect_not_a_cache;
     } else if (replica_.incarnation != ProcessIncarnation::kNone &&
                Raw(geometry->generation) != Raw(replica_.incarnation)) {
       kLog.Debug("replica ", replica_.name, " is not the one that the ring means");
+      ++context_.counters.connect_other_incarnation;
       geometry.reset();
     }
   }
@@ -154,14 +165,36 @@ void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
 }
 
 void ReplicaLink::OnConnectFailed() {
-  ++context_.counters.replica_errors;
   ++next_address_;
   health_.OnFailure(context_.loop.Now(), context_.loop.Now());
   Lose();
 }
 
+void ReplicaLink::CountReadError(ReadStatus status) {
+  ClientCounters& counters = context_.counters;
+  switch (status) {
+    case ReadStatus::kOk:
+      return;
+    case ReadStatus::kOutOfRange:
+      ++counters.read_out_of_range;
+      return;
+    case ReadStatus::kStaleRegion:
+      ++counters.read_stale_region;
+      return;
+    case ReadStatus::kUnreachable:
+      ++counters.read_unreachable;
+      return;
+    case ReadStatus::kTimeout:
+      ++counters.read_timeout;
+      return;
+    case ReadStatus::kOverloaded:
+      ++counters.read_overloaded;
+      return;
+  }
+}
+
 void ReplicaLink::OnReadError(ReadStatus status, MonotonicTime asked) {
-  ++context_.counters.replica_errors;
+  CountReadError(status);
   // It was not sent.
   if (status == ReadStatus::kOverloaded) return health_.OnNothing(asked);
   health_.OnFailure(context_.loop.Now(), asked);
@@ -329,7 +362,7 @@ void ReplicaLink::OnHeartbeat(ReadStatus status, const char* page) {
   heart_.OnLook(now, layout::LoadWord(page + layout::kHeartbeatOffset));
   if (heart_.Alive(now)) return;
   kLog.Warn("replica ", replica_.name, " stopped beating; its watches move");
-  ++context_.counters.replica_errors;
+  ++context_.counters.heartbeat_stopped;
   health_.OnFailure(now, now);
   EndWatches();
 }

@@ -149,7 +149,9 @@ class ReplicaLink {
   // Reads the header page and hands it over.
   void ReadPage(void (ReplicaLink::*on_page)(fabric::ReadStatus status, const char* page));
   void OnGeometry(fabric::ReadStatus status, const char* page);
+  // The cause is counted already.
   void OnConnectFailed();
+  void CountReadError(fabric::ReadStatus status);
   // Gives up the connection, and tries again when the back-off allows.
   void Lose();
   void EndConnection(State next);

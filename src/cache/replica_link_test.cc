@@ -104,7 +104,7 @@ TEST_P(ReplicaLinkTest, TriesAgainAndMeanwhileNobodyWaitsForIt) {
   EXPECT_TRUE(told);
   EXPECT_EQ(world.link->state(), State::kIdle);
   EXPECT_FALSE(world.link->Usable());
-  EXPECT_EQ(world.context.counters.replica_errors, 1u);
+  EXPECT_EQ(world.context.counters.connect_failed, 1u);
   world.StartServer(5);
   world.loop.RunFor(Duration::Millis(25));
   EXPECT_EQ(world.link->state(), State::kReady);

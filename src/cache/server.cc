@@ -34,7 +34,12 @@ Server::Server(EventLoop* loop, fabric::Exporter* exporter, rpc::Server* rpc_ser
   Handle("Mutate", &Server::Mutate);
   Handle("Get", &Server::Get);
   Handle("Scan", &Server::Scan);
+  Handle("Locate", &Server::Locate);
   Handle("Stat", &Server::Stat);
+  if (options_.metrics != nullptr) {
+    metrics_.emplace(*options_.metrics, options_.service == kDataService ? "data" : "metadata",
+                     options_.name);
+  }
 }
 
 Server::~Server() = default;
@@ -48,7 +53,7 @@ void Server::Handle(const char* method,
                           return;
                         }
                         Result<std::string> reply = (this->*handler)(request);
-                        if (!reply.ok()) ++counters_.bad_requests;
+                        if (IsInvalidArgument(reply.status())) ++counters_.bad_requests;
                         respond(std::move(reply));
                       }));
 }
@@ -92,6 +97,7 @@ void Server::OnTick() {
   core_->OnTick(Now(), doorbells_);
   if (!stalled_until_.has_value()) exporter_->Beat();
   NotifyAll();
+  if (metrics_.has_value()) metrics_->Show(state());
   tick_.After(options_.core.heartbeat_interval, scope_.Bind([this] { OnTick(); }));
 }
 
@@ -175,6 +181,29 @@ ConfigurationId Server::filled_configuration() const {
   return repair_ == nullptr ? ConfigurationId{} : repair_->filled();
 }
 
+ServerState Server::state() const {
+  ServerState state;
+  state.counters = counters_;
+  state.serving = serving_;
+  state.configuration_id = config_.configuration_id;
+  state.epoch = config_.epoch;
+  state.copied_epoch = copied_epoch();
+  state.filled_configuration = filled_configuration();
+  state.whole =
+      std::any_of(config_.replicas.begin(), config_.replicas.end(), [this](const Replica& replica) {
+        return replica.name == options_.name && replica.whole &&
+               replica.incarnation == options_.incarnation;
+      });
+  if (repair_ != nullptr) state.repair = repair_->state();
+  if (core_ == nullptr) return state;
+  const layout::Geometry& geometry = core_->geometry();
+  state.stats = core_->stats();
+  state.memory_bytes = geometry.index_bytes() + geometry.data_bytes;
+  state.memory_used_bytes =
+      geometry.index_bytes() + uint64_t{state.stats.slabs_used} * layout::kSlabBytes;
+  return state;
+}
+
 bool Server::Owns(const Key& key, std::string_view name) const {
   for (const HashRing* ring : {&ring_, &other_}) {
     const Owners owners = ring->OwnersOf(key);
@@ -189,6 +218,7 @@ bool Server::Owns(const Key& key, std::string_view name) const {
 
 Status Server::CheckIncarnation(uint64_t incarnation) {
   if (!serving_) {
+    ++counters_.not_serving;
     return FailedPreconditionError(
         "cache server " + options_.name +
         (named_ ? " stalled, and waits for the registry" : " is not in the ring that it knows"));
@@ -286,9 +316,13 @@ Result<std::string> Server::Scan(const std::string& request) {
     if (bytes >= bytes_max || looked_at >= 65536) return false;
     ++looked_at;
     if (!message.owner().empty() && !Owns(value.key, message.owner())) return true;
-    wire::Append(*reply.mutable_batch(), value.key, value.rule, false, value.bytes,
+    const std::string_view payload = message.keys_only() ? std::string_view() : value.bytes;
+    wire::Append(*reply.mutable_batch(), value.key, value.rule, false, payload,
                  ToMillis(value.remaining));
-    bytes += value.bytes.size() + 64;
+    if (message.keys_only()) {
+      reply.add_value_lengths(static_cast<uint32_t>(value.bytes.size()));
+    }
+    bytes += payload.size() + 64;
     return true;
   });
   reply.set_next_cursor(next);
@@ -296,7 +330,34 @@ Result<std::string> Server::Scan(const std::string& request) {
   return reply.SerializeAsString();
 }
 
+// Whoever asks wants to know what is here, whichever life this is and whatever the ring says.
+Result<std::string> Server::Locate(const std::string& request) {
+  ++counters_.locate_calls;
+  TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheLocateRequest>(request));
+  if (message.key().size() != 16) {
+    return InvalidArgumentError("key has " + std::to_string(message.key().size()) +
+                                " bytes: 16 are needed");
+  }
+  const Key key = wire::KeyAt(message.key(), 0);
+  v1::CacheLocateReply reply;
+  reply.set_incarnation(Raw(core_->geometry().generation));
+  reply.set_configuration_id(Raw(config_.configuration_id));
+  reply.set_serving(serving_);
+  reply.set_bucket(layout::BucketOf(key, core_->geometry().bucket_count));
+  const auto value = core_->Get(Now(), key);
+  if (!value.has_value()) return reply.SerializeAsString();
+  reply.set_found(true);
+  reply.set_rule(static_cast<uint32_t>(value->rule));
+  reply.set_value(value->bytes.data(), value->bytes.size());
+  reply.set_crc(value->crc);
+  reply.set_version(value->version);
+  reply.set_remaining_ms(ToMillis(value->remaining));
+  reply.set_overflowed(value->overflowed);
+  return reply.SerializeAsString();
+}
+
 Result<std::string> Server::Stat(const std::string& request) {
+  ++counters_.stat_calls;
   TAILCAST_RETURN_IF_ERROR(rpc::Parse<v1::CacheStatRequest>(request).ok()
                                ? OkStatus()
                                : InvalidArgumentError("not a valid CacheStatRequest"));
@@ -304,44 +365,10 @@ Result<std::string> Server::Stat(const std::string& request) {
   reply.set_name(options_.name);
   reply.set_configuration_id(Raw(config_.configuration_id));
   reply.set_generation(Raw(core_->geometry().generation));
-  const ServerStats stats = core_->stats();
+  reply.set_repair(RepairText());
+  const ServerState shown = state();
   auto& values = *reply.mutable_values();
-  values["applied"] = stats.applied;
-  values["no_change"] = stats.no_change;
-  values["mismatches"] = stats.mismatches;
-  values["refused"] = stats.refused;
-  values["refused_no_slot"] = stats.refused_no_slot;
-  values["refused_too_large"] = stats.refused_too_large;
-  values["refused_overflow"] = stats.refused_overflow;
-  values["refused_malformed"] = stats.refused_malformed;
-  values["erased"] = stats.erased;
-  values["extended_in_place"] = stats.extended_in_place;
-  values["moved"] = stats.moved;
-  values["inserted"] = stats.inserted;
-  values["expired"] = stats.expired;
-  values["collected"] = stats.collected;
-  values["overflows"] = stats.overflows;
-  values["live"] = stats.live;
-  values["live_bytes"] = stats.live_bytes;
-  values["resting"] = stats.resting;
-  values["overflowed"] = stats.overflowed;
-  values["slabs"] = stats.slabs;
-  values["slabs_used"] = stats.slabs_used;
-  values["mutate_calls"] = counters_.mutate_calls;
-  values["get_calls"] = counters_.get_calls;
-  values["scan_calls"] = counters_.scan_calls;
-  values["bad_requests"] = counters_.bad_requests;
-  values["notifications"] = counters_.notifications;
-  values["repaired_values"] = counters_.repaired_values;
-  values["repaired_bytes"] = counters_.repaired_bytes;
-  values["repair_failures"] = counters_.repair_failures;
-  values["repair_refused"] = counters_.repair_refused;
-  values["repair_mismatches"] = counters_.repair_mismatches;
-  values["old_ring_writes"] = counters_.old_ring_writes;
-  values["other_incarnations"] = counters_.other_incarnations;
-  values["stalls"] = counters_.stalls;
-  values["repairing"] = repair_->state() == RepairCore::State::kCopying ? 1 : 0;
-  values["copied_epoch"] = Raw(copied_epoch());
+  for (const ServerMetric& metric : ServerMetricTable()) values[metric.key] = metric.value(shown);
   return reply.SerializeAsString();
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/metrics.h"
 #include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
@@ -24,6 +25,7 @@
 #include "tailcast/cache/repair_core.h"
 #include "tailcast/cache/ring.h"
 #include "tailcast/cache/server_core.h"
+#include "tailcast/cache/server_metrics.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/rpc/rpc.h"
 
@@ -47,17 +49,7 @@ struct ServerOptions {
   Duration stall_max = Duration::Infinite();
   uint32_t repair_page_bytes = 512u << 10;  // a page at a time from each member
   Duration repair_timeout = Duration::Seconds(2);
-};
-
-// What a server did beside its core.
-struct ServerCounters {
-  uint64_t mutate_calls = 0, get_calls = 0, scan_calls = 0, bad_requests = 0, notifications = 0;
-  uint64_t old_ring_writes = 0;     // calls refused: the writer's ring or epoch is older
-  uint64_t other_incarnations = 0;  // calls refused: they mean an earlier or later life
-  uint64_t stalls = 0;              // times that it did not run for longer than stall_max
-  uint64_t repaired_values = 0, repaired_bytes = 0, repair_failures = 0;
-  uint64_t repair_refused = 0;     // values that it had no room for
-  uint64_t repair_mismatches = 0;  // contradicting bytes that repair found: DataLoss
+  MetricRegistry* metrics = nullptr;  // outlives the server; null: it is shown to nobody
 };
 
 class Server {
@@ -100,6 +92,7 @@ class Server {
   // Null before Start.
   const ServerCore* core() const { return core_.get(); }
   const ServerCounters& counters() const { return counters_; }
+  ServerState state() const;
 
   // Limits of requests, checked before anything is done.
   static constexpr size_t kKeysPerGetMax = 4096;
@@ -115,6 +108,7 @@ class Server {
   Result<std::string> Mutate(const std::string& request);
   Result<std::string> Get(const std::string& request);
   Result<std::string> Scan(const std::string& request);
+  Result<std::string> Locate(const std::string& request);
   Result<std::string> Stat(const std::string& request);
   void Handle(const char* method, Result<std::string> (Server::*handler)(const std::string&));
   void NotifyAll();
@@ -149,6 +143,7 @@ class Server {
   std::map<std::string, std::unique_ptr<rpc::Client>> members_;  // by address
   MonotonicTime next_complaint_;  // that it is not whole yet; 0: it has not begun to copy
   Timer next_pages_;
+  std::optional<ServerMetrics> metrics_;
   Scope scope_;
 };
 

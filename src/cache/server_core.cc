@@ -491,7 +491,7 @@ std::optional<ServerCore::Value> ServerCore::Get(Instant now, const Key& key) co
   if (found == ids_.end()) return std::nullopt;
   const Entry& entry = entries_[found->second];
   if (entry.expiry <= now.monotonic) return std::nullopt;
-  return Value{key, entry.rule, BytesOf(entry), entry.expiry - now.monotonic};
+  return ValueOf(entry, now);
 }
 
 uint64_t ServerCore::Scan(Instant now, uint64_t cursor,
@@ -499,9 +499,7 @@ uint64_t ServerCore::Scan(Instant now, uint64_t cursor,
   for (uint64_t id = cursor == 0 ? 0 : cursor - 1; id < entries_.size(); ++id) {
     const Entry& entry = entries_[id];
     if (!entry.live || entry.expiry <= now.monotonic) continue;
-    if (!visit(Value{entry.key, entry.rule, BytesOf(entry), entry.expiry - now.monotonic})) {
-      return id + 1;
-    }
+    if (!visit(ValueOf(entry, now))) return id + 1;
   }
   return 0;
 }

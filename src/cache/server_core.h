@@ -101,8 +101,11 @@ class ServerCore {
   struct Value {
     Key key;
     MergeRule rule = MergeRule::kLongerWins;
-    std::string_view bytes;  // until the next call that changes anything
-    Duration remaining;      // time to live
+    std::string_view bytes;   // until the next call that changes anything
+    Duration remaining;       // time to live
+    uint64_t version = 0;     // grows with each change on this server
+    uint32_t crc = 0;         // crc32c of the bytes, as their header has it
+    bool overflowed = false;  // its bucket has no place for it
   };
   std::optional<Value> Get(Instant now, const Key& key) const;
 
@@ -173,6 +176,10 @@ class ServerCore {
               std::vector<uint64_t>& doorbells);
   // A copy that brings nothing but time.
   void Prolong(Instant now, uint32_t id, Duration remaining);
+  Value ValueOf(const Entry& entry, Instant now) const {
+    return {entry.key,     entry.rule, BytesOf(entry),          entry.expiry - now.monotonic,
+            entry.version, entry.crc,  entry.way == kOverflowed};
+  }
   // Takes the entry out of index, lists and map; its slot is poisoned and rests.
   void Drop(Instant now, uint32_t id, std::vector<uint64_t>& doorbells);
   layout::EntryHeader HeaderOf(const Entry& entry, Instant now) const;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tailcast/cache/client_metrics.h"
+#include "tailcast/memcached/client_metrics.h"
 #include "tailcast/memcached/replica_names.h"
 
 namespace tailcast::cell {
@@ -31,6 +33,13 @@ Result<std::unique_ptr<CacheClients>> CacheClients::Make(const Wiring& wiring,
                                                          const Options& options) {
   auto clients = std::unique_ptr<CacheClients>(new CacheClients());
   TAILCAST_ASSIGN_OR_RETURN(clients->servers_, memcached::ServersOf(options.replicas));
+  const auto show = [&](const char* instance, One& one) {
+    if (wiring.metrics == nullptr) return;
+    one.shown.push_back(cache::ExportClient(*wiring.metrics, instance, one.client().counters(),
+                                            one.own != nullptr));
+    if (one.memcached == nullptr) return;
+    one.shown.push_back(memcached::ExportClient(*wiring.metrics, instance, one.memcached->stats()));
+  };
   const auto make = [&](const char* instance, const char* service, Duration ttl) {
     One one;
     if (clients->servers_.empty()) {
@@ -39,6 +48,7 @@ Result<std::unique_ptr<CacheClients>> CacheClients::Make(const Wiring& wiring,
       own.service = service;
       one.own = std::make_unique<cache::QuorumClient>(wiring.loop, wiring.fabric, wiring.rpc, own,
                                                       cache::RingConfig());
+      show(instance, one);
       return one;
     }
     memcached::ClientOptions of_memcached;
@@ -48,6 +58,7 @@ Result<std::unique_ptr<CacheClients>> CacheClients::Make(const Wiring& wiring,
     of_memcached.seed = wiring.seed;
     one.memcached =
         std::make_unique<memcached::MemcachedClient>(wiring.loop, std::move(of_memcached));
+    show(instance, one);
     return one;
   };
   clients->data_ = make("data", cache::kDataService, options.data_ttl);

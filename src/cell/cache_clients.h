@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/metrics.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/cache/client.h"
@@ -28,7 +29,8 @@ class CacheClients {
     EventLoop* loop = nullptr;
     fabric::Connector* fabric = nullptr;
     rpc::Connector* rpc = nullptr;
-    uint64_t seed = 0;  // 0: drawn
+    uint64_t seed = 0;                  // 0: drawn
+    MetricRegistry* metrics = nullptr;  // null: what they count is shown to nobody
   };
   struct Options {
     std::string cell;
@@ -59,6 +61,7 @@ class CacheClients {
   struct One {
     std::unique_ptr<cache::QuorumClient> own;
     std::unique_ptr<memcached::MemcachedClient> memcached;  // one of the two
+    std::vector<MetricSource> shown;                        // what they count
     cache::Client& client() const;
     uint32_t ready() const;
     const memcached::ClientStats* stats() const;

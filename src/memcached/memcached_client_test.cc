@@ -375,7 +375,8 @@ TEST_F(MemcachedClientTest, WhatIsUnderWayIsBounded) {
   }
   EXPECT_TRUE(Turn([&] { return results.size() == 2; }));
   EXPECT_EQ((results[0].ok() ? 1 : 0) + (results[1].ok() ? 1 : 0), 1);
-  EXPECT_EQ(client->stats().refused_requests, 3u);
+  EXPECT_EQ(client->stats().window_full_requests, 3u);
+  EXPECT_EQ(client->stats().left_alone_requests, 0u);
   Drain(*client);
   EXPECT_TRUE(Put(*client, {1, 9}, std::string(3000, 'x')).ok()) << "there is room again";
 }

@@ -90,7 +90,6 @@ void ReadBatch::OnAnswer(const std::vector<Ask>& asks, ReadAnswer answer) {
     Key& key = keys_[asks[i].key];
     if (key.finished) continue;
     if (answer.outcome != RequestOutcome::kAnswered) {
-      ++context_.counters.replica_errors;
       Go(asks[i].key, key.core.OnError(asks[i].replica));
     } else {
       Go(asks[i].key, OnValue(key, asks[i].replica, answer.values[i]));
@@ -104,7 +103,6 @@ cache::Mask ReadBatch::OnValue(Key& key, uint8_t replica, ReadAnswer::Value& val
   if (value.state == State::kAbsent) return key.core.OnAnswer(replica, 0);
   if (value.state == State::kDamaged || value.rule != key.rule) {
     ++context_.stats.damaged_items;
-    ++context_.counters.replica_errors;
     return key.core.OnError(replica);
   }
   const auto length = static_cast<uint32_t>(value.bytes.size());
@@ -146,6 +144,7 @@ void ReadBatch::Hedge() {
 void ReadBatch::OnDeadline() {
   for (Key& key : keys_) {
     if (key.finished) continue;
+    ++context_.counters.read_deadline;
     key.core.OnDeadline();
     FinishKey(key);
   }

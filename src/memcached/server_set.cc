@@ -62,9 +62,12 @@ uint32_t ServerSet::usable() const {
 }
 
 bool ServerSet::Take(Server& server, uint64_t bytes) {
-  if (server.inflight_bytes + bytes > context_.options.inflight_bytes_max ||
-      !server.health.TryAsk(context_.loop.Now())) {
-    ++context_.stats.refused_requests;
+  if (server.inflight_bytes + bytes > context_.options.inflight_bytes_max) {
+    ++context_.stats.window_full_requests;
+    return false;
+  }
+  if (!server.health.TryAsk(context_.loop.Now())) {
+    ++context_.stats.left_alone_requests;
     return false;
   }
   server.inflight_bytes += bytes;
@@ -121,6 +124,7 @@ void ServerSet::Write(uint16_t server,
     Ended(target, bytes, asked, answer.outcome, answer.reconnections);
     context_.stats.cas_retries += answer.cas_retries;
     context_.stats.cas_given_up += answer.cas_given_up;
+    context_.stats.late_mutations += answer.late_mutations;
     context_.stats.damaged_items += answer.damaged_items;
     done(std::move(answer));
   };

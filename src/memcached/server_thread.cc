@@ -172,7 +172,10 @@ RequestOutcome ServerThread::Merge(const WriteRequest& request, WriteAnswer& ans
     MergeCore& core = cores[i];
     if (core.step() == MergeCore::Step::kGet) see(core, items[next_item++]);
     while (core.step() != MergeCore::Step::kDone) {
-      if (!MayGoOn(request.deadline)) return RequestOutcome::kAnswered;
+      if (!MayGoOn(request.deadline)) {
+        answer.late_mutations = cores.size() - i;
+        return RequestOutcome::kAnswered;
+      }
       std::optional<StoreResult> stored;
       switch (core.step()) {
         case MergeCore::Step::kGet: {

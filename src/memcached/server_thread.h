@@ -52,7 +52,8 @@ struct WriteAnswer {
   // In the order of the mutations; nullopt: not known, since the server failed, it became too late
   // or others were always faster.
   std::vector<std::optional<cache::MutationResult>> results;
-  uint64_t cas_retries = 0, cas_given_up = 0, damaged_items = 0, reconnections = 0;
+  uint64_t cas_retries = 0, cas_given_up = 0, late_mutations = 0, damaged_items = 0,
+           reconnections = 0;
 };
 
 class ServerThread {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tailcast/base/metrics.h"
 #include "tailcast/base/time.h"
 #include "tailcast/memcached/server_address.h"
 
@@ -35,15 +36,18 @@ struct ClientOptions {
   uint32_t remembered_values_max = 16384;
 };
 
-// Beside cache::ClientCounters; each cause on its own.
+// Beside cache::ClientCounters; each cause on its own. Written by the client's loop, read by any
+// thread; client_metrics.h has the names as metrics.
 struct ClientStats {
-  uint64_t cas_retries = 0;       // others changed an item between the get and the swap
-  uint64_t cas_given_up = 0;      // cas_rounds_max was not enough
-  uint64_t damaged_items = 0;     // did not validate: foreign, or damaged
-  uint64_t reconnections = 0;     // a connection broke in a request, which was made once more
-  uint64_t failed_requests = 0;   // a server refused, broke off or did not answer
-  uint64_t skipped_requests = 0;  // not made: too late, or the one before it failed
-  uint64_t refused_requests = 0;  // not taken: inflight_bytes_max, or the server is left alone
+  OwnedCounter cas_retries;           // others changed an item between the get and the swap
+  OwnedCounter cas_given_up;          // cas_rounds_max was not enough
+  OwnedCounter late_mutations;        // not made: it had become too late in the middle of a request
+  OwnedCounter damaged_items;         // did not validate: foreign, or damaged
+  OwnedCounter reconnections;         // a connection broke in a request, which was made once more
+  OwnedCounter failed_requests;       // a server refused, broke off or did not answer
+  OwnedCounter skipped_requests;      // not made: too late, or the one before it failed
+  OwnedCounter left_alone_requests;   // not taken: the server has failed, and is left alone
+  OwnedCounter window_full_requests;  // not taken: inflight_bytes_max
 };
 
 }  // namespace tailcast::memcached

@@ -57,17 +57,14 @@ void Writes::End(Request& request, Bulk& bulk) {
 void Writes::OnAnswer(uint64_t id, size_t request_index, const WriteAnswer& answer) {
   Bulk& bulk = *bulks_.at(id);
   Request& request = bulk.requests[request_index];
-  bool failed = answer.outcome != RequestOutcome::kAnswered;
   for (size_t i = 0; i < request.keys.size(); ++i) {
     if (!answer.results[i].has_value()) {
       bulk.core.OnFailure(request.keys[i]);
-      failed = true;
       continue;
     }
     if (*answer.results[i] == cache::MutationResult::kMismatch) ++context_.counters.mismatches;
     bulk.core.OnResult(request.keys[i], *answer.results[i], true);
   }
-  if (failed) ++context_.counters.replica_errors;
   AnswerIfDecided(bulk);
   End(request, bulk);
   ForgetIfAnswered(id);
@@ -77,7 +74,7 @@ void Writes::OnDeadline(uint64_t id) {
   Bulk& bulk = *bulks_.at(id);
   for (Request& request : bulk.requests) {
     if (request.ended) continue;
-    ++context_.counters.replica_errors;
+    ++context_.counters.write_timeout;
     for (const uint32_t key : request.keys) bulk.core.OnFailure(key);
   }
   AnswerIfDecided(bulk);

@@ -12,6 +12,8 @@
 #include "tailcast/base/nearest.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/strong.h"
+#include "tailcast/cache/client_metrics.h"
+#include "tailcast/memcached/client_metrics.h"
 #include "tailcast/memcached/types.h"
 #include "tailcast/node/topology_graph.h"
 #include "tailcast/stream/operation.h"
@@ -133,6 +135,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     options.memory_bytes = static_cast<uint64_t>(config_.data_cache_bytes);
     options.core.ttl = config_.data_ttl;
     options.incarnation = incarnation_;
+    options.metrics = ports_.metrics;
     data_exporter_ = ports_.make_exporter("data");
     data_server_ = std::make_unique<cache::Server>(ports_.loop, data_exporter_.get(), ports_.server,
                                                    ports_.connector, options);
@@ -150,7 +153,8 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
                               cell::CacheClients::Make({.loop = ports_.loop,
                                                         .fabric = ports_.fabric,
                                                         .rpc = ports_.connector,
-                                                        .seed = NonZero(rng.Next())},
+                                                        .seed = NonZero(rng.Next()),
+                                                        .metrics = ports_.metrics},
                                                        {.cell = config_.cell,
                                                         .replicas = config_.caches,
                                                         .data_ttl = config_.data_ttl,
@@ -311,28 +315,14 @@ std::string Node::StatusJson() const {
   }
   const auto client = [](const cache::Client& c, uint32_t ready,
                          const memcached::ClientStats* memcached) {
-    const cache::ClientCounters& n = c.counters();
-    nlohmann::json counters = {{"ready_replicas", ready},
-                               {"reads", n.reads},
-                               {"hits", n.hits},
-                               {"short_reads", n.short_reads},
-                               {"misses", n.misses},
-                               {"torn_retries", n.torn_retries},
-                               {"hedges", n.hedges},
-                               {"consistent_reads", n.consistent_reads},
-                               {"replica_errors", n.replica_errors},
-                               {"mutations", n.mutations},
-                               {"mutation_failures", n.mutation_failures},
-                               {"partial_values", n.partial_values},
-                               {"mismatches", n.mismatches}};
-    if (memcached != nullptr) {
-      counters["memcached"] = {{"cas_retries", memcached->cas_retries},
-                               {"cas_given_up", memcached->cas_given_up},
-                               {"damaged_items", memcached->damaged_items},
-                               {"reconnections", memcached->reconnections},
-                               {"failed_requests", memcached->failed_requests},
-                               {"skipped_requests", memcached->skipped_requests},
-                               {"refused_requests", memcached->refused_requests}};
+    nlohmann::json counters;
+    for (const cache::ClientMetric& metric : cache::ClientMetrics()) {
+      counters[metric.key] = (c.counters().*(metric.count)).value();
+    }
+    counters["ready_replicas"] = ready;
+    if (memcached == nullptr) return counters;
+    for (const memcached::ClientMetric& metric : memcached::ClientMetrics()) {
+      counters["memcached"][metric.key] = (memcached->*(metric.count)).value();
     }
     return counters;
   };
@@ -349,7 +339,10 @@ std::string Node::StatusJson() const {
   json["metrics"] = nlohmann::json::array();
   for (const MetricSample& sample : ports_.metrics->Snapshot()) {
     json["metrics"].push_back(
-        {{"name", sample.name}, {"labels", sample.labels}, {"value", sample.value}});
+        {{"name", sample.name},
+         {"labels", sample.labels},
+         {"value", sample.unit == MetricUnit::kOne ? nlohmann::json(sample.value)
+                                                   : nlohmann::json(sample.shown())}});
   }
   return json.dump();
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tailcast/base/log.h"
+#include "tailcast/base/metrics.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/fabric/connect.h"
 #include "tailcast/rpc/grpc_rpc.h"
@@ -68,7 +69,7 @@ void Session::OnView(Status status, Callback<void(Status)> done) {
   }
   store_ = std::move(*store);
   auto caches = cell::CacheClients::Make(
-      {.loop = loop_, .fabric = fabric_.get(), .rpc = rpc_.get()},
+      {.loop = loop_, .fabric = fabric_.get(), .rpc = rpc_.get(), .metrics = &ProcessMetrics()},
       {.cell = view.cell(), .replicas = cell::ReplicaNamesOf(cell::DataRing(view))});
   if (!caches.ok()) {
     done(caches.status().WithContext("caches of cell " + view.cell()));

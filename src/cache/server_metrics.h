@@ -1,0 +1,70 @@
+// The metrics of a server: what it and its core count and how far repair is, under the names that a
+// process exports (docs/metrics.md) and under those of the rpc Stat.
+//
+// Threads: the server's loop. A registry shows what was so at the last Show, a heartbeat ago at
+// most.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tailcast/base/metrics.h"
+#include "tailcast/cache/repair_core.h"
+#include "tailcast/cache/server_core.h"
+#include "tailcast/cache/types.h"
+
+namespace tailcast::cache {
+
+// What a server did beside its core.
+struct ServerCounters {
+  uint64_t mutate_calls = 0, get_calls = 0, scan_calls = 0, locate_calls = 0, stat_calls = 0;
+  // Calls that were refused:
+  uint64_t bad_requests = 0;        // malformed
+  uint64_t other_incarnations = 0;  // they mean an earlier or later life
+  uint64_t not_serving = 0;         // the ring that the server knows does not name it
+  uint64_t old_ring_writes = 0;     // the writer's ring or epoch is older
+  uint64_t stalls = 0;  // times that it did not run for longer than ServerOptions::stall_max
+  uint64_t notifications = 0;
+  uint64_t repaired_values = 0, repaired_bytes = 0, repair_failures = 0;
+  uint64_t repair_refused = 0;     // values that it had no room for
+  uint64_t repair_mismatches = 0;  // contradicting bytes that repair found: DataLoss
+};
+
+// All that a server shows.
+struct ServerState {
+  ServerStats stats;
+  ServerCounters counters;
+  uint64_t memory_bytes = 0, memory_used_bytes = 0;  // of both regions; in slabs that are in use
+  bool serving = false;                              // a ring that it knows names it, no stall
+  bool whole = false;                                // as that ring says of this life of it
+  RepairCore::State repair = RepairCore::State::kIdle;
+  ConfigurationId configuration_id{}, filled_configuration{};
+  CacheEpoch epoch{}, copied_epoch{};
+};
+
+struct ServerMetric {
+  const char* key;  // in a CacheStatReply
+  uint64_t (*value)(const ServerState& state);
+  MetricKind kind;
+  const char* name;  // without kServerPrefix
+  const char* help;
+  const char* label = nullptr;
+  const char* label_value = nullptr;
+};
+inline constexpr const char* kServerPrefix = "tailcast_cache_server_";
+std::span<const ServerMetric> ServerMetricTable();
+
+class ServerMetrics {
+ public:
+  // Labels cache=`cache` ("data", "metadata") and replica=`replica`. The registry outlives it.
+  ServerMetrics(MetricRegistry& registry, const std::string& cache, const std::string& replica);
+  void Show(const ServerState& state);
+
+ private:
+  std::vector<std::variant<Counter*, Gauge*>> shown_;  // in the order of the table
+};
+
+}  // namespace tailcast::cache
