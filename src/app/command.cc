@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "tailcast/app/deployment.h"
 
@@ -54,6 +55,22 @@ Result<std::string> CellOptions::Find() const {
     }
   }
   return FindCell(cell, dir, cluster);
+}
+
+void MetricsOption::Add(CLI::App* command) {
+  command->add_option("--metrics", address_,
+                      "HOST:PORT where Prometheus finds this process' metrics (/metrics); port 0 "
+                      "picks a free one. Default: nowhere");
+}
+
+Status MetricsOption::Start() {
+  if (address_.empty()) return OkStatus();
+  auto server = MetricsServer::Start(ProcessMetrics(), address_);
+  if (!server.ok()) return server.status().WithContext("--metrics");
+  server_ = std::move(*server);
+  std::fprintf(stderr, "tailcast: metrics at http://%s:%d/metrics\n",
+               address_.substr(0, address_.rfind(':')).c_str(), server_->port());
+  return OkStatus();
 }
 
 void AddTraceDir(CLI::App* command) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
+#include "tailcast/base/metrics_http.h"
 #include "tailcast/base/status.h"
 
 namespace tailcast::app {
@@ -24,6 +26,7 @@ void AddStream(CLI::App& app, Action& action);
 void AddProduce(CLI::App& app, Action& action);
 void AddConsume(CLI::App& app, Action& action);
 void AddStatus(CLI::App& app, Action& action);
+void AddCache(CLI::App& app, Action& action);
 void AddDemo(CLI::App& app, Action& action);
 void AddLoad(CLI::App& app, Action& action);
 
@@ -39,6 +42,18 @@ struct CellOptions {
   std::string cell, dir, cluster;
   void Add(CLI::App* command, bool with_cluster);
   Result<std::string> Find() const;
+};
+
+// --metrics HOST:PORT: this process' metrics for Prometheus, as long as it runs. Off by default.
+class MetricsOption {
+ public:
+  void Add(CLI::App* command);
+  // Says on standard error where they are. As MetricsServer::Start.
+  Status Start();
+
+ private:
+  std::string address_;
+  std::unique_ptr<MetricsServer> server_;
 };
 
 // --trace-dir DIR: this process and its children log their steps there (base/step_log.h). Sets

@@ -23,6 +23,7 @@ constexpr Duration kBusyMax = Duration::Seconds(20);
 
 struct ConsumeOptions {
   CellOptions cell;
+  MetricsOption metrics;
   std::string stream;
   int32_t shard = -1;
   std::string framing = "lines";
@@ -77,7 +78,7 @@ std::string Unreadable(const consumer::Consumer& consumer) {
   return text;
 }
 
-int Consume(const ConsumeOptions& options) {
+int Consume(ConsumeOptions& options) {
   const auto framing = stream::ParseFraming(options.framing);
   if (!framing.ok()) return Fail(framing.status());
   const auto profile = cell::ParseProfile(options.profile);
@@ -87,6 +88,7 @@ int Consume(const ConsumeOptions& options) {
   if ((options.count > 0) + (options.until_idle_s > 0) + options.follow > 1) {
     return Fail(InvalidArgumentError("give one of --count, --until-idle and --follow"));
   }
+  if (Status started = options.metrics.Start(); !started.ok()) return Fail(started);
   const auto address = options.cell.Find();
   if (!address.ok()) return Fail(address.status());
 
@@ -204,6 +206,7 @@ void AddConsume(CLI::App& app, Action& action) {
   command->add_flag("--positions", options->positions,
                     "At the end, write the position behind the last message of each shard to "
                     "standard error: `--from` of the next run");
+  options->metrics.Add(command);
   AddTraceDir(command);
   command->callback([&action, options] { action = [options] { return Consume(*options); }; });
 }

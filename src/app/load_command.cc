@@ -28,6 +28,7 @@ namespace {
 
 struct LoadOptions {
   CellOptions cell;
+  MetricsOption metrics;
   std::string stream;
   int32_t shard = 0;
   std::string profile = "low-latency";
@@ -60,9 +61,10 @@ void Print(const nlohmann::json& json) {
   std::fflush(stdout);
 }
 
-int LoadProduce(const LoadOptions& options) {
+int LoadProduce(LoadOptions& options) {
   const auto address = options.cell.Find();
   if (!address.ok()) return Fail(address.status());
+  if (Status started = options.metrics.Start(); !started.ok()) return Fail(started);
   producer::Options producer_options;
   producer_options.cell = *address;
   producer_options.stream = options.stream;
@@ -233,9 +235,10 @@ nlohmann::json Cdf(const Histogram& histogram) {
   return cdf;
 }
 
-int LoadConsume(const LoadOptions& options) {
+int LoadConsume(LoadOptions& options) {
   const auto address = options.cell.Find();
   if (!address.ok()) return Fail(address.status());
+  if (Status started = options.metrics.Start(); !started.ok()) return Fail(started);
   const auto start = consumer::StartPoint::Parse(options.from);
   if (!start.ok()) return Fail(start.status().WithContext("--from"));
   CatchInterrupts();
@@ -317,9 +320,10 @@ void AddLoad(CLI::App& app, Action& action) {
   CLI::App* load = app.add_subcommand("load", "Generate and measure load, open loop");
   load->require_subcommand(1);
   auto options = std::make_shared<LoadOptions>();
-  const auto add = [&](const char* name, const char* about, int (*run)(const LoadOptions&)) {
+  const auto add = [&](const char* name, const char* about, int (*run)(LoadOptions&)) {
     CLI::App* command = load->add_subcommand(name, about);
     options->cell.Add(command, true);
+    options->metrics.Add(command);
     command->add_option("--stream", options->stream, "Stream")->required();
     command->add_option("--shard", options->shard, "Shard")
         ->check(NotNegative())

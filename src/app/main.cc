@@ -79,6 +79,7 @@ int Main(int argc, char** argv) {
   AddProduce(app, action);
   AddConsume(app, action);
   AddStatus(app, action);
+  AddCache(app, action);
   AddCopytreeCommand(app, action);
   AddDemo(app, action);
   AddLoad(app, action);

@@ -20,6 +20,7 @@ namespace {
 
 struct ProduceOptions {
   CellOptions cell;
+  MetricsOption metrics;
   std::string stream;
   int32_t shard = 0;
   std::string framing = "lines";
@@ -50,11 +51,12 @@ struct Outcome {
   std::string first_error;
 };
 
-int Produce(const ProduceOptions& options) {
+int Produce(ProduceOptions& options) {
   const auto framing = stream::ParseFraming(options.framing);
   if (!framing.ok()) return Fail(framing.status());
   const auto profile = cell::ParseProfile(options.profile);
   if (!profile.ok()) return Fail(profile.status());
+  if (Status started = options.metrics.Start(); !started.ok()) return Fail(started);
   const auto source = FindSource(options.cell, options.stream);
   if (!source.ok()) return Fail(source.status());
 
@@ -161,6 +163,7 @@ void AddProduce(CLI::App& app, Action& action) {
   command->add_flag("--takeover", options->takeover,
                     "Take the shard over from a producer that is alive, or may be");
   command->add_flag("--quiet", options->quiet, "Say nothing but errors");
+  options->metrics.Add(command);
   AddTraceDir(command);
   command->callback([&action, options] { action = [options] { return Produce(*options); }; });
 }

@@ -1,0 +1,113 @@
+#include "tailcast/inspect/text.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <ctime>
+
+namespace tailcast::inspect {
+
+std::string Short(uint64_t number) {
+  if (number < 1000) return std::to_string(number);
+  auto rest = static_cast<double>(number);
+  const char* unit = "";
+  for (const char* next : {"k", "M", "G", "T", "P", "E"}) {
+    if (rest < 999.5) break;
+    rest /= 1000;
+    unit = next;
+  }
+  char text[16];
+  std::snprintf(text, sizeof text, rest < 9.95 ? "%.1f%s" : "%.0f%s", rest, unit);
+  return text;
+}
+
+std::string SpanText(Duration span) {
+  const double seconds = span.seconds();
+  char text[32];
+  if (seconds < 1) {
+    std::snprintf(text, sizeof text, "%.0f ms", seconds * 1e3);
+  } else if (seconds < 120) {
+    std::snprintf(text, sizeof text, "%.0f s", seconds);
+  } else if (seconds < 7200) {
+    std::snprintf(text, sizeof text, "%.0f min", seconds / 60);
+  } else {
+    std::snprintf(text, sizeof text, "%.1f h", seconds / 3600);
+  }
+  return text;
+}
+
+std::string TimeText(WallTime time) {
+  const std::time_t seconds = time.micros() / 1'000'000;
+  std::tm parts{};
+  char text[32];
+  if (gmtime_r(&seconds, &parts) == nullptr ||
+      std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0) {
+    return std::to_string(time.micros()) + " us";
+  }
+  return text;
+}
+
+std::string Counted(uint64_t number, const std::string& noun) {
+  return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
+}
+
+std::string ListText(const std::vector<std::string>& words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == words.size() ? " and " : ", ") + words[i];
+  }
+  return text;
+}
+
+std::string Hex(uint64_t number, int digits) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%0*" PRIx64, digits, number);
+  return text;
+}
+
+std::string Wrapped(size_t indent, std::string_view text) {
+  std::string out, line(indent, ' ');
+  bool empty = true;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (!empty && line.size() + 1 + word.size() > kColumns) {
+      out += line + "\n";
+      line.assign(indent + 2, ' ');
+      empty = true;
+    }
+    if (!empty) line += ' ';
+    line += word;
+    empty = false;
+  }
+  return out + line + "\n";
+}
+
+std::string TableText(size_t indent, const std::vector<std::vector<std::string>>& rows,
+                      const std::vector<size_t>& left) {
+  std::vector<size_t> widths(rows.front().size(), 0);
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  size_t others = indent;
+  for (size_t i = 1; i < widths.size(); ++i) others += 1 + widths[i];
+  constexpr size_t kNameMin = 4;
+  widths[0] = std::min(widths[0], std::max(kColumns - std::min(others, kColumns), kNameMin));
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line(indent, ' ');
+    for (size_t i = 0; i < row.size(); ++i) {
+      std::string cell = row[i];
+      if (cell.size() > widths[i]) cell = "~" + cell.substr(cell.size() - widths[i] + 1);
+      const std::string space(widths[i] - cell.size(), ' ');
+      const bool to_left = i == 0 || std::find(left.begin(), left.end(), i) != left.end();
+      line += (i == 0 ? "" : " ") + (to_left ? cell + space : space + cell);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace tailcast::inspect
