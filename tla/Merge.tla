@@ -28,6 +28,8 @@
 (*   both      Old, and New                   Old                  New are filled, from Old             *)
 (*   new       Old, and New                   New                  Old that leave invalidate themselves *)
 (*   drained   New                            New                                                       *)
+(* In "both" the change may be taken back, to "old": who acts on "both" is no danger, as what he writes *)
+(* reaches two of Old; and what was filled counts for nothing when the ring changes again.             *)
 (* A client may act on any phase that there was. Neighbours agree by their quorums. Beyond that: a      *)
 (* replica that knows "both" refuses writes of "old", and is filled from only after that; "new" needs   *)
 (* all of New whole; "drained" needs every replica that leaves unreadable, by its own hand or because   *)
@@ -57,6 +59,7 @@ CONSTANTS
   MaxCollected, \* values forgotten before their time
   Together,     \* TRUE: replicas may restart while another one is not whole
   Moving,       \* TRUE: the ring changes
+  TakenBack,    \* TRUE: and the change may be taken back
   Wrong,        \* TRUE: somebody writes contradicting bytes
   Remembers,    \* TRUE: look at what a client remembers
   Bug           \* "none", or the planted bug; each is described where it is
@@ -142,7 +145,7 @@ WriteQuorum(votes, conf) ==
 WriteTo(conf) == CASE conf = "old" -> Old [] conf = "both" -> Old \cup New [] conf = "drained" -> New
 \* A client may act on any configuration that there was. (Writes of "new" are those of "both", reads of
 \* "both" those of "old", reads of "drained" those of "new".)
-WrittenIn == {p \in {"old", "both", "drained"} : ~Before(phase, p)}
+WrittenIn == {p \in {"old", "both", "drained"} : ~Before(phase, p) \/ (TakenBack /\ p = "both")}
 ReadFrom == IF Before(phase, "new") THEN {"O"} ELSE Rings
 
 -----------------------------------------------------------------------------
@@ -159,16 +162,16 @@ VotesOf(r) ==
 \* A replica that knows of the change refuses the old configuration.
 Accepts(r, conf) == conf # "old" \/ view[r] = "old" \/ Bug = "old_writes_accepted"
 
-\* Replica r takes write w. What was begun under an older epoch counts for nothing: who wrote it will hear
+\* Replica r takes write w, and these votes of it are counted. What was begun under an older epoch counts for nothing: who wrote it will hear
 \* of the new epoch and write it again.
-Deliver(w, r) ==
+Deliver(w, r, counted) ==
   /\ r \in WriteTo(w.conf) \ w.got
   /\ Accepts(r, w.conf)
   /\ IF r \in gone THEN UNCHANGED memory
      ELSE Give(r, [ver |-> w.ver, len |-> w.len, exp |-> now + Ttl], FALSE)
-  /\ LET votes == w.votes \cup VotesOf(r)
+  /\ LET votes == w.votes \cup counted
          \* how long it is sure to stay
-         exp == IF VotesOf(r) = {} \/ r \in gone THEN w.exp
+         exp == IF counted = {} \/ r \in gone THEN w.exp
                 ELSE IF w.votes = {} THEN val'[r].exp ELSE Lesser(w.exp, val'[r].exp)
          enough == WriteQuorum(votes, w.conf)
      IN /\ wr' = IF enough THEN NoWrite ELSE [w EXCEPT !.got = @ \cup {r}, !.votes = votes, !.exp = exp]
@@ -186,11 +189,11 @@ WriteBegin(r, conf, ver, len) ==
   /\ conf \in WrittenIn
   /\ writes' = writes + 1
   /\ Deliver([NoWrite EXCEPT !.on = TRUE, !.ver = ver, !.len = len,
-                           !.conf = conf, !.epoch = epoch], r)
+                           !.conf = conf, !.epoch = epoch], r, VotesOf(r))
 
 WriteDeliver(r) ==
   /\ wr.on
-  /\ Deliver(wr, r)
+  /\ Deliver(wr, r, VotesOf(r))
   /\ UNCHANGED writes
 
 \* It is given up.
@@ -200,14 +203,13 @@ WriteEnd ==
   /\ UNCHANGED <<ring, memory, health, writes, acked, rd, stale, mine, world>>
 
 -----------------------------------------------------------------------------
-\* Replica r, or what is left of its memory, answers v, and that counts as a vote. (A read that begins
-\* before anything was acknowledged can miss nothing.)
+\* Replica r, or what is left of its memory, answers v, and that counts as a vote.
 Answer(x, r, v) ==
   LET read == IF rd.on THEN rd
               ELSE [NoRead EXCEPT !.ring = x, !.floor = acked.len, !.until = acked.exp, !.epoch = epoch]
       best == Greater(read.best, Length(v))
       ended == rd.on \/ Bug = "one_answers"
-  IN /\ IF rd.on THEN x = rd.ring /\ r # rd.first ELSE x \in ReadFrom /\ Length(acked) > 0
+  IN /\ IF rd.on THEN x = rd.ring /\ r # rd.first ELSE x \in ReadFrom
      /\ r \in Of(x)
      /\ rd' = IF ended THEN NoRead ELSE [read EXCEPT !.on = TRUE, !.first = r, !.best = best]
      /\ stale' = (stale \/ /\ ended /\ read.epoch = epoch
@@ -216,7 +218,11 @@ Answer(x, r, v) ==
                 ELSE mine
      /\ UNCHANGED <<ring, memory, health, wr, writes, acked, world>>
 
+\* A read that begins before anything was acknowledged can miss nothing.
+MayMiss == rd.on \/ Length(acked) > 0
+
 Read(x, r) ==
+  /\ MayMiss
   /\ r \notin gone
   \* planted: the "nothing there" of an empty replica is an answer
   /\ r \in whole[x] \/ Bug = "empty_answers"
@@ -224,6 +230,7 @@ Read(x, r) ==
 
 \* A reader that has not noticed the death.
 ReadGhost(x, r) ==
+  /\ MayMiss
   /\ ghost[r].on
   /\ x \in ghost[r].whole
   /\ Answer(x, r, ghost[r].val)
@@ -241,14 +248,13 @@ Learnt == IF Before(phase, "new") THEN phase ELSE "new"
 \* The ring whose wholeness keeps what was acknowledged.
 Reference == IF phase \in {"old", "both"} THEN "O" ELSE "N"
 
-\* A replica dies and starts again, empty. Its former memory may be read on.
-Restart(r) ==
-  /\ restarts < MaxRestarts
-  /\ ~ghost[r].on
-  /\ Together \/ Of(Reference) \ {r} \subseteq whole[Reference]
+\* A replica dies and starts again, empty. Its former memory may be read on; one that dies before that
+\* has ended was not whole again, so that nobody reads what it leaves.
+StartAgain(r) ==
   /\ restarts' = restarts + 1
   /\ ghost' = [ghost EXCEPT ![r] =
-       IF r \in gone \/ \A x \in Rings : r \notin whole[x] THEN NoMemory
+       IF @.on THEN @
+       ELSE IF r \in gone \/ \A x \in Rings : r \notin whole[x] THEN NoMemory
        ELSE [on |-> TRUE, val |-> val[r], whole |-> {x \in Rings : r \in whole[x]}]]
   /\ val' = [val EXCEPT ![r] = Empty]
   /\ heard' = [heard EXCEPT ![r] = {}]
@@ -259,6 +265,12 @@ Restart(r) ==
   /\ view' = [view EXCEPT ![r] = Learnt]
   /\ wr' = [wr EXCEPT !.lost = IF r \in wr.got THEN @ \cup {r} ELSE @, !.got = @ \ {r}]
   /\ UNCHANGED <<phase, gone, excused, epoch, writes, acked, rd, stale, mine, collected, now>>
+
+Restart(r) ==
+  /\ restarts < MaxRestarts
+  /\ ~ghost[r].on
+  /\ Together \/ Of(Reference) \ {r} \subseteq whole[Reference]
+  /\ StartAgain(r)
 
 \* Writes that may count an acknowledgement of the former life have ended, and nobody reads its memory.
 Rest(r) ==
@@ -301,7 +313,7 @@ CopiedAll(r, x) ==
 CopiedTwo(r) ==
   LET done == {q \in Old : <<"O", q>> \in copied[r]}
   IN \/ Cardinality(done) >= (IF Bug = "filled_from_one" THEN 1 ELSE 2)
-     \/ done = Old \ excused["O"]
+     \/ Old \ excused["O"] \subseteq done
 
 MayBeWhole(r, x) ==
   /\ r \in Of(x) \ whole[x]
@@ -315,12 +327,20 @@ MayBeWhole(r, x) ==
 \* While New are filled from Old, who is in both rings is whole for both or for none.
 WholeNow(r, x) == IF phase = "both" /\ x = "O" /\ r \in New THEN Rings ELSE {x}
 
-BecomeWhole(r, x) ==
-  /\ MayBeWhole(r, x)
+\* Who is in the ring and not whole needs no copy of one that was excused until now, even if it hears of
+\* that later: while at most the two others are whole, both know what is acknowledged in this epoch.
+Admit(r, x) ==
   /\ whole' = [y \in Rings |-> IF y \in WholeNow(r, x) THEN whole[y] \cup {r} ELSE whole[y]]
   /\ excused' = [excused EXCEPT ![x] = @ \ {r}]
-  /\ copied' = IF Missing(r) \subseteq WholeNow(r, x) THEN [copied EXCEPT ![r] = {}] ELSE copied
+  /\ copied' = [p \in Replicas |->
+       IF p = r THEN (IF Missing(r) \subseteq WholeNow(r, x) THEN {} ELSE copied[r])
+       ELSE IF r \in excused[x] /\ p \in Of(x) \ whole[x] THEN copied[p] \cup {<<x, r>>}
+       ELSE copied[p]]
   /\ UNCHANGED <<ring, memory, rested, ghost, calls, world>>
+
+BecomeWhole(r, x) ==
+  /\ MayBeWhole(r, x)
+  /\ Admit(r, x)
 
 \* Two have lost everything: nobody can say any more what they had acknowledged together.
 RaiseEpoch ==
@@ -334,6 +354,9 @@ RaiseEpoch ==
 
 -----------------------------------------------------------------------------
 \* The change of the ring.
+\* What replicas know before it.
+Views == [r \in Replicas |-> IF r \in Old THEN "old" ELSE "both"]
+
 MoveBoth ==
   /\ Moving
   /\ phase = "old"
@@ -354,6 +377,18 @@ MoveDrained ==
   /\ phase = "new"
   /\ \A r \in Old \ New : (r \in gone /\ ~ghost[r].on) \/ Bug = "left_readable"
   /\ MoveTo("drained")
+
+\* Replicas learn of it when they learn of another change, or of none: until then they refuse too much.
+MoveBack ==
+  /\ TakenBack
+  /\ phase = "both"
+  /\ phase' = "old"
+  /\ view' = Views
+  /\ whole' = [whole EXCEPT !["N"] = {}]
+  \* planted: who was filled need not be filled again
+  /\ copied' = IF Bug = "kept_filled" THEN copied
+               ELSE [r \in Replicas |-> IF r \in Old THEN copied[r] ELSE {}]
+  /\ UNCHANGED <<gone, memory, rested, ghost, excused, calls, world>>
 
 Renew(r) ==
   /\ Before(view[r], Learnt)
@@ -389,7 +424,7 @@ Tick ==
 
 Init ==
   /\ phase = "old"
-  /\ view = [r \in Replicas |-> IF r \in Old THEN "old" ELSE "both"]
+  /\ view = Views
   /\ gone = {}
   /\ val = [r \in Replicas |-> Empty]
   /\ heard = [r \in Replicas |-> {}]
@@ -419,7 +454,7 @@ Next ==
        \/ \E q \in Replicas : Copy(r, q)
        \/ \E x \in Rings : Read(x, r) \/ ReadGhost(x, r) \/ BecomeWhole(r, x)
   \/ WriteEnd \/ ReadGiveUp \/ RaiseEpoch \/ Tick
-  \/ MoveBoth \/ MoveNew \/ MoveDrained
+  \/ MoveBoth \/ MoveNew \/ MoveDrained \/ MoveBack
 
 Spec == Init /\ [][Next]_vars
 \* Replicas that have the same places in both rings are alike.
