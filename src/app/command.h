@@ -27,6 +27,7 @@ void AddProduce(CLI::App& app, Action& action);
 void AddConsume(CLI::App& app, Action& action);
 void AddStatus(CLI::App& app, Action& action);
 void AddCache(CLI::App& app, Action& action);
+void AddCacheRing(CLI::App* cache, Action& action);  // subcommands of `cache`
 void AddDemo(CLI::App& app, Action& action);
 void AddLoad(CLI::App& app, Action& action);
 

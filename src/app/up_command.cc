@@ -60,7 +60,7 @@ struct UpOptions {
   std::string durability = "durable";
   std::string data_cache_bytes = "64MB";
   std::string cache;  // "memcached:..."; empty: cache processes of its own
-  int caches = 4, readers = 2, writers = 2;
+  int caches = 4, spares = 0, readers = 2, writers = 2;
   double ready_s = 30;
 };
 
@@ -252,6 +252,9 @@ class Up {
     for (int i = 1; memcached_.empty() && i <= options_.caches; ++i) {
       config.caches.push_back("cache-" + std::to_string(i));
     }
+    for (int i = 1; memcached_.empty() && i <= options_.spares; ++i) {
+      config.spares.push_back("cache-" + std::to_string(options_.caches + i));
+    }
     const auto add = [&](const std::string& role, const std::string& name) {
       config.name = name;
       config.topology = role == "scheduler" ? topology_path : "";
@@ -264,8 +267,10 @@ class Up {
       return WriteFile(path, config.ToYaml());
     };
     TAILCAST_RETURN_IF_ERROR(add("scheduler", "scheduler"));
-    for (const std::string& name : config.caches) {
-      if (memcached_.empty()) TAILCAST_RETURN_IF_ERROR(add("cache", name));
+    for (const auto* names : {&config.caches, &config.spares}) {
+      for (const std::string& name : *names) {
+        if (memcached_.empty()) TAILCAST_RETURN_IF_ERROR(add("cache", name));
+      }
     }
     for (int i = 1; i <= options_.readers; ++i) {
       TAILCAST_RETURN_IF_ERROR(add("reader", "reader-" + std::to_string(i)));
@@ -398,6 +403,11 @@ void AddUp(CLI::App& app, Action& action) {
                       "memcached:HOST:PORT,...: these servers instead of cache processes");
   command->add_option("--caches", options->caches, "Cache processes of each cell")
       ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command
+      ->add_option("--spares", options->spares,
+                   "Further cache processes of each cell, in no ring until `tailcast cache reshard`")
+      ->check(CLI::Range(0, 100))
       ->capture_default_str();
   command->add_option("--readers", options->readers, "Readers of each cell")
       ->check(CLI::Range(1, 100))
