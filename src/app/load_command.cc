@@ -11,6 +11,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -43,6 +44,7 @@ struct LoadOptions {
   std::string from = "end";
   double warmup_s = 2;
   double until_idle_s = 0;
+  double window_s = 0;  // 0: no windows
 };
 
 double CpuSeconds() {
@@ -147,12 +149,15 @@ int LoadProduce(LoadOptions& options) {
 // What one consumer saw.
 struct Seen {
   Histogram delay;
+  std::mutex mutex;  // of window
+  Histogram window;  // delays since the last line about a window
   int64_t messages = 0, bytes = 0;    // all
   int64_t measured_bytes = 0;         // after the warm-up
   int64_t first_us = 0, last_us = 0;  // wall time of the first and last measured message
   int64_t gaps = 0, repeats = 0, foreign = 0;
   uint64_t next = 0;
   bool started = false;
+  std::atomic<bool> ended = false;
   consumer::AgentCounters counters;
   int64_t remote_bytes = 0;
   Status error;
@@ -175,6 +180,7 @@ void ConsumeOne(const LoadOptions& options, const std::string& address, std::ato
   if (!consumer.ok()) {
     seen.error = consumer.status();
     ++ready;
+    seen.ended = true;
     return;
   }
   bool located = false;
@@ -199,6 +205,8 @@ void ConsumeOne(const LoadOptions& options, const std::string& address, std::ato
     }
     last = ReadMonotonicClock();
     const int64_t now = ReadWallClock().micros();
+    std::unique_lock<std::mutex> window(seen.mutex, std::defer_lock);
+    if (options.window_s > 0) window.lock();
     for (const consumer::Message& message : *batch) {
       const LoadMessage m = ReadLoadMessage(message.payload);
       if (!m.intact) ++seen.foreign;
@@ -217,8 +225,10 @@ void ConsumeOne(const LoadOptions& options, const std::string& address, std::ato
       seen.last_us = now;
       seen.measured_bytes += static_cast<int64_t>(message.payload.size());
       seen.delay.Record(now - m.intended_us);
+      if (options.window_s > 0) seen.window.Record(now - m.intended_us);
     }
   }
+  seen.ended = true;
   seen.counters = (*consumer)->counters();
   seen.remote_bytes = (*consumer)->remote_bytes_read();
 }
@@ -233,6 +243,30 @@ nlohmann::json Cdf(const Histogram& histogram) {
     before = count;
   }
   return cdf;
+}
+
+// A line for each window of time, as long as anybody consumes.
+void ShowWindows(const LoadOptions& options, std::vector<Seen>& seen) {
+  const Duration window = Duration::Micros(static_cast<int64_t>(options.window_s * 1e6));
+  MonotonicTime end = ReadMonotonicClock() + window;
+  const auto consuming = [&] {
+    return std::any_of(seen.begin(), seen.end(), [](const Seen& s) { return !s.ended; });
+  };
+  while (consuming()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (ReadMonotonicClock() < end) continue;
+    end = end + window;
+    Histogram delay;
+    for (Seen& s : seen) {
+      const std::lock_guard<std::mutex> lock(s.mutex);
+      delay.Merge(s.window);
+      s.window = Histogram();
+    }
+    Print({{"kind", "window"},
+           {"at_us", ReadWallClock().micros()},
+           {"messages", delay.Count()},
+           {"delay_cdf", Cdf(delay)}});
+  }
 }
 
 int LoadConsume(LoadOptions& options) {
@@ -254,6 +288,7 @@ int LoadConsume(LoadOptions& options) {
   }
   const double cpu_before = CpuSeconds();
   Print({{"kind", "ready"}, {"pid", getpid()}, {"consumers", options.threads}});
+  if (options.window_s > 0) ShowWindows(options, seen);
   for (std::thread& thread : threads) thread.join();
   const double cpu = CpuSeconds() - cpu_before;
 
@@ -366,6 +401,8 @@ void AddLoad(CLI::App& app, Action& action) {
   consume
       ->add_option("--until-idle", options->until_idle_s,
                    "End when nothing came for this many seconds, once something came")
+      ->check(AboveZero());
+  consume->add_option("--window", options->window_s, "Also a line of JSON each so many seconds")
       ->check(AboveZero());
   consume->add_option("--warmup", options->warmup_s, "Seconds of the load that are not measured")
       ->check(NotNegative())

@@ -59,6 +59,7 @@ struct UpOptions {
   std::string profile = "standard";
   std::string durability = "durable";
   std::string data_cache_bytes = "64MB";
+  std::string repair_bytes_per_s = "200MB";
   std::string cache;  // "memcached:..."; empty: cache processes of its own
   int caches = 4, spares = 0, readers = 2, writers = 2;
   double ready_s = 30;
@@ -150,9 +151,13 @@ class Up {
     lock_ = std::make_unique<DeploymentLock>(std::move(lock));
     TAILCAST_ASSIGN_OR_RETURN(
         cell::YamlMap sizes,
-        cell::YamlMap::Parse("--data-cache-bytes: " + options_.data_cache_bytes, "command line"));
+        cell::YamlMap::Parse("--data-cache-bytes: " + options_.data_cache_bytes +
+                                 "\n--repair-bytes-per-s: " + options_.repair_bytes_per_s,
+                             "command line"));
     TAILCAST_RETURN_IF_ERROR(
         sizes.GetBytes("--data-cache-bytes", data_cache_bytes_, 4 << 20, int64_t{1} << 40));
+    TAILCAST_RETURN_IF_ERROR(sizes.GetBytes("--repair-bytes-per-s", repair_bytes_per_s_, 1 << 20,
+                                            int64_t{1} << 40));
 
     int next_port = 20000 + static_cast<int>(getpid() % 500) * 20;
     for (cell::TopologyCluster& cluster : topology_.clusters) {
@@ -241,6 +246,7 @@ class Up {
     config.scheduler = cluster.scheduler;
     TAILCAST_ASSIGN_OR_RETURN(config.profile, cell::ParseProfile(options_.profile));
     config.data_cache_bytes = data_cache_bytes_;
+    config.repair_bytes_per_second = repair_bytes_per_s_;
     // The name of a unix socket has room for 107 bytes.
     config.run_dir = dir + "/run";
     if (config.run_dir.size() > 70) {
@@ -342,7 +348,7 @@ class Up {
   }
 
   UpOptions options_;
-  int64_t data_cache_bytes_ = 64 << 20;
+  int64_t data_cache_bytes_ = 64 << 20, repair_bytes_per_s_ = 200 << 20;
   std::vector<std::string> memcached_;  // replicas of every cell; empty: cache processes
   cell::Topology topology_;
   Deployment deployment_;
@@ -398,6 +404,10 @@ void AddUp(CLI::App& app, Action& action) {
   command
       ->add_option("--data-cache-bytes", options->data_cache_bytes,
                    "Memory of each data cache process")
+      ->capture_default_str();
+  command
+      ->add_option("--repair-bytes-per-s", options->repair_bytes_per_s,
+                   "How fast a cache that begins anew, or joins a ring, copies from others")
       ->capture_default_str();
   command->add_option("--cache", options->cache,
                       "memcached:HOST:PORT,...: these servers instead of cache processes");

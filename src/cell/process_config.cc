@@ -70,6 +70,8 @@ Result<ProcessConfig> Read(YamlMap map) {
       cache.GetBytes("metadata_bytes", config.metadata_cache_bytes, kMin, kMax));
   TAILCAST_RETURN_IF_ERROR(GetSeconds(cache, "data_ttl_s", config.data_ttl));
   TAILCAST_RETURN_IF_ERROR(GetSeconds(cache, "metadata_ttl_s", config.metadata_ttl));
+  TAILCAST_RETURN_IF_ERROR(
+      cache.GetBytes("repair_bytes_per_s", config.repair_bytes_per_second, 1 << 20, kMax));
   TAILCAST_RETURN_IF_ERROR(cache.Get("fabric_listen", config.fabric_listen));
   TAILCAST_RETURN_IF_ERROR(cache.Get("run_dir", config.run_dir));
   TAILCAST_RETURN_IF_ERROR(cache.Finish());
@@ -115,6 +117,7 @@ std::string ProcessConfig::ToYaml() const {
   out << YAML::Key << "metadata_bytes" << YAML::Value << metadata_cache_bytes;
   out << YAML::Key << "data_ttl_s" << YAML::Value << data_ttl.micros() / 1000000;
   out << YAML::Key << "metadata_ttl_s" << YAML::Value << metadata_ttl.micros() / 1000000;
+  out << YAML::Key << "repair_bytes_per_s" << YAML::Value << repair_bytes_per_second;
   out << YAML::Key << "fabric_listen" << YAML::Value << fabric_listen;
   out << YAML::Key << "run_dir" << YAML::Value << run_dir;
   out << YAML::EndMap;

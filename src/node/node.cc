@@ -136,6 +136,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     options.core.ttl = config_.data_ttl;
     options.incarnation = incarnation_;
     options.metrics = ports_.metrics;
+    options.repair.bytes_per_second = static_cast<uint64_t>(config_.repair_bytes_per_second);
     data_exporter_ = ports_.make_exporter("data");
     data_server_ = std::make_unique<cache::Server>(ports_.loop, data_exporter_.get(), ports_.server,
                                                    ports_.connector, options);
