@@ -295,6 +295,47 @@ class OneCell(SystemTest):
         until(all_whole)
         self.assertEqual(caches()["epoch"], epoch)
 
+    def test_the_ring_changes_while_it_is_used_and_replicas_restart_in_turn(self):
+        def cache(*args, expect=0):
+            code, out, err = run("cache", args[0], "--dir", self.up.dir, *args[1:])
+            self.assertEqual(code, expect, err)
+            return out, err
+
+        where = self.create("ring")
+        cache("wait")
+        epoch = self.up.status()["cells"][0]["metadata_cache"]["epoch"]
+        out, _ = cache("ring")
+        self.assertIn(b"cache-1, cache-2, cache-3, cache-4\n  settled\n", out)
+        self.produce(where, b"one\n")
+        out, _ = cache("reshard", "cache-1", "cache-2", "cache-4")
+        self.assertIn(b"cache-1, cache-2, cache-4\n  settled\n  in no ring: cache-3\n", out)
+        self.produce(where, b"two\n")
+        # A replica that never comes: nothing happens to the ring that is read.
+        cache("reshard", "cache-1", "cache-2", "cache-9", "--no-wait")
+        _, err = cache("reshard", "cache-1", expect=1)
+        self.assertIn(b"is changing to cache-1, cache-2, cache-9", err)
+        _, err = cache("wait", "--timeout", "0.5", expect=1)
+        self.assertIn(b"cache-9 is not there", err)
+        self.produce(where, b"three\n")
+        cache("reshard", "--cancel")
+        cache("reshard", "cache-1", "cache-2", "cache-3", "cache-4")
+        out, _ = cache("restart", "cache-1", "cache-3")
+        self.assertRegex(out, rb"cache-1: whole again after .* s\ncache-3: whole again after")
+        self.produce(where, b"four\n")
+        code, out, err = run("consume", *where, "--from", "beginning", "--count", "4")
+        self.assertEqual((code, out), (0, b"one\ntwo\nthree\nfour\n"), err)
+        caches = self.up.status()["cells"][0]["metadata_cache"]
+        self.assertEqual(caches["epoch"], epoch, "nothing was lost")
+        self.assertEqual([r["whole"] for r in caches["replicas"]], [True] * 4)
+        # Mistakes.
+        self.check_fails(2, ["name the replicas"],
+                         "cache", "reshard", "--dir", self.up.dir)
+        self.check_fails(2, ["'cache-1' twice"], "cache", "reshard", "--dir", self.up.dir, "cache-1",
+                         "cache-1")
+        self.check_fails(1, ["not changing"], "cache", "reshard", "--dir", self.up.dir, "--cancel")
+        self.check_fails(2, ["--dir"], "cache", "restart", "--cell",
+                         self.up.status()["cells"][0]["scheduler"])
+
     def files(self, stream, end):
         """The stream's primary files."""
         store = pathlib.Path(self.up.dir, "here", "store", "streams", stream)
