@@ -19,6 +19,7 @@
 #include "tailcast/base/time.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cell/cell_client.h"
+#include "tailcast/memcached/replica_names.h"
 
 namespace tailcast::app {
 namespace {
@@ -28,7 +29,7 @@ using cache::RingPhase;
 struct RingOptions {
   CellOptions cell;
   std::vector<std::string> replicas;
-  bool cancel = false, no_wait = false;
+  bool cancel = false, no_wait = false, force = false;
   double timeout_s = 300;
 };
 
@@ -49,6 +50,8 @@ std::vector<std::string> Waiting(const v1::CellView& view) {
     const auto wait = [&](const std::string& why) { waiting.push_back(replica.name + " " + why); };
     if (replica.in_ring && !replica.whole) {
       wait(process == nullptr ? "is not there" : "is not whole");
+    } else if (phase == RingPhase::kSettled && process != nullptr && !process->data_copied()) {
+      wait("copies chunks");
     } else if (phase == RingPhase::kBoth && replica.in_other) {
       if (process == nullptr) {
         wait("is not there");
@@ -117,7 +120,8 @@ Status Follow(CellSession& session, MonotonicTime end, Condition done) {
   while (!session.loop().RunUntil(is_done,
                                   std::min(end, session.loop().Now() + Duration::Millis(100)))) {
     if (Interrupted()) {
-      return CancelledError("interrupted; the ring goes on by itself: tailcast cache ring shows it");
+      return CancelledError(
+          "interrupted; the ring goes on by itself: tailcast cache ring shows it");
     }
     const v1::CellView& view = session.client().view();
     const std::string waits = Joined(Waiting(view));
@@ -139,15 +143,29 @@ bool IsSettledAndWhole(const v1::CellView& view) {
   return Raw(cell::MetadataRing(view).configuration_id) != 0 && Waiting(view).empty();
 }
 
-int Ring(const RingOptions& options) {
+// Fails for cells whose ring is not the registry's.
+Result<std::unique_ptr<CellSession>> Open(const RingOptions& options) {
   auto session = CellSession::Open(options.cell);
+  if (!session.ok()) return session;
+  const v1::CellView& view = (*session)->client().view();
+  for (const v1::Replica& replica : view.metadata_ring().replicas()) {
+    if (!memcached::IsReplicaName(replica.name())) continue;
+    return FailedPreconditionError("the caches of cell " + view.cell() +
+                                   " are memcached servers; `caches` of the configuration names "
+                                   "them");
+  }
+  return session;
+}
+
+int Ring(const RingOptions& options) {
+  auto session = Open(options);
   if (!session.ok()) return Fail(session.status());
   ShowRing((*session)->client().view());
   return kExitDone;
 }
 
 int Wait(const RingOptions& options) {
-  auto session = CellSession::Open(options.cell);
+  auto session = Open(options);
   if (!session.ok()) return Fail(session.status());
   CatchInterrupts();
   const Status waited = Follow(**session, End(options, **session), IsSettledAndWhole);
@@ -161,8 +179,15 @@ int Reshard(const RingOptions& options) {
                                          : "name the replicas that the ring shall have, or give "
                                            "--cancel; tailcast cache ring shows those it has"));
   }
-  auto session = CellSession::Open(options.cell);
+  auto session = Open(options);
   if (!session.ok()) return Fail(session.status());
+  const size_t size = Members(cell::MetadataRing((*session)->client().view()), false).size();
+  if (!options.cancel && !options.force && options.replicas.size() < std::min<size_t>(size, 3)) {
+    return Fail(InvalidArgumentError(
+        "a ring of " + std::to_string(options.replicas.size()) +
+        " keeps fewer than three copies of each value; name all replicas that the ring shall have, "
+        "or give --force"));
+  }
   CatchInterrupts();
   v1::ChangeRingRequest request;
   request.set_cancel(options.cancel);
@@ -173,6 +198,7 @@ int Reshard(const RingOptions& options) {
       request, scope.Bind([&](Result<v1::ChangeRingReply> r) { reply.emplace(std::move(r)); }));
   (*session)->Until([&] { return reply.has_value(); });
   if (!reply->ok()) return Fail(reply->status());
+  const auto now = [&] { return cell::MetadataRing((*session)->client().view()); };
   if (!options.no_wait) {
     const uint64_t begun = (*reply)->configuration_id();
     const Status done =
@@ -180,6 +206,12 @@ int Reshard(const RingOptions& options) {
           return view.metadata_ring().configuration_id() >= begun && IsSettledAndWhole(view);
         });
     if (!done.ok()) return Fail(done);
+    std::vector<std::string> wanted = options.replicas;
+    std::sort(wanted.begin(), wanted.end());
+    if (!options.cancel && Members(now(), false) != wanted) {
+      return Fail(
+          AbortedError("the change was taken back; the ring is " + Joined(Members(now(), false))));
+    }
   }
   ShowRing((*session)->client().view());
   return kExitDone;
@@ -193,10 +225,19 @@ int Restart(const RingOptions& options) {
         "`up` starts them again. Elsewhere restart them one after the other and call `tailcast "
         "cache wait` before each next one"));
   }
-  auto session = CellSession::Open(options.cell);
+  auto session = Open(options);
   if (!session.ok()) return Fail(session.status());
   CatchInterrupts();
   CellSession& cell = **session;
+  for (const std::string& name : options.replicas) {
+    const v1::ProcessInfo* process = FindProcess(cell.client().view(), name);
+    if (process == nullptr || process->role() != v1::ROLE_CACHE) {
+      return Fail(NotFoundError("no cache process '" + name + "' is there"));
+    }
+  }
+  if (Status settled = Follow(cell, End(options, cell), IsSettledAndWhole); !settled.ok()) {
+    return Fail(settled);
+  }
   const uint64_t epoch = cell.client().view().metadata_ring().epoch();
   const std::vector<std::string> names =
       options.replicas.empty() ? Members(cell::MetadataRing(cell.client().view()), false)
@@ -212,8 +253,8 @@ int Restart(const RingOptions& options) {
     const auto pid = static_cast<pid_t>(process->pid());
     const MonotonicTime began = cell.loop().Now();
     if (pid <= 0 || kill(pid, SIGTERM) != 0) {
-      return Fail(FailedPreconditionError("can't end " + name + ", process " +
-                                          std::to_string(pid) + ": " + std::strerror(errno)));
+      return Fail(FailedPreconditionError("can't end " + name + ", process " + std::to_string(pid) +
+                                          ": " + std::strerror(errno)));
     }
     status = Follow(cell, End(options, cell), [&](const v1::CellView& view) {
       const v1::ProcessInfo* now = FindProcess(view, name);
@@ -242,7 +283,7 @@ void AddCacheRing(CLI::App* cache, Action& action) {
     return std::pair(command, options);
   };
   const auto timeout = [](CLI::App* command, RingOptions& options) {
-    command->add_option("--timeout", options.timeout_s, "Seconds to wait at most")
+    command->add_option("--timeout", options.timeout_s, "Seconds to wait at most, for each step")
         ->check(AboveZero())
         ->capture_default_str();
   };
@@ -259,15 +300,17 @@ void AddCacheRing(CLI::App* cache, Action& action) {
                       "All replicas that the ring shall have, by their names");
   reshard->add_flag("--cancel", reshard_options->cancel,
                     "Take a change back, as long as the old ring is read (phase both)");
+  reshard->add_flag("--force", reshard_options->force, "Even to fewer than three replicas");
   reshard->add_flag("--no-wait", reshard_options->no_wait, "Return when it has begun");
   timeout(reshard, *reshard_options);
   reshard->footer(
-      "Start the processes of replicas that come before or after this; end those of replicas that\n"
-      "leave only when it has returned.");
+      "Start the processes of replicas that come before this; end those of replicas that leave "
+      "only\n"
+      "when it has returned. It goes on by itself if this command is ended.");
 
-  const auto [restart, restart_options] = add(
-      "restart", "Restart the replicas one after the other, each when the one before is whole",
-      Restart);
+  const auto [restart, restart_options] =
+      add("restart", "Restart the replicas one after the other, each when the one before is whole",
+          Restart);
   restart->add_option("REPLICA", restart_options->replicas, "Only these; default: the ring's");
   timeout(restart, *restart_options);
 }

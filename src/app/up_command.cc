@@ -145,6 +145,9 @@ class Up {
       TAILCAST_RETURN_IF_ERROR(stream::ValidateStreamName(stream.name));
     }
     if (!options_.cache.empty()) {
+      if (options_.spares > 0) {
+        return InvalidArgumentError("--spares goes with cache processes, not with --cache");
+      }
       TAILCAST_RETURN_IF_ERROR(FindMemcached().WithContext("--cache"));
     }
     TAILCAST_ASSIGN_OR_RETURN(DeploymentLock lock, DeploymentLock::Take(options_.dir));
@@ -156,8 +159,8 @@ class Up {
                              "command line"));
     TAILCAST_RETURN_IF_ERROR(
         sizes.GetBytes("--data-cache-bytes", data_cache_bytes_, 4 << 20, int64_t{1} << 40));
-    TAILCAST_RETURN_IF_ERROR(sizes.GetBytes("--repair-bytes-per-s", repair_bytes_per_s_, 1 << 20,
-                                            int64_t{1} << 40));
+    TAILCAST_RETURN_IF_ERROR(
+        sizes.GetBytes("--repair-bytes-per-s", repair_bytes_per_s_, 1 << 20, int64_t{1} << 40));
 
     int next_port = 20000 + static_cast<int>(getpid() % 500) * 20;
     for (cell::TopologyCluster& cluster : topology_.clusters) {
@@ -415,8 +418,9 @@ void AddUp(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   command
-      ->add_option("--spares", options->spares,
-                   "Further cache processes of each cell, in no ring until `tailcast cache reshard`")
+      ->add_option(
+          "--spares", options->spares,
+          "Further cache processes of each cell, in no ring until `tailcast cache reshard`")
       ->check(CLI::Range(0, 100))
       ->capture_default_str();
   command->add_option("--readers", options->readers, "Readers of each cell")

@@ -21,6 +21,7 @@ void BulkWrites::Mutate(std::vector<Mutation> mutations, Duration timeout,
   bulk->done = std::move(done);
   bulk->keys = static_cast<uint32_t>(mutations.size());
   bulk->mutations = std::move(mutations);
+  bulk->call = drains_.Begin();
   context_.counters.mutations += bulk->keys;
   Attempt(*bulk);
   AnswerIfDecided(*bulk);
@@ -30,7 +31,10 @@ void BulkWrites::Attempt(Bulk& bulk) {
   ++bulk.attempt;
   bulk.configuration = context_.configuration.mine();
   bulk.epoch = context_.epoch;
+  bulk.mismatched |= bulk.core.summary().mismatched > 0;
   bulk.core = MutationCore();
+  bulk.outdated.clear();
+  bulk.timer.Cancel();
   constexpr size_t kNone = SIZE_MAX;
   std::vector<size_t> open(replicas_.size(), kNone);  // request that is being filled, by replica
   const size_t first = bulk.requests.size();
@@ -61,14 +65,6 @@ void BulkWrites::Attempt(Bulk& bulk) {
     }
   }
   for (size_t request = first; request < bulk.requests.size(); ++request) Send(bulk, request);
-  EndOutdated(bulk);
-}
-
-void BulkWrites::EndOutdated(Bulk& bulk) {
-  bulk.timer.Cancel();
-  for (const size_t request : std::exchange(bulk.outdated, {})) {
-    drains_.End(bulk.requests[request].call);
-  }
 }
 
 void BulkWrites::Fail(Bulk& bulk, const Request& request) {
@@ -88,7 +84,6 @@ void BulkWrites::Send(Bulk& bulk, size_t index) {
     return Fail(bulk, request);
   }
   inflight_bytes += request.bytes;
-  request.call = drains_.Begin();
   request.message.set_configuration_id(Raw(bulk.configuration));
   request.message.set_epoch(Raw(bulk.epoch));
   request.message.set_incarnation(Raw(request.link->replica().incarnation));
@@ -121,18 +116,14 @@ OwnedCounter& BulkWrites::CauseOf(const Status& status, bool late, bool refused)
 
 void BulkWrites::OnReply(Bulk& bulk, size_t index, const Result<std::string>& bytes) {
   --bulk.calls;
-  {
-    const Request& request = bulk.requests[index];
-    const auto inflight = inflight_bytes_.find(request.link.get());
-    if ((inflight->second -= request.bytes) == 0) inflight_bytes_.erase(inflight);
-  }
-  const uint64_t call = bulk.requests[index].call;
+  const Request& request = bulk.requests[index];
+  const auto inflight = inflight_bytes_.find(request.link.get());
+  if ((inflight->second -= request.bytes) == 0) inflight_bytes_.erase(inflight);
   v1::CacheMutateReply reply;
   // A process that was stopped may find answers that came too late to count.
   const bool late = context_.loop.Now() > bulk.deadline;
   const bool parsed = bytes.ok() && !late && reply.ParseFromString(*bytes);
   if (parsed) context_.configuration.Saw(ConfigurationId{reply.configuration_id()});
-  const Request& request = bulk.requests[index];
   const bool fits = parsed && reply.results().size() == request.keys.size();
   if (!fits) ++CauseOf(bytes.status(), late, parsed && reply.results().empty());
   if (fits) {
@@ -152,14 +143,11 @@ void BulkWrites::OnReply(Bulk& bulk, size_t index, const Result<std::string>& by
     }
   } else if (parsed && reply.results().empty() && request.attempt == bulk.attempt &&
              !bulk.answered) {
-    OnOutdated(bulk, index);
-    AnswerIfDecided(bulk);
-    return;
+    OnOutdated(bulk, index);  // `request` may be elsewhere after it
   } else if (request.attempt == bulk.attempt) {
     Fail(bulk, request);
   }
   AnswerIfDecided(bulk);
-  drains_.End(call);
   ForgetIfAnswered(bulk);
 }
 
@@ -188,18 +176,21 @@ void BulkWrites::OnRing() {
 // retired to the loop: a link needs the context, so the bulk may not outlive us.
 void BulkWrites::ForgetIfAnswered(Bulk& bulk) {
   if (bulk.calls > 0 || !bulk.answered) return;
+  drains_.End(bulk.call);
   context_.loop.Post(scope_.Bind([this, id = bulk.id] { bulks_.erase(id); }));
 }
 
 void BulkWrites::AnswerIfDecided(Bulk& bulk) {
   if (!bulk.core.decided() || bulk.answered) return;
   bulk.answered = true;
-  EndOutdated(bulk);
+  bulk.outdated.clear();
+  bulk.timer.Cancel();
   const MutationCore::Summary summary = bulk.core.summary();
   context_.counters.mutation_failures += summary.failed;
   Status status;
-  if (summary.mismatched > 0) {
-    status = DataLossError(std::to_string(summary.mismatched) + " of " + std::to_string(bulk.keys) +
+  if (summary.mismatched > 0 || bulk.mismatched) {
+    status = DataLossError(std::to_string(std::max(summary.mismatched, 1u)) + " of " +
+                           std::to_string(bulk.keys) +
                            " keys held bytes that contradict those written; both were dropped");
   } else if (bulk.epoch != context_.epoch) {
     // What whole replicas acknowledged before may be lost.

@@ -46,7 +46,6 @@ class BulkWrites {
     std::vector<MutationCore::Rings> in;  // of each key: the rings in which the replica owns it
     v1::CacheMutateRequest message;
     uint64_t bytes = 0;
-    uint64_t call = 0;  // of drains_
   };
   struct Bulk {
     explicit Bulk(EventLoop& loop) : timer(loop) {}
@@ -59,13 +58,15 @@ class BulkWrites {
     CacheEpoch epoch{};
     MutationCore core;
     // Requests that were refused for an older ring or epoch. They wait for a newer one until the
-    // deadline, and have not ended for whoever drains.
+    // deadline.
     std::vector<size_t> outdated;
     Timer timer;
 
     std::vector<Request> requests;  // of all attempts
     uint32_t keys = 0;
-    size_t calls = 0;  // without an answer
+    uint64_t call = 0;        // of drains_: until it is answered and no call of it is under way
+    size_t calls = 0;         // without an answer
+    bool mismatched = false;  // in an attempt before
     bool answered = false;
     Callback<void(Status)> done;
   };
@@ -78,7 +79,6 @@ class BulkWrites {
   void OnReply(Bulk& bulk, size_t index, const Result<std::string>& bytes);
   void OnOutdated(Bulk& bulk, size_t index);
   bool KnowsNewer(const Bulk& bulk) const;
-  void EndOutdated(Bulk& bulk);
   void Fail(Bulk& bulk, const Request& request);
   void AnswerIfDecided(Bulk& bulk);
   void ForgetIfAnswered(Bulk& bulk);

@@ -20,7 +20,11 @@ constexpr uint64_t kValueBytesExpected = 1024;
 }  // namespace
 
 ReadBatch::ReadBatch(ClientContext& context, ReadMode mode, size_t items_max)
-    : context_(context), mode_(mode), hedge_(context.loop), deadline_(context.loop) {
+    : context_(context),
+      mode_(mode),
+      configuration_(context.configuration.mine()),
+      hedge_(context.loop),
+      deadline_(context.loop) {
   items_.reserve(items_max);
 }
 
@@ -167,7 +171,7 @@ void ReadBatch::AskOne(uint32_t index, uint8_t replica) {
 bool ReadBatch::IsOutdated(const KeyAnswer& answer) const {
   return answer.saw_bucket &&
          ReadRing(context_.configuration.FromLowHalf(answer.bucket.configuration)) >
-             ReadRing(context_.configuration.mine());
+             ReadRing(configuration_);
 }
 
 void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answer,
@@ -246,7 +250,7 @@ void ReadBatch::SendGet(ReplicaLink& link, std::vector<Overflowed> asks) {
   }
   v1::CacheGetRequest request;
   request.set_incarnation(Raw(link.replica().incarnation));
-  request.set_configuration_id(Raw(context_.configuration.mine()));
+  request.set_configuration_id(Raw(configuration_));
   for (const Overflowed& ask : asks)
     wire::AppendKey(*request.mutable_keys(), items_[ask.index].key);
   link.rpc()->Call("/" + context_.options.service + "/Get", request.SerializeAsString(),

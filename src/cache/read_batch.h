@@ -86,6 +86,7 @@ class ReadBatch {
 
   ClientContext& context_;
   const ReadMode mode_;
+  const ConfigurationId configuration_;  // whose owners are asked
   std::vector<Item> items_;
   size_t unfinished_ = 0;
   bool asking_ = false;  // in the middle of a loop over all items, which looks for the end itself

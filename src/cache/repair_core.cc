@@ -69,7 +69,7 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
     member.incarnation = incarnation;
     member.whole = replica.whole;
     member.excused = replica.excused;
-    if (known == members_.end() && followed) {
+    if (known == members_.end() && followed && state_ == State::kCopied) {
       member.pass = Pass::kVisited;  // from its beginning on: it comes with nothing to copy
     } else if ((other_life || whole_now) && member.pass != Pass::kCounted) {
       member.Begin(now);

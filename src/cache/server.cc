@@ -89,6 +89,7 @@ void Server::OnTick() {
   if (ticked_at_ != MonotonicTime() && now - ticked_at_ > options_.stall_max) {
     ++counters_.stalls;
     stalled_until_ = now;
+    confirmed_.reset();
     kLog.Warn(options_.name, " did not run for ", (now - ticked_at_).seconds(),
               " s; it serves no more until the registry knows it");
     ServeOrNot();
@@ -127,6 +128,7 @@ void Server::UpdateRing(RingConfig config) {
               "; it serves nothing");
   }
   named_ = named;
+  GoOnIfConfirmed();
   ServeOrNot();
   repair_->OnRing(loop_->Now(), config_);
   DoRepair();
@@ -143,8 +145,18 @@ void Server::ServeOrNot() {
   }
 }
 
-void Server::Confirm(MonotonicTime sent) {
+void Server::Confirm(MonotonicTime sent, ConfigurationId configuration, CacheEpoch epoch) {
   if (!stalled_until_.has_value() || sent < *stalled_until_) return;
+  confirmed_ = {configuration, epoch};
+  GoOnIfConfirmed();
+}
+
+void Server::GoOnIfConfirmed() {
+  if (!confirmed_.has_value() || config_.configuration_id < confirmed_->first ||
+      config_.epoch < confirmed_->second) {
+    return;
+  }
+  confirmed_.reset();
   stalled_until_.reset();
   exporter_->Beat();
   ServeOrNot();
@@ -216,13 +228,15 @@ bool Server::Owns(const Key& key, std::string_view name) const {
 
 // ---- Calls ----
 
+Status Server::CheckServes() {
+  if (serving_) return OkStatus();
+  ++counters_.not_serving;
+  return FailedPreconditionError(
+      "cache server " + options_.name +
+      (named_ ? " stalled, and waits for the registry" : " is not in the ring that it knows"));
+}
+
 Status Server::CheckIncarnation(uint64_t incarnation) {
-  if (!serving_) {
-    ++counters_.not_serving;
-    return FailedPreconditionError(
-        "cache server " + options_.name +
-        (named_ ? " stalled, and waits for the registry" : " is not in the ring that it knows"));
-  }
   if (incarnation == 0 || options_.incarnation == ProcessIncarnation::kNone ||
       incarnation == Raw(options_.incarnation)) {
     return OkStatus();
@@ -251,6 +265,11 @@ Result<std::string> Server::Mutate(const std::string& request) {
     ++counters_.old_ring_writes;
     return reply.SerializeAsString();
   }
+  // Who knows a newer ring may mean it for one that this server is in: its memory is closed until
+  // it has heard of it.
+  const bool comes = !named_ && !stalled_until_.has_value() &&
+                     ConfigurationId{message.configuration_id()} > config_.configuration_id;
+  if (!comes) TAILCAST_RETURN_IF_ERROR(CheckServes());
   std::string& results = *reply.mutable_results();
   wire::Reader reader(message.batch());
   results.reserve(reader.size());
@@ -275,6 +294,7 @@ Result<std::string> Server::Mutate(const std::string& request) {
 Result<std::string> Server::Get(const std::string& request) {
   ++counters_.get_calls;
   TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheGetRequest>(request));
+  TAILCAST_RETURN_IF_ERROR(CheckServes());
   TAILCAST_RETURN_IF_ERROR(CheckIncarnation(message.incarnation()));
   if (message.configuration_id() != 0 &&
       ReadRing(ConfigurationId{message.configuration_id()}) < ReadRing(config_.configuration_id)) {
@@ -306,6 +326,7 @@ Result<std::string> Server::Get(const std::string& request) {
 Result<std::string> Server::Scan(const std::string& request) {
   ++counters_.scan_calls;
   TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheScanRequest>(request));
+  TAILCAST_RETURN_IF_ERROR(CheckServes());
   TAILCAST_RETURN_IF_ERROR(CheckIncarnation(message.incarnation()));
   const uint64_t bytes_max = std::clamp<uint64_t>(message.bytes_max(), 1, kScanPageBytesMax);
   v1::CacheScanReply reply;

@@ -70,9 +70,9 @@ class Server {
   // until one names it again.
   void UpdateRing(RingConfig config);
 
-  // The registry has answered a call that was sent at `sent`, and counts on this server: it may go
-  // on if it stalled before.
-  void Confirm(MonotonicTime sent);
+  // The registry has answered a call that was sent at `sent`, and has this configuration and epoch:
+  // a server that stalled before goes on once it knows them, too.
+  void Confirm(MonotonicTime sent, ConfigurationId configuration, CacheEpoch epoch);
 
   // It has copied what it should hold.
   bool repaired() const;
@@ -114,10 +114,13 @@ class Server {
   void NotifyAll();
   void OnTick();
   bool Owns(const Key& key, std::string_view name) const;
+  // FailedPrecondition: its memory is closed.
+  Status CheckServes();
   // FailedPrecondition: the call means another life of this server.
   Status CheckIncarnation(uint64_t incarnation);
-  // Opens the memory, or closes it and says why.
+  // Opens the memory, or closes it.
   void ServeOrNot();
+  void GoOnIfConfirmed();
   // Carries out what repair_ wants by now.
   void DoRepair();
   void PullPage(const RepairCore::Ask& ask);
@@ -138,6 +141,8 @@ class Server {
   bool named_ = true;     // the ring names it
   MonotonicTime ticked_at_;
   std::optional<MonotonicTime> stalled_until_;  // and was not confirmed since
+  // What the registry had when it confirmed this server; it is not known here yet.
+  std::optional<std::pair<ConfigurationId, CacheEpoch>> confirmed_;
   std::unique_ptr<RepairCore> repair_;
   RepairCore::State repair_state_ = RepairCore::State::kIdle;    // that was logged last
   std::map<std::string, std::unique_ptr<rpc::Client>> members_;  // by address

@@ -61,7 +61,8 @@ constexpr ConfigurationId IdOf(uint64_t ring, RingPhase phase) {
   return ConfigurationId{ring * 4 + static_cast<uint64_t>(phase)};
 }
 
-// Of a cell's caches: one more whenever what two replicas had acknowledged may have been lost. What was acknowledged in an earlier one counts for nothing (spec Merge: epoch).
+// Of a cell's caches: one more whenever what two replicas had acknowledged may have been lost. What
+// was acknowledged in an earlier one counts for nothing (spec Merge: epoch).
 enum class CacheEpoch : uint64_t {};
 
 }  // namespace tailcast::cache

@@ -95,6 +95,9 @@ void CacheMembers::MakeRing(const std::vector<std::string>& names) {
 
 void CacheMembers::ChangeToDeclared() {
   if (phase() != RingPhase::kSettled || declared_ == wanted_ || wanted_.empty()) return;
+  for (const std::string& name : wanted_) {
+    if (!members_.contains(name) && !here_.contains(name)) return;  // until it is there
+  }
   declared_ = wanted_;
   changed_ = true;
   if (wanted_ != NamesOf(members_)) BeginChange(wanted_);
@@ -143,11 +146,15 @@ Status CacheMembers::Cancel() {
     return FailedPreconditionError(
         "the new ring is read already; when the change has ended, change it again");
   }
+  TakeBack();
+  return OkStatus();
+}
+
+void CacheMembers::TakeBack() {
   configuration_id_ = cache::IdOf(cache::ReadRing(configuration_id_) + 1, RingPhase::kSettled);
   other_.clear();
   std::erase_if(presence_, [this](const auto& known) { return !members_.contains(known.first); });
   changed_ = true;
-  return OkStatus();
 }
 
 bool CacheMembers::IsThere(const std::string& name) const {
@@ -166,7 +173,10 @@ bool CacheMembers::IsFilled(const std::string& name) const {
 }
 
 void CacheMembers::OnRegistered(MonotonicTime now, const std::string& name, const Report& report) {
-  if (!Knows(name)) return;
+  if (!Knows(name)) {
+    if (std::binary_search(wanted_.begin(), wanted_.end(), name)) here_.insert(name);
+    return ChangeToDeclared();
+  }
   Presence& presence = presence_[name];
   if (presence.report.incarnation != report.incarnation) presence.since = now;
   presence.report = report;
@@ -187,6 +197,7 @@ void CacheMembers::OnRegistered(MonotonicTime now, const std::string& name, cons
 }
 
 void CacheMembers::OnGone(MonotonicTime now, const std::string& name) {
+  here_.erase(name);
   if (!Knows(name)) return;
   presence_[name] = {.report = {}, .since = now, .gone_since = now};
   OnTime(now);
@@ -214,7 +225,7 @@ bool CacheMembers::FillingIsStuck(MonotonicTime now) {
   for (const auto& [name, member] : members_) {
     if (member.excused || IsWhole(name)) continue;
     const MonotonicTime fenced =
-        IsThere(name) ? now : *presence_.at(name).gone_since + options_.fence_after;
+        IsThere(name) ? now : *presence_.at(name).gone_since + options_.stuck_after;
     lost += fenced <= now ? 1 : 0;
     if (fenced > now) next = std::min(next, fenced);
   }
@@ -278,9 +289,28 @@ void CacheMembers::LookAtPhase(MonotonicTime now) {
   if (phase() == RingPhase::kNew) LookAtSealing(now);
 }
 
+// Whether so many of the ring that comes are away for long that nothing is acknowledged there.
+bool CacheMembers::NewRingIsGone(MonotonicTime now) {
+  size_t gone = 0;
+  for (const auto& [name, member] : other_) {
+    if (IsThere(name) || members_.contains(name)) continue;
+    const MonotonicTime given_up = *presence_.at(name).gone_since + options_.fence_after;
+    if (given_up <= now) {
+      ++gone;
+    } else {
+      next_ = std::min(next_, given_up);
+    }
+  }
+  return gone >= std::min<size_t>(other_.size(), 2);
+}
+
 void CacheMembers::LookAtFilling(MonotonicTime now) {
   if (!both_since_.has_value()) both_since_ = now;
   const MonotonicTime deadline = *both_since_ + options_.data_fill_max;
+  if (NewRingIsGone(now)) {
+    TakeBack();
+    return;
+  }
   bool waits_for_data = false;
   for (const auto& [name, member] : other_) {
     if (!IsFilled(name)) return;
@@ -297,6 +327,7 @@ void CacheMembers::LookAtFilling(MonotonicTime now) {
 
 void CacheMembers::LookAtSealing(MonotonicTime now) {
   size_t readable = 0;  // by readers who do not know the new ring
+  size_t given_up = 0;  // who may come back for a moment, and be read
   MonotonicTime next = MonotonicTime::Max();
   for (const auto& [name, member] : other_) {
     const Presence& presence = presence_.at(name);
@@ -308,9 +339,12 @@ void CacheMembers::LookAtSealing(MonotonicTime now) {
     } else if (now < unread) {
       ++readable;
       next = std::min(next, unread);
+    } else if (!IsThere(name)) {
+      ++given_up;
     }
   }
-  if (readable > (other_.size() >= 2 ? 1u : 0u)) {
+  // One alone is never believed.
+  if (readable > (other_.size() >= 2 && given_up == 0 ? 1u : 0u)) {
     next_ = std::min(next_, next);
     return;
   }

@@ -24,17 +24,20 @@
 // Writes reach both rings while there are two, the old one is read in kBoth and the new one in
 // kNew; so every step may be taken at any time by whoever hears of it, and a change goes on under
 // the next scheduler where it was. "Sealed" is a replica whose values say that another ring is read
-// now: a reader that has not heard of it finds out (Merge: Invalidate). One replica that is not may
-// be left, as nobody believes one alone.
+// now: a reader that has not heard of it finds out (Merge: Invalidate). If nobody was given up, one
+// replica that is not sealed may be left, as one alone is never believed.
 //
 // The ring is made of the names that the cell's configuration declares when there is none, and is
-// changed to them when they have changed since; otherwise ChangeTo alone decides.
+// changed to them when they have changed since and those that come are there; otherwise ChangeTo
+// alone decides. A change is taken back by itself when two of those that come are gone for long, as
+// nothing can be acknowledged then.
 //
 // A core: no clock, no I/O, one thread.
 #pragma once
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +57,9 @@ struct CacheMembersOptions {
   // How long a change waits for chunks to be copied; those that were written before have expired
   // then.
   Duration data_fill_max = Duration::Seconds(60);
+  // How long two members of the old ring may be gone before nothing is kept of what they had, so
+  // that who comes can be filled without them.
+  Duration stuck_after = Duration::Seconds(60);
 };
 
 class CacheMembers {
@@ -83,8 +89,8 @@ class CacheMembers {
   MonotonicTime NextTime() const { return next_; }
   void OnTime(MonotonicTime now);
 
-  // Begins to change the ring to these replicas; they may come later. Ok: it has begun, or there is
-  // nothing to change.
+  // Begins to change the ring to these replicas. Who comes has to be there (the caller sees to it):
+  // writes need two of them at once. Ok: it has begun, or there is nothing to change.
   //   InvalidArgument: no names, or bad ones. FailedPrecondition: it is changing already, to others;
   //   or it is one of memcached servers, which the configuration alone names.
   Status ChangeTo(const std::vector<std::string>& names);
@@ -131,9 +137,11 @@ class CacheMembers {
   void MakeRing(const std::vector<std::string>& names);
   void BeginChange(const std::vector<std::string>& names);
   void ChangeToDeclared();
+  void TakeBack();
   bool FillingIsStuck(MonotonicTime now);
   void LookAtEpoch(MonotonicTime now);
   void LookAtPhase(MonotonicTime now);
+  bool NewRingIsGone(MonotonicTime now);
   void LookAtFilling(MonotonicTime now);
   void LookAtSealing(MonotonicTime now);
 
@@ -144,6 +152,7 @@ class CacheMembers {
   cache::CacheEpoch epoch_{};
   Members members_, other_;
   std::map<std::string, Presence> presence_;  // of all of them
+  std::set<std::string> here_;                // that are wanted, and in no ring
   std::optional<MonotonicTime> both_since_;   // as this scheduler knows
   MonotonicTime next_ = MonotonicTime::Max();
   bool changed_ = false;

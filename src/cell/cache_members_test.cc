@@ -193,7 +193,11 @@ TEST_F(CacheMembersTest, ARingChangesInPhasesWithoutANewEpoch) {
   // The configuration still declares what it did, and so changes nothing.
   next.Save(&saved_);
   EXPECT_FALSE(Open({"a", "b", "c"}).changed());
-  EXPECT_EQ(Open({"c", "d", "e", "f"}).configuration_id(), cache::IdOf(2, RingPhase::kBoth));
+  // And when it declares others, those that come have to be there.
+  CacheMembers declared = Open({"c", "d", "e", "f"});
+  EXPECT_EQ(declared.phase(), RingPhase::kSettled);
+  declared.OnRegistered(At(50), "f", {.incarnation = Life(1)});
+  EXPECT_EQ(declared.configuration_id(), cache::IdOf(2, RingPhase::kBoth));
 }
 
 TEST_F(CacheMembersTest, TheNewRingIsNotReadBeforeAllOfItAreFilledInThisLife) {
@@ -241,11 +245,36 @@ TEST_F(CacheMembersTest, TheOldRingIsKeptUntilNobodyCanTakeItsValuesForAll) {
   Seal(members, 3000, "a", 1);
   members.OnGone(At(4000), "b");
   EXPECT_EQ(members.phase(), RingPhase::kNew) << "b and c may be read";
-  EXPECT_EQ(members.NextTime(), At(6000));
-  members.OnTime(At(5999));
+  members.OnTime(At(10000));
+  EXPECT_EQ(members.phase(), RingPhase::kNew) << "b may come back for a moment, beside c";
+  Seal(members, 11000, "c", 1);
+  EXPECT_EQ(members.phase(), RingPhase::kSettled);
+}
+
+TEST_F(CacheMembersTest, OneOfTheOldRingMayStayReadableAsItIsNeverBelievedAlone) {
+  CacheMembers members = Running();
+  ASSERT_TRUE(members.ChangeTo({"d", "e", "f"}).ok());
+  for (const char* name : {"d", "e", "f"}) Fill(members, 10, name, 1);
+  Seal(members, 3000, "a", 1);
   EXPECT_EQ(members.phase(), RingPhase::kNew);
-  members.OnTime(At(6000));
-  EXPECT_EQ(members.phase(), RingPhase::kSettled) << "one alone is never believed";
+  Seal(members, 3000, "c", 1);
+  EXPECT_EQ(members.phase(), RingPhase::kSettled);
+}
+
+TEST_F(CacheMembersTest, AChangeToReplicasThatAreGoneIsTakenBack) {
+  CacheMembers members = Running();
+  ASSERT_TRUE(members.ChangeTo({"c", "d", "e"}).ok());
+  members.OnRegistered(At(10), "d", {.incarnation = Life(1)});
+  members.OnRegistered(At(10), "e", {.incarnation = Life(1)});
+  members.OnGone(At(1000), "d");
+  members.OnTime(At(50000));
+  EXPECT_EQ(members.phase(), RingPhase::kBoth) << "two of c, d and e can acknowledge";
+  members.OnGone(At(50000), "e");
+  members.OnTime(At(51999));
+  EXPECT_EQ(members.phase(), RingPhase::kBoth);
+  members.OnTime(At(52000));
+  EXPECT_EQ(members.configuration_id(), cache::IdOf(2, RingPhase::kSettled));
+  EXPECT_EQ(NamesOf(members.members()), (std::vector<std::string>{"a", "b", "c"}));
 }
 
 TEST_F(CacheMembersTest, AChangeIsTakenBackAsLongAsTheOldRingIsRead) {
@@ -270,8 +299,9 @@ TEST_F(CacheMembersTest, WhoIsFilledDoesWithoutOneOfTheOldRingButNotWithoutTwo) 
   members.OnTime(At(100000));
   EXPECT_EQ(members.epoch(), epoch);
   members.OnGone(At(100000), "b");
-  EXPECT_EQ(members.NextTime(), At(102000));
-  members.OnTime(At(102000));
+  members.OnTime(At(159999));
+  EXPECT_EQ(members.epoch(), epoch);
+  members.OnTime(At(160000));
   EXPECT_EQ(members.epoch(), Successor(epoch));
   EXPECT_TRUE(members.members().at("a").excused);
   EXPECT_TRUE(members.members().at("b").excused);

@@ -63,6 +63,15 @@ Result<ProcessConfig> Read(YamlMap map) {
     return map.Error("caches", servers.status().message());
   }
 
+  for (const std::string& spare : config.spares) {
+    if (memcached::IsReplicaName(spare)) {
+      return map.Error("spares", "'" + spare + "' is a memcached server; those are `caches`");
+    }
+    if (std::find(config.caches.begin(), config.caches.end(), spare) != config.caches.end()) {
+      return map.Error("spares", "'" + spare + "' is one of `caches`");
+    }
+  }
+
   TAILCAST_ASSIGN_OR_RETURN(YamlMap cache, map.GetMap("cache"));
   constexpr int64_t kMin = 4 << 20, kMax = int64_t{1} << 40;
   TAILCAST_RETURN_IF_ERROR(cache.GetBytes("data_bytes", config.data_cache_bytes, kMin, kMax));

@@ -185,6 +185,8 @@ Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime now,
   v1::RegisterReply reply;
   reply.set_scheduler_incarnation(durable_.scheduler_incarnation());
   reply.set_lease_ms(options_.lease.millis());
+  reply.set_ring_configuration_id(shown_.ring_configuration_id());
+  reply.set_cache_epoch(shown_.cache_epoch());
   const MonotonicTime expires = now + options_.lease;
   const auto registered = [&] {
     if (process.role() != v1::ROLE_CACHE) return;
@@ -248,6 +250,16 @@ MonotonicTime RegistryCore::NextExpiry() const {
 
 Status RegistryCore::ChangeRing(const v1::ChangeRingRequest& request) {
   if (!request.cancel()) {
+    std::vector<std::string> here;
+    for (const auto& [name, entry] : processes_) {
+      if (entry.info.role() == v1::ROLE_CACHE) here.push_back(name);
+    }
+    for (const std::string& name : request.replicas()) {
+      if (caches_.Knows(name) || std::find(here.begin(), here.end(), name) != here.end()) continue;
+      return FailedPreconditionError("no cache process '" + name + "' is there in cell " +
+                                     options_.cell + DidYouMean(name, here) +
+                                     "; start it before the ring changes to it");
+    }
     return caches_.ChangeTo({request.replicas().begin(), request.replicas().end()});
   }
   if (request.replicas_size() > 0) return InvalidArgumentError("cancel: takes no replicas");

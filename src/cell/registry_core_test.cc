@@ -80,10 +80,11 @@ TEST_F(RegistryCoreTest, AChangedDeclarationBeginsAChangeOfTheRing) {
   RegistryOptions others = Options();
   others.cache_replicas = {"cache-1", "cache-2"};
   RegistryCore changed(others, snapshot, 1);
-  EXPECT_TRUE(changed.NeedsWrite());
-  EXPECT_EQ(changed.view().data_ring().configuration_id(), 4u) << "it is not durable yet";
+  EXPECT_FALSE(changed.NeedsWrite()) << "cache-2 is not there";
   ASSERT_TRUE(changed.Register(At(0), Process("cache-0", v1::ROLE_CACHE, 8)).ok()) << "it is read";
   ASSERT_TRUE(changed.Register(At(0), Process("cache-2", v1::ROLE_CACHE, 9)).ok());
+  EXPECT_TRUE(changed.NeedsWrite());
+  EXPECT_EQ(changed.view().data_ring().configuration_id(), 4u) << "it is not durable yet";
   changed.OnWritten(changed.TakeSnapshot());
   const v1::Ring& ring = changed.view().metadata_ring();
   EXPECT_EQ(ring.configuration_id(), 5u);
@@ -112,6 +113,9 @@ TEST_F(RegistryCoreTest, TheRingIsChangedAndThatIsTakenBackByACall) {
   EXPECT_EQ(core_.view().data_ring().configuration_id(), 4u);
   Persist();
   EXPECT_EQ(core_.view().data_ring().configuration_id(), 5u);
+  request.clear_replicas();
+  request.add_replicas("cache-5");
+  EXPECT_THAT(core_.ChangeRing(request).message(), HasSubstr("start it before"));
   request.clear_replicas();
   request.set_cancel(true);
   ASSERT_TRUE(core_.ChangeRing(request).ok());

@@ -267,12 +267,16 @@ void Node::Register(v1::ProcessInfo info) {
     info.set_filled_configuration(Raw(metadata_server_->filled_configuration()));
     info.set_data_filled_configuration(Raw(data_server_->filled_configuration()));
     info.set_sealed_configuration(Raw(metadata_server_->sealed_configuration()));
+    info.set_data_copied(data_server_->repaired());
   }
   const MonotonicTime sent = ports_.loop->Now();
   const auto registered = [this, info, sent](Result<v1::RegisterReply> reply) mutable {
     Duration next = kRegisterRetry;
     if (reply.ok()) {
-      if (info.role() == v1::ROLE_CACHE) metadata_server_->Confirm(sent);
+      if (info.role() == v1::ROLE_CACHE) {
+        metadata_server_->Confirm(sent, cache::ConfigurationId{reply->ring_configuration_id()},
+                                  cache::CacheEpoch{reply->cache_epoch()});
+      }
       next = Duration::Millis(std::max<int64_t>(reply->lease_ms() / 3, 10));
     } else if (IsFailedPrecondition(reply.status()) || IsInvalidArgument(reply.status())) {
       // Another process has our name, or the cell does not know us: going on would do harm, or

@@ -172,21 +172,40 @@ void RegistryService::PersistCaches() {
   if (!core_->NeedsWrite()) return;
   const v1::Ring before = view().metadata_ring();
   Persist(scope_.Bind([this, before](const Status& status) {
-    const v1::Ring& ring = view().metadata_ring();
-    if (!status.ok()) return;
-    if (ring.configuration_id() == before.configuration_id()) return;
-    switch (cache::PhaseOf(cache::ConfigurationId{ring.configuration_id()})) {
-      case cache::RingPhase::kBoth:
-        kLog.Info("cell ", options_.registry.cell, ": the ring of caches begins to change");
-        break;
-      case cache::RingPhase::kNew:
-        kLog.Info("cell ", options_.registry.cell, ": the new ring of caches is filled, and read");
-        break;
-      case cache::RingPhase::kSettled:
-        kLog.Info("cell ", options_.registry.cell, ": the ring of caches has changed");
-        break;
-    }
+    if (status.ok()) LogRing(before);
   }));
+}
+
+void RegistryService::LogRing(const v1::Ring& before) {
+  const v1::Ring& ring = view().metadata_ring();
+  if (ring.configuration_id() == before.configuration_id() || before.configuration_id() == 0)
+    return;
+  const auto names = [](const v1::Ring& of, bool other) {
+    std::string text;
+    for (const v1::Replica& replica : of.replicas()) {
+      if (other ? replica.in_other() : !replica.not_in_ring()) {
+        text += (text.empty() ? "" : ", ") + replica.name();
+      }
+    }
+    return text;
+  };
+  const std::string cell = "cell " + options_.registry.cell + ": ";
+  const std::string now = names(ring, false);
+  switch (cache::PhaseOf(cache::ConfigurationId{ring.configuration_id()})) {
+    case cache::RingPhase::kBoth:
+      kLog.Info(cell, "the ring of caches begins to change from ", now, " to ", names(ring, true));
+      break;
+    case cache::RingPhase::kNew:
+      kLog.Info(cell, "the new ring of caches is filled, and read: ", now);
+      break;
+    case cache::RingPhase::kSettled:
+      if (now == names(before, false) && now != names(before, true)) {
+        kLog.Warn(cell, "the change of the ring of caches is taken back; it stays ", now);
+      } else {
+        kLog.Info(cell, "the ring of caches has changed to ", now);
+      }
+      break;
+  }
 }
 
 void RegistryService::Report(const std::vector<cell::CacheMembers::Event>& events) {
@@ -309,8 +328,10 @@ void RegistryService::ChangeRing(const std::string& bytes, rpc::Responder respon
   const auto request = rpc::Parse<v1::ChangeRingRequest>(bytes);
   if (!request.ok()) return respond(request.status());
   if (Status changed = core_->ChangeRing(*request); !changed.ok()) return respond(changed);
-  Persist(scope_.Bind([this, respond = std::move(respond)](const Status& status) mutable {
+  const v1::Ring before = view().metadata_ring();
+  Persist(scope_.Bind([this, before, respond = std::move(respond)](const Status& status) mutable {
     if (!status.ok()) return respond(status);
+    LogRing(before);
     v1::ChangeRingReply reply;
     reply.set_configuration_id(view().data_ring().configuration_id());
     respond(reply.SerializeAsString());

@@ -100,6 +100,8 @@ class RegistryService {
   void RegisterSelf();
   void ArmExpiry();
   void PersistCaches();
+  // Says what step the ring has taken since `before`.
+  void LogRing(const v1::Ring& before);
   // Logs and counts what became durable of the cell's caches.
   void Report(const std::vector<cell::CacheMembers::Event>& events);
   void ShowCaches();

@@ -258,16 +258,31 @@ TEST_F(CacheRestartTest, TheRingGrowsAndShrinksWithoutAnyoneNoticing) {
   EXPECT_LT(partial_ * 1000, reads_) << "answers of the old ring after a client heard of the new";
 }
 
-TEST_F(CacheRestartTest, AChangeOfTheRingWaitsForWhoIsNotThereAndIsTakenBack) {
+TEST_F(CacheRestartTest, AChangeOfTheRingWaitsForOneThatIsAwayAndIsTakenBack) {
   Begin(5);
   ASSERT_TRUE(WholeWithin(Duration::Seconds(3)));
   ChangeRing(RingOf({0, 1, 2, 8}));
+  RunFor(Duration::Seconds(1), 0);
+  EXPECT_TRUE(IsFailedPrecondition(change_)) << "cache-9 is not there: " << change_;
+  deployment_->Stop("cell", CacheName(4));
+  ChangeRing(RingOf({0, 1, 2, 4}));
   RunFor(Duration::Seconds(20), 0);
-  EXPECT_EQ(PhaseOf(Ring(0).configuration_id), cache::RingPhase::kBoth) << "cache-9 never came";
+  EXPECT_TRUE(change_.ok()) << change_;
+  EXPECT_EQ(PhaseOf(Ring(0).configuration_id), cache::RingPhase::kBoth);
   v1::ChangeRingRequest cancel;
   cancel.set_cancel(true);
   ChangeRing(cancel);
   RunFor(Duration::Seconds(1), 0);
+  EXPECT_TRUE(change_.ok()) << change_;
+  EXPECT_TRUE(AllWhole());
+  EXPECT_EQ(Ring(0).replicas.size(), kCaches);
+  deployment_->Continue();
+  // Two of those that come: nothing is acknowledged any more, so it is taken back by itself.
+  RunFor(Duration::Seconds(2), 0);
+  deployment_->Stop("cell", CacheName(4));
+  deployment_->Stop("cell", CacheName(5));
+  ChangeRing(RingOf({0, 4, 5}));
+  RunFor(Duration::Seconds(6), 0);
   EXPECT_TRUE(change_.ok()) << change_;
   EXPECT_TRUE(AllWhole());
   EXPECT_EQ(Ring(0).replicas.size(), kCaches);

@@ -310,15 +310,23 @@ class OneCell(SystemTest):
         out, _ = cache("reshard", "cache-1", "cache-2", "cache-4")
         self.assertIn(b"cache-1, cache-2, cache-4\n  settled\n  in no ring: cache-3\n", out)
         self.produce(where, b"two\n")
-        # A replica that never comes: nothing happens to the ring that is read.
-        cache("reshard", "cache-1", "cache-2", "cache-9", "--no-wait")
-        _, err = cache("reshard", "cache-1", expect=1)
-        self.assertIn(b"is changing to cache-1, cache-2, cache-9", err)
-        _, err = cache("wait", "--timeout", "0.5", expect=1)
-        self.assertIn(b"cache-9 is not there", err)
-        self.produce(where, b"three\n")
-        cache("reshard", "--cancel")
+        # A replica that does not answer: nothing happens to the ring that is read.
+        self.check_fails(1, ["no cache process 'cache-9'", "start it"], "cache", "reshard", "--dir",
+                         self.up.dir, "cache-1", "cache-2", "cache-9")
+        pid = self.up.pids("here", "cache")["cache-3"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            cache("reshard", "cache-1", "cache-2", "cache-3", "--no-wait")
+            self.check_fails(1, ["is changing to cache-1, cache-2, cache-3"], "cache", "reshard",
+                             "--dir", self.up.dir, "cache-1", "--force")
+            self.check_fails(1, ["cache-3 is"], "cache", "wait", "--dir", self.up.dir, "--timeout",
+                             "0.5")
+            self.produce(where, b"three\n")
+            cache("reshard", "--cancel")
+        finally:
+            os.kill(pid, signal.SIGCONT)
         cache("reshard", "cache-1", "cache-2", "cache-3", "cache-4")
+        self.check_fails(2, ["fewer than three"], "cache", "reshard", "--dir", self.up.dir, "cache-1")
         out, _ = cache("restart", "cache-1", "cache-3")
         self.assertRegex(out, rb"cache-1: whole again after .* s\ncache-3: whole again after")
         self.produce(where, b"four\n")
@@ -331,7 +339,7 @@ class OneCell(SystemTest):
         self.check_fails(2, ["name the replicas"],
                          "cache", "reshard", "--dir", self.up.dir)
         self.check_fails(2, ["'cache-1' twice"], "cache", "reshard", "--dir", self.up.dir, "cache-1",
-                         "cache-1")
+                         "cache-2", "cache-1")
         self.check_fails(1, ["not changing"], "cache", "reshard", "--dir", self.up.dir, "--cancel")
         self.check_fails(2, ["--dir"], "cache", "restart", "--cell",
                          self.up.status()["cells"][0]["scheduler"])
