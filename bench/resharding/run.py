@@ -42,8 +42,9 @@ class Deployment:
         self.binary = binary
         topology = os.path.join(folder, "one-cell.yaml")
         pathlib.Path(topology).write_text(TOPOLOGY)
-        self.dir = os.path.join(folder, f"deployment-{repair_mb}")
-        self.log = open(os.path.join(folder, "up.log"), "w+")
+        # A folder of its own: what an earlier one published is not read again.
+        self.dir = tempfile.mkdtemp(prefix="d-", dir=folder)
+        self.log = open(os.path.join(self.dir, "up.log"), "w+")
         self.process = subprocess.Popen(
             [binary, "up", "--dir", self.dir, "--topology", topology, "--profile", "low-latency",
              "--caches", "4", "--spares", "2", "--data-cache-bytes", "256MB",
