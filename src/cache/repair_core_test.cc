@@ -386,6 +386,20 @@ TEST_F(RepairCoreFillTest, ItFollowsTheStepsOfTheChangeWithoutCopyingAgain) {
   EXPECT_THAT(Asked(5000), IsEmpty());
 }
 
+// Its former life was filled, and counted for the ring that is read now.
+TEST_F(RepairCoreFillTest, OneThatBeginsAnewJustBeforeTheNewRingIsReadCopiesFromThatOne) {
+  Newcomer();
+  core_.OnRing(At(10), ring_);
+  ASSERT_EQ(core_.state(), State::kResting);
+  ring_.configuration_id = IdOf(1, RingPhase::kNew);
+  a().in_ring = a().rests = true;
+  a().whole = a().in_other = false;
+  b().name = "e";
+  ring_.replicas.pop_back();
+  core_.OnRing(At(100), ring_);
+  EXPECT_THAT(Asked(2500), ElementsAre("c@0", "e@0"));
+}
+
 TEST_F(RepairCoreFillTest, WhoLeavesHasNothingToCopy) {
   ring_.configuration_id = IdOf(1, RingPhase::kNew);
   a().in_ring = false;
