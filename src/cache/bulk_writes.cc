@@ -19,10 +19,9 @@ void BulkWrites::Mutate(std::vector<Mutation> mutations, Duration timeout,
   bulk->id = id;
   bulk->deadline = context_.loop.Now() + std::min(timeout, kWriteDeadlineMax);
   bulk->done = std::move(done);
-  bulk->keys = static_cast<uint32_t>(mutations.size());
   bulk->mutations = std::move(mutations);
   bulk->call = drains_.Begin();
-  context_.counters.mutations += bulk->keys;
+  context_.counters.mutations += bulk->mutations.size();
   Attempt(*bulk);
   AnswerIfDecided(*bulk);
 }
@@ -40,7 +39,7 @@ void BulkWrites::Attempt(Bulk& bulk) {
   const size_t first = bulk.requests.size();
   for (uint32_t i = 0; i < bulk.mutations.size(); ++i) {
     const Mutation& mutation = bulk.mutations[i];
-    const ReplicaSet::WriteOwners owners = replicas_.WriteOwnersOf(mutation.key);
+    const WriteOwners owners = replicas_.WriteOwnersOf(mutation.key);
     bulk.core.AddKey(owners.read, owners.other);
     for (uint8_t r = 0; r < owners.all.count; ++r) {
       if (mutation.value.size() > layout::kValueBytesMax && !mutation.erase) {
@@ -190,13 +189,13 @@ void BulkWrites::AnswerIfDecided(Bulk& bulk) {
   Status status;
   if (summary.mismatched > 0 || bulk.mismatched) {
     status = DataLossError(std::to_string(std::max(summary.mismatched, 1u)) + " of " +
-                           std::to_string(bulk.keys) +
+                           std::to_string(bulk.mutations.size()) +
                            " keys held bytes that contradict those written; both were dropped");
   } else if (bulk.epoch != context_.epoch) {
     // What whole replicas acknowledged before may be lost.
     status = UnavailableError("the caches began a new epoch during the write; write again");
   } else if (summary.failed > 0) {
-    const std::string text = std::to_string(summary.failed) + " of " + std::to_string(bulk.keys) +
+    const std::string text = std::to_string(summary.failed) + " of " + std::to_string(bulk.mutations.size()) +
                              " keys have fewer than two acknowledgements";
     status = summary.refused > 0 ? ResourceExhaustedError(text + " (refused: no room)")
                                  : UnavailableError(text);

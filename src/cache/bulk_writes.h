@@ -63,7 +63,6 @@ class BulkWrites {
     Timer timer;
 
     std::vector<Request> requests;  // of all attempts
-    uint32_t keys = 0;
     uint64_t call = 0;        // of drains_: until it is answered and no call of it is under way
     size_t calls = 0;         // without an answer
     bool mismatched = false;  // in an attempt before

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tailcast/base/callback.h"
@@ -173,6 +174,14 @@ struct RingConfig {
   ConfigurationId configuration_id{};
   CacheEpoch epoch{};
   std::vector<Replica> replicas;  // of both rings, while it changes
+
+  // Null: there is none of this name.
+  const Replica* Find(std::string_view name) const {
+    for (const Replica& replica : replicas) {
+      if (replica.name == name) return &replica;
+    }
+    return nullptr;
+  }
 };
 
 }  // namespace tailcast::cache

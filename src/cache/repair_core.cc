@@ -29,10 +29,9 @@ void RepairCore::Member::Begin(MonotonicTime now) {
 }
 
 void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
-  const auto self = std::find_if(ring.replicas.begin(), ring.replicas.end(),
-                                 [&](const Replica& replica) { return replica.name == name_; });
+  const Replica* const self = ring.Find(name_);
   const RingPhase phase = PhaseOf(ring.configuration_id);
-  const bool named = self != ring.replicas.end();
+  const bool named = self != nullptr;
   const bool comes = named && self->in_other && phase == RingPhase::kBoth;
   if (!named || (!self->in_ring && !comes)) {
     // Its members are none of ours.

@@ -36,8 +36,7 @@ void ReplicaSet::Update(RingConfig config) {
                          : std::make_shared<ReplicaLink>(context_, fabric_, rpc_, replica));
     links_.back()->set_standing({replica.whole, replica.votes_in_other});
   }
-  if (!ring_.IsOf(config)) ring_ = HashRing(config);
-  if (!other_.IsOf(config, WhichRing::kOther)) other_ = HashRing(config, WhichRing::kOther);
+  rings_.Update(config);
   context_.configuration.SetMine(config.configuration_id);
   context_.epoch = config.epoch;
   for (const ReplicaLinkPtr& link : old) {
@@ -49,7 +48,7 @@ void ReplicaSet::Update(RingConfig config) {
 }
 
 Owners ReplicaSet::PreferredOwners(const Key& key) const {
-  Owners owners = ring_.OwnersOf(key);
+  Owners owners = rings_.read().OwnersOf(key);
   // One replica of each key is this client's first choice, so that what it remembers of places is
   // of use; over clients and keys the choice is uniform.
   // Over shared memory nobody's network is spared by that, and all clients of a host do better with
@@ -68,7 +67,7 @@ Owners ReplicaSet::PreferredOwners(const Key& key) const {
 Owners ReplicaSet::ChunkOwners(const Key& key) const {
   Owners owners = PreferredOwners(key);
   if (PhaseOf(context_.configuration.mine()) != RingPhase::kNew) return owners;
-  const Owners before = other_.OwnersOf(key);
+  const Owners before = rings_.other().OwnersOf(key);
   for (uint8_t i = 0; i < before.count; ++i) owners.Add(before.replica[i]);
   return owners;
 }
@@ -98,20 +97,6 @@ void ReplicaSet::JudgeSpeeds() {
   context_.counters.slow_replicas += tailcast::cache::JudgeSpeeds(speeds);
   any_avoided_ = std::any_of(speeds.begin(), speeds.end(),
                              [](const ReplicaSpeed* speed) { return speed->avoided(); });
-}
-
-ReplicaSet::WriteOwners ReplicaSet::WriteOwnersOf(const Key& key) const {
-  WriteOwners owners;
-  owners.all = ring_.OwnersOf(key);
-  owners.read = owners.all.count;
-  if (other_.empty()) return owners;
-  const Owners other = other_.OwnersOf(key);
-  owners.other = other.count;
-  for (uint8_t i = 0; i < other.count; ++i) owners.all.Add(other.replica[i]);
-  for (uint8_t i = 0; i < owners.all.count; ++i) {
-    owners.in[i] = {i < owners.read, other.Has(owners.all.replica[i])};
-  }
-  return owners;
 }
 
 uint32_t ReplicaSet::ready() const {

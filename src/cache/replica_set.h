@@ -1,15 +1,14 @@
 // The replicas of a client's configuration: the ring that places keys on them, and a link to each.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/client_context.h"
-#include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/replica_link.h"
 #include "tailcast/cache/ring.h"
+#include "tailcast/cache/ring_pair.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/rpc/rpc.h"
 
@@ -33,13 +32,7 @@ class ReplicaSet {
   // To be called when reads begin: compares the replicas' speeds, if that was a while ago.
   void JudgeSpeeds();
   // For writers: all are written, in both rings while there are two.
-  struct WriteOwners {
-    Owners all;
-    uint8_t read = 0, other = 0;  // how many of them are of either ring
-
-    MutationCore::Rings in[2 * kReplicasPerKey];  // of each
-  };
-  WriteOwners WriteOwnersOf(const Key& key) const;
+  WriteOwners WriteOwnersOf(const Key& key) const { return rings_.WriteOwnersOf(key); }
   const ReplicaLinkPtr& link(const Owners& owners, uint8_t i) const {
     return links_[owners.replica[i]];
   }
@@ -53,7 +46,7 @@ class ReplicaSet {
   rpc::Connector& rpc_;
   const uint64_t preference_;  // mixed into the choice of each key's first replica
   bool configured_ = false;
-  HashRing ring_, other_;              // other_: empty, unless the ring changes
+  RingPair rings_;
   std::vector<ReplicaLinkPtr> links_;  // in the order of the configuration
   bool any_avoided_ = false;
   MonotonicTime judge_at_;

@@ -22,10 +22,11 @@
 namespace tailcast::cache {
 
 inline constexpr uint32_t kReplicasPerKey = 3;
+inline constexpr uint32_t kOwnersMax = 2 * kReplicasPerKey;  // while the ring changes
 
 // Indexes into RingConfig::replicas, preferred by nobody: the order is that of the ring.
 struct Owners {
-  std::array<uint16_t, 2 * kReplicasPerKey> replica{};  // of a ring 3, of two of them up to 6
+  std::array<uint16_t, kOwnersMax> replica{};
   uint8_t count = 0;  // of a ring < 3 only if it has fewer replicas
 
   bool Has(uint16_t index) const {
@@ -61,15 +62,16 @@ class HashRing {
     std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) {
       return a.place != b.place ? a.place < b.place : *a.name < *b.name;
     });
-    const size_t distinct = std::min<size_t>(kReplicasPerKey, members_.size());
+    const size_t distinct = OwnersPerKey();
     for (size_t i = 0; i < points.size(); ++i) {
       Owners owners;
-      for (size_t step = 0; step < points.size() && owners.count < distinct; ++step) {
+      for (size_t step = 0; owners.count < distinct; ++step) {
         const size_t at = i + step < points.size() ? i + step : i + step - points.size();
         owners.Add(points[at].replica);
       }
       places_.push_back(points[i].place);
-      owners_.push_back(owners);
+      auto& kept = owners_.emplace_back();
+      std::copy_n(owners.replica.begin(), distinct, kept.begin());
     }
     if (places_.empty()) return;
     first_.resize(kTableSize);
@@ -81,10 +83,18 @@ class HashRing {
   }
 
   // Whether it is that of `config`, by what placement depends on: the names, as they are listed.
-  // Many changes of a configuration (an address, an incarnation) leave it as it is; making it costs
-  // a hash for each point.
+  // Making a ring costs a hash for each point.
   bool IsOf(const RingConfig& config, WhichRing which = WhichRing::kRead) const {
-    return members_ == MembersOf(config, which);
+    auto known = members_.begin();
+    for (size_t i = 0; i < config.replicas.size(); ++i) {
+      const Replica& replica = config.replicas[i];
+      if (!IsIn(replica, which)) continue;
+      if (known == members_.end() || known->second != i || known->first != replica.name) {
+        return false;
+      }
+      ++known;
+    }
+    return known == members_.end();
   }
   bool empty() const { return members_.empty(); }
 
@@ -94,7 +104,11 @@ class HashRing {
     const uint64_t place = PlaceOf(key);
     size_t at = first_[place >> kTableShift];
     while (at < places_.size() && places_[at] < place) ++at;
-    return owners_[at == places_.size() ? 0 : at];
+    Owners owners;
+    const auto& kept = owners_[at == places_.size() ? 0 : at];
+    std::copy(kept.begin(), kept.end(), owners.replica.begin());
+    owners.count = static_cast<uint8_t>(OwnersPerKey());
+    return owners;
   }
 
   // key.hi is mixed once more, so that the keys of one replica still spread over all tags.
@@ -107,20 +121,24 @@ class HashRing {
   static constexpr uint64_t kTableSize = 1ull << (64 - kTableShift);
   using Members =
       std::vector<std::pair<std::string, uint16_t>>;  // name, index in the configuration
+  static bool IsIn(const Replica& replica, WhichRing which) {
+    return which == WhichRing::kRead ? replica.in_ring : replica.in_other;
+  }
   static Members MembersOf(const RingConfig& config, WhichRing which) {
     Members members;
     for (size_t i = 0; i < config.replicas.size(); ++i) {
       const Replica& replica = config.replicas[i];
-      if (which == WhichRing::kRead ? replica.in_ring : replica.in_other) {
-        members.emplace_back(replica.name, static_cast<uint16_t>(i));
-      }
+      if (IsIn(replica, which)) members.emplace_back(replica.name, static_cast<uint16_t>(i));
     }
     return members;
   }
 
+  size_t OwnersPerKey() const { return std::min<size_t>(kReplicasPerKey, members_.size()); }
+
   Members members_;
   std::vector<uint64_t> places_;  // sorted
-  std::vector<Owners> owners_;    // of keys at or before each place
+  // Of keys at or before each place; the first OwnersPerKey of them.
+  std::vector<std::array<uint16_t, kReplicasPerKey>> owners_;
   std::vector<uint32_t>
       first_;  // by the top bits of a place: the first point that can be at or after
 };

@@ -110,8 +110,7 @@ void Server::NotifyAll() {
 
 void Server::UpdateRing(RingConfig config) {
   if (config.configuration_id < config_.configuration_id) return;
-  if (!ring_.IsOf(config)) ring_ = HashRing(config);
-  if (!other_.IsOf(config, WhichRing::kOther)) other_ = HashRing(config, WhichRing::kOther);
+  rings_.Update(config);
   config_ = std::move(config);
   if (core_ == nullptr) return;
   if (config_.configuration_id != core_->configuration_id()) {
@@ -121,8 +120,7 @@ void Server::UpdateRing(RingConfig config) {
     return std::none_of(config_.replicas.begin(), config_.replicas.end(),
                         [&](const Replica& r) { return r.rpc_address == member.first; });
   });
-  const bool named = std::any_of(config_.replicas.begin(), config_.replicas.end(),
-                                 [&](const Replica& r) { return r.name == options_.name; });
+  const bool named = config_.Find(options_.name) != nullptr;
   if (named_ && !named) {
     kLog.Info(options_.name, " is in no ring of configuration ", Raw(config_.configuration_id),
               "; it serves nothing");
@@ -201,11 +199,8 @@ ServerState Server::state() const {
   state.epoch = config_.epoch;
   state.copied_epoch = copied_epoch();
   state.filled_configuration = filled_configuration();
-  state.whole =
-      std::any_of(config_.replicas.begin(), config_.replicas.end(), [this](const Replica& replica) {
-        return replica.name == options_.name && replica.whole &&
-               replica.incarnation == options_.incarnation;
-      });
+  const Replica* const self = config_.Find(options_.name);
+  state.whole = self != nullptr && self->whole && self->incarnation == options_.incarnation;
   if (repair_ != nullptr) state.repair = repair_->state();
   if (core_ == nullptr) return state;
   const layout::Geometry& geometry = core_->geometry();
@@ -214,16 +209,6 @@ ServerState Server::state() const {
   state.memory_used_bytes =
       geometry.index_bytes() + uint64_t{state.stats.slabs_used} * layout::kSlabBytes;
   return state;
-}
-
-bool Server::Owns(const Key& key, std::string_view name) const {
-  for (const HashRing* ring : {&ring_, &other_}) {
-    const Owners owners = ring->OwnersOf(key);
-    for (uint8_t i = 0; i < owners.count; ++i) {
-      if (config_.replicas[owners.replica[i]].name == name) return true;
-    }
-  }
-  return false;
 }
 
 // ---- Calls ----
@@ -333,10 +318,12 @@ Result<std::string> Server::Scan(const std::string& request) {
   uint64_t bytes = 0;
   // Foreign keys cost time too: a page ends after so many of them.
   uint64_t looked_at = 0;
+  // Null: all keys are asked for, or nobody that we know would own one.
+  const Replica* const owner = config_.Find(message.owner());
   const uint64_t next = core_->Scan(Now(), message.cursor(), [&](const ServerCore::Value& value) {
     if (bytes >= bytes_max || looked_at >= 65536) return false;
     ++looked_at;
-    if (!message.owner().empty() && !Owns(value.key, message.owner())) return true;
+    if (!message.owner().empty() && (owner == nullptr || !Owns(value.key, *owner))) return true;
     const std::string_view payload = message.keys_only() ? std::string_view() : value.bytes;
     wire::Append(*reply.mutable_batch(), value.key, value.rule, false, payload,
                  ToMillis(value.remaining));
@@ -418,9 +405,8 @@ void Server::DoRepair() {
 }
 
 void Server::PullPage(const RepairCore::Ask& ask) {
-  const auto replica = std::find_if(config_.replicas.begin(), config_.replicas.end(),
-                                    [&](const Replica& r) { return r.name == ask.member; });
-  TAILCAST_CHECK(replica != config_.replicas.end(), "repair asks who is in no ring");
+  const Replica* const replica = config_.Find(ask.member);
+  TAILCAST_CHECK(replica != nullptr, "repair asks who is in no ring");
   std::unique_ptr<rpc::Client>& client = members_[replica->rpc_address];
   if (client == nullptr) client = connector_->MakeClient(replica->rpc_address, "");
   v1::CacheScanRequest request;
@@ -457,9 +443,10 @@ void Server::OnPage(uint64_t ask, const std::string& member, const Result<std::s
   uint64_t mismatches = 0, refused = 0;
   wire::Reader reader(page->batch());
   wire::Entry entry;
-  while (reader.Next(entry)) {
+  const Replica* const self = config_.Find(options_.name);
+  while (self != nullptr && reader.Next(entry)) {
     // Its own ring decides: a member may be on another one.
-    if (!Owns(entry.key, options_.name)) continue;
+    if (!Owns(entry.key, *self)) continue;
     const Duration remaining =
         entry.remaining_ms ? Duration::Millis(*entry.remaining_ms) : options_.core.ttl;
     switch (core_->ApplyCopy(now, entry.key, entry.rule, entry.value, remaining, doorbells_)) {

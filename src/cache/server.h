@@ -23,7 +23,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/repair_core.h"
-#include "tailcast/cache/ring.h"
+#include "tailcast/cache/ring_pair.h"
 #include "tailcast/cache/server_core.h"
 #include "tailcast/cache/server_metrics.h"
 #include "tailcast/fabric/fabric.h"
@@ -113,7 +113,9 @@ class Server {
   void Handle(const char* method, Result<std::string> (Server::*handler)(const std::string&));
   void NotifyAll();
   void OnTick();
-  bool Owns(const Key& key, std::string_view name) const;
+  bool Owns(const Key& key, const Replica& replica) const {
+    return rings_.Owns(key, static_cast<uint16_t>(&replica - config_.replicas.data()));
+  }
   // FailedPrecondition: its memory is closed.
   Status CheckServes();
   // FailedPrecondition: the call means another life of this server.
@@ -134,7 +136,7 @@ class Server {
   std::unique_ptr<ServerCore> core_;
   ServerCounters counters_;
   RingConfig config_;
-  HashRing ring_, other_;  // other_: empty, unless the ring changes
+  RingPair rings_;
   Timer tick_;
   std::vector<uint64_t> doorbells_;
   bool serving_ = false;  // the regions are open

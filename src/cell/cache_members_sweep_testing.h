@@ -25,7 +25,7 @@
 #include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/quorum_options.h"
 #include "tailcast/cache/repair_core.h"
-#include "tailcast/cache/ring.h"
+#include "tailcast/cache/ring_pair.h"
 #include "tailcast/cell/cell_client.h"
 #include "tailcast/cell/merge_trace_testing.h"
 #include "tailcast/cell/registry_core.h"
@@ -36,7 +36,6 @@ using cache::ConfigurationId;
 using cache::Mask;
 using cache::RingConfig;
 using cache::RingPhase;
-using cache::WhichRing;
 
 inline constexpr int kProcesses = 6;
 inline constexpr uint64_t kKeys = 8;
@@ -147,9 +146,6 @@ class Sweep {
     RingConfig view;
     MonotonicTime seen_at;
   };
-  struct Rings {
-    cache::HashRing read, other;
-  };
   struct Target {
     int replica = 0;
     ProcessIncarnation meant = ProcessIncarnation::kNone;
@@ -185,22 +181,13 @@ class Sweep {
     return {hash.hi, hash.lo};
   }
   RingConfig View() const { return MetadataRing(registry_->view()); }
-  const Rings& RingsOf(const RingConfig& view) {
-    const auto [at, is_new] = rings_.try_emplace(view.configuration_id);
-    if (is_new) {
-      at->second = {cache::HashRing(view), cache::HashRing(view, WhichRing::kOther)};
-    }
-    return at->second;
+  const cache::RingPair& RingsOf(const RingConfig& view) {
+    return rings_.try_emplace(view.configuration_id, view).first->second;
   }
   bool Owns(const RingConfig& view, uint64_t key, int i) {
-    const Rings& rings = RingsOf(view);
-    for (const cache::HashRing* ring : {&rings.read, &rings.other}) {
-      const cache::Owners owners = ring->OwnersOf(KeyOf(key));
-      for (uint8_t o = 0; o < owners.count; ++o) {
-        if (view.replicas[owners.replica[o]].name == names_[i]) return true;
-      }
-    }
-    return false;
+    const cache::Replica* const replica = view.Find(names_[i]);
+    return replica != nullptr &&
+           RingsOf(view).Owns(KeyOf(key), static_cast<uint16_t>(replica - view.replicas.data()));
   }
 
   bool AllWhole() const {
@@ -440,9 +427,7 @@ class Sweep {
   bool Serves(int i, ProcessIncarnation meant) const {
     const Replica& r = replicas_[i];
     return r.there && meant == Life(r.life) &&
-           (r.view.replicas.empty() ||
-            std::any_of(r.view.replicas.begin(), r.view.replicas.end(),
-                        [&](const cache::Replica& known) { return known.name == names_[i]; }));
+           (r.view.replicas.empty() || r.view.Find(names_[i]) != nullptr);
   }
 
   void BeginWrite() {
@@ -465,17 +450,13 @@ class Sweep {
     write.refused = false;
     write.left.clear();
     write.core = cache::MutationCore();
-    const Rings& rings = RingsOf(write.view);
-    cache::Owners all = rings.read.OwnersOf(KeyOf(write.key));
-    const uint8_t read = all.count;
-    const cache::Owners other = rings.other.OwnersOf(KeyOf(write.key));
-    for (uint8_t o = 0; o < other.count; ++o) all.Add(other.replica[o]);
-    write.core.AddKey(read, other.count);
-    for (uint8_t o = 0; o < all.count; ++o) {
-      const cache::Replica& replica = write.view.replicas[all.replica[o]];
+    const cache::WriteOwners owners = RingsOf(write.view).WriteOwnersOf(KeyOf(write.key));
+    write.core.AddKey(owners.read, owners.other);
+    for (uint8_t o = 0; o < owners.all.count; ++o) {
+      const cache::Replica& replica = write.view.replicas[owners.all.replica[o]];
       write.left.push_back({IndexOf(replica.name),
                             replica.incarnation,
-                            {o < read, other.Has(all.replica[o])},
+                            owners.in[o],
                             {replica.whole, replica.votes_in_other}});
     }
   }
@@ -536,7 +517,7 @@ class Sweep {
       return;
     }
     read.floor = acked_[read.key];
-    read.owners = RingsOf(read.view).read.OwnersOf(KeyOf(read.key));
+    read.owners = RingsOf(read.view).read().OwnersOf(KeyOf(read.key));
     for (uint8_t o = 0; o < read.owners.count; ++o) {
       if (read.view.replicas[read.owners.replica[o]].whole) {
         read.whole |= static_cast<Mask>(1u << o);
@@ -597,7 +578,7 @@ class Sweep {
   RegistryOptions options_;
   v1::RegistrySnapshot durable_;
   std::unique_ptr<RegistryCore> registry_;
-  std::map<ConfigurationId, Rings> rings_;
+  std::map<ConfigurationId, cache::RingPair> rings_;
   std::array<Replica, kProcesses> replicas_;
   std::array<Client, 3> clients_;
   std::vector<Write> writes_;
