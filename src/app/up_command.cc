@@ -59,7 +59,7 @@ struct UpOptions {
   std::string profile = "standard";
   std::string durability = "durable";
   std::string data_cache_bytes = "64MB";
-  std::string repair_bytes_per_s = "200MB";
+  std::string repair_bytes_per_s = "50MB";
   std::string cache;  // "memcached:..."; empty: cache processes of its own
   int caches = 4, spares = 0, readers = 2, writers = 2;
   double ready_s = 30;

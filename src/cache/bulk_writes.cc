@@ -195,7 +195,8 @@ void BulkWrites::AnswerIfDecided(Bulk& bulk) {
     // What whole replicas acknowledged before may be lost.
     status = UnavailableError("the caches began a new epoch during the write; write again");
   } else if (summary.failed > 0) {
-    const std::string text = std::to_string(summary.failed) + " of " + std::to_string(bulk.mutations.size()) +
+    const std::string text = std::to_string(summary.failed) + " of " +
+                             std::to_string(bulk.mutations.size()) +
                              " keys have fewer than two acknowledgements";
     status = summary.refused > 0 ? ResourceExhaustedError(text + " (refused: no room)")
                                  : UnavailableError(text);

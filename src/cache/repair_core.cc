@@ -37,7 +37,7 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
     // Its members are none of ours.
     members_.clear();
     fills_ = ConfigurationId{};
-    was_whole_ = is_whole_ = in_ring_ = false;
+    has_own_ = was_whole_ = is_whole_ = in_ring_ = false;
     return Become(State::kIdle);
   }
   // Who follows a change step by step is filled before the ring is read that it brings.
@@ -46,6 +46,8 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
   const ConfigurationId fills = comes ? ring.configuration_id : ConfigurationId{};
   const bool new_fill = comes && fills != fills_;
   fills_ = fills;
+  comes_alone_ = comes && std::count_if(ring.replicas.begin(), ring.replicas.end(),
+                                        [](const Replica& r) { return r.in_other; }) == 1;
   configuration_id_ = ring.configuration_id;
   epoch_ = ring.epoch;
   in_ring_ = self->in_ring;
@@ -90,12 +92,15 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
   const bool anew = state_ == State::kIdle || (!same_names && !followed);
   // In the ring that comes everybody votes, whole or not, so an earlier incarnation of ours may
   // have.
+  if (anew || lost) has_own_ = false;
   if (anew || lost || new_fill) StartOver(now, self->rests || lost || comes);
   Look(now);
 }
 
 void RepairCore::StartOver(MonotonicTime now, bool rests) {
   Become(State::kResting);
+  // One of three owners may have missed what the others acknowledged: alone it has to ask them.
+  gained_only_ = fills_ != ConfigurationId{} && is_whole_ && has_own_ && !comes_alone_;
   rested_at_ = rests ? std::max(now, empty_since_ + options_.rest) : now;
   for (Member& member : members_) member.Begin(now);
 }
@@ -104,15 +109,17 @@ void RepairCore::Look(MonotonicTime now) {
   if (state_ == State::kResting && rested_at_ <= now) Become(State::kCopying);
   if (state_ != State::kCopying) return;
   const auto missing = std::count_if(members_.begin(), members_.end(),
-                                     [](const Member& member) { return !member.enough(); });
+                                     [&](const Member& member) { return !Enough(member); });
   const auto not_copied = std::count_if(members_.begin(), members_.end(), [](const Member& member) {
     return member.pass != Pass::kCounted;
   });
   // Without a quorum's two nothing is acknowledged in a ring of two.
   const size_t ring_size = members_.size() + (in_ring_ ? 1 : 0);
-  const bool filled =
-      fills_ != ConfigurationId{} && (is_whole_ || !in_ring_) && ring_size >= 2 && not_copied <= 1;
-  if (missing == 0 || filled) Become(State::kCopied);
+  const bool filled = fills_ != ConfigurationId{} && (is_whole_ || !in_ring_) && ring_size >= 2 &&
+                      not_copied <= 1 && !options_.once;
+  if (missing > 0 && !filled) return;
+  has_own_ = true;
+  Become(State::kCopied);
 }
 
 std::vector<RepairCore::Ask> RepairCore::TakeDue(MonotonicTime now) {
@@ -123,7 +130,8 @@ std::vector<RepairCore::Ask> RepairCore::TakeDue(MonotonicTime now) {
     if (!Wanted(member) || std::max(member.not_before, next_page_) > now) continue;
     member.Become(Pass::kAsked);
     member.ask = next_ask_++;
-    asks.push_back({member.ask, member.name, member.incarnation, member.cursor});
+    asks.push_back({member.ask, member.name, member.incarnation, member.cursor,
+                    gained_only_ ? fills_ : ConfigurationId{}});
   }
   return asks;
 }
@@ -157,8 +165,12 @@ bool RepairCore::OnPage(MonotonicTime now, uint64_t id, const Page& page) {
   const auto cost = Duration::Micros(static_cast<int64_t>(
       page.bytes * 1000000 / std::max<uint64_t>(options_.bytes_per_second, 1)));
   next_page_ = std::max(next_page_, now) + cost;
-  if (page.configuration_id < configuration_id_ || !page.kept) {
-    member->Begin(now + (page.kept ? options_.retry : options_.retry * 10));
+  if (page.configuration_id < configuration_id_) {
+    member->Begin(now + options_.retry);
+    return true;
+  }
+  if (!page.kept) {
+    OnFailure(now, id);
     return true;
   }
   member->cursor = page.next_cursor;
@@ -178,7 +190,7 @@ std::vector<std::string> RepairCore::Missing() const {
   std::vector<std::string> missing;
   if (state_ != State::kCopying) return missing;
   for (const Member& member : members_) {
-    if (!member.enough()) missing.push_back(member.name);
+    if (!Enough(member)) missing.push_back(member.name);
   }
   return missing;
 }

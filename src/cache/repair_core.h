@@ -13,6 +13,9 @@
 // still has a write. To fill one who is whole where it has to be, or new, all but one of the ring
 // that is read are enough: two of a key's three owners know all that was acknowledged.
 //
+// Who is whole in the ring that is read is as good as any owner of what it owns there, and to be
+// filled asks only for what it gains (Merge: MoveBoth); unless it will be the only one.
+//
 // Members that are excused needn't be copied, and are asked all the same: what they have is a lower
 // bound. A member that started anew is copied from its beginning; one that can't be reached, or is
 // not whole, is waited for as long as it takes, because nobody else may have what it has.
@@ -36,9 +39,11 @@ struct RepairOptions {
   // Longer than any write may count the acknowledgement of a former life (kWriteDeadlineMax), and
   // than readers read the memory that it left (fabric: 2 s).
   Duration rest = Duration::Millis(2500);
-  Duration retry = Duration::Millis(200);  // a page of a member that did not answer; ten
-                                           // times as long if there was no room for it
-  uint64_t bytes_per_second = 200u << 20;  // of all members together
+  Duration retry = Duration::Millis(200);  // a page that did not come, or had no room
+  // Of all members together. Who reads notices more (./dev bench resharding).
+  uint64_t bytes_per_second = 50u << 20;
+  // Each value from one of its owners. For chunks: what one of them missed, readers find elsewhere.
+  bool once = false;
 };
 
 class RepairCore {
@@ -63,6 +68,7 @@ class RepairCore {
     std::string member;
     ProcessIncarnation incarnation = ProcessIncarnation::kNone;
     uint64_t cursor = 0;
+    ConfigurationId gained_in{};  // not 0: only what we gain by the change of this configuration
   };
   std::vector<Ask> TakeDue(MonotonicTime now);
   // Max: there is nothing to wait for but the ring or an answer.
@@ -72,7 +78,7 @@ class RepairCore {
     uint64_t next_cursor = 0;  // 0: the last page; else greater than the one that was asked for
     uint64_t bytes = 0;
     ConfigurationId configuration_id{};  // of the member's ring; an older one leaves keys out
-    bool kept = true;  // all of it that concerns us was taken in; else the pass does not count
+    bool kept = true;  // all of it that concerns us was taken in; else it is asked for again
   };
   // The answer to ask `id`; false: it is late, nobody waits for it.
   bool OnPage(MonotonicTime now, uint64_t id, const Page& page);
@@ -109,13 +115,16 @@ class RepairCore {
 
     void Become(Pass next);
     void Begin(MonotonicTime now);
-    // It has copied what there was to copy, or need not be waited for.
-    bool enough() const { return pass == Pass::kCounted || excused; }
   };
   void Become(State state);
   void StartOver(MonotonicTime now, bool rests);
   void Look(MonotonicTime now);
   Member* Find(uint64_t ask);
+  // We have copied from it, or need not wait for it: what others give once is not its.
+  bool Enough(const Member& member) const {
+    return member.pass == Pass::kCounted || member.excused ||
+           (options_.once && member.incarnation == ProcessIncarnation::kNone);
+  }
   static bool Wanted(const Member& member) {
     return member.incarnation != ProcessIncarnation::kNone && member.pass == Pass::kDue;
   }
@@ -128,8 +137,11 @@ class RepairCore {
   MonotonicTime rested_at_, next_page_;
   ConfigurationId configuration_id_{};
   CacheEpoch epoch_{};
-  ConfigurationId fills_{};  // that we are filled for; 0: for none
-  bool is_whole_ = false;    // in the ring that is read
+  ConfigurationId fills_{};   // that we are filled for; 0: for none
+  bool comes_alone_ = false;  // nobody else is in the ring that comes
+  bool gained_only_ = false;  // what else we will own we have
+  bool has_own_ = false;      // has copied what it owns in the ring that is read
+  bool is_whole_ = false;     // in the ring that is read
   bool was_whole_ = false;
   bool in_ring_ = false;
   std::vector<Member> members_;  // the others of the ring that is read, by name

@@ -44,6 +44,7 @@ class RepairCoreTest : public testing::Test {
     for (const RepairCore::Ask& ask : core_.TakeDue(At(ms))) {
       names.push_back(ask.member + "@" + std::to_string(ask.cursor));
       asks_[ask.member] = ask.id;
+      gained_in_ = ask.gained_in;
     }
     return names;
   }
@@ -54,6 +55,7 @@ class RepairCoreTest : public testing::Test {
   RingConfig ring_;
   RepairCore core_{RepairOptions(), "a", ProcessIncarnation{7}, At(0)};
   std::map<std::string, uint64_t> asks_;
+  ConfigurationId gained_in_{};  // of the last ask
 };
 
 TEST_F(RepairCoreTest, RestsAndThenCopiesAllOfEachOther) {
@@ -237,18 +239,20 @@ TEST_F(RepairCoreTest, OtherNamesMeanOtherKeys) {
   EXPECT_THAT(Asked(211), ElementsAre("b@0"));
 }
 
-TEST_F(RepairCoreTest, APassThatCouldNotKeepAllDoesNotCount) {
+TEST_F(RepairCoreTest, APageThatCouldNotBeKeptIsAskedForAgain) {
   a().rests = false;
   core_.OnRing(At(0), ring_);
   Asked(0);
   LastPage(1, "c");
+  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], {7, 0, kRing}));
+  EXPECT_THAT(Asked(1), ElementsAre("b@7"));
   RepairCore::Page page{0, 0, kRing};
   page.kept = false;
   EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], page));
   EXPECT_EQ(core_.copied(), CacheEpoch{});
-  EXPECT_EQ(core_.next(), At(2001));
-  EXPECT_THAT(Asked(2001), ElementsAre("b@0"));
-  LastPage(2002, "b");
+  EXPECT_EQ(core_.next(), At(201));
+  EXPECT_THAT(Asked(201), ElementsAre("b@7"));
+  LastPage(202, "b");
   EXPECT_EQ(core_.copied(), CacheEpoch{3});
 }
 
@@ -279,8 +283,8 @@ TEST_F(RepairCoreTest, PagesKeepToTheRate) {
   a().rests = false;
   core_.OnRing(At(0), ring_);
   Asked(0);
-  // 200 MiB a second: 20 MiB take 100 ms.
-  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], {9, 20u << 20, kRing}));
+  const uint64_t bytes = RepairOptions().bytes_per_second / 10;
+  EXPECT_TRUE(core_.OnPage(At(1), asks_["b"], {9, bytes, kRing}));
   EXPECT_THAT(Asked(1), IsEmpty());
   EXPECT_EQ(core_.next(), At(101));
   EXPECT_THAT(Asked(101), ElementsAre("b@9"));
@@ -349,8 +353,66 @@ TEST_F(RepairCoreFillTest, WhoStaysIsFilledWithTheKeysThatItGains) {
   core_.OnRing(At(5000), ring_);
   EXPECT_EQ(core_.state(), State::kCopying);
   EXPECT_THAT(Asked(5000), ElementsAre("b@0", "c@0"));
+  EXPECT_EQ(gained_in_, kBoth);
   LastPageOf(5001, "c");
   EXPECT_EQ(core_.filled(), kBoth) << "of three owners two, and ourselves";
+}
+
+// It may have missed what the other two acknowledged, and will be believed alone.
+TEST_F(RepairCoreFillTest, WhoIsLeftAloneCopiesAll) {
+  a().whole = true;
+  core_.OnRing(At(3000), ring_);
+  Asked(3000);
+  LastPageOf(3001, "b", kRing);
+  LastPageOf(3002, "c", kRing);
+  ring_.configuration_id = kBoth;
+  a().in_other = true;
+  core_.OnRing(At(5000), ring_);
+  EXPECT_THAT(Asked(5000), ElementsAre("b@0", "c@0"));
+  EXPECT_EQ(gained_in_, ConfigurationId{});
+}
+
+TEST_F(RepairCoreFillTest, WhoStaysAndBeganAnewCopiesAllThatItWillOwn) {
+  a().whole = true;  // as all are of the data ring
+  a().in_other = b().in_other = true;
+  ring_.configuration_id = kBoth;
+  core_.OnRing(At(3000), ring_);
+  EXPECT_THAT(Asked(3000), ElementsAre("b@0", "c@0"));
+  EXPECT_EQ(gained_in_, ConfigurationId{});
+}
+
+TEST_F(RepairCoreFillTest, WhoIsNotWholeAnyMoreCopiesAllThatItWillOwn) {
+  a().whole = true;
+  core_.OnRing(At(3000), ring_);
+  Asked(3000);
+  LastPageOf(3001, "b", kRing);
+  LastPageOf(3002, "c", kRing);
+  ring_.configuration_id = kBoth;
+  a().in_other = b().in_other = true;
+  core_.OnRing(At(5000), ring_);
+  Asked(5000);
+  a().whole = false;
+  core_.OnRing(At(5001), ring_);
+  EXPECT_EQ(core_.state(), State::kResting);
+  EXPECT_THAT(Asked(7501), ElementsAre("b@0", "c@0"));
+  EXPECT_EQ(gained_in_, ConfigurationId{});
+}
+
+// Of chunks each is given once, so that all have to be asked, and those that are away are not the
+// ones that give.
+TEST_F(RepairCoreTest, WhoIsGivenEachValueOnceAsksAllThatAreThere) {
+  RepairOptions options;
+  options.once = true;
+  RepairCore core(options, "a", ProcessIncarnation{7}, At(0));
+  a().rests = false;
+  b().rpc_address.clear();
+  core.OnRing(At(10), ring_);
+  const std::vector<RepairCore::Ask> asks = core.TakeDue(At(10));
+  ASSERT_EQ(asks.size(), 1u);
+  EXPECT_EQ(asks[0].member, "c");
+  EXPECT_EQ(core.state(), State::kCopying);
+  EXPECT_TRUE(core.OnPage(At(11), asks[0].id, {0, 0, kRing}));
+  EXPECT_EQ(core.state(), State::kCopied);
 }
 
 TEST_F(RepairCoreFillTest, WhoIsNotWholeNeedsAll) {

@@ -55,6 +55,11 @@ class RingPair {
     return read_.OwnersOf(key).Has(replica) || other_.OwnersOf(key).Has(replica);
   }
 
+  // Whether it will be, and is not yet: while the other ring is the one that comes.
+  bool Gains(const Key& key, uint16_t replica) const {
+    return other_.OwnersOf(key).Has(replica) && !read_.OwnersOf(key).Has(replica);
+  }
+
  private:
   HashRing read_, other_;
 };

@@ -308,6 +308,20 @@ Result<std::string> Server::Get(const std::string& request) {
   return reply.SerializeAsString();
 }
 
+bool Server::IsAsked(const Key& key, const Replica* owner, const v1::CacheScanRequest& asked) {
+  if (owner == nullptr) return false;
+  const uint16_t index = IndexOf(*owner);
+  if (!(asked.gained_in() != 0 ? rings_.Gains(key, index) : rings_.Owns(key, index))) return false;
+  if (!asked.once()) return true;
+  const Owners holders = rings_.read().OwnersOf(key);
+  for (uint8_t i = 0; i < holders.count; ++i) {
+    const Replica& holder = config_.replicas[holders.replica[i]];
+    if (holders.replica[i] == index || holder.rpc_address.empty()) continue;
+    return holder.name == options_.name;
+  }
+  return true;  // nobody else would give it
+}
+
 Result<std::string> Server::Scan(const std::string& request) {
   ++counters_.scan_calls;
   TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheScanRequest>(request));
@@ -318,12 +332,17 @@ Result<std::string> Server::Scan(const std::string& request) {
   uint64_t bytes = 0;
   // Foreign keys cost time too: a page ends after so many of them.
   uint64_t looked_at = 0;
+  if (message.gained_in() != 0 && message.gained_in() != Raw(config_.configuration_id)) {
+    return FailedPreconditionError("cache server " + options_.name + " is at configuration " +
+                                   std::to_string(Raw(config_.configuration_id)) + ", not " +
+                                   std::to_string(message.gained_in()));
+  }
   // Null: all keys are asked for, or nobody that we know would own one.
   const Replica* const owner = config_.Find(message.owner());
   const uint64_t next = core_->Scan(Now(), message.cursor(), [&](const ServerCore::Value& value) {
     if (bytes >= bytes_max || looked_at >= 65536) return false;
     ++looked_at;
-    if (!message.owner().empty() && (owner == nullptr || !Owns(value.key, *owner))) return true;
+    if (!message.owner().empty() && !IsAsked(value.key, owner, message)) return true;
     const std::string_view payload = message.keys_only() ? std::string_view() : value.bytes;
     wire::Append(*reply.mutable_batch(), value.key, value.rule, false, payload,
                  ToMillis(value.remaining));
@@ -414,6 +433,8 @@ void Server::PullPage(const RepairCore::Ask& ask) {
   request.set_bytes_max(options_.repair_page_bytes);
   request.set_owner(options_.name);
   request.set_incarnation(Raw(ask.incarnation));
+  request.set_gained_in(Raw(ask.gained_in));
+  request.set_once(options_.repair.once);
   client->Call("/" + options_.service + "/Scan", request.SerializeAsString(),
                options_.repair_timeout,
                scope_.Bind([this, id = ask.id, member = ask.member](Result<std::string> reply) {
@@ -441,12 +462,13 @@ void Server::OnPage(uint64_t ask, const std::string& member, const Result<std::s
                          .bytes = bytes->size(),
                          .configuration_id = ConfigurationId{page->configuration_id()}};
   uint64_t mismatches = 0, refused = 0;
+  const uint64_t postponed = core_->stats().copies_postponed;
   wire::Reader reader(page->batch());
   wire::Entry entry;
   const Replica* const self = config_.Find(options_.name);
   while (self != nullptr && reader.Next(entry)) {
     // Its own ring decides: a member may be on another one.
-    if (!Owns(entry.key, *self)) continue;
+    if (!rings_.Owns(entry.key, IndexOf(*self))) continue;
     const Duration remaining =
         entry.remaining_ms ? Duration::Millis(*entry.remaining_ms) : options_.core.ttl;
     switch (core_->ApplyCopy(now, entry.key, entry.rule, entry.value, remaining, doorbells_)) {
@@ -472,10 +494,13 @@ void Server::OnPage(uint64_t ask, const std::string& member, const Result<std::s
   }
   if (refused > 0) {
     counters_.repair_refused += refused;
-    taken.kept = false;
-    kLog.Warn(options_.name, ": no room for ", refused, " values of ", member,
-              "; this replica can't become whole before there is");
+    if (now.monotonic >= next_room_complaint_) {
+      next_room_complaint_ = now.monotonic + kComplaintInterval;
+      kLog.Warn(options_.name, ": no room for ", refused, " values of ", member,
+                "; this replica can't become whole before there is");
+    }
   }
+  taken.kept = refused == 0 && core_->stats().copies_postponed == postponed;
   NotifyAll();
   repair_->OnPage(now.monotonic, ask, taken);
 }

@@ -29,6 +29,10 @@
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/rpc/rpc.h"
 
+namespace tailcast::v1 {
+class CacheScanRequest;
+}  // namespace tailcast::v1
+
 namespace tailcast::cache {
 
 inline constexpr const char* kDataService = "tailcast.v1.DataCache";
@@ -113,9 +117,11 @@ class Server {
   void Handle(const char* method, Result<std::string> (Server::*handler)(const std::string&));
   void NotifyAll();
   void OnTick();
-  bool Owns(const Key& key, const Replica& replica) const {
-    return rings_.Owns(key, static_cast<uint16_t>(&replica - config_.replicas.data()));
+  uint16_t IndexOf(const Replica& replica) const {
+    return static_cast<uint16_t>(&replica - config_.replicas.data());
   }
+  // `owner`: null, if the ring does not name it.
+  bool IsAsked(const Key& key, const Replica* owner, const v1::CacheScanRequest& asked);
   // FailedPrecondition: its memory is closed.
   Status CheckServes();
   // FailedPrecondition: the call means another life of this server.
@@ -149,6 +155,7 @@ class Server {
   RepairCore::State repair_state_ = RepairCore::State::kIdle;    // that was logged last
   std::map<std::string, std::unique_ptr<rpc::Client>> members_;  // by address
   MonotonicTime next_complaint_;  // that it is not whole yet; 0: it has not begun to copy
+  MonotonicTime next_room_complaint_;
   Timer next_pages_;
   std::optional<ServerMetrics> metrics_;
   Scope scope_;

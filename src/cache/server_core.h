@@ -12,6 +12,7 @@
 // Threads: one. Time never goes back.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -63,6 +64,8 @@ struct ServerStats {
   uint64_t collected = 0;  // GC, least recently modified first, or for another size class
   uint64_t overflows = 0;  // insertions into a full bucket
   uint64_t refused_no_slot = 0, refused_too_large = 0, refused_overflow = 0, refused_malformed = 0;
+  uint64_t copies_postponed = 0;  // there was no room that writes can spare
+  uint64_t copies_too_old = 0;    // chunks that would have been the next to go
   // As of now:
   uint64_t live = 0, live_bytes = 0, resting = 0, overflowed = 0, slabs = 0, slabs_used = 0;
 };
@@ -86,7 +89,10 @@ class ServerCore {
     return Join(now, key, rule, value, std::nullopt, doorbells);
   }
   // The same with another replica's copy, which has `remaining` of its time to live left there. It
-  // carries that time even when it brings no byte.
+  // carries that time even when it brings no byte. Copies give way: the room that the writes of one
+  // `rest` need is theirs.
+  //   kRefused: as above; of want of room the copy may be given again, for which room is made.
+  //   kNoChange: also of a chunk older than all that is here, when memory is full.
   MutationResult ApplyCopy(Instant now, const Key& key, MergeRule rule, std::string_view value,
                            Duration remaining, std::vector<uint64_t>& doorbells) {
     return Join(now, key, rule, value, remaining, doorbells);
@@ -146,13 +152,29 @@ class ServerCore {
     bool copy = false;  // its expiry came from elsewhere
     bool live = false;
   };
+  // Slots that are asked for in this stretch of `rest` and in the one before.
+  struct Demand {
+    uint64_t asked = 0, before = 0;
+    MonotonicTime window_start;
+
+    void Count(MonotonicTime now, Duration rest) {
+      Look(now, rest);
+      ++asked;
+    }
+    void Look(MonotonicTime now, Duration rest) {
+      if (now - window_start < rest) return;
+      before = now - window_start < rest * 2 ? asked : 0;
+      asked = 0;
+      window_start = now;
+    }
+    // What the next stretch may ask for.
+    double next() const { return 1.25 * static_cast<double>(std::max(asked, before)); }
+  };
   // The values of a size class in order of their expiry, which is that of their last change.
   struct SizeClass {
     uint32_t head = kNone, tail = kNone;                  // written here, in order of arrival
     std::set<std::pair<MonotonicTime, uint32_t>> copies;  // those whose expiry came from elsewhere
-    // Slots taken in this stretch of `rest` and in the one before.
-    uint64_t taken = 0, taken_before = 0;
-    MonotonicTime window_start;
+    Demand writes, copied;
   };
 
   char* SlotAt(uint64_t offset) { return data_.data() + offset; }
@@ -184,7 +206,11 @@ class ServerCore {
   void Drop(Instant now, uint32_t id, std::vector<uint64_t>& doorbells);
   layout::EntryHeader HeaderOf(const Entry& entry, Instant now) const;
 
-  void MakeRoom(Instant now, uint32_t size_class, std::vector<uint64_t>& doorbells);
+  enum class Room : uint8_t { kThere, kSpokenFor, kOnlyForNewer };
+  // For one value more. `expiry`: of a copy, which has to give way to writes.
+  Room MakeRoom(Instant now, MergeRule rule, uint32_t size_class,
+                std::optional<MonotonicTime> expiry, std::vector<uint64_t>& doorbells);
+  MutationResult CountRefusedRoom(bool copy, Room room);
   // While slabs are short one more leaves its class; of what lies in those that leave at most
   // `budget` values are forgotten.
   void MoveSlabs(Instant now, uint32_t budget, std::vector<uint64_t>& doorbells);

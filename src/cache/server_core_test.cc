@@ -246,6 +246,60 @@ TEST_F(ServerCoreTest, HighWriteRateShrinksTheLiveShareAndRefusesNothing) {
   }
 }
 
+// A replica that is filled while it is full and written: each copy comes in the end, and no write
+// finds its room taken.
+TEST_F(ServerCoreTest, CopiesGiveWayToWrites) {
+  for (const int copies_per_ms : {1, 4, 16}) {
+    Make({.rest = Duration::Millis(100)}, 4096, 4);
+    const double slots = 4 * layout::SlotsPerSlab(*layout::ClassFor(4096));
+    const std::string value = Bytes(1, 4096);
+    uint64_t written = 0, copied = 0;
+    for (int ms = 0; ms < 4000; ++ms) {
+      for (int i = ms % 5 == 0 ? 5 : 0; i > 0; --i) {
+        ASSERT_EQ(Apply(KeyOf(written++), MergeRule::kLongerWins, value), MutationResult::kApplied)
+            << written << " beside " << copied;
+      }
+      for (int i = ms < 2000 ? 0 : copies_per_ms; i > 0; --i) {
+        const MutationResult result =
+            core_->ApplyCopy(now_, KeyOf(1'000'000 + copied), MergeRule::kLongerWins, value,
+                             Duration::Millis(59'990), doorbells_);
+        if (result != MutationResult::kApplied) break;
+        ++copied;
+      }
+      Pass(Duration::Millis(1));
+    }
+    EXPECT_GT(copied, std::min(2000.0 * copies_per_ms, 10 * slots) / 4) << copies_per_ms;
+    EXPECT_GT(static_cast<double>(core_->stats().live), 0.4 * slots);
+    EXPECT_EQ(core_->stats().refused, 0u);
+  }
+}
+
+TEST_F(ServerCoreTest, ChunksOlderThanAllInAFullServerAreLeftWhereTheyAre) {
+  Make({.rest = Duration::Millis(100)}, 4096, 4);
+  for (uint64_t n = 0; n < 3000; ++n) {
+    ASSERT_EQ(Apply(KeyOf(n), MergeRule::kLongerWins, Bytes(n, 4096)), MutationResult::kApplied);
+    Pass(Duration::Millis(1));
+  }
+  const uint64_t live = core_->stats().live, collected = core_->stats().collected;
+  EXPECT_EQ(core_->ApplyCopy(now_, KeyOf(9000), MergeRule::kLongerWins, Bytes(1, 4096),
+                             Duration::Seconds(57), doorbells_),
+            MutationResult::kNoChange);
+  EXPECT_EQ(core_->stats().copies_too_old, 1u);
+  EXPECT_EQ(core_->stats().live, live);
+  EXPECT_EQ(core_->stats().collected, collected);
+  // Of a value nobody else may be left who has it.
+  const auto copy = [&] {
+    return core_->ApplyCopy(now_, KeyOf(9001), MergeRule::kMaxLanes, Lanes({1}),
+                            Duration::Seconds(57), doorbells_);
+  };
+  MutationResult result = copy();
+  for (int ms = 0; ms < 500 && result == MutationResult::kRefused; ++ms) {
+    Pass(Duration::Millis(1));
+    result = copy();
+  }
+  EXPECT_EQ(result, MutationResult::kApplied);
+}
+
 TEST_F(ServerCoreTest, EmptySlabsServeOtherClasses) {
   Make({.ttl = Duration::Seconds(1), .rest = Duration::Millis(100)}, 4096, 2);
   for (uint64_t i = 0; i < 300; ++i) Apply(KeyOf(i), MergeRule::kLongerWins, Bytes(i, 4096));

@@ -1,4 +1,5 @@
 // The server's own calls.
+#include <map>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/cache/quorum_client_testing.h"
+#include "tailcast/cache/ring_pair.h"
 #include "tailcast/cache/wire.h"
 
 namespace tailcast::cache {
@@ -134,9 +136,109 @@ TEST(CacheServerTest, RepairKeepsToItsRate) {
         return counters.repaired_values > 0 && world.processes[2].server->repaired();
       },
       Duration::Seconds(10)));
-  // Each value comes from up to two peers, 200 MB/s by default.
+  // Each value comes from up to two peers.
   const double bytes = static_cast<double>(world.processes[2].server->counters().repaired_bytes);
-  EXPECT_GT((world.time.now() - start).seconds(), bytes / 200e6 * 0.8);
+  EXPECT_GT((world.time.now() - start).seconds(),
+            bytes / static_cast<double>(RepairOptions().bytes_per_second) * 0.8);
+}
+
+// The keys that `owner` is given by each server that is there, for a request like this one.
+std::map<uint64_t, int> Given(World& world, v1::CacheScanRequest request,
+                              const std::string& owner) {
+  const Scope scope;
+  std::map<uint64_t, int> times;
+  request.set_owner(owner);
+  request.set_bytes_max(Server::kScanPageBytesMax);
+  for (const auto& process : world.processes) {
+    if (process.server == nullptr) continue;
+    auto client = world.client_rpc->MakeClient(process.rpc_address, "");
+    std::optional<Result<std::string>> result;
+    client->Call(std::string("/") + kDataService + "/Scan", request.SerializeAsString(),
+                 Duration::Seconds(1),
+                 scope.Bind([&](Result<std::string> reply) { result = std::move(reply); }));
+    EXPECT_TRUE(world.time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(2)));
+    v1::CacheScanReply reply;
+    EXPECT_TRUE(result->ok() && reply.ParseFromString(**result)) << result->status();
+    EXPECT_EQ(reply.next_cursor(), 0u);
+    wire::Reader reader(reply.batch());
+    wire::Entry entry;
+    while (reader.Next(entry)) {
+      for (uint64_t n = 0; n < 100; ++n) times[n] += entry.key == KeyOf(n) ? 1 : 0;
+    }
+  }
+  std::erase_if(times, [](const auto& key) { return key.second == 0; });
+  return times;
+}
+
+// The ring of 0 to 3 changes to 2 to 5; all have all keys.
+class CacheScanTest : public testing::Test {
+ protected:
+  CacheScanTest() {
+    config_.configuration_id = IdOf(3, RingPhase::kBoth);
+    for (size_t i = 0; i < config_.replicas.size(); ++i) {
+      config_.replicas[i].in_ring = i < 4;
+      config_.replicas[i].in_other = i >= 2;
+    }
+    rings_.Update(config_);
+    for (auto& process : world_.processes) process.server->UpdateRing(config_);
+    for (int i = 0; i < 4; ++i) {
+      for (uint64_t n = 0; n < 100; ++n) {
+        world_.WriteAt(i, KeyOf(n), MergeRule::kLongerWins, Final(n));
+      }
+    }
+  }
+  World world_{true, 6};
+  RingConfig config_{world_.config};
+  RingPair rings_;
+};
+
+TEST_F(CacheScanTest, WhoIsFilledIsGivenWhatItGains) {
+  v1::CacheScanRequest request;
+  request.set_gained_in(Raw(config_.configuration_id));
+  const auto given = Given(world_, request, "cache-2");
+  for (uint64_t n = 0; n < 100; ++n) {
+    const bool gains =
+        rings_.other().OwnersOf(KeyOf(n)).Has(2) && !rings_.read().OwnersOf(KeyOf(n)).Has(2);
+    EXPECT_EQ(given.contains(n), gains) << n;
+  }
+  EXPECT_GT(given.size(), 2u);
+  EXPECT_LT(given.size(), 60u);
+}
+
+TEST_F(CacheScanTest, EachKeyIsGivenOnceIfThatIsAskedFor) {
+  v1::CacheScanRequest request;
+  request.set_once(true);
+  for (const int gone : {-1, 1}) {
+    if (gone >= 0) {
+      world_.Kill(gone);
+      config_.replicas[gone].rpc_address.clear();
+      for (auto& process : world_.processes) {
+        if (process.server != nullptr) process.server->UpdateRing(config_);
+      }
+    }
+    for (const int owner : {3, 5}) {
+      const auto given = Given(world_, request, "cache-" + std::to_string(owner));
+      for (uint64_t n = 0; n < 100; ++n) {
+        const bool owns = rings_.Owns(KeyOf(n), static_cast<uint16_t>(owner));
+        const auto key = given.find(n);
+        EXPECT_EQ(key == given.end() ? 0 : key->second, owns ? 1 : 0) << n << " to " << owner;
+      }
+    }
+  }
+}
+
+TEST_F(CacheScanTest, WhatIsGainedByAnotherChangeIsNotKnown) {
+  const Scope scope;
+  v1::CacheScanRequest request;
+  request.set_owner("cache-5");
+  request.set_gained_in(Raw(IdOf(4, RingPhase::kBoth)));
+  auto client = world_.client_rpc->MakeClient(world_.processes[0].rpc_address, "");
+  std::optional<Result<std::string>> result;
+  client->Call(std::string("/") + kDataService + "/Scan", request.SerializeAsString(),
+               Duration::Seconds(1),
+               scope.Bind([&](Result<std::string> reply) { result = std::move(reply); }));
+  ASSERT_TRUE(world_.time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(2)));
+  EXPECT_TRUE(IsFailedPrecondition(result->status()));
 }
 
 }  // namespace

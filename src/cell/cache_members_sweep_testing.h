@@ -172,6 +172,7 @@ class Sweep {
     int reader = 0, source = 0;
     ProcessIncarnation life = ProcessIncarnation::kNone;
     uint64_t reader_life = 0, id = 0;
+    ConfigurationId gained_in{};
   };
 
   static ProcessIncarnation Life(uint64_t n) { return ProcessIncarnation{n}; }
@@ -188,6 +189,13 @@ class Sweep {
     const cache::Replica* const replica = view.Find(names_[i]);
     return replica != nullptr &&
            RingsOf(view).Owns(KeyOf(key), static_cast<uint16_t>(replica - view.replicas.data()));
+  }
+
+  bool Gives(const RingConfig& view, uint64_t key, const Page& page) {
+    if (page.gained_in == ConfigurationId{}) return Owns(view, key, page.reader);
+    const cache::Replica* const replica = view.Find(names_[page.reader]);
+    return replica != nullptr &&
+           RingsOf(view).Gains(KeyOf(key), static_cast<uint16_t>(replica - view.replicas.data()));
   }
 
   bool AllWhole() const {
@@ -399,7 +407,7 @@ class Sweep {
     Replica& r = replicas_[i];
     if (r.there) {
       for (const cache::RepairCore::Ask& ask : r.repair->TakeDue(now_)) {
-        pages_.push_back({i, IndexOf(ask.member), ask.incarnation, r.life, ask.id});
+        pages_.push_back({i, IndexOf(ask.member), ask.incarnation, r.life, ask.id, ask.gained_in});
       }
       LookAtRepair(i);
     }
@@ -410,12 +418,14 @@ class Sweep {
     Replica& reader = replicas_[page.reader];
     const Replica& source = replicas_[page.source];
     if (!reader.there || reader.life != page.reader_life) return;
-    if (!Serves(page.source, page.life) || rng_.Chance(0.1)) {
+    const bool another =
+        page.gained_in != ConfigurationId{} && page.gained_in != source.view.configuration_id;
+    if (!Serves(page.source, page.life) || another || rng_.Chance(0.1)) {
       reader.repair->OnFailure(now_, page.id);
       return;
     }
     for (uint64_t key = 0; key < kKeys; ++key) {
-      if (!Owns(source.view, key, page.reader)) continue;
+      if (!Gives(source.view, key, page)) continue;
       if (Traces(key)) run_.trace->OnCopy(page.reader, page.source, source.values[key]);
       reader.values[key] = std::max(reader.values[key], source.values[key]);
     }

@@ -137,6 +137,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     options.incarnation = incarnation_;
     options.metrics = ports_.metrics;
     options.repair.bytes_per_second = static_cast<uint64_t>(config_.repair_bytes_per_second);
+    options.repair.once = true;
     data_exporter_ = ports_.make_exporter("data");
     data_server_ = std::make_unique<cache::Server>(ports_.loop, data_exporter_.get(), ports_.server,
                                                    ports_.connector, options);
@@ -144,6 +145,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     options.memory_bytes = static_cast<uint64_t>(config_.metadata_cache_bytes);
     options.value_bytes = 1024;
     options.core.ttl = config_.metadata_ttl;
+    options.repair.once = false;
     options.stall_max = Duration::Seconds(1);
     metadata_exporter_ = ports_.make_exporter("metadata");
     metadata_server_ = std::make_unique<cache::Server>(ports_.loop, metadata_exporter_.get(),
