@@ -24,23 +24,21 @@ namespace tailcast::cache {
 class ReplicaLink;
 using ReplicaLinkPtr = std::shared_ptr<ReplicaLink>;
 
-// Finds out from what servers say whether they have a newer configuration than this client.
+// This client's configuration, and whether servers have a newer one: then the registry's view of it
+// is on its way, or this client is cut off.
 class ConfigurationWatch {
  public:
-  explicit ConfigurationWatch(EventLoop& loop) : loop_(loop) {}
+  // `newer`: counts each newer id that was heard of from a server first.
+  explicit ConfigurationWatch(OwnedCounter& newer) : newer_(newer) {}
 
-  // Called on a later turn, at most once for each newer id.
-  void SetStaleCallback(Callback<void(ConfigurationId)> stale) { stale_ = std::move(stale); }
   void SetMine(ConfigurationId id) {
     mine_ = id;
-    reported_ = std::max(reported_, id);
+    seen_ = std::max(seen_, id);
   }
   void Saw(ConfigurationId id) {
-    if (id <= mine_ || id <= reported_) return;
-    reported_ = id;
-    loop_.Post(scope_.Bind([this, id] {
-      if (stale_) stale_(id);
-    }));
+    if (id <= seen_) return;
+    seen_ = id;
+    ++newer_;
   }
   // The low half of the id of a server's configuration, as buckets have it.
   void SawLowHalf(uint32_t low) { Saw(FromLowHalf(low)); }
@@ -52,10 +50,8 @@ class ConfigurationWatch {
   ConfigurationId mine() const { return mine_; }
 
  private:
-  EventLoop& loop_;
-  ConfigurationId mine_{}, reported_{};
-  Callback<void(ConfigurationId)> stale_;
-  Scope scope_;
+  OwnedCounter& newer_;
+  ConfigurationId mine_{}, seen_{};
 };
 
 // Links with reads that were not given to their endpoints yet. They go out at the end of the
@@ -107,7 +103,7 @@ struct ClientContext {
         locations(options.remembered_locations),
         values(options.remembered_values_max),
         slots(l, options.key_reads_max, options.key_reads_waiting_max),
-        configuration(l),
+        configuration(counters.newer_rings),
         scratch(layout::kEntryHeaderBytes + layout::kValueBytesMax) {}
 
   EventLoop& loop;

@@ -47,10 +47,6 @@ void QuorumClient::UpdateRing(RingConfig config) {
   if (ReadRing(parts_->context.configuration.mine()) != ReadRing(before)) parts_->watches.OnRing();
 }
 
-void QuorumClient::SetStaleCallback(Callback<void(ConfigurationId)> stale) {
-  parts_->context.configuration.SetStaleCallback(std::move(stale));
-}
-
 uint32_t QuorumClient::ready_replicas() const { return parts_->replicas.ready(); }
 
 const ClientCounters& QuorumClient::counters() const { return parts_->context.counters; }

@@ -44,9 +44,6 @@ class QuorumClient : public Client {
   // Takes a newer configuration; connections to replicas that stay are kept. Older ones are
   // ignored.
   void UpdateRing(RingConfig config);
-  // Called on a later turn when a server turns out to have a newer configuration than this client:
-  // ask the registry. At most once for each newer id.
-  void SetStaleCallback(Callback<void(ConfigurationId newer)> stale);
   // Replicas that are connected now.
   uint32_t ready_replicas() const;
 

@@ -103,19 +103,15 @@ TEST_P(QuorumClientTest, RefusedWatchesAreSaidSo) {
 }
 
 TEST_P(QuorumClientTest, ClientOnAnOldConfigurationFindsOut) {
-  const Scope scope;
   World world(GetParam());
   ASSERT_TRUE(world.Write(1, 100).ok());
-  std::vector<ConfigurationId> stale;
-  world.client->SetStaleCallback(scope.Bind([&](ConfigurationId id) { stale.push_back(id); }));
   RingConfig newer = world.config;
   newer.configuration_id = ConfigurationId{9};
   for (auto& process : world.processes) process.server->UpdateRing(newer);
   EXPECT_EQ(world.ReadText(1, 100), Final(1).substr(0, 100));
-  world.time.RunFor(Duration::Millis(1));
-  EXPECT_EQ(stale, std::vector{ConfigurationId{9}}) << "once";
+  EXPECT_EQ(world.client->counters().newer_rings, 1u);
   EXPECT_EQ(world.ReadText(1, 100), Final(1).substr(0, 100));
-  EXPECT_EQ(stale.size(), 1u);
+  EXPECT_EQ(world.client->counters().newer_rings, 1u) << "once";
 }
 
 TEST_P(QuorumClientTest, NewRingKeepsConnectionsOfThoseThatStay) {
@@ -219,15 +215,13 @@ TEST_P(QuorumClientTest, CallsAndReadsThatMeanAnotherLifeAreRefused) {
 
 TEST_P(QuorumClientTest, AWriterWithAnOlderRingIsRefusedAndFindsOut) {
   World world(GetParam());
-  std::optional<ConfigurationId> newer;
-  world.client->SetStaleCallback(world.scope.Bind([&](ConfigurationId id) { newer = id; }));
   RingConfig next = world.config;
   next.configuration_id = Successor(next.configuration_id);
   for (auto& process : world.processes) process.server->UpdateRing(next);
   EXPECT_TRUE(IsUnavailable(world.Write(1, 100)));
   EXPECT_EQ(world.processes[0].server->counters().old_ring_writes, 1u);
   EXPECT_EQ(world.processes[0].server->core()->stats().live, 0u);
-  EXPECT_EQ(newer, next.configuration_id);
+  EXPECT_EQ(world.client->counters().newer_rings, 1u);
   world.client->UpdateRing(next);
   EXPECT_TRUE(world.Write(1, 100).ok());
   // The same with one that has not heard of an epoch.

@@ -100,6 +100,7 @@ struct World {
     process.incarnation = ProcessIncarnation{++generations * 1000 + static_cast<uint64_t>(i)};
     options.incarnation = process.incarnation;
     options.core = core;
+    options.stall_max = stall_max;
     process.server = std::make_unique<Server>(process.loop.get(), process.exporter.get(),
                                               process.rpc.get(), process.connector.get(), options);
     process.fabric_addresses = *process.server->Start();
@@ -210,6 +211,7 @@ struct World {
   sim::Network network;
   TestFabric net;
   ServerCoreOptions core;
+  Duration stall_max = Duration::Infinite();
   RingConfig config;
   std::vector<Process> processes;
   std::unique_ptr<sim::SimLoop> client_loop;

@@ -426,8 +426,9 @@ ServerCore::Room ServerCore::MakeRoom(Instant now, MergeRule rule, uint32_t size
     const auto coming =
         static_cast<double>(pool_.Available(size_class) + pool_.resting(size_class));
     const double writes = owner.writes.next();
-    const bool scarce = (coming < writes && live > 0.1 * capacity) ||
-                        (copy && coming < 2 * writes + owner.copied.next() && live > 0.5 * capacity);
+    const bool scarce =
+        (coming < writes && live > 0.1 * capacity) ||
+        (copy && coming < 2 * writes + owner.copied.next() && live > 0.5 * capacity);
     if (!full && !scarce) break;
     const uint32_t oldest = OldestOf(size_class);
     if (oldest == kNone) break;

@@ -142,6 +142,65 @@ TEST(CacheServerTest, RepairKeepsToItsRate) {
             bytes / static_cast<double>(RepairOptions().bytes_per_second) * 0.8);
 }
 
+// It may have been given up while it did not run, so that what it has is not all.
+TEST(CacheServerTest, WhoDidNotRunIsClosedUntilTheRegistryKnowsItAndItKnowsTheRing) {
+  World world(true);
+  world.Kill(0);
+  world.stall_max = Duration::Seconds(1);
+  world.StartServer(0);
+  world.Publish();
+  Server& server = *world.processes[0].server;
+  sim::SimLoop& loop = *world.processes[0].loop;
+  world.time.RunFor(Duration::Seconds(1));
+  loop.Pause();
+  world.time.RunFor(Duration::Millis(800));
+  loop.Resume();
+  world.time.RunFor(Duration::Millis(10));
+  EXPECT_TRUE(server.state().serving) << "that was short";
+
+  const MonotonicTime before = world.time.now();
+  loop.Pause();
+  world.time.RunFor(Duration::Millis(1500));
+  loop.Resume();
+  world.time.RunFor(Duration::Millis(10));
+  EXPECT_FALSE(server.state().serving);
+  EXPECT_EQ(server.counters().stalls, 1u);
+  EXPECT_FALSE(world.net.hosts["cache-0"].listening);
+  const ConfigurationId mine = world.config.configuration_id;
+  // What was sent before it stood still says nothing.
+  server.Confirm(before, mine, CacheEpoch{});
+  EXPECT_FALSE(server.state().serving);
+  // The registry has a newer ring than this server, which it waits for.
+  server.Confirm(world.time.now(), Successor(mine), CacheEpoch{});
+  EXPECT_FALSE(server.state().serving);
+  EXPECT_TRUE(world.Write(1, 100).ok()) << "two others";
+  world.Publish();
+  EXPECT_TRUE(server.state().serving);
+  EXPECT_TRUE(world.net.hosts["cache-0"].listening);
+  server.Confirm(world.time.now(), mine, CacheEpoch{});
+  EXPECT_TRUE(server.state().serving);
+}
+
+TEST(CacheServerTest, WhoHeardOfTheNewestRingAlreadyGoesOnAtOnceWhenItIsConfirmed) {
+  World world(true);
+  world.Kill(0);
+  world.stall_max = Duration::Seconds(1);
+  world.StartServer(0);
+  world.Publish();
+  Server& server = *world.processes[0].server;
+  world.time.RunFor(Duration::Seconds(1));
+  world.processes[0].loop->Pause();
+  world.time.RunFor(Duration::Seconds(2));
+  world.processes[0].loop->Resume();
+  world.time.RunFor(Duration::Millis(10));
+  ASSERT_FALSE(server.state().serving);
+  server.Confirm(world.time.now(), world.config.configuration_id, CacheEpoch{1});
+  EXPECT_FALSE(server.state().serving) << "there is a newer epoch";
+  world.config.epoch = CacheEpoch{1};
+  world.Publish();
+  EXPECT_TRUE(server.state().serving);
+}
+
 // The keys that `owner` is given by each server that is there, for a request like this one.
 std::map<uint64_t, int> Given(World& world, v1::CacheScanRequest request,
                               const std::string& owner) {

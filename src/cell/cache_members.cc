@@ -155,6 +155,7 @@ void CacheMembers::TakeBack() {
   other_.clear();
   std::erase_if(presence_, [this](const auto& known) { return !members_.contains(known.first); });
   changed_ = true;
+  ChangeToDeclared();
 }
 
 bool CacheMembers::IsThere(const std::string& name) const {

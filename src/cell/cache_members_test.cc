@@ -290,6 +290,21 @@ TEST_F(CacheMembersTest, AChangeIsTakenBackAsLongAsTheOldRingIsRead) {
   EXPECT_TRUE(IsFailedPrecondition(members.Cancel())) << "the new ring is read";
 }
 
+// The configuration was changed while another change was under way.
+TEST_F(CacheMembersTest, WhenAChangeIsTakenBackTheOneThatIsDeclaredBegins) {
+  CacheMembers members = Running();
+  ASSERT_TRUE(members.ChangeTo({"a", "b", "d"}).ok());
+  members.Save(&saved_);
+  CacheMembers next = Open({"a", "b", "e"});
+  next.OnRegistered(At(10), "e", {.incarnation = Life(1)});
+  EXPECT_EQ(next.configuration_id(), cache::IdOf(1, RingPhase::kBoth));
+  ASSERT_TRUE(next.Cancel().ok());
+  EXPECT_EQ(next.configuration_id(), cache::IdOf(2, RingPhase::kBoth));
+  EXPECT_EQ(NamesOf(next.other()), (std::vector<std::string>{"a", "b", "e"}));
+  ASSERT_TRUE(next.Cancel().ok());
+  EXPECT_EQ(next.phase(), RingPhase::kSettled) << "that was its turn";
+}
+
 TEST_F(CacheMembersTest, WhoIsFilledDoesWithoutOneOfTheOldRingButNotWithoutTwo) {
   CacheMembers members = Running();
   const CacheEpoch epoch = members.epoch();
