@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tailcast/base/check.h"
+#include "tailcast/cache/ring.h"
 
 namespace tailcast::cache {
 
@@ -46,8 +47,8 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
   const ConfigurationId fills = comes ? ring.configuration_id : ConfigurationId{};
   const bool new_fill = comes && fills != fills_;
   fills_ = fills;
-  comes_alone_ = comes && std::count_if(ring.replicas.begin(), ring.replicas.end(),
-                                        [](const Replica& r) { return r.in_other; }) == 1;
+  few_come_ = comes && std::count_if(ring.replicas.begin(), ring.replicas.end(),
+                                     [](const Replica& r) { return r.in_other; }) < kReplicasPerKey;
   configuration_id_ = ring.configuration_id;
   epoch_ = ring.epoch;
   in_ring_ = self->in_ring;
@@ -99,8 +100,9 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
 
 void RepairCore::StartOver(MonotonicTime now, bool rests) {
   Become(State::kResting);
-  // One of three owners may have missed what the others acknowledged: alone it has to ask them.
-  gained_only_ = fills_ != ConfigurationId{} && is_whole_ && has_own_ && !comes_alone_;
+  // One of three owners may have missed what the two others acknowledged. It may go on so as one of
+  // three; but of fewer each has to know all.
+  gained_only_ = fills_ != ConfigurationId{} && is_whole_ && has_own_ && !few_come_;
   rested_at_ = rests ? std::max(now, empty_since_ + options_.rest) : now;
   for (Member& member : members_) member.Begin(now);
 }

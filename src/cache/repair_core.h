@@ -14,7 +14,8 @@
 // that is read are enough: two of a key's three owners know all that was acknowledged.
 //
 // Who is whole in the ring that is read is as good as any owner of what it owns there, and to be
-// filled asks only for what it gains (Merge: MoveBoth); unless it will be the only one.
+// filled asks only for what it gains (Merge: MoveBoth); unless the ring that comes has fewer than
+// three.
 //
 // Members that are excused needn't be copied, and are asked all the same: what they have is a lower
 // bound. A member that started anew is copied from its beginning; one that can't be reached, or is
@@ -138,7 +139,7 @@ class RepairCore {
   ConfigurationId configuration_id_{};
   CacheEpoch epoch_{};
   ConfigurationId fills_{};   // that we are filled for; 0: for none
-  bool comes_alone_ = false;  // nobody else is in the ring that comes
+  bool few_come_ = false;     // fewer than a key has owners are in the ring that comes
   bool gained_only_ = false;  // what else we will own we have
   bool has_own_ = false;      // has copied what it owns in the ring that is read
   bool is_whole_ = false;     // in the ring that is read

@@ -349,7 +349,7 @@ TEST_F(RepairCoreFillTest, WhoStaysIsFilledWithTheKeysThatItGains) {
   LastPageOf(3001, "b", kRing);
   LastPageOf(3002, "c", kRing);
   ring_.configuration_id = kBoth;
-  a().in_other = b().in_other = true;
+  a().in_other = b().in_other = c().in_other = true;
   core_.OnRing(At(5000), ring_);
   EXPECT_EQ(core_.state(), State::kCopying);
   EXPECT_THAT(Asked(5000), ElementsAre("b@0", "c@0"));
@@ -358,18 +358,22 @@ TEST_F(RepairCoreFillTest, WhoStaysIsFilledWithTheKeysThatItGains) {
   EXPECT_EQ(core_.filled(), kBoth) << "of three owners two, and ourselves";
 }
 
-// It may have missed what the other two acknowledged, and will be believed alone.
-TEST_F(RepairCoreFillTest, WhoIsLeftAloneCopiesAll) {
+// It may have missed what the other two acknowledged; one of them or none is left beside it, and
+// whoever begins anew then has only this one to copy from.
+TEST_F(RepairCoreFillTest, WhoIsLeftWithFewerThanThreeCopiesAll) {
   a().whole = true;
   core_.OnRing(At(3000), ring_);
   Asked(3000);
   LastPageOf(3001, "b", kRing);
   LastPageOf(3002, "c", kRing);
-  ring_.configuration_id = kBoth;
-  a().in_other = true;
-  core_.OnRing(At(5000), ring_);
-  EXPECT_THAT(Asked(5000), ElementsAre("b@0", "c@0"));
-  EXPECT_EQ(gained_in_, ConfigurationId{});
+  for (const bool with_b : {true, false}) {
+    ring_.configuration_id = with_b ? kBoth : IdOf(2, RingPhase::kBoth);
+    a().in_other = true;
+    b().in_other = with_b;
+    core_.OnRing(At(5000), ring_);
+    EXPECT_THAT(Asked(5000), ElementsAre("b@0", "c@0"));
+    EXPECT_EQ(gained_in_, ConfigurationId{});
+  }
 }
 
 TEST_F(RepairCoreFillTest, WhoStaysAndBeganAnewCopiesAllThatItWillOwn) {
