@@ -351,7 +351,7 @@ class Up {
   }
 
   UpOptions options_;
-  int64_t data_cache_bytes_ = 64 << 20, repair_bytes_per_s_ = 200 << 20;
+  int64_t data_cache_bytes_ = 64 << 20, repair_bytes_per_s_ = 50 << 20;
   std::vector<std::string> memcached_;  // replicas of every cell; empty: cache processes
   cell::Topology topology_;
   Deployment deployment_;

@@ -26,6 +26,7 @@ void RepairCore::Member::Begin(MonotonicTime now) {
   Become(Pass::kDue);
   whole_all_along = whole;
   cursor = 0;
+  put_off = 0;
   not_before = now;
 }
 
@@ -93,7 +94,9 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
   const bool anew = state_ == State::kIdle || (!same_names && !followed);
   // In the ring that comes everybody votes, whole or not, so an earlier incarnation of ours may
   // have.
-  if (anew || lost) has_own_ = false;
+  // Chunks aren't waited for as long as it takes: the ring may be read before they are here.
+  const bool unfilled = phase == RingPhase::kNew && state_ != State::kCopied;
+  if (anew || lost || unfilled) has_own_ = false;
   if (anew || lost || new_fill) StartOver(now, self->rests || lost || comes);
   Look(now);
 }
@@ -111,16 +114,21 @@ void RepairCore::Look(MonotonicTime now) {
   if (state_ == State::kResting && rested_at_ <= now) Become(State::kCopying);
   if (state_ != State::kCopying) return;
   const auto missing = std::count_if(members_.begin(), members_.end(),
-                                     [&](const Member& member) { return !Enough(member); });
+                                     [](const Member& member) { return !member.enough(); });
   const auto not_copied = std::count_if(members_.begin(), members_.end(), [](const Member& member) {
     return member.pass != Pass::kCounted;
   });
   // Without a quorum's two nothing is acknowledged in a ring of two.
   const size_t ring_size = members_.size() + (in_ring_ ? 1 : 0);
+  // Of chunks those who are there give also what one who is away would.
+  const bool all_there_copied =
+      !options_.once || std::all_of(members_.begin(), members_.end(), [](const Member& member) {
+        return member.pass == Pass::kCounted || !member.there();
+      });
   const bool filled = fills_ != ConfigurationId{} && (is_whole_ || !in_ring_) && ring_size >= 2 &&
-                      not_copied <= 1 && !options_.once;
+                      not_copied <= 1 && all_there_copied;
   if (missing > 0 && !filled) return;
-  has_own_ = true;
+  has_own_ = missing == 0 || !options_.once;
   Become(State::kCopied);
 }
 
@@ -171,10 +179,11 @@ bool RepairCore::OnPage(MonotonicTime now, uint64_t id, const Page& page) {
     member->Begin(now + options_.retry);
     return true;
   }
-  if (!page.kept) {
+  if (!page.kept && !(options_.once && ++member->put_off >= kPutOffMax)) {
     OnFailure(now, id);
     return true;
   }
+  member->put_off = 0;
   member->cursor = page.next_cursor;
   member->Become(!last ? Pass::kDue : member->whole_all_along ? Pass::kCounted : Pass::kVisited);
   Look(now);
@@ -192,7 +201,7 @@ std::vector<std::string> RepairCore::Missing() const {
   std::vector<std::string> missing;
   if (state_ != State::kCopying) return missing;
   for (const Member& member : members_) {
-    if (!Enough(member)) missing.push_back(member.name);
+    if (!member.enough()) missing.push_back(member.name);
   }
   return missing;
 }

@@ -79,8 +79,10 @@ class RepairCore {
     uint64_t next_cursor = 0;  // 0: the last page; else greater than the one that was asked for
     uint64_t bytes = 0;
     ConfigurationId configuration_id{};  // of the member's ring; an older one leaves keys out
-    bool kept = true;  // all of it that concerns us was taken in; else it is asked for again
+    // All of it that concerns us was taken in; else it is asked for again, chunks kPutOffMax times.
+    bool kept = true;
   };
+  static constexpr int kPutOffMax = 10;
   // The answer to ask `id`; false: it is late, nobody waits for it.
   bool OnPage(MonotonicTime now, uint64_t id, const Page& page);
   void OnFailure(MonotonicTime now, uint64_t id);
@@ -112,23 +114,20 @@ class RepairCore {
     bool whole_all_along = false;  // during the pass under way, so that it will count
     uint64_t ask = 0;              // in kAsked
     uint64_t cursor = 0;
+    int put_off = 0;  // how often in a row the page at the cursor could not be kept
     MonotonicTime not_before;
 
     void Become(Pass next);
     void Begin(MonotonicTime now);
+    bool there() const { return incarnation != ProcessIncarnation::kNone; }
+    // It has copied what there was to copy, or need not be waited for.
+    bool enough() const { return pass == Pass::kCounted || excused; }
   };
   void Become(State state);
   void StartOver(MonotonicTime now, bool rests);
   void Look(MonotonicTime now);
   Member* Find(uint64_t ask);
-  // We have copied from it, or need not wait for it: what others give once is not its.
-  bool Enough(const Member& member) const {
-    return member.pass == Pass::kCounted || member.excused ||
-           (options_.once && member.incarnation == ProcessIncarnation::kNone);
-  }
-  static bool Wanted(const Member& member) {
-    return member.incarnation != ProcessIncarnation::kNone && member.pass == Pass::kDue;
-  }
+  static bool Wanted(const Member& member) { return member.there() && member.pass == Pass::kDue; }
 
   const RepairOptions options_;
   const std::string name_;

@@ -378,7 +378,7 @@ TEST_F(RepairCoreFillTest, WhoIsLeftWithFewerThanThreeCopiesAll) {
 
 TEST_F(RepairCoreFillTest, WhoStaysAndBeganAnewCopiesAllThatItWillOwn) {
   a().whole = true;  // as all are of the data ring
-  a().in_other = b().in_other = true;
+  a().in_other = b().in_other = c().in_other = true;
   ring_.configuration_id = kBoth;
   core_.OnRing(At(3000), ring_);
   EXPECT_THAT(Asked(3000), ElementsAre("b@0", "c@0"));
@@ -392,7 +392,7 @@ TEST_F(RepairCoreFillTest, WhoIsNotWholeAnyMoreCopiesAllThatItWillOwn) {
   LastPageOf(3001, "b", kRing);
   LastPageOf(3002, "c", kRing);
   ring_.configuration_id = kBoth;
-  a().in_other = b().in_other = true;
+  a().in_other = b().in_other = c().in_other = true;
   core_.OnRing(At(5000), ring_);
   Asked(5000);
   a().whole = false;
@@ -402,21 +402,87 @@ TEST_F(RepairCoreFillTest, WhoIsNotWholeAnyMoreCopiesAllThatItWillOwn) {
   EXPECT_EQ(gained_in_, ConfigurationId{});
 }
 
-// Of chunks each is given once, so that all have to be asked, and those that are away are not the
-// ones that give.
-TEST_F(RepairCoreTest, WhoIsGivenEachValueOnceAsksAllThatAreThere) {
-  RepairOptions options;
-  options.once = true;
-  RepairCore core(options, "a", ProcessIncarnation{7}, At(0));
-  a().rests = false;
+// Of chunks each is given once: by the others in place of one who is away.
+class RepairCoreOnceTest : public RepairCoreFillTest {
+ protected:
+  RepairCoreOnceTest() {
+    a().whole = true;  // as all are of the data ring
+    a().rests = false;
+    for (Replica* replica : {&a(), &b(), &c()}) replica->in_other = true;
+  }
+  static RepairOptions Once() {
+    RepairOptions options;
+    options.once = true;
+    return options;
+  }
+  std::vector<RepairCore::Ask> Pages(int64_t ms) {
+    std::vector<RepairCore::Ask> asks = once_.TakeDue(At(ms));
+    for (const RepairCore::Ask& ask : asks) {
+      EXPECT_TRUE(once_.OnPage(At(ms), ask.id, {0, 0, ring_.configuration_id}));
+    }
+    return asks;
+  }
+  RepairCore once_{Once(), "a", ProcessIncarnation{7}, At(0)};
+};
+
+TEST_F(RepairCoreOnceTest, WhoIsAwayIsNotWaitedForToBeFilled) {
+  ring_.configuration_id = kBoth;
   b().rpc_address.clear();
-  core.OnRing(At(10), ring_);
-  const std::vector<RepairCore::Ask> asks = core.TakeDue(At(10));
-  ASSERT_EQ(asks.size(), 1u);
-  EXPECT_EQ(asks[0].member, "c");
-  EXPECT_EQ(core.state(), State::kCopying);
-  EXPECT_TRUE(core.OnPage(At(11), asks[0].id, {0, 0, kRing}));
-  EXPECT_EQ(core.state(), State::kCopied);
+  once_.OnRing(At(10), ring_);
+  EXPECT_EQ(Pages(3000).size(), 1u);
+  EXPECT_EQ(once_.filled(), kBoth);
+}
+
+TEST_F(RepairCoreOnceTest, WhenNobodyIsThereNothingIsCopied) {
+  ring_.configuration_id = kBoth;
+  b().rpc_address.clear();
+  c().rpc_address.clear();
+  once_.OnRing(At(10), ring_);
+  EXPECT_TRUE(Pages(3000).empty());
+  EXPECT_EQ(once_.state(), State::kCopying);
+}
+
+TEST_F(RepairCoreOnceTest, OneAloneThatIsThereIsNotEnoughIfTheOtherHasNotGivenYet) {
+  ring_.configuration_id = kBoth;
+  once_.OnRing(At(10), ring_);
+  const std::vector<RepairCore::Ask> asks = once_.TakeDue(At(3000));
+  ASSERT_EQ(asks.size(), 2u);
+  EXPECT_TRUE(once_.OnPage(At(3000), asks[0].id, {0, 0, kBoth}));
+  EXPECT_EQ(once_.filled(), ConfigurationId{});
+}
+
+// The new ring is read before its chunks are here, and the next change begins.
+TEST_F(RepairCoreOnceTest, WhoWasNotFilledInTimeCopiesAllWhenTheRingChangesAgain) {
+  for (Replica* replica : {&a(), &b(), &c()}) replica->in_other = false;
+  once_.OnRing(At(10), ring_);
+  EXPECT_EQ(Pages(3000).size(), 2u);
+  for (Replica* replica : {&a(), &b(), &c()}) replica->in_other = true;
+  const auto gained = [&](ConfigurationId id, int64_t ms) {
+    ring_.configuration_id = id;
+    once_.OnRing(At(ms), ring_);
+    const std::vector<RepairCore::Ask> asks = once_.TakeDue(At(ms));
+    return asks.empty() ? ConfigurationId{} : asks[0].gained_in;
+  };
+  EXPECT_EQ(gained(kBoth, 4000), kBoth);
+  gained(IdOf(1, RingPhase::kNew), 65000);
+  EXPECT_EQ(gained(IdOf(2, RingPhase::kBoth), 66000), ConfigurationId{});
+}
+
+TEST_F(RepairCoreOnceTest, ChunksForWhichThereIsNoRoomAreLeftInTheEnd) {
+  for (Replica* replica : {&a(), &b(), &c()}) replica->in_other = false;
+  once_.OnRing(At(10), ring_);
+  int asked = 0;
+  int64_t ms = 3000;
+  for (; once_.state() != State::kCopied && ms < 20000; ms += 200) {
+    for (const RepairCore::Ask& ask : once_.TakeDue(At(ms))) {
+      asked += ask.member == "b" ? 1 : 0;
+      RepairCore::Page page{0, 0, kRing};
+      page.kept = ask.member != "b";
+      EXPECT_TRUE(once_.OnPage(At(ms), ask.id, page));
+    }
+  }
+  EXPECT_EQ(once_.state(), State::kCopied);
+  EXPECT_EQ(asked, RepairCore::kPutOffMax);
 }
 
 TEST_F(RepairCoreFillTest, WhoIsNotWholeNeedsAll) {

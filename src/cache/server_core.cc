@@ -101,18 +101,14 @@ MutationResult ServerCore::Join(Instant now, const Key& key, MergeRule rule, std
   MergeInto(rule, merged_, value);
   const uint32_t size_class =
       std::max<uint32_t>(*layout::ClassFor(merged_.size()), entries_[id].size_class);
-  const auto expiry_of_copy =
-      remaining.has_value() ? std::optional(now.monotonic + *remaining) : std::nullopt;
-  if (const Room room = MakeRoom(now, rule, size_class, expiry_of_copy, doorbells);
-      room != Room::kThere) {
-    return CountRefusedRoom(true, room);
-  }
+  const Room room = MakeRoom(now, rule, size_class, remaining, doorbells);
   // Making room may have forgotten the very entry, if it was the oldest of all.
   if (!entries_[id].live || !(entries_[id].key == key)) {
     return Insert(now, key, rule, std::string(merged_), remaining, doorbells);
   }
+  if (room != Room::kThere) return CountNoRoom(room);
   if (!Move(now, id, merged_, size_class, remaining, doorbells)) {
-    return CountRefusedRoom(remaining.has_value(), Room::kSpokenFor);
+    return CountNoRoom(Room::kThere);
   }
   ++counts_.moved;
   ++counts_.applied;
@@ -130,12 +126,8 @@ MutationResult ServerCore::Insert(Instant now, const Key& key, MergeRule rule,
   if (rule == MergeRule::kLongerWins)
     bytes = std::max<uint64_t>(bytes, options_.growth_floor_bytes);
   const uint32_t size_class = layout::ClassFor(bytes).value_or(layout::kClassCount - 1);
-  const auto expiry_of_copy =
-      remaining.has_value() ? std::optional(now.monotonic + *remaining) : std::nullopt;
-  if (const Room room = MakeRoom(now, rule, size_class, expiry_of_copy, doorbells);
-      room != Room::kThere) {
-    return CountRefusedRoom(true, room);
-  }
+  const Room room = MakeRoom(now, rule, size_class, remaining, doorbells);
+  if (room != Room::kThere) return CountNoRoom(room);
   const uint64_t bucket = BucketOf(key);
   const std::optional<uint8_t> way = FreeWay(bucket);
   if (!way.has_value() && overflowed_count_ >= options_.overflow_entries_max) {
@@ -171,7 +163,7 @@ MutationResult ServerCore::Insert(Instant now, const Key& key, MergeRule rule,
     }
     entries_[id] = Entry{};
     free_ids_.push_back(id);
-    return CountRefusedRoom(remaining.has_value(), Room::kSpokenFor);
+    return CountNoRoom(Room::kThere);
   }
   ids_.emplace(key, id);
   if (entries_[id].way == kOverflowed) ++counts_.overflows;
@@ -394,26 +386,31 @@ uint32_t ServerCore::OldestInSeveralSlabs() const {
   return oldest;
 }
 
-MutationResult ServerCore::CountRefusedRoom(bool copy, Room room) {
-  if (!copy) {
-    ++counts_.refused;
-    ++counts_.refused_no_slot;
+MutationResult ServerCore::CountNoRoom(Room room) {
+  if (room == Room::kOnlyForNewer) {
+    ++counts_.copies_too_old;
+    return MutationResult::kNoChange;
+  }
+  if (room == Room::kSpokenFor) {
+    ++counts_.copies_postponed;
     return MutationResult::kRefused;
   }
-  const bool too_old = room == Room::kOnlyForNewer;
-  ++(too_old ? counts_.copies_too_old : counts_.copies_postponed);
-  return too_old ? MutationResult::kNoChange : MutationResult::kRefused;
+  ++counts_.refused;
+  ++counts_.refused_no_slot;
+  return MutationResult::kRefused;
 }
 
+// Copies of values take what there is, as writes do, but nothing goes for their sake while there is
+// room: elsewhere it may be gone already.
 ServerCore::Room ServerCore::MakeRoom(Instant now, MergeRule rule, uint32_t size_class,
-                                      std::optional<MonotonicTime> expiry,
+                                      std::optional<Duration> remaining,
                                       std::vector<uint64_t>& doorbells) {
   pool_.Unrest(now.monotonic);
   SizeClass& owner = classes_[size_class];
-  const bool copy = expiry.has_value();
+  const bool chunk_copy = remaining.has_value() && rule == MergeRule::kLongerWins;
   owner.writes.Look(now.monotonic, options_.rest);
   owner.copied.Look(now.monotonic, options_.rest);
-  (copy ? owner.copied : owner.writes).Count(now.monotonic, options_.rest);
+  if (!remaining.has_value()) ++owner.writes.taken;
   // A write evicts at most four of each kind, so that none waits long for the others' garbage.
   MoveSlabs(now, 4, doorbells);
   for (int i = 0; i < 4; ++i) {
@@ -422,19 +419,19 @@ ServerCore::Room ServerCore::MakeRoom(Instant now, MergeRule rule, uint32_t size
     const bool full = live + 1 > options_.collect_from * capacity;
     // A slot that is left rests before it is room again. So as many must be free or resting as one
     // rest's writes will take, and a quarter more; else values go earlier, down to a tenth of the
-    // class, before a write is refused, and down to a half for copies.
+    // class, before a write is refused, and down to a half for copies of chunks.
     const auto coming =
         static_cast<double>(pool_.Available(size_class) + pool_.resting(size_class));
     const double writes = owner.writes.next();
     const bool scarce =
         (coming < writes && live > 0.1 * capacity) ||
-        (copy && coming < 2 * writes + owner.copied.next() && live > 0.5 * capacity);
+        (chunk_copy && coming < 2 * writes + owner.copied.next() + 1 && live > 0.5 * capacity);
     if (!full && !scarce) break;
     const uint32_t oldest = OldestOf(size_class);
     if (oldest == kNone) break;
-    // Who misses a chunk asks others; who misses a value is told that there is none.
-    if (copy && rule == MergeRule::kLongerWins && *expiry <= entries_[oldest].expiry) {
-      return Room::kOnlyForNewer;
+    if (chunk_copy && now.monotonic + *remaining <= entries_[oldest].expiry) {
+      if (i == 0) return Room::kOnlyForNewer;
+      break;
     }
     // Least recently modified first holds for all classes together: one with older values gives a
     // slab up.
@@ -448,11 +445,14 @@ ServerCore::Room ServerCore::MakeRoom(Instant now, MergeRule rule, uint32_t size
     ++counts_.collected;
     Drop(now, oldest, doorbells);
   }
-  if (!copy) return Room::kThere;  // as far as there is a slot
+  if (!chunk_copy) return Room::kThere;  // as far as there is a slot
   // With none the pool has to be asked, for other classes to give a slab up.
   const uint64_t available = pool_.Available(size_class);
-  return available == 0 || static_cast<double>(available) > owner.writes.next() ? Room::kThere
-                                                                                : Room::kSpokenFor;
+  if (available > 0 && static_cast<double>(available) <= owner.writes.next()) {
+    return Room::kSpokenFor;
+  }
+  ++owner.copied.taken;
+  return Room::kThere;
 }
 
 void ServerCore::MoveSlabs(Instant now, uint32_t budget, std::vector<uint64_t>& doorbells) {

@@ -64,7 +64,7 @@ struct ServerStats {
   uint64_t collected = 0;  // GC, least recently modified first, or for another size class
   uint64_t overflows = 0;  // insertions into a full bucket
   uint64_t refused_no_slot = 0, refused_too_large = 0, refused_overflow = 0, refused_malformed = 0;
-  uint64_t copies_postponed = 0;  // there was no room that writes can spare
+  uint64_t copies_postponed = 0;  // chunks: there was no room that writes can spare
   uint64_t copies_too_old = 0;    // chunks that would have been the next to go
   // As of now:
   uint64_t live = 0, live_bytes = 0, resting = 0, overflowed = 0, slabs = 0, slabs_used = 0;
@@ -89,9 +89,9 @@ class ServerCore {
     return Join(now, key, rule, value, std::nullopt, doorbells);
   }
   // The same with another replica's copy, which has `remaining` of its time to live left there. It
-  // carries that time even when it brings no byte. Copies give way: the room that the writes of one
-  // `rest` need is theirs.
-  //   kRefused: as above; of want of room the copy may be given again, for which room is made.
+  // carries that time even when it brings no byte. Copies of chunks give way: the room that the
+  // writes of one `rest` need is theirs.
+  //   kRefused: as above; also of a chunk for which there is no such room now (copies_postponed).
   //   kNoChange: also of a chunk older than all that is here, when memory is full.
   MutationResult ApplyCopy(Instant now, const Key& key, MergeRule rule, std::string_view value,
                            Duration remaining, std::vector<uint64_t>& doorbells) {
@@ -152,23 +152,19 @@ class ServerCore {
     bool copy = false;  // its expiry came from elsewhere
     bool live = false;
   };
-  // Slots that are asked for in this stretch of `rest` and in the one before.
+  // Slots taken in this stretch of `rest` and in the one before.
   struct Demand {
-    uint64_t asked = 0, before = 0;
+    uint64_t taken = 0, before = 0;
     MonotonicTime window_start;
 
-    void Count(MonotonicTime now, Duration rest) {
-      Look(now, rest);
-      ++asked;
-    }
     void Look(MonotonicTime now, Duration rest) {
       if (now - window_start < rest) return;
-      before = now - window_start < rest * 2 ? asked : 0;
-      asked = 0;
+      before = now - window_start < rest * 2 ? taken : 0;
+      taken = 0;
       window_start = now;
     }
-    // What the next stretch may ask for.
-    double next() const { return 1.25 * static_cast<double>(std::max(asked, before)); }
+    // What the next stretch may take.
+    double next() const { return 1.25 * static_cast<double>(std::max(taken, before)); }
   };
   // The values of a size class in order of their expiry, which is that of their last change.
   struct SizeClass {
@@ -206,11 +202,13 @@ class ServerCore {
   void Drop(Instant now, uint32_t id, std::vector<uint64_t>& doorbells);
   layout::EntryHeader HeaderOf(const Entry& entry, Instant now) const;
 
+  // kSpokenFor, kOnlyForNewer: of copies of chunks, which give way to writes.
   enum class Room : uint8_t { kThere, kSpokenFor, kOnlyForNewer };
-  // For one value more. `expiry`: of a copy, which has to give way to writes.
-  Room MakeRoom(Instant now, MergeRule rule, uint32_t size_class,
-                std::optional<MonotonicTime> expiry, std::vector<uint64_t>& doorbells);
-  MutationResult CountRefusedRoom(bool copy, Room room);
+  // For one value more. `remaining`: of a copy, its time to live.
+  Room MakeRoom(Instant now, MergeRule rule, uint32_t size_class, std::optional<Duration> remaining,
+                std::vector<uint64_t>& doorbells);
+  // kThere: there was no slot all the same.
+  MutationResult CountNoRoom(Room room);
   // While slabs are short one more leaves its class; of what lies in those that leave at most
   // `budget` values are forgotten.
   void MoveSlabs(Instant now, uint32_t budget, std::vector<uint64_t>& doorbells);

@@ -274,6 +274,36 @@ TEST_F(ServerCoreTest, CopiesGiveWayToWrites) {
   }
 }
 
+// What others have of values may be gone there tomorrow: each copy finds its slot as long as there
+// is one, whatever the writes take, and none of those that are here goes for it before memory is
+// full.
+TEST_F(ServerCoreTest, CopiesOfValuesAreTakenBesideManyWritesAndEvictNothing) {
+  Make({.rest = Duration::Millis(100)}, 1024, 4);
+  const auto value = [](uint64_t n) { return Lanes({n, n}); };
+  const uint64_t slots = 4 * layout::SlotsPerSlab(*layout::ClassFor(Lanes({1, 1}).size()));
+  for (uint64_t n = 0; n < slots / 4; ++n) {
+    ASSERT_EQ(Apply(KeyOf(n), MergeRule::kMaxLanes, value(1)), MutationResult::kApplied);
+  }
+  Pass(Duration::Seconds(1));
+  uint64_t copied = 0;
+  for (uint64_t ms = 0; ms < 400; ++ms) {
+    // Updates take a slot each, which rests: a third of all in one rest.
+    for (uint64_t i = 0; i < slots / 300; ++i) {
+      ASSERT_EQ(Apply(KeyOf((ms + i) % (slots / 4)), MergeRule::kMaxLanes, value(2 + ms * 100 + i)),
+                MutationResult::kApplied);
+    }
+    if (copied < slots / 10) {
+      ASSERT_EQ(core_->ApplyCopy(now_, KeyOf(1'000'000 + copied), MergeRule::kMaxLanes, value(1),
+                                 Duration::Seconds(30), doorbells_),
+                MutationResult::kApplied);
+      ++copied;
+    }
+    Pass(Duration::Millis(1));
+  }
+  EXPECT_GT(copied, 100u);
+  EXPECT_EQ(core_->stats().collected, 0u);
+}
+
 TEST_F(ServerCoreTest, ChunksOlderThanAllInAFullServerAreLeftWhereTheyAre) {
   Make({.rest = Duration::Millis(100)}, 4096, 4);
   for (uint64_t n = 0; n < 3000; ++n) {
