@@ -256,8 +256,15 @@ class Sweep {
     r.next_lease = now_;
   }
 
-  // A scheduler: it knows what was written.
+  // A scheduler: it knows what was written. Its configuration may declare other caches.
   void Reopen() {
+    if (run_.trace == nullptr && rng_.Chance(changes_ * 50)) {
+      std::vector<std::string> declared;
+      for (const std::string& name : names_) {
+        if (rng_.Chance(0.5)) declared.push_back(name);
+      }
+      if (!declared.empty()) options_.cache_replicas = declared;
+    }
     durable_.set_scheduler_incarnation(durable_.scheduler_incarnation() + 1);
     registry_ = std::make_unique<RegistryCore>(options_, durable_, rng_.Next());
     Persist();

@@ -73,7 +73,8 @@ std::optional<std::string> InChild(bool quiet, const std::function<void()>& work
   if (child == 0) {
     const rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
-#ifndef __SANITIZE_ADDRESS__  // which needs more, and has a limit of its own
+// Sanitizers map far more than they use; that of addresses has a limit of its own.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     const rlimit bytes = {kMemoryBytesMax, kMemoryBytesMax};
     setrlimit(RLIMIT_AS, &bytes);
 #endif

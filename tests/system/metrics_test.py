@@ -95,14 +95,23 @@ class Metrics(SystemTest):
 
     def processes(self):
         """Addresses by name: the cell's processes, a producer and a consumer."""
-        all_ = {p["name"]: p["metrics"] for p in self.up.status()["cells"][0]["processes"]}
+        seen = {}
+
+        def all_answer():  # one that does not, at that moment, has no address there
+            seen["all"] = self.up.status()["cells"][0]["processes"]
+            return all("metrics" in p for p in seen["all"])
+
+        self.until(all_answer)
+        all_ = {p["name"]: p["metrics"] for p in seen["all"]}
         return {**all_, "producer": self.producer.address, "consumer": self.consumer.address}
 
     def until(self, what, seconds=20):
         end = time.monotonic() + seconds * TIME_FACTOR
-        while not what() and time.monotonic() < end:
+        done = what()
+        while not done and time.monotonic() < end:
             time.sleep(0.05)
-        self.assertTrue(what())
+            done = what()
+        self.assertTrue(done)
 
     def test_names_units_types_and_help_texts_are_as_prometheus_wants_them(self):
         documented = (ROOT / "docs" / "metrics.md").read_text()
