@@ -348,7 +348,8 @@ int Dump(const CacheOptions& options) {
 }  // namespace
 
 void AddCache(CLI::App& app, Action& action) {
-  CLI::App* cache = app.add_subcommand("cache", "Look inside the caches of a cell, and change their ring");
+  CLI::App* cache =
+      app.add_subcommand("cache", "Look inside the caches of a cell, and change their ring");
   cache->require_subcommand(1);
   AddCacheRing(cache, action);
   auto options = std::make_shared<CacheOptions>();

@@ -103,10 +103,9 @@ void ShowRing(const v1::CellView& view) {
   for (const std::string& wait : Waiting(view)) std::printf("  waits: %s\n", wait.c_str());
   std::vector<std::string> spares;
   for (const v1::ProcessInfo& process : view.processes()) {
-    const bool in_ring =
-        std::any_of(ring.replicas.begin(), ring.replicas.end(),
-                    [&](const cache::Replica& r) { return r.name == process.name(); });
-    if (process.role() == v1::ROLE_CACHE && !in_ring) spares.push_back(process.name());
+    if (process.role() == v1::ROLE_CACHE && ring.Find(process.name()) == nullptr) {
+      spares.push_back(process.name());
+    }
   }
   if (!spares.empty()) std::printf("  in no ring: %s\n", Joined(spares).c_str());
 }
@@ -217,6 +216,12 @@ int Reshard(const RingOptions& options) {
   return kExitDone;
 }
 
+Result<const v1::ProcessInfo*> FindCache(CellSession& session, const std::string& name) {
+  const v1::ProcessInfo* process = FindProcess(session.client().view(), name);
+  if (process != nullptr && process->role() == v1::ROLE_CACHE) return process;
+  return NotFoundError("no cache process '" + name + "' is there");
+}
+
 // One replica at a time; the next one when the one before is whole.
 int Restart(const RingOptions& options) {
   if (options.cell.dir.empty()) {
@@ -230,10 +235,7 @@ int Restart(const RingOptions& options) {
   CatchInterrupts();
   CellSession& cell = **session;
   for (const std::string& name : options.replicas) {
-    const v1::ProcessInfo* process = FindProcess(cell.client().view(), name);
-    if (process == nullptr || process->role() != v1::ROLE_CACHE) {
-      return Fail(NotFoundError("no cache process '" + name + "' is there"));
-    }
+    if (const auto process = FindCache(cell, name); !process.ok()) return Fail(process.status());
   }
   if (Status settled = Follow(cell, End(options, cell), IsSettledAndWhole); !settled.ok()) {
     return Fail(settled);
@@ -245,12 +247,10 @@ int Restart(const RingOptions& options) {
   for (const std::string& name : names) {
     Status status = Follow(cell, End(options, cell), IsSettledAndWhole);
     if (!status.ok()) return Fail(status);
-    const v1::ProcessInfo* process = FindProcess(cell.client().view(), name);
-    if (process == nullptr || process->role() != v1::ROLE_CACHE) {
-      return Fail(NotFoundError("no cache process '" + name + "' is there"));
-    }
-    const uint64_t before = process->incarnation();
-    const auto pid = static_cast<pid_t>(process->pid());
+    const auto process = FindCache(cell, name);
+    if (!process.ok()) return Fail(process.status());
+    const uint64_t before = (*process)->incarnation();
+    const auto pid = static_cast<pid_t>((*process)->pid());
     const MonotonicTime began = cell.loop().Now();
     if (pid <= 0 || kill(pid, SIGTERM) != 0) {
       return Fail(FailedPreconditionError("can't end " + name + ", process " + std::to_string(pid) +

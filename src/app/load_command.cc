@@ -149,8 +149,8 @@ int LoadProduce(LoadOptions& options) {
 // What one consumer saw.
 struct Seen {
   Histogram delay;
-  std::mutex mutex;  // of window
-  Histogram window;  // delays since the last line about a window
+  std::mutex mutex;                   // of window
+  Histogram window;                   // delays since the last line about a window
   int64_t messages = 0, bytes = 0;    // all
   int64_t measured_bytes = 0;         // after the warm-up
   int64_t first_us = 0, last_us = 0;  // wall time of the first and last measured message
@@ -253,6 +253,7 @@ void ShowWindows(const LoadOptions& options, std::vector<Seen>& seen) {
     return std::any_of(seen.begin(), seen.end(), [](const Seen& s) { return !s.ended; });
   };
   while (consuming()) {
+    // It only paces the lines; each has its own time, and nobody waits for one.
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     if (ReadMonotonicClock() < end) continue;
     end = end + window;

@@ -48,8 +48,6 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
   const ConfigurationId fills = comes ? ring.configuration_id : ConfigurationId{};
   const bool new_fill = comes && fills != fills_;
   fills_ = fills;
-  few_come_ = comes && std::count_if(ring.replicas.begin(), ring.replicas.end(),
-                                     [](const Replica& r) { return r.in_other; }) < kReplicasPerKey;
   configuration_id_ = ring.configuration_id;
   epoch_ = ring.epoch;
   in_ring_ = self->in_ring;
@@ -92,20 +90,24 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
   was_whole_ = is_whole_ || (was_whole_ && !shown);
   if (lost) empty_since_ = now;  // what was acknowledged by us until now may be counted on
   const bool anew = state_ == State::kIdle || (!same_names && !followed);
-  // In the ring that comes everybody votes, whole or not, so an earlier incarnation of ours may
-  // have.
   // Chunks aren't waited for as long as it takes: the ring may be read before they are here.
   const bool unfilled = phase == RingPhase::kNew && state_ != State::kCopied;
   if (anew || lost || unfilled) has_own_ = false;
-  if (anew || lost || new_fill) StartOver(now, self->rests || lost || comes);
+  if (anew || lost || new_fill) {
+    // One of three owners may have missed what the two others acknowledged. It may go on so as one
+    // of three; but of fewer each has to know all.
+    gained_only_ = comes && is_whole_ && has_own_ &&
+                   std::count_if(ring.replicas.begin(), ring.replicas.end(),
+                                 [](const Replica& r) { return r.in_other; }) >= kReplicasPerKey;
+    // In the ring that comes everybody votes, whole or not, so an earlier incarnation of ours may
+    // have.
+    StartOver(now, self->rests || lost || comes);
+  }
   Look(now);
 }
 
 void RepairCore::StartOver(MonotonicTime now, bool rests) {
   Become(State::kResting);
-  // One of three owners may have missed what the two others acknowledged. It may go on so as one of
-  // three; but of fewer each has to know all.
-  gained_only_ = fills_ != ConfigurationId{} && is_whole_ && has_own_ && !few_come_;
   rested_at_ = rests ? std::max(now, empty_since_ + options_.rest) : now;
   for (Member& member : members_) member.Begin(now);
 }

@@ -138,7 +138,6 @@ class RepairCore {
   ConfigurationId configuration_id_{};
   CacheEpoch epoch_{};
   ConfigurationId fills_{};   // that we are filled for; 0: for none
-  bool few_come_ = false;     // fewer than a key has owners are in the ring that comes
   bool gained_only_ = false;  // what else we will own we have
   bool has_own_ = false;      // has copied what it owns in the ring that is read
   bool is_whole_ = false;     // in the ring that is read

@@ -15,16 +15,22 @@
 namespace tailcast::cache {
 namespace {
 
-TEST(CacheServerTest, RefusesMalformedRequestsAndGoesOn) {
+// What the server answers.
+Result<std::string> Call(World& world, size_t server, const std::string& method,
+                         const std::string& request) {
   const Scope scope;
+  auto client = world.client_rpc->MakeClient(world.processes[server].rpc_address, "");
+  std::optional<Result<std::string>> result;
+  client->Call(std::string("/") + kDataService + "/" + method, request, Duration::Seconds(1),
+               scope.Bind([&](Result<std::string> reply) { result = std::move(reply); }));
+  EXPECT_TRUE(world.time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(2)));
+  return *result;
+}
+
+TEST(CacheServerTest, RefusesMalformedRequestsAndGoesOn) {
   World world(true);
-  auto client = world.client_rpc->MakeClient(world.processes[0].rpc_address, "");
   const auto call = [&](const char* method, const std::string& request) {
-    std::optional<Result<std::string>> result;
-    client->Call(std::string("/") + kDataService + "/" + method, request, Duration::Seconds(1),
-                 scope.Bind([&](Result<std::string> reply) { result = std::move(reply); }));
-    EXPECT_TRUE(world.time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(2)));
-    return *result;
+    return Call(world, 0, method, request);
   };
   v1::CacheMutateRequest bad;
   wire::Append(*bad.mutable_batch(), KeyOf(1), MergeRule::kLongerWins, false, "abc");
@@ -61,28 +67,22 @@ TEST(CacheServerTest, RefusesMalformedRequestsAndGoesOn) {
 
 // Values of 60 KB: hundred of them are more than an answer has room for.
 TEST(CacheServerTest, AnswersToGetAreBoundedInBytesAndSayWhatWasLeftOut) {
-  const Scope scope;
   World world(true);
   constexpr uint64_t kKeys = 100;
   constexpr size_t kBytes = 60'000;
   for (uint64_t n = 0; n < kKeys; ++n) {
     world.WriteAt(0, KeyOf(n), MergeRule::kLongerWins, Final(n, kBytes));
   }
-  auto client = world.client_rpc->MakeClient(world.processes[0].rpc_address, "");
   std::vector<uint64_t> wanted(kKeys);
   std::iota(wanted.begin(), wanted.end(), 0);
   int calls = 0;
   for (; !wanted.empty() && calls < 10; ++calls) {
     v1::CacheGetRequest request;
     for (const uint64_t n : wanted) wire::AppendKey(*request.mutable_keys(), KeyOf(n));
-    std::optional<Result<std::string>> result;
-    client->Call(std::string("/") + kDataService + "/Get", request.SerializeAsString(),
-                 Duration::Seconds(1),
-                 scope.Bind([&](Result<std::string> reply) { result = std::move(reply); }));
-    ASSERT_TRUE(world.time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(2)));
-    ASSERT_TRUE(result->ok());
+    const auto result = Call(world, 0, "Get", request.SerializeAsString());
+    ASSERT_TRUE(result.ok());
     v1::CacheBatch reply;
-    ASSERT_TRUE(reply.ParseFromString(**result));
+    ASSERT_TRUE(reply.ParseFromString(*result));
     ASSERT_TRUE(wire::Reader::Check(reply).ok());
     EXPECT_LE(reply.payload().size(), Server::kGetBytesMax + layout::kValueBytesMax);
     wire::Reader reader(reply);
@@ -103,19 +103,13 @@ TEST(CacheServerTest, AnswersToGetAreBoundedInBytesAndSayWhatWasLeftOut) {
 }
 
 TEST(CacheServerTest, RefusesCallsThatWouldKeepItsLoopTooLong) {
-  const Scope scope;
   World world(true);
-  auto client = world.client_rpc->MakeClient(world.processes[0].rpc_address, "");
   v1::CacheMutateRequest request;
   for (uint64_t n = 0; n < 3000; ++n) {
     wire::Append(*request.mutable_batch(), KeyOf(n), MergeRule::kLongerWins, false, Final(n));
   }
-  std::optional<Result<std::string>> result;
-  client->Call(std::string("/") + kDataService + "/Mutate", request.SerializeAsString(),
-               Duration::Seconds(1),
-               scope.Bind([&](Result<std::string> reply) { result = std::move(reply); }));
-  ASSERT_TRUE(world.time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(2)));
-  EXPECT_TRUE(IsInvalidArgument(result->status()));
+  const auto result = Call(world, 0, "Mutate", request.SerializeAsString());
+  EXPECT_TRUE(IsInvalidArgument(result.status()));
   EXPECT_EQ(world.processes[0].server->core()->stats().applied, 0u);
 }
 
@@ -142,82 +136,72 @@ TEST(CacheServerTest, RepairKeepsToItsRate) {
             bytes / static_cast<double>(RepairOptions().bytes_per_second) * 0.8);
 }
 
+// The first of three servers is told to close when it did not run for a second.
+class CacheServerStallTest : public testing::Test {
+ protected:
+  CacheServerStallTest() {
+    world.Kill(0);
+    world.stall_max = Duration::Seconds(1);
+    world.StartServer(0);
+    world.Publish();
+    world.time.RunFor(Duration::Seconds(1));
+  }
+  Server& server() { return *world.processes[0].server; }
+  void StandStill(Duration time) {
+    world.processes[0].loop->Pause();
+    world.time.RunFor(time);
+    world.processes[0].loop->Resume();
+    world.time.RunFor(Duration::Millis(10));
+  }
+  World world{true};
+};
+
 // It may have been given up while it did not run, so that what it has is not all.
-TEST(CacheServerTest, WhoDidNotRunIsClosedUntilTheRegistryKnowsItAndItKnowsTheRing) {
-  World world(true);
-  world.Kill(0);
-  world.stall_max = Duration::Seconds(1);
-  world.StartServer(0);
-  world.Publish();
-  Server& server = *world.processes[0].server;
-  sim::SimLoop& loop = *world.processes[0].loop;
-  world.time.RunFor(Duration::Seconds(1));
-  loop.Pause();
-  world.time.RunFor(Duration::Millis(800));
-  loop.Resume();
-  world.time.RunFor(Duration::Millis(10));
-  EXPECT_TRUE(server.state().serving) << "that was short";
+TEST_F(CacheServerStallTest, WhoDidNotRunIsClosedUntilTheRegistryKnowsItAndItKnowsTheRing) {
+  StandStill(Duration::Millis(800));
+  EXPECT_TRUE(server().state().serving) << "that was short";
 
   const MonotonicTime before = world.time.now();
-  loop.Pause();
-  world.time.RunFor(Duration::Millis(1500));
-  loop.Resume();
-  world.time.RunFor(Duration::Millis(10));
-  EXPECT_FALSE(server.state().serving);
-  EXPECT_EQ(server.counters().stalls, 1u);
+  StandStill(Duration::Millis(1500));
+  EXPECT_FALSE(server().state().serving);
+  EXPECT_EQ(server().counters().stalls, 1u);
   EXPECT_FALSE(world.net.hosts["cache-0"].listening);
   const ConfigurationId mine = world.config.configuration_id;
   // What was sent before it stood still says nothing.
-  server.Confirm(before, mine, CacheEpoch{});
-  EXPECT_FALSE(server.state().serving);
+  server().Confirm(before, mine, CacheEpoch{});
+  EXPECT_FALSE(server().state().serving);
   // The registry has a newer ring than this server, which it waits for.
-  server.Confirm(world.time.now(), Successor(mine), CacheEpoch{});
-  EXPECT_FALSE(server.state().serving);
+  server().Confirm(world.time.now(), Successor(mine), CacheEpoch{});
+  EXPECT_FALSE(server().state().serving);
   EXPECT_TRUE(world.Write(1, 100).ok()) << "two others";
   world.Publish();
-  EXPECT_TRUE(server.state().serving);
+  EXPECT_TRUE(server().state().serving);
   EXPECT_TRUE(world.net.hosts["cache-0"].listening);
-  server.Confirm(world.time.now(), mine, CacheEpoch{});
-  EXPECT_TRUE(server.state().serving);
+  server().Confirm(world.time.now(), mine, CacheEpoch{});
+  EXPECT_TRUE(server().state().serving);
 }
 
-TEST(CacheServerTest, WhoHeardOfTheNewestRingAlreadyGoesOnAtOnceWhenItIsConfirmed) {
-  World world(true);
-  world.Kill(0);
-  world.stall_max = Duration::Seconds(1);
-  world.StartServer(0);
-  world.Publish();
-  Server& server = *world.processes[0].server;
-  world.time.RunFor(Duration::Seconds(1));
-  world.processes[0].loop->Pause();
-  world.time.RunFor(Duration::Seconds(2));
-  world.processes[0].loop->Resume();
-  world.time.RunFor(Duration::Millis(10));
-  ASSERT_FALSE(server.state().serving);
-  server.Confirm(world.time.now(), world.config.configuration_id, CacheEpoch{1});
-  EXPECT_FALSE(server.state().serving) << "there is a newer epoch";
+TEST_F(CacheServerStallTest, WhoIsConfirmedWaitsForTheEpochThatTheRegistryHas) {
+  StandStill(Duration::Seconds(2));
+  ASSERT_FALSE(server().state().serving);
+  server().Confirm(world.time.now(), world.config.configuration_id, CacheEpoch{1});
+  EXPECT_FALSE(server().state().serving) << "there is a newer epoch";
   world.config.epoch = CacheEpoch{1};
   world.Publish();
-  EXPECT_TRUE(server.state().serving);
+  EXPECT_TRUE(server().state().serving);
 }
 
 // The keys that `owner` is given by each server that is there, for a request like this one.
 std::map<uint64_t, int> Given(World& world, v1::CacheScanRequest request,
                               const std::string& owner) {
-  const Scope scope;
   std::map<uint64_t, int> times;
   request.set_owner(owner);
   request.set_bytes_max(Server::kScanPageBytesMax);
-  for (const auto& process : world.processes) {
-    if (process.server == nullptr) continue;
-    auto client = world.client_rpc->MakeClient(process.rpc_address, "");
-    std::optional<Result<std::string>> result;
-    client->Call(std::string("/") + kDataService + "/Scan", request.SerializeAsString(),
-                 Duration::Seconds(1),
-                 scope.Bind([&](Result<std::string> reply) { result = std::move(reply); }));
-    EXPECT_TRUE(world.time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(2)));
+  for (size_t server = 0; server < world.processes.size(); ++server) {
+    if (world.processes[server].server == nullptr) continue;
+    const auto result = Call(world, server, "Scan", request.SerializeAsString());
     v1::CacheScanReply reply;
-    EXPECT_TRUE(result->ok() && reply.ParseFromString(**result)) << result->status();
+    EXPECT_TRUE(result.ok() && reply.ParseFromString(*result)) << result.status();
     EXPECT_EQ(reply.next_cursor(), 0u);
     wire::Reader reader(reply.batch());
     wire::Entry entry;
@@ -287,17 +271,11 @@ TEST_F(CacheScanTest, EachKeyIsGivenOnceIfThatIsAskedFor) {
 }
 
 TEST_F(CacheScanTest, WhatIsGainedByAnotherChangeIsNotKnown) {
-  const Scope scope;
   v1::CacheScanRequest request;
   request.set_owner("cache-5");
   request.set_gained_in(Raw(IdOf(4, RingPhase::kBoth)));
-  auto client = world_.client_rpc->MakeClient(world_.processes[0].rpc_address, "");
-  std::optional<Result<std::string>> result;
-  client->Call(std::string("/") + kDataService + "/Scan", request.SerializeAsString(),
-               Duration::Seconds(1),
-               scope.Bind([&](Result<std::string> reply) { result = std::move(reply); }));
-  ASSERT_TRUE(world_.time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(2)));
-  EXPECT_TRUE(IsFailedPrecondition(result->status()));
+  const auto result = Call(world_, 0, "Scan", request.SerializeAsString());
+  EXPECT_TRUE(IsFailedPrecondition(result.status()));
 }
 
 }  // namespace
