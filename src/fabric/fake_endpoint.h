@@ -1,0 +1,242 @@
+// The client's end of the fake: an endpoint whose reads and watches are events on the wire.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tailcast/base/scope.h"
+#include "tailcast/fabric/fake_wire.h"
+
+namespace tailcast::fabric {
+
+class FakeEndpoint final : public Endpoint {
+ public:
+  FakeEndpoint(std::shared_ptr<FakeFabricNetwork::Wire> wire, std::shared_ptr<FakeClient> client)
+      : wire_(std::move(wire)), client_(std::move(client)), loop_(client_->loop) {
+    client_->endpoint = this;
+  }
+  ~FakeEndpoint() override { client_->endpoint = nullptr; }
+
+  Capabilities capabilities() const override {
+    return {.immediate = false, .watch = true, .cross_host = true};
+  }
+  std::span<const RegionInfo> regions() const override {
+    return connected() ? std::span<const RegionInfo>(client_->infos)
+                       : std::span<const RegionInfo>();
+  }
+  bool connected() const override { return !client_->broken; }
+  void set_read_timeout(Duration timeout) override { read_timeout_ = timeout; }
+
+  void Read(std::span<const ReadDescriptor> reads) override {
+    const MonotonicTime deadline = loop_->Now() + read_timeout_;
+    FakeLink& link = wire_->LinkOf(client_->name, client_->memory->server);
+    for (const ReadDescriptor& read : reads) {
+      const ReadStatus status = Admit(read);
+      ++queued_;
+      if (status != ReadStatus::kOk) {
+        Complete(read.token, status);
+        continue;
+      }
+      ++wire_->counters.reads;
+      const uint64_t id = next_read_++;
+      reads_[id] = {read.token, read.destination, deadline, false};
+      if (link.requests_cut) {
+        ++wire_->counters.cut;
+        continue;
+      }
+      wire_->After(wire_->Latency(link) + client_->memory->delay,
+                   [wire = wire_.get(), client = client_, read, id] {
+                     wire->AtServer(client->memory, [wire, client, read, id] {
+                       wire->ServeRead(client, read, id);
+                     });
+                   });
+    }
+    ArmTimeout();
+  }
+
+  size_t Poll(std::span<Completion> completions) override {
+    const size_t n = std::min(completions.size(), completions_.size() - polled_);
+    std::copy_n(completions_.begin() + static_cast<ptrdiff_t>(polled_), n, completions.begin());
+    polled_ += n;
+    queued_ -= n;
+    if (polled_ == completions_.size()) {
+      completions_.clear();
+      polled_ = 0;
+    }
+    return n;
+  }
+  void SetReadyCallback(Callback<void()> ready) override {
+    ready_ = std::make_shared<Callback<void()>>(std::move(ready));
+  }
+
+  uint64_t Watch(RegionId region, uint64_t offset, uint32_t last_seen, Duration timeout,
+                 Callback<void(WatchOutcome)> done) override {
+    const uint64_t id = next_watch_++;
+    WatchState& watch = watches_.try_emplace(id, *loop_).first->second;
+    watch.done = std::move(done);
+    const std::vector<RegionInfo>& infos = client_->infos;
+    std::optional<WatchOutcome> now;
+    if (!connected()) {
+      now = WatchOutcome::kUnreachable;
+    } else if (region >= infos.size() || offset % 8 != 0 || offset >= infos[region].size ||
+               watches_.size() > client_->memory->options.watches_max) {
+      now = WatchOutcome::kRefused;
+    }
+    if (now.has_value()) {
+      watch.timer.After(Duration(), scope_.Bind([this, id, now] { Answer(id, *now); }));
+      return id;
+    }
+    watch.timer.After(timeout, scope_.Bind([this, id] {
+      Forget(id);
+      Answer(id, WatchOutcome::kTimeout);
+    }));
+    FakeLink& link = wire_->LinkOf(client_->name, client_->memory->server);
+    if (link.requests_cut) return id;
+    wire_->After(wire_->Latency(link),
+                 [wire = wire_.get(), client = client_, id, region, offset, last_seen] {
+                   wire->AtServer(client->memory, [wire, client, id, region, offset, last_seen] {
+                     wire->ServeWatch(client, {client, id, region, offset, last_seen});
+                   });
+                 });
+    return id;
+  }
+  void CancelWatch(uint64_t id) override {
+    auto node = watches_.extract(id);
+    if (node) Forget(id);
+  }
+
+  const Scope& scope() const { return scope_; }
+  // From the wire, on our loop.
+  void OnAnswer(uint64_t id, ReadStatus status, const std::vector<char>& bytes) {
+    const auto it = reads_.find(id);
+    if (it == reads_.end()) {  // it timed out: the bytes go nowhere
+      ++wire_->counters.late;
+      return;
+    }
+    if (status == ReadStatus::kOk && !bytes.empty()) {
+      std::memcpy(it->second.destination, bytes.data(), bytes.size());
+    }
+    Complete(it->second.token, status);
+    reads_.erase(it);
+  }
+  void OnLost(uint64_t id) {
+    const auto it = reads_.find(id);
+    if (it != reads_.end()) it->second.lost = true;
+  }
+  void OnDoorbell(uint64_t id, WatchOutcome outcome) { Answer(id, outcome); }
+  // The connection is over: everything that waits is unreachable.
+  void OnBroken() {
+    const Scope::Watcher self = scope_.Watch();
+    for (const auto& [id, read] : reads_) Complete(read.token, ReadStatus::kUnreachable);
+    reads_.clear();
+    std::vector<uint64_t> ids;
+    for (const auto& [id, watch] : watches_) ids.push_back(id);
+    for (const uint64_t id : ids) {
+      Answer(id, WatchOutcome::kUnreachable);
+      if (self.ended()) return;
+    }
+  }
+
+ private:
+  struct Pending {
+    uint64_t token;
+    char* destination;
+    MonotonicTime deadline;
+    bool lost;  // never to come, and it takes the queue with it
+  };
+  struct WatchState {
+    explicit WatchState(EventLoop& loop) : timer(loop) {}
+    Callback<void(WatchOutcome)> done;
+    Timer timer;
+  };
+
+  ReadStatus Admit(const ReadDescriptor& read) const {
+    if (queued_ >= kQueuedReadsMax) return ReadStatus::kOverloaded;
+    const std::vector<RegionInfo>& infos = client_->infos;
+    if (read.region >= infos.size() || read.length > kReadBytesMax ||
+        read.offset > infos[read.region].size ||
+        read.length > infos[read.region].size - read.offset) {
+      return ReadStatus::kOutOfRange;
+    }
+    return connected() ? ReadStatus::kOk : ReadStatus::kUnreachable;
+  }
+  void Complete(uint64_t token, ReadStatus status) {
+    completions_.push_back({token, status});
+    if (notice_) return;
+    notice_ = true;
+    loop_->Post(scope_.Bind([this] {
+      notice_ = false;
+      if (ready_ == nullptr || !*ready_ || polled_ == completions_.size()) return;
+      const std::shared_ptr<Callback<void()>> ready = ready_;
+      (*ready)();  // may destroy us
+    }));
+  }
+  void ArmTimeout() {
+    MonotonicTime next = MonotonicTime::Max();
+    for (const auto& [id, read] : reads_) next = std::min(next, read.deadline);
+    if (next == MonotonicTime::Max() || (timeout_.armed() && timeout_.when() <= next)) return;
+    timeout_.At(next, scope_.Bind([this] { OnTimeout(); }));
+  }
+  void OnTimeout() {
+    const MonotonicTime now = loop_->Now();
+    bool flush = false;
+    for (auto it = reads_.begin(); it != reads_.end();) {
+      if (it->second.deadline > now) {
+        ++it;
+        continue;
+      }
+      flush |= it->second.lost;
+      ++wire_->counters.timeouts;
+      Complete(it->second.token, ReadStatus::kTimeout);
+      it = reads_.erase(it);
+    }
+    if (flush && connected()) {
+      wire_->counters.flushed += reads_.size();
+      client_->broken = true;
+      OnBroken();  // may destroy us
+      return;
+    }
+    ArmTimeout();
+  }
+  void Answer(uint64_t id, WatchOutcome outcome) {
+    auto node = watches_.extract(id);
+    if (!node) return;
+    node.mapped().done(outcome);  // may destroy us
+  }
+  // The server's end of a watch that we gave up.
+  void Forget(uint64_t id) {
+    std::erase_if(client_->memory->watchers,
+                  [&](const FakeWatcher& w) { return w.id == id && w.client.lock() == client_; });
+  }
+
+  const std::shared_ptr<FakeFabricNetwork::Wire> wire_;
+  const std::shared_ptr<FakeClient> client_;
+  EventLoop* const loop_;
+  Duration read_timeout_ = Duration::Seconds(1);
+  std::shared_ptr<Callback<void()>> ready_;
+  std::map<uint64_t, Pending> reads_;  // by order of submission
+  uint64_t next_read_ = 1;
+  size_t queued_ = 0;  // started and not polled
+  std::vector<Completion> completions_;
+  size_t polled_ = 0;
+  bool notice_ = false;
+  Timer timeout_{*loop_};
+  std::map<uint64_t, WatchState> watches_;
+  uint64_t next_watch_ = 1;
+  Scope scope_;
+};
+
+// Runs `action(endpoint)` on the client's loop, if the endpoint is still there then. (Without it
+// the loop may be gone, too.)
+template <typename Action>
+void AtEndpoint(const std::shared_ptr<FakeClient>& client, Action action) {
+  if (client->endpoint == nullptr) return;
+  client->loop->Post(client->endpoint->scope().Bind(
+      [endpoint = client->endpoint, action = std::move(action)] { action(*endpoint); }));
+}
+
+}  // namespace tailcast::fabric
