@@ -1,0 +1,339 @@
+#include "tailcast/fabric/tcp_connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "tailcast/base/log.h"
+#include "tailcast/base/metrics.h"
+#include "tailcast/fabric/word_copy.h"
+
+namespace tailcast::fabric {
+namespace {
+
+const Logger kLog("fabric");
+constexpr size_t kReceiveBytes = 64 << 10;
+// Notifications, pongs and the welcome that wait for a reader which does not take them.
+constexpr size_t kControlBytesMax = 256 << 10;
+// Answer bytes for one connection before the others get their turn.
+constexpr size_t kTurnBytesMax = 2 << 20;
+constexpr uint64_t kFramePayloadMax = 1 << 20;
+
+Counter& BadInput() {
+  static Counter& counter =
+      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
+                                  "Connections closed because the other end broke the protocol.",
+                                  {{"driver", "tcp"}, {"side", "server"}});
+  return counter;
+}
+Counter& Refused() {
+  static Counter& counter =
+      ProcessMetrics().GetCounter("tailcast_fabric_refused_connections_total",
+                                  "Connections that a server refused.", {{"driver", "tcp"}});
+  return counter;
+}
+
+char g_padding[8] = {};
+
+}  // namespace
+
+TcpDoor::Connection::Connection(TcpDoor* door, Descriptor fd, std::string peer)
+    : door_(door), fd_(std::move(fd)), peer_(std::move(peer)), heard_(door->reactor_->Now()) {
+  in_.resize(kReceiveBytes);
+}
+
+TcpDoor::Connection::~Connection() {
+  for (const auto& [id, watch] : watches_) door_->RemoveWatcher(watch.key, watch.place);
+  door_->reactor_->Remove(fd_.get());
+}
+
+void TcpDoor::Connection::OnEvents(uint32_t events) {
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !Receive()) return;
+  Send();
+}
+
+void TcpDoor::Connection::QueueNotification(uint64_t id, WatchOutcome outcome) {
+  watches_.erase(id);
+  AppendTo(control_, TcpFrame{.body_bytes = 0,
+                              .op = TcpOp::kNotify,
+                              .flags = 0,
+                              .count = static_cast<uint16_t>(outcome),
+                              .argument = id});
+}
+
+bool TcpDoor::Connection::Fail(const std::string& why) {
+  BadInput().Add();
+  kLog.Warn(door_->options_.name, ": closing the connection of ", peer_, ": ", why);
+  door_->Drop(fd_.get());
+  return false;
+}
+
+bool TcpDoor::Connection::Receive() {
+  const ssize_t n = recv(fd_.get(), in_.data() + in_used_, in_.size() - in_used_, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (n <= 0) {
+    door_->Drop(fd_.get());
+    return false;
+  }
+  heard_ = door_->reactor_->Now();
+  in_used_ += static_cast<size_t>(n);
+  return TakeFrames();
+}
+
+bool TcpDoor::Connection::TakeFrames() {
+  size_t used = 0;
+  while (in_used_ - used >= sizeof(TcpFrame)) {
+    const auto frame = TakeFrom<TcpFrame>(in_.data() + used);
+    if (frame.body_bytes > kTcpRequestBodyMax || frame.flags != 0) {
+      return Fail("a frame of " + std::to_string(frame.body_bytes) + " bytes, flags " +
+                  std::to_string(frame.flags));
+    }
+    if (in_used_ - used < sizeof(frame) + frame.body_bytes) break;
+    if (!TakeFrame(frame, in_.data() + used + sizeof(frame))) return false;
+    used += sizeof(frame) + frame.body_bytes;
+  }
+  if (used > 0) std::memmove(in_.data(), in_.data() + used, in_used_ - used);
+  in_used_ -= used;
+  return true;
+}
+
+bool TcpDoor::Connection::TakeFrame(const TcpFrame& frame, const char* body) {
+  if (closing_) return true;
+  if (!welcomed_) return TakeHello(frame, body);
+  switch (frame.op) {
+    case TcpOp::kRead: {
+      if (frame.count == 0 || frame.body_bytes != frame.count * sizeof(TcpRead)) {
+        return Fail("a read request that does not add up");
+      }
+      if (reads_.size() + frame.count > door_->options_.reads_max) {
+        return Fail("more than " + std::to_string(door_->options_.reads_max) +
+                    " reads outstanding");
+      }
+      for (size_t i = 0; i < frame.count; ++i) {
+        reads_.push_back({TakeFrom<TcpRead>(body + i * sizeof(TcpRead)), ReadStatus::kOk});
+      }
+      return true;
+    }
+    case TcpOp::kWatch:
+      if (frame.body_bytes != sizeof(TcpWatch)) return Fail("a watch that does not add up");
+      return TakeWatch(frame.argument, TakeFrom<TcpWatch>(body));
+    case TcpOp::kCancelWatch: {
+      if (frame.body_bytes != 0) return Fail("a cancelled watch that does not add up");
+      const auto it = watches_.find(frame.argument);
+      if (it == watches_.end()) return true;  // it was notified meanwhile
+      door_->RemoveWatcher(it->second.key, it->second.place);
+      watches_.erase(it);
+      return true;
+    }
+    case TcpOp::kPing:
+      if (frame.body_bytes != 0) return Fail("a ping that does not add up");
+      AppendTo(control_, TcpFrame{.body_bytes = 0,
+                                  .op = TcpOp::kPong,
+                                  .flags = 0,
+                                  .count = 0,
+                                  .argument = frame.argument});
+      if (control_.size() > kControlBytesMax)
+        return Fail("it does not take its pongs and notifications");
+      return true;
+    default:
+      return Fail("an unknown request, number " + std::to_string(static_cast<int>(frame.op)));
+  }
+}
+
+bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
+  if (frame.op != TcpOp::kHello || frame.argument != kTcpMagic ||
+      frame.body_bytes < sizeof(TcpHello)) {
+    return Fail("no hello of this protocol");
+  }
+  const auto hello = TakeFrom<TcpHello>(body);
+  const RegionMemory& memory = *door_->memory_;
+  TcpWelcome welcome{
+      .version = kTcpVersion,
+      .status = HelloStatus::kWelcome,
+      .incarnation = memory.incarnation(),
+      .reads_max = door_->options_.reads_max,
+      .watches_max = door_->options_.watches_max,
+      .peer_timeout_us = static_cast<uint64_t>(door_->options_.peer_timeout.micros())};
+  if (hello.version != kTcpVersion || hello.flags != 0 || hello.credential_bytes != 0 ||
+      frame.body_bytes != sizeof(TcpHello)) {
+    welcome.status = HelloStatus::kVersion;
+  } else if (hello.expected_incarnation != ExporterIncarnation::kAny &&
+             hello.expected_incarnation != memory.incarnation()) {
+    welcome.status = HelloStatus::kIncarnation;
+  } else if (!memory.valid()) {
+    welcome.status = HelloStatus::kGoingAway;
+  } else if (door_->connections_.size() > door_->options_.connections_max) {
+    welcome.status = HelloStatus::kTooMany;
+  }
+  const bool accepted = welcome.status == HelloStatus::kWelcome;
+  const size_t regions = accepted ? memory.regions().size() : 0;
+  AppendTo(control_, TcpFrame{.body_bytes = static_cast<uint32_t>(sizeof(welcome) +
+                                                                  regions * sizeof(TcpRegion)),
+                              .op = TcpOp::kWelcome,
+                              .flags = 0,
+                              .count = static_cast<uint16_t>(regions),
+                              .argument = kTcpMagic});
+  AppendTo(control_, welcome);
+  for (RegionId id = 0; id < regions; ++id) {
+    generations_.push_back(memory.generation(id));
+    AppendTo(control_, TcpRegion{memory.regions()[id].size, generations_.back()});
+  }
+  welcomed_ = accepted;
+  closing_ = !accepted;
+  if (!accepted) Refused().Add();
+  return true;
+}
+
+bool TcpDoor::Connection::TakeWatch(uint64_t id, const TcpWatch& watch) {
+  const std::vector<RegionMemory::Region>& regions = door_->memory_->regions();
+  if (watch.region >= regions.size() || watch.offset % 8 != 0 ||
+      watch.offset >= regions[watch.region].size) {
+    return Fail("a watch outside of the regions");
+  }
+  if (watches_.contains(id)) return Fail("a watch id that is in use");
+  if (watches_.size() >= door_->options_.watches_max) {
+    QueueNotification(id, WatchOutcome::kRefused);
+  } else {
+    const WordKey key{watch.region, watch.offset};
+    const WatcherPlace place = door_->AddWatcher(key, {this, id, watch.last_seen});
+    watches_[id] = {key, place};
+    // Counted before we look: either Notify sees the watch, or we see the change.
+    if (door_->LoadWord(key) != watch.last_seen) {
+      door_->RemoveWatcher(key, place);
+      QueueNotification(id, WatchOutcome::kChanged);
+    }
+  }
+  if (control_.size() > kControlBytesMax)
+    return Fail("it does not take its pongs and notifications");
+  return true;
+}
+
+ReadStatus TcpDoor::Connection::Check(const TcpRead& read, bool stopped) const {
+  const std::vector<RegionMemory::Region>& regions = door_->memory_->regions();
+  if (read.region >= regions.size()) return ReadStatus::kOutOfRange;
+  const uint64_t size = regions[read.region].size;
+  if (read.length > kReadBytesMax || read.offset > size || read.length > size - read.offset) {
+    return ReadStatus::kOutOfRange;
+  }
+  if (door_->memory_->generation(read.region) != generations_[read.region]) {
+    return ReadStatus::kStaleRegion;
+  }
+  return stopped ? ReadStatus::kUnreachable : ReadStatus::kOk;
+}
+
+void TcpDoor::Connection::BuildFrame() {
+  const bool stopped = HeartbeatStopped(door_->memory_->control(), ReadMonotonicClock());
+  uint64_t payload = 0;
+  size_t count = 0;
+  size_t inline_bytes = 0;
+  while (count < reads_.size() && count < kTcpBatchMax && payload < kFramePayloadMax) {
+    Pending& pending = reads_[count++];
+    pending.status = Check(pending.read, stopped);
+    if (pending.status != ReadStatus::kOk) pending.read.length = 0;
+    payload += PaddedLength(pending.read.length);
+    if (pending.read.length <= kWordAtomicBytesMax)
+      inline_bytes += PaddedLength(pending.read.length);
+  }
+  frame_head_.clear();
+  AppendTo(frame_head_, TcpFrame{.body_bytes = static_cast<uint32_t>(count * sizeof(TcpAnswer)),
+                                 .op = TcpOp::kAnswer,
+                                 .flags = 0,
+                                 .count = static_cast<uint16_t>(count),
+                                 .argument = payload});
+  for (size_t i = 0; i < count; ++i) {
+    AppendTo(frame_head_,
+             TcpAnswer{reads_[i].read.tag, reads_[i].read.length, reads_[i].status, {}});
+  }
+  inline_.resize(inline_bytes);
+  parts_.clear();
+  part_ = 0;
+  parts_.push_back({frame_head_.data(), frame_head_.size()});
+  const auto add = [this](char* data, size_t length) {
+    // Neighbours become one part: small reads side by side in inline_, chunks side by side.
+    iovec& last = parts_.back();
+    if (static_cast<char*>(last.iov_base) + last.iov_len == data) {
+      last.iov_len += length;
+    } else {
+      parts_.push_back({data, length});
+    }
+  };
+  size_t inline_used = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const TcpRead& read = reads_[i].read;
+    if (read.length == 0) continue;
+    char* region = door_->memory_->regions()[read.region].readable.data();
+    const size_t padding = PaddedLength(read.length) - read.length;
+    if (read.length <= kWordAtomicBytesMax) {
+      // Copied here, because the kernel may cut a message at any byte and take the rest later.
+      CopyWords(inline_.data() + inline_used, region, read.offset, read.length);
+      std::memset(inline_.data() + inline_used + read.length, 0, padding);
+      add(inline_.data() + inline_used, read.length + padding);
+      inline_used += read.length + padding;
+    } else {
+      add(region + read.offset, read.length);
+      if (padding != 0) parts_.push_back({g_padding, padding});
+    }
+  }
+  reads_.erase(reads_.begin(), reads_.begin() + static_cast<ptrdiff_t>(count));
+}
+
+void TcpDoor::Connection::Send() {
+  size_t turn_bytes = 0;
+  bool blocked = false;
+  while (!blocked && turn_bytes < kTurnBytesMax) {
+    if (part_ == parts_.size()) {
+      parts_.clear();
+      part_ = 0;
+      if (!control_.empty()) {
+        frame_head_.swap(control_);
+        control_.clear();
+        parts_.push_back({frame_head_.data(), frame_head_.size()});
+      } else if (!reads_.empty()) {
+        BuildFrame();
+      } else {
+        break;
+      }
+    }
+    msghdr message{.msg_iov = parts_.data() + part_,
+                   .msg_iovlen = std::min<size_t>(parts_.size() - part_, 1024)};
+    const ssize_t n = sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) {
+        door_->Drop(fd_.get());
+        return;
+      }
+      blocked = true;
+      break;
+    }
+    turn_bytes += static_cast<size_t>(n);
+    size_t left = static_cast<size_t>(n);
+    while (left > 0 && left >= parts_[part_].iov_len) left -= parts_[part_++].iov_len;
+    if (left > 0) {
+      parts_[part_].iov_base = static_cast<char*>(parts_[part_].iov_base) + left;
+      parts_[part_].iov_len -= left;
+    }
+  }
+  const bool more = part_ < parts_.size() || !control_.empty() || !reads_.empty();
+  if (closing_ && !more) {
+    door_->Drop(fd_.get());
+    return;
+  }
+  if (blocked != wants_out_) {
+    wants_out_ = blocked;
+    door_->reactor_->Modify(fd_.get(), blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  }
+  if (more && !blocked && !resumes_) {
+    resumes_ = true;
+    door_->reactor_->Post(scope_.Bind([this] {
+      resumes_ = false;
+      Send();
+    }));
+  }
+}
+
+}  // namespace tailcast::fabric

@@ -1,0 +1,82 @@
+// One reader's connection at the tcp door. Only tcp_*.cc of the server's end include it.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tailcast/base/scope.h"
+#include "tailcast/fabric/reactor.h"
+#include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/tcp_door.h"
+#include "tailcast/fabric/tcp_wire.h"
+
+namespace tailcast::fabric {
+
+// States: before the hello nothing but a hello is taken. After it, requests are parsed as they come
+// and queued; answers go out in order, one frame at a time, with control frames between them.
+class TcpDoor::Connection final : public Reactor::Handler {
+ public:
+  Connection(TcpDoor* door, Descriptor fd, std::string peer);
+  ~Connection();
+
+  void OnEvents(uint32_t events) override;
+  MonotonicTime heard() const { return heard_; }
+  const std::string& peer() const { return peer_; }
+  int fd() const { return fd_.get(); }
+
+  // An answer to a watch, now or later. Call Send after it; the connection may be gone then.
+  void QueueNotification(uint64_t id, WatchOutcome outcome);
+  // Sends what can be sent. May destroy this.
+  void Send();
+
+ private:
+  struct Pending {
+    TcpRead read;
+    ReadStatus status;
+  };
+  struct Watch {
+    WordKey key;
+    WatcherPlace place;
+  };
+
+  // False if the connection is gone.
+  bool Receive();
+  bool TakeFrames();
+  bool TakeFrame(const TcpFrame& frame, const char* body);
+  bool TakeHello(const TcpFrame& frame, const char* body);
+  bool TakeWatch(uint64_t id, const TcpWatch& watch);
+  bool Fail(const std::string& why);
+  ReadStatus Check(const TcpRead& read, bool stopped) const;
+  void BuildFrame();
+
+  TcpDoor* const door_;
+  const Descriptor fd_;
+  const std::string peer_;
+  MonotonicTime heard_;
+  bool welcomed_ = false;
+  bool closing_ = false;  // after what is queued went out
+  bool wants_out_ = false;
+  bool resumes_ = false;  // a Send is posted to let others have their turn
+  std::vector<Generation> generations_;
+
+  std::vector<char> in_;
+  size_t in_used_ = 0;
+  std::deque<Pending> reads_;
+  std::unordered_map<uint64_t, Watch> watches_;
+
+  std::string control_;  // frames that go before the next answer frame
+  // The frame that is going out: parts_[part_...] are left. They point into frame_head_, inline_
+  // and the regions.
+  std::string frame_head_;
+  std::string inline_;
+  std::vector<iovec> parts_;
+  size_t part_ = 0;
+  Scope scope_;
+};
+
+}  // namespace tailcast::fabric

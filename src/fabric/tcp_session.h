@@ -1,0 +1,149 @@
+// The reader's connection of the tcp driver, from the look-up of the host's name on: what the
+// loop's thread (tcp_endpoint.cc) and the connector's engine thread share. Requests are sent from
+// the loop's thread; answers are received by the engine, straight into the readers' memory.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/event_loop.h"
+#include "tailcast/base/metrics.h"
+#include "tailcast/fabric/client_session.h"
+#include "tailcast/fabric/net_address.h"
+#include "tailcast/fabric/reactor.h"
+#include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/tcp_wire.h"
+
+namespace tailcast::fabric {
+
+class TcpEndpoint;
+
+// Who owns what:
+//   * A read lives in one of slots_ from its submission to its answer; slots are numbered by tags
+//     that grow. The loop fills slot tail_ and publishes it; the engine frees slots at base_.
+//   * A destination belongs to the engine only while the engine holds receive_mutex_ and the slot
+//     is not abandoned. The loop takes the mutex to abandon a slot (time-out, end of the endpoint),
+//     so that when it has the mutex the engine is not inside recv, and later bytes go to a sink.
+//   * Completions and notifications pass from engine to loop under done_mutex_.
+//   * Both threads send, under send_mutex_.
+class TcpSession final : public ClientSession {
+ public:
+  TcpSession(EventLoop* loop, Reactor* reactor, HostPort where,
+             ExporterIncarnation expected_incarnation, Duration read_timeout)
+      : loop_(loop),
+        reactor_(reactor),
+        where_(std::move(where)),
+        expected_incarnation_(expected_incarnation),
+        read_timeout_(read_timeout),
+        in_(kInBytes) {}
+  ~TcpSession() override { StopResolving(); }
+
+  void Start(Callback<void(Status)> ready) override;
+  void Shutdown() override;
+  std::unique_ptr<Endpoint> MakeEndpoint(std::shared_ptr<Reactor> reactor) override;
+  void OnEvents(uint32_t events) override;
+
+ private:
+  friend class TcpEndpoint;
+  // Holds any frame but for an answer's payload. Payload bytes that land in it are copied once
+  // more, so it is not larger.
+  static constexpr size_t kInBytes = 4096;
+  enum class State : uint8_t { kResolving, kConnecting, kHello, kOpen, kClosed };
+  enum class SlotState : uint8_t { kWaiting, kArriving, kDone };
+  struct Slot {
+    uint64_t token = 0;
+    char* destination = nullptr;
+    MonotonicTime deadline;  // loop
+    uint32_t length = 0;
+    SlotState state = SlotState::kDone;  // engine, under receive_mutex_
+    bool abandoned = false;              // loop, under receive_mutex_
+  };
+  // Payload that is on its way.
+  struct Segment {
+    uint64_t tag = 0;
+    uint32_t got = 0;
+    uint32_t length = 0;  // without padding
+  };
+  struct Notification {
+    uint64_t id;
+    WatchOutcome outcome;
+  };
+  // Where the name service is asked, for as long as it takes; it may outlive who asked.
+  struct ResolveJob {
+    std::mutex mutex;
+    Reactor* reactor = nullptr;  // guarded; null when nobody waits any more
+  };
+
+  static Counter& BadInput();
+  std::string name() const { return where_.host + ":" + std::to_string(where_.port); }
+  void Connect(const SocketAddress& address);
+  void StopResolving();
+  void SayHello();
+  Status TakeWelcome(const TcpFrame& frame, const char* body);
+  void Finish(Status status);
+  void Die(const std::string& why);
+  void OnTick();
+  // Any thread. What does not go out at once is sent by the engine.
+  void Send(const std::string& bytes);
+  void FlushOut();
+
+  Slot& SlotOf(uint64_t tag) { return slots_[tag % slots_.size()]; }
+  // The engine's receiving end. Each returns "" or what was wrong.
+  std::string Receive();
+  std::string TakeBuffered();
+  std::string TakeFrame(const TcpFrame& frame, const char* body);
+  std::string TakeAnswer(const TcpFrame& frame, const char* body);
+  size_t Distribute(size_t bytes);
+  void CompleteSegment(const Segment& segment);
+
+  // Has the endpoint look at what is new, on its loop. Any thread.
+  void Notice();
+
+  EventLoop* const loop_;
+  Reactor* const reactor_;
+  const HostPort where_;
+  const ExporterIncarnation expected_incarnation_;
+  const Duration read_timeout_;
+
+  // Engine thread.
+  State state_ = State::kResolving;
+  Callback<void(Status)> ready_;
+  std::shared_ptr<ResolveJob> resolve_;
+  MonotonicTime heard_;
+  uint64_t tick_timer_ = 0;
+  Duration peer_timeout_;
+
+  // Set before `ready`, constant after.
+  std::vector<RegionInfo> infos_;
+  std::vector<Slot> slots_;
+
+  std::mutex receive_mutex_;
+  bool closed_ = false;  // guarded by receive_mutex_: no destination may be written any more
+  std::atomic<uint64_t> base_{0};
+  std::atomic<uint64_t> tail_{0};
+  std::vector<char> in_;
+  size_t in_begin_ = 0;
+  size_t in_end_ = 0;
+  std::vector<Segment> segments_;
+  size_t segment_ = 0;
+  std::vector<Completion> fresh_;
+  bool freed_abandoned_ = false;  // an abandoned read was answered: there is credit for another
+  std::vector<char> sink_;
+
+  std::mutex done_mutex_;
+  std::vector<Completion> completions_;      // guarded by done_mutex_
+  std::vector<Notification> notifications_;  // guarded by done_mutex_
+  std::atomic<bool> notice_pending_{false};
+  std::atomic<bool> dead_{false};
+
+  std::mutex send_mutex_;
+  Descriptor fd_;    // closed under send_mutex_
+  std::string out_;  // guarded by send_mutex_
+
+  TcpEndpoint* endpoint_ = nullptr;  // loop thread
+};
+
+}  // namespace tailcast::fabric
