@@ -1,5 +1,6 @@
 // The fabric port in memory for this module's tests: reads inside the call or delayed, torn between
-// two moments at 8-byte words in random order, servers that die, stop or restart empty.
+// two moments at 8-byte words in random order, servers that die, stop or restart empty. It has no
+// message channels: writes are calls.
 #pragma once
 
 #include <algorithm>
@@ -76,6 +77,7 @@ class TestExporter : public fabric::Exporter {
     host.infos.push_back({size, fabric::Generation(host.life)});
     return std::span<char>(reinterpret_cast<char*>(host.regions.back().data()), size);
   }
+  void ServeMessages(fabric::MessageHandler) override {}  // its clients write by calls
   Result<std::vector<std::string>> Listen() override {
     net_->hosts[name_].listening = true;
     return std::vector<std::string>{"test:" + name_};
@@ -222,6 +224,12 @@ class TestEndpoint : public fabric::Endpoint {
 class TestConnector : public fabric::Connector {
  public:
   TestConnector(TestFabric* net, EventLoop* loop) : net_(net), loop_(loop) {}
+  void OpenChannel(const std::string& address, Duration,
+                   Callback<void(Result<std::unique_ptr<fabric::Channel>>)> done) override {
+    loop_->After(Duration::Micros(50), scope_.Bind([address, done = std::move(done)]() mutable {
+      done(UnavailableError(address + " takes no messages"));
+    }));
+  }
   void Connect(const std::string& address, Duration timeout,
                Callback<void(Result<std::unique_ptr<fabric::Endpoint>>)> done) override {
     const std::string name = address.substr(5);

@@ -12,13 +12,17 @@
 #include <map>
 #include <utility>
 
+#include "tailcast/base/check.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/fabric/channel_session.h"
+#include "tailcast/fabric/message_service.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/shm_door.h"
 #include "tailcast/fabric/shm_endpoint.h"
 #include "tailcast/fabric/tcp_door.h"
 #include "tailcast/fabric/tcp_endpoint.h"
+#include "tailcast/fabric/tcp_message_door.h"
 
 namespace tailcast::fabric {
 namespace {
@@ -60,6 +64,11 @@ class RealExporter final : public Exporter {
         memory_(ExporterIncarnation{RandomSeed() | 1}, options_.beat_timeout),
         reactor_("fabric-server") {}
 
+  void ServeMessages(MessageHandler handler) override {
+    TAILCAST_CHECK(options_.loop != nullptr, "an exporter without a loop takes no messages");
+    messages_ = std::make_unique<MessageService>(options_.loop, std::move(handler));
+  }
+
   Result<std::span<char>> AddRegion(RegionId id, uint64_t size) override {
     return memory_.Add(id, size);
   }
@@ -75,14 +84,18 @@ class RealExporter final : public Exporter {
                   static_cast<unsigned long long>(memory_.incarnation()));
     std::vector<std::string> addresses;
     if (!options_.shm_socket_path.empty()) {
-      shm_ =
-          std::make_unique<ShmDoor>(&reactor_, &memory_, options_.connections_max, options_.name);
+      shm_ = std::make_unique<ShmDoor>(&reactor_, &memory_, messages_.get(),
+                                       options_.connections_max, options_.name);
       TAILCAST_RETURN_IF_ERROR(shm_->Listen(options_.shm_socket_path).WithContext(options_.name));
       addresses.push_back("shm:" + options_.shm_socket_path + suffix);
     }
     if (!options_.tcp_listen.empty()) {
       TAILCAST_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(options_.tcp_listen));
-      tcp_ = std::make_unique<TcpDoor>(&reactor_, &memory_,
+      if (messages_ != nullptr) {
+        tcp_messages_ =
+            std::make_unique<TcpMessageDoor>(messages_.get(), options_.name, options_.peer_timeout);
+      }
+      tcp_ = std::make_unique<TcpDoor>(&reactor_, &memory_, tcp_messages_.get(),
                                        TcpDoorOptions{.name = options_.name,
                                                       .connections_max = options_.connections_max,
                                                       .watches_max = options_.watches_max,
@@ -114,15 +127,22 @@ class RealExporter final : public Exporter {
   }
   void Beat() override { memory_.Beat(ReadMonotonicClock()); }
   void Invalidate() override {
+    if (messages_ != nullptr) messages_->Close();
     memory_.Invalidate();
     if (shm_ != nullptr) shm_->CloseConnections();
     if (tcp_ != nullptr) tcp_->CloseConnections();
+    if (tcp_messages_ != nullptr) tcp_messages_->CloseConnections();
   }
-  void Renew() override { memory_.Renew(); }
+  void Renew() override {
+    if (messages_ != nullptr) messages_->Open();
+    memory_.Renew();
+  }
 
  private:
   const ExporterOptions options_;
   RegionMemory memory_;
+  std::unique_ptr<MessageService> messages_;
+  std::unique_ptr<TcpMessageDoor> tcp_messages_;
   Reactor reactor_;
   std::unique_ptr<ShmDoor> shm_;
   std::unique_ptr<TcpDoor> tcp_;
@@ -138,21 +158,63 @@ class RealConnector final : public Connector {
 
   void Connect(const std::string& text, Duration timeout,
                Callback<void(Result<std::unique_ptr<Endpoint>>)> done) override {
+    Begin<ClientSession>(
+        text, timeout, std::move(done),
+        [this](Address address) {
+          return MakeShmSession(loop_, reactor_.get(), address.where, address.incarnation);
+        },
+        [this](HostPort where, ExporterIncarnation incarnation) {
+          return MakeTcpSession(loop_, reactor_.get(), std::move(where), incarnation,
+                                options_.read_timeout);
+        },
+        [this](ClientSession& session) { return session.MakeEndpoint(reactor_); });
+  }
+
+  void OpenChannel(const std::string& text, Duration timeout,
+                   Callback<void(Result<std::unique_ptr<Channel>>)> done) override {
+    Begin<ChannelSession>(
+        text, timeout, std::move(done),
+        [this](Address address) {
+          return MakeShmChannelSession(loop_, reactor_.get(), address.where, address.incarnation);
+        },
+        [this](HostPort where, ExporterIncarnation incarnation) {
+          return MakeTcpChannelSession(loop_, reactor_.get(), std::move(where), incarnation);
+        },
+        [this](ChannelSession& session) { return session.MakeChannel(reactor_); });
+  }
+
+ private:
+  struct Pending {
+    explicit Pending(EventLoop& loop) : timer(loop) {}
+    std::shared_ptr<ClientEnd> session;
+    UniqueFunction<void(const Status&)> done;
+    Timer timer;
+  };
+
+  template <typename Session, typename Port, typename MakeShm, typename MakeTcp, typename MakePort>
+  void Begin(const std::string& text, Duration timeout,
+             Callback<void(Result<std::unique_ptr<Port>>)> done, MakeShm make_shm, MakeTcp make_tcp,
+             MakePort make_port) {
     const uint64_t id = next_id_++;
     Pending& pending = pending_.try_emplace(id, *loop_).first->second;
-    pending.done = std::move(done);
+    std::shared_ptr<Session> session;
     Result<Address> address = ParseAddress(text);
     Status error = address.status();
     if (error.ok() && address->scheme == "shm") {
-      pending.session = MakeShmSession(loop_, reactor_.get(), address->where, address->incarnation);
+      session = make_shm(*address);
     } else if (error.ok()) {
       Result<HostPort> where = ParseHostPort(address->where);
       error = where.status();
-      if (error.ok()) {
-        pending.session = MakeTcpSession(loop_, reactor_.get(), std::move(where).value(),
-                                         address->incarnation, options_.read_timeout);
-      }
+      if (error.ok()) session = make_tcp(std::move(where).value(), address->incarnation);
     }
+    pending.session = session;
+    pending.done = [session, make_port, done = std::move(done)](const Status& status) mutable {
+      if (status.ok()) {
+        done(make_port(*session));
+      } else {
+        done(status);
+      }
+    };
     if (!error.ok()) {
       pending.timer.After(Duration(), scope_.Bind([this, id, error] { Answer(id, error); }));
       return;
@@ -162,26 +224,17 @@ class RealConnector final : public Connector {
     }));
     Callback<void(const Status&)> ready =
         scope_.Bind([this, id](const Status& status) { Answer(id, status); });
-    const Scope& scope = pending.session->scope();
+    const Scope& scope = session->scope();
     Callback<void(Status)> on_reactor =
         scope.Bind([loop = loop_, ready = std::move(ready)](Status status) mutable {
           loop->Post(std::move(ready).With(std::move(status)));
         });
-    reactor_->Post(
-        scope.Bind([session = pending.session, on_reactor = std::move(on_reactor)]() mutable {
-          session->Start(std::move(on_reactor));
-        }));
+    reactor_->Post(scope.Bind([session, on_reactor = std::move(on_reactor)]() mutable {
+      session->Start(std::move(on_reactor));
+    }));
   }
 
- private:
-  struct Pending {
-    explicit Pending(EventLoop& loop) : timer(loop) {}
-    std::shared_ptr<ClientSession> session;
-    Callback<void(Result<std::unique_ptr<Endpoint>>)> done;
-    Timer timer;
-  };
-
-  void ShutDown(std::shared_ptr<ClientSession> session) {
+  void ShutDown(std::shared_ptr<ClientEnd> session) {
     if (session == nullptr) return;
     const Scope& scope = session->scope();
     reactor_->Post(scope.Bind([session = std::move(session)] { session->Shutdown(); }));
@@ -191,12 +244,8 @@ class RealConnector final : public Connector {
     auto node = pending_.extract(id);
     if (!node) return;  // timed out
     Pending& pending = node.mapped();
-    if (status.ok()) {
-      pending.done(pending.session->MakeEndpoint(reactor_));
-    } else {
-      ShutDown(std::move(pending.session));
-      pending.done(status);
-    }
+    if (!status.ok()) ShutDown(std::move(pending.session));
+    pending.done(status);
   }
 
   ThreadLoop* const loop_;
@@ -207,30 +256,52 @@ class RealConnector final : public Connector {
   Scope scope_;
 };
 
+// Of endpoints and channels alike.
+template <typename Port>
 struct BestAttempt {
+  using Done = Callback<void(Result<std::unique_ptr<Port>>)>;
+  using Try = void (Connector::*)(const std::string& address, Duration timeout, Done done);
   Connector* connector;
+  Try connect;
   std::vector<std::string> addresses;
   size_t next = 0;
   Duration timeout;
-  Callback<void(Result<std::unique_ptr<Endpoint>>)> done;
+  Done done;
   Scope scope;  // lives as long as the callback that holds the attempt
 };
 
-void TryNext(std::shared_ptr<BestAttempt> attempt) {
+template <typename Port>
+void TryNext(std::shared_ptr<BestAttempt<Port>> attempt) {
   const std::string address =
       attempt->next < attempt->addresses.size() ? attempt->addresses[attempt->next] : "";
   ++attempt->next;
   Connector* connector = attempt->connector;
+  const auto connect = attempt->connect;
   const Duration timeout = attempt->timeout;
   const Scope& scope = attempt->scope;
-  connector->Connect(address, timeout,
-                     scope.Bind([attempt](Result<std::unique_ptr<Endpoint>> endpoint) mutable {
-                       if (endpoint.ok() || attempt->next >= attempt->addresses.size()) {
-                         attempt->done(std::move(endpoint));
-                         return;
-                       }
-                       TryNext(std::move(attempt));
-                     }));
+  (connector->*connect)(address, timeout,
+                        scope.Bind([attempt](Result<std::unique_ptr<Port>> port) mutable {
+                          if (port.ok() || attempt->next >= attempt->addresses.size()) {
+                            attempt->done(std::move(port));
+                            return;
+                          }
+                          TryNext(std::move(attempt));
+                        }));
+}
+
+template <typename Port>
+void TryBest(Connector* connector, typename BestAttempt<Port>::Try connect,
+             const std::vector<std::string>& addresses, const std::string& prefer, Duration timeout,
+             typename BestAttempt<Port>::Done done) {
+  auto attempt = std::make_shared<BestAttempt<Port>>();
+  attempt->connector = connector;
+  attempt->connect = connect;
+  attempt->addresses = OrderAddresses(addresses, prefer);
+  // With none of them usable here, the first says best what is wrong.
+  if (attempt->addresses.empty() && !addresses.empty()) attempt->addresses = {addresses.front()};
+  attempt->timeout = timeout;
+  attempt->done = std::move(done);
+  TryNext(std::move(attempt));
 }
 
 }  // namespace
@@ -271,14 +342,13 @@ std::vector<std::string> OrderAddresses(const std::vector<std::string>& addresse
 void ConnectBest(Connector* connector, const std::vector<std::string>& addresses,
                  const std::string& prefer, Duration timeout,
                  Callback<void(Result<std::unique_ptr<Endpoint>>)> done) {
-  auto attempt = std::make_shared<BestAttempt>();
-  attempt->connector = connector;
-  attempt->addresses = OrderAddresses(addresses, prefer);
-  // With none of them usable here, the first says best what is wrong.
-  if (attempt->addresses.empty() && !addresses.empty()) attempt->addresses = {addresses.front()};
-  attempt->timeout = timeout;
-  attempt->done = std::move(done);
-  TryNext(std::move(attempt));
+  TryBest<Endpoint>(connector, &Connector::Connect, addresses, prefer, timeout, std::move(done));
+}
+
+void OpenBestChannel(Connector* connector, const std::vector<std::string>& addresses,
+                     const std::string& prefer, Duration timeout,
+                     Callback<void(Result<std::unique_ptr<Channel>>)> done) {
+  TryBest<Channel>(connector, &Connector::OpenChannel, addresses, prefer, timeout, std::move(done));
 }
 
 }  // namespace tailcast::fabric

@@ -11,6 +11,9 @@
 namespace tailcast::fabric {
 
 struct ExporterOptions {
+  // Where messages are handled; outlives the exporter, which is destroyed on its thread. Null: it
+  // takes none.
+  ThreadLoop* loop = nullptr;
   std::string name = "exporter";  // for log lines and thread names
   // Where the shm door listens; empty = no such door. A socket file left by a dead server is
   // replaced.
@@ -55,5 +58,10 @@ std::vector<std::string> OrderAddresses(const std::vector<std::string>& addresse
 void ConnectBest(Connector* connector, const std::vector<std::string>& addresses,
                  const std::string& prefer, Duration timeout,
                  Callback<void(Result<std::unique_ptr<Endpoint>>)> done);
+
+// The same of a message channel.
+void OpenBestChannel(Connector* connector, const std::vector<std::string>& addresses,
+                     const std::string& prefer, Duration timeout,
+                     Callback<void(Result<std::unique_ptr<Channel>>)> done);
 
 }  // namespace tailcast::fabric

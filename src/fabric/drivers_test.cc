@@ -23,6 +23,7 @@
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
+#include "tailcast/fabric/channel_conformance.h"
 #include "tailcast/fabric/connect.h"
 #include "tailcast/fabric/control_page.h"
 #include "tailcast/fabric/fabric_conformance.h"
@@ -60,20 +61,25 @@ ExporterOptions TestOptions(const std::string& driver, const std::string& socket
 // The body of a server process: prints its address, then obeys lines "OFFSET VALUE" on stdin, until
 // that ends.
 int Serve(const std::string& driver, const std::string& socket_path) {
-  auto exporter = MakeExporter(TestOptions(driver, socket_path));
+  LoopThread beater("beater");
+  ExporterOptions options = TestOptions(driver, socket_path);
+  options.loop = beater.loop();
+  auto exporter = MakeExporter(options);
   std::span<char> words;
   for (RegionId id = 0; id < 2; ++id) {
     words = exporter->AddRegion(id, kTestRegionBytes[id]).value();
     FillPattern(id, words);
   }
+  const Scope scope;
+  exporter->ServeMessages(
+      scope.Bind([](std::string_view message, std::string& answer) { Echo(message, answer); }));
   const auto addresses = exporter->Listen();
   if (!addresses.ok()) {
     std::cerr << addresses.status() << "\n";
     return 1;
   }
-  LoopThread beater("beater");
-  const Scope scope;
   std::function<void()> beat = [&] {
+    if (exporter == nullptr) return;
     exporter->Beat();
     beater.loop()->After(Duration::Millis(20), scope.Bind([&] { beat(); }));
   };
@@ -84,6 +90,7 @@ int Serve(const std::string& driver, const std::string& socket_path) {
     StoreWord(words.data() + offset, value);
     exporter->Notify(1, offset);
   }
+  beater.Call([&] { exporter.reset(); });
   return 0;
 }
 
@@ -145,7 +152,9 @@ class RealWorld final : public FabricWorld {
     return loop_.RunUntil(done, ReadMonotonicClock() + limit);
   }
   std::unique_ptr<Exporter> MakeExporter() override {
-    return fabric::MakeExporter(TestOptions(driver_, NewPath()));
+    ExporterOptions options = TestOptions(driver_, NewPath());
+    options.loop = &loop_;
+    return fabric::MakeExporter(options);
   }
   std::unique_ptr<Connector> MakeConnector() override {
     return fabric::MakeConnector(&loop_, {.read_timeout = Duration::Seconds(10)});
@@ -181,6 +190,8 @@ FabricDriver Real(const std::string& driver) {
   return {driver, [driver] { return std::make_unique<RealWorld>(driver); }};
 }
 INSTANTIATE_TEST_SUITE_P(Real, FabricConformance, testing::Values(Real("shm"), Real("tcp")),
+                         DriverName);
+INSTANTIATE_TEST_SUITE_P(Real, ChannelConformance, testing::Values(Real("shm"), Real("tcp")),
                          DriverName);
 
 // A served exporter and a loop, for the tests below.

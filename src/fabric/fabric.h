@@ -19,6 +19,7 @@
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/status.h"
+#include "tailcast/fabric/channel.h"
 
 namespace tailcast::fabric {
 
@@ -134,6 +135,10 @@ class Connector {
   //   DeadlineExceeded. InvalidArgument: an address of unknown form.
   virtual void Connect(const std::string& address, Duration timeout,
                        Callback<void(Result<std::unique_ptr<Endpoint>>)> done) = 0;
+  // Opens a message channel to the same server. Errors as Connect's; Unavailable also: it takes no
+  // messages.
+  virtual void OpenChannel(const std::string& address, Duration timeout,
+                           Callback<void(Result<std::unique_ptr<Channel>>)> done) = 0;
 };
 
 // The server's side. The memory belongs to the exporter, so that shm can hand it to readers.
@@ -145,6 +150,9 @@ class Exporter {
   // its address until the exporter is destroyed.
   //   InvalidArgument: a bad size or number, or a number used twice. ResourceExhausted: no memory.
   virtual Result<std::span<char>> AddRegion(RegionId id, uint64_t size) = 0;
+  // Takes messages, too: `handler` is called for each, on the loop that the exporter was given.
+  // Before Listen, at most once.
+  virtual void ServeMessages(MessageHandler handler) = 0;
   // Opens the doors; no regions after this. Returns the addresses to put in the registry, the
   // fastest first.
   //   AlreadyExists: a living server listens there. InvalidArgument: a bad address, or a hole in
@@ -159,7 +167,8 @@ class Exporter {
   virtual void Beat() = 0;
   // Makes every region unreadable: connections close, generations end, new connections are refused.
   // What a replica does that is removed or that can't renew its configuration. When it returns, no
-  // read that starts later completes with kOk, and none that runs gets a byte written later.
+  // read that starts later completes with kOk, none that runs gets a byte written later, and no
+  // message of the connections that were is handled any more (spec Channel: ClosedIsClosed).
   virtual void Invalidate() = 0;
   // After Invalidate: opens the doors again, with new generations.
   virtual void Renew() = 0;

@@ -39,7 +39,8 @@ inline void StoreWord(char* where, uint64_t value) {
   __atomic_store_n(reinterpret_cast<uint64_t*>(where), value, __ATOMIC_SEQ_CST);
 }
 
-// A server that runs elsewhere: in a process of its own, or as good as.
+// A server that runs elsewhere: in a process of its own, or as good as. It echoes messages
+// (channel_conformance.h).
 class TestServer {
  public:
   virtual ~TestServer() = default;  // kills it
@@ -90,7 +91,7 @@ class FabricConformance : public testing::TestWithParam<FabricDriver> {
     std::vector<std::span<char>> memory;
     std::string address;
   };
-  Local Export() {
+  Local Export(const std::function<void(Exporter&)>& prepare = {}) {
     Local local;
     local.exporter = world_->MakeExporter();
     for (RegionId id = 0; id < 2; ++id) {
@@ -99,6 +100,7 @@ class FabricConformance : public testing::TestWithParam<FabricDriver> {
       FillPattern(id, *memory);
       local.memory.push_back(*memory);
     }
+    if (prepare) prepare(*local.exporter);
     auto addresses = local.exporter->Listen();
     EXPECT_TRUE(addresses.ok()) << addresses.status();
     local.address = addresses->front();

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "tailcast/base/check.h"
+#include "tailcast/fabric/fake_channel.h"
 #include "tailcast/fabric/fake_endpoint.h"
 #include "tailcast/fabric/fake_wire.h"
 
@@ -30,6 +32,7 @@ class FakeExporter final : public Exporter {
     }
   }
   ~FakeExporter() override {
+    memory_->message_scope = nullptr;
     if (wire_->Find(memory_->server) != memory_) return;  // killed, or replaced by a restart
     memory_->readable = false;
     wire_->CloseConnections(*memory_);
@@ -81,6 +84,12 @@ class FakeExporter final : public Exporter {
                   static_cast<unsigned long long>(memory_->incarnation));
     return std::vector<std::string>{"fake:" + memory_->server + suffix};
   }
+  void ServeMessages(MessageHandler handler) override {
+    TAILCAST_CHECK(memory_->options.loop != nullptr,
+                   "an exporter without a loop takes no messages");
+    memory_->handler = std::move(handler);
+    memory_->message_scope = &scope_;
+  }
   void Notify(RegionId id, uint64_t offset) override { wire_->Notify(*memory_, id, offset); }
   void Beat() override { memory_->last_beat = wire_->loop->Now(); }
   void Invalidate() override {
@@ -95,6 +104,7 @@ class FakeExporter final : public Exporter {
  private:
   const std::shared_ptr<Wire> wire_;
   const std::shared_ptr<FakeMemory> memory_;
+  Scope scope_;
 };
 
 class FakeConnector final : public Connector {
@@ -104,9 +114,63 @@ class FakeConnector final : public Connector {
 
   void Connect(const std::string& address, Duration timeout,
                Callback<void(Result<std::unique_ptr<Endpoint>>)> done) override {
+    Dial<FakeClient>(
+        address, timeout, std::move(done),
+        [loop = loop_, name = name_](const std::shared_ptr<FakeMemory>& memory) {
+          auto client = std::make_shared<FakeClient>();
+          client->name = name;
+          client->loop = loop;
+          client->memory = memory;
+          for (const FakeRegion& region : memory->regions) client->infos.push_back(region.info);
+          std::erase_if(memory->clients, [](const auto& weak) { return weak.expired(); });
+          memory->clients.push_back(client);
+          return Result<std::shared_ptr<FakeClient>>(client);
+        },
+        [wire = wire_](std::shared_ptr<FakeClient> client) {
+          return std::make_unique<FakeEndpoint>(wire, std::move(client));
+        });
+  }
+
+  void OpenChannel(const std::string& address, Duration timeout,
+                   Callback<void(Result<std::unique_ptr<Channel>>)> done) override {
+    Dial<FakeChannelEnd>(
+        address, timeout, std::move(done),
+        [loop = loop_, name = name_](
+            const std::shared_ptr<FakeMemory>& memory) -> Result<std::shared_ptr<FakeChannelEnd>> {
+          if (memory->message_scope == nullptr) {
+            return UnavailableError(memory->server + " takes no messages");
+          }
+          auto end = std::make_shared<FakeChannelEnd>();
+          end->name = name;
+          end->loop = loop;
+          end->memory = memory;
+          end->life = memory->life;
+          std::erase_if(memory->channels, [](const auto& weak) { return weak.expired(); });
+          memory->channels.push_back(end);
+          return end;
+        },
+        [wire = wire_](std::shared_ptr<FakeChannelEnd> end) {
+          return std::make_unique<FakeChannel>(wire, std::move(end));
+        });
+  }
+
+ private:
+  struct Pending {
+    explicit Pending(EventLoop& loop) : timer(loop) {}
+    UniqueFunction<void(const Status&)> refuse;
+    Timer timer;
+  };
+
+  // Shakes hands with the server: `admit(memory)` there gives what both ends share, `make(end)`
+  // here the port.
+  template <typename End, typename Port, typename Admit, typename Make>
+  void Dial(const std::string& address, Duration timeout,
+            Callback<void(Result<std::unique_ptr<Port>>)> done, Admit admit, Make make) {
     const uint64_t id = next_id_++;
     Pending& pending = pending_.try_emplace(id, *loop_).first->second;
-    pending.done = std::move(done);
+    const auto shared =
+        std::make_shared<Callback<void(Result<std::unique_ptr<Port>>)>>(std::move(done));
+    pending.refuse = [shared](const Status& refusal) { (*shared)(refusal); };
     const size_t hash = address.rfind('#');
     const std::string server =
         address.starts_with("fake:")
@@ -118,74 +182,55 @@ class FakeConnector final : public Connector {
     }
     if (server.empty()) {
       pending.timer.After(Duration(), scope_.Bind([this, id, address] {
-        Answer(id, InvalidArgumentError("\"" + address + "\" is no address of the fake"));
+        Refuse(id, InvalidArgumentError("\"" + address + "\" is no address of the fake"));
       }));
       return;
     }
     pending.timer.After(timeout, scope_.Bind([this, id, address] {
-      Answer(id, DeadlineExceededError("no answer from " + address));
+      Refuse(id, DeadlineExceededError("no answer from " + address));
     }));
-    using Answered = Callback<void(const Status&, std::shared_ptr<FakeClient>)>;
-    Answered answered =
-        scope_.Bind([this, id](const Status& refusal, std::shared_ptr<FakeClient> client) {
-          if (client == nullptr) return Answer(id, refusal);
-          Answer(id, std::unique_ptr<Endpoint>(new FakeEndpoint(wire_, std::move(client))));
-        });
+    using Answered = Callback<void(Result<std::shared_ptr<End>>)>;
+    Answered answered = scope_.Bind([this, id, shared, make](Result<std::shared_ptr<End>> end) {
+      if (!end.ok()) return Refuse(id, end.status());
+      if (pending_.erase(id) == 0) return;  // it timed out
+      (*shared)(std::unique_ptr<Port>(make(std::move(end).value())));
+    });
     FakeLink& link = wire_->LinkOf(name_, server);
     if (link.requests_cut) return;
     wire_->After(wire_->Latency(link), [wire = wire_, loop = loop_, name = name_, server,
-                                        incarnation, answered = std::move(answered)]() mutable {
+                                        incarnation, admit,
+                                        answered = std::move(answered)]() mutable {
       const std::shared_ptr<FakeMemory> memory = wire->Find(server);
-      auto serve = [wire, loop, name, server, incarnation, memory,
+      auto serve = [wire, loop, name, server, incarnation, memory, admit,
                     answered = std::move(answered)]() mutable {
-        Status refusal;
+        Result<std::shared_ptr<End>> end = UnavailableError("nobody serves " + server);
         if (memory == nullptr || !memory->readable) {
-          refusal = UnavailableError("nobody serves " + server);
         } else if (incarnation != ExporterIncarnation::kAny && memory->incarnation != incarnation) {
-          refusal = UnavailableError("another incarnation of " + server + " is there");
+          end = UnavailableError("another incarnation of " + server + " is there");
         } else if (memory->regions[0].info.generation == Generation::kNone) {
-          refusal = UnavailableError(server + " is going away");
-        }
-        std::shared_ptr<FakeClient> client;
-        if (refusal.ok()) {
-          client = std::make_shared<FakeClient>();
-          client->name = name;
-          client->loop = loop;
-          client->memory = memory;
-          for (const FakeRegion& region : memory->regions) client->infos.push_back(region.info);
-          std::erase_if(memory->clients, [](const auto& weak) { return weak.expired(); });
-          memory->clients.push_back(client);
+          end = UnavailableError(server + " is going away");
+        } else {
+          end = admit(memory);
         }
         FakeLink& back = wire->LinkOf(name, server);
         if (back.answers_cut) return;
         wire->After(wire->Latency(back),
-                    [loop, client, refusal, answered = std::move(answered)]() mutable {
+                    [loop, end = std::move(end), answered = std::move(answered)]() mutable {
                       if (answered.dropped()) return;  // and the loop may be gone
-                      loop->Post(std::move(answered).With(refusal, client));
+                      loop->Post(std::move(answered).With(std::move(end)));
                     });
       };
-      if (memory == nullptr) {
-        serve();
+      // The process itself shakes hands, however its memory is read.
+      if (memory != nullptr && memory->stopped) {
+        memory->held.push_back(std::move(serve));
       } else {
-        // The process itself shakes hands, however its memory is read.
-        if (memory->stopped) {
-          memory->held.push_back(std::move(serve));
-        } else {
-          serve();
-        }
+        serve();
       }
     });
   }
-
- private:
-  struct Pending {
-    explicit Pending(EventLoop& loop) : timer(loop) {}
-    Callback<void(Result<std::unique_ptr<Endpoint>>)> done;
-    Timer timer;
-  };
-  void Answer(uint64_t id, Result<std::unique_ptr<Endpoint>> result) {
+  void Refuse(uint64_t id, const Status& refusal) {
     auto node = pending_.extract(id);
-    if (node) node.mapped().done(std::move(result));  // else it timed out
+    if (node) node.mapped().refuse(refusal);  // else it timed out
   }
 
   const std::shared_ptr<Wire> wire_;
@@ -251,6 +296,7 @@ void FakeFabricNetwork::KillLeavingMemory(const std::string& server) {
   if (!memory->options.one_sided) memory->stopped = true;  // nobody is left to answer
   memory->watchers.clear();
   memory->held.clear();
+  memory->message_scope = nullptr;
   wire_->servers.erase(server);
 }
 const FakeFabricCounters& FakeFabricNetwork::counters() const { return wire_->counters; }

@@ -12,6 +12,10 @@
 // whatever happens: exactly one completion for each read, and no byte of a destination changes
 // after it.
 //
+// Messages arrive in the order of sending, and answers too. What a cut link swallows takes all that
+// is sent after it along, until the connection ends some seconds later. `lost_probability` is that
+// of an answer that never comes because the connection ends after its message was handled.
+//
 // Everything is drawn from the seed. One thread.
 #pragma once
 
@@ -55,10 +59,11 @@ struct FakeLink {
 // What happened so far; for tests, and for a trace to compare.
 struct FakeFabricCounters {
   uint64_t reads = 0, torn = 0, late = 0, lost = 0, flushed = 0, timeouts = 0, stale = 0,
-           beat_refusals = 0, cut = 0, notifications = 0, notifications_lost = 0;
+           beat_refusals = 0, cut = 0, messages = 0, notifications = 0, notifications_lost = 0;
 };
 
 struct FakeExporterOptions {
+  EventLoop* loop = nullptr;  // where messages are handled; null: it takes none
   Duration beat_timeout = Duration::Seconds(2);
   // True as on verbs and shm: memory reads without its process, so it reads on while the process is
   // stopped. False as on tcp: reads wait for its engine.

@@ -8,6 +8,7 @@
 
 #include "tailcast/base/fault_point.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/fabric/channel_conformance.h"
 #include "tailcast/fabric/fabric_conformance.h"
 
 namespace tailcast::fabric {
@@ -72,6 +73,8 @@ class FakeServer final : public TestServer {
       words_ = exporter_->AddRegion(id, kTestRegionBytes[id]).value();
       FillPattern(id, words_);
     }
+    exporter_->ServeMessages(
+        scope_.Bind([](std::string_view message, std::string& answer) { Echo(message, answer); }));
     address_ = exporter_->Listen().value().front();
     Beat();
   }
@@ -147,8 +150,8 @@ class FakeWorld final : public FabricWorld {
     Scope scope;
   };
   std::string NewName() { return "server-" + std::to_string(++servers_); }
-  FakeExporterOptions options() const {
-    return {.beat_timeout = kTestBeatTimeout, .one_sided = one_sided_};
+  FakeExporterOptions options() {
+    return {.loop = &loop_, .beat_timeout = kTestBeatTimeout, .one_sided = one_sided_};
   }
   VirtualLoop loop_;
   FakeFabricNetwork network_;
@@ -161,6 +164,8 @@ FabricDriver Fake(bool one_sided) {
           [one_sided] { return std::make_unique<FakeWorld>(one_sided); }};
 }
 INSTANTIATE_TEST_SUITE_P(Fake, FabricConformance, testing::Values(Fake(true), Fake(false)),
+                         DriverName);
+INSTANTIATE_TEST_SUITE_P(Fake, ChannelConformance, testing::Values(Fake(true), Fake(false)),
                          DriverName);
 
 // A server "s" and a client "c" with one connection.

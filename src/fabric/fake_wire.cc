@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tailcast/base/fault_point.h"
+#include "tailcast/fabric/fake_channel.h"
 #include "tailcast/fabric/fake_endpoint.h"
 #include "tailcast/fabric/word_copy.h"
 
@@ -40,6 +41,7 @@ void FakeFabricNetwork::Wire::CloseConnections(FakeMemory& memory) {
     After(Latency(link), [this, client] { Break(client); });
   }
   memory.clients.clear();
+  CloseChannels(*this, memory);
 }
 
 void FakeFabricNetwork::Wire::Break(const std::shared_ptr<FakeClient>& client) {

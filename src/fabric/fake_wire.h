@@ -23,6 +23,7 @@ struct FakeRegion {
 
 class FakeEndpoint;
 struct FakeClient;
+struct FakeChannelEnd;
 
 struct FakeWatcher {
   std::weak_ptr<FakeClient> client;
@@ -46,6 +47,12 @@ struct FakeMemory {
   std::optional<MonotonicTime> last_beat;
   std::vector<std::weak_ptr<FakeClient>> clients;
   std::vector<FakeWatcher> watchers;
+  // Messages: who takes them; null scope: nobody does (any more). Channels are of one life of its
+  // gate (spec Channel: door).
+  MessageHandler handler;
+  const Scope* message_scope = nullptr;
+  uint64_t life = 1;
+  std::vector<std::weak_ptr<FakeChannelEnd>> channels;
   std::vector<UniqueFunction<void()>> held;  // requests that wait for a stopped engine
 };
 

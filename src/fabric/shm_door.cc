@@ -37,30 +37,20 @@ Counter& Refused() {
   return counter;
 }
 
-}  // namespace
-
-Status UnixAddress(const std::string& path, Descriptor* directory, sockaddr_un* address) {
-  if (path.empty() || path.find('\0') != std::string::npos) {
-    return InvalidArgumentError("\"" + path + "\" is no path of a unix socket");
+// The memory that a client handed over for its channel. Nobody may be able to shrink it under us.
+Result<Mapping> MapChannel(const std::vector<Descriptor>& fds) {
+  if (fds.size() != 1) return InvalidArgumentError("a channel is one descriptor");
+  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  const int seals = fcntl(fds[0].get(), F_GET_SEALS);
+  struct stat info;
+  if (seals < 0 || (seals & kNeeded) != kNeeded || fstat(fds[0].get(), &info) != 0 ||
+      static_cast<uint64_t>(info.st_size) != kChannelBytes) {
+    return InvalidArgumentError("a channel whose memory is not sealed, or of another size");
   }
-  std::string reachable = path;
-  if (path.size() >= sizeof(address->sun_path)) {
-    const size_t slash = path.rfind('/');
-    const std::string dir = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-    const std::string base = slash == std::string::npos ? path : path.substr(slash + 1);
-    *directory = Descriptor(open(dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (!directory->valid()) return ErrnoStatus(errno, "open " + dir);
-    reachable = "/proc/self/fd/" + std::to_string(directory->get()) + "/" + base;
-    if (reachable.size() >= sizeof(address->sun_path)) {
-      return InvalidArgumentError("the socket name in " + path +
-                                  " is too long: choose one below 80 bytes");
-    }
-  }
-  std::memset(address, 0, sizeof(*address));
-  address->sun_family = AF_UNIX;
-  std::memcpy(address->sun_path, reachable.data(), reachable.size());
-  return OkStatus();
+  return Mapping::Map(fds[0].get(), kChannelBytes, /*writable=*/true);
 }
+
+}  // namespace
 
 class ShmDoor::Listener final : public Reactor::Handler {
  public:
@@ -80,6 +70,7 @@ class ShmDoor::Connection final : public Reactor::Handler {
     }));
   }
   ~Connection() {
+    if (rings_ != 0) door_->messages_->RemoveRings(rings_);
     door_->reactor_->Cancel(timer_);
     door_->reactor_->Remove(fd_.get());
   }
@@ -87,7 +78,8 @@ class ShmDoor::Connection final : public Reactor::Handler {
   void OnEvents(uint32_t) override {
     // One byte more than a hello, so that a longer packet shows.
     char packet[sizeof(ShmHello) + 1];
-    const ssize_t n = recv(fd_.get(), packet, sizeof(packet), MSG_DONTWAIT);
+    std::vector<Descriptor> fds;
+    const ssize_t n = ReceivePacket(fd_.get(), std::span(packet), &fds);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
       door_->Drop(fd_.get());
@@ -107,7 +99,7 @@ class ShmDoor::Connection final : public Reactor::Handler {
       Fail("no hello of this protocol");
       return;
     }
-    Answer(hello);
+    Answer(hello, std::move(fds));
   }
 
  private:
@@ -117,19 +109,24 @@ class ShmDoor::Connection final : public Reactor::Handler {
     door_->Drop(fd_.get());
   }
 
-  void Answer(const ShmHello& hello) {
+  void Answer(const ShmHello& hello, std::vector<Descriptor> fds_of_hello) {
     const RegionMemory& memory = *door_->memory_;
+    const bool messages = hello.flags == kHelloMessages;
+    const MessageService::Life life = door_->messages_ != nullptr ? door_->messages_->life() : 0;
     ShmReply reply{.magic = kShmMagic,
                    .version = kShmVersion,
                    .status = HelloStatus::kWelcome,
                    .incarnation = memory.incarnation(),
-                   .region_count = static_cast<uint32_t>(memory.regions().size())};
-    if (hello.version != kShmVersion || hello.flags != 0 || hello.credential_bytes != 0) {
+                   .region_count = messages ? 0 : static_cast<uint32_t>(memory.regions().size())};
+    if (hello.version != kShmVersion || (hello.flags & ~kHelloMessages) != 0 ||
+        hello.credential_bytes != 0) {
       reply.status = HelloStatus::kVersion;
     } else if (hello.expected_incarnation != ExporterIncarnation::kAny &&
                hello.expected_incarnation != memory.incarnation()) {
       reply.status = HelloStatus::kIncarnation;
-    } else if (!memory.valid()) {
+    } else if (messages && door_->messages_ == nullptr) {
+      reply.status = HelloStatus::kNoMessages;
+    } else if (!memory.valid() || (messages && life == 0)) {
       reply.status = HelloStatus::kGoingAway;
     } else if (door_->connections_.size() > door_->connections_max_) {
       reply.status = HelloStatus::kTooMany;
@@ -141,7 +138,23 @@ class ShmDoor::Connection final : public Reactor::Handler {
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
     iovec parts[2] = {{&reply, sizeof(reply)}, {nullptr, 0}};
     msghdr message{.msg_iov = parts, .msg_iovlen = 1};
-    if (reply.status == HelloStatus::kWelcome) {
+    if (reply.status == HelloStatus::kWelcome && messages) {
+      Result<Mapping> channel = MapChannel(fds_of_hello);
+      if (!channel.ok()) {
+        Fail(channel.status().message().c_str());
+        return;
+      }
+      ShmDoor* const door = door_;
+      const int fd = fd_.get();
+      rings_ = door->messages_->AddRings(
+          life, std::move(channel).value(),
+          door->messages_->scope().Bind([door, fd](uint64_t rings) {
+            door->reactor_->Post(door->scope_.Bind([door, fd, rings] {
+              const auto it = door->connections_.find(fd);
+              if (it != door->connections_.end() && it->second->rings_ == rings) door->Drop(fd);
+            }));
+          }));
+    } else if (reply.status == HelloStatus::kWelcome) {
       fds[fd_count++] = memory.control_read_only().get();
       for (RegionId id = 0; id < memory.regions().size(); ++id) {
         const RegionMemory::Region& region = memory.regions()[id];
@@ -173,14 +186,16 @@ class ShmDoor::Connection final : public Reactor::Handler {
   ShmDoor* const door_;
   const Descriptor fd_;
   uint64_t timer_ = 0;
+  uint64_t rings_ = 0;  // of a message channel
   Scope scope_;
   bool welcomed_ = false;
 };
 
-ShmDoor::ShmDoor(Reactor* reactor, const RegionMemory* memory, uint32_t connections_max,
-                 std::string name)
+ShmDoor::ShmDoor(Reactor* reactor, const RegionMemory* memory, MessageService* messages,
+                 uint32_t connections_max, std::string name)
     : reactor_(reactor),
       memory_(memory),
+      messages_(messages),
       connections_max_(connections_max),
       name_(std::move(name)),
       listener_(std::make_unique<Listener>(this)) {}

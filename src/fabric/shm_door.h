@@ -3,8 +3,6 @@
 // died.
 #pragma once
 
-#include <sys/un.h>
-
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -12,6 +10,7 @@
 #include <string>
 
 #include "tailcast/base/scope.h"
+#include "tailcast/fabric/message_service.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
 
@@ -21,7 +20,9 @@ namespace tailcast::fabric {
 // any.
 class ShmDoor {
  public:
-  ShmDoor(Reactor* reactor, const RegionMemory* memory, uint32_t connections_max, std::string name);
+  // `messages`: null: message channels are refused.
+  ShmDoor(Reactor* reactor, const RegionMemory* memory, MessageService* messages,
+          uint32_t connections_max, std::string name);
   ~ShmDoor();
   ShmDoor(const ShmDoor&) = delete;
   ShmDoor& operator=(const ShmDoor&) = delete;
@@ -39,6 +40,7 @@ class ShmDoor {
 
   Reactor* const reactor_;
   const RegionMemory* const memory_;
+  MessageService* const messages_;
   const uint32_t connections_max_;
   const std::string name_;
   std::string path_;
@@ -49,10 +51,5 @@ class ShmDoor {
   std::atomic<int> connection_count_{0};
   Scope scope_;  // reactor thread
 };
-
-// The address of the unix socket `path` for bind and connect, also when it is longer than the 107
-// bytes that the kernel takes: then it goes through a descriptor of its directory, kept in
-// `directory` while the address is in use.
-Status UnixAddress(const std::string& path, Descriptor* directory, struct sockaddr_un* address);
 
 }  // namespace tailcast::fabric

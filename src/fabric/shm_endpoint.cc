@@ -259,15 +259,7 @@ std::unique_ptr<Endpoint> ShmSession::MakeEndpoint(std::shared_ptr<Reactor> reac
 }
 
 Status ShmSession::Open() {
-  sockaddr_un address;
-  Descriptor directory;
-  TAILCAST_RETURN_IF_ERROR(UnixAddress(path_, &directory, &address));
-  fd_ = Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd_.valid()) return ErrnoStatus(errno, "make a unix socket");
-  if (connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    return UnavailableError("nobody serves shared memory at " + path_ + ": " +
-                            std::strerror(errno));
-  }
+  TAILCAST_ASSIGN_OR_RETURN(fd_, ConnectUnix(path_));
   TAILCAST_RETURN_IF_ERROR(reactor_->Add(fd_.get(), EPOLLIN, this));
   const ShmHello hello{
       .magic = kShmMagic, .version = kShmVersion, .expected_incarnation = expected_incarnation_};
@@ -302,23 +294,10 @@ void ShmSession::OnEvents(uint32_t) {
 
 Status ShmSession::TakeReply() {
   char packet[sizeof(ShmReply) + kRegionsMax * sizeof(ShmRegion)];
-  alignas(cmsghdr) char control[CMSG_SPACE((1 + kRegionsMax) * sizeof(int))];
-  iovec part{packet, sizeof(packet)};
-  msghdr message{
-      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
-  const ssize_t n = recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return OkStatus();
   std::vector<Descriptor> fds;
-  for (cmsghdr* h = n < 0 ? nullptr : CMSG_FIRSTHDR(&message); h != nullptr;
-       h = CMSG_NXTHDR(&message, h)) {
-    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
-      fds.emplace_back(fd);
-    }
-  }
+  bool cut = false;
+  const ssize_t n = ReceivePacket(fd_.get(), std::span(packet), &fds, &cut);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return OkStatus();
   if (n <= 0) return UnavailableError("the server at " + path_ + " closed the connection");
   const auto bad = [&](const std::string& what) {
     BadInput().Add();
@@ -335,8 +314,8 @@ Status ShmSession::TakeReply() {
   if (reply.version != kShmVersion) {
     return bad("a reply of version " + std::to_string(reply.version));
   }
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || reply.region_count == 0 ||
-      reply.region_count > kRegionsMax || fds.size() != 1 + reply.region_count ||
+  if (cut || reply.region_count == 0 || reply.region_count > kRegionsMax ||
+      fds.size() != 1 + reply.region_count ||
       static_cast<size_t>(n) != sizeof(reply) + reply.region_count * sizeof(ShmRegion)) {
     return bad("a reply that does not add up");
   }

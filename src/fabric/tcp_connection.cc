@@ -1,5 +1,6 @@
 #include "tailcast/fabric/tcp_connection.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -158,19 +159,25 @@ bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
       .reads_max = door_->options_.reads_max,
       .watches_max = door_->options_.watches_max,
       .peer_timeout_us = static_cast<uint64_t>(door_->options_.peer_timeout.micros())};
-  if (hello.version != kTcpVersion || hello.flags != 0 || hello.credential_bytes != 0 ||
-      frame.body_bytes != sizeof(TcpHello)) {
+  const bool messages = hello.flags == kHelloMessages;
+  const MessageService::Life life =
+      messages && door_->messages_ != nullptr ? door_->messages_->service()->life() : 0;
+  if (messages) welcome.reads_max = welcome.watches_max = 0;
+  if (hello.version != kTcpVersion || (hello.flags & ~kHelloMessages) != 0 ||
+      hello.credential_bytes != 0 || frame.body_bytes != sizeof(TcpHello)) {
     welcome.status = HelloStatus::kVersion;
   } else if (hello.expected_incarnation != ExporterIncarnation::kAny &&
              hello.expected_incarnation != memory.incarnation()) {
     welcome.status = HelloStatus::kIncarnation;
-  } else if (!memory.valid()) {
+  } else if (messages && door_->messages_ == nullptr) {
+    welcome.status = HelloStatus::kNoMessages;
+  } else if (!memory.valid() || (messages && life == 0)) {
     welcome.status = HelloStatus::kGoingAway;
   } else if (door_->connections_.size() > door_->options_.connections_max) {
     welcome.status = HelloStatus::kTooMany;
   }
   const bool accepted = welcome.status == HelloStatus::kWelcome;
-  const size_t regions = accepted ? memory.regions().size() : 0;
+  const size_t regions = accepted && !messages ? memory.regions().size() : 0;
   AppendTo(control_, TcpFrame{.body_bytes = static_cast<uint32_t>(sizeof(welcome) +
                                                                   regions * sizeof(TcpRegion)),
                               .op = TcpOp::kWelcome,
@@ -181,6 +188,13 @@ bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
   for (RegionId id = 0; id < regions; ++id) {
     generations_.push_back(memory.generation(id));
     AppendTo(control_, TcpRegion{memory.regions()[id].size, generations_.back()});
+  }
+  if (accepted && messages) {
+    // From here on it belongs to the other thread.
+    Descriptor fd(fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+    if (fd.valid()) door_->messages_->Adopt(std::move(fd), peer_, life, control_);
+    door_->Drop(fd_.get());
+    return false;
   }
   welcomed_ = accepted;
   closing_ = !accepted;

@@ -41,9 +41,11 @@ class TcpDoor::Listener final : public Reactor::Handler {
   TcpDoor* const door_;
 };
 
-TcpDoor::TcpDoor(Reactor* reactor, const RegionMemory* memory, TcpDoorOptions options)
+TcpDoor::TcpDoor(Reactor* reactor, const RegionMemory* memory, TcpMessageDoor* messages,
+                 TcpDoorOptions options)
     : reactor_(reactor),
       memory_(memory),
+      messages_(messages),
       options_(std::move(options)),
       listener_(std::make_unique<Listener>(this)) {}
 

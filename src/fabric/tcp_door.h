@@ -18,6 +18,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/tcp_message_door.h"
 
 namespace tailcast::fabric {
 
@@ -32,7 +33,9 @@ struct TcpDoorOptions {
 // Threads: construction, Listen and destruction by one that is not the reactor's; the rest any.
 class TcpDoor {
  public:
-  TcpDoor(Reactor* reactor, const RegionMemory* memory, TcpDoorOptions options);
+  // `messages`: null: message channels are refused.
+  TcpDoor(Reactor* reactor, const RegionMemory* memory, TcpMessageDoor* messages,
+          TcpDoorOptions options);
   ~TcpDoor();
   TcpDoor(const TcpDoor&) = delete;
   TcpDoor& operator=(const TcpDoor&) = delete;
@@ -74,6 +77,7 @@ class TcpDoor {
 
   Reactor* const reactor_;
   const RegionMemory* const memory_;
+  TcpMessageDoor* const messages_;
   const TcpDoorOptions options_;
   std::string address_;  // for log lines
   Descriptor socket_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "tailcast/fabric/fabric.h"
@@ -26,18 +27,22 @@ enum class TcpOp : uint8_t {
   kCancelWatch = 4,
   kPing = 5,
   kScanAndRead = 6,  // reserved: find an entry in a bucket and read what it points to
+  kMessage = 7,      // on a message channel, as kMessageAnswer
   // Server to reader.
   kWelcome = 129,
   kAnswer = 130,
   kNotify = 131,
   kPong = 132,
+  kMessageAnswer = 133,
 };
 
 struct TcpFrame {
   uint32_t body_bytes;  // after this header, without an answer's payload; a multiple of 8
   TcpOp op;
-  uint8_t flags;   // 0
-  uint16_t count;  // of the descriptors in the body; a notification's outcome
+  uint8_t flags;  // 0
+  // Of the descriptors in the body; a notification's outcome; of a message, the bytes of padding
+  // that end its body.
+  uint16_t count;
   uint64_t argument;
 };
 static_assert(sizeof(TcpFrame) == 16);
@@ -45,7 +50,7 @@ static_assert(sizeof(TcpFrame) == 16);
 // kHello, argument = kTcpMagic.
 struct TcpHello {
   uint32_t version;
-  uint32_t flags;                            // 0
+  uint32_t flags;                            // kHelloMessages or 0
   ExporterIncarnation expected_incarnation;  // kAny is 0
   uint32_t credential_bytes;                 // 0; room for authentication
   uint32_t reserved;
@@ -99,11 +104,33 @@ inline constexpr uint32_t kTcpReplyBodyMax = kTcpBatchMax * sizeof(TcpAnswer);
 
 inline uint32_t PaddedLength(uint32_t length) { return (length + 7) & ~uint32_t{7}; }
 
+// kMessage and kMessageAnswer: the body is the message, padded; argument = its number on this
+// connection, from 0. Of a channel's welcome count, reads_max and watches_max are 0.
+inline bool MessageFits(const TcpFrame& frame, uint32_t bytes_max) {
+  return frame.flags == 0 && frame.count < 8 && frame.body_bytes % 8 == 0 &&
+         frame.count <= frame.body_bytes && frame.body_bytes - frame.count <= bytes_max;
+}
+inline uint32_t MessageBytes(const TcpFrame& frame) { return frame.body_bytes - frame.count; }
+inline TcpFrame MessageFrame(TcpOp op, uint64_t number, uint32_t bytes) {
+  const uint32_t body = PaddedLength(bytes);
+  return {.body_bytes = body,
+          .op = op,
+          .flags = 0,
+          .count = static_cast<uint16_t>(body - bytes),
+          .argument = number};
+}
+
 // Appends the bytes of plain structs to a frame under construction.
 template <typename T>
 void AppendTo(std::string& out, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+inline void AppendMessage(std::string& out, TcpOp op, uint64_t number, std::string_view message) {
+  const TcpFrame frame = MessageFrame(op, number, static_cast<uint32_t>(message.size()));
+  AppendTo(out, frame);
+  out.append(message);
+  out.append(frame.count, '\0');
 }
 template <typename T>
 T TakeFrom(const char* bytes) {

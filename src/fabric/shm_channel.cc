@@ -1,0 +1,268 @@
+// The client's end of a message channel over shared memory: makes the rings, hands them to the
+// server over a unix socket, and reads and writes them on its own loop. The socket's end says that
+// the server died or closed its door.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "tailcast/base/check.h"
+#include "tailcast/base/log.h"
+#include "tailcast/base/metrics.h"
+#include "tailcast/fabric/channel_session.h"
+#include "tailcast/fabric/message_ring.h"
+#include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/shm_door.h"
+#include "tailcast/fabric/shm_wire.h"
+
+namespace tailcast::fabric {
+namespace {
+
+const Logger kLog("fabric");
+// A loop that watches as many words as it can looks for answers so often.
+constexpr Duration kPollInterval = Duration::Millis(1);
+
+Counter& BadInput() {
+  static Counter& counter =
+      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
+                                  "Connections closed because the other end broke the protocol.",
+                                  {{"driver", "shm"}, {"side", "client"}});
+  return counter;
+}
+
+class ShmChannel;
+
+class ShmChannelSession final : public ChannelSession {
+ public:
+  ShmChannelSession(ThreadLoop* loop, Reactor* reactor, std::string path,
+                    ExporterIncarnation expected_incarnation)
+      : loop_(loop),
+        reactor_(reactor),
+        path_(std::move(path)),
+        expected_incarnation_(expected_incarnation) {}
+
+  void Start(Callback<void(Status)> ready) override {
+    ready_ = std::move(ready);
+    if (const Status s = Open(); !s.ok()) Finish(s);
+  }
+  void Shutdown() override {
+    ready_ = nullptr;
+    if (!fd_.valid()) return;
+    reactor_->Remove(fd_.get());
+    fd_.Close();
+  }
+  std::unique_ptr<Channel> MakeChannel(std::shared_ptr<Reactor> reactor) override;
+  void OnEvents(uint32_t) override;
+
+ private:
+  friend class ShmChannel;
+  Status Open();
+  Status MakeRings(Descriptor* rings);
+  Status TakeReply(const ShmReply& reply, ssize_t bytes) const;
+  void Finish(Status status) {
+    Callback<void(Status)> ready = std::exchange(ready_, nullptr);
+    if (!status.ok()) Shutdown();
+    if (ready) ready(std::move(status));
+  }
+
+  ThreadLoop* const loop_;
+  Reactor* const reactor_;
+  const std::string path_;
+  const ExporterIncarnation expected_incarnation_;
+  Descriptor fd_;
+  Callback<void(Status)> ready_;
+  bool open_ = false;  // reactor thread
+
+  Mapping memory_;  // handed from the reactor to the channel by the post of `ready`
+  std::atomic<bool> dead_{false};
+  ShmChannel* channel_ = nullptr;  // loop thread
+};
+
+class ShmChannel final : public Channel {
+ public:
+  ShmChannel(std::shared_ptr<ShmChannelSession> session, std::shared_ptr<Reactor> reactor)
+      : session_(std::move(session)),
+        reactor_(std::move(reactor)),
+        loop_(session_->loop_),
+        messages_(RingMemory::Messages(session_->memory_.data())),
+        answers_(RingMemory::Answers(session_->memory_.data()), kAnswerBytesMax),
+        poll_(*loop_) {
+    session_->channel_ = this;
+  }
+  ~ShmChannel() override {
+    loop_->CancelWord(watch_);
+    session_->channel_ = nullptr;
+    reactor_->Post(session_->scope().Bind([session = session_] { session->Shutdown(); }));
+  }
+
+  bool connected() const override { return !broken_; }
+  void SetCallbacks(Callbacks callbacks) override {
+    callbacks_ = std::move(callbacks);
+    Sleep();
+    // It may have broken between the server's reply and this turn.
+    if (session_->dead_.load(std::memory_order_acquire)) {
+      loop_->Post(scope_.Bind([this] { Break(); }));
+    }
+  }
+
+  bool Send(std::span<const std::string_view> parts, uint64_t token) override {
+    uint64_t bytes = 0;
+    for (const std::string_view part : parts) bytes += part.size();
+    TAILCAST_CHECK(bytes > 0 && bytes <= kMessageBytesMax, "a message of no such length");
+    if (broken_ || !window_.HasRoomFor(bytes)) return false;
+    window_.Add(token, bytes);
+    if (messages_.Put(parts)) messages_.Wake();
+    return true;
+  }
+
+  // The server's socket closed. Answers that lie in the ring are true ones.
+  void OnDead() {
+    const Scope::Watcher self = scope_.Watch();
+    TakeAnswers();
+    if (!self.ended()) Break();
+  }
+
+ private:
+  void Sleep() {
+    answers_.SaySleeps();
+    watch_ = loop_->WatchWord(answers_.sleep_word(), answers_.last_seen(),
+                              scope_.Bind([this] { OnAnswers(); }));
+    if (watch_ == 0) poll_.After(kPollInterval, scope_.Bind([this] { OnAnswers(); }));
+  }
+  void OnAnswers() {
+    watch_ = 0;
+    answers_.SayAwake();
+    const Scope::Watcher self = scope_.Watch();
+    TakeAnswers();
+    if (!self.ended() && !broken_) Sleep();
+  }
+  void TakeAnswers() {
+    const Scope::Watcher self = scope_.Watch();
+    std::string_view answer;
+    while (!broken_) {
+      const RingReader::Found found = answers_.Take(&answer);
+      if (found == RingReader::Found::kNothing) return;
+      if (found == RingReader::Found::kBroken || window_.empty()) {
+        BadInput().Add();
+        kLog.Warn("closing the channel to ", session_->path_, ": its answers do not add up");
+        return Break();
+      }
+      callbacks_.on_answer(window_.Take(), answer);
+      if (self.ended()) return;
+    }
+  }
+  void Break() {
+    if (std::exchange(broken_, true)) return;
+    poll_.Cancel();
+    loop_->CancelWord(std::exchange(watch_, 0));
+    callbacks_.on_broken();  // may destroy us
+  }
+
+  const std::shared_ptr<ShmChannelSession> session_;
+  const std::shared_ptr<Reactor> reactor_;
+  ThreadLoop* const loop_;
+  RingWriter messages_;
+  RingReader answers_;
+  MessageWindow window_;
+  Callbacks callbacks_;
+  bool broken_ = false;
+  WordWatchId watch_ = 0;
+  Timer poll_;
+  Scope scope_;
+};
+
+std::unique_ptr<Channel> ShmChannelSession::MakeChannel(std::shared_ptr<Reactor> reactor) {
+  return std::make_unique<ShmChannel>(
+      std::static_pointer_cast<ShmChannelSession>(shared_from_this()), std::move(reactor));
+}
+
+Status ShmChannelSession::MakeRings(Descriptor* rings) {
+  *rings = Descriptor(memfd_create("tailcast-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!rings->valid()) return ErrnoStatus(errno, "make memory for a channel");
+  if (ftruncate(rings->get(), static_cast<off_t>(kChannelBytes)) != 0 ||
+      fcntl(rings->get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return ErrnoStatus(errno, "seal the memory of a channel");
+  }
+  TAILCAST_ASSIGN_OR_RETURN(memory_, Mapping::Map(rings->get(), kChannelBytes, true));
+  return OkStatus();
+}
+
+Status ShmChannelSession::Open() {
+  Descriptor rings;
+  TAILCAST_RETURN_IF_ERROR(MakeRings(&rings));
+  TAILCAST_ASSIGN_OR_RETURN(fd_, ConnectUnix(path_));
+  TAILCAST_RETURN_IF_ERROR(reactor_->Add(fd_.get(), EPOLLIN, this));
+  ShmHello hello{.magic = kShmMagic,
+                 .version = kShmVersion,
+                 .flags = kHelloMessages,
+                 .expected_incarnation = expected_incarnation_};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  iovec part{&hello, sizeof(hello)};
+  msghdr message{
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int number = rings.get();
+  std::memcpy(CMSG_DATA(header), &number, sizeof(number));
+  if (sendmsg(fd_.get(), &message, MSG_NOSIGNAL) != sizeof(hello)) {
+    return UnavailableError("the server at " + path_ + " closed the connection");
+  }
+  return OkStatus();
+}
+
+Status ShmChannelSession::TakeReply(const ShmReply& reply, ssize_t bytes) const {
+  if (bytes <= 0) return UnavailableError("the server at " + path_ + " closed the connection");
+  if (bytes != sizeof(reply) || reply.magic != kShmMagic ||
+      (reply.status == HelloStatus::kWelcome &&
+       (reply.version != kShmVersion || reply.region_count != 0))) {
+    BadInput().Add();
+    return UnavailableError("the server at " + path_ + " sent a reply that does not add up");
+  }
+  if (reply.status != HelloStatus::kWelcome) {
+    return UnavailableError("the server at " + path_ +
+                            " refused: " + HelloStatusText(reply.status));
+  }
+  return OkStatus();
+}
+
+void ShmChannelSession::OnEvents(uint32_t) {
+  auto self = std::static_pointer_cast<ShmChannelSession>(shared_from_this());
+  ShmReply reply{};
+  const ssize_t n = recv(fd_.get(), &reply, sizeof(reply), MSG_DONTWAIT | MSG_TRUNC);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (!open_) {
+    Status status = TakeReply(reply, n);
+    open_ = status.ok();
+    Finish(std::move(status));
+    return;
+  }
+  if (n > 0) {
+    BadInput().Add();
+    kLog.Warn("closing the channel to ", path_, ": the server sent a packet after its hello");
+  }
+  Shutdown();
+  dead_.store(true, std::memory_order_release);
+  loop_->Post(scope().Bind([self] {
+    if (self->channel_ != nullptr) self->channel_->OnDead();
+  }));
+}
+
+}  // namespace
+
+std::shared_ptr<ChannelSession> MakeShmChannelSession(ThreadLoop* loop, Reactor* reactor,
+                                                      std::string path,
+                                                      ExporterIncarnation expected_incarnation) {
+  return std::make_shared<ShmChannelSession>(loop, reactor, std::move(path), expected_incarnation);
+}
+
+}  // namespace tailcast::fabric

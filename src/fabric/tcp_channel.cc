@@ -1,0 +1,356 @@
+// The client's end of a message channel over tcp: messages go out on the loop, answers come in on
+// the reactor and are handed to the loop, many at a time.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "tailcast/base/check.h"
+#include "tailcast/base/log.h"
+#include "tailcast/base/metrics.h"
+#include "tailcast/fabric/channel_session.h"
+#include "tailcast/fabric/message_window.h"
+#include "tailcast/fabric/tcp_dialer.h"
+#include "tailcast/fabric/tcp_wire.h"
+
+namespace tailcast::fabric {
+namespace {
+
+const Logger kLog("fabric");
+constexpr size_t kReceiveBytes = 64 << 10;
+static_assert(kReceiveBytes >= 2 * (sizeof(TcpFrame) + kAnswerBytesMax));
+constexpr Duration kPeerTimeout = Duration::Seconds(6);
+// A message of more parts is put together first.
+constexpr size_t kPartsMax = 128;
+
+Counter& BadInput() {
+  static Counter& counter =
+      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
+                                  "Connections closed because the other end broke the protocol.",
+                                  {{"driver", "tcp"}, {"side", "client"}});
+  return counter;
+}
+
+class TcpChannel;
+
+class TcpChannelSession final : public ChannelSession {
+ public:
+  TcpChannelSession(ThreadLoop* loop, Reactor* reactor, HostPort where,
+                    ExporterIncarnation expected_incarnation)
+      : loop_(loop),
+        reactor_(reactor),
+        expected_incarnation_(expected_incarnation),
+        dialer_(reactor, std::move(where)) {}
+
+  void Start(Callback<void(Status)> ready) override;
+  void Shutdown() override;
+  std::unique_ptr<Channel> MakeChannel(std::shared_ptr<Reactor> reactor) override;
+  void OnEvents(uint32_t events) override;
+
+ private:
+  friend class TcpChannel;
+  void SayHello();
+  Status TakeWelcome(const TcpFrame& frame, const char* body);
+  void Finish(Status status);
+  // "" or what was wrong.
+  std::string Receive();
+  std::string TakeFrames();
+  void Notice();
+  // Loop. What does not go out at once is sent by the reactor.
+  void Send(std::span<const iovec> parts, size_t bytes);
+  void FlushOut();
+
+  ThreadLoop* const loop_;
+  Reactor* const reactor_;
+  const ExporterIncarnation expected_incarnation_;
+
+  // Reactor.
+  TcpDialer dialer_;
+  Callback<void(Status)> ready_;
+  bool open_ = false;
+  const std::unique_ptr<char[]> in_{new char[kReceiveBytes]};
+  size_t in_used_ = 0;
+  uint64_t answered_ = 0;
+
+  std::mutex answers_mutex_;
+  std::string answers_;         // guarded: whole frames
+  bool notice_posted_ = false;  // guarded
+  bool dead_ = false;           // guarded
+
+  std::mutex send_mutex_;
+  Descriptor fd_;    // closed under send_mutex_
+  std::string out_;  // guarded by send_mutex_
+
+  TcpChannel* channel_ = nullptr;  // loop thread
+};
+
+class TcpChannel final : public Channel {
+ public:
+  TcpChannel(std::shared_ptr<TcpChannelSession> session, std::shared_ptr<Reactor> reactor)
+      : session_(std::move(session)), reactor_(std::move(reactor)) {
+    session_->channel_ = this;
+  }
+  ~TcpChannel() override {
+    session_->channel_ = nullptr;
+    reactor_->Post(session_->scope().Bind([session = session_] { session->Shutdown(); }));
+  }
+
+  bool connected() const override { return !broken_; }
+  void SetCallbacks(Callbacks callbacks) override { callbacks_ = std::move(callbacks); }
+
+  bool Send(std::span<const std::string_view> parts, uint64_t token) override {
+    size_t bytes = 0;
+    for (const std::string_view part : parts) bytes += part.size();
+    TAILCAST_CHECK(bytes > 0 && bytes <= kMessageBytesMax, "a message of no such length");
+    if (broken_ || !window_.HasRoomFor(bytes)) return false;
+    window_.Add(token, bytes);
+    const TcpFrame frame = MessageFrame(TcpOp::kMessage, sent_++, static_cast<uint32_t>(bytes));
+    if (parts.size() <= kPartsMax) {
+      SendFrame(frame, parts);
+      return true;
+    }
+    std::string together;
+    together.reserve(bytes);
+    for (const std::string_view part : parts) together.append(part);
+    const std::string_view one = together;
+    SendFrame(frame, std::span(&one, 1));
+    return true;
+  }
+
+  // Answers have come, or the connection broke.
+  void OnNotice() {
+    std::string answers;
+    bool dead;
+    {
+      std::lock_guard lock(session_->answers_mutex_);
+      answers.swap(session_->answers_);
+      session_->notice_posted_ = false;
+      dead = session_->dead_;
+    }
+    const Scope::Watcher self = scope_.Watch();
+    for (size_t at = 0; at < answers.size() && !broken_;) {
+      const auto frame = TakeFrom<TcpFrame>(answers.data() + at);
+      const std::string_view answer(answers.data() + at + sizeof(frame), MessageBytes(frame));
+      at += sizeof(frame) + frame.body_bytes;
+      if (window_.empty()) {
+        BadInput().Add();
+        kLog.Warn("closing the channel to ", session_->dialer_.name(), ": an answer to nothing");
+        dead = true;
+        break;
+      }
+      callbacks_.on_answer(window_.Take(), answer);
+      if (self.ended()) return;
+    }
+    if (!dead || std::exchange(broken_, true)) return;
+    callbacks_.on_broken();  // may destroy us
+  }
+
+ private:
+  void SendFrame(const TcpFrame& frame, std::span<const std::string_view> parts) {
+    static constexpr char kPadding[8] = {};
+    iovec all[kPartsMax + 2];
+    size_t count = 0;
+    size_t bytes = sizeof(frame);
+    all[count++] = {const_cast<TcpFrame*>(&frame), sizeof(frame)};
+    for (const std::string_view part : parts) {
+      all[count++] = {const_cast<char*>(part.data()), part.size()};
+      bytes += part.size();
+    }
+    if (frame.count > 0) all[count++] = {const_cast<char*>(kPadding), frame.count};
+    session_->Send(std::span(all, count), bytes + frame.count);
+  }
+
+  const std::shared_ptr<TcpChannelSession> session_;
+  const std::shared_ptr<Reactor> reactor_;
+  MessageWindow window_;
+  Callbacks callbacks_;
+  uint64_t sent_ = 0;
+  bool broken_ = false;
+  Scope scope_;
+};
+
+std::unique_ptr<Channel> TcpChannelSession::MakeChannel(std::shared_ptr<Reactor> reactor) {
+  return std::make_unique<TcpChannel>(
+      std::static_pointer_cast<TcpChannelSession>(shared_from_this()), std::move(reactor));
+}
+
+void TcpChannelSession::Start(Callback<void(Status)> ready) {
+  ready_ = std::move(ready);
+  dialer_.Start(scope().Bind([this](Result<Descriptor> fd) {
+    if (!fd.ok()) return Finish(fd.status());
+    {
+      std::lock_guard lock(send_mutex_);
+      fd_ = std::move(fd).value();
+    }
+    KeepAlive(fd_, kPeerTimeout);
+    if (Status s = reactor_->Add(fd_.get(), EPOLLIN, this); !s.ok()) return Finish(std::move(s));
+    SayHello();
+  }));
+}
+
+void TcpChannelSession::SayHello() {
+  std::string hello;
+  AppendTo(hello, TcpFrame{.body_bytes = sizeof(TcpHello),
+                           .op = TcpOp::kHello,
+                           .flags = 0,
+                           .count = 0,
+                           .argument = kTcpMagic});
+  AppendTo(hello, TcpHello{.version = kTcpVersion,
+                           .flags = kHelloMessages,
+                           .expected_incarnation = expected_incarnation_,
+                           .credential_bytes = 0,
+                           .reserved = 0});
+  const iovec part{hello.data(), hello.size()};
+  Send(std::span(&part, 1), hello.size());
+}
+
+Status TcpChannelSession::TakeWelcome(const TcpFrame& frame, const char* body) {
+  const auto welcome = TakeFrom<TcpWelcome>(body);
+  if (frame.op != TcpOp::kWelcome || frame.argument != kTcpMagic || frame.count != 0 ||
+      (welcome.status == HelloStatus::kWelcome && welcome.version != kTcpVersion)) {
+    BadInput().Add();
+    return UnavailableError("the server at " + dialer_.name() +
+                            " sent a welcome that does not add up");
+  }
+  if (welcome.status != HelloStatus::kWelcome) {
+    return UnavailableError("the server at " + dialer_.name() +
+                            " refused: " + HelloStatusText(welcome.status));
+  }
+  return OkStatus();
+}
+
+void TcpChannelSession::Finish(Status status) {
+  Callback<void(Status)> ready = std::exchange(ready_, nullptr);
+  if (!status.ok()) Shutdown();
+  if (ready) ready(std::move(status));
+}
+
+void TcpChannelSession::Shutdown() {
+  ready_ = nullptr;
+  dialer_.Stop();
+  if (!fd_.valid()) return;
+  reactor_->Remove(fd_.get());
+  std::lock_guard lock(send_mutex_);
+  fd_.Close();
+}
+
+void TcpChannelSession::OnEvents(uint32_t events) {
+  const auto self = shared_from_this();  // dying may let go of us
+  if ((events & EPOLLOUT) != 0) FlushOut();
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
+  const std::string wrong = Receive();
+  if (wrong.empty()) return;
+  if (!open_) return Finish(UnavailableError("the server at " + dialer_.name() + ": " + wrong));
+  Shutdown();
+  {
+    std::lock_guard lock(answers_mutex_);
+    dead_ = true;
+  }
+  Notice();
+}
+
+std::string TcpChannelSession::Receive() {
+  const ssize_t n = recv(fd_.get(), in_.get() + in_used_, kReceiveBytes - in_used_, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return "";
+  if (n < 0) return std::string("the connection broke: ") + std::strerror(errno);
+  if (n == 0) return "the server closed the connection";
+  in_used_ += static_cast<size_t>(n);
+  return TakeFrames();
+}
+
+std::string TcpChannelSession::TakeFrames() {
+  size_t used = 0;
+  if (!open_) {
+    if (in_used_ < sizeof(TcpFrame) + sizeof(TcpWelcome)) return "";
+    const auto frame = TakeFrom<TcpFrame>(in_.get());
+    used = sizeof(TcpFrame) + sizeof(TcpWelcome);
+    Status status = frame.body_bytes == sizeof(TcpWelcome)
+                        ? TakeWelcome(frame, in_.get() + sizeof(frame))
+                        : UnavailableError("the server at " + dialer_.name() +
+                                           " sent no welcome of this protocol");
+    open_ = status.ok();
+    Finish(std::move(status));
+    if (!open_) return "";
+  }
+  const size_t first = used;
+  while (in_used_ - used >= sizeof(TcpFrame)) {
+    const auto frame = TakeFrom<TcpFrame>(in_.get() + used);
+    if (frame.op != TcpOp::kMessageAnswer || !MessageFits(frame, kAnswerBytesMax) ||
+        frame.argument != answered_) {
+      BadInput().Add();
+      kLog.Warn("closing the channel to ", dialer_.name(), ": a frame that is no answer");
+      return "it broke the protocol";
+    }
+    if (in_used_ - used - sizeof(frame) < frame.body_bytes) break;
+    used += sizeof(frame) + frame.body_bytes;
+    ++answered_;
+  }
+  if (used > first) {
+    {
+      std::lock_guard lock(answers_mutex_);
+      answers_.append(in_.get() + first, used - first);
+    }
+    Notice();
+  }
+  std::memmove(in_.get(), in_.get() + used, in_used_ - used);
+  in_used_ -= used;
+  return "";
+}
+
+void TcpChannelSession::Notice() {
+  {
+    std::lock_guard lock(answers_mutex_);
+    if (std::exchange(notice_posted_, true)) return;
+  }
+  loop_->Post(
+      scope().Bind([self = std::static_pointer_cast<TcpChannelSession>(shared_from_this())] {
+        if (self->channel_ != nullptr) self->channel_->OnNotice();
+      }));
+}
+
+void TcpChannelSession::Send(std::span<const iovec> parts, size_t bytes) {
+  std::lock_guard lock(send_mutex_);
+  if (!fd_.valid()) return;  // the notice of that is on its way
+  size_t sent = 0;
+  if (out_.empty()) {
+    msghdr message{.msg_iov = const_cast<iovec*>(parts.data()), .msg_iovlen = parts.size()};
+    const ssize_t n = sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n > 0) sent = static_cast<size_t>(n);
+    // Any error but a full buffer shows in the reactor, too.
+    if (sent == bytes || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
+    reactor_->Post(
+        scope().Bind([self = std::static_pointer_cast<TcpChannelSession>(shared_from_this())] {
+          if (self->fd_.valid()) self->reactor_->Modify(self->fd_.get(), EPOLLIN | EPOLLOUT);
+        }));
+  }
+  for (const iovec& part : parts) {  // bounded by the credits
+    const size_t skip = std::min(sent, part.iov_len);
+    out_.append(static_cast<const char*>(part.iov_base) + skip, part.iov_len - skip);
+    sent -= skip;
+  }
+}
+
+void TcpChannelSession::FlushOut() {
+  std::lock_guard lock(send_mutex_);
+  if (!out_.empty()) {
+    const ssize_t n = send(fd_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n > 0) out_.erase(0, static_cast<size_t>(n));
+  }
+  if (out_.empty()) reactor_->Modify(fd_.get(), EPOLLIN);
+}
+
+}  // namespace
+
+std::shared_ptr<ChannelSession> MakeTcpChannelSession(ThreadLoop* loop, Reactor* reactor,
+                                                      HostPort where,
+                                                      ExporterIncarnation expected_incarnation) {
+  return std::make_shared<TcpChannelSession>(loop, reactor, std::move(where), expected_incarnation);
+}
+
+}  // namespace tailcast::fabric

@@ -1,0 +1,46 @@
+// The server's end of message channels over tcp. They have sockets and a thread of their own, so
+// that a spike of readers does not stall writers (design: reads and writes apart). The thread takes
+// frames off the sockets; the messages are handled on the service's loop, which sends the answers
+// itself.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "tailcast/base/scope.h"
+#include "tailcast/fabric/message_service.h"
+#include "tailcast/fabric/reactor.h"
+#include "tailcast/fabric/region_memory.h"
+
+namespace tailcast::fabric {
+
+// Threads: construction and destruction by one that is not its reactor's; the rest any.
+class TcpMessageDoor {
+ public:
+  // The service outlives it.
+  TcpMessageDoor(MessageService* service, std::string name, Duration peer_timeout);
+  ~TcpMessageDoor();
+  TcpMessageDoor(const TcpMessageDoor&) = delete;
+  TcpMessageDoor& operator=(const TcpMessageDoor&) = delete;
+
+  MessageService* service() const { return service_; }
+  // Takes over a connection that has said a good hello; `welcome` is sent first.
+  void Adopt(Descriptor fd, std::string peer, MessageService::Life life, std::string welcome);
+  // When it returns, those that were adopted before are closed.
+  void CloseConnections();
+
+ private:
+  class Connection;
+  void Drop(int fd);
+
+  MessageService* const service_;
+  const std::string name_;
+  const Duration peer_timeout_;
+  Reactor reactor_;
+  std::map<int, std::shared_ptr<Connection>> connections_;  // reactor thread
+  Scope scope_;                                             // reactor thread
+};
+
+}  // namespace tailcast::fabric
