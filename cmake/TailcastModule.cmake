@@ -13,7 +13,9 @@
 #                            test of 10 s; they are tests in all other respects
 #   FUZZED x.cc ...          the sources of the module that they are guided through by coverage
 #   BENCHES x_bench.cc ...   each becomes <module>_<x_bench>
-#   BENCH_DEPS sim ...)      modules that only the benches include
+#   BENCH_SOURCES x.cc ...   further sources of each of them
+#   BENCH_DEPS sim ...       modules that only the benches include
+#   BENCH_EXTERNAL ...)      libraries that only the benches use
 # INTERNAL: not installed.
 #
 # A module is the library tailcast_NAME, alias tailcast::NAME. Its headers are included as
@@ -23,7 +25,7 @@
 # and links with no other, shows that no function is missing, and that none is called of a module
 # above this one.
 function(tailcast_module NAME)
-  cmake_parse_arguments(ARG "INTERNAL" "" "HEADERS;SOURCE_HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;FUZZERS;FUZZED;BENCHES;BENCH_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL" "" "HEADERS;SOURCE_HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;FUZZERS;FUZZED;BENCHES;BENCH_SOURCES;BENCH_DEPS;BENCH_EXTERNAL" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tailcast_module(${NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -100,9 +102,9 @@ function(tailcast_module NAME)
     list(TRANSFORM ARG_BENCH_DEPS PREPEND tailcast:: OUTPUT_VARIABLE bench_deps)
     foreach(source ${ARG_BENCHES})
       get_filename_component(stem ${source} NAME_WE)
-      add_executable(${NAME}_${stem} EXCLUDE_FROM_ALL ${source})
+      add_executable(${NAME}_${stem} EXCLUDE_FROM_ALL ${source} ${ARG_BENCH_SOURCES})
       target_link_libraries(${NAME}_${stem} PRIVATE ${target} ${bench_deps} tailcast_options
-                            benchmark::benchmark benchmark::benchmark_main)
+                            ${ARG_BENCH_EXTERNAL} benchmark::benchmark benchmark::benchmark_main)
       set_target_properties(${NAME}_${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
     endforeach()
   endif()

@@ -34,7 +34,7 @@ import sys
 from house_names import Names, tables
 
 LISTS = ("HEADERS", "SOURCE_HEADERS", "TEST_HEADERS", "SOURCES", "DEPS", "EXTERNAL", "PRIVATE_EXTERNAL", "TESTS",
-         "TEST_DEPS", "TEST_EXTERNAL", "FUZZERS", "FUZZED", "BENCHES", "BENCH_DEPS")
+         "TEST_DEPS", "TEST_EXTERNAL", "FUZZERS", "FUZZED", "BENCHES", "BENCH_SOURCES", "BENCH_DEPS", "BENCH_EXTERNAL")
 FLAGS = ("INTERNAL",)
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
 
@@ -223,7 +223,7 @@ class House:
         name = file.rpartition("/")[2]
         if name in module["TESTS"] or name in module["FUZZERS"]:
             return "test"
-        if name in module["BENCHES"]:
+        if name in module["BENCHES"] or name in module["BENCH_SOURCES"]:
             return "bench"
         return "test header" if name in module["TEST_HEADERS"] else "library"
 

@@ -29,12 +29,13 @@ TREE = {
     "src/store/store_test.cc": '#include "tailcast/store/conformance.h"\nTEST(StoreTest, KeepsWhatItTook) {}\n',
     "src/agent/CMakeLists.txt": "tailcast_module(agent INTERNAL\n  HEADERS agent.h  # the one\n  SOURCES agent.cc\n"
                                 "  DEPS base proto\n  TESTS agent_test.cc\n  TEST_DEPS store\n"
-                                "  BENCHES agent_bench.cc\n  BENCH_DEPS store)\n",
+                                "  BENCHES agent_bench.cc\n  BENCH_SOURCES agent_rows.cc\n  BENCH_DEPS store)\n",
     "src/agent/README.md": "",
     "src/agent/agent.h": '#include <vector>\n#include "tailcast/base/time.h"\n#include "tailcast/proto/copy.pb.h"\n',
     "src/agent/agent.cc": '#include "tailcast/agent/agent.h"\nvoid F() { steps_.Write("Append", {{"len", 3}}); }\n',
     "src/agent/agent_test.cc": '#include "tailcast/store/conformance.h"\n',
     "src/agent/agent_bench.cc": '#include "tailcast/store/store.h"\n',
+    "src/agent/agent_rows.cc": '#include "tailcast/store/conformance.h"\n',
     "tla/Store.tla": "---- MODULE Store ----\nEXTENDS Naturals\nAppend(w) ==\n  /\\ TRUE\nKept == TRUE\n====\n",
     "tla/StoreTrace.tla": '---- MODULE StoreTrace ----\nEXTENDS Store\nNext == Is("Append") /\\ Append(w)\n====\n',
     "docs/paper_map.md": "| paper | code | test | model |\n|---|---|---|---|\n"
@@ -112,7 +113,8 @@ class Planted(unittest.TestCase):
 
     def test_an_unused_dependency_of_tests_and_of_benches(self):
         self.plant(("src/agent/CMakeLists.txt:6: TEST_DEPS has store",), {"src/agent/agent_test.cc": ""})
-        self.plant(("src/agent/CMakeLists.txt:8: BENCH_DEPS has store",), {"src/agent/agent_bench.cc": ""})
+        self.plant(("src/agent/CMakeLists.txt:9: BENCH_DEPS has store",),
+                   {"src/agent/agent_bench.cc": "", "src/agent/agent_rows.cc": ""})
 
     def test_a_dependency_that_is_declared_twice(self):
         self.plant(("src/agent/CMakeLists.txt:6: base is in DEPS already",),

@@ -1,4 +1,4 @@
-// A cache of several real servers for benchmarks: shared memory, gRPC, one thread for all servers.
+// Caches of several real servers for tests and benchmarks: TestCell has them on one thread.
 #pragma once
 
 #include <sys/stat.h>
@@ -20,6 +20,36 @@
 
 namespace tailcast::cache {
 
+struct TestServerOptions {
+  fabric::ExporterOptions exporter;
+  ServerOptions server;  // the incarnation is kTestIncarnation, whatever it says
+};
+inline constexpr ProcessIncarnation kTestIncarnation{1};
+
+// One real server, of which nothing expires. Everything on the loop's thread; what it is given
+// outlives it.
+class TestServer {
+ public:
+  // Before `rpc` starts.
+  TestServer(ThreadLoop& loop, rpc::Server& rpc, rpc::Connector& connector,
+             TestServerOptions options)
+      : exporter_(fabric::MakeExporter(options.exporter)) {
+    options.server.incarnation = kTestIncarnation;
+    options.server.core.ttl = Duration::Seconds(3600);
+    server_ = std::make_unique<Server>(&loop, exporter_.get(), &rpc, &connector, options.server);
+  }
+  // Where its memory can be read.
+  std::vector<std::string> Start() {
+    auto addresses = server_->Start();
+    TAILCAST_CHECK(addresses.ok(), addresses.status().ToString());
+    return *addresses;
+  }
+
+ private:
+  std::unique_ptr<fabric::Exporter> exporter_;
+  std::unique_ptr<Server> server_;
+};
+
 class TestCell {
  public:
   // `tcp`: open the tcp door instead of the shm door.
@@ -31,9 +61,8 @@ class TestCell {
       ThreadLoop loop;
       loop_ = &loop;
       struct One {
-        std::unique_ptr<fabric::Exporter> exporter;
         std::unique_ptr<rpc::Server> rpc;
-        std::unique_ptr<Server> server;
+        std::unique_ptr<TestServer> server;
       };
       auto connector = rpc::MakeGrpcConnector(loop);
       std::vector<One> all;
@@ -41,28 +70,21 @@ class TestCell {
       config.configuration_id = ConfigurationId{1};
       for (int i = 0; i < servers; ++i) {
         One& one = all.emplace_back();
-        fabric::ExporterOptions exporter;
-        exporter.name = "cache-" + std::to_string(i);
+        TestServerOptions options;
+        options.exporter.name = options.server.name = "cache-" + std::to_string(i);
         if (tcp) {
-          exporter.tcp_listen = "127.0.0.1:0";
+          options.exporter.tcp_listen = "127.0.0.1:0";
         } else {
-          exporter.shm_socket_path = folder + "/" + std::to_string(i) + ".sock";
+          options.exporter.shm_socket_path = folder + "/" + std::to_string(i) + ".sock";
         }
-        one.exporter = fabric::MakeExporter(exporter);
+        options.server.memory_bytes = memory_bytes;
         one.rpc = rpc::MakeGrpcServer(loop);
-        ServerOptions options;
-        options.name = exporter.name;
-        options.incarnation = ProcessIncarnation{1};
-        options.memory_bytes = memory_bytes;
-        options.core.ttl = Duration::Seconds(3600);
-        one.server = std::make_unique<Server>(&loop, one.exporter.get(), one.rpc.get(),
-                                              connector.get(), options);
-        auto fabric_addresses = one.server->Start();
-        TAILCAST_CHECK(fabric_addresses.ok(), fabric_addresses.status().ToString());
+        one.server = std::make_unique<TestServer>(loop, *one.rpc, *connector, options);
+        const std::vector<std::string> fabric_addresses = one.server->Start();
         auto rpc_address = one.rpc->Start("127.0.0.1:0");
         TAILCAST_CHECK(rpc_address.ok(), rpc_address.status().ToString());
         config.replicas.push_back(
-            {exporter.name, *rpc_address, *fabric_addresses, ProcessIncarnation{1}});
+            {options.server.name, *rpc_address, fabric_addresses, kTestIncarnation});
       }
       ready.set_value(config);
       loop.Run();
