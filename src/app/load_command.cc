@@ -1,15 +1,11 @@
 // tailcast load produce|consume: open-loop load for benchmarks (bench/e2e) and for trying a
 // deployment.
-//
-// Open loop: message i is due at start + i * interval, whether or not the system keeps up, and a
-// delay counts from then. So a stall costs what it would cost users, and is not hidden by a
-// producer that politely waits.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cinttypes>
 #include <cstdio>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -18,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tailcast/app/command.h"
+#include "tailcast/app/load_measure.h"
 #include "tailcast/app/load_pattern.h"
 #include "tailcast/base/histogram.h"
 #include "tailcast/cell/process_config.h"
@@ -47,15 +44,6 @@ struct LoadOptions {
   double window_s = 0;  // 0: no windows
 };
 
-double CpuSeconds() {
-  rusage usage;
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 bool LowLatency(const LoadOptions& options) { return options.profile == "low-latency"; }
 
 void Print(const nlohmann::json& json) {
@@ -83,80 +71,56 @@ int LoadProduce(LoadOptions& options) {
     Histogram delay;  // producer's thread; read after Close
   };
   auto acks = std::make_shared<Acks>();
-  const double interval_us =
-      options.megabytes_per_second > 0
-          ? static_cast<double>(options.message_bytes) / options.megabytes_per_second
-          : 0;
-  std::string message(static_cast<size_t>(options.message_bytes), '\0');
-  const int64_t start_us = ReadWallClock().micros() + 1000;
-  const int64_t end_us = start_us + static_cast<int64_t>(options.seconds * 1e6);
-  uint64_t number = 0;
-  int64_t late_max_us = 0;
-  int64_t now = ReadWallClock().micros();
   Status error;
-  while (error.ok() && !Interrupted()) {
-    const int64_t due =
-        interval_us > 0 ? start_us + static_cast<int64_t>(static_cast<double>(number) * interval_us)
-                        : std::max(now, start_us);
-    if (due >= end_us) break;
-    now = ReadWallClock().micros();
-    if (due > now) {
-      // Pacing is what this program is for; half a millisecond keeps bursts below one flush.
-      std::this_thread::sleep_for(std::chrono::microseconds(std::min<int64_t>(due - now, 500)));
-      continue;
-    }
-    late_max_us = std::max(late_max_us, now - due);
-    FillLoadMessage(message, due, number++);
-    error = (*producer)->Publish(
-        message,
-        [acks, due](const producer::Ack& ack) {
-          if (ack.outcome == producer::AckOutcome::kDurable) {
-            ++acks->durable;
-            acks->delay.Record(ReadWallClock().micros() - due);
-          } else {
-            ++acks->other;
-          }
-        },
-        options.shard);
-  }
-  const int64_t published_us = ReadWallClock().micros();
+  const LoadSent sent = SendLoad(
+      {options.megabytes_per_second, options.message_bytes, options.seconds},
+      [] { return Interrupted(); },
+      [&](const std::string& message, int64_t due) {
+        error = (*producer)->Publish(
+            message,
+            [acks, due](const producer::Ack& ack) {
+              if (ack.outcome == producer::AckOutcome::kDurable) {
+                ++acks->durable;
+                acks->delay.Record(ReadWallClock().micros() - due);
+              } else {
+                ++acks->other;
+              }
+            },
+            options.shard);
+        return error.ok();
+      });
   const Status flushed = (*producer)->Flush(Duration::Seconds(60));
-  const double elapsed = static_cast<double>(ReadWallClock().micros() - start_us) / 1e6;
+  const double elapsed = static_cast<double>(ReadWallClock().micros() - sent.start_us) / 1e6;
   const producer::Stats stats = (*producer)->stats();
   const Status closed = (*producer)->Close(Duration::Seconds(60));
   if (error.ok()) error = flushed.ok() ? closed : flushed;
   Print({{"kind", "produce"},
-         {"messages", number},
+         {"messages", sent.messages},
          {"durable", acks->durable.load()},
          {"not_durable", acks->other.load()},
-         {"bytes", static_cast<int64_t>(number) * options.message_bytes},
+         {"bytes", static_cast<int64_t>(sent.messages) * options.message_bytes},
          {"seconds", elapsed},
          {"asked_mb_per_s", options.megabytes_per_second},
          {"held_mb_per_s",
           static_cast<double>(acks->durable.load() * options.message_bytes) / elapsed / 1e6},
-         {"publish_late_max_us", late_max_us},
-         {"publish_seconds", static_cast<double>(published_us - start_us) / 1e6},
+         {"publish_late_max_us", sent.late_max_us},
+         {"publish_seconds", static_cast<double>(sent.end_us - sent.start_us) / 1e6},
          {"flushes", stats.flushes},
          {"files", stats.files_opened},
          {"shadow_jumps", stats.shadow_jumps},
          {"shadow_bytes", stats.shadow_bytes},
          {"acknowledge_us", nlohmann::json::parse(acks->delay.ToJson())},
-         {"cpu_s", CpuSeconds()},
+         {"cpu_s", CpuSecondsOfProcess()},
          {"error", error.ok() ? "" : error.ToString()}});
   return error.ok() ? kExitDone : Fail(error);
 }
 
-// What one consumer saw.
+// One consumer, and what it saw.
 struct Seen {
-  Histogram delay;
-  std::mutex mutex;                   // of window
-  Histogram window;                   // delays since the last line about a window
-  int64_t messages = 0, bytes = 0;    // all
-  int64_t measured_bytes = 0;         // after the warm-up
-  int64_t first_us = 0, last_us = 0;  // wall time of the first and last measured message
-  int64_t gaps = 0, repeats = 0, foreign = 0;
-  uint64_t next = 0;
-  bool started = false;
+  explicit Seen(double warmup_s) : load(warmup_s) {}
+  LoadSeen load;
+  std::mutex mutex;  // of window
+  Histogram window;  // delays since the last line about a window
   std::atomic<bool> ended = false;
   consumer::AgentCounters counters;
   int64_t remote_bytes = 0;
@@ -184,7 +148,6 @@ void ConsumeOne(const LoadOptions& options, const std::string& address, std::ato
     return;
   }
   bool located = false;
-  int64_t first_intended = 0;
   MonotonicTime last = ReadMonotonicClock();
   while (!Interrupted()) {
     const auto batch = (*consumer)->Poll(Duration::Millis(200));
@@ -200,7 +163,8 @@ void ConsumeOne(const LoadOptions& options, const std::string& address, std::ato
     }
     if (batch->empty()) {
       const Duration idle = ReadMonotonicClock() - last;
-      if (seen.started && options.until_idle_s > 0 && idle.seconds() >= options.until_idle_s) break;
+      if (seen.load.started() && options.until_idle_s > 0 && idle.seconds() >= options.until_idle_s)
+        break;
       continue;
     }
     last = ReadMonotonicClock();
@@ -208,24 +172,8 @@ void ConsumeOne(const LoadOptions& options, const std::string& address, std::ato
     std::unique_lock<std::mutex> window(seen.mutex, std::defer_lock);
     if (options.window_s > 0) window.lock();
     for (const consumer::Message& message : *batch) {
-      const LoadMessage m = ReadLoadMessage(message.payload);
-      if (!m.intact) ++seen.foreign;
-      if (!seen.started) {
-        seen.started = true;
-        seen.next = m.number;
-        first_intended = m.intended_us;
-      }
-      if (m.number > seen.next) ++seen.gaps;
-      if (m.number < seen.next) ++seen.repeats;
-      seen.next = m.number + 1;
-      ++seen.messages;
-      seen.bytes += static_cast<int64_t>(message.payload.size());
-      if (m.intended_us - first_intended < static_cast<int64_t>(options.warmup_s * 1e6)) continue;
-      if (seen.first_us == 0) seen.first_us = now;
-      seen.last_us = now;
-      seen.measured_bytes += static_cast<int64_t>(message.payload.size());
-      seen.delay.Record(now - m.intended_us);
-      if (options.window_s > 0) seen.window.Record(now - m.intended_us);
+      const auto delay_us = seen.load.OnMessage(message.payload, now);
+      if (delay_us.has_value() && options.window_s > 0) seen.window.Record(*delay_us);
     }
   }
   seen.ended = true;
@@ -233,20 +181,8 @@ void ConsumeOne(const LoadOptions& options, const std::string& address, std::ato
   seen.remote_bytes = (*consumer)->remote_bytes_read();
 }
 
-// [microseconds, records at most that late], 2 % apart, so that processes' results can be added up.
-nlohmann::json Cdf(const Histogram& histogram) {
-  nlohmann::json cdf = nlohmann::json::array();
-  uint64_t before = 0;
-  for (double us = 10; before < histogram.Count(); us *= 1.02) {
-    const uint64_t count = histogram.CountAtMost(static_cast<int64_t>(us));
-    if (count != before) cdf.push_back({static_cast<int64_t>(us), count});
-    before = count;
-  }
-  return cdf;
-}
-
 // A line for each window of time, as long as anybody consumes.
-void ShowWindows(const LoadOptions& options, std::vector<Seen>& seen) {
+void ShowWindows(const LoadOptions& options, std::deque<Seen>& seen) {
   const Duration window = Duration::Micros(static_cast<int64_t>(options.window_s * 1e6));
   MonotonicTime end = ReadMonotonicClock() + window;
   const auto consuming = [&] {
@@ -266,7 +202,7 @@ void ShowWindows(const LoadOptions& options, std::vector<Seen>& seen) {
     Print({{"kind", "window"},
            {"at_us", ReadWallClock().micros()},
            {"messages", delay.Count()},
-           {"delay_cdf", Cdf(delay)}});
+           {"delay_cdf", DelayCdf(delay)}});
   }
 }
 
@@ -277,7 +213,8 @@ int LoadConsume(LoadOptions& options) {
   const auto start = consumer::StartPoint::Parse(options.from);
   if (!start.ok()) return Fail(start.status().WithContext("--from"));
   CatchInterrupts();
-  std::vector<Seen> seen(static_cast<size_t>(options.threads));
+  std::deque<Seen> seen;  // they stay where they are
+  for (int i = 0; i < options.threads; ++i) seen.emplace_back(options.warmup_s);
   std::atomic<int> ready{0};
   std::vector<std::thread> threads;
   for (Seen& s : seen) {
@@ -287,67 +224,40 @@ int LoadConsume(LoadOptions& options) {
   while (ready < options.threads && !Interrupted()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  const double cpu_before = CpuSeconds();
+  const double cpu_before = CpuSecondsOfProcess();
   Print({{"kind", "ready"}, {"pid", getpid()}, {"consumers", options.threads}});
   if (options.window_s > 0) ShowWindows(options, seen);
   for (std::thread& thread : threads) thread.join();
-  const double cpu = CpuSeconds() - cpu_before;
+  const double cpu = CpuSecondsOfProcess() - cpu_before;
 
-  Histogram delay;
-  Seen total;
-  int64_t low = INT64_MAX, high = 0, end_low = INT64_MAX;
+  LoadTotal total;
+  consumer::AgentCounters counters;
+  int64_t remote_bytes = 0;
   Status error;
-  nlohmann::json each = nlohmann::json::array();
   for (Seen& s : seen) {
-    delay.Merge(s.delay);
-    total.messages += s.messages;
-    total.bytes += s.bytes;
-    total.measured_bytes += s.measured_bytes;
-    total.gaps += s.gaps;
-    total.repeats += s.repeats;
-    total.foreign += s.foreign;
-    total.remote_bytes += s.remote_bytes;
-    total.counters.cache_bytes += s.counters.cache_bytes;
-    total.counters.primary_bytes += s.counters.primary_bytes;
-    total.counters.fallback_missing_chunk += s.counters.fallback_missing_chunk;
-    total.counters.fallback_delayed += s.counters.fallback_delayed;
-    total.counters.fallback_no_metadata += s.counters.fallback_no_metadata;
-    total.counters.roll_overs += s.counters.roll_overs;
-    low = std::min(low, s.messages);
-    high = std::max(high, s.messages);
-    end_low = std::min(end_low, static_cast<int64_t>(s.next));
+    total.Add(s.load);
+    remote_bytes += s.remote_bytes;
+    counters.cache_bytes += s.counters.cache_bytes;
+    counters.primary_bytes += s.counters.primary_bytes;
+    counters.fallback_missing_chunk += s.counters.fallback_missing_chunk;
+    counters.fallback_delayed += s.counters.fallback_delayed;
+    counters.fallback_no_metadata += s.counters.fallback_no_metadata;
+    counters.roll_overs += s.counters.roll_overs;
     if (error.ok()) error = s.error;
-    const double span = static_cast<double>(s.last_us - s.first_us) / 1e6;
-    each.push_back({{"messages", s.messages},
-                    {"mb_per_s", span > 0 ? static_cast<double>(s.measured_bytes) / span / 1e6 : 0},
-                    {"p99_us", s.delay.Percentile(99)}});
   }
-  Print({{"kind", "consume"},
-         {"consumers", options.threads},
-         {"messages", total.messages},
-         {"messages_min", low},
-         {"messages_max", high},
-         {"next_number_min", end_low},
-         {"bytes", total.bytes},
-         {"measured_bytes", total.measured_bytes},
-         {"gaps", total.gaps},
-         {"repeats", total.repeats},
-         {"foreign", total.foreign},
-         {"delay_us", nlohmann::json::parse(delay.ToJson())},
-         {"delay_cdf", Cdf(delay)},
-         {"each", each},
-         {"cache_bytes", total.counters.cache_bytes},
-         {"remote_bytes_read", total.remote_bytes},
-         {"primary_bytes", total.counters.primary_bytes},
-         {"fallbacks", total.counters.fallback_missing_chunk + total.counters.fallback_delayed +
-                           total.counters.fallback_no_metadata},
-         {"roll_overs", total.counters.roll_overs},
-         {"cpu_s", cpu},
-         {"error", error.ok() ? "" : error.ToString()}});
+  nlohmann::json json = total.ToJson();
+  json.update({{"cache_bytes", counters.cache_bytes},
+               {"remote_bytes_read", remote_bytes},
+               {"primary_bytes", counters.primary_bytes},
+               {"fallbacks", counters.fallback_missing_chunk + counters.fallback_delayed +
+                                 counters.fallback_no_metadata},
+               {"roll_overs", counters.roll_overs},
+               {"cpu_s", cpu},
+               {"error", error.ok() ? "" : error.ToString()}});
+  Print(json);
   if (!error.ok()) return Fail(error);
-  return total.gaps + total.repeats + total.foreign == 0
-             ? kExitDone
-             : Fail(DataLossError("a consumer saw gaps, repeats or foreign bytes"));
+  return total.intact() ? kExitDone
+                        : Fail(DataLossError("a consumer saw gaps, repeats or foreign bytes"));
 }
 
 }  // namespace
