@@ -73,6 +73,8 @@ class RealExporter final : public Exporter {
     return memory_.Add(id, size);
   }
 
+  void SetScanner(Scanner scanner) override { scanner_ = std::move(scanner); }
+
   Result<std::vector<std::string>> Listen() override {
     if (options_.shm_socket_path.empty() && options_.tcp_listen.empty()) {
       return InvalidArgumentError(options_.name +
@@ -100,7 +102,8 @@ class RealExporter final : public Exporter {
                                                       .connections_max = options_.connections_max,
                                                       .watches_max = options_.watches_max,
                                                       .reads_max = options_.reads_max,
-                                                      .peer_timeout = options_.peer_timeout});
+                                                      .peer_timeout = options_.peer_timeout,
+                                                      .scanner = std::move(scanner_)});
       Result<uint16_t> port = tcp_->Listen(options_.tcp_listen);
       if (!port.ok()) return port.status().WithContext(options_.name);
       std::string host =
@@ -140,6 +143,7 @@ class RealExporter final : public Exporter {
 
  private:
   const ExporterOptions options_;
+  Scanner scanner_;  // until Listen
   RegionMemory memory_;
   std::unique_ptr<MessageService> messages_;
   std::unique_ptr<TcpMessageDoor> tcp_messages_;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -29,6 +30,7 @@
 #include "tailcast/fabric/fabric_conformance.h"
 #include "tailcast/fabric/net_address.h"
 #include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/scan_conformance.h"
 #include "tailcast/fabric/shm_door.h"
 #include "tailcast/fabric/shm_wire.h"
 #include "tailcast/fabric/tcp_wire.h"
@@ -73,6 +75,7 @@ int Serve(const std::string& driver, const std::string& socket_path) {
   const Scope scope;
   exporter->ServeMessages(
       scope.Bind([](std::string_view message, std::string& answer) { Echo(message, answer); }));
+  exporter->SetScanner(TestScan);
   const auto addresses = exporter->Listen();
   if (!addresses.ok()) {
     std::cerr << addresses.status() << "\n";
@@ -190,6 +193,8 @@ FabricDriver Real(const std::string& driver) {
   return {driver, [driver] { return std::make_unique<RealWorld>(driver); }};
 }
 INSTANTIATE_TEST_SUITE_P(Real, FabricConformance, testing::Values(Real("shm"), Real("tcp")),
+                         DriverName);
+INSTANTIATE_TEST_SUITE_P(Real, ScanConformance, testing::Values(Real("shm"), Real("tcp")),
                          DriverName);
 INSTANTIATE_TEST_SUITE_P(Real, ChannelConformance, testing::Values(Real("shm"), Real("tcp")),
                          DriverName);
@@ -581,6 +586,41 @@ TEST_F(TcpTest, BadInputClosesTheConnectionAndIsCounted) {
   EXPECT_TRUE(Connect(addresses_.front()).ok());
 }
 
+TEST_F(TcpTest, ScansThatDoNotAddUpOrWereNotOfferedCloseTheConnection) {
+  std::string scan, many;
+  AppendTo(scan, TcpScan{.tag = 1, .request = AskFor({{0, 4096, 0}, {0, 4096, 0}, {0, 4096, 0}})});
+  for (int i = 0; i < 65; ++i) many += scan;
+  const std::string good = Frame(TcpOp::kScanAndRead, 0, scan, 1);
+  std::string unfair;
+  for (int i = 0; i < 200; ++i) {
+    unfair += Frame(TcpOp::kScanAndRead, 0, many.substr(scan.size()), 64);
+  }
+  for (const bool offered : {false, true}) {
+    exporter_ = MakeExporter(TestOptions("tcp", ""));
+    ASSERT_TRUE(exporter_->AddRegion(0, 4096).ok());
+    if (offered) exporter_->SetScanner(TestScan);
+    addresses_ = exporter_->Listen().value();
+    std::vector<std::string> bad = {
+        Frame(TcpOp::kScanAndRead, 0, scan, 2), Frame(TcpOp::kScanAndRead, 0, "", 0),
+        Frame(TcpOp::kScanAndRead, 0, many, 65), Frame(TcpOp::kScanned, 0, "", 0)};
+    bad.push_back(offered ? unfair : good);
+    for (const std::string& input : bad) {
+      const int64_t before = BadInput("tcp", "server");
+      const Descriptor fd = Dial();
+      SendAll(fd, Hello());
+      constexpr size_t kOneRegion = kWelcomeBytes - sizeof(TcpRegion);
+      const std::string welcome = ReceiveBytes(fd, kOneRegion);
+      ASSERT_EQ(welcome.size(), kOneRegion);
+      EXPECT_EQ(TakeFrom<TcpFrame>(welcome.data()).flags, offered ? kTcpFlagScans : 0);
+      send(fd.get(), input.data(), input.size(), MSG_NOSIGNAL);
+      char byte;
+      while (recv(fd.get(), &byte, 1, 0) > 0) {
+      }
+      EXPECT_EQ(BadInput("tcp", "server"), before + 1);
+    }
+  }
+}
+
 TEST_F(TcpTest, RandomBytesNeverCrashTheEngine) {
   Export("tcp");
   Rng rng(7);
@@ -737,6 +777,71 @@ TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {
     EXPECT_EQ(BadInput("tcp", "client"), before + 1);
     EXPECT_EQ(std::string(bytes, 8), "########");
     EXPECT_EQ(std::string(bytes + 16, 8), "########");
+    server.join();
+  }
+}
+
+TEST_F(TcpTest, AScansLyingAnswerIsHungUpOnBeforeAByteIsPlaced) {
+  connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(20)});
+  const auto scanned = [](uint64_t tag, ReadStatus status, std::vector<uint32_t> lengths,
+                          std::optional<uint8_t> ranges = std::nullopt) {
+    TcpScanned answer{.tag = tag, .status = status, .reserved = {}, .parts = {}};
+    answer.ranges = ranges.value_or(static_cast<uint8_t>(lengths.size()));
+    for (size_t i = 0; i < lengths.size(); ++i) answer.parts[i].length = lengths[i];
+    std::string body;
+    AppendTo(body, answer);
+    return body;
+  };
+  std::string read_answer;
+  AppendTo(read_answer, TcpAnswer{0, 0, ReadStatus::kOk, {}});
+  const std::string good = scanned(0, ReadStatus::kOk, {8, 16, 5});
+  const std::string payload(64, 'p');
+  const std::string lies[] = {
+      Frame(TcpOp::kScanned, 32, scanned(5, ReadStatus::kOk, {8, 16, 5}), 1) + payload,
+      Frame(TcpOp::kScanned, 32, scanned(0, ReadStatus::kOk, {8, 16, 6}), 1) + payload,
+      Frame(TcpOp::kScanned, 24, scanned(0, ReadStatus::kOk, {9}), 1) + payload,
+      Frame(TcpOp::kScanned, 32, scanned(0, ReadStatus::kOk, {8, 16, 5}, 4), 1) + payload,
+      Frame(TcpOp::kScanned, 8, scanned(0, ReadStatus::kStaleRegion, {8}), 1) + payload,
+      Frame(TcpOp::kScanned, 0, scanned(0, static_cast<ReadStatus>(50), {}), 1),
+      Frame(TcpOp::kScanned, 40, good, 1) + payload,
+      Frame(TcpOp::kScanned, 64, good + good, 2) + payload,
+      Frame(TcpOp::kScanned, 32, good, 2) + payload,
+      Frame(TcpOp::kScanned, 0, "", 0),
+      Frame(TcpOp::kAnswer, 0, read_answer, 1),  // as if it had been a read
+  };
+  for (const std::string& lie : lies) {
+    TcpLiar liar;
+    std::thread server([&] {
+      const Descriptor fd = liar.Accept();
+      ReceiveBytes(fd, Hello().size());
+      std::string welcome;
+      AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+                                   .status = HelloStatus::kWelcome,
+                                   .reads_max = 16,
+                                   .watches_max = 16,
+                                   .peer_timeout_us = 60'000'000});
+      AppendTo(welcome, TcpRegion{4096, Generation{1}});
+      std::string frame = Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1);
+      frame[offsetof(TcpFrame, flags)] = kTcpFlagScans;
+      SendAll(fd, frame);
+      ReceiveBytes(fd, sizeof(TcpFrame) + sizeof(TcpScan));
+      SendAll(fd, lie);
+      ReceiveBytes(fd, 1);  // until it hangs up
+    });
+    const int64_t before = BadInput("tcp", "client");
+    auto endpoint = Connect(liar.address());
+    ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+    ASSERT_TRUE((*endpoint)->capabilities().scan);
+    std::string bytes(64, '#');
+    ScanRead scan;
+    scan.parts = {{{bytes.data() + 8, 8}, {bytes.data() + 24, 16}, {bytes.data() + 48, 5}}};
+    ScanRead* const one = &scan;
+    (*endpoint)->Scan({&one, 1});
+    Completion completion;
+    EXPECT_TRUE(RunUntil([&] { return (*endpoint)->Poll({&completion, 1}) == 1; }));
+    EXPECT_EQ(completion.status, ReadStatus::kUnreachable);
+    EXPECT_EQ(BadInput("tcp", "client"), before + 1);
+    EXPECT_EQ(bytes, std::string(64, '#'));
     server.join();
   }
 }

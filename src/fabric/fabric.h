@@ -9,14 +9,17 @@
 // kWordAtomicBytesMax not even that: a reader validates what it copied.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tailcast/base/callback.h"
+#include "tailcast/base/check.h"
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/status.h"
 #include "tailcast/fabric/channel.h"
@@ -57,6 +60,45 @@ struct ReadDescriptor {
   uint64_t token = 0;           // handed back in the completion
 };
 
+// Scan-and-read: the server's driver finds what a reader wants and sends it, in one round trip.
+// What the request means is known to the exporter's scanner and to who wrote it, not to the fabric.
+inline constexpr size_t kScanRangesMax = 3;
+using ScanRequest = std::array<char, 32>;
+
+struct Range {
+  RegionId region = 0;
+  uint32_t length = 0;  // bytes
+  uint64_t offset = 0;  // bytes from the region's start
+};
+// What a request comes to: `ranges[0, count)`, read in this order.
+struct ScanPlan {
+  std::array<Range, kScanRangesMax> ranges{};
+  uint32_t count = 0;
+};
+// A pure function of the request and of the regions' memory as it is, which the owner changes at
+// the same time: no locks, no allocation, bounded time; any thread. What it returns is checked
+// against the regions. The request is a reader's: anything may be in it.
+using Scanner =
+    std::function<ScanPlan(const ScanRequest& request, std::span<const std::span<const char>>)>;
+
+// A scan under way. It belongs to the caller and stays where it is, untouched, until its
+// completion.
+struct ScanRead {
+  ScanRequest request{};
+  // Where the ranges go, by their number. An answer whose ranges are longer breaks the connection.
+  struct Part {
+    char* destination = nullptr;
+    uint32_t capacity = 0;  // bytes
+  };
+  std::array<Part, kScanRangesMax> parts{};
+  uint64_t token = 0;  // handed back in the completion
+
+  // Of a completion with kOk: what the server says that it has sent. parts[i] has
+  // ranges[i].length bytes; of what region and offset is its word only.
+  ScanPlan found;
+  bool released = false;  // see Endpoint::Release
+};
+
 struct Completion {
   uint64_t token = 0;
   ReadStatus status = ReadStatus::kOk;
@@ -78,6 +120,7 @@ struct Capabilities {
   bool immediate = false;  // reads complete inside Read (the completion still comes by Poll)
   bool watch = false;      // Watch answers without polling by the reader
   bool cross_host = false;
+  bool scan = false;  // Scan works: the server has a scanner, and its driver runs it
 };
 
 // A reader's connection to one server. All calls on one thread.
@@ -99,6 +142,16 @@ class Endpoint {
   // Starts a batch. Each read gets exactly one completion. Those of a batch may complete in any
   // order. A destination's bytes are undefined until its completion, and after any but kOk.
   virtual void Read(std::span<const ReadDescriptor> reads) = 0;
+  // Only with the capability `scan`. As Read, of scans: one completion each, with the same
+  // statuses. kOutOfRange: the scanner's ranges are none of the regions'.
+  virtual void Scan(std::span<ScanRead* const> scans) {
+    (void)scans;
+    TAILCAST_CHECK(false, "this driver does not scan");
+  }
+  // Gives the destinations of a scan, which waits for Scan or for its completion, back to the
+  // caller: when it returns, nothing writes there any more. Its completion comes all the same, and
+  // says nothing of bytes.
+  virtual void Release(ScanRead& scan) { scan.released = true; }
   // Says that this range will be read soon. Never needed, and of use only where reads are
   // immediate.
   virtual void Prefetch(RegionId region, uint64_t offset, uint32_t length) {
@@ -153,6 +206,9 @@ class Exporter {
   // Takes messages, too: `handler` is called for each, on the loop that the exporter was given.
   // Before Listen, at most once.
   virtual void ServeMessages(MessageHandler handler) = 0;
+  // Answers scans. Before Listen; the function and what it refers to live as long as the exporter.
+  // Drivers that do not scan ignore it.
+  virtual void SetScanner(Scanner scanner) { (void)scanner; }
   // Opens the doors; no regions after this. Returns the addresses to put in the registry, the
   // fastest first.
   //   AlreadyExists: a living server listens there. InvalidArgument: a bad address, or a hole in

@@ -1,13 +1,14 @@
 // The client's end of the fake: an endpoint whose reads and watches are events on the wire.
 #pragma once
 
-#include <cstring>
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "tailcast/base/check.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/fake_wire.h"
 
@@ -22,7 +23,10 @@ class FakeEndpoint final : public Endpoint {
   ~FakeEndpoint() override { client_->endpoint = nullptr; }
 
   Capabilities capabilities() const override {
-    return {.immediate = false, .watch = true, .cross_host = true};
+    return {.immediate = false,
+            .watch = true,
+            .cross_host = true,
+            .scan = client_->memory->options.scan && client_->memory->scanner != nullptr};
   }
   std::span<const RegionInfo> regions() const override {
     return connected() ? std::span<const RegionInfo>(client_->infos)
@@ -32,28 +36,25 @@ class FakeEndpoint final : public Endpoint {
   void set_read_timeout(Duration timeout) override { read_timeout_ = timeout; }
 
   void Read(std::span<const ReadDescriptor> reads) override {
-    const MonotonicTime deadline = loop_->Now() + read_timeout_;
-    FakeLink& link = wire_->LinkOf(client_->name, client_->memory->server);
     for (const ReadDescriptor& read : reads) {
-      const ReadStatus status = Admit(read);
-      ++queued_;
-      if (status != ReadStatus::kOk) {
-        Complete(read.token, status);
-        continue;
-      }
-      ++wire_->counters.reads;
-      const uint64_t id = next_read_++;
-      reads_[id] = {read.token, read.destination, deadline, false};
-      if (link.requests_cut) {
-        ++wire_->counters.cut;
-        continue;
-      }
-      wire_->After(wire_->Latency(link) + client_->memory->delay,
-                   [wire = wire_.get(), client = client_, read, id] {
-                     wire->AtServer(client->memory, [wire, client, read, id] {
-                       wire->ServeRead(client, read, id);
-                     });
-                   });
+      const Range range{.region = read.region, .length = read.length, .offset = read.offset};
+      const Pending pending{.token = read.token, .destination = read.destination};
+      Start(AdmitRange(range), pending, [range](auto& wire, const auto& client, uint64_t id) {
+        wire.AtServer(client->memory,
+                      [&wire, client, range, id] { wire.ServeRead(client, range, id); });
+      });
+    }
+    ArmTimeout();
+  }
+  void Scan(std::span<ScanRead* const> scans) override {
+    TAILCAST_CHECK(capabilities().scan, "the server does not scan");
+    for (ScanRead* const scan : scans) {
+      const Pending pending{.token = scan->token, .scan = scan};
+      Start(Admit(), pending,
+            [request = scan->request](auto& wire, const auto& client, uint64_t id) {
+              wire.AtServer(client->memory,
+                            [&wire, client, request, id] { wire.ServeScan(client, request, id); });
+            });
     }
     ArmTimeout();
   }
@@ -111,16 +112,23 @@ class FakeEndpoint final : public Endpoint {
 
   const Scope& scope() const { return scope_; }
   // From the wire, on our loop.
-  void OnAnswer(uint64_t id, ReadStatus status, const std::vector<char>& bytes) {
-    const auto it = reads_.find(id);
+  void OnAnswer(const FakeAnswer& answer) {
+    const auto it = reads_.find(answer.id);
     if (it == reads_.end()) {  // it timed out: the bytes go nowhere
       ++wire_->counters.late;
       return;
     }
-    if (status == ReadStatus::kOk && !bytes.empty()) {
-      std::memcpy(it->second.destination, bytes.data(), bytes.size());
+    const Pending& read = it->second;
+    if (answer.status == ReadStatus::kOk && read.scan == nullptr) {
+      std::copy(answer.bytes.begin(), answer.bytes.end(), read.destination);
+    } else if (answer.status == ReadStatus::kOk) {
+      if (!TakeScanned(*read.scan, answer)) {
+        client_->broken = true;
+        OnBroken();
+        return;
+      }
     }
-    Complete(it->second.token, status);
+    Complete(read.token, answer.status);
     reads_.erase(it);
   }
   void OnLost(uint64_t id) {
@@ -143,10 +151,11 @@ class FakeEndpoint final : public Endpoint {
 
  private:
   struct Pending {
-    uint64_t token;
-    char* destination;
-    MonotonicTime deadline;
-    bool lost;  // never to come, and it takes the queue with it
+    uint64_t token = 0;
+    char* destination = nullptr;  // of a read
+    ScanRead* scan = nullptr;
+    MonotonicTime deadline = {};
+    bool lost = false;  // never to come, and it takes the queue with it
   };
   struct WatchState {
     explicit WatchState(EventLoop& loop) : timer(loop) {}
@@ -154,7 +163,40 @@ class FakeEndpoint final : public Endpoint {
     Timer timer;
   };
 
-  ReadStatus Admit(const ReadDescriptor& read) const {
+  // `serve` runs at the server, if it gets there.
+  template <typename Serve>
+  void Start(ReadStatus admitted, Pending pending, Serve serve) {
+    ++queued_;
+    if (admitted != ReadStatus::kOk) return Complete(pending.token, admitted);
+    ++wire_->counters.reads;
+    const uint64_t id = next_read_++;
+    pending.deadline = loop_->Now() + read_timeout_;
+    reads_[id] = pending;
+    FakeLink& link = wire_->LinkOf(client_->name, client_->memory->server);
+    if (link.requests_cut) {
+      ++wire_->counters.cut;
+      return;
+    }
+    wire_->After(wire_->Latency(link) + client_->memory->delay,
+                 [wire = wire_.get(), client = client_, serve, id] { serve(*wire, client, id); });
+  }
+  // False: it has not the room.
+  static bool TakeScanned(ScanRead& scan, const FakeAnswer& answer) {
+    scan.found = answer.plan;
+    auto from = answer.bytes.begin();
+    for (uint32_t i = 0; i < answer.plan.count; ++i) {
+      const uint32_t length = answer.plan.ranges[i].length;
+      if (length > scan.parts[i].capacity) return false;
+      if (!scan.released) std::copy_n(from, length, scan.parts[i].destination);
+      from += length;
+    }
+    return true;
+  }
+  ReadStatus Admit() const {
+    if (queued_ >= kQueuedReadsMax) return ReadStatus::kOverloaded;
+    return connected() ? ReadStatus::kOk : ReadStatus::kUnreachable;
+  }
+  ReadStatus AdmitRange(const Range& read) const {
     if (queued_ >= kQueuedReadsMax) return ReadStatus::kOverloaded;
     const std::vector<RegionInfo>& infos = client_->infos;
     if (read.region >= infos.size() || read.length > kReadBytesMax ||
@@ -162,7 +204,7 @@ class FakeEndpoint final : public Endpoint {
         read.length > infos[read.region].size - read.offset) {
       return ReadStatus::kOutOfRange;
     }
-    return connected() ? ReadStatus::kOk : ReadStatus::kUnreachable;
+    return Admit();
   }
   void Complete(uint64_t token, ReadStatus status) {
     completions_.push_back({token, status});

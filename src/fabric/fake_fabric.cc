@@ -65,6 +65,7 @@ class FakeExporter final : public Exporter {
     memory_->regions[id].info.size = size;
     return std::span<char>(bytes, size);
   }
+  void SetScanner(Scanner scanner) override { memory_->scanner = std::move(scanner); }
   Result<std::vector<std::string>> Listen() override {
     for (size_t id = 0; id < memory_->regions.size() || id == 0; ++id) {
       if (id >= memory_->regions.size() || memory_->regions[id].info.size == 0) {

@@ -69,6 +69,7 @@ struct FakeExporterOptions {
   // stopped. False as on tcp: reads wait for its engine.
   bool one_sided = true;
   size_t watches_max = 4096;  // of one connection
+  bool scan = true;           // answers scans, as tcp, if it has a scanner
 };
 
 class FakeFabricNetwork {

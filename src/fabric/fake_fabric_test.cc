@@ -10,6 +10,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/channel_conformance.h"
 #include "tailcast/fabric/fabric_conformance.h"
+#include "tailcast/fabric/scan_conformance.h"
 
 namespace tailcast::fabric {
 namespace {
@@ -75,6 +76,7 @@ class FakeServer final : public TestServer {
     }
     exporter_->ServeMessages(
         scope_.Bind([](std::string_view message, std::string& answer) { Echo(message, answer); }));
+    exporter_->SetScanner(TestScan);
     address_ = exporter_->Listen().value().front();
     Beat();
   }
@@ -164,6 +166,8 @@ FabricDriver Fake(bool one_sided) {
           [one_sided] { return std::make_unique<FakeWorld>(one_sided); }};
 }
 INSTANTIATE_TEST_SUITE_P(Fake, FabricConformance, testing::Values(Fake(true), Fake(false)),
+                         DriverName);
+INSTANTIATE_TEST_SUITE_P(Fake, ScanConformance, testing::Values(Fake(true), Fake(false)),
                          DriverName);
 INSTANTIATE_TEST_SUITE_P(Fake, ChannelConformance, testing::Values(Fake(true), Fake(false)),
                          DriverName);

@@ -18,9 +18,11 @@ FAULT_POINT(kIgnoreHeartbeat, "fabric.fake_ignore_heartbeat",
 
 constexpr uint64_t kLineBytes = 64;
 
-// How the pieces of one read are copied.
+// How the pieces of one answer are copied.
 struct Copy {
-  uint64_t offset;
+  const Range* range;
+  size_t to;      // in the answer's bytes
+  uint64_t from;  // in the region
   uint32_t length;
 };
 
@@ -51,11 +53,23 @@ void FakeFabricNetwork::Wire::Break(const std::shared_ptr<FakeClient>& client) {
   });
 }
 
-ReadStatus FakeFabricNetwork::Wire::Check(const FakeClient& client, const ReadDescriptor& read) {
+ReadStatus FakeFabricNetwork::Wire::Check(const FakeClient& client, const ScanPlan& plan) {
   const FakeMemory& memory = *client.memory;
   if (!memory.readable) return ReadStatus::kUnreachable;
-  if (memory.regions[read.region].info.generation != client.infos[read.region].generation &&
-      !kAcceptStaleRegion.planted()) {
+  if (plan.count > kScanRangesMax) return ReadStatus::kOutOfRange;
+  bool stale = memory.regions[0].info.generation != client.infos[0].generation;
+  for (uint32_t i = 0; i < plan.count; ++i) {
+    const Range& range = plan.ranges[i];
+    if (range.region >= memory.regions.size() || range.length > kReadBytesMax) {
+      return ReadStatus::kOutOfRange;
+    }
+    const RegionInfo& info = memory.regions[range.region].info;
+    if (range.offset > info.size || range.length > info.size - range.offset) {
+      return ReadStatus::kOutOfRange;
+    }
+    stale |= info.generation != client.infos[range.region].generation;
+  }
+  if (stale && !kAcceptStaleRegion.planted()) {
     ++counters.stale;
     return ReadStatus::kStaleRegion;
   }
@@ -66,57 +80,88 @@ ReadStatus FakeFabricNetwork::Wire::Check(const FakeClient& client, const ReadDe
   return ReadStatus::kOk;
 }
 
-// Copies at once, or piece by piece.
 void FakeFabricNetwork::Wire::ServeRead(const std::shared_ptr<FakeClient>& client,
-                                        const ReadDescriptor& read, uint64_t id) {
-  const ReadStatus status = Check(*client, read);
-  auto bytes = std::make_shared<std::vector<char>>();
-  if (status != ReadStatus::kOk) {
-    FinishRead(client, read, id, status, bytes);
-    return;
-  }
-  bytes->resize(read.length);
-  const FakeLink& link = LinkOf(client->name, client->memory->server);
-  const bool torn =
-      read.length > 8 && link.torn_probability > 0 && rng.Chance(link.torn_probability);
-  if (!torn) {
-    CopyWords(bytes->data(), client->memory->regions[read.region].memory.data(), read.offset,
-              read.length);
-    FinishRead(client, read, id, status, bytes);
-    return;
-  }
-  ++counters.torn;
-  const size_t steps = 2 + rng.Below(3);
-  std::vector<std::vector<Copy>> pieces(steps);
-  for (uint64_t at = read.offset; at < read.offset + read.length;) {
-    uint64_t end = std::min((at / kLineBytes + 1) * kLineBytes, read.offset + read.length);
-    if (rng.Chance(0.25)) {  // cut the line at a word
-      const uint64_t word = (at / 8 + 1 + rng.Below(8)) * 8;
-      end = std::min(end, word);
+                                        const Range& range, uint64_t id) {
+  auto answer = std::make_shared<FakeAnswer>();
+  answer->id = id;
+  answer->plan = {.ranges = {range}, .count = 1};
+  Serve(client, answer);
+}
+
+void FakeFabricNetwork::Wire::ServeScan(const std::shared_ptr<FakeClient>& client,
+                                        const ScanRequest& request, uint64_t id) {
+  auto answer = std::make_shared<FakeAnswer>();
+  answer->id = id;
+  const FakeMemory& memory = *client->memory;
+  if (memory.readable) {
+    std::vector<std::span<const char>> views;
+    for (const FakeRegion& region : memory.regions) {
+      views.emplace_back(region.memory.data(), region.info.size);
     }
-    pieces[rng.Below(steps)].push_back({at - read.offset, static_cast<uint32_t>(end - at)});
-    at = end;
+    answer->plan = memory.scanner(request, views);
+  }
+  Serve(client, answer);
+}
+
+// Copies at once, or piece by piece.
+void FakeFabricNetwork::Wire::Serve(const std::shared_ptr<FakeClient>& client,
+                                    const std::shared_ptr<FakeAnswer>& answer) {
+  answer->status = Check(*client, answer->plan);
+  if (answer->status != ReadStatus::kOk) return Finish(client, answer);
+  const std::span<const Range> ranges(answer->plan.ranges.data(), answer->plan.count);
+  size_t length = 0;
+  for (const Range& range : ranges) length += range.length;
+  answer->bytes.resize(length);
+  const FakeLink& link = LinkOf(client->name, client->memory->server);
+  const bool torn = length > 8 && link.torn_probability > 0 && rng.Chance(link.torn_probability);
+  size_t steps = 1;
+  if (torn) {
+    ++counters.torn;
+    steps = 2 + rng.Below(3);
+  }
+  std::vector<std::vector<Copy>> pieces(steps);
+  size_t to = 0;
+  for (const Range& range : ranges) {
+    for (uint64_t at = range.offset; at < range.offset + range.length;) {
+      uint64_t end = range.offset + range.length;
+      if (torn) {
+        end = std::min((at / kLineBytes + 1) * kLineBytes, end);
+        if (rng.Chance(0.25)) {  // cut the line at a word
+          const uint64_t word = (at / 8 + 1 + rng.Below(8)) * 8;
+          end = std::min(end, word);
+        }
+      }
+      const auto size = static_cast<uint32_t>(end - at);
+      pieces[torn ? rng.Below(steps) : 0].push_back({&range, to, at, size});
+      to += size;
+      at = end;
+    }
+  }
+  const auto copy_all = [](const FakeClient& from, FakeAnswer& into,
+                           const std::vector<Copy>& copies) {
+    for (const Copy& copy : copies) {
+      CopyWords(into.bytes.data() + copy.to, from.memory->regions[copy.range->region].memory.data(),
+                copy.from, copy.length);
+    }
+  };
+  if (!torn) {
+    copy_all(*client, *answer, pieces[0]);
+    return Finish(client, answer);
   }
   for (size_t step = 0; step < steps; ++step) {
     const Duration delay =
         link.tear_window * static_cast<int64_t>(step) / static_cast<int64_t>(steps - 1);
-    After(delay, [this, client, read, id, bytes, last = step + 1 == steps,
+    After(delay, [this, client, answer, copy_all, last = step + 1 == steps,
                   copies = std::move(pieces[step])] {
-      const ReadStatus now = Check(*client, read);
-      if (now == ReadStatus::kOk) {
-        const char* memory = client->memory->regions[read.region].memory.data();
-        for (const Copy& copy : copies) {
-          CopyWords(bytes->data() + copy.offset, memory, read.offset + copy.offset, copy.length);
-        }
-      }
-      if (last) FinishRead(client, read, id, now, bytes);
+      answer->status = Check(*client, answer->plan);
+      if (answer->status == ReadStatus::kOk) copy_all(*client, *answer, copies);
+      if (last) Finish(client, answer);
     });
   }
 }
 
-void FakeFabricNetwork::Wire::FinishRead(const std::shared_ptr<FakeClient>& client,
-                                         const ReadDescriptor& read, uint64_t id, ReadStatus status,
-                                         const std::shared_ptr<std::vector<char>>& bytes) {
+void FakeFabricNetwork::Wire::Finish(const std::shared_ptr<FakeClient>& client,
+                                     const std::shared_ptr<FakeAnswer>& answer) {
   const FakeLink& link = LinkOf(client->name, client->memory->server);
   if (link.answers_cut) {
     ++counters.cut;
@@ -124,7 +169,7 @@ void FakeFabricNetwork::Wire::FinishRead(const std::shared_ptr<FakeClient>& clie
   }
   if (link.lost_probability > 0 && rng.Chance(link.lost_probability)) {
     ++counters.lost;
-    AtEndpoint(client, [id](FakeEndpoint& endpoint) { endpoint.OnLost(id); });
+    AtEndpoint(client, [id = answer->id](FakeEndpoint& endpoint) { endpoint.OnLost(id); });
     return;
   }
   Duration delay = Latency(link);
@@ -135,14 +180,12 @@ void FakeFabricNetwork::Wire::FinishRead(const std::shared_ptr<FakeClient>& clie
   }
   if (link.bytes_per_second > 0) {
     const MonotonicTime start = std::max(loop->Now(), client->busy_until);
-    client->busy_until = start + Duration::Micros(static_cast<int64_t>(read.length) * 1'000'000 /
-                                                  link.bytes_per_second);
+    client->busy_until = start + Duration::Micros(static_cast<int64_t>(answer->bytes.size()) *
+                                                  1'000'000 / link.bytes_per_second);
     delay = delay + (client->busy_until - loop->Now());
   }
-  After(delay, [client, id, status, bytes] {
-    AtEndpoint(client, [id, status, bytes](FakeEndpoint& endpoint) {
-      endpoint.OnAnswer(id, status, *bytes);
-    });
+  After(delay, [client, answer] {
+    AtEndpoint(client, [answer](FakeEndpoint& endpoint) { endpoint.OnAnswer(*answer); });
   });
 }
 

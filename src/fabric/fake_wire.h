@@ -40,6 +40,7 @@ struct FakeMemory {
   ExporterIncarnation incarnation{};
   uint64_t next_generation = 0;
   std::vector<FakeRegion> regions;
+  Scanner scanner;
   bool listening = false;
   bool readable = true;  // false: the process is dead, and so is its memory
   bool stopped = false;
@@ -71,6 +72,14 @@ struct FakeClient {
   MonotonicTime busy_until;          // of the answers' direction
   FakeEndpoint* endpoint = nullptr;  // null once destroyed
   bool broken = false;               // the client's end has noticed
+};
+
+// What becomes of a read or a scan on its way through the wire.
+struct FakeAnswer {
+  uint64_t id = 0;
+  ScanPlan plan;  // of a read: one range
+  ReadStatus status = ReadStatus::kOk;
+  std::vector<char> bytes;  // of the ranges in order
 };
 
 struct FakeFabricNetwork::Wire {
@@ -113,11 +122,12 @@ struct FakeFabricNetwork::Wire {
 
   void CloseConnections(FakeMemory& memory);
   void Break(const std::shared_ptr<FakeClient>& client);
-  void ServeRead(const std::shared_ptr<FakeClient>& client, const ReadDescriptor& read,
+  void ServeRead(const std::shared_ptr<FakeClient>& client, const Range& range, uint64_t id);
+  void ServeScan(const std::shared_ptr<FakeClient>& client, const ScanRequest& request,
                  uint64_t id);
-  void FinishRead(const std::shared_ptr<FakeClient>& client, const ReadDescriptor& read,
-                  uint64_t id, ReadStatus status, const std::shared_ptr<std::vector<char>>& bytes);
-  ReadStatus Check(const FakeClient& client, const ReadDescriptor& read);
+  void Serve(const std::shared_ptr<FakeClient>& client, const std::shared_ptr<FakeAnswer>& answer);
+  void Finish(const std::shared_ptr<FakeClient>& client, const std::shared_ptr<FakeAnswer>& answer);
+  ReadStatus Check(const FakeClient& client, const ScanPlan& plan);
   void ServeWatch(const std::shared_ptr<FakeClient>& client, FakeWatcher watcher);
   void SendNotification(const std::shared_ptr<FakeClient>& client, uint64_t id,
                         WatchOutcome outcome);

@@ -9,8 +9,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -83,6 +85,18 @@ bool Connected(const Socket& socket, const Address& address) {
   return connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
+// Takes the request for the ranges, whatever they are.
+ScanPlan Scan(const ScanRequest& request, std::span<const std::span<const char>>) {
+  ScanPlan plan;
+  plan.count = static_cast<uint8_t>(request[0]);
+  for (uint32_t i = 0; i < kScanRangesMax; ++i) {
+    plan.ranges[i].region = static_cast<uint8_t>(request[1 + i]);
+    std::memcpy(&plan.ranges[i].length, request.data() + 4 + 4 * i, 4);
+    std::memcpy(&plan.ranges[i].offset, request.data() + 16 + 4 * i, 4);
+  }
+  return plan;
+}
+
 // ---- servers ----
 
 class Servers {
@@ -95,6 +109,7 @@ class Servers {
     options.reads_max = 64;
     exporter_ = MakeExporter(options);
     for (RegionId id = 0; id < 2; ++id) TAILCAST_CHECK(exporter_->AddRegion(id, kRegionBytes).ok());
+    exporter_->SetScanner(Scan);
     const auto addresses = exporter_->Listen();
     TAILCAST_CHECK(addresses.ok() && addresses->size() == 2);
     const std::string& tcp = addresses->back();  // "tcp:127.0.0.1:PORT#..."
@@ -191,12 +206,14 @@ class Clients {
 
  private:
   static constexpr uint32_t kReads = 4;
+  static constexpr uint32_t kScans = 3;  // the last one is released
+  static constexpr uint32_t kPartBytes = 64;
 
   // Enough for the endpoint to judge it.
   static bool IsWhole(std::string_view welcome) {
     if (welcome.size() < sizeof(TcpFrame)) return false;
     const auto frame = TakeFrom<TcpFrame>(welcome.data());
-    return frame.body_bytes > kTcpReplyBodyMax || frame.body_bytes % 8 != 0 || frame.flags != 0 ||
+    return frame.body_bytes > kTcpReplyBodyMax || frame.body_bytes % 8 != 0 ||
            welcome.size() >= sizeof frame + frame.body_bytes;
   }
 
@@ -238,25 +255,48 @@ class Clients {
                   .token = i};
     }
     endpoint.Read(reads);
+    uint32_t expected = kReads;
+    std::array<ScanRead, kScans> scans;
+    std::array<std::array<char, (kScanRangesMax + 1) * kPartBytes>, kScans> parts = {};
+    if (endpoint.capabilities().scan) {
+      expected += kScans;
+      for (uint32_t i = 0; i < kScans; ++i) {
+        scans[i].token = kReads + i;
+        for (uint32_t part = 0; part < kScanRangesMax; ++part) {
+          scans[i].parts[part] = {parts[i].data() + part * kPartBytes, kPartBytes};
+        }
+        ScanRead* const scan = &scans[i];
+        endpoint.Scan({&scan, 1});
+      }
+      endpoint.Release(scans[kScans - 1]);
+    }
     bool watched = false;
     endpoint.Watch(0, 0, 1, Duration::Millis(1), scope.Bind([&](WatchOutcome) { watched = true; }));
     if (!rest.empty()) peer.Send(rest);
     shutdown(peer.get(), SHUT_WR);
-    std::array<int, kReads> answered = {};
+    std::array<int, kReads + kScans> answered = {};
     uint32_t count = 0;
     const bool ended = loop_.RunUntil(
         [&] {
-          std::array<Completion, kReads> completions;
+          std::array<Completion, kReads + kScans> completions;
           const size_t n = endpoint.Poll(completions);
           for (size_t i = 0; i < n; ++i) {
-            TAILCAST_CHECK(completions[i].token < kReads && ++answered[completions[i].token] == 1,
+            TAILCAST_CHECK(completions[i].token < expected && ++answered[completions[i].token] == 1,
                            "an answer to another read, or a second one");
           }
           count += static_cast<uint32_t>(n);
-          return count == kReads && watched;
+          return count == expected && watched;
         },
         ReadMonotonicClock() + kLimit);
     TAILCAST_CHECK(ended, "every read and every watch has an end");
+    const auto untouched = [](const auto& bytes, size_t from) {
+      return std::all_of(bytes.begin() + static_cast<ptrdiff_t>(from), bytes.end(),
+                         [](char c) { return c == 0; });
+    };
+    for (uint32_t i = 0; i < kScans; ++i) {
+      TAILCAST_CHECK(untouched(parts[i], i + 1 == kScans ? 0 : kScanRangesMax * kPartBytes),
+                     "bytes where there is no room for them");
+    }
   }
 
   ThreadLoop loop_;
@@ -307,6 +347,12 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
   for (const uint64_t offset : {uint64_t{0}, kRegionBytes - 64, kRegionBytes}) {
     AppendTo(server, TcpRead{offset, 64, 1, offset});
   }
+  server += frame(TcpOp::kScanAndRead, 2 * sizeof(TcpScan), 2, 0);
+  for (const char ranges : {1, 3}) {
+    TcpScan scan = {.tag = 7, .request = {ranges, 0, 1, 0}};
+    for (size_t i = 0; i < kScanRangesMax; ++i) scan.request[4 + 4 * i] = 64;
+    AppendTo(server, scan);
+  }
   server += frame(TcpOp::kWatch, sizeof(TcpWatch), 0, 5);
   AppendTo(server, TcpWatch{64, 0, 0});
   server += frame(TcpOp::kCancelWatch, 0, 0, 5) + frame(TcpOp::kPing, 0, 0, 9);
@@ -332,7 +378,18 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
   AppendTo(answered, TcpAnswer{0, 64, ReadStatus::kOk, {}});
   AppendTo(answered, TcpAnswer{1, 8, ReadStatus::kOk, {}});
   answered += std::string(72, 'a') + frame(TcpOp::kNotify, 0, 0, 1) + frame(TcpOp::kPong, 0, 0, 0);
-  std::vector<std::string> seeds = {hello, server, shm_server, client, answered};
+  // Of a server that scans: the tags of the scans follow.
+  std::string scanned = answered;
+  scanned[1 + sizeof(uint16_t) + offsetof(TcpFrame, flags)] = kTcpFlagScans;
+  scanned += frame(TcpOp::kScanned, 3 * sizeof(TcpScanned), 3, 3 * 64 + 3 * 8);
+  for (const uint64_t tag : {2, 3, 4}) {
+    TcpScanned one = {.tag = tag, .status = ReadStatus::kOk, .ranges = 2, .reserved = {}};
+    one.parts[0] = {.offset = 64, .length = 64, .region = 0};
+    one.parts[1] = {.offset = 0, .length = 5, .region = 1};
+    AppendTo(scanned, one);
+  }
+  scanned += std::string(3 * 64 + 3 * 8, 'b');
+  std::vector<std::string> seeds = {hello, server, shm_server, client, answered, scanned};
 
   std::string shm_client(1, static_cast<char>(Kind::kShmClient));
   shm_client += '\2';

@@ -106,19 +106,26 @@ bool TcpDoor::Connection::TakeFrame(const TcpFrame& frame, const char* body) {
   if (closing_) return true;
   if (!welcomed_) return TakeHello(frame, body);
   switch (frame.op) {
-    case TcpOp::kRead: {
+    case TcpOp::kRead:
       if (frame.count == 0 || frame.body_bytes != frame.count * sizeof(TcpRead)) {
         return Fail("a read request that does not add up");
       }
-      if (reads_.size() + frame.count > door_->options_.reads_max) {
-        return Fail("more than " + std::to_string(door_->options_.reads_max) +
-                    " reads outstanding");
-      }
+      if (!HasCreditFor(frame.count)) return false;
       for (size_t i = 0; i < frame.count; ++i) {
-        reads_.push_back({TakeFrom<TcpRead>(body + i * sizeof(TcpRead)), ReadStatus::kOk});
+        reads_.push_back(TakeFrom<TcpRead>(body + i * sizeof(TcpRead)));
       }
       return true;
-    }
+    case TcpOp::kScanAndRead:
+      if (frame.count == 0 || frame.count > kTcpScansMax ||
+          frame.body_bytes != frame.count * sizeof(TcpScan)) {
+        return Fail("a scan that does not add up");
+      }
+      if (!door_->options_.scanner) return Fail("a scan, which was not offered");
+      if (!HasCreditFor(frame.count)) return false;
+      for (size_t i = 0; i < frame.count; ++i) {
+        scans_.push_back(TakeFrom<TcpScan>(body + i * sizeof(TcpScan)));
+      }
+      return true;
     case TcpOp::kWatch:
       if (frame.body_bytes != sizeof(TcpWatch)) return Fail("a watch that does not add up");
       return TakeWatch(frame.argument, TakeFrom<TcpWatch>(body));
@@ -143,6 +150,11 @@ bool TcpDoor::Connection::TakeFrame(const TcpFrame& frame, const char* body) {
     default:
       return Fail("an unknown request, number " + std::to_string(static_cast<int>(frame.op)));
   }
+}
+
+bool TcpDoor::Connection::HasCreditFor(size_t count) {
+  if (reads_.size() + scans_.size() + count <= door_->options_.reads_max) return true;
+  return Fail("more than " + std::to_string(door_->options_.reads_max) + " reads outstanding");
 }
 
 bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
@@ -178,12 +190,13 @@ bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
   }
   const bool accepted = welcome.status == HelloStatus::kWelcome;
   const size_t regions = accepted && !messages ? memory.regions().size() : 0;
-  AppendTo(control_, TcpFrame{.body_bytes = static_cast<uint32_t>(sizeof(welcome) +
-                                                                  regions * sizeof(TcpRegion)),
-                              .op = TcpOp::kWelcome,
-                              .flags = 0,
-                              .count = static_cast<uint16_t>(regions),
-                              .argument = kTcpMagic});
+  AppendTo(
+      control_,
+      TcpFrame{.body_bytes = static_cast<uint32_t>(sizeof(welcome) + regions * sizeof(TcpRegion)),
+               .op = TcpOp::kWelcome,
+               .flags = regions > 0 && door_->options_.scanner ? kTcpFlagScans : uint8_t{0},
+               .count = static_cast<uint16_t>(regions),
+               .argument = kTcpMagic});
   AppendTo(control_, welcome);
   for (RegionId id = 0; id < regions; ++id) {
     generations_.push_back(memory.generation(id));
@@ -226,43 +239,91 @@ bool TcpDoor::Connection::TakeWatch(uint64_t id, const TcpWatch& watch) {
   return true;
 }
 
-ReadStatus TcpDoor::Connection::Check(const TcpRead& read, bool stopped) const {
+ReadStatus TcpDoor::Connection::Check(const Range& range, bool stopped) const {
   const std::vector<RegionMemory::Region>& regions = door_->memory_->regions();
-  if (read.region >= regions.size()) return ReadStatus::kOutOfRange;
-  const uint64_t size = regions[read.region].size;
-  if (read.length > kReadBytesMax || read.offset > size || read.length > size - read.offset) {
+  if (range.region >= regions.size()) return ReadStatus::kOutOfRange;
+  const uint64_t size = regions[range.region].size;
+  if (range.length > kReadBytesMax || range.offset > size || range.length > size - range.offset) {
     return ReadStatus::kOutOfRange;
   }
-  if (door_->memory_->generation(read.region) != generations_[read.region]) {
+  if (door_->memory_->generation(range.region) != generations_[range.region]) {
     return ReadStatus::kStaleRegion;
   }
   return stopped ? ReadStatus::kUnreachable : ReadStatus::kOk;
 }
 
-void TcpDoor::Connection::BuildFrame() {
+ReadStatus TcpDoor::Connection::Check(const ScanPlan& plan, bool stopped) const {
+  if (plan.count > kScanRangesMax) return ReadStatus::kOutOfRange;
+  ReadStatus worst = Check(Range{}, stopped);  // of a plan without ranges, too
+  for (uint32_t i = 0; i < plan.count; ++i) {
+    const ReadStatus status = Check(plan.ranges[i], stopped);
+    if (status == ReadStatus::kOutOfRange) return status;
+    worst = std::max(worst, status);
+  }
+  return worst;
+}
+
+void TcpDoor::Connection::BuildAnswers() {
   const bool stopped = HeartbeatStopped(door_->memory_->control(), ReadMonotonicClock());
+  frame_head_.assign(sizeof(TcpFrame), '\0');
+  ranges_.clear();
   uint64_t payload = 0;
   size_t count = 0;
-  size_t inline_bytes = 0;
   while (count < reads_.size() && count < kTcpBatchMax && payload < kFramePayloadMax) {
-    Pending& pending = reads_[count++];
-    pending.status = Check(pending.read, stopped);
-    if (pending.status != ReadStatus::kOk) pending.read.length = 0;
-    payload += PaddedLength(pending.read.length);
-    if (pending.read.length <= kWordAtomicBytesMax)
-      inline_bytes += PaddedLength(pending.read.length);
+    const TcpRead& read = reads_[count++];
+    const Range range{.region = read.region, .length = read.length, .offset = read.offset};
+    const ReadStatus status = Check(range, stopped);
+    const uint32_t length = status == ReadStatus::kOk ? read.length : 0;
+    AppendTo(frame_head_, TcpAnswer{read.tag, length, status, {}});
+    if (length == 0) continue;
+    ranges_.push_back(range);
+    payload += length;
   }
-  frame_head_.clear();
-  AppendTo(frame_head_, TcpFrame{.body_bytes = static_cast<uint32_t>(count * sizeof(TcpAnswer)),
-                                 .op = TcpOp::kAnswer,
-                                 .flags = 0,
-                                 .count = static_cast<uint16_t>(count),
-                                 .argument = payload});
-  for (size_t i = 0; i < count; ++i) {
-    AppendTo(frame_head_,
-             TcpAnswer{reads_[i].read.tag, reads_[i].read.length, reads_[i].status, {}});
+  reads_.erase(reads_.begin(), reads_.begin() + static_cast<ptrdiff_t>(count));
+  FinishFrame(TcpOp::kAnswer, count);
+}
+
+void TcpDoor::Connection::BuildScanned() {
+  const bool stopped = HeartbeatStopped(door_->memory_->control(), ReadMonotonicClock());
+  frame_head_.assign(sizeof(TcpFrame), '\0');
+  ranges_.clear();
+  uint64_t payload = 0;
+  size_t count = 0;
+  while (count < scans_.size() && count < kTcpScansMax && payload < kFramePayloadMax) {
+    const TcpScan& scan = scans_[count++];
+    const ScanPlan plan = door_->options_.scanner(scan.request, door_->views_);
+    TcpScanned answer{
+        .tag = scan.tag, .status = Check(plan, stopped), .ranges = 0, .reserved = {}, .parts = {}};
+    if (answer.status == ReadStatus::kOk) {
+      answer.ranges = static_cast<uint8_t>(plan.count);
+      for (uint32_t i = 0; i < plan.count; ++i) {
+        const Range& range = plan.ranges[i];
+        answer.parts[i] = {.offset = range.offset, .length = range.length, .region = range.region};
+        if (range.length == 0) continue;
+        ranges_.push_back(range);
+        payload += range.length;
+      }
+    }
+    AppendTo(frame_head_, answer);
   }
-  inline_.resize(inline_bytes);
+  scans_.erase(scans_.begin(), scans_.begin() + static_cast<ptrdiff_t>(count));
+  FinishFrame(TcpOp::kScanned, count);
+}
+
+void TcpDoor::Connection::FinishFrame(TcpOp op, size_t count) {
+  uint64_t payload = 0;
+  size_t inline_bytes = 0;
+  for (const Range& range : ranges_) {
+    payload += PaddedLength(range.length);
+    if (range.length <= kWordAtomicBytesMax) inline_bytes += PaddedLength(range.length);
+  }
+  const TcpFrame frame{.body_bytes = static_cast<uint32_t>(frame_head_.size() - sizeof(TcpFrame)),
+                       .op = op,
+                       .flags = 0,
+                       .count = static_cast<uint16_t>(count),
+                       .argument = payload};
+  std::memcpy(frame_head_.data(), &frame, sizeof(frame));
+  if (inline_.size() < inline_bytes) inline_.resize(inline_bytes);
   parts_.clear();
   part_ = 0;
   parts_.push_back({frame_head_.data(), frame_head_.size()});
@@ -276,23 +337,21 @@ void TcpDoor::Connection::BuildFrame() {
     }
   };
   size_t inline_used = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const TcpRead& read = reads_[i].read;
-    if (read.length == 0) continue;
-    char* region = door_->memory_->regions()[read.region].readable.data();
-    const size_t padding = PaddedLength(read.length) - read.length;
-    if (read.length <= kWordAtomicBytesMax) {
+  for (const Range& range : ranges_) {
+    char* region = door_->memory_->regions()[range.region].readable.data();
+    const size_t padding = PaddedLength(range.length) - range.length;
+    if (range.length <= kWordAtomicBytesMax) {
       // Copied here, because the kernel may cut a message at any byte and take the rest later.
-      CopyWords(inline_.data() + inline_used, region, read.offset, read.length);
-      std::memset(inline_.data() + inline_used + read.length, 0, padding);
-      add(inline_.data() + inline_used, read.length + padding);
-      inline_used += read.length + padding;
+      char* const copy = inline_.data() + inline_used;
+      CopyWords(copy, region, range.offset, range.length);
+      std::memset(copy + range.length, 0, padding);
+      add(copy, range.length + padding);
+      inline_used += range.length + padding;
     } else {
-      add(region + read.offset, read.length);
+      add(region + range.offset, range.length);
       if (padding != 0) parts_.push_back({g_padding, padding});
     }
   }
-  reads_.erase(reads_.begin(), reads_.begin() + static_cast<ptrdiff_t>(count));
 }
 
 void TcpDoor::Connection::Send() {
@@ -306,10 +365,14 @@ void TcpDoor::Connection::Send() {
         frame_head_.swap(control_);
         control_.clear();
         parts_.push_back({frame_head_.data(), frame_head_.size()});
-      } else if (!reads_.empty()) {
-        BuildFrame();
-      } else {
+      } else if (scans_.empty() && reads_.empty()) {
         break;
+      } else if (reads_.empty() || (scans_next_ && !scans_.empty())) {
+        BuildScanned();
+        scans_next_ = false;
+      } else {
+        BuildAnswers();
+        scans_next_ = true;
       }
     }
     msghdr message{.msg_iov = parts_.data() + part_,
@@ -332,7 +395,8 @@ void TcpDoor::Connection::Send() {
       parts_[part_].iov_len -= left;
     }
   }
-  const bool more = part_ < parts_.size() || !control_.empty() || !reads_.empty();
+  const bool more =
+      part_ < parts_.size() || !control_.empty() || !reads_.empty() || !scans_.empty();
   if (closing_ && !more) {
     door_->Drop(fd_.get());
     return;

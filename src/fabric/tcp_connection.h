@@ -35,10 +35,6 @@ class TcpDoor::Connection final : public Reactor::Handler {
   void Send();
 
  private:
-  struct Pending {
-    TcpRead read;
-    ReadStatus status;
-  };
   struct Watch {
     WordKey key;
     WatcherPlace place;
@@ -50,9 +46,16 @@ class TcpDoor::Connection final : public Reactor::Handler {
   bool TakeFrame(const TcpFrame& frame, const char* body);
   bool TakeHello(const TcpFrame& frame, const char* body);
   bool TakeWatch(uint64_t id, const TcpWatch& watch);
+  bool HasCreditFor(size_t count);  // else it is closed
   bool Fail(const std::string& why);
-  ReadStatus Check(const TcpRead& read, bool stopped) const;
-  void BuildFrame();
+  // Of ranges that are of the regions.
+  ReadStatus Check(const Range& range, bool stopped) const;
+  ReadStatus Check(const ScanPlan& plan, bool stopped) const;
+  // Each makes the frame that goes out next of those that have waited longest.
+  void BuildAnswers();
+  void BuildScanned();
+  // The answers lie in frame_head_, behind room for the header; ranges_ follow them.
+  void FinishFrame(TcpOp op, size_t count);
 
   TcpDoor* const door_;
   const Descriptor fd_;
@@ -66,14 +69,17 @@ class TcpDoor::Connection final : public Reactor::Handler {
 
   std::vector<char> in_;
   size_t in_used_ = 0;
-  std::deque<Pending> reads_;
+  std::deque<TcpRead> reads_;
+  std::deque<TcpScan> scans_;
+  bool scans_next_ = false;  // reads and scans take turns
   std::unordered_map<uint64_t, Watch> watches_;
 
   std::string control_;  // frames that go before the next answer frame
   // The frame that is going out: parts_[part_...] are left. They point into frame_head_, inline_
   // and the regions.
   std::string frame_head_;
-  std::string inline_;
+  std::vector<char> inline_;
+  std::vector<Range> ranges_;
   std::vector<iovec> parts_;
   size_t part_ = 0;
   Scope scope_;

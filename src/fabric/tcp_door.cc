@@ -30,6 +30,14 @@ Counter& SilentPeers() {
   return counter;
 }
 
+std::vector<std::span<const char>> ViewsOf(const RegionMemory& memory) {
+  std::vector<std::span<const char>> views;
+  for (const RegionMemory::Region& region : memory.regions()) {
+    views.emplace_back(region.readable.data(), region.size);
+  }
+  return views;
+}
+
 }  // namespace
 
 class TcpDoor::Listener final : public Reactor::Handler {
@@ -47,6 +55,7 @@ TcpDoor::TcpDoor(Reactor* reactor, const RegionMemory* memory, TcpMessageDoor* m
       memory_(memory),
       messages_(messages),
       options_(std::move(options)),
+      views_(ViewsOf(*memory)),
       listener_(std::make_unique<Listener>(this)) {}
 
 TcpDoor::~TcpDoor() {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -28,6 +29,7 @@ struct TcpDoorOptions {
   uint32_t watches_max = 0;  // per connection
   uint32_t reads_max = 0;    // outstanding per connection
   Duration peer_timeout;
+  Scanner scanner;  // null: scans are not answered
 };
 
 // Threads: construction, Listen and destruction by one that is not the reactor's; the rest any.
@@ -79,7 +81,8 @@ class TcpDoor {
   const RegionMemory* const memory_;
   TcpMessageDoor* const messages_;
   const TcpDoorOptions options_;
-  std::string address_;  // for log lines
+  const std::vector<std::span<const char>> views_;  // of the regions, for the scanner
+  std::string address_;                             // for log lines
   Descriptor socket_;
   std::unique_ptr<Listener> listener_;
   uint64_t retry_timer_ = 0;

@@ -1,6 +1,7 @@
 #include "tailcast/fabric/tcp_endpoint.h"
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <unordered_map>
@@ -43,7 +44,7 @@ class TcpEndpoint final : public Endpoint {
   }
 
   Capabilities capabilities() const override {
-    return {.immediate = false, .watch = true, .cross_host = true};
+    return {.immediate = false, .watch = true, .cross_host = true, .scan = session_->scans_};
   }
   std::span<const RegionInfo> regions() const override {
     return connected() ? std::span<const RegionInfo>(session_->infos_)
@@ -53,23 +54,29 @@ class TcpEndpoint final : public Endpoint {
   void set_read_timeout(Duration timeout) override { read_timeout_ = timeout; }
 
   void Read(std::span<const ReadDescriptor> reads) override {
-    const bool up = connected() && !failed_;
-    const MonotonicTime deadline = loop_->Now() + read_timeout_;
-    const size_t before = polled_.size();
-    for (const ReadDescriptor& read : reads) {
+    Start(reads, [this](const ReadDescriptor& read, bool up) {
       const ReadStatus status = Admit(read, up);
-      ++started_;
+      if (status == ReadStatus::kOk) backlog_.push_back({.read = read});
+      return std::pair(status, read.token);
+    });
+  }
+
+  void Scan(std::span<ScanRead* const> scans) override {
+    TAILCAST_CHECK(session_->scans_, "the server does not scan");
+    Start(scans, [this](ScanRead* scan, bool up) {
+      const ReadStatus status = started_ - returned_ >= kQueuedReadsMax ? ReadStatus::kOverloaded
+                                : up                                    ? ReadStatus::kOk
+                                                                        : ReadStatus::kUnreachable;
       if (status == ReadStatus::kOk) {
-        backlog_.push_back({read, deadline});
-      } else {
-        polled_.push_back({read.token, status});
+        backlog_.push_back({.read = {.token = scan->token}, .scan = scan});
       }
-    }
-    Submit();
-    if (polled_.size() > before) session_->Notice();
-    if (started_ > returned_ && (!timeout_.armed() || deadline < timeout_.when())) {
-      ArmTimeout(deadline);
-    }
+      return std::pair(status, scan->token);
+    });
+  }
+
+  void Release(ScanRead& scan) override {
+    std::lock_guard lock(session_->receive_mutex_);
+    scan.released = true;
   }
 
   size_t Poll(std::span<Completion> completions) override {
@@ -162,9 +169,32 @@ class TcpEndpoint final : public Endpoint {
     Timer timer;
   };
   struct Waiting {
-    ReadDescriptor read;
+    ReadDescriptor read;  // of a scan: its token
+    ScanRead* scan = nullptr;
     MonotonicTime deadline;
   };
+
+  // `admit` puts what may be sent into the backlog, and says what became of it.
+  template <typename Batch, typename Admit>
+  void Start(Batch batch, Admit admit) {
+    const bool up = connected() && !failed_;
+    const MonotonicTime deadline = loop_->Now() + read_timeout_;
+    const size_t before = polled_.size();
+    for (const auto& one : batch) {
+      const auto [status, token] = admit(one, up);
+      ++started_;
+      if (status == ReadStatus::kOk) {
+        backlog_.back().deadline = deadline;
+      } else {
+        polled_.push_back({token, status});
+      }
+    }
+    Submit();
+    if (polled_.size() > before) session_->Notice();
+    if (started_ > returned_ && (!timeout_.armed() || deadline < timeout_.when())) {
+      ArmTimeout(deadline);
+    }
+  }
 
   ReadStatus Admit(const ReadDescriptor& read, bool up) const {
     if (started_ - returned_ >= kQueuedReadsMax) return ReadStatus::kOverloaded;
@@ -186,30 +216,41 @@ class TcpEndpoint final : public Endpoint {
     if (room == 0) return;
     request_.clear();
     while (room > 0 && !backlog_.empty()) {
-      const uint16_t count =
-          static_cast<uint16_t>(std::min<uint64_t>({kTcpBatchMax, room, backlog_.size()}));
-      AppendTo(request_, TcpFrame{.body_bytes = static_cast<uint32_t>(count * sizeof(TcpRead)),
-                                  .op = TcpOp::kRead,
-                                  .flags = 0,
-                                  .count = count,
-                                  .argument = 0});
-      for (uint16_t i = 0; i < count; ++i) {
+      // A frame has reads or scans.
+      const bool scans = backlog_.front().scan != nullptr;
+      const size_t head = request_.size();
+      TcpFrame frame{.body_bytes = 0,
+                     .op = scans ? TcpOp::kScanAndRead : TcpOp::kRead,
+                     .flags = 0,
+                     .count = 0,
+                     .argument = 0};
+      AppendTo(request_, frame);
+      while (room > 0 && !backlog_.empty() && (backlog_.front().scan != nullptr) == scans &&
+             frame.count < (scans ? kTcpScansMax : kTcpBatchMax)) {
         const Waiting& waiting = backlog_.front();
         const ReadDescriptor& read = waiting.read;
         session_->SlotOf(tail) = {.token = read.token,
                                   .destination = read.destination,
+                                  .scan = waiting.scan,
                                   .deadline = waiting.deadline,
                                   .length = read.length,
                                   .state = TcpSession::SlotState::kWaiting,
                                   .abandoned = false};
-        AppendTo(
-            request_,
-            TcpRead{
-                .offset = read.offset, .length = read.length, .region = read.region, .tag = tail});
+        if (scans) {
+          AppendTo(request_, TcpScan{.tag = tail, .request = waiting.scan->request});
+        } else {
+          AppendTo(request_, TcpRead{.offset = read.offset,
+                                     .length = read.length,
+                                     .region = read.region,
+                                     .tag = tail});
+        }
         ++tail;
+        --room;
+        ++frame.count;
         backlog_.pop_front();
       }
-      room -= count;
+      frame.body_bytes = static_cast<uint32_t>(request_.size() - head - sizeof(frame));
+      std::memcpy(request_.data() + head, &frame, sizeof(frame));
     }
     session_->tail_.store(tail, std::memory_order_release);
     session_->Send(request_);

@@ -112,7 +112,7 @@ Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
     return UnavailableError("the server at " + name() + " sent " + what);
   };
   if (frame.op != TcpOp::kWelcome || frame.argument != kTcpMagic ||
-      frame.body_bytes < sizeof(TcpWelcome)) {
+      (frame.flags & ~kTcpFlagScans) != 0 || frame.body_bytes < sizeof(TcpWelcome)) {
     return bad("no welcome of this protocol");
   }
   const auto welcome = TakeFrom<TcpWelcome>(body);
@@ -134,6 +134,7 @@ Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
     if (region.generation == Generation::kNone) return bad("a region that nobody may read");
     infos_.push_back({region.size, region.generation});
   }
+  scans_ = (frame.flags & kTcpFlagScans) != 0;
   slots_.resize(welcome.reads_max);
   peer_timeout_ = Duration::Micros(static_cast<int64_t>(welcome.peer_timeout_us));
   state_ = State::kOpen;

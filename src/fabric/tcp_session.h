@@ -27,6 +27,7 @@ class TcpEndpoint;
 //   * A destination belongs to the engine only while the engine holds receive_mutex_ and the slot
 //     is not abandoned. The loop takes the mutex to abandon a slot (time-out, end of the endpoint),
 //     so that when it has the mutex the engine is not inside recv, and later bytes go to a sink.
+//     The same holds for a scan's destinations, which may also be released, and for the ScanRead.
 //   * Completions and notifications pass from engine to loop under done_mutex_.
 //   * Both threads send, under send_mutex_.
 class TcpSession final : public ClientSession {
@@ -50,22 +51,26 @@ class TcpSession final : public ClientSession {
   friend class TcpEndpoint;
   // Holds any frame but for an answer's payload. Payload bytes that land in it are copied once
   // more, so it is not larger.
-  static constexpr size_t kInBytes = 4096;
+  static constexpr size_t kInBytes = 8192;
+  static_assert(sizeof(TcpFrame) + kTcpReplyBodyMax <= kInBytes);
   enum class State : uint8_t { kResolving, kConnecting, kHello, kOpen, kClosed };
   enum class SlotState : uint8_t { kWaiting, kArriving, kDone };
   struct Slot {
     uint64_t token = 0;
-    char* destination = nullptr;
-    MonotonicTime deadline;  // loop
+    char* destination = nullptr;  // of a read
+    ScanRead* scan = nullptr;     // null: a read; not to be looked into once it is abandoned
+    MonotonicTime deadline;       // loop
     uint32_t length = 0;
     SlotState state = SlotState::kDone;  // engine, under receive_mutex_
     bool abandoned = false;              // loop, under receive_mutex_
   };
-  // Payload that is on its way.
+  // Payload that is on its way: a read's, or ranges of a scan that go to one place.
   struct Segment {
     uint64_t tag = 0;
+    char* destination = nullptr;
     uint32_t got = 0;
     uint32_t length = 0;  // without padding
+    bool last = true;     // of its slot
   };
   struct Notification {
     uint64_t id;
@@ -95,7 +100,18 @@ class TcpSession final : public ClientSession {
   std::string Receive();
   std::string TakeBuffered();
   std::string TakeFrame(const TcpFrame& frame, const char* body);
-  std::string TakeAnswer(const TcpFrame& frame, const char* body);
+  std::string TakeAnswers(const TcpFrame& frame, const char* body);
+  std::string TakeScanned(const TcpFrame& frame, const char* body);
+  // The slot of a tag that waits for an answer; null if there is none.
+  Slot* WaitingSlot(uint64_t tag);
+  // The slot's answer has come to its end.
+  void Complete(Slot& slot, ReadStatus status);
+  // After slots were completed: frees those that come first.
+  void AdvanceBase();
+  // Whether nobody wants the bytes any more.
+  static bool IsSunk(const Slot& slot) {
+    return slot.abandoned || (slot.scan != nullptr && slot.scan->released);
+  }
   size_t Distribute(size_t bytes);
   void CompleteSegment(const Segment& segment);
 
@@ -118,6 +134,7 @@ class TcpSession final : public ClientSession {
 
   // Set before `ready`, constant after.
   std::vector<RegionInfo> infos_;
+  bool scans_ = false;  // the server answers scans
   std::vector<Slot> slots_;
 
   std::mutex receive_mutex_;

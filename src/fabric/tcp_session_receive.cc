@@ -31,12 +31,12 @@ std::string TcpSession::Receive() {
     size_t wanted = 0;
     bool sunk = false;
     for (size_t i = segment_; i < segments_.size() && count + 2 <= kPartsMax; ++i) {
-      Segment& segment = segments_[i];
-      Slot& slot = SlotOf(segment.tag);
+      const Segment& segment = segments_[i];
+      const Slot& slot = SlotOf(segment.tag);
       const uint32_t padded = PaddedLength(segment.length);
       if (segment.got < segment.length) {
         const size_t missing = segment.length - segment.got;
-        if (slot.abandoned) {
+        if (IsSunk(slot)) {
           if (sink_.empty()) sink_.resize(kSinkBytes);
           const size_t piece = std::min(missing, kSinkBytes);
           parts[count++] = {sink_.data(), piece};
@@ -46,7 +46,7 @@ std::string TcpSession::Receive() {
             break;
           }
         } else {
-          parts[count++] = {slot.destination + segment.got, missing};
+          parts[count++] = {segment.destination + segment.got, missing};
           wanted += missing;
         }
       }
@@ -93,13 +93,21 @@ size_t TcpSession::Distribute(size_t bytes) {
 }
 
 void TcpSession::CompleteSegment(const Segment& segment) {
-  Slot& slot = SlotOf(segment.tag);
+  if (!segment.last) return;
+  Complete(SlotOf(segment.tag), ReadStatus::kOk);
+  AdvanceBase();
+}
+
+void TcpSession::Complete(Slot& slot, ReadStatus status) {
   slot.state = SlotState::kDone;
   if (slot.abandoned) {
     freed_abandoned_ = true;
   } else {
-    fresh_.push_back({slot.token, ReadStatus::kOk});
+    fresh_.push_back({slot.token, status});
   }
+}
+
+void TcpSession::AdvanceBase() {
   uint64_t base = base_.load(std::memory_order_relaxed);
   const uint64_t tail = tail_.load(std::memory_order_acquire);
   while (base < tail && SlotOf(base).state == SlotState::kDone) ++base;
@@ -114,9 +122,8 @@ std::string TcpSession::TakeBuffered() {
       const uint32_t padded = PaddedLength(segment.length);
       const size_t take = std::min<size_t>(buffered, padded - segment.got);
       if (take == 0 && padded != segment.got) break;
-      Slot& slot = SlotOf(segment.tag);
-      if (!slot.abandoned && segment.got < segment.length) {
-        std::memcpy(slot.destination + segment.got, in_.data() + in_begin_,
+      if (segment.got < segment.length && !IsSunk(SlotOf(segment.tag))) {
+        std::memcpy(segment.destination + segment.got, in_.data() + in_begin_,
                     std::min<size_t>(take, segment.length - segment.got));
       }
       segment.got += static_cast<uint32_t>(take);
@@ -128,7 +135,8 @@ std::string TcpSession::TakeBuffered() {
     }
     if (buffered < sizeof(TcpFrame)) break;
     const auto frame = TakeFrom<TcpFrame>(in_.data() + in_begin_);
-    if (frame.body_bytes > kTcpReplyBodyMax || frame.body_bytes % 8 != 0 || frame.flags != 0) {
+    if (frame.body_bytes > kTcpReplyBodyMax || frame.body_bytes % 8 != 0 ||
+        (frame.flags != 0 && state_ != State::kHello)) {
       BadInput().Add();
       return "a frame of " + std::to_string(frame.body_bytes) + " bytes";
     }
@@ -157,7 +165,9 @@ std::string TcpSession::TakeBuffered() {
 std::string TcpSession::TakeFrame(const TcpFrame& frame, const char* body) {
   switch (frame.op) {
     case TcpOp::kAnswer:
-      return TakeAnswer(frame, body);
+      return TakeAnswers(frame, body);
+    case TcpOp::kScanned:
+      return TakeScanned(frame, body);
     case TcpOp::kNotify: {
       if (frame.body_bytes != 0 || frame.count > static_cast<uint16_t>(WatchOutcome::kRefused)) {
         return "a notification that does not add up";
@@ -173,46 +183,95 @@ std::string TcpSession::TakeFrame(const TcpFrame& frame, const char* body) {
   }
 }
 
-std::string TcpSession::TakeAnswer(const TcpFrame& frame, const char* body) {
+TcpSession::Slot* TcpSession::WaitingSlot(uint64_t tag) {
+  if (tag < base_.load(std::memory_order_relaxed) || tag >= tail_.load(std::memory_order_acquire)) {
+    return nullptr;
+  }
+  Slot& slot = SlotOf(tag);
+  return slot.state == SlotState::kWaiting ? &slot : nullptr;
+}
+
+std::string TcpSession::TakeAnswers(const TcpFrame& frame, const char* body) {
   if (frame.count == 0 || frame.count > kTcpBatchMax ||
       frame.body_bytes != frame.count * sizeof(TcpAnswer)) {
     return "an answer that does not add up";
   }
-  const uint64_t base = base_.load(std::memory_order_relaxed);
-  const uint64_t tail = tail_.load(std::memory_order_acquire);
   segments_.clear();
   segment_ = 0;
   uint64_t payload = 0;
-  bool failed = false;
   for (uint16_t i = 0; i < frame.count; ++i) {
     const auto answer = TakeFrom<TcpAnswer>(body + i * sizeof(TcpAnswer));
-    if (answer.tag < base || answer.tag >= tail) return "an answer to a read that nobody made";
-    Slot& slot = SlotOf(answer.tag);
-    if (slot.state != SlotState::kWaiting) return "a second answer to a read";
+    Slot* const slot = WaitingSlot(answer.tag);
+    if (slot == nullptr || slot->scan != nullptr) return "an answer to a read that does not wait";
     if (answer.status > ReadStatus::kOverloaded ||
-        answer.length != (answer.status == ReadStatus::kOk ? slot.length : 0)) {
+        answer.length != (answer.status == ReadStatus::kOk ? slot->length : 0)) {
       return "an answer of the wrong length";
     }
-    if (answer.status == ReadStatus::kOk) {
-      slot.state = SlotState::kArriving;
-      segments_.push_back({.tag = answer.tag, .got = 0, .length = answer.length});
-      payload += PaddedLength(answer.length);
-    } else {
-      slot.state = SlotState::kDone;
-      failed = true;
-      if (slot.abandoned) {
-        freed_abandoned_ = true;
-      } else {
-        fresh_.push_back({slot.token, answer.status});
-      }
+    if (answer.status != ReadStatus::kOk) {
+      Complete(*slot, answer.status);
+      continue;
     }
+    slot->state = SlotState::kArriving;
+    segments_.push_back(
+        {.tag = answer.tag, .destination = slot->destination, .length = answer.length});
+    payload += PaddedLength(answer.length);
   }
   if (payload != frame.argument) return "an answer whose payload does not add up";
-  if (failed && segments_.empty()) {
-    uint64_t first = base;
-    while (first < tail && SlotOf(first).state == SlotState::kDone) ++first;
-    base_.store(first, std::memory_order_release);
+  AdvanceBase();
+  return "";
+}
+
+std::string TcpSession::TakeScanned(const TcpFrame& frame, const char* body) {
+  if (frame.count == 0 || frame.count > kTcpScansMax ||
+      frame.body_bytes != frame.count * sizeof(TcpScanned)) {
+    return "an answer to scans that does not add up";
   }
+  segments_.clear();
+  segment_ = 0;
+  uint64_t payload = 0;
+  for (uint16_t i = 0; i < frame.count; ++i) {
+    const auto answer = TakeFrom<TcpScanned>(body + i * sizeof(TcpScanned));
+    Slot* const slot = WaitingSlot(answer.tag);
+    if (slot == nullptr || slot->scan == nullptr) return "an answer to a scan that does not wait";
+    const bool ok = answer.status == ReadStatus::kOk;
+    if (answer.status > ReadStatus::kOverloaded || answer.ranges > (ok ? kScanRangesMax : 0)) {
+      return "an answer to a scan of too many ranges";
+    }
+    if (!ok) {
+      Complete(*slot, answer.status);
+      continue;
+    }
+    slot->state = SlotState::kArriving;
+    // Of an abandoned one nobody knows what it had room for: its bytes go nowhere.
+    ScanRead* const scan = slot->abandoned ? nullptr : slot->scan;
+    ScanPlan found{.ranges = {}, .count = answer.ranges};
+    const size_t first = segments_.size();
+    for (uint8_t r = 0; r < answer.ranges; ++r) {
+      const TcpScanned::Part& part = answer.parts[r];
+      if (part.length > (scan != nullptr ? scan->parts[r].capacity : kReadBytesMax)) {
+        return "an answer to a scan that is longer than there is room for";
+      }
+      found.ranges[r] = {.region = part.region, .length = part.length, .offset = part.offset};
+      payload += PaddedLength(part.length);
+      char* const destination = scan != nullptr ? scan->parts[r].destination : nullptr;
+      Segment* const before = segments_.size() > first ? &segments_.back() : nullptr;
+      if (before != nullptr && before->length % 8 == 0 &&
+          (scan == nullptr || before->destination + before->length == destination)) {
+        before->length += part.length;
+      } else {
+        segments_.push_back({.tag = answer.tag,
+                             .destination = destination,
+                             .got = 0,
+                             .length = part.length,
+                             .last = false});
+      }
+    }
+    if (segments_.size() == first) segments_.push_back({.tag = answer.tag});
+    segments_.back().last = true;
+    if (scan != nullptr) scan->found = found;
+  }
+  if (payload != frame.argument) return "an answer whose payload does not add up";
+  AdvanceBase();
   return "";
 }
 

@@ -18,6 +18,8 @@ inline constexpr uint64_t kTcpMagic = 0x5043544241464354;  // "TCFABTCP" in memo
 inline constexpr uint32_t kTcpVersion = 1;
 // Most read descriptors in one kRead frame, and most answers in one kAnswer frame.
 inline constexpr uint16_t kTcpBatchMax = 128;
+// Most scans in one kScanAndRead frame, and most answers in one kScanned frame.
+inline constexpr uint16_t kTcpScansMax = 64;
 
 enum class TcpOp : uint8_t {
   // Reader to server.
@@ -26,26 +28,29 @@ enum class TcpOp : uint8_t {
   kWatch = 3,
   kCancelWatch = 4,
   kPing = 5,
-  kScanAndRead = 6,  // reserved: find an entry in a bucket and read what it points to
-  kMessage = 7,      // on a message channel, as kMessageAnswer
+  kScanAndRead = 6,
+  kMessage = 7,  // on a message channel, as kMessageAnswer
   // Server to reader.
   kWelcome = 129,
   kAnswer = 130,
   kNotify = 131,
   kPong = 132,
   kMessageAnswer = 133,
+  kScanned = 134,
 };
 
 struct TcpFrame {
   uint32_t body_bytes;  // after this header, without an answer's payload; a multiple of 8
   TcpOp op;
-  uint8_t flags;  // 0
+  uint8_t flags;  // kTcpFlag...; 0 but in a welcome
   // Of the descriptors in the body; a notification's outcome; of a message, the bytes of padding
   // that end its body.
   uint16_t count;
   uint64_t argument;
 };
 static_assert(sizeof(TcpFrame) == 16);
+
+inline constexpr uint8_t kTcpFlagScans = 1;  // the server answers kScanAndRead
 
 // kHello, argument = kTcpMagic.
 struct TcpHello {
@@ -91,6 +96,28 @@ struct TcpAnswer {
 };
 static_assert(sizeof(TcpAnswer) == 16);
 
+// kScanAndRead: `count` of them.
+struct TcpScan {
+  uint64_t tag;  // handed back; of the same numbers as those of reads
+  ScanRequest request;
+};
+static_assert(sizeof(TcpScan) == 40);
+
+// kScanned: `count` of them, then `argument` bytes of payload: of each answer in order its ranges
+// in order, each padded to a multiple of 8.
+struct TcpScanned {
+  uint64_t tag;
+  ReadStatus status;
+  uint8_t ranges;  // that are used; 0 unless the status is kOk
+  uint8_t reserved[6];
+  struct Part {
+    uint64_t offset;
+    uint32_t length;
+    uint32_t region;
+  } parts[kScanRangesMax];  // 0 beyond `ranges`
+};
+static_assert(sizeof(TcpScanned) == 64);
+
 // kWatch, argument = id. kCancelWatch and kNotify have no body, argument = id.
 struct TcpWatch {
   uint64_t offset;
@@ -100,7 +127,9 @@ struct TcpWatch {
 static_assert(sizeof(TcpWatch) == 16);
 
 inline constexpr uint32_t kTcpRequestBodyMax = kTcpBatchMax * sizeof(TcpRead);
-inline constexpr uint32_t kTcpReplyBodyMax = kTcpBatchMax * sizeof(TcpAnswer);
+inline constexpr uint32_t kTcpReplyBodyMax = kTcpScansMax * sizeof(TcpScanned);
+static_assert(kTcpScansMax * sizeof(TcpScan) <= kTcpRequestBodyMax);
+static_assert(kTcpBatchMax * sizeof(TcpAnswer) <= kTcpReplyBodyMax);
 
 inline uint32_t PaddedLength(uint32_t length) { return (length + 7) & ~uint32_t{7}; }
 
