@@ -21,6 +21,9 @@
 
 namespace tailcast::cache {
 
+class KeyReadPool;
+std::shared_ptr<KeyReadPool> MakeKeyReadPool();  // key_read.cc
+
 class ReplicaLink;
 using ReplicaLinkPtr = std::shared_ptr<ReplicaLink>;
 
@@ -112,6 +115,7 @@ struct ClientContext {
   LocationTable locations;
   ValueMemory values;
   ReadSlots slots;
+  const std::shared_ptr<KeyReadPool> key_reads = MakeKeyReadPool();
   Outbox outbox;
   ConfigurationWatch configuration;
   CacheEpoch epoch{};         // of the newest ring

@@ -73,7 +73,7 @@ std::unique_ptr<rpc::Server> Answering(World& world, const std::string& method,
 }
 
 TEST(ClientFailuresTest, NothingIsCountedWhereNothingFails) {
-  World world(true);
+  World world(FabricKind::kImmediate);
   ASSERT_TRUE(world.Write(1, 100).ok());
   EXPECT_EQ(world.ReadText(1, 100), Final(1).substr(0, 100));
   EXPECT_EQ(world.ReadText(2, 100), "") << "a miss is no failure";
@@ -82,7 +82,7 @@ TEST(ClientFailuresTest, NothingIsCountedWhereNothingFails) {
 }
 
 TEST(ClientFailuresTest, WritesToAReplicaThatIsGoneCountAsUnreachable) {
-  World world(true);
+  World world(FabricKind::kImmediate);
   world.Kill(1);
   EXPECT_TRUE(world.Write(1, 100).ok());
   world.time.RunFor(Duration::Seconds(1));
@@ -90,7 +90,7 @@ TEST(ClientFailuresTest, WritesToAReplicaThatIsGoneCountAsUnreachable) {
 }
 
 TEST(ClientFailuresTest, WritesToAReplicaThatStandsStillCountAsTimeouts) {
-  World world(true);
+  World world(FabricKind::kImmediate);
   world.processes[1].loop->Pause();
   EXPECT_TRUE(world.Write(1, 100).ok());
   world.time.RunFor(Duration::Seconds(1));
@@ -98,7 +98,7 @@ TEST(ClientFailuresTest, WritesToAReplicaThatStandsStillCountAsTimeouts) {
 }
 
 TEST(ClientFailuresTest, WritesToAnotherLifeOfAReplicaCountAsThat) {
-  World world(true);
+  World world(FabricKind::kImmediate);
   world.Kill(1);
   world.StartServer(1);
   world.processes[1].server->UpdateRing(world.config);
@@ -108,7 +108,7 @@ TEST(ClientFailuresTest, WritesToAnotherLifeOfAReplicaCountAsThat) {
 }
 
 TEST(ClientFailuresTest, WritesThatAreRefusedForAnOldRingCountAsThat) {
-  World world(true);
+  World world(FabricKind::kImmediate);
   RingConfig next = world.config;
   next.configuration_id = Successor(next.configuration_id);
   for (auto& process : world.processes) process.server->UpdateRing(next);
@@ -120,13 +120,13 @@ TEST(ClientFailuresTest, WritesThatAreRefusedForAnOldRingCountAsThat) {
 TEST(ClientFailuresTest, WritesBeyondTheWindowCountAsThat) {
   QuorumClientOptions options;
   options.inflight_bytes_max = 1000;
-  World world(true, 3, 1, options);
+  World world(FabricKind::kImmediate, 3, 1, options);
   EXPECT_TRUE(IsUnavailable(world.Write(1, 4000)));
   EXPECT_THAT(Failures(world.client->counters()), ElementsAre(Pair("write_window_full", 3)));
 }
 
 TEST(ClientFailuresTest, WritesToAReplicaThatIsNotThereCountAsThat) {
-  World world(true);
+  World world(FabricKind::kImmediate);
   world.config.replicas[1].rpc_address.clear();
   world.config.configuration_id = Successor(world.config.configuration_id);
   world.client->UpdateRing(world.config);
@@ -138,7 +138,7 @@ TEST(ClientFailuresTest, WritesToAReplicaThatIsNotThereCountAsThat) {
 TEST(ClientFailuresTest, AnswersToWritesThatAreNoneCountAsBad) {
   // No message; results of two keys.
   for (const std::string reply : {"\xff\xff", "\x0a\x02\x01\x01"}) {
-    World world(true);
+    World world(FabricKind::kImmediate);
     const auto server = Answering(world, "Mutate", reply);
     world.config.replicas[1].rpc_address = "host:900";
     world.config.configuration_id = Successor(world.config.configuration_id);
@@ -162,7 +162,7 @@ Moved ConnectTo(World& world, const Replica& replica) {
 }
 
 TEST(ClientFailuresTest, EachWayNotToConnectHasItsCause) {
-  World world(false);
+  World world(FabricKind::kDelayed);
   Replica replica = world.config.replicas[0];
   replica.name = "other";
   replica.fabric_addresses = {"test:nobody"};
@@ -191,7 +191,7 @@ TEST(ClientFailuresTest, EachWayNotToConnectHasItsCause) {
 }
 
 TEST(ClientFailuresTest, WhoWaitsForAConnectionThatFailsCountsToo) {
-  World world(false);
+  World world(FabricKind::kDelayed);
   RingConfig ring = world.config;
   ring.configuration_id = Successor(ring.configuration_id);
   ring.replicas.resize(1);
@@ -211,7 +211,7 @@ TEST(ClientFailuresTest, EachWayOfAReadToFailHasItsCause) {
       {fabric::ReadStatus::kTimeout, "read_timeout"},
       {fabric::ReadStatus::kOverloaded, "read_overloaded"}};
   for (const auto& [status, cause] : causes) {
-    World world(false);
+    World world(FabricKind::kDelayed);
     ClientContext context(*world.client_loop, {});
     ReplicaLink link(context, *world.client_connector, *world.client_rpc, world.config.replicas[0]);
     link.Connect();
@@ -223,7 +223,7 @@ TEST(ClientFailuresTest, EachWayOfAReadToFailHasItsCause) {
 }
 
 TEST(ClientFailuresTest, ReadsOfAMemoryThatDoesNotValidateCountAsTorn) {
-  World world(true);
+  World world(FabricKind::kImmediate);
   ASSERT_TRUE(world.Write(1, 100).ok());
   for (auto& [name, host] : world.net.hosts) {
     auto& index = host.regions[layout::kIndexRegion];
@@ -234,7 +234,7 @@ TEST(ClientFailuresTest, ReadsOfAMemoryThatDoesNotValidateCountAsTorn) {
 }
 
 TEST(ClientFailuresTest, ReadsThatEndAtTheirDeadlineCountAsThat) {
-  World world(false, 1);
+  World world(FabricKind::kDelayed, 1);
   ASSERT_TRUE(world.Write(1, 100).ok());
   world.net.hosts["cache-0"].delay = Duration::Millis(300);
   EXPECT_EQ(world.Read(world.Chunk(1, 100), ReadMode::kRelaxed, Duration::Millis(10)).length, 0u);
@@ -243,7 +243,7 @@ TEST(ClientFailuresTest, ReadsThatEndAtTheirDeadlineCountAsThat) {
 }
 
 TEST(ClientFailuresTest, AServerThatIsWatchedAndStopsBeatingCountsAsThat) {
-  World world(true, 1);
+  World world(FabricKind::kImmediate, 1);
   ASSERT_TRUE(world.Mutate({{KeyOf(1), MergeRule::kMaxLanes, false, Lanes({7})}}).ok());
   ASSERT_TRUE(world.ReadValue(KeyOf(1)).ok());
   world.client->WatchValue(KeyOf(1), Duration::Seconds(60), world.scope.Bind([](bool) {}));
@@ -275,7 +275,7 @@ TEST(ClientFailuresTest, ReadsOfOverflowedKeysCountTheFailuresOfTheirCalls) {
     world.time.RunFor(Duration::Seconds(1));
     return Failures(world.client->counters(), before);
   };
-  World world(true, 1);
+  World world(FabricKind::kImmediate, 1);
   const Key key = OverflowBucket(world).back();
   EXPECT_THAT(read(world, key), ElementsAre());
   EXPECT_GT(world.client->counters().overflow_reads, 0u);

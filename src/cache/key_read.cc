@@ -1,8 +1,14 @@
 #include "tailcast/cache/key_read.h"
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
+#include <vector>
+
+#include "tailcast/cache/key_scan.h"
 
 namespace tailcast::cache {
 
@@ -80,84 +86,245 @@ KeyAnswer ReadNow(ClientContext& context, ReplicaLink& link, KeyReadCore& core, 
   return core.answer();
 }
 
-class KeyFabricRead : public FabricRead {
+}  // namespace
+
+// Reads that are not under way, with their memory: none is allocated in the steady state.
+class KeyReadPool {
  public:
-  KeyFabricRead(ClientContext& context, ReplicaLink& link, const Key& key, ChunkRead* chunk,
-                ReadSlots::Slot slot, KeyReadDone done)
-      : context_(context),
-        link_(link),
-        key_(key),
-        chunk_(chunk),
-        core_(chunk != nullptr
-                  ? KeyReadCore(link.geometry(), context.options.torn_retries_max, chunk,
-                                layout::kValueBytesMax)
-                  : KeyReadCore(link.geometry(), context.options.torn_retries_max, key)),
-        slot_(std::move(slot)),
-        done_(std::move(done)) {}
+  KeyRead* Take();
+  void Put(KeyRead* read);
+  ~KeyReadPool();
 
-  void Start() {
-    const layout::Generation generation = link_.geometry().generation;
-    const LocationTable::Slot& place = context_.locations.SlotOf(generation, key_);
-    Location remembered = place.location;
-    if (chunk_ != nullptr) {
-      remembered.length = std::min(chunk_->capacity, chunk_->want + kSpeculationBytes);
-      memory_.reserve(kPayloadAt + chunk_->capacity);
-    }
-    core_.Start(place.Holds(generation, key_) ? &remembered : nullptr, /*with_bucket=*/true);
+ private:
+  std::vector<std::unique_ptr<KeyRead>> idle_;  // at most as many as there were at a time
+};
+std::shared_ptr<KeyReadPool> MakeKeyReadPool() { return std::make_shared<KeyReadPool>(); }
+
+class KeyRead final : public FabricRead {
+ public:
+  // As StartKeyRead.
+  void Start(ClientContext& context, ReplicaLink& link, const Key& key, ChunkTarget* target,
+             bool land, ReadSlots::Slot slot, KeyReadDone done) {
+    context_ = &context;
+    link_ = &link;
+    key_ = key;
+    target_ = target;
+    slot_ = std::move(slot);
+    done_ = std::move(done);
+    pooled_ = true;
+    if (link.scans()) return StartScan(land);
+    StartReads();
   }
-  // Gives what the core wants next to the link.
-  void Submit(std::unique_ptr<FabricRead> self) {
-    const size_t needed = kPayloadAt + std::max(core_.request().to, core_.from()) - core_.from();
-    if (memory_.size() < needed) memory_.resize(needed);
-    Descriptors descriptors(core_, bucket(), header(), payload());
-    link_.Submit(std::move(self), descriptors.span());
+  // See ReleaseLanding.
+  void ReleaseLanding() {
+    link_->Release(*this);
+    released_ = true;
   }
 
-  void OnCompleted(std::unique_ptr<FabricRead> self, ReadStatus status) override {
+  void OnCompleted(Ptr self, ReadStatus status) override {
     if (status != ReadStatus::kOk) {
       Finish({}, "");
-      link_.OnReadError(status, submitted_at());
+      link_->OnReadError(status, submitted_at());
       return;
     }
     // Others may have been enough, and the caller's chunk may be gone.
-    if (done_.dropped() || (chunk_ != nullptr && chunk_->length >= chunk_->want)) {
+    if (done_.dropped() || (target_ != nullptr && target_->chunk->length >= target_->chunk->want)) {
       return Finish({}, "");
     }
-    core_.OnRead({bucket(), header(), payload()});
-    if (!core_.done()) return Submit(std::move(self));
-    const KeyAnswer& answer = core_.answer();
+    if (scanning_ && released_) return StartScan(/*land=*/false, std::move(self));
+    if (scanning_) {
+      TakeScanned();
+    } else {
+      Feed();
+    }
+    if (!core_->done()) return SubmitReads(std::move(self));
+    const KeyAnswer& answer = core_->answer();
     const bool found = answer.outcome == KeyOutcome::kFound;
-    if (found)
-      context_.locations.SlotOf(answer.generation, key_) = {key_, answer.generation,
-                                                            core_.location()};
-    Finish(answer, found && chunk_ == nullptr ? std::string_view(payload(), answer.length) : "");
+    if (found && (target_ == nullptr || !link_->scans())) {
+      Place(answer.generation) = {key_, answer.generation, core_->location()};
+    }
+    Finish(answer, found && target_ == nullptr ? std::string_view(payload(), answer.length) : "");
   }
-  void OnLost() override { Finish({}, ""); }
+  void OnLost() override {
+    pooled_ = false;  // it may outlive the pool
+    Finish({}, "");
+  }
 
  private:
+  friend class KeyReadPool;
   // [0, 128) bucket, [128, 192) entry header, [192, ...) payload.
-  static constexpr size_t kPayloadAt = kBucketBytes + kEntryHeaderBytes;
-  char* bucket() { return memory_.data(); }
-  char* header() { return memory_.data() + kBucketBytes; }
-  char* payload() { return memory_.data() + kPayloadAt; }
+  static constexpr uint32_t kPayloadAt = kBucketBytes + kEntryHeaderBytes;
+  // What a value is given room for that was not read before.
+  static constexpr uint32_t kValueRoom = 2048;
+  // Memory that an idle read keeps: a chunk's.
+  static constexpr uint32_t kIdleBytesMax = kPayloadAt + 8192;
+
+  void Dispose() override {
+    if (pooled_) {
+      context_->key_reads->Put(this);
+    } else {
+      delete this;
+    }
+  }
+
+  char* bucket() { return memory_.get(); }
+  char* header() { return memory_.get() + kBucketBytes; }
+  char* payload() { return landing_ ? target_->chunk->destination + core_->from() : own_payload(); }
+  char* own_payload() { return memory_.get() + kPayloadAt; }
+  LocationTable::Slot& Place(layout::Generation generation) {
+    return context_->locations.SlotOf(generation, key_);
+  }
+
+  // Room for so many bytes of payload; what is there stays. The rest has no values.
+  void Reserve(uint32_t bytes) {
+    const uint32_t needed = kPayloadAt + bytes;
+    if (needed <= memory_bytes_) return;
+    std::unique_ptr<char[]> larger(new char[needed]);
+    if (memory_bytes_ > 0) std::memcpy(larger.get(), memory_.get(), memory_bytes_);
+    memory_ = std::move(larger);
+    memory_bytes_ = needed;
+  }
+
+  void MakeCore(uint32_t room) {
+    const int retries = context_->options.torn_retries_max;
+    if (target_ != nullptr) {
+      core_.emplace(link_->geometry(), retries, target_->chunk, room);
+    } else {
+      core_.emplace(link_->geometry(), retries, key_);
+    }
+    scanning_ = landing_ = released_ = false;
+  }
+
+  void StartReads() {
+    MakeCore(layout::kValueBytesMax);
+    const layout::Generation generation = link_->geometry().generation;
+    const LocationTable::Slot& place = Place(generation);
+    Location remembered = place.location;
+    if (target_ != nullptr) {
+      const ChunkRead& chunk = *target_->chunk;
+      remembered.length = std::min(chunk.capacity, chunk.want + kSpeculationBytes);
+      Reserve(chunk.capacity);
+    }
+    core_->Start(place.Holds(generation, key_) ? &remembered : nullptr, /*with_bucket=*/true);
+    SubmitReads(Ptr(this));
+  }
+  // Gives what the core wants next to the link.
+  void SubmitReads(Ptr self) {
+    Reserve(std::max(core_->request().to, core_->from()) - core_->from());
+    Descriptors descriptors(*core_, bucket(), header(), payload());
+    link_->Submit(std::move(self), descriptors.span());
+  }
+  void Feed() {
+    // Entries bring bytes.
+    if (target_ != nullptr && core_->state() != KeyReadCore::State::kBucket) {
+      if (target_->landing != this) cache::ReleaseLanding(*target_);
+    }
+    core_->OnRead({bucket(), header(), payload()});
+  }
+
+  void StartScan(bool land) { StartScan(land, Ptr(this)); }
+  void StartScan(bool land, Ptr self) {
+    uint32_t room = kValueRoom;
+    if (target_ != nullptr) {
+      room = target_->chunk->capacity;
+    } else if (const layout::Generation generation = link_->geometry().generation;
+               Place(generation).Holds(generation, key_)) {
+      room = std::max(room, Place(generation).location.length + kSpeculationBytes);
+    }
+    MakeCore(room);
+    scanning_ = true;
+    const uint32_t from = core_->from();
+    const uint32_t bytes = room - std::min(room, from);
+    landing_ = land && target_ != nullptr;
+    Reserve(landing_ ? 0 : bytes);
+    if (landing_) target_->landing = this;
+    scan_.request = EncodeKeyScan(key_, from, room);
+    scan_.parts[kScannedBucket] = {bucket(), kBucketBytes};
+    scan_.parts[kScannedHeader] = {header(), kEntryHeaderBytes};
+    scan_.parts[kScannedPayload] = {payload(), bytes};
+    scan_.released = false;
+    link_->SubmitScan(std::move(self), scan_);
+  }
+  // The server says where it found the entry: as if it had been remembered.
+  void TakeScanned() {
+    const auto length_of = [&](size_t part, fabric::RegionId region) {
+      const fabric::Range& range = scan_.found.ranges[part];
+      return part < scan_.found.count && range.region == region ? range.length : 0;
+    };
+    const uint32_t bucket_bytes = length_of(kScannedBucket, layout::kIndexRegion);
+    const uint32_t header_bytes = length_of(kScannedHeader, layout::kDataRegion);
+    const uint32_t payload_bytes = length_of(kScannedPayload, layout::kDataRegion);
+    context_->counters.bytes_read += bucket_bytes + header_bytes + payload_bytes;
+    const Location location{scan_.found.ranges[kScannedHeader].offset,
+                            core_->from() + payload_bytes};
+    scanning_ = false;
+    core_->Start(header_bytes == kEntryHeaderBytes ? &location : nullptr, /*with_bucket=*/true);
+    // A server that does not even find the bucket is read without its help.
+    if (bucket_bytes == kBucketBytes &&
+        scan_.found.ranges[kScannedBucket].offset == core_->bucket_offset()) {
+      Feed();
+    }
+    StopLanding();
+  }
+  // Reads that follow have other memory.
+  void StopLanding() {
+    if (!landing_) return;
+    if (core_->state() == KeyReadCore::State::kRest) {
+      const uint32_t kept = core_->request().from - core_->from();
+      Reserve(kept);
+      std::memcpy(own_payload(), payload(), kept);
+    }
+    landing_ = false;
+    target_->landing = nullptr;
+  }
 
   void Finish(const KeyAnswer& answer, std::string_view value) {
+    if (!done_.dropped() && target_ != nullptr && target_->landing == this) {
+      target_->landing = nullptr;
+    }
     slot_.GiveBack();
-    Conclude(context_, core_);
+    Conclude(*context_, *core_);
     std::exchange(done_, nullptr)(answer, value);
   }
 
-  ClientContext& context_;
-  ReplicaLink& link_;
-  const Key key_;
-  ChunkRead* const chunk_;
-  KeyReadCore core_;
+  ClientContext* context_ = nullptr;
+  ReplicaLink* link_ = nullptr;
+  Key key_;
+  ChunkTarget* target_ = nullptr;  // null: a value
+  std::optional<KeyReadCore> core_;
   ReadSlots::Slot slot_;
   KeyReadDone done_;
-  std::vector<char> memory_ = std::vector<char>(kPayloadAt);
+  fabric::ScanRead scan_;
+  bool pooled_ = false;
+  bool scanning_ = false;  // what was submitted is a scan
+  bool landing_ = false;   // its payload lands in the chunk's destination
+  bool released_ = false;  // and was released before it came
+  std::unique_ptr<char[]> memory_;
+  uint32_t memory_bytes_ = 0;
 };
 
-}  // namespace
+KeyRead* KeyReadPool::Take() {
+  if (idle_.empty()) return new KeyRead();
+  KeyRead* const read = idle_.back().release();
+  idle_.pop_back();
+  return read;
+}
+
+void KeyReadPool::Put(KeyRead* read) {
+  read->slot_.GiveBack();  // of one that was not finished: its link is gone
+  read->done_ = nullptr;
+  if (read->memory_bytes_ > KeyRead::kIdleBytesMax) {
+    read->memory_.reset();
+    read->memory_bytes_ = 0;
+  }
+  idle_.emplace_back(read);
+}
+
+KeyReadPool::~KeyReadPool() = default;
+
+void ReleaseLanding(ChunkTarget& target) {
+  if (target.landing != nullptr) std::exchange(target.landing, nullptr)->ReleaseLanding();
+}
 
 KeyAnswer ReadChunkNow(ClientContext& context, ReplicaLink& link, ChunkRead& read) {
   KeyReadCore core(link.geometry(), context.options.torn_retries_max, &read, read.capacity);
@@ -194,13 +361,10 @@ KeyAnswer ReadValueNow(ClientContext& context, ReplicaLink& link, const Key& key
   return answer;
 }
 
-void StartKeyRead(ClientContext& context, ReplicaLink& link, const Key& key, ChunkRead* chunk,
-                  ReadSlots::Slot slot, KeyReadDone done) {
-  auto read =
-      std::make_unique<KeyFabricRead>(context, link, key, chunk, std::move(slot), std::move(done));
-  KeyFabricRead& started = *read;
-  started.Start();
-  started.Submit(std::move(read));
+void StartKeyRead(ClientContext& context, ReplicaLink& link, const Key& key, ChunkTarget* target,
+                  bool land, ReadSlots::Slot slot, KeyReadDone done) {
+  context.key_reads->Take()->Start(context, link, key, target, land, std::move(slot),
+                                   std::move(done));
 }
 
 }  // namespace tailcast::cache

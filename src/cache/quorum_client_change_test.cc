@@ -183,7 +183,7 @@ TEST_P(QuorumClientChangeTest, WatchersAreToldToLookWhenAnotherRingIsRead) {
   EXPECT_EQ(notified, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fabrics, QuorumClientChangeTest, testing::Bool(), FabricName);
+INSTANTIATE_TEST_SUITE_P(Fabrics, QuorumClientChangeTest, AllFabrics(), FabricName);
 
 }  // namespace
 }  // namespace tailcast::cache

@@ -19,7 +19,7 @@ TEST(QuorumClientBackoffTest, AStallIsOneStepAndThenOneReadFindsOutWhetherItIsOv
   const Scope scope;
   QuorumClientOptions options;
   options.hedge_delay = Duration::Seconds(1);  // so that a read that is asked there is a miss
-  World world(false, 3, 1, options);
+  World world(FabricKind::kDelayed, 3, 1, options);
   for (uint64_t n = 0; n < 60; ++n) ASSERT_TRUE(world.Write(n, 100).ok());
   const int server = world.FirstChoice(0);
   TestFabric::Host& host = world.net.hosts["cache-" + std::to_string(server)];
@@ -64,10 +64,11 @@ TEST(QuorumClientBackoffTest, AStallIsOneStepAndThenOneReadFindsOutWhetherItIsOv
 // The reader is stopped; a second later the server is, for good, whose memory reads on. The reader
 // finds a heartbeat that it has not seen, and moves its watch all the same.
 TEST(QuorumClientHeartbeatTest, AReaderThatSleptMovesItsWatchesFromAServerThatDiedMeanwhile) {
-  for (const bool immediate : {false, true}) {
+  for (const FabricKind kind :
+       {FabricKind::kDelayed, FabricKind::kImmediate, FabricKind::kScanning}) {
     ServerCoreOptions core;
     core.ttl = Duration::Seconds(3600);
-    World world(immediate, 3, 1, {}, core);
+    World world(kind, 3, 1, {}, core);
     ASSERT_TRUE(world.Mutate({{KeyOf(1), MergeRule::kMaxLanes, false, Lanes({7})}}).ok());
     ASSERT_TRUE(world.ReadAnswer(KeyOf(1)).ok());
     bool notified = false;
@@ -86,7 +87,7 @@ TEST(QuorumClientHeartbeatTest, AReaderThatSleptMovesItsWatchesFromAServerThatDi
     world.time.RunFor(Duration::Seconds(60));
     world.client_loop->Resume();
     world.time.RunFor(Duration::Millis(740));
-    EXPECT_TRUE(watched((server + 1) % 3) || watched((server + 2) % 3)) << immediate;
+    EXPECT_TRUE(watched((server + 1) % 3) || watched((server + 2) % 3)) << static_cast<int>(kind);
     EXPECT_FALSE(notified);
     // The other one's doorbell works.
     world.WriteAt((server + 1) % 3, KeyOf(1), MergeRule::kMaxLanes, Lanes({8}));
@@ -144,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(Millis, QuorumClientSlowTest, testing::Values(10, 100),
                          testing::PrintToStringParamName());
 
 TEST_P(QuorumClientSlowTest, ASlowReplicaIsAskedLastUntilItIsWell) {
-  World world(false);
+  World world(FabricKind::kDelayed);
   for (auto& [name, host] : world.net.hosts) host.delay = Duration::Millis(1);
   Load load(world);
   const Duration usual = load.P99For(Duration::Seconds(1));
@@ -177,7 +178,7 @@ TEST_P(QuorumClientSlowTest, ASlowReplicaIsAskedLastUntilItIsWell) {
 }
 
 TEST(QuorumClientSlowValueTest, ValuesComeFromTheFastOnesButFromWholeOnesFirst) {
-  World world(false);
+  World world(FabricKind::kDelayed);
   for (auto& [name, host] : world.net.hosts) host.delay = Duration::Millis(1);
   Load load(world);
   ASSERT_TRUE(world.Mutate({{KeyOf(100), MergeRule::kMaxLanes, false, Lanes({7})}}).ok());

@@ -17,7 +17,7 @@
 namespace tailcast::cache {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Fabric, QuorumClientTest, testing::Bool(), FabricName);
+INSTANTIATE_TEST_SUITE_P(Fabric, QuorumClientTest, AllFabrics(), FabricName);
 
 TEST_P(QuorumClientTest, ReadsBackWhatWasWritten) {
   World world(GetParam(), 4);
@@ -65,7 +65,7 @@ TEST_P(QuorumClientTest, ValuesLongerThanTheRoomAreCutButValidated) {
 
 TEST(QuorumClientTryTest, FinishesInsideTheCallOrLeavesTheRestToReadChunks) {
   const Scope scope;
-  World world(true);
+  World world(FabricKind::kImmediate);
   ASSERT_TRUE(world.Write(1, 4096).ok());
   ASSERT_TRUE(world.Write(2, 100).ok());
   ChunkRead reads[2] = {world.Chunk(1, 4096), world.Chunk(2, 200)};
@@ -116,7 +116,7 @@ TEST_P(QuorumClientTest, MissOnlyAfterAllReplicasAnswered) {
 }
 
 TEST(QuorumClientHedgeTest, SlowReplicaIsHedgedAfter30Milliseconds) {
-  World world(false);
+  World world(FabricKind::kDelayed);
   ASSERT_TRUE(world.Write(1, 4096).ok());
   const int first = world.FirstChoice(1);
   world.net.hosts["cache-" + std::to_string(first)].delay = Duration::Millis(400);
@@ -131,7 +131,7 @@ TEST(QuorumClientHedgeTest, SlowReplicaIsHedgedAfter30Milliseconds) {
 }
 
 TEST(QuorumClientHedgeTest, DeadlineEndsAReadWithWhatIsThere) {
-  World world(false);
+  World world(FabricKind::kDelayed);
   ASSERT_TRUE(world.Write(1, 4096).ok());
   for (auto& [name, host] : world.net.hosts) host.delay = Duration::Millis(400);
   const MonotonicTime start = world.time.now();
@@ -301,7 +301,7 @@ TEST_P(QuorumClientTest, ABatchAsksForNoMoreThanAnAnswerHasRoomFor) {
 TEST(QuorumClientContradictionTest, AChunkNeverHoldsBytesOfTwoReplicasThatContradictEachOther) {
   uint64_t mismatches = 0;
   for (int slow = 0; slow < 3; ++slow) {
-    World world(false);
+    World world(FabricKind::kDelayed);
     const Key key = KeyOf(1);
     const std::string other(1000, 'x');
     for (const int server : {0, 1, 2}) {
@@ -321,7 +321,7 @@ TEST(QuorumClientContradictionTest, PlantedMixedChunksAreCaught) {
   const PlantedFault fault("cache.skip_prefix_check");
   int mixed = 0;
   for (int slow = 0; slow < 3; ++slow) {
-    World world(false);
+    World world(FabricKind::kDelayed);
     for (const int server : {0, 1, 2}) {
       world.WriteAt(server, KeyOf(1), MergeRule::kLongerWins,
                     server == slow ? Final(1) : std::string(1000, 'x'));
@@ -340,7 +340,7 @@ TEST(QuorumClientSlotsTest, ReadsBeyondThoseThatMayWaitFailAtOnce) {
   QuorumClientOptions options;
   options.key_reads_max = 2;
   options.key_reads_waiting_max = 10;
-  World world(false, 3, 1, options);
+  World world(FabricKind::kDelayed, 3, 1, options);
   ASSERT_TRUE(world.Write(1, 100).ok());
   for (auto& [name, host] : world.net.hosts) host.delay = Duration::Seconds(10);
   std::vector<ChunkRead> reads;
@@ -364,7 +364,7 @@ TEST(QuorumClientSlotsTest, ALostConnectionGivesItsSlotsToThoseThatWait) {
   QuorumClientOptions options;
   options.key_reads_max = 1;
   options.hedge_delay = Duration::Seconds(1);
-  World world(false, 4, 1, options);
+  World world(FabricKind::kDelayed, 4, 1, options);
   for (uint64_t n = 0; n < 20; ++n) ASSERT_TRUE(world.Write(n, 100).ok());
   const int leaver = world.FirstChoice(0);
   uint64_t next = 1;

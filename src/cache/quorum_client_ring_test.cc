@@ -11,7 +11,7 @@
 namespace tailcast::cache {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Fabric, QuorumClientTest, testing::Bool(), FabricName);
+INSTANTIATE_TEST_SUITE_P(Fabric, QuorumClientTest, AllFabrics(), FabricName);
 
 TEST_P(QuorumClientTest, OlderConfigurationsAreIgnored) {
   World world(GetParam(), 4);

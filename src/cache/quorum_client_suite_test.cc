@@ -12,7 +12,7 @@ namespace {
 
 class QuorumWorld : public ClientWorld {
  public:
-  explicit QuorumWorld(bool immediate) : world_(immediate) {}
+  explicit QuorumWorld(FabricKind kind) : world_(kind) {}
 
   std::unique_ptr<Client> MakeClient() override {
     auto client = std::make_unique<FollowingClient>(*this);
@@ -56,11 +56,13 @@ class QuorumWorld : public ClientWorld {
   std::vector<QuorumClient*> clients_;
 };
 
-ClientSuiteParam Param(const char* name, bool immediate) {
-  return {name, [immediate] { return std::make_unique<QuorumWorld>(immediate); }};
+ClientSuiteParam Param(const char* name, FabricKind kind) {
+  return {name, [kind] { return std::make_unique<QuorumWorld>(kind); }};
 }
 INSTANTIATE_TEST_SUITE_P(Quorum, ClientSuite,
-                         testing::Values(Param("Immediate", true), Param("Delayed", false)),
+                         testing::Values(Param("Immediate", FabricKind::kImmediate),
+                                         Param("Delayed", FabricKind::kDelayed),
+                                         Param("Scanning", FabricKind::kScanning)),
                          ClientSuiteName);
 
 }  // namespace

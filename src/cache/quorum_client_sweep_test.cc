@@ -19,14 +19,14 @@
 namespace tailcast::cache {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Fabric, QuorumClientTest, testing::Bool(), FabricName);
+INSTANTIATE_TEST_SUITE_P(Fabric, QuorumClientTest, AllFabrics(), FabricName);
 
 struct SweepResult {
   uint64_t wrong = 0, fell = 0, hits = 0, torn = 0, misses = 0;
 };
 
 struct SweepOptions {
-  bool immediate = true;
+  FabricKind kind = FabricKind::kImmediate;
   std::vector<const char*> faults;
   bool scribble = false;  // flip bytes of the servers' memory at random
 };
@@ -37,7 +37,7 @@ SweepResult Sweep(uint64_t seed, SweepOptions sweep) {
   for (const char* name : sweep.faults) faults.emplace_back(name);
   ServerCoreOptions core;
   core.growth_floor_bytes = 512;
-  World world(sweep.immediate, 3, seed, {}, core);
+  World world(sweep.kind, 3, seed, {}, core);
   Rng rng(seed);
   SweepResult result;
   constexpr uint64_t kKeys = 24;
@@ -147,7 +147,8 @@ SweepResult Sweep(uint64_t seed, SweepOptions sweep) {
     }
     for (int turn = 0; turn < 4; ++turn) {
       world.time.RunFor(Duration::Micros(rng.Below(100)));
-      if (!sweep.immediate) touch_server("cache-" + std::to_string(rng.Below(3)));
+      if (sweep.kind != FabricKind::kImmediate)
+        touch_server("cache-" + std::to_string(rng.Below(3)));
     }
   }
   world.net.between = nullptr;
@@ -160,7 +161,7 @@ SweepResult Sweep(uint64_t seed, SweepOptions sweep) {
 
 TEST_P(QuorumClientTest, TornReadsNeverYieldAWrongByteOrAFallingValue) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
-    const SweepResult result = Sweep(seed, {.immediate = GetParam()});
+    const SweepResult result = Sweep(seed, {.kind = GetParam()});
     EXPECT_EQ(result.wrong, 0u) << "seed " << seed;
     EXPECT_EQ(result.fell, 0u) << "seed " << seed;
     EXPECT_GT(result.hits, 500u) << "seed " << seed;
@@ -170,7 +171,7 @@ TEST_P(QuorumClientTest, TornReadsNeverYieldAWrongByteOrAFallingValue) {
 
 TEST_P(QuorumClientTest, GarbageInServerMemoryNeverYieldsAWrongByte) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
-    const SweepResult result = Sweep(seed, {.immediate = GetParam(), .scribble = true});
+    const SweepResult result = Sweep(seed, {.kind = GetParam(), .scribble = true});
     EXPECT_EQ(result.wrong, 0u) << "seed " << seed;
   }
 }
@@ -179,8 +180,8 @@ TEST_P(QuorumClientTest, SweepCatchesPlantedSkippedChecksums) {
   uint64_t wrong = 0;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     // Inside a call no slot changes hands, so it takes a second bug to see the first.
-    SweepOptions sweep{.immediate = GetParam(), .faults = {"cache.skip_payload_check"}};
-    if (GetParam()) sweep.faults.push_back("cache.reuse_at_once");
+    SweepOptions sweep{.kind = GetParam(), .faults = {"cache.skip_payload_check"}};
+    if (GetParam() == FabricKind::kImmediate) sweep.faults.push_back("cache.reuse_at_once");
     wrong += Sweep(seed, sweep).wrong;
   }
   EXPECT_GT(wrong, 0u);
@@ -189,9 +190,9 @@ TEST_P(QuorumClientTest, SweepCatchesPlantedSkippedChecksums) {
 TEST_P(QuorumClientTest, SweepCatchesPlantedTrustInOldLocations) {
   uint64_t wrong = 0;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
-    wrong += Sweep(seed, {.immediate = GetParam(),
-                          .faults = {"cache.trust_location", "cache.reuse_at_once"}})
-                 .wrong;
+    wrong +=
+        Sweep(seed, {.kind = GetParam(), .faults = {"cache.trust_location", "cache.reuse_at_once"}})
+            .wrong;
   }
   EXPECT_GT(wrong, 0u);
 }
@@ -203,7 +204,7 @@ TEST(QuorumClientRestTest, SlowReaderOfASupersededValueIsNotTornBecauseSlotsRest
     const Scope scope;
     std::optional<PlantedFault> fault;
     if (reuse_at_once) fault.emplace("cache.reuse_at_once");
-    World world(false);
+    World world(FabricKind::kDelayed);
     const Key key = KeyOf(1);
     for (auto& [name, host] : world.net.hosts) host.delay = Duration::Millis(20);
     world.net.torn = 1;  // half of the words at the beginning, half at the end of the 20 ms

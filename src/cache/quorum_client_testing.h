@@ -47,13 +47,21 @@ inline std::string Final(uint64_t n, size_t length = 4096) {
 
 inline const bool kQuiet = SetLogLevels("off").ok();
 
+// How a client reads.
+enum class FabricKind : uint8_t {
+  kImmediate,  // inside the call
+  kDelayed,    // one-sided, each step a round trip
+  kScanning,   // the server's driver finds the key
+};
+
 // Several servers and one client in virtual time.
 struct World {
-  explicit World(bool immediate, int servers = 3, uint64_t seed = 1,
+  explicit World(FabricKind kind, int servers = 3, uint64_t seed = 1,
                  QuorumClientOptions client_options = {}, ServerCoreOptions core_options = {})
       : time(seed), network(time, Rng(seed)), net(seed), core(std::move(core_options)) {
     EXPECT_TRUE(kQuiet);
-    net.immediate = immediate;
+    net.immediate = kind == FabricKind::kImmediate;
+    net.scans = kind == FabricKind::kScanning;
     config.configuration_id = ConfigurationId{1};
     for (int i = 0; i < servers; ++i) {
       processes.emplace_back();
@@ -221,10 +229,20 @@ struct World {
   std::vector<std::unique_ptr<std::string>> buffers;
 };
 
-// By whether the fabric answers inside the call.
-class QuorumClientTest : public testing::TestWithParam<bool> {};
-inline std::string FabricName(const testing::TestParamInfo<bool>& info) {
-  return info.param ? "Immediate" : "Delayed";
+class QuorumClientTest : public testing::TestWithParam<FabricKind> {};
+inline auto AllFabrics() {
+  return testing::Values(FabricKind::kImmediate, FabricKind::kDelayed, FabricKind::kScanning);
+}
+inline std::string FabricName(const testing::TestParamInfo<FabricKind>& info) {
+  switch (info.param) {
+    case FabricKind::kImmediate:
+      return "Immediate";
+    case FabricKind::kDelayed:
+      return "Delayed";
+    case FabricKind::kScanning:
+      return "Scanning";
+  }
+  return "";
 }
 
 }  // namespace tailcast::cache

@@ -9,7 +9,7 @@
 namespace tailcast::cache {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Fabric, QuorumClientTest, testing::Bool(), FabricName);
+INSTANTIATE_TEST_SUITE_P(Fabric, QuorumClientTest, AllFabrics(), FabricName);
 
 TEST_P(QuorumClientTest, OneDeadReplicaCostsNoReadAndNoWrite) {
   World world(GetParam());
@@ -127,7 +127,7 @@ TEST_P(QuorumClientTest, ContradictionsAndRefusalsHaveTheirCodes) {
 TEST(QuorumClientBulkTest, LargeBulksBecomeSeveralCallsAndWhatIsUnderWayIsBounded) {
   QuorumClientOptions options;
   options.request_bytes_max = 16 << 10;
-  World world(true, 3, 1, options);
+  World world(FabricKind::kImmediate, 3, 1, options);
   std::vector<Mutation> mutations;
   for (uint64_t n = 0; n < 64; ++n) {
     mutations.push_back({KeyOf(n), MergeRule::kLongerWins, false, Final(n)});

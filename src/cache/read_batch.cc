@@ -31,7 +31,7 @@ ReadBatch::ReadBatch(ClientContext& context, ReadMode mode, size_t items_max)
 void ReadBatch::AddChunk(ReplicaSet& replicas, ChunkRead* read) {
   Item& item = items_.emplace_back();
   item.key = read->key;
-  item.chunk = read;
+  item.target.chunk = read;
   AddReplicas(item, replicas);
 }
 
@@ -43,7 +43,7 @@ void ReadBatch::AddValue(ReplicaSet& replicas, const Client::ValueRead& read) {
 }
 
 void ReadBatch::AddReplicas(Item& item, ReplicaSet& replicas) {
-  const Owners owners = replicas.OwnersForRead(item.key, item.chunk != nullptr);
+  const Owners owners = replicas.OwnersForRead(item.key, item.chunk() != nullptr);
   item.replica_count = owners.count;
   for (uint8_t r = 0; r < owners.count; ++r) item.replicas[r] = replicas.link(owners, r);
 }
@@ -60,9 +60,9 @@ void ReadBatch::Start(Duration timeout, Task ended) {
       if (item.replicas[r]->Usable()) usable |= static_cast<Mask>(1u << r);
       if (item.replicas[r]->whole()) whole |= static_cast<Mask>(1u << r);
     }
-    const bool value = item.chunk == nullptr;
+    const bool value = item.chunk() == nullptr;
     Ask(i, item.core.Start(value ? ReadCore::Kind::kValue : ReadCore::Kind::kChunk, mode_,
-                           item.replica_count, usable, whole, value ? 0 : item.chunk->want));
+                           item.replica_count, usable, whole, value ? 0 : item.chunk()->want));
     if (!value && mode_ == ReadMode::kRelaxed) Probe(item);
     if (item.core.done()) FinishItem(item);
   }
@@ -120,23 +120,25 @@ void ReadBatch::Probe(const Item& item) {
     }
     ++context_.counters.probe_reads;
     // Into no chunk, as nobody waits for it: the link takes its latency.
-    StartKeyRead(context_, link, item.key, nullptr, context_.slots.Take(),
+    StartKeyRead(context_, link, item.key, nullptr, false, context_.slots.Take(),
                  asks_.Bind([](const KeyAnswer&, std::string_view) {}));
   }
 }
 
 void ReadBatch::Ask(uint32_t index, Mask replicas) {
+  const bool alone = (replicas & (replicas - 1)) == 0;
   for (uint8_t replica = 0; replicas != 0; ++replica, replicas >>= 1) {
-    if ((replicas & 1) != 0) AskOne(index, replica);
+    if ((replicas & 1) != 0) AskOne(index, replica, alone);
   }
 }
 
-void ReadBatch::AskOne(uint32_t index, uint8_t replica) {
+void ReadBatch::AskOne(uint32_t index, uint8_t replica, bool alone) {
   Item& item = items_[index];
   if (item.finished) return;
   ReplicaLink& link = *item.replicas[replica];
   if (link.state() == ReplicaLink::State::kConnecting) {
-    link.WhenConnected(asks_.Bind([this, index, replica] { AskOne(index, replica); }));
+    link.WhenConnected(
+        asks_.Bind([this, index, replica, alone] { AskOne(index, replica, alone); }));
     return;
   }
   if (link.state() != ReplicaLink::State::kReady) {
@@ -144,7 +146,9 @@ void ReadBatch::AskOne(uint32_t index, uint8_t replica) {
     return OnAnswer(index, replica, {}, "");
   }
   if (!link.immediate() && !context_.slots.any_free()) {
-    if (context_.slots.Wait(asks_.Bind([this, index, replica] { AskOne(index, replica); }))) return;
+    if (context_.slots.Wait(
+            asks_.Bind([this, index, replica, alone] { AskOne(index, replica, alone); })))
+      return;
     ++context_.counters.read_no_slot;
     return OnAnswer(index, replica, {}, "");
   }
@@ -154,13 +158,17 @@ void ReadBatch::AskOne(uint32_t index, uint8_t replica) {
     return OnAnswer(index, replica, {}, "");
   }
   if (link.immediate()) {
+    ReleaseLanding(item.target);
     std::string_view value;
-    const KeyAnswer answer = item.chunk != nullptr ? ReadChunkNow(context_, link, *item.chunk)
-                                                   : ReadValueNow(context_, link, item.key, value);
+    const KeyAnswer answer = item.chunk() != nullptr
+                                 ? ReadChunkNow(context_, link, *item.chunk())
+                                 : ReadValueNow(context_, link, item.key, value);
     return OnAnswer(index, replica, answer, value);
   }
+  const bool land = alone && item.reading == 0;
   item.reading |= static_cast<Mask>(1u << replica);
-  StartKeyRead(context_, link, item.key, item.chunk, context_.slots.Take(),
+  StartKeyRead(context_, link, item.key, item.chunk() != nullptr ? &item.target : nullptr, land,
+               context_.slots.Take(),
                asks_.Bind([this, index, replica](const KeyAnswer& answer, std::string_view value) {
                  items_[index].reading &= static_cast<Mask>(~(1u << replica));
                  OnAnswer(index, replica, answer, value);
@@ -178,14 +186,14 @@ void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answe
                          std::string_view value) {
   Item& item = items_[index];
   if (item.finished) return;
-  if (item.chunk == nullptr && answer.saw_bucket) {
+  if (item.chunk() == nullptr && answer.saw_bucket) {
     context_.values.Remember(item.key).SawDoorbell(replica, answer.generation,
                                                    answer.bucket.doorbell);
   }
   Mask ask = 0;
   switch (answer.outcome) {
     case KeyOutcome::kFound:
-      if (item.chunk == nullptr) {
+      if (item.chunk() == nullptr) {
         if (!item.value.has_value()) {
           item.value.emplace(value);
         } else if (MergeInto(item.rule, *item.value, value) == MutationResult::kMismatch) {
@@ -227,7 +235,7 @@ void ReadBatch::SendOverflowed() {
     for (Overflowed& ask : waiting) {
       const Item& item = items_[ask.index];
       if (item.finished) continue;
-      const uint64_t expected = item.chunk != nullptr ? item.chunk->want : kValueBytesExpected;
+      const uint64_t expected = item.chunk() != nullptr ? item.chunk()->want : kValueBytesExpected;
       if (item.replicas[ask.replica].get() != &link || asks.size() == Server::kKeysPerGetMax ||
           (!asks.empty() && bytes + expected > Server::kGetBytesMax)) {
         others.push_back(std::move(ask));
@@ -308,7 +316,8 @@ void ReadBatch::OnGetReply(const std::vector<Overflowed>& asks, const Result<std
     if (entry.erase_or_absent) {
       answer.outcome = KeyOutcome::kAbsent;
     } else {
-      const KeyAnswer value = AnswerByRpc(item.chunk, entry.value);
+      ReleaseLanding(item.target);
+      const KeyAnswer value = AnswerByRpc(item.chunk(), entry.value);
       answer.outcome = value.outcome;
       answer.length = value.length;
       if (value.outcome == KeyOutcome::kContradicts) ++context_.counters.mismatches;
@@ -321,14 +330,15 @@ void ReadBatch::FinishItem(Item& item) {
   if (item.finished) return;
   item.finished = true;
   --unfinished_;
-  if (item.chunk == nullptr) {
+  if (item.chunk() == nullptr) {
     if (!item.value.has_value()) return;
     if (context_.values.Join(item.key, item.rule, *item.value) == MutationResult::kMismatch) {
       ++context_.counters.mismatches;
     }
     return;
   }
-  ChunkRead& read = *item.chunk;
+  ReleaseLanding(item.target);
+  ChunkRead& read = *item.chunk();
   read.length = std::max(read.length, read.have);
   CountChunk(read, context_.counters);
 }

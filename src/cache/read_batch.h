@@ -23,6 +23,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/client_context.h"
+#include "tailcast/cache/key_read.h"
 #include "tailcast/cache/key_read_core.h"
 #include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/replica_set.h"
@@ -47,13 +48,15 @@ class ReadBatch {
   struct Item {
     Key key;
     MergeRule rule = MergeRule::kLongerWins;
-    ChunkRead* chunk = nullptr;  // null: a value
+    ChunkTarget target;  // without a chunk: a value
     std::optional<std::string> value;
     ReadCore core;
     std::array<ReplicaLinkPtr, 2 * kReplicasPerKey> replicas;
     uint8_t replica_count = 0;
     Mask reading = 0;  // by fabric reads that have not answered
     bool finished = false;
+
+    ChunkRead* chunk() const { return target.chunk; }
   };
 
   // A key of an overflowed bucket, which only the replica's server can read.
@@ -70,7 +73,8 @@ class ReadBatch {
   // Of a relaxed chunk read: sends it to a slow replica, too, if that is due.
   void Probe(const Item& item);
   void Ask(uint32_t index, Mask replicas);
-  void AskOne(uint32_t index, uint8_t replica);
+  // `alone`: no other one is asked at the same time.
+  void AskOne(uint32_t index, uint8_t replica, bool alone);
   void AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& seen);
   void SendOverflowed();
   void SendGet(ReplicaLink& link, std::vector<Overflowed> asks);

@@ -27,7 +27,7 @@ class ReplicaLink::PageRead : public FabricRead {
  public:
   using OnPage = void (ReplicaLink::*)(ReadStatus status, const char* page);
   PageRead(ReplicaLink* link, OnPage on_page) : link_(link), on_page_(on_page) {}
-  void OnCompleted(std::unique_ptr<FabricRead> self, ReadStatus status) override {
+  void OnCompleted(Ptr self, ReadStatus status) override {
     (void)self;  // the page lives until it was looked at
     (link_->*on_page_)(status, page_.data());
   }
@@ -43,7 +43,7 @@ class ReplicaLink::PageRead : public FabricRead {
 // The endpoint may be in the middle of a callback, and may write into the reads' memory as long as
 // it lives.
 struct ReplicaLink::Remains {
-  std::vector<std::unique_ptr<FabricRead>> reads;
+  std::vector<FabricRead::Ptr> reads;
   std::unique_ptr<fabric::Endpoint> endpoint;  // destroyed first
 };
 
@@ -101,6 +101,7 @@ void ReplicaLink::OnConnected(Result<std::unique_ptr<fabric::Endpoint>> endpoint
   }
   endpoint_ = std::move(endpoint).value();
   immediate_ = endpoint_->capabilities().immediate;
+  scans_ = endpoint_->capabilities().scan;
   endpoint_->set_read_timeout(kReadDeadlineMax);
   if (endpoint_->regions().size() <= layout::kDataRegion) {
     kLog.Warn("replica ", replica_.name, " exports ", endpoint_->regions().size(),
@@ -122,9 +123,9 @@ void ReplicaLink::ReadPage(void (ReplicaLink::*on_page)(ReadStatus status, const
     (this->*on_page)(status, page);
     return;
   }
-  auto read = std::make_unique<PageRead>(this, on_page);
+  auto* const read = new PageRead(this, on_page);
   descriptor.destination = read->page();
-  Submit(std::move(read), std::span(&descriptor, 1));
+  Submit(FabricRead::Ptr(read), std::span(&descriptor, 1));
 }
 
 void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
@@ -222,10 +223,14 @@ void ReplicaLink::EndConnection(State next) {
   connection_.Restart();
   heartbeat_.Cancel();
   batch_.clear();
+  scan_batch_.clear();
   EndWatches();
+  for (const FabricRead::Ptr& read : reads_) {
+    if (read != nullptr) Release(*read);
+  }
   auto remains = std::make_unique<Remains>();
   remains->endpoint = std::move(endpoint_);
-  for (std::unique_ptr<FabricRead>& read : reads_) {
+  for (FabricRead::Ptr& read : reads_) {
     if (read != nullptr) remains->reads.push_back(std::move(read));
   }
   reads_.clear();
@@ -233,7 +238,7 @@ void ReplicaLink::EndConnection(State next) {
   // Whoever waits or reads learns it now, and may ask other replicas in here.
   Remains& lost = *remains;
   for (Task& task : std::exchange(waiting_, {})) task();
-  for (const std::unique_ptr<FabricRead>& read : lost.reads) read->OnLost();
+  for (const FabricRead::Ptr& read : lost.reads) read->OnLost();
   if (lost.endpoint != nullptr) tailcast::Retire(context_.loop, std::move(remains));
 }
 
@@ -251,7 +256,7 @@ ReadStatus ReplicaLink::ReadNow(std::span<const ReadDescriptor> descriptors) {
   return worst;
 }
 
-void ReplicaLink::Submit(std::unique_ptr<FabricRead> read, std::span<ReadDescriptor> descriptors) {
+uint64_t ReplicaLink::Keep(FabricRead::Ptr read, size_t parts) {
   TAILCAST_CHECK(endpoint_ != nullptr, "a read on a link without a connection");
   if (free_reads_.empty()) {
     free_reads_.push_back(static_cast<uint32_t>(reads_.size()));
@@ -260,22 +265,41 @@ void ReplicaLink::Submit(std::unique_ptr<FabricRead> read, std::span<ReadDescrip
   const uint32_t index = free_reads_.back();
   free_reads_.pop_back();
   read->token_ = next_read_++ << kTokenIndexBits | index;
-  read->parts_ = static_cast<uint32_t>(descriptors.size());
+  read->parts_ = static_cast<uint32_t>(parts);
   read->worst_ = ReadStatus::kOk;
   read->submitted_at_ = context_.loop.Now();
+  reads_[index] = std::move(read);
+  return reads_[index]->token_;
+}
+
+void ReplicaLink::Submit(FabricRead::Ptr read, std::span<ReadDescriptor> descriptors) {
+  const uint64_t token = Keep(std::move(read), descriptors.size());
   for (ReadDescriptor& descriptor : descriptors) {
-    descriptor.token = read->token_;
+    descriptor.token = token;
     context_.counters.bytes_read += descriptor.length;
   }
-  reads_[index] = std::move(read);
-  const bool first = batch_.empty();
+  const bool first = batch_.empty() && scan_batch_.empty();
   batch_.insert(batch_.end(), descriptors.begin(), descriptors.end());
   if (first) context_.outbox.Add(this);
+}
+
+void ReplicaLink::SubmitScan(FabricRead::Ptr read, fabric::ScanRead& scan) {
+  read->scan_ = &scan;
+  scan.token = Keep(std::move(read), 1);
+  const bool first = batch_.empty() && scan_batch_.empty();
+  scan_batch_.push_back(&scan);
+  if (first) context_.outbox.Add(this);
+}
+
+void ReplicaLink::Release(FabricRead& read) {
+  if (read.scan_ != nullptr && endpoint_ != nullptr) endpoint_->Release(*read.scan_);
 }
 
 void ReplicaLink::SendBatch() {
   if (!batch_.empty()) endpoint_->Read(batch_);
   batch_.clear();
+  if (!scan_batch_.empty()) endpoint_->Scan(scan_batch_);
+  scan_batch_.clear();
 }
 
 void ReplicaLink::OnCompletions() {
@@ -293,7 +317,8 @@ void ReplicaLink::OnCompletions() {
       FabricRead& read = *reads_[index];
       read.worst_ = std::max(read.worst_, completions[i].status);
       if (--read.parts_ > 0) continue;
-      std::unique_ptr<FabricRead> own = std::move(reads_[index]);
+      read.scan_ = nullptr;
+      FabricRead::Ptr own = std::move(reads_[index]);
       free_reads_.push_back(static_cast<uint32_t>(index));
       if (read.worst_ == ReadStatus::kOk) {
         OnBytes();

@@ -39,22 +39,32 @@ namespace tailcast::cache {
 // A fabric read under way on an endpoint that is not immediate, with the memory that it lands in.
 class FabricRead {
  public:
+  // How it is let go of.
+  struct Disposer {
+    void operator()(FabricRead* read) const { read->Dispose(); }
+  };
+  using Ptr = std::unique_ptr<FabricRead, Disposer>;
+
   virtual ~FabricRead() = default;
   // All parts of what was submitted have completed, the worst of them with `status`. `self` is this
   // read: submit it again, or let it go.
-  virtual void OnCompleted(std::unique_ptr<FabricRead> self, fabric::ReadStatus status) = 0;
+  virtual void OnCompleted(Ptr self, fabric::ReadStatus status) = 0;
   // It never completes: its connection is gone. The endpoint may write into its memory until both
-  // are freed, on a later turn.
+  // are freed, on a later turn; a scan's destinations are released.
   virtual void OnLost() = 0;
 
   // When it was submitted last.
   MonotonicTime submitted_at() const { return submitted_at_; }
 
+ protected:
+  virtual void Dispose() { delete this; }
+
  private:
   friend class ReplicaLink;
   MonotonicTime submitted_at_;
   uint64_t token_ = 0;
-  uint32_t parts_ = 0;  // that have not completed
+  uint32_t parts_ = 0;                // that have not completed
+  fabric::ScanRead* scan_ = nullptr;  // that has not completed
   fabric::ReadStatus worst_ = fabric::ReadStatus::kOk;
 };
 
@@ -118,8 +128,14 @@ class ReplicaLink {
   }
 
   // ---- other endpoints, with a connection ----
+  // Whether the server finds keys itself: SubmitScan works.
+  bool scans() const { return scans_; }
   // Puts the parts of a read into the next batch. Their tokens are set.
-  void Submit(std::unique_ptr<FabricRead> read, std::span<fabric::ReadDescriptor> descriptors);
+  void Submit(FabricRead::Ptr read, std::span<fabric::ReadDescriptor> descriptors);
+  // The same of a scan, which lies in the read.
+  void SubmitScan(FabricRead::Ptr read, fabric::ScanRead& scan);
+  // Nothing is written any more where the scan that this read has submitted was to land.
+  void Release(FabricRead& read);
   // Gives the batch to the endpoint.
   void SendBatch();
 
@@ -145,6 +161,8 @@ class ReplicaLink {
   void OnBytes() {
     if (health_.failures() != 0) health_.OnSuccess();
   }
+  // A token for the read, which is kept under it from now on.
+  uint64_t Keep(FabricRead::Ptr read, size_t parts);
   void OnConnected(Result<std::unique_ptr<fabric::Endpoint>> endpoint);
   // Reads the header page and hands it over.
   void ReadPage(void (ReplicaLink::*on_page)(fabric::ReadStatus status, const char* page));
@@ -167,7 +185,7 @@ class ReplicaLink {
   MutationCore::Rings standing_;
   const std::unique_ptr<rpc::Client> rpc_;
   State state_ = State::kIdle;
-  bool immediate_ = false;
+  bool immediate_ = false, scans_ = false;
   size_t next_address_ = 0;
   layout::Geometry geometry_;
   ReplicaHealth health_;
@@ -175,10 +193,11 @@ class ReplicaLink {
   std::vector<Task> waiting_;  // for the end of kConnecting
   Timer retry_;
 
-  std::vector<std::unique_ptr<FabricRead>> reads_;  // under way, by index; null: free
+  std::vector<FabricRead::Ptr> reads_;  // under way, by index; null: free
   std::vector<uint32_t> free_reads_;
   uint64_t next_read_ = 1;
   std::vector<fabric::ReadDescriptor> batch_;  // not given to the endpoint yet
+  std::vector<fabric::ScanRead*> scan_batch_;  // neither
 
   std::map<uint64_t, LinkWatch> watches_;
   uint64_t next_watch_ = 1;

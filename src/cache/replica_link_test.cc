@@ -31,7 +31,7 @@ struct Fate {
 class RecordedRead : public FabricRead {
  public:
   explicit RecordedRead(Fate* fate) : fate_(fate) {}
-  void OnCompleted(std::unique_ptr<FabricRead> self, fabric::ReadStatus status) override {
+  void OnCompleted(Ptr self, fabric::ReadStatus status) override {
     (void)self;
     fate_->text += status == fabric::ReadStatus::kOk ? "ok" : "failed";
   }
@@ -58,9 +58,9 @@ struct World {
     EXPECT_TRUE(exporter->Listen().ok());
   }
   void Read(Fate* fate) {
-    auto read = std::make_unique<RecordedRead>(fate);
+    auto* const read = new RecordedRead(fate);
     fabric::ReadDescriptor descriptor{layout::kIndexRegion, 8, 0, read->bytes, 0};
-    link->Submit(std::move(read), std::span(&descriptor, 1));
+    link->Submit(FabricRead::Ptr(read), std::span(&descriptor, 1));
   }
 
   TestLoop loop;

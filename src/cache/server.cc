@@ -7,6 +7,7 @@
 #include "tailcast/base/log.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/strong.h"
+#include "tailcast/cache/key_scan.h"
 #include "tailcast/cache/wire.h"
 
 namespace tailcast::cache {
@@ -70,6 +71,7 @@ Result<std::vector<std::string>> Server::Start() {
                                           : RandomSeed() | 1};
   core_ = std::make_unique<ServerCore>(options_.core, index, data, generation);
   core_->SetConfiguration(config_.configuration_id);
+  exporter_->SetScanner(MakeKeyScanner(core_->geometry()));
   exporter_->Beat();
   Result<std::vector<std::string>> addresses = exporter_->Listen();
   if (!addresses.ok()) {

@@ -28,7 +28,7 @@ Result<std::string> Call(World& world, size_t server, const std::string& method,
 }
 
 TEST(CacheServerTest, RefusesMalformedRequestsAndGoesOn) {
-  World world(true);
+  World world(FabricKind::kImmediate);
   const auto call = [&](const char* method, const std::string& request) {
     return Call(world, 0, method, request);
   };
@@ -67,7 +67,7 @@ TEST(CacheServerTest, RefusesMalformedRequestsAndGoesOn) {
 
 // Values of 60 KB: hundred of them are more than an answer has room for.
 TEST(CacheServerTest, AnswersToGetAreBoundedInBytesAndSayWhatWasLeftOut) {
-  World world(true);
+  World world(FabricKind::kImmediate);
   constexpr uint64_t kKeys = 100;
   constexpr size_t kBytes = 60'000;
   for (uint64_t n = 0; n < kKeys; ++n) {
@@ -103,7 +103,7 @@ TEST(CacheServerTest, AnswersToGetAreBoundedInBytesAndSayWhatWasLeftOut) {
 }
 
 TEST(CacheServerTest, RefusesCallsThatWouldKeepItsLoopTooLong) {
-  World world(true);
+  World world(FabricKind::kImmediate);
   v1::CacheMutateRequest request;
   for (uint64_t n = 0; n < 3000; ++n) {
     wire::Append(*request.mutable_batch(), KeyOf(n), MergeRule::kLongerWins, false, Final(n));
@@ -114,7 +114,7 @@ TEST(CacheServerTest, RefusesCallsThatWouldKeepItsLoopTooLong) {
 }
 
 TEST(CacheServerTest, RepairKeepsToItsRate) {
-  World world(true, 4);
+  World world(FabricKind::kImmediate, 4);
   std::vector<Mutation> mutations;
   for (uint64_t n = 0; n < 1000; ++n) {
     mutations.push_back({KeyOf(n), MergeRule::kLongerWins, false, Final(n)});
@@ -153,7 +153,7 @@ class CacheServerStallTest : public testing::Test {
     world.processes[0].loop->Resume();
     world.time.RunFor(Duration::Millis(10));
   }
-  World world{true};
+  World world{FabricKind::kImmediate};
 };
 
 // It may have been given up while it did not run, so that what it has is not all.
@@ -230,7 +230,7 @@ class CacheScanTest : public testing::Test {
       }
     }
   }
-  World world_{true, 6};
+  World world_{FabricKind::kImmediate, 6};
   RingConfig config_{world_.config};
   RingPair rings_;
 };

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tailcast/base/check.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/fabric.h"
@@ -25,6 +26,7 @@ class TestFabric {
   struct Host {
     std::vector<std::vector<uint64_t>> regions;
     std::vector<fabric::RegionInfo> infos;
+    fabric::Scanner scanner;
     bool listening = false;
     bool reachable = true;  // false: reads fail, connections break
     bool watchable = true;
@@ -42,6 +44,7 @@ class TestFabric {
 
   Rng rng;
   bool immediate = true;
+  bool scans = false;  // of connections that are made later; not immediate ones
   // Share of reads of which some words are copied now and some later. Later is: after `between` ran
   // (immediate), or when the read completes.
   double torn = 0;
@@ -76,6 +79,9 @@ class TestExporter : public fabric::Exporter {
     host.regions.emplace_back(size / 8);
     host.infos.push_back({size, fabric::Generation(host.life)});
     return std::span<char>(reinterpret_cast<char*>(host.regions.back().data()), size);
+  }
+  void SetScanner(fabric::Scanner scanner) override {
+    net_->hosts[name_].scanner = std::move(scanner);
   }
   void ServeMessages(fabric::MessageHandler) override {}  // its clients write by calls
   Result<std::vector<std::string>> Listen() override {
@@ -115,7 +121,9 @@ class TestEndpoint : public fabric::Endpoint {
     infos_ = net_->hosts[name_].infos;
   }
   fabric::Capabilities capabilities() const override {
-    return {net_->immediate, net_->hosts[name_].watchable, true};
+    const TestFabric::Host& host = net_->hosts[name_];
+    const bool scan = net_->scans && host.scanner != nullptr;
+    return {net_->immediate, host.watchable, true, scan};
   }
   std::span<const fabric::RegionInfo> regions() const override { return infos_; }
   bool connected() const override { return net_->hosts[name_].life == life_; }
@@ -139,6 +147,42 @@ class TestEndpoint : public fabric::Endpoint {
         const fabric::ReadStatus status = Check(read);
         if (status == fabric::ReadStatus::kOk && !late) Copy(read, done);
         completions_.push_back({read.token, late ? fabric::ReadStatus::kTimeout : status});
+        if (completions_.size() == 1 && ready_) ready_();
+      }));
+    }
+  }
+  // What it finds is found now and copied twice, so that it may lie somewhere else by then. Memory
+  // that was not released is written all the while.
+  void Scan(std::span<fabric::ScanRead* const> scans) override {
+    TestFabric::Host& host = net_->hosts[name_];
+    std::vector<std::span<const char>> views;
+    for (const std::vector<uint64_t>& region : host.regions) {
+      views.emplace_back(reinterpret_cast<const char*>(region.data()), region.size() * 8);
+    }
+    for (fabric::ScanRead* const scan : scans) {
+      ++host.reads;
+      const fabric::ScanPlan plan =
+          host.reachable ? host.scanner(scan->request, views) : fabric::ScanPlan{};
+      std::vector<fabric::ReadDescriptor> parts;
+      std::vector<std::vector<bool>> done;
+      for (uint32_t i = 0; i < plan.count; ++i) {
+        const fabric::Range& range = plan.ranges[i];
+        host.bytes += range.length;
+        TAILCAST_CHECK(range.length <= scan->parts[i].capacity, "a scan without room");
+        parts.push_back({range.region, range.length, range.offset, scan->parts[i].destination, 0});
+        done.push_back(scan->released ? std::vector<bool>() : Copy(parts.back(), {}));
+      }
+      const bool late = host.delay > timeout_;
+      loop_->After(late ? timeout_ : host.delay, scope_.Bind([this, scan, plan, parts, done, late] {
+        auto status = fabric::ReadStatus::kOk;
+        for (const fabric::ReadDescriptor& part : parts) status = std::max(status, Check(part));
+        if (parts.empty()) status = Check({});
+        if (late) status = fabric::ReadStatus::kTimeout;
+        for (size_t i = 0; i < parts.size() && status == fabric::ReadStatus::kOk; ++i) {
+          if (!scan->released) Copy(parts[i], done[i]);
+        }
+        scan->found = plan;
+        completions_.push_back({scan->token, status});
         if (completions_.size() == 1 && ready_) ready_();
       }));
     }
