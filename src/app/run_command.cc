@@ -106,6 +106,7 @@ int RunProcess(const RunOptions& options) {
   ports.steps = steps->get();
   ports.make_exporter = [&](const std::string& instance) {
     fabric::ExporterOptions exporter;
+    exporter.loop = &loop;
     exporter.name = config->name + "." + instance;
     exporter.shm_socket_path = config->run_dir + "/" + config->name + "." + instance + ".shm";
     exporter.tcp_listen = config->fabric_listen;

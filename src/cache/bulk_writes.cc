@@ -4,11 +4,9 @@
 #include <string_view>
 #include <utility>
 
-#include "tailcast/base/strong.h"
 #include "tailcast/cache/memory_layout.h"
 #include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/replica_link.h"
-#include "tailcast/cache/wire.h"
 
 namespace tailcast::cache {
 
@@ -21,6 +19,7 @@ void BulkWrites::Mutate(std::vector<Mutation> mutations, Duration timeout,
   bulk->done = std::move(done);
   bulk->mutations = std::move(mutations);
   bulk->call = drains_.Begin();
+  bulk->timer.At(bulk->deadline, scope_.Bind([this, bulk] { OnDeadline(*bulk); }));
   context_.counters.mutations += bulk->mutations.size();
   Attempt(*bulk);
   AnswerIfDecided(*bulk);
@@ -33,7 +32,6 @@ void BulkWrites::Attempt(Bulk& bulk) {
   bulk.mismatched |= bulk.core.summary().mismatched > 0;
   bulk.core = MutationCore();
   bulk.outdated.clear();
-  bulk.timer.Cancel();
   constexpr size_t kNone = SIZE_MAX;
   std::vector<size_t> open(replicas_.size(), kNone);  // request that is being filled, by replica
   const size_t first = bulk.requests.size();
@@ -48,7 +46,9 @@ void BulkWrites::Attempt(Bulk& bulk) {
         continue;
       }
       size_t& request = open[owners.all.replica[r]];
-      if (request == kNone || bulk.requests[request].bytes >= context_.options.request_bytes_max) {
+      const size_t value_bytes = mutation.erase ? 0 : mutation.value.size();
+      if (request == kNone || bulk.requests[request].message.FullFor(value_bytes) ||
+          bulk.requests[request].message.bytes() >= context_.options.request_bytes_max) {
         request = bulk.requests.size();
         Request& made = bulk.requests.emplace_back();
         made.link = replicas_.link(owners.all, r);
@@ -58,9 +58,7 @@ void BulkWrites::Attempt(Bulk& bulk) {
       Request& target = bulk.requests[request];
       target.keys.push_back(i);
       target.in.push_back(owners.in[r]);
-      target.bytes += mutation.value.size() + 32;
-      wire::Append(*target.message.mutable_batch(), mutation.key, mutation.rule, mutation.erase,
-                   mutation.erase ? std::string_view() : std::string_view(mutation.value));
+      target.message.Add(mutation.key, mutation.rule, mutation.erase, mutation.value);
     }
   }
   for (size_t request = first; request < bulk.requests.size(); ++request) Send(bulk, request);
@@ -74,78 +72,98 @@ void BulkWrites::Fail(Bulk& bulk, const Request& request) {
 
 void BulkWrites::Send(Bulk& bulk, size_t index) {
   Request& request = bulk.requests[index];
-  rpc::Client* const client = request.link->rpc();
-  uint64_t& inflight_bytes = inflight_bytes_[request.link.get()];
-  if (client == nullptr || inflight_bytes + request.bytes > context_.options.inflight_bytes_max) {
-    if (inflight_bytes == 0) inflight_bytes_.erase(request.link.get());
-    ++(client == nullptr ? context_.counters.write_no_address
-                         : context_.counters.write_window_full);
+  WriteLink& writes = request.link->writes();
+  if (writes.bytes() + request.message.bytes() > context_.options.inflight_bytes_max) {
+    ++context_.counters.write_window_full;
     return Fail(bulk, request);
   }
-  inflight_bytes += request.bytes;
-  request.message.set_configuration_id(Raw(bulk.configuration));
-  request.message.set_epoch(Raw(bulk.epoch));
-  request.message.set_incarnation(Raw(request.link->replica().incarnation));
-  std::string bytes = request.message.SerializeAsString();
-  request.message.Clear();
-  ++bulk.calls;
-  const Duration timeout = std::max(bulk.deadline - context_.loop.Now(), Duration::Millis(1));
-  client->Call("/" + context_.options.service + "/Mutate", std::move(bytes), timeout,
-               scope_.Bind([this, &bulk, index](Result<std::string> reply) {
-                 OnReply(bulk, index, reply);
-               }));
+  request.message.set_context(
+      {bulk.configuration, bulk.epoch, request.link->replica().incarnation});
+  ++bulk.under_way;
+  request.write = writes.Write(&request.message, bulk.deadline,
+                               scope_.Bind([this, &bulk, index](const WriteLink::Outcome& outcome) {
+                                 OnOutcome(bulk, index, outcome);
+                               }));
 }
 
-OwnedCounter& BulkWrites::CauseOf(const Status& status, bool late, bool refused) {
+OwnedCounter& BulkWrites::CauseOf(const WriteLink::Outcome& outcome) {
   ClientCounters& counters = context_.counters;
-  if (late) return counters.write_timeout;
-  if (refused) return counters.write_old_ring;
-  switch (CallFailureOf(status)) {
-    case CallFailure::kTimeout:
+  switch (outcome.failure) {
+    case WriteLink::Failure::kNone:
+      break;
+    case WriteLink::Failure::kNoAddress:
+      return counters.write_no_address;
+    case WriteLink::Failure::kTimeout:
       return counters.write_timeout;
-    case CallFailure::kUnreachable:
+    case WriteLink::Failure::kUnreachable:
       return counters.write_unreachable;
-    case CallFailure::kOtherIncarnation:
+    case WriteLink::Failure::kBadReply:
+      return counters.write_bad_reply;
+  }
+  switch (outcome.answer.status) {
+    case MutateStatus::kOldRing:
+      return counters.write_old_ring;
+    case MutateStatus::kOtherIncarnation:
+    case MutateStatus::kNotServing:
       return counters.write_other_incarnation;
-    case CallFailure::kBadReply:
+    case MutateStatus::kDone:
+    case MutateStatus::kMalformed:
       break;
   }
   return counters.write_bad_reply;
 }
 
-void BulkWrites::OnReply(Bulk& bulk, size_t index, const Result<std::string>& bytes) {
-  --bulk.calls;
-  const Request& request = bulk.requests[index];
-  const auto inflight = inflight_bytes_.find(request.link.get());
-  if ((inflight->second -= request.bytes) == 0) inflight_bytes_.erase(inflight);
-  v1::CacheMutateReply reply;
+void BulkWrites::OnOutcome(Bulk& bulk, size_t index, const WriteLink::Outcome& outcome) {
   // A process that was stopped may find answers that came too late to count.
-  const bool late = context_.loop.Now() > bulk.deadline;
-  const bool parsed = bytes.ok() && !late && reply.ParseFromString(*bytes);
-  if (parsed) context_.configuration.Saw(ConfigurationId{reply.configuration_id()});
-  const bool fits = parsed && reply.results().size() == request.keys.size();
-  if (!fits) ++CauseOf(bytes.status(), late, parsed && reply.results().empty());
-  if (fits) {
-    for (size_t i = 0; i < request.keys.size(); ++i) {
-      const auto result = static_cast<uint8_t>(reply.results()[i]);
-      const uint32_t key = request.keys[i];
-      const bool mismatch = result == static_cast<uint8_t>(MutationResult::kMismatch);
-      if (mismatch) ++context_.counters.mismatches;
-      if (request.attempt != bulk.attempt) continue;
-      if (result > static_cast<uint8_t>(MutationResult::kRefused)) {
-        bulk.core.OnFailure(key, request.in[i]);
-        continue;
-      }
-      const bool chunk = bulk.mutations[key].rule == MergeRule::kLongerWins;
-      bulk.core.OnResult(key, static_cast<MutationResult>(result), request.in[i],
-                         chunk ? MutationCore::Rings{true, true} : request.votes);
+  if (context_.loop.Now() > bulk.deadline) return OnDeadline(bulk);
+  --bulk.under_way;
+  Request& request = bulk.requests[index];
+  request.write = 0;
+  const MutateAnswer& answer = outcome.answer;
+  const bool answered = outcome.failure == WriteLink::Failure::kNone;
+  if (answered) context_.configuration.Saw(answer.configuration);
+  if (answered && answer.status == MutateStatus::kDone &&
+      answer.results.size() == request.keys.size()) {
+    TakeResults(bulk, request, answer.results);
+  } else {
+    ++CauseOf(outcome);
+    if (answered && answer.status == MutateStatus::kOldRing && request.attempt == bulk.attempt &&
+        !bulk.answered) {
+      OnOutdated(bulk, index);
+    } else if (request.attempt == bulk.attempt) {
+      Fail(bulk, request);
     }
-  } else if (parsed && reply.results().empty() && request.attempt == bulk.attempt &&
-             !bulk.answered) {
-    OnOutdated(bulk, index);  // `request` may be elsewhere after it
-  } else if (request.attempt == bulk.attempt) {
-    Fail(bulk, request);
   }
+  AnswerIfDecided(bulk);
+  ForgetIfAnswered(bulk);
+}
+
+void BulkWrites::TakeResults(Bulk& bulk, const Request& request, std::string_view results) {
+  for (size_t i = 0; i < request.keys.size(); ++i) {
+    const auto result = static_cast<uint8_t>(results[i]);
+    const uint32_t key = request.keys[i];
+    if (result == static_cast<uint8_t>(MutationResult::kMismatch)) ++context_.counters.mismatches;
+    if (request.attempt != bulk.attempt) continue;
+    if (result > static_cast<uint8_t>(MutationResult::kRefused)) {
+      bulk.core.OnFailure(key, request.in[i]);
+      continue;
+    }
+    const bool chunk = bulk.mutations[key].rule == MergeRule::kLongerWins;
+    bulk.core.OnResult(key, static_cast<MutationResult>(result), request.in[i],
+                       chunk ? MutationCore::Rings{true, true} : request.votes);
+  }
+}
+
+// What has no answer now, has none that counts.
+void BulkWrites::OnDeadline(Bulk& bulk) {
+  for (Request& request : bulk.requests) {
+    if (request.write == 0) continue;
+    request.link->writes().Cancel(std::exchange(request.write, 0));
+    --bulk.under_way;
+    ++context_.counters.write_timeout;
+    if (request.attempt == bulk.attempt) Fail(bulk, request);
+  }
+  for (const size_t refused : std::exchange(bulk.outdated, {})) Fail(bulk, bulk.requests[refused]);
   AnswerIfDecided(bulk);
   ForgetIfAnswered(bulk);
 }
@@ -156,11 +174,7 @@ bool BulkWrites::KnowsNewer(const Bulk& bulk) const {
 
 void BulkWrites::OnOutdated(Bulk& bulk, size_t index) {
   bulk.outdated.push_back(index);
-  if (KnowsNewer(bulk)) return Attempt(bulk);
-  bulk.timer.At(bulk.deadline, scope_.Bind([this, &bulk] {
-    for (const size_t refused : bulk.outdated) Fail(bulk, bulk.requests[refused]);
-    AnswerIfDecided(bulk);
-  }));
+  if (KnowsNewer(bulk)) Attempt(bulk);
 }
 
 void BulkWrites::OnRing() {
@@ -174,8 +188,9 @@ void BulkWrites::OnRing() {
 // On a turn of its own: this may be in a callback of a link that only the bulk keeps. And not
 // retired to the loop: a link needs the context, so the bulk may not outlive us.
 void BulkWrites::ForgetIfAnswered(Bulk& bulk) {
-  if (bulk.calls > 0 || !bulk.answered) return;
-  drains_.End(bulk.call);
+  if (bulk.under_way > 0 || !bulk.answered || bulk.call == 0) return;
+  bulk.timer.Cancel();
+  drains_.End(std::exchange(bulk.call, 0));
   context_.loop.Post(scope_.Bind([this, id = bulk.id] { bulks_.erase(id); }));
 }
 
@@ -183,7 +198,6 @@ void BulkWrites::AnswerIfDecided(Bulk& bulk) {
   if (!bulk.core.decided() || bulk.answered) return;
   bulk.answered = true;
   bulk.outdated.clear();
-  bulk.timer.Cancel();
   const MutationCore::Summary summary = bulk.core.summary();
   context_.counters.mutation_failures += summary.failed;
   Status status;

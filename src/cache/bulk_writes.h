@@ -1,15 +1,16 @@
-// Mutations on their way: each bulk becomes one call or a few to every server that it concerns, and
-// is answered as soon as the outcome of each key is decided (MutationCore), or can't change. When a
-// server refuses it because there is a newer ring or epoch, it is written again to those of the
-// newer one, as soon as that is known here and if that is before its deadline.
+// Mutations on their way: each bulk becomes one message or a few to every server that it concerns,
+// and is answered as soon as the outcome of each key is decided (MutationCore), or can't change.
+// When a server refuses it because there is a newer ring or epoch, it is written again to those of
+// the newer one, as soon as that is known here and if that is before its deadline.
 //
-// Threads: the loop's. Bounded: bytes on their way to each replica; beyond it a call counts as a
+// Threads: the loop's. Bounded: bytes on their way to each replica; beyond it a message counts as a
 // failure of that replica alone, like any other.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
-#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -18,10 +19,11 @@
 #include "tailcast/base/status.h"
 #include "tailcast/cache/client_context.h"
 #include "tailcast/cache/drains.h"
+#include "tailcast/cache/mutate_message.h"
 #include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/replica_set.h"
 #include "tailcast/cache/types.h"
-#include "tailcast/proto/cache.pb.h"
+#include "tailcast/cache/write_link.h"
 
 namespace tailcast::cache {
 
@@ -44,8 +46,8 @@ class BulkWrites {
     uint32_t attempt = 0;
     std::vector<uint32_t> keys;
     std::vector<MutationCore::Rings> in;  // of each key: the rings in which the replica owns it
-    v1::CacheMutateRequest message;
-    uint64_t bytes = 0;
+    MutateMessage message;
+    uint64_t write = 0;  // of the link, while it has no outcome
   };
   struct Bulk {
     explicit Bulk(EventLoop& loop) : timer(loop) {}
@@ -60,11 +62,11 @@ class BulkWrites {
     // Requests that were refused for an older ring or epoch. They wait for a newer one until the
     // deadline.
     std::vector<size_t> outdated;
-    Timer timer;
+    Timer timer;  // the deadline
 
-    std::vector<Request> requests;  // of all attempts
-    uint64_t call = 0;        // of drains_: until it is answered and no call of it is under way
-    size_t calls = 0;         // without an answer
+    std::deque<Request> requests;  // of all attempts
+    uint64_t call = 0;        // of drains_: until it is answered and nothing of it is under way
+    size_t under_way = 0;     // requests without an outcome
     bool mismatched = false;  // in an attempt before
     bool answered = false;
     Callback<void(Status)> done;
@@ -73,10 +75,12 @@ class BulkWrites {
   // Writes to the replicas of the ring as it is now.
   void Attempt(Bulk& bulk);
   void Send(Bulk& bulk, size_t index);
-  // What counts a call that came to nothing. `refused`: it was answered, with no result.
-  OwnedCounter& CauseOf(const Status& status, bool late, bool refused);
-  void OnReply(Bulk& bulk, size_t index, const Result<std::string>& bytes);
+  // What counts a request that brought no results.
+  OwnedCounter& CauseOf(const WriteLink::Outcome& outcome);
+  void OnOutcome(Bulk& bulk, size_t index, const WriteLink::Outcome& outcome);
+  void TakeResults(Bulk& bulk, const Request& request, std::string_view results);
   void OnOutdated(Bulk& bulk, size_t index);
+  void OnDeadline(Bulk& bulk);
   bool KnowsNewer(const Bulk& bulk) const;
   void Fail(Bulk& bulk, const Request& request);
   void AnswerIfDecided(Bulk& bulk);
@@ -87,8 +91,6 @@ class BulkWrites {
   Drains drains_;
   std::unordered_map<uint64_t, std::unique_ptr<Bulk>> bulks_;
   uint64_t next_bulk_ = 1;
-  // Of links to which something is on its way.
-  std::unordered_map<const ReplicaLink*, uint64_t> inflight_bytes_;
   Scope scope_;
 };
 

@@ -1,8 +1,8 @@
 // The cache as its users see it: consumers, readers, writers and producers of one cell.
 //
 // Client is the port; QuorumClient (quorum_client.h) is the real one: reads one-sided over the
-// fabric from replicas found by consistent hashing, writes by rpc to all three with success at two
-// (r = 3.2). Its decisions are in quorum_core.h.
+// fabric from replicas found by consistent hashing, writes over its message channels to all three
+// with success at two (r = 3.2). Its decisions are in quorum_core.h.
 #pragma once
 
 #include <cstdint>
@@ -91,6 +91,9 @@ struct ClientCounters {
   OwnedCounter write_other_incarnation;  // refused: another life, or in no ring
   OwnedCounter write_old_ring;           // refused: the server knows a newer ring or epoch
   OwnedCounter write_bad_reply;          // refused as malformed, or the answer is
+  // How writes went to replicas: over a message channel, or by calls while there was none; channels
+  // that could not be opened, and such that broke.
+  OwnedCounter write_messages, write_calls, channel_failed, channel_broken;
   // The same of reads of keys in overflowed buckets, which are calls.
   OwnedCounter get_no_address, get_timeout, get_unreachable, get_other_incarnation, get_bad_reply;
 
@@ -129,15 +132,15 @@ class Client {
   virtual void ReadValues(std::vector<ValueRead> reads, Duration timeout,
                           Callback<void(Result<Values>)> done) = 0;
 
-  // Writes to all three replicas of each key, in bulk: one call per server; timeouts are cut to
-  // kWriteDeadlineMax. `done` runs when each key has two acknowledgements or can't get them any
-  // more; of values only those of whole replicas count, of chunks (kLongerWins) all do: Ok,
-  // Unavailable (some key has fewer than two, or the epoch rose meanwhile), DataLoss (a replica
+  // Writes to all three replicas of each key, in bulk: one message per server, or a few; timeouts
+  // are cut to kWriteDeadlineMax. `done` runs when each key has two acknowledgements or can't get
+  // them any more; of values only those of whole replicas count, of chunks (kLongerWins) all do:
+  // Ok, Unavailable (some key has fewer than two, or the epoch rose meanwhile), DataLoss (a replica
   // reported kMismatch), ResourceExhausted. A server that fails never blocks the others.
   virtual void Mutate(std::vector<Mutation> mutations, Duration timeout,
                       Callback<void(Status)> done) = 0;
 
-  // `done` runs once, on a later turn, when every call that Mutate made before has its answer,
+  // `done` runs once, on a later turn, when every message that Mutate sent before has its answer,
   // failure or time-out: also those whose outcome was decided by two replicas without the third.
   // Destroying the client or what it speaks through cancels what is still under way, so whoever
   // ends right after a write that watchers of every replica shall see waits for this first.

@@ -80,9 +80,10 @@ class Reading {
       }
     }
     if (request.header || request.to > request.from) {
+      // Who has more than the entry asks for its header alone.
+      const uint64_t end = request.to > request.from ? request.to : 0;
       TAILCAST_CHECK(request.entry <= geometry_.data_bytes &&
-                         layout::kEntryHeaderBytes + uint64_t{request.to} <=
-                             geometry_.data_bytes - request.entry,
+                         layout::kEntryHeaderBytes + end <= geometry_.data_bytes - request.entry,
                      "bytes outside of the data");
     }
     if (request.header) header_ = TakeBlock(input_, layout::kEntryHeaderBytes);

@@ -58,6 +58,7 @@ ReplicaLink::ReplicaLink(ClientContext& context, fabric::Connector& fabric, rpc:
       replica_(std::move(replica)),
       standing_{replica_.whole, replica_.votes_in_other},
       rpc_(replica_.rpc_address.empty() ? nullptr : rpc.MakeClient(replica_.rpc_address, "")),
+      writes_(context, fabric, rpc_.get(), replica_),
       retry_(context.loop),
       heart_(context.options.heartbeat_dead),
       heartbeat_(context.loop) {}

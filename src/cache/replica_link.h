@@ -31,6 +31,7 @@
 #include "tailcast/cache/memory_layout.h"
 #include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/replica_speed.h"
+#include "tailcast/cache/write_link.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/rpc/rpc.h"
 
@@ -93,8 +94,9 @@ class ReplicaLink {
   // Of the connection that is ready, or else of the last one.
   const layout::Geometry& geometry() const { return geometry_; }
   bool immediate() const { return immediate_; }
-  // For mutations and keys of overflowed buckets; null: it has no address.
+  // For keys of overflowed buckets; null: it has no address.
   rpc::Client* rpc() { return rpc_.get(); }
+  WriteLink& writes() { return writes_; }
 
   // Worth asking now.
   bool ReadyNow() const {
@@ -184,6 +186,7 @@ class ReplicaLink {
   const Replica replica_;
   MutationCore::Rings standing_;
   const std::unique_ptr<rpc::Client> rpc_;
+  WriteLink writes_;
   State state_ = State::kIdle;
   bool immediate_ = false, scans_ = false;
   size_t next_address_ = 0;

@@ -73,6 +73,8 @@ Result<std::vector<std::string>> Server::Start() {
   core_->SetConfiguration(config_.configuration_id);
   exporter_->SetScanner(MakeKeyScanner(core_->geometry()));
   exporter_->Beat();
+  exporter_->ServeMessages(scope_.Bind(
+      [this](std::string_view message, std::string& answer) { OnMessage(message, answer); }));
   Result<std::vector<std::string>> addresses = exporter_->Listen();
   if (!addresses.ok()) {
     core_.reset();
@@ -218,6 +220,10 @@ ServerState Server::state() const {
 Status Server::CheckServes() {
   if (serving_) return OkStatus();
   ++counters_.not_serving;
+  return NotServing();
+}
+
+Status Server::NotServing() const {
   return FailedPreconditionError(
       "cache server " + options_.name +
       (named_ ? " stalled, and waits for the registry" : " is not in the ring that it knows"));
@@ -229,8 +235,60 @@ Status Server::CheckIncarnation(uint64_t incarnation) {
     return OkStatus();
   }
   ++counters_.other_incarnations;
+  return OtherIncarnation();
+}
+
+Status Server::OtherIncarnation() const {
   return FailedPreconditionError("cache server " + options_.name +
                                  " has begun anew since the caller looked it up");
+}
+
+MutateStatus Server::JudgeWriter(const WriteContext& writer) {
+  if (writer.incarnation != ProcessIncarnation::kNone &&
+      options_.incarnation != ProcessIncarnation::kNone &&
+      writer.incarnation != options_.incarnation) {
+    ++counters_.other_incarnations;
+    return MutateStatus::kOtherIncarnation;
+  }
+  // What two acknowledged in an earlier epoch counts for nothing, so it is not acknowledged.
+  if (writer.configuration != ConfigurationId{} &&
+      (writer.configuration < config_.configuration_id || writer.epoch < config_.epoch)) {
+    ++counters_.old_ring_writes;
+    return MutateStatus::kOldRing;
+  }
+  if (serving_) return MutateStatus::kDone;
+  // Who knows a newer ring may mean it for one that this server is in: its memory is closed until
+  // it has heard of it.
+  if (!named_ && !stalled_until_.has_value() && writer.configuration > config_.configuration_id) {
+    return MutateStatus::kDone;
+  }
+  ++counters_.not_serving;
+  return MutateStatus::kNotServing;
+}
+
+void Server::OnMessage(std::string_view message, std::string& answer) {
+  ++counters_.mutate_messages;
+  MutateAnswer judged{.configuration = config_.configuration_id};
+  Result<MutateReader> reader = MutateReader::Parse(message);
+  if (!reader.ok()) {
+    ++counters_.bad_requests;
+    judged.status = MutateStatus::kMalformed;
+    return AppendAnswer(judged, answer);
+  }
+  judged.status = JudgeWriter(reader->context());
+  if (judged.status != MutateStatus::kDone) return AppendAnswer(judged, answer);
+  results_.clear();
+  const Instant now = Now();
+  MutateMessage::Entry entry;
+  while (reader->Next(entry)) {
+    const MutationResult result =
+        entry.erase ? core_->Erase(now, entry.key, doorbells_)
+                    : core_->Apply(now, entry.key, entry.rule, entry.value, doorbells_);
+    results_.push_back(static_cast<char>(result));
+  }
+  NotifyAll();
+  judged.results = results_;
+  AppendAnswer(judged, answer);
 }
 
 Result<std::string> Server::Mutate(const std::string& request) {
@@ -241,22 +299,21 @@ Result<std::string> Server::Mutate(const std::string& request) {
                                 " are taken in one call");
   }
   TAILCAST_ASSIGN_OR_RETURN(const auto message, rpc::Parse<v1::CacheMutateRequest>(request));
-  TAILCAST_RETURN_IF_ERROR(CheckIncarnation(message.incarnation()));
   TAILCAST_RETURN_IF_ERROR(wire::Reader::Check(message.batch()));
   v1::CacheMutateReply reply;
   reply.set_configuration_id(Raw(config_.configuration_id));
-  // What two acknowledged in an earlier epoch counts for nothing, so it is not acknowledged.
-  if (message.configuration_id() != 0 &&
-      (ConfigurationId{message.configuration_id()} < config_.configuration_id ||
-       CacheEpoch{message.epoch()} < config_.epoch)) {
-    ++counters_.old_ring_writes;
-    return reply.SerializeAsString();
+  switch (JudgeWriter({ConfigurationId{message.configuration_id()}, CacheEpoch{message.epoch()},
+                       ProcessIncarnation{message.incarnation()}})) {
+    case MutateStatus::kOldRing:
+      return reply.SerializeAsString();
+    case MutateStatus::kOtherIncarnation:
+      return OtherIncarnation();
+    case MutateStatus::kNotServing:
+      return NotServing();
+    case MutateStatus::kDone:
+    case MutateStatus::kMalformed:
+      break;
   }
-  // Who knows a newer ring may mean it for one that this server is in: its memory is closed until
-  // it has heard of it.
-  const bool comes = !named_ && !stalled_until_.has_value() &&
-                     ConfigurationId{message.configuration_id()} > config_.configuration_id;
-  if (!comes) TAILCAST_RETURN_IF_ERROR(CheckServes());
   std::string& results = *reply.mutable_results();
   wire::Reader reader(message.batch());
   results.reserve(reader.size());

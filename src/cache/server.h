@@ -1,7 +1,7 @@
-// A cache server: ServerCore's memory opened to one-sided readers through a fabric::Exporter, its
-// mutations offered by rpc (proto/cache.proto), and repair: a server that starts empty, or whose
-// ring has changed, pulls from its cohort what it should hold, with the remaining times to live, at
-// a limited rate (repair_core.h decides).
+// A cache server: ServerCore's memory opened to one-sided readers through a fabric::Exporter, whose
+// message channels bring the mutations (mutate_message.h; who has none calls, proto/cache.proto),
+// and repair: a server that starts empty, or whose ring has changed, pulls from its cohort what it
+// should hold, with the remaining times to live, at a limited rate (repair_core.h decides).
 //
 // One process may run two, the data cache and the metadata cache, on one loop and one rpc::Server,
 // with an exporter each.
@@ -22,6 +22,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/cache/client.h"
+#include "tailcast/cache/mutate_message.h"
 #include "tailcast/cache/repair_core.h"
 #include "tailcast/cache/ring_pair.h"
 #include "tailcast/cache/server_core.h"
@@ -100,7 +101,6 @@ class Server {
 
   // Limits of requests, checked before anything is done.
   static constexpr size_t kKeysPerGetMax = 4096;
-  // A client's call has 2 MiB and a value at most (QuorumClientOptions::request_bytes_max).
   static constexpr size_t kMutateBytesMax = 8u << 20;
   // Of the values in an answer, and a value more. Copying that much keeps the loop, on which the
   // mutations are applied, for some milliseconds; one rpc message could carry 64 MiB.
@@ -109,7 +109,11 @@ class Server {
 
  private:
   Instant Now() const { return {loop_->Now(), loop_->WallNow()}; }
+  // Mutations come as messages of the fabric, or as calls of who has no channel.
+  void OnMessage(std::string_view message, std::string& answer);
   Result<std::string> Mutate(const std::string& request);
+  // kDone: the writer may write.
+  MutateStatus JudgeWriter(const WriteContext& writer);
   Result<std::string> Get(const std::string& request);
   Result<std::string> Scan(const std::string& request);
   Result<std::string> Locate(const std::string& request);
@@ -124,8 +128,10 @@ class Server {
   bool IsAsked(const Key& key, const Replica* owner, const v1::CacheScanRequest& asked);
   // FailedPrecondition: its memory is closed.
   Status CheckServes();
+  Status NotServing() const;
   // FailedPrecondition: the call means another life of this server.
   Status CheckIncarnation(uint64_t incarnation);
+  Status OtherIncarnation() const;
   // Opens the memory, or closes it.
   void ServeOrNot();
   void GoOnIfConfirmed();
@@ -145,6 +151,7 @@ class Server {
   RingPair rings_;
   Timer tick_;
   std::vector<uint64_t> doorbells_;
+  std::string results_;   // of the message that is handled
   bool serving_ = false;  // the regions are open
   bool named_ = true;     // the ring names it
   MonotonicTime ticked_at_;

@@ -19,6 +19,8 @@ constexpr const char* kStored = "Changes of values, by how they were stored.";
 constexpr const char* kRepair = "What the replica does to become whole: 1 for its state.";
 
 constexpr ServerMetric kMetrics[] = {
+    {"mutate_messages", [](const S& s) { return s.counters.mutate_messages; }, kCounter,
+     "messages_total", "Bulks of mutations that came over message channels."},
     {"mutate_calls", [](const S& s) { return s.counters.mutate_calls; }, kCounter, "calls_total",
      kCalls, "method", "mutate"},
     {"get_calls", [](const S& s) { return s.counters.get_calls; }, kCounter, "calls_total", kCalls,

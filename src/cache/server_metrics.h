@@ -20,6 +20,7 @@ namespace tailcast::cache {
 
 // What a server did beside its core.
 struct ServerCounters {
+  uint64_t mutate_messages = 0;  // that came over a message channel
   uint64_t mutate_calls = 0, get_calls = 0, scan_calls = 0, locate_calls = 0, stat_calls = 0;
   // Calls that were refused:
   uint64_t bad_requests = 0;        // malformed

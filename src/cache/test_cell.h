@@ -32,8 +32,9 @@ class TestServer {
  public:
   // Before `rpc` starts.
   TestServer(ThreadLoop& loop, rpc::Server& rpc, rpc::Connector& connector,
-             TestServerOptions options)
-      : exporter_(fabric::MakeExporter(options.exporter)) {
+             TestServerOptions options) {
+    options.exporter.loop = &loop;
+    exporter_ = fabric::MakeExporter(options.exporter);
     options.server.incarnation = kTestIncarnation;
     options.server.core.ttl = Duration::Seconds(3600);
     server_ = std::make_unique<Server>(&loop, exporter_.get(), &rpc, &connector, options.server);

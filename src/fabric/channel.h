@@ -43,7 +43,7 @@ class Channel {
     // Once: what was not answered never will be. It may destroy the channel.
     Callback<void()> on_broken;
   };
-  // In the turn in which the channel was obtained.
+  // Both, in the turn in which the channel was obtained.
   virtual void SetCallbacks(Callbacks callbacks) = 0;
 };
 

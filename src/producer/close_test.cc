@@ -42,8 +42,8 @@ class CloseTest : public ::testing::Test {
       r.loop = time.MakeLoop(name);
       r.connector = network.MakeConnector(*r.loop, name);
       r.rpc = network.MakeServer(*r.loop, name);
-      r.data_exporter = fabric.MakeExporter(name + ".data");
-      r.metadata_exporter = fabric.MakeExporter(name + ".metadata");
+      r.data_exporter = fabric.MakeExporter(name + ".data", {.loop = r.loop.get()});
+      r.metadata_exporter = fabric.MakeExporter(name + ".metadata", {.loop = r.loop.get()});
       cache::ServerOptions options;
       options.name = name;
       options.incarnation = ProcessIncarnation{1};
@@ -89,6 +89,8 @@ class CloseTest : public ::testing::Test {
     r.loop->Kill();
     r.data.reset();
     r.metadata.reset();
+    r.data_exporter.reset();
+    r.metadata_exporter.reset();
     r.rpc.reset();
   }
   // Publishes "hello" and closes; returns how long that took.

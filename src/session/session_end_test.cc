@@ -54,6 +54,8 @@ class TestCell {
       scope_.End();
       data_.reset();
       metadata_.reset();
+      data_exporter_.reset();
+      metadata_exporter_.reset();
       connector_.reset();
       server_.reset();
     });
@@ -102,6 +104,7 @@ class TestCell {
 
   std::unique_ptr<fabric::Exporter> MakeExporter(const std::string& name) {
     fabric::ExporterOptions options;
+    options.loop = thread_.loop();
     options.name = name;
     options.shm_socket_path = folder_ + "/" + name + ".shm";
     options.tcp_listen = "127.0.0.1:0";

@@ -76,8 +76,9 @@ Process& Deployment::Start(const std::string& cell_name, const std::string& name
   p->connector = network_.MakeConnector(*p->loop, cell_name);
   p->fabric = fabric_->MakeConnector(p->full_name(), p->loop.get());
   p->server = network_.MakeServer(*p->loop, cell_name);
-  p->make_exporter = [this, full = p->full_name()](const std::string& instance) {
-    return fabric_->MakeExporter(full + "." + instance);
+  p->make_exporter = [this, full = p->full_name(),
+                      loop = p->loop.get()](const std::string& instance) {
+    return fabric_->MakeExporter(full + "." + instance, {.loop = loop});
   };
   if (options_.caches == CacheKind::kMemory) {
     p->data_cache = std::make_unique<cache::MemoryClient>(p->loop.get(), cell.data.get());

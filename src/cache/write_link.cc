@@ -1,0 +1,165 @@
+#include "tailcast/cache/write_link.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tailcast/base/log.h"
+#include "tailcast/base/strong.h"
+#include "tailcast/cache/wire.h"
+#include "tailcast/fabric/connect.h"
+#include "tailcast/proto/cache.pb.h"
+
+namespace tailcast::cache {
+namespace {
+
+const Logger kLog("cache");
+
+}  // namespace
+
+WriteLink::WriteLink(ClientContext& context, fabric::Connector& fabric, rpc::Client* rpc,
+                     const Replica& replica)
+    : context_(context), fabric_(fabric), rpc_(rpc), addresses_(replica.fabric_addresses) {}
+
+WriteLink::~WriteLink() = default;
+
+uint64_t WriteLink::Write(MutateMessage* message, MonotonicTime deadline, Done done) {
+  const uint64_t write = next_write_++;
+  pending_[write] = {message, deadline, false, std::move(done)};
+  bytes_ += message->bytes();
+  if (state_ == State::kClosed) {
+    if (addresses_.empty() || !health_.Usable(context_.loop.Now())) {
+      Call(write);
+      return write;
+    }
+    Open();
+  }
+  waiting_.push_back(write);
+  if (state_ == State::kOpen && waiting_.size() == 1) SendWaiting();
+  return write;
+}
+
+void WriteLink::Cancel(uint64_t write) {
+  const auto it = pending_.find(write);
+  if (it == pending_.end()) return;
+  if (!it->second.sent) {
+    const auto place =
+        std::find(waiting_.begin(), waiting_.end(), write);  // nearly always the first
+    if (place != waiting_.end()) waiting_.erase(place);
+  }
+  bytes_ -= it->second.message->bytes();
+  pending_.erase(it);
+}
+
+void WriteLink::Open() {
+  state_ = State::kOpening;
+  fabric::OpenBestChannel(&fabric_, addresses_, "", context_.options.connect_timeout,
+                          scope_.Bind([this](Result<std::unique_ptr<fabric::Channel>> channel) {
+                            OnOpened(std::move(channel));
+                          }));
+}
+
+void WriteLink::OnOpened(Result<std::unique_ptr<fabric::Channel>> channel) {
+  if (!channel.ok()) {
+    kLog.Debug("no channel to a replica: ", channel.status());
+    ++context_.counters.channel_failed;
+    state_ = State::kClosed;
+    health_.OnFailure(context_.loop.Now(), context_.loop.Now());
+    for (const uint64_t write : std::exchange(waiting_, {})) Call(write);
+    return;
+  }
+  state_ = State::kOpen;
+  channel_ = std::move(channel).value();
+  channel_->SetCallbacks({.on_answer = scope_.Bind([this](uint64_t write, std::string_view answer) {
+                            OnAnswer(write, answer);
+                          }),
+                          .on_broken = scope_.Bind([this] { OnBroken(); })});
+  SendWaiting();
+}
+
+void WriteLink::SendWaiting() {
+  while (!waiting_.empty()) {
+    Pending& pending = pending_.at(waiting_.front());
+    if (!channel_->Send(pending.message->Parts(), waiting_.front())) return;
+    pending.sent = true;
+    ++context_.counters.write_messages;
+    waiting_.pop_front();
+  }
+}
+
+void WriteLink::OnAnswer(uint64_t write, std::string_view bytes) {
+  health_.OnSuccess();
+  if (!waiting_.empty()) SendWaiting();  // there is a credit
+  const std::optional<MutateAnswer> answer = ParseAnswer(bytes);
+  Finish(write,
+         answer.has_value() ? Outcome{Failure::kNone, *answer} : Outcome{Failure::kBadReply, {}});
+}
+
+void WriteLink::OnBroken() {
+  ++context_.counters.channel_broken;
+  state_ = State::kClosed;
+  channel_.reset();
+  health_.OnFailure(context_.loop.Now(), context_.loop.Now());
+  std::vector<uint64_t> unknown;
+  for (const auto& [write, pending] : pending_) {
+    if (pending.sent) unknown.push_back(write);
+  }
+  const Scope::Watcher self = scope_.Watch();
+  for (const uint64_t write : unknown) {
+    Finish(write, {Failure::kUnreachable, {}});
+    if (self.ended()) return;
+  }
+  for (const uint64_t write : std::exchange(waiting_, {})) Call(write);
+}
+
+void WriteLink::Call(uint64_t write) {
+  const auto it = pending_.find(write);
+  if (it == pending_.end()) return;  // cancelled
+  if (rpc_ == nullptr) {
+    context_.loop.Post(scope_.Bind([this, write] { Finish(write, {Failure::kNoAddress, {}}); }));
+    return;
+  }
+  const MutateMessage& message = *it->second.message;
+  v1::CacheMutateRequest request;
+  for (size_t i = 0; i < message.size(); ++i) {
+    const MutateMessage::Entry entry = message.entry(i);
+    wire::Append(*request.mutable_batch(), entry.key, entry.rule, entry.erase, entry.value);
+  }
+  request.set_configuration_id(Raw(message.context().configuration));
+  request.set_epoch(Raw(message.context().epoch));
+  request.set_incarnation(Raw(message.context().incarnation));
+  ++context_.counters.write_calls;
+  const Duration timeout = std::max(it->second.deadline - context_.loop.Now(), Duration::Millis(1));
+  rpc_->Call("/" + context_.options.service + "/Mutate", request.SerializeAsString(), timeout,
+             scope_.Bind([this, write](Result<std::string> reply) { OnReply(write, reply); }));
+}
+
+void WriteLink::OnReply(uint64_t write, const Result<std::string>& bytes) {
+  if (!bytes.ok()) {
+    switch (CallFailureOf(bytes.status())) {
+      case CallFailure::kTimeout:
+        return Finish(write, {Failure::kTimeout, {}});
+      case CallFailure::kOtherIncarnation:
+        return Finish(write, {Failure::kNone, {.status = MutateStatus::kOtherIncarnation}});
+      case CallFailure::kUnreachable:
+        return Finish(write, {Failure::kUnreachable, {}});
+      case CallFailure::kBadReply:
+        return Finish(write, {Failure::kBadReply, {}});
+    }
+  }
+  v1::CacheMutateReply reply;
+  if (!reply.ParseFromString(*bytes)) return Finish(write, {Failure::kBadReply, {}});
+  Finish(write, {Failure::kNone,
+                 {reply.results().empty() ? MutateStatus::kOldRing : MutateStatus::kDone,
+                  ConfigurationId{reply.configuration_id()}, reply.results()}});
+}
+
+void WriteLink::Finish(uint64_t write, const Outcome& outcome) {
+  auto node = pending_.extract(write);
+  if (!node) return;  // cancelled
+  bytes_ -= node.mapped().message->bytes();
+  node.mapped().done(outcome);
+}
+
+}  // namespace tailcast::cache

@@ -1,0 +1,91 @@
+// A client's way to write to one replica: a message channel (spec Channel), opened when there is
+// something to write and again, with back-off, when it broke; and calls, while no channel can be
+// had.
+//
+//            the first write               opened
+//   kClosed ──────────────────▶ kOpening ──────────▶ kOpen
+//     ▲ ▲    (not before retry_at)  │                  │
+//     │ └──────── not opened ───────┘      broken      │
+//     └────────────────────────────────────────────────┘
+//
+// In kOpening writes wait; in kOpen they wait for credits; in kClosed, before it is opened again,
+// they are calls. What was sent over a channel that broke has an unknown outcome and is not sent
+// again.
+//
+// Threads: the loop's. Bounded: by the caller, who looks at `bytes`.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+
+#include "tailcast/base/callback.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/cache/client_context.h"
+#include "tailcast/cache/mutate_message.h"
+#include "tailcast/cache/quorum_core.h"
+#include "tailcast/fabric/fabric.h"
+#include "tailcast/rpc/rpc.h"
+
+namespace tailcast::cache {
+
+class WriteLink {
+ public:
+  // Everything but the client outlives it. `rpc`: null: there are no calls.
+  WriteLink(ClientContext& context, fabric::Connector& fabric, rpc::Client* rpc,
+            const Replica& replica);
+  ~WriteLink();
+  WriteLink(const WriteLink&) = delete;
+  WriteLink& operator=(const WriteLink&) = delete;
+
+  // Why a write brought no answer.
+  enum class Failure : uint8_t { kNone, kNoAddress, kTimeout, kUnreachable, kBadReply };
+  struct Outcome {
+    Failure failure = Failure::kNone;
+    MutateAnswer answer;  // unless there was a failure; its bytes are gone after the call
+  };
+  using Done = Callback<void(const Outcome&)>;
+
+  // Writes by `deadline`. The message, and what its values view, stays until `done`, which is
+  // called once, on a later turn, or until Cancel. Returns the number of the write.
+  uint64_t Write(MutateMessage* message, MonotonicTime deadline, Done done);
+  // Gives up waiting: `done` is not called. It may have been written, or still be.
+  void Cancel(uint64_t write);
+  // Of the writes that have no outcome.
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  enum class State : uint8_t { kClosed, kOpening, kOpen };
+  struct Pending {
+    MutateMessage* message = nullptr;
+    MonotonicTime deadline;
+    bool sent = false;  // over the channel: if that breaks, nobody knows
+    Done done;
+  };
+
+  void Open();
+  void OnOpened(Result<std::unique_ptr<fabric::Channel>> channel);
+  void OnAnswer(uint64_t write, std::string_view answer);
+  void OnBroken();
+  // Sends what waits, as far as there are credits.
+  void SendWaiting();
+  void Call(uint64_t write);
+  void OnReply(uint64_t write, const Result<std::string>& reply);
+  void Finish(uint64_t write, const Outcome& outcome);
+
+  ClientContext& context_;
+  fabric::Connector& fabric_;
+  rpc::Client* const rpc_;
+  const std::vector<std::string> addresses_;
+  State state_ = State::kClosed;
+  ReplicaHealth health_;  // of its channels
+  std::map<uint64_t, Pending> pending_;
+  std::deque<uint64_t> waiting_;  // for the channel, in order
+  uint64_t next_write_ = 1;
+  uint64_t bytes_ = 0;
+  std::unique_ptr<fabric::Channel> channel_;
+  Scope scope_;
+};
+
+}  // namespace tailcast::cache
