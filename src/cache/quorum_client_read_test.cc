@@ -82,7 +82,7 @@ TEST(QuorumClientTryTest, FinishesInsideTheCallOrLeavesTheRestToReadChunks) {
   EXPECT_EQ(reads[1].length, 100u);
   EXPECT_EQ(std::string(reads[1].destination, 100), Final(2).substr(0, 100));
   EXPECT_EQ(world.client->counters().short_reads, 1u);
-  World delayed(false);
+  World delayed(FabricKind::kDelayed);
   ASSERT_TRUE(delayed.Write(1, 4096).ok());
   ChunkRead read = delayed.Chunk(1, 4096);
   EXPECT_FALSE(delayed.client->TryReadChunks(std::span(&read, 1)));

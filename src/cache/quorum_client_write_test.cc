@@ -137,7 +137,7 @@ TEST(QuorumClientBulkTest, LargeBulksBecomeSeveralCallsAndWhatIsUnderWayIsBounde
   for (uint64_t n = 0; n < 64; ++n) EXPECT_EQ(world.ReadText(n, 4096), Final(n));
 
   options.inflight_bytes_max = 40 << 10;
-  World narrow(true, 3, 1, options);
+  World narrow(FabricKind::kImmediate, 3, 1, options);
   EXPECT_TRUE(IsUnavailable(narrow.Mutate(mutations))) << "more than may be under way at once";
   narrow.time.RunFor(Duration::Seconds(1));
   mutations.resize(8);
