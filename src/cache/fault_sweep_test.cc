@@ -139,7 +139,9 @@ class World {
   void Start(int i) {
     Process& process = servers_[i];
     process.loop = time_.MakeLoop(Name(i));
-    process.exporter = fabric_.MakeExporter(Name(i), {.loop = process.loop.get()});
+    // Both ways of reading.
+    process.exporter =
+        fabric_.MakeExporter(Name(i), {.loop = process.loop.get(), .scan = rng_.Chance(0.5)});
     process.connector = network_.MakeConnector(*process.loop, Name(i));
     process.rpc = network_.MakeServer(*process.loop, Name(i));
     ServerOptions options;

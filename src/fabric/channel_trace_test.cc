@@ -128,20 +128,20 @@ class Life {
       Send();
     } else if (dice < 80) {
       world_.RunFor(Duration::Micros(static_cast<int64_t>(rng_.Below(400))));
-    } else if (dice < 85 && !unanswered_.empty()) {
+    } else if (dice < 83 && !unanswered_.empty()) {
       const uint64_t id =
           *std::next(unanswered_.begin(), static_cast<ptrdiff_t>(rng_.Below(unanswered_.size())));
       unanswered_.erase(id);
       Log("GiveUp", id);
-    } else if (dice < 88) {
-      if (channel_ != nullptr) Send();
+    } else if (dice < 90 && channel_ != nullptr) {
+      Send();
       Log("Close");
       exporter_->Invalidate();
       Log("Closed");
       if (rng_.Chance(0.8)) world_.RunFor(Duration::Millis(1));
       exporter_->Renew();
       Log("Reopen");
-    } else if (dice < 92) {
+    } else if (dice >= 97) {
       ++deaths_;
       Log("Die");
       exporter_.reset();
