@@ -26,7 +26,7 @@ WriteLink::~WriteLink() = default;
 
 uint64_t WriteLink::Write(MutateMessage* message, MonotonicTime deadline, Done done) {
   const uint64_t write = next_write_++;
-  pending_[write] = {message, deadline, false, std::move(done)};
+  pending_[write] = {.message = message, .deadline = deadline, .done = std::move(done)};
   bytes_ += message->bytes();
   if (state_ == State::kClosed) {
     if (addresses_.empty() || !health_.Usable(context_.loop.Now())) {
@@ -48,8 +48,13 @@ void WriteLink::Cancel(uint64_t write) {
         std::find(waiting_.begin(), waiting_.end(), write);  // nearly always the first
     if (place != waiting_.end()) waiting_.erase(place);
   }
+  const bool silent = it->second.sent && answered_at_ <= it->second.sent_at;
   bytes_ -= it->second.message->bytes();
   pending_.erase(it);
+  // On a turn of its own: the others' outcomes are told.
+  if (silent && state_ == State::kOpen) {
+    context_.loop.Post(channel_scope_.Bind([this] { OnBroken(); }));
+  }
 }
 
 void WriteLink::Open() {
@@ -83,6 +88,7 @@ void WriteLink::SendWaiting() {
     Pending& pending = pending_.at(waiting_.front());
     if (!channel_->Send(pending.message->Parts(), waiting_.front())) return;
     pending.sent = true;
+    pending.sent_at = context_.loop.Now();
     ++context_.counters.write_messages;
     waiting_.pop_front();
   }
@@ -90,6 +96,7 @@ void WriteLink::SendWaiting() {
 
 void WriteLink::OnAnswer(uint64_t write, std::string_view bytes) {
   health_.OnSuccess();
+  answered_at_ = context_.loop.Now();
   if (!waiting_.empty()) SendWaiting();  // there is a credit
   const std::optional<MutateAnswer> answer = ParseAnswer(bytes);
   Finish(write,
@@ -99,6 +106,7 @@ void WriteLink::OnAnswer(uint64_t write, std::string_view bytes) {
 void WriteLink::OnBroken() {
   ++context_.counters.channel_broken;
   state_ = State::kClosed;
+  channel_scope_.Restart();
   channel_.reset();
   health_.OnFailure(context_.loop.Now(), context_.loop.Now());
   std::vector<uint64_t> unknown;

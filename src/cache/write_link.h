@@ -8,6 +8,8 @@
 //     │ └──────── not opened ───────┘      broken      │
 //     └────────────────────────────────────────────────┘
 //
+// A channel on which nothing was answered since a write was sent that is given up now is as good as
+// broken, and is left: who is cut off or stopped is not found out by its connection for seconds.
 // In kOpening writes wait; in kOpen they wait for credits; in kClosed, before it is opened again,
 // they are calls. What was sent over a channel that broke has an unknown outcome and is not sent
 // again.
@@ -61,6 +63,7 @@ class WriteLink {
     MutateMessage* message = nullptr;
     MonotonicTime deadline;
     bool sent = false;  // over the channel: if that breaks, nobody knows
+    MonotonicTime sent_at;
     Done done;
   };
 
@@ -85,6 +88,8 @@ class WriteLink {
   uint64_t next_write_ = 1;
   uint64_t bytes_ = 0;
   std::unique_ptr<fabric::Channel> channel_;
+  MonotonicTime answered_at_;  // the last answer on it
+  Scope channel_scope_;        // what the channel of now calls
   Scope scope_;
 };
 
