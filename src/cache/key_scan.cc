@@ -12,6 +12,11 @@ using fabric::ScanRequest;
 
 // The entry's header, by its offsets in docs/formats/cache_memory.md.
 constexpr uint32_t kKeyLowOffset = 8, kLengthOffset = 24;
+constexpr uint32_t kLineBytes = 64;
+
+Key KeyOf(const ScanRequest& request) {
+  return {layout::LoadWord(request.data()), layout::LoadWord(request.data() + 8)};
+}
 
 }  // namespace
 
@@ -27,7 +32,7 @@ ScanRequest EncodeKeyScan(const Key& key, uint32_t from, uint32_t room) {
 fabric::Scanner MakeKeyScanner(const layout::Geometry& geometry) {
   return [buckets = geometry.bucket_count, data_bytes = geometry.data_bytes](
              const ScanRequest& request, std::span<const std::span<const char>> regions) {
-    const Key key{layout::LoadWord(request.data()), layout::LoadWord(request.data() + 8)};
+    const Key key = KeyOf(request);
     const uint32_t from = layout::LoadHalf(request.data() + 16);
     const uint32_t room = layout::LoadHalf(request.data() + 20);
     const uint64_t bucket_offset = layout::BucketOffset(layout::BucketOf(key, buckets));
@@ -55,6 +60,25 @@ fabric::Scanner MakeKeyScanner(const layout::Geometry& geometry) {
       break;
     }
     return plan;
+  };
+}
+
+fabric::ScanPrefetch MakeKeyScanPrefetch(const layout::Geometry& geometry) {
+  return [buckets = geometry.bucket_count, data_bytes = geometry.data_bytes](
+             const ScanRequest& request, std::span<const std::span<const char>> regions, int step) {
+    const Key key = KeyOf(request);
+    const char* const bucket =
+        regions[layout::kIndexRegion].data() + layout::BucketOffset(layout::BucketOf(key, buckets));
+    if (step == 0) {
+      for (uint32_t at = 0; at < layout::kBucketBytes; at += kLineBytes) {
+        __builtin_prefetch(bucket + at);
+      }
+      return;
+    }
+    uint32_t way = 0;
+    const std::optional<layout::Location> found = layout::FindInBucket(bucket, key, way);
+    if (!found.has_value() || !layout::LocationFits({found->offset, 0}, data_bytes)) return;
+    __builtin_prefetch(regions[layout::kDataRegion].data() + found->offset);
   };
 }
 

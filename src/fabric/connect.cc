@@ -14,6 +14,7 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/base/scope.h"
 #include "tailcast/fabric/channel_session.h"
 #include "tailcast/fabric/message_service.h"
 #include "tailcast/fabric/reactor.h"
@@ -74,6 +75,7 @@ class RealExporter final : public Exporter {
   }
 
   void SetScanner(Scanner scanner) override { scanner_ = std::move(scanner); }
+  void SetScanPrefetch(ScanPrefetch prefetch) override { scan_prefetch_ = std::move(prefetch); }
 
   Result<std::vector<std::string>> Listen() override {
     if (options_.shm_socket_path.empty() && options_.tcp_listen.empty()) {
@@ -103,7 +105,8 @@ class RealExporter final : public Exporter {
                                                       .watches_max = options_.watches_max,
                                                       .reads_max = options_.reads_max,
                                                       .peer_timeout = options_.peer_timeout,
-                                                      .scanner = std::move(scanner_)});
+                                                      .scanner = std::move(scanner_),
+                                                      .scan_prefetch = std::move(scan_prefetch_)});
       Result<uint16_t> port = tcp_->Listen(options_.tcp_listen);
       if (!port.ok()) return port.status().WithContext(options_.name);
       std::string host =
@@ -115,6 +118,7 @@ class RealExporter final : public Exporter {
       if (host.find(':') != std::string::npos) host = "[" + host + "]";
       addresses.push_back("tcp:" + host + ":" + std::to_string(*port) + suffix);
     }
+    Populate();
     return addresses;
   }
 
@@ -142,9 +146,18 @@ class RealExporter final : public Exporter {
   }
 
  private:
+  // Between the reactor's other work.
+  void Populate() {
+    reactor_.Post(scope_.Bind([this] {
+      if (memory_.PopulateNext()) Populate();
+    }));
+  }
+
   const ExporterOptions options_;
-  Scanner scanner_;  // until Listen
+  Scanner scanner_;             // until Listen
+  ScanPrefetch scan_prefetch_;  // the same
   RegionMemory memory_;
+  Scope scope_;  // reactor thread
   std::unique_ptr<MessageService> messages_;
   std::unique_ptr<TcpMessageDoor> tcp_messages_;
   Reactor reactor_;

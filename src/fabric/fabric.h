@@ -81,6 +81,13 @@ struct ScanPlan {
 using Scanner =
     std::function<ScanPlan(const ScanRequest& request, std::span<const std::span<const char>>)>;
 
+// Touches what the scanner will look at for this request, so that an engine with many requests
+// waits for their memory once and not for each: called for all of them with `step` 0, then with 1,
+// before the scanner. Like the scanner it is pure, and any request may come.
+inline constexpr int kScanPrefetchSteps = 2;
+using ScanPrefetch = std::function<void(const ScanRequest& request,
+                                        std::span<const std::span<const char>>, int step)>;
+
 // A scan under way. It belongs to the caller and stays where it is, untouched, until its
 // completion.
 struct ScanRead {
@@ -209,6 +216,8 @@ class Exporter {
   // Answers scans. Before Listen; the function and what it refers to live as long as the exporter.
   // Drivers that do not scan ignore it.
   virtual void SetScanner(Scanner scanner) { (void)scanner; }
+  // May be given with the scanner.
+  virtual void SetScanPrefetch(ScanPrefetch prefetch) { (void)prefetch; }
   // Opens the doors; no regions after this. Returns the addresses to put in the registry, the
   // fastest first.
   //   AlreadyExists: a living server listens there. InvalidArgument: a bad address, or a hole in

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <string>
@@ -18,6 +19,9 @@ namespace tailcast::fabric {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kPopulateBytes = 1 << 20;
+// Linux 5.14; not in every header.
+constexpr int kPopulateRead = 22, kPopulateWrite = 23;
 
 uint64_t RoundUpToPage(uint64_t size) { return (size + kPageBytes - 1) & ~(kPageBytes - 1); }
 
@@ -132,6 +136,24 @@ Status RegionMemory::Seal() {
   control_->beat_timeout_us = static_cast<uint64_t>(beat_timeout_.micros());
   Renew();
   return OkStatus();
+}
+
+bool RegionMemory::PopulateNext() {
+  if (populating_ == regions_.size()) return false;
+  const Region& region = regions_[populating_];
+  const uint64_t bytes = std::min(kPopulateBytes, region.writable.size() - populated_);
+  if (madvise(region.writable.data() + populated_, bytes, kPopulateWrite) != 0 ||
+      madvise(region.readable.data() + populated_, bytes, kPopulateRead) != 0) {
+    populating_ =
+        static_cast<RegionId>(regions_.size());  // an old kernel: as they are needed, then
+    return false;
+  }
+  populated_ += bytes;
+  if (populated_ == region.writable.size()) {
+    ++populating_;
+    populated_ = 0;
+  }
+  return true;
 }
 
 void RegionMemory::Beat(MonotonicTime now) {

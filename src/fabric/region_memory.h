@@ -50,7 +50,7 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// Not thread-safe but for Beat, Invalidate, Renew and the reads of generations.
+// Not thread-safe but for Beat, Invalidate, Renew, PopulateNext and the reads of generations.
 class RegionMemory {
  public:
   struct Region {
@@ -65,6 +65,11 @@ class RegionMemory {
   Result<std::span<char>> Add(RegionId id, uint64_t size);
   // Numbers without a hole; makes the control page and the first generations. Once.
   Status Seal();
+
+  // Maps the next piece of the regions, so that neither the owner nor the engine has to wait for a
+  // page when it is needed, and readers of this host find many of them at a time. False: there is
+  // none left. One thread, after Seal; about 0.3 ms.
+  bool PopulateNext();
 
   const std::vector<Region>& regions() const { return regions_; }
   const Descriptor& control_read_only() const { return control_read_only_; }
@@ -82,6 +87,8 @@ class RegionMemory {
   const ExporterIncarnation incarnation_;
   const Duration beat_timeout_;
   std::vector<Region> regions_;
+  RegionId populating_ = 0;
+  uint64_t populated_ = 0;  // bytes of it
   Mapping control_mapping_;
   Descriptor control_read_only_;
   ControlPage* control_ = nullptr;

@@ -289,6 +289,13 @@ void TcpDoor::Connection::BuildScanned() {
   ranges_.clear();
   uint64_t payload = 0;
   size_t count = 0;
+  const size_t waiting = std::min<size_t>(scans_.size(), kTcpScansMax);
+  const bool prefetch = waiting > 1 && door_->options_.scan_prefetch != nullptr;
+  for (int step = 0; prefetch && step < kScanPrefetchSteps; ++step) {
+    for (size_t i = 0; i < waiting; ++i) {
+      door_->options_.scan_prefetch(scans_[i].request, door_->views_, step);
+    }
+  }
   while (count < scans_.size() && count < kTcpScansMax && payload < kFramePayloadMax) {
     const TcpScan& scan = scans_[count++];
     const ScanPlan plan = door_->options_.scanner(scan.request, door_->views_);

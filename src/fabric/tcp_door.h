@@ -29,7 +29,8 @@ struct TcpDoorOptions {
   uint32_t watches_max = 0;  // per connection
   uint32_t reads_max = 0;    // outstanding per connection
   Duration peer_timeout;
-  Scanner scanner;  // null: scans are not answered
+  Scanner scanner;             // null: scans are not answered
+  ScanPrefetch scan_prefetch;  // may be null
 };
 
 // Threads: construction, Listen and destruction by one that is not the reactor's; the rest any.
