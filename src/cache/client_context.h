@@ -118,8 +118,9 @@ struct ClientContext {
   const std::shared_ptr<KeyReadPool> key_reads = MakeKeyReadPool();
   Outbox outbox;
   ConfigurationWatch configuration;
-  CacheEpoch epoch{};         // of the newest ring
-  std::vector<char> scratch;  // header and payload of a read inside the call
+  CacheEpoch epoch{};              // of the newest ring
+  int32_t immediate_replicas = 0;  // connected, and read inside the call
+  std::vector<char> scratch;       // header and payload of a read inside the call
 };
 
 }  // namespace tailcast::cache

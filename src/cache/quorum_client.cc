@@ -56,6 +56,10 @@ const ClientCounters& QuorumClient::counters() const { return parts_->context.co
 bool QuorumClient::TryReadChunks(std::span<ChunkRead> reads) {
   ClientContext& context = parts_->context;
   const ReplicaSet& replicas = parts_->replicas;
+  if (context.immediate_replicas == 0) {
+    return std::all_of(reads.begin(), reads.end(),
+                       [](const ChunkRead& read) { return read.length >= read.want; });
+  }
   bool all = true;
   // Each bucket is in a place of its own that this process has not touched lately: waiting for them
   // one after the other would take as long as copying the chunks.
@@ -110,10 +114,10 @@ void QuorumClient::ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duratio
                               Callback<void()> done) {
   ClientContext& context = parts_->context;
   parts_->replicas.JudgeSpeeds();
-  auto batch = std::make_unique<ReadBatch>(context, mode, reads.size());
+  auto batch = std::make_unique<ReadBatch>(context, parts_->replicas, mode, reads.size());
   for (ChunkRead& read : reads) {
     if (read.length >= read.want) continue;
-    batch->AddChunk(parts_->replicas, &read);
+    batch->AddChunk(&read);
     ++context.counters.reads;
     if (mode == ReadMode::kConsistent) ++context.counters.consistent_reads;
   }
@@ -124,8 +128,9 @@ void QuorumClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
                               Callback<void(Result<Values>)> done) {
   ClientContext& context = parts_->context;
   parts_->replicas.JudgeSpeeds();
-  auto batch = std::make_unique<ReadBatch>(context, ReadMode::kConsistent, reads.size());
-  for (const ValueRead& read : reads) batch->AddValue(parts_->replicas, read);
+  auto batch =
+      std::make_unique<ReadBatch>(context, parts_->replicas, ReadMode::kConsistent, reads.size());
+  for (const ValueRead& read : reads) batch->AddValue(read);
   context.counters.value_reads += reads.size();
   Run(std::move(batch), timeout,
       [done = std::move(done)](ReadBatch& ended) mutable { done(ended.TakeValues()); });

@@ -19,8 +19,10 @@ constexpr uint64_t kValueBytesExpected = 1024;
 
 }  // namespace
 
-ReadBatch::ReadBatch(ClientContext& context, ReadMode mode, size_t items_max)
+ReadBatch::ReadBatch(ClientContext& context, ReplicaSet& replicas, ReadMode mode, size_t items_max)
     : context_(context),
+      replicas_(replicas),
+      links_(replicas.links()),
       mode_(mode),
       configuration_(context.configuration.mine()),
       hedge_(context.loop),
@@ -28,24 +30,18 @@ ReadBatch::ReadBatch(ClientContext& context, ReadMode mode, size_t items_max)
   items_.reserve(items_max);
 }
 
-void ReadBatch::AddChunk(ReplicaSet& replicas, ChunkRead* read) {
+void ReadBatch::AddChunk(ChunkRead* read) {
   Item& item = items_.emplace_back();
   item.key = read->key;
   item.target.chunk = read;
-  AddReplicas(item, replicas);
+  item.owners = replicas_.OwnersForRead(item.key, /*chunk=*/true);
 }
 
-void ReadBatch::AddValue(ReplicaSet& replicas, const Client::ValueRead& read) {
+void ReadBatch::AddValue(const Client::ValueRead& read) {
   Item& item = items_.emplace_back();
   item.key = read.key;
   item.rule = read.rule;
-  AddReplicas(item, replicas);
-}
-
-void ReadBatch::AddReplicas(Item& item, ReplicaSet& replicas) {
-  const Owners owners = replicas.OwnersForRead(item.key, item.chunk() != nullptr);
-  item.replica_count = owners.count;
-  for (uint8_t r = 0; r < owners.count; ++r) item.replicas[r] = replicas.link(owners, r);
+  item.owners = replicas_.OwnersForRead(item.key, /*chunk=*/false);
 }
 
 void ReadBatch::Start(Duration timeout, Task ended) {
@@ -56,13 +52,14 @@ void ReadBatch::Start(Duration timeout, Task ended) {
   for (uint32_t i = 0; i < items_.size(); ++i) {
     Item& item = items_[i];
     Mask usable = 0, whole = 0;
-    for (uint8_t r = 0; r < item.replica_count; ++r) {
-      if (item.replicas[r]->Usable()) usable |= static_cast<Mask>(1u << r);
-      if (item.replicas[r]->whole()) whole |= static_cast<Mask>(1u << r);
+    for (uint8_t r = 0; r < item.owners.count; ++r) {
+      const ReplicaLink& link = LinkOf(item, r);
+      if (link.Usable()) usable |= static_cast<Mask>(1u << r);
+      if (link.whole()) whole |= static_cast<Mask>(1u << r);
     }
     const bool value = item.chunk() == nullptr;
     Ask(i, item.core.Start(value ? ReadCore::Kind::kValue : ReadCore::Kind::kChunk, mode_,
-                           item.replica_count, usable, whole, value ? 0 : item.chunk()->want));
+                           item.owners.count, usable, whole, value ? 0 : item.chunk()->want));
     if (!value && mode_ == ReadMode::kRelaxed) Probe(item);
     if (item.core.done()) FinishItem(item);
   }
@@ -98,9 +95,9 @@ void ReadBatch::Hedge() {
     const Mask ask = item.core.OnHedge();
     if (ask == 0) continue;
     more = true;
-    for (uint8_t r = 0; r < item.replica_count; ++r) {
+    for (uint8_t r = 0; r < item.owners.count; ++r) {
       if ((slower & (1u << r)) == 0) continue;
-      item.replicas[r]->speed().OnLatency(context_.options.hedge_delay);
+      LinkOf(item, r).speed().OnLatency(context_.options.hedge_delay);
     }
     ++context_.counters.hedges;
     Ask(i, ask);
@@ -112,8 +109,8 @@ void ReadBatch::Hedge() {
 }
 
 void ReadBatch::Probe(const Item& item) {
-  for (uint8_t r = 0; r < item.replica_count; ++r) {
-    ReplicaLink& link = *item.replicas[r];
+  for (uint8_t r = 0; r < item.owners.count; ++r) {
+    ReplicaLink& link = LinkOf(item, r);
     if (!link.speed().avoided() || link.immediate() || !context_.slots.any_free() ||
         !link.ReadyNow() || !link.speed().TakeProbe(context_.loop.Now()) || !link.TryAsk()) {
       continue;
@@ -135,7 +132,7 @@ void ReadBatch::Ask(uint32_t index, Mask replicas) {
 void ReadBatch::AskOne(uint32_t index, uint8_t replica, bool alone) {
   Item& item = items_[index];
   if (item.finished) return;
-  ReplicaLink& link = *item.replicas[replica];
+  ReplicaLink& link = LinkOf(item, replica);
   if (link.state() == ReplicaLink::State::kConnecting) {
     link.WhenConnected(
         asks_.Bind([this, index, replica, alone] { AskOne(index, replica, alone); }));
@@ -229,14 +226,14 @@ void ReadBatch::SendOverflowed() {
   std::vector<Overflowed> waiting = std::exchange(overflowed_, {});
   while (!waiting.empty()) {
     // Those of one replica that fit into a call, in order; the others wait for the next round.
-    ReplicaLink& link = *items_[waiting.front().index].replicas[waiting.front().replica];
+    ReplicaLink& link = LinkOf(items_[waiting.front().index], waiting.front().replica);
     std::vector<Overflowed> asks, others;
     uint64_t bytes = 0;
     for (Overflowed& ask : waiting) {
       const Item& item = items_[ask.index];
       if (item.finished) continue;
       const uint64_t expected = item.chunk() != nullptr ? item.chunk()->want : kValueBytesExpected;
-      if (item.replicas[ask.replica].get() != &link || asks.size() == Server::kKeysPerGetMax ||
+      if (&LinkOf(item, ask.replica) != &link || asks.size() == Server::kKeysPerGetMax ||
           (!asks.empty() && bytes + expected > Server::kGetBytesMax)) {
         others.push_back(std::move(ask));
         continue;

@@ -12,8 +12,8 @@
 // Threads: the loop's.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,11 +33,11 @@ namespace tailcast::cache {
 
 class ReadBatch {
  public:
-  // The context outlives it. `items_max`: how many will be added.
-  ReadBatch(ClientContext& context, ReadMode mode, size_t items_max);
+  // The context outlives it. `items_max`: how many will be added, before the replicas change.
+  ReadBatch(ClientContext& context, ReplicaSet& replicas, ReadMode mode, size_t items_max);
 
-  void AddChunk(ReplicaSet& replicas, ChunkRead* read);
-  void AddValue(ReplicaSet& replicas, const Client::ValueRead& read);
+  void AddChunk(ChunkRead* read);
+  void AddValue(const Client::ValueRead& read);
   // `ended`: called once, on a later turn; the batch may be destroyed in it.
   void Start(Duration timeout, Task ended);
 
@@ -51,8 +51,7 @@ class ReadBatch {
     ChunkTarget target;  // without a chunk: a value
     std::optional<std::string> value;
     ReadCore core;
-    std::array<ReplicaLinkPtr, 2 * kReplicasPerKey> replicas;
-    uint8_t replica_count = 0;
+    Owners owners;
     Mask reading = 0;  // by fabric reads that have not answered
     bool finished = false;
 
@@ -66,7 +65,9 @@ class ReadBatch {
     KeyAnswer seen;  // what the bucket said
   };
 
-  void AddReplicas(Item& item, ReplicaSet& replicas);
+  ReplicaLink& LinkOf(const Item& item, uint8_t replica) const {
+    return *(*links_)[item.owners.replica[replica]];
+  }
   void SetHedge();
   void Hedge();
   void OnDeadline();
@@ -89,6 +90,8 @@ class ReadBatch {
   void Finish();
 
   ClientContext& context_;
+  ReplicaSet& replicas_;
+  const std::shared_ptr<const LinkTable> links_;  // that owners are indexes of
   const ReadMode mode_;
   const ConfigurationId configuration_;  // whose owners are asked
   std::vector<Item> items_;

@@ -64,7 +64,7 @@ ReplicaLink::ReplicaLink(ClientContext& context, fabric::Connector& fabric, rpc:
       heartbeat_(context.loop) {}
 
 ReplicaLink::~ReplicaLink() {
-  if (state_ == State::kReady) --context_.counters.ready_replicas;
+  if (state_ == State::kReady) CountReady(false);
   context_.outbox.Remove(this);
   endpoint_.reset();  // before the reads' memory
 }
@@ -74,9 +74,18 @@ void ReplicaLink::Become(State state) {
                     (state == State::kConnecting && state_ == State::kIdle) ||
                     (state == State::kReady && state_ == State::kConnecting);
   TAILCAST_CHECK(fits && state_ != State::kRetired, "a replica's link takes no such step");
-  if (state_ == State::kReady) --context_.counters.ready_replicas;
-  if (state == State::kReady) ++context_.counters.ready_replicas;
+  if (state_ == State::kReady) CountReady(false);
+  if (state == State::kReady) CountReady(true);
   state_ = state;
+}
+
+void ReplicaLink::CountReady(bool ready) {
+  if (ready) {
+    ++context_.counters.ready_replicas;
+  } else {
+    --context_.counters.ready_replicas;
+  }
+  if (immediate_) context_.immediate_replicas += ready ? 1 : -1;
 }
 
 // ---- Connection ----
@@ -268,7 +277,8 @@ uint64_t ReplicaLink::Keep(FabricRead::Ptr read, size_t parts) {
   read->token_ = next_read_++ << kTokenIndexBits | index;
   read->parts_ = static_cast<uint32_t>(parts);
   read->worst_ = ReadStatus::kOk;
-  read->submitted_at_ = context_.loop.Now();
+  if (batch_.empty() && scan_batch_.empty()) batch_began_ = context_.loop.Now();
+  read->submitted_at_ = batch_began_;
   reads_[index] = std::move(read);
   return reads_[index]->token_;
 }

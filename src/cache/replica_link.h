@@ -159,6 +159,8 @@ class ReplicaLink {
   };
 
   void Become(State state);
+  // It is connected from now on, or not any more.
+  void CountReady(bool ready);
   // A read came to its end with bytes.
   void OnBytes() {
     if (health_.failures() != 0) health_.OnSuccess();
@@ -201,6 +203,7 @@ class ReplicaLink {
   uint64_t next_read_ = 1;
   std::vector<fabric::ReadDescriptor> batch_;  // not given to the endpoint yet
   std::vector<fabric::ScanRead*> scan_batch_;  // neither
+  MonotonicTime batch_began_;
 
   std::map<uint64_t, LinkWatch> watches_;
   uint64_t next_watch_ = 1;

@@ -23,7 +23,7 @@ ReplicaSet::ReplicaSet(ClientContext& context, fabric::Connector& fabric, rpc::C
 void ReplicaSet::Update(RingConfig config) {
   if (configured_ && config.configuration_id < context_.configuration.mine()) return;
   configured_ = !config.replicas.empty();
-  std::vector<ReplicaLinkPtr> old = std::exchange(links_, {});
+  LinkTable old = *links_, links;
   for (const Replica& replica : config.replicas) {
     const auto same = std::find_if(old.begin(), old.end(), [&](const ReplicaLinkPtr& link) {
       return link != nullptr && link->replica().name == replica.name &&
@@ -31,18 +31,19 @@ void ReplicaSet::Update(RingConfig config) {
              link->replica().rpc_address == replica.rpc_address &&
              link->replica().fabric_addresses == replica.fabric_addresses;
     });
-    links_.push_back(same != old.end()
-                         ? std::move(*same)
-                         : std::make_shared<ReplicaLink>(context_, fabric_, rpc_, replica));
-    links_.back()->set_standing({replica.whole, replica.votes_in_other});
+    links.push_back(same != old.end()
+                        ? std::exchange(*same, nullptr)
+                        : std::make_shared<ReplicaLink>(context_, fabric_, rpc_, replica));
+    links.back()->set_standing({replica.whole, replica.votes_in_other});
   }
+  links_ = std::make_shared<const LinkTable>(std::move(links));
   rings_.Update(config);
   context_.configuration.SetMine(config.configuration_id);
   context_.epoch = config.epoch;
   for (const ReplicaLinkPtr& link : old) {
     if (link != nullptr) link->Retire();
   }
-  for (const ReplicaLinkPtr& link : links_) {
+  for (const ReplicaLinkPtr& link : *links_) {
     if (link->state() == ReplicaLink::State::kIdle) link->Connect();
   }
 }
@@ -93,7 +94,7 @@ void ReplicaSet::JudgeSpeeds() {
   if (now < judge_at_) return;
   judge_at_ = now + kJudgeInterval;
   std::vector<ReplicaSpeed*> speeds;
-  for (const ReplicaLinkPtr& link : links_) speeds.push_back(&link->speed());
+  for (const ReplicaLinkPtr& link : *links_) speeds.push_back(&link->speed());
   context_.counters.slow_replicas += tailcast::cache::JudgeSpeeds(speeds);
   any_avoided_ = std::any_of(speeds.begin(), speeds.end(),
                              [](const ReplicaSpeed* speed) { return speed->avoided(); });
@@ -101,7 +102,7 @@ void ReplicaSet::JudgeSpeeds() {
 
 uint32_t ReplicaSet::ready() const {
   return static_cast<uint32_t>(std::count_if(
-      links_.begin(), links_.end(),
+      links_->begin(), links_->end(),
       [](const ReplicaLinkPtr& link) { return link->state() == ReplicaLink::State::kReady; }));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "tailcast/cache/client.h"
@@ -13,6 +14,9 @@
 #include "tailcast/rpc/rpc.h"
 
 namespace tailcast::cache {
+
+// The links of one configuration, in its order; whoever holds the table may use them.
+using LinkTable = std::vector<ReplicaLinkPtr>;
 
 class ReplicaSet {
  public:
@@ -34,9 +38,11 @@ class ReplicaSet {
   // For writers: all are written, in both rings while there are two.
   WriteOwners WriteOwnersOf(const Key& key) const { return rings_.WriteOwnersOf(key); }
   const ReplicaLinkPtr& link(const Owners& owners, uint8_t i) const {
-    return links_[owners.replica[i]];
+    return (*links_)[owners.replica[i]];
   }
-  uint32_t size() const { return static_cast<uint32_t>(links_.size()); }
+  // Of now.
+  const std::shared_ptr<const LinkTable>& links() const { return links_; }
+  uint32_t size() const { return static_cast<uint32_t>(links_->size()); }
   // Replicas that are connected now.
   uint32_t ready() const;
 
@@ -47,7 +53,7 @@ class ReplicaSet {
   const uint64_t preference_;  // mixed into the choice of each key's first replica
   bool configured_ = false;
   RingPair rings_;
-  std::vector<ReplicaLinkPtr> links_;  // in the order of the configuration
+  std::shared_ptr<const LinkTable> links_ = std::make_shared<const LinkTable>();
   bool any_avoided_ = false;
   MonotonicTime judge_at_;
 };
