@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/scope.h"
@@ -238,7 +239,9 @@ class Clients {
 
   void Use(Endpoint& endpoint, const Socket& peer, std::string_view rest) {
     const Scope scope;
-    std::vector<RegionInfo> regions(endpoint.regions().begin(), endpoint.regions().end());
+    // Asked once: it is empty as soon as the connection breaks.
+    const std::span<const RegionInfo> known = endpoint.regions();
+    const std::vector<RegionInfo> regions(known.begin(), known.end());
     for (const RegionInfo& region : regions) {
       TAILCAST_CHECK(region.generation != Generation::kNone, "memory that is readable by no one");
     }
