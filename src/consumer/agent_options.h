@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "tailcast/base/thread_times.h"
 #include "tailcast/base/time.h"
 
 namespace tailcast::consumer {
@@ -14,6 +16,9 @@ struct AgentOptions {
   bool doorbell = false;
   // With doorbell: notifications closer than this are taken together.
   Duration doorbell_pause = Duration::Millis(0);
+  // With doorbell: how long the agent's thread has run and waited for a processor; then it is set
+  // again later while the machine is full (pace_core.h). Null: at once.
+  std::optional<ThreadTimes> (*thread_times)() = nullptr;
   // How often the primary layer itself is asked for lengths: the fallback when the metadata cache
   // is away, and how a stream is found whose lengths nobody published.
   Duration primary_poll = Duration::Seconds(1);

@@ -88,6 +88,7 @@ class Consumer::Impl {
     agent_options_ = options_.agent;
     if (options_.profile == Profile::kLowLatency) {
       agent_options_.doorbell = true;
+      agent_options_.thread_times = ReadThreadTimes;
       agent_options_.poll = std::min(agent_options_.poll, Duration::Millis(10));
     }
     agent_options_.rate_bytes_per_s = options_.rate_bytes_per_s;

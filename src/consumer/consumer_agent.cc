@@ -197,9 +197,17 @@ void ConsumerAgent::Watch() {
       ports_.metadata_cache->WatchValue(keys_.MetadataGroup(file_->id.stem.seq), kWatchTimeout,
                                         file_->scope().Bind([this](bool watched) {
                                           file_->watch = 0;
+                                          Pace();
                                           file_->lengths.OnDoorbell(ports_.loop->Now(), watched);
                                           DoWork();
                                         }));
+}
+
+void ConsumerAgent::Pace() {
+  const MonotonicTime now = ports_.loop->Now();
+  if (options_.thread_times == nullptr || !pace_.Due(now)) return;
+  if (const auto times = options_.thread_times()) pace_.OnTimes(now, *times);
+  file_->lengths.SetPause(pace_.pause());
 }
 
 void ConsumerAgent::ReadMetadata() {

@@ -17,8 +17,8 @@
 //      ▲                │                │              ▲         │                 │ DoWork
 //      └──── answer ────┴──── answer ────┘              └── notifies or refuses ◀── set
 //
-// While the doorbell is set no poll is timed: a poll that is due waits for other work, at the
-// latest for the doorbell's time-out.
+// What is wanted is set at once, or after a pause (SetPause). While the doorbell is set no poll is
+// timed: a poll that is due waits for other work, at the latest for the doorbell's time-out.
 //
 // Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
 // primary layer is what Algorithm 1 (delayed_read_core.h) allows, or everything while nobody knows
@@ -68,6 +68,8 @@ class LengthsCore {
   void OnMetadata(MonotonicTime now, const stream::PairMetadata& pair,
                   const stream::PairMetadata& next);
   void OnMetadataFailed(MonotonicTime now);
+  // From now on the doorbell is set again so long after its notification was followed.
+  void SetPause(Duration pause) { pause_ = pause; }
   // The doorbell that was set: true if it watched and notifies, false if nobody can watch.
   void OnDoorbell(MonotonicTime now, bool watched);
   // True if the length is news.
@@ -140,6 +142,8 @@ class LengthsCore {
 
   Poll poll_ = Poll::kIdle;
   Doorbell doorbell_ = Doorbell::kOff;
+  Duration pause_;
+  MonotonicTime watch_at_;     // when a doorbell that is wanted is set
   bool poll_was_news_ = true;  // the last poll changed the metadata
   bool listing_ = false;       // one is under way
   bool waiting_for_next_ = false;

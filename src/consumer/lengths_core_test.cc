@@ -99,6 +99,22 @@ TEST_F(LengthsTest, TheDoorbellTakesThePlaceOfThePolls) {
   EXPECT_TRUE(At(55).read_metadata);
 }
 
+TEST_F(LengthsTest, ADoorbellIsSetAgainAfterItsPause) {
+  options_.doorbell = true;
+  Open();
+  At(0);
+  core_->OnMetadata(Ms(1), Pair(512, 512), {});
+  EXPECT_TRUE(At(1).watch) << "without a pause at once";
+  core_->OnDoorbell(Ms(2), true);
+  EXPECT_TRUE(At(2).read_metadata);
+  core_->SetPause(Duration::Millis(4));
+  core_->OnMetadata(Ms(3), Pair(1024, 1024), {});
+  EXPECT_FALSE(At(3).watch);
+  EXPECT_EQ(core_->NextWork(), Ms(7));
+  EXPECT_FALSE(At(6).watch);
+  EXPECT_TRUE(At(7).watch);
+}
+
 TEST_F(LengthsTest, NotificationsWithoutNewsAreFollowedOnceAMillisecondOnly) {
   options_.doorbell = true;
   Open();
