@@ -92,8 +92,9 @@ struct ClientCounters {
   OwnedCounter write_old_ring;           // refused: the server knows a newer ring or epoch
   OwnedCounter write_bad_reply;          // refused as malformed, or the answer is
   // How writes went to replicas: over a message channel, or by calls while there was none; channels
-  // that could not be opened, and such that broke.
-  OwnedCounter write_messages, write_calls, channel_failed, channel_broken;
+  // that could not be opened, such that broke, and such that were left because nothing was
+  // answered.
+  OwnedCounter write_messages, write_calls, channel_failed, channel_broken, channel_silent;
   // The same of reads of keys in overflowed buckets, which are calls.
   OwnedCounter get_no_address, get_timeout, get_unreachable, get_other_incarnation, get_bad_reply;
 

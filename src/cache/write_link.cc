@@ -20,7 +20,11 @@ const Logger kLog("cache");
 
 WriteLink::WriteLink(ClientContext& context, fabric::Connector& fabric, rpc::Client* rpc,
                      const Replica& replica)
-    : context_(context), fabric_(fabric), rpc_(rpc), addresses_(replica.fabric_addresses) {}
+    : context_(context),
+      fabric_(fabric),
+      rpc_(rpc),
+      addresses_(replica.fabric_addresses),
+      silence_(context.loop) {}
 
 WriteLink::~WriteLink() = default;
 
@@ -48,13 +52,22 @@ void WriteLink::Cancel(uint64_t write) {
         std::find(waiting_.begin(), waiting_.end(), write);  // nearly always the first
     if (place != waiting_.end()) waiting_.erase(place);
   }
-  const bool silent = it->second.sent && answered_at_ <= it->second.sent_at;
+  const bool sent = it->second.sent;
+  const MonotonicTime sent_at = it->second.sent_at;
   bytes_ -= it->second.message->bytes();
   pending_.erase(it);
-  // On a turn of its own: the others' outcomes are told.
-  if (silent && state_ == State::kOpen) {
-    context_.loop.Post(channel_scope_.Bind([this] { OnBroken(); }));
-  }
+  if (sent && state_ == State::kOpen) OnSilence(sent_at);
+}
+
+void WriteLink::OnSilence(MonotonicTime sent) {
+  if (!silent_since_.has_value()) silent_since_ = sent;
+  if (context_.loop.Now() - *silent_since_ < kSilenceMax || silence_.armed()) return;
+  // On a later turn: if it is this process that did not run, the answers are there.
+  silence_.After(Duration::Millis(2), scope_.Bind([this] {
+    if (!silent_since_.has_value()) return;
+    ++context_.counters.channel_silent;
+    OnBroken();
+  }));
 }
 
 void WriteLink::Open() {
@@ -79,7 +92,10 @@ void WriteLink::OnOpened(Result<std::unique_ptr<fabric::Channel>> channel) {
   channel_->SetCallbacks({.on_answer = scope_.Bind([this](uint64_t write, std::string_view answer) {
                             OnAnswer(write, answer);
                           }),
-                          .on_broken = scope_.Bind([this] { OnBroken(); })});
+                          .on_broken = scope_.Bind([this] {
+                            ++context_.counters.channel_broken;
+                            OnBroken();
+                          })});
   SendWaiting();
 }
 
@@ -96,7 +112,7 @@ void WriteLink::SendWaiting() {
 
 void WriteLink::OnAnswer(uint64_t write, std::string_view bytes) {
   health_.OnSuccess();
-  answered_at_ = context_.loop.Now();
+  silent_since_.reset();
   if (!waiting_.empty()) SendWaiting();  // there is a credit
   const std::optional<MutateAnswer> answer = ParseAnswer(bytes);
   Finish(write,
@@ -104,9 +120,9 @@ void WriteLink::OnAnswer(uint64_t write, std::string_view bytes) {
 }
 
 void WriteLink::OnBroken() {
-  ++context_.counters.channel_broken;
   state_ = State::kClosed;
-  channel_scope_.Restart();
+  silence_.Cancel();
+  silent_since_.reset();
   channel_.reset();
   health_.OnFailure(context_.loop.Now(), context_.loop.Now());
   std::vector<uint64_t> unknown;

@@ -8,7 +8,7 @@
 //     │ └──────── not opened ───────┘      broken      │
 //     └────────────────────────────────────────────────┘
 //
-// A channel on which nothing was answered since a write was sent that is given up now is as good as
+// A channel on which nothing was answered for kSilenceMax while writes were given up is as good as
 // broken, and is left: who is cut off or stopped is not found out by its connection for seconds.
 // In kOpening writes wait; in kOpen they wait for credits; in kClosed, before it is opened again,
 // they are calls. What was sent over a channel that broke has an unknown outcome and is not sent
@@ -21,6 +21,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/scope.h"
@@ -54,6 +55,8 @@ class WriteLink {
   uint64_t Write(MutateMessage* message, MonotonicTime deadline, Done done);
   // Gives up waiting: `done` is not called. It may have been written, or still be.
   void Cancel(uint64_t write);
+  static constexpr Duration kSilenceMax = Duration::Millis(250);
+
   // Of the writes that have no outcome.
   uint64_t bytes() const { return bytes_; }
 
@@ -71,6 +74,8 @@ class WriteLink {
   void OnOpened(Result<std::unique_ptr<fabric::Channel>> channel);
   void OnAnswer(uint64_t write, std::string_view answer);
   void OnBroken();
+  // One that was sent at `sent` is given up.
+  void OnSilence(MonotonicTime sent);
   // Sends what waits, as far as there are credits.
   void SendWaiting();
   void Call(uint64_t write);
@@ -88,8 +93,9 @@ class WriteLink {
   uint64_t next_write_ = 1;
   uint64_t bytes_ = 0;
   std::unique_ptr<fabric::Channel> channel_;
-  MonotonicTime answered_at_;  // the last answer on it
-  Scope channel_scope_;        // what the channel of now calls
+  // Since when nothing was answered, as writes that were given up show; reset by each answer.
+  std::optional<MonotonicTime> silent_since_;
+  Timer silence_;
   Scope scope_;
 };
 

@@ -259,20 +259,26 @@ TEST_P(ChannelConformance, NobodySleepsBesideWork) {
   }
 }
 
-// More than a loop has words to sleep on.
-TEST_P(ChannelConformance, AServerTakesManyChannels) {
+TEST_P(ChannelConformance, AServerTakesManyChannelsAndSaysWhenItHasEnough) {
   Local server = ServeEcho();
   auto connector = world_->MakeConnector();
   std::vector<Client> clients(150);
+  size_t open = 0;
   for (Client& client : clients) {
-    ASSERT_TRUE(Open(connector.get(), server.address, &client).ok());
+    const Status opened = Open(connector.get(), server.address, &client);
+    if (!opened.ok()) {
+      EXPECT_TRUE(IsUnavailable(opened)) << opened;
+      break;
+    }
+    ++open;
   }
+  EXPECT_GE(open, 40u);
   for (int round = 0; round < 3; ++round) {
-    for (size_t i = 0; i < clients.size(); ++i) {
+    for (size_t i = 0; i < open; ++i) {
       clients[i].answers.clear();
       ASSERT_TRUE(clients[i].Send(std::to_string(i), i));
     }
-    for (size_t i = 0; i < clients.size(); ++i) {
+    for (size_t i = 0; i < open; ++i) {
       ASSERT_TRUE(Answered(clients[i], 1));
       EXPECT_EQ(clients[i].answers.front(), std::make_pair(uint64_t{i}, std::to_string(i)));
     }

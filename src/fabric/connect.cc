@@ -127,7 +127,7 @@ class RealExporter final : public Exporter {
     if (tcp_ != nullptr) tcp_->Notify(id, offset);
     if (shm_ == nullptr) return;
     std::atomic_thread_fence(std::memory_order_seq_cst);  // the word's change before the look
-    if (shm_->connections() == 0) return;
+    if (shm_->readers() == 0) return;
     // Readers can't say in read-only memory that they wait; with nobody waiting this costs 0.2 us.
     syscall(SYS_futex, memory_.regions()[id].writable.data() + offset, FUTEX_WAKE, INT_MAX, nullptr,
             nullptr, 0);

@@ -34,8 +34,9 @@ struct ExporterOptions {
   Duration peer_timeout = Duration::Seconds(6);
 };
 
-// The memory is one sealed memfd per region; the doors of both drivers open on it. Its one thread
-// serves both; it sleeps unless tcp readers read or readers come and go.
+// The memory is one sealed memfd per region; the doors of both drivers open on it. One thread
+// serves the readers of both, and sleeps unless tcp readers read or readers come and go; one more,
+// with tcp, the sockets of message channels.
 std::unique_ptr<Exporter> MakeExporter(ExporterOptions options);
 
 struct ConnectorOptions {

@@ -130,7 +130,11 @@ void CloseChannels(Wire& wire, FakeMemory& memory) {
     const EndPtr end = weak.lock();
     if (end == nullptr) continue;
     const FakeLink& link = wire.LinkOf(end->name, memory.server);
-    if (!link.answers_cut) BreakAfter(wire, end, wire.Latency(link));
+    if (link.answers_cut) {
+      Stick(wire, end);
+    } else {
+      BreakAfter(wire, end, wire.Latency(link));
+    }
   }
 }
 

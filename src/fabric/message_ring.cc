@@ -63,7 +63,8 @@ RingReader::Found RingReader::Take(std::string_view* message) {
   RecordHeader header;
   if (there > ring_.size || there < sizeof(header)) return Found::kBroken;
   Copy(read_, reinterpret_cast<char*>(&header), sizeof(header));
-  if (header.bytes > bytes_max_ || RecordBytes(header.bytes) > there || header.number != number_) {
+  if (header.bytes < bytes_min_ || header.bytes > bytes_max_ || RecordBytes(header.bytes) > there ||
+      header.number != number_) {
     return Found::kBroken;
   }
   Copy(read_ + sizeof(header), copy_.get(), header.bytes);

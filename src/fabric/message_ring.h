@@ -7,6 +7,8 @@
 // (message_window.h), and a client that sends without them spoils its own messages.
 #pragma once
 
+#include <fcntl.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -39,6 +41,9 @@ inline constexpr uint64_t kAnswerRingBytes = kMessageWindow * RecordBytes(kAnswe
 // The whole of it: page, messages, answers.
 inline constexpr uint64_t kChannelBytes = kChannelPageBytes + kMessageRingBytes + kAnswerRingBytes;
 static_assert(sizeof(ChannelPage) <= kChannelPageBytes);
+// What the server adds to the client's F_SEAL_SHRINK and F_SEAL_GROW when it has mapped it:
+// mappings that exist stay writable, no page can be taken out any more.
+inline constexpr int kChannelSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 // Positions in a ring are counts modulo its size.
 static_assert((kMessageRingBytes & (kMessageRingBytes - 1)) == 0);
 static_assert((kAnswerRingBytes & (kAnswerRingBytes - 1)) == 0);
@@ -79,9 +84,9 @@ class RingWriter {
 // Threads: one.
 class RingReader {
  public:
-  // `bytes_max`: of a message.
-  RingReader(RingMemory ring, uint32_t bytes_max)
-      : ring_(ring), bytes_max_(bytes_max), copy_(new char[bytes_max]) {}
+  // `bytes_min`, `bytes_max`: of a message.
+  RingReader(RingMemory ring, uint32_t bytes_min, uint32_t bytes_max)
+      : ring_(ring), bytes_min_(bytes_min), bytes_max_(bytes_max), copy_(new char[bytes_max]) {}
 
   enum class Found : uint8_t { kNothing, kMessage, kBroken };
   // kMessage: the next one, in `*message` until the next call. kBroken: the writer broke the
@@ -99,7 +104,7 @@ class RingReader {
   void Copy(uint64_t at, char* to, uint64_t size) const;
 
   const RingMemory ring_;
-  const uint32_t bytes_max_;
+  const uint32_t bytes_min_, bytes_max_;
   uint64_t read_ = 0;
   uint32_t number_ = 0;
   const std::unique_ptr<char[]> copy_;

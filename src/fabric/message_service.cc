@@ -32,7 +32,7 @@ class MessageService::Rings {
         id_(id),
         life_(life),
         memory_(std::move(memory)),
-        messages_(RingMemory::Messages(memory_.data()), kMessageBytesMax),
+        messages_(RingMemory::Messages(memory_.data()), 1, kMessageBytesMax),
         answers_(RingMemory::Answers(memory_.data())),
         broke_(std::move(broke)),
         poll_(*service.loop_) {}
@@ -44,9 +44,12 @@ class MessageService::Rings {
     uint64_t bytes = 0;
     bool wake = false;
     auto found = RingReader::Found::kNothing;
-    for (std::string_view message; bytes < kTurnBytesMax; bytes += RecordBytes(message.size())) {
+    std::string_view message;
+    // More than a window of messages can't honestly be there.
+    for (uint32_t i = 0; i < kMessageWindow && bytes < kTurnBytesMax; ++i) {
       found = messages_.Take(&message);
       if (found != RingReader::Found::kMessage) break;
+      bytes += RecordBytes(message.size());
       answer_.clear();
       if (!service_.Handle(life_, message, answer_)) return;  // and its connection goes
       const std::string_view part = answer_;
@@ -101,7 +104,8 @@ void MessageService::Open() {
 
 bool MessageService::Handle(Life life, std::string_view message, std::string& answer) {
   std::lock_guard lock(gate_);
-  if (!open_ || life != life_) return false;
+  // An ended handler has handled nothing.
+  if (!open_ || life != life_ || handler_.dropped()) return false;
   handler_(message, answer);
   TAILCAST_CHECK(answer.size() <= kAnswerBytesMax, "an answer is too long for its channel");
   return true;

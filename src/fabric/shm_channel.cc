@@ -65,7 +65,7 @@ class ShmChannelSession final : public ChannelSession {
  private:
   friend class ShmChannel;
   Status Open();
-  Status MakeRings(Descriptor* rings);
+  Status MakeRings();
   Status TakeReply(const ShmReply& reply, ssize_t bytes) const;
   void Finish(Status status) {
     Callback<void(Status)> ready = std::exchange(ready_, nullptr);
@@ -78,6 +78,7 @@ class ShmChannelSession final : public ChannelSession {
   const std::string path_;
   const ExporterIncarnation expected_incarnation_;
   Descriptor fd_;
+  Descriptor rings_;  // until the server has them
   Callback<void(Status)> ready_;
   bool open_ = false;  // reactor thread
 
@@ -93,7 +94,7 @@ class ShmChannel final : public Channel {
         reactor_(std::move(reactor)),
         loop_(session_->loop_),
         messages_(RingMemory::Messages(session_->memory_.data())),
-        answers_(RingMemory::Answers(session_->memory_.data()), kAnswerBytesMax),
+        answers_(RingMemory::Answers(session_->memory_.data()), 0, kAnswerBytesMax),
         poll_(*loop_) {
     session_->channel_ = this;
   }
@@ -184,20 +185,19 @@ std::unique_ptr<Channel> ShmChannelSession::MakeChannel(std::shared_ptr<Reactor>
       std::static_pointer_cast<ShmChannelSession>(shared_from_this()), std::move(reactor));
 }
 
-Status ShmChannelSession::MakeRings(Descriptor* rings) {
-  *rings = Descriptor(memfd_create("tailcast-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!rings->valid()) return ErrnoStatus(errno, "make memory for a channel");
-  if (ftruncate(rings->get(), static_cast<off_t>(kChannelBytes)) != 0 ||
-      fcntl(rings->get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+Status ShmChannelSession::MakeRings() {
+  rings_ = Descriptor(memfd_create("tailcast-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!rings_.valid()) return ErrnoStatus(errno, "make memory for a channel");
+  if (ftruncate(rings_.get(), static_cast<off_t>(kChannelBytes)) != 0 ||
+      fcntl(rings_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return ErrnoStatus(errno, "seal the memory of a channel");
   }
-  TAILCAST_ASSIGN_OR_RETURN(memory_, Mapping::Map(rings->get(), kChannelBytes, true));
+  TAILCAST_ASSIGN_OR_RETURN(memory_, Mapping::Map(rings_.get(), kChannelBytes, true));
   return OkStatus();
 }
 
 Status ShmChannelSession::Open() {
-  Descriptor rings;
-  TAILCAST_RETURN_IF_ERROR(MakeRings(&rings));
+  TAILCAST_RETURN_IF_ERROR(MakeRings());
   TAILCAST_ASSIGN_OR_RETURN(fd_, ConnectUnix(path_));
   TAILCAST_RETURN_IF_ERROR(reactor_->Add(fd_.get(), EPOLLIN, this));
   ShmHello hello{.magic = kShmMagic,
@@ -212,7 +212,7 @@ Status ShmChannelSession::Open() {
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
-  const int number = rings.get();
+  const int number = rings_.get();
   std::memcpy(CMSG_DATA(header), &number, sizeof(number));
   if (sendmsg(fd_.get(), &message, MSG_NOSIGNAL) != sizeof(hello)) {
     return UnavailableError("the server at " + path_ + " closed the connection");
@@ -232,6 +232,11 @@ Status ShmChannelSession::TakeReply(const ShmReply& reply, ssize_t bytes) const 
     return UnavailableError("the server at " + path_ +
                             " refused: " + HelloStatusText(reply.status));
   }
+  const int seals = fcntl(rings_.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kChannelSeals) != kChannelSeals) {
+    BadInput().Add();
+    return UnavailableError("the server at " + path_ + " did not seal the channel's memory");
+  }
   return OkStatus();
 }
 
@@ -243,6 +248,7 @@ void ShmChannelSession::OnEvents(uint32_t) {
   if (!open_) {
     Status status = TakeReply(reply, n);
     open_ = status.ok();
+    rings_.Close();
     Finish(std::move(status));
     return;
   }

@@ -37,17 +37,27 @@ Counter& Refused() {
   return counter;
 }
 
-// The memory that a client handed over for its channel. Nobody may be able to shrink it under us.
+// The memory that a client handed over for its channel. Nobody may be able to shrink it under us,
+// nor to take pages out of it while somebody sleeps on a word in them.
 Result<Mapping> MapChannel(const std::vector<Descriptor>& fds) {
   if (fds.size() != 1) return InvalidArgumentError("a channel is one descriptor");
-  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-  const int seals = fcntl(fds[0].get(), F_GET_SEALS);
+  const int fd = fds[0].get();
+  constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
+  const int seals = fcntl(fd, F_GET_SEALS);
   struct stat info;
-  if (seals < 0 || (seals & kNeeded) != kNeeded || fstat(fds[0].get(), &info) != 0 ||
+  if (seals < 0 || (seals & kNeeded) != kNeeded || fstat(fd, &info) != 0 ||
       static_cast<uint64_t>(info.st_size) != kChannelBytes) {
     return InvalidArgumentError("a channel whose memory is not sealed, or of another size");
   }
-  return Mapping::Map(fds[0].get(), kChannelBytes, /*writable=*/true);
+  // A fault in memory that can't be had would kill us.
+  if (fallocate(fd, 0, 0, static_cast<off_t>(kChannelBytes)) != 0) {
+    return ResourceExhaustedError("a channel for whose memory there is no room");
+  }
+  Result<Mapping> memory = Mapping::Map(fd, kChannelBytes, /*writable=*/true);
+  if (memory.ok() && fcntl(fd, F_ADD_SEALS, kChannelSeals) != 0) {
+    return InvalidArgumentError("a channel whose memory can't be sealed for good");
+  }
+  return memory;
 }
 
 }  // namespace
@@ -70,7 +80,10 @@ class ShmDoor::Connection final : public Reactor::Handler {
     }));
   }
   ~Connection() {
-    if (rings_ != 0) door_->messages_->RemoveRings(rings_);
+    if (rings_ != 0) {
+      door_->messages_->RemoveRings(rings_);
+      --door_->channels_;
+    }
     door_->reactor_->Cancel(timer_);
     door_->reactor_->Remove(fd_.get());
   }
@@ -128,7 +141,8 @@ class ShmDoor::Connection final : public Reactor::Handler {
       reply.status = HelloStatus::kNoMessages;
     } else if (!memory.valid() || (messages && life == 0)) {
       reply.status = HelloStatus::kGoingAway;
-    } else if (door_->connections_.size() > door_->connections_max_) {
+    } else if (door_->connections_.size() > door_->connections_max_ ||
+               (messages && door_->channels_ >= kChannelsMax)) {
       reply.status = HelloStatus::kTooMany;
     }
 
@@ -146,6 +160,8 @@ class ShmDoor::Connection final : public Reactor::Handler {
       }
       ShmDoor* const door = door_;
       const int fd = fd_.get();
+      ++door->channels_;
+      door->CountReaders();
       rings_ = door->messages_->AddRings(
           life, std::move(channel).value(),
           door->messages_->scope().Bind([door, fd](uint64_t rings) {
@@ -265,20 +281,20 @@ void ShmDoor::OnAccept() {
     if (!reactor_->Add(number, EPOLLIN, connection.get()).ok()) continue;
     connections_[number] = std::move(connection);
     // Before the reader knows its memory: Notify then sees it, or the reader the changed word.
-    connection_count_.store(static_cast<int>(connections_.size()), std::memory_order_seq_cst);
+    CountReaders();
   }
 }
 
 void ShmDoor::Drop(int fd) {
   connections_.erase(fd);
-  connection_count_.store(static_cast<int>(connections_.size()), std::memory_order_seq_cst);
+  CountReaders();
 }
 
 void ShmDoor::CloseConnections() {
   if (!socket_.valid()) return;
   reactor_->Call([this] {
     connections_.clear();
-    connection_count_.store(0, std::memory_order_seq_cst);
+    CountReaders();
   });
 }
 

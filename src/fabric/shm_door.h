@@ -20,6 +20,10 @@ namespace tailcast::fabric {
 // any.
 class ShmDoor {
  public:
+  // Each takes one of the words that a loop can sleep on (ThreadLoop::kWatchedWordsMax), and two
+  // caches may share a loop. Further clients come over tcp.
+  static constexpr size_t kChannelsMax = 48;
+
   // `messages`: null: message channels are refused.
   ShmDoor(Reactor* reactor, const RegionMemory* memory, MessageService* messages,
           uint32_t connections_max, std::string name);
@@ -30,13 +34,18 @@ class ShmDoor {
   Status Listen(const std::string& path);
   // Closes every connection; when it returns none is left.
   void CloseConnections();
-  int connections() const { return connection_count_.load(std::memory_order_seq_cst); }
+  // Readers; who writes messages waits for no word of the regions.
+  int readers() const { return reader_count_.load(std::memory_order_seq_cst); }
 
  private:
   class Listener;
   class Connection;
   void OnAccept();
   void Drop(int fd);
+  void CountReaders() {
+    reader_count_.store(static_cast<int>(connections_.size() - channels_),
+                        std::memory_order_seq_cst);
+  }
 
   Reactor* const reactor_;
   const RegionMemory* const memory_;
@@ -48,7 +57,8 @@ class ShmDoor {
   std::unique_ptr<Listener> listener_;
   uint64_t retry_timer_ = 0;
   std::map<int, std::unique_ptr<Connection>> connections_;  // reactor thread
-  std::atomic<int> connection_count_{0};
+  size_t channels_ = 0;                                     // of connections_; reactor thread
+  std::atomic<int> reader_count_{0};
   Scope scope_;  // reactor thread
 };
 

@@ -295,6 +295,11 @@ std::string TcpChannelSession::TakeFrames() {
     {
       std::lock_guard lock(answers_mutex_);
       answers_.append(in_.get() + first, used - first);
+      // More than to all that may be unanswered.
+      if (answers_.size() > kMessageWindow * (sizeof(TcpFrame) + kAnswerBytesMax + 8)) {
+        BadInput().Add();
+        return "it answers what nobody asked";
+      }
     }
     Notice();
   }

@@ -185,7 +185,7 @@ bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
     welcome.status = HelloStatus::kNoMessages;
   } else if (!memory.valid() || (messages && life == 0)) {
     welcome.status = HelloStatus::kGoingAway;
-  } else if (door_->connections_.size() > door_->options_.connections_max) {
+  } else if (door_->TooMany(messages)) {
     welcome.status = HelloStatus::kTooMany;
   }
   const bool accepted = welcome.status == HelloStatus::kWelcome;
@@ -205,7 +205,13 @@ bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
   if (accepted && messages) {
     // From here on it belongs to the other thread.
     Descriptor fd(fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
-    if (fd.valid()) door_->messages_->Adopt(std::move(fd), peer_, life, control_);
+    if (fd.valid()) {
+      door_->messages_->Adopt(std::move(fd), peer_, life, control_);
+    } else {
+      Refused().Add();
+      kLog.Error(door_->options_.name, ": no descriptor for the channel of ", peer_, ": ",
+                 std::strerror(errno), " (raise the limit of open files?)");
+    }
     door_->Drop(fd_.get());
     return false;
   }

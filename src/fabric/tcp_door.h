@@ -71,6 +71,12 @@ class TcpDoor {
   void OnAccept();
   void OnTick();
   void Drop(int fd);
+  // A connection more, of messages or of reads, would be too many.
+  bool TooMany(bool messages) const {
+    const uint32_t channels = messages_ != nullptr ? messages_->channels() : 0;
+    return connections_.size() + channels > options_.connections_max ||
+           (messages && channels >= TcpMessageDoor::kChannelsMax);
+  }
   void DeliverNotifications();
   uint32_t LoadWord(const WordKey& key) const;
   using WatcherPlace = std::list<Watcher>::iterator;

@@ -21,6 +21,9 @@ namespace {
 
 const Logger kLog("fabric");
 constexpr size_t kReceiveBytes = 256 << 10;
+// Answers that a client with its credits may leave untaken; the credits return when a message was
+// handled, whether its answer has left or not.
+constexpr size_t kAnswersMax = kMessageWindow * (sizeof(TcpFrame) + kAnswerBytesMax + 8);
 static_assert(kReceiveBytes >= sizeof(TcpFrame) + kMessageBytesMax);
 
 Counter& BadInput() {
@@ -136,7 +139,8 @@ std::string TcpMessageDoor::Connection::CountFrames(Block* block) const {
   size_t at = 0;
   while (in_used_ - at >= sizeof(TcpFrame)) {
     const auto frame = TakeFrom<TcpFrame>(in_.get() + at);
-    if (frame.op != TcpOp::kMessage || !MessageFits(frame, kMessageBytesMax)) {
+    if (frame.op != TcpOp::kMessage || !MessageFits(frame, kMessageBytesMax) ||
+        MessageBytes(frame) == 0) {
       return "a frame that is no message";
     }
     if (in_used_ - at - sizeof(frame) < frame.body_bytes) break;
@@ -198,7 +202,13 @@ void TcpMessageDoor::Connection::Send(std::string_view bytes) {
       if (self->fd_.valid()) self->door_->reactor_.Modify(self->fd_.get(), EPOLLIN | EPOLLOUT);
     }));
   }
-  out_.append(bytes.substr(sent));  // bounded by the credits
+  if (out_.size() + bytes.size() - sent > 2 * kAnswersMax) {
+    door_->reactor_.Post(door_->scope_.Bind([self = shared_from_this()] {
+      if (self->fd_.valid()) self->Fail("it does not take its answers");
+    }));
+    return;
+  }
+  out_.append(bytes.substr(sent));
 }
 
 void TcpMessageDoor::Connection::FlushOut() {
@@ -222,10 +232,14 @@ void TcpMessageDoor::Adopt(Descriptor fd, std::string peer, MessageService::Life
                            std::string welcome) {
   KeepAlive(fd, peer_timeout_);
   auto connection = std::make_shared<Connection>(this, std::move(fd), std::move(peer), life);
-  reactor_.Post(scope_.Bind([this, connection, welcome = std::move(welcome)] {
+  channels_.fetch_add(1, std::memory_order_relaxed);
+  reactor_.Post(scope_.Bind([this, connection, life, welcome = std::move(welcome)] {
     // Invalidated meanwhile: the client finds a closed connection.
-    if (service_->life() == 0) return;
-    if (!reactor_.Add(connection->fd(), EPOLLIN, connection.get()).ok()) return;
+    if (service_->life() != life ||
+        !reactor_.Add(connection->fd(), EPOLLIN, connection.get()).ok()) {
+      channels_.fetch_sub(1, std::memory_order_relaxed);
+      return;
+    }
     connections_[connection->fd()] = connection;
     connection->Send(welcome);
   }));
@@ -239,7 +253,9 @@ void TcpMessageDoor::CloseConnections() {
 
 void TcpMessageDoor::Drop(int fd) {
   auto node = connections_.extract(fd);
-  if (node) node.mapped()->Close();
+  if (!node) return;
+  node.mapped()->Close();
+  channels_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace tailcast::fabric

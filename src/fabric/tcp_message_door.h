@@ -4,6 +4,7 @@
 // itself.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -19,6 +20,9 @@ namespace tailcast::fabric {
 // Threads: construction and destruction by one that is not its reactor's; the rest any.
 class TcpMessageDoor {
  public:
+  // Each has buffers of up to 2 MiB.
+  static constexpr uint32_t kChannelsMax = 1024;
+
   // The service outlives it.
   TcpMessageDoor(MessageService* service, std::string name, Duration peer_timeout);
   ~TcpMessageDoor();
@@ -26,6 +30,8 @@ class TcpMessageDoor {
   TcpMessageDoor& operator=(const TcpMessageDoor&) = delete;
 
   MessageService* service() const { return service_; }
+  // That were adopted and are not closed.
+  uint32_t channels() const { return channels_.load(std::memory_order_relaxed); }
   // Takes over a connection that has said a good hello; `welcome` is sent first.
   void Adopt(Descriptor fd, std::string peer, MessageService::Life life, std::string welcome);
   // When it returns, those that were adopted before are closed.
@@ -38,6 +44,7 @@ class TcpMessageDoor {
   MessageService* const service_;
   const std::string name_;
   const Duration peer_timeout_;
+  std::atomic<uint32_t> channels_{0};
   Reactor reactor_;
   std::map<int, std::shared_ptr<Connection>> connections_;  // reactor thread
   Scope scope_;                                             // reactor thread
