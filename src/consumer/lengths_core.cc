@@ -54,7 +54,7 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
     poll_was_news_ = metadata_ != before;
     if (before.chunk_size == 0 && chunk_size_known()) chunk_size_ = metadata_.chunk_size;
   } else {
-    knowledge_ = Knowledge::kUnknown;
+    NobodyKnows(now);
     ++counters_.metadata_unknown;
   }
   if (next.known() && !foreign) {
@@ -67,7 +67,14 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
 void LengthsCore::OnMetadataFailed(MonotonicTime now) {
   EndPoll(now);
   ++counters_.poll_failures;
-  if (knowledge_ == Knowledge::kNotAsked) knowledge_ = Knowledge::kUnknown;
+  if (knowledge_ == Knowledge::kNotAsked) NobodyKnows(now);
+}
+
+// Who catches up over files of which the cache knows nothing (any more) asks the primary layer for
+// each at once: a poll's interval for each file may be longer than they took to write.
+void LengthsCore::NobodyKnows(MonotonicTime now) {
+  if (knowledge_ == Knowledge::kNotAsked) next_primary_poll_ = now;
+  knowledge_ = Knowledge::kUnknown;
 }
 
 void LengthsCore::OnDoorbell(MonotonicTime now, bool watched) {
@@ -134,7 +141,7 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now, WallTime wall) {
     }
   }
   if (waiting_for_next_ && now >= next_listing_ && List(now)) work.list = true;
-  AllowPrimary(now);
+  AllowPrimary(now, wall);
   return work;
 }
 
@@ -164,12 +171,17 @@ void LengthsCore::LearnSeal() {
 }
 
 // Algorithm 1: is the cache late?
-void LengthsCore::AllowPrimary(MonotonicTime now) {
+void LengthsCore::AllowPrimary(MonotonicTime now, WallTime wall) {
+  // Of a file that was closed longer ago than a cache may be late, it will not catch up any more:
+  // who reads many such files does not wait for it in each.
+  const bool over = seal_.has_value() && metadata_.heartbeat_us > 0 &&
+                    wall.micros() - metadata_.heartbeat_us > options_.delay_max.micros();
   for (Part part : {Part::kData, Part::kIndex}) {
     const int p = Index(part);
     const int64_t primary = PrimaryLimit(part);
-    if (!chunk_size_known() || knowledge_ == Knowledge::kUnknown) {
-      // Nobody knows what the cache has. Nothing to wait for.
+    if (!chunk_size_known() || knowledge_ == Knowledge::kUnknown ||
+        (over && CacheLimit(part) < primary)) {
+      // Nobody knows what the cache has, or it has all that it will have. Nothing to wait for.
       delayed_[p].Clear();
       allowed_[p] = std::max(allowed_[p], primary);
     } else if (delayed_[p].OnSizes(now, CacheLimit(part), primary) == DelayedRead::kDelayed) {

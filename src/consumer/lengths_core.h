@@ -126,7 +126,8 @@ class LengthsCore {
   bool PrimaryIsAsked(MonotonicTime now) const;
   bool List(MonotonicTime now);
   void LearnSeal();
-  void AllowPrimary(MonotonicTime now);
+  void NobodyKnows(MonotonicTime now);
+  void AllowPrimary(MonotonicTime now, WallTime wall);
 
   const AgentOptions& options_;
   AgentCounters& counters_;

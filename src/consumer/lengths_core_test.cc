@@ -99,6 +99,37 @@ TEST_F(LengthsTest, TheDoorbellTakesThePlaceOfThePolls) {
   EXPECT_TRUE(At(55).read_metadata);
 }
 
+TEST_F(LengthsTest, AFileThatTheCacheDoesNotKnowIsAskedOfThePrimaryLayerAtOnce) {
+  for (const bool failed : {false, true}) {
+    Open();
+    EXPECT_FALSE(At(0).ask_primary) << "the cache first";
+    if (failed) {
+      core_->OnMetadataFailed(Ms(1));
+    } else {
+      core_->OnMetadata(Ms(1), {}, {});
+    }
+    EXPECT_EQ(core_->NextWork(), Ms(1));
+    const LengthsCore::Work work = At(1);
+    EXPECT_TRUE(work.ask_primary);
+    EXPECT_TRUE(work.list) << "where it ends may be known, too";
+    EXPECT_FALSE(At(2).ask_primary);
+    core_->OnMetadata(Ms(3), {}, {});
+    EXPECT_FALSE(At(3).ask_primary) << "once, then as often as it is polled";
+  }
+}
+
+TEST_F(LengthsTest, TheCacheOfAFileThatWasClosedLongAgoIsNotWaitedFor) {
+  for (const int64_t opened : {100, 301}) {  // after its last heartbeat; delay_max is 300
+    Open();
+    At(opened);
+    PairMetadata pair = Pair(512, 2048);
+    for (auto& seal : pair.seal) seal = 2048;
+    core_->OnMetadata(Ms(opened), pair, {});
+    At(opened);
+    EXPECT_EQ(core_->primary(Part::kData).allowed, opened > 300 ? 2048 : 0);
+  }
+}
+
 TEST_F(LengthsTest, ADoorbellIsSetAgainAfterItsPause) {
   options_.doorbell = true;
   Open();
