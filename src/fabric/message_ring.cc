@@ -21,6 +21,7 @@ static_assert(sizeof(RecordHeader) == 8);
 }  // namespace
 
 void RingWriter::Copy(uint64_t at, std::string_view bytes) {
+  if (bytes.empty()) return;
   const uint64_t place = at % ring_.size;
   const uint64_t first = std::min<uint64_t>(bytes.size(), ring_.size - place);
   std::memcpy(ring_.bytes + place, bytes.data(), first);
