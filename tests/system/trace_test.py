@@ -15,7 +15,7 @@ RUN_PY = pathlib.Path(__file__).resolve().parents[2] / "tla" / "run.py"
 
 
 class Traces(unittest.TestCase):
-    def check_demo(self, *options, events=1500):
+    def check_demo(self, *options, events=2500):
         with tempfile.TemporaryDirectory(prefix="tc-traces-") as folder:
             path = os.path.join(folder, "input")
             with open(path, "wb") as out:
