@@ -33,7 +33,7 @@ class FakeExporter final : public Exporter {
   }
   ~FakeExporter() override {
     memory_->message_scope = nullptr;
-    memory_->held.clear();  // which hold the memory
+    memory_->held.clear();                                // which hold the memory
     if (wire_->Find(memory_->server) != memory_) return;  // killed, or replaced by a restart
     memory_->readable = false;
     wire_->CloseConnections(*memory_);

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
-#include "tailcast/base/metrics.h"
+#include "tailcast/fabric/metrics.h"
 
 namespace tailcast::fabric {
 namespace {
@@ -12,14 +12,6 @@ namespace {
 constexpr uint64_t kTurnBytesMax = 256 << 10;
 // A loop that watches as many words as it can looks at the others so often.
 constexpr Duration kPollInterval = Duration::Millis(1);
-
-Counter& BadInput() {
-  static Counter& counter =
-      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
-                                  "Connections closed because the other end broke the protocol.",
-                                  {{"driver", "shm"}, {"side", "server"}});
-  return counter;
-}
 
 }  // namespace
 
@@ -57,7 +49,7 @@ class MessageService::Rings {
     }
     if (wake) answers_.Wake();
     if (found == RingReader::Found::kBroken) {
-      BadInput().Add();
+      BadInput("shm", "server").Add();
       broke_(id_);
       return;
     }

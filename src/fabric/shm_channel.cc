@@ -16,9 +16,9 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/log.h"
-#include "tailcast/base/metrics.h"
 #include "tailcast/fabric/channel_session.h"
 #include "tailcast/fabric/message_ring.h"
+#include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/shm_door.h"
 #include "tailcast/fabric/shm_wire.h"
@@ -29,14 +29,6 @@ namespace {
 const Logger kLog("fabric");
 // A loop that watches as many words as it can looks for answers so often.
 constexpr Duration kPollInterval = Duration::Millis(1);
-
-Counter& BadInput() {
-  static Counter& counter =
-      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
-                                  "Connections closed because the other end broke the protocol.",
-                                  {{"driver", "shm"}, {"side", "client"}});
-  return counter;
-}
 
 class ShmChannel;
 
@@ -152,7 +144,7 @@ class ShmChannel final : public Channel {
       const RingReader::Found found = answers_.Take(&answer);
       if (found == RingReader::Found::kNothing) return;
       if (found == RingReader::Found::kBroken || window_.empty()) {
-        BadInput().Add();
+        BadInput("shm", "client").Add();
         kLog.Warn("closing the channel to ", session_->path_, ": its answers do not add up");
         return Break();
       }
@@ -225,7 +217,7 @@ Status ShmChannelSession::TakeReply(const ShmReply& reply, ssize_t bytes) const 
   if (bytes != sizeof(reply) || reply.magic != kShmMagic ||
       (reply.status == HelloStatus::kWelcome &&
        (reply.version != kShmVersion || reply.region_count != 0))) {
-    BadInput().Add();
+    BadInput("shm", "client").Add();
     return UnavailableError("the server at " + path_ + " sent a reply that does not add up");
   }
   if (reply.status != HelloStatus::kWelcome) {
@@ -234,7 +226,7 @@ Status ShmChannelSession::TakeReply(const ShmReply& reply, ssize_t bytes) const 
   }
   const int seals = fcntl(rings_.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kChannelSeals) != kChannelSeals) {
-    BadInput().Add();
+    BadInput("shm", "client").Add();
     return UnavailableError("the server at " + path_ + " did not seal the channel's memory");
   }
   return OkStatus();
@@ -253,7 +245,7 @@ void ShmChannelSession::OnEvents(uint32_t) {
     return;
   }
   if (n > 0) {
-    BadInput().Add();
+    BadInput("shm", "client").Add();
     kLog.Warn("closing the channel to ", path_, ": the server sent a packet after its hello");
   }
   Shutdown();

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tailcast/base/log.h"
-#include "tailcast/base/metrics.h"
+#include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/shm_wire.h"
 
 namespace tailcast::fabric {
@@ -22,20 +22,6 @@ namespace {
 const Logger kLog("fabric");
 constexpr Duration kHelloTimeout = Duration::Seconds(5);
 constexpr Duration kAcceptRetry = Duration::Seconds(1);
-
-Counter& BadInput() {
-  static Counter& counter =
-      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
-                                  "Connections closed because the other end broke the protocol.",
-                                  {{"driver", "shm"}, {"side", "server"}});
-  return counter;
-}
-Counter& Refused() {
-  static Counter& counter =
-      ProcessMetrics().GetCounter("tailcast_fabric_refused_connections_total",
-                                  "Connections that a server refused.", {{"driver", "shm"}});
-  return counter;
-}
 
 // The memory that a client handed over for its channel. Nobody may be able to shrink it under us,
 // nor to take pages out of it while somebody sleeps on a word in them.
@@ -117,7 +103,7 @@ class ShmDoor::Connection final : public Reactor::Handler {
 
  private:
   void Fail(const char* why) {
-    BadInput().Add();
+    BadInput("shm", "server").Add();
     kLog.Warn(door_->name_, ": closing a reader's connection on ", door_->path_, ": ", why);
     door_->Drop(fd_.get());
   }
@@ -187,7 +173,7 @@ class ShmDoor::Connection final : public Reactor::Handler {
       header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
       std::memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
     } else {
-      Refused().Add();
+      RefusedConnections("shm").Add();
     }
     if (sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
         reply.status != HelloStatus::kWelcome) {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "tailcast/base/log.h"
-#include "tailcast/base/metrics.h"
 #include "tailcast/fabric/control_page.h"
+#include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/shm_door.h"
 #include "tailcast/fabric/shm_wire.h"
@@ -27,14 +27,6 @@ namespace tailcast::fabric {
 namespace {
 
 const Logger kLog("fabric");
-
-Counter& BadInput() {
-  static Counter& counter =
-      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
-                                  "Connections closed because the other end broke the protocol.",
-                                  {{"driver", "shm"}, {"side", "client"}});
-  return counter;
-}
 
 struct SharedRegion {
   RegionInfo info;
@@ -282,7 +274,7 @@ void ShmSession::OnEvents(uint32_t) {
   const ssize_t n = recv(fd_.get(), &byte, 1, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) {
-    BadInput().Add();
+    BadInput("shm", "client").Add();
     kLog.Warn("closing the connection to ", path_, ": the server sent a packet after its hello");
   }
   dead_.store(true, std::memory_order_release);
@@ -300,7 +292,7 @@ Status ShmSession::TakeReply() {
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return OkStatus();
   if (n <= 0) return UnavailableError("the server at " + path_ + " closed the connection");
   const auto bad = [&](const std::string& what) {
-    BadInput().Add();
+    BadInput("shm", "client").Add();
     return UnavailableError("the server at " + path_ + " sent " + what);
   };
   ShmReply reply;

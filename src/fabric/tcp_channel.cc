@@ -13,9 +13,9 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/log.h"
-#include "tailcast/base/metrics.h"
 #include "tailcast/fabric/channel_session.h"
 #include "tailcast/fabric/message_window.h"
+#include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/tcp_dialer.h"
 #include "tailcast/fabric/tcp_wire.h"
 
@@ -28,14 +28,6 @@ static_assert(kReceiveBytes >= 2 * (sizeof(TcpFrame) + kAnswerBytesMax));
 constexpr Duration kPeerTimeout = Duration::Seconds(6);
 // A message of more parts is put together first.
 constexpr size_t kPartsMax = 128;
-
-Counter& BadInput() {
-  static Counter& counter =
-      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
-                                  "Connections closed because the other end broke the protocol.",
-                                  {{"driver", "tcp"}, {"side", "client"}});
-  return counter;
-}
 
 class TcpChannel;
 
@@ -139,7 +131,7 @@ class TcpChannel final : public Channel {
       const std::string_view answer(answers.data() + at + sizeof(frame), MessageBytes(frame));
       at += sizeof(frame) + frame.body_bytes;
       if (window_.empty()) {
-        BadInput().Add();
+        BadInput("tcp", "client").Add();
         kLog.Warn("closing the channel to ", session_->dialer_.name(), ": an answer to nothing");
         dead = true;
         break;
@@ -214,7 +206,7 @@ Status TcpChannelSession::TakeWelcome(const TcpFrame& frame, const char* body) {
   const auto welcome = TakeFrom<TcpWelcome>(body);
   if (frame.op != TcpOp::kWelcome || frame.argument != kTcpMagic || frame.count != 0 ||
       (welcome.status == HelloStatus::kWelcome && welcome.version != kTcpVersion)) {
-    BadInput().Add();
+    BadInput("tcp", "client").Add();
     return UnavailableError("the server at " + dialer_.name() +
                             " sent a welcome that does not add up");
   }
@@ -283,7 +275,7 @@ std::string TcpChannelSession::TakeFrames() {
     const auto frame = TakeFrom<TcpFrame>(in_.get() + used);
     if (frame.op != TcpOp::kMessageAnswer || !MessageFits(frame, kAnswerBytesMax) ||
         frame.argument != answered_) {
-      BadInput().Add();
+      BadInput("tcp", "client").Add();
       kLog.Warn("closing the channel to ", dialer_.name(), ": a frame that is no answer");
       return "it broke the protocol";
     }
@@ -297,7 +289,7 @@ std::string TcpChannelSession::TakeFrames() {
       answers_.append(in_.get() + first, used - first);
       // More than to all that may be unanswered.
       if (answers_.size() > kMessageWindow * (sizeof(TcpFrame) + kAnswerBytesMax + 8)) {
-        BadInput().Add();
+        BadInput("tcp", "client").Add();
         return "it answers what nobody asked";
       }
     }

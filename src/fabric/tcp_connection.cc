@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "tailcast/base/log.h"
-#include "tailcast/base/metrics.h"
+#include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/word_copy.h"
 
 namespace tailcast::fabric {
@@ -23,20 +23,6 @@ constexpr size_t kControlBytesMax = 256 << 10;
 // Answer bytes for one connection before the others get their turn.
 constexpr size_t kTurnBytesMax = 2 << 20;
 constexpr uint64_t kFramePayloadMax = 1 << 20;
-
-Counter& BadInput() {
-  static Counter& counter =
-      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
-                                  "Connections closed because the other end broke the protocol.",
-                                  {{"driver", "tcp"}, {"side", "server"}});
-  return counter;
-}
-Counter& Refused() {
-  static Counter& counter =
-      ProcessMetrics().GetCounter("tailcast_fabric_refused_connections_total",
-                                  "Connections that a server refused.", {{"driver", "tcp"}});
-  return counter;
-}
 
 char g_padding[8] = {};
 
@@ -67,7 +53,7 @@ void TcpDoor::Connection::QueueNotification(uint64_t id, WatchOutcome outcome) {
 }
 
 bool TcpDoor::Connection::Fail(const std::string& why) {
-  BadInput().Add();
+  BadInput("tcp", "server").Add();
   kLog.Warn(door_->options_.name, ": closing the connection of ", peer_, ": ", why);
   door_->Drop(fd_.get());
   return false;
@@ -208,7 +194,7 @@ bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
     if (fd.valid()) {
       door_->messages_->Adopt(std::move(fd), peer_, life, control_);
     } else {
-      Refused().Add();
+      RefusedConnections("tcp").Add();
       kLog.Error(door_->options_.name, ": no descriptor for the channel of ", peer_, ": ",
                  std::strerror(errno), " (raise the limit of open files?)");
     }
@@ -217,7 +203,7 @@ bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
   }
   welcomed_ = accepted;
   closing_ = !accepted;
-  if (!accepted) Refused().Add();
+  if (!accepted) RefusedConnections("tcp").Add();
   return true;
 }
 

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "tailcast/base/log.h"
-#include "tailcast/base/metrics.h"
+#include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/net_address.h"
 #include "tailcast/fabric/tcp_connection.h"
 
@@ -22,13 +22,6 @@ namespace {
 
 const Logger kLog("fabric");
 constexpr Duration kAcceptRetry = Duration::Seconds(1);
-
-Counter& SilentPeers() {
-  static Counter& counter = ProcessMetrics().GetCounter(
-      "tailcast_fabric_silent_peers_total", "Connections closed because the other end fell silent.",
-      {{"driver", "tcp"}, {"side", "server"}});
-  return counter;
-}
 
 std::vector<std::span<const char>> ViewsOf(const RegionMemory& memory) {
   std::vector<std::span<const char>> views;
@@ -135,7 +128,7 @@ void TcpDoor::OnTick() {
     if (connection->heard() < limit) silent.push_back(fd);
   }
   for (const int fd : silent) {
-    SilentPeers().Add();
+    SilentPeers("tcp", "server").Add();
     kLog.Info(options_.name, ": reader ", connections_[fd]->peer(), " fell silent; hanging up");
     Drop(fd);
   }

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tailcast/base/log.h"
-#include "tailcast/base/metrics.h"
 #include "tailcast/fabric/message_window.h"
+#include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/tcp_dialer.h"
 #include "tailcast/fabric/tcp_wire.h"
 
@@ -25,14 +25,6 @@ constexpr size_t kReceiveBytes = 256 << 10;
 // handled, whether its answer has left or not.
 constexpr size_t kAnswersMax = kMessageWindow * (sizeof(TcpFrame) + kAnswerBytesMax + 8);
 static_assert(kReceiveBytes >= sizeof(TcpFrame) + kMessageBytesMax);
-
-Counter& BadInput() {
-  static Counter& counter =
-      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
-                                  "Connections closed because the other end broke the protocol.",
-                                  {{"driver", "tcp"}, {"side", "server"}});
-  return counter;
-}
 
 }  // namespace
 
@@ -101,7 +93,7 @@ void TcpMessageDoor::Connection::OnEvents(uint32_t events) {
 }
 
 void TcpMessageDoor::Connection::Fail(const std::string& why) {
-  BadInput().Add();
+  BadInput("tcp", "server").Add();
   kLog.Warn(door_->name_, ": closing the channel of ", peer_, ": ", why);
   door_->Drop(fd_.get());
 }

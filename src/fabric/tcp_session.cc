@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "tailcast/base/log.h"
-#include "tailcast/base/metrics.h"
+#include "tailcast/fabric/metrics.h"
 
 namespace tailcast::fabric {
 namespace {
@@ -18,22 +18,7 @@ namespace {
 const Logger kLog("fabric");
 constexpr uint32_t kReadsMaxOfPeer = 1 << 16;
 
-Counter& SilentPeers() {
-  static Counter& counter = ProcessMetrics().GetCounter(
-      "tailcast_fabric_silent_peers_total", "Connections closed because the other end fell silent.",
-      {{"driver", "tcp"}, {"side", "client"}});
-  return counter;
-}
-
 }  // namespace
-
-Counter& TcpSession::BadInput() {
-  static Counter& counter =
-      ProcessMetrics().GetCounter("tailcast_fabric_bad_input_total",
-                                  "Connections closed because the other end broke the protocol.",
-                                  {{"driver", "tcp"}, {"side", "client"}});
-  return counter;
-}
 
 void TcpSession::Start(Callback<void(Status)> ready) {
   ready_ = std::move(ready);
@@ -108,7 +93,7 @@ void TcpSession::SayHello() {
 
 Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
   const auto bad = [&](const std::string& what) {
-    BadInput().Add();
+    BadInput("tcp", "client").Add();
     return UnavailableError("the server at " + name() + " sent " + what);
   };
   if (frame.op != TcpOp::kWelcome || frame.argument != kTcpMagic ||
@@ -174,7 +159,7 @@ void TcpSession::Die(const std::string& why) {
 void TcpSession::OnTick() {
   tick_timer_ = 0;
   if (reactor_->Now() - heard_ > peer_timeout_) {
-    SilentPeers().Add();
+    SilentPeers("tcp", "client").Add();
     kLog.Info("server ", name(), " fell silent; hanging up");
     Die("fell silent");
     return;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "tailcast/base/event_loop.h"
-#include "tailcast/base/metrics.h"
 #include "tailcast/fabric/client_session.h"
 #include "tailcast/fabric/net_address.h"
 #include "tailcast/fabric/reactor.h"
@@ -82,7 +81,6 @@ class TcpSession final : public ClientSession {
     Reactor* reactor = nullptr;  // guarded; null when nobody waits any more
   };
 
-  static Counter& BadInput();
   std::string name() const { return where_.host + ":" + std::to_string(where_.port); }
   void Connect(const SocketAddress& address);
   void StopResolving();

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "tailcast/base/log.h"
+#include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/tcp_session.h"
 
 namespace tailcast::fabric {
@@ -137,7 +138,7 @@ std::string TcpSession::TakeBuffered() {
     const auto frame = TakeFrom<TcpFrame>(in_.data() + in_begin_);
     if (frame.body_bytes > kTcpReplyBodyMax || frame.body_bytes % 8 != 0 ||
         (frame.flags != 0 && state_ != State::kHello)) {
-      BadInput().Add();
+      BadInput("tcp", "client").Add();
       return "a frame of " + std::to_string(frame.body_bytes) + " bytes";
     }
     if (buffered < sizeof(frame) + frame.body_bytes) break;
@@ -149,7 +150,7 @@ std::string TcpSession::TakeBuffered() {
       continue;
     }
     if (std::string wrong = TakeFrame(frame, body); !wrong.empty()) {
-      BadInput().Add();
+      BadInput("tcp", "client").Add();
       kLog.Warn("closing the connection to ", name(), ": ", wrong);
       return wrong;
     }
