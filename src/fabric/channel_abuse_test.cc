@@ -267,13 +267,7 @@ class TcpAbuse : public ChannelAbuse {
     const SocketAddress number = ResolveNumber(where).value();
     Descriptor fd(socket(number.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(connect(fd.get(), number.get(), number.length), 0);
-    std::string hello;
-    AppendTo(hello, TcpFrame{.body_bytes = sizeof(TcpHello),
-                             .op = TcpOp::kHello,
-                             .flags = 0,
-                             .count = 0,
-                             .argument = kTcpMagic});
-    AppendTo(hello, TcpHello{.version = kTcpVersion, .flags = kHelloMessages});
+    const std::string hello = HelloFrame(ExporterIncarnation::kAny, kHelloMessages);
     EXPECT_EQ(send(fd.get(), hello.data(), hello.size(), 0), static_cast<ssize_t>(hello.size()));
     char welcome[sizeof(TcpFrame) + sizeof(TcpWelcome)];
     EXPECT_EQ(recv(fd.get(), welcome, sizeof(welcome), MSG_WAITALL),

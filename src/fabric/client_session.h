@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
@@ -19,14 +20,32 @@ class ClientEnd : public Reactor::Handler, public std::enable_shared_from_this<C
  public:
   virtual ~ClientEnd() = default;
   // Reactor thread. Connects and says hello; calls `ready` there once, with the outcome.
-  virtual void Start(Callback<void(Status)> ready) = 0;
+  void Start(Callback<void(Status)> ready) {
+    ready_ = std::move(ready);
+    if (Status status = Begin(); !status.ok()) Finish(std::move(status));
+  }
   // Reactor thread. No event and no access to readers' memory after it; idempotent. Every session
   // that was started is shut down in the end.
-  virtual void Shutdown() = 0;
+  void Shutdown() {
+    ready_ = nullptr;
+    End();
+  }
   // For tasks that hold the session, on either thread: it ends with the last of them.
   const Scope& scope() const { return scope_; }
 
+ protected:
+  // Finish says how it came out, unless it fails at once.
+  virtual Status Begin() = 0;
+  // Idempotent.
+  virtual void End() = 0;
+  void Finish(Status status) {
+    Callback<void(Status)> ready = std::exchange(ready_, nullptr);
+    if (!status.ok()) Shutdown();
+    if (ready) ready(std::move(status));
+  }
+
  private:
+  Callback<void(Status)> ready_;  // reactor thread
   Scope scope_;
 };
 

@@ -41,37 +41,26 @@ class ShmChannelSession final : public ChannelSession {
         path_(std::move(path)),
         expected_incarnation_(expected_incarnation) {}
 
-  void Start(Callback<void(Status)> ready) override {
-    ready_ = std::move(ready);
-    if (const Status s = Open(); !s.ok()) Finish(s);
-  }
-  void Shutdown() override {
-    ready_ = nullptr;
-    if (!fd_.valid()) return;
-    reactor_->Remove(fd_.get());
-    fd_.Close();
-  }
   std::unique_ptr<Channel> MakeChannel(std::shared_ptr<Reactor> reactor) override;
   void OnEvents(uint32_t) override;
 
  private:
   friend class ShmChannel;
-  Status Open();
+  Status Begin() override;
+  void End() override {
+    if (!fd_.valid()) return;
+    reactor_->Remove(fd_.get());
+    fd_.Close();
+  }
   Status MakeRings();
   Status TakeReply(const ShmReply& reply, ssize_t bytes) const;
-  void Finish(Status status) {
-    Callback<void(Status)> ready = std::exchange(ready_, nullptr);
-    if (!status.ok()) Shutdown();
-    if (ready) ready(std::move(status));
-  }
 
   ThreadLoop* const loop_;
   Reactor* const reactor_;
   const std::string path_;
   const ExporterIncarnation expected_incarnation_;
   Descriptor fd_;
-  Descriptor rings_;  // until the server has them
-  Callback<void(Status)> ready_;
+  Descriptor rings_;   // until the server has them
   bool open_ = false;  // reactor thread
 
   Mapping memory_;  // handed from the reactor to the channel by the post of `ready`
@@ -188,7 +177,7 @@ Status ShmChannelSession::MakeRings() {
   return OkStatus();
 }
 
-Status ShmChannelSession::Open() {
+Status ShmChannelSession::Begin() {
   TAILCAST_RETURN_IF_ERROR(MakeRings());
   TAILCAST_ASSIGN_OR_RETURN(fd_, ConnectUnix(path_));
   TAILCAST_RETURN_IF_ERROR(reactor_->Add(fd_.get(), EPOLLIN, this));

@@ -44,38 +44,27 @@ class ShmSession final : public ClientSession {
         path_(std::move(path)),
         expected_incarnation_(expected_incarnation) {}
 
-  void Start(Callback<void(Status)> ready) override {
-    ready_ = std::move(ready);
-    if (const Status s = Open(); !s.ok()) Finish(s);
-  }
-  void Shutdown() override {
-    ready_ = nullptr;
-    if (!fd_.valid()) return;
-    reactor_->Remove(fd_.get());
-    fd_.Close();
-  }
   std::unique_ptr<Endpoint> MakeEndpoint(std::shared_ptr<Reactor> reactor) override;
   void OnEvents(uint32_t) override;
 
  private:
   friend class ShmEndpoint;
-  Status Open();
+  Status Begin() override;
+  void End() override {
+    if (!fd_.valid()) return;
+    reactor_->Remove(fd_.get());
+    fd_.Close();
+  }
   Status TakeReply();
   // Takes the memory that the server handed over.
   Status Adopt(const std::vector<ShmRegion>& regions, std::vector<Descriptor> fds,
                ExporterIncarnation incarnation);
-  void Finish(Status status) {
-    Callback<void(Status)> ready = std::exchange(ready_, nullptr);
-    if (!status.ok()) Shutdown();
-    if (ready) ready(std::move(status));
-  }
 
   ThreadLoop* const loop_;
   Reactor* const reactor_;
   const std::string path_;
   const ExporterIncarnation expected_incarnation_;
   Descriptor fd_;
-  Callback<void(Status)> ready_;
   bool open_ = false;  // reactor thread
 
   // Handed from the reactor to the endpoint by the post of `ready`.
@@ -250,7 +239,7 @@ std::unique_ptr<Endpoint> ShmSession::MakeEndpoint(std::shared_ptr<Reactor> reac
                                        std::move(reactor));
 }
 
-Status ShmSession::Open() {
+Status ShmSession::Begin() {
   TAILCAST_ASSIGN_OR_RETURN(fd_, ConnectUnix(path_));
   TAILCAST_RETURN_IF_ERROR(reactor_->Add(fd_.get(), EPOLLIN, this));
   const ShmHello hello{

@@ -40,16 +40,14 @@ class TcpChannelSession final : public ChannelSession {
         expected_incarnation_(expected_incarnation),
         dialer_(reactor, std::move(where)) {}
 
-  void Start(Callback<void(Status)> ready) override;
-  void Shutdown() override;
   std::unique_ptr<Channel> MakeChannel(std::shared_ptr<Reactor> reactor) override;
   void OnEvents(uint32_t events) override;
 
  private:
   friend class TcpChannel;
-  void SayHello();
+  Status Begin() override;
+  void End() override;
   Status TakeWelcome(const TcpFrame& frame, const char* body);
-  void Finish(Status status);
   // "" or what was wrong.
   std::string Receive();
   std::string TakeFrames();
@@ -64,7 +62,6 @@ class TcpChannelSession final : public ChannelSession {
 
   // Reactor.
   TcpDialer dialer_;
-  Callback<void(Status)> ready_;
   bool open_ = false;
   const std::unique_ptr<char[]> in_{new char[kReceiveBytes]};
   size_t in_used_ = 0;
@@ -172,8 +169,7 @@ std::unique_ptr<Channel> TcpChannelSession::MakeChannel(std::shared_ptr<Reactor>
       std::static_pointer_cast<TcpChannelSession>(shared_from_this()), std::move(reactor));
 }
 
-void TcpChannelSession::Start(Callback<void(Status)> ready) {
-  ready_ = std::move(ready);
+Status TcpChannelSession::Begin() {
   dialer_.Start(scope().Bind([this](Result<Descriptor> fd) {
     if (!fd.ok()) return Finish(fd.status());
     {
@@ -182,24 +178,11 @@ void TcpChannelSession::Start(Callback<void(Status)> ready) {
     }
     KeepAlive(fd_, kPeerTimeout);
     if (Status s = reactor_->Add(fd_.get(), EPOLLIN, this); !s.ok()) return Finish(std::move(s));
-    SayHello();
+    const std::string hello = HelloFrame(expected_incarnation_, kHelloMessages);
+    const iovec part{const_cast<char*>(hello.data()), hello.size()};
+    Send(std::span(&part, 1), hello.size());
   }));
-}
-
-void TcpChannelSession::SayHello() {
-  std::string hello;
-  AppendTo(hello, TcpFrame{.body_bytes = sizeof(TcpHello),
-                           .op = TcpOp::kHello,
-                           .flags = 0,
-                           .count = 0,
-                           .argument = kTcpMagic});
-  AppendTo(hello, TcpHello{.version = kTcpVersion,
-                           .flags = kHelloMessages,
-                           .expected_incarnation = expected_incarnation_,
-                           .credential_bytes = 0,
-                           .reserved = 0});
-  const iovec part{hello.data(), hello.size()};
-  Send(std::span(&part, 1), hello.size());
+  return OkStatus();
 }
 
 Status TcpChannelSession::TakeWelcome(const TcpFrame& frame, const char* body) {
@@ -217,14 +200,7 @@ Status TcpChannelSession::TakeWelcome(const TcpFrame& frame, const char* body) {
   return OkStatus();
 }
 
-void TcpChannelSession::Finish(Status status) {
-  Callback<void(Status)> ready = std::exchange(ready_, nullptr);
-  if (!status.ok()) Shutdown();
-  if (ready) ready(std::move(status));
-}
-
-void TcpChannelSession::Shutdown() {
-  ready_ = nullptr;
+void TcpChannelSession::End() {
   dialer_.Stop();
   if (!fd_.valid()) return;
   reactor_->Remove(fd_.get());

@@ -1,12 +1,10 @@
 #include "tailcast/fabric/tcp_session.h"
 
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "tailcast/base/log.h"
@@ -20,75 +18,19 @@ constexpr uint32_t kReadsMaxOfPeer = 1 << 16;
 
 }  // namespace
 
-void TcpSession::Start(Callback<void(Status)> ready) {
-  ready_ = std::move(ready);
-  if (Result<SocketAddress> number = ResolveNumber(where_); number.ok()) {
-    Connect(*number);
-    return;
-  }
-  resolve_ = std::make_shared<ResolveJob>();
-  resolve_->reactor = reactor_;
-  Callback<void(Result<SocketAddress>)> resolved =
-      scope().Bind([this](Result<SocketAddress> address) {
-        if (state_ != State::kResolving) return;
-        if (address.ok()) {
-          Connect(*address);
-        } else {
-          Finish(UnavailableError(address.status().message()));
-        }
-      });
-  std::thread([job = resolve_, where = where_, resolved = std::move(resolved)]() mutable {
-    Result<SocketAddress> address = ResolveForConnecting(where);
-    std::lock_guard lock(job->mutex);
-    if (job->reactor != nullptr) job->reactor->Post(std::move(resolved).With(std::move(address)));
-  }).detach();
-}
-
-void TcpSession::StopResolving() {
-  if (resolve_ == nullptr) return;
-  std::lock_guard lock(resolve_->mutex);
-  resolve_->reactor = nullptr;
-}
-
-void TcpSession::Connect(const SocketAddress& address) {
-  fd_ = Descriptor(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd_.valid()) {
-    Finish(ErrnoStatus(errno, "make a tcp socket"));
-    return;
-  }
-  const int one = 1;
-  setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-  if (connect(fd_.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
-    Finish(UnavailableError("connect to " + name() + ": " + std::strerror(errno)));
-    return;
-  }
-  state_ = State::kConnecting;
-  if (Status s = reactor_->Add(fd_.get(), EPOLLOUT, this); !s.ok()) Finish(std::move(s));
-}
-
-void TcpSession::SayHello() {
-  int error = 0;
-  socklen_t length = sizeof(error);
-  getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error != 0) {
-    Finish(UnavailableError("connect to " + name() + ": " + std::strerror(error)));
-    return;
-  }
-  state_ = State::kHello;
-  heard_ = reactor_->Now();
-  reactor_->Modify(fd_.get(), EPOLLIN);
-  std::string hello;
-  AppendTo(hello, TcpFrame{.body_bytes = sizeof(TcpHello),
-                           .op = TcpOp::kHello,
-                           .flags = 0,
-                           .count = 0,
-                           .argument = kTcpMagic});
-  AppendTo(hello, TcpHello{.version = kTcpVersion,
-                           .flags = 0,
-                           .expected_incarnation = expected_incarnation_,
-                           .credential_bytes = 0,
-                           .reserved = 0});
-  Send(hello);
+Status TcpSession::Begin() {
+  dialer_.Start(scope().Bind([this](Result<Descriptor> fd) {
+    if (!fd.ok()) return Finish(fd.status());
+    {
+      std::lock_guard lock(send_mutex_);
+      fd_ = std::move(fd).value();
+    }
+    if (Status s = reactor_->Add(fd_.get(), EPOLLIN, this); !s.ok()) return Finish(std::move(s));
+    state_ = State::kHello;
+    heard_ = reactor_->Now();
+    Send(HelloFrame(expected_incarnation_, 0));
+  }));
+  return OkStatus();
 }
 
 Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
@@ -128,16 +70,9 @@ Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
   return OkStatus();
 }
 
-void TcpSession::Finish(Status status) {
-  Callback<void(Status)> ready = std::exchange(ready_, nullptr);
-  if (!status.ok()) Shutdown();
-  if (ready) ready(std::move(status));
-}
-
-void TcpSession::Shutdown() {
-  ready_ = nullptr;
+void TcpSession::End() {
   state_ = State::kClosed;
-  StopResolving();
+  dialer_.Stop();
   reactor_->Cancel(tick_timer_);
   tick_timer_ = 0;
   if (!fd_.valid()) return;
@@ -200,10 +135,6 @@ void TcpSession::FlushOut() {
 
 void TcpSession::OnEvents(uint32_t events) {
   auto self = shared_from_this();  // dying may let go of us
-  if (state_ == State::kConnecting) {
-    SayHello();
-    return;
-  }
   if ((events & EPOLLOUT) != 0) FlushOut();
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
   const std::string wrong = Receive();

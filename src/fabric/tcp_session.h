@@ -14,6 +14,7 @@
 #include "tailcast/fabric/net_address.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/tcp_dialer.h"
 #include "tailcast/fabric/tcp_wire.h"
 
 namespace tailcast::fabric {
@@ -35,14 +36,11 @@ class TcpSession final : public ClientSession {
              ExporterIncarnation expected_incarnation, Duration read_timeout)
       : loop_(loop),
         reactor_(reactor),
-        where_(std::move(where)),
         expected_incarnation_(expected_incarnation),
         read_timeout_(read_timeout),
+        dialer_(reactor, std::move(where)),
         in_(kInBytes) {}
-  ~TcpSession() override { StopResolving(); }
 
-  void Start(Callback<void(Status)> ready) override;
-  void Shutdown() override;
   std::unique_ptr<Endpoint> MakeEndpoint(std::shared_ptr<Reactor> reactor) override;
   void OnEvents(uint32_t events) override;
 
@@ -52,7 +50,7 @@ class TcpSession final : public ClientSession {
   // more, so it is not larger.
   static constexpr size_t kInBytes = 8192;
   static_assert(sizeof(TcpFrame) + kTcpReplyBodyMax <= kInBytes);
-  enum class State : uint8_t { kResolving, kConnecting, kHello, kOpen, kClosed };
+  enum class State : uint8_t { kDialing, kHello, kOpen, kClosed };
   enum class SlotState : uint8_t { kWaiting, kArriving, kDone };
   struct Slot {
     uint64_t token = 0;
@@ -75,18 +73,10 @@ class TcpSession final : public ClientSession {
     uint64_t id;
     WatchOutcome outcome;
   };
-  // Where the name service is asked, for as long as it takes; it may outlive who asked.
-  struct ResolveJob {
-    std::mutex mutex;
-    Reactor* reactor = nullptr;  // guarded; null when nobody waits any more
-  };
-
-  std::string name() const { return where_.host + ":" + std::to_string(where_.port); }
-  void Connect(const SocketAddress& address);
-  void StopResolving();
-  void SayHello();
+  std::string name() const { return dialer_.name(); }
+  Status Begin() override;
+  void End() override;
   Status TakeWelcome(const TcpFrame& frame, const char* body);
-  void Finish(Status status);
   void Die(const std::string& why);
   void OnTick();
   // Any thread. What does not go out at once is sent by the engine.
@@ -118,14 +108,12 @@ class TcpSession final : public ClientSession {
 
   EventLoop* const loop_;
   Reactor* const reactor_;
-  const HostPort where_;
   const ExporterIncarnation expected_incarnation_;
   const Duration read_timeout_;
 
   // Engine thread.
-  State state_ = State::kResolving;
-  Callback<void(Status)> ready_;
-  std::shared_ptr<ResolveJob> resolve_;
+  State state_ = State::kDialing;
+  TcpDialer dialer_;
   MonotonicTime heard_;
   uint64_t tick_timer_ = 0;
   Duration peer_timeout_;

@@ -155,6 +155,21 @@ void AppendTo(std::string& out, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
+// `flags`: 0 or kHelloMessages.
+inline std::string HelloFrame(ExporterIncarnation expected_incarnation, uint32_t flags) {
+  std::string frame;
+  AppendTo(frame, TcpFrame{.body_bytes = sizeof(TcpHello),
+                           .op = TcpOp::kHello,
+                           .flags = 0,
+                           .count = 0,
+                           .argument = kTcpMagic});
+  AppendTo(frame, TcpHello{.version = kTcpVersion,
+                           .flags = flags,
+                           .expected_incarnation = expected_incarnation,
+                           .credential_bytes = 0,
+                           .reserved = 0});
+  return frame;
+}
 inline void AppendMessage(std::string& out, TcpOp op, uint64_t number, std::string_view message) {
   const TcpFrame frame = MessageFrame(op, number, static_cast<uint32_t>(message.size()));
   AppendTo(out, frame);
