@@ -1,14 +1,17 @@
 // tailcast consume: the messages of a stream, in order, to standard output.
+#include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <utility>
 
 #include "tailcast/app/command.h"
+#include "tailcast/app/output_positions.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/consumer/consumer.h"
 #include "tailcast/stream/framing.h"
@@ -36,22 +39,37 @@ struct ConsumeOptions {
   bool positions = false;
 };
 
-// False if who read standard output reads no further, or does not read and an interrupt came.
-Result<bool> WriteAll(const std::string& bytes) {
+enum class Written : uint8_t {
+  kAll,
+  kInterrupted,  // nobody reads at the moment, and an interrupt came
+  kReaderGone,
+};
+
+// Adds what was written of `bytes` to `positions`.
+Result<Written> WriteAll(const std::string& bytes, OutputPositions& positions) {
   for (size_t at = 0; at < bytes.size();) {
     const ssize_t n = write(STDOUT_FILENO, bytes.data() + at, bytes.size() - at);
     if (n < 0 && errno == EINTR) {
-      if (Interrupted()) return false;
+      if (Interrupted()) return Written::kInterrupted;
       continue;
     }
-    if (n < 0 && errno == EPIPE) return false;
+    if (n < 0 && errno == EPIPE) return Written::kReaderGone;
     if (n < 0) {
       return UnavailableError(std::string("can't write standard output: ") + std::strerror(errno));
     }
     at += static_cast<size_t>(n);
-    if (at < bytes.size() && Interrupted()) return false;  // it had to wait: see above
+    positions.OnWritten(n);
+    if (at < bytes.size() && Interrupted()) return Written::kInterrupted;  // it had to wait
   }
-  return true;
+  return Written::kAll;
+}
+
+// How much a pipe holds that nobody has read yet; 0 if standard output is no pipe.
+int64_t PipeBytesMax() { return std::max(0, fcntl(STDOUT_FILENO, F_GETPIPE_SZ)); }
+// How much it holds now.
+int64_t PipeBytes() {
+  int bytes = 0;
+  return PipeBytesMax() > 0 && ioctl(STDOUT_FILENO, FIONREAD, &bytes) == 0 ? bytes : 0;
 }
 
 // Whether a shard is still being looked for, or has bytes that are on their way: then it is not
@@ -107,8 +125,16 @@ int Consume(ConsumeOptions& options) {
 
   CatchInterrupts();
   int64_t got = 0;
-  using Behind = std::map<int32_t, std::pair<int64_t, int64_t>>;  // number and byte, by shard
-  Behind written;
+  const auto place = [&](const consumer::Message& message, bool behind) {
+    const auto size = behind ? static_cast<int64_t>(message.payload.size()) : 0;
+    const stream::ShardId& shard = (*consumer)->agent(message.shard)->shard();
+    return stream::Position{.incarnation = shard.stream.incarnation,
+                            .shard = message.shard,
+                            .number = message.number + (behind ? 1 : 0),
+                            .byte = message.byte + size};
+  };
+  OutputPositions positions(PipeBytesMax());
+  Written written = Written::kAll;
   Status error;
   std::string out;
   MonotonicTime last = ReadMonotonicClock();
@@ -120,24 +146,23 @@ int Consume(ConsumeOptions& options) {
       break;
     }
     out.clear();
-    Behind behind;
+    for (const consumer::Message& message : *batch) positions.OnTaken(place(message, false));
     for (const consumer::Message& message : *batch) {
+      const size_t before = out.size();
       error = stream::AppendFrame(*framing, message.payload, out);
       if (!error.ok()) break;
       ++got;
-      behind[message.shard] = {message.number + 1,
-                               message.byte + static_cast<int64_t>(message.payload.size())};
+      positions.OnFrame(place(message, true), static_cast<int64_t>(out.size() - before));
       if (options.count > 0 && got == options.count) {
         done = true;
         break;
       }
     }
-    if (const auto wrote = WriteAll(out); !wrote.ok()) {
+    if (const auto wrote = WriteAll(out, positions); !wrote.ok()) {
       error = wrote.status();
-    } else if (!*wrote) {
+    } else if (*wrote != Written::kAll) {
+      written = *wrote;
       done = true;
-    } else {
-      for (const auto& [shard, position] : behind) written[shard] = position;
     }
     const MonotonicTime now = ReadMonotonicClock();
     if (!batch->empty()) {
@@ -157,15 +182,13 @@ int Consume(ConsumeOptions& options) {
     }
   }
   if (options.positions) {
+    const auto behind = positions.Behind(written == Written::kReaderGone ? PipeBytes() : 0);
     for (int32_t shard : (*consumer)->shards()) {
-      auto position = (*consumer)->position(shard);
-      if (!position) continue;
-      // The last batch may have been written only in part.
-      if (const auto it = written.find(shard); it != written.end()) {
-        position->number = it->second.first;
-        position->byte = it->second.second;
-      }
-      std::fprintf(stderr, "%s\n", position->ToString().c_str());
+      // Of a shard that gave nothing: where it begins.
+      const auto it = behind.find(shard);
+      const auto position =
+          it != behind.end() ? std::optional(it->second) : (*consumer)->position(shard);
+      if (position) std::fprintf(stderr, "%s\n", position->ToString().c_str());
     }
   }
   return error.ok() ? kExitDone : Fail(error);

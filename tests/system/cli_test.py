@@ -142,8 +142,8 @@ class OneCell(SystemTest):
     def tearDownClass(cls):
         assert cls.up.close() == 0
 
-    def create(self, name):
-        code, out, err = run("stream", "create", "--dir", self.up.dir, "--stream", name)
+    def create(self, name, *options):
+        code, out, err = run("stream", "create", "--dir", self.up.dir, "--stream", name, *options)
         self.assertEqual(code, 0, err)
         return ["--dir", self.up.dir, "--stream", name]
 
@@ -175,6 +175,38 @@ class OneCell(SystemTest):
         position = err.split()[-1]
         code, out, err = run("consume", *where, "--from", position, "--count", "2")
         self.assertEqual((code, out), (0, b"c\nd\n"), err)
+
+    def positions(self, err):
+        """By shard, of `--positions`."""
+        return {int(p.split(".")[2]): p for p in err.split() if p.startswith("t1.")}
+
+    def test_positions_lie_behind_what_was_written_and_nothing_more(self):
+        where = self.create("places", "--shards", "2")
+        lines = {shard: [b"%d %d\n" % (shard, i) for i in range(2048)] for shard in (0, 1)}
+        for shard in (0, 1):
+            self.produce(where, b"".join(lines[shard]), "--shard", str(shard))
+        code, out, err = run("consume", *where, "--count", "10", "--positions")
+        self.assertEqual(code, 0, err)
+        for shard, position in self.positions(err).items():
+            written = [line for line in out.splitlines(True) if line in lines[shard]]
+            code, rest, err = run("consume", *where, "--shard", str(shard), "--from", position,
+                                  "--count", str(2048 - len(written)))
+            self.assertEqual((code, written + rest.splitlines(True)), (0, lines[shard]), err)
+
+    def test_positions_do_not_skip_what_a_reader_that_left_did_not_read(self):
+        where = self.create("left")
+        lines = [b"%d\n" % i for i in range(50000)]
+        self.produce(where, b"".join(lines))
+        consume = subprocess.Popen([BINARY, "consume", *where, "--positions"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, bufsize=0)
+        self.addCleanup(consume.kill)
+        read = consume.stdout.read(4096)
+        consume.stdout.close()
+        err = consume.stderr.read().decode()
+        self.assertEqual(consume.wait(timeout=30), 0, err)
+        consume.stderr.close()
+        code, out, err = run("consume", *where, "--from", self.positions(err)[0], "--count", "1")
+        self.assertEqual((code, out), (0, lines[read.count(b"\n")]), err)
 
     def test_until_idle_ends_and_end_skips_what_was(self):
         where = self.create("idle")
