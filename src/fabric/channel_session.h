@@ -3,9 +3,7 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
-#include "tailcast/base/thread_loop.h"
 #include "tailcast/fabric/channel.h"
 #include "tailcast/fabric/client_session.h"
 #include "tailcast/fabric/net_address.h"
@@ -18,11 +16,9 @@ class ChannelSession : public ClientEnd {
   virtual std::unique_ptr<Channel> MakeChannel(std::shared_ptr<Reactor> reactor) = 0;
 };
 
-std::shared_ptr<ChannelSession> MakeShmChannelSession(ThreadLoop* loop, Reactor* reactor,
-                                                      std::string path,
-                                                      ExporterIncarnation expected_incarnation);
-std::shared_ptr<ChannelSession> MakeTcpChannelSession(ThreadLoop* loop, Reactor* reactor,
-                                                      HostPort where,
+std::shared_ptr<ChannelSession> MakeShmChannelSession(const DialContext& context,
+                                                      const Target& target);
+std::shared_ptr<ChannelSession> MakeTcpChannelSession(const DialContext& context, HostPort where,
                                                       ExporterIncarnation expected_incarnation);
 
 }  // namespace tailcast::fabric

@@ -4,16 +4,30 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "tailcast/base/callback.h"
-#include "tailcast/base/event_loop.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
+#include "tailcast/base/thread_loop.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/fabric/reactor.h"
 
 namespace tailcast::fabric {
+
+// What the sessions of one connector share; the loop and the reactor outlive them.
+struct DialContext {
+  ThreadLoop* loop = nullptr;
+  Reactor* reactor = nullptr;
+  Duration read_timeout;
+};
+
+// Whom an address means.
+struct Target {
+  std::string where;  // between scheme and incarnation
+  ExporterIncarnation incarnation = ExporterIncarnation::kAny;
+};
 
 // Of reads and of messages alike.
 class ClientEnd : public Reactor::Handler, public std::enable_shared_from_this<ClientEnd> {

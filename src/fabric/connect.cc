@@ -1,13 +1,6 @@
 #include "tailcast/fabric/connect.h"
 
-#include <linux/futex.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <charconv>
-#include <climits>
 #include <cstdio>
 #include <map>
 #include <utility>
@@ -15,48 +8,10 @@
 #include "tailcast/base/check.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
-#include "tailcast/fabric/channel_session.h"
-#include "tailcast/fabric/message_service.h"
-#include "tailcast/fabric/reactor.h"
-#include "tailcast/fabric/region_memory.h"
-#include "tailcast/fabric/shm_door.h"
-#include "tailcast/fabric/shm_endpoint.h"
-#include "tailcast/fabric/tcp_door.h"
-#include "tailcast/fabric/tcp_endpoint.h"
-#include "tailcast/fabric/tcp_message_door.h"
+#include "tailcast/fabric/driver.h"
 
 namespace tailcast::fabric {
 namespace {
-
-struct Address {
-  std::string scheme;  // shm, tcp
-  std::string where;
-  ExporterIncarnation incarnation = ExporterIncarnation::kAny;
-};
-
-Result<Address> ParseAddress(const std::string& text) {
-  Address address;
-  const size_t colon = text.find(':');
-  address.scheme = text.substr(0, colon);
-  if (colon == std::string::npos || (address.scheme != "shm" && address.scheme != "tcp")) {
-    return InvalidArgumentError("\"" + text +
-                                "\" is no fabric address: write shm:/path or tcp:host:port");
-  }
-  address.where = text.substr(colon + 1);
-  if (const size_t hash = address.where.rfind('#'); hash != std::string::npos) {
-    const std::string digits = address.where.substr(hash + 1);
-    uint64_t incarnation = 0;
-    const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), incarnation, 16);
-    if (digits.size() != 16 || error != std::errc() || end != digits.data() + digits.size()) {
-      return InvalidArgumentError("\"" + text +
-                                  "\" is no fabric address: 16 hex digits belong after the '#'");
-    }
-    address.where.resize(hash);
-    address.incarnation = ExporterIncarnation{incarnation};
-  }
-  return address;
-}
 
 class RealExporter final : public Exporter {
  public:
@@ -78,45 +33,28 @@ class RealExporter final : public Exporter {
   void SetScanPrefetch(ScanPrefetch prefetch) override { scan_prefetch_ = std::move(prefetch); }
 
   Result<std::vector<std::string>> Listen() override {
-    if (options_.shm_socket_path.empty() && options_.tcp_listen.empty()) {
-      return InvalidArgumentError(options_.name +
-                                  ": an exporter needs a socket path or a tcp port");
-    }
     TAILCAST_RETURN_IF_ERROR(memory_.Seal().WithContext(options_.name));
     char suffix[32];
     std::snprintf(suffix, sizeof(suffix), "#%016llx",
                   static_cast<unsigned long long>(memory_.incarnation()));
     std::vector<std::string> addresses;
-    if (!options_.shm_socket_path.empty()) {
-      shm_ = std::make_unique<ShmDoor>(&reactor_, &memory_, messages_.get(),
-                                       options_.connections_max, options_.name);
-      TAILCAST_RETURN_IF_ERROR(shm_->Listen(options_.shm_socket_path).WithContext(options_.name));
-      addresses.push_back("shm:" + options_.shm_socket_path + suffix);
+    const DoorContext context{.options = &options_,
+                              .reactor = &reactor_,
+                              .memory = &memory_,
+                              .messages = messages_.get(),
+                              .scanner = std::move(scanner_),
+                              .scan_prefetch = std::move(scan_prefetch_)};
+    for (const Driver* driver : Drivers()) {
+      std::unique_ptr<Door> door = driver->MakeDoor(context);
+      if (door == nullptr) continue;
+      Result<std::string> where = door->Listen();
+      if (!where.ok()) return where.status().WithContext(options_.name);
+      addresses.push_back(std::string(driver->scheme()) + ":" + *where + suffix);
+      doors_.push_back(std::move(door));
     }
-    if (!options_.tcp_listen.empty()) {
-      TAILCAST_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(options_.tcp_listen));
-      if (messages_ != nullptr) {
-        tcp_messages_ =
-            std::make_unique<TcpMessageDoor>(messages_.get(), options_.name, options_.peer_timeout);
-      }
-      tcp_ = std::make_unique<TcpDoor>(&reactor_, &memory_, tcp_messages_.get(),
-                                       TcpDoorOptions{.name = options_.name,
-                                                      .connections_max = options_.connections_max,
-                                                      .watches_max = options_.watches_max,
-                                                      .reads_max = options_.reads_max,
-                                                      .peer_timeout = options_.peer_timeout,
-                                                      .scanner = std::move(scanner_),
-                                                      .scan_prefetch = std::move(scan_prefetch_)});
-      Result<uint16_t> port = tcp_->Listen(options_.tcp_listen);
-      if (!port.ok()) return port.status().WithContext(options_.name);
-      std::string host =
-          options_.tcp_advertised_host.empty() ? where.host : options_.tcp_advertised_host;
-      if (host.empty() || host == "0.0.0.0") {
-        char name[HOST_NAME_MAX + 1] = {};
-        if (gethostname(name, sizeof(name) - 1) == 0) host = name;
-      }
-      if (host.find(':') != std::string::npos) host = "[" + host + "]";
-      addresses.push_back("tcp:" + host + ":" + std::to_string(*port) + suffix);
+    if (addresses.empty()) {
+      return InvalidArgumentError(options_.name +
+                                  ": an exporter needs a socket path or a tcp port");
     }
     Populate();
     return addresses;
@@ -124,21 +62,13 @@ class RealExporter final : public Exporter {
 
   void Notify(RegionId id, uint64_t offset) override {
     if (id >= memory_.regions().size() || offset + 8 > memory_.regions()[id].size) return;
-    if (tcp_ != nullptr) tcp_->Notify(id, offset);
-    if (shm_ == nullptr) return;
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // the word's change before the look
-    if (shm_->readers() == 0) return;
-    // Readers can't say in read-only memory that they wait; with nobody waiting this costs 0.2 us.
-    syscall(SYS_futex, memory_.regions()[id].writable.data() + offset, FUTEX_WAKE, INT_MAX, nullptr,
-            nullptr, 0);
+    for (const auto& door : doors_) door->Notify(id, offset);
   }
   void Beat() override { memory_.Beat(ReadMonotonicClock()); }
   void Invalidate() override {
     if (messages_ != nullptr) messages_->Close();
     memory_.Invalidate();
-    if (shm_ != nullptr) shm_->CloseConnections();
-    if (tcp_ != nullptr) tcp_->CloseConnections();
-    if (tcp_messages_ != nullptr) tcp_messages_->CloseConnections();
+    for (const auto& door : doors_) door->CloseConnections();
   }
   void Renew() override {
     if (messages_ != nullptr) messages_->Open();
@@ -159,10 +89,8 @@ class RealExporter final : public Exporter {
   RegionMemory memory_;
   Scope scope_;  // reactor thread
   std::unique_ptr<MessageService> messages_;
-  std::unique_ptr<TcpMessageDoor> tcp_messages_;
   Reactor reactor_;
-  std::unique_ptr<ShmDoor> shm_;
-  std::unique_ptr<TcpDoor> tcp_;
+  std::vector<std::unique_ptr<Door>> doors_;
 };
 
 class RealConnector final : public Connector {
@@ -175,29 +103,14 @@ class RealConnector final : public Connector {
 
   void Connect(const std::string& text, Duration timeout,
                Callback<void(Result<std::unique_ptr<Endpoint>>)> done) override {
-    Begin<ClientSession>(
-        text, timeout, std::move(done),
-        [this](Address address) {
-          return MakeShmSession(loop_, reactor_.get(), address.where, address.incarnation);
-        },
-        [this](HostPort where, ExporterIncarnation incarnation) {
-          return MakeTcpSession(loop_, reactor_.get(), std::move(where), incarnation,
-                                options_.read_timeout);
-        },
-        [this](ClientSession& session) { return session.MakeEndpoint(reactor_); });
+    Begin(text, timeout, std::move(done), &Driver::Dial,
+          [this](ClientSession& session) { return session.MakeEndpoint(reactor_); });
   }
 
   void OpenChannel(const std::string& text, Duration timeout,
                    Callback<void(Result<std::unique_ptr<Channel>>)> done) override {
-    Begin<ChannelSession>(
-        text, timeout, std::move(done),
-        [this](Address address) {
-          return MakeShmChannelSession(loop_, reactor_.get(), address.where, address.incarnation);
-        },
-        [this](HostPort where, ExporterIncarnation incarnation) {
-          return MakeTcpChannelSession(loop_, reactor_.get(), std::move(where), incarnation);
-        },
-        [this](ChannelSession& session) { return session.MakeChannel(reactor_); });
+    Begin(text, timeout, std::move(done), &Driver::DialChannel,
+          [this](ChannelSession& session) { return session.MakeChannel(reactor_); });
   }
 
  private:
@@ -208,21 +121,23 @@ class RealConnector final : public Connector {
     Timer timer;
   };
 
-  template <typename Session, typename Port, typename MakeShm, typename MakeTcp, typename MakePort>
+  template <typename Session, typename Port, typename MakePort>
   void Begin(const std::string& text, Duration timeout,
-             Callback<void(Result<std::unique_ptr<Port>>)> done, MakeShm make_shm, MakeTcp make_tcp,
+             Callback<void(Result<std::unique_ptr<Port>>)> done,
+             Result<std::shared_ptr<Session>> (Driver::*dial)(const DialContext&, const Target&)
+                 const,
              MakePort make_port) {
     const uint64_t id = next_id_++;
     Pending& pending = pending_.try_emplace(id, *loop_).first->second;
     std::shared_ptr<Session> session;
     Result<Address> address = ParseAddress(text);
     Status error = address.status();
-    if (error.ok() && address->scheme == "shm") {
-      session = make_shm(*address);
-    } else if (error.ok()) {
-      Result<HostPort> where = ParseHostPort(address->where);
-      error = where.status();
-      if (error.ok()) session = make_tcp(std::move(where).value(), address->incarnation);
+    if (error.ok()) {
+      const DialContext context{
+          .loop = loop_, .reactor = reactor_.get(), .read_timeout = options_.read_timeout};
+      Result<std::shared_ptr<Session>> made = (address->driver->*dial)(context, address->target);
+      error = made.status();
+      if (error.ok()) session = std::move(made).value();
     }
     pending.session = session;
     pending.done = [session, make_port, done = std::move(done)](const Status& status) mutable {
@@ -333,21 +248,18 @@ std::unique_ptr<Connector> MakeConnector(ThreadLoop* loop, ConnectorOptions opti
 
 std::vector<std::string> OrderAddresses(const std::vector<std::string>& addresses,
                                         const std::string& prefer) {
-  std::vector<std::pair<int, std::string>> ranked;
+  // Rank 0: preferred. Addresses of forms that nobody here knows come last, as they stand.
+  const std::vector<const Driver*> drivers = Drivers();
+  std::vector<std::pair<size_t, std::string>> ranked;
   for (const std::string& text : addresses) {
-    int rank = 2;
-    if (text.starts_with("shm:")) {
-      const std::string path = text.substr(
-          4, text.rfind('#') == std::string::npos ? std::string::npos : text.rfind('#') - 4);
-      struct stat info;
-      if (stat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) {
-        rank = 1;
-      } else if (prefer != "shm") {
-        continue;  // another host's
-      }
+    size_t rank = drivers.size() + 1;
+    const bool preferred = !prefer.empty() && text.starts_with(prefer + ":");
+    if (const Result<Address> address = ParseAddress(text); address.ok()) {
+      if (!preferred && !address->driver->InSight(address->target.where)) continue;
+      rank = 1 + static_cast<size_t>(std::find(drivers.begin(), drivers.end(), address->driver) -
+                                     drivers.begin());
     }
-    if (!prefer.empty() && text.starts_with(prefer + ":")) rank = 0;
-    ranked.emplace_back(rank, text);
+    ranked.emplace_back(preferred ? 0 : rank, text);
   }
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -48,9 +48,10 @@ struct ConnectorOptions {
 // endpoints, which are used and destroyed on its thread.
 std::unique_ptr<Connector> MakeConnector(ThreadLoop* loop, ConnectorOptions options = {});
 
-// Which of a server's addresses to try, best first: "shm:" where the socket exists on this host,
-// then the others in the order given. `prefer` ("shm", "tcp") moves that driver to the front and
-// keeps an shm address even if its socket can't be seen.
+// Which of a server's addresses to try, best first: in the order of the drivers (driver.h), without
+// those that can't lead from this host there, as an shm address whose socket is on another one.
+// `prefer` (a scheme: "shm", "tcp") moves that driver to the front and keeps its addresses in any
+// case.
 std::vector<std::string> OrderAddresses(const std::vector<std::string>& addresses,
                                         const std::string& prefer = "");
 

@@ -20,7 +20,6 @@
 #include "tailcast/fabric/message_ring.h"
 #include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/region_memory.h"
-#include "tailcast/fabric/shm_door.h"
 #include "tailcast/fabric/shm_wire.h"
 
 namespace tailcast::fabric {
@@ -34,12 +33,11 @@ class ShmChannel;
 
 class ShmChannelSession final : public ChannelSession {
  public:
-  ShmChannelSession(ThreadLoop* loop, Reactor* reactor, std::string path,
-                    ExporterIncarnation expected_incarnation)
-      : loop_(loop),
-        reactor_(reactor),
-        path_(std::move(path)),
-        expected_incarnation_(expected_incarnation) {}
+  ShmChannelSession(const DialContext& context, const Target& target)
+      : loop_(context.loop),
+        reactor_(context.reactor),
+        path_(target.where),
+        expected_incarnation_(target.incarnation) {}
 
   std::unique_ptr<Channel> MakeChannel(std::shared_ptr<Reactor> reactor) override;
   void OnEvents(uint32_t) override;
@@ -246,10 +244,9 @@ void ShmChannelSession::OnEvents(uint32_t) {
 
 }  // namespace
 
-std::shared_ptr<ChannelSession> MakeShmChannelSession(ThreadLoop* loop, Reactor* reactor,
-                                                      std::string path,
-                                                      ExporterIncarnation expected_incarnation) {
-  return std::make_shared<ShmChannelSession>(loop, reactor, std::move(path), expected_incarnation);
+std::shared_ptr<ChannelSession> MakeShmChannelSession(const DialContext& context,
+                                                      const Target& target) {
+  return std::make_shared<ShmChannelSession>(context, target);
 }
 
 }  // namespace tailcast::fabric

@@ -19,7 +19,6 @@
 #include "tailcast/fabric/control_page.h"
 #include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/region_memory.h"
-#include "tailcast/fabric/shm_door.h"
 #include "tailcast/fabric/shm_wire.h"
 #include "tailcast/fabric/word_copy.h"
 
@@ -37,12 +36,11 @@ class ShmEndpoint;
 
 class ShmSession final : public ClientSession {
  public:
-  ShmSession(ThreadLoop* loop, Reactor* reactor, std::string path,
-             ExporterIncarnation expected_incarnation)
-      : loop_(loop),
-        reactor_(reactor),
-        path_(std::move(path)),
-        expected_incarnation_(expected_incarnation) {}
+  ShmSession(const DialContext& context, const Target& target)
+      : loop_(context.loop),
+        reactor_(context.reactor),
+        path_(target.where),
+        expected_incarnation_(target.incarnation) {}
 
   std::unique_ptr<Endpoint> MakeEndpoint(std::shared_ptr<Reactor> reactor) override;
   void OnEvents(uint32_t) override;
@@ -346,9 +344,8 @@ Status ShmSession::Adopt(const std::vector<ShmRegion>& regions, std::vector<Desc
 
 }  // namespace
 
-std::shared_ptr<ClientSession> MakeShmSession(ThreadLoop* loop, Reactor* reactor, std::string path,
-                                              ExporterIncarnation expected_incarnation) {
-  return std::make_shared<ShmSession>(loop, reactor, std::move(path), expected_incarnation);
+std::shared_ptr<ClientSession> MakeShmSession(const DialContext& context, const Target& target) {
+  return std::make_shared<ShmSession>(context, target);
 }
 
 }  // namespace tailcast::fabric

@@ -3,14 +3,11 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
-#include "tailcast/base/thread_loop.h"
 #include "tailcast/fabric/client_session.h"
 
 namespace tailcast::fabric {
 
-std::shared_ptr<ClientSession> MakeShmSession(ThreadLoop* loop, Reactor* reactor, std::string path,
-                                              ExporterIncarnation expected_incarnation);
+std::shared_ptr<ClientSession> MakeShmSession(const DialContext& context, const Target& target);
 
 }  // namespace tailcast::fabric

@@ -33,12 +33,12 @@ class TcpChannel;
 
 class TcpChannelSession final : public ChannelSession {
  public:
-  TcpChannelSession(ThreadLoop* loop, Reactor* reactor, HostPort where,
+  TcpChannelSession(const DialContext& context, HostPort where,
                     ExporterIncarnation expected_incarnation)
-      : loop_(loop),
-        reactor_(reactor),
+      : loop_(context.loop),
+        reactor_(context.reactor),
         expected_incarnation_(expected_incarnation),
-        dialer_(reactor, std::move(where)) {}
+        dialer_(context.reactor, std::move(where)) {}
 
   std::unique_ptr<Channel> MakeChannel(std::shared_ptr<Reactor> reactor) override;
   void OnEvents(uint32_t events) override;
@@ -320,10 +320,9 @@ void TcpChannelSession::FlushOut() {
 
 }  // namespace
 
-std::shared_ptr<ChannelSession> MakeTcpChannelSession(ThreadLoop* loop, Reactor* reactor,
-                                                      HostPort where,
+std::shared_ptr<ChannelSession> MakeTcpChannelSession(const DialContext& context, HostPort where,
                                                       ExporterIncarnation expected_incarnation) {
-  return std::make_shared<TcpChannelSession>(loop, reactor, std::move(where), expected_incarnation);
+  return std::make_shared<TcpChannelSession>(context, std::move(where), expected_incarnation);
 }
 
 }  // namespace tailcast::fabric

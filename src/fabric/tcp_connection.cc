@@ -106,7 +106,7 @@ bool TcpDoor::Connection::TakeFrame(const TcpFrame& frame, const char* body) {
           frame.body_bytes != frame.count * sizeof(TcpScan)) {
         return Fail("a scan that does not add up");
       }
-      if (!door_->options_.scanner) return Fail("a scan, which was not offered");
+      if (!door_->scanner_) return Fail("a scan, which was not offered");
       if (!HasCreditFor(frame.count)) return false;
       for (size_t i = 0; i < frame.count; ++i) {
         scans_.push_back(TakeFrom<TcpScan>(body + i * sizeof(TcpScan)));
@@ -176,13 +176,12 @@ bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
   }
   const bool accepted = welcome.status == HelloStatus::kWelcome;
   const size_t regions = accepted && !messages ? memory.regions().size() : 0;
-  AppendTo(
-      control_,
-      TcpFrame{.body_bytes = static_cast<uint32_t>(sizeof(welcome) + regions * sizeof(TcpRegion)),
-               .op = TcpOp::kWelcome,
-               .flags = regions > 0 && door_->options_.scanner ? kTcpFlagScans : uint8_t{0},
-               .count = static_cast<uint16_t>(regions),
-               .argument = kTcpMagic});
+  AppendTo(control_, TcpFrame{.body_bytes = static_cast<uint32_t>(sizeof(welcome) +
+                                                                  regions * sizeof(TcpRegion)),
+                              .op = TcpOp::kWelcome,
+                              .flags = regions > 0 && door_->scanner_ ? kTcpFlagScans : uint8_t{0},
+                              .count = static_cast<uint16_t>(regions),
+                              .argument = kTcpMagic});
   AppendTo(control_, welcome);
   for (RegionId id = 0; id < regions; ++id) {
     generations_.push_back(memory.generation(id));
@@ -282,15 +281,15 @@ void TcpDoor::Connection::BuildScanned() {
   uint64_t payload = 0;
   size_t count = 0;
   const size_t waiting = std::min<size_t>(scans_.size(), kTcpScansMax);
-  const bool prefetch = waiting > 1 && door_->options_.scan_prefetch != nullptr;
+  const bool prefetch = waiting > 1 && door_->scan_prefetch_ != nullptr;
   for (int step = 0; prefetch && step < kScanPrefetchSteps; ++step) {
     for (size_t i = 0; i < waiting; ++i) {
-      door_->options_.scan_prefetch(scans_[i].request, door_->views_, step);
+      door_->scan_prefetch_(scans_[i].request, door_->views_, step);
     }
   }
   while (count < scans_.size() && count < kTcpScansMax && payload < kFramePayloadMax) {
     const TcpScan& scan = scans_[count++];
-    const ScanPlan plan = door_->options_.scanner(scan.request, door_->views_);
+    const ScanPlan plan = door_->scanner_(scan.request, door_->views_);
     TcpScanned answer{
         .tag = scan.tag, .status = Check(plan, stopped), .ranges = 0, .reserved = {}, .parts = {}};
     if (answer.status == ReadStatus::kOk) {

@@ -5,16 +5,17 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "tailcast/base/log.h"
 #include "tailcast/fabric/metrics.h"
-#include "tailcast/fabric/net_address.h"
 #include "tailcast/fabric/tcp_connection.h"
 
 namespace tailcast::fabric {
@@ -42,13 +43,17 @@ class TcpDoor::Listener final : public Reactor::Handler {
   TcpDoor* const door_;
 };
 
-TcpDoor::TcpDoor(Reactor* reactor, const RegionMemory* memory, TcpMessageDoor* messages,
-                 TcpDoorOptions options)
-    : reactor_(reactor),
-      memory_(memory),
-      messages_(messages),
-      options_(std::move(options)),
-      views_(ViewsOf(*memory)),
+TcpDoor::TcpDoor(const DoorContext& context)
+    : reactor_(context.reactor),
+      memory_(context.memory),
+      messages_(context.messages == nullptr
+                    ? nullptr
+                    : std::make_unique<TcpMessageDoor>(context.messages, context.options->name,
+                                                       context.options->peer_timeout)),
+      options_(*context.options),
+      scanner_(context.scanner),
+      scan_prefetch_(context.scan_prefetch),
+      views_(ViewsOf(*context.memory)),
       listener_(std::make_unique<Listener>(this)) {}
 
 TcpDoor::~TcpDoor() {
@@ -62,8 +67,21 @@ TcpDoor::~TcpDoor() {
   });
 }
 
-Result<uint16_t> TcpDoor::Listen(const std::string& host_port) {
-  TAILCAST_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(host_port));
+Result<std::string> TcpDoor::Listen() {
+  TAILCAST_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(options_.tcp_listen));
+  TAILCAST_ASSIGN_OR_RETURN(const uint16_t port, ListenAt(where));
+  std::string host =
+      options_.tcp_advertised_host.empty() ? where.host : options_.tcp_advertised_host;
+  if (host.empty() || host == "0.0.0.0") {
+    char name[HOST_NAME_MAX + 1] = {};
+    if (gethostname(name, sizeof(name) - 1) == 0) host = name;
+  }
+  if (host.find(':') != std::string::npos) host = "[" + host + "]";
+  return host + ":" + std::to_string(port);
+}
+
+Result<uint16_t> TcpDoor::ListenAt(const HostPort& where) {
+  const std::string& host_port = options_.tcp_listen;
   TAILCAST_ASSIGN_OR_RETURN(const SocketAddress address, ResolveForListening(where));
   Descriptor fd(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "make a tcp socket");
@@ -146,6 +164,7 @@ void TcpDoor::CloseConnections() {
   reactor_->Call([this] {
     while (!connections_.empty()) Drop(connections_.begin()->first);
   });
+  if (messages_ != nullptr) messages_->CloseConnections();
 }
 
 uint32_t TcpDoor::LoadWord(const WordKey& key) const {

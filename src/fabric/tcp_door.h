@@ -17,37 +17,25 @@
 #include <vector>
 
 #include "tailcast/base/scope.h"
+#include "tailcast/fabric/driver.h"
+#include "tailcast/fabric/net_address.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/tcp_message_door.h"
 
 namespace tailcast::fabric {
 
-struct TcpDoorOptions {
-  std::string name;
-  uint32_t connections_max = 0;
-  uint32_t watches_max = 0;  // per connection
-  uint32_t reads_max = 0;    // outstanding per connection
-  Duration peer_timeout;
-  Scanner scanner;             // null: scans are not answered
-  ScanPrefetch scan_prefetch;  // may be null
-};
-
-// Threads: construction, Listen and destruction by one that is not the reactor's; the rest any.
-class TcpDoor {
+class TcpDoor final : public Door {
  public:
-  // `messages`: null: message channels are refused.
-  TcpDoor(Reactor* reactor, const RegionMemory* memory, TcpMessageDoor* messages,
-          TcpDoorOptions options);
-  ~TcpDoor();
+  explicit TcpDoor(const DoorContext& context);
+  ~TcpDoor() override;
   TcpDoor(const TcpDoor&) = delete;
   TcpDoor& operator=(const TcpDoor&) = delete;
 
-  // "host:port". Returns the port.
-  Result<uint16_t> Listen(const std::string& host_port);
-  void CloseConnections();
-  // See Exporter::Notify. Costs a fence and a load when nobody watches.
-  void Notify(RegionId region, uint64_t offset);
+  Result<std::string> Listen() override;
+  void CloseConnections() override;
+  // Costs a fence and a load when nobody watches.
+  void Notify(RegionId region, uint64_t offset) override;
 
  private:
   class Listener;
@@ -68,6 +56,7 @@ class TcpDoor {
     uint32_t last_seen;
   };
 
+  Result<uint16_t> ListenAt(const HostPort& where);
   void OnAccept();
   void OnTick();
   void Drop(int fd);
@@ -86,8 +75,10 @@ class TcpDoor {
 
   Reactor* const reactor_;
   const RegionMemory* const memory_;
-  TcpMessageDoor* const messages_;
-  const TcpDoorOptions options_;
+  const std::unique_ptr<TcpMessageDoor> messages_;  // null: they are refused
+  const ExporterOptions options_;
+  const Scanner scanner_;                           // null: scans are not answered
+  const ScanPrefetch scan_prefetch_;                // may be null
   const std::vector<std::span<const char>> views_;  // of the regions, for the scanner
   std::string address_;                             // for log lines
   Descriptor socket_;

@@ -364,11 +364,9 @@ std::unique_ptr<Endpoint> TcpSession::MakeEndpoint(std::shared_ptr<Reactor> reac
                                        std::move(reactor));
 }
 
-std::shared_ptr<ClientSession> MakeTcpSession(EventLoop* loop, Reactor* reactor, HostPort where,
-                                              ExporterIncarnation expected_incarnation,
-                                              Duration read_timeout) {
-  return std::make_shared<TcpSession>(loop, reactor, std::move(where), expected_incarnation,
-                                      read_timeout);
+std::shared_ptr<ClientSession> MakeTcpSession(const DialContext& context, HostPort where,
+                                              ExporterIncarnation expected_incarnation) {
+  return std::make_shared<TcpSession>(context, std::move(where), expected_incarnation);
 }
 
 }  // namespace tailcast::fabric

@@ -4,14 +4,12 @@
 
 #include <memory>
 
-#include "tailcast/base/event_loop.h"
 #include "tailcast/fabric/client_session.h"
 #include "tailcast/fabric/net_address.h"
 
 namespace tailcast::fabric {
 
-std::shared_ptr<ClientSession> MakeTcpSession(EventLoop* loop, Reactor* reactor, HostPort where,
-                                              ExporterIncarnation expected_incarnation,
-                                              Duration read_timeout);
+std::shared_ptr<ClientSession> MakeTcpSession(const DialContext& context, HostPort where,
+                                              ExporterIncarnation expected_incarnation);
 
 }  // namespace tailcast::fabric

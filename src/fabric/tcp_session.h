@@ -32,13 +32,12 @@ class TcpEndpoint;
 //   * Both threads send, under send_mutex_.
 class TcpSession final : public ClientSession {
  public:
-  TcpSession(EventLoop* loop, Reactor* reactor, HostPort where,
-             ExporterIncarnation expected_incarnation, Duration read_timeout)
-      : loop_(loop),
-        reactor_(reactor),
+  TcpSession(const DialContext& context, HostPort where, ExporterIncarnation expected_incarnation)
+      : loop_(context.loop),
+        reactor_(context.reactor),
         expected_incarnation_(expected_incarnation),
-        read_timeout_(read_timeout),
-        dialer_(reactor, std::move(where)),
+        read_timeout_(context.read_timeout),
+        dialer_(context.reactor, std::move(where)),
         in_(kInBytes) {}
 
   std::unique_ptr<Endpoint> MakeEndpoint(std::shared_ptr<Reactor> reactor) override;
