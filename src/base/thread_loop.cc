@@ -76,8 +76,11 @@ WallTime ThreadLoop::WallNow() const { return ReadWallClock(); }
 void ThreadLoop::SignalLocked() {
   // Under the mutex, so that the loop can't take the task and be destroyed before our last touch of
   // it; FUTEX_WAKE uses the address only.
-  if (mailbox_.exchange(kPosted, std::memory_order_acq_rel) == kSleeping) {
+  const uint32_t before = mailbox_.exchange(kPosted, std::memory_order_acq_rel);
+  if (before == kSleeping) {
     syscall(SYS_futex, Address(&mailbox_), FUTEX_WAKE | kFutexPrivate, 1, nullptr, nullptr, 0);
+  } else if (before == kPolling) {
+    WakePoll();
   }
 }
 
@@ -212,6 +215,7 @@ size_t ThreadLoop::Turn() {
   turning_ = true;
   size_t ran = RunTimers();
   ran += RunWords();
+  ran += RunDescriptors();
   ran += RunMailbox();
   turning_ = false;
   return ran;
@@ -250,7 +254,8 @@ bool ThreadLoop::HasWork() const {
 }
 
 void ThreadLoop::SleepUntil(MonotonicTime deadline) {
-  if (options_.spin > Duration()) {
+  const bool descriptors = descriptors_ != nullptr && HasDescriptors();
+  if (options_.spin > Duration() && !descriptors) {
     const MonotonicTime spin_end = std::min(deadline, ReadMonotonicClock() + options_.spin);
     do {
       for (int i = 0; i < 16; ++i) {
@@ -260,12 +265,19 @@ void ThreadLoop::SleepUntil(MonotonicTime deadline) {
     } while (ReadMonotonicClock() < spin_end);
     if (spin_end == deadline) return;
   }
+  const bool poll = descriptors && words_.empty();
+  const uint32_t asleep = poll ? kPolling : kSleeping;
   uint32_t expected = kEmpty;
-  if (!mailbox_.compare_exchange_strong(expected, kSleeping, std::memory_order_acq_rel)) return;
+  if (!mailbox_.compare_exchange_strong(expected, asleep, std::memory_order_acq_rel)) return;
   ++sleeps_;
-  WaitOnFutexes(deadline);
-  // Not kSleeping any more, unless a poster got in before us.
-  expected = kSleeping;
+  if (poll) {
+    WaitOnDescriptors(deadline);
+  } else {
+    if (descriptors) ArmWaiter();
+    WaitOnFutexes(deadline);
+  }
+  // Not asleep any more, unless a poster got in before us.
+  expected = asleep;
   mailbox_.compare_exchange_strong(expected, kEmpty, std::memory_order_acq_rel);
 }
 

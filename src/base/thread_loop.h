@@ -1,9 +1,13 @@
-// The real EventLoop: one thread's queue of tasks, timers and watched memory words.
+// The real EventLoop: one thread's queue of tasks, timers, watched memory words and descriptors.
 //
-// It sleeps in one futex_waitv (Linux 5.16) over its mailbox and the watched words, so a
-// notification through a shared-memory doorbell wakes it without a helper thread, and an idle loop
-// uses no CPU: there is no periodic wakeup. There is no epoll and no eventfd in it; whoever waits
-// for sockets or files does so on a thread of its own and posts.
+//   watches                  sleeps in
+//   words, or nothing        one futex_waitv (Linux 5.16) over its mailbox and the words
+//   descriptors              one epoll_pwait over them and an eventfd, which a post writes
+//   both                     futex_waitv; a thread of the loop's own waits for the descriptors
+//
+// So a notification through a shared-memory doorbell or by a socket wakes it without another thread
+// in between, unless it waits for both, which no call of the kernel does. An idle loop uses no CPU:
+// there is no periodic wakeup.
 //
 // Threads: Post and Stop from any thread. All else on the loop's thread: the one that calls Run*,
 // or, while nobody runs the loop, the thread that will do so next.
@@ -19,7 +23,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/status.h"
 
 namespace tailcast {
 
@@ -30,7 +36,7 @@ class ThreadLoop final : public EventLoop {
  public:
   struct Options {
     // How long to look for work in a busy loop before sleeping: saves the wake-up latency (some
-    // microseconds) for a whole core while it spins. 0 = sleep at once.
+    // microseconds) for a whole core while it spins. 0 = sleep at once, as with descriptors.
     Duration spin;
     // False: never use futex_waitv, as on a kernel that lacks it. For tests.
     bool use_futex_waitv = true;
@@ -62,6 +68,14 @@ class ThreadLoop final : public EventLoop {
   // The callback of a cancelled watch is not called. Unknown ids, and 0, are ignored.
   void CancelWord(WordWatchId id);
   size_t watched_words() const { return words_.size(); }
+
+  // Calls `ready`, again and again, in turns of the loop in which `fd` is readable, or has an error
+  // or a hang-up to report (level-triggered, as of epoll). `fd` stays open until the watch is
+  // cancelled, which `ready` may do, and destroy what it likes.
+  //   ResourceExhausted: the kernel takes no more.
+  Status WatchDescriptor(int fd, Callback<void()> ready);
+  // `ready` is not called any more. Unknown ones are ignored.
+  void CancelDescriptor(int fd);
 
   // Turns the loop until Stop.
   void Run();
@@ -95,9 +109,13 @@ class ThreadLoop final : public EventLoop {
     WordWatchId id = 0;
     Task changed;
   };
-  // Values of mailbox_: kEmpty -> kSleeping by the loop; anything -> kPosted by a poster, who wakes
-  // the loop if it replaced kSleeping.
-  static constexpr uint32_t kEmpty = 0, kPosted = 1, kSleeping = 2;
+  struct Descriptors;  // thread_loop_descriptors.cc
+  struct DescriptorsDeleter {
+    void operator()(Descriptors* descriptors) const;
+  };
+  // Values of mailbox_: kEmpty -> kSleeping or kPolling by the loop; anything -> kPosted by a
+  // poster, who wakes the loop if it replaced one of those: it sleeps on the futex, or in epoll.
+  static constexpr uint32_t kEmpty = 0, kPosted = 1, kSleeping = 2, kPolling = 3;
 
   static bool TimerAfter(const Timer& a, const Timer& b) {
     return a.when != b.when ? a.when > b.when : a.id > b.id;
@@ -107,11 +125,18 @@ class ThreadLoop final : public EventLoop {
   size_t RunTimers();
   size_t RunMailbox();
   size_t RunWords();
+  size_t RunDescriptors();
   // When the next timer is due; Max if there is none. Drops cancelled timers from the heap's top.
   MonotonicTime NextTimer();
   bool HasWork() const;
   void SleepUntil(MonotonicTime deadline);
   void WaitOnFutexes(MonotonicTime deadline);
+  // Of descriptors_, which there are.
+  bool HasDescriptors() const;
+  void WaitOnDescriptors(MonotonicTime deadline);
+  void WakePoll();  // any thread
+  void ArmWaiter();
+  void Wake();  // any thread: one more turn
   void SignalLocked();
 
   const Options options_;
@@ -127,6 +152,7 @@ class ThreadLoop final : public EventLoop {
   std::vector<Word> words_;
   std::vector<Word> fired_;
   WordWatchId next_word_ = 1;
+  std::unique_ptr<Descriptors, DescriptorsDeleter> descriptors_;  // null: none yet
 
   std::atomic<uint32_t> mailbox_{kEmpty};
   std::mutex mutex_;

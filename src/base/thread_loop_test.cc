@@ -412,6 +412,113 @@ TEST_P(WordWatchTest, RefusesMoreWordsThanTheKernelTakes) {
   EXPECT_NE(loop.WatchWord(page.word(200), 0, scope.Bind([] {})), 0u);
 }
 
+// With a watched word beside them or without: the loop sleeps elsewhere then.
+class DescriptorWatchTest : public ::testing::TestWithParam<bool> {
+ protected:
+  DescriptorWatchTest() {
+    EXPECT_EQ(pipe2(pipe_, O_CLOEXEC | O_NONBLOCK), 0);
+    if (GetParam()) {
+      EXPECT_NE(loop_.WatchWord(page_.word(0), 0, scope_.Bind([] { FAIL() << "never changed"; })),
+                0u);
+    }
+  }
+  ~DescriptorWatchTest() override {
+    close(pipe_[0]);
+    close(pipe_[1]);
+  }
+  void Write() { EXPECT_EQ(write(pipe_[1], "x", 1), 1); }
+  void Read() {
+    char byte;
+    EXPECT_EQ(read(pipe_[0], &byte, 1), 1);
+  }
+
+  int pipe_[2];
+  SharedPage page_;
+  ThreadLoop loop_;
+  const Scope scope_;
+};
+INSTANTIATE_TEST_SUITE_P(Words, DescriptorWatchTest, ::testing::Bool(),
+                         [](const auto& param) { return param.param ? "WithWords" : "Alone"; });
+
+TEST_P(DescriptorWatchTest, EveryWriteOfAnotherThreadWakesIt) {
+  constexpr int kWrites = 2000;
+  std::atomic<int> seen{0};
+  ASSERT_TRUE(loop_
+                  .WatchDescriptor(pipe_[0], scope_.Bind([&] {
+                    Read();
+                    seen.fetch_add(1);
+                  }))
+                  .ok());
+  std::thread writer([&] {
+    for (int i = 0; i < kWrites; ++i) {
+      while (seen.load() < i) std::this_thread::yield();  // it is asleep, or nearly
+      Write();
+    }
+  });
+  EXPECT_TRUE(loop_.RunUntil([&] { return seen == kWrites; }, Soon()));
+  writer.join();
+  EXPECT_EQ(loop_.RunOnce(), 0u);
+}
+
+TEST_P(DescriptorWatchTest, PostsAndTimersAreNotHeldUp) {
+  ASSERT_TRUE(
+      loop_.WatchDescriptor(pipe_[0], scope_.Bind([] { FAIL() << "nothing to read"; })).ok());
+  bool ran = false;
+  loop_.At(ReadMonotonicClock() + Duration::Micros(700), scope_.Bind([&] { ran = true; }));
+  EXPECT_TRUE(loop_.RunUntil([&] { return ran; }, Soon()));
+  for (int i = 0; i < 500; ++i) {
+    std::atomic<bool> posted{false};
+    std::thread poster([&] { loop_.Post(scope_.Bind([&] { posted = true; })); });
+    EXPECT_TRUE(loop_.RunUntil([&] { return posted.load(); }, Soon()));
+    poster.join();
+  }
+}
+
+TEST_P(DescriptorWatchTest, WhatIsNotReadIsReportedAgainUntilItIsCancelled) {
+  int calls = 0;
+  ASSERT_TRUE(loop_
+                  .WatchDescriptor(pipe_[0], scope_.Bind([&] {
+                    if (++calls == 3) loop_.CancelDescriptor(pipe_[0]);
+                  }))
+                  .ok());
+  Write();
+  EXPECT_TRUE(loop_.RunUntil([&] { return calls == 3; }, Soon()));
+  loop_.RunFor(Duration::Millis(5));
+  EXPECT_EQ(calls, 3);
+  EXPECT_TRUE(IsResourceExhausted(loop_.WatchDescriptor(-1, scope_.Bind([] {}))));
+}
+
+TEST_P(DescriptorWatchTest, OneThatCancelsItsNeighbourKeepsItFromBeingCalled) {
+  int other[2];
+  ASSERT_EQ(pipe2(other, O_CLOEXEC | O_NONBLOCK), 0);
+  int calls = 0;
+  for (const auto& [mine, theirs] : {std::pair(pipe_[0], other[0]), {other[0], pipe_[0]}}) {
+    ASSERT_TRUE(loop_
+                    .WatchDescriptor(mine, scope_.Bind([&, mine, theirs] {
+                      ++calls;
+                      loop_.CancelDescriptor(mine);
+                      loop_.CancelDescriptor(theirs);
+                    }))
+                    .ok());
+  }
+  Write();
+  ASSERT_EQ(write(other[1], "x", 1), 1);
+  EXPECT_TRUE(loop_.RunUntil([&] { return calls > 0; }, Soon()));
+  loop_.RunFor(Duration::Millis(5));
+  EXPECT_EQ(calls, 1);
+  close(other[0]);
+  close(other[1]);
+}
+
+TEST_P(DescriptorWatchTest, AnIdleLoopSleepsOnceAndStopsAtOnce) {
+  ASSERT_TRUE(loop_.WatchDescriptor(pipe_[0], scope_.Bind([] {})).ok());
+  loop_.RunFor(Duration::Millis(20));
+  EXPECT_LE(loop_.sleeps(), 2u);
+  std::thread stopper([&] { loop_.Stop(); });
+  loop_.Run();
+  stopper.join();
+}
+
 TEST(ThreadLoopTest, ASpinningLoopFindsPostsAndTimers) {
   const Scope scope;
   ThreadLoop::Options options;

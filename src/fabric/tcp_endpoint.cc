@@ -9,12 +9,15 @@
 #include <vector>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/log.h"
 #include "tailcast/base/metrics.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/tcp_session.h"
 
 namespace tailcast::fabric {
 namespace {
+
+const Logger kLog("fabric");
 
 Counter& Timeouts() {
   static Counter& counter =
@@ -33,8 +36,12 @@ class TcpEndpoint final : public Endpoint {
         loop_(session_->loop_),
         read_timeout_(session_->read_timeout_) {
     session_->endpoint_ = this;
+    if (const Status status = session_->Attend(); !status.ok()) {
+      kLog.Error("reads of ", session_->name(), " will be slow: ", status.message());
+    }
   }
   ~TcpEndpoint() override {
+    session_->Leave();
     {
       std::lock_guard lock(session_->receive_mutex_);
       session_->closed_ = true;
@@ -348,6 +355,28 @@ class TcpEndpoint final : public Endpoint {
   uint64_t next_watch_ = 1;
   Scope scope_;
 };
+
+Status TcpSession::Attend() {
+  return loop_->WatchDescriptor(
+      fd_.get(), scope().Bind([self = std::static_pointer_cast<TcpSession>(shared_from_this())] {
+        self->OnReadable();
+      }));
+}
+
+void TcpSession::Leave() { loop_->CancelDescriptor(fd_.get()); }
+
+void TcpSession::OnReadable() {
+  bool news = false;
+  const std::string wrong = Take(&news);
+  if (!wrong.empty()) {
+    Leave();
+    reactor_->Post(
+        scope().Bind([self = std::static_pointer_cast<TcpSession>(shared_from_this()), wrong] {
+          if (self->state_ == State::kOpen) self->Die(wrong);
+        }));
+  }
+  if (news) endpoint_->OnNotice();  // may destroy the endpoint
+}
 
 void TcpSession::Notice() {
   if (notice_pending_.exchange(true, std::memory_order_acq_rel)) return;

@@ -1,5 +1,5 @@
-// The reader's end of the tcp driver. Requests are sent from the loop's thread; answers are
-// received by the connector's engine thread, straight into the readers' memory.
+// The reader's end of the tcp driver: requests are sent and answers received on the loop's thread,
+// straight into the readers' memory.
 #pragma once
 
 #include <memory>

@@ -27,7 +27,6 @@ Status TcpSession::Begin() {
     }
     if (Status s = reactor_->Add(fd_.get(), EPOLLIN, this); !s.ok()) return Finish(std::move(s));
     state_ = State::kHello;
-    heard_ = reactor_->Now();
     Send(HelloFrame(expected_incarnation_, 0));
   }));
   return OkStatus();
@@ -65,6 +64,7 @@ Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
   slots_.resize(welcome.reads_max);
   peer_timeout_ = Duration::Micros(static_cast<int64_t>(welcome.peer_timeout_us));
   state_ = State::kOpen;
+  reactor_->Modify(fd_.get(), 0);  // a hang-up is reported all the same
   tick_timer_ =
       reactor_->At(reactor_->Now() + peer_timeout_ / 4, scope().Bind([this] { OnTick(); }));
   return OkStatus();
@@ -77,8 +77,7 @@ void TcpSession::End() {
   tick_timer_ = 0;
   if (!fd_.valid()) return;
   reactor_->Remove(fd_.get());
-  std::lock_guard lock(send_mutex_);
-  fd_.Close();
+  shutdown(fd_.get(), SHUT_RDWR);
 }
 
 void TcpSession::Die(const std::string& why) {
@@ -93,7 +92,16 @@ void TcpSession::Die(const std::string& why) {
 
 void TcpSession::OnTick() {
   tick_timer_ = 0;
-  if (reactor_->Now() - heard_ > peer_timeout_) {
+  bool news = false;
+  const std::string wrong = Take(&news);  // nobody else may have
+  if (!wrong.empty()) return Die(wrong);
+  if (news) Notice();
+  bool silent;
+  {
+    std::lock_guard lock(receive_mutex_);
+    silent = ReadMonotonicClock() - heard_ > peer_timeout_;
+  }
+  if (silent) {
     SilentPeers("tcp", "client").Add();
     kLog.Info("server ", name(), " fell silent; hanging up");
     Die("fell silent");
@@ -117,7 +125,7 @@ void TcpSession::Send(const std::string& bytes) {
     if (n > 0) sent = static_cast<size_t>(n);
     if (sent == bytes.size() || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
     reactor_->Post(scope().Bind([self = std::static_pointer_cast<TcpSession>(shared_from_this())] {
-      if (self->fd_.valid()) self->reactor_->Modify(self->fd_.get(), EPOLLIN | EPOLLOUT);
+      if (self->state_ == State::kOpen) self->reactor_->Modify(self->fd_.get(), EPOLLOUT);
     }));
   }
   // Bounded by the server's credits: reads and watches outstanding.
@@ -130,28 +138,34 @@ void TcpSession::FlushOut() {
     const ssize_t n = send(fd_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0) out_.erase(0, static_cast<size_t>(n));
   }
-  if (out_.empty()) reactor_->Modify(fd_.get(), EPOLLIN);
+  if (out_.empty()) reactor_->Modify(fd_.get(), state_ == State::kOpen ? 0u : uint32_t{EPOLLIN});
 }
 
+// Until the hello was answered; then of what could not be sent at once, and of a broken connection.
 void TcpSession::OnEvents(uint32_t events) {
   auto self = shared_from_this();  // dying may let go of us
   if ((events & EPOLLOUT) != 0) FlushOut();
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
-  const std::string wrong = Receive();
+  bool news = false;
+  const std::string wrong = Take(&news);
   if (state_ == State::kClosed) return;
-  // Reads may wait for the credit, also when nobody waits for an answer.
-  bool news = std::exchange(freed_abandoned_, false) || !fresh_.empty();
-  {
-    std::lock_guard lock(done_mutex_);
-    completions_.insert(completions_.end(), fresh_.begin(), fresh_.end());
-    news |= !notifications_.empty();
-  }
-  fresh_.clear();
   if (!wrong.empty()) {
     Die(wrong);
   } else if (news) {
     Notice();
   }
+}
+
+std::string TcpSession::Take(bool* news) {
+  std::lock_guard lock(receive_mutex_);
+  std::string wrong = Receive();
+  // Reads may wait for the credit, also when nobody waits for an answer.
+  *news = std::exchange(freed_abandoned_, false) || !fresh_.empty();
+  std::lock_guard done_lock(done_mutex_);
+  completions_.insert(completions_.end(), fresh_.begin(), fresh_.end());
+  *news |= !notifications_.empty();
+  fresh_.clear();
+  return wrong;
 }
 
 }  // namespace tailcast::fabric

@@ -1,6 +1,8 @@
 // The reader's connection of the tcp driver, from the look-up of the host's name on: what the
-// loop's thread (tcp_endpoint.cc) and the connector's engine thread share. Requests are sent from
-// the loop's thread; answers are received by the engine, straight into the readers' memory.
+// loop's thread (tcp_endpoint.cc) and the connector's engine thread share. The engine connects,
+// says hello and pings. After that the loop's thread sends requests and receives answers, straight
+// into the readers' memory. A loop that does not turn receives nothing: then the engine does, as
+// often as it looks whether the server lives.
 #pragma once
 
 #include <atomic>
@@ -9,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tailcast/base/event_loop.h"
+#include "tailcast/base/thread_loop.h"
 #include "tailcast/fabric/client_session.h"
 #include "tailcast/fabric/net_address.h"
 #include "tailcast/fabric/reactor.h"
@@ -23,13 +25,15 @@ class TcpEndpoint;
 
 // Who owns what:
 //   * A read lives in one of slots_ from its submission to its answer; slots are numbered by tags
-//     that grow. The loop fills slot tail_ and publishes it; the engine frees slots at base_.
-//   * A destination belongs to the engine only while the engine holds receive_mutex_ and the slot
-//     is not abandoned. The loop takes the mutex to abandon a slot (time-out, end of the endpoint),
-//     so that when it has the mutex the engine is not inside recv, and later bytes go to a sink.
-//     The same holds for a scan's destinations, which may also be released, and for the ScanRead.
-//   * Completions and notifications pass from engine to loop under done_mutex_.
-//   * Both threads send, under send_mutex_.
+//     that grow. The loop fills slot tail_ and publishes it; who receives frees slots at base_.
+//   * Who receives holds receive_mutex_; only he writes to destinations, and only to those of slots
+//     that are not abandoned. The loop takes the mutex to abandon a slot (time-out, end of the
+//     endpoint), so that when it has the mutex the engine is not inside recv, and later bytes go to
+//     a sink. The same holds for a scan's destinations, which may also be released, and for the
+//     ScanRead.
+//   * Completions and notifications pass to the endpoint under done_mutex_.
+//   * Both threads send, under send_mutex_. The socket is closed with the session: the loop may
+//     wait for it until its endpoint has gone.
 class TcpSession final : public ClientSession {
  public:
   TcpSession(const DialContext& context, HostPort where, ExporterIncarnation expected_incarnation)
@@ -78,12 +82,18 @@ class TcpSession final : public ClientSession {
   Status TakeWelcome(const TcpFrame& frame, const char* body);
   void Die(const std::string& why);
   void OnTick();
+  // Loop thread, while there is an endpoint: waits for answers there.
+  Status Attend();
+  void Leave();
+  void OnReadable();
+  // Any thread. Receives what is there; `news` if the endpoint should look. "" or what was wrong.
+  std::string Take(bool* news);
   // Any thread. What does not go out at once is sent by the engine.
   void Send(const std::string& bytes);
   void FlushOut();
 
   Slot& SlotOf(uint64_t tag) { return slots_[tag % slots_.size()]; }
-  // The engine's receiving end. Each returns "" or what was wrong.
+  // The receiving end, under receive_mutex_. Each returns "" or what was wrong.
   std::string Receive();
   std::string TakeBuffered();
   std::string TakeFrame(const TcpFrame& frame, const char* body);
@@ -105,15 +115,14 @@ class TcpSession final : public ClientSession {
   // Has the endpoint look at what is new, on its loop. Any thread.
   void Notice();
 
-  EventLoop* const loop_;
+  ThreadLoop* const loop_;
   Reactor* const reactor_;
   const ExporterIncarnation expected_incarnation_;
   const Duration read_timeout_;
 
-  // Engine thread.
-  State state_ = State::kDialing;
+  // Changed by the engine thread.
+  std::atomic<State> state_{State::kDialing};
   TcpDialer dialer_;
-  MonotonicTime heard_;
   uint64_t tick_timer_ = 0;
   Duration peer_timeout_;
 
@@ -123,7 +132,9 @@ class TcpSession final : public ClientSession {
   std::vector<Slot> slots_;
 
   std::mutex receive_mutex_;
-  bool closed_ = false;  // guarded by receive_mutex_: no destination may be written any more
+  // All down to sink_ is guarded by receive_mutex_.
+  bool closed_ = false;  // no destination may be written any more
+  MonotonicTime heard_;
   std::atomic<uint64_t> base_{0};
   std::atomic<uint64_t> tail_{0};
   std::vector<char> in_;
@@ -142,7 +153,7 @@ class TcpSession final : public ClientSession {
   std::atomic<bool> dead_{false};
 
   std::mutex send_mutex_;
-  Descriptor fd_;    // closed under send_mutex_
+  Descriptor fd_;    // set under send_mutex_, before the hello
   std::string out_;  // guarded by send_mutex_
 
   TcpEndpoint* endpoint_ = nullptr;  // loop thread

@@ -1,4 +1,4 @@
-// The engine's receiving end of a TcpSession: frames, and payload straight to where it belongs.
+// The receiving end of a TcpSession: frames, and payload straight to where it belongs.
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -17,13 +17,12 @@ namespace {
 const Logger kLog("fabric");
 constexpr size_t kSinkBytes = 64 << 10;
 constexpr size_t kPartsMax = 512;
-// Receive calls before the engine looks at its other endpoints.
+// Receive calls before the thread looks at its other endpoints.
 constexpr int kReceivesPerTurn = 8;
 
 }  // namespace
 
 std::string TcpSession::Receive() {
-  std::lock_guard lock(receive_mutex_);
   std::array<iovec, kPartsMax + 1> parts;
   for (int round = 0; round < kReceivesPerTurn; ++round) {
     if (closed_) return "";
@@ -69,7 +68,7 @@ std::string TcpSession::Receive() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return std::string("the connection broke: ") + std::strerror(errno);
     if (n == 0) return "the server closed the connection";
-    heard_ = reactor_->Now();
+    heard_ = ReadMonotonicClock();
     in_end_ += Distribute(static_cast<size_t>(n));
     if (std::string wrong = TakeBuffered(); !wrong.empty()) return wrong;
     if (state_ == State::kClosed) return "";
