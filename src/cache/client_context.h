@@ -57,34 +57,25 @@ class ConfigurationWatch {
   ConfigurationId mine_{}, seen_{};
 };
 
-// Links with reads that were not given to their endpoints yet. They go out at the end of the
-// outermost Hold, or at once outside of any: endpoints take one system call for a batch.
+// Links with reads that were not given to their endpoints yet. They go out together at the end of
+// the loop's turn: endpoints take one system call for a batch.
 class Outbox {
  public:
-  class Hold {
-   public:
-    explicit Hold(Outbox& outbox) : outbox_(outbox) { ++outbox_.holds_; }
-    ~Hold() {
-      if (--outbox_.holds_ == 0) outbox_.SendAll();
-    }
-    Hold(const Hold&) = delete;
-    Hold& operator=(const Hold&) = delete;
-
-   private:
-    Outbox& outbox_;
-  };
+  explicit Outbox(EventLoop& loop) : loop_(loop) {}
 
   void Add(ReplicaLink* link) {
+    if (links_.empty()) loop_.Post(scope_.Bind([this] { SendAll(); }));
     links_.push_back(link);
-    if (holds_ == 0) SendAll();
   }
-  void Remove(ReplicaLink* link) { std::erase(links_, link); }
+  void Remove(ReplicaLink* link) { std::replace(links_.begin(), links_.end(), link, kGone); }
 
  private:
+  static constexpr ReplicaLink* kGone = nullptr;
   void SendAll();  // replica_link.cc
 
-  int holds_ = 0;
+  EventLoop& loop_;
   std::vector<ReplicaLink*> links_;
+  Scope scope_;
 };
 
 // Why a call to a replica brought nothing.
@@ -116,7 +107,7 @@ struct ClientContext {
   ValueMemory values;
   ReadSlots slots;
   const std::shared_ptr<KeyReadPool> key_reads = MakeKeyReadPool();
-  Outbox outbox;
+  Outbox outbox{loop};
   ConfigurationWatch configuration;
   CacheEpoch epoch{};              // of the newest ring
   int32_t immediate_replicas = 0;  // connected, and read inside the call

@@ -14,6 +14,9 @@
 namespace tailcast::cache {
 namespace {
 
+// Chunks of a batch that are asked of the replica that is liked best; the next ones of the second.
+constexpr uint32_t kChunksTogether = 64;
+
 // Of a value whose length nobody knows: that of metadata, by which its servers are planned.
 constexpr uint64_t kValueBytesExpected = 1024;
 
@@ -34,7 +37,8 @@ void ReadBatch::AddChunk(ChunkRead* read) {
   Item& item = items_.emplace_back();
   item.key = read->key;
   item.target.chunk = read;
-  item.owners = replicas_.OwnersForRead(item.key, /*chunk=*/true);
+  item.owners = replicas_.OwnersForRead(item.key, /*chunk=*/true,
+                                        static_cast<uint32_t>(items_.size() - 1) / kChunksTogether);
 }
 
 void ReadBatch::AddValue(const Client::ValueRead& read) {
@@ -45,7 +49,6 @@ void ReadBatch::AddValue(const Client::ValueRead& read) {
 }
 
 void ReadBatch::Start(Duration timeout, Task ended) {
-  const Outbox::Hold hold(context_.outbox);
   ended_ = std::move(ended);
   unfinished_ = items_.size();
   asking_ = true;
@@ -85,7 +88,6 @@ void ReadBatch::SetHedge() {
 }
 
 void ReadBatch::Hedge() {
-  const Outbox::Hold hold(context_.outbox);
   bool more = false;
   asking_ = true;
   for (uint32_t i = 0; i < items_.size(); ++i) {
@@ -249,7 +251,6 @@ void ReadBatch::SendOverflowed() {
 void ReadBatch::SendGet(ReplicaLink& link, std::vector<Overflowed> asks) {
   if (link.rpc() == nullptr) {
     ++context_.counters.get_no_address;
-    const Outbox::Hold hold(context_.outbox);
     for (const Overflowed& ask : asks) OnAnswer(ask.index, ask.replica, {}, "");
     return;
   }
@@ -281,7 +282,6 @@ OwnedCounter& ReadBatch::CauseOfGet(const Status& status) {
 }
 
 void ReadBatch::OnGetReply(const std::vector<Overflowed>& asks, const Result<std::string>& reply) {
-  const Outbox::Hold hold(context_.outbox);
   v1::CacheBatch values;
   std::map<Key, wire::Entry> entries;
   if (reply.ok() && values.ParseFromString(*reply) && wire::Reader::Check(values).ok()) {

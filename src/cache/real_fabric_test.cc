@@ -141,7 +141,8 @@ TEST_P(RealFabricTest, WritesGoOverChannelsAndNobodyIsCalled) {
   }
   ASSERT_TRUE(writer.Mutate(mutations).ok());
   const ClientCounters& counters = writer.client->counters();
-  EXPECT_GE(counters.write_messages, 3u * 500 * 4096 / fabric::kMessageBytesMax);
+  // To the two that the quorum waited for, at least.
+  EXPECT_GE(counters.write_messages, 2u * 500 * 4096 / fabric::kMessageBytesMax);
   EXPECT_EQ(counters.write_calls, 0u);
   EXPECT_EQ(counters.channel_failed, 0u);
 }

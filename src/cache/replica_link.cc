@@ -48,7 +48,9 @@ struct ReplicaLink::Remains {
 };
 
 void Outbox::SendAll() {
-  for (ReplicaLink* link : std::exchange(links_, {})) link->SendBatch();
+  for (ReplicaLink* link : std::exchange(links_, {})) {
+    if (link != kGone) link->SendBatch();
+  }
 }
 
 ReplicaLink::ReplicaLink(ClientContext& context, fabric::Connector& fabric, rpc::Connector& rpc,
@@ -171,7 +173,6 @@ void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
   heart_.OnLook(context_.loop.Now(), layout::LoadWord(page + layout::kHeartbeatOffset));
   context_.configuration.Saw(
       ConfigurationId{layout::LoadWord(page + layout::kConfigurationOffset)});
-  const Outbox::Hold hold(context_.outbox);
   for (Task& task : std::exchange(waiting_, {})) task();
 }
 
@@ -314,7 +315,6 @@ void ReplicaLink::SendBatch() {
 }
 
 void ReplicaLink::OnCompletions() {
-  const Outbox::Hold hold(context_.outbox);
   const Scope::Watcher connection = connection_.Watch();
   fabric::Completion completions[64];
   while (!connection.ended()) {

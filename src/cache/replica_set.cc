@@ -36,6 +36,10 @@ void ReplicaSet::Update(RingConfig config) {
                         : std::make_shared<ReplicaLink>(context_, fabric_, rpc_, replica));
     links.back()->set_standing({replica.whole, replica.votes_in_other});
   }
+  liking_.clear();
+  for (const Replica& replica : config.replicas) {
+    liking_.push_back(Hash128(replica.name, preference_).hi);
+  }
   links_ = std::make_shared<const LinkTable>(std::move(links));
   rings_.Update(config);
   context_.configuration.SetMine(config.configuration_id);
@@ -50,16 +54,16 @@ void ReplicaSet::Update(RingConfig config) {
 
 Owners ReplicaSet::PreferredOwners(const Key& key) const {
   Owners owners = rings_.read().OwnersOf(key);
-  // One replica of each key is this client's first choice, so that what it remembers of places is
-  // of use; over clients and keys the choice is uniform.
-  // Over shared memory nobody's network is spared by that, and all clients of a host do better with
-  // the copy that is in the processor's caches already.
+  // The replicas in one order for all keys, so that what is read together asks few of them, in one
+  // message each. Over clients the order is uniform. Over shared memory nobody is spared by that,
+  // and all clients of a host do better with the copy that is in the processor's caches already.
   if (owners.count > 1 && !link(owners, 0)->immediate()) {
-    const uint64_t mixed = (key.lo ^ preference_) * 0x9e3779b97f4a7c15;
-    const auto first = static_cast<uint32_t>(((mixed >> 32) * owners.count) >> 32);
-    if (first != 0) {
-      std::rotate(owners.replica.begin(), owners.replica.begin() + first,
-                  owners.replica.begin() + owners.count);
+    for (size_t i = 1; i < owners.count; ++i) {
+      for (size_t at = i; at > 0; --at) {
+        uint16_t& before = owners.replica[at - 1];
+        uint16_t& after = owners.replica[at];
+        if (liking_[after] < liking_[before]) std::swap(before, after);
+      }
     }
   }
   return owners;
@@ -73,8 +77,13 @@ Owners ReplicaSet::ChunkOwners(const Key& key) const {
   return owners;
 }
 
-Owners ReplicaSet::OwnersForRead(const Key& key, bool chunk) {
-  const Owners preferred = chunk ? ChunkOwners(key) : PreferredOwners(key);
+Owners ReplicaSet::OwnersForRead(const Key& key, bool chunk, uint32_t turn) {
+  Owners preferred = chunk ? ChunkOwners(key) : PreferredOwners(key);
+  const auto count = std::min<ptrdiff_t>(preferred.count, kReplicasPerKey);
+  if (turn % kReplicasPerKey != 0 && count == kReplicasPerKey) {
+    std::rotate(preferred.replica.begin(), preferred.replica.begin() + turn % kReplicasPerKey,
+                preferred.replica.begin() + count);
+  }
   if (!any_avoided_) return preferred;
   Owners owners = preferred;
   uint8_t next = 0;

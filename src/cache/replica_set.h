@@ -31,8 +31,8 @@ class ReplicaSet {
   // those of that one, which were not emptied by the change.
   Owners ChunkOwners(const Key& key) const;
   // The owners of either for reads that are asked one after the other: those that are slow come
-  // last.
-  Owners OwnersForRead(const Key& key, bool chunk);
+  // last. `turn`: the order of the owners of the ring that is read begins so many places later.
+  Owners OwnersForRead(const Key& key, bool chunk, uint32_t turn = 0);
   // To be called when reads begin: compares the replicas' speeds, if that was a while ago.
   void JudgeSpeeds();
   // For writers: all are written, in both rings while there are two.
@@ -50,10 +50,11 @@ class ReplicaSet {
   ClientContext& context_;
   fabric::Connector& fabric_;
   rpc::Connector& rpc_;
-  const uint64_t preference_;  // mixed into the choice of each key's first replica
+  const uint64_t preference_;  // of this client, mixed into the order in which it likes replicas
   bool configured_ = false;
   RingPair rings_;
   std::shared_ptr<const LinkTable> links_ = std::make_shared<const LinkTable>();
+  std::vector<uint64_t> liking_;  // of each link: the least comes first
   bool any_avoided_ = false;
   MonotonicTime judge_at_;
 };
