@@ -1,4 +1,5 @@
-// How long a thread has run, and has waited for a processor, since it began.
+// How long a thread has run, and has waited for a processor, since it began; and how long the
+// machine had nothing to do.
 #pragma once
 
 #include <optional>
@@ -9,6 +10,8 @@ namespace tailcast {
 
 struct ThreadTimes {
   Duration ran, waited;
+  // Since the machine booted, as the mean of its processors; counted in hundredths of a second.
+  Duration idle;
 };
 
 // Of the calling thread; some microseconds. nullopt: this kernel does not say.

@@ -17,7 +17,7 @@ struct AgentOptions {
   // With doorbell: notifications closer than this are taken together.
   Duration doorbell_pause = Duration::Millis(0);
   // With doorbell: how long the agent's thread has run and waited for a processor; then it is set
-  // again later while the machine is full (pace_core.h). Null: at once.
+  // again later while the machine is full (stream/pace_core.h). Null: at once.
   std::optional<ThreadTimes> (*thread_times)() = nullptr;
   // How often the primary layer itself is asked for lengths: the fallback when the metadata cache
   // is away, and how a stream is found whose lengths nobody published.

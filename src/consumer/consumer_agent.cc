@@ -197,7 +197,6 @@ void ConsumerAgent::Watch() {
       ports_.metadata_cache->WatchValue(keys_.MetadataGroup(file_->id.stem.seq), kWatchTimeout,
                                         file_->scope().Bind([this](bool watched) {
                                           file_->watch = 0;
-                                          Pace();
                                           file_->lengths.OnDoorbell(ports_.loop->Now(), watched);
                                           DoWork();
                                         }));
@@ -235,6 +234,7 @@ void ConsumerAgent::OnMetadata(const Result<cache::Values>& values) {
     return value.has_value() ? stream::DecodePairMetadata(of, *value) : PairMetadata();
   };
   const int64_t chunk_size = lengths.chunk_size();
+  Pace();
   lengths.OnMetadata(ports_.loop->Now(), decode(seq, values->front()),
                      decode(seq + 1, values->back()));
   if (lengths.chunk_size() == chunk_size) return;

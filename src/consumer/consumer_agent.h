@@ -38,11 +38,11 @@
 #include "tailcast/consumer/agent_options.h"
 #include "tailcast/consumer/file_place.h"
 #include "tailcast/consumer/lengths_core.h"
-#include "tailcast/consumer/pace_core.h"
 #include "tailcast/consumer/start_point.h"
 #include "tailcast/consumer/tail_core.h"
 #include "tailcast/storage/store.h"
 #include "tailcast/stream/chunk_key.h"
+#include "tailcast/stream/pace_core.h"
 #include "tailcast/stream/ports.h"
 #include "tailcast/stream/position.h"
 
@@ -120,7 +120,7 @@ class ConsumerAgent {
   void DoWork();
   // Lengths.
   void Watch();
-  // How soon the doorbell is set again.
+  // How soon lengths are read again.
   void Pace();
   void ReadMetadata();
   void OnMetadata(const Result<cache::Values>& values);
@@ -152,7 +152,7 @@ class ConsumerAgent {
   Status status_;
   std::optional<stream::Position> first_available_;
   std::unique_ptr<StartSearch> search_;  // while locating
-  PaceCore pace_;
+  stream::PaceCore pace_;
   TailCore tail_;
   std::unique_ptr<OpenedFile> file_;  // while tailing, and when that has failed
   bool signalled_ = false;

@@ -6,7 +6,6 @@
 
 #include "tailcast/base/rng.h"
 #include "tailcast/consumer/delayed_read_core.h"
-#include "tailcast/consumer/pace_core.h"
 #include "tailcast/consumer/rate_limiter.h"
 #include "tailcast/consumer/tail_buffer.h"
 
@@ -171,50 +170,6 @@ TEST(TailBuffer, HoldsTheBytesBetweenTakenAndRead) {
     }
     EXPECT_LE(buffer.capacity(), 64 * 1024);
   }
-}
-
-// ---- PaceCore
-
-ThreadTimes Times(int64_t ran_ms, int64_t waited_ms) {
-  return {Duration::Millis(ran_ms), Duration::Millis(waited_ms)};
-}
-
-TEST(PaceCore, WaitsForNothingWhileItsThreadRunsWhenItWantsTo) {
-  PaceCore pace;
-  for (int64_t i = 0; i < 100; ++i) {
-    const MonotonicTime now = MonotonicTime::FromMicros(1 + i * 50'000);
-    ASSERT_TRUE(pace.Due(now));
-    pace.OnTimes(now, Times(i * 20, i * 10));
-    EXPECT_FALSE(pace.Due(now + Duration::Millis(49)));
-    EXPECT_EQ(pace.pause(), Duration());
-  }
-}
-
-TEST(PaceCore, WaitsLongerWhileTheMachineIsFullAndComesBack) {
-  PaceCore pace;
-  int64_t ran = 0, waited = 0, at = 1;
-  const auto step = [&](int64_t ran_ms, int64_t waited_ms) {
-    ran += ran_ms;
-    waited += waited_ms;
-    pace.OnTimes(MonotonicTime::FromMicros(at += 50'000), Times(ran, waited));
-    return pace.pause();
-  };
-  step(1000, 5000);  // before it was looked at: says nothing
-  EXPECT_EQ(pace.pause(), Duration());
-  EXPECT_EQ(step(5, 6), PaceCore::kPauseMin);
-  Duration before = pace.pause();
-  for (int i = 0; i < 20; ++i) {
-    EXPECT_GE(step(5, 20), before);
-    before = pace.pause();
-  }
-  EXPECT_EQ(pace.pause(), PaceCore::kPauseMax);
-  EXPECT_EQ(step(5, 4), PaceCore::kPauseMax) << "neither full nor idle";
-  EXPECT_EQ(step(0, 40), PaceCore::kPauseMax) << "it hardly ran";
-  for (int i = 0; i < 30; ++i) {
-    EXPECT_LE(step(5, 1), before);
-    before = pace.pause();
-  }
-  EXPECT_EQ(pace.pause(), Duration());
 }
 
 }  // namespace

@@ -41,10 +41,6 @@ void LengthsCore::EndPoll(MonotonicTime now) {
 void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
                              const PairMetadata& next) {
   EndPoll(now);
-  if (options_.doorbell && doorbell_ == Doorbell::kOff) {
-    doorbell_ = Doorbell::kWanted;
-    watch_at_ = now + pause_;
-  }
   poll_was_news_ = false;
   // A value that was mixed up speaks of another file. Lengths are hints: do without.
   const bool foreign = pair.known() && stream::StemOf(stem_.seq, pair) != stem_;
@@ -62,6 +58,12 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
     poll_was_news_ = poll_was_news_ || next_metadata_ != before;
   }
   LearnSeal();
+  if (!options_.doorbell || doorbell_ != Doorbell::kOff) return;
+  if (poll_was_news_ && pause_ > Duration()) {
+    next_poll_ = now + pause_;
+  } else {
+    doorbell_ = Doorbell::kWanted;
+  }
 }
 
 void LengthsCore::OnMetadataFailed(MonotonicTime now) {
@@ -113,7 +115,7 @@ LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing
 
 LengthsCore::Work LengthsCore::DoWork(MonotonicTime now, WallTime wall) {
   Work work;
-  if (doorbell_ == Doorbell::kWanted && now >= watch_at_) {
+  if (doorbell_ == Doorbell::kWanted) {
     doorbell_ = Doorbell::kSet;
     work.watch = true;
   }
@@ -194,7 +196,6 @@ MonotonicTime LengthsCore::NextWork() const {
   MonotonicTime next = next_primary_poll_;
   // With the doorbell set, polls are what its time-out does.
   if (doorbell_ != Doorbell::kSet && poll_ == Poll::kIdle) next = std::min(next, next_poll_);
-  if (doorbell_ == Doorbell::kWanted) next = std::min(next, watch_at_);
   if (waiting_for_next_) next = std::min(next, next_listing_);
   for (const DelayedReadCore& delayed : delayed_) next = std::min(next, delayed.Deadline());
   return next;

@@ -17,8 +17,9 @@
 //      ▲                │                │              ▲         │                 │ DoWork
 //      └──── answer ────┴──── answer ────┘              └── notifies or refuses ◀── set
 //
-// What is wanted is set at once, or after a pause (SetPause). While the doorbell is set no poll is
-// timed: a poll that is due waits for other work, at the latest for the doorbell's time-out.
+// While the doorbell is set no poll is timed: a poll that is due waits for other work, at the
+// latest for the doorbell's time-out. With a pause (SetPause) answers with news are followed by a
+// poll after it, and the doorbell is wanted when there is none.
 //
 // Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
 // primary layer is what Algorithm 1 (delayed_read_core.h) allows, or everything while nobody knows
@@ -68,7 +69,7 @@ class LengthsCore {
   void OnMetadata(MonotonicTime now, const stream::PairMetadata& pair,
                   const stream::PairMetadata& next);
   void OnMetadataFailed(MonotonicTime now);
-  // From now on the doorbell is set again so long after its notification was followed.
+  // From now on lengths are read so long after each other, as long as they bring news.
   void SetPause(Duration pause) { pause_ = pause; }
   // The doorbell that was set: true if it watched and notifies, false if nobody can watch.
   void OnDoorbell(MonotonicTime now, bool watched);
@@ -144,7 +145,6 @@ class LengthsCore {
   Poll poll_ = Poll::kIdle;
   Doorbell doorbell_ = Doorbell::kOff;
   Duration pause_;
-  MonotonicTime watch_at_;     // when a doorbell that is wanted is set
   bool poll_was_news_ = true;  // the last poll changed the metadata
   bool listing_ = false;       // one is under way
   bool waiting_for_next_ = false;

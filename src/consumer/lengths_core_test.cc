@@ -130,7 +130,7 @@ TEST_F(LengthsTest, TheCacheOfAFileThatWasClosedLongAgoIsNotWaitedFor) {
   }
 }
 
-TEST_F(LengthsTest, ADoorbellIsSetAgainAfterItsPause) {
+TEST_F(LengthsTest, WithAPauseNewsAreFollowedByAPollAndTheDoorbellIsSetWhenThereAreNone) {
   options_.doorbell = true;
   Open();
   At(0);
@@ -142,8 +142,11 @@ TEST_F(LengthsTest, ADoorbellIsSetAgainAfterItsPause) {
   core_->OnMetadata(Ms(3), Pair(1024, 1024), {});
   EXPECT_FALSE(At(3).watch);
   EXPECT_EQ(core_->NextWork(), Ms(7));
-  EXPECT_FALSE(At(6).watch);
-  EXPECT_TRUE(At(7).watch);
+  auto work = At(7);
+  EXPECT_TRUE(work.read_metadata);
+  EXPECT_FALSE(work.watch);
+  core_->OnMetadata(Ms(8), Pair(1024, 1024), {});
+  EXPECT_TRUE(At(8).watch);
 }
 
 TEST_F(LengthsTest, NotificationsWithoutNewsAreFollowedOnceAMillisecondOnly) {

@@ -160,7 +160,7 @@ MonotonicTime AppendCore::NextFlush() const {
   if (file_ != FileState::kOpen || full() || data_in_flight_ || waiting_.messages.empty()) {
     return MonotonicTime::Max();
   }
-  return last_flush_ + options_.flush_interval;
+  return DueAt();
 }
 
 Batch AppendCore::TakeForFile() {
@@ -172,12 +172,19 @@ Batch AppendCore::TakeForFile() {
   return std::exchange(waiting_, Batch());
 }
 
+MonotonicTime AppendCore::DueAt() const {
+  if (flush_soon_ || static_cast<int64_t>(waiting_.bytes.size()) >= options_.flush_bytes) {
+    return last_flush_;
+  }
+  const bool settled = options_.self_clocked && cached_ && drained();
+  return last_flush_ +
+         (settled ? std::min(pause_, options_.flush_interval) : options_.flush_interval);
+}
+
 void AppendCore::Next(MonotonicTime now, AppendEffects& out) {
   if (!is_open()) return;
-  const bool due = flush_soon_ || now >= last_flush_ + options_.flush_interval ||
-                   static_cast<int64_t>(waiting_.bytes.size()) >= options_.flush_bytes;
   if (file_ == FileState::kOpen && !full() && !data_in_flight_ && !waiting_.messages.empty() &&
-      due) {
+      now >= DueAt()) {
     last_flush_ = now;
     ++flushes_;
     Flush flush;

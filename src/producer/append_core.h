@@ -73,6 +73,10 @@ struct AppendOptions {
   Duration flush_interval = Duration::Millis(100);
   int64_t flush_bytes = 1 << 20;
   int64_t roll_bytes = 256 << 20;
+  // A flush also starts when the one before is durable and cached (SetCached), and SetPause is over:
+  // then each takes what came meanwhile, as fast as the system goes, and the interval bounds what a
+  // slow cache costs.
+  bool self_clocked = false;
 };
 
 struct AppendEffects {
@@ -110,6 +114,10 @@ class AppendCore {
   bool Open(int64_t start_number, int64_t start_byte, AppendEffects& out);
   bool is_open() const { return file_ == FileState::kOpen || file_ == FileState::kHeld; }
 
+  // Whether the cache has a quorum of all that is durable. Of use with self_clocked only.
+  void SetCached(bool cached) { cached_ = cached; }
+  // The same: flushes start so long after each other, at least.
+  void SetPause(Duration pause) { pause_ = pause; }
   // Starts what may start now.
   void Next(MonotonicTime now, AppendEffects& out);
   // When Next would start a flush that waits for its interval only; Max: nothing does.
@@ -170,10 +178,14 @@ class AppendCore {
   int64_t room() const { return std::max<int64_t>(1, options_.roll_bytes) - data_started_; }
   // What is durable ends at this position of the shard, or a message that was appended does.
   bool AtMessageBoundary(int64_t number, int64_t byte) const;
+  // When what waits need wait no longer.
+  MonotonicTime DueAt() const;
   Batch TakeForFile();  // of what waits, as much as the file has room for
 
   const AppendOptions options_;
   FileState file_ = FileState::kNone;
+  bool cached_ = true;
+  Duration pause_;
   bool flush_soon_ = false;    // what waits does not wait for the interval
   Batch waiting_;              // not appended
   std::deque<Flush> unacked_;  // appended to data, in order; the first `indexed_` also to the index

@@ -58,6 +58,55 @@ TEST_F(AppendCoreTest, TheFirstMessageIsFlushedAtOnceTheNextAfterTheInterval) {
   EXPECT_EQ(out.data->at, 2);
 }
 
+class SelfClockedTest : public AppendCoreTest {
+ protected:
+  SelfClockedTest()
+      : AppendCoreTest({.flush_interval = Duration::Millis(10), .self_clocked = true}) {}
+};
+
+TEST_F(SelfClockedTest, TheNextFlushTakesWhatCameUntilTheLastWasDurableAndCached) {
+  core.Add(Messages({"ab"}));
+  ASSERT_TRUE(Next(0).data);
+  core.Add(Messages({"c"}));
+  core.SetCached(false);
+  Data();
+  ASSERT_TRUE(Next(1).index);
+  EXPECT_FALSE(Next(1).data) << "not durable";
+  Index();
+  EXPECT_FALSE(Next(2).data) << "not cached";
+  core.Add(Messages({"d"}));
+  core.SetCached(true);
+  const auto out = Next(3);
+  ASSERT_TRUE(out.data);
+  EXPECT_EQ(out.data->bytes, "cd");
+}
+
+TEST_F(SelfClockedTest, APauseLiesBetweenFlushes) {
+  core.SetPause(Duration::Millis(4));
+  core.Add(Messages({"ab"}));
+  Next(0);
+  Data();
+  Next(1);
+  Index();
+  core.Add(Messages({"c"}));
+  EXPECT_FALSE(Next(3).data);
+  EXPECT_EQ(core.NextFlush(), MonotonicTime::FromMicros(4000));
+  EXPECT_TRUE(Next(4).data);
+}
+
+TEST_F(SelfClockedTest, ACacheThatDoesNotAnswerCostsTheIntervalAtMost) {
+  core.Add(Messages({"ab"}));
+  Next(0);
+  Data();
+  core.SetCached(false);
+  Next(1);
+  Index();
+  core.Add(Messages({"c"}));
+  EXPECT_FALSE(Next(9).data);
+  EXPECT_EQ(core.NextFlush(), MonotonicTime::FromMicros(10000));
+  EXPECT_TRUE(Next(10).data);
+}
+
 TEST_F(AppendCoreTest, EnoughBytesDoNotWaitForTheInterval) {
   core.Add(Messages({"ab"}));
   Next(0);

@@ -59,8 +59,13 @@ class Outcomes {
 
 AgentOptions ToAgentOptions(const Options& options, int64_t chunk_size) {
   AgentOptions agent;
-  if (options.profile == Profile::kLowLatency) agent.flush_interval = kLowLatencyFlushInterval;
-  if (options.flush_interval > Duration()) agent.flush_interval = options.flush_interval;
+  if (options.flush_interval > Duration()) {
+    agent.flush_interval = options.flush_interval;
+  } else if (options.profile == Profile::kLowLatency) {
+    agent.flush_interval = kLowLatencyFlushInterval;
+    agent.self_clocked = true;
+    agent.thread_times = ReadThreadTimes;
+  }
   agent.flush_bytes = options.flush_bytes;
   // The intake in front of it is what bounds memory.
   agent.buffer_bytes_max = INT64_MAX;

@@ -31,15 +31,13 @@
 
 namespace tailcast::producer {
 
-// Shorter is not sooner: each flush costs calls to every replica and a wake-up of every consumer.
-// With 16 consumers on two cores, 1 ms made both the median and the tail of the delay longer (bench
-// e2e).
+// How long a flush waits at most for the one before it to have its quorum in the cache.
 inline constexpr Duration kLowLatencyFlushInterval = Duration::Millis(2);
 
 enum class Profile : uint8_t {
   kDefault,     // flush every 100 ms, as the paper's producers do: few, large flushes
-  kLowLatency,  // flush again as soon as the last flush finished, every kLowLatencyFlushInterval at
-                // most
+  kLowLatency,  // flush again as soon as the last flush is durable and cached, or it is durable and
+                // began kLowLatencyFlushInterval ago
 };
 
 struct Options {
@@ -49,7 +47,7 @@ struct Options {
   // Shards to produce; empty: all of the stream.
   std::vector<int32_t> shards;
   Profile profile = Profile::kDefault;
-  // 0: the profile's.
+  // A flush starts so long after the last one did. 0: the profile's.
   Duration flush_interval;
   int64_t flush_bytes = 1 << 20;
   // Of one shard's messages that wait for their acknowledgement.

@@ -34,12 +34,16 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
       options_(options),
       hooks_(std::move(hooks)),
       core_(std::move(shard),
-            ProducerCoreOptions{
-                .append = {options.flush_interval, options.flush_bytes, options.roll_bytes},
-                .retry = {.give_up = options.give_up},
-                .buffer_bytes_max = options.buffer_bytes_max,
-                .message_bytes_max = options.message_bytes_max,
-                .roll_age = options.roll_age}),
+            ProducerCoreOptions{.append = {.flush_interval = options.flush_interval,
+                                           .flush_bytes = options.flush_bytes,
+                                           .roll_bytes = options.roll_bytes,
+                                           .self_clocked = options.self_clocked},
+                                .retry = {.give_up = options.give_up},
+                                .buffer_bytes_max = options.buffer_bytes_max,
+                                .message_bytes_max = options.message_bytes_max,
+                                .roll_age = options.roll_age}),
+      // Flushes are what consumers wake for: they give way before those do.
+      pace_({.pause_max = options.flush_interval, .busy_percent = 50}),
       notifier_(*ports.loop, std::move(hooks_.notify)),
       flush_timer_(*ports.loop),
       heartbeat_timer_(*ports.loop),
@@ -119,8 +123,17 @@ void ProducerAgent::Close(Duration shadow_wait, Callback<void(Status)> closed) {
 
 // --- What the core decided ---
 
+void ProducerAgent::Pace() {
+  const MonotonicTime now = ports_.loop->Now();
+  if (options_.thread_times == nullptr || !pace_.Due(now)) return;
+  if (const auto times = options_.thread_times()) pace_.OnTimes(now, *times);
+  core_.SetPause(pace_.pause());
+}
+
 void ProducerAgent::DoWork() {
+  Pace();
   Work work;
+  core_.SetCached(file_ == nullptr || file_->shadow->cached());
   core_.DoWork(ports_.loop->Now(), work);
   if (core_.closing()) core_.FinishClose(ports_.loop->Now(), Shadowed(), work);
   CarryOut(std::move(work));
@@ -233,7 +246,7 @@ void ProducerAgent::OnOpened(const stream::Stem& stem) {
   constexpr int64_t kFromBeginning[kParts] = {0, 0};
   file_->shadow = std::make_unique<ShadowFile>(
       ports_, stream::FileId{shard(), stem}, options_.chunk_size, file_->handles[1]->epoch(),
-      kFromBeginning, options_.shadow, &shadow_counters_, scope_.Bind([this] { FinishClose(); }));
+      kFromBeginning, options_.shadow, &shadow_counters_, scope_.Bind([this] { DoWork(); }));
   file_->shadow->PublishNow();
   for (const Predecessor& predecessor : effects.predecessors) closed_files_->Finish(predecessor);
   notifier_.Notify({{shard(), stem}, std::nullopt});

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -28,6 +29,7 @@
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
+#include "tailcast/base/thread_times.h"
 #include "tailcast/producer/ack.h"
 #include "tailcast/producer/append_core.h"
 #include "tailcast/producer/closed_files.h"
@@ -36,14 +38,20 @@
 #include "tailcast/producer/producer_core.h"
 #include "tailcast/producer/shadow.h"
 #include "tailcast/stream/names.h"
+#include "tailcast/stream/pace_core.h"
 #include "tailcast/stream/ports.h"
 
 namespace tailcast::producer {
 
 struct AgentOptions {
   // A flush starts as soon as there is something to flush and the previous one started this long
-  // ago, or `flush_bytes` wait. Low-latency profile: 1 ms.
+  // ago, or `flush_bytes` wait; with `self_clocked` also as soon as the previous one is durable and
+  // has its quorum in the cache.
   Duration flush_interval = Duration::Millis(100);
+  bool self_clocked = false;
+  // With self_clocked: how long the agent's thread has run and waited for a processor; then flushes
+  // give way while the machine is busy, by flush_interval at most. Null: they don't.
+  std::optional<ThreadTimes> (*thread_times)() = nullptr;
   int64_t flush_bytes = 1 << 20;
   // Messages that wait for their acknowledgement; more are refused (ResourceExhausted).
   int64_t buffer_bytes_max = 32 << 20;
@@ -134,6 +142,7 @@ class ProducerAgent {
   struct OpenFile;
 
   void DoWork();
+  void Pace();
   void FinishClose();
   void CarryOut(Work work);
   void OnOpenEvent(OpenEffect effect);
@@ -157,6 +166,7 @@ class ProducerAgent {
   ShadowCounters shadow_counters_;
   int64_t heartbeats_ = 0;
   ProducerCore core_;
+  stream::PaceCore pace_;
   std::unique_ptr<OpenFile> file_;  // that is or was last appended to; null when there is none
   std::unique_ptr<ClosedFiles> closed_files_;
   Notifier notifier_;

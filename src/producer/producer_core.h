@@ -102,6 +102,9 @@ class ProducerCore {
   Status Publish(Batch batch, int64_t now_us);
   // InvalidArgument, and counted, if a message of `bytes` is too large.
   Status CheckSize(int64_t bytes);
+  // As of AppendCore, for the next DoWork.
+  void SetCached(bool cached) { append_.SetCached(cached); }
+  void SetPause(Duration pause) { append_.SetPause(pause); }
   // What waits is flushed at the next DoWork.
   void FlushSoon() { append_.FlushSoon(); }
   // No more messages; the file is sealed when all is durable. Stops at now + `wait` though the

@@ -174,7 +174,7 @@ void ShadowFile::OnWritten(const Written& written, const Status& status) {
     if (IsDataLoss(status)) ++counters_->mismatches;
   }
   Write();
-  if (on_change_ && idle()) on_change_();
+  if (on_change_ && cached()) on_change_();
 }
 
 bool ShadowFile::UpdateCacheLengths() {
@@ -189,7 +189,7 @@ bool ShadowFile::UpdateCacheLengths() {
   return changed;
 }
 
-bool ShadowFile::CacheCaughtUp() const {
+bool ShadowFile::cached() const {
   for (int part = 0; part < kParts; ++part) {
     if (metadata_.cache_length[part] < metadata_.primary_length[part]) return false;
   }
@@ -198,7 +198,7 @@ bool ShadowFile::CacheCaughtUp() const {
 
 void ShadowFile::LengthsChanged() {
   ++version_;
-  if (CacheCaughtUp()) {
+  if (cached()) {
     Publish();
     return;
   }
@@ -235,7 +235,7 @@ void ShadowFile::OnPublished(const Status& status, uint64_t version) {
   if (status.ok()) {
     publish_retry_ = Duration();
     published_ = std::max(published_, version);
-    if (sent_ < version_ && (CacheCaughtUp() || !publish_timer_.armed())) Publish();
+    if (sent_ < version_ && (cached() || !publish_timer_.armed())) Publish();
   } else {
     ++counters_->publish_failures;
     if (IsDataLoss(status)) ++counters_->mismatches;
@@ -247,7 +247,7 @@ void ShadowFile::OnPublished(const Status& status, uint64_t version) {
       }
     }
   }
-  if (on_change_ && idle()) on_change_();
+  if (on_change_ && cached()) on_change_();
 }
 
 bool ShadowFile::idle() const {

@@ -69,7 +69,7 @@ struct ShadowCounters {
 class ShadowFile {
  public:
   // Shadowing begins at the chunks of `from` (0 for a new file). `counters` outlives the shadow.
-  // `on_change` (may be empty) runs when idle() may have become true.
+  // `on_change` (may be empty) runs when cached() or idle() may have become true.
   ShadowFile(const stream::CellPorts& ports, const stream::FileId& file, int64_t chunk_size,
              storage::Epoch epoch, const int64_t (&from)[stream::kParts], ShadowOptions options,
              ShadowCounters* counters, Callback<void()> on_change);
@@ -91,6 +91,8 @@ class ShadowFile {
   // Publishes whatever is known now, without waiting for the cache.
   void PublishNow();
 
+  // A quorum of the cache has everything that is committed.
+  bool cached() const;
   // Everything flushed is in the cache, and the metadata says so.
   bool idle() const;
   const stream::FileId& file() const { return file_; }
@@ -118,7 +120,6 @@ class ShadowFile {
   void LengthsChanged();
   void Publish();
   void OnPublished(const Status& status, uint64_t version);
-  bool CacheCaughtUp() const;
 
   const stream::CellPorts ports_;
   const stream::FileId file_;

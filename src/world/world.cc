@@ -206,6 +206,7 @@ void World::StartUsers() {
   producer::AgentOptions publisher;
   publisher.flush_interval =
       options_.low_latency ? producer::kLowLatencyFlushInterval : Duration::Millis(100);
+  publisher.self_clocked = options_.low_latency;
   publisher.chunk_size = options_.chunk_size;
   publisher.roll_bytes = options_.roll_bytes;
   load_.Open(*producer_, publisher);

@@ -1,0 +1,63 @@
+// How long a party of a low-latency path leaves off before it goes on: a consumer before it reads
+// lengths again, a producer before it flushes again. Nothing, as long as the machine has time
+// left. On one that is full it is the flushes and wake-ups of many that fill it, and what is taken
+// together costs one of them.
+//
+// The pause is steered so that the machine is busy for `busy_percent` of its time: each 100 ms it
+// becomes longer or shorter by the share by which that was missed (from 0.5 ms up to `pause_max`;
+// below that there is none). Whoever shares the machine sees the same, and so all of a kind give
+// way alike. A thread that waits for a processor less than half as long as it runs is in nobody's
+// way, and its pause goes: others may fill the machine.
+//
+// A core: no clock, no I/O, one thread.
+#pragma once
+
+#include <algorithm>
+
+#include "tailcast/base/thread_times.h"
+#include "tailcast/base/time.h"
+
+namespace tailcast::stream {
+
+struct PaceOptions {
+  Duration pause_max = Duration::Millis(50);
+  int busy_percent = 65;  // of the time of all processors
+};
+
+class PaceCore {
+ public:
+  static constexpr Duration kInterval = Duration::Millis(100);
+  static constexpr Duration kPauseMin = Duration::Micros(500);
+
+  explicit PaceCore(PaceOptions options = {}) : options_(options) {}
+
+  // Whether OnTimes is due.
+  bool Due(MonotonicTime now) const { return now >= due_; }
+  void OnTimes(MonotonicTime now, const ThreadTimes& times) {
+    const Duration ran = times.ran - last_.ran, waited = times.waited - last_.waited;
+    const Duration idle = times.idle - last_.idle, elapsed = now - last_at_;
+    const bool first = due_ == MonotonicTime();
+    due_ = now + kInterval;
+    last_ = times;
+    last_at_ = now;
+    if (first || elapsed <= Duration()) return;
+    int64_t percent = 100 * std::max<int64_t>(0, (elapsed - idle).micros()) / elapsed.micros();
+    if (waited < ran / 2) percent = 0;
+    if (percent > options_.busy_percent) pause_ = std::max(pause_, kPauseMin);
+    pause_ =
+        std::min(options_.pause_max, pause_ *
+                                         std::clamp<int64_t>(percent, options_.busy_percent * 3 / 4,
+                                                             options_.busy_percent * 3 / 2) /
+                                         options_.busy_percent);
+    if (pause_ < kPauseMin) pause_ = Duration();
+  }
+  Duration pause() const { return pause_; }
+
+ private:
+  const PaceOptions options_;
+  MonotonicTime due_, last_at_;
+  ThreadTimes last_;
+  Duration pause_;
+};
+
+}  // namespace tailcast::stream

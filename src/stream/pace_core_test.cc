@@ -1,0 +1,68 @@
+#include "tailcast/stream/pace_core.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace tailcast::stream {
+namespace {
+
+// Steps of 100 ms, in each of which the thread ran and waited and the machine was idle for so long.
+class PaceCoreTest : public ::testing::Test {
+ protected:
+  PaceCoreTest() { Step(1000, 5000, 700); }  // before it was looked at: says nothing
+  Duration Step(int64_t ran_ms, int64_t waited_ms, int64_t idle_ms) {
+    times_.ran = times_.ran + Duration::Millis(ran_ms);
+    times_.waited = times_.waited + Duration::Millis(waited_ms);
+    times_.idle = times_.idle + Duration::Millis(idle_ms);
+    at_ = at_ + PaceCore::kInterval;
+    EXPECT_TRUE(pace_.Due(at_));
+    pace_.OnTimes(at_, times_);
+    EXPECT_FALSE(pace_.Due(at_ + PaceCore::kInterval - Duration::Millis(1)));
+    return pace_.pause();
+  }
+  PaceCore pace_;
+  ThreadTimes times_;
+  MonotonicTime at_ = MonotonicTime::FromMicros(1);
+};
+
+TEST_F(PaceCoreTest, WaitsForNothingWhileItsThreadRunsWhenItWantsTo) {
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(Step(40, 10, 0), Duration()) << "others fill the machine";
+}
+
+TEST_F(PaceCoreTest, WaitsForNothingWhileTheMachineHasTimeLeft) {
+  // Many are woken at a time and queue up, and then there is nothing to do.
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(Step(2, 30, 50), Duration());
+}
+
+TEST_F(PaceCoreTest, WaitsLongerWhileTheMachineIsFullAndComesBack) {
+  EXPECT_GE(Step(5, 6, 0), PaceCore::kPauseMin);
+  Duration before = pace_.pause();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_GE(Step(5, 20, 5), before);
+    before = pace_.pause();
+  }
+  EXPECT_EQ(before, PaceOptions().pause_max);
+  EXPECT_EQ(Step(5, 20, 35), before) << "as busy as it should be";
+  EXPECT_LT(Step(5, 20, 38), before);
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_LE(Step(0, 40, 60), before);
+    before = pace_.pause();
+  }
+  EXPECT_EQ(before, Duration());
+}
+
+// Many alike whose work takes `work` of the machine's time for each pause: they find the pause at
+// which it is as busy as it should be, and stay there.
+TEST_F(PaceCoreTest, FindsThePauseThatKeepsTheMachineAsBusyAsItShouldBe) {
+  constexpr int64_t kWorkUs = 2600;  // of two processors' mean, for each round of all of them
+  for (int i = 0; i < 200; ++i) {
+    const int64_t busy_ms =
+        std::min<int64_t>(100, 100 * kWorkUs / std::max<int64_t>(pace_.pause().micros(), 1));
+    Step(5, 20, 100 - busy_ms);
+  }
+  EXPECT_NEAR(static_cast<double>(pace_.pause().micros()), kWorkUs / 0.65, 200);
+}
+
+}  // namespace
+}  // namespace tailcast::stream
