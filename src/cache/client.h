@@ -54,14 +54,14 @@ struct ValueAnswer {
 using Values = std::vector<ValueAnswer>;  // in the order of the reads
 
 enum class ReadMode : uint8_t {
-  kRelaxed,     // one random replica first, hedged after 30 ms, then the others for short answers
+  kRelaxed,     // one replica first, hedged when it is slow, then the others for short answers
   kConsistent,  // at least two replicas at once; the longest value counts
 };
 
 // What a client counts, each cause on its own: written by its loop, read by any thread.
 // client_metrics.h has the name of each as a metric.
 struct ClientCounters {
-  OwnedCounter reads, hits, short_reads, misses, torn_retries, hedges, consistent_reads,
+  OwnedCounter reads, hits, short_reads, misses, torn_retries, hedges, hedges_left, consistent_reads,
       overflow_reads, bytes_read, useful_bytes, value_reads, partial_values, mutations,
       mutation_failures, mismatches, watches, notifications, watch_refusals;
   OwnedCounter newer_rings;  // that a replica knew and this client did not yet

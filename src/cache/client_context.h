@@ -13,6 +13,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/cache/client.h"
+#include "tailcast/cache/hedge_core.h"
 #include "tailcast/cache/location_table.h"
 #include "tailcast/cache/memory_layout.h"
 #include "tailcast/cache/quorum_options.h"
@@ -96,6 +97,7 @@ struct ClientContext {
         options(std::move(o)),
         locations(options.remembered_locations),
         values(options.remembered_values_max),
+        hedges(options.hedge_delay),
         slots(l, options.key_reads_max, options.key_reads_waiting_max),
         configuration(counters.newer_rings),
         scratch(layout::kEntryHeaderBytes + layout::kValueBytesMax) {}
@@ -105,6 +107,7 @@ struct ClientContext {
   ClientCounters counters;
   LocationTable locations;
   ValueMemory values;
+  HedgeCore hedges;
   ReadSlots slots;
   const std::shared_ptr<KeyReadPool> key_reads = MakeKeyReadPool();
   Outbox outbox{loop};

@@ -36,6 +36,8 @@ constexpr ClientMetric kMetrics[] = {
      "Reads of chunks that asked two replicas at once."},
     {"hedges", &C::hedges, kCounter, "hedges_total",
      "Keys for which another replica was asked because the first was slow."},
+    {"hedges_left", &C::hedges_left, kCounter, "hedges_left_total",
+     "Times that a key's first replica was slow and no other was asked, to spare them."},
     {"torn_retries", &C::torn_retries, kCounter, "torn_copies_total",
      "Copies of a bucket or entry that did not validate, and were read again.", nullptr, nullptr,
      nullptr, nullptr, false},

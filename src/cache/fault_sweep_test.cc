@@ -399,7 +399,7 @@ class World {
 // TAILCAST_SEEDS=1000 for a long sweep.
 uint64_t CountFromEnvironment() {
   const char* text = std::getenv("TAILCAST_SEEDS");
-  return text == nullptr ? 8 : std::strtoull(text, nullptr, 10);
+  return text == nullptr ? 12 : std::strtoull(text, nullptr, 10);
 }
 
 TEST(CacheFaultSweepTest, SafeUnderEveryFaultAndLiveAfterIt) {

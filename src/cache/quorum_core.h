@@ -45,6 +45,8 @@ class ReadCore {
   Mask OnAnswer(uint8_t replica, uint32_t length, bool outdated = false);
   // No answer to be had: unreachable, torn too often.
   Mask OnError(uint8_t replica);
+  // There is a replica that was not asked, and could answer.
+  bool CanHedge() const { return !done_ && (usable_ & ~asked_) != 0; }
   // The hedge delay passed: asks the next replica, if any was not asked.
   Mask OnHedge();
   void OnDeadline() { done_ = true; }

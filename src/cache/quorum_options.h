@@ -20,7 +20,7 @@ inline constexpr Duration kWriteDeadlineMax = Duration::Seconds(2);
 struct QuorumClientOptions {
   std::string service = kDataService;
   uint64_t seed = 0;  // 0: drawn. Chooses the relaxed read's replica of each key.
-  Duration hedge_delay = Duration::Millis(30);
+  Duration hedge_delay = Duration::Millis(30);  // at most: hedge_core.h
   Duration connect_timeout = Duration::Millis(500);
   // How often the server of a watched doorbell is looked at, and after how long without a heartbeat
   // its watches move to another replica.

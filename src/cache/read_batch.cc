@@ -54,6 +54,7 @@ void ReadBatch::Start(Duration timeout, Task ended) {
   asking_ = true;
   for (uint32_t i = 0; i < items_.size(); ++i) {
     Item& item = items_[i];
+    context_.hedges.OnRead();
     Mask usable = 0, whole = 0;
     for (uint8_t r = 0; r < item.owners.count; ++r) {
       const ReplicaLink& link = LinkOf(item, r);
@@ -70,7 +71,8 @@ void ReadBatch::Start(Duration timeout, Task ended) {
   if (unfinished_ == 0) return Finish();
   timeout = std::min(timeout, kReadDeadlineMax);
   deadline_.After(timeout, asks_.Bind([this] { OnDeadline(); }));
-  if (context_.options.hedge_delay < timeout) SetHedge();
+  hedge_after_ = context_.hedges.delay();
+  if (hedge_after_ < timeout) SetHedge();
 }
 
 void ReadBatch::OnDeadline() {
@@ -84,7 +86,7 @@ void ReadBatch::OnDeadline() {
 }
 
 void ReadBatch::SetHedge() {
-  hedge_.After(context_.options.hedge_delay, asks_.Bind([this] { Hedge(); }));
+  hedge_.After(hedge_after_, asks_.Bind([this] { Hedge(); }));
 }
 
 void ReadBatch::Hedge() {
@@ -94,20 +96,26 @@ void ReadBatch::Hedge() {
     Item& item = items_[i];
     if (item.finished) continue;
     const Mask slower = item.core.outstanding() & item.reading;
-    const Mask ask = item.core.OnHedge();
-    if (ask == 0) continue;
+    if (!item.core.CanHedge()) continue;
     more = true;
     for (uint8_t r = 0; r < item.owners.count; ++r) {
       if ((slower & (1u << r)) == 0) continue;
-      LinkOf(item, r).speed().OnLatency(context_.options.hedge_delay);
+      LinkOf(item, r).speed().OnLatency(hedge_after_);
     }
+    if (!context_.hedges.Take()) {
+      ++context_.counters.hedges_left;
+      continue;
+    }
+    const Mask ask = item.core.OnHedge();
     ++context_.counters.hedges;
     Ask(i, ask);
     if (item.core.done()) FinishItem(item);
   }
   asking_ = false;
   if (unfinished_ == 0) return Finish();
-  if (more) SetHedge();
+  if (!more) return;
+  hedge_after_ = hedge_after_ * 2;
+  SetHedge();
 }
 
 void ReadBatch::Probe(const Item& item) {

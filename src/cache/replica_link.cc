@@ -333,7 +333,9 @@ void ReplicaLink::OnCompletions() {
       free_reads_.push_back(static_cast<uint32_t>(index));
       if (read.worst_ == ReadStatus::kOk) {
         OnBytes();
-        speed_.OnLatency(context_.loop.Now() - read.submitted_at_);
+        const Duration latency = context_.loop.Now() - read.submitted_at_;
+        speed_.OnLatency(latency);
+        context_.hedges.OnLatency(latency);
       }
       read.OnCompleted(std::move(own), read.worst_);
     }

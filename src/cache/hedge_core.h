@@ -1,0 +1,50 @@
+// When a read that has no answer is hedged, and how many may be: another replica is asked after
+// what 95 % of this client's reads take, between 1 and `delay_max`, and for 2 % of its reads. Under
+// overload everything is slow: hedging it all would double the load that makes it slow.
+//
+// A core: no clock, no I/O, one thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tailcast/base/time.h"
+
+namespace tailcast::cache {
+
+class HedgeCore {
+ public:
+  static constexpr Duration kDelayMin = Duration::Millis(1);
+  static constexpr int64_t kReadsPerHedge = 50;
+  // That may be saved up: a replica that dies is found out by reads that wait for it.
+  static constexpr int64_t kHedgesMax = 256;
+
+  explicit HedgeCore(Duration delay_max)
+      : delay_max_(delay_max), p95_us_(static_cast<double>(delay_max.micros())) {}
+
+  void OnRead() { savings_ = std::min(savings_ + 1, kHedgesMax * kReadsPerHedge); }
+  // Of a read that was answered. One in twenty that is slower weighs as much as the other nineteen.
+  void OnLatency(Duration latency) {
+    p95_us_ *= static_cast<double>(latency.micros()) > p95_us_ ? 1 + 19 * kStep : 1 - kStep;
+    p95_us_ = std::clamp(p95_us_, static_cast<double>(kDelayMin.micros()),
+                         static_cast<double>(std::max(kDelayMin, delay_max_).micros()));
+  }
+  Duration delay() const {
+    return std::min(delay_max_, Duration::Micros(static_cast<int64_t>(p95_us_)));
+  }
+  // Whether one more may be hedged now.
+  bool Take() {
+    if (savings_ < kReadsPerHedge) return false;
+    savings_ -= kReadsPerHedge;
+    return true;
+  }
+
+ private:
+  static constexpr double kStep = 0.005;
+
+  const Duration delay_max_;
+  double p95_us_;
+  int64_t savings_ = kHedgesMax * kReadsPerHedge;  // in reads
+};
+
+}  // namespace tailcast::cache
