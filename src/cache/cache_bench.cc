@@ -1,7 +1,7 @@
 // What do reads and writes of the cache cost, whom, and how long do they take: by the client over
 // shared memory and over tcp, by the fabric alone, and by libmemcached from a memcached server?
 //
-//   ./dev bench cache [--seconds=2] [--cache_mb=768] [--benchmark_filter=Read]
+//   ./dev bench cache [--seconds=2] [--cache_mb=2048] [--benchmark_filter=Read]
 //                     [--benchmark_out=FILE --benchmark_out_format=json]
 //
 // The servers are processes of their own (bench_cell.h, memcached_rows.cc), so that their CPU time
