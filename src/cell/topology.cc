@@ -3,11 +3,13 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "tailcast/base/nearest.h"
+#include "tailcast/cell/link_table.h"
 #include "tailcast/cell/yaml_reader.h"
 
 namespace tailcast::cell {
@@ -52,7 +54,8 @@ bool IsHostPort(std::string_view text) {
 
 class Reader {
  public:
-  explicit Reader(YamlMap root) : root_(std::move(root)) {}
+  Reader(YamlMap root, std::filesystem::path folder)
+      : root_(std::move(root)), folder_(std::move(folder)) {}
 
   Result<Topology> Read() {
     int64_t version = 0;
@@ -62,6 +65,7 @@ class Reader {
     }
     TAILCAST_RETURN_IF_ERROR(ReadClusters());
     TAILCAST_RETURN_IF_ERROR(ReadLinks());
+    TAILCAST_RETURN_IF_ERROR(ReadTables());
     TAILCAST_RETURN_IF_ERROR(ReadLimits());
     std::vector<TopologyEdge> tree;
     TAILCAST_RETURN_IF_ERROR(ReadTree(root_, &tree));
@@ -100,7 +104,8 @@ class Reader {
   Status ReadClusters() {
     TAILCAST_ASSIGN_OR_RETURN(std::vector<YamlMap> maps, root_.GetMaps("clusters"));
     if (maps.empty()) {
-      root_.Expect({"links", "limits", "hop_delay_ms", "churn_usd_per_gb", "tree", "streams"});
+      root_.Expect(
+          {"links", "tables", "limits", "hop_delay_ms", "churn_usd_per_gb", "tree", "streams"});
       TAILCAST_RETURN_IF_ERROR(root_.Finish());
       return root_.Error(root_.Has("clusters") ? "clusters" : "",
                          "no clusters; list at least one, as 'clusters: [{name: us-central}]'");
@@ -134,7 +139,7 @@ class Reader {
   }
 
   Status ReadLinks() {
-    if (!root_.Has("links")) {
+    if (!root_.Has("links") && !root_.Has("tables")) {
       TAILCAST_RETURN_IF_ERROR(root_.GetMaps("links").status());
       for (const TopologyCluster& from : topology_.clusters) {
         for (const TopologyCluster& to : topology_.clusters) {
@@ -183,6 +188,16 @@ class Reader {
         }
         topology_.links.push_back(link);
       }
+    }
+    return OkStatus();
+  }
+
+  Status ReadTables() {
+    std::vector<std::string> tables;
+    TAILCAST_RETURN_IF_ERROR(root_.Get("tables", tables));
+    for (const std::string& table : tables) {
+      TAILCAST_RETURN_IF_ERROR(
+          ReadLinkTable((folder_ / table).string(), topology_.clusters, &topology_.links));
     }
     return OkStatus();
   }
@@ -262,7 +277,8 @@ class Reader {
   }
 
   YamlMap root_;
-  std::set<std::string> known_;  // cluster names
+  const std::filesystem::path folder_;  // where tables are
+  std::set<std::string> known_;         // cluster names
   Topology topology_;
 };
 
@@ -313,15 +329,15 @@ std::vector<std::string> Topology::ClusterNames() const {
 
 Result<Topology> LoadTopology(const std::string& path) {
   TAILCAST_ASSIGN_OR_RETURN(YamlMap root, YamlMap::Load(path));
-  return Reader(std::move(root)).Read();
+  return Reader(std::move(root), std::filesystem::path(path).parent_path()).Read();
 }
 
 Result<Topology> ParseTopology(const std::string& text, const std::string& name) {
   TAILCAST_ASSIGN_OR_RETURN(YamlMap root, YamlMap::Parse(text, name));
-  return Reader(std::move(root)).Read();
+  return Reader(std::move(root), std::filesystem::path(name).parent_path()).Read();
 }
 
-std::string TopologyText(const Topology& topology) {
+std::string TopologyText(const Topology& topology, const std::vector<std::string>& tables) {
   std::string out = "version: 1\nclusters:\n";
   for (const TopologyCluster& cluster : topology.clusters) {
     out += "  - {name: " + Scalar(cluster.name);
@@ -331,11 +347,19 @@ std::string TopologyText(const Topology& topology) {
     if (!cluster.scheduler.empty()) out += ", scheduler: \"" + cluster.scheduler + "\"";
     out += "}\n";
   }
-  out += topology.links.empty() ? "links: []\n" : "links:\n";
+  if (!tables.empty()) {
+    out += "tables: [";
+    for (const std::string& table : tables)
+      out += (&table == tables.data() ? "" : ", ") + Scalar(table);
+    out += "]\n";
+  } else {
+    out += topology.links.empty() ? "links: []\n" : "links:\n";
+  }
   std::map<std::pair<std::string, std::string>, const TopologyLink*> index;
   for (const TopologyLink& link : topology.links) index[{link.from, link.to}] = &link;
   std::set<const TopologyLink*> written;
   for (const TopologyLink& link : topology.links) {
+    if (!tables.empty()) break;
     if (written.contains(&link)) continue;
     out += "  - {from: " + Scalar(link.from) + ", to: " + Scalar(link.to) +
            ", usd_per_gb: " + Number(link.usd_per_gb) + ", rtt_ms: " + Number(link.rtt_ms);

@@ -17,6 +17,7 @@
 //       both: true                       # default false; true: the same link in both directions
 //       health: healthy                  # default; or sick
 //       via: 127.0.0.1:9000              # forward proxy that carries the link; default: direct
+//   tables: [links.csv]                  # more links, from CSV (link_table.h); beside the file
 //   streams:                             # default: none
 //     - name: flights                    # required
 //       source: us-central               # required
@@ -92,11 +93,12 @@ struct Topology {
 // nearest known one, double names, links given twice, negative or missing prices, values out of
 // range, HOST:PORT without a port, a version that is not 1. NotFound, PermissionDenied: the file.
 Result<Topology> LoadTopology(const std::string& path);
-// The same from text; `name` stands for the file in messages.
+// The same from text; `name` stands for the file in messages, and tables are looked for beside it.
 Result<Topology> ParseTopology(const std::string& text, const std::string& name);
 
 // A file that ParseTopology reads back as the same topology. Links that are equal in both
-// directions become one entry; defaults are left out.
-std::string TopologyText(const Topology& topology);
+// directions become one entry; defaults are left out. With `tables` the file names these instead of
+// the links.
+std::string TopologyText(const Topology& topology, const std::vector<std::string>& tables = {});
 
 }  // namespace tailcast::cell
