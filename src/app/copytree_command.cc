@@ -1,9 +1,12 @@
 #include "tailcast/app/copytree_command.h"
 
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -18,6 +21,7 @@
 #include "tailcast/base/nearest.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
+#include "tailcast/cell/link_table.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/copytree/change.h"
 #include "tailcast/copytree/explain.h"
@@ -59,9 +63,33 @@ Result<std::string> ReadFile(const std::string& path) {
   return text.str();
 }
 
+Status WriteFile(const std::string& path, const std::string& text) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text << std::flush;
+  if (!file) return ErrnoStatus(errno != 0 ? errno : EIO, "can't write " + path);
+  return OkStatus();
+}
+
 // A name that was mistyped on the command line is bad usage.
 Status AsUsage(const Status& status) {
   return IsNotFound(status) ? InvalidArgumentError(status.message()) : status;
+}
+
+// Elementary steps of an effort by name or in seconds.
+Result<int64_t> WorkOfFlag(const std::string& effort, int clusters) {
+  using copytree::Effort;
+  if (effort == "quick") return copytree::WorkOf(Effort::kQuick, clusters);
+  if (effort == "normal") return copytree::WorkOf(Effort::kNormal, clusters);
+  if (effort == "thorough") return copytree::WorkOf(Effort::kThorough, clusters);
+  double seconds = 0;
+  const char* end = effort.data() + effort.size();
+  const auto [stop, error] = std::from_chars(effort.data(), end, seconds);
+  if (error != std::errc{} || stop != end || !(seconds >= 0.001 && seconds <= 86400)) {
+    return InvalidArgumentError("--effort '" + effort +
+                                "' is not quick, normal, thorough or seconds (0.001 to 86400)");
+  }
+  return std::llround(seconds * 1e9);
 }
 
 // Options that several subcommands share.
@@ -74,6 +102,8 @@ struct Flags {
   std::optional<int> max_depth, max_fanout;
   std::optional<double> max_delay_ms, hop_delay_ms, churn;
   std::string current;
+  std::string effort = "normal";
+  double tolerance_percent = 0;
   bool standby = false;
   bool replan = false;
   bool each_source = false;
@@ -90,6 +120,7 @@ struct Flags {
   std::vector<std::string> tables;
   std::string tier = "PREMIUM";
   bool complete = false;
+  std::string table;
   std::vector<std::string> only;
 };
 
@@ -147,11 +178,7 @@ Status Command::Write(const std::string& text) {
     // `| head` has seen enough.
     return out_ || errno == EPIPE ? OkStatus() : ErrnoStatus(EIO, "can't write the output");
   }
-  errno = 0;
-  std::ofstream file(flags_->output, std::ios::binary | std::ios::trunc);
-  file << text << std::flush;
-  if (!file) return ErrnoStatus(errno != 0 ? errno : EIO, "can't write " + flags_->output);
-  return OkStatus();
+  return WriteFile(flags_->output, text);
 }
 
 Result<Task> Command::Prepare(const std::string& file) {
@@ -166,6 +193,8 @@ Result<Task> Command::Prepare(const std::string& file) {
   if (flags.max_delay_ms) task.options.limits.max_delay_ms = *flags.max_delay_ms;
   if (flags.hop_delay_ms) task.options.hop_delay_ms = *flags.hop_delay_ms;
   if (flags.churn) task.options.churn_usd_per_gb = *flags.churn;
+  TAILCAST_ASSIGN_OR_RETURN(task.options.work_max, WorkOfFlag(flags.effort, task.graph->size()));
+  task.options.gap = flags.tolerance_percent / 100;
 
   if (flags.each_source) {
     for (const copytree::Cluster& cluster : task.graph->clusters()) {
@@ -532,10 +561,19 @@ Status Command::DoImport() {
   if (flags_->max_delay_ms) topology.max_delay_ms = *flags_->max_delay_ms;
   if (flags_->hop_delay_ms) topology.hop_delay_ms = *flags_->hop_delay_ms;
   for (const std::string& note : imported.notes) err_ << "note: " << note << "\n";
-  const std::string text = cell::TopologyText(topology);
+  std::vector<std::string> tables_out;
+  std::string name = "the imported topology";
+  if (!flags_->table.empty()) {
+    TAILCAST_RETURN_IF_ERROR(WriteFile(flags_->table, cell::LinkTableText(topology.links)));
+    // The topology finds its table from where it lies itself.
+    std::filesystem::path folder = std::filesystem::path(flags_->output).parent_path();
+    if (folder.empty()) folder = ".";
+    tables_out = {std::filesystem::proximate(flags_->table, folder).string()};
+    name = (folder / name).string();
+  }
+  const std::string text = cell::TopologyText(topology, tables_out);
   // What was written must be readable; a name that YAML or the topology refuses shows here.
-  if (Result<cell::Topology> again = cell::ParseTopology(text, "the imported topology");
-      !again.ok()) {
+  if (Result<cell::Topology> again = cell::ParseTopology(text, name); !again.ok()) {
     return again.status();
   }
   err_ << imported.clusters.size() << " clusters, " << imported.links.size() << " links\n";
@@ -632,6 +670,17 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
                         "At most this one-way delay; 0 = no limit");
     command->add_option("--hop-delay-ms", flags->hop_delay_ms,
                         "What a hop adds to half the round trip");
+    command
+        ->add_option(
+            "--effort", flags->effort,
+            "quick, normal, thorough, or seconds: how long to search at most. It is counted "
+            "in steps of about 1 ns, so the same effort gives the same tree")
+        ->capture_default_str();
+    command
+        ->add_option("--tolerance", flags->tolerance_percent,
+                     "Good enough: percent above the proven bound at which the search ends")
+        ->check(CLI::Range(0.0, 100.0))
+        ->capture_default_str();
     command->add_option("--churn", flags->churn, "USD per GB that changing one edge must save");
     command->add_flag("--replan", flags->replan, "Ignore trees fixed by hand in the file");
   };
@@ -690,6 +739,9 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
   import->add_flag("--complete", flags->complete,
                    "Keep only clusters with values between all of them");
   import->add_option("--clusters", flags->only, "Keep only these clusters")->delimiter(',');
+  import->add_option("--table", flags->table,
+                     "Write the links into this CSV, and only its name into the topology: for "
+                     "hundreds of clusters");
   import->add_option("--max-depth", flags->max_depth, "Limit to write into the topology");
   import->add_option("--max-fanout", flags->max_fanout, "Limit to write into the topology");
   import->add_option("--max-delay-ms", flags->max_delay_ms, "Limit to write into the topology");

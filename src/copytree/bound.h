@@ -3,43 +3,65 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "tailcast/copytree/dual_ascent.h"
 #include "tailcast/copytree/problem.h"
+#include "tailcast/copytree/state_graph.h"
 
 namespace tailcast::copytree {
 
-// Wong's dual ascent on the layered graph. That graph has a copy (v, h) of each node v for each
-// depth h = 1..depth_max, and the links (i, h-1) -> (j, h); a tree within the depth limit is a tree
-// in it that meets some copy of every required node. Any set of copies that holds all copies of a
-// required node, but not the root, is entered by at least one of the tree's links. The ascent gives
-// such sets non-negative values while no link's weight is exceeded by the values of the sets that
-// it enters; the sum of the values is the bound. On real prices it usually equals the optimum.
-//
-// Fan-out limits are ignored here; LagrangianBound knows them.
-//
-// Under a delay limit, links that no path can use in time are left out; else delay is ignored.
-// Required nodes out of reach count kUnserved each. Everything is integer arithmetic: the value
-// holds exactly.
-// `work_max` counts elementary steps (about a nanosecond); an ascent that is cut short gives a
-// valid, lower bound. Memory: 8 * depth_max * nodes squared bytes.
-int64_t DualAscentBound(const Problem& problem, int64_t work_max);
-
-// The Lagrangian bound of the layered integer program
-//
-//   x[h][i][j] = 1: the link i -> j is used and j is at depth h
-//   (a) a required j is entered once, a relay at most once
-//   (b) x[h+1][j][k] <= sum over i != k of x[h][i][j]    only a node at depth h feeds depth h+1
-//   (c) sum over k of x[h+1][j][k] <= fanout_max[j] * sum over i of x[h][i][j]
-//
-// with (b) and (c) priced by multipliers that follow a subgradient: what is left falls apart into
-// one choice per node. It is weaker than the dual ascent on depth, but sees fan-out limits; worth
-// its time only where they bind. Integer arithmetic again, so it holds exactly.
-//
-// `goal` is the weight of the best tree known, `known` the best bound so far: the method ends when
-// it meets the goal, has done its work, or has no prospect of passing `known`.
-int64_t LagrangianBound(const Problem& problem, int64_t goal, int64_t known, int64_t work_max);
-
 // The weight of the cheapest tree without limits, if every node is required; else 0.
 int64_t ArborescenceBound(const Problem& problem);
+
+// Bounds under all limits, from the integer program over the state graph, which knows depth and
+// delay:
+//
+//   x[l] = 1: the link l of the graph is used
+//   (a) the states of a required node are entered once in all, those of a relay at most once
+//   (b) x[l] <= sum over links m into the state that l leaves, but from the node that l enters, x[m]
+//   (c) sum over links l out of state s, x[l] <= fanout_max[node of s] * sum over links m into s, x[m]
+//
+// Dual ascent (dual_ascent.h) knows (a), (b) and more, but not (c). Where it leaves a gap, (b) and
+// (c) are priced by multipliers that follow a subgradient: what is left falls apart into one choice
+// for each node. That is a bound, and the prices of (c) alone, put on the links of a second ascent,
+// give a better one. Any prices give a valid bound, in integers.
+//
+// Not thread-safe. The problem must outlive it.
+class Bound {
+ public:
+  // `work_max` elementary steps for everything; also says how finely delays are told apart.
+  // Memory: 50 bytes for each link of the state graph, which has at most max(links * depth_max,
+  // work_max / 1000) of them.
+  Bound(const Problem& problem, int64_t work_max);
+
+  // The best bound so far; kUnserved and more: no tree meets the limits.
+  int64_t value() const { return value_; }
+  // Tries to raise it, until it is `goal` (the weight of the best tree known) or the work is used
+  // up.
+  void Raise(int64_t goal, int64_t work_max);
+  int64_t work() const { return ascent_.work() + work_; }
+
+ private:
+  // The value with the present prices, of (b) and (c), and of (c) alone by dual ascent.
+  int64_t PricedChoices();
+  int64_t PricedAscent(int64_t work_max);
+  void FindWaysBack();
+  // Moves the prices; false when no limit asks for it.
+  bool Step(double length);
+
+  const Problem& problem_;
+  std::vector<int> fanout_;  // limits, at most the number of nodes
+  const StateGraph graph_;
+  DualAscent ascent_;
+  std::vector<int64_t> base_, weight_;           // of the graph's links
+  std::vector<int64_t> link_price_, fan_price_;  // of (b) for each link, of (c) for each state
+  std::vector<float> link_way_, fan_way_;        // the last direction of the prices
+  std::vector<int64_t> back_;  // the link from where a link leads to where it came from; -1 = none
+  std::vector<int64_t> chosen_;  // for each state the link into it, -1 = not used
+  double price_most_ = 0;
+  int64_t value_ = 0;
+  int64_t work_ = 0;
+};
 
 }  // namespace tailcast::copytree

@@ -50,9 +50,9 @@ struct DiffOptions {
 //
 //   add-edge n -> c          after the wait-caught-up of the nearest cluster on the way from the
 //                            source to n in the new tree, n included, that changes too: n is then
-//                            *settled*, fed over its final path, so copies never form a cycle
+//                            *settled*: feeds form no cycle. The old edge c -> n may run on beside it
 //   wait-caught-up n -> c    after its add-edge
-//   remove-edge o -> c       after that: c has a caught-up feed at any moment
+//   remove-edge o -> c       after that: c always has a feed. Until then o -> c is fenced: harmless
 //   remove-edge o -> gone    (a cluster that the new tree leaves out) after the wait-caught-up of
 //                            each cluster that the old tree feeds through it, and after its
 //                            consumers went

@@ -152,6 +152,36 @@ std::vector<Step> AnyOrder(const std::vector<Step>& steps, Rng& rng) {
   return order;
 }
 
+// c feeds n, and n is to feed c: the new edge runs for a while beside the old one in the other
+// direction. That is no ring of feeds: n's files were taken over by its new feed before, so the old
+// edge is fenced and appends nothing
+// (PrimaryOperationCoreTest.AFenceInMidAppendEndsTheOperationAndSaysWhoItWas).
+TEST(DiffTest, AnEdgeBesideItsReverseIsNeverTheFeedOfBothEnds) {
+  Rng rng(41);
+  int beside = 0;
+  const auto carry_out = [&](const Tree& before, const Tree& after) {
+    const Result<std::vector<Step>> steps = Diff(before, after);
+    ASSERT_TRUE(steps.ok());
+    World world(before);
+    for (const Step& step : AnyOrder(*steps, rng)) {
+      world.Apply(step);
+      if (step.kind != StepKind::kAddEdge || !world.Runs(step.to, step.from)) continue;
+      ++beside;
+      ASSERT_FALSE(world.Above(step.from, step.to))
+          << step.from << " is fed by " << step.to << ", which it is to feed";
+    }
+  };
+  for (int round = 0; round < 20; ++round) {
+    carry_out({"s", {{"s", "c"}, {"c", "n"}}}, {"s", {{"s", "n"}, {"n", "c"}}});
+  }
+  EXPECT_GT(beside, 0) << "the case of this test does not happen";
+  for (int round = 0; round < 2000; ++round) {
+    carry_out(RandomTree(8, rng), RandomTree(8, rng));
+    if (HasFailure()) FAIL() << "round " << round;
+  }
+  EXPECT_GT(beside, 100);
+}
+
 TEST(DiffTest, WhatEachStepComesAfterIsEnoughInAnyOrder) {
   Rng rng(37);
   for (int round = 0; round < 5000; ++round) {

@@ -4,9 +4,11 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "tailcast/base/nearest.h"
@@ -14,10 +16,35 @@
 namespace tailcast::copytree {
 namespace {
 
-using Pair = std::pair<std::string, std::string>;
-
 struct Measure {
   std::optional<double> usd_per_gb, rtt_ms, bandwidth_gbps;
+};
+
+// What is known of each pair of clusters. A thousand clusters have a million pairs, so clusters are
+// numbers here, in the order in which they came.
+class Measures {
+ public:
+  uint32_t NumberOf(const std::string& name) {
+    const auto [at, is_new] = numbers_.emplace(name, static_cast<uint32_t>(names_.size()));
+    if (is_new) names_.push_back(name);
+    return at->second;
+  }
+  Measure& Of(uint32_t from, uint32_t to) { return pairs_[Key(from, to)]; }
+  const Measure* Find(const std::string& from, const std::string& to) const {
+    const auto a = numbers_.find(from), b = numbers_.find(to);
+    if (a == numbers_.end() || b == numbers_.end()) return nullptr;
+    const auto pair = pairs_.find(Key(a->second, b->second));
+    return pair == pairs_.end() ? nullptr : &pair->second;
+  }
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  static uint64_t Key(uint32_t from, uint32_t to) { return uint64_t{from} << 32 | to; }
+
+  // Looked up only, never walked.
+  std::unordered_map<std::string, uint32_t> numbers_;
+  std::unordered_map<uint64_t, Measure> pairs_;
+  std::vector<std::string> names_;
 };
 
 std::string Lower(std::string text) {
@@ -71,8 +98,8 @@ int FindColumn(const std::vector<std::string>& header, const std::vector<std::st
 
 class TableReader {
  public:
-  TableReader(const CsvTable& table, const ImportOptions& options,
-              std::map<Pair, Measure>* measures, std::vector<std::string>* notes)
+  TableReader(const CsvTable& table, const ImportOptions& options, Measures* measures,
+              std::vector<std::string>* notes)
       : table_(table), options_(options), measures_(measures), notes_(notes) {}
 
   Status Read() {
@@ -92,9 +119,14 @@ class TableReader {
         header = true;
         continue;
       }
+      ++rows_;
       TAILCAST_RETURN_IF_ERROR(ReadRow(fields));
     }
     if (!header) return InvalidArgumentError(table_.name + ": is empty; it needs a header line");
+    if (rows_ == 0) {
+      return InvalidArgumentError(table_.name +
+                                  ": has a header and no rows; give one row for each link");
+    }
     if (merged_ > 0) {
       notes_->push_back(table_.name + ": " + std::to_string(merged_) +
                         (merged_ == 1 ? " value comes" : " values come") +
@@ -154,9 +186,9 @@ class TableReader {
       if (from_tier_ >= 0 && field(from_tier_) != options_.tier) return OkStatus();
       if (to_tier_ >= 0 && field(to_tier_) != options_.tier) return OkStatus();
     }
-    const Pair pair{field(from_), field(to_)};
-    if (pair.first.empty() || pair.second.empty()) return Error("a cluster's name is empty");
-    if (pair.first == pair.second) return OkStatus();
+    const std::string from = field(from_), to = field(to_);
+    if (from.empty() || to.empty()) return Error("a cluster's name is empty");
+    if (from == to) return OkStatus();
     TAILCAST_ASSIGN_OR_RETURN(const std::optional<double> price, Number(fields, price_));
     TAILCAST_ASSIGN_OR_RETURN(const std::optional<double> rtt, Number(fields, rtt_));
     TAILCAST_ASSIGN_OR_RETURN(std::optional<double> bandwidth, Number(fields, gbps_));
@@ -172,7 +204,7 @@ class TableReader {
     if (bandwidth && *bandwidth > kBandwidthGbpsMax) {
       return Error("the bandwidth is above 1000000000 Gbit/s; is it in bit/s?");
     }
-    Measure& measure = (*measures_)[pair];
+    Measure& measure = measures_->Of(measures_->NumberOf(from), measures_->NumberOf(to));
     Merge(price, true, &measure.usd_per_gb);
     Merge(rtt, true, &measure.rtt_ms);
     Merge(bandwidth, false, &measure.bandwidth_gbps);
@@ -192,9 +224,10 @@ class TableReader {
 
   const CsvTable& table_;
   const ImportOptions& options_;
-  std::map<Pair, Measure>* measures_;
+  Measures* measures_;
   std::vector<std::string>* notes_;
   int line_ = 0;
+  int rows_ = 0;
   int merged_ = 0;
   std::vector<std::string> header_;
   int from_ = -1, to_ = -1, price_ = -1, rtt_ = -1, gbps_ = -1, bps_ = -1;
@@ -206,19 +239,24 @@ class TableReader {
 Result<Imported> ImportTables(const std::vector<CsvTable>& tables, const ImportOptions& options) {
   if (tables.empty()) return InvalidArgumentError("no tables to import");
   Imported out;
-  std::map<Pair, Measure> measures;
+  Measures measures;
   for (const CsvTable& table : tables) {
     TAILCAST_RETURN_IF_ERROR(TableReader(table, options, &measures, &out.notes).Read());
   }
   bool any_price = false, any_rtt = false, any_bandwidth = false;
-  std::set<std::string> names;
-  for (const auto& [pair, measure] : measures) {
+  std::set<std::string> names(measures.names().begin(), measures.names().end());
+  const auto each_pair = [&](const auto& visit) {
+    for (const std::string& from : names) {
+      for (const std::string& to : names) {
+        if (const Measure* measure = measures.Find(from, to)) visit(from, to, *measure);
+      }
+    }
+  };
+  each_pair([&](const std::string&, const std::string&, const Measure& measure) {
     any_price |= measure.usd_per_gb.has_value();
     any_rtt |= measure.rtt_ms.has_value();
     any_bandwidth |= measure.bandwidth_gbps.has_value();
-    names.insert(pair.first);
-    names.insert(pair.second);
-  }
+  });
   if (!any_price) {
     return InvalidArgumentError("no table has prices; give one with a column 'usd_per_gb'");
   }
@@ -235,9 +273,9 @@ Result<Imported> ImportTables(const std::vector<CsvTable>& tables, const ImportO
     names = std::move(wanted);
   }
   const auto whole = [&](const std::string& from, const std::string& to) {
-    const auto at = measures.find({from, to});
-    return at != measures.end() && at->second.usd_per_gb && (!any_rtt || at->second.rtt_ms) &&
-           (!any_bandwidth || at->second.bandwidth_gbps);
+    const Measure* at = measures.Find(from, to);
+    return at != nullptr && at->usd_per_gb && (!any_rtt || at->rtt_ms) &&
+           (!any_bandwidth || at->bandwidth_gbps);
   };
   if (options.complete) {
     std::map<std::string, int> gaps;
@@ -279,24 +317,21 @@ Result<Imported> ImportTables(const std::vector<CsvTable>& tables, const ImportO
   }
   int no_price = 0, no_rtt = 0;
   std::set<std::string> linked;
-  for (const auto& [pair, measure] : measures) {
-    if (!names.contains(pair.first) || !names.contains(pair.second)) continue;
+  each_pair([&](const std::string& from, const std::string& to, const Measure& measure) {
     if (!measure.usd_per_gb) {
       ++no_price;
-      continue;
-    }
-    if (any_rtt && !measure.rtt_ms) {
+    } else if (any_rtt && !measure.rtt_ms) {
       ++no_rtt;
-      continue;
+    } else {
+      out.links.push_back({.from = from,
+                           .to = to,
+                           .usd_per_gb = *measure.usd_per_gb,
+                           .rtt_ms = measure.rtt_ms.value_or(0),
+                           .bandwidth_gbps = measure.bandwidth_gbps.value_or(0)});
+      linked.insert(from);
+      linked.insert(to);
     }
-    out.links.push_back({.from = pair.first,
-                         .to = pair.second,
-                         .usd_per_gb = *measure.usd_per_gb,
-                         .rtt_ms = measure.rtt_ms.value_or(0),
-                         .bandwidth_gbps = measure.bandwidth_gbps.value_or(0)});
-    linked.insert(pair.first);
-    linked.insert(pair.second);
-  }
+  });
   const auto left_out = [&](int count, const char* what) {
     if (count > 0) {
       out.notes.push_back(std::to_string(count) +

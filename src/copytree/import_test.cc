@@ -84,5 +84,12 @@ TEST(ImportTest, SurvivesAnyBytes) {
   }
 }
 
+TEST(ImportTest, AHeaderWithoutRowsIsSaidToBeOne) {
+  const Result<Imported> imported = ImportTables({{"prices.csv", "from,to,usd_per_gb\n"}}, {});
+  ASSERT_FALSE(imported.ok());
+  EXPECT_EQ(imported.status().message(),
+            "prices.csv: has a header and no rows; give one row for each link");
+}
+
 }  // namespace
 }  // namespace tailcast::copytree

@@ -2,365 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
-#include <set>
 #include <utility>
 
+#include "tailcast/copytree/plan_setup.h"
 #include "tailcast/copytree/problem.h"
+#include "tailcast/copytree/refusal.h"
 #include "tailcast/copytree/solver.h"
+#include "tailcast/copytree/starts.h"
 
 namespace tailcast::copytree {
 namespace {
 
-constexpr double kNanos = 1e9;
-// Penalties, in 1e-9 USD per GB: above any sum of real prices that a better tree could save, far
-// below kUnserved even if every link pays them.
-constexpr int64_t kSickPenalty = 1'000'000'000'000;
-constexpr int64_t kNewPenalty = 400'000'000'000;
-constexpr int kDepthMax = 32;
 constexpr double kFullShare = 0.8;
-constexpr double kHighestRate = 1e9;
-
-std::string Number(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
-}
-
-int64_t Micros(double ms) { return std::llround(ms * 1000); }
-int64_t Nanos(double usd) { return std::llround(usd * kNanos); }
-
-// The graph, the stream and the options as a Problem, with what is needed to get back.
-struct Setup {
-  Problem problem;
-  std::vector<char> destination;
-  std::vector<int64_t> penalty;  // [from * n + to], the part of the weight that is no price
-  std::vector<double> reserved;  // [from * n + to], Mbit/s
-  std::vector<Edge> too_slow;    // links left out because the stream does not fit
-  std::optional<Tree> current;
-};
-
-std::string PathText(const Graph& graph, const std::vector<int>& path) {
-  std::string text;
-  for (size_t i = 0; i < path.size(); ++i) {
-    text += (i == 0 ? "" : " -> ") + graph.cluster(path[i]).name;
-  }
-  return text;
-}
-
-std::string Join(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 5;
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
-    text += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
-  return text;
-}
-
-Status CheckOptions(const PlanOptions& options, const Stream& stream) {
-  const Limits& limits = options.limits;
-  if (limits.max_depth < 1 || limits.max_depth > kDepthMax) {
-    return InvalidArgumentError("max_depth is " + std::to_string(limits.max_depth) +
-                                "; it must be 1 to " + std::to_string(kDepthMax));
-  }
-  if (limits.max_fanout < 0) {
-    return InvalidArgumentError("max_fanout is " + std::to_string(limits.max_fanout) +
-                                "; it must be positive, or 0 for no limit");
-  }
-  if (options.max_source_fanout < 0) {
-    return InvalidArgumentError("max_source_fanout is negative; 0 means the same as max_fanout");
-  }
-  if (!(limits.max_delay_ms >= 0 && limits.max_delay_ms < 1e9)) {
-    return InvalidArgumentError("max_delay_ms is " + Number(limits.max_delay_ms) +
-                                "; it must be positive, or 0 for no limit");
-  }
-  if (!(options.hop_delay_ms >= 0 && options.hop_delay_ms <= 1e6)) {
-    return InvalidArgumentError("hop_delay_ms is " + Number(options.hop_delay_ms) +
-                                "; it must be 0 to 1000000");
-  }
-  if (!(options.churn_usd_per_gb >= 0 && options.churn_usd_per_gb <= kUsdPerGbMax)) {
-    return InvalidArgumentError("churn_usd_per_gb is " + Number(options.churn_usd_per_gb) +
-                                "; it must be 0 to " + Number(kUsdPerGbMax));
-  }
-  if (!(stream.rate_mbps >= 0 && stream.rate_mbps <= kHighestRate)) {
-    return InvalidArgumentError("stream '" + stream.name + "': rate_mbps is " +
-                                Number(stream.rate_mbps) + "; it must not be negative");
-  }
-  if (options.work_max < 0) return InvalidArgumentError("work_max is negative");
-  return OkStatus();
-}
-
-Result<Setup> MakeSetup(const Graph& graph, const Stream& stream, const PlanOptions& options) {
-  TAILCAST_RETURN_IF_ERROR(CheckOptions(options, stream));
-  const int n = graph.size();
-  Setup setup;
-  Problem& problem = setup.problem;
-  problem.n = n;
-  TAILCAST_ASSIGN_OR_RETURN(problem.root, graph.Require(stream.source, "source"));
-
-  setup.destination.assign(n, 0);
-  if (stream.destinations.empty()) {
-    for (int v = 0; v < n; ++v) {
-      setup.destination[v] = v != problem.root && !graph.cluster(v).relay_only;
-    }
-  }
-  for (const std::string& name : stream.destinations) {
-    TAILCAST_ASSIGN_OR_RETURN(const int v, graph.Require(name, "destination"));
-    if (v == problem.root) continue;  // the source has the stream anyway
-    if (graph.cluster(v).relay_only) {
-      return InvalidArgumentError("destination '" + name +
-                                  "' is relay_only; remove one of the two");
-    }
-    setup.destination[v] = 1;
-  }
-  problem.required = setup.destination;
-
-  if (options.current) {
-    TAILCAST_ASSIGN_OR_RETURN(setup.current, Normalized(*options.current));
-  }
-
-  problem.depth_max = std::max(1, std::min(options.limits.max_depth, n - 1));
-  problem.fanout_max.assign(n, options.limits.max_fanout > 0 ? options.limits.max_fanout : n);
-  if (options.max_source_fanout > 0) {
-    problem.fanout_max[problem.root] =
-        std::min(problem.fanout_max[problem.root], options.max_source_fanout);
-  }
-  if (options.limits.max_delay_ms > 0) problem.delay_max_us = Micros(options.limits.max_delay_ms);
-
-  const size_t pairs = static_cast<size_t>(n) * n;
-  setup.penalty.assign(pairs, 0);
-  setup.reserved.assign(pairs, 0);
-  for (const LinkLoad& load : options.reserved) {
-    const std::optional<int> from = graph.Find(load.from);
-    const std::optional<int> to = graph.Find(load.to);
-    if (from && to) setup.reserved[static_cast<size_t>(*from) * n + *to] += load.mbps;
-  }
-  problem.weight.assign(pairs, kUnserved);
-  problem.delay_us.assign(pairs, 0);
-  for (const Link& link : graph.links()) {
-    const int from = *graph.Find(link.from);
-    const int to = *graph.Find(link.to);
-    const size_t at = static_cast<size_t>(from) * n + to;
-    problem.delay_us[at] = Micros(link.rtt_ms / 2 + options.hop_delay_ms);
-    const double needed = stream.rate_mbps * kCopiesPerHop;
-    if (link.bandwidth_gbps > 0 && needed > 0 &&
-        setup.reserved[at] + needed > link.bandwidth_gbps * 1000) {
-      setup.too_slow.push_back({link.from, link.to});
-      continue;
-    }
-    int64_t& penalty = setup.penalty[at];
-    if (link.sick) penalty += kSickPenalty;
-    if (from != problem.root) {
-      if (graph.cluster(from).health == Health::kSick) penalty += kSickPenalty;
-      if (graph.cluster(from).health == Health::kNew) penalty += kNewPenalty;
-    }
-    // One more, so that of equally cheap trees the one nearest to the running tree is taken.
-    if (setup.current && !setup.current->HasEdge(link.from, link.to)) {
-      penalty += Nanos(options.churn_usd_per_gb) + 1;
-    }
-    problem.weight[at] = Nanos(link.usd_per_gb) + penalty;
-  }
-  for (const Edge& edge : options.avoid) {
-    const std::optional<int> from = graph.Find(edge.from);
-    const std::optional<int> to = graph.Find(edge.to);
-    if (from && to) problem.weight[static_cast<size_t>(*from) * n + *to] = kUnserved;
-  }
-  return setup;
-}
-
-// A path that a limit forbids, for messages: least delay (or hops) from the root to `to`.
-std::vector<int> PathTo(const Problem& problem, int to, bool by_delay) {
-  const int n = problem.n;
-  std::vector<int64_t> distance(n, kNoDelayLimit);
-  std::vector<int> before(n, -1);
-  distance[problem.root] = 0;
-  for (int round = 0; round < n; ++round) {
-    bool changed = false;
-    for (int a = 0; a < n; ++a) {
-      if (distance[a] >= kNoDelayLimit) continue;
-      for (int b = 0; b < n; ++b) {
-        if (!problem.HasLink(a, b)) continue;
-        const int64_t step = by_delay ? problem.Delay(a, b) : 1;
-        if (distance[a] + step < distance[b]) {
-          distance[b] = distance[a] + step;
-          before[b] = a;
-          changed = true;
-        }
-      }
-    }
-    if (!changed) break;
-  }
-  std::vector<int> path;
-  if (distance[to] >= kNoDelayLimit) return path;
-  for (int at = to; at >= 0; at = before[at]) path.push_back(at);
-  std::reverse(path.begin(), path.end());
-  return path;
-}
-
-// Least delay to `to` within the depth limit, or kNoDelayLimit.
-int64_t LeastDelayWithin(const Problem& problem, int to) {
-  std::vector<int64_t> now(problem.n, kNoDelayLimit);
-  now[problem.root] = 0;
-  for (int h = 0; h < problem.depth_max; ++h) {
-    std::vector<int64_t> next = now;
-    for (int a = 0; a < problem.n; ++a) {
-      if (now[a] >= kNoDelayLimit) continue;
-      for (int b = 0; b < problem.n; ++b) {
-        if (problem.HasLink(a, b)) next[b] = std::min(next[b], now[a] + problem.Delay(a, b));
-      }
-    }
-    now = std::move(next);
-  }
-  return now[to];
-}
-
-// What blocks a destination whatever the rest of the tree looks like. Ok if nothing does.
-Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& options,
-                   const Setup& setup) {
-  const Problem& problem = setup.problem;
-  for (int v = 0; v < problem.n; ++v) {
-    if (v == problem.root || !problem.required[v]) continue;
-    const std::string& name = graph.cluster(v).name;
-    const std::vector<int> hops = PathTo(problem, v, false);
-    if (hops.empty()) {
-      std::string why =
-          "cluster '" + name + "' cannot be reached from source '" + stream.source + "'";
-      std::vector<std::string> slow;
-      for (const Edge& edge : setup.too_slow) {
-        if (edge.to == name) {
-          const Link* link = graph.FindLink(edge.from, edge.to);
-          slow.push_back(edge.from + " (" + Number(link->bandwidth_gbps) + " Gbit/s)");
-        }
-      }
-      bool entered = false;
-      for (int from = 0; from < problem.n; ++from) entered |= problem.HasLink(from, v);
-      if (!slow.empty()) {
-        why += ": the stream needs " + Number(stream.rate_mbps * kCopiesPerHop / 1000) +
-               " Gbit/s on each link (" + std::to_string(kCopiesPerHop) + " copies of " +
-               Number(stream.rate_mbps) + " Mbit/s), too much for those from " + Join(slow) +
-               "; add bandwidth or a link";
-      } else if (!entered) {
-        why += options.avoid.empty() ? ": no link leads to it; add one"
-                                     : ": no other link leads to it; add one";
-      } else {
-        why += ": no chain of links leads there; add a link from a cluster that is reached";
-      }
-      return FailedPreconditionError(why);
-    }
-    const int needed = static_cast<int>(hops.size()) - 1;
-    if (needed > problem.depth_max) {
-      return FailedPreconditionError("max_depth " + std::to_string(options.limits.max_depth) +
-                                     " blocks cluster '" + name + "': the shortest way there has " +
-                                     std::to_string(needed) + " hops (" + PathText(graph, hops) +
-                                     "); raise max_depth to " + std::to_string(needed) +
-                                     " or add a link");
-    }
-    if (!problem.DelayLimited()) continue;
-    const std::vector<int> fast = PathTo(problem, v, true);
-    int64_t least = 0;
-    for (size_t i = 1; i < fast.size(); ++i) least += problem.Delay(fast[i - 1], fast[i]);
-    const double ms = static_cast<double>(least) / 1000;
-    if (least > problem.delay_max_us) {
-      return FailedPreconditionError(
-          "max_delay_ms " + Number(options.limits.max_delay_ms) + " blocks cluster '" + name +
-          "': the fastest way there takes " + Number(ms) + " ms (" + PathText(graph, fast) +
-          "); raise max_delay_ms to at least that");
-    }
-    const int64_t within = LeastDelayWithin(problem, v);
-    if (within > problem.delay_max_us) {
-      return FailedPreconditionError(
-          "max_depth " + std::to_string(options.limits.max_depth) + " and max_delay_ms " +
-          Number(options.limits.max_delay_ms) + " together block cluster '" + name +
-          "': within that depth the fastest way takes " +
-          Number(static_cast<double>(within) / 1000) + " ms, without it " + Number(ms) + " ms (" +
-          PathText(graph, fast) + "); raise one of them");
-    }
-  }
-  // Room for everybody: a full tree of that depth and fan-out.
-  int64_t room = 0;
-  int64_t level = 1;
-  for (int depth = 1; depth <= problem.depth_max && room < problem.n; ++depth) {
-    const int64_t width =
-        depth == 1 ? problem.fanout_max[problem.root]
-                   : (options.limits.max_fanout > 0 ? options.limits.max_fanout : problem.n);
-    level = std::min<int64_t>(level * width, problem.n);
-    room += level;
-  }
-  int64_t needed = 0;
-  for (int v = 0; v < problem.n; ++v) needed += v != problem.root && problem.required[v];
-  if (room < needed) {
-    return FailedPreconditionError("max_depth " + std::to_string(options.limits.max_depth) +
-                                   " and max_fanout " + std::to_string(options.limits.max_fanout) +
-                                   " have room for " + std::to_string(room) +
-                                   " clusters below the source, but the stream has " +
-                                   std::to_string(needed) + " destinations; raise one of them");
-  }
-  return OkStatus();
-}
-
-// The search found no tree though each destination can be reached: which limit is to blame?
-Status ExplainFailure(const Graph& graph, const PlanOptions& options, const Setup& setup,
-                      const SolveResult& failed, int64_t work_max) {
-  const Problem& problem = setup.problem;
-  std::vector<std::string> missing;
-  for (int v = 0; v < problem.n; ++v) {
-    if (v != problem.root && problem.required[v] && failed.parents[v] == kNoParent) {
-      missing.push_back(graph.cluster(v).name);
-    }
-  }
-  std::vector<std::string> ways;
-  const auto works = [&](const Problem& relaxed) {
-    return Solve(relaxed, {}, options.seed, std::max<int64_t>(1, work_max / 10)).feasible;
-  };
-  if (options.limits.max_fanout > 0) {
-    int low = options.limits.max_fanout, high = problem.n;  // low fails, high may work
-    Problem relaxed = problem;
-    relaxed.fanout_max.assign(problem.n, high);
-    if (works(relaxed)) {
-      while (low + 1 < high) {
-        const int middle = (low + high) / 2;
-        relaxed.fanout_max.assign(problem.n, middle);
-        (works(relaxed) ? high : low) = middle;
-      }
-      ways.push_back("max_fanout " + std::to_string(high));
-    }
-  }
-  if (options.limits.max_depth < std::min(kDepthMax, problem.n - 1)) {
-    Problem relaxed = problem;
-    for (int depth = problem.depth_max + 1; depth <= std::min(kDepthMax, problem.n - 1); ++depth) {
-      relaxed.depth_max = depth;
-      if (works(relaxed)) {
-        ways.push_back("max_depth " + std::to_string(depth));
-        break;
-      }
-    }
-  }
-  if (problem.DelayLimited()) {
-    Problem relaxed = problem;
-    relaxed.delay_max_us = kNoDelayLimit;
-    const SolveResult slow = Solve(relaxed, {}, options.seed, std::max<int64_t>(1, work_max / 10));
-    if (slow.feasible) {
-      const std::vector<int64_t> arrivals = Arrivals(relaxed, slow.parents);
-      const int64_t worst = *std::max_element(arrivals.begin(), arrivals.end());
-      ways.push_back("max_delay_ms " + Number(static_cast<double>(worst) / 1000));
-    }
-  }
-  std::string text =
-      failed.proven ? "no tree meets all limits" : "found no tree that meets all limits";
-  text += " (max_depth " + std::to_string(options.limits.max_depth);
-  if (options.limits.max_fanout > 0) {
-    text += ", max_fanout " + std::to_string(options.limits.max_fanout);
-  }
-  if (problem.DelayLimited()) text += ", max_delay_ms " + Number(options.limits.max_delay_ms);
-  text += ")";
-  if (!missing.empty()) text += "; they block " + Join(missing);
-  if (!ways.empty()) {
-    text += "; it works with ";
-    for (size_t i = 0; i < ways.size(); ++i) text += (i == 0 ? "" : ", or with ") + ways[i];
-  }
-  return FailedPreconditionError(text);
-}
 
 std::vector<Reroute> FindReroutes(const Graph& graph, const Setup& setup, const Tree& tree) {
   std::vector<Reroute> reroutes;
@@ -391,8 +45,8 @@ std::vector<Reroute> FindReroutes(const Graph& graph, const Setup& setup, const 
 }
 
 // Everything in a Plan but the bound.
-Plan Describe(const Graph& graph, const Stream& stream, const PlanOptions& options,
-              const Setup& setup, const Parents& parents) {
+Plan Describe(const Graph& graph, const Stream& stream, const Setup& setup,
+              const Parents& parents) {
   const Problem& problem = setup.problem;
   const int n = graph.size();
   Plan plan;
@@ -472,7 +126,6 @@ Plan Describe(const Graph& graph, const Stream& stream, const PlanOptions& optio
     plan.warnings.push_back("source '" + stream.source +
                             "' is sick; no tree helps while it produces there");
   }
-  (void)options;
   return plan;
 }
 
@@ -480,10 +133,6 @@ void SetBound(int64_t weight, int64_t bound, Plan* plan) {
   const double gap = static_cast<double>(weight - bound) / kNanos;
   plan->lower_bound_usd_per_gb = std::max(0.0, plan->usd_per_gb - gap);
   plan->optimal = weight == bound;
-}
-
-int64_t Work(const Graph& graph, const PlanOptions& options) {
-  return options.work_max > 0 ? options.work_max : DefaultWork(graph.size());
 }
 
 // The parents of a tree by names; NotFound for clusters and links that the graph does not have.
@@ -521,12 +170,11 @@ double Plan::Gap() const {
 Result<Plan> MakePlan(const Graph& graph, const Stream& stream, const PlanOptions& options) {
   TAILCAST_ASSIGN_OR_RETURN(const Setup setup, MakeSetup(graph, stream, options));
   TAILCAST_RETURN_IF_ERROR(FindBlocked(graph, stream, options, setup));
-  const int64_t work_max = Work(graph, options);
   std::vector<Parents> starts;
   if (setup.current) starts.push_back(CurrentParents(graph, setup));
-  const SolveResult solved = Solve(setup.problem, starts, options.seed, work_max);
-  if (!solved.feasible) return ExplainFailure(graph, options, setup, solved, work_max);
-  Plan plan = Describe(graph, stream, options, setup, solved.parents);
+  const SolveResult solved = Solve(setup.problem, starts, ToSolveOptions(graph, options));
+  if (!solved.feasible) return ExplainFailure(graph, options, setup, solved);
+  Plan plan = Describe(graph, stream, setup, solved.parents);
   SetBound(solved.weight, solved.bound, &plan);
   plan.work = solved.work;
   return plan;
@@ -548,7 +196,7 @@ Result<Plan> DescribeTree(const Graph& graph, const Stream& stream, const PlanOp
                                      "'");
     }
   }
-  Plan plan = Describe(graph, stream, options, setup, parents);
+  Plan plan = Describe(graph, stream, setup, parents);
   int64_t weight = 0;
   for (const Hop& hop : plan.hops) {
     const size_t at = static_cast<size_t>(*graph.Find(hop.from)) * problem.n + *graph.Find(hop.to);
@@ -576,7 +224,7 @@ Result<Plan> DescribeTree(const Graph& graph, const Stream& stream, const PlanOp
                               " clusters, max_fanout is " + std::to_string(limit));
     }
   }
-  SetBound(weight, BestBound(problem, weight, Work(graph, options)), &plan);
+  SetBound(weight, BestBound(problem, weight, WorkMax(graph, options)), &plan);
   return plan;
 }
 
@@ -619,7 +267,7 @@ Result<Plan> PrimPlan(const Graph& graph, const Stream& stream, const PlanOption
                                      graph.cluster(v).name + "' within the limits");
     }
   }
-  return Describe(graph, stream, options, setup, parents);
+  return Describe(graph, stream, setup, parents);
 }
 
 }  // namespace tailcast::copytree

@@ -44,6 +44,15 @@ struct LinkLoad {
   double share = 0;           // mbps / bandwidth; 0 if that is unknown
 };
 
+// How long to search when the optimum is not proven before. Effort is counted in elementary steps
+// of about a nanosecond, so the same effort gives the same tree.
+enum class Effort : uint8_t {
+  kQuick,     // 0.1 s for 60 clusters, 1.5 s for 500; what schedulers use
+  kNormal,    // 2 s for 60 clusters, 10 s for 500 and more
+  kThorough,  // ten times that
+};
+int64_t WorkOf(Effort effort, int clusters);
+
 struct PlanOptions {
   Limits limits;
   // What a hop adds to half the round-trip time: polling, reading, flushing.
@@ -59,9 +68,10 @@ struct PlanOptions {
   // The source may have fewer children than max_fanout; 0 = the same.
   int max_source_fanout = 0;
   uint64_t seed = 1;
-  // Bounds the effort, in elementary steps of about a nanosecond: 0 = chosen by the number of
-  // clusters, so that 60 take less than 200 ms and 500 less than 2 s.
+  // Bounds the effort, in elementary steps (WorkOf); 0 = that of Effort::kQuick.
   int64_t work_max = 0;
+  // Good enough: the search ends when the tree is within this part of the lower bound; 0 to 1.
+  double gap = 0;
 };
 
 struct Hop {
@@ -104,7 +114,7 @@ struct Plan {
   // What a person should know: a sick or new cluster that must feed others because nothing else
   // leads there, a link filled to 80 %.
   std::vector<std::string> warnings;
-  int64_t work = 0;  // elementary steps spent
+  int64_t work = 0;  // elementary steps spent, work_max at most, about
 
   // (usd_per_gb - lower bound) / usd_per_gb.
   double Gap() const;

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "tailcast/copytree/import.h"
 #include "tailcast/copytree/test_graphs.h"
@@ -368,6 +371,57 @@ TEST(SkyplaneTest, PlansOnRealPricesCostWhatAnIntegerProgramProved) {
       EXPECT_TRUE(plan.optimal);
     }
   }
+}
+
+// The limits with the one value that a refusal names.
+std::vector<Limits> Advised(const Limits& limits, const std::string& message) {
+  std::vector<Limits> advised;
+  const size_t from = message.find("it works with ");
+  if (from == std::string::npos) return advised;
+  const auto value = [&](const std::string& name) -> std::optional<double> {
+    const size_t at = message.find(name + " ", from);
+    if (at == std::string::npos) return std::nullopt;
+    return std::stod(message.substr(at + name.size()));
+  };
+  if (const auto depth = value("max_depth")) {
+    advised.push_back(limits);
+    advised.back().max_depth = static_cast<int>(*depth);
+  }
+  if (const auto fanout = value("max_fanout")) {
+    advised.push_back(limits);
+    advised.back().max_fanout = static_cast<int>(*fanout);
+  }
+  if (const auto delay = value("max_delay_ms")) {
+    advised.push_back(limits);
+    advised.back().max_delay_ms = *delay;
+  }
+  return advised;
+}
+
+TEST(PlanTest, EveryValueThatARefusalNamesSuffices) {
+  int refused = 0, tried = 0;
+  for (uint64_t seed = 1; seed <= 24; ++seed) {
+    const Graph graph = RandomGraph(12, seed, 0.4);
+    PlanOptions options;
+    options.work_max = 3'000'000;
+    options.limits.max_depth = 2 + static_cast<int>(seed % 2);
+    options.limits.max_fanout = 2 + static_cast<int>(seed % 3);
+    if (seed % 4 != 0) options.limits.max_delay_ms = 60 + 10 * static_cast<double>(seed);
+    const Stream stream{.name = "s", .source = "c00"};
+    const Result<Plan> plan = MakePlan(graph, stream, options);
+    if (plan.ok()) continue;
+    ++refused;
+    for (const Limits& limits : Advised(options.limits, std::string(plan.status().message()))) {
+      ++tried;
+      PlanOptions relaxed = options;
+      relaxed.limits = limits;
+      const Result<Plan> again = MakePlan(graph, stream, relaxed);
+      EXPECT_TRUE(again.ok()) << "seed " << seed << ": " << plan.status().message()
+                              << "\nthen: " << again.status().message();
+    }
+  }
+  EXPECT_GE(refused, 6);
+  EXPECT_GE(tried, 6);
 }
 
 }  // namespace

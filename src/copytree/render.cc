@@ -95,6 +95,9 @@ void DrawFigures(const Stream& stream, const Plan& plan, const Limits& limits, s
   *out += "\nbound     " + Usd(plan.lower_bound_usd_per_gb) + " USD/GB: ";
   *out += plan.optimal ? "proven optimal"
                        : "at most " + Format("%.2f", plan.Gap() * 100) + " % above the optimum";
+  if (plan.work > 0) {
+    *out += "\neffort    " + std::to_string(plan.work) + " steps";
+  }
   *out += "\ndepth     " + OfLimit(plan.depth, limits.max_depth);
   *out += "\nfan-out   " + OfLimit(plan.fanout, limits.max_fanout);
   *out += "\ndelay     worst " + Ms(plan.worst_delay_ms) + " ms";
@@ -128,6 +131,7 @@ Json ToJson(const Stream& stream, const Plan& plan) {
   json["usd_per_day"] = Round(plan.usd_per_day);
   json["lower_bound_usd_per_gb"] = Round(plan.lower_bound_usd_per_gb);
   json["gap"] = Round(plan.Gap());
+  json["work"] = plan.work;
   json["optimal"] = plan.optimal;
   json["depth"] = plan.depth;
   json["fanout"] = plan.fanout;

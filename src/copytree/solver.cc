@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "tailcast/copytree/annealing.h"
 #include "tailcast/copytree/arborescence.h"
 #include "tailcast/copytree/bound.h"
+#include "tailcast/copytree/delays.h"
 #include "tailcast/copytree/exhaustive.h"
 #include "tailcast/copytree/layer_search.h"
+#include "tailcast/copytree/starts.h"
 
 namespace tailcast::copytree {
 namespace {
@@ -14,9 +17,21 @@ constexpr int64_t kExhaustiveSteps = 400'000;
 // Graphs with more nodes start from the unlimited search's tree when fan-out is limited: the exact
 // transportation problem of every step from the star would use up the work.
 constexpr int kStarNodesMax = 100;
-constexpr int kDelayAttempts = 6;
 // Prices on delay for starts under a delay limit, in 1e-9 USD per GB and microsecond.
 constexpr int64_t kDelayPrices[] = {1, 10, 100, 1000};
+// Parts of the work: for the layers, for bounds, for the delays of equally cheap trees; annealing
+// has the rest.
+constexpr int64_t kLayersPart = 12, kBoundPart = 8, kDelaysPart = 16;
+// The first annealing run, for each node; later ones are longer.
+constexpr int64_t kFirstRunWork = 200'000;
+// Before a refusal without proof the search goes on for so many times its work.
+constexpr int64_t kRefusalFactor = 3;
+constexpr int64_t kRefusalWorkMost = 2'000'000'000;
+// So many runs from scratch that end at the best weight, one after the other, are taken as an
+// answer.
+constexpr int kAgreed = 4;
+// First temperatures in percent of a typical link: from scratch, and from the best tree.
+constexpr int kHot = 60, kWarm = 12;
 
 bool FanoutLimited(const Problem& problem) {
   for (int limit : problem.fanout_max) {
@@ -32,300 +47,171 @@ bool AllRequired(const Problem& problem) {
   return true;
 }
 
-// Fewest hops first, then least weight: meets the depth limit if anything does.
-Parents FewestHops(const Problem& problem) {
-  Parents parents(problem.n, kNoParent);
-  std::vector<int> level{problem.root};
-  std::vector<char> seen(problem.n, 0);
-  seen[problem.root] = 1;
-  while (!level.empty()) {
-    std::vector<int> next;
-    for (int to = 0; to < problem.n; ++to) {
-      if (seen[to]) continue;
-      for (int from : level) {
-        if (!problem.HasLink(from, to)) continue;
-        if (parents[to] == kNoParent ||
-            problem.Weight(from, to) < problem.Weight(parents[to], to)) {
-          parents[to] = from;
-        }
-      }
-      if (parents[to] != kNoParent) next.push_back(to);
-    }
-    for (int v : next) seen[v] = 1;
-    level = std::move(next);
-  }
-  PruneRelays(problem, &parents);
-  return parents;
-}
-
-// Shortest paths by delay, each with the fewest hops among equals: meets the delay limit if
-// anything does.
-Parents LeastDelay(const Problem& problem) {
-  const int n = problem.n;
-  Parents parents(n, kNoParent);
-  std::vector<int64_t> arrival(n, kNoDelayLimit);
-  std::vector<char> done(n, 0);
-  arrival[problem.root] = 0;
-  for (;;) {
-    int at = -1;
-    for (int v = 0; v < n; ++v) {
-      if (!done[v] && arrival[v] < kNoDelayLimit && (at < 0 || arrival[v] < arrival[at])) at = v;
-    }
-    if (at < 0) break;
-    done[at] = 1;
-    for (int to = 0; to < n; ++to) {
-      if (done[to] || !problem.HasLink(at, to)) continue;
-      if (arrival[at] + problem.Delay(at, to) < arrival[to]) {
-        arrival[to] = arrival[at] + problem.Delay(at, to);
-        parents[to] = at;
-      }
-    }
-  }
-  PruneRelays(problem, &parents);
-  return parents;
-}
-
-// Among equally cheap trees, one whose slowest node is fast: a binary search for the tightest delay
-// limit under which the search still finds a tree of this weight.
-void LowerWorstDelay(const Problem& problem, uint64_t seed, int64_t work_max, Parents* parents) {
-  const int64_t weight = TotalWeight(problem, *parents);
-  const auto worst_of = [&](const Parents& tree) {
-    const std::vector<int64_t> arrivals = Arrivals(problem, tree);
-    return *std::max_element(arrivals.begin(), arrivals.end());
-  };
-  const std::vector<int64_t> fastest = Arrivals(problem, LeastDelay(problem));
-  int64_t low = 0;  // nothing below this is possible
+bool HoldsRequired(const Problem& problem, const Parents& parents) {
+  const std::vector<int> depths = Depths(problem, parents);
   for (int v = 0; v < problem.n; ++v) {
-    if (problem.required[v]) low = std::max(low, fastest[v]);
+    if (v != problem.root && problem.required[v] && depths[v] < 0) return false;
   }
-  int64_t high = worst_of(*parents);
-  for (int attempt = 0; attempt < kDelayAttempts && low + 1000 < high; ++attempt) {
-    Problem faster = problem;
-    faster.delay_max_us = low + (high - low) / 2;
-    if (problem.n <= kExhaustiveNodesMax) {
-      const ExhaustiveResult all = SearchAllTrees(faster, weight + 1, kExhaustiveSteps);
-      if (all.weight <= weight) {
-        *parents = all.parents;
-        ShortenDelays(problem, parents);
-        high = worst_of(*parents);
-      } else {
-        low = faster.delay_max_us;
+  return true;
+}
+
+// One search for one problem: keeps the best tree and the best bound, and knows when to stop.
+class Search {
+ public:
+  Search(const Problem& problem, const SolveOptions& options)
+      : problem_(problem),
+        options_(options),
+        fanout_limited_(FanoutLimited(problem)),
+        cheapest_(MinArborescence(problem)) {
+    PruneRelays(problem, &cheapest_);
+  }
+
+  SolveResult Run(const std::vector<Parents>& starts);
+
+ private:
+  bool GoodEnough() const { return weight_ <= Goal(); }
+  // A tree of this weight is good enough.
+  int64_t Goal() const {
+    if (options_.any_tree) return kUnserved - 1;
+    return bound_ >= kUnserved ? bound_ : bound_ + bound_ / 1'000'000 * options_.gap_ppm;
+  }
+  void Keep(const Parents& parents);
+  void SearchLayers(const std::vector<Parents>& starts);
+  void Anneal(int64_t work);
+
+  const Problem& problem_;
+  const SolveOptions& options_;
+  const bool fanout_limited_;
+  Parents cheapest_;  // without limits
+  Parents best_;
+  int64_t weight_ = INT64_MAX;
+  int64_t bound_ = 0;
+  bool exhausted_ = false;  // every tree was considered
+  int64_t work_ = 0;
+};
+
+void Search::Keep(const Parents& parents) {
+  const int64_t weight = TotalWeight(problem_, parents);
+  if (weight >= weight_) return;
+  best_ = parents;
+  weight_ = weight;
+}
+
+void Search::SearchLayers(const std::vector<Parents>& starts) {
+  const int64_t work = options_.work_max / kLayersPart;
+  LayerSearch search(problem_, {.seed = options_.seed, .work_max = work, .stop_at_weight = Goal()});
+  for (const Parents& start : starts) search.StartFrom(start);
+  if (fanout_limited_ && problem_.n > kStarNodesMax) {
+    Problem unlimited = problem_;
+    unlimited.fanout_max.assign(problem_.n, problem_.n);
+    LayerSearch wide(unlimited, {.seed = options_.seed, .work_max = work / 10});
+    wide.StartFrom(cheapest_);
+    search.StartFrom(wide.best());
+    if (search.best_weight() >= kUnserved) search.StartFrom(LimitedPrim(problem_));
+    work_ += wide.work();
+  } else {
+    const auto start = [&](const Parents& parents) {
+      if (search.best_weight() > Goal()) search.StartFrom(parents);
+    };
+    start(cheapest_);
+    start(FewestHops(problem_));
+    start(LimitedPrim(problem_));
+    if (problem_.DelayLimited()) {
+      for (int64_t price : kDelayPrices) start(LimitedPrim(problem_, price));
+      start(LeastDelay(problem_));
+    }
+    if (problem_.n <= kStarNodesMax && search.best_weight() > Goal()) search.StartFromStar();
+  }
+  if (problem_.n <= kExhaustiveNodesMax && search.best_weight() > bound_) {
+    Keep(search.best());
+    const ExhaustiveResult all = SearchAllTrees(problem_, search.best_weight(), kExhaustiveSteps);
+    if (all.weight < search.best_weight()) best_ = all.parents;
+    weight_ = TotalWeight(problem_, best_);
+    exhausted_ = all.complete;
+    if (exhausted_) return;
+    search.StartFrom(best_);
+  }
+  search.Improve();
+  Keep(search.best());
+  work_ += search.work();
+}
+
+void Search::Anneal(int64_t work) {
+  if (GoodEnough() || !HoldsRequired(problem_, cheapest_)) return;
+  Annealing annealing(problem_, options_.seed + static_cast<uint64_t>(work_));
+  int64_t length = kFirstRunWork * problem_.n;
+  int agreed = 0;
+  for (int run = 0; annealing.work() < work && agreed < kAgreed && !GoodEnough(); ++run) {
+    // Two runs from scratch, then one from the best tree, then longer ones.
+    // While there is no tree within the limits, every other run looks for any.
+    const bool fresh = run % 3 != 2 || weight_ >= kUnserved;
+    const bool any = weight_ >= kUnserved && run % 2 == 1;
+    const int64_t left = work - annealing.work();
+    annealing.Run(fresh ? cheapest_ : best_, {.hot = fresh ? kHot : kWarm,
+                                              .limits_first = any,
+                                              .work = std::min(length, left),
+                                              .goal = Goal()});
+    if (annealing.best_weight() < weight_) {
+      Keep(annealing.best());
+      agreed = 0;
+    }
+    if (fresh && left > length) agreed = annealing.run_weight() == weight_ ? agreed + 1 : 0;
+    if (run % 3 == 2) length *= 2;
+  }
+  work_ += annealing.work();
+}
+
+SolveResult Search::Run(const std::vector<Parents>& starts) {
+  SolveResult result;
+  if (AllRequired(problem_) && IsFeasible(problem_, cheapest_)) {
+    best_ = cheapest_;
+    weight_ = bound_ = TotalWeight(problem_, best_);
+  } else {
+    const int64_t bound_work = options_.work_max / kBoundPart;
+    Bound bound(problem_, bound_work);
+    bound_ = bound.value();
+    SearchLayers(starts);
+    if (!exhausted_) {
+      Anneal(options_.work_max - options_.work_max / kLayersPart - bound_work -
+             options_.work_max / kDelaysPart);
+      // Whoever has no tree at all gets a longer search before that is said.
+      if (weight_ >= kUnserved && bound_ < kUnserved && !options_.any_tree) {
+        Anneal(std::min(kRefusalFactor * options_.work_max,
+                        std::max(kRefusalWorkMost, options_.work_max)));
       }
-      continue;
+      if (weight_ < kUnserved && !options_.any_tree)
+        bound.Raise(weight_, bound_work - bound.work());
+      bound_ = bound.value();
     }
-    LayerSearch search(
-        faster, {.seed = seed, .work_max = work_max / kDelayAttempts, .stop_at_weight = weight});
-    search.StartFrom(*parents);
-    for (int64_t price : kDelayPrices) {
-      if (search.best_weight() > weight) search.StartFrom(LimitedPrim(faster, price));
-    }
-    search.Improve();
-    if (search.best_weight() <= weight) {
-      *parents = search.best();
-      PruneRelays(problem, parents);
-      ShortenDelays(problem, parents);
-      high = worst_of(*parents);
-    } else {
-      low = faster.delay_max_us;
-    }
+    work_ += bound.work();
+    if (exhausted_ && weight_ < kUnserved) bound_ = weight_;
+    bound_ = std::min(bound_, weight_);
   }
+  PruneRelays(problem_, &best_);
+  result.feasible = IsFeasible(problem_, best_);
+  result.proven = exhausted_ || bound_ == weight_;
+  if (result.feasible && !options_.any_tree) {
+    ShortenDelays(problem_, &best_);
+    LowerWorstDelay(problem_, options_.seed, options_.work_max / kDelaysPart, &best_);
+  }
+  result.weight = TotalWeight(problem_, best_);
+  result.bound = std::min(bound_, result.weight);
+  result.parents = std::move(best_);
+  result.work = work_;
+  return result;
 }
 
 }  // namespace
 
-int64_t DefaultWork(int nodes) {
-  const int64_t n = nodes;
-  return n <= 60 ? 400'000 * n : 24'000'000 + 700'000 * (n - 60);
-}
-
-Parents LimitedPrim(const Problem& problem, int64_t delay_price) {
-  const int n = problem.n;
-  Parents parents(n, kNoParent);
-  std::vector<char> in(n, 0);
-  std::vector<int> depth(n, 0), fanout(n, 0);
-  std::vector<int64_t> arrival(n, 0);
-  // For each node outside the best node inside to hang it on, what that scores and when the stream
-  // would arrive.
-  std::vector<int> best(n, kNoParent);
-  std::vector<int64_t> score(n, kUnserved);
-  const auto offer = [&](int from, int to) {
-    if (in[to] || !problem.required[to] || !problem.HasLink(from, to)) return;
-    const int64_t at = arrival[from] + problem.Delay(from, to);
-    const int64_t value = problem.Weight(from, to) + delay_price * at;
-    if (at > problem.delay_max_us || value > score[to]) return;
-    if (value == score[to] && at >= arrival[to]) return;
-    best[to] = from;
-    score[to] = value;
-    arrival[to] = at;
-  };
-  const auto open = [&](int v) {
-    return in[v] && depth[v] < problem.depth_max && fanout[v] < problem.fanout_max[v];
-  };
-  in[problem.root] = 1;
-  if (open(problem.root)) {
-    for (int to = 0; to < n; ++to) offer(problem.root, to);
-  }
-  for (;;) {
-    int to = -1;
-    for (int v = 0; v < n; ++v) {
-      if (in[v] || best[v] == kNoParent) continue;
-      if (to < 0 || score[v] < score[to] || (score[v] == score[to] && arrival[v] < arrival[to])) {
-        to = v;
-      }
-    }
-    if (to < 0) return parents;
-    const int from = best[to];
-    in[to] = 1;
-    parents[to] = from;
-    depth[to] = depth[from] + 1;
-    ++fanout[from];
-    if (!open(from)) {
-      // Full: those who counted on it look again.
-      for (int v = 0; v < n; ++v) {
-        if (in[v] || best[v] != from) continue;
-        best[v] = kNoParent;
-        score[v] = kUnserved;
-        for (int u = 0; u < n; ++u) {
-          if (open(u)) offer(u, v);
-        }
-      }
-    }
-    if (open(to)) {
-      for (int v = 0; v < n; ++v) offer(to, v);
-    }
-  }
-}
-
-void ShortenDelays(const Problem& problem, Parents* parents) {
-  const int n = problem.n;
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (int v = 0; v < n; ++v) {
-      const int parent = (*parents)[v];
-      if (v == problem.root || parent == kNoParent) continue;
-      const std::vector<int> depths = Depths(problem, *parents);
-      const std::vector<int64_t> arrivals = Arrivals(problem, *parents);
-      if (depths[v] < 0) continue;
-      // v's subtree, its height and its slowest member relative to v.
-      std::vector<char> below(n, 0);
-      std::vector<int> fanout(n, 0);
-      for (int u = 0; u < n; ++u) {
-        if ((*parents)[u] != kNoParent) ++fanout[(*parents)[u]];
-      }
-      int height = 0;
-      int64_t slowest = 0;
-      for (int u = 0; u < n; ++u) {
-        if (depths[u] < depths[v]) continue;
-        int at = u;
-        while (at != v && at != kNoParent && depths[at] > depths[v]) at = (*parents)[at];
-        if (at != v) continue;
-        below[u] = 1;
-        height = std::max(height, depths[u] - depths[v]);
-        slowest = std::max(slowest, arrivals[u] - arrivals[v]);
-      }
-      int best = parent;
-      int64_t earliest = arrivals[v];
-      for (int u = 0; u < n; ++u) {
-        if (u == parent || below[u] || depths[u] < 0) continue;
-        if (problem.Weight(u, v) != problem.Weight(parent, v)) continue;
-        if (depths[u] + 1 + height > problem.depth_max) continue;
-        if (fanout[u] >= problem.fanout_max[u]) continue;
-        const int64_t arrival = arrivals[u] + problem.Delay(u, v);
-        if (arrival + slowest > problem.delay_max_us) continue;
-        if (arrival < earliest) {
-          earliest = arrival;
-          best = u;
-        }
-      }
-      if (best != parent) {
-        (*parents)[v] = best;
-        changed = true;
-      }
-    }
-  }
-}
-
 int64_t BestBound(const Problem& problem, int64_t weight, int64_t work_max) {
-  int64_t bound = ArborescenceBound(problem);
-  bound = std::max(bound, DualAscentBound(problem, 2 * work_max));
-  if (FanoutLimited(problem) && bound < weight && weight < kUnserved) {
-    bound = std::max(bound, LagrangianBound(problem, weight, bound, work_max));
-  }
-  return std::min(bound, weight);
+  Bound bound(problem, work_max);
+  if (weight < kUnserved) bound.Raise(weight, work_max - bound.work());
+  return std::min(bound.value(), weight);
 }
 
-SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts, uint64_t seed,
-                  int64_t work_max) {
-  SolveResult result;
-  const bool fanout_limited = FanoutLimited(problem);
-  Parents cheapest = MinArborescence(problem);
-  PruneRelays(problem, &cheapest);
-  if (AllRequired(problem) && IsFeasible(problem, cheapest)) {
-    result.parents = std::move(cheapest);
-    result.bound = TotalWeight(problem, result.parents);
-    result.proven = true;
-  } else {
-    result.bound = std::max(ArborescenceBound(problem), DualAscentBound(problem, 2 * work_max));
-    LayerSearch search(problem,
-                       {.seed = seed, .work_max = work_max, .stop_at_weight = result.bound});
-    for (const Parents& start : starts) search.StartFrom(start);
-    if (fanout_limited && problem.n > kStarNodesMax) {
-      Problem unlimited = problem;
-      unlimited.fanout_max.assign(problem.n, problem.n);
-      LayerSearch wide(unlimited, {.seed = seed, .work_max = work_max / 10});
-      wide.StartFrom(cheapest);
-      search.StartFrom(wide.best());
-      if (search.best_weight() >= kUnserved) search.StartFrom(LimitedPrim(problem));
-    } else {
-      const auto start = [&](const Parents& parents) {
-        if (search.best_weight() > result.bound) search.StartFrom(parents);
-      };
-      start(cheapest);
-      start(FewestHops(problem));
-      start(LimitedPrim(problem));
-      if (problem.DelayLimited()) {
-        for (int64_t price : kDelayPrices) start(LimitedPrim(problem, price));
-        start(LeastDelay(problem));
-      }
-      if (problem.n <= kStarNodesMax && search.best_weight() > result.bound) {
-        search.StartFromStar();
-      }
-    }
-    bool exhausted = false;
-    Parents best = search.best();
-    if (problem.n <= kExhaustiveNodesMax && search.best_weight() > result.bound) {
-      const ExhaustiveResult all = SearchAllTrees(problem, search.best_weight(), kExhaustiveSteps);
-      if (all.weight < search.best_weight()) best = all.parents;
-      exhausted = all.complete;
-    }
-    if (!exhausted) {
-      search.StartFrom(best);
-      search.Improve();
-      best = search.best();
-    }
-    result.parents = std::move(best);
-    result.work = search.work();
-    const int64_t weight = TotalWeight(problem, result.parents);
-    if (exhausted) {
-      result.proven = true;
-      if (weight < kUnserved) result.bound = weight;
-    } else {
-      if (fanout_limited && result.bound < weight && weight < kUnserved) {
-        result.bound =
-            std::max(result.bound, LagrangianBound(problem, weight, result.bound, work_max));
-      }
-      result.bound = std::min(result.bound, weight);
-      result.proven = result.bound == weight;
-    }
-  }
-  PruneRelays(problem, &result.parents);
-  result.feasible = IsFeasible(problem, result.parents);
-  if (result.feasible) {
-    ShortenDelays(problem, &result.parents);
-    LowerWorstDelay(problem, seed, work_max / 4, &result.parents);
-  }
-  result.weight = TotalWeight(problem, result.parents);
-  return result;
+SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts,
+                  const SolveOptions& options) {
+  return Search(problem, options).Run(starts);
 }
 
 }  // namespace tailcast::copytree

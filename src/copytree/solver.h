@@ -1,4 +1,5 @@
-// Puts the parts together: starts, local search, bounds, exhaustive search where that is quick.
+// Puts the parts together: starts, local search, annealing, bounds, exhaustive search where that is
+// quick.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,16 @@
 #include "tailcast/copytree/problem.h"
 
 namespace tailcast::copytree {
+
+struct SolveOptions {
+  uint64_t seed = 1;
+  // Elementary steps of about a nanosecond that all parts together may spend.
+  int64_t work_max = 100'000'000;
+  // Good enough: the search ends when the tree is within this part of the bound, in millionths.
+  int64_t gap_ppm = 0;
+  // Any tree within the limits is good enough, and no longer search is made for it.
+  bool any_tree = false;
+};
 
 struct SolveResult {
   Parents parents;
@@ -17,23 +28,14 @@ struct SolveResult {
   int64_t work = 0;
 };
 
-// About 100 ms for 60 nodes and 1.5 s for 500, if the optimum is not proven before.
-int64_t DefaultWork(int nodes);
-
 // `starts` are trees worth starting from (the running one); they need not be feasible.
-SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts, uint64_t seed,
-                  int64_t work_max);
+//
+// Restarts until the tree is as light as the bound (or near enough), until several restarts in a
+// row ended at the same weight, or until the work is used up.
+SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts,
+                  const SolveOptions& options);
 
 // The bounds alone, for a tree of the given weight.
 int64_t BestBound(const Problem& problem, int64_t weight, int64_t work_max);
-
-// Prim's algorithm under the limits: the cheapest link that adds a node and breaks none of them; of
-// equals the one that arrives first. Nodes that cannot be added keep kNoParent. `delay_price` is
-// added to a link's weight for each microsecond that its node then waits for the root.
-Parents LimitedPrim(const Problem& problem, int64_t delay_price = 0);
-
-// Moves nodes to other parents of the same weight while that lowers the sum of all arrival times.
-// Keeps feasible trees feasible.
-void ShortenDelays(const Problem& problem, Parents* parents);
 
 }  // namespace tailcast::copytree

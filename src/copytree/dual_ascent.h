@@ -1,0 +1,36 @@
+// Wong's dual ascent for Steiner trees, on the state graph (state_graph.h).
+//
+// Any set of states that holds all states of a required node, but not the root, is entered by at
+// least one link of every tree within the limits. The ascent gives such sets non-negative values
+// while no link's weight is exceeded by the values of the sets that it enters; the sum of the
+// values is a lower bound. On real prices without fan-out limits it usually equals the optimum.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tailcast/copytree/problem.h"
+#include "tailcast/copytree/state_graph.h"
+
+namespace tailcast::copytree {
+
+// Not thread-safe. The problem and the graph must outlive it.
+class DualAscent {
+ public:
+  DualAscent(const Problem& problem, const StateGraph& graph);
+
+  // `weight[l]` of link l of the graph, not negative. Required nodes out of reach count kUnserved
+  // each. Integer arithmetic: the value holds exactly. An ascent that is cut short by `work_max`
+  // elementary steps gives a valid, lower value.
+  int64_t Run(const std::vector<int64_t>& weight, int64_t work_max);
+  int64_t work() const { return work_; }
+
+ private:
+  const Problem& problem_;
+  const StateGraph& graph_;
+  std::vector<int64_t> rest_;  // of each link's weight
+  std::vector<int> mark_, part_;
+  int64_t work_ = 0;
+};
+
+}  // namespace tailcast::copytree
