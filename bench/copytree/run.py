@@ -5,7 +5,9 @@ Question: over all sources and several limits, what do its trees cost against th
 program), against its own proven lower bound and against depth-capped Prim; how long does a plan take for
 60 and for 500 clusters?
 
-Run:     ./dev bench copytree [--skyplane DIR] [--quick] [--exact none|saved|sample|all] [--json FILE]
+Run:     ./dev bench copytree --families normal      500 drawn problems (families.py)
+         ./dev bench copytree --scale                 500 and 1,000 clusters (scale.py)
+         ./dev bench copytree [--skyplane DIR] [--quick] [--exact none|saved|sample|all] [--json FILE]
 Data:    price and latency tables of 60 cloud regions (cost.csv, latency.csv, throughput.csv as skyplane
          publishes them). They are not part of the repository: DIR, else TAILCAST_SKYPLANE, else
          ../shared/data/skyplane beside it. Without them a synthetic world of 60 regions is used.
@@ -145,8 +147,11 @@ def larger(world, count, seed):
     return World(names, price, rtt, f"{world.kind}, {count} clusters")
 
 
+EFFORT = ["--effort", "quick"]
+
+
 def plan(binary, topology, *flags):
-    command = [binary, "copytree", "plan", "--topology", str(topology), "--format", "json", "--time", *flags]
+    command = [binary, "copytree", "plan", "--topology", str(topology), "--format", "json", "--time", *EFFORT, *flags]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         return None, done.stderr.strip()
@@ -306,9 +311,34 @@ def main():
     parser.add_argument("--sample", type=int, default=4, help="sources solved anew with --exact sample")
     parser.add_argument("--quick", action="store_true", help="saved optima only, no 500 clusters")
     parser.add_argument("--json", default=str(ROOT / "bench" / "results" / "copytree.json"))
+    parser.add_argument("--effort", default="quick", help="of the tables on real prices: quick, normal, thorough or seconds")
+    parser.add_argument("--families", choices=["quick", "normal", "thorough"],
+                        help="instead: 500 drawn problems against stored exact optima, with this effort")
+    parser.add_argument("--solve-families", action="store_true", help="instead: solve those exactly, and store")
+    parser.add_argument("--scale", action="store_true", help="instead: 500 and 1,000 clusters from tables to tree")
+    parser.add_argument("--first", type=int, default=0, help="first drawn problem")
+    parser.add_argument("--last", type=int, default=499, help="last drawn problem")
     options = parser.parse_args()
+    EFFORT[1] = options.effort
     if not pathlib.Path(options.binary).exists():
         sys.exit(f"{options.binary} is missing; run ./dev build, or give --binary")
+    if options.families or options.solve_families:
+        sys.path.insert(0, str(HERE))
+        import families
+        helper = str(pathlib.Path(options.binary).parent / "bench" / "copytree_families")
+        if options.solve_families:
+            reason = solver_missing()
+            if reason:
+                sys.exit(f"no exact solver: {reason}")
+            families.solve_all(helper, options.first, options.last, options.exact_seconds)
+            return
+        _, wrong = families.report(helper, options.first, options.last, options.families)
+        sys.exit(1 if wrong else 0)
+    if options.scale:
+        sys.path.insert(0, str(HERE))
+        sys.modules["run"] = sys.modules["__main__"]
+        import scale
+        sys.exit(scale.report(options.binary))
     if options.quick and options.exact == "sample":
         options.exact = "saved"
 

@@ -1,0 +1,153 @@
+"""How far from the optimum are plans for problems that nobody tuned to?
+
+Question: over 500 problems drawn from fixed seeds (src/copytree/families_testing.h), what does the optimiser's
+tree cost against the exact optimum, how far is its own bound below that, and is any tree refused that
+exists? Every tree is checked and priced here from the drawn tables alone.
+
+Run:     ./dev bench copytree --families quick|normal|thorough [--first N --last N]
+         ./dev bench copytree --solve-families [--exact-seconds S]    solves exactly what is not yet solved
+Stored:  tests/copytree/families.tsv: number, checksum of the problem, family, status (optimal,
+         infeasible, open), weight and bound in 1e-9 USD per GB, penalties of 10 USD included.
+"""
+
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+import zlib
+
+import exact_tree
+
+STORED = pathlib.Path(__file__).resolve().parent.parent.parent / "tests" / "copytree" / "families.tsv"
+
+
+def draw(binary, first, last):
+    """{number: (instance, checksum)}"""
+    lines = subprocess.run([binary, "draw", str(first), str(last)], check=True, capture_output=True, text=True)
+    drawn = {}
+    for line in lines.stdout.splitlines():
+        instance = json.loads(line)
+        drawn[instance["number"]] = (instance, f"{zlib.crc32(line.encode()):08x}")
+    return drawn
+
+
+def stored():
+    rows = {}
+    if STORED.exists():
+        for line in STORED.read_text().splitlines():
+            if line.startswith("#"):
+                continue
+            number, checksum, family, status, weight, bound = line.split("\t")
+            rows[int(number)] = {"checksum": checksum, "family": family, "status": status,
+                                 "weight": int(weight), "bound": int(bound)}
+    return rows
+
+
+def store(rows):
+    lines = ["# number, crc32 of the problem, family, status, weight, bound; bench/copytree/families.py"]
+    for number, row in sorted(rows.items()):
+        lines.append("\t".join(map(str, (number, row["checksum"], row["family"], row["status"],
+                                         row["weight"], row["bound"]))))
+    STORED.write_text("\n".join(lines) + "\n")
+
+
+def plans(binary, first, last, effort):
+    process = subprocess.Popen([binary, "plan", str(first), str(last), effort], stdout=subprocess.PIPE, text=True)
+    for line in process.stdout:
+        yield json.loads(line)
+    if process.wait() != 0:
+        raise RuntimeError(f"{binary} plan ended with {process.returncode}")
+
+
+def solve_all(binary, first, last, seconds):
+    rows, drawn = stored(), draw(binary, first, last)
+    for plan in plans(binary, first, last, "normal"):
+        instance, checksum = drawn[plan["number"]]
+        row = rows.get(plan["number"])
+        if row and row["checksum"] == checksum and row["status"] != "open":
+            continue
+        start = plan.get("edges")
+        ours = exact_tree.check(instance, start) if start else None
+        begin = time.monotonic()
+        status, weight, bound, _ = exact_tree.solve(instance, seconds, start)
+        if status == "open" and ours is not None and (weight is None or ours < weight):
+            weight = ours
+        if status == "infeasible" and ours is not None:
+            raise RuntimeError(f"{plan['number']}: HiGHS says infeasible, but there is {start}")
+        print(f"{plan['number']} {instance['family']} {status} ours {ours} exact {weight} bound {bound} "
+              f"{time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
+        rows[plan["number"]] = {"checksum": checksum, "family": instance["family"], "status": status,
+                                "weight": round(weight or 0),
+                                "bound": 0 if bound in (None, float("-inf"), float("inf")) else round(bound)}
+        store(rows)
+
+
+def usd(weight):
+    return weight % exact_tree.PENALTY
+
+
+def measure(binary, first, last, effort):
+    """Rows of the table, remarks, per-instance results."""
+    rows, drawn, results, remarks = stored(), draw(binary, first, last), [], []
+    for plan in plans(binary, first, last, effort):
+        number = plan["number"]
+        instance, checksum = drawn[number]
+        row = rows.get(number)
+        if row is None or row["checksum"] != checksum:
+            remarks.append(f"{number}: no stored optimum of this problem")
+            continue
+        result = {"number": number, "family": row["family"], "status": row["status"], "cpu_ms": plan["cpu_ms"]}
+        results.append(result)
+        if "refusal" in plan:
+            result["refusal"] = plan["refusal"]
+            if row["status"] == "optimal" or row["weight"]:
+                remarks.append(f"WRONG REFUSAL: {number} {row['family']}: {plan['refusal']}")
+            continue
+        ours = exact_tree.check(instance, plan["edges"])
+        if row["status"] == "infeasible":
+            remarks.append(f"IMPOSSIBLE: {number} has a tree, the exact solver says it has none")
+            continue
+        if ours < row["bound"] - 100:
+            remarks.append(f"IMPOSSIBLE: {number} weighs {ours}, below the proven bound {row['bound']}")
+        if ours // exact_tree.PENALTY != row["weight"] // exact_tree.PENALTY:
+            remarks.append(f"WORSE: {number} uses more sick links or clusters than the optimum")
+        result.update(gap=(ours - row["weight"]) / usd(row["weight"]), optimal=plan["optimal"],
+                      slack=1 - plan["lower_bound"] * 1e9 / usd(ours), work=plan["work"])
+        if plan["optimal"] and row["status"] == "optimal" and ours > row["weight"] + 100:
+            remarks.append(f"FALSE CLAIM: {number} is said to be optimal")
+    return results, remarks
+
+
+def table(results):
+    lines = [f"{'family':<10} {'plans':>5} {'proven':>6} {'optimal':>8} {'mean gap':>9} {'worst':>8} "
+             f"{'own slack':>9} {'worst':>8} {'cpu ms p50':>10} {'max':>8}"]
+    summary = []
+    for family in ["cloud", "perturbed", "sparse", "tight", "delay", "outage", "all"]:
+        mine = [r for r in results if family in (r["family"], "all")]
+        proven = [r for r in mine if r["status"] == "optimal" and "gap" in r]
+        if not proven:
+            continue
+        gaps = [max(0.0, r["gap"]) for r in proven]
+        slack = [r["slack"] for r in mine if "slack" in r]
+        cpu = sorted(r["cpu_ms"] for r in mine)
+        row = {"family": family, "plans": len(mine), "proven": len(proven),
+               "optimal": sum(g < 1e-6 for g in gaps) / len(gaps), "gap_mean": statistics.mean(gaps),
+               "gap_max": max(gaps), "slack_mean": statistics.mean(slack), "slack_max": max(slack),
+               "cpu_ms_p50": cpu[len(cpu) // 2], "cpu_ms_max": cpu[-1]}
+        summary.append(row)
+        lines.append(f"{family:<10} {row['plans']:>5} {row['proven']:>6} {100 * row['optimal']:>6.1f} % "
+                     f"{100 * row['gap_mean']:>7.3f} % {100 * row['gap_max']:>6.2f} % {100 * row['slack_mean']:>7.2f} % "
+                     f"{100 * row['slack_max']:>6.1f} % {row['cpu_ms_p50']:>10.0f} {row['cpu_ms_max']:>8.0f}")
+    return "\n".join(lines), summary
+
+
+def report(binary, first, last, effort):
+    """Prints the table; the number of findings that must not be."""
+    results, remarks = measure(binary, first, last, effort)
+    text, summary = table(results)
+    print(text)
+    for remark in remarks:
+        print("note:", remark)
+    return summary, sum(not remark[0].isdigit() for remark in remarks)
