@@ -44,7 +44,8 @@ struct DemoOptions {
   std::string dir;
   std::string profile = "low-latency";
   std::string durability = "durable";
-  std::string cache;  // as for `up`
+  std::string cache;    // as for `up`
+  std::string storage;  // as for `up`; empty: its default
   double megabytes_per_second = 2;
   int64_t roll_bytes = 4 << 20;
   std::vector<std::string> kill;
@@ -95,6 +96,7 @@ class UpProcess {
         "tailcast",      "up",           "--dir",           dir, "--profile",
         options.profile, "--durability", options.durability};
     if (!options.cache.empty()) words.insert(words.end(), {"--cache", options.cache});
+    if (!options.storage.empty()) words.insert(words.end(), {"--storage", options.storage});
     if (!options.topology.empty()) words.insert(words.end(), {"--topology", options.topology});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -585,6 +587,8 @@ void AddDemo(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--cache", options->cache,
                       "memcached:HOST:PORT,...: these servers instead of cache processes");
+  command->add_option("--storage", options->storage,
+                      "posix, ceph or ceph:/path/ceph.conf, as for `tailcast up`");
   command->add_option("--kill", options->kill, "kill -9 a process of this role in mid-stream")
       ->check(CLI::IsMember({"reader", "writer", "scheduler", "cache"}))
       ->delimiter(',');

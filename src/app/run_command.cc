@@ -19,7 +19,7 @@
 #include "tailcast/memcached/replica_names.h"
 #include "tailcast/node/node.h"
 #include "tailcast/rpc/grpc_rpc.h"
-#include "tailcast/storage/posix_store.h"
+#include "tailcast/storage/open_store.h"
 
 namespace tailcast::app {
 namespace {
@@ -75,13 +75,7 @@ int RunProcess(const RunOptions& options) {
   auto steps = StepLog::FromEnvironment(config->cell, config->name);
   if (!steps.ok()) return Fail(steps.status());
   ThreadLoop loop;
-  const auto folder = cell::PosixFolder(config->store);
-  if (!folder.ok()) return Fail(folder.status());
-  storage::PosixStoreOptions store_options;
-  store_options.durability = config->durable ? storage::posix::Durability::kDurable
-                                             : storage::posix::Durability::kPageCache;
-  store_options.steps = steps->get();
-  auto store = storage::PosixStore::Open(&loop, *folder, store_options);
+  auto store = storage::OpenStore(&loop, config->StoreUrl(), steps->get());
   if (!store.ok()) return Fail(store.status());
   std::unique_ptr<MetricsServer> metrics;
   std::string metrics_address;

@@ -4,6 +4,7 @@
 //   DIR/deployment.json         where the cells are (deployment.h)
 //   DIR/lock                    held while it runs
 //   DIR/CELL/store              the cell's primary layer; a process opens only its own cell's
+//   DIR/ceph, DIR/ceph.log      with --storage ceph: the cluster that has them all, a pool for each
 //   DIR/CELL/config/NAME.yaml   configuration of each process, and the topology
 //   DIR/CELL/log/NAME.log       what each process said
 #include <netdb.h>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "tailcast/app/cell_session.h"
+#include "tailcast/app/ceph_cluster.h"
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
 #include "tailcast/app/supervisor.h"
@@ -32,6 +34,7 @@
 #include "tailcast/cell/yaml_reader.h"
 #include "tailcast/link/link_proxy.h"
 #include "tailcast/memcached/replica_names.h"
+#include "tailcast/storage/open_store.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/stream/operation.h"
 
@@ -60,7 +63,8 @@ struct UpOptions {
   std::string durability = "durable";
   std::string data_cache_bytes = "64MB";
   std::string repair_bytes_per_s = "50MB";
-  std::string cache;  // "memcached:..."; empty: cache processes of its own
+  std::string cache;              // "memcached:..."; empty: cache processes of its own
+  std::string storage = "posix";  // or "ceph", or "ceph:CONF"
   int caches = 4, spares = 0, readers = 2, writers = 2;
   double ready_s = 30;
 };
@@ -172,6 +176,7 @@ class Up {
       }
     }
     TAILCAST_RETURN_IF_ERROR(StartLinks());
+    TAILCAST_RETURN_IF_ERROR(StartStorage().WithContext("--storage " + options_.storage));
     for (const cell::TopologyCluster& cluster : topology_.clusters) {
       TAILCAST_RETURN_IF_ERROR(WriteCell(cluster));
     }
@@ -205,6 +210,7 @@ class Up {
   void Stop() {
     deployment_.Remove();
     supervisor_.StopAll(Duration::Seconds(10));
+    ceph_.reset();
   }
 
  private:
@@ -215,6 +221,35 @@ class Up {
     if (!silent.empty()) Say("no answer of " + memcached::FormatServers(silent));
     memcached_ = memcached::ReplicaNames(servers);
     return OkStatus();
+  }
+
+  // With Ceph, each cell's pool is looked for before anything is started.
+  Status StartStorage() {
+    if (options_.storage == "posix") return OkStatus();
+    if (options_.durability != "durable") {
+      return InvalidArgumentError("--durability page-cache goes with posix storage");
+    }
+    if (options_.storage == "ceph") {
+      std::vector<std::string> pools;
+      for (const auto& cluster : topology_.clusters) pools.push_back(CephPoolOf(cluster.name));
+      Say("starting a Ceph cluster in " + options_.dir + "/ceph, which takes some 20 s");
+      TAILCAST_ASSIGN_OR_RETURN(ceph_, CephCluster::Start(options_.dir + "/ceph", pools));
+      ceph_conf_ = ceph_->conf();
+    } else if (options_.storage.starts_with("ceph:/")) {
+      ceph_conf_ = options_.storage.substr(std::string_view("ceph:").size());
+    } else {
+      return InvalidArgumentError("must be posix, ceph or ceph:/absolute/ceph.conf");
+    }
+    ThreadLoop loop;
+    for (const cell::TopologyCluster& cluster : topology_.clusters) {
+      TAILCAST_ASSIGN_OR_RETURN(const auto url, storage::ParseStoreUrl(StoreOf(cluster.name)));
+      if (auto store = storage::OpenStore(&loop, url); !store.ok()) return store.status();
+    }
+    return OkStatus();
+  }
+  std::string StoreOf(const std::string& cell) const {
+    return ceph_conf_.empty() ? "posix:" + options_.dir + "/" + cell + "/store"
+                              : "ceph:" + ceph_conf_ + "?pool=" + CephPoolOf(cell);
   }
 
   // A delaying proxy for each pair of cells with a link that names none.
@@ -244,7 +279,7 @@ class Up {
 
     cell::ProcessConfig config;
     config.cell = cluster.name;
-    config.store = "posix:" + dir + "/store";
+    config.store = StoreOf(cluster.name);
     config.durable = options_.durability == "durable";
     config.scheduler = cluster.scheduler;
     TAILCAST_ASSIGN_OR_RETURN(config.profile, cell::ParseProfile(options_.profile));
@@ -357,6 +392,8 @@ class Up {
   Deployment deployment_;
   std::unique_ptr<DeploymentLock> lock_;
   std::vector<std::unique_ptr<link::LinkProxy>> links_;
+  std::string ceph_conf_;              // empty: posix
+  std::unique_ptr<CephCluster> ceph_;  // null: not ours
   std::vector<ChildSpec> children_;
   std::map<std::string, std::vector<std::string>> expected_;
   Supervisor supervisor_;
@@ -414,6 +451,11 @@ void AddUp(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--cache", options->cache,
                       "memcached:HOST:PORT,...: these servers instead of cache processes");
+  command
+      ->add_option("--storage", options->storage,
+                   "posix: folders below --dir; ceph: a cluster of its own in DIR/ceph; "
+                   "ceph:/path/ceph.conf: that one, with the pools tailcast-CELL")
+      ->capture_default_str();
   command->add_option("--caches", options->caches, "Cache processes of each cell")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();

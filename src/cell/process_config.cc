@@ -36,8 +36,11 @@ Result<ProcessConfig> Read(YamlMap map) {
     }
   }
   TAILCAST_RETURN_IF_ERROR(map.Require("store", config.store));
-  if (Result<std::string> folder = PosixFolder(config.store); !folder.ok()) {
-    return map.Error("store", folder.status().message());
+  const Result<storage::StoreUrl> store = storage::ParseStoreUrl(config.store);
+  if (!store.ok()) return map.Error("store", store.status().message());
+  const bool posix = store->kind == storage::StoreUrl::Kind::kPosix;
+  if (posix && !store->durable) {
+    return map.Error("store", "write posix:" + store->folder + " and `durability: page-cache`");
   }
   std::string durability = "durable";
   TAILCAST_RETURN_IF_ERROR(map.Get("durability", durability));
@@ -45,6 +48,9 @@ Result<ProcessConfig> Read(YamlMap map) {
     return map.Error("durability", "must be durable or page-cache");
   }
   config.durable = durability == "durable";
+  if (!config.durable && !posix) {
+    return map.Error("durability", "page-cache is of posix: storage only");
+  }
   TAILCAST_RETURN_IF_ERROR(map.Require("scheduler", config.scheduler));
   TAILCAST_RETURN_IF_ERROR(map.Get("listen", config.listen));
   TAILCAST_RETURN_IF_ERROR(map.Get("metrics", config.metrics));
@@ -136,19 +142,10 @@ std::string ProcessConfig::ToYaml() const {
   return std::string(out.c_str()) + "\n";
 }
 
-std::string ProcessConfig::StoreUrl() const {
-  constexpr std::string_view kScheme = "posix";
-  return durable ? store : "posix+page-cache" + store.substr(kScheme.size());
-}
-
-Result<StoreLocation> ParseStoreUrl(const std::string& url) {
-  constexpr std::string_view kPageCache = "posix+page-cache:";
-  StoreLocation location;
-  location.durable = !url.starts_with(kPageCache);
-  TAILCAST_ASSIGN_OR_RETURN(
-      location.folder,
-      PosixFolder(location.durable ? url : "posix:" + url.substr(kPageCache.size())));
-  return location;
+storage::StoreUrl ProcessConfig::StoreUrl() const {
+  storage::StoreUrl url = storage::ParseStoreUrl(store).value();
+  url.durable = durable;
+  return url;
 }
 
 Result<Profile> ParseProfile(const std::string& text) {
@@ -156,15 +153,6 @@ Result<Profile> ParseProfile(const std::string& text) {
   if (text == "low-latency") return Profile::kLowLatency;
   return InvalidArgumentError("'" + text + "' is no profile" +
                               DidYouMean(text, {"standard", "low-latency"}));
-}
-
-Result<std::string> PosixFolder(const std::string& store) {
-  constexpr std::string_view kScheme = "posix:";
-  if (!store.starts_with(kScheme) || store.size() == kScheme.size() ||
-      store[kScheme.size()] != '/') {
-    return InvalidArgumentError("'" + store + "' must be posix:/absolute/folder");
-  }
-  return store.substr(kScheme.size());
 }
 
 }  // namespace tailcast::cell

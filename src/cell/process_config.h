@@ -8,6 +8,7 @@
 
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
+#include "tailcast/storage/store_url.h"
 
 namespace tailcast::cell {
 
@@ -19,9 +20,9 @@ enum class Profile : uint8_t {
 struct ProcessConfig {
   std::string cell;     // name of the cell, as in the topology
   std::string name;     // unique in the cell and the same after a restart
-  std::string store;    // "posix:/absolute/folder": the cell's primary layer
+  std::string store;    // the cell's primary layer: "posix:/absolute/folder" or "ceph:..."
   bool durable = true;  // false: appends are acknowledged without fdatasync; they survive the death
-                        // of processes, not of the machine
+                        // of processes, not of the machine. Only of posix
   std::string scheduler;  // host:port of the cell's scheduler; the role scheduler listens there
   std::string listen = "127.0.0.1:0";   // host:port for rpc, all other roles
   std::string metrics = "127.0.0.1:0";  // host:port for Prometheus; "off": none
@@ -40,8 +41,8 @@ struct ProcessConfig {
   Duration data_ttl = Duration::Seconds(60);
   Duration metadata_ttl = Duration::Seconds(int64_t{24} * 3600);
   int64_t repair_bytes_per_second = 50 << 20;  // that a cache which fills itself takes from others
-  std::string fabric_listen = "127.0.0.1:0";    // tcp engine
-  std::string run_dir = "/tmp";                 // folder for unix sockets; short paths
+  std::string fabric_listen = "127.0.0.1:0";   // tcp engine
+  std::string run_dir = "/tmp";                // folder for unix sockets; short paths
 
   // reader
   Duration poll = Duration::Millis(50);
@@ -49,22 +50,13 @@ struct ProcessConfig {
   // InvalidArgument with file, line, column and key; NotFound: the file.
   static Result<ProcessConfig> Load(const std::string& path);
   static Result<ProcessConfig> Parse(const std::string& text, const std::string& name);
-  // How the registry tells clients of the primary layer, durability included.
-  std::string StoreUrl() const;
+  // The primary layer, durability included: what the registry tells clients, as text.
+  storage::StoreUrl StoreUrl() const;
   // What Parse reads back as this.
   std::string ToYaml() const;
 };
 
 // "standard" or "low-latency".
 Result<Profile> ParseProfile(const std::string& text);
-
-// The folder of a store URL "posix:/absolute/folder". InvalidArgument for another kind.
-Result<std::string> PosixFolder(const std::string& store);
-// What a view says of its store: "posix:/absolute/folder" or "posix+page-cache:/absolute/folder".
-struct StoreLocation {
-  std::string folder;
-  bool durable = true;
-};
-Result<StoreLocation> ParseStoreUrl(const std::string& url);
 
 }  // namespace tailcast::cell

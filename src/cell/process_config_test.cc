@@ -73,12 +73,26 @@ TEST(ProcessConfig, TellsDurabilityInTheUrlOfTheStore) {
   ProcessConfig config = *ProcessConfig::Parse(kSmallest, "p.yaml");
   for (bool durable : {true, false}) {
     config.durable = durable;
-    const auto location = ParseStoreUrl(config.StoreUrl());
-    ASSERT_TRUE(location.ok()) << location.status();
-    EXPECT_EQ(location->folder, "/srv/us");
-    EXPECT_EQ(location->durable, durable);
+    const auto url = storage::ParseStoreUrl(config.StoreUrl().ToString());
+    ASSERT_TRUE(url.ok()) << url.status();
+    EXPECT_EQ(url->folder, "/srv/us");
+    EXPECT_EQ(url->durable, durable);
   }
-  EXPECT_FALSE(ParseStoreUrl("ceph:pool").ok());
+}
+
+TEST(ProcessConfig, TakesACephStore) {
+  const std::string text =
+      "version: 1\ncell: us\nname: c\nscheduler: a:1\n"
+      "store: \"ceph:/etc/ceph/ceph.conf?pool=us&user=cell\"\n";
+  const auto config = ProcessConfig::Parse(text, "p.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->StoreUrl().pool, "us");
+  EXPECT_EQ(config->StoreUrl().user, "cell");
+  EXPECT_NE(ErrorOf(text + "durability: page-cache\n").find("posix: storage only"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("version: 1\ncell: us\nname: c\nscheduler: a:1\nstore: \"ceph:/a?pol=x\"\n")
+                .find("did you mean 'pool'"),
+            std::string::npos);
 }
 
 TEST(ProcessConfig, WantsAnAbsoluteStore) {

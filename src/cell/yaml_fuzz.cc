@@ -4,6 +4,7 @@
 #include "tailcast/cell/process_config.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/fuzz/target.h"
+#include "tailcast/storage/store_url.h"
 
 namespace tailcast::cell {
 namespace {
@@ -20,8 +21,8 @@ void TryConfig(const std::string& text) {
   const Result<ProcessConfig> again = ProcessConfig::Parse(yaml, "again.yaml");
   TAILCAST_CHECK(again.ok(), "what was read is written as something that can be read");
   TAILCAST_CHECK(again->ToYaml() == yaml, "as the same");
-  const Result<StoreLocation> location = ParseStoreUrl(config->StoreUrl());
-  TAILCAST_CHECK(location.ok() && location->durable == config->durable, "a view finds the store");
+  const auto url = storage::ParseStoreUrl(config->StoreUrl().ToString());
+  TAILCAST_CHECK(url.ok() && url->durable == config->durable, "a view finds the store");
 }
 
 // Links in both directions may be written as one: their order is not kept.
@@ -69,7 +70,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   tailcast::cell::TryConfig(text);
   tailcast::cell::TryTopology(text);
-  (void)tailcast::cell::ParseStoreUrl(text).ok();
+  if (const auto url = tailcast::storage::ParseStoreUrl(text); url.ok()) {
+    const auto again = tailcast::storage::ParseStoreUrl(url->ToString());
+    TAILCAST_CHECK(again.ok() && again->ToString() == url->ToString(), "it is written as read");
+  }
   return 0;
 }
 

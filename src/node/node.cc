@@ -216,7 +216,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
 Status Node::MakeScheduler() {
   scheduler::SchedulerOptions options;
   options.registry.cell = config_.cell;
-  options.registry.store = config_.StoreUrl();
+  options.registry.store = config_.StoreUrl().ToString();
   options.registry.cache_replicas = config_.caches;
   options.registry.cache_spares = config_.spares;
   options.registry.known_cells = topology_.ClusterNames();

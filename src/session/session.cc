@@ -4,10 +4,9 @@
 
 #include "tailcast/base/log.h"
 #include "tailcast/base/metrics.h"
-#include "tailcast/cell/process_config.h"
 #include "tailcast/fabric/connect.h"
 #include "tailcast/rpc/grpc_rpc.h"
-#include "tailcast/storage/posix_store.h"
+#include "tailcast/storage/open_store.h"
 
 namespace tailcast::session {
 namespace {
@@ -47,9 +46,9 @@ void Session::OnView(Status status, Callback<void(Status)> done) {
     return;
   }
   const cell::CellView& view = cell_->view();
-  const auto location = cell::ParseStoreUrl(view.store());
-  if (!location.ok()) {
-    done(location.status().WithContext("primary layer of cell " + view.cell()));
+  const auto url = storage::ParseStoreUrl(view.store());
+  if (!url.ok()) {
+    done(url.status().WithContext("primary layer of cell " + view.cell()));
     return;
   }
   auto steps = StepLog::FromEnvironment(view.cell(), "client");
@@ -58,11 +57,7 @@ void Session::OnView(Status status, Callback<void(Status)> done) {
     return;
   }
   steps_ = std::move(*steps);
-  storage::PosixStoreOptions store_options;
-  store_options.steps = steps_.get();
-  store_options.durability = location->durable ? storage::posix::Durability::kDurable
-                                               : storage::posix::Durability::kPageCache;
-  auto store = storage::PosixStore::Open(loop_, location->folder, store_options);
+  auto store = storage::OpenStore(loop_, *url, steps_.get());
   if (!store.ok()) {
     done(store.status().WithContext("primary layer of cell " + view.cell()));
     return;

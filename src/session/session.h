@@ -44,7 +44,8 @@ class Session {
 
   // Fetches the view and opens the ports.
   //   Unavailable         nobody answers at the address, which the message names
-  //   PermissionDenied, NotFound, FailedPrecondition   the primary layer: as PosixStore::Open
+  //   PermissionDenied, NotFound, FailedPrecondition   the primary layer: as storage::OpenStore,
+  //                                                    for which the loop is blocked, 5 s at most
   void Start(Duration timeout, Callback<void(Status)> done);
 
   stream::CellPorts ports() const;

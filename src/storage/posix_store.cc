@@ -10,66 +10,10 @@
 #include "tailcast/storage/blocking_pool.h"
 #include "tailcast/storage/outstanding_calls.h"
 #include "tailcast/storage/posix_file.h"
+#include "tailcast/storage/store_metrics.h"
 #include "tailcast/storage/store_names.h"
 
 namespace tailcast::storage {
-namespace {
-
-struct Metrics {
-  explicit Metrics(MetricRegistry& registry)
-      : applied(Outcome(registry, "applied")),
-        fenced(Outcome(registry, "fenced")),
-        wrong_offset(Outcome(registry, "wrong_offset")),
-        unknown(Outcome(registry, "unknown")),
-        append_bytes(registry.GetCounter("tailcast_storage_append_bytes_total",
-                                         "Bytes of applied appends to the primary layer.")),
-        append_micros(registry.GetCounter("tailcast_storage_append_seconds_total",
-                                          "Time that appends spent in system calls.", {},
-                                          MetricUnit::kMicroseconds)),
-        takeovers(registry.GetCounter("tailcast_storage_takeovers_total",
-                                      "Files opened for append by fencing earlier writers.")),
-        reads(registry.GetCounter("tailcast_storage_reads_total", "Reads of the primary layer.")),
-        read_bytes(registry.GetCounter("tailcast_storage_read_bytes_total",
-                                       "Bytes read from the primary layer.")),
-        read_errors(registry.GetCounter("tailcast_storage_read_errors_total",
-                                        "Reads of the primary layer that failed.")),
-        reads_refused(registry.GetCounter("tailcast_storage_reads_refused_total",
-                                          "Reads refused because too many were waiting.")),
-        slow_sizes(registry.GetCounter("tailcast_storage_recovered_sizes_total",
-                                       "Sizes computed from durable slots after a restart.")) {}
-  static Counter& Outcome(MetricRegistry& registry, const char* outcome) {
-    return registry.GetCounter("tailcast_storage_appends_total",
-                               "Appends to the primary layer by outcome.", {{"outcome", outcome}});
-  }
-  Counter& Of(AppendOutcome outcome) {
-    switch (outcome) {
-      case AppendOutcome::kApplied:
-        return applied;
-      case AppendOutcome::kFenced:
-        return fenced;
-      case AppendOutcome::kWrongOffset:
-        return wrong_offset;
-      case AppendOutcome::kUnknown:
-        break;
-    }
-    return unknown;
-  }
-  Counter& applied;
-  Counter& fenced;
-  Counter& wrong_offset;
-  Counter& unknown;
-  Counter& append_bytes;
-  Counter& append_micros;
-  Counter& takeovers;
-  Counter& reads;
-  Counter& read_bytes;
-  Counter& read_errors;
-  Counter& reads_refused;
-  Counter& slow_sizes;
-};
-
-}  // namespace
-
 // What handles need of their store. It outlives the store as long as a handle does; the pools end
 // with the store.
 struct PosixStore::Core {
@@ -77,7 +21,10 @@ struct PosixStore::Core {
       : loop(l),
         options(opts),
         ops(std::move(o)),
-        metrics(opts.metrics != nullptr ? *opts.metrics : ProcessMetrics()),
+        registry(opts.metrics != nullptr ? *opts.metrics : ProcessMetrics()),
+        metrics(registry),
+        slow_sizes(registry.GetCounter("tailcast_storage_recovered_sizes_total",
+                                       "Sizes computed from durable slots after a restart.")),
         writes(std::make_unique<BlockingPool>("storage-write", opts.write_threads_max)),
         reads(std::make_unique<BlockingPool>("storage-read", opts.read_threads_max)) {
     context.ops = ops.get();
@@ -106,7 +53,9 @@ struct PosixStore::Core {
   const PosixStoreOptions options;
   const std::unique_ptr<FileOps> ops;
   posix::Context context;
-  Metrics metrics;
+  MetricRegistry& registry;
+  StoreMetrics metrics;
+  Counter& slow_sizes;
   std::unique_ptr<BlockingPool> writes;  // null after the store was closed
   std::unique_ptr<BlockingPool> reads;
 };
@@ -204,7 +153,7 @@ class PosixReadFile final : public ReadFile {
       core_->loop->Post(std::move(sized).With(Result<FileSize>(size)));
       return;
     }
-    core_->metrics.slow_sizes.Add();
+    core_->slow_sizes.Add();
     core_->Run<Result<FileSize>>(
         core_->reads, ClosedError(name_), [reader = reader_] { return reader->Size(); },
         std::move(sized));
