@@ -15,16 +15,14 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "tailcast/base/process_incarnation.h"
-#include "tailcast/base/rng.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/cell/cache_members.h"
+#include "tailcast/cell/catalogue.h"
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/proto/registry.pb.h"
 #include "tailcast/stream/names.h"
@@ -66,43 +64,15 @@ class RegistryCore {
   // When Expire is due next.
   MonotonicTime NextExpiry() const;
 
-  // Makes a stream whose source is this cell: gives it an incarnation and tree version 1. `planned`
-  // is the copy tree if the request has none.
-  //   AlreadyExists, InvalidArgument, ResourceExhausted; FailedPrecondition: this is not the
-  //   source.
-  Result<v1::StreamConfig> CreateStream(const v1::StreamConfig& request,
-                                        const std::vector<v1::TreeEdge>& planned, WallTime now);
-  // The configuration of a stream as its parent in the copy tree has it, or a re-route. Returns
-  // what is known afterwards; NotFound if that incarnation was deleted.
-  //
-  // In the stream's source a new tree begins a change: `stream.change` is filled in here (what the
-  // request says is ignored), from the last tree that was carried out. Other cells take it as it
-  // comes. `settled` and `complete` (cell.proto) are kept for the tree version that they are said
-  // of.
-  struct Installed {
-    bool settled = false, complete = false;
-  };
-  Result<v1::StreamConfig> InstallStream(const v1::StreamConfig& stream,
-                                         const Installed& what = {false, false});
-  // All cells below this one are fed as the tree of this version wants it. In the source that ends
-  // the change.
-  void SetFinished(const std::string& name, stream::TreeVersion tree_version);
-  // Returns the configuration it had. `incarnation` kNone: whichever. NotFound.
-  Result<v1::StreamConfig> DeleteStream(const std::string& name,
-                                        stream::StreamIncarnation incarnation);
-  // Known and not written yet, too.
-  const v1::StreamConfig* FindStream(const std::string& name) const;
-  bool WasDeleted(const stream::StreamId& stream) const;
-
-  // The retention floor of a shard; 1 if none was set. Only grows.
-  int64_t Floor(const stream::ShardId& shard) const;
-  void SetFloor(const stream::ShardId& shard, int64_t seq);
+  // The streams, with what is known and not written yet.
+  Catalogue& catalogue() { return catalogue_; }
+  const Catalogue& catalogue() const { return catalogue_; }
 
   // As CacheMembers::ChangeTo, or its Cancel.
   Status ChangeRing(const v1::ChangeRingRequest& request);
 
   // There are changes that no snapshot given out holds.
-  bool NeedsWrite() const { return dirty_ || caches_.changed(); }
+  bool NeedsWrite() const { return catalogue_.changed() || caches_.changed(); }
   v1::RegistrySnapshot TakeSnapshot();
   void OnWritten(const v1::RegistrySnapshot& snapshot);
   // As CacheMembers'.
@@ -115,27 +85,18 @@ class RegistryCore {
     std::vector<ProcessIncarnation> replaced;  // the earlier ones, a few
   };
   Status CheckProcess(const v1::ProcessInfo& process) const;
-  Status CheckStream(const v1::StreamConfig& stream) const;
-  static v1::TreeChange ChangeFrom(const v1::StreamConfig& known, const v1::StreamConfig& next);
-  v1::StreamConfig* Mutable(const std::string& name);
-  void Put(const v1::StreamConfig& stream);
   void Changed();
   void RefreshProcesses();
   void FillRing(bool metadata, v1::Ring* ring) const;
 
   const RegistryOptions options_;
   v1::RegistrySnapshot durable_;
-  bool dirty_ = false;
+  Catalogue catalogue_;  // of durable_
   CacheMembers caches_;
   v1::RegistrySnapshot shown_;  // of it the ring: what is durable
-  Rng rng_;
   std::map<std::string, Entry> processes_;
   std::map<std::string, std::vector<ProcessIncarnation>> gone_;  // of names that left
   v1::CellView view_;
 };
-
-// InvalidArgument unless the edges are a tree that begins at the stream's source and reaches all of
-// its destinations; a cell is entered once.
-Status ValidateTree(const v1::StreamConfig& stream);
 
 }  // namespace tailcast::cell

@@ -304,7 +304,7 @@ void RegistryService::CreateStream(const std::string& bytes, rpc::Responder resp
     if (!tree.ok()) return respond(tree.status());
     planned = std::move(*tree);
   }
-  const auto stream = core_->CreateStream(request->stream(), planned, loop_.WallNow());
+  const auto stream = core_->catalogue().CreateStream(request->stream(), planned, loop_.WallNow());
   if (!stream.ok()) return respond(stream.status());
   PersistAndAnswer(std::move(respond), stream->SerializeAsString());
 }
@@ -318,7 +318,8 @@ void RegistryService::ListStreams(const std::string&, rpc::Responder respond) {
 void RegistryService::DeleteStream(const std::string& bytes, rpc::Responder respond) {
   const auto request = rpc::Parse<v1::DeleteStreamRequest>(bytes);
   if (!request.ok()) return respond(request.status());
-  const auto stream = core_->DeleteStream(request->name(), stream::StreamIncarnation::kNone);
+  const auto stream =
+      core_->catalogue().DeleteStream(request->name(), stream::StreamIncarnation::kNone);
   if (!stream.ok()) return respond(stream.status());
   owner_.OnStreamRemoved(*stream);
   PersistAndAnswer(std::move(respond), v1::DeleteStreamReply().SerializeAsString());
@@ -341,10 +342,10 @@ void RegistryService::ChangeRing(const std::string& bytes, rpc::Responder respon
 void RegistryService::InstallStream(const std::string& bytes, rpc::Responder respond) {
   const auto request = rpc::Parse<v1::InstallStreamRequest>(bytes);
   if (!request.ok()) return respond(request.status());
-  const v1::StreamConfig* before = core_->FindStream(request->stream().name());
+  const v1::StreamConfig* before = core_->catalogue().FindStream(request->stream().name());
   const v1::StreamConfig old = before == nullptr ? v1::StreamConfig() : *before;
-  const auto stream =
-      core_->InstallStream(request->stream(), {request->settled(), request->complete()});
+  const auto stream = core_->catalogue().InstallStream(request->stream(),
+                                                       {request->settled(), request->complete()});
   if (!stream.ok()) return respond(stream.status());
   if (old.incarnation() != 0 && old.incarnation() != stream->incarnation()) {
     owner_.OnStreamRemoved(old);
@@ -358,8 +359,8 @@ void RegistryService::RemoveStream(const std::string& bytes, rpc::Responder resp
   const auto request = rpc::Parse<v1::RemoveStreamRequest>(bytes);
   if (!request.ok()) return respond(request.status());
   if (request->incarnation() == 0) return respond(InvalidArgumentError("incarnation is 0"));
-  const auto stream =
-      core_->DeleteStream(request->name(), stream::StreamIncarnation{request->incarnation()});
+  const auto stream = core_->catalogue().DeleteStream(
+      request->name(), stream::StreamIncarnation{request->incarnation()});
   if (stream.ok()) owner_.OnStreamRemoved(*stream);
   // One that is not known is removed already.
   PersistAndAnswer(std::move(respond), v1::RemoveStreamReply().SerializeAsString());

@@ -82,9 +82,9 @@ class RegistryService {
 
   const cell::RegistryCore& core() const { return *core_; }
   const v1::CellView& view() const { return core_->view(); }
-  // As RegistryCore::SetFinished; for several streams before one Persist.
+  // As Catalogue::SetFinished; for several streams before one Persist.
   void SetFinished(const std::string& stream, stream::TreeVersion tree_version) {
-    core_->SetFinished(stream, tree_version);
+    core_->catalogue().SetFinished(stream, tree_version);
   }
   // Writes what changed, if anything did; then shows it and runs `then`.
   void Persist(Callback<void(Status)> then);

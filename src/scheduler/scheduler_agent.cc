@@ -190,7 +190,7 @@ void SchedulerAgent::NotifyFile(const std::string& bytes, rpc::Responder respond
                                  std::to_string(request->shard())));
   }
   v1::FileNoticeReply reply;
-  reply.set_floor_seq(registry_.core().Floor(file.shard));
+  reply.set_floor_seq(registry_.core().catalogue().Floor(file.shard));
   respond(reply.SerializeAsString());
   driver_->DoWork();  // a new file starts in this very turn
 }
@@ -198,7 +198,7 @@ void SchedulerAgent::NotifyFile(const std::string& bytes, rpc::Responder respond
 void SchedulerAgent::AnswerProgress(const std::string& bytes, rpc::Responder respond) {
   const auto request = rpc::Parse<v1::ShardProgressRequest>(bytes);
   if (!request.ok()) return respond(request.status());
-  const v1::StreamConfig* stream = registry_.core().FindStream(request->stream());
+  const v1::StreamConfig* stream = registry_.core().catalogue().FindStream(request->stream());
   if (stream == nullptr || stream->incarnation() != request->incarnation()) {
     return respond(
         UnavailableError("cell '" + options_.registry.cell + "' does not know this stream yet"));
@@ -207,7 +207,7 @@ void SchedulerAgent::AnswerProgress(const std::string& bytes, rpc::Responder res
     return respond(InvalidArgumentError("shard is " + std::to_string(request->shard())));
   }
   const ShardId shard = stream::ShardOf(*request);
-  disk_.Read(shard, registry_.core().Floor(shard), request->from_seq(),
+  disk_.Read(shard, registry_.core().catalogue().Floor(shard), request->from_seq(),
              std::clamp(request->files_max(), 1, kProgressFilesMax),
              scope_.Bind([respond = std::move(respond)](Result<ShardProgress> progress) mutable {
                if (!progress.ok()) return respond(progress.status());
@@ -285,7 +285,7 @@ void SchedulerAgent::OnPeerProgress(const ShardId& shard, const std::string& cel
     driver_->core().OnProgressFailed(loop_.Now(), shard, cell);
     return driver_->DoWorkSoon();
   }
-  disk_.Read(shard, registry_.core().Floor(shard), from_seq, kProgressFilesMax,
+  disk_.Read(shard, registry_.core().catalogue().Floor(shard), from_seq, kProgressFilesMax,
              scope_.Bind(
                  [this, shard, cell, there = std::move(*there)](const Result<ShardProgress>& here) {
                    SchedulerCore& core = driver_->core();

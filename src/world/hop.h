@@ -124,9 +124,9 @@ class Hop {
   void Reroute(const Edges& edges) {
     const std::string source = options.cells[0];
     const cell::RegistryCore* known = registry(source);
-    if (known == nullptr || known->FindStream("flights") == nullptr) return;
+    if (known == nullptr || known->catalogue().FindStream("flights") == nullptr) return;
     v1::InstallStreamRequest request;
-    *request.mutable_stream() = *known->FindStream("flights");
+    *request.mutable_stream() = *known->catalogue().FindStream("flights");
     request.mutable_stream()->set_tree_version(request.stream().tree_version() + 1);
     request.mutable_stream()->clear_tree();
     for (const auto& [from, to] : edges) {
