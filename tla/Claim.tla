@@ -8,7 +8,7 @@
 (*            directory; link it as NAME; flush the directory; look whether the key is still at or    *)
 (*            above the floor.                                                                        *)
 (*   help   = whoever finds the claim of another one does the rest of the creation for him.           *)
-(*   delete = raise the floor, durably; unlink the names; unlink the claim.                           *)
+(*   delete = raise the floor, durably; unlink the claim; unlink the names.                           *)
 (*                                                                                                    *)
 (* Abstractions. There is one key. An inode stands for its creator and its name. Link and unlink are  *)
 (* atomic for processes; after a power loss each that was not flushed is there or not, independently  *)
@@ -96,20 +96,21 @@ RaiseFloor ==
   /\ told # {}
   \* planted: the floor is raised after the deletion
   /\ floor' = (Bug # "floor_raised_late")
-  /\ gc' = "names"
-  /\ UNCHANGED <<claim, dclaim, names, dnames, pc, target, told, exists, seen, losses>>
-
-DeleteNames ==
-  /\ gc = "names"
-  /\ names' = {}
   /\ gc' = "claim"
-  /\ UNCHANGED <<claim, dclaim, dnames, floor, pc, target, told, exists, seen, losses>>
+  /\ UNCHANGED <<claim, dclaim, names, dnames, pc, target, told, exists, seen, losses>>
 
 DeleteClaim ==
   /\ gc = "claim"
   /\ claim' = None
-  /\ gc' = "flush"
+  /\ gc' = "names"
   /\ UNCHANGED <<dclaim, names, dnames, floor, pc, target, told, exists, seen, losses>>
+
+\* Last: by its name a deletion that died is found again.
+DeleteNames ==
+  /\ gc = "names"
+  /\ names' = {}
+  /\ gc' = "flush"
+  /\ UNCHANGED <<claim, dclaim, dnames, floor, pc, target, told, exists, seen, losses>>
 
 FlushDeletion ==
   /\ gc = "flush"

@@ -64,7 +64,7 @@ std::string LogOnce(uint64_t seed) {
         return ops->Open("a/d/f", false).value()->MapPage(false).value()->Load(kWordOffset);
       };
       const uint64_t before = word();
-      files.PowerLoss(rng, {});
+      files.PowerLoss(rng, {.garble_rewritten_metadata = false});
       if (word() != before && word() != Pack({Epoch::kFirst, 0})) return "";
       logger("power")->Write("PowerLoss", {});
     }
@@ -158,6 +158,37 @@ TEST(PosixFile, ADeletedFileLeavesNoInodeBehind) {
     EXPECT_EQ(files.inodes(), 4u);
     ASSERT_TRUE(Delete(p.context, kFolder, "f").ok());
     EXPECT_EQ(files.inodes(), 0u);
+  }
+}
+
+// Segments and claims that no listing shows would stay for ever.
+TEST(PosixFile, ADeleteThatDiedAfterAnyCallIsSeenInAListingAndFinishedByDeletingAgain) {
+  for (const bool power_loss : {false, true}) {
+    bool died = true;
+    for (int cut = 0; died; ++cut) {
+      MemoryFiles files(static_cast<uint64_t>(cut) + 1);
+      {
+        Process p(files);
+        ASSERT_TRUE(CreateExclusive(p.context, kFolder, "f", "k").ok());
+        for (int k = 0; k < 3; ++k) ASSERT_TRUE(OpenFencing(p.context, kFolder, "f").ok());
+      }
+      {
+        int calls = 0;
+        Process p(files, [&](std::string_view, const std::string&) {
+          return ++calls > cut ? UnavailableError("killed") : OkStatus();
+        });
+        died = !Delete(p.context, kFolder, "f").ok();
+      }
+      Rng rng(static_cast<uint64_t>(cut));
+      if (power_loss) files.PowerLoss(rng, {.garble_rewritten_metadata = false});
+      Process p(files);
+      const std::vector<std::string> left = List(p.context, kFolder).value();
+      for (const std::string& name : left) {
+        const Status deleted = Delete(p.context, kFolder, name);
+        ASSERT_TRUE(deleted.ok() || IsNotFound(deleted)) << deleted;
+      }
+      EXPECT_EQ(files.inodes(), 0u) << "killed after call " << cut;
+    }
   }
 }
 

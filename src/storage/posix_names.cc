@@ -199,7 +199,9 @@ Status FinishDelete(const Context& c, const FirstInode& file) {
     Status status = c.ops->Unlink(path);
     return IsNotFound(status) ? OkStatus() : status;
   };
-  TAILCAST_RETURN_IF_ERROR(remove_if_ours(file.name));
+  // The name goes last, behind a flush: a delete that died halfway, or a power loss, leaves it to
+  // those who list the folder, and who deletes it again finishes the rest. The claim goes before
+  // it: who meets the key free meanwhile comes by the name (RestoreClaim).
   TAILCAST_ASSIGN_OR_RETURN(const std::vector<OpsEntry> entries, c.ops->ListFolder(file.folder));
   for (const OpsEntry& entry : entries) {
     if (!entry.is_folder &&
@@ -207,10 +209,8 @@ Status FinishDelete(const Context& c, const FirstInode& file) {
       TAILCAST_RETURN_IF_ERROR(remove_if_ours(entry.name));
     }
   }
-  // The claim goes late: as long as it is there, whoever creates with this key comes by and
-  // finishes. A helper that had not seen the tombstone may have linked the name once more; without
-  // the claim and the name the inode is beyond linking.
   TAILCAST_RETURN_IF_ERROR(remove_if_ours(ClaimName(file.header.key)));
+  TAILCAST_RETURN_IF_ERROR(FlushFolder(c, file.folder));
   TAILCAST_RETURN_IF_ERROR(remove_if_ours(file.name));
   return FlushFolder(c, file.folder);
 }

@@ -10,9 +10,9 @@
 //                                            comes with the key
 //                                            goes on from here
 //
-// Deletion is the tombstone, durable before the first name goes: what a power loss or a helper
-// brings back is deleted still, and whoever meets it finishes the work. The claim goes late, so
-// that who wants the key comes by.
+// Deletion is the tombstone, durable before anything goes: what a power loss or a helper brings
+// back is deleted still, and whoever meets it finishes the work. Segments and claim go before the
+// name, by which a deletion that died is found and finished: nothing is left that no listing shows.
 #pragma once
 
 #include <memory>
