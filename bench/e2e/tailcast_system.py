@@ -45,7 +45,7 @@ class Tailcast:
         self.run("stream", "create", "--dir", self.dir, "--stream", stream)
 
     def end(self, stream):
-        self.run("stream", "delete", "--dir", self.dir, "--stream", stream)
+        self.run("stream", "delete", "--yes", "--dir", self.dir, "--stream", stream)
 
     def produce(self, stream, row):
         rate = row["asked_mb_per_s"]

@@ -1,4 +1,5 @@
 // tailcast produce: standard input becomes messages of one shard.
+#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -42,6 +43,15 @@ Result<std::string> FindSource(const CellOptions& options, const std::string& st
   TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig config, session->client().FindStream(stream));
   TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell source, deployment.Find(config.source()));
   return source.scheduler;
+}
+
+// So long a standard input that says nothing is waited for before the producer is looked at.
+constexpr int kInputWaitMs = 200;
+
+// Whether there is something to read, or the end; false if not after a while, or a signal came.
+bool InputIsReady() {
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  return poll(&input, 1, kInputWaitMs) > 0;
 }
 
 // Acknowledgements, counted on the producer's thread.
@@ -101,6 +111,10 @@ int Produce(ProduceOptions& options) {
   };
   std::string buffer(256 << 10, '\0');
   while (error.ok() && !Interrupted()) {
+    if (!InputIsReady()) {
+      error = (*producer)->status();
+      continue;
+    }
     const ssize_t n = read(STDIN_FILENO, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) error = ErrnoStatus(errno, "read standard input");

@@ -1,4 +1,6 @@
 // tailcast stream create|list|describe|delete|reroute
+#include <unistd.h>
+
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
@@ -24,7 +26,7 @@ struct StreamOptions {
   int32_t shards = 1;
   int64_t chunk_size = 4096;
   std::vector<std::string> destinations;
-  bool json = false;
+  bool json = false, yes = false;
   std::vector<std::string> avoid, sick, fail, tree;
   bool dry_run = false;
   double wait_s = 0;
@@ -138,32 +140,71 @@ int DescribeOne(const StreamOptions& options) {
   return kExitDone;
 }
 
+// Any cell knows where a stream begins, and only there it is changed: with --dir and no --cluster
+// the source is found.
+Result<CellOptions> AtSource(const StreamOptions& options) {
+  CellOptions cell = options.cell;
+  if (cell.dir.empty() || !cell.cluster.empty()) return cell;
+  TAILCAST_ASSIGN_OR_RETURN(const Deployment deployment, Deployment::Read(cell.dir));
+  Status not_found;
+  for (const DeploymentCell& any : deployment.cells) {
+    TAILCAST_ASSIGN_OR_RETURN(auto session,
+                              CellSession::OpenAt(any.scheduler, Duration::Seconds(3)));
+    const auto stream = session->client().FindStream(options.name);
+    if (!stream.ok()) {
+      if (not_found.ok()) not_found = stream.status();
+      continue;
+    }
+    cell.cluster = stream->source();
+    return cell;
+  }
+  return not_found;
+}
+
+// Asks on a terminal; without one --yes has to say it.
+Status Confirm(const StreamOptions& options, const v1::StreamConfig& stream) {
+  if (options.yes) return OkStatus();
+  if (isatty(STDIN_FILENO) == 0) {
+    return InvalidArgumentError("deleting stream '" + stream.name() +
+                                "' takes its messages from every cell; say --yes");
+  }
+  std::fprintf(stderr,
+               "Delete stream '%s' (source %s, %d shards) and its messages in every cell? [y/N] ",
+               stream.name().c_str(), stream.source().c_str(), stream.shards());
+  const int answer = std::getchar();
+  if (answer == 'y' || answer == 'Y') return OkStatus();
+  return CancelledError("stream '" + stream.name() + "' is not deleted");
+}
+
 int Delete(const StreamOptions& options) {
-  auto session = CellSession::Open(options.cell);
+  const auto source = AtSource(options);
+  if (!source.ok()) return Fail(source.status());
+  auto session = CellSession::Open(*source);
   if (!session.ok()) return Fail(session.status());
-  auto stream = (*session)->client().FindStream(options.name);
+  const auto stream = (*session)->client().FindStream(options.name);
   if (!stream.ok()) return Fail(stream.status());
+  const std::string& here = (*session)->client().view().cell();
+  if (stream->source() != here) {
+    return Fail(FailedPreconditionError("stream '" + options.name + "' has its source in cell '" +
+                                        stream->source() + "': delete it there, not in cell '" +
+                                        here + "'"));
+  }
+  if (Status sure = Confirm(options, *stream); !sure.ok()) return Fail(sure);
   std::optional<Status> done;
   const Scope scope;
   (*session)->client().DeleteStream(options.name,
                                     scope.Bind([&](Status s) { done = std::move(s); }));
   (*session)->Until([&] { return done.has_value(); });
-  return done->ok() ? kExitDone : Fail(*done);
+  if (!done->ok()) return Fail(*done);
+  std::printf("stream '%s' is deleted; cells that cannot be reached now are told later\n",
+              options.name.c_str());
+  return kExitDone;
 }
 
 int RerouteOne(const StreamOptions& options) {
-  // Any cell knows where the stream begins.
-  CellOptions cell = options.cell;
-  if (!cell.dir.empty() && cell.cluster.empty()) {
-    const auto deployment = Deployment::Read(cell.dir);
-    if (!deployment.ok()) return Fail(deployment.status());
-    auto any = CellSession::OpenAt(deployment->cells.front().scheduler, Duration::Seconds(3));
-    if (!any.ok()) return Fail(any.status());
-    const auto stream = (*any)->client().FindStream(options.name);
-    if (!stream.ok()) return Fail(stream.status());
-    cell.cluster = stream->source();
-  }
-  auto session = CellSession::Open(cell);
+  const auto source = AtSource(options);
+  if (!source.ok()) return Fail(source.status());
+  auto session = CellSession::Open(*source);
   if (!session.ok()) return Fail(session.status());
   const auto topology = cell::ParseTopology((*session)->client().view().topology(), "the topology");
   if (!topology.ok()) return Fail(topology.status());
@@ -245,8 +286,9 @@ void AddStream(CLI::App& app, Action& action) {
   CLI::App* describe = add("describe", "One stream and its copy tree", DescribeOne);
   describe->add_option("--stream", options->name, "Its name")->required();
   describe->add_flag("--json", options->json, "As JSON");
-  CLI::App* erase = add("delete", "Forget a stream; its name may be used again", Delete);
+  CLI::App* erase = add("delete", "Delete a stream and its messages in every cell", Delete);
   erase->add_option("--stream", options->name, "Its name")->required();
+  erase->add_flag("--yes", options->yes, "Do not ask");
   CLI::App* reroute = add("reroute", "Change the copy tree while the stream runs", RerouteOne);
   reroute->add_option("--stream", options->name, "Its name")->required();
   reroute->add_option("--avoid", options->avoid, "A link that shall not be used, FROM-TO")

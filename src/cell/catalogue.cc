@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "tailcast/base/fault_point.h"
 #include "tailcast/base/nearest.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/stream/message_ids.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr int kDeletedMax = 10000;
 constexpr int kDestinationsMax = 1000;
 constexpr int kAbandonedMax = 10 * kDestinationsMax;  // of changes that replaced one another
+
+FAULT_POINT(kNobodyTold, "cell.nobody_told", "a deletion is not told to the other cells");
 
 }  // namespace
 
@@ -56,7 +59,15 @@ Status ValidateTree(const v1::StreamConfig& stream) {
 }
 
 Catalogue::Catalogue(CatalogueOptions options, v1::RegistrySnapshot* durable, uint64_t seed)
-    : options_(std::move(options)), durable_(durable), rng_(seed) {}
+    : options_(std::move(options)),
+      durable_(durable),
+      written_deleted_(durable->deleted()),
+      rng_(seed) {
+  if (durable_->creating_size() > 0) {
+    durable_->clear_creating();
+    dirty_ = true;
+  }
+}
 
 Status Catalogue::CheckStream(const v1::StreamConfig& s) const {
   TAILCAST_RETURN_IF_ERROR(stream::ValidateStreamName(s.name()));
@@ -131,9 +142,9 @@ void Catalogue::Put(const v1::StreamConfig& stream) {
   dirty_ = true;
 }
 
-Result<v1::StreamConfig> Catalogue::CreateStream(const v1::StreamConfig& request,
-                                                 const std::vector<v1::TreeEdge>& planned,
-                                                 WallTime now) {
+Result<v1::StreamConfig> Catalogue::BeginCreate(const v1::StreamConfig& request,
+                                                const std::vector<v1::TreeEdge>& planned,
+                                                WallTime now) {
   v1::StreamConfig stream = request;
   if (stream.chunk_size() == 0) stream.set_chunk_size(4096);
   if (stream.shards() == 0) stream.set_shards(1);
@@ -149,11 +160,16 @@ Result<v1::StreamConfig> Catalogue::CreateStream(const v1::StreamConfig& request
                                    stream.source() + "': create it there, not in cell '" +
                                    options_.cell + "'");
   }
-  if (FindStream(stream.name()) != nullptr) {
-    return AlreadyExistsError("stream '" + stream.name() + "' exists in cell '" + options_.cell +
-                              "'");
+  if (const v1::StreamConfig* known = FindStream(stream.name())) {
+    return AlreadyExistsError("stream '" + stream.name() + "' exists; its source is cell '" +
+                              known->source() + "'");
   }
-  if (durable_->streams_size() >= options_.streams_max) {
+  for (const v1::StreamConfig& other : durable_->creating()) {
+    if (other.name() != stream.name()) continue;
+    return AlreadyExistsError("stream '" + stream.name() + "' is being created in cell '" +
+                              options_.cell + "' by somebody else");
+  }
+  if (durable_->streams_size() + durable_->creating_size() >= options_.streams_max) {
     return ResourceExhaustedError("cell '" + options_.cell + "' has " +
                                   std::to_string(options_.streams_max) + " streams, its limit");
   }
@@ -163,17 +179,63 @@ Result<v1::StreamConfig> Catalogue::CreateStream(const v1::StreamConfig& request
   stream.clear_change();
   stream.set_settled_version(1);
   stream.clear_finished_version();
-  Put(stream);
+  *durable_->add_creating() = stream;
+  dirty_ = true;
   return stream;
 }
 
-bool Catalogue::WasDeleted(const stream::StreamId& stream) const {
-  for (const auto& deleted : durable_->deleted()) {
+void Catalogue::FinishCreate(const stream::StreamId& stream) {
+  auto* creating = durable_->mutable_creating();
+  for (int i = 0; i < creating->size(); ++i) {
+    if (stream::IdOf(creating->at(i)) != stream) continue;
+    Put(creating->at(i));
+    creating->DeleteSubrange(i, 1);
+    return;
+  }
+}
+
+void Catalogue::AbortCreate(const stream::StreamId& stream) {
+  auto* creating = durable_->mutable_creating();
+  for (int i = 0; i < creating->size(); ++i) {
+    if (stream::IdOf(creating->at(i)) != stream) continue;
+    creating->DeleteSubrange(i, 1);
+    dirty_ = true;
+    return;
+  }
+}
+
+Status Catalogue::AskName(const std::string& name, const std::string& claimant) const {
+  TAILCAST_RETURN_IF_ERROR(stream::ValidateStreamName(name));
+  TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(claimant, "claimant"));
+  if (const v1::StreamConfig* known = FindStream(name)) {
+    // The source says whether it is there; any other cell may not have heard of its deletion.
+    if (known->source() != options_.cell) {
+      return UnavailableError("it has a stream of that name from cell '" + known->source() +
+                              "', or has not heard yet that it was deleted");
+    }
+    return AlreadyExistsError("stream '" + name + "' exists; its source is cell '" +
+                              known->source() + "'");
+  }
+  for (const v1::StreamConfig& mine : durable_->creating()) {
+    if (mine.name() != name) continue;
+    if (claimant < options_.cell) return UnavailableError("it wants that name at the same time");
+    return AlreadyExistsError("stream '" + name + "' is being created in cell '" + options_.cell +
+                              "'");
+  }
+  return OkStatus();
+}
+
+v1::DeletedStream* Catalogue::FindDeleted(const stream::StreamId& stream) const {
+  for (auto& deleted : *durable_->mutable_deleted()) {
     if (deleted.name() == stream.name && deleted.incarnation() == Raw(stream.incarnation)) {
-      return true;
+      return &deleted;
     }
   }
-  return false;
+  return nullptr;
+}
+
+bool Catalogue::WasDeleted(const stream::StreamId& stream) const {
+  return FindDeleted(stream) != nullptr;
 }
 
 // What the tree of `known` becomes when `next` replaces it: the steps begin at the tree that was
@@ -240,12 +302,13 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
         }
       }
     } else {
-      // The younger one replaces the older, of whose deletion we did not hear.
-      if (known->created_us() > stream.created_us()) return *known;
-      auto* deleted = durable_->add_deleted();
-      deleted->set_name(known->name());
-      deleted->set_incarnation(known->incarnation());
+      return FailedPreconditionError("stream '" + stream.name() +
+                                     "' is another one here, of cell '" + known->source() +
+                                     "', which has not said yet that it deleted it");
     }
+  } else if (stream.source() == options_.cell) {
+    return NotFoundError("cell '" + options_.cell + "' is the source of stream '" + stream.name() +
+                         "' and has none of that incarnation");
   } else if (durable_->streams_size() >= options_.streams_max) {
     return ResourceExhaustedError("cell '" + options_.cell + "' has " +
                                   std::to_string(options_.streams_max) + " streams, its limit");
@@ -269,33 +332,95 @@ void Catalogue::SetFinished(const std::string& name, stream::TreeVersion tree_ve
   dirty_ = true;
 }
 
-Result<v1::StreamConfig> Catalogue::DeleteStream(const std::string& name,
-                                                 stream::StreamIncarnation incarnation) {
+Result<v1::StreamConfig> Catalogue::DeleteStream(const std::string& name) {
+  std::vector<std::string> names;
   for (int i = 0; i < durable_->streams_size(); ++i) {
-    if (durable_->streams(i).name() != name) continue;
     const v1::StreamConfig stream = durable_->streams(i);
-    if (incarnation != stream::StreamIncarnation::kNone &&
-        stream.incarnation() != Raw(incarnation)) {
-      break;
+    names.push_back(stream.name());
+    if (stream.name() != name) continue;
+    if (stream.source() != options_.cell) {
+      return FailedPreconditionError("stream '" + name + "' has its source in cell '" +
+                                     stream.source() + "': delete it there, not in cell '" +
+                                     options_.cell + "'");
     }
-    durable_->mutable_streams()->DeleteSubrange(i, 1);
-    auto* deleted = durable_->add_deleted();
-    deleted->set_name(name);
-    deleted->set_incarnation(stream.incarnation());
-    if (durable_->deleted_size() > kDeletedMax) durable_->mutable_deleted()->DeleteSubrange(0, 1);
-    auto* floors = durable_->mutable_floors();
-    for (int f = floors->size() - 1; f >= 0; --f) {
-      if (floors->at(f).stream() == name && floors->at(f).incarnation() == stream.incarnation()) {
-        floors->DeleteSubrange(f, 1);
-      }
-    }
-    dirty_ = true;
+    Forget(i, kNobodyTold.planted() ? std::vector<std::string>() : options_.peers);
     return stream;
   }
-  std::vector<std::string> names;
-  for (const auto& stream : durable_->streams()) names.push_back(stream.name());
   return NotFoundError("no stream '" + name + "' in cell '" + options_.cell + "'" +
                        DidYouMean(name, names));
+}
+
+Result<std::optional<v1::StreamConfig>> Catalogue::RemoveStream(const stream::StreamId& stream,
+                                                                int32_t shards) {
+  TAILCAST_RETURN_IF_ERROR(stream::ValidateStreamName(stream.name));
+  if (stream.incarnation == stream::StreamIncarnation::kNone) {
+    return InvalidArgumentError("incarnation is 0");
+  }
+  if (shards < 0 || shards > stream::kShardsMax) {
+    return InvalidArgumentError("shards is " + std::to_string(shards));
+  }
+  for (int i = 0; i < durable_->streams_size(); ++i) {
+    const v1::StreamConfig known = durable_->streams(i);
+    if (stream::IdOf(known) != stream) continue;
+    if (known.source() == options_.cell) {
+      return FailedPreconditionError("cell '" + options_.cell + "' is the source of stream '" +
+                                     stream.name + "' and has not deleted it");
+    }
+    Forget(i, {});
+    return std::optional(known);
+  }
+  // One that never came: it is refused when it does.
+  if (!WasDeleted(stream)) AddDeleted(stream, shards, {});
+  return std::optional<v1::StreamConfig>();
+}
+
+void Catalogue::Forget(int index, std::vector<std::string> cells_to_tell) {
+  const v1::StreamConfig stream = durable_->streams(index);
+  durable_->mutable_streams()->DeleteSubrange(index, 1);
+  AddDeleted(stream::IdOf(stream), stream.shards(), std::move(cells_to_tell));
+  auto* floors = durable_->mutable_floors();
+  for (int f = floors->size() - 1; f >= 0; --f) {
+    if (stream::ShardOf(floors->at(f)).stream == stream::IdOf(stream)) floors->DeleteSubrange(f, 1);
+  }
+}
+
+void Catalogue::AddDeleted(const stream::StreamId& stream, int32_t shards,
+                           std::vector<std::string> cells_to_tell) {
+  auto* deleted = durable_->mutable_deleted();
+  int done = 0;
+  for (const auto& entry : *deleted) done += entry.on_disk() || entry.cells_to_tell_size() ? 0 : 1;
+  for (int i = 0; i < deleted->size() && done > kDeletedMax;) {
+    if (deleted->at(i).on_disk() || deleted->at(i).cells_to_tell_size() > 0) {
+      ++i;
+      continue;
+    }
+    deleted->DeleteSubrange(i, 1);
+    --done;
+  }
+  v1::DeletedStream* entry = deleted->Add();
+  entry->set_name(stream.name);
+  entry->set_incarnation(Raw(stream.incarnation));
+  entry->set_shards(shards);
+  entry->set_on_disk(true);
+  for (std::string& cell : cells_to_tell) entry->add_cells_to_tell(std::move(cell));
+  dirty_ = true;
+}
+
+void Catalogue::OnTold(const stream::StreamId& stream, const std::string& cell) {
+  v1::DeletedStream* deleted = FindDeleted(stream);
+  if (deleted == nullptr) return;
+  auto* cells = deleted->mutable_cells_to_tell();
+  const auto it = std::find(cells->begin(), cells->end(), cell);
+  if (it == cells->end()) return;
+  cells->erase(it);
+  dirty_ = true;
+}
+
+void Catalogue::SetOnDisk(const stream::StreamId& stream, bool on_disk) {
+  v1::DeletedStream* deleted = FindDeleted(stream);
+  if (deleted == nullptr || deleted->on_disk() == on_disk) return;
+  deleted->set_on_disk(on_disk);
+  dirty_ = true;
 }
 
 int64_t Catalogue::Floor(const stream::ShardId& shard) const {

@@ -2,10 +2,26 @@
 // shards. A part of the registry: it changes the durable state, which the registry writes
 // (registry_core.h); nothing is shown before that.
 //
+// A stream is created, re-routed and deleted in its source alone; all other cells do as they are
+// told (spec Catalogue). No clock decides anything:
+//
+//   name free                            BeginCreate, written: the name is reserved here
+//     --> every other cell is asked      AskName there, answered after a write; one that is silent,
+//                                        or has or reserves the name, refuses it: AbortCreate
+//     --> FinishCreate, written          the stream is there; its tree hands it on: InstallStream
+//     --> DeleteStream, written          it is not; the other cells still are to be told
+//     --> every other cell is told       RemoveStream there, written; OnTold here, until none is left
+//
+// Two cells that want a name at once ask each other after both reservations are durable, so one of
+// them at least is refused; of two that wait for each other the one whose cell's name is less goes
+// on. A cell that still has a deleted stream keeps its name from being given again, so no cell ever
+// has to choose between two incarnations.
+//
 // A core: no clock, no I/O, one thread. All input from peers is checked; errors name the field.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,22 +38,36 @@ namespace tailcast::cell {
 struct CatalogueOptions {
   std::string cell;
   std::vector<std::string> known_cells;  // this one included; empty: any name is good
+  std::vector<std::string> peers;        // the other cells of the deployment
   int streams_max = 10000;
 };
 
 class Catalogue {
  public:
-  // `durable` outlives it; of it `streams`, `deleted` and `floors`. `seed`: for incarnations.
+  // `durable` outlives it; of it `streams`, `creating`, `deleted` and `floors`. `seed`: for
+  // incarnations.
   Catalogue(CatalogueOptions options, v1::RegistrySnapshot* durable, uint64_t seed);
 
-  // Makes a stream whose source is this cell: gives it an incarnation and tree version 1. `planned`
-  // is the copy tree if the request has none.
+  // Reserves the name of a stream whose source is this cell: gives it an incarnation and tree
+  // version 1. `planned` is the copy tree if the request has none. To be written before any other
+  // cell is asked; then one of the two below.
   //   AlreadyExists, InvalidArgument, ResourceExhausted; FailedPrecondition: this is not the
-  //   source.
-  Result<v1::StreamConfig> CreateStream(const v1::StreamConfig& request,
-                                        const std::vector<v1::TreeEdge>& planned, WallTime now);
+  //   source, which it names.
+  Result<v1::StreamConfig> BeginCreate(const v1::StreamConfig& request,
+                                       const std::vector<v1::TreeEdge>& planned, WallTime now);
+  // Every other cell agrees. The stream is there once this is written.
+  void FinishCreate(const stream::StreamId& stream);
+  void AbortCreate(const stream::StreamId& stream);
+  // Names are reserved for which neither has come yet.
+  bool creating() const { return durable_->creating_size() > 0; }
+  // Whether `claimant` may have the name. To be answered after a write.
+  //   AlreadyExists: no. Unavailable: what stands against it goes away; ask again.
+  Status AskName(const std::string& name, const std::string& claimant) const;
+
   // The configuration of a stream as its parent in the copy tree has it, or a re-route. Returns
-  // what is known afterwards; NotFound if that incarnation was deleted.
+  // what is known afterwards.
+  //   NotFound             that incarnation was deleted, or this is its source and has no such one
+  //   FailedPrecondition   another incarnation is here, of whose deletion this cell has not heard
   //
   // In the stream's source a new tree begins a change: `stream.change` is filled in here (what the
   // request says is ignored), from the last tree that was carried out. Other cells take it as it
@@ -51,9 +81,21 @@ class Catalogue {
   // All cells below this one are fed as the tree of this version wants it. In the source that ends
   // the change.
   void SetFinished(const std::string& name, stream::TreeVersion tree_version);
-  // Returns the configuration it had. `incarnation` kNone: whichever. NotFound.
-  Result<v1::StreamConfig> DeleteStream(const std::string& name,
-                                        stream::StreamIncarnation incarnation);
+  // In the source: all other cells are to be told. Returns the configuration it had.
+  //   NotFound (with the nearest name); FailedPrecondition: another cell is the source, named.
+  Result<v1::StreamConfig> DeleteStream(const std::string& name);
+  // Elsewhere, as the source says: it, and what comes of it from now on, is refused. Returns the
+  // configuration it had, if any. FailedPrecondition: this cell is its source.
+  Result<std::optional<v1::StreamConfig>> RemoveStream(const stream::StreamId& stream,
+                                                       int32_t shards);
+  // Those that are durable.
+  const google::protobuf::RepeatedPtrField<v1::DeletedStream>& deleted() const {
+    return written_deleted_;
+  }
+  // `cell` has recorded the deletion.
+  void OnTold(const stream::StreamId& deleted, const std::string& cell);
+  // No file of it is left here; or there may be one again: somebody was slow.
+  void SetOnDisk(const stream::StreamId& deleted, bool on_disk);
   // Known and not written yet, too.
   const v1::StreamConfig* FindStream(const std::string& name) const;
   bool WasDeleted(const stream::StreamId& stream) const;
@@ -66,15 +108,21 @@ class Catalogue {
   bool changed() const { return dirty_; }
   // A snapshot of the durable state was taken, to be written.
   void OnTaken() { dirty_ = false; }
+  void OnWritten(const v1::RegistrySnapshot& snapshot) { written_deleted_ = snapshot.deleted(); }
 
  private:
   Status CheckStream(const v1::StreamConfig& stream) const;
   static v1::TreeChange ChangeFrom(const v1::StreamConfig& known, const v1::StreamConfig& next);
   v1::StreamConfig* Mutable(const std::string& name);
+  v1::DeletedStream* FindDeleted(const stream::StreamId& stream) const;
+  void Forget(int index, std::vector<std::string> cells_to_tell);
+  void AddDeleted(const stream::StreamId& stream, int32_t shards,
+                  std::vector<std::string> cells_to_tell);
   void Put(const v1::StreamConfig& stream);
 
   const CatalogueOptions options_;
   v1::RegistrySnapshot* const durable_;
+  google::protobuf::RepeatedPtrField<v1::DeletedStream> written_deleted_;
   bool dirty_ = false;
   Rng rng_;
 };

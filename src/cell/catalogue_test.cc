@@ -3,10 +3,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "tailcast/stream/message_ids.h"
+
 namespace tailcast::cell {
 namespace {
 
 using stream::StreamIncarnation;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 v1::StreamConfig Stream(const std::string& name) {
@@ -22,25 +25,138 @@ v1::StreamConfig Stream(const std::string& name) {
 
 class CatalogueTest : public ::testing::Test {
  protected:
+  const CatalogueOptions options_{
+      .cell = "us", .known_cells = {"us", "eu", "asia"}, .peers = {"asia", "eu"}};
   v1::RegistrySnapshot durable_;
-  Catalogue core_{{.cell = "us", .known_cells = {"us", "eu", "asia"}}, &durable_, 1};
+  Catalogue core_{options_, &durable_, 1};
+
+  Result<v1::StreamConfig> Create(const v1::StreamConfig& stream) {
+    auto made = core_.BeginCreate(stream, {}, WallTime::FromMicros(77));
+    if (made.ok()) core_.FinishCreate(stream::IdOf(*made));
+    return made;
+  }
+  // One that another cell is the source of.
+  v1::StreamConfig Foreign(uint64_t incarnation) {
+    v1::StreamConfig s;
+    s.set_name("flights");
+    s.set_incarnation(incarnation);
+    s.set_source("eu");
+    s.add_destinations("us");
+    auto* edge = s.add_tree();
+    edge->set_from("eu");
+    edge->set_to("us");
+    s.set_tree_version(1);
+    s.set_shards(2);
+    s.set_chunk_size(4096);
+    return s;
+  }
+  // As the registry does when the state is written.
+  const v1::DeletedStream& Written(int deleted) {
+    core_.OnTaken();
+    core_.OnWritten(durable_);
+    return core_.deleted().at(deleted);
+  }
 };
 
 TEST_F(CatalogueTest, ARecreatedStreamIsANewIncarnation) {
-  const auto first = core_.CreateStream(Stream("flights"), {}, WallTime::FromMicros(1));
-  ASSERT_TRUE(core_.DeleteStream("flights", StreamIncarnation::kNone).ok());
-  EXPECT_TRUE(IsNotFound(core_.DeleteStream("flights", StreamIncarnation::kNone).status()));
-  const auto second = core_.CreateStream(Stream("flights"), {}, WallTime::FromMicros(2));
+  const auto first = Create(Stream("flights"));
+  ASSERT_TRUE(core_.DeleteStream("flights").ok());
+  EXPECT_TRUE(IsNotFound(core_.DeleteStream("flights").status()));
+  const auto second = Create(Stream("flights"));
   ASSERT_TRUE(second.ok());
   EXPECT_NE(first->incarnation(), second->incarnation());
   EXPECT_TRUE(IsNotFound(core_.InstallStream(*first).status())) << "the old one is gone";
+}
+
+TEST_F(CatalogueTest, AReservedNameIsNoStreamAndNobodyElseGetsIt) {
+  const auto made = core_.BeginCreate(Stream("flights"), {}, WallTime());
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(core_.FindStream("flights"), nullptr);
+  EXPECT_TRUE(IsAlreadyExists(core_.BeginCreate(Stream("flights"), {}, WallTime()).status()));
+  // us > asia and us > eu: whose name is less goes on, so they wait for us to give up.
+  EXPECT_TRUE(IsUnavailable(core_.AskName("flights", "eu")));
+  EXPECT_TRUE(IsAlreadyExists(core_.AskName("flights", "zurich")));
+  EXPECT_TRUE(core_.AskName("prices", "eu").ok());
+  core_.AbortCreate(stream::IdOf(*made));
+  EXPECT_TRUE(core_.AskName("flights", "eu").ok());
+  EXPECT_TRUE(core_.changed());
+}
+
+TEST_F(CatalogueTest, ANewSchedulerDropsReservationsOfWhichNobodyWasTold) {
+  ASSERT_TRUE(core_.BeginCreate(Stream("flights"), {}, WallTime()).ok());
+  v1::RegistrySnapshot next = durable_;
+  Catalogue anew(options_, &next, 2);
+  EXPECT_TRUE(anew.changed());
+  EXPECT_TRUE(anew.AskName("flights", "zurich").ok());
+}
+
+TEST_F(CatalogueTest, ANameThatIsTakenIsRefusedWithItsSource) {
+  ASSERT_TRUE(core_.InstallStream(Foreign(5)).ok());
+  EXPECT_THAT(core_.BeginCreate(Stream("flights"), {}, WallTime()).status().message(),
+              HasSubstr("source is cell 'eu'"));
+  // Whether it is still there is for eu to say.
+  EXPECT_TRUE(IsUnavailable(core_.AskName("flights", "asia")));
+  EXPECT_TRUE(IsUnavailable(core_.AskName("flights", "eu")));
+  ASSERT_TRUE(Create(Stream("prices")).ok());
+  EXPECT_THAT(core_.AskName("prices", "asia").message(), HasSubstr("source is cell 'us'"));
+}
+
+TEST_F(CatalogueTest, OnlyTheSourceDeletes) {
+  ASSERT_TRUE(core_.InstallStream(Foreign(5)).ok());
+  const Status refused = core_.DeleteStream("flights").status();
+  EXPECT_TRUE(IsFailedPrecondition(refused));
+  EXPECT_THAT(refused.message(), HasSubstr("cell 'eu'"));
+  EXPECT_NE(core_.FindStream("flights"), nullptr);
+  const auto mine = Create(Stream("prices"));
+  EXPECT_TRUE(IsFailedPrecondition(core_.RemoveStream(stream::IdOf(*mine), 1).status()));
+}
+
+TEST_F(CatalogueTest, TheSourceRemembersWhomItHasToTellAndWhatIsOnDisk) {
+  const auto made = Create(Stream("flights"));
+  const stream::StreamId id = stream::IdOf(*made);
+  ASSERT_TRUE(core_.DeleteStream("flights").ok());
+  EXPECT_EQ(core_.deleted().size(), 0) << "not durable yet";
+  EXPECT_THAT(Written(0).cells_to_tell(), ElementsAre("asia", "eu"));
+  EXPECT_TRUE(Written(0).on_disk());
+  core_.OnTold(id, "asia");
+  core_.OnTold(id, "asia");
+  core_.SetOnDisk(id, false);
+  EXPECT_THAT(Written(0).cells_to_tell(), ElementsAre("eu"));
+  EXPECT_FALSE(Written(0).on_disk());
+  EXPECT_FALSE(core_.changed());
+}
+
+TEST_F(CatalogueTest, WhatTheSourceHasDeletedDoesNotComeBackEvenIfItNeverWasHere) {
+  const v1::StreamConfig s = Foreign(5);
+  const auto removed = core_.RemoveStream(stream::IdOf(s), s.shards());
+  ASSERT_TRUE(removed.ok());
+  EXPECT_FALSE(removed->has_value());
+  EXPECT_TRUE(IsNotFound(core_.InstallStream(s).status()));
+  EXPECT_EQ(Written(0).shards(), 2);
+  EXPECT_EQ(Written(0).cells_to_tell_size(), 0) << "the source tells them all";
+  // Said twice: recorded once.
+  ASSERT_TRUE(core_.RemoveStream(stream::IdOf(s), s.shards()).ok());
+  EXPECT_EQ(durable_.deleted_size(), 1);
+}
+
+TEST_F(CatalogueTest, DeletionsOfWhichSomethingIsLeftAreNeverForgotten) {
+  const stream::StreamId first{"flights", StreamIncarnation{1}};
+  ASSERT_TRUE(core_.RemoveStream(first, 1).ok());
+  for (uint64_t i = 2; i < 10010; ++i) {
+    const stream::StreamId id{"flights", StreamIncarnation{i}};
+    ASSERT_TRUE(core_.RemoveStream(id, 1).ok());
+    core_.SetOnDisk(id, false);
+  }
+  EXPECT_TRUE(core_.WasDeleted(first));
+  EXPECT_FALSE(core_.WasDeleted({"flights", StreamIncarnation{2}}));
+  EXPECT_LE(durable_.deleted_size(), 10003);
 }
 
 TEST_F(CatalogueTest, BadStreamsAreRefusedByField) {
   const auto refused = [&](auto change, const std::string& what) {
     auto s = Stream("flights");
     change(s);
-    const auto result = core_.CreateStream(s, {}, WallTime::FromMicros(1));
+    const auto result = Create(s);
     EXPECT_THAT(result.status().message(), HasSubstr(what));
   };
   refused([](auto& s) { s.set_name("Flights!"); }, "stream name 'Flights!'");
@@ -56,18 +172,15 @@ TEST_F(CatalogueTest, BadStreamsAreRefusedByField) {
 }
 
 TEST_F(CatalogueTest, HigherTreeVersionsReplaceLowerOnes) {
-  auto s = Stream("flights");
-  s.set_incarnation(5);
+  auto s = Foreign(5);
   s.set_tree_version(2);
-  s.set_shards(1);
-  s.set_chunk_size(4096);
   ASSERT_TRUE(core_.InstallStream(s).ok());
   s.set_tree_version(1);
   EXPECT_EQ(core_.InstallStream(s)->tree_version(), 2u);
   s.set_tree_version(3);
   EXPECT_EQ(core_.InstallStream(s)->tree_version(), 3u);
   s.set_tree_version(4);
-  s.set_shards(2);
+  s.set_shards(1);
   EXPECT_TRUE(IsInvalidArgument(core_.InstallStream(s).status()));
 }
 
@@ -92,7 +205,7 @@ TEST_F(CatalogueTest, ANewTreeBeginsAChangeFromTheTreeThatWasCarriedOutLast) {
   auto s = Stream("flights");
   s.clear_destinations();
   for (const char* cell : {"eu", "asia"}) s.add_destinations(cell);
-  s = *core_.CreateStream(tree(s, 1, {{"us", "eu"}, {"eu", "asia"}}), {}, WallTime());
+  s = *Create(tree(s, 1, {{"us", "eu"}, {"eu", "asia"}}));
   EXPECT_FALSE(s.has_change()) << "a new stream has nothing to change from";
   EXPECT_EQ(s.settled_version(), 1u);
   s = *core_.InstallStream(tree(s, 2, {{"us", "eu"}, {"us", "asia"}}));
@@ -144,19 +257,18 @@ TEST_F(CatalogueTest, AnotherCellKeepsWhatItIsToldOfTheChange) {
   EXPECT_EQ(core_.InstallStream(s)->settled_version(), 2u) << "of the tree before";
 }
 
-TEST_F(CatalogueTest, AYoungerIncarnationReplacesAnOlderOne) {
-  auto s = Stream("flights");
-  s.set_incarnation(5);
-  s.set_tree_version(1);
-  s.set_shards(1);
-  s.set_chunk_size(4096);
-  s.set_created_us(100);
-  ASSERT_TRUE(core_.InstallStream(s).ok());
-  auto younger = s;
-  younger.set_incarnation(6);
-  younger.set_created_us(200);
-  EXPECT_EQ(core_.InstallStream(younger)->incarnation(), 6u);
-  EXPECT_TRUE(IsNotFound(core_.InstallStream(s).status()));
+TEST_F(CatalogueTest, NoIncarnationReplacesAnotherWhateverTheClocksSay) {
+  for (int64_t created_us : {1, 100, 200}) {
+    v1::StreamConfig other = Foreign(6);
+    other.set_created_us(created_us);
+    v1::StreamConfig known = Foreign(5);
+    known.set_created_us(100);
+    ASSERT_TRUE(core_.InstallStream(known).ok());
+    EXPECT_TRUE(IsFailedPrecondition(core_.InstallStream(other).status()));
+    EXPECT_EQ(core_.FindStream("flights")->incarnation(), 5u);
+  }
+  ASSERT_TRUE(core_.RemoveStream(stream::IdOf(Foreign(5)), 2).ok());
+  EXPECT_TRUE(core_.InstallStream(Foreign(6)).ok());
 }
 
 TEST_F(CatalogueTest, FloorsOnlyRise) {

@@ -35,6 +35,7 @@ RegistryCore::RegistryCore(RegistryOptions options, v1::RegistrySnapshot durable
       durable_(std::move(durable)),
       catalogue_({.cell = options_.cell,
                   .known_cells = options_.known_cells,
+                  .peers = options_.peers,
                   .streams_max = options_.streams_max},
                  &durable_, seed),
       caches_(durable_, options_.cache_replicas, {.fence_after = options_.fence_after}),
@@ -236,6 +237,7 @@ v1::RegistrySnapshot RegistryCore::TakeSnapshot() {
 }
 
 void RegistryCore::OnWritten(const v1::RegistrySnapshot& snapshot) {
+  catalogue_.OnWritten(snapshot);
   *view_.mutable_streams() = snapshot.streams();
   v1::RegistrySnapshot next = RingOf(snapshot);
   if (next.SerializeAsString() != shown_.SerializeAsString()) {

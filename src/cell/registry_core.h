@@ -36,6 +36,7 @@ struct RegistryOptions {
   std::vector<std::string> cache_replicas;  // names of the first ring, in any order
   std::vector<std::string> cache_spares;    // that may be there without being in the ring
   std::vector<std::string> known_cells;     // this one included; empty: any name is good
+  std::vector<std::string> peers;           // the other cells of the deployment
   std::string topology;                     // passed on in the view
   Duration lease = Duration::Seconds(1);
   // After a lease ran out; of a cache replica that another one needs (cache_members.h).

@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 
 #include "tailcast/base/strong.h"
+#include "tailcast/stream/message_ids.h"
 
 namespace tailcast::cell {
 namespace {
@@ -196,15 +197,16 @@ TEST_F(RegistryCoreTest, BadProcessesAreRefusedByField) {
 }
 
 TEST_F(RegistryCoreTest, AStreamIsShownOnceItIsDurable) {
-  auto made = core_.catalogue().CreateStream(Stream("flights"), {}, WallTime::FromMicros(77));
+  auto made = core_.catalogue().BeginCreate(Stream("flights"), {}, WallTime::FromMicros(77));
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_NE(made->incarnation(), 0u);
   EXPECT_EQ(made->chunk_size(), 4096);
   EXPECT_EQ(made->shards(), 1);
   EXPECT_EQ(made->tree_version(), 1u);
+  Persist();
+  EXPECT_EQ(core_.view().streams_size(), 0) << "only its name is reserved";
+  core_.catalogue().FinishCreate(stream::IdOf(*made));
   EXPECT_EQ(core_.view().streams_size(), 0);
-  EXPECT_TRUE(IsAlreadyExists(
-      core_.catalogue().CreateStream(Stream("flights"), {}, WallTime::FromMicros(78)).status()));
   Persist();
   EXPECT_EQ(core_.view().streams_size(), 1);
 }

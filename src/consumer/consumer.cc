@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tailcast/base/scope.h"
+#include "tailcast/cell/stream_watch.h"
 #include "tailcast/session/session.h"
 #include "tailcast/stream/message_ids.h"
 
@@ -15,6 +16,7 @@ class Consumer::Impl {
   explicit Impl(Options options) : options_(std::move(options)) {}
   ~Impl() {
     shards_.clear();
+    watch_.reset();
     session_.reset();
     // Tasks that were posted on the way down (files, readers) end here.
     if (loop_ != nullptr) loop_->RunOnce();
@@ -40,7 +42,13 @@ class Consumer::Impl {
     TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig config,
                               session_->cell().FindStream(options_.stream));
     if (config.chunk_size() > 0) options_.agent.chunk_size = config.chunk_size();
-    return OpenShards(session_->ports(), stream::IdOf(config), config.shards());
+    TAILCAST_RETURN_IF_ERROR(OpenShards(session_->ports(), stream::IdOf(config), config.shards()));
+    const auto deleted = [this](const Status& why) {
+      for (auto& [number, agent] : shards_) agent->OnDeleted(why);
+    };
+    watch_ = std::make_unique<cell::StreamWatch>(session_->cell(), stream::IdOf(config),
+                                                 scope_.Bind(deleted));
+    return OkStatus();
   }
 
   Status OpenOn(const stream::CellPorts& ports, ThreadLoop* loop, const stream::StreamId& stream,
@@ -158,6 +166,7 @@ class Consumer::Impl {
   std::unique_ptr<ThreadLoop> owned_loop_;
   ThreadLoop* loop_ = nullptr;
   std::unique_ptr<session::Session> session_;
+  std::unique_ptr<cell::StreamWatch> watch_;
   stream::CellPorts ports_;
   stream::StreamId stream_;
   std::vector<int32_t> numbers_;

@@ -79,7 +79,7 @@ class Consumer {
   // The messages' bytes are valid until the next call of Poll, Seek or the destructor. An error is
   // of one shard (it names it) and is given again by every later Poll until that shard is sought
   // elsewhere:
-  //   OutOfRange, DataLoss, InvalidArgument   as ConsumerAgent::status
+  //   OutOfRange, DataLoss, InvalidArgument, NotFound   as ConsumerAgent::status
   // Messages that were ready come before the error.
   Result<std::span<const Message>> Poll(Duration timeout);
   // Callback form: gives each batch to `on_batch` until it returns false (Ok) or an error comes. An

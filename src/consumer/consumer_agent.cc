@@ -121,6 +121,12 @@ void ConsumerAgent::Fail(const Status& status) {
   SignalReady();
 }
 
+void ConsumerAgent::OnDeleted(const Status& why) {
+  if (phase_ == Phase::kFailed) return;
+  search_.reset();
+  Fail(why);
+}
+
 void ConsumerAgent::SignalReady() {
   if (std::exchange(signalled_, true)) return;
   ports_.loop->Post(scope_.Bind([this] {

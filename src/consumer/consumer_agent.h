@@ -75,6 +75,8 @@ class ConsumerAgent {
   // Adds the messages that are ready to `out`, at most about `bytes_max` of payload (at least one
   // if there is one), and returns how many. Their views are valid until Release.
   size_t Take(std::vector<Message>& out, int64_t bytes_max);
+  // The stream is no more: fails with `why`. Not inside one of the agent's own callbacks.
+  void OnDeleted(const Status& why);
   // The user is done with all views; what comes next may be fetched over them.
   void Release();
   bool ready() const;
@@ -86,6 +88,7 @@ class ConsumerAgent {
   //   DataLoss         bytes contradict their check sums, those of the last source too: names file,
   //                    part, position, and the sources that were asked again
   //   InvalidArgument  a position of another stream or shard, or one that is no message's beginning
+  //   NotFound         the stream was deleted
   const Status& status() const { return status_; }
   std::optional<stream::Position> first_available() const { return first_available_; }
 

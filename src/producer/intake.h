@@ -63,7 +63,7 @@ class Intake {
   Batch Take(int32_t shard);
   // Loop only. The shard takes no more, and says why (Ok: it was closed); the first reason stays.
   void Stop(int32_t shard, const Status& why);
-  // Loop only. Set once it was stopped, or something of it was not durable: why.
+  // Any thread. Set once it was stopped, or something of it was not durable: why.
   std::optional<Status> stopped(int32_t shard) const;
   // After acknowledgements: wakes who waits.
   void Wake();

@@ -13,6 +13,7 @@
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
+#include "tailcast/cell/stream_watch.h"
 #include "tailcast/producer/intake.h"
 #include "tailcast/producer/notify.h"
 #include "tailcast/producer/producer_agent.h"
@@ -105,8 +106,16 @@ class Producer::Impl {
     TAILCAST_RETURN_IF_ERROR(StartSession());
     v1::StreamConfig config;
     TAILCAST_RETURN_IF_ERROR(FindStream(config));
-    return OpenShards(session_->ports(), stream::IdOf(config), config.shards(), config.chunk_size(),
-                      deadline);
+    TAILCAST_RETURN_IF_ERROR(OpenShards(session_->ports(), stream::IdOf(config), config.shards(),
+                                        config.chunk_size(), deadline));
+    OnLoop([&] {
+      const auto deleted = [this](const Status& why) {
+        for (auto& [number, agent] : agents_) agent->OnDeleted(why);
+      };
+      watch_ = std::make_unique<cell::StreamWatch>(session_->cell(), stream::IdOf(config),
+                                                   scope_.Bind(deleted));
+    });
+    return OkStatus();
   }
 
   Status OpenOn(const stream::CellPorts& ports, const stream::StreamId& stream, int32_t shards,
@@ -144,6 +153,13 @@ class Producer::Impl {
     const std::lock_guard lock(close_mutex_);
     close_status_ = status;
     return status;
+  }
+
+  Status FirstStopped() const {
+    for (int32_t number : numbers_) {
+      if (auto stopped = intake_.stopped(number)) return *stopped;
+    }
+    return OkStatus();
   }
 
   Stats GetStats() {
@@ -296,6 +312,7 @@ class Producer::Impl {
   // On the loop.
   void EndShards() {
     scope_.End();
+    watch_.reset();
     for (auto& [number, agent] : agents_) {
       agent.reset();
       Batch batch = intake_.Take(number);
@@ -327,6 +344,7 @@ class Producer::Impl {
   std::unique_ptr<LoopThread> thread_;  // fixed once open; null over a caller's ports
   EventLoop* loop_ = nullptr;
   std::unique_ptr<session::Session> session_;                 // loop only
+  std::unique_ptr<cell::StreamWatch> watch_;                  // loop only
   std::map<int32_t, std::unique_ptr<ProducerAgent>> agents_;  // loop only; the keys are fixed
   std::mutex close_mutex_;
   Status close_status_;
@@ -380,6 +398,7 @@ int32_t Producer::ShardOf(std::string_view key) const {
 Status Producer::Flush(Duration timeout) { return impl_->Flush(timeout); }
 Status Producer::Close(Duration timeout) { return impl_->Close(timeout); }
 const std::vector<int32_t>& Producer::shards() const { return impl_->numbers(); }
+Status Producer::status() const { return impl_->FirstStopped(); }
 Stats Producer::stats() const { return impl_->GetStats(); }
 
 }  // namespace tailcast::producer

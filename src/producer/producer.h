@@ -110,6 +110,9 @@ class Producer {
   Status Close(Duration timeout);
 
   const std::vector<int32_t>& shards() const;
+  // Ok while all shards work; else why the first of them stopped: NotFound when the stream was
+  // deleted. Any thread.
+  Status status() const;
   Stats stats() const;
 
  private:

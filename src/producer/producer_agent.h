@@ -123,6 +123,10 @@ class ProducerAgent {
   // `shadow_wait` at most. `closed` once: Ok, or the error that prevented sealing.
   void Close(Duration shadow_wait, Callback<void(Status)> closed);
 
+  // The stream is no more: stops with `why`, as after an error. What is not acknowledged is
+  // reported.
+  void OnDeleted(const Status& why) { Stop(why); }
+
   State state() const { return core_.state(); }
   // Why it stopped; Ok while it works.
   const Status& status() const { return core_.status(); }

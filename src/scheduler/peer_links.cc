@@ -11,7 +11,6 @@ namespace tailcast::scheduler {
 namespace {
 
 const Logger kLog("scheduler");
-constexpr size_t kRemovalsMax = 1000;
 
 std::vector<std::string> Names(const std::vector<Neighbour>& neighbours) {
   std::vector<std::string> names;
@@ -95,19 +94,8 @@ bool PeerLinks::IsFinished(const v1::StreamConfig& stream, const std::string& ce
 
 // --- streams ---
 
-void PeerLinks::TellRemoved(const v1::StreamConfig& stream) {
-  for (const v1::TreeEdge& edge : stream.tree()) {
-    if (edge.from() != options_.cell) continue;
-    const auto it = links_.find(edge.to());
-    if (it == links_.end()) continue;
-    Link& link = *it->second;
-    v1::RemoveStreamRequest request;
-    request.set_name(stream.name());
-    request.set_incarnation(stream.incarnation());
-    if (link.removals.size() < kRemovalsMax) link.removals.push_back(std::move(request));
-    link.installed.erase(stream.name());
-    Tell(link);
-  }
+void PeerLinks::Forget(const std::string& stream) {
+  for (auto& [cell, link] : links_) link->installed.erase(stream);
 }
 
 void PeerLinks::Tell(const std::string& cell) {
@@ -115,7 +103,6 @@ void PeerLinks::Tell(const std::string& cell) {
 }
 
 void PeerLinks::Tell(Link& link) {
-  if (!link.removals.empty() && !link.removing) SendRemoval(link);
   for (const v1::StreamConfig& stream : registry_.view().streams()) {
     const stream::StreamId id = stream::IdOf(stream);
     // Also a cell that leaves the tree, or that another one feeds from now on.
@@ -129,18 +116,6 @@ void PeerLinks::Tell(Link& link) {
       Install(link, stream, what);
     }
   }
-}
-
-void PeerLinks::SendRemoval(Link& link) {
-  link.removing = true;
-  link.client->Call("/tailcast.v1.Peer/RemoveStream", link.removals.front().SerializeAsString(),
-                    options_.peer_timeout,
-                    link.scope.Bind([this, &link](const Result<std::string>& reply) {
-                      link.removing = false;
-                      if (!reply.ok() && !IsInvalidArgument(reply.status())) return Retry(link);
-                      link.removals.erase(link.removals.begin());
-                      Tell(link);
-                    }));
 }
 
 void PeerLinks::Install(Link& link, const v1::StreamConfig& stream, const ToldStream& what) {
@@ -168,7 +143,7 @@ void PeerLinks::OnInstalled(Link& link, const std::string& stream, const ToldStr
       .GetCounter("tailcast_scheduler_install_failed_total",
                   "Stream configurations that a neighbour did not take; tried again.")
       .Add();
-  if (IsInvalidArgument(status)) {
+  if (IsInvalidArgument(status) || IsFailedPrecondition(status)) {
     kLog.Error("cell ", link.cell, " refuses stream ", stream, ": ", status.message());
   }
   Retry(link);

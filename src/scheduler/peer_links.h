@@ -2,8 +2,8 @@
 // (who writes there, who is settled), tells them the streams' configurations along the copy trees
 // until they have taken them, and asks them what they have of a shard.
 //
-//   InstallStream, RemoveStream, ShardProgress ---> | scheduler |
-//                   GetView (long poll) <---------- | of a peer |
+//   InstallStream, ShardProgress ---> | scheduler |
+//     GetView (long poll) <---------- | of a peer |
 //
 // Threads: everything on one loop.
 #pragma once
@@ -64,8 +64,8 @@ class PeerLinks {
   void Update();
   // Tells the cell, if there is a link to it, what it does not know yet.
   void Tell(const std::string& cell);
-  // The stream is no more: tells the cells that it was copied to.
-  void TellRemoved(const v1::StreamConfig& stream);
+  // The stream is no more; its source tells everybody (catalogue_links.h).
+  void Forget(const std::string& stream);
   // All cells below `cell`, which is fed from here, are fed as this tree version wants it: it says
   // so itself.
   bool IsFinished(const v1::StreamConfig& stream, const std::string& cell) const;
@@ -88,10 +88,8 @@ class PeerLinks {
     const std::string cell, via;
     const std::unique_ptr<rpc::Client> client;
     cell::CellClient view;
-    std::map<std::string, ToldStream> installed;    // by stream name, as last answered
-    std::set<std::string> installing;               // asked, and not answered
-    std::vector<v1::RemoveStreamRequest> removals;  // not answered yet
-    bool removing = false;
+    std::map<std::string, ToldStream> installed;  // by stream name, as last answered
+    std::set<std::string> installing;             // asked, and not answered
     Timer retry;
     Scope scope;
   };
@@ -99,7 +97,6 @@ class PeerLinks {
   void Connect(const Neighbour& neighbour);
   void OnView(Link& link);
   void Tell(Link& link);
-  void SendRemoval(Link& link);
   void Install(Link& link, const v1::StreamConfig& stream, const ToldStream& what);
   void OnInstalled(Link& link, const std::string& stream, const ToldStream& what,
                    const Status& status);

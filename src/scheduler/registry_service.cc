@@ -6,6 +6,7 @@
 #include "tailcast/base/log.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/memcached/replica_names.h"
+#include "tailcast/stream/message_ids.h"
 #include "tailcast/stream/operation.h"
 
 namespace tailcast::scheduler {
@@ -51,6 +52,10 @@ void RegistryService::End() {
 
 void RegistryService::Persist(Callback<void(Status)> then) {
   if (!core_->NeedsWrite()) return loop_.Post(std::move(then).With(OkStatus()));
+  Write(std::move(then));
+}
+
+void RegistryService::Write(Callback<void(Status)> then) {
   v1::RegistrySnapshot snapshot = core_->TakeSnapshot();
   log_.Write(snapshot, scope_.Bind([this, snapshot, events = core_->TakeCacheEvents(),
                                     then = std::move(then)](const Status& status) mutable {
@@ -304,9 +309,28 @@ void RegistryService::CreateStream(const std::string& bytes, rpc::Responder resp
     if (!tree.ok()) return respond(tree.status());
     planned = std::move(*tree);
   }
-  const auto stream = core_->catalogue().CreateStream(request->stream(), planned, loop_.WallNow());
+  const auto stream = core_->catalogue().BeginCreate(request->stream(), planned, loop_.WallNow());
   if (!stream.ok()) return respond(stream.status());
-  PersistAndAnswer(std::move(respond), stream->SerializeAsString());
+  // The name is reserved before anybody is asked for it; only then no two cells get it.
+  Persist(scope_.Bind(
+      [this, stream = *stream, respond = std::move(respond)](const Status& status) mutable {
+        if (!status.ok()) return respond(status);
+        owner_.Reserve(stream.name(), scope_.Bind([this, stream, respond = std::move(respond)](
+                                                      const Status& reserved) mutable {
+          FinishCreate(stream, reserved, std::move(respond));
+        }));
+      }));
+}
+
+void RegistryService::FinishCreate(const v1::StreamConfig& stream, const Status& reserved,
+                                   rpc::Responder respond) {
+  if (reserved.ok()) {
+    core_->catalogue().FinishCreate(stream::IdOf(stream));
+    return PersistAndAnswer(std::move(respond), stream.SerializeAsString());
+  }
+  core_->catalogue().AbortCreate(stream::IdOf(stream));
+  Persist(scope_.Bind(
+      [respond = std::move(respond), reserved](const Status&) mutable { respond(reserved); }));
 }
 
 void RegistryService::ListStreams(const std::string&, rpc::Responder respond) {
@@ -318,11 +342,14 @@ void RegistryService::ListStreams(const std::string&, rpc::Responder respond) {
 void RegistryService::DeleteStream(const std::string& bytes, rpc::Responder respond) {
   const auto request = rpc::Parse<v1::DeleteStreamRequest>(bytes);
   if (!request.ok()) return respond(request.status());
-  const auto stream =
-      core_->catalogue().DeleteStream(request->name(), stream::StreamIncarnation::kNone);
+  const auto stream = core_->catalogue().DeleteStream(request->name());
   if (!stream.ok()) return respond(stream.status());
-  owner_.OnStreamRemoved(*stream);
-  PersistAndAnswer(std::move(respond), v1::DeleteStreamReply().SerializeAsString());
+  Persist(scope_.Bind(
+      [this, stream = *stream, respond = std::move(respond)](const Status& status) mutable {
+        if (!status.ok()) return respond(status);
+        owner_.OnStreamRemoved(stream);
+        respond(v1::DeleteStreamReply().SerializeAsString());
+      }));
 }
 
 void RegistryService::ChangeRing(const std::string& bytes, rpc::Responder respond) {
@@ -342,14 +369,9 @@ void RegistryService::ChangeRing(const std::string& bytes, rpc::Responder respon
 void RegistryService::InstallStream(const std::string& bytes, rpc::Responder respond) {
   const auto request = rpc::Parse<v1::InstallStreamRequest>(bytes);
   if (!request.ok()) return respond(request.status());
-  const v1::StreamConfig* before = core_->catalogue().FindStream(request->stream().name());
-  const v1::StreamConfig old = before == nullptr ? v1::StreamConfig() : *before;
   const auto stream = core_->catalogue().InstallStream(request->stream(),
                                                        {request->settled(), request->complete()});
   if (!stream.ok()) return respond(stream.status());
-  if (old.incarnation() != 0 && old.incarnation() != stream->incarnation()) {
-    owner_.OnStreamRemoved(old);
-  }
   v1::InstallStreamReply reply;
   reply.set_tree_version(stream->tree_version());
   PersistAndAnswer(std::move(respond), reply.SerializeAsString());
@@ -358,12 +380,27 @@ void RegistryService::InstallStream(const std::string& bytes, rpc::Responder res
 void RegistryService::RemoveStream(const std::string& bytes, rpc::Responder respond) {
   const auto request = rpc::Parse<v1::RemoveStreamRequest>(bytes);
   if (!request.ok()) return respond(request.status());
-  if (request->incarnation() == 0) return respond(InvalidArgumentError("incarnation is 0"));
-  const auto stream = core_->catalogue().DeleteStream(
-      request->name(), stream::StreamIncarnation{request->incarnation()});
-  if (stream.ok()) owner_.OnStreamRemoved(*stream);
-  // One that is not known is removed already.
-  PersistAndAnswer(std::move(respond), v1::RemoveStreamReply().SerializeAsString());
+  const auto removed = core_->catalogue().RemoveStream(
+      {request->name(), stream::StreamIncarnation{request->incarnation()}}, request->shards());
+  if (!removed.ok()) return respond(removed.status());
+  // A scheduler that was replaced, and has nothing to change, must not say that it is recorded.
+  Write(scope_.Bind(
+      [this, removed = *removed, respond = std::move(respond)](const Status& status) mutable {
+        if (!status.ok()) return respond(status);
+        if (removed) owner_.OnStreamRemoved(*removed);
+        respond(v1::RemoveStreamReply().SerializeAsString());
+      }));
+}
+
+void RegistryService::AskName(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::AskNameRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  const Status free = core_->catalogue().AskName(request->name(), request->claimant());
+  if (!free.ok()) return respond(free);
+  Write(scope_.Bind([respond = std::move(respond)](const Status& status) mutable {
+    if (!status.ok()) return respond(status);
+    respond(v1::AskNameReply().SerializeAsString());
+  }));
 }
 
 }  // namespace tailcast::scheduler

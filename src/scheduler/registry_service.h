@@ -47,8 +47,10 @@ class RegistryService {
     virtual void OnProcessesChanged() = 0;
     // Changes of the catalogue, or of how far a stream's tree is carried out, became durable.
     virtual void OnStreamsChanged() = 0;
-    // It is known no more; this is not durable yet.
+    // It is known no more, durably.
     virtual void OnStreamRemoved(const v1::StreamConfig& stream) = 0;
+    // A name is reserved durably: do all other cells agree? As CatalogueLinks::Reserve.
+    virtual void Reserve(const std::string& stream, Callback<void(Status)> done) = 0;
     // Nothing can be written any more: another scheduler has fenced us, or the store fails. Once.
     virtual void OnRegistryLost(const Status& why) = 0;
   };
@@ -79,13 +81,12 @@ class RegistryService {
   // tailcast.v1.Peer
   void InstallStream(const std::string& request, rpc::Responder respond);
   void RemoveStream(const std::string& request, rpc::Responder respond);
+  void AskName(const std::string& request, rpc::Responder respond);
 
   const cell::RegistryCore& core() const { return *core_; }
   const v1::CellView& view() const { return core_->view(); }
-  // As Catalogue::SetFinished; for several streams before one Persist.
-  void SetFinished(const std::string& stream, stream::TreeVersion tree_version) {
-    core_->catalogue().SetFinished(stream, tree_version);
-  }
+  // To be changed by its owner: what the parts of the scheduler have found out; before a Persist.
+  cell::Catalogue& catalogue() { return core_->catalogue(); }
   // Writes what changed, if anything did; then shows it and runs `then`.
   void Persist(Callback<void(Status)> then);
 
@@ -100,6 +101,10 @@ class RegistryService {
   void RegisterSelf();
   void ArmExpiry();
   void PersistCaches();
+  // Writes the state, whether it changed or not: when that is done, no other scheduler had taken
+  // the registry over before.
+  void Write(Callback<void(Status)> then);
+  void FinishCreate(const v1::StreamConfig& stream, const Status& reserved, rpc::Responder respond);
   // Says what step the ring has taken since `before`.
   void LogRing(const v1::Ring& before);
   // Logs and counts what became durable of the cell's caches.

@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/proto/copy.pb.h"
 #include "tailcast/sim/sim_loop.h"
 #include "tailcast/storage/fake_store.h"
 
@@ -22,8 +23,13 @@ class RegistryServiceTest : public ::testing::Test {
     void OnStreamRemoved(const v1::StreamConfig& stream) override {
       events.push_back("removed " + stream.name());
     }
+    void Reserve(const std::string& stream, Callback<void(Status)> done) override {
+      events.push_back("reserve " + stream);
+      reserved = std::move(done);
+    }
     void OnRegistryLost(const Status&) override { events.emplace_back("lost"); }
     std::vector<std::string> events;
+    Callback<void(Status)> reserved;
   };
   // A scheduler's process.
   struct Process {
@@ -148,19 +154,79 @@ TEST_F(RegistryServiceTest, AStreamIsAnsweredWhenItIsDurable) {
   disk_.Freeze();
   Call(p, &RegistryService::CreateStream, Flights(), created);
   time_.RunFor(Duration::Seconds(1));
+  EXPECT_THAT(p.owner.events, ElementsAre()) << "nobody is asked before the name is reserved";
+  disk_.Thaw();
+  time_.RunFor(Duration::Seconds(1));
+  EXPECT_THAT(p.owner.events, ElementsAre("streams", "reserve flights"));
+  disk_.Freeze();
+  p.owner.reserved(OkStatus());
+  time_.RunFor(Duration::Seconds(1));
   EXPECT_FALSE(created.has_value());
   EXPECT_EQ(p.service->view().streams_size(), 0);
   disk_.Thaw();
   time_.RunFor(Duration::Seconds(1));
   ASSERT_TRUE(created && created->ok());
-  EXPECT_THAT(p.owner.events, ElementsAre("streams"));
-  Answer deleted;
+  EXPECT_EQ(p.service->view().streams_size(), 1);
+}
+
+TEST_F(RegistryServiceTest, ANameThatIsNotGivenIsFreeAgain) {
+  Process p(*this);
+  Open(p);
+  Answer created;
+  Call(p, &RegistryService::CreateStream, Flights(), created);
+  time_.RunFor(Duration::Seconds(1));
+  p.owner.reserved(UnavailableError("no"));
+  time_.RunFor(Duration::Seconds(1));
+  ASSERT_TRUE(created.has_value());
+  EXPECT_TRUE(IsUnavailable(created->status()));
+  EXPECT_EQ(p.service->view().streams_size(), 0);
+  Answer again;
+  Call(p, &RegistryService::CreateStream, Flights(), again);
+  EXPECT_FALSE(again.has_value());
+}
+
+TEST_F(RegistryServiceTest, ADeletionIsToldWhenItIsDurable) {
+  Process p(*this);
+  Open(p);
+  Answer created, deleted;
+  Call(p, &RegistryService::CreateStream, Flights(), created);
+  time_.RunFor(Duration::Seconds(1));
+  p.owner.reserved(OkStatus());
+  time_.RunFor(Duration::Seconds(1));
+  p.owner.events.clear();
   v1::DeleteStreamRequest request;
   request.set_name("flights");
+  disk_.Freeze();
   Call(p, &RegistryService::DeleteStream, request.SerializeAsString(), deleted);
-  EXPECT_THAT(p.owner.events, ElementsAre("streams", "removed flights"));
   time_.RunFor(Duration::Seconds(1));
+  EXPECT_THAT(p.owner.events, ElementsAre());
+  EXPECT_FALSE(deleted.has_value());
+  disk_.Thaw();
+  time_.RunFor(Duration::Seconds(1));
+  EXPECT_THAT(p.owner.events, ElementsAre("streams", "removed flights"));
   ASSERT_TRUE(deleted && deleted->ok());
+}
+
+TEST_F(RegistryServiceTest, ASchedulerThatWasReplacedGivesNoNameAndRecordsNoDeletion) {
+  Process first(*this), second(*this);
+  Open(first);
+  Open(second);
+  Answer name, removed;
+  v1::AskNameRequest ask;
+  ask.set_name("flights");
+  ask.set_claimant("b");
+  Call(first, &RegistryService::AskName, ask.SerializeAsString(), name);
+  v1::RemoveStreamRequest remove;
+  remove.set_name("flights");
+  remove.set_incarnation(7);
+  Call(first, &RegistryService::RemoveStream, remove.SerializeAsString(), removed);
+  time_.RunFor(Duration::Seconds(5));
+  ASSERT_TRUE(name.has_value() && removed.has_value());
+  EXPECT_FALSE(name->ok());
+  EXPECT_FALSE(removed->ok());
+  Call(second, &RegistryService::AskName, ask.SerializeAsString(), name);
+  time_.RunFor(Duration::Seconds(5));
+  EXPECT_TRUE(name->ok()) << name->status();
 }
 
 TEST_F(RegistryServiceTest, ASecondSchedulerFencesTheFirst) {
@@ -192,9 +258,10 @@ TEST_F(RegistryServiceTest, WhoWaitsWhenTheSchedulerEndsIsToldSo) {
 TEST_F(RegistryServiceTest, WhatDoesNotParseIsRefused) {
   Process p(*this);
   Open(p);
-  for (const Method method : {&RegistryService::GetView, &RegistryService::Register,
-                              &RegistryService::CreateStream, &RegistryService::DeleteStream,
-                              &RegistryService::InstallStream, &RegistryService::RemoveStream}) {
+  for (const Method method :
+       {&RegistryService::GetView, &RegistryService::Register, &RegistryService::CreateStream,
+        &RegistryService::DeleteStream, &RegistryService::InstallStream,
+        &RegistryService::RemoveStream, &RegistryService::AskName}) {
     Answer answer;
     Call(p, method, "\xff\xff", answer);
     ASSERT_TRUE(answer.has_value());

@@ -18,8 +18,14 @@ constexpr Duration kRelistDelay = Duration::Seconds(1);
 
 using stream::ShardId;
 
+cell::RegistryOptions WithPeers(const SchedulerOptions& options) {
+  cell::RegistryOptions registry = options.registry;
+  for (const Neighbour& neighbour : options.neighbours) registry.peers.push_back(neighbour.cell);
+  return registry;
+}
+
 RegistryServiceOptions RegistryPart(const SchedulerOptions& options, MetricRegistry& metrics) {
-  return {.registry = options.registry,
+  return {.registry = WithPeers(options),
           .self = options.self,
           .plan_tree = options.plan_tree,
           .view_grace = options.view_grace,
@@ -33,6 +39,7 @@ RegistryServiceOptions RegistryPart(const SchedulerOptions& options, MetricRegis
 SchedulerAgent::SchedulerAgent(EventLoop& loop, storage::Store& store, rpc::Connector& connector,
                                MetricRegistry& metrics, SchedulerOptions options)
     : loop_(loop),
+      store_(store),
       connector_(connector),
       metrics_(metrics),
       options_(std::move(options)),
@@ -64,6 +71,7 @@ void SchedulerAgent::Attach(rpc::Server& server) {
   registry("Cell/ChangeRing", &RegistryService::ChangeRing);
   registry("Peer/InstallStream", &RegistryService::InstallStream);
   registry("Peer/RemoveStream", &RegistryService::RemoveStream);
+  registry("Peer/AskName", &RegistryService::AskName);
   handle("Cell/NotifyFile", [this](const std::string& request, rpc::Responder respond) {
     NotifyFile(request, std::move(respond));
   });
@@ -104,6 +112,20 @@ void SchedulerAgent::OnOpened() {
                                                         .peer_timeout = options_.peer_timeout,
                                                         .peer_retry = options_.peer_retry},
                                        [this] { CheckFinished(); });
+  catalogue_links_ = std::make_unique<CatalogueLinks>(
+      loop_, connector_, registry_.core().catalogue(),
+      CatalogueLinksOptions{.cell = options_.registry.cell, .neighbours = options_.neighbours},
+      [this](const stream::StreamId& deleted, const std::string& cell) {
+        registry_.catalogue().OnTold(deleted, cell);
+        registry_.Persist(scope_.Bind([](const Status&) {}));
+      });
+  reclaim_ = std::make_unique<DiskReclaim>(
+      loop_, store_, DiskReclaimOptions{}, [this](const stream::StreamId& deleted) {
+        kLog.Info("cell ", options_.registry.cell, ": nothing of the deleted stream ", deleted.name,
+                  " is left");
+        registry_.catalogue().SetOnDisk(deleted, false);
+        registry_.Persist(scope_.Bind([](const Status&) {}));
+      });
   kLog.Info("cell ", options_.registry.cell, ": scheduler ", Raw(incarnation), " begins");
   registry_.Persist(scope_.Bind([this](const Status& status) { OnFirstWritten(status); }));
 }
@@ -123,6 +145,8 @@ void SchedulerAgent::OnRegistryLost(const Status& why) {
   driver_->End();
   readers_->End();
   peers_->End();
+  catalogue_links_->End();
+  reclaim_->End();
   work_scope_.End();
   if (on_fatal_) loop_.Post(std::move(on_fatal_).With(why));
 }
@@ -138,13 +162,24 @@ void SchedulerAgent::OnStreamsChanged() {
   }
   peers_->Update();
   CheckFinished();
+  TendDeleted();
   driver_->DoWorkSoon();
+}
+
+void SchedulerAgent::TendDeleted() {
+  for (const v1::DeletedStream& deleted : registry_.core().catalogue().deleted()) {
+    if (!deleted.on_disk()) continue;
+    reclaim_->Add({deleted.name(), stream::StreamIncarnation{deleted.incarnation()}},
+                  deleted.shards());
+  }
+  catalogue_links_->Tell();
 }
 
 void SchedulerAgent::OnStreamRemoved(const v1::StreamConfig& stream) {
   driver_->core().OnStreamRemoved(stream::IdOf(stream), driver_->effects());
   applied_.erase(stream.name());
-  peers_->TellRemoved(stream);
+  peers_->Forget(stream.name());
+  kLog.Info("cell ", options_.registry.cell, ": stream ", stream.name(), " is deleted");
   driver_->DoWorkSoon();
 }
 
@@ -161,7 +196,7 @@ void SchedulerAgent::CheckFinished() {
     if (all) finished.push_back(&stream);
   }
   for (const v1::StreamConfig* stream : finished) {
-    registry_.SetFinished(stream->name(), stream::TreeVersionOf(*stream));
+    registry_.catalogue().SetFinished(stream->name(), stream::TreeVersionOf(*stream));
   }
   if (!finished.empty()) registry_.Persist(scope_.Bind([](const Status&) {}));
 }
@@ -183,6 +218,12 @@ void SchedulerAgent::NotifyFile(const std::string& bytes, rpc::Responder respond
     seal[1] = request->sealed_index_length();
   }
   const stream::FileId file{stream::ShardOf(*request), *stem};
+  if (registry_.core().catalogue().WasDeleted(file.shard.stream)) {
+    // Somebody was slow to hear of it, and has made a file.
+    registry_.catalogue().SetOnDisk(file.shard.stream, true);
+    registry_.Persist(scope_.Bind([](const Status&) {}));
+    return respond(NotFoundError("stream '" + request->stream() + "' was deleted"));
+  }
   if (!driver_->core().OnNotice(loop_.Now(), file, seal, driver_->effects())) {
     return respond(NotFoundError("cell '" + options_.registry.cell + "' has no stream '" +
                                  request->stream() + "' with incarnation " +

@@ -2,9 +2,10 @@
 // the copy trees, and runs the life cycle of operations (scheduler_core.h) over its readers. It
 // owns the parts and carries out what the core decides:
 //
-//   processes, clients --- Cell ---> RegistryService --+            +--> ReaderLinks ---> readers
-//   other schedulers ----- Peer ---> (and the catalog) |            |
-//                                                      v            |
+//   processes, clients --- Cell ---> RegistryService --+--> CatalogueLinks -------> schedulers of
+//   other schedulers ----- Peer ---> (and the catalog) |                            all other cells
+//                                                      +--> DiskReclaim ----------> the disk
+//                                                      v            +--> ReaderLinks ---> readers
 //   producers, writers -- NotifyFile ------------> CoreDriver ------+--> PeerLinks ---> schedulers
 //                                                  (the core)       |                   of peers
 //                                                                   +--> DiskProgress -> the disk
@@ -26,8 +27,10 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/cell/registry_core.h"
 #include "tailcast/rpc/rpc.h"
+#include "tailcast/scheduler/catalogue_links.h"
 #include "tailcast/scheduler/core_driver.h"
 #include "tailcast/scheduler/disk_progress.h"
+#include "tailcast/scheduler/disk_reclaim.h"
 #include "tailcast/scheduler/peer_links.h"
 #include "tailcast/scheduler/reader_links.h"
 #include "tailcast/scheduler/registry_service.h"
@@ -39,7 +42,7 @@ namespace tailcast::scheduler {
 struct SchedulerOptions {
   cell::RegistryOptions registry;     // of this cell
   CoreOptions core;                   // cell and incarnation are filled in
-  std::vector<Neighbour> neighbours;  // the cells that streams may be copied to
+  std::vector<Neighbour> neighbours;  // all other cells of the deployment
   v1::ProcessInfo self;               // how the scheduler shows in the view; no name: not at all
   // The copy tree of a stream that is created without one. Null: the tree must be given.
   std::function<Result<std::vector<v1::TreeEdge>>(const v1::StreamConfig&)> plan_tree;
@@ -92,10 +95,15 @@ class SchedulerAgent : private RegistryService::Owner {
   void OnProcessesChanged() override { readers_->Update(registry_.view()); }
   void OnStreamsChanged() override;
   void OnStreamRemoved(const v1::StreamConfig& stream) override;
+  void Reserve(const std::string& stream, Callback<void(Status)> done) override {
+    catalogue_links_->Reserve(stream, std::move(done));
+  }
   void OnRegistryLost(const Status& why) override;
 
   // Records which changes of trees are carried out in this cell and below it.
   void CheckFinished();
+  // What is left to do of streams that were deleted.
+  void TendDeleted();
 
   void CarryOut(const Effects& effects);
   void OnStepTaken(const StepTaken& step);
@@ -106,6 +114,7 @@ class SchedulerAgent : private RegistryService::Owner {
   void Rescan();
 
   EventLoop& loop_;
+  storage::Store& store_;
   rpc::Connector& connector_;
   MetricRegistry& metrics_;
   const SchedulerOptions options_;
@@ -119,6 +128,8 @@ class SchedulerAgent : private RegistryService::Owner {
   std::unique_ptr<CoreDriver> driver_;
   std::unique_ptr<ReaderLinks> readers_;
   std::unique_ptr<PeerLinks> peers_;
+  std::unique_ptr<CatalogueLinks> catalogue_links_;
+  std::unique_ptr<DiskReclaim> reclaim_;
   std::map<stream::ShardId, Timer> relist_;  // after failed listings
   Timer rescan_timer_{loop_};
   Scope work_scope_;  // ends when the registry is lost

@@ -33,6 +33,7 @@
 #include "tailcast/cache/server.h"
 #include "tailcast/cell/cell_client.h"
 #include "tailcast/cell/registry_store.h"
+#include "tailcast/cell/stream_watch.h"
 #include "tailcast/consumer/consumer_agent.h"
 #include "tailcast/fabric/fake_fabric.h"
 #include "tailcast/node/node.h"
@@ -96,6 +97,7 @@ struct Process {
   std::unique_ptr<writer::WriterAgent> writer;
   std::unique_ptr<producer::ProducerAgent> producer;
   std::unique_ptr<consumer::ConsumerAgent> consumer;
+  std::unique_ptr<cell::StreamWatch> stream_watch;  // for those two
   // Of what the program has bound.
   Scope scope;
 

@@ -39,6 +39,7 @@ void Workload::Open(Producer& p, producer::AgentOptions options) {
   process->producer = std::make_unique<producer::ProducerAgent>(
       process->ports(), shard, std::move(options), std::move(hooks), process->seed);
   process->producer->Open(scope_.Bind([&p](Status status) { p.opened = std::move(status); }));
+  WatchStream(*process, [process](const Status& why) { process->producer->OnDeleted(why); });
 }
 
 Workload::Consumer& Workload::AddConsumer(const std::string& cell, Program ports) {
@@ -56,6 +57,13 @@ void Workload::Start(Consumer& c, consumer::AgentOptions options, consumer::Star
       c.process->ports(), shard, std::move(options), scope_.Bind([this, &c] { Drain(c); }));
   c.from_beginning = start.kind == consumer::StartPoint::Kind::kBeginning;
   c.agent()->Start(start);
+  WatchStream(*c.process, [&c](const Status& why) { c.agent()->OnDeleted(why); });
+}
+
+void Workload::WatchStream(Process& process, std::function<void(const Status&)> deleted) {
+  if (process.cell_client == nullptr) return;
+  process.stream_watch = std::make_unique<cell::StreamWatch>(
+      *process.cell_client, shard.stream, process.scope.Bind(std::move(deleted)));
 }
 
 std::string Workload::MakeMessage(int producer, int64_t number, int64_t size) {

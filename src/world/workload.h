@@ -12,6 +12,7 @@
 // any byte that a consumer gets can be judged.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -100,6 +101,8 @@ class Workload {
   std::map<MessageId, Published> published;
 
  private:
+  // As the libraries do.
+  void WatchStream(Process& process, std::function<void(const Status&)> deleted);
   void Settle(const MessageId& id, const producer::Ack& ack);
   // Takes what is ready; now and then keeps the views for a while before it lets go.
   void Drain(Consumer& c);

@@ -223,6 +223,36 @@ class OneCell(SystemTest):
         code, out, err = run("consume", *where, "--count", "3")
         self.assertEqual((code, out), (0, b"1\n2\n3\n"), err)
 
+    def test_delete_wants_to_be_sure_and_then_tells_everybody(self):
+        where = self.create("doomed")
+        self.check_fails(2, ["'doomed'", "--yes"], "stream", "delete", *where)
+        self.produce(where, b"one\n")
+        consume = subprocess.Popen([BINARY, "consume", *where], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        produce = subprocess.Popen([BINARY, "produce", *where], stdin=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        for process in (consume, produce):
+            self.addCleanup(process.kill)
+        self.assertEqual(consume.stdout.readline(), b"one\n")
+        produce.stdin.write(b"two\n")
+        produce.stdin.flush()
+        self.assertEqual(consume.stdout.readline(), b"two\n")
+        files = self.files("doomed", "")
+        self.assertEqual(len(files), 4)
+        code, out, err = run("stream", "delete", *where, "--yes")
+        self.assertEqual(code, 0, err)
+        for process in (consume, produce):  # which nobody interrupts, or closes the input of
+            self.assertEqual(process.wait(timeout=2 * TIME_FACTOR), 1)
+            self.assertIn(b"stream 'doomed' was deleted", process.stderr.read())
+            process.stderr.close()
+        consume.stdout.close()
+        produce.stdin.close()
+        end = time.monotonic() + 30 * TIME_FACTOR
+        while any(file.exists() for file in files) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertEqual([str(file) for file in files if file.exists()], [])
+        self.create("doomed")
+
     def test_an_unknown_stream_gets_the_nearest_name(self):
         self.create("prices")
         self.check_fails(1, ["price", "did you mean 'prices'"],

@@ -1,0 +1,127 @@
+#include "tailcast/scheduler/catalogue_links.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tailcast/base/fault_point.h"
+#include "tailcast/base/log.h"
+#include "tailcast/base/strong.h"
+
+namespace tailcast::scheduler {
+namespace {
+
+const Logger kLog("scheduler");
+constexpr size_t kToldMax = 1000;
+
+FAULT_POINT(kNobodyAsked, "scheduler.nobody_asked",
+            "a name is given without the other cells' word");
+
+}  // namespace
+
+CatalogueLinks::CatalogueLinks(
+    EventLoop& loop, rpc::Connector& connector, const cell::Catalogue& catalogue,
+    CatalogueLinksOptions options,
+    std::function<void(const stream::StreamId&, const std::string& cell)> on_told)
+    : loop_(loop),
+      catalogue_(catalogue),
+      options_(std::move(options)),
+      on_told_(std::move(on_told)) {
+  for (const Neighbour& neighbour : options_.neighbours) {
+    links_.try_emplace(neighbour.cell, loop,
+                       connector.MakeClient(neighbour.scheduler_address, neighbour.via));
+  }
+}
+
+void CatalogueLinks::End() {
+  scope_.End();
+  reservations_.clear();
+}
+
+// --- names ---
+
+void CatalogueLinks::Reserve(const std::string& stream, Callback<void(Status)> done) {
+  std::vector<std::string> cells;
+  for (const auto& [cell, link] : links_) cells.push_back(cell);
+  if (cells.empty() || kNobodyAsked.planted()) {
+    return loop_.Post(std::move(done).With(OkStatus()));
+  }
+  const Place reservation = reservations_.emplace(reservations_.end(), stream, cells,
+                                                  loop_.Now() + options_.reserve_timeout);
+  reservation->request.set_name(stream);
+  reservation->request.set_claimant(options_.cell);
+  reservation->done = std::move(done);
+  for (const std::string& cell : cells) Ask(reservation, cell);
+}
+
+void CatalogueLinks::Ask(Place reservation, const std::string& cell) {
+  links_.at(cell).client->Call(
+      "/tailcast.v1.Peer/AskName", reservation->request.SerializeAsString(), options_.call_timeout,
+      reservation->scope.Bind([this, reservation, cell](const Result<std::string>& reply) {
+        OnAnswer(reservation, cell, reply.status());
+      }));
+}
+
+void CatalogueLinks::OnAnswer(Place reservation, const std::string& cell, const Status& answer) {
+  if (reservation->core.OnAnswer(loop_.Now(), cell, answer)) {
+    reservation->again.try_emplace(cell, loop_)
+        .first->second.After(options_.retry, reservation->scope.Bind([this, reservation, cell] {
+          Ask(reservation, cell);
+        }));
+    return;
+  }
+  if (!reservation->core.done()) return;
+  auto done = std::move(reservation->done);
+  Status outcome = reservation->core.outcome();
+  reservations_.erase(reservation);
+  done(std::move(outcome));
+}
+
+// --- deletions ---
+
+void CatalogueLinks::Tell() {
+  for (auto& [cell, link] : links_) {
+    if (!link.telling && !link.retry.armed()) TellNext(cell, link);
+  }
+}
+
+// A cell that left the topology has no link: it is told if it comes back.
+void CatalogueLinks::TellNext(const std::string& cell, Link& link) {
+  for (const v1::DeletedStream& deleted : catalogue_.deleted()) {
+    const auto& cells = deleted.cells_to_tell();
+    const stream::StreamId id{deleted.name(), stream::StreamIncarnation{deleted.incarnation()}};
+    if (link.told.contains(id) || std::find(cells.begin(), cells.end(), cell) == cells.end()) {
+      continue;
+    }
+    v1::RemoveStreamRequest request;
+    request.set_name(deleted.name());
+    request.set_incarnation(deleted.incarnation());
+    request.set_shards(deleted.shards());
+    link.telling = true;
+    link.client->Call("/tailcast.v1.Peer/RemoveStream", request.SerializeAsString(),
+                      options_.call_timeout,
+                      scope_.Bind([this, cell, &link, id](const Result<std::string>& reply) {
+                        OnTold(cell, link, id, reply.status());
+                      }));
+    return;
+  }
+}
+
+void CatalogueLinks::OnTold(const std::string& cell, Link& link, const stream::StreamId& deleted,
+                            const Status& status) {
+  link.telling = false;
+  if (!status.ok()) {
+    if (!IsUnavailable(status) && status.code() != StatusCode::kDeadlineExceeded) {
+      kLog.Error("cell ", cell, " does not take the deletion of stream ", deleted.name, ": ",
+                 status.message());
+    }
+    link.retry.After(options_.retry, scope_.Bind([this] { Tell(); }));
+    return;
+  }
+  // Not again while that is being written.
+  if (link.told.size() > kToldMax) link.told.clear();
+  link.told.insert(deleted);
+  on_told_(deleted, cell);
+  Tell();
+}
+
+}  // namespace tailcast::scheduler
