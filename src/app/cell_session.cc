@@ -32,6 +32,22 @@ Status CellSession::WaitForStream(const std::string& name, Duration timeout) {
                                name + "' yet; is its scheduler up, and the link to it?");
 }
 
+Result<DeploymentCell> FindSource(const Deployment& deployment, const std::string& stream) {
+  Status silent, unknown;
+  for (const DeploymentCell& cell : deployment.cells) {
+    auto session = CellSession::OpenAt(cell.scheduler, Duration::Seconds(2));
+    if (!session.ok()) {
+      silent = session.status().WithContext("cell " + cell.name);
+      continue;
+    }
+    const auto config = (*session)->client().FindStream(stream);
+    if (config.ok()) return deployment.Find(config->source());
+    if (unknown.ok()) unknown = config.status();
+  }
+  if (!silent.ok()) return silent;
+  return unknown.ok() ? FailedPreconditionError("the deployment has no cells") : unknown;
+}
+
 Status WaitForStreamEverywhere(const Deployment& deployment, const v1::StreamConfig& stream,
                                Duration timeout) {
   const MonotonicTime end = ReadMonotonicClock() + timeout;

@@ -38,6 +38,10 @@ class CellSession {
   std::unique_ptr<cell::CellClient> client_;
 };
 
+// The cell where the stream begins, and is changed. Any cell knows it, so those that do not answer
+// are passed over. NotFound (with the nearest name); Unavailable: no cell that answers knows it.
+Result<DeploymentCell> FindSource(const Deployment& deployment, const std::string& stream);
+
 // Waits until every cell of a stream knows it. DeadlineExceeded names the cell that does not.
 Status WaitForStreamEverywhere(const Deployment& deployment, const v1::StreamConfig& stream,
                                Duration timeout);

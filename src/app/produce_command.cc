@@ -31,18 +31,14 @@ struct ProduceOptions {
   int64_t message_bytes_max = 16 << 20;
 };
 
-// The source cell's scheduler: any cell of the deployment knows where a stream begins.
-Result<std::string> FindSource(const CellOptions& options, const std::string& stream) {
-  if (!options.cell.empty()) return options.cell;
-  if (options.dir.empty()) return options.Find();
-  TAILCAST_ASSIGN_OR_RETURN(const Deployment deployment, Deployment::Read(options.dir));
-  if (deployment.cells.empty()) return FailedPreconditionError("the deployment has no cells");
-  TAILCAST_ASSIGN_OR_RETURN(
-      const auto session,
-      CellSession::OpenAt(deployment.cells.front().scheduler, Duration::Seconds(3)));
-  TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig config, session->client().FindStream(stream));
-  TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell source, deployment.Find(config.source()));
-  return source.scheduler;
+// The cell that the stream is produced in.
+Result<CellOptions> AtSource(const ProduceOptions& options) {
+  CellOptions cell = options.cell;
+  if (!cell.cell.empty() || cell.dir.empty()) return cell;
+  TAILCAST_ASSIGN_OR_RETURN(const Deployment deployment, Deployment::Read(cell.dir));
+  TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell source, FindSource(deployment, options.stream));
+  cell.cluster = source.name;
+  return cell;
 }
 
 // So long a standard input that says nothing is waited for before the producer is looked at.
@@ -67,11 +63,13 @@ int Produce(ProduceOptions& options) {
   const auto profile = cell::ParseProfile(options.profile);
   if (!profile.ok()) return Fail(profile.status());
   if (Status started = options.metrics.Start(); !started.ok()) return Fail(started);
-  const auto source = FindSource(options.cell, options.stream);
+  const auto source = AtSource(options);
   if (!source.ok()) return Fail(source.status());
+  const auto address = source->Find();
+  if (!address.ok()) return Fail(address.status());
 
   producer::Options producer_options;
-  producer_options.cell = *source;
+  producer_options.cell = *address;
   producer_options.stream = options.stream;
   producer_options.shards = {options.shard};
   producer_options.profile = *profile == cell::Profile::kLowLatency ? producer::Profile::kLowLatency

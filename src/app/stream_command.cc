@@ -146,19 +146,9 @@ Result<CellOptions> AtSource(const StreamOptions& options) {
   CellOptions cell = options.cell;
   if (cell.dir.empty() || !cell.cluster.empty()) return cell;
   TAILCAST_ASSIGN_OR_RETURN(const Deployment deployment, Deployment::Read(cell.dir));
-  Status not_found;
-  for (const DeploymentCell& any : deployment.cells) {
-    TAILCAST_ASSIGN_OR_RETURN(auto session,
-                              CellSession::OpenAt(any.scheduler, Duration::Seconds(3)));
-    const auto stream = session->client().FindStream(options.name);
-    if (!stream.ok()) {
-      if (not_found.ok()) not_found = stream.status();
-      continue;
-    }
-    cell.cluster = stream->source();
-    return cell;
-  }
-  return not_found;
+  TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell source, FindSource(deployment, options.name));
+  cell.cluster = source.name;
+  return cell;
 }
 
 // Asks on a terminal; without one --yes has to say it.

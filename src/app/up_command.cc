@@ -21,6 +21,8 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "tailcast/app/cell_session.h"
@@ -166,15 +168,7 @@ class Up {
     TAILCAST_RETURN_IF_ERROR(
         sizes.GetBytes("--repair-bytes-per-s", repair_bytes_per_s_, 1 << 20, int64_t{1} << 40));
 
-    int next_port = 20000 + static_cast<int>(getpid() % 500) * 20;
-    for (cell::TopologyCluster& cluster : topology_.clusters) {
-      if (cluster.scheduler.empty()) {
-        TAILCAST_ASSIGN_OR_RETURN(const int port, FreePort(next_port));
-        cluster.scheduler = "127.0.0.1:" + std::to_string(port);
-      } else {
-        TAILCAST_RETURN_IF_ERROR(CheckFree(cluster));
-      }
-    }
+    TAILCAST_RETURN_IF_ERROR(ChooseAddresses());
     TAILCAST_RETURN_IF_ERROR(StartLinks());
     TAILCAST_RETURN_IF_ERROR(StartStorage().WithContext("--storage " + options_.storage));
     for (const cell::TopologyCluster& cluster : topology_.clusters) {
@@ -250,6 +244,35 @@ class Up {
   std::string StoreOf(const std::string& cell) const {
     return ceph_conf_.empty() ? "posix:" + options_.dir + "/" + cell + "/store"
                               : "ceph:" + ceph_conf_ + "?pool=" + CephPoolOf(cell);
+  }
+
+  // Of the schedulers. A cell that the topology gives none stays where it was when the deployment
+  // ran before, as its users know it there, unless somebody else has that port by now.
+  Status ChooseAddresses() {
+    std::set<std::string> taken;
+    for (cell::TopologyCluster& cluster : topology_.clusters) {
+      if (!cluster.scheduler.empty()) {
+        TAILCAST_RETURN_IF_ERROR(CheckFree(cluster));
+        continue;
+      }
+      const auto before =
+          cell::ProcessConfig::Load(options_.dir + "/" + cluster.name + "/config/scheduler.yaml");
+      if (!before.ok() || !before->scheduler.starts_with("127.0.0.1:")) continue;
+      cluster.scheduler = before->scheduler;
+      if (CheckFree(cluster).ok() && taken.insert(cluster.scheduler).second) continue;
+      Say("cell " + cluster.name + " was at " + cluster.scheduler +
+          ", where something else listens now; it moves to another port");
+      cluster.scheduler.clear();
+    }
+    int next_port = 20000 + static_cast<int>(getpid() % 500) * 20;
+    for (cell::TopologyCluster& cluster : topology_.clusters) {
+      while (cluster.scheduler.empty()) {
+        TAILCAST_ASSIGN_OR_RETURN(const int port, FreePort(next_port));
+        const std::string address = "127.0.0.1:" + std::to_string(port);
+        if (taken.insert(address).second) cluster.scheduler = address;
+      }
+    }
+    return OkStatus();
   }
 
   // A delaying proxy for each pair of cells with a link that names none.

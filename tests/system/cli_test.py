@@ -500,6 +500,41 @@ class OneCell(SystemTest):
 
 
 class Restarts(SystemTest):
+    def test_a_deployment_comes_back_where_it_was_and_its_users_go_on(self):
+        up = Up(None, "--profile", "low-latency")
+        try:
+            before = {cell["name"]: cell["scheduler"] for cell in up.status()["cells"]}
+            self.assertEqual(len(before), 3)
+            where = ["--dir", up.dir, "--stream", "s"]
+            code, _, err = run("stream", "create", *where, "--cluster", "us-central")
+            self.assertEqual(code, 0, err)
+            consume = subprocess.Popen([BINARY, "consume", *where, "--cluster", "asia-east"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            produce = subprocess.Popen([BINARY, "produce", *where, "--profile", "low-latency"],
+                                       stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+            for process in (consume, produce):
+                self.addCleanup(process.kill)
+
+            def publish(line):
+                produce.stdin.write(line)
+                produce.stdin.flush()
+                self.assertEqual(consume.stdout.readline(), line)
+
+            publish(b"before\n")
+            self.assertEqual(up.stop(), 0)
+            up.start()
+            self.assertEqual({cell["name"]: cell["scheduler"] for cell in up.status()["cells"]}, before)
+            publish(b"after\n")
+            produce.stdin.close()
+            self.assertEqual(produce.wait(timeout=60 * TIME_FACTOR), 0, produce.stderr.read())
+            produce.stderr.close()
+            consume.send_signal(signal.SIGINT)
+            self.assertEqual(consume.wait(timeout=60 * TIME_FACTOR), 0)
+            consume.stdout.close()
+            consume.stderr.close()
+        finally:
+            self.assertEqual(up.close(), 0)
+
     def test_what_dies_is_back_within_a_second_and_up_says_so(self):
         up = Up(ONE_CELL)
         try:

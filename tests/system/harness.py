@@ -39,8 +39,13 @@ class Up:
             path = os.path.join(self.root, "topology.yaml")
             pathlib.Path(path).write_text(topology)
             args += ["--topology", path]
+        self.args = args
+        self.start()
+
+    def start(self):
+        """Runs it; again, after stop()."""
         self.said = []
-        self.process = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(self.args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.listener = threading.Thread(target=self._listen, daemon=True)
         self.changed = threading.Condition()
         self.listener.start()
@@ -78,12 +83,16 @@ class Up:
         return {p["name"]: p["pid"] for p in cells[cell]["processes"] if p["role"] == role}
 
     def close(self):
+        code = self.stop()
+        shutil.rmtree(self.root)
+        return code
+
+    def stop(self):
         self.process.send_signal(signal.SIGINT)
         code = self.process.wait(timeout=30 * TIME_FACTOR)
         self.listener.join(timeout=5)
         self.process.stdout.close()
         self.process.stderr.close()
-        shutil.rmtree(self.root)
         return code
 
 
