@@ -15,12 +15,15 @@ namespace tailcast::app {
 namespace {
 // A standard stream that the caller closed must not become the number of a socket of ours. What
 // takes its place fails every use: it is open the wrong way round.
-void OccupyStandardStreams() {
+void OccupyStandardStreams(int, char**, char**) {
   for (int fd = 0; fd <= 2; ++fd) {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
     if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;  // takes the lowest number
   }
 }
+// Before the initialisers of libraries, some of which open descriptors (librados).
+[[gnu::section(".preinit_array"), gnu::used]] void (*const g_first)(int, char**,
+                                                                    char**) = OccupyStandardStreams;
 
 // Whether standard output is a pipe or socket that nobody reads any more.
 bool ReaderIsGone() {
@@ -68,7 +71,6 @@ int FailUsage(const CLI::App& app, const CLI::ParseError& error) {
 
 int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
-  OccupyStandardStreams();
   CLI::App app("Ordered messages to very many consumers, in every cluster of the world");
   app.require_subcommand(1);
   app.set_version_flag("--version", TAILCAST_VERSION);
