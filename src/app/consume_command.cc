@@ -117,9 +117,10 @@ int Consume(ConsumeOptions& options) {
   consumer_options.start = *start;
   consumer_options.profile = *profile == cell::Profile::kLowLatency ? consumer::Profile::kLowLatency
                                                                     : consumer::Profile::kDefault;
-  consumer_options.fabric = options.fabric == "shm"   ? consumer::FabricPreference::kShm
-                            : options.fabric == "tcp" ? consumer::FabricPreference::kTcp
-                                                      : consumer::FabricPreference::kAuto;
+  consumer_options.fabric = options.fabric == "shm"     ? consumer::FabricPreference::kShm
+                            : options.fabric == "tcp"   ? consumer::FabricPreference::kTcp
+                            : options.fabric == "verbs" ? consumer::FabricPreference::kVerbs
+                                                        : consumer::FabricPreference::kAuto;
   auto consumer = consumer::Consumer::Open(consumer_options);
   if (!consumer.ok()) return Fail(consumer.status());
 
@@ -217,7 +218,7 @@ void AddConsume(CLI::App& app, Action& action) {
                    "standard: poll every 100 ms; low-latency: doorbells")
       ->capture_default_str();
   command->add_option("--fabric", options->fabric, "How cache memory is read")
-      ->check(CLI::IsMember({"auto", "shm", "tcp"}))
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
       ->capture_default_str();
   command->add_option("--count", options->count, "End after this many messages")
       ->check(AboveZero());

@@ -137,9 +137,10 @@ void ConsumeOne(const LoadOptions& options, const std::string& address, std::ato
   consumer_options.profile =
       LowLatency(options) ? consumer::Profile::kLowLatency : consumer::Profile::kDefault;
   consumer_options.rate_bytes_per_s = 0;
-  consumer_options.fabric = options.fabric == "shm"   ? consumer::FabricPreference::kShm
-                            : options.fabric == "tcp" ? consumer::FabricPreference::kTcp
-                                                      : consumer::FabricPreference::kAuto;
+  consumer_options.fabric = options.fabric == "shm"     ? consumer::FabricPreference::kShm
+                            : options.fabric == "tcp"   ? consumer::FabricPreference::kTcp
+                            : options.fabric == "verbs" ? consumer::FabricPreference::kVerbs
+                                                        : consumer::FabricPreference::kAuto;
   auto consumer = consumer::Consumer::Open(consumer_options);
   if (!consumer.ok()) {
     seen.error = consumer.status();
@@ -306,7 +307,7 @@ void AddLoad(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   consume->add_option("--fabric", options->fabric, "How cache memory is read")
-      ->check(CLI::IsMember({"auto", "shm", "tcp"}))
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
       ->capture_default_str();
   consume->add_option("--from", options->from, "As for `tailcast consume`")->capture_default_str();
   consume

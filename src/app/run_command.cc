@@ -104,6 +104,7 @@ int RunProcess(const RunOptions& options) {
     exporter.name = config->name + "." + instance;
     exporter.shm_socket_path = config->run_dir + "/" + config->name + "." + instance + ".shm";
     exporter.tcp_listen = config->fabric_listen;
+    if (config->fabric_rdma != "off") exporter.verbs_host = config->fabric_rdma;
     return fabric::MakeExporter(exporter);
   };
   auto node = std::make_unique<node::Node>(ports, *config, roles, topology);

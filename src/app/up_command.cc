@@ -67,6 +67,7 @@ struct UpOptions {
   std::string repair_bytes_per_s = "50MB";
   std::string cache;              // "memcached:..."; empty: cache processes of its own
   std::string storage = "posix";  // or "ceph", or "ceph:CONF"
+  std::string fabric_rdma = "auto";
   int caches = 4, spares = 0, readers = 2, writers = 2;
   double ready_s = 30;
 };
@@ -315,6 +316,7 @@ class Up {
       if (mkdtemp(pattern.data()) == nullptr) return ErrnoStatus(errno, "make a folder in /tmp");
       config.run_dir = pattern;
     }
+    config.fabric_rdma = options_.fabric_rdma;
     config.caches = memcached_;
     for (int i = 1; memcached_.empty() && i <= options_.caches; ++i) {
       config.caches.push_back("cache-" + std::to_string(i));
@@ -478,6 +480,10 @@ void AddUp(CLI::App& app, Action& action) {
       ->add_option("--storage", options->storage,
                    "posix: folders below --dir; ceph: a cluster of its own in DIR/ceph; "
                    "ceph:/path/ceph.conf: that one, with the pools tailcast-CELL")
+      ->capture_default_str();
+  command
+      ->add_option("--fabric-rdma", options->fabric_rdma,
+                   "Address of the RDMA device at which caches are read, auto or off")
       ->capture_default_str();
   command->add_option("--caches", options->caches, "Cache processes of each cell")
       ->check(CLI::Range(1, 100))

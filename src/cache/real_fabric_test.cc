@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tailcast/base/crc32c.h"
@@ -34,13 +37,18 @@ std::string Lanes(uint64_t value, size_t count) {
   return std::string(reinterpret_cast<const char*>(lanes.data()), count * 8);
 }
 
-class RealFabricTest : public testing::TestWithParam<bool> {
+class RealFabricTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_TRUE(kQuiet); }
-  bool tcp() const { return GetParam(); }
+  const std::string& driver() const { return GetParam(); }
 };
-INSTANTIATE_TEST_SUITE_P(Driver, RealFabricTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "Tcp" : "Shm"; });
+std::vector<std::string> Drivers() {
+  std::vector<std::string> drivers = {"shm", "tcp"};
+  if (std::getenv("TAILCAST_TEST_VERBS_HOST") != nullptr) drivers.emplace_back("verbs");
+  return drivers;
+}
+INSTANTIATE_TEST_SUITE_P(Driver, RealFabricTest, testing::ValuesIn(Drivers()),
+                         [](const auto& info) { return info.param; });
 
 // A client on a loop of the test's thread.
 struct Reader {
@@ -70,7 +78,7 @@ struct Reader {
 TEST_P(RealFabricTest, ReadsWhatIsWrittenWhileItIsWritten) {
   const Scope scope;
   // An erased value's slot rests for a second, and tens of thousands are written in one.
-  TestCell cell(3, 64 << 20, tcp());
+  TestCell cell(3, 64 << 20, driver());
   Reader reader(cell.config());
   constexpr uint64_t kKeys = 32;
   std::atomic<bool> stop = false;
@@ -133,7 +141,7 @@ TEST_P(RealFabricTest, ReadsWhatIsWrittenWhileItIsWritten) {
 }
 
 TEST_P(RealFabricTest, WritesGoOverChannelsAndNobodyIsCalled) {
-  TestCell cell(3, 64 << 20, tcp());
+  TestCell cell(3, 64 << 20, driver());
   Reader writer(cell.config());
   std::vector<Mutation> mutations;
   for (uint64_t n = 0; n < 500; ++n) {
@@ -149,7 +157,7 @@ TEST_P(RealFabricTest, WritesGoOverChannelsAndNobodyIsCalled) {
 
 TEST_P(RealFabricTest, DoorbellsNotifyOfEveryChangeThatIsWaitedFor) {
   const Scope scope;
-  TestCell cell(3, 16 << 20, tcp());
+  TestCell cell(3, 16 << 20, driver());
   Reader reader(cell.config());
   const Key key = KeyOf(1);
   constexpr uint64_t kRounds = 200;

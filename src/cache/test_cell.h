@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <string>
@@ -53,12 +55,14 @@ class TestServer {
 
 class TestCell {
  public:
-  // `tcp`: open the tcp door instead of the shm door.
-  TestCell(int servers, uint64_t memory_bytes, bool tcp = false) {
-    const std::string folder = "/tmp/tailcast_cache_" + std::to_string(::getpid());
+  // `driver`: "shm", "tcp" or "verbs": the only door that is open. "verbs" needs an RDMA device at
+  // TAILCAST_TEST_VERBS_HOST.
+  TestCell(int servers, uint64_t memory_bytes, const std::string& driver = "shm") {
+    const std::string folder = std::filesystem::temp_directory_path().string() +
+                               "/tailcast_cache_" + std::to_string(::getpid());
     ::mkdir(folder.c_str(), 0700);
     std::promise<RingConfig> ready;
-    thread_ = std::thread([&, servers, memory_bytes, tcp, folder] {
+    thread_ = std::thread([&, servers, memory_bytes, driver, folder] {
       ThreadLoop loop;
       loop_ = &loop;
       struct One {
@@ -73,7 +77,9 @@ class TestCell {
         One& one = all.emplace_back();
         TestServerOptions options;
         options.exporter.name = options.server.name = "cache-" + std::to_string(i);
-        if (tcp) {
+        if (driver == "verbs") {
+          options.exporter.verbs_host = std::getenv("TAILCAST_TEST_VERBS_HOST");
+        } else if (driver == "tcp") {
           options.exporter.tcp_listen = "127.0.0.1:0";
         } else {
           options.exporter.shm_socket_path = folder + "/" + std::to_string(i) + ".sock";

@@ -88,6 +88,7 @@ Result<ProcessConfig> Read(YamlMap map) {
   TAILCAST_RETURN_IF_ERROR(
       cache.GetBytes("repair_bytes_per_s", config.repair_bytes_per_second, 1 << 20, kMax));
   TAILCAST_RETURN_IF_ERROR(cache.Get("fabric_listen", config.fabric_listen));
+  TAILCAST_RETURN_IF_ERROR(cache.Get("fabric_rdma", config.fabric_rdma));
   TAILCAST_RETURN_IF_ERROR(cache.Get("run_dir", config.run_dir));
   TAILCAST_RETURN_IF_ERROR(cache.Finish());
 
@@ -134,6 +135,7 @@ std::string ProcessConfig::ToYaml() const {
   out << YAML::Key << "metadata_ttl_s" << YAML::Value << metadata_ttl.micros() / 1000000;
   out << YAML::Key << "repair_bytes_per_s" << YAML::Value << repair_bytes_per_second;
   out << YAML::Key << "fabric_listen" << YAML::Value << fabric_listen;
+  out << YAML::Key << "fabric_rdma" << YAML::Value << fabric_rdma;
   out << YAML::Key << "run_dir" << YAML::Value << run_dir;
   out << YAML::EndMap;
   out << YAML::Key << "reader" << YAML::Value << YAML::BeginMap;

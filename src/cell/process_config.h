@@ -42,7 +42,9 @@ struct ProcessConfig {
   Duration metadata_ttl = Duration::Seconds(int64_t{24} * 3600);
   int64_t repair_bytes_per_second = 50 << 20;  // that a cache which fills itself takes from others
   std::string fabric_listen = "127.0.0.1:0";   // tcp engine
-  std::string run_dir = "/tmp";                // folder for unix sockets; short paths
+  std::string fabric_rdma =
+      "auto";                    // an RDMA device's address; auto: fabric_listen's, if it is one
+  std::string run_dir = "/tmp";  // folder for unix sockets; short paths
 
   // reader
   Duration poll = Duration::Millis(50);

@@ -31,6 +31,7 @@ class Consumer::Impl {
     session::FabricPreference fabric = session::FabricPreference::kAuto;
     if (options_.fabric == FabricPreference::kShm) fabric = session::FabricPreference::kShm;
     if (options_.fabric == FabricPreference::kTcp) fabric = session::FabricPreference::kTcp;
+    if (options_.fabric == FabricPreference::kVerbs) fabric = session::FabricPreference::kVerbs;
     session_ = std::make_unique<session::Session>(loop_, session::Options{options_.cell, fabric});
     std::optional<Status> started;
     const Scope scope;

@@ -42,9 +42,10 @@ enum class Profile : uint8_t {
   kLowLatency,  // a doorbell on the lengths
 };
 enum class FabricPreference : uint8_t {
-  kAuto,  // shared memory on the cache server's own host, else tcp
+  kAuto,  // shared memory on the cache server's own host, else RDMA where both have it, else tcp
   kShm,
   kTcp,
+  kVerbs,  // RDMA
 };
 
 struct Options {

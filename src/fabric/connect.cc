@@ -72,6 +72,7 @@ class RealExporter final : public Exporter {
   }
   void Renew() override {
     if (messages_ != nullptr) messages_->Open();
+    for (const auto& door : doors_) door->Renew();
     memory_.Renew();
   }
 

@@ -10,6 +10,9 @@
 
 namespace tailcast::fabric {
 
+// Of ExporterOptions::verbs_host: the tcp door's address, if an RDMA device has it.
+inline constexpr char kVerbsAuto[] = "auto";
+
 struct ExporterOptions {
   // Where messages are handled; outlives the exporter, which is destroyed on its thread. Null: it
   // takes none.
@@ -22,6 +25,9 @@ struct ExporterOptions {
   std::string tcp_listen;
   // The host that readers should connect to, if it isn't the one listened on (0.0.0.0, say).
   std::string tcp_advertised_host;
+  // The numeric address of the RDMA device where the verbs door opens, or kVerbsAuto; empty = no
+  // such door.
+  std::string verbs_host;
   // A server that beat once and then not for so long is taken for stopped by its readers.
   Duration beat_timeout = Duration::Seconds(2);
   // Connections of both doors; more are refused.

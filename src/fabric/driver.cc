@@ -23,6 +23,7 @@ Registered& Others() {
 
 std::vector<const Driver*> Drivers() {
   std::vector<const Driver*> all = {&ShmDriver()};
+  if (VerbsDriver() != nullptr) all.push_back(VerbsDriver());
   Registered& others = Others();
   std::lock_guard lock(others.mutex);
   for (const auto& driver : others.drivers) all.push_back(driver.get());
@@ -53,10 +54,11 @@ Result<Address> ParseAddress(const std::string& text) {
     for (const Driver* driver : Drivers()) {
       schemes.append(schemes.empty() ? "" : ", ").append(driver->scheme());
     }
-    return InvalidArgumentError("\"" + text +
-                                "\" is no fabric address: write shm:/path or tcp:host:port (this "
-                                "process has the schemes " +
-                                schemes + ")");
+    return InvalidArgumentError(
+        "\"" + text +
+        "\" is no fabric address: write shm:/path, verbs:host:port or tcp:host:port (this "
+        "process has the schemes " +
+        schemes + ")");
   }
   address.target.where = text.substr(colon + 1);
   const size_t hash = address.target.where.rfind('#');

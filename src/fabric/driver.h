@@ -40,6 +40,8 @@ class Door {
   virtual Result<std::string> Listen() = 0;
   // When it returns, no connection that was is left, and none of their reads is answered any more.
   virtual void CloseConnections() = 0;
+  // After that, and before the regions have generations again.
+  virtual void Renew() {}
   // See Exporter::Notify; the word lies in the regions.
   virtual void Notify(RegionId region, uint64_t offset) = 0;
 };
@@ -61,8 +63,8 @@ class Driver {
   virtual bool InSight(const std::string& where) const = 0;
 };
 
-// All that are registered, the fastest first: shm, then what was registered, then tcp, which leads
-// everywhere. Any thread; what it returns stays.
+// All that are registered, the fastest first: shm, verbs, then what was registered, then tcp, which
+// leads everywhere. Any thread; what it returns stays.
 std::vector<const Driver*> Drivers();
 // Null: no driver has this scheme.
 const Driver* FindDriver(std::string_view scheme);
@@ -71,6 +73,7 @@ void RegisterDriver(std::unique_ptr<Driver> driver);
 
 const Driver& ShmDriver();
 const Driver& TcpDriver();
+const Driver* VerbsDriver();  // null: built without it (-DTAILCAST_VERBS=OFF)
 
 // The parts of an address "scheme:where#incarnation". InvalidArgument: it has another form, or a
 // scheme that nobody registered.

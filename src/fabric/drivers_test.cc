@@ -50,11 +50,16 @@ const std::string& TestFolder() {
   return folder;
 }
 
+// The address of an RDMA device; without one, verbs is left out. `./dev test` makes devices in a
+// kernel of its own (tests/uml).
+const char* VerbsHostOfTests() { return std::getenv("TAILCAST_TEST_VERBS_HOST"); }
+
 ExporterOptions TestOptions(const std::string& driver, const std::string& socket_path) {
   ExporterOptions options;
   options.name = "test server";
   if (driver == "shm") options.shm_socket_path = socket_path;
   if (driver == "tcp") options.tcp_listen = "127.0.0.1:0";
+  if (driver == "verbs") options.verbs_host = VerbsHostOfTests();
   options.beat_timeout = kTestBeatTimeout;
   options.peer_timeout = Duration::Millis(1200);
   return options;
@@ -177,7 +182,7 @@ class RealWorld final : public FabricWorld {
     });
   }
   std::string DeadAddress() override {
-    return driver_ == "shm" ? "shm:" + TestFolder() + "/nobody" : "tcp:127.0.0.1:1";
+    return driver_ == "shm" ? "shm:" + TestFolder() + "/nobody" : driver_ + ":127.0.0.1:1";
   }
 
  private:
@@ -192,12 +197,14 @@ class RealWorld final : public FabricWorld {
 FabricDriver Real(const std::string& driver) {
   return {driver, [driver] { return std::make_unique<RealWorld>(driver); }};
 }
-INSTANTIATE_TEST_SUITE_P(Real, FabricConformance, testing::Values(Real("shm"), Real("tcp")),
-                         DriverName);
-INSTANTIATE_TEST_SUITE_P(Real, ScanConformance, testing::Values(Real("shm"), Real("tcp")),
-                         DriverName);
-INSTANTIATE_TEST_SUITE_P(Real, ChannelConformance, testing::Values(Real("shm"), Real("tcp")),
-                         DriverName);
+std::vector<FabricDriver> RealDrivers() {
+  std::vector<FabricDriver> drivers = {Real("shm"), Real("tcp")};
+  if (VerbsHostOfTests() != nullptr) drivers.push_back(Real("verbs"));
+  return drivers;
+}
+INSTANTIATE_TEST_SUITE_P(Real, FabricConformance, testing::ValuesIn(RealDrivers()), DriverName);
+INSTANTIATE_TEST_SUITE_P(Real, ScanConformance, testing::ValuesIn(RealDrivers()), DriverName);
+INSTANTIATE_TEST_SUITE_P(Real, ChannelConformance, testing::ValuesIn(RealDrivers()), DriverName);
 
 // A served exporter and a loop, for the tests below.
 class DriverTest : public testing::Test {

@@ -11,6 +11,7 @@
 
 #include "tailcast/base/log.h"
 #include "tailcast/fabric/metrics.h"
+#include "tailcast/fabric/tcp_dialer.h"
 #include "tailcast/fabric/word_copy.h"
 
 namespace tailcast::fabric {
@@ -35,6 +36,7 @@ TcpDoor::Connection::Connection(TcpDoor* door, Descriptor fd, std::string peer)
 
 TcpDoor::Connection::~Connection() {
   for (const auto& [id, watch] : watches_) door_->RemoveWatcher(watch.key, watch.place);
+  if (verbs_ticket_ != 0) door_->verbs_->Forget(verbs_ticket_);
   door_->reactor_->Remove(fd_.get());
 }
 
@@ -133,6 +135,9 @@ bool TcpDoor::Connection::TakeFrame(const TcpFrame& frame, const char* body) {
       if (control_.size() > kControlBytesMax)
         return Fail("it does not take its pongs and notifications");
       return true;
+    case TcpOp::kVerbsAsk:
+      if (frame.body_bytes != 0) return Fail("a question that does not add up");
+      return TakeVerbsAsk();
     default:
       return Fail("an unknown request, number " + std::to_string(static_cast<int>(frame.op)));
   }
@@ -227,6 +232,27 @@ bool TcpDoor::Connection::TakeWatch(uint64_t id, const TcpWatch& watch) {
   }
   if (control_.size() > kControlBytesMax)
     return Fail("it does not take its pongs and notifications");
+  return true;
+}
+
+// Here the reader is one that the hello let in.
+bool TcpDoor::Connection::TakeVerbsAsk() {
+  if (verbs_ticket_ != 0) return Fail("a second question for RDMA");
+  VerbsOffers* const verbs = door_->verbs_;
+  VerbsOffers::Made made;
+  if (verbs == nullptr) {
+    made = VerbsOffers::None("it has no RDMA door");
+  } else {
+    made = verbs->Offer();
+  }
+  verbs_ticket_ = made.ticket;
+  if (verbs_ticket_ != 0) KeepAlive(fd_, door_->options_.peer_timeout);
+  AppendTo(control_, TcpFrame{.body_bytes = static_cast<uint32_t>(made.body.size()),
+                              .op = TcpOp::kVerbsOffer,
+                              .flags = 0,
+                              .count = static_cast<uint16_t>(made.regions),
+                              .argument = 0});
+  control_ += made.body;
   return true;
 }
 

@@ -28,6 +28,8 @@ class TcpDoor::Connection final : public Reactor::Handler {
   MonotonicTime heard() const { return heard_; }
   const std::string& peer() const { return peer_; }
   int fd() const { return fd_.get(); }
+  // It reads by verbs, and says nothing for as long as it likes.
+  bool silent() const { return verbs_ticket_ != 0; }
 
   // An answer to a watch, now or later. Call Send after it; the connection may be gone then.
   void QueueNotification(uint64_t id, WatchOutcome outcome);
@@ -46,6 +48,7 @@ class TcpDoor::Connection final : public Reactor::Handler {
   bool TakeFrame(const TcpFrame& frame, const char* body);
   bool TakeHello(const TcpFrame& frame, const char* body);
   bool TakeWatch(uint64_t id, const TcpWatch& watch);
+  bool TakeVerbsAsk();
   bool HasCreditFor(size_t count);  // else it is closed
   bool Fail(const std::string& why);
   // Of ranges that are of the regions.
@@ -66,6 +69,7 @@ class TcpDoor::Connection final : public Reactor::Handler {
   bool wants_out_ = false;
   bool resumes_ = false;  // a Send is posted to let others have their turn
   std::vector<Generation> generations_;
+  uint64_t verbs_ticket_ = 0;  // of its queue pair, see VerbsOffers
 
   std::vector<char> in_;
   size_t in_used_ = 0;

@@ -43,7 +43,7 @@ class TcpDoor::Listener final : public Reactor::Handler {
   TcpDoor* const door_;
 };
 
-TcpDoor::TcpDoor(const DoorContext& context)
+TcpDoor::TcpDoor(const DoorContext& context, VerbsOffers* verbs)
     : reactor_(context.reactor),
       memory_(context.memory),
       messages_(context.messages == nullptr
@@ -53,6 +53,7 @@ TcpDoor::TcpDoor(const DoorContext& context)
       options_(*context.options),
       scanner_(context.scanner),
       scan_prefetch_(context.scan_prefetch),
+      verbs_(verbs),
       views_(ViewsOf(*context.memory)),
       listener_(std::make_unique<Listener>(this)) {}
 
@@ -142,15 +143,21 @@ void TcpDoor::OnTick() {
   tick_timer_ = 0;
   const MonotonicTime limit = reactor_->Now() - options_.peer_timeout;
   std::vector<int> silent;
+  bool more = false;  // that have to be looked after
   for (const auto& [fd, connection] : connections_) {
-    if (connection->heard() < limit) silent.push_back(fd);
+    if (connection->silent()) continue;
+    if (connection->heard() < limit) {
+      silent.push_back(fd);
+    } else {
+      more = true;
+    }
   }
   for (const int fd : silent) {
     SilentPeers("tcp", "server").Add();
     kLog.Info(options_.name, ": reader ", connections_[fd]->peer(), " fell silent; hanging up");
     Drop(fd);
   }
-  if (connections_.empty()) return;
+  if (!more) return;
   tick_timer_ =
       reactor_->At(reactor_->Now() + options_.peer_timeout / 3, scope_.Bind([this] { OnTick(); }));
 }

@@ -22,12 +22,14 @@
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/tcp_message_door.h"
+#include "tailcast/fabric/verbs_offers.h"
 
 namespace tailcast::fabric {
 
 class TcpDoor final : public Door {
  public:
-  explicit TcpDoor(const DoorContext& context);
+  // `verbs`: null: readers who ask for RDMA are told that there is none. It outlives the door.
+  explicit TcpDoor(const DoorContext& context, VerbsOffers* verbs = nullptr);
   ~TcpDoor() override;
   TcpDoor(const TcpDoor&) = delete;
   TcpDoor& operator=(const TcpDoor&) = delete;
@@ -79,6 +81,7 @@ class TcpDoor final : public Door {
   const ExporterOptions options_;
   const Scanner scanner_;                           // null: scans are not answered
   const ScanPrefetch scan_prefetch_;                // may be null
+  VerbsOffers* const verbs_;                        // may be null
   const std::vector<std::span<const char>> views_;  // of the regions, for the scanner
   std::string address_;                             // for log lines
   Descriptor socket_;

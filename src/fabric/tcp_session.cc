@@ -88,6 +88,21 @@ void TcpSession::Die(const std::string& why) {
   Shutdown();
   dead_.store(true, std::memory_order_release);
   Notice();
+  if (on_dead_) std::exchange(on_dead_, nullptr)(why);
+}
+
+void TcpSession::AskForVerbs(Callback<void(const std::string& body, size_t count)> answered) {
+  if (state_ != State::kOpen) return;
+  on_offer_ = std::move(answered);
+  reactor_->Cancel(tick_timer_);
+  tick_timer_ = 0;
+  KeepAlive(fd_, peer_timeout_);
+  reactor_->Modify(fd_.get(), WantedEvents());
+  std::string ask;
+  AppendTo(
+      ask,
+      TcpFrame{.body_bytes = 0, .op = TcpOp::kVerbsAsk, .flags = 0, .count = 0, .argument = 0});
+  Send(ask);
 }
 
 void TcpSession::OnTick() {
@@ -138,10 +153,11 @@ void TcpSession::FlushOut() {
     const ssize_t n = send(fd_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0) out_.erase(0, static_cast<size_t>(n));
   }
-  if (out_.empty()) reactor_->Modify(fd_.get(), state_ == State::kOpen ? 0u : uint32_t{EPOLLIN});
+  if (out_.empty()) reactor_->Modify(fd_.get(), WantedEvents());
 }
 
-// Until the hello was answered; then of what could not be sent at once, and of a broken connection.
+// Until the hello was answered, and the question for RDMA if it was asked; then of what could not
+// be sent at once, and of a broken connection.
 void TcpSession::OnEvents(uint32_t events) {
   auto self = shared_from_this();  // dying may let go of us
   if ((events & EPOLLOUT) != 0) FlushOut();
@@ -153,6 +169,13 @@ void TcpSession::OnEvents(uint32_t events) {
     Die(wrong);
   } else if (news) {
     Notice();
+  }
+  if (!offered_.first.empty()) {
+    const auto [body, count] = std::exchange(offered_, {});
+    if (!on_offer_) return;
+    Callback<void(const std::string&, size_t)> answered = std::exchange(on_offer_, nullptr);
+    reactor_->Modify(fd_.get(), WantedEvents());
+    answered(body, count);
   }
 }
 

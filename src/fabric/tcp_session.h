@@ -5,6 +5,8 @@
 // often as it looks whether the server lives.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -47,6 +49,18 @@ class TcpSession final : public ClientSession {
   std::unique_ptr<Endpoint> MakeEndpoint(std::shared_ptr<Reactor> reactor) override;
   void OnEvents(uint32_t events) override;
 
+  // For the verbs driver, whose connections begin as one of tcp. Engine.
+
+  // Asks for the server's offer, after `ready`, once; `answered` gets the frame's body and its
+  // count. From then on nobody pings: the kernel finds out that the other host is gone.
+  void AskForVerbs(Callback<void(const std::string& body, size_t count)> answered);
+  // Called once, with what was wrong, if the connection breaks after `ready`.
+  void SetOnDead(Callback<void(const std::string& why)> on_dead) { on_dead_ = std::move(on_dead); }
+  // As if it broke.
+  void Hangup(const std::string& why) {
+    if (state_ == State::kOpen) Die(why);
+  }
+
  private:
   friend class TcpEndpoint;
   // Holds any frame but for an answer's payload. Payload bytes that land in it are copied once
@@ -77,6 +91,10 @@ class TcpSession final : public ClientSession {
     WatchOutcome outcome;
   };
   std::string name() const { return dialer_.name(); }
+  // Of the engine: while it receives, all that comes.
+  uint32_t WantedEvents() const {
+    return state_ == State::kOpen && !on_offer_ ? 0u : uint32_t{EPOLLIN};
+  }
   Status Begin() override;
   void End() override;
   Status TakeWelcome(const TcpFrame& frame, const char* body);
@@ -125,6 +143,9 @@ class TcpSession final : public ClientSession {
   TcpDialer dialer_;
   uint64_t tick_timer_ = 0;
   Duration peer_timeout_;
+  Callback<void(const std::string&, size_t)> on_offer_;
+  std::pair<std::string, size_t> offered_;
+  Callback<void(const std::string&)> on_dead_;
 
   // Set before `ready`, constant after.
   std::vector<RegionInfo> infos_;

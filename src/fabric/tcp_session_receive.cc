@@ -178,6 +178,10 @@ std::string TcpSession::TakeFrame(const TcpFrame& frame, const char* body) {
     }
     case TcpOp::kPong:
       return frame.body_bytes == 0 ? "" : "a pong that does not add up";
+    case TcpOp::kVerbsOffer:
+      if (!on_offer_) return "an offer that nobody asked for";
+      offered_ = {std::string(body, frame.body_bytes), frame.count};
+      return "";
     default:
       return "an unknown frame, number " + std::to_string(static_cast<int>(frame.op));
   }

@@ -30,6 +30,7 @@ enum class TcpOp : uint8_t {
   kPing = 5,
   kScanAndRead = 6,
   kMessage = 7,  // on a message channel, as kMessageAnswer
+  kVerbsAsk = 8,
   // Server to reader.
   kWelcome = 129,
   kAnswer = 130,
@@ -37,6 +38,7 @@ enum class TcpOp : uint8_t {
   kPong = 132,
   kMessageAnswer = 133,
   kScanned = 134,
+  kVerbsOffer = 135,  // verbs_wire.h
 };
 
 struct TcpFrame {

@@ -32,7 +32,9 @@ void Session::Start(Duration timeout, Callback<void(Status)> done) {
 // counts as unreachable.
 cache::RingConfig Session::Filtered(cache::RingConfig ring) const {
   if (options_.fabric == FabricPreference::kAuto) return ring;
-  const std::string_view prefix = options_.fabric == FabricPreference::kShm ? "shm:" : "tcp:";
+  const std::string_view prefix = options_.fabric == FabricPreference::kShm   ? "shm:"
+                                  : options_.fabric == FabricPreference::kTcp ? "tcp:"
+                                                                              : "verbs:";
   for (cache::Replica& replica : ring.replicas) {
     std::erase_if(replica.fabric_addresses,
                   [&](const std::string& address) { return !address.starts_with(prefix); });

@@ -25,9 +25,10 @@
 namespace tailcast::session {
 
 enum class FabricPreference : uint8_t {
-  kAuto,  // shared memory where the server is on this host, else tcp
+  kAuto,  // shared memory where the server is on this host, else RDMA where both have it, else tcp
   kShm,
   kTcp,
+  kVerbs,  // RDMA
 };
 
 struct Options {

@@ -1,0 +1,224 @@
+#include "tailcast/fabric/verbs_session.h"
+
+#include <sys/epoll.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "tailcast/base/log.h"
+#include "tailcast/fabric/metrics.h"
+#include "tailcast/fabric/verbs_reads_core.h"
+
+namespace tailcast::fabric {
+namespace {
+
+const Logger kLog("fabric");
+constexpr int kResolveMillis = 2000;
+constexpr int kPortsTried = 8;
+// A reader has so much registered memory at each server.
+constexpr uint64_t kArenaBytes = (1 << 20) + (64 << 10);
+static_assert(kArenaBytes >= VerbsReadsCore::kArenaBytesMin);
+// READs posted at a time; how many are on the wire is the devices' matter (initiator depth).
+constexpr uint32_t kWorksMax = 256;
+
+std::string Errno(const std::string& what) { return what + ": " + std::strerror(errno); }
+
+}  // namespace
+
+VerbsSession::VerbsSession(const DialContext& context, HostPort where,
+                           ExporterIncarnation expected_incarnation)
+    : loop_(context.loop),
+      reactor_(context.reactor),
+      where_(where),
+      read_timeout_(context.read_timeout),
+      tcp_(std::make_shared<TcpSession>(context, std::move(where), expected_incarnation)) {}
+
+Status VerbsSession::Begin() {
+  TAILCAST_ASSIGN_OR_RETURN(connection_events_, MakeEventChannel());
+  tcp_->Start(scope().Bind([this](Status status) {
+    if (!status.ok()) return Finish(std::move(status));
+    tcp_->AskForVerbs(
+        scope().Bind([this](const std::string& body, size_t regions) { OnOffer(body, regions); }));
+  }));
+  tcp_->SetOnDead(scope().Bind([this](const std::string& why) { Die(why); }));
+  return OkStatus();
+}
+
+void VerbsSession::OnOffer(const std::string& body, size_t regions) {
+  std::optional<VerbsOffer> offer = DecodeVerbsOffer(body, regions);
+  if (!offer.has_value()) {
+    BadInput("verbs", "client").Add();
+    return Finish(UnavailableError("the server at " + name() +
+                                   " made an offer of RDMA that does not add up"));
+  }
+  offer_ = std::move(*offer);
+  if (regions == 0) {
+    return Finish(
+        UnavailableError("the server at " + name() + " offers no RDMA: " + offer_.head.host));
+  }
+  Status status = reactor_->Add(connection_events_->fd, EPOLLIN, this);
+  watches_events_ = status.ok();
+  if (status.ok()) status = Resolve();
+  if (!status.ok()) Finish(std::move(status));
+}
+
+Status VerbsSession::Resolve() {
+  const HostPort where{.host = offer_.head.host, .port = static_cast<uint16_t>(offer_.head.port)};
+  Result<SocketAddress> address = ResolveNumber(where);
+  if (!address.ok()) {
+    return UnavailableError("the server at " + name() + " offers RDMA at \"" + where.host +
+                            "\", which is no address");
+  }
+  rdma_cm_id* id = nullptr;
+  if (rdma_create_id(connection_events_.get(), &id, this, RDMA_PS_TCP) != 0) {
+    return UnavailableError(Errno("make an RDMA connection"));
+  }
+  id_.reset(id);
+  if (rdma_resolve_addr(id, nullptr, address->get(), kResolveMillis) != 0) {
+    return UnavailableError(Errno("find the RDMA device for " + address->ToString()));
+  }
+  return OkStatus();
+}
+
+void VerbsSession::OnEvents(uint32_t) {
+  const auto self = shared_from_this();  // dying may let go of us
+  rdma_cm_event* event = nullptr;
+  while (!ended_ && rdma_get_cm_event(connection_events_.get(), &event) == 0) {
+    const rdma_cm_event copy = *event;
+    rdma_ack_cm_event(event);  // before anything ends the connection, which waits for it
+    OnConnectionEvent(copy);
+  }
+}
+
+void VerbsSession::OnConnectionEvent(const rdma_cm_event& event) {
+  switch (event.event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      if (rdma_resolve_route(id_.get(), kResolveMillis) != 0) {
+        Finish(UnavailableError(Errno("find the RDMA route to " + name())));
+      }
+      return;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      if (Status status = Connect(); !status.ok()) Finish(std::move(status));
+      return;
+    case RDMA_CM_EVENT_ESTABLISHED:
+      open_ = true;
+      Finish(OkStatus());
+      return;
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+      return;
+    default:
+      Die(std::string(rdma_event_str(event.event)) + ", status " + std::to_string(event.status));
+  }
+}
+
+Status VerbsSession::Connect() {
+  ibv_device_attr device{};
+  ibv_context* const context = id_->verbs;
+  if (const int error = ibv_query_device(context, &device); error != 0) {
+    return ErrnoStatus(error, "ask the RDMA device what it can do");
+  }
+  works_max_ = std::min(kWorksMax, static_cast<uint32_t>(std::max(2, device.max_qp_wr - 1)));
+  void* const memory = mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (memory == MAP_FAILED) return ErrnoStatus(errno, "memory for RDMA reads");
+  arena_ = Mapping(static_cast<char*>(memory), kArenaBytes);
+  madvise(memory, kArenaBytes, MADV_DONTFORK);
+  const auto made = [](const auto& owned) { return owned != nullptr; };
+  pd_.reset(ibv_alloc_pd(context));
+  if (!made(pd_)) return UnavailableError(Errno("make an RDMA protection domain"));
+  // On iWARP the answer to a READ is a write, as the key is concerned.
+  const int access = IBV_ACCESS_LOCAL_WRITE | (IsIwarp(context) ? IBV_ACCESS_REMOTE_WRITE : 0);
+  arena_key_.reset(ibv_reg_mr(pd_.get(), arena_.data(), arena_.size(), access));
+  if (!made(arena_key_)) {
+    return UnavailableError(
+        Errno("register " + std::to_string(kArenaBytes) +
+              " bytes for RDMA reads (raise the limit of locked memory, ulimit -l?)"));
+  }
+  completion_channel_.reset(ibv_create_comp_channel(context));
+  if (!made(completion_channel_)) return UnavailableError(Errno("make an RDMA event channel"));
+  SetNonBlocking(completion_channel_->fd);
+  cq_.reset(ibv_create_cq(context, static_cast<int>(works_max_ + 1), nullptr,
+                          completion_channel_.get(), 0));
+  if (!made(cq_)) return UnavailableError(Errno("make an RDMA completion queue"));
+  ibv_qp_init_attr queue{};
+  queue.send_cq = queue.recv_cq = cq_.get();
+  queue.qp_type = IBV_QPT_RC;
+  queue.cap = {.max_send_wr = works_max_,
+               .max_recv_wr = 1,
+               .max_send_sge = 1,
+               .max_recv_sge = 1,
+               .max_inline_data = 0};
+  if (rdma_create_qp(id_.get(), pd_.get(), &queue) != 0) {
+    return UnavailableError(Errno("make an RDMA queue pair"));
+  }
+  queue_ =
+      std::make_unique<VerbsPoster>(id_->qp, cq_.get(), std::span(arena_.data(), arena_.size()),
+                                    arena_key_->lkey, offer_, works_max_);
+  TAILCAST_RETURN_IF_ERROR(reactor_->Add(completion_channel_->fd, EPOLLIN, &completion_events_));
+  watches_completions_ = true;
+  // READs on the wire at a time: what both devices can.
+  const uint32_t depth =
+      std::min({offer_.head.reads_max, static_cast<uint32_t>(device.max_qp_init_rd_atom), 255u});
+  const VerbsHello hello{.magic = kVerbsMagic, .token = offer_.head.token};
+  rdma_conn_param connect{};
+  connect.private_data = &hello;
+  connect.private_data_len = sizeof(hello);
+  connect.responder_resources = 1;
+  connect.initiator_depth = static_cast<uint8_t>(std::max(1u, depth));
+  connect.retry_count = 7;
+  connect.rnr_retry_count = 7;
+  if (rdma_connect(id_.get(), &connect) == 0) return OkStatus();
+  // The connection manager draws a port without knowing those of tcp, which siw has in common.
+  if (errno == EADDRINUSE && ++ports_tried_ < kPortsTried) {
+    DestroyQueuePair();
+    return Resolve();
+  }
+  return UnavailableError(Errno("connect by RDMA to " + name()));
+}
+
+void VerbsSession::OnCompletionEvents() {
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  unsigned events = 0;
+  while (ibv_get_cq_event(completion_channel_.get(), &cq, &context) == 0) ++events;
+  if (events == 0) return;
+  ibv_ack_cq_events(cq_.get(), events);
+  completions_.store(true, std::memory_order_release);
+  Notice();
+}
+
+void VerbsSession::End() {
+  if (std::exchange(ended_, true)) return;
+  tcp_->Shutdown();
+  if (watches_events_) reactor_->Remove(connection_events_->fd);
+  DestroyQueuePair();
+  connection_events_ = nullptr;
+}
+
+void VerbsSession::DestroyQueuePair() {
+  if (watches_completions_) reactor_->Remove(completion_channel_->fd);
+  watches_completions_ = false;
+  // The queue pair first: after that no device writes to the arena.
+  queue_ = nullptr;
+  id_ = nullptr;
+  cq_ = nullptr;
+  completion_channel_ = nullptr;
+  arena_key_ = nullptr;
+  pd_ = nullptr;
+}
+
+void VerbsSession::Die(const std::string& why) {
+  if (!open_) {
+    Finish(UnavailableError("the server at " + name() + ": " + why));
+    return;
+  }
+  if (dead_.exchange(true, std::memory_order_acq_rel)) return;
+  kLog.Info("the RDMA connection to ", name(), " ended: ", why);
+  tcp_->Hangup(why);
+  Notice();
+}
+
+}  // namespace tailcast::fabric

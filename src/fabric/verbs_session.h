@@ -1,0 +1,87 @@
+// The reader's connection of the verbs driver. It begins as one of tcp, over which the server
+// knows whom it lets in, offers its memory, and later sends the answers to watches and shows by
+// its end that its process ended; then a queue pair is connected, which does the reads.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "tailcast/fabric/client_session.h"
+#include "tailcast/fabric/net_address.h"
+#include "tailcast/fabric/reactor.h"
+#include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/tcp_session.h"
+#include "tailcast/fabric/verbs_device.h"
+
+namespace tailcast::fabric {
+
+class VerbsEndpoint;
+
+// Shared by the loop, which posts and polls, and the engine thread, which has the connection
+// manager's events and wakes the loop. The queue pair is destroyed by the engine, when the loop has
+// let go of it.
+class VerbsSession final : public ClientSession {
+ public:
+  VerbsSession(const DialContext& context, HostPort where,
+               ExporterIncarnation expected_incarnation);
+
+  std::unique_ptr<Endpoint> MakeEndpoint(std::shared_ptr<Reactor> reactor) override;
+  void OnEvents(uint32_t events) override;
+
+ private:
+  friend class VerbsEndpoint;
+  class CompletionEvents final : public Reactor::Handler {
+   public:
+    explicit CompletionEvents(VerbsSession* session) : session_(session) {}
+    void OnEvents(uint32_t) override { session_->OnCompletionEvents(); }
+
+   private:
+    VerbsSession* const session_;
+  };
+
+  std::string name() const { return where_.host + ":" + std::to_string(where_.port); }
+  Status Begin() override;
+  void End() override;
+  void OnOffer(const std::string& body, size_t regions);
+  Status Resolve();
+  Status Connect();
+  void DestroyQueuePair();
+  void OnConnectionEvent(const rdma_cm_event& event);
+  void OnCompletionEvents();
+  void Die(const std::string& why);
+  // Has the endpoint look at what is new, on its loop. Any thread.
+  void Notice();
+
+  EventLoop* const loop_;
+  Reactor* const reactor_;
+  const HostPort where_;
+  const Duration read_timeout_;
+  const std::shared_ptr<TcpSession> tcp_;
+
+  // Engine; what the loop uses is constant from `ready` on.
+  bool open_ = false;
+  bool ended_ = false;
+  bool watches_events_ = false;       // of the connection manager
+  bool watches_completions_ = false;  // of the device
+  int ports_tried_ = 0;
+  CompletionEvents completion_events_{this};
+  VerbsOffer offer_;
+  uint32_t works_max_ = 0;
+  // In the order of making: each is destroyed before what it is made of.
+  VerbsOwned<rdma_event_channel> connection_events_;
+  Mapping arena_;
+  VerbsOwned<ibv_pd> pd_;
+  VerbsOwned<ibv_mr> arena_key_;
+  VerbsOwned<ibv_comp_channel> completion_channel_;
+  VerbsOwned<ibv_cq> cq_;
+  VerbsOwned<rdma_cm_id> id_;
+  std::unique_ptr<VerbsPoster> queue_;
+
+  std::atomic<bool> notice_pending_{false};
+  std::atomic<bool> completions_{false};  // an event said so
+  std::atomic<bool> dead_{false};
+  VerbsEndpoint* endpoint_ = nullptr;  // loop thread
+};
+
+}  // namespace tailcast::fabric

@@ -1,0 +1,41 @@
+#include "tailcast/fabric/verbs_wire.h"
+
+#include <cstdio>
+
+#include "tailcast/fabric/verbs_offers.h"
+
+namespace tailcast::fabric {
+
+std::string EncodeVerbsOffer(const VerbsOffer& offer) {
+  std::string body(reinterpret_cast<const char*>(&offer.head), sizeof(offer.head));
+  body.append(reinterpret_cast<const char*>(offer.regions.data()),
+              offer.regions.size() * sizeof(VerbsKey));
+  return body;
+}
+
+std::optional<VerbsOffer> DecodeVerbsOffer(std::string_view body, size_t regions) {
+  VerbsOffer offer;
+  if (body.size() != sizeof(offer.head) + regions * sizeof(VerbsKey)) return std::nullopt;
+  std::memcpy(&offer.head, body.data(), sizeof(offer.head));
+  offer.regions.resize(regions);
+  std::memcpy(offer.regions.data(), body.data() + sizeof(offer.head), regions * sizeof(VerbsKey));
+  const VerbsOfferHead& head = offer.head;
+  if (head.host[sizeof(head.host) - 1] != '\0') return std::nullopt;
+  if (head.version == kVerbsVersion && regions == 0) return offer;
+  constexpr uint64_t kHour = 3'600'000'000;
+  if (head.version != kVerbsVersion || head.port == 0 || head.port > 0xffff ||
+      head.reads_max == 0 || head.beat_timeout_us > kHour || head.stall_timeout_us < 1000 ||
+      head.stall_timeout_us > kHour) {
+    return std::nullopt;
+  }
+  return offer;
+}
+
+VerbsOffers::Made VerbsOffers::None(const std::string& why) {
+  VerbsOffer offer;
+  offer.head.version = kVerbsVersion;
+  std::snprintf(offer.head.host, sizeof(offer.head.host), "%s", why.c_str());
+  return {.body = EncodeVerbsOffer(offer), .regions = 0, .ticket = 0};
+}
+
+}  // namespace tailcast::fabric

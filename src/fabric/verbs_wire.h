@@ -1,0 +1,87 @@
+// What the two ends of the verbs driver tell each other: the offer, a frame of the tcp connection
+// with which every verbs connection begins (docs/formats/fabric_verbs.md), and the private data of
+// the connection request. All numbers are little-endian.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tailcast/fabric/control_page.h"
+#include "tailcast/fabric/fabric.h"
+
+namespace tailcast::fabric {
+
+inline constexpr uint32_t kVerbsVersion = 1;
+inline constexpr uint64_t kVerbsMagic = 0x4252455642464354;  // "TCFBVERB" in memory
+
+// Lets one connection request in, once.
+using VerbsToken = std::array<uint64_t, 2>;
+
+// Private data of a connection request. RoCE and InfiniBand leave 56 bytes for it.
+struct VerbsHello {
+  uint64_t magic;
+  VerbsToken token;
+};
+static_assert(sizeof(VerbsHello) <= 56);
+
+// Where a region, or the control page from its heartbeat on, lies in the server's memory.
+struct VerbsKey {
+  uint64_t address;
+  uint32_t key;
+  uint32_t reserved;
+};
+static_assert(sizeof(VerbsKey) == 16);
+
+// Body of a TcpOp::kVerbsOffer, followed by a VerbsKey of each region; the frame's count is their
+// number, or 0: no offer, and `host` says why.
+struct VerbsOfferHead {
+  uint32_t version;
+  uint32_t port;
+  VerbsToken token;
+  uint64_t beat_timeout_us;
+  uint64_t stall_timeout_us;  // a READ without a completion for so long will never have one
+  uint32_t reads_max;         // READs that the server's device answers at a time, per connection
+  uint32_t reserved;
+  VerbsKey control;
+  char host[48];  // a numeric address, ended by a zero
+};
+static_assert(sizeof(VerbsOfferHead) == 112);
+
+struct VerbsOffer {
+  VerbsOfferHead head{};
+  std::vector<VerbsKey> regions;
+};
+std::string EncodeVerbsOffer(const VerbsOffer& offer);
+// Nothing unless it adds up for `regions` regions.
+std::optional<VerbsOffer> DecodeVerbsOffer(std::string_view body, size_t regions);
+
+// What a READ of the control page fetches: from the heartbeat to the last region's generation.
+inline constexpr uint64_t kVerbsControlAt = offsetof(ControlPage, heartbeat_us);
+inline uint32_t VerbsControlBytes(size_t regions) {
+  return static_cast<uint32_t>(offsetof(ControlPage, generations) - kVerbsControlAt + regions * 8);
+}
+class VerbsControl {
+ public:
+  // `bytes`: VerbsControlBytes of them.
+  explicit VerbsControl(const char* bytes) : bytes_(bytes) {}
+  uint64_t heartbeat() const { return Word(0); }
+  Generation generation(RegionId id) const {
+    return Generation{Word(offsetof(ControlPage, generations) - kVerbsControlAt + id * 8)};
+  }
+
+ private:
+  uint64_t Word(uint64_t at) const {
+    uint64_t word;
+    std::memcpy(&word, bytes_ + at, sizeof(word));
+    return word;
+  }
+  const char* const bytes_;
+};
+
+}  // namespace tailcast::fabric

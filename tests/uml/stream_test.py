@@ -1,0 +1,46 @@
+"""A stream from end to end whose chunks are read by RDMA; runs in a kernel that has a device (run.py)."""
+
+import json
+import os
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "system"))
+from harness import ONE_CELL, SystemTest, Up, main, run  # noqa: E402
+
+HOST = os.environ["TAILCAST_TEST_VERBS_HOST"]
+
+
+class Stream(SystemTest):
+    def test_what_was_produced_is_read_by_rdma(self):
+        up = Up(ONE_CELL, "--fabric-rdma", HOST, "--caches", "3", "--readers", "1", "--writers", "1",
+                "--durability", "page-cache")
+        try:
+            code, _, err = run("stream", "create", "--dir", up.dir, "--stream", "s", "--shards", "1")
+            self.assertEqual(code, 0, err)
+            payload = b"".join(b"line %d of a stream that is read by RDMA\n" % i for i in range(50_000))
+            code, _, err = run("produce", "--dir", up.dir, "--stream", "s", stdin=payload)
+            self.assertEqual(code, 0, err)
+            code, out, err = run("consume", "--dir", up.dir, "--stream", "s", "--fabric", "verbs", "--from", "beginning",
+                                 "--until-idle", "2")
+            self.assertEqual(code, 0, err)
+            self.assertEqual(out, payload)
+            # Where the bytes came from: a client falls back to the primary layer when it reaches no cache.
+            code, _, err = run("stream", "create", "--dir", up.dir, "--stream", "load", "--shards", "1")
+            self.assertEqual(code, 0, err)
+            code, _, err = run("load", "produce", "--dir", up.dir, "--stream", "load", "--seconds", "2",
+                               "--mb-per-s", "2")
+            self.assertEqual(code, 0, err)
+            code, out, err = run("load", "consume", "--dir", up.dir, "--stream", "load", "--fabric", "verbs",
+                                 "--from", "beginning", "--until-idle", "2")
+            self.assertEqual(code, 0, err)
+            report = json.loads(out.splitlines()[-1])
+            self.assertGreater(report["cache_bytes"], 1_000_000, report)
+            self.assertEqual(report["primary_bytes"], 0, report)
+        finally:
+            self.assertEqual(up.close(), 0)
+
+
+if __name__ == "__main__":
+    main()
