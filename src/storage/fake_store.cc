@@ -45,13 +45,7 @@ class FakeAppendFile final : public AppendFile {
                UnavailableError(file_->name + ": the disk lost power")};
     }
     if (dead_ || expected_offset != committed_) {
-      AppendResult result = last_;
-      if (!dead_) {
-        result = {
-            AppendOutcome::kWrongOffset, committed_,
-            FailedPreconditionError(file_->name + ": append at " + std::to_string(expected_offset) +
-                                    ", committed are " + std::to_string(committed_))};
-      }
+      AppendResult result = dead_ ? last_ : WrongOffset(file_->name, expected_offset, committed_);
       client_->loop->Post(std::move(done).With(std::move(result)));
       return;
     }

@@ -6,12 +6,19 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/event_loop.h"
+#include "tailcast/base/status.h"
 
 namespace tailcast::storage {
+
+// What is left of a call whose handle was closed. `what`: the file's name.
+inline Status ClosedError(const std::string& what) {
+  return CancelledError(what + ": the handle was closed");
+}
 
 // Numbered in the order of the calls, from 1; 0 is none. T is what its callback gets.
 template <typename T>

@@ -62,10 +62,6 @@ struct PosixStore::Core {
 
 namespace {
 
-Status ClosedError(const std::string& what) {
-  return CancelledError(what + ": the handle was closed");
-}
-
 // A handle that is closed answers its outstanding calls at once. Their system calls go on, and what
 // comes of them is dropped with the handle's scope.
 class PosixAppendFile final : public AppendFile {
@@ -86,11 +82,7 @@ class PosixAppendFile final : public AppendFile {
     TAILCAST_CHECK(outstanding_.number == 0, "one append at a time");
     if (dead_) return AnswerNow(last_, std::move(done));
     if (expected_offset != committed_) {
-      return AnswerNow(
-          {AppendOutcome::kWrongOffset, committed_,
-           FailedPreconditionError(name_ + ": append at " + std::to_string(expected_offset) +
-                                   ", committed are " + std::to_string(committed_))},
-          std::move(done));
+      return AnswerNow(WrongOffset(name_, expected_offset, committed_), std::move(done));
     }
     const AppendResult closed{AppendOutcome::kUnknown, committed_, ClosedError(name_)};
     outstanding_ = calls_.Add(std::move(done), closed);

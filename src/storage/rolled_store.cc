@@ -41,10 +41,6 @@ using Client = RolledStore::Client;
 using rolled::AppendCore;
 using rolled::Next;
 
-Status ClosedError(const std::string& what) {
-  return CancelledError(what + ": the handle was closed");
-}
-
 // Sends what the core asks for, tells it the replies, and calls `done` with its result. Drops it
 // when `scope` ends. Not to be called when the store is closed; the first step is a request.
 template <typename Core>
@@ -111,11 +107,7 @@ class RolledAppendFile final : public AppendFile {
     }
     if (dead_) return AnswerNow(last_, std::move(done));
     if (expected_offset != committed_) {
-      return AnswerNow(
-          {AppendOutcome::kWrongOffset, committed_,
-           FailedPreconditionError(name_ + ": append at " + std::to_string(expected_offset) +
-                                   ", committed are " + std::to_string(committed_))},
-          std::move(done));
+      return AnswerNow(WrongOffset(name_, expected_offset, committed_), std::move(done));
     }
     outstanding_ = calls_.Add<AppendResult>(
         std::move(done), {AppendOutcome::kUnknown, committed_, ClosedError(name_)});

@@ -1,6 +1,7 @@
 // The primary layer's port: append-only files on a distributed file system, the only source of
-// truth (paper §2.1, §2.2). Drivers: PosixStore (posix_store.h), FakeStore (fake_store.h); all
-// run the same conformance suite (store_conformance.h).
+// truth (paper §2.1, §2.2). Drivers: PosixStore (posix_store.h), RolledStore on objects
+// (rolled_store.h), FakeStore (fake_store.h); all run the same conformance suite
+// (store_conformance.h).
 //
 // What every driver promises:
 //  * A byte is shown by Size or Read only after the flush that covers it was acknowledged by the
@@ -39,6 +40,13 @@ struct AppendResult {
   int64_t committed_length = 0;  // bytes; what this handle knows to be committed
   Status error;                  // for kUnknown and kFenced: what happened, for people and logs
 };
+
+// What every driver answers to an append that is not at the end of what is committed.
+inline AppendResult WrongOffset(const std::string& file, int64_t expected, int64_t committed) {
+  return {AppendOutcome::kWrongOffset, committed,
+          FailedPreconditionError(file + ": append at " + std::to_string(expected) +
+                                  ", committed are " + std::to_string(committed))};
+}
 
 // Of a file: one more with each opener for append, who fences the earlier ones by it.
 enum class Epoch : uint64_t { kNone = 0, kFirst = 1 };
