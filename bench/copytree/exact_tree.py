@@ -11,6 +11,14 @@ PENALTY more: few of them first, then the price. Needs highspy (HiGHS) from PyPI
 PENALTY = 10_000_000_000  # 1e-9 USD per GB; above any sum of prices of the families
 
 
+def everybody(price, root, max_depth, max_fanout):
+    """The instance of prices in USD per GB (None where there is no link): to every cluster from `root`."""
+    order = [root] + [i for i in range(len(price)) if i != root]
+    nanos = [[None if price[i][j] is None else round(price[i][j] * 1e9) for j in order] for i in order]
+    return {"price": nanos, "delay": [[0] * len(order) for _ in order], "max_depth": max_depth, "max_fanout": max_fanout,
+            "max_delay_us": 0, "destinations": list(range(1, len(order))), "sick": [], "sick_links": []}
+
+
 def weights(instance):
     """weight[i][j] in 1e-9 USD per GB, the penalties included; None where there is no link."""
     n = len(instance["price"])

@@ -234,12 +234,18 @@ def compare_exact(world, results, mode, seconds, sample):
             mode = "saved"
     if mode in ("sample", "all"):
         sys.path.insert(0, str(HERE))
-        import exact
+        import exact_tree
         chosen = world.names if mode == "all" else world.names[:: max(1, len(world.names) // sample)][:sample]
         for depth, fanout in EXACT_LIMITS:
             entries = saved["optima"].setdefault(f"{depth}/{fanout}", {})
             for source in chosen:
-                cost, bound, took = exact.solve(world.price, world.names.index(source), depth, fanout, seconds)
+                began = time.monotonic()
+                instance = exact_tree.everybody(world.price, world.names.index(source), depth, fanout)
+                _, cost, bound, _ = exact_tree.solve(instance, seconds)
+                if cost is None:
+                    remarks.append(f"no tree found in {seconds:.0f} s: {source} at {depth}/{fanout}")
+                    continue
+                cost, bound, took = cost / 1e9, bound / 1e9, time.monotonic() - began
                 log(f"  exact depth {depth} fan-out {fanout} from {source}: {cost:.4f} (bound {bound:.4f}) in {took:.1f} s")
                 before = entries.get(source)
                 proven = bound >= cost - 1e-6
