@@ -24,7 +24,7 @@ inline constexpr uint64_t kBenchCacheMbMin = 768;
 
 // What the benchmark is told (cache_bench.cc).
 struct BenchOptions {
-  double seconds = 2;                    // of each stretch of a paced row
+  double seconds = 2;  // of each stretch of a paced row
   // Data cache of each server. What unpaced writes leave behind rests in it for a second.
   uint64_t cache_mb = 2048;
 };

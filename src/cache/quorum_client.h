@@ -1,5 +1,6 @@
-// The real Client: one-sided reads from replicas found by consistent hashing, mutations over message
-// channels to all three with success at two (paper §2.2, r = 3.2). It owns its parts and wires them:
+// The real Client: one-sided reads from replicas found by consistent hashing, mutations over
+// message channels to all three with success at two (paper §2.2, r = 3.2). It owns its parts and
+// wires them:
 //
 //   QuorumClient ─┬─ ReplicaSet ─ ReplicaLink     where a key's replicas are; the link to each
 //                 ├─ ReadBatch ─ key_read.h       a batch of reads; one key at one replica, whose

@@ -179,8 +179,8 @@ TEST_P(QuorumClientTest, GarbageInServerMemoryNeverYieldsAWrongByte) {
 TEST_P(QuorumClientTest, SweepCatchesPlantedSkippedChecksums) {
   uint64_t wrong = 0;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
-    // Inside a call, and between a scan's look-up and its copy, no slot changes hands, so it takes a
-    // second bug to see the first.
+    // Inside a call, and between a scan's look-up and its copy, no slot changes hands, so it takes
+    // a second bug to see the first.
     SweepOptions sweep{.kind = GetParam(), .faults = {"cache.skip_payload_check"}};
     if (GetParam() != FabricKind::kDelayed) sweep.faults.push_back("cache.reuse_at_once");
     wrong += Sweep(seed, sweep).wrong;

@@ -32,6 +32,8 @@ Status TooLong(const char* field) {
 
 RegistryCore::RegistryCore(RegistryOptions options, v1::RegistrySnapshot durable, uint64_t seed)
     : options_(std::move(options)),
+      tick_(options_.lease / 4),
+      clock_(tick_),
       durable_(std::move(durable)),
       catalogue_({.cell = options_.cell,
                   .known_cells = options_.known_cells,
@@ -134,8 +136,14 @@ Status RegistryCore::CheckProcess(const v1::ProcessInfo& p) const {
   return OkStatus();
 }
 
-Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime now,
+MonotonicTime RegistryCore::Running(MonotonicTime now) {
+  seen_ = now;
+  return clock_.At(now);
+}
+
+Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime loop_now,
                                                  const v1::ProcessInfo& process) {
+  const MonotonicTime now = Running(loop_now);
   TAILCAST_RETURN_IF_ERROR(CheckProcess(process));
   const ProcessIncarnation incarnation{process.incarnation()};
   std::vector<ProcessIncarnation> replaced;
@@ -186,7 +194,8 @@ Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime now,
   return reply;
 }
 
-std::vector<std::string> RegistryCore::Expire(MonotonicTime now) {
+std::vector<std::string> RegistryCore::Expire(MonotonicTime loop_now) {
+  const MonotonicTime now = Running(loop_now);
   std::vector<std::string> names;
   for (auto it = processes_.begin(); it != processes_.end();) {
     if (it->second.expires > now) {
@@ -209,7 +218,8 @@ std::vector<std::string> RegistryCore::Expire(MonotonicTime now) {
 MonotonicTime RegistryCore::NextExpiry() const {
   MonotonicTime next = caches_.NextTime();
   for (const auto& [name, entry] : processes_) next = std::min(next, entry.expires);
-  return next;
+  if (processes_.empty() && next == MonotonicTime::Max()) return next;
+  return std::min(clock_.When(next), seen_ + tick_);
 }
 
 Status RegistryCore::ChangeRing(const v1::ChangeRingRequest& request) {

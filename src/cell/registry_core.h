@@ -10,6 +10,9 @@
 // on its ring without an address, so its keys do not move. Which replicas these are, which of them
 // are whole and how the ring changes is said by cache_members.h.
 //
+// Leases and time-outs run only while this process does: after a stall (it was stopped, or starved)
+// nobody is dropped for having been silent meanwhile.
+//
 // A core: no clock, no I/O, one thread. All input from peers is checked; errors name the field.
 #pragma once
 
@@ -19,6 +22,7 @@
 #include <vector>
 
 #include "tailcast/base/process_incarnation.h"
+#include "tailcast/base/running_clock.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/cell/cache_members.h"
@@ -59,11 +63,13 @@ class RegistryCore {
   // A process is there, again. InvalidArgument: a bad field. FailedPrecondition: a cache that the
   // cell's configuration does not declare, or a process that another one of its name has replaced.
   // ResourceExhausted: too many.
-  Result<v1::RegisterReply> Register(MonotonicTime now, const v1::ProcessInfo& process);
+  Result<v1::RegisterReply> Register(MonotonicTime loop_now, const v1::ProcessInfo& process);
   // Drops processes whose lease ran out and returns their names.
-  std::vector<std::string> Expire(MonotonicTime now);
-  // When Expire is due next.
+  std::vector<std::string> Expire(MonotonicTime loop_now);
+  // When Expire is due next: also to see that this process runs, a few times in a lease.
   MonotonicTime NextExpiry() const;
+  // How often it did not.
+  int64_t stalls() const { return clock_.stalls(); }
 
   // The streams, with what is known and not written yet.
   Catalogue& catalogue() { return catalogue_; }
@@ -82,15 +88,19 @@ class RegistryCore {
  private:
   struct Entry {
     v1::ProcessInfo info;
-    MonotonicTime expires;
+    MonotonicTime expires;                     // by clock_
     std::vector<ProcessIncarnation> replaced;  // the earlier ones, a few
   };
+  MonotonicTime Running(MonotonicTime now);
   Status CheckProcess(const v1::ProcessInfo& process) const;
   void Changed();
   void RefreshProcesses();
   void FillRing(bool metadata, v1::Ring* ring) const;
 
   const RegistryOptions options_;
+  const Duration tick_;
+  RunningClock clock_;
+  MonotonicTime seen_;  // when it was asked last, by the loop's clock
   v1::RegistrySnapshot durable_;
   Catalogue catalogue_;  // of durable_
   CacheMembers caches_;

@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
 
@@ -49,6 +50,14 @@ v1::StreamConfig Stream(const std::string& name) {
 class RegistryCoreTest : public ::testing::Test {
  protected:
   RegistryCore core_{Options(), Durable(3), 1};
+  // The scheduler runs, and asks when it was told to.
+  std::vector<std::string> RunTo(MonotonicTime end) {
+    std::vector<std::string> gone;
+    for (MonotonicTime at = core_.NextExpiry(); at <= end; at = core_.NextExpiry()) {
+      for (std::string& name : core_.Expire(at)) gone.push_back(std::move(name));
+    }
+    return gone;
+  }
   void Persist() {
     ASSERT_TRUE(core_.NeedsWrite());
     core_.OnWritten(core_.TakeSnapshot());
@@ -66,7 +75,8 @@ TEST_F(RegistryCoreTest, TheRingHoldsDeclaredReplicasWhetherTheyAreThereOrNot) {
   ASSERT_TRUE(core_.Register(At(0), Process("cache-0", v1::ROLE_CACHE, 9)).ok());
   EXPECT_EQ(core_.view().data_ring().replicas(0).fabric_addresses(0), "tcp:d9");
   EXPECT_EQ(core_.view().metadata_ring().replicas(0).fabric_addresses(0), "tcp:m9");
-  EXPECT_THAT(core_.Expire(At(1000)), ElementsAre("cache-0"));
+  EXPECT_THAT(RunTo(At(999)), IsEmpty());
+  EXPECT_THAT(RunTo(At(1000)), ElementsAre("cache-0"));
   EXPECT_EQ(core_.view().data_ring().replicas(0).rpc_address(), "");
   EXPECT_EQ(core_.view().data_ring().replicas_size(), 2);
   EXPECT_EQ(core_.view().data_ring().configuration_id(), id) << "only configuration changes it";
@@ -156,6 +166,7 @@ TEST_F(RegistryCoreTest, VersionsOfDifferentSchedulersAreNeverEqual) {
   const uint64_t after = core_.view().version();
   ASSERT_TRUE(core_.Register(At(300), Process("reader-0", v1::ROLE_READER, 5)).ok());
   EXPECT_EQ(core_.view().version(), after) << "a renewal is no change";
+  EXPECT_THAT(RunTo(At(1299)), IsEmpty());
   EXPECT_EQ(core_.NextExpiry(), At(1300));
 }
 
@@ -164,11 +175,27 @@ TEST_F(RegistryCoreTest, AReplacedProcessThatWakesUpIsTold) {
   ASSERT_TRUE(core_.Register(At(10), Process("writer-0", v1::ROLE_WRITER, 6)).ok());
   EXPECT_TRUE(IsFailedPrecondition(
       core_.Register(At(20), Process("writer-0", v1::ROLE_WRITER, 5)).status()));
-  core_.Expire(At(5000));
+  RunTo(At(5000));
   EXPECT_TRUE(IsFailedPrecondition(
       core_.Register(At(5001), Process("writer-0", v1::ROLE_WRITER, 5)).status()));
   EXPECT_TRUE(core_.Register(At(5002), Process("writer-0", v1::ROLE_WRITER, 6)).ok())
       << "it was only slow";
+}
+
+// Its timers run before what came meanwhile: nobody could renew a lease.
+TEST_F(RegistryCoreTest, NobodyIsDroppedForTheSchedulersOwnStall) {
+  Persist();
+  ASSERT_TRUE(core_.Register(At(0), Process("cache-0", v1::ROLE_CACHE, 5)).ok());
+  ASSERT_TRUE(core_.Register(At(100), Process("reader-0", v1::ROLE_READER, 6)).ok());
+  ASSERT_TRUE(core_.Register(At(200), Process("writer-0", v1::ROLE_WRITER, 7)).ok());
+  EXPECT_THAT(core_.Expire(At(5000)), IsEmpty()) << "it stood still from 200 on";
+  EXPECT_EQ(core_.stalls(), 1);
+  ASSERT_TRUE(core_.Register(At(5010), Process("reader-0", v1::ROLE_READER, 6)).ok());
+  EXPECT_NE(core_.view().data_ring().replicas(0).rpc_address(), "");
+  EXPECT_THAT(RunTo(At(5800)), ElementsAre("cache-0", "writer-0"))
+      << "the rest of their leases has passed since";
+  EXPECT_THAT(RunTo(At(6009)), IsEmpty());
+  EXPECT_THAT(RunTo(At(6010)), ElementsAre("reader-0"));
 }
 
 TEST_F(RegistryCoreTest, AProcessOfAnotherCellIsRefused) {

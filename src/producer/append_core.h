@@ -73,9 +73,9 @@ struct AppendOptions {
   Duration flush_interval = Duration::Millis(100);
   int64_t flush_bytes = 1 << 20;
   int64_t roll_bytes = 256 << 20;
-  // A flush also starts when the one before is durable and cached (SetCached), and SetPause is over:
-  // then each takes what came meanwhile, as fast as the system goes, and the interval bounds what a
-  // slow cache costs.
+  // A flush also starts when the one before is durable and cached (SetCached), and SetPause is
+  // over: then each takes what came meanwhile, as fast as the system goes, and the interval bounds
+  // what a slow cache costs.
   bool self_clocked = false;
 };
 

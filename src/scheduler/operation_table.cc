@@ -105,7 +105,7 @@ OperationTable::Row OperationTable::Remove(Row row) {
 
 void OperationTable::Release(MonotonicTime now, Row row) {
   TAILCAST_CHECK(row->second.phase == Phase::kHeld, "only what is held can be released");
-  SetPhase(row, Phase::kWanted, now);
+  SetPhase(row, Phase::kWanted, row->second.fresh ? now : std::max(now, options_.orphans_until));
 }
 
 void OperationTable::Postpone(MonotonicTime until, Row row) {
@@ -123,6 +123,7 @@ bool OperationTable::Start(Row row, stream::TreeVersion tree_version, const Assi
   op.id = {{tree_version, options_.incarnation, op.attempt},
            stream::Nonce{static_cast<uint32_t>(rng_.Next())}};
   op.opened = false;
+  op.orphan = false;
   SetPhase(row, Phase::kStarting);
   op.workers = workers;
   workers_.AddLoad(row->first.cell, workers);
@@ -139,6 +140,7 @@ void OperationTable::Adopt(Row row, const OperationId& id, const Assignment& wor
   if (IsAssigned(op.phase)) workers_.DropLoad(row->first.cell, op.workers);
   SetPhase(row, Phase::kRunning);
   op.id = id;
+  op.orphan = false;
   op.workers = workers;
   workers_.AddLoad(row->first.cell, workers);
 }
@@ -155,6 +157,11 @@ void OperationTable::Retry(MonotonicTime now, Row row, Duration at_least) {
     delay = std::max(delay, backoff);
   }
   SetPhase(row, Phase::kWanted, now + delay);
+}
+
+void OperationTable::Orphan(MonotonicTime now, Row row) {
+  Retry(now, row, Duration());
+  At(row).orphan = true;
 }
 
 void OperationTable::Move(MonotonicTime now, Row row) {

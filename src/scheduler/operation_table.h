@@ -20,7 +20,7 @@
 //   given up  another edge took over, or nothing will help
 //
 // Adopt leads from any phase but done to running: a reader runs it already, for a scheduler before
-// us or for an attempt of ours that was believed lost. What a transition does not list is our own
+// us, or because only we had lost that reader. What a transition does not list is our own
 // bug. Workers are assigned, and counted as their load, just while an operation is starting or
 // running.
 //
@@ -60,6 +60,7 @@ struct OperationState {
   MonotonicTime not_before;  // while it is wanted
   int failures = 0;          // in a row, without getting on
   bool fresh = false;        // nothing of it is believed to be downstream
+  bool orphan = false;       // wanted, because its reader was lost: that one may still run it
   bool opened = false;       // the writer has the file: whoever had it before is fenced
   int64_t written[stream::kParts] = {0, 0};  // bytes, as last reported
   int64_t source[stream::kParts] = {0, 0};
@@ -70,6 +71,9 @@ struct OperationTableOptions {
   stream::SchedulerIncarnation incarnation{1};  // of this scheduler
   Duration retry_delay = Duration::Millis(50);  // after the second failure in a row; doubles
   Duration retry_delay_max = Duration::Seconds(5);
+  // What a scheduler before us may have started, and a reader may run that we have not heard of
+  // yet, is wanted no sooner.
+  MonotonicTime orphans_until;
 };
 
 class OperationTable {
@@ -105,6 +109,9 @@ class OperationTable {
   // After a failure: wanted again. The first one in a row at once, if `at_least` is 0; the others
   // with back-off.
   void Retry(MonotonicTime now, Row row, Duration at_least);
+  // As Retry, at once: its reader was lost. What it runs is adopted if it is back before another
+  // one was told.
+  void Orphan(MonotonicTime now, Row row);
   // Wanted again, though nothing failed.
   void Move(MonotonicTime now, Row row);
   void Finish(Row row);

@@ -31,8 +31,14 @@ void ReaderLinks::Update(const v1::CellView& view) {
     List(*link);
   }
   std::erase_if(links_, [&](const auto& entry) { return !names.contains(entry.first); });
+  if (!links_.empty() && !tick_timer_.armed()) Tick();
   driver_.core().OnReaders(driver_.now(), infos);
   driver_.DoWorkSoon();
+}
+
+void ReaderLinks::Tick() {
+  clock_.At(loop_.Now());
+  if (!links_.empty()) tick_timer_.After(kTick, scope_.Bind([this] { Tick(); }));
 }
 
 // --- reports ---
@@ -42,6 +48,7 @@ void ReaderLinks::List(Link& link) {
   request.set_scheduler_incarnation(Raw(options_.scheduler_incarnation));
   request.set_known_version(link.version);
   request.set_wait_ms(options_.list_wait.millis());
+  link.stalls = Stalls();
   link.client->Call(
       "/tailcast.v1.Reader/ListOperations", request.SerializeAsString(),
       options_.list_wait + options_.call_timeout,
@@ -75,6 +82,10 @@ void ReaderLinks::OnList(Link& link, const Result<std::string>& bytes) {
 }
 
 void ReaderLinks::OnListFailed(Link& link, const Status& why) {
+  if (link.stalls != Stalls()) {
+    link.version = 0;  // what it answered may be lost with the call
+    return List(link);
+  }
   if (link.failures++ == 0) {
     kLog.Warn("reader ", link.name, " is lost: ", why.ToString());
     driver_.core().OnReaderLost(driver_.now(), link.name);
@@ -106,24 +117,28 @@ void ReaderLinks::Start(const std::string& reader,
   const auto link = links_.find(reader);
   if (link == links_.end()) return;
   for (size_t at = 0; at < operations.size(); at += kStartMax) {
-    StartSome(*link->second, operations, at, std::min(operations.size(), at + kStartMax));
+    const auto begin = operations.begin() + static_cast<ptrdiff_t>(at);
+    const size_t count = std::min(operations.size() - at, kStartMax);
+    StartSome(*link->second, {begin, begin + static_cast<ptrdiff_t>(count)});
   }
 }
 
-void ReaderLinks::StartSome(Link& link, const std::vector<stream::Operation>& operations,
-                            size_t begin, size_t end) {
+void ReaderLinks::StartSome(Link& link, std::vector<stream::Operation> operations) {
   v1::StartOperationsRequest request;
   request.set_scheduler_incarnation(Raw(options_.scheduler_incarnation));
-  std::vector<stream::OperationId> ids;
-  for (size_t i = begin; i < end; ++i) {
-    stream::ToProto(operations[i], request.add_operations());
-    ids.push_back(operations[i].id);
+  for (const stream::Operation& operation : operations) {
+    stream::ToProto(operation, request.add_operations());
   }
   link.client->Call(
       "/tailcast.v1.Reader/StartOperations", request.SerializeAsString(), options_.call_timeout,
-      link.scope.Bind([this, &link, ids = std::move(ids)](const Result<std::string>& reply) {
+      link.scope.Bind([this, &link, operations = std::move(operations),
+                       stalls = Stalls()](const Result<std::string>& reply) mutable {
         if (reply.ok()) {
+          std::vector<stream::OperationId> ids;
+          for (const stream::Operation& operation : operations) ids.push_back(operation.id);
           driver_.core().OnStarted(link.name, ids);
+        } else if (stalls != Stalls()) {
+          return StartSome(link, std::move(operations));
         } else {
           kLog.Warn("reader ", link.name, " did not start operations: ", reply.status().ToString());
           driver_.core().OnReaderLost(driver_.now(), link.name);

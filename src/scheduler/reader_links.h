@@ -1,6 +1,7 @@
 // The scheduler's calls to the readers of its cell: a long poll to each that brings its operations
 // (heartbeat and report in one), and orders to start and stop operations. Everything that comes
-// back is an input of the core.
+// back is an input of the core. A reader is lost when its call breaks or is not answered in time,
+// unless this process stood still meanwhile (running_clock.h).
 //
 //   StartOperations, StopOperations ---> | reader | <--- ListOperations, again and again
 //
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "tailcast/base/process_incarnation.h"
+#include "tailcast/base/running_clock.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/rpc/rpc.h"
@@ -43,9 +45,13 @@ class ReaderLinks {
   void Stop(const std::string& reader, const std::vector<stream::OperationId>& ids);
   void Start(const std::string& reader, const std::vector<stream::Operation>& operations);
   // Drops all links and what is under way on them.
-  void End() { links_.clear(); }
+  void End() {
+    scope_.End();
+    links_.clear();
+  }
 
  private:
+  static constexpr Duration kTick = Duration::Millis(250);
   // To one process; another one under its name gets a link of its own.
   struct Link {
     Link(EventLoop& loop, rpc::Connector& connector, const v1::ProcessInfo& process)
@@ -61,6 +67,7 @@ class ReaderLinks {
     uint64_t version = 0;  // of the last report; 0: the next one is to be complete
     int failures = 0;      // in a row
     bool listed = false;
+    int64_t stalls = 0;  // of ours, when it was asked
     Timer retry;
     Scope scope;
   };
@@ -68,14 +75,23 @@ class ReaderLinks {
   void List(Link& link);
   void OnList(Link& link, const Result<std::string>& bytes);
   void OnListFailed(Link& link, const Status& why);
-  void StartSome(Link& link, const std::vector<stream::Operation>& operations, size_t begin,
-                 size_t end);
+  // Keeps clock_ running.
+  void Tick();
+  // Ours, until now. What fails over one is not the other's fault, and tried again.
+  int64_t Stalls() {
+    clock_.At(loop_.Now());
+    return clock_.stalls();
+  }
+  void StartSome(Link& link, std::vector<stream::Operation> operations);
 
   EventLoop& loop_;
   rpc::Connector& connector_;
   CoreDriver& driver_;
   const ReaderLinksOptions options_;
+  RunningClock clock_{kTick};
+  Timer tick_timer_{loop_};
   std::map<std::string, std::unique_ptr<Link>> links_;
+  Scope scope_;
 };
 
 }  // namespace tailcast::scheduler

@@ -98,6 +98,21 @@ TEST_F(ReaderLinksTest, ASilentReaderIsLostOnceAndThenAskedForEverything) {
   EXPECT_EQ(reader.known_versions.back(), 0u);
 }
 
+TEST_F(ReaderLinksTest, NoReaderIsLostForTheSchedulersOwnStall) {
+  Reader reader(*this, "a:1", 7);
+  reader.answers = 2;
+  Update({{"r0", "a:1", ProcessIncarnation{7}}});
+  time_.RunFor(Duration::Millis(300));
+  loop_->Pause();
+  time_.RunFor(Duration::Seconds(5));
+  loop_->Resume();
+  time_.RunFor(Duration::Millis(1400));
+  EXPECT_EQ(lost(), 0);
+  EXPECT_EQ(reader.known_versions.back(), 0u) << "what it said meanwhile is asked for again";
+  time_.RunFor(Duration::Millis(200));
+  EXPECT_EQ(lost(), 1) << "but now it is silent";
+}
+
 TEST_F(ReaderLinksTest, AnotherProcessAtTheAddressIsNotTheReader) {
   Reader reader(*this, "a:1", 8);
   reader.answers = 1;

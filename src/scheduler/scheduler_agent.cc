@@ -96,6 +96,8 @@ void SchedulerAgent::OnOpened() {
   CoreOptions core = options_.core;
   core.cell = options_.registry.cell;
   core.incarnation = incarnation;
+  const bool first = incarnation == stream::SchedulerIncarnation{1};
+  core.orphans_until = first ? loop_.Now() : loop_.Now() + options_.view_grace;
   driver_ =
       std::make_unique<CoreDriver>(loop_, std::move(core), options_.seed ^ 0x9e3779b97f4a7c15ull,
                                    CoreDriverOptions{.begin = loop_.Now() + options_.decide_grace,

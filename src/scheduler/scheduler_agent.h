@@ -52,8 +52,9 @@ struct SchedulerOptions {
   Duration call_timeout = Duration::Seconds(1);  // beyond waits; a reader that is slower is lost
   Duration peer_timeout = Duration::Seconds(5);
   Duration peer_retry = Duration::Millis(500);
-  // After a start: orphans are heard of first, and the view is not shown before the cell's
-  // processes had time to register, or else clients would take them for gone.
+  // After a start: readers are heard of first. The view is not shown, and what a scheduler before
+  // us may have started is not started again, before the cell's processes had time to register: or
+  // else clients would take them for gone, and readers would lose what they run.
   Duration decide_grace = Duration::Millis(500);
   Duration view_grace = Duration::Millis(1500);
   Duration rescan_interval = Duration::Seconds(30);

@@ -15,7 +15,8 @@ SchedulerCore::SchedulerCore(CoreOptions options, uint64_t seed)
                 .shed_difference = options_.shed_difference}),
       operations_({.incarnation = options_.incarnation,
                    .retry_delay = options_.retry_delay,
-                   .retry_delay_max = options_.retry_delay_max},
+                   .retry_delay_max = options_.retry_delay_max,
+                   .orphans_until = options_.orphans_until},
                   workers_, seed),
       copies_({.cell = options_.cell,
                .edge = {.caught_up_bytes = options_.caught_up_bytes,
@@ -76,7 +77,10 @@ void SchedulerCore::Retry(MonotonicTime now, Row row, Duration at_least) {
 }
 
 void SchedulerCore::RetryAllOf(MonotonicTime now, const std::string& reader) {
-  for (const Row& row : operations_.AssignedTo(reader)) Retry(now, row, Duration());
+  for (const Row& row : operations_.AssignedTo(reader)) {
+    ++counters_.restarted;
+    operations_.Orphan(now, row);
+  }
 }
 
 void SchedulerCore::Shed(MonotonicTime now) {
@@ -138,13 +142,15 @@ void SchedulerCore::OnReport(MonotonicTime now, const std::string& reader,
       return;
     }
   }
-  if (row->second.id != operation->id && !Adopt(reader, *operation, running, row, out)) return;
+  const bool ours = row->second.id == operation->id && !row->second.orphan;
+  if (!ours && !Adopt(reader, *operation, running, row, out)) return;
   operations_.Note(row, report);
   if (!running) return OnEnded(now, row, report);
   if (row->second.phase == Phase::kStarting) operations_.Confirm(row);
 }
 
-// A report of another attempt than the one that is known. False: it says nothing of the operation.
+// A report of another attempt than the one that is known, or of an orphan. False: it says nothing
+// of the operation.
 bool SchedulerCore::Adopt(const std::string& reader, const Operation& operation, bool running,
                           Row row, Effects& out) {
   if (!running) {
@@ -156,7 +162,7 @@ bool SchedulerCore::Adopt(const std::string& reader, const Operation& operation,
     out.stop[reader].push_back(operation.id);
     return false;
   }
-  // An orphan of the scheduler before us: it goes on.
+  // An orphan, of ours or of the scheduler before us: it goes on.
   ++counters_.adopted;
   operations_.Adopt(
       row, operation.id,

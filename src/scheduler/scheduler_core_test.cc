@@ -102,6 +102,58 @@ TEST_F(SchedulerCoreTest, AllOperationsOfALostReaderMoveToAnother) {
   EXPECT_EQ(core_.counters().readers_lost, 1);
 }
 
+TEST_F(SchedulerCoreTest, AReaderThatIsBackBeforeAnotherWasToldKeepsWhatItRuns) {
+  core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
+  core_.OnReaders(At(0), {{"r0", "a:1", ProcessIncarnation{1}}});
+  core_.OnWriters(At(0), "b", "", {{"w0", "b:1", ProcessIncarnation{1}}});
+  core_.OnNotice(At(1), {shard_, File(1)}, kOpen, out_);
+  const auto first = Started(At(1));
+  ASSERT_EQ(first.size(), 2u);
+  core_.OnReaderLost(At(50), "r0");
+  EXPECT_THAT(Started(At(50)), IsEmpty()) << "there is no other one";
+  core_.OnReaderFound("r0");
+  for (const Operation& o : first) Report(At(500), o, v1::OPERATION_RUNNING);
+  core_.OnReportsComplete(At(500), "r0", {first[0].id, first[1].id});
+  EXPECT_THAT(Started(At(5000)), IsEmpty());
+  EXPECT_THAT(stopped_, IsEmpty());
+  EXPECT_EQ(core_.counters().adopted, 2);
+  // One that it does not run any more is started again.
+  core_.OnReportsComplete(At(5000), "r0", {first[0].id});
+  EXPECT_EQ(Started(core_.NextWork()).size(), 1u);
+}
+
+// What is moved is left behind on purpose.
+TEST_F(SchedulerCoreTest, WhatFailedIsNotAdoptedFromALateReport) {
+  core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
+  Workers();
+  core_.OnNotice(At(1), {shard_, File(1)}, kOpen, out_);
+  const Operation first = Only(Started(At(1)), Layer::kCache);
+  Report(At(50), first, v1::OPERATION_FAILED, v1::CAUSE_STOPPED);
+  Report(At(51), first, v1::OPERATION_RUNNING);
+  EXPECT_EQ(core_.counters().adopted, 0);
+  EXPECT_EQ(Started(core_.NextWork()).size(), 1u);
+}
+
+TEST_F(SchedulerCoreTest, ASecondSchedulerWaitsForReadersBeforeItStartsWhatWasThere) {
+  SchedulerCore core(
+      {.cell = "a", .incarnation = stream::SchedulerIncarnation{6}, .orphans_until = At(1500)}, 1);
+  Effects out;
+  core.OnStream(At(0), Stream({{"a", "b"}}), out);
+  core.OnReaders(At(0), {{"r0", "a:1", ProcessIncarnation{1}}});
+  core.OnWriters(At(0), "b", "", {{"w0", "b:1", ProcessIncarnation{1}}});
+  core.OnListing(At(0), shard_, 1, {File(1)}, out);
+  out = Effects();
+  core.DoWork(At(600), out);
+  EXPECT_THAT(out.start, IsEmpty()) << "a reader that we have not heard of may run it";
+  core.OnNotice(At(600), {shard_, File(2)}, kOpen, out);
+  core.DoWork(At(600), out);
+  ASSERT_EQ(out.start["r0"].size(), 2u) << "nobody can have started a new file";
+  EXPECT_EQ(out.start["r0"][0].target.file.stem.seq, 2);
+  out = Effects();
+  core.DoWork(At(1500), out);
+  EXPECT_EQ(out.start["r0"].size(), 2u);
+}
+
 TEST_F(SchedulerCoreTest, ARestartedReaderLosesItsOperations) {
   core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
   core_.OnReaders(At(0), {{"r0", "a:1", ProcessIncarnation{1}}});

@@ -23,9 +23,9 @@ std::unique_ptr<SimLoop> VirtualTime::MakeLoop(std::string name) {
   return std::unique_ptr<SimLoop>(new SimLoop(*this, std::move(name), next_loop_++));
 }
 
-TimerId VirtualTime::Add(SimLoop* loop, MonotonicTime when, Task task) {
+TimerId VirtualTime::Add(SimLoop* loop, MonotonicTime when, Task task, bool arrival) {
   const TimerId id = next_id_++;
-  Insert(when, Event{loop, id, std::move(task)});
+  Insert(when, Event{loop, id, std::move(task), arrival});
   return id;
 }
 
@@ -70,11 +70,15 @@ WallTime SimLoop::WallNow() const {
 }
 
 void SimLoop::Post(Task task) {
-  if (!killed_) time_.Add(this, time_.now(), std::move(task));
+  if (!killed_) time_.Add(this, time_.now(), std::move(task), /*arrival=*/true);
 }
 
 TimerId SimLoop::At(MonotonicTime when, Task task) {
-  return killed_ ? 0 : time_.Add(this, when, std::move(task));
+  return killed_ ? 0 : time_.Add(this, when, std::move(task), /*arrival=*/false);
+}
+
+TimerId SimLoop::Arrive(MonotonicTime when, Task task) {
+  return killed_ ? 0 : time_.Add(this, when, std::move(task), /*arrival=*/true);
 }
 
 void SimLoop::Cancel(TimerId id) {
@@ -103,6 +107,8 @@ void SimLoop::Pause() { paused_ = true; }
 
 void SimLoop::Resume() {
   paused_ = false;
+  std::stable_partition(held_.begin(), held_.end(),
+                        [](const VirtualTime::Event& event) { return !event.arrival; });
   // By their ids: they can still be cancelled.
   for (VirtualTime::Event& event : std::exchange(held_, {})) {
     time_.Insert(time_.now(), std::move(event));

@@ -70,8 +70,9 @@ class VirtualTime {
     SimLoop* loop;
     TimerId id;
     Task task;
+    bool arrival = false;  // else a timer
   };
-  TimerId Add(SimLoop* loop, MonotonicTime when, Task task);
+  TimerId Add(SimLoop* loop, MonotonicTime when, Task task, bool arrival);
   void Insert(MonotonicTime when, Event event);
 
   Rng rng_;
@@ -97,7 +98,11 @@ class SimLoop : public EventLoop {
   // kill -9: everything that waits is dropped, and so is everything posted from now on.
   void Kill();
   bool killed() const { return killed_; }
-  // SIGSTOP and SIGCONT: events wait, time goes on.
+  // What another process, a disk or a network sends; for the ports' drivers. Else as At.
+  TimerId Arrive(MonotonicTime when, Task task);
+
+  // SIGSTOP and SIGCONT: events wait, time goes on. Then timers that are due run before what
+  // arrived meanwhile, as on a ThreadLoop.
   void Pause();
   void Resume();
   // Shifts this process' wall clock.

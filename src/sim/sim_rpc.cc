@@ -372,7 +372,7 @@ MonotonicTime Network::Deliver(const End& from, const End& to, size_t bytes, Tas
   }
   arrival = std::max(arrival, state.last_arrival);
   state.last_arrival = arrival;
-  if (SimLoop* loop = Find(to.loop_id)) loop->At(arrival, std::move(task));
+  if (SimLoop* loop = Find(to.loop_id)) loop->Arrive(arrival, std::move(task));
   return left;
 }
 

@@ -224,6 +224,40 @@ TEST(HopTest, AKilledSchedulerCostsNothing) {
   EXPECT_LE(LongestGapMs("scheduler", Duration::Seconds(10)), 2 * 30 + 20);
 }
 
+// It runs its timers before what arrived meanwhile.
+TEST(HopTest, AStoppedSchedulerDropsNobodyAndRestartsNothing) {
+  HopOptions options;
+  options.cells = {"us", "eu"};
+  Hop hop(options);
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  producer.Roll();
+  Truth truth;
+  const auto append = [&] {
+    producer.Append(200);
+    truth[producer.file().seq] = {producer.data(), producer.index()};
+  };
+  append();
+  ASSERT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(5)));
+  for (int round = 0; round < 5; ++round) {
+    for (const std::string cell : {"us", "eu"}) hop.world.Stop(cell, "scheduler");
+    hop.time().RunFor(Duration::Millis(hop.time().rng().Between(900, 6000)));
+    append();
+    EXPECT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Millis(500)))
+        << "everything runs on without them\n"
+        << hop.Missing(truth);
+    hop.world.Continue();
+    hop.time().RunFor(Duration::Seconds(3));
+    for (const std::string cell : {"us", "eu"}) {
+      EXPECT_EQ(hop.registry(cell)->view().processes_size(), 4) << cell;
+    }
+    const scheduler::CoreCounters counters = hop.scheduler("us").core()->counters();
+    EXPECT_EQ(counters.readers_lost, 0);
+    EXPECT_EQ(counters.restarted, 0);
+    EXPECT_EQ(counters.started, 2);
+  }
+}
+
 TEST(HopTest, AReRouteInMidStreamLosesNothingAndNeverStops) {
   HopOptions options;
   options.doorbells = true;
