@@ -12,6 +12,8 @@
 (*   reboot  = the word is in memory only for what matters: it is not trusted when the boot id in    *)
 (*             the header is old. The length is then that of the newest slot of the segment of the   *)
 (*             highest epoch whose byte range still matches its checksum.                            *)
+(*             A device that is attached anew ends the page cache as well: the driver's id is then   *)
+(*             another one, too (src/storage/attachment.h).                                          *)
 (*                                                                                                   *)
 (* Abstractions. A byte written in epoch e has the value e: a segment has one writer, and that one   *)
 (* writes each position once, so "position p of segment e" says it all, a segment's content is the   *)

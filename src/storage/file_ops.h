@@ -17,7 +17,8 @@
 namespace tailcast::storage {
 
 // The first page of an inode as memory that all processes share. Offsets are multiples of 8 below
-// 4096. All three are sequentially consistent for a word.
+// 4096. All three are sequentially consistent for a word. Without the file behind it, which another
+// program cut or whose device is gone, a load gives 0 and nothing else does anything.
 class SharedPage {
  public:
   virtual ~SharedPage() = default;
@@ -25,6 +26,10 @@ class SharedPage {
   virtual void Store(int64_t offset, uint64_t value) = 0;
   // Whether the word was `expected` and is now `desired`.
   virtual bool CompareAndSwap(int64_t offset, uint64_t expected, uint64_t desired) = 0;
+  // Whether an access found no file behind the page; it stays so.
+  virtual bool lost() const { return false; }
+  // Whether the page is in memory, so that an access does not wait for the disk.
+  virtual bool resident() const { return true; }
 };
 
 // An open inode. It can be read and written after its names are gone.
@@ -33,6 +38,8 @@ class OpsFile {
   virtual ~OpsFile() = default;
   // Writes all bytes, or fails with any part of them written.
   virtual Status WriteAt(int64_t offset, std::string_view bytes) = 0;
+  // Cuts off what lies behind `size`.
+  virtual Status Truncate(int64_t size) = 0;
   // Fewer bytes only at the end of the inode.
   virtual Result<std::string> ReadAt(int64_t offset, int64_t length) = 0;
   // fdatasync: bytes and size of this inode survive a power loss from here on. After an error
@@ -69,7 +76,10 @@ class FileOps {
   virtual Status MakeFolder(const std::string& path) = 0;
   // In no order. NotFound.
   virtual Result<std::vector<OpsEntry>> ListFolder(const std::string& folder) = 0;
-  // Differs between any two boots of the machine; not 0.
+  // Differs between any two lives of the page cache that processes share: after a restart of the
+  // machine, and after its device or volume was attached anew (attachment.h). Not 0.
+  virtual uint64_t AttachTag() = 0;
+  // Differs between any two boots of the machine. Not 0.
   virtual uint64_t BootTag() = 0;
   virtual uint64_t Random64() = 0;
 };
@@ -78,13 +88,19 @@ struct FileOpsOptions {
   // False: new files have a temporary name, as on file systems without O_TMPFILE. For tests; the
   // system is asked first.
   bool nameless_inodes = true;
+  // Whether appends have to survive a power loss: then only file systems are taken that are known
+  // to keep what was flushed (btrfs, f2fs, bcachefs are not).
+  bool durable = true;
 };
 
-// The real ones. `root` must exist.
+// The real ones, within one mount: `root`, which must exist, is held open, and what lies on another
+// mount below it is refused with FailedPrecondition.
 //   PermissionDenied, NotFound       as the system says
+//   ResourceExhausted, Unavailable   the folder's attachment (attachment.h)
 //   FailedPrecondition               the folder is on a file system where several hosts' processes,
 //                                    or one host's mappings and writes, do not see each other (NFS,
-//                                    SMB, FUSE, 9p, Ceph, ...): fencing would not hold there
+//                                    SMB, FUSE, 9p, Ceph, ...): fencing would not hold there; or
+//                                    on one that may lose what was flushed
 Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& root, FileOpsOptions options = {});
 
 // Calls `before(call, path)` before each call of another FileOps and of its files and pages; an

@@ -31,6 +31,12 @@ struct MemoryFiles::Inode {
     now.replace(static_cast<size_t>(offset), bytes.size(), bytes);
     Touch(offset, static_cast<int64_t>(bytes.size()));
   }
+  // The disk may have it as it was, as of any write that is not flushed.
+  void Truncate(int64_t size) {
+    if (static_cast<int64_t>(now.size()) <= size) return;
+    Touch(size, static_cast<int64_t>(now.size()) - size);
+    now.resize(static_cast<size_t>(size));
+  }
   void FlushSector(int64_t s) {
     const auto begin = static_cast<size_t>(s * kSector);
     if (begin >= now.size()) return;
@@ -137,7 +143,11 @@ class MemoryOpsFile : public OpsFile {
     std::lock_guard lock(files_->mutex_);
     const int64_t growth =
         offset + static_cast<int64_t>(bytes.size()) - static_cast<int64_t>(inode_->now.size());
-    if (growth > 0 && Used() + growth > files_->faults_.capacity_bytes) {
+    const int64_t room = files_->faults_.capacity_bytes - (growth > 0 ? Used() : 0);
+    if (growth > 0 && growth > room) {
+      // What fits is written, as a disk does.
+      const int64_t fits = static_cast<int64_t>(bytes.size()) - growth + std::max<int64_t>(room, 0);
+      inode_->Write(offset, bytes.substr(0, static_cast<size_t>(std::max<int64_t>(fits, 0))));
       return ResourceExhaustedError("write " + path_ + ": No space left on device");
     }
     if (files_->rng_.Chance(files_->faults_.write_error_rate)) {
@@ -145,6 +155,11 @@ class MemoryOpsFile : public OpsFile {
       return UnavailableError("write " + path_ + ": Input/output error");
     }
     inode_->Write(offset, bytes);
+    return OkStatus();
+  }
+  Status Truncate(int64_t size) override {
+    std::lock_guard lock(files_->mutex_);
+    inode_->Truncate(size);
     return OkStatus();
   }
   Result<std::string> ReadAt(int64_t offset, int64_t length) override {
@@ -246,6 +261,10 @@ class MemoryFileOps : public FileOps {
     }
     return entries;
   }
+  uint64_t AttachTag() override {
+    std::lock_guard lock(files_->mutex_);
+    return files_->attach_tag_;
+  }
   uint64_t BootTag() override {
     std::lock_guard lock(files_->mutex_);
     return files_->boot_tag_;
@@ -290,7 +309,8 @@ void MemoryFiles::SetFaults(Faults faults) {
 
 void MemoryFiles::PowerLoss(Rng& rng, Damage damage) {
   std::lock_guard lock(mutex_);
-  ++boot_tag_;
+  if (!damage.same_boot) ++boot_tag_;
+  ++attach_tag_;
   // Names: a subset of the changes that were not flushed.
   for (auto& [path, folder] : folders_) {
     for (const Folder::Change& change : folder.changes) {
@@ -372,6 +392,7 @@ std::unique_ptr<MemoryFiles> MemoryFiles::Clone() const {
   copy->rng_ = rng_;
   copy->faults_ = faults_;
   copy->boot_tag_ = boot_tag_;
+  copy->attach_tag_ = attach_tag_;
   std::map<const Inode*, std::shared_ptr<Inode>> inodes;
   const auto copied = [&](const std::shared_ptr<Inode>& inode) -> std::shared_ptr<Inode> {
     if (inode == nullptr) return nullptr;

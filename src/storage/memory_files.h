@@ -33,6 +33,8 @@ class MemoryFiles {
   };
   struct Damage {
     bool garble_rewritten_metadata = false;
+    // The machine runs on: the device was taken away and attached again.
+    bool same_boot = false;
   };
 
   explicit MemoryFiles(uint64_t seed);
@@ -42,7 +44,8 @@ class MemoryFiles {
   std::unique_ptr<FileOps> OpenOps();
   void SetFaults(Faults faults);
   // What was not flushed is drawn anew. Files and pages opened before refer to nothing any more;
-  // they may still be used, by processes that are dead. A new boot tag counts from here on.
+  // they may still be used, by processes that are dead. A new attachment, and boot unless told
+  // otherwise, counts from here on.
   void PowerLoss(Rng& rng, Damage damage);
   // Number of inodes that have a name, for leak checks.
   size_t inodes() const;
@@ -61,6 +64,7 @@ class MemoryFiles {
   Rng rng_;
   Faults faults_;
   uint64_t boot_tag_ = 1;
+  uint64_t attach_tag_ = 1;
   std::map<std::string, Folder> folders_;  // by path; "" is the root
 };
 

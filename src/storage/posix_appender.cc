@@ -74,6 +74,7 @@ AppendResult Appender::Append(std::string_view bytes) {
   }
   // Fenced before anything was written: certainly refused.
   if (LoadWord(*file_.page) != word_) {
+    if (file_.page->lost()) return Die(AppendOutcome::kUnknown, PageLost(file_));
     TAILCAST_LOG_STEP(*context_, "AppendRefused", writer_, "");
     return Die(AppendOutcome::kFenced, FencedError());
   }
@@ -83,9 +84,16 @@ AppendResult Appender::Append(std::string_view bytes) {
   const int64_t slot_offset = kSlotOffsets[next_slot_];
   if (!kOneSlot.planted()) next_slot_ = 1 - next_slot_;
   Status status = Write(bytes, next, slot_offset);
-  if (status.ok()) status = Sync();
+  if (!status.ok()) {
+    // What a full disk took of it would be missed by the next one to open the file.
+    const Status cut = segment_.file->Truncate(kDataOffset + word_.length - segment_.header.start);
+    if (!cut.ok()) status = status.WithContext(cut.message());
+    return Die(AppendOutcome::kUnknown, std::move(status));
+  }
+  status = Sync();
   if (!status.ok()) return Die(AppendOutcome::kUnknown, std::move(status));
   if (Commit(next)) return {AppendOutcome::kApplied, word_.length, OkStatus()};
+  if (file_.page->lost()) return Die(AppendOutcome::kUnknown, PageLost(file_));
 
   // Fenced after the flush. If the power went now, before the fencer's segment is durable, recovery
   // would believe our slot; so the slot is taken back before we say that these bytes are refused.

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tailcast/base/status.h"
 #include "tailcast/base/step_log.h"
@@ -37,6 +39,8 @@ struct Context {
   // Folders that this process knows to be durable, with all above them.
   mutable std::mutex folders_mutex;
   mutable std::set<std::string> durable_folders;
+  // By folder: see SegmentNames (posix_inodes.h).
+  mutable std::map<std::string, std::shared_ptr<const std::vector<std::string>>> earlier_segments;
 };
 
 std::string Join(const std::string& folder, std::string_view name);

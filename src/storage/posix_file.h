@@ -16,8 +16,9 @@
 //    length.
 //  * A takeover swaps the epoch first, then makes an inode of its own. So a writer that was stopped
 //    between any two steps and wakes up later writes only where nobody reads, and cannot commit.
-//  * The word counts within one boot. After a restart of the machine the length is that of the
-//    newest slot of the newest segment whose bytes match their checksum.
+//  * The word counts within one attachment (attachment.h). After a restart of the machine, or when
+//    the device was attached anew, the length is that of the newest slot of the newest segment whose
+//    bytes match their checksum.
 #pragma once
 
 #include "tailcast/storage/posix_appender.h"

@@ -42,7 +42,7 @@ bool SealHolds(std::string_view sector) {
 
 }  // namespace
 
-std::string EncodePage(const Header& header, CommitWord word, uint64_t boot_tag) {
+std::string EncodePage(const Header& header, CommitWord word, LifeTags tags) {
   TAILCAST_CHECK(header.name.size() <= kNameSizeMax && header.key.size() <= kNameSizeMax,
                  "names were checked before");
   std::string sector(kSectorBytes, '\0');
@@ -60,7 +60,8 @@ std::string EncodePage(const Header& header, CommitWord word, uint64_t boot_tag)
   std::string page = std::move(sector);
   page.resize(kPageBytes, '\0');
   Put<uint64_t>(page, kWordOffset, Pack(word));
-  Put<uint64_t>(page, kBootTagOffset, boot_tag);
+  Put<uint64_t>(page, kAttachTagOffset, tags.attach);
+  Put<uint64_t>(page, kBootTagOffset, tags.boot);
   Put<uint64_t>(page, kLiveMagicOffset, kLiveMagic);
   return page;
 }
@@ -154,11 +155,20 @@ std::vector<Slot> SlotsOf(std::string_view page, const Header& header) {
 
 std::string ClaimName(std::string_view key) { return ".claim-" + std::string(key); }
 
-std::string SegmentName(std::string_view name, uint64_t file_id, Epoch epoch) {
-  if (epoch <= Epoch::kFirst) return std::string(name);
+std::string SegmentPrefix(std::string_view name, uint64_t file_id) {
   char id[17];
   std::snprintf(id, sizeof id, "%016llx", static_cast<unsigned long long>(file_id));
-  return "." + std::string(name) + "." + id + ".e" + std::to_string(Raw(epoch));
+  return "." + std::string(name) + "." + id + ".e";
+}
+
+std::string SegmentName(std::string_view name, uint64_t file_id, Epoch epoch) {
+  if (epoch <= Epoch::kFirst) return std::string(name);
+  return SegmentPrefix(name, file_id) + std::to_string(Raw(epoch));
+}
+
+bool MayBeSegment(std::string_view entry) {
+  return entry.starts_with('.') && !entry.starts_with(".claim-") &&
+         entry.find(".e", 1) != std::string_view::npos;
 }
 
 std::optional<Epoch> ParseSegmentName(std::string_view entry, std::string_view name,

@@ -6,7 +6,7 @@
 // then raw bytes:
 //
 //   0     header sector   who this is; never changes
-//   512   live sector     commit word, boot tag: shared memory of all processes; first inode only
+//   512   live sector     commit word, attach tag: shared memory of all processes; first inode only
 //   1024  slot 0          the length as a power loss leaves it; slots take turns
 //   1536  slot 1
 //   2048  tombstone       the file is deleted; first inode only
@@ -34,10 +34,12 @@ inline constexpr int64_t kDataOffset = kPageBytes;
 inline constexpr uint32_t kFormatVersion = 1;
 
 // Words of the page that processes share, as offsets in bytes.
-inline constexpr int64_t kWordOffset = kLiveOffset;         // CommitWord
-inline constexpr int64_t kBootTagOffset = kLiveOffset + 8;  // of the boot in which it counts
+inline constexpr int64_t kWordOffset = kLiveOffset;  // CommitWord
+inline constexpr int64_t kAttachTagOffset =
+    kLiveOffset + 8;  // of the attachment in which it counts
 inline constexpr int64_t kLiveMagicOffset = kLiveOffset + 16;
-inline constexpr uint64_t kLiveMagic = 0x6576696c2d434154;       // "TAC-live"
+inline constexpr int64_t kBootTagOffset = kLiveOffset + 24;  // in which files without flushes count
+inline constexpr uint64_t kLiveMagic = 0x6576696c2d434154;   // "TAC-live"
 inline constexpr uint64_t kTombstoneMagic = 0x656e6f672d434154;  // "TAC-gone"
 
 // Epoch and committed length in one word, so that one compare-and-swap commits or fences.
@@ -58,7 +60,8 @@ inline CommitWord Unpack(uint64_t raw) {
 
 enum class Durability : uint8_t {
   kDurable,    // an acknowledged append survives kill -9 and power loss: one fdatasync each
-  kPageCache,  // it survives kill -9 only; after a restart of the machine the file is DataLoss
+  kPageCache,  // it survives kill -9 only: after a restart of the machine the file is DataLoss,
+               // after its device was attached anew it may end earlier
 };
 
 // Who an inode is.
@@ -71,8 +74,13 @@ struct Header {
   std::string key;
   bool operator==(const Header&) const = default;
 };
-// The first page of a new inode. `word` and `boot_tag` matter in the first inode only.
-std::string EncodePage(const Header& header, CommitWord word, uint64_t boot_tag);
+// When the live sector's word counts: FileOps::AttachTag and BootTag.
+struct LifeTags {
+  uint64_t attach = 0;
+  uint64_t boot = 0;
+};
+// The first page of a new inode. `word` and `tags` matter in the first inode only.
+std::string EncodePage(const Header& header, CommitWord word, LifeTags tags);
 // DataLoss: not such a page, another version, or damaged; the message says which.
 Result<Header> DecodeHeader(std::string_view page);
 bool HasTombstone(std::string_view page);
@@ -99,6 +107,10 @@ std::string ClaimName(std::string_view key);
 // `.<name>.<file id, 16 hex>.e<epoch>`; the name itself for epoch 1. With the id, what a deleted
 // file of the same name left behind is nobody else's.
 std::string SegmentName(std::string_view name, uint64_t file_id, Epoch epoch);
+// What the names of all segments of a file begin with.
+std::string SegmentPrefix(std::string_view name, uint64_t file_id);
+// False only for names that are no file's segment.
+bool MayBeSegment(std::string_view entry);
 // The epoch, if `entry` is a segment of this file (epoch 2 or more).
 std::optional<Epoch> ParseSegmentName(std::string_view entry, std::string_view name,
                                       uint64_t file_id);

@@ -29,7 +29,7 @@ void TryPage(std::string_view page) {
   TAILCAST_CHECK(header->epoch >= Epoch::kFirst && header->epoch <= kEpochMax);
   TAILCAST_CHECK(header->start >= 0 && header->start <= kLengthMax);
   TAILCAST_CHECK(header->name.size() <= kNameSizeMax && header->key.size() <= kNameSizeMax);
-  const Result<Header> again = DecodeHeader(EncodePage(*header, {}, 0));
+  const Result<Header> again = DecodeHeader(EncodePage(*header, {}, {}));
   TAILCAST_CHECK(again.ok() && *again == *header, "a header that decodes encodes to the same");
   int64_t newest = INT64_MAX;
   for (const Slot& slot : SlotsOf(page, *header)) {
@@ -93,7 +93,7 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
   const auto page_of = [](storage::Epoch epoch) {
     const Header header = {
         .file_id = 0xab, .epoch = epoch, .start = 100, .name = "a.data", .key = "a"};
-    std::string page = EncodePage(header, {epoch, 200}, 5);
+    std::string page = EncodePage(header, {epoch, 200}, {.attach = 5, .boot = 6});
     const Slot slots[] = {{0xab, epoch, 150, 100, 7}, {0xab, epoch, 200, 150, 8}};
     for (int i = 0; i < 2; ++i) {
       page.replace(static_cast<size_t>(kSlotOffsets[i]), kSectorBytes, EncodeSlot(slots[i]));

@@ -23,7 +23,8 @@ Header ExampleHeader() {
 }
 
 TEST(PosixFormat, APageComesBackAsItWas) {
-  const std::string page = EncodePage(ExampleHeader(), {Epoch{7}, 123'456}, 99);
+  const std::string page =
+      EncodePage(ExampleHeader(), {Epoch{7}, 123'456}, {.attach = 99, .boot = 98});
   ASSERT_EQ(page.size(), 4096u);
   Result<Header> header = DecodeHeader(page);
   ASSERT_TRUE(header.ok()) << header.status();
@@ -31,12 +32,13 @@ TEST(PosixFormat, APageComesBackAsItWas) {
   Header longest = ExampleHeader();
   longest.name = std::string(kNameSizeMax, 'n');
   longest.key = std::string(kNameSizeMax, 'k');
-  EXPECT_EQ(*DecodeHeader(EncodePage(longest, {}, 0)), longest);
+  EXPECT_EQ(*DecodeHeader(EncodePage(longest, {}, {})), longest);
 }
 
 // The bytes that docs/formats/primary_posix.md draws.
 TEST(PosixFormat, TheLayoutIsTheDrawnOne) {
-  const std::string page = EncodePage(ExampleHeader(), {Epoch{7}, 123'456}, 0x0102030405060708);
+  const std::string page = EncodePage(ExampleHeader(), {Epoch{7}, 123'456},
+                                      {.attach = 0x0102030405060708, .boot = 0x1112131415161718});
   const auto u64 = [&](size_t at) {
     uint64_t v = 0;
     for (size_t i = 0; i < 8; ++i) {
@@ -55,13 +57,14 @@ TEST(PosixFormat, TheLayoutIsTheDrawnOne) {
   EXPECT_EQ(u64(512), uint64_t{7} << 40 | 123'456u);
   EXPECT_EQ(u64(520), 0x0102030405060708u);
   EXPECT_EQ(page.substr(528, 8), "TAC-live");
+  EXPECT_EQ(u64(536), 0x1112131415161718u);
   EXPECT_EQ(page.substr(1024), std::string(4096 - 1024, '\0'));
   EXPECT_EQ(EncodeTombstone(1).substr(0, 8), "TAC-gone");
   EXPECT_EQ(EncodeSlot({1, Epoch{2}, 30, 20, 5}).substr(0, 8), "TAC-slot");
 }
 
 TEST(PosixFormat, EveryChangedBitOfTheHeaderIsNoticed) {
-  const std::string page = EncodePage(ExampleHeader(), {Epoch{7}, 0}, 1);
+  const std::string page = EncodePage(ExampleHeader(), {Epoch{7}, 0}, {.attach = 1, .boot = 1});
   for (size_t bit = 0; bit < 512 * 8; ++bit) {
     std::string bad = page;
     bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
@@ -77,7 +80,7 @@ TEST(PosixFormat, ShortForeignAndNewerPagesAreNamed) {
   EXPECT_EQ(DecodeHeader("").status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(DecodeHeader(std::string(4095, 'x')).status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(DecodeHeader(std::string(4096, '\0')).status().code(), StatusCode::kDataLoss);
-  std::string newer = EncodePage(ExampleHeader(), {}, 0);
+  std::string newer = EncodePage(ExampleHeader(), {}, {});
   newer[8] = 9;
   EXPECT_NE(DecodeHeader(newer).status().message().find("version 9"), std::string::npos);
 }
@@ -113,7 +116,7 @@ TEST(PosixFormat, SlotsAreBelievedOnlyWholeAndForTheirFileAndEpoch) {
 TEST(PosixFormat, TheNewestSlotComesFirst) {
   Header header = ExampleHeader();
   header.start = 0;
-  std::string page = EncodePage(header, {}, 0);
+  std::string page = EncodePage(header, {}, {});
   const Slot a{header.file_id, header.epoch, 100, 0, 1};
   const Slot b{header.file_id, header.epoch, 200, 100, 2};
   for (const bool swapped : {false, true}) {
@@ -151,7 +154,7 @@ TEST(PosixFormat, SegmentNamesAreParsedStrictly) {
 
 TEST(PosixFormat, DecodersSurviveRandomBytes) {
   Rng rng(1);
-  const std::string good = EncodePage(ExampleHeader(), {}, 0);
+  const std::string good = EncodePage(ExampleHeader(), {}, {});
   for (int i = 0; i < 20'000; ++i) {
     std::string page = rng.Chance(0.5) ? good : std::string(rng.Below(5000), '\0');
     for (uint64_t k = rng.Below(20); k > 0 && !page.empty(); --k) {

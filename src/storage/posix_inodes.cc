@@ -37,11 +37,34 @@ Piece PieceAt(const Segments& segments, int64_t offset, int64_t end) {
   return piece;
 }
 
+bool WordCounts(const Context& c, SharedPage& page) {
+  return page.Load(kAttachTagOffset) == c.ops->AttachTag();
+}
 CommitWord LoadWord(SharedPage& page) { return Unpack(page.Load(kWordOffset)); }
 bool SwapWord(SharedPage& page, CommitWord from, CommitWord to) {
   return page.CompareAndSwap(kWordOffset, Pack(from), Pack(to));
 }
 bool IsDeleted(SharedPage& page) { return page.Load(kTombstoneOffset) == kTombstoneMagic; }
+
+Result<std::string> ReadFirstPage(OpsFile& file, const std::string& path) {
+  TAILCAST_ASSIGN_OR_RETURN(std::string page, file.ReadAt(0, kPageBytes));
+  if (static_cast<int64_t>(page.size()) < kPageBytes) {
+    return DataLossError(path + ": the file has " + std::to_string(page.size()) +
+                         " bytes, less than its first page; was it cut by another program?");
+  }
+  return page;
+}
+
+Status PageLost(const FirstInode& file) {
+  const std::string path = Join(file.folder, file.name);
+  if (file.file != nullptr) {
+    const Result<std::string> page = ReadFirstPage(*file.file, path);
+    if (!page.ok()) return page.status();
+  }
+  return UnavailableError(path +
+                          ": its first page cannot be reached in memory any more; was the file cut "
+                          "by another program, or its disk taken away?");
+}
 
 Result<Header> ReadHeader(OpsFile& file, const std::string& path) {
   TAILCAST_ASSIGN_OR_RETURN(const std::string page, file.ReadAt(0, kPageBytes));
@@ -73,19 +96,77 @@ Result<std::unique_ptr<OpsFile>> MakeInode(const Context& c, const std::string& 
                                            const Header& header) {
   TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<OpsFile> file, c.ops->CreateUnnamed(folder));
   const CommitWord word{header.epoch, header.start};
-  TAILCAST_RETURN_IF_ERROR(file->WriteAt(0, EncodePage(header, word, c.ops->BootTag())));
+  TAILCAST_RETURN_IF_ERROR(
+      file->WriteAt(0, EncodePage(header, word, {c.ops->AttachTag(), c.ops->BootTag()})));
   if (c.durable()) TAILCAST_RETURN_IF_ERROR(file->SyncData());
   return file;
+}
+
+namespace {
+
+constexpr Epoch kProbedEpochsMax{64};       // of one file; beyond it the folder is listed
+constexpr size_t kListedFoldersMax = 1024;  // kept; beyond it they are listed again
+
+// Hidden names of the folder that may be segments, as they were at some time of this attachment.
+Result<std::shared_ptr<const std::vector<std::string>>> EarlierSegments(const Context& c,
+                                                                        const std::string& folder) {
+  using Names = std::shared_ptr<const std::vector<std::string>>;
+  {
+    std::lock_guard lock(c.folders_mutex);
+    const auto known = c.earlier_segments.find(folder);
+    if (known != c.earlier_segments.end()) return known->second;
+  }
+  TAILCAST_ASSIGN_OR_RETURN(const std::vector<OpsEntry> entries, c.ops->ListFolder(folder));
+  std::vector<std::string> names;
+  for (const OpsEntry& entry : entries) {
+    if (!entry.is_folder && MayBeSegment(entry.name)) names.push_back(entry.name);
+  }
+  std::sort(names.begin(), names.end());
+  const auto listed = std::make_shared<const std::vector<std::string>>(std::move(names));
+  std::lock_guard lock(c.folders_mutex);
+  if (c.earlier_segments.size() >= kListedFoldersMax) c.earlier_segments.clear();
+  c.earlier_segments[folder] = listed;
+  return Names(listed);
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> SegmentNames(const Context& c, const FirstInode& file) {
+  std::vector<std::string> names;
+  const bool counts = WordCounts(c, *file.page);
+  const Epoch newest = LoadWord(*file.page).epoch;
+  if (counts && newest <= kProbedEpochsMax) {
+    for (Epoch epoch = Successor(Epoch::kFirst); epoch <= newest; epoch = Successor(epoch)) {
+      names.push_back(SegmentName(file.name, file.header.file_id, epoch));
+    }
+    return names;
+  }
+  const auto add = [&](const std::string& name) {
+    if (ParseSegmentName(name, file.name, file.header.file_id).has_value()) names.push_back(name);
+  };
+  if (counts) {
+    TAILCAST_ASSIGN_OR_RETURN(const std::vector<OpsEntry> entries, c.ops->ListFolder(file.folder));
+    for (const OpsEntry& entry : entries) {
+      if (!entry.is_folder) add(entry.name);
+    }
+    return names;
+  }
+  TAILCAST_ASSIGN_OR_RETURN(const auto earlier, EarlierSegments(c, file.folder));
+  const std::string prefix = SegmentPrefix(file.name, file.header.file_id);
+  for (auto name = std::lower_bound(earlier->begin(), earlier->end(), prefix);
+       name != earlier->end() && name->starts_with(prefix); ++name) {
+    add(*name);
+  }
+  return names;
 }
 
 Result<std::shared_ptr<Segments>> ListSegments(const Context& c, const FirstInode& file,
                                                const Segments* known) {
   auto segments = std::make_shared<Segments>();
   segments->by_epoch.push_back({file.header, file.file});
-  TAILCAST_ASSIGN_OR_RETURN(const std::vector<OpsEntry> entries, c.ops->ListFolder(file.folder));
-  for (const OpsEntry& entry : entries) {
-    const std::optional<Epoch> epoch = ParseSegmentName(entry.name, file.name, file.header.file_id);
-    if (!epoch.has_value() || entry.is_folder) continue;
+  TAILCAST_ASSIGN_OR_RETURN(const std::vector<std::string> names, SegmentNames(c, file));
+  for (const std::string& name : names) {
+    const std::optional<Epoch> epoch = ParseSegmentName(name, file.name, file.header.file_id);
     const Segment* seen = nullptr;
     if (known != nullptr) {
       for (const Segment& segment : known->by_epoch) {
@@ -96,11 +177,11 @@ Result<std::shared_ptr<Segments>> ListSegments(const Context& c, const FirstInod
       segments->by_epoch.push_back(*seen);
       continue;
     }
-    const std::string path = Join(file.folder, entry.name);
+    const std::string path = Join(file.folder, name);
     Result<std::unique_ptr<OpsFile>> inode = c.ops->Open(path, false);
     if (!inode.ok()) {
-      // Removed since the listing: by a delete, which the tombstone tells, or by a fencer that had
-      // lost the race before it appended anything.
+      // Never made, by a fencer that died or lost a race before it appended anything; or removed by
+      // a delete, which the tombstone tells.
       if (IsNotFound(inode.status())) continue;
       return inode.status();
     }

@@ -55,10 +55,16 @@ struct FirstInode {
   std::shared_ptr<SharedPage> page;
 };
 
+// Whether the word counts: its tag is that of this attachment. Read before the word.
+bool WordCounts(const Context& c, SharedPage& page);
 CommitWord LoadWord(SharedPage& page);
 bool SwapWord(SharedPage& page, CommitWord from, CommitWord to);
 bool IsDeleted(SharedPage& page);
+// What to say when SharedPage::lost. DataLoss: the file is cut. Unavailable: I/O.
+Status PageLost(const FirstInode& file);
 
+// The first page of an inode. DataLoss: it is cut.
+Result<std::string> ReadFirstPage(OpsFile& file, const std::string& path);
 // DataLoss: what is there is no inode of a file.
 Result<Header> ReadHeader(OpsFile& file, const std::string& path);
 // The inode that `entry`, a name or a claim, names, mapped. NotFound, DataLoss.
@@ -67,6 +73,12 @@ Result<FirstInode> OpenFirstInode(const Context& c, const std::string& folder,
 // A new inode with its first page, flushed, without a name. NotFound: no such folder.
 Result<std::unique_ptr<OpsFile>> MakeInode(const Context& c, const std::string& folder,
                                            const Header& header);
+// Names in the folder that segments of the file may have, without its own: at least all that are
+// there and were made before the look at the word or its tag that comes before this call. Lists
+// the folder only if the word does not count, and then once for all its files: whoever makes a
+// segment has made the word count before, so a list of this attachment has all those of files whose
+// word does not.
+Result<std::vector<std::string>> SegmentNames(const Context& c, const FirstInode& file);
 // All inodes of the file. `known`: a list from before, whose open inodes are used again, or null.
 // NotFound: the file was deleted.
 Result<std::shared_ptr<Segments>> ListSegments(const Context& c, const FirstInode& file,

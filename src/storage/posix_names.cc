@@ -79,7 +79,7 @@ Result<FirstInode> MakeFirstInode(const Context& c, const std::string& folder,
 // Gives an inode whose claim is durable its name.
 Status LinkName(const Context& c, const FirstInode& first) {
   const std::string path = Join(first.folder, first.name);
-  const Status linked = c.ops->Link(*first.file, path);
+  Status linked = c.ops->Link(*first.file, path);
   if (IsAlreadyExists(linked)) {
     // A helper completed our claim; or, a rule of the caller's broken, another file got the name.
     TAILCAST_ASSIGN_OR_RETURN(const FirstInode there,
@@ -202,12 +202,9 @@ Status FinishDelete(const Context& c, const FirstInode& file) {
   // The name goes last, behind a flush: a delete that died halfway, or a power loss, leaves it to
   // those who list the folder, and who deletes it again finishes the rest. The claim goes before
   // it: who meets the key free meanwhile comes by the name (RestoreClaim).
-  TAILCAST_ASSIGN_OR_RETURN(const std::vector<OpsEntry> entries, c.ops->ListFolder(file.folder));
-  for (const OpsEntry& entry : entries) {
-    if (!entry.is_folder &&
-        ParseSegmentName(entry.name, file.name, file.header.file_id).has_value()) {
-      TAILCAST_RETURN_IF_ERROR(remove_if_ours(entry.name));
-    }
+  TAILCAST_ASSIGN_OR_RETURN(const std::vector<std::string> segments, SegmentNames(c, file));
+  for (const std::string& segment : segments) {
+    TAILCAST_RETURN_IF_ERROR(remove_if_ours(segment));
   }
   TAILCAST_RETURN_IF_ERROR(remove_if_ours(ClaimName(file.header.key)));
   TAILCAST_RETURN_IF_ERROR(FlushFolder(c, file.folder));

@@ -18,10 +18,10 @@ Reader::~Reader() = default;
 
 bool Reader::FastSize(FileSize& size) const {
   // The tag first: once it is ours, the word counts.
-  if (file_.page->Load(kBootTagOffset) != context_->ops->BootTag()) return false;
+  if (!file_.page->resident() || !WordCounts(*context_, *file_.page)) return false;
   const CommitWord word = LoadWord(*file_.page);
   size = {word.length, word.epoch};
-  return true;
+  return !file_.page->lost();
 }
 
 Result<Reader::View> Reader::Look(bool want_segments) {
@@ -32,8 +32,13 @@ Result<Reader::View> Reader::Look(bool want_segments) {
       known = known_;
     }
     // The tag first: once it is ours, the word counts.
-    const uint64_t tag = file_.page->Load(kBootTagOffset);
-    if (tag == context_->ops->BootTag()) return LookAtWord(known, want_segments);
+    const uint64_t tag = file_.page->Load(kAttachTagOffset);
+    if (tag == context_->ops->AttachTag()) {
+      Result<View> view = LookAtWord(known, want_segments);
+      if (file_.page->lost()) return PageLost(file_);
+      return view;
+    }
+    if (file_.page->lost()) return PageLost(file_);
     TAILCAST_ASSIGN_OR_RETURN(std::optional<View> view, LookAtSlots(known, tag, want_segments));
     if (view.has_value()) return *std::move(view);
   }
@@ -60,9 +65,9 @@ Result<Reader::View> Reader::LookAtWord(const Known& known, bool want_segments) 
   return view;
 }
 
-// spec Fencing: ReadWord, ReadSlots, ReadBracket. The machine has restarted and nobody has opened
-// the file for append since. As long as the tag stays, nobody appends, and what we once computed
-// holds.
+// spec Fencing: ReadWord, ReadSlots, ReadBracket. This is another attachment than the word's, and
+// nobody has opened the file for append in it. As long as the tag stays, nobody appends, and what
+// we once computed holds.
 Result<std::optional<Reader::View>> Reader::LookAtSlots(const Known& known, uint64_t tag,
                                                         bool want_segments) {
   const Context& c = *context_;
@@ -74,8 +79,8 @@ Result<std::optional<Reader::View>> Reader::LookAtSlots(const Known& known, uint
   View view;
   TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<Segments> fresh,
                             ListSegments(c, file_, known.segments.get()));
-  TAILCAST_ASSIGN_OR_RETURN(view.committed, Recover(file_, *fresh));
-  const bool booted = file_.page->Load(kBootTagOffset) != tag;
+  TAILCAST_ASSIGN_OR_RETURN(view.committed, Recover(c, file_, *fresh));
+  const bool booted = file_.page->Load(kAttachTagOffset) != tag;
   if (want_segments) LogOldView(view.committed.length, booted);
   if (MustStartOver(booted)) return std::optional<View>();
   view.segments = std::move(fresh);

@@ -18,7 +18,7 @@ namespace tailcast::storage::posix {
 
 // A look at the file is one of three:
 //
-//   the boot tag is this boot's: the word counts
+//   the tag is this attachment's: the word counts
 //       the known list is complete for it --------------------> known list, length of the word
 //       otherwise: list the inodes ---------------------------> new list, length of the word
 //   it is not: nobody appends as long as the tag stays
@@ -34,8 +34,8 @@ class Reader {
   Reader(const Context* context, FirstInode file);
   ~Reader();
 
-  // The committed length, without a system call, if this boot's processes wrote the file; nothing
-  // if Size has to be asked.
+  // The committed length, without waiting for the disk, if the word counts and is in memory;
+  // nothing if Size has to be asked.
   bool FastSize(FileSize& size) const;
   // Blocks.
   Result<FileSize> Size();
@@ -50,14 +50,14 @@ class Reader {
   // What is kept between looks.
   struct Known {
     std::shared_ptr<const Segments> segments;
-    // What recovery computed from the slots while the boot tag was `old_tag`.
+    // What recovery computed from the slots while the tag was `old_tag`.
     uint64_t old_tag = 0;
     View old_view;
   };
   Result<View> Look(bool want_segments);
   // The word counts.
   Result<View> LookAtWord(const Known& known, bool want_segments);
-  // The word is of an earlier boot; nothing if somebody recovered the file meanwhile.
+  // The word is of an earlier attachment; nothing if somebody recovered the file meanwhile.
   Result<std::optional<View>> LookAtSlots(const Known& known, uint64_t tag, bool want_segments);
   void LogOldView(int64_t length, bool booted) const;
 

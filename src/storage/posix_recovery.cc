@@ -15,7 +15,7 @@ namespace {
 FAULT_POINT(kNoRangeChecksum, "storage.no_range_checksum",
             "a slot is believed without looking at its bytes");
 FAULT_POINT(kTrustWord, "storage.trust_word",
-            "the word is believed after a restart of the machine");
+            "the word is believed although the page cache was lost");
 FAULT_POINT(kSlotsOfAnySegment, "storage.slots_of_any_segment",
             "recovery takes the longest slot of all segments");
 FAULT_POINT(kSameInode, "storage.same_inode",
@@ -24,8 +24,7 @@ FAULT_POINT(kSegmentNotDurable, "storage.segment_not_durable",
             "a fence returns before its segment survives a power loss");
 FAULT_POINT(kWordReadLate, "storage.word_read_late",
             "recovery reads the word to be swapped after the slots, once");
-FAULT_POINT(kNoBracket, "storage.no_bracket",
-            "recovery and readers do not look at the boot tag again");
+FAULT_POINT(kNoBracket, "storage.no_bracket", "recovery and readers do not look at the tag again");
 
 constexpr int64_t kChecksumPieceBytes = 1 << 20;
 
@@ -45,8 +44,8 @@ Result<uint32_t> ChecksumOf(const Segment& segment, int64_t from, int64_t to) {
 }
 
 // What one inode says about the length after a power loss.
-Result<int64_t> DurableLength(const Segment& segment) {
-  TAILCAST_ASSIGN_OR_RETURN(const std::string page, segment.file->ReadAt(0, kPageBytes));
+Result<int64_t> DurableLength(const Segment& segment, const std::string& path) {
+  TAILCAST_ASSIGN_OR_RETURN(const std::string page, ReadFirstPage(*segment.file, path));
   for (const Slot& slot : SlotsOf(page, segment.header)) {
     if (kNoRangeChecksum.planted()) return slot.length;
     TAILCAST_ASSIGN_OR_RETURN(const uint32_t crc,
@@ -58,20 +57,26 @@ Result<int64_t> DurableLength(const Segment& segment) {
 
 }  // namespace
 
-Result<CommitWord> Recover(const FirstInode& file, const Segments& segments) {
-  for (const Segment& segment : segments.by_epoch) {
-    if (segment.header.unflushed) {
-      return DataLossError(Join(file.folder, file.name) +
-                           ": it was written without flushes (durability page-cache) and the "
-                           "machine has restarted since; its content is not known, delete it");
-    }
-  }
+Result<CommitWord> Recover(const Context& c, const FirstInode& file, const Segments& segments) {
+  const std::string path = Join(file.folder, file.name);
   const Segment& newest = segments.by_epoch.back();
+  const bool unflushed =
+      std::any_of(segments.by_epoch.begin(), segments.by_epoch.end(),
+                  [](const Segment& segment) { return segment.header.unflushed; });
+  if (unflushed) {
+    const bool same_boot = file.page->Load(kBootTagOffset) == c.ops->BootTag();
+    const CommitWord word = LoadWord(*file.page);
+    if (same_boot && word.epoch >= newest.header.epoch) return word;
+    return DataLossError(path +
+                         ": it was written without flushes (durability page-cache) and the " +
+                         (same_boot ? "disk was attached anew" : "machine has restarted") +
+                         " since; its content is not known, delete it");
+  }
   CommitWord word{newest.header.epoch, 0};
-  TAILCAST_ASSIGN_OR_RETURN(word.length, DurableLength(newest));
+  TAILCAST_ASSIGN_OR_RETURN(word.length, DurableLength(newest, path));
   if (kSlotsOfAnySegment.planted()) {
     for (const Segment& segment : segments.by_epoch) {
-      TAILCAST_ASSIGN_OR_RETURN(const int64_t length, DurableLength(segment));
+      TAILCAST_ASSIGN_OR_RETURN(const int64_t length, DurableLength(segment, path));
       word.length = std::max(word.length, length);
     }
   }
@@ -89,7 +94,7 @@ CommitWord WordAfterRestart(CommitWord on_disk, bool sector_is_whole, CommitWord
 namespace {
 
 // The word that a takeover after a restart of the machine starts from; nothing if somebody else
-// recovered the file meanwhile. `raw`: the word as it was read before `tag`, the boot tag.
+// recovered the file meanwhile. `raw`: the word as it was read before `tag`.
 Result<std::optional<CommitWord>> RecoverWord(const Context& c, const FirstInode& first,
                                               uint64_t writer, uint64_t tag, uint64_t& raw) {
   SharedPage& page = *first.page;
@@ -99,12 +104,12 @@ Result<std::optional<CommitWord>> RecoverWord(const Context& c, const FirstInode
   const bool live_sector_is_whole = page.Load(kLiveMagicOffset) == kLiveMagic;
   TAILCAST_ASSIGN_OR_RETURN(const std::shared_ptr<Segments> segments,
                             ListSegments(c, first, nullptr));
-  TAILCAST_ASSIGN_OR_RETURN(const CommitWord recovered, Recover(first, *segments));
+  TAILCAST_ASSIGN_OR_RETURN(const CommitWord recovered, Recover(c, first, *segments));
   const CommitWord word = WordAfterRestart(on_disk, live_sector_is_whole, recovered);
   if (kWordReadLate.planted()) raw = page.Load(kWordOffset);
   // spec Fencing: RecoverBracket.
   TAILCAST_LOG_STEP(c, "RecoverReadSlots", writer, LogWord({Successor(word.epoch), word.length}));
-  const bool booted_meanwhile = page.Load(kBootTagOffset) != tag;
+  const bool booted_meanwhile = page.Load(kAttachTagOffset) != tag;
   TAILCAST_LOG_STEP(c, "RecoverBracket", writer, LogFlag("booted", booted_meanwhile));
   if (MustStartOver(booted_meanwhile) && !kWordReadLate.planted())
     return std::optional<CommitWord>();
@@ -155,10 +160,11 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
   const uint64_t writer = ++c.writers;
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     // spec Fencing: RecoverReadWord. The raw word is what the swap expects; its fields count only
-    // when the boot tag, read after it, is ours.
+    // when the tag, read after it, is ours.
     uint64_t raw = page.Load(kWordOffset);
-    const uint64_t tag = page.Load(kBootTagOffset);
-    const bool booted = tag == c.ops->BootTag();
+    const uint64_t tag = page.Load(kAttachTagOffset);
+    const bool booted = tag == c.ops->AttachTag();
+    if (page.lost()) return PageLost(first);
     CommitWord next = Unpack(raw);
     if (!booted) {
       TAILCAST_ASSIGN_OR_RETURN(const std::optional<CommitWord> recovered,
@@ -183,6 +189,7 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
       // spec Fencing: RecoverSetBoot. From here the word counts.
       page.Store(kLiveMagicOffset, kLiveMagic);
       page.Store(kBootTagOffset, c.ops->BootTag());
+      page.Store(kAttachTagOffset, c.ops->AttachTag());
       TAILCAST_LOG_STEP(c, "RecoverSetBoot", writer, "");
     }
     if (IsDeleted(page)) {

@@ -1,8 +1,10 @@
-// Opening a file for append: fencing earlier writers and, after a restart of the machine, finding
+// Opening a file for append: fencing earlier writers and, after the page cache was lost, finding
 // out what the disk kept. Internal to the driver.
 //
-// The word counts within one boot. When its boot tag is not this boot's, the length is that of the
-// newest slot of the newest segment whose bytes match their checksum:
+// The word counts within one attachment (attachment.h): a restart of the machine ends it, and so
+// does a device or volume that is attached anew. When its tag is not this attachment's, the length
+// is that of the newest slot of the newest segment whose bytes match their checksum. The models
+// call both a restart, and the tag the boot id:
 //
 //   booted:      read word --------------------------------------> swap to (epoch + 1, length)
 //   otherwise:   read word, tag -> segments, slots -> tag again -> swap to (highest epoch + 1,
@@ -12,8 +14,8 @@
 //   then:        make the segment of the new epoch, durably -> look at the word once more
 //
 // The swap expects the word as it was read first, and the tag is stored last. So of two openers at
-// once one swaps, and the other starts over; and whoever sees this boot's tag sees a word that
-// counts.
+// once one swaps, and the other starts over; and whoever sees this attachment's tag sees a word
+// that counts.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +34,10 @@ namespace tailcast::storage::posix {
 Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::string& folder,
                                               const std::string& name);
 
-// Length and highest epoch from what the disk kept. DataLoss: the file was written without flushes.
+// Length and highest epoch from what the disk kept. A file that was written without flushes has the
+// word only: DataLoss after a restart of the machine.
 // spec Fencing: Recovered.
-Result<CommitWord> Recover(const FirstInode& file, const Segments& segments);
+Result<CommitWord> Recover(const Context& c, const FirstInode& file, const Segments& segments);
 
 // Whether what was recovered from slots is void, given that by now the file's tag is this boot's:
 // somebody has recovered the file meanwhile and may have begun to append, so a slot that we saw may

@@ -74,14 +74,14 @@ inline int CrashOnce(int cut, int second_cut, uint64_t seed, Oracle& oracle) {
     Process p(files, hook);
     RunScript(p.context, oracle, rng, true);
   }
-  files.PowerLoss(rng, {seed % 2 == 0});
+  files.PowerLoss(rng, {.garble_rewritten_metadata = seed % 2 == 0, .same_boot = seed % 5 == 0});
   if (second_cut >= 0) {
     calls = 0;
     limit = second_cut;
     Process p(files, hook);
     RunScript(p.context, oracle, rng, true);  // AlreadyExists or a creation that was lost
     RunScript(p.context, oracle, rng, false);
-    files.PowerLoss(rng, {seed % 3 == 0});
+    files.PowerLoss(rng, {.garble_rewritten_metadata = seed % 3 == 0, .same_boot = seed % 7 == 0});
   }
   // Was the creation reported, the file must be there.
   Process p(files);
@@ -238,7 +238,7 @@ inline std::string TakeoverOnce(Victim victim, int stop_before, uint64_t seed, b
   oracle.Final(*content);
   oracle.Read(0, *content);
   if (!oracle.error().empty()) return oracle.error();
-  files.PowerLoss(rng, {seed % 2 == 0});
+  files.PowerLoss(rng, {.garble_rewritten_metadata = seed % 2 == 0, .same_boot = seed % 5 == 0});
   CheckAtRest(files, oracle);
   return oracle.error();
 }
@@ -420,7 +420,7 @@ inline std::string CreateRaceOnce(uint64_t seed) {
           const std::string winner = WinnerOf(file.status());
           winners.insert(winner);
           if (!with_deletes && !OpenRead(p.context, kFolder, winner).ok() &&
-              p.context.ops->BootTag() != 0 && hook("", "").ok()) {
+              p.context.ops->AttachTag() != 0 && hook("", "").ok()) {
             fail("the winner's file is not there when it is reported");
           }
         } else if (file.status().code() == StatusCode::kDataLoss ||

@@ -23,8 +23,9 @@ struct PosixStore::Core {
         ops(std::move(o)),
         registry(opts.metrics != nullptr ? *opts.metrics : ProcessMetrics()),
         metrics(registry),
-        slow_sizes(registry.GetCounter("tailcast_storage_recovered_sizes_total",
-                                       "Sizes computed from durable slots after a restart.")),
+        slow_sizes(registry.GetCounter(
+            "tailcast_storage_recovered_sizes_total",
+            "Sizes that were not at hand in memory, or were computed from slots.")),
         writes(std::make_unique<BlockingPool>("storage-write", opts.write_threads_max)),
         reads(std::make_unique<BlockingPool>("storage-read", opts.read_threads_max)) {
     context.ops = ops.get();
@@ -195,7 +196,9 @@ Result<std::unique_ptr<PosixStore>> PosixStore::Open(EventLoop* loop, const std:
   if (mkdir(root.c_str(), 0755) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, "make storage folder " + root);
   }
-  TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<FileOps> ops, OpenFileOps(root));
+  FileOpsOptions file_ops;
+  file_ops.durable = options.durability == posix::Durability::kDurable;
+  TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<FileOps> ops, OpenFileOps(root, file_ops));
   return std::make_unique<PosixStore>(loop, std::move(ops), options);
 }
 

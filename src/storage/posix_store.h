@@ -1,13 +1,14 @@
 // The primary layer on a local folder: durable, fenced across processes, safe against kill -9 and
 // power loss. docs/formats/primary_posix.md has the layout, posix_file.h the steps.
 //
-// One host only: all processes that use a folder share its page cache. Good: ext4, xfs, btrfs,
-// tmpfs (which a restart empties), overlay, f2fs, bcachefs. Refused at Open: NFS, SMB, FUSE, 9p and
-// others where two hosts, or a mapping and a write, may not see each other.
+// One host only: all processes that use a folder share its page cache. Good: ext4, xfs, tmpfs
+// (which a restart empties), overlay; without flushes also btrfs, f2fs, bcachefs. Refused at Open:
+// these with flushes, and NFS, SMB, FUSE, 9p and others where two hosts, or a mapping and a write,
+// may not see each other.
 //
 // An append is one task on a pool thread: two writes, one fdatasync, one compare-and-swap. Size
-// costs no system call. Reads have threads of their own, so that a spike of readers does not delay
-// appends.
+// costs one that does not wait. Reads have threads of their own, so that a spike of readers does
+// not delay appends.
 //
 // Threads: all calls on the loop; see Store.
 #pragma once
@@ -43,7 +44,9 @@ class PosixStore final : public Store {
   // Opens the store in the folder `root`, which is made if its parent exists. `loop` must outlive
   // the store.
   //   NotFound, PermissionDenied  the folder cannot be made, read or written; the message names it
-  //   FailedPrecondition          its file system cannot fence (see above)
+  //   FailedPrecondition          its file system cannot fence, or may forget flushes (see above)
+  //   ResourceExhausted, Unavailable, PermissionDenied
+  //                               its file `.attached` (attachment.h)
   static Result<std::unique_ptr<PosixStore>> Open(EventLoop* loop, const std::string& root,
                                                   PosixStoreOptions options = {});
   // On given system calls, for tests.

@@ -1,0 +1,122 @@
+#include <utility>
+
+#include "tailcast/storage/file_ops.h"
+
+namespace tailcast::storage {
+namespace {
+
+class HookedPage : public SharedPage {
+ public:
+  HookedPage(std::unique_ptr<SharedPage> page, FileOpsHook before, std::string path)
+      : page_(std::move(page)), before_(std::move(before)), path_(std::move(path)) {}
+  uint64_t Load(int64_t offset) override {
+    const Status ignored = before_("load", path_);
+    static_cast<void>(ignored);
+    return page_->Load(offset);
+  }
+  void Store(int64_t offset, uint64_t value) override {
+    if (before_("store", path_).ok()) page_->Store(offset, value);
+  }
+  bool CompareAndSwap(int64_t offset, uint64_t expected, uint64_t desired) override {
+    return before_("swap", path_).ok() && page_->CompareAndSwap(offset, expected, desired);
+  }
+  bool lost() const override { return page_->lost(); }
+  bool resident() const override { return page_->resident(); }
+
+ private:
+  const std::unique_ptr<SharedPage> page_;
+  const FileOpsHook before_;
+  const std::string path_;
+};
+
+class HookedFile : public OpsFile {
+ public:
+  HookedFile(std::unique_ptr<OpsFile> file, FileOpsHook before, std::string path)
+      : file_(std::move(file)), before_(std::move(before)), path_(std::move(path)) {}
+  Status WriteAt(int64_t offset, std::string_view bytes) override {
+    TAILCAST_RETURN_IF_ERROR(before_("write", path_));
+    return file_->WriteAt(offset, bytes);
+  }
+  Status Truncate(int64_t size) override {
+    TAILCAST_RETURN_IF_ERROR(before_("truncate", path_));
+    return file_->Truncate(size);
+  }
+  Result<std::string> ReadAt(int64_t offset, int64_t length) override {
+    TAILCAST_RETURN_IF_ERROR(before_("read", path_));
+    return file_->ReadAt(offset, length);
+  }
+  Status SyncData() override {
+    TAILCAST_RETURN_IF_ERROR(before_("flush", path_));
+    return file_->SyncData();
+  }
+  Result<bool> TryLock() override {
+    TAILCAST_RETURN_IF_ERROR(before_("lock", path_));
+    return file_->TryLock();
+  }
+  void Unlock() override { file_->Unlock(); }
+  Result<std::unique_ptr<SharedPage>> MapPage(bool writable) override {
+    TAILCAST_RETURN_IF_ERROR(before_("map", path_));
+    TAILCAST_ASSIGN_OR_RETURN(auto page, file_->MapPage(writable));
+    return std::unique_ptr<SharedPage>(
+        std::make_unique<HookedPage>(std::move(page), before_, path_));
+  }
+  OpsFile& inner() { return *file_; }
+
+ private:
+  const std::unique_ptr<OpsFile> file_;
+  const FileOpsHook before_;
+  const std::string path_;
+};
+
+class HookedFileOps : public FileOps {
+ public:
+  HookedFileOps(FileOps* ops, FileOpsHook before) : ops_(ops), before_(std::move(before)) {}
+  Result<std::unique_ptr<OpsFile>> CreateUnnamed(const std::string& folder) override {
+    TAILCAST_RETURN_IF_ERROR(before_("create", folder));
+    return Wrap(ops_->CreateUnnamed(folder), folder + "/(new file)");
+  }
+  Result<std::unique_ptr<OpsFile>> Open(const std::string& path, bool writable) override {
+    TAILCAST_RETURN_IF_ERROR(before_("open", path));
+    return Wrap(ops_->Open(path, writable), path);
+  }
+  Status Link(OpsFile& file, const std::string& path) override {
+    TAILCAST_RETURN_IF_ERROR(before_("link", path));
+    return ops_->Link(static_cast<HookedFile&>(file).inner(), path);
+  }
+  Status Unlink(const std::string& path) override {
+    TAILCAST_RETURN_IF_ERROR(before_("unlink", path));
+    return ops_->Unlink(path);
+  }
+  Status SyncFolder(const std::string& folder) override {
+    TAILCAST_RETURN_IF_ERROR(before_("flush folder", folder));
+    return ops_->SyncFolder(folder);
+  }
+  Status MakeFolder(const std::string& path) override {
+    TAILCAST_RETURN_IF_ERROR(before_("make folder", path));
+    return ops_->MakeFolder(path);
+  }
+  Result<std::vector<OpsEntry>> ListFolder(const std::string& folder) override {
+    TAILCAST_RETURN_IF_ERROR(before_("list", folder));
+    return ops_->ListFolder(folder);
+  }
+  uint64_t AttachTag() override { return ops_->AttachTag(); }
+  uint64_t BootTag() override { return ops_->BootTag(); }
+  uint64_t Random64() override { return ops_->Random64(); }
+
+ private:
+  Result<std::unique_ptr<OpsFile>> Wrap(Result<std::unique_ptr<OpsFile>> file, std::string path) {
+    if (!file.ok()) return file;
+    return std::unique_ptr<OpsFile>(
+        std::make_unique<HookedFile>(*std::move(file), before_, std::move(path)));
+  }
+  FileOps* const ops_;
+  const FileOpsHook before_;
+};
+
+}  // namespace
+
+std::unique_ptr<FileOps> HookFileOps(FileOps* ops, FileOpsHook before) {
+  return std::make_unique<HookedFileOps>(ops, std::move(before));
+}
+
+}  // namespace tailcast::storage

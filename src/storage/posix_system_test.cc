@@ -1,0 +1,247 @@
+// What the posix driver asks of the system it runs on: how long a shared page counts, mounts, full
+// disks, files that other programs cut, and how often folders are listed.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tailcast/base/thread_loop.h"
+#include "tailcast/storage/memory_files.h"
+#include "tailcast/storage/posix_file.h"
+#include "tailcast/storage/posix_store.h"
+#include "tailcast/storage/store_sync.h"
+
+namespace tailcast::storage {
+namespace {
+
+using ::testing::HasSubstr;
+using posix::Durability;
+
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(const std::string& parent = ::testing::TempDir()) {
+    std::string pattern = parent + "/tailcast_system_XXXXXX";
+    const char* made = mkdtemp(pattern.data());
+    EXPECT_NE(made, nullptr);
+    path_ = pattern;
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A store that one process has open.
+class Opened {
+ public:
+  explicit Opened(const std::string& root, Durability durability = Durability::kDurable) {
+    PosixStoreOptions options;
+    options.durability = durability;
+    options.metrics = &metrics_;
+    store_ = PosixStore::Open(&loop_, root, options).value();
+  }
+  SyncStore Sync() {
+    return SyncStore(store_.get(), [this](const std::function<bool()>& done) {
+      return loop_.RunUntil(done, loop_.Now() + Duration::Seconds(30));
+    });
+  }
+
+ private:
+  ThreadLoop loop_;
+  MetricRegistry metrics_;
+  std::unique_ptr<PosixStore> store_;
+};
+
+// The part of a file that processes share, as a disk has it that was not told to write it.
+std::string LiveSector(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string page(posix::kPageBytes, '\0');
+  file.read(page.data(), static_cast<std::streamsize>(page.size()));
+  return page.substr(posix::kLiveOffset, posix::kSectorBytes);
+}
+void WriteLiveSector(const std::string& path, const std::string& sector) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(posix::kLiveOffset);
+  file.write(sector.data(), static_cast<std::streamsize>(sector.size()));
+}
+
+TEST(Attachment, LastsAsLongAsOneProcessHasTheFolderOpenAfterAnother) {
+  TemporaryFolder folder;
+  auto first = OpenFileOps(folder.path()).value();
+  auto second = OpenFileOps(folder.path()).value();
+  const uint64_t tag = first->AttachTag();
+  EXPECT_EQ(second->AttachTag(), tag);
+  first.reset();
+  auto third = OpenFileOps(folder.path()).value();
+  EXPECT_EQ(third->AttachTag(), tag);
+  const uint64_t boot = third->BootTag();
+  second.reset();
+  third.reset();
+  auto later = OpenFileOps(folder.path()).value();
+  EXPECT_NE(later->AttachTag(), tag) << "nobody was there to keep the page cache";
+  EXPECT_EQ(later->BootTag(), boot);
+}
+
+TEST(PosixStore, AWordThatTheDiskHasAnOldValueOfCutsNothingWhenTheDiskIsAttachedAnew) {
+  for (const bool taken_over : {false, true}) {
+    TemporaryFolder folder;
+    const std::string path = folder.path() + "/d/f";
+    std::string stale;
+    {
+      Opened process(folder.path());
+      SyncStore s = process.Sync();
+      auto file = *s.Create("d", "f", "k");
+      ASSERT_EQ(s.Append(*file, "abc").outcome, AppendOutcome::kApplied);
+      stale = LiveSector(path);
+      if (taken_over) file = *s.Fence("d", "f");
+      ASSERT_EQ(s.Append(*file, "def").outcome, AppendOutcome::kApplied);
+      ASSERT_EQ(s.Append(*file, "ghi").outcome, AppendOutcome::kApplied);
+    }
+    WriteLiveSector(path, stale);
+    Opened process(folder.path());
+    SyncStore s = process.Sync();
+    EXPECT_EQ(*s.ReadAll("d", "f"), "abcdefghi");
+    auto file = *s.Fence("d", "f");
+    EXPECT_EQ(file->committed_length(), 9);
+    ASSERT_EQ(s.Append(*file, "jkl").outcome, AppendOutcome::kApplied);
+    EXPECT_EQ(*s.ReadAll("d", "f"), "abcdefghijkl");
+  }
+}
+
+TEST(PosixStore, WhatWasWrittenWithoutFlushesIsThereForTheNextProcessOfTheSameBoot) {
+  TemporaryFolder folder;
+  for (const Durability durability :
+       {Durability::kPageCache, Durability::kDurable, Durability::kPageCache}) {
+    Opened process(folder.path(), durability);
+    SyncStore s = process.Sync();
+    if (auto made = s.Create("d", "f", "k"); made.ok()) continue;
+    auto file = s.Fence("d", "f");
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_EQ(s.Append(**file, "abc").outcome, AppendOutcome::kApplied);
+  }
+  Opened process(folder.path(), Durability::kPageCache);
+  EXPECT_EQ(*process.Sync().ReadAll("d", "f"), "abcabc");
+}
+
+TEST(PosixStore, WhatLiesOnAnotherMountBelowTheFolderIsRefused) {
+  TemporaryFolder folder;
+  TemporaryFolder elsewhere("/dev/shm");
+  struct stat here, there;
+  ASSERT_EQ(stat(folder.path().c_str(), &here), 0);
+  ASSERT_EQ(stat(elsewhere.path().c_str(), &there), 0);
+  if (here.st_dev == there.st_dev) GTEST_SKIP() << "the temporary folder is on /dev/shm's mount";
+  std::ofstream(elsewhere.path() + "/f") << "abc";
+  std::filesystem::create_directory_symlink(elsewhere.path(), folder.path() + "/d");
+  Opened process(folder.path());
+  SyncStore s = process.Sync();
+  for (const Status& status : {s.Create("d", "g", "k").status(), s.Open("d", "f").status(),
+                               s.List("d").status()}) {
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(status.message(), HasSubstr(folder.path() + "/d")) << status;
+  }
+  const std::filesystem::directory_iterator there_now(elsewhere.path());
+  EXPECT_EQ(std::distance(begin(there_now), end(there_now)), 1) << "something was made there";
+}
+
+TEST(PosixStore, AFileThatIsCutWithinItsFirstPageEndsNobody) {
+  TemporaryFolder folder;
+  Opened process(folder.path());
+  SyncStore s = process.Sync();
+  auto file = *s.Create("d", "f", "k");
+  ASSERT_EQ(s.Append(*file, "abc").outcome, AppendOutcome::kApplied);
+  auto reader = *s.Open("d", "f");
+  EXPECT_EQ(s.Size(*reader).value().committed_length, 3);
+  ASSERT_EQ(truncate((folder.path() + "/d/f").c_str(), 0), 0);
+  EXPECT_EQ(s.Size(*reader).status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(s.Read(*reader, 0, 3).status().code(), StatusCode::kDataLoss);
+  const AppendResult append = s.Append(*file, "def");
+  EXPECT_EQ(append.outcome, AppendOutcome::kUnknown);
+  EXPECT_EQ(append.error.code(), StatusCode::kDataLoss) << append.error;
+  EXPECT_EQ(s.Fence("d", "f").status().code(), StatusCode::kDataLoss);
+}
+
+TEST(MappedPage, TellsWhetherALookAtItWouldWaitForTheDisk) {
+  TemporaryFolder folder;
+  const auto ops = OpenFileOps(folder.path()).value();
+  const std::string path = folder.path() + "/f";
+  const int fd = open(path.c_str(), O_CREAT | O_RDWR, 0644);
+  ASSERT_GE(fd, 0);
+  const std::string page(posix::kPageBytes, 'x');
+  ASSERT_EQ(pwrite(fd, page.data(), page.size(), 0), posix::kPageBytes);
+  ASSERT_EQ(fsync(fd), 0);
+  auto mapped = ops->Open("f", false).value()->MapPage(false).value();
+  ASSERT_EQ(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+  if (mapped->resident()) GTEST_SKIP() << "this file system keeps its pages";
+  EXPECT_EQ(mapped->Load(0), 0x7878787878787878u);
+  EXPECT_TRUE(mapped->resident());
+  close(fd);
+}
+
+TEST(PosixFile, WhatAFullDiskTookOfAnAppendDoesNotBlockTheNextOpener) {
+  MemoryFiles files(1);
+  const auto ops = files.OpenOps();
+  posix::Context c;
+  c.ops = ops.get();
+  auto file = posix::CreateExclusive(c, "d", "f", "k").value();
+  ASSERT_EQ(file->Append("abc").outcome, AppendOutcome::kApplied);
+  // Room for a first page and a bit: less than the append wants.
+  MemoryFiles::Faults faults;
+  faults.capacity_bytes = 2 * posix::kPageBytes + 100;
+  files.SetFaults(faults);
+  EXPECT_EQ(file->Append(std::string(10'000, 'x')).outcome, AppendOutcome::kUnknown);
+  auto next = posix::OpenFencing(c, "d", "f");
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ((*next)->committed_length(), 3);
+  EXPECT_EQ((*next)->Append("def").outcome, AppendOutcome::kApplied);
+}
+
+// Files of a shard that a consumer catches up with: their segments are found by name.
+TEST(PosixFile, ReadingAllFilesOfAFolderListsItOnceAtMost) {
+  constexpr int kFiles = 20;
+  MemoryFiles files(1);
+  int listings = 0;
+  const auto count = [&](std::string_view call, const std::string&) {
+    listings += call == "list" ? 1 : 0;
+    return OkStatus();
+  };
+  const auto read_all = [&] {
+    listings = 0;
+    const auto plain = files.OpenOps();
+    const auto ops = HookFileOps(plain.get(), count);
+    posix::Context c;
+    c.ops = ops.get();
+    for (int i = 0; i < kFiles; ++i) {
+      auto reader = posix::OpenRead(c, "d", "f" + std::to_string(i)).value();
+      EXPECT_EQ(reader->Read(0, 100).value(), "abcdef");
+    }
+  };
+  {
+    const auto ops = files.OpenOps();
+    posix::Context c;
+    c.ops = ops.get();
+    for (int i = 0; i < kFiles; ++i) {
+      const std::string name = "f" + std::to_string(i);
+      auto file = posix::CreateExclusive(c, "d", name, name).value();
+      ASSERT_EQ(file->Append("abc").outcome, AppendOutcome::kApplied);
+      file = posix::OpenFencing(c, "d", name).value();
+      ASSERT_EQ(file->Append("def").outcome, AppendOutcome::kApplied);
+    }
+  }
+  read_all();
+  EXPECT_EQ(listings, 0);
+  Rng rng(1);
+  files.PowerLoss(rng, {});
+  read_all();
+  EXPECT_EQ(listings, 1);
+}
+
+}  // namespace
+}  // namespace tailcast::storage
