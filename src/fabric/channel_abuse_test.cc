@@ -131,8 +131,8 @@ class ChannelAbuse : public testing::Test {
     return fd;
   }
   static constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
-  static constexpr ShmHello kHello{
-      .magic = kShmMagic, .version = kShmVersion, .flags = kHelloMessages};
+  static constexpr ShmHello kHello{.magic = kShmMagic,
+                                   .hello = {.version = kHelloVersion, .flags = kHelloMessages}};
 
   std::string folder_;
   ThreadLoop loop_;
@@ -267,7 +267,8 @@ class TcpAbuse : public ChannelAbuse {
     const SocketAddress number = ResolveNumber(where).value();
     Descriptor fd(socket(number.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(connect(fd.get(), number.get(), number.length), 0);
-    const std::string hello = HelloFrame(ExporterIncarnation::kAny, kHelloMessages);
+    const std::string hello =
+        HandshakeFrame(TcpOp::kHello, Hello{.version = kHelloVersion, .flags = kHelloMessages});
     EXPECT_EQ(send(fd.get(), hello.data(), hello.size(), 0), static_cast<ssize_t>(hello.size()));
     char welcome[sizeof(TcpFrame) + sizeof(TcpWelcome)];
     EXPECT_EQ(recv(fd.get(), welcome, sizeof(welcome), MSG_WAITALL),
@@ -376,7 +377,7 @@ TEST_F(TcpAbuse, ALyingServerIsLeftNotTrusted) {
     ASSERT_EQ(getsockname(listener.get(), any.get(), &any.length), 0);
     std::thread liar([&] {
       const Descriptor client(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      char hello[sizeof(TcpFrame) + sizeof(TcpHello)];
+      char hello[sizeof(TcpFrame) + sizeof(Hello)];
       EXPECT_EQ(recv(client.get(), hello, sizeof(hello), MSG_WAITALL),
                 static_cast<ssize_t>(sizeof(hello)));
       std::string text;
@@ -385,7 +386,7 @@ TEST_F(TcpAbuse, ALyingServerIsLeftNotTrusted) {
                               .flags = 0,
                               .count = 0,
                               .argument = kTcpMagic});
-      AppendTo(text, TcpWelcome{.version = kTcpVersion, .status = HelloStatus::kWelcome});
+      AppendTo(text, TcpWelcome{.version = kHelloVersion, .status = HelloStatus::kWelcome});
       Put(client, text + lie);
       char byte;
       while (recv(client.get(), &byte, 1, 0) > 0) {

@@ -11,6 +11,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/thread_loop.h"
+#include "tailcast/fabric/cell_key.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/fabric/reactor.h"
 
@@ -21,6 +22,7 @@ struct DialContext {
   ThreadLoop* loop = nullptr;
   Reactor* reactor = nullptr;
   Duration read_timeout;
+  SharedCellKey key;  // null: none
 };
 
 // Whom an address means.

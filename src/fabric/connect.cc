@@ -97,7 +97,9 @@ class RealExporter final : public Exporter {
 class RealConnector final : public Connector {
  public:
   RealConnector(ThreadLoop* loop, ConnectorOptions options)
-      : loop_(loop), options_(options), reactor_(std::make_shared<Reactor>("fabric-client")) {}
+      : loop_(loop),
+        options_(std::move(options)),
+        reactor_(std::make_shared<Reactor>("fabric-client")) {}
   ~RealConnector() override {
     for (auto& [id, pending] : pending_) ShutDown(std::move(pending.session));
   }
@@ -134,8 +136,10 @@ class RealConnector final : public Connector {
     Result<Address> address = ParseAddress(text);
     Status error = address.status();
     if (error.ok()) {
-      const DialContext context{
-          .loop = loop_, .reactor = reactor_.get(), .read_timeout = options_.read_timeout};
+      const DialContext context{.loop = loop_,
+                                .reactor = reactor_.get(),
+                                .read_timeout = options_.read_timeout,
+                                .key = options_.key};
       Result<std::shared_ptr<Session>> made = (address->driver->*dial)(context, address->target);
       error = made.status();
       if (error.ok()) session = std::move(made).value();
@@ -244,7 +248,7 @@ std::unique_ptr<Exporter> MakeExporter(ExporterOptions options) {
 }
 
 std::unique_ptr<Connector> MakeConnector(ThreadLoop* loop, ConnectorOptions options) {
-  return std::make_unique<RealConnector>(loop, options);
+  return std::make_unique<RealConnector>(loop, std::move(options));
 }
 
 std::vector<std::string> OrderAddresses(const std::vector<std::string>& addresses,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tailcast/base/thread_loop.h"
+#include "tailcast/fabric/cell_key.h"
 #include "tailcast/fabric/fabric.h"
 
 namespace tailcast::fabric {
@@ -18,6 +19,9 @@ struct ExporterOptions {
   // takes none.
   ThreadLoop* loop = nullptr;
   std::string name = "exporter";  // for log lines and thread names
+  // What clients must prove that they have, and have proven to them (handshake.h). Null: whoever
+  // reaches the doors comes in.
+  SharedCellKey key;
   // Where the shm door listens; empty = no such door. A socket file left by a dead server is
   // replaced.
   std::string shm_socket_path;
@@ -47,6 +51,9 @@ std::unique_ptr<Exporter> MakeExporter(ExporterOptions options);
 
 struct ConnectorOptions {
   Duration read_timeout = Duration::Seconds(1);
+  // Of the cell whose servers are meant; they must prove that they have it. Null: none is proven,
+  // and servers that ask for a proof can't be reached.
+  SharedCellKey key = {};
 };
 
 // Speaks shm and tcp, by the address. Starts one thread, which all its endpoints share; it sleeps

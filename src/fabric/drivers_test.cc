@@ -54,6 +54,11 @@ const std::string& TestFolder() {
 // kernel of its own (tests/uml).
 const char* VerbsHostOfTests() { return std::getenv("TAILCAST_TEST_VERBS_HOST"); }
 
+// Of the conformance suite's cell: what it promises holds for who has proven that he belongs.
+SharedCellKey SuiteKey() {
+  return std::make_shared<const CellKey>(std::array<unsigned char, CellKey::kBytes>{4, 2});
+}
+
 ExporterOptions TestOptions(const std::string& driver, const std::string& socket_path) {
   ExporterOptions options;
   options.name = "test server";
@@ -71,6 +76,7 @@ int Serve(const std::string& driver, const std::string& socket_path) {
   LoopThread beater("beater");
   ExporterOptions options = TestOptions(driver, socket_path);
   options.loop = beater.loop();
+  options.key = SuiteKey();
   auto exporter = MakeExporter(options);
   std::span<char> words;
   for (RegionId id = 0; id < 2; ++id) {
@@ -162,10 +168,12 @@ class RealWorld final : public FabricWorld {
   std::unique_ptr<Exporter> MakeExporter() override {
     ExporterOptions options = TestOptions(driver_, NewPath());
     options.loop = &loop_;
+    options.key = SuiteKey();
     return fabric::MakeExporter(options);
   }
   std::unique_ptr<Connector> MakeConnector() override {
-    return fabric::MakeConnector(&loop_, {.read_timeout = Duration::Seconds(10)});
+    return fabric::MakeConnector(&loop_,
+                                 {.read_timeout = Duration::Seconds(10), .key = SuiteKey()});
   }
   std::unique_ptr<TestServer> StartServer() override {
     return std::make_unique<ProcessServer>(driver_, NewPath());
@@ -266,7 +274,7 @@ class ShmTest : public DriverTest {
 TEST_F(ShmTest, AReaderNeverGetsAnythingThatItCouldWriteWith) {
   Export("shm");
   const Descriptor socket = Dial(path());
-  const ShmHello hello{.magic = kShmMagic, .version = kShmVersion};
+  const ShmHello hello{.magic = kShmMagic, .hello = {.version = kHelloVersion}};
   ASSERT_EQ(send(socket.get(), &hello, sizeof(hello), 0), static_cast<ssize_t>(sizeof(hello)));
   char packet[512];
   alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))];
@@ -315,19 +323,19 @@ TEST_F(ShmTest, BadHellosCloseTheConnectionAndAreCounted) {
     char reply[64];
     return recv(socket.get(), reply, sizeof(reply), 0) == 0;
   };
-  ShmHello hello{.magic = kShmMagic + 1, .version = kShmVersion};
+  ShmHello hello{.magic = kShmMagic + 1, .hello = {.version = kHelloVersion}};
   EXPECT_TRUE(closes(&hello, sizeof(hello)));
   EXPECT_TRUE(closes("GET / HTTP/1.1\r\n", 16));
   EXPECT_TRUE(closes(std::string(100000, 'x').data(), 100000));
   EXPECT_EQ(BadInput("shm", "server"), before + 3);
   // Another version is no bad input: the reply says so.
-  hello = {.magic = kShmMagic, .version = 99};
+  hello = {.magic = kShmMagic, .hello = {.version = 99}};
   const Descriptor socket = Dial(path());
   ASSERT_GT(send(socket.get(), &hello, sizeof(hello), 0), 0);
   ShmReply reply;
   ASSERT_EQ(recv(socket.get(), &reply, sizeof(reply), 0), static_cast<ssize_t>(sizeof(reply)));
   EXPECT_EQ(reply.status, HelloStatus::kVersion);
-  EXPECT_EQ(reply.version, kShmVersion);
+  EXPECT_EQ(reply.version, kHelloVersion);
   EXPECT_TRUE(Connect(addresses_.front()).ok());
 }
 
@@ -337,21 +345,9 @@ class LyingShmServer {
   LyingShmServer(const std::string& path, std::string reply, const std::vector<int>& fds)
       : thread_([path, reply, fds, this] {
           const Descriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-          char hello[64];
+          char hello[128];
           [[maybe_unused]] ssize_t n = recv(client.get(), hello, sizeof(hello), 0);
-          iovec part{const_cast<char*>(reply.data()), reply.size()};
-          alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))] = {};
-          msghdr message{.msg_iov = &part, .msg_iovlen = 1};
-          if (!fds.empty()) {
-            message.msg_control = control;
-            message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-            cmsghdr* header = CMSG_FIRSTHDR(&message);
-            header->cmsg_level = SOL_SOCKET;
-            header->cmsg_type = SCM_RIGHTS;
-            header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-            std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
-          }
-          sendmsg(client.get(), &message, MSG_NOSIGNAL);
+          SendPacket(client.get(), reply, fds);
           n = recv(client.get(), hello, sizeof(hello), 0);  // until it hangs up
         }) {}
   ~LyingShmServer() { thread_.join(); }
@@ -380,7 +376,7 @@ TEST_F(ShmTest, ALyingServerIsRefusedNotTrusted) {
   const auto reply = [](uint32_t regions, uint64_t size) {
     std::string text;
     AppendTo(text, ShmReply{.magic = kShmMagic,
-                            .version = kShmVersion,
+                            .version = kHelloVersion,
                             .status = HelloStatus::kWelcome,
                             .incarnation = ExporterIncarnation{5},
                             .region_count = regions});
@@ -425,7 +421,7 @@ TEST_F(ShmTest, MemoryThatNobodyMayReadIsNoWelcome) {
   ASSERT_EQ(pwrite(memory.get(), page, sizeof page, 0), static_cast<ssize_t>(sizeof page));
   std::string text;
   AppendTo(text, ShmReply{.magic = kShmMagic,
-                          .version = kShmVersion,
+                          .version = kHelloVersion,
                           .status = HelloStatus::kWelcome,
                           .incarnation = ExporterIncarnation{5},
                           .region_count = 1});
@@ -502,9 +498,9 @@ class TcpTest : public DriverTest {
                             .argument = argument});
     return text + body;
   }
-  static std::string Hello(uint32_t version = kTcpVersion) {
+  static std::string Hello(uint32_t version = kHelloVersion) {
     std::string body;
-    AppendTo(body, TcpHello{.version = version});
+    AppendTo(body, fabric::Hello{.version = version});
     return Frame(TcpOp::kHello, kTcpMagic, body);
   }
   static std::string ReadBody(RegionId region, uint64_t offset, uint32_t length, uint64_t tag = 0) {
@@ -659,7 +655,7 @@ TEST_F(TcpTest, AnotherVersionIsToldWhichOneTheServerSpeaks) {
   ASSERT_EQ(reply.size(), sizeof(TcpFrame) + sizeof(TcpWelcome));
   const auto welcome = TakeFrom<TcpWelcome>(reply.data() + sizeof(TcpFrame));
   EXPECT_EQ(welcome.status, HelloStatus::kVersion);
-  EXPECT_EQ(welcome.version, kTcpVersion);
+  EXPECT_EQ(welcome.version, kHelloVersion);
   EXPECT_EQ(ReceiveBytes(fd, 1).size(), 0u);
 }
 
@@ -702,7 +698,7 @@ TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
     const Descriptor fd = liar.Accept();
     ReceiveBytes(fd, Hello().size());
     std::string welcome;
-    AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+    AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
                                  .status = HelloStatus::kWelcome,
                                  .reads_max = 16,
                                  .watches_max = 16,
@@ -758,7 +754,7 @@ TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {
       const Descriptor fd = liar.Accept();
       ReceiveBytes(fd, Hello().size());
       std::string welcome;
-      AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+      AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
                                    .status = HelloStatus::kWelcome,
                                    .reads_max = 16,
                                    .watches_max = 16,
@@ -822,7 +818,7 @@ TEST_F(TcpTest, AScansLyingAnswerIsHungUpOnBeforeAByteIsPlaced) {
       const Descriptor fd = liar.Accept();
       ReceiveBytes(fd, Hello().size());
       std::string welcome;
-      AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+      AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
                                    .status = HelloStatus::kWelcome,
                                    .reads_max = 16,
                                    .watches_max = 16,
@@ -860,7 +856,7 @@ TEST_F(TcpTest, MemoryThatNobodyMayReadIsNoWelcome) {
     const Descriptor fd = liar.Accept();
     ReceiveBytes(fd, Hello().size());
     std::string welcome;
-    AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+    AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
                                  .status = HelloStatus::kWelcome,
                                  .reads_max = 16,
                                  .watches_max = 16,
@@ -898,7 +894,7 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
       const Descriptor fd = liar.Accept();
       ReceiveBytes(fd, Hello().size());
       std::string welcome;
-      AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+      AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
                                    .status = HelloStatus::kWelcome,
                                    .reads_max = 16,
                                    .watches_max = 16,
@@ -952,7 +948,7 @@ TEST_F(TcpTest, TheCreditOfAReadThatTimedOutGoesToOneThatWaits) {
     const Descriptor fd = slow.Accept();
     ReceiveBytes(fd, Hello().size());
     std::string welcome;
-    AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+    AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
                                  .status = HelloStatus::kWelcome,
                                  .reads_max = 1,
                                  .watches_max = 16,

@@ -14,9 +14,40 @@ Counter& SilentPeers(const char* driver, const char* side) {
                                      {{"driver", driver}, {"side", side}});
 }
 
-Counter& RefusedConnections(const char* driver) {
+Counter& CrowdedOut(const char* driver) {
+  return ProcessMetrics().GetCounter(
+      "tailcast_fabric_crowded_out_total",
+      "Connections closed before their hello because too many others came.", {{"driver", driver}});
+}
+
+Counter& RefusedConnections(const char* driver, HelloStatus why) {
+  const auto name = [why] {
+    switch (why) {
+      case HelloStatus::kWelcome:
+      case HelloStatus::kProve:
+        break;
+      case HelloStatus::kVersion:
+        return "version";
+      case HelloStatus::kGoingAway:
+        return "going_away";
+      case HelloStatus::kIncarnation:
+        return "incarnation";
+      case HelloStatus::kTooMany:
+        return "too_many";
+      case HelloStatus::kNoMessages:
+        return "no_messages";
+      case HelloStatus::kNeedsKey:
+        return "no_key";
+      case HelloStatus::kWrongKey:
+        return "wrong_key";
+      case HelloStatus::kKeyless:
+        return "keyless";
+    }
+    return "other";
+  };
   return ProcessMetrics().GetCounter("tailcast_fabric_refused_connections_total",
-                                     "Connections that a server refused.", {{"driver", driver}});
+                                     "Connections that a server refused, by the reason.",
+                                     {{"driver", driver}, {"why", name()}});
 }
 
 }  // namespace tailcast::fabric

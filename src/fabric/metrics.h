@@ -2,12 +2,16 @@
 #pragma once
 
 #include "tailcast/base/metrics.h"
+#include "tailcast/fabric/handshake.h"
 
 namespace tailcast::fabric {
 
 // `driver`: "shm", "tcp". `side`: "server", "client": who counts.
 Counter& BadInput(const char* driver, const char* side);
 Counter& SilentPeers(const char* driver, const char* side);
-Counter& RefusedConnections(const char* driver);
+// Guests that were sent away because too many others came (guest_list.h).
+Counter& CrowdedOut(const char* driver);
+// `why`: "version", "incarnation", "no_key", "wrong_key", ...
+Counter& RefusedConnections(const char* driver, HelloStatus why);
 
 }  // namespace tailcast::fabric

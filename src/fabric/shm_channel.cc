@@ -5,7 +5,6 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -20,7 +19,7 @@
 #include "tailcast/fabric/message_ring.h"
 #include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/region_memory.h"
-#include "tailcast/fabric/shm_wire.h"
+#include "tailcast/fabric/shm_greeter.h"
 
 namespace tailcast::fabric {
 namespace {
@@ -34,32 +33,34 @@ class ShmChannel;
 class ShmChannelSession final : public ChannelSession {
  public:
   ShmChannelSession(const DialContext& context, const Target& target)
-      : loop_(context.loop),
-        reactor_(context.reactor),
-        path_(target.where),
-        expected_incarnation_(target.incarnation) {}
+      : loop_(context.loop), reactor_(context.reactor), greeter_(context, target, kHelloMessages) {}
 
   std::unique_ptr<Channel> MakeChannel(std::shared_ptr<Reactor> reactor) override;
   void OnEvents(uint32_t) override;
 
  private:
   friend class ShmChannel;
-  Status Begin() override;
+  Status Begin() override {
+    TAILCAST_RETURN_IF_ERROR(MakeRings());
+    return greeter_.Start(rings_.get(), scope().Bind([this](Result<ShmGreeting> greeting) {
+      Finish(greeting.ok() ? Open(std::move(greeting).value()) : greeting.status());
+    }));
+  }
   void End() override {
+    greeter_.Stop();
     if (!fd_.valid()) return;
     reactor_->Remove(fd_.get());
     fd_.Close();
   }
   Status MakeRings();
-  Status TakeReply(const ShmReply& reply, ssize_t bytes) const;
+  Status Open(ShmGreeting greeting);
 
   ThreadLoop* const loop_;
   Reactor* const reactor_;
-  const std::string path_;
-  const ExporterIncarnation expected_incarnation_;
+  // Reactor thread.
+  ShmGreeter greeter_;
   Descriptor fd_;
-  Descriptor rings_;   // until the server has them
-  bool open_ = false;  // reactor thread
+  Descriptor rings_;  // until the server has them
 
   Mapping memory_;  // handed from the reactor to the channel by the post of `ready`
   std::atomic<bool> dead_{false};
@@ -132,7 +133,8 @@ class ShmChannel final : public Channel {
       if (found == RingReader::Found::kNothing) return;
       if (found == RingReader::Found::kBroken || window_.empty()) {
         BadInput("shm", "client").Add();
-        kLog.Warn("closing the channel to ", session_->path_, ": its answers do not add up");
+        kLog.Warn("closing the channel to ", session_->greeter_.server(),
+                  ": its answers do not add up");
         return Break();
       }
       callbacks_.on_answer(window_.Take(), answer);
@@ -175,66 +177,30 @@ Status ShmChannelSession::MakeRings() {
   return OkStatus();
 }
 
-Status ShmChannelSession::Begin() {
-  TAILCAST_RETURN_IF_ERROR(MakeRings());
-  TAILCAST_ASSIGN_OR_RETURN(fd_, ConnectUnix(path_));
-  TAILCAST_RETURN_IF_ERROR(reactor_->Add(fd_.get(), EPOLLIN, this));
-  ShmHello hello{.magic = kShmMagic,
-                 .version = kShmVersion,
-                 .flags = kHelloMessages,
-                 .expected_incarnation = expected_incarnation_};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  iovec part{&hello, sizeof(hello)};
-  msghdr message{
-      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  const int number = rings_.get();
-  std::memcpy(CMSG_DATA(header), &number, sizeof(number));
-  if (sendmsg(fd_.get(), &message, MSG_NOSIGNAL) != sizeof(hello)) {
-    return UnavailableError("the server at " + path_ + " closed the connection");
-  }
-  return OkStatus();
-}
-
-Status ShmChannelSession::TakeReply(const ShmReply& reply, ssize_t bytes) const {
-  if (bytes <= 0) return UnavailableError("the server at " + path_ + " closed the connection");
-  if (bytes != sizeof(reply) || reply.magic != kShmMagic ||
-      (reply.status == HelloStatus::kWelcome &&
-       (reply.version != kShmVersion || reply.region_count != 0))) {
+Status ShmChannelSession::Open(ShmGreeting greeting) {
+  const auto bad = [&](const char* what) {
     BadInput("shm", "client").Add();
-    return UnavailableError("the server at " + path_ + " sent a reply that does not add up");
-  }
-  if (reply.status != HelloStatus::kWelcome) {
-    return UnavailableError("the server at " + path_ +
-                            " refused: " + HelloStatusText(reply.status));
-  }
+    return UnavailableError(greeter_.server() + what);
+  };
+  if (!greeting.regions.empty()) return bad(" sent a reply that does not add up");
   const int seals = fcntl(rings_.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kChannelSeals) != kChannelSeals) {
-    BadInput("shm", "client").Add();
-    return UnavailableError("the server at " + path_ + " did not seal the channel's memory");
+    return bad(" did not seal the channel's memory");
   }
-  return OkStatus();
+  rings_.Close();
+  fd_ = std::move(greeting.socket);
+  return reactor_->Add(fd_.get(), EPOLLIN, this);
 }
 
 void ShmChannelSession::OnEvents(uint32_t) {
-  auto self = std::static_pointer_cast<ShmChannelSession>(shared_from_this());
-  ShmReply reply{};
-  const ssize_t n = recv(fd_.get(), &reply, sizeof(reply), MSG_DONTWAIT | MSG_TRUNC);
+  char byte;
+  const ssize_t n = recv(fd_.get(), &byte, 1, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (!open_) {
-    Status status = TakeReply(reply, n);
-    open_ = status.ok();
-    rings_.Close();
-    Finish(std::move(status));
-    return;
-  }
   if (n > 0) {
     BadInput("shm", "client").Add();
-    kLog.Warn("closing the channel to ", path_, ": the server sent a packet after its hello");
+    kLog.Warn("closing the channel: ", greeter_.server(), " sent a packet after its welcome");
   }
+  auto self = std::static_pointer_cast<ShmChannelSession>(shared_from_this());
   Shutdown();
   dead_.store(true, std::memory_order_release);
   loop_->Post(scope().Bind([self] {

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -24,6 +25,7 @@ namespace {
 
 const Logger kLog("fabric");
 constexpr Duration kHelloTimeout = Duration::Seconds(5);
+constexpr int kAcceptsPerTurn = 8;
 constexpr Duration kAcceptRetry = Duration::Seconds(1);
 
 // The memory that a client handed over for its channel. Nobody may be able to shrink it under us,
@@ -60,12 +62,16 @@ class ShmDoor::Listener final : public Reactor::Handler {
   ShmDoor* const door_;
 };
 
+// A guest until it has proven what it must.
 class ShmDoor::Connection final : public Reactor::Handler {
  public:
-  Connection(ShmDoor* door, Descriptor fd) : door_(door), fd_(std::move(fd)) {
+  Connection(ShmDoor* door, Descriptor fd)
+      : door_(door),
+        fd_(std::move(fd)),
+        handshake_(door->key_.get(), "shm", door->memory_->incarnation(), RandomBytes()) {
     timer_ = door_->reactor_->At(door_->reactor_->Now() + kHelloTimeout, scope_.Bind([this] {
       timer_ = 0;
-      Fail("no hello within 5 s");
+      Fail("no hello and proof within 5 s");
     }));
   }
   ~Connection() {
@@ -73,12 +79,13 @@ class ShmDoor::Connection final : public Reactor::Handler {
       door_->messages_->RemoveRings(rings_);
       --door_->channels_;
     }
+    door_->guests_.Remove(fd_.get());
     door_->reactor_->Cancel(timer_);
     door_->reactor_->Remove(fd_.get());
   }
 
   void OnEvents(uint32_t) override {
-    // One byte more than a hello, so that a longer packet shows.
+    // One byte more than the longest, so that a longer packet shows.
     char packet[sizeof(ShmHello) + 1];
     std::vector<Descriptor> fds;
     const ssize_t n = ReceivePacket(fd_.get(), std::span(packet), &fds);
@@ -87,113 +94,133 @@ class ShmDoor::Connection final : public Reactor::Handler {
       door_->Drop(fd_.get());
       return;
     }
-    if (welcomed_) {
-      Fail("a second packet");
-      return;
+    switch (state_) {
+      case State::kHello:
+        return TakeHello({packet, static_cast<size_t>(n)}, fds);
+      case State::kProof:
+        return TakeProof({packet, static_cast<size_t>(n)}, fds);
+      case State::kWelcomed:
+        return Fail("a packet after its welcome");
     }
-    ShmHello hello;
-    if (n != sizeof(hello)) {
-      Fail("a hello of the wrong size");
-      return;
-    }
-    std::memcpy(&hello, packet, sizeof(hello));
-    if (hello.magic != kShmMagic) {
-      Fail("no hello of this protocol");
-      return;
-    }
-    Answer(hello, std::move(fds));
   }
 
  private:
+  enum class State : uint8_t { kHello, kProof, kWelcomed };
+
   void Fail(const char* why) {
     BadInput("shm", "server").Add();
-    kLog.Warn(door_->name_, ": closing a reader's connection on ", door_->path_, ": ", why);
+    if (const auto rest = door_->log_limit_.Admit(door_->reactor_->Now())) {
+      kLog.Warn(door_->name_, ": closing a reader's connection on ", door_->path_, ": ", why,
+                *rest);
+    }
     door_->Drop(fd_.get());
   }
 
-  void Answer(const ShmHello& hello, std::vector<Descriptor> fds_of_hello) {
-    const RegionMemory& memory = *door_->memory_;
-    const bool messages = hello.flags == kHelloMessages;
-    const MessageService::Life life = door_->messages_ != nullptr ? door_->messages_->life() : 0;
-    ShmReply reply{.magic = kShmMagic,
-                   .version = kShmVersion,
-                   .status = HelloStatus::kWelcome,
-                   .incarnation = memory.incarnation(),
-                   .region_count = messages ? 0 : static_cast<uint32_t>(memory.regions().size())};
-    if (hello.version != kShmVersion || (hello.flags & ~kHelloMessages) != 0 ||
-        hello.credential_bytes != 0) {
-      reply.status = HelloStatus::kVersion;
-    } else if (hello.expected_incarnation != ExporterIncarnation::kAny &&
-               hello.expected_incarnation != memory.incarnation()) {
-      reply.status = HelloStatus::kIncarnation;
-    } else if (messages && door_->messages_ == nullptr) {
-      reply.status = HelloStatus::kNoMessages;
-    } else if (!memory.valid() || (messages && life == 0)) {
-      reply.status = HelloStatus::kGoingAway;
-    } else if (door_->connections_.size() > door_->connections_max_ ||
-               (messages && door_->channels_ >= kChannelsMax)) {
-      reply.status = HelloStatus::kTooMany;
+  void TakeHello(std::string_view packet, const std::vector<Descriptor>& fds) {
+    uint64_t magic = 0;
+    if (packet.size() >= sizeof(magic)) std::memcpy(&magic, packet.data(), sizeof(magic));
+    if (magic != kShmMagic) return Fail("no hello of this protocol");
+    ShmHello hello{};
+    // Hellos of other versions may have other sizes; they are told ours.
+    std::memcpy(&hello, packet.data(), std::min(packet.size(), sizeof(hello)));
+    if (hello.hello.version == kHelloVersion && packet.size() != sizeof(hello)) {
+      return Fail("a hello of the wrong size");
     }
+    const HelloStatus status = handshake_.OnHello(hello.hello);
+    if (status == HelloStatus::kWelcome) return LetIn(fds);
+    if (status != HelloStatus::kProve) return Refuse(status);
+    state_ = State::kProof;
+    std::string reply(sizeof(ShmReply) + sizeof(Challenge), '\0');
+    const ShmReply head = Reply(status);
+    std::memcpy(reply.data(), &head, sizeof(head));
+    std::memcpy(reply.data() + sizeof(head), &handshake_.challenge(), sizeof(Challenge));
+    if (SendPacket(fd_.get(), reply, {}) < 0) door_->Drop(fd_.get());
+  }
 
-    std::vector<ShmRegion> regions;
-    int fds[1 + kRegionsMax];
-    size_t fd_count = 0;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
-    iovec parts[2] = {{&reply, sizeof(reply)}, {nullptr, 0}};
-    msghdr message{.msg_iov = parts, .msg_iovlen = 1};
-    if (reply.status == HelloStatus::kWelcome && messages) {
-      Result<Mapping> channel = MapChannel(fds_of_hello);
-      if (!channel.ok()) {
-        Fail(channel.status().message().c_str());
-        return;
-      }
-      ShmDoor* const door = door_;
-      const int fd = fd_.get();
-      ++door->channels_;
-      door->CountReaders();
-      rings_ = door->messages_->AddRings(
-          life, std::move(channel).value(),
-          door->messages_->scope().Bind([door, fd](uint64_t rings) {
-            door->reactor_->Post(door->scope_.Bind([door, fd, rings] {
-              const auto it = door->connections_.find(fd);
-              if (it != door->connections_.end() && it->second->rings_ == rings) door->Drop(fd);
-            }));
-          }));
-    } else if (reply.status == HelloStatus::kWelcome) {
-      fds[fd_count++] = memory.control_read_only().get();
+  void TakeProof(std::string_view packet, const std::vector<Descriptor>& fds) {
+    ShmProof proof;
+    if (packet.size() != sizeof(proof)) return Fail("a proof of the wrong size");
+    std::memcpy(&proof, packet.data(), sizeof(proof));
+    if (proof.magic != kShmMagic) return Fail("no proof of this protocol");
+    const HelloStatus status = handshake_.OnProof(proof.proof);
+    if (status != HelloStatus::kWelcome) return Refuse(status);
+    LetIn(fds);
+  }
+
+  ShmReply Reply(HelloStatus status) const {
+    return {.magic = kShmMagic,
+            .version = kHelloVersion,
+            .status = status,
+            .incarnation = door_->memory_->incarnation(),
+            .region_count = 0,
+            .reserved = 0};
+  }
+
+  void Refuse(HelloStatus status) {
+    RefusedConnections("shm", status).Add();
+    const ShmReply reply = Reply(status);
+    SendPacket(fd_.get(), {reinterpret_cast<const char*>(&reply), sizeof(reply)}, {});
+    door_->Drop(fd_.get());
+  }
+
+  // It may come in, if there is room and what it wants.
+  void LetIn(const std::vector<Descriptor>& fds) {
+    const RegionMemory& memory = *door_->memory_;
+    const bool messages = handshake_.flags() == kHelloMessages;
+    const MessageService::Life life = door_->messages_ != nullptr ? door_->messages_->life() : 0;
+    if (messages && door_->messages_ == nullptr) return Refuse(HelloStatus::kNoMessages);
+    if (!memory.valid() || (messages && life == 0)) return Refuse(HelloStatus::kGoingAway);
+    if (door_->connections_.size() - door_->guests_.size() >= door_->connections_max_ ||
+        (messages && door_->channels_ >= kChannelsMax)) {
+      return Refuse(HelloStatus::kTooMany);
+    }
+    ShmReply reply = Reply(HelloStatus::kWelcome);
+    std::string packet(reinterpret_cast<const char*>(&reply), sizeof(reply));
+    std::vector<int> handed;
+    if (messages) {
+      Result<Mapping> channel = MapChannel(fds);
+      if (!channel.ok()) return Fail(channel.status().message().c_str());
+      AddRings(life, std::move(channel).value());
+    } else {
+      reply.region_count = static_cast<uint32_t>(memory.regions().size());
+      packet.assign(reinterpret_cast<const char*>(&reply), sizeof(reply));
+      handed.push_back(memory.control_read_only().get());
       for (RegionId id = 0; id < memory.regions().size(); ++id) {
         const RegionMemory::Region& region = memory.regions()[id];
-        regions.push_back({region.size, memory.generation(id)});
-        fds[fd_count++] = region.read_only.get();
+        const ShmRegion told{region.size, memory.generation(id)};
+        packet.append(reinterpret_cast<const char*>(&told), sizeof(told));
+        handed.push_back(region.read_only.get());
       }
-      parts[1] = {regions.data(), regions.size() * sizeof(ShmRegion)};
-      message.msg_iovlen = 2;
-      message.msg_control = control;
-      message.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
-      cmsghdr* header = CMSG_FIRSTHDR(&message);
-      header->cmsg_level = SOL_SOCKET;
-      header->cmsg_type = SCM_RIGHTS;
-      header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
-      std::memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
-    } else {
-      RefusedConnections("shm").Add();
     }
-    if (sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ||
-        reply.status != HelloStatus::kWelcome) {
-      door_->Drop(fd_.get());
-      return;
-    }
-    welcomed_ = true;
+    state_ = State::kWelcomed;
+    door_->guests_.Remove(fd_.get());
     door_->reactor_->Cancel(timer_);
     timer_ = 0;
+    // Before the reader knows its memory: Notify then sees it, or the reader the changed word.
+    door_->CountReaders();
+    if (SendPacket(fd_.get(), packet, handed) < 0) door_->Drop(fd_.get());
+  }
+
+  void AddRings(MessageService::Life life, Mapping channel) {
+    ShmDoor* const door = door_;
+    const int fd = fd_.get();
+    ++door->channels_;
+    rings_ = door->messages_->AddRings(
+        life, std::move(channel), door->messages_->scope().Bind([door, fd](uint64_t rings) {
+          door->reactor_->Post(door->scope_.Bind([door, fd, rings] {
+            const auto it = door->connections_.find(fd);
+            if (it != door->connections_.end() && it->second->rings_ == rings) door->Drop(fd);
+          }));
+        }));
   }
 
   ShmDoor* const door_;
   const Descriptor fd_;
+  ServerHandshake handshake_;
+  State state_ = State::kHello;
   uint64_t timer_ = 0;
   uint64_t rings_ = 0;  // of a message channel
   Scope scope_;
-  bool welcomed_ = false;
 };
 
 ShmDoor::ShmDoor(const DoorContext& context)
@@ -202,6 +229,7 @@ ShmDoor::ShmDoor(const DoorContext& context)
       messages_(context.messages),
       connections_max_(context.options->connections_max),
       name_(context.options->name),
+      key_(context.options->key),
       path_(context.options->shm_socket_path),
       listener_(std::make_unique<Listener>(this)) {}
 
@@ -259,7 +287,8 @@ void ShmDoor::Notify(RegionId region, uint64_t offset) {
 }
 
 void ShmDoor::OnAccept() {
-  for (;;) {
+  // A few, so that a flood of guests makes no reader wait.
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
     Descriptor fd(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid()) {
       if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
@@ -278,8 +307,10 @@ void ShmDoor::OnAccept() {
     auto connection = std::make_unique<Connection>(this, std::move(fd));
     if (!reactor_->Add(number, EPOLLIN, connection.get()).ok()) continue;
     connections_[number] = std::move(connection);
-    // Before the reader knows its memory: Notify then sees it, or the reader the changed word.
-    CountReaders();
+    if (const auto sent_away = guests_.Add(number, "")) {
+      CrowdedOut("shm").Add();
+      Drop(*sent_away);
+    }
   }
 }
 

@@ -11,6 +11,8 @@
 
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/driver.h"
+#include "tailcast/fabric/guest_list.h"
+#include "tailcast/fabric/log_limit.h"
 #include "tailcast/fabric/message_service.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
@@ -22,6 +24,8 @@ class ShmDoor final : public Door {
   // Each takes one of the words that a loop can sleep on (ThreadLoop::kWatchedWordsMax), and two
   // caches may share a loop. Further clients come over tcp.
   static constexpr size_t kChannelsMax = 48;
+  // Connections that have not proven yet that they belong here.
+  static constexpr size_t kGuestsMax = 256;
 
   explicit ShmDoor(const DoorContext& context);
   ~ShmDoor() override;
@@ -38,7 +42,7 @@ class ShmDoor final : public Door {
   void OnAccept();
   void Drop(int fd);
   void CountReaders() {
-    reader_count_.store(static_cast<int>(connections_.size() - channels_),
+    reader_count_.store(static_cast<int>(connections_.size() - guests_.size() - channels_),
                         std::memory_order_seq_cst);
   }
 
@@ -47,12 +51,15 @@ class ShmDoor final : public Door {
   MessageService* const messages_;
   const uint32_t connections_max_;
   const std::string name_;
+  const SharedCellKey key_;
   const std::string path_;
   Descriptor socket_;
   std::unique_ptr<Listener> listener_;
   uint64_t retry_timer_ = 0;
+  GuestList guests_{kGuestsMax};                            // of connections_; reactor thread
   std::map<int, std::unique_ptr<Connection>> connections_;  // reactor thread
-  size_t channels_ = 0;                                     // of connections_; reactor thread
+  size_t channels_ = 0;                                     // the same
+  LogLimit log_limit_;                                      // reactor thread
   // Who writes messages waits for no word of the regions, and is not among them.
   std::atomic<int> reader_count_{0};
   Scope scope_;  // reactor thread

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "tailcast/fabric/control_page.h"
 #include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/shm_greeter.h"
 #include "tailcast/fabric/shm_wire.h"
 #include "tailcast/fabric/word_copy.h"
 
@@ -37,33 +37,33 @@ class ShmEndpoint;
 class ShmSession final : public ClientSession {
  public:
   ShmSession(const DialContext& context, const Target& target)
-      : loop_(context.loop),
-        reactor_(context.reactor),
-        path_(target.where),
-        expected_incarnation_(target.incarnation) {}
+      : loop_(context.loop), reactor_(context.reactor), greeter_(context, target, 0) {}
 
   std::unique_ptr<Endpoint> MakeEndpoint(std::shared_ptr<Reactor> reactor) override;
   void OnEvents(uint32_t) override;
 
  private:
   friend class ShmEndpoint;
-  Status Begin() override;
+  Status Begin() override {
+    return greeter_.Start(-1, scope().Bind([this](Result<ShmGreeting> greeting) {
+      Finish(greeting.ok() ? Open(std::move(greeting).value()) : greeting.status());
+    }));
+  }
   void End() override {
+    greeter_.Stop();
     if (!fd_.valid()) return;
     reactor_->Remove(fd_.get());
     fd_.Close();
   }
-  Status TakeReply();
+  Status Open(ShmGreeting greeting);
   // Takes the memory that the server handed over.
   Status Adopt(const std::vector<ShmRegion>& regions, std::vector<Descriptor> fds,
                ExporterIncarnation incarnation);
 
   ThreadLoop* const loop_;
   Reactor* const reactor_;
-  const std::string path_;
-  const ExporterIncarnation expected_incarnation_;
-  Descriptor fd_;
-  bool open_ = false;  // reactor thread
+  ShmGreeter greeter_;  // reactor thread
+  Descriptor fd_;       // the same
 
   // Handed from the reactor to the endpoint by the post of `ready`.
   Mapping control_;
@@ -237,75 +237,33 @@ std::unique_ptr<Endpoint> ShmSession::MakeEndpoint(std::shared_ptr<Reactor> reac
                                        std::move(reactor));
 }
 
-Status ShmSession::Begin() {
-  TAILCAST_ASSIGN_OR_RETURN(fd_, ConnectUnix(path_));
-  TAILCAST_RETURN_IF_ERROR(reactor_->Add(fd_.get(), EPOLLIN, this));
-  const ShmHello hello{
-      .magic = kShmMagic, .version = kShmVersion, .expected_incarnation = expected_incarnation_};
-  if (send(fd_.get(), &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello)) {
-    return UnavailableError("the server at " + path_ + " closed the connection");
-  }
-  return OkStatus();
-}
-
 void ShmSession::OnEvents(uint32_t) {
-  auto self = shared_from_this();  // Finish may let go of us
-  if (!open_) {
-    Status status = TakeReply();
-    if (status.ok() && regions_.empty()) return;  // nothing there yet
-    open_ = status.ok();
-    Finish(std::move(status));
-    return;
-  }
   char byte;
   const ssize_t n = recv(fd_.get(), &byte, 1, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) {
     BadInput("shm", "client").Add();
-    kLog.Warn("closing the connection to ", path_, ": the server sent a packet after its hello");
+    kLog.Warn("closing the connection: ", greeter_.server(), " sent a packet after its welcome");
   }
+  auto self = std::static_pointer_cast<ShmSession>(shared_from_this());
   dead_.store(true, std::memory_order_release);
   Shutdown();
-  loop_->Post(scope().Bind([self = std::static_pointer_cast<ShmSession>(self)] {
+  loop_->Post(scope().Bind([self] {
     if (self->endpoint_ != nullptr) self->endpoint_->OnDead();
   }));
 }
 
-Status ShmSession::TakeReply() {
-  char packet[sizeof(ShmReply) + kRegionsMax * sizeof(ShmRegion)];
-  std::vector<Descriptor> fds;
-  bool cut = false;
-  const ssize_t n = ReceivePacket(fd_.get(), std::span(packet), &fds, &cut);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return OkStatus();
-  if (n <= 0) return UnavailableError("the server at " + path_ + " closed the connection");
+Status ShmSession::Open(ShmGreeting greeting) {
   const auto bad = [&](const std::string& what) {
     BadInput("shm", "client").Add();
-    return UnavailableError("the server at " + path_ + " sent " + what);
+    return UnavailableError(greeter_.server() + " sent " + what);
   };
-  ShmReply reply;
-  if (static_cast<size_t>(n) < sizeof(reply)) return bad("a reply that is too short");
-  std::memcpy(&reply, packet, sizeof(reply));
-  if (reply.magic != kShmMagic) return bad("no reply of this protocol");
-  if (reply.status != HelloStatus::kWelcome) {
-    return UnavailableError("the server at " + path_ +
-                            " refused: " + HelloStatusText(reply.status));
-  }
-  if (reply.version != kShmVersion) {
-    return bad("a reply of version " + std::to_string(reply.version));
-  }
-  if (cut || reply.region_count == 0 || reply.region_count > kRegionsMax ||
-      fds.size() != 1 + reply.region_count ||
-      static_cast<size_t>(n) != sizeof(reply) + reply.region_count * sizeof(ShmRegion)) {
-    return bad("a reply that does not add up");
-  }
-  std::vector<ShmRegion> regions(reply.region_count);
-  std::memcpy(regions.data(), packet + sizeof(reply), regions.size() * sizeof(ShmRegion));
-  const Status adopted = Adopt(regions, std::move(fds), reply.incarnation);
-  if (!adopted.ok()) {
-    regions_.clear();
-    return bad("memory that can't be used: " + adopted.message());
-  }
-  return OkStatus();
+  if (greeting.regions.empty()) return bad("a welcome without regions");
+  const Status adopted =
+      Adopt(greeting.regions, std::move(greeting.fds), greeting.reply.incarnation);
+  if (!adopted.ok()) return bad("memory that can't be used: " + adopted.message());
+  fd_ = std::move(greeting.socket);
+  return reactor_->Add(fd_.get(), EPOLLIN, this);
 }
 
 Status ShmSession::Adopt(const std::vector<ShmRegion>& regions, std::vector<Descriptor> fds,

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tailcast/base/check.h"
+
 namespace tailcast::fabric {
 
 Status UnixAddress(const std::string& path, Descriptor* directory, sockaddr_un* address) {
@@ -43,6 +45,23 @@ Result<Descriptor> ConnectUnix(const std::string& path) {
   return fd;
 }
 
+ssize_t SendPacket(int fd, std::string_view packet, std::span<const int> fds) {
+  TAILCAST_CHECK(fds.size() <= 1 + kRegionsMax);
+  alignas(cmsghdr) char control[CMSG_SPACE((1 + kRegionsMax) * sizeof(int))] = {};
+  iovec part{const_cast<char*>(packet.data()), packet.size()};
+  msghdr message{.msg_iov = &part, .msg_iovlen = 1};
+  if (!fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
+  }
+  return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 ssize_t ReceivePacket(int fd, std::span<char> packet, std::vector<Descriptor>* fds, bool* cut) {
   alignas(cmsghdr) char control[CMSG_SPACE((1 + kRegionsMax) * sizeof(int))];
   iovec part{packet.data(), packet.size()};
@@ -61,24 +80,6 @@ ssize_t ReceivePacket(int fd, std::span<char> packet, std::vector<Descriptor>* f
   }
   if (cut != nullptr) *cut = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
   return n;
-}
-
-const char* HelloStatusText(HelloStatus status) {
-  switch (status) {
-    case HelloStatus::kWelcome:
-      return "welcome";
-    case HelloStatus::kVersion:
-      return "it speaks another version of the protocol";
-    case HelloStatus::kGoingAway:
-      return "it is going away (its memory was invalidated)";
-    case HelloStatus::kIncarnation:
-      return "another server than the one asked for listens there";
-    case HelloStatus::kTooMany:
-      return "it has as many connections as it takes";
-    case HelloStatus::kNoMessages:
-      return "it takes no messages";
-  }
-  return "it refused for a reason unknown to this version";
 }
 
 }  // namespace tailcast::fabric

@@ -1,6 +1,6 @@
-// What the shm driver's two ends say to each other over the unix socket: one packet each way, then
-// silence until one of them closes. Drawn in docs/formats/fabric_shm.md. Same host, same byte
-// order.
+// What the shm driver's two ends say to each other over the unix socket: the packets of a handshake
+// (handshake.h), then silence until one of them closes. Drawn in docs/formats/fabric_shm.md. Same
+// host, same byte order.
 #pragma once
 
 #include <sys/types.h>
@@ -9,48 +9,40 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tailcast/fabric/fabric.h"
+#include "tailcast/fabric/handshake.h"
 #include "tailcast/fabric/region_memory.h"
 
 namespace tailcast::fabric {
 
 inline constexpr uint64_t kShmMagic = 0x4d48534241464354;  // "TCFABSHM" in memory
-inline constexpr uint32_t kShmVersion = 1;
 
-// Why a server does not hand out its memory; same values as on tcp.
-enum class HelloStatus : uint32_t {
-  kWelcome = 0,
-  kVersion = 1,      // the server speaks another version: the one in its reply
-  kGoingAway = 2,    // invalidated
-  kIncarnation = 3,  // another server than the one asked for
-  kTooMany = 4,      // connections
-  kNoMessages = 5,   // it serves no message channels
-};
-
-// In a hello's flags, on shm as on tcp: the connection is a message channel (channel.h), not one of
-// reads. On shm the packet then carries one descriptor: the channel's memory (message_ring.h).
-inline constexpr uint32_t kHelloMessages = 1;
-
+// Client to server.
 struct ShmHello {
   uint64_t magic;
-  uint32_t version;
-  uint32_t flags;                            // kHelloMessages or 0
-  ExporterIncarnation expected_incarnation;  // kAny is 0
-  uint32_t credential_bytes;                 // 0; room for authentication: so many bytes follow
-  uint32_t reserved;
+  Hello hello;
 };
-static_assert(sizeof(ShmHello) == 32);
+static_assert(sizeof(ShmHello) == 64);
+
+// Client to server, after a reply with kProve. The last packet of a message channel's client
+// carries one descriptor: the channel's memory (message_ring.h).
+struct ShmProof {
+  uint64_t magic;
+  CellKey::Proof proof;
+};
+static_assert(sizeof(ShmProof) == 40);
 
 struct ShmRegion {
   uint64_t size;
   Generation generation;
 };
 
-// Followed by region_count times ShmRegion. With kWelcome the packet carries 1 + region_count
-// descriptors: the control page's, then those of the regions in order. A message channel is told of
-// no region, and handed none.
+// With kProve followed by a Challenge; else by region_count times ShmRegion. With kWelcome the
+// packet carries 1 + region_count descriptors: the control page's, then those of the regions in
+// order. A message channel is told of no region, and handed none.
 struct ShmReply {
   uint64_t magic;
   uint32_t version;
@@ -68,11 +60,11 @@ Status UnixAddress(const std::string& path, Descriptor* directory, sockaddr_un* 
 // A socket that is connected to the server at `path`. Unavailable: nobody listens there.
 Result<Descriptor> ConnectUnix(const std::string& path);
 
+// As send, without waiting, with copies of `fds`. At most 1 + kRegionsMax of them.
+ssize_t SendPacket(int fd, std::string_view packet, std::span<const int> fds);
 // As recvmsg without waiting, which also takes the packet's descriptors into `fds`. One that does
 // not fit is cut: `*cut`, if given, says so.
 ssize_t ReceivePacket(int fd, std::span<char> packet, std::vector<Descriptor>* fds,
                       bool* cut = nullptr);
-
-const char* HelloStatusText(HelloStatus status);
 
 }  // namespace tailcast::fabric

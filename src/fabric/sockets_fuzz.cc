@@ -24,14 +24,25 @@
 #include "tailcast/fabric/connect.h"
 #include "tailcast/fabric/control_page.h"
 #include "tailcast/fabric/shm_wire.h"
+#include "tailcast/fabric/tcp_greeter.h"
 #include "tailcast/fabric/tcp_wire.h"
 #include "tailcast/fuzz/target.h"
 
 namespace tailcast::fabric {
 namespace {
 
-enum class Kind : uint8_t { kTcpServer, kShmServer, kTcpClient, kShmClient };
-constexpr uint8_t kKinds = 4;
+// Keyed: the end has a cell key, which its peer can't prove: nobody comes in.
+enum class Kind : uint8_t {
+  kTcpServer,
+  kShmServer,
+  kTcpClient,
+  kShmClient,
+  kKeyedTcpServer,
+  kKeyedShmServer,
+  kKeyedTcpClient,
+  kKeyedShmClient,
+};
+constexpr uint8_t kKinds = 8;
 constexpr uint64_t kRegionBytes = 8192;
 constexpr Duration kLimit = Duration::Seconds(20);
 
@@ -57,12 +68,16 @@ class Socket {
       bytes.remove_prefix(static_cast<size_t>(n));
     }
   }
-  // Ends our side, and waits until the other end has ended its own.
-  void Finish() const {
+  // Ends our side, and waits until the other end has ended its own. Returns the beginning of what
+  // it said last before.
+  std::string Finish() const {
     shutdown(fd_, SHUT_WR);
-    std::array<char, 4096> ignored;
-    while (recv(fd_, ignored.data(), ignored.size(), 0) > 0) {
+    std::string last;
+    std::array<char, 4096> bytes;
+    for (ssize_t n; (n = recv(fd_, bytes.data(), bytes.size(), 0)) > 0;) {
+      last.assign(bytes.data(), static_cast<size_t>(n));
     }
+    return last;
   }
 
  private:
@@ -102,8 +117,10 @@ ScanPlan Scan(const ScanRequest& request, std::span<const std::span<const char>>
 
 class Servers {
  public:
-  Servers() : path_(SocketPath("-server")) {
+  explicit Servers(SharedCellKey key)
+      : keyed_(key != nullptr), path_(SocketPath(keyed_ ? "-keyed" : "-server")) {
     ExporterOptions options;
+    options.key = std::move(key);
     options.shm_socket_path = path_;
     options.tcp_listen = "127.0.0.1:0";
     options.watches_max = 8;
@@ -125,7 +142,12 @@ class Servers {
     TAILCAST_CHECK(bind(socket.get(), reinterpret_cast<sockaddr*>(&from), sizeof from) == 0);
     TAILCAST_CHECK(Connected(socket, Loopback(port_)), "the server takes no connection any more");
     socket.Send(bytes);
-    socket.Finish();
+    const std::string last = socket.Finish();
+    if (!keyed_ || last.size() < sizeof(TcpFrame) + sizeof(TcpWelcome)) return;
+    TAILCAST_CHECK(
+        TakeFrom<TcpFrame>(last.data()).op != TcpOp::kWelcome ||
+            TakeFrom<TcpWelcome>(last.data() + sizeof(TcpFrame)).status != HelloStatus::kWelcome,
+        "somebody came in who has no key");
   }
   // Packets, each with a length of two bytes before it.
   void TalkShm(fuzz::Input input) {
@@ -135,10 +157,14 @@ class Servers {
       const std::string_view packet = input.Bytes(input.Take<uint16_t>() % 512);
       if (!packet.empty()) socket.Send(packet);
     }
-    socket.Finish();
+    const std::string last = socket.Finish();
+    TAILCAST_CHECK(!keyed_ || last.size() < sizeof(ShmReply) ||
+                       TakeFrom<ShmReply>(last.data()).status != HelloStatus::kWelcome,
+                   "somebody came in who has no key");
   }
 
  private:
+  const bool keyed_;
   const std::string path_;
   std::unique_ptr<Exporter> exporter_;
   uint16_t port_ = 0;
@@ -149,11 +175,12 @@ class Servers {
 
 class Clients {
  public:
-  Clients()
-      : connector_(MakeConnector(&loop_)),
+  explicit Clients(SharedCellKey key)
+      : keyed_(key != nullptr),
+        connector_(MakeConnector(&loop_, {.key = std::move(key)})),
         tcp_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
         shm_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)),
-        path_(SocketPath("-client")) {
+        path_(SocketPath(keyed_ ? "-keyed-client" : "-client")) {
     sockaddr_in address = Loopback(0);
     socklen_t size = sizeof address;
     const auto generic = reinterpret_cast<sockaddr*>(&address);
@@ -186,21 +213,7 @@ class Clients {
                    static_cast<ssize_t>(page.size()));
     std::string reply(input.Bytes(input.Take<uint16_t>()));
     const auto answer = [&](const Socket& peer) {
-      iovec part = {reply.data(), reply.size()};
-      alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 3)> control = {};
-      msghdr message = {};
-      message.msg_iov = &part;
-      message.msg_iovlen = 1;
-      if (fds > 0) {
-        message.msg_control = control.data();
-        message.msg_controllen = CMSG_SPACE(fds * sizeof(int));
-        cmsghdr* const header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(fds * sizeof(int));
-        std::memcpy(CMSG_DATA(header), memory_.data(), fds * sizeof(int));
-      }
-      sendmsg(peer.get(), &message, MSG_NOSIGNAL);
+      SendPacket(peer.get(), reply, std::span(memory_.data(), fds));
     };
     Talk("shm:" + path_, shm_, answer, true, input.Bytes(512));
   }
@@ -214,8 +227,8 @@ class Clients {
   static bool IsWhole(std::string_view welcome) {
     if (welcome.size() < sizeof(TcpFrame)) return false;
     const auto frame = TakeFrom<TcpFrame>(welcome.data());
-    return frame.body_bytes > kTcpReplyBodyMax || frame.body_bytes % 8 != 0 ||
-           welcome.size() >= sizeof frame + frame.body_bytes;
+    return frame.argument != kTcpMagic || frame.body_bytes > TcpGreeter::kBodyMax ||
+           frame.body_bytes % 8 != 0 || welcome.size() >= sizeof frame + frame.body_bytes;
   }
 
   template <typename Answer>
@@ -226,14 +239,15 @@ class Clients {
     connector_->Connect(address, Duration::Seconds(10),
                         scope.Bind([&](auto r) { result.emplace(std::move(r)); }));
     const Socket peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    std::array<char, sizeof(TcpFrame) + sizeof(TcpHello)> hello;
+    std::array<char, sizeof(TcpFrame) + sizeof(Hello)> hello;
     TAILCAST_CHECK(recv(peer.get(), hello.data(), hello.size(), 0) > 0, "no hello");
     answer(peer);
-    // A welcome that is not whole never will be.
-    if (!whole) shutdown(peer.get(), SHUT_WR);
+    // A welcome that is not whole never will be, and nothing comes after a challenge.
+    if (!whole || keyed_) shutdown(peer.get(), SHUT_WR);
     TAILCAST_CHECK(
         loop_.RunUntil([&] { return result.has_value(); }, ReadMonotonicClock() + kLimit),
         "an attempt to connect has an end");
+    TAILCAST_CHECK(!keyed_ || !result->ok(), "a server without the key was believed");
     if (result->ok()) Use(***result, peer, rest);
   }
 
@@ -302,6 +316,7 @@ class Clients {
     }
   }
 
+  const bool keyed_;
   ThreadLoop loop_;
   const std::unique_ptr<Connector> connector_;
   const Socket tcp_, shm_;
@@ -312,18 +327,24 @@ class Clients {
 
 void Run(fuzz::Input input) {
   // Made in the process that runs the inputs, and left to its end.
-  static auto* const servers = new Servers;
-  static auto* const clients = new Clients;
+  static const auto key = std::make_shared<const CellKey>(std::array<unsigned char, 32>{1, 2, 3});
+  static auto* const servers = new std::array{Servers(nullptr), Servers(key)};
+  static auto* const clients = new std::array{Clients(nullptr), Clients(key)};
   const auto kind = static_cast<Kind>(input.Take<uint8_t>() % kKinds);
+  const size_t keyed = kind >= Kind::kKeyedTcpServer ? 1 : 0;
   switch (kind) {
     case Kind::kTcpServer:
-      return servers->TalkTcp(input.Rest());
+    case Kind::kKeyedTcpServer:
+      return (*servers)[keyed].TalkTcp(input.Rest());
     case Kind::kShmServer:
-      return servers->TalkShm(input);
+    case Kind::kKeyedShmServer:
+      return (*servers)[keyed].TalkShm(input);
     case Kind::kTcpClient:
-      return clients->TalkTcp(input);
+    case Kind::kKeyedTcpClient:
+      return (*clients)[keyed].TalkTcp(input);
     case Kind::kShmClient:
-      return clients->TalkShm(input);
+    case Kind::kKeyedShmClient:
+      return (*clients)[keyed].TalkShm(input);
   }
 }
 
@@ -343,8 +364,8 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
     return out;
   };
   std::string server(1, static_cast<char>(Kind::kTcpServer));
-  server += frame(TcpOp::kHello, sizeof(TcpHello), 0, kTcpMagic);
-  AppendTo(server, TcpHello{.version = kTcpVersion});
+  server += frame(TcpOp::kHello, sizeof(Hello), 0, kTcpMagic);
+  AppendTo(server, Hello{.version = kHelloVersion});
   const std::string hello = server;
   server += frame(TcpOp::kRead, 3 * sizeof(TcpRead), 3, 0);
   for (const uint64_t offset : {uint64_t{0}, kRegionBytes - 64, kRegionBytes}) {
@@ -362,11 +383,11 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
 
   std::string shm_server(1, static_cast<char>(Kind::kShmServer));
   Append(shm_server, static_cast<uint16_t>(sizeof(ShmHello)));
-  Append(shm_server, ShmHello{.magic = kShmMagic, .version = kShmVersion});
+  Append(shm_server, ShmHello{.magic = kShmMagic, .hello = {.version = kHelloVersion}});
 
   std::string welcome =
       frame(TcpOp::kWelcome, sizeof(TcpWelcome) + 2 * sizeof(TcpRegion), 2, kTcpMagic);
-  AppendTo(welcome, TcpWelcome{.version = kTcpVersion,
+  AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
                                .status = HelloStatus::kWelcome,
                                .incarnation = ExporterIncarnation{7},
                                .reads_max = 64,
@@ -403,7 +424,7 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
   std::memcpy(page.data() + 128, &generation, 8);
   std::string reply;
   Append(reply, ShmReply{.magic = kShmMagic,
-                         .version = kShmVersion,
+                         .version = kHelloVersion,
                          .status = HelloStatus::kWelcome,
                          .incarnation = ExporterIncarnation{7},
                          .region_count = 1});
@@ -411,5 +432,35 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
   shm_client += page;
   Append(shm_client, static_cast<uint16_t>(reply.size()));
   seeds.push_back(shm_client + reply);
+
+  // Where a key is asked for: hellos of who has one, with a proof that can't be right, and
+  // challenges of who has not.
+  const Hello keyed = {.version = kHelloVersion, .keyed = 1};
+  std::string prover(1, static_cast<char>(Kind::kKeyedTcpServer));
+  prover += HandshakeFrame(TcpOp::kHello, keyed) + HandshakeFrame(TcpOp::kProof, CellKey::Proof{});
+  seeds.push_back(prover);
+  std::string shm_prover(1, static_cast<char>(Kind::kKeyedShmServer));
+  Append(shm_prover, static_cast<uint16_t>(sizeof(ShmHello)));
+  Append(shm_prover, ShmHello{.magic = kShmMagic, .hello = keyed});
+  Append(shm_prover, static_cast<uint16_t>(sizeof(ShmProof)));
+  Append(shm_prover, ShmProof{.magic = kShmMagic, .proof = {}});
+  seeds.push_back(shm_prover);
+  const Challenge challenge = {.incarnation = ExporterIncarnation{7}, .nonce = {}, .proof = {}};
+  const std::string asked = HandshakeFrame(TcpOp::kChallenge, challenge);
+  for (const std::string& said : {asked, welcome}) {
+    std::string liar(1, static_cast<char>(Kind::kKeyedTcpClient));
+    Append(liar, static_cast<uint16_t>(said.size()));
+    seeds.push_back(liar + said);
+  }
+  std::string shm_liar(1, static_cast<char>(Kind::kKeyedShmClient));
+  shm_liar += std::string(1 + sizeof(ControlPage), '\0');
+  std::string shm_asked;
+  Append(shm_asked, ShmReply{.magic = kShmMagic,
+                             .version = kHelloVersion,
+                             .status = HelloStatus::kProve,
+                             .incarnation = ExporterIncarnation{7}});
+  Append(shm_asked, challenge);
+  Append(shm_liar, static_cast<uint16_t>(shm_asked.size()));
+  seeds.push_back(shm_liar + shm_asked);
   return seeds;
 }

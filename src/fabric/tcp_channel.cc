@@ -17,6 +17,7 @@
 #include "tailcast/fabric/message_window.h"
 #include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/tcp_dialer.h"
+#include "tailcast/fabric/tcp_greeter.h"
 #include "tailcast/fabric/tcp_wire.h"
 
 namespace tailcast::fabric {
@@ -37,8 +38,7 @@ class TcpChannelSession final : public ChannelSession {
                     ExporterIncarnation expected_incarnation)
       : loop_(context.loop),
         reactor_(context.reactor),
-        expected_incarnation_(expected_incarnation),
-        dialer_(context.reactor, std::move(where)) {}
+        greeter_(context, std::move(where), kHelloMessages, expected_incarnation) {}
 
   std::unique_ptr<Channel> MakeChannel(std::shared_ptr<Reactor> reactor) override;
   void OnEvents(uint32_t events) override;
@@ -47,7 +47,7 @@ class TcpChannelSession final : public ChannelSession {
   friend class TcpChannel;
   Status Begin() override;
   void End() override;
-  Status TakeWelcome(const TcpFrame& frame, const char* body);
+  Status Open(TcpGreeting greeting);
   // "" or what was wrong.
   std::string Receive();
   std::string TakeFrames();
@@ -58,11 +58,9 @@ class TcpChannelSession final : public ChannelSession {
 
   ThreadLoop* const loop_;
   Reactor* const reactor_;
-  const ExporterIncarnation expected_incarnation_;
 
   // Reactor.
-  TcpDialer dialer_;
-  bool open_ = false;
+  TcpGreeter greeter_;
   const std::unique_ptr<char[]> in_{new char[kReceiveBytes]};
   size_t in_used_ = 0;
   uint64_t answered_ = 0;
@@ -129,7 +127,7 @@ class TcpChannel final : public Channel {
       at += sizeof(frame) + frame.body_bytes;
       if (window_.empty()) {
         BadInput("tcp", "client").Add();
-        kLog.Warn("closing the channel to ", session_->dialer_.name(), ": an answer to nothing");
+        kLog.Warn("closing the channel to ", session_->greeter_.name(), ": an answer to nothing");
         dead = true;
         break;
       }
@@ -170,38 +168,27 @@ std::unique_ptr<Channel> TcpChannelSession::MakeChannel(std::shared_ptr<Reactor>
 }
 
 Status TcpChannelSession::Begin() {
-  dialer_.Start(scope().Bind([this](Result<Descriptor> fd) {
-    if (!fd.ok()) return Finish(fd.status());
-    {
-      std::lock_guard lock(send_mutex_);
-      fd_ = std::move(fd).value();
-    }
-    KeepAlive(fd_, kPeerTimeout);
-    if (Status s = reactor_->Add(fd_.get(), EPOLLIN, this); !s.ok()) return Finish(std::move(s));
-    const std::string hello = HelloFrame(expected_incarnation_, kHelloMessages);
-    const iovec part{const_cast<char*>(hello.data()), hello.size()};
-    Send(std::span(&part, 1), hello.size());
+  greeter_.Start(scope().Bind([this](Result<TcpGreeting> greeting) {
+    Finish(greeting.ok() ? Open(std::move(greeting).value()) : greeting.status());
   }));
   return OkStatus();
 }
 
-Status TcpChannelSession::TakeWelcome(const TcpFrame& frame, const char* body) {
-  const auto welcome = TakeFrom<TcpWelcome>(body);
-  if (frame.op != TcpOp::kWelcome || frame.argument != kTcpMagic || frame.count != 0 ||
-      (welcome.status == HelloStatus::kWelcome && welcome.version != kTcpVersion)) {
+Status TcpChannelSession::Open(TcpGreeting greeting) {
+  if (greeting.frame.count != 0 || greeting.body.size() != sizeof(TcpWelcome)) {
     BadInput("tcp", "client").Add();
-    return UnavailableError("the server at " + dialer_.name() +
-                            " sent a welcome that does not add up");
+    return UnavailableError(greeter_.server() + " sent a welcome that does not add up");
   }
-  if (welcome.status != HelloStatus::kWelcome) {
-    return UnavailableError("the server at " + dialer_.name() +
-                            " refused: " + HelloStatusText(welcome.status));
+  KeepAlive(greeting.fd, kPeerTimeout);
+  {
+    std::lock_guard lock(send_mutex_);
+    fd_ = std::move(greeting.fd);
   }
-  return OkStatus();
+  return reactor_->Add(fd_.get(), EPOLLIN, this);
 }
 
 void TcpChannelSession::End() {
-  dialer_.Stop();
+  greeter_.Stop();
   if (!fd_.valid()) return;
   reactor_->Remove(fd_.get());
   std::lock_guard lock(send_mutex_);
@@ -214,7 +201,6 @@ void TcpChannelSession::OnEvents(uint32_t events) {
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
   const std::string wrong = Receive();
   if (wrong.empty()) return;
-  if (!open_) return Finish(UnavailableError("the server at " + dialer_.name() + ": " + wrong));
   Shutdown();
   {
     std::lock_guard lock(answers_mutex_);
@@ -234,35 +220,22 @@ std::string TcpChannelSession::Receive() {
 
 std::string TcpChannelSession::TakeFrames() {
   size_t used = 0;
-  if (!open_) {
-    if (in_used_ < sizeof(TcpFrame) + sizeof(TcpWelcome)) return "";
-    const auto frame = TakeFrom<TcpFrame>(in_.get());
-    used = sizeof(TcpFrame) + sizeof(TcpWelcome);
-    Status status = frame.body_bytes == sizeof(TcpWelcome)
-                        ? TakeWelcome(frame, in_.get() + sizeof(frame))
-                        : UnavailableError("the server at " + dialer_.name() +
-                                           " sent no welcome of this protocol");
-    open_ = status.ok();
-    Finish(std::move(status));
-    if (!open_) return "";
-  }
-  const size_t first = used;
   while (in_used_ - used >= sizeof(TcpFrame)) {
     const auto frame = TakeFrom<TcpFrame>(in_.get() + used);
     if (frame.op != TcpOp::kMessageAnswer || !MessageFits(frame, kAnswerBytesMax) ||
         frame.argument != answered_) {
       BadInput("tcp", "client").Add();
-      kLog.Warn("closing the channel to ", dialer_.name(), ": a frame that is no answer");
+      kLog.Warn("closing the channel to ", greeter_.name(), ": a frame that is no answer");
       return "it broke the protocol";
     }
     if (in_used_ - used - sizeof(frame) < frame.body_bytes) break;
     used += sizeof(frame) + frame.body_bytes;
     ++answered_;
   }
-  if (used > first) {
+  if (used > 0) {
     {
       std::lock_guard lock(answers_mutex_);
-      answers_.append(in_.get() + first, used - first);
+      answers_.append(in_.get(), used);
       // More than to all that may be unanswered.
       if (answers_.size() > kMessageWindow * (sizeof(TcpFrame) + kAnswerBytesMax + 8)) {
         BadInput("tcp", "client").Add();

@@ -1,6 +1,5 @@
 #include "tailcast/fabric/tcp_connection.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -56,7 +55,9 @@ void TcpDoor::Connection::QueueNotification(uint64_t id, WatchOutcome outcome) {
 
 bool TcpDoor::Connection::Fail(const std::string& why) {
   BadInput("tcp", "server").Add();
-  kLog.Warn(door_->options_.name, ": closing the connection of ", peer_, ": ", why);
+  if (const auto rest = door_->log_limit_.Admit(door_->reactor_->Now())) {
+    kLog.Warn(door_->options_.name, ": closing the connection of ", peer_, ": ", why, *rest);
+  }
   door_->Drop(fd_.get());
   return false;
 }
@@ -87,12 +88,16 @@ bool TcpDoor::Connection::TakeFrames() {
   }
   if (used > 0) std::memmove(in_.data(), in_.data() + used, in_used_ - used);
   in_used_ -= used;
+  if (in_used_ == 0) {
+    frame_since_ = MonotonicTime::Max();
+  } else if (used > 0 || frame_since_ == MonotonicTime::Max()) {
+    frame_since_ = heard_;
+    door_->LookAfter();
+  }
   return true;
 }
 
 bool TcpDoor::Connection::TakeFrame(const TcpFrame& frame, const char* body) {
-  if (closing_) return true;
-  if (!welcomed_) return TakeHello(frame, body);
   switch (frame.op) {
     case TcpOp::kRead:
       if (frame.count == 0 || frame.body_bytes != frame.count * sizeof(TcpRead)) {
@@ -148,67 +153,20 @@ bool TcpDoor::Connection::HasCreditFor(size_t count) {
   return Fail("more than " + std::to_string(door_->options_.reads_max) + " reads outstanding");
 }
 
-bool TcpDoor::Connection::TakeHello(const TcpFrame& frame, const char* body) {
-  if (frame.op != TcpOp::kHello || frame.argument != kTcpMagic ||
-      frame.body_bytes < sizeof(TcpHello)) {
-    return Fail("no hello of this protocol");
-  }
-  const auto hello = TakeFrom<TcpHello>(body);
-  const RegionMemory& memory = *door_->memory_;
-  TcpWelcome welcome{
-      .version = kTcpVersion,
-      .status = HelloStatus::kWelcome,
-      .incarnation = memory.incarnation(),
-      .reads_max = door_->options_.reads_max,
-      .watches_max = door_->options_.watches_max,
-      .peer_timeout_us = static_cast<uint64_t>(door_->options_.peer_timeout.micros())};
-  const bool messages = hello.flags == kHelloMessages;
-  const MessageService::Life life =
-      messages && door_->messages_ != nullptr ? door_->messages_->service()->life() : 0;
-  if (messages) welcome.reads_max = welcome.watches_max = 0;
-  if (hello.version != kTcpVersion || (hello.flags & ~kHelloMessages) != 0 ||
-      hello.credential_bytes != 0 || frame.body_bytes != sizeof(TcpHello)) {
-    welcome.status = HelloStatus::kVersion;
-  } else if (hello.expected_incarnation != ExporterIncarnation::kAny &&
-             hello.expected_incarnation != memory.incarnation()) {
-    welcome.status = HelloStatus::kIncarnation;
-  } else if (messages && door_->messages_ == nullptr) {
-    welcome.status = HelloStatus::kNoMessages;
-  } else if (!memory.valid() || (messages && life == 0)) {
-    welcome.status = HelloStatus::kGoingAway;
-  } else if (door_->TooMany(messages)) {
-    welcome.status = HelloStatus::kTooMany;
-  }
-  const bool accepted = welcome.status == HelloStatus::kWelcome;
-  const size_t regions = accepted && !messages ? memory.regions().size() : 0;
-  AppendTo(control_, TcpFrame{.body_bytes = static_cast<uint32_t>(sizeof(welcome) +
-                                                                  regions * sizeof(TcpRegion)),
+void TcpDoor::Connection::Welcome(TcpWelcome welcome) {
+  const std::vector<RegionMemory::Region>& regions = door_->memory_->regions();
+  AppendTo(control_, TcpFrame{.body_bytes = static_cast<uint32_t>(
+                                  sizeof(welcome) + regions.size() * sizeof(TcpRegion)),
                               .op = TcpOp::kWelcome,
-                              .flags = regions > 0 && door_->scanner_ ? kTcpFlagScans : uint8_t{0},
-                              .count = static_cast<uint16_t>(regions),
+                              .flags = door_->scanner_ ? kTcpFlagScans : uint8_t{0},
+                              .count = static_cast<uint16_t>(regions.size()),
                               .argument = kTcpMagic});
   AppendTo(control_, welcome);
-  for (RegionId id = 0; id < regions; ++id) {
-    generations_.push_back(memory.generation(id));
-    AppendTo(control_, TcpRegion{memory.regions()[id].size, generations_.back()});
+  for (RegionId id = 0; id < regions.size(); ++id) {
+    generations_.push_back(door_->memory_->generation(id));
+    AppendTo(control_, TcpRegion{regions[id].size, generations_.back()});
   }
-  if (accepted && messages) {
-    // From here on it belongs to the other thread.
-    Descriptor fd(fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
-    if (fd.valid()) {
-      door_->messages_->Adopt(std::move(fd), peer_, life, control_);
-    } else {
-      RefusedConnections("tcp").Add();
-      kLog.Error(door_->options_.name, ": no descriptor for the channel of ", peer_, ": ",
-                 std::strerror(errno), " (raise the limit of open files?)");
-    }
-    door_->Drop(fd_.get());
-    return false;
-  }
-  welcomed_ = accepted;
-  closing_ = !accepted;
-  if (!accepted) RefusedConnections("tcp").Add();
-  return true;
+  Send();
 }
 
 bool TcpDoor::Connection::TakeWatch(uint64_t id, const TcpWatch& watch) {
@@ -421,9 +379,11 @@ void TcpDoor::Connection::Send() {
   }
   const bool more =
       part_ < parts_.size() || !control_.empty() || !reads_.empty() || !scans_.empty();
-  if (closing_ && !more) {
-    door_->Drop(fd_.get());
-    return;
+  if (!blocked) {
+    taken_ = MonotonicTime::Max();
+  } else if (turn_bytes > 0 || taken_ == MonotonicTime::Max()) {
+    taken_ = door_->reactor_->Now();
+    door_->LookAfter();
   }
   if (blocked != wants_out_) {
     wants_out_ = blocked;

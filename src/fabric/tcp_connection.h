@@ -3,6 +3,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -17,15 +18,21 @@
 
 namespace tailcast::fabric {
 
-// States: before the hello nothing but a hello is taken. After it, requests are parsed as they come
-// and queued; answers go out in order, one frame at a time, with control frames between them.
+// Of one that was let in. Requests are parsed as they come and queued; answers go out in order, one
+// frame at a time, with control frames between them.
 class TcpDoor::Connection final : public Reactor::Handler {
  public:
   Connection(TcpDoor* door, Descriptor fd, std::string peer);
   ~Connection();
 
   void OnEvents(uint32_t events) override;
-  MonotonicTime heard() const { return heard_; }
+  // Tells the reader the regions, and binds it to their generations. Once, before all else.
+  void Welcome(TcpWelcome welcome);
+  // Since when nothing comes of it: no byte at all, or no end of a frame that began, or no byte is
+  // taken of what waits for it. Max: it may go on like that.
+  MonotonicTime stuck_since() const {
+    return std::min({silent() ? MonotonicTime::Max() : heard_, frame_since_, taken_});
+  }
   const std::string& peer() const { return peer_; }
   int fd() const { return fd_.get(); }
   // It reads by verbs, and says nothing for as long as it likes.
@@ -46,7 +53,6 @@ class TcpDoor::Connection final : public Reactor::Handler {
   bool Receive();
   bool TakeFrames();
   bool TakeFrame(const TcpFrame& frame, const char* body);
-  bool TakeHello(const TcpFrame& frame, const char* body);
   bool TakeWatch(uint64_t id, const TcpWatch& watch);
   bool TakeVerbsAsk();
   bool HasCreditFor(size_t count);  // else it is closed
@@ -64,8 +70,8 @@ class TcpDoor::Connection final : public Reactor::Handler {
   const Descriptor fd_;
   const std::string peer_;
   MonotonicTime heard_;
-  bool welcomed_ = false;
-  bool closing_ = false;  // after what is queued went out
+  MonotonicTime frame_since_ = MonotonicTime::Max();  // Max: no frame has begun
+  MonotonicTime taken_ = MonotonicTime::Max();        // Max: nothing waits
   bool wants_out_ = false;
   bool resumes_ = false;  // a Send is posted to let others have their turn
   std::vector<Generation> generations_;

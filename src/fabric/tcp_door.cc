@@ -1,16 +1,11 @@
 #include "tailcast/fabric/tcp_door.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -22,7 +17,6 @@ namespace tailcast::fabric {
 namespace {
 
 const Logger kLog("fabric");
-constexpr Duration kAcceptRetry = Duration::Seconds(1);
 
 std::vector<std::span<const char>> ViewsOf(const RegionMemory& memory) {
   std::vector<std::span<const char>> views;
@@ -33,15 +27,6 @@ std::vector<std::span<const char>> ViewsOf(const RegionMemory& memory) {
 }
 
 }  // namespace
-
-class TcpDoor::Listener final : public Reactor::Handler {
- public:
-  explicit Listener(TcpDoor* door) : door_(door) {}
-  void OnEvents(uint32_t) override { door_->OnAccept(); }
-
- private:
-  TcpDoor* const door_;
-};
 
 TcpDoor::TcpDoor(const DoorContext& context, VerbsOffers* verbs)
     : reactor_(context.reactor),
@@ -55,14 +40,17 @@ TcpDoor::TcpDoor(const DoorContext& context, VerbsOffers* verbs)
       scan_prefetch_(context.scan_prefetch),
       verbs_(verbs),
       views_(ViewsOf(*context.memory)),
-      listener_(std::make_unique<Listener>(this)) {}
+      entrance_(&doorman_, context.options->key, context.memory->incarnation(),
+                context.options->name, [this](TcpVisitor visitor) {
+                  reactor_->Post(scope_.Bind([this, visitor = std::move(visitor)]() mutable {
+                    Enter(std::move(visitor));
+                  }));
+                }) {}
 
 TcpDoor::~TcpDoor() {
-  if (!socket_.valid()) return;
+  entrance_.Close();  // nobody enters any more
   reactor_->Call([this] {
-    reactor_->Cancel(retry_timer_);
     reactor_->Cancel(tick_timer_);
-    reactor_->Remove(socket_.get());
     scope_.End();
     while (!connections_.empty()) Drop(connections_.begin()->first);
   });
@@ -70,7 +58,7 @@ TcpDoor::~TcpDoor() {
 
 Result<std::string> TcpDoor::Listen() {
   TAILCAST_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(options_.tcp_listen));
-  TAILCAST_ASSIGN_OR_RETURN(const uint16_t port, ListenAt(where));
+  TAILCAST_ASSIGN_OR_RETURN(const uint16_t port, entrance_.Listen(where));
   std::string host =
       options_.tcp_advertised_host.empty() ? where.host : options_.tcp_advertised_host;
   if (host.empty() || host == "0.0.0.0") {
@@ -81,85 +69,62 @@ Result<std::string> TcpDoor::Listen() {
   return host + ":" + std::to_string(port);
 }
 
-Result<uint16_t> TcpDoor::ListenAt(const HostPort& where) {
-  const std::string& host_port = options_.tcp_listen;
-  TAILCAST_ASSIGN_OR_RETURN(const SocketAddress address, ResolveForListening(where));
-  Descriptor fd(socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return ErrnoStatus(errno, "make a tcp socket");
-  const int one = 1;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-  if (bind(fd.get(), address.get(), address.length) != 0) {
-    if (errno == EADDRINUSE) {
-      return AlreadyExistsError("port in use: " + host_port + ": choose another, or 0 for any");
-    }
-    return ErrnoStatus(errno, "bind " + host_port);
+void TcpDoor::Enter(TcpVisitor visitor) {
+  const bool messages = visitor.flags == kHelloMessages;
+  const MessageService::Life life =
+      messages && messages_ != nullptr ? messages_->service()->life() : 0;
+  const auto refuse = [&](HelloStatus why) {
+    TcpEntrance::Refuse(std::move(visitor.fd), why, memory_->incarnation());
+  };
+  if (messages && messages_ == nullptr) return refuse(HelloStatus::kNoMessages);
+  if (!memory_->valid() || (messages && life == 0)) return refuse(HelloStatus::kGoingAway);
+  if (TooMany(messages)) return refuse(HelloStatus::kTooMany);
+  TcpWelcome welcome{.version = kHelloVersion,
+                     .status = HelloStatus::kWelcome,
+                     .incarnation = memory_->incarnation(),
+                     .reads_max = messages ? 0 : options_.reads_max,
+                     .watches_max = messages ? 0 : options_.watches_max,
+                     .peer_timeout_us = static_cast<uint64_t>(options_.peer_timeout.micros())};
+  if (messages) {
+    messages_->Adopt(std::move(visitor.fd), std::move(visitor.peer), life,
+                     HandshakeFrame(TcpOp::kWelcome, welcome));
+    return;
   }
-  if (listen(fd.get(), 1024) != 0) return ErrnoStatus(errno, "listen on " + host_port);
-  SocketAddress bound;
-  bound.length = sizeof(bound.storage);
-  if (getsockname(fd.get(), bound.get(), &bound.length) != 0) {
-    return ErrnoStatus(errno, "getsockname " + host_port);
-  }
-  socket_ = std::move(fd);
-  address_ = bound.ToString();
-  Status added;
-  reactor_->Call([&] { added = reactor_->Add(socket_.get(), EPOLLIN, listener_.get()); });
-  if (!added.ok()) return added;
-  return bound.port();
+  const int number = visitor.fd.get();
+  auto connection =
+      std::make_unique<Connection>(this, std::move(visitor.fd), std::move(visitor.peer));
+  if (!reactor_->Add(number, EPOLLIN, connection.get()).ok()) return;
+  Connection& entered = *(connections_[number] = std::move(connection));
+  LookAfter();
+  entered.Welcome(welcome);
 }
 
-void TcpDoor::OnAccept() {
-  for (;;) {
-    SocketAddress peer;
-    peer.length = sizeof(peer.storage);
-    Descriptor fd(accept4(socket_.get(), peer.get(), &peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd.valid()) {
-      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
-      kLog.Error(options_.name, ": can't accept on ", address_,
-                 " for a second: ", std::strerror(errno), " (raise the limit of open files?)");
-      reactor_->Remove(socket_.get());
-      retry_timer_ = reactor_->At(reactor_->Now() + kAcceptRetry, scope_.Bind([this] {
-        retry_timer_ = 0;
-        if (const Status s = reactor_->Add(socket_.get(), EPOLLIN, listener_.get()); !s.ok()) {
-          kLog.Error(options_.name, ": no more readers on ", address_, ": ", s.ToString());
-        }
-      }));
-      return;
-    }
-    const int one = 1;
-    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    const int number = fd.get();
-    auto connection = std::make_unique<Connection>(this, std::move(fd), peer.ToString());
-    if (!reactor_->Add(number, EPOLLIN, connection.get()).ok()) continue;
-    connections_[number] = std::move(connection);
-    if (tick_timer_ == 0) {
-      tick_timer_ = reactor_->At(reactor_->Now() + options_.peer_timeout / 3,
-                                 scope_.Bind([this] { OnTick(); }));
-    }
-  }
+void TcpDoor::LookAfter() {
+  if (tick_timer_ != 0) return;
+  tick_timer_ =
+      reactor_->At(reactor_->Now() + options_.peer_timeout / 3, scope_.Bind([this] { OnTick(); }));
 }
 
 void TcpDoor::OnTick() {
   tick_timer_ = 0;
   const MonotonicTime limit = reactor_->Now() - options_.peer_timeout;
   std::vector<int> silent;
-  bool more = false;  // that have to be looked after
+  bool more = false;  // that may get stuck
   for (const auto& [fd, connection] : connections_) {
-    if (connection->silent()) continue;
-    if (connection->heard() < limit) {
+    const MonotonicTime since = connection->stuck_since();
+    if (since < limit) {
       silent.push_back(fd);
     } else {
-      more = true;
+      more |= since != MonotonicTime::Max();
     }
   }
   for (const int fd : silent) {
     SilentPeers("tcp", "server").Add();
-    kLog.Info(options_.name, ": reader ", connections_[fd]->peer(), " fell silent; hanging up");
+    kLog.Info(options_.name, ": reader ", connections_[fd]->peer(),
+              " fell silent, or takes nothing; hanging up");
     Drop(fd);
   }
-  if (!more) return;
-  tick_timer_ =
-      reactor_->At(reactor_->Now() + options_.peer_timeout / 3, scope_.Bind([this] { OnTick(); }));
+  if (more) LookAfter();
 }
 
 void TcpDoor::Drop(int fd) {
@@ -167,7 +132,6 @@ void TcpDoor::Drop(int fd) {
 }
 
 void TcpDoor::CloseConnections() {
-  if (!socket_.valid()) return;
   reactor_->Call([this] {
     while (!connections_.empty()) Drop(connections_.begin()->first);
   });

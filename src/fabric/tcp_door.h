@@ -18,9 +18,10 @@
 
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/driver.h"
-#include "tailcast/fabric/net_address.h"
+#include "tailcast/fabric/log_limit.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/tcp_entrance.h"
 #include "tailcast/fabric/tcp_message_door.h"
 #include "tailcast/fabric/verbs_offers.h"
 
@@ -40,7 +41,6 @@ class TcpDoor final : public Door {
   void Notify(RegionId region, uint64_t offset) override;
 
  private:
-  class Listener;
   class Connection;
   struct WordKey {
     RegionId region;
@@ -58,14 +58,16 @@ class TcpDoor final : public Door {
     uint32_t last_seen;
   };
 
-  Result<uint16_t> ListenAt(const HostPort& where);
-  void OnAccept();
+  // Has proven that it belongs here.
+  void Enter(TcpVisitor visitor);
+  // Looks from time to time which connections are stuck, as long as there are any that may be.
+  void LookAfter();
   void OnTick();
   void Drop(int fd);
   // A connection more, of messages or of reads, would be too many.
   bool TooMany(bool messages) const {
     const uint32_t channels = messages_ != nullptr ? messages_->channels() : 0;
-    return connections_.size() + channels > options_.connections_max ||
+    return connections_.size() + channels >= options_.connections_max ||
            (messages && channels >= TcpMessageDoor::kChannelsMax);
   }
   void DeliverNotifications();
@@ -83,10 +85,10 @@ class TcpDoor final : public Door {
   const ScanPrefetch scan_prefetch_;                // may be null
   VerbsOffers* const verbs_;                        // may be null
   const std::vector<std::span<const char>> views_;  // of the regions, for the scanner
-  std::string address_;                             // for log lines
-  Descriptor socket_;
-  std::unique_ptr<Listener> listener_;
-  uint64_t retry_timer_ = 0;
+  LogLimit log_limit_;                              // reactor thread
+  // A thread of its own: what guests cost, readers do not wait for.
+  Reactor doorman_{"fabric-door"};
+  TcpEntrance entrance_;
   uint64_t tick_timer_ = 0;
   std::map<int, std::unique_ptr<Connection>> connections_;
   std::unordered_map<WordKey, std::list<Watcher>, WordKeyHash> watchers_;

@@ -37,6 +37,9 @@ class TcpMessageDoor::Connection final : public Reactor::Handler,
       : door_(door), peer_(std::move(peer)), life_(life), fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
+  const std::string& peer() const { return peer_; }
+  // Since when a message has begun and not ended; Max: none has. Reactor.
+  MonotonicTime begun() const { return begun_; }
   // Either thread. What does not go out at once is sent by the reactor.
   void Send(std::string_view bytes);
   // Reactor.
@@ -69,6 +72,7 @@ class TcpMessageDoor::Connection final : public Reactor::Handler,
   // Reactor.
   const std::unique_ptr<char[]> in_{new char[kReceiveBytes]};
   size_t in_used_ = 0;
+  MonotonicTime begun_ = MonotonicTime::Max();
 
   std::mutex received_mutex_;
   std::vector<Block> received_;  // guarded
@@ -108,6 +112,11 @@ std::string TcpMessageDoor::Connection::Receive() {
   in_used_ += static_cast<size_t>(n);
   Block block;
   if (std::string wrong = CountFrames(&block); !wrong.empty()) return wrong;
+  if (block.size == in_used_) {
+    begun_ = MonotonicTime::Max();
+  } else if (block.messages > 0 || begun_ == MonotonicTime::Max()) {
+    begun_ = door_->reactor_.Now();
+  }
   if (block.messages == 0) return "";  // not a whole one yet
   block.bytes.reset(new char[block.size]);
   std::memcpy(block.bytes.get(), in_.get(), block.size);
@@ -218,7 +227,13 @@ TcpMessageDoor::TcpMessageDoor(MessageService* service, std::string name, Durati
       peer_timeout_(peer_timeout),
       reactor_("fabric-writes") {}
 
-TcpMessageDoor::~TcpMessageDoor() { CloseConnections(); }
+TcpMessageDoor::~TcpMessageDoor() {
+  reactor_.Call([this] {
+    reactor_.Cancel(tick_timer_);
+    scope_.End();
+    while (!connections_.empty()) Drop(connections_.begin()->first);
+  });
+}
 
 void TcpMessageDoor::Adopt(Descriptor fd, std::string peer, MessageService::Life life,
                            std::string welcome) {
@@ -234,7 +249,25 @@ void TcpMessageDoor::Adopt(Descriptor fd, std::string peer, MessageService::Life
     }
     connections_[connection->fd()] = connection;
     connection->Send(welcome);
+    if (tick_timer_ == 0) OnTick();
   }));
+}
+
+void TcpMessageDoor::OnTick() {
+  tick_timer_ = 0;
+  const MonotonicTime limit = reactor_.Now() - peer_timeout_;
+  std::vector<int> slow;
+  for (const auto& [fd, connection] : connections_) {
+    if (connection->begun() < limit) slow.push_back(fd);
+  }
+  for (const int fd : slow) {
+    SilentPeers("tcp", "server").Add();
+    kLog.Info(name_, ": the channel of ", connections_[fd]->peer(),
+              " does not end a message that it began; hanging up");
+    Drop(fd);
+  }
+  if (connections_.empty()) return;
+  tick_timer_ = reactor_.At(reactor_.Now() + peer_timeout_ / 3, scope_.Bind([this] { OnTick(); }));
 }
 
 void TcpMessageDoor::CloseConnections() {

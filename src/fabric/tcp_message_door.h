@@ -40,6 +40,8 @@ class TcpMessageDoor {
  private:
   class Connection;
   void Drop(int fd);
+  // Hangs up on who does not end what it began.
+  void OnTick();
 
   MessageService* const service_;
   const std::string name_;
@@ -47,6 +49,7 @@ class TcpMessageDoor {
   std::atomic<uint32_t> channels_{0};
   Reactor reactor_;
   std::map<int, std::shared_ptr<Connection>> connections_;  // reactor thread
+  uint64_t tick_timer_ = 0;                                 // the same
   Scope scope_;                                             // reactor thread
 };
 

@@ -19,52 +19,45 @@ constexpr uint32_t kReadsMaxOfPeer = 1 << 16;
 }  // namespace
 
 Status TcpSession::Begin() {
-  dialer_.Start(scope().Bind([this](Result<Descriptor> fd) {
-    if (!fd.ok()) return Finish(fd.status());
-    {
-      std::lock_guard lock(send_mutex_);
-      fd_ = std::move(fd).value();
-    }
-    if (Status s = reactor_->Add(fd_.get(), EPOLLIN, this); !s.ok()) return Finish(std::move(s));
-    state_ = State::kHello;
-    Send(HelloFrame(expected_incarnation_, 0));
+  greeter_.Start(scope().Bind([this](Result<TcpGreeting> greeting) {
+    Finish(greeting.ok() ? Open(std::move(greeting).value()) : greeting.status());
   }));
   return OkStatus();
 }
 
-Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
+Status TcpSession::Open(TcpGreeting greeting) {
+  const TcpFrame& frame = greeting.frame;
+  const auto welcome = TakeFrom<TcpWelcome>(greeting.body.data());
   const auto bad = [&](const std::string& what) {
     BadInput("tcp", "client").Add();
-    return UnavailableError("the server at " + name() + " sent " + what);
+    return UnavailableError(greeter_.server() + " sent " + what);
   };
-  if (frame.op != TcpOp::kWelcome || frame.argument != kTcpMagic ||
-      (frame.flags & ~kTcpFlagScans) != 0 || frame.body_bytes < sizeof(TcpWelcome)) {
-    return bad("no welcome of this protocol");
-  }
-  const auto welcome = TakeFrom<TcpWelcome>(body);
-  if (welcome.status != HelloStatus::kWelcome) {
-    return UnavailableError("the server at " + name() +
-                            " refused: " + HelloStatusText(welcome.status));
-  }
-  if (welcome.version != kTcpVersion) {
-    return bad("a welcome of version " + std::to_string(welcome.version));
-  }
-  if (frame.count == 0 || frame.count > kRegionsMax ||
-      frame.body_bytes != sizeof(TcpWelcome) + frame.count * sizeof(TcpRegion) ||
+  if (frame.count == 0 || frame.count > kRegionsMax || (frame.flags & ~kTcpFlagScans) != 0 ||
+      greeting.body.size() != sizeof(TcpWelcome) + frame.count * sizeof(TcpRegion) ||
       welcome.reads_max == 0 || welcome.reads_max > kReadsMaxOfPeer ||
       welcome.peer_timeout_us < 1000 || welcome.peer_timeout_us > 3'600'000'000) {
     return bad("a welcome that does not add up");
   }
   for (uint16_t i = 0; i < frame.count; ++i) {
-    const auto region = TakeFrom<TcpRegion>(body + sizeof(TcpWelcome) + i * sizeof(TcpRegion));
+    const auto region =
+        TakeFrom<TcpRegion>(greeting.body.data() + sizeof(TcpWelcome) + i * sizeof(TcpRegion));
     if (region.generation == Generation::kNone) return bad("a region that nobody may read");
     infos_.push_back({region.size, region.generation});
   }
   scans_ = (frame.flags & kTcpFlagScans) != 0;
   slots_.resize(welcome.reads_max);
   peer_timeout_ = Duration::Micros(static_cast<int64_t>(welcome.peer_timeout_us));
+  {
+    std::lock_guard lock(send_mutex_);
+    fd_ = std::move(greeting.fd);
+  }
+  // A hang-up is reported all the same; what comes is taken by the loop.
+  TAILCAST_RETURN_IF_ERROR(reactor_->Add(fd_.get(), 0, this));
+  {
+    std::lock_guard lock(receive_mutex_);
+    heard_ = ReadMonotonicClock();
+  }
   state_ = State::kOpen;
-  reactor_->Modify(fd_.get(), 0);  // a hang-up is reported all the same
   tick_timer_ =
       reactor_->At(reactor_->Now() + peer_timeout_ / 4, scope().Bind([this] { OnTick(); }));
   return OkStatus();
@@ -72,7 +65,7 @@ Status TcpSession::TakeWelcome(const TcpFrame& frame, const char* body) {
 
 void TcpSession::End() {
   state_ = State::kClosed;
-  dialer_.Stop();
+  greeter_.Stop();
   reactor_->Cancel(tick_timer_);
   tick_timer_ = 0;
   if (!fd_.valid()) return;
@@ -81,10 +74,7 @@ void TcpSession::End() {
 }
 
 void TcpSession::Die(const std::string& why) {
-  if (state_ != State::kOpen) {
-    Finish(UnavailableError("the server at " + name() + ": " + why));
-    return;
-  }
+  kLog.Debug(greeter_.server(), ": ", why);
   Shutdown();
   dead_.store(true, std::memory_order_release);
   Notice();
@@ -156,8 +146,7 @@ void TcpSession::FlushOut() {
   if (out_.empty()) reactor_->Modify(fd_.get(), WantedEvents());
 }
 
-// Until the hello was answered, and the question for RDMA if it was asked; then of what could not
-// be sent at once, and of a broken connection.
+// Of what could not be sent at once, of a broken connection, and of the answer to AskForVerbs.
 void TcpSession::OnEvents(uint32_t events) {
   auto self = shared_from_this();  // dying may let go of us
   if ((events & EPOLLOUT) != 0) FlushOut();

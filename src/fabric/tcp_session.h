@@ -18,7 +18,7 @@
 #include "tailcast/fabric/net_address.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
-#include "tailcast/fabric/tcp_dialer.h"
+#include "tailcast/fabric/tcp_greeter.h"
 #include "tailcast/fabric/tcp_wire.h"
 
 namespace tailcast::fabric {
@@ -41,9 +41,8 @@ class TcpSession final : public ClientSession {
   TcpSession(const DialContext& context, HostPort where, ExporterIncarnation expected_incarnation)
       : loop_(context.loop),
         reactor_(context.reactor),
-        expected_incarnation_(expected_incarnation),
         read_timeout_(context.read_timeout),
-        dialer_(context.reactor, std::move(where)),
+        greeter_(context, std::move(where), 0, expected_incarnation),
         in_(kInBytes) {}
 
   std::unique_ptr<Endpoint> MakeEndpoint(std::shared_ptr<Reactor> reactor) override;
@@ -67,7 +66,7 @@ class TcpSession final : public ClientSession {
   // more, so it is not larger.
   static constexpr size_t kInBytes = 8192;
   static_assert(sizeof(TcpFrame) + kTcpReplyBodyMax <= kInBytes);
-  enum class State : uint8_t { kDialing, kHello, kOpen, kClosed };
+  enum class State : uint8_t { kGreeting, kOpen, kClosed };
   enum class SlotState : uint8_t { kWaiting, kArriving, kDone };
   struct Slot {
     uint64_t token = 0;
@@ -90,14 +89,12 @@ class TcpSession final : public ClientSession {
     uint64_t id;
     WatchOutcome outcome;
   };
-  std::string name() const { return dialer_.name(); }
-  // Of the engine: while it receives, all that comes.
-  uint32_t WantedEvents() const {
-    return state_ == State::kOpen && !on_offer_ ? 0u : uint32_t{EPOLLIN};
-  }
+  std::string name() const { return greeter_.name(); }
+  // Of the engine, which receives while it waits for the answer to AskForVerbs.
+  uint32_t WantedEvents() const { return on_offer_ ? uint32_t{EPOLLIN} : 0u; }
   Status Begin() override;
   void End() override;
-  Status TakeWelcome(const TcpFrame& frame, const char* body);
+  Status Open(TcpGreeting greeting);
   void Die(const std::string& why);
   void OnTick();
   // Loop thread, while there is an endpoint: waits for answers there.
@@ -135,12 +132,11 @@ class TcpSession final : public ClientSession {
 
   ThreadLoop* const loop_;
   Reactor* const reactor_;
-  const ExporterIncarnation expected_incarnation_;
   const Duration read_timeout_;
 
   // Changed by the engine thread.
-  std::atomic<State> state_{State::kDialing};
-  TcpDialer dialer_;
+  std::atomic<State> state_{State::kGreeting};
+  TcpGreeter greeter_;
   uint64_t tick_timer_ = 0;
   Duration peer_timeout_;
   Callback<void(const std::string&, size_t)> on_offer_;

@@ -135,19 +135,13 @@ std::string TcpSession::TakeBuffered() {
     }
     if (buffered < sizeof(TcpFrame)) break;
     const auto frame = TakeFrom<TcpFrame>(in_.data() + in_begin_);
-    if (frame.body_bytes > kTcpReplyBodyMax || frame.body_bytes % 8 != 0 ||
-        (frame.flags != 0 && state_ != State::kHello)) {
+    if (frame.body_bytes > kTcpReplyBodyMax || frame.body_bytes % 8 != 0 || frame.flags != 0) {
       BadInput("tcp", "client").Add();
       return "a frame of " + std::to_string(frame.body_bytes) + " bytes";
     }
     if (buffered < sizeof(frame) + frame.body_bytes) break;
     const char* body = in_.data() + in_begin_ + sizeof(frame);
     in_begin_ += sizeof(frame) + frame.body_bytes;
-    if (state_ == State::kHello) {
-      Finish(TakeWelcome(frame, body));
-      if (state_ == State::kClosed) return "";
-      continue;
-    }
     if (std::string wrong = TakeFrame(frame, body); !wrong.empty()) {
       BadInput("tcp", "client").Add();
       kLog.Warn("closing the connection to ", name(), ": ", wrong);

@@ -10,12 +10,11 @@
 #include <type_traits>
 
 #include "tailcast/fabric/fabric.h"
-#include "tailcast/fabric/shm_wire.h"
+#include "tailcast/fabric/handshake.h"
 
 namespace tailcast::fabric {
 
 inline constexpr uint64_t kTcpMagic = 0x5043544241464354;  // "TCFABTCP" in memory
-inline constexpr uint32_t kTcpVersion = 1;
 // Most read descriptors in one kRead frame, and most answers in one kAnswer frame.
 inline constexpr uint16_t kTcpBatchMax = 128;
 // Most scans in one kScanAndRead frame, and most answers in one kScanned frame.
@@ -31,6 +30,7 @@ enum class TcpOp : uint8_t {
   kScanAndRead = 6,
   kMessage = 7,  // on a message channel, as kMessageAnswer
   kVerbsAsk = 8,
+  kProof = 9,
   // Server to reader.
   kWelcome = 129,
   kAnswer = 130,
@@ -39,6 +39,7 @@ enum class TcpOp : uint8_t {
   kMessageAnswer = 133,
   kScanned = 134,
   kVerbsOffer = 135,  // verbs_wire.h
+  kChallenge = 136,
 };
 
 struct TcpFrame {
@@ -54,15 +55,8 @@ static_assert(sizeof(TcpFrame) == 16);
 
 inline constexpr uint8_t kTcpFlagScans = 1;  // the server answers kScanAndRead
 
-// kHello, argument = kTcpMagic.
-struct TcpHello {
-  uint32_t version;
-  uint32_t flags;                            // kHelloMessages or 0
-  ExporterIncarnation expected_incarnation;  // kAny is 0
-  uint32_t credential_bytes;                 // 0; room for authentication
-  uint32_t reserved;
-};
-static_assert(sizeof(TcpHello) == 24);
+// The handshake's frames have argument = kTcpMagic: kHello has a Hello, kChallenge a Challenge,
+// kProof a CellKey::Proof for body.
 
 // kWelcome, argument = kTcpMagic, count = regions; followed by as many TcpRegion.
 struct TcpWelcome {
@@ -157,19 +151,16 @@ void AppendTo(std::string& out, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
-// `flags`: 0 or kHelloMessages.
-inline std::string HelloFrame(ExporterIncarnation expected_incarnation, uint32_t flags) {
+// A frame of the handshake.
+template <typename T>
+std::string HandshakeFrame(TcpOp op, const T& body) {
+  static_assert(sizeof(body) % 8 == 0);
   std::string frame;
-  AppendTo(frame, TcpFrame{.body_bytes = sizeof(TcpHello),
-                           .op = TcpOp::kHello,
-                           .flags = 0,
-                           .count = 0,
-                           .argument = kTcpMagic});
-  AppendTo(frame, TcpHello{.version = kTcpVersion,
-                           .flags = flags,
-                           .expected_incarnation = expected_incarnation,
-                           .credential_bytes = 0,
-                           .reserved = 0});
+  AppendTo(
+      frame,
+      TcpFrame{
+          .body_bytes = sizeof(body), .op = op, .flags = 0, .count = 0, .argument = kTcpMagic});
+  AppendTo(frame, body);
   return frame;
 }
 inline void AppendMessage(std::string& out, TcpOp op, uint64_t number, std::string_view message) {

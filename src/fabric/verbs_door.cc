@@ -145,7 +145,7 @@ VerbsOffers::Made VerbsDoor::Offer() {
       std::min<uint64_t>(options_.connections_max,
                          static_cast<uint64_t>(std::max(1, device_.max_qp - kQueuePairsSpared)));
   if (tickets_.size() >= most) {
-    RefusedConnections("verbs").Add();
+    RefusedConnections("verbs", HelloStatus::kTooMany).Add();
     return None("it has too many RDMA connections");
   }
   VerbsOffer offer;
@@ -210,7 +210,7 @@ void VerbsDoor::OnRequest(rdma_cm_id* id, const rdma_conn_param& asked, const Ve
   const uint64_t ticket = it->second;
   waiting_.erase(it);  // once
   if (const Status status = Accept(id, asked); !status.ok()) {
-    RefusedConnections("verbs").Add();
+    RefusedConnections("verbs", HelloStatus::kTooMany).Add();
     return Refuse(std::move(connection), status.ToString());
   }
   connected_[id] = ticket;
@@ -223,7 +223,10 @@ void VerbsDoor::Refuse(VerbsOwned<rdma_cm_id> id, const std::string& why) {
     peer.length = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
     std::memcpy(&peer.storage, address, peer.length);
   }
-  kLog.Warn(options_.name, ": refusing the RDMA connection of ", peer.ToString(), ": ", why);
+  if (const auto rest = log_limit_.Admit(reactor_->Now())) {
+    kLog.Warn(options_.name, ": refusing the RDMA connection of ", peer.ToString(), ": ", why,
+              *rest);
+  }
   rdma_reject(id.get(), nullptr, 0);
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tailcast/fabric/driver.h"
+#include "tailcast/fabric/log_limit.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/tcp_door.h"
 #include "tailcast/fabric/verbs_device.h"
@@ -83,6 +84,7 @@ class VerbsDoor final : public Door, public VerbsOffers {
   std::map<VerbsToken, uint64_t> waiting_;  // tokens that were not used yet
   std::unordered_map<const rdma_cm_id*, uint64_t> connected_;
   uint64_t next_ticket_ = 1;
+  LogLimit log_limit_;  // reactor thread
   std::unique_ptr<TcpDoor> tcp_;
 };
 
