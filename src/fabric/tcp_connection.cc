@@ -20,8 +20,9 @@ const Logger kLog("fabric");
 constexpr size_t kReceiveBytes = 64 << 10;
 // Notifications, pongs and the welcome that wait for a reader which does not take them.
 constexpr size_t kControlBytesMax = 256 << 10;
-// Answer bytes for one connection before the others get their turn.
-constexpr size_t kTurnBytesMax = 2 << 20;
+// Answer bytes for one connection before others get their turn: about 50 us of the engine.
+constexpr size_t kTurnBytesMax = 128 << 10;
+constexpr size_t kPartsPerSend = 1024;  // IOV_MAX
 constexpr uint64_t kFramePayloadMax = 1 << 20;
 
 char g_padding[8] = {};
@@ -36,6 +37,7 @@ TcpDoor::Connection::Connection(TcpDoor* door, Descriptor fd, std::string peer)
 TcpDoor::Connection::~Connection() {
   for (const auto& [id, watch] : watches_) door_->RemoveWatcher(watch.key, watch.place);
   if (verbs_ticket_ != 0) door_->verbs_->Forget(verbs_ticket_);
+  if (in_line_) std::erase(door_->line_, this);
   door_->reactor_->Remove(fd_.get());
 }
 
@@ -337,29 +339,17 @@ void TcpDoor::Connection::FinishFrame(TcpOp op, size_t count) {
 }
 
 void TcpDoor::Connection::Send() {
+  if (!in_line_) TakeTurn();
+}
+
+// Of what waits, sends as much as the socket takes, or as much as others can wait for.
+void TcpDoor::Connection::TakeTurn() {
+  in_line_ = false;
   size_t turn_bytes = 0;
   bool blocked = false;
   while (!blocked && turn_bytes < kTurnBytesMax) {
-    if (part_ == parts_.size()) {
-      parts_.clear();
-      part_ = 0;
-      if (!control_.empty()) {
-        frame_head_.swap(control_);
-        control_.clear();
-        parts_.push_back({frame_head_.data(), frame_head_.size()});
-      } else if (scans_.empty() && reads_.empty()) {
-        break;
-      } else if (reads_.empty() || (scans_next_ && !scans_.empty())) {
-        BuildScanned();
-        scans_next_ = false;
-      } else {
-        BuildAnswers();
-        scans_next_ = true;
-      }
-    }
-    msghdr message{.msg_iov = parts_.data() + part_,
-                   .msg_iovlen = std::min<size_t>(parts_.size() - part_, 1024)};
-    const ssize_t n = sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (part_ == parts_.size() && !NextFrame()) break;
+    const ssize_t n = SendParts(kTurnBytesMax - turn_bytes);
     if (n < 0) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN) {
@@ -377,8 +367,6 @@ void TcpDoor::Connection::Send() {
       parts_[part_].iov_len -= left;
     }
   }
-  const bool more =
-      part_ < parts_.size() || !control_.empty() || !reads_.empty() || !scans_.empty();
   if (!blocked) {
     taken_ = MonotonicTime::Max();
   } else if (turn_bytes > 0 || taken_ == MonotonicTime::Max()) {
@@ -389,13 +377,44 @@ void TcpDoor::Connection::Send() {
     wants_out_ = blocked;
     door_->reactor_->Modify(fd_.get(), blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
   }
-  if (more && !blocked && !resumes_) {
-    resumes_ = true;
-    door_->reactor_->Post(scope_.Bind([this] {
-      resumes_ = false;
-      Send();
-    }));
+  const bool more =
+      part_ < parts_.size() || !control_.empty() || !reads_.empty() || !scans_.empty();
+  if (more && !blocked) {
+    in_line_ = true;
+    door_->StandInLine(this);
   }
+}
+
+bool TcpDoor::Connection::NextFrame() {
+  parts_.clear();
+  part_ = 0;
+  if (!control_.empty()) {
+    frame_head_.swap(control_);
+    control_.clear();
+    parts_.push_back({frame_head_.data(), frame_head_.size()});
+  } else if (scans_.empty() && reads_.empty()) {
+    return false;
+  } else if (reads_.empty() || (scans_next_ && !scans_.empty())) {
+    BuildScanned();
+    scans_next_ = false;
+  } else {
+    BuildAnswers();
+    scans_next_ = true;
+  }
+  return true;
+}
+
+ssize_t TcpDoor::Connection::SendParts(size_t bytes_max) {
+  size_t end = part_, bytes = 0;
+  while (end < parts_.size() && end - part_ < kPartsPerSend && bytes < bytes_max) {
+    bytes += parts_[end++].iov_len;
+  }
+  const size_t beyond = bytes > bytes_max ? bytes - bytes_max : 0;  // of the last
+  parts_[end - 1].iov_len -= beyond;
+  const msghdr message{.msg_iov = parts_.data() + part_, .msg_iovlen = end - part_};
+  const ssize_t n = sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  parts_[end - 1].iov_len += beyond;
+  return n;
 }
 
 }  // namespace tailcast::fabric

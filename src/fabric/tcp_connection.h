@@ -10,7 +10,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tailcast/base/scope.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/tcp_door.h"
@@ -40,8 +39,9 @@ class TcpDoor::Connection final : public Reactor::Handler {
 
   // An answer to a watch, now or later. Call Send after it; the connection may be gone then.
   void QueueNotification(uint64_t id, WatchOutcome outcome);
-  // Sends what can be sent. May destroy this.
+  // Sends what can be sent now; the rest when it is this connection's turn. May destroy this.
   void Send();
+  void TakeTurn();
 
  private:
   struct Watch {
@@ -60,6 +60,10 @@ class TcpDoor::Connection final : public Reactor::Handler {
   // Of ranges that are of the regions.
   ReadStatus Check(const Range& range, bool stopped) const;
   ReadStatus Check(const ScanPlan& plan, bool stopped) const;
+  // Makes the frame that goes out next. False: there is none.
+  bool NextFrame();
+  // As sendmsg.
+  ssize_t SendParts(size_t bytes_max);
   // Each makes the frame that goes out next of those that have waited longest.
   void BuildAnswers();
   void BuildScanned();
@@ -73,7 +77,7 @@ class TcpDoor::Connection final : public Reactor::Handler {
   MonotonicTime frame_since_ = MonotonicTime::Max();  // Max: no frame has begun
   MonotonicTime taken_ = MonotonicTime::Max();        // Max: nothing waits
   bool wants_out_ = false;
-  bool resumes_ = false;  // a Send is posted to let others have their turn
+  bool in_line_ = false;  // for its next turn, see TcpDoor::StandInLine
   std::vector<Generation> generations_;
   uint64_t verbs_ticket_ = 0;  // of its queue pair, see VerbsOffers
 
@@ -92,7 +96,6 @@ class TcpDoor::Connection final : public Reactor::Handler {
   std::vector<Range> ranges_;
   std::vector<iovec> parts_;
   size_t part_ = 0;
-  Scope scope_;
 };
 
 }  // namespace tailcast::fabric

@@ -127,6 +127,22 @@ void TcpDoor::OnTick() {
   if (more) LookAfter();
 }
 
+void TcpDoor::StandInLine(Connection* connection) {
+  line_.push_back(connection);
+  if (std::exchange(line_moves_, true)) return;
+  reactor_->Post(scope_.Bind([this] { NextInLine(); }));
+}
+
+void TcpDoor::NextInLine() {
+  line_moves_ = false;
+  if (line_.empty()) return;
+  Connection* const next = line_.front();
+  line_.pop_front();
+  next->TakeTurn();  // may stand in line again, or be gone
+  if (line_.empty() || std::exchange(line_moves_, true)) return;
+  reactor_->Post(scope_.Bind([this] { NextInLine(); }));
+}
+
 void TcpDoor::Drop(int fd) {
   auto node = connections_.extract(fd);  // its destructor looks at our tables
 }

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -71,6 +72,11 @@ class TcpDoor final : public Door {
            (messages && channels >= TcpMessageDoor::kChannelsMax);
   }
   void DeliverNotifications();
+  // A connection that has had its turn and has more to send. Whoever stands in line gets a turn
+  // after the other, and between two of them the engine looks at everybody else: so those who ask
+  // for much make those who ask for little wait for one turn, however many they are.
+  void StandInLine(Connection* connection);
+  void NextInLine();
   uint32_t LoadWord(const WordKey& key) const;
   using WatcherPlace = std::list<Watcher>::iterator;
   WatcherPlace AddWatcher(const WordKey& key, const Watcher& watcher);
@@ -91,6 +97,8 @@ class TcpDoor final : public Door {
   TcpEntrance entrance_;
   uint64_t tick_timer_ = 0;
   std::map<int, std::unique_ptr<Connection>> connections_;
+  std::deque<Connection*> line_;
+  bool line_moves_ = false;  // NextInLine is posted
   std::unordered_map<WordKey, std::list<Watcher>, WordKeyHash> watchers_;
 
   std::atomic<int64_t> watch_count_{0};
