@@ -22,6 +22,7 @@ using Action = std::function<int()>;
 
 void AddUp(CLI::App& app, Action& action);
 void AddRun(CLI::App& app, Action& action);
+void AddKey(CLI::App& app, Action& action);
 void AddStream(CLI::App& app, Action& action);
 void AddProduce(CLI::App& app, Action& action);
 void AddConsume(CLI::App& app, Action& action);

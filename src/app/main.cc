@@ -77,6 +77,7 @@ int Main(int argc, char** argv) {
   Action action;
   AddUp(app, action);
   AddRun(app, action);
+  AddKey(app, action);
   AddStream(app, action);
   AddProduce(app, action);
   AddConsume(app, action);

@@ -85,7 +85,9 @@ int RunProcess(const RunOptions& options) {
     metrics = std::move(*started);
     metrics_address = HostOf(config->metrics) + ":" + std::to_string(metrics->port());
   }
-  auto fabric = fabric::MakeConnector(&loop);
+  auto key = fabric::LoadCellKey(config->cell_key);
+  if (!key.ok()) return Fail(key.status().WithContext(options.config));
+  auto fabric = fabric::MakeConnector(&loop, {.key = *key});
   auto server = rpc::MakeGrpcServer(loop);
   auto connector = rpc::MakeGrpcConnectorBeside(*server);
 
@@ -101,6 +103,7 @@ int RunProcess(const RunOptions& options) {
   ports.make_exporter = [&](const std::string& instance) {
     fabric::ExporterOptions exporter;
     exporter.loop = &loop;
+    exporter.key = *key;
     exporter.name = config->name + "." + instance;
     exporter.shm_socket_path = config->run_dir + "/" + config->name + "." + instance + ".shm";
     exporter.tcp_listen = config->fabric_listen;

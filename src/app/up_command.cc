@@ -3,6 +3,7 @@
 //
 //   DIR/deployment.json         where the cells are (deployment.h)
 //   DIR/lock                    held while it runs
+//   DIR/CELL/cell.key           what its processes and clients prove to have; only this user reads it
 //   DIR/CELL/store              the cell's primary layer; a process opens only its own cell's
 //   DIR/ceph, DIR/ceph.log      with --storage ceph: the cluster that has them all, a pool for each
 //   DIR/CELL/config/NAME.yaml   configuration of each process, and the topology
@@ -34,6 +35,7 @@
 #include "tailcast/cell/process_config.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/cell/yaml_reader.h"
+#include "tailcast/fabric/cell_key.h"
 #include "tailcast/link/link_proxy.h"
 #include "tailcast/memcached/replica_names.h"
 #include "tailcast/storage/open_store.h"
@@ -306,6 +308,15 @@ class Up {
     config.store = StoreOf(cluster.name);
     config.durable = options_.durability == "durable";
     config.scheduler = cluster.scheduler;
+    config.cell_key = cluster.cell_key;
+    if (config.cell_key.empty()) {
+      config.cell_key = dir + "/cell.key";
+      TAILCAST_RETURN_IF_ERROR(fabric::CellKey::Make(config.cell_key));
+    }
+    // Said here, once, and not by each process.
+    if (auto key = fabric::LoadCellKey(config.cell_key); !key.ok()) {
+      return key.status().WithContext("cluster '" + cluster.name + "'");
+    }
     TAILCAST_ASSIGN_OR_RETURN(config.profile, cell::ParseProfile(options_.profile));
     config.data_cache_bytes = data_cache_bytes_;
     config.repair_bytes_per_second = repair_bytes_per_s_;

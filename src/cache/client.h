@@ -73,6 +73,7 @@ struct ClientCounters {
 
   // Why a replica could not be connected to.
   OwnedCounter connect_failed;             // nobody answered, or the connection was refused
+  OwnedCounter connect_no_key;             // refused by either end: they don't have the same key
   OwnedCounter connect_not_a_cache;        // its memory is no cache's, or of another version
   OwnedCounter connect_other_incarnation;  // another life of it than the ring means
   // Why a one-sided read came to nothing: fabric::ReadStatus.

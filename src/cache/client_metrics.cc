@@ -77,6 +77,7 @@ constexpr ClientMetric kMetrics[] = {
      nullptr, false},
     Failure("read_deadline", &C::read_deadline, "read", "deadline", true),
     Failure("connect_failed", &C::connect_failed, "connect", "unreachable"),
+    Failure("connect_no_key", &C::connect_no_key, "connect", "no_key"),
     Failure("connect_not_a_cache", &C::connect_not_a_cache, "connect", "not_a_cache"),
     Failure("connect_other_incarnation", &C::connect_other_incarnation, "connect",
             "other_incarnation"),

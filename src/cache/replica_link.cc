@@ -106,11 +106,18 @@ void ReplicaLink::Connect() {
 
 void ReplicaLink::OnConnected(Result<std::unique_ptr<fabric::Endpoint>> endpoint) {
   if (!endpoint.ok()) {
-    kLog.Debug("replica ", replica_.name, ": ", endpoint.status());
-    ++context_.counters.connect_failed;
+    const bool no_key = IsPermissionDenied(endpoint.status());
+    ++(no_key ? context_.counters.connect_no_key : context_.counters.connect_failed);
+    if (no_key && !std::exchange(told_no_key_, true)) {
+      kLog.Warn("replica ", replica_.name, ": ", endpoint.status(),
+                "; it is tried again and again");
+    } else {
+      kLog.Debug("replica ", replica_.name, ": ", endpoint.status());
+    }
     OnConnectFailed();
     return;
   }
+  told_no_key_ = false;
   endpoint_ = std::move(endpoint).value();
   immediate_ = endpoint_->capabilities().immediate;
   scans_ = endpoint_->capabilities().scan;

@@ -192,6 +192,7 @@ class ReplicaLink {
   State state_ = State::kIdle;
   bool immediate_ = false, scans_ = false;
   size_t next_address_ = 0;
+  bool told_no_key_ = false;  // that the keys don't fit, since the last connection
   layout::Geometry geometry_;
   ReplicaHealth health_;
   ReplicaSpeed speed_;

@@ -52,6 +52,8 @@ Result<ProcessConfig> Read(YamlMap map) {
     return map.Error("durability", "page-cache is of posix: storage only");
   }
   TAILCAST_RETURN_IF_ERROR(map.Require("scheduler", config.scheduler));
+  TAILCAST_RETURN_IF_ERROR(map.Require("cell_key", config.cell_key));
+  if (Status s = CheckCellKey(config.cell_key); !s.ok()) return map.Error("cell_key", s.message());
   TAILCAST_RETURN_IF_ERROR(map.Get("listen", config.listen));
   TAILCAST_RETURN_IF_ERROR(map.Get("metrics", config.metrics));
   TAILCAST_RETURN_IF_ERROR(map.Get("topology", config.topology));
@@ -120,6 +122,7 @@ std::string ProcessConfig::ToYaml() const {
   out << YAML::Key << "store" << YAML::Value << store;
   out << YAML::Key << "durability" << YAML::Value << (durable ? "durable" : "page-cache");
   out << YAML::Key << "scheduler" << YAML::Value << scheduler;
+  out << YAML::Key << "cell_key" << YAML::Value << cell_key;
   out << YAML::Key << "listen" << YAML::Value << listen;
   out << YAML::Key << "metrics" << YAML::Value << metrics;
   if (!topology.empty()) out << YAML::Key << "topology" << YAML::Value << topology;
@@ -155,6 +158,13 @@ Result<Profile> ParseProfile(const std::string& text) {
   if (text == "low-latency") return Profile::kLowLatency;
   return InvalidArgumentError("'" + text + "' is no profile" +
                               DidYouMean(text, {"standard", "low-latency"}));
+}
+
+Status CheckCellKey(const std::string& path_or_none) {
+  if (path_or_none == "none" || path_or_none.starts_with('/')) return OkStatus();
+  return InvalidArgumentError("'" + path_or_none.substr(0, 200) +
+                              "' must be the absolute path of the cell's key file (`tailcast key "
+                              "FILE` makes one), or none: whoever reaches the caches may use them");
 }
 
 }  // namespace tailcast::cell

@@ -23,6 +23,9 @@ struct ProcessConfig {
   std::string store;    // the cell's primary layer: "posix:/absolute/folder" or "ceph:..."
   bool durable = true;  // false: appends are acknowledged without fdatasync; they survive the death
                         // of processes, not of the machine. Only of posix
+  // File of the key that the cell's processes and clients prove to have before a byte of a cache is
+  // read or written ("/absolute/path"), or "none": whoever reaches a cache may.
+  std::string cell_key;
   std::string scheduler;  // host:port of the cell's scheduler; the role scheduler listens there
   std::string listen = "127.0.0.1:0";   // host:port for rpc, all other roles
   std::string metrics = "127.0.0.1:0";  // host:port for Prometheus; "off": none
@@ -60,5 +63,8 @@ struct ProcessConfig {
 
 // "standard" or "low-latency".
 Result<Profile> ParseProfile(const std::string& text);
+
+// InvalidArgument: a cell_key that is neither "none" nor an absolute path.
+Status CheckCellKey(const std::string& path_or_none);
 
 }  // namespace tailcast::cell

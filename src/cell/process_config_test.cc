@@ -6,14 +6,15 @@ namespace tailcast::cell {
 namespace {
 
 constexpr char kSmallest[] =
-    "version: 1\ncell: us\nname: cache-1\nstore: posix:/srv/us\nscheduler: 10.0.0.1:7400\n";
+    "version: 1\ncell: us\nname: cache-1\nstore: posix:/srv/us\nscheduler: 10.0.0.1:7400\n"
+    "cell_key: none\n";
 
 std::string ErrorOf(const std::string& text) {
   const auto config = ProcessConfig::Parse(text, "p.yaml");
   return config.ok() ? "" : config.status().message();
 }
 
-TEST(ProcessConfig, HasADefaultForAllButFiveKeys) {
+TEST(ProcessConfig, HasADefaultForAllButSixKeys) {
   const auto config = ProcessConfig::Parse(kSmallest, "p.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->poll, Duration::Millis(50));
@@ -37,6 +38,16 @@ TEST(ProcessConfig, ReadsBackWhatItWrites) {
   EXPECT_FALSE(again->durable);
 }
 
+TEST(ProcessConfig, WithoutACellKeyOnlyWhenItSaysSo) {
+  std::string text = kSmallest;
+  text.resize(text.find("cell_key"));
+  EXPECT_NE(ErrorOf(text).find("the key 'cell_key' is missing"), std::string::npos);
+  EXPECT_NE(ErrorOf(text + "cell_key: keys/us\n").find("absolute path"), std::string::npos);
+  EXPECT_NE(ErrorOf(text + "cell_key: None\n").find("absolute path"), std::string::npos);
+  EXPECT_EQ(ProcessConfig::Parse(text + "cell_key: /etc/us.key\n", "p.yaml")->cell_key,
+            "/etc/us.key");
+}
+
 TEST(ProcessConfig, NamesTheKeyThatIsMissing) {
   EXPECT_EQ(ErrorOf("version: 1\nname: x\n"), "p.yaml:1:1: the key 'cell' is missing");
   EXPECT_NE(ErrorOf("cell: x\n").find("'version'"), std::string::npos);
@@ -44,7 +55,7 @@ TEST(ProcessConfig, NamesTheKeyThatIsMissing) {
 
 TEST(ProcessConfig, NamesTheKeyAndPlaceOfABadValue) {
   EXPECT_EQ(ErrorOf(std::string(kSmallest) + "reader:\n  poll_ms: 0\n"),
-            "p.yaml:7:3: key 'poll_ms': must be a whole number from 1 to 86400000");
+            "p.yaml:8:3: key 'poll_ms': must be a whole number from 1 to 86400000");
   EXPECT_NE(
       ErrorOf(std::string(kSmallest) + "profile: low-latncy\n").find("did you mean 'low-latency'"),
       std::string::npos);
@@ -82,7 +93,7 @@ TEST(ProcessConfig, TellsDurabilityInTheUrlOfTheStore) {
 
 TEST(ProcessConfig, TakesACephStore) {
   const std::string text =
-      "version: 1\ncell: us\nname: c\nscheduler: a:1\n"
+      "version: 1\ncell: us\nname: c\nscheduler: a:1\ncell_key: none\n"
       "store: \"ceph:/etc/ceph/ceph.conf?pool=us&user=cell\"\n";
   const auto config = ProcessConfig::Parse(text, "p.yaml");
   ASSERT_TRUE(config.ok()) << config.status();

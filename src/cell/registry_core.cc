@@ -45,6 +45,7 @@ RegistryCore::RegistryCore(RegistryOptions options, v1::RegistrySnapshot durable
   view_.set_cell(options_.cell);
   view_.set_store(options_.store);
   view_.set_topology(options_.topology);
+  view_.set_cell_key(options_.cell_key);
   view_.set_scheduler_incarnation(durable_.scheduler_incarnation());
   view_.set_version(durable_.scheduler_incarnation() << 32);
   // What Open gave is durable; a changed ring is shown once it is written.

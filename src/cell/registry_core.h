@@ -42,6 +42,7 @@ struct RegistryOptions {
   std::vector<std::string> known_cells;     // this one included; empty: any name is good
   std::vector<std::string> peers;           // the other cells of the deployment
   std::string topology;                     // passed on in the view
+  std::string cell_key;                     // the same: path of its file, or "none"
   Duration lease = Duration::Seconds(1);
   // After a lease ran out; of a cache replica that another one needs (cache_members.h).
   Duration fence_after = Duration::Seconds(2);

@@ -10,6 +10,7 @@
 
 #include "tailcast/base/nearest.h"
 #include "tailcast/cell/link_table.h"
+#include "tailcast/cell/process_config.h"
 #include "tailcast/cell/yaml_reader.h"
 
 namespace tailcast::cell {
@@ -132,6 +133,12 @@ class Reader {
                                        DidYouMean(health, {"healthy", "sick", "new"}));
       }
       TAILCAST_RETURN_IF_ERROR(HostPort(map, "scheduler", cluster.scheduler));
+      if (map.Has("cell_key")) {
+        TAILCAST_RETURN_IF_ERROR(map.Get("cell_key", cluster.cell_key));
+        if (Status s = CheckCellKey(cluster.cell_key); !s.ok()) {
+          return map.Error("cell_key", s.message());
+        }
+      }
       TAILCAST_RETURN_IF_ERROR(map.Finish());
       topology_.clusters.push_back(std::move(cluster));
     }
@@ -297,6 +304,13 @@ std::string Scalar(const std::string& text) {
   return plain ? text : "\"" + text + "\"";
 }
 
+// A path, which may have any bytes in it, but was read from YAML.
+std::string Quoted(const std::string& text) {
+  YAML::Emitter out;
+  out << YAML::DoubleQuoted << text;
+  return out.c_str();
+}
+
 }  // namespace
 
 const TopologyCluster* Topology::FindCluster(std::string_view name) const {
@@ -345,6 +359,7 @@ std::string TopologyText(const Topology& topology, const std::vector<std::string
     if (cluster.health == ClusterHealth::kSick) out += ", health: sick";
     if (cluster.health == ClusterHealth::kNew) out += ", health: new";
     if (!cluster.scheduler.empty()) out += ", scheduler: \"" + cluster.scheduler + "\"";
+    if (!cluster.cell_key.empty()) out += ", cell_key: " + Quoted(cluster.cell_key);
     out += "}\n";
   }
   if (!tables.empty()) {

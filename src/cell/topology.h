@@ -8,6 +8,7 @@
 //       relay_only: false                # default; true: carries streams, never a destination
 //       health: healthy                  # default; or sick, or new
 //       scheduler: 10.1.0.4:7000         # HOST:PORT; default: found through the deployment
+//       cell_key: /etc/tailcast/us.key   # file, or none; default: `up` makes one
 //   links:                               # default: every pair, both ways, price and RTT 0
 //     - from: us-central
 //       to: europe-west
@@ -49,6 +50,7 @@ struct TopologyCluster {
   bool relay_only = false;
   ClusterHealth health = ClusterHealth::kHealthy;
   std::string scheduler;  // HOST:PORT or empty
+  std::string cell_key;   // path, "none" or empty: process_config.h
 };
 
 // One direction; `both` is resolved while reading.

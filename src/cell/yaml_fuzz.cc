@@ -79,7 +79,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
 std::vector<std::string> tailcast::fuzz::Seeds() {
   const std::string config =
-      "version: 1\ncell: us\nname: cache-1\nstore: posix:/srv/us\nscheduler: 10.0.0.1:7400\n";
+      "version: 1\ncell: us\nname: cache-1\nstore: posix:/srv/us\nscheduler: 10.0.0.1:7400\n"
+      "cell_key: none\n";
   const std::string topology =
       "version: 1\nclusters:\n  - {name: us}\n  - {name: eu, relay_only: true, health: sick, "
       "scheduler: \"h:1\"}\n  - name: asia\n";

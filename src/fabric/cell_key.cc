@@ -104,7 +104,13 @@ Status CellKey::Make(const std::string& path) {
   // Not a rename: whoever came first keeps his.
   const int linked = link(part.c_str(), path.c_str()) == 0 ? 0 : errno;
   unlink(part.c_str());
-  if (linked != 0 && linked != EEXIST) return ErrnoStatus(linked, "make " + Quoted(path));
+  if (linked == EEXIST) return OkStatus();
+  if (linked != 0) return ErrnoStatus(linked, "make " + Quoted(path));
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const Descriptor directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid() || fsync(directory.get()) != 0)
+    return ErrnoStatus(errno, "sync " + folder);
   return OkStatus();
 }
 

@@ -58,6 +58,19 @@ std::string HelloStatusText(HelloStatus status) {
   return "it refused for a reason unknown to this version";
 }
 
+const char* KeyRefusalText(HelloStatus status) {
+  switch (status) {
+    case HelloStatus::kNeedsKey:
+      return "it has no key (cell_key, or TAILCAST_CELL_KEY where it runs)";
+    case HelloStatus::kWrongKey:
+      return "its key is not this cell's (cell_key, or TAILCAST_CELL_KEY where it runs)";
+    case HelloStatus::kKeyless:
+      return "it wants a proof of the cell's key, and this process was given none (cell_key)";
+    default:
+      return nullptr;
+  }
+}
+
 ServerHandshake::ServerHandshake(const CellKey* key, std::string_view scheme,
                                  ExporterIncarnation incarnation, const Nonce& nonce)
     : key_(key), scheme_(scheme) {

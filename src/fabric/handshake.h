@@ -46,7 +46,11 @@ enum class HelloStatus : uint32_t {
   kWrongKey = 8,     // the client's proof is not of the server's key
   kKeyless = 9,      // the client has a key, and the server none that it could prove
 };
+// As the client tells it: what the server said of itself and of us.
 std::string HelloStatusText(HelloStatus status);
+// As the server's log tells it, of a client that was refused for what it proved or didn't; null:
+// for another reason, which nobody at the server has to see to.
+const char* KeyRefusalText(HelloStatus status);
 
 // A hello's flags: what the connection is for; 0: reads.
 inline constexpr uint32_t kHelloMessages = 1;  // it is a message channel (channel.h)

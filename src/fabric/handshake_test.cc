@@ -1,4 +1,4 @@
-// Who comes in and who does not: the cores of the handshake, and both drivers with keys.
+// Who comes in and who does not: the cores of the handshake, and the drivers with keys.
 #include "tailcast/fabric/handshake.h"
 
 #include <fcntl.h>
@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -22,8 +23,13 @@
 #include "tailcast/fabric/guest_list.h"
 #include "tailcast/fabric/log_limit.h"
 #include "tailcast/fabric/net_address.h"
+#include "tailcast/fabric/reactor.h"
+#include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/shm_wire.h"
+#include "tailcast/fabric/tcp_door.h"
 #include "tailcast/fabric/tcp_wire.h"
+#include "tailcast/fabric/verbs_offers.h"
+#include "tailcast/fabric/verbs_wire.h"
 
 namespace tailcast::fabric {
 namespace {
@@ -288,6 +294,13 @@ TEST_P(KeyedDrivers, AClientWithAKeyDealsWithNoServerThatProvesNone) {
   EXPECT_TRUE(IsPermissionDenied(refused)) << refused;
 }
 
+Descriptor DialTcp(const std::string& where) {
+  const SocketAddress to = ResolveNumber(ParseHostPort(where).value()).value();
+  Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(fd.get(), to.get(), to.length), 0);
+  return fd;
+}
+
 // A client of our own making: what the server says to each packet of a list; the last of it.
 std::string Converse(const Descriptor& fd, const std::vector<std::string>& packets) {
   std::string said;
@@ -305,14 +318,9 @@ TEST_P(KeyedDrivers, AProofThatWasOverheardOpensNothing) {
   Export(Key(1));
   const std::string where = address_.substr(4, address_.rfind('#') - 4);
   const auto dial = [&]() -> Descriptor {
-    if (GetParam() == "shm") {
-      Descriptor fd = ConnectUnix(where).value();
-      fcntl(fd.get(), F_SETFL, 0);
-      return fd;
-    }
-    const SocketAddress to = ResolveNumber(ParseHostPort(where).value()).value();
-    Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(connect(fd.get(), to.get(), to.length), 0);
+    if (GetParam() != "shm") return DialTcp(where);
+    Descriptor fd = ConnectUnix(where).value();
+    fcntl(fd.get(), F_SETFL, 0);
     return fd;
   };
   const auto status_of = [&](const std::string& said) {
@@ -352,6 +360,75 @@ TEST_P(KeyedDrivers, AProofThatWasOverheardOpensNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Real, KeyedDrivers, testing::Values("shm", "tcp"),
                          [](const auto& info) { return info.param; });
+
+// ---- verbs ----
+
+// Their proof is made over tcp; RDMA is offered behind it.
+class CountedOffers final : public VerbsOffers {
+ public:
+  Made Offer() override {
+    ++made_;
+    return {.body = std::string(sizeof(VerbsOfferHead), 'o'), .regions = 1, .ticket = made_};
+  }
+  void Forget(uint64_t) override {}
+  uint64_t made() const { return made_; }
+
+ private:
+  std::atomic<uint64_t> made_{0};
+};
+
+TEST(VerbsToken, IsGivenToNobodyWhoHasNotProvenTheKey) {
+  const SharedCellKey key = Key(1);
+  ExporterOptions options;
+  options.key = key;
+  options.tcp_listen = "127.0.0.1:0";
+  RegionMemory memory(kIncarnation, Duration::Seconds(2));
+  ASSERT_TRUE(memory.Add(0, 4096).ok());
+  ASSERT_TRUE(memory.Seal().ok());
+  Reactor reactor("fabric-server");
+  CountedOffers offers;
+  DoorContext context;
+  context.options = &options;
+  context.reactor = &reactor;
+  context.memory = &memory;
+  TcpDoor door(context, &offers);
+  const std::string where = door.Listen().value();
+
+  std::string ask;
+  AppendTo(ask, TcpFrame{.body_bytes = 0, .op = TcpOp::kVerbsAsk, .flags = 0, .argument = 0});
+  const auto hello_of = [](const ClientHandshake& client) {
+    return HandshakeFrame(TcpOp::kHello, client.hello());
+  };
+  const auto client_with = [](const SharedCellKey& its) {
+    return ClientHandshake(its.get(), "tcp", 0, ExporterIncarnation::kAny, RandomBytes());
+  };
+  // No hello; a hello and no proof; the proof of another key.
+  EXPECT_EQ(Converse(DialTcp(where), {ask}), "");
+  EXPECT_EQ(Converse(DialTcp(where), {hello_of(client_with(key)), ask}), "");
+  const std::string wrong = HandshakeFrame(TcpOp::kProof, CellKey::Proof{7});
+  const Descriptor stranger = DialTcp(where);
+  Converse(stranger, {hello_of(client_with(key)), wrong});
+  send(stranger.get(), ask.data(), ask.size(), MSG_NOSIGNAL);
+  char byte;
+  EXPECT_LE(recv(stranger.get(), &byte, 1, 0), 0);
+  EXPECT_NE(Converse(DialTcp(where), {hello_of(client_with(nullptr))}), "");  // refused
+  EXPECT_EQ(offers.made(), 0u);
+  // Who has it asks at once behind its proof.
+  ClientHandshake client = client_with(key);
+  const Descriptor honest = DialTcp(where);
+  const std::string challenge = Converse(honest, {hello_of(client)});
+  ASSERT_EQ(challenge.size(), sizeof(TcpFrame) + sizeof(Challenge));
+  const auto proof = client.OnChallenge(TakeFrom<Challenge>(challenge.data() + sizeof(TcpFrame)));
+  const std::string proving = HandshakeFrame(TcpOp::kProof, proof.value()) + ask;
+  ASSERT_GT(send(honest.get(), proving.data(), proving.size(), MSG_NOSIGNAL), 0);
+  std::string said(sizeof(TcpFrame) + sizeof(TcpWelcome) + sizeof(TcpRegion) + sizeof(TcpFrame) +
+                       sizeof(VerbsOfferHead),
+                   '\0');
+  EXPECT_EQ(recv(honest.get(), said.data(), said.size(), MSG_WAITALL),
+            static_cast<ssize_t>(said.size()));
+  EXPECT_EQ(said.back(), 'o');
+  EXPECT_EQ(offers.made(), 1u);
+}
 
 }  // namespace
 }  // namespace tailcast::fabric

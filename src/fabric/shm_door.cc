@@ -158,6 +158,11 @@ class ShmDoor::Connection final : public Reactor::Handler {
 
   void Refuse(HelloStatus status) {
     RefusedConnections("shm", status).Add();
+    if (const char* const why = KeyRefusalText(status); why != nullptr) {
+      if (const auto rest = door_->log_limit_.Admit(door_->reactor_->Now())) {
+        kLog.Warn(door_->name_, ": refusing a reader on ", door_->path_, ": ", why, *rest);
+      }
+    }
     const ShmReply reply = Reply(status);
     SendPacket(fd_.get(), {reinterpret_cast<const char*>(&reply), sizeof(reply)}, {});
     door_->Drop(fd_.get());

@@ -115,6 +115,11 @@ class TcpEntrance::Guest final : public Reactor::Handler {
   }
   void Decide(HelloStatus status) {
     TcpEntrance* const entrance = entrance_;
+    if (const char* const why = KeyRefusalText(status); why != nullptr) {
+      if (const auto rest = entrance->log_limit_.Admit(entrance->reactor_->Now())) {
+        kLog.Warn(entrance->name_, ": refusing ", peer_, ": ", why, *rest);
+      }
+    }
     TcpVisitor visitor{.fd = {}, .peer = std::move(peer_), .flags = handshake_.flags()};
     const int number = fd_.get();
     entrance->reactor_->Remove(number);

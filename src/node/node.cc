@@ -221,6 +221,7 @@ Status Node::MakeScheduler() {
   options.registry.cache_spares = config_.spares;
   options.registry.known_cells = topology_.ClusterNames();
   options.registry.topology = cell::TopologyText(topology_);
+  options.registry.cell_key = config_.cell_key;
   options.seed = NonZero(Rng(ports_.seed).Fork("scheduler").Next());
   options.self = info_;
   options.self.set_role(v1::ROLE_SCHEDULER);

@@ -1,5 +1,6 @@
 #include "tailcast/session/session.h"
 
+#include <cstdlib>
 #include <utility>
 
 #include "tailcast/base/log.h"
@@ -19,7 +20,6 @@ Session::Session(ThreadLoop* loop, Options options)
     : loop_(loop),
       options_(std::move(options)),
       rpc_(rpc::MakeGrpcConnector(*loop)),
-      fabric_(fabric::MakeConnector(loop)),
       cell_(std::make_unique<cell::CellClient>(*loop, *rpc_, options_.cell, "")) {}
 
 void Session::Start(Duration timeout, Callback<void(Status)> done) {
@@ -53,6 +53,16 @@ void Session::OnView(Status status, Callback<void(Status)> done) {
     done(url.status().WithContext("primary layer of cell " + view.cell()));
     return;
   }
+  const char* const told = std::getenv("TAILCAST_CELL_KEY");
+  const bool elsewhere = told != nullptr && *told != '\0';
+  auto key = fabric::LoadCellKey(elsewhere ? told : view.cell_key());
+  if (!key.ok()) {
+    done(key.status().WithContext(
+        "cell " + view.cell() +
+        (elsewhere ? " (TAILCAST_CELL_KEY)" : " (TAILCAST_CELL_KEY=FILE names another file)")));
+    return;
+  }
+  fabric_ = fabric::MakeConnector(loop_, {.key = std::move(*key)});
   auto steps = StepLog::FromEnvironment(view.cell(), "client");
   if (!steps.ok()) {
     done(steps.status());

@@ -35,7 +35,6 @@ struct Options {
   std::string cell;  // host:port of the scheduler
   FabricPreference fabric = FabricPreference::kAuto;
 };
-
 class Session {
  public:
   // `loop` outlives the session and is turned by the caller.
@@ -43,10 +42,13 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Fetches the view and opens the ports.
+  // Fetches the view and opens the ports. The cell's key is read from the file that
+  // TAILCAST_CELL_KEY in the environment names ("none": caches that ask for none are used), or else
+  // from where the cell says.
   //   Unavailable         nobody answers at the address, which the message names
   //   PermissionDenied, NotFound, FailedPrecondition   the primary layer: as storage::OpenStore,
   //                                                    for which the loop is blocked, 5 s at most
+  //   PermissionDenied, NotFound, InvalidArgument      the cell's key: as fabric::CellKey::Load
   void Start(Duration timeout, Callback<void(Status)> done);
 
   stream::CellPorts ports() const;
@@ -62,7 +64,7 @@ class Session {
   // In order of use: clients end before what they speak through.
   std::unique_ptr<StepLog> steps_;  // null: not logged
   std::unique_ptr<rpc::Connector> rpc_;
-  std::unique_ptr<fabric::Connector> fabric_;
+  std::unique_ptr<fabric::Connector> fabric_;  // from the first view on
   std::unique_ptr<storage::Store> store_;
   std::unique_ptr<cell::CacheClients> caches_;
   std::unique_ptr<cell::CellClient> cell_;

@@ -115,6 +115,7 @@ class TestCell {
     view_.set_version(1);
     view_.set_scheduler_incarnation(1);
     view_.set_cell("home");
+    view_.set_cell_key("none");
     view_.set_store("posix+page-cache:" + folder_ + "/primary");
     for (const auto& [ring, addresses] : {std::pair{view_.mutable_data_ring(), &data},
                                           {view_.mutable_metadata_ring(), &metadata}}) {

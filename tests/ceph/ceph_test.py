@@ -139,7 +139,7 @@ class CephTest(SystemTest):
     def config(self, folder, store):
         path = os.path.join(folder, "p.yaml")
         pathlib.Path(path).write_text(f"version: 1\ncell: here\nname: writer-1\nscheduler: 127.0.0.1:1\n"
-                                      f"store: \"{store}\"\n")
+                                      f"cell_key: none\nstore: \"{store}\"\n")
         return path
 
     def test_what_is_wrong_is_told_within_seconds(self):

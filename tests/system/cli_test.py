@@ -37,7 +37,8 @@ class Errors(SystemTest):
     def test_every_command_has_help(self):
         for command in ([], ["up"], ["run"], ["stream"], ["stream", "create"], ["produce"], ["consume"],
                         ["status"], ["cache"], ["cache", "stat"], ["cache", "scan"], ["cache", "locate"],
-                        ["cache", "dump"], ["copytree"], ["copytree", "plan"], ["demo"], ["load", "consume"]):
+                        ["cache", "dump"], ["copytree"], ["copytree", "plan"], ["demo"], ["key"],
+                        ["load", "consume"]):
             code, out, err = run(*command, "--help")
             self.assertEqual((code, err), (0, ""), command)
             self.assertIn(b"Usage:", out)
@@ -71,7 +72,7 @@ class Errors(SystemTest):
             address = f"127.0.0.1:{taken.getsockname()[1]}"
             path = os.path.join(folder, "p.yaml")
             pathlib.Path(path).write_text(
-                f"version: 1\ncell: c\nname: scheduler\nstore: posix:{folder}/s\nscheduler: {address}\n")
+                f"version: 1\ncell: c\nname: scheduler\nstore: posix:{folder}/s\ncell_key: none\nscheduler: {address}\n")
             self.check_fails(1, [address, "in use"], "run", "--role", "scheduler", "--config", path)
             topology = os.path.join(folder, "t.yaml")
             pathlib.Path(topology).write_text(
@@ -98,7 +99,7 @@ class Errors(SystemTest):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "p.yaml")
             pathlib.Path(path).write_text(f"version: 1\ncell: here\nname: {'n' * 60}\nstore: posix:{folder}/s\n"
-                                          f"scheduler: 127.0.0.1:1\ncaches: [c]\ncache: {{run_dir: {folder}}}\n")
+                                          f"cell_key: none\nscheduler: 127.0.0.1:1\ncaches: [c]\ncache: {{run_dir: {folder}}}\n")
             self.check_fails(2, ["n-writer", "1 to 63"], "run", "--role", "reader,writer", "--config", path)
 
     def test_one_process_may_have_all_roles(self):
@@ -108,7 +109,7 @@ class Errors(SystemTest):
                 address = f"127.0.0.1:{free.getsockname()[1]}"
             path = os.path.join(folder, "p.yaml")
             pathlib.Path(path).write_text(
-                f"version: 1\ncell: here\nname: all\nstore: posix:{folder}/s\nscheduler: {address}\n"
+                f"version: 1\ncell: here\nname: all\nstore: posix:{folder}/s\ncell_key: none\nscheduler: {address}\n"
                 f"caches: [all-cache]\ncache: {{run_dir: {folder}}}\n")
             process = subprocess.Popen([BINARY, "run", "--role", "scheduler,cache,reader,writer",
                                         "--config", path], stderr=subprocess.PIPE, text=True)
