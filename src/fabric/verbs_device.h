@@ -39,6 +39,9 @@ Result<VerbsOwned<rdma_event_channel>> MakeEventChannel();
 // To the RDMA device that has this numeric address. Unavailable: none has.
 Status BindTo(rdma_cm_id* id, const std::string& host);
 Status FindRdmaDevice(const std::string& host);
+// The connection manager draws a port without knowing those of tcp, which siw has in common: who is
+// told EADDRINUSE draws again, so often.
+inline constexpr int kVerbsPortsTried = 32;
 // Makes get-calls on it return when there is nothing.
 void SetNonBlocking(int fd);
 

@@ -78,12 +78,17 @@ Status VerbsDoor::Open() {
   TAILCAST_ASSIGN_OR_RETURN(events_, MakeEventChannel());
   TAILCAST_RETURN_IF_ERROR(reactor_->Add(events_->fd, EPOLLIN, &events_handler_));
   rdma_cm_id* id = nullptr;
-  if (rdma_create_id(events_.get(), &id, nullptr, RDMA_PS_TCP) != 0) {
-    return Failed("make an RDMA listener");
+  for (int tried = 1;; ++tried) {
+    if (rdma_create_id(events_.get(), &id, nullptr, RDMA_PS_TCP) != 0) {
+      return Failed("make an RDMA listener");
+    }
+    listener_.reset(id);
+    TAILCAST_RETURN_IF_ERROR(BindTo(id, host_));
+    if (rdma_listen(id, kBacklog) == 0) break;
+    if (errno != EADDRINUSE || tried == kVerbsPortsTried) {
+      return Failed("listen by RDMA on " + host_);
+    }
   }
-  listener_.reset(id);
-  TAILCAST_RETURN_IF_ERROR(BindTo(id, host_));
-  if (rdma_listen(id, kBacklog) != 0) return Failed("listen by RDMA on " + host_);
   port_ = ntohs(rdma_get_src_port(id));
   if (const int error = ibv_query_device(id->verbs, &device_); error != 0) {
     return ErrnoStatus(error, "ask the RDMA device what it can do");

@@ -1,5 +1,7 @@
 // What is particular to the verbs driver, on an RDMA device: tests/uml/run.py runs it in a kernel
 // that has soft ones.
+#include <sys/socket.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -15,7 +17,9 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/fabric/connect.h"
+#include "tailcast/fabric/net_address.h"
 #include "tailcast/fabric/raw_verbs.h"
+#include "tailcast/fabric/region_memory.h"
 
 namespace tailcast::fabric {
 namespace {
@@ -126,6 +130,30 @@ TEST_F(VerbsDriverTest, NoThreadOfTheServerIsWokenInAHundredThousandReads) {
   ASSERT_GT(before, 0);
   ReadMany(endpoint.get(), 100'000);
   EXPECT_EQ(Sleeps("fabric-server"), before);
+}
+
+TEST_F(VerbsDriverTest, ListensBesideTcpSocketsThatHaveHalfOfThePorts) {
+  const char* const path = "/proc/sys/net/ipv4/ip_local_port_range";
+  std::string range;
+  std::getline(std::ifstream(path), range);
+  // Of eight ports tcp has four.
+  ASSERT_TRUE(std::ofstream(path) << "50000 50007" << std::flush);
+  std::vector<Descriptor> sockets;
+  for (uint16_t port = 50000; port < 50008; port += 2) {
+    const SocketAddress address = ResolveNumber({.host = Host(), .port = port}).value();
+    Descriptor& fd = sockets.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(bind(fd.get(), address.get(), address.length), 0);
+    ASSERT_EQ(listen(fd.get(), 1), 0);
+  }
+  for (int i = 0; i < 10; ++i) {
+    ExporterOptions options;
+    options.verbs_host = Host();
+    const auto exporter = MakeExporter(options);
+    ASSERT_TRUE(exporter->AddRegion(0, 4096).ok());
+    const auto addresses = exporter->Listen();
+    EXPECT_TRUE(addresses.ok()) << addresses.status();
+  }
+  ASSERT_TRUE(std::ofstream(path) << range << std::flush);
 }
 
 TEST_F(VerbsDriverTest, ServesFiveHundredConnections) {

@@ -17,7 +17,6 @@ namespace {
 
 const Logger kLog("fabric");
 constexpr int kResolveMillis = 2000;
-constexpr int kPortsTried = 8;
 // A reader has so much registered memory at each server.
 constexpr uint64_t kArenaBytes = (1 << 20) + (64 << 10);
 static_assert(kArenaBytes >= VerbsReadsCore::kArenaBytesMin);
@@ -171,8 +170,7 @@ Status VerbsSession::Connect() {
   connect.retry_count = 7;
   connect.rnr_retry_count = 7;
   if (rdma_connect(id_.get(), &connect) == 0) return OkStatus();
-  // The connection manager draws a port without knowing those of tcp, which siw has in common.
-  if (errno == EADDRINUSE && ++ports_tried_ < kPortsTried) {
+  if (errno == EADDRINUSE && ++ports_tried_ < kVerbsPortsTried) {
     DestroyQueuePair();
     return Resolve();
   }
