@@ -105,8 +105,8 @@ class Reader {
   Status ReadClusters() {
     TAILCAST_ASSIGN_OR_RETURN(std::vector<YamlMap> maps, root_.GetMaps("clusters"));
     if (maps.empty()) {
-      root_.Expect(
-          {"links", "tables", "limits", "hop_delay_ms", "churn_usd_per_gb", "tree", "streams"});
+      root_.Expect({"links", "tables", "limits", "hop_delay_ms", "stuck_after_ms",
+                    "churn_usd_per_gb", "tree", "streams"});
       TAILCAST_RETURN_IF_ERROR(root_.Finish());
       return root_.Error(root_.Has("clusters") ? "clusters" : "",
                          "no clusters; list at least one, as 'clusters: [{name: us-central}]'");
@@ -219,6 +219,8 @@ class Reader {
     topology_.max_depth = static_cast<int>(depth);
     topology_.max_fanout = static_cast<int>(fanout);
     TAILCAST_RETURN_IF_ERROR(Positive(root_, "hop_delay_ms", topology_.hop_delay_ms, kRttMsMax));
+    TAILCAST_RETURN_IF_ERROR(
+        root_.Get("stuck_after_ms", topology_.stuck_after_ms, 100, int64_t{3600} * 1000));
     return Positive(root_, "churn_usd_per_gb", topology_.churn_usd_per_gb, kUsdPerGbMax);
   }
 
@@ -418,6 +420,9 @@ std::string TopologyText(const Topology& topology, const std::vector<std::string
          ", max_fanout: " + std::to_string(topology.max_fanout) +
          ", max_delay_ms: " + Number(topology.max_delay_ms) + "}\n";
   out += "hop_delay_ms: " + Number(topology.hop_delay_ms) + "\n";
+  if (topology.stuck_after_ms != Topology().stuck_after_ms) {
+    out += "stuck_after_ms: " + std::to_string(topology.stuck_after_ms) + "\n";
+  }
   if (topology.churn_usd_per_gb > 0) {
     out += "churn_usd_per_gb: " + Number(topology.churn_usd_per_gb) + "\n";
   }

@@ -30,6 +30,7 @@
 //     max_fanout: 0                      # default: no limit
 //     max_delay_ms: 0                    # default: no limit
 //   hop_delay_ms: 25                     # default; what a hop adds to half the round trip
+//   stuck_after_ms: 2000                 # default; a copy that stands still so long is moved
 //   churn_usd_per_gb: 0                  # default; what changing one edge must save
 //   tree: [{from: us-central, to: europe-west}]   # default: planned; a tree fixed by hand
 #pragma once
@@ -83,6 +84,7 @@ struct Topology {
   int max_fanout = 0;
   double max_delay_ms = 0;
   double hop_delay_ms = 25;
+  int64_t stuck_after_ms = 2000;
   double churn_usd_per_gb = 0;
 
   const TopologyCluster* FindCluster(std::string_view name) const;

@@ -179,13 +179,27 @@ std::optional<CopyCore::Lengths> CopyCore::TakeHeartbeat() {
   return lengths;
 }
 
-bool CopyCore::waiting_for_writer() const {
-  if (!opened_) return true;
-  for (int p = 0; p < stream::kParts; ++p) {
-    if (parts_[p].sent > parts_[p].written) return true;
+int64_t CopyCore::SentWhole(Part which) const {
+  const PartState& part = parts_[static_cast<int>(which)];
+  int64_t end = part.next;
+  if (!part.again.empty()) end = std::min(end, part.again.begin()->first);
+  for (const auto& [id, read] : reads_) {
+    if (read.part == which) end = std::min(end, read.from);
   }
-  return source_.seal[0] && parts_[0].written >= *source_.seal[0] &&
-         parts_[1].written >= *source_.seal[1];
+  return end;
+}
+
+CopyCore::Turn CopyCore::turn() const {
+  if (!opened_) return Turn::kWriters;
+  bool more = false;
+  for (int p = 0; p < stream::kParts; ++p) {
+    if (SentWhole(static_cast<Part>(p)) > parts_[p].written) return Turn::kWriters;
+    more = more || available(static_cast<Part>(p)) > parts_[p].written;
+  }
+  if (more) return Turn::kSources;
+  const bool all = source_.seal[0] && parts_[0].written >= *source_.seal[0] &&
+                   parts_[1].written >= *source_.seal[1];
+  return all ? Turn::kEnd : Turn::kNobodys;
 }
 
 }  // namespace tailcast::reader

@@ -82,8 +82,13 @@ class CopyCore {
   const SourceLengths& source() const { return source_; }
   int64_t written(stream::Part part) const { return parts_[static_cast<int>(part)].written; }
   int64_t available(stream::Part part) const;  // what the source has in this layer
-  // Sent, or being read, but not yet written downstream: a silent writer is a stuck one.
-  bool waiting_for_writer() const;
+  // Whose turn it is. The writer's: it has not opened, or not written all that was sent. The
+  // source's: it has more than was sent, and is to be read. End: all is written, up to the seal.
+  enum class Turn : uint8_t { kNobodys, kSources, kWriters, kEnd };
+  Turn turn() const;
+  // Grows when whoever's turn it is gets on.
+  int64_t bytes_sent() const { return SentWhole(Part::kData) + SentWhole(Part::kIndex); }
+  int64_t bytes_written() const { return parts_[0].written + parts_[1].written; }
   bool opened() const { return opened_; }
   int reads_outstanding() const { return static_cast<int>(reads_.size()); }
 
@@ -97,6 +102,9 @@ class CopyCore {
     std::map<int64_t, int64_t> again;  // [from, to) of reads that came short
     int reading = 0;
   };
+  using Part = stream::Part;
+  // Everything below was sent, or is downstream.
+  int64_t SentWhole(Part part) const;
   int64_t ChunkStart(int64_t position) const { return position - position % chunk_size_; }
   // The writer has everything below `length`, or needs it no more.
   void OnWritten(PartState& part, int64_t length);

@@ -48,6 +48,33 @@ TEST(CopyCore, AnOperationOnAKnownFileWaitsAndGoesOnWhereTheWriterStands) {
   EXPECT_EQ(read->from, 700);
 }
 
+TEST(CopyCore, ItIsTheTurnOfWhoHoldsUpTheFirstMissingByte) {
+  using Turn = CopyCore::Turn;
+  CopyCore core({.piece_bytes_max = 1000}, Layer::kCache, kChunk, true);
+  EXPECT_EQ(core.turn(), Turn::kWriters) << "it has not opened";
+  ASSERT_TRUE(core.OnOpened(0, 0, 1 << 20).ok());
+  EXPECT_EQ(core.turn(), Turn::kNobodys);
+  ASSERT_TRUE(core.OnSource(Source(2000, 0)).ok());
+  EXPECT_EQ(core.turn(), Turn::kSources);
+  const auto first = core.NextRead();
+  const auto second = core.NextRead();
+  ASSERT_TRUE(first && second);
+  core.OnReadDone(second->id, second->to);
+  EXPECT_EQ(core.turn(), Turn::kSources) << "the writer can do nothing with what follows a hole";
+  const int64_t before = core.bytes_sent();
+  core.OnReadDone(first->id, 700);
+  EXPECT_EQ(core.bytes_sent(), before + 700);
+  EXPECT_EQ(core.turn(), Turn::kWriters);
+  ASSERT_TRUE(core.OnProgress(700, 0).ok());
+  EXPECT_EQ(core.turn(), Turn::kSources);
+  const auto rest = core.NextRead();
+  core.OnReadDone(rest->id, rest->to);
+  ASSERT_TRUE(core.OnProgress(2000, 0).ok());
+  EXPECT_EQ(core.turn(), Turn::kNobodys);
+  ASSERT_TRUE(core.OnSource(Sealed(Source(2000, 0), 2000, 0)).ok());
+  EXPECT_EQ(core.turn(), Turn::kEnd);
+}
+
 TEST(CopyCore, ACacheOperationBeginsAtAChunk) {
   CopyCore core({}, Layer::kCache, kChunk, false);
   ASSERT_TRUE(core.OnSource(Source(2000, 0)).ok());
@@ -88,7 +115,7 @@ TEST(CopyCore, TheWindowHoldsTheReaderBack) {
     core.OnReadDone(read->id, read->to);
   }
   EXPECT_EQ(end, 2048);
-  EXPECT_TRUE(core.waiting_for_writer());
+  EXPECT_EQ(core.turn(), CopyCore::Turn::kWriters);
   ASSERT_TRUE(core.OnProgress(1000, 0).ok());
   const auto read = core.NextRead();
   ASSERT_TRUE(read);

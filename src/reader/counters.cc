@@ -2,6 +2,8 @@
 
 namespace tailcast::reader {
 namespace {
+constexpr const char* kStuckHelp =
+    "Operations given up because nothing went on, by whose turn it was.";
 MetricLabels Cause(const char* cause) { return {{"cause", cause}}; }
 }  // namespace
 
@@ -30,7 +32,13 @@ Counters::Counters(MetricRegistry& m)
           m.GetCounter("tailcast_reader_notifications_total", "Notifications by doorbells.")),
       unwatched(m.GetCounter("tailcast_reader_unwatched_total",
                              "Doorbells that nobody could watch; polled instead.")),
-      stalls(m.GetCounter("tailcast_reader_stalls_total", "Writers given up for their silence.")),
+      source_lost(m.GetCounter("tailcast_reader_operations_ended_total",
+                               "Operations ended, by cause.", Cause("source"))),
+      stuck_writers(m.GetCounter("tailcast_reader_stuck_total", kStuckHelp, {{"end", "writer"}})),
+      stuck_sources(m.GetCounter("tailcast_reader_stuck_total", kStuckHelp, {{"end", "source"}})),
+      silent_writers(
+          m.GetCounter("tailcast_reader_silent_writers_total",
+                       "Times that the beats of a writer stopped, or its connection broke.")),
       jumps(m.GetCounter("tailcast_reader_jumps_total",
                          "Jumps that cache operations far behind asked their writers for.")),
       short_reads(m.GetCounter("tailcast_reader_short_reads_total",

@@ -20,7 +20,10 @@ struct Counters {
   Counter& primary_polls;
   Counter& notifications;
   Counter& unwatched;
-  Counter& stalls;
+  Counter& source_lost;
+  Counter& stuck_writers;
+  Counter& stuck_sources;
+  Counter& silent_writers;
   Counter& jumps;
   Counter& short_reads;
   Counter& sent_bytes;

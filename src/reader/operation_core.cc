@@ -18,7 +18,8 @@ OperationCore::OperationCore(const ReaderOptions& options, stream::Operation ope
       operation_(std::move(operation)),
       counters_(counters),
       copy_(options.copy, operation_.target.layer, operation_.chunk_size, operation_.fresh),
-      heard_(now),
+      clock_(options.poll_interval),
+      moved_(clock_.At(now)),
       metadata_read_(now),
       next_sizes_(now + options.primary_poll_interval) {}
 
@@ -103,13 +104,15 @@ bool OperationCore::WriterComplete() const {
 
 void OperationCore::OnReply(MonotonicTime now, const v1::CopyReply& reply, Effects& out) {
   if (ended()) return;
-  heard_ = now;
   Status status;
   switch (reply.kind_case()) {
     case v1::CopyReply::kOpened: {
       const auto& opened = reply.opened();
       status = copy_.OnOpened(opened.data_length(), opened.index_length(), opened.window_bytes());
-      if (status.ok()) Enter(Phase::kCopying);
+      if (status.ok()) {
+        Enter(Phase::kCopying);
+        begun_at_ = copy_.bytes_written();
+      }
       break;
     }
     case v1::CopyReply::kProgress:
@@ -163,13 +166,8 @@ void OperationCore::OnClosed(const Status& status, Effects& out) {
 
 void OperationCore::OnTick(MonotonicTime now, Effects& out) {
   if (ended()) return;
-  if (!copy_.waiting_for_writer()) {
-    heard_ = now;
-  } else if (now - heard_ > options_.stall_timeout) {
-    counters_.stalls.Add();
-    return End(v1::OPERATION_FAILED, v1::CAUSE_WRITER_LOST,
-               "the writer was silent for " + std::to_string((now - heard_).millis()) + " ms", out);
-  }
+  LookIfStuck(clock_.At(now), out);
+  if (ended()) return;
   if (std::exchange(paused_, false)) out.do_work = true;
   if (now < next_sizes_ || sizes_outstanding_ > 0) return;
   next_sizes_ = now + options_.primary_poll_interval;
@@ -180,6 +178,32 @@ void OperationCore::OnTick(MonotonicTime now, Effects& out) {
   counters_.primary_polls.Add();
   sizes_outstanding_ = stream::kParts;
   out.ask_sizes = true;
+}
+
+void OperationCore::LookIfStuck(MonotonicTime now, Effects& out) {
+  using Turn = CopyCore::Turn;
+  const Turn turn = copy_.turn();
+  const int64_t got_to = turn == Turn::kSources ? copy_.bytes_sent() : copy_.bytes_written();
+  if (turn == Turn::kNobodys || turn != turn_ || got_to != got_to_) {
+    turn_ = turn;
+    got_to_ = got_to;
+    moved_ = now;
+    return;
+  }
+  // At the end the writer may have to publish again and again, which has a limit of its own.
+  const bool got_on = copy_.opened() && copy_.bytes_written() > begun_at_;
+  Duration limit = got_on ? operation_.stuck_after : operation_.stuck_at_first;
+  if (turn == Turn::kEnd) limit = std::max(limit, options_.end_timeout);
+  if (now - moved_ <= limit) return;
+  const std::string how = " for " + std::to_string((now - moved_).millis()) + " ms, at (" +
+                          std::to_string(copy_.written(Part::kData)) + ", " +
+                          std::to_string(copy_.written(Part::kIndex)) + ")";
+  if (turn == Turn::kSources) {
+    counters_.stuck_sources.Add();
+    return End(v1::OPERATION_FAILED, v1::CAUSE_SOURCE, "the source gave nothing" + how, out);
+  }
+  counters_.stuck_writers.Add();
+  End(v1::OPERATION_FAILED, v1::CAUSE_WRITER_LOST, "the writer did not get on" + how, out);
 }
 
 void OperationCore::Stop(v1::FailureCause cause, const std::string& message, Effects& out) {
@@ -201,7 +225,7 @@ Counter& OperationCore::CounterOf(v1::FailureCause cause) const {
     case v1::CAUSE_SUPERSEDED:
       return counters_.superseded;
     case v1::CAUSE_SOURCE:
-      return counters_.source_errors;
+      return counters_.source_lost;
     case v1::CAUSE_REFUSED:
       return counters_.refused;
     case v1::CAUSE_DATA_LOSS:

@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 
+#include "tailcast/base/running_clock.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/proto/copy.pb.h"
@@ -71,7 +72,8 @@ class OperationCore {
 
   // --- inputs: time and the agent
 
-  // Once per poll interval.
+  // Once per poll interval. An operation that is stuck ends: blamed on the writer or on the source,
+  // whose turn it was (paper §3 Fault Tolerance).
   void OnTick(MonotonicTime now, Effects& out);
   void Stop(v1::FailureCause cause, const std::string& message, Effects& out);
 
@@ -100,6 +102,7 @@ class OperationCore {
   void End(v1::OperationState state, v1::FailureCause cause, std::string message, Effects& out);
   void OnSource(MonotonicTime now, const SourceLengths& source, Effects& out);
   // The source has everything up to its seal in this operation's layer / the writer has it.
+  void LookIfStuck(MonotonicTime now, Effects& out);
   bool SourceComplete() const;
   bool WriterComplete() const;
   Counter& CounterOf(v1::FailureCause cause) const;
@@ -112,10 +115,14 @@ class OperationCore {
   Phase phase_ = Phase::kOpening;
   Ending ending_;
   stream::Term superseding_term_;
-  bool paused_ = false;          // after a read that came short, until the next tick
-  MonotonicTime heard_;          // from the writer, or nothing was owed
-  MonotonicTime metadata_read_;  // the metadata cache knew the file
-  MonotonicTime next_sizes_;     // not asked before
+  bool paused_ = false;  // after a read that came short, until the next tick
+  RunningClock clock_;   // by which it is stuck
+  CopyCore::Turn turn_ = CopyCore::Turn::kNobodys;  // at the last tick
+  int64_t got_to_ = 0;                              // by then, of whose turn it is
+  MonotonicTime moved_;                             // by clock_, when that last changed
+  int64_t begun_at_ = 0;                            // bytes that were written when it opened
+  MonotonicTime metadata_read_;                     // the metadata cache knew the file
+  MonotonicTime next_sizes_;                        // not asked before
   int sizes_outstanding_ = 0;
 };
 

@@ -18,6 +18,9 @@ MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
 
 class OperationCoreTest : public ::testing::Test {
  protected:
+  static constexpr Duration kTicks = Duration::Millis(50);
+  static constexpr Duration kStuckAfter = Duration::Seconds(2);
+
   void Make(Layer layer, bool fresh) {
     stream::Operation operation;
     operation.target.file.shard.stream = {"flights", stream::StreamIncarnation{5}};
@@ -28,6 +31,8 @@ class OperationCoreTest : public ::testing::Test {
     operation.source_cell = "us";
     operation.chunk_size = 512;
     operation.fresh = fresh;
+    operation.stuck_after = kStuckAfter;
+    operation.stuck_at_first = stuck_at_first_;
     core_ = std::make_unique<OperationCore>(options_, operation, counters_, now_);
   }
   OperationCore& core() { return *core_; }
@@ -59,6 +64,12 @@ class OperationCoreTest : public ::testing::Test {
     now_ = now_ + after;
     Effects out;
     core().OnTick(now_, out);
+    return out;
+  }
+  // The loop turns for so long, or until the operation ends.
+  Effects TickFor(Duration time) {
+    Effects out;
+    for (Duration gone; gone < time && !core().ended(); gone = gone + kTicks) out = Tick(kTicks);
     return out;
   }
   // Both layers have these lengths.
@@ -93,6 +104,7 @@ class OperationCoreTest : public ::testing::Test {
   MetricRegistry metrics_;
   Counters counters_{metrics_};
   ReaderOptions options_;
+  Duration stuck_at_first_ = kStuckAfter;
   MonotonicTime now_ = At(1000);
 
  private:
@@ -220,33 +232,95 @@ TEST_F(OperationCoreTest, WhoSupersededItIsReported) {
   EXPECT_EQ(report.state(), v1::OPERATION_FAILED);
 }
 
-TEST_F(OperationCoreTest, AWriterThatOwesAnAnswerAndIsSilentIsLost) {
+TEST_F(OperationCoreTest, AWriterThatDoesNotGetOnIsGivenUp) {
   Make(Layer::kCache, true);
   Source(100, 0);
   Opened();
   ReadAll();
-  EXPECT_FALSE(Tick(options_.stall_timeout).ended);
-  EXPECT_TRUE(Tick(Duration::Millis(50)).ended);
+  EXPECT_FALSE(TickFor(kStuckAfter).ended);
+  EXPECT_TRUE(TickFor(kTicks * 2).ended);
   EXPECT_EQ(core().ending().cause, v1::CAUSE_WRITER_LOST);
-  EXPECT_EQ(counters_.stalls.value(), 1);
+  EXPECT_EQ(counters_.stuck_writers.value(), 1);
 }
 
-TEST_F(OperationCoreTest, AnyAnswerOfTheWriterKeepsIt) {
+TEST_F(OperationCoreTest, AWriterThatGetsOnSlowlyIsNot) {
   Make(Layer::kCache, true);
   Source(100, 0);
   Opened();
   ReadAll();
-  for (int i = 0; i < 5; ++i) {
-    EXPECT_FALSE(Tick(options_.stall_timeout).ended);
-    Progress(0, 0);
+  for (int i = 1; i <= 5; ++i) {
+    EXPECT_FALSE(TickFor(kStuckAfter).ended);
+    Progress(i, 0);
+  }
+  for (int i = 0; i < 2; ++i) {
+    Progress(5, 0);
+    EXPECT_EQ(TickFor(kStuckAfter).ended, i > 0) << "to say the same again is not to get on";
   }
 }
 
-TEST_F(OperationCoreTest, AWriterThatOwesNothingMayBeSilent) {
+TEST_F(OperationCoreTest, AfterFailuresItHasMoreTimeToGetOnForTheFirstTime) {
+  stuck_at_first_ = kStuckAfter * 4;
+  Make(Layer::kCache, true);
+  Source(100, 0);
+  Opened();
+  ReadAll();
+  EXPECT_FALSE(TickFor(kStuckAfter * 4).ended);
+  Progress(10, 0);
+  EXPECT_FALSE(TickFor(kStuckAfter).ended);
+  EXPECT_TRUE(TickFor(kTicks * 2).ended);
+}
+
+TEST_F(OperationCoreTest, AReadThatHangsIsTheSources) {
+  Make(Layer::kPrimary, true);
+  Source(100, 0);
+  Opened();
+  ASSERT_TRUE(core().NextRead(0));
+  EXPECT_FALSE(TickFor(kStuckAfter).ended);
+  EXPECT_TRUE(TickFor(kTicks * 2).ended);
+  EXPECT_EQ(core().ending().cause, v1::CAUSE_SOURCE);
+  EXPECT_EQ(counters_.stuck_sources.value(), 1);
+}
+
+TEST_F(OperationCoreTest, ASourceThatNeverHasWhatItSaidIsGivenUp) {
+  Make(Layer::kPrimary, true);
+  Source(100, 0);
+  Opened();
+  EXPECT_EQ(ReadAll(70), 70);
+  Progress(70, 0);
+  Effects out;
+  for (int i = 0; i < 100 && !out.ended; ++i) {
+    ReadAll(70);
+    out = Tick(kTicks);
+  }
+  EXPECT_TRUE(out.ended);
+  EXPECT_EQ(core().ending().cause, v1::CAUSE_SOURCE);
+}
+
+TEST_F(OperationCoreTest, WithNothingToDoNobodyIsStuck) {
   Make(Layer::kCache, true);
   Opened();
-  EXPECT_FALSE(Tick(options_.stall_timeout * 10).ended);
-  EXPECT_FALSE(Tick(options_.stall_timeout * 10).ended);
+  EXPECT_FALSE(TickFor(kStuckAfter * 10).ended);
+}
+
+TEST_F(OperationCoreTest, TheReadersOwnStallIsNobodysFault) {
+  Make(Layer::kCache, true);
+  Source(100, 0);
+  Opened();
+  ReadAll();
+  EXPECT_FALSE(Tick(kStuckAfter * 3).ended);
+  EXPECT_FALSE(TickFor(kStuckAfter - kTicks * 2).ended);
+  EXPECT_TRUE(TickFor(kTicks * 4).ended);
+}
+
+TEST_F(OperationCoreTest, AWriterThatIsThroughMayTakeItsTimeToClose) {
+  Make(Layer::kCache, true);
+  Source(100, 0);
+  Seal(100, 0);
+  Opened();
+  ReadAll();
+  Progress(100, 0);
+  EXPECT_FALSE(TickFor(kStuckAfter * 2).ended);
+  EXPECT_TRUE(TickFor(options_.end_timeout).ended);
 }
 
 TEST_F(OperationCoreTest, PrimaryOperationsAskForSizesOnceASecond) {

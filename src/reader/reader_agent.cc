@@ -11,6 +11,7 @@
 #include "tailcast/reader/length_poller.h"
 #include "tailcast/reader/operation_driver.h"
 #include "tailcast/reader/operation_table.h"
+#include "tailcast/reader/writer_links.h"
 
 namespace tailcast::reader {
 namespace {
@@ -36,11 +37,16 @@ struct ReaderAgent::WaitingList {
 ReaderAgent::ReaderAgent(const stream::CellPorts& ports, rpc::Connector& connector,
                          MetricRegistry& metrics, ReaderOptions options)
     : ports_(ports),
-      connector_(connector),
       options_(std::move(options)),
       counters_(std::make_unique<Counters>(metrics)),
-      table_(std::make_unique<OperationTable>(options_.ended_max)) {
+      table_(std::make_unique<OperationTable>(options_.ended_max)),
+      beats_(*ports_.loop) {
   TAILCAST_CHECK(options_.incarnation != ProcessIncarnation::kNone);
+  writers_ = std::make_unique<WriterLinks>(*ports_.loop, connector, counters_->silent_writers,
+                                           [this](uint64_t number, const Status& why) {
+                                             drivers_.at(number)->Stop(v1::CAUSE_WRITER_LOST,
+                                                                       why.message());
+                                           });
   LengthPoller::Hooks hooks;
   hooks.on_tick = [this](MonotonicTime now) {
     for (const uint64_t number : table_->Running()) drivers_.at(number)->OnTick(now);
@@ -64,6 +70,7 @@ void ReaderAgent::Attach(rpc::Server& server) {
   handle("StartOperations", &ReaderAgent::OnStart);
   handle("StopOperations", &ReaderAgent::OnStop);
   handle("ListOperations", &ReaderAgent::OnList);
+  beats_.Attach(server, "/tailcast.v1.Reader/Beats");
 }
 
 // --- calls of the scheduler
@@ -123,7 +130,7 @@ void ReaderAgent::StartOne(stream::Operation operation) {
       break;
   }
   const uint64_t number = table_->Add(operation);
-  auto client = ClientFor(operation.writer_address, operation.writer_via);
+  auto client = writers_->Add(number, operation.writer_address, operation.writer_via);
   OperationDriver::Hooks hooks;
   hooks.on_changed = [this, number] { table_->OnChanged(number); };
   hooks.on_ended = [this, number] { OnEnded(number); };
@@ -136,7 +143,9 @@ void ReaderAgent::StartOne(stream::Operation operation) {
   AnswerListSoon();
   const int64_t running_now = table_->running();
   driver.Start();
-  if (running_now > options_.operations_max) {
+  if (const Status writer = writers_->Check(number); !writer.ok()) {
+    driver.Stop(v1::CAUSE_WRITER_LOST, writer.message());
+  } else if (running_now > options_.operations_max) {
     driver.Stop(v1::CAUSE_REFUSED, "reader " + options_.name + " runs " +
                                        std::to_string(options_.operations_max) +
                                        " operations, its limit");
@@ -149,6 +158,7 @@ void ReaderAgent::OnEnded(uint64_t number) {
   v1::OperationReport report;
   driver.Report(&report);
   poller_->Remove(number, driver.group());
+  writers_->Remove(number);
   Retire(*ports_.loop, std::move(node.mapped()));
   table_->OnEnded(number, std::move(report));
   counters_->running.Set(table_->running());
@@ -210,16 +220,6 @@ void ReaderAgent::AnswerList() {
     }
   }
   waiting->respond(reply.SerializeAsString());
-}
-
-std::shared_ptr<rpc::Client> ReaderAgent::ClientFor(const std::string& address,
-                                                    const std::string& via) {
-  std::erase_if(clients_, [](const auto& entry) { return entry.second.expired(); });
-  auto& known = clients_[{address, via}];
-  if (auto client = known.lock()) return client;
-  std::shared_ptr<rpc::Client> client = connector_.MakeClient(address, via);
-  known = client;
-  return client;
 }
 
 }  // namespace tailcast::reader

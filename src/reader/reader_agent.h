@@ -6,6 +6,7 @@
 // by stream/range_reader.h, cache first.
 //
 //   scheduler ──start, stop, list──► ReaderAgent ◄─► operation_table.h: what runs, what to report
+//                                       ├──► writer_links.h: which writers run
 //                                       ├──► length_poller.h: which lengths are read when
 //                                       └──► operation_driver.h, one each ◄─► operation_core.h
 //
@@ -20,11 +21,11 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "tailcast/base/metrics.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/reader/reader_options.h"
+#include "tailcast/rpc/beats.h"
 #include "tailcast/rpc/rpc.h"
 #include "tailcast/stream/operation.h"
 #include "tailcast/stream/ports.h"
@@ -34,6 +35,7 @@ namespace tailcast::reader {
 class LengthPoller;
 class OperationDriver;
 class OperationTable;
+class WriterLinks;
 struct Counters;
 
 class ReaderAgent {
@@ -63,14 +65,13 @@ class ReaderAgent {
   void AnswerList();
   // News: one answer for everything that changes in this turn.
   void AnswerListSoon();
-  std::shared_ptr<rpc::Client> ClientFor(const std::string& address, const std::string& via);
 
   const stream::CellPorts ports_;
-  rpc::Connector& connector_;
   const ReaderOptions options_;
   std::unique_ptr<Counters> counters_;
   std::unique_ptr<OperationTable> table_;
-  std::map<std::pair<std::string, std::string>, std::weak_ptr<rpc::Client>> clients_;
+  rpc::BeatServer beats_;
+  std::unique_ptr<WriterLinks> writers_;
   std::map<uint64_t, std::unique_ptr<OperationDriver>> drivers_;  // running, by number
   std::unique_ptr<LengthPoller> poller_;
   std::unique_ptr<WaitingList> waiting_;

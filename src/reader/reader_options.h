@@ -23,9 +23,8 @@ struct ReaderOptions {
   int64_t queued_bytes_max = 1 << 20;  // of one stream
   int operations_max = 4000;
   int ended_max = 10000;  // ended operations that wait to be reported
-  // A writer that owes an answer and is silent for so long is lost. Longer than the link's round
-  // trip and the slowest flush.
-  Duration stall_timeout = Duration::Seconds(3);
+  // A writer that has everything and does not close the stream for so long is stuck.
+  Duration end_timeout = Duration::Seconds(10);
   Duration list_wait_max = Duration::Seconds(5);
 };
 

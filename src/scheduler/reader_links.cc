@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "tailcast/base/log.h"
 #include "tailcast/base/strong.h"
@@ -29,6 +30,7 @@ void ReaderLinks::Update(const v1::CellView& view) {
     }
     link = std::make_unique<Link>(loop_, connector_, process);
     List(*link);
+    Watch(*link);
   }
   std::erase_if(links_, [&](const auto& entry) { return !names.contains(entry.first); });
   if (!links_.empty() && !tick_timer_.armed()) Tick();
@@ -63,10 +65,10 @@ void ReaderLinks::OnList(Link& link, const Result<std::string>& bytes) {
     return OnListFailed(link, UnavailableError("another process answers at " + link.address));
   }
   SchedulerCore& core = driver_.core();
-  if (link.failures > 0 || !link.listed) core.OnReaderFound(link.name);
+  if (link.failures > 0 || link.was_silent || !link.listed) core.OnReaderFound(link.name);
   link.failures = 0;
   link.listed = true;
-  link.version = reply->version();
+  link.version = std::exchange(link.was_silent, false) ? 0 : reply->version();
   for (const v1::OperationReport& report : reply->reports()) {
     core.OnReport(driver_.now(), link.name, report, driver_.effects());
   }
@@ -94,6 +96,21 @@ void ReaderLinks::OnListFailed(Link& link, const Status& why) {
   link.version = 0;
   link.retry.After(Duration::Millis(std::min(50 * link.failures, 500)),
                    link.scope.Bind([this, &link] { List(link); }));
+}
+
+void ReaderLinks::Watch(Link& link) {
+  link.beats = std::make_unique<rpc::BeatWatch>(
+      loop_, *link.client, "/tailcast.v1.Reader/Beats", rpc::BeatWatchOptions(),
+      rpc::BeatWatch::Hooks{[] {},  // it answers its list, too
+                            [this, &link](const Status& why) { OnSilent(link, why); }});
+}
+
+void ReaderLinks::OnSilent(Link& link, const Status& why) {
+  link.was_silent = true;
+  if (link.failures > 0) return;
+  kLog.Warn("reader ", link.name, " is lost: ", why.message());
+  driver_.core().OnReaderLost(driver_.now(), link.name);
+  driver_.DoWork();
 }
 
 // --- orders ---

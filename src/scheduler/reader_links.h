@@ -4,6 +4,7 @@
 // unless this process stood still meanwhile (running_clock.h).
 //
 //   StartOperations, StopOperations ---> | reader | <--- ListOperations, again and again
+//                                                   ---> beats (rpc/beats.h)
 //
 // Threads: everything on one loop.
 #pragma once
@@ -18,6 +19,7 @@
 #include "tailcast/base/running_clock.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/proto/cell.pb.h"
+#include "tailcast/rpc/beats.h"
 #include "tailcast/rpc/rpc.h"
 #include "tailcast/scheduler/core_driver.h"
 #include "tailcast/stream/term.h"
@@ -68,6 +70,9 @@ class ReaderLinks {
     int failures = 0;      // in a row
     bool listed = false;
     int64_t stalls = 0;  // of ours, when it was asked
+    // It was silent since it was asked: what it says of a change is not enough.
+    bool was_silent = false;
+    std::unique_ptr<rpc::BeatWatch> beats;
     Timer retry;
     Scope scope;
   };
@@ -75,6 +80,8 @@ class ReaderLinks {
   void List(Link& link);
   void OnList(Link& link, const Result<std::string>& bytes);
   void OnListFailed(Link& link, const Status& why);
+  void Watch(Link& link);
+  void OnSilent(Link& link, const Status& why);
   // Keeps clock_ running.
   void Tick();
   // Ours, until now. What fails over one is not the other's fault, and tried again.

@@ -19,7 +19,10 @@ class ReaderLinksTest : public ::testing::Test {
   // Answers ListOperations as `reply` says, or not at all.
   struct Reader {
     Reader(ReaderLinksTest& test, const std::string& address, uint64_t incarnation)
-        : loop(test.time_.MakeLoop("reader")), server(test.network_.MakeServer(*loop, "a")) {
+        : loop(test.time_.MakeLoop("reader")),
+          server(test.network_.MakeServer(*loop, "a")),
+          beats(*loop) {
+      beats.Attach(*server, "/tailcast.v1.Reader/Beats");
       reply.set_reader_incarnation(incarnation);
       reply.set_version(1);
       reply.set_complete(true);
@@ -41,6 +44,7 @@ class ReaderLinksTest : public ::testing::Test {
 
     std::unique_ptr<sim::SimLoop> loop;
     std::unique_ptr<rpc::Server> server;
+    rpc::BeatServer beats;
     v1::ListOperationsReply reply;
     int answers = 0;  // calls to be answered at once
     rpc::Responder waiting;
@@ -96,6 +100,21 @@ TEST_F(ReaderLinksTest, ASilentReaderIsLostOnceAndThenAskedForEverything) {
   time_.RunFor(Duration::Seconds(10));
   EXPECT_EQ(lost(), 1);
   EXPECT_EQ(reader.known_versions.back(), 0u);
+}
+
+TEST_F(ReaderLinksTest, AStoppedReaderIsLostBeforeItsListIsLate) {
+  Reader reader(*this, "a:1", 7);
+  reader.answers = 2;
+  Update({{"r0", "a:1", ProcessIncarnation{7}}});
+  time_.RunFor(Duration::Millis(1000));
+  reader.loop->Pause();
+  time_.RunFor(Duration::Millis(300));
+  EXPECT_EQ(lost(), 1);
+  reader.loop->Resume();
+  reader.Answer();
+  time_.RunFor(Duration::Millis(100));
+  EXPECT_EQ(reader.known_versions.back(), 0u) << "it is asked for everything";
+  EXPECT_EQ(lost(), 1);
 }
 
 TEST_F(ReaderLinksTest, NoReaderIsLostForTheSchedulersOwnStall) {

@@ -22,6 +22,7 @@ SchedulerCore::SchedulerCore(CoreOptions options, uint64_t seed)
                .edge = {.caught_up_bytes = options_.caught_up_bytes,
                         .caught_up_time = options_.caught_up_time,
                         .progress_interval = options_.progress_interval},
+               .stuck_after = options_.stuck_after,
                .files_per_shard_max = options_.files_per_shard_max},
               operations_) {}
 

@@ -53,7 +53,8 @@ struct CoreOptions {
   Duration retry_delay = Duration::Millis(50);  // after the second failure in a row; doubles
   Duration retry_delay_max = Duration::Seconds(5);
   MonotonicTime orphans_until;                       // as OperationTableOptions
-  Duration avoid_worker = Duration::Seconds(1);      // after a failure that is blamed on it
+  Duration avoid_worker = Duration::Seconds(1);      // as WorkerOptions::avoid
+  Duration stuck_after = Duration::Seconds(2);       // as CopySetOptions
   Duration no_worker_delay = Duration::Millis(100);  // when there is nobody to do it
   Duration progress_interval = Duration::Millis(200);
   // As EdgeOptions.

@@ -1,5 +1,6 @@
 #include "tailcast/scheduler/worker_table.h"
 
+#include <algorithm>
 #include <set>
 
 namespace tailcast::scheduler {
@@ -34,7 +35,7 @@ bool WorkerTable::LoseReader(MonotonicTime now, const std::string& name) {
   if (reader == readers_.end()) return false;
   if (!reader->second.lost) ++readers_lost_;
   reader->second.lost = true;
-  reader->second.avoid_until = now + options_.avoid;
+  Blame(now, reader->second);
   return true;
 }
 
@@ -51,7 +52,10 @@ void WorkerTable::SetWriters(MonotonicTime now, const std::string& cell, const s
     names.insert(info.name);
     Worker& writer = target.writers[info.name];
     // A new process of the name: what its predecessor did wrong is forgotten.
-    if (writer.info.incarnation != info.incarnation) writer.avoid_until = now;
+    if (writer.info.incarnation != info.incarnation) {
+      writer.avoid_until = now;
+      writer.avoided = {};
+    }
     writer.info = info;
   }
   for (auto& [name, writer] : target.writers) writer.present = names.contains(name);
@@ -59,14 +63,23 @@ void WorkerTable::SetWriters(MonotonicTime now, const std::string& cell, const s
 
 void WorkerTable::AvoidReader(MonotonicTime now, const std::string& name) {
   const auto it = readers_.find(name);
-  if (it != readers_.end()) it->second.avoid_until = now + options_.avoid;
+  if (it != readers_.end()) Blame(now, it->second);
 }
 
 void WorkerTable::AvoidWriter(MonotonicTime now, const std::string& cell, const std::string& name) {
   const auto target = cells_.find(cell);
   if (target == cells_.end()) return;
   const auto it = target->second.writers.find(name);
-  if (it != target->second.writers.end()) it->second.avoid_until = now + options_.avoid;
+  if (it != target->second.writers.end()) Blame(now, it->second);
+}
+
+// All operations of a worker may fail at once: that is one failure.
+void WorkerTable::Blame(MonotonicTime now, Worker& worker) const {
+  if (now >= worker.avoid_until) {
+    const bool again = now < worker.avoid_until + worker.avoided * 10;
+    worker.avoided = again ? std::min(worker.avoided * 2, options_.avoid_max) : options_.avoid;
+  }
+  worker.avoid_until = now + worker.avoided;
 }
 
 const WorkerTable::Worker* WorkerTable::PickOne(MonotonicTime now, const Workers& workers,

@@ -33,7 +33,9 @@ struct Assignment {
 };
 
 struct WorkerOptions {
-  Duration avoid = Duration::Seconds(1);  // after a failure that is blamed on a worker
+  // After a failure that is blamed on a worker; doubles with each further one that comes soon.
+  Duration avoid = Duration::Seconds(1);
+  Duration avoid_max = Duration::Seconds(60);
   // Operations more than the least loaded worker's that the successor of a file may find.
   int affinity_slack = 8;
   // Shedding: when the most loaded reader has so many operations more than the least loaded.
@@ -86,6 +88,7 @@ class WorkerTable {
     bool lost = false;  // readers: calls fail
     int load = 0;
     MonotonicTime avoid_until;
+    Duration avoided;  // for so long, the last time
     bool usable() const { return present && !lost; }
   };
   using Workers = std::map<std::string, Worker>;
@@ -94,6 +97,7 @@ class WorkerTable {
     Workers writers;
   };
 
+  void Blame(MonotonicTime now, Worker& worker) const;
   const Worker* PickOne(MonotonicTime now, const Workers& workers,
                         const std::string& preferred) const;
 

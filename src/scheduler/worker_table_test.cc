@@ -51,6 +51,28 @@ TEST_F(WorkerTableTest, PreferredWorkersArePickedUnlessTheyAreMuchBusier) {
   EXPECT_EQ(Pick(At(1), "r0", "w0").writer, "w1");
 }
 
+TEST_F(WorkerTableTest, WhoFailsAgainAndAgainIsAvoidedForLonger) {
+  Load("r1", "w1", 1);
+  const auto avoided_ms = [&](int64_t from) {
+    int64_t ms = from;
+    while (Pick(At(ms)).writer != "w0") ms += 100;
+    return ms - from;
+  };
+  workers_.AvoidWriter(At(100), "b", "w0");
+  workers_.AvoidWriter(At(100), "b", "w0");
+  EXPECT_EQ(avoided_ms(100), 1000) << "all of its operations at once are one failure";
+  workers_.AvoidWriter(At(1200), "b", "w0");
+  EXPECT_EQ(avoided_ms(1200), 2000);
+  workers_.AvoidWriter(At(3300), "b", "w0");
+  EXPECT_EQ(avoided_ms(3300), 4000);
+  workers_.AvoidWriter(At(60000), "b", "w0");
+  EXPECT_EQ(avoided_ms(60000), 1000) << "that was long ago";
+  workers_.AvoidWriter(At(61000), "b", "w0");
+  workers_.SetWriters(At(61001), "b", "via:1",
+                      {{"w0", "b:1", ProcessIncarnation{9}}, {"w1", "b:2", ProcessIncarnation{2}}});
+  EXPECT_EQ(avoided_ms(61001), 0) << "another process";
+}
+
 TEST_F(WorkerTableTest, NobodyIsPickedForACellWithoutWriters) {
   EXPECT_FALSE(workers_.Pick(At(1), "c", "", "").has_value());
   workers_.SetWriters(At(1), "b", "", {});

@@ -1,6 +1,7 @@
 #include "tailcast/storage/fake_store.h"
 
 #include <algorithm>
+#include <deque>
 #include <set>
 #include <utility>
 
@@ -15,6 +16,16 @@ struct FakeStore::Client {
   EventLoop* loop = nullptr;  // null once the process ended
   OutstandingCalls calls;     // of the store and of all its handles
   Scope scope;                // ends with the process
+
+  // As FakeDisk's, when this process' requests get there.
+  void AtDisk(FakeDisk& disk, Duration delay, UniqueFunction<void()> landing) {
+    if (!hung) return disk.AtDisk(delay, std::move(landing));
+    held.push_back([&disk, delay, landing = std::move(landing)]() mutable {
+      disk.AtDisk(delay, std::move(landing));
+    });
+  }
+  bool hung = false;
+  std::deque<UniqueFunction<void()>> held;
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -75,17 +86,19 @@ class FakeAppendFile final : public AppendFile {
       SendToAnyFate(append, request);
       return;
     }
-    disk.AtDisk(request, [d = &disk, client = client_, append, answer, committed = committed_,
-                          answered = std::move(answered)]() mutable {
-      d->Land(*append);  // nothing if a power loss has decided already
-      if (client->loop == nullptr) return;
-      const bool applied = append->outcome == AppendOutcome::kApplied;
-      AppendResult result{
-          append->outcome,
-          applied ? append->offset + static_cast<int64_t>(append->bytes.size()) : committed,
-          append->error};
-      client->loop->After(answer, std::move(answered).With(std::move(result)));
-    });
+    client_->AtDisk(
+        disk, request,
+        [d = &disk, client = client_, append, answer, committed = committed_,
+         answered = std::move(answered)]() mutable {
+          d->Land(*append);  // nothing if a power loss has decided already
+          if (client->loop == nullptr) return;
+          const bool applied = append->outcome == AppendOutcome::kApplied;
+          AppendResult result{
+              append->outcome,
+              applied ? append->offset + static_cast<int64_t>(append->bytes.size()) : committed,
+              append->error};
+          client->loop->After(answer, std::move(answered).With(std::move(result)));
+        });
   }
 
   int64_t committed_length() const override { return committed_; }
@@ -108,7 +121,7 @@ class FakeAppendFile final : public AppendFile {
           landing +
           Duration::Micros(static_cast<int64_t>(disk.rng_.Below(static_cast<uint64_t>(late_max))));
     }
-    disk.AtDisk(landing, [d = &disk, append] { d->Land(*append); });
+    client_->AtDisk(disk, landing, [d = &disk, append] { d->Land(*append); });
   }
 
   void OnAnswer(AppendResult result) {
@@ -186,22 +199,22 @@ class FakeReadFile final : public ReadFile {
       outstanding_.erase(call.number);
       client_->calls.Answer(call, std::move(result));
     });
-    disk_->AtDisk(disk_->options_.request.Draw(disk_->rng_),
-                  [disk = disk_, client = client_, file = file_, look = std::move(look),
-                   life = life_, answered = std::move(answered)]() mutable {
-                    if (client->loop == nullptr) return;
-                    Result<T> result = UnavailableError(file->name + ": the disk lost power");
-                    if (disk->life_ == life) {
-                      if (disk->rng_.Chance(disk->options_.read_error_rate)) {
-                        ++disk->counters_.injected_errors;
-                        result = UnavailableError(file->name + ": Input/output error");
-                      } else {
-                        result = look(*disk);
+    client_->AtDisk(*disk_, disk_->options_.request.Draw(disk_->rng_),
+                    [disk = disk_, client = client_, file = file_, look = std::move(look),
+                     life = life_, answered = std::move(answered)]() mutable {
+                      if (client->loop == nullptr) return;
+                      Result<T> result = UnavailableError(file->name + ": the disk lost power");
+                      if (disk->life_ == life) {
+                        if (disk->rng_.Chance(disk->options_.read_error_rate)) {
+                          ++disk->counters_.injected_errors;
+                          result = UnavailableError(file->name + ": Input/output error");
+                        } else {
+                          result = look(*disk);
+                        }
                       }
-                    }
-                    client->loop->After(disk->options_.answer.Draw(disk->rng_),
-                                        std::move(answered).With(std::move(result)));
-                  });
+                      client->loop->After(disk->options_.answer.Draw(disk->rng_),
+                                          std::move(answered).With(std::move(result)));
+                    });
   }
 
   FakeDisk* const disk_;
@@ -227,6 +240,13 @@ FakeStore::~FakeStore() {
   client_->calls.CloseAll(*std::exchange(client_->loop, nullptr));
 }
 
+void FakeStore::Hang() { client_->hung = true; }
+
+void FakeStore::Unhang() {
+  client_->hung = false;
+  for (UniqueFunction<void()>& request : std::exchange(client_->held, {})) request();
+}
+
 template <typename R, typename T>
 void FakeStore::Send(CallId<T> call, UniqueFunction<Result<R>(FakeImage&)> apply,
                      UniqueFunction<void(Callback<void(T)>, Result<R>)> arrived) {
@@ -239,21 +259,21 @@ void FakeStore::Send(CallId<T> call, UniqueFunction<Result<R>(FakeImage&)> apply
           arrived(std::move(done), std::move(result));
         }
       });
-  disk->AtDisk(disk->options_.request.Draw(disk->rng_),
-               [disk, client = client_, apply = std::move(apply), answered = std::move(answered),
-                fails, undone, life = disk->life_]() mutable {
-                 Result<R> result = UnavailableError("the disk lost power");
-                 if (disk->life_ == life) {
-                   if (!undone) result = apply(disk->image_);
-                   if (fails) {
-                     ++disk->counters_.injected_errors;
-                     result = UnavailableError("Input/output error");
-                   }
-                 }
-                 if (client->loop == nullptr) return;
-                 client->loop->After(disk->options_.answer.Draw(disk->rng_),
-                                     std::move(answered).With(std::move(result)));
-               });
+  client_->AtDisk(*disk, disk->options_.request.Draw(disk->rng_),
+                  [disk, client = client_, apply = std::move(apply), answered = std::move(answered),
+                   fails, undone, life = disk->life_]() mutable {
+                    Result<R> result = UnavailableError("the disk lost power");
+                    if (disk->life_ == life) {
+                      if (!undone) result = apply(disk->image_);
+                      if (fails) {
+                        ++disk->counters_.injected_errors;
+                        result = UnavailableError("Input/output error");
+                      }
+                    }
+                    if (client->loop == nullptr) return;
+                    client->loop->After(disk->options_.answer.Draw(disk->rng_),
+                                        std::move(answered).With(std::move(result)));
+                  });
 }
 
 template <typename T>

@@ -47,6 +47,10 @@ class FakeStore final : public Store {
   void Delete(const std::string& dir, const std::string& name,
               Callback<void(Status)> done) override;
 
+  // A mount that hangs: what this process asks from now on waits until it goes on.
+  void Hang();
+  void Unhang();
+
   struct Client;
 
  private:

@@ -6,6 +6,9 @@
 #include "tailcast/stream/message_ids.h"
 
 namespace tailcast::stream {
+namespace {
+constexpr int64_t kStuckMaxMs = int64_t{24} * 3600 * 1000;
+}  // namespace
 
 std::string_view LayerName(Layer layer) { return layer == Layer::kPrimary ? "primary" : "cache"; }
 
@@ -45,6 +48,9 @@ void ToProto(const Operation& o, v1::Operation* out) {
     out->set_sealed_data_length(*o.seal[0]);
     out->set_sealed_index_length(*o.seal[1]);
   }
+  const auto milliseconds = [](Duration d) { return d < Duration::Infinite() ? d.millis() : 0; };
+  out->set_stuck_after_ms(milliseconds(o.stuck_after));
+  out->set_stuck_at_first_ms(milliseconds(o.stuck_at_first));
 }
 
 Result<Operation> FromProto(const v1::Operation& in) {
@@ -87,6 +93,13 @@ Result<Operation> FromProto(const v1::Operation& in) {
     o.seal[0] = in.sealed_data_length();
     o.seal[1] = in.sealed_index_length();
   }
+  const auto stuck = [&](const char* field, int64_t ms, Duration* out) -> Status {
+    if (ms < 0 || ms > kStuckMaxMs) return bad(field, std::to_string(ms));
+    if (ms > 0) *out = Duration::Millis(ms);
+    return OkStatus();
+  };
+  TAILCAST_RETURN_IF_ERROR(stuck("stuck_after_ms", in.stuck_after_ms(), &o.stuck_after));
+  TAILCAST_RETURN_IF_ERROR(stuck("stuck_at_first_ms", in.stuck_at_first_ms(), &o.stuck_at_first));
   return o;
 }
 

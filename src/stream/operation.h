@@ -10,6 +10,7 @@
 
 #include "tailcast/base/status.h"
 #include "tailcast/base/strong.h"
+#include "tailcast/base/time.h"
 #include "tailcast/proto/copy.pb.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/stream/term.h"
@@ -51,6 +52,10 @@ struct Operation {
   // Nothing of it is believed to be downstream: the reader starts without waiting for an answer.
   bool fresh = false;
   std::optional<int64_t> seal[kParts];  // final lengths, both or none
+  // The reader gives it up when there is something to do and nothing goes on for so long; before it
+  // got on for the first time, what failed before it counts.
+  Duration stuck_after = Duration::Infinite();
+  Duration stuck_at_first = Duration::Infinite();
 
   bool sealed() const { return seal[0].has_value(); }
 };

@@ -224,6 +224,66 @@ TEST(HopTest, AKilledSchedulerCostsNothing) {
   EXPECT_LE(LongestGapMs("scheduler", Duration::Seconds(10)), 2 * 30 + 20);
 }
 
+// Stops (SIGSTOP) or hangs `role` on the path while a file grows; the longest time that the copy
+// stands still.
+int64_t LongestStandMs(const std::string& role, bool hang) {
+  HopOptions options;
+  options.doorbells = true;
+  Hop hop(options);
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  producer.Roll();
+  producer.Append(200);
+  Truth truth{{1, {producer.data(), producer.index()}}};
+  EXPECT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(5)))
+      << hop.Missing(truth);
+  hop.time().RunFor(Duration::Seconds(2));
+  int64_t worst = 0;
+  const std::string cell = role == "writer" ? "eu" : "us";
+  for (const std::string which : {"-0", "-1"}) {
+    Process& process = hop.world.process(cell, role + which);
+    if (hang) {
+      // Only what its storage answers is missing: it beats, and answers whoever asks.
+      process.store->Hang();
+      hop.world.cell(cell).data->SetFaults({.unavailable = true});
+    } else {
+      hop.world.Stop(cell, role + which);
+    }
+    for (int message = 0; message < 20; ++message) {
+      producer.Append(200);
+      truth[1] = {producer.data(), producer.index()};
+      const MonotonicTime begin = hop.time().now();
+      const auto arrived = [&] { return hop.Arrived(truth, /*caches=*/!hang); };
+      EXPECT_TRUE(hop.time().RunUntil(arrived, Duration::Seconds(20))) << hop.Missing(truth);
+      worst = std::max(worst, (hop.time().now() - begin).millis());
+      EXPECT_EQ(hop.Check(), "");
+      hop.time().RunFor(Duration::Millis(50));
+    }
+    process.store->Unhang();
+    hop.world.cell(cell).data->SetFaults({});
+    hop.world.Continue();
+    hop.time().RunFor(Duration::Seconds(10));
+    EXPECT_EQ(hop.Check(), "");
+  }
+  EXPECT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(10)))
+      << hop.Missing(truth);
+  return worst;
+}
+
+TEST(HopTest, AStoppedReaderCostsLittleMoreThanAKilledOne) {
+  EXPECT_LE(LongestStandMs("reader", false), 300 + 100 + 4 * 30 + 60);
+}
+TEST(HopTest, AStoppedWriterCostsLittleMoreThanAKilledOne) {
+  EXPECT_LE(LongestStandMs("writer", false), 300 + 100 + 4 * 30 + 60);
+}
+// stuck_after, and what a killed one costs.
+TEST(HopTest, AReaderWhoseStorageHangsIsReplaced) {
+  EXPECT_LE(LongestStandMs("reader", true), 2000 + 100 + 4 * 30 + 160);
+}
+TEST(HopTest, AWriterWhoseStorageHangsIsReplaced) {
+  EXPECT_LE(LongestStandMs("writer", true), 2000 + 100 + 4 * 30 + 160);
+}
+
 // It runs its timers before what arrived meanwhile.
 TEST(HopTest, AStoppedSchedulerDropsNobodyAndRestartsNothing) {
   HopOptions options;

@@ -37,10 +37,8 @@ void CacheOperationCore::Enter(Phase next) {
 LayerView CacheOperationCore::layer() const {
   LayerView view;
   view.outstanding = static_cast<int>(batches_.size());
-  view.busy = view.outstanding > 0;
   if (!begun()) return view;
   for (int p = 0; p < stream::kParts; ++p) view.written[p] = chunks_[p]->written_end();
-  view.busy = view.busy || HasWrites();
   return view;
 }
 
@@ -169,7 +167,7 @@ void CacheOperationCore::OnLockRead(MonotonicTime now, const std::optional<LockV
 }
 
 void CacheOperationCore::OnLockUnavailable(MonotonicTime now, Effects& out) {
-  life_.OnLockUnavailable(now, layer(), out);
+  life_.OnLockUnavailable(now);
   if (!life_.ended()) out.push_back(DoWorkLater());
 }
 

@@ -223,20 +223,6 @@ TEST_F(CacheOperationCoreTest, AGreaterOwnerEndsItAndItsLockIsLeftAlone) {
   EXPECT_FALSE(Has<WriteLock>(out));
 }
 
-TEST_F(CacheOperationCoreTest, AStalledCacheIsNotTakenForAStuckReader) {
-  Copying();
-  Bytes(Part::kData, 0, "abc");
-  Work();
-  now_ = now_ + options_.keep_alive;
-  EXPECT_TRUE(Has<SendProgress>(Give(&Core::OnLockRead, life().lock().mine())));
-  // Bytes beyond a hole wait for the reader, who must find this operation silent.
-  Copying();
-  Bytes(Part::kData, 600, "abc");
-  Work();
-  now_ = now_ + options_.keep_alive;
-  EXPECT_FALSE(Has<SendProgress>(Give(&Core::OnLockRead, life().lock().mine())));
-}
-
 TEST_F(CacheOperationCoreTest, TheReaderMayGoInEveryPhase) {
   uint64_t batch = 0;
   const std::vector<std::function<void()>> steps = {

@@ -92,16 +92,8 @@ void LifeCore::Opened(const SendOpened& opened, Effects& out) {
   out.push_back(opened);
 }
 
-// Tells the reader of a busy operation now and again that it is alive.
-void LifeCore::KeepAlive(MonotonicTime now, const LayerView& layer, Effects& out) {
-  if (now - last_told_ < context_.options.keep_alive || !layer.busy) return;
-  told_.reset();
-  TellProgress(now, layer, out);
-}
-
-void LifeCore::TellProgress(MonotonicTime now, const LayerView& layer, Effects& out) {
+void LifeCore::TellProgress(const LayerView& layer, Effects& out) {
   if (ended() || !opened_ || told_ == layer.written) return;
-  last_told_ = now;
   told_ = layer.written;
   out.push_back(SendProgress{layer.written});
 }
@@ -129,15 +121,15 @@ void LifeCore::OnPublished(MonotonicTime now, bool ok, const LayerView& layer, E
   publication_.OnPublished(now, ok);
   if (!ok) context_.counters.publish_failed.Add();
   if (ok) WriteNews(now, out);
-  MaybeClose(now, layer, out);
+  MaybeClose(layer, out);
 }
 
 void LifeCore::DoWork(MonotonicTime now, const LayerView& layer, Effects& out) {
   if (ended()) return;
   publication_.OnWritten(layer.written);
   WriteNews(now, out);
-  TellProgress(now, layer, out);
-  MaybeClose(now, layer, out);
+  TellProgress(layer, out);
+  MaybeClose(layer, out);
 }
 
 // --- the end
@@ -150,16 +142,16 @@ void LifeCore::Finish(MonotonicTime now, const LayerView& layer, Effects& out) {
   news.seal[1] = (*seal_)[1];
   Publish(now, news, out);
   out.push_back(NotifyScheduler{seal_});
-  MaybeClose(now, layer, out);
+  MaybeClose(layer, out);
 }
 
-void LifeCore::MaybeClose(MonotonicTime now, const LayerView& layer, Effects& out) {
+void LifeCore::MaybeClose(const LayerView& layer, Effects& out) {
   if (phase_ != Phase::kFinishing) return;
   if (!publication_.settled()) {
     if (publication_.failures() < context_.options.publish_attempts_at_end) return;
     context_.counters.publish_given_up.Add();
   }
-  TellProgress(now, layer, out);
+  TellProgress(layer, out);
   context_.counters.done.Add();
   End(OkStatus(), EndCause::kDone, layer, out);
 }
@@ -214,16 +206,14 @@ void LifeCore::OnLockRead(MonotonicTime now, const std::optional<LockValue>& see
     EndSuperseded("another operation took its lock", layer, out);
     return;
   }
-  KeepAlive(now, layer, out);
 }
 
-void LifeCore::OnLockUnavailable(MonotonicTime now, const LayerView& layer, Effects& out) {
+void LifeCore::OnLockUnavailable(MonotonicTime now) {
   if (ended()) return;
   context_.counters.lock_unavailable.Add();
   const LockCore::State before = lock_.state();
   lock_.OnUnavailable(now);
   if (lock_.state() == LockCore::State::kUnlocked && before != lock_.state()) LogLock("GoWithout");
-  KeepAlive(now, layer, out);
 }
 
 void LifeCore::LogLock(std::string_view event) const {

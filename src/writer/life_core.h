@@ -54,9 +54,6 @@ inline std::string PhaseChange(const CoreContext& context, int from, int to) {
 struct LayerView {
   Lengths written = {};  // acknowledged by the layer
   int outstanding = 0;   // calls to it that are under way
-  // Waits for its own layer. Bytes that wait for others which the reader has yet to send are no
-  // reason: should those be lost, the reader must find this operation silent and begin again.
-  bool busy = false;
 };
 
 class LifeCore {
@@ -71,7 +68,7 @@ class LifeCore {
   // operation.
   void OnLockRead(MonotonicTime now, const std::optional<stream::LockValue>& seen,
                   const LayerView& layer, Effects& out);
-  void OnLockUnavailable(MonotonicTime now, const LayerView& layer, Effects& out);
+  void OnLockUnavailable(MonotonicTime now);
   void OnPublished(MonotonicTime now, bool ok, const LayerView& layer, Effects& out);
   // Not valid, or another one than the known one: InvalidArgument, DataLoss.
   Status OnSeal(const Lengths& lengths);
@@ -110,9 +107,8 @@ class LifeCore {
   void Enter(Phase next);
   void EndSuperseded(const std::string& how, const LayerView& layer, Effects& out);
   void WriteNews(MonotonicTime now, Effects& out);
-  void TellProgress(MonotonicTime now, const LayerView& layer, Effects& out);
-  void KeepAlive(MonotonicTime now, const LayerView& layer, Effects& out);
-  void MaybeClose(MonotonicTime now, const LayerView& layer, Effects& out);
+  void TellProgress(const LayerView& layer, Effects& out);
+  void MaybeClose(const LayerView& layer, Effects& out);
   void LogLook(LockCore::State before, const std::optional<stream::LockValue>& seen,
                const std::optional<stream::LockValue>& write) const;
   void LogLock(std::string_view event) const;
@@ -124,7 +120,6 @@ class LifeCore {
   PublicationCore publication_;
   Seal seal_;
   bool opened_ = false;
-  MonotonicTime last_told_;
   std::optional<Lengths> told_;  // as progress
 };
 

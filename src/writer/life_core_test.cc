@@ -100,7 +100,8 @@ TEST_F(LifeCoreTest, NothingMattersToAnEndedOperation) {
   for (const Phase ended : {Phase::kDraining, Phase::kGone}) {
     ASSERT_EQ(life_.phase(), ended);
     EXPECT_THAT(LockRead(Greater()), IsEmpty());
-    EXPECT_THAT(Give(&LifeCore::OnLockUnavailable, now_, layer_), IsEmpty());
+    life_.OnLockUnavailable(now_);
+    EXPECT_EQ(life_.phase(), ended);
     EXPECT_THAT(Give(&LifeCore::OnReaderGone, OkStatus(), layer_), IsEmpty());
     EXPECT_THAT(Give(&LifeCore::OnChecked, DataLossError("wrong"), layer_), IsEmpty());
     EXPECT_THAT(Give(&LifeCore::Fenced, now_, Greater(), layer_), IsEmpty());
@@ -163,16 +164,6 @@ TEST_F(LifeCoreTest, ProgressIsToldOnceFromTheOpeningOn) {
   Give(&LifeCore::Opened, SendOpened());
   EXPECT_EQ(The<SendProgress>(Work()).lengths, layer_.written);
   EXPECT_FALSE(Has<SendProgress>(Work()));
-}
-
-TEST_F(LifeCoreTest, ABusyOperationSaysNowAndAgainThatItIsAlive) {
-  Give(&LifeCore::Opened, SendOpened());
-  Work();
-  now_ = now_ + options_.keep_alive;
-  EXPECT_FALSE(Has<SendProgress>(LockRead(Mine(LockState::kHeld)))) << "it waits for the reader";
-  layer_.busy = true;
-  EXPECT_TRUE(Has<SendProgress>(LockRead(Mine(LockState::kHeld))));
-  EXPECT_FALSE(Has<SendProgress>(LockRead(Mine(LockState::kHeld)))) << "it just did";
 }
 
 TEST_F(LifeCoreTest, AHeartbeatIsPublishedWhenWhatItCoversIsWritten) {

@@ -41,7 +41,6 @@ LayerView PrimaryOperationCore::layer() const {
     if (copy_) view.written[p] = copy_->committed(static_cast<Part>(p));
     view.outstanding += appending_[p];
   }
-  view.busy = view.outstanding > 0;
   return view;
 }
 
@@ -107,7 +106,7 @@ void PrimaryOperationCore::OnLockRead(MonotonicTime now, const std::optional<Loc
 }
 
 void PrimaryOperationCore::OnLockUnavailable(MonotonicTime now, Effects& out) {
-  life_.OnLockUnavailable(now, layer(), out);
+  life_.OnLockUnavailable(now);
   if (life_.ended()) return;
   if (phase_ == Phase::kAwaitingLock) Open(out);
   out.push_back(DoWorkLater());

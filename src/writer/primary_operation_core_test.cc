@@ -287,17 +287,6 @@ TEST_F(PrimaryOperationCoreTest, AFailedPublicationIsRepeatedWhenItIsDue) {
   EXPECT_EQ(core().next_due(), MonotonicTime::Max());
 }
 
-TEST_F(PrimaryOperationCoreTest, AStalledAppendIsNotTakenForAStuckReader) {
-  Appending();
-  now_ = now_ + options_.keep_alive;
-  EXPECT_TRUE(Has<SendProgress>(Give(&Core::OnLockRead, life().lock().mine())));
-  Appended(Part::kData);
-  Work();
-  now_ = now_ + options_.keep_alive * 2;
-  EXPECT_FALSE(Has<SendProgress>(Give(&Core::OnLockRead, life().lock().mine())))
-      << "it waits for nothing of its own";
-}
-
 TEST_F(PrimaryOperationCoreTest, SealsThatContradictAndJumpsAreRefused) {
   Copying(Lengths{10, 32});
   EXPECT_TRUE(IsDataLoss(The<CloseStream>(Give(&Core::OnSeal, Lengths{11, 32})).status));

@@ -47,11 +47,13 @@ WriterAgent::WriterAgent(const stream::CellPorts& ports, cell::CellClient& cell,
       cell_(cell),
       options_(std::move(options)),
       shared_(std::make_unique<Shared>(ports_, cell, metrics, options_)),
+      beats_(*ports_.loop),
       lock_timer_(*ports_.loop) {}
 
 WriterAgent::~WriterAgent() = default;
 
 void WriterAgent::Attach(rpc::Server& server) {
+  beats_.Attach(server, "/tailcast.v1.Writer/Beats");
   server.HandleStream(
       "/tailcast.v1.Writer/Copy",
       scope_.Bind([this](std::unique_ptr<rpc::Stream> stream) { OnStream(std::move(stream)); }));

@@ -22,6 +22,7 @@
 #include "tailcast/base/metrics.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/cell/cell_client.h"
+#include "tailcast/rpc/beats.h"
 #include "tailcast/rpc/rpc.h"
 #include "tailcast/stream/operation.h"
 #include "tailcast/stream/ports.h"
@@ -38,7 +39,7 @@ class WriterAgent {
   WriterAgent(const WriterAgent&) = delete;
   WriterAgent& operator=(const WriterAgent&) = delete;
 
-  // Serves /tailcast.v1.Writer/Copy on `server`. Before the server starts.
+  // Serves tailcast.v1.Writer on `server`. Before the server starts.
   void Attach(rpc::Server& server);
 
   int operations() const { return running_; }
@@ -64,6 +65,7 @@ class WriterAgent {
   cell::CellClient& cell_;
   const WriterOptions options_;
   std::unique_ptr<Shared> shared_;  // by all operations
+  rpc::BeatServer beats_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::unique_ptr<Session>> sessions_;
   size_t unopened_ = 0;  // of sessions_

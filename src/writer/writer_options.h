@@ -23,7 +23,6 @@ struct WriterOptions {
   Duration retry_delay = Duration::Millis(20);     // doubles with each failed cache write in a row
   Duration retry_delay_max = Duration::Millis(500);
   int publish_attempts_at_end = 5;  // before an operation ends without having published its end
-  Duration keep_alive = Duration::Millis(500);    // to the reader, while bytes wait to be written
   Duration linger = Duration::Seconds(5);         // of the stream of an ended operation, at most
   Duration open_timeout = Duration::Seconds(10);  // for the first message of a stream
   Duration notice_retry = Duration::Millis(200);  // of a notice that the scheduler did not answer

@@ -1,0 +1,104 @@
+#include "tailcast/rpc/beats.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tailcast::rpc {
+
+// --- the one that is watched
+
+void BeatServer::Attach(Server& server, std::string_view method) {
+  server.HandleStream(
+      method, scope_.Bind([this](std::unique_ptr<Stream> stream) { OnStream(std::move(stream)); }));
+}
+
+void BeatServer::OnStream(std::unique_ptr<Stream> stream) {
+  if (watchers_.size() >= kWatchersMax) {
+    stream->SetCallbacks(
+        {scope_.Bind([](const std::string&) {}), nullptr, scope_.Bind([](const Status&) {})});
+    stream->Close(ResourceExhaustedError("more than " + std::to_string(kWatchersMax) +
+                                         " processes watch this one"));
+    return;
+  }
+  const uint64_t number = next_++;
+  auto watcher = std::make_unique<Watcher>();
+  watcher->stream = std::move(stream);
+  const Scope& scope = watcher->callbacks;
+  watcher->stream->SetCallbacks({scope.Bind([](const std::string&) {}), nullptr,
+                                 scope.Bind([this, number](const Status&) {
+                                   auto node = watchers_.extract(number);
+                                   Retire(loop_, std::move(node.mapped()));
+                                 })});
+  watcher->stream->Send("");
+  watchers_[number] = std::move(watcher);
+  if (!timer_.armed()) Beat();
+}
+
+void BeatServer::Beat() {
+  for (const auto& [number, watcher] : watchers_) {
+    // One beat says as much as many: a watcher that takes none gets none.
+    if (watcher->stream->queued_bytes() == 0) watcher->stream->Send("");
+  }
+  if (watchers_.empty()) return;
+  timer_.After(SilenceOptions().interval, scope_.Bind([this] { Beat(); }));
+}
+
+// --- the one that watches
+
+BeatWatch::BeatWatch(EventLoop& loop, Client& client, std::string method, BeatWatchOptions options,
+                     Hooks hooks)
+    : loop_(loop),
+      client_(client),
+      method_(std::move(method)),
+      options_(options),
+      hooks_(std::move(hooks)),
+      clock_(options.silence.interval),
+      silence_(options.silence) {
+  Connect();
+  Tick();
+}
+
+void BeatWatch::Connect() {
+  connection_.Restart();
+  heard_ = false;
+  connected_at_ = clock_.At(loop_.Now());
+  silence_.Restart();
+  stream_ = client_.Open(method_);
+  stream_->SetCallbacks({connection_.Bind([this](const std::string&) { OnBeat(); }), nullptr,
+                         connection_.Bind([this](const Status& why) { OnClosed(why); })});
+}
+
+void BeatWatch::OnBeat() {
+  silence_.OnBeat(clock_.At(loop_.Now()));
+  failures_ = 0;
+  const bool news = silent_ || !heard_;
+  heard_ = true;
+  silent_ = false;
+  if (news) hooks_.on_heard();
+}
+
+void BeatWatch::OnClosed(const Status& why) {
+  const Duration delay =
+      std::min(options_.retry * (int64_t{1} << std::min(failures_++, 10)), options_.retry_max);
+  retry_timer_.After(delay, scope_.Bind([this] { Connect(); }));
+  Silent("the connection to " + client_.address() + " broke: " + why.ToString());
+}
+
+void BeatWatch::Tick() {
+  tick_timer_.After(options_.silence.interval, scope_.Bind([this] { Tick(); }));
+  const MonotonicTime now = clock_.At(loop_.Now());
+  if (heard_ && now > silence_.limit()) {
+    return Silent(client_.address() + " has been silent for " +
+                  std::to_string(silence_.limit_duration().millis()) + " ms");
+  }
+  if (!heard_ && now - connected_at_ > options_.first_beat) {
+    Silent(client_.address() + " does not answer");
+  }
+}
+
+void BeatWatch::Silent(const std::string& why) {
+  if (std::exchange(silent_, true)) return;
+  hooks_.on_silent(UnavailableError(why));
+}
+
+}  // namespace tailcast::rpc

@@ -1,0 +1,104 @@
+// Beats: whether another process runs, told by itself over a stream. The one end sends an empty
+// message every 100 ms for as long as its loop turns; the other judges its silence by
+// silence_core.h. One stream for a pair of processes, whatever they have to do with each other.
+//
+//   watcher ──Beats──────────► server
+//           ◄─ · ─ · ─ · ────            on_heard with the first
+//           ◄             stopped        on_silent, after 200 ms on a quiet machine
+//           ◄─ · ─ · ────                on_heard
+//           ✕ connection                 on_silent at once; the watcher connects again
+//
+// Threads: everything on one loop.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "tailcast/base/running_clock.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/rpc/rpc.h"
+#include "tailcast/rpc/silence_core.h"
+
+namespace tailcast::rpc {
+
+// The one that is watched.
+class BeatServer {
+ public:
+  // `loop` outlives it.
+  explicit BeatServer(EventLoop& loop) : loop_(loop) {}
+  BeatServer(const BeatServer&) = delete;
+  BeatServer& operator=(const BeatServer&) = delete;
+
+  // Serves a method of a service, "/tailcast.v1.Reader/Beats". Before the server starts, once.
+  void Attach(Server& server, std::string_view method);
+
+ private:
+  static constexpr size_t kWatchersMax = 10000;
+  struct Watcher {
+    std::unique_ptr<Stream> stream;
+    Scope callbacks;
+    Scope& scope() { return callbacks; }
+  };
+  void OnStream(std::unique_ptr<Stream> stream);
+  void Beat();
+
+  EventLoop& loop_;
+  std::map<uint64_t, std::unique_ptr<Watcher>> watchers_;
+  uint64_t next_ = 1;
+  Timer timer_{loop_};
+  Scope scope_;
+};
+
+struct BeatWatchOptions {
+  SilenceOptions silence;
+  Duration first_beat = Duration::Seconds(3);  // connecting included
+  Duration retry = Duration::Millis(100);      // after a broken connection; doubles
+  Duration retry_max = Duration::Seconds(2);
+};
+
+// The one that watches.
+class BeatWatch {
+ public:
+  struct Hooks {
+    UniqueFunction<void()> on_heard;                     // it runs, for all that is known
+    UniqueFunction<void(const Status& why)> on_silent;   // Unavailable; it was not before
+  };
+
+  // `loop` and `client` outlive it. Begins at once. Hooks are called on later turns; they may destroy
+  // the watch.
+  BeatWatch(EventLoop& loop, Client& client, std::string method, BeatWatchOptions options,
+            Hooks hooks);
+  BeatWatch(const BeatWatch&) = delete;
+  BeatWatch& operator=(const BeatWatch&) = delete;
+
+  // Nothing says that it does not run: it is not known yet, or was heard of.
+  bool silent() const { return silent_; }
+
+ private:
+  void Connect();
+  void OnBeat();
+  void OnClosed(const Status& why);
+  void Tick();
+  void Silent(const std::string& why);
+
+  EventLoop& loop_;
+  Client& client_;
+  const std::string method_;
+  const BeatWatchOptions options_;
+  Hooks hooks_;
+  RunningClock clock_;
+  SilenceCore silence_;
+  std::unique_ptr<Stream> stream_;
+  MonotonicTime connected_at_;  // by clock_
+  bool heard_ = false;          // on this stream
+  bool silent_ = false;
+  int failures_ = 0;  // in a row
+  Timer tick_timer_{loop_};
+  Timer retry_timer_{loop_};
+  Scope connection_;  // of the stream's callbacks
+  Scope scope_;
+};
+
+}  // namespace tailcast::rpc

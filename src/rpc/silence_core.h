@@ -1,0 +1,55 @@
+// How long the other end of a stream of beats may be silent before it counts as stopped (paper §3,
+// Fault Tolerance). A process that is stopped, or whose loop hangs, keeps its connections: only its
+// silence tells.
+//
+// The limit follows what the beats did of late: on a quiet machine a stopped process is noticed
+// within `least`; where every process waits long for a processor, none is given up for that.
+//
+//   limit = interval + 4 x the worst lateness of late (which fades by 1/32 with each beat) + slack
+//
+// A core: no clock, no I/O. Times are running times of the one who judges (running_clock.h), so that
+// its own stalls are nobody's silence.
+#pragma once
+
+#include <algorithm>
+
+#include "tailcast/base/time.h"
+
+namespace tailcast::rpc {
+
+struct SilenceOptions {
+  Duration interval = Duration::Millis(100);  // of the beats
+  Duration slack = Duration::Millis(100);
+  Duration least = Duration::Millis(200);  // bounds of the limit
+  Duration most = Duration::Seconds(3);
+};
+
+class SilenceCore {
+ public:
+  explicit SilenceCore(SilenceOptions options) : options_(options) {}
+
+  // On another connection: the next beat is a first one. What was learned stays.
+  void Restart() { heard_ = {}; }
+  // The first one begins the count.
+  void OnBeat(MonotonicTime now) {
+    if (heard_ != MonotonicTime()) {
+      // One that was stopped for long says little of how late beats come.
+      const Duration late = std::min(now - heard_ - options_.interval, limit_duration() * 2);
+      worst_ = std::max(late, worst_ - worst_ / 32);
+    }
+    heard_ = now;
+  }
+  // Silence from here on is too long.
+  MonotonicTime limit() const { return heard_ + limit_duration(); }
+  Duration limit_duration() const {
+    return std::clamp(options_.interval + worst_ * 4 + options_.slack, options_.least,
+                      options_.most);
+  }
+
+ private:
+  const SilenceOptions options_;
+  MonotonicTime heard_;  // the last beat
+  Duration worst_;
+};
+
+}  // namespace tailcast::rpc

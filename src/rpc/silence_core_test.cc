@@ -1,0 +1,33 @@
+#include "tailcast/rpc/silence_core.h"
+
+#include "gtest/gtest.h"
+
+namespace tailcast::rpc {
+namespace {
+
+MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
+
+TEST(SilenceCoreTest, AQuietMachineNoticesAStopWithinTheLeast) {
+  SilenceCore core({});
+  for (int64_t ms = 100; ms <= 1000; ms += 100) core.OnBeat(At(ms));
+  EXPECT_EQ(core.limit(), At(1200));
+}
+
+TEST(SilenceCoreTest, WhereBeatsComeLateTheLimitFollowsAndComesBack) {
+  SilenceCore core({});
+  int64_t ms = 100;
+  core.OnBeat(At(ms));
+  core.OnBeat(At(ms += 350));
+  EXPECT_EQ(core.limit_duration(), Duration::Millis(100 + 4 * 250 + 100));
+  core.OnBeat(At(ms += 20));
+  EXPECT_GT(core.limit_duration(), Duration::Seconds(1)) << "one that comes soon takes nothing back";
+  for (int i = 0; i < 300; ++i) core.OnBeat(At(ms += 100));
+  EXPECT_EQ(core.limit_duration().millis(), 200);
+  core.OnBeat(At(ms += 100000));
+  EXPECT_EQ(core.limit_duration().millis(), 100 + 4 * 400 + 100) << "it was stopped";
+  for (int i = 0; i < 5; ++i) core.OnBeat(At(ms += 5000));
+  EXPECT_EQ(core.limit_duration(), Duration::Seconds(3)) << "but again and again";
+}
+
+}  // namespace
+}  // namespace tailcast::rpc

@@ -1,0 +1,114 @@
+// Beats over the simulated network: who is stopped is noticed, who is slow is not given up.
+#include "tailcast/rpc/beats.h"
+
+#include "gtest/gtest.h"
+#include "tailcast/sim/sim_loop.h"
+#include "tailcast/sim/sim_rpc.h"
+
+namespace tailcast::sim {
+namespace {
+
+class BeatsTest : public ::testing::Test {
+ protected:
+  struct Watched {
+    Watched(BeatsTest& test, const std::string& address)
+        : loop(test.time_.MakeLoop("watched")),
+          server(test.network_.MakeServer(*loop, "b")),
+          beats(*loop) {
+      beats.Attach(*server, "/Beats");
+      EXPECT_TRUE(server->Start(address).ok());
+    }
+    std::unique_ptr<SimLoop> loop;
+    std::unique_ptr<rpc::Server> server;
+    rpc::BeatServer beats;
+  };
+  void Watch() {
+    watch_ = std::make_unique<rpc::BeatWatch>(
+        *loop_, *client_, "/Beats", rpc::BeatWatchOptions(),
+        rpc::BeatWatch::Hooks{[this] { ++heard_; },
+                              [this](const Status& why) {
+                                EXPECT_TRUE(IsUnavailable(why));
+                                silent_at_ = time_.now();
+                                ++silences_;
+                              }});
+  }
+
+  VirtualTime time_{1};
+  Network network_{time_, Rng(2)};
+  std::unique_ptr<SimLoop> loop_ = time_.MakeLoop("watcher");
+  std::unique_ptr<rpc::Connector> connector_ = network_.MakeConnector(*loop_, "a");
+  std::unique_ptr<rpc::Client> client_ = connector_->MakeClient("b:1", "");
+  std::unique_ptr<rpc::BeatWatch> watch_;
+  int heard_ = 0, silences_ = 0;
+  MonotonicTime silent_at_;
+};
+
+TEST_F(BeatsTest, WhoIsStoppedIsNoticedSoonAndWhoIsBackToo) {
+  Watched watched(*this, "b:1");
+  Watch();
+  time_.RunFor(Duration::Seconds(5));
+  EXPECT_EQ(heard_, 1);
+  EXPECT_EQ(silences_, 0);
+  const MonotonicTime stopped_at = time_.now();
+  watched.loop->Pause();
+  time_.RunFor(Duration::Seconds(5));
+  EXPECT_EQ(silences_, 1) << "told once";
+  EXPECT_LE((silent_at_ - stopped_at).millis(), 300);
+  EXPECT_TRUE(watch_->silent());
+  watched.loop->Resume();
+  time_.RunFor(Duration::Millis(200));
+  EXPECT_EQ(heard_, 2);
+  EXPECT_FALSE(watch_->silent());
+}
+
+TEST_F(BeatsTest, TheWatchersOwnStallIsNobodysSilence) {
+  Watched watched(*this, "b:1");
+  Watch();
+  time_.RunFor(Duration::Seconds(1));
+  for (int i = 0; i < 5; ++i) {
+    loop_->Pause();
+    time_.RunFor(Duration::Seconds(4));
+    loop_->Resume();
+    time_.RunFor(Duration::Seconds(1));
+  }
+  EXPECT_EQ(silences_, 0);
+}
+
+TEST_F(BeatsTest, ABrokenConnectionIsToldAtOnceAndMadeAgain) {
+  auto watched = std::make_unique<Watched>(*this, "b:1");
+  Watch();
+  time_.RunFor(Duration::Seconds(1));
+  network_.Disconnect(*watched->loop);
+  watched.reset();
+  time_.RunFor(Duration::Millis(10));
+  EXPECT_EQ(silences_, 1);
+  time_.RunFor(Duration::Seconds(20));
+  EXPECT_EQ(silences_, 1);
+  Watched again(*this, "b:1");
+  time_.RunFor(Duration::Seconds(3));
+  EXPECT_EQ(heard_, 2);
+}
+
+TEST_F(BeatsTest, WhoNeverAnswersIsSilent) {
+  Watched watched(*this, "b:1");
+  watched.loop->Pause();
+  Watch();
+  time_.RunFor(Duration::Millis(2900));
+  EXPECT_EQ(silences_, 0) << "it may be far away";
+  time_.RunFor(Duration::Millis(300));
+  EXPECT_EQ(silences_, 1);
+}
+
+TEST_F(BeatsTest, AWatcherThatIsGoneGetsNothingMore) {
+  Watched watched(*this, "b:1");
+  Watch();
+  time_.RunFor(Duration::Seconds(1));
+  watch_.reset();
+  time_.RunFor(Duration::Seconds(1));
+  const uint64_t before = time_.events_run();
+  time_.RunFor(Duration::Seconds(10));
+  EXPECT_EQ(time_.events_run(), before) << "no timer runs for nobody";
+}
+
+}  // namespace
+}  // namespace tailcast::sim
