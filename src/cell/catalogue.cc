@@ -18,6 +18,23 @@ constexpr int kDeletedMax = 10000;
 constexpr int kDestinationsMax = 1000;
 constexpr int kAbandonedMax = 10 * kDestinationsMax;  // of changes that replaced one another
 
+bool SameTree(const v1::StreamConfig& a, const v1::StreamConfig& b) {
+  const auto edges = [](const v1::StreamConfig& stream) {
+    std::set<std::pair<std::string, std::string>> set;
+    for (const v1::TreeEdge& edge : stream.tree()) set.emplace(edge.from(), edge.to());
+    return set;
+  };
+  return edges(a) == edges(b);
+}
+
+// To an operator who knew an older tree: his own was not taken.
+Status ChangedMeanwhile(const v1::StreamConfig& known) {
+  return AbortedError("stream '" + known.name() + "': another change of its tree came first, as " +
+                      "version " + std::to_string(known.tree_version()) +
+                      "; look at that one (tailcast stream describe " + known.name() +
+                      ") and try again");
+}
+
 FAULT_POINT(kNobodyTold, "cell.nobody_told", "a deletion is not told to the other cells");
 
 }  // namespace
@@ -272,8 +289,14 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
   }
   if (const v1::StreamConfig* known = FindStream(stream.name())) {
     if (known->incarnation() == stream.incarnation()) {
-      if (known->tree_version() > stream.tree_version()) return *known;
+      if (known->tree_version() > stream.tree_version()) {
+        if (stream.source() == options_.cell) return ChangedMeanwhile(*known);
+        return *known;
+      }
       if (known->tree_version() == stream.tree_version()) {
+        if (stream.source() == options_.cell && !SameTree(*known, stream)) {
+          return ChangedMeanwhile(*known);
+        }
         v1::StreamConfig* mine = Mutable(stream.name());
         if (what.settled && mine->settled_version() < stream.tree_version()) {
           mine->set_settled_version(stream.tree_version());

@@ -101,6 +101,28 @@ TEST_F(CatalogueTest, ANameThatIsTakenIsRefusedWithItsSource) {
   EXPECT_THAT(core_.AskName("prices", "asia").message(), HasSubstr("source is cell 'us'"));
 }
 
+TEST_F(CatalogueTest, OfTwoChangesOfATreeAtOnceTheSecondIsRefused) {
+  const auto made = Create(Stream("flights"));
+  ASSERT_TRUE(made.ok());
+  v1::StreamConfig star = *made, chain = *made;
+  star.set_tree_version(2);
+  auto* edge = star.add_tree();
+  edge->set_from("us");
+  edge->set_to("asia");
+  chain.set_tree_version(2);
+  edge = chain.add_tree();
+  edge->set_from("eu");
+  edge->set_to("asia");
+  ASSERT_TRUE(core_.InstallStream(star).ok());
+  const Status second = core_.InstallStream(chain).status();
+  EXPECT_TRUE(IsAborted(second)) << second;
+  EXPECT_THAT(second.message(), HasSubstr("version 2"));
+  EXPECT_TRUE(core_.InstallStream(star).ok()) << "the first, whose answer was lost, again";
+  star.set_tree_version(3);
+  ASSERT_TRUE(core_.InstallStream(star).ok());
+  EXPECT_TRUE(IsAborted(core_.InstallStream(chain).status())) << "too late altogether";
+}
+
 TEST_F(CatalogueTest, OnlyTheSourceDeletes) {
   ASSERT_TRUE(core_.InstallStream(Foreign(5)).ok());
   const Status refused = core_.DeleteStream("flights").status();

@@ -77,10 +77,13 @@ void CellClient::OnView(Result<std::string> reply) {
     return;
   }
   // A new scheduler counts versions anew.
-  const bool changed = view->version() != view_.version() ||
+  const bool other_registry = view->registry_id() != view_.registry_id();
+  const bool changed = other_registry || view->version() != view_.version() ||
                        view->scheduler_incarnation() != view_.scheduler_incarnation();
-  // An old scheduler that has not noticed its fence must not take us back.
-  const bool stale = view->scheduler_incarnation() < view_.scheduler_incarnation();
+  // An old scheduler that has not noticed its fence must not take us back. But a registry that was
+  // lost and begun anew counts from 1.
+  const bool stale =
+      !other_registry && view->scheduler_incarnation() < view_.scheduler_incarnation();
   if (changed && !stale) {
     view_ = std::move(*view);
     const Scope::Watcher self = scope_.Watch();

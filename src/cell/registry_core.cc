@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tailcast/base/nearest.h"
+#include "tailcast/base/rng.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/stream/operation.h"
@@ -42,6 +43,11 @@ RegistryCore::RegistryCore(RegistryOptions options, v1::RegistrySnapshot durable
                  &durable_, seed),
       caches_(durable_, options_.cache_replicas, {.fence_after = options_.fence_after}),
       shown_(RingOf(durable_)) {
+  if (durable_.registry_id() == 0) {
+    durable_.set_registry_id(Rng(seed).Fork("registry").Next() | 1);
+    begun_ = true;
+  }
+  view_.set_registry_id(durable_.registry_id());
   view_.set_cell(options_.cell);
   view_.set_store(options_.store);
   view_.set_topology(options_.topology);
@@ -243,6 +249,7 @@ Status RegistryCore::ChangeRing(const v1::ChangeRingRequest& request) {
 
 v1::RegistrySnapshot RegistryCore::TakeSnapshot() {
   catalogue_.OnTaken();
+  begun_ = false;
   caches_.Save(&durable_);
   return durable_;
 }

@@ -80,7 +80,7 @@ class RegistryCore {
   Status ChangeRing(const v1::ChangeRingRequest& request);
 
   // There are changes that no snapshot given out holds.
-  bool NeedsWrite() const { return catalogue_.changed() || caches_.changed(); }
+  bool NeedsWrite() const { return begun_ || catalogue_.changed() || caches_.changed(); }
   v1::RegistrySnapshot TakeSnapshot();
   void OnWritten(const v1::RegistrySnapshot& snapshot);
   // As CacheMembers'.
@@ -103,6 +103,7 @@ class RegistryCore {
   RunningClock clock_;
   MonotonicTime seen_;  // when it was asked last, by the loop's clock
   v1::RegistrySnapshot durable_;
+  bool begun_ = false;   // it has an id that is not written
   Catalogue catalogue_;  // of durable_
   CacheMembers caches_;
   v1::RegistrySnapshot shown_;  // of it the ring: what is durable

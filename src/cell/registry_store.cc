@@ -41,6 +41,11 @@ size_t SnapshotAt(std::string_view bytes, size_t at) {
   return GetU32(bytes, at + 8) == Crc32c(payload) ? size : 0;
 }
 
+Status TakenOver(const std::string& name) {
+  return FailedPreconditionError("another scheduler took over this cell's registry (registry/" +
+                                 name + ")");
+}
+
 }  // namespace
 
 std::string EncodeSnapshot(const v1::RegistrySnapshot& snapshot) {
@@ -242,23 +247,21 @@ void RegistryStore::Begin() {
 }
 
 void RegistryStore::Append(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done) {
-  file_->AppendAt(
-      file_->committed_length(), EncodeSnapshot(snapshot),
-      scope_.Bind([this, done = std::move(done)](storage::AppendResult result) mutable {
-        switch (result.outcome) {
-          case storage::AppendOutcome::kApplied:
-            return done(OkStatus());
-          case storage::AppendOutcome::kFenced:
-          case storage::AppendOutcome::kWrongOffset:
-            dead_ = FailedPreconditionError(
-                "another scheduler took over this cell's registry (registry/" + name_ + ")");
-            return done(dead_);
-          case storage::AppendOutcome::kUnknown:
-            dead_ = UnavailableError("registry/" + name_ +
-                                     " cannot be written: " + result.error.ToString());
-            return done(dead_);
-        }
-      }));
+  file_->AppendAt(file_->committed_length(), EncodeSnapshot(snapshot),
+                  scope_.Bind([this, done = std::move(done)](storage::AppendResult result) mutable {
+                    switch (result.outcome) {
+                      case storage::AppendOutcome::kApplied:
+                        return done(OkStatus());
+                      case storage::AppendOutcome::kFenced:
+                      case storage::AppendOutcome::kWrongOffset:
+                        dead_ = TakenOver(name_);
+                        return done(dead_);
+                      case storage::AppendOutcome::kUnknown:
+                        dead_ = UnavailableError("registry/" + name_ +
+                                                 " cannot be written: " + result.error.ToString());
+                        return done(dead_);
+                    }
+                  }));
 }
 
 void RegistryStore::Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> done) {
@@ -266,6 +269,22 @@ void RegistryStore::Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> 
   waiting_->snapshot = std::move(snapshot);
   waiting_->done.push_back(std::move(done));
   SendNext();
+}
+
+void RegistryStore::CheckFence(Callback<void(Status)> done) {
+  if (!dead_.ok()) return loop_.Post(std::move(done).With(dead_));
+  auto opened = [this, name = name_, epoch = file_->epoch(),
+                 done = std::move(done)](Result<std::unique_ptr<storage::ReadFile>> file) mutable {
+    if (!file.ok()) return done(file.status());
+    const std::shared_ptr<storage::ReadFile> held = std::move(*file);
+    held->Size(scope_.Bind([this, held, name, epoch,
+                            done = std::move(done)](const Result<storage::FileSize>& size) mutable {
+      if (!size.ok()) return done(size.status());
+      if (size->epoch > epoch) dead_ = TakenOver(name);
+      done(dead_);
+    }));
+  };
+  store_.OpenRead(options_.dir, name_, scope_.Bind(std::move(opened)));
 }
 
 void RegistryStore::SendNext() {
@@ -296,8 +315,7 @@ void RegistryStore::Roll() {
   const auto created = [this, name](Result<std::unique_ptr<storage::AppendFile>> file) {
     if (!file.ok()) {
       dead_ = IsAlreadyExists(file.status())
-                  ? FailedPreconditionError(
-                        "another scheduler took over this cell's registry (registry/" + name + ")")
+                  ? TakenOver(name)
                   : UnavailableError("registry/" + name +
                                      " cannot be created: " + file.status().ToString());
       return Answer(dead_);

@@ -63,6 +63,10 @@ class RegistryStore {
   //   outcome is unknown, end and open anew.
   void Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> done);
 
+  // Whether another scheduler has taken over since; who has nothing to write would never know.
+  //   FailedPrecondition: it has; end. Others: it can't be told now.
+  void CheckFence(Callback<void(Status)> done);
+
   const std::string& file_name() const { return name_; }
 
  private:

@@ -65,6 +65,26 @@ TEST_F(RegistryStoreTest, EachOpenerHasAGreaterIncarnationAndFindsWhatWasWritten
   EXPECT_EQ(second->streams(0).name(), "flights");
 }
 
+TEST_F(RegistryStoreTest, WhoWritesNothingLearnsOfItsFenceByAsking) {
+  const auto check = [&](Process& p) {
+    std::optional<Status> result;
+    p.loop->Post(
+        scope_.Bind([&] { p.registry->CheckFence(scope_.Bind([&](Status s) { result = s; })); }));
+    EXPECT_TRUE(time_.RunUntil([&] { return result.has_value(); }, Duration::Seconds(60)));
+    return *result;
+  };
+  auto a = Make({.file_bytes_max = 1});
+  ASSERT_TRUE(Open(a).ok());
+  EXPECT_TRUE(check(a).ok());
+  auto b = Make({.file_bytes_max = 1});
+  auto second = Open(b);
+  ASSERT_TRUE(second.ok());
+  EXPECT_TRUE(IsFailedPrecondition(check(a)));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Write(b, *second).ok()) << "it rolls";
+  EXPECT_TRUE(check(b).ok());
+  EXPECT_FALSE(check(a).ok());
+}
+
 TEST_F(RegistryStoreTest, ATornSnapshotMayHoldTheBytesOfAWholeOne) {
   const google::protobuf::LogSilencer quiet;  // those bytes are no name
   v1::RegistrySnapshot inner;

@@ -227,6 +227,7 @@ Counter& OperationCore::CounterOf(v1::FailureCause cause) const {
     case v1::CAUSE_SOURCE:
       return counters_.source_lost;
     case v1::CAUSE_REFUSED:
+    case v1::CAUSE_READER_FULL:
       return counters_.refused;
     case v1::CAUSE_DATA_LOSS:
       return counters_.data_loss;

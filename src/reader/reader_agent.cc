@@ -146,9 +146,9 @@ void ReaderAgent::StartOne(stream::Operation operation) {
   if (const Status writer = writers_->Check(number); !writer.ok()) {
     driver.Stop(v1::CAUSE_WRITER_LOST, writer.message());
   } else if (running_now > options_.operations_max) {
-    driver.Stop(v1::CAUSE_REFUSED, "reader " + options_.name + " runs " +
-                                       std::to_string(options_.operations_max) +
-                                       " operations, its limit");
+    driver.Stop(v1::CAUSE_READER_FULL, "reader " + options_.name + " runs " +
+                                           std::to_string(options_.operations_max) +
+                                           " operations, its limit");
   }
 }
 

@@ -24,11 +24,11 @@ void BeatServer::OnStream(std::unique_ptr<Stream> stream) {
   auto watcher = std::make_unique<Watcher>();
   watcher->stream = std::move(stream);
   const Scope& scope = watcher->callbacks;
-  watcher->stream->SetCallbacks({scope.Bind([](const std::string&) {}), nullptr,
-                                 scope.Bind([this, number](const Status&) {
-                                   auto node = watchers_.extract(number);
-                                   Retire(loop_, std::move(node.mapped()));
-                                 })});
+  watcher->stream->SetCallbacks(
+      {scope.Bind([](const std::string&) {}), nullptr, scope.Bind([this, number](const Status&) {
+         auto node = watchers_.extract(number);
+         Retire(loop_, std::move(node.mapped()));
+       })});
   watcher->stream->Send("");
   watchers_[number] = std::move(watcher);
   if (!timer_.armed()) Beat();

@@ -62,12 +62,12 @@ struct BeatWatchOptions {
 class BeatWatch {
  public:
   struct Hooks {
-    UniqueFunction<void()> on_heard;                     // it runs, for all that is known
-    UniqueFunction<void(const Status& why)> on_silent;   // Unavailable; it was not before
+    UniqueFunction<void()> on_heard;                    // it runs, for all that is known
+    UniqueFunction<void(const Status& why)> on_silent;  // Unavailable; it was not before
   };
 
-  // `loop` and `client` outlive it. Begins at once. Hooks are called on later turns; they may destroy
-  // the watch.
+  // `loop` and `client` outlive it. Begins at once. Hooks are called on later turns; they may
+  // destroy the watch.
   BeatWatch(EventLoop& loop, Client& client, std::string method, BeatWatchOptions options,
             Hooks hooks);
   BeatWatch(const BeatWatch&) = delete;

@@ -7,8 +7,8 @@
 //
 //   limit = interval + 4 x the worst lateness of late (which fades by 1/32 with each beat) + slack
 //
-// A core: no clock, no I/O. Times are running times of the one who judges (running_clock.h), so that
-// its own stalls are nobody's silence.
+// A core: no clock, no I/O. Times are running times of the one who judges (running_clock.h), so
+// that its own stalls are nobody's silence.
 #pragma once
 
 #include <algorithm>

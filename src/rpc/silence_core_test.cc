@@ -20,7 +20,8 @@ TEST(SilenceCoreTest, WhereBeatsComeLateTheLimitFollowsAndComesBack) {
   core.OnBeat(At(ms += 350));
   EXPECT_EQ(core.limit_duration(), Duration::Millis(100 + 4 * 250 + 100));
   core.OnBeat(At(ms += 20));
-  EXPECT_GT(core.limit_duration(), Duration::Seconds(1)) << "one that comes soon takes nothing back";
+  EXPECT_GT(core.limit_duration(), Duration::Seconds(1))
+      << "one that comes soon takes nothing back";
   for (int i = 0; i < 300; ++i) core.OnBeat(At(ms += 100));
   EXPECT_EQ(core.limit_duration().millis(), 200);
   core.OnBeat(At(ms += 100000));

@@ -70,10 +70,11 @@ class SchedulerCoreTest : public ::testing::Test {
   }
   void Report(MonotonicTime now, const stream::Operation& o, v1::OperationState state,
               v1::FailureCause cause = v1::CAUSE_NONE,
-              const stream::Term& superseding = stream::Term()) {
+              const stream::Term& superseding = stream::Term(), bool opened = false) {
     v1::OperationReport report;
     stream::ToProto(o, report.mutable_operation());
     report.set_state(state);
+    report.set_opened(opened);
     report.set_cause(cause);
     report.set_superseding_term(superseding.Pack());
     if (state == v1::OPERATION_DONE) {

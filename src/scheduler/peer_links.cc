@@ -78,8 +78,21 @@ void PeerLinks::OnView(Link& link) {
     core.OnSettled(driver_.now(), stream::IdOf(stream), link.cell,
                    stream::TreeVersion{stream.settled_version()}, driver_.effects());
   }
+  ForgetLost(link);
   on_view_();
   driver_.DoWorkSoon();
+}
+
+// What it was told and does not have (its registry was lost) is told again. What it deleted before
+// we did is told once more, for nothing.
+void PeerLinks::ForgetLost(Link& link) {
+  const auto& theirs = link.view.view().streams();
+  const auto lost = std::erase_if(link.installed, [&](const auto& entry) {
+    return std::none_of(theirs.begin(), theirs.end(), [&](const v1::StreamConfig& stream) {
+      return stream::IdOf(stream) == stream::StreamId{entry.first, entry.second.incarnation};
+    });
+  });
+  if (lost > 0) Tell(link);
 }
 
 bool PeerLinks::IsFinished(const v1::StreamConfig& stream, const std::string& cell) const {

@@ -96,6 +96,7 @@ class PeerLinks {
 
   void Connect(const Neighbour& neighbour);
   void OnView(Link& link);
+  void ForgetLost(Link& link);
   void Tell(Link& link);
   void Install(Link& link, const v1::StreamConfig& stream, const ToldStream& what);
   void OnInstalled(Link& link, const std::string& stream, const ToldStream& what,

@@ -41,6 +41,7 @@ void RegistryService::Open(Callback<void(Status)> done) {
 void RegistryService::Begin() {
   view_timer_.At(opened_at_ + options_.view_grace, scope_.Bind([this] { OnViewChanged(); }));
   RegisterSelf();
+  CheckFence();
 }
 
 void RegistryService::End() {
@@ -60,7 +61,7 @@ void RegistryService::Write(Callback<void(Status)> then) {
   log_.Write(snapshot, scope_.Bind([this, snapshot, events = core_->TakeCacheEvents(),
                                     then = std::move(then)](const Status& status) mutable {
     if (!status.ok()) {
-      if (!ended_) owner_.OnRegistryLost(status);
+      Lose(status);
       return then(status);
     }
     core_->OnWritten(snapshot);
@@ -283,8 +284,25 @@ void RegistryService::ArmExpiry() {
   expiry_timer_.At(next, scope_.Bind([this] { Expire(); }));
 }
 
+void RegistryService::Lose(const Status& why) {
+  if (std::exchange(ended_, true)) return;
+  owner_.OnRegistryLost(why);
+}
+
+// A scheduler that was fenced goes on answering until its next write; one that had stopped has not
+// heard of its successor.
+void RegistryService::CheckFence() {
+  if (ended_) return;
+  stalls_ = core_->stalls();
+  fence_timer_.After(options_.fence_check, scope_.Bind([this] { CheckFence(); }));
+  log_.CheckFence(scope_.Bind([this](const Status& status) {
+    if (IsFailedPrecondition(status)) Lose(status);
+  }));
+}
+
 void RegistryService::Expire() {
   const auto gone = core_->Expire(loop_.Now());
+  if (core_->stalls() != stalls_) CheckFence();
   PersistCaches();
   for (const std::string& name : gone) {
     kLog.Warn("cell ", options_.registry.cell, ": the lease of ", name, " ran out");

@@ -35,6 +35,8 @@ struct RegistryServiceOptions {
   Duration view_grace = Duration::Millis(1500);
   int waiting_views_max = 20000;
   uint64_t seed = 1;
+  // How often it is looked whether another scheduler has taken over; and after each stall.
+  Duration fence_check = Duration::Seconds(1);
   MetricRegistry* metrics = nullptr;  // outlives the service; null: nothing is counted
 };
 
@@ -111,6 +113,8 @@ class RegistryService {
   void Report(const std::vector<cell::CacheMembers::Event>& events);
   void ShowCaches();
   void Expire();
+  void CheckFence();
+  void Lose(const Status& why);
   bool ViewIsReady() const;
   void OnViewChanged();
   void AnswerWaiting();
@@ -123,13 +127,15 @@ class RegistryService {
   cell::RegistryStore log_;
   std::unique_ptr<cell::RegistryCore> core_;  // from Open on
   MonotonicTime opened_at_;
-  bool ended_ = false;
+  bool ended_ = false;                       // or lost
   std::map<uint64_t, WaitingView> waiting_;  // by number, in the order of the calls
   uint64_t next_waiting_ = 1;
   bool answer_posted_ = false;
   Timer expiry_timer_{loop_};
   Timer view_timer_{loop_};
   Timer self_timer_{loop_};
+  Timer fence_timer_{loop_};
+  int64_t stalls_ = 0;  // of core_, when the fence was looked at
   Scope scope_;
 };
 

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class RegistryServiceTest : public ::testing::Test {
  protected:
@@ -91,6 +92,22 @@ class RegistryServiceTest : public ::testing::Test {
   storage::FakeDisk disk_{disk_loop_.get(), 1};
   Scope scope_;
 };
+
+TEST_F(RegistryServiceTest, ASchedulerThatWritesNothingEndsWhenItIsFenced) {
+  Process before(*this), stopped(*this), after(*this);
+  Open(stopped);
+  stopped.loop->Pause();
+  Open(before);
+  time_.RunFor(Duration::Seconds(3));
+  EXPECT_THAT(before.owner.events, IsEmpty());
+  Open(after);
+  time_.RunFor(Duration::Millis(1100));
+  EXPECT_THAT(before.owner.events, ElementsAre("lost"));
+  EXPECT_THAT(after.owner.events, IsEmpty());
+  stopped.loop->Resume();
+  time_.RunFor(Duration::Millis(10));
+  EXPECT_THAT(stopped.owner.events, ElementsAre("lost")) << "at once after its stall";
+}
 
 TEST_F(RegistryServiceTest, WhoKnowsTheViewWaitsForTheNextOne) {
   Process p(*this);

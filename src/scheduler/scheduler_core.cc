@@ -160,7 +160,8 @@ bool SchedulerCore::Adopt(const std::string& reader, const Operation& operation,
   }
   const OperationState& op = row->second;
   if (op.phase == Phase::kDone || (IsAssigned(op.phase) && operation.id < op.id)) {
-    out.stop[reader].push_back(operation.id);
+    // It goes on until its successor has the file, which ends it by itself: make before break.
+    if (op.phase == Phase::kDone || op.opened) out.stop[reader].push_back(operation.id);
     return false;
   }
   // An orphan, of ours or of the scheduler before us: it goes on.
@@ -201,6 +202,10 @@ void SchedulerCore::OnFailed(MonotonicTime now, Row row, const v1::OperationRepo
       ++counters_.refused;
       workers_.AvoidWriter(now, row->first.cell, workers.writer);
       return Retry(now, row, options_.avoid_worker / 2);
+    case v1::CAUSE_READER_FULL:
+      ++counters_.refused;
+      workers_.AvoidReader(now, workers.reader);
+      return Retry(now, row, options_.retry_delay);
     case v1::CAUSE_SOURCE:
       workers_.AvoidReader(now, workers.reader);
       return Retry(now, row, options_.retry_delay);

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -330,6 +332,18 @@ TEST_F(SchedulerCoreTest, NewOperationsAreThrottled) {
   EXPECT_EQ(out.start["r0"].size(), 4u);
 }
 
+TEST_F(SchedulerCoreTest, AFullReaderIsAvoidedAndNotItsWriter) {
+  core_.OnStream(At(0), Stream({{"a", "b"}}), out_);
+  Workers();
+  core_.OnNotice(At(1), {shard_, File(1)}, kOpen, out_);
+  const Operation first = Only(Started(At(1)), Layer::kCache);
+  Report(At(50), first, v1::OPERATION_FAILED, v1::CAUSE_READER_FULL);
+  const auto again = Started(core_.NextWork());
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_NE(reader_of_[again[0].id], reader_of_[first.id]);
+  EXPECT_EQ(again[0].writer_name, first.writer_name);
+}
+
 TEST_F(SchedulerCoreTest, AReturnedReaderGetsItsShareByShedding) {
   v1::StreamConfig s = Stream({{"a", "b"}});
   s.set_shards(10);
@@ -338,8 +352,9 @@ TEST_F(SchedulerCoreTest, AReturnedReaderGetsItsShareByShedding) {
   core_.OnWriters(At(0), "b", "", {{"w0", "b:1", ProcessIncarnation{1}}});
   for (int n = 0; n < 10; ++n)
     core_.OnNotice(At(1), {{{"s", stream::StreamIncarnation{7}}, n}, File(1)}, kOpen, out_);
+  const auto first = Started(At(1));
   std::vector<stream::OperationId> ids;
-  for (const Operation& o : Started(At(1))) ids.push_back(o.id);
+  for (const Operation& o : first) ids.push_back(o.id);
   core_.OnStarted("r0", ids);
   core_.OnReaders(At(2),
                   {{"r0", "a:1", ProcessIncarnation{1}}, {"r1", "a:2", ProcessIncarnation{2}}});
@@ -347,7 +362,15 @@ TEST_F(SchedulerCoreTest, AReturnedReaderGetsItsShareByShedding) {
   const auto moved = Started(At(3));
   ASSERT_EQ(moved.size(), 1u);
   EXPECT_EQ(reader_of_[moved[0].id], "r1");
+  const auto old = std::find_if(first.begin(), first.end(),
+                                [&](const Operation& o) { return o.target == moved[0].target; });
+  Report(At(3), *old, v1::OPERATION_RUNNING);
+  EXPECT_THAT(Started(At(3)), IsEmpty());
   EXPECT_TRUE(stopped_.empty()) << "the old one runs until the new one has taken over";
+  Report(At(3), moved[0], v1::OPERATION_RUNNING, v1::CAUSE_NONE, {}, /*opened=*/true);
+  Report(At(3), *old, v1::OPERATION_RUNNING);
+  Started(At(3));
+  EXPECT_THAT(stopped_["r0"], ElementsAre(old->id)) << "now it is of no use";
   for (int i = 0; i < 100; ++i) {
     core_.Shed(At(4 + i));
     for (const Operation& o : Started(At(4 + i))) core_.OnStarted(reader_of_[o.id], {o.id});

@@ -23,14 +23,14 @@ class BeatsTest : public ::testing::Test {
     rpc::BeatServer beats;
   };
   void Watch() {
-    watch_ = std::make_unique<rpc::BeatWatch>(
-        *loop_, *client_, "/Beats", rpc::BeatWatchOptions(),
-        rpc::BeatWatch::Hooks{[this] { ++heard_; },
-                              [this](const Status& why) {
-                                EXPECT_TRUE(IsUnavailable(why));
-                                silent_at_ = time_.now();
-                                ++silences_;
-                              }});
+    watch_ =
+        std::make_unique<rpc::BeatWatch>(*loop_, *client_, "/Beats", rpc::BeatWatchOptions(),
+                                         rpc::BeatWatch::Hooks{[this] { ++heard_; },
+                                                               [this](const Status& why) {
+                                                                 EXPECT_TRUE(IsUnavailable(why));
+                                                                 silent_at_ = time_.now();
+                                                                 ++silences_;
+                                                               }});
   }
 
   VirtualTime time_{1};

@@ -318,6 +318,39 @@ TEST(HopTest, AStoppedSchedulerDropsNobodyAndRestartsNothing) {
   }
 }
 
+// Somebody deleted its folder: its scheduler begins anew, and counts from 1.
+TEST(HopTest, ACellThatLostItsRegistryIsToldItsStreamsAgain) {
+  HopOptions options;
+  options.cells = {"us", "eu"};
+  Hop hop(options);
+  hop.CreateStream();
+  hop.world.Restart("eu", "scheduler");
+  hop.time().RunFor(Duration::Seconds(3));
+  ASSERT_EQ(hop.registry("eu")->view().scheduler_incarnation(), 2u);
+  hop.world.Kill("eu", "scheduler");
+  {
+    storage::Store& disk = *hop.world.process("eu", "writer-0").store;
+    const Scope scope;
+    int deleted = 0;
+    disk.List("registry", scope.Bind([&](const Result<std::vector<storage::DirEntry>>& entries) {
+      for (const storage::DirEntry& entry : *entries) {
+        disk.Delete("registry", entry.name, scope.Bind([&](const Status&) { ++deleted; }));
+      }
+    }));
+    ASSERT_TRUE(hop.time().RunUntil([&] { return deleted > 0; }, Duration::Seconds(5)));
+  }
+  hop.world.Start("eu", "scheduler", RunScheduler(hop.world, {}));
+  hop.time().RunFor(Duration::Seconds(5));
+  ASSERT_EQ(hop.registry("eu")->view().scheduler_incarnation(), 1u);
+  EXPECT_EQ(hop.registry("eu")->view().streams_size(), 1);
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  producer.Roll();
+  producer.Append(200);
+  const Truth truth{{1, {producer.data(), producer.index()}}};
+  EXPECT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(5)))
+      << hop.Missing(truth);
+}
+
 TEST(HopTest, AReRouteInMidStreamLosesNothingAndNeverStops) {
   HopOptions options;
   options.doorbells = true;
