@@ -76,6 +76,9 @@ int Produce(ProduceOptions& options) {
                                                                     : producer::Profile::kDefault;
   producer_options.takeover = options.takeover;
   producer_options.message_bytes_max = options.message_bytes_max;
+  producer_options.on_trouble = [](const Status& why) {
+    std::fprintf(stderr, "tailcast: %s; trying again\n", why.message().c_str());
+  };
   auto producer = producer::Producer::Open(producer_options);
   if (!producer.ok()) return Fail(producer.status());
 

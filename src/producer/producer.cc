@@ -250,13 +250,30 @@ class Producer::Impl {
     });
     const std::optional<Status> opened = opening->Wait(deadline, false);
     if (opened) return *opened;
-    return DeadlineExceededError("opening the shards of '" + stream.name + "' took longer than " +
-                                 std::to_string(options_.open_timeout.millis()) + " ms");
+    return WithTrouble(
+        DeadlineExceededError("opening the shards of '" + stream.name + "' took longer than " +
+                              std::to_string(options_.open_timeout.millis()) + " ms"));
+  }
+
+  // A deadline passed while a primary layer failed: what that says.
+  Status WithTrouble(Status status) {
+    if (status.code() != StatusCode::kDeadlineExceeded) return status;
+    Status trouble;
+    OnLoop([&] {
+      for (const auto& [number, agent] : agents_) {
+        if (trouble.ok() && agent != nullptr) trouble = agent->trouble();
+      }
+    });
+    if (trouble.ok()) return status;
+    return DeadlineExceededError(status.message() + ": " + trouble.message());
   }
 
   ProducerAgent::Hooks MakeHooks(int32_t number) {
     ProducerAgent::Hooks hooks;
     hooks.on_progress = scope_.Bind([this, number] { Feed(number); });
+    if (options_.on_trouble) {
+      hooks.on_trouble = scope_.Bind([this](const Status& why) { options_.on_trouble(why); });
+    }
     if (session_) {
       hooks.notify = scope_.Bind([this](const FileEvent& event, Callback<void(Status)> done) {
         NotifyScheduler(session_->cell(), scope_, event, std::move(done));
@@ -293,7 +310,7 @@ class Producer::Impl {
         agent->FlushSoon();
       }
     }));
-    return intake_.WaitUntilAcknowledged(timeout);
+    return WithTrouble(intake_.WaitUntilAcknowledged(timeout));
   }
 
   Status CloseShards(Duration timeout) {

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -60,6 +61,10 @@ struct Options {
   Duration open_timeout = Duration::Seconds(30);
   // How long a failing primary layer is tried again before the producer stops.
   Duration give_up = Duration::Seconds(60);
+  // Called when the primary layer begins to fail a shard, with what it says (a full disk: which,
+  // and how much is free), once until a file could be opened again. On the producer's thread, from
+  // Open until Close has returned. May be empty.
+  std::function<void(const Status&)> on_trouble;
 };
 
 struct Stats {
@@ -102,8 +107,8 @@ class Producer {
   // Raw bytes without message boundaries.
   Status Append(std::string_view bytes, AckCallback ack, int32_t shard = 0);
 
-  // Waits until everything published before is acknowledged. DeadlineExceeded; the error of a shard
-  // that stopped.
+  // Waits until everything published before is acknowledged. DeadlineExceeded, with what the
+  // primary layer says if it fails; the error of a shard that stopped.
   Status Flush(Duration timeout);
   // Flushes, seals the files, waits for the caches (2 s at most) and ends. Later calls fail, those
   // of other threads that are under way fail or were in time. Safe to call twice.

@@ -181,6 +181,10 @@ void ProducerAgent::StartAppend(Part part, AppendEffects::Append append) {
 void ProducerAgent::OnAppended(Part part, const storage::AppendResult& result) {
   AppendEffects effects;
   core_.OnAppended(part, result.outcome, effects);
+  if (result.outcome == storage::AppendOutcome::kUnknown) {
+    core_.OnCause(result.error);
+    TellTrouble();
+  }
   ShadowFile& shadow = *file_->shadow;
   if (effects.data_committed) {
     shadow.OnFlushed(Part::kData, effects.data_committed->at, effects.data_committed->bytes);
@@ -216,6 +220,7 @@ void ProducerAgent::OnOpenEvent(OpenEffect effect) {
     Stop(effect.status);
   } else {
     const RetryCore::Verdict verdict = core_.OnOpenFailed(effect.status, ports_.loop->Now());
+    if (!verdict.stop) TellTrouble();
     if (verdict.stop)
       Stop(*verdict.stop);
     else
@@ -223,7 +228,13 @@ void ProducerAgent::OnOpenEvent(OpenEffect effect) {
   }
 }
 
+void ProducerAgent::TellTrouble() {
+  if (std::exchange(told_trouble_, true)) return;
+  if (hooks_.on_trouble) hooks_.on_trouble(trouble());
+}
+
 void ProducerAgent::OnOpened(const stream::Stem& stem) {
+  told_trouble_ = false;
   const stream::Stem before = current();
   OpenedEffects effects;
   core_.OnOpened(stem, opener_->core().predecessors(), opener_->core().last_time_us(),

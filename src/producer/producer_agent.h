@@ -88,6 +88,8 @@ class ProducerAgent {
     NotifyHook notify;
     // Room in the buffer again, or the state changed. May be empty.
     Callback<void()> on_progress;
+    // The primary layer has begun to fail, with its words; it is tried again. May be empty.
+    Callback<void(Status)> on_trouble;
   };
 
   ProducerAgent(const stream::CellPorts& ports, stream::ShardId shard, AgentOptions options,
@@ -130,6 +132,8 @@ class ProducerAgent {
   State state() const { return core_.state(); }
   // Why it stopped; Ok while it works.
   const Status& status() const { return core_.status(); }
+  // Why the primary layer fails; Ok while it does not.
+  const Status& trouble() const { return core_.trouble(); }
   int64_t buffered_bytes() const { return core_.append().buffered_bytes(); }
   int64_t unacknowledged() const { return core_.append().unacknowledged(); }
   // Everything below is durable.
@@ -157,6 +161,7 @@ class ProducerAgent {
   void SealFile(const stream::Seal& seal);
   void WaitForReplicas();
   void Heartbeat();
+  void TellTrouble();
   void Stop(const Status& status);
   void ReportLost(AppendCore::Lost lost, const Status& status) const;
   // All files are whole in the caches.
@@ -169,6 +174,7 @@ class ProducerAgent {
   Callback<void(Status)> closed_;
   ShadowCounters shadow_counters_;
   int64_t heartbeats_ = 0;
+  bool told_trouble_ = false;  // since all was well
   ProducerCore core_;
   stream::PaceCore pace_;
   std::unique_ptr<OpenFile> file_;  // that is or was last appended to; null when there is none

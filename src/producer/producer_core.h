@@ -126,6 +126,10 @@ class ProducerCore {
                 int64_t last_time_us, MonotonicTime now, OpenedEffects& out);
   // The primary layer failed while the next file was being opened.
   RetryCore::Verdict OnOpenFailed(const Status& error, MonotonicTime now);
+  // What the storage said about an append that failed; and why the primary layer fails now, Ok
+  // while it does not.
+  void OnCause(const Status& error) { retry_.OnCause(error); }
+  const Status& trouble() const { return retry_.trouble(); }
 
   // The end; what is not acknowledged is to be reported lost.
   AppendCore::Lost Stop(Status status);

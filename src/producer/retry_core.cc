@@ -30,6 +30,7 @@ void RetryCore::OnAppendFailed(MonotonicTime now) {
 
 RetryCore::Verdict RetryCore::OnOpenFailed(const Status& error, MonotonicTime now) {
   if (!MayPass(error)) return {.stop = error.WithContext("opening " + name_)};
+  OnCause(error);
   failing_since_ = std::min(failing_since_, now);
   const Duration failing = now - failing_since_;
   if (failing > options_.give_up) {
@@ -41,7 +42,10 @@ RetryCore::Verdict RetryCore::OnOpenFailed(const Status& error, MonotonicTime no
   return {.wait = wait_};
 }
 
+void RetryCore::OnCause(const Status& error) { trouble_ = error.WithContext(name_); }
+
 void RetryCore::OnOpened() {
+  trouble_ = OkStatus();
   failing_since_ = MonotonicTime::Max();
   wait_ = Duration();
 }

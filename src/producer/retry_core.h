@@ -46,11 +46,17 @@ class RetryCore {
 
   void OnOpened();
 
+  // Of an append that failed.
+  void OnCause(const Status& error);
+  // Why the primary layer fails, as it said last; Ok while all is well.
+  const Status& trouble() const { return trouble_; }
+
  private:
   const std::string name_;
   const RetryOptions options_;
   MonotonicTime failing_since_ = MonotonicTime::Max();  // Max: all is well
   Duration wait_;                                       // the one before; 0 while all is well
+  Status trouble_;
 };
 
 // How long after the `failures`-th time that the scheduler could not be told of a file it is told

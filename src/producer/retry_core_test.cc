@@ -80,5 +80,16 @@ TEST(NotifyRetryWaitTest, DoublesUpToALimitAndEnds) {
   EXPECT_FALSE(NotifyRetryWait(13));
 }
 
+TEST(RetryCore, SaysWhyThePrimaryLayerFailsUntilAFileOpened) {
+  RetryCore retry("s/0", {});
+  EXPECT_TRUE(retry.trouble().ok());
+  retry.OnCause(ResourceExhaustedError("write f: no space"));
+  EXPECT_EQ(retry.trouble(), ResourceExhaustedError("s/0: write f: no space"));
+  (void)retry.OnOpenFailed(UnavailableError("create g"), MonotonicTime());
+  EXPECT_EQ(retry.trouble(), UnavailableError("s/0: create g"));
+  retry.OnOpened();
+  EXPECT_TRUE(retry.trouble().ok());
+}
+
 }  // namespace
 }  // namespace tailcast::producer

@@ -98,8 +98,7 @@ Result<std::unique_ptr<Attachment>> Attachment::Join(int root, const std::string
     close(fd);
     return number.status();
   }
-  return std::unique_ptr<Attachment>(
-      new Attachment(fd, Tag(boot_id + *number), Tag(boot_id)));
+  return std::unique_ptr<Attachment>(new Attachment(fd, Tag(boot_id + *number), Tag(boot_id)));
 }
 
 Attachment::~Attachment() { close(fd_); }

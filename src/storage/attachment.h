@@ -1,10 +1,11 @@
 // How long what processes share of a folder's page cache stays what it is. Internal to the posix
 // driver.
 //
-// A word that was written through a mapping and not flushed is gone when the page cache is: with the
-// machine, and also when the device or volume of the folder is taken away and attached again, or
-// when the folder is seen in a snapshot. Then nobody of before is there any more: a process that has
-// a file of the folder open keeps the page cache, and who saw the old device sees only that. So:
+// A word that was written through a mapping and not flushed is gone when the page cache is: with
+// the machine, and also when the device or volume of the folder is taken away and attached again,
+// or when the folder is seen in a snapshot. Then nobody of before is there any more: a process that
+// has a file of the folder open keeps the page cache, and who saw the old device sees only that.
+// So:
 //
 //   an attachment = as long as one process has the folder's file `.attached` open after another
 //

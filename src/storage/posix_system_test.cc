@@ -21,8 +21,8 @@
 namespace tailcast::storage {
 namespace {
 
-using ::testing::HasSubstr;
 using posix::Durability;
+using ::testing::HasSubstr;
 
 class TemporaryFolder {
  public:
@@ -142,8 +142,8 @@ TEST(PosixStore, WhatLiesOnAnotherMountBelowTheFolderIsRefused) {
   std::filesystem::create_directory_symlink(elsewhere.path(), folder.path() + "/d");
   Opened process(folder.path());
   SyncStore s = process.Sync();
-  for (const Status& status : {s.Create("d", "g", "k").status(), s.Open("d", "f").status(),
-                               s.List("d").status()}) {
+  for (const Status& status :
+       {s.Create("d", "g", "k").status(), s.Open("d", "f").status(), s.List("d").status()}) {
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
     EXPECT_THAT(status.message(), HasSubstr(folder.path() + "/d")) << status;
   }

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,6 +39,20 @@ struct Root {
   std::unique_ptr<Attachment> attachment;
 };
 
+// As ErrnoStatus; where there is no room, how much there is.
+Status SystemError(const Root& root, int error, const std::string& what) {
+  Status status = ErrnoStatus(error, what);
+  struct statvfs fs {};
+  if ((error != ENOSPC && error != EDQUOT) || fstatvfs(root.fd, &fs) != 0) return status;
+  const auto mib = [&](uint64_t blocks) {
+    return std::to_string(blocks * fs.f_frsize >> 20) + " MiB";
+  };
+  const bool no_inode = fs.f_files > 0 && fs.f_favail == 0;
+  return ResourceExhaustedError(status.message() + " (" + mib(fs.f_bavail) + " of " +
+                                mib(fs.f_blocks) + (no_inode ? " and no inode" : "") +
+                                " are free at " + root.path + ")");
+}
+
 // Which mount an open file or folder is on; what follows from its device where the kernel, before
 // 5.8, does not say.
 Result<uint64_t> MountOf(int fd, const std::string& path) {
@@ -63,7 +78,7 @@ class SystemFile : public OpsFile {
     while (!bytes.empty()) {
       const ssize_t n = pwrite(fd_, bytes.data(), bytes.size(), offset);
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return ErrnoStatus(errno, "write " + path_);
+      if (n < 0) return SystemError(*root_, errno, "write " + path_);
       if (n == 0) return UnavailableError("write " + path_ + ": the system wrote nothing");
       bytes.remove_prefix(static_cast<size_t>(n));
       offset += n;
@@ -71,7 +86,7 @@ class SystemFile : public OpsFile {
     return OkStatus();
   }
   Status Truncate(int64_t size) override {
-    if (ftruncate(fd_, size) != 0) return ErrnoStatus(errno, "cut " + path_);
+    if (ftruncate(fd_, size) != 0) return SystemError(*root_, errno, "cut " + path_);
     return OkStatus();
   }
   Result<std::string> ReadAt(int64_t offset, int64_t length) override {
@@ -81,7 +96,7 @@ class SystemFile : public OpsFile {
       const ssize_t n =
           pread(fd_, bytes.data() + have, bytes.size() - have, offset + static_cast<int64_t>(have));
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return ErrnoStatus(errno, "read " + path_);
+      if (n < 0) return SystemError(*root_, errno, "read " + path_);
       if (n == 0) break;
       have += static_cast<size_t>(n);
     }
@@ -91,14 +106,14 @@ class SystemFile : public OpsFile {
   Status SyncData() override {
     // EINTR does not come from local file systems; after any error the pages are gone, so there is
     // no second try.
-    if (fdatasync(fd_) != 0) return ErrnoStatus(errno, "flush " + path_);
+    if (fdatasync(fd_) != 0) return SystemError(*root_, errno, "flush " + path_);
     return OkStatus();
   }
   Result<bool> TryLock() override {
     // Of the open file description, so it also excludes other opens of this process.
     if (flock(fd_, LOCK_EX | LOCK_NB) == 0) return true;
     if (errno == EWOULDBLOCK) return false;
-    return ErrnoStatus(errno, "lock " + path_);
+    return SystemError(*root_, errno, "lock " + path_);
   }
   void Unlock() override { flock(fd_, LOCK_UN); }
   Result<std::unique_ptr<SharedPage>> MapPage(bool writable) override {
@@ -125,7 +140,7 @@ class SystemFileOps : public FileOps {
       const int fd = openat(root_->fd, Below(folder), O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
       if (fd >= 0) return Checked(fd, Absolute(folder) + "/(new file)");
       if (errno != EOPNOTSUPP && errno != EISDIR) {
-        return ErrnoStatus(errno, "create a file in " + Absolute(folder));
+        return SystemError(*root_, errno, "create a file in " + Absolute(folder));
       }
       no_unnamed_.store(true, std::memory_order_relaxed);
     }
@@ -136,14 +151,14 @@ class SystemFileOps : public FileOps {
     const std::string temporary = folder.empty() ? name : folder + "/" + name;
     const int fd =
         openat(root_->fd, temporary.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
-    if (fd < 0) return ErrnoStatus(errno, "create " + Absolute(temporary));
+    if (fd < 0) return SystemError(*root_, errno, "create " + Absolute(temporary));
     return Checked(fd, Absolute(temporary), temporary);
   }
 
   Result<std::unique_ptr<OpsFile>> Open(const std::string& path, bool writable) override {
     const int fd =
         openat(root_->fd, path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) return ErrnoStatus(errno, "open " + Absolute(path));
+    if (fd < 0) return SystemError(*root_, errno, "open " + Absolute(path));
     return Checked(fd, Absolute(path));
   }
 
@@ -152,14 +167,14 @@ class SystemFileOps : public FileOps {
     const std::string from =
         ours.temporary().empty() ? "/proc/self/fd/" + std::to_string(ours.fd()) : ours.temporary();
     if (linkat(root_->fd, from.c_str(), root_->fd, path.c_str(), AT_SYMLINK_FOLLOW) != 0) {
-      return ErrnoStatus(errno, "link " + Absolute(path));
+      return SystemError(*root_, errno, "link " + Absolute(path));
     }
     return OkStatus();
   }
 
   Status Unlink(const std::string& path) override {
     if (unlinkat(root_->fd, path.c_str(), 0) != 0) {
-      return ErrnoStatus(errno, "remove " + Absolute(path));
+      return SystemError(*root_, errno, "remove " + Absolute(path));
     }
     return OkStatus();
   }
@@ -167,14 +182,14 @@ class SystemFileOps : public FileOps {
   Status SyncFolder(const std::string& folder) override {
     TAILCAST_ASSIGN_OR_RETURN(const int fd, OpenFolder(folder));
     Status status;
-    if (fsync(fd) != 0) status = ErrnoStatus(errno, "flush folder " + Absolute(folder));
+    if (fsync(fd) != 0) status = SystemError(*root_, errno, "flush folder " + Absolute(folder));
     close(fd);
     return status;
   }
 
   Status MakeFolder(const std::string& path) override {
     if (mkdirat(root_->fd, path.c_str(), 0755) != 0) {
-      return ErrnoStatus(errno, "make folder " + Absolute(path));
+      return SystemError(*root_, errno, "make folder " + Absolute(path));
     }
     return OkStatus();
   }
@@ -186,7 +201,7 @@ class SystemFileOps : public FileOps {
     if (dir == nullptr) {
       const int error = errno;
       close(fd);
-      return ErrnoStatus(error, "list " + path);
+      return SystemError(*root_, error, "list " + path);
     }
     std::vector<OpsEntry> entries;
     errno = 0;
@@ -203,7 +218,7 @@ class SystemFileOps : public FileOps {
     }
     const int error = errno;
     closedir(dir);
-    if (error != 0) return ErrnoStatus(error, "list " + path);
+    if (error != 0) return SystemError(*root_, error, "list " + path);
     return entries;
   }
 
@@ -236,7 +251,7 @@ class SystemFileOps : public FileOps {
   }
   Result<int> OpenFolder(const std::string& folder) const {
     const int fd = openat(root_->fd, Below(folder), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return ErrnoStatus(errno, "open folder " + Absolute(folder));
+    if (fd < 0) return SystemError(*root_, errno, "open folder " + Absolute(folder));
     const Status checked = CheckMount(fd, Absolute(folder));
     if (checked.ok()) return fd;
     close(fd);

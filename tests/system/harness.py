@@ -84,8 +84,11 @@ class Up:
 
     def close(self):
         code = self.stop()
-        shutil.rmtree(self.root)
+        self.remove()
         return code
+
+    def remove(self):
+        shutil.rmtree(self.root)
 
     def stop(self):
         self.process.send_signal(signal.SIGINT)

@@ -1,0 +1,114 @@
+"""A disk that is full, under a real deployment: who waits for it says so, and goes on when there is room."""
+
+import os
+import pathlib
+import subprocess
+import threading
+import unittest
+
+from harness import BINARY, ONE_CELL, TIME_FACTOR, SystemTest, Up, main, run
+
+
+class SmallDisk:
+    """A mount of its own under the store of a one-cell deployment that was not started yet."""
+
+    def __init__(self, folder, mebibytes):
+        self.folder = pathlib.Path(folder)
+        self.folder.mkdir(parents=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "none", folder], check=True,
+                       capture_output=True)
+
+    def fill(self):
+        with open(self.folder / "filler", "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(64 << 10))
+            except OSError:
+                pass
+
+    def make_room(self):
+        (self.folder / "filler").unlink()
+
+    def close(self):
+        subprocess.run(["umount", "-l", self.folder], check=True)
+
+
+class UpOnASmallDisk(Up):
+    def start(self):
+        if not hasattr(self, "disk"):
+            self.disk = SmallDisk(os.path.join(self.dir, "here", "store"), 16)
+        super().start()
+
+    def close(self):
+        code = self.stop()
+        self.disk.close()
+        self.remove()
+        return code
+
+
+@unittest.skipIf(os.geteuid() != 0, "mounts a small disk, which only root may")
+class FullDisk(SystemTest):
+    def setUp(self):
+        self.up = UpOnASmallDisk(ONE_CELL, "--profile", "low-latency")
+        self.addCleanup(self.up.close)
+        code, _, err = run("stream", "create", "--dir", self.up.dir, "--stream", "s")
+        self.assertEqual(code, 0, err)
+
+    def start_producer(self):
+        producer = subprocess.Popen([BINARY, "produce", "--dir", self.up.dir, "--stream", "s"],
+                                    stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        said = []
+        told = threading.Event()
+
+        def listen():
+            for line in producer.stderr:
+                said.append(line)
+                if "No space left" in line:
+                    told.set()
+
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        return producer, said, told, listener
+
+    def check_named(self, said):
+        [line] = [line for line in said if "No space left" in line]
+        for words in ("s/0", str(self.up.disk.folder), " of 16 MiB are free", "trying again"):
+            self.assertIn(words, line)
+
+    def finish(self, producer, said, listener, expected):
+        producer.stdin.close()
+        self.assertEqual(producer.wait(timeout=60 * TIME_FACTOR), 0, said)
+        listener.join(timeout=5)
+        producer.stderr.close()
+        code, out, err = run("consume", "--dir", self.up.dir, "--stream", "s", "--from", "beginning",
+                             "--until-idle", "2")
+        self.assertEqual((code, out), (0, expected), err)
+
+    def test_a_producer_that_cannot_begin_names_it_and_begins_when_there_is_room(self):
+        self.up.disk.fill()
+        producer, said, told, listener = self.start_producer()
+        self.assertTrue(told.wait(10 * TIME_FACTOR), said)
+        self.check_named(said)
+        self.up.disk.make_room()
+        producer.stdin.write("one\n")
+        self.finish(producer, said, listener, b"one\n")
+
+    def test_a_producer_that_runs_names_it_and_loses_nothing(self):
+        producer, said, told, listener = self.start_producer()
+        producer.stdin.write("one\n")
+        producer.stdin.flush()
+        code, out, err = run("consume", "--dir", self.up.dir, "--stream", "s", "--from", "beginning",
+                             "--count", "1")
+        self.assertEqual((code, out), (0, b"one\n"), err)
+        self.up.disk.fill()
+        long_line = "x" * (1 << 20) + "\n"
+        producer.stdin.write(long_line)
+        producer.stdin.flush()
+        self.assertTrue(told.wait(10 * TIME_FACTOR), said)
+        self.check_named(said)
+        self.up.disk.make_room()
+        self.finish(producer, said, listener, b"one\n" + long_line.encode())
+
+
+if __name__ == "__main__":
+    main()
