@@ -433,6 +433,28 @@ void ShowCaches(const json& cell) {
               ring["epoch"].get<uint64_t>(), whole, replicas.size(), others.c_str());
 }
 
+// Over which driver of the fabric each process reads the caches, and why.
+void ShowConnections(const json& cell) {
+  for (const json* status : StatusOfEach(cell)) {
+    std::map<std::pair<std::string, std::string>, std::string> replicas;  // by driver and reason
+    for (const char* cache : {"data_cache_client", "metadata_cache_client"}) {
+      for (const json& one :
+           status->value(cache, json::object()).value("connections", json::array())) {
+        const json& way = one["reads"];
+        if (!way.is_object()) continue;
+        std::string& names = replicas[{way.value("over", ""), way.value("why", "")}];
+        const std::string name = one.value("replica", "");
+        if ((names + ",").find(" " + name + ",") != std::string::npos) continue;
+        names += (names.empty() ? " " : ", ") + name;
+      }
+    }
+    for (const auto& [way, names] : replicas) {
+      std::printf("  %s reads%s over %s (%s)\n", status->value("name", "").c_str(), names.c_str(),
+                  way.first.c_str(), way.second.c_str());
+    }
+  }
+}
+
 void Show(const json& cell) {
   if (cell.contains("error")) {
     std::printf("%s: %s\n\n", cell["name"].get<std::string>().c_str(),
@@ -444,6 +466,7 @@ void Show(const json& cell) {
               cell["scheduler_incarnation"].get<uint64_t>());
   ShowProcesses(cell);
   ShowCaches(cell);
+  ShowConnections(cell);
   ShowStreams(cell);
   ShowHops(cell);
   const int64_t from_cache = Sum(cell, kReadBytes, "origin", "cache");

@@ -73,6 +73,8 @@ struct ClientCounters {
 
   // Why a replica could not be connected to.
   OwnedCounter connect_failed;             // nobody answered, or the connection was refused
+  OwnedCounter connect_moved_up;           // to a better address, which works again
+  OwnedCounter channel_moved_up;           // the same of a message channel
   OwnedCounter connect_no_key;             // refused by either end: they don't have the same key
   OwnedCounter connect_not_a_cache;        // its memory is no cache's, or of another version
   OwnedCounter connect_other_incarnation;  // another life of it than the ring means

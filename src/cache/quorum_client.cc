@@ -49,6 +49,17 @@ void QuorumClient::UpdateRing(RingConfig config) {
 
 uint32_t QuorumClient::ready_replicas() const { return parts_->replicas.ready(); }
 
+std::vector<QuorumClient::Connection> QuorumClient::Connections() const {
+  std::vector<Connection> connections;
+  for (const ReplicaLinkPtr& link : *parts_->replicas.links()) {
+    connections.push_back(
+        {link->replica().name,
+         link->state() == ReplicaLink::State::kReady ? link->way() : fabric::Way{},
+         link->writes().way()});
+  }
+  return connections;
+}
+
 const ClientCounters& QuorumClient::counters() const { return parts_->context.counters; }
 
 // ---- Reads ----

@@ -27,6 +27,7 @@
 #include "tailcast/base/event_loop.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/quorum_options.h"
+#include "tailcast/fabric/connect.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/rpc/rpc.h"
 
@@ -47,6 +48,12 @@ class QuorumClient : public Client {
   void UpdateRing(RingConfig config);
   // Replicas that are connected now.
   uint32_t ready_replicas() const;
+  // How each replica is reached now; addresses are empty where there is no connection.
+  struct Connection {
+    std::string replica;
+    fabric::Way reads, writes;
+  };
+  std::vector<Connection> Connections() const;
 
   bool TryReadChunks(std::span<ChunkRead> reads) override;
   void ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duration timeout,

@@ -22,6 +22,9 @@ struct QuorumClientOptions {
   uint64_t seed = 0;  // 0: drawn. Chooses the relaxed read's replica of each key.
   Duration hedge_delay = Duration::Millis(30);  // at most: hedge_core.h
   Duration connect_timeout = Duration::Millis(500);
+  // Connected by less than the best of a replica's addresses (tcp, where RDMA did not work, say):
+  // how long until the better ones are tried again.
+  Duration better_address_interval = Duration::Seconds(15);
   // How often the server of a watched doorbell is looked at, and after how long without a heartbeat
   // its watches move to another replica.
   Duration heartbeat_interval = Duration::Millis(250);

@@ -19,6 +19,7 @@ namespace {
 const Logger kLog("cache");
 
 constexpr int kTokenIndexBits = 24;
+constexpr Duration kBetterAfterMax = Duration::Seconds(900);
 
 }  // namespace
 
@@ -61,7 +62,9 @@ ReplicaLink::ReplicaLink(ClientContext& context, fabric::Connector& fabric, rpc:
       standing_{replica_.whole, replica_.votes_in_other},
       rpc_(replica_.rpc_address.empty() ? nullptr : rpc.MakeClient(replica_.rpc_address, "")),
       writes_(context, fabric, rpc_.get(), replica_),
+      better_after_(context.options.better_address_interval),
       retry_(context.loop),
+      better_(context.loop),
       heart_(context.options.heartbeat_dead),
       heartbeat_(context.loop) {}
 
@@ -96,29 +99,37 @@ void ReplicaLink::Connect() {
   if (replica_.fabric_addresses.empty()) return;
   retry_.Cancel();
   Become(State::kConnecting);
-  const std::string& address =
-      replica_.fabric_addresses[next_address_ % replica_.fabric_addresses.size()];
-  fabric_.Connect(address, context_.options.connect_timeout,
-                  connection_.Bind([this](Result<std::unique_ptr<fabric::Endpoint>> endpoint) {
-                    OnConnected(std::move(endpoint));
-                  }));
+  std::vector<std::string> addresses = replica_.fabric_addresses;
+  const std::string misleading = std::exchange(misleading_, {});
+  if (addresses.size() > 1) std::erase(addresses, misleading);
+  fabric::ConnectBest(
+      &fabric_, addresses, "", context_.options.connect_timeout,
+      connection_.Bind([this, misleading](Result<fabric::BestEndpoint> best) {
+        if (best.ok() && !misleading.empty()) {
+          std::string& passed_over = best->way.passed_over;
+          if (!passed_over.empty()) passed_over += "; ";
+          passed_over.append(fabric::SchemeOf(misleading)).append(": it did not lead to the cache");
+        }
+        OnConnected(std::move(best));
+      }));
 }
 
-void ReplicaLink::OnConnected(Result<std::unique_ptr<fabric::Endpoint>> endpoint) {
-  if (!endpoint.ok()) {
-    const bool no_key = IsPermissionDenied(endpoint.status());
+void ReplicaLink::OnConnected(Result<fabric::BestEndpoint> best) {
+  if (!best.ok()) {
+    const Status& status = best.status();
+    const bool no_key = IsPermissionDenied(status);
     ++(no_key ? context_.counters.connect_no_key : context_.counters.connect_failed);
     if (no_key && !std::exchange(told_no_key_, true)) {
-      kLog.Warn("replica ", replica_.name, ": ", endpoint.status(),
-                "; it is tried again and again");
+      kLog.Warn("replica ", replica_.name, ": ", status, "; it is tried again and again");
     } else {
-      kLog.Debug("replica ", replica_.name, ": ", endpoint.status());
+      kLog.Debug("replica ", replica_.name, ": ", status);
     }
     OnConnectFailed();
     return;
   }
   told_no_key_ = false;
-  endpoint_ = std::move(endpoint).value();
+  endpoint_ = std::move(best->endpoint);
+  way_ = std::move(best->way);
   immediate_ = endpoint_->capabilities().immediate;
   scans_ = endpoint_->capabilities().scan;
   endpoint_->set_read_timeout(kReadDeadlineMax);
@@ -126,7 +137,7 @@ void ReplicaLink::OnConnected(Result<std::unique_ptr<fabric::Endpoint>> endpoint
     kLog.Warn("replica ", replica_.name, " exports ", endpoint_->regions().size(),
               " regions; a cache server has two");
     ++context_.counters.connect_not_a_cache;
-    OnConnectFailed();
+    OnMisled();
     return;
   }
   if (!immediate_) endpoint_->SetReadyCallback(connection_.Bind([this] { OnCompletions(); }));
@@ -170,11 +181,17 @@ void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
     }
   }
   if (!geometry.has_value()) {
-    OnConnectFailed();
-    return;
+    // Anything but a good answer or none at all is the server's end, over any address.
+    if (status == ReadStatus::kOk || status == ReadStatus::kTimeout) return OnMisled();
+    return OnConnectFailed();
   }
   geometry_ = *geometry;
   Become(State::kReady);
+  if (way_.passed_over.empty()) {
+    better_after_ = context_.options.better_address_interval;
+  } else {
+    LookForBetter();
+  }
   health_.OnSuccess();
   heart_.Reset();
   heart_.OnLook(context_.loop.Now(), layout::LoadWord(page + layout::kHeartbeatOffset));
@@ -183,8 +200,31 @@ void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
   for (Task& task : std::exchange(waiting_, {})) task();
 }
 
+void ReplicaLink::LookForBetter() {
+  better_.After(better_after_, connection_.Bind([this] {
+    const std::vector<std::string> better =
+        fabric::BetterAddresses(replica_.fabric_addresses, "", way_.address);
+    if (better.empty()) return LookForBetter();
+    fabric::ConnectBest(&fabric_, better, "", context_.options.connect_timeout,
+                        connection_.Bind([this](Result<fabric::BestEndpoint> best) {
+                          if (!best.ok()) return LookForBetter();
+                          kLog.Info("replica ", replica_.name, ": from ", way_.address, " up to ",
+                                    best->way.address);
+                          ++context_.counters.connect_moved_up;
+                          EndConnection(State::kIdle);
+                          Become(State::kConnecting);
+                          OnConnected(std::move(best));
+                        }));
+  }));
+}
+
+void ReplicaLink::OnMisled() {
+  misleading_ = way_.address;
+  better_after_ = std::min(better_after_ * 2, kBetterAfterMax);
+  OnConnectFailed();
+}
+
 void ReplicaLink::OnConnectFailed() {
-  ++next_address_;
   health_.OnFailure(context_.loop.Now(), context_.loop.Now());
   Lose();
 }
@@ -239,6 +279,7 @@ void ReplicaLink::Retire() {
 void ReplicaLink::EndConnection(State next) {
   Become(next);
   connection_.Restart();
+  better_.Cancel();
   heartbeat_.Cancel();
   batch_.clear();
   scan_batch_.clear();

@@ -32,6 +32,7 @@
 #include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/replica_speed.h"
 #include "tailcast/cache/write_link.h"
+#include "tailcast/fabric/connect.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/rpc/rpc.h"
 
@@ -94,6 +95,8 @@ class ReplicaLink {
   // Of the connection that is ready, or else of the last one.
   const layout::Geometry& geometry() const { return geometry_; }
   bool immediate() const { return immediate_; }
+  // How it is connected, if it is kReady.
+  const fabric::Way& way() const { return way_; }
   // For keys of overflowed buckets; null: it has no address.
   rpc::Client* rpc() { return rpc_.get(); }
   WriteLink& writes() { return writes_; }
@@ -167,12 +170,16 @@ class ReplicaLink {
   }
   // A token for the read, which is kept under it from now on.
   uint64_t Keep(FabricRead::Ptr read, size_t parts);
-  void OnConnected(Result<std::unique_ptr<fabric::Endpoint>> endpoint);
+  void OnConnected(Result<fabric::BestEndpoint> best);
+  // Connected by less than the best address: sees now and then whether a better one works.
+  void LookForBetter();
   // Reads the header page and hands it over.
   void ReadPage(void (ReplicaLink::*on_page)(fabric::ReadStatus status, const char* page));
   void OnGeometry(fabric::ReadStatus status, const char* page);
   // The cause is counted already.
   void OnConnectFailed();
+  // The same of an address that led somewhere, and not to the cache.
+  void OnMisled();
   void CountReadError(fabric::ReadStatus status);
   // Gives up the connection, and tries again when the back-off allows.
   void Lose();
@@ -191,13 +198,17 @@ class ReplicaLink {
   WriteLink writes_;
   State state_ = State::kIdle;
   bool immediate_ = false, scans_ = false;
-  size_t next_address_ = 0;
+  fabric::Way way_;         // of the connection that is, or was last
+  std::string misleading_;  // an address that led to no memory of ours: others are tried first
+  // Until a better address is tried; longer each time that one misleads.
+  Duration better_after_;
   bool told_no_key_ = false;  // that the keys don't fit, since the last connection
   layout::Geometry geometry_;
   ReplicaHealth health_;
   ReplicaSpeed speed_;
   std::vector<Task> waiting_;  // for the end of kConnecting
   Timer retry_;
+  Timer better_;
 
   std::vector<FabricRead::Ptr> reads_;  // under way, by index; null: free
   std::vector<uint32_t> free_reads_;

@@ -43,10 +43,12 @@ class RecordedRead : public FabricRead {
 };
 
 struct World {
-  explicit World(bool immediate) : context(loop, {}), connector(&net, &loop) {
+  explicit World(bool immediate, std::vector<std::string> addresses = {"test:a"})
+      : context(loop, {}), connector(&net, &loop) {
     EXPECT_TRUE(kQuiet);
     net.immediate = immediate;
-    link = std::make_unique<ReplicaLink>(context, connector, rpc, Replica{"a", "", {"test:a"}});
+    link = std::make_unique<ReplicaLink>(context, connector, rpc,
+                                         Replica{"a", "", std::move(addresses)});
   }
   void StartServer(uint64_t generation) {
     exporter = std::make_unique<TestExporter>(&net, "a");
@@ -56,6 +58,16 @@ struct World {
     server = std::make_unique<ServerCore>(ServerCoreOptions{}, index, data,
                                           layout::Generation{generation});
     EXPECT_TRUE(exporter->Listen().ok());
+  }
+  // Another way to the memory of the server, which has generation 5.
+  void OpenFastWay() {
+    fast_exporter = std::make_unique<TestExporter>(&net, "fast");
+    const MemoryPlan plan = PlanMemory(8 << 20, 4096);
+    const auto index = *fast_exporter->AddRegion(layout::kIndexRegion, plan.index_bytes);
+    const auto data = *fast_exporter->AddRegion(layout::kDataRegion, plan.data_bytes);
+    fast_server =
+        std::make_unique<ServerCore>(ServerCoreOptions{}, index, data, layout::Generation{5});
+    EXPECT_TRUE(fast_exporter->Listen().ok());
   }
   void Read(Fate* fate) {
     auto* const read = new RecordedRead(fate);
@@ -70,6 +82,8 @@ struct World {
   NoRpc rpc;
   std::unique_ptr<TestExporter> exporter;
   std::unique_ptr<ServerCore> server;
+  std::unique_ptr<TestExporter> fast_exporter;
+  std::unique_ptr<ServerCore> fast_server;
   std::unique_ptr<ReplicaLink> link;
   const Scope scope;
 };
@@ -197,6 +211,73 @@ TEST_P(ReplicaLinkTest, AWatchAtAServerThatDiedLongAgoMovesSoon) {
                     world.scope.Bind([&](fabric::WatchOutcome) { outcome += "moves"; }));
   world.loop.RunFor(Duration::Millis(260));
   EXPECT_EQ(outcome, "moves");
+}
+
+// ---- which of its addresses ----
+
+TEST_P(ReplicaLinkTest, FallsBackToAnotherAddressAndMovesUpWhenTheBetterOneWorks) {
+  World world(GetParam(), {"test:fast", "test:a"});
+  world.StartServer(5);
+  world.link->Connect();
+  world.loop.RunFor(Duration::Seconds(180));
+  ASSERT_EQ(world.link->state(), State::kReady);
+  EXPECT_EQ(world.link->way().address, "test:a");
+  EXPECT_NE(world.link->way().passed_over, "");
+  EXPECT_EQ(world.context.counters.connect_failed, 0u) << "it is connected";
+  world.OpenFastWay();
+  world.loop.RunFor(world.context.options.better_address_interval);
+  EXPECT_EQ(world.link->state(), State::kReady);
+  EXPECT_EQ(world.link->way().address, "test:fast");
+  EXPECT_EQ(world.link->way().passed_over, "");
+  EXPECT_EQ(world.context.counters.connect_moved_up, 1u);
+  // It goes away, and comes back.
+  world.net.Kill("fast");
+  world.link->OnReadError(fabric::ReadStatus::kUnreachable, world.loop.Now());
+  world.loop.RunFor(Duration::Millis(50));
+  EXPECT_EQ(world.link->state(), State::kReady);
+  EXPECT_EQ(world.link->way().address, "test:a");
+  world.OpenFastWay();
+  world.loop.RunFor(world.context.options.better_address_interval);
+  EXPECT_EQ(world.link->way().address, "test:fast");
+  EXPECT_EQ(world.context.counters.connect_moved_up, 2u);
+}
+
+TEST_P(ReplicaLinkTest, AnAddressThatMisleadsIsLeftForAnotherAndTriedEverLessOften) {
+  World world(GetParam(), {"test:fast", "test:a"});
+  world.StartServer(5);
+  world.fast_exporter = std::make_unique<TestExporter>(&world.net, "fast");  // has no cache
+  ASSERT_TRUE(world.fast_exporter->AddRegion(0, 4096).ok());
+  ASSERT_TRUE(world.fast_exporter->Listen().ok());
+  world.link->Connect();
+  world.loop.RunFor(Duration::Millis(50));
+  EXPECT_EQ(world.link->state(), State::kReady);
+  EXPECT_EQ(world.link->way().address, "test:a");
+  EXPECT_EQ(world.context.counters.connect_not_a_cache, 1u);
+  world.loop.RunFor(Duration::Seconds(3600));
+  EXPECT_EQ(world.link->way().address, "test:a");
+  const uint64_t tries = world.context.counters.connect_not_a_cache;
+  EXPECT_GT(tries, 3u);
+  EXPECT_LT(tries, 12u);
+}
+
+TEST(ReplicaLinkReadTest, ReadsUnderWayAreLostOnceWhenItMovesUp) {
+  World world(false, {"test:fast", "test:a"});
+  world.StartServer(5);
+  world.link->Connect();
+  world.loop.RunFor(Duration::Millis(1));
+  ASSERT_EQ(world.link->way().address, "test:a");
+  world.OpenFastWay();
+  world.loop.RunFor(world.context.options.better_address_interval - Duration::Millis(50));
+  world.net.hosts["a"].delay = Duration::Millis(200);
+  Fate old, fresh;
+  world.Read(&old);
+  world.loop.RunFor(Duration::Millis(60));
+  ASSERT_EQ(world.link->way().address, "test:fast");
+  EXPECT_EQ(old.text, "lost");
+  world.Read(&fresh);
+  world.loop.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(old.text, "lost");
+  EXPECT_EQ(fresh.text, "ok");
 }
 
 TEST(ReplicaLinkReadTest, ReadsOfALostConnectionAreLostOnceAndThoseOfTheNextComplete) {

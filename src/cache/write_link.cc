@@ -29,6 +29,7 @@ WriteLink::WriteLink(ClientContext& context, fabric::Connector& fabric, rpc::Cli
 WriteLink::~WriteLink() = default;
 
 uint64_t WriteLink::Write(MutateMessage* message, MonotonicTime deadline, Done done) {
+  if (state_ == State::kOpen && !way_.passed_over.empty()) LookForBetter();
   const uint64_t write = next_write_++;
   pending_[write] = {.message = message, .deadline = deadline, .done = std::move(done)};
   bytes_ += message->bytes();
@@ -72,15 +73,14 @@ void WriteLink::OnSilence(MonotonicTime sent) {
 
 void WriteLink::Open() {
   state_ = State::kOpening;
-  fabric::OpenBestChannel(&fabric_, addresses_, "", context_.options.connect_timeout,
-                          scope_.Bind([this](Result<std::unique_ptr<fabric::Channel>> channel) {
-                            OnOpened(std::move(channel));
-                          }));
+  fabric::OpenBestChannel(
+      &fabric_, addresses_, "", context_.options.connect_timeout,
+      scope_.Bind([this](Result<fabric::BestChannel> best) { OnOpened(std::move(best)); }));
 }
 
-void WriteLink::OnOpened(Result<std::unique_ptr<fabric::Channel>> channel) {
-  if (!channel.ok()) {
-    kLog.Debug("no channel to a replica: ", channel.status());
+void WriteLink::OnOpened(Result<fabric::BestChannel> best) {
+  if (!best.ok()) {
+    kLog.Debug("no channel to a replica: ", best.status());
     ++context_.counters.channel_failed;
     state_ = State::kClosed;
     health_.OnFailure(context_.loop.Now(), context_.loop.Now());
@@ -88,15 +88,47 @@ void WriteLink::OnOpened(Result<std::unique_ptr<fabric::Channel>> channel) {
     return;
   }
   state_ = State::kOpen;
-  channel_ = std::move(channel).value();
-  channel_->SetCallbacks({.on_answer = scope_.Bind([this](uint64_t write, std::string_view answer) {
-                            OnAnswer(write, answer);
-                          }),
-                          .on_broken = scope_.Bind([this] {
-                            ++context_.counters.channel_broken;
-                            OnBroken();
-                          })});
+  SetCallbacks(best->channel.get());
+  Adopt(std::move(best).value());
   SendWaiting();
+}
+
+void WriteLink::SetCallbacks(fabric::Channel* channel) {
+  channel->SetCallbacks({.on_answer = scope_.Bind([this](uint64_t write, std::string_view answer) {
+                           OnAnswer(write, answer);
+                         }),
+                         .on_broken = scope_.Bind([this, channel] {
+                           if (channel != channel_.get()) return better_.reset();
+                           ++context_.counters.channel_broken;
+                           OnBroken();
+                         })});
+}
+
+void WriteLink::Adopt(fabric::BestChannel best) {
+  channel_ = std::move(best.channel);
+  way_ = std::move(best.way);
+  look_better_at_ = context_.loop.Now() + context_.options.better_address_interval;
+}
+
+void WriteLink::LookForBetter() {
+  if (better_.has_value()) {
+    if (!pending_.empty()) return;
+    kLog.Info("writes to a replica: from ", way_.address, " up to ", better_->way.address);
+    ++context_.counters.channel_moved_up;
+    fabric::BestChannel better = std::move(*better_);
+    better_.reset();
+    return Adopt(std::move(better));
+  }
+  if (context_.loop.Now() < look_better_at_) return;
+  look_better_at_ = context_.loop.Now() + context_.options.better_address_interval;
+  const std::vector<std::string> better = fabric::BetterAddresses(addresses_, "", way_.address);
+  if (better.empty()) return;
+  fabric::OpenBestChannel(&fabric_, better, "", context_.options.connect_timeout,
+                          scope_.Bind([this](Result<fabric::BestChannel> best) {
+                            if (!best.ok() || state_ != State::kOpen) return;
+                            SetCallbacks(best->channel.get());
+                            better_ = std::move(best).value();
+                          }));
 }
 
 void WriteLink::SendWaiting() {
@@ -124,6 +156,7 @@ void WriteLink::OnBroken() {
   silence_.Cancel();
   silent_since_.reset();
   channel_.reset();
+  better_.reset();
   health_.OnFailure(context_.loop.Now(), context_.loop.Now());
   std::vector<uint64_t> unknown;
   for (const auto& [write, pending] : pending_) {

@@ -28,6 +28,7 @@
 #include "tailcast/cache/client_context.h"
 #include "tailcast/cache/mutate_message.h"
 #include "tailcast/cache/quorum_core.h"
+#include "tailcast/fabric/connect.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/rpc/rpc.h"
 
@@ -57,6 +58,9 @@ class WriteLink {
   void Cancel(uint64_t write);
   static constexpr Duration kSilenceMax = Duration::Millis(250);
 
+  // Of the channel that is open; without one its address is empty.
+  fabric::Way way() const { return state_ == State::kOpen ? way_ : fabric::Way{}; }
+
   // Of the writes that have no outcome.
   uint64_t bytes() const { return bytes_; }
 
@@ -71,7 +75,12 @@ class WriteLink {
   };
 
   void Open();
-  void OnOpened(Result<std::unique_ptr<fabric::Channel>> channel);
+  void OnOpened(Result<fabric::BestChannel> best);
+  void SetCallbacks(fabric::Channel* channel);
+  void Adopt(fabric::BestChannel best);
+  // Open by less than the best address: sees now and then whether a better one works, and moves to
+  // it between two writes, so that the outcome of none is lost.
+  void LookForBetter();
   void OnAnswer(uint64_t write, std::string_view answer);
   void OnBroken();
   // One that was sent at `sent` is given up.
@@ -93,6 +102,9 @@ class WriteLink {
   uint64_t next_write_ = 1;
   uint64_t bytes_ = 0;
   std::unique_ptr<fabric::Channel> channel_;
+  fabric::Way way_;                            // of it
+  std::optional<fabric::BestChannel> better_;  // to be moved to
+  MonotonicTime look_better_at_;
   // Since when nothing was answered, as writes that were given up show; reset by each answer.
   std::optional<MonotonicTime> silent_since_;
   Timer silence_;

@@ -146,6 +146,38 @@ TEST_F(WriteLinkTest, WritesByCallsWhileThereIsNoChannelAndTriesAgain) {
   EXPECT_EQ(counters().write_calls, 2u);
 }
 
+TEST_F(WriteLinkTest, MovesToABetterAddressBetweenTwoWrites) {
+  StartServer();
+  link_ = std::make_unique<WriteLink>(context_, *connector_, &calls_,
+                                      Replica{"a", "a:1", {"fake:fast", "fake:a"}});
+  Write("a");
+  loop_.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(link_->way().address, "fake:a");
+  EXPECT_NE(link_->way().passed_over, "");
+  std::vector<std::string> over_fast;
+  auto fast = network_.MakeExporter("fast", {.loop = &loop_});
+  ASSERT_TRUE(fast->AddRegion(0, 4096).ok());
+  fast->ServeMessages(scope_.Bind([&](std::string_view message, std::string& answer) {
+    Result<MutateReader> reader = MutateReader::Parse(message);
+    ASSERT_TRUE(reader.ok());
+    MutateMessage::Entry entry;
+    while (reader->Next(entry)) over_fast.emplace_back(entry.value);
+    AppendAnswer({MutateStatus::kDone, ConfigurationId{4}, std::string(1, '\0')}, answer);
+  }));
+  ASSERT_TRUE(fast->Listen().ok());
+  for (int i = 0; i < 40; ++i) {
+    Write(std::to_string(i));
+    loop_.RunFor(Duration::Seconds(1));
+  }
+  for (const auto& one : writes_) EXPECT_EQ(one->fate, "done");
+  EXPECT_EQ(link_->way().address, "fake:fast");
+  EXPECT_EQ(counters().channel_moved_up, 1u);
+  EXPECT_EQ(counters().channel_broken, 0u);
+  EXPECT_EQ(calls_.values.size(), 0u);
+  EXPECT_EQ(values_.size() + over_fast.size(), 41u);
+  EXPECT_GT(over_fast.size(), 20u);
+}
+
 TEST_F(WriteLinkTest, OfWhatWasSentOverAChannelThatBreaksNobodyKnows) {
   StartServer();
   Link();

@@ -70,6 +70,15 @@ cache::Client& CacheClients::data() { return data_.client(); }
 cache::Client& CacheClients::metadata() { return metadata_.client(); }
 uint32_t CacheClients::ready_data() const { return data_.ready(); }
 uint32_t CacheClients::ready_metadata() const { return metadata_.ready(); }
+std::vector<cache::QuorumClient::Connection> CacheClients::One::connections() const {
+  return own != nullptr ? own->Connections() : std::vector<cache::QuorumClient::Connection>();
+}
+std::vector<cache::QuorumClient::Connection> CacheClients::data_connections() const {
+  return data_.connections();
+}
+std::vector<cache::QuorumClient::Connection> CacheClients::metadata_connections() const {
+  return metadata_.connections();
+}
 const memcached::ClientStats* CacheClients::memcached_data() const { return data_.stats(); }
 const memcached::ClientStats* CacheClients::memcached_metadata() const { return metadata_.stats(); }
 

@@ -49,6 +49,9 @@ class CacheClients {
   // Replicas that can be read and written now.
   uint32_t ready_data() const;
   uint32_t ready_metadata() const;
+  // How they are reached; none of memcached servers.
+  std::vector<cache::QuorumClient::Connection> data_connections() const;
+  std::vector<cache::QuorumClient::Connection> metadata_connections() const;
   // What a client of memcached servers counts beside its counters(); null: there is none.
   const memcached::ClientStats* memcached_data() const;
   const memcached::ClientStats* memcached_metadata() const;
@@ -64,6 +67,7 @@ class CacheClients {
     std::vector<MetricSource> shown;                        // what they count
     cache::Client& client() const;
     uint32_t ready() const;
+    std::vector<cache::QuorumClient::Connection> connections() const;
     const memcached::ClientStats* stats() const;
   };
   CacheClients() = default;

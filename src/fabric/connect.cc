@@ -193,51 +193,99 @@ class RealConnector final : public Connector {
   Scope scope_;
 };
 
+// An address with its place in the order; 0 is the first.
+struct Ranked {
+  size_t rank = 0;
+  bool in_sight = true;
+  std::string address;
+};
+std::vector<Ranked> Rank(const std::vector<std::string>& addresses, const std::string& prefer) {
+  const std::vector<const Driver*> drivers = Drivers();
+  std::vector<Ranked> ranked;
+  for (const std::string& text : addresses) {
+    // Addresses of forms that nobody here knows come last, as they stand.
+    Ranked one{.rank = drivers.size() + 1, .in_sight = true, .address = text};
+    if (const Result<Address> address = ParseAddress(text); address.ok()) {
+      one.rank =
+          1 + static_cast<size_t>(std::find(drivers.begin(), drivers.end(), address->driver) -
+                                  drivers.begin());
+      one.in_sight = address->driver->InSight(address->target.where);
+    }
+    if (!prefer.empty() && text.starts_with(prefer + ":")) {
+      one.rank = 0;
+      one.in_sight = true;
+    }
+    ranked.push_back(std::move(one));
+  }
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const Ranked& a, const Ranked& b) { return a.rank < b.rank; });
+  return ranked;
+}
+
 // Of endpoints and channels alike.
-template <typename Port>
+template <typename Port, typename Best>
 struct BestAttempt {
-  using Done = Callback<void(Result<std::unique_ptr<Port>>)>;
-  using Try = void (Connector::*)(const std::string& address, Duration timeout, Done done);
+  using Try = void (Connector::*)(const std::string& address, Duration timeout,
+                                  Callback<void(Result<std::unique_ptr<Port>>)> done);
   Connector* connector;
   Try connect;
-  std::vector<std::string> addresses;
+  std::vector<Ranked> ranked;
   size_t next = 0;
   Duration timeout;
-  Done done;
+  std::string passed_over;
+  Callback<void(Result<Best>)> done;
   Scope scope;  // lives as long as the callback that holds the attempt
+
+  void PassOver(const std::string& address, std::string_view why) {
+    if (!passed_over.empty()) passed_over += "; ";
+    passed_over.append(SchemeOf(address)).append(": ").append(why);
+  }
+  // Past those that can't lead there.
+  void SkipToNext() {
+    for (; next < ranked.size() && !ranked[next].in_sight; ++next) {
+      PassOver(ranked[next].address, "not from this host");
+    }
+  }
 };
 
-template <typename Port>
-void TryNext(std::shared_ptr<BestAttempt<Port>> attempt) {
+template <typename Port, typename Best>
+void TryNext(std::shared_ptr<BestAttempt<Port, Best>> attempt) {
   const std::string address =
-      attempt->next < attempt->addresses.size() ? attempt->addresses[attempt->next] : "";
+      attempt->next < attempt->ranked.size() ? attempt->ranked[attempt->next].address : "";
   ++attempt->next;
   Connector* connector = attempt->connector;
   const auto connect = attempt->connect;
   const Duration timeout = attempt->timeout;
   const Scope& scope = attempt->scope;
-  (connector->*connect)(address, timeout,
-                        scope.Bind([attempt](Result<std::unique_ptr<Port>> port) mutable {
-                          if (port.ok() || attempt->next >= attempt->addresses.size()) {
-                            attempt->done(std::move(port));
-                            return;
-                          }
-                          TryNext(std::move(attempt));
-                        }));
+  (connector->*connect)(
+      address, timeout, scope.Bind([attempt, address](Result<std::unique_ptr<Port>> port) mutable {
+        if (port.ok()) {
+          attempt->done(Best{std::move(port).value(), {address, std::move(attempt->passed_over)}});
+          return;
+        }
+        attempt->PassOver(address, port.status().message());
+        attempt->SkipToNext();
+        if (attempt->next >= attempt->ranked.size()) {
+          attempt->done(port.status());
+        } else {
+          TryNext(std::move(attempt));
+        }
+      }));
 }
 
-template <typename Port>
-void TryBest(Connector* connector, typename BestAttempt<Port>::Try connect,
+template <typename Port, typename Best>
+void TryBest(Connector* connector, typename BestAttempt<Port, Best>::Try connect,
              const std::vector<std::string>& addresses, const std::string& prefer, Duration timeout,
-             typename BestAttempt<Port>::Done done) {
-  auto attempt = std::make_shared<BestAttempt<Port>>();
+             Callback<void(Result<Best>)> done) {
+  auto attempt = std::make_shared<BestAttempt<Port, Best>>();
   attempt->connector = connector;
   attempt->connect = connect;
-  attempt->addresses = OrderAddresses(addresses, prefer);
-  // With none of them usable here, the first says best what is wrong.
-  if (attempt->addresses.empty() && !addresses.empty()) attempt->addresses = {addresses.front()};
+  attempt->ranked = Rank(addresses, prefer);
   attempt->timeout = timeout;
   attempt->done = std::move(done);
+  attempt->SkipToNext();
+  // With none of them usable here, the first says best what is wrong.
+  if (attempt->next == attempt->ranked.size()) attempt->next = 0;
   TryNext(std::move(attempt));
 }
 
@@ -251,37 +299,44 @@ std::unique_ptr<Connector> MakeConnector(ThreadLoop* loop, ConnectorOptions opti
   return std::make_unique<RealConnector>(loop, std::move(options));
 }
 
+std::string_view SchemeOf(const std::string& address) {
+  return std::string_view(address).substr(0, address.find(':'));
+}
+
+std::string ReasonOf(const Way& way) {
+  return way.passed_over.empty() ? "the fastest that the server offers" : way.passed_over;
+}
+
 std::vector<std::string> OrderAddresses(const std::vector<std::string>& addresses,
                                         const std::string& prefer) {
-  // Rank 0: preferred. Addresses of forms that nobody here knows come last, as they stand.
-  const std::vector<const Driver*> drivers = Drivers();
-  std::vector<std::pair<size_t, std::string>> ranked;
-  for (const std::string& text : addresses) {
-    size_t rank = drivers.size() + 1;
-    const bool preferred = !prefer.empty() && text.starts_with(prefer + ":");
-    if (const Result<Address> address = ParseAddress(text); address.ok()) {
-      if (!preferred && !address->driver->InSight(address->target.where)) continue;
-      rank = 1 + static_cast<size_t>(std::find(drivers.begin(), drivers.end(), address->driver) -
-                                     drivers.begin());
-    }
-    ranked.emplace_back(preferred ? 0 : rank, text);
-  }
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> ordered;
-  for (auto& [rank, text] : ranked) ordered.push_back(std::move(text));
+  for (Ranked& one : Rank(addresses, prefer)) {
+    if (one.in_sight) ordered.push_back(std::move(one.address));
+  }
   return ordered;
+}
+
+std::vector<std::string> BetterAddresses(const std::vector<std::string>& addresses,
+                                         const std::string& prefer, const std::string& current) {
+  std::vector<std::string> better;
+  bool in_sight = false;
+  for (Ranked& one : Rank(addresses, prefer)) {
+    if (one.address == current) break;
+    in_sight |= one.in_sight;
+    better.push_back(std::move(one.address));
+  }
+  return in_sight ? better : std::vector<std::string>();
 }
 
 void ConnectBest(Connector* connector, const std::vector<std::string>& addresses,
                  const std::string& prefer, Duration timeout,
-                 Callback<void(Result<std::unique_ptr<Endpoint>>)> done) {
+                 Callback<void(Result<BestEndpoint>)> done) {
   TryBest<Endpoint>(connector, &Connector::Connect, addresses, prefer, timeout, std::move(done));
 }
 
 void OpenBestChannel(Connector* connector, const std::vector<std::string>& addresses,
                      const std::string& prefer, Duration timeout,
-                     Callback<void(Result<std::unique_ptr<Channel>>)> done) {
+                     Callback<void(Result<BestChannel>)> done) {
   TryBest<Channel>(connector, &Connector::OpenChannel, addresses, prefer, timeout, std::move(done));
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tailcast/base/thread_loop.h"
@@ -68,15 +69,40 @@ std::unique_ptr<Connector> MakeConnector(ThreadLoop* loop, ConnectorOptions opti
 std::vector<std::string> OrderAddresses(const std::vector<std::string>& addresses,
                                         const std::string& prefer = "");
 
+// Those that come before `current`, by which a connection came about; none if all of them can't
+// lead from this host there. Who fell back to `current` sees now and then whether one works
+// (again).
+std::vector<std::string> BetterAddresses(const std::vector<std::string>& addresses,
+                                         const std::string& prefer, const std::string& current);
+
+// How a connection came about.
+struct Way {
+  std::string address;
+  // Why not by the addresses that come before it, for people: "shm: not from this host; verbs: no
+  // answer from ..."; empty: it is the first.
+  std::string passed_over;
+};
+std::string_view SchemeOf(const std::string& address);
+// Why it is this one, for people.
+std::string ReasonOf(const Way& way);
+
 // Connects by the best address that works; the last error if none does. `timeout` is for each.
 // `connector` must live until `done` ran or was dropped.
+struct BestEndpoint {
+  std::unique_ptr<Endpoint> endpoint;
+  Way way;
+};
 void ConnectBest(Connector* connector, const std::vector<std::string>& addresses,
                  const std::string& prefer, Duration timeout,
-                 Callback<void(Result<std::unique_ptr<Endpoint>>)> done);
+                 Callback<void(Result<BestEndpoint>)> done);
 
 // The same of a message channel.
+struct BestChannel {
+  std::unique_ptr<Channel> channel;
+  Way way;
+};
 void OpenBestChannel(Connector* connector, const std::vector<std::string>& addresses,
                      const std::string& prefer, Duration timeout,
-                     Callback<void(Result<std::unique_ptr<Channel>>)> done);
+                     Callback<void(Result<BestChannel>)> done);
 
 }  // namespace tailcast::fabric

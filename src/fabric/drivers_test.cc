@@ -1060,19 +1060,31 @@ TEST_F(DriverTest, PrefersSharedMemoryOnTheSameHostAndFallsBackToTcp) {
   EXPECT_EQ(OrderAddresses({"fake:a", "fake:b"}), (std::vector<std::string>{"fake:a", "fake:b"}));
 
   const auto best = [&](const std::vector<std::string>& addresses, const std::string& prefer) {
-    std::optional<Result<std::unique_ptr<Endpoint>>> result;
+    std::optional<Result<BestEndpoint>> result;
     ConnectBest(connector_.get(), addresses, prefer, Duration::Seconds(5),
                 scope_.Bind([&](auto r) { result.emplace(std::move(r)); }));
     EXPECT_TRUE(RunUntil([&] { return result.has_value(); }));
     return std::move(*result);
   };
-  EXPECT_TRUE((*best(addresses_, ""))->capabilities().immediate);
-  EXPECT_TRUE((*best(addresses_, "tcp"))->capabilities().cross_host);
-  EXPECT_TRUE((*best({elsewhere, tcp}, "shm"))->capabilities().cross_host);
+  const Result<BestEndpoint> on_host = best(addresses_, "");
+  EXPECT_TRUE(on_host->endpoint->capabilities().immediate);
+  EXPECT_EQ(on_host->way.address, shm);
+  EXPECT_EQ(on_host->way.passed_over, "");
+  const Result<BestEndpoint> preferred = best(addresses_, "tcp");
+  EXPECT_TRUE(preferred->endpoint->capabilities().cross_host);
+  EXPECT_EQ(preferred->way.passed_over, "");
+  EXPECT_TRUE(best({elsewhere, tcp}, "shm")->endpoint->capabilities().cross_host);
+  EXPECT_EQ(best({elsewhere, tcp}, "")->way.passed_over, "shm: not from this host");
   // The path is there, but another server listens on it.
   std::string stranger = shm;
   stranger.back() = stranger.back() == '0' ? '1' : '0';
-  EXPECT_TRUE((*best({stranger, tcp}, ""))->capabilities().cross_host);
+  const Result<BestEndpoint> fallen_back = best({stranger, tcp}, "");
+  EXPECT_TRUE(fallen_back->endpoint->capabilities().cross_host);
+  EXPECT_EQ(fallen_back->way.address, tcp);
+  EXPECT_NE(fallen_back->way.passed_over.find("shm: "), std::string::npos);
+  EXPECT_EQ(BetterAddresses({tcp, shm}, "", tcp), std::vector{shm});
+  EXPECT_EQ(BetterAddresses({tcp, elsewhere}, "", tcp), std::vector<std::string>());
+  EXPECT_EQ(BetterAddresses({tcp, shm}, "", shm), std::vector<std::string>());
   EXPECT_TRUE(IsUnavailable(best({elsewhere}, "").status()));
   EXPECT_FALSE(best({}, "").ok());
 }

@@ -5,8 +5,8 @@
 //
 // A server registers a few regions, numbered from 0, each with a generation that changes whenever
 // its memory is laid out anew. A reader reads byte ranges of a region into its own private memory.
-// Nothing larger than an aligned 8-byte word is atomic, and in reads longer than
-// kWordAtomicBytesMax not even that: a reader validates what it copied.
+// Nothing larger than an aligned 8-byte word is atomic, and that only as far as the driver says
+// (Capabilities::word_atomic_bytes_max): a reader validates what it copied.
 #pragma once
 
 #include <array>
@@ -37,9 +37,6 @@ enum class ExporterIncarnation : uint64_t { kAny = 0 };
 inline constexpr uint32_t kRegionsMax = 64;
 // Longest read; a longer one completes with kOutOfRange.
 inline constexpr uint32_t kReadBytesMax = 1 << 20;
-// Up to this length an aligned 8-byte word that lies whole in the read is never torn. Beyond, the
-// tcp driver sends straight from the region and the kernel may cut anywhere.
-inline constexpr uint32_t kWordAtomicBytesMax = 512;
 // Reads of one endpoint that were started and not yet polled; more complete with kOverloaded.
 inline constexpr size_t kQueuedReadsMax = 16384;
 
@@ -128,6 +125,9 @@ struct Capabilities {
   bool watch = false;      // Watch answers without polling by the reader
   bool cross_host = false;
   bool scan = false;  // Scan works: the server has a scanner, and its driver runs it
+  // In reads of up to so many bytes an aligned 8-byte word that lies whole in the read is never
+  // torn. 0: any may be.
+  uint32_t word_atomic_bytes_max = 0;
 };
 
 // A reader's connection to one server. All calls on one thread.
@@ -215,8 +215,10 @@ class Exporter {
   virtual void ServeMessages(MessageHandler handler) = 0;
   // Answers scans. Before Listen; the function and what it refers to live as long as the exporter.
   // Drivers that do not scan ignore it.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): drivers keep it
   virtual void SetScanner(Scanner scanner) { (void)scanner; }
   // May be given with the scanner.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): the same
   virtual void SetScanPrefetch(ScanPrefetch prefetch) { (void)prefetch; }
   // Opens the doors; no regions after this. Returns the addresses to put in the registry, the
   // fastest first.

@@ -26,7 +26,8 @@ class FakeEndpoint final : public Endpoint {
     return {.immediate = false,
             .watch = true,
             .cross_host = true,
-            .scan = client_->memory->options.scan && client_->memory->scanner != nullptr};
+            .scan = client_->memory->options.scan && client_->memory->scanner != nullptr,
+            .word_atomic_bytes_max = kReadBytesMax};
   }
   std::span<const RegionInfo> regions() const override {
     return connected() ? std::span<const RegionInfo>(client_->infos)

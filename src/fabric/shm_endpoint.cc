@@ -90,7 +90,11 @@ class ShmEndpoint final : public Endpoint {
   }
 
   Capabilities capabilities() const override {
-    return {.immediate = true, .watch = true, .cross_host = false};
+    return {.immediate = true,
+            .watch = true,
+            .cross_host = false,
+            .scan = false,
+            .word_atomic_bytes_max = kReadBytesMax};
   }
   std::span<const RegionInfo> regions() const override {
     return connected() ? std::span<const RegionInfo>(infos_) : std::span<const RegionInfo>();

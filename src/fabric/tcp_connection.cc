@@ -299,7 +299,7 @@ void TcpDoor::Connection::FinishFrame(TcpOp op, size_t count) {
   size_t inline_bytes = 0;
   for (const Range& range : ranges_) {
     payload += PaddedLength(range.length);
-    if (range.length <= kWordAtomicBytesMax) inline_bytes += PaddedLength(range.length);
+    if (range.length <= kTcpWordAtomicBytesMax) inline_bytes += PaddedLength(range.length);
   }
   const TcpFrame frame{.body_bytes = static_cast<uint32_t>(frame_head_.size() - sizeof(TcpFrame)),
                        .op = op,
@@ -324,7 +324,7 @@ void TcpDoor::Connection::FinishFrame(TcpOp op, size_t count) {
   for (const Range& range : ranges_) {
     char* region = door_->memory_->regions()[range.region].readable.data();
     const size_t padding = PaddedLength(range.length) - range.length;
-    if (range.length <= kWordAtomicBytesMax) {
+    if (range.length <= kTcpWordAtomicBytesMax) {
       // Copied here, because the kernel may cut a message at any byte and take the rest later.
       char* const copy = inline_.data() + inline_used;
       CopyWords(copy, region, range.offset, range.length);

@@ -51,7 +51,11 @@ class TcpEndpoint final : public Endpoint {
   }
 
   Capabilities capabilities() const override {
-    return {.immediate = false, .watch = true, .cross_host = true, .scan = session_->scans_};
+    return {.immediate = false,
+            .watch = true,
+            .cross_host = true,
+            .scan = session_->scans_,
+            .word_atomic_bytes_max = kTcpWordAtomicBytesMax};
   }
   std::span<const RegionInfo> regions() const override {
     return connected() ? std::span<const RegionInfo>(session_->infos_)

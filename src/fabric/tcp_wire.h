@@ -14,6 +14,9 @@
 
 namespace tailcast::fabric {
 
+// Reads up to this length are copied by the engine, word by word. Longer ones are sent straight
+// from the region, and the kernel may cut anywhere.
+inline constexpr uint32_t kTcpWordAtomicBytesMax = 512;
 inline constexpr uint64_t kTcpMagic = 0x5043544241464354;  // "TCFABTCP" in memory
 // Most read descriptors in one kRead frame, and most answers in one kAnswer frame.
 inline constexpr uint16_t kTcpBatchMax = 128;

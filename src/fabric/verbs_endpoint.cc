@@ -42,7 +42,11 @@ class VerbsEndpoint final : public Endpoint {
   }
 
   Capabilities capabilities() const override {
-    return {.immediate = false, .watch = true, .cross_host = true, .scan = false};
+    return {.immediate = false,
+            .watch = true,
+            .cross_host = true,
+            .scan = false,
+            .word_atomic_bytes_max = kVerbsWordAtomicBytesMax};
   }
   std::span<const RegionInfo> regions() const override {
     return connected() ? tcp_->regions() : std::span<const RegionInfo>();

@@ -18,6 +18,9 @@
 namespace tailcast::fabric {
 
 inline constexpr uint32_t kVerbsVersion = 1;
+// Devices fetch a READ's bytes from memory by cache lines, but the network cuts it into packets,
+// which on iWARP end anywhere: so much goes into one.
+inline constexpr uint32_t kVerbsWordAtomicBytesMax = 512;
 inline constexpr uint64_t kVerbsMagic = 0x4252455642464354;  // "TCFBVERB" in memory
 
 // Lets one connection request in, once.

@@ -13,6 +13,7 @@
 #include "tailcast/base/rng.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/cache/client_metrics.h"
+#include "tailcast/fabric/connect.h"
 #include "tailcast/memcached/client_metrics.h"
 #include "tailcast/memcached/types.h"
 #include "tailcast/node/topology_graph.h"
@@ -323,12 +324,22 @@ std::string Node::StatusJson() const {
     json["scheduler"] = nlohmann::json::parse(scheduler_->StatusJson(), nullptr, false);
   }
   const auto client = [](const cache::Client& c, uint32_t ready,
+                         const std::vector<cache::QuorumClient::Connection>& connections,
                          const memcached::ClientStats* memcached) {
     nlohmann::json counters;
     for (const cache::ClientMetric& metric : cache::ClientMetrics()) {
       counters[metric.key] = (c.counters().*(metric.count)).value();
     }
     counters["ready_replicas"] = ready;
+    const auto way = [](const fabric::Way& w) {
+      if (w.address.empty()) return nlohmann::json();
+      return nlohmann::json{{"over", std::string(fabric::SchemeOf(w.address))},
+                            {"why", fabric::ReasonOf(w)}};
+    };
+    for (const cache::QuorumClient::Connection& one : connections) {
+      counters["connections"].push_back(
+          {{"replica", one.replica}, {"reads", way(one.reads)}, {"writes", way(one.writes)}});
+    }
     if (memcached == nullptr) return counters;
     for (const memcached::ClientMetric& metric : memcached::ClientMetrics()) {
       counters["memcached"][metric.key] = (memcached->*(metric.count)).value();
@@ -336,10 +347,11 @@ std::string Node::StatusJson() const {
     return counters;
   };
   if (caches_ != nullptr) {
-    json["data_cache_client"] =
-        client(caches_->data(), caches_->ready_data(), caches_->memcached_data());
+    json["data_cache_client"] = client(caches_->data(), caches_->ready_data(),
+                                       caches_->data_connections(), caches_->memcached_data());
     json["metadata_cache_client"] =
-        client(caches_->metadata(), caches_->ready_metadata(), caches_->memcached_metadata());
+        client(caches_->metadata(), caches_->ready_metadata(), caches_->metadata_connections(),
+               caches_->memcached_metadata());
   }
   if (metadata_server_ != nullptr) {
     json["metadata_cache"] = {{"repair", metadata_server_->RepairText()},

@@ -307,6 +307,7 @@ class OneCell(SystemTest):
             code, out, err = run("status", "--dir", self.up.dir)
             self.assertEqual(code, 0, err)
         self.assertIn(b"stream heads/0: 3 messages, 9 B", out)
+        self.assertIn(b"over shm (the fastest that the server offers)", out)
         head = {"shards": [{}]}
         while "messages" not in head["shards"][0] and time.monotonic() < end:
             [cell] = self.up.status()["cells"]
