@@ -62,6 +62,9 @@ class HeldStore : public storage::Store {
   void Delete(const std::string&, const std::string&, Callback<void(Status)>) override {
     FAIL() << "a consumer writes nothing";
   }
+  void Quarantine(const std::string&, const std::string&, Callback<void(Status)>) override {
+    FAIL() << "a consumer writes nothing";
+  }
 
  private:
   class File : public storage::ReadFile {

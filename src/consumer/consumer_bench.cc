@@ -55,6 +55,10 @@ class NoStore : public storage::Store {
   void Delete(const std::string&, const std::string&, Callback<void(Status)> done) override {
     loop_->Post(scope_.Bind([done = std::move(done)]() mutable { done(OkStatus()); }));
   }
+  void Quarantine(const std::string& dir, const std::string& name,
+                  Callback<void(Status)> done) override {
+    Delete(dir, name, std::move(done));
+  }
 
  private:
   EventLoop* loop_;

@@ -100,6 +100,12 @@ Status FakeImage::Delete(const std::string& dir, const std::string& name) {
   return OkStatus();
 }
 
+Status FakeImage::Quarantine(const std::string& dir, const std::string& name) {
+  TAILCAST_RETURN_IF_ERROR(Delete(dir, name));
+  ++counters_.quarantined;
+  return OkStatus();
+}
+
 std::vector<std::string> FakeImage::Names(const std::string& dir) const {
   std::vector<std::string> names;
   const auto folder = folders_.find(dir);

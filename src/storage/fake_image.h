@@ -57,6 +57,7 @@ class FakeImage {
     int64_t appends_fenced = 0;
     int64_t appends_lost = 0;
     int64_t creations_helped = 0;
+    int64_t quarantined = 0;
   };
 
   // The first half of a creation: takes the key. AlreadyExists: its message is the winner, whose
@@ -72,6 +73,8 @@ class FakeImage {
   Result<std::shared_ptr<File>> Fence(const std::string& dir, const std::string& name,
                                       MonotonicTime now);
   Status Delete(const std::string& dir, const std::string& name);
+  // As Delete; counted.
+  Status Quarantine(const std::string& dir, const std::string& name);
   // Sorted. Of files that have their name; of folders directly below.
   std::vector<std::string> Names(const std::string& dir) const;
   std::vector<std::string> Folders(const std::string& dir) const;

@@ -361,12 +361,21 @@ void FakeStore::ListDirs(const std::string& dir,
 
 void FakeStore::Delete(const std::string& dir, const std::string& name,
                        Callback<void(Status)> done) {
+  Remove(std::move(done), [dir, name](FakeImage& image) { return image.Delete(dir, name); });
+}
+
+void FakeStore::Quarantine(const std::string& dir, const std::string& name,
+                           Callback<void(Status)> done) {
+  Remove(std::move(done), [dir, name](FakeImage& image) { return image.Quarantine(dir, name); });
+}
+
+void FakeStore::Remove(Callback<void(Status)> done, UniqueFunction<Status(FakeImage&)> remove) {
   const auto call =
       client_->calls.Add<Status>(std::move(done), CancelledError("the store was closed"));
   Send<bool, Status>(
       call,
-      [dir, name](FakeImage& image) -> Result<bool> {
-        TAILCAST_RETURN_IF_ERROR(image.Delete(dir, name));
+      [remove = std::move(remove)](FakeImage& image) mutable -> Result<bool> {
+        TAILCAST_RETURN_IF_ERROR(remove(image));
         return true;
       },
       [](Callback<void(Status)> d, Result<bool> result) { d(result.status()); });

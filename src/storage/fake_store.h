@@ -46,6 +46,8 @@ class FakeStore final : public Store {
                 Callback<void(Result<std::vector<std::string>>)> done) override;
   void Delete(const std::string& dir, const std::string& name,
               Callback<void(Status)> done) override;
+  void Quarantine(const std::string& dir, const std::string& name,
+                  Callback<void(Status)> done) override;
 
   // A mount that hangs: what this process asks from now on waits until it goes on.
   void Hang();
@@ -59,6 +61,7 @@ class FakeStore final : public Store {
   template <typename R, typename T>
   void Send(CallId<T> call, UniqueFunction<Result<R>(FakeImage& image)> apply,
             UniqueFunction<void(Callback<void(T)> done, Result<R> result)> arrived);
+  void Remove(Callback<void(Status)> done, UniqueFunction<Status(FakeImage& image)> remove);
   // A call that is one request, and whose result is the request's.
   template <typename T>
   void Request(Callback<void(Result<T>)> done, UniqueFunction<Result<T>(FakeImage& image)> apply);

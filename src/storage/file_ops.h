@@ -70,6 +70,8 @@ class FileOps {
   // more.
   virtual Status Link(OpsFile& file, const std::string& path) = 0;
   virtual Status Unlink(const std::string& path) = 0;
+  // Whether `path` is a name of this inode; false if there is nothing.
+  virtual Result<bool> IsName(const std::string& path, OpsFile& file) = 0;
   // Names made and removed in this folder survive a power loss from here on.
   virtual Status SyncFolder(const std::string& folder) = 0;
   // AlreadyExists if anything has this name.

@@ -87,6 +87,10 @@ class HookedFileOps : public FileOps {
     TAILCAST_RETURN_IF_ERROR(before_("unlink", path));
     return ops_->Unlink(path);
   }
+  Result<bool> IsName(const std::string& path, OpsFile& file) override {
+    TAILCAST_RETURN_IF_ERROR(before_("name", path));
+    return ops_->IsName(path, static_cast<HookedFile&>(file).inner());
+  }
   Status SyncFolder(const std::string& folder) override {
     TAILCAST_RETURN_IF_ERROR(before_("flush folder", folder));
     return ops_->SyncFolder(folder);

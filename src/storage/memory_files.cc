@@ -233,6 +233,10 @@ class MemoryFileOps : public FileOps {
     files_->folders_[folder].Do({name, nullptr, false});
     return OkStatus();
   }
+  Result<bool> IsName(const std::string& path, OpsFile& file) override {
+    std::lock_guard lock(files_->mutex_);
+    return Find(path) == static_cast<MemoryOpsFile&>(file).inode();
+  }
   Status SyncFolder(const std::string& folder) override {
     std::lock_guard lock(files_->mutex_);
     const auto it = files_->folders_.find(folder);

@@ -6,6 +6,7 @@
 //   posix_context.h     what all steps share: system calls, flushes of folders, the log of steps
 //   posix_inodes.h      the inodes of a file, open; the commit word
 //   posix_names.h       creation, deletion, listings: claims and tombstones
+//   posix_aside.h       damaged files: taken aside, deleted
 //   posix_recovery.h    opening for append: fences, recovery after a power loss
 //   posix_appender.h    an append: states, and what is durable in each of them
 //   posix_reader.h      what is committed, and where its bytes are
@@ -22,6 +23,7 @@
 #pragma once
 
 #include "tailcast/storage/posix_appender.h"
+#include "tailcast/storage/posix_aside.h"
 #include "tailcast/storage/posix_context.h"
 #include "tailcast/storage/posix_names.h"
 #include "tailcast/storage/posix_reader.h"

@@ -166,9 +166,20 @@ std::string SegmentName(std::string_view name, uint64_t file_id, Epoch epoch) {
   return SegmentPrefix(name, file_id) + std::to_string(Raw(epoch));
 }
 
+bool IsClaim(std::string_view entry) { return entry.starts_with(".claim-"); }
+
+bool IsSegmentOf(std::string_view entry, std::string_view name) {
+  const size_t id_at = 1 + name.size() + 1;  // ".name."
+  if (entry.size() < id_at + 16) return false;
+  uint64_t id = 0;
+  const char* begin = entry.data() + id_at;
+  const auto parsed = std::from_chars(begin, begin + 16, id, 16);
+  return parsed.ec == std::errc() && parsed.ptr == begin + 16 &&
+         ParseSegmentName(entry, name, id).has_value();
+}
+
 bool MayBeSegment(std::string_view entry) {
-  return entry.starts_with('.') && !entry.starts_with(".claim-") &&
-         entry.find(".e", 1) != std::string_view::npos;
+  return entry.starts_with('.') && !IsClaim(entry) && entry.find(".e", 1) != std::string_view::npos;
 }
 
 std::optional<Epoch> ParseSegmentName(std::string_view entry, std::string_view name,

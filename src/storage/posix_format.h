@@ -111,6 +111,9 @@ std::string SegmentName(std::string_view name, uint64_t file_id, Epoch epoch);
 std::string SegmentPrefix(std::string_view name, uint64_t file_id);
 // False only for names that are no file's segment.
 bool MayBeSegment(std::string_view entry);
+// Whether `entry` is the segment of some file that has or had this name.
+bool IsSegmentOf(std::string_view entry, std::string_view name);
+bool IsClaim(std::string_view entry);
 // The epoch, if `entry` is a segment of this file (epoch 2 or more).
 std::optional<Epoch> ParseSegmentName(std::string_view entry, std::string_view name,
                                       uint64_t file_id);

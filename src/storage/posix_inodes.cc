@@ -55,6 +55,14 @@ Result<std::string> ReadFirstPage(OpsFile& file, const std::string& path) {
   return page;
 }
 
+void FenceForEver(SharedPage& page) {
+  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+    const CommitWord word = LoadWord(page);
+    if (word.epoch >= kEpochMax || SwapWord(page, word, {Successor(word.epoch), word.length}))
+      return;
+  }
+}
+
 Status PageLost(const FirstInode& file) {
   const std::string path = Join(file.folder, file.name);
   if (file.file != nullptr) {

@@ -60,6 +60,8 @@ bool WordCounts(const Context& c, SharedPage& page);
 CommitWord LoadWord(SharedPage& page);
 bool SwapWord(SharedPage& page, CommitWord from, CommitWord to);
 bool IsDeleted(SharedPage& page);
+// Raises the epoch, to which nobody has a right: every earlier handle is fenced.
+void FenceForEver(SharedPage& page);
 // What to say when SharedPage::lost. DataLoss: the file is cut. Unavailable: I/O.
 Status PageLost(const FirstInode& file);
 

@@ -6,6 +6,7 @@
 
 #include "tailcast/base/fault_point.h"
 #include "tailcast/base/strong.h"
+#include "tailcast/storage/posix_aside.h"
 
 namespace tailcast::storage::posix {
 namespace {
@@ -157,23 +158,23 @@ Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::s
   return LostRace("create " + Join(folder, name));
 }
 
-Status Delete(const Context& c, const std::string& folder, const std::string& name) {
-  TAILCAST_ASSIGN_OR_RETURN(const FirstInode first, OpenNamed(c, folder, name, true));
+Status DeleteFile(const Context& c, const FirstInode& file) {
   // The tombstone first, durably: whatever part of the names a power loss brings back then stays
   // deleted, and a helper does not revive it.
   if (!kNoTombstone.planted()) {
     TAILCAST_RETURN_IF_ERROR(
-        first.file->WriteAt(kTombstoneOffset, EncodeTombstone(first.header.file_id)));
-    if (c.durable()) TAILCAST_RETURN_IF_ERROR(first.file->SyncData());
+        file.file->WriteAt(kTombstoneOffset, EncodeTombstone(file.header.file_id)));
+    if (c.durable()) TAILCAST_RETURN_IF_ERROR(file.file->SyncData());
   }
-  // Fence, so that a writer learns of it.
-  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
-    const CommitWord word = LoadWord(*first.page);
-    if (word.epoch >= kEpochMax ||
-        SwapWord(*first.page, word, {Successor(word.epoch), word.length}))
-      break;
-  }
-  return FinishDelete(c, first);
+  FenceForEver(*file.page);  // so that a writer learns of it
+  return FinishDelete(c, file);
+}
+
+Status Delete(const Context& c, const std::string& folder, const std::string& name) {
+  const Result<FirstInode> file = OpenNamed(c, folder, name, true);
+  if (!file.ok() && file.status().code() != StatusCode::kDataLoss) return file.status();
+  TAILCAST_RETURN_IF_ERROR(file.ok() ? DeleteFile(c, *file) : RemoveDamaged(c, folder, name));
+  return EmptyAside(c, folder);
 }
 
 // A name is removed only if it is this file's, as the key or the name may have a new owner by now.

@@ -30,6 +30,8 @@ namespace tailcast::storage::posix {
 Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::string& folder,
                                                   const std::string& name, const std::string& key);
 Status Delete(const Context& c, const std::string& folder, const std::string& name);
+// The same of a file that is open.
+Status DeleteFile(const Context& c, const FirstInode& file);
 Result<std::vector<std::string>> List(const Context& c, const std::string& folder);
 Result<std::vector<std::string>> ListFolders(const Context& c, const std::string& folder);
 

@@ -302,4 +302,18 @@ void PosixStore::Delete(const std::string& dir, const std::string& name,
       std::move(done));
 }
 
+void PosixStore::Quarantine(const std::string& dir, const std::string& name,
+                            Callback<void(Status)> done) {
+  core_->Run<Status>(
+      core_->writes, CancelledError("set aside " + name + ": the store was closed"),
+      [core = core_, dir, name]() -> Status {
+        TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
+        TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
+        TAILCAST_RETURN_IF_ERROR(posix::Quarantine(core->context, dir, name));
+        core->metrics.quarantined.Add();
+        return OkStatus();
+      },
+      std::move(done));
+}
+
 }  // namespace tailcast::storage

@@ -65,6 +65,8 @@ class PosixStore final : public Store {
                 Callback<void(Result<std::vector<std::string>>)> done) override;
   void Delete(const std::string& dir, const std::string& name,
               Callback<void(Status)> done) override;
+  void Quarantine(const std::string& dir, const std::string& name,
+                  Callback<void(Status)> done) override;
 
   struct Core;
 

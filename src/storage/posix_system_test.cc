@@ -243,5 +243,100 @@ TEST(PosixFile, ReadingAllFilesOfAFolderListsItOnceAtMost) {
   EXPECT_EQ(listings, 1);
 }
 
+// Names below `.aside` of the folder.
+size_t Aside(const std::string& folder) {
+  if (!std::filesystem::exists(folder + "/.aside")) return 0;
+  const std::filesystem::directory_iterator files(folder + "/.aside");
+  return static_cast<size_t>(std::distance(begin(files), end(files)));
+}
+
+TEST(PosixStore, AFileOfWhichNobodyCanSayWhoseItIsCanBeTakenAsideAndCopiedAgain) {
+  for (const int64_t cut_at : {int64_t{0}, int64_t{100}, int64_t{-1}}) {
+    TemporaryFolder folder;
+    Opened process(folder.path());
+    SyncStore s = process.Sync();
+    auto file = *s.Create("d", "f", "k");
+    ASSERT_EQ(s.Append(*file, "abc").outcome, AppendOutcome::kApplied);
+    file = *s.Fence("d", "f");
+    ASSERT_EQ(s.Append(*file, "def").outcome, AppendOutcome::kApplied);
+    const std::string path = folder.path() + "/d/f";
+    if (cut_at >= 0) {
+      ASSERT_EQ(truncate(path.c_str(), cut_at), 0);
+    } else {
+      std::fstream(path, std::ios::in | std::ios::out) << "overwritten";
+    }
+    EXPECT_EQ(s.Open("d", "f").status().code(), StatusCode::kDataLoss);
+    EXPECT_EQ(s.Create("d", "f", "k").status().code(), StatusCode::kDataLoss);
+    ASSERT_TRUE(s.Quarantine("d", "f").ok());
+    EXPECT_EQ(Aside(folder.path() + "/d"), 2u) << "the file and its segment";
+    EXPECT_TRUE(s.List("d")->empty());
+    EXPECT_NE(s.Append(*file, "ghi").outcome, AppendOutcome::kApplied);
+    file = *s.Create("d", "f", "k");
+    ASSERT_EQ(s.Append(*file, "new").outcome, AppendOutcome::kApplied);
+    EXPECT_EQ(*s.ReadAll("d", "f"), "new");
+    ASSERT_TRUE(s.Delete("d", "f").ok());
+    EXPECT_EQ(Aside(folder.path() + "/d"), 0u) << "it stays until the next deletion in its folder";
+  }
+}
+
+TEST(PosixStore, ADamagedFileCanBeDeletedAndLeavesItsKeyFree) {
+  TemporaryFolder folder;
+  Opened process(folder.path());
+  SyncStore s = process.Sync();
+  ASSERT_TRUE(s.Create("d", "f", "k").ok());
+  ASSERT_TRUE(s.Fence("d", "f").ok());
+  ASSERT_EQ(truncate((folder.path() + "/d/f").c_str(), 0), 0);
+  ASSERT_TRUE(s.Delete("d", "f").ok());
+  EXPECT_TRUE(s.Create("d", "g", "k").ok());
+}
+
+// After each call: the name is there still, and taking it aside once more frees it; or it is free.
+TEST(PosixFile, WhoTakesAFileAsideMayDieAfterAnyCall) {
+  for (const bool damaged : {false, true}) {
+    for (const bool power_loss : {false, true}) {
+      bool died = true;
+      for (int cut = 0; died; ++cut) {
+        SCOPED_TRACE("killed after call " + std::to_string(cut));
+        MemoryFiles files(static_cast<uint64_t>(cut) + 1);
+        {
+          const auto ops = files.OpenOps();
+          posix::Context c;
+          c.ops = ops.get();
+          ASSERT_EQ(posix::CreateExclusive(c, "d", "f", "k").value()->Append("abc").outcome,
+                    AppendOutcome::kApplied);
+          ASSERT_TRUE(posix::OpenFencing(c, "d", "f").ok());
+          auto file = ops->Open("d/f", true).value();
+          if (damaged) {
+            ASSERT_TRUE(file->WriteAt(0, "overwritten").ok());
+            ASSERT_TRUE(file->SyncData().ok());
+          }
+        }
+        const auto plain = files.OpenOps();
+        {
+          int calls = 0;
+          const auto ops = HookFileOps(plain.get(), [&](std::string_view, const std::string&) {
+            return ++calls > cut ? UnavailableError("killed") : OkStatus();
+          });
+          posix::Context c;
+          c.ops = ops.get();
+          died = !posix::Quarantine(c, "d", "f").ok();
+        }
+        Rng rng(static_cast<uint64_t>(cut));
+        if (power_loss) files.PowerLoss(rng, {});
+        const auto ops = files.OpenOps();
+        posix::Context c;
+        c.ops = ops.get();
+        const Status again = posix::Quarantine(c, "d", "f");
+        ASSERT_TRUE(again.ok() || IsNotFound(again)) << again;
+        auto copy = posix::CreateExclusive(c, "d", "f", "k");
+        ASSERT_TRUE(copy.ok()) << copy.status();
+        EXPECT_EQ((*copy)->committed_length(), 0);
+        EXPECT_EQ((*copy)->Append("new").outcome, AppendOutcome::kApplied);
+        EXPECT_EQ(posix::OpenRead(c, "d", "f").value()->Read(0, 100).value(), "new");
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tailcast::storage

@@ -8,6 +8,7 @@
 #include "tailcast/storage/outstanding_calls.h"
 #include "tailcast/storage/rolled_append_core.h"
 #include "tailcast/storage/rolled_names_core.h"
+#include "tailcast/storage/rolled_quarantine_core.h"
 #include "tailcast/storage/rolled_read_core.h"
 #include "tailcast/storage/rolled_takeover_core.h"
 #include "tailcast/storage/store_metrics.h"
@@ -161,6 +162,17 @@ class RolledAppendFile final : public AppendFile {
   Scope scope_;
 };
 
+// What becomes of the right to append that CreateCore or TakeoverCore got.
+auto OpenedForAppend(Client* client, const std::string& dir, const std::string& name) {
+  return
+      [client, dir, name](Result<rolled::Ownership> owned) -> Result<std::unique_ptr<AppendFile>> {
+        if (!owned.ok()) return owned.status();
+        if (owned->manifest.epoch > Epoch::kFirst) client->metrics.takeovers.Add();
+        return std::unique_ptr<AppendFile>(std::make_unique<RolledAppendFile>(
+            client->shared_from_this(), dir, name, *std::move(owned)));
+      };
+}
+
 class RolledReadFile final : public ReadFile {
  public:
   RolledReadFile(std::shared_ptr<Client> client, std::string name,
@@ -259,11 +271,7 @@ void RolledStore::CreateExclusive(const std::string& dir, const std::string& nam
       client_.get(), "create " + name, CheckNames(dir, &name, &key), std::move(done),
       std::make_shared<rolled::CreateCore>(dir, name, key, client_->options.roll_bytes,
                                            &client_->rng),
-      [client = client_.get(), dir, name](Result<rolled::Ownership> owned) -> Opened {
-        if (!owned.ok()) return owned.status();
-        return std::unique_ptr<AppendFile>(std::make_unique<RolledAppendFile>(
-            client->shared_from_this(), dir, name, *std::move(owned)));
-      });
+      OpenedForAppend(client_.get(), dir, name));
 }
 
 void RolledStore::OpenFencing(const std::string& dir, const std::string& name,
@@ -271,13 +279,7 @@ void RolledStore::OpenFencing(const std::string& dir, const std::string& name,
   using Opened = Result<std::unique_ptr<AppendFile>>;
   RunForStore<rolled::TakeoverCore, Opened>(
       client_.get(), "open " + name, CheckNames(dir, &name, nullptr), std::move(done),
-      std::make_shared<rolled::TakeoverCore>(dir, name),
-      [client = client_.get(), dir, name](Result<rolled::Ownership> owned) -> Opened {
-        if (!owned.ok()) return owned.status();
-        client->metrics.takeovers.Add();
-        return std::unique_ptr<AppendFile>(std::make_unique<RolledAppendFile>(
-            client->shared_from_this(), dir, name, *std::move(owned)));
-      });
+      std::make_shared<rolled::TakeoverCore>(dir, name), OpenedForAppend(client_.get(), dir, name));
 }
 
 void RolledStore::OpenRead(const std::string& dir, const std::string& name,
@@ -321,6 +323,16 @@ void RolledStore::Delete(const std::string& dir, const std::string& name,
   RunForStore<rolled::DeleteCore, Status>(
       client_.get(), "delete " + name, CheckNames(dir, &name, nullptr), std::move(done),
       std::make_shared<rolled::DeleteCore>(dir, name), [](Status status) { return status; });
+}
+
+void RolledStore::Quarantine(const std::string& dir, const std::string& name,
+                             Callback<void(Status)> done) {
+  RunForStore<rolled::QuarantineCore, Status>(
+      client_.get(), "set aside " + name, CheckNames(dir, &name, nullptr), std::move(done),
+      std::make_shared<rolled::QuarantineCore>(dir, name), [client = client_.get()](Status status) {
+        if (status.ok()) client->metrics.quarantined.Add();
+        return status;
+      });
 }
 
 }  // namespace tailcast::storage

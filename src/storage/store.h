@@ -121,10 +121,20 @@ class Store {
   virtual void ListDirs(const std::string& dir,
                         Callback<void(Result<std::vector<std::string>>)> done) = 0;
 
-  // Deletes a file and its key's claim. NotFound if absent. Open readers may go on reading or get
-  // NotFound.
+  // Deletes a file and its key's claim, also a damaged one. NotFound if absent. Open readers may go
+  // on reading or get NotFound.
   virtual void Delete(const std::string& dir, const std::string& name,
                       Callback<void(Status)> done) = 0;
+
+  // Takes a damaged file aside, so that it can be copied again: fences every earlier handle, frees
+  // its name and its key, and keeps what is there of it for people, where no listing shows it,
+  // until the next deletion in this folder. Also of files that nothing else can open (DataLoss).
+  // Open readers may go on reading or get NotFound.
+  //   NotFound, PermissionDenied, ResourceExhausted
+  //   Unavailable, Aborted   it may be aside or not, or in between, where OpenFencing and OpenRead
+  //                          may already find nothing: call again
+  virtual void Quarantine(const std::string& dir, const std::string& name,
+                          Callback<void(Status)> done) = 0;
 };
 
 // The name that holds the key, from CreateExclusive's AlreadyExists error.

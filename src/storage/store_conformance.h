@@ -20,25 +20,10 @@
 
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/storage/conformance_world.h"
 #include "tailcast/storage/store_sync.h"
 
 namespace tailcast::storage {
-
-// One storage and the processes that use it.
-class ConformanceWorld {
- public:
-  virtual ~ConformanceWorld() = default;
-  // The store of a process, 0 to 3, opened at the first call. References stay good until Restart.
-  virtual Store& store(int process) = 0;
-  // The process is killed and a new one opens the storage. Its handles were destroyed before by the
-  // test.
-  virtual void Restart(int process) = 0;
-  // Turns all loops until the condition holds, at most some seconds.
-  virtual bool Turn(const std::function<bool()>& done) = 0;
-  // Power loss of the storage and all processes, which are started again. Handles were destroyed.
-  virtual bool can_lose_power() const = 0;
-  virtual void PowerLoss() = 0;
-};
 
 struct ConformanceParam {
   std::string name;
@@ -305,10 +290,36 @@ TEST_P(StoreConformance, ADeletedFileIsGoneAndItsKeyIsFree) {
   ExpectContent("d", "g", "");
 }
 
+TEST_P(StoreConformance, AFileThatIsTakenAsideFreesItsNameAndItsKeyAndFencesItsWriters) {
+  SyncStore s = At(0);
+  auto file = Must(s.Create("d", "f", "k"));
+  MustAppend(s, *file, "abc");
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(At(1).Quarantine("d", "f").ok());
+    EXPECT_TRUE(s.List("d")->empty());
+    EXPECT_TRUE(s.ListDirs("d")->empty());
+    EXPECT_EQ(s.Open("d", "f").status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(s.Fence("d", "f").status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(s.Quarantine("d", "f").code(), StatusCode::kNotFound);
+    EXPECT_NE(s.Append(*file, "ghi").outcome, AppendOutcome::kApplied);
+    file = Must(s.Create("d", "f", "k"));
+    ASSERT_NE(file, nullptr);
+    EXPECT_EQ(file->committed_length(), 0);
+    MustAppend(s, *file, "de");
+    file = Must(At(1).Fence("d", "f"));
+    MustAppend(At(1), *file, "fgh");
+    ExpectContent("d", "f", "defgh");
+  }
+  ASSERT_TRUE(s.Delete("d", "f").ok());
+  EXPECT_TRUE(s.List("d")->empty());
+  EXPECT_TRUE(s.Create("d", "g", "k").ok());
+}
+
 TEST_P(StoreConformance, WhatIsNotThereIsNotFound) {
   EXPECT_EQ(At(0).Open("no", "f").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(At(0).Fence("no", "f").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(At(0).Delete("no", "f").code(), StatusCode::kNotFound);
+  EXPECT_EQ(At(0).Quarantine("no", "f").code(), StatusCode::kNotFound);
   EXPECT_TRUE(At(0).List("no")->empty());
   EXPECT_TRUE(At(0).ListDirs("no")->empty());
 }

@@ -22,6 +22,8 @@ StoreMetrics::StoreMetrics(MetricRegistry& registry)
                                         MetricUnit::kMicroseconds)),
       takeovers(registry.GetCounter("tailcast_storage_takeovers_total",
                                     "Files opened for append by fencing earlier writers.")),
+      quarantined(
+          registry.GetCounter("tailcast_storage_quarantined_total", "Damaged files taken aside.")),
       reads(registry.GetCounter("tailcast_storage_reads_total", "Reads of the primary layer.")),
       read_bytes(registry.GetCounter("tailcast_storage_read_bytes_total",
                                      "Bytes read from the primary layer.")),

@@ -17,6 +17,7 @@ struct StoreMetrics {
   Counter& append_bytes;
   Counter& append_micros;
   Counter& takeovers;
+  Counter& quarantined;
   Counter& reads;
   Counter& read_bytes;
   Counter& read_errors;

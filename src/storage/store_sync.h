@@ -101,6 +101,9 @@ class SyncStore {
   Status Delete(const std::string& dir, const std::string& name) {
     return Await<Status>(turn_, [&](auto done) { store_->Delete(dir, name, std::move(done)); });
   }
+  Status Quarantine(const std::string& dir, const std::string& name) {
+    return Await<Status>(turn_, [&](auto done) { store_->Quarantine(dir, name, std::move(done)); });
+  }
   Store& store() { return *store_; }
   const TurnLoop& turn() const { return turn_; }
 

@@ -179,6 +179,17 @@ class SystemFileOps : public FileOps {
     return OkStatus();
   }
 
+  Result<bool> IsName(const std::string& path, OpsFile& file) override {
+    struct stat named, open;
+    if (fstatat(root_->fd, path.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (errno == ENOENT) return false;
+      return SystemError(*root_, errno, "look at " + Absolute(path));
+    }
+    const int fd = static_cast<SystemFile&>(file).fd();
+    if (fstat(fd, &open) != 0) return SystemError(*root_, errno, "look at " + Absolute(path));
+    return named.st_dev == open.st_dev && named.st_ino == open.st_ino;
+  }
+
   Status SyncFolder(const std::string& folder) override {
     TAILCAST_ASSIGN_OR_RETURN(const int fd, OpenFolder(folder));
     Status status;
