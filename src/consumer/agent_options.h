@@ -35,7 +35,8 @@ struct AgentOptions {
   int64_t message_bytes_max = 256 << 20;
   // Chunk size of files whose metadata is not (yet) known.
   int64_t chunk_size = 4096;
-  // A heartbeat older than this, with nothing new, is a stuck path and not a quiet producer.
+  // A heartbeat that did not move for so long, with nothing new, is a stuck path and not a quiet
+  // producer.
   Duration stuck_after = Duration::Seconds(5);
   Duration cache_timeout = Duration::Millis(250);
 };

@@ -20,6 +20,7 @@ namespace {
 FAULT_POINT(kSkipHole, "consumer.skip_hole", "the file after a missing one is read instead");
 
 constexpr Duration kWatchTimeout = Duration::Seconds(1);
+constexpr uint64_t kNoWatch = 0;
 
 std::string_view PartName(Part part) { return part == Part::kData ? "data" : "index"; }
 
@@ -45,10 +46,12 @@ std::string_view AgentStateName(AgentState state) {
 
 // The file that is being read: what is known of it, and where its bytes come from.
 struct ConsumerAgent::OpenedFile {
-  OpenedFile(const ConsumerAgent& agent, AgentCounters& counters, const FilePlace& place)
+  OpenedFile(const ConsumerAgent& agent, AgentCounters& counters, HeartbeatAge& heartbeats,
+             const FilePlace& place)
       : id{agent.shard_, place.stem},
         steps(agent.ports_.steps, id, "consumer", agent.step_name_),
-        lengths(agent.options_, counters, place.stem, place.metadata, agent.ports_.loop->Now()),
+        lengths(agent.options_, counters, heartbeats, place.stem, place.metadata,
+                agent.ports_.loop->Now()),
         cell(agent.ports_, id, lengths, agent.options_.cache_timeout, steps) {}
   Scope& scope() { return scope_; }
 
@@ -61,7 +64,7 @@ struct ConsumerAgent::OpenedFile {
   static_assert(std::tuple_size_v<decltype(sources)> <= kSourcesMax);
   int64_t logged_cache[stream::kParts] = {0, 0};  // lengths, in the log of steps
   int64_t logged_primary[stream::kParts] = {0, 0};
-  uint64_t watch = 0;  // 0: none
+  std::vector<uint64_t> watches;  // while the doorbell is set: of each of MetadataKeys, or kNoWatch
   // What is counted if the fetch under way, of each part, is answered by the primary layer.
   int64_t AgentCounters::*fallback[stream::kParts] = {};
 
@@ -103,6 +106,7 @@ void ConsumerAgent::Start(const StartPoint& start) {
 
 void ConsumerAgent::OnLocated(Result<FilePlace> place) {
   first_available_ = search_->first_available();
+  heartbeats_.OnSeen(ports_.loop->Now(), search_->newest_heartbeat_us());
   Retire(*ports_.loop, std::move(search_));
   if (!place.ok()) {
     Fail(place.status());
@@ -138,7 +142,7 @@ void ConsumerAgent::SignalReady() {
 
 void ConsumerAgent::OpenFile(const FilePlace& place) {
   CloseFile();
-  file_ = std::make_unique<OpenedFile>(*this, counters_, place);
+  file_ = std::make_unique<OpenedFile>(*this, counters_, heartbeats_, place);
   const int64_t chunk_size = file_->lengths.chunk_size();
   std::vector<std::string_view> sources;
   for (const Source* source : file_->sources) sources.push_back(source->name());
@@ -157,8 +161,9 @@ void ConsumerAgent::CloseFile() {
 }
 
 void ConsumerAgent::CancelWatch() {
-  if (file_ && file_->watch != 0) {
-    ports_.metadata_cache->CancelWatch(std::exchange(file_->watch, 0));
+  if (!file_) return;
+  for (uint64_t watch : std::exchange(file_->watches, {})) {
+    if (watch != kNoWatch) ports_.metadata_cache->CancelWatch(watch);
   }
 }
 
@@ -183,7 +188,7 @@ bool ConsumerAgent::RollOver() {
 void ConsumerAgent::DoWork() {
   LengthsCore& lengths = file_->lengths;
   const MonotonicTime now = ports_.loop->Now();
-  const LengthsCore::Work work = lengths.DoWork(now, ports_.loop->WallNow());
+  const LengthsCore::Work work = lengths.DoWork(now);
   if (work.watch) Watch();
   if (work.read_metadata) ReadMetadata();
   if (work.ask_primary) AskPrimary();
@@ -199,13 +204,31 @@ void ConsumerAgent::SetTimer(MonotonicTime when) {
 }
 
 void ConsumerAgent::Watch() {
-  file_->watch =
-      ports_.metadata_cache->WatchValue(keys_.MetadataGroup(file_->id.stem.seq), kWatchTimeout,
-                                        file_->scope().Bind([this](bool watched) {
-                                          file_->watch = 0;
-                                          file_->lengths.OnDoorbell(ports_.loop->Now(), watched);
-                                          DoWork();
-                                        }));
+  const std::vector<cache::Key> keys = MetadataKeys();
+  for (size_t i = 0; i < keys.size(); ++i) {
+    file_->watches.push_back(ports_.metadata_cache->WatchValue(
+        keys[i], kWatchTimeout,
+        file_->scope().Bind([this, i](bool watched) { OnDoorbell(i, watched); })));
+  }
+}
+
+void ConsumerAgent::OnDoorbell(size_t watch, bool watched) {
+  std::vector<uint64_t>& watches = file_->watches;
+  watches[watch] = kNoWatch;
+  const auto none = [](uint64_t id) { return id == kNoWatch; };
+  if (!watched && !std::all_of(watches.begin(), watches.end(), none)) return;
+  CancelWatch();
+  file_->lengths.OnDoorbell(ports_.loop->Now(), watched);
+  DoWork();
+}
+
+std::vector<cache::Key> ConsumerAgent::MetadataKeys() const {
+  const int64_t seq = file_->id.stem.seq;
+  std::vector<cache::Key> keys = {keys_.MetadataGroup(seq)};
+  if (stream::MetadataGroupOf(seq + 1) != stream::MetadataGroupOf(seq)) {
+    keys.push_back(keys_.MetadataGroup(seq + 1));
+  }
+  return keys;
 }
 
 void ConsumerAgent::Pace() {
@@ -216,11 +239,8 @@ void ConsumerAgent::Pace() {
 }
 
 void ConsumerAgent::ReadMetadata() {
-  const int64_t seq = file_->id.stem.seq;
-  std::vector<cache::Client::ValueRead> reads = {{keys_.MetadataGroup(seq)}};
-  if (stream::MetadataGroupOf(seq + 1) != stream::MetadataGroupOf(seq)) {
-    reads.push_back({keys_.MetadataGroup(seq + 1)});
-  }
+  std::vector<cache::Client::ValueRead> reads;
+  for (const cache::Key& key : MetadataKeys()) reads.push_back({key});
   ports_.metadata_cache->ReadValues(
       std::move(reads), options_.cache_timeout,
       file_->scope().Bind([this](const Result<cache::Values>& values) {
@@ -257,7 +277,9 @@ void ConsumerAgent::AskPrimary() {
             if (file_->lengths.OnPrimaryLength(part, size->committed_length)) {
               SetTimer(ports_.loop->Now());
             }
-          } else if (!IsNotFound(size.status())) {
+          } else if (IsNotFound(size.status())) {
+            file_->lengths.OnAbsent();
+          } else {
             ++counters_.primary_errors;
           }
         }));
@@ -294,15 +316,21 @@ void ConsumerAgent::OnListed(const Result<std::vector<storage::DirEntry>>& entri
       }
       return;
     case LengthsCore::NextFile::kDeleted:
-      FailDeleted(*listing);
+      // What was read before is given first; then the listing is asked again.
+      if (!tail_.ready()) FailDeleted(*listing);
       return;
   }
 }
 
 void ConsumerAgent::FailDeleted(const stream::ShardListing& listing) {
-  if (const stream::ListedPair* first = listing.Find(listing.floor())) {
+  const std::optional<Stem> next = file_->lengths.next();
+  const stream::ListedPair* listed = listing.Find(listing.floor());
+  const Stem* first = listed != nullptr                      ? &listed->stem
+                      : next && next->seq == listing.floor() ? &*next
+                                                             : nullptr;
+  if (first != nullptr) {
     first_available_ = stream::Position{shard_.stream.incarnation, shard_.shard,
-                                        first->stem.start_number, first->stem.start_byte};
+                                        first->start_number, first->start_byte};
   }
   Fail(OutOfRangeError("file " + std::to_string(file_->id.stem.seq) +
                        " is not kept here any more; the first available position is " +
@@ -347,7 +375,11 @@ bool ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result) {
   if (result.primary_reads > 0) ++(counters_.*file_->fallback[static_cast<int>(part)]);
   const MonotonicTime now = ports_.loop->Now();
   const bool progress = tail_.OnFetched(now, part, result);
-  if (progress) file_->lengths.OnProgress(now);
+  if (progress) {
+    file_->lengths.OnProgress(now);
+  } else if (IsNotFound(result.primary_error)) {
+    file_->lengths.OnAbsent();
+  }
   return progress;
 }
 
@@ -420,8 +452,7 @@ AgentState ConsumerAgent::state() const {
   }
   if (lag_bytes() > 0) return AgentState::kTailing;
   if (file_->lengths.waiting_for_next()) return AgentState::kWaiting;
-  return file_->lengths.Stuck(ports_.loop->Now(), ports_.loop->WallNow()) ? AgentState::kStuck
-                                                                          : AgentState::kQuiet;
+  return file_->lengths.Stuck(ports_.loop->Now()) ? AgentState::kStuck : AgentState::kQuiet;
 }
 
 std::string ConsumerAgent::DebugString() const {

@@ -119,10 +119,14 @@ class ConsumerAgent {
   void OpenFile(const FilePlace& place);
   void CloseFile();
   void CancelWatch();
+  // The groups of metadata that speak of the file and of the next one: that is one, or two.
+  std::vector<cache::Key> MetadataKeys() const;
   // While tailing: everything that is due now.
   void DoWork();
   // Lengths.
   void Watch();
+  // Of that one of the watches.
+  void OnDoorbell(size_t watch, bool watched);
   // How soon lengths are read again.
   void Pace();
   void ReadMetadata();
@@ -156,6 +160,7 @@ class ConsumerAgent {
   std::optional<stream::Position> first_available_;
   std::unique_ptr<StartSearch> search_;  // while locating
   stream::PaceCore pace_;
+  HeartbeatAge heartbeats_;
   TailCore tail_;
   std::unique_ptr<OpenedFile> file_;  // while tailing, and when that has failed
   bool signalled_ = false;

@@ -4,7 +4,6 @@
 
 namespace tailcast::consumer {
 
-using stream::kParts;
 using stream::PairMetadata;
 using stream::Part;
 using stream::Stem;
@@ -19,10 +18,12 @@ int Index(Part part) { return static_cast<int>(part); }
 
 }  // namespace
 
-LengthsCore::LengthsCore(const AgentOptions& options, AgentCounters& counters, const Stem& stem,
-                         const PairMetadata& known, MonotonicTime now)
+LengthsCore::LengthsCore(const AgentOptions& options, AgentCounters& counters,
+                         HeartbeatAge& heartbeats, const Stem& stem, const PairMetadata& known,
+                         MonotonicTime now)
     : options_(options),
       counters_(counters),
+      heartbeats_(heartbeats),
       stem_(stem),
       chunk_size_(known.chunk_size > 0 ? known.chunk_size : options.chunk_size),
       metadata_(known),
@@ -30,7 +31,9 @@ LengthsCore::LengthsCore(const AgentOptions& options, AgentCounters& counters, c
       next_poll_(now),
       next_primary_poll_(now + options.primary_poll),
       next_listing_(now),
-      last_progress_(now) {
+      last_progress_(now),
+      as_of_moved_(now) {
+  heartbeats_.OnSeen(now, known.heartbeat_us);
   LearnSeal();
 }
 
@@ -42,6 +45,7 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
                              const PairMetadata& next) {
   EndPoll(now);
   poll_was_news_ = false;
+  const WallTime as_of_before = as_of();
   // A value that was mixed up speaks of another file. Lengths are hints: do without.
   const bool foreign = pair.known() && stream::StemOf(stem_.seq, pair) != stem_;
   if (pair.known() && !foreign) {
@@ -58,6 +62,8 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
     poll_was_news_ = poll_was_news_ || next_metadata_ != before;
   }
   LearnSeal();
+  heartbeats_.OnSeen(now, as_of().micros());
+  if (as_of() > as_of_before) as_of_moved_ = now;
   if (!options_.doorbell || doorbell_ != Doorbell::kOff) return;
   if (poll_was_news_ && pause_ > Duration()) {
     next_poll_ = now + pause_;
@@ -102,7 +108,9 @@ bool LengthsCore::OnPrimaryLength(Part part, int64_t length) {
 LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing) {
   listing_ = false;
   const int64_t seq = stem_.seq;
-  if (listing.floor() > seq + 1 || (listing.floor() > seq && !seal_)) return NextFile::kDeleted;
+  if (listing.floor() > seq + 1 || (listing.floor() > seq && (!seal_ || absent_))) {
+    return NextFile::kDeleted;
+  }
   if (const stream::ListedPair* next = listing.Find(seq + 1)) {
     next_listed_ = next->stem;
     LearnSeal();
@@ -113,7 +121,7 @@ LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing
   return NextFile::kHole;
 }
 
-LengthsCore::Work LengthsCore::DoWork(MonotonicTime now, WallTime wall) {
+LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
   Work work;
   if (doorbell_ == Doorbell::kWanted) {
     doorbell_ = Doorbell::kSet;
@@ -136,14 +144,15 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now, WallTime wall) {
       ++counters_.primary_size_polls;
       work.ask_primary = true;
       // The producer's side says nothing: has it gone on in another file?
-      const int64_t silent_us = wall.micros() - metadata_.heartbeat_us;
-      if (!seal_ && (!metadata_known() || silent_us > options_.stuck_after.micros())) {
+      const bool silent = heartbeats_.Over(now, metadata_.heartbeat_us, options_.stuck_after);
+      if (!seal_ && (!metadata_known() || silent)) {
         work.list = List(now);
       }
     }
+    if (absent_ && List(now)) work.list = true;
   }
   if (waiting_for_next_ && now >= next_listing_ && List(now)) work.list = true;
-  AllowPrimary(now, wall);
+  AllowPrimary(now);
   return work;
 }
 
@@ -173,11 +182,11 @@ void LengthsCore::LearnSeal() {
 }
 
 // Algorithm 1: is the cache late?
-void LengthsCore::AllowPrimary(MonotonicTime now, WallTime wall) {
+void LengthsCore::AllowPrimary(MonotonicTime now) {
   // Of a file that was closed longer ago than a cache may be late, it will not catch up any more:
   // who reads many such files does not wait for it in each.
   const bool over = seal_.has_value() && metadata_.heartbeat_us > 0 &&
-                    wall.micros() - metadata_.heartbeat_us > options_.delay_max.micros();
+                    heartbeats_.Over(now, metadata_.heartbeat_us, options_.delay_max);
   for (Part part : {Part::kData, Part::kIndex}) {
     const int p = Index(part);
     const int64_t primary = PrimaryLimit(part);
@@ -250,8 +259,8 @@ std::string LengthsCore::DebugString() const {
   return text;
 }
 
-bool LengthsCore::Stuck(MonotonicTime now, WallTime wall) const {
-  return wall - as_of() > options_.stuck_after && now - last_progress_ > options_.stuck_after;
+bool LengthsCore::Stuck(MonotonicTime now) const {
+  return now - std::max(as_of_moved_, last_progress_) > options_.stuck_after;
 }
 
 }  // namespace tailcast::consumer

@@ -36,6 +36,7 @@
 #include "tailcast/base/time.h"
 #include "tailcast/consumer/agent_options.h"
 #include "tailcast/consumer/delayed_read_core.h"
+#include "tailcast/consumer/heartbeat_age.h"
 #include "tailcast/consumer/source.h"
 #include "tailcast/stream/metadata.h"
 #include "tailcast/stream/names.h"
@@ -47,7 +48,7 @@ class LengthsCore {
  public:
   // What is to be done now. Each is answered by the On... of its name.
   struct Work {
-    bool watch = false;          // set the doorbell on the pair's metadata
+    bool watch = false;          // set the doorbell on the pair's metadata and the next one's
     bool read_metadata = false;  // of the pair and of the next one
     bool ask_primary = false;    // the length of both parts
     bool list = false;           // the shard's folder
@@ -57,12 +58,13 @@ class LengthsCore {
     kFound,
     kNotYet,
     kHole,    // a later one is there: the next one is to come, and waited for
-    kDeleted  // it, or what this one still has to give, is not kept any more
+    kDeleted  // it, or what this one may still have to give, is not kept any more
   };
 
-  // `known` is what is known of the pair already. `options` and `counters` outlive this.
-  LengthsCore(const AgentOptions& options, AgentCounters& counters, const stream::Stem& stem,
-              const stream::PairMetadata& known, MonotonicTime now);
+  // `known` is what is known of the pair already. `heartbeats` are the shard's, of files before
+  // this one as well. The references outlive this.
+  LengthsCore(const AgentOptions& options, AgentCounters& counters, HeartbeatAge& heartbeats,
+              const stream::Stem& stem, const stream::PairMetadata& known, MonotonicTime now);
 
   // --- What came in
   // An answer of the metadata cache; a PairMetadata that is not known() is one that it has not.
@@ -77,14 +79,20 @@ class LengthsCore {
   bool OnPrimaryLength(stream::Part part, int64_t length);
   NextFile OnListing(const stream::ShardListing& listing);
   void OnListingFailed() { listing_ = false; }
+  // The primary layer has no such file: it is not here yet, or not any more. The listing says
+  // which, and is asked until bytes arrive.
+  void OnAbsent() { absent_ = true; }
   // Bytes of the file arrived.
-  void OnProgress(MonotonicTime now) { last_progress_ = now; }
+  void OnProgress(MonotonicTime now) {
+    last_progress_ = now;
+    absent_ = false;
+  }
   // Everything of this file was given; the next one is looked for until it is there.
   void WaitForNext(bool waiting) { waiting_for_next_ = waiting; }
 
   // --- What follows
-  // Everything that is due now. `wall` is the time that heartbeats are held against.
-  Work DoWork(MonotonicTime now, WallTime wall);
+  // Everything that is due now.
+  Work DoWork(MonotonicTime now);
   // When DoWork has something to do next, whatever comes in. Not after now: at once.
   MonotonicTime NextWork() const;
 
@@ -110,8 +118,8 @@ class LengthsCore {
   WallTime as_of() const;
   // For people.
   std::string DebugString() const;
-  // Nothing new, and no sign of life: the path from the producer is cut.
-  bool Stuck(MonotonicTime now, WallTime wall) const;
+  // Nothing new, and no sign of life was seen for `stuck_after`: the path from the producer is cut.
+  bool Stuck(MonotonicTime now) const;
 
  private:
   // Of what the metadata cache has.
@@ -128,10 +136,11 @@ class LengthsCore {
   bool List(MonotonicTime now);
   void LearnSeal();
   void NobodyKnows(MonotonicTime now);
-  void AllowPrimary(MonotonicTime now, WallTime wall);
+  void AllowPrimary(MonotonicTime now);
 
   const AgentOptions& options_;
   AgentCounters& counters_;
+  HeartbeatAge& heartbeats_;
   const stream::Stem stem_;
   int64_t chunk_size_;
 
@@ -147,8 +156,10 @@ class LengthsCore {
   Duration pause_;
   bool poll_was_news_ = true;  // the last poll changed the metadata
   bool listing_ = false;       // one is under way
+  bool absent_ = false;        // from the primary layer
   bool waiting_for_next_ = false;
   MonotonicTime next_poll_, last_poll_, next_primary_poll_, next_listing_, last_progress_;
+  MonotonicTime as_of_moved_;  // when as_of() was last seen to move
 };
 
 }  // namespace tailcast::consumer

@@ -10,7 +10,7 @@ using stream::Part;
 using stream::Stem;
 
 MonotonicTime Ms(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
-WallTime WallMs(int64_t ms) { return WallTime::FromMicros(1'000'000'000 + ms * 1000); }
+WallTime WallMs(int64_t ms) { return WallTime::FromMicros(1'000'000'000'000 + ms * 1000); }
 
 class LengthsTest : public ::testing::Test {
  protected:
@@ -22,10 +22,11 @@ class LengthsTest : public ::testing::Test {
     options_.chunk_size = 4096;
   }
   LengthsCore& Open(const PairMetadata& known = {}) {
-    core_.emplace(options_, counters_, stem_, known, Ms(0));
+    heartbeats_ = HeartbeatAge();
+    core_.emplace(options_, counters_, heartbeats_, stem_, known, Ms(0));
     return *core_;
   }
-  LengthsCore::Work At(int64_t ms) { return core_->DoWork(Ms(ms), WallMs(ms)); }
+  LengthsCore::Work At(int64_t ms) { return core_->DoWork(Ms(ms)); }
   // The pair with these lengths, of data and of the index, in both layers.
   PairMetadata Pair(int64_t cache, int64_t primary) const {
     PairMetadata pair;
@@ -47,7 +48,7 @@ class LengthsTest : public ::testing::Test {
     next.start_number = start_number;
     return next;
   }
-  static stream::ShardListing Listing(std::vector<Stem> stems, int64_t floor = 1) {
+  static stream::ShardListing Listing(const std::vector<Stem>& stems, int64_t floor = 1) {
     std::vector<storage::DirEntry> entries;
     for (const Stem& stem : stems) entries.push_back({stream::FileName(stem, Part::kData)});
     if (floor > 1) entries.push_back({stream::FloorName(floor)});
@@ -57,6 +58,7 @@ class LengthsTest : public ::testing::Test {
   const Stem stem_{4, 1000, 100, 10};
   AgentOptions options_;
   AgentCounters counters_;
+  HeartbeatAge heartbeats_;
   std::optional<LengthsCore> core_;
 };
 
@@ -119,14 +121,15 @@ TEST_F(LengthsTest, AFileThatTheCacheDoesNotKnowIsAskedOfThePrimaryLayerAtOnce) 
 }
 
 TEST_F(LengthsTest, TheCacheOfAFileThatWasClosedLongAgoIsNotWaitedFor) {
-  for (const int64_t opened : {100, 301}) {  // after its last heartbeat; delay_max is 300
+  for (const int64_t newest : {100, 301}) {  // after its last heartbeat; delay_max is 300
     Open();
-    At(opened);
+    At(0);
     PairMetadata pair = Pair(512, 2048);
     for (auto& seal : pair.seal) seal = 2048;
-    core_->OnMetadata(Ms(opened), pair, {});
-    At(opened);
-    EXPECT_EQ(core_->primary(Part::kData).allowed, opened > 300 ? 2048 : 0);
+    heartbeats_.OnSeen(Ms(0), WallMs(newest).micros());
+    core_->OnMetadata(Ms(0), pair, {});
+    At(0);
+    EXPECT_EQ(core_->primary(Part::kData).allowed, newest > 300 ? 2048 : 0);
   }
 }
 
@@ -294,14 +297,51 @@ TEST_F(LengthsTest, AFileThatRetentionDeletedIsSaid) {
   EXPECT_EQ(core_->OnListing(Listing({{6, 3000, 200, 20}}, 6)), LengthsCore::NextFile::kDeleted);
 }
 
-TEST_F(LengthsTest, QuietAndStuckAreToldApartByTheHeartbeat) {
+TEST_F(LengthsTest, ASealedFileThatIsGoneIsLookedForInTheListingUntilBytesArrive) {
+  Open();
+  (void)At(0);
+  core_->OnMetadata(Ms(1), Pair(100, 100), Next(150, 12));
+  ASSERT_TRUE(core_->seal().has_value());
+  EXPECT_FALSE(At(1000).list);
+  core_->OnAbsent();
+  EXPECT_TRUE(At(2000).list);
+  EXPECT_EQ(core_->OnListing(Listing({{5, 2000, 150, 12}})), LengthsCore::NextFile::kFound)
+      << "not here yet";
+  EXPECT_TRUE(At(3000).list);
+  core_->OnProgress(Ms(3001));
+  EXPECT_EQ(core_->OnListing(Listing({{5, 2000, 150, 12}}, 5)), LengthsCore::NextFile::kFound)
+      << "the cache has what is read";
+  EXPECT_FALSE(At(4000).list);
+  core_->OnAbsent();
+  EXPECT_TRUE(At(5000).list);
+  EXPECT_EQ(core_->OnListing(Listing({{5, 2000, 150, 12}}, 5)), LengthsCore::NextFile::kDeleted);
+}
+
+TEST_F(LengthsTest, QuietAndStuckAreToldApartByAHeartbeatThatMoves) {
   Open(Pair(1, 1));
-  EXPECT_FALSE(core_->Stuck(Ms(4000), WallMs(4000)));
-  EXPECT_TRUE(core_->Stuck(Ms(6000), WallMs(6000)));
+  EXPECT_FALSE(core_->Stuck(Ms(4000)));
+  EXPECT_TRUE(core_->Stuck(Ms(6000)));
   PairMetadata alive = Pair(1, 1);
-  alive.heartbeat_us = WallMs(5900).micros();
+  ++alive.heartbeat_us;
   core_->OnMetadata(Ms(6000), alive, {});
-  EXPECT_FALSE(core_->Stuck(Ms(6000), WallMs(6000)));
+  EXPECT_FALSE(core_->Stuck(Ms(10'000)));
+  core_->OnMetadata(Ms(10'000), alive, {});
+  EXPECT_TRUE(core_->Stuck(Ms(12'000))) << "it did not move";
+}
+
+// The clocks of two hosts are not compared.
+TEST_F(LengthsTest, WhatTheClockOfTheProducersHostSaysDoesNotMatter) {
+  for (const int64_t ahead_ms : {-3'600'000, 0, 3'600'000}) {
+    Open();
+    (void)At(0);
+    PairMetadata pair = Pair(100, 100);
+    pair.heartbeat_us = WallMs(ahead_ms).micros();
+    core_->OnMetadata(Ms(1), pair, {});
+    EXPECT_FALSE(At(4000).list) << ahead_ms;
+    EXPECT_FALSE(core_->Stuck(Ms(4000))) << ahead_ms;
+    EXPECT_TRUE(At(6000).list) << ahead_ms << ": it may have gone on in another file";
+    EXPECT_TRUE(core_->Stuck(Ms(6000))) << ahead_ms;
+  }
 }
 
 }  // namespace

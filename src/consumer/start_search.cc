@@ -46,7 +46,7 @@ void StartSearch::Do(StartSearchCore::Step step) {
                    counters_.hole_waits += wait.hole;
                    Wait();
                  },
-                 [this](FilePlace& place) { done_(std::move(place)); },
+                 [this](const FilePlace& place) { done_(place); },
                  [this](Status& error) { done_(std::move(error)); },
              },
              step);
@@ -98,6 +98,7 @@ void StartSearch::AskIndexLength(const StartSearchCore::AskIndexLength& ask) {
 }
 
 void StartSearch::ReadRecord(const StartSearchCore::ReadRecord& read) {
+  counters_.fallback_corrupt += read.distrusted;
   stream::RangeReader& reader = ReaderOf(read.stem, read.chunk_size);
   stream::RangeRequest request;
   request.from = read.record * kIndexRecordSize;

@@ -33,6 +33,7 @@ class StartSearch {
   // The start point was not here yet when last looked for.
   bool waiting() const { return waiting_; }
   const std::optional<stream::Position>& first_available() const { return core_.first_available(); }
+  int64_t newest_heartbeat_us() const { return core_.newest_heartbeat_us(); }
   Scope& scope() { return scope_; }
 
  private:

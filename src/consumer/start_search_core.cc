@@ -151,17 +151,24 @@ StartSearchCore::Step StartSearchCore::NextRecord() {
   if (count_ == 0) return FoundInIndex(0, 0);
   // Where low and high have met, the record is read for its place in the data file.
   asked_ = low_ < high_ ? low_ + (high_ - low_) / 2 : std::min(low_, count_ - 1);
+  return AskRecord(false);
+}
+
+StartSearchCore::Step StartSearchCore::AskRecord(bool distrusted) {
+  const int64_t cached = searched_.chunk_size > 0 && !distrusted ? searched_.cache_length[1] : 0;
+  of_cache_ = cached > asked_ * kIndexRecordSize;
   return ReadRecord{files_[file_], ChunkSize(), asked_,
-                    searched_.chunk_size > 0 ? searched_.cache_length[1] : 0,
-                    searched_.primary_length[1]};
+                    cached,        distrusted,  searched_.primary_length[1]};
 }
 
 StartSearchCore::Step StartSearchCore::OnRecord(const char* bytes) {
   if (bytes == nullptr) return Wait{};
   const auto record = IndexRecord::Decode(bytes);
   if (!record) {
+    if (of_cache_) return AskRecord(true);
     return DataLossError("index record " + std::to_string(asked_) + " of file " +
-                         std::to_string(files_[file_].seq) + " fails its check sum");
+                         std::to_string(files_[file_].seq) +
+                         " fails its check sum in the primary layer");
   }
   if (low_ < high_) {
     if (record->time_us < start_.time.micros())
@@ -181,6 +188,12 @@ StartSearchCore::Step StartSearchCore::FoundInIndex(int64_t record, int64_t data
     return SearchFile();
   }
   return PlaceIn(stem, data_at, record * kIndexRecordSize);
+}
+
+int64_t StartSearchCore::newest_heartbeat_us() const {
+  int64_t newest = 0;
+  for (const auto& [seq, metadata] : metadata_) newest = std::max(newest, metadata.heartbeat_us);
+  return newest;
 }
 
 FilePlace StartSearchCore::PlaceIn(const Stem& stem, int64_t data_at, int64_t index_at) const {

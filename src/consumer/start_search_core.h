@@ -13,6 +13,8 @@
 //     └───── Wait ◀─────┴─────────────────────── ReadRecord, again and again ─▶ the place
 //            not here yet, or can't be read
 //
+// A record that fails its check sum is read again from the primary layer alone.
+//
 // A file without records is passed without ReadRecord. Each step but AskIndexLength may lead to a
 // Status instead, the end: there is no such place.
 //
@@ -60,8 +62,10 @@ class StartSearchCore {
     stream::Stem stem;
     int64_t chunk_size = 0;
     int64_t record = 0;
-    // Bytes of the index that are known to be in each layer.
+    // Bytes of the index that are known to be in each layer; of the cache 0 when what it gave
+    // failed its check sum.
     int64_t cache_limit = 0;
+    bool distrusted = false;  // that is why
     int64_t primary_limit = 0;
   };
   // The place is not here yet: Begin again after a while.
@@ -86,6 +90,8 @@ class StartSearchCore {
 
   // The oldest message that the cell keeps. nullopt: its file is not here (yet).
   const std::optional<stream::Position>& first_available() const { return first_available_; }
+  // Of the metadata that was read; 0: there was none.
+  int64_t newest_heartbeat_us() const;
 
  private:
   bool HaveFloor() const { return files_.front().seq == floor_; }
@@ -94,6 +100,7 @@ class StartSearchCore {
   Step SearchFile();
   Step SearchRecords(int64_t index_length);
   Step NextRecord();
+  Step AskRecord(bool distrusted);
   Step FoundInIndex(int64_t record, int64_t data_at);
   FilePlace PlaceIn(const stream::Stem& stem, int64_t data_at, int64_t index_at) const;
   int64_t ChunkSize() const;
@@ -111,6 +118,7 @@ class StartSearchCore {
   int64_t low_ = 0, high_ = 0;     // the first record at or after the time lies in [low, high]
   int64_t count_ = 0;              // records of the file
   int64_t asked_ = 0;
+  bool of_cache_ = false;  // it may come from the cache
 };
 
 }  // namespace tailcast::consumer

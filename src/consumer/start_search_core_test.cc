@@ -219,5 +219,35 @@ TEST_F(StartSearchTest, ABrokenRecordIsDataLossAndAMissingOneIsWaitedFor) {
   }
 }
 
+TEST_F(StartSearchTest, ARecordThatIsBrokenInTheCacheIsReadOfThePrimaryLayer) {
+  AddFile({2000, 3000});
+  stream::PairMetadata first;
+  first.created_us = files_[0].stem.created_us;
+  first.cache_length[1] = 2 * kIndexRecordSize;
+  first.chunk_size = 512;
+  metadata_ = {{stream::EncodePairMetadata(1, first)}};
+  for (const bool broken_there_too : {false, true}) {
+    core_.emplace(StartPoint::End(), shard_, 4096);
+    (void)core_->Begin();
+    (void)core_->OnListing(Listing());
+    (void)core_->OnMetadata(metadata_);
+    auto step = core_->OnIndexLength(2 * kIndexRecordSize);
+    EXPECT_EQ(std::get<StartSearchCore::ReadRecord>(step).cache_limit, 2 * kIndexRecordSize);
+    const std::string bytes = Record(1, 1);
+    std::string broken = bytes;
+    broken[3] = static_cast<char>(broken[3] ^ 1);
+    step = core_->OnRecord(broken.data());
+    const auto* again = std::get_if<StartSearchCore::ReadRecord>(&step);
+    ASSERT_NE(again, nullptr);
+    EXPECT_EQ(again->record, 1);
+    EXPECT_EQ(again->cache_limit, 0);
+    EXPECT_EQ(again->primary_limit, 2 * kIndexRecordSize);
+    EXPECT_TRUE(again->distrusted);
+    step = core_->OnRecord(broken_there_too ? broken.data() : bytes.data());
+    EXPECT_EQ(std::holds_alternative<FilePlace>(step), !broken_there_too);
+    EXPECT_EQ(std::holds_alternative<Status>(step), broken_there_too);
+  }
+}
+
 }  // namespace
 }  // namespace tailcast::consumer

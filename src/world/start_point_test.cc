@@ -179,6 +179,34 @@ class HandMade : public ::testing::Test {
                                 }));
     ASSERT_TRUE(w.time.RunUntil([&] { return done; }, kLong));
   }
+  // An empty file, as a floor marker is.
+  void Declare(const std::string& name) {
+    bool done = false;
+    hand.store->CreateExclusive(
+        stream::ShardDir(w.shard), name, name,
+        scope.Bind([&](Result<std::unique_ptr<storage::AppendFile>> file) { done = file.ok(); }));
+    ASSERT_TRUE(w.time.RunUntil([&] { return done; }, kLong));
+  }
+  void Delete(const std::string& name) {
+    bool done = false;
+    hand.store->Delete(stream::ShardDir(w.shard), name,
+                       scope.Bind([&](const Status& status) { done = status.ok(); }));
+    ASSERT_TRUE(w.time.RunUntil([&] { return done; }, kLong));
+  }
+  // The file is closed and the metadata cache says so.
+  void Publish(const stream::Stem& stem, const stream::Seal& seal) {
+    stream::PairMetadata metadata;
+    metadata.created_us = metadata.heartbeat_us = stem.created_us;
+    metadata.start_byte = stem.start_byte;
+    metadata.start_number = stem.start_number;
+    metadata.chunk_size = 256;
+    for (int part = 0; part < stream::kParts; ++part) {
+      metadata.seal[part] = metadata.primary_length[part] = seal.length[part];
+    }
+    w.metadata.Apply({stream::KeyMaker(w.shard).MetadataGroup(stem.seq),
+                      cache::MergeRule::kMaxLanes, false,
+                      stream::EncodePairMetadata(stem.seq, metadata)});
+  }
   static void AddMessage(const std::string& text, std::string& data, std::string& index) {
     stream::IndexRecord{static_cast<int64_t>(data.size()), static_cast<uint32_t>(text.size()),
                         Crc32c(text), 1000}
@@ -286,6 +314,74 @@ TEST_F(HandMade, ARecordThatLeavesAGapStopsIt) {
   EXPECT_EQ(c.got.size(), 1u);
 }
 
+TEST_F(HandMade, ASealedFileThatIsDeletedWhileItIsReadIsOutOfRangeWithWhereToGoOn) {
+  auto producing = w.ProducerOptions();
+  producing.roll_bytes = 30'000;
+  auto& p = w.OpenProducer(producing);
+  const stream::Stem one = p.agent()->current();
+  auto reading = w.ConsumerOptions();
+  reading.rate_bytes_per_s = reading.rate_burst_bytes = 4096;
+  auto& c = w.StartConsumer(reading);
+  PublishMany(w, p, 400);
+  const stream::Stem two = p.agent()->current();
+  ASSERT_EQ(two.seq, 2);
+  ASSERT_TRUE(w.time.RunUntil([&] { return c.got.size() >= 40; }, kLong));
+  ASSERT_EQ(c.agent()->counters().primary_bytes, 0) << "the file is open nowhere";
+  Declare(stream::FloorName(2));
+  for (Part part : {Part::kData, Part::kIndex}) Delete(stream::FileName(one, part));
+  w.time.RunFor(Duration::Seconds(1));
+  EXPECT_NE(c.agent()->state(), AgentState::kFailed) << "the cache has it still";
+  w.data.EvictAll();
+  EXPECT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == AgentState::kFailed; }, kLong))
+      << c.agent()->DebugString();
+  EXPECT_EQ(c.broken, "");
+  EXPECT_LT(static_cast<int64_t>(c.got.size()), two.start_number);
+  EXPECT_TRUE(IsOutOfRange(c.agent()->status())) << c.agent()->status();
+  ASSERT_TRUE(c.agent()->first_available().has_value());
+  EXPECT_EQ(*c.agent()->first_available(),
+            (stream::Position{w.shard.stream.incarnation, 0, two.start_number, two.start_byte}));
+  EXPECT_THAT(c.agent()->status().message(), HasSubstr(c.agent()->first_available()->ToString()));
+}
+
+// Eight pairs share a value of the metadata cache: the doorbell watches that of the next file, too.
+TEST_F(HandMade, ANextFileWhoseMetadataIsInAnotherValueIsSeenAtOnce) {
+  const stream::Stem seven{7, 1000, 0, 0}, eight{8, 2000, 3, 1};
+  ASSERT_NE(stream::MetadataGroupOf(7), stream::MetadataGroupOf(8));
+  Declare(stream::FloorName(7));
+  std::string data, index;
+  AddMessage("one", data, index);
+  Write(seven, Part::kData, data);
+  Write(seven, Part::kIndex, index);
+  Publish(seven, {{3, stream::kIndexRecordSize}});
+  auto& c = w.StartConsumer(w.ConsumerOptions());
+  const auto& counters = c.agent()->counters();
+  ASSERT_TRUE(w.time.RunUntil([&] { return c.got.size() == 1 && counters.listings > 3; }, kLong));
+  Write(eight, Part::kData, data);
+  Write(eight, Part::kIndex, index);
+  const int64_t listings = counters.listings;
+  Publish(eight, {{3, stream::kIndexRecordSize}});
+  EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 2; }, Duration::Millis(50)));
+  EXPECT_EQ(counters.listings, listings) << "by the doorbell, and not by the next listing";
+}
+
+TEST_F(HandMade, ASeekThatMeetsABrokenRecordInTheCacheGoesOnInThePrimaryLayer) {
+  auto& p = w.OpenProducer(w.ProducerOptions());
+  PublishMany(w, p, 5);
+  w.time.RunFor(Duration::Seconds(1));
+  const stream::Stem one = p.agent()->current();
+  const cache::Key key = stream::KeyMaker(w.shard).Chunk(one.seq, Part::kIndex, 256, 0);
+  std::string chunk = w.data.Get(key).value_or("");
+  ASSERT_EQ(chunk.size(), 5u * stream::kIndexRecordSize);
+  for (char& c : chunk) c = static_cast<char>(c ^ 1);
+  w.data.Evict(key);
+  w.data.Apply({key, cache::MergeRule::kLongerWins, false, chunk});
+  auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::End());
+  EXPECT_TRUE(w.time.RunUntil([&] { return c.agent()->position().has_value(); }, kLong))
+      << c.agent()->status();
+  EXPECT_EQ(c.agent()->position()->number, 5);
+  EXPECT_GE(c.agent()->counters().fallback_corrupt, 1);
+}
+
 // A checker is trusted only after it has caught planted bugs.
 TEST_F(HandMade, ASkippedHoleIsCaught) {
   std::string data, index;
@@ -296,15 +392,7 @@ TEST_F(HandMade, ASkippedHoleIsCaught) {
   AddMessage("333", data3, index3);
   Write({3, 3000, 6, 2}, Part::kData, data3);
   Write({3, 3000, 6, 2}, Part::kIndex, index3);
-  stream::PairMetadata metadata;
-  metadata.created_us = 1000;
-  metadata.chunk_size = 256;
-  metadata.seal[0] = 3;
-  metadata.seal[1] = stream::kIndexRecordSize;
-  metadata.primary_length[0] = 3;
-  metadata.primary_length[1] = stream::kIndexRecordSize;
-  w.metadata.Apply({stream::KeyMaker(w.shard).MetadataGroup(1), cache::MergeRule::kMaxLanes, false,
-                    stream::EncodePairMetadata(1, metadata)});
+  Publish({1, 1000, 0, 0}, {{3, stream::kIndexRecordSize}});
   auto options = w.ConsumerOptions();
   const PlantedFault fault("consumer.skip_hole");
   auto& c = w.StartConsumer(options);
