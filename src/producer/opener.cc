@@ -35,7 +35,13 @@ void Opener::StartRoll(const stream::Stem& current, const stream::Seal& seal,
   CarryOut(core_.StartRoll(current, seal, last_time_us, now()));
 }
 
-void Opener::StartRecovery(const stream::Stem& current) { CarryOut(core_.StartRecovery(current)); }
+void Opener::StartRecovery(const stream::Stem& current, Duration wait) {
+  if (wait == Duration()) {
+    CarryOut(core_.StartRecovery(current));
+    return;
+  }
+  wait_.After(wait, scope_.Bind([this, current] { CarryOut(core_.StartRecovery(current)); }));
+}
 
 void Opener::TryAgain(Duration wait) {
   wait_.After(wait, scope_.Bind([this] { CarryOut(core_.OnWaited()); }));

@@ -28,7 +28,8 @@ class Opener {
   // Begin; one at a time. As the methods of OpenCore.
   void Start();
   void StartRoll(const stream::Stem& current, const stream::Seal& seal, int64_t last_time_us);
-  void StartRecovery(const stream::Stem& current);
+  // The recovery begins after `wait`.
+  void StartRecovery(const stream::Stem& current, Duration wait);
   void TryAgain(Duration wait);
   // For ever. What is under way at the ports is not heard of any more.
   void Stop() { scope_.End(); }

@@ -163,7 +163,7 @@ void ProducerAgent::CarryOut(Work work) {
     if (work.open->seal)
       opener_->StartRoll(work.open->current, *work.open->seal, core_.last_time_us());
     else
-      opener_->StartRecovery(work.open->current);
+      opener_->StartRecovery(work.open->current, work.open->wait);
   }
   if (work.seal) SealFile(*work.seal);
   if (work.leave) WaitForReplicas();
@@ -181,6 +181,7 @@ void ProducerAgent::StartAppend(Part part, AppendEffects::Append append) {
 void ProducerAgent::OnAppended(Part part, const storage::AppendResult& result) {
   AppendEffects effects;
   core_.OnAppended(part, result.outcome, effects);
+  if (trouble().ok()) told_trouble_ = false;
   if (result.outcome == storage::AppendOutcome::kUnknown) {
     core_.OnCause(result.error);
     TellTrouble();
@@ -234,7 +235,6 @@ void ProducerAgent::TellTrouble() {
 }
 
 void ProducerAgent::OnOpened(const stream::Stem& stem) {
-  told_trouble_ = false;
   const stream::Stem before = current();
   OpenedEffects effects;
   core_.OnOpened(stem, opener_->core().predecessors(), opener_->core().last_time_us(),
@@ -244,6 +244,7 @@ void ProducerAgent::OnOpened(const stream::Stem& stem) {
     notifier_.Notify({{shard(), before}, *effects.seal});
     if (effects.keep_shadow) file_->shadow->Seal(*effects.seal);
   }
+  if (trouble().ok()) told_trouble_ = false;
   if (effects.keep_shadow) closed_files_->Add(std::move(file_->shadow));
   Retire(*ports_.loop, std::move(file_));
   if (effects.stop) {

@@ -117,7 +117,7 @@ void ProducerCore::DoWork(MonotonicTime now, Work& out) {
   if (state_ == State::kFinishing && append_.drained() && append_.quiet()) {
     append_.GiveUp();  // nothing more goes into this file
     MoveTo(State::kRolling);
-    out.open = {current_, stream::Seal{{append_.data_length(), append_.index_length()}}};
+    out.open = {current_, stream::Seal{{append_.data_length(), append_.index_length()}}, {}};
   }
 }
 
@@ -132,9 +132,13 @@ void ProducerCore::EndGivenUp(MonotonicTime now, Work& out) {
   }
   // The append failed or nobody knows: fence our own file to find out, and go on in the next one.
   ++counters_.recoveries;
-  retry_.OnAppendFailed(now);
+  const RetryCore::Verdict verdict = retry_.OnAppendFailed(now);
+  if (verdict.stop) {
+    out.stop = verdict.stop;
+    return;
+  }
   MoveTo(State::kRecovering);
-  out.open = {current_, std::nullopt};
+  out.open = {current_, std::nullopt, verdict.wait};
 }
 
 void ProducerCore::FinishClose(MonotonicTime now, bool shadowed, Work& out) {
@@ -159,13 +163,13 @@ void ProducerCore::OnAppended(Part part, storage::AppendOutcome outcome, AppendE
     append_.OnData(outcome, out);
   else
     append_.OnIndex(outcome, out);
+  if (!out.durable.empty()) retry_.OnWell();
   if (!append_.is_open() && state_ != State::kGivenUp) MoveTo(State::kGivenUp);
   CountDurable(out.durable);
 }
 
 void ProducerCore::OnOpened(const stream::Stem& stem, std::vector<Predecessor> predecessors,
                             int64_t last_time_us, MonotonicTime now, OpenedEffects& out) {
-  retry_.OnOpened();
   last_time_us_ = std::max({last_time_us_, last_time_us, stem.created_us});
   out.predecessors = std::move(predecessors);
   if (current_.seq != 0) {
@@ -188,6 +192,7 @@ void ProducerCore::OnOpened(const stream::Stem& stem, std::vector<Predecessor> p
   }
   current_ = stem;
   opened_at_ = now;
+  if (append_.empty()) retry_.OnWell();  // else the appends will say
   ++counters_.files_opened;
   MoveTo(State::kAppending);
   out.durable = std::move(appended.durable);

@@ -74,6 +74,7 @@ struct Work {
   struct Opening {
     stream::Stem current;
     std::optional<stream::Seal> seal;  // where it ends; nullopt: that is to be found out
+    Duration wait;                     // not before
   };
   std::optional<Opening> open;
   std::optional<stream::Seal> seal;  // the current file ends there: it is closed

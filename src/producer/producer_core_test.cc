@@ -215,6 +215,66 @@ TEST_F(ProducerCoreTest, APrimaryLayerThatStaysAwayEndsIt) {
   EXPECT_TRUE(core.OnOpenFailed(UnavailableError("disk"), At(60'001)).stop);
 }
 
+// A full disk: files can be created, but nothing can be appended to them.
+TEST_F(ProducerCoreTest, FilesThatOpenAndTakeNoAppendAreTriedEverMoreSeldomAndGivenUp) {
+  Opened(one);
+  ASSERT_TRUE(Publish("a").ok());
+  Stem stem = one;
+  int64_t ms = 0;
+  int files = 0;
+  std::optional<Status> stop;
+  while (!stop && files < 1000) {
+    ASSERT_TRUE(DoWork(ms).append.data);
+    Appended(Part::kData, AppendOutcome::kUnknown);
+    const Work work = DoWork(ms);
+    stop = work.stop;
+    if (stop) break;
+    ASSERT_TRUE(work.open);
+    ms += work.open->wait.millis();
+    const Stem before = stem;
+    stem = Stem{stem.seq + 1, stem.created_us + 1, 0, 0};
+    ASSERT_FALSE(Opened(stem, {{before, {{0, 0}}}}, ms).stop);
+    ++files;
+  }
+  ASSERT_TRUE(stop);
+  EXPECT_TRUE(IsUnavailable(*stop));
+  EXPECT_GE(ms, 60'000);
+  EXPECT_LT(files, 50);
+}
+
+TEST_F(ProducerCoreTest, AMessageThatIsDurableOrAFileThatNoneWaitsForEndsTheTrouble) {
+  for (const bool durable : {true, false}) {
+    ProducerCore c({{"s", stream::StreamIncarnation{3}}, 0}, Options());
+    OpenedEffects opened;
+    c.OnOpened(one, {}, 0, At(0), opened);
+    const auto fail = [&](int64_t ms) {
+      EXPECT_TRUE(c.Publish(Message("a"), kWallUs).ok());
+      Work work;
+      c.DoWork(At(ms), work);
+      EXPECT_TRUE(work.append.data);
+      AppendEffects appended;
+      c.OnAppended(Part::kData, AppendOutcome::kUnknown, appended);
+      work = Work();
+      c.DoWork(At(ms), work);
+      EXPECT_FALSE(work.stop);
+      return work.open ? work.open->wait.millis() : -1;
+    };
+    EXPECT_EQ(fail(0), 0);
+    if (durable) {  // in the next file
+      c.OnOpened({2, 2000, 0, 0}, {{one, {{0, 0}}}}, 0, At(1), opened);
+      Work work;
+      c.DoWork(At(1), work);
+      AppendEffects appended;
+      c.OnAppended(Part::kData, AppendOutcome::kApplied, appended);
+      c.DoWork(At(1), work);
+      c.OnAppended(Part::kIndex, AppendOutcome::kApplied, appended);
+    } else {  // the append had come through: none waits
+      c.OnOpened({2, 2000, 1, 1}, {{one, {{1, 32}}}}, 0, At(1), opened);
+    }
+    EXPECT_EQ(fail(3'600'000), 0) << "another trouble";
+  }
+}
+
 TEST_F(ProducerCoreTest, AFencedProducerStopsAndKnowsThatItsMessagesFailed) {
   Opened(one);
   ASSERT_TRUE(Publish("a").ok());

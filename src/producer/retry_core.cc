@@ -24,28 +24,37 @@ bool MayPass(const Status& error) {
 
 }  // namespace
 
-void RetryCore::OnAppendFailed(MonotonicTime now) {
-  failing_since_ = std::min(failing_since_, now);
+RetryCore::Verdict RetryCore::OnAppendFailed(MonotonicTime now) {
+  if (failing_since_ < MonotonicTime::Max()) return Again(now);
+  failing_since_ = now;
+  return {};
 }
 
 RetryCore::Verdict RetryCore::OnOpenFailed(const Status& error, MonotonicTime now) {
   if (!MayPass(error)) return {.stop = error.WithContext("opening " + name_)};
   OnCause(error);
   failing_since_ = std::min(failing_since_, now);
+  return Again(now);
+}
+
+RetryCore::Verdict RetryCore::Again(MonotonicTime now) {
   const Duration failing = now - failing_since_;
   if (failing > options_.give_up) {
     return {.stop = UnavailableError(name_ + ": the primary layer has failed for " +
                                      std::to_string(failing.millis() / 1000) +
-                                     " s: " + error.message())};
+                                     " s: " + (cause_.ok() ? "appends fail" : cause_.message()))};
   }
   wait_ = std::min(std::max(options_.wait_min, wait_ * 2), options_.wait_max);
   return {.wait = wait_};
 }
 
-void RetryCore::OnCause(const Status& error) { trouble_ = error.WithContext(name_); }
+void RetryCore::OnCause(const Status& error) {
+  cause_ = error;
+  trouble_ = error.WithContext(name_);
+}
 
-void RetryCore::OnOpened() {
-  trouble_ = OkStatus();
+void RetryCore::OnWell() {
+  cause_ = trouble_ = OkStatus();
   failing_since_ = MonotonicTime::Max();
   wait_ = Duration();
 }

@@ -1,10 +1,14 @@
 // What a producer does about a primary layer that fails: how long it waits before it tries again,
 // and when it stops trying.
 //
-//   append fails ──▶ trouble begins        open fails ──▶ wait 50 ms ──▶ open fails ──▶ wait 100 ms
-//                    │                                                   ... 2 s, 2 s, 2 s ...
-//                    └─────────── give_up (60 s) without a file that opened ──────────▶ stop
-//   a file opened ──▶ all is well again: the next trouble begins anew
+//   append fails ──▶ trouble begins ──▶ open fails ──▶ wait 50 ms ──▶ open fails ──▶ wait 100 ms
+//                    │                  or the next append                         ... 2 s, 2 s ...
+//                    └─────────── give_up (60 s) without a message made durable ──────────▶ stop
+//   a message is durable, or a file ──▶ all is well again: the next trouble begins anew
+//   is open and none waits for it
+//
+// A file that opened is not enough: where files can be created but not appended to (a full disk, a
+// quota), each would cost a number and two names as fast as the system goes.
 //
 // An error that no waiting mends (no permission, a folder that contradicts itself) stops it at
 // once.
@@ -32,19 +36,21 @@ class RetryCore {
   // `name`: of the shard, for the errors.
   RetryCore(std::string name, RetryOptions options) : name_(std::move(name)), options_(options) {}
 
-  // An append failed, or its outcome is unknown: its file is given up.
-  void OnAppendFailed(MonotonicTime now);
-
   struct Verdict {
     Duration wait;               // then again
     std::optional<Status> stop;  // set: not again
   };
+  // An append failed, or its outcome is unknown: its file is given up. The first one of a trouble
+  // need not wait.
+  //   stop: Unavailable       failing since `give_up`
+  Verdict OnAppendFailed(MonotonicTime now);
+
   // A step of opening a file failed with `error`.
   //   stop: Unavailable       failing since `give_up`
   //         any other         `error`, which no waiting mends
   Verdict OnOpenFailed(const Status& error, MonotonicTime now);
 
-  void OnOpened();
+  void OnWell();
 
   // Of an append that failed.
   void OnCause(const Status& error);
@@ -52,11 +58,15 @@ class RetryCore {
   const Status& trouble() const { return trouble_; }
 
  private:
+  // Failing since then and now, too.
+  Verdict Again(MonotonicTime now);
+
   const std::string name_;
   const RetryOptions options_;
   MonotonicTime failing_since_ = MonotonicTime::Max();  // Max: all is well
   Duration wait_;                                       // the one before; 0 while all is well
-  Status trouble_;
+  Status cause_;                                        // of the last failure
+  Status trouble_;                                      // the same, with the shard's name
 };
 
 // How long after the `failures`-th time that the scheduler could not be told of a file it is told

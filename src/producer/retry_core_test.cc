@@ -12,14 +12,14 @@ const Status kDisk = UnavailableError("Input/output error");
 
 MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
 
-TEST(RetryCoreTest, WaitsDoubleUpToALimitAndBeginAnewAfterAnOpen) {
+TEST(RetryCoreTest, WaitsDoubleUpToALimitAndBeginAnewWhenAllIsWell) {
   RetryCore core("s/0", {});
   for (int64_t expected : {50, 100, 200, 400, 800, 1600, 2000, 2000}) {
     const auto verdict = core.OnOpenFailed(kDisk, At(0));
     EXPECT_FALSE(verdict.stop);
     EXPECT_EQ(verdict.wait.millis(), expected);
   }
-  core.OnOpened();
+  core.OnWell();
   EXPECT_EQ(core.OnOpenFailed(kDisk, At(0)).wait.millis(), 50);
 }
 
@@ -36,22 +36,35 @@ TEST(RetryCoreTest, GivesUpWhenNothingWasOpenedForSoLong) {
 
 TEST(RetryCoreTest, TheTimeCountsFromTheAppendThatFailed) {
   RetryCore core("s/0", {.give_up = Duration::Seconds(60)});
-  core.OnAppendFailed(At(0));
+  (void)core.OnAppendFailed(At(0));
   EXPECT_FALSE(core.OnOpenFailed(kDisk, At(60'000)).stop);
   EXPECT_TRUE(core.OnOpenFailed(kDisk, At(60'001)).stop);
 }
 
 TEST(RetryCoreTest, AnAppendThatFailsInTheSameTroubleDoesNotProlongIt) {
   RetryCore core("s/0", {.give_up = Duration::Seconds(60)});
-  core.OnAppendFailed(At(0));
-  core.OnAppendFailed(At(50'000));
+  (void)core.OnAppendFailed(At(0));
+  (void)core.OnAppendFailed(At(50'000));
   EXPECT_TRUE(core.OnOpenFailed(kDisk, At(60'001)).stop);
 }
 
-TEST(RetryCoreTest, AfterAnOpenTheTimeBeginsAnew) {
+TEST(RetryCoreTest, AppendsThatFailOneAfterTheOtherWaitAndAreGivenUp) {
   RetryCore core("s/0", {.give_up = Duration::Seconds(60)});
-  core.OnAppendFailed(At(0));
-  core.OnOpened();
+  for (int64_t expected : {0, 50, 100, 200}) {
+    EXPECT_EQ(core.OnAppendFailed(At(0)).wait.millis(), expected);
+  }
+  core.OnCause(kDisk);
+  EXPECT_FALSE(core.OnAppendFailed(At(60'000)).stop);
+  const auto verdict = core.OnAppendFailed(At(60'001));
+  ASSERT_TRUE(verdict.stop);
+  EXPECT_TRUE(IsUnavailable(*verdict.stop));
+  EXPECT_THAT(verdict.stop->message(), HasSubstr("failed for 60 s: Input/output error"));
+}
+
+TEST(RetryCoreTest, WhenAllWasWellTheTimeBeginsAnew) {
+  RetryCore core("s/0", {.give_up = Duration::Seconds(60)});
+  (void)core.OnAppendFailed(At(0));
+  core.OnWell();
   EXPECT_FALSE(core.OnOpenFailed(kDisk, At(100'000)).stop);
 }
 
@@ -80,14 +93,14 @@ TEST(NotifyRetryWaitTest, DoublesUpToALimitAndEnds) {
   EXPECT_FALSE(NotifyRetryWait(13));
 }
 
-TEST(RetryCore, SaysWhyThePrimaryLayerFailsUntilAFileOpened) {
+TEST(RetryCore, SaysWhyThePrimaryLayerFailsUntilAllIsWell) {
   RetryCore retry("s/0", {});
   EXPECT_TRUE(retry.trouble().ok());
   retry.OnCause(ResourceExhaustedError("write f: no space"));
   EXPECT_EQ(retry.trouble(), ResourceExhaustedError("s/0: write f: no space"));
   (void)retry.OnOpenFailed(UnavailableError("create g"), MonotonicTime());
   EXPECT_EQ(retry.trouble(), UnavailableError("s/0: create g"));
-  retry.OnOpened();
+  retry.OnWell();
   EXPECT_TRUE(retry.trouble().ok());
 }
 
