@@ -29,6 +29,8 @@
 #include "tailcast/fabric/control_page.h"
 #include "tailcast/fabric/fabric_conformance.h"
 #include "tailcast/fabric/net_address.h"
+#include "tailcast/fabric/reader_fault_conformance.h"
+#include "tailcast/fabric/reader_process.h"
 #include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/scan_conformance.h"
 #include "tailcast/fabric/shm_door.h"
@@ -178,6 +180,9 @@ class RealWorld final : public FabricWorld {
   std::unique_ptr<TestServer> StartServer() override {
     return std::make_unique<ProcessServer>(driver_, NewPath());
   }
+  std::unique_ptr<TestReader> StartReader(const std::string& address) override {
+    return std::make_unique<ProcessReader>(address);
+  }
   std::shared_ptr<void> KeepWriting(std::function<void()> write) override {
     auto stop = std::make_shared<std::atomic<bool>>(false);
     auto* thread = new std::thread([stop, write] {
@@ -211,6 +216,8 @@ std::vector<FabricDriver> RealDrivers() {
   return drivers;
 }
 INSTANTIATE_TEST_SUITE_P(Real, FabricConformance, testing::ValuesIn(RealDrivers()), DriverName);
+INSTANTIATE_TEST_SUITE_P(Real, ReaderFaultConformance, testing::ValuesIn(RealDrivers()),
+                         DriverName);
 INSTANTIATE_TEST_SUITE_P(Real, ScanConformance, testing::ValuesIn(RealDrivers()), DriverName);
 INSTANTIATE_TEST_SUITE_P(Real, ChannelConformance, testing::ValuesIn(RealDrivers()), DriverName);
 
@@ -1096,6 +1103,9 @@ int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   if (argc == 4 && std::string(argv[1]) == tailcast::fabric::kServerFlag) {
     return tailcast::fabric::Serve(argv[2], argv[3]);
+  }
+  if (argc == 3 && std::string(argv[1]) == tailcast::fabric::kReaderFlag) {
+    return tailcast::fabric::ReadForEver(argv[2], tailcast::fabric::SuiteKey());
   }
   testing::InitGoogleTest(&argc, argv);
   // Bad input is logged a thousand times over.

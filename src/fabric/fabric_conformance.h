@@ -52,6 +52,18 @@ class TestServer {
   virtual void SetAndNotify(uint64_t offset, uint64_t value) = 0;
 };
 
+// A reader that runs elsewhere and reads all the time.
+class TestReader {
+ public:
+  virtual ~TestReader() = default;  // kills it
+  // Waits for the next: "reading" when a connection works, "lost" when it does not any more;
+  // anything else is wrong. "" when it is dead.
+  virtual std::string NextEvent() = 0;
+  virtual void Kill() = 0;      // -9
+  virtual void Stop() = 0;      // SIGSTOP
+  virtual void Continue() = 0;  // SIGCONT
+};
+
 // One driver, with a loop to turn. Exporters take readers for silent after about a second, and have
 // a beat timeout of kTestBeatTimeout.
 inline constexpr Duration kTestBeatTimeout = Duration::Millis(400);
@@ -64,6 +76,11 @@ class FabricWorld {
   virtual std::unique_ptr<Exporter> MakeExporter() = 0;
   virtual std::unique_ptr<Connector> MakeConnector() = 0;
   virtual std::unique_ptr<TestServer> StartServer() = 0;
+  // Null: readers of this driver can't be somewhere else.
+  virtual std::unique_ptr<TestReader> StartReader(const std::string& address) {
+    (void)address;
+    return nullptr;
+  }
   // Calls `write` again and again while the result lives: on a thread, or on a timer.
   virtual std::shared_ptr<void> KeepWriting(std::function<void()> write) = 0;
   // An address of this driver's form where nobody listens.
