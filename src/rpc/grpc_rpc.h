@@ -1,5 +1,5 @@
 // The rpc port over gRPC's completion queues with generic methods. gRPC's headers stay in
-// grpc_rpc.cc.
+// grpc_queue.h and beside it.
 //
 // Handlers and completions run on the loop that is given; one thread, of the connector's or of the
 // server's or of both, only moves bytes between sockets and the loop's mailbox. Reading from a
