@@ -16,6 +16,10 @@ namespace tailcast::rpc {
 
 inline constexpr size_t kMessageBytesMax = 64u << 20;
 inline constexpr size_t kStreamInboxBytesMax = 4u << 20;
+// Of a server: calls, and bytes of their requests, that wait for the loop. Further ones are refused
+// with ResourceExhausted.
+inline constexpr int64_t kWaitingCallsMax = 20000;
+inline constexpr int64_t kWaitingBytesMax = int64_t{256} << 20;
 
 // The loop outlives the connector, its clients and their streams. Destroying the connector cancels
 // the calls and streams that are left and waits until gRPC's threads have let go of the loop; what

@@ -100,6 +100,38 @@ TEST_F(GrpcRpc, GivesUpAtTheDeadline) {
   EXPECT_TRUE(IsDeadlineExceeded(Call("/t.S/Keep", "", Duration::Millis(50)).status()));
 }
 
+// Nobody turns the server's loop.
+TEST_F(GrpcRpc, AStalledServerKeepsABoundedAmountOfRequests) {
+  constexpr int kCalls = 12;
+  const std::string request(kMessageBytesMax / 2, 'x');
+  ThreadLoop client_loop;
+  const auto connector = MakeGrpcConnector(client_loop);
+  const auto client = connector->MakeClient(address_, "");
+  const Scope scope;
+  int refused = 0, served = 0;
+  for (int i = 0; i < kCalls; ++i) {
+    client->Call("/t.S/Echo", request, kLong, scope.Bind([&](const Result<std::string>& answer) {
+      if (answer.ok()) {
+        ++served;
+      } else {
+        EXPECT_TRUE(IsResourceExhausted(answer.status())) << answer.status();
+        ++refused;
+      }
+    }));
+  }
+  constexpr int kKept = static_cast<int>(kWaitingBytesMax / (kMessageBytesMax / 2));
+  ASSERT_TRUE(client_loop.RunUntil([&] { return refused == kCalls - kKept; },
+                                   client_loop.Now() + kLong));
+  EXPECT_EQ(served, 0);
+  // What was kept is served, and there is room again.
+  while (served < kKept) {
+    loop_.RunFor(Duration::Millis(10));
+    client_loop.RunFor(Duration::Millis(10));
+  }
+  EXPECT_EQ(*Call("/t.S/Echo"), "re: hi");
+  EXPECT_EQ(refused, kCalls - kKept);
+}
+
 TEST_F(GrpcRpc, SaysUnavailableWhereNobodyListens) {
   server_.reset();
   client_ = MakeGrpcConnector(loop_)->MakeClient(address_, "");

@@ -22,6 +22,31 @@ namespace tailcast::rpc {
 namespace internal {
 namespace {
 
+// Requests that came in and wait for their handler's turn on the loop: bounded, so that a stalled
+// server, or a flood, costs a bounded amount of memory. Any thread.
+class Admission {
+ public:
+  // A request is about to be read.
+  bool Enter() {
+    if (requests_.fetch_add(1) < kWaitingCallsMax && bytes_.load() < kWaitingBytesMax) return true;
+    Leave(0);
+    return false;
+  }
+  // It has been read.
+  bool Keep(size_t bytes) {
+    const auto more = static_cast<int64_t>(bytes);
+    return bytes_.fetch_add(more) + more <= kWaitingBytesMax;
+  }
+  // It was handled, or is given up.
+  void Leave(size_t bytes) {
+    bytes_ -= static_cast<int64_t>(bytes);
+    --requests_;
+  }
+
+ private:
+  std::atomic<int64_t> requests_ = 0, bytes_ = 0;
+};
+
 using CallHandler = Callback<void(std::string, Responder)>;
 using StreamHandler = Callback<void(std::unique_ptr<Stream>)>;
 
@@ -34,6 +59,7 @@ struct ServerState {
   std::mutex mu;
   bool closed = false;  // gRPC may not be asked for more
   Calls calls;
+  Admission admission;
   Scope scope;  // ends with the server: handlers may not run any more
 };
 
@@ -66,7 +92,10 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
   UnaryCall(EventLoop& loop, std::shared_ptr<ServerState> server, CallHandler& handler,
             std::shared_ptr<ServerCall> call)
       : loop_(loop), server_(std::move(server)), handler_(handler), call_(std::move(call)) {}
+  ~UnaryCall() { LeaveQueue(); }
   void Begin() {
+    waits_ = server_->admission.Enter();
+    if (!waits_) return Reply(TooMuch());
     id_ = server_->calls.Add([weak = weak_from_this()] {
       if (auto self = weak.lock()) self->Reply(UnavailableError("the server is shutting down"));
     });
@@ -92,10 +121,18 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
     std::shared_ptr<UnaryCall> call_;
   };
 
+  static Status TooMuch() {
+    return ResourceExhaustedError("too many calls wait for this process; try again later");
+  }
   void OnRead(bool ok) {
     if (!ok) return Reply(InvalidArgumentError("no request"));
     std::string request = FromBuffer(request_);
     request_.Clear();
+    request_bytes_ = request.size();
+    if (!server_->admission.Keep(request_bytes_)) {
+      LeaveQueue();
+      return Reply(TooMuch());
+    }
     const Scope& scope = server_->scope;
     Responder respond =
         scope.Bind([answer = Answer(shared_from_this())](Result<std::string> result) mutable {
@@ -103,8 +140,12 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
         });
     loop_.Post(scope.Bind([self = shared_from_this(), request = std::move(request),
                            respond = std::move(respond)]() mutable {
+      self->LeaveQueue();
       self->handler_(std::move(request), std::move(respond));
     }));
+  }
+  void LeaveQueue() {
+    if (std::exchange(waits_, false)) server_->admission.Leave(request_bytes_);
   }
   void Reply(Result<std::string> result) {
     if (answered_.exchange(true)) return;
@@ -125,6 +166,8 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall> {
   CallHandler& handler_;
   const std::shared_ptr<ServerCall> call_;
   uint64_t id_ = 0;
+  bool waits_ = false;  // for its turn; counted by the server's admission
+  size_t request_bytes_ = 0;
   std::atomic<bool> answered_ = false;
   ByteBuffer request_, response_;
   MemberTag<UnaryCall> read_{server_->calls, &UnaryCall::OnRead};
