@@ -23,12 +23,12 @@ import argparse
 import json
 import os
 import pathlib
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from live import Consumers, Deployment
 
 DEFAULT_REPAIR = 50  # MB/s, of `cache.repair_bytes_per_s`
 TOPOLOGY = """version: 1
@@ -39,100 +39,15 @@ streams:
 """
 
 
-class Deployment:
-    def __init__(self, binary, folder, repair_mb):
-        self.binary = binary
-        topology = os.path.join(folder, "one-cell.yaml")
-        pathlib.Path(topology).write_text(TOPOLOGY)
-        # A folder of its own: what an earlier one published is not read again.
-        self.dir = tempfile.mkdtemp(prefix="d-", dir=folder)
-        self.log = open(os.path.join(self.dir, "up.log"), "w+")
-        self.process = subprocess.Popen(
-            [binary, "up", "--dir", self.dir, "--topology", topology, "--profile", "low-latency",
-             "--caches", "4", "--spares", "2", "--data-cache-bytes", "128MB",
-             "--repair-bytes-per-s", f"{repair_mb}MB"],
-            stdout=subprocess.PIPE, stderr=self.log, text=True)
-        for line in self.process.stdout:
-            if line.strip() == "ready":
-                self.cache("wait")
-                return
-        self.log.seek(0)
-        sys.exit(f"the deployment did not start:\n{self.log.read()}")
-
-    def cache(self, *args):
-        done = subprocess.run([self.binary, "cache", args[0], "--dir", self.dir, *args[1:]],
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            sys.exit(f"tailcast cache {' '.join(args)}: {done.stderr}")
-
-    def stop(self):
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait(timeout=30)
-
-
-class Consumers:
-    """Several processes, each with some of the consumers; their windows, as they come."""
-
-    def __init__(self, deployment, consumers, processes):
-        self.windows = []  # (wall seconds, cdf)
-        self.results = []
-        self.lock = threading.Lock()
-        self.processes = [subprocess.Popen(
-            [deployment.binary, "load", "consume", "--dir", deployment.dir, "--stream", "s", "--fabric",
-             "shm", "--threads", str(consumers // processes), "--window", "0.5", "--until-idle", "3",
-             "--from", "beginning"], stdout=subprocess.PIPE, text=True) for _ in range(processes)]
-        for process in self.processes:
-            if json.loads(process.stdout.readline() or "{}").get("kind") != "ready":
-                sys.exit("the consumers did not become ready")
-        self.threads = [threading.Thread(target=self.read, args=(p,)) for p in self.processes]
-        for thread in self.threads:
-            thread.start()
-
-    def read(self, process):
-        for line in process.stdout:
-            value = json.loads(line)
-            with self.lock:
-                if value["kind"] == "window":
-                    self.windows.append((value["at_us"] / 1e6, value["delay_cdf"]))
-                else:
-                    self.results.append(value)
-
-    def finish(self):
-        for thread in self.threads:
-            thread.join()
-        return [process.wait() for process in self.processes]
-
-    def percentiles(self, begin, end):
-        """Of the windows that lie between, p50, p99 and the greatest, in ms."""
-        late = {}
-        for at, cdf in self.windows:
-            if not begin + 0.5 <= at <= end:
-                continue
-            before = 0
-            for us, at_most in cdf:
-                late[us] = late.get(us, 0) + at_most - before
-                before = at_most
-        total = sum(late.values())
-        result, seen = {}, 0
-        for us in sorted(late):
-            seen += late[us]
-            for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("max_ms", 1.0)):
-                if seen >= share * total:
-                    result.setdefault(name, us / 1e3)
-        result["messages"] = total
-        return result
-
-
 def measure(args, folder, repair_mb, steps):
     """`steps`: (name, function of the deployment). Returns a row for each, and one for all of it."""
-    deployment = Deployment(os.path.abspath(args.binary), folder, repair_mb)
+    deployment = Deployment(os.path.abspath(args.binary), folder, TOPOLOGY, "--caches", "4", "--spares", "2",
+                            "--data-cache-bytes", "128MB", "--repair-bytes-per-s", f"{repair_mb}MB")
     deployment.quiet_seconds = args.seconds
     try:
-        consumers = Consumers(deployment, args.consumers, args.processes)
-        # Longer than it takes; it is ended when the steps are.
-        producer = subprocess.Popen(
-            [deployment.binary, "load", "produce", "--dir", deployment.dir, "--stream", "s",
-             "--mb-per-s", str(args.rate), "--seconds", "600"], stdout=subprocess.PIPE, text=True)
+        deployment.run("cache", "wait")
+        consumers = Consumers(deployment, "s", args.consumers, args.processes, "--fabric", "shm")
+        producer = deployment.produce("s", args.rate)
         time.sleep(args.warmup)
         rows = []
         for name, step in steps:
@@ -146,29 +61,11 @@ def measure(args, folder, repair_mb, steps):
                 row["p99_times"] = row["p99_ms"] / rows[-1]["p99_ms"]
             rows.append(row)
             print(show(row), flush=True)
-        producer.send_signal(signal.SIGINT)
-        produced = json.loads(producer.communicate()[0])
+        produced = deployment.finish(producer)
         codes = consumers.finish()
     finally:
         deployment.stop()
-    results = consumers.results
-    each = [e for r in results for e in r["each"]]
-    whole = {
-        "held_mb_per_s": produced["held_mb_per_s"],
-        "not_durable": produced["not_durable"],
-        "fallbacks": sum(r["fallbacks"] for r in results),
-        "gaps": sum(r["gaps"] for r in results),
-        "repeats": sum(r["repeats"] for r in results),
-        "foreign": sum(r["foreign"] for r in results),
-        "complete": all(e["messages"] == produced["messages"] for e in each),
-        "errors": [r["error"] for r in results if r["error"]] + [produced["error"]] * bool(produced["error"]),
-    }
-    whole["ok"] = all(code == 0 for code in codes) and whole["complete"] and not whole["errors"]
-    print(f"  {len(each)} consumers, {produced['messages']} messages, {whole['held_mb_per_s']:.1f} MB/s held: "
-          f"{whole['gaps']} gaps, {whole['repeats']} repeats, {whole['foreign']} foreign, "
-          f"{whole['fallbacks']} fallbacks, {'complete' if whole['complete'] else 'NOT COMPLETE'}"
-          f"{'' if whole['ok'] else '  NOT OK ' + '; '.join(whole['errors'])}", flush=True)
-    return rows, whole
+    return rows, consumers.verdict(codes, produced)
 
 
 def quiet(deployment):
@@ -200,7 +97,7 @@ def main():
     args = parser.parse_args()
 
     def ring(*numbers):
-        return lambda deployment: deployment.cache("reshard", *[f"cache-{n}" for n in numbers])
+        return lambda deployment: deployment.run("cache", "reshard", *[f"cache-{n}" for n in numbers])
 
     print(HEADER, flush=True)
     result = {}
@@ -211,14 +108,14 @@ def main():
             ("quiet, 6 replicas", quiet),
             ("6 -> 3 replicas", ring(2, 5, 6)),
             ("quiet, 3 replicas", quiet),
-            ("each of 3 restarts in turn", lambda deployment: deployment.cache("restart")),
+            ("each of 3 restarts in turn", lambda deployment: deployment.run("cache", "restart")),
             ("quiet again", quiet)])
         result["ring"] = {"rows": rows, **whole}
         result["repair"] = []
         for repair_mb in [int(r) for r in args.repair.split(",") if r]:
             rows, whole = measure(args, folder, repair_mb, [
                 ("quiet", quiet),
-                ("one restarts", lambda deployment: deployment.cache("restart", "cache-2"))])
+                ("one restarts", lambda deployment: deployment.run("cache", "restart", "cache-2"))])
             result["repair"].append({"rows": rows, **whole})
     worst = max(row.get("p99_times", 0) for row in result["ring"]["rows"])
     print(f"while the ring changes and replicas restart: p99 at most {worst:.1f} times that before")

@@ -120,8 +120,8 @@ TEST_F(GrpcRpc, AStalledServerKeepsABoundedAmountOfRequests) {
     }));
   }
   constexpr int kKept = static_cast<int>(kWaitingBytesMax / (kMessageBytesMax / 2));
-  ASSERT_TRUE(client_loop.RunUntil([&] { return refused == kCalls - kKept; },
-                                   client_loop.Now() + kLong));
+  ASSERT_TRUE(
+      client_loop.RunUntil([&] { return refused == kCalls - kKept; }, client_loop.Now() + kLong));
   EXPECT_EQ(served, 0);
   // What was kept is served, and there is room again.
   while (served < kKept) {
