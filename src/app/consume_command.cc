@@ -78,20 +78,31 @@ bool Busy(const consumer::Consumer& consumer) {
   for (int32_t shard : consumer.shards()) {
     const consumer::ConsumerAgent* agent = consumer.agent(shard);
     if (agent == nullptr || !agent->trouble().ok()) continue;
-    if (agent->state() == consumer::AgentState::kLocating || agent->lag_bytes() > 0) return true;
+    if (agent->state() == consumer::AgentState::kLocating || agent->lag_bytes() > 0 ||
+        !agent->missing().ok()) {
+      return true;
+    }
   }
   return false;
 }
 
-// What the cell says it has and can't give, of all shards; empty if there is nothing of the kind.
+// What the cell says it has and can't give, or lacks, of all shards; empty if there is nothing of
+// the kind.
 std::string Unreadable(const consumer::Consumer& consumer) {
   std::string text;
   for (int32_t shard : consumer.shards()) {
     const consumer::ConsumerAgent* agent = consumer.agent(shard);
-    if (agent == nullptr || agent->trouble().ok()) continue;
-    text += (text.empty() ? "" : "; ") + agent->shard().ToString() + ": " +
-            std::to_string(agent->lag_bytes()) +
-            " bytes more are there and can't be read: " + agent->trouble().message();
+    if (agent == nullptr) continue;
+    std::string what;
+    if (!agent->trouble().ok()) {
+      what = std::to_string(agent->lag_bytes()) +
+             " bytes more are there and can't be read: " + agent->trouble().message();
+    } else if (const Status missing = agent->missing(); !missing.ok()) {
+      what = "more was written: " + missing.message();
+    } else {
+      continue;
+    }
+    text += (text.empty() ? "" : "; ") + agent->shard().ToString() + ": " + what;
   }
   return text;
 }

@@ -437,6 +437,13 @@ int64_t ConsumerAgent::lag_bytes() const {
   return std::max<int64_t>(0, file_->lengths.known_end(Part::kData) - tail_.at(Part::kData));
 }
 
+Status ConsumerAgent::missing() const {
+  if (search_ && search_->hole()) {
+    return UnavailableError("its first files are not in this cell, later ones are");
+  }
+  return file_ ? file_->lengths.Missing() : OkStatus();
+}
+
 WallTime ConsumerAgent::as_of() const { return file_ ? file_->lengths.as_of() : WallTime(); }
 
 AgentState ConsumerAgent::state() const {

@@ -101,6 +101,9 @@ class ConsumerAgent {
   // Why bytes that are said to be there could not be read at the last try; Ok when they could. Not
   // an end: it is tried again for as long as it takes, and a copy that is on its way heals it.
   const Status& trouble() const { return tail_.trouble(); }
+  // What the cell knows to have been written and does not have, now: Unavailable says what. Ok:
+  // nothing is missed. Not an end either: it may be on its way.
+  Status missing() const;
   // Heartbeat of the current file: the producer's side was alive and had published everything then.
   // 0: not known.
   WallTime as_of() const;

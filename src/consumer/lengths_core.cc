@@ -107,6 +107,7 @@ bool LengthsCore::OnPrimaryLength(Part part, int64_t length) {
 
 LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing) {
   listing_ = false;
+  hole_ = false;
   const int64_t seq = stem_.seq;
   if (listing.floor() > seq + 1 || (listing.floor() > seq && (!seal_ || absent_))) {
     return NextFile::kDeleted;
@@ -118,6 +119,7 @@ LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing
   }
   if (listing.last() <= seq) return NextFile::kNotYet;
   ++counters_.hole_waits;
+  hole_ = true;
   return NextFile::kHole;
 }
 
@@ -226,6 +228,21 @@ int64_t LengthsCore::CacheLimit(Part part) const {
 
 int64_t LengthsCore::PrimaryLimit(Part part) const {
   return Sealed(metadata_.primary_length[Index(part)], part);
+}
+
+Status LengthsCore::Missing() const {
+  for (Part part : {Part::kData, Part::kIndex}) {
+    const int64_t sealed = seal_ ? seal_->length[Index(part)] : 0;
+    if (known_end(part) >= sealed) continue;
+    return UnavailableError(stream::FileName(stem_, part) + " ends at byte " +
+                            std::to_string(sealed) + ", and only " +
+                            std::to_string(known_end(part)) + " are in this cell");
+  }
+  if (hole_ && !next_metadata_.known()) {
+    return UnavailableError("file " + std::to_string(stem_.seq + 1) +
+                            " is not in this cell, later ones are");
+  }
+  return OkStatus();
 }
 
 SourceLengths LengthsCore::cache(Part part) const {

@@ -33,6 +33,7 @@
 #include <optional>
 #include <string>
 
+#include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/consumer/agent_options.h"
 #include "tailcast/consumer/delayed_read_core.h"
@@ -111,6 +112,9 @@ class LengthsCore {
   int64_t known_end(stream::Part part) const {
     return std::max(CacheLimit(part), PrimaryLimit(part));
   }
+  // What is known to have been written, and is not here: Unavailable says what. Ok: nothing is
+  // missed. A copy that is on its way is missed, too, for a while.
+  Status Missing() const;
   SourceLengths cache(stream::Part part) const;
   SourceLengths primary(stream::Part part) const;
   bool waiting_for_next() const { return waiting_for_next_; }
@@ -158,6 +162,7 @@ class LengthsCore {
   bool listing_ = false;       // one is under way
   bool absent_ = false;        // from the primary layer
   bool waiting_for_next_ = false;
+  bool hole_ = false;  // as of the last listing
   MonotonicTime next_poll_, last_poll_, next_primary_poll_, next_listing_, last_progress_;
   MonotonicTime as_of_moved_;  // when as_of() was last seen to move
 };

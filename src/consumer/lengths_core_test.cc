@@ -287,6 +287,27 @@ TEST_F(LengthsTest, TheNextFileIsLookedForWhileItIsWaitedFor) {
   EXPECT_EQ(core_->next()->seq, 5);
 }
 
+// Whoever ends because nothing comes must know that this is not all.
+TEST_F(LengthsTest, WhatWasWrittenAndIsNotHereIsMissed) {
+  Open(Pair(0, 0));
+  EXPECT_TRUE(core_->Missing().ok()) << "an open file may have nothing yet";
+  core_->OnListing(Listing({stem_, {6, 3000, 200, 20}}));
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
+  EXPECT_NE(core_->Missing().message().find("file 5 is not in this cell"), std::string::npos);
+  // 1000 bytes and 50 records of this file follow from the next one's name.
+  core_->OnListing(Listing({stem_, {5, 2000, 1100, 60}}));
+  ASSERT_TRUE(core_->seal().has_value());
+  EXPECT_NE(core_->Missing().message().find(stream::FileName(stem_, Part::kData)),
+            std::string::npos)
+      << core_->Missing();
+  core_->OnPrimaryLength(Part::kData, 1000);
+  EXPECT_NE(core_->Missing().message().find(stream::FileName(stem_, Part::kIndex)),
+            std::string::npos)
+      << core_->Missing();
+  core_->OnPrimaryLength(Part::kIndex, core_->seal()->length[1]);
+  EXPECT_TRUE(core_->Missing().ok());
+}
+
 TEST_F(LengthsTest, AFileThatRetentionDeletedIsSaid) {
   Open();
   EXPECT_EQ(core_->OnListing(Listing({{5, 2000, 150, 12}}, 5)), LengthsCore::NextFile::kDeleted)

@@ -44,6 +44,7 @@ void StartSearch::Do(StartSearchCore::Step step) {
                  [this](const StartSearchCore::ReadRecord& read) { ReadRecord(read); },
                  [this](StartSearchCore::Wait wait) {
                    counters_.hole_waits += wait.hole;
+                   hole_ = wait.hole;
                    Wait();
                  },
                  [this](const FilePlace& place) { done_(place); },

@@ -32,6 +32,8 @@ class StartSearch {
   void Begin() { Do(core_.Begin()); }
   // The start point was not here yet when last looked for.
   bool waiting() const { return waiting_; }
+  // Files are here, but one before them, where the start point may lie, was not.
+  bool hole() const { return waiting_ && hole_; }
   const std::optional<stream::Position>& first_available() const { return core_.first_available(); }
   int64_t newest_heartbeat_us() const { return core_.newest_heartbeat_us(); }
   Scope& scope() { return scope_; }
@@ -53,6 +55,7 @@ class StartSearch {
   UniqueFunction<void(Result<FilePlace>)> done_;
   StartSearchCore core_;
   bool waiting_ = false;
+  bool hole_ = false;
   stream::Stem reader_stem_;
   std::unique_ptr<stream::RangeReader> reader_;  // of the index of reader_stem_
   Scope scope_;

@@ -432,6 +432,17 @@ class OneCell(SystemTest):
         for word in (index.name, "check sum", "byte 16000", "message 500"):
             self.assertIn(word, err)
 
+    def test_a_lost_data_file_is_no_end(self):
+        where = self.create("lost")
+        for word in (b"one", b"two"):
+            self.produce(where, word + b"\n")
+        first, _ = self.files("lost", ".data")
+        first.unlink()
+        code, out, err = self.consume_from_disk(where, "--until-idle", "1")
+        self.assertEqual((code, out), (1, b""), err)
+        for word in (first.name, "4", "only 0 are in this cell"):
+            self.assertIn(word, err)
+
     def test_a_truncated_index_ends_the_consumer_before_the_cut(self):
         where = self.create("cut")
         self.produce(where, b"".join(b"%d\n" % i for i in range(1000)))
