@@ -25,7 +25,8 @@ class CopySetTest : public ::testing::Test {
  protected:
   using Row = OperationTable::Row;
 
-  explicit CopySetTest(const std::string& cell = "a") : set_({cell, {}, 4}, operations_) {}
+  explicit CopySetTest(const std::string& cell = "a")
+      : set_({.cell = cell, .files_per_shard_max = 4}, operations_) {}
 
   void Notice(int64_t seq, const std::optional<int64_t> (&seal)[stream::kParts] = kOpen) {
     EXPECT_TRUE(set_.OnNotice(At(0), {shard_, File(seq)}, seal, out_));
