@@ -39,6 +39,9 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
                         "At most so many children each; 0 = no limit");
     command->add_option("--max-delay-ms", flags->max_delay_ms,
                         "At most this one-way delay; 0 = no limit");
+    command->add_option("--cluster-limit", flags->cluster_limits,
+                        "NAME:max_depth=N,max_fanout=N,max_egress_mbps=X: limits of one cluster; "
+                        "0 = those of the plan");
     command->add_option("--hop-delay-ms", flags->hop_delay_ms,
                         "What a hop adds to half the round trip");
     command

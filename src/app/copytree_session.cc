@@ -1,5 +1,6 @@
 #include "tailcast/app/copytree_session.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -45,6 +46,46 @@ Result<int64_t> WorkOfFlag(const std::string& effort, int clusters) {
                                 "' is not quick, normal, thorough or seconds (0.001 to 86400)");
   }
   return std::llround(seconds * 1e9);
+}
+
+// NAME:KEY=VALUE,KEY=VALUE: what the topology could say of the cluster.
+Status ApplyClusterLimit(const std::string& text, cell::Topology* topology) {
+  const auto wrong = [&](const std::string& what) {
+    return InvalidArgumentError("--cluster-limit '" + text + "': " + what);
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return wrong("give NAME:max_fanout=N, or another limit");
+  const std::string name = text.substr(0, colon);
+  const std::vector<std::string> known = topology->ClusterNames();
+  const auto named = std::find(known.begin(), known.end(), name);
+  if (named == known.end()) {
+    return wrong("'" + name + "' is not a cluster" + DidYouMean(name, known));
+  }
+  cell::TopologyCluster& cluster = topology->clusters[static_cast<size_t>(named - known.begin())];
+  std::stringstream limits(text.substr(colon + 1));
+  for (std::string limit; std::getline(limits, limit, ',');) {
+    const size_t equals = limit.find('=');
+    const std::string key = limit.substr(0, equals);
+    const std::vector<std::string> keys = {"max_depth", "max_fanout", "max_egress_mbps"};
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+      return wrong("'" + key + "' is not max_depth, max_fanout or max_egress_mbps" +
+                   DidYouMean(key, keys));
+    }
+    const std::string number = equals == std::string::npos ? "" : limit.substr(equals + 1);
+    double value = 0;
+    const char* end = number.data() + number.size();
+    const auto [stop, error] = std::from_chars(number.data(), end, value);
+    const double most = key == "max_depth" ? 32 : key == "max_fanout" ? 1e6 : 1e9;
+    const bool whole = key == "max_egress_mbps" || value == std::floor(value);
+    if (error != std::errc{} || stop != end || !(value >= 0 && value <= most) || !whole) {
+      return wrong(key + " must be " + (key == "max_egress_mbps" ? "a" : "a whole") +
+                   " number from 0 to " + FormatNumber("%g", most));
+    }
+    if (key == "max_depth") cluster.max_depth = static_cast<int>(value);
+    if (key == "max_fanout") cluster.max_fanout = static_cast<int>(value);
+    if (key == "max_egress_mbps") cluster.max_egress_mbps = value;
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -96,6 +137,9 @@ Result<CopytreeTask> CopytreeSession::Prepare(const std::string& file) {
   const CopytreeFlags& flags = *flags_;
   CopytreeTask task;
   TAILCAST_ASSIGN_OR_RETURN(task.topology, cell::LoadTopology(file));
+  for (const std::string& limit : flags.cluster_limits) {
+    TAILCAST_RETURN_IF_ERROR(ApplyClusterLimit(limit, &task.topology));
+  }
   TAILCAST_ASSIGN_OR_RETURN(Graph graph, ToGraph(task.topology));
   task.graph.emplace(std::move(graph));
   task.options = ToPlanOptions(task.topology);

@@ -30,6 +30,7 @@ struct CopytreeFlags {
   std::optional<double> rate_mbps;
   std::optional<int> max_depth, max_fanout;
   std::optional<double> max_delay_ms, hop_delay_ms, churn;
+  std::vector<std::string> cluster_limits;
   std::string current;
   std::string effort = "normal";
   double tolerance_percent = 0;

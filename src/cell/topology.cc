@@ -139,6 +139,12 @@ class Reader {
           return map.Error("cell_key", s.message());
         }
       }
+      int64_t depth = 0, fanout = 0;
+      TAILCAST_RETURN_IF_ERROR(map.Get("max_depth", depth, 0, 32));
+      TAILCAST_RETURN_IF_ERROR(map.Get("max_fanout", fanout, 0, 1'000'000));
+      TAILCAST_RETURN_IF_ERROR(Positive(map, "max_egress_mbps", cluster.max_egress_mbps, 1e9));
+      cluster.max_depth = static_cast<int>(depth);
+      cluster.max_fanout = static_cast<int>(fanout);
       TAILCAST_RETURN_IF_ERROR(map.Finish());
       topology_.clusters.push_back(std::move(cluster));
     }
@@ -360,6 +366,11 @@ std::string TopologyText(const Topology& topology, const std::vector<std::string
     if (cluster.relay_only) out += ", relay_only: true";
     if (cluster.health == ClusterHealth::kSick) out += ", health: sick";
     if (cluster.health == ClusterHealth::kNew) out += ", health: new";
+    if (cluster.max_depth > 0) out += ", max_depth: " + std::to_string(cluster.max_depth);
+    if (cluster.max_fanout > 0) out += ", max_fanout: " + std::to_string(cluster.max_fanout);
+    if (cluster.max_egress_mbps > 0) {
+      out += ", max_egress_mbps: " + Number(cluster.max_egress_mbps);
+    }
     if (!cluster.scheduler.empty()) out += ", scheduler: \"" + cluster.scheduler + "\"";
     if (!cluster.cell_key.empty()) out += ", cell_key: " + Quoted(cluster.cell_key);
     out += "}\n";

@@ -7,6 +7,9 @@
 //     - name: europe-west
 //       relay_only: false                # default; true: carries streams, never a destination
 //       health: healthy                  # default; or sick, or new
+//       max_depth: 2                     # default 0: the limits below; hops from the source to it
+//       max_fanout: 3                    # default 0: the limits below; children, instead of those
+//       max_egress_mbps: 500             # default 0: no limit; what it sends, all streams and copies
 //       scheduler: 10.1.0.4:7000         # HOST:PORT; default: found through the deployment
 //       cell_key: /etc/tailcast/us.key   # file, or none; default: `up` makes one
 //   links:                               # default: every pair, both ways, price and RTT 0
@@ -50,8 +53,10 @@ struct TopologyCluster {
   std::string name;
   bool relay_only = false;
   ClusterHealth health = ClusterHealth::kHealthy;
-  std::string scheduler;  // HOST:PORT or empty
-  std::string cell_key;   // path, "none" or empty: process_config.h
+  std::string scheduler;              // HOST:PORT or empty
+  std::string cell_key;               // path, "none" or empty: process_config.h
+  int max_depth = 0, max_fanout = 0;  // 0 = the topology's
+  double max_egress_mbps = 0;         // 0 = no limit
 };
 
 // One direction; `both` is resolved while reading.

@@ -47,6 +47,12 @@ void TryTopology(const std::string& text) {
   const Result<Topology> again = ParseTopology(TopologyText(*topology), "again.yaml");
   TAILCAST_CHECK(again.ok(), "what was read is written as something that can be read");
   TAILCAST_CHECK(again->ClusterNames() == topology->ClusterNames(), "with the same names");
+  for (size_t i = 0; i < again->clusters.size(); ++i) {
+    const TopologyCluster &a = again->clusters[i], &b = topology->clusters[i];
+    TAILCAST_CHECK(a.max_depth == b.max_depth && a.max_fanout == b.max_fanout &&
+                       a.max_egress_mbps == b.max_egress_mbps,
+                   "with the same limits of clusters");
+  }
   TAILCAST_CHECK(again->links.size() == topology->links.size() &&
                      CountLinks(*again, *topology) == topology->links.size(),
                  "with the same links");
@@ -84,6 +90,7 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
       "cell_key: none\n";
   const std::string topology =
       "version: 1\nclusters:\n  - {name: us}\n  - {name: eu, relay_only: true, health: sick, "
+      "max_depth: 2, max_fanout: 3, max_egress_mbps: 0.5, "
       "scheduler: \"h:1\"}\n  - name: asia\n";
   return {config,
           config +

@@ -12,16 +12,21 @@ namespace {
 constexpr int64_t kProposalWork = 60;
 constexpr int64_t kNodeWork = 8;
 // Most proposals look among so many of the cheapest links into a node.
-constexpr uint64_t kNear = 7;
+constexpr int kNearLeast = 7, kNearMost = 32, kNodesPerNear = 25;
+// With more nodes than this two random ones hardly ever make a good move together.
+constexpr int kManyNodes = 100;
 // So many children move on, one out of the way of the other, when a full node gets one more.
 constexpr int kChain = 4;
 // The last temperature as a part of a typical weight.
 constexpr int64_t kColdPart = 600;
 // In each round the temperature falls by this part.
 constexpr int64_t kCooling = 64;
-// The price of a broken unit, in typical weights: how far it goes, and where any tree will do.
-constexpr int64_t kPriceMost = 1'000'000;
+// The price of a broken unit, in typical weights: how far it goes before it starts anew, because
+// no price mends what is broken here, and where any tree will do.
+constexpr int64_t kPriceMost = 64;
 constexpr int64_t kLimitsFirst = 32;
+// While it is hot, one in so many nodes may break a limit before the price of that rises.
+constexpr int64_t kNodesPerUnit = 64;
 // Weights above this hold a penalty (plan.cc) and say nothing about what links usually weigh.
 constexpr int64_t kPriceWeightMax = 200'000'000'000;
 
@@ -38,8 +43,13 @@ int64_t Exponential(Rng& rng, int64_t mean) {
 
 }  // namespace
 
-Annealing::Annealing(const Problem& problem, uint64_t seed)
-    : problem_(problem), n_(problem.n), rng_(seed) {
+Annealing::Annealing(const Problem& problem, const std::vector<int64_t>& rank, uint64_t seed)
+    : problem_(problem),
+      n_(problem.n),
+      many_nodes_(problem.n > kManyNodes),
+      near_(static_cast<size_t>(std::clamp(problem.n / kNodesPerNear, kNearLeast, kNearMost))),
+      rng_(seed),
+      nearest_(static_cast<size_t>(problem.n) * near_) {
   candidates_.resize(n_);
   std::vector<int64_t> cheapest;
   for (int v = 0; v < n_; ++v) {
@@ -48,13 +58,22 @@ Annealing::Annealing(const Problem& problem, uint64_t seed)
     for (int from = 0; from < n_; ++from) {
       if (from != v && problem.HasLink(from, v)) candidates_[v].push_back(from);
     }
-    std::stable_sort(candidates_[v].begin(), candidates_[v].end(),
-                     [&](int a, int b) { return problem.Weight(a, v) < problem.Weight(b, v); });
-    if (!candidates_[v].empty()) {
-      const size_t middle = std::min<size_t>(3, candidates_[v].size() - 1);
-      const int64_t weight = problem.Weight(candidates_[v][middle], v);
-      if (weight < kPriceWeightMax) cheapest.push_back(weight);
+    std::stable_sort(candidates_[v].begin(), candidates_[v].end(), [&](int a, int b) {
+      const int64_t first = rank[static_cast<size_t>(a) * n_ + v],
+                    second = rank[static_cast<size_t>(b) * n_ + v];
+      return first != second ? first < second : problem.Weight(a, v) < problem.Weight(b, v);
+    });
+    for (size_t i = 0; i < std::min(near_, candidates_[v].size()); ++i) {
+      nearest_[static_cast<size_t>(v) * near_ + i] = candidates_[v][i];
     }
+    if (candidates_[v].empty()) continue;
+    // A link that trees use: the fourth cheapest into a node.
+    std::vector<int64_t> weights;
+    for (int from : candidates_[v]) weights.push_back(problem.Weight(from, v));
+    const auto fourth =
+        weights.begin() + static_cast<int64_t>(std::min<size_t>(3, weights.size() - 1));
+    std::nth_element(weights.begin(), fourth, weights.end());
+    if (*fourth < kPriceWeightMax) cheapest.push_back(*fourth);
   }
   if (!cheapest.empty()) {
     std::sort(cheapest.begin(), cheapest.end());
@@ -72,6 +91,7 @@ void Annealing::Load(const Parents& start) {
   depth_.assign(n_, 0);
   children_.assign(n_, 0);
   arrival_.assign(n_, 0);
+  cost_.assign(n_, 0);
   nodes_.clear();
   place_.assign(n_, -1);
   weight_ = 0;
@@ -96,7 +116,7 @@ void Annealing::Unlink(int v) {
   }
   if (next_[v] >= 0) before_[next_[v]] = before_[v];
   if (children_[parent]-- > problem_.fanout_max[parent]) --excess_.children;
-  weight_ -= problem_.Weight(parent, v);
+  weight_ -= cost_[v];
 }
 
 void Annealing::Link(int v, int parent) {
@@ -105,11 +125,13 @@ void Annealing::Link(int v, int parent) {
   if (first_[parent] >= 0) before_[first_[parent]] = v;
   first_[parent] = v;
   if (++children_[parent] > problem_.fanout_max[parent]) ++excess_.children;
-  weight_ += problem_.Weight(parent, v);
+  cost_[v] = problem_.Weight(parent, v);
+  weight_ += cost_[v];
 }
 
 void Annealing::CountNode(int v, int sign) {
-  if (depth_[v] > problem_.depth_max) excess_.hops += sign * (depth_[v] - problem_.depth_max);
+  const int deepest = problem_.DepthMax(v);
+  if (depth_[v] > deepest) excess_.hops += sign * (depth_[v] - deepest);
   if (arrival_[v] > problem_.delay_max_us) {
     excess_.late += sign;
     excess_.late_us += sign * (arrival_[v] - problem_.delay_max_us);
@@ -179,8 +201,9 @@ int Annealing::RandomNode() { return nodes_[rng_.Below(nodes_.size())]; }
 
 int Annealing::RandomCandidate(int v) {
   const std::vector<int>& from = candidates_[v];
-  const uint64_t among = rng_.Below(4) == 0 ? from.size() : std::min<uint64_t>(kNear, from.size());
-  return from[rng_.Below(among)];
+  const size_t near = std::min(near_, from.size());
+  if (rng_.Below(many_nodes_ ? 16 : 4) == 0) return from[rng_.Below(from.size())];
+  return nearest_[static_cast<size_t>(v) * near_ + rng_.Below(near)];
 }
 
 int Annealing::RandomChild(int v) {
@@ -206,8 +229,8 @@ bool Annealing::Reparent(int v) {
   if (to == old) return false;
   if (to != problem_.root && parent_[to] == kNoParent) return BringRelay(to, v);
   const bool prunes = !problem_.required[old] && old != problem_.root && children_[old] == 1;
-  const int64_t change = problem_.Weight(to, v) - problem_.Weight(old, v);
-  if (Full(to)) {
+  const int64_t change = problem_.Weight(to, v) - cost_[v];
+  if (Full(to) && children_[to] > 0) {
     const uint64_t kind = rng_.Below(4);
     if (kind == 1) return Displace(v, to, kChain, change);
     if (kind > 1) return Displace(v, to, 1, change);
@@ -231,7 +254,7 @@ bool Annealing::Displace(int v, int to, int moves, int64_t change) {
   };
   int out, aside;
   if (!choose(&out, &aside)) return false;
-  const int64_t both = change + problem_.Weight(aside, out) - problem_.Weight(full, out);
+  const int64_t both = change + problem_.Weight(aside, out) - cost_[out];
   if (both > ceiling_ + (moves > 1 ? typical_ : 0) || Below(to, v)) return false;
   Move(v, to);
   while (!Below(aside, out)) {
@@ -260,7 +283,7 @@ bool Annealing::BringRelay(int relay, int child) {
     if (Full(relay)) break;
     if (v == relay || v == from || parent_[v] == kNoParent || parent_[v] == relay) continue;
     const int before = parent_[v];
-    if (problem_.Weight(relay, v) >= problem_.Weight(before, v) || Below(relay, v)) continue;
+    if (problem_.Weight(relay, v) >= cost_[v] || Below(relay, v)) continue;
     if (depth_[relay] + 1 > problem_.depth_max) break;
     Move(v, relay);
     PruneUp(before);
@@ -271,28 +294,28 @@ bool Annealing::BringRelay(int relay, int child) {
 bool Annealing::SwapNodes(int v) {
   // With a node that shares a neighbour with it, or its parent.
   int other = RandomCandidate(v);
-  if (rng_.Below(2) == 0) other = RandomNode();
+  if (rng_.Below(many_nodes_ ? 16 : 2) == 0) other = RandomNode();
   if (other == v || other == problem_.root || parent_[other] == kNoParent) return false;
   if (parent_[other] == v) std::swap(v, other);  // now v is never the parent of `other`
   const int above_v = parent_[v], above_other = parent_[other];
   const bool adjacent = above_v == other;
   if (!adjacent && (Below(v, other) || Below(other, v))) return false;
   int64_t change = 0;
-  const auto exchange = [&](int from, int to, int child) {
+  const auto exchange = [&](int to, int child) {
     if (!problem_.HasLink(to, child)) return false;
-    change += problem_.Weight(to, child) - problem_.Weight(from, child);
+    change += problem_.Weight(to, child) - cost_[child];
     return true;
   };
   if (!problem_.HasLink(above_other, v)) return false;
-  change += problem_.Weight(above_other, v) - problem_.Weight(above_v, v);
+  change += problem_.Weight(above_other, v) - cost_[v];
   const int new_above = adjacent ? v : above_v;
   if (!problem_.HasLink(new_above, other)) return false;
-  change += problem_.Weight(new_above, other) - problem_.Weight(above_other, other);
+  change += problem_.Weight(new_above, other) - cost_[other];
   for (int child = first_[v]; child >= 0; child = next_[child]) {
-    if (!exchange(v, other, child)) return false;
+    if (!exchange(other, child)) return false;
   }
   for (int child = first_[other]; child >= 0; child = next_[child]) {
-    if (child != v && !exchange(other, v, child)) return false;
+    if (child != v && !exchange(v, child)) return false;
   }
   if (change > ceiling_) return false;
   scratch_.clear();
@@ -308,12 +331,17 @@ bool Annealing::SwapNodes(int v) {
 }
 
 bool Annealing::SwapSubtrees(int v) {
-  const int other = RandomNode();
+  int other = RandomNode();
+  if (many_nodes_) {
+    const int to = RandomCandidate(v);
+    if (children_[to] == 0) return false;
+    other = RandomChild(to);
+  }
   const int above_v = parent_[v], above_other = parent_[other];
   if (above_v == above_other) return false;
   if (!problem_.HasLink(above_other, v) || !problem_.HasLink(above_v, other)) return false;
-  const int64_t change = problem_.Weight(above_other, v) + problem_.Weight(above_v, other) -
-                         problem_.Weight(above_v, v) - problem_.Weight(above_other, other);
+  const int64_t change =
+      problem_.Weight(above_other, v) + problem_.Weight(above_v, other) - cost_[v] - cost_[other];
   if (change > ceiling_ || Below(v, other) || Below(other, v)) return false;
   Move(v, above_other);
   Move(other, above_v);
@@ -322,14 +350,19 @@ bool Annealing::SwapSubtrees(int v) {
 
 bool Annealing::StepInto(int v) {
   // v comes between `child` and its parent, where v would be cheap for one of them.
-  const int child = RandomNode();
+  int child = RandomNode();
+  if (many_nodes_) {
+    child = v;
+    v = RandomCandidate(child);
+    if (v == problem_.root || parent_[v] == kNoParent) return false;
+  }
   const int above = parent_[child];
   if (child == v || above == v || parent_[v] == child) return false;
   if (!problem_.HasLink(above, v) || !problem_.HasLink(v, child)) return false;
   const int old = parent_[v];
   const bool prunes = !problem_.required[old] && old != problem_.root && children_[old] == 1;
-  const int64_t change = problem_.Weight(above, v) - problem_.Weight(old, v) +
-                         problem_.Weight(v, child) - problem_.Weight(above, child);
+  const int64_t change =
+      problem_.Weight(above, v) - cost_[v] + problem_.Weight(v, child) - cost_[child];
   if (!prunes && change > ceiling_) return false;
   if (above != old && Below(above, v)) return false;
   if (above != old) Move(v, above);
@@ -413,6 +446,8 @@ void Annealing::Run(const Parents& start, const AnnealingRun& run) {
   int64_t temperature = first;
   for (int64_t round = 1; round <= rounds; ++round) {
     const int64_t end = began + run.work / rounds * round;
+    // Among many nodes some break a limit whenever it is hot, whatever that costs.
+    const int64_t tolerated = n_ * temperature / first / kNodesPerUnit;
     while (work_ < end) {
       for (int i = 0; i < n_ && work_ < end; ++i) {
         Propose(temperature);
@@ -420,10 +455,11 @@ void Annealing::Run(const Parents& start, const AnnealingRun& run) {
         KeepIfBest();
         if (best_weight_ <= run.goal || run.limits_first) return;
       }
-      if (excess_.none()) {
+      if (excess_.units() <= tolerated) {
         price_ = std::max(price_least, price_ - price_ / 32);
       } else if (!run.limits_first) {
-        price_ = std::min(typical_ * kPriceMost, price_ + price_ / 16);
+        price_ += price_ / 6;
+        if (price_ > typical_ * kPriceMost) price_ = price_least;
       }
     }
     temperature -= std::max<int64_t>(1, temperature / kCooling);

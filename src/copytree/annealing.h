@@ -32,7 +32,8 @@ struct AnnealingRun {
 // Not thread-safe; one problem per instance. The problem must outlive it.
 class Annealing {
  public:
-  Annealing(const Problem& problem, uint64_t seed);
+  // `rank` [from * n + to]: links with a low one are proposed most.
+  Annealing(const Problem& problem, const std::vector<int64_t>& rank, uint64_t seed);
 
   // One run from hot to cold, from a tree that holds every required node over links that exist
   // (CHECKed); limits may be broken.
@@ -49,6 +50,7 @@ class Annealing {
   // What a state breaks: hops too deep, children too many, nodes too late and by how much in all.
   struct Excess {
     int64_t hops = 0, children = 0, late = 0, late_us = 0;
+    int64_t units() const { return hops + children + late; }
     bool none() const { return hops == 0 && children == 0 && late == 0; }
   };
 
@@ -84,15 +86,19 @@ class Annealing {
 
   const Problem& problem_;
   const int n_;
+  const bool many_nodes_;
+  const size_t near_;  // most proposals look among so many of the best links into a node
   Rng rng_;
   std::vector<std::vector<int>> candidates_;  // into each node, cheapest first
-  int64_t typical_ = 1;                       // weight of a link that trees use
+  std::vector<int> nearest_;  // [v * near_ + i], the first of candidates_ side by side
+  int64_t typical_ = 1;       // weight of a link that trees use
   int64_t late_unit_us_ = 1;
 
   Parents parent_;
   std::vector<int> first_, next_, before_;  // children as doubly linked lists
   std::vector<int> depth_, children_;
   std::vector<int64_t> arrival_;
+  std::vector<int64_t> cost_;       // weight of the link into each node
   std::vector<int> nodes_, place_;  // in the tree but the root, and where each stands in `nodes_`
   std::vector<int> relays_;         // nodes that are not required
   int64_t weight_ = 0;

@@ -10,6 +10,8 @@ namespace {
 
 // The graph may be so fine that the work holds this many steps for each of its links.
 constexpr int64_t kWorkPerLink = 1000;
+// The first ascent may take so many times the work: without its end there is no bound worth having.
+constexpr int64_t kFirstAscent = 3;
 // A round of the subgradient costs so many steps for each link.
 constexpr int64_t kRoundWork = 6;
 // The prices of one node's links, and one price for each of its children, stay below this; nodes
@@ -46,7 +48,9 @@ Bound::Bound(const Problem& problem, int64_t work_max)
       base_.push_back(problem.Weight(graph_.node[graph_.from[link]], graph_.node[to]));
     }
   }
-  value_ = std::max(ArborescenceBound(problem), ascent_.Run(base_, work_max));
+  ascent_value_ = ascent_.Run(base_, kFirstAscent * work_max);
+  value_ = std::max(ArborescenceBound(problem), ascent_value_);
+  link_excess_ = ascent_.LinkExcess();
 }
 
 int64_t Bound::PricedChoices() {

@@ -30,9 +30,9 @@ int64_t ArborescenceBound(const Problem& problem);
 // Not thread-safe. The problem must outlive it.
 class Bound {
  public:
-  // `work_max` elementary steps for everything; also says how finely delays are told apart.
-  // Memory: 50 bytes for each link of the state graph, which has at most max(links * depth_max,
-  // work_max / 1000) of them.
+  // `work_max` elementary steps, three times that if the first ascent needs them; also says how
+  // finely delays are told apart. Memory: 50 bytes for each link of the state graph, which has at
+  // most max(links * depth_max, work_max / 1000) of them.
   Bound(const Problem& problem, int64_t work_max);
 
   // The best bound so far; kUnserved and more: no tree meets the limits.
@@ -40,6 +40,9 @@ class Bound {
   // Tries to raise it, until it is `goal` (the weight of the best tree known) or the work is used
   // up.
   void Raise(int64_t goal, int64_t work_max);
+  // Of the first ascent, as DualAscent::LinkExcess: which links trees near the bound use.
+  int64_t ascent_value() const { return ascent_value_; }
+  const std::vector<int64_t>& link_excess() const { return link_excess_; }
   int64_t work() const { return ascent_.work() + work_; }
 
  private:
@@ -60,6 +63,8 @@ class Bound {
   std::vector<int64_t> back_;  // the link from where a link leads to where it came from; -1 = none
   std::vector<int64_t> chosen_;  // for each state the link into it, -1 = not used
   double price_most_ = 0;
+  std::vector<int64_t> link_excess_;
+  int64_t ascent_value_ = 0;
   int64_t value_ = 0;
   int64_t work_ = 0;
 };

@@ -27,13 +27,14 @@ void ShortenDelays(const Problem& problem, Parents* parents) {
       const std::vector<int> depths = Depths(problem, *parents);
       const std::vector<int64_t> arrivals = Arrivals(problem, *parents);
       if (depths[v] < 0) continue;
-      // v's subtree, its height and its slowest member relative to v.
+      // v's subtree, how far it may sink and its slowest member relative to v.
       std::vector<char> below(n, 0);
       std::vector<int> fanout(n, 0);
       for (int u = 0; u < n; ++u) {
         if ((*parents)[u] != kNoParent) ++fanout[(*parents)[u]];
       }
-      int height = 0;
+      // By how many hops it may sink.
+      int sink = problem.depth_max;
       int64_t slowest = 0;
       for (int u = 0; u < n; ++u) {
         if (depths[u] < depths[v]) continue;
@@ -41,7 +42,7 @@ void ShortenDelays(const Problem& problem, Parents* parents) {
         while (at != v && at != kNoParent && depths[at] > depths[v]) at = (*parents)[at];
         if (at != v) continue;
         below[u] = 1;
-        height = std::max(height, depths[u] - depths[v]);
+        sink = std::min(sink, problem.DepthMax(u) - depths[u]);
         slowest = std::max(slowest, arrivals[u] - arrivals[v]);
       }
       int best = parent;
@@ -49,7 +50,7 @@ void ShortenDelays(const Problem& problem, Parents* parents) {
       for (int u = 0; u < n; ++u) {
         if (u == parent || below[u] || depths[u] < 0) continue;
         if (problem.Weight(u, v) != problem.Weight(parent, v)) continue;
-        if (depths[u] + 1 + height > problem.depth_max) continue;
+        if (depths[u] + 1 - depths[v] > sink) continue;
         if (fanout[u] >= problem.fanout_max[u]) continue;
         const int64_t arrival = arrivals[u] + problem.Delay(u, v);
         if (arrival + slowest > problem.delay_max_us) continue;
@@ -99,7 +100,7 @@ void LowerWorstDelay(const Problem& problem, uint64_t seed, int64_t work_max, Pa
       if (search.best_weight() > weight) search.StartFrom(LimitedPrim(faster, price));
     }
     search.Improve();
-    if (search.best_weight() <= weight) {
+    if (search.best_weight() <= weight && IsFeasible(problem, search.best())) {
       *parents = search.best();
       PruneRelays(problem, parents);
       ShortenDelays(problem, parents);

@@ -71,4 +71,24 @@ int64_t DualAscent::Run(const std::vector<int64_t>& weight, int64_t work_max) {
   return bound;
 }
 
+std::vector<int64_t> DualAscent::LinkExcess() const {
+  const size_t n = static_cast<size_t>(problem_.n);
+  std::vector<int64_t> excess(n * n, INT64_MAX);
+  // The lightest way to each state by what is left of the weights.
+  std::vector<int64_t> way(graph_.size(), INT64_MAX);
+  way[0] = 0;
+  for (int to = 1; to < graph_.size(); ++to) {
+    for (int64_t link = graph_.first_in[to]; link < graph_.first_in[to + 1]; ++link) {
+      const int from = graph_.from[link];
+      if (!graph_.layered) way[from] = 0;
+      if (way[from] == INT64_MAX) continue;
+      const int64_t here = way[from] + rest_[link];
+      way[to] = std::min(way[to], here);
+      int64_t& least = excess[static_cast<size_t>(graph_.node[from]) * n + graph_.node[to]];
+      least = std::min(least, here);
+    }
+  }
+  return excess;
+}
+
 }  // namespace tailcast::copytree

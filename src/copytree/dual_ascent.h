@@ -24,6 +24,9 @@ class DualAscent {
   // elementary steps gives a valid, lower value.
   int64_t Run(const std::vector<int64_t>& weight, int64_t work_max);
   int64_t work() const { return work_; }
+  // After Run, [from * n + to]: a tree within the limits that uses the link weighs at least so much
+  // more than the value. INT64_MAX: no such tree uses it.
+  std::vector<int64_t> LinkExcess() const;
 
  private:
   const Problem& problem_;

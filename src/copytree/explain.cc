@@ -46,14 +46,20 @@ Result<Explanation> Explain(const Graph& graph, const Stream& stream, const Plan
   }
   out.hop = *found->second;
 
+  const auto deepest = [&](const std::string& name) {
+    const int own = graph.cluster(*graph.Find(name)).max_depth;
+    return own > 0 ? std::min(own, options.limits.max_depth) : options.limits.max_depth;
+  };
   // The cluster's subtree: its members, its height and its slowest member.
   std::set<std::string> below{out.hop.to};
   int height = 0;
+  int sink = deepest(out.hop.to) - out.hop.depth;  // by how many hops it may be deeper
   double slowest = 0;
   for (const Hop& hop : plan.hops) {  // breadth first: parents come before children
     if (!below.contains(hop.from)) continue;
     below.insert(hop.to);
     height = std::max(height, hop.depth - out.hop.depth);
+    sink = std::min(sink, deepest(hop.to) - hop.depth);
     slowest = std::max(slowest, hop.arrival_ms - out.hop.arrival_ms);
   }
 
@@ -70,20 +76,23 @@ Result<Explanation> Explain(const Graph& graph, const Stream& stream, const Plan
     const double hop_ms = link.rtt_ms / 2 + options.hop_delay_ms;
     other.arrival_ms = (is_source || depth < 0 ? 0 : parent->second->arrival_ms) + hop_ms;
     const double needed = stream.rate_mbps * kCopiesPerHop;
-    const int limit = is_source && options.max_source_fanout > 0 ? options.max_source_fanout
-                                                                 : options.limits.max_fanout;
     const Cluster& from = graph.cluster(*graph.Find(link.from));
+    int limit = from.max_fanout > 0 ? from.max_fanout : options.limits.max_fanout;
+    if (is_source && options.max_source_fanout > 0) limit = options.max_source_fanout;
     if (depth < 0) {
       other.blocked = "not in the tree";
     } else if (below.contains(link.from)) {
       other.blocked = "is itself fed through " + out.hop.to;
-    } else if (depth + 1 + height > options.limits.max_depth) {
-      other.blocked = "max_depth " + std::to_string(options.limits.max_depth) + ": " +
+    } else if (depth + 1 - out.hop.depth > sink) {
+      other.blocked = "max_depth " + std::to_string(out.hop.depth + sink + height) + ": " +
                       (height == 0 ? out.hop.to : "what " + out.hop.to + " feeds") +
                       " would be at depth " + std::to_string(depth + 1 + height);
     } else if (limit > 0 && fanout[link.from] >= limit) {
       other.blocked = "max_fanout " + std::to_string(limit) + ": " + link.from + " feeds " +
                       std::to_string(fanout[link.from]) + " already";
+    } else if (from.max_egress_mbps > 0 &&
+               (fanout[link.from] + 1) * needed > from.max_egress_mbps) {
+      other.blocked = "max_egress_mbps of " + link.from;
     } else if (options.limits.max_delay_ms > 0 &&
                other.arrival_ms + slowest > options.limits.max_delay_ms) {
       other.blocked =

@@ -25,6 +25,10 @@ struct Cluster {
   // Never a destination; may carry a stream between others.
   bool relay_only = false;
   Health health = Health::kHealthy;
+  // Instead of the limits of the plan (plan.h); 0 = those.
+  int max_depth = 0;           // hops from the source to it; the plan's limit holds besides
+  int max_fanout = 0;          // children; more or fewer than the plan's limit
+  double max_egress_mbps = 0;  // what it sends, all streams and copies; 0 = no limit
 };
 
 // One direction; prices differ by direction for most pairs of real regions.

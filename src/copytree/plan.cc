@@ -173,7 +173,7 @@ Result<Plan> MakePlan(const Graph& graph, const Stream& stream, const PlanOption
   std::vector<Parents> starts;
   if (setup.current) starts.push_back(CurrentParents(graph, setup));
   const SolveResult solved = Solve(setup.problem, starts, ToSolveOptions(graph, options));
-  if (!solved.feasible) return ExplainFailure(graph, options, setup, solved);
+  if (!solved.feasible) return ExplainFailure(graph, stream, options, setup, solved);
   Plan plan = Describe(graph, stream, setup, solved.parents);
   SetBound(solved.weight, solved.bound, &plan);
   plan.work = solved.work;
@@ -205,9 +205,9 @@ Result<Plan> DescribeTree(const Graph& graph, const Stream& stream, const PlanOp
       plan.warnings.push_back("link " + hop.from + " -> " + hop.to +
                               " is too slow for the stream or excluded");
     }
-    if (hop.depth > options.limits.max_depth) {
+    if (const int limit = problem.DepthMax(*graph.Find(hop.to)); hop.depth > limit) {
       plan.warnings.push_back("cluster '" + hop.to + "' is at depth " + std::to_string(hop.depth) +
-                              ", max_depth is " + std::to_string(options.limits.max_depth));
+                              ", max_depth is " + std::to_string(limit));
     }
     if (Micros(hop.arrival_ms) > problem.delay_max_us) {
       plan.warnings.push_back("cluster '" + hop.to + "' is reached after " +
@@ -221,7 +221,7 @@ Result<Plan> DescribeTree(const Graph& graph, const Stream& stream, const PlanOp
     const int limit = problem.fanout_max[*graph.Find(name)];
     if (children > limit) {
       plan.warnings.push_back("cluster '" + name + "' feeds " + std::to_string(children) +
-                              " clusters, max_fanout is " + std::to_string(limit));
+                              " clusters, its limit is " + std::to_string(limit));
     }
   }
   SetBound(weight, BestBound(problem, weight, WorkMax(graph, options)), &plan);

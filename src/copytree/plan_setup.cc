@@ -48,6 +48,25 @@ Status CheckOptions(const PlanOptions& options, const Stream& stream) {
   return OkStatus();
 }
 
+// Each child takes kCopiesPerHop times the stream's rate from what its parent may send.
+void LimitEgress(const Graph& graph, const Stream& stream, const PlanOptions& options,
+                 Problem* problem) {
+  const double needed = stream.rate_mbps * kCopiesPerHop;
+  if (needed <= 0) return;
+  std::vector<double> sent(problem->n, 0);
+  for (const LinkLoad& load : options.reserved) {
+    if (const std::optional<int> from = graph.Find(load.from)) sent[*from] += load.mbps;
+  }
+  for (int v = 0; v < problem->n; ++v) {
+    const double limit = graph.cluster(v).max_egress_mbps;
+    if (limit <= 0) continue;
+    // A thousandth of a child is rounding.
+    const double children = std::floor((limit - sent[v]) / needed + 0.001);
+    const int most = problem->fanout_max[v];
+    if (children < most) problem->fanout_max[v] = static_cast<int>(std::max(0.0, children));
+  }
+}
+
 }  // namespace
 
 Result<Setup> MakeSetup(const Graph& graph, const Stream& stream, const PlanOptions& options) {
@@ -81,6 +100,13 @@ Result<Setup> MakeSetup(const Graph& graph, const Stream& stream, const PlanOpti
 
   problem.depth_max = std::max(1, std::min(options.limits.max_depth, n - 1));
   problem.fanout_max.assign(n, options.limits.max_fanout > 0 ? options.limits.max_fanout : n);
+  for (int v = 0; v < n; ++v) {
+    const Cluster& cluster = graph.cluster(v);
+    if (cluster.max_fanout > 0) problem.fanout_max[v] = cluster.max_fanout;
+    if (cluster.max_depth == 0) continue;
+    if (problem.node_depth_max.empty()) problem.node_depth_max.assign(n, kDepthMax);
+    problem.node_depth_max[v] = cluster.max_depth;
+  }
   if (options.max_source_fanout > 0) {
     problem.fanout_max[problem.root] =
         std::min(problem.fanout_max[problem.root], options.max_source_fanout);
@@ -95,6 +121,7 @@ Result<Setup> MakeSetup(const Graph& graph, const Stream& stream, const PlanOpti
     const std::optional<int> to = graph.Find(load.to);
     if (from && to) setup.reserved[static_cast<size_t>(*from) * n + *to] += load.mbps;
   }
+  LimitEgress(graph, stream, options, &problem);
   problem.weight.assign(pairs, kUnserved);
   problem.delay_us.assign(pairs, 0);
   for (const Link& link : graph.links()) {
@@ -137,7 +164,7 @@ std::string Number(double value) {
 int64_t WorkOf(Effort effort, int clusters) {
   const int64_t more = std::max(0, clusters - 60);
   if (effort == Effort::kQuick) return 100'000'000 + 3'200'000 * more;
-  const int64_t normal = std::min<int64_t>(2'000'000'000 + 18'000'000 * more, 10'000'000'000);
+  const int64_t normal = std::min<int64_t>(2'000'000'000 + 10'000'000 * more, 7'000'000'000);
   return effort == Effort::kNormal ? normal : 10 * normal;
 }
 

@@ -67,6 +67,46 @@ TEST(GraphTest, RefusesBadInputByName) {
   EXPECT_THAT(error(std::vector<Cluster>(kClustersMax + 1), {}), HasSubstr("at most 1000"));
 }
 
+TEST(PlanTest, KeepsToTheLimitsOfSingleClusters) {
+  const Stream stream{.name = "x", .source = "s", .rate_mbps = 100};
+  const auto with = [&](const Cluster& limited) {
+    std::vector<Cluster> clusters = Diamond().clusters();
+    for (Cluster& cluster : clusters) {
+      if (cluster.name == limited.name) cluster = limited;
+    }
+    return MakeGraph(clusters, Diamond().links());
+  };
+  EXPECT_EQ(MustPlan(Diamond(), stream).tree.ParentOf("c"), "a");
+  EXPECT_EQ(MustPlan(with({.name = "c", .max_depth = 1}), stream).tree.ParentOf("c"), "s");
+  EXPECT_EQ(MustPlan(with({.name = "a", .max_egress_mbps = 199}), stream).tree.ParentOf("c"), "b");
+  EXPECT_EQ(MustPlan(with({.name = "a", .max_egress_mbps = 200}), stream).tree.ParentOf("c"), "a");
+  // What other streams send counts.
+  PlanOptions loaded;
+  loaded.reserved = {{.from = "a", .to = "c", .mbps = 50}};
+  EXPECT_EQ(
+      MustPlan(with({.name = "a", .max_egress_mbps = 200}), stream, loaded).tree.ParentOf("c"),
+      "b");
+  // Two children of the source leave c to a or b; its own limit holds instead of the plan's.
+  PlanOptions narrow;
+  narrow.limits = {.max_depth = 3, .max_fanout = 1};
+  EXPECT_FALSE(MakePlan(Diamond(), stream, narrow).ok());
+  const Result<Plan> wide = MakePlan(with({.name = "s", .max_fanout = 2}), stream, narrow);
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_EQ(wide->fanout, 2);
+  EXPECT_TRUE(wide->optimal);
+  const Result<Plan> blocked =
+      MakePlan(MakeGraph({{.name = "s"}, {.name = "a"}, {.name = "b", .max_depth = 1}},
+                         {{.from = "s", .to = "a"}, {.from = "a", .to = "b"}}),
+               {.name = "x", .source = "s"}, {});
+  EXPECT_THAT(blocked.status().message(), HasSubstr("its own max_depth 1 blocks cluster 'b'"));
+  // A tree fixed by hand is measured against the same limits.
+  const Result<Plan> described =
+      DescribeTree(with({.name = "a", .max_egress_mbps = 100}), stream, {},
+                   {.source = "s", .edges = {{"s", "a"}, {"s", "b"}, {"a", "c"}}});
+  ASSERT_TRUE(described.ok());
+  EXPECT_THAT(described->warnings, ElementsAre(HasSubstr("'a' feeds 1 clusters, its limit is 0")));
+}
+
 TEST(PlanTest, TakesTheCheapestTreeAndItsFiguresAddUp) {
   const Plan plan = MustPlan(Diamond(), {.name = "x", .source = "s", .rate_mbps = 100});
   EXPECT_TRUE(plan.tree.HasEdge("a", "c"));

@@ -63,7 +63,7 @@ bool IsFeasible(const Problem& problem, const Parents& parents) {
       continue;
     }
     if (!problem.HasLink(parents[v], v)) return false;
-    if (depths[v] < 0 || depths[v] > problem.depth_max) return false;  // a cycle, or too deep
+    if (depths[v] < 0 || depths[v] > problem.DepthMax(v)) return false;  // a cycle, or too deep
     if (arrivals[v] > problem.delay_max_us) return false;
     if (++fanout[parents[v]] > problem.fanout_max[parents[v]]) return false;
   }

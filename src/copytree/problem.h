@@ -6,6 +6,7 @@
 // ties and a result does not depend on the compiler.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -23,16 +24,20 @@ inline constexpr int kNoParent = -1;
 struct Problem {
   int n = 0;
   int root = 0;
-  std::vector<int64_t> weight;    // [from * n + to]; kUnserved = no such link
-  std::vector<int64_t> delay_us;  // [from * n + to]; one way, the hop's own delay included
-  int depth_max = 1;              // edges on a path from the root; at least 1
-  std::vector<int> fanout_max;    // children per node; n or more = no limit
+  std::vector<int64_t> weight;      // [from * n + to]; kUnserved = no such link
+  std::vector<int64_t> delay_us;    // [from * n + to]; one way, the hop's own delay included
+  int depth_max = 1;                // edges on a path from the root; at least 1
+  std::vector<int> node_depth_max;  // of each node, besides; empty = no such limits
+  std::vector<int> fanout_max;      // children per node; n or more = no limit
   int64_t delay_max_us = kNoDelayLimit;
   std::vector<char> required;  // 1 = must be in the tree; the root's entry is ignored
 
   int64_t Weight(int from, int to) const { return weight[static_cast<size_t>(from) * n + to]; }
   int64_t Delay(int from, int to) const { return delay_us[static_cast<size_t>(from) * n + to]; }
   bool HasLink(int from, int to) const { return Weight(from, to) < kUnserved; }
+  int DepthMax(int v) const {
+    return node_depth_max.empty() ? depth_max : std::min(depth_max, node_depth_max[v]);
+  }
   bool DelayLimited() const { return delay_max_us < kNoDelayLimit; }
 };
 

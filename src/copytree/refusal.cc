@@ -83,8 +83,12 @@ int64_t LeastDelayWithin(const Problem& problem, int to) {
 // The limits as they are, and one of them changed.
 class Adviser {
  public:
-  Adviser(const Graph& graph, const PlanOptions& options, const Setup& setup)
-      : options_(options), problem_(setup.problem), full_(ToSolveOptions(graph, options)) {
+  Adviser(const Graph& graph, const Stream& stream, const PlanOptions& options, const Setup& setup)
+      : graph_(graph),
+        stream_(stream),
+        options_(options),
+        problem_(setup.problem),
+        full_(ToSolveOptions(graph, options)) {
     quick_ = full_;
     quick_.work_max = std::min(full_.work_max, kTryWork);
     quick_.any_tree = true;
@@ -94,13 +98,10 @@ class Adviser {
     std::vector<std::string> ways;
     if (options_.limits.max_fanout > 0) {
       const auto with = [&](int64_t value) {
-        Problem relaxed = problem_;
-        relaxed.fanout_max.assign(problem_.n, static_cast<int>(value));
-        if (options_.max_source_fanout > 0) {
-          int& source = relaxed.fanout_max[problem_.root];
-          source = std::min(source, options_.max_source_fanout);
-        }
-        return relaxed;
+        PlanOptions relaxed = options_;
+        relaxed.limits.max_fanout = static_cast<int>(value);
+        Result<Setup> setup = MakeSetup(graph_, stream_, relaxed);
+        return setup.ok() ? std::move(setup->problem) : problem_;
       };
       Add("max_fanout", options_.limits.max_fanout, problem_.n - 1, with, &ways);
     }
@@ -174,16 +175,28 @@ class Adviser {
     return text;
   }
 
+  const Graph& graph_;
+  const Stream& stream_;
   const PlanOptions& options_;
   const Problem& problem_;
   const SolveOptions full_;
   SolveOptions quick_;
 };
 
-std::string Advice(const Graph& graph, const PlanOptions& options, const Setup& setup) {
-  const std::vector<std::string> ways = Adviser(graph, options, setup).Ways();
-  if (ways.empty())
-    return "; no other value of one limit alone was found to help: raise several, or add links";
+bool HasOwnLimits(const Graph& graph) {
+  for (const Cluster& cluster : graph.clusters()) {
+    if (cluster.max_depth > 0 || cluster.max_fanout > 0 || cluster.max_egress_mbps > 0) return true;
+  }
+  return false;
+}
+
+std::string Advice(const Graph& graph, const Stream& stream, const PlanOptions& options,
+                   const Setup& setup) {
+  const std::vector<std::string> ways = Adviser(graph, stream, options, setup).Ways();
+  if (ways.empty()) {
+    return std::string("; no other value of one limit alone was found to help: raise several") +
+           (HasOwnLimits(graph) ? ", or those of single clusters" : "") + ", or add links";
+  }
   std::string text = "; it works with ";
   for (size_t i = 0; i < ways.size(); ++i) text += (i == 0 ? "" : ", or with ") + ways[i];
   return text;
@@ -224,11 +237,13 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
       return FailedPreconditionError(why);
     }
     const int needed = static_cast<int>(hops.size()) - 1;
-    if (needed > problem.depth_max) {
-      return FailedPreconditionError("max_depth " + std::to_string(options.limits.max_depth) +
-                                     " blocks cluster '" + name + "': the shortest way there has " +
-                                     std::to_string(needed) + " hops (" + PathText(graph, hops) +
-                                     ")" + Advice(graph, options, setup));
+    if (needed > problem.DepthMax(v)) {
+      const bool own = needed <= problem.depth_max;
+      return FailedPreconditionError(
+          (own ? "its own max_depth " : "max_depth ") +
+          std::to_string(own ? problem.DepthMax(v) : options.limits.max_depth) +
+          " blocks cluster '" + name + "': the shortest way there has " + std::to_string(needed) +
+          " hops (" + PathText(graph, hops) + ")" + Advice(graph, stream, options, setup));
     }
     if (!problem.DelayLimited()) continue;
     const std::vector<int> fast = PathTo(problem, v, true);
@@ -236,10 +251,10 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
     for (size_t i = 1; i < fast.size(); ++i) least += problem.Delay(fast[i - 1], fast[i]);
     const double ms = static_cast<double>(least) / 1000;
     if (least > problem.delay_max_us) {
-      return FailedPreconditionError("max_delay_ms " + Number(options.limits.max_delay_ms) +
-                                     " blocks cluster '" + name +
-                                     "': the fastest way there takes " + Number(ms) + " ms (" +
-                                     PathText(graph, fast) + ")" + Advice(graph, options, setup));
+      return FailedPreconditionError(
+          "max_delay_ms " + Number(options.limits.max_delay_ms) + " blocks cluster '" + name +
+          "': the fastest way there takes " + Number(ms) + " ms (" + PathText(graph, fast) + ")" +
+          Advice(graph, stream, options, setup));
     }
     const int64_t within = LeastDelayWithin(problem, v);
     if (within > problem.delay_max_us) {
@@ -248,16 +263,17 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
           Number(options.limits.max_delay_ms) + " together block cluster '" + name +
           "': within that depth the fastest way takes " +
           Number(static_cast<double>(within) / 1000) + " ms, without it " + Number(ms) + " ms (" +
-          PathText(graph, fast) + ")" + Advice(graph, options, setup));
+          PathText(graph, fast) + ")" + Advice(graph, stream, options, setup));
     }
   }
   // Room for everybody: a full tree of that depth and fan-out.
   int64_t room = 0;
-  int64_t level = 1;
+  int64_t level = 1, widest = 0;
+  for (int v = 0; v < problem.n; ++v) {
+    if (v != problem.root) widest = std::max<int64_t>(widest, problem.fanout_max[v]);
+  }
   for (int depth = 1; depth <= problem.depth_max && room < problem.n; ++depth) {
-    const int64_t width =
-        depth == 1 ? problem.fanout_max[problem.root]
-                   : (options.limits.max_fanout > 0 ? options.limits.max_fanout : problem.n);
+    const int64_t width = depth == 1 ? problem.fanout_max[problem.root] : widest;
     level = std::min<int64_t>(level * width, problem.n);
     room += level;
   }
@@ -266,15 +282,16 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
   if (room < needed) {
     return FailedPreconditionError(
         "max_depth " + std::to_string(options.limits.max_depth) + " and max_fanout " +
-        std::to_string(options.limits.max_fanout) + " have room for " + std::to_string(room) +
-        " clusters below the source, but the stream has " + std::to_string(needed) +
-        " destinations" + Advice(graph, options, setup));
+        std::to_string(options.limits.max_fanout) +
+        (HasOwnLimits(graph) ? ", with the limits of single clusters," : "") + " have room for " +
+        std::to_string(room) + " clusters below the source, but the stream has " +
+        std::to_string(needed) + " destinations" + Advice(graph, stream, options, setup));
   }
   return OkStatus();
 }
 
-Status ExplainFailure(const Graph& graph, const PlanOptions& options, const Setup& setup,
-                      const SolveResult& failed) {
+Status ExplainFailure(const Graph& graph, const Stream& stream, const PlanOptions& options,
+                      const Setup& setup, const SolveResult& failed) {
   const Problem& problem = setup.problem;
   std::string text = failed.proven ? "no tree meets all limits"
                                    : "no tree that meets all limits was found within this effort";
@@ -295,7 +312,7 @@ Status ExplainFailure(const Graph& graph, const PlanOptions& options, const Setu
     text += "; it took " + Number(std::round(static_cast<double>(failed.work) / 1e6)) +
             " million steps, more effort may find one";
   }
-  return FailedPreconditionError(text + Advice(graph, options, setup));
+  return FailedPreconditionError(text + Advice(graph, stream, options, setup));
 }
 
 }  // namespace tailcast::copytree

@@ -17,7 +17,7 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
                    const Setup& setup);
 
 // The search found no tree though each destination can be reached.
-Status ExplainFailure(const Graph& graph, const PlanOptions& options, const Setup& setup,
-                      const SolveResult& failed);
+Status ExplainFailure(const Graph& graph, const Stream& stream, const PlanOptions& options,
+                      const Setup& setup, const SolveResult& failed);
 
 }  // namespace tailcast::copytree

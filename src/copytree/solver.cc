@@ -25,7 +25,7 @@ constexpr int64_t kLayersPart = 12, kBoundPart = 8, kDelaysPart = 16;
 // The first annealing run, for each node; later ones are longer.
 constexpr int64_t kFirstRunWork = 200'000;
 // Before a refusal without proof the search goes on for so many times its work.
-constexpr int64_t kRefusalFactor = 3;
+constexpr int64_t kRefusalFactor = 20;
 constexpr int64_t kRefusalWorkMost = 2'000'000'000;
 // So many runs from scratch that end at the best weight, one after the other, are taken as an
 // answer.
@@ -76,7 +76,11 @@ class Search {
     return bound_ >= kUnserved ? bound_ : bound_ + bound_ / 1'000'000 * options_.gap_ppm;
   }
   void Keep(const Parents& parents);
+  // Every tree, where that is quick; false if it is not.
+  bool SearchAll(int64_t below);
   void SearchLayers(const std::vector<Parents>& starts);
+  // Layers know nothing of nodes with depths of their own.
+  void KeepStarts(const std::vector<Parents>& starts);
   void Anneal(int64_t work);
 
   const Problem& problem_;
@@ -86,7 +90,8 @@ class Search {
   Parents best_;
   int64_t weight_ = INT64_MAX;
   int64_t bound_ = 0;
-  bool exhausted_ = false;  // every tree was considered
+  bool exhausted_ = false;            // every tree was considered
+  std::vector<int64_t> link_excess_;  // of the bound (bound.h)
   int64_t work_ = 0;
 };
 
@@ -95,6 +100,28 @@ void Search::Keep(const Parents& parents) {
   if (weight >= weight_) return;
   best_ = parents;
   weight_ = weight;
+}
+
+bool Search::SearchAll(int64_t below) {
+  if (problem_.n > kExhaustiveNodesMax || below <= bound_) return false;
+  const ExhaustiveResult all = SearchAllTrees(problem_, below, kExhaustiveSteps);
+  if (all.weight < below) best_ = all.parents;
+  weight_ = TotalWeight(problem_, best_);
+  exhausted_ = all.complete;
+  return true;
+}
+
+void Search::KeepStarts(const std::vector<Parents>& starts) {
+  best_.assign(problem_.n, kNoParent);
+  weight_ = TotalWeight(problem_, best_);
+  const auto keep = [&](const Parents& parents) {
+    if (IsFeasible(problem_, parents)) Keep(parents);
+  };
+  for (const Parents& start : starts) keep(start);
+  keep(cheapest_);
+  keep(FewestHops(problem_));
+  keep(LimitedPrim(problem_));
+  SearchAll(weight_);
 }
 
 void Search::SearchLayers(const std::vector<Parents>& starts) {
@@ -122,24 +149,21 @@ void Search::SearchLayers(const std::vector<Parents>& starts) {
     }
     if (problem_.n <= kStarNodesMax && search.best_weight() > Goal()) search.StartFromStar();
   }
-  if (problem_.n <= kExhaustiveNodesMax && search.best_weight() > bound_) {
-    Keep(search.best());
-    const ExhaustiveResult all = SearchAllTrees(problem_, search.best_weight(), kExhaustiveSteps);
-    if (all.weight < search.best_weight()) best_ = all.parents;
-    weight_ = TotalWeight(problem_, best_);
-    exhausted_ = all.complete;
+  Keep(search.best());
+  if (SearchAll(search.best_weight())) {
     if (exhausted_) return;
     search.StartFrom(best_);
   }
-  search.Improve();
+  if (problem_.n <= kStarNodesMax || search.best_weight() >= kUnserved) search.Improve();
   Keep(search.best());
   work_ += search.work();
 }
 
 void Search::Anneal(int64_t work) {
   if (GoodEnough() || !HoldsRequired(problem_, cheapest_)) return;
-  Annealing annealing(problem_, options_.seed + static_cast<uint64_t>(work_));
-  int64_t length = kFirstRunWork * problem_.n;
+  Annealing annealing(problem_, link_excess_, options_.seed + static_cast<uint64_t>(work_));
+  // Many nodes need long runs more than many of them.
+  int64_t length = std::max(kFirstRunWork * problem_.n, problem_.n > kStarNodesMax ? work / 5 : 0);
   int agreed = 0;
   for (int run = 0; annealing.work() < work && agreed < kAgreed && !GoodEnough(); ++run) {
     // Two runs from scratch, then one from the best tree, then longer ones.
@@ -170,10 +194,11 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
     const int64_t bound_work = options_.work_max / kBoundPart;
     Bound bound(problem_, bound_work);
     bound_ = bound.value();
-    SearchLayers(starts);
+    link_excess_ = bound.link_excess();
+    problem_.node_depth_max.empty() ? SearchLayers(starts) : KeepStarts(starts);
     if (!exhausted_) {
-      Anneal(options_.work_max - options_.work_max / kLayersPart - bound_work -
-             options_.work_max / kDelaysPart);
+      Anneal(options_.work_max - options_.work_max / kLayersPart -
+             std::max(bound_work, bound.work()) - options_.work_max / kDelaysPart);
       // Whoever has no tree at all gets a longer search before that is said.
       if (weight_ >= kUnserved && bound_ < kUnserved && !options_.any_tree) {
         Anneal(std::min(kRefusalFactor * options_.work_max,

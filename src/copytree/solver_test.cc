@@ -86,6 +86,71 @@ TEST(SolverTest, FindsTheOptimumOfRandomGraphsWithLimitsAndRelays) {
   }
 }
 
+TEST(SolverTest, FindsTheOptimumOfRandomGraphsWithLimitsOfSingleNodes) {
+  Rng rng(17);
+  int feasible = 0;
+  for (int round = 0; round < 1500 / kShare; ++round) {
+    const int n = static_cast<int>(rng.Between(5, 6));
+    Problem p = FromBits(n, static_cast<uint32_t>(rng.Next() | rng.Next()),
+                         static_cast<int>(rng.Between(2, n - 1)), n, rng);
+    p.node_depth_max.assign(n, n);
+    for (int v = 0; v < n; ++v) {
+      p.required[v] = rng.Chance(0.85);
+      if (rng.Chance(0.4)) p.node_depth_max[v] = static_cast<int>(rng.Between(1, 3));
+      if (rng.Chance(0.4)) p.fanout_max[v] = static_cast<int>(rng.Between(0, 2));
+    }
+    if (rng.Chance(0.3)) p.delay_max_us = rng.Between(8, 25) * 1000;
+    feasible += BruteForceWeight(p) != INT64_MAX;
+    ExpectOptimal(p, static_cast<uint64_t>(round));
+    if (HasFailure()) FAIL() << "round " << round;
+  }
+  EXPECT_GT(feasible, 300 / kShare);
+}
+
+// The same without the help of enumeration, and the bound of each link beside the bound.
+TEST(AnnealingTest, AloneMissesHardlyAnyOptimumWithLimitsOfSingleNodes) {
+  Rng rng(19);
+  int feasible = 0, missed = 0;
+  for (int round = 0; round < 600 / kShare; ++round) {
+    const int n = 6;
+    Problem p = FromBits(n, static_cast<uint32_t>(rng.Next() | rng.Next()), 4, n, rng);
+    p.node_depth_max.assign(n, n);
+    for (int v = 0; v < n; ++v) {
+      if (rng.Chance(0.4)) p.node_depth_max[v] = static_cast<int>(rng.Between(1, 3));
+      if (rng.Chance(0.4)) p.fanout_max[v] = static_cast<int>(rng.Between(0, 2));
+    }
+    const int64_t brute = BruteForceWeight(p);
+    if (brute == INT64_MAX) continue;
+    ++feasible;
+    const Bound bound(p, 1'000'000);
+    ASSERT_LE(bound.value(), brute);
+    for (int from = 0; from < n; ++from) {
+      for (int to = 0; to < n; ++to) {
+        if (to == p.root || !p.HasLink(from, to)) continue;
+        // Whoever takes the link has no other one into `to`.
+        Problem with = p;
+        for (int other = 0; other < n; ++other) {
+          if (other != from) SetLink(&with, other, to, kUnserved);
+        }
+        const int64_t forced = BruteForceWeight(with);
+        const int64_t excess = bound.link_excess()[static_cast<size_t>(from) * n + to];
+        if (forced == INT64_MAX) continue;
+        ASSERT_NE(excess, INT64_MAX) << "round " << round;
+        ASSERT_LE(bound.ascent_value() + excess, forced) << "round " << round;
+      }
+    }
+    Annealing annealing(p, bound.link_excess(), 3);
+    for (int i = 0; i < 4; ++i) {
+      annealing.Run(MinArborescence(p), {.hot = 60, .work = 1'000'000, .goal = brute});
+    }
+    missed += annealing.best_weight() > brute;
+    ASSERT_GE(annealing.best_weight(), brute);
+  }
+  std::printf("%d of %d missed\n", missed, feasible);
+  EXPECT_GT(feasible, 100 / kShare);
+  EXPECT_LE(missed, 1 + feasible / 50);
+}
+
 // The search without the help of enumeration: it may miss an optimum, but seldom.
 TEST(LayerSearchTest, AloneMissesHardlyAnyOptimumOfSmallGraphs) {
   Rng rng(13);
@@ -132,7 +197,7 @@ TEST(AnnealingTest, AloneMissesHardlyAnyOptimumOfSmallGraphs) {
     const int64_t brute = BruteForceWeight(p);
     if (brute == INT64_MAX) continue;
     ++feasible;
-    Annealing annealing(p, 5);
+    Annealing annealing(p, p.weight, 5);
     for (int i = 0; i < 2; ++i) annealing.Run(MinArborescence(p), {.work = 1'000'000});
     EXPECT_GE(annealing.best_weight(), brute);
     if (annealing.best().empty()) {

@@ -66,6 +66,7 @@ Parents LimitedPrim(const Problem& problem, int64_t delay_price) {
   std::vector<int64_t> score(n, kUnserved);
   const auto offer = [&](int from, int to) {
     if (in[to] || !problem.required[to] || !problem.HasLink(from, to)) return;
+    if (depth[from] >= problem.DepthMax(to)) return;
     const int64_t at = arrival[from] + problem.Delay(from, to);
     const int64_t value = problem.Weight(from, to) + delay_price * at;
     if (at > problem.delay_max_us || value > score[to]) return;

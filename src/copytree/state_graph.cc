@@ -27,7 +27,7 @@ std::vector<std::vector<int64_t>> ArrivalTimes(const Problem& problem, size_t cl
     std::vector<std::vector<int64_t>> now(n);
     bool any = false;
     for (int to = 0; to < n; ++to) {
-      if (to == problem.root) continue;
+      if (to == problem.root || h > problem.DepthMax(to)) continue;
       for (int from = 0; from < n; ++from) {
         if (from == to || !problem.HasLink(from, to)) continue;
         for (int64_t at : last[from]) {
@@ -98,7 +98,7 @@ StateGraph MakeStateGraph(const Problem& problem, int64_t links_max) {
   for (int h = 1; h <= problem.depth_max; ++h) {
     std::fill(next.begin(), next.end(), -1);
     for (int to = 0; to < n; ++to) {
-      if (to == problem.root || times[to].empty()) continue;
+      if (to == problem.root || times[to].empty() || h > problem.DepthMax(to)) continue;
       into.assign(times[to].size(), {});
       for (int from = 0; from < n; ++from) {
         if (from == to || !problem.HasLink(from, to)) continue;

@@ -60,6 +60,7 @@ inline int64_t BruteForceWeight(const Problem& p) {
         if (parent[at] < 0 || ++hops > p.depth_max) return;
         delay += p.Delay(parent[at], at);
       }
+      if (!p.node_depth_max.empty() && hops > p.node_depth_max[v]) return;
       if (delay > p.delay_max_us) return;
       if (++children[parent[v]] > p.fanout_max[parent[v]]) return;
       weight += p.Weight(parent[v], v);

@@ -11,7 +11,12 @@ Result<copytree::Graph> ToGraph(const cell::Topology& topology) {
     copytree::Health health = copytree::Health::kHealthy;
     if (cluster.health == cell::ClusterHealth::kSick) health = copytree::Health::kSick;
     if (cluster.health == cell::ClusterHealth::kNew) health = copytree::Health::kNew;
-    clusters.push_back({.name = cluster.name, .relay_only = cluster.relay_only, .health = health});
+    clusters.push_back({.name = cluster.name,
+                        .relay_only = cluster.relay_only,
+                        .health = health,
+                        .max_depth = cluster.max_depth,
+                        .max_fanout = cluster.max_fanout,
+                        .max_egress_mbps = cluster.max_egress_mbps});
   }
   std::vector<copytree::Link> links;
   links.reserve(topology.links.size());
