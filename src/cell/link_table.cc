@@ -42,9 +42,11 @@ class Reader {
         TAILCAST_RETURN_IF_ERROR(ReadHeader(row));
       } else if (!row.empty()) {
         TAILCAST_RETURN_IF_ERROR(ReadRow(row));
+        ++rows_;
       }
     }
     if (line_ == 0) return Error(std::string("is empty; its first line must be ") + kHeader);
+    if (rows_ == 0) return Error("has a header and no rows; give one row for each link");
     return OkStatus();
   }
 
@@ -127,6 +129,7 @@ class Reader {
   std::unordered_map<std::string_view, size_t> number_of_;  // looked up only, never walked
   std::vector<bool> given_;                                 // [from * clusters + to]
   int line_ = 0;
+  int rows_ = 0;
   size_t fields_ = 4;
 };
 

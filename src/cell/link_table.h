@@ -17,9 +17,9 @@
 namespace tailcast::cell {
 
 // Appends the table's links. `clusters`: the topology's; its links so far are in `links`.
-// InvalidArgument names file, line and what to do: another header, a row with more or fewer fields,
-// a name that is no cluster's (with the nearest), a link given twice, a value that is no number,
-// negative or out of range. NotFound, PermissionDenied: the file.
+// InvalidArgument names file, line and what to do: another header, no rows, a row with more or
+// fewer fields, a name that is no cluster's (with the nearest), a link given twice, a value that is
+// no number, negative or out of range. NotFound, PermissionDenied: the file.
 Status ReadLinkTable(const std::string& path, const std::vector<TopologyCluster>& clusters,
                      std::vector<TopologyLink>* links);
 

@@ -78,6 +78,8 @@ TEST_F(LinkTableTest, WhatIsWrittenIsReadBack) {
 TEST_F(LinkTableTest, BadTablesAreRefusedWithFileLineAndRemedy) {
   const std::string header = "from,to,usd_per_gb,rtt_ms\n";
   ExpectRefused("", "is empty; its first line must be from,to,usd_per_gb,rtt_ms");
+  ExpectRefused(header, ":1: has a header and no rows");
+  ExpectRefused(header + "\n", ":2: has a header and no rows");
   ExpectRefused("src,dst,cost\n", ":1: the first line must be");
   ExpectRefused(header + "a,b,1\n", ":2: has 3 fields, the header has 4");
   ExpectRefused(header + "a,b,1,2,3\n", ":2: has 5 fields, the header has 4");
