@@ -115,16 +115,7 @@ OpenEffect OpenCore::OnListed(Result<std::vector<storage::DirEntry>> entries, Wa
   return {.kind = Kind::kReadMetadata, .stem = head_};
 }
 
-OpenEffect OpenCore::Refuse(int64_t heartbeat_us, WallTime now) {
-  const int64_t age_ms = std::max<int64_t>(0, (now.micros() - heartbeat_us) / 1000);
-  return Fail(FailedPreconditionError(
-      shard_.ToString() + " has a live producer: its last sign of life is " +
-      std::to_string(age_ms / 1000) + "." + std::to_string(age_ms % 1000 / 100) +
-      " s old. Stop that one first, or take over from it with --takeover (it then stops with an "
-      "error; nothing that it acknowledged is lost)"));
-}
-
-OpenEffect OpenCore::OnMetadata(Result<std::vector<stream::PairMetadata>> metadata, WallTime now) {
+OpenEffect OpenCore::OnMetadata(Result<std::vector<stream::PairMetadata>> metadata) {
   TAILCAST_CHECK(step_ == Step::kReadingMetadata);
   if (!metadata.ok()) {
     return Fail(FailedPreconditionError(
@@ -150,7 +141,13 @@ OpenEffect OpenCore::OnMetadata(Result<std::vector<stream::PairMetadata>> metada
       observed_heartbeat_ >= 0 && (heartbeat > observed_heartbeat_ || head_.seq > observed_seq_);
   if (moved) {
     // Once may have been a request of a dead producer that was still on its way.
-    if (++moves_ >= 2) return Refuse(std::max(heartbeat, head_.created_us), now);
+    if (++moves_ >= 2) {
+      return Fail(FailedPreconditionError(
+          shard_.ToString() +
+          " has a live producer: it gave signs of life while it was watched. Stop that one first, "
+          "or take over from it with --takeover (it then stops with an error; nothing that it "
+          "acknowledged is lost)"));
+    }
     observations_ = 0;
   }
   observed_heartbeat_ = heartbeat;

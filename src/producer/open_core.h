@@ -91,7 +91,7 @@ class OpenCore {
   OpenEffect StartRecovery(const stream::Stem& current);
 
   OpenEffect OnListed(Result<std::vector<storage::DirEntry>> entries, WallTime now);
-  OpenEffect OnMetadata(Result<std::vector<stream::PairMetadata>> metadata, WallTime now);
+  OpenEffect OnMetadata(Result<std::vector<stream::PairMetadata>> metadata);
   // The metadata could be read only in part (cache::ValueAnswer), so that nothing it lacks is known
   // to be lacking: it is read again, for kCachesMax at most.
   OpenEffect OnPartialMetadata();
@@ -140,7 +140,6 @@ class OpenCore {
   OpenEffect Sealed(const stream::Seal& seal, int64_t last_time_us, WallTime now);
   OpenEffect Create(stream::Part part);
   OpenEffect Fail(Status status);
-  OpenEffect Refuse(int64_t heartbeat_us, WallTime now);
 
   const stream::ShardId shard_;
   const OpenOptions options_;

@@ -86,7 +86,7 @@ void Opener::ReadMetadata(int64_t seq) {
       {{keys_.MetadataGroup(seq)}, {keys_.MetadataGroup(seq + 1)}}, kMetadataTimeout,
       scope_.Bind([this, seq](Result<cache::Values> values) {
         if (!values.ok()) {
-          CarryOut(core_.OnMetadata(values.status(), now()));
+          CarryOut(core_.OnMetadata(values.status()));
           return;
         }
         if (!(*values)[0].complete || !(*values)[1].complete) {
@@ -99,7 +99,7 @@ void Opener::ReadMetadata(int64_t seq) {
           metadata.push_back(value.has_value() ? stream::DecodePairMetadata(seq + i, *value)
                                                : stream::PairMetadata());
         }
-        CarryOut(core_.OnMetadata(std::move(metadata), now()));
+        CarryOut(core_.OnMetadata(std::move(metadata)));
       }));
 }
 

@@ -54,7 +54,7 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
   opener_ = std::make_unique<Opener>(
       ports_, core_.shard(),
       OpenOptions{.takeover = options_.takeover, .observe = options_.observe}, seed,
-      scope_.Bind([this](OpenEffect effect) { OnOpenEvent(std::move(effect)); }));
+      scope_.Bind([this](const OpenEffect& effect) { OnOpenEvent(effect); }));
 }
 
 ProducerAgent::~ProducerAgent() {
@@ -214,7 +214,7 @@ void ProducerAgent::WaitForReplicas() {
 
 // --- Opening ---
 
-void ProducerAgent::OnOpenEvent(OpenEffect effect) {
+void ProducerAgent::OnOpenEvent(const OpenEffect& effect) {
   if (effect.kind == OpenEffect::Kind::kOpened) {
     OnOpened(effect.stem);
   } else if (effect.kind == OpenEffect::Kind::kFailed) {
@@ -273,10 +273,12 @@ void ProducerAgent::Heartbeat() {
   heartbeat_timer_.After(options_.heartbeat, scope_.Bind([this] { Heartbeat(); }));
   closed_files_->DropIdle();
   FinishClose();
-  if (!core_.file_open()) return;
+  if (!core_.producing()) return;
+  // Of the file before while the next one is being opened, however long that takes: who wants the
+  // shard must see that it is taken.
   ++heartbeats_;
   file_->shadow->Heartbeat(options_.heartbeat);
-  DoWork();  // an idle file may have come of age
+  if (core_.file_open()) DoWork();  // an idle file may have come of age
 }
 
 // --- Outcomes ---

@@ -101,7 +101,7 @@ class ProducerAgent {
   ProducerAgent& operator=(const ProducerAgent&) = delete;
 
   // Opens the shard. `opened`, once:
-  //   FailedPrecondition  another producer is alive here (names the shard, its last sign of life
+  //   FailedPrecondition  another producer is alive here (names the shard
   //                       and --takeover), or it can't be known because the metadata cache is
   //                       unreachable
   //   Unavailable         the primary layer fails since `give_up`
@@ -153,7 +153,7 @@ class ProducerAgent {
   void Pace();
   void FinishClose();
   void CarryOut(Work work);
-  void OnOpenEvent(OpenEffect effect);
+  void OnOpenEvent(const OpenEffect& effect);
   void OnOpened(const stream::Stem& stem);
   void StartAppend(stream::Part part, AppendEffects::Append append);
   void OnAppended(stream::Part part, const storage::AppendResult& result);

@@ -225,6 +225,11 @@ AppendCore::Lost ProducerCore::Stop(Status status) {
   return lost;
 }
 
+bool ProducerCore::producing() const {
+  return state_ == State::kAppending || state_ == State::kFinishing || state_ == State::kRolling ||
+         state_ == State::kGivenUp || state_ == State::kRecovering;
+}
+
 stream::Position ProducerCore::durable_position() const {
   return {shard_.stream.incarnation, shard_.shard, append_.durable_number(),
           append_.durable_byte()};

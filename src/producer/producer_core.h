@@ -141,6 +141,8 @@ class ProducerCore {
   bool closing() const { return closing_; }
   // The current file may be appended to.
   bool file_open() const { return append_.is_open(); }
+  // It owns the shard and means to append, if need be to the next file.
+  bool producing() const;
   // The file that is or was last appended to; seq 0 when there is none.
   const stream::Stem& current() const { return current_; }
   const stream::ShardId& shard() const { return shard_; }

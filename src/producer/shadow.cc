@@ -215,8 +215,7 @@ void ShadowFile::Publish() {
   sent_ = version_;
   ++publishes_in_flight_;
   ++counters_->publishes;
-  metadata_.heartbeat_us = std::max(metadata_.heartbeat_us, ports_.loop->WallNow().micros());
-  last_publish_ = ports_.loop->Now();
+  MoveHeartbeat();
   for (int part = 0; part < kParts; ++part) {
     if (metadata_.cache_length[part] == 0) continue;
     steps_.Write("LengthPublish", static_cast<Part>(part), {{"len", metadata_.cache_length[part]}});
@@ -228,6 +227,17 @@ void ShadowFile::Publish() {
                                 scope_.Bind([this, version = version_](const Status& status) {
                                   OnPublished(status, version);
                                 }));
+}
+
+// Who wants the shard, and who consumes it, watch whether it moves: it does as time passes, also
+// when the wall clock was set back.
+void ShadowFile::MoveHeartbeat() {
+  const MonotonicTime now = ports_.loop->Now();
+  int64_t& heartbeat = metadata_.heartbeat_us;
+  heartbeat = heartbeat == 0 ? metadata_.created_us
+                             : heartbeat + std::max<int64_t>(1, (now - last_publish_).micros());
+  heartbeat = std::max(heartbeat, ports_.loop->WallNow().micros());
+  last_publish_ = now;
 }
 
 void ShadowFile::OnPublished(const Status& status, uint64_t version) {

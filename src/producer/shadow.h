@@ -119,6 +119,7 @@ class ShadowFile {
   bool UpdateCacheLengths();  // whether they changed
   void LengthsChanged();
   void Publish();
+  void MoveHeartbeat();
   void OnPublished(const Status& status, uint64_t version);
 
   const stream::CellPorts ports_;

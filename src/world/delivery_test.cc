@@ -196,7 +196,7 @@ TEST(Takeover, ASecondProducerOnALiveShardIsRefusedAndToldWhatToDo) {
   auto& second = w.OpenProducer(w.ProducerOptions());
   EXPECT_TRUE(IsFailedPrecondition(*second.opened));
   EXPECT_THAT(second.opened->message(),
-              HasSubstr("s/0 has a live producer: its last sign of life"));
+              HasSubstr("s/0 has a live producer: it gave signs of life"));
   EXPECT_THAT(second.opened->message(), HasSubstr("--takeover"));
   PublishMany(w, p, 10);
   ASSERT_TRUE(w.time.RunUntil([&] { return w.AllSettled(); }, kLong));
@@ -209,6 +209,65 @@ TEST(Takeover, AnIdleProducerIsAliveToo) {
   w.time.RunFor(Duration::Seconds(3600));
   auto& second = w.OpenProducer(w.ProducerOptions());
   EXPECT_TRUE(IsFailedPrecondition(*second.opened)) << *second.opened;
+}
+
+TEST(Takeover, AProducerWhoseClockWasSetBackIsAliveToo) {
+  OneShard w(26);
+  auto& p = w.OpenProducer(w.ProducerOptions());
+  w.time.RunFor(Duration::Seconds(10));
+  p.process->loop->SetWallOffset(Duration() - Duration::Seconds(3600));
+  w.time.RunFor(Duration::Seconds(10));
+  auto& second = w.OpenProducer(w.ProducerOptions());
+  EXPECT_TRUE(IsFailedPrecondition(*second.opened)) << *second.opened;
+  PublishMany(w, p, 50);  // rolls over
+  auto& third = w.OpenProducer(w.ProducerOptions());
+  EXPECT_TRUE(IsFailedPrecondition(*third.opened)) << *third.opened;
+}
+
+TEST(Takeover, AProducerThatCannotOpenItsNextFileGivesSignsOfLife) {
+  OneShard w(27);
+  auto& p = w.OpenProducer(w.ProducerOptions());
+  PublishMany(w, p, 10);
+  w.time.RunFor(Duration::Seconds(1));
+  const stream::Stem file = p.agent()->current();
+  const auto heartbeat = [&] {
+    const auto value = w.metadata.Get(stream::KeyMaker(w.shard).MetadataGroup(file.seq));
+    return stream::DecodePairMetadata(file.seq, value.value_or("")).heartbeat_us;
+  };
+  storage::FakeDiskOptions broken;
+  broken.open_error_rate = 1;
+  w.disk.SetOptions(broken);
+  PublishMany(w, p, 50);
+  w.time.RunFor(Duration::Seconds(1));
+  ASSERT_EQ(p.agent()->state(), ProducerAgent::State::kRecovering);
+  const int64_t before = heartbeat();
+  w.time.RunFor(Duration::Seconds(10));
+  ASSERT_EQ(p.agent()->state(), ProducerAgent::State::kRecovering);
+  EXPECT_GE(heartbeat() - before, Duration::Seconds(8).micros());
+  w.disk.SetOptions({});
+  ASSERT_TRUE(w.time.RunUntil([&] { return w.AllSettled(); }, kLong));
+  EXPECT_EQ(w.durable(), 60);
+}
+
+// Files can be created there, and nothing appended.
+TEST(Delivery, AFullDiskCostsFewFilesAndWhatWaitedIsDurableWhenThereIsRoom) {
+  OneShard w(28);
+  auto& p = w.OpenProducer(w.ProducerOptions());
+  PublishMany(w, p, 10);
+  w.time.RunFor(Duration::Seconds(1));
+  storage::FakeDiskOptions full;
+  full.capacity_bytes = 0;
+  w.disk.SetOptions(full);
+  const int64_t files = p.agent()->counters().files_opened;
+  ASSERT_TRUE(w.Publish(p, 100).ok());
+  w.time.RunFor(Duration::Seconds(30));
+  EXPECT_LT(p.agent()->counters().files_opened - files, 30);
+  EXPECT_GT(p.agent()->counters().files_opened - files, 5) << "it is tried, too";
+  w.disk.SetOptions({});
+  ASSERT_TRUE(w.time.RunUntil([&] { return w.AllSettled(); }, kLong));
+  EXPECT_EQ(w.durable(), 11);
+  auto& c = w.StartConsumer(w.ConsumerOptions());
+  EXPECT_DELIVERED(w, c, 11);
 }
 
 TEST(Takeover, AnUnreachableMetadataCacheIsSaidAndTakeoverGoesOn) {
