@@ -10,6 +10,12 @@
 namespace tailcast::producer {
 
 Status Intake::Room(const Shard& shard, int32_t number, int64_t bytes) const {
+  if (shard.messages >= options_.buffer_messages_max) {
+    return ResourceExhaustedError("shard " + std::to_string(number) + ": " +
+                                  std::to_string(shard.messages) +
+                                  " messages wait for the primary layer, as many as may "
+                                  "(buffer_messages_max)");
+  }
   if (shard.bytes == 0 || shard.bytes + bytes <= options_.buffer_bytes_max) return OkStatus();
   return ResourceExhaustedError("shard " + std::to_string(number) + ": " +
                                 std::to_string(shard.bytes) +

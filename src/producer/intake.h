@@ -1,5 +1,5 @@
 // Between the threads that publish and the loop that appends: messages in order, of each shard,
-// bounded by bytes until they are acknowledged; and who waits for room, or for the last
+// bounded by bytes and number until they are acknowledged; and who waits for room, or for the last
 // acknowledgement.
 //
 //   Add ──▶ [ m7 m8 m9 ] ──Take──▶ agent ──▶ acknowledged ──▶ room for m10
@@ -28,6 +28,7 @@ class Intake {
   struct Options {
     int64_t buffer_bytes_max = 32 << 20;  // of one shard, taken and not acknowledged
     int64_t message_bytes_max = 16 << 20;
+    int64_t buffer_messages_max = 1 << 18;  // as buffer_bytes_max: empty ones cost memory, too
   };
   struct Totals {
     int64_t messages = 0, bytes = 0;               // taken

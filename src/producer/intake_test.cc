@@ -24,7 +24,7 @@ class IntakeTest : public ::testing::Test {
     for (auto& [index, callback] : batch.acks) callback({outcome, {}, error});
   }
 
-  Intake intake{{.buffer_bytes_max = 10, .message_bytes_max = 4}};
+  Intake intake{{.buffer_bytes_max = 10, .message_bytes_max = 4, .buffer_messages_max = 5}};
   std::vector<AckOutcome> outcomes;
 };
 
@@ -54,6 +54,17 @@ TEST_F(IntakeTest, RawBytesAreCutIntoMessagesWithOneAcknowledgement) {
 TEST_F(IntakeTest, WhatIsTooLargeOrOfAnotherShardIsRefused) {
   EXPECT_TRUE(IsInvalidArgument(Add("abcde").status()));
   EXPECT_TRUE(IsInvalidArgument(intake.Add(7, Kind::kMessage, "a", {}, false).status()));
+}
+
+TEST_F(IntakeTest, EmptyMessagesAreBoundedByTheirNumber) {
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(Add("").ok());
+  const Status full = Add("").status();
+  EXPECT_TRUE(IsResourceExhausted(full));
+  EXPECT_THAT(full.message(), HasSubstr("5 messages wait"));
+  Batch batch = intake.Take(0);
+  EXPECT_TRUE(IsResourceExhausted(Add("").status())) << "taken, not acknowledged";
+  Acknowledge(std::move(batch), AckOutcome::kDurable);
+  EXPECT_TRUE(Add("").ok());
 }
 
 TEST_F(IntakeTest, BytesCountUntilTheyAreAcknowledged) {

@@ -69,7 +69,7 @@ AgentOptions ToAgentOptions(const Options& options, int64_t chunk_size) {
   }
   agent.flush_bytes = options.flush_bytes;
   // The intake in front of it is what bounds memory.
-  agent.buffer_bytes_max = INT64_MAX;
+  agent.buffer_bytes_max = agent.buffer_messages_max = INT64_MAX;
   agent.message_bytes_max = options.message_bytes_max;
   if (chunk_size > 0) agent.chunk_size = chunk_size;
   agent.roll_bytes = options.roll_bytes;
@@ -90,7 +90,8 @@ class Producer::Impl {
  public:
   explicit Impl(Options options)
       : options_(std::move(options)),
-        intake_({options_.buffer_bytes_max, options_.message_bytes_max}) {}
+        intake_({options_.buffer_bytes_max, options_.message_bytes_max,
+                 options_.buffer_messages_max}) {}
   ~Impl() {
     (void)Close(Duration());
     thread_.reset();

@@ -53,6 +53,7 @@ struct Options {
   int64_t flush_bytes = 1 << 20;
   // Of one shard's messages that wait for their acknowledgement.
   int64_t buffer_bytes_max = 32 << 20;
+  int64_t buffer_messages_max = 1 << 18;
   int64_t message_bytes_max = 16 << 20;
   int64_t roll_bytes = 256 << 20;
   Duration roll_age = Duration::Seconds(3600);

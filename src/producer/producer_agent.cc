@@ -40,6 +40,7 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
                                            .self_clocked = options.self_clocked},
                                 .retry = {.give_up = options.give_up},
                                 .buffer_bytes_max = options.buffer_bytes_max,
+                                .buffer_messages_max = options.buffer_messages_max,
                                 .message_bytes_max = options.message_bytes_max,
                                 .roll_age = options.roll_age}),
       // Flushes are what consumers wake for: they give way before those do.

@@ -55,6 +55,7 @@ struct AgentOptions {
   int64_t flush_bytes = 1 << 20;
   // Messages that wait for their acknowledgement; more are refused (ResourceExhausted).
   int64_t buffer_bytes_max = 32 << 20;
+  int64_t buffer_messages_max = 1 << 18;
   int64_t message_bytes_max = 16 << 20;
   int64_t chunk_size = 4096;  // bytes; of the files that this producer opens
   // A file is closed and the next one opened once it has this many data bytes, or is this old and
@@ -109,7 +110,7 @@ class ProducerAgent {
   void Open(Callback<void(Status)> opened);
 
   // Takes messages, in order; all or nothing.
-  //   ResourceExhausted   buffer_bytes_max is reached: wait for on_progress
+  //   ResourceExhausted   buffer_bytes_max or buffer_messages_max is reached: wait for on_progress
   //   InvalidArgument     a message over message_bytes_max
   //   FailedPrecondition  not opened, closing, or stopped; the message says why
   // Each message that was taken is acknowledged exactly once.

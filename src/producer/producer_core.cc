@@ -79,6 +79,15 @@ Status ProducerCore::Publish(Batch batch, int64_t now_us) {
                                   std::to_string(options_.buffer_bytes_max) +
                                   " (buffer_bytes_max)");
   }
+  const int64_t waiting = append_.unacknowledged();
+  if (waiting > 0 &&
+      waiting + static_cast<int64_t>(batch.messages.size()) > options_.buffer_messages_max) {
+    ++counters_.refused_full;
+    return ResourceExhaustedError(shard_.ToString() + ": " + std::to_string(waiting) +
+                                  " messages wait for the primary layer, the limit is " +
+                                  std::to_string(options_.buffer_messages_max) +
+                                  " (buffer_messages_max)");
+  }
   for (Message& message : batch.messages) {
     last_time_us_ = std::max(last_time_us_, message.time_us != 0 ? message.time_us : now_us);
     message.time_us = last_time_us_;

@@ -62,6 +62,7 @@ struct ProducerCoreOptions {
   AppendOptions append;
   RetryOptions retry;
   int64_t buffer_bytes_max = 32 << 20;
+  int64_t buffer_messages_max = 1 << 18;
   int64_t message_bytes_max = 16 << 20;
   Duration roll_age = Duration::Seconds(3600);
 };

@@ -25,6 +25,7 @@ class ProducerCoreTest : public ::testing::Test {
     options.append = {.flush_interval = Duration(), .flush_bytes = 100, .roll_bytes = 10};
     options.retry.give_up = Duration::Seconds(60);
     options.buffer_bytes_max = 100;
+    options.buffer_messages_max = 20;
     options.message_bytes_max = 50;
     options.roll_age = Duration::Seconds(3600);
     return options;
@@ -87,6 +88,13 @@ TEST_F(ProducerCoreTest, RefusesWhatIsTooLargeOrTooMuchAndCountsIt) {
   EXPECT_EQ(core.counters().refused_full, 1);
   EXPECT_EQ(core.counters().messages, 2);
   EXPECT_EQ(core.counters().bytes, 100);
+}
+
+TEST_F(ProducerCoreTest, EmptyMessagesAreBoundedByTheirNumber) {
+  Opened(one);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(Publish("").ok());
+  EXPECT_TRUE(IsResourceExhausted(Publish("")));
+  EXPECT_EQ(core.counters().refused_full, 1);
 }
 
 TEST_F(ProducerCoreTest, TimesOfMessagesNeverFall) {
