@@ -148,8 +148,13 @@ Status ReadLinkTable(const std::string& path, const std::vector<TopologyCluster>
   std::stringstream text;
   text << file.rdbuf();
   if (file.bad()) return ErrnoStatus(EIO, "can't read " + path);
-  const std::string table = std::move(text).str();
-  return Reader(path, clusters, links).Read(table);
+  return ParseLinkTable(std::move(text).str(), path, clusters, links);
+}
+
+Status ParseLinkTable(const std::string& text, const std::string& name,
+                      const std::vector<TopologyCluster>& clusters,
+                      std::vector<TopologyLink>* links) {
+  return Reader(name, clusters, links).Read(text);
 }
 
 std::string LinkTableText(const std::vector<TopologyLink>& links) {

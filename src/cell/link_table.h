@@ -23,6 +23,11 @@ namespace tailcast::cell {
 Status ReadLinkTable(const std::string& path, const std::vector<TopologyCluster>& clusters,
                      std::vector<TopologyLink>* links);
 
+// The same from text; `name` stands for the file in messages.
+Status ParseLinkTable(const std::string& text, const std::string& name,
+                      const std::vector<TopologyCluster>& clusters,
+                      std::vector<TopologyLink>* links);
+
 // The table of the links. Health and proxies are not in it.
 std::string LinkTableText(const std::vector<TopologyLink>& links);
 
