@@ -275,7 +275,9 @@ void RegistryStore::CheckFence(Callback<void(Status)> done) {
   if (!dead_.ok()) return loop_.Post(std::move(done).With(dead_));
   auto opened = [this, name = name_, epoch = file_->epoch(),
                  done = std::move(done)](Result<std::unique_ptr<storage::ReadFile>> file) mutable {
-    if (!file.ok()) return done(file.status());
+    // Who has rolled twice since has deleted it.
+    if (IsNotFound(file.status()) && name == name_) dead_ = TakenOver(name);
+    if (!file.ok()) return done(dead_.ok() ? file.status() : dead_);
     const std::shared_ptr<storage::ReadFile> held = std::move(*file);
     held->Size(scope_.Bind([this, held, name, epoch,
                             done = std::move(done)](const Result<storage::FileSize>& size) mutable {

@@ -189,17 +189,9 @@ int64_t CopyCore::SentWhole(Part which) const {
   return end;
 }
 
-CopyCore::Turn CopyCore::turn() const {
-  if (!opened_) return Turn::kWriters;
-  bool more = false;
-  for (int p = 0; p < stream::kParts; ++p) {
-    if (SentWhole(static_cast<Part>(p)) > parts_[p].written) return Turn::kWriters;
-    more = more || available(static_cast<Part>(p)) > parts_[p].written;
-  }
-  if (more) return Turn::kSources;
-  const bool all = source_.seal[0] && parts_[0].written >= *source_.seal[0] &&
-                   parts_[1].written >= *source_.seal[1];
-  return all ? Turn::kEnd : Turn::kNobodys;
+CopyCore::Turn CopyCore::turn(Part part) const {
+  if (!opened_ || SentWhole(part) > written(part)) return Turn::kWriters;
+  return available(part) > written(part) ? Turn::kSources : Turn::kNobodys;
 }
 
 }  // namespace tailcast::reader

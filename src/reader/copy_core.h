@@ -82,13 +82,14 @@ class CopyCore {
   const SourceLengths& source() const { return source_; }
   int64_t written(stream::Part part) const { return parts_[static_cast<int>(part)].written; }
   int64_t available(stream::Part part) const;  // what the source has in this layer
-  // Whose turn it is. The writer's: it has not opened, or not written all that was sent. The
-  // source's: it has more than was sent, and is to be read. End: all is written, up to the seal.
-  enum class Turn : uint8_t { kNobodys, kSources, kWriters, kEnd };
-  Turn turn() const;
+  // Whose turn it is with a part. The writer's: it has not opened, or not written all that was
+  // sent. The source's: it has more than was sent, and is to be read.
+  enum class Turn : uint8_t { kNobodys, kSources, kWriters };
+  Turn turn(stream::Part part) const;
   // Grows when whoever's turn it is gets on.
-  int64_t bytes_sent() const { return SentWhole(Part::kData) + SentWhole(Part::kIndex); }
-  int64_t bytes_written() const { return parts_[0].written + parts_[1].written; }
+  int64_t got_to(stream::Part part) const {
+    return turn(part) == Turn::kSources ? SentWhole(part) : written(part);
+  }
   bool opened() const { return opened_; }
   int reads_outstanding() const { return static_cast<int>(reads_.size()); }
 

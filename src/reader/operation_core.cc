@@ -18,8 +18,9 @@ OperationCore::OperationCore(const ReaderOptions& options, stream::Operation ope
       operation_(std::move(operation)),
       counters_(counters),
       copy_(options.copy, operation_.target.layer, operation_.chunk_size, operation_.fresh),
-      clock_(options.poll_interval),
-      moved_(clock_.At(now)),
+      clock_(std::max(options.poll_interval, Duration::Millis(250))),
+      complete_since_(clock_.At(now)),
+      sizes_answered_(complete_since_),
       metadata_read_(now),
       next_sizes_(now + options.primary_poll_interval) {}
 
@@ -111,7 +112,7 @@ void OperationCore::OnReply(MonotonicTime now, const v1::CopyReply& reply, Effec
       status = copy_.OnOpened(opened.data_length(), opened.index_length(), opened.window_bytes());
       if (status.ok()) {
         Enter(Phase::kCopying);
-        begun_at_ = copy_.bytes_written();
+        begun_at_ = copy_.written(Part::kData) + copy_.written(Part::kIndex);
       }
       break;
     }
@@ -166,7 +167,7 @@ void OperationCore::OnClosed(const Status& status, Effects& out) {
 
 void OperationCore::OnTick(MonotonicTime now, Effects& out) {
   if (ended()) return;
-  LookIfStuck(clock_.At(now), out);
+  LookIfStuck(now, out);
   if (ended()) return;
   if (std::exchange(paused_, false)) out.do_work = true;
   if (now < next_sizes_ || sizes_outstanding_ > 0) return;
@@ -180,25 +181,51 @@ void OperationCore::OnTick(MonotonicTime now, Effects& out) {
   out.ask_sizes = true;
 }
 
-void OperationCore::LookIfStuck(MonotonicTime now, Effects& out) {
+void OperationCore::LookIfStuck(MonotonicTime loop_now, Effects& out) {
   using Turn = CopyCore::Turn;
-  const Turn turn = copy_.turn();
-  const int64_t got_to = turn == Turn::kSources ? copy_.bytes_sent() : copy_.bytes_written();
-  if (turn == Turn::kNobodys || turn != turn_ || got_to != got_to_) {
-    turn_ = turn;
-    got_to_ = got_to;
-    moved_ = now;
-    return;
+  const MonotonicTime now = clock_.At(loop_now);
+  if (!WriterComplete()) complete_since_ = now;
+  if (sizes_outstanding_ == 0) sizes_answered_ = now;
+  Duration longest[] = {Duration(), Duration(), Duration()};  // by Turn
+  bool nobodys = true;
+  for (Part part : {Part::kData, Part::kIndex}) {
+    Progress& p = progress_[static_cast<int>(part)];
+    const Turn turn = copy_.turn(part);
+    const int64_t got_to = copy_.got_to(part);
+    nobodys = nobodys && turn == Turn::kNobodys;
+    if (turn == p.turn && got_to > p.got_to) {
+      longest_wait_ = std::max(longest_wait_, now - p.moved);
+    }
+    if (turn == Turn::kNobodys || turn != p.turn || got_to != p.got_to) p = {turn, got_to, now};
+    Duration& wait = longest[static_cast<int>(turn)];
+    wait = std::max(wait, now - p.moved);
   }
-  // At the end the writer may have to publish again and again, which has a limit of its own.
-  const bool got_on = copy_.opened() && copy_.bytes_written() > begun_at_;
-  Duration limit = got_on ? operation_.stuck_after : operation_.stuck_at_first;
-  if (turn == Turn::kEnd) limit = std::max(limit, options_.end_timeout);
-  if (now - moved_ <= limit) return;
-  const std::string how = " for " + std::to_string((now - moved_).millis()) + " ms, at (" +
+  // Nothing is known to be there, because nobody says what is there.
+  const bool blind = nobodys && loop_now - metadata_read_ > operation_.stuck_after;
+  if (blind) longest[static_cast<int>(Turn::kSources)] = now - sizes_answered_;
+  // What always took long, and came, is slow and not stuck.
+  const bool got_on =
+      copy_.opened() && copy_.written(Part::kData) + copy_.written(Part::kIndex) > begun_at_;
+  const Duration limit =
+      std::max(got_on ? operation_.stuck_after : operation_.stuck_at_first, longest_wait_ * 2);
+  const Duration source = longest[static_cast<int>(Turn::kSources)];
+  const Duration writer = longest[static_cast<int>(Turn::kWriters)];
+  // An index that waits for data which the source does not give is not the writer's fault.
+  if (source > limit || (writer > limit && source > limit / 2)) {
+    return EndStuck(Turn::kSources, source, out);
+  }
+  // It may have to publish its end again and again, which has a limit of its own.
+  const Duration end = now - complete_since_;
+  if (writer > limit || end > std::max(limit, options_.end_timeout)) {
+    EndStuck(Turn::kWriters, std::max(writer, end), out);
+  }
+}
+
+void OperationCore::EndStuck(CopyCore::Turn turn, Duration how_long, Effects& out) {
+  const std::string how = " for " + std::to_string(how_long.millis()) + " ms, at (" +
                           std::to_string(copy_.written(Part::kData)) + ", " +
                           std::to_string(copy_.written(Part::kIndex)) + ")";
-  if (turn == Turn::kSources) {
+  if (turn == CopyCore::Turn::kSources) {
     counters_.stuck_sources.Add();
     return End(v1::OPERATION_FAILED, v1::CAUSE_SOURCE, "the source gave nothing" + how, out);
   }

@@ -102,9 +102,10 @@ class OperationCore {
   void End(v1::OperationState state, v1::FailureCause cause, std::string message, Effects& out);
   void OnSource(MonotonicTime now, const SourceLengths& source, Effects& out);
   // The source has everything up to its seal in this operation's layer / the writer has it.
-  void LookIfStuck(MonotonicTime now, Effects& out);
   bool SourceComplete() const;
   bool WriterComplete() const;
+  void LookIfStuck(MonotonicTime now, Effects& out);
+  void EndStuck(CopyCore::Turn turn, Duration how_long, Effects& out);
   Counter& CounterOf(v1::FailureCause cause) const;
 
   const ReaderOptions& options_;
@@ -116,13 +117,20 @@ class OperationCore {
   Ending ending_;
   stream::Term superseding_term_;
   bool paused_ = false;  // after a read that came short, until the next tick
-  RunningClock clock_;   // by which it is stuck
-  CopyCore::Turn turn_ = CopyCore::Turn::kNobodys;  // at the last tick
-  int64_t got_to_ = 0;                              // by then, of whose turn it is
-  MonotonicTime moved_;                             // by clock_, when that last changed
-  int64_t begun_at_ = 0;                            // bytes that were written when it opened
-  MonotonicTime metadata_read_;                     // the metadata cache knew the file
-  MonotonicTime next_sizes_;                        // not asked before
+  // Who is stuck, by the time that this process ran.
+  RunningClock clock_;
+  struct Progress {
+    CopyCore::Turn turn = CopyCore::Turn::kNobodys;
+    int64_t got_to = 0;
+    MonotonicTime moved;  // when one of them changed
+  };
+  Progress progress_[stream::kParts];
+  Duration longest_wait_;         // that ended with progress
+  int64_t begun_at_ = 0;          // bytes that were written when it opened
+  MonotonicTime complete_since_;  // the writer has all up to the seal; else now
+  MonotonicTime sizes_answered_;  // or none were asked
+  MonotonicTime metadata_read_;   // the metadata cache knew the file
+  MonotonicTime next_sizes_;      // not asked before
   int sizes_outstanding_ = 0;
 };
 

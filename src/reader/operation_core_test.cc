@@ -243,6 +243,67 @@ TEST_F(OperationCoreTest, AWriterThatDoesNotGetOnIsGivenUp) {
   EXPECT_EQ(counters_.stuck_writers.value(), 1);
 }
 
+// Each append takes longer than stuck_after.
+TEST_F(OperationCoreTest, ASlowWriterIsLearnedAndKept) {
+  stuck_at_first_ = kStuckAfter * 2;
+  Make(Layer::kCache, true);
+  Source(100, 0);
+  Opened();
+  ReadAll();
+  for (int i = 1; i <= 10; ++i) {
+    EXPECT_FALSE(TickFor(kStuckAfter * 5 / 4).ended) << i;
+    Progress(i, 0);
+  }
+  EXPECT_TRUE(TickFor(kStuckAfter * 3).ended);
+}
+
+TEST_F(OperationCoreTest, APartThatHangsIsNotHiddenByTheOther) {
+  Make(Layer::kCache, true);
+  Opened();
+  bool ended = false;
+  int64_t data = 0;
+  for (; data < 100 && !ended; ++data) {
+    Source(data * 10 + 10, 32);
+    ReadAll();
+    Progress(data * 10 + 10, 0);
+    ended = Tick(kTicks).ended;
+  }
+  EXPECT_TRUE(ended) << "its index hangs";
+  EXPECT_EQ(core().ending().cause, v1::CAUSE_WRITER_LOST);
+}
+
+TEST_F(OperationCoreTest, AnIndexThatWaitsForDataOfTheSourceIsTheSources) {
+  Make(Layer::kPrimary, true);
+  Source(100, 32);
+  Opened();
+  const auto data = core().NextRead(0);
+  ASSERT_TRUE(data);
+  ASSERT_EQ(data->part, stream::Part::kData);
+  EXPECT_EQ(ReadAll(), 32) << "the index goes out, and its data does not come";
+  EXPECT_TRUE(TickFor(kStuckAfter * 2).ended);
+  EXPECT_EQ(core().ending().cause, v1::CAUSE_SOURCE);
+}
+
+TEST_F(OperationCoreTest, WhoIsToldNothingOfTheSourceIsStuckToo) {
+  Make(Layer::kPrimary, true);
+  Opened();
+  EXPECT_FALSE(TickFor(kStuckAfter).ended);
+  const Effects out = TickFor(kStuckAfter * 2);
+  EXPECT_TRUE(out.ended) << "sizes were asked, and nobody answers";
+  EXPECT_EQ(core().ending().cause, v1::CAUSE_SOURCE);
+}
+
+TEST_F(OperationCoreTest, AnOverloadedReadersTicksCountAsTheyAre) {
+  Make(Layer::kCache, true);
+  Source(100, 0);
+  Opened();
+  ReadAll();
+  Effects out;
+  MonotonicTime begin = now_;
+  while (!out.ended && now_ < begin + kStuckAfter * 3) out = Tick(kTicks * 3);
+  EXPECT_LE(now_ - begin, kStuckAfter + kTicks * 6);
+}
+
 TEST_F(OperationCoreTest, AWriterThatGetsOnSlowlyIsNot) {
   Make(Layer::kCache, true);
   Source(100, 0);

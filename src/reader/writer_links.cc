@@ -20,6 +20,11 @@ std::shared_ptr<rpc::Client> WriterLinks::Add(uint64_t operation, const std::str
         rpc::BeatWatch::Hooks{[link = link.get()] { link->silent = OkStatus(); },
                               [this, key](const Status& why) { OnSilent(key, why); }});
   }
+  if (link->watch->broken()) {
+    // Whoever gives us the operation believes that the writer is there (again).
+    link->silent = OkStatus();
+    link->watch->ConnectNow();
+  }
   link->operations.insert(operation);
   return link->client;
 }

@@ -33,7 +33,7 @@ class WriterLinks {
   std::shared_ptr<rpc::Client> Add(uint64_t operation, const std::string& address,
                                    const std::string& via);
   void Remove(uint64_t operation);
-  // Unavailable: nothing has been heard of the operation's writer since its beats stopped.
+  // Unavailable: the beats of the operation's writer stopped, on a connection that holds.
   Status Check(uint64_t operation) const;
 
  private:

@@ -4,6 +4,10 @@
 #include <utility>
 
 namespace tailcast::rpc {
+namespace {
+// v1::Beat (proto/copy.proto): not empty, so that what a watcher does not take is counted.
+constexpr std::string_view kBeat("\x08\x01", 2);
+}  // namespace
 
 // --- the one that is watched
 
@@ -29,7 +33,7 @@ void BeatServer::OnStream(std::unique_ptr<Stream> stream) {
          auto node = watchers_.extract(number);
          Retire(loop_, std::move(node.mapped()));
        })});
-  watcher->stream->Send("");
+  watcher->stream->Send(std::string(kBeat));
   watchers_[number] = std::move(watcher);
   if (!timer_.armed()) Beat();
 }
@@ -37,7 +41,7 @@ void BeatServer::OnStream(std::unique_ptr<Stream> stream) {
 void BeatServer::Beat() {
   for (const auto& [number, watcher] : watchers_) {
     // One beat says as much as many: a watcher that takes none gets none.
-    if (watcher->stream->queued_bytes() == 0) watcher->stream->Send("");
+    if (watcher->stream->queued_bytes() == 0) watcher->stream->Send(std::string(kBeat));
   }
   if (watchers_.empty()) return;
   timer_.After(SilenceOptions().interval, scope_.Bind([this] { Beat(); }));
@@ -52,7 +56,7 @@ BeatWatch::BeatWatch(EventLoop& loop, Client& client, std::string method, BeatWa
       method_(std::move(method)),
       options_(options),
       hooks_(std::move(hooks)),
-      clock_(options.silence.interval),
+      clock_(options.silence.interval / 2),
       silence_(options.silence) {
   Connect();
   Tick();
@@ -85,7 +89,16 @@ void BeatWatch::OnClosed(const Status& why) {
 }
 
 void BeatWatch::Tick() {
-  tick_timer_.After(options_.silence.interval, scope_.Bind([this] { Tick(); }));
+  tick_timer_.After(options_.silence.interval / 2, scope_.Bind([this] { Tick(); }));
+  const MonotonicTime now = clock_.At(loop_.Now());
+  if (silent_ || !(heard_ ? now > silence_.limit() : now - connected_at_ > options_.first_beat)) {
+    return;
+  }
+  // This turn may be late, and beats that came meanwhile wait behind it.
+  loop_.Post(connection_.Bind([this] { Judge(); }));
+}
+
+void BeatWatch::Judge() {
   const MonotonicTime now = clock_.At(loop_.Now());
   if (heard_ && now > silence_.limit()) {
     return Silent(client_.address() + " has been silent for " +
@@ -94,6 +107,12 @@ void BeatWatch::Tick() {
   if (!heard_ && now - connected_at_ > options_.first_beat) {
     Silent(client_.address() + " does not answer");
   }
+}
+
+void BeatWatch::ConnectNow() {
+  if (!retry_timer_.armed()) return;
+  retry_timer_.Cancel();
+  Connect();
 }
 
 void BeatWatch::Silent(const std::string& why) {

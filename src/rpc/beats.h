@@ -1,4 +1,4 @@
-// Beats: whether another process runs, told by itself over a stream. The one end sends an empty
+// Beats: whether another process runs, told by itself over a stream. The one end sends a
 // message every 100 ms for as long as its loop turns; the other judges its silence by
 // silence_core.h. One stream for a pair of processes, whatever they have to do with each other.
 //
@@ -66,21 +66,24 @@ class BeatWatch {
     UniqueFunction<void(const Status& why)> on_silent;  // Unavailable; it was not before
   };
 
-  // `loop` and `client` outlive it. Begins at once. Hooks are called on later turns; they may
-  // destroy the watch.
+  // `loop` and `client` outlive it. Begins at once. Hooks are called on later turns.
   BeatWatch(EventLoop& loop, Client& client, std::string method, BeatWatchOptions options,
             Hooks hooks);
   BeatWatch(const BeatWatch&) = delete;
   BeatWatch& operator=(const BeatWatch&) = delete;
 
-  // Nothing says that it does not run: it is not known yet, or was heard of.
   bool silent() const { return silent_; }
+  // There is no connection now; the next one is tried after a while.
+  bool broken() const { return retry_timer_.armed(); }
+  // If it is broken: tries at once, because somebody else says that it is there.
+  void ConnectNow();
 
  private:
   void Connect();
   void OnBeat();
   void OnClosed(const Status& why);
   void Tick();
+  void Judge();
   void Silent(const std::string& why);
 
   EventLoop& loop_;

@@ -16,8 +16,8 @@ namespace tailcast::rpc {
 
 inline constexpr size_t kMessageBytesMax = 64u << 20;
 inline constexpr size_t kStreamInboxBytesMax = 4u << 20;
-// Of a server: calls, and bytes of their requests, that wait for the loop. Further ones are refused
-// with ResourceExhausted.
+// Of a server: calls that came in, and bytes of the requests that were read, that wait for the
+// loop. Further ones are refused with ResourceExhausted.
 inline constexpr int64_t kWaitingCallsMax = 20000;
 inline constexpr int64_t kWaitingBytesMax = int64_t{256} << 20;
 

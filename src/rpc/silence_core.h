@@ -5,7 +5,7 @@
 // The limit follows what the beats did of late: on a quiet machine a stopped process is noticed
 // within `least`; where every process waits long for a processor, none is given up for that.
 //
-//   limit = interval + 4 x the worst lateness of late (which fades by 1/32 with each beat) + slack
+//   limit = interval + 4 x the worst lateness of late (which halves in half a minute) + slack
 //
 // A core: no clock, no I/O. Times are running times of the one who judges (running_clock.h), so
 // that its own stalls are nobody's silence.
@@ -35,7 +35,7 @@ class SilenceCore {
     if (heard_ != MonotonicTime()) {
       // One that was stopped for long says little of how late beats come.
       const Duration late = std::min(now - heard_ - options_.interval, limit_duration() * 2);
-      worst_ = std::max(late, worst_ - worst_ / 32);
+      worst_ = std::max(late, worst_ - worst_ / 512);
     }
     heard_ = now;
   }

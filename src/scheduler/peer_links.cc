@@ -83,16 +83,13 @@ void PeerLinks::OnView(Link& link) {
   driver_.DoWorkSoon();
 }
 
-// What it was told and does not have (its registry was lost) is told again. What it deleted before
-// we did is told once more, for nothing.
+// A cell that lost its registry, and has begun another, is told everything again.
 void PeerLinks::ForgetLost(Link& link) {
-  const auto& theirs = link.view.view().streams();
-  const auto lost = std::erase_if(link.installed, [&](const auto& entry) {
-    return std::none_of(theirs.begin(), theirs.end(), [&](const v1::StreamConfig& stream) {
-      return stream::IdOf(stream) == stream::StreamId{entry.first, entry.second.incarnation};
-    });
-  });
-  if (lost > 0) Tell(link);
+  const uint64_t registry = link.view.view().registry_id();
+  const uint64_t before = std::exchange(link.registry_id, registry);
+  if (before == 0 || before == registry) return;
+  link.installed.clear();
+  Tell(link);
 }
 
 bool PeerLinks::IsFinished(const v1::StreamConfig& stream, const std::string& cell) const {

@@ -88,6 +88,7 @@ class PeerLinks {
     const std::string cell, via;
     const std::unique_ptr<rpc::Client> client;
     cell::CellClient view;
+    uint64_t registry_id = 0;                     // of its last view
     std::map<std::string, ToldStream> installed;  // by stream name, as last answered
     std::set<std::string> installing;             // asked, and not answered
     Timer retry;

@@ -48,7 +48,7 @@ void ReaderLinks::Tick() {
 void ReaderLinks::List(Link& link) {
   v1::ListOperationsRequest request;
   request.set_scheduler_incarnation(Raw(options_.scheduler_incarnation));
-  request.set_known_version(link.version);
+  request.set_known_version(std::exchange(link.ask_all, false) ? 0 : link.version);
   request.set_wait_ms(options_.list_wait.millis());
   link.stalls = Stalls();
   link.client->Call(
@@ -65,10 +65,11 @@ void ReaderLinks::OnList(Link& link, const Result<std::string>& bytes) {
     return OnListFailed(link, UnavailableError("another process answers at " + link.address));
   }
   SchedulerCore& core = driver_.core();
-  if (link.failures > 0 || link.was_silent || !link.listed) core.OnReaderFound(link.name);
+  if (link.failures > 0 || link.silent || !link.listed) core.OnReaderFound(link.name);
   link.failures = 0;
   link.listed = true;
-  link.version = std::exchange(link.was_silent, false) ? 0 : reply->version();
+  link.version = reply->version();
+  link.silent = false;
   for (const v1::OperationReport& report : reply->reports()) {
     core.OnReport(driver_.now(), link.name, report, driver_.effects());
   }
@@ -85,7 +86,7 @@ void ReaderLinks::OnList(Link& link, const Result<std::string>& bytes) {
 
 void ReaderLinks::OnListFailed(Link& link, const Status& why) {
   if (link.stalls != Stalls()) {
-    link.version = 0;  // what it answered may be lost with the call
+    link.ask_all = true;  // what it answered may be lost with the call
     return List(link);
   }
   if (link.failures++ == 0) {
@@ -93,7 +94,7 @@ void ReaderLinks::OnListFailed(Link& link, const Status& why) {
     driver_.core().OnReaderLost(driver_.now(), link.name);
     driver_.DoWork();
   }
-  link.version = 0;
+  link.ask_all = true;
   link.retry.After(Duration::Millis(std::min(50 * link.failures, 500)),
                    link.scope.Bind([this, &link] { List(link); }));
 }
@@ -106,7 +107,7 @@ void ReaderLinks::Watch(Link& link) {
 }
 
 void ReaderLinks::OnSilent(Link& link, const Status& why) {
-  link.was_silent = true;
+  link.ask_all = link.silent = true;
   if (link.failures > 0) return;
   kLog.Warn("reader ", link.name, " is lost: ", why.message());
   driver_.core().OnReaderLost(driver_.now(), link.name);
@@ -155,12 +156,16 @@ void ReaderLinks::StartSome(Link& link, std::vector<stream::Operation> operation
           for (const stream::Operation& operation : operations) ids.push_back(operation.id);
           driver_.core().OnStarted(link.name, ids);
         } else if (stalls != Stalls()) {
-          return StartSome(link, std::move(operations));
+          std::erase_if(operations, [this](const stream::Operation& operation) {
+            return !driver_.core().IsCurrent(operation);  // it has gone to another one meanwhile
+          });
+          if (!operations.empty()) StartSome(link, std::move(operations));
+          return;
         } else {
           kLog.Warn("reader ", link.name, " did not start operations: ", reply.status().ToString());
           driver_.core().OnReaderLost(driver_.now(), link.name);
           // Whether it knows them or not, its next complete report tells.
-          link.version = 0;
+          link.ask_all = true;
           ++link.failures;
         }
         driver_.DoWork();

@@ -66,12 +66,13 @@ class ReaderLinks {
     const std::string address;
     const ProcessIncarnation incarnation;
     const std::unique_ptr<rpc::Client> client;
-    uint64_t version = 0;  // of the last report; 0: the next one is to be complete
+    uint64_t version = 0;  // of the last report
     int failures = 0;      // in a row
     bool listed = false;
     int64_t stalls = 0;  // of ours, when it was asked
-    // It was silent since it was asked: what it says of a change is not enough.
-    bool was_silent = false;
+    // The next list is to be complete: what it said may be lost, or was not enough.
+    bool ask_all = true;
+    bool silent = false;  // its beats stopped since it was asked
     std::unique_ptr<rpc::BeatWatch> beats;
     Timer retry;
     Scope scope;

@@ -295,7 +295,9 @@ void RegistryService::CheckFence() {
   if (ended_) return;
   stalls_ = core_->stalls();
   fence_timer_.After(options_.fence_check, scope_.Bind([this] { CheckFence(); }));
+  if (std::exchange(checking_fence_, true)) return;
   log_.CheckFence(scope_.Bind([this](const Status& status) {
+    checking_fence_ = false;
     if (IsFailedPrecondition(status)) Lose(status);
   }));
 }

@@ -135,6 +135,7 @@ class RegistryService {
   Timer view_timer_{loop_};
   Timer self_timer_{loop_};
   Timer fence_timer_{loop_};
+  bool checking_fence_ = false;
   int64_t stalls_ = 0;  // of core_, when the fence was looked at
   Scope scope_;
 };

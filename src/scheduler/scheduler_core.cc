@@ -230,6 +230,12 @@ void SchedulerCore::OnSuperseded(MonotonicTime now, Row row, const stream::Term&
 
 // --- for others ---
 
+bool SchedulerCore::IsCurrent(const Operation& operation) const {
+  const Row row = operations_.Find(operation.target);
+  return row != operations_.end() && IsAssigned(row->second.phase) &&
+         row->second.id == operation.id;
+}
+
 bool SchedulerCore::Retired(const stream::ShardId& id, const std::string& cell,
                             stream::Layer layer) const {
   const EdgeChange* edge = copies_.FindEdge(id.stream, cell);

@@ -147,6 +147,8 @@ class SchedulerCore {
   CoreCounters counters() const;
   const OperationTable& operations() const { return operations_; }
   const WorkerTable& workers() const { return workers_; }
+  // This very attempt is starting or running, as far as is known.
+  bool IsCurrent(const stream::Operation& operation) const;
   // Operations that are neither done nor given up.
   int64_t unfinished() const { return operations_.unfinished(); }
   // The shard is copied over this edge no more, because another edge took over.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace tailcast::scheduler {
 
@@ -17,6 +18,9 @@ std::vector<std::string> WorkerTable::SetReaders(MonotonicTime now,
     if (replaced) {
       LoseReader(now, info.name);
       lost.push_back(info.name);
+      // What its predecessor did wrong is forgotten.
+      reader.avoid_until = now;
+      reader.avoided = {};
     }
     if (!reader.present || replaced) reader.lost = false;
     reader.present = true;
@@ -33,8 +37,8 @@ std::vector<std::string> WorkerTable::SetReaders(MonotonicTime now,
 bool WorkerTable::LoseReader(MonotonicTime now, const std::string& name) {
   const auto reader = readers_.find(name);
   if (reader == readers_.end()) return false;
-  if (!reader->second.lost) ++readers_lost_;
-  reader->second.lost = true;
+  if (std::exchange(reader->second.lost, true)) return true;
+  ++readers_lost_;
   Blame(now, reader->second);
   return true;
 }

@@ -74,6 +74,22 @@ TEST_F(BeatsTest, TheWatchersOwnStallIsNobodysSilence) {
   EXPECT_EQ(silences_, 0);
 }
 
+// Timers run before the beats that came meanwhile.
+TEST_F(BeatsTest, AWatcherThatIsLateLooksAtWhatCameMeanwhile) {
+  Watched watched(*this, "b:1");
+  Watch();
+  time_.RunFor(Duration::Seconds(1));
+  for (int64_t pause = 90; pause <= 260; pause += 10) {
+    for (int64_t phase = 0; phase < 100; phase += 7) {
+      time_.RunFor(Duration::Millis(600 + phase));
+      loop_->Pause();
+      time_.RunFor(Duration::Millis(pause));
+      loop_->Resume();
+    }
+  }
+  EXPECT_EQ(silences_, 0);
+}
+
 TEST_F(BeatsTest, ABrokenConnectionIsToldAtOnceAndMadeAgain) {
   auto watched = std::make_unique<Watched>(*this, "b:1");
   Watch();
