@@ -7,6 +7,10 @@
 #include "tailcast/stream/index_record.h"
 
 namespace tailcast::reader {
+namespace {
+// The longest wait that is remembered: an outage of a link is no habit.
+constexpr Duration kLearnedMax = Duration::Seconds(30);
+}  // namespace
 
 using stream::Layer;
 using stream::PairMetadata;
@@ -194,7 +198,7 @@ void OperationCore::LookIfStuck(MonotonicTime loop_now, Effects& out) {
     const int64_t got_to = copy_.got_to(part);
     nobodys = nobodys && turn == Turn::kNobodys;
     if (turn == p.turn && got_to > p.got_to) {
-      longest_wait_ = std::max(longest_wait_, now - p.moved);
+      longest_wait_ = std::max(longest_wait_, std::min(now - p.moved, kLearnedMax));
     }
     if (turn == Turn::kNobodys || turn != p.turn || got_to != p.got_to) p = {turn, got_to, now};
     Duration& wait = longest[static_cast<int>(turn)];
