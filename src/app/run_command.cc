@@ -91,6 +91,8 @@ int RunProcess(const RunOptions& options) {
   auto server = rpc::MakeGrpcServer(loop);
   auto connector = rpc::MakeGrpcConnectorBeside(*server);
 
+  Aside aside(loop);
+
   node::Ports ports;
   ports.loop = &loop;
   ports.server = server.get();
@@ -98,6 +100,7 @@ int RunProcess(const RunOptions& options) {
   ports.store = store->get();
   ports.fabric = fabric.get();
   ports.metrics = &ProcessMetrics();
+  ports.aside = &aside;
   ports.seed = RandomSeed();
   ports.steps = steps->get();
   ports.make_exporter = [&](const std::string& instance) {

@@ -235,13 +235,23 @@ Status Node::MakeScheduler() {
     options.neighbours.push_back(
         {cluster.name, cluster.scheduler, link != nullptr ? link->via : std::string()});
   }
-  options.plan_tree = [topology = topology_](const v1::StreamConfig& stream) {
-    return PlanTree(topology, stream);
+  options.plan_tree = [this](const v1::StreamConfig& stream,
+                             Callback<void(Result<std::vector<v1::TreeEdge>>)> done) {
+    auto tree = std::make_shared<Result<std::vector<v1::TreeEdge>>>(
+        ResourceExhaustedError("too many trees are to be planned; try again later"));
+    RunAside([topology = topology_, stream, tree] { *tree = PlanTree(topology, stream); },
+             scope_.Bind([tree, done = std::move(done)]() mutable { done(std::move(*tree)); }));
   };
   scheduler_ = std::make_unique<scheduler::SchedulerAgent>(
       *ports_.loop, *ports_.store, *ports_.connector, *ports_.metrics, std::move(options));
   scheduler_->Attach(*ports_.server);
   return OkStatus();
+}
+
+void Node::RunAside(UniqueFunction<void()> work, Task done) {
+  if (ports_.aside != nullptr) return ports_.aside->Run(std::move(work), std::move(done));
+  work();
+  ports_.loop->Post(std::move(done));
 }
 
 void Node::RegisterAll() {

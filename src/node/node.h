@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tailcast/base/aside.h"
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/metrics.h"
 #include "tailcast/base/process_incarnation.h"
@@ -48,6 +49,7 @@ struct Ports {
   MetricRegistry* metrics = nullptr;
   // Makes the exporter of a cache instance ("data" or "metadata").
   std::function<std::unique_ptr<fabric::Exporter>(const std::string& instance)> make_exporter;
+  Aside* aside = nullptr;  // null: what it is for stops the loop, as in virtual time
   uint64_t seed = 0;
   StepLog* steps = nullptr;  // null: steps are not logged
   // For tests: reader::CopyOptions::jump_bytes, with the least window of a cache operation. 0: the
@@ -81,6 +83,8 @@ class Node {
   Status MakeScheduler();
   // Each role registers, and renews its lease, on its own.
   void RegisterAll();
+  // `work` off the loop, then `done` on it; `done` alone if too much waits.
+  void RunAside(UniqueFunction<void()> work, Task done);
   void Register(v1::ProcessInfo info);
   void OnView(const cell::CellView& view);
   void EndFor(Status why);

@@ -321,15 +321,23 @@ void RegistryService::Expire() {
 void RegistryService::CreateStream(const std::string& bytes, rpc::Responder respond) {
   const auto request = rpc::Parse<v1::CreateStreamRequest>(bytes);
   if (!request.ok()) return respond(request.status());
-  std::vector<v1::TreeEdge> planned;
-  if (request->stream().tree_size() == 0 && options_.plan_tree) {
-    v1::StreamConfig config = request->stream();
-    if (config.source().empty()) config.set_source(options_.registry.cell);
-    auto tree = options_.plan_tree(config);
-    if (!tree.ok()) return respond(tree.status());
-    planned = std::move(*tree);
+  if (request->stream().tree_size() > 0 || !options_.plan_tree) {
+    return Create(request->stream(), {}, std::move(respond));
   }
-  const auto stream = core_->catalogue().BeginCreate(request->stream(), planned, loop_.WallNow());
+  v1::StreamConfig config = request->stream();
+  if (config.source().empty()) config.set_source(options_.registry.cell);
+  options_.plan_tree(config,
+                     scope_.Bind([this, stream = request->stream(), respond = std::move(respond)](
+                                     const Result<std::vector<v1::TreeEdge>>& tree) mutable {
+                       if (!tree.ok()) return respond(tree.status());
+                       if (ended_) return respond(UnavailableError("the scheduler ends"));
+                       Create(stream, *tree, std::move(respond));
+                     }));
+}
+
+void RegistryService::Create(const v1::StreamConfig& asked,
+                             const std::vector<v1::TreeEdge>& planned, rpc::Responder respond) {
+  const auto stream = core_->catalogue().BeginCreate(asked, planned, loop_.WallNow());
   if (!stream.ok()) return respond(stream.status());
   // The name is reserved before anybody is asked for it; only then no two cells get it.
   Persist(scope_.Bind(

@@ -25,11 +25,16 @@
 
 namespace tailcast::scheduler {
 
+// Calls back on the loop, later.
+using PlanTree = std::function<void(const v1::StreamConfig& stream,
+                                    Callback<void(Result<std::vector<v1::TreeEdge>>)> done)>;
+
 struct RegistryServiceOptions {
   cell::RegistryOptions registry;
   v1::ProcessInfo self;  // how the scheduler shows in the view; no name: not at all
-  // The copy tree of a stream that is created without one. Null: the tree must be given.
-  std::function<Result<std::vector<v1::TreeEdge>>(const v1::StreamConfig&)> plan_tree;
+  // Plans the copy tree of a stream that is created without one, off the loop: it may take seconds.
+  // Null: the tree must be given.
+  PlanTree plan_tree;
   // After a start the view is not shown before the cell's processes had time to register, or else
   // clients would take them for gone; unless all cache replicas are back sooner.
   Duration view_grace = Duration::Millis(1500);
@@ -106,6 +111,8 @@ class RegistryService {
   // Writes the state, whether it changed or not: when that is done, no other scheduler had taken
   // the registry over before.
   void Write(Callback<void(Status)> then);
+  void Create(const v1::StreamConfig& stream, const std::vector<v1::TreeEdge>& planned,
+              rpc::Responder respond);
   void FinishCreate(const v1::StreamConfig& stream, const Status& reserved, rpc::Responder respond);
   // Says what step the ring has taken since `before`.
   void LogRing(const v1::Ring& before);

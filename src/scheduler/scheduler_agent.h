@@ -44,8 +44,9 @@ struct SchedulerOptions {
   CoreOptions core;                   // cell and incarnation are filled in
   std::vector<Neighbour> neighbours;  // all other cells of the deployment
   v1::ProcessInfo self;               // how the scheduler shows in the view; no name: not at all
-  // The copy tree of a stream that is created without one. Null: the tree must be given.
-  std::function<Result<std::vector<v1::TreeEdge>>(const v1::StreamConfig&)> plan_tree;
+  // Plans the copy tree of a stream that is created without one, off the loop: it may take seconds.
+  // Null: the tree must be given.
+  PlanTree plan_tree;
   // Steps of changes of trees, as they are carried out here; for tests. May be null.
   std::function<void(const StepTaken&)> on_step;
   Duration list_wait = Duration::Millis(500);    // of the long poll of readers
