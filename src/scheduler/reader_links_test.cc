@@ -19,7 +19,8 @@ class ReaderLinksTest : public ::testing::Test {
   // Answers ListOperations as `reply` says, or not at all.
   struct Reader {
     Reader(ReaderLinksTest& test, const std::string& address, uint64_t incarnation)
-        : loop(test.time_.MakeLoop("reader")),
+        : network(test.network_),
+          loop(test.time_.MakeLoop("reader")),
           server(test.network_.MakeServer(*loop, "a")),
           beats(*loop) {
       beats.Attach(*server, "/tailcast.v1.Reader/Beats");
@@ -40,8 +41,10 @@ class ReaderLinksTest : public ::testing::Test {
                      }));
       EXPECT_TRUE(server->Start(address).ok());
     }
+    ~Reader() { network.Disconnect(*loop); }
     void Answer() { waiting(reply.SerializeAsString()); }
 
+    sim::Network& network;
     std::unique_ptr<sim::SimLoop> loop;
     std::unique_ptr<rpc::Server> server;
     rpc::BeatServer beats;

@@ -12,12 +12,15 @@ class BeatsTest : public ::testing::Test {
  protected:
   struct Watched {
     Watched(BeatsTest& test, const std::string& address)
-        : loop(test.time_.MakeLoop("watched")),
+        : network(test.network_),
+          loop(test.time_.MakeLoop("watched")),
           server(test.network_.MakeServer(*loop, "b")),
           beats(*loop) {
       beats.Attach(*server, "/Beats");
       EXPECT_TRUE(server->Start(address).ok());
     }
+    ~Watched() { network.Disconnect(*loop); }
+    Network& network;
     std::unique_ptr<SimLoop> loop;
     std::unique_ptr<rpc::Server> server;
     rpc::BeatServer beats;
@@ -94,7 +97,6 @@ TEST_F(BeatsTest, ABrokenConnectionIsToldAtOnceAndMadeAgain) {
   auto watched = std::make_unique<Watched>(*this, "b:1");
   Watch();
   time_.RunFor(Duration::Seconds(1));
-  network_.Disconnect(*watched->loop);
   watched.reset();
   time_.RunFor(Duration::Millis(10));
   EXPECT_EQ(silences_, 1);
