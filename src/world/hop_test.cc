@@ -1,5 +1,6 @@
 // Hops end to end in virtual time: what a producer committed arrives in every cell of the chain, in
 // both layers, whatever dies on the way.
+#include <optional>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -180,36 +181,52 @@ TEST(HopTest, ACacheCopyFarBehindJumpsNoFurtherThanThePrimaryOfItsCell) {
   ASSERT_EQ(hop.Check(), "");
 }
 
+// A file that grows, with doorbells; its beginning has arrived everywhere, and all is quiet.
+class GrowingFile {
+ public:
+  GrowingFile() {
+    hop.CreateStream();
+    producer_.emplace(hop.world, "us", hop.shard(), hop.options.chunk_size);
+    producer_->Roll();
+    AppendMs(true, Duration::Seconds(5));
+    hop.time().RunFor(Duration::Seconds(2));
+  }
+  // Appends, and how long that takes until it is everywhere.
+  int64_t AppendMs(bool caches, Duration limit) {
+    producer_->Append(200);
+    truth_[1] = {producer_->data(), producer_->index()};
+    const MonotonicTime begin = hop.time().now();
+    Await(caches, limit);
+    EXPECT_EQ(hop.Check(), "");
+    return (hop.time().now() - begin).millis();
+  }
+  void Await(bool caches, Duration limit) {
+    EXPECT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth_, caches); }, limit))
+        << hop.Missing(truth_);
+  }
+
+  Hop hop{{.doorbells = true}};
+
+ private:
+  std::optional<HandProducer> producer_;
+  Truth truth_;
+};
+
 // Kills `role` on the path while a file grows; the copy goes on within the time limit.
 int64_t LongestGapMs(const std::string& kill, Duration limit) {
-  HopOptions options;
-  options.doorbells = true;
-  Hop hop(options);
-  hop.CreateStream();
-  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
-  producer.Roll();
-  producer.Append(200);
-  Truth truth{{1, {producer.data(), producer.index()}}};
-  EXPECT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(5)))
-      << hop.Missing(truth);
-  hop.time().RunFor(Duration::Seconds(2));
+  GrowingFile file;
   // Both of a kind, one after the other: whoever runs the operations is among them.
   int64_t worst = 0;
   for (const std::string which : {"-0", "-1"}) {
     const std::string cell = kill == "writer" ? "eu" : "us";
     if (kill == "scheduler") {
-      hop.world.Restart("us", "scheduler");
-      hop.world.Restart("eu", "scheduler");
+      file.hop.world.Restart("us", "scheduler");
+      file.hop.world.Restart("eu", "scheduler");
     } else {
-      hop.world.Restart(cell, kill + which);
+      file.hop.world.Restart(cell, kill + which);
     }
-    producer.Append(200);
-    truth[1] = {producer.data(), producer.index()};
-    const MonotonicTime begin = hop.time().now();
-    EXPECT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, limit));
-    worst = std::max(worst, (hop.time().now() - begin).millis());
-    EXPECT_EQ(hop.Check(), "");
-    hop.time().RunFor(Duration::Seconds(4));
+    worst = std::max(worst, file.AppendMs(true, limit));
+    file.hop.time().RunFor(Duration::Seconds(4));
   }
   return worst;
 }
@@ -227,17 +244,8 @@ TEST(HopTest, AKilledSchedulerCostsNothing) {
 // Stops (SIGSTOP) or hangs `role` on the path while a file grows; the longest time that the copy
 // stands still.
 int64_t LongestStandMs(const std::string& role, bool hang) {
-  HopOptions options;
-  options.doorbells = true;
-  Hop hop(options);
-  hop.CreateStream();
-  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
-  producer.Roll();
-  producer.Append(200);
-  Truth truth{{1, {producer.data(), producer.index()}}};
-  EXPECT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(5)))
-      << hop.Missing(truth);
-  hop.time().RunFor(Duration::Seconds(2));
+  GrowingFile file;
+  Hop& hop = file.hop;
   int64_t worst = 0;
   const std::string cell = role == "writer" ? "eu" : "us";
   for (const std::string which : {"-0", "-1"}) {
@@ -250,13 +258,7 @@ int64_t LongestStandMs(const std::string& role, bool hang) {
       hop.world.Stop(cell, role + which);
     }
     for (int message = 0; message < 20; ++message) {
-      producer.Append(200);
-      truth[1] = {producer.data(), producer.index()};
-      const MonotonicTime begin = hop.time().now();
-      const auto arrived = [&] { return hop.Arrived(truth, /*caches=*/!hang); };
-      EXPECT_TRUE(hop.time().RunUntil(arrived, Duration::Seconds(20))) << hop.Missing(truth);
-      worst = std::max(worst, (hop.time().now() - begin).millis());
-      EXPECT_EQ(hop.Check(), "");
+      worst = std::max(worst, file.AppendMs(/*caches=*/!hang, Duration::Seconds(20)));
       hop.time().RunFor(Duration::Millis(50));
     }
     process.store->Unhang();
@@ -265,8 +267,7 @@ int64_t LongestStandMs(const std::string& role, bool hang) {
     hop.time().RunFor(Duration::Seconds(10));
     EXPECT_EQ(hop.Check(), "");
   }
-  EXPECT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(10)))
-      << hop.Missing(truth);
+  file.Await(true, Duration::Seconds(10));
   return worst;
 }
 
