@@ -20,26 +20,12 @@
 #include "tailcast/storage/memory_files.h"
 #include "tailcast/storage/store_conformance.h"
 #include "tailcast/storage/store_sync.h"
+#include "tailcast/storage/temporary_folder.h"
 
 namespace tailcast::storage {
 namespace {
 
 using ::testing::HasSubstr;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = ::testing::TempDir() + "tailcast_storage_XXXXXX";
-    const char* made = mkdtemp(pattern.data());
-    EXPECT_NE(made, nullptr);
-    path_ = pattern;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // All processes of a world share one loop: a store never looks at what another one holds in memory.
 class PosixWorld : public ConformanceWorld {

@@ -17,27 +17,13 @@
 #include "tailcast/storage/posix_file.h"
 #include "tailcast/storage/posix_store.h"
 #include "tailcast/storage/store_sync.h"
+#include "tailcast/storage/temporary_folder.h"
 
 namespace tailcast::storage {
 namespace {
 
 using posix::Durability;
 using ::testing::HasSubstr;
-
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(const std::string& parent = ::testing::TempDir()) {
-    std::string pattern = parent + "/tailcast_system_XXXXXX";
-    const char* made = mkdtemp(pattern.data());
-    EXPECT_NE(made, nullptr);
-    path_ = pattern;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // A store that one process has open.
 class Opened {
