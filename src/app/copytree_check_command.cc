@@ -48,11 +48,14 @@ Status CopytreeSession::DoCheck() {
     // Can it survive the loss of any one link?
     if (Result<copytree::PlanPair> pair =
             copytree::MakePlanPair(*task.graph, ToStream(stream), task.options);
-        !pair.ok()) {
-      text += "note    " + name + ": " + pair.status().message() + "\n";
-      entry["standby"] = false;
+        pair.ok()) {
+      entry["standby"] = pair->shared.empty();
+      for (const copytree::SharedLink& link : pair->shared) {
+        text += "note    " + name + ": a standby would share " + link.edge.from + " -> " +
+                link.edge.to + (link.only_way ? ": nothing else leads there" : "") + "\n";
+      }
     } else {
-      entry["standby"] = true;
+      entry["standby"] = false;
     }
     for (const std::string& warning : plan->warnings)
       text += "warning " + name + ": " + warning + "\n";

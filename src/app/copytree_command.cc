@@ -75,8 +75,16 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
                  "One tree from each cluster in turn, each alone");
   plan->add_flag("--prim", flags->prim, "For comparison: Prim's algorithm, same limits");
   plan->add_flag("--time", flags->time, "Print how long planning took");
-  plan->add_flag("--standby", flags->standby, "Also a second tree that shares no link with it");
+  plan->add_flag("--standby", flags->standby,
+                 "Two trees that share no link where that can be, as cheap as can be together");
   output(plan, {"text", "json", "dot", "svg"});
+
+  CLI::App* compare =
+      add("compare", "The planned tree beside a star, Prim's algorithm and the lower bound",
+          &CopytreeSession::DoCompare);
+  topology(compare);
+  planning(compare);
+  output(compare, {"text", "json", "svg"});
 
   CLI::App* explain = add("explain", "Why an edge is in the tree, and what the next best costs",
                           &CopytreeSession::DoExplain);

@@ -1,4 +1,5 @@
-// tailcast copytree plan|explain|simulate|diff|import|check: the optimiser on the command line.
+// tailcast copytree plan|compare|explain|simulate|diff|import|check: the optimiser on the command
+// line.
 #pragma once
 
 #include <functional>

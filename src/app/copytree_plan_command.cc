@@ -36,32 +36,28 @@ Status CopytreeSession::DoPlan() {
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const cell::TopologyStream& stream : task.streams) {
     const Stream named = ToStream(stream);
-    std::optional<Plan> plan, standby;
-    bool both_directions = true;
+    std::optional<Plan> plan;
+    std::optional<copytree::PlanPair> pair;
     const MonotonicTime began = ReadMonotonicClock();
     const std::clock_t cpu_began = std::clock();
     if (flags_->prim) {
       TAILCAST_ASSIGN_OR_RETURN(plan, copytree::PrimPlan(*task.graph, named, task.options));
     } else if (flags_->standby) {
-      Result<copytree::PlanPair> pair = copytree::MakePlanPair(*task.graph, named, task.options);
-      if (!pair.ok()) return pair.status();
-      plan = std::move(pair->primary);
-      standby = std::move(pair->standby);
-      both_directions = pair->avoids_both_directions;
+      Result<copytree::PlanPair> both = copytree::MakePlanPair(*task.graph, named, task.options);
+      if (!both.ok()) return InStream(stream, both.status());
+      pair = std::move(both).value();
+      plan = pair->primary;
     } else {
       TAILCAST_ASSIGN_OR_RETURN(plan, PlanOf(task, stream, task.options));
     }
     const double plan_ms = static_cast<double>((ReadMonotonicClock() - began).micros()) / 1000;
     const double cpu_ms = 1000.0 * static_cast<double>(std::clock() - cpu_began) / CLOCKS_PER_SEC;
     RenderOptions rendering = Rendering(task.options);
-    if (standby) rendering.standby = &*standby;
+    if (pair) rendering.pair = &*pair;
     if (flags_->format == "text") {
       if (!text.empty()) text += "\n";
       if (!stream.name.empty()) text += "stream " + stream.name + "\n";
       text += copytree::PlanText(named, *plan, rendering);
-      if (standby && !both_directions) {
-        text += "note      the standby uses some links against the first tree's direction\n";
-      }
       if (flags_->time)
         text += "planned   in " + FormatNumber("%.1f", plan_ms) + " ms (" +
                 FormatNumber("%.1f", cpu_ms) + " ms of processor time)\n";

@@ -114,6 +114,10 @@ Status WriteWholeFile(const std::string& path, const std::string& text) {
   return OkStatus();
 }
 
+Status InStream(const cell::TopologyStream& stream, const Status& status) {
+  return stream.name.empty() ? status : status.WithContext("stream '" + stream.name + "'");
+}
+
 int CopytreeSession::Run(Status (CopytreeSession::*what)()) {
   const Status status = (this->*what)();
   if (!status.ok()) {
@@ -241,9 +245,7 @@ Result<Tree> CopytreeSession::ReadTree(const std::string& path) {
 Result<Plan> CopytreeSession::PlanOf(const CopytreeTask& task, const cell::TopologyStream& stream,
                                      const PlanOptions& options) {
   Result<Plan> plan = PlanStream(*task.graph, stream, options);
-  if (!plan.ok() && !stream.name.empty()) {
-    return plan.status().WithContext("stream '" + stream.name + "'");
-  }
+  if (!plan.ok()) return InStream(stream, plan.status());
   return plan;
 }
 

@@ -21,6 +21,9 @@ std::string FormatNumber(const char* format, double value);
 Result<std::string> ReadWholeFile(const std::string& path);
 Status WriteWholeFile(const std::string& path, const std::string& text);
 
+// The error with the name of the stream that it is about, if it has one.
+Status InStream(const cell::TopologyStream& stream, const Status& status);
+
 // Options that several subcommands share.
 struct CopytreeFlags {
   std::string topology;
@@ -72,6 +75,7 @@ class CopytreeSession {
   int Run(Status (CopytreeSession::*what)());
 
   Status DoPlan();
+  Status DoCompare();
   Status DoExplain();
   Status DoSimulate();
   Status DoDiff();
@@ -86,7 +90,7 @@ class CopytreeSession {
                                 const copytree::PlanOptions& options);
   Status Write(const std::string& text);
   copytree::RenderOptions Rendering(const copytree::PlanOptions& options) const {
-    return {.ascii = flags_->ascii, .standby = nullptr, .limits = options.limits};
+    return {.ascii = flags_->ascii, .pair = nullptr, .limits = options.limits};
   }
   bool Json() const { return flags_->format == "json"; }
 

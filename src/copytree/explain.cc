@@ -77,8 +77,7 @@ Result<Explanation> Explain(const Graph& graph, const Stream& stream, const Plan
     other.arrival_ms = (is_source || depth < 0 ? 0 : parent->second->arrival_ms) + hop_ms;
     const double needed = stream.rate_mbps * kCopiesPerHop;
     const Cluster& from = graph.cluster(*graph.Find(link.from));
-    int limit = from.max_fanout > 0 ? from.max_fanout : options.limits.max_fanout;
-    if (is_source && options.max_source_fanout > 0) limit = options.max_source_fanout;
+    const int limit = from.max_fanout > 0 ? from.max_fanout : options.limits.max_fanout;
     if (depth < 0) {
       other.blocked = "not in the tree";
     } else if (below.contains(link.from)) {

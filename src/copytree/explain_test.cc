@@ -22,7 +22,6 @@ TEST(ExplainTest, SaysWhichLimitBlocksEachCheaperParent) {
                       {.from = "s", .to = "far", .usd_per_gb = 0.03, .rtt_ms = 10}});
   PlanOptions options;
   options.limits = {.max_depth = 2, .max_fanout = 2};
-  options.max_source_fanout = 0;
   const Stream stream{.source = "s"};
   Result<Plan> plan = MakePlan(graph, stream, options);
   ASSERT_TRUE(plan.ok()) << plan.status();

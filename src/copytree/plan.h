@@ -65,8 +65,6 @@ struct PlanOptions {
   std::vector<LinkLoad> reserved;
   // Links that must not be used, e.g. those of the first tree for the second.
   std::vector<Edge> avoid;
-  // The source may have fewer children than max_fanout; 0 = the same.
-  int max_source_fanout = 0;
   uint64_t seed = 1;
   // Bounds the effort, in elementary steps (WorkOf); 0 = that of Effort::kQuick.
   int64_t work_max = 0;
@@ -132,22 +130,8 @@ Result<Plan> MakePlan(const Graph& graph, const Stream& stream, const PlanOption
 Result<Plan> DescribeTree(const Graph& graph, const Stream& stream, const PlanOptions& options,
                           const Tree& tree);
 
-struct PlanPair {
-  Plan primary;
-  Plan standby;
-  // The standby avoids both directions of the primary's links; if false only the directions used,
-  // because there was no other way.
-  bool avoids_both_directions = true;
-};
-
-// A plan and a second tree that shares no link with it, for fast switching when a link fails. If
-// the cheapest tree leaves no room for a second one (it takes all links out of the source, say),
-// the primary's fan-out at the source is lowered step by step. FailedPrecondition names the
-// cluster that cannot be reached twice.
-Result<PlanPair> MakePlanPair(const Graph& graph, const Stream& stream, const PlanOptions& options);
-
 // For comparison only: Prim's algorithm under the same limits, which adds the cheapest link that
-// leads to one more cluster and breaks no limit. Ignores health, churn and relays.
+// leads to one more cluster and breaks no limit. Knows no relays; health and churn count as above.
 Result<Plan> PrimPlan(const Graph& graph, const Stream& stream, const PlanOptions& options);
 
 }  // namespace tailcast::copytree

@@ -22,9 +22,6 @@ Status CheckOptions(const PlanOptions& options, const Stream& stream) {
     return InvalidArgumentError("max_fanout is " + std::to_string(limits.max_fanout) +
                                 "; it must be positive, or 0 for no limit");
   }
-  if (options.max_source_fanout < 0) {
-    return InvalidArgumentError("max_source_fanout is negative; 0 means the same as max_fanout");
-  }
   if (!(limits.max_delay_ms >= 0 && limits.max_delay_ms < 1e9)) {
     return InvalidArgumentError("max_delay_ms is " + Number(limits.max_delay_ms) +
                                 "; it must be positive, or 0 for no limit");
@@ -106,10 +103,6 @@ Result<Setup> MakeSetup(const Graph& graph, const Stream& stream, const PlanOpti
     if (cluster.max_depth == 0) continue;
     if (problem.node_depth_max.empty()) problem.node_depth_max.assign(n, kDepthMax);
     problem.node_depth_max[v] = cluster.max_depth;
-  }
-  if (options.max_source_fanout > 0) {
-    problem.fanout_max[problem.root] =
-        std::min(problem.fanout_max[problem.root], options.max_source_fanout);
   }
   if (options.limits.max_delay_ms > 0) problem.delay_max_us = Micros(options.limits.max_delay_ms);
 

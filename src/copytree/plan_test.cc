@@ -18,12 +18,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Graph MakeGraph(std::vector<Cluster> clusters, std::vector<Link> links) {
-  Result<Graph> graph = Graph::Create(std::move(clusters), std::move(links));
-  EXPECT_TRUE(graph.ok()) << graph.status();
-  return std::move(graph).value();
-}
-
 // s feeds a and b for 1 cent, a feeds c for 1 cent, b feeds c for 2, s feeds c for 10.
 Graph Diamond() {
   return MakeGraph({{.name = "s"}, {.name = "a"}, {.name = "b"}, {.name = "c"}},
@@ -32,14 +26,6 @@ Graph Diamond() {
                     {.from = "a", .to = "c", .usd_per_gb = 0.01, .rtt_ms = 30},
                     {.from = "b", .to = "c", .usd_per_gb = 0.02, .rtt_ms = 10},
                     {.from = "s", .to = "c", .usd_per_gb = 0.10, .rtt_ms = 10}});
-}
-
-Plan MustPlan(const Graph& graph, const Stream& stream, const PlanOptions& options = {}) {
-  Result<Plan> plan = MakePlan(graph, stream, options);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  if (!plan.ok()) return {};
-  ExpectConsistent(graph, stream, options, *plan);
-  return std::move(plan).value();
 }
 
 TEST(GraphTest, RefusesBadInputByName) {
@@ -298,48 +284,6 @@ TEST(DescribeTreeTest, RefusesWhatIsNoTreeOfTheGraph) {
   EXPECT_THAT(error({"s", {{"s", "a"}, {"a", "b"}, {"a", "c"}}}), HasSubstr("no such link"));
   EXPECT_THAT(error({"a", {{"a", "c"}}}), HasSubstr("source is 'a'"));
   EXPECT_THAT(error({"s", {{"s", "a"}, {"s", "b"}, {"a", "C"}}}), HasSubstr("did you mean 'c'?"));
-}
-
-TEST(PlanPairTest, SharesNoLink) {
-  for (uint64_t seed = 1; seed <= 10; ++seed) {
-    const Graph graph = RandomGraph(20, seed);
-    PlanOptions options;
-    options.limits = {.max_depth = 4, .max_fanout = 6};
-    const Stream stream{.source = "c00"};
-    const Result<PlanPair> pair = MakePlanPair(graph, stream, options);
-    ASSERT_TRUE(pair.ok()) << pair.status();
-    ExpectConsistent(graph, stream, options, pair->primary);
-    ExpectConsistent(graph, stream, options, pair->standby);
-    for (const Edge& edge : pair->standby.tree.edges) {
-      EXPECT_FALSE(pair->primary.tree.HasEdge(edge.from, edge.to));
-      if (pair->avoids_both_directions) {
-        EXPECT_FALSE(pair->primary.tree.HasEdge(edge.to, edge.from));
-      }
-    }
-  }
-}
-
-TEST(PlanPairTest, GivesUpTheCheapestFirstTreeWhereItLeavesNoRoomForASecond) {
-  // The star takes both links out of s.
-  const Graph graph = MakeGraph({{.name = "s"}, {.name = "a"}, {.name = "b"}},
-                                {{.from = "s", .to = "a", .usd_per_gb = 0.01},
-                                 {.from = "s", .to = "b", .usd_per_gb = 0.01},
-                                 {.from = "a", .to = "b", .usd_per_gb = 0.05},
-                                 {.from = "b", .to = "a", .usd_per_gb = 0.05}});
-  EXPECT_EQ(MustPlan(graph, {.source = "s"}).fanout, 2);
-  const Result<PlanPair> pair = MakePlanPair(graph, {.source = "s"}, {});
-  ASSERT_TRUE(pair.ok()) << pair.status();
-  EXPECT_EQ(pair->primary.fanout, 1);
-  EXPECT_FALSE(pair->avoids_both_directions);
-}
-
-TEST(PlanPairTest, NamesTheClusterThatCannotBeReachedTwice) {
-  const Graph graph =
-      MakeGraph({{.name = "s"}, {.name = "a"}, {.name = "b"}},
-                {{.from = "s", .to = "a"}, {.from = "s", .to = "b"}, {.from = "a", .to = "b"}});
-  const Result<PlanPair> pair = MakePlanPair(graph, {.source = "s"}, {});
-  ASSERT_FALSE(pair.ok());
-  EXPECT_THAT(pair.status().message(), HasSubstr("cluster 'a' cannot be reached"));
 }
 
 TEST(PlanTest, SaysWhichOptionMakesNoSense) {

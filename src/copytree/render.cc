@@ -4,41 +4,14 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
+
+#include "tailcast/copytree/text_format.h"
 
 namespace tailcast::copytree {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string Format(const char* format, double value) {
-  char text[48];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-std::string Usd(double value) { return Format("%.4f", value); }
-std::string Ms(double value) { return Format("%.1f", value); }
-std::string Short(double value) { return Format("%.6g", value); }
-double Round(double value) { return std::round(value * 1e9) / 1e9; }
-
-// Characters, not bytes, so that columns line up with names in UTF-8.
-size_t Width(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
-std::string Pad(std::string text, size_t width) {
-  const size_t now = Width(text);
-  if (now < width) text.append(width - now, ' ');
-  return text;
-}
-
-std::map<std::string, std::vector<const Hop*>> ByParent(const Plan& plan) {
-  std::map<std::string, std::vector<const Hop*>> children;
-  for (const Hop& hop : plan.hops) children[hop.from].push_back(&hop);
-  return children;
-}
 
 std::string Marks(const Hop& hop) {
   std::string marks;
@@ -86,15 +59,18 @@ std::string OfLimit(int used, int limit) {
   return std::to_string(used) + (limit > 0 ? " of " + std::to_string(limit) : "");
 }
 
-void DrawFigures(const Stream& stream, const Plan& plan, const Limits& limits, std::string* out) {
+void DrawFigures(const Stream& stream, const Plan& plan, const Limits& limits, bool bound,
+                 std::string* out) {
   *out += "cost      " + Usd(plan.usd_per_gb) + " USD/GB";
   if (stream.rate_mbps > 0) {
     *out += ", " + Format("%.2f", plan.usd_per_day) + " USD/day at " + Short(stream.rate_mbps) +
             " Mbit/s (" + std::to_string(kCopiesPerHop) + " copies per hop)";
   }
-  *out += "\nbound     " + Usd(plan.lower_bound_usd_per_gb) + " USD/GB: ";
-  *out += plan.optimal ? "proven optimal"
-                       : "at most " + Format("%.2f", plan.Gap() * 100) + " % above the optimum";
+  if (bound) {
+    *out += "\nbound     " + Usd(plan.lower_bound_usd_per_gb) + " USD/GB: ";
+    *out += plan.optimal ? "proven optimal"
+                         : "at most " + Format("%.2f", plan.Gap() * 100) + " % above the optimum";
+  }
   if (plan.work > 0) {
     *out += "\neffort    " + std::to_string(plan.work) + " steps";
   }
@@ -121,6 +97,25 @@ void DrawFigures(const Stream& stream, const Plan& plan, const Limits& limits, s
             Ms(reroute.rtt_ms) + " ms round trip)\n";
   }
   for (const std::string& warning : plan.warnings) *out += "warning   " + warning + "\n";
+}
+
+void DrawPair(const PlanPair& pair, std::string* out) {
+  *out +=
+      "\npair      " + Usd(pair.usd_per_gb) + " USD/GB for both trees; bound " +
+      Usd(pair.lower_bound_usd_per_gb) + ": " +
+      (pair.Gap() < 1e-9 ? "proven optimal"
+                         : "at most " + Format("%.2f", pair.Gap() * 100) + " % above the optimum") +
+      "\nalone     " + Usd(pair.alone_usd_per_gb) + " USD/GB for a tree without a standby\n";
+  for (const SharedLink& link : pair.shared) {
+    *out += "shared    " + link.edge.from + " -> " + link.edge.to +
+            (link.only_way ? ": nothing else leads to " + link.edge.to
+                           : ": no pair without it was found within this effort") +
+            "\n";
+  }
+  for (const Edge& edge : pair.reversed) {
+    *out +=
+        "reversed  " + edge.from + " -> " + edge.to + ": the first tree uses the other direction\n";
+  }
 }
 
 Json ToJson(const Stream& stream, const Plan& plan) {
@@ -176,64 +171,45 @@ std::string Quoted(const std::string& text) {
   return quoted + "\"";
 }
 
-std::string Xml(const std::string& text) {
-  std::string escaped;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
-}
-
-// Prices from cheap (slate blue) over violet to dear (orange), as a share of the dearest.
-std::string PriceColour(double share) {
-  const int cheap[3] = {94, 129, 172}, middle[3] = {145, 96, 160}, dear[3] = {222, 108, 42};
-  const double t = std::clamp(share, 0.0, 1.0) * 2;
-  char text[8];
-  int mixed[3];
-  for (int i = 0; i < 3; ++i) {
-    const double value =
-        t < 1 ? cheap[i] + (middle[i] - cheap[i]) * t : middle[i] + (dear[i] - middle[i]) * (t - 1);
-    mixed[i] = static_cast<int>(std::lround(value));
-  }
-  std::snprintf(text, sizeof text, "#%02x%02x%02x", static_cast<unsigned>(mixed[0]) & 255u,
-                static_cast<unsigned>(mixed[1]) & 255u, static_cast<unsigned>(mixed[2]) & 255u);
-  return text;
-}
-
 }  // namespace
 
 std::string PlanText(const Stream& stream, const Plan& plan, const RenderOptions& options) {
   std::string out;
   DrawTree(plan, options.ascii, &out);
   out += "\n";
-  DrawFigures(stream, plan, options.limits, &out);
-  if (options.standby != nullptr) {
-    out += "\nstandby tree, sharing no link with the first\n";
-    DrawTree(*options.standby, options.ascii, &out);
+  DrawFigures(stream, plan, options.limits, true, &out);
+  if (options.pair != nullptr) {
+    out += "\nstandby tree" +
+           std::string(options.pair->shared.empty() ? ", sharing no link with the first" : "") +
+           "\n";
+    DrawTree(options.pair->standby, options.ascii, &out);
     out += "\n";
-    DrawFigures(stream, *options.standby, options.limits, &out);
+    DrawFigures(stream, options.pair->standby, options.limits, false, &out);
+    DrawPair(*options.pair, &out);
   }
   return out;
 }
 
 std::string PlanJson(const Stream& stream, const Plan& plan, const RenderOptions& options) {
   Json json = ToJson(stream, plan);
-  if (options.standby != nullptr) json["standby"] = ToJson(stream, *options.standby);
+  if (options.pair != nullptr) {
+    const PlanPair& pair = *options.pair;
+    json["standby"] = ToJson(stream, pair.standby);
+    Json both = {{"usd_per_gb", Round(pair.usd_per_gb)},
+                 {"lower_bound_usd_per_gb", Round(pair.lower_bound_usd_per_gb)},
+                 {"gap", Round(pair.Gap())},
+                 {"alone_usd_per_gb", Round(pair.alone_usd_per_gb)},
+                 {"shared", Json::array()},
+                 {"reversed", Json::array()}};
+    for (const SharedLink& link : pair.shared) {
+      both["shared"].push_back(
+          {{"from", link.edge.from}, {"to", link.edge.to}, {"only_way", link.only_way}});
+    }
+    for (const Edge& edge : pair.reversed) {
+      both["reversed"].push_back({{"from", edge.from}, {"to", edge.to}});
+    }
+    json["pair"] = std::move(both);
+  }
   return json.dump(2) + "\n";
 }
 
@@ -252,8 +228,8 @@ std::string PlanDot(const Stream& stream, const Plan& plan, const RenderOptions&
     out += "  " + Quoted(hop.from) + " -> " + Quoted(hop.to) + " [label=\"" + Usd(hop.usd_per_gb) +
            "\\n" + Ms(hop.arrival_ms) + " ms\"];\n";
   }
-  if (options.standby != nullptr) {
-    for (const Hop& hop : options.standby->hops) {
+  if (options.pair != nullptr) {
+    for (const Hop& hop : options.pair->standby.hops) {
       out += "  " + Quoted(hop.from) + " -> " + Quoted(hop.to) +
              " [style=dashed, color=gray, constraint=false];\n";
     }
@@ -261,127 +237,58 @@ std::string PlanDot(const Stream& stream, const Plan& plan, const RenderOptions&
   return out + "}\n";
 }
 
-std::string PlanSvg(const Stream& stream, const Plan& plan, const RenderOptions& options) {
-  constexpr double kRow = 26, kBoxHeight = 20, kChar = 7.3, kGap = 150, kMargin = 28, kTop = 84,
-                   kStraight = 44;
-  const auto children = ByParent(plan);
-  // Rows: leaves below each other in drawing order, a parent in the middle of its children.
-  std::map<std::string, double> row;
-  std::map<std::string, int> depth{{plan.tree.source, 0}};
-  double next_row = 0;
-  const std::function<void(const std::string&)> place = [&](const std::string& at) {
-    const auto found = children.find(at);
-    if (found == children.end()) {
-      row[at] = next_row++;
-      return;
+std::string ComparisonText(const Stream& stream, const std::vector<Contender>& contenders) {
+  const Plan& planned = *contenders.back().plan;
+  std::string out = stream.name.empty() ? "" : "stream " + stream.name + "\n";
+  out += "                            USD/GB  to ours  depth  fan-out  worst ms  limits\n";
+  std::string notes;
+  for (const Contender& contender : contenders) {
+    out += Pad(contender.what, 24);
+    if (!contender.plan) {
+      out += "         -        -      -        -         -  " + contender.missing + "\n";
+      continue;
     }
-    for (const Hop* hop : found->second) {
-      depth[hop->to] = hop->depth;
-      place(hop->to);
+    const Plan& plan = *contender.plan;
+    const bool ours = &contender == &contenders.back();
+    char figures[96];
+    std::snprintf(figures, sizeof figures, "%10.4f %8s %6d %8d %9.1f  ", plan.usd_per_gb,
+                  ours ? "" : Above(plan.usd_per_gb, planned.usd_per_gb).c_str(), plan.depth,
+                  plan.fanout, plan.worst_delay_ms);
+    out += figures;
+    out += contender.broken.empty() ? "kept\n" : "broken\n";
+    if (!contender.broken.empty()) {
+      notes += contender.what + ": " + BrokenText(contender) + "\n";
     }
-    row[at] = (row[found->second.front()->to] + row[found->second.back()->to]) / 2;
-  };
-  place(plan.tree.source);
-  std::vector<double> box(static_cast<size_t>(plan.depth) + 1, 0), left;
-  for (const auto& [name, d] : depth) {
-    box[static_cast<size_t>(d)] =
-        std::max(box[static_cast<size_t>(d)], kChar * static_cast<double>(Width(name)) + 20);
   }
-  double x = kMargin;
-  for (double width : box) {
-    left.push_back(x);
-    x += width + kGap;
-  }
-  const double width = std::max(720.0, x - kGap + kMargin + 70);
-  const double height = kTop + std::max(1.0, next_row) * kRow + kMargin;
-  const auto middle = [&](const std::string& name) {
-    return kTop + row.at(name) * kRow + kRow / 2;
-  };
-  const auto n = [](double value) { return Format("%.1f", value); };
+  out += Pad("lower bound", 24) + Format("%10.4f ", planned.lower_bound_usd_per_gb) +
+         (planned.optimal ? " met: the planned tree is optimal"
+                          : "  " + Above(planned.lower_bound_usd_per_gb, planned.usd_per_gb)) +
+         "\n";
+  return out + (notes.empty() ? "" : "\n" + notes);
+}
 
-  // Small text with a white rim, drawn in two layers because not every viewer knows paint-order.
-  const auto label = [&](double at_x, double at_y, const char* anchor, const std::string& fill,
-                         const std::string& text) {
-    const std::string place = "<text x=\"" + n(at_x) + "\" y=\"" + n(at_y) + "\" text-anchor=\"" +
-                              anchor + "\" font-size=\"10\"";
-    return place + " stroke=\"#ffffff\" stroke-width=\"3\" fill=\"#ffffff\">" + text + "</text>\n" +
-           place + " fill=\"" + fill + "\">" + text + "</text>\n";
-  };
-
-  double dearest = 0;
-  for (const Hop& hop : plan.hops) dearest = std::max(dearest, hop.usd_per_gb);
-  std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + n(width) +
-                    "\" height=\"" + n(height) + "\" viewBox=\"0 0 " + n(width) + " " + n(height) +
-                    "\" font-family=\"DejaVu Sans, Verdana, sans-serif\" font-size=\"12\">\n";
-  out += "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n";
-  const std::string title =
-      stream.name.empty() ? "copy tree from " + plan.tree.source : "copy tree of " + stream.name;
-  out += "<text x=\"" + n(kMargin) +
-         "\" y=\"32\" font-size=\"17\" font-weight=\"bold\" fill=\"#22272e\">" + Xml(title) +
-         "</text>\n";
-  std::string facts =
-      Usd(plan.usd_per_gb) + " USD/GB" +
-      (plan.optimal ? " (proven optimal)"
-                    : " (at most " + Format("%.2f", plan.Gap() * 100) + " % above the optimum)") +
-      "  ·  depth " + std::to_string(plan.depth) + "  ·  fan-out " + std::to_string(plan.fanout) +
-      "  ·  worst " + Ms(plan.worst_delay_ms) + " ms, mean " + Ms(plan.mean_delay_ms) + " ms";
-  if (plan.usd_per_day > 0) facts += "  ·  " + Format("%.2f", plan.usd_per_day) + " USD/day";
-  out += "<text x=\"" + n(kMargin) + "\" y=\"54\" fill=\"#57606a\">" + Xml(facts) + "</text>\n";
-
-  const auto curve = [&](const std::string& from, const std::string& to, const std::string& style) {
-    const auto d = static_cast<size_t>(depth.at(from));
-    const double x1 = left[d] + kChar * static_cast<double>(Width(from)) + 20;
-    const double x2 = left[static_cast<size_t>(depth.at(to))];
-    // The last stretch is straight, so that the price above it stands free.
-    const double x3 = x2 - kStraight;
-    const double y1 = middle(from), y2 = middle(to), bend = std::max(20.0, (x3 - x1) / 2);
-    return "<path d=\"M" + n(x1) + " " + n(y1) + " C" + n(x1 + bend) + " " + n(y1) + " " +
-           n(x3 - bend) + " " + n(y2) + " " + n(x3) + " " + n(y2) + " L" + n(x2) + " " + n(y2) +
-           "\" fill=\"none\" " + style + "/>\n";
-  };
-  if (options.standby != nullptr) {
-    for (const Hop& hop : options.standby->hops) {
-      if (!depth.contains(hop.from) || !depth.contains(hop.to)) continue;
-      out +=
-          curve(hop.from, hop.to, "stroke=\"#b8c0c8\" stroke-width=\"1\" stroke-dasharray=\"3 3\"");
+std::string ComparisonJson(const Stream& stream, const std::vector<Contender>& contenders) {
+  const Plan& planned = *contenders.back().plan;
+  Json json;
+  json["stream"] = stream.name;
+  json["source"] = planned.tree.source;
+  json["lower_bound_usd_per_gb"] = Round(planned.lower_bound_usd_per_gb);
+  json["optimal"] = planned.optimal;
+  json["trees"] = Json::array();
+  for (const Contender& contender : contenders) {
+    Json entry = {{"name", contender.name}, {"what", contender.what}};
+    if (contender.plan) {
+      entry["usd_per_gb"] = Round(contender.plan->usd_per_gb);
+      entry["depth"] = contender.plan->depth;
+      entry["fanout"] = contender.plan->fanout;
+      entry["worst_delay_ms"] = Round(contender.plan->worst_delay_ms);
+      entry["broken"] = contender.broken;
+    } else {
+      entry["missing"] = contender.missing;
     }
+    json["trees"].push_back(std::move(entry));
   }
-  for (const Hop& hop : plan.hops) {
-    const double share = dearest > 0 ? hop.usd_per_gb / dearest : 0;
-    out +=
-        curve(hop.from, hop.to,
-              "stroke=\"" + PriceColour(share) + "\" stroke-width=\"" + n(1.2 + 2 * share) + "\"");
-  }
-  for (const Hop& hop : plan.hops) {
-    const double share = dearest > 0 ? hop.usd_per_gb / dearest : 0;
-    const double x2 = left[static_cast<size_t>(hop.depth)];
-    out += label(x2 - 6, middle(hop.to) - 4, "end", PriceColour(share), Usd(hop.usd_per_gb));
-  }
-  const auto draw_box = [&](const std::string& name, const std::string& fill,
-                            const std::string& stroke, const std::string& more,
-                            const std::string& note) {
-    const double x1 = left[static_cast<size_t>(depth.at(name))];
-    const double box_width = kChar * static_cast<double>(Width(name)) + 20;
-    out += "<rect x=\"" + n(x1) + "\" y=\"" + n(middle(name) - kBoxHeight / 2) + "\" width=\"" +
-           n(box_width) + "\" height=\"" + n(kBoxHeight) + "\" rx=\"6\" fill=\"" + fill +
-           "\" stroke=\"" + stroke + "\"" + more + "/>\n";
-    out += "<text x=\"" + n(x1 + box_width / 2) + "\" y=\"" + n(middle(name) + 4) +
-           "\" text-anchor=\"middle\" fill=\"" + (fill == "#2f4f78" ? "#ffffff" : "#22272e") +
-           "\">" + Xml(name) + "</text>\n";
-    if (!note.empty()) {
-      out += label(x1 + box_width + 6, middle(name) + (children.contains(name) ? 14 : 4), "start",
-                   "#7d8590", note);
-    }
-  };
-  draw_box(plan.tree.source, "#2f4f78", "#2f4f78", "", "");
-  for (const Hop& hop : plan.hops) {
-    std::string fill = "#eef2f7", stroke = "#8fa3bb", more;
-    if (!hop.destination) more = " stroke-dasharray=\"4 3\"";
-    if (hop.health == Health::kSick) fill = "#fde3e1", stroke = "#c9372c";
-    if (hop.health == Health::kNew) fill = "#fff3d6", stroke = "#c98a00";
-    draw_box(hop.to, fill, stroke, more, Ms(hop.arrival_ms) + " ms");
-  }
-  return out + "</svg>\n";
+  return json.dump(2) + "\n";
 }
 
 std::string StepsText(const std::vector<Step>& steps) {

@@ -215,7 +215,7 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
   PruneRelays(problem_, &best_);
   result.feasible = IsFeasible(problem_, best_);
   result.proven = exhausted_ || bound_ == weight_;
-  if (result.feasible && !options_.any_tree) {
+  if (result.feasible && options_.shorten_delays && !options_.any_tree) {
     ShortenDelays(problem_, &best_);
     LowerWorstDelay(problem_, options_.seed, options_.work_max / kDelaysPart, &best_);
   }

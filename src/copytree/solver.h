@@ -17,6 +17,8 @@ struct SolveOptions {
   int64_t gap_ppm = 0;
   // Any tree within the limits is good enough, and no longer search is made for it.
   bool any_tree = false;
+  // Of equally light trees a fast one is taken (delays.h).
+  bool shorten_delays = true;
 };
 
 struct SolveResult {

@@ -177,4 +177,18 @@ inline void ExpectConsistent(const Graph& graph, const Stream& stream, const Pla
   EXPECT_LE(plan.lower_bound_usd_per_gb, plan.usd_per_gb + 1e-9);
 }
 
+inline Graph MakeGraph(std::vector<Cluster> clusters, std::vector<Link> links) {
+  Result<Graph> graph = Graph::Create(std::move(clusters), std::move(links));
+  EXPECT_TRUE(graph.ok()) << graph.status();
+  return std::move(graph).value();
+}
+
+inline Plan MustPlan(const Graph& graph, const Stream& stream, const PlanOptions& options = {}) {
+  Result<Plan> plan = MakePlan(graph, stream, options);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  if (!plan.ok()) return {};
+  ExpectConsistent(graph, stream, options, *plan);
+  return std::move(plan).value();
+}
+
 }  // namespace tailcast::copytree
