@@ -86,6 +86,14 @@ class FakeDisk {
   // every handle is dead, its outstanding calls end with kUnknown or Unavailable.
   void PowerLoss();
 
+  // As FakeImage's: what another program does to a file.
+  Status Remove(const std::string& dir, const std::string& name) {
+    return image_.Remove(dir, name);
+  }
+  Status Cut(const std::string& dir, const std::string& name, int64_t length) {
+    return image_.Cut(dir, name, length);
+  }
+
   // While frozen nothing lands and nothing is answered (a stalled disk); thawing lands all.
   void Freeze() { frozen_ = true; }
   void Thaw();

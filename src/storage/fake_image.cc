@@ -106,6 +106,25 @@ Status FakeImage::Quarantine(const std::string& dir, const std::string& name) {
   return OkStatus();
 }
 
+Status FakeImage::Remove(const std::string& dir, const std::string& name) {
+  TAILCAST_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, Find(dir, name));
+  folders_[dir].names.erase(name);
+  folders_[dir].claims.erase(file->key);
+  return OkStatus();
+}
+
+Status FakeImage::Cut(const std::string& dir, const std::string& name, int64_t length) {
+  TAILCAST_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, Find(dir, name));
+  file->cut_at = length;
+  return OkStatus();
+}
+
+Status FakeImage::CheckWhole(const File& file) {
+  if (file.visible() <= file.cut_at) return OkStatus();
+  return DataLossError(file.dir + "/" + file.name + ": position " + std::to_string(file.cut_at) +
+                       " of " + std::to_string(file.visible()) + " committed bytes is missing");
+}
+
 std::vector<std::string> FakeImage::Names(const std::string& dir) const {
   std::vector<std::string> names;
   const auto folder = folders_.find(dir);
@@ -230,10 +249,11 @@ FileSize FakeImage::SizeAsOf(const File& file, MonotonicTime then) {
   return size;
 }
 
-std::string FakeImage::ReadAt(const File& file, int64_t offset, int64_t length) {
-  if (offset >= file.visible()) return "";
-  return file.physical.substr(static_cast<size_t>(offset),
-                              static_cast<size_t>(std::min(length, file.visible() - offset)));
+Result<std::string> FakeImage::ReadAt(const File& file, int64_t offset, int64_t length) {
+  if (offset >= file.visible()) return std::string();
+  const int64_t end = offset + std::min(length, file.visible() - offset);
+  if (end > file.cut_at) return CheckWhole(file);
+  return file.physical.substr(static_cast<size_t>(offset), static_cast<size_t>(end - offset));
 }
 
 int64_t FakeImage::bytes_used() const {

@@ -30,6 +30,7 @@ class FakeImage {
     std::string physical;
     bool named = false;  // false: half created, only the claim is there
     bool deleted = false;
+    int64_t cut_at = INT64_MAX;  // what lies behind is missing, though it may be committed
     struct Past {
       MonotonicTime when;
       FileSize size;
@@ -75,6 +76,11 @@ class FakeImage {
   Status Delete(const std::string& dir, const std::string& name);
   // As Delete; counted.
   Status Quarantine(const std::string& dir, const std::string& name);
+  // What another program does, beside all drivers. The file goes with its claim; who has it open
+  // goes on with what nobody sees. NotFound.
+  Status Remove(const std::string& dir, const std::string& name);
+  // Its bytes from `length` on go, and whatever is appended. NotFound.
+  Status Cut(const std::string& dir, const std::string& name, int64_t length);
   // Sorted. Of files that have their name; of folders directly below.
   std::vector<std::string> Names(const std::string& dir) const;
   std::vector<std::string> Folders(const std::string& dir) const;
@@ -93,8 +99,11 @@ class FakeImage {
 
   // The newest size that is as old as `then`; the oldest that is remembered if none is.
   static FileSize SizeAsOf(const File& file, MonotonicTime then);
-  // What is visible of [offset, offset + length). Neither is negative.
-  static std::string ReadAt(const File& file, int64_t offset, int64_t length);
+  // What is visible of [offset, offset + length). Neither is negative. DataLoss: it was cut.
+  static Result<std::string> ReadAt(const File& file, int64_t offset, int64_t length);
+
+  // DataLoss: it was cut.
+  static Status CheckWhole(const File& file);
 
   int64_t bytes_used() const;
   const Counters& counters() const { return counters_; }

@@ -41,6 +41,23 @@ TEST_F(FakeImageTest, AKeyIsTheFirstClaimantsAndWhoComesNextCompletesItsCreation
             StatusCode::kFailedPrecondition);
 }
 
+TEST_F(FakeImageTest, WhatAnotherProgramDoesToAFileIsSeen) {
+  const auto file = Create("f");
+  ASSERT_EQ(AppendNow(file, Epoch::kFirst, "abcdef"), AppendOutcome::kApplied);
+  ASSERT_TRUE(image_.Cut("d", "f", 4).ok());
+  EXPECT_EQ(FakeImage::CheckWhole(*file).code(), StatusCode::kDataLoss);
+  EXPECT_EQ(*FakeImage::ReadAt(*file, 0, 4), "abcd");
+  EXPECT_EQ(FakeImage::ReadAt(*file, 0, 5).status().code(), StatusCode::kDataLoss);
+  ASSERT_TRUE(image_.Quarantine("d", "f").ok());
+  EXPECT_EQ(AppendNow(file, Epoch::kFirst, "g"), AppendOutcome::kFenced);
+
+  const auto again = Create("f");
+  ASSERT_TRUE(image_.Remove("d", "f").ok());
+  EXPECT_EQ(image_.Find("d", "f").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(AppendNow(again, Epoch::kFirst, "g"), AppendOutcome::kApplied) << "nobody fenced it";
+  EXPECT_TRUE(image_.Claim("d", "f", "f", At(3)).ok()) << "its key is free";
+}
+
 TEST_F(FakeImageTest, AnAppendLandsOnceAndOnlyInItsEpoch) {
   const auto file = Create("f");
   const auto append = image_.Send(file, Epoch{1}, 0, "abc");
@@ -48,14 +65,14 @@ TEST_F(FakeImageTest, AnAppendLandsOnceAndOnlyInItsEpoch) {
   image_.Land(*append, kRoom, At(2));
   image_.Land(*append, kRoom, At(3));
   EXPECT_EQ(append->outcome, AppendOutcome::kApplied);
-  EXPECT_EQ(FakeImage::ReadAt(*file, 0, 100), "abc");
+  EXPECT_EQ(*FakeImage::ReadAt(*file, 0, 100), "abc");
 
   const auto late = image_.Send(file, Epoch{1}, 3, "def");
   ASSERT_TRUE(image_.Fence("d", "f", At(4)).ok());
   image_.Land(*late, kRoom, At(5));
   EXPECT_EQ(late->outcome, AppendOutcome::kFenced);
   EXPECT_EQ(AppendNow(file, Epoch{2}, "ghi"), AppendOutcome::kApplied);
-  EXPECT_EQ(FakeImage::ReadAt(*file, 2, 2), "cg");
+  EXPECT_EQ(*FakeImage::ReadAt(*file, 2, 2), "cg");
 }
 
 TEST_F(FakeImageTest, ADeletedFileTakesNoAppendsAndItsKeyIsFree) {
@@ -88,7 +105,7 @@ TEST_F(FakeImageTest, APowerLossDecidesAboutWhatIsOnItsWayAndShowsNoJunk) {
     ASSERT_TRUE(append->sealed);
     const bool there = append->outcome == AppendOutcome::kApplied;
     (there ? landed : lost)++;
-    EXPECT_EQ(FakeImage::ReadAt(*file, 0, 100), there ? "abcdefgh" : "abc");
+    EXPECT_EQ(*FakeImage::ReadAt(*file, 0, 100), there ? "abcdefgh" : "abc");
     const Status named = image_.GiveName(half);
     claims_kept += named.ok() ? 1 : 0;
     EXPECT_TRUE(named.ok() || named.code() == StatusCode::kUnavailable) << named;

@@ -178,7 +178,7 @@ class FakeReadFile final : public ReadFile {
             return InvalidArgumentError(file->name + ": read of " + std::to_string(length) +
                                         " bytes at " + std::to_string(offset));
           }
-          std::string bytes = FakeImage::ReadAt(*file, offset, length);
+          TAILCAST_ASSIGN_OR_RETURN(std::string bytes, FakeImage::ReadAt(*file, offset, length));
           if (bytes.size() > 1 && disk.rng_.Chance(disk.options_.short_read_rate)) {
             ++disk.counters_.short_reads;
             bytes.resize(1 + disk.rng_.Below(bytes.size() - 1));
@@ -338,6 +338,7 @@ void FakeStore::OpenRead(const std::string& dir, const std::string& name,
       [disk = disk_, client = client_, dir,
        name](FakeImage& image) -> Result<std::unique_ptr<ReadFile>> {
         TAILCAST_ASSIGN_OR_RETURN(const auto file, image.Find(dir, name));
+        TAILCAST_RETURN_IF_ERROR(FakeImage::CheckWhole(*file));
         return std::unique_ptr<ReadFile>(std::make_unique<FakeReadFile>(disk, client, file));
       });
 }

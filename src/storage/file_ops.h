@@ -42,6 +42,9 @@ class OpsFile {
   virtual Status Truncate(int64_t size) = 0;
   // Fewer bytes only at the end of the inode.
   virtual Result<std::string> ReadAt(int64_t offset, int64_t length) = 0;
+  // The end of the bytes that were written from `offset` on: where a hole begins, or the inode
+  // ends. At least `offset`. Where the system knows of no holes, the inode's end.
+  virtual Result<int64_t> WrittenEnd(int64_t offset) = 0;
   // fdatasync: bytes and size of this inode survive a power loss from here on. After an error
   // nobody knows what did, and a second try says nothing.
   virtual Status SyncData() = 0;

@@ -45,6 +45,10 @@ class HookedFile : public OpsFile {
     TAILCAST_RETURN_IF_ERROR(before_("read", path_));
     return file_->ReadAt(offset, length);
   }
+  Result<int64_t> WrittenEnd(int64_t offset) override {
+    TAILCAST_RETURN_IF_ERROR(before_("look", path_));
+    return file_->WrittenEnd(offset);
+  }
   Status SyncData() override {
     TAILCAST_RETURN_IF_ERROR(before_("flush", path_));
     return file_->SyncData();

@@ -167,6 +167,10 @@ class MemoryOpsFile : public OpsFile {
     if (offset >= static_cast<int64_t>(inode_->now.size())) return std::string();
     return inode_->now.substr(static_cast<size_t>(offset), static_cast<size_t>(length));
   }
+  Result<int64_t> WrittenEnd(int64_t offset) override {
+    std::lock_guard lock(files_->mutex_);
+    return std::max(offset, static_cast<int64_t>(inode_->now.size()));
+  }
   Status SyncData() override {
     std::lock_guard lock(files_->mutex_);
     const bool fails = files_->rng_.Chance(files_->faults_.flush_error_rate);

@@ -95,6 +95,37 @@ void Reader::LogOldView(int64_t length, bool booted) const {
   TAILCAST_LOG_STEP(*context_, "ReadBracket", 0, LogFlag("booted", booted));
 }
 
+Status Reader::Missing(int64_t position, int64_t committed, const Segment& segment) const {
+  return DataLossError("read " + Join(file_.folder, file_.name) + ": position " +
+                       std::to_string(position) + " of " + std::to_string(committed) +
+                       " committed bytes is missing from " +
+                       SegmentName(file_.name, file_.header.file_id, segment.header.epoch) +
+                       "; was the file cut by another program?");
+}
+
+Status Reader::CheckWhole() {
+  // The tag first, then the word, then the list: as a look.
+  if (!WordCounts(*context_, *file_.page)) {
+    return file_.page->lost() ? PageLost(file_) : OkStatus();
+  }
+  const CommitWord word = LoadWord(*file_.page);
+  TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<Segments> segments,
+                            ListSegments(*context_, file_, nullptr));
+  if (file_.page->lost()) return PageLost(file_);
+  segments->MarkListedAt(word);
+  for (int64_t offset = 0; offset < word.length;) {
+    const auto [index, stop] = PieceAt(*segments, offset, word.length);
+    const Segment& segment = segments->by_epoch[index];
+    const int64_t shift = kDataOffset - segment.header.start;
+    TAILCAST_ASSIGN_OR_RETURN(const int64_t end, segment.file->WrittenEnd(shift + offset));
+    if (end < shift + stop) return Missing(end - shift, word.length, segment);
+    offset = stop;
+  }
+  std::lock_guard lock(mutex_);
+  known_.segments = std::move(segments);
+  return OkStatus();
+}
+
 Result<FileSize> Reader::Size() {
   TAILCAST_ASSIGN_OR_RETURN(const View view, Look(false));
   return FileSize{view.committed.length, view.committed.epoch};
@@ -123,11 +154,7 @@ Result<std::string> Reader::Read(int64_t offset, int64_t length) {
         segment.file->ReadAt(kDataOffset + offset - segment.header.start, stop - offset));
     bytes += piece;
     if (static_cast<int64_t>(piece.size()) < stop - offset) {
-      return DataLossError("read " + Join(file_.folder, file_.name) + ": position " +
-                           std::to_string(offset + static_cast<int64_t>(piece.size())) + " of " +
-                           std::to_string(committed) + " committed bytes is missing from " +
-                           SegmentName(file_.name, file_.header.file_id, segment.header.epoch) +
-                           "; was the file cut by another program?");
+      return Missing(offset + static_cast<int64_t>(piece.size()), committed, segment);
     }
     if (!logged) {
       logged = true;
@@ -143,7 +170,9 @@ Result<std::string> Reader::Read(int64_t offset, int64_t length) {
 Result<std::unique_ptr<Reader>> OpenRead(const Context& context, const std::string& folder,
                                          const std::string& name) {
   TAILCAST_ASSIGN_OR_RETURN(FirstInode first, OpenNamed(context, folder, name, false));
-  return std::make_unique<Reader>(&context, std::move(first));
+  auto reader = std::make_unique<Reader>(&context, std::move(first));
+  TAILCAST_RETURN_IF_ERROR(reader->CheckWhole());
+  return reader;
 }
 
 }  // namespace tailcast::storage::posix

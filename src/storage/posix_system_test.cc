@@ -154,6 +154,47 @@ TEST(PosixStore, AFileThatIsCutWithinItsFirstPageEndsNobody) {
   EXPECT_EQ(s.Fence("d", "f").status().code(), StatusCode::kDataLoss);
 }
 
+// Another program cuts the file, cuts it while it is appended to (which leaves a hole), or removes
+// what a takeover appended to.
+TEST(PosixStore, AFileOfWhichCommittedBytesAreMissingIsNotOpened) {
+  enum class Damage { kCut, kHole, kSegmentGone };
+  for (const Damage damage : {Damage::kCut, Damage::kHole, Damage::kSegmentGone}) {
+    SCOPED_TRACE(static_cast<int>(damage));
+    TemporaryFolder folder;
+    Opened process(folder.path());
+    SyncStore s = process.Sync();
+    const std::string path = folder.path() + "/d/f";
+    auto file = *s.Create("d", "f", "k");
+    const std::string page(4096, 'a');
+    for (int i = 0; i < 4; ++i) ASSERT_EQ(s.Append(*file, page).outcome, AppendOutcome::kApplied);
+    if (damage == Damage::kSegmentGone) file = *s.Fence("d", "f");
+    ASSERT_EQ(s.Append(*file, page).outcome, AppendOutcome::kApplied);
+    ASSERT_TRUE(s.Open("d", "f").ok());
+    int64_t missing = 2 * 4096;
+    if (damage == Damage::kSegmentGone) {
+      missing = 4 * 4096;
+      for (const auto& entry : std::filesystem::directory_iterator(folder.path() + "/d")) {
+        if (entry.path().filename().string().starts_with(".f.")) {
+          std::filesystem::remove(entry.path());
+        }
+      }
+    } else {
+      ASSERT_EQ(truncate(path.c_str(), 3 * 4096), 0);
+    }
+    if (damage == Damage::kHole) {
+      ASSERT_EQ(s.Append(*file, page).outcome, AppendOutcome::kApplied);
+    }
+    const Status opened = s.Open("d", "f").status();
+    EXPECT_EQ(opened.code(), StatusCode::kDataLoss);
+    EXPECT_THAT(opened.message(), HasSubstr("d/f: position " + std::to_string(missing) + " of "));
+    ASSERT_TRUE(s.Quarantine("d", "f").ok());
+    EXPECT_NE(s.Append(*file, page).outcome, AppendOutcome::kApplied);
+    file = *s.Create("d", "f", "k");
+    ASSERT_EQ(s.Append(*file, "new").outcome, AppendOutcome::kApplied);
+    EXPECT_EQ(*s.ReadAll("d", "f"), "new");
+  }
+}
+
 TEST(MappedPage, TellsWhetherALookAtItWouldWaitForTheDisk) {
   TemporaryFolder folder;
   const auto ops = OpenFileOps(folder.path()).value();

@@ -81,7 +81,7 @@ class ReadFile {
   virtual void Size(Callback<void(Result<FileSize>)> done) = 0;
   // Up to `length` bytes at `offset`: at least one, maybe fewer than asked, if any is committed
   // there; "" only at or past the committed end. InvalidArgument: a negative argument. Unavailable:
-  // I/O.
+  // I/O. DataLoss: committed bytes are missing.
   virtual void Read(int64_t offset, int64_t length, Callback<void(Result<std::string>)> done) = 0;
 };
 
@@ -110,7 +110,8 @@ class Store {
   virtual void OpenFencing(const std::string& dir, const std::string& name,
                            Callback<void(Result<std::unique_ptr<AppendFile>>)> done) = 0;
 
-  // NotFound if there is no such file.
+  // NotFound if there is no such file. DataLoss: of what is committed something is missing, as far
+  // as that is seen without reading it; Read finds the rest.
   virtual void OpenRead(const std::string& dir, const std::string& name,
                         Callback<void(Result<std::unique_ptr<ReadFile>>)> done) = 0;
 

@@ -103,6 +103,12 @@ class SystemFile : public OpsFile {
     bytes.resize(have);
     return bytes;
   }
+  Result<int64_t> WrittenEnd(int64_t offset) override {
+    off_t end = lseek(fd_, offset, SEEK_HOLE);
+    if (end < 0 && errno == EINVAL) end = lseek(fd_, 0, SEEK_END);
+    if (end < 0 && errno != ENXIO) return SystemError(*root_, errno, "look into " + path_);
+    return std::max<int64_t>(end, offset);
+  }
   Status SyncData() override {
     // EINTR does not come from local file systems; after any error the pages are gone, so there is
     // no second try.
