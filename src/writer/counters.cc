@@ -36,6 +36,9 @@ Counters::Counters(MetricRegistry& m)
                                "Operations on files below the retention floor; refused.")),
       takeovers(m.GetCounter("tailcast_writer_takeovers_total",
                              "Primary files opened by fencing an earlier writer.")),
+      damaged(m.GetCounter("tailcast_writer_damaged_files_total",
+                           "Files of which committed bytes were missing; set aside and copied "
+                           "again.")),
       reader_lost(
           m.GetCounter("tailcast_writer_reader_lost_total", "Streams that ended before the seal.")),
       jumps(m.GetCounter("tailcast_writer_jumps_total",

@@ -23,6 +23,7 @@ struct Counters {
   Counter& notify_failed;
   Counter& below_floor;
   Counter& takeovers;
+  Counter& damaged;
   Counter& reader_lost;
   Counter& jumps;
   Counter& bytes_primary;

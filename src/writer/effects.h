@@ -10,6 +10,7 @@
 //   ReadLock           the metadata cache        OnWinner
 //   WriteLock          the metadata cache        nothing: a lost write shows when the lock is read
 //   OpenFile           the primary layer         OnFileOpened
+//   SetAside           the primary layer         OnSetAside
 //   AppendToFile       the primary layer         OnAppended
 //   WriteChunks        the data cache            OnChunksWritten
 //   AskFloor           listing, or what is known OnFloor
@@ -71,7 +72,13 @@ struct WriteLock {
 };
 struct OpenFile {
   stream::Part part = stream::Part::kData;
-  bool create = false;  // exclusively; else by fencing whoever had it
+  // Exclusively; else what is there, which has to be whole, by fencing whoever had it. DataLoss: it
+  // is not.
+  bool create = false;
+};
+struct SetAside {
+  stream::Part part = stream::Part::kData;
+  Status why;
 };
 struct AppendToFile {
   stream::Part part = stream::Part::kData;
@@ -95,8 +102,8 @@ struct NotifyScheduler {
 struct DoWorkLater {};
 
 using Effect = std::variant<SendOpened, SendProgress, SendSuperseded, CloseStream, PublishMetadata,
-                            ReadMetadata, ReadLock, WriteLock, OpenFile, AppendToFile, WriteChunks,
-                            AskFloor, NotifyScheduler, DoWorkLater>;
+                            ReadMetadata, ReadLock, WriteLock, OpenFile, SetAside, AppendToFile,
+                            WriteChunks, AskFloor, NotifyScheduler, DoWorkLater>;
 using Effects = std::vector<Effect>;
 
 }  // namespace tailcast::writer

@@ -206,20 +206,45 @@ void OperationDriver::Do(OpenFile& effect) {
   const stream::Part part = effect.part;
   const std::string name = stream::FileName(context_.file().stem, part);
   auto done = scope_.Bind([this, part](Result<std::unique_ptr<storage::AppendFile>> file) {
-    Result<OpenedFile> opened =
-        file.ok() ? Result<OpenedFile>(OpenedFile{(*file)->committed_length(), (*file)->epoch()})
-                  : Result<OpenedFile>(file.status());
-    if (file.ok()) files_[static_cast<int>(part)] = std::move(*file);
-    GiveTo<PrimaryOperationCore>([&](PrimaryOperationCore& core, MonotonicTime now, Effects& out) {
-      core.OnFileOpened(now, part, opened, out);
-    });
+    OnOpened(part, std::move(file));
   });
   if (effect.create) {
     const std::string key = stream::CreationKey(context_.file().stem.seq, part);
     ports_.ports.store->CreateExclusive(dir, name, key, std::move(done));
-  } else {
-    ports_.ports.store->OpenFencing(dir, name, std::move(done));
+    return;
   }
+  // Whoever appends looks at the end only; whoever reads finds out what is missing before it.
+  ports_.ports.store->OpenRead(
+      dir, name,
+      scope_.Bind([this, dir, name, part, done = std::move(done)](
+                      Result<std::unique_ptr<storage::ReadFile>> file) mutable {
+        if (!file.ok()) return OnOpened(part, file.status());
+        ports_.ports.store->OpenFencing(dir, name, std::move(done));
+      }));
+}
+
+void OperationDriver::OnOpened(stream::Part part,
+                               Result<std::unique_ptr<storage::AppendFile>> file) {
+  Result<OpenedFile> opened =
+      file.ok() ? Result<OpenedFile>(OpenedFile{(*file)->committed_length(), (*file)->epoch()})
+                : Result<OpenedFile>(file.status());
+  if (file.ok()) files_[static_cast<int>(part)] = std::move(*file);
+  GiveTo<PrimaryOperationCore>([&](PrimaryOperationCore& core, MonotonicTime now, Effects& out) {
+    core.OnFileOpened(now, part, opened, out);
+  });
+}
+
+void OperationDriver::Do(SetAside& effect) {
+  const stream::Part part = effect.part;
+  kLog.Error(context_.Name(), ": ", effect.why.message(), "; it is set aside and copied again");
+  ports_.ports.store->Quarantine(
+      stream::ShardDir(context_.file().shard), stream::FileName(context_.file().stem, part),
+      scope_.Bind([this, part](const Status& status) {
+        GiveTo<PrimaryOperationCore>(
+            [&](PrimaryOperationCore& core, MonotonicTime now, Effects& out) {
+              core.OnSetAside(now, part, status, out);
+            });
+      }));
 }
 
 void OperationDriver::Do(AppendToFile& effect) {

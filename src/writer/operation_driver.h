@@ -69,6 +69,7 @@ class OperationDriver {
   template <typename LayerCore, typename Input>
   void GiveTo(Input input);
   void CarryOut(Effects& effects);
+  void OnOpened(stream::Part part, Result<std::unique_ptr<storage::AppendFile>> file);
   void ArmTimer();
 
   void Do(SendOpened& effect);
@@ -80,6 +81,7 @@ class OperationDriver {
   void Do(ReadLock& effect);
   void Do(WriteLock& effect);
   void Do(OpenFile& effect);
+  void Do(SetAside& effect);
   void Do(AppendToFile& effect);
   void Do(WriteChunks& effect);
   void Do(AskFloor& effect);

@@ -91,7 +91,12 @@ class Running {
       if (const auto* open = std::get_if<OpenFile>(&effect)) {
         return Give(&Core::OnFileOpened, open->part,
                     well ? Result<OpenedFile>(OpenedFile{0, storage::Epoch::kFirst})
-                         : Result<OpenedFile>(NotFoundError("fuzzed")));
+                    : open->part == stream::Part::kData
+                        ? Result<OpenedFile>(NotFoundError("fuzzed"))
+                        : Result<OpenedFile>(DataLossError("fuzzed")));
+      }
+      if (const auto* aside = std::get_if<SetAside>(&effect)) {
+        return Give(&Core::OnSetAside, aside->part, status);
       }
       if (const auto* append = std::get_if<AppendToFile>(&effect)) {
         storage::AppendResult result;

@@ -140,7 +140,7 @@ void PrimaryOperationCore::OnFloor(MonotonicTime, const Result<int64_t>& floor, 
 
 void PrimaryOperationCore::OnFileOpened(MonotonicTime now, Part part,
                                         const Result<OpenedFile>& opened, Effects& out) {
-  if (life_.ended() || phase_ != Phase::kOpening || part != opening_) return;
+  if (life_.ended() || phase_ != Phase::kOpening || part != opening_ || setting_aside_) return;
   if (!opened.ok()) {
     const Status& status = opened.status();
     if (kNeverTakeOver.planted()) return Fail(status, out);
@@ -155,6 +155,12 @@ void PrimaryOperationCore::OnFileOpened(MonotonicTime now, Part part,
       creating_ = false;
     } else if (!creating_ && IsNotFound(status) && created_again_++ < kCreatedAgainMax) {
       creating_ = true;
+    } else if (IsDataLoss(status) && !was_set_aside_[static_cast<int>(part)]) {
+      context_.counters.damaged.Add();
+      setting_aside_ = true;
+      was_set_aside_[static_cast<int>(part)] = true;
+      out.push_back(SetAside{part, status});
+      return;
     } else {
       return Fail(status.WithContext(context_.Name()), out);
     }
@@ -166,6 +172,15 @@ void PrimaryOperationCore::OnFileOpened(MonotonicTime now, Part part,
   if (part == Part::kIndex) return OnBothOpen(now, out);
   opening_ = Part::kIndex;
   out.push_back(OpenFile{opening_, creating_});
+}
+
+void PrimaryOperationCore::OnSetAside(MonotonicTime, Part part, const Status& status,
+                                      Effects& out) {
+  if (life_.ended() || !setting_aside_ || part != opening_) return;
+  setting_aside_ = false;
+  if (!status.ok() && !IsNotFound(status)) return Fail(status.WithContext(context_.Name()), out);
+  creating_ = true;
+  out.push_back(OpenFile{part, creating_});
 }
 
 void PrimaryOperationCore::OnBothOpen(MonotonicTime now, Effects& out) {

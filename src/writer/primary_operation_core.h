@@ -5,7 +5,7 @@
 //                                                              │ not below the floor
 //                                                              ▼
 //                      exists: fence it, gone: create it ┌► kOpening, data then index: the index
-//                                                        └──┘  │   file commits the pair
+//                      damaged: set it aside, create it  └──┘  │   file commits the pair
 //                                                              ▼ both are open
 //                                                          kCopying
 //                                                              │ an append was fenced
@@ -14,9 +14,11 @@
 //
 // A new file is opened at once, and bytes may come before its first answer. One that may be there
 // already waits for the first look at its lock, so that an operation that was superseded long ago
-// does not fence its successor. The operation may end in every phase (life_core.h); a fenced one
-// never reopens; an append of unknown outcome ends it: a successor opens the file anew and finds
-// out what is committed.
+// does not fence its successor. A file of which committed bytes are missing, because another
+// program cut it or removed a part of it, is copied again from its beginning; the other half of its
+// pair stays as it is, so the index may then know of data that is still to come. The operation may
+// end in every phase (life_core.h); a fenced one never reopens; an append of unknown outcome ends
+// it: a successor opens the file anew and finds out what is committed.
 //
 // A core: no clock, no I/O, one thread. Internal to the module.
 #pragma once
@@ -61,6 +63,7 @@ class PrimaryOperationCore {
   void OnFloor(MonotonicTime now, const Result<int64_t>& floor, Effects& out);
   void OnFileOpened(MonotonicTime now, stream::Part part, const Result<OpenedFile>& opened,
                     Effects& out);
+  void OnSetAside(MonotonicTime now, stream::Part part, const Status& status, Effects& out);
   void OnAppended(MonotonicTime now, stream::Part part, const storage::AppendResult& result,
                   Effects& out);
   void OnWinner(MonotonicTime now, const std::optional<stream::LockValue>& winner, Effects& out);
@@ -93,6 +96,8 @@ class PrimaryOperationCore {
   stream::Part opening_ = stream::Part::kData;
   bool creating_ = false;
   int created_again_ = 0;
+  bool setting_aside_ = false;
+  bool was_set_aside_[stream::kParts] = {false, false};
   std::vector<EarlyBytes> early_;  // bytes that came before
   int64_t early_bytes_ = 0;
   // Once both are open.

@@ -124,6 +124,43 @@ TEST_F(PrimaryOperationCoreTest, AnotherFileUnderTheSameNumberIsAnAlarm) {
   EXPECT_TRUE(IsDataLoss(The<CloseStream>(out).status));
 }
 
+TEST_F(PrimaryOperationCoreTest, ADamagedFileIsSetAsideAndCopiedAgainFromItsBeginning) {
+  Make(false);
+  Give(&Core::Start);
+  TakeLock();
+  EXPECT_FALSE(The<OpenFile>(Give(&Core::OnFloor, Result<int64_t>(0))).create);
+  Effects out = OpenFails(Part::kData, DataLossError("it was cut"));
+  EXPECT_FALSE(Has<OpenFile>(out)) << "its name is taken as long as it is there";
+  EXPECT_EQ(The<SetAside>(out).part, Part::kData);
+  EXPECT_TRUE(OpenFails(Part::kData, DataLossError("it was cut")).empty()) << "once";
+  out = Give(&Core::OnSetAside, Part::kData, OkStatus());
+  EXPECT_TRUE(The<OpenFile>(out).create);
+  out = Opened(Part::kData);
+  EXPECT_EQ(The<OpenFile>(out).part, Part::kIndex);
+  // The index is whole. A takeover may have created it, too.
+  out = OpenFails(Part::kIndex, AlreadyExistsError(Name(Part::kIndex)));
+  EXPECT_FALSE(The<OpenFile>(out).create);
+  out = Opened(Part::kIndex, 64, storage::Epoch{2});
+  EXPECT_EQ(The<SendOpened>(out).lengths, (Lengths{0, 64}));
+  EXPECT_EQ(counters_.damaged.value(), 1);
+}
+
+TEST_F(PrimaryOperationCoreTest, WhatCannotBeSetAsideEndsTheOperation) {
+  for (const bool again : {false, true}) {
+    Make(false);
+    Give(&Core::Start);
+    TakeLock();
+    Give(&Core::OnFloor, Result<int64_t>(0));
+    OpenFails(Part::kData, DataLossError("it was cut"));
+    Effects out = Give(&Core::OnSetAside, Part::kData,
+                       again ? NotFoundError("gone") : UnavailableError("another is at it"));
+    // Who makes it damaged again and again is not fought.
+    if (again) out = OpenFails(Part::kData, DataLossError("it was cut"));
+    EXPECT_FALSE(Has<SetAside>(out));
+    EXPECT_EQ(The<CloseStream>(out).cause, EndCause::kLayerFailed);
+  }
+}
+
 TEST_F(PrimaryOperationCoreTest, AFileThatComesAndGoesIsNotChasedForEver) {
   Make(false);
   Give(&Core::Start);
