@@ -229,6 +229,12 @@ MonotonicTime RegistryCore::NextExpiry() const {
   return std::min(clock_.When(next), seen_ + tick_);
 }
 
+void RegistryCore::ShowLacking(const std::vector<v1::LackingFile>& lacking, int64_t total) {
+  *view_.mutable_lacking() = {lacking.begin(), lacking.end()};
+  view_.set_lacking_total(total);
+  Changed();
+}
+
 Status RegistryCore::ChangeRing(const v1::ChangeRingRequest& request) {
   if (!request.cancel()) {
     std::vector<std::string> here;

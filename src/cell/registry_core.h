@@ -76,6 +76,9 @@ class RegistryCore {
   Catalogue& catalogue() { return catalogue_; }
   const Catalogue& catalogue() const { return catalogue_; }
 
+  // What the cell lacks of its files, for the view. Soft state.
+  void ShowLacking(const std::vector<v1::LackingFile>& lacking, int64_t total);
+
   // As CacheMembers::ChangeTo, or its Cancel.
   Status ChangeRing(const v1::ChangeRingRequest& request);
 

@@ -5,6 +5,7 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/stream/message_ids.h"
+#include "tailcast/stream/shard_listing.h"
 
 namespace tailcast::scheduler {
 
@@ -178,6 +179,12 @@ void CopySet::OnListing(MonotonicTime now, const ShardId& id, int64_t floor,
   for (auto stem = stems.rbegin(); stem != stems.rend(); ++stem) {
     if (shard->IsDone(stem->seq) || shard->Find(stem->seq) != nullptr) continue;
     AddFile(now, id, *stem, true, out);
+    if (stem == stems.rbegin()) continue;
+    // Its successor may be done and forgotten.
+    const auto seal = stream::SealBetween(*stem, *std::prev(stem));
+    if (seal && shard->Seal(stem->seq, seal->length[0], seal->length[1])) {
+      UpdateSeal({id, *stem}, out);
+    }
   }
   ForgetDone(id);
 }
@@ -423,6 +430,34 @@ void CopySet::OnProgress(MonotonicTime now, const ShardId& id, const std::string
     CarryOut(now, *stream, events, none);
   }
   ForgetDone(id);
+}
+
+// What nobody copies any more, or what the operation that runs goes on writing where nobody sees
+// it.
+bool CopySet::OnLacking(MonotonicTime now, const ShardId& id, const std::string& cell, int64_t seq,
+                        v1::LackingFile::Kind kind, Effects& out) {
+  ShardFiles* shard = FindShard(id);
+  const EdgeChange* edge = FindEdge(id.stream, cell);
+  if (shard == nullptr || edge == nullptr || edge->Retired(id.shard, Layer::kPrimary)) return false;
+  if (shard->Reopen(seq)) {
+    out.list.insert(id);  // its stem
+    return true;
+  }
+  const ShardFiles::File* file = shard->Find(seq);
+  if (file == nullptr) return false;
+  const Row row = operations_.Find({{id, file->stem}, Layer::kPrimary, cell});
+  if (row == operations_.end()) return false;
+  if (row->second.phase == Phase::kDone) {
+    operations_.Reopen(row);
+    operations_.Release(now, row);
+    return true;
+  }
+  if (row->second.phase != Phase::kRunning || !row->second.opened ||
+      kind == v1::LackingFile::INCOMPLETE) {
+    return false;  // it is being copied
+  }
+  operations_.Move(now, row);
+  return true;
 }
 
 // What both ends have of the file of a held operation; nullptr: nothing.

@@ -64,6 +64,8 @@ class CopySet {
                   int64_t floor, const std::vector<PairLengths>& there,
                   const std::vector<PairLengths>& here, int64_t covered_to);
   void OnProgressFailed(MonotonicTime now, const stream::ShardId& shard, const std::string& cell);
+  bool OnLacking(MonotonicTime now, const stream::ShardId& shard, const std::string& cell,
+                 int64_t seq, v1::LackingFile::Kind kind, Effects& out);
 
   // --- operations ---
   // A reader runs an operation that the table does not know. end(): nobody wants it.

@@ -139,6 +139,52 @@ TEST_F(CopySetTest, AFileIsForgottenWhenAllOfItsOperationsAreOver) {
             operations_.end());
 }
 
+TEST_F(CopySetTest, WhatATargetHasLostIsCopiedAgain) {
+  set_.OnStream(At(0), Tree({{"a", "b"}}), out_);
+  Listing({});
+  for (int64_t seq = 1; seq <= 3; ++seq) {
+    Notice(seq);
+    for (const Layer layer : {Layer::kPrimary, Layer::kCache}) {
+      set_.OnCopied(Start(seq, layer, "b"), 100, 64);
+    }
+  }
+  EXPECT_THAT(Rows(), ElementsAre("3 primary b: done", "3 cache b: done"));
+  out_ = Effects();
+  const auto lacks = [&](int64_t seq, v1::LackingFile::Kind kind = v1::LackingFile::ABSENT) {
+    return set_.OnLacking(At(1), shard_, "b", seq, kind, out_);
+  };
+  EXPECT_TRUE(lacks(1));
+  EXPECT_THAT(out_.list, ElementsAre(shard_)) << "for its stem";
+  EXPECT_FALSE(lacks(1)) << "it is on its way";
+  EXPECT_TRUE(lacks(3)) << "the newest is known";
+  EXPECT_FALSE(lacks(9));
+  Listing({File(1), File(2), File(3)});
+  EXPECT_THAT(Rows(), ElementsAre("1 primary b: held", "3 primary b: wanted", "3 cache b: done"));
+  Progress(10, "b", {Whole(2)});
+  const Row row = Start(1, Layer::kPrimary, "b");
+  EXPECT_EQ(set_.Describe(row).seal[0], 100) << "its successor is forgotten";
+  EXPECT_FALSE(set_.Describe(row).fresh);
+  set_.OnCopied(row, 100, 64);
+  EXPECT_THAT(Rows(), ElementsAre("3 primary b: wanted", "3 cache b: done"));
+}
+
+TEST_F(CopySetTest, AnOperationThatWritesWhereNobodySeesItIsMoved) {
+  set_.OnStream(At(0), Tree({{"a", "b"}}), out_);
+  Notice(1);
+  const Row row = Start(1, Layer::kPrimary, "b");
+  const auto lacks = [&](v1::LackingFile::Kind kind) {
+    return set_.OnLacking(At(1), shard_, "b", 1, kind, out_);
+  };
+  EXPECT_FALSE(lacks(v1::LackingFile::ABSENT)) << "it is about to open it";
+  operations_.Confirm(row);
+  v1::OperationReport report;
+  report.set_opened(true);
+  operations_.Note(row, report);
+  EXPECT_FALSE(lacks(v1::LackingFile::INCOMPLETE)) << "it is at it";
+  EXPECT_TRUE(lacks(v1::LackingFile::DAMAGED));
+  EXPECT_EQ(row->second.phase, Phase::kWanted);
+}
+
 TEST_F(CopySetTest, ANoticeThatLeavesAHoleAsksForAListing) {
   set_.OnStream(At(0), Tree({{"a", "b"}}), out_);
   Listing({});

@@ -85,18 +85,32 @@ void DiskProgress::ReadNext(const std::shared_ptr<Reading>& reading) {
   const size_t part = reading->next % stream::kParts;
   if (part == 0) reading->progress.files.push_back({stem, {0, 0}});
   ++reading->next;
-  store_.OpenRead(
-      reading->dir, stream::FileName(stem, static_cast<stream::Part>(part)),
-      scope_.Bind([this, reading, part](Result<std::unique_ptr<storage::ReadFile>> file) {
-        if (IsNotFound(file.status())) return ReadNext(reading);  // collected meanwhile
-        if (!file.ok()) return reading->done(file.status());
-        reading->file = std::move(*file);
-        reading->file->Size(scope_.Bind([this, reading, part](Result<storage::FileSize> size) {
-          if (!size.ok()) return reading->done(size.status());
-          reading->progress.files.back().length[part] = size->committed_length;
-          ReadNext(reading);
-        }));
-      }));
+  // Of a pair that is not whole nothing is said.
+  const auto drop_pair = [this, reading, part](const Status& why) {
+    if (IsDataLoss(why)) {
+      reading->progress.damaged.push_back(reading->progress.files.back().stem.seq);
+    }
+    reading->progress.files.pop_back();
+    reading->next += stream::kParts - 1 - part;
+    ReadNext(reading);
+  };
+  const auto is_not_whole = [](const Status& status) {
+    return IsDataLoss(status) || IsNotFound(status);
+  };
+  store_.OpenRead(reading->dir, stream::FileName(stem, static_cast<stream::Part>(part)),
+                  scope_.Bind([this, reading, part, drop_pair,
+                               is_not_whole](Result<std::unique_ptr<storage::ReadFile>> file) {
+                    if (is_not_whole(file.status())) return drop_pair(file.status());
+                    if (!file.ok()) return reading->done(file.status());
+                    reading->file = std::move(*file);
+                    reading->file->Size(scope_.Bind([this, reading, part, drop_pair,
+                                                     is_not_whole](Result<storage::FileSize> size) {
+                      if (is_not_whole(size.status())) return drop_pair(size.status());
+                      if (!size.ok()) return reading->done(size.status());
+                      reading->progress.files.back().length[part] = size->committed_length;
+                      ReadNext(reading);
+                    }));
+                  }));
 }
 
 }  // namespace tailcast::scheduler

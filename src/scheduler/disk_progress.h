@@ -22,6 +22,7 @@ struct ShardProgress {
   int64_t floor = 1;               // what is below was collected
   std::vector<PairLengths> files;  // ascending
   int64_t covered_to = INT64_MAX;  // nothing is said of files above
+  std::vector<int64_t> damaged;    // here only: committed bytes of them are missing; not in `files`
 };
 v1::ShardProgressReply ToProto(const ShardProgress& progress);
 // Files whose stem is none are left out.
@@ -41,8 +42,8 @@ class DiskProgress {
   // Errors: as Store::List; those of stream::ShardListing::Parse.
   void List(const stream::ShardId& shard, Callback<void(Result<Listing>)> done);
 
-  // The lengths of up to `files_max` files from `from_seq` on; a file that is collected meanwhile
-  // has none. `floor` is the least that the result names.
+  // The lengths of up to `files_max` files from `from_seq` on. One that is damaged, or gone when it
+  // is looked at, is not there. `floor` is the least that the result names.
   void Read(const stream::ShardId& shard, int64_t floor, int64_t from_seq, int files_max,
             Callback<void(Result<ShardProgress>)> done);
 

@@ -69,6 +69,21 @@ TEST_F(DiskProgressTest, LengthsAreOfCompletePairsFromTheOneThatIsAskedFor) {
   EXPECT_EQ(Read(1, 4, 10).files.size(), 1u) << "half a pair is no file";
 }
 
+TEST_F(DiskProgressTest, ADamagedPairIsNotThereAndIsNamed) {
+  for (int64_t seq = 1; seq <= 4; ++seq) {
+    Write(seq, Part::kData, std::string(10, 'x'));
+    Write(seq, Part::kIndex, std::string(32, 'x'));
+  }
+  const std::string dir = stream::ShardDir(shard_);
+  ASSERT_TRUE(disk_.Cut(dir, stream::FileName(File(2), Part::kData), 5).ok());
+  ASSERT_TRUE(disk_.Cut(dir, stream::FileName(File(3), Part::kIndex), 5).ok());
+  const ShardProgress progress = Read(1, 1, 10);
+  ASSERT_EQ(progress.files.size(), 2u);
+  EXPECT_EQ(progress.files[0].stem, File(1));
+  EXPECT_EQ(progress.files[1].stem, File(4));
+  EXPECT_THAT(progress.damaged, ::testing::ElementsAre(2, 3));
+}
+
 TEST_F(DiskProgressTest, AListingHasTheCompletePairs) {
   Write(1, Part::kData, "a");
   Write(1, Part::kIndex, "b");

@@ -35,7 +35,7 @@ bool IsAssigned(Phase phase) { return phase == Phase::kStarting || phase == Phas
 bool MayFollow(Phase from, Phase to) {
   switch (to) {
     case Phase::kHeld:
-      return false;
+      return from == Phase::kDone;
     case Phase::kWanted:
       return !IsOver(from);
     case Phase::kStarting:
@@ -171,6 +171,18 @@ void OperationTable::Move(MonotonicTime now, Row row) {
 }
 
 void OperationTable::Finish(Row row) { SetPhase(row, Phase::kDone); }
+
+void OperationTable::Reopen(Row row) {
+  OperationState& op = At(row);
+  op.fresh = false;
+  op.written[0] = op.written[1] = 0;
+  SetPhase(row, Phase::kHeld);
+}
+
+void OperationTable::SkipTo(Row row, uint32_t attempt) {
+  OperationState& op = At(row);
+  op.attempt = std::max(op.attempt, attempt);
+}
 
 void OperationTable::GiveUp(Row row, const std::string& message) {
   if (!message.empty()) At(row).message = message;

@@ -12,6 +12,8 @@
 //     |                  |                    |                 |
 //     +------- GiveUp ---+--------------------+-----------------+------> given up
 //
+//     done ---Reopen---> held
+//
 //   held      waits for what the target says it has, or for a change of the tree
 //   wanted    is to be started, at `not_before` or later
 //   starting  a reader was told, and did not confirm
@@ -115,6 +117,10 @@ class OperationTable {
   // Wanted again, though nothing failed.
   void Move(MonotonicTime now, Row row);
   void Finish(Row row);
+  // What is done is held again: the target has lost it.
+  void Reopen(Row row);
+  // An earlier operation of this scheduler on the file had this attempt: the next one is a greater.
+  void SkipTo(Row row, uint32_t attempt);
   // An empty message leaves the last one.
   void GiveUp(Row row, const std::string& message);
   // Lengths and `opened` of a report. What gets on has not failed.

@@ -63,7 +63,7 @@ TEST_F(OperationTableTest, TheDiagramIsWhatMayFollow) {
   EXPECT_THAT(after(Phase::kWanted), ElementsAre("wanted", "starting", "running", "given up"));
   EXPECT_THAT(after(Phase::kStarting), ElementsAre("wanted", "running", "done", "given up"));
   EXPECT_THAT(after(Phase::kRunning), ElementsAre("wanted", "running", "done", "given up"));
-  EXPECT_THAT(after(Phase::kDone), IsEmpty());
+  EXPECT_THAT(after(Phase::kDone), ElementsAre("held"));
   EXPECT_THAT(after(Phase::kGivenUp), ElementsAre("running"));
 }
 
@@ -99,6 +99,22 @@ TEST_F(OperationTableTest, EachAttemptHasAGreaterTermAndANonceOfItsOwn) {
   ASSERT_TRUE(table_.Start(row, kTree, {"r1", "w1", "", ""}));
   EXPECT_EQ(row->second.id.term, (Term{kTree, kScheduler, 2}));
   EXPECT_NE(row->second.id.nonce, first.nonce);
+}
+
+TEST_F(OperationTableTest, WhatTheTargetHasLostIsNotFreshAndHasAGreaterTermThanBefore) {
+  const Row row = MakeRow(1, Phase::kDone);
+  const stream::OperationId before = row->second.id;
+  table_.Reopen(row);
+  EXPECT_EQ(row->second.phase, Phase::kHeld);
+  EXPECT_EQ(table_.unfinished(), 1);
+  table_.Release(At(10), row);
+  table_.SkipTo(row, 7);
+  ASSERT_TRUE(table_.Start(row, kTree, {"r0", "w0", "", ""}));
+  EXPECT_FALSE(row->second.fresh);
+  EXPECT_GT(row->second.id.term, before.term);
+  EXPECT_EQ(row->second.id.term.attempt, 8u);
+  table_.SkipTo(row, 3);
+  EXPECT_EQ(row->second.attempt, 8u) << "it never goes back";
 }
 
 TEST_F(OperationTableTest, TheFirstFailureIsRetriedAtOnceTheOthersWithBackOff) {

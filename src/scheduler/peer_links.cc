@@ -79,6 +79,7 @@ void PeerLinks::OnView(Link& link) {
                    stream::TreeVersion{stream.settled_version()}, driver_.effects());
   }
   ForgetLost(link);
+  CopyLacking(link);
   on_view_();
   driver_.DoWorkSoon();
 }
@@ -89,7 +90,24 @@ void PeerLinks::ForgetLost(Link& link) {
   const uint64_t before = std::exchange(link.registry_id, registry);
   if (before == 0 || before == registry) return;
   link.installed.clear();
+  link.lacking_seen = 0;
   Tell(link);
+}
+
+// What it says that it lacks, since we looked last.
+void PeerLinks::CopyLacking(Link& link) {
+  const uint64_t before = link.lacking_seen;
+  for (const v1::LackingFile& file : link.view.view().lacking()) {
+    if (file.look() <= before) continue;
+    link.lacking_seen = std::max(link.lacking_seen, file.look());
+    const stream::ShardId shard = stream::ShardOf(file);
+    if (!driver_.core().OnLacking(driver_.now(), shard, link.cell, file.seq(), file.kind(),
+                                  driver_.effects())) {
+      continue;
+    }
+    kLog.Warn("cell ", link.cell, " lacks file ", file.seq(), " of ", shard.ToString(),
+              ", which it had: copying it again");
+  }
 }
 
 bool PeerLinks::IsFinished(const v1::StreamConfig& stream, const std::string& cell) const {

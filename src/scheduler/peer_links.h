@@ -89,6 +89,7 @@ class PeerLinks {
     const std::unique_ptr<rpc::Client> client;
     cell::CellClient view;
     uint64_t registry_id = 0;                     // of its last view
+    uint64_t lacking_seen = 0;                    // v1::LackingFile.look, up to here
     std::map<std::string, ToldStream> installed;  // by stream name, as last answered
     std::set<std::string> installing;             // asked, and not answered
     Timer retry;
@@ -98,6 +99,7 @@ class PeerLinks {
   void Connect(const Neighbour& neighbour);
   void OnView(Link& link);
   void ForgetLost(Link& link);
+  void CopyLacking(Link& link);
   void Tell(Link& link);
   void Install(Link& link, const v1::StreamConfig& stream, const ToldStream& what);
   void OnInstalled(Link& link, const std::string& stream, const ToldStream& what,

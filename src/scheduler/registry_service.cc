@@ -117,6 +117,11 @@ bool RegistryService::ViewIsReady() const {
          });
 }
 
+void RegistryService::ShowLacking(const std::vector<v1::LackingFile>& lacking, int64_t total) {
+  core_->ShowLacking(lacking, total);
+  OnViewChanged();
+}
+
 // Whoever waits gets the view in a later turn, with all that changed in this one.
 void RegistryService::OnViewChanged() {
   ShowCaches();

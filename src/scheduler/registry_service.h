@@ -94,6 +94,8 @@ class RegistryService {
   const v1::CellView& view() const { return core_->view(); }
   // To be changed by its owner: what the parts of the scheduler have found out; before a Persist.
   cell::Catalogue& catalogue() { return core_->catalogue(); }
+  // As RegistryCore's; to whoever waits for the view, too.
+  void ShowLacking(const std::vector<v1::LackingFile>& lacking, int64_t total);
   // Writes what changed, if anything did; then shows it and runs `then`.
   void Persist(Callback<void(Status)> then);
 

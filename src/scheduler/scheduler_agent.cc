@@ -128,6 +128,11 @@ void SchedulerAgent::OnOpened() {
         registry_.catalogue().SetOnDisk(deleted, false);
         registry_.Persist(scope_.Bind([](const Status&) {}));
       });
+  check_ = std::make_unique<FileCheck>(
+      loop_, disk_, registry_.core(), metrics_, FileCheckOptions{.cell = options_.registry.cell},
+      [this](const std::vector<v1::LackingFile>& lacking, int64_t total) {
+        registry_.ShowLacking(lacking, total);
+      });
   kLog.Info("cell ", options_.registry.cell, ": scheduler ", Raw(incarnation), " begins");
   registry_.Persist(scope_.Bind([this](const Status& status) { OnFirstWritten(status); }));
 }
@@ -149,6 +154,7 @@ void SchedulerAgent::OnRegistryLost(const Status& why) {
   peers_->End();
   catalogue_links_->End();
   reclaim_->End();
+  check_->End();
   work_scope_.End();
   if (on_fatal_) loop_.Post(std::move(on_fatal_).With(why));
 }
@@ -179,6 +185,7 @@ void SchedulerAgent::TendDeleted() {
 
 void SchedulerAgent::OnStreamRemoved(const v1::StreamConfig& stream) {
   driver_->core().OnStreamRemoved(stream::IdOf(stream), driver_->effects());
+  check_->OnStreamRemoved(stream::IdOf(stream));
   applied_.erase(stream.name());
   peers_->Forget(stream.name());
   kLog.Info("cell ", options_.registry.cell, ": stream ", stream.name(), " is deleted");
@@ -232,6 +239,7 @@ void SchedulerAgent::NotifyFile(const std::string& bytes, rpc::Responder respond
                                  std::to_string(request->incarnation()) + " and shard " +
                                  std::to_string(request->shard())));
   }
+  check_->OnNotice(file.shard, stem->seq);
   v1::FileNoticeReply reply;
   reply.set_floor_seq(registry_.core().catalogue().Floor(file.shard));
   respond(reply.SerializeAsString());
@@ -284,8 +292,10 @@ void SchedulerAgent::OnStepTaken(const StepTaken& step) {
 }
 
 void SchedulerAgent::ListShard(const ShardId& shard) {
+  check_->OnListingBegins(shard);
   disk_.List(shard, work_scope_.Bind([this, shard](const Result<DiskProgress::Listing>& listing) {
     if (listing.ok()) {
+      check_->OnListed(shard, *listing);
       driver_->core().OnListing(loop_.Now(), shard, listing->floor, listing->stems,
                                 driver_->effects());
       return driver_->DoWorkSoon();
@@ -310,6 +320,7 @@ void SchedulerAgent::Rescan() {
       ListShard({stream::IdOf(stream), s});
     }
   }
+  check_->Look();
 }
 
 void SchedulerAgent::AskProgress(const ShardId& shard, const std::string& cell) {

@@ -8,7 +8,7 @@
 //                                                      v            +--> ReaderLinks ---> readers
 //   producers, writers -- NotifyFile ------------> CoreDriver ------+--> PeerLinks ---> schedulers
 //                                                  (the core)       |                   of peers
-//                                                                   +--> DiskProgress -> the disk
+//                                             FileCheck ------------+--> DiskProgress -> the disk
 //
 // One scheduler per cell may change the registry: a second one fences the first, whose next write
 // fails; it then calls `on_fatal` and answers nothing more.
@@ -31,6 +31,7 @@
 #include "tailcast/scheduler/core_driver.h"
 #include "tailcast/scheduler/disk_progress.h"
 #include "tailcast/scheduler/disk_reclaim.h"
+#include "tailcast/scheduler/file_check.h"
 #include "tailcast/scheduler/peer_links.h"
 #include "tailcast/scheduler/reader_links.h"
 #include "tailcast/scheduler/registry_service.h"
@@ -132,6 +133,7 @@ class SchedulerAgent : private RegistryService::Owner {
   std::unique_ptr<PeerLinks> peers_;
   std::unique_ptr<CatalogueLinks> catalogue_links_;
   std::unique_ptr<DiskReclaim> reclaim_;
+  std::unique_ptr<FileCheck> check_;
   std::map<stream::ShardId, Timer> relist_;  // after failed listings
   Timer rescan_timer_{loop_};
   Scope work_scope_;  // ends when the registry is lost

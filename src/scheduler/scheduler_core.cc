@@ -97,6 +97,14 @@ void SchedulerCore::Shed(MonotonicTime now) {
   }
 }
 
+bool SchedulerCore::OnLacking(MonotonicTime now, const stream::ShardId& shard,
+                              const std::string& cell, int64_t seq, v1::LackingFile::Kind kind,
+                              Effects& out) {
+  const bool again = copies_.OnLacking(now, shard, cell, seq, kind, out);
+  if (again) ++counters_.copied_again;
+  return again;
+}
+
 // --- workers ---
 
 void SchedulerCore::OnReaders(MonotonicTime now, const std::vector<WorkerInfo>& readers) {
@@ -220,6 +228,12 @@ void SchedulerCore::OnFailed(MonotonicTime now, Row row, const v1::OperationRepo
 void SchedulerCore::OnSuperseded(MonotonicTime now, Row row, const stream::Term& by) {
   // The new edge has taken this layer of the shard over: this one is done with it.
   if (copies_.OnTakenOver(row, by.tree_version)) return;
+  if (by.scheduler_incarnation == options_.incarnation &&
+      by.tree_version == row->second.id.term.tree_version) {
+    // By what was copied before the target lost it, when the file was known the last time.
+    operations_.SkipTo(row, by.attempt);
+    return Retry(now, row, options_.retry_delay);
+  }
   if (by > row->second.id.term) {
     // By whom we do not know of: another scheduler, which fences us soon if it is the newer one.
     Retry(now, row, options_.avoid_worker);

@@ -69,7 +69,7 @@ struct CoreOptions {
 struct CoreCounters {
   int64_t started = 0, done = 0, restarted = 0, adopted = 0, shed = 0, throttled = 0, no_worker = 0,
           superseded = 0, given_up = 0, data_loss = 0, readers_lost = 0, stale_reports = 0,
-          foreign_operations = 0, refused = 0;
+          foreign_operations = 0, refused = 0, copied_again = 0;
 };
 
 class SchedulerCore {
@@ -116,6 +116,9 @@ class SchedulerCore {
   void OnProgressFailed(MonotonicTime now, const stream::ShardId& shard, const std::string& cell) {
     copies_.OnProgressFailed(now, shard, cell);
   }
+  // A neighbour lacks a file, as it says itself. True: it was copied there, and is copied again.
+  bool OnLacking(MonotonicTime now, const stream::ShardId& shard, const std::string& cell,
+                 int64_t seq, v1::LackingFile::Kind kind, Effects& out);
 
   // --- who there is ---
   void OnReaders(MonotonicTime now, const std::vector<WorkerInfo>& readers);

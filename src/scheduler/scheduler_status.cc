@@ -27,6 +27,7 @@ void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics) {
   set(kEvents, kHelp, c.given_up, {{"event", "given_up"}});
   set(kEvents, kHelp, c.data_loss, {{"event", "data_loss"}});
   set(kEvents, kHelp, c.refused, {{"event", "refused"}});
+  set(kEvents, kHelp, c.copied_again, {{"event", "copied_again"}});
   set(kEvents, kHelp, c.stale_reports, {{"event", "stale_report"}});
   set(kEvents, kHelp, c.foreign_operations, {{"event", "foreign"}});
   set("tailcast_scheduler_readers_lost_total", "Readers that stopped answering.", c.readers_lost);

@@ -27,6 +27,7 @@ bool ShardFiles::LeavesHole(int64_t seq) const {
 
 void ShardFiles::OnListed(int64_t floor) {
   was_listed_ = true;
+  floor_ = std::max(floor_, floor);
   done_below_ = std::max(done_below_, floor);
 }
 
@@ -66,6 +67,13 @@ void ShardFiles::Forget(const std::function<bool(const File&)>& is_over) {
   }
   while (done_.contains(done_below_)) done_.erase(done_below_++);
   done_.erase(done_.begin(), done_.lower_bound(done_below_));
+}
+
+bool ShardFiles::Reopen(int64_t seq) {
+  if (!IsDone(seq) || seq < floor_) return false;
+  while (done_below_ > seq) done_.insert(--done_below_);
+  done_.erase(seq);
+  return true;
 }
 
 void ShardFiles::StartOver() {

@@ -61,12 +61,16 @@ class ShardFiles {
   bool Seal(int64_t seq, int64_t data_length, int64_t index_length);
   // Forgets the sealed files of which `is_over` holds; tells each one to it in order.
   void Forget(const std::function<bool(const File&)>& is_over);
+  // A target lacks it, though it was copied: it is not done. False: it was not, or is below the
+  // floor.
+  bool Reopen(int64_t seq);
   // A new target may lack any file: none is done, and those that are known count as listed.
   void StartOver();
 
  private:
   const int64_t files_max_;
   std::map<int64_t, File> files_;
+  int64_t floor_ = 1;
   int64_t done_below_ = 1;
   std::set<int64_t> done_;  // at or above done_below_
   bool was_listed_ = false;

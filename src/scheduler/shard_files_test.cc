@@ -49,6 +49,24 @@ TEST_F(ShardFilesTest, AStemThatBeginsBeforeItsPredecessorSealsNothing) {
   EXPECT_FALSE(files_.Find(1)->sealed());
 }
 
+TEST_F(ShardFilesTest, AFileThatATargetLostIsNotDone) {
+  for (int64_t seq = 1; seq <= 5; ++seq) Add(seq);
+  Forget();
+  EXPECT_FALSE(files_.Reopen(5)) << "the newest was never forgotten";
+  EXPECT_TRUE(files_.Reopen(2));
+  EXPECT_FALSE(files_.Reopen(2));
+  EXPECT_TRUE(files_.IsDone(1));
+  EXPECT_FALSE(files_.IsDone(2));
+  EXPECT_TRUE(files_.IsDone(3));
+  EXPECT_TRUE(files_.IsDone(4));
+  Add(2, true);
+  files_.Seal(2, 100, 64);
+  Forget();
+  EXPECT_TRUE(files_.IsDone(2)) << "again";
+  files_.OnListed(4);
+  EXPECT_FALSE(files_.Reopen(3)) << "it was collected";
+}
+
 TEST_F(ShardFilesTest, TheFirstSealStays) {
   Add(1);
   EXPECT_TRUE(files_.Seal(1, 50, 32));

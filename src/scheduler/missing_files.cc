@@ -1,0 +1,127 @@
+#include "tailcast/scheduler/missing_files.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "tailcast/stream/message_ids.h"
+#include "tailcast/stream/shard_listing.h"
+
+namespace tailcast::scheduler {
+
+using stream::ShardId;
+using stream::Stem;
+
+void MissingFiles::Add(Shard& shard, int64_t seq, v1::LackingFile::Kind kind,
+                       std::vector<Found>& found) {
+  if (shard.lacking.size() >= kPerShardMax && !shard.lacking.contains(seq)) return;
+  const auto [it, is_new] = shard.lacking.try_emplace(seq);
+  if (!is_new && it->second.kind == kind) return;
+  it->second = {kind, next_look_++};
+  if (is_new) ++total_;
+  ++changes_;
+  found.push_back({seq, kind});
+}
+
+void MissingFiles::Remove(Shard& shard, int64_t seq) {
+  if (shard.lacking.erase(seq) == 0) return;
+  --total_;
+  ++changes_;
+}
+
+void MissingFiles::OnNotice(const ShardId& id, int64_t seq) {
+  Shard& shard = shards_[id];
+  shard.known_to = std::max(shard.known_to, seq);
+  shard.opened.insert(seq);
+  Remove(shard, seq);
+}
+
+void MissingFiles::OnListingBegins(const ShardId& id) {
+  Shard& shard = shards_[id];
+  shard.listing_to = shard.known_to;
+  shard.opened.clear();
+}
+
+std::vector<MissingFiles::Found> MissingFiles::OnListed(const ShardId& id, int64_t floor,
+                                                        const std::vector<Stem>& complete_pairs) {
+  Shard& shard = shards_[id];
+  std::vector<Found> found;
+  while (!shard.lacking.empty() && shard.lacking.begin()->first < floor) {
+    Remove(shard, shard.lacking.begin()->first);
+  }
+  const int64_t newest = complete_pairs.empty() ? 0 : complete_pairs.back().seq;
+  const int64_t last = std::max(shard.listing_to, newest);
+  int64_t seq = floor;
+  const auto absent_up_to = [&](int64_t end) {
+    for (; seq < end && shard.lacking.size() < kPerShardMax; ++seq) {
+      if (!shard.opened.contains(seq)) Add(shard, seq, v1::LackingFile::ABSENT, found);
+    }
+  };
+  for (const Stem& stem : complete_pairs) {
+    if (stem.seq < floor) continue;
+    absent_up_to(stem.seq);
+    seq = stem.seq + 1;
+    const auto lack = shard.lacking.find(stem.seq);
+    if (lack != shard.lacking.end() && lack->second.kind == v1::LackingFile::ABSENT) {
+      Remove(shard, stem.seq);
+    }
+  }
+  absent_up_to(last + 1);
+  shard.known_to = std::max(shard.known_to, newest);
+  return found;
+}
+
+std::vector<MissingFiles::Found> MissingFiles::OnLooked(const ShardId& id, int64_t from_seq,
+                                                        const ShardProgress& progress) {
+  Shard& shard = shards_[id];
+  std::vector<Found> found;
+  for (const int64_t seq : progress.damaged) {
+    if (seq >= from_seq && !shard.opened.contains(seq)) {
+      Add(shard, seq, v1::LackingFile::DAMAGED, found);
+    }
+  }
+  const std::vector<PairLengths>& files = progress.files;
+  for (auto file = files.begin(); file != files.end(); ++file) {
+    const auto next = std::next(file);
+    const auto seal = next == files.end() ? std::nullopt : SealBetween(file->stem, next->stem);
+    if (!seal) {
+      // Nobody knows how long it should be: it is there, and in one piece.
+      const auto lack = shard.lacking.find(file->stem.seq);
+      if (lack != shard.lacking.end() && lack->second.kind == v1::LackingFile::DAMAGED) {
+        Remove(shard, file->stem.seq);
+      }
+    } else if (file->length[0] >= seal->length[0] && file->length[1] >= seal->length[1]) {
+      Remove(shard, file->stem.seq);
+    } else {
+      Add(shard, file->stem.seq, v1::LackingFile::INCOMPLETE, found);
+    }
+  }
+  return found;
+}
+
+void MissingFiles::OnStreamRemoved(const stream::StreamId& stream) {
+  for (auto it = shards_.lower_bound({stream, 0});
+       it != shards_.end() && it->first.stream == stream;) {
+    total_ -= static_cast<int64_t>(it->second.lacking.size());
+    it = shards_.erase(it);
+  }
+  ++changes_;
+}
+
+std::vector<v1::LackingFile> MissingFiles::Shown() const {
+  std::vector<v1::LackingFile> shown;
+  for (const auto& [id, shard] : shards_) {
+    for (const auto& [seq, lack] : shard.lacking) {
+      v1::LackingFile& file = shown.emplace_back();
+      stream::SetShard(id, &file);
+      file.set_seq(seq);
+      file.set_kind(lack.kind);
+      file.set_look(lack.look);
+    }
+  }
+  const auto by_look = [](const auto& a, const auto& b) { return a.look() < b.look(); };
+  std::sort(shown.begin(), shown.end(), by_look);
+  if (shown.size() > kShownMax) shown.resize(kShownMax);
+  return shown;
+}
+
+}  // namespace tailcast::scheduler
