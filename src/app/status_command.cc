@@ -28,6 +28,7 @@ constexpr Duration kCallTimeout = Duration::Seconds(2);
 constexpr Duration kHeadTimeout = Duration::Seconds(1);  // for all streams of a cell
 constexpr int32_t kShardsShownMax = 100;
 constexpr size_t kOperationsShownMax = 12;
+constexpr size_t kLackingShownMax = 10;  // files of a shard
 
 struct StatusOptions {
   CellOptions cell;
@@ -107,6 +108,23 @@ json Heads(const std::string& scheduler, const v1::CellView& view) {
   return heads;
 }
 
+// Which of its message files the cell lacks, as its scheduler has found; of the shards that are
+// shown.
+void AddLacking(const v1::CellView& view, json& cell) {
+  cell["lacking_files"] = view.lacking_total();
+  for (json& stream : cell["streams"]) {
+    for (json& shard : stream["shards"]) {
+      for (const v1::LackingFile& file : view.lacking()) {
+        if (stream["stream"] != file.stream() || shard["shard"] != file.shard()) continue;
+        const char* kind = file.kind() == v1::LackingFile::DAMAGED      ? "damaged"
+                           : file.kind() == v1::LackingFile::INCOMPLETE ? "incomplete"
+                                                                        : "absent";
+        shard["lacking"].push_back({{"file", file.seq()}, {"kind", kind}});
+      }
+    }
+  }
+}
+
 Result<json> CellStatus(const DeploymentCell& where) {
   const std::string& scheduler = where.scheduler;
   TAILCAST_ASSIGN_OR_RETURN(auto session, CellSession::OpenAt(scheduler, Duration::Seconds(2)));
@@ -129,6 +147,8 @@ Result<json> CellStatus(const DeploymentCell& where) {
                                   {"whole", replica.whole()},
                                   {"excused", replica.excused()}});
   }
+
+  AddLacking(view, cell);
 
   // All at once, so that one silent process costs one time-out.
   std::vector<std::unique_ptr<rpc::Client>> clients;
@@ -323,6 +343,22 @@ void ShowProcesses(const json& cell) {
   }
 }
 
+// "lacks files 3, 7 (damaged): ...".
+std::string LackingText(const json& lacking, bool source) {
+  std::string text = lacking.size() == 1 ? "lacks file " : "lacks files ";
+  for (size_t i = 0; i < std::min(lacking.size(), kLackingShownMax); ++i) {
+    const std::string kind = lacking[i]["kind"].get<std::string>();
+    text += (i == 0 ? "" : ", ") + std::to_string(lacking[i]["file"].get<int64_t>()) +
+            (kind == "absent" ? "" : " (" + kind + ")");
+  }
+  if (lacking.size() > kLackingShownMax) {
+    text += " and " + std::to_string(lacking.size() - kLackingShownMax) + " more";
+  }
+  return text + (source ? ": removed or damaged at the source, so nothing copies it again "
+                          "(docs/ops/storage.md)"
+                        : ": the cell above copies what it has of it");
+}
+
 void ShowStreams(const json& cell) {
   if (cell["streams"].empty()) std::printf("  no streams\n");
   for (const auto& stream : cell["streams"]) {
@@ -338,10 +374,16 @@ void ShowStreams(const json& cell) {
         text += shard["error"].get<std::string>();
       } else if (!shard.contains("messages")) {
         text += shard["state"] == "locating" ? "its head was not found in time" : "no messages yet";
+        if (shard.contains("lacking")) {
+          text += ", " + LackingText(shard["lacking"], source == cell["name"]);
+        }
       } else {
         text += std::to_string(shard["messages"].get<int64_t>()) + " messages, " +
                 BytesText(shard["bytes"].get<int64_t>());
-        if (shard.contains("behind_bytes")) {
+        if (shard.contains("lacking")) {
+          // How far the newest is says nothing of what is missing before it.
+          text += ", " + LackingText(shard["lacking"], source == cell["name"]);
+        } else if (shard.contains("behind_bytes")) {
           text += ", " + BytesText(shard["behind_bytes"].get<int64_t>()) + " behind the source";
         } else if (source == cell["name"]) {
           text += ", source";
@@ -394,11 +436,11 @@ void ShowHops(const json& cell) {
     const int64_t written = op.value("written_bytes", int64_t{0});
     const int64_t source = op.value("source_bytes", int64_t{0});
     text += BytesText(written) + "/" + BytesText(std::max(written, source));
-    if (const int failures = op.value("failures", 0); failures > 0) {
-      text += ", failed " + std::to_string(failures) + " times";
-    }
-    if (const std::string message = op.value("message", ""); !message.empty())
-      text += ": " + message;
+    // What was wrong is of interest until it gets on again.
+    const int failures = op.value("failures", 0);
+    if (failures > 0) text += ", failed " + std::to_string(failures) + " times";
+    const std::string message = op.value("message", "");
+    if ((failures > 0 || phase == "given up") && !message.empty()) text += ": " + message;
     std::printf("%s\n", text.c_str());
   }
   if (unfinished > shown)
