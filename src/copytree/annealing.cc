@@ -25,6 +25,8 @@ constexpr int64_t kCooling = 64;
 // no price mends what is broken here, and where any tree will do.
 constexpr int64_t kPriceMost = 64;
 constexpr int64_t kLimitsFirst = 32;
+// A node that stays crowded pays so many times the price for each child too many.
+constexpr int kCrowdedMost = 64;
 // While it is hot, one in so many nodes may break a limit before the price of that rises.
 constexpr int64_t kNodesPerUnit = 64;
 // Weights above this hold a penalty (plan.cc) and say nothing about what links usually weigh.
@@ -90,6 +92,7 @@ void Annealing::Load(const Parents& start) {
   before_.assign(n_, -1);
   depth_.assign(n_, 0);
   children_.assign(n_, 0);
+  crowded_.assign(n_, 1);
   arrival_.assign(n_, 0);
   cost_.assign(n_, 0);
   nodes_.clear();
@@ -115,7 +118,10 @@ void Annealing::Unlink(int v) {
     first_[parent] = next_[v];
   }
   if (next_[v] >= 0) before_[next_[v]] = before_[v];
-  if (children_[parent]-- > problem_.fanout_max[parent]) --excess_.children;
+  if (children_[parent]-- > problem_.fanout_max[parent]) {
+    --excess_.children;
+    excess_.children_priced -= crowded_[parent];
+  }
   weight_ -= cost_[v];
 }
 
@@ -124,7 +130,10 @@ void Annealing::Link(int v, int parent) {
   next_[v] = first_[parent];
   if (first_[parent] >= 0) before_[first_[parent]] = v;
   first_[parent] = v;
-  if (++children_[parent] > problem_.fanout_max[parent]) ++excess_.children;
+  if (++children_[parent] > problem_.fanout_max[parent]) {
+    ++excess_.children;
+    excess_.children_priced += crowded_[parent];
+  }
   cost_[v] = problem_.Weight(parent, v);
   weight_ += cost_[v];
 }
@@ -186,7 +195,7 @@ void Annealing::Undo() {
 }
 
 int64_t Annealing::Energy() const {
-  return weight_ + price_ * (excess_.hops + excess_.children) + (price_ * excess_.late) / 4 +
+  return weight_ + price_ * (excess_.hops + excess_.children_priced) + (price_ * excess_.late) / 4 +
          price_ / 64 * (excess_.late_us * 64 / late_unit_us_);
 }
 
@@ -235,7 +244,7 @@ bool Annealing::Reparent(int v) {
     if (kind == 1) return Displace(v, to, kChain, change);
     if (kind > 1) return Displace(v, to, 1, change);
   }
-  if (!prunes && change + (Full(to) ? price_ : 0) > ceiling_) return false;
+  if (!prunes && change + (Full(to) ? price_ * crowded_[to] : 0) > ceiling_) return false;
   if (Below(to, v)) return false;
   Move(v, to);
   PruneUp(old);
@@ -415,6 +424,20 @@ void Annealing::Propose(int64_t temperature) {
   if (made && Energy() - before > room) Undo();
 }
 
+void Annealing::PriceCrowds() {
+  excess_.children_priced = 0;
+  for (int v = 0; v < n_; ++v) {
+    const int more = children_[v] - problem_.fanout_max[v];
+    if (more > 0) {
+      crowded_[v] = std::min(kCrowdedMost, crowded_[v] + 1);
+      excess_.children_priced += int64_t{crowded_[v]} * more;
+    } else if (crowded_[v] > 1) {
+      --crowded_[v];
+    }
+  }
+  work_ += n_;
+}
+
 void Annealing::KeepIfBest() {
   if (!excess_.none()) return;
   run_weight_ = std::min(run_weight_, weight_);
@@ -455,11 +478,13 @@ void Annealing::Run(const Parents& start, const AnnealingRun& run) {
         KeepIfBest();
         if (best_weight_ <= run.goal || run.limits_first) return;
       }
+      if (many_nodes_) PriceCrowds();
       if (excess_.units() <= tolerated) {
         price_ = std::max(price_least, price_ - price_ / 32);
       } else if (!run.limits_first) {
         price_ += price_ / 6;
-        if (price_ > typical_ * kPriceMost) price_ = price_least;
+        if (price_ > typical_ * kPriceMost)
+          price_ = many_nodes_ ? typical_ * kPriceMost : price_least;
       }
     }
     temperature -= std::max<int64_t>(1, temperature / kCooling);

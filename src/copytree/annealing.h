@@ -50,6 +50,7 @@ class Annealing {
   // What a state breaks: hops too deep, children too many, nodes too late and by how much in all.
   struct Excess {
     int64_t hops = 0, children = 0, late = 0, late_us = 0;
+    int64_t children_priced = 0;  // each times how crowded its parent is
     int64_t units() const { return hops + children + late; }
     bool none() const { return hops == 0 && children == 0 && late == 0; }
   };
@@ -82,6 +83,9 @@ class Annealing {
   bool DropRelay(int v);
   void PruneUp(int v);
   void Propose(int64_t temperature);
+  // Who stays crowded pays more for it, so that a node through which much goes sheds children while
+  // that is easy. Among few nodes the price of a broken unit alone does that.
+  void PriceCrowds();
   void KeepIfBest();
 
   const Problem& problem_;
@@ -97,6 +101,7 @@ class Annealing {
   Parents parent_;
   std::vector<int> first_, next_, before_;  // children as doubly linked lists
   std::vector<int> depth_, children_;
+  std::vector<int> crowded_;  // times price_, for each child too many
   std::vector<int64_t> arrival_;
   std::vector<int64_t> cost_;       // weight of the link into each node
   std::vector<int> nodes_, place_;  // in the tree but the root, and where each stands in `nodes_`

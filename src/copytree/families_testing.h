@@ -190,7 +190,17 @@ inline int Between(Rng& rng, int low, int high) { return static_cast<int>(rng.Be
 }  // namespace families
 
 inline Instance DrawInstance(int number) {
-  using namespace families;
+  using families::Between;
+  using families::Cloud;
+  using families::FullDepth;
+  using families::Hops;
+  using families::kHopDelayMs;
+  using families::kSigma;
+  using families::Matrix;
+  using families::Name;
+  using families::Radius;
+  using families::Round;
+  using families::Sparse;
   Rng rng(0x7a11ca57 + static_cast<uint64_t>(number));
   Instance instance;
   instance.number = number;

@@ -1,6 +1,7 @@
 #include "tailcast/copytree/solver.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tailcast/copytree/annealing.h"
 #include "tailcast/copytree/arborescence.h"
@@ -32,6 +33,12 @@ constexpr int64_t kRefusalWorkMost = 2'000'000'000;
 constexpr int kAgreed = 4;
 // First temperatures in percent of a typical link: from scratch, and from the best tree.
 constexpr int kHot = 60, kWarm = 12;
+// The same among many nodes, where time is too short to cool down from more.
+constexpr int kManyHot = 30, kManyWarm = 20;
+// Among many nodes a run has so many hundredths of the work: two from scratch, one from the best.
+constexpr int kManyPercent = 35;
+// What one descent after a run may cost, as a part of the work.
+constexpr int64_t kDescentPart = 50;
 
 bool FanoutLimited(const Problem& problem) {
   for (int limit : problem.fanout_max) {
@@ -82,6 +89,8 @@ class Search {
   // Layers know nothing of nodes with depths of their own.
   void KeepStarts(const std::vector<Parents>& starts);
   void Anneal(int64_t work);
+  // What a descent through the layers makes of the best tree; annealing leaves small change.
+  void Descend();
 
   const Problem& problem_;
   const SolveOptions& options_;
@@ -96,9 +105,15 @@ class Search {
 };
 
 void Search::Keep(const Parents& parents) {
-  const int64_t weight = TotalWeight(problem_, parents);
-  if (weight >= weight_) return;
-  best_ = parents;
+  // A part that hangs on a relay that nobody feeds is not in the tree.
+  Parents tree = parents;
+  const std::vector<int> depths = Depths(problem_, parents);
+  for (int v = 0; v < problem_.n; ++v) {
+    if (depths[v] < 0) tree[v] = kNoParent;
+  }
+  const int64_t weight = TotalWeight(problem_, tree);
+  if (weight >= weight_ || (weight < kUnserved && !IsFeasible(problem_, tree))) return;
+  best_ = std::move(tree);
   weight_ = weight;
 }
 
@@ -159,11 +174,23 @@ void Search::SearchLayers(const std::vector<Parents>& starts) {
   work_ += search.work();
 }
 
+void Search::Descend() {
+  if (!problem_.node_depth_max.empty() || GoodEnough()) return;
+  LayerSearch search(problem_, {.seed = options_.seed,
+                                .work_max = options_.work_max / kDescentPart,
+                                .stop_at_weight = Goal()});
+  search.StartFrom(best_);
+  Keep(search.best());
+  work_ += search.work();
+}
+
 void Search::Anneal(int64_t work) {
   if (GoodEnough() || !HoldsRequired(problem_, cheapest_)) return;
   Annealing annealing(problem_, link_excess_, options_.seed + static_cast<uint64_t>(work_));
   // Many nodes need long runs more than many of them.
-  int64_t length = std::max(kFirstRunWork * problem_.n, problem_.n > kStarNodesMax ? work / 5 : 0);
+  const bool many = problem_.n > kStarNodesMax;
+  const int hot = many ? kManyHot : kHot, warm = many ? kManyWarm : kWarm;
+  int64_t length = std::max(kFirstRunWork * problem_.n, many ? work / 100 * kManyPercent : 0);
   int agreed = 0;
   for (int run = 0; annealing.work() < work && agreed < kAgreed && !GoodEnough(); ++run) {
     // Two runs from scratch, then one from the best tree, then longer ones.
@@ -171,13 +198,14 @@ void Search::Anneal(int64_t work) {
     const bool fresh = run % 3 != 2 || weight_ >= kUnserved;
     const bool any = weight_ >= kUnserved && run % 2 == 1;
     const int64_t left = work - annealing.work();
-    annealing.Run(fresh ? cheapest_ : best_, {.hot = fresh ? kHot : kWarm,
+    annealing.Run(fresh ? cheapest_ : best_, {.hot = fresh ? hot : warm,
                                               .limits_first = any,
                                               .work = std::min(length, left),
                                               .goal = Goal()});
     if (annealing.best_weight() < weight_) {
       Keep(annealing.best());
       agreed = 0;
+      if (many) Descend();
     }
     if (fresh && left > length) agreed = annealing.run_weight() == weight_ ? agreed + 1 : 0;
     if (run % 3 == 2) length *= 2;
@@ -210,11 +238,12 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
     }
     work_ += bound.work();
     if (exhausted_ && weight_ < kUnserved) bound_ = weight_;
-    bound_ = std::min(bound_, weight_);
   }
+  const bool none = bound_ >= kUnserved && weight_ >= kUnserved;
+  bound_ = std::min(bound_, weight_);
   PruneRelays(problem_, &best_);
   result.feasible = IsFeasible(problem_, best_);
-  result.proven = exhausted_ || bound_ == weight_;
+  result.proven = exhausted_ || none || (result.feasible && bound_ == weight_);
   if (result.feasible && options_.shorten_delays && !options_.any_tree) {
     ShortenDelays(problem_, &best_);
     LowerWorstDelay(problem_, options_.seed, options_.work_max / kDelaysPart, &best_);
