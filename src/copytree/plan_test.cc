@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -406,6 +408,70 @@ TEST(PlanTest, EveryValueThatARefusalNamesSuffices) {
   }
   EXPECT_GE(refused, 6);
   EXPECT_GE(tried, 6);
+}
+
+// The graphs in which one thing that a refusal says of single clusters is done.
+std::vector<Graph> Advised(const Graph& graph, const std::string& message) {
+  std::vector<Graph> advised;
+  const size_t from = message.find("it works with ");
+  if (from == std::string::npos) return advised;
+  std::string rest = message.substr(from);
+  const std::regex way("(max_depth|max_fanout|max_egress_mbps) ([0-9]+) of ('([^']+)'|each)");
+  for (std::smatch match; std::regex_search(rest, match, way); rest = match.suffix()) {
+    std::vector<Cluster> clusters = graph.clusters();
+    const int value = std::stoi(match[2]);
+    for (Cluster& cluster : clusters) {
+      const bool each = match[3] == "each" && cluster.max_egress_mbps > 0;
+      if (!each && cluster.name != match[4]) continue;
+      if (match[1] == "max_depth") cluster.max_depth = value;
+      if (match[1] == "max_fanout") cluster.max_fanout = value;
+      if (match[1] == "max_egress_mbps" && cluster.max_egress_mbps < value) {
+        cluster.max_egress_mbps = value;
+      }
+    }
+    advised.push_back(*Graph::Create(clusters, graph.links()));
+  }
+  return advised;
+}
+
+TEST(PlanTest, EveryValueForASingleClusterThatARefusalNamesSuffices) {
+  int refused = 0, tried = 0, each = 0;
+  std::map<std::string, int> named;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    const Graph free = RandomGraph(9, seed, 0.35);
+    std::vector<Cluster> clusters = free.clusters();
+    Rng rng(seed);
+    for (Cluster& cluster : clusters) {
+      if (seed % 3 == 0 && rng.Chance(0.6)) cluster.max_fanout = 1;
+      if (seed % 3 == 1 && rng.Chance(0.4)) cluster.max_depth = 1;
+      if (seed % 3 == 2) cluster.max_egress_mbps = static_cast<double>(rng.Between(1, 70));
+    }
+    const Graph graph = *Graph::Create(clusters, free.links());
+    const Stream stream{.name = "s", .source = "c00", .rate_mbps = 16.3};
+    PlanOptions options;
+    options.work_max = 3'000'000;
+    options.limits.max_depth = 3;
+    const Result<Plan> plan = MakePlan(graph, stream, options);
+    if (plan.ok()) continue;
+    ++refused;
+    const std::string message(plan.status().message());
+    for (const char* limit : {"max_depth", "max_fanout", "max_egress_mbps"}) {
+      named[limit] += std::regex_search(message, std::regex(std::string(limit) + " [0-9]+ of"));
+    }
+    each += message.find("of each cluster that has less") != std::string::npos;
+    for (const Graph& relaxed : Advised(graph, message)) {
+      ++tried;
+      const Result<Plan> again = MakePlan(relaxed, stream, options);
+      EXPECT_TRUE(again.ok()) << "seed " << seed << ": " << message
+                              << "\nthen: " << again.status().message();
+    }
+  }
+  std::printf("%d refused, %d values tried, %d for all\n", refused, tried, each);
+  EXPECT_GE(tried, 20);
+  EXPECT_GE(each, 2);
+  for (const char* limit : {"max_depth", "max_fanout", "max_egress_mbps"}) {
+    EXPECT_GE(named[limit], 2) << limit;
+  }
 }
 
 }  // namespace

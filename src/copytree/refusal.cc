@@ -3,19 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "tailcast/copytree/advice.h"
 #include "tailcast/copytree/problem.h"
 
 namespace tailcast::copytree {
 namespace {
-
-// The search for a value tries many; each try may spend this much.
-constexpr int64_t kTryWork = 100'000'000;
-constexpr int kDelayTries = 8;
 
 std::string PathText(const Graph& graph, const std::vector<int>& path) {
   std::string text;
@@ -78,128 +73,6 @@ int64_t LeastDelayWithin(const Problem& problem, int to) {
     now = std::move(next);
   }
   return now[to];
-}
-
-// The limits as they are, and one of them changed.
-class Adviser {
- public:
-  Adviser(const Graph& graph, const Stream& stream, const PlanOptions& options, const Setup& setup)
-      : graph_(graph),
-        stream_(stream),
-        options_(options),
-        problem_(setup.problem),
-        full_(ToSolveOptions(graph, options)) {
-    quick_ = full_;
-    quick_.work_max = std::min(full_.work_max, kTryWork);
-    quick_.any_tree = true;
-  }
-
-  std::vector<std::string> Ways() {
-    std::vector<std::string> ways;
-    if (options_.limits.max_fanout > 0) {
-      const auto with = [&](int64_t value) {
-        PlanOptions relaxed = options_;
-        relaxed.limits.max_fanout = static_cast<int>(value);
-        Result<Setup> setup = MakeSetup(graph_, stream_, relaxed);
-        return setup.ok() ? std::move(setup->problem) : problem_;
-      };
-      Add("max_fanout", options_.limits.max_fanout, problem_.n - 1, with, &ways);
-    }
-    const auto deeper = [&](int64_t value) {
-      Problem relaxed = problem_;
-      relaxed.depth_max = static_cast<int>(value);
-      return relaxed;
-    };
-    Add("max_depth", problem_.depth_max, std::min(kDepthMax, problem_.n - 1), deeper, &ways);
-    if (problem_.DelayLimited()) {
-      if (const std::optional<int64_t> us = LeastDelay()) {
-        ways.push_back("max_delay_ms " + Milliseconds(*us));
-      }
-    }
-    return ways;
-  }
-
- private:
-  // The least value above `fails` with which there is a tree, if `highest` or less will do.
-  void Add(const std::string& name, int64_t fails, int64_t highest,
-           const std::function<Problem(int64_t)>& with, std::vector<std::string>* ways) {
-    if (fails >= highest || !Solve(with(highest), {}, quick_).feasible) return;
-    int64_t works = highest;
-    while (fails + 1 < works) {
-      const int64_t middle = fails + (works - fails) / 2;
-      (Solve(with(middle), {}, quick_).feasible ? works : fails) = middle;
-    }
-    for (; works <= highest; ++works) {
-      if (Solve(with(works), {}, full_).feasible) {
-        ways->push_back(name + " " + std::to_string(works));
-        return;
-      }
-    }
-  }
-
-  // Whole microseconds; what is printed is what was tried.
-  std::optional<int64_t> LeastDelay() {
-    Problem relaxed = problem_;
-    const auto worst = [&](int64_t limit_us) -> std::optional<int64_t> {
-      relaxed.delay_max_us = limit_us;
-      const SolveResult tree = Solve(relaxed, {}, quick_);
-      if (!tree.feasible) return std::nullopt;
-      const std::vector<int64_t> arrivals = Arrivals(relaxed, tree.parents);
-      return *std::max_element(arrivals.begin(), arrivals.end());
-    };
-    std::optional<int64_t> works = worst(kNoDelayLimit);
-    if (!works) return std::nullopt;
-    int64_t fails = problem_.delay_max_us;
-    for (int i = 0; i < kDelayTries && fails + 1000 < *works; ++i) {
-      const int64_t middle = fails + (*works - fails) / 2;
-      if (const std::optional<int64_t> less = worst(middle)) {
-        works = less;
-      } else {
-        fails = middle;
-      }
-    }
-    for (int i = 0; i < kDelayTries; ++i, *works += *works / 8) {
-      relaxed.delay_max_us = *works;
-      if (Solve(relaxed, {}, full_).feasible) return works;
-    }
-    return std::nullopt;
-  }
-
-  // Three decimals hold microseconds.
-  static std::string Milliseconds(int64_t us) {
-    std::string text = std::to_string(us / 1000);
-    if (us % 1000 != 0) {
-      text += "." + std::to_string(1000 + us % 1000).substr(1);
-      text.erase(text.find_last_not_of('0') + 1);
-    }
-    return text;
-  }
-
-  const Graph& graph_;
-  const Stream& stream_;
-  const PlanOptions& options_;
-  const Problem& problem_;
-  const SolveOptions full_;
-  SolveOptions quick_;
-};
-
-bool HasOwnLimits(const Graph& graph) {
-  for (const Cluster& cluster : graph.clusters()) {
-    if (cluster.max_depth > 0 || cluster.max_fanout > 0 || cluster.max_egress_mbps > 0) return true;
-  }
-  return false;
-}
-
-std::string Advice(const Graph& graph, const Stream& stream, const PlanOptions& options,
-                   const Setup& setup) {
-  const std::vector<std::string> ways = Adviser(graph, stream, options, setup).Ways();
-  if (ways.empty()) {
-    return std::string("; no other value of one limit alone was found to help: raise several") +
-           (HasOwnLimits(graph) ? ", or those of single clusters" : "") + ", or add links";
-  }
-  std::string text = "; it works with ";
-  for (size_t i = 0; i < ways.size(); ++i) text += (i == 0 ? "" : ", or with ") + ways[i];
-  return text;
 }
 
 }  // namespace

@@ -1,0 +1,254 @@
+#include "tailcast/copytree/advice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "tailcast/copytree/problem.h"
+#include "tailcast/copytree/solver.h"
+
+namespace tailcast::copytree {
+namespace {
+
+// The search for a value tries many; each try may spend this much.
+constexpr int64_t kTryWork = 100'000'000;
+constexpr int kDelayTries = 8;
+// So many single clusters' limits are tried, the tightest first, and so many are named.
+constexpr size_t kOwnTries = 12, kOwnNamed = 2;
+
+// The limits as they are, and one of them changed.
+class Adviser {
+ public:
+  Adviser(const Graph& graph, const Stream& stream, const PlanOptions& options, const Setup& setup)
+      : graph_(graph),
+        stream_(stream),
+        options_(options),
+        setup_(setup),
+        problem_(setup.problem),
+        full_(ToSolveOptions(graph, options)) {
+    quick_ = full_;
+    quick_.work_max = std::min(full_.work_max, kTryWork);
+    quick_.any_tree = true;
+  }
+
+  std::vector<std::string> Ways() {
+    std::vector<std::string> ways;
+    if (options_.limits.max_fanout > 0) {
+      const auto with = [&](int64_t value) {
+        PlanOptions relaxed = options_;
+        relaxed.limits.max_fanout = static_cast<int>(value);
+        Result<Setup> setup = MakeSetup(graph_, stream_, relaxed);
+        return setup.ok() ? std::move(setup->problem) : problem_;
+      };
+      Add(options_.limits.max_fanout, problem_.n - 1, with, Named("max_fanout"), &ways);
+    }
+    const auto deeper = [&](int64_t value) {
+      Problem relaxed = problem_;
+      relaxed.depth_max = static_cast<int>(value);
+      return relaxed;
+    };
+    Add(problem_.depth_max, std::min(kDepthMax, problem_.n - 1), deeper, Named("max_depth"), &ways);
+    if (problem_.DelayLimited()) {
+      if (const std::optional<int64_t> us = LeastDelay()) {
+        ways.push_back("max_delay_ms " + Milliseconds(*us));
+      }
+    }
+    AddOwnDepths(&ways);
+    AddOwnChildren(&ways);
+    return ways;
+  }
+
+ private:
+  using Text = std::function<std::string(int64_t)>;
+
+  static Text Named(const std::string& name) {
+    return [name](int64_t value) { return name + " " + std::to_string(value); };
+  }
+  Text Of(const std::string& name, int v) const {
+    return [name, cluster = graph_.cluster(v).name](int64_t value) {
+      return name + " " + std::to_string(value) + " of '" + cluster + "'";
+    };
+  }
+
+  // Depths of single clusters, where they are less than everybody's.
+  void AddOwnDepths(std::vector<std::string>* ways) {
+    if (problem_.node_depth_max.empty()) return;
+    size_t tries = 0, named = 0;
+    for (int v = 0; v < problem_.n && tries < kOwnTries && named < kOwnNamed; ++v) {
+      if (problem_.DepthMax(v) >= problem_.depth_max) continue;
+      ++tries;
+      const auto with = [&](int64_t value) {
+        Problem relaxed = problem_;
+        relaxed.node_depth_max[static_cast<size_t>(v)] = static_cast<int>(value);
+        return relaxed;
+      };
+      named += Add(problem_.DepthMax(v), problem_.depth_max, with, Of("max_depth", v), ways);
+    }
+  }
+
+  // What single clusters may feed and send; then what all of them may send.
+  void AddOwnChildren(std::vector<std::string>* ways) {
+    std::vector<int> limited;
+    for (int v = 0; v < problem_.n; ++v) {
+      const Cluster& cluster = graph_.cluster(v);
+      if (cluster.max_fanout > 0 || problem_.fanout_max[v] < ChildrenAllowed(v)) {
+        limited.push_back(v);
+      }
+    }
+    std::stable_sort(limited.begin(), limited.end(),
+                     [&](int a, int b) { return problem_.fanout_max[a] < problem_.fanout_max[b]; });
+    size_t named = 0;
+    for (size_t i = 0; i < std::min(limited.size(), kOwnTries) && named < kOwnNamed; ++i) {
+      const int v = limited[i];
+      const bool sends = problem_.fanout_max[v] < ChildrenAllowed(v);
+      const auto with = [&](int64_t children) {
+        Problem relaxed = problem_;
+        relaxed.fanout_max[static_cast<size_t>(v)] =
+            sends ? ChildrenFor(v, EgressFor(v, children)) : static_cast<int>(children);
+        return relaxed;
+      };
+      named += Add(
+          problem_.fanout_max[v], sends ? ChildrenAllowed(v) : problem_.n - 1, with,
+          sends ? [&](int64_t children) { return Of("max_egress_mbps", v)(EgressFor(v, children)); }
+                : Of("max_fanout", v),
+          ways);
+    }
+    const bool any_sends = std::any_of(limited.begin(), limited.end(), [&](int v) {
+      return problem_.fanout_max[v] < ChildrenAllowed(v);
+    });
+    if (named > 0 || !any_sends) return;
+    const auto most = [&](int64_t children) {
+      int64_t mbps = 0;
+      for (int v : limited) mbps = std::max(mbps, EgressFor(v, children));
+      return mbps;
+    };
+    const auto all = [&](int64_t children) {
+      Problem relaxed = problem_;
+      for (int v : limited) {
+        int& feeds = relaxed.fanout_max[static_cast<size_t>(v)];
+        feeds = std::max(feeds, ChildrenFor(v, most(children)));
+      }
+      return relaxed;
+    };
+    const auto text = [&](int64_t children) {
+      return "max_egress_mbps " + std::to_string(most(children)) + " of each cluster that has less";
+    };
+    Add(0, problem_.n - 1, all, text, ways);
+  }
+
+  // Children that the other limits leave, whatever it may send.
+  int ChildrenAllowed(int v) const {
+    const int own = graph_.cluster(v).max_fanout;
+    const int most = own > 0 ? own : options_.limits.max_fanout;
+    return most > 0 ? std::min(most, problem_.n) : problem_.n;
+  }
+  // How many it feeds when it may send so many Mbit/s; as plan_setup.cc.
+  int ChildrenFor(int v, int64_t mbps) const {
+    const double left = static_cast<double>(mbps) - Reserved(v);
+    const double children = std::floor(left / (stream_.rate_mbps * kCopiesPerHop) + 0.001);
+    return static_cast<int>(std::clamp<double>(children, 0, ChildrenAllowed(v)));
+  }
+  double Reserved(int v) const {
+    double mbps = 0;
+    for (int to = 0; to < problem_.n; ++to) {
+      mbps += setup_.reserved[static_cast<size_t>(v) * problem_.n + to];
+    }
+    return mbps;
+  }
+  // Whole Mbit/s with which it may send to so many.
+  int64_t EgressFor(int v, int64_t children) const {
+    const double needed = stream_.rate_mbps * kCopiesPerHop;
+    return static_cast<int64_t>(std::ceil(Reserved(v) + needed * static_cast<double>(children)));
+  }
+
+  // The least value above `fails` with which there is a tree, if `highest` or less will do; true if
+  // there is one.
+  bool Add(int64_t fails, int64_t highest, const std::function<Problem(int64_t)>& with,
+           const Text& text, std::vector<std::string>* ways) {
+    if (fails >= highest || !Solve(with(highest), {}, quick_).feasible) return false;
+    int64_t works = highest;
+    while (fails + 1 < works) {
+      const int64_t middle = fails + (works - fails) / 2;
+      (Solve(with(middle), {}, quick_).feasible ? works : fails) = middle;
+    }
+    for (; works <= highest; ++works) {
+      if (Solve(with(works), {}, full_).feasible) {
+        ways->push_back(text(works));
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // Whole microseconds; what is printed is what was tried.
+  std::optional<int64_t> LeastDelay() {
+    Problem relaxed = problem_;
+    const auto worst = [&](int64_t limit_us) -> std::optional<int64_t> {
+      relaxed.delay_max_us = limit_us;
+      const SolveResult tree = Solve(relaxed, {}, quick_);
+      if (!tree.feasible) return std::nullopt;
+      const std::vector<int64_t> arrivals = Arrivals(relaxed, tree.parents);
+      return *std::max_element(arrivals.begin(), arrivals.end());
+    };
+    std::optional<int64_t> works = worst(kNoDelayLimit);
+    if (!works) return std::nullopt;
+    int64_t fails = problem_.delay_max_us;
+    for (int i = 0; i < kDelayTries && fails + 1000 < *works; ++i) {
+      const int64_t middle = fails + (*works - fails) / 2;
+      if (const std::optional<int64_t> less = worst(middle)) {
+        works = less;
+      } else {
+        fails = middle;
+      }
+    }
+    for (int i = 0; i < kDelayTries; ++i, *works += *works / 8) {
+      relaxed.delay_max_us = *works;
+      if (Solve(relaxed, {}, full_).feasible) return works;
+    }
+    return std::nullopt;
+  }
+
+  // Three decimals hold microseconds.
+  static std::string Milliseconds(int64_t us) {
+    std::string text = std::to_string(us / 1000);
+    if (us % 1000 != 0) {
+      text += "." + std::to_string(1000 + us % 1000).substr(1);
+      text.erase(text.find_last_not_of('0') + 1);
+    }
+    return text;
+  }
+
+  const Graph& graph_;
+  const Stream& stream_;
+  const PlanOptions& options_;
+  const Setup& setup_;
+  const Problem& problem_;
+  const SolveOptions full_;
+  SolveOptions quick_;
+};
+
+}  // namespace
+
+bool HasOwnLimits(const Graph& graph) {
+  for (const Cluster& cluster : graph.clusters()) {
+    if (cluster.max_depth > 0 || cluster.max_fanout > 0 || cluster.max_egress_mbps > 0) return true;
+  }
+  return false;
+}
+
+std::string Advice(const Graph& graph, const Stream& stream, const PlanOptions& options,
+                   const Setup& setup) {
+  const std::vector<std::string> ways = Adviser(graph, stream, options, setup).Ways();
+  if (ways.empty()) {
+    return std::string("; no other value of one limit alone was found to help: raise several") +
+           (HasOwnLimits(graph) ? ", or those of single clusters" : "") + ", or add links";
+  }
+  std::string text = "; it works with ";
+  for (size_t i = 0; i < ways.size(); ++i) text += (i == 0 ? "" : ", or with ") + ways[i];
+  return text;
+}
+
+}  // namespace tailcast::copytree

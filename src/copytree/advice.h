@@ -1,0 +1,21 @@
+// Which value of which limit would do, for refusals.
+#pragma once
+
+#include <string>
+
+#include "tailcast/copytree/graph.h"
+#include "tailcast/copytree/plan.h"
+#include "tailcast/copytree/plan_setup.h"
+
+namespace tailcast::copytree {
+
+// "; it works with max_fanout 3, or with max_egress_mbps 128 of 'hub'": for each limit alone the
+// least value found with which this very plan succeeds; it was planned with that value, with the
+// effort of the options. If no limit alone helps, what else to do.
+std::string Advice(const Graph& graph, const Stream& stream, const PlanOptions& options,
+                   const Setup& setup);
+
+// Some cluster has a limit of its own.
+bool HasOwnLimits(const Graph& graph);
+
+}  // namespace tailcast::copytree
