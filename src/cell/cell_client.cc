@@ -1,5 +1,6 @@
 #include "tailcast/cell/cell_client.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tailcast/base/nearest.h"
@@ -12,6 +13,9 @@ constexpr Duration kCallTimeout = Duration::Seconds(5);
 // A call that hangs must not cost a process its place (RegistryOptions: lease, fence_after).
 constexpr Duration kRegisterTimeout = Duration::Seconds(1);
 constexpr Duration kRetryDelay = Duration::Millis(200);
+constexpr Duration kLostAfter = Duration::Seconds(1);
+constexpr Duration kFindInterval = Duration::Seconds(1);
+constexpr size_t kFormerMax = 4;
 
 cache::RingConfig ToRing(const v1::Ring& ring) {
   cache::RingConfig config;
@@ -44,7 +48,11 @@ Callback<void(Result<std::string>)> CellClient::Parsing(Callback<void(Result<Rep
 
 CellClient::CellClient(EventLoop& loop, rpc::Connector& connector,
                        const std::string& scheduler_address, const std::string& via)
-    : loop_(loop), client_(connector.MakeClient(scheduler_address, via)) {}
+    : loop_(loop),
+      connector_(connector),
+      first_address_(scheduler_address),
+      via_(via),
+      client_(connector.MakeClient(scheduler_address, via)) {}
 
 void CellClient::Start(Duration timeout, Callback<void(Status)> done) {
   started_ = std::move(done);
@@ -65,6 +73,9 @@ void CellClient::OnView(Result<std::string> reply) {
   Result<CellView> view =
       reply.ok() ? rpc::Parse<CellView>(*reply) : Result<CellView>(reply.status());
   if (!view.ok() || view->version() == 0) {
+    const Scope::Watcher self = scope_.Watch();
+    OnSilence(view.ok() ? "it has no view of its cell yet" : view.status().message());
+    if (self.ended()) return;
     if (started_ && loop_.Now() >= start_deadline_) {
       const std::string why =
           view.ok() ? "it has no view of its cell yet" : view.status().message();
@@ -76,6 +87,9 @@ void CellClient::OnView(Result<std::string> reply) {
     retry_.After(kRetryDelay, scope_.Bind([this] { Poll(); }));
     return;
   }
+  const Scope::Watcher alive = scope_.Watch();
+  OnAnswer();
+  if (alive.ended()) return;
   // A new scheduler counts versions anew.
   const bool other_registry = view->registry_id() != view_.registry_id();
   const bool changed = other_registry || view->version() != view_.version() ||
@@ -102,6 +116,36 @@ void CellClient::OnView(Result<std::string> reply) {
   } else {
     Poll();
   }
+}
+
+void CellClient::OnSilence(const std::string& why) {
+  const MonotonicTime now = loop_.Now();
+  silent_since_ = std::min(silent_since_, now);
+  const Duration silence = now - silent_since_;
+  if (silence < kLostAfter) return;
+  if (find_ && now >= find_at_) {
+    find_at_ = now + kFindInterval;
+    find_(scope_.Bind([this](const Result<std::string>& found) {
+      // Elsewhere, nobody answered either: perhaps it is back.
+      if (lost_) MoveTo(found.ok() && !found->empty() ? *found : first_address_);
+    }));
+  }
+  if (std::exchange(lost_, true) || !on_contact_) return;
+  on_contact_({true, client_->address(), silence, why});
+}
+
+void CellClient::OnAnswer() {
+  const Duration silence =
+      silent_since_ == MonotonicTime::Max() ? Duration() : loop_.Now() - silent_since_;
+  silent_since_ = MonotonicTime::Max();
+  if (!std::exchange(lost_, false)) return;
+  if (on_contact_) on_contact_({false, client_->address(), silence, ""});
+}
+
+void CellClient::MoveTo(const std::string& address) {
+  if (address == client_->address()) return;
+  if (former_.size() >= kFormerMax) former_.erase(former_.begin());
+  former_.push_back(std::exchange(client_, connector_.MakeClient(address, via_)));
 }
 
 Result<v1::StreamConfig> CellClient::FindStream(const std::string& name) const {

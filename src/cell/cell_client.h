@@ -3,6 +3,7 @@
 // flows on without it (paper §3, Fault Tolerance).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,23 @@ class CellClient {
   void SetOnChange(Callback<void(const CellView&)> on_change) {
     on_change_.push_back(std::move(on_change));
   }
+  // How the contact with the scheduler is: told when nobody has answered for a second, and when
+  // somebody does again.
+  struct Contact {
+    bool lost = false;
+    std::string address;  // where nobody answers, or where somebody does
+    Duration silence;     // that has lasted so long
+    std::string why;      // lost: the last error
+  };
+  void SetOnContact(Callback<void(const Contact&)> on_contact) {
+    on_contact_ = std::move(on_contact);
+  }
+  // Asked about once a second while the scheduler is lost: where is it by now? The answer comes
+  // later, on the loop. An error, or where nobody answers: the old address is tried again.
+  using Find = std::function<void(Callback<void(Result<std::string>)> found)>;
+  void SetFind(Find find) { find_ = std::move(find); }
+  // Where the scheduler is, as far as is known.
+  const std::string& address() const { return client_->address(); }
   // The stream's configuration in the view. NotFound names the nearest name.
   Result<v1::StreamConfig> FindStream(const std::string& name) const;
 
@@ -54,9 +72,20 @@ class CellClient {
   Callback<void(Result<std::string>)> Parsing(Callback<void(Result<Reply>)> done);
   void Poll();
   void OnView(Result<std::string> reply);
+  void OnSilence(const std::string& why);
+  void OnAnswer();
+  void MoveTo(const std::string& address);
 
   EventLoop& loop_;
+  rpc::Connector& connector_;
+  const std::string first_address_, via_;
   std::unique_ptr<rpc::Client> client_;
+  std::vector<std::unique_ptr<rpc::Client>> former_;  // calls of which may be under way
+  Callback<void(const Contact&)> on_contact_;
+  Find find_;
+  MonotonicTime silent_since_ = MonotonicTime::Max();  // Max: it answers
+  MonotonicTime find_at_;
+  bool lost_ = false;  // and that was told
   CellView view_;
   std::vector<Callback<void(const CellView&)>> on_change_;
   Callback<void(Status)> started_;

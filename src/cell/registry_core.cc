@@ -47,6 +47,10 @@ RegistryCore::RegistryCore(RegistryOptions options, v1::RegistrySnapshot durable
     durable_.set_registry_id(Rng(seed).Fork("registry").Next() | 1);
     begun_ = true;
   }
+  if (durable_.scheduler_address() != options_.scheduler_address) {
+    durable_.set_scheduler_address(options_.scheduler_address);
+    begun_ = true;
+  }
   view_.set_registry_id(durable_.registry_id());
   view_.set_cell(options_.cell);
   view_.set_store(options_.store);

@@ -42,6 +42,7 @@ struct RegistryOptions {
   std::vector<std::string> known_cells;     // this one included; empty: any name is good
   std::vector<std::string> peers;           // the other cells of the deployment
   std::string topology;                     // passed on in the view
+  std::string scheduler_address;            // host:port, kept with the durable state
   std::string cell_key;                     // the same: path of its file, or "none"
   Duration lease = Duration::Seconds(1);
   // After a lease ran out; of a cache replica that another one needs (cache_members.h).
@@ -106,7 +107,7 @@ class RegistryCore {
   RunningClock clock_;
   MonotonicTime seen_;  // when it was asked last, by the loop's clock
   v1::RegistrySnapshot durable_;
-  bool begun_ = false;   // it has an id that is not written
+  bool begun_ = false;   // its id or address is not written
   Catalogue catalogue_;  // of durable_
   CacheMembers caches_;
   v1::RegistrySnapshot shown_;  // of it the ring: what is durable

@@ -68,6 +68,8 @@ class RegistryStore {
   void CheckFence(Callback<void(Status)> done);
 
   const std::string& file_name() const { return name_; }
+  // Of a file of the log; nullopt: the name is of none.
+  static std::optional<int64_t> NumberOf(std::string_view name);
 
  private:
   void FindLast();
@@ -86,7 +88,6 @@ class RegistryStore {
   void Answer(const Status& status);
   void Append(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done);
   static std::string NameOf(int64_t number);
-  static std::optional<int64_t> NumberOf(std::string_view name);
 
   EventLoop& loop_;
   storage::Store& store_;

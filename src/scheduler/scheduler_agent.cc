@@ -21,6 +21,7 @@ using stream::ShardId;
 cell::RegistryOptions WithPeers(const SchedulerOptions& options) {
   cell::RegistryOptions registry = options.registry;
   for (const Neighbour& neighbour : options.neighbours) registry.peers.push_back(neighbour.cell);
+  registry.scheduler_address = options.self.rpc_address();
   return registry;
 }
 

@@ -17,6 +17,7 @@
 #include "tailcast/cache/client.h"
 #include "tailcast/cell/cache_clients.h"
 #include "tailcast/cell/cell_client.h"
+#include "tailcast/cell/registry_reader.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/rpc/rpc.h"
 #include "tailcast/storage/store.h"
@@ -35,6 +36,9 @@ struct Options {
   std::string cell;  // host:port of the scheduler
   FabricPreference fabric = FabricPreference::kAuto;
 };
+// A scheduler that is not where it was any more is looked for in the cell's registry, in its
+// primary layer. When it is lost, and when it is found again, is logged as a warning; meanwhile
+// bytes flow on by what was known of the cell.
 class Session {
  public:
   // `loop` outlives the session and is turned by the caller.
@@ -55,6 +59,7 @@ class Session {
   cell::CellClient& cell() { return *cell_; }
 
  private:
+  void OnContact(const cell::CellClient::Contact& contact) const;
   void OnView(Status status, Callback<void(Status)> done);
   void UpdateCaches(const cell::CellView& view);
   cache::RingConfig Filtered(cache::RingConfig ring) const;
@@ -66,6 +71,7 @@ class Session {
   std::unique_ptr<rpc::Connector> rpc_;
   std::unique_ptr<fabric::Connector> fabric_;  // from the first view on
   std::unique_ptr<storage::Store> store_;
+  std::unique_ptr<cell::RegistryReader> registry_;  // of that
   std::unique_ptr<cell::CacheClients> caches_;
   std::unique_ptr<cell::CellClient> cell_;
   Scope scope_;

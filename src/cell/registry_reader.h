@@ -1,0 +1,41 @@
+// Reads where a cell's scheduler is from the cell's registry, without fencing anybody: for users of
+// the cell whose scheduler does not answer at the address that they know, because it was started
+// again elsewhere.
+//
+// Threads: everything on the store's loop.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/callback.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/base/status.h"
+#include "tailcast/storage/store.h"
+
+namespace tailcast::cell {
+
+class RegistryReader {
+ public:
+  // `store` outlives it.
+  explicit RegistryReader(storage::Store& store) : store_(store) {}
+  RegistryReader(const RegistryReader&) = delete;
+  RegistryReader& operator=(const RegistryReader&) = delete;
+
+  // The address that the last scheduler has written; it may have ended since. Reads the log's last
+  // file, some megabytes at most. NotFound: none is known. Others: as Store's, DataLoss.
+  void FindScheduler(Callback<void(Result<std::string>)> done);
+
+ private:
+  struct Search;
+  void ReadFile(const std::shared_ptr<Search>& search);
+  void ReadOn(const std::shared_ptr<Search>& search);
+  void OnContent(const std::shared_ptr<Search>& search);
+
+  storage::Store& store_;
+  Scope scope_;
+};
+
+}  // namespace tailcast::cell
