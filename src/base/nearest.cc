@@ -41,7 +41,8 @@ std::optional<std::string> NearestName(std::string_view wrong,
   for (const std::string& name : names) {
     const size_t distance = EditDistance(lower, Lower(name));
     const size_t allowed = std::max<size_t>(1, std::max(wrong.size(), name.size()) / 3);
-    if (distance <= allowed && (best == nullptr || distance < best_distance)) {
+    if (distance <= allowed && distance < lower.size() &&
+        (best == nullptr || distance < best_distance)) {
       best = &name;
       best_distance = distance;
     }

@@ -12,7 +12,8 @@ namespace tailcast {
 size_t EditDistance(std::string_view a, std::string_view b);
 
 // The name with the smallest distance to `wrong`, ignoring case, the first of equals; none if all
-// are further than a third of the longer name's length (one letter at least).
+// are further than a third of the longer name's length (one letter at least), or if no letter
+// of `wrong` would stay.
 std::optional<std::string> NearestName(std::string_view wrong,
                                        const std::vector<std::string>& names);
 

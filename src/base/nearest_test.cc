@@ -22,6 +22,7 @@ TEST(Nearest, FindsTheLikelyName) {
   EXPECT_EQ(NearestName("", cells), std::nullopt);
   EXPECT_EQ(NearestName("x", {}), std::nullopt);
   EXPECT_EQ(NearestName("ab", {"ac", "ad"}), "ac");
+  EXPECT_EQ(NearestName("z", {"a"}), std::nullopt) << "nothing of it is right";
 }
 
 TEST(Nearest, MakesTheEndOfAMessage) {
