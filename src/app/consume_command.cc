@@ -79,7 +79,7 @@ bool Busy(const consumer::Consumer& consumer) {
     const consumer::ConsumerAgent* agent = consumer.agent(shard);
     if (agent == nullptr || !agent->trouble().ok()) continue;
     if (agent->state() == consumer::AgentState::kLocating || agent->lag_bytes() > 0 ||
-        !agent->missing().ok()) {
+        !agent->missing().ok() || agent->begins_beyond()) {
       return true;
     }
   }
@@ -97,6 +97,9 @@ std::string Unreadable(const consumer::Consumer& consumer) {
     if (!agent->trouble().ok()) {
       what = std::to_string(agent->lag_bytes()) +
              " bytes more are there and can't be read: " + agent->trouble().message();
+    } else if (const auto end = agent->begins_beyond()) {
+      what = "it is to begin at message " + std::to_string(agent->position()->number) +
+             ", which is not in this cell: it has " + std::to_string(*end) + " so far";
     } else if (const Status missing = agent->missing(); !missing.ok()) {
       what = "more was written: " + missing.message();
     } else {

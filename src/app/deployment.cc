@@ -19,11 +19,12 @@ namespace {
 std::string PathOf(const std::string& dir) { return dir + "/deployment.json"; }
 std::string LockPathOf(const std::string& dir) { return dir + "/lock"; }
 
-// Whether some `up` holds the folder.
-bool IsLocked(const std::string& dir) {
-  const int fd = open(LockPathOf(dir).c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool locked = flock(fd, LOCK_EX | LOCK_NB) != 0;
+// Whether some `up` holds the folder. PermissionDenied: this user may not look.
+Result<bool> IsLocked(const std::string& dir) {
+  const int fd = open(LockPathOf(dir).c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return false;
+  if (fd < 0) return ErrnoStatus(errno, "look at " + LockPathOf(dir));
+  const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0;
   close(fd);
   return locked;
 }
@@ -35,6 +36,7 @@ Result<Deployment> Deployment::Read(const std::string& dir) {
     return FailedPreconditionError(why + "; start one with `tailcast up --dir " + dir + "`");
   };
   std::ifstream in(PathOf(dir));
+  if (!in && errno == EACCES) return ErrnoStatus(errno, "read " + PathOf(dir));
   if (!in) return none("no deployment in " + dir);
   Deployment deployment;
   deployment.dir = dir;
@@ -50,7 +52,8 @@ Result<Deployment> Deployment::Read(const std::string& dir) {
     return DataLossError(PathOf(dir) + " is damaged (" + e.what() +
                          "); stop the deployment and start it again");
   }
-  if (!IsLocked(dir)) return none("the deployment in " + dir + " does not run");
+  TAILCAST_ASSIGN_OR_RETURN(const bool runs, IsLocked(dir));
+  if (!runs) return none("the deployment in " + dir + " does not run");
   return deployment;
 }
 

@@ -22,6 +22,7 @@ struct Deployment {
   std::vector<DeploymentCell> cells;
 
   // FailedPrecondition: no deployment runs in `dir`; the message says how to start one.
+  // PermissionDenied: this user may not see whether one does.
   static Result<Deployment> Read(const std::string& dir);
   Status Write() const;
   void Remove() const;

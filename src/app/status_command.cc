@@ -435,7 +435,13 @@ void ShowHops(const json& cell) {
     // What is known of the source may be older than what the writer said.
     const int64_t written = op.value("written_bytes", int64_t{0});
     const int64_t source = op.value("source_bytes", int64_t{0});
-    text += BytesText(written) + "/" + BytesText(std::max(written, source));
+    if (written > 0 || source > 0) {
+      text += BytesText(written) + "/" + BytesText(std::max(written, source));
+    } else if (phase == "running") {
+      text += op.value("layer", "") == "cache" ? "nothing cached" : "0 B";
+    } else {
+      text += "-";  // nobody has said anything yet
+    }
     // What was wrong is of interest until it gets on again.
     const int failures = op.value("failures", 0);
     if (failures > 0) text += ", failed " + std::to_string(failures) + " times";

@@ -120,8 +120,14 @@ int List(const StreamOptions& options) {
     return kExitDone;
   }
   for (const auto& stream : streams) {
-    std::printf("%-30s %5d shards   from %s to %d cells\n", stream.name().c_str(), stream.shards(),
-                stream.source().c_str(), stream.destinations_size());
+    // Each cell that gets a copy has one edge, also where none was named.
+    const int cells = stream.tree_size();
+    std::printf("%-30s %5d shard%s   %s\n", stream.name().c_str(), stream.shards(),
+                stream.shards() == 1 ? " " : "s",
+                cells == 0 ? ("in " + stream.source() + " alone").c_str()
+                           : ("from " + stream.source() + " to " + std::to_string(cells) +
+                              (cells == 1 ? " cell" : " cells"))
+                                 .c_str());
   }
   if (streams.empty()) std::printf("no streams; make one with `tailcast stream create`\n");
   return kExitDone;

@@ -159,7 +159,9 @@ class Up {
       }
       TAILCAST_RETURN_IF_ERROR(FindMemcached().WithContext("--cache"));
     }
+    const bool was_there = std::filesystem::exists(options_.dir, error);
     TAILCAST_ASSIGN_OR_RETURN(DeploymentLock lock, DeploymentLock::Take(options_.dir));
+    made_folder_ = !was_there;
     lock_ = std::make_unique<DeploymentLock>(std::move(lock));
     TAILCAST_ASSIGN_OR_RETURN(
         cell::YamlMap sizes,
@@ -190,6 +192,15 @@ class Up {
     TAILCAST_RETURN_IF_ERROR(WaitUntilReady());
     TAILCAST_RETURN_IF_ERROR(CreateStreams());
     return deployment_.Write();
+  }
+
+  // After Prepare was refused: nothing is left of a folder that it made. With Ceph it may hold the
+  // logs that say why.
+  void TakeBack() {
+    std::error_code ignored;
+    if (made_folder_ && options_.storage != "ceph") {
+      std::filesystem::remove_all(options_.dir, ignored);
+    }
   }
 
   // Until Ctrl-C.
@@ -427,6 +438,7 @@ class Up {
   cell::Topology topology_;
   Deployment deployment_;
   std::unique_ptr<DeploymentLock> lock_;
+  bool made_folder_ = false;
   std::vector<std::unique_ptr<link::LinkProxy>> links_;
   std::string ceph_conf_;              // empty: posix
   std::unique_ptr<CephCluster> ceph_;  // null: not ours
@@ -444,7 +456,11 @@ int RunUp(const UpOptions& options) {
   CatchInterrupts();
   Up up(options);
   Status status = up.Prepare();
-  if (status.ok()) status = up.Start();
+  if (!status.ok()) {
+    up.TakeBack();
+    return Fail(status);
+  }
+  status = up.Start();
   if (!status.ok()) {
     up.Stop();
     return Fail(status);

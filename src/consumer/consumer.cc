@@ -86,12 +86,7 @@ class Consumer::Impl {
     }
     for (const stream::Position& position : resume) {
       TAILCAST_RETURN_IF_ERROR(check(position.shard));
-      if (position.incarnation != stream.incarnation) {
-        return InvalidArgumentError("position " + position.ToString() + " is not one of stream '" +
-                                    stream.name +
-                                    "' as it is now: it was deleted and created "
-                                    "again since; start from 'beginning'");
-      }
+      if (position.incarnation != stream.incarnation) return NotOf(stream, position);
       if (starts.contains(position.shard)) starts[position.shard] = StartPoint::At(position);
     }
     agent_options_ = options_.agent;
@@ -104,6 +99,23 @@ class Consumer::Impl {
     numbers_ = numbers;
     for (int32_t number : numbers) StartShard(number, starts[number]);
     return OkStatus();
+  }
+
+  Status NotOf(const stream::StreamId& stream, const stream::Position& position) const {
+    const std::string what =
+        "position " + position.ToString() + " is not one of stream '" + stream.name + "'";
+    if (session_ != nullptr) {
+      for (const v1::StreamConfig& other : session_->cell().view().streams()) {
+        if (stream::IdOf(other).incarnation == position.incarnation) {
+          return InvalidArgumentError(what + ", but of stream '" + other.name() + "'");
+        }
+      }
+    }
+    return InvalidArgumentError(what +
+                                " as it is now: it is of a stream that is not in this cell, "
+                                "or '" +
+                                stream.name +
+                                "' was deleted and created again since; start from 'beginning'");
   }
 
   void StartShard(int32_t number, const StartPoint& start) {

@@ -444,6 +444,13 @@ Status ConsumerAgent::missing() const {
   return file_ ? file_->lengths.Missing() : OkStatus();
 }
 
+std::optional<int64_t> ConsumerAgent::begins_beyond() const {
+  if (!file_) return std::nullopt;
+  const int64_t index = file_->lengths.known_end(Part::kIndex);
+  if (tail_.at(Part::kIndex) <= index) return std::nullopt;
+  return file_->id.stem.start_number + index / stream::kIndexRecordSize;
+}
+
 WallTime ConsumerAgent::as_of() const { return file_ ? file_->lengths.as_of() : WallTime(); }
 
 AgentState ConsumerAgent::state() const {

@@ -104,6 +104,9 @@ class ConsumerAgent {
   // What the cell knows to have been written and does not have, now: Unavailable says what. Ok:
   // nothing is missed. Not an end either: it may be on its way.
   Status missing() const;
+  // How many messages the shard has here, if it begins behind them all: the cell is behind the one
+  // that the position is from, or it is no position of this stream.
+  std::optional<int64_t> begins_beyond() const;
   // Heartbeat of the current file: the producer's side was alive and had published everything then.
   // 0: not known.
   WallTime as_of() const;
