@@ -97,20 +97,21 @@ void DiskProgress::ReadNext(const std::shared_ptr<Reading>& reading) {
   const auto is_not_whole = [](const Status& status) {
     return IsDataLoss(status) || IsNotFound(status);
   };
-  store_.OpenRead(reading->dir, stream::FileName(stem, static_cast<stream::Part>(part)),
-                  scope_.Bind([this, reading, part, drop_pair,
-                               is_not_whole](Result<std::unique_ptr<storage::ReadFile>> file) {
-                    if (is_not_whole(file.status())) return drop_pair(file.status());
-                    if (!file.ok()) return reading->done(file.status());
-                    reading->file = std::move(*file);
-                    reading->file->Size(scope_.Bind([this, reading, part, drop_pair,
-                                                     is_not_whole](Result<storage::FileSize> size) {
-                      if (is_not_whole(size.status())) return drop_pair(size.status());
-                      if (!size.ok()) return reading->done(size.status());
-                      reading->progress.files.back().length[part] = size->committed_length;
-                      ReadNext(reading);
-                    }));
-                  }));
+  store_.OpenRead(
+      reading->dir, stream::FileName(stem, static_cast<stream::Part>(part)),
+      scope_.Bind([this, reading, part, drop_pair,
+                   is_not_whole](Result<std::unique_ptr<storage::ReadFile>> file) {
+        if (is_not_whole(file.status())) return drop_pair(file.status());
+        if (!file.ok()) return reading->done(file.status());
+        reading->file = std::move(*file);
+        reading->file->CheckedSize(scope_.Bind(
+            [this, reading, part, drop_pair, is_not_whole](Result<storage::FileSize> size) {
+              if (is_not_whole(size.status())) return drop_pair(size.status());
+              if (!size.ok()) return reading->done(size.status());
+              reading->progress.files.back().length[part] = size->committed_length;
+              ReadNext(reading);
+            }));
+      }));
 }
 
 }  // namespace tailcast::scheduler

@@ -24,6 +24,13 @@ void FakeObjects::DeletePool() {
   pool_deleted_ = true;
 }
 
+void FakeObjects::Lose(const std::string& name) {
+  const auto it = objects_.find(name);
+  TAILCAST_CHECK(it != objects_.end(), "no object " + name);
+  bytes_ -= static_cast<int64_t>(it->second.bytes.size());
+  objects_.erase(it);
+}
+
 void FakeObjects::Go() {
   stopped_ = false;
   for (auto& landing : std::exchange(held_, {})) landing();

@@ -60,6 +60,8 @@ class FakeObjects {
   void SetOptions(FakeObjectsOptions options) { options_ = options; }
   // All objects go, now, and nothing can be made any more.
   void DeletePool();
+  // One goes, as if it had never been.
+  void Lose(const std::string& name);
   // While stopped nothing lands; what is sent meanwhile lands afterwards.
   void Stop() { stopped_ = true; }
   void Go();

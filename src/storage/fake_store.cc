@@ -156,9 +156,13 @@ class FakeReadFile final : public ReadFile {
     for (const uint64_t call : outstanding_) client_->calls.Close(call, *client_->loop);
   }
 
-  void Size(Callback<void(Result<FileSize>)> done) override {
+  void Size(Callback<void(Result<FileSize>)> done) override { Look(false, std::move(done)); }
+  void CheckedSize(Callback<void(Result<FileSize>)> done) override { Look(true, std::move(done)); }
+  void Look(bool checked, Callback<void(Result<FileSize>)> done) {
     Request<FileSize>(
-        std::move(done), [file = file_, shown = shown_](FakeDisk& disk) -> Result<FileSize> {
+        std::move(done),
+        [file = file_, shown = shown_, checked](FakeDisk& disk) -> Result<FileSize> {
+          if (checked) TAILCAST_RETURN_IF_ERROR(FakeImage::CheckWhole(*file));
           FileSize size{file->visible(), file->epoch};
           if (const int64_t lag_max = disk.options_.size_lag_max.micros(); lag_max > 0) {
             size = FakeImage::SizeAsOf(
@@ -338,7 +342,6 @@ void FakeStore::OpenRead(const std::string& dir, const std::string& name,
       [disk = disk_, client = client_, dir,
        name](FakeImage& image) -> Result<std::unique_ptr<ReadFile>> {
         TAILCAST_ASSIGN_OR_RETURN(const auto file, image.Find(dir, name));
-        TAILCAST_RETURN_IF_ERROR(FakeImage::CheckWhole(*file));
         return std::unique_ptr<ReadFile>(std::make_unique<FakeReadFile>(disk, client, file));
       });
 }

@@ -131,6 +131,11 @@ Result<FileSize> Reader::Size() {
   return FileSize{view.committed.length, view.committed.epoch};
 }
 
+Result<FileSize> Reader::CheckedSize() {
+  TAILCAST_RETURN_IF_ERROR(CheckWhole());
+  return Size();
+}
+
 Result<std::string> Reader::Read(int64_t offset, int64_t length) {
   if (offset < 0 || length < 0) {
     return InvalidArgumentError("read " + Join(file_.folder, file_.name) + ": " +
@@ -170,9 +175,7 @@ Result<std::string> Reader::Read(int64_t offset, int64_t length) {
 Result<std::unique_ptr<Reader>> OpenRead(const Context& context, const std::string& folder,
                                          const std::string& name) {
   TAILCAST_ASSIGN_OR_RETURN(FirstInode first, OpenNamed(context, folder, name, false));
-  auto reader = std::make_unique<Reader>(&context, std::move(first));
-  TAILCAST_RETURN_IF_ERROR(reader->CheckWhole());
-  return reader;
+  return std::make_unique<Reader>(&context, std::move(first));
 }
 
 }  // namespace tailcast::storage::posix

@@ -37,12 +37,12 @@ class Reader {
   // The committed length, without waiting for the disk, if the word counts and is in memory;
   // nothing if Size has to be asked.
   bool FastSize(FileSize& size) const;
+  // Blocks.
+  Result<FileSize> Size();
   // DataLoss: of what is committed something is missing, because another program cut an inode or
   // removed it. Looks at no byte, and only if the word counts: recovery looks at bytes itself.
   // Blocks.
-  Status CheckWhole();
-  // Blocks.
-  Result<FileSize> Size();
+  Result<FileSize> CheckedSize();
   // Blocks. As ReadFile::Read.
   Result<std::string> Read(int64_t offset, int64_t length);
 
@@ -64,6 +64,7 @@ class Reader {
   // The word is of an earlier attachment; nothing if somebody recovered the file meanwhile.
   Result<std::optional<View>> LookAtSlots(const Known& known, uint64_t tag, bool want_segments);
   void LogOldView(int64_t length, bool booted) const;
+  Status CheckWhole();
   Status Missing(int64_t position, int64_t committed, const Segment& segment) const;
 
   const Context* const context_;

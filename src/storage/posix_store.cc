@@ -152,6 +152,12 @@ class PosixReadFile final : public ReadFile {
         std::move(sized));
   }
 
+  void CheckedSize(Callback<void(Result<FileSize>)> done) override {
+    core_->Run<Result<FileSize>>(
+        core_->reads, ClosedError(name_), [reader = reader_] { return reader->CheckedSize(); },
+        Answered(std::move(done)));
+  }
+
   void Read(int64_t offset, int64_t length, Callback<void(Result<std::string>)> done) override {
     core_->metrics.reads.Add();
     if (core_->reads != nullptr && core_->reads->queued() >= core_->options.queued_reads_max) {

@@ -156,7 +156,7 @@ TEST(PosixStore, AFileThatIsCutWithinItsFirstPageEndsNobody) {
 
 // Another program cuts the file, cuts it while it is appended to (which leaves a hole), or removes
 // what a takeover appended to.
-TEST(PosixStore, AFileOfWhichCommittedBytesAreMissingIsNotOpened) {
+TEST(PosixStore, AFileOfWhichCommittedBytesAreMissingIsNotWhole) {
   enum class Damage { kCut, kHole, kSegmentGone };
   for (const Damage damage : {Damage::kCut, Damage::kHole, Damage::kSegmentGone}) {
     SCOPED_TRACE(static_cast<int>(damage));
@@ -169,7 +169,7 @@ TEST(PosixStore, AFileOfWhichCommittedBytesAreMissingIsNotOpened) {
     for (int i = 0; i < 4; ++i) ASSERT_EQ(s.Append(*file, page).outcome, AppendOutcome::kApplied);
     if (damage == Damage::kSegmentGone) file = *s.Fence("d", "f");
     ASSERT_EQ(s.Append(*file, page).outcome, AppendOutcome::kApplied);
-    ASSERT_TRUE(s.Open("d", "f").ok());
+    EXPECT_EQ(s.CheckedSize(**s.Open("d", "f"))->committed_length, 5 * 4096);
     int64_t missing = 2 * 4096;
     if (damage == Damage::kSegmentGone) {
       missing = 4 * 4096;
@@ -184,9 +184,11 @@ TEST(PosixStore, AFileOfWhichCommittedBytesAreMissingIsNotOpened) {
     if (damage == Damage::kHole) {
       ASSERT_EQ(s.Append(*file, page).outcome, AppendOutcome::kApplied);
     }
-    const Status opened = s.Open("d", "f").status();
-    EXPECT_EQ(opened.code(), StatusCode::kDataLoss);
-    EXPECT_THAT(opened.message(), HasSubstr("d/f: position " + std::to_string(missing) + " of "));
+    auto reader = *s.Open("d", "f");
+    EXPECT_EQ(s.Read(*reader, 0, missing)->size(), static_cast<size_t>(missing)) << "it is there";
+    const Status checked = s.CheckedSize(*reader).status();
+    EXPECT_EQ(checked.code(), StatusCode::kDataLoss);
+    EXPECT_THAT(checked.message(), HasSubstr("d/f: position " + std::to_string(missing) + " of "));
     ASSERT_TRUE(s.Quarantine("d", "f").ok());
     EXPECT_NE(s.Append(*file, page).outcome, AppendOutcome::kApplied);
     file = *s.Create("d", "f", "k");

@@ -113,6 +113,59 @@ Next<SizeCore::Outcome> SizeCore::OnReply(const ObjectReply& reply) {
 
 // ---------------------------------------------------------------------------------------------
 
+CheckCore::CheckCore(std::string name, std::shared_ptr<KnownFile> file)
+    : name_(std::move(name)), file_(std::move(file)), size_(name_, file_) {}
+
+Next<CheckCore::Outcome> CheckCore::Begin() { return Ask(); }
+
+Next<CheckCore::Outcome> CheckCore::Ask() {
+  if (asked_ < file_->manifest.sealed.size()) return LookAtState(file_->file_id, asked_);
+  stage_ = Stage::kSize;
+  return size_.Begin();
+}
+
+Next<CheckCore::Outcome> CheckCore::OnReply(const ObjectReply& reply) {
+  const bool absent = reply.outcome == ObjectOutcome::kAbsent;
+  const Status gone =
+      DataLossError(name_ + ": its sealed object " + std::to_string(asked_) + " is not there");
+  switch (stage_) {
+    case Stage::kSize:
+      return size_.OnReply(reply);
+    case Stage::kRoot:
+      return Outcome(ResultOfAbsence(reply, NotFoundError(name_ + " was deleted")));
+    case Stage::kManifest:
+      // Who deletes a file takes its objects first, and its manifest says so.
+      if (absent) {
+        stage_ = Stage::kRoot;
+        return AskForRoot();
+      }
+      if (reply.outcome != ObjectOutcome::kDone) {
+        return Outcome(StatusOf(reply, "check of " + name_));
+      }
+      if (Status status = Learn(*file_, reply, name_); !status.ok()) return Outcome(status);
+      return Outcome(gone);
+    case Stage::kObject:
+      break;
+  }
+  if (absent) {
+    stage_ = Stage::kManifest;
+    return LookAtManifest(file_->file_id);
+  }
+  if (reply.outcome != ObjectOutcome::kDone) {
+    return Outcome(StatusOf(reply, "check of " + name_));
+  }
+  const Result<AppendState> state = DecodeAppendState(reply.attributes);
+  if (!state.ok()) return Outcome(state.status().WithContext(name_));
+  if (state->length < file_->manifest.sealed[asked_]) {
+    return Outcome(
+        DataLossError(name_ + ": its sealed object " + std::to_string(asked_) + " ends too early"));
+  }
+  ++asked_;
+  return Ask();
+}
+
+// ---------------------------------------------------------------------------------------------
+
 ReadCore::ReadCore(std::string name, std::shared_ptr<KnownFile> file, int64_t offset,
                    int64_t length)
     : name_(std::move(name)),

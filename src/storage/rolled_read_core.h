@@ -53,6 +53,25 @@ class SizeCore {
   int rolls_left_ = kRacesMax;
 };
 
+// As SizeCore, after a look at each sealed object.
+class CheckCore {
+ public:
+  using Outcome = Result<FileSize>;
+  CheckCore(std::string name, std::shared_ptr<KnownFile> file);
+  Next<Outcome> Begin();
+  Next<Outcome> OnReply(const ObjectReply& reply);  // DataLoss: an object is gone, or was cut
+
+ private:
+  enum class Stage : uint8_t { kObject, kManifest, kRoot, kSize };
+  Next<Outcome> Ask();
+
+  const std::string name_;
+  const std::shared_ptr<KnownFile> file_;
+  SizeCore size_;
+  Stage stage_ = Stage::kObject;
+  size_t asked_ = 0;  // number of the object
+};
+
 class ReadCore {
  public:
   using Outcome = Result<std::string>;

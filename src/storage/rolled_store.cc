@@ -187,6 +187,10 @@ class RolledReadFile final : public ReadFile {
     Run(std::make_shared<rolled::SizeCore>(name_, file_), std::move(done));
   }
 
+  void CheckedSize(Callback<void(Result<FileSize>)> done) override {
+    Run(std::make_shared<rolled::CheckCore>(name_, file_), std::move(done));
+  }
+
   void Read(int64_t offset, int64_t length, Callback<void(Result<std::string>)> done) override {
     client_->metrics.reads.Add();
     Status bad;

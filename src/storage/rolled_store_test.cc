@@ -78,6 +78,26 @@ TEST_F(RolledStoreTest, DeletingGivesEverythingBack) {
   EXPECT_EQ(a_.Append(*file, "x").outcome, AppendOutcome::kFenced);
 }
 
+TEST_F(RolledStoreTest, ASealedObjectThatIsGoneIsMissedByWhoChecks) {
+  auto file = *a_.Create("d", "f", "k");
+  for (int i = 0; i < 7; ++i) a_.Append(*file, "12345");
+  auto reader = *b_.Open("d", "f");
+  EXPECT_EQ(b_.CheckedSize(*reader)->committed_length, 35);
+  int appends = 0;
+  for (const std::string& name : world_.objects().Names()) {
+    if (!name.ends_with(".1")) continue;  // docs/formats/primary_objects.md
+    ++appends;
+    world_.objects().Lose(name);
+  }
+  ASSERT_EQ(appends, 1);
+  const Status checked = b_.CheckedSize(*reader).status();
+  EXPECT_EQ(checked.code(), StatusCode::kDataLoss) << checked;
+  EXPECT_NE(checked.message().find("f: its sealed object 1 is not there"), std::string::npos);
+  EXPECT_EQ(b_.Size(*reader)->committed_length, 35) << "a size is told from the manifest";
+  ASSERT_TRUE(a_.Quarantine("d", "f").ok());
+  EXPECT_EQ(b_.CheckedSize(*reader).status().code(), StatusCode::kNotFound);
+}
+
 TEST_F(RolledStoreTest, AFullPoolRefusesAppendsAndStillDeletes) {
   auto old = *a_.Create("d", "old", "o");
   a_.Append(*old, "0123456789");

@@ -79,6 +79,9 @@ class ReadFile {
   virtual ~ReadFile() = default;
   // The committed length now. Grows only.
   virtual void Size(Callback<void(Result<FileSize>)> done) = 0;
+  // As Size, after a look at whether everything that is committed is there, as far as that is seen
+  // without reading it. DataLoss: it is not, and Read fails at what the message names.
+  virtual void CheckedSize(Callback<void(Result<FileSize>)> done) = 0;
   // Up to `length` bytes at `offset`: at least one, maybe fewer than asked, if any is committed
   // there; "" only at or past the committed end. InvalidArgument: a negative argument. Unavailable:
   // I/O. DataLoss: committed bytes are missing.
@@ -110,8 +113,7 @@ class Store {
   virtual void OpenFencing(const std::string& dir, const std::string& name,
                            Callback<void(Result<std::unique_ptr<AppendFile>>)> done) = 0;
 
-  // NotFound if there is no such file. DataLoss: of what is committed something is missing, as far
-  // as that is seen without reading it; Read finds the rest.
+  // NotFound if there is no such file.
   virtual void OpenRead(const std::string& dir, const std::string& name,
                         Callback<void(Result<std::unique_ptr<ReadFile>>)> done) = 0;
 

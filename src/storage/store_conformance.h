@@ -107,6 +107,7 @@ TEST_P(StoreConformance, AnEmptyFileReadsAsNothing) {
   ExpectContent("d", "empty", "");
   auto reader = Must(s.Open("d", "empty"));
   EXPECT_EQ(s.Size(*reader)->committed_length, 0);
+  EXPECT_EQ(s.CheckedSize(*reader)->committed_length, 0);
   EXPECT_EQ(*s.Read(*reader, 0, 10), "");
   EXPECT_EQ(*s.Read(*reader, 5, 10), "");
 }
@@ -119,6 +120,10 @@ TEST_P(StoreConformance, AnEmptyAppendIsAppliedAndChangesNothing) {
   MustAppend(s, *file, "");
   MustAppend(s, *file, "c");
   ExpectContent("d", "f", "abc");
+  file = Must(s.Fence("d", "f"));
+  MustAppend(s, *file, "d");
+  auto reader = Must(s.Open("d", "f"));
+  EXPECT_TRUE(s.CheckedSize(*reader).ok()) << "it is whole, also over a takeover";
 }
 
 TEST_P(StoreConformance, ReadsEndAtTheCommittedLength) {

@@ -64,6 +64,9 @@ class SyncStore {
   Result<FileSize> Size(ReadFile& file) {
     return Await<Result<FileSize>>(turn_, [&](auto done) { file.Size(std::move(done)); });
   }
+  Result<FileSize> CheckedSize(ReadFile& file) {
+    return Await<Result<FileSize>>(turn_, [&](auto done) { file.CheckedSize(std::move(done)); });
+  }
   Result<std::string> Read(ReadFile& file, int64_t offset, int64_t length) {
     return Await<Result<std::string>>(
         turn_, [&](auto done) { file.Read(offset, length, std::move(done)); });

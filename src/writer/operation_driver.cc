@@ -219,7 +219,13 @@ void OperationDriver::Do(OpenFile& effect) {
       scope_.Bind([this, dir, name, part, done = std::move(done)](
                       Result<std::unique_ptr<storage::ReadFile>> file) mutable {
         if (!file.ok()) return OnOpened(part, file.status());
-        ports_.ports.store->OpenFencing(dir, name, std::move(done));
+        look_ = std::move(*file);
+        look_->CheckedSize(scope_.Bind([this, dir, name, part, done = std::move(done)](
+                                           const Result<storage::FileSize>& size) mutable {
+          Retire(*ports_.ports.loop, std::move(look_));
+          if (!size.ok()) return OnOpened(part, size.status());
+          ports_.ports.store->OpenFencing(dir, name, std::move(done));
+        }));
       }));
 }
 

@@ -95,6 +95,7 @@ class OperationDriver {
   const stream::KeyMaker keys_;
   Core core_;
   std::unique_ptr<storage::AppendFile> files_[stream::kParts];
+  std::unique_ptr<storage::ReadFile> look_;  // at a file that is about to be taken over
   bool work_posted_ = false;
   Timer timer_;  // what the core wants to do later
   Scope scope_;
