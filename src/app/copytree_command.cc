@@ -77,6 +77,12 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
   plan->add_flag("--time", flags->time, "Print how long planning took");
   plan->add_flag("--standby", flags->standby,
                  "Two trees that share no link where that can be, as cheap as can be together");
+  plan->add_option("--robust", flags->robust_percent,
+                   "At most so many percent dearer than the cheapest tree when any one cluster or "
+                   "link fails")
+      ->check(CLI::Range(0.0, 10000.0))
+      ->excludes("--standby")
+      ->excludes("--prim");
   output(plan, {"text", "json", "dot", "svg"});
 
   CLI::App* compare =

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tailcast/base/time.h"
+#include "tailcast/copytree/pair.h"
+#include "tailcast/copytree/robust.h"
 #include "tailcast/node/topology_graph.h"
 
 namespace tailcast::app {
@@ -38,6 +40,7 @@ Status CopytreeSession::DoPlan() {
     const Stream named = ToStream(stream);
     std::optional<Plan> plan;
     std::optional<copytree::PlanPair> pair;
+    std::optional<copytree::RobustPlan> robust;
     const MonotonicTime began = ReadMonotonicClock();
     const std::clock_t cpu_began = std::clock();
     if (flags_->prim) {
@@ -47,6 +50,12 @@ Status CopytreeSession::DoPlan() {
       if (!both.ok()) return InStream(stream, both.status());
       pair = std::move(both).value();
       plan = pair->primary;
+    } else if (flags_->robust_percent) {
+      Result<copytree::RobustPlan> safe =
+          copytree::MakeRobustPlan(*task.graph, named, task.options, *flags_->robust_percent / 100);
+      if (!safe.ok()) return InStream(stream, safe.status());
+      robust = std::move(safe).value();
+      plan = robust->plan;
     } else {
       TAILCAST_ASSIGN_OR_RETURN(plan, PlanOf(task, stream, task.options));
     }
@@ -54,6 +63,7 @@ Status CopytreeSession::DoPlan() {
     const double cpu_ms = 1000.0 * static_cast<double>(std::clock() - cpu_began) / CLOCKS_PER_SEC;
     RenderOptions rendering = Rendering(task.options);
     if (pair) rendering.pair = &*pair;
+    if (robust) rendering.robust = &*robust;
     if (flags_->format == "text") {
       if (!text.empty()) text += "\n";
       if (!stream.name.empty()) text += "stream " + stream.name + "\n";

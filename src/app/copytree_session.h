@@ -38,6 +38,7 @@ struct CopytreeFlags {
   std::string effort = "normal";
   double tolerance_percent = 0;
   bool standby = false;
+  std::optional<double> robust_percent;
   bool replan = false;
   bool each_source = false;
   bool prim = false;

@@ -41,7 +41,7 @@ class Adviser {
         PlanOptions relaxed = options_;
         relaxed.limits.max_fanout = static_cast<int>(value);
         Result<Setup> setup = MakeSetup(graph_, stream_, relaxed);
-        return setup.ok() ? std::move(setup->problem) : problem_;
+        return setup.ok() ? setup->problem : problem_;
       };
       Add(options_.limits.max_fanout, problem_.n - 1, with, Named("max_fanout"), &ways);
     }

@@ -118,6 +118,55 @@ void DrawPair(const PlanPair& pair, std::string* out) {
   }
 }
 
+std::string What(const FailureCost& failure) {
+  return failure.cluster.empty() ? failure.link.from + " -> " + failure.link.to : failure.cluster;
+}
+
+void DrawFailures(const RobustPlan& robust, std::string* out) {
+  constexpr size_t kShown = 5;
+  const auto percent = [](double part) { return Format("%.1f", 100 * part) + " %"; };
+  *out += "\ncheapest  " + Usd(robust.alone_usd_per_gb) +
+          " USD/GB, if failures did not count; one would make it " +
+          percent(robust.alone_worst_extra) + " dearer\n";
+  *out += "failures  at most " + percent(robust.worst_extra) + " above that:\n";
+  size_t shown = 0;
+  for (const FailureCost& failure : robust.failures) {
+    if (shown == kShown) break;
+    ++shown;
+    *out += "          " + What(failure) + ": " +
+            (failure.mended
+                 ? Usd(failure.usd_per_gb) + " USD/GB, " + Format("%+.1f %%", 100 * failure.extra)
+                 : std::string("nothing else leads to what hangs on it")) +
+            "\n";
+  }
+  if (robust.failures.size() > shown) {
+    *out +=
+        "          and " + std::to_string(robust.failures.size() - shown) + " that cost no more\n";
+  }
+}
+
+Json FailuresJson(const RobustPlan& robust) {
+  Json json = {{"worst_extra", Round(robust.worst_extra)},
+               {"alone_usd_per_gb", Round(robust.alone_usd_per_gb)},
+               {"alone_worst_extra", Round(robust.alone_worst_extra)},
+               {"failures", Json::array()}};
+  for (const FailureCost& failure : robust.failures) {
+    Json entry;
+    if (failure.cluster.empty()) {
+      entry = {{"from", failure.link.from}, {"to", failure.link.to}};
+    } else {
+      entry = {{"cluster", failure.cluster}};
+    }
+    entry["mended"] = failure.mended;
+    if (failure.mended) {
+      entry["usd_per_gb"] = Round(failure.usd_per_gb);
+      entry["extra"] = Round(failure.extra);
+    }
+    json["failures"].push_back(std::move(entry));
+  }
+  return json;
+}
+
 Json ToJson(const Stream& stream, const Plan& plan) {
   Json json;
   json["stream"] = stream.name;
@@ -178,6 +227,7 @@ std::string PlanText(const Stream& stream, const Plan& plan, const RenderOptions
   DrawTree(plan, options.ascii, &out);
   out += "\n";
   DrawFigures(stream, plan, options.limits, true, &out);
+  if (options.robust != nullptr) DrawFailures(*options.robust, &out);
   if (options.pair != nullptr) {
     out += "\nstandby tree" +
            std::string(options.pair->shared.empty() ? ", sharing no link with the first" : "") +
@@ -192,6 +242,7 @@ std::string PlanText(const Stream& stream, const Plan& plan, const RenderOptions
 
 std::string PlanJson(const Stream& stream, const Plan& plan, const RenderOptions& options) {
   Json json = ToJson(stream, plan);
+  if (options.robust != nullptr) json["robust"] = FailuresJson(*options.robust);
   if (options.pair != nullptr) {
     const PlanPair& pair = *options.pair;
     json["standby"] = ToJson(stream, pair.standby);

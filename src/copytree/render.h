@@ -8,6 +8,7 @@
 #include "tailcast/copytree/compare.h"
 #include "tailcast/copytree/pair.h"
 #include "tailcast/copytree/plan.h"
+#include "tailcast/copytree/robust.h"
 
 namespace tailcast::copytree {
 
@@ -16,7 +17,8 @@ struct RenderOptions {
   // The plan is its first tree; the standby comes below it (text, SVG), beside it (JSON), dashed on
   // top (dot).
   const PlanPair* pair = nullptr;
-  Limits limits;  // printed beside what the tree uses of them
+  const RobustPlan* robust = nullptr;  // what failures of the plan cost (text, JSON)
+  Limits limits;                       // printed beside what the tree uses of them
 };
 
 // The tree with price and arrival of each hop, then the figures, re-routes and warnings.

@@ -1,0 +1,41 @@
+// Trees that a failure does not make much dearer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tailcast/copytree/plan.h"
+
+namespace tailcast::copytree {
+
+// What a tree costs after one cluster or one link of it failed. Only the clusters that hung on what
+// failed move then; the others keep their feeds (mend.h).
+struct FailureCost {
+  std::string cluster;  // that fails; empty: the link
+  Edge link;
+  double usd_per_gb = 0;  // of the mended tree
+  double extra = 0;       // above `alone_usd_per_gb`, as a part of that; may be < 0
+  bool mended = true;     // false: no such tree was found; the figures are 0
+  // Nothing else leads to some destination: no tree is safe from it.
+  bool hopeless = false;
+};
+
+struct RobustPlan {
+  Plan plan;
+  std::vector<FailureCost>
+      failures;            // of each cluster that feeds others and of each link, worst first
+  double worst_extra = 0;  // of those that are not hopeless
+  // The cheapest tree that was found when failures were not asked about, and its worst.
+  double alone_usd_per_gb = 0;
+  double alone_worst_extra = 0;
+};
+
+// The cheapest tree that was found which, when any one cluster but the source or any one link of it
+// fails, costs at most `most_extra` (0.2 = 20 %) more than the cheapest tree does while all is
+// well. Failures from which no tree is safe (hopeless) do not count; a warning names them. The
+// plan's bound is that on any tree. Effort, status and the rest as MakePlan; FailedPrecondition
+// names a value of `most_extra` that will do.
+Result<RobustPlan> MakeRobustPlan(const Graph& graph, const Stream& stream,
+                                  const PlanOptions& options, double most_extra);
+
+}  // namespace tailcast::copytree
