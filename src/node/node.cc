@@ -128,6 +128,10 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
   cell_ =
       std::make_unique<cell::CellClient>(*ports_.loop, *ports_.connector, config_.scheduler, "");
   cell_->SetOnChange(scope_.Bind([this](const cell::CellView& view) { OnView(view); }));
+  if (!Has(Role::kScheduler)) {
+    finder_ = std::make_unique<cell::SchedulerFinder>(*cell_, kLog);
+    finder_->LookIn(*ports_.store);
+  }
 
   if (Has(Role::kCache)) {
     cache::ServerOptions options;

@@ -22,6 +22,7 @@
 #include "tailcast/cell/cache_clients.h"
 #include "tailcast/cell/cell_client.h"
 #include "tailcast/cell/process_config.h"
+#include "tailcast/cell/scheduler_finder.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/reader/reader_agent.h"
@@ -100,6 +101,7 @@ class Node {
   Callback<void(Status)> on_fatal_;
 
   std::unique_ptr<cell::CellClient> cell_;
+  std::unique_ptr<cell::SchedulerFinder> finder_;  // null: it is the scheduler
   std::unique_ptr<fabric::Exporter> data_exporter_, metadata_exporter_;
   std::unique_ptr<cache::Server> data_server_, metadata_server_;
   std::unique_ptr<cell::CacheClients> caches_;  // of readers and writers

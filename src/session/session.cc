@@ -22,22 +22,8 @@ Session::Session(ThreadLoop* loop, Options options)
       rpc_(rpc::MakeGrpcConnector(*loop)),
       cell_(std::make_unique<cell::CellClient>(*loop, *rpc_, options_.cell, "")) {}
 
-void Session::OnContact(const cell::CellClient::Contact& contact) const {
-  const std::string& cell = cell_->view().cell();
-  if (!contact.lost && cell_->has_view()) {
-    kLog.Warn("cell ", cell, " answers again, at ", contact.address, ", after ",
-              contact.silence.millis() / 1000, " s");
-  } else if (contact.lost && cell_->has_view()) {
-    kLog.Warn("cell ", cell, ": its scheduler at ", contact.address, " does not answer (",
-              contact.why, "); going on with what is known of the cell, and looking for it");
-  } else if (contact.lost) {
-    kLog.Warn("no scheduler answers at ", contact.address, " (", contact.why, "); still trying");
-  }
-}
-
 void Session::Start(Duration timeout, Callback<void(Status)> done) {
-  cell_->SetOnContact(
-      scope_.Bind([this](const cell::CellClient::Contact& contact) { OnContact(contact); }));
+  finder_ = std::make_unique<cell::SchedulerFinder>(*cell_, kLog);
   cell_->Start(timeout, scope_.Bind([this, done = std::move(done)](Status status) mutable {
     OnView(std::move(status), std::move(done));
   }));
@@ -90,10 +76,7 @@ void Session::OnView(Status status, Callback<void(Status)> done) {
     return;
   }
   store_ = std::move(*store);
-  registry_ = std::make_unique<cell::RegistryReader>(*store_);
-  cell_->SetFind([this](Callback<void(Result<std::string>)> found) {
-    registry_->FindScheduler(std::move(found));
-  });
+  finder_->LookIn(*store_);
   auto caches = cell::CacheClients::Make(
       {.loop = loop_, .fabric = fabric_.get(), .rpc = rpc_.get(), .metrics = &ProcessMetrics()},
       {.cell = view.cell(), .replicas = cell::ReplicaNamesOf(cell::DataRing(view))});

@@ -17,7 +17,7 @@
 #include "tailcast/cache/client.h"
 #include "tailcast/cell/cache_clients.h"
 #include "tailcast/cell/cell_client.h"
-#include "tailcast/cell/registry_reader.h"
+#include "tailcast/cell/scheduler_finder.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/rpc/rpc.h"
 #include "tailcast/storage/store.h"
@@ -59,7 +59,6 @@ class Session {
   cell::CellClient& cell() { return *cell_; }
 
  private:
-  void OnContact(const cell::CellClient::Contact& contact) const;
   void OnView(Status status, Callback<void(Status)> done);
   void UpdateCaches(const cell::CellView& view);
   cache::RingConfig Filtered(cache::RingConfig ring) const;
@@ -71,9 +70,9 @@ class Session {
   std::unique_ptr<rpc::Connector> rpc_;
   std::unique_ptr<fabric::Connector> fabric_;  // from the first view on
   std::unique_ptr<storage::Store> store_;
-  std::unique_ptr<cell::RegistryReader> registry_;  // of that
   std::unique_ptr<cell::CacheClients> caches_;
   std::unique_ptr<cell::CellClient> cell_;
+  std::unique_ptr<cell::SchedulerFinder> finder_;
   Scope scope_;
 };
 

@@ -1,6 +1,7 @@
 """What a person reads on standard error while a deployment is away, moves, or was never there; and what a wrong
 name, position or folder is answered."""
 
+import json
 import os
 import pathlib
 import re
@@ -137,6 +138,42 @@ class Away(SystemTest):
         self.assertEqual(producer.end(), 0, producer.said)
         producer.says("2 messages durable")
         self.assertEqual(consumer.end(signal.SIGINT), 0, consumer.said)
+
+
+class Processes(SystemTest):
+    def test_processes_find_a_scheduler_that_was_started_elsewhere(self):
+        up = Up(ONE_CELL, *SMALL)
+        self.addCleanup(up.remove)
+        up.stop()  # its folder and configurations are what is wanted
+        config = pathlib.Path(up.dir, "here", "config")
+
+        def start(name):
+            return Running(self, "run", "--role", name.split("-")[0], "--config", str(config / f"{name}.yaml"))
+
+        def await_processes(address):
+            end = time.monotonic() + 20 * TIME_FACTOR
+            while True:
+                code, out, _ = run("status", "--cell", address, "--json")
+                cell = json.loads(out)["cells"][0] if code == 0 else {"processes": []}
+                there = {p["name"] for p in cell["processes"] if p["state"] == "up"}
+                if {"cache-1", "reader-1", "writer-1"} <= there:
+                    return
+                self.assertLess(time.monotonic(), end, there)
+
+        scheduler = start("scheduler")
+        others = [start(name) for name in ("cache-1", "reader-1", "writer-1")]
+        text = (config / "scheduler.yaml").read_text()
+        before = re.search(r"^scheduler: \"?([0-9.:]+)", text, re.MULTILINE).group(1)
+        await_processes(before)
+        scheduler.end(signal.SIGTERM)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            after = f"127.0.0.1:{free.getsockname()[1]}"
+        (config / "scheduler.yaml").write_text(text.replace(before, after))
+        scheduler = start("scheduler")
+        await_processes(after)
+        for process in [*others, scheduler]:
+            process.end(signal.SIGTERM)
 
 
 class Rows(SystemTest):
