@@ -13,6 +13,7 @@
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
+#include "tailcast/app/lacking.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/consumer/consumer.h"
 #include "tailcast/memcached/replica_names.h"
@@ -28,7 +29,6 @@ constexpr Duration kCallTimeout = Duration::Seconds(2);
 constexpr Duration kHeadTimeout = Duration::Seconds(1);  // for all streams of a cell
 constexpr int32_t kShardsShownMax = 100;
 constexpr size_t kOperationsShownMax = 12;
-constexpr size_t kLackingShownMax = 10;  // files of a shard
 
 struct StatusOptions {
   CellOptions cell;
@@ -106,23 +106,6 @@ json Heads(const std::string& scheduler, const v1::CellView& view) {
     heads.push_back(std::move(one));
   }
   return heads;
-}
-
-// Which of its message files the cell lacks, as its scheduler has found; of the shards that are
-// shown.
-void AddLacking(const v1::CellView& view, json& cell) {
-  cell["lacking_files"] = view.lacking_total();
-  for (json& stream : cell["streams"]) {
-    for (json& shard : stream["shards"]) {
-      for (const v1::LackingFile& file : view.lacking()) {
-        if (stream["stream"] != file.stream() || shard["shard"] != file.shard()) continue;
-        const char* kind = file.kind() == v1::LackingFile::DAMAGED      ? "damaged"
-                           : file.kind() == v1::LackingFile::INCOMPLETE ? "incomplete"
-                                                                        : "absent";
-        shard["lacking"].push_back({{"file", file.seq()}, {"kind", kind}});
-      }
-    }
-  }
 }
 
 Result<json> CellStatus(const DeploymentCell& where) {
@@ -341,22 +324,6 @@ void ShowProcesses(const json& cell) {
                  (p.contains("error") ? ": " + p["error"].get<std::string>() : ""))
                     .c_str());
   }
-}
-
-// "lacks files 3, 7 (damaged): ...".
-std::string LackingText(const json& lacking, bool source) {
-  std::string text = lacking.size() == 1 ? "lacks file " : "lacks files ";
-  for (size_t i = 0; i < std::min(lacking.size(), kLackingShownMax); ++i) {
-    const std::string kind = lacking[i]["kind"].get<std::string>();
-    text += (i == 0 ? "" : ", ") + std::to_string(lacking[i]["file"].get<int64_t>()) +
-            (kind == "absent" ? "" : " (" + kind + ")");
-  }
-  if (lacking.size() > kLackingShownMax) {
-    text += " and " + std::to_string(lacking.size() - kLackingShownMax) + " more";
-  }
-  return text + (source ? ": removed or damaged at the source, so nothing copies it again "
-                          "(docs/ops/storage.md)"
-                        : ": the cell above copies what it has of it");
 }
 
 void ShowStreams(const json& cell) {

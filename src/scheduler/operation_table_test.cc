@@ -10,7 +10,6 @@ using stream::Layer;
 using stream::OperationTarget;
 using stream::Term;
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 MonotonicTime At(int64_t ms) { return MonotonicTime::FromMicros(ms * 1000); }
 

@@ -1,6 +1,6 @@
 // What another program removes from a cell's primary layer, or damages there, is noticed by that
 // cell, said, and copied again from the cell above, in virtual time.
-#include <functional>
+#include <iterator>
 #include <optional>
 #include <string>
 
@@ -18,6 +18,7 @@ constexpr int kFiles = 6;
 // Three cells in a chain with six closed files and an open one everywhere.
 class HealTest : public ::testing::Test {
  protected:
+  explicit HealTest(uint64_t seed = 1) : hop_({.seed = seed}) {}
   void SetUp() override {
     hop_.CreateStream();
     producer_.emplace(hop_.world, "us", hop_.shard(), hop_.options.chunk_size);
@@ -80,7 +81,7 @@ class HealTest : public ::testing::Test {
   }
 
   static constexpr Duration kTwoRounds = Duration::Seconds(70);
-  Hop hop_{{}};
+  Hop hop_;
   std::optional<HandProducer> producer_;
   std::vector<stream::Stem> stems_;
   Truth truth_;
@@ -150,6 +151,52 @@ TEST_F(HealTest, SchedulersThatRestartMeanwhileHealItToo) {
       << hop_.Missing(truth_);
   EXPECT_TRUE(hop_.time().RunUntil([&] { return Lacking("eu").empty(); }, kTwoRounds));
 }
+
+class HealSweep : public HealTest, public ::testing::WithParamInterface<int> {
+ protected:
+  HealSweep() : HealTest(static_cast<uint64_t>(GetParam())) {}
+
+  // Some file of one of the copies is removed or cut; or there is no such file at the moment.
+  void DamageOne(Rng& rng) {
+    storage::FakeDisk& disk = *hop_.world.cell(rng.Chance(0.5) ? "eu" : "asia").disk;
+    const auto seq = static_cast<int64_t>(1 + rng.Below(stems_.size()));
+    const std::string name = FileName(Stem(seq), rng.Chance(0.5) ? Part::kData : Part::kIndex);
+    if (rng.Chance(0.5)) {
+      (void)disk.Remove(Dir(), name);
+    } else {
+      (void)disk.Cut(Dir(), name, rng.Between(0, 100));
+    }
+  }
+  void RestartOne(Rng& rng) {
+    static const char* const kNames[] = {"scheduler", "reader-0", "reader-1", "writer-0",
+                                         "writer-1"};
+    const std::string& cell = hop_.options.cells[rng.Below(hop_.options.cells.size())];
+    hop_.world.Restart(cell, kNames[rng.Below(std::size(kNames))]);
+  }
+};
+
+TEST_P(HealSweep, WhateverIsDamagedComesBackWhoeverDiesMeanwhile) {
+  Rng rng(static_cast<uint64_t>(GetParam()));
+  for (int round = 0; round < 6; ++round) {
+    for (uint64_t n = rng.Below(4); n > 0; --n) DamageOne(rng);
+    if (rng.Chance(0.5)) RestartOne(rng);
+    if (rng.Chance(0.5)) {
+      producer_->Roll();
+      stems_.push_back(producer_->file());
+    }
+    if (rng.Chance(0.8)) Append();
+    hop_.time().RunFor(Duration::Millis(rng.Between(0, 20000)));
+  }
+  const auto healed = [&] {
+    return hop_.FindScheduler("eu") != nullptr && hop_.registry("eu") != nullptr &&
+           hop_.FindScheduler("asia") != nullptr && hop_.registry("asia") != nullptr &&
+           Whole("eu") && Whole("asia") && Lacking("eu").empty() && Lacking("asia").empty();
+  };
+  EXPECT_TRUE(hop_.time().RunUntil(healed, Duration::Seconds(200))) << hop_.Missing(truth_);
+  EXPECT_EQ(hop_.Check(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, HealSweep, ::testing::Range(1, 31));
 
 }  // namespace
 }  // namespace tailcast::world
