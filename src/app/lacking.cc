@@ -39,6 +39,11 @@ const char* KindName(v1::LackingFile::Kind kind) {
 // Pairs below the newest name that are not there, or not whole. In an empty folder of a shard that
 // has messages: the first one.
 void AddHoles(const stream::ShardListing& listing, bool has_messages, Lacking& lacking) {
+  // What is there again, and the scheduler has not said so yet.
+  std::erase_if(lacking, [&](const auto& file) {
+    const stream::ListedPair* pair = listing.Find(file.first);
+    return file.second == "absent" && pair != nullptr && pair->complete();
+  });
   int64_t last = listing.last() - 1;  // the newest may be just being opened
   if (listing.pairs().empty() && has_messages) last = listing.floor();
   last = std::min(last, listing.floor() + kLackingListedMax);

@@ -77,6 +77,7 @@ std::vector<stream::ShardId> FileCheck::Shards() const {
 }
 
 void FileCheck::Look() {
+  ShowNow();
   if (!looking_) LookAt(Shards().size(), options_.files_per_round);
 }
 
@@ -131,12 +132,15 @@ void FileCheck::Report(const stream::ShardId& shard,
 }
 
 void FileCheck::ShowSoon() {
-  if (missing_.changes() == shown_ || show_timer_.armed()) return;
-  show_timer_.After(options_.show_interval, scope_.Bind([this] {
-    shown_ = missing_.changes();
-    lacking_.Set(missing_.total());
-    show_(missing_.Shown(), missing_.total());
-  }));
+  lacking_.Set(missing_.total());
+  if (!missing_.NewsToShow() || show_timer_.armed()) return;
+  show_timer_.After(options_.show_interval, scope_.Bind([this] { ShowNow(); }));
+}
+
+void FileCheck::ShowNow() {
+  if (!missing_.changed()) return;
+  const int64_t total = missing_.total();
+  show_(missing_.Show(), total);
 }
 
 }  // namespace tailcast::scheduler

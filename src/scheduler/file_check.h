@@ -22,7 +22,7 @@ namespace tailcast::scheduler {
 struct FileCheckOptions {
   std::string cell;
   int files_per_round = 200;                      // that one Look opens
-  Duration show_interval = Duration::Seconds(1);  // changes are shown no more often
+  Duration show_interval = Duration::Seconds(1);  // news are shown no more often
 };
 
 class FileCheck {
@@ -40,7 +40,7 @@ class FileCheck {
   void OnListingBegins(const stream::ShardId& shard) { missing_.OnListingBegins(shard); }
   void OnListed(const stream::ShardId& shard, const DiskProgress::Listing& listing);
   void OnStreamRemoved(const stream::StreamId& stream);
-  // Looks at the next files, unless it still does.
+  // Looks at the next files, unless it still does. Shows what has changed.
   void Look();
   // No more looks.
   void End() { scope_.End(); }
@@ -53,6 +53,7 @@ class FileCheck {
   void OnLooked(size_t shards_left, int files_left, const ShardProgress& progress);
   void Report(const stream::ShardId& shard, const std::vector<MissingFiles::Found>& found);
   void ShowSoon();
+  void ShowNow();
 
   DiskProgress& disk_;
   const cell::RegistryCore& registry_;
@@ -60,7 +61,6 @@ class FileCheck {
   const Show show_;
   Gauge& lacking_;
   MissingFiles missing_;
-  uint64_t shown_ = 0;  // changes
   bool looking_ = false;
   stream::ShardId next_shard_;
   int64_t next_seq_ = 1;

@@ -16,6 +16,7 @@ void MissingFiles::Add(Shard& shard, int64_t seq, v1::LackingFile::Kind kind,
   if (shard.lacking.size() >= kPerShardMax && !shard.lacking.contains(seq)) return;
   const auto [it, is_new] = shard.lacking.try_emplace(seq);
   if (!is_new && it->second.kind == kind) return;
+  if (!is_new && it->second.look < shown_below_) --shown_left_;
   it->second = {kind, next_look_++};
   if (is_new) ++total_;
   ++changes_;
@@ -23,7 +24,10 @@ void MissingFiles::Add(Shard& shard, int64_t seq, v1::LackingFile::Kind kind,
 }
 
 void MissingFiles::Remove(Shard& shard, int64_t seq) {
-  if (shard.lacking.erase(seq) == 0) return;
+  const auto it = shard.lacking.find(seq);
+  if (it == shard.lacking.end()) return;
+  if (it->second.look < shown_below_) --shown_left_;
+  shard.lacking.erase(it);
   --total_;
   ++changes_;
 }
@@ -101,13 +105,18 @@ std::vector<MissingFiles::Found> MissingFiles::OnLooked(const ShardId& id, int64
 void MissingFiles::OnStreamRemoved(const stream::StreamId& stream) {
   for (auto it = shards_.lower_bound({stream, 0});
        it != shards_.end() && it->first.stream == stream;) {
-    total_ -= static_cast<int64_t>(it->second.lacking.size());
+    while (!it->second.lacking.empty()) Remove(it->second, it->second.lacking.begin()->first);
     it = shards_.erase(it);
   }
-  ++changes_;
 }
 
-std::vector<v1::LackingFile> MissingFiles::Shown() const {
+bool MissingFiles::NewsToShow() const {
+  if (!changed()) return false;
+  return total_ == 0 || next_look_ > found_before_ ||
+         (shown_left_ < kShownMax / 4 && total_ > shown_left_);
+}
+
+std::vector<v1::LackingFile> MissingFiles::Show() {
   std::vector<v1::LackingFile> shown;
   for (const auto& [id, shard] : shards_) {
     for (const auto& [seq, lack] : shard.lacking) {
@@ -121,6 +130,10 @@ std::vector<v1::LackingFile> MissingFiles::Shown() const {
   const auto by_look = [](const auto& a, const auto& b) { return a.look() < b.look(); };
   std::sort(shown.begin(), shown.end(), by_look);
   if (shown.size() > kShownMax) shown.resize(kShownMax);
+  shown_changes_ = changes_;
+  found_before_ = next_look_;
+  shown_below_ = shown.empty() ? 0 : shown.back().look() + 1;
+  shown_left_ = static_cast<int64_t>(shown.size());
   return shown;
 }
 

@@ -28,7 +28,7 @@ namespace tailcast::scheduler {
 
 class MissingFiles {
  public:
-  static constexpr int kShownMax = 1000;     // of a cell
+  static constexpr int kShownMax = 500;      // of a cell
   static constexpr int kPerShardMax = 1000;  // the first ones; the others once these are there
 
   // `first_look`: greater than all numbers that an earlier scheduler of the cell has given.
@@ -53,10 +53,14 @@ class MissingFiles {
   void OnStreamRemoved(const stream::StreamId& stream);
 
   int64_t total() const { return total_; }
-  // Grows with each change of what is lacking.
-  uint64_t changes() const { return changes_; }
-  // Those that have been lacking for longest.
-  std::vector<v1::LackingFile> Shown() const;
+  // What is shown is no longer what is lacking.
+  bool changed() const { return changes_ != shown_changes_; }
+  // And that should not wait: there is something new, or nothing any more, or little is left of
+  // what was shown, and there is more. Else it is only that some came back, while a cell catches
+  // up.
+  bool NewsToShow() const;
+  // To be shown from now on: those that have been lacking for longest.
+  std::vector<v1::LackingFile> Show();
 
  private:
   struct Lack {
@@ -77,6 +81,11 @@ class MissingFiles {
   uint64_t next_look_;
   uint64_t changes_ = 0;
   int64_t total_ = 0;
+  // What was shown last.
+  uint64_t shown_changes_ = 0;
+  uint64_t found_before_ = 0;  // the numbers of all findings until then are smaller
+  uint64_t shown_below_ = 0;   // those of what was shown
+  int64_t shown_left_ = 0;     // of that, what is lacking still
 };
 
 }  // namespace tailcast::scheduler
