@@ -50,12 +50,27 @@ bool InputIsReady() {
   return poll(&input, 1, kInputWaitMs) > 0;
 }
 
+// At the end the cell has so long to answer.
+constexpr Duration kContactTimeout = Duration::Millis(500);
+
 // Acknowledgements, counted on the producer's thread.
 struct Outcome {
   std::atomic<int64_t> durable{0}, failed{0}, unknown{0};
   std::mutex mu;
   std::string first_error;
 };
+
+// Says so if the cell cannot be reached: nobody tells the other cells what is new.
+void ComplainOfSilence(const CellOptions& source) {
+  const auto address = source.Find();  // where it is by now
+  const Status there =
+      address.ok() ? CellSession::OpenAt(*address, kContactTimeout).status() : address.status();
+  if (there.ok()) return;
+  std::fprintf(stderr,
+               "tailcast: %s. What is durable is in the primary layer of its source cell; other "
+               "cells get it when that runs again\n",
+               there.message().c_str());
+}
 
 int Produce(ProduceOptions& options) {
   const auto framing = stream::ParseFraming(options.framing);
@@ -148,6 +163,7 @@ int Produce(ProduceOptions& options) {
       std::fprintf(stderr, ", %" PRId64 " unknown", outcome->unknown.load());
     std::fprintf(stderr, "\n");
   }
+  if (outcome->durable > 0) ComplainOfSilence(*source);
   return error.ok() ? kExitDone : Fail(error);
 }
 
