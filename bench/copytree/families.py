@@ -4,7 +4,7 @@ Question: over 500 problems drawn from fixed seeds (src/copytree/families_testin
 tree cost against the exact optimum, how far is its own bound below that, and is any tree refused that
 exists? Every tree is checked and priced here from the drawn tables alone.
 
-Run:     ./dev bench copytree --families quick|normal|thorough [--first N --last N]
+Run:     ./dev bench copytree --families quick|normal|thorough [--set K] [--first N --last N] [--every N]
          ./dev bench copytree --solve-families [--exact-seconds S]    solves exactly what is not yet solved
 Stored:  tests/copytree/families.tsv: number, checksum of the problem, family, status (optimal,
          infeasible, open), weight and bound in 1e-9 USD per GB, penalties of 10 USD included.
@@ -23,14 +23,17 @@ import exact_tree
 STORED = pathlib.Path(__file__).resolve().parent.parent.parent / "tests" / "copytree" / "families.tsv"
 
 
-def draw(binary, first, last):
-    """{number: (instance, checksum)}"""
-    lines = subprocess.run([binary, "draw", str(first), str(last)], check=True, capture_output=True, text=True)
-    drawn = {}
-    for line in lines.stdout.splitlines():
-        instance = json.loads(line)
-        drawn[instance["number"]] = (instance, f"{zlib.crc32(line.encode()):08x}")
-    return drawn
+def numbers(options):
+    """Of the problems that the options ask for."""
+    begin = 500 * options.set
+    return range(begin + options.first, begin + options.last + 1, options.every)
+
+
+def draw(binary, number):
+    """(instance, checksum)"""
+    lines = subprocess.run([binary, "draw", str(number), str(number)], check=True, capture_output=True, text=True)
+    line = lines.stdout.splitlines()[0]
+    return json.loads(line), f"{zlib.crc32(line.encode()):08x}"
 
 
 def stored():
@@ -53,18 +56,20 @@ def store(rows):
     STORED.write_text("\n".join(lines) + "\n")
 
 
-def plans(binary, first, last, effort):
-    process = subprocess.Popen([binary, "plan", str(first), str(last), effort], stdout=subprocess.PIPE, text=True)
-    for line in process.stdout:
-        yield json.loads(line)
-    if process.wait() != 0:
-        raise RuntimeError(f"{binary} plan ended with {process.returncode}")
+def plans(binary, wanted, effort):
+    """One plan after the other; says on standard error how far it is."""
+    began = time.monotonic()
+    for done, number in enumerate(wanted):
+        lines = subprocess.run([binary, "plan", str(number), str(number), effort], check=True, capture_output=True, text=True)
+        yield json.loads(lines.stdout)
+        if (done + 1) % 25 == 0 or done + 1 == len(wanted):
+            print(f"{done + 1} of {len(wanted)} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 
-def solve_all(binary, first, last, seconds):
-    rows, drawn = stored(), draw(binary, first, last)
-    for plan in plans(binary, first, last, "normal"):
-        instance, checksum = drawn[plan["number"]]
+def solve_all(binary, wanted, seconds):
+    rows = stored()
+    for plan in plans(binary, wanted, "normal"):
+        instance, checksum = draw(binary, plan["number"])
         row = rows.get(plan["number"])
         if row and row["checksum"] == checksum and row["status"] != "open":
             continue
@@ -88,12 +93,12 @@ def usd(weight):
     return weight % exact_tree.PENALTY
 
 
-def measure(binary, first, last, effort):
+def measure(binary, wanted, effort):
     """Rows of the table, remarks, per-instance results."""
-    rows, drawn, results, remarks = stored(), draw(binary, first, last), [], []
-    for plan in plans(binary, first, last, effort):
+    rows, results, remarks = stored(), [], []
+    for plan in plans(binary, wanted, effort):
         number = plan["number"]
-        instance, checksum = drawn[number]
+        instance, checksum = draw(binary, number)
         row = rows.get(number)
         if row is None or row["checksum"] != checksum:
             remarks.append(f"{number}: no stored optimum of this problem")
@@ -143,11 +148,14 @@ def table(results):
     return "\n".join(lines), summary
 
 
-def report(binary, first, last, effort):
-    """Prints the table; the number of findings that must not be."""
-    results, remarks = measure(binary, first, last, effort)
+def report(binary, wanted, effort):
+    """Prints the table, the worst plans and the number of findings that must not be."""
+    results, remarks = measure(binary, wanted, effort)
     text, summary = table(results)
     print(text)
+    above = [r for r in results if r["status"] == "optimal" and r.get("gap", 0) > 1e-6]
+    for r in sorted(above, key=lambda r: -r["gap"])[:10]:
+        print(f"above the optimum: {r['number']} {r['family']} {100 * r['gap']:.3f} %")
     for remark in remarks:
         print("note:", remark)
     return summary, sum(not remark[0].isdigit() for remark in remarks)

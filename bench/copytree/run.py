@@ -5,7 +5,7 @@ Question: over all sources and several limits, what do its trees cost against th
 program), against its own proven lower bound and against depth-capped Prim; how long does a plan take for
 60 and for 500 clusters?
 
-Run:     ./dev bench copytree --families normal      500 drawn problems (families.py)
+Run:     ./dev bench copytree --families normal [--set 1]   500 drawn problems (families.py)
          ./dev bench copytree --scale                 500 and 1,000 clusters (scale.py)
          ./dev bench copytree [--skyplane DIR] [--quick] [--exact none|saved|sample|all] [--json FILE]
 Data:    price and latency tables of 60 cloud regions (cost.csv, latency.csv, throughput.csv as skyplane
@@ -322,8 +322,10 @@ def main():
                         help="instead: 500 drawn problems against stored exact optima, with this effort")
     parser.add_argument("--solve-families", action="store_true", help="instead: solve those exactly, and store")
     parser.add_argument("--scale", action="store_true", help="instead: 500 and 1,000 clusters from tables to tree")
-    parser.add_argument("--first", type=int, default=0, help="first drawn problem")
-    parser.add_argument("--last", type=int, default=499, help="last drawn problem")
+    parser.add_argument("--set", type=int, default=0, help="which 500 drawn problems; 0: those that the optimiser was tuned on")
+    parser.add_argument("--first", type=int, default=0, help="first problem of the set")
+    parser.add_argument("--last", type=int, default=499, help="last problem of the set")
+    parser.add_argument("--every", type=int, default=1, help="only one in so many: a fair sample")
     options = parser.parse_args()
     EFFORT[1] = options.effort
     if not pathlib.Path(options.binary).exists():
@@ -336,9 +338,9 @@ def main():
             reason = solver_missing()
             if reason:
                 sys.exit(f"no exact solver: {reason}")
-            families.solve_all(helper, options.first, options.last, options.exact_seconds)
+            families.solve_all(helper, families.numbers(options), options.exact_seconds)
             return
-        _, wrong = families.report(helper, options.first, options.last, options.families)
+        _, wrong = families.report(helper, families.numbers(options), options.families)
         sys.exit(1 if wrong else 0)
     if options.scale:
         sys.path.insert(0, str(HERE))

@@ -21,8 +21,7 @@ constexpr int kChain = 4;
 constexpr int64_t kColdPart = 600;
 // In each round the temperature falls by this part.
 constexpr int64_t kCooling = 64;
-// The price of a broken unit, in typical weights: how far it goes before it starts anew, because
-// no price mends what is broken here, and where any tree will do.
+// The price of a broken unit, in typical weights: how far it goes, and where any tree will do.
 constexpr int64_t kPriceMost = 64;
 constexpr int64_t kLimitsFirst = 32;
 // A node that stays crowded pays so many times the price for each child too many.
@@ -478,13 +477,12 @@ void Annealing::Run(const Parents& start, const AnnealingRun& run) {
         KeepIfBest();
         if (best_weight_ <= run.goal || run.limits_first) return;
       }
-      if (many_nodes_) PriceCrowds();
+      PriceCrowds();
       if (excess_.units() <= tolerated) {
         price_ = std::max(price_least, price_ - price_ / 32);
       } else if (!run.limits_first) {
         price_ += price_ / 6;
-        if (price_ > typical_ * kPriceMost)
-          price_ = many_nodes_ ? typical_ * kPriceMost : price_least;
+        price_ = std::min(price_, typical_ * kPriceMost);
       }
     }
     temperature -= std::max<int64_t>(1, temperature / kCooling);

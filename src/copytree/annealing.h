@@ -84,7 +84,7 @@ class Annealing {
   void PruneUp(int v);
   void Propose(int64_t temperature);
   // Who stays crowded pays more for it, so that a node through which much goes sheds children while
-  // that is easy. Among few nodes the price of a broken unit alone does that.
+  // that is easy.
   void PriceCrowds();
   void KeepIfBest();
 

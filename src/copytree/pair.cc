@@ -21,7 +21,7 @@ constexpr int64_t kPart = 32;
 // Trees make room for one another so often in turn.
 constexpr int kTurns = 6;
 // The search ends after so many starts that brought neither a better pair nor a better bound.
-constexpr int kIdleStarts = 10;
+constexpr int kIdleStarts = 30;
 
 struct Two {
   Parents first, second;
@@ -93,6 +93,7 @@ class PairSearch {
   SolveResult SolveOne(const Problem& problem, const Parents& start) {
     SolveOptions options = options_;
     options.shorten_delays = false;
+    options.seed += ++solved_;  // of equally cheap trees another one each time
     options.work_max = std::max<int64_t>(1, options_.work_max / kPart);
     SolveResult solved = Solve(problem, {start}, options);
     work_ += std::max<int64_t>(solved.work, 1000);
@@ -146,6 +147,7 @@ class PairSearch {
   std::vector<int64_t> price_;
   Two best_;
   int64_t bound_ = 0;
+  uint64_t solved_ = 0;
   int64_t work_ = 0;
 };
 

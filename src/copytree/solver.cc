@@ -28,6 +28,11 @@ constexpr int64_t kFirstRunWork = 200'000;
 // Before a refusal without proof the search goes on for so many times its work.
 constexpr int64_t kRefusalFactor = 20;
 constexpr int64_t kRefusalWorkMost = 2'000'000'000;
+// A quick search goes on for so many times its work, too, while its tree is further above the bound
+// than this, in millionths, and runs do not agree: tight limits, of which it knows little yet.
+constexpr int64_t kMillion = 1'000'000;
+constexpr int64_t kStretchFactor = 3;
+constexpr int64_t kStretchPpm = 50'000;
 // So many runs from scratch that end at the best weight, one after the other, are taken as an
 // answer.
 constexpr int kAgreed = 4;
@@ -88,7 +93,8 @@ class Search {
   void SearchLayers(const std::vector<Parents>& starts);
   // Layers know nothing of nodes with depths of their own.
   void KeepStarts(const std::vector<Parents>& starts);
-  void Anneal(int64_t work);
+  // True if runs agreed before the work was used up.
+  bool Anneal(int64_t work);
   // What a descent through the layers makes of the best tree; annealing leaves small change.
   void Descend();
 
@@ -184,8 +190,8 @@ void Search::Descend() {
   work_ += search.work();
 }
 
-void Search::Anneal(int64_t work) {
-  if (GoodEnough() || !HoldsRequired(problem_, cheapest_)) return;
+bool Search::Anneal(int64_t work) {
+  if (GoodEnough() || !HoldsRequired(problem_, cheapest_)) return true;
   Annealing annealing(problem_, link_excess_, options_.seed + static_cast<uint64_t>(work_));
   // Many nodes need long runs more than many of them.
   const bool many = problem_.n > kStarNodesMax;
@@ -211,6 +217,7 @@ void Search::Anneal(int64_t work) {
     if (run % 3 == 2) length *= 2;
   }
   work_ += annealing.work();
+  return agreed >= kAgreed;
 }
 
 SolveResult Search::Run(const std::vector<Parents>& starts) {
@@ -225,16 +232,23 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
     link_excess_ = bound.link_excess();
     problem_.node_depth_max.empty() ? SearchLayers(starts) : KeepStarts(starts);
     if (!exhausted_) {
-      Anneal(options_.work_max - options_.work_max / kLayersPart -
-             std::max(bound_work, bound.work()) - options_.work_max / kDelaysPart);
+      const bool agreed =
+          Anneal(options_.work_max - options_.work_max / kLayersPart -
+                 std::max(bound_work, bound.work()) - options_.work_max / kDelaysPart);
       // Whoever has no tree at all gets a longer search before that is said.
       if (weight_ >= kUnserved && bound_ < kUnserved && !options_.any_tree) {
         Anneal(std::min(kRefusalFactor * options_.work_max,
                         std::max(kRefusalWorkMost, options_.work_max)));
       }
-      if (weight_ < kUnserved && !options_.any_tree)
+      if (weight_ < kUnserved && !options_.any_tree) {
         bound.Raise(weight_, bound_work - bound.work());
-      bound_ = bound.value();
+        bound_ = bound.value();
+        const int64_t more =
+            std::min(kStretchFactor * options_.work_max, kRefusalWorkMost - options_.work_max);
+        if (!agreed && more > 0 && weight_ - bound_ > weight_ / kMillion * kStretchPpm) {
+          Anneal(more);
+        }
+      }
     }
     work_ += bound.work();
     if (exhausted_ && weight_ < kUnserved) bound_ = weight_;
