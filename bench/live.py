@@ -38,11 +38,11 @@ class Deployment:
             sys.exit(f"tailcast {' '.join(args)}: {done.stderr}")
         return done.stdout
 
-    def produce(self, stream, mb_per_s, *options):
+    def produce(self, stream, mb_per_s, *options, seconds=600):
         """Longer than it takes: `finish` ends it."""
         return subprocess.Popen(
             [self.binary, "load", "produce", "--dir", self.dir, "--stream", stream, "--mb-per-s",
-             str(mb_per_s), "--seconds", "600", *options], stdout=subprocess.PIPE, text=True)
+             str(mb_per_s), "--seconds", str(seconds), *options], stdout=subprocess.PIPE, text=True)
 
     def finish(self, producer):
         producer.send_signal(signal.SIGINT)

@@ -3,21 +3,27 @@
 (* What a shard's cells may delete, what they may create, and what a       *)
 (* consumer is told about positions that are gone.                         *)
 (*                                                                         *)
-(* The shard's message files are 1, 2, ...; a position is a file number.   *)
-(* The source "src" feeds "mid", and "mid" feeds "leaf".  Rules:           *)
+(* The shard's closed message files are 1, 2, ...; a position is a file    *)
+(* number.  The source "src" feeds "mid", and "mid" feeds "leaf".  Rules:  *)
 (*                                                                         *)
 (*   - Each cell keeps a durable floor.  It raises the floor first and     *)
 (*     deletes files below it afterwards, and creates nothing below it.    *)
-(*   - Each cell keeps a durable progress record: the first file that it   *)
-(*     does not have completely.                                           *)
-(*   - The source keeps the list of the tree's cells and the tree's floor  *)
-(*     in one record.  It raises the tree's floor up to the minimum of the *)
-(*     progress records that it has heard of; what it has not heard of is  *)
-(*     needed.  A cell that joins is added and gets the tree's floor as    *)
-(*     its own in one step.                                                *)
-(*   - Every cell raises its floor at most to the tree's floor that it has *)
-(*     heard of.  Any cell may become any other's parent (see Reroute), so *)
-(*     it does not matter whose child a cell is.                           *)
+(*   - What a cell has done is read off its files, which are durable: the  *)
+(*     first file from its floor on that it does not have completely.      *)
+(*   - Something wants the oldest files away: age, size, or an operator's  *)
+(*     durable word (trim).  The source's floor is the tree's: it is       *)
+(*     raised when they are wanted away and no member is known to lack,    *)
+(*     or not known to have, them.                                         *)
+(*   - The members are the cells of the tree that are waited for.  One     *)
+(*     that was away too long, or that lacks what the policy "drop" wants  *)
+(*     away for its size, is durably left out of the members first.  When *)
+(*     it is heard of again it is durably taken in, and told the tree's    *)
+(*     floor: what is below is its gap.                                    *)
+(*   - With the policy "block" the producer opens no file while Keep       *)
+(*     closed ones are not collected.                                      *)
+(*   - Every cell raises its floor to what it was told of the tree's.  Any *)
+(*     cell may become any other's parent (see Reroute), so it does not    *)
+(*     matter whose child a cell is.                                       *)
 (*   - A consumer whose file is missing asks for the cell's floor after it *)
 (*     has looked for the file.  Below the floor it gets OutOfRange with   *)
 (*     the floor as the first available position; else it waits.           *)
@@ -26,165 +32,193 @@ EXTENDS Integers, FiniteSets
 
 CONSTANTS
   NumFiles,    \* files of the shard
+  Keep,        \* closed files that size keeps; NumFiles: as many as there are
+  Policy,      \* "block" or "drop", when a member lacks what size wants away
+  Age,         \* TRUE: any closed file may become too old
+  MaxTrims,    \* how often an operator trims
   MaxCrashes,  \* crashes of cells
   MaxTwice,    \* how often two operations copy one file at once
-  MaxJoins,    \* how often the leaf leaves the tree and joins again
+  MaxAway,     \* how often a cell is left out because it was away for too long
   Bug          \* "none", or the name of a planted bug
 
 Cells == {"src", "mid", "leaf"}
+Others == Cells \ {"src"}
 Files == 1 .. NumFiles
-Unknown == 0                \* a progress record that the source has not heard of
+Unknown == 0                \* of a cell of which the source has not heard
 
 ParentOf(c) == IF c = "leaf" THEN "mid" ELSE "src"
 
+ASSUME Policy \in {"block", "drop"} /\ Age \in BOOLEAN
 ASSUME Bug \in {"none", "unknownIsDone", "deleteFirst", "noFloorAtCreate", "floorAtStart",
-                "progressFirst", "floorBeforeJoin", "silentJump"}
+                "progressFirst", "takenInAsDone", "leftOutLate", "blockIgnored",
+                "trimInMemory", "silentJump", "neverTold", "countedApart"}
 
 VARIABLES
-  produced,    \* number of files that the source has sealed
+  produced,    \* number of files that the source has closed
   held,        \* cell -> complete files that it has
-  floor,       \* cell -> durable: nothing below it is created
-  progress,    \* cell -> durable: everything before it was copied or is not wanted
+  floor,       \* cell -> durable: nothing below it is created; the source's is the tree's
   begun,       \* cell -> files whose copy is under way; lost in a crash
-  members,     \* durable at the source: the cells of the tree
-  treeFloor,   \* durable at the source, in the same record
-  view,        \* the source's knowledge of the progress records; lost in a crash
-  heard,       \* cell -> the tree's floor as the cell has heard of it
+  members,     \* durable at the source
+  trim,        \* durable at the source: everything below was to be trimmed
+  old,         \* ghost: files below are too old; time does not pass in a crash
+  view,        \* cell -> what the source has heard that it has done; lost in a crash
+  promise,     \* ghost: member -> the tree's floor when it was taken in
   collected,   \* ghost: cell -> files that it has deleted
+  answered,    \* ghost: the highest trim that was answered
   pos,         \* the leaf's consumer: the next file to read
   missed,      \* it has looked for the file and not found it
   skipped,     \* ghost: files that it did not get, told by OutOfRange or not
-  joinFloor,   \* planted bug only: the floor that the leaf read before it joined
-  budget       \* what may still happen: [crashes, joins, twice]
+  budget       \* what may still happen: [crashes, twice, away, trims]
 
-vars == <<produced, held, floor, progress, begun, members, treeFloor, view, heard, collected,
-          pos, missed, skipped, joinFloor, budget>>
+vars == <<produced, held, floor, begun, members, trim, old, view, promise, collected, answered, pos,
+          missed, skipped, budget>>
+durable == <<floor, members, trim>>
+consumer == <<pos, missed, skipped>>
 
 SetMin(s) == CHOOSE m \in s : \A n \in s : m <= n
 Max(a, b) == IF a < b THEN b ELSE a
+treeFloor == floor["src"]
+Spend(what) == budget' = [budget EXCEPT ![what] = @ - 1]
 
 (***************************************************************************)
 (* Producing and copying                                                   *)
 (***************************************************************************)
+Over == produced + 1 - treeFloor > Keep
+
 Produce ==
   /\ produced < NumFiles
+  \* The file that is opened now is not counted before it is closed.
+  \* planted, countedApart: it counts one file that those who make room do not
+  /\ Policy = "block" /\ Bug # "blockIgnored" =>
+       produced + (IF Bug = "countedApart" THEN 2 ELSE 1) - treeFloor <= Keep
   /\ produced' = produced + 1
   /\ held' = [held EXCEPT !["src"] = @ \cup {produced + 1}]
-  /\ UNCHANGED <<floor, progress, begun, members, treeFloor, view, heard, collected, pos,
-                 missed, skipped, joinFloor, budget>>
+  /\ UNCHANGED <<durable, begun, old, view, promise, collected, answered, consumer, budget>>
 
 MayCreate(c, f) == Bug # "noFloorAtCreate" => floor[c] <= f
 
+\* Also in a cell that was left out: nobody stops its operations.
 Begin(c, f) ==
-  /\ c # "src" /\ c \in members
   /\ f \in held[ParentOf(c)] /\ f \notin held[c] /\ f \notin begun[c]
   /\ MayCreate(c, f)
   /\ begun' = [begun EXCEPT ![c] = @ \cup {f}]
-  /\ UNCHANGED <<produced, held, floor, progress, members, treeFloor, view, heard, collected,
-                 pos, missed, skipped, joinFloor, budget>>
+  /\ UNCHANGED <<produced, held, durable, old, view, promise, collected, answered, consumer, budget>>
 
 \* The copy becomes durable.  The floor may have passed the file since it was begun, so
-\* it is asked for again, in one step with the creation of the name.
+\* it is asked for again, after the creation of the name and before the file counts.
 \* Another operation may copy the same file and end later.
 Create(c, f, another) ==
   /\ f \in begun[c]
   /\ another => budget.twice > 0
   /\ begun' = IF another THEN begun ELSE [begun EXCEPT ![c] = @ \ {f}]
-  /\ budget' = IF another THEN [budget EXCEPT !.twice = @ - 1] ELSE budget
+  /\ IF another THEN Spend("twice") ELSE UNCHANGED budget
   /\ held' = IF Bug = "floorAtStart" \/ MayCreate(c, f)
                THEN [held EXCEPT ![c] = @ \cup {f}] ELSE held
-  /\ UNCHANGED <<produced, floor, progress, members, treeFloor, view, heard, collected, pos,
-                 missed, skipped, joinFloor>>
+  /\ UNCHANGED <<produced, durable, old, view, promise, collected, answered, consumer>>
 
 \* The first file from the cell's floor on that the cell lacks.
-FirstLacking(c) ==
+Done(c) ==
   LET has == held[c] \cup (IF Bug = "progressFirst" THEN begun[c] ELSE {})
-  IN SetMin({f \in 1 .. NumFiles + 1 : f >= progress[c] /\ f >= floor[c] /\ f \notin has})
+  IN SetMin({f \in 1 .. NumFiles + 1 : f >= floor[c] /\ f \notin has})
 
-RecordProgress(c) ==
-  /\ c # "src"
-  /\ progress[c] < FirstLacking(c)
-  /\ progress' = [progress EXCEPT ![c] = FirstLacking(c)]
-  /\ UNCHANGED <<produced, held, floor, begun, members, treeFloor, view, heard, collected, pos,
-                 missed, skipped, joinFloor, budget>>
+(***************************************************************************)
+(* What is wanted away                                                     *)
+(***************************************************************************)
+Grow ==
+  /\ Age /\ old <= produced
+  /\ old' = old + 1
+  /\ UNCHANGED <<produced, held, durable, begun, view, promise, collected, answered, consumer, budget>>
+
+\* Answered when it is durable.  The newest closed file is kept.
+Trim(n) ==
+  /\ budget.trims > 0 /\ trim < n /\ n <= produced
+  /\ Spend("trims")
+  /\ trim' = n
+  /\ answered' = n
+  /\ UNCHANGED <<produced, held, floor, begun, members, old, view, promise, collected, consumer>>
+
+WantedAway(f) == f < trim \/ f < old \/ (Over /\ f = treeFloor)
 
 (***************************************************************************)
 (* The tree's floor                                                        *)
 (***************************************************************************)
+\* Only of members: what is heard of another one takes it in first.
 Hear(c) ==
-  /\ c \in members /\ c # "src" /\ view[c] # progress[c]
-  /\ view' = [view EXCEPT ![c] = progress[c]]
-  /\ UNCHANGED <<produced, held, floor, progress, begun, members, treeFloor, heard, collected,
-                 pos, missed, skipped, joinFloor, budget>>
+  /\ c \in members \ {"src"} /\ view[c] # Done(c)
+  /\ view' = [view EXCEPT ![c] = Max(@, Done(c))]
+  /\ UNCHANGED <<produced, held, durable, begun, old, promise, collected, answered, consumer, budget>>
 
 Needed(c, f) == IF view[c] = Unknown THEN Bug # "unknownIsDone" ELSE view[c] <= f
+Needing == {c \in members \ {"src"} : Needed(c, treeFloor)}
+Raised == [floor EXCEPT !["src"] = @ + 1]
 
-\* Retention by time or size wants the next file away, and nobody needs it any more.
 RaiseTreeFloor ==
-  /\ treeFloor <= produced
-  /\ \A c \in members \ {"src"} : ~Needed(c, treeFloor)
-  /\ treeFloor' = treeFloor + 1
-  /\ UNCHANGED <<produced, held, floor, progress, begun, members, view, heard, collected, pos,
-                 missed, skipped, joinFloor, budget>>
+  /\ treeFloor <= produced /\ WantedAway(treeFloor)
+  /\ Needing = {}
+  /\ floor' = Raised
+  /\ UNCHANGED <<produced, held, begun, members, trim, old, view, promise, collected, answered,
+                 consumer, budget>>
 
-Announce(c) ==
-  /\ c \in members /\ heard[c] < treeFloor
-  /\ heard' = [heard EXCEPT ![c] = treeFloor]
-  /\ UNCHANGED <<produced, held, floor, progress, begun, members, treeFloor, view, collected,
-                 pos, missed, skipped, joinFloor, budget>>
+\* Who needs it is left out and the floor is raised in one write.  If these were two,
+\* whoever was left out could be taken in again before the second, for ever.
+Drop ==
+  /\ Policy = "drop" /\ Over /\ Needing # {}
+  /\ floor' = Raised
+  \* planted: the floor first
+  /\ members' = IF Bug = "leftOutLate" THEN members ELSE members \ Needing
+  /\ view' = [c \in Cells |-> IF c \in Needing THEN Unknown ELSE view[c]]
+  /\ UNCHANGED <<produced, held, begun, trim, old, promise, collected, answered, consumer, budget>>
+
+Away(c) ==
+  /\ c \in members \ {"src"} /\ budget.away > 0
+  /\ Spend("away")
+  /\ members' = members \ {c}
+  /\ view' = [view EXCEPT ![c] = Unknown]
+  /\ UNCHANGED <<produced, held, floor, begun, trim, old, promise, collected, answered, consumer>>
+
+\* It answers again.  Its floor is still its own; from now on it is waited for.
+TakeIn(c) ==
+  /\ c \in Others \ members
+  /\ members' = members \cup {c}
+  /\ promise' = [promise EXCEPT ![c] = treeFloor]
+  \* planted: it counts as having what there is
+  /\ view' = [view EXCEPT ![c] = IF Bug = "takenInAsDone" THEN produced + 1 ELSE Done(c)]
+  /\ UNCHANGED <<produced, held, floor, begun, trim, old, collected, answered, consumer, budget>>
 
 (***************************************************************************)
 (* Collecting in a cell                                                    *)
 (***************************************************************************)
+\* What it is told of the tree's floor may be late, so it may be any that was: also when
+\* it is no member any more.
 RaiseFloor(c) ==
-  /\ floor[c] < heard[c]
+  /\ c # "src" /\ floor[c] < treeFloor
+  \* planted: a cell that was taken in again is not told
+  /\ Bug = "neverTold" => promise[c] = 1
   /\ Bug = "deleteFirst" => \A f \in held[c] : f > floor[c]
   /\ floor' = [floor EXCEPT ![c] = @ + 1]
-  /\ UNCHANGED <<produced, held, progress, begun, members, treeFloor, view, heard, collected,
-                 pos, missed, skipped, joinFloor, budget>>
+  /\ UNCHANGED <<produced, held, begun, members, trim, old, view, promise, collected, answered,
+                 consumer, budget>>
 
 Delete(c, f) ==
   /\ f \in held[c]
-  /\ f < (IF Bug = "deleteFirst" THEN heard[c] ELSE floor[c])
+  /\ f < (IF Bug = "deleteFirst" THEN treeFloor ELSE floor[c])
   /\ held' = [held EXCEPT ![c] = @ \ {f}]
   /\ collected' = [collected EXCEPT ![c] = @ \cup {f}]
-  /\ UNCHANGED <<produced, floor, progress, begun, members, treeFloor, view, heard, pos, missed,
-                 skipped, joinFloor, budget>>
+  /\ UNCHANGED <<produced, durable, begun, old, view, promise, answered, consumer, budget>>
 
 (***************************************************************************)
-(* Crashes, leaving and joining                                            *)
+(* Crashes                                                                 *)
 (***************************************************************************)
 Crash(c) ==
   /\ budget.crashes > 0
-  /\ budget' = [budget EXCEPT !.crashes = @ - 1]
+  /\ Spend("crashes")
   /\ IF c = "src"
        THEN /\ view' = [d \in Cells |-> Unknown]
-            /\ UNCHANGED <<begun, heard>>
+            /\ trim' = IF Bug = "trimInMemory" THEN 1 ELSE trim
+            /\ UNCHANGED begun
        ELSE /\ begun' = [begun EXCEPT ![c] = {}]
-            /\ heard' = [heard EXCEPT ![c] = floor[c]]
-            /\ UNCHANGED view
-  /\ UNCHANGED <<produced, held, floor, progress, members, treeFloor, collected, pos, missed,
-                 skipped, joinFloor>>
-
-\* Operations of a cell that has left run on as orphans.
-Leave ==
-  /\ "leaf" \in members /\ budget.joins > 0
-  /\ budget' = [budget EXCEPT !.joins = @ - 1]
-  /\ members' = members \ {"leaf"}
-  /\ view' = [view EXCEPT !["leaf"] = Unknown]
-  /\ joinFloor' = IF Bug = "floorBeforeJoin" THEN treeFloor ELSE joinFloor
-  /\ UNCHANGED <<produced, held, floor, progress, begun, treeFloor, heard, collected, pos,
-                 missed, skipped>>
-
-Join ==
-  /\ "leaf" \notin members
-  /\ members' = members \cup {"leaf"}
-  /\ LET at == Max(floor["leaf"], IF Bug = "floorBeforeJoin" THEN joinFloor ELSE treeFloor)
-     IN /\ floor' = [floor EXCEPT !["leaf"] = at]
-        /\ heard' = [heard EXCEPT !["leaf"] = Max(@, at)]
-        /\ progress' = [progress EXCEPT !["leaf"] = Max(@, at)]
-  /\ UNCHANGED <<produced, held, begun, treeFloor, view, collected, pos, missed, skipped,
-                 joinFloor, budget>>
+            /\ UNCHANGED <<view, trim>>
+  /\ UNCHANGED <<produced, held, floor, members, old, promise, collected, answered, consumer>>
 
 (***************************************************************************)
 (* The leaf's consumer                                                     *)
@@ -192,14 +226,14 @@ Join ==
 Read ==
   /\ ~missed /\ pos \in held["leaf"]
   /\ pos' = pos + 1
-  /\ UNCHANGED <<produced, held, floor, progress, begun, members, treeFloor, view, heard,
-                 collected, missed, skipped, joinFloor, budget>>
+  /\ UNCHANGED <<produced, held, durable, begun, old, view, promise, collected, answered, missed,
+                 skipped, budget>>
 
 Miss ==
   /\ ~missed /\ pos \in Files /\ pos \notin held["leaf"]
   /\ missed' = TRUE
-  /\ UNCHANGED <<produced, held, floor, progress, begun, members, treeFloor, view, heard,
-                 collected, pos, skipped, joinFloor, budget>>
+  /\ UNCHANGED <<produced, held, durable, begun, old, view, promise, collected, answered, pos,
+                 skipped, budget>>
 
 \* Where the consumer goes on: OutOfRange names the floor; else it waits for the file.
 NextPos ==
@@ -213,30 +247,29 @@ AskFloor ==
   /\ missed' = FALSE
   /\ pos' = NextPos
   /\ skipped' = skipped \cup (pos .. NextPos - 1)
-  /\ UNCHANGED <<produced, held, floor, progress, begun, members, treeFloor, view, heard,
-                 collected, joinFloor, budget>>
+  /\ UNCHANGED <<produced, held, durable, begun, old, view, promise, collected, answered, budget>>
 
 Init ==
   /\ produced = 0
   /\ held = [c \in Cells |-> {}]
   /\ floor = [c \in Cells |-> 1]
-  /\ progress = [c \in Cells |-> 1]
   /\ begun = [c \in Cells |-> {}]
   /\ members = Cells
-  /\ treeFloor = 1
+  /\ trim = 1 /\ old = 1 /\ answered = 1
   /\ view = [c \in Cells |-> Unknown]
-  /\ heard = [c \in Cells |-> 1]
+  /\ promise = [c \in Cells |-> 1]
   /\ collected = [c \in Cells |-> {}]
   /\ pos = 1 /\ missed = FALSE /\ skipped = {}
-  /\ joinFloor = 1
-  /\ budget = [crashes |-> MaxCrashes, joins |-> MaxJoins, twice |-> MaxTwice]
+  /\ budget = [crashes |-> MaxCrashes, twice |-> MaxTwice, away |-> MaxAway, trims |-> MaxTrims]
 
 CellStep(c) ==
-  \/ RecordProgress(c) \/ Hear(c) \/ Announce(c) \/ RaiseFloor(c)
-  \/ \E f \in Files : Begin(c, f) \/ Create(c, f, TRUE) \/ Create(c, f, FALSE) \/ Delete(c, f)
+  \/ Hear(c) \/ RaiseFloor(c) \/ Away(c) \/ TakeIn(c)
+  \/ \E f \in Files : \/ c # "src" /\ (Begin(c, f) \/ Create(c, f, TRUE) \/ Create(c, f, FALSE))
+                      \/ Delete(c, f)
 
 Next ==
-  \/ Produce \/ RaiseTreeFloor \/ Leave \/ Join
+  \/ Produce \/ Grow \/ RaiseTreeFloor \/ Drop
+  \/ \E n \in Files : Trim(n)
   \/ Read \/ Miss \/ AskFloor
   \/ \E c \in Cells : CellStep(c) \/ Crash(c)
 
@@ -244,12 +277,13 @@ Safe == Init /\ [][Next]_vars
 
 Live ==
   /\ Safe
-  /\ WF_vars(Produce) /\ WF_vars(RaiseTreeFloor) /\ WF_vars(Join)
+  /\ WF_vars(Produce) /\ WF_vars(Grow) /\ WF_vars(RaiseTreeFloor) /\ WF_vars(Drop)
   /\ WF_vars(Miss) /\ WF_vars(AskFloor) /\ SF_vars(Read)
   /\ \A c \in Cells :
-       /\ WF_vars(RecordProgress(c)) /\ WF_vars(Hear(c)) /\ WF_vars(Announce(c))
-       /\ WF_vars(RaiseFloor(c))
-       /\ \A f \in Files : WF_vars(Begin(c, f)) /\ WF_vars(Create(c, f, FALSE)) /\ WF_vars(Delete(c, f))
+       /\ WF_vars(Hear(c)) /\ WF_vars(RaiseFloor(c)) /\ WF_vars(TakeIn(c))
+       /\ \A f \in Files :
+            /\ WF_vars(Delete(c, f))
+            /\ c # "src" => WF_vars(Begin(c, f)) /\ WF_vars(Create(c, f, FALSE))
 
 (***************************************************************************)
 (* Properties                                                              *)
@@ -257,20 +291,17 @@ Live ==
 TypeOK ==
   /\ produced \in 0 .. NumFiles
   /\ \A c \in Cells : held[c] \subseteq Files /\ begun[c] \subseteq Files
-  /\ \A c \in Cells : floor[c] \in 1 .. NumFiles + 1 /\ progress[c] \in 1 .. NumFiles + 1
+  /\ \A c \in Cells : floor[c] \in 1 .. NumFiles + 1
+  /\ "src" \in members
 
-\* Whatever a cell of the tree lacks and wants, the source has, and so has the cell's
-\* parent once the parent is past it.
+\* Whatever a member lacks and was promised, the source has.  (A parent that has it no
+\* more, but is a member, has it at or above its own floor, see FloorFirst and the next one.)
 NothingNeededLost ==
   \A c \in members \ {"src"}, f \in Files :
-    f <= produced /\ Max(progress[c], floor[c]) <= f /\ f \notin held[c]
-      => /\ f \in held["src"]
-         /\ ParentOf(c) # "src" /\ f < progress[ParentOf(c)] => f \in held[ParentOf(c)]
+    f <= produced /\ Max(floor[c], promise[c]) <= f /\ f \notin held[c] => f \in held["src"]
 
-\* A progress record never claims what the cell does not have (or has collected).
-ProgressIsTrue ==
-  \A c \in Cells \ {"src"}, f \in Files :
-    floor[c] <= f /\ f < progress[c] => f \in held[c] \/ f \in collected[c]
+\* No cell collects what the source keeps.
+TreesFloor == \A c \in Cells : floor[c] <= treeFloor
 
 \* What a cell has collected it does not get again: no copying and collecting for ever.
 \* More than that, it creates nothing below its floor.
@@ -284,7 +315,14 @@ NoSilentJump == \A f \in skipped : f < floor["leaf"]
 \* A cell never deletes what is at or above its floor.
 FloorFirst == \A c \in Cells : \A f \in collected[c] : f < floor[c]
 
-\* The consumer comes to the end of the shard, and everything is collected at last.
+\* "block" bounds the disk: Keep, and the file that was being written.
+Bounded == Policy = "block" => produced + 1 - treeFloor <= Keep + 1
+
+\* A member loses something only by having been left out.
+OnlyLeftOut == \A c \in members : promise[c] = 1 \/ budget.away < MaxAway \/ Policy = "drop"
+
+\* The consumer comes to the end of the shard; what is wanted away goes, everywhere.
 Arrives == <>[](pos = NumFiles + 1)
-Freed   == <>[](\A c \in Cells : held[c] = {})
+Freed   == <>[](\A c \in Cells : \A f \in held[c] : ~WantedAway(f) /\ f >= treeFloor)
+Trimmed == \A n \in Files : answered >= n ~> treeFloor >= n
 =============================================================================

@@ -37,6 +37,7 @@ struct ConsumeOptions {
   double until_idle_s = 0;
   bool follow = false;
   bool positions = false;
+  std::string on_gap = "stop";
 };
 
 enum class Written : uint8_t {
@@ -44,6 +45,25 @@ enum class Written : uint8_t {
   kInterrupted,  // nobody reads at the moment, and an interrupt came
   kReaderGone,
 };
+
+// Goes on behind what retention has deleted, where that stopped a shard; false if it stopped none.
+bool SkipGap(consumer::Consumer& consumer) {
+  bool skipped = false;
+  for (int32_t shard : consumer.shards()) {
+    const consumer::ConsumerAgent& agent = *consumer.agent(shard);
+    if (!IsOutOfRange(agent.status())) continue;
+    const auto from = agent.position();
+    const auto to = agent.first_available();
+    std::fprintf(stderr, "tailcast: shard %d: messages %s%s are not kept any more; going on %s\n",
+                 shard, from ? ("from " + std::to_string(from->number)).c_str() : "",
+                 to ? (" to " + std::to_string(to->number - 1)).c_str() : "",
+                 to ? ("at " + to->ToString()).c_str() : "where they begin");
+    const auto start = to ? consumer::StartPoint::At(*to) : consumer::StartPoint::Beginning();
+    if (Status s = consumer.Seek(shard, start); !s.ok()) return false;
+    skipped = true;
+  }
+  return skipped;
+}
 
 // Adds what was written of `bytes` to `positions`.
 Result<Written> WriteAll(const std::string& bytes, OutputPositions& positions) {
@@ -157,7 +177,11 @@ int Consume(ConsumeOptions& options) {
   while (!done && error.ok() && !Interrupted()) {
     const auto batch = (*consumer)->Poll(Duration::Millis(100));
     if (!batch.ok()) {
+      if (options.on_gap == "skip" && IsOutOfRange(batch.status()) && SkipGap(**consumer)) continue;
       error = batch.status();
+      if (IsOutOfRange(error)) {
+        error = OutOfRangeError(error.message() + " (--on-gap skip goes on there)");
+      }
       break;
     }
     out.clear();
@@ -233,6 +257,12 @@ void AddConsume(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--fabric", options->fabric, "How cache memory is read")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
+      ->capture_default_str();
+  command
+      ->add_option("--on-gap", options->on_gap,
+                   "When what comes next is not kept any more: stop with an error, or skip it and "
+                   "say so")
+      ->check(CLI::IsMember({"stop", "skip"}))
       ->capture_default_str();
   command->add_option("--count", options->count, "End after this many messages")
       ->check(AboveZero());

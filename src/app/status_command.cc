@@ -29,6 +29,7 @@ constexpr Duration kCallTimeout = Duration::Seconds(2);
 constexpr Duration kHeadTimeout = Duration::Seconds(1);  // for all streams of a cell
 constexpr int32_t kShardsShownMax = 100;
 constexpr size_t kOperationsShownMax = 12;
+constexpr size_t kWaitsShownMax = 5;
 
 struct StatusOptions {
   CellOptions cell;
@@ -132,6 +133,12 @@ Result<json> CellStatus(const DeploymentCell& where) {
   }
 
   AddLacking(view, cell);
+  cell["left_out"] = json::array();
+  for (const v1::StreamConfig& stream : view.streams()) {
+    for (const std::string& out : stream.left_out()) {
+      cell["left_out"].push_back({{"stream", stream.name()}, {"cell", out}});
+    }
+  }
 
   // All at once, so that one silent process costs one time-out.
   std::vector<std::unique_ptr<rpc::Client>> clients;
@@ -183,6 +190,8 @@ Result<json> CellStatus(const DeploymentCell& where) {
         if (known.is_object() && known.contains("operations")) {
           cell["operations"] = known["operations"];
           known.erase("operations");
+          cell["retention_waits"] = known.value("retention_waits", json::array());
+          known.erase("retention_waits");
         }
       }
     }
@@ -368,6 +377,28 @@ void ShowStreams(const json& cell) {
   }
 }
 
+// What keeps files from going, and for whom none are kept, as the source of a stream knows.
+void ShowRetention(const json& cell) {
+  const json& waits = cell.value("retention_waits", json::array());
+  for (size_t i = 0; i < std::min(waits.size(), kWaitsShownMax); ++i) {
+    const json& wait = waits[i];
+    const auto file = wait.value("lacking_file", int64_t{0});
+    std::printf("  stream %s, shard %d: old files stay for cell %s, which %s, for %s\n",
+                wait.value("stream", "").c_str(), wait.value("shard", 0),
+                wait.value("cell", "").c_str(),
+                file == 0 ? "has not answered" : ("lacks file " + std::to_string(file)).c_str(),
+                TimeText(wait.value("for_ms", 0.0) / 1e3).c_str());
+  }
+  if (waits.size() > kWaitsShownMax) {
+    std::printf("  %zu more shards keep old files; --json has them all\n",
+                waits.size() - kWaitsShownMax);
+  }
+  for (const json& out : cell["left_out"]) {
+    std::printf("  stream %s: nothing is kept for cell %s until it answers again\n",
+                out.value("stream", "").c_str(), out.value("cell", "").c_str());
+  }
+}
+
 void ShowHops(const json& cell) {
   // "confirmed in": from when a byte was there to when the next cell said that it has it.
   if (!cell["hops"].empty()) {
@@ -483,6 +514,7 @@ void Show(const json& cell) {
   ShowCaches(cell);
   ShowConnections(cell);
   ShowStreams(cell);
+  ShowRetention(cell);
   ShowHops(cell);
   const int64_t from_cache = Sum(cell, kReadBytes, "origin", "cache");
   const int64_t from_primary = Sum(cell, kReadBytes, "origin", "primary");

@@ -1,4 +1,4 @@
-// tailcast stream create|list|describe|delete|reroute
+// tailcast stream create|list|describe|delete|retain|trim|reroute
 #include <unistd.h>
 
 #include <cinttypes>
@@ -12,10 +12,12 @@
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
 #include "tailcast/app/reroute.h"
+#include "tailcast/app/retention_options.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/copytree/render.h"
 #include "tailcast/stream/names.h"
+#include "tailcast/stream/position.h"
 
 namespace tailcast::app {
 namespace {
@@ -30,6 +32,8 @@ struct StreamOptions {
   std::vector<std::string> avoid, sick, fail, tree;
   bool dry_run = false;
   double wait_s = 0;
+  RetentionFlags retention;
+  std::string before;  // a position
 };
 
 // As in a position. A number of 64 bits would not survive every reader of JSON.
@@ -49,7 +53,14 @@ nlohmann::json ToJson(const v1::StreamConfig& stream) {
                          {"tree_version", stream.tree_version()},
                          {"settled_version", stream.settled_version()},
                          {"finished_version", stream.finished_version()},
-                         {"changing", stream.has_change()}};
+                         {"changing", stream.has_change()},
+                         {"retention",
+                          {{"age_max_us", stream.retention().age_max_us()},
+                           {"shard_bytes_max", stream.retention().shard_bytes_max()},
+                           {"when_full", stream.retention().drop() ? "drop" : "block"},
+                           {"away_max_us", stream.retention().away_max_us()},
+                           {"file_bytes", stream.retention().file_bytes()}}},
+                         {"left_out", stream.left_out()}};
   json["tree"] = nlohmann::json::array();
   for (const auto& edge : stream.tree()) {
     json["tree"].push_back({{"from", edge.from()}, {"to", edge.to()}});
@@ -62,8 +73,12 @@ void Describe(const v1::StreamConfig& stream) {
               " bytes\n  source       %s\n",
               stream.name().c_str(), Incarnation(stream).c_str(), stream.shards(),
               static_cast<int64_t>(stream.chunk_size()), stream.source().c_str());
+  std::printf("  kept         %s\n", RetentionText(stream.retention()).c_str());
   for (const auto& edge : stream.tree()) {
     std::printf("  copied       %s -> %s\n", edge.from().c_str(), edge.to().c_str());
+  }
+  for (const std::string& cell : stream.left_out()) {
+    std::printf("  left out     %s: nothing is kept for it until it answers again\n", cell.c_str());
   }
   const auto in_tree = [&](const v1::TreeEdge& edge) {
     for (const auto& other : stream.tree()) {
@@ -93,6 +108,11 @@ int Create(const StreamOptions& options) {
   stream.set_shards(options.shards);
   stream.set_chunk_size(options.chunk_size);
   for (const std::string& destination : options.destinations) stream.add_destinations(destination);
+  if (options.retention.given()) {
+    auto retention = options.retention.Apply({});
+    if (!retention.ok()) return Fail(retention.status());
+    *stream.mutable_retention() = *retention;
+  }
   std::optional<Result<v1::StreamConfig>> made;
   const Scope scope;
   (*session)->client().CreateStream(
@@ -197,6 +217,63 @@ int Delete(const StreamOptions& options) {
   return kExitDone;
 }
 
+// A session with the source of the stream, and its configuration.
+Result<std::unique_ptr<CellSession>> OpenAtSource(const StreamOptions& options,
+                                                  v1::StreamConfig* stream) {
+  TAILCAST_ASSIGN_OR_RETURN(const CellOptions source, AtSource(options));
+  TAILCAST_ASSIGN_OR_RETURN(auto session, CellSession::Open(source));
+  TAILCAST_ASSIGN_OR_RETURN(*stream, session->client().FindStream(options.name));
+  return session;
+}
+
+int Retain(const StreamOptions& options) {
+  if (!options.retention.given()) {
+    return Fail(InvalidArgumentError(
+        "say what is kept: --max-age, --max-shard-bytes, --when-full or --away-max"));
+  }
+  v1::StreamConfig stream;
+  auto session = OpenAtSource(options, &stream);
+  if (!session.ok()) return Fail(session.status());
+  auto retention = options.retention.Apply(stream.retention());
+  if (!retention.ok()) return Fail(retention.status());
+  v1::SetRetentionRequest request;
+  request.set_name(options.name);
+  *request.mutable_retention() = *retention;
+  std::optional<Result<v1::StreamConfig>> done;
+  const Scope scope;
+  (*session)->client().SetRetention(
+      request, scope.Bind([&](Result<v1::StreamConfig> r) { done.emplace(std::move(r)); }));
+  (*session)->Until([&] { return done.has_value(); });
+  if (!done->ok()) return Fail(done->status());
+  std::printf("stream '%s' keeps %s\n", options.name.c_str(),
+              RetentionText((*done)->retention()).c_str());
+  return kExitDone;
+}
+
+int Trim(const StreamOptions& options) {
+  const auto before = stream::Position::Parse(options.before);
+  if (!before.ok()) return Fail(before.status().WithContext("--before"));
+  v1::StreamConfig stream;
+  auto session = OpenAtSource(options, &stream);
+  if (!session.ok()) return Fail(session.status());
+  v1::TrimStreamRequest request;
+  request.set_name(options.name);
+  request.set_incarnation(static_cast<uint64_t>(before->incarnation));
+  request.set_shard(before->shard);
+  request.set_before_byte(before->byte);
+  std::optional<Result<v1::TrimStreamReply>> done;
+  const Scope scope;
+  (*session)->client().TrimStream(
+      request, scope.Bind([&](Result<v1::TrimStreamReply> r) { done.emplace(std::move(r)); }));
+  (*session)->Until([&] { return done.has_value(); });
+  if (!done->ok()) return Fail(done->status());
+  std::printf("shard %d of stream '%s' will begin at byte %" PRId64 " (file %" PRId64
+              "): whole files go, once every cell has them\n",
+              before->shard, options.name.c_str(), static_cast<int64_t>((*done)->first_byte()),
+              static_cast<int64_t>((*done)->floor_seq()));
+  return kExitDone;
+}
+
 int RerouteOne(const StreamOptions& options) {
   const auto source = AtSource(options);
   if (!source.ok()) return Fail(source.status());
@@ -277,6 +354,7 @@ void AddStream(CLI::App& app, Action& action) {
       ->add_option("--destinations", options->destinations,
                    "Cells that get a copy; default: all cells of the topology")
       ->delimiter(',');
+  options->retention.Add(create);
   CLI::App* list = add("list", "The cell's streams", List);
   list->add_flag("--json", options->json, "As JSON");
   CLI::App* describe = add("describe", "One stream and its copy tree", DescribeOne);
@@ -285,6 +363,14 @@ void AddStream(CLI::App& app, Action& action) {
   CLI::App* erase = add("delete", "Delete a stream and its messages in every cell", Delete);
   erase->add_option("--stream", options->name, "Its name")->required();
   erase->add_flag("--yes", options->yes, "Do not ask");
+  CLI::App* retain = add("retain", "Change what a stream keeps; what is not given stays", Retain);
+  retain->add_option("--stream", options->name, "Its name")->required();
+  options->retention.Add(retain);
+  CLI::App* trim = add("trim", "Delete the files of a shard that lie before a position", Trim);
+  trim->add_option("--stream", options->name, "Its name")->required();
+  trim->add_option("--before", options->before,
+                   "A position, as consume --positions shows it; the file that holds it stays")
+      ->required();
   CLI::App* reroute = add("reroute", "Change the copy tree while the stream runs", RerouteOne);
   reroute->add_option("--stream", options->name, "Its name")->required();
   reroute->add_option("--avoid", options->avoid, "A link that shall not be used, FROM-TO")

@@ -79,6 +79,7 @@ Catalogue::Catalogue(CatalogueOptions options, v1::RegistrySnapshot* durable, ui
     : options_(std::move(options)),
       durable_(durable),
       written_deleted_(durable->deleted()),
+      floors_(durable),
       rng_(seed) {
   if (durable_->creating_size() > 0) {
     durable_->clear_creating();
@@ -97,6 +98,7 @@ Status Catalogue::CheckStream(const v1::StreamConfig& s) const {
                                 std::to_string(stream::kChunkSizeMin) + " to " +
                                 std::to_string(stream::kChunkSizeMax) + " bytes are allowed");
   }
+  TAILCAST_RETURN_IF_ERROR(CheckRetention(s.retention()));
   if (s.destinations_size() > kDestinationsMax || s.tree_size() > kDestinationsMax) {
     return InvalidArgumentError("stream has more than " + std::to_string(kDestinationsMax) +
                                 " destinations");
@@ -170,6 +172,8 @@ Result<v1::StreamConfig> Catalogue::BeginCreate(const v1::StreamConfig& request,
     for (const auto& edge : planned) *stream.add_tree() = edge;
   }
   stream.set_tree_version(1);
+  stream.mutable_retention()->set_version(1);
+  stream.clear_left_out();
   stream.set_created_us(now.micros());
   TAILCAST_RETURN_IF_ERROR(CheckStream(stream));
   if (stream.source() != options_.cell) {
@@ -298,6 +302,11 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
           return ChangedMeanwhile(*known);
         }
         v1::StreamConfig* mine = Mutable(stream.name());
+        if (mine->retention().version() < stream.retention().version() &&
+            stream.source() != options_.cell) {
+          *mine->mutable_retention() = stream.retention();
+          dirty_ = true;
+        }
         if (what.settled && mine->settled_version() < stream.tree_version()) {
           mine->set_settled_version(stream.tree_version());
           dirty_ = true;
@@ -313,9 +322,14 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
         return InvalidArgumentError("stream '" + stream.name() +
                                     "': source, shards and chunk_size cannot change");
       }
+      if (known->retention().version() > stream.retention().version()) {
+        *stream.mutable_retention() = known->retention();
+      }
       stream.set_settled_version(known->settled_version());
       stream.set_finished_version(known->finished_version());
       if (stream.source() == options_.cell) {
+        *stream.mutable_retention() = known->retention();
+        *stream.mutable_left_out() = known->left_out();
         *stream.mutable_change() = ChangeFrom(*known, stream);
         if (stream.change().abandoned_size() > kAbandonedMax) {
           return ResourceExhaustedError(
@@ -355,22 +369,32 @@ void Catalogue::SetFinished(const std::string& name, stream::TreeVersion tree_ve
   dirty_ = true;
 }
 
-Result<v1::StreamConfig> Catalogue::DeleteStream(const std::string& name) {
+Result<int> Catalogue::IndexOfMine(const std::string& name, const char* verb) const {
   std::vector<std::string> names;
   for (int i = 0; i < durable_->streams_size(); ++i) {
-    const v1::StreamConfig stream = durable_->streams(i);
+    const v1::StreamConfig& stream = durable_->streams(i);
     names.push_back(stream.name());
     if (stream.name() != name) continue;
-    if (stream.source() != options_.cell) {
-      return FailedPreconditionError("stream '" + name + "' has its source in cell '" +
-                                     stream.source() + "': delete it there, not in cell '" +
-                                     options_.cell + "'");
-    }
-    Forget(i, kNobodyTold.planted() ? std::vector<std::string>() : options_.peers);
-    return stream;
+    if (stream.source() == options_.cell) return i;
+    return FailedPreconditionError("stream '" + name + "' has its source in cell '" +
+                                   stream.source() + "': " + verb + " it there, not in cell '" +
+                                   options_.cell + "'");
   }
   return NotFoundError("no stream '" + name + "' in cell '" + options_.cell + "'" +
                        DidYouMean(name, names));
+}
+
+Result<const v1::StreamConfig*> Catalogue::FindMine(const std::string& name,
+                                                    const char* verb) const {
+  TAILCAST_ASSIGN_OR_RETURN(const int index, IndexOfMine(name, verb));
+  return &durable_->streams(index);
+}
+
+Result<v1::StreamConfig> Catalogue::DeleteStream(const std::string& name) {
+  TAILCAST_ASSIGN_OR_RETURN(const int index, IndexOfMine(name, "delete"));
+  const v1::StreamConfig stream = durable_->streams(index);
+  Forget(index, kNobodyTold.planted() ? std::vector<std::string>() : options_.peers);
+  return stream;
 }
 
 Result<std::optional<v1::StreamConfig>> Catalogue::RemoveStream(const stream::StreamId& stream,
@@ -401,10 +425,7 @@ void Catalogue::Forget(int index, std::vector<std::string> cells_to_tell) {
   const v1::StreamConfig stream = durable_->streams(index);
   durable_->mutable_streams()->DeleteSubrange(index, 1);
   AddDeleted(stream::IdOf(stream), stream.shards(), std::move(cells_to_tell));
-  auto* floors = durable_->mutable_floors();
-  for (int f = floors->size() - 1; f >= 0; --f) {
-    if (stream::ShardOf(floors->at(f)).stream == stream::IdOf(stream)) floors->DeleteSubrange(f, 1);
-  }
+  floors_.Forget(stream::IdOf(stream));
 }
 
 void Catalogue::AddDeleted(const stream::StreamId& stream, int32_t shards,
@@ -446,25 +467,29 @@ void Catalogue::SetOnDisk(const stream::StreamId& stream, bool on_disk) {
   dirty_ = true;
 }
 
-int64_t Catalogue::Floor(const stream::ShardId& shard) const {
-  for (const auto& floor : durable_->floors()) {
-    if (stream::ShardOf(floor) == shard) return floor.seq();
-  }
-  return 1;
+Result<v1::StreamConfig> Catalogue::SetRetention(const std::string& name,
+                                                 const v1::Retention& retention) {
+  TAILCAST_RETURN_IF_ERROR(CheckRetention(retention));
+  TAILCAST_ASSIGN_OR_RETURN(const int index, IndexOfMine(name, "change"));
+  v1::StreamConfig* stream = durable_->mutable_streams(index);
+  const uint64_t version = stream->retention().version();
+  *stream->mutable_retention() = retention;
+  stream->mutable_retention()->set_version(version + 1);
+  dirty_ = true;
+  return *stream;
 }
 
-void Catalogue::SetFloor(const stream::ShardId& shard, int64_t seq) {
-  for (auto& floor : *durable_->mutable_floors()) {
-    if (stream::ShardOf(floor) == shard) {
-      if (seq <= floor.seq()) return;
-      floor.set_seq(seq);
-      dirty_ = true;
-      return;
-    }
+void Catalogue::SetLeftOut(const stream::StreamId& id, const std::string& cell, bool left_out) {
+  v1::StreamConfig* stream = Mutable(id.name);
+  if (stream == nullptr || stream::IdOf(*stream) != id) return;
+  auto* cells = stream->mutable_left_out();
+  const auto it = std::find(cells->begin(), cells->end(), cell);
+  if ((it != cells->end()) == left_out) return;
+  if (left_out) {
+    *cells->Add() = cell;
+  } else {
+    cells->erase(it);
   }
-  auto* floor = durable_->add_floors();
-  stream::SetShard(shard, floor);
-  floor->set_seq(seq);
   dirty_ = true;
 }
 

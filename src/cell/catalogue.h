@@ -28,6 +28,7 @@
 #include "tailcast/base/rng.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
+#include "tailcast/cell/floors.h"
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/proto/registry.pb.h"
 #include "tailcast/stream/names.h"
@@ -98,11 +99,27 @@ class Catalogue {
   void SetOnDisk(const stream::StreamId& deleted, bool on_disk);
   // Known and not written yet, too.
   const v1::StreamConfig* FindStream(const std::string& name) const;
+  // All of them, sorted by name.
+  const google::protobuf::RepeatedPtrField<v1::StreamConfig>& streams() const {
+    return durable_->streams();
+  }
+  // One whose source this cell is; not null. Errors as DeleteStream's; `verb`: what can't be done
+  // elsewhere.
+  Result<const v1::StreamConfig*> FindMine(const std::string& name, const char* verb) const;
   bool WasDeleted(const stream::StreamId& stream) const;
 
-  // The retention floor of a shard; 1 if none was set. Only grows.
-  int64_t Floor(const stream::ShardId& shard) const;
-  void SetFloor(const stream::ShardId& shard, int64_t seq);
+  // --- retention (spec Retention) ---
+  // In the source. Returns the configuration with it.
+  //   InvalidArgument; NotFound, FailedPrecondition: as DeleteStream.
+  Result<v1::StreamConfig> SetRetention(const std::string& name, const v1::Retention& retention);
+  // In the source: nothing is kept for the cell, or it is kept for it again.
+  void SetLeftOut(const stream::StreamId& stream, const std::string& cell, bool left_out);
+  const Floors& floors() const { return floors_; }
+  // Only grow.
+  void RaiseFloor(const stream::ShardId& shard, int64_t seq) {
+    dirty_ |= floors_.Raise(shard, seq);
+  }
+  void Trim(const stream::ShardId& shard, int64_t seq) { dirty_ |= floors_.Trim(shard, seq); }
 
   // Something changed since OnTaken.
   bool changed() const { return dirty_; }
@@ -119,10 +136,12 @@ class Catalogue {
   void AddDeleted(const stream::StreamId& stream, int32_t shards,
                   std::vector<std::string> cells_to_tell);
   void Put(const v1::StreamConfig& stream);
+  Result<int> IndexOfMine(const std::string& name, const char* verb) const;
 
   const CatalogueOptions options_;
   v1::RegistrySnapshot* const durable_;
   google::protobuf::RepeatedPtrField<v1::DeletedStream> written_deleted_;
+  Floors floors_;  // of durable_
   bool dirty_ = false;
   Rng rng_;
 };

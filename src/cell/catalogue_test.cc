@@ -293,13 +293,45 @@ TEST_F(CatalogueTest, NoIncarnationReplacesAnotherWhateverTheClocksSay) {
   EXPECT_TRUE(core_.InstallStream(Foreign(6)).ok());
 }
 
-TEST_F(CatalogueTest, FloorsOnlyRise) {
-  const stream::ShardId shard{{"s", StreamIncarnation{1}}, 0};
-  EXPECT_EQ(core_.Floor(shard), 1);
-  core_.SetFloor(shard, 9);
-  core_.SetFloor(shard, 4);
-  EXPECT_EQ(core_.Floor(shard), 9);
-  EXPECT_EQ(core_.Floor({{"s", StreamIncarnation{2}}, 0}), 1);
+TEST_F(CatalogueTest, RetentionIsTheSourcesToChange) {
+  const v1::StreamConfig made = *Create(Stream("flights"));
+  v1::Retention retention;
+  retention.set_shard_bytes_max(1000);
+  retention.set_drop(true);
+  const auto changed = core_.SetRetention("flights", retention);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_EQ(changed->retention().shard_bytes_max(), 1000);
+  EXPECT_EQ(changed->retention().version(), made.retention().version() + 1);
+  core_.SetLeftOut(stream::IdOf(made), "eu", true);
+  core_.SetLeftOut(stream::IdOf(made), "eu", true);
+  ASSERT_EQ(core_.FindStream("flights")->left_out_size(), 1);
+  // An operator's new tree says nothing of either.
+  v1::StreamConfig rerouted = made;
+  rerouted.set_tree_version(2);
+  ASSERT_TRUE(core_.InstallStream(rerouted).ok());
+  EXPECT_EQ(core_.FindStream("flights")->retention().shard_bytes_max(), 1000);
+  EXPECT_EQ(core_.FindStream("flights")->left_out_size(), 1);
+  core_.SetLeftOut(stream::IdOf(made), "eu", false);
+  EXPECT_EQ(core_.FindStream("flights")->left_out_size(), 0);
+
+  retention.set_shard_bytes_max(0);
+  EXPECT_TRUE(IsInvalidArgument(core_.SetRetention("flights", retention).status()));
+  EXPECT_TRUE(IsNotFound(core_.SetRetention("flight", v1::Retention()).status()));
+}
+
+TEST_F(CatalogueTest, ElsewhereTheNewerRetentionCounts) {
+  v1::StreamConfig stream = Foreign(5);
+  stream.mutable_retention()->set_version(2);
+  stream.mutable_retention()->set_age_max_us(7);
+  ASSERT_TRUE(core_.InstallStream(stream).ok());
+  EXPECT_TRUE(IsFailedPrecondition(core_.SetRetention(stream.name(), v1::Retention()).status()));
+  v1::StreamConfig late = Foreign(5);
+  late.mutable_retention()->set_version(1);
+  ASSERT_TRUE(core_.InstallStream(late).ok());
+  EXPECT_EQ(core_.FindStream(stream.name())->retention().age_max_us(), 7);
+  late.mutable_retention()->set_version(3);
+  ASSERT_TRUE(core_.InstallStream(late).ok());
+  EXPECT_EQ(core_.FindStream(stream.name())->retention().age_max_us(), 0);
 }
 
 }  // namespace

@@ -193,6 +193,18 @@ void CellClient::DeleteStream(const std::string& name, Callback<void(Status)> do
                 }));
 }
 
+void CellClient::SetRetention(const v1::SetRetentionRequest& request,
+                              Callback<void(Result<v1::StreamConfig>)> done) {
+  client_->Call("/tailcast.v1.Cell/SetRetention", request.SerializeAsString(), kCallTimeout,
+                Parsing<v1::StreamConfig>(std::move(done)));
+}
+
+void CellClient::TrimStream(const v1::TrimStreamRequest& request,
+                            Callback<void(Result<v1::TrimStreamReply>)> done) {
+  client_->Call("/tailcast.v1.Cell/TrimStream", request.SerializeAsString(), kCallTimeout,
+                Parsing<v1::TrimStreamReply>(std::move(done)));
+}
+
 void CellClient::ChangeRing(const v1::ChangeRingRequest& request,
                             Callback<void(Result<v1::ChangeRingReply>)> done) {
   client_->Call("/tailcast.v1.Cell/ChangeRing", request.SerializeAsString(), kCallTimeout,

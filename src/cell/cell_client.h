@@ -63,6 +63,10 @@ class CellClient {
   void NotifyFile(const v1::FileNotice& notice, Callback<void(Result<v1::FileNoticeReply>)> done);
   void CreateStream(const v1::StreamConfig& stream, Callback<void(Result<v1::StreamConfig>)> done);
   void DeleteStream(const std::string& name, Callback<void(Status)> done);
+  void SetRetention(const v1::SetRetentionRequest& request,
+                    Callback<void(Result<v1::StreamConfig>)> done);
+  void TrimStream(const v1::TrimStreamRequest& request,
+                  Callback<void(Result<v1::TrimStreamReply>)> done);
   void ChangeRing(const v1::ChangeRingRequest& request,
                   Callback<void(Result<v1::ChangeRingReply>)> done);
 

@@ -102,7 +102,10 @@ struct AppendEffects {
 
 class AppendCore {
  public:
-  explicit AppendCore(AppendOptions options) : options_(options) {}
+  explicit AppendCore(AppendOptions options) : options_(options), roll_bytes_(options.roll_bytes) {}
+
+  // From the open file on.
+  void SetRollBytes(int64_t bytes) { roll_bytes_ = bytes; }
 
   // Takes messages behind those taken before.
   void Add(Batch batch);
@@ -175,7 +178,7 @@ class AppendCore {
   // An append of this file came to anything but kApplied.
   void Fail(storage::AppendOutcome outcome);
 
-  int64_t room() const { return std::max<int64_t>(1, options_.roll_bytes) - data_started_; }
+  int64_t room() const { return std::max<int64_t>(1, roll_bytes_) - data_started_; }
   // What is durable ends at this position of the shard, or a message that was appended does.
   bool AtMessageBoundary(int64_t number, int64_t byte) const;
   // When what waits need wait no longer.
@@ -183,6 +186,7 @@ class AppendCore {
   Batch TakeForFile();  // of what waits, as much as the file has room for
 
   const AppendOptions options_;
+  int64_t roll_bytes_;
   FileState file_ = FileState::kNone;
   bool cached_ = true;
   Duration pause_;

@@ -15,6 +15,7 @@ using Kind = OpenEffect::Kind;
 
 namespace {
 constexpr int64_t kIndexReadBytes = 64 << 10;
+constexpr Duration kLookForRoom = Duration::Millis(250);
 
 FAULT_POINT(kSealOneRecordEarly, "producer.seal_one_record_early",
             "a recovering opener leaves out the last record");
@@ -81,10 +82,18 @@ OpenEffect OpenCore::Failing(Status status) {
 }
 
 OpenEffect OpenCore::OnListed(Result<std::vector<storage::DirEntry>> entries, WallTime now) {
-  TAILCAST_CHECK(step_ == Step::kListing);
+  TAILCAST_CHECK(step_ == Step::kListing || step_ == Step::kWeighing ||
+                 step_ == Step::kLookingAtFloor);
   if (!entries.ok()) return Failing(entries.status());
   auto listing = stream::ShardListing::Parse(*entries);
   if (!listing.ok()) return Fail(listing.status().WithContext(shard_.ToString()));
+  if (step_ == Step::kWeighing) return Weigh(*listing, now);
+  if (step_ == Step::kLookingAtFloor) {
+    // Below the floor nobody would ever see it. Others went on meanwhile: the next look says who.
+    if (listing->floor() > next_.seq) return Again();
+    step_ = Step::kIdle;
+    return {.kind = Kind::kOpened, .stem = next_};
+  }
   listing_ = std::move(*listing);
   const int64_t last = listing_.last();
   have_head_ = last > 0;
@@ -176,8 +185,10 @@ OpenEffect OpenCore::OnPartialMetadata() {
 }
 
 OpenEffect OpenCore::OnWaited() {
-  TAILCAST_CHECK(step_ == Step::kObserving || step_ == Step::kFailing);
-  return List();
+  TAILCAST_CHECK(step_ == Step::kObserving || step_ == Step::kFailing || step_ == Step::kFull);
+  if (step_ != Step::kFull) return List();
+  step_ = Step::kWeighing;
+  return {.kind = Kind::kList};
 }
 
 OpenEffect OpenCore::FenceHead() {
@@ -261,11 +272,36 @@ OpenEffect OpenCore::Sealed(const stream::Seal& seal, int64_t last_time_us, Wall
       if (before) predecessors_.push_back({listing_.Find(head_.seq - 1)->stem, *before});
     }
   }
+  seal_ = seal;
+  if (bytes_max_ == 0 || !have_head_) return Name(now);
+  step_ = Step::kWeighing;
+  return {.kind = Kind::kList};
+}
+
+OpenEffect OpenCore::Weigh(const stream::ShardListing& listing, WallTime now) {
+  const stream::Stem& oldest =
+      listing.pairs().empty() ? head_ : listing.pairs().begin()->second.stem;
+  // As the scheduler counts them, who sees the head as the file that is open: or else each would
+  // wait for the other.
+  const int64_t kept = head_.start_byte - oldest.start_byte +
+                       (head_.start_number - oldest.start_number) * kIndexRecordSize;
+  if (bytes_max_ == 0 || kept <= bytes_max_ || listing.last() > head_.seq) return Name(now);
+  step_ = Step::kFull;
+  return {.kind = Kind::kFull,
+          .wait = kLookForRoom,
+          .status = ResourceExhaustedError(
+              shard_.ToString() + " keeps " + std::to_string(kept) +
+              " bytes of closed files, and " + std::to_string(bytes_max_) +
+              " are its limit: they go when every destination has them (tailcast status names "
+              "those that do not)")};
+}
+
+OpenEffect OpenCore::Name(WallTime now) {
   // A little before now, so that two openers in one microsecond choose different names.
   const int64_t created = now.micros() - static_cast<int64_t>(rng_.Below(1000));
   next_ = stream::Stem{head_.seq + 1, std::max({created, head_.created_us + 1, last_time_us_}),
-                       head_.start_byte + seal.length[0],
-                       head_.start_number + seal.length[1] / kIndexRecordSize};
+                       head_.start_byte + seal_.length[0],
+                       head_.start_number + seal_.length[1] / kIndexRecordSize};
   tried_.insert(next_);
   return Create(Part::kData);
 }
@@ -286,8 +322,8 @@ OpenEffect OpenCore::OnCreated(const Status& status) {
       break;
     case Step::kCreatingIndex:
       if (status.ok()) {
-        step_ = Step::kIdle;
-        return {.kind = Kind::kOpened, .stem = next_};
+        step_ = Step::kLookingAtFloor;
+        return {.kind = Kind::kList};
       }
       break;
     default:

@@ -6,7 +6,10 @@
 //   half a pair at the head?  create its index file for whoever began it (helping)
 //   fence the head            index first: from then on its seal can't move; then data
 //   seal                      the last whole valid index record: where it ends
+//   room?                     with the policy "block" no file is opened while those before the head
+//                             are more than the shard may keep (spec Retention)
 //   create n+1                data file, then index file: that is the commit of the pair
+//   look at the floor         whoever slept until n+1 was deleted again has made another n+1
 //   lost a race anywhere?     again from the top, until nothing newer exists
 //   the primary layer fails?  again from the top, when the owner says so (retry_core.h)
 //
@@ -53,6 +56,7 @@ struct OpenEffect {
                     // OnPartialMetadata
     kWait,          // `wait` -> OnWaited
     kFailing,       // the primary layer failed with `status`; when to try again -> OnWaited
+    kFull,          // no room, as `status` says; look again after `wait` -> OnWaited
     kFence,         // open `stem`'s `part` for append -> OnFenced; the handle is dropped
     kReadIndex,     // [from, to) of the index of `stem`, from the primary layer -> OnIndexRead
     kCreate,        // `stem`'s `part`, exclusively -> OnCreated; keep the handle if it is ours
@@ -89,6 +93,9 @@ class OpenCore {
   // Opens the file after `current`, which this producer owned and whose end it does not know, after
   // an error of the primary layer.
   OpenEffect StartRecovery(const stream::Stem& current);
+
+  // Closed files that the shard may keep, in bytes of data and index; 0: any number.
+  void SetBytesMax(int64_t bytes) { bytes_max_ = bytes; }
 
   OpenEffect OnListed(Result<std::vector<storage::DirEntry>> entries, WallTime now);
   OpenEffect OnMetadata(Result<std::vector<stream::PairMetadata>> metadata);
@@ -127,8 +134,11 @@ class OpenCore {
     kFencingIndex,
     kFencingData,
     kReadingIndex,
+    kWeighing,
+    kFull,
     kCreatingData,
     kCreatingIndex,
+    kLookingAtFloor,
     kFailing,
   };
   OpenEffect List();
@@ -138,6 +148,8 @@ class OpenCore {
   OpenEffect Fence(stream::Part part);
   OpenEffect ReadIndexBefore(int64_t end);
   OpenEffect Sealed(const stream::Seal& seal, int64_t last_time_us, WallTime now);
+  OpenEffect Weigh(const stream::ShardListing& listing, WallTime now);
+  OpenEffect Name(WallTime now);
   OpenEffect Create(stream::Part part);
   OpenEffect Fail(Status status);
 
@@ -160,6 +172,8 @@ class OpenCore {
   int64_t index_length_ = 0;
   int64_t data_length_ = 0;
   int64_t read_from_ = 0;
+  int64_t bytes_max_ = 0;
+  stream::Seal seal_;  // of the head
   stream::Stem next_;
   std::vector<Predecessor> predecessors_;
   int64_t last_time_us_ = 0;

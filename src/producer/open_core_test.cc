@@ -58,7 +58,8 @@ TEST_F(OpenCoreTest, AnEmptyShardBeginsAtFileOne) {
   e = core.OnCreated(OkStatus());
   ASSERT_EQ(e.kind, Kind::kCreate);
   EXPECT_EQ(e.part, Part::kIndex);
-  EXPECT_EQ(core.OnCreated(OkStatus()).kind, Kind::kOpened);
+  EXPECT_EQ(core.OnCreated(OkStatus()).kind, Kind::kList);
+  EXPECT_EQ(core.OnListed(Files({{e.stem, 2}}), kNow).kind, Kind::kOpened);
   EXPECT_TRUE(core.predecessors().empty());
 }
 
@@ -82,7 +83,8 @@ TEST_F(OpenCoreTest, TheHeadIsFencedIndexFirstAndItsSealReadFromIt) {
   EXPECT_EQ(e.stem.start_number, 8);
   EXPECT_GT(e.stem.created_us, kTwo.created_us);
   core.OnCreated(OkStatus());
-  EXPECT_EQ(core.OnCreated(OkStatus()).kind, Kind::kOpened);
+  EXPECT_EQ(core.OnCreated(OkStatus()).kind, Kind::kList);
+  EXPECT_EQ(core.OnListed(Files({{kOne, 2}, {kTwo, 2}, {e.stem, 2}}), kNow).kind, Kind::kOpened);
   ASSERT_EQ(core.predecessors().size(), 2u);
   EXPECT_EQ(core.predecessors()[0].seal, (stream::Seal{{300, 96}}));
   EXPECT_EQ(core.predecessors()[1].seal, (stream::Seal{{500, 160}}));
@@ -140,6 +142,72 @@ TEST_F(OpenCoreTest, AfterAnErrorItBeginsAgainFromTheTopWhenToldTo) {
   EXPECT_EQ(e.kind, Kind::kFailing);
   EXPECT_TRUE(IsResourceExhausted(e.status));
   EXPECT_EQ(core.OnWaited().kind, Kind::kList);
+}
+
+// It slept before it created its file; others went on, and retention has deleted that number.
+TEST_F(OpenCoreTest, AFileBelowTheFloorIsNobodys) {
+  auto core = Core();
+  core.StartRoll(kOne, {{500, 160}}, 0, kNow);
+  core.OnCreated(OkStatus());
+  EXPECT_EQ(core.OnCreated(OkStatus()).kind, Kind::kList);
+  const Stem later{5, 9000, 4000, 40};
+  auto entries = Files({{later, 2}});
+  entries.push_back({stream::FloorName(4)});
+  EXPECT_EQ(core.OnListed(entries, kNow).kind, Kind::kList);
+  const auto e = core.OnListed(entries, kNow);
+  ASSERT_EQ(e.kind, Kind::kFailed);
+  EXPECT_THAT(e.status.message(), HasSubstr("took it over with file 5"));
+}
+
+TEST_F(OpenCoreTest, WithoutRoomNoFileIsOpened) {
+  auto core = Core();
+  // File 1 is 500 + 160 bytes; file 2 counts when there is another one.
+  core.SetBytesMax(600);
+  EXPECT_EQ(core.StartRoll(kTwo, {{300, 96}}, 0, kNow).kind, Kind::kList);
+  auto e = core.OnListed(Files({{kOne, 2}, {kTwo, 2}}), kNow);
+  ASSERT_EQ(e.kind, Kind::kFull);
+  EXPECT_TRUE(IsResourceExhausted(e.status));
+  EXPECT_THAT(e.status.message(), HasSubstr("keeps 660 bytes"));
+  EXPECT_EQ(core.OnWaited().kind, Kind::kList);
+  EXPECT_EQ(core.OnListed(Files({{kOne, 2}, {kTwo, 2}}), kNow).kind, Kind::kFull);
+  core.OnWaited();
+  auto entries = Files({{kTwo, 2}});
+  entries.push_back({stream::FloorName(2)});
+  e = core.OnListed(entries, kNow);
+  ASSERT_EQ(e.kind, Kind::kCreate);
+  EXPECT_EQ(e.stem.seq, 3);
+  EXPECT_EQ(e.stem.start_byte, 800);
+}
+
+// The scheduler, who makes room, counts no more than that.
+TEST_F(OpenCoreTest, WhatIsAtTheLimitIsRoom) {
+  auto core = Core();
+  core.SetBytesMax(660);
+  core.StartRoll(kTwo, {{300, 96}}, 0, kNow);
+  EXPECT_EQ(core.OnListed(Files({{kOne, 2}, {kTwo, 2}}), kNow).kind, Kind::kCreate);
+}
+
+TEST_F(OpenCoreTest, ALimitThatWasRaisedIsRoom) {
+  auto core = Core();
+  core.SetBytesMax(600);
+  core.StartRoll(kTwo, {{300, 96}}, 0, kNow);
+  core.OnListed(Files({{kOne, 2}, {kTwo, 2}}), kNow);
+  core.SetBytesMax(0);
+  core.OnWaited();
+  EXPECT_EQ(core.OnListed(Files({{kOne, 2}, {kTwo, 2}}), kNow).kind, Kind::kCreate);
+}
+
+// Whoever waited for room does not get the number that another one took meanwhile.
+TEST_F(OpenCoreTest, WhoWaitsForRoomSeesThatItWasTakenOver) {
+  auto core = Core();
+  core.SetBytesMax(600);
+  core.StartRoll(kTwo, {{300, 96}}, 0, kNow);
+  core.OnListed(Files({{kOne, 2}, {kTwo, 2}}), kNow);
+  core.OnWaited();
+  const Stem three{3, 8000, 800, 8};
+  ASSERT_EQ(core.OnListed(Files({{kOne, 2}, {kTwo, 2}, {three, 2}}), kNow).kind, Kind::kCreate);
+  EXPECT_EQ(core.OnCreated(AlreadyExistsError("x")).kind, Kind::kList);
+  EXPECT_EQ(core.OnListed(Files({{kOne, 2}, {kTwo, 2}, {three, 2}}), kNow).kind, Kind::kFailed);
 }
 
 TEST_F(OpenCoreTest, AHeartbeatThatMovesTwiceIsALiveProducer) {

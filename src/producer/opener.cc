@@ -74,6 +74,7 @@ void Opener::CarryOut(OpenEffect effect) {
       Create(effect);
       return;
     case OpenEffect::Kind::kFailing:
+    case OpenEffect::Kind::kFull:
     case OpenEffect::Kind::kOpened:
     case OpenEffect::Kind::kFailed:
       on_event_(std::move(effect));

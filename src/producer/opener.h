@@ -20,8 +20,8 @@ namespace tailcast::producer {
 
 class Opener {
  public:
-  // `on_event` gets the effects that are its owner's: kOpened (see TakeFile and core), kFailing
-  // (answer with TryAgain, or Stop), kFailed.
+  // `on_event` gets the effects that are its owner's: kOpened (see TakeFile and core), kFailing and
+  // kFull (answer with TryAgain, or Stop), kFailed.
   Opener(const stream::CellPorts& ports, const stream::ShardId& shard, OpenOptions options,
          uint64_t seed, Callback<void(OpenEffect)> on_event);
 
@@ -31,6 +31,7 @@ class Opener {
   // The recovery begins after `wait`.
   void StartRecovery(const stream::Stem& current, Duration wait);
   void TryAgain(Duration wait);
+  void SetBytesMax(int64_t bytes) { core_.SetBytesMax(bytes); }
   // For ever. What is under way at the ports is not heard of any more.
   void Stop() { scope_.End(); }
 

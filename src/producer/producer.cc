@@ -107,6 +107,9 @@ class Producer::Impl {
     TAILCAST_RETURN_IF_ERROR(StartSession());
     v1::StreamConfig config;
     TAILCAST_RETURN_IF_ERROR(FindStream(config));
+    OnLoop([&] {
+      session_->cell().SetOnChange(scope_.Bind([this](const v1::CellView&) { LimitBytes(); }));
+    });
     TAILCAST_RETURN_IF_ERROR(OpenShards(session_->ports(), stream::IdOf(config), config.shards(),
                                         config.chunk_size(), deadline));
     OnLoop([&] {
@@ -212,6 +215,7 @@ class Producer::Impl {
       auto found = session_->cell().FindStream(options_.stream);
       status = found.status();
       if (found.ok()) config = *found;
+      LimitBytes();
       const std::string& here = session_->cell().view().cell();
       if (status.ok() && config.source() != here) {
         status = FailedPreconditionError("stream '" + options_.stream + "' is produced in cell " +
@@ -220,6 +224,27 @@ class Producer::Impl {
       }
     });
     return status;
+  }
+
+  // What the stream may keep may change while it runs.
+  void LimitBytes() {
+    const auto config = session_->cell().FindStream(options_.stream);
+    if (!config.ok()) return;
+    const v1::Retention& retention = config->retention();
+    const int64_t kept = retention.shard_bytes_max();
+    shard_bytes_max_ = retention.drop() ? 0 : kept;
+    roll_bytes_ = options_.roll_bytes;
+    if (retention.file_bytes() > 0) {
+      roll_bytes_ = retention.file_bytes();
+    } else if (kept > 0) {  // only whole files go
+      roll_bytes_ = std::min(roll_bytes_, std::max<int64_t>(1, kept / 4));
+    }
+    for (auto& [number, agent] : agents_) Limit(*agent);
+  }
+
+  void Limit(ProducerAgent& agent) const {
+    agent.SetBytesMax(shard_bytes_max_);
+    if (roll_bytes_ > 0) agent.SetRollBytes(roll_bytes_);
   }
 
   Status OpenShards(const stream::CellPorts& ports, const stream::StreamId& stream, int32_t count,
@@ -246,6 +271,7 @@ class Producer::Impl {
         auto& agent = agents_[number];
         agent = std::make_unique<ProducerAgent>(ports, stream::ShardId{stream, number},
                                                 agent_options, MakeHooks(number), RandomSeed());
+        Limit(*agent);
         agent->Open(scope_.Bind([opening](Status status) { opening->Add(std::move(status)); }));
       }
     });
@@ -362,6 +388,7 @@ class Producer::Impl {
   std::unique_ptr<LoopThread> thread_;  // fixed once open; null over a caller's ports
   EventLoop* loop_ = nullptr;
   std::unique_ptr<session::Session> session_;                 // loop only
+  int64_t shard_bytes_max_ = 0, roll_bytes_ = 0;              // loop only; 0: none, as the options
   std::unique_ptr<cell::StreamWatch> watch_;                  // loop only
   std::map<int32_t, std::unique_ptr<ProducerAgent>> agents_;  // loop only; the keys are fixed
   std::mutex close_mutex_;

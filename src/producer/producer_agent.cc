@@ -202,6 +202,7 @@ void ProducerAgent::OnAppended(Part part, const storage::AppendResult& result) {
 }
 
 void ProducerAgent::SealFile(const stream::Seal& seal) {
+  opener_->Stop();
   notifier_.Notify({{shard(), current()}, seal});
   file_->shadow->Seal(seal);
 }
@@ -220,6 +221,11 @@ void ProducerAgent::OnOpenEvent(const OpenEffect& effect) {
     OnOpened(effect.stem);
   } else if (effect.kind == OpenEffect::Kind::kFailed) {
     Stop(effect.status);
+  } else if (effect.kind == OpenEffect::Kind::kFull) {
+    core_.OnFull(effect.status);
+    TellTrouble();
+    opener_->TryAgain(effect.wait);
+    DoWork();
   } else {
     const RetryCore::Verdict verdict = core_.OnOpenFailed(effect.status, ports_.loop->Now());
     if (!verdict.stop) TellTrouble();

@@ -89,7 +89,7 @@ class ProducerAgent {
     NotifyHook notify;
     // Room in the buffer again, or the state changed. May be empty.
     Callback<void()> on_progress;
-    // The primary layer has begun to fail, with its words; it is tried again. May be empty.
+    // As trouble(), when it begins; it is tried again. May be empty.
     Callback<void(Status)> on_trouble;
   };
 
@@ -126,6 +126,12 @@ class ProducerAgent {
   // `shadow_wait` at most. `closed` once: Ok, or the error that prevented sealing.
   void Close(Duration shadow_wait, Callback<void(Status)> closed);
 
+  // Closed files that the shard may keep, in bytes of data and index; 0: any number. While there
+  // are more, no further one is opened.
+  void SetBytesMax(int64_t bytes) { opener_->SetBytesMax(bytes); }
+  // As AgentOptions::roll_bytes, from now on.
+  void SetRollBytes(int64_t bytes) { core_.SetRollBytes(bytes); }
+
   // The stream is no more: stops with `why`, as after an error. What is not acknowledged is
   // reported.
   void OnDeleted(const Status& why) { Stop(why); }
@@ -133,7 +139,7 @@ class ProducerAgent {
   State state() const { return core_.state(); }
   // Why it stopped; Ok while it works.
   const Status& status() const { return core_.status(); }
-  // Why the primary layer fails; Ok while it does not.
+  // Why the primary layer fails, or has no room (ResourceExhausted); Ok while neither is so.
   const Status& trouble() const { return core_.trouble(); }
   int64_t buffered_bytes() const { return core_.append().buffered_bytes(); }
   int64_t unacknowledged() const { return core_.append().unacknowledged(); }

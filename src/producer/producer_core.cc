@@ -20,8 +20,9 @@ bool MayFollow(State from, State to) {
     case State::kAppending:
       return from == State::kOpening || from == State::kRolling || from == State::kRecovering;
     case State::kFinishing:
-    case State::kSealed:
       return from == State::kAppending;
+    case State::kSealed:
+      return from == State::kAppending || from == State::kRolling;
     case State::kRolling:
       return from == State::kFinishing;
     case State::kGivenUp:
@@ -152,7 +153,9 @@ void ProducerCore::EndGivenUp(MonotonicTime now, Work& out) {
 
 void ProducerCore::FinishClose(MonotonicTime now, bool shadowed, Work& out) {
   if (!closing_) return;
-  if (state_ == State::kAppending && append_.empty() && append_.quiet()) {
+  // A next file would only have been opened to be closed.
+  const bool no_room = state_ == State::kRolling && !full_.ok();
+  if ((state_ == State::kAppending || no_room) && append_.empty() && append_.quiet()) {
     MoveTo(State::kSealed);
     ++counters_.files_sealed;
     out.seal = stream::Seal{{append_.data_length(), append_.index_length()}};
@@ -201,6 +204,7 @@ void ProducerCore::OnOpened(const stream::Stem& stem, std::vector<Predecessor> p
   }
   current_ = stem;
   opened_at_ = now;
+  full_ = OkStatus();
   if (append_.empty()) retry_.OnWell();  // else the appends will say
   ++counters_.files_opened;
   MoveTo(State::kAppending);

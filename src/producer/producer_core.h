@@ -13,6 +13,7 @@
 //                        └────┼──────── opened ───────────────────────────┘
 //                             │
 //   closing, all is durable   │           shadowed           every replica has answered
+//   (or kRolling, no room)    │
 //                             └─▶ kSealed ────────▶ kLeaving ────────▶ kStopped
 //
 // Every state goes to kStopped as well: kSealed and kLeaving when the time to close is over, the
@@ -107,6 +108,7 @@ class ProducerCore {
   // As of AppendCore, for the next DoWork.
   void SetCached(bool cached) { append_.SetCached(cached); }
   void SetPause(Duration pause) { append_.SetPause(pause); }
+  void SetRollBytes(int64_t bytes) { append_.SetRollBytes(bytes); }
   // What waits is flushed at the next DoWork.
   void FlushSoon() { append_.FlushSoon(); }
   // No more messages; the file is sealed when all is durable. Stops at now + `wait` though the
@@ -128,10 +130,12 @@ class ProducerCore {
                 int64_t last_time_us, MonotonicTime now, OpenedEffects& out);
   // The primary layer failed while the next file was being opened.
   RetryCore::Verdict OnOpenFailed(const Status& error, MonotonicTime now);
-  // What the storage said about an append that failed; and why the primary layer fails now, Ok
-  // while it does not.
+  // There is no room for the next file, says ResourceExhausted; it is looked for again.
+  void OnFull(const Status& why) { full_ = why; }
+  // What the storage said about an append that failed; and why no file is appended to now, Ok
+  // while there is one, or will be.
   void OnCause(const Status& error) { retry_.OnCause(error); }
-  const Status& trouble() const { return retry_.trouble(); }
+  const Status& trouble() const { return full_.ok() ? retry_.trouble() : full_; }
 
   // The end; what is not acknowledged is to be reported lost.
   AppendCore::Lost Stop(Status status);
@@ -165,6 +169,7 @@ class ProducerCore {
   RetryCore retry_;
   ProducerState state_ = ProducerState::kOpening;
   Status status_;
+  Status full_;
   stream::Stem current_;
   MonotonicTime opened_at_;
   int64_t last_time_us_ = 0;  // of the newest message that was taken

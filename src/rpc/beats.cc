@@ -65,7 +65,7 @@ BeatWatch::BeatWatch(EventLoop& loop, Client& client, std::string method, BeatWa
 void BeatWatch::Connect() {
   connection_.Restart();
   heard_ = false;
-  connected_at_ = clock_.At(loop_.Now());
+  connected_at_ = heard_at_ = clock_.At(loop_.Now());
   silence_.Restart();
   stream_ = client_.Open(method_);
   stream_->SetCallbacks({connection_.Bind([this](const std::string&) { OnBeat(); }), nullptr,
@@ -73,7 +73,8 @@ void BeatWatch::Connect() {
 }
 
 void BeatWatch::OnBeat() {
-  silence_.OnBeat(clock_.At(loop_.Now()));
+  heard_at_ = clock_.At(loop_.Now());
+  silence_.OnBeat(heard_at_);
   failures_ = 0;
   const bool news = silent_ || !heard_;
   heard_ = true;
@@ -91,6 +92,10 @@ void BeatWatch::OnClosed(const Status& why) {
 void BeatWatch::Tick() {
   tick_timer_.After(options_.silence.interval / 2, scope_.Bind([this] { Tick(); }));
   const MonotonicTime now = clock_.At(loop_.Now());
+  if (silent_ && !retry_timer_.armed() && now - heard_at_ > options_.give_up) {
+    Connect();
+    return;
+  }
   if (silent_ || !(heard_ ? now > silence_.limit() : now - connected_at_ > options_.first_beat)) {
     return;
   }

@@ -56,6 +56,9 @@ struct BeatWatchOptions {
   Duration first_beat = Duration::Seconds(3);  // connecting included
   Duration retry = Duration::Millis(100);      // after a broken connection; doubles
   Duration retry_max = Duration::Seconds(2);
+  // A connection on which nothing came for so long is given up for a new one: its other end may
+  // have forgotten it, or never have heard of it.
+  Duration give_up = Duration::Seconds(5);
 };
 
 // The one that watches.
@@ -95,6 +98,7 @@ class BeatWatch {
   SilenceCore silence_;
   std::unique_ptr<Stream> stream_;
   MonotonicTime connected_at_;  // by clock_
+  MonotonicTime heard_at_;      // last on this stream, or its beginning
   bool heard_ = false;          // on this stream
   bool silent_ = false;
   int failures_ = 0;  // in a row

@@ -136,6 +136,15 @@ void CopySet::DropOperations(const StreamId& stream, const std::string* cell, Ef
   }
 }
 
+void CopySet::DropOperations(const FileId& file, Effects& out) {
+  for (Row row = operations_.FirstOf(file); row != operations_.end() && row->first.file == file;) {
+    if (IsAssigned(row->second.phase)) {
+      out.stop[row->second.workers.reader].push_back(row->second.id);
+    }
+    row = operations_.Remove(row);
+  }
+}
+
 // Operations of files that are not cold, which waited for the edge to get so far.
 void CopySet::Release(MonotonicTime now, const ShardId& id, const std::string& cell, Layer layer) {
   const ShardFiles& shard = *FindShard(id);
@@ -174,7 +183,7 @@ void CopySet::OnListing(MonotonicTime now, const ShardId& id, int64_t floor,
                         const std::vector<Stem>& stems, Effects& out) {
   ShardFiles* shard = FindShard(id);
   if (shard == nullptr) return;
-  shard->OnListed(floor);
+  for (const Stem& gone : shard->OnListed(floor)) DropOperations({id, gone}, out);
   // The newest first: then the others are known to be closed, and cold.
   for (auto stem = stems.rbegin(); stem != stems.rend(); ++stem) {
     if (shard->IsDone(stem->seq) || shard->Find(stem->seq) != nullptr) continue;

@@ -113,6 +113,7 @@ class CopySet {
   void CarryOut(MonotonicTime now, Stream& stream, const EdgeEvents& events, Effects& out);
   void BeginEdge(MonotonicTime now, Stream& stream, const std::string& cell, Effects& out);
   void DropOperations(const stream::StreamId& stream, const std::string* cell, Effects& out);
+  void DropOperations(const stream::FileId& file, Effects& out);
   void Release(MonotonicTime now, const stream::ShardId& id, const std::string& cell,
                stream::Layer layer);
   void AddFile(MonotonicTime now, const stream::ShardId& id, const stream::Stem& stem, bool listed,

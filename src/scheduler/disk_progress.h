@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -47,12 +48,24 @@ class DiskProgress {
   void Read(const stream::ShardId& shard, int64_t floor, int64_t from_seq, int files_max,
             Callback<void(Result<ShardProgress>)> done);
 
+  // The first file from `floor` on of which something is missing here: all before it are complete
+  // pairs, and as long as their seals. What a look found is kept, and a look is short: a later one
+  // goes on where it ended.
+  void FindDone(const stream::ShardId& shard, int64_t floor, Callback<void(Result<int64_t>)> done);
+  // The file is not whole any more.
+  void OnLacking(const stream::ShardId& shard, int64_t seq);
+  void Forget(const stream::StreamId& stream);
+
  private:
   // A Read under way: one file after the other, so that a long shard does not flood the store.
   struct Reading;
   void ReadNext(const std::shared_ptr<Reading>& reading);
 
+  struct Looking;
+  void LookNext(const std::shared_ptr<Looking>& looking);
+
   storage::Store& store_;
+  std::map<stream::ShardId, int64_t> done_;  // as found
   Scope scope_;
 };
 

@@ -39,6 +39,20 @@ class DiskProgressTest : public ::testing::Test {
     return **progress;
   }
 
+  // A pair as long as its seal says.
+  void WriteWhole(int64_t seq) {
+    Write(seq, Part::kData, std::string(100, 'x'));
+    Write(seq, Part::kIndex, std::string(64, 'x'));
+  }
+  int64_t FindDone(int64_t floor) {
+    std::optional<Result<int64_t>> found;
+    disk_progress_.FindDone(shard_, floor,
+                            scope_.Bind([&](Result<int64_t> done) { found = std::move(done); }));
+    EXPECT_TRUE(time_.RunUntil([&] { return found.has_value(); }, Duration::Seconds(10)));
+    EXPECT_TRUE(found->ok()) << found->status();
+    return **found;
+  }
+
   const stream::ShardId shard_{{"s", stream::StreamIncarnation{7}}, 0};
   sim::VirtualTime time_{1};
   std::unique_ptr<sim::SimLoop> loop_ = time_.MakeLoop("scheduler");
@@ -118,6 +132,33 @@ TEST(ShardProgressTest, IsReadBackFromItsMessageWithoutStemsThatAreNone) {
   EXPECT_EQ(back.files[1].stem, File(6));
   EXPECT_EQ(back.files[1].length[0], 7);
   EXPECT_EQ(back.files[1].length[1], 64);
+}
+
+TEST_F(DiskProgressTest, DoneIsUpToTheFirstFileThatIsNotWholeOrNotClosed) {
+  EXPECT_EQ(FindDone(1), 1);
+  EXPECT_EQ(FindDone(4), 4) << "below the floor nothing is missing";
+  disk_progress_.Forget(shard_.stream);
+  WriteWhole(1);
+  EXPECT_EQ(FindDone(1), 1) << "it may still grow";
+  WriteWhole(2);
+  Write(3, Part::kData, std::string(99, 'x'));
+  Write(3, Part::kIndex, std::string(64, 'x'));
+  EXPECT_EQ(FindDone(1), 3);
+  WriteWhole(4);
+  EXPECT_EQ(FindDone(1), 3) << "a byte of file 3 is missing";
+  EXPECT_EQ(FindDone(4), 4);
+}
+
+TEST_F(DiskProgressTest, DoneGoesOnWhereTheLastLookEndedUntilAFileIsLost) {
+  for (int64_t seq = 1; seq <= 100; ++seq) WriteWhole(seq);
+  EXPECT_EQ(FindDone(1), 65) << "a look is short";
+  EXPECT_EQ(FindDone(1), 100);
+  const std::string name = stream::FileName(File(7), Part::kData);
+  store_.Delete(stream::ShardDir(shard_), name, scope_.Bind([](const Status&) {}));
+  time_.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(FindDone(1), 100) << "as far as known";
+  disk_progress_.OnLacking(shard_, 7);
+  EXPECT_EQ(FindDone(1), 7);
 }
 
 }  // namespace

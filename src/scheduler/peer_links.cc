@@ -138,7 +138,7 @@ void PeerLinks::Tell(Link& link) {
         link.installed.contains(stream.name()) || driver_.core().Feeds(id, link.cell);
     const ToldStream what{id.incarnation, stream::TreeVersionOf(stream),
                           IsSettled(stream, options_.cell) && driver_.core().Made(id, link.cell),
-                          !stream.has_change()};
+                          !stream.has_change(), stream.retention().version()};
     if (concerned && link.installed[stream.name()] != what &&
         link.installing.insert(stream.name()).second) {
       Install(link, stream, what);
@@ -151,6 +151,7 @@ void PeerLinks::Install(Link& link, const v1::StreamConfig& stream, const ToldSt
   *request.mutable_stream() = stream;
   request.mutable_stream()->clear_settled_version();
   request.mutable_stream()->clear_finished_version();
+  request.mutable_stream()->clear_left_out();
   request.set_settled(what.settled);
   request.set_complete(what.complete);
   link.client->Call(

@@ -45,6 +45,7 @@ struct ToldStream {
   stream::StreamIncarnation incarnation = stream::StreamIncarnation::kNone;
   stream::TreeVersion tree_version = stream::TreeVersion::kNone;
   bool settled = false, complete = false;
+  uint64_t retention_version = 0;
   bool operator==(const ToldStream&) const = default;
 };
 

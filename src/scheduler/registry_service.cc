@@ -385,6 +385,14 @@ void RegistryService::DeleteStream(const std::string& bytes, rpc::Responder resp
       }));
 }
 
+void RegistryService::SetRetention(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::SetRetentionRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  const auto stream = core_->catalogue().SetRetention(request->name(), request->retention());
+  if (!stream.ok()) return respond(stream.status());
+  PersistAndAnswer(std::move(respond), stream->SerializeAsString());
+}
+
 void RegistryService::ChangeRing(const std::string& bytes, rpc::Responder respond) {
   const auto request = rpc::Parse<v1::ChangeRingRequest>(bytes);
   if (!request.ok()) return respond(request.status());

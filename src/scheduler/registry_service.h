@@ -84,6 +84,7 @@ class RegistryService {
   void CreateStream(const std::string& request, rpc::Responder respond);
   void ListStreams(const std::string& request, rpc::Responder respond);
   void DeleteStream(const std::string& request, rpc::Responder respond);
+  void SetRetention(const std::string& request, rpc::Responder respond);
   void ChangeRing(const std::string& request, rpc::Responder respond);
   // tailcast.v1.Peer
   void InstallStream(const std::string& request, rpc::Responder respond);

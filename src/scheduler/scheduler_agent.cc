@@ -69,10 +69,17 @@ void SchedulerAgent::Attach(rpc::Server& server) {
   registry("Cell/CreateStream", &RegistryService::CreateStream);
   registry("Cell/ListStreams", &RegistryService::ListStreams);
   registry("Cell/DeleteStream", &RegistryService::DeleteStream);
+  registry("Cell/SetRetention", &RegistryService::SetRetention);
   registry("Cell/ChangeRing", &RegistryService::ChangeRing);
   registry("Peer/InstallStream", &RegistryService::InstallStream);
   registry("Peer/RemoveStream", &RegistryService::RemoveStream);
   registry("Peer/AskName", &RegistryService::AskName);
+  handle("Cell/TrimStream", [this](const std::string& request, rpc::Responder respond) {
+    retention_->TrimStream(request, std::move(respond));
+  });
+  handle("Peer/Collect", [this](const std::string& request, rpc::Responder respond) {
+    retention_->Collect(request, std::move(respond));
+  });
   handle("Cell/NotifyFile", [this](const std::string& request, rpc::Responder respond) {
     NotifyFile(request, std::move(respond));
   });
@@ -134,6 +141,14 @@ void SchedulerAgent::OnOpened() {
       [this](const std::vector<v1::LackingFile>& lacking, int64_t total) {
         registry_.ShowLacking(lacking, total);
       });
+  RetentionOptions retention = options_.retention;
+  retention.cell = options_.registry.cell;
+  retention_ =
+      std::make_unique<RetentionAgent>(loop_, store_, connector_, metrics_, registry_, disk_,
+                                       RetentionAgentOptions{.core = std::move(retention),
+                                                             .neighbours = options_.neighbours,
+                                                             .call_timeout = options_.peer_timeout},
+                                       [this](const ShardId& shard) { ListShard(shard); });
   kLog.Info("cell ", options_.registry.cell, ": scheduler ", Raw(incarnation), " begins");
   registry_.Persist(scope_.Bind([this](const Status& status) { OnFirstWritten(status); }));
 }
@@ -141,6 +156,7 @@ void SchedulerAgent::OnOpened() {
 void SchedulerAgent::OnFirstWritten(const Status& status) {
   if (!status.ok()) return std::exchange(started_, nullptr)(status);
   OnStreamsChanged();
+  retention_->Sweep();
   rescan_timer_.After(options_.rescan_interval, work_scope_.Bind([this] { Rescan(); }));
   registry_.Begin();
   std::exchange(started_, nullptr)(OkStatus());
@@ -156,6 +172,7 @@ void SchedulerAgent::OnRegistryLost(const Status& why) {
   catalogue_links_->End();
   reclaim_->End();
   check_->End();
+  retention_->End();
   work_scope_.End();
   if (on_fatal_) loop_.Post(std::move(on_fatal_).With(why));
 }
@@ -169,6 +186,7 @@ void SchedulerAgent::OnStreamsChanged() {
     if (std::exchange(applied_[stream.name()], now) == now) continue;
     driver_->core().OnStream(loop_.Now(), stream, driver_->effects());
   }
+  retention_->OnStreams();
   peers_->Update();
   CheckFinished();
   TendDeleted();
@@ -187,6 +205,7 @@ void SchedulerAgent::TendDeleted() {
 void SchedulerAgent::OnStreamRemoved(const v1::StreamConfig& stream) {
   driver_->core().OnStreamRemoved(stream::IdOf(stream), driver_->effects());
   check_->OnStreamRemoved(stream::IdOf(stream));
+  retention_->OnStreamRemoved(stream::IdOf(stream));
   applied_.erase(stream.name());
   peers_->Forget(stream.name());
   kLog.Info("cell ", options_.registry.cell, ": stream ", stream.name(), " is deleted");
@@ -241,8 +260,9 @@ void SchedulerAgent::NotifyFile(const std::string& bytes, rpc::Responder respond
                                  std::to_string(request->shard())));
   }
   check_->OnNotice(file.shard, stem->seq);
+  retention_->OnFiles(file.shard, {file.stem}, false);
   v1::FileNoticeReply reply;
-  reply.set_floor_seq(registry_.core().catalogue().Floor(file.shard));
+  reply.set_floor_seq(registry_.core().catalogue().floors().Floor(file.shard));
   respond(reply.SerializeAsString());
   driver_->DoWork();  // a new file starts in this very turn
 }
@@ -259,7 +279,7 @@ void SchedulerAgent::AnswerProgress(const std::string& bytes, rpc::Responder res
     return respond(InvalidArgumentError("shard is " + std::to_string(request->shard())));
   }
   const ShardId shard = stream::ShardOf(*request);
-  disk_.Read(shard, registry_.core().catalogue().Floor(shard), request->from_seq(),
+  disk_.Read(shard, registry_.core().catalogue().floors().Floor(shard), request->from_seq(),
              std::clamp(request->files_max(), 1, kProgressFilesMax),
              scope_.Bind([respond = std::move(respond)](Result<ShardProgress> progress) mutable {
                if (!progress.ok()) return respond(progress.status());
@@ -297,8 +317,10 @@ void SchedulerAgent::ListShard(const ShardId& shard) {
   disk_.List(shard, work_scope_.Bind([this, shard](const Result<DiskProgress::Listing>& listing) {
     if (listing.ok()) {
       check_->OnListed(shard, *listing);
-      driver_->core().OnListing(loop_.Now(), shard, listing->floor, listing->stems,
-                                driver_->effects());
+      const int64_t recorded = registry_.core().catalogue().floors().Floor(shard);
+      driver_->core().OnListing(loop_.Now(), shard, std::max(listing->floor, recorded),
+                                listing->stems, driver_->effects());
+      retention_->OnFiles(shard, listing->stems, true);
       return driver_->DoWorkSoon();
     }
     kLog.Error("listing of ", shard.ToString(), ": ", listing.status().ToString());
@@ -322,6 +344,7 @@ void SchedulerAgent::Rescan() {
     }
   }
   check_->Look();
+  retention_->Sweep();
 }
 
 void SchedulerAgent::AskProgress(const ShardId& shard, const std::string& cell) {
@@ -340,7 +363,7 @@ void SchedulerAgent::OnPeerProgress(const ShardId& shard, const std::string& cel
     driver_->core().OnProgressFailed(loop_.Now(), shard, cell);
     return driver_->DoWorkSoon();
   }
-  disk_.Read(shard, registry_.core().catalogue().Floor(shard), from_seq, kProgressFilesMax,
+  disk_.Read(shard, registry_.core().catalogue().floors().Floor(shard), from_seq, kProgressFilesMax,
              scope_.Bind(
                  [this, shard, cell, there = std::move(*there)](const Result<ShardProgress>& here) {
                    SchedulerCore& core = driver_->core();
@@ -358,7 +381,7 @@ std::string SchedulerAgent::StatusJson() const {
   return scheduler::StatusJson(options_.registry.cell,
                                registry_.is_open() ? registry_.core().scheduler_incarnation()
                                                    : stream::SchedulerIncarnation::kNone,
-                               core());
+                               core(), retention());
 }
 
 }  // namespace tailcast::scheduler

@@ -4,6 +4,7 @@
 //
 //   processes, clients --- Cell ---> RegistryService --+--> CatalogueLinks -------> schedulers of
 //   other schedulers ----- Peer ---> (and the catalog) |                            all other cells
+//                                                      +--> RetentionAgent -------> (and the disk)
 //                                                      +--> DiskReclaim ----------> the disk
 //                                                      v            +--> ReaderLinks ---> readers
 //   producers, writers -- NotifyFile ------------> CoreDriver ------+--> PeerLinks ---> schedulers
@@ -35,6 +36,7 @@
 #include "tailcast/scheduler/peer_links.h"
 #include "tailcast/scheduler/reader_links.h"
 #include "tailcast/scheduler/registry_service.h"
+#include "tailcast/scheduler/retention_agent.h"
 #include "tailcast/scheduler/scheduler_core.h"
 #include "tailcast/storage/store.h"
 
@@ -60,6 +62,7 @@ struct SchedulerOptions {
   Duration decide_grace = Duration::Millis(500);
   Duration view_grace = Duration::Millis(1500);
   Duration rescan_interval = Duration::Seconds(30);
+  RetentionOptions retention;  // cell is filled in
   Duration shed_interval = Duration::Seconds(5);
   int waiting_views_max = 20000;
   uint64_t seed = 1;
@@ -80,8 +83,11 @@ class SchedulerAgent : private RegistryService::Owner {
   //   Aborted, DataLoss, Unavailable: as RegistryStore::Open.
   void Start(Callback<void(Status)> started, Callback<void(Status)> on_fatal);
 
-  // Both are null before the start.
+  // All are null before the start.
   const SchedulerCore* core() const { return driver_ == nullptr ? nullptr : &driver_->core(); }
+  const RetentionCore* retention() const {
+    return retention_ == nullptr ? nullptr : &retention_->core();
+  }
   const cell::RegistryCore* registry() const {
     return registry_.is_open() ? &registry_.core() : nullptr;
   }
@@ -134,6 +140,7 @@ class SchedulerAgent : private RegistryService::Owner {
   std::unique_ptr<CatalogueLinks> catalogue_links_;
   std::unique_ptr<DiskReclaim> reclaim_;
   std::unique_ptr<FileCheck> check_;
+  std::unique_ptr<RetentionAgent> retention_;
   std::map<stream::ShardId, Timer> relist_;  // after failed listings
   Timer rescan_timer_{loop_};
   Scope work_scope_;  // ends when the registry is lost

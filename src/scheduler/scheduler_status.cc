@@ -36,7 +36,7 @@ void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics) {
 }
 
 std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
-                       const SchedulerCore* core) {
+                       const SchedulerCore* core, const RetentionCore* retention) {
   nlohmann::json status;
   status["cell"] = cell;
   if (core == nullptr) return status.dump();
@@ -60,6 +60,15 @@ std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation inc
     operations.push_back(std::move(o));
   }
   status["operations"] = std::move(operations);
+  nlohmann::json held = nlohmann::json::array();
+  for (const RetentionHeld& h : retention->Held()) {
+    held.push_back({{"stream", h.shard.stream.name},
+                    {"shard", h.shard.shard},
+                    {"cell", h.cell},
+                    {"lacking_file", h.lacking},
+                    {"for_ms", h.since.millis()}});
+  }
+  status["retention_waits"] = std::move(held);
   return status.dump();
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tailcast/base/metrics.h"
+#include "tailcast/scheduler/retention_core.h"
 #include "tailcast/scheduler/scheduler_core.h"
 #include "tailcast/stream/term.h"
 
@@ -12,9 +13,9 @@ namespace tailcast::scheduler {
 // Sets the counters and gauges of the registry to the core's.
 void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics);
 
-// {"cell": ..., "scheduler_incarnation": ..., "unfinished": ..., "operations": [...]}; of a core
-// that is null, the cell alone.
+// {"cell": ..., "scheduler_incarnation": ..., "unfinished": ..., "operations": [...],
+// "retention_waits": [...]}; of cores that are null, the cell alone.
 std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
-                       const SchedulerCore* core);
+                       const SchedulerCore* core, const RetentionCore* retention);
 
 }  // namespace tailcast::scheduler

@@ -25,10 +25,16 @@ bool ShardFiles::LeavesHole(int64_t seq) const {
   return seq > last + 1;
 }
 
-void ShardFiles::OnListed(int64_t floor) {
+std::vector<stream::Stem> ShardFiles::OnListed(int64_t floor) {
   was_listed_ = true;
   floor_ = std::max(floor_, floor);
   done_below_ = std::max(done_below_, floor);
+  std::vector<stream::Stem> gone;
+  while (!files_.empty() && files_.begin()->first < floor) {
+    gone.push_back(files_.begin()->second.stem);
+    files_.erase(files_.begin());
+  }
+  return gone;
 }
 
 std::optional<std::vector<int64_t>> ShardFiles::Add(const stream::Stem& stem, bool listed) {

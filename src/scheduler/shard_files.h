@@ -52,8 +52,8 @@ class ShardFiles {
   // Its folder was looked at.
   bool was_listed() const { return was_listed_; }
 
-  // The folder was looked at; what is below `floor` was collected.
-  void OnListed(int64_t floor);
+  // The folder was looked at; what is below `floor` was collected. Returns what is forgotten by it.
+  std::vector<stream::Stem> OnListed(int64_t floor);
   // Returns the files that are sealed by it: the stems of two neighbours tell the lengths of the
   // first. Nothing is added, and nullopt returned, beyond files_max.
   std::optional<std::vector<int64_t>> Add(const stream::Stem& stem, bool listed);

@@ -117,6 +117,28 @@ TEST_F(BeatsTest, WhoNeverAnswersIsSilent) {
   EXPECT_EQ(silences_, 1);
 }
 
+// What was sent into a cut, the first words of a stream among it, nobody has heard of.
+TEST_F(BeatsTest, WhoWasSilentIsHeardAgainThoughNoConnectionBroke) {
+  for (const bool connected : {false, true}) {
+    SCOPED_TRACE(connected ? "cut later" : "cut from the start");
+    Watched watched(*this, connected ? "b:2" : "b:1");
+    client_ = connector_->MakeClient(connected ? "b:2" : "b:1", "");
+    heard_ = silences_ = 0;
+    network_.Partition("a", "b", !connected);
+    Watch();
+    time_.RunFor(Duration::Seconds(1));
+    network_.Partition("a", "b", true);
+    time_.RunFor(Duration::Seconds(20));
+    EXPECT_EQ(silences_, 1);
+    network_.Partition("a", "b", false);
+    time_.RunFor(Duration::Seconds(6));
+    EXPECT_FALSE(watch_->silent());
+    EXPECT_EQ(heard_, connected ? 2 : 1);
+    EXPECT_EQ(silences_, 1);
+    watch_.reset();
+  }
+}
+
 TEST_F(BeatsTest, AWatcherThatIsGoneGetsNothingMore) {
   Watched watched(*this, "b:1");
   Watch();

@@ -67,6 +67,10 @@ void CellLink::AskFloor(const stream::ShardId& shard, Callback<void(Result<int64
     loop_.Post(std::move(then).With(Result<int64_t>(it->second)));
     return;
   }
+  LookAtFloor(shard, std::move(then));
+}
+
+void CellLink::LookAtFloor(const stream::ShardId& shard, Callback<void(Result<int64_t>)> then) {
   store_.List(stream::ShardDir(shard),
               scope_.Bind([this, shard, then = std::move(then)](
                               Result<std::vector<storage::DirEntry>> entries) mutable {

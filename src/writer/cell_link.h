@@ -33,6 +33,8 @@ class CellLink {
   // `then` gets the lowest sequence number that may be created in the shard. Unavailable: the
   // shard's folder can't be listed; DataLoss: its names contradict each other.
   void AskFloor(const stream::ShardId& shard, Callback<void(Result<int64_t>)> then);
+  // The same, from the folder as it is now.
+  void LookAtFloor(const stream::ShardId& shard, Callback<void(Result<int64_t>)> then);
 
  private:
   using FileKey = std::pair<stream::ShardId, int64_t>;  // its sequence number

@@ -8,6 +8,7 @@
 #include "tailcast/sim/sim_loop.h"
 #include "tailcast/sim/sim_rpc.h"
 #include "tailcast/storage/fake_store.h"
+#include "tailcast/stream/shard_listing.h"
 
 namespace tailcast::writer {
 namespace {
@@ -50,6 +51,19 @@ class CellLinkTest : public ::testing::Test {
     EXPECT_FALSE(got) << "never inside the call";
     time_.RunFor(Duration::Seconds(1));
     return got && got->ok() ? **got : -1;
+  }
+
+  int64_t LookAtFloor() {
+    std::optional<Result<int64_t>> got;
+    link_.LookAtFloor(File(0).shard, scope_.Bind([&](Result<int64_t> floor) { got = floor; }));
+    time_.RunFor(Duration::Seconds(1));
+    return got && got->ok() ? **got : -1;
+  }
+  void Mark(int64_t floor) {
+    const std::string marker = stream::FloorName(floor);
+    store_.CreateExclusive(stream::ShardDir(File(0).shard), marker, marker,
+                           scope_.Bind([](const auto&) {}));
+    time_.RunFor(Duration::Seconds(1));
   }
 
   sim::VirtualTime time_{1};
@@ -116,6 +130,14 @@ TEST_F(CellLinkTest, AFloorComesFromTheFolderAndRisesWithTheSchedulersAnswers) {
   link_.Notify(File(21), std::nullopt);
   time_.RunFor(Duration::Seconds(1));
   EXPECT_EQ(Floor(), 17) << "a floor never falls";
+}
+
+TEST_F(CellLinkTest, WhatIsKnownOfAFloorMayBeOldAndALookIsNot) {
+  EXPECT_EQ(Floor(), 1);
+  Mark(5);
+  EXPECT_EQ(Floor(), 1) << "as far as known";
+  EXPECT_EQ(LookAtFloor(), 5);
+  EXPECT_EQ(Floor(), 5) << "and now it is";
 }
 
 }  // namespace

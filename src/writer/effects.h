@@ -95,7 +95,9 @@ struct WriteChunks {
   uint64_t batch = 0;
   std::vector<ChunkValue> chunks;
 };
-struct AskFloor {};
+struct AskFloor {
+  bool look = false;  // at the folder, whatever is known
+};
 struct NotifyScheduler {
   Seal seal;
 };

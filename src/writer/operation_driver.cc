@@ -193,12 +193,18 @@ void OperationDriver::Do(WriteLock& effect) {
 
 // --- the layers
 
-void OperationDriver::Do(AskFloor&) {
-  ports_.cell.AskFloor(context_.file().shard, scope_.Bind([this](const Result<int64_t>& floor) {
+void OperationDriver::Do(AskFloor& effect) {
+  const auto on_floor = [this](const Result<int64_t>& floor) {
     GiveTo<PrimaryOperationCore>([&](PrimaryOperationCore& core, MonotonicTime now, Effects& out) {
       core.OnFloor(now, floor, out);
     });
-  }));
+  };
+  const stream::ShardId& shard = context_.file().shard;
+  if (effect.look) {
+    ports_.cell.LookAtFloor(shard, scope_.Bind(on_floor));
+  } else {
+    ports_.cell.AskFloor(shard, scope_.Bind(on_floor));
+  }
 }
 
 void OperationDriver::Do(OpenFile& effect) {

@@ -25,11 +25,13 @@ PrimaryOperationCore::PrimaryOperationCore(const CoreContext& context)
     : context_(context), life_(context) {}
 
 void PrimaryOperationCore::Enter(Phase next) {
-  const bool allowed = next == Phase::kAskingFloor ? phase_ == Phase::kAwaitingLock
-                       : next == Phase::kOpening   ? phase_ == Phase::kAskingFloor
-                       : next == Phase::kCopying   ? phase_ == Phase::kOpening
-                       : next == Phase::kFenced    ? phase_ == Phase::kCopying
-                                                   : false;
+  const bool allowed = next == Phase::kAskingFloor      ? phase_ == Phase::kAwaitingLock
+                       : next == Phase::kOpening        ? phase_ == Phase::kAskingFloor
+                       : next == Phase::kLookingAtFloor ? phase_ == Phase::kOpening
+                       : next == Phase::kCopying
+                           ? phase_ == Phase::kOpening || phase_ == Phase::kLookingAtFloor
+                       : next == Phase::kFenced ? phase_ == Phase::kCopying
+                                                : false;
   TAILCAST_CHECK(allowed && !life_.ended(),
                  PhaseChange(context_, static_cast<int>(phase_), static_cast<int>(next)));
   phase_ = next;
@@ -123,8 +125,9 @@ void PrimaryOperationCore::Open(Effects& out) {
   out.push_back(AskFloor());
 }
 
-void PrimaryOperationCore::OnFloor(MonotonicTime, const Result<int64_t>& floor, Effects& out) {
-  if (life_.ended() || phase_ != Phase::kAskingFloor) return;
+void PrimaryOperationCore::OnFloor(MonotonicTime now, const Result<int64_t>& floor, Effects& out) {
+  const bool looking = phase_ == Phase::kLookingAtFloor;
+  if (life_.ended() || (phase_ != Phase::kAskingFloor && !looking)) return;
   if (!floor.ok()) return Fail(floor.status().WithContext(context_.Name()), out);
   if (context_.file().stem.seq < *floor) {
     context_.counters.below_floor.Add();
@@ -133,6 +136,7 @@ void PrimaryOperationCore::OnFloor(MonotonicTime, const Result<int64_t>& floor, 
               EndCause::kRefused, layer(), out);
     return;
   }
+  if (looking) return BeginCopy(now, out);
   Enter(Phase::kOpening);
   creating_ = context_.operation.fresh;
   out.push_back(OpenFile{opening_, creating_});
@@ -168,6 +172,7 @@ void PrimaryOperationCore::OnFileOpened(MonotonicTime now, Part part,
     return;
   }
   if (!creating_) context_.counters.takeovers.Add();
+  created_ |= creating_;
   opened_[static_cast<int>(part)] = *opened;
   if (part == Part::kIndex) return OnBothOpen(now, out);
   opening_ = Part::kIndex;
@@ -190,7 +195,16 @@ void PrimaryOperationCore::OnBothOpen(MonotonicTime now, Effects& out) {
                               std::to_string(lengths[1]) + ", inside a record"),
                 out);
   }
+  if (!created_) return BeginCopy(now, out);
+  // Retention may have deleted this very file since we asked (spec Claim): then ours is one too
+  // many, and goes with the next look of the cell's scheduler.
+  Enter(Phase::kLookingAtFloor);
+  out.push_back(AskFloor{.look = true});
+}
+
+void PrimaryOperationCore::BeginCopy(MonotonicTime now, Effects& out) {
   Enter(Phase::kCopying);
+  const Lengths lengths = {opened_[0].committed_length, opened_[1].committed_length};
   const PrimaryCopyOptions& options = context_.options.primary;
   copy_.emplace(options, lengths[0], lengths[1]);
   life_.Opened({lengths, opened_[0].epoch, options.window_bytes / 2}, out);

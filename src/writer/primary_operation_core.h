@@ -7,6 +7,9 @@
 //                      exists: fence it, gone: create it ┌► kOpening, data then index: the index
 //                      damaged: set it aside, create it  └──┘  │   file commits the pair
 //                                                              ▼ both are open
+//                                                   kLookingAtFloor, if one was created: retention
+//                                                              │   may have passed it meanwhile
+//                                                              ▼   (spec Claim)
 //                                                          kCopying
 //                                                              │ an append was fenced
 //                                                              ▼
@@ -44,7 +47,14 @@ struct OpenedFile {
 class PrimaryOperationCore {
  public:
   static constexpr stream::Layer kLayer = stream::Layer::kPrimary;
-  enum class Phase : uint8_t { kAwaitingLock, kAskingFloor, kOpening, kCopying, kFenced };
+  enum class Phase : uint8_t {
+    kAwaitingLock,
+    kAskingFloor,
+    kOpening,
+    kLookingAtFloor,
+    kCopying,
+    kFenced
+  };
 
   explicit PrimaryOperationCore(const CoreContext& context);
 
@@ -83,6 +93,7 @@ class PrimaryOperationCore {
   void Enter(Phase next);
   void Open(Effects& out);
   void OnBothOpen(MonotonicTime now, Effects& out);
+  void BeginCopy(MonotonicTime now, Effects& out);
   void PublishLengths(MonotonicTime now, Effects& out);
   Status Take(stream::Part part, int64_t position, std::string bytes);
   void Fail(Status status, Effects& out) {
@@ -95,6 +106,7 @@ class PrimaryOperationCore {
   // While it opens.
   stream::Part opening_ = stream::Part::kData;
   bool creating_ = false;
+  bool created_ = false;  // a part, here and now
   int created_again_ = 0;
   bool setting_aside_ = false;
   bool was_set_aside_[stream::kParts] = {false, false};

@@ -37,6 +37,7 @@ class PrimaryOperationCoreTest : public CoreTest<Core> {
   Effects Published(bool ok = true) {
     return Give(&Core::OnPublished, ok ? OkStatus() : UnavailableError("no quorum"));
   }
+  Effects LookedAtFloor(int64_t floor = 0) { return Give(&Core::OnFloor, Result<int64_t>(floor)); }
   // A fresh operation that copies, holds its lock and has published what there is.
   void Copying(Seal seal = std::nullopt) {
     Make(true, seal);
@@ -44,6 +45,7 @@ class PrimaryOperationCoreTest : public CoreTest<Core> {
     Give(&Core::OnFloor, Result<int64_t>(0));
     Opened(Part::kData);
     Opened(Part::kIndex);
+    LookedAtFloor();
     TakeLock();
     Work();
     Published();
@@ -68,7 +70,8 @@ TEST_F(PrimaryOperationCoreTest, AFreshFileIsCreatedAtOnceDataFirst) {
   EXPECT_TRUE(open.create);
   open = The<OpenFile>(Opened(Part::kData));
   EXPECT_EQ(open.part, Part::kIndex);
-  const Effects out = Opened(Part::kIndex);
+  EXPECT_TRUE(The<AskFloor>(Opened(Part::kIndex)).look);
+  const Effects out = LookedAtFloor(7);
   EXPECT_EQ(The<SendOpened>(out).lengths, (Lengths{0, 0}));
   EXPECT_EQ(The<SendOpened>(out).window_bytes, options_.primary.window_bytes / 2);
   EXPECT_TRUE(Has<NotifyScheduler>(out));
@@ -102,6 +105,20 @@ TEST_F(PrimaryOperationCoreTest, NothingIsCreatedBelowTheFloor) {
   EXPECT_TRUE(IsOutOfRange(The<CloseStream>(out).status));
   EXPECT_EQ(The<CloseStream>(out).cause, EndCause::kRefused);
   EXPECT_FALSE(Has<OpenFile>(out));
+}
+
+// Retention deleted it between the question and the creation: nobody is told that it is there.
+TEST_F(PrimaryOperationCoreTest, AFileThatFellBelowTheFloorMeanwhileIsNobodys) {
+  Make(true);
+  Give(&Core::Start);
+  Give(&Core::OnFloor, Result<int64_t>(7));
+  Opened(Part::kData);
+  Opened(Part::kIndex);
+  const Effects out = LookedAtFloor(8);
+  EXPECT_TRUE(IsOutOfRange(The<CloseStream>(out).status));
+  EXPECT_EQ(The<CloseStream>(out).cause, EndCause::kRefused);
+  EXPECT_FALSE(Has<SendOpened>(out));
+  EXPECT_FALSE(Has<NotifyScheduler>(out));
 }
 
 TEST_F(PrimaryOperationCoreTest, AFileThatExistsIsTakenOverAtItsCommittedLength) {
@@ -140,7 +157,8 @@ TEST_F(PrimaryOperationCoreTest, ADamagedFileIsSetAsideAndCopiedAgainFromItsBegi
   // The index is whole. A takeover may have created it, too.
   out = OpenFails(Part::kIndex, AlreadyExistsError(Name(Part::kIndex)));
   EXPECT_FALSE(The<OpenFile>(out).create);
-  out = Opened(Part::kIndex, 64, storage::Epoch{2});
+  EXPECT_TRUE(The<AskFloor>(Opened(Part::kIndex, 64, storage::Epoch{2})).look);
+  out = LookedAtFloor();
   EXPECT_EQ(The<SendOpened>(out).lengths, (Lengths{0, 64}));
   EXPECT_EQ(counters_.damaged.value(), 1);
 }
@@ -192,6 +210,8 @@ TEST_F(PrimaryOperationCoreTest, BytesMayComeBeforeAFreshFileIsOpen) {
   Give(&Core::OnFloor, Result<int64_t>(0));
   Opened(Part::kData);
   Opened(Part::kIndex);
+  EXPECT_FALSE(Has<AppendToFile>(Work()));
+  LookedAtFloor();
   EXPECT_EQ(The<AppendToFile>(Work()).bytes, "abc");
 }
 

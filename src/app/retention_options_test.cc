@@ -1,0 +1,58 @@
+#include "tailcast/app/retention_options.h"
+
+#include <gtest/gtest.h>
+
+namespace tailcast::app {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000;
+
+Result<v1::Retention> Parse(const std::string& line, const v1::Retention& before = {}) {
+  CLI::App app;
+  RetentionFlags flags;
+  flags.Add(&app);
+  try {
+    app.parse(line);
+  } catch (const CLI::ParseError& e) {
+    return InvalidArgumentError(e.what());
+  }
+  return flags.Apply(before);
+}
+
+TEST(RetentionOptions, TimesAndSizesHaveUnits) {
+  const auto retention = Parse("--max-age 36h --max-shard-bytes 10GB --when-full drop --away-max 90s");
+  ASSERT_TRUE(retention.ok()) << retention.status();
+  EXPECT_EQ(retention->age_max_us(), 36 * 3600 * kSecond);
+  EXPECT_EQ(retention->shard_bytes_max(), 10'000'000'000);
+  EXPECT_TRUE(retention->drop());
+  EXPECT_EQ(retention->away_max_us(), 90 * kSecond);
+  EXPECT_EQ(RetentionText(*retention),
+            "36 h, and 10 GB of each shard (then cells that lag get a gap); a cell may be away for "
+            "90 s");
+  EXPECT_EQ(Parse("--max-age 120")->age_max_us(), 120 * kSecond) << "seconds";
+  EXPECT_EQ(Parse("--max-shard-bytes 64MiB")->shard_bytes_max(), 64 << 20);
+  for (const char* bad : {"--max-age 3x", "--max-age -1", "--max-shard-bytes -5", "--max-shard-bytes ten",
+                          "--when-full sometimes"}) {
+    EXPECT_TRUE(IsInvalidArgument(Parse(bad).status())) << bad;
+  }
+}
+
+TEST(RetentionOptions, WhatIsNotGivenStays) {
+  const v1::Retention before = *Parse("--max-age 7d --max-shard-bytes 1GB --when-full drop");
+  EXPECT_EQ(before.away_max_us(), 86400 * kSecond) << "the default of a first limit";
+  const v1::Retention after = *Parse("--max-age 0 --away-max 0", before);
+  EXPECT_EQ(after.age_max_us(), 0);
+  EXPECT_EQ(after.away_max_us(), 0);
+  EXPECT_EQ(after.shard_bytes_max(), 1'000'000'000);
+  EXPECT_TRUE(after.drop());
+  const v1::Retention none = *Parse("--max-shard-bytes 0", after);
+  EXPECT_FALSE(none.drop()) << "it says nothing without a size";
+  EXPECT_EQ(RetentionText(none), "everything");
+}
+
+TEST(RetentionOptions, DropNeedsASize) {
+  EXPECT_TRUE(IsInvalidArgument(Parse("--max-age 7d --when-full drop").status()));
+}
+
+}  // namespace
+}  // namespace tailcast::app

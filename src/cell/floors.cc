@@ -1,0 +1,70 @@
+#include "tailcast/cell/floors.h"
+
+#include <algorithm>
+#include <string>
+
+#include "tailcast/stream/message_ids.h"
+
+namespace tailcast::cell {
+
+Floors::Floors(v1::RegistrySnapshot* durable) : durable_(durable) {
+  for (v1::ShardFloor& floor : *durable_->mutable_floors()) {
+    floors_[stream::ShardOf(floor)] = &floor;
+  }
+}
+
+v1::ShardFloor& Floors::Get(const stream::ShardId& shard) {
+  v1::ShardFloor*& floor = floors_[shard];
+  if (floor == nullptr) {
+    floor = durable_->add_floors();
+    stream::SetShard(shard, floor);
+    floor->set_seq(1);
+  }
+  return *floor;
+}
+
+int64_t Floors::Floor(const stream::ShardId& shard) const {
+  const auto it = floors_.find(shard);
+  return it == floors_.end() ? 1 : it->second->seq();
+}
+
+bool Floors::Raise(const stream::ShardId& shard, int64_t seq) {
+  if (seq <= Floor(shard)) return false;
+  Get(shard).set_seq(seq);
+  return true;
+}
+
+int64_t Floors::Trimmed(const stream::ShardId& shard) const {
+  const auto it = floors_.find(shard);
+  return it == floors_.end() ? 1 : std::max<int64_t>(1, it->second->trim_seq());
+}
+
+bool Floors::Trim(const stream::ShardId& shard, int64_t seq) {
+  if (seq <= Trimmed(shard)) return false;
+  Get(shard).set_trim_seq(seq);
+  return true;
+}
+
+void Floors::Forget(const stream::StreamId& stream) {
+  auto* all = durable_->mutable_floors();
+  const auto left = std::partition(
+      all->pointer_begin(), all->pointer_end(),
+      [&](const v1::ShardFloor* floor) { return stream::ShardOf(*floor).stream != stream; });
+  const auto kept = static_cast<int>(left - all->pointer_begin());
+  all->DeleteSubrange(kept, all->size() - kept);
+  std::erase_if(floors_, [&](const auto& entry) { return entry.first.stream == stream; });
+}
+
+Status CheckRetention(const v1::Retention& r) {
+  if (r.age_max_us() < 0) return InvalidArgumentError("retention.age_max_us is negative");
+  if (r.shard_bytes_max() < 0) return InvalidArgumentError("retention.shard_bytes_max is negative");
+  if (r.file_bytes() < 0) return InvalidArgumentError("retention.file_bytes is negative");
+  if (r.away_max_us() < 0) return InvalidArgumentError("retention.away_max_us is negative");
+  if (r.drop() && r.shard_bytes_max() == 0) {
+    return InvalidArgumentError(
+        "retention.drop says what happens when shard_bytes_max is reached, and there is none");
+  }
+  return OkStatus();
+}
+
+}  // namespace tailcast::cell

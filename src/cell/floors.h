@@ -1,0 +1,46 @@
+// The retention floors of a cell's shards: below a shard's nothing is created here, and what is
+// there is deleted (spec Retention). In a stream's source they are the whole tree's; there it is
+// also kept what an operator has trimmed and is not carried out yet.
+//
+// A core: no clock, no I/O, one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "tailcast/base/status.h"
+#include "tailcast/proto/registry.pb.h"
+#include "tailcast/stream/names.h"
+
+namespace tailcast::cell {
+
+class Floors {
+ public:
+  // `durable` outlives it; of it `floors`.
+  explicit Floors(v1::RegistrySnapshot* durable);
+  Floors(const Floors&) = delete;
+  Floors& operator=(const Floors&) = delete;
+
+  // Sequence numbers; 1 if none was set. They only grow.
+  int64_t Floor(const stream::ShardId& shard) const;
+  // True if that is news, which is to be written.
+  bool Raise(const stream::ShardId& shard, int64_t seq);
+  // No file below is wanted; 1 if nobody asked.
+  int64_t Trimmed(const stream::ShardId& shard) const;
+  bool Trim(const stream::ShardId& shard, int64_t seq);
+
+  void Forget(const stream::StreamId& stream);
+  // Shards with a floor or a trim.
+  const std::map<stream::ShardId, v1::ShardFloor*>& all() const { return floors_; }
+
+ private:
+  v1::ShardFloor& Get(const stream::ShardId& shard);
+
+  v1::RegistrySnapshot* const durable_;
+  std::map<stream::ShardId, v1::ShardFloor*> floors_;  // of durable_
+};
+
+// InvalidArgument: a field is negative, or says nothing without another one.
+Status CheckRetention(const v1::Retention& retention);
+
+}  // namespace tailcast::cell

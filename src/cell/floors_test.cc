@@ -1,0 +1,65 @@
+#include "tailcast/cell/floors.h"
+
+#include "gtest/gtest.h"
+#include "tailcast/stream/message_ids.h"
+
+namespace tailcast::cell {
+namespace {
+
+using stream::StreamIncarnation;
+
+stream::ShardId Shard(uint64_t incarnation, int32_t shard = 0) {
+  return {{"s", StreamIncarnation{incarnation}}, shard};
+}
+
+TEST(Floors, OnlyRiseAndAreDurable) {
+  v1::RegistrySnapshot durable;
+  {
+    Floors floors(&durable);
+    EXPECT_EQ(floors.Floor(Shard(1)), 1);
+    EXPECT_EQ(floors.Trimmed(Shard(1)), 1);
+    EXPECT_TRUE(floors.Raise(Shard(1), 9));
+    EXPECT_FALSE(floors.Raise(Shard(1), 4));
+    EXPECT_FALSE(floors.Raise(Shard(1), 9));
+    EXPECT_TRUE(floors.Trim(Shard(1, 2), 7));
+    EXPECT_FALSE(floors.Trim(Shard(1, 2), 6));
+  }
+  const v1::RegistrySnapshot copy = durable;
+  v1::RegistrySnapshot read = copy;
+  const Floors floors(&read);
+  EXPECT_EQ(floors.Floor(Shard(1)), 9);
+  EXPECT_EQ(floors.Floor(Shard(1, 2)), 1);
+  EXPECT_EQ(floors.Trimmed(Shard(1, 2)), 7);
+  EXPECT_EQ(floors.Floor(Shard(2)), 1) << "another incarnation";
+}
+
+TEST(Floors, GoWithTheirStream) {
+  v1::RegistrySnapshot durable;
+  Floors floors(&durable);
+  for (uint64_t incarnation = 1; incarnation <= 3; ++incarnation) {
+    for (int32_t shard = 0; shard < 3; ++shard) floors.Raise(Shard(incarnation, shard), 5);
+  }
+  floors.Forget(Shard(2).stream);
+  EXPECT_EQ(durable.floors_size(), 6);
+  EXPECT_EQ(floors.Floor(Shard(2, 1)), 1);
+  EXPECT_TRUE(floors.Raise(Shard(3, 1), 6));
+  EXPECT_TRUE(floors.Raise(Shard(2, 1), 2));
+  const Floors again(&durable);
+  EXPECT_EQ(again.Floor(Shard(1, 2)), 5);
+  EXPECT_EQ(again.Floor(Shard(3, 1)), 6);
+  EXPECT_EQ(again.Floor(Shard(2, 1)), 2);
+}
+
+TEST(Retention, IsRefusedWhereItSaysNothing) {
+  v1::Retention retention;
+  EXPECT_TRUE(CheckRetention(retention).ok());
+  retention.set_drop(true);
+  EXPECT_TRUE(IsInvalidArgument(CheckRetention(retention)));
+  retention.set_shard_bytes_max(1);
+  EXPECT_TRUE(CheckRetention(retention).ok());
+  retention.set_age_max_us(-1);
+  EXPECT_TRUE(IsInvalidArgument(CheckRetention(retention)));
+}
+
+}  // namespace
+}  // namespace tailcast::cell

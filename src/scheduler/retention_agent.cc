@@ -1,0 +1,295 @@
+#include "tailcast/scheduler/retention_agent.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tailcast/base/log.h"
+#include "tailcast/stream/message_ids.h"
+
+namespace tailcast::scheduler {
+namespace {
+
+const Logger kLog("scheduler");
+constexpr int kShardsMax = 256;  // in one call
+constexpr int64_t kSeqMax = int64_t{1} << 40;
+
+}  // namespace
+
+RetentionAgent::RetentionAgent(EventLoop& loop, storage::Store& store, rpc::Connector& connector,
+                               MetricRegistry& metrics, RegistryService& registry,
+                               DiskProgress& disk, RetentionAgentOptions options,
+                               std::function<void(const stream::ShardId&)> list)
+    : loop_(loop),
+      metrics_(metrics),
+      registry_(registry),
+      disk_(disk),
+      options_(std::move(options)),
+      list_(std::move(list)),
+      core_(options_.core, registry.core().catalogue().floors()),
+      collect_(loop, store) {
+  for (const Neighbour& neighbour : options_.neighbours) {
+    links_.try_emplace(neighbour.cell,
+                       connector.MakeClient(neighbour.scheduler_address, neighbour.via));
+  }
+  Tick();
+}
+
+void RetentionAgent::End() {
+  scope_.End();
+  collect_.End();
+}
+
+// --- inputs
+
+// What is known and not written yet counts: a cell that is about to be a member is one.
+void RetentionAgent::OnStreams() {
+  for (const v1::StreamConfig& stream : registry_.core().catalogue().streams()) {
+    core_.OnStream(stream);
+  }
+  DoWorkSoon();
+}
+
+void RetentionAgent::OnStreamRemoved(const stream::StreamId& stream) {
+  core_.OnStreamRemoved(stream);
+  collect_.Forget(stream);
+  disk_.Forget(stream);
+  std::erase_if(listing_, [&](const stream::ShardId& shard) { return shard.stream == stream; });
+}
+
+void RetentionAgent::OnFiles(const stream::ShardId& shard, const std::vector<stream::Stem>& stems,
+                             bool all) {
+  if (all) listing_.erase(shard);
+  if (core_.OnFiles(shard, stems, all)) DoWorkSoon();
+}
+
+void RetentionAgent::Sweep() {
+  for (const auto& [shard, floor] : registry_.core().catalogue().floors().all()) {
+    if (floor->seq() > 1) collect_.Collect(shard, floor->seq());
+  }
+}
+
+// --- the work
+
+void RetentionAgent::Tick() {
+  tick_.After(options_.core.tick, scope_.Bind([this] { Tick(); }));
+  listing_.clear();  // one that failed is asked for again
+  DoWork();
+  Export();
+}
+
+void RetentionAgent::Export() {
+  Counter& deleted = metrics_.GetCounter("tailcast_scheduler_retention_files_deleted_total",
+                                         "Files below retention floors that were deleted.");
+  deleted.Add(collect_.files_deleted() - deleted.value());
+  metrics_
+      .GetGauge("tailcast_scheduler_retention_waits",
+                "Destinations, for each shard, that lack a file which is wanted away.")
+      .Set(static_cast<int64_t>(core_.Held().size()));
+}
+
+void RetentionAgent::DoWorkSoon() {
+  if (std::exchange(posted_, true)) return;
+  loop_.Post(scope_.Bind([this] {
+    posted_ = false;
+    DoWork();
+  }));
+}
+
+void RetentionAgent::DoWork() {
+  if (core_.empty()) return;
+  RetentionEffects effects;
+  core_.DoWork(loop_.Now(), loop_.WallNow(), effects);
+  for (const stream::ShardId& shard : effects.list) {
+    if (listing_.insert(shard).second) list_(shard);
+  }
+  if (!effects.empty()) CarryOut(effects);
+  for (auto& [cell, link] : links_) Talk(cell, link);
+}
+
+void RetentionAgent::CarryOut(const RetentionEffects& effects) {
+  cell::Catalogue& catalogue = registry_.catalogue();
+  const auto count = [this](const char* change) {
+    metrics_
+        .GetCounter("tailcast_scheduler_members_changed_total",
+                    "Destinations that retention waits for no more (left_out), and again "
+                    "(taken_in).",
+                    {{"change", change}})
+        .Add();
+  };
+  for (const auto& [stream, cell] : effects.take_in) {
+    kLog.Info("stream ", stream.name, ": files are kept for cell ", cell, " again");
+    catalogue.SetLeftOut(stream, cell, false);
+    count("taken_in");
+  }
+  for (const auto& [stream, cell] : effects.leave_out) {
+    kLog.Warn("stream ", stream.name, ": no files are kept for cell ", cell,
+              " any more, which lacks what retention wants away; its consumers will miss messages");
+    catalogue.SetLeftOut(stream, cell, true);
+    count("left_out");
+  }
+  for (const auto& [shard, floor] : effects.raise) catalogue.RaiseFloor(shard, floor);
+  registry_.Persist(scope_.Bind([this, effects](const Status& status) {
+    if (status.ok()) OnWritten(effects);
+  }));
+}
+
+void RetentionAgent::OnWritten(const RetentionEffects& effects) {
+  for (const auto& [shard, floor] : effects.raise) {
+    core_.OnRaised(shard, floor);
+    collect_.Collect(shard, floor);
+    list_(shard);
+  }
+  DoWorkSoon();
+}
+
+void RetentionAgent::Talk(const std::string& cell, Link& link) {
+  if (link.calling) return;
+  auto asks = core_.TakeAsks(loop_.Now(), cell);
+  if (asks.empty()) return;
+  v1::CollectRequest request;
+  for (const CollectAsk& ask : asks) {
+    v1::ShardCollect* shard = request.add_shards();
+    stream::SetShard(ask.shard, shard);
+    shard->set_floor_seq(ask.floor);
+  }
+  link.calling = true;
+  link.client->Call(
+      "/tailcast.v1.Peer/Collect", request.SerializeAsString(), options_.call_timeout,
+      scope_.Bind([this, cell, &link, asks = std::move(asks)](const Result<std::string>& reply) {
+        OnReply(cell, link, asks, reply);
+      }));
+}
+
+void RetentionAgent::OnReply(const std::string& cell, Link& link,
+                             const std::vector<CollectAsk>& asks,
+                             const Result<std::string>& bytes) {
+  link.calling = false;
+  const auto reply =
+      bytes.ok() ? rpc::Parse<v1::CollectReply>(*bytes) : Result<v1::CollectReply>(bytes.status());
+  if (!reply.ok() || reply->shards_size() != static_cast<int>(asks.size())) {
+    if (bytes.ok()) kLog.Error("cell ", cell, " answers something else than was asked");
+    core_.OnSilence(cell, asks);
+    return DoWorkSoon();
+  }
+  std::vector<CollectAnswer> answers;
+  for (const v1::CollectedShard& shard : reply->shards()) {
+    answers.push_back({shard.floor_seq(), shard.done_seq()});
+  }
+  core_.OnAnswer(cell, asks, answers);
+  DoWorkSoon();
+}
+
+// --- served
+
+void RetentionAgent::TrimStream(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::TrimStreamRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  const auto known = registry_.core().catalogue().FindMine(request->name(), "trim");
+  if (!known.ok()) return respond(known.status());
+  const v1::StreamConfig stream = **known;
+  if (request->incarnation() != 0 && request->incarnation() != stream.incarnation()) {
+    return respond(FailedPreconditionError("the position is one of another stream than '" +
+                                           stream.name() + "' is now: that one was deleted"));
+  }
+  if (request->shard() < 0 || request->shard() >= stream.shards()) {
+    return respond(InvalidArgumentError("stream '" + stream.name() + "' has shards 0 to " +
+                                        std::to_string(stream.shards() - 1) + ", not " +
+                                        std::to_string(request->shard())));
+  }
+  const stream::ShardId shard{stream::IdOf(stream), request->shard()};
+  disk_.List(shard, scope_.Bind([this, stream, shard, before = request->before_byte(),
+                                 respond = std::move(respond)](
+                                    const Result<DiskProgress::Listing>& listing) mutable {
+    if (!listing.ok()) return respond(listing.status());
+    Trim(stream, shard, before, listing->stems, std::move(respond));
+  }));
+}
+
+void RetentionAgent::Trim(const v1::StreamConfig& stream, const stream::ShardId& shard,
+                          int64_t before_byte, const std::vector<stream::Stem>& stems,
+                          rpc::Responder respond) {
+  // The last file that begins at or before the byte stays.
+  const auto after =
+      std::upper_bound(stems.begin(), stems.end(), before_byte,
+                       [](int64_t byte, const stream::Stem& s) { return byte < s.start_byte; });
+  v1::TrimStreamReply reply;
+  if (after == stems.begin()) {
+    reply.set_floor_seq(registry_.core().catalogue().floors().Floor(shard));
+    reply.set_first_byte(stems.empty() ? 0 : stems.front().start_byte);
+    return respond(reply.SerializeAsString());
+  }
+  const stream::Stem& first = *std::prev(after);
+  reply.set_floor_seq(first.seq);
+  reply.set_first_byte(first.start_byte);
+  registry_.catalogue().Trim(shard, first.seq);
+  registry_.Persist(scope_.Bind(
+      [this, stream, reply, respond = std::move(respond)](const Status& status) mutable {
+        if (!status.ok()) return respond(status);
+        respond(reply.SerializeAsString());
+        OnStreams();
+      }));
+}
+
+struct RetentionAgent::Collecting {
+  std::vector<std::pair<stream::ShardId, bool>> shards;  // known here
+  v1::CollectReply reply;
+  rpc::Responder respond;
+};
+
+void RetentionAgent::Collect(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::CollectRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  if (request->shards_size() > kShardsMax) {
+    return respond(InvalidArgumentError("shards has more than " + std::to_string(kShardsMax)));
+  }
+  auto collecting = std::make_shared<Collecting>();
+  std::vector<std::pair<stream::ShardId, int64_t>> raised;
+  const cell::Catalogue& catalogue = registry_.core().catalogue();
+  for (const v1::ShardCollect& asked : request->shards()) {
+    if (asked.floor_seq() < 0 || asked.floor_seq() > kSeqMax) {
+      return respond(InvalidArgumentError("floor_seq is " + std::to_string(asked.floor_seq())));
+    }
+    const stream::ShardId shard = stream::ShardOf(asked);
+    const v1::StreamConfig* stream = catalogue.FindStream(shard.stream.name);
+    const bool known = stream != nullptr && stream::IdOf(*stream) == shard.stream &&
+                       shard.shard >= 0 && shard.shard < stream->shards();
+    if (known && stream->source() == options_.core.cell) {
+      return respond(InvalidArgumentError("cell '" + options_.core.cell +
+                                          "' is the source of stream '" + stream->name() + "'"));
+    }
+    collecting->shards.emplace_back(shard, known);
+    if (known && asked.floor_seq() > catalogue.floors().Floor(shard)) {
+      raised.emplace_back(shard, asked.floor_seq());
+    }
+  }
+  for (const auto& [shard, floor] : raised) registry_.catalogue().RaiseFloor(shard, floor);
+  collecting->respond = std::move(respond);
+  registry_.Persist(scope_.Bind([this, collecting, raised](const Status& status) {
+    if (!status.ok()) return collecting->respond(status);
+    for (const auto& [shard, floor] : raised) {
+      collect_.Collect(shard, floor);
+      list_(shard);
+    }
+    FindNextDone(collecting);
+  }));
+}
+
+void RetentionAgent::FindNextDone(const std::shared_ptr<Collecting>& collecting) {
+  auto next = static_cast<size_t>(collecting->reply.shards_size());
+  for (; next < collecting->shards.size() && !collecting->shards[next].second; ++next) {
+    collecting->reply.add_shards();
+  }
+  if (next == collecting->shards.size()) {
+    return collecting->respond(collecting->reply.SerializeAsString());
+  }
+  const stream::ShardId& shard = collecting->shards[next].first;
+  v1::CollectedShard* answer = collecting->reply.add_shards();
+  const int64_t floor = registry_.core().catalogue().floors().Floor(shard);
+  answer->set_floor_seq(floor);
+  disk_.FindDone(shard, floor, scope_.Bind([this, collecting, answer](Result<int64_t> done) {
+    if (done.ok()) answer->set_done_seq(*done);
+    FindNextDone(collecting);
+  }));
+}
+
+}  // namespace tailcast::scheduler

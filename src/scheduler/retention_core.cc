@@ -1,0 +1,283 @@
+#include "tailcast/scheduler/retention_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tailcast/base/fault_point.h"
+#include "tailcast/stream/index_record.h"
+#include "tailcast/stream/message_ids.h"
+
+namespace tailcast::scheduler {
+namespace {
+
+using stream::ShardId;
+using stream::Stem;
+using stream::StreamId;
+
+FAULT_POINT(kUnknownIsDone, "scheduler.unknown_is_done",
+            "a cell that has not said what it lacks lacks nothing");
+
+// Bytes of the files from `from` up to the beginning of `to`.
+int64_t BytesBetween(const Stem& from, const Stem& to) {
+  return to.start_byte - from.start_byte +
+         (to.start_number - from.start_number) * stream::kIndexRecordSize;
+}
+
+}  // namespace
+
+RetentionCore::RetentionCore(RetentionOptions options, const cell::Floors& floors)
+    : options_(std::move(options)), floors_(floors) {}
+
+// --- inputs
+
+bool RetentionCore::LooksAfter(const v1::StreamConfig& config) {
+  return config.retention().age_max_us() > 0 || config.retention().shard_bytes_max() > 0;
+}
+
+RetentionCore::Stream* RetentionCore::Find(const StreamId& stream) {
+  const auto it = streams_.find(stream);
+  return it == streams_.end() ? nullptr : &it->second;
+}
+
+RetentionCore::Shard* RetentionCore::Find(const ShardId& shard) {
+  Stream* stream = Find(shard.stream);
+  if (stream == nullptr || static_cast<size_t>(shard.shard) >= stream->shards.size()) {
+    return nullptr;
+  }
+  return &stream->shards[static_cast<size_t>(shard.shard)];
+}
+
+void RetentionCore::OnStream(const v1::StreamConfig& config) {
+  if (config.source() != options_.cell) return;
+  const StreamId id = stream::IdOf(config);
+  Stream* known = Find(id);
+  if (known == nullptr) {
+    const auto floor = floors_.all().lower_bound({id, 0});
+    const bool has_floors = floor != floors_.all().end() && floor->first.stream == id;
+    if (!LooksAfter(config) && !has_floors) return;
+    known = &streams_[id];
+    known->shards.resize(static_cast<size_t>(config.shards()));
+    for (int32_t s = 0; s < config.shards(); ++s) {
+      Shard& shard = known->shards[static_cast<size_t>(s)];
+      shard.durable_floor = floors_.Floor({id, s});
+    }
+  }
+  // Who is in the copy tree, named as a destination or not.
+  std::set<std::string> cells;
+  for (const v1::TreeEdge& edge : config.tree()) cells.insert(edge.to());
+  for (Shard& shard : known->shards) {
+    std::erase_if(shard.cells, [&](const auto& entry) { return !cells.contains(entry.first); });
+    for (const std::string& cell : cells) shard.cells.try_emplace(cell);
+  }
+  known->retention = config.retention();
+  known->left_out = {config.left_out().begin(), config.left_out().end()};
+  std::erase_if(back_, [&](const auto& entry) {
+    return entry.first == id && !known->left_out.contains(entry.second);
+  });
+}
+
+void RetentionCore::OnStreamRemoved(const StreamId& stream) {
+  streams_.erase(stream);
+  std::erase_if(back_, [&](const auto& entry) { return entry.first == stream; });
+}
+
+bool RetentionCore::OnFiles(const ShardId& id, const std::vector<Stem>& stems, bool all) {
+  Shard* shard = Find(id);
+  if (shard == nullptr) return false;
+  bool news = all && !std::exchange(shard->listed, true);
+  for (const Stem& stem : stems) {
+    if (stem.seq < floors_.Floor(id)) continue;
+    // A notice that overtook the one before: what is between is looked up.
+    if (!all && !shard->files.empty() && stem.seq > shard->files.rbegin()->first + 1) {
+      shard->listed = false;
+    }
+    news |= shard->files.emplace(stem.seq, stem).second;
+  }
+  return news;
+}
+
+void RetentionCore::OnRaised(const ShardId& id, int64_t floor) {
+  Shard* shard = Find(id);
+  if (shard == nullptr) return;
+  shard->durable_floor = std::max(shard->durable_floor, floor);
+}
+
+// --- the other cells
+
+bool RetentionCore::IsDue(MonotonicTime now, const Stream& stream, const Shard& shard,
+                          const std::string& name, const Cell& cell) const {
+  if (!shard.listed || shard.files.empty() || cell.asking) return false;
+  if (stream.left_out.contains(name)) {
+    return !cell.ever_asked || now - cell.asked >= options_.probe;
+  }
+  if (cell.ever_asked && now - cell.asked < options_.ask_again) {
+    return !cell.silent && cell.told < shard.durable_floor;  // a new floor does not wait
+  }
+  // One file more than is wanted away: then the answer is there when that one is wanted, too.
+  const int64_t newest = shard.files.rbegin()->first;
+  return cell.told < shard.durable_floor || cell.done < std::min(newest, shard.wanted + 1);
+}
+
+std::vector<CollectAsk> RetentionCore::TakeAsks(MonotonicTime now, const std::string& name) {
+  std::vector<CollectAsk> asks;
+  for (auto& [id, stream] : streams_) {
+    for (size_t s = 0; s < stream.shards.size(); ++s) {
+      Shard& shard = stream.shards[s];
+      const auto it = shard.cells.find(name);
+      if (it == shard.cells.end() || !IsDue(now, stream, shard, name, it->second)) continue;
+      if (static_cast<int>(asks.size()) == options_.asks_max) return asks;
+      it->second.asked = now;
+      it->second.ever_asked = it->second.asking = true;
+      asks.push_back({{id, static_cast<int32_t>(s)}, shard.durable_floor});
+    }
+  }
+  return asks;
+}
+
+void RetentionCore::OnAnswer(const std::string& name, const std::vector<CollectAsk>& asks,
+                             const std::vector<CollectAnswer>& answers) {
+  for (size_t i = 0; i < asks.size() && i < answers.size(); ++i) {
+    Stream* stream = Find(asks[i].shard.stream);
+    Shard* shard = Find(asks[i].shard);
+    if (shard == nullptr) continue;
+    const auto it = shard->cells.find(name);
+    if (it == shard->cells.end()) continue;
+    Cell& cell = it->second;
+    cell.asking = false;
+    cell.silent = answers[i].done <= 0;  // it does not know the stream
+    if (cell.silent) continue;
+    // Less than before, if its disk was lost.
+    cell.done = answers[i].done;
+    cell.told = answers[i].floor;
+    if (stream->left_out.contains(name)) back_.emplace(asks[i].shard.stream, name);
+  }
+}
+
+void RetentionCore::OnSilence(const std::string& name, const std::vector<CollectAsk>& asks) {
+  for (const CollectAsk& ask : asks) {
+    Shard* shard = Find(ask.shard);
+    if (shard == nullptr) continue;
+    const auto it = shard->cells.find(name);
+    if (it == shard->cells.end()) continue;
+    it->second.asking = false;
+    it->second.silent = true;
+  }
+}
+
+// --- decisions
+
+void RetentionCore::FindWanted(const ShardId& id, const v1::Retention& retention, MonotonicTime now,
+                               WallTime wall, Shard& shard) const {
+  const int64_t floor = floors_.Floor(id);
+  shard.files.erase(shard.files.begin(), shard.files.lower_bound(floor));
+  shard.wanted = floor;
+  const int64_t size_wanted = std::exchange(shard.size_wants, 0);
+  if (shard.files.empty()) return;
+  const Stem& newest = shard.files.rbegin()->second;
+  const Duration age = Duration::Micros(retention.age_max_us());
+  // A number that nothing is listed under goes with the file before it.
+  auto file = shard.files.begin();
+  for (auto after = std::next(file); after != shard.files.end(); file = after++) {
+    const bool over = retention.shard_bytes_max() > 0 &&
+                      BytesBetween(file->second, newest) > retention.shard_bytes_max();
+    const bool old =
+        retention.age_max_us() > 0 && wall - WallTime::FromMicros(after->second.created_us) > age;
+    if (!over && !old && after->first > floors_.Trimmed(id)) break;
+    if (over && file == shard.files.begin()) shard.size_wants = floor;
+    shard.wanted = after->first;
+  }
+  if (shard.size_wants != size_wanted) shard.size_wants_since = now;
+}
+
+// The cell lacks the oldest file, which size wants away: it has said so since then, or nothing.
+bool RetentionCore::LacksForDrop(const Shard& shard, const Cell& cell) {
+  return shard.size_wants != 0 && cell.done <= shard.size_wants && cell.ever_asked &&
+         cell.asked >= shard.size_wants_since && !cell.asking;
+}
+
+void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now, WallTime wall,
+                           Duration passed, RetentionEffects& out) {
+  std::set<std::string> leave;
+  for (size_t s = 0; s < stream.shards.size(); ++s) {
+    Shard& shard = stream.shards[s];
+    const ShardId shard_id{id, static_cast<int32_t>(s)};
+    if (!shard.listed) {
+      out.list.insert(shard_id);
+      continue;
+    }
+    FindWanted(shard_id, stream.retention, now, wall, shard);
+    for (auto& [name, cell] : shard.cells) {
+      if (stream.left_out.contains(name)) continue;
+      const bool holds_up = cell.done < shard.wanted;
+      if (!holds_up || cell.held_at != cell.done) {
+        cell.held_up = Duration();
+        cell.held_at = cell.done;
+      } else {
+        cell.held_up = cell.held_up + passed;
+      }
+      if (holds_up && stream.retention.away_max_us() > 0 &&
+          cell.held_up >= Duration::Micros(stream.retention.away_max_us())) {
+        leave.insert(name);
+      }
+      if (stream.retention.drop() && LacksForDrop(shard, cell)) leave.insert(name);
+    }
+  }
+  for (const std::string& name : leave) {
+    out.leave_out.emplace_back(id, name);
+    stream.left_out.insert(name);
+    for (Shard& shard : stream.shards) {
+      // Asked soon whether it is back, but not at once.
+      Cell& cell = shard.cells.at(name);
+      cell = {.told = cell.told, .asked = now, .ever_asked = true, .asking = cell.asking};
+    }
+  }
+  for (size_t s = 0; s < stream.shards.size(); ++s) {
+    Shard& shard = stream.shards[s];
+    if (!shard.listed) continue;
+    int64_t floor = shard.wanted;
+    for (const auto& [name, cell] : shard.cells) {
+      if (stream.left_out.contains(name)) continue;
+      if (cell.done == 0 && kUnknownIsDone.planted()) continue;
+      floor = std::min(floor, cell.done);
+    }
+    const ShardId shard_id{id, static_cast<int32_t>(s)};
+    if (floor > floors_.Floor(shard_id)) out.raise.emplace_back(shard_id, floor);
+  }
+}
+
+void RetentionCore::DoWork(MonotonicTime now, WallTime wall, RetentionEffects& out) {
+  const Duration passed = worked_ ? std::min(now - *worked_, options_.tick * 2) : Duration();
+  worked_ = now;
+  for (const auto& [id, name] : back_) {
+    Stream* stream = Find(id);
+    if (stream->left_out.erase(name) == 0) continue;
+    out.take_in.emplace_back(id, name);
+  }
+  back_.clear();
+  for (auto& [id, stream] : streams_) LookAt(id, stream, now, wall, passed, out);
+}
+
+// --- for people
+
+std::vector<RetentionHeld> RetentionCore::Held() const {
+  std::vector<RetentionHeld> held;
+  for (const auto& [id, stream] : streams_) {
+    for (size_t s = 0; s < stream.shards.size(); ++s) {
+      const Shard& shard = stream.shards[s];
+      for (const auto& [name, cell] : shard.cells) {
+        if (stream.left_out.contains(name) || cell.done >= shard.wanted) continue;
+        held.push_back({{id, static_cast<int32_t>(s)}, name, cell.done, cell.held_up});
+      }
+    }
+  }
+  return held;
+}
+
+int64_t RetentionCore::KeptBytes(const ShardId& id) const {
+  const auto stream = streams_.find(id.stream);
+  if (stream == streams_.end()) return 0;
+  const auto& files = stream->second.shards[static_cast<size_t>(id.shard)].files;
+  return files.empty() ? 0 : BytesBetween(files.begin()->second, files.rbegin()->second);
+}
+
+}  // namespace tailcast::scheduler

@@ -1,0 +1,153 @@
+// Retention of the streams whose source is this cell: which message files are wanted away, whose
+// word has to come first, and who waits for nothing any more (spec Retention).
+//
+//   age, size, trim ──▶ wanted away ──▶ all members have them ──▶ the floor is raised, durably
+//                            │                                        │
+//                            │ one lacks them: they stay              ▼
+//                            │  "block": the producer waits       every cell is told, until it
+//                            ▼                                    has recorded it: files go
+//        "drop", or away for too long: durably left out with the same write
+//                            │
+//                            └──▶ it answers again: a member again, told the floor
+//
+// Members are the cells of the copy tree that are not left out. What is not known of a member
+// counts as lacking. The newest file of a shard always stays.
+//
+// A core: no I/O, one thread; deterministic. Clocks only say when something is wanted, never
+// whether it may be done.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tailcast/base/time.h"
+#include "tailcast/cell/floors.h"
+#include "tailcast/proto/cell.pb.h"
+#include "tailcast/stream/names.h"
+
+namespace tailcast::scheduler {
+
+struct RetentionOptions {
+  std::string cell;  // this one
+  // DoWork comes at least so often; longer pauses are this process' own stalls, and count as one.
+  Duration tick = Duration::Seconds(1);
+  // A member that lacks what is wanted away is asked again; one that is left out, whether it is
+  // back.
+  Duration ask_again = Duration::Seconds(1);
+  Duration probe = Duration::Seconds(5);
+  int asks_max = 256;  // in one call
+};
+
+// In the order in which they are to be carried out. `raise`, `leave_out` and `take_in` go in one
+// write.
+struct RetentionEffects {
+  std::vector<std::pair<stream::ShardId, int64_t>> raise;
+  std::vector<std::pair<stream::StreamId, std::string>> leave_out, take_in;
+  std::set<stream::ShardId> list;  // whose folder is to be listed: OnFiles
+  bool empty() const { return raise.empty() && leave_out.empty() && take_in.empty(); }
+};
+
+// What a cell is told, and asked, of a shard.
+struct CollectAsk {
+  stream::ShardId shard;
+  int64_t floor = 1;
+};
+// A sequence number each; v1::CollectedShard.
+struct CollectAnswer {
+  int64_t floor = 0;
+  int64_t done = 0;
+};
+
+// For people: a cell that lacks a file which is wanted away.
+struct RetentionHeld {
+  stream::ShardId shard;
+  std::string cell;
+  int64_t lacking = 0;  // first file; 0: it has not answered
+  Duration since;
+};
+
+class RetentionCore {
+ public:
+  // `floors` outlives it: what is durable, and what is being written. When it is made, all of it is
+  // durable.
+  RetentionCore(RetentionOptions options, const cell::Floors& floors);
+  RetentionCore(const RetentionCore&) = delete;
+  RetentionCore& operator=(const RetentionCore&) = delete;
+
+  // The stream is there, or its configuration changed. Streams of other sources are left alone.
+  void OnStream(const v1::StreamConfig& config);
+  void OnStreamRemoved(const stream::StreamId& stream);
+  // Message files that are there: all of the shard (`all`), or one that was opened. True if that is
+  // news.
+  bool OnFiles(const stream::ShardId& shard, const std::vector<stream::Stem>& stems, bool all);
+  // The shard's floor is durable.
+  void OnRaised(const stream::ShardId& shard, int64_t floor);
+
+  // What is due to be said to a cell; one call at a time, which one of the two below ends. Empty:
+  // nothing.
+  std::vector<CollectAsk> TakeAsks(MonotonicTime now, const std::string& cell);
+  void OnAnswer(const std::string& cell, const std::vector<CollectAsk>& asks,
+                const std::vector<CollectAnswer>& answers);
+  void OnSilence(const std::string& cell, const std::vector<CollectAsk>& asks);
+
+  // Decides. `wall`: this cell's, for age.
+  void DoWork(MonotonicTime now, WallTime wall, RetentionEffects& out);
+
+  // No stream is looked after.
+  bool empty() const { return streams_.empty(); }
+  std::vector<RetentionHeld> Held() const;
+  // Closed files above the floor, in bytes, data and index.
+  int64_t KeptBytes(const stream::ShardId& shard) const;
+
+ private:
+  // A cell of the tree, for one shard.
+  struct Cell {
+    int64_t done = 0;     // it has all before; 0: not known
+    int64_t told = 0;     // the floor that it has recorded
+    MonotonicTime asked;  // last; not again before `ask_again` later
+    bool ever_asked = false;
+    bool asking = false;   // the call is under way
+    bool silent = false;   // it did not answer the last time
+    Duration held_up;      // retention, without getting on
+    int64_t held_at = -1;  // `done`, then
+  };
+  struct Shard {
+    std::map<int64_t, stream::Stem> files;  // from the floor on
+    bool listed = false;
+    int64_t durable_floor = 1;
+    int64_t wanted = 1;  // files below are wanted away
+    // The oldest file that is kept is wanted away by size, since then; 0: it is not.
+    int64_t size_wants = 0;
+    MonotonicTime size_wants_since;
+    std::map<std::string, Cell> cells;  // of the tree
+  };
+  struct Stream {
+    v1::Retention retention;
+    std::set<std::string> left_out;
+    std::vector<Shard> shards;
+  };
+
+  static bool LooksAfter(const v1::StreamConfig& config);
+  Stream* Find(const stream::StreamId& stream);
+  Shard* Find(const stream::ShardId& shard);
+  void FindWanted(const stream::ShardId& id, const v1::Retention& retention, MonotonicTime now,
+                  WallTime wall, Shard& shard) const;
+  static bool LacksForDrop(const Shard& shard, const Cell& cell);
+  void LookAt(const stream::StreamId& id, Stream& stream, MonotonicTime now, WallTime wall,
+              Duration passed, RetentionEffects& out);
+  bool IsDue(MonotonicTime now, const Stream& stream, const Shard& shard, const std::string& name,
+             const Cell& cell) const;
+
+  const RetentionOptions options_;
+  const cell::Floors& floors_;
+  std::map<stream::StreamId, Stream> streams_;
+  std::set<std::pair<stream::StreamId, std::string>> back_;  // left out, and answered
+  std::optional<MonotonicTime> worked_;                      // last
+};
+
+}  // namespace tailcast::scheduler

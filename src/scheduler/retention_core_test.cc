@@ -1,0 +1,399 @@
+#include "tailcast/scheduler/retention_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tailcast/base/fault_point.h"
+#include "tailcast/base/strong.h"
+
+namespace tailcast::scheduler {
+namespace {
+
+using stream::ShardId;
+using stream::Stem;
+using stream::StreamId;
+using stream::StreamIncarnation;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+constexpr int64_t kSecond = 1000000;
+
+// A source with the cells eu and asia below it, files of 1,000 bytes and no messages, one closed
+// each second; what the core wants written is durable at once.
+class RetentionCoreTest : public ::testing::Test {
+ protected:
+  v1::RegistrySnapshot durable_;
+  cell::Floors floors_{&durable_};
+  RetentionCore core_{{.cell = "us"}, floors_};
+  v1::StreamConfig config_;
+  const StreamId id_{"flights", StreamIncarnation{7}};
+  const ShardId shard_{id_, 0};
+  MonotonicTime now_ = MonotonicTime::FromMicros(kSecond);
+  WallTime wall_ = WallTime::FromMicros(0);
+  int64_t files_ = 0;
+  RetentionEffects last_;
+
+  RetentionCoreTest() {
+    config_.set_name(id_.name);
+    config_.set_incarnation(Raw(id_.incarnation));
+    config_.set_source("us");
+    config_.set_shards(1);
+    AddEdge("us", "eu");
+    AddEdge("eu", "asia");
+  }
+  void AddEdge(const std::string& from, const std::string& to) {
+    v1::TreeEdge* edge = config_.add_tree();
+    edge->set_from(from);
+    edge->set_to(to);
+  }
+  static Stem File(int64_t seq) { return {seq, seq * kSecond, (seq - 1) * 1000, 0}; }
+  // Opens files up to `newest`, a second each.
+  void Produce(int64_t newest) {
+    std::vector<Stem> stems;
+    while (files_ < newest) stems.push_back(File(++files_));
+    core_.OnFiles(shard_, stems, true);
+    wall_ = WallTime::FromMicros(files_ * kSecond);
+  }
+  void Configure() { core_.OnStream(config_); }
+  RetentionEffects& Work() {
+    last_ = RetentionEffects();
+    core_.DoWork(now_, wall_, last_);
+    for (const auto& [stream, cell] : last_.take_in) {
+      auto* out = config_.mutable_left_out();
+      out->erase(std::find(out->begin(), out->end(), cell));
+    }
+    for (const auto& [stream, cell] : last_.leave_out) config_.add_left_out(cell);
+    for (const auto& [shard, floor] : last_.raise) floors_.Raise(shard, floor);
+    Configure();
+    for (const auto& [shard, floor] : last_.raise) core_.OnRaised(shard, floor);
+    return last_;
+  }
+  // Whatever the core asks of the cell is answered: the floor that it is told, and `done`.
+  bool Answer(const std::string& cell, int64_t done) {
+    const auto asks = core_.TakeAsks(now_, cell);
+    std::vector<CollectAnswer> answers;
+    for (const CollectAsk& ask : asks) answers.push_back({ask.floor, std::max(done, ask.floor)});
+    core_.OnAnswer(cell, asks, answers);
+    return !asks.empty();
+  }
+  bool Silence(const std::string& cell) {
+    const auto asks = core_.TakeAsks(now_, cell);
+    core_.OnSilence(cell, asks);
+    return !asks.empty();
+  }
+  void Pass(Duration duration) {
+    for (Duration done; done < duration; done = done + Duration::Seconds(1)) {
+      now_ = now_ + Duration::Seconds(1);
+      wall_ = wall_ + Duration::Seconds(1);
+      Work();
+    }
+  }
+  int64_t floor() const { return floors_.Floor(shard_); }
+};
+
+TEST_F(RetentionCoreTest, WithoutALimitNothingIsAskedAndNothingGoes) {
+  Configure();
+  Produce(100);
+  EXPECT_TRUE(Work().empty());
+  EXPECT_THAT(last_.list, IsEmpty());
+  EXPECT_FALSE(Answer("eu", 100));
+}
+
+TEST_F(RetentionCoreTest, OldFilesGoWhenAllMembersHaveThem) {
+  config_.mutable_retention()->set_age_max_us(10 * kSecond);
+  Configure();
+  EXPECT_THAT(Work().list, ElementsAre(shard_));
+  Produce(20);  // file 9 ended 10 s ago, file 8 more than that
+  Work();
+  EXPECT_EQ(floor(), 1) << "nobody has said that he has them";
+  EXPECT_TRUE(Answer("eu", 20));
+  Work();
+  EXPECT_EQ(floor(), 1);
+  EXPECT_TRUE(Answer("asia", 5));
+  EXPECT_THAT(Work().raise, ElementsAre(Pair(shard_, 5)));
+  now_ = now_ + Duration::Seconds(1);
+  EXPECT_TRUE(Answer("asia", 20));
+  Work();
+  EXPECT_EQ(floor(), 9);
+}
+
+TEST_F(RetentionCoreTest, TheNewestFileStaysHoweverOld) {
+  config_.mutable_retention()->set_age_max_us(10 * kSecond);
+  Configure();
+  Produce(3);
+  wall_ = wall_ + Duration::Seconds(1000);
+  Work();
+  Answer("eu", 3);
+  Answer("asia", 3);
+  Work();
+  EXPECT_EQ(floor(), 3);
+}
+
+TEST_F(RetentionCoreTest, SizeCountsClosedFiles) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  Configure();
+  Produce(6);
+  Work();
+  Answer("eu", 6);
+  Answer("asia", 6);
+  EXPECT_TRUE(Work().empty()) << "five closed files are 5,000 bytes";
+  EXPECT_EQ(core_.KeptBytes(shard_), 5000);
+  Produce(8);
+  now_ = now_ + Duration::Seconds(2);
+  Work();
+  EXPECT_EQ(floor(), 3);
+}
+
+// The answer for the next file that will go is asked for before that one is wanted away.
+TEST_F(RetentionCoreTest, ItIsKnownBeforeItIsWanted) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  Configure();
+  Produce(6);
+  Work();
+  EXPECT_TRUE(Answer("eu", 6));
+  EXPECT_TRUE(Answer("asia", 6));
+  EXPECT_FALSE(Answer("eu", 6)) << "nothing is wanted away";
+  Produce(7);
+  EXPECT_THAT(Work().raise, ElementsAre(Pair(shard_, 2)));
+}
+
+TEST_F(RetentionCoreTest, CellsAreToldTheFloorUntilTheyHaveRecordedIt) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  Configure();
+  Produce(6);
+  Work();
+  Answer("eu", 6);
+  Answer("asia", 6);
+  Produce(7);
+  Work();
+  auto asks = core_.TakeAsks(now_, "eu");
+  ASSERT_EQ(asks.size(), 1u);
+  EXPECT_EQ(asks[0].floor, 2);
+  EXPECT_THAT(core_.TakeAsks(now_, "eu"), IsEmpty()) << "one call at a time";
+  core_.OnSilence("eu", asks);
+  EXPECT_THAT(core_.TakeAsks(now_, "eu"), IsEmpty());
+  now_ = now_ + Duration::Seconds(1);
+  EXPECT_TRUE(Answer("eu", 7));
+  now_ = now_ + Duration::Seconds(10);
+  EXPECT_FALSE(Answer("eu", 7));
+}
+
+TEST_F(RetentionCoreTest, AFloorThatIsNotDurableIsToldToNobody) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  Configure();
+  Produce(6);
+  Work();
+  Answer("eu", 6);
+  Answer("asia", 6);
+  Produce(7);
+  RetentionEffects effects;
+  core_.DoWork(now_, wall_, effects);
+  ASSERT_THAT(effects.raise, ElementsAre(Pair(shard_, 2)));
+  floors_.Raise(shard_, 2);  // is being written
+  now_ = now_ + Duration::Seconds(1);
+  for (const CollectAsk& ask : core_.TakeAsks(now_, "eu")) EXPECT_EQ(ask.floor, 1);
+  effects = RetentionEffects();
+  core_.DoWork(now_, wall_, effects);
+  EXPECT_TRUE(effects.empty()) << "it is not asked for twice";
+}
+
+TEST_F(RetentionCoreTest, BlockWaitsForWhoLacksAFile) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  Configure();
+  Produce(20);
+  Work();
+  Answer("eu", 20);
+  Answer("asia", 3);
+  Work();
+  EXPECT_EQ(floor(), 3);
+  Pass(Duration::Seconds(1000));
+  EXPECT_EQ(floor(), 3);
+  const auto held = core_.Held();
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_EQ(held[0].cell, "asia");
+  EXPECT_EQ(held[0].lacking, 3);
+  EXPECT_GT(held[0].since, Duration::Seconds(900));
+}
+
+TEST_F(RetentionCoreTest, DropLeavesOutWhoLacksAFileAndRaisesTheFloorInOneStep) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  config_.mutable_retention()->set_drop(true);
+  Configure();
+  Produce(20);
+  Work();
+  EXPECT_TRUE(last_.empty()) << "nobody has been asked";
+  Answer("eu", 20);
+  Answer("asia", 3);
+  Work();
+  EXPECT_THAT(last_.leave_out, IsEmpty()) << "asia has what goes first";
+  EXPECT_EQ(floor(), 3);
+  Pass(Duration::Seconds(1));
+  Answer("asia", 3);
+  Work();
+  EXPECT_THAT(last_.leave_out, ElementsAre(Pair(id_, "asia")));
+  EXPECT_THAT(last_.raise, ElementsAre(Pair(shard_, 15)));
+  // It answers again: a member again, and told where the shard begins now.
+  EXPECT_FALSE(Answer("asia", 4));
+  now_ = now_ + Duration::Seconds(5);
+  EXPECT_TRUE(Answer("asia", 4));
+  EXPECT_THAT(Work().take_in, ElementsAre(Pair(id_, "asia")));
+  EXPECT_EQ(floor(), 15);
+}
+
+TEST_F(RetentionCoreTest, DropDoesNotWaitForWhoIsSilent) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  config_.mutable_retention()->set_drop(true);
+  Configure();
+  Produce(20);
+  Work();
+  Answer("eu", 20);
+  Silence("asia");
+  Work();
+  EXPECT_THAT(last_.leave_out, ElementsAre(Pair(id_, "asia")));
+  EXPECT_EQ(floor(), 15);
+}
+
+TEST_F(RetentionCoreTest, WhoIsAwayTooLongIsLeftOutAndTakenInAgain) {
+  config_.mutable_retention()->set_age_max_us(10 * kSecond);
+  config_.mutable_retention()->set_away_max_us(100 * kSecond);
+  Configure();
+  Produce(20);
+  Work();
+  Answer("eu", 20);
+  Silence("asia");
+  Pass(Duration::Seconds(90));
+  EXPECT_EQ(floor(), 1);
+  EXPECT_THAT(config_.left_out(), IsEmpty());
+  Pass(Duration::Seconds(20));
+  EXPECT_THAT(config_.left_out(), ElementsAre("asia"));
+  EXPECT_EQ(floor(), 20);
+  EXPECT_TRUE(Answer("asia", 2));
+  Work();
+  EXPECT_THAT(config_.left_out(), IsEmpty());
+  // From now on it is waited for again.
+  Produce(40);
+  wall_ = wall_ + Duration::Seconds(100);
+  Pass(Duration::Seconds(2));
+  Answer("eu", 40);
+  Pass(Duration::Seconds(50));
+  EXPECT_EQ(floor(), 20);
+}
+
+TEST_F(RetentionCoreTest, WhoGetsOnIsNotAway) {
+  config_.mutable_retention()->set_age_max_us(10 * kSecond);
+  config_.mutable_retention()->set_away_max_us(100 * kSecond);
+  Configure();
+  Produce(1000);
+  Work();
+  Answer("eu", 1000);
+  for (int64_t done = 1; done < 10; ++done) {
+    Answer("asia", done);
+    Pass(Duration::Seconds(90));
+    EXPECT_THAT(config_.left_out(), IsEmpty());
+    EXPECT_EQ(floor(), done);
+  }
+}
+
+// A scheduler that was stopped for a day knows nothing of that day.
+TEST_F(RetentionCoreTest, ItsOwnStallIsNobodysAbsence) {
+  config_.mutable_retention()->set_age_max_us(10 * kSecond);
+  config_.mutable_retention()->set_away_max_us(100 * kSecond);
+  Configure();
+  Produce(20);
+  Work();
+  now_ = now_ + Duration::Seconds(86400);
+  Work();
+  EXPECT_THAT(last_.leave_out, IsEmpty());
+}
+
+TEST_F(RetentionCoreTest, ATrimGoesWithoutAnyLimit) {
+  floors_.Trim(shard_, 8);
+  Configure();
+  Produce(20);
+  Work();
+  Answer("eu", 20);
+  Answer("asia", 20);
+  Work();
+  EXPECT_EQ(floor(), 8);
+}
+
+TEST_F(RetentionCoreTest, NothingBeyondAHoleIsJudged) {
+  config_.mutable_retention()->set_shard_bytes_max(100);
+  Configure();
+  core_.OnFiles(shard_, {File(1), File(2)}, true);
+  core_.OnFiles(shard_, {File(9)}, false);
+  EXPECT_THAT(Work().list, ElementsAre(shard_)) << "the notices between were lost";
+  Produce(9);
+  Work();
+  Answer("eu", 9);
+  Answer("asia", 9);
+  Work();
+  EXPECT_EQ(floor(), 9);
+}
+
+TEST_F(RetentionCoreTest, WhoComesIntoTheTreeIsAMemberAndWhoLeavesItIsNot) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  Configure();
+  Produce(20);
+  Work();
+  Answer("eu", 20);
+  config_.clear_tree();
+  AddEdge("us", "eu");
+  AddEdge("us", "africa");
+  Configure();
+  Work();
+  EXPECT_EQ(floor(), 1);
+  EXPECT_FALSE(Answer("asia", 20)) << "it is none of ours any more";
+  EXPECT_TRUE(Answer("africa", 3));
+  Work();
+  EXPECT_EQ(floor(), 3);
+}
+
+// It has lost its disk, and says so: what it had once does not count.
+TEST_F(RetentionCoreTest, WhoHasLessThanBeforeIsWaitedForAgain) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  Configure();
+  Produce(6);
+  Work();
+  Answer("eu", 6);
+  Answer("asia", 6);
+  Produce(7);
+  Work();
+  EXPECT_EQ(floor(), 2);
+  now_ = now_ + Duration::Seconds(1);
+  Answer("eu", 7);
+  auto asks = core_.TakeAsks(now_, "asia");
+  core_.OnAnswer("asia", asks, {{.floor = 1, .done = 1}});
+  Produce(12);
+  Pass(Duration::Seconds(1));
+  Answer("eu", 12);
+  EXPECT_TRUE(Answer("asia", 4)) << "it is told the floor again";
+  Work();
+  EXPECT_EQ(floor(), 4);
+}
+
+// After a restart everything is asked anew.
+TEST_F(RetentionCoreTest, WhatIsNotKnownIsNeeded) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  Configure();
+  Produce(6);
+  Answer("eu", 6);
+  Answer("asia", 6);
+  Produce(20);
+  RetentionCore restarted({.cell = "us"}, floors_);
+  restarted.OnStream(config_);
+  restarted.OnFiles(shard_,
+                    {File(1), File(2), File(3), File(4), File(5), File(6), File(7), File(8)}, true);
+  RetentionEffects effects;
+  restarted.DoWork(now_, wall_, effects);
+  EXPECT_TRUE(effects.empty());
+  const PlantedFault planted("scheduler.unknown_is_done");
+  restarted.DoWork(now_, wall_, effects);
+  EXPECT_THAT(effects.raise, ElementsAre(Pair(shard_, 3)));
+}
+
+}  // namespace
+}  // namespace tailcast::scheduler
