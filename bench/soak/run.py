@@ -68,9 +68,20 @@ def own_bytes(pid):
 
 
 def processes(deployment):
-    """{cell/name: pid}"""
-    cells = json.loads(deployment.run("status", "--json"))["cells"]
-    return {f"{c['name']}/{p['name']}": p["pid"] for c in cells for p in c["processes"] if p["pid"]}
+    """{cell/name: pid} of the children of `up`, each of which was given CELL/config/NAME.yaml."""
+    found = {}
+    for folder in pathlib.Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            config = next(a for a in (folder / "cmdline").read_text().split("\0") if a.endswith(".yaml"))
+        except (FileNotFoundError, ProcessLookupError, StopIteration):
+            continue
+        if parent == deployment.process.pid:
+            path = pathlib.Path(config)
+            found[f"{path.parent.parent.name}/{path.stem}"] = int(folder.name)
+    return found
 
 
 class Watch(threading.Thread):
@@ -129,13 +140,14 @@ def main():
             end = time.time() + args.seconds
             kills, next_kill, next_line = 0, time.time() + args.kill, time.time() + 30
             while time.time() < end:
-                time.sleep(0.5)
+                time.sleep(0.2)
                 if args.kill and time.time() > next_kill:
                     next_kill += args.kill
                     name = rng.choice([n for n in watch.pids if "cache" not in n])
                     os.kill(watch.pids[name], signal.SIGKILL)
                     kills += 1
-                    time.sleep(3)
+                    while processes(deployment).get(name) in (None, watch.pids[name]):
+                        time.sleep(0.05)
                     watch.pids = processes(deployment)
                 if time.time() > next_line:
                     next_line += 30

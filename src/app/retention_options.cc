@@ -13,9 +13,8 @@ constexpr int64_t kAwayMaxDefault = 86400 * kSecond;
 // "7 d", "90 min".
 std::string TimeText(int64_t us) {
   const int64_t s = us / kSecond;
-  for (const auto& [unit, name] : {std::pair<int64_t, const char*>{86400, "d"},
-                                   {3600, "h"},
-                                   {60, "min"}}) {
+  for (const auto& [unit, name] :
+       {std::pair<int64_t, const char*>{86400, "d"}, {3600, "h"}, {60, "min"}}) {
     if (s >= unit && s % unit == 0) return std::to_string(s / unit) + " " + name;
   }
   return std::to_string(s) + " s";
@@ -63,7 +62,8 @@ void RetentionFlags::Add(CLI::App* command) {
        "Nothing is kept for a cell that could not be reached, or did not get on, for so long; "
        "default: 1d; 0: however long");
   size("--file-bytes", file_bytes,
-       "Data of a message file: only whole files go; default: a quarter of --max-shard-bytes, and at "
+       "Data of a message file: only whole files go; default: a quarter of --max-shard-bytes, and "
+       "at "
        "most what the producer is set to");
 }
 

@@ -19,7 +19,8 @@ struct RetentionFlags {
   // --max-age, --max-shard-bytes, --when-full, --away-max, --file-bytes.
   void Add(CLI::App* command);
   bool given() const { return max_age_s || away_max_s || shard_bytes || file_bytes || when_full; }
-  // `before` with what was given; 0 takes a limit away. InvalidArgument in the words of the options.
+  // `before` with what was given; 0 takes a limit away. InvalidArgument in the words of the
+  // options.
   Result<v1::Retention> Apply(v1::Retention before) const;
 };
 

@@ -20,7 +20,8 @@ Result<v1::Retention> Parse(const std::string& line, const v1::Retention& before
 }
 
 TEST(RetentionOptions, TimesAndSizesHaveUnits) {
-  const auto retention = Parse("--max-age 36h --max-shard-bytes 10GB --when-full drop --away-max 90s");
+  const auto retention =
+      Parse("--max-age 36h --max-shard-bytes 10GB --when-full drop --away-max 90s");
   ASSERT_TRUE(retention.ok()) << retention.status();
   EXPECT_EQ(retention->age_max_us(), 36 * 3600 * kSecond);
   EXPECT_EQ(retention->shard_bytes_max(), 10'000'000'000);
@@ -31,8 +32,8 @@ TEST(RetentionOptions, TimesAndSizesHaveUnits) {
             "90 s");
   EXPECT_EQ(Parse("--max-age 120")->age_max_us(), 120 * kSecond) << "seconds";
   EXPECT_EQ(Parse("--max-shard-bytes 64MiB")->shard_bytes_max(), 64 << 20);
-  for (const char* bad : {"--max-age 3x", "--max-age -1", "--max-shard-bytes -5", "--max-shard-bytes ten",
-                          "--when-full sometimes"}) {
+  for (const char* bad : {"--max-age 3x", "--max-age -1", "--max-shard-bytes -5",
+                          "--max-shard-bytes ten", "--when-full sometimes"}) {
     EXPECT_TRUE(IsInvalidArgument(Parse(bad).status())) << bad;
   }
 }
