@@ -63,7 +63,7 @@ double Penalties(const Graph& graph, const Stream& stream, const Plan& plan) {
 
 TEST(FamiliesTest, QuickPlansAreNearTheProvenOptimaAndNothingIsRefusedWrongly) {
   const std::map<int, Stored> stored = ReadStored();
-  ASSERT_EQ(stored.size(), static_cast<size_t>(kInstances));
+  ASSERT_GE(stored.size(), static_cast<size_t>(kInstances));
   if (kEvery > 10) std::printf("built with a sanitizer: 1 instance of %d\n", kEvery);
   int proven = 0, optimal = 0;
   double worst = 0, sum = 0;
