@@ -88,7 +88,7 @@ class Watch(threading.Thread):
     """Measures once a second until it is told to end."""
 
     def __init__(self, deployment):
-        super().__init__()
+        super().__init__(daemon=True)
         self.deployment = deployment
         self.pids = processes(deployment)
         self.disk = {cell: [] for cell in CELLS}

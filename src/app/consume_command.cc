@@ -54,8 +54,8 @@ bool SkipGap(consumer::Consumer& consumer) {
     if (!IsOutOfRange(agent.status())) continue;
     const auto from = agent.position();
     const auto to = agent.first_available();
-    std::fprintf(stderr, "tailcast: shard %d: messages %s%s are not kept any more; going on %s\n",
-                 shard, from ? ("from " + std::to_string(from->number)).c_str() : "",
+    std::fprintf(stderr, "tailcast: shard %d: messages%s%s are not kept any more; going on %s\n",
+                 shard, from ? (" from " + std::to_string(from->number)).c_str() : "",
                  to ? (" to " + std::to_string(to->number - 1)).c_str() : "",
                  to ? ("at " + to->ToString()).c_str() : "where they begin");
     const auto start = to ? consumer::StartPoint::At(*to) : consumer::StartPoint::Beginning();
@@ -179,7 +179,7 @@ int Consume(ConsumeOptions& options) {
     if (!batch.ok()) {
       if (options.on_gap == "skip" && IsOutOfRange(batch.status()) && SkipGap(**consumer)) continue;
       error = batch.status();
-      if (IsOutOfRange(error)) {
+      if (IsOutOfRange(error) && options.on_gap != "skip") {
         error = OutOfRangeError(error.message() + " (--on-gap skip goes on there)");
       }
       break;

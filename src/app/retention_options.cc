@@ -58,9 +58,10 @@ void RetentionFlags::Add(CLI::App* command) {
                    "When a cell lacks what --max-shard-bytes wants away. block: the producer waits "
                    "for it (default); drop: it gets a gap")
       ->check(CLI::IsMember({"block", "drop"}));
-  time("--away-max", away_max_s,
-       "Nothing is kept for a cell that could not be reached, or did not get on, for so long; "
-       "default: 1d; 0: however long");
+  time(
+      "--away-max", away_max_s,
+      "Nothing is kept any more for a cell that has kept old files from going for so long, because "
+      "it could not be reached or did not get on; default: 1d; 0: however long");
   size("--file-bytes", file_bytes,
        "Data of a message file: only whole files go; default: a quarter of --max-shard-bytes, and "
        "at "
@@ -68,7 +69,8 @@ void RetentionFlags::Add(CLI::App* command) {
 }
 
 Result<v1::Retention> RetentionFlags::Apply(v1::Retention retention) const {
-  const bool first = retention.age_max_us() == 0 && retention.shard_bytes_max() == 0;
+  // Nobody has said anything yet.
+  const bool first = retention.version() <= 1 && retention.away_max_us() == 0;
   if (max_age_s) retention.set_age_max_us(*max_age_s * kSecond);
   if (shard_bytes) retention.set_shard_bytes_max(*shard_bytes);
   if (when_full) retention.set_drop(*when_full == "drop");
@@ -89,8 +91,8 @@ Result<v1::Retention> RetentionFlags::Apply(v1::Retention retention) const {
 }
 
 std::string RetentionText(const v1::Retention& retention) {
-  if (retention.age_max_us() == 0 && retention.shard_bytes_max() == 0) return "everything";
   std::string text;
+  if (retention.age_max_us() == 0 && retention.shard_bytes_max() == 0) text = "everything";
   if (retention.age_max_us() > 0) text = TimeText(retention.age_max_us());
   if (retention.shard_bytes_max() > 0) {
     if (!text.empty()) text += ", and ";

@@ -41,7 +41,8 @@ TEST(RetentionOptions, TimesAndSizesHaveUnits) {
 TEST(RetentionOptions, WhatIsNotGivenStays) {
   const v1::Retention before = *Parse("--max-age 7d --max-shard-bytes 1GB --when-full drop");
   EXPECT_EQ(before.away_max_us(), 86400 * kSecond) << "the default of a first limit";
-  const v1::Retention after = *Parse("--max-age 0 --away-max 0", before);
+  v1::Retention after = *Parse("--max-age 0 --away-max 0", before);
+  after.set_version(2);
   EXPECT_EQ(after.age_max_us(), 0);
   EXPECT_EQ(after.away_max_us(), 0);
   EXPECT_EQ(after.shard_bytes_max(), 1'000'000'000);
@@ -49,6 +50,11 @@ TEST(RetentionOptions, WhatIsNotGivenStays) {
   const v1::Retention none = *Parse("--max-shard-bytes 0", after);
   EXPECT_FALSE(none.drop()) << "it says nothing without a size";
   EXPECT_EQ(RetentionText(none), "everything");
+  EXPECT_EQ(RetentionText(*Parse("--away-max 1h")), "everything; a cell may be away for 1 h");
+  // Somebody has said that a cell may be away for ever: that is not forgotten with the next limit.
+  v1::Retention said = *Parse("--away-max 0");
+  said.set_version(2);
+  EXPECT_EQ(Parse("--max-age 7d", said)->away_max_us(), 0);
 }
 
 TEST(RetentionOptions, DropNeedsASize) {

@@ -27,6 +27,11 @@ bool SameTree(const v1::StreamConfig& a, const v1::StreamConfig& b) {
   return edges(a) == edges(b);
 }
 
+bool InTree(const v1::StreamConfig& stream, const std::string& cell) {
+  return std::any_of(stream.tree().begin(), stream.tree().end(),
+                     [&](const v1::TreeEdge& edge) { return edge.to() == cell; });
+}
+
 // To an operator who knew an older tree: his own was not taken.
 Status ChangedMeanwhile(const v1::StreamConfig& known) {
   return AbortedError("stream '" + known.name() + "': another change of its tree came first, as " +
@@ -81,6 +86,7 @@ Catalogue::Catalogue(CatalogueOptions options, v1::RegistrySnapshot* durable, ui
       written_deleted_(durable->deleted()),
       floors_(durable),
       rng_(seed) {
+  OnWritten(*durable_);
   if (durable_->creating_size() > 0) {
     durable_->clear_creating();
     dirty_ = true;
@@ -329,7 +335,10 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
       stream.set_finished_version(known->finished_version());
       if (stream.source() == options_.cell) {
         *stream.mutable_retention() = known->retention();
-        *stream.mutable_left_out() = known->left_out();
+        stream.clear_left_out();
+        for (const std::string& cell : known->left_out()) {
+          if (InTree(stream, cell)) stream.add_left_out(cell);
+        }
         *stream.mutable_change() = ChangeFrom(*known, stream);
         if (stream.change().abandoned_size() > kAbandonedMax) {
           return ResourceExhaustedError(
@@ -473,10 +482,43 @@ Result<v1::StreamConfig> Catalogue::SetRetention(const std::string& name,
   TAILCAST_ASSIGN_OR_RETURN(const int index, IndexOfMine(name, "change"));
   v1::StreamConfig* stream = durable_->mutable_streams(index);
   const uint64_t version = stream->retention().version();
+  if (retention.version() != 0 && retention.version() != version) {
+    return AbortedError("stream '" + name +
+                        "': what it keeps was changed meanwhile; look at that " +
+                        "(tailcast stream describe) and try again");
+  }
   *stream->mutable_retention() = retention;
   stream->mutable_retention()->set_version(version + 1);
   dirty_ = true;
   return *stream;
+}
+
+void Catalogue::OnWritten(const v1::RegistrySnapshot& snapshot) {
+  written_deleted_ = snapshot.deleted();
+  written_floors_.clear();
+  for (const v1::ShardFloor& floor : snapshot.floors()) {
+    if (floor.seq() > 1) written_floors_.emplace(stream::ShardOf(floor), floor.seq());
+  }
+}
+
+int64_t Catalogue::WrittenFloor(const stream::ShardId& shard) const {
+  const auto it = written_floors_.find(shard);
+  return it == written_floors_.end() ? 1 : it->second;
+}
+
+bool Catalogue::Has(const stream::StreamId& id) const {
+  const v1::StreamConfig* stream = FindStream(id.name);
+  return stream != nullptr && stream::IdOf(*stream) == id;
+}
+
+void Catalogue::RaiseFloor(const stream::ShardId& shard, int64_t seq) {
+  if (Has(shard.stream)) dirty_ |= floors_.Raise(shard, seq);
+}
+
+bool Catalogue::Trim(const stream::ShardId& shard, int64_t seq) {
+  if (!Has(shard.stream)) return false;
+  dirty_ |= floors_.Trim(shard, seq);
+  return true;
 }
 
 void Catalogue::SetLeftOut(const stream::StreamId& id, const std::string& cell, bool left_out) {

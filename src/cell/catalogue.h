@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -99,6 +100,7 @@ class Catalogue {
   void SetOnDisk(const stream::StreamId& deleted, bool on_disk);
   // Known and not written yet, too.
   const v1::StreamConfig* FindStream(const std::string& name) const;
+  bool Has(const stream::StreamId& stream) const;
   // All of them, sorted by name.
   const google::protobuf::RepeatedPtrField<v1::StreamConfig>& streams() const {
     return durable_->streams();
@@ -110,22 +112,25 @@ class Catalogue {
 
   // --- retention (spec Retention) ---
   // In the source. Returns the configuration with it.
-  //   InvalidArgument; NotFound, FailedPrecondition: as DeleteStream.
+  //   InvalidArgument; NotFound, FailedPrecondition: as DeleteStream; Aborted: it has a version, and
+  //   another change came first.
   Result<v1::StreamConfig> SetRetention(const std::string& name, const v1::Retention& retention);
   // In the source: nothing is kept for the cell, or it is kept for it again.
   void SetLeftOut(const stream::StreamId& stream, const std::string& cell, bool left_out);
+  // With those that are not written yet: for deciding what comes next.
   const Floors& floors() const { return floors_; }
-  // Only grow.
-  void RaiseFloor(const stream::ShardId& shard, int64_t seq) {
-    dirty_ |= floors_.Raise(shard, seq);
-  }
-  void Trim(const stream::ShardId& shard, int64_t seq) { dirty_ |= floors_.Trim(shard, seq); }
+  // Those that are durable: for whatever is done by them, or said of them. 1 if there is none.
+  int64_t WrittenFloor(const stream::ShardId& shard) const;
+  const std::map<stream::ShardId, int64_t>& written_floors() const { return written_floors_; }
+  // Only grow. Of a stream that is not there nothing is kept, and Trim is false.
+  void RaiseFloor(const stream::ShardId& shard, int64_t seq);
+  bool Trim(const stream::ShardId& shard, int64_t seq);
 
   // Something changed since OnTaken.
   bool changed() const { return dirty_; }
   // A snapshot of the durable state was taken, to be written.
   void OnTaken() { dirty_ = false; }
-  void OnWritten(const v1::RegistrySnapshot& snapshot) { written_deleted_ = snapshot.deleted(); }
+  void OnWritten(const v1::RegistrySnapshot& snapshot);
 
  private:
   Status CheckStream(const v1::StreamConfig& stream) const;
@@ -142,6 +147,7 @@ class Catalogue {
   v1::RegistrySnapshot* const durable_;
   google::protobuf::RepeatedPtrField<v1::DeletedStream> written_deleted_;
   Floors floors_;  // of durable_
+  std::map<stream::ShardId, int64_t> written_floors_;
   bool dirty_ = false;
   Rng rng_;
 };

@@ -319,6 +319,46 @@ TEST_F(CatalogueTest, RetentionIsTheSourcesToChange) {
   EXPECT_TRUE(IsNotFound(core_.SetRetention("flight", v1::Retention()).status()));
 }
 
+// Files are deleted by it: only when it is durable, and of a stream that is there.
+TEST_F(CatalogueTest, AFloorIsWrittenBeforeAnythingIsDoneByIt) {
+  const stream::StreamId id = stream::IdOf(*Create(Stream("flights")));
+  core_.RaiseFloor({id, 1}, 9);
+  EXPECT_EQ(core_.floors().Floor({id, 1}), 9);
+  EXPECT_EQ(core_.WrittenFloor({id, 1}), 1);
+  EXPECT_TRUE(core_.written_floors().empty());
+  core_.OnTaken();
+  core_.OnWritten(durable_);
+  EXPECT_EQ(core_.WrittenFloor({id, 1}), 9);
+  ASSERT_TRUE(core_.DeleteStream("flights").ok());
+  core_.RaiseFloor({id, 1}, 12);
+  EXPECT_FALSE(core_.Trim({id, 0}, 3));
+  EXPECT_EQ(durable_.floors_size(), 0);
+  core_.OnWritten(durable_);
+  EXPECT_EQ(core_.WrittenFloor({id, 1}), 1);
+}
+
+TEST_F(CatalogueTest, OfTwoChangesOfRetentionAtOnceTheSecondIsRefused) {
+  const v1::StreamConfig made = *Create(Stream("flights"));
+  v1::Retention one = made.retention(), other = made.retention();
+  one.set_age_max_us(5);
+  other.set_shard_bytes_max(6);
+  ASSERT_TRUE(core_.SetRetention("flights", one).ok());
+  EXPECT_TRUE(IsAborted(core_.SetRetention("flights", other).status()));
+  EXPECT_EQ(core_.FindStream("flights")->retention().age_max_us(), 5);
+}
+
+TEST_F(CatalogueTest, WhoIsNotInTheNewTreeIsNotLeftOutOfIt) {
+  const v1::StreamConfig made = *Create(Stream("flights"));
+  core_.SetLeftOut(stream::IdOf(made), "eu", true);
+  v1::StreamConfig rerouted = made;
+  rerouted.set_tree_version(2);
+  rerouted.mutable_tree(0)->set_to("asia");
+  rerouted.set_destinations(0, "asia");
+  const auto installed = core_.InstallStream(rerouted);
+  ASSERT_TRUE(installed.ok()) << installed.status();
+  EXPECT_EQ(installed->left_out_size(), 0);
+}
+
 TEST_F(CatalogueTest, ElsewhereTheNewerRetentionCounts) {
   v1::StreamConfig stream = Foreign(5);
   stream.mutable_retention()->set_version(2);

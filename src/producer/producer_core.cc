@@ -213,6 +213,7 @@ void ProducerCore::OnOpened(const stream::Stem& stem, std::vector<Predecessor> p
 }
 
 RetryCore::Verdict ProducerCore::OnOpenFailed(const Status& error, MonotonicTime now) {
+  full_ = OkStatus();
   if (state_ == State::kRolling) MoveTo(State::kRecovering);
   return retry_.OnOpenFailed(error, now);
 }

@@ -39,6 +39,7 @@ void DiskCollect::Forget(const stream::StreamId& stream) {
   std::erase_if(works_, [&](const auto& entry) { return entry.first.stream == stream; });
   if (!current_ || current_->stream != stream) return;
   step_.Restart();
+  names_.clear();
   current_.reset();
   WorkOn();
 }
@@ -57,8 +58,21 @@ void DiskCollect::WorkOn() {
   current_ = next->first;
   floor_ = next->second.floor;
   next->second.again = false;
-  if (kNoMarker.planted()) return List();
-  Mark();
+  List();
+}
+
+void DiskCollect::List() {
+  store_.List(stream::ShardDir(*current_),
+              step_.Bind([this](const Result<std::vector<storage::DirEntry>>& entries) {
+                if (!entries.ok()) return Fail("its folder is not listed", entries.status());
+                bool marked = kNoMarker.planted();
+                for (const storage::DirEntry& entry : *entries) {
+                  if (IsBelow(entry.name, floor_)) names_.push_back(entry.name);
+                  marked |= stream::ParseFloorName(entry.name).value_or(0) >= floor_;
+                }
+                if (marked) return DeleteNext();
+                Mark();
+              }));
 }
 
 void DiskCollect::Mark() {
@@ -69,19 +83,8 @@ void DiskCollect::Mark() {
         if (!made.ok() && !IsAlreadyExists(made.status())) {
           return Fail("its floor is not written", made.status());
         }
-        List();
+        DeleteNext();
       }));
-}
-
-void DiskCollect::List() {
-  store_.List(stream::ShardDir(*current_),
-              step_.Bind([this](const Result<std::vector<storage::DirEntry>>& entries) {
-                if (!entries.ok()) return Fail("its folder is not listed", entries.status());
-                for (const storage::DirEntry& entry : *entries) {
-                  if (IsBelow(entry.name, floor_)) names_.push_back(entry.name);
-                }
-                DeleteNext();
-              }));
 }
 
 void DiskCollect::DeleteNext() {

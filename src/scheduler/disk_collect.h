@@ -54,8 +54,8 @@ class DiskCollect {
 
   void WorkOn();
   // Of the current one, each after the other.
-  void Mark();
   void List();
+  void Mark();
   void DeleteNext();
   void Done();
   void Fail(const char* what, const Status& status);

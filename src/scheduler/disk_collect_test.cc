@@ -150,14 +150,16 @@ TEST_F(DiskCollectTest, WhatFailsIsTriedAgainAndHoldsUpNobodyElse) {
 
 TEST_F(DiskCollectTest, AStreamThatIsDeletedIsLeftAlone) {
   for (int after_us = 0; after_us < 5000; after_us += 250) {
-    CreatePairs(shard_, 1, 3);
-    CreatePairs(other_, 1, 3);
-    collect_->Collect(shard_, 2);
-    collect_->Collect(other_, 2);
+    CreatePairs(shard_, 1, 4);
+    CreatePairs(other_, 1, 4);
+    Create(shard_, FloorName(2));
+    Create(shard_, FloorName(3));
+    collect_->Collect(shard_, 4);
+    collect_->Collect(other_, 3);
     time_.RunFor(Duration::Micros(after_us));
     collect_->Forget(flights_);
     ASSERT_TRUE(RunUntilIdle());
-    EXPECT_EQ(Names(other_), From(2, 3));
+    EXPECT_EQ(Names(other_), From(3, 4)) << after_us;
     for (const ShardId& shard : {shard_, other_}) {
       for (const std::string& name : Names(shard)) {
         store_.Delete(ShardDir(shard), name, scope_.Bind([](const Status&) {}));

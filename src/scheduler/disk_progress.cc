@@ -122,6 +122,8 @@ struct DiskProgress::Looking {
   std::vector<std::pair<stream::Stem, stream::Seal>> files;  // one after the other
   size_t next = 0;                                           // in parts of files
   int64_t first = 1;                                         // of them
+  int64_t done_to = 1;                                       // as found
+  uint64_t began = 0;                                        // `lost_` then
   std::unique_ptr<storage::ReadFile> file;
   Callback<void(Result<int64_t>)> done;
 };
@@ -130,56 +132,61 @@ void DiskProgress::FindDone(const stream::ShardId& shard, int64_t floor,
                             Callback<void(Result<int64_t>)> done) {
   auto looking = std::make_shared<Looking>();
   looking->shard = shard;
+  looking->began = lost_;
   looking->done = std::move(done);
-  store_.List(stream::ShardDir(shard),
-              scope_.Bind([this, looking, floor](Result<std::vector<storage::DirEntry>> entries) {
-                if (!entries.ok()) return looking->done(entries.status());
-                const auto listing = stream::ShardListing::Parse(*entries);
-                if (!listing.ok()) return looking->done(listing.status());
-                int64_t& known = done_[looking->shard];
-                known = std::max({known, floor, listing->floor()});
-                looking->first = known;
-                for (int64_t seq = known; static_cast<int>(looking->files.size()) < kLookFilesMax;
-                     ++seq) {
-                  const auto seal = listing->SealOf(seq);
-                  if (!seal || !listing->Find(seq)->complete()) break;
-                  looking->files.emplace_back(listing->Find(seq)->stem, *seal);
-                }
-                LookNext(looking);
-              }));
+  store_.List(stream::ShardDir(shard), scope_.Bind([this, looking,
+                                                    floor](Result<std::vector<storage::DirEntry>>
+                                                               entries) {
+    if (!entries.ok()) return looking->done(entries.status());
+    const auto listing = stream::ShardListing::Parse(*entries);
+    if (!listing.ok()) return looking->done(listing.status());
+    const auto known = done_.find(looking->shard);
+    looking->first = std::max({known == done_.end() ? 1 : known->second, floor, listing->floor()});
+    looking->done_to = looking->first;
+    for (int64_t seq = looking->first; static_cast<int>(looking->files.size()) < kLookFilesMax;
+         ++seq) {
+      const auto seal = listing->SealOf(seq);
+      if (!seal || !listing->Find(seq)->complete()) break;
+      looking->files.emplace_back(listing->Find(seq)->stem, *seal);
+    }
+    LookNext(looking);
+  }));
 }
 
 void DiskProgress::LookNext(const std::shared_ptr<Looking>& looking) {
   const size_t file = looking->next / stream::kParts;
   if (looking->next % stream::kParts == 0) {  // all before are whole
-    int64_t& known = done_[looking->shard];
-    known = std::max(known, looking->first + static_cast<int64_t>(file));
-    if (file == looking->files.size()) return looking->done(known);
+    looking->done_to = looking->first + static_cast<int64_t>(file);
+    // Not if one was found lacking, or the stream deleted, meanwhile.
+    if (looking->began == lost_) done_[looking->shard] = looking->done_to;
+    if (file == looking->files.size()) return looking->done(looking->done_to);
   }
   const auto part = static_cast<stream::Part>(looking->next++ % stream::kParts);
   const auto& [stem, seal] = looking->files[file];
-  store_.OpenRead(
-      stream::ShardDir(looking->shard), stream::FileName(stem, part),
-      scope_.Bind([this, looking, length = seal.length[static_cast<int>(part)]](
-                      Result<std::unique_ptr<storage::ReadFile>> opened) {
-        if (!opened.ok()) return looking->done(done_[looking->shard]);
-        looking->file = std::move(*opened);
-        looking->file->Size(scope_.Bind([this, looking, length](Result<storage::FileSize> size) {
-          if (!size.ok() || size->committed_length < length) {
-            return looking->done(done_[looking->shard]);
-          }
-          LookNext(looking);
-        }));
-      }));
+  store_.OpenRead(stream::ShardDir(looking->shard), stream::FileName(stem, part),
+                  scope_.Bind([this, looking, length = seal.length[static_cast<int>(part)]](
+                                  Result<std::unique_ptr<storage::ReadFile>> opened) {
+                    if (!opened.ok()) return looking->done(looking->done_to);
+                    looking->file = std::move(*opened);
+                    looking->file->CheckedSize(
+                        scope_.Bind([this, looking, length](Result<storage::FileSize> size) {
+                          if (!size.ok() || size->committed_length < length) {
+                            return looking->done(looking->done_to);
+                          }
+                          LookNext(looking);
+                        }));
+                  }));
 }
 
 void DiskProgress::OnLacking(const stream::ShardId& shard, int64_t seq) {
+  ++lost_;
   if (const auto known = done_.find(shard); known != done_.end()) {
     known->second = std::min(known->second, seq);
   }
 }
 
 void DiskProgress::Forget(const stream::StreamId& stream) {
+  ++lost_;
   std::erase_if(done_, [&](const auto& entry) { return entry.first.stream == stream; });
 }
 

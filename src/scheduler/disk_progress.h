@@ -66,6 +66,7 @@ class DiskProgress {
 
   storage::Store& store_;
   std::map<stream::ShardId, int64_t> done_;  // as found
+  uint64_t lost_ = 0;                        // grows when something of that is not so any more
   Scope scope_;
 };
 

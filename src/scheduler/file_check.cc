@@ -55,7 +55,7 @@ void FileCheck::OnNotice(const stream::ShardId& shard, int64_t seq) {
 }
 
 void FileCheck::OnListed(const stream::ShardId& shard, const DiskProgress::Listing& listing) {
-  const int64_t floor = std::max(listing.floor, registry_.catalogue().floors().Floor(shard));
+  const int64_t floor = std::max(listing.floor, registry_.catalogue().WrittenFloor(shard));
   Report(shard, missing_.OnListed(shard, floor, listing.stems));
   ShowSoon();
 }
@@ -90,7 +90,7 @@ void FileCheck::LookAt(size_t shards_left, int files_left) {
   if (*shard != next_shard_) next_seq_ = 1;
   next_shard_ = *shard;
   // One more: its successor tells a file's length.
-  disk_.Read(next_shard_, registry_.catalogue().floors().Floor(next_shard_), next_seq_,
+  disk_.Read(next_shard_, registry_.catalogue().WrittenFloor(next_shard_), next_seq_,
              files_left + 1,
              scope_.Bind([this, shards_left, files_left](const Result<ShardProgress>& progress) {
                looking_ = progress.ok();

@@ -52,14 +52,17 @@ void RegistryService::End() {
 }
 
 void RegistryService::Persist(Callback<void(Status)> then) {
-  if (!core_->NeedsWrite()) return loop_.Post(std::move(then).With(OkStatus()));
+  // What somebody else has changed may be on its way only: that is no answer.
+  if (!core_->NeedsWrite() && writing_ == 0) return loop_.Post(std::move(then).With(OkStatus()));
   Write(std::move(then));
 }
 
 void RegistryService::Write(Callback<void(Status)> then) {
   v1::RegistrySnapshot snapshot = core_->TakeSnapshot();
+  ++writing_;
   log_.Write(snapshot, scope_.Bind([this, snapshot, events = core_->TakeCacheEvents(),
                                     then = std::move(then)](const Status& status) mutable {
+    --writing_;
     if (!status.ok()) {
       Lose(status);
       return then(status);

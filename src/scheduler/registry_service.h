@@ -138,6 +138,7 @@ class RegistryService {
   std::unique_ptr<cell::RegistryCore> core_;  // from Open on
   MonotonicTime opened_at_;
   bool ended_ = false;                       // or lost
+  int writing_ = 0;                          // snapshots under way
   std::map<uint64_t, WaitingView> waiting_;  // by number, in the order of the calls
   uint64_t next_waiting_ = 1;
   bool answer_posted_ = false;

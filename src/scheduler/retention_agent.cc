@@ -10,7 +10,8 @@ namespace tailcast::scheduler {
 namespace {
 
 const Logger kLog("scheduler");
-constexpr int kShardsMax = 256;  // in one call
+constexpr int kShardsMax = 256;                      // in one call
+constexpr Duration kLookMax = Duration::Seconds(1);  // of all shards of a call
 constexpr int64_t kSeqMax = int64_t{1} << 40;
 
 }  // namespace
@@ -43,9 +44,7 @@ void RetentionAgent::End() {
 
 // What is known and not written yet counts: a cell that is about to be a member is one.
 void RetentionAgent::OnStreams() {
-  for (const v1::StreamConfig& stream : registry_.core().catalogue().streams()) {
-    core_.OnStream(stream);
-  }
+  core_.OnStreams(registry_.core().catalogue().streams());
   DoWorkSoon();
 }
 
@@ -63,8 +62,8 @@ void RetentionAgent::OnFiles(const stream::ShardId& shard, const std::vector<str
 }
 
 void RetentionAgent::Sweep() {
-  for (const auto& [shard, floor] : registry_.core().catalogue().floors().all()) {
-    if (floor->seq() > 1) collect_.Collect(shard, floor->seq());
+  for (const auto& [shard, floor] : registry_.core().catalogue().written_floors()) {
+    collect_.Collect(shard, floor);
   }
 }
 
@@ -72,7 +71,7 @@ void RetentionAgent::Sweep() {
 
 void RetentionAgent::Tick() {
   tick_.After(options_.core.tick, scope_.Bind([this] { Tick(); }));
-  listing_.clear();  // one that failed is asked for again
+
   DoWork();
   Export();
 }
@@ -123,7 +122,8 @@ void RetentionAgent::CarryOut(const RetentionEffects& effects) {
   }
   for (const auto& [stream, cell] : effects.leave_out) {
     kLog.Warn("stream ", stream.name, ": no files are kept for cell ", cell,
-              " any more, which lacks what retention wants away; its consumers will miss messages");
+              " any more, which lacks what retention wants away, or does not answer; its consumers "
+              "may miss messages");
     catalogue.SetLeftOut(stream, cell, true);
     count("left_out");
   }
@@ -135,11 +135,18 @@ void RetentionAgent::CarryOut(const RetentionEffects& effects) {
 
 void RetentionAgent::OnWritten(const RetentionEffects& effects) {
   for (const auto& [shard, floor] : effects.raise) {
-    core_.OnRaised(shard, floor);
-    collect_.Collect(shard, floor);
-    list_(shard);
+    if (CollectWritten(shard)) core_.OnRaised(shard, floor);
   }
   DoWorkSoon();
+}
+
+// False: the stream was deleted meanwhile.
+bool RetentionAgent::CollectWritten(const stream::ShardId& shard) {
+  const int64_t floor = registry_.core().catalogue().WrittenFloor(shard);
+  if (floor == 1) return false;
+  collect_.Collect(shard, floor);
+  list_(shard);
+  return true;
 }
 
 void RetentionAgent::Talk(const std::string& cell, Link& link) {
@@ -214,14 +221,19 @@ void RetentionAgent::Trim(const v1::StreamConfig& stream, const stream::ShardId&
                        [](int64_t byte, const stream::Stem& s) { return byte < s.start_byte; });
   v1::TrimStreamReply reply;
   if (after == stems.begin()) {
-    reply.set_floor_seq(registry_.core().catalogue().floors().Floor(shard));
+    reply.set_floor_seq(registry_.core().catalogue().WrittenFloor(shard));
     reply.set_first_byte(stems.empty() ? 0 : stems.front().start_byte);
     return respond(reply.SerializeAsString());
   }
-  const stream::Stem& first = *std::prev(after);
-  reply.set_floor_seq(first.seq);
-  reply.set_first_byte(first.start_byte);
-  registry_.catalogue().Trim(shard, first.seq);
+  // One that was asked for before may go farther.
+  const int64_t trimmed = registry_.core().catalogue().floors().Trimmed(shard);
+  auto first = std::prev(after);
+  while (std::next(first) != stems.end() && first->seq < trimmed) ++first;
+  reply.set_floor_seq(first->seq);
+  reply.set_first_byte(first->start_byte);
+  if (!registry_.catalogue().Trim(shard, first->seq)) {
+    return respond(NotFoundError("stream '" + stream.name() + "' was deleted"));
+  }
   registry_.Persist(scope_.Bind(
       [this, stream, reply, respond = std::move(respond)](const Status& status) mutable {
         if (!status.ok()) return respond(status);
@@ -232,6 +244,7 @@ void RetentionAgent::Trim(const v1::StreamConfig& stream, const stream::ShardId&
 
 struct RetentionAgent::Collecting {
   std::vector<std::pair<stream::ShardId, bool>> shards;  // known here
+  MonotonicTime until;
   v1::CollectReply reply;
   rpc::Responder respond;
 };
@@ -266,30 +279,34 @@ void RetentionAgent::Collect(const std::string& bytes, rpc::Responder respond) {
   collecting->respond = std::move(respond);
   registry_.Persist(scope_.Bind([this, collecting, raised](const Status& status) {
     if (!status.ok()) return collecting->respond(status);
-    for (const auto& [shard, floor] : raised) {
-      collect_.Collect(shard, floor);
-      list_(shard);
-    }
+    for (const auto& [shard, floor] : raised) CollectWritten(shard);
+    collecting->until = loop_.Now() + kLookMax;
     FindNextDone(collecting);
   }));
 }
 
 void RetentionAgent::FindNextDone(const std::shared_ptr<Collecting>& collecting) {
-  auto next = static_cast<size_t>(collecting->reply.shards_size());
-  for (; next < collecting->shards.size() && !collecting->shards[next].second; ++next) {
-    collecting->reply.add_shards();
+  const cell::Catalogue& catalogue = registry_.core().catalogue();
+  for (;;) {
+    const auto next = static_cast<size_t>(collecting->reply.shards_size());
+    if (next == collecting->shards.size()) {
+      return collecting->respond(collecting->reply.SerializeAsString());
+    }
+    const auto& [shard, known] = collecting->shards[next];
+    v1::CollectedShard* answer = collecting->reply.add_shards();
+    if (!known) continue;
+    const int64_t floor = catalogue.WrittenFloor(shard);
+    answer->set_floor_seq(floor);
+    if (loop_.Now() >= collecting->until) {
+      answer->set_done_seq(-1);
+      continue;
+    }
+    disk_.FindDone(shard, floor, scope_.Bind([this, collecting, answer](Result<int64_t> done) {
+      answer->set_done_seq(done.ok() ? *done : -1);
+      FindNextDone(collecting);
+    }));
+    return;
   }
-  if (next == collecting->shards.size()) {
-    return collecting->respond(collecting->reply.SerializeAsString());
-  }
-  const stream::ShardId& shard = collecting->shards[next].first;
-  v1::CollectedShard* answer = collecting->reply.add_shards();
-  const int64_t floor = registry_.core().catalogue().floors().Floor(shard);
-  answer->set_floor_seq(floor);
-  disk_.FindDone(shard, floor, scope_.Bind([this, collecting, answer](Result<int64_t> done) {
-    if (done.ok()) answer->set_done_seq(*done);
-    FindNextDone(collecting);
-  }));
 }
 
 }  // namespace tailcast::scheduler

@@ -74,6 +74,7 @@ class RetentionAgent {
   void DoWork();
   void CarryOut(const RetentionEffects& effects);
   void OnWritten(const RetentionEffects& effects);
+  bool CollectWritten(const stream::ShardId& shard);
   void Talk(const std::string& cell, Link& link);
   void OnReply(const std::string& cell, Link& link, const std::vector<CollectAsk>& asks,
                const Result<std::string>& reply);

@@ -47,8 +47,18 @@ RetentionCore::Shard* RetentionCore::Find(const ShardId& shard) {
   return &stream->shards[static_cast<size_t>(shard.shard)];
 }
 
+void RetentionCore::OnStreams(const google::protobuf::RepeatedPtrField<v1::StreamConfig>& configs) {
+  std::set<StreamId> there;
+  for (const v1::StreamConfig& config : configs) {
+    if (config.source() != options_.cell) continue;
+    OnStream(config);
+    if (!streams_.empty()) there.insert(stream::IdOf(config));
+  }
+  std::erase_if(streams_, [&](const auto& entry) { return !there.contains(entry.first); });
+  std::erase_if(back_, [&](const auto& entry) { return !there.contains(entry.first); });
+}
+
 void RetentionCore::OnStream(const v1::StreamConfig& config) {
-  if (config.source() != options_.cell) return;
   const StreamId id = stream::IdOf(config);
   Stream* known = Find(id);
   if (known == nullptr) {
@@ -111,8 +121,9 @@ bool RetentionCore::IsDue(MonotonicTime now, const Stream& stream, const Shard& 
     return !cell.ever_asked || now - cell.asked >= options_.probe;
   }
   if (cell.ever_asked && now - cell.asked < options_.ask_again) {
-    return !cell.silent && cell.told < shard.durable_floor;  // a new floor does not wait
+    return cell.silences == 0 && cell.told < shard.durable_floor;  // a new floor does not wait
   }
+  if (shard.durable_floor > 1 && now - cell.asked >= options_.refresh) return true;
   // One file more than is wanted away: then the answer is there when that one is wanted, too.
   const int64_t newest = shard.files.rbegin()->first;
   return cell.told < shard.durable_floor || cell.done < std::min(newest, shard.wanted + 1);
@@ -120,17 +131,25 @@ bool RetentionCore::IsDue(MonotonicTime now, const Stream& stream, const Shard& 
 
 std::vector<CollectAsk> RetentionCore::TakeAsks(MonotonicTime now, const std::string& name) {
   std::vector<CollectAsk> asks;
-  for (auto& [id, stream] : streams_) {
+  // Goes on behind the last one, so that those who are due again and again keep nobody waiting.
+  const ShardId last = asked_to_[name];
+  const auto ask = [&](const StreamId& id, Stream& stream, bool before) {
     for (size_t s = 0; s < stream.shards.size(); ++s) {
+      const ShardId shard_id{id, static_cast<int32_t>(s)};
+      if ((shard_id <= last) != before) continue;
       Shard& shard = stream.shards[s];
       const auto it = shard.cells.find(name);
       if (it == shard.cells.end() || !IsDue(now, stream, shard, name, it->second)) continue;
-      if (static_cast<int>(asks.size()) == options_.asks_max) return asks;
+      if (static_cast<int>(asks.size()) == options_.asks_max) return;
       it->second.asked = now;
       it->second.ever_asked = it->second.asking = true;
-      asks.push_back({{id, static_cast<int32_t>(s)}, shard.durable_floor});
+      asks.push_back({shard_id, shard.durable_floor});
     }
+  };
+  for (const bool before : {false, true}) {
+    for (auto& [id, stream] : streams_) ask(id, stream, before);
   }
+  if (!asks.empty()) asked_to_[name] = asks.back().shard;
   return asks;
 }
 
@@ -144,11 +163,18 @@ void RetentionCore::OnAnswer(const std::string& name, const std::vector<CollectA
     if (it == shard->cells.end()) continue;
     Cell& cell = it->second;
     cell.asking = false;
-    cell.silent = answers[i].done <= 0;  // it does not know the stream
-    if (cell.silent) continue;
+    if (answers[i].done == 0) {  // it does not know the stream
+      ++cell.silences;
+      continue;
+    }
+    cell.silences = 0;
+    cell.told = answers[i].floor;
+    if (answers[i].done < 0) {  // it had no time to look
+      cell.ever_asked = false;
+      continue;
+    }
     // Less than before, if its disk was lost.
     cell.done = answers[i].done;
-    cell.told = answers[i].floor;
     if (stream->left_out.contains(name)) back_.emplace(asks[i].shard.stream, name);
   }
 }
@@ -160,7 +186,7 @@ void RetentionCore::OnSilence(const std::string& name, const std::vector<Collect
     const auto it = shard->cells.find(name);
     if (it == shard->cells.end()) continue;
     it->second.asking = false;
-    it->second.silent = true;
+    ++it->second.silences;
   }
 }
 
@@ -189,15 +215,28 @@ void RetentionCore::FindWanted(const ShardId& id, const v1::Retention& retention
   if (shard.size_wants != size_wanted) shard.size_wants_since = now;
 }
 
-// The cell lacks the oldest file, which size wants away: it has said so since then, or nothing.
-bool RetentionCore::LacksForDrop(const Shard& shard, const Cell& cell) {
+// The cell lacks the oldest file, which size wants away: it has said so since then, or says
+// nothing.
+bool RetentionCore::LacksForDrop(const Shard& shard, const Cell& cell) const {
   return shard.size_wants != 0 && cell.done <= shard.size_wants && cell.ever_asked &&
-         cell.asked >= shard.size_wants_since && !cell.asking;
+         cell.asked >= shard.size_wants_since && !cell.asking &&
+         (cell.silences == 0 || cell.silences >= options_.silences_max);
+}
+
+// Up to where everybody else has everything that is wanted away.
+int64_t RetentionCore::FloorWithout(const Shard& shard,
+                                    const std::set<std::string>& left_out) const {
+  int64_t floor = shard.wanted;
+  for (const auto& [name, cell] : shard.cells) {
+    if (left_out.contains(name) || (cell.done == 0 && kUnknownIsDone.planted())) continue;
+    floor = std::min(floor, cell.done);
+  }
+  return floor;
 }
 
 void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now, WallTime wall,
                            Duration passed, RetentionEffects& out) {
-  std::set<std::string> leave;
+  std::set<std::string> leave, lack;
   for (size_t s = 0; s < stream.shards.size(); ++s) {
     Shard& shard = stream.shards[s];
     const ShardId shard_id{id, static_cast<int32_t>(s)};
@@ -219,8 +258,19 @@ void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now
           cell.held_up >= Duration::Micros(stream.retention.away_max_us())) {
         leave.insert(name);
       }
-      if (stream.retention.drop() && LacksForDrop(shard, cell)) leave.insert(name);
+      if (stream.retention.drop() && LacksForDrop(shard, cell)) lack.insert(name);
     }
+  }
+  // Only if the floor rises by it, in the same write.
+  std::set<std::string> out_then = stream.left_out;
+  out_then.insert(leave.begin(), leave.end());
+  out_then.insert(lack.begin(), lack.end());
+  for (size_t s = 0; s < stream.shards.size() && !lack.empty(); ++s) {
+    const Shard& shard = stream.shards[s];
+    if (!shard.listed || shard.size_wants == 0) continue;
+    if (FloorWithout(shard, out_then) <= floors_.Floor({id, static_cast<int32_t>(s)})) continue;
+    leave.insert(lack.begin(), lack.end());
+    break;
   }
   for (const std::string& name : leave) {
     out.leave_out.emplace_back(id, name);
@@ -234,12 +284,7 @@ void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now
   for (size_t s = 0; s < stream.shards.size(); ++s) {
     Shard& shard = stream.shards[s];
     if (!shard.listed) continue;
-    int64_t floor = shard.wanted;
-    for (const auto& [name, cell] : shard.cells) {
-      if (stream.left_out.contains(name)) continue;
-      if (cell.done == 0 && kUnknownIsDone.planted()) continue;
-      floor = std::min(floor, cell.done);
-    }
+    const int64_t floor = FloorWithout(shard, stream.left_out);
     const ShardId shard_id{id, static_cast<int32_t>(s)};
     if (floor > floors_.Floor(shard_id)) out.raise.emplace_back(shard_id, floor);
   }
@@ -271,13 +316,6 @@ std::vector<RetentionHeld> RetentionCore::Held() const {
     }
   }
   return held;
-}
-
-int64_t RetentionCore::KeptBytes(const ShardId& id) const {
-  const auto stream = streams_.find(id.stream);
-  if (stream == streams_.end()) return 0;
-  const auto& files = stream->second.shards[static_cast<size_t>(id.shard)].files;
-  return files.empty() ? 0 : BytesBetween(files.begin()->second, files.rbegin()->second);
 }
 
 }  // namespace tailcast::scheduler

@@ -6,7 +6,7 @@
 //                            │ one lacks them: they stay              ▼
 //                            │  "block": the producer waits       every cell is told, until it
 //                            ▼                                    has recorded it: files go
-//        "drop", or away for too long: durably left out with the same write
+//        "drop", or away for too long: durably left out, with the same write that raises the floor
 //                            │
 //                            └──▶ it answers again: a member again, told the floor
 //
@@ -40,7 +40,10 @@ struct RetentionOptions {
   // back.
   Duration ask_again = Duration::Seconds(1);
   Duration probe = Duration::Seconds(5);
-  int asks_max = 256;  // in one call
+  // Who has recorded a floor is asked all the same, so seldom: its disk may be another one now.
+  Duration refresh = Duration::Seconds(60);
+  int silences_max = 3;  // in a row, before `drop` takes a cell for one that lacks everything
+  int asks_max = 256;    // in one call
 };
 
 // In the order in which they are to be carried out. `raise`, `leave_out` and `take_in` go in one
@@ -79,8 +82,8 @@ class RetentionCore {
   RetentionCore(const RetentionCore&) = delete;
   RetentionCore& operator=(const RetentionCore&) = delete;
 
-  // The stream is there, or its configuration changed. Streams of other sources are left alone.
-  void OnStream(const v1::StreamConfig& config);
+  // The streams that there are now; those of other sources are left alone.
+  void OnStreams(const google::protobuf::RepeatedPtrField<v1::StreamConfig>& configs);
   void OnStreamRemoved(const stream::StreamId& stream);
   // Message files that are there: all of the shard (`all`), or one that was opened. True if that is
   // news.
@@ -101,8 +104,6 @@ class RetentionCore {
   // No stream is looked after.
   bool empty() const { return streams_.empty(); }
   std::vector<RetentionHeld> Held() const;
-  // Closed files above the floor, in bytes, data and index.
-  int64_t KeptBytes(const stream::ShardId& shard) const;
 
  private:
   // A cell of the tree, for one shard.
@@ -112,7 +113,7 @@ class RetentionCore {
     MonotonicTime asked;  // last; not again before `ask_again` later
     bool ever_asked = false;
     bool asking = false;   // the call is under way
-    bool silent = false;   // it did not answer the last time
+    int silences = 0;      // in a row
     Duration held_up;      // retention, without getting on
     int64_t held_at = -1;  // `done`, then
   };
@@ -133,20 +134,24 @@ class RetentionCore {
   };
 
   static bool LooksAfter(const v1::StreamConfig& config);
+  void OnStream(const v1::StreamConfig& config);
   Stream* Find(const stream::StreamId& stream);
   Shard* Find(const stream::ShardId& shard);
   void FindWanted(const stream::ShardId& id, const v1::Retention& retention, MonotonicTime now,
                   WallTime wall, Shard& shard) const;
-  static bool LacksForDrop(const Shard& shard, const Cell& cell);
+  bool LacksForDrop(const Shard& shard, const Cell& cell) const;
   void LookAt(const stream::StreamId& id, Stream& stream, MonotonicTime now, WallTime wall,
               Duration passed, RetentionEffects& out);
   bool IsDue(MonotonicTime now, const Stream& stream, const Shard& shard, const std::string& name,
              const Cell& cell) const;
 
+  int64_t FloorWithout(const Shard& shard, const std::set<std::string>& left_out) const;
+
   const RetentionOptions options_;
   const cell::Floors& floors_;
   std::map<stream::StreamId, Stream> streams_;
   std::set<std::pair<stream::StreamId, std::string>> back_;  // left out, and answered
+  std::map<std::string, stream::ShardId> asked_to_;          // by cell: where to go on asking
   std::optional<MonotonicTime> worked_;                      // last
 };
 

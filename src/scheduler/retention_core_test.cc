@@ -1,6 +1,7 @@
 #include "tailcast/scheduler/retention_core.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -57,7 +58,12 @@ class RetentionCoreTest : public ::testing::Test {
     core_.OnFiles(shard_, stems, true);
     wall_ = WallTime::FromMicros(files_ * kSecond);
   }
-  void Configure() { core_.OnStream(config_); }
+  void Configure() { ConfigureOf(core_); }
+  void ConfigureOf(RetentionCore& core) {
+    google::protobuf::RepeatedPtrField<v1::StreamConfig> all;
+    *all.Add() = config_;
+    core.OnStreams(all);
+  }
   RetentionEffects& Work() {
     last_ = RetentionEffects();
     core_.DoWork(now_, wall_, last_);
@@ -140,7 +146,6 @@ TEST_F(RetentionCoreTest, SizeCountsClosedFiles) {
   Answer("eu", 6);
   Answer("asia", 6);
   EXPECT_TRUE(Work().empty()) << "five closed files are 5,000 bytes";
-  EXPECT_EQ(core_.KeptBytes(shard_), 5000);
   Produce(8);
   now_ = now_ + Duration::Seconds(2);
   Work();
@@ -179,6 +184,24 @@ TEST_F(RetentionCoreTest, CellsAreToldTheFloorUntilTheyHaveRecordedIt) {
   EXPECT_TRUE(Answer("eu", 7));
   now_ = now_ + Duration::Seconds(10);
   EXPECT_FALSE(Answer("eu", 7));
+  now_ = now_ + Duration::Seconds(60);
+  EXPECT_TRUE(Answer("eu", 7)) << "it may have another disk by now";
+}
+
+TEST_F(RetentionCoreTest, WhoHadNoTimeToLookIsAskedAgainAtOnce) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  config_.mutable_retention()->set_drop(true);
+  Configure();
+  Produce(20);
+  Work();
+  Answer("asia", 20);
+  const auto asks = core_.TakeAsks(now_, "eu");
+  core_.OnAnswer("eu", asks, {{.floor = 1, .done = -1}});
+  Work();
+  EXPECT_TRUE(last_.empty());
+  EXPECT_TRUE(Answer("eu", 20));
+  Work();
+  EXPECT_EQ(floor(), 15);
 }
 
 TEST_F(RetentionCoreTest, AFloorThatIsNotDurableIsToldToNobody) {
@@ -250,10 +273,58 @@ TEST_F(RetentionCoreTest, DropDoesNotWaitForWhoIsSilent) {
   Produce(20);
   Work();
   Answer("eu", 20);
-  Silence("asia");
-  Work();
-  EXPECT_THAT(last_.leave_out, ElementsAre(Pair(id_, "asia")));
+  for (int silences = 1; silences <= 3; ++silences) {
+    EXPECT_THAT(config_.left_out(), IsEmpty()) << "it may just be starting";
+    EXPECT_TRUE(Silence("asia"));
+    Pass(Duration::Seconds(1));
+  }
+  EXPECT_THAT(config_.left_out(), ElementsAre("asia"));
   EXPECT_EQ(floor(), 15);
+}
+
+// As long as another one holds the floor, nothing would be won by it.
+TEST_F(RetentionCoreTest, NobodyIsLeftOutWhileTheFloorStaysAllTheSame) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  config_.mutable_retention()->set_drop(true);
+  Configure();
+  Produce(20);
+  Work();
+  Answer("asia", 1);
+  core_.TakeAsks(now_, "eu");  // under way
+  Work();
+  EXPECT_TRUE(last_.empty());
+}
+
+// Every one of many shards is asked for, though the first ones are due again and again.
+TEST_F(RetentionCoreTest, NoShardWaitsBehindThoseThatAreDueAgain) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  config_.set_shards(1000);
+  Configure();
+  for (int32_t s = 0; s < 1000; ++s) core_.OnFiles({id_, s}, {File(1), File(2), File(3)}, true);
+  Work();
+  std::set<ShardId> asked;
+  for (int call = 0; call < 4; ++call) {
+    const auto asks = core_.TakeAsks(now_, "eu");
+    EXPECT_EQ(asks.size(), 256u) << call;
+    for (const CollectAsk& ask : asks) asked.insert(ask.shard);
+    now_ = now_ + Duration::Seconds(5);
+    core_.OnSilence("eu", asks);
+  }
+  EXPECT_EQ(asked.size(), 1000u);
+}
+
+TEST_F(RetentionCoreTest, AStreamThatIsGoneIsForgotten) {
+  config_.mutable_retention()->set_shard_bytes_max(5000);
+  Configure();
+  Produce(20);
+  Work();
+  Answer("eu", 20);
+  Answer("asia", 20);
+  core_.OnStreams({});
+  EXPECT_TRUE(core_.empty());
+  RetentionEffects effects;
+  core_.DoWork(now_, wall_, effects);
+  EXPECT_TRUE(effects.empty());
 }
 
 TEST_F(RetentionCoreTest, WhoIsAwayTooLongIsLeftOutAndTakenInAgain) {
@@ -384,7 +455,7 @@ TEST_F(RetentionCoreTest, WhatIsNotKnownIsNeeded) {
   Answer("asia", 6);
   Produce(20);
   RetentionCore restarted({.cell = "us"}, floors_);
-  restarted.OnStream(config_);
+  ConfigureOf(restarted);
   restarted.OnFiles(shard_,
                     {File(1), File(2), File(3), File(4), File(5), File(6), File(7), File(8)}, true);
   RetentionEffects effects;

@@ -262,7 +262,7 @@ void SchedulerAgent::NotifyFile(const std::string& bytes, rpc::Responder respond
   check_->OnNotice(file.shard, stem->seq);
   retention_->OnFiles(file.shard, {file.stem}, false);
   v1::FileNoticeReply reply;
-  reply.set_floor_seq(registry_.core().catalogue().floors().Floor(file.shard));
+  reply.set_floor_seq(registry_.core().catalogue().WrittenFloor(file.shard));
   respond(reply.SerializeAsString());
   driver_->DoWork();  // a new file starts in this very turn
 }
@@ -279,7 +279,7 @@ void SchedulerAgent::AnswerProgress(const std::string& bytes, rpc::Responder res
     return respond(InvalidArgumentError("shard is " + std::to_string(request->shard())));
   }
   const ShardId shard = stream::ShardOf(*request);
-  disk_.Read(shard, registry_.core().catalogue().floors().Floor(shard), request->from_seq(),
+  disk_.Read(shard, registry_.core().catalogue().WrittenFloor(shard), request->from_seq(),
              std::clamp(request->files_max(), 1, kProgressFilesMax),
              scope_.Bind([respond = std::move(respond)](Result<ShardProgress> progress) mutable {
                if (!progress.ok()) return respond(progress.status());
@@ -317,7 +317,7 @@ void SchedulerAgent::ListShard(const ShardId& shard) {
   disk_.List(shard, work_scope_.Bind([this, shard](const Result<DiskProgress::Listing>& listing) {
     if (listing.ok()) {
       check_->OnListed(shard, *listing);
-      const int64_t recorded = registry_.core().catalogue().floors().Floor(shard);
+      const int64_t recorded = registry_.core().catalogue().WrittenFloor(shard);
       driver_->core().OnListing(loop_.Now(), shard, std::max(listing->floor, recorded),
                                 listing->stems, driver_->effects());
       retention_->OnFiles(shard, listing->stems, true);
@@ -363,7 +363,7 @@ void SchedulerAgent::OnPeerProgress(const ShardId& shard, const std::string& cel
     driver_->core().OnProgressFailed(loop_.Now(), shard, cell);
     return driver_->DoWorkSoon();
   }
-  disk_.Read(shard, registry_.core().catalogue().floors().Floor(shard), from_seq, kProgressFilesMax,
+  disk_.Read(shard, registry_.core().catalogue().WrittenFloor(shard), from_seq, kProgressFilesMax,
              scope_.Bind(
                  [this, shard, cell, there = std::move(*there)](const Result<ShardProgress>& here) {
                    SchedulerCore& core = driver_->core();
