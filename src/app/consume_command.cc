@@ -173,7 +173,7 @@ int Consume(ConsumeOptions& options) {
   Status error;
   std::string out;
   MonotonicTime last = ReadMonotonicClock();
-  bool done = false, complained = false;
+  bool done = false, complained = false, was_busy = false;
   while (!done && error.ok() && !Interrupted()) {
     const auto batch = (*consumer)->Poll(Duration::Millis(100));
     if (!batch.ok()) {
@@ -209,7 +209,10 @@ int Consume(ConsumeOptions& options) {
       complained = false;
       continue;
     }
-    const double idle_s = (now - last).seconds() - (Busy(**consumer) ? kBusyMax.seconds() : 0);
+    // What it waited for may be there from now on, and is to be read first.
+    const bool busy = Busy(**consumer);
+    if (std::exchange(was_busy, busy) && !busy) last = now;
+    const double idle_s = (now - last).seconds() - (busy ? kBusyMax.seconds() : 0);
     if (options.until_idle_s > 0 && idle_s >= options.until_idle_s) {
       done = true;
       if (std::string what = Unreadable(**consumer); !what.empty()) error = UnavailableError(what);

@@ -10,17 +10,23 @@
 namespace tailcast::producer {
 
 Status Intake::Room(const Shard& shard, int32_t number, int64_t bytes) const {
+  std::string full;
   if (shard.messages >= options_.buffer_messages_max) {
-    return ResourceExhaustedError("shard " + std::to_string(number) + ": " +
-                                  std::to_string(shard.messages) +
-                                  " messages wait for the primary layer, as many as may "
-                                  "(buffer_messages_max)");
+    full = std::to_string(shard.messages) +
+           " messages wait for the primary layer, as many as may (buffer_messages_max)";
+  } else if (shard.bytes > 0 && shard.bytes + bytes > options_.buffer_bytes_max) {
+    full = std::to_string(shard.bytes) + " bytes wait for the primary layer, the limit is " +
+           std::to_string(options_.buffer_bytes_max) + " (buffer_bytes_max)";
+  } else {
+    return OkStatus();
   }
-  if (shard.bytes == 0 || shard.bytes + bytes <= options_.buffer_bytes_max) return OkStatus();
-  return ResourceExhaustedError("shard " + std::to_string(number) + ": " +
-                                std::to_string(shard.bytes) +
-                                " bytes wait for the primary layer, the limit is " +
-                                std::to_string(options_.buffer_bytes_max) + " (buffer_bytes_max)");
+  if (!shard.trouble.ok()) full += ": " + shard.trouble.message();
+  return ResourceExhaustedError("shard " + std::to_string(number) + ": " + full);
+}
+
+void Intake::SetTrouble(int32_t number, const Status& why) {
+  const std::lock_guard lock(mutex_);
+  shards_.at(number).trouble = why;
 }
 
 Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view bytes, AckCallback ack,

@@ -64,6 +64,8 @@ class Intake {
   Batch Take(int32_t shard);
   // Loop only. The shard takes no more, and says why (Ok: it was closed); the first reason stays.
   void Stop(int32_t shard, const Status& why);
+  // Loop only. Why nothing is acknowledged now (Ok: it is): said to who finds no room.
+  void SetTrouble(int32_t shard, const Status& why);
   // Any thread. Set once it was stopped, or something of it was not durable: why.
   std::optional<Status> stopped(int32_t shard) const;
   // After acknowledgements: wakes who waits.
@@ -78,6 +80,7 @@ class Intake {
     int64_t bytes = 0;     // taken and not acknowledged
     int64_t messages = 0;  // the same
     std::optional<Status> stopped;
+    Status trouble;
   };
   Status Room(const Shard& shard, int32_t number, int64_t bytes) const;
   void OnAcknowledged(Shard& shard, int64_t bytes, AckOutcome outcome);

@@ -79,6 +79,17 @@ TEST_F(IntakeTest, BytesCountUntilTheyAreAcknowledged) {
   EXPECT_EQ(intake.totals().buffered_bytes, 3);
 }
 
+TEST_F(IntakeTest, WhoFindsNoRoomHearsWhy) {
+  ASSERT_TRUE(Add("abcd").ok());
+  intake.SetTrouble(0, ResourceExhaustedError("the shard keeps what it may"));
+  ASSERT_TRUE(Add("efgh").ok());
+  const Status full = Add("ijkl").status();
+  EXPECT_TRUE(IsResourceExhausted(full));
+  EXPECT_THAT(full.message(), HasSubstr("buffer_bytes_max): the shard keeps what it may"));
+  intake.SetTrouble(0, OkStatus());
+  EXPECT_THAT(Add("ijkl").status().message(), ::testing::EndsWith("(buffer_bytes_max)"));
+}
+
 TEST_F(IntakeTest, AnEmptyBufferTakesAnything) {
   ASSERT_TRUE(Add(std::string(100, 'x'), Kind::kRaw).ok());
   EXPECT_TRUE(IsResourceExhausted(Add("a").status()));

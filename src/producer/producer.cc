@@ -6,6 +6,8 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "tailcast/base/check.h"
@@ -298,9 +300,11 @@ class Producer::Impl {
   ProducerAgent::Hooks MakeHooks(int32_t number) {
     ProducerAgent::Hooks hooks;
     hooks.on_progress = scope_.Bind([this, number] { Feed(number); });
-    if (options_.on_trouble) {
-      hooks.on_trouble = scope_.Bind([this](const Status& why) { options_.on_trouble(why); });
-    }
+    hooks.on_trouble = scope_.Bind([this, number](const Status& why) {
+      intake_.SetTrouble(number, why);
+      troubled_.insert(number);
+      if (options_.on_trouble) options_.on_trouble(why);
+    });
     if (session_) {
       hooks.notify = scope_.Bind([this](const FileEvent& event, Callback<void(Status)> done) {
         NotifyScheduler(session_->cell(), scope_, event, std::move(done));
@@ -313,6 +317,7 @@ class Producer::Impl {
   void Feed(int32_t number) {
     ProducerAgent& agent = *agents_.at(number);
     if (agent.state() == ProducerAgent::State::kStopped) intake_.Stop(number, agent.status());
+    if (agent.trouble().ok() && troubled_.erase(number) > 0) intake_.SetTrouble(number, OkStatus());
     Batch batch = intake_.Take(number);
     if (const auto stopped = intake_.stopped(number)) {
       Fail(batch, *stopped);
@@ -388,6 +393,7 @@ class Producer::Impl {
   std::unique_ptr<LoopThread> thread_;  // fixed once open; null over a caller's ports
   EventLoop* loop_ = nullptr;
   std::unique_ptr<session::Session> session_;                 // loop only
+  std::set<int32_t> troubled_;                                // loop only
   int64_t shard_bytes_max_ = 0, roll_bytes_ = 0;              // loop only; 0: none, as the options
   std::unique_ptr<cell::StreamWatch> watch_;                  // loop only
   std::map<int32_t, std::unique_ptr<ProducerAgent>> agents_;  // loop only; the keys are fixed

@@ -461,6 +461,43 @@ TEST_F(ProducerCoreTest, ClosingWhileARollOverIsUnderWayGoesOnInTheNextFile) {
   EXPECT_EQ(DoWork().seal, (stream::Seal{{4, 32}}));
 }
 
+TEST_F(ProducerCoreTest, WithoutRoomMessagesWaitAndTheReasonIsKnown) {
+  Opened(one);
+  Deliver("twelve bytes");
+  ASSERT_TRUE(DoWork().open);
+  core.OnFull(ResourceExhaustedError("no room"));
+  EXPECT_TRUE(IsResourceExhausted(core.trouble()));
+  ASSERT_TRUE(Publish("x").ok());
+  core.Close(At(0), Duration::Seconds(1));
+  EXPECT_FALSE(DoWork(5000).seal) << "what is not durable is waited for, however long";
+  Opened(two, {{one, {{12, 32}}}});
+  EXPECT_TRUE(core.trouble().ok());
+  EXPECT_TRUE(DoWork().append.data);
+}
+
+TEST_F(ProducerCoreTest, WhoClosesWithoutRoomForAnotherFileNeedsNone) {
+  Opened(one);
+  Deliver("twelve bytes");
+  ASSERT_TRUE(DoWork().open);
+  core.Close(At(0), Duration::Seconds(1));
+  EXPECT_FALSE(DoWork().seal) << "the next file may come";
+  core.OnFull(ResourceExhaustedError("no room"));
+  const Work work = DoWork();
+  ASSERT_TRUE(work.seal);
+  EXPECT_EQ(*work.seal, (stream::Seal{{12, 32}}));
+  EXPECT_EQ(core.state(), State::kSealed);
+  EXPECT_TRUE(DoWork(0, true).leave);
+}
+
+TEST_F(ProducerCoreTest, AnErrorOfThePrimaryLayerIsNotLackOfRoom) {
+  Opened(one);
+  Deliver("twelve bytes");
+  ASSERT_TRUE(DoWork().open);
+  core.OnFull(ResourceExhaustedError("no room"));
+  core.OnOpenFailed(UnavailableError("no disk"), At(0));
+  EXPECT_TRUE(IsUnavailable(core.trouble()));
+}
+
 TEST_F(ProducerCoreTest, AStepThatNoStateKnowsIsOurOwnBug) {
   Opened(one);
   EXPECT_DEATH(Opened(one), "from state");

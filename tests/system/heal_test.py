@@ -4,7 +4,6 @@ import os
 import pathlib
 import re
 import time
-import unittest
 
 from harness import TIME_FACTOR, SystemTest, Up, main, run
 
@@ -27,29 +26,32 @@ def wait(condition, timeout):
 
 
 class Heal(SystemTest):
+    """One deployment with a stream for each kind of damage: the rounds of looks go on for all of them at once."""
+
+    STREAMS = ("removed", "cut", "lost")
+
     def setUp(self):
         self.up = Up(TWO_CELLS, "--caches", "1", "--readers", "1", "--writers", "1")
         self.addCleanup(self.up.close)
-        code, _, err = run("stream", "create", "--dir", self.up.dir, "--stream", "s", "--cluster", "here")
-        self.assertEqual(code, 0, err)
-        self.expected = b""
-        for _ in range(3):  # each producer makes a file
-            code, _, err = run("produce", "--dir", self.up.dir, "--stream", "s", stdin=MESSAGES)
+        for stream in self.STREAMS:
+            code, _, err = run("stream", "create", "--dir", self.up.dir, "--stream", stream, "--cluster", "here")
             self.assertEqual(code, 0, err)
-            self.expected += MESSAGES
-            self.assertTrue(wait(lambda: self.consume("there")[:2] == (0, self.expected), 20))
+            for _ in range(3):  # each producer makes a file
+                code, _, err = run("produce", "--dir", self.up.dir, "--stream", stream, stdin=MESSAGES)
+                self.assertEqual(code, 0, err)
+            self.assertTrue(wait(lambda s=stream: self.consume("there", s)[:2] == (0, 3 * MESSAGES), 20))
 
-    def consume(self, cell):
-        return run("consume", "--dir", self.up.dir, "--cluster", cell, "--stream", "s", "--until-idle", "0.5")
+    def consume(self, cell, stream):
+        return run("consume", "--dir", self.up.dir, "--cluster", cell, "--stream", stream, "--until-idle", "0.5")
 
-    def pair(self, cell, seq):
-        files = sorted(pathlib.Path(self.up.dir, cell, "store").glob(f"streams/s/*/00000/{seq:010d}-*"))
+    def pair(self, cell, stream, seq):
+        files = sorted(pathlib.Path(self.up.dir, cell, "store").glob(f"streams/{stream}/*/00000/{seq:010d}-*"))
         self.assertEqual(len(files), 2, files)
         return files
 
-    def remove(self, cell, seq):
+    def remove(self, cell, stream, seq):
         """Its names, and the hidden ones: all that `rm -r` of the folder would remove of it."""
-        for name in self.pair(cell, seq):
+        for name in self.pair(cell, stream, seq):
             inode = name.stat().st_ino
             for entry in name.parent.iterdir():
                 if entry.is_file() and (entry.stat().st_ino == inode or entry.name.startswith(f".{name.name}.")):
@@ -60,49 +62,50 @@ class Heal(SystemTest):
         for pid in self.up.pids(cell, "cache").values():
             os.kill(pid, 9)
 
-    def said(self, cell):
+    def said(self, cell, stream):
         """The line of `status` about the stream in the cell."""
         code, out, err = run("status", "--dir", self.up.dir)
         self.assertEqual(code, 0, err)
         block = re.split(r"(?m)^(?=\S)", out.decode())
         text = next(b for b in block if b.startswith(cell + " "))
-        return next(line for line in text.splitlines() if line.startswith("  stream s/0"))
+        return next(line for line in text.splitlines() if line.startswith(f"  stream {stream}/0"))
 
-    def check_heals(self, words):
-        self.forget_caches("there")
-        code, out, err = self.consume("there")
-        self.assertTrue(code == 1 or out == self.expected, "an end that is none: " + err)
-        self.assertTrue(wait(lambda: "lacks file" in self.said("there"), ROUNDS), self.said("there"))
-        self.assertTrue(wait(lambda: self.consume("there")[:2] == (0, self.expected), ROUNDS),
-                        self.consume("there")[2])
-        self.assertTrue(wait(lambda: "0 B behind the source" in self.said("there"), ROUNDS), self.said("there"))
-        log = pathlib.Path(self.up.dir, "there", "log", "scheduler.log").read_text()
-        self.assertRegex(log, words)
-        above = pathlib.Path(self.up.dir, "here", "log", "scheduler.log").read_text()
-        self.assertIn("cell there lacks file 2 of s/0, which it had: copying it again", above)
+    def wait_for_words(self, cell, stream, words):
+        self.assertTrue(wait(lambda: words in self.said(cell, stream), ROUNDS), self.said(cell, stream))
 
-    def test_a_removed_file_comes_back_from_the_cell_above(self):
-        self.remove("there", 2)
-        self.assertIn("lacks file 2", self.said("there"), "at once: the folder shows it")
-        self.check_heals("cell there lacks file 2 of s/0")
+    def wait_for_log(self, cell, words):
+        log = pathlib.Path(self.up.dir, cell, "log", "scheduler.log")
+        self.assertTrue(wait(lambda: re.search(words, log.read_text()), ROUNDS), f"{words}: {log.read_text()}")
 
-    def test_a_cut_file_is_set_aside_and_comes_back(self):
-        data = self.pair("there", 2)[0]
+    def test_what_a_cell_lost_comes_back_and_what_the_source_lost_is_said(self):
+        self.remove("there", "removed", 2)
+        self.assertIn("lacks file 2", self.said("there", "removed"), "at once: the folder shows it")
+        data = self.pair("there", "cut", 2)[0]
         os.truncate(data, 4096 + 1000)
-        self.check_heals(r"cell there lacks file 2 \(damaged\) of s/0")
+        self.remove("here", "lost", 2)
+        self.forget_caches("there")
+        self.forget_caches("here")
+        for stream in ("removed", "cut"):
+            code, out, err = self.consume("there", stream)
+            self.assertTrue(code == 1 or out == 3 * MESSAGES, f"an end that is none, after {len(out)} of {3 * len(MESSAGES)} bytes, code {code}: {err}")
+
+        # Both cells say what there was, and it comes back.
+        self.wait_for_log("there", "cell there lacks file 2 of removed/0")
+        self.wait_for_log("there", r"cell there lacks file 2 \(damaged\) of cut/0")
+        for stream in ("removed", "cut"):
+            self.wait_for_log("here", f"cell there lacks file 2 of {stream}/0, which it had: copying it again")
+            self.assertTrue(wait(lambda s=stream: self.consume("there", s)[:2] == (0, 3 * MESSAGES), ROUNDS),
+                            self.consume("there", stream)[2])
+            self.wait_for_words("there", stream, "0 B behind the source")
         self.assertTrue(list(data.parent.glob(".aside/" + data.name + "*")))
 
-    def test_what_the_source_lost_is_said_and_nobody_gets_around_it_in_silence(self):
-        self.remove("here", 2)
-        self.forget_caches("here")
-        self.assertTrue(wait(lambda: "lacks file 2: removed or damaged at the source" in self.said("here"), ROUNDS),
-                        self.said("here"))
-        code, out, err = self.consume("here")
+        # Nobody gets around what the source lost in silence; the other cell has it.
+        self.wait_for_words("here", "lost", "lacks file 2: removed or damaged at the source")
+        self.wait_for_log("here", "at the stream's source")
+        code, out, err = self.consume("here", "lost")
         self.assertEqual((code, out), (1, MESSAGES), err)
         self.assertIn("more was written", err)
-        log = pathlib.Path(self.up.dir, "here", "log", "scheduler.log")
-        self.assertTrue(wait(lambda: "at the stream's source" in log.read_text(), ROUNDS), log.read_text())
-        self.assertEqual(self.consume("there")[:2], (0, self.expected))
+        self.assertEqual(self.consume("there", "lost")[:2], (0, 3 * MESSAGES))
 
 
 if __name__ == "__main__":
