@@ -283,8 +283,7 @@ OpenEffect OpenCore::Weigh(const stream::ShardListing& listing, WallTime now) {
       listing.pairs().empty() ? head_ : listing.pairs().begin()->second.stem;
   // As the scheduler counts them, who sees the head as the file that is open: or else each would
   // wait for the other.
-  const int64_t kept = head_.start_byte - oldest.start_byte +
-                       (head_.start_number - oldest.start_number) * kIndexRecordSize;
+  const int64_t kept = stream::BytesBetween(oldest, head_);
   if (bytes_max_ == 0 || kept <= bytes_max_ || listing.last() > head_.seq) return Name(now);
   step_ = Step::kFull;
   return {.kind = Kind::kFull,

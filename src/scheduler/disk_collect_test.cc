@@ -2,8 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tailcast/sim/sim_loop.h"
-#include "tailcast/storage/fake_store.h"
+#include "tailcast/scheduler/disk_testing.h"
 #include "tailcast/stream/shard_listing.h"
 
 namespace tailcast::scheduler {
@@ -14,25 +13,15 @@ using stream::Part;
 using stream::ShardDir;
 using stream::ShardId;
 using stream::Stem;
-using stream::StreamIncarnation;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-class DiskCollectTest : public ::testing::Test {
+class DiskCollectTest : public DiskTest {
  protected:
-  const stream::StreamId flights_{"flights", StreamIncarnation{7}};
-  const stream::StreamId prices_{"prices", StreamIncarnation{8}};
   const ShardId shard_{flights_, 0}, other_{prices_, 3};
 
   static std::string Name(int64_t seq, Part part) {
     return stream::FileName(Stem{seq, seq, seq * 100, seq}, part);
-  }
-  std::unique_ptr<storage::AppendFile> Create(const ShardId& shard, const std::string& name) {
-    std::unique_ptr<storage::AppendFile> file;
-    store_.CreateExclusive(ShardDir(shard), name, name,
-                           scope_.Bind([&](auto made) { file = std::move(*made); }));
-    EXPECT_TRUE(time_.RunUntil([&] { return file != nullptr; }, Duration::Seconds(10)));
-    return file;
   }
   void CreatePairs(const ShardId& shard, int64_t from, int64_t to) {
     for (int64_t seq = from; seq <= to; ++seq) {
@@ -54,13 +43,7 @@ class DiskCollectTest : public ::testing::Test {
     return names;
   }
 
-  sim::VirtualTime time_{1};
-  std::unique_ptr<sim::SimLoop> disk_loop_ = time_.MakeLoop("disk");
-  std::unique_ptr<sim::SimLoop> loop_ = time_.MakeLoop("scheduler");
-  storage::FakeDisk disk_{disk_loop_.get(), 1};
-  storage::FakeStore store_{&disk_, loop_.get()};
   std::unique_ptr<DiskCollect> collect_ = std::make_unique<DiskCollect>(*loop_, store_);
-  Scope scope_;
 };
 
 TEST_F(DiskCollectTest, WhatIsBelowTheFloorGoesAndTheMarkerSaysSo) {

@@ -1,39 +1,21 @@
 #include "tailcast/scheduler/disk_reclaim.h"
 
 #include "gtest/gtest.h"
-#include "tailcast/sim/sim_loop.h"
-#include "tailcast/storage/fake_store.h"
+#include "tailcast/scheduler/disk_testing.h"
 
 namespace tailcast::scheduler {
 namespace {
 
 using stream::ShardDir;
 using stream::ShardId;
-using stream::StreamIncarnation;
 
-class DiskReclaimTest : public ::testing::Test {
+class DiskReclaimTest : public DiskTest {
  protected:
-  const stream::StreamId flights_{"flights", StreamIncarnation{7}};
-  const stream::StreamId prices_{"prices", StreamIncarnation{8}};
-
-  std::unique_ptr<storage::AppendFile> Create(const ShardId& shard, const std::string& name) {
-    std::unique_ptr<storage::AppendFile> file;
-    store_.CreateExclusive(ShardDir(shard), name, name,
-                           scope_.Bind([&](auto made) { file = std::move(*made); }));
-    EXPECT_TRUE(time_.RunUntil([&] { return file != nullptr; }, Duration::Seconds(10)));
-    return file;
-  }
   size_t Files(const ShardId& shard) { return disk_.PeekNames(ShardDir(shard)).size(); }
   bool RunUntilDone(size_t count) {
     return time_.RunUntil([&] { return done_.size() == count; }, Duration::Seconds(60));
   }
 
-  sim::VirtualTime time_{1};
-  std::unique_ptr<sim::SimLoop> disk_loop_ = time_.MakeLoop("disk");
-  std::unique_ptr<sim::SimLoop> loop_ = time_.MakeLoop("scheduler");
-  storage::FakeDisk disk_{disk_loop_.get(), 1};
-  storage::FakeStore store_{&disk_, loop_.get()};
-  Scope scope_;
   std::vector<stream::StreamId> done_;
   DiskReclaim reclaim_{*loop_, store_, {}, [this](const auto& stream) { done_.push_back(stream); }};
 };

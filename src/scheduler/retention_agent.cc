@@ -71,7 +71,6 @@ void RetentionAgent::Sweep() {
 
 void RetentionAgent::Tick() {
   tick_.After(options_.core.tick, scope_.Bind([this] { Tick(); }));
-
   DoWork();
   Export();
 }

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "tailcast/base/fault_point.h"
-#include "tailcast/stream/index_record.h"
 #include "tailcast/stream/message_ids.h"
+#include "tailcast/stream/shard_listing.h"
 
 namespace tailcast::scheduler {
 namespace {
@@ -16,12 +16,6 @@ using stream::StreamId;
 
 FAULT_POINT(kUnknownIsDone, "scheduler.unknown_is_done",
             "a cell that has not said what it lacks lacks nothing");
-
-// Bytes of the files from `from` up to the beginning of `to`.
-int64_t BytesBetween(const Stem& from, const Stem& to) {
-  return to.start_byte - from.start_byte +
-         (to.start_number - from.start_number) * stream::kIndexRecordSize;
-}
 
 }  // namespace
 
@@ -205,7 +199,7 @@ void RetentionCore::FindWanted(const ShardId& id, const v1::Retention& retention
   auto file = shard.files.begin();
   for (auto after = std::next(file); after != shard.files.end(); file = after++) {
     const bool over = retention.shard_bytes_max() > 0 &&
-                      BytesBetween(file->second, newest) > retention.shard_bytes_max();
+                      stream::BytesBetween(file->second, newest) > retention.shard_bytes_max();
     const bool old =
         retention.age_max_us() > 0 && wall - WallTime::FromMicros(after->second.created_us) > age;
     if (!over && !old && after->first > floors_.Trimmed(id)) break;

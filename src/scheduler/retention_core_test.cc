@@ -64,6 +64,18 @@ class RetentionCoreTest : public ::testing::Test {
     *all.Add() = config_;
     core.OnStreams(all);
   }
+  void Keep(int64_t bytes, bool drop = false) {
+    config_.mutable_retention()->set_shard_bytes_max(bytes);
+    config_.mutable_retention()->set_drop(drop);
+    Configure();
+  }
+  // Up to `newest`, and all cells have them.
+  void ProduceForAll(int64_t newest) {
+    Produce(newest);
+    Work();
+    Answer("eu", newest);
+    Answer("asia", newest);
+  }
   RetentionEffects& Work() {
     last_ = RetentionEffects();
     core_.DoWork(now_, wall_, last_);
@@ -139,12 +151,8 @@ TEST_F(RetentionCoreTest, TheNewestFileStaysHoweverOld) {
 }
 
 TEST_F(RetentionCoreTest, SizeCountsClosedFiles) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  Configure();
-  Produce(6);
-  Work();
-  Answer("eu", 6);
-  Answer("asia", 6);
+  Keep(5000);
+  ProduceForAll(6);
   EXPECT_TRUE(Work().empty()) << "five closed files are 5,000 bytes";
   Produce(8);
   now_ = now_ + Duration::Seconds(2);
@@ -154,8 +162,7 @@ TEST_F(RetentionCoreTest, SizeCountsClosedFiles) {
 
 // The answer for the next file that will go is asked for before that one is wanted away.
 TEST_F(RetentionCoreTest, ItIsKnownBeforeItIsWanted) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  Configure();
+  Keep(5000);
   Produce(6);
   Work();
   EXPECT_TRUE(Answer("eu", 6));
@@ -166,12 +173,8 @@ TEST_F(RetentionCoreTest, ItIsKnownBeforeItIsWanted) {
 }
 
 TEST_F(RetentionCoreTest, CellsAreToldTheFloorUntilTheyHaveRecordedIt) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  Configure();
-  Produce(6);
-  Work();
-  Answer("eu", 6);
-  Answer("asia", 6);
+  Keep(5000);
+  ProduceForAll(6);
   Produce(7);
   Work();
   auto asks = core_.TakeAsks(now_, "eu");
@@ -189,9 +192,7 @@ TEST_F(RetentionCoreTest, CellsAreToldTheFloorUntilTheyHaveRecordedIt) {
 }
 
 TEST_F(RetentionCoreTest, WhoHadNoTimeToLookIsAskedAgainAtOnce) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  config_.mutable_retention()->set_drop(true);
-  Configure();
+  Keep(5000, true);
   Produce(20);
   Work();
   Answer("asia", 20);
@@ -205,12 +206,8 @@ TEST_F(RetentionCoreTest, WhoHadNoTimeToLookIsAskedAgainAtOnce) {
 }
 
 TEST_F(RetentionCoreTest, AFloorThatIsNotDurableIsToldToNobody) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  Configure();
-  Produce(6);
-  Work();
-  Answer("eu", 6);
-  Answer("asia", 6);
+  Keep(5000);
+  ProduceForAll(6);
   Produce(7);
   RetentionEffects effects;
   core_.DoWork(now_, wall_, effects);
@@ -224,8 +221,7 @@ TEST_F(RetentionCoreTest, AFloorThatIsNotDurableIsToldToNobody) {
 }
 
 TEST_F(RetentionCoreTest, BlockWaitsForWhoLacksAFile) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  Configure();
+  Keep(5000);
   Produce(20);
   Work();
   Answer("eu", 20);
@@ -242,9 +238,7 @@ TEST_F(RetentionCoreTest, BlockWaitsForWhoLacksAFile) {
 }
 
 TEST_F(RetentionCoreTest, DropLeavesOutWhoLacksAFileAndRaisesTheFloorInOneStep) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  config_.mutable_retention()->set_drop(true);
-  Configure();
+  Keep(5000, true);
   Produce(20);
   Work();
   EXPECT_TRUE(last_.empty()) << "nobody has been asked";
@@ -267,9 +261,7 @@ TEST_F(RetentionCoreTest, DropLeavesOutWhoLacksAFileAndRaisesTheFloorInOneStep) 
 }
 
 TEST_F(RetentionCoreTest, DropDoesNotWaitForWhoIsSilent) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  config_.mutable_retention()->set_drop(true);
-  Configure();
+  Keep(5000, true);
   Produce(20);
   Work();
   Answer("eu", 20);
@@ -284,9 +276,7 @@ TEST_F(RetentionCoreTest, DropDoesNotWaitForWhoIsSilent) {
 
 // As long as another one holds the floor, nothing would be won by it.
 TEST_F(RetentionCoreTest, NobodyIsLeftOutWhileTheFloorStaysAllTheSame) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  config_.mutable_retention()->set_drop(true);
-  Configure();
+  Keep(5000, true);
   Produce(20);
   Work();
   Answer("asia", 1);
@@ -314,12 +304,8 @@ TEST_F(RetentionCoreTest, NoShardWaitsBehindThoseThatAreDueAgain) {
 }
 
 TEST_F(RetentionCoreTest, AStreamThatIsGoneIsForgotten) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  Configure();
-  Produce(20);
-  Work();
-  Answer("eu", 20);
-  Answer("asia", 20);
+  Keep(5000);
+  ProduceForAll(20);
   core_.OnStreams({});
   EXPECT_TRUE(core_.empty());
   RetentionEffects effects;
@@ -383,10 +369,7 @@ TEST_F(RetentionCoreTest, ItsOwnStallIsNobodysAbsence) {
 TEST_F(RetentionCoreTest, ATrimGoesWithoutAnyLimit) {
   floors_.Trim(shard_, 8);
   Configure();
-  Produce(20);
-  Work();
-  Answer("eu", 20);
-  Answer("asia", 20);
+  ProduceForAll(20);
   Work();
   EXPECT_EQ(floor(), 8);
 }
@@ -406,8 +389,7 @@ TEST_F(RetentionCoreTest, NothingBeyondAHoleIsJudged) {
 }
 
 TEST_F(RetentionCoreTest, WhoComesIntoTheTreeIsAMemberAndWhoLeavesItIsNot) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  Configure();
+  Keep(5000);
   Produce(20);
   Work();
   Answer("eu", 20);
@@ -425,12 +407,8 @@ TEST_F(RetentionCoreTest, WhoComesIntoTheTreeIsAMemberAndWhoLeavesItIsNot) {
 
 // It has lost its disk, and says so: what it had once does not count.
 TEST_F(RetentionCoreTest, WhoHasLessThanBeforeIsWaitedForAgain) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  Configure();
-  Produce(6);
-  Work();
-  Answer("eu", 6);
-  Answer("asia", 6);
+  Keep(5000);
+  ProduceForAll(6);
   Produce(7);
   Work();
   EXPECT_EQ(floor(), 2);
@@ -448,8 +426,7 @@ TEST_F(RetentionCoreTest, WhoHasLessThanBeforeIsWaitedForAgain) {
 
 // After a restart everything is asked anew.
 TEST_F(RetentionCoreTest, WhatIsNotKnownIsNeeded) {
-  config_.mutable_retention()->set_shard_bytes_max(5000);
-  Configure();
+  Keep(5000);
   Produce(6);
   Answer("eu", 6);
   Answer("asia", 6);

@@ -38,6 +38,10 @@ std::optional<Seal> SealBetween(const Stem& stem, const Stem& next) {
   return Seal{{data, messages * kIndexRecordSize}};
 }
 
+int64_t BytesBetween(const Stem& from, const Stem& to) {
+  return to.start_byte - from.start_byte + (to.start_number - from.start_number) * kIndexRecordSize;
+}
+
 Result<ShardListing> ShardListing::Parse(const std::vector<storage::DirEntry>& entries) {
   ShardListing listing;
   for (const storage::DirEntry& entry : entries) {

@@ -53,6 +53,9 @@ class ShardListing {
 // The end of file n from the stems of n and n + 1. nullopt if they contradict each other.
 std::optional<Seal> SealBetween(const Stem& stem, const Stem& next);
 
+// What the files from `from` up to the one before `to` take, data and index: what retention counts.
+int64_t BytesBetween(const Stem& from, const Stem& to);
+
 // "0000000012.floor": retention writes it before it deletes anything below `seq`.
 std::string FloorName(int64_t seq);
 std::optional<int64_t> ParseFloorName(std::string_view name);
