@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tailcast/app/command.h"
+#include "tailcast/base/free_memory.h"
 #include "tailcast/base/log.h"
 #include "tailcast/base/metrics_http.h"
 #include "tailcast/base/rng.h"
@@ -75,6 +76,7 @@ int RunProcess(const RunOptions& options) {
   auto steps = StepLog::FromEnvironment(config->cell, config->name);
   if (!steps.ok()) return Fail(steps.status());
   ThreadLoop loop;
+  const FreeMemoryKeeper free_memory(loop);
   auto store = storage::OpenStore(&loop, config->StoreUrl(), steps->get());
   if (!store.ok()) return Fail(store.status());
   std::unique_ptr<MetricsServer> metrics;

@@ -14,6 +14,9 @@ namespace {
 constexpr int64_t kLengthMax = INT64_MAX / 8;
 constexpr int64_t kWindowBytesMax = int64_t{1} << 30;
 bool IsLength(int64_t bytes) { return bytes >= 0 && bytes <= kLengthMax; }
+bool IsWindow(int64_t bytes, int64_t chunk_size) {
+  return bytes >= chunk_size && bytes <= kWindowBytesMax;
+}
 }  // namespace
 
 CopyCore::CopyCore(CopyOptions options, Layer layer, int64_t chunk_size, bool fresh)
@@ -39,8 +42,8 @@ Status CopyCore::OnSource(const SourceLengths& s) {
 }
 
 Status CopyCore::OnOpened(int64_t data_length, int64_t index_length, int64_t window_bytes) {
-  if (opened_ || !IsLength(data_length) || !IsLength(index_length) || window_bytes < chunk_size_ ||
-      window_bytes > kWindowBytesMax ||
+  if (opened_ || !IsLength(data_length) || !IsLength(index_length) ||
+      !IsWindow(window_bytes, chunk_size_) ||
       (layer_ == Layer::kPrimary && index_length % stream::kIndexRecordSize != 0)) {
     return InvalidArgumentError("the writer opened with (" + std::to_string(data_length) + ", " +
                                 std::to_string(index_length) + "), window " +
@@ -55,7 +58,11 @@ Status CopyCore::OnOpened(int64_t data_length, int64_t index_length, int64_t win
   return OkStatus();
 }
 
-Status CopyCore::OnProgress(int64_t data_length, int64_t index_length) {
+Status CopyCore::OnProgress(int64_t data_length, int64_t index_length, int64_t window_bytes) {
+  if (window_bytes != 0 && !IsWindow(window_bytes, chunk_size_)) {
+    return InvalidArgumentError("the writer's progress has a window of " +
+                                std::to_string(window_bytes) + " bytes");
+  }
   const int64_t lengths[] = {data_length, index_length};
   for (int p = 0; p < stream::kParts; ++p) {
     if (!opened_ || !IsLength(lengths[p])) {
@@ -65,6 +72,7 @@ Status CopyCore::OnProgress(int64_t data_length, int64_t index_length) {
     }
     OnWritten(parts_[p], lengths[p]);
   }
+  if (window_bytes != 0) window_bytes_ = window_bytes;
   MaybeJump();
   return OkStatus();
 }

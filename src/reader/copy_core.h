@@ -49,8 +49,9 @@ class CopyCore {
   Status OnSource(const SourceLengths& source);
   // The writer's first answer: what is there already. InvalidArgument: impossible values.
   Status OnOpened(int64_t data_length, int64_t index_length, int64_t window_bytes);
-  // Merges by maximum. InvalidArgument: impossible lengths, or before OnOpened.
-  Status OnProgress(int64_t data_length, int64_t index_length);
+  // Lengths merge by maximum; the window is from now on (0: as before). InvalidArgument: impossible
+  // values, or before OnOpened.
+  Status OnProgress(int64_t data_length, int64_t index_length, int64_t window_bytes);
 
   struct Read {
     uint64_t id = 0;

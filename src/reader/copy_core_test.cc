@@ -64,11 +64,11 @@ TEST(CopyCore, ItIsTheTurnOfWhoHoldsUpTheFirstMissingByte) {
       << "the writer can do nothing with what follows a hole";
   core.OnReadDone(first->id, 700);
   EXPECT_EQ(core.turn(Part::kData), Turn::kWriters);
-  ASSERT_TRUE(core.OnProgress(700, 0).ok());
+  ASSERT_TRUE(core.OnProgress(700, 0, 0).ok());
   EXPECT_EQ(core.turn(Part::kData), Turn::kSources);
   const auto rest = core.NextRead();
   core.OnReadDone(rest->id, rest->to);
-  ASSERT_TRUE(core.OnProgress(2000, 0).ok());
+  ASSERT_TRUE(core.OnProgress(2000, 0, 0).ok());
   EXPECT_EQ(core.turn(Part::kData), Turn::kNobodys);
   EXPECT_EQ(core.turn(Part::kIndex), Turn::kNobodys);
   ASSERT_TRUE(core.OnSource(Source(2000, 0, 64)).ok());
@@ -117,10 +117,36 @@ TEST(CopyCore, TheWindowHoldsTheReaderBack) {
   }
   EXPECT_EQ(end, 2048);
   EXPECT_EQ(core.turn(Part::kData), CopyCore::Turn::kWriters);
-  ASSERT_TRUE(core.OnProgress(1000, 0).ok());
+  ASSERT_TRUE(core.OnProgress(1000, 0, 0).ok());
   const auto read = core.NextRead();
   ASSERT_TRUE(read);
   EXPECT_EQ(read->to, 3048);
+}
+
+TEST(CopyCore, TheWindowMayShrinkAndGrow) {
+  CopyCore core({.piece_bytes_max = 1000, .reads_max = 100}, Layer::kCache, kChunk, true);
+  const auto read_on = [&core] {
+    int64_t end = 0;
+    while (const auto read = core.NextRead()) {
+      end = read->to;
+      core.OnReadDone(read->id, read->to);
+    }
+    return end;
+  };
+  ASSERT_TRUE(core.OnSource(Source(1 << 20, 0)).ok());
+  ASSERT_TRUE(core.OnOpened(0, 0, 4096).ok());
+  EXPECT_EQ(read_on(), 4096);
+  ASSERT_TRUE(core.OnProgress(1024, 0, 1024).ok());
+  EXPECT_EQ(read_on(), 0) << "more than that is under way";
+  EXPECT_EQ(core.turn(Part::kData), CopyCore::Turn::kWriters);
+  ASSERT_TRUE(core.OnProgress(4096, 0, 1024).ok());
+  EXPECT_EQ(read_on(), 5120);
+  ASSERT_TRUE(core.OnProgress(5120, 0, 0).ok());
+  EXPECT_EQ(read_on(), 6144) << "as before";
+  ASSERT_TRUE(core.OnProgress(6144, 0, 8192).ok());
+  EXPECT_EQ(read_on(), 6144 + 8192);
+  EXPECT_FALSE(core.OnProgress(6144, 0, 1).ok()) << "less than a chunk";
+  EXPECT_FALSE(core.OnProgress(6144, 0, -1).ok());
 }
 
 TEST(CopyCore, ShortReadsAreReadAgain) {
@@ -151,7 +177,7 @@ TEST(CopyCore, ACacheOperationFarBehindAsksToJumpAndGoesOnWhereTheWriterWent) {
   const auto early = core.NextRead();
   ASSERT_TRUE(early);
   EXPECT_EQ(early->from, 0) << "nothing waits for the answer, which may be that there is no jump";
-  ASSERT_TRUE(core.OnProgress(20 * kChunk, 0).ok());
+  ASSERT_TRUE(core.OnProgress(20 * kChunk, 0, 0).ok());
   EXPECT_EQ(core.OnReadDone(early->id, early->to), std::nullopt) << "jumped over";
   EXPECT_EQ(core.NextRead()->from, 20 * kChunk);
 }
@@ -161,15 +187,15 @@ TEST(CopyCore, AJumpIsAskedForAgainOnceTheSourceOrTheCopyHasMovedOn) {
   ASSERT_TRUE(core.OnSource(Source(50000, 0)).ok());
   ASSERT_TRUE(core.OnOpened(0, 0, 2048).ok());
   ASSERT_TRUE(core.TakeJump());
-  ASSERT_TRUE(core.OnProgress(3000, 0).ok());
+  ASSERT_TRUE(core.OnProgress(3000, 0, 0).ok());
   EXPECT_FALSE(core.TakeJump()) << "the primary downstream is as far behind";
   ASSERT_TRUE(core.OnSource(Source(52000, 0)).ok());
   EXPECT_TRUE(core.TakeJump());
-  ASSERT_TRUE(core.OnProgress(7999, 0).ok());
+  ASSERT_TRUE(core.OnProgress(7999, 0, 0).ok());
   EXPECT_FALSE(core.TakeJump());
-  ASSERT_TRUE(core.OnProgress(8000, 0).ok());
+  ASSERT_TRUE(core.OnProgress(8000, 0, 0).ok());
   EXPECT_TRUE(core.TakeJump());
-  ASSERT_TRUE(core.OnProgress(52000 - 2048 - 10000, 0).ok());
+  ASSERT_TRUE(core.OnProgress(52000 - 2048 - 10000, 0, 0).ok());
   EXPECT_FALSE(core.TakeJump()) << "near enough";
 }
 
@@ -179,7 +205,7 @@ TEST(CopyCore, AShortReadIsReadAgainFromTheChunkThatWasJumpedTo) {
   ASSERT_TRUE(core.OnOpened(0, 0, 2048).ok());
   const auto read = core.NextRead();
   EXPECT_EQ(core.OnReadDone(read->id, 300), 0);
-  ASSERT_TRUE(core.OnProgress(kChunk, 0).ok());
+  ASSERT_TRUE(core.OnProgress(kChunk, 0, 0).ok());
   const auto again = core.NextRead();
   ASSERT_TRUE(again);
   EXPECT_EQ(again->from, kChunk);
@@ -227,7 +253,7 @@ TEST(CopyCore, HeartbeatsFollowTheBytesTheyCover) {
 
 TEST(CopyCore, ImpossibleAnswersAreRefused) {
   CopyCore core({}, Layer::kPrimary, kChunk, false);
-  EXPECT_FALSE(core.OnProgress(1, 0).ok()) << "before it opened";
+  EXPECT_FALSE(core.OnProgress(1, 0, 0).ok()) << "before it opened";
   EXPECT_FALSE(core.OnOpened(-1, 0, 1 << 20).ok());
   EXPECT_FALSE(core.OnOpened(0, 31, 1 << 20).ok());
   EXPECT_FALSE(core.OnOpened(0, 0, 0).ok());
@@ -235,8 +261,8 @@ TEST(CopyCore, ImpossibleAnswersAreRefused) {
   EXPECT_FALSE(core.OnOpened(INT64_MAX, 0, 1 << 20).ok());
   EXPECT_TRUE(core.OnOpened(0, 0, 1 << 20).ok());
   EXPECT_FALSE(core.OnOpened(0, 0, 1 << 20).ok()) << "twice";
-  EXPECT_FALSE(core.OnProgress(-5, 0).ok());
-  EXPECT_FALSE(core.OnProgress(0, INT64_MAX).ok());
+  EXPECT_FALSE(core.OnProgress(-5, 0, 0).ok());
+  EXPECT_FALSE(core.OnProgress(0, INT64_MAX, 0).ok());
 }
 
 // Whatever the order of answers, short reads, takeovers and growth: every byte from the start (or
@@ -285,7 +311,7 @@ TEST(CopyCore, EveryByteIsSentInRandomRuns) {
       downstream = std::min<int64_t>(total, static_cast<int64_t>(got.find('.')));
       if (got.find('.') == std::string::npos) downstream = total;
       if (core.opened() && rng.Chance(0.3)) {
-        ASSERT_TRUE(core.OnProgress(downstream, 0).ok());
+        ASSERT_TRUE(core.OnProgress(downstream, 0, 0).ok());
       }
     }
   }

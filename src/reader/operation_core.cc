@@ -121,7 +121,8 @@ void OperationCore::OnReply(MonotonicTime now, const v1::CopyReply& reply, Effec
       break;
     }
     case v1::CopyReply::kProgress:
-      status = copy_.OnProgress(reply.progress().data_length(), reply.progress().index_length());
+      status = copy_.OnProgress(reply.progress().data_length(), reply.progress().index_length(),
+                                reply.progress().window_bytes());
       break;
     case v1::CopyReply::kSuperseded:
       superseding_term_ = stream::Term::Unpack(reply.superseded().term());

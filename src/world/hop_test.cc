@@ -129,6 +129,37 @@ TEST(HopTest, WithoutCachesEverythingArrivesByThePrimaryLayer) {
   ASSERT_TRUE(hop.time().RunUntil(arrived, Duration::Seconds(20)));
 }
 
+// A backlog of files and a slow disk: what waits in the writer's memory is bounded for all of them
+// together, and all of it arrives.
+TEST(HopTest, AWriterThatIsBehindHoldsNoMoreThanItsShare) {
+  HopOptions options;
+  options.cells = {"us", "eu"};
+  options.writers = 1;
+  options.chunk_size = 64 << 10;
+  options.writer.primary_buffer_bytes = 1 << 20;
+  Hop hop(options);
+  hop.CreateStream();
+  hop.world.cell("eu").disk->SetOptions({.request = {.base = Duration::Millis(100)}});
+  HandProducer producer(hop.world, "us", hop.shard(), options.chunk_size);
+  constexpr int kFiles = 6;
+  Truth truth;
+  for (int file = 1; file <= kFiles; ++file) {
+    producer.Roll();
+    for (int i = 0; i < 3; ++i) producer.Append(1 << 20);
+    truth[file] = {producer.data(), producer.index()};
+  }
+  const Process& writer = hop.world.process("eu", "writer-0");
+  int64_t most = 0;
+  const auto arrived = [&] {
+    most = std::max(most,
+                    writer.metrics.Value("tailcast_writer_buffered_bytes", {{"layer", "primary"}}));
+    return hop.Arrived(truth);
+  };
+  ASSERT_TRUE(hop.time().RunUntil(arrived, Duration::Seconds(120)));
+  EXPECT_GT(most, 1 << 20) << "it was behind";
+  EXPECT_LE(most, (1 << 20) + kFiles * (512 << 10));
+}
+
 // §3 Start Position, with this cell's primary far behind the source's as well: what was jumped over
 // is in this cell's primary layer at any moment.
 TEST(HopTest, ACacheCopyFarBehindJumpsNoFurtherThanThePrimaryOfItsCell) {

@@ -38,7 +38,10 @@ LayerView CacheOperationCore::layer() const {
   LayerView view;
   view.outstanding = static_cast<int>(batches_.size());
   if (!begun()) return view;
-  for (int p = 0; p < stream::kParts; ++p) view.written[p] = chunks_[p]->written_end();
+  for (int p = 0; p < stream::kParts; ++p) {
+    view.written[p] = chunks_[p]->written_end();
+    view.buffered_bytes += chunks_[p]->pending_bytes();
+  }
   return view;
 }
 
@@ -71,7 +74,7 @@ void CacheOperationCore::Begin(const Lengths& lengths, Effects& out) {
     context_.steps.Write("WriterStart", part,
                          {{"at", start[p]}, {"chunkSize", context_.operation.chunk_size}});
   }
-  life_.Opened({start, storage::Epoch::kNone, context_.options.cache_window_bytes}, out);
+  life_.Opened(start, storage::Epoch::kNone, out);
   out.push_back(DoWorkLater());
 }
 
@@ -84,6 +87,10 @@ void CacheOperationCore::OnBytes(MonotonicTime, Part part, int64_t position, std
 Status CacheOperationCore::Take(Part part, int64_t position, const std::string& bytes) {
   // Before `opened` only the reader of a fresh file sends, and that one began at once.
   if (!begun()) return InvalidArgumentError("bytes before `opened` of a known file");
+  const int64_t size = static_cast<int64_t>(bytes.size());
+  if (position >= 0 && position <= INT64_MAX - size) {
+    TAILCAST_RETURN_IF_ERROR(life_.CheckWindow(part, position + size));
+  }
   switch (chunks(part).Add(position, bytes)) {
     case ChunkWriterCore::AddOutcome::kTaken:
     case ChunkWriterCore::AddOutcome::kAlready:

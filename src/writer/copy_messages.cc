@@ -85,6 +85,7 @@ std::string Serialize(const SendProgress& progress) {
   auto* out = reply.mutable_progress();
   out->set_data_length(progress.lengths[0]);
   out->set_index_length(progress.lengths[1]);
+  out->set_window_bytes(progress.window_bytes);
   return reply.SerializeAsString();
 }
 

@@ -50,7 +50,7 @@ class CoreTest : public ::testing::Test {
       for (int p = 0; p < stream::kParts; ++p) operation.seal[p] = (*seal)[p];
     }
     core_.reset();
-    context_.reset(new CoreContext{options_, operation, stream::FileSteps(), counters_});
+    context_.reset(new CoreContext{options_, operation, stream::FileSteps(), counters_, buffers_});
     core_ = std::make_unique<Core>(*context_);
   }
 
@@ -74,6 +74,7 @@ class CoreTest : public ::testing::Test {
 
   MetricRegistry metrics_;
   Counters counters_{metrics_};
+  BufferShare buffers_{32 << 20, counters_.buffered_primary};
   WriterOptions options_{.name = "writer-1", .cell = "eu"};
   MonotonicTime now_ = At(1000);
 

@@ -47,6 +47,12 @@ Counters::Counters(MetricRegistry& m)
           m.GetCounter("tailcast_writer_bytes_total", "Bytes written.", {{"layer", "primary"}})),
       bytes_cache(
           m.GetCounter("tailcast_writer_bytes_total", "Bytes written.", {{"layer", "cache"}})),
-      running(m.GetGauge("tailcast_writer_operations", "Operations that run now.")) {}
+      running(m.GetGauge("tailcast_writer_operations", "Operations that run now.")),
+      buffered_primary(m.GetGauge("tailcast_writer_buffered_bytes",
+                                  "Received and not yet acknowledged by the layer.",
+                                  {{"layer", "primary"}})),
+      buffered_cache(m.GetGauge("tailcast_writer_buffered_bytes",
+                                "Received and not yet acknowledged by the layer.",
+                                {{"layer", "cache"}})) {}
 
 }  // namespace tailcast::writer

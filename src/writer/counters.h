@@ -29,6 +29,8 @@ struct Counters {
   Counter& bytes_primary;
   Counter& bytes_cache;
   Gauge& running;
+  Gauge& buffered_primary;
+  Gauge& buffered_cache;
 };
 
 }  // namespace tailcast::writer

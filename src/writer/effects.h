@@ -54,6 +54,7 @@ struct SendOpened {
 };
 struct SendProgress {
   Lengths lengths = {};
+  int64_t window_bytes = 0;  // of each part, from here on
 };
 struct SendSuperseded {
   stream::Term term;  // of the greater operation; no term if it was not seen

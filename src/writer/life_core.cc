@@ -36,7 +36,8 @@ PairMetadata About(const CoreContext& context) {
 LifeCore::LifeCore(const CoreContext& context)
     : context_(context),
       lock_(context.options.lock, MyLock(context)),
-      publication_({context.options.retry_delay, context.options.retry_delay_max}, About(context)) {
+      publication_({context.options.retry_delay, context.options.retry_delay_max}, About(context)),
+      hold_(context.buffers) {
   const stream::Operation& operation = context.operation;
   if (operation.sealed()) seal_ = {*operation.seal[0], *operation.seal[1]};
 }
@@ -70,6 +71,7 @@ void LifeCore::OnHeartbeat(int64_t as_of_us, const Lengths& lengths) {
 
 void LifeCore::OnChecked(const Status& status, const LayerView& layer, Effects& out) {
   if (ended()) return;
+  hold_.Set(layer.buffered_bytes);
   if (status.ok()) {
     out.push_back(DoWorkLater());
     return;
@@ -87,15 +89,36 @@ void LifeCore::OnReaderGone(const Status& status, const LayerView& layer, Effect
 
 // --- the reader
 
-void LifeCore::Opened(const SendOpened& opened, Effects& out) {
+void LifeCore::Opened(const Lengths& lengths, storage::Epoch epoch, Effects& out) {
   opened_ = true;
-  out.push_back(opened);
+  out.push_back(SendOpened{lengths, epoch, GiveWindow(lengths)});
+}
+
+int64_t LifeCore::GiveWindow(const Lengths& written) {
+  const stream::Operation& operation = context_.operation;
+  const int64_t most = operation.target.layer == Layer::kPrimary
+                           ? context_.options.primary_window_bytes
+                           : context_.options.cache_window_bytes;
+  const int64_t least = std::min(most, std::max(stream::kInitialWindowBytes, operation.chunk_size));
+  const int64_t window = context_.buffers.Window(least, most);
+  for (int p = 0; p < stream::kParts; ++p) {
+    send_limit_[p] = std::max(send_limit_[p], written[p] + window);
+  }
+  return window;
+}
+
+Status LifeCore::CheckWindow(Part part, int64_t end) const {
+  const int64_t limit = send_limit_[static_cast<int>(part)];
+  if (end <= limit) return OkStatus();
+  return ResourceExhaustedError(context_.Name() + ": bytes up to " + std::to_string(end) +
+                                " of part " + std::to_string(static_cast<int>(part)) +
+                                " lie beyond the window, which ends at " + std::to_string(limit));
 }
 
 void LifeCore::TellProgress(const LayerView& layer, Effects& out) {
   if (ended() || !opened_ || told_ == layer.written) return;
   told_ = layer.written;
-  out.push_back(SendProgress{layer.written});
+  out.push_back(SendProgress{layer.written, GiveWindow(layer.written)});
 }
 
 // --- publication
@@ -126,6 +149,7 @@ void LifeCore::OnPublished(MonotonicTime now, bool ok, const LayerView& layer, E
 
 void LifeCore::DoWork(MonotonicTime now, const LayerView& layer, Effects& out) {
   if (ended()) return;
+  hold_.Set(layer.buffered_bytes);
   publication_.OnWritten(layer.written);
   WriteNews(now, out);
   TellProgress(layer, out);

@@ -26,6 +26,7 @@
 
 #include "tailcast/stream/file_steps.h"
 #include "tailcast/stream/operation.h"
+#include "tailcast/writer/buffer_share.h"
 #include "tailcast/writer/counters.h"
 #include "tailcast/writer/effects.h"
 #include "tailcast/writer/lock_core.h"
@@ -40,6 +41,7 @@ struct CoreContext {
   const stream::Operation operation;
   const stream::FileSteps steps;  // the models' steps are logged where they are decided
   Counters& counters;
+  BufferShare& buffers;  // of all operations of the layer
 
   const stream::FileId& file() const { return operation.target.file; }
   std::string Name() const { return operation.target.ToString(); }
@@ -52,8 +54,9 @@ inline std::string PhaseChange(const CoreContext& context, int from, int to) {
 
 // How the layer of an operation stands.
 struct LayerView {
-  Lengths written = {};  // acknowledged by the layer
-  int outstanding = 0;   // calls to it that are under way
+  Lengths written = {};        // acknowledged by the layer
+  int outstanding = 0;         // calls to it that are under way
+  int64_t buffered_bytes = 0;  // came, and are not acknowledged
 };
 
 class LifeCore {
@@ -77,10 +80,12 @@ class LifeCore {
 
   // --- for the layer's core
 
+  // Bytes up to `end` came. ResourceExhausted: beyond every window that the reader was given.
+  Status CheckWindow(stream::Part part, int64_t end) const;
   // The answer to a message of the reader: goes on, or ends the operation.
   void OnChecked(const Status& status, const LayerView& layer, Effects& out);
-  // The file is open: what there is already.
-  void Opened(const SendOpened& opened, Effects& out);
+  // The file is open: what there is already, and its epoch.
+  void Opened(const Lengths& lengths, storage::Epoch epoch, Effects& out);
   void Publish(MonotonicTime now, const stream::PairMetadata& news, Effects& out);
   // What is due after the layer worked: publications, progress, the end.
   void DoWork(MonotonicTime now, const LayerView& layer, Effects& out);
@@ -107,6 +112,7 @@ class LifeCore {
   void Enter(Phase next);
   void EndSuperseded(const std::string& how, const LayerView& layer, Effects& out);
   void WriteNews(MonotonicTime now, Effects& out);
+  int64_t GiveWindow(const Lengths& written);
   void TellProgress(const LayerView& layer, Effects& out);
   void MaybeClose(const LayerView& layer, Effects& out);
   void LogLook(LockCore::State before, const std::optional<stream::LockValue>& seen,
@@ -121,6 +127,9 @@ class LifeCore {
   Seal seal_;
   bool opened_ = false;
   std::optional<Lengths> told_;  // as progress
+  BufferShare::Hold hold_;
+  // Nothing that ends beyond was asked for. A fresh file's reader begins before it is answered.
+  Lengths send_limit_ = {stream::kInitialWindowBytes, stream::kInitialWindowBytes};
 };
 
 }  // namespace tailcast::writer

@@ -49,9 +49,10 @@ class LifeCoreTest : public ::testing::Test {
 
   MetricRegistry metrics_;
   Counters counters_{metrics_};
+  BufferShare buffers_{32 << 20, counters_.buffered_primary};
   WriterOptions options_{.name = "writer-1", .cell = "eu"};
   CoreContext context_{options_, TestOperation(Layer::kPrimary, true), stream::FileSteps(),
-                       counters_};
+                       counters_, buffers_};
   MonotonicTime now_ = At(1000);
   LayerView layer_;
   LifeCore life_{context_};
@@ -69,6 +70,39 @@ TEST_F(LifeCoreTest, ItEndsWhenItsSealIsPublished) {
   EXPECT_TRUE(The<CloseStream>(published).status.ok());
   EXPECT_TRUE(Releases(published));
   EXPECT_EQ(life_.phase(), Phase::kGone);
+}
+
+TEST_F(LifeCoreTest, ItsWindowIsWhatTheOthersLeave) {
+  const auto opened = Give(&LifeCore::Opened, Lengths{}, storage::Epoch::kNone);
+  EXPECT_EQ(The<SendOpened>(opened).window_bytes, 16 << 20);
+  BufferShare::Hold other(buffers_);
+  other.Set(20 << 20);
+  layer_.buffered_bytes = 4 << 20;
+  layer_.written = {1, 0};
+  EXPECT_EQ(The<SendProgress>(Work()).window_bytes, 8 << 20);
+  EXPECT_EQ(buffers_.held(), 24 << 20);
+  other.Set(40 << 20);
+  layer_.written = {2, 0};
+  EXPECT_EQ(The<SendProgress>(Work()).window_bytes, stream::kInitialWindowBytes) << "never none";
+  layer_.buffered_bytes = 0;
+  other.Set(0);
+  layer_.written = {3, 0};
+  EXPECT_EQ(The<SendProgress>(Work()).window_bytes, 16 << 20) << "and all of it again";
+  EXPECT_EQ(buffers_.held(), 0);
+}
+
+TEST_F(LifeCoreTest, WhatItAskedForIsTakenWhateverTheWindowIsNow) {
+  EXPECT_TRUE(life_.CheckWindow(stream::Part::kData, stream::kInitialWindowBytes).ok());
+  EXPECT_TRUE(
+      IsResourceExhausted(life_.CheckWindow(stream::Part::kData, stream::kInitialWindowBytes + 1)));
+  Give(&LifeCore::Opened, Lengths{100, 0}, storage::Epoch::kNone);
+  BufferShare::Hold other(buffers_);
+  other.Set(40 << 20);
+  layer_.written = {101, 0};
+  Work();
+  EXPECT_TRUE(life_.CheckWindow(stream::Part::kData, 100 + (16 << 20)).ok());
+  EXPECT_TRUE(life_.CheckWindow(stream::Part::kIndex, 16 << 20).ok());
+  EXPECT_TRUE(IsResourceExhausted(life_.CheckWindow(stream::Part::kData, 101 + (16 << 20))));
 }
 
 TEST_F(LifeCoreTest, ASealThatCannotBePublishedDoesNotHoldItForEver) {
@@ -161,7 +195,7 @@ TEST_F(LifeCoreTest, WrongInputEndsItAndRightInputIsWorkedOn) {
 TEST_F(LifeCoreTest, ProgressIsToldOnceFromTheOpeningOn) {
   layer_.written = {10, 32};
   EXPECT_FALSE(Has<SendProgress>(Work())) << "the reader does not know yet that it is open";
-  Give(&LifeCore::Opened, SendOpened());
+  Give(&LifeCore::Opened, Lengths{}, storage::Epoch::kNone);
   EXPECT_EQ(The<SendProgress>(Work()).lengths, layer_.written);
   EXPECT_FALSE(Has<SendProgress>(Work()));
 }

@@ -35,7 +35,9 @@ OperationDriver::OperationDriver(const DriverPorts& ports, rpc::Stream& stream,
       stream_(stream),
       on_ended_(std::move(on_ended)),
       context_{ports.options, operation, StepsOf(ports.ports, operation.target.file),
-               ports.counters},
+               ports.counters,
+               operation.target.layer == stream::Layer::kPrimary ? ports.primary_buffers
+                                                                 : ports.cache_buffers},
       keys_(context_.file().shard),
       core_(MakeCore(context_)),
       timer_(*ports.ports.loop) {}

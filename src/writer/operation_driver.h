@@ -33,6 +33,8 @@ struct DriverPorts {
   CellLink& cell;
   const WriterOptions& options;
   Counters& counters;
+  BufferShare& primary_buffers;
+  BufferShare& cache_buffers;
 };
 
 class OperationDriver {

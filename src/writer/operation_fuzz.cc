@@ -39,7 +39,8 @@ template <typename Core>
 class Running {
  public:
   explicit Running(bool fresh)
-      : context_{options_, TheOperation(Core::kLayer, fresh), stream::FileSteps(), counters_},
+      : context_{options_, TheOperation(Core::kLayer, fresh), stream::FileSteps(), counters_,
+                 buffers_},
         core_(context_) {
     Give(&Core::Start);
   }
@@ -144,6 +145,7 @@ class Running {
 
   MetricRegistry metrics_;
   Counters counters_{metrics_};
+  BufferShare buffers_{1 << 20, counters_.buffered_primary};
   const WriterOptions options_{.name = "writer-1", .cell = "eu"};
   MonotonicTime now_ = MonotonicTime::FromMicros(1'000'000);
   const CoreContext context_;

@@ -9,6 +9,10 @@ namespace tailcast::writer {
 using stream::kIndexRecordSize;
 using stream::Part;
 
+namespace {
+constexpr size_t kSpareBytes = 64 << 10;
+}  // namespace
+
 PrimaryCopyCore::PrimaryCopyCore(PrimaryCopyOptions options, int64_t committed_data,
                                  int64_t committed_index)
     : options_(options) {
@@ -34,12 +38,6 @@ Status PrimaryCopyCore::OnBytes(Part which, int64_t position, std::string_view b
     bytes.remove_prefix(known);
   }
   if (bytes.empty()) return OkStatus();
-  int64_t held = static_cast<int64_t>(bytes.size());
-  for (const PartState& p : parts_) held += p.appending + static_cast<int64_t>(p.waiting());
-  if (held > options_.window_bytes) {
-    return ResourceExhaustedError("more than the window of " +
-                                  std::to_string(options_.window_bytes) + " bytes was sent");
-  }
   part.buffer.append(bytes);
   return OkStatus();
 }
@@ -65,6 +63,12 @@ Status PrimaryCopyCore::OnSeal(int64_t data_length, int64_t index_length) {
   return OkStatus();
 }
 
+int64_t PrimaryCopyCore::buffered_bytes() const {
+  int64_t bytes = 0;
+  for (const PartState& part : parts_) bytes += part.end() - part.committed;
+  return bytes;
+}
+
 std::string PrimaryCopyCore::TakeFront(PartState& part, size_t bytes) {
   std::string out;
   if (part.buffer_at == 0 && bytes == part.buffer.size()) {
@@ -76,6 +80,10 @@ std::string PrimaryCopyCore::TakeFront(PartState& part, size_t bytes) {
     if (part.buffer_at * 2 >= part.buffer.size()) {
       part.buffer.erase(0, part.buffer_at);
       part.buffer_at = 0;
+      // A file that was behind once does not keep the room until it is whole.
+      if (part.buffer.capacity() > 4 * part.buffer.size() + kSpareBytes) {
+        part.buffer.shrink_to_fit();
+      }
     }
   }
   part.appending = static_cast<int64_t>(out.size());

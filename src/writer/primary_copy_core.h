@@ -15,8 +15,8 @@
 //   index [0, 64) arrives: two records that cover data up to 500 -> waits
 //   data append acknowledged -> append index [0, 64)
 //
-// A core: no clock, no I/O, one thread. Memory is at most what the peer may send before it is
-// committed: window_bytes.
+// A core: no clock, no I/O, one thread. Memory is what the caller lets in before it is committed
+// (life_core.h).
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,6 @@
 namespace tailcast::writer {
 
 struct PrimaryCopyOptions {
-  int64_t window_bytes = 32 << 20;     // buffered, both parts together; half of it each
   int64_t append_bytes_max = 1 << 20;  // of one append
 };
 
@@ -41,7 +40,6 @@ class PrimaryCopyCore {
 
   // Bytes that are committed already are ignored. Errors end the operation:
   //   InvalidArgument    a hole before `position`, or a bad position
-  //   ResourceExhausted  the peer sent more than the window
   Status OnBytes(stream::Part part, int64_t position, std::string_view bytes);
   // Final lengths. InvalidArgument: the index would end inside a record, or they differ from those
   // told before, or the index is committed beyond.
@@ -58,6 +56,8 @@ class PrimaryCopyCore {
   void OnApplied(stream::Part part);
 
   int64_t committed(stream::Part part) const { return parts_[static_cast<int>(part)].committed; }
+  // Bytes that came and are not committed, of both parts.
+  int64_t buffered_bytes() const;
   // Everything up to the seal is committed. Payload beyond the seal may be too: it has no index.
   bool done() const;
 

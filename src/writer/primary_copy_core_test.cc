@@ -66,13 +66,15 @@ TEST(PrimaryCopyCore, IgnoresWhatIsCommittedAndRefusesHoles) {
   EXPECT_TRUE(IsInvalidArgument(core.OnBytes(Part::kData, INT64_MAX, "x")));
 }
 
-TEST(PrimaryCopyCore, RefusesMoreThanTheWindow) {
-  PrimaryCopyCore core({.window_bytes = 8}, 0, 0);
+TEST(PrimaryCopyCore, TellsWhatItHolds) {
+  PrimaryCopyCore core({}, 0, 0);
   EXPECT_TRUE(core.OnBytes(Part::kData, 0, "01234567").ok());
-  EXPECT_TRUE(IsResourceExhausted(core.OnBytes(Part::kData, 8, "8")));
+  EXPECT_TRUE(core.OnBytes(Part::kIndex, 0, "x").ok());
+  EXPECT_EQ(core.buffered_bytes(), 9);
   Next(core, Part::kData);
+  EXPECT_EQ(core.buffered_bytes(), 9) << "until it is committed";
   core.OnApplied(Part::kData);
-  EXPECT_TRUE(core.OnBytes(Part::kData, 8, "8").ok());
+  EXPECT_EQ(core.buffered_bytes(), 1);
 }
 
 TEST(PrimaryCopyCore, CorruptIndexRecordsAreNotAppended) {

@@ -43,6 +43,7 @@ LayerView PrimaryOperationCore::layer() const {
     if (copy_) view.written[p] = copy_->committed(static_cast<Part>(p));
     view.outstanding += appending_[p];
   }
+  view.buffered_bytes = copy_ ? copy_->buffered_bytes() : early_bytes_;
   return view;
 }
 
@@ -60,12 +61,16 @@ void PrimaryOperationCore::OnBytes(MonotonicTime, Part part, int64_t position, s
 }
 
 Status PrimaryOperationCore::Take(Part part, int64_t position, std::string bytes) {
+  const int64_t size = static_cast<int64_t>(bytes.size());
+  if (position >= 0 && position <= INT64_MAX - size) {
+    TAILCAST_RETURN_IF_ERROR(life_.CheckWindow(part, position + size));
+  }
   if (copy_) return copy_->OnBytes(part, position, bytes);
   if (!context_.operation.fresh) {
     return InvalidArgumentError("bytes before `opened` of a known file");
   }
-  early_bytes_ += static_cast<int64_t>(bytes.size());
-  if (early_bytes_ > context_.options.primary.window_bytes) {
+  early_bytes_ += size;
+  if (early_bytes_ > stream::kParts * stream::kInitialWindowBytes) {
     return ResourceExhaustedError(context_.Name() +
                                   ": more than the window was sent before `opened`");
   }
@@ -205,9 +210,8 @@ void PrimaryOperationCore::OnBothOpen(MonotonicTime now, Effects& out) {
 void PrimaryOperationCore::BeginCopy(MonotonicTime now, Effects& out) {
   Enter(Phase::kCopying);
   const Lengths lengths = {opened_[0].committed_length, opened_[1].committed_length};
-  const PrimaryCopyOptions& options = context_.options.primary;
-  copy_.emplace(options, lengths[0], lengths[1]);
-  life_.Opened({lengths, opened_[0].epoch, options.window_bytes / 2}, out);
+  copy_.emplace(context_.options.primary, lengths[0], lengths[1]);
+  life_.Opened(lengths, opened_[0].epoch, out);
   out.push_back(NotifyScheduler{life_.seal()});
   PublishLengths(now, out);
   const Seal& seal = life_.seal();

@@ -73,7 +73,7 @@ TEST_F(PrimaryOperationCoreTest, AFreshFileIsCreatedAtOnceDataFirst) {
   EXPECT_TRUE(The<AskFloor>(Opened(Part::kIndex)).look);
   const Effects out = LookedAtFloor(7);
   EXPECT_EQ(The<SendOpened>(out).lengths, (Lengths{0, 0}));
-  EXPECT_EQ(The<SendOpened>(out).window_bytes, options_.primary.window_bytes / 2);
+  EXPECT_EQ(The<SendOpened>(out).window_bytes, options_.primary_window_bytes);
   EXPECT_TRUE(Has<NotifyScheduler>(out));
   EXPECT_EQ(counters_.takeovers.value(), 0);
 }
@@ -219,11 +219,18 @@ TEST_F(PrimaryOperationCoreTest, EarlyBytesOfAKnownFileOrBeyondTheWindowAreRefus
   Make(false);
   Give(&Core::Start);
   EXPECT_TRUE(IsInvalidArgument(The<CloseStream>(Bytes(Part::kData, 0, "abc")).status));
-  options_.primary.window_bytes = 4;
+  const std::string most(stream::kInitialWindowBytes, 'a');
   Make(true);
   Give(&Core::Start);
-  EXPECT_FALSE(Has<CloseStream>(Bytes(Part::kData, 0, "abcd")));
-  EXPECT_TRUE(IsResourceExhausted(The<CloseStream>(Bytes(Part::kData, 4, "e")).status));
+  EXPECT_FALSE(Has<CloseStream>(Bytes(Part::kData, 0, most)));
+  EXPECT_TRUE(IsResourceExhausted(
+      The<CloseStream>(Bytes(Part::kData, stream::kInitialWindowBytes, "e")).status));
+  Make(true);
+  Give(&Core::Start);
+  EXPECT_FALSE(Has<CloseStream>(Bytes(Part::kData, 0, most)));
+  EXPECT_FALSE(Has<CloseStream>(Bytes(Part::kData, 0, most)));
+  EXPECT_TRUE(IsResourceExhausted(The<CloseStream>(Bytes(Part::kData, 0, "a")).status))
+      << "the same bytes again and again";
 }
 
 TEST_F(PrimaryOperationCoreTest, ALengthIsPublishedOnceItsAppendIsAcknowledged) {

@@ -22,10 +22,14 @@ struct WriterAgent::Shared {
          const WriterOptions& options)
       : counters(metrics),
         link(*ports.loop, *ports.store, cell, options.notice_retry, counters.notify_failed),
-        driver{ports, link, options, counters} {}
+        primary_buffers(options.primary_buffer_bytes, counters.buffered_primary),
+        cache_buffers(options.cache_buffer_bytes, counters.buffered_cache),
+        driver{ports, link, options, counters, primary_buffers, cache_buffers} {}
 
   Counters counters;
   CellLink link;
+  BufferShare primary_buffers;
+  BufferShare cache_buffers;
   const DriverPorts driver;
 };
 

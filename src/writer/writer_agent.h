@@ -11,7 +11,8 @@
 //
 // Threads: everything on the loop of the ports. Invariants: a length is published only after what
 // it covers was acknowledged; a fenced operation ends and never reopens; what one operation holds
-// in memory is bounded by its window; an unreachable metadata cache stops nothing.
+// in memory is bounded by its window, all together by a share (buffer_share.h); an unreachable
+// metadata cache stops nothing.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,13 @@ struct WriterOptions {
   std::string cell;
   int operations_max = 4000;  // running; further ones are ResourceExhausted
   PrimaryCopyOptions primary;
-  int64_t cache_window_bytes = 16 << 20;  // of one cache operation, each part: 40 MB/s over 400 ms
+  // Of one operation, each part, at most: 40 MB/s over 400 ms.
+  int64_t primary_window_bytes = 16 << 20;
+  int64_t cache_window_bytes = 16 << 20;
+  // Of all operations of a layer (buffer_share.h). A backlog of files takes nothing from the
+  // caches'.
+  int64_t primary_buffer_bytes = 32 << 20;
+  int64_t cache_buffer_bytes = 32 << 20;
   int64_t cache_batch_bytes = 256 << 10;  // of one bulk write
   int cache_batches_max = 8;              // outstanding, of one operation
   LockOptions lock;
