@@ -104,6 +104,7 @@ int RunProcess(const RunOptions& options) {
   ports.metrics = &ProcessMetrics();
   ports.aside = &aside;
   ports.seed = RandomSeed();
+  ports.pid = getpid();
   ports.steps = steps->get();
   ports.make_exporter = [&](const std::string& instance) {
     fabric::ExporterOptions exporter;

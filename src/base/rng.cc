@@ -2,8 +2,6 @@
 
 #include <sys/random.h>
 
-#include <cmath>
-
 #include "tailcast/base/check.h"
 
 namespace tailcast {
@@ -59,7 +57,20 @@ int64_t Rng::Between(int64_t low, int64_t high) {
 
 double Rng::Unit() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }
 
-double Rng::Exponential(double mean) { return -mean * std::log1p(-Unit()); }
+// Von Neumann's method, which only compares: the logarithms of two machines may differ in their
+// last bit. A descent of an odd number of uniform numbers has probability exp(-the first).
+double Rng::Exponential(double mean) {
+  for (double whole = 0;; ++whole) {
+    const double first = Unit();
+    bool odd = true;
+    double lowest = first;
+    for (double next = Unit(); next < lowest; next = Unit()) {
+      lowest = next;
+      odd = !odd;
+    }
+    if (odd) return (whole + first) * mean;
+  }
+}
 
 Rng Rng::Fork(std::string_view component) {
   uint64_t hash = 0xcbf29ce484222325ull;  // FNV-1a

@@ -9,9 +9,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "tailcast/base/callback.h"
@@ -89,7 +89,7 @@ class BulkWrites {
   ClientContext& context_;
   const ReplicaSet& replicas_;
   Drains drains_;
-  std::unordered_map<uint64_t, std::unique_ptr<Bulk>> bulks_;
+  std::map<uint64_t, std::unique_ptr<Bulk>> bulks_;
   uint64_t next_bulk_ = 1;
   Scope scope_;
 };

@@ -11,8 +11,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <unordered_map>
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/scope.h"
@@ -56,7 +56,7 @@ class Watches {
 
   ClientContext& context_;
   const ReplicaSet& replicas_;
-  std::unordered_map<uint64_t, std::unique_ptr<Watch>> watches_;
+  std::map<uint64_t, std::unique_ptr<Watch>> watches_;
   uint64_t next_watch_ = 1;
 };
 

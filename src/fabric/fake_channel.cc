@@ -46,6 +46,7 @@ void Answer(Wire& wire, const EndPtr& end, std::string answer) {
     end->stuck = true;
     return BreakAfter(wire, end, wire.Latency(link));
   }
+  wire.Trace(answer);
   end->returns = std::max(wire.loop->Now() + wire.Latency(link), end->returns);
   wire.loop->At(end->returns, wire.scope.Bind([end, answer = std::move(answer)] {
     if (end->stuck) return;
@@ -105,6 +106,7 @@ bool FakeChannel::Send(std::span<const std::string_view> parts, uint64_t token) 
     Stick(*wire_, end_);
     return true;
   }
+  wire_->Trace(message);
   end_->arrives =
       std::max(wire_->loop->Now() + wire_->Latency(link) + end_->memory->delay, end_->arrives);
   wire_->loop->At(end_->arrives, wire_->scope.Bind([wire = wire_.get(), end = end_,

@@ -114,6 +114,7 @@ class FakeEndpoint final : public Endpoint {
   const Scope& scope() const { return scope_; }
   // From the wire, on our loop.
   void OnAnswer(const FakeAnswer& answer) {
+    wire_->Trace({answer.bytes.data(), answer.bytes.size()});
     const auto it = reads_.find(answer.id);
     if (it == reads_.end()) {  // it timed out: the bytes go nowhere
       ++wire_->counters.late;

@@ -258,6 +258,19 @@ std::unique_ptr<Connector> FakeFabricNetwork::MakeConnector(const std::string& c
   return std::make_unique<FakeConnector>(wire_, client, loop);
 }
 FakeLink& FakeFabricNetwork::default_link() { return wire_->default_link; }
+void FakeFabricNetwork::SetEveryLink(const FakeLink& link) {
+  wire_->default_link = link;
+  for (auto& [ends, old] : wire_->links) {
+    const bool requests_cut = old.requests_cut;
+    const bool answers_cut = old.answers_cut;
+    old = link;
+    old.requests_cut = requests_cut;
+    old.answers_cut = answers_cut;
+  }
+}
+void FakeFabricNetwork::SetTrace(std::function<void(uint64_t)> trace) {
+  wire_->trace = std::move(trace);
+}
 FakeLink& FakeFabricNetwork::link(const std::string& client, const std::string& server) {
   return wire_->LinkOf(client, server);
 }

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -90,6 +91,8 @@ class FakeFabricNetwork {
 
   // Of new pairs of client and server.
   FakeLink& default_link();
+  // Of all pairs, new ones and those that are there; what is cut stays cut.
+  void SetEveryLink(const FakeLink& link);
   FakeLink& link(const std::string& client, const std::string& server);
   void Cut(const std::string& client, const std::string& server, bool requests, bool answers);
 
@@ -103,6 +106,10 @@ class FakeFabricNetwork {
   // The process is gone and nobody noticed: connections stay, and the memory reads until its
   // heartbeat is too old. The exporter may be destroyed after.
   void KillLeavingMemory(const std::string& server);
+
+  // Gets a number for each answer, message and notification that arrives, which depends on what it
+  // carries.
+  void SetTrace(std::function<void(uint64_t)> trace);
 
   const FakeFabricCounters& counters() const;
 

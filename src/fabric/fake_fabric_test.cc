@@ -250,6 +250,18 @@ TEST_F(FakeFabricTest, LateAnswersFindNobodyAndWriteNothing) {
   EXPECT_TRUE(endpoint_->connected());
 }
 
+TEST_F(FakeFabricTest, EveryLinkIsThatOfPairsWhichAreConnectedToo) {
+  Start();
+  EXPECT_EQ(Count(ReadAll(), ReadStatus::kOk), 16u);
+  network_.Cut("c", "another", true, false);
+  network_.SetEveryLink({.late_probability = 1});
+  EXPECT_EQ(Count(ReadAll(), ReadStatus::kTimeout), 16u);
+  EXPECT_TRUE(network_.link("c", "another").requests_cut);
+  network_.SetEveryLink({});
+  loop_.RunFor(Duration::Seconds(20));
+  EXPECT_EQ(Count(ReadAll(), ReadStatus::kOk), 16u);
+}
+
 TEST_F(FakeFabricTest, ALostAnswerFlushesTheQueueAndEndsTheConnection) {
   Start();
   link().lost_probability = 1;

@@ -7,9 +7,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tailcast/base/crc32c.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/fake_fabric.h"
@@ -100,6 +102,9 @@ struct FakeFabricNetwork::Wire {
     }
     return d;
   }
+  void Trace(std::string_view bytes) const {
+    if (trace) trace(Crc32c(bytes));
+  }
   // Runs `task` on the wire; dropped with the network.
   template <typename Function>
   void After(Duration delay, Function function) {
@@ -135,6 +140,7 @@ struct FakeFabricNetwork::Wire {
 
   EventLoop* const loop;
   Rng rng;
+  std::function<void(uint64_t)> trace;
   FakeLink default_link;
   std::map<std::pair<std::string, std::string>, FakeLink> links;
   std::map<std::string, std::shared_ptr<FakeMemory>> servers;

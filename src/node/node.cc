@@ -117,7 +117,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
   info_.set_name(config_.name);
   info_.set_incarnation(Raw(incarnation_));
   info_.set_metrics_address(metrics_address);
-  info_.set_pid(getpid());
+  info_.set_pid(ports_.pid);
 
   ports_.server->Handle("/tailcast.v1.Process/GetStatus",
                         scope_.Bind([this](const std::string&, rpc::Responder respond) {

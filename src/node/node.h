@@ -52,6 +52,7 @@ struct Ports {
   std::function<std::unique_ptr<fabric::Exporter>(const std::string& instance)> make_exporter;
   Aside* aside = nullptr;  // null: what it is for stops the loop, as in virtual time
   uint64_t seed = 0;
+  int64_t pid = 0;           // shown to people; 0: none
   StepLog* steps = nullptr;  // null: steps are not logged
   // For tests: reader::CopyOptions::jump_bytes, with the least window of a cache operation. 0: the
   // defaults.

@@ -1,9 +1,12 @@
 #include "tailcast/sim/sim_rpc.h"
 
-#include <algorithm>
+#include <deque>
 #include <optional>
+#include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/crc32c.h"
+#include "tailcast/sim/connection.h"
 
 namespace tailcast::sim {
 
@@ -46,12 +49,12 @@ class SimServer : public rpc::Server {
 
 namespace {
 
-std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+constexpr size_t kFrameBytes = 64;  // what a call, an answer or an end takes beside its message
 
 // One unary call: lives until answered.
-struct PendingCall : Network::Connection, std::enable_shared_from_this<PendingCall> {
+struct PendingCall : Connection::Exchange, std::enable_shared_from_this<PendingCall> {
   Network& network;
-  Network::End client, server;
+  std::shared_ptr<Connection> connection;
   Callback<void(Result<std::string>)> done;
   TimerId timer = 0;
 
@@ -60,72 +63,135 @@ struct PendingCall : Network::Connection, std::enable_shared_from_this<PendingCa
     if (!done) return;
     auto callback = std::move(done);
     done = nullptr;
-    if (SimLoop* loop = network.Find(client.loop_id)) loop->Cancel(timer);
+    if (SimLoop* loop = network.Find(connection->end(0).loop_id)) loop->Cancel(timer);
     callback(std::move(result));
   }
-  void OnDeath(uint64_t dead) override {
-    if (!done || dead != server.loop_id) return;
-    network.Deliver(server, client, 64, network.scope().Bind([self = shared_from_this()] {
-      self->Finish(UnavailableError("connection broken"));
-    }));
+  void OnBroken(int side, const Status& why) override {
+    if (side == 0) Finish(why);
+  }
+  // On the server's loop.
+  void Arrive(const std::string& method, std::string request) {
+    Responder reply = network.scope().Bind([self = shared_from_this()](Result<std::string> result) {
+      Connection::Message message;
+      message.bytes = kFrameBytes + (result.ok() ? result->size() : 0);
+      message.digest = Crc32c(result.ok() ? std::string_view(*result) : result.status().message());
+      message.arrived = self->network.scope().Bind(
+          [self, result = std::move(result)]() mutable { self->Finish(std::move(result)); });
+      self->connection->Send(1, std::move(message));
+    });
+    SimServer* server = network.FindServer(connection->address());
+    if (server == nullptr || server->end().loop_id != connection->end(1).loop_id) {
+      return reply(UnavailableError(connection->address() + ": connection refused"));
+    }
+    auto handler = server->calls_.find(method);
+    if (handler == server->calls_.end()) return reply(UnimplementedError("no method " + method));
+    handler->second(std::move(request), std::move(reply));
   }
 };
 
 // Both ends of a stream. End 0 is the client's.
-struct StreamPair : Network::Connection, std::enable_shared_from_this<StreamPair> {
+struct StreamPair : Connection::Exchange, std::enable_shared_from_this<StreamPair> {
   struct Side {
-    Network::End end;
     Stream::Callbacks callbacks;
-    bool ready = false;    // callbacks were set
     bool dead = false;     // on_closed ran, or the owner is gone
     bool closing = false;  // no more sends
-    size_t queued = 0;
+    size_t queued = 0;     // that the transport has not taken
+    // Of what this side sends: in order, and no more under way than the window.
+    Connection::Lane lane;
+    std::deque<std::string> outbox;
+    std::optional<Status> end;  // after the outbox
+    int64_t under_way = 0;
+    int64_t taken = 0;  // by the other side, which has not told yet
   };
   Network& network;
+  const std::shared_ptr<Connection> connection;
   Side sides[2];
 
-  explicit StreamPair(Network& n) : network(n) {}
+  StreamPair(Network& n, std::shared_ptr<Connection> c) : network(n), connection(std::move(c)) {}
 
   bool Send(int from, std::string message) {
     Side& side = sides[from];
     if (side.dead || side.closing) return false;
-    const size_t size = message.size();
-    side.queued += size;
-    const MonotonicTime left =
-        network.Deliver(side.end, sides[1 - from].end, size,
-                        network.scope().Bind([self = shared_from_this(), to = 1 - from,
-                                              message = std::move(message)]() mutable {
-                          Side& peer = self->sides[to];
-                          if (!peer.dead && peer.callbacks.on_message)
-                            peer.callbacks.on_message(std::move(message));
-                        }));
-    if (SimLoop* loop = network.Find(side.end.loop_id)) {
-      loop->At(left, network.scope().Bind([self = shared_from_this(), from, size] {
-        Side& sender = self->sides[from];
-        sender.queued -= size;
-        if (!sender.dead && sender.queued == 0 && sender.callbacks.on_drained) {
-          sender.callbacks.on_drained();
-        }
-      }));
-    }
+    side.queued += message.size();
+    side.outbox.push_back(std::move(message));
+    Pump(from);
     return true;
   }
 
-  // Tells side `to`, after what was sent before, that the stream is over.
+  // Sends what the window allows.
+  void Pump(int from) {
+    Side& side = sides[from];
+    while (!side.outbox.empty() && side.under_way < network.options().stream_window_bytes) {
+      std::string bytes = std::move(side.outbox.front());
+      side.outbox.pop_front();
+      const size_t size = bytes.size();
+      side.under_way += static_cast<int64_t>(size);
+      Connection::Message message;
+      message.bytes = size;
+      message.digest = Crc32c(bytes);
+      message.lane = &side.lane;
+      message.arrived = network.scope().Bind(
+          [self = shared_from_this(), from, bytes = std::move(bytes)]() mutable {
+            self->Arrive(from, std::move(bytes));
+          });
+      message.left = network.scope().Bind(
+          [self = shared_from_this(), from, size] { self->Left(self->sides[from], size); });
+      connection->Send(from, std::move(message));
+    }
+    if (side.outbox.empty() && side.end.has_value()) {
+      SendEnd(from, *std::exchange(side.end, std::nullopt));
+    }
+  }
+
+  static void Left(Side& side, size_t size) {
+    side.queued -= size;
+    if (!side.dead && side.queued == 0 && side.callbacks.on_drained) side.callbacks.on_drained();
+  }
+
+  // On the other side's loop, which so has taken it. The room in the window returns in halves.
+  void Arrive(int from, std::string bytes) {
+    Side& sender = sides[from];
+    sender.taken += static_cast<int64_t>(bytes.size());
+    if (sender.taken * 2 >= network.options().stream_window_bytes) {
+      Connection::Message room;
+      room.bytes = kFrameBytes;
+      room.arrived = network.scope().Bind(
+          [self = shared_from_this(), from, taken = std::exchange(sender.taken, 0)] {
+            self->sides[from].under_way -= taken;
+            self->Pump(from);
+          });
+      connection->Send(1 - from, std::move(room));
+    }
+    Side& receiver = sides[1 - from];
+    if (!receiver.dead && receiver.callbacks.on_message) {
+      receiver.callbacks.on_message(std::move(bytes));
+    }
+  }
+
+  // Tells the other side, after what was sent before, that the stream is over.
   void SendEnd(int from, Status status) {
-    network.Deliver(sides[from].end, sides[1 - from].end, 64,
-                    network.scope().Bind([self = shared_from_this(), to = 1 - from,
-                                          status = std::move(status)]() mutable {
-                      self->Closed(to, std::move(status));
-                    }));
+    Connection::Message message;
+    message.bytes = kFrameBytes;
+    message.digest = Crc32c(status.message());
+    message.lane = &sides[from].lane;
+    message.arrived = network.scope().Bind(
+        [self = shared_from_this(), to = 1 - from, status = std::move(status)]() mutable {
+          self->Closed(to, std::move(status));
+        });
+    connection->Send(from, std::move(message));
   }
 
   void Closed(int at, Status status) {
     Side& side = sides[at];
     if (side.dead) return;
     side.dead = true;
+    if (!status.ok()) DropOutbox(side);
     // A server that saw the client's half-close has answered with Ok by that.
-    if (at == 1 && !side.closing) SendEnd(1, status.ok() ? OkStatus() : status);
+    if (at == 1 && !side.closing) {
+      side.closing = true;
+      side.end = status;
+      Pump(1);
+    }
     auto callbacks = std::move(side.callbacks);
     side.callbacks = {};
     if (callbacks.on_closed) callbacks.on_closed(std::move(status));
@@ -135,33 +201,48 @@ struct StreamPair : Network::Connection, std::enable_shared_from_this<StreamPair
     Side& side = sides[from];
     if (side.dead || side.closing) return;
     side.closing = true;
-    SendEnd(from, status);
+    if (from == 0 && !status.ok()) DropOutbox(side);  // it cancels
+    side.end = status;
+    Pump(from);
     const bool half_close = from == 0 && status.ok();
     if (half_close) return;  // the server's answer closes our side
-    if (SimLoop* loop = network.Find(side.end.loop_id)) {
+    if (SimLoop* loop = network.Find(connection->end(from).loop_id)) {
       loop->Post(network.scope().Bind(
           [self = shared_from_this(), from, status = std::move(status)]() mutable {
-            self->Closed(from, std::move(status));
+            self->ClosedItself(from, std::move(status));
           }));
     }
   }
 
+  // What is queued goes out all the same.
+  void ClosedItself(int at, Status status) {
+    Side& side = sides[at];
+    if (side.dead) return;
+    side.dead = true;
+    auto callbacks = std::move(side.callbacks);
+    side.callbacks = {};
+    if (callbacks.on_closed) callbacks.on_closed(std::move(status));
+  }
+
   void OwnerGone(int from) {
     Side& side = sides[from];
-    if (!side.dead && !side.closing) SendEnd(from, CancelledError("the peer dropped the stream"));
+    if (!side.dead && !side.closing) {
+      DropOutbox(side);
+      SendEnd(from, CancelledError("the peer dropped the stream"));
+    }
     side.dead = true;
     side.callbacks = {};
   }
 
-  void OnDeath(uint64_t dead) override {
-    for (int at : {0, 1}) {
-      if (sides[at].end.loop_id != dead) continue;
-      sides[at].dead = true;
-      network.Deliver(sides[at].end, sides[1 - at].end, 64,
-                      network.scope().Bind([self = shared_from_this(), at] {
-                        self->Closed(1 - at, UnavailableError("connection broken"));
-                      }));
-    }
+  static void DropOutbox(Side& side) {
+    for (const std::string& message : side.outbox) side.queued -= message.size();
+    side.outbox.clear();
+    side.end.reset();
+  }
+
+  void OnBroken(int at, const Status& why) override {
+    sides[at].closing = true;  // nothing can be sent
+    Closed(at, why);
   }
 };
 
@@ -174,7 +255,6 @@ class SimStream : public Stream {
   void Close(Status status) override { pair_->Close(side_, std::move(status)); }
   void SetCallbacks(Callbacks callbacks) override {
     pair_->sides[side_].callbacks = std::move(callbacks);
-    pair_->sides[side_].ready = true;
   }
 
  private:
@@ -193,83 +273,48 @@ class SimClient : public rpc::Client {
   void Call(std::string_view method, std::string request, Duration timeout,
             Callback<void(Result<std::string>)> done) override {
     auto call = std::make_shared<PendingCall>(network_);
-    call->client = end_;
-    call->server = Network::End{0, HostOf(address_)};
+    call->connection = network_.Connect(end_, address_);
     call->done = std::move(done);
     call->timer = loop_.After(timeout, network_.scope().Bind([call] {
       call->Finish(DeadlineExceededError("no answer in time"));
     }));
-    SimServer* server = network_.FindServer(address_);
-    if (server == nullptr) {
-      // A closed port answers with a reset after a round trip.
-      const Duration round_trip = network_.LinkBetween(end_.host, call->server.host).delay * 2;
-      loop_.After(round_trip, network_.scope().Bind([call, address = address_] {
-        call->Finish(UnavailableError(address + ": connection refused"));
-      }));
-      return;
-    }
-    call->server = server->end();
-    network_.Track(call->server, call);
-    const size_t size = request.size() + 64;
-    network_.Deliver(end_, call->server, size,
-                     network_.scope().Bind([call, address = address_, method = std::string(method),
-                                            request = std::move(request)]() mutable {
-                       Arrive(call, address, method, std::move(request));
-                     }));
+    call->connection->Add(call);
+    Connection::Message message;
+    message.bytes = request.size() + kFrameBytes;
+    message.digest = Crc32c(request);
+    message.arrived = network_.scope().Bind(
+        [call, method = std::string(method), request = std::move(request)]() mutable {
+          call->Arrive(method, std::move(request));
+        });
+    call->connection->Send(0, std::move(message));
   }
 
   std::unique_ptr<Stream> Open(std::string_view method) override {
-    auto pair = std::make_shared<StreamPair>(network_);
-    pair->sides[0].end = end_;
-    auto stream = std::make_unique<SimStream>(pair, 0);
-    SimServer* server = network_.FindServer(address_);
-    if (server == nullptr) {
-      pair->sides[1].end = Network::End{0, HostOf(address_)};
-      pair->sides[1].dead = true;
-      const Duration round_trip =
-          network_.LinkBetween(end_.host, pair->sides[1].end.host).delay * 2;
-      loop_.After(round_trip, network_.scope().Bind([pair, address = address_] {
-        pair->Closed(0, UnavailableError(address + ": connection refused"));
-      }));
-      return stream;
-    }
-    pair->sides[1].end = server->end();
-    network_.Track(end_, pair);
-    network_.Track(pair->sides[1].end, pair);
-    network_.Deliver(
-        end_, pair->sides[1].end, 64,
-        network_.scope().Bind([pair, address = address_, method = std::string(method)] {
-          SimServer* target = pair->network.FindServer(address);
-          if (target == nullptr) return pair->OnDeath(pair->sides[1].end.loop_id);
-          auto handler = target->streams_.find(method);
-          if (handler == target->streams_.end()) {
-            return pair->Close(1, UnimplementedError("no method " + method));
-          }
-          handler->second(std::make_unique<SimStream>(pair, 1));
-        }));
-    return stream;
+    const auto connection = network_.Connect(end_, address_);
+    auto pair = std::make_shared<StreamPair>(network_, connection);
+    connection->Add(pair);
+    Connection::Message message;
+    message.bytes = kFrameBytes;
+    message.digest = Crc32c(method);
+    message.lane = &pair->sides[0].lane;
+    message.arrived = network_.scope().Bind([pair, method = std::string(method)] {
+      const Connection& c = *pair->connection;
+      SimServer* target = pair->network.FindServer(c.address());
+      if (target == nullptr || target->end().loop_id != c.end(1).loop_id) {
+        return pair->Close(1, UnavailableError(c.address() + ": connection refused"));
+      }
+      auto handler = target->streams_.find(method);
+      if (handler == target->streams_.end()) {
+        return pair->Close(1, UnimplementedError("no method " + method));
+      }
+      handler->second(std::make_unique<SimStream>(pair, 1));
+    });
+    connection->Send(0, std::move(message));
+    return std::make_unique<SimStream>(std::move(pair), 0);
   }
   const std::string& address() const override { return address_; }
 
  private:
-  static void Arrive(const std::shared_ptr<PendingCall>& call, const std::string& address,
-                     const std::string& method, std::string request) {
-    Responder reply = call->network.scope().Bind([call](Result<std::string> result) {
-      const size_t size = 64 + (result.ok() ? result->size() : 0);
-      call->network.Deliver(
-          call->server, call->client, size,
-          call->network.scope().Bind(
-              [call, result = std::move(result)]() mutable { call->Finish(std::move(result)); }));
-    });
-    SimServer* server = call->network.FindServer(address);
-    if (server == nullptr || server->end().loop_id != call->server.loop_id) {
-      return reply(UnavailableError(address + ": connection refused"));
-    }
-    auto handler = server->calls_.find(method);
-    if (handler == server->calls_.end()) return reply(UnimplementedError("no method " + method));
-    handler->second(std::move(request), std::move(reply));
-  }
-
   Network& network_;
   SimLoop& loop_;
   const Network::End end_;
@@ -293,47 +338,12 @@ class SimConnector : public rpc::Connector {
 
 }  // namespace
 
-Network::Network(VirtualTime& time, Rng rng) : time_(time), rng_(rng) {}
-Network::~Network() = default;
-
-Network::LinkState& Network::State(const std::string& from, const std::string& to) {
-  return links_[{from, to}];
-}
-
-Link& Network::LinkBetween(const std::string& from, const std::string& to) {
-  return State(from, to).link;
-}
-
-void Network::Partition(const std::string& a, const std::string& b, bool cut) {
-  LinkBetween(a, b).cut = cut;
-  LinkBetween(b, a).cut = cut;
-}
-
 std::unique_ptr<rpc::Connector> Network::MakeConnector(SimLoop& loop, std::string host) {
   return std::make_unique<SimConnector>(*this, loop, std::move(host));
 }
 
 std::unique_ptr<rpc::Server> Network::MakeServer(SimLoop& loop, const std::string& host) {
   return std::make_unique<SimServer>(*this, loop, host);
-}
-
-Network::End Network::Join(SimLoop& loop, const std::string& host) {
-  loops_[loop.number()] = &loop;
-  return End{loop.number(), host};
-}
-
-SimLoop* Network::Find(uint64_t loop_id) const {
-  auto it = loops_.find(loop_id);
-  return it == loops_.end() ? nullptr : it->second;
-}
-
-void Network::Track(const End& end, std::weak_ptr<Connection> connection) {
-  auto& list = connections_[end.loop_id];
-  // Forget what has ended, now and then, so that the list stays as long as what is open.
-  if (list.size() >= 64 && (list.size() & (list.size() - 1)) == 0) {
-    std::erase_if(list, [](const auto& weak) { return weak.expired(); });
-  }
-  list.push_back(std::move(connection));
 }
 
 void Network::RemoveServer(SimServer* server) {
@@ -345,35 +355,21 @@ SimServer* Network::FindServer(const std::string& address) const {
   return it == servers_.end() ? nullptr : it->second;
 }
 
+Network::End Network::EndOfServer(const std::string& address) const {
+  const SimServer* const server = FindServer(address);
+  return server == nullptr ? End() : server->end();
+}
+
 void Network::Disconnect(SimLoop& loop) {
   const uint64_t id = loop.number();
   loops_.erase(id);
   std::erase_if(servers_, [&](const auto& entry) { return entry.second->end().loop_id == id; });
-  auto node = connections_.extract(id);
-  if (node.empty()) return;
-  for (const auto& weak : node.mapped()) {
-    if (auto connection = weak.lock()) connection->OnDeath(id);
+  for (const auto& connection : AllConnections()) {
+    for (const int side : {0, 1}) {
+      if (connection->end(side).loop_id == id) connection->OnDeath(side);
+    }
   }
-}
-
-MonotonicTime Network::Deliver(const End& from, const End& to, size_t bytes, Task task) {
-  LinkState& state = State(from.host, to.host);
-  const MonotonicTime now = time_.now();
-  MonotonicTime left = now;
-  if (state.link.bytes_per_second > 0) {
-    left = std::max(now, state.busy_until) +
-           Duration::Micros(static_cast<int64_t>(bytes) * 1000000 / state.link.bytes_per_second);
-    state.busy_until = left;
-  }
-  if (state.link.cut) return left;
-  MonotonicTime arrival = left + state.link.delay;
-  if (state.link.jitter > Duration()) {
-    arrival = arrival + Duration::Micros(rng_.Between(0, state.link.jitter.micros()));
-  }
-  arrival = std::max(arrival, state.last_arrival);
-  state.last_arrival = arrival;
-  if (SimLoop* loop = Find(to.loop_id)) loop->Arrive(arrival, std::move(task));
-  return left;
+  std::erase_if(by_client_, [&](const auto& entry) { return entry.first.first == id; });
 }
 
 }  // namespace tailcast::sim

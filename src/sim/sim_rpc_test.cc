@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -96,6 +97,173 @@ TEST_F(SimRpc, RefusesConnectionsWhereNobodyListens) {
   time_.RunFor(Duration::Millis(50));
   ASSERT_TRUE(answer_);
   EXPECT_TRUE(IsUnavailable(answer_->status()));
+}
+
+// As TCP does: what is sent into a cut is sent again, so that a stream has no gap.
+TEST_F(SimRpc, AStreamGoesOnWithoutAGapAfterAShortCut) {
+  auto stream = OpenStream();
+  stream->Send("before");
+  time_.RunFor(Duration::Millis(50));
+  network_.Cut("a", "b", true);
+  stream->Send("in");
+  time_.RunFor(Duration::Seconds(5));
+  EXPECT_EQ(server_got_, (std::vector<std::string>{"before"}));
+  EXPECT_GT(stream->queued_bytes(), 0u) << "nobody took it";
+  network_.Cut("a", "b", false);
+  stream->Send("after");
+  time_.RunFor(Duration::Seconds(4));
+  EXPECT_EQ(server_got_, (std::vector<std::string>{"before", "in", "after"}));
+  EXPECT_EQ(stream->queued_bytes(), 0u);
+  EXPECT_FALSE(client_closed_ || server_closed_);
+}
+
+TEST_F(SimRpc, AConnectionBreaksWithAllThatItCarriesWhenACutLasts) {
+  for (const bool forth : {true, false}) {
+    SCOPED_TRACE(forth ? "requests are cut" : "answers are cut");
+    server_closed_.reset();
+    client_closed_.reset();
+    server_got_.clear();
+    answer_.reset();
+    auto stream = OpenStream();
+    time_.RunFor(Duration::Millis(50));
+    client_->Call("/never", "hi", Duration::Seconds(100),
+                  scope_.Bind([this](Result<std::string> r) { answer_.emplace(std::move(r)); }));
+    time_.RunFor(Duration::Millis(50));
+    network_.Cut(forth ? "a" : "b", forth ? "b" : "a", true);
+    time_.RunFor(Duration::Seconds(1));
+    stream->Send("in");
+    time_.RunFor(Duration::Seconds(30));
+    ASSERT_TRUE(client_closed_ && server_closed_ && answer_);
+    EXPECT_TRUE(IsUnavailable(*client_closed_));
+    EXPECT_TRUE(IsUnavailable(*server_closed_));
+    EXPECT_TRUE(IsUnavailable(answer_->status()));
+    EXPECT_EQ(server_got_.size(), forth ? 0u : 1u);
+    network_.MendAll();
+    // The next one has a connection of its own.
+    auto again = OpenStream();
+    again->Send("again");
+    time_.RunFor(Duration::Seconds(4));
+    EXPECT_EQ(server_got_.back(), "again");
+  }
+}
+
+TEST_F(SimRpc, ACallThatMetACutArrivesLateThoughItsCallerHasGivenUp) {
+  network_.Cut("a", "b", true);
+  Call("/never");
+  time_.RunFor(Duration::Seconds(2));
+  ASSERT_TRUE(answer_);
+  EXPECT_TRUE(IsDeadlineExceeded(answer_->status()));
+  EXPECT_TRUE(kept_.empty());
+  network_.Cut("a", "b", false);
+  time_.RunFor(Duration::Seconds(4));
+  EXPECT_EQ(kept_.size(), 1u);
+}
+
+TEST_F(SimRpc, ADeathBehindACutIsHeardOfWhenItIsMended) {
+  auto stream = OpenStream();
+  time_.RunFor(Duration::Millis(50));
+  server_stream_->Send("last words");
+  network_.Partition("a", "b", true);
+  network_.Disconnect(*server_loop_);
+  server_loop_->Kill();
+  time_.RunFor(Duration::Seconds(5));
+  EXPECT_EQ(client_got_, (std::vector<std::string>{"last words"})) << "they were on their way";
+  EXPECT_FALSE(client_closed_);
+  network_.Partition("a", "b", false);
+  time_.RunFor(Duration::Seconds(4));
+  ASSERT_TRUE(client_closed_);
+  EXPECT_TRUE(IsUnavailable(*client_closed_));
+}
+
+TEST_F(SimRpc, AResetBreaksAConnectionAtOnceAtBothEnds) {
+  auto stream = OpenStream();
+  time_.RunFor(Duration::Millis(50));
+  network_.Reset("a", "b");
+  stream->Send("lost");
+  time_.RunFor(Duration::Millis(50));
+  ASSERT_TRUE(client_closed_ && server_closed_);
+  EXPECT_TRUE(IsUnavailable(*client_closed_));
+  EXPECT_TRUE(server_got_.empty());
+}
+
+TEST_F(SimRpc, ProcessesOfOneHostAreCutOneByOne) {
+  network_.Cut("client", "server", true);
+  Call("/echo");
+  time_.RunFor(Duration::Seconds(2));
+  ASSERT_TRUE(answer_);
+  EXPECT_TRUE(IsDeadlineExceeded(answer_->status()));
+  auto other_loop = time_.MakeLoop("other client");
+  auto other = network_.MakeConnector(*other_loop, "a")->MakeClient("b:1", "");
+  answer_.reset();
+  other->Call("/echo", "hi", Duration::Seconds(1),
+              scope_.Bind([this](Result<std::string> r) { answer_.emplace(std::move(r)); }));
+  time_.RunFor(Duration::Millis(50));
+  ASSERT_TRUE(answer_ && answer_->ok());
+}
+
+TEST_F(SimRpc, CallsOvertakeEachOther) {
+  network_.LinkBetween("a", "b").jitter = Duration::Millis(30);
+  std::vector<int> order;
+  for (int i = 0; i < 20; ++i) {
+    client_->Call("/echo", "hi", Duration::Seconds(1),
+                  scope_.Bind([&order, i](const Result<std::string>&) { order.push_back(i); }));
+  }
+  time_.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(order.size(), 20u);
+  EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_F(SimRpc, ASenderToAStoppedProcessFeelsIt) {
+  auto stream = OpenStream();
+  time_.RunFor(Duration::Millis(50));
+  server_loop_->Pause();
+  const auto window = static_cast<size_t>(network_.options().stream_window_bytes);
+  for (size_t sent = 0; sent < 2 * window; sent += window / 8) {
+    stream->Send(std::string(window / 8, 'x'));
+  }
+  time_.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(stream->queued_bytes(), window);
+  server_loop_->Resume();
+  time_.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(stream->queued_bytes(), 0u);
+  EXPECT_EQ(server_got_.size(), 16u);
+}
+
+TEST_F(SimRpc, WhatIsQueuedAtAnEndArrivesBeforeIt) {
+  auto stream = OpenStream();
+  time_.RunFor(Duration::Millis(50));
+  const auto window = static_cast<size_t>(network_.options().stream_window_bytes);
+  for (int i = 0; i < 3; ++i) server_stream_->Send(std::string(window, 'x'));
+  server_stream_->Close(OutOfRangeError("the end"));
+  server_stream_.reset();
+  time_.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(client_got_.size(), 3u);
+  ASSERT_TRUE(client_closed_);
+  EXPECT_TRUE(IsOutOfRange(*client_closed_));
+}
+
+// Two runs that differ in what messages carry, and in nothing else.
+TEST_F(SimRpc, WhatIsCarriedIsPartOfTheTrace) {
+  const auto run = [](const std::string& text) {
+    const Scope scope;
+    VirtualTime time(1);
+    Network network(time, Rng(2));
+    auto loop = time.MakeLoop("a");
+    auto server = network.MakeServer(*loop, "b");
+    server->Handle("/echo", scope.Bind([](const std::string&, rpc::Responder respond) {
+      respond(std::string());
+    }));
+    EXPECT_TRUE(server->Start("b:1").ok());
+    auto client = network.MakeConnector(*loop, "a")->MakeClient("b:1", "");
+    client->Call("/echo", text, Duration::Seconds(1),
+                 scope.Bind([](const Result<std::string>&) {}));
+    time.RunFor(Duration::Seconds(2));
+    const uint64_t hash = time.trace_hash();
+    network.Disconnect(*loop);
+    return hash;
+  };
+  EXPECT_EQ(run("one"), run("one"));
+  EXPECT_NE(run("one"), run("two"));
 }
 
 TEST_F(SimRpc, CarriesStreamMessagesInOrderBothWays) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tailcast/base/crc32c.h"
+
 namespace tailcast::storage {
 
 Duration FakeLatency::Draw(Rng& rng) const {
@@ -50,6 +52,14 @@ void FakeDisk::AtDisk(Duration delay, UniqueFunction<void()> landing) {
   }));
 }
 
+void FakeDisk::Land(FakeImage::Append& append) {
+  image_.Land(append, options_.capacity_bytes, loop_->Now());
+  if (!trace_) return;
+  trace_(Crc32c(append.file->name));
+  trace_(Crc32cExtend(static_cast<uint32_t>(append.outcome), append.bytes.data(),
+                      append.bytes.size()));
+}
+
 void FakeDisk::Thaw() {
   frozen_ = false;
   for (UniqueFunction<void()>& landing : std::exchange(held_, {})) landing();
@@ -64,6 +74,11 @@ void FakeDisk::PowerLoss() {
 Result<std::string> FakeDisk::Peek(const std::string& dir, const std::string& name) const {
   TAILCAST_ASSIGN_OR_RETURN(const std::shared_ptr<FakeImage::File> file, image_.Find(dir, name));
   return file->physical.substr(0, static_cast<size_t>(file->committed));
+}
+
+int64_t FakeDisk::PeekAcknowledged(const std::string& dir, const std::string& name) const {
+  const auto file = image_.Find(dir, name);
+  return file.ok() ? (*file)->acknowledged : 0;
 }
 
 }  // namespace tailcast::storage

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,8 @@ class FakeDisk {
   // heals.
   void SetOptions(FakeDiskOptions options) { options_ = options; }
   const FakeDiskOptions& options() const { return options_; }
+  // Gets a number for each append that lands, which depends on its bytes and on what became of it.
+  void SetTrace(std::function<void(uint64_t)> trace) { trace_ = std::move(trace); }
   // Committed lengths are logged there, as PosixStore does.
   void SetSteps(StepLog* steps) { image_.SetSteps(steps); }
 
@@ -103,6 +106,8 @@ class FakeDisk {
 
   // For oracles, without latency or faults: the committed bytes, or NotFound.
   Result<std::string> Peek(const std::string& dir, const std::string& name) const;
+  // How many of them some process was told of; 0 if it is not there.
+  int64_t PeekAcknowledged(const std::string& dir, const std::string& name) const;
   std::vector<std::string> PeekNames(const std::string& dir) const { return image_.Names(dir); }
 
  private:
@@ -113,9 +118,7 @@ class FakeDisk {
   // Runs `landing` on the disk's loop after `delay`, or when the disk is thawed; never if the disk
   // is gone by then.
   void AtDisk(Duration delay, UniqueFunction<void()> landing);
-  void Land(FakeImage::Append& append) {
-    image_.Land(append, options_.capacity_bytes, loop_->Now());
-  }
+  void Land(FakeImage::Append& append);
 
   EventLoop* const loop_;
   Rng rng_;
@@ -124,6 +127,7 @@ class FakeDisk {
   FakeImage image_;
   uint64_t life_ = 1;  // grows with each power loss: handles of an earlier one are dead
   bool frozen_ = false;
+  std::function<void(uint64_t)> trace_;
   std::deque<UniqueFunction<void()>> held_;
   Scope scope_;
 };

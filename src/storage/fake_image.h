@@ -25,6 +25,9 @@ class FakeImage {
     std::string key;
     Epoch epoch = Epoch::kFirst;
     int64_t committed = 0;
+    // What some process was told to be committed: the answer to an append, an open, a size or a
+    // read has reached it, or is on its way there (but for the first).
+    int64_t acknowledged = 0;
     // What lies on the platters: [0, committed) are the file's bytes, the rest is junk, which no
     // reader is shown.
     std::string physical;

@@ -31,6 +31,12 @@ struct FakeStore::Client {
 // ---------------------------------------------------------------------------------------------
 // Handles.
 
+namespace {
+void Acknowledge(FakeImage::File& file, int64_t length) {
+  file.acknowledged = std::max(file.acknowledged, length);
+}
+}  // namespace
+
 class FakeAppendFile final : public AppendFile {
  public:
   FakeAppendFile(FakeDisk* disk, std::shared_ptr<FakeStore::Client> client,
@@ -126,7 +132,10 @@ class FakeAppendFile final : public AppendFile {
 
   void OnAnswer(AppendResult result) {
     const CallId<AppendResult> call = std::exchange(outstanding_, {});
-    if (result.outcome == AppendOutcome::kApplied) committed_ = result.committed_length;
+    if (result.outcome == AppendOutcome::kApplied) {
+      committed_ = result.committed_length;
+      Acknowledge(*file_, committed_);
+    }
     if (result.outcome == AppendOutcome::kFenced || result.outcome == AppendOutcome::kUnknown) {
       dead_ = true;
       last_ = result;
@@ -171,6 +180,7 @@ class FakeReadFile final : public ReadFile {
           }
           shown->committed_length = std::max(shown->committed_length, size.committed_length);
           shown->epoch = std::max(shown->epoch, size.epoch);
+          Acknowledge(*file, shown->committed_length);
           return *shown;
         });
   }
@@ -187,6 +197,7 @@ class FakeReadFile final : public ReadFile {
             ++disk.counters_.short_reads;
             bytes.resize(1 + disk.rng_.Below(bytes.size() - 1));
           }
+          Acknowledge(*file, offset + static_cast<int64_t>(bytes.size()));
           return bytes;
         });
   }
@@ -330,6 +341,7 @@ void FakeStore::OpenFencing(const std::string& dir, const std::string& name,
       [disk = disk_, client = client_, dir,
        name](FakeImage& image) -> Result<std::unique_ptr<AppendFile>> {
         TAILCAST_ASSIGN_OR_RETURN(const auto file, image.Fence(dir, name, disk->loop_->Now()));
+        Acknowledge(*file, file->committed);
         return std::unique_ptr<AppendFile>(
             std::make_unique<FakeAppendFile>(disk, client, file, file->epoch, file->committed));
       });

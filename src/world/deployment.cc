@@ -20,6 +20,7 @@ Deployment::Deployment(DeploymentOptions options)
       network_(time_, Rng(options_.seed).Fork("network")) {
   wire_ = time_.MakeLoop("wire");
   fabric_ = std::make_unique<fabric::FakeFabricNetwork>(wire_.get(), rng_.Next());
+  fabric_->SetTrace([this](uint64_t value) { time_.Trace(value); });
   for (const std::string& a : options_.cells) {
     for (const std::string& b : options_.cells) {
       if (a != b) network_.LinkBetween(a, b).delay = options_.link_delay;
@@ -30,6 +31,7 @@ Deployment::Deployment(DeploymentOptions options)
     cell->name = name;
     cell->disk_loop = time_.MakeLoop(name + "/disk");
     cell->disk = std::make_unique<storage::FakeDisk>(cell->disk_loop.get(), rng_.Next());
+    cell->disk->SetTrace([this](uint64_t value) { time_.Trace(value); });
     cell->steps = MakeSteps(name, "disk");
     cell->disk->SetSteps(cell->steps.get());
     cell->data = std::make_unique<cache::MemoryStore>(rng_.Next());

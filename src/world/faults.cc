@@ -82,24 +82,16 @@ Fault CutLink(Deployment& d) {
     if (rng.Chance(0.5)) {
       d.network().Partition(cells[a], cells[b], cut);
     } else {
-      d.network().LinkBetween(cells[a], cells[b]).cut = cut;
+      d.network().Cut(cells[a], cells[b], cut);
     }
   };
-  const auto heal = [&d] {
-    for (const std::string& a : d.cell_names()) {
-      for (const std::string& b : d.cell_names()) {
-        if (a != b) d.network().LinkBetween(a, b).cut = false;
-      }
-    }
-  };
-  return {.name = "cut", .apply = apply, .heal = heal};
+  return {.name = "cut", .apply = apply, .heal = [&d] { d.network().MendAll(); }};
 }
 
 Fault BadFabric(Deployment& d) {
   const auto apply = [&d](Rng& rng) {
-    fabric::FakeLink& link = d.fabric().default_link();
-    link = {};
-    if (!rng.Chance(0.7)) return;
+    fabric::FakeLink link;
+    if (!rng.Chance(0.7)) return d.fabric().SetEveryLink(link);
     d.Say("a bad fabric");
     link.torn_probability = rng.Unit() * 0.2;
     link.late_probability = rng.Unit() * 0.01;
@@ -107,8 +99,9 @@ Fault BadFabric(Deployment& d) {
     link.tail_probability = rng.Unit() * 0.05;
     link.notification_loss_probability = rng.Unit() * 0.2;
     link.jitter = Duration::Micros(rng.Between(0, 500));
+    d.fabric().SetEveryLink(link);
   };
-  return {.name = "fabric", .apply = apply, .heal = [&d] { d.fabric().default_link() = {}; }};
+  return {.name = "fabric", .apply = apply, .heal = [&d] { d.fabric().SetEveryLink({}); }};
 }
 
 Fault SlowPeer(Deployment& d) {

@@ -8,8 +8,6 @@
 #include "tailcast/stream/metadata.h"
 
 namespace tailcast::world {
-namespace {}  // namespace
-
 Oracles::Oracles(Deployment& deployment, OracleOptions options)
     : deployment_(deployment),
       options_(std::move(options)),
@@ -51,10 +49,12 @@ void Oracles::ReadSource() {
   int64_t newest = newest_;
   for (const std::string& name : disk.PeekNames(dir_)) {
     const auto parsed = stream::ParseFileName(name);
-    if (!parsed || parsed->stem.seq + 1 < newest_) continue;
-    newest = std::max(newest, parsed->stem.seq);
+    if (!parsed) continue;
     SourceFile& file = source_[{parsed->stem.seq, static_cast<int>(parsed->part)}];
+    if (parsed->stem.seq + 1 < newest_ && file.settled() && !file.name.empty()) continue;
+    newest = std::max(newest, parsed->stem.seq);
     file.name = name;
+    file.acknowledged = disk.PeekAcknowledged(dir_, name);
     if (auto bytes = disk.Peek(dir_, name); bytes.ok()) file.bytes = std::move(*bytes);
   }
   newest_ = newest;
@@ -91,7 +91,8 @@ std::string Oracles::CheckPrimary(const std::string& cell) {
       CopiedFile& copy = copies[key];
       if (copy.complete) continue;
       copy.bytes = file.bytes;
-      copy.complete = key.first + 1 < newest_;
+      copy.acknowledged = file.acknowledged;
+      copy.complete = key.first + 1 < newest_ && file.settled();
     }
     return "";
   }
@@ -104,12 +105,19 @@ std::string Oracles::CheckPrimary(const std::string& cell) {
     if (copy.complete) continue;
     const auto want = source_.find(key);
     copy.bytes = *disk.Peek(dir_, name);
-    if (want == source_.end() ? !copy.bytes.empty() : !want->second.bytes.starts_with(copy.bytes)) {
+    copy.acknowledged = disk.PeekAcknowledged(dir_, name);
+    const auto have = static_cast<int64_t>(copy.bytes.size());
+    if (want == source_.end() ? have > 0 : !want->second.bytes.starts_with(copy.bytes)) {
       return "committed first: " + cell + ": the primary bytes of " + name +
              " are no prefix of the source's";
     }
-    copy.complete = want != source_.end() && key.first + 1 < newest_ &&
-                    copy.bytes.size() == want->second.bytes.size();
+    if (want != source_.end() && have > want->second.acknowledged) {
+      return "committed first: " + cell + " has " + std::to_string(have) + " bytes of " + name +
+             ", of which the source's file system acknowledged " +
+             std::to_string(want->second.acknowledged);
+    }
+    copy.complete = want != source_.end() && key.first + 1 < newest_ && want->second.settled() &&
+                    have == want->second.acknowledged && copy.acknowledged == have;
   }
   return "";
 }
@@ -122,13 +130,13 @@ std::string Oracles::CheckLengths(const std::string& cell, int64_t seq) {
     const stream::PairMetadata metadata = stream::DecodePairMetadata(seq, value);
     for (int part = 0; part < 2; ++part) {
       const FileKey key{seq, part};
-      if (metadata.primary_length[part] > static_cast<int64_t>(copies[key].bytes.size())) {
+      if (metadata.primary_length[part] > copies[key].acknowledged) {
         return "committed first: " + Where(cell, key) +
                "a primary length was published before the flush";
       }
-      if (metadata.cache_length[part] > static_cast<int64_t>(source_[key].bytes.size())) {
+      if (metadata.cache_length[part] > source_[key].acknowledged) {
         return "committed first: " + Where(cell, key) +
-               "a cache length is ahead of what the source has committed";
+               "a cache length is ahead of what the source's file system acknowledged";
       }
       cached[part] = std::max<int64_t>(cached[part], metadata.cache_length[part]);
     }
@@ -158,13 +166,17 @@ std::string Oracles::CheckChunks(const std::string& cell, FileKey key, int64_t p
       const auto rest =
           std::string_view(want).substr(static_cast<size_t>(std::min(n * size, total)));
       if (!rest.starts_with(value)) {
-        const bool ahead = value.size() > rest.size() && std::string_view(value).starts_with(rest);
+        const bool ahead = value.size() > rest.size() && value.starts_with(rest);
         return (ahead ? "committed first: " : "prefix chunks: ") + Where(cell, key) + "chunk " +
                std::to_string(n) +
                (ahead ? " has bytes that the source has not committed"
                       : " is no prefix of its bytes");
       }
       have = std::max(have, static_cast<int64_t>(value.size()));
+      if (n * size + have > source_[key].acknowledged) {
+        return "committed first: " + Where(cell, key) + "chunk " + std::to_string(n) +
+               " has bytes that the source's file system has not acknowledged";
+      }
     }
     const int64_t due = std::min(size, published - n * size);
     if (options_.caches_are_sound && n * size >= from && have < due) {

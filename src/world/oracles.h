@@ -8,7 +8,8 @@
 //
 //   committed first   a published primary length is covered by the primary layer, a published cache
 //                     length by chunks (if the caches are sound), an index by its data; what a
-//                     cell has, primary or cached, the source has committed
+//                     cell has, primary or cached, the source has committed; and not only do the
+//                     bytes lie there: the file system had acknowledged them to somebody
 //   prefix chunks     a cached chunk is a prefix of that chunk's bytes, from its beginning
 //   in order          what consumers got (Workload::Violation), and no two values of a chunk
 //                     contradict each other
@@ -64,9 +65,12 @@ class Oracles {
   struct SourceFile {
     std::string name;
     std::string bytes;
+    int64_t acknowledged = 0;  // of these, that a process was told to be durable
+    bool settled() const { return acknowledged == static_cast<int64_t>(bytes.size()); }
   };
   struct CopiedFile {
-    std::string bytes;      // of this cell's primary layer
+    std::string bytes;  // of this cell's primary layer
+    int64_t acknowledged = 0;
     bool complete = false;  // there will never be more, and it was right
     int64_t chunks = 0;     // that many from the beginning were seen in the cache, whole and right
   };
