@@ -19,7 +19,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kLackingShownMax = 10;      // files of a shard, in words
 constexpr int64_t kLackingListedMax = 1000;  // of a shard
 constexpr Duration kListTimeout = Duration::Seconds(1);
 
@@ -96,21 +95,6 @@ void AddLacking(const v1::CellView& view, json& cell) {
       shard["lacking"].push_back({{"file", seq}, {"kind", kind}});
     }
   });
-}
-
-std::string LackingText(const json& lacking, bool source) {
-  std::string text = lacking.size() == 1 ? "lacks file " : "lacks files ";
-  for (size_t i = 0; i < std::min(lacking.size(), kLackingShownMax); ++i) {
-    const std::string kind = lacking[i]["kind"].get<std::string>();
-    text += (i == 0 ? "" : ", ") + std::to_string(lacking[i]["file"].get<int64_t>()) +
-            (kind == "absent" ? "" : " (" + kind + ")");
-  }
-  if (lacking.size() > kLackingShownMax) {
-    text += " and " + std::to_string(lacking.size() - kLackingShownMax) + " more";
-  }
-  return text + (source ? ": removed or damaged at the source, so nothing copies it again "
-                          "(docs/ops/storage.md)"
-                        : ": the cell above copies what it has of it");
 }
 
 }  // namespace tailcast::app

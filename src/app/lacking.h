@@ -16,7 +16,4 @@ namespace tailcast::app {
 // primary layer, for up to a second; one that can't be listed says nothing.
 void AddLacking(const v1::CellView& view, nlohmann::json& cell);
 
-// "lacks files 3, 7 (damaged): ...". `lacking` is a shard's.
-std::string LackingText(const nlohmann::json& lacking, bool source);
-
 }  // namespace tailcast::app

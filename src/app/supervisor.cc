@@ -12,6 +12,8 @@
 #include <fstream>
 #include <string_view>
 
+#include "tailcast/node/node.h"
+
 namespace tailcast::app {
 namespace {
 
@@ -67,6 +69,13 @@ Status Supervisor::Spawn(Child& child) {
   std::vector<char*> argv;
   for (std::string& word : child.spec.argv) argv.push_back(word.data());
   argv.push_back(nullptr);
+  const std::string variable = std::string(node::kRestartsVariable) + "=";
+  std::string restarts = variable + std::to_string(child.policy.restarts());
+  std::vector<char*> environment = {restarts.data()};
+  for (char** other = environ; *other != nullptr; ++other) {
+    if (!std::string_view(*other).starts_with(variable)) environment.push_back(*other);
+  }
+  environment.push_back(nullptr);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
@@ -83,7 +92,7 @@ Status Supervisor::Spawn(Child& child) {
     dup2(log, STDERR_FILENO);
     const int null = open("/dev/null", O_RDONLY);
     if (null >= 0) dup2(null, STDIN_FILENO);
-    execv(child.spec.program.c_str(), argv.data());
+    execve(child.spec.program.c_str(), argv.data(), environment.data());
     _exit(127);
   }
   const int error = errno;

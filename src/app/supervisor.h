@@ -2,6 +2,7 @@
 //
 // A child that lived for more than a second is started again at once; one that dies at once waits
 // 0.1 s, then twice as long each time, at most 5 s, so that a broken configuration does not spin.
+// How often it was started again is in its environment (node::kRestartsVariable).
 #pragma once
 
 #include <sys/types.h>

@@ -97,6 +97,19 @@ TEST_F(SupervisorTest, TellsTheLastWordsOfWhatEndsByItself) {
   std::remove(log.c_str());
 }
 
+TEST_F(SupervisorTest, TellsAChildHowOftenItWasStartedAgain) {
+  const std::string log = ::testing::TempDir() + "/restarts." + std::to_string(getpid());
+  ASSERT_TRUE(supervisor_
+                  .Start({"counter",
+                          "/bin/sh",
+                          {"sh", "-c", "echo \"tailcast: after $TAILCAST_RESTARTS\"; exit 1"},
+                          log})
+                  .ok());
+  EXPECT_TRUE(Until([&] { return Said("exit code 1: after 2; see " + log); }));
+  EXPECT_TRUE(Said("exit code 1: after 0; see " + log));
+  std::remove(log.c_str());
+}
+
 TEST_F(SupervisorTest, StopsEverything) {
   ASSERT_TRUE(supervisor_.Start({"a", "/bin/sleep", {"sleep", "1000"}, "/dev/null"}).ok());
   const pid_t pid = supervisor_.PidOf("a");

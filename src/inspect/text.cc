@@ -36,6 +36,21 @@ std::string SpanText(Duration span) {
   return text;
 }
 
+std::string BytesText(int64_t bytes) {
+  char text[32];
+  const auto b = static_cast<double>(bytes);
+  if (b < 1e3) {
+    std::snprintf(text, sizeof text, "%.0f B", b);
+  } else if (b < 1e6) {
+    std::snprintf(text, sizeof text, "%.1f KB", b / 1e3);
+  } else if (b < 1e9) {
+    std::snprintf(text, sizeof text, "%.1f MB", b / 1e6);
+  } else {
+    std::snprintf(text, sizeof text, "%.2f GB", b / 1e9);
+  }
+  return text;
+}
+
 std::string TimeText(WallTime time) {
   const std::time_t seconds = time.micros() / 1'000'000;
   std::tm parts{};
@@ -65,14 +80,14 @@ std::string Hex(uint64_t number, int digits) {
   return text;
 }
 
-std::string Wrapped(size_t indent, std::string_view text) {
+std::string Wrapped(size_t indent, std::string_view text, size_t columns) {
   std::string out, line(indent, ' ');
   bool empty = true;
   while (!text.empty()) {
     const size_t end = std::min(text.find(' '), text.size());
     const std::string_view word = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (!empty && line.size() + 1 + word.size() > kColumns) {
+    if (!empty && line.size() + 1 + word.size() > columns) {
       out += line + "\n";
       line.assign(indent + 2, ' ');
       empty = true;
@@ -85,15 +100,20 @@ std::string Wrapped(size_t indent, std::string_view text) {
 }
 
 std::string TableText(size_t indent, const std::vector<std::vector<std::string>>& rows,
-                      const std::vector<size_t>& left) {
+                      const std::vector<size_t>& left, size_t columns, size_t gap) {
   std::vector<size_t> widths(rows.front().size(), 0);
   for (const auto& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
-  size_t others = indent;
-  for (size_t i = 1; i < widths.size(); ++i) others += 1 + widths[i];
+  const auto width_of_others = [&] {
+    size_t others = indent;
+    for (size_t i = 1; i < widths.size(); ++i) others += gap + widths[i];
+    return others;
+  };
+  if (width_of_others() + widths[0] > columns) gap = 1;
+  const size_t others = width_of_others();
   constexpr size_t kNameMin = 4;
-  widths[0] = std::min(widths[0], std::max(kColumns - std::min(others, kColumns), kNameMin));
+  widths[0] = std::min(widths[0], std::max(columns - std::min(others, columns), kNameMin));
   std::string text;
   for (const auto& row : rows) {
     std::string line(indent, ' ');
@@ -102,7 +122,7 @@ std::string TableText(size_t indent, const std::vector<std::vector<std::string>>
       if (cell.size() > widths[i]) cell = "~" + cell.substr(cell.size() - widths[i] + 1);
       const std::string space(widths[i] - cell.size(), ' ');
       const bool to_left = i == 0 || std::find(left.begin(), left.end(), i) != left.end();
-      line += (i == 0 ? "" : " ") + (to_left ? cell + space : space + cell);
+      line += std::string(i == 0 ? 0 : gap, ' ') + (to_left ? cell + space : space + cell);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";

@@ -1,8 +1,7 @@
 #include "tailcast/node/node.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <utility>
 
@@ -54,13 +53,28 @@ Result<std::vector<v1::TreeEdge>> PlanTree(const cell::Topology& topology,
   return edges;
 }
 
-// Memory of this process that is in RAM, bytes; 0: not known. Of a cache, most of it is what it
-// caches.
-int64_t ResidentBytes() {
-  std::ifstream in("/proc/self/statm");
-  int64_t size_pages = 0, resident_pages = 0;
-  in >> size_pages >> resident_pages;
-  return in ? resident_pages * sysconf(_SC_PAGESIZE) : 0;
+// Memory of this process that is in RAM, in bytes; 0: not known.
+struct Memory {
+  int64_t own = 0;
+  int64_t shared = 0;  // mapped from elsewhere: caches, of which a reader maps what it reads
+};
+Memory ResidentMemory() {
+  std::ifstream in("/proc/self/status");
+  Memory memory;
+  for (std::string name; in >> name;) {
+    int64_t kilobytes = 0;
+    if (name == "RssAnon:" || name == "RssFile:" || name == "RssShmem:") {
+      in >> kilobytes;
+      (name == "RssShmem:" ? memory.shared : memory.own) += kilobytes << 10;
+    }
+  }
+  return memory;
+}
+
+// How often who runs this process has started it again before.
+int64_t Restarts() {
+  const char* text = std::getenv(kRestartsVariable);
+  return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
 }
 
 }  // namespace
@@ -328,12 +342,15 @@ void Node::EndFor(Status why) {
 std::string Node::StatusJson() const {
   nlohmann::json roles = nlohmann::json::array();
   for (Role role : roles_) roles.push_back(RoleName(role));
+  const Memory memory = ResidentMemory();
   nlohmann::json json = {{"cell", config_.cell},
                          {"name", config_.name},
                          {"roles", roles},
                          {"incarnation", Raw(incarnation_)},
                          {"uptime_s", (ports_.loop->Now() - started_).seconds()},
-                         {"memory_bytes", ResidentBytes()}};
+                         {"restarts", Restarts()},
+                         {"memory_bytes", memory.own},
+                         {"cache_memory_bytes", memory.shared}};
   if (scheduler_ != nullptr) {
     json["scheduler"] = nlohmann::json::parse(scheduler_->StatusJson(), nullptr, false);
   }

@@ -34,6 +34,10 @@
 
 namespace tailcast::node {
 
+// In the environment of a process that is started again when it ends: how often it was, for
+// `tailcast status`.
+inline constexpr char kRestartsVariable[] = "TAILCAST_RESTARTS";
+
 enum class Role : uint8_t { kCache, kReader, kWriter, kScheduler };
 
 // "cache", "reader", "writer", "scheduler". InvalidArgument with the nearest one.

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -297,16 +298,49 @@ class OneCell(SystemTest):
         code, out, _ = run("consume", *where, "--until-idle", "0.7")
         self.assertEqual((code, out), (0, b"first\nthird\n"))
 
+    def test_status_is_short_and_says_which_stream_it_knows_not(self):
+        self.check_fails(1, ["no stream 'nothing'"], "status", "--dir", self.up.dir, "--stream", "nothing")
+        self.check_fails(1, ["no cluster 'hare'", "'here'"], "status", "--dir", self.up.dir, "--cluster", "hare")
+        for i in range(20):
+            self.create(f"many{i}")
+        code, out, err = run("status", "--dir", self.up.dir)
+        self.assertEqual(code, 0, err)
+        lines = out.decode().splitlines()
+        self.assertTrue(lines[1].startswith("here "), lines)
+        self.assertLess(len(lines), 24, out)
+        self.assertIn(b"idle streams (--all shows them)", out)
+        self.assertIn(b"\nmany7 ", run("status", "--dir", self.up.dir, "--all")[1])
+
+    def test_a_watched_status_goes_on_and_ends_with_its_reader(self):
+        watch = subprocess.Popen([BINARY, "status", "--dir", self.up.dir, "--watch", "0.1", "--json"],
+                                 stdout=subprocess.PIPE, text=True)
+        for _ in range(3):
+            self.assertEqual(json.loads(watch.stdout.readline())["cells"][0]["name"], "here")
+        watch.stdout.close()
+        self.assertEqual(watch.wait(timeout=30 * TIME_FACTOR), 0)
+
+    def test_restarts_are_counted(self):
+        pid = self.up.pids("here", "writer")["writer-1"]
+        os.kill(pid, signal.SIGKILL)
+        end = time.monotonic() + 30 * TIME_FACTOR
+        said = b""
+        while b"process writer-1 was started again" not in said and time.monotonic() < end:
+            said = run("status", "--dir", self.up.dir)[1]
+        self.assertIn(b"here: process writer-1 was started again", said)
+        [writer] = [p for p in self.up.status()["cells"][0]["processes"] if p["name"] == "writer-1"]
+        self.assertEqual(writer["status"]["restarts"], 1)
+
     def test_status_shows_heads_memory_and_what_gives_no_sign_of_life(self):
         where = self.create("heads")
         self.produce(where, b"a\nbb\nccc\n")
         # A status that finds no head in time says so, instead of waiting for it.
         end = time.monotonic() + 30 * TIME_FACTOR
         out = b""
-        while b"stream heads/0: 3 messages, 9 B" not in out and time.monotonic() < end:
-            code, out, err = run("status", "--dir", self.up.dir)
+        row = re.compile(rb"(?m)^  0 +here +3 +9 B ")
+        while not row.search(out) and time.monotonic() < end:
+            code, out, err = run("status", "--dir", self.up.dir, "--cluster", "here", "--stream", "heads")
             self.assertEqual(code, 0, err)
-        self.assertIn(b"stream heads/0: 3 messages, 9 B", out)
+        self.assertRegex(out, row)
         self.assertIn(b"over shm (the fastest that the server offers)", out)
         head = {"shards": [{}]}
         while "messages" not in head["shards"][0] and time.monotonic() < end:
@@ -325,6 +359,7 @@ class OneCell(SystemTest):
                 state = processes["reader-1"]["state"]
             self.assertIn(state, ("silent", "down"))
             self.assertEqual(processes["reader-2"]["state"], "up")
+            self.assertRegex(run("status", "--dir", self.up.dir)[1], rb"(?m)^here: process reader-1 is (silent|down)")
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -345,7 +380,8 @@ class OneCell(SystemTest):
 
         until(all_whole)
         count = len(caches()["replicas"])
-        code, out, err = run("status", "--dir", self.up.dir)
+        status = ("status", "--dir", self.up.dir, "--cluster", "here")
+        code, out, err = run(*status)
         self.assertEqual(code, 0, err)
         self.assertIn(b"%d of %d replicas whole\n" % (count, count), out)
         epoch = caches()["epoch"]
@@ -354,7 +390,7 @@ class OneCell(SystemTest):
         expected = b"%d of %d replicas whole\n    cache-1 " % (count - 1, count)
         end = time.monotonic() + 30 * TIME_FACTOR
         while expected not in out and time.monotonic() < end:
-            code, out, err = run("status", "--dir", self.up.dir)
+            code, out, err = run(*status)
         self.assertIn(expected, out)
         until(all_whole)
         self.assertEqual(caches()["epoch"], epoch)

@@ -63,12 +63,13 @@ class Heal(SystemTest):
             os.kill(pid, 9)
 
     def said(self, cell, stream):
-        """The line of `status` about the stream in the cell."""
-        code, out, err = run("status", "--dir", self.up.dir)
+        """What `status` says of the stream in the cell: what is not well, or else its row."""
+        code, out, err = run("status", "--dir", self.up.dir, "--stream", stream)
         self.assertEqual(code, 0, err)
-        block = re.split(r"(?m)^(?=\S)", out.decode())
-        text = next(b for b in block if b.startswith(cell + " "))
-        return next(line for line in text.splitlines() if line.startswith(f"  stream {stream}/0"))
+        lines = out.decode().splitlines()
+        troubles = [line for line in lines if line.startswith(f"{cell}: stream {stream}/0 ")]
+        rows = [line for line in lines if re.match(rf"  0 +{cell} ", line)]
+        return (troubles or rows or [""])[0]
 
     def wait_for_words(self, cell, stream, words):
         self.assertTrue(wait(lambda: words in self.said(cell, stream), ROUNDS), self.said(cell, stream))
@@ -96,7 +97,7 @@ class Heal(SystemTest):
             self.wait_for_log("here", f"cell there lacks file 2 of {stream}/0, which it had: copying it again")
             self.assertTrue(wait(lambda s=stream: self.consume("there", s)[:2] == (0, 3 * MESSAGES), ROUNDS),
                             self.consume("there", stream)[2])
-            self.wait_for_words("there", stream, "0 B behind the source")
+            self.wait_for_words("there", stream, " nothing ")
         self.assertTrue(list(data.parent.glob(".aside/" + data.name + "*")))
 
         # Nobody gets around what the source lost in silence; the other cell has it.

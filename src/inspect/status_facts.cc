@@ -1,0 +1,313 @@
+#include "tailcast/inspect/status_facts.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "tailcast/base/time.h"
+#include "tailcast/inspect/text.h"
+
+namespace tailcast::inspect {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kLackingShownMax = 10;  // files of a shard, in words
+// A process that was started again so recently is worth a word.
+constexpr double kRestartedLately_s = 300;
+// A producer that was heard of so lately may just be slow.
+constexpr int64_t kSilentMax_ms = 5000;
+
+const json& ArrayOf(const json& object, const char* key) {
+  static const json none = json::array();
+  const auto it = object.find(key);
+  return it != object.end() && it->is_array() ? *it : none;
+}
+
+const json& ObjectOf(const json& object, const char* key) {
+  static const json none = json::object();
+  const auto it = object.find(key);
+  return it != object.end() && it->is_object() ? *it : none;
+}
+
+Duration Millis(double ms) { return Duration::Micros(static_cast<int64_t>(ms * 1e3)); }
+
+void AddProcesses(const json& cell, std::vector<std::string>& troubles) {
+  std::set<json> said;
+  for (const json& process : ArrayOf(cell, "processes")) {
+    const std::string name = process.value("name", "");
+    const std::string state = process.value("state", "");
+    if (state != "up") {
+      troubles.push_back("process " + name + " is " + state +
+                         (process.contains("error") ? ": " + process.value("error", "") : ""));
+      continue;
+    }
+    const json& status = ObjectOf(process, "status");
+    const int64_t restarts = status.value("restarts", int64_t{0});
+    const double up_s = status.value("uptime_s", 0.0);
+    if (restarts == 0 || up_s > kRestartedLately_s) continue;
+    if (!said.insert(status.value("incarnation", json())).second) continue;  // another role of it
+    troubles.push_back(
+        "process " + name + " was started again " + SpanText(Millis(up_s * 1e3)) + " ago" +
+        (restarts > 1 ? ", " + Counted(static_cast<uint64_t>(restarts), "time") + " in all" : ""));
+  }
+}
+
+void AddReplicas(const json& cell, std::vector<std::string>& troubles) {
+  const json& caches = ObjectOf(cell, "metadata_cache");
+  if (caches.value("memcached", false)) return;  // nobody knows which of them began anew
+  for (const json& replica : ArrayOf(caches, "replicas")) {
+    if (!replica.value("whole", false)) {
+      troubles.push_back("metadata cache: " + ReplicaText(cell, replica));
+    }
+  }
+}
+
+void AddShards(const json& cell, std::vector<std::string>& troubles) {
+  for (const json& stream : ArrayOf(cell, "streams")) {
+    const std::string name = stream.value("stream", "");
+    const bool source = stream.value("source", "") == cell.value("name", "");
+    if (stream.contains("error")) {
+      troubles.push_back("stream " + name + ": " + stream.value("error", ""));
+    }
+    for (const json& shard : ArrayOf(stream, "shards")) {
+      const std::string which = "stream " + name + "/" + std::to_string(shard.value("shard", 0));
+      if (shard.contains("error")) {
+        troubles.push_back(which + ": " + shard.value("error", ""));
+        continue;
+      }
+      if (shard.contains("lacking")) {
+        troubles.push_back(which + " " + LackingText(shard["lacking"], source));
+      } else if (!shard.contains("messages") && shard.value("state", "") == "locating") {
+        troubles.push_back(which + ": its head was not found in time");
+      }
+      if (shard.value("state", "") != "stuck") continue;
+      const int64_t age_ms = shard.value("age_ms", int64_t{0});
+      if (age_ms < kSilentMax_ms) continue;
+      troubles.push_back(which + ": nothing heard of its producer for " +
+                         SpanText(Duration::Millis(age_ms)) +
+                         (source ? ": it ended without closing the stream"
+                                 : ": it ended without closing the stream, or the way to this "
+                                   "cell is cut"));
+    }
+  }
+}
+
+void AddOperations(const json& cell, std::vector<std::string>& troubles) {
+  for (const json& op : ArrayOf(cell, "operations")) {
+    const int64_t failures = op.value("failures", int64_t{0});
+    const std::string phase = op.value("phase", "");
+    if (phase == "done" || (failures == 0 && phase != "given up")) continue;
+    std::string text = "copy of " + op.value("stream", "") + "/" +
+                       std::to_string(op.value("shard", 0)) + " #" +
+                       std::to_string(op.value("file", int64_t{0})) + " to " +
+                       op.value("target", "") + " (" + op.value("layer", "") + ") ";
+    text += phase == "given up" ? "was given up"
+                                : "failed " + Counted(static_cast<uint64_t>(failures), "time");
+    const std::string message = op.value("message", "");
+    troubles.push_back(text + (message.empty() ? "" : ": " + message));
+  }
+}
+
+// What keeps files from going, and for whom none are kept, as the source of a stream knows.
+void AddRetention(const json& cell, std::vector<std::string>& troubles) {
+  for (const json& wait : ArrayOf(cell, "retention_waits")) {
+    const auto file = wait.value("lacking_file", int64_t{0});
+    troubles.push_back("stream " + wait.value("stream", "") + ", shard " +
+                       std::to_string(wait.value("shard", 0)) + ": old files stay for cell " +
+                       wait.value("cell", "") + ", which " +
+                       (file == 0 ? "has not answered" : "lacks file " + std::to_string(file)) +
+                       ", for " + SpanText(Millis(wait.value("for_ms", 0.0))));
+  }
+  for (const json& out : ArrayOf(cell, "left_out")) {
+    troubles.push_back("stream " + out.value("stream", "") + ": nothing is kept for cell " +
+                       out.value("cell", "") + " until it answers again");
+  }
+}
+
+}  // namespace
+
+void CompareHeads(json& cells) {
+  std::map<std::pair<std::string, int32_t>, json> source;
+  const auto each = [&](auto visit) {
+    for (json& cell : cells) {
+      if (!cell.contains("streams")) continue;
+      for (json& stream : cell["streams"]) {
+        for (json& shard : stream["shards"]) visit(cell, stream, shard);
+      }
+    }
+  };
+  const auto key = [](const json& stream, const json& shard) {
+    return std::pair(stream.value("stream", ""), shard.value("shard", 0));
+  };
+  each([&](json& cell, json& stream, json& shard) {
+    if (stream["source"] == cell["name"]) source[key(stream, shard)] = shard;
+  });
+  each([&](json& cell, json& stream, json& shard) {
+    const auto it = source.find(key(stream, shard));
+    if (it == source.end() || stream["source"] == cell["name"]) return;
+    if (!it->second.contains("messages")) return;
+    const bool empty = !shard.contains("messages");
+    if (empty && shard.value("state", "") != "waiting") return;
+    // They were not asked at one moment: a cell may have gone past what its source said.
+    const auto behind = [&](const char* what) {
+      return std::max<int64_t>(
+          0, it->second.value(what, int64_t{0}) - (empty ? 0 : shard.value(what, int64_t{0})));
+    };
+    shard["behind_messages"] = behind("messages");
+    shard["behind_bytes"] = behind("bytes");
+  });
+}
+
+std::vector<std::string> Troubles(const json& cell) {
+  std::vector<std::string> troubles;
+  if (cell.contains("error")) troubles.push_back(cell.value("error", ""));
+  AddProcesses(cell, troubles);
+  AddShards(cell, troubles);
+  AddReplicas(cell, troubles);
+  AddOperations(cell, troubles);
+  AddRetention(cell, troubles);
+  return troubles;
+}
+
+std::vector<StreamSum> SumStreams(const json& cells) {
+  std::map<std::string, StreamSum> sums;
+  for (const json& cell : cells) {
+    const std::string where = cell.value("name", "");
+    for (const json& stream : ArrayOf(cell, "streams")) {
+      const std::string name = stream.value("stream", "");
+      StreamSum& sum = sums[name];
+      sum.name = name;
+      sum.source = stream.value("source", "");
+      StreamSum here;
+      int64_t behind_bytes = 0, behind_messages = 0;
+      here.unknown = stream.contains("error");
+      for (const json& shard : ArrayOf(stream, "shards")) {
+        here.messages += shard.value("messages", int64_t{0});
+        here.bytes += shard.value("bytes", int64_t{0});
+        here.messages_per_s += shard.value("messages_per_s", 0.0);
+        here.bytes_per_s += shard.value("bytes_per_s", 0.0);
+        behind_bytes += shard.value("behind_bytes", int64_t{0});
+        behind_messages += shard.value("behind_messages", int64_t{0});
+        sum.compared = sum.compared || shard.contains("behind_bytes");
+        const bool known = shard.contains("messages") || shard.value("state", "") == "waiting";
+        here.unknown = here.unknown || !known || shard.contains("error");
+      }
+      sum.unknown = sum.unknown || here.unknown;
+      sum.shards = std::max(sum.shards, static_cast<int64_t>(ArrayOf(stream, "shards").size()) +
+                                            stream.value("shards_not_shown", int64_t{0}));
+      if (here.messages >= sum.messages) {
+        sum.messages = here.messages;
+        sum.bytes = here.bytes;
+        sum.messages_per_s = here.messages_per_s;
+        sum.bytes_per_s = here.bytes_per_s;
+      }
+      if (behind_messages > 0 && (sum.behind_cell.empty() || behind_bytes > sum.behind_bytes)) {
+        sum.behind_cell = where;
+        sum.behind_bytes = behind_bytes;
+      }
+    }
+  }
+  std::vector<StreamSum> all;
+  for (auto& [name, sum] : sums) all.push_back(std::move(sum));
+  return all;
+}
+
+CellSum SumCell(const json& cell) {
+  CellSum sum;
+  for (const json& stream : ArrayOf(cell, "streams")) {
+    for (const json& shard : ArrayOf(stream, "shards")) {
+      sum.knows_behind = sum.knows_behind || shard.contains("behind_bytes");
+      sum.behind_bytes += shard.value("behind_bytes", int64_t{0});
+      sum.bytes_per_s += shard.value("bytes_per_s", 0.0);
+    }
+  }
+  for (const json& process : ArrayOf(cell, "processes")) {
+    ++sum.processes;
+    sum.processes_up += process.value("state", "") == "up" ? 1 : 0;
+    if (process.value("role", "") != "scheduler") continue;
+    sum.uptime_s = ObjectOf(process, "status").value("uptime_s", 0.0);
+  }
+  for (const json* status : StatusOfEach(cell)) {
+    sum.restarts += status->value("restarts", int64_t{0});
+  }
+  const json& caches = ObjectOf(cell, "metadata_cache");
+  for (const json& replica : ArrayOf(caches, "replicas")) {
+    if (caches.value("memcached", false)) break;
+    ++sum.replicas;
+    sum.replicas_whole += replica.value("whole", false) ? 1 : 0;
+  }
+  sum.cache_reads = SumCache(cell, "reads");
+  sum.cache_hits = SumCache(cell, "hits");
+  return sum;
+}
+
+bool IsBusy(const json& operation) {
+  const std::string phase = operation.value("phase", "");
+  if (phase == "done") return false;
+  if (phase != "running" || operation.value("failures", int64_t{0}) > 0) return true;
+  return operation.value("written_bytes", int64_t{0}) < operation.value("source_bytes", int64_t{0});
+}
+
+std::vector<const json*> StatusOfEach(const json& cell) {
+  std::vector<const json*> all;
+  std::set<json> incarnations;
+  for (const json& process : ArrayOf(cell, "processes")) {
+    const json& status = ObjectOf(process, "status");
+    if (status.empty()) continue;
+    if (incarnations.insert(status.value("incarnation", json())).second) all.push_back(&status);
+  }
+  return all;
+}
+
+int64_t SumCache(const json& cell, const std::string& counter) {
+  int64_t sum = 0;
+  for (const json* status : StatusOfEach(cell)) {
+    sum += ObjectOf(*status, "data_cache_client").value(counter, int64_t{0});
+  }
+  return sum;
+}
+
+int64_t SumMetric(const json& cell, const std::string& metric, const std::string& label,
+                  const std::string& value) {
+  int64_t sum = 0;
+  for (const json* status : StatusOfEach(cell)) {
+    for (const json& m : ArrayOf(*status, "metrics")) {
+      if (m.value("name", "") != metric) continue;
+      if (ObjectOf(m, "labels").value(label, "") == value) sum += m.value("value", int64_t{0});
+    }
+  }
+  return sum;
+}
+
+std::string LackingText(const json& lacking, bool source) {
+  std::string text = lacking.size() == 1 ? "lacks file " : "lacks files ";
+  for (size_t i = 0; i < std::min(lacking.size(), kLackingShownMax); ++i) {
+    const std::string kind = lacking[i].value("kind", "");
+    text += (i == 0 ? "" : ", ") + std::to_string(lacking[i].value("file", int64_t{0})) +
+            (kind == "absent" ? "" : " (" + kind + ")");
+  }
+  if (lacking.size() > kLackingShownMax) {
+    text += " and " + std::to_string(lacking.size() - kLackingShownMax) + " more";
+  }
+  return text + (source ? ": removed or damaged at the source, so nothing copies it again "
+                          "(docs/ops/storage.md)"
+                        : ": the cell above copies what it has of it");
+}
+
+std::string ReplicaText(const json& cell, const json& replica) {
+  const std::string name = replica.value("name", "");
+  if (!replica.value("there", false)) return name + " is down";
+  for (const json& process : ArrayOf(cell, "processes")) {
+    if (process.value("name", "") != name) continue;
+    const std::string why =
+        ObjectOf(ObjectOf(process, "status"), "metadata_cache").value("repair", "");
+    if (!why.empty()) return name + " " + why;
+  }
+  return name + " is not whole";
+}
+
+}  // namespace tailcast::inspect

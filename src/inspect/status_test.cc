@@ -1,0 +1,253 @@
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tailcast/inspect/status_facts.h"
+#include "tailcast/inspect/status_text.h"
+
+namespace tailcast::inspect {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+json Process(const std::string& name, const std::string& role, json more = json::object()) {
+  json status = {{"name", name},  {"incarnation", name},        {"uptime_s", 7000.0},
+                 {"restarts", 0}, {"memory_bytes", 38'200'000}, {"cache_memory_bytes", 0}};
+  status.update(more);
+  return {{"name", name}, {"role", role}, {"pid", 17}, {"state", "up"}, {"status", status}};
+}
+
+json Shard(int number, int64_t messages, double per_s = 0) {
+  return {{"shard", number},
+          {"state", "quiet"},
+          {"messages", messages},
+          {"bytes", messages * 100},
+          {"messages_per_s", per_s},
+          {"bytes_per_s", per_s * 100},
+          {"age_ms", 300}};
+}
+
+json Stream(const std::string& name, json shards) {
+  return {{"stream", name}, {"source", "here"}, {"shards", shards}, {"shards_not_shown", 0}};
+}
+
+json Cell(const std::string& name, json streams) {
+  return {
+      {"name", name},
+      {"scheduler", "10.0.0.1:7400"},
+      {"scheduler_incarnation", 3},
+      {"processes",
+       {Process("scheduler", "scheduler"), Process("cache-1", "cache"),
+        Process("reader-1", "reader", {{"data_cache_client", {{"reads", 1000}, {"hits", 995}}}})}},
+      {"metadata_cache",
+       {{"epoch", 1},
+        {"memcached", false},
+        {"replicas", {{{"name", "cache-1"}, {"there", true}, {"whole", true}}}}}},
+      {"hops", json::array()},
+      {"operations", json::array()},
+      {"streams", streams}};
+}
+
+// `there` has `behind` messages less of stream s than its source `here`.
+json TwoCells(int64_t behind = 0) {
+  json cells = {Cell("here", {Stream("s", {Shard(0, 1000, 50)})}),
+                Cell("there", {Stream("s", {Shard(0, 1000 - behind, 50)})})};
+  CompareHeads(cells);
+  return cells;
+}
+
+json Operation(const std::string& phase, int64_t written, int64_t source) {
+  return {{"stream", "s"},
+          {"shard", 0},
+          {"file", 4},
+          {"target", "there"},
+          {"layer", "cache"},
+          {"phase", phase},
+          {"reader", "reader-1"},
+          {"writer", "writer-1"},
+          {"failures", 0},
+          {"written_bytes", written},
+          {"source_bytes", source}};
+}
+
+TEST(CompareHeads, SaysHowFarACellIsBehindTheSource) {
+  const json cells = TwoCells(20);
+  EXPECT_EQ(cells[1]["streams"][0]["shards"][0]["behind_messages"], 20);
+  EXPECT_EQ(cells[1]["streams"][0]["shards"][0]["behind_bytes"], 2000);
+  EXPECT_FALSE(cells[0]["streams"][0]["shards"][0].contains("behind_bytes")) << "the source";
+}
+
+TEST(CompareHeads, ACellThatHasNothingYetIsBehindByEverything) {
+  json cells = TwoCells();
+  cells[1]["streams"][0]["shards"][0] = {{"shard", 0}, {"state", "waiting"}};
+  CompareHeads(cells);
+  EXPECT_EQ(cells[1]["streams"][0]["shards"][0]["behind_messages"], 1000);
+}
+
+TEST(CompareHeads, ACellThatIsAskedLaterIsNotAheadAndOneThatIsNotKnownIsNotBehind) {
+  json cells = TwoCells(-5);
+  EXPECT_EQ(cells[1]["streams"][0]["shards"][0]["behind_messages"], 0);
+  cells = TwoCells();
+  cells[1]["streams"][0]["shards"][0] = {{"shard", 0}, {"state", "locating"}};
+  CompareHeads(cells);
+  EXPECT_FALSE(cells[1]["streams"][0]["shards"][0].contains("behind_messages"));
+}
+
+TEST(StatusText, ALineForEachCellAndEachStream) {
+  EXPECT_EQ(StatusText(TwoCells(20), {}),
+            "cell   state       up  processes  caches  restarts    hits       new  behind\n"
+            "here   well   117 min     3 of 3  1 of 1         0  99.5 %  5.0 KB/s       -\n"
+            "there  well   117 min     3 of 3  1 of 1         0  99.5 %  5.0 KB/s  2.0 KB\n"
+            "\n"
+            "stream  source  shards  messages     bytes       new         behind\n"
+            "s       here         1      1000  100.0 KB  5.0 KB/s  2.0 KB, there\n");
+}
+
+TEST(StatusText, WhatIsNotWellComesBeforeTheStreams) {
+  json cells = TwoCells();
+  cells[0]["processes"][1] = {
+      {"name", "cache-1"}, {"role", "cache"}, {"pid", 0}, {"state", "down"}};
+  cells[1] = {{"name", "there"}, {"error", "no scheduler answers"}, {"processes", json::array()}};
+  const std::string text = StatusText(cells, {});
+  EXPECT_THAT(text, HasSubstr("\nhere   1 problem "));
+  EXPECT_THAT(text, HasSubstr("\nthere  silent "));
+  EXPECT_THAT(text, HasSubstr("\n\nhere: process cache-1 is down\n"
+                              "there: no scheduler answers\n\nstream "));
+}
+
+TEST(StatusText, OfManyStreamsTheIdleOnesAreNamesOnly) {
+  json streams = json::array();
+  for (int i = 0; i < 20; ++i) {
+    streams.push_back(Stream("s" + std::to_string(i), {Shard(0, 10, i == 7 ? 2 : 0)}));
+  }
+  json cells = {Cell("here", streams)};
+  std::string text = StatusText(cells, {});
+  EXPECT_THAT(text, HasSubstr("\ns7      here         1        10  1.0 KB  200 B/s       -\n"
+                              "19 idle streams (--all shows them): s0, s1, s10,"));
+  EXPECT_THAT(text, Not(HasSubstr("\ns8 ")));
+  text = StatusText(cells, {.all = true});
+  EXPECT_THAT(text, AllOf(HasSubstr("\ns8 "), Not(HasSubstr("idle"))));
+}
+
+TEST(StatusText, OfOneStreamEachShardInEachCell) {
+  json cells = {Cell("here", {Stream("s", {Shard(0, 1000), Shard(1, 5)})}),
+                Cell("there", {Stream("s", {Shard(0, 900), Shard(1, 5)})})};
+  CompareHeads(cells);
+  cells[1]["operations"] = {Operation("running", 100, 2000), Operation("running", 50, 50)};
+  EXPECT_THAT(StatusText(cells, {.stream = "s"}),
+              HasSubstr("\nstream s\n"
+                        "  shard  cell   messages     bytes  new   behind       heard\n"
+                        "  0      here       1000  100.0 KB    0   source  300 ms ago\n"
+                        "  0      there       900   90.0 KB    0  10.0 KB  300 ms ago\n"
+                        "  1      here          5     500 B    0   source  300 ms ago\n"
+                        "  1      there         5     500 B    0  nothing  300 ms ago\n"
+                        "cell there\n"
+                        "  operation  to     layer  phase    reader    writer             copied\n"
+                        "  s/0 #4     there  cache  running  reader-1  writer-1  100 B of 2.0 KB\n"
+                        "  1 idle operation; --all shows them\n"));
+}
+
+TEST(StatusText, OfACellItsProcessesAndOperations) {
+  json cells = {TwoCells()[0]};
+  cells[0]["operations"] = {Operation("wanted", 0, 0), Operation("done", 9, 9),
+                            Operation("running", 0, 0)};
+  cells[0]["hops"] = {{{"to", "there"},
+                       {"layer", "cache"},
+                       {"operations", 2},
+                       {"behind_bytes", 4096},
+                       {"behind_ms", 12.0},
+                       {"confirmed_after_ms", 140.0}}};
+  const std::string text = StatusText(cells, {.details = true, .all = true});
+  EXPECT_THAT(text, HasSubstr("\ncell here, scheduler 10.0.0.1:7400, incarnation 3\n"));
+  EXPECT_THAT(text,
+              HasSubstr("reader-1   reader      17  117 min         0  38.2 MB    0 B  up\n"));
+  EXPECT_THAT(text, HasSubstr("  cache reads: 1000, 995 hits, 0 short"));
+  EXPECT_THAT(text, HasSubstr("  there   cache           2  4.1 KB  12 ms        140 ms\n"));
+  EXPECT_THAT(text, HasSubstr("wanted"));
+  EXPECT_THAT(text, HasSubstr("nothing cached\n"));
+  EXPECT_THAT(text, Not(HasSubstr("done")));
+}
+
+TEST(StatusText, LinesAreNoLongerThanTheScreen) {
+  json cells = TwoCells(7);
+  const std::string name(60, 'x');
+  cells[0]["streams"][0]["stream"] = name;
+  cells[0]["name"] = "a-cell-with-a-name-that-takes-a-lot-of-room-on-a-line";
+  cells[0]["streams"][0]["shards"][0]["error"] = std::string(30, 'e') + " " + std::string(30, 'f');
+  for (const StatusView& view :
+       {StatusView{}, StatusView{.details = true, .all = true}, StatusView{.stream = "s"}}) {
+    std::string line;
+    for (std::istringstream lines(StatusText(cells, view)); std::getline(lines, line);) {
+      EXPECT_LE(line.size(), 80u) << line;
+    }
+  }
+  EXPECT_THAT(StatusText(cells, {.columns = 200}), HasSubstr(name));
+}
+
+TEST(Troubles, ThereAreNoneWhereAllIsWell) { EXPECT_THAT(Troubles(TwoCells(20)[1]), IsEmpty()); }
+
+TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
+  json cell = TwoCells()[1];
+  cell["processes"][0]["status"]["restarts"] = 3;
+  cell["processes"][0]["status"]["uptime_s"] = 12.0;
+  cell["processes"][1]["state"] = "silent";
+  cell["processes"][1]["error"] = "no answer in 2 s";
+  cell["metadata_cache"]["replicas"][0]["whole"] = false;
+  cell["processes"][1]["status"]["metadata_cache"] = {{"repair", "copies from cache-2"}};
+  json& shards = cell["streams"][0]["shards"];
+  shards[0]["lacking"] = {{{"file", 3}, {"kind", "absent"}}, {{"file", 7}, {"kind", "damaged"}}};
+  shards.push_back({{"shard", 1}, {"state", "locating"}});
+  shards.push_back({{"shard", 2}, {"state", "stuck"}, {"messages", 1}, {"age_ms", 90'000}});
+  cell["operations"] = {Operation("given up", 0, 0)};
+  cell["operations"][0]["message"] = "the disk is full";
+  cell["retention_waits"] = {
+      {{"stream", "s"}, {"shard", 0}, {"cell", "far"}, {"lacking_file", 4}, {"for_ms", 5000.0}}};
+  cell["left_out"] = {{{"stream", "s"}, {"cell", "away"}}};
+  EXPECT_THAT(
+      Troubles(cell),
+      ElementsAre("process scheduler was started again 12 s ago, 3 times in all",
+                  "process cache-1 is silent: no answer in 2 s",
+                  "stream s/0 lacks files 3, 7 (damaged): the cell above copies what it has of it",
+                  "stream s/1: its head was not found in time",
+                  "stream s/2: nothing heard of its producer for 90 s: it ended without closing "
+                  "the stream, or the way to this cell is cut",
+                  "metadata cache: cache-1 copies from cache-2",
+                  "copy of s/0 #4 to there (cache) was given up: the disk is full",
+                  "stream s, shard 0: old files stay for cell far, which lacks file 4, for 5 s",
+                  "stream s: nothing is kept for cell away until it answers again"));
+}
+
+TEST(Troubles, AProcessThatRunsForLongAgainIsForgotten) {
+  json cell = TwoCells()[0];
+  cell["processes"][0]["status"]["restarts"] = 3;
+  EXPECT_THAT(Troubles(cell), IsEmpty());
+}
+
+TEST(SumStreams, NobodyIsBehindASourceThatDoesNotAnswer) {
+  json cells = {Cell("there", {Stream("s", {Shard(0, 9)})})};
+  CompareHeads(cells);
+  EXPECT_FALSE(SumStreams(cells)[0].compared);
+  EXPECT_TRUE(SumStreams(TwoCells())[0].compared);
+}
+
+TEST(SumStreams, ACellThatDoesNotKnowItsHeadMakesItUnknown) {
+  json cells = TwoCells();
+  cells[1]["streams"][0]["shards"][0] = {{"shard", 0}, {"state", "locating"}};
+  const std::vector<StreamSum> sums = SumStreams(cells);
+  ASSERT_EQ(sums.size(), 1u);
+  EXPECT_TRUE(sums[0].unknown);
+  EXPECT_FALSE(sums[0].idle());
+  EXPECT_EQ(sums[0].messages, 1000);
+}
+
+}  // namespace
+}  // namespace tailcast::inspect
