@@ -1,6 +1,8 @@
 // tailcast demo: the main job, watched. Starts a deployment of three cells, carries a file's lines
 // through it as messages, shows what the consumers of every cell see, breaks something on the way
 // if asked to, and compares every byte at the end.
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,13 +13,8 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <mutex>
-#include <set>
-#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -25,18 +22,17 @@
 
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/command.h"
+#include "tailcast/app/demo_display.h"
+#include "tailcast/app/demo_stream.h"
+#include "tailcast/app/demo_table.h"
 #include "tailcast/app/deployment.h"
 #include "tailcast/app/reroute.h"
-#include "tailcast/base/histogram.h"
+#include "tailcast/app/terminal.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/cell/process_config.h"
-#include "tailcast/consumer/consumer.h"
-#include "tailcast/producer/producer.h"
 
 namespace tailcast::app {
 namespace {
-
-constexpr char kStream[] = "demo";
 
 struct DemoOptions {
   std::string input;
@@ -46,52 +42,19 @@ struct DemoOptions {
   std::string durability = "durable";
   std::string cache;    // as for `up`
   std::string storage;  // as for `up`; empty: its default
-  double megabytes_per_second = 2;
-  int64_t roll_bytes = 4 << 20;
+  DemoPace pace;
   std::vector<std::string> kill;
   bool reroute = false;
   bool json = false;
   double stall_s = 60;
 };
 
-// The file's lines, each with its newline: what consumers must get.
-struct Input {
-  std::string bytes;
-  std::vector<size_t> ends;  // of each message, behind its newline
-
-  size_t size() const { return ends.size(); }
-  std::string_view operator[](size_t i) const {
-    const size_t begin = i == 0 ? 0 : ends[i - 1];
-    return std::string_view(bytes).substr(begin, ends[i] - begin);
-  }
-};
-
-Result<Input> ReadInput(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    return InvalidArgumentError("--input " + path + " is a folder; name a file");
-  }
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return ErrnoStatus(errno != 0 ? errno : EIO, "can't read --input " + path);
-  std::stringstream text;
-  text << in.rdbuf();
-  Input input;
-  input.bytes = std::move(text).str();
-  for (size_t at = 0; at < input.bytes.size();) {
-    const size_t newline = input.bytes.find('\n', at);
-    at = newline == std::string::npos ? input.bytes.size() : newline + 1;
-    input.ends.push_back(at);
-  }
-  if (input.ends.empty()) return InvalidArgumentError("--input " + path + " is empty");
-  return input;
-}
-
 // `tailcast up` as a child of the demo.
 class UpProcess {
  public:
+  // `listen`: what it says on standard error is for Said, rather than for whoever reads ours.
   static Result<std::unique_ptr<UpProcess>> Start(const DemoOptions& options,
-                                                  const std::string& dir) {
+                                                  const std::string& dir, bool listen) {
     std::vector<std::string> words = {
         "tailcast",      "up",           "--dir",           dir, "--profile",
         options.profile, "--durability", options.durability};
@@ -101,26 +64,33 @@ class UpProcess {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
-    int out[2];
-    if (pipe(out) != 0) return ErrnoStatus(errno, "pipe");
+    int out[2], err[2];
+    if (pipe2(out, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe");
+    if (pipe2(err, O_CLOEXEC) != 0) return ErrnoStatus(errno, "pipe");
     const pid_t pid = fork();
     if (pid < 0) return ErrnoStatus(errno, "fork");
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGTERM);
       setpgid(0, 0);  // Ctrl-C is for the demo
       dup2(out[1], STDOUT_FILENO);
-      close(out[0]);
-      close(out[1]);
+      if (listen) dup2(err[1], STDERR_FILENO);
       execv("/proc/self/exe", argv.data());
       _exit(127);
     }
     close(out[1]);
-    auto up = std::unique_ptr<UpProcess>(new UpProcess(pid, out[0]));
+    close(err[1]);
+    fcntl(err[0], F_SETFL, O_NONBLOCK);
+    auto up = std::unique_ptr<UpProcess>(new UpProcess(pid, out[0], err[0]));
     std::string said;
-    char c;
-    ssize_t n;
-    while ((n = read(out[0], &c, 1)) == 1 || (n < 0 && errno == EINTR && !Interrupted())) {
-      if (n == 1) said.push_back(c);
+    pollfd pipes[2] = {{.fd = out[0], .events = POLLIN, .revents = 0},
+                       {.fd = listen ? err[0] : -1, .events = POLLIN, .revents = 0}};
+    for (bool open = true; open;) {
+      if (poll(pipes, 2, -1) < 0 && (errno != EINTR || Interrupted())) break;
+      for (const std::string& line : up->Said()) std::fprintf(stderr, "%s\n", line.c_str());
+      char c = 0;
+      if ((pipes[0].revents & (POLLIN | POLLHUP)) == 0) continue;
+      open = read(out[0], &c, 1) == 1;
+      said.push_back(c);
       if (said.ends_with("ready\n")) return up;
     }
     return UnavailableError("the deployment did not start (see above, and the logs below " + dir +
@@ -128,243 +98,35 @@ class UpProcess {
   }
   ~UpProcess() {
     kill(pid_, SIGTERM);
+    close(err_);
     while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
     close(out_);
   }
 
+  // The lines it said since the last call.
+  std::vector<std::string> Said() {
+    char buffer[4096];
+    for (ssize_t n; (n = read(err_, buffer, sizeof buffer)) > 0;) {
+      unread_.append(buffer, static_cast<size_t>(n));
+    }
+    std::vector<std::string> lines;
+    for (size_t end; (end = unread_.find('\n')) != std::string::npos;) {
+      lines.push_back(unread_.substr(0, end));
+      unread_.erase(0, end + 1);
+    }
+    return lines;
+  }
+
  private:
-  UpProcess(pid_t pid, int out) : pid_(pid), out_(out) {}
+  UpProcess(pid_t pid, int out, int err) : pid_(pid), out_(out), err_(err) {}
   const pid_t pid_;
-  const int out_;
-};
-
-// One consumer and what it saw. Its thread writes, the display reads under `mu`.
-struct Watcher {
-  std::string cell, scheduler, fabric;
-  std::mutex mu;
-  Histogram delay;   // of all messages
-  Histogram recent;  // since the display last looked
-  int64_t messages = 0, bytes = 0;
-  int64_t lag_bytes = 0;
-  consumer::AgentCounters counters;
-  std::string state = "opening";
-  std::string error;
-  bool done = false;
-};
-
-void Watch(Watcher& w, const Input& input, const DemoOptions& options, std::atomic<bool>& stop) {
-  const auto fail = [&](const std::string& error) {
-    std::lock_guard lock(w.mu);
-    w.error = error;
-    w.state = "failed";
-  };
-  consumer::Options o;
-  o.cell = w.scheduler;
-  o.stream = kStream;
-  o.start = *consumer::StartPoint::Parse("beginning");
-  o.profile = options.profile == "low-latency" ? consumer::Profile::kLowLatency
-                                               : consumer::Profile::kDefault;
-  o.fabric =
-      w.fabric == "shm" ? consumer::FabricPreference::kShm : consumer::FabricPreference::kTcp;
-  auto consumer = consumer::Consumer::Open(o);
-  if (!consumer.ok()) return fail(consumer.status().message());
-  size_t next = 0;
-  while (!stop && next < input.size()) {
-    const auto batch = (*consumer)->Poll(Duration::Millis(100));
-    if (!batch.ok()) return fail(batch.status().message());
-    const int64_t now = ReadWallClock().micros();
-    std::lock_guard lock(w.mu);
-    for (const consumer::Message& message : *batch) {
-      if (next >= input.size() || message.payload != input[next]) {
-        w.error = "message " + std::to_string(next) + " differs from the input's line " +
-                  std::to_string(next + 1);
-        w.state = "failed";
-        return;
-      }
-      ++next;
-      w.bytes += static_cast<int64_t>(message.payload.size());
-      w.delay.Record(now - message.time_us);
-      w.recent.Record(now - message.time_us);
-    }
-    w.messages = static_cast<int64_t>(next);
-    w.counters = (*consumer)->counters();
-    const auto* agent = (*consumer)->agent(0);
-    w.lag_bytes = agent->lag_bytes();
-    w.state = consumer::AgentStateName(agent->state());
-  }
-  // Nothing may come after the last message.
-  Result<std::span<const consumer::Message>> extra = std::span<const consumer::Message>();
-  if (next == input.size()) extra = (*consumer)->Poll(Duration::Millis(200));
-  std::lock_guard lock(w.mu);
-  if (!extra.ok()) {
-    w.error = extra.status().message();
-  } else if (!extra->empty()) {
-    w.error = "more messages than the input has";
-  }
-  w.done = next == input.size() && w.error.empty();
-  w.state = w.done ? "identical" : "stopped";
-}
-
-struct Publisher {
-  std::atomic<int64_t> published{0}, durable{0};
-  std::atomic<bool> done{false};
-  std::mutex mu;
-  std::string error;
-  producer::Stats stats;
-};
-
-void PublishAll(Publisher& p, const Input& input, const DemoOptions& options,
-                const std::string& source, std::atomic<bool>& stop) {
-  const auto fail = [&](const Status& status) {
-    std::lock_guard lock(p.mu);
-    p.error = status.message();
-    p.done = true;
-  };
-  producer::Options o;
-  o.cell = source;
-  o.stream = kStream;
-  o.profile = options.profile == "low-latency" ? producer::Profile::kLowLatency
-                                               : producer::Profile::kDefault;
-  o.roll_bytes = options.roll_bytes;
-  auto producer = producer::Producer::Open(o);
-  if (!producer.ok()) return fail(producer.status());
-  const MonotonicTime start = ReadMonotonicClock();
-  for (size_t i = 0; i < input.size() && !stop; ++i) {
-    if (options.megabytes_per_second > 0) {
-      const int64_t begin = i == 0 ? 0 : static_cast<int64_t>(input.ends[i - 1]);
-      const int64_t due =
-          static_cast<int64_t>(static_cast<double>(begin) / options.megabytes_per_second);
-      for (Duration ahead;
-           (ahead = Duration::Micros(due) - (ReadMonotonicClock() - start)) > Duration() &&
-           !stop;) {
-        // The pace that was asked for.
-        std::this_thread::sleep_for(
-            std::chrono::microseconds(std::min<int64_t>(ahead.micros(), 20000)));
-      }
-    }
-    const Status status = (*producer)->Publish(input[i], [&p](const producer::Ack& ack) {
-      if (ack.outcome == producer::AckOutcome::kDurable) {
-        ++p.durable;
-      } else {
-        std::lock_guard lock(p.mu);
-        if (p.error.empty()) p.error = ack.error.message();
-      }
-    });
-    if (!status.ok()) return fail(status);
-    p.published = static_cast<int64_t>(i) + 1;
-  }
-  const Status flushed = (*producer)->Flush(Duration::Seconds(60));
-  const producer::Stats stats = (*producer)->stats();
-  Status closed = (*producer)->Close(Duration::Seconds(60));
-  if (!flushed.ok()) closed = flushed;
-  {
-    std::lock_guard lock(p.mu);
-    p.stats = stats;
-    if (!closed.ok() && p.error.empty()) p.error = closed.message();
-  }
-  p.done = true;
-}
-
-class Display {
- public:
-  Display(bool json, bool terminal) : json_(json), terminal_(terminal) {}
-
-  void Say(const std::string& text) {
-    if (json_) {
-      std::printf("%s\n", nlohmann::json({{"event", text}}).dump().c_str());
-    } else {
-      std::printf("%s%s%s\n", terminal_ ? "\033[33m" : "", text.c_str(),
-                  terminal_ ? "\033[0m" : "");
-      lines_ = 0;  // what was said stays above the table
-    }
-    std::fflush(stdout);
-  }
-
-  void Show(const Publisher& publisher, std::vector<std::unique_ptr<Watcher>>& watchers,
-            int64_t total, bool last) {
-    nlohmann::json rows = nlohmann::json::array();
-    std::vector<std::string> text;
-    char line[256];
-    std::snprintf(line, sizeof line,
-                  "producer: %" PRId64 " of %" PRId64 " messages, %" PRId64 " durable",
-                  publisher.published.load(), total, publisher.durable.load());
-    text.emplace_back(line);
-    std::snprintf(line, sizeof line, "%-16s %-4s %9s %9s %8s %8s %8s %8s %7s %9s  %s", "cell",
-                  "via", "messages", "lag KB", "p50 ms", "p99 ms", "max ms", "hop ms", "cache %",
-                  "fallbacks", "state");
-    text.push_back(terminal_ ? "\033[1m" + std::string(line) + "\033[0m" : line);
-    double upstream_p50 = 0;
-    for (size_t i = 0; i < watchers.size(); ++i) {
-      Watcher& w = *watchers[i];
-      std::lock_guard lock(w.mu);
-      const Histogram& h = last ? w.delay : w.recent;
-      const double p50 = static_cast<double>(h.Percentile(50)) / 1e3;
-      // What this cell's hop adds to the middle delay of the cell before it.
-      const double hop = i >= 2 ? p50 - upstream_p50 : 0;
-      const double total_bytes =
-          static_cast<double>(w.counters.cache_bytes + w.counters.primary_bytes);
-      const double hits =
-          total_bytes > 0 ? 100 * static_cast<double>(w.counters.cache_bytes) / total_bytes : 0;
-      const int64_t fallbacks = w.counters.fallback_missing_chunk + w.counters.fallback_delayed +
-                                w.counters.fallback_no_metadata + w.counters.fallback_corrupt;
-      const int64_t behind = publisher.durable - w.messages;
-      rows.push_back({{"cell", w.cell},
-                      {"fabric", w.fabric},
-                      {"messages", w.messages},
-                      {"bytes", w.bytes},
-                      {"lag_bytes", w.lag_bytes},
-                      {"behind_messages", behind},
-                      {"delay_us", nlohmann::json::parse(h.ToJson())},
-                      {"hop_p50_ms", hop},
-                      {"cache_percent", hits},
-                      {"fallbacks", fallbacks},
-                      {"roll_overs", w.counters.roll_overs},
-                      {"state", w.state},
-                      {"error", w.error}});
-      std::snprintf(line, sizeof line,
-                    "%-16s %-4s %9" PRId64 " %9.1f %8.1f %8.1f %8.1f %8.1f %7.1f %9" PRId64 "  ",
-                    w.cell.c_str(), w.fabric.c_str(), w.messages,
-                    static_cast<double>(w.lag_bytes) / 1e3, p50,
-                    static_cast<double>(h.Percentile(99)) / 1e3, static_cast<double>(h.Max()) / 1e3,
-                    hop, hits, fallbacks);
-      const char* colour = !terminal_         ? ""
-                           : !w.error.empty() ? "\033[31m"
-                           : w.done           ? "\033[32m"
-                                              : "";
-      text.push_back(line + std::string(colour) + (w.error.empty() ? w.state : w.error) +
-                     (*colour != 0 ? "\033[0m" : ""));
-      // Rows come in pairs, shm then tcp; the next cell compares with this one's first.
-      if (i % 2 == 0) next_upstream_ = p50;
-      if (i % 2 == 1) upstream_p50 = next_upstream_;
-      w.recent.Clear();
-    }
-    if (json_) {
-      std::printf("%s\n", nlohmann::json({{last ? "result" : "progress", rows},
-                                          {"published", publisher.published.load()},
-                                          {"durable", publisher.durable.load()},
-                                          {"total", total}})
-                              .dump()
-                              .c_str());
-    } else {
-      if (terminal_ && lines_ > 0) std::printf("\033[%zuA", lines_);
-      for (const std::string& row : text) {
-        std::printf("%s%s\n", terminal_ ? "\033[2K" : "", row.c_str());
-      }
-      if (!terminal_) std::printf("\n");
-      lines_ = terminal_ ? text.size() : 0;
-    }
-    std::fflush(stdout);
-  }
-
- private:
-  const bool json_, terminal_;
-  size_t lines_ = 0;
-  double next_upstream_ = 0;
+  const int out_, err_;
+  std::string unread_;
 };
 
 // Kills one process of the role with -9: of the second cell if there is one, since that one relays.
-Status KillOne(const Deployment& deployment, const std::string& role, Display& display) {
+Status KillOne(const Deployment& deployment, const std::string& role, DemoDisplay& display) {
   const DeploymentCell& cell = deployment.cells[deployment.cells.size() > 1 ? 1 : 0];
   TAILCAST_ASSIGN_OR_RETURN(auto session,
                             CellSession::OpenAt(cell.scheduler, Duration::Seconds(5)));
@@ -385,16 +147,17 @@ Status KillOne(const Deployment& deployment, const std::string& role, Display& d
 }
 
 // Takes the last link of the tree out of use, as an operator would who sees it fail.
-Status RerouteOnce(const Deployment& deployment, Display& display,
+Status RerouteOnce(const Deployment& deployment, Watchers& watchers, DemoDisplay& display,
                    stream::TreeVersion* tree_version) {
   TAILCAST_ASSIGN_OR_RETURN(
       auto session, CellSession::OpenAt(deployment.cells.front().scheduler, Duration::Seconds(5)));
-  TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig stream, session->client().FindStream(kStream));
+  TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig stream,
+                            session->client().FindStream(kDemoStream));
   if (stream.tree().empty()) return FailedPreconditionError("one cell has no route to change");
   const v1::TreeEdge& last = *stream.tree().rbegin();
   TAILCAST_ASSIGN_OR_RETURN(
       const Rerouted rerouted,
-      Reroute(*session, {.stream = kStream, .avoid = {{last.from(), last.to()}}}));
+      Reroute(*session, {.stream = kDemoStream, .avoid = {{last.from(), last.to()}}}));
   display.Say("re-route: the link " + last.from() + " -> " + last.to() + " goes out of use");
   for (const copytree::Step& step : rerouted.steps) {
     display.Say("  " + std::to_string(step.wave + 1) + ". " +
@@ -402,6 +165,7 @@ Status RerouteOnce(const Deployment& deployment, Display& display,
                 step.to);
   }
   *tree_version = rerouted.tree_version;
+  SetAbove(watchers, rerouted.after);
   return rerouted.changed ? OkStatus() : FailedPreconditionError("there is no other tree");
 }
 
@@ -414,8 +178,8 @@ int RunDemo(const DemoOptions& options) {
         "--kill cache: with --cache the cells have no cache processes; kill a memcached by hand"));
   }
   CatchInterrupts();
-  const bool terminal = !options.json && isatty(STDOUT_FILENO) != 0;
-  Display display(options.json, terminal);
+  const bool terminal = !options.json && IsTerminal(STDOUT_FILENO);
+  DemoDisplay display(options.json, terminal);
 
   std::string dir = options.dir;
   if (dir.empty()) {
@@ -425,7 +189,7 @@ int RunDemo(const DemoOptions& options) {
     dir = pattern;
   }
   display.Say("starting the deployment in " + dir);
-  auto up = UpProcess::Start(options, dir);
+  auto up = UpProcess::Start(options, dir, terminal);
   if (Interrupted()) {
     if (up.ok()) up->reset();
     std::error_code ignored;
@@ -436,11 +200,12 @@ int RunDemo(const DemoOptions& options) {
   const auto deployment = Deployment::Read(dir);
   if (!deployment.ok()) return Fail(deployment.status());
   const DeploymentCell source = deployment->cells.front();
+  copytree::Tree tree;
   {
     auto session = CellSession::OpenAt(source.scheduler, Duration::Seconds(5));
     if (!session.ok()) return Fail(session.status());
     v1::StreamConfig stream;
-    stream.set_name(kStream);
+    stream.set_name(kDemoStream);
     stream.set_shards(1);
     std::optional<Result<v1::StreamConfig>> made;
     const Scope scope;
@@ -450,10 +215,11 @@ int RunDemo(const DemoOptions& options) {
     if (!made->ok()) return Fail(made->status());
     const Status known = WaitForStreamEverywhere(*deployment, **made, Duration::Seconds(20));
     if (!known.ok()) return Fail(known);
+    for (const v1::TreeEdge& edge : (*made)->tree()) tree.edges.push_back({edge.from(), edge.to()});
   }
 
   std::atomic<bool> stop{false};
-  std::vector<std::unique_ptr<Watcher>> watchers;
+  Watchers watchers;
   std::vector<std::thread> threads;
   for (const DeploymentCell& cell : deployment->cells) {
     for (const char* fabric : {"shm", "tcp"}) {
@@ -461,14 +227,19 @@ int RunDemo(const DemoOptions& options) {
       w->cell = cell.name;
       w->scheduler = cell.scheduler;
       w->fabric = fabric;
+      w->index = watchers.size();
       watchers.push_back(std::move(w));
     }
   }
+  SetAbove(watchers, tree);
+  DemoPace pace = options.pace;
+  pace.low_latency = options.profile == "low-latency";
+  Arrivals arrivals(watchers.size(), input->size());
   for (auto& w : watchers) {
-    threads.emplace_back([&, w = w.get()] { Watch(*w, *input, options, stop); });
+    threads.emplace_back([&, w = w.get()] { Watch(*w, *input, pace, arrivals, stop); });
   }
   Publisher publisher;
-  threads.emplace_back([&] { PublishAll(publisher, *input, options, source.scheduler, stop); });
+  threads.emplace_back([&] { PublishAll(publisher, *input, pace, source.scheduler, stop); });
 
   const auto total = static_cast<int64_t>(input->size());
   size_t killed = 0;
@@ -479,6 +250,7 @@ int RunDemo(const DemoOptions& options) {
   MonotonicTime progress_at = ReadMonotonicClock();
   for (;;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(terminal ? 250 : 1000));  // refresh rate
+    for (const std::string& line : (*up)->Said()) display.Say(line);
     display.Show(publisher, watchers, total, false);
     int64_t progress = publisher.durable;
     bool all_done = publisher.done, failed = false;
@@ -508,7 +280,7 @@ int RunDemo(const DemoOptions& options) {
     }
     if (!rerouted && publisher.published * 2 >= total) {
       rerouted = true;
-      error = RerouteOnce(*deployment, display, &tree_version);
+      error = RerouteOnce(*deployment, watchers, display, &tree_version);
       if (!error.ok()) break;
     }
     // Kills are spread over the middle of the stream.
@@ -525,7 +297,7 @@ int RunDemo(const DemoOptions& options) {
     error = FailedPreconditionError("the stream ended before the re-route");
   if (error.ok() && tree_version != stream::TreeVersion::kNone) {
     auto session = CellSession::OpenAt(source.scheduler, Duration::Seconds(5));
-    error = session.ok() ? WaitForTree(**session, kStream, tree_version, Duration::Seconds(20))
+    error = session.ok() ? WaitForTree(**session, kDemoStream, tree_version, Duration::Seconds(20))
                          : session.status();
     if (error.ok()) display.Say("re-route: carried out");
   }
@@ -571,10 +343,11 @@ void AddDemo(CLI::App& app, Action& action) {
   command->add_option("--topology", options->topology,
                       "Other cells than the three; see docs/config.md");
   command->add_option("--dir", options->dir, "Folder of the deployment; default: a temporary one");
-  command->add_option("--mb-per-s", options->megabytes_per_second, "Pace; 0: as fast as possible")
+  command
+      ->add_option("--mb-per-s", options->pace.megabytes_per_second, "Pace; 0: as fast as possible")
       ->check(NotNegative())
       ->capture_default_str();
-  command->add_option("--roll-bytes", options->roll_bytes, "Size of a message file")
+  command->add_option("--roll-bytes", options->pace.roll_bytes, "Size of a message file")
       ->check(CLI::Range(int64_t{4096}, int64_t{1} << 36))
       ->capture_default_str();
   command->add_option("--profile", options->profile, "Intervals")

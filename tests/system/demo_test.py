@@ -90,6 +90,23 @@ class Demo(unittest.TestCase):
         # Light needs this long; who is faster did not use the link.
         self.assertGreaterEqual(delay["europe-west"], 65000)
         self.assertGreaterEqual(delay["asia-east"], 65000 + 110000)
+        self.assertEqual([row["hop_us"]["count"] for row in rows if row["cell"] == "us-central"], [0, 0])
+        for row in rows:
+            if row["cell"] != "us-central":
+                self.assertGreater(row["hop_us"]["count"], number / 2, row)
+                self.assertGreater(row["hop_us"]["p50"], 20000, row)
+
+    def test_prints_a_line_now_and_then_and_the_table_at_the_end(self):
+        with tempfile.NamedTemporaryFile() as some:
+            some.write(b"x\n" * 1000)
+            some.flush()
+            done = subprocess.run([BINARY, "demo", "--input", some.name], capture_output=True, text=True,
+                                  timeout=60 * TIME_FACTOR)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^100 %  1000 of 1000 messages published, 1000 durable$")
+        self.assertRegex(done.stdout, r"(?m)^asia-east +shm +1000 +0 .* identical$")
+        self.assertLessEqual(max(map(len, done.stdout.splitlines()[1:-1])), 80, done.stdout)
+        self.assertNotIn("\033", done.stdout)
 
     def test_survives_the_death_of_every_role(self):
         number, lines = self.demo("--kill", "reader,writer,scheduler,cache", "--mb-per-s", "0.8",
