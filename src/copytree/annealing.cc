@@ -17,8 +17,10 @@ constexpr int kNearLeast = 7, kNearMost = 32, kNodesPerNear = 25;
 constexpr int kManyNodes = 100;
 // So many children move on, one out of the way of the other, when a full node gets one more.
 constexpr int kChain = 4;
-// The last temperature as a part of a typical weight.
-constexpr int64_t kColdPart = 600;
+// The last temperature as a part of a typical weight; of many nodes each matters less.
+constexpr int64_t kColdPart = 100, kManyColdPart = 600;
+// One proposal in so many looks among all links into a node.
+constexpr int kAnyLink = 8, kManyAnyLink = 16;
 // In each round the temperature falls by this part.
 constexpr int64_t kCooling = 64;
 // The price of a broken unit, in typical weights: how far it goes, and where any tree will do.
@@ -210,8 +212,11 @@ int Annealing::RandomNode() { return nodes_[rng_.Below(nodes_.size())]; }
 int Annealing::RandomCandidate(int v) {
   const std::vector<int>& from = candidates_[v];
   const size_t near = std::min(near_, from.size());
-  if (rng_.Below(many_nodes_ ? 16 : 4) == 0) return from[rng_.Below(from.size())];
-  return nearest_[static_cast<size_t>(v) * near_ + rng_.Below(near)];
+  if (rng_.Below(many_nodes_ ? kManyAnyLink : kAnyLink) == 0) return from[rng_.Below(from.size())];
+  // The first ones most: where links are few, all of them are near.
+  const uint64_t first = rng_.Below(near);
+  const uint64_t at = many_nodes_ ? first : std::min(first, rng_.Below(near));
+  return nearest_[static_cast<size_t>(v) * near_ + at];
 }
 
 int Annealing::RandomChild(int v) {
@@ -277,6 +282,7 @@ bool Annealing::Displace(int v, int to, int moves, int64_t change) {
 }
 
 bool Annealing::BringRelay(int relay, int child) {
+  if (candidates_[relay].empty()) return false;
   const int from = RandomCandidate(relay);
   if (from != problem_.root && parent_[from] == kNoParent) return false;
   if (Below(from, child)) return false;
@@ -453,7 +459,7 @@ void Annealing::Run(const Parents& start, const AnnealingRun& run) {
   if (n_ < 2 || nodes_.empty()) return;
   const int64_t began = work_;
   int64_t first = std::max<int64_t>(1, typical_ * run.hot / 100);
-  int64_t last = std::max<int64_t>(1, typical_ / kColdPart);
+  int64_t last = std::max<int64_t>(1, typical_ / (many_nodes_ ? kManyColdPart : kColdPart));
   int64_t price_least = std::max<int64_t>(1, typical_ / 8);
   price_ = typical_;
   if (run.limits_first) {

@@ -32,7 +32,7 @@ struct AnnealingRun {
 // Not thread-safe; one problem per instance. The problem must outlive it.
 class Annealing {
  public:
-  // `rank` [from * n + to]: links with a low one are proposed most.
+  // `rank` [from * n + to], e.g. Bound::link_bounds: links with a low one are proposed most.
   Annealing(const Problem& problem, const std::vector<int64_t>& rank, uint64_t seed);
 
   // One run from hot to cold, from a tree that holds every required node over links that exist

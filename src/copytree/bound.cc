@@ -48,9 +48,19 @@ Bound::Bound(const Problem& problem, int64_t work_max)
       base_.push_back(problem.Weight(graph_.node[graph_.from[link]], graph_.node[to]));
     }
   }
-  ascent_value_ = ascent_.Run(base_, kFirstAscent * work_max);
-  value_ = std::max(ArborescenceBound(problem), ascent_value_);
-  link_excess_ = ascent_.LinkExcess();
+  const int64_t ascent = ascent_.Run(base_, kFirstAscent * work_max);
+  value_ = std::max(ArborescenceBound(problem), ascent);
+  link_bounds_.assign(problem.weight.size(), 0);
+  KeepLinkBounds(ascent);
+}
+
+void Bound::KeepLinkBounds(int64_t value) {
+  const std::vector<int64_t> excess = ascent_.LinkExcess();
+  for (size_t l = 0; l < excess.size(); ++l) {
+    const int64_t bound = excess[l] == INT64_MAX ? INT64_MAX : value + excess[l];
+    link_bounds_[l] = std::max(link_bounds_[l], bound);
+  }
+  work_ += static_cast<int64_t>(base_.size() + excess.size());
 }
 
 int64_t Bound::PricedChoices() {
@@ -108,7 +118,9 @@ int64_t Bound::PricedAscent(int64_t work_max) {
     }
   }
   work_ += static_cast<int64_t>(base_.size());
-  return ascent_.Run(weight_, work_max) - constant;
+  const int64_t value = ascent_.Run(weight_, work_max) - constant;
+  KeepLinkBounds(value);
+  return value;
 }
 
 bool Bound::Step(double length) {

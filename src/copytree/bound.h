@@ -40,15 +40,17 @@ class Bound {
   // Tries to raise it, until it is `goal` (the weight of the best tree known) or the work is used
   // up.
   void Raise(int64_t goal, int64_t work_max);
-  // Of the first ascent, as DualAscent::LinkExcess: which links trees near the bound use.
-  int64_t ascent_value() const { return ascent_value_; }
-  const std::vector<int64_t>& link_excess() const { return link_excess_; }
+  // [from * n + to]: no tree within the limits that uses the link weighs less. INT64_MAX: there is
+  // no such tree. Which links a better tree than one that is known can use, and likely does.
+  const std::vector<int64_t>& link_bounds() const { return link_bounds_; }
   int64_t work() const { return ascent_.work() + work_; }
 
  private:
   // The value with the present prices, of (b) and (c), and of (c) alone by dual ascent.
   int64_t PricedChoices();
   int64_t PricedAscent(int64_t work_max);
+  // After an ascent of this value.
+  void KeepLinkBounds(int64_t value);
   void FindWaysBack();
   // Moves the prices; false when no limit asks for it.
   bool Step(double length);
@@ -63,8 +65,7 @@ class Bound {
   std::vector<int64_t> back_;  // the link from where a link leads to where it came from; -1 = none
   std::vector<int64_t> chosen_;  // for each state the link into it, -1 = not used
   double price_most_ = 0;
-  std::vector<int64_t> link_excess_;
-  int64_t ascent_value_ = 0;
+  std::vector<int64_t> link_bounds_;
   int64_t value_ = 0;
   int64_t work_ = 0;
 };

@@ -33,9 +33,12 @@ constexpr int64_t kRefusalWorkMost = 2'000'000'000;
 constexpr int64_t kMillion = 1'000'000;
 constexpr int64_t kStretchFactor = 3;
 constexpr int64_t kStretchPpm = 50'000;
-// So many runs from scratch that end at the best weight, one after the other, are taken as an
-// answer.
-constexpr int kAgreed = 4;
+// So many runs from scratch that end at the best weight, one after the other while they get longer,
+// are taken as an answer: four of them have agreed on a tree 2 % above the optimum.
+constexpr int kAgreed = 8;
+// Between so many parts of the annealing the bound is raised, and links that no better tree uses
+// are left out.
+constexpr int kStages = 3;
 // First temperatures in percent of a typical link: from scratch, and from the best tree.
 constexpr int kHot = 60, kWarm = 12;
 // The same among many nodes, where time is too short to cool down from more.
@@ -93,8 +96,13 @@ class Search {
   void SearchLayers(const std::vector<Parents>& starts);
   // Layers know nothing of nodes with depths of their own.
   void KeepStarts(const std::vector<Parents>& starts);
-  // True if runs agreed before the work was used up.
-  bool Anneal(int64_t work);
+  // The problem without the links that no tree uses that is as light as the best one.
+  Problem Reduced() const;
+  // True if runs agreed before the work was used up, or a tree as light as `goal` was found.
+  bool Anneal(int64_t work, int64_t goal);
+  void Raise(Bound* bound, int64_t work);
+  // Both in turn, until the tree is good enough or the effort is used up.
+  void AnnealInStages(Bound* bound, int64_t bound_work);
   // What a descent through the layers makes of the best tree; annealing leaves small change.
   void Descend();
 
@@ -106,7 +114,10 @@ class Search {
   int64_t weight_ = INT64_MAX;
   int64_t bound_ = 0;
   bool exhausted_ = false;            // every tree was considered
-  std::vector<int64_t> link_excess_;  // of the bound (bound.h)
+  std::vector<int64_t> link_bounds_;  // bound.h
+  // Of the annealing, from call to call: runs, the length of the next one, how many agreed.
+  int runs_ = 0, agreed_ = 0;
+  int64_t run_work_ = 0;
   int64_t work_ = 0;
 };
 
@@ -190,34 +201,80 @@ void Search::Descend() {
   work_ += search.work();
 }
 
-bool Search::Anneal(int64_t work) {
-  if (GoodEnough() || !HoldsRequired(problem_, cheapest_)) return true;
-  Annealing annealing(problem_, link_excess_, options_.seed + static_cast<uint64_t>(work_));
+Problem Search::Reduced() const {
+  Problem reduced = problem_;
+  for (size_t l = 0; weight_ < kUnserved && l < link_bounds_.size(); ++l) {
+    if (link_bounds_[l] > weight_) reduced.weight[l] = kUnserved;
+  }
+  return reduced;
+}
+
+void Search::Raise(Bound* bound, int64_t work) {
+  bound->Raise(weight_, work);
+  bound_ = bound->value();
+  link_bounds_ = bound->link_bounds();
+}
+
+bool Search::Anneal(int64_t work, int64_t goal) {
+  if (weight_ <= goal || !HoldsRequired(problem_, cheapest_)) return true;
+  const Problem reduced = Reduced();
+  Parents cheapest = MinArborescence(reduced);
+  PruneRelays(reduced, &cheapest);
+  Annealing annealing(reduced, link_bounds_, options_.seed + static_cast<uint64_t>(work_));
   // Many nodes need long runs more than many of them.
   const bool many = problem_.n > kStarNodesMax;
   const int hot = many ? kManyHot : kHot, warm = many ? kManyWarm : kWarm;
-  int64_t length = std::max(kFirstRunWork * problem_.n, many ? work / 100 * kManyPercent : 0);
-  int agreed = 0;
-  for (int run = 0; annealing.work() < work && agreed < kAgreed && !GoodEnough(); ++run) {
+  run_work_ =
+      std::max({run_work_, kFirstRunWork * problem_.n, many ? work / 100 * kManyPercent : 0});
+  for (; annealing.work() < work && agreed_ < kAgreed && weight_ > goal; ++runs_) {
     // Two runs from scratch, then one from the best tree, then longer ones.
     // While there is no tree within the limits, every other run looks for any.
-    const bool fresh = run % 3 != 2 || weight_ >= kUnserved;
-    const bool any = weight_ >= kUnserved && run % 2 == 1;
+    const bool fresh = runs_ % 3 != 2 || weight_ >= kUnserved;
+    const bool any = weight_ >= kUnserved && runs_ % 2 == 1;
     const int64_t left = work - annealing.work();
-    annealing.Run(fresh ? cheapest_ : best_, {.hot = fresh ? hot : warm,
-                                              .limits_first = any,
-                                              .work = std::min(length, left),
-                                              .goal = Goal()});
+    annealing.Run(fresh ? cheapest : best_, {.hot = fresh ? hot : warm,
+                                             .limits_first = any,
+                                             .work = std::min(run_work_, left),
+                                             .goal = goal});
     if (annealing.best_weight() < weight_) {
       Keep(annealing.best());
-      agreed = 0;
+      agreed_ = 0;
       if (many) Descend();
     }
-    if (fresh && left > length) agreed = annealing.run_weight() == weight_ ? agreed + 1 : 0;
-    if (run % 3 == 2) length *= 2;
+    if (fresh && left > run_work_) {
+      agreed_ = annealing.run_weight() == weight_ ? agreed_ + 1 : 0;
+    }
+    if (runs_ % 3 == 2) run_work_ *= 2;
   }
   work_ += annealing.work();
-  return agreed >= kAgreed;
+  return agreed_ >= kAgreed || weight_ <= goal;
+}
+
+void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
+  const int64_t work = options_.work_max - options_.work_max / kLayersPart -
+                       std::max(bound_work, bound->work()) - options_.work_max / kDelaysPart;
+  const int64_t begin = work_;
+  Anneal(work, kUnserved - 1);
+  // Whoever has no tree at all gets a longer search before that is said.
+  if (weight_ >= kUnserved && bound_ < kUnserved && !options_.any_tree) {
+    Anneal(
+        std::min(kRefusalFactor * options_.work_max, std::max(kRefusalWorkMost, options_.work_max)),
+        kUnserved - 1);
+  }
+  if (weight_ >= kUnserved) return;
+  bool agreed = false;
+  const int stages = problem_.n > kStarNodesMax ? 1 : kStages;  // many nodes need long runs
+  for (int stage = 0; stage < stages && !agreed && !GoodEnough(); ++stage) {
+    if (stages > 1) Raise(bound, (bound_work - bound->work()) / (stages - stage + 1));
+    agreed = Anneal((work - (work_ - begin)) / (stages - stage), Goal());
+  }
+  if (options_.any_tree) return;
+  Raise(bound, bound_work - bound->work());
+  const int64_t more =
+      std::min(kStretchFactor * options_.work_max, kRefusalWorkMost - options_.work_max);
+  if (!agreed && more > 0 && weight_ - bound_ > weight_ / kMillion * kStretchPpm) {
+    Anneal(more, Goal());
+  }
 }
 
 SolveResult Search::Run(const std::vector<Parents>& starts) {
@@ -229,27 +286,9 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
     const int64_t bound_work = options_.work_max / kBoundPart;
     Bound bound(problem_, bound_work);
     bound_ = bound.value();
-    link_excess_ = bound.link_excess();
+    link_bounds_ = bound.link_bounds();
     problem_.node_depth_max.empty() ? SearchLayers(starts) : KeepStarts(starts);
-    if (!exhausted_) {
-      const bool agreed =
-          Anneal(options_.work_max - options_.work_max / kLayersPart -
-                 std::max(bound_work, bound.work()) - options_.work_max / kDelaysPart);
-      // Whoever has no tree at all gets a longer search before that is said.
-      if (weight_ >= kUnserved && bound_ < kUnserved && !options_.any_tree) {
-        Anneal(std::min(kRefusalFactor * options_.work_max,
-                        std::max(kRefusalWorkMost, options_.work_max)));
-      }
-      if (weight_ < kUnserved && !options_.any_tree) {
-        bound.Raise(weight_, bound_work - bound.work());
-        bound_ = bound.value();
-        const int64_t more =
-            std::min(kStretchFactor * options_.work_max, kRefusalWorkMost - options_.work_max);
-        if (!agreed && more > 0 && weight_ - bound_ > weight_ / kMillion * kStretchPpm) {
-          Anneal(more);
-        }
-      }
-    }
+    if (!exhausted_) AnnealInStages(&bound, bound_work);
     work_ += bound.work();
     if (exhausted_ && weight_ < kUnserved) bound_ = weight_;
   }
