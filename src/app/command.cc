@@ -34,6 +34,15 @@ CLI::Validator NotNegative() {
       "0 OR MORE");
 }
 
+CLI::Validator OneCharacter() {
+  return CLI::Validator(
+      [](std::string& text) {
+        if (text == "\\t") text = "\t";
+        return text.size() == 1 ? std::string() : "must be one character, or \\t";
+      },
+      "CHARACTER");
+}
+
 int Fail(const Status& status) {
   std::fprintf(stderr, "tailcast: %s\n", status.message().c_str());
   return IsInvalidArgument(status) ? kExitUsage : kExitFailed;

@@ -38,6 +38,7 @@ int Fail(const Status& status);
 // For options, with messages that say what is allowed.
 CLI::Validator AboveZero();
 CLI::Validator NotNegative();
+CLI::Validator OneCharacter();
 
 // The options that say which cell: --cell, or --dir with --cluster.
 struct CellOptions {

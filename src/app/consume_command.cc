@@ -1,19 +1,20 @@
 // tailcast consume: the messages of a stream, in order, to standard output.
-#include <fcntl.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "tailcast/app/command.h"
-#include "tailcast/app/output_positions.h"
+#include "tailcast/app/message_format.h"
+#include "tailcast/app/message_output.h"
+#include "tailcast/app/position_file.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/consumer/consumer.h"
+#include "tailcast/consumer/end_point.h"
 #include "tailcast/stream/framing.h"
 
 namespace tailcast::app {
@@ -30,7 +31,8 @@ struct ConsumeOptions {
   std::string stream;
   int32_t shard = -1;
   std::string framing = "lines";
-  std::string from = "beginning";
+  std::vector<std::string> from, to;
+  std::string format, key, delimiter = ",", position_file;
   std::string profile = "standard";
   std::string fabric = "auto";
   int64_t count = 0;
@@ -38,12 +40,6 @@ struct ConsumeOptions {
   bool follow = false;
   bool positions = false;
   std::string on_gap = "stop";
-};
-
-enum class Written : uint8_t {
-  kAll,
-  kInterrupted,  // nobody reads at the moment, and an interrupt came
-  kReaderGone,
 };
 
 // Goes on behind what retention has deleted, where that stopped a shard; false if it stopped none.
@@ -65,33 +61,6 @@ bool SkipGap(consumer::Consumer& consumer) {
   return skipped;
 }
 
-// Adds what was written of `bytes` to `positions`.
-Result<Written> WriteAll(const std::string& bytes, OutputPositions& positions) {
-  for (size_t at = 0; at < bytes.size();) {
-    const ssize_t n = write(STDOUT_FILENO, bytes.data() + at, bytes.size() - at);
-    if (n < 0 && errno == EINTR) {
-      if (Interrupted()) return Written::kInterrupted;
-      continue;
-    }
-    if (n < 0 && errno == EPIPE) return Written::kReaderGone;
-    if (n < 0) {
-      return UnavailableError(std::string("can't write standard output: ") + std::strerror(errno));
-    }
-    at += static_cast<size_t>(n);
-    positions.OnWritten(n);
-    if (at < bytes.size() && Interrupted()) return Written::kInterrupted;  // it had to wait
-  }
-  return Written::kAll;
-}
-
-// How much a pipe holds that nobody has read yet; 0 if standard output is no pipe.
-int64_t PipeBytesMax() { return std::max(0, fcntl(STDOUT_FILENO, F_GETPIPE_SZ)); }
-// How much it holds now.
-int64_t PipeBytes() {
-  int bytes = 0;
-  return PipeBytesMax() > 0 && ioctl(STDOUT_FILENO, FIONREAD, &bytes) == 0 ? bytes : 0;
-}
-
 // Whether a shard is still being looked for, or has bytes that are on their way: then it is not
 // idle.
 bool Busy(const consumer::Consumer& consumer) {
@@ -108,7 +77,7 @@ bool Busy(const consumer::Consumer& consumer) {
 
 // What the cell says it has and can't give, or lacks, of all shards; empty if there is nothing of
 // the kind.
-std::string Unreadable(const consumer::Consumer& consumer) {
+std::string Unreadable(const consumer::Consumer& consumer, const consumer::StartPoint& start) {
   std::string text;
   for (int32_t shard : consumer.shards()) {
     const consumer::ConsumerAgent* agent = consumer.agent(shard);
@@ -120,6 +89,10 @@ std::string Unreadable(const consumer::Consumer& consumer) {
     } else if (const auto end = agent->begins_beyond()) {
       what = "it is to begin at message " + std::to_string(agent->position()->number) +
              ", which is not in this cell: it has " + std::to_string(*end) + " so far";
+    } else if (start.kind == consumer::StartPoint::Kind::kNumber && !agent->position() &&
+               agent->state() == consumer::AgentState::kWaiting) {
+      what = "it is to begin at message " + std::to_string(start.number) +
+             ", which is not in this cell so far";
     } else if (const Status missing = agent->missing(); !missing.ok()) {
       what = "more was written: " + missing.message();
     } else {
@@ -130,48 +103,177 @@ std::string Unreadable(const consumer::Consumer& consumer) {
   return text;
 }
 
+// Where the shards begin: `from`, and the positions of the file before those.
+Status SetStart(const ConsumeOptions& options, consumer::Options& out) {
+  bool given = false;
+  for (const std::string& text : options.from) {
+    const auto start = consumer::StartPoint::Parse(text);
+    if (!start.ok()) return start.status().WithContext("--from");
+    if (start->kind == consumer::StartPoint::Kind::kPosition) {
+      for (const stream::Position& other : out.resume) {
+        if (other.shard == start->position.shard) {
+          return InvalidArgumentError("--from: two positions of shard " +
+                                      std::to_string(other.shard));
+        }
+      }
+      if (options.shard >= 0 && start->position.shard != options.shard) {
+        return InvalidArgumentError("--from " + text + " is a position of shard " +
+                                    std::to_string(start->position.shard) + ", not of --shard " +
+                                    std::to_string(options.shard));
+      }
+      out.resume.push_back(start->position);
+    } else if (std::exchange(given, true)) {
+      return InvalidArgumentError(
+          "--from: more than one is for positions, one for each shard, and one place for the "
+          "others");
+    } else {
+      out.start = *start;
+    }
+  }
+  if (options.position_file.empty()) return OkStatus();
+  TAILCAST_ASSIGN_OR_RETURN(const std::vector<stream::Position> saved,
+                            ReadPositionFile(options.position_file));
+  for (const stream::Position& position : saved) {
+    if (options.shard >= 0 && position.shard != options.shard) {
+      return InvalidArgumentError("--position-file " + options.position_file +
+                                  " has a position of shard " + std::to_string(position.shard) +
+                                  ", which would be lost with --shard " +
+                                  std::to_string(options.shard) + "; use another file");
+    }
+    std::erase_if(out.resume, [&](const auto& other) { return other.shard == position.shard; });
+    out.resume.push_back(position);
+  }
+  // So that it is known now whether it can be written.
+  return WritePositionFile(options.position_file, saved).WithContext("--position-file");
+}
+
+// Where the shards that `options` names end at the moment.
+Result<std::map<int32_t, consumer::EndPoint>> EndsNow(consumer::Options options) {
+  options.start = consumer::StartPoint::End();
+  options.resume.clear();
+  TAILCAST_ASSIGN_OR_RETURN(auto consumer, consumer::Consumer::Open(options));
+  std::map<int32_t, consumer::EndPoint> ends;
+  while (ends.size() < consumer->shards().size() && !Interrupted()) {
+    TAILCAST_RETURN_IF_ERROR(consumer->Poll(Duration::Millis(10)).status());
+    for (int32_t shard : consumer->shards()) {
+      const consumer::ConsumerAgent& agent = *consumer->agent(shard);
+      if (agent.state() == consumer::AgentState::kLocating || ends.contains(shard)) continue;
+      // What came since it was located counts as well. Of one without files there is nothing.
+      const auto position = agent.position();
+      ends[shard] = consumer::EndPoint::BeforeNumber(position ? position->number : 0);
+    }
+  }
+  return ends;
+}
+
+// Where shards end that `to` names, and the others: `rest`.
+struct Ends {
+  consumer::EndPoint rest;
+  std::map<int32_t, consumer::EndPoint> shards;
+  const consumer::EndPoint& Of(int32_t shard) const {
+    const auto it = shards.find(shard);
+    return it != shards.end() ? it->second : rest;
+  }
+};
+
+Result<Ends> FindEnds(const ConsumeOptions& options, const consumer::Options& consumer_options) {
+  Ends ends;
+  bool given = false;
+  for (const std::string& text : options.to) {
+    if (text == "end") {
+      TAILCAST_ASSIGN_OR_RETURN(ends.shards, EndsNow(consumer_options));
+      if (options.to.size() > 1) return InvalidArgumentError("--to end is for all shards");
+      return ends;
+    }
+    const auto end = consumer::EndPoint::Parse(text, ReadWallClock());
+    if (!end.ok()) return end.status().WithContext("--to");
+    if (end->kind == consumer::EndPoint::Kind::kPosition) {
+      ends.shards[end->position.shard] = *end;
+    } else if (std::exchange(given, true)) {
+      return InvalidArgumentError(
+          "--to: more than one is for positions, one for each shard, and one place for the others");
+    } else {
+      ends.rest = *end;
+    }
+  }
+  return ends;
+}
+
+// Whether every shard has come to its end, as far as is known without another message.
+bool AllEnded(const consumer::Consumer& consumer, const Ends& ends,
+              const std::set<int32_t>& ended) {
+  const auto& shards = consumer.shards();
+  return std::all_of(shards.begin(), shards.end(), [&](int32_t shard) {
+    if (ended.contains(shard)) return true;
+    const consumer::ConsumerAgent& agent = *consumer.agent(shard);
+    const consumer::EndPoint& end = ends.Of(shard);
+    const auto position = agent.position();
+    // A shard that has no files has no messages.
+    if (!position && agent.state() != consumer::AgentState::kWaiting) return false;
+    const int64_t next = position ? position->number : 0;
+    if (end.kind != consumer::EndPoint::Kind::kTime) return end.IsReached(next, WallTime());
+    return !agent.ready() && agent.lag_bytes() == 0 && end.IsReached(next, agent.as_of());
+  });
+}
+
+Result<std::optional<MessageFormat>> FormatOf(const ConsumeOptions& options) {
+  std::optional<MessageFormat> format;
+  if (options.format.empty()) {
+    if (!options.key.empty()) return InvalidArgumentError("--key is for --format");
+    return format;
+  }
+  TAILCAST_ASSIGN_OR_RETURN(format, MessageFormat::Parse(options.format));
+  if (options.key.empty()) {
+    if (!format->wants_key()) return format;
+    return InvalidArgumentError("--format: say with --key FIELD what the key of a message is");
+  }
+  TAILCAST_ASSIGN_OR_RETURN(MessageKey key, MessageKey::Parse(options.key, options.delimiter[0]));
+  format->set_key(std::move(key));
+  return format;
+}
+
+// The consumer that the options ask for, without its start.
+Result<consumer::Options> ConsumerOptionsOf(const ConsumeOptions& options) {
+  TAILCAST_ASSIGN_OR_RETURN(const cell::Profile profile, cell::ParseProfile(options.profile));
+  consumer::Options out;
+  TAILCAST_ASSIGN_OR_RETURN(out.cell, options.cell.Find());
+  out.stream = options.stream;
+  if (options.shard >= 0) out.shards = {options.shard};
+  out.profile = profile == cell::Profile::kLowLatency ? consumer::Profile::kLowLatency
+                                                      : consumer::Profile::kDefault;
+  out.fabric = options.fabric == "shm"     ? consumer::FabricPreference::kShm
+               : options.fabric == "tcp"   ? consumer::FabricPreference::kTcp
+               : options.fabric == "verbs" ? consumer::FabricPreference::kVerbs
+                                           : consumer::FabricPreference::kAuto;
+  return out;
+}
+
 int Consume(ConsumeOptions& options) {
   const auto framing = stream::ParseFraming(options.framing);
   if (!framing.ok()) return Fail(framing.status());
-  const auto profile = cell::ParseProfile(options.profile);
-  if (!profile.ok()) return Fail(profile.status());
-  const auto start = consumer::StartPoint::Parse(options.from);
-  if (!start.ok()) return Fail(start.status().WithContext("--from"));
+  auto format = FormatOf(options);
+  if (!format.ok()) return Fail(format.status());
   if ((options.count > 0) + (options.until_idle_s > 0) + options.follow > 1) {
     return Fail(InvalidArgumentError("give one of --count, --until-idle and --follow"));
   }
+  consumer::Options start;
+  if (Status set = SetStart(options, start); !set.ok()) return Fail(set);
   if (Status started = options.metrics.Start(); !started.ok()) return Fail(started);
-  const auto address = options.cell.Find();
-  if (!address.ok()) return Fail(address.status());
-
-  consumer::Options consumer_options;
-  consumer_options.cell = *address;
-  consumer_options.stream = options.stream;
-  if (options.shard >= 0) consumer_options.shards = {options.shard};
-  consumer_options.start = *start;
-  consumer_options.profile = *profile == cell::Profile::kLowLatency ? consumer::Profile::kLowLatency
-                                                                    : consumer::Profile::kDefault;
-  consumer_options.fabric = options.fabric == "shm"     ? consumer::FabricPreference::kShm
-                            : options.fabric == "tcp"   ? consumer::FabricPreference::kTcp
-                            : options.fabric == "verbs" ? consumer::FabricPreference::kVerbs
-                                                        : consumer::FabricPreference::kAuto;
-  auto consumer = consumer::Consumer::Open(consumer_options);
-  if (!consumer.ok()) return Fail(consumer.status());
+  auto consumer_options = ConsumerOptionsOf(options);
+  if (!consumer_options.ok()) return Fail(consumer_options.status());
+  consumer_options->start = start.start;
+  consumer_options->resume = start.resume;
 
   CatchInterrupts();
+  const auto ends = FindEnds(options, *consumer_options);
+  if (!ends.ok()) return Fail(ends.status());
+  auto consumer = consumer::Consumer::Open(*consumer_options);
+  if (!consumer.ok()) return Fail(consumer.status());
+
   int64_t got = 0;
-  const auto place = [&](const consumer::Message& message, bool behind) {
-    const auto size = behind ? static_cast<int64_t>(message.payload.size()) : 0;
-    const stream::ShardId& shard = (*consumer)->agent(message.shard)->shard();
-    return stream::Position{.incarnation = shard.stream.incarnation,
-                            .shard = message.shard,
-                            .number = message.number + (behind ? 1 : 0),
-                            .byte = message.byte + size};
-  };
-  OutputPositions positions(PipeBytesMax());
-  Written written = Written::kAll;
+  MessageOutput output(*framing, std::move(*format), options.position_file);
+  std::set<int32_t> ended;  // shards that came to --to
   Status error;
-  std::string out;
   MonotonicTime last = ReadMonotonicClock();
   bool done = false, complained = false, was_busy = false;
   while (!done && error.ok() && !Interrupted()) {
@@ -184,25 +286,28 @@ int Consume(ConsumeOptions& options) {
       }
       break;
     }
-    out.clear();
-    for (const consumer::Message& message : *batch) positions.OnTaken(place(message, false));
+    for (const consumer::Message& message : *batch) output.OnTaken(**consumer, message);
     for (const consumer::Message& message : *batch) {
-      const size_t before = out.size();
-      error = stream::AppendFrame(*framing, message.payload, out);
+      if (ended.contains(message.shard)) continue;
+      if (ends->Of(message.shard).IsBefore(message)) {
+        ended.insert(message.shard);
+        continue;
+      }
+      error = output.Add(**consumer, message);
       if (!error.ok()) break;
       ++got;
-      positions.OnFrame(place(message, true), static_cast<int64_t>(out.size() - before));
       if (options.count > 0 && got == options.count) {
         done = true;
         break;
       }
     }
-    if (const auto wrote = WriteAll(out, positions); !wrote.ok()) {
+    if (const auto wrote = output.Flush(); !wrote.ok()) {
       error = wrote.status();
-    } else if (*wrote != Written::kAll) {
-      written = *wrote;
+    } else if (*wrote != MessageOutput::Written::kAll) {
       done = true;
     }
+    if (Status saved = output.SavePositions(**consumer); !saved.ok() && error.ok()) error = saved;
+    if (!options.to.empty() && AllEnded(**consumer, *ends, ended)) done = true;
     const MonotonicTime now = ReadMonotonicClock();
     if (!batch->empty()) {
       last = now;
@@ -215,22 +320,19 @@ int Consume(ConsumeOptions& options) {
     const double idle_s = (now - last).seconds() - (busy ? kBusyMax.seconds() : 0);
     if (options.until_idle_s > 0 && idle_s >= options.until_idle_s) {
       done = true;
-      if (std::string what = Unreadable(**consumer); !what.empty()) error = UnavailableError(what);
+      if (std::string what = Unreadable(**consumer, consumer_options->start); !what.empty())
+        error = UnavailableError(what);
     } else if (!complained && now - last > kComplainAfter) {
       complained = true;
-      if (const std::string what = Unreadable(**consumer); !what.empty()) {
+      if (const std::string what = Unreadable(**consumer, consumer_options->start); !what.empty()) {
         std::fprintf(stderr, "tailcast: %s; going on to try\n", what.c_str());
       }
     }
   }
+  if (Status saved = output.SavePositions(**consumer); !saved.ok() && error.ok()) error = saved;
   if (options.positions) {
-    const auto behind = positions.Behind(written == Written::kReaderGone ? PipeBytes() : 0);
-    for (int32_t shard : (*consumer)->shards()) {
-      // Of a shard that gave nothing: where it begins.
-      const auto it = behind.find(shard);
-      const auto position =
-          it != behind.end() ? std::optional(it->second) : (*consumer)->position(shard);
-      if (position) std::fprintf(stderr, "%s\n", position->ToString().c_str());
+    for (const stream::Position& position : output.Positions(**consumer)) {
+      std::fprintf(stderr, "%s\n", position.ToString().c_str());
     }
   }
   return error.ok() ? kExitDone : Fail(error);
@@ -249,10 +351,25 @@ void AddConsume(CLI::App& app, Action& action) {
   command->add_option("--framing", options->framing, "lines or length, as for produce")
       ->capture_default_str();
   command
-      ->add_option(
-          "--from", options->from,
-          "beginning, end, time:T (UTC, as 2013-01-31T12:00:00Z, or microseconds since 1970), "
-          "or a position")
+      ->add_option("--from", options->from,
+                   "beginning (the default), end, time:T, number:N or a position; T is UTC, as "
+                   "2013-01-31T12:00:00Z, microseconds since 1970, or a while ago, as -5m. May be "
+                   "given again for positions, one for each shard")
+      ->take_all();
+  command
+      ->add_option("--to", options->to,
+                   "End before this: time:T, number:N, a position, or end: what is there now. May "
+                   "be given again for positions, one for each shard")
+      ->take_all();
+  command->add_option("--position-file", options->position_file,
+                      "Go on where this file says, and keep it up to date with what was written; "
+                      "positions in it come before --from");
+  command->add_option("--format", options->format,
+                      "json, or a template, as '{time} {shard}/{number} {key}: {payload}', in "
+                      "place of --framing; also {stream}, {position}, {time_us}, {bytes}");
+  command->add_option("--key", options->key, "What {key} is, as for produce; JSON has it, too");
+  command->add_option("--delimiter", options->delimiter, "Of the fields of --key")
+      ->check(OneCharacter())
       ->capture_default_str();
   command
       ->add_option("--profile", options->profile,

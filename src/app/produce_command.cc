@@ -1,18 +1,26 @@
-// tailcast produce: standard input becomes messages of one shard.
+// tailcast produce: standard input becomes messages, of one shard or each of that of its key.
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <ctime>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
+#include "tailcast/app/message_key.h"
+#include "tailcast/app/terminal.h"
 #include "tailcast/cell/process_config.h"
+#include "tailcast/inspect/text.h"
 #include "tailcast/producer/producer.h"
 #include "tailcast/stream/framing.h"
 
@@ -23,7 +31,9 @@ struct ProduceOptions {
   CellOptions cell;
   MetricsOption metrics;
   std::string stream;
-  int32_t shard = 0;
+  std::optional<int32_t> shard;  // 0 if there is no key
+  std::string key, delimiter = ",";
+  double rate = 0;  // messages a second; 0: as fast as they come
   std::string framing = "lines";
   std::string profile = "standard";
   bool takeover = false;
@@ -72,37 +82,111 @@ void ComplainOfSilence(const CellOptions& source) {
                there.message().c_str());
 }
 
+// Says on a terminal how far it is.
+class Progress {
+ public:
+  explicit Progress(bool on) : on_(on && IsTerminal(STDERR_FILENO)) {
+    struct stat info {};
+    if (fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode)) input_bytes_ = info.st_size;
+  }
+  ~Progress() { Clear(); }
+  void Show(int64_t read_bytes, int64_t published, int64_t durable) {
+    const MonotonicTime now = ReadMonotonicClock();
+    if (!on_ || now - shown_ < kShowInterval) return;
+    shown_ = now;
+    const double seconds = std::max((now - began_).seconds(), 1e-3);
+    std::string line =
+        std::to_string(durable) + " of " + std::to_string(published) + " messages durable, " +
+        inspect::BytesText(read_bytes) + ", " +
+        inspect::BytesText(static_cast<int64_t>(static_cast<double>(read_bytes) / seconds)) + "/s";
+    if (input_bytes_ > 0) {
+      line = std::to_string(100 * read_bytes / input_bytes_) + " %  " + line;
+    }
+    std::fprintf(stderr, "\r%s\033[K", line.c_str());
+    drawn_ = true;
+  }
+  // So that something else can be said.
+  void Clear() {
+    if (std::exchange(drawn_, false)) std::fprintf(stderr, "\r\033[K");
+  }
+
+ private:
+  static constexpr Duration kShowInterval = Duration::Millis(250);
+  const bool on_;
+  int64_t input_bytes_ = 0;  // 0: not known
+  const MonotonicTime began_ = ReadMonotonicClock();
+  MonotonicTime shown_;
+  bool drawn_ = false;
+};
+
+// Waits until message `number` (from 0) is due; false if an interrupt came.
+bool WaitForRate(MonotonicTime began, int64_t number, double rate) {
+  if (rate <= 0) return true;
+  const MonotonicTime due =
+      began + Duration::Micros(static_cast<int64_t>(static_cast<double>(number) / rate * 1e6));
+  for (Duration wait; (wait = due - ReadMonotonicClock()) > Duration();) {
+    if (Interrupted()) return false;
+    timespec time{wait.micros() / 1'000'000, wait.micros() % 1'000'000 * 1000};
+    nanosleep(&time, nullptr);  // an interrupt ends it
+  }
+  return true;
+}
+
+Result<producer::Options> ProducerOptionsOf(const ProduceOptions& options,
+                                            const CellOptions& source) {
+  TAILCAST_ASSIGN_OR_RETURN(const cell::Profile profile, cell::ParseProfile(options.profile));
+  producer::Options out;
+  TAILCAST_ASSIGN_OR_RETURN(out.cell, source.Find());
+  out.stream = options.stream;
+  if (options.key.empty()) out.shards = {options.shard.value_or(0)};
+  out.profile = profile == cell::Profile::kLowLatency ? producer::Profile::kLowLatency
+                                                      : producer::Profile::kDefault;
+  out.takeover = options.takeover;
+  out.message_bytes_max = options.message_bytes_max;
+  out.on_trouble = [](const Status& why) {
+    std::fprintf(stderr, "tailcast: %s; trying again\n", why.message().c_str());
+  };
+  return out;
+}
+
 int Produce(ProduceOptions& options) {
   const auto framing = stream::ParseFraming(options.framing);
   if (!framing.ok()) return Fail(framing.status());
-  const auto profile = cell::ParseProfile(options.profile);
-  if (!profile.ok()) return Fail(profile.status());
+  std::optional<MessageKey> key;
+  if (!options.key.empty()) {
+    if (options.shard) return Fail(InvalidArgumentError("give --key or --shard, not both"));
+    auto parsed = MessageKey::Parse(options.key, options.delimiter[0]);
+    if (!parsed.ok()) return Fail(parsed.status());
+    key = std::move(*parsed);
+  }
   if (Status started = options.metrics.Start(); !started.ok()) return Fail(started);
   const auto source = AtSource(options);
   if (!source.ok()) return Fail(source.status());
-  const auto address = source->Find();
-  if (!address.ok()) return Fail(address.status());
-
-  producer::Options producer_options;
-  producer_options.cell = *address;
-  producer_options.stream = options.stream;
-  producer_options.shards = {options.shard};
-  producer_options.profile = *profile == cell::Profile::kLowLatency ? producer::Profile::kLowLatency
-                                                                    : producer::Profile::kDefault;
-  producer_options.takeover = options.takeover;
-  producer_options.message_bytes_max = options.message_bytes_max;
-  producer_options.on_trouble = [](const Status& why) {
-    std::fprintf(stderr, "tailcast: %s; trying again\n", why.message().c_str());
-  };
-  auto producer = producer::Producer::Open(producer_options);
+  const auto producer_options = ProducerOptionsOf(options, *source);
+  if (!producer_options.ok()) return Fail(producer_options.status());
+  auto producer = producer::Producer::Open(*producer_options);
   if (!producer.ok()) return Fail(producer.status());
 
   CatchInterrupts();
   auto outcome = std::make_shared<Outcome>();
   stream::FrameSplitter splitter(*framing, options.message_bytes_max);
+  Progress progress(!options.quiet);
+  const MonotonicTime began = ReadMonotonicClock();
+  int64_t published = 0, read_bytes = 0;
   Status error;
   const auto publish_all = [&] {
     while (auto message = splitter.Next()) {
+      int32_t shard = options.shard.value_or(0);
+      if (key) {
+        const auto of = key->Of(*message);
+        if (!of.ok()) {
+          error = of.status().WithContext("message " + std::to_string(published + 1) +
+                                          "; nothing from there on was published");
+          return;
+        }
+        shard = (*producer)->ShardOf(*of);
+      }
+      if (!WaitForRate(began, published, options.rate)) return;
       error = (*producer)->Publish(
           *message,
           [outcome](const producer::Ack& ack) {
@@ -120,13 +204,16 @@ int Produce(ProduceOptions& options) {
             std::lock_guard lock(outcome->mu);
             if (outcome->first_error.empty()) outcome->first_error = ack.error.ToString();
           },
-          options.shard);
+          shard);
       if (!error.ok()) return;
+      ++published;
+      progress.Show(read_bytes, published, outcome->durable);
     }
     error = splitter.status();
   };
   std::string buffer(256 << 10, '\0');
   while (error.ok() && !Interrupted()) {
+    progress.Show(read_bytes, published, outcome->durable);
     if (!InputIsReady()) {
       error = (*producer)->status();
       continue;
@@ -135,6 +222,7 @@ int Produce(ProduceOptions& options) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) error = ErrnoStatus(errno, "read standard input");
     if (n <= 0) break;
+    read_bytes += n;
     splitter.Push(std::string_view(buffer).substr(0, static_cast<size_t>(n)));
     publish_all();
   }
@@ -149,6 +237,7 @@ int Produce(ProduceOptions& options) {
                                    " (--message-bytes-max). Nothing from there on was published");
   }
   const Status closed = (*producer)->Close(Duration::Seconds(60));
+  progress.Clear();
   if (error.ok()) error = closed;
   if (error.ok() && outcome->failed + outcome->unknown > 0) {
     std::lock_guard lock(outcome->mu);
@@ -174,9 +263,16 @@ void AddProduce(CLI::App& app, Action& action) {
   auto options = std::make_shared<ProduceOptions>();
   options->cell.Add(command, false);
   command->add_option("--stream", options->stream, "Stream to publish to")->required();
-  command->add_option("--shard", options->shard, "Shard of the stream")
-      ->check(NotNegative())
+  command->add_option("--shard", options->shard, "Shard of the stream; default: 0, without --key")
+      ->check(NotNegative());
+  command->add_option("--key", options->key,
+                      "Messages of one key go to one shard. The key is a field: its number in a "
+                      "line (from 1), the name of a JSON member, or a JSON pointer");
+  command->add_option("--delimiter", options->delimiter, "Of the fields of a line")
+      ->check(OneCharacter())
       ->capture_default_str();
+  command->add_option("--rate", options->rate, "At most so many messages a second")
+      ->check(AboveZero());
   command
       ->add_option("--framing", options->framing,
                    "lines: each line with its newline is a message; length: 4-byte big-endian "

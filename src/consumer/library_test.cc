@@ -312,6 +312,13 @@ TEST_F(LibraryTest, KeysStayWithTheirShard) {
     used.insert(producer_->ShardOf(key));
   }
   EXPECT_EQ(used.size(), 8u);
+  // For ever: what was published years ago lies there.
+  std::vector<int32_t> shards;
+  for (const char* key : {"", "a", "user-17", "AA1545"}) shards.push_back(producer_->ShardOf(key));
+  EXPECT_EQ(shards, (std::vector<int32_t>{0, 2, 4, 2}));
+  const producer::Ack ack = producer_->Publish("user-17", "payload");
+  ASSERT_EQ(ack.outcome, producer::AckOutcome::kDurable) << ack.error;
+  EXPECT_EQ(ack.position.shard, producer_->ShardOf("user-17"));
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ std::string UtcOf(WallTime time) {
 }
 
 void Try(std::string_view text) {
-  const Result<StartPoint> start = StartPoint::Parse(text);
+  const WallTime now = WallTime::FromMicros(1'700'000'000'000'000);
+  const Result<StartPoint> start = StartPoint::Parse(text, now);
   if (!start.ok()) {
     TAILCAST_CHECK(IsInvalidArgument(start.status()), "bad input, and nothing else");
     return;
@@ -33,10 +34,20 @@ void Try(std::string_view text) {
     case StartPoint::Kind::kPosition:
       TAILCAST_CHECK(start->position.ToString() == text);
       break;
+    case StartPoint::Kind::kNumber:
+      TAILCAST_CHECK(start->number >= 0);
+      TAILCAST_CHECK(std::stoll(std::string(text.substr(7))) == start->number);
+      break;
     case StartPoint::Kind::kTime: {
       const std::string_view time = text.substr(5);
-      if (time.ends_with('Z')) {
-        TAILCAST_CHECK(UtcOf(start->time) == time, "the time that was written, and no other");
+      if (time.starts_with('-')) {
+        TAILCAST_CHECK(start->time <= now && start->time.micros() >= 0, "a while ago");
+      } else if (time.ends_with('Z')) {
+        TAILCAST_CHECK(UtcOf(start->time).substr(0, 19) == time.substr(0, 19),
+                       "the time that was written, and no other");
+        TAILCAST_CHECK((start->time.micros() % 1'000'000 == 0) ==
+                           (time.substr(19).find_first_of("123456789") == std::string_view::npos),
+                       "and its fraction");
       } else {
         TAILCAST_CHECK(time.find_first_not_of("0123456789") == std::string_view::npos);
         TAILCAST_CHECK(std::stoll(std::string(time)) == start->time.micros());
@@ -60,5 +71,8 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
           "time:1359633600000000",
           "time:2013-01-31T12:00:00Z",
           "time:2024-02-29T23:59:59Z",
+          "time:2024-02-29T23:59:59.123456Z",
+          "time:-5m",
+          "number:17",
           "t1.9f3a00c2d1e4b576.3.16842.17251200"};
 }

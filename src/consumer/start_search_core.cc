@@ -83,6 +83,8 @@ StartSearchCore::Step StartSearchCore::OnMetadata(std::span<const cache::ValueAn
       return SearchFile();
     case StartPoint::Kind::kTime:
       return FindTime();
+    case StartPoint::Kind::kNumber:
+      return FindNumber();
   }
   return Wait{};
 }
@@ -119,6 +121,22 @@ StartSearchCore::Step StartSearchCore::FindTime() {
   return SearchFile();
 }
 
+StartSearchCore::Step StartSearchCore::FindNumber() {
+  if (HaveFloor() && start_.number < files_.front().start_number) {
+    return OutOfRangeError("message " + std::to_string(start_.number) + " of " + shard_.ToString() +
+                           " is not kept here any more; the first available one is " +
+                           std::to_string(first_available_->number) + ", at " +
+                           first_available_->ToString());
+  }
+  if (start_.number < files_.front().start_number) return Wait{.hole = true};
+  file_ = 0;
+  for (size_t i = 0; i < files_.size(); ++i) {
+    if (files_[i].start_number <= start_.number) file_ = i;
+  }
+  if (files_[file_].start_number == start_.number) return PlaceIn(files_[file_], 0, 0);
+  return SearchFile();
+}
+
 int64_t StartSearchCore::ChunkSize() const {
   return searched_.chunk_size > 0 ? searched_.chunk_size : chunk_size_;
 }
@@ -144,6 +162,11 @@ StartSearchCore::Step StartSearchCore::OnIndexLength(std::optional<int64_t> leng
 StartSearchCore::Step StartSearchCore::SearchRecords(int64_t index_length) {
   count_ = high_ = index_length / kIndexRecordSize;
   low_ = start_.kind == StartPoint::Kind::kEnd ? count_ : 0;
+  if (start_.kind == StartPoint::Kind::kNumber) {
+    low_ = high_ = start_.number - files_[file_].start_number;
+    // A later file that is here would hold it: then one in between is not.
+    if (low_ > count_) return Wait{.hole = file_ + 1 < files_.size()};
+  }
   return NextRecord();
 }
 

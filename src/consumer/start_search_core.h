@@ -3,7 +3,7 @@
 //
 //   Begin ─▶ List ─▶ ReadMetadata ─┬─▶ the place              beginning, position
 //     ▲                 │          │
-//     │                 │          │ end, time: a binary search in the index of a file
+//     │                 │          │ end, time, number: a search in the index of a file
 //     │                 │          │
 //     │                 │          │ the file is not sealed
 //     │                 │          ├─────────────────────▶ AskIndexLength
@@ -97,6 +97,7 @@ class StartSearchCore {
   bool HaveFloor() const { return files_.front().seq == floor_; }
   Step FindPosition() const;
   Step FindTime();
+  Step FindNumber();
   Step SearchFile();
   Step SearchRecords(int64_t index_length);
   Step NextRecord();

@@ -106,6 +106,36 @@ TEST_F(StartSearchTest, NothingIsWaitedFor) {
   EXPECT_FALSE(std::get<StartSearchCore::Wait>(Run(StartPoint::End())).hole);
 }
 
+TEST_F(StartSearchTest, ANumberIsThatMessageInWhicheverFile) {
+  AddFile({2000, 3000});
+  AddFile({});
+  AddFile({4000, 5000, 6000});
+  for (int64_t number = 0; number <= 5; ++number) {
+    EXPECT_EQ(Found(StartPoint::AtNumber(number)), number);
+    EXPECT_LE(records_read_, 1);
+  }
+}
+
+TEST_F(StartSearchTest, ANumberThatIsNotHereYetIsWaitedFor) {
+  AddFile({2000, 3000});
+  EXPECT_FALSE(std::get<StartSearchCore::Wait>(Run(StartPoint::AtNumber(3))).hole);
+  AddFile({4000, 5000}, false);
+  AddFile({6000});
+  EXPECT_TRUE(std::get<StartSearchCore::Wait>(Run(StartPoint::AtNumber(3))).hole);
+  EXPECT_EQ(Found(StartPoint::AtNumber(4)), 4);
+}
+
+TEST_F(StartSearchTest, ANumberThatIsNotKeptIsRefusedWithTheFirstThatIs) {
+  AddFile({2000, 3000}, false);
+  AddFile({4000});
+  floor_ = 2;
+  const Status refused = Refused(StartPoint::AtNumber(1));
+  EXPECT_TRUE(IsOutOfRange(refused)) << refused.ToString();
+  EXPECT_THAT(refused.message(), HasSubstr("the first available one is 2, at t1."));
+  EXPECT_EQ(core_->first_available(), At(2));
+  EXPECT_EQ(Found(StartPoint::AtNumber(2)), 2);
+}
+
 TEST_F(StartSearchTest, BeginningIsTheFirstFileThatIsKept) {
   AddFile({2000, 3000});
   AddFile({4000});

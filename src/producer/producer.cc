@@ -434,6 +434,14 @@ Status Producer::Publish(std::string_view payload, AckCallback ack, int32_t shar
   return impl_->Add(Intake::Kind::kMessage, payload, std::move(ack), shard, true);
 }
 
+Ack Producer::Publish(std::string_view key, std::string_view payload) {
+  return Publish(payload, ShardOf(key));
+}
+
+Status Producer::Publish(std::string_view key, std::string_view payload, AckCallback ack) {
+  return Publish(payload, std::move(ack), ShardOf(key));
+}
+
 Status Producer::TryPublish(std::string_view payload, AckCallback ack, int32_t shard) {
   return impl_->Add(Intake::Kind::kMessage, payload, std::move(ack), shard, false);
 }

@@ -102,6 +102,10 @@ class Producer {
   // may be empty). InvalidArgument: too large, or not a shard of ours. FailedPrecondition: stopped
   // or closed; the message says why.
   Status Publish(std::string_view payload, AckCallback ack, int32_t shard = 0);
+  // The same, to the shard of the key: messages of a key come in their order. The key is not kept:
+  // what consumers are to know of it belongs in the payload.
+  Ack Publish(std::string_view key, std::string_view payload);
+  Status Publish(std::string_view key, std::string_view payload, AckCallback ack);
   // As above, but ResourceExhausted instead of waiting.
   Status TryPublish(std::string_view payload, AckCallback ack, int32_t shard = 0);
   // The shard of a key: the same one for ever, as long as the stream has as many shards.

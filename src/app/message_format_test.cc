@@ -1,0 +1,102 @@
+#include "tailcast/app/message_format.h"
+
+#include <nlohmann/json.hpp>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tailcast::app {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string KeyOf(const std::string& field, std::string_view payload, char delimiter = ',') {
+  const auto key = MessageKey::Parse(field, delimiter);
+  if (!key.ok()) return "bad: " + key.status().message();
+  const auto of = key->Of(payload);
+  return of.ok() ? *of : "none: " + of.status().message();
+}
+
+TEST(MessageKey, IsAFieldOfALine) {
+  EXPECT_EQ(KeyOf("1", "a,b,c\n"), "a");
+  EXPECT_EQ(KeyOf("3", "a,b,c\r\n"), "c") << "without the line's end";
+  EXPECT_EQ(KeyOf("2", "a,,c"), "");
+  EXPECT_EQ(KeyOf("2", "a\tb,c", '\t'), "b,c");
+  EXPECT_EQ(KeyOf("4", "a,b,c\n"), "none: --key 4: the message has only 3 fields: 'a,b,c'");
+  EXPECT_EQ(KeyOf("1", ""), "");
+}
+
+TEST(MessageKey, IsAMemberOfJson) {
+  EXPECT_EQ(KeyOf("user", R"({"user": "ann", "n": 7})"), "ann");
+  EXPECT_EQ(KeyOf("n", R"({"user": "ann", "n": 7})"), "7");
+  EXPECT_EQ(KeyOf("/user/id", R"({"user": {"id": "x/y"}})"), "x/y");
+  EXPECT_EQ(KeyOf("a/b", R"({"a/b": "slash"})"), "slash");
+  EXPECT_EQ(KeyOf("who", R"({"user": 1})"),
+            "none: --key who: the message has no such member: '{\"user\": 1}'");
+  EXPECT_EQ(KeyOf("who", "text"), "none: --key who: the message is not JSON: 'text'");
+  EXPECT_EQ(KeyOf("who", "7"), "none: --key who: the message has no such member: '7'");
+}
+
+TEST(MessageKey, RefusesWhatIsNoField) {
+  EXPECT_EQ(KeyOf("0", "a"), "bad: --key 0: fields are counted from 1");
+  EXPECT_THAT(KeyOf("", "a"), HasSubstr("--key is empty"));
+  EXPECT_THAT(KeyOf("/a~2", "a"), HasSubstr("no JSON pointer"));
+}
+
+std::string Print(const std::string& text, std::string_view payload, const std::string& key = "") {
+  auto format = MessageFormat::Parse(text);
+  if (!format.ok()) return "bad: " + format.status().message();
+  if (!key.empty()) format->set_key(*MessageKey::Parse(key, ','));
+  const consumer::Message message{
+      .payload = payload, .number = 7, .byte = 70, .time_us = 1'359'633'600'250'000, .shard = 3};
+  std::string out;
+  const Status status = format->AppendTo(
+      "s", message,
+      {.incarnation = stream::StreamIncarnation{0x9f}, .shard = 3, .number = 7, .byte = 70}, out);
+  return status.ok() ? out : "failed: " + status.message();
+}
+
+TEST(MessageFormat, ATemplateShowsFields) {
+  EXPECT_EQ(Print("{time} {stream} {shard}/{number} {key}: {payload}", "k,v\n", "1"),
+            "2013-01-31T12:00:00.250000Z s 3/7 k: k,v\n")
+      << "the newline of the message is enough";
+  EXPECT_EQ(Print("{number}\\t{bytes}{{}}\\\\", "abc"), "7\t3{}\\\n");
+  EXPECT_EQ(Print("{position} {time_us}", "abc"), "t1.000000000000009f.3.7.70 1359633600250000\n");
+  EXPECT_EQ(Print("{payload}", ""), "\n");
+}
+
+TEST(MessageFormat, JsonIsALineForEachMessage) {
+  const std::string line = Print("json", "a \"b\"\n");
+  EXPECT_EQ(line, R"({"stream":"s","shard":3,"number":7,"position":"t1.000000000000009f.3.7.70",)"
+                  R"("time":"2013-01-31T12:00:00.250000Z","payload":"a \"b\"\n"})"
+                  "\n");
+  EXPECT_EQ(nlohmann::json::parse(Print("json", "k,v", "1"))["key"], "k");
+}
+
+TEST(MessageFormat, BytesThatAreNoTextAreBase64InJson) {
+  using namespace std::string_view_literals;
+  for (const auto& [bytes, text] : {std::pair("\xff"sv, "/w=="),
+                                    {"\xff\0"sv, "/wA="},
+                                    {"\xff\0\x10"sv, "/wAQ"},
+                                    {"\xff\0\x10\xff"sv, "/wAQ/w=="}}) {
+    const auto json = nlohmann::json::parse(Print("json", bytes));
+    EXPECT_EQ(json["payload_base64"], text);
+    EXPECT_FALSE(json.contains("payload"));
+  }
+}
+
+TEST(MessageFormat, RefusesATemplateThatIsWrongAndSaysWhere) {
+  EXPECT_THAT(Print("{paylod}", ""), HasSubstr("{paylod}; did you mean 'payload'?; there are"));
+  EXPECT_THAT(Print("{payload", ""), HasSubstr("character 1 is not closed"));
+  EXPECT_THAT(Print("a}", ""), HasSubstr("character 2 closes nothing"));
+  EXPECT_THAT(Print("jsn", ""), HasSubstr("shows nothing of a message"));
+  EXPECT_THAT(Print("", ""), HasSubstr("--format is empty"));
+}
+
+TEST(MessageFormat, AMessageWithoutTheKeyIsAnError) {
+  EXPECT_THAT(Print("{key}", "a", "2"),
+              HasSubstr("failed: --key 2: the message has only 1 fields"));
+}
+
+}  // namespace
+}  // namespace tailcast::app
