@@ -18,8 +18,8 @@ namespace tailcast::app {
 class MessageFormat {
  public:
   // "json", or a template: text with {payload}, {key}, {stream}, {shard}, {number}, {position},
-  // {time} (UTC), {time_us} and {bytes} (of the payload) in it; {{ and }} are braces, and \n, \t and
-  // a double backslash what they are in C. InvalidArgument says what is wrong, and where.
+  // {time} (UTC), {time_us} and {bytes} (of the payload) in it; {{ and }} are braces, and \n, \t
+  // and a double backslash what they are in C. InvalidArgument says what is wrong, and where.
   static Result<MessageFormat> Parse(const std::string& text);
 
   // Whether {key} is asked for.
