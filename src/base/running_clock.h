@@ -16,6 +16,8 @@ class RunningClock {
   // While the process runs, At is called at least once in a `tick`. Who calls it after more than
   // two of them did not run meanwhile: just one of them counts.
   explicit RunningClock(Duration tick) : tick_(tick) {}
+  // From the next call on.
+  void SetTick(Duration tick) { tick_ = tick; }
 
   // The running time at `now`, the loop's. Never falls.
   MonotonicTime At(MonotonicTime now) {
@@ -35,7 +37,7 @@ class RunningClock {
   Duration stood() const { return stood_; }
 
  private:
-  const Duration tick_;
+  Duration tick_;
   MonotonicTime last_ = MonotonicTime::Max();  // when it was asked last; Max(): never
   Duration stood_;
   int64_t stalls_ = 0;

@@ -73,29 +73,40 @@ ThreadLoop::~ThreadLoop() {
 MonotonicTime ThreadLoop::Now() const { return in_callback_ ? now_ : ReadMonotonicClock(); }
 WallTime ThreadLoop::WallNow() const { return ReadWallClock(); }
 
-void ThreadLoop::SignalLocked() {
+ThreadLoop::Sleeper ThreadLoop::SignalLocked() {
   // Under the mutex, so that the loop can't take the task and be destroyed before our last touch of
-  // it; FUTEX_WAKE uses the address only.
+  // it. FUTEX_WAKE uses the address only, so it may follow: a sleeper that is woken while the mutex
+  // is held would sleep once more, for it.
   const uint32_t before = mailbox_.exchange(kPosted, std::memory_order_acq_rel);
-  if (before == kSleeping) {
-    syscall(SYS_futex, Address(&mailbox_), FUTEX_WAKE | kFutexPrivate, 1, nullptr, nullptr, 0);
-  } else if (before == kPolling) {
-    WakePoll();
-  }
+  if (before == kPolling) WakePoll();
+  return Sleeper(before == kSleeping ? Address(&mailbox_) : nullptr);
+}
+
+void ThreadLoop::Sleeper::Wake() const {
+  if (word_ == nullptr) return;
+  syscall(SYS_futex, word_, FUTEX_WAKE | kFutexPrivate, 1, nullptr, nullptr, 0);
 }
 
 void ThreadLoop::Post(Task task) {
-  std::lock_guard lock(mutex_);
-  // A refused task is destroyed by our caller's frame, after the mutex is free again.
-  if (stopped_) return;
-  inbox_.push_back(std::move(task));
-  SignalLocked();
+  Sleeper sleeper;
+  {
+    std::lock_guard lock(mutex_);
+    // A refused task is destroyed by our caller's frame, after the mutex is free again.
+    if (stopped_) return;
+    inbox_.push_back(std::move(task));
+    sleeper = SignalLocked();
+  }
+  sleeper.Wake();
 }
 
 void ThreadLoop::Stop() {
-  std::lock_guard lock(mutex_);
-  stopped_.store(true, std::memory_order_release);
-  SignalLocked();
+  Sleeper sleeper;
+  {
+    std::lock_guard lock(mutex_);
+    stopped_.store(true, std::memory_order_release);
+    sleeper = SignalLocked();
+  }
+  sleeper.Wake();
 }
 
 bool ThreadLoop::stopped() const { return stopped_.load(std::memory_order_acquire); }

@@ -137,7 +137,17 @@ class ThreadLoop final : public EventLoop {
   void WakePoll();  // any thread
   void ArmWaiter();
   void Wake();  // any thread: one more turn
-  void SignalLocked();
+  // A loop that sleeps on its futex, to be woken when the mutex is free; the loop may be gone then.
+  class Sleeper {
+   public:
+    Sleeper() = default;
+    explicit Sleeper(uint32_t* word) : word_(word) {}
+    void Wake() const;
+
+   private:
+    uint32_t* word_ = nullptr;  // null: it does not sleep
+  };
+  [[nodiscard]] Sleeper SignalLocked();
 
   const Options options_;
   bool has_waitv_ = true;

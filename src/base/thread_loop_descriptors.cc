@@ -152,8 +152,12 @@ void ThreadLoop::WaitOnDescriptors(MonotonicTime deadline) {
 }
 
 void ThreadLoop::Wake() {
-  std::lock_guard lock(mutex_);
-  SignalLocked();
+  Sleeper sleeper;
+  {
+    std::lock_guard lock(mutex_);
+    sleeper = SignalLocked();
+  }
+  sleeper.Wake();
 }
 
 void ThreadLoop::WakePoll() { descriptors_->Ring(); }
