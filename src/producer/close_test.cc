@@ -72,7 +72,17 @@ class CloseTest : public ::testing::Test {
                                                             options, metadata_ring);
     agent = std::make_unique<ProducerAgent>(
         stream::CellPorts{loop.get(), &store, data_client.get(), metadata_client.get()}, shard,
-        AgentOptions(), ProducerAgent::Hooks{}, 1);
+        AgentOptions(),
+        ProducerAgent::Hooks{
+            .notify = scope.Bind([this](const FileEvent& event, Callback<void(Status)> told) {
+              const bool seal = event.seal.has_value();
+              loop->Post(scope.Bind([this, seal, told = std::move(told)]() mutable {
+                if (!scheduler_answers) return told(UnavailableError("away"));
+                seals_told += seal;
+                told(OkStatus());
+              }));
+            })},
+        1);
     std::optional<Status> opened;
     agent->Open(scope.Bind([&](Status status) { opened = std::move(status); }));
     EXPECT_TRUE(time.RunUntil([&] { return opened.has_value(); }, Duration::Seconds(30)));
@@ -126,9 +136,26 @@ class CloseTest : public ::testing::Test {
   std::unique_ptr<rpc::Connector> rpc;
   std::unique_ptr<fabric::Connector> connector;
   std::unique_ptr<cache::QuorumClient> data_client, metadata_client;
+  bool scheduler_answers = true;
+  int seals_told = 0;
   std::unique_ptr<ProducerAgent> agent;
   const Scope scope;
 };
+
+// Else the next hop waits for the seal until the scheduler lists the folder, half a minute.
+TEST_F(CloseTest, TheSchedulerHasHeardOfTheSealAlsoOneThatComesBackMeanwhile) {
+  scheduler_answers = false;
+  Timer back(*loop);
+  back.After(Duration::Millis(600), scope.Bind([this] { scheduler_answers = true; }));
+  EXPECT_LT(PublishAndClose().millis(), 1500);
+  EXPECT_EQ(seals_told, 1);
+}
+
+TEST_F(CloseTest, ASchedulerThatIsGoneIsWaitedForAsLongAsTheCallerSays) {
+  scheduler_answers = false;
+  EXPECT_LE(PublishAndClose(Duration::Millis(400)).millis(), 400);
+  EXPECT_EQ(seals_told, 0);
+}
 
 TEST_F(CloseTest, EveryReplicaHasTheEndAlsoTheOneThatTwoOthersDidNotWaitFor) {
   network.LinkBetween("producer", "cache-2").delay = Duration::Millis(40);

@@ -30,6 +30,7 @@ void Notifier::OnTold(Place notice, const Status& status) {
     }
   }
   notices_.erase(notice);
+  if (notices_.empty()) on_idle_();
 }
 
 }  // namespace tailcast::producer

@@ -27,10 +27,14 @@ using NotifyHook = Callback<void(const FileEvent&, Callback<void(Status)> done)>
 // loop's.
 class Notifier {
  public:
-  // `hook` may be empty: nobody is told.
-  Notifier(EventLoop& loop, NotifyHook hook) : loop_(loop), hook_(std::move(hook)) {}
+  // `hook` may be empty: nobody is told. `on_idle` runs when the last notice was heard or given up,
+  // never inside of Notify.
+  Notifier(EventLoop& loop, NotifyHook hook, Callback<void()> on_idle)
+      : loop_(loop), hook_(std::move(hook)), on_idle_(std::move(on_idle)) {}
 
   void Notify(FileEvent event);
+  // Nothing is left to tell.
+  bool idle() const { return notices_.empty(); }
   // Whom it does not reach from now on is not told again.
   void Stop() { stopped_ = true; }
   int64_t failures() const { return failures_; }
@@ -49,6 +53,7 @@ class Notifier {
 
   EventLoop& loop_;
   NotifyHook hook_;
+  Callback<void()> on_idle_;
   std::list<Notice> notices_;  // not heard yet
   int64_t failures_ = 0;
   bool stopped_ = false;

@@ -17,10 +17,12 @@ class NotifierTest : public ::testing::Test {
   std::unique_ptr<sim::SimLoop> loop = time.MakeLoop("producer");
   const FileEvent event{{{{"s", stream::StreamIncarnation{3}}, 0}, {1, 1000, 0, 0}}, std::nullopt};
   std::vector<Callback<void(Status)>> done;  // of each time that the scheduler was told
-  const Scope scope;
+  Scope scope;
   Notifier notifier{*loop, scope.Bind([this](const FileEvent&, Callback<void(Status)> d) {
                       done.push_back(std::move(d));
-                    })};
+                    }),
+                    scope.Bind([this] { ++idle; })};
+  int idle = 0;
 };
 
 TEST_F(NotifierTest, TellsAgainUntilTheSchedulerHeard) {
@@ -31,7 +33,10 @@ TEST_F(NotifierTest, TellsAgainUntilTheSchedulerHeard) {
   EXPECT_EQ(done.size(), 1u);
   time.RunFor(Duration::Millis(1));
   ASSERT_EQ(done.size(), 2u);
+  EXPECT_FALSE(notifier.idle());
   Answer(1, OkStatus());
+  EXPECT_TRUE(notifier.idle());
+  EXPECT_EQ(idle, 1);
   time.RunFor(Duration::Seconds(60));
   EXPECT_EQ(done.size(), 2u);
   EXPECT_EQ(notifier.failures(), 1);

@@ -45,10 +45,11 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
                                 .roll_age = options.roll_age}),
       // Flushes are what consumers wake for: they give way before those do.
       pace_({.pause_max = options.flush_interval, .busy_percent = 50}),
-      notifier_(*ports.loop, std::move(hooks_.notify)),
       flush_timer_(*ports.loop),
       heartbeat_timer_(*ports.loop),
       close_timer_(*ports.loop) {
+  notifier_ = std::make_unique<Notifier>(*ports.loop, std::move(hooks_.notify),
+                                         scope_.Bind([this] { FinishClose(); }));
   closed_files_ =
       std::make_unique<ClosedFiles>(ports_, core_.shard(), options_.chunk_size, options_.shadow,
                                     &shadow_counters_, scope_.Bind([this] { FinishClose(); }));
@@ -71,7 +72,7 @@ void ProducerAgent::Open(Callback<void(Status)> opened) {
 }
 
 AgentCounters ProducerAgent::counters() const {
-  return {core_.counters(), heartbeats_, notifier_.failures()};
+  return {core_.counters(), heartbeats_, notifier_->failures()};
 }
 
 Status ProducerAgent::Publish(Batch batch) {
@@ -136,19 +137,19 @@ void ProducerAgent::DoWork() {
   Work work;
   core_.SetCached(file_ == nullptr || file_->shadow->cached());
   core_.DoWork(ports_.loop->Now(), work);
-  if (core_.closing()) core_.FinishClose(ports_.loop->Now(), Shadowed(), work);
+  if (core_.closing()) core_.FinishClose(ports_.loop->Now(), Told(), work);
   CarryOut(std::move(work));
 }
 
 void ProducerAgent::FinishClose() {
   if (!core_.closing()) return;
   Work work;
-  core_.FinishClose(ports_.loop->Now(), Shadowed(), work);
+  core_.FinishClose(ports_.loop->Now(), Told(), work);
   CarryOut(std::move(work));
 }
 
-bool ProducerAgent::Shadowed() const {
-  return file_ != nullptr && file_->shadow->idle() && closed_files_->idle();
+bool ProducerAgent::Told() const {
+  return file_ != nullptr && file_->shadow->idle() && closed_files_->idle() && notifier_->idle();
 }
 
 void ProducerAgent::CarryOut(Work work) {
@@ -203,7 +204,7 @@ void ProducerAgent::OnAppended(Part part, const storage::AppendResult& result) {
 
 void ProducerAgent::SealFile(const stream::Seal& seal) {
   opener_->Stop();
-  notifier_.Notify({{shard(), current()}, seal});
+  notifier_->Notify({{shard(), current()}, seal});
   file_->shadow->Seal(seal);
 }
 
@@ -248,7 +249,7 @@ void ProducerAgent::OnOpened(const stream::Stem& stem) {
                  ports_.loop->Now(), effects);
   // What came before is closed.
   if (effects.seal) {
-    notifier_.Notify({{shard(), before}, *effects.seal});
+    notifier_->Notify({{shard(), before}, *effects.seal});
     if (effects.keep_shadow) file_->shadow->Seal(*effects.seal);
   }
   if (trouble().ok()) told_trouble_ = false;
@@ -268,7 +269,7 @@ void ProducerAgent::OnOpened(const stream::Stem& stem) {
       kFromBeginning, options_.shadow, &shadow_counters_, scope_.Bind([this] { DoWork(); }));
   file_->shadow->PublishNow();
   for (const Predecessor& predecessor : effects.predecessors) closed_files_->Finish(predecessor);
-  notifier_.Notify({{shard(), stem}, std::nullopt});
+  notifier_->Notify({{shard(), stem}, std::nullopt});
   if (!heartbeat_timer_.armed()) Heartbeat();
   Acknowledge(effects.durable);
   if (opened_) std::exchange(opened_, {})(OkStatus());
@@ -328,7 +329,7 @@ void ProducerAgent::Stop(const Status& status) {
   for (Timer* timer : {&flush_timer_, &heartbeat_timer_, &close_timer_}) timer->Cancel();
   opener_->Stop();
   closed_files_->Stop();
-  notifier_.Stop();
+  notifier_->Stop();
   Retire(*ports_.loop, std::move(file_));
   ReportLost(std::move(lost), status);
   if (opened_) std::exchange(opened_, {})(status);

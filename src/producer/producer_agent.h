@@ -171,8 +171,8 @@ class ProducerAgent {
   void TellTrouble();
   void Stop(const Status& status);
   void ReportLost(AppendCore::Lost lost, const Status& status) const;
-  // All files are whole in the caches.
-  bool Shadowed() const;
+  // All files are whole in the caches, and the scheduler has heard of them.
+  bool Told() const;
 
   const stream::CellPorts ports_;
   const AgentOptions options_;
@@ -186,7 +186,7 @@ class ProducerAgent {
   stream::PaceCore pace_;
   std::unique_ptr<OpenFile> file_;  // that is or was last appended to; null when there is none
   std::unique_ptr<ClosedFiles> closed_files_;
-  Notifier notifier_;
+  std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<Opener> opener_;
   Timer flush_timer_;
   Timer heartbeat_timer_;
