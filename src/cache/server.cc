@@ -104,7 +104,10 @@ void Server::OnTick() {
   if (!stalled_until_.has_value()) exporter_->Beat();
   NotifyAll();
   if (metrics_.has_value()) metrics_->Show(state());
-  tick_.After(options_.core.heartbeat_interval, scope_.Bind([this] { OnTick(); }));
+  // The caches of a process tick together: it wakes up once for both.
+  const Duration interval = options_.core.heartbeat_interval;
+  tick_.After(interval - Duration::Micros(now.micros() % interval.micros()),
+              scope_.Bind([this] { OnTick(); }));
 }
 
 void Server::NotifyAll() {

@@ -44,7 +44,7 @@ struct RegistryOptions {
   std::string topology;                     // passed on in the view
   std::string scheduler_address;            // host:port, kept with the durable state
   std::string cell_key;                     // the same: path of its file, or "none"
-  Duration lease = Duration::Seconds(1);
+  Duration lease = Duration::Millis(1500);
   // After a lease ran out; of a cache replica that another one needs (cache_members.h).
   Duration fence_after = Duration::Seconds(2);
   int processes_max = 10000;

@@ -55,6 +55,7 @@ ReaderAgent::ReaderAgent(const stream::CellPorts& ports, rpc::Connector& connect
     if (const auto it = drivers_.find(number); it != drivers_.end()) it->second->OnValue(value);
   };
   poller_ = std::make_unique<LengthPoller>(ports_, options_, *counters_, std::move(hooks));
+  ShowRunning();
 }
 
 ReaderAgent::~ReaderAgent() = default;
@@ -137,7 +138,7 @@ void ReaderAgent::StartOne(stream::Operation operation) {
   OperationDriver& driver = *(
       drivers_[number] = std::make_unique<OperationDriver>(
           ports_, options_, *counters_, std::move(client), std::move(operation), std::move(hooks)));
-  counters_->running.Set(table_->running());
+  ShowRunning();
   counters_->started.Add();
   poller_->Add(number, driver.group());
   AnswerListSoon();
@@ -152,6 +153,11 @@ void ReaderAgent::StartOne(stream::Operation operation) {
   }
 }
 
+void ReaderAgent::ShowRunning() {
+  counters_->running.Set(table_->running());
+  beats_.SetIdle(table_->running() == 0);
+}
+
 void ReaderAgent::OnEnded(uint64_t number) {
   auto node = drivers_.extract(number);
   OperationDriver& driver = *node.mapped();
@@ -161,7 +167,7 @@ void ReaderAgent::OnEnded(uint64_t number) {
   writers_->Remove(number);
   Retire(*ports_.loop, std::move(node.mapped()));
   table_->OnEnded(number, std::move(report));
-  counters_->running.Set(table_->running());
+  ShowRunning();
   AnswerListSoon();
 }
 

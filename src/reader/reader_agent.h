@@ -62,6 +62,7 @@ class ReaderAgent {
   Result<stream::Operation> CheckOperation(const v1::Operation& in) const;
   void StartOne(stream::Operation operation);
   void OnEnded(uint64_t number);
+  void ShowRunning();
   void AnswerList();
   // News: one answer for everything that changes in this turn.
   void AnswerListSoon();

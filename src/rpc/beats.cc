@@ -7,6 +7,7 @@ namespace tailcast::rpc {
 namespace {
 // v1::Beat (proto/copy.proto): not empty, so that what a watcher does not take is counted.
 constexpr std::string_view kBeat("\x08\x01", 2);
+constexpr std::string_view kIdleBeat("\x08\x01\x10\x01", 4);
 }  // namespace
 
 // --- the one that is watched
@@ -33,18 +34,26 @@ void BeatServer::OnStream(std::unique_ptr<Stream> stream) {
          auto node = watchers_.extract(number);
          Retire(loop_, std::move(node.mapped()));
        })});
-  watcher->stream->Send(std::string(kBeat));
+  watcher->stream->Send(std::string(idle_ ? kIdleBeat : kBeat));
   watchers_[number] = std::move(watcher);
   if (!timer_.armed()) Beat();
+}
+
+void BeatServer::SetIdle(bool idle) {
+  if (std::exchange(idle_, idle) == idle || watchers_.empty()) return;
+  // Of becoming idle the next beat tells in its time.
+  if (!idle) Beat();
 }
 
 void BeatServer::Beat() {
   for (const auto& [number, watcher] : watchers_) {
     // One beat says as much as many: a watcher that takes none gets none.
-    if (watcher->stream->queued_bytes() == 0) watcher->stream->Send(std::string(kBeat));
+    if (watcher->stream->queued_bytes() == 0)
+      watcher->stream->Send(std::string(idle_ ? kIdleBeat : kBeat));
   }
   if (watchers_.empty()) return;
-  timer_.After(SilenceOptions().interval, scope_.Bind([this] { Beat(); }));
+  const SilenceOptions options;
+  timer_.After(idle_ ? options.idle_interval : options.interval, scope_.Bind([this] { Beat(); }));
 }
 
 // --- the one that watches
@@ -68,13 +77,16 @@ void BeatWatch::Connect() {
   connected_at_ = heard_at_ = clock_.At(loop_.Now());
   silence_.Restart();
   stream_ = client_.Open(method_);
-  stream_->SetCallbacks({connection_.Bind([this](const std::string&) { OnBeat(); }), nullptr,
-                         connection_.Bind([this](const Status& why) { OnClosed(why); })});
+  stream_->SetCallbacks(
+      {connection_.Bind([this](const std::string& beat) { OnBeat(beat == kIdleBeat); }), nullptr,
+       connection_.Bind([this](const Status& why) { OnClosed(why); })});
 }
 
-void BeatWatch::OnBeat() {
+void BeatWatch::OnBeat(bool idle) {
   heard_at_ = clock_.At(loop_.Now());
-  silence_.OnBeat(heard_at_);
+  const Duration interval = silence_.interval();
+  silence_.OnBeat(heard_at_, idle);
+  if (silence_.interval() != interval) Tick();
   failures_ = 0;
   const bool news = silent_ || !heard_;
   heard_ = true;
@@ -90,8 +102,9 @@ void BeatWatch::OnClosed(const Status& why) {
 }
 
 void BeatWatch::Tick() {
-  tick_timer_.After(options_.silence.interval / 2, scope_.Bind([this] { Tick(); }));
   const MonotonicTime now = clock_.At(loop_.Now());
+  clock_.SetTick(silence_.interval() / 2);
+  tick_timer_.After(silence_.interval() / 2, scope_.Bind([this] { Tick(); }));
   if (silent_ && !retry_timer_.armed() && now - heard_at_ > options_.give_up) {
     Connect();
     return;

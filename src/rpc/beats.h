@@ -1,6 +1,7 @@
 // Beats: whether another process runs, told by itself over a stream. The one end sends a
-// message every 100 ms for as long as its loop turns; the other judges its silence by
-// silence_core.h. One stream for a pair of processes, whatever they have to do with each other.
+// message every 100 ms for as long as its loop turns, or 300 ms while nothing depends on it; the
+// other judges its silence by silence_core.h. One stream for a pair of processes, whatever they
+// have to do with each other.
 //
 //   watcher ──Beats──────────► server
 //           ◄─ · ─ · ─ · ────            on_heard with the first
@@ -33,6 +34,9 @@ class BeatServer {
 
   // Serves a method of a service, "/tailcast.v1.Reader/Beats". Before the server starts, once.
   void Attach(Server& server, std::string_view method);
+  // Whether nothing depends on this process now, so that its silence may be noticed later. Watchers
+  // hear at once when something does again.
+  void SetIdle(bool idle);
 
  private:
   static constexpr size_t kWatchersMax = 10000;
@@ -47,6 +51,7 @@ class BeatServer {
   EventLoop& loop_;
   std::map<uint64_t, std::unique_ptr<Watcher>> watchers_;
   uint64_t next_ = 1;
+  bool idle_ = false;
   Timer timer_{loop_};
   Scope scope_;
 };
@@ -83,7 +88,7 @@ class BeatWatch {
 
  private:
   void Connect();
-  void OnBeat();
+  void OnBeat(bool idle);
   void OnClosed(const Status& why);
   void Tick();
   void Judge();

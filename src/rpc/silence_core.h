@@ -18,7 +18,8 @@
 namespace tailcast::rpc {
 
 struct SilenceOptions {
-  Duration interval = Duration::Millis(100);  // of the beats
+  Duration interval = Duration::Millis(100);       // of the beats
+  Duration idle_interval = Duration::Millis(300);  // while nothing depends on whoever beats
   Duration slack = Duration::Millis(100);
   Duration least = Duration::Millis(200);  // bounds of the limit
   Duration most = Duration::Seconds(3);
@@ -30,25 +31,28 @@ class SilenceCore {
 
   // On another connection: the next beat is a first one. What was learned stays.
   void Restart() { heard_ = {}; }
-  // The first one begins the count.
-  void OnBeat(MonotonicTime now) {
+  // The first one begins the count. `idle`: the next one comes after the idle interval.
+  void OnBeat(MonotonicTime now, bool idle) {
     if (heard_ != MonotonicTime()) {
       // One that was stopped for long says little of how late beats come.
-      const Duration late = std::min(now - heard_ - options_.interval, limit_duration() * 2);
+      const Duration late = std::min(now - heard_ - interval(), limit_duration() * 2);
       worst_ = std::max(late, worst_ - worst_ / 512);
     }
     heard_ = now;
+    idle_ = idle;
   }
+  // Until the next beat.
+  Duration interval() const { return idle_ ? options_.idle_interval : options_.interval; }
   // Silence from here on is too long.
   MonotonicTime limit() const { return heard_ + limit_duration(); }
   Duration limit_duration() const {
-    return std::clamp(options_.interval + worst_ * 4 + options_.slack, options_.least,
-                      options_.most);
+    return std::clamp(interval() + worst_ * 4 + options_.slack, options_.least, options_.most);
   }
 
  private:
   const SilenceOptions options_;
   MonotonicTime heard_;  // the last beat
+  bool idle_ = false;    // it said
   Duration worst_;
 };
 

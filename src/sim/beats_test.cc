@@ -139,6 +139,41 @@ TEST_F(BeatsTest, WhoWasSilentIsHeardAgainThoughNoConnectionBroke) {
   }
 }
 
+// Nothing depends on it: three times fewer beats, and its stop is noticed all the same.
+TEST_F(BeatsTest, WhoIsIdleBeatsLessAndAtOnceWhenItIsNot) {
+  Watched watched(*this, "b:1");
+  watched.beats.SetIdle(true);
+  Watch();
+  time_.RunFor(Duration::Seconds(1));
+  const uint64_t idle_from = time_.events_run();
+  time_.RunFor(Duration::Seconds(10));
+  const uint64_t idle = time_.events_run() - idle_from;
+  watched.beats.SetIdle(false);
+  time_.RunFor(Duration::Seconds(1));
+  const uint64_t busy_from = time_.events_run();
+  time_.RunFor(Duration::Seconds(10));
+  EXPECT_GE(time_.events_run() - busy_from, idle * 5 / 2);
+  EXPECT_EQ(silences_, 0);
+  for (const bool stops_idle : {false, true}) {
+    SCOPED_TRACE(stops_idle ? "idle" : "busy");
+    for (int64_t phase = 0; phase < 300; phase += 23) {
+      silences_ = 0;
+      Watch();
+      watched.beats.SetIdle(!stops_idle);
+      time_.RunFor(Duration::Millis(2000 + phase));
+      watched.beats.SetIdle(stops_idle);
+      time_.RunFor(Duration::Millis(stops_idle ? 1000 : 20));
+      EXPECT_EQ(silences_, 0);
+      const MonotonicTime stopped_at = time_.now();
+      watched.loop->Pause();
+      time_.RunFor(Duration::Seconds(2));
+      EXPECT_EQ(silences_, 1);
+      EXPECT_LE((silent_at_ - stopped_at).millis(), stops_idle ? 600 : 300);
+      watched.loop->Resume();
+    }
+  }
+}
+
 TEST_F(BeatsTest, AWatcherThatIsGoneGetsNothingMore) {
   Watched watched(*this, "b:1");
   Watch();

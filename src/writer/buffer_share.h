@@ -1,5 +1,5 @@
-// How much the operations of one layer may hold in a writer's memory, together and each. Bytes count
-// from when they came until the layer has acknowledged them. A window is what is free, so one
+// How much the operations of one layer may hold in a writer's memory, together and each. Bytes
+// count from when they came until the layer has acknowledged them. A window is what is free, so one
 // operation alone may have half of everything, n that are behind a share of 1/(n+1) each, and one
 // that comes always finds room (a switch's memory is shared between its ports by the same rule,
 // "dynamic thresholds").
