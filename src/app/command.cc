@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "tailcast/app/context.h"
 #include "tailcast/app/deployment.h"
 
 namespace tailcast::app {
@@ -49,9 +50,35 @@ int Fail(const Status& status) {
 }
 
 void CellOptions::Add(CLI::App* command, bool with_cluster) {
-  command->add_option("--dir", dir, "Folder of a deployment made by `tailcast up`");
-  command->add_option("--cell", cell, "HOST:PORT of the cell's scheduler, instead of --dir");
+  command->add_option("--dir", dir,
+                      "Folder of a deployment made by `tailcast up`; default: TAILCAST_DIR, or "
+                      "that of the context");
+  command->add_option(
+      "--cell", cell,
+      "HOST:PORT of the cell's scheduler, instead of --dir; default: TAILCAST_CELL, "
+      "or that of the context. With --dir the name of a cell, as --cluster");
   if (with_cluster) command->add_option("--cluster", cluster, "Name of the cluster, with --dir");
+  command->parse_complete_callback([this, with_cluster] { Settle(with_cluster); });
+}
+
+void CellOptions::Settle(bool with_cluster) {
+  const bool named =
+      !cell.empty() && cell.find(':') == std::string::npos;  // rather than an address
+  if (dir.empty() && (cell.empty() || named)) {
+    const auto place = DefaultPlace(ProcessEnvironment);
+    if (!place.ok()) throw CLI::ValidationError(place.status().message());
+    dir = place->dir;
+    if (!named) cell = place->cell;
+    if (with_cluster && !named && cluster.empty() && !place->cluster.empty()) {
+      cluster = place->cluster;
+      cluster_is_default = true;
+    }
+  }
+  if (dir.empty() || !named) return;
+  if (!with_cluster || !cluster.empty()) {
+    throw CLI::ValidationError("--cell " + cell + " is no HOST:PORT");
+  }
+  cluster = std::exchange(cell, std::string());
 }
 
 Result<std::string> CellOptions::Find() const {

@@ -27,7 +27,10 @@ void AddStream(CLI::App& app, Action& action);
 void AddProduce(CLI::App& app, Action& action);
 void AddConsume(CLI::App& app, Action& action);
 void AddStatus(CLI::App& app, Action& action);
+void AddVerify(CLI::App& app, Action& action);
 void AddCache(CLI::App& app, Action& action);
+void AddContext(CLI::App& app, Action& action);
+void AddReference(CLI::App& app, Action& action);    // completion, man
 void AddCacheRing(CLI::App* cache, Action& action);  // subcommands of `cache`
 void AddDemo(CLI::App& app, Action& action);
 void AddLoad(CLI::App& app, Action& action);
@@ -40,11 +43,17 @@ CLI::Validator AboveZero();
 CLI::Validator NotNegative();
 CLI::Validator OneCharacter();
 
-// The options that say which cell: --cell, or --dir with --cluster.
+// The options that say which cell: --cell, or --dir with --cluster. Where neither --dir nor --cell
+// is given, the environment or a context says (context.h).
 struct CellOptions {
   std::string cell, dir, cluster;
+  // Nobody typed the cluster: of a stream that is elsewhere another one is meant.
+  bool cluster_is_default = false;
   void Add(CLI::App* command, bool with_cluster);
   Result<std::string> Find() const;
+
+ private:
+  void Settle(bool with_cluster);  // throws CLI::ValidationError
 };
 
 // --metrics HOST:PORT: this process' metrics for Prometheus, as long as it runs. Off by default.

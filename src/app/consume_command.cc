@@ -12,6 +12,7 @@
 #include "tailcast/app/message_format.h"
 #include "tailcast/app/message_output.h"
 #include "tailcast/app/position_file.h"
+#include "tailcast/app/shard_ends.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/consumer/consumer.h"
 #include "tailcast/consumer/end_point.h"
@@ -147,25 +148,6 @@ Status SetStart(const ConsumeOptions& options, consumer::Options& out) {
   return WritePositionFile(options.position_file, saved).WithContext("--position-file");
 }
 
-// Where the shards that `options` names end at the moment.
-Result<std::map<int32_t, consumer::EndPoint>> EndsNow(consumer::Options options) {
-  options.start = consumer::StartPoint::End();
-  options.resume.clear();
-  TAILCAST_ASSIGN_OR_RETURN(auto consumer, consumer::Consumer::Open(options));
-  std::map<int32_t, consumer::EndPoint> ends;
-  while (ends.size() < consumer->shards().size() && !Interrupted()) {
-    TAILCAST_RETURN_IF_ERROR(consumer->Poll(Duration::Millis(10)).status());
-    for (int32_t shard : consumer->shards()) {
-      const consumer::ConsumerAgent& agent = *consumer->agent(shard);
-      if (agent.state() == consumer::AgentState::kLocating || ends.contains(shard)) continue;
-      // What came since it was located counts as well. Of one without files there is nothing.
-      const auto position = agent.position();
-      ends[shard] = consumer::EndPoint::BeforeNumber(position ? position->number : 0);
-    }
-  }
-  return ends;
-}
-
 // Where shards end that `to` names, and the others: `rest`.
 struct Ends {
   consumer::EndPoint rest;
@@ -181,8 +163,11 @@ Result<Ends> FindEnds(const ConsumeOptions& options, const consumer::Options& co
   bool given = false;
   for (const std::string& text : options.to) {
     if (text == "end") {
-      TAILCAST_ASSIGN_OR_RETURN(ends.shards, EndsNow(consumer_options));
       if (options.to.size() > 1) return InvalidArgumentError("--to end is for all shards");
+      TAILCAST_ASSIGN_OR_RETURN(const auto numbers, EndsNow(consumer_options));
+      for (const auto& [shard, number] : numbers) {
+        ends.shards[shard] = consumer::EndPoint::BeforeNumber(number);
+      }
       return ends;
     }
     const auto end = consumer::EndPoint::Parse(text, ReadWallClock());

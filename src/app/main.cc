@@ -82,10 +82,13 @@ int Main(int argc, char** argv) {
   AddProduce(app, action);
   AddConsume(app, action);
   AddStatus(app, action);
+  AddVerify(app, action);
   AddCache(app, action);
+  AddContext(app, action);
   AddCopytreeCommand(app, action);
   AddDemo(app, action);
   AddLoad(app, action);
+  AddReference(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

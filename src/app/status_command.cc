@@ -130,7 +130,7 @@ int ShowStatus(const StatusOptions& options) {
   const bool watch = options.watch_s > 0;
   if (watch) CatchInterrupts();
   const StatusScreen screen(options);
-  bool failed = false;
+  Status silent;  // the first cell that did not answer
   for (bool first = true;; first = false) {
     const MonotonicTime next =
         ReadMonotonicClock() + Duration::Micros(static_cast<int64_t>(options.watch_s * 1e6));
@@ -145,7 +145,11 @@ int ShowStatus(const StatusOptions& options) {
       screen.Begin();
     }
     screen.Show(all);
-    failed = std::any_of(all.begin(), all.end(), [](const json& c) { return c.contains("error"); });
+    for (const json& cell : all) {
+      if (!cell.contains("error") || !silent.ok()) continue;
+      silent = UnavailableError("cell " + cell["name"].get<std::string>() + ": " +
+                                cell["error"].get<std::string>());
+    }
     if (!watch || std::ferror(stdout) != 0) break;
     // The reader of a pipe may go away meanwhile.
     pollfd out{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
@@ -154,7 +158,7 @@ int ShowStatus(const StatusOptions& options) {
     if (Interrupted()) break;
   }
   screen.End();
-  return failed && !watch ? kExitFailed : kExitDone;
+  return silent.ok() || watch ? kExitDone : Fail(silent);
 }
 
 }  // namespace
@@ -174,7 +178,13 @@ void AddStatus(CLI::App& app, Action& action) {
       ->default_str("2")
       ->check(AboveZero());
   command->add_flag("--json", options->json, "Everything, as JSON; with --watch a line each time");
-  command->callback([&action, options] { action = [options] { return ShowStatus(*options); }; });
+  command->callback([&action, options] {
+    action = [options] {
+      // The cell of a context is where consumers read, not all that one looks at.
+      if (options->cell.cluster_is_default) options->cell.cluster.clear();
+      return ShowStatus(*options);
+    };
+  });
 }
 
 }  // namespace tailcast::app

@@ -170,7 +170,7 @@ int DescribeOne(const StreamOptions& options) {
 // the source is found.
 Result<CellOptions> AtSource(const StreamOptions& options) {
   CellOptions cell = options.cell;
-  if (cell.dir.empty() || !cell.cluster.empty()) return cell;
+  if (cell.dir.empty() || (!cell.cluster.empty() && !cell.cluster_is_default)) return cell;
   TAILCAST_ASSIGN_OR_RETURN(const Deployment deployment, Deployment::Read(cell.dir));
   TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell source, FindSource(deployment, options.name));
   cell.cluster = source.name;

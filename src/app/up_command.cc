@@ -479,7 +479,10 @@ void AddUp(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "up", "Run a whole deployment on this machine; prints ready; Ctrl-C stops it");
   auto options = std::make_shared<UpOptions>();
-  command->add_option("--dir", options->dir, "Folder of the deployment; made if needed")
+  command
+      ->add_option("--dir", options->dir,
+                   "Folder of the deployment; made if needed; default: TAILCAST_DIR")
+      ->envname("TAILCAST_DIR")
       ->required();
   command->add_option("--topology", options->topology,
                       "YAML file; default: us-central, europe-west, asia-east");

@@ -23,6 +23,9 @@ class Install(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             prefix = os.path.join(folder, "prefix")
             self.call("cmake", "--install", BUILD, "--prefix", prefix)
+            for path in ("man/man1/tailcast.1", "man/man1/tailcast-consume.1", "zsh/site-functions/_tailcast",
+                         "bash-completion/completions/tailcast"):
+                self.assertGreater((pathlib.Path(prefix) / "share" / path).stat().st_size, 500, path)
             self.check_headers(pathlib.Path(prefix) / "include", folder)
             for name in ("producer", "consumer"):
                 self.call("cmake", "-G", "Ninja", "-S", str(ROOT / "examples" / name), "-B",

@@ -15,6 +15,11 @@ BINARY = os.environ.get("TAILCAST_BINARY", "build/tailcast")
 # How many times longer things may take than in the dev preset: a sanitised binary is slow.
 TIME_FACTOR = int(os.environ.get("TAILCAST_TIME_FACTOR", "1"))
 
+# What the user who runs the tests has set up is nothing to them.
+for name in ("TAILCAST_DIR", "TAILCAST_CELL", "TAILCAST_CONTEXT"):
+    os.environ.pop(name, None)
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent"
+
 ONE_CELL = """version: 1
 clusters:
   - {name: here}

@@ -1,0 +1,25 @@
+#include "tailcast/app/shard_ends.h"
+
+#include "tailcast/app/command.h"
+
+namespace tailcast::app {
+
+Result<std::map<int32_t, int64_t>> EndsNow(consumer::Options options) {
+  options.start = consumer::StartPoint::End();
+  options.resume.clear();
+  TAILCAST_ASSIGN_OR_RETURN(auto consumer, consumer::Consumer::Open(options));
+  std::map<int32_t, int64_t> ends;
+  while (ends.size() < consumer->shards().size() && !Interrupted()) {
+    TAILCAST_RETURN_IF_ERROR(consumer->Poll(Duration::Millis(10)).status());
+    for (int32_t shard : consumer->shards()) {
+      const consumer::ConsumerAgent& agent = *consumer->agent(shard);
+      if (agent.state() == consumer::AgentState::kLocating) continue;
+      // What came since it was located counts as well. Of one without files there is nothing.
+      const auto position = agent.position();
+      ends.try_emplace(shard, position ? position->number : 0);
+    }
+  }
+  return ends;
+}
+
+}  // namespace tailcast::app
