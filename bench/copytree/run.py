@@ -327,6 +327,8 @@ def main():
     parser.add_argument("--last", type=int, default=499, help="last problem of the set")
     parser.add_argument("--every", type=int, default=1, help="only one in so many: a fair sample")
     options = parser.parse_args()
+    if options.every < 1 or not 0 <= options.first <= options.last <= 499 or options.set < 0:
+        parser.error("--every is at least 1, --set at least 0, and 0 <= --first <= --last <= 499")
     EFFORT[1] = options.effort
     if not pathlib.Path(options.binary).exists():
         sys.exit(f"{options.binary} is missing; run ./dev build, or give --binary")

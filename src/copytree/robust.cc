@@ -30,6 +30,8 @@ constexpr int64_t kExcessWeights[] = {1, 1, 2, 2, 4, 4};
 // Half of the moves take something off the failure that costs most; the others pick any cluster.
 // New feeds are mostly among the cheapest.
 constexpr size_t kNear = 8;
+// A refusal names what will do; it is looked for so many times, with a part of the work each.
+constexpr int kWillDoTries = 3;
 
 struct Judged {
   int64_t weight = INT64_MAX;
@@ -266,9 +268,9 @@ Result<RobustPlan> MakeRobustPlan(const Graph& graph, const Stream& stream,
     // What will do: planned with it.
     const auto tenths = [](int64_t ppm) { return (ppm + 999) / 1000 * 1000; };  // of a percent
     int64_t will_do = tenths(search.least_ppm());
-    for (int tries = 0; tries < 3 && will_do < before.worst_ppm; ++tries) {
+    for (int tries = 0; tries < kWillDoTries && will_do < before.worst_ppm; ++tries) {
       RobustSearch again(graph, setup, options, cheapest);
-      if (again.Run(cheapest, will_do, bound, work)) break;
+      if (again.Run(cheapest, will_do, bound, work / kWillDoTries)) break;
       will_do = tenths(will_do + will_do / 4 + 1);
     }
     will_do = std::min(will_do, tenths(before.worst_ppm));
