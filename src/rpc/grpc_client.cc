@@ -198,8 +198,6 @@ class GrpcConnector : public Connector {
       args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
       // A window for 40 MB/s over a round trip of 220 ms, from the first byte on.
       args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20);
-      // So nothing is gained by finding it out, with a ping for nearly every message.
-      args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
       channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
     }
     return std::make_unique<GrpcClient>(loop_, side_, channel, address);
