@@ -9,6 +9,7 @@
 
 #include "tailcast/app/command.h"
 #include "tailcast/app/copytree_command.h"
+#include "tailcast/app/repair_command.h"
 #include "tailcast/base/nearest.h"
 
 namespace tailcast::app {
@@ -83,6 +84,7 @@ int Main(int argc, char** argv) {
   AddConsume(app, action);
   AddStatus(app, action);
   AddVerify(app, action);
+  AddRepair(app, action);
   AddCache(app, action);
   AddContext(app, action);
   AddCopytreeCommand(app, action);

@@ -252,8 +252,8 @@ void TailCore::OnCorrupt(Part part, int64_t end, std::string_view what) {
                        std::to_string(state.at) + " of the " + std::string(PartName(part)) +
                        " file" + SourceNames(state) + " (message " +
                        std::to_string(position().number) +
-                       " of the shard); repair the file from another cell's copy, or begin behind "
-                       "that message"));
+                       " of the shard); `tailcast repair` has it copied again from the cell "
+                       "above, or begin behind that message"));
     return;
   }
   state.trusted_source = next;

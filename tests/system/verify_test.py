@@ -1,4 +1,5 @@
-"""`tailcast verify`: a stream is the same in all cells, or the hop is named behind which it is not."""
+"""`tailcast verify`: a stream is the same in all cells, or the hop is named behind which it is not; and `tailcast
+repair`, which has what is damaged copied again."""
 
 import os
 import pathlib
@@ -35,17 +36,36 @@ class Verify(SystemTest):
         self.assertEqual((code, err), (0, ""), out)
         self.assertRegex(out.decode(), r"stream s: 50000 messages, 288.9 KB in 2 shards, from a\n"
                                        r"  a -> b +the same\n  b -> c +the same\n")
-        # One byte of one cell's disk, of which no cache has a copy.
-        for pid in self.up.pids("c", "cache").values():
+        code, _, err = run("produce", "--dir", self.up.dir, "--stream", "s", "--key", "1",
+                           stdin=b"".join(b"%d\n" % i for i in range(1000)))  # closes the files before
+        self.assertEqual(code, 0, err)
+        self.assertEqual(run(*verify)[0], 0)
+        repair = ("repair", "--dir", self.up.dir, "--stream", "s")
+        code, out, err = run(*repair)
+        self.assertEqual((code, out.count(b"2 closed files read, 0 damaged\n")), (0, 3), out.decode() + err)
+        self.flip("c")
+        err = self.check_fails(1, ["the first hop of the copy tree that differs is b -> c: ", "check sum"], *verify)
+        self.assertIn("`tailcast repair`", err)
+        self.check_fails(1, ["without --dry-run"], *repair, "--dry-run")
+        code, out, err = run(*repair, timeout=150)
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out.decode(), r"cell c: 2 closed files read, 1 damaged\n  s/\d file 1: the payload of message \d+ "
+                                       r"fails its check sum\n  s/\d file 1: copied again\n")
+        self.assertEqual(run(*verify)[0], 0)
+        self.flip("a")
+        self.check_fails(1, ["is the source of stream 's'", "docs/ops/storage.md"], *repair)
+
+    def flip(self, cell):
+        """A bit of the cell's disk, of which no cache has a copy."""
+        for pid in self.up.pids(cell, "cache").values():
             os.kill(pid, 9)
-        data = max(pathlib.Path(self.up.dir, "c", "store", "streams", "s").rglob("*.data"), key=lambda f: f.stat().st_size)
+        data = max(pathlib.Path(self.up.dir, cell, "store", "streams", "s").rglob("*.data"),
+                   key=lambda f: f.stat().st_size)
         whole = data.read_bytes()
         at = re.search(rb"\n1[0-9]{4}\n", whole).start() + 2
         with data.open("r+b") as file:
             file.seek(at)
             file.write(bytes([whole[at] ^ 1]))
-        err = self.check_fails(1, ["the first hop of the copy tree that differs is b -> c: "], *verify)
-        self.assertIn("check sum", err)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,53 @@
+#include "tailcast/app/pair_check.h"
+
+#include "tailcast/base/crc32c.h"
+
+namespace tailcast::app {
+
+using stream::IndexRecord;
+using stream::kIndexRecordSize;
+
+PairCheck::PairCheck(const stream::Seal& seal, std::string_view index) {
+  const int64_t length = seal.length[static_cast<int>(stream::Part::kIndex)];
+  if (static_cast<int64_t>(index.size()) < length) {
+    damage_ =
+        "its index has " + std::to_string(index.size()) + " bytes of " + std::to_string(length);
+    return;
+  }
+  for (int64_t at = 0; at + kIndexRecordSize <= length; at += kIndexRecordSize) {
+    const auto record = IndexRecord::Decode(index.data() + at);
+    if (!record || record->end() > seal.length[static_cast<int>(stream::Part::kData)] ||
+        (!records_.empty() && record->offset < records_.back().end())) {
+      damage_ = "the index record of message " + std::to_string(at / kIndexRecordSize) +
+                " fails its check sum";
+      return;
+    }
+    records_.push_back(*record);
+  }
+}
+
+void PairCheck::OnData(std::string_view bytes) {
+  data_.append(bytes);
+  size_t used = 0;
+  while (!done()) {
+    const IndexRecord& record = records_[next_];
+    const auto from = static_cast<size_t>(record.offset - data_at_);
+    if (from + record.length > data_.size()) break;
+    if (Crc32c(std::string_view(data_).substr(from, record.length)) != record.payload_crc) {
+      damage_ = "the payload of message " + std::to_string(next_) + " fails its check sum";
+      return;
+    }
+    used = from + record.length;
+    ++next_;
+  }
+  data_.erase(0, used);
+  data_at_ += static_cast<int64_t>(used);
+}
+
+void PairCheck::OnEnd(std::string_view error) {
+  if (done()) return;
+  damage_ = "its data ends before message " + std::to_string(next_) +
+            (error.empty() ? "" : ": " + std::string(error));
+}
+
+}  // namespace tailcast::app

@@ -1,0 +1,73 @@
+#include "tailcast/app/pair_check.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tailcast/base/crc32c.h"
+
+namespace tailcast::app {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PairCheckTest : public ::testing::Test {
+ protected:
+  PairCheckTest() {
+    for (int i = 0; i < 100; ++i) {
+      const std::string payload = "message " + std::to_string(i);
+      stream::IndexRecord{static_cast<int64_t>(data_.size()), static_cast<uint32_t>(payload.size()),
+                          Crc32c(payload), 1000 + i}
+          .AppendTo(index_);
+      data_ += payload;
+    }
+    seal_.length[0] = static_cast<int64_t>(data_.size());
+    seal_.length[1] = static_cast<int64_t>(index_.size());
+  }
+  // What is wrong with the files as they are, the data in pieces of this size.
+  std::string Damage(size_t piece, const std::string& error = "") const {
+    PairCheck check(seal_, index_);
+    for (size_t at = 0; at < data_.size() && !check.done(); at += piece) {
+      check.OnData(std::string_view(data_).substr(at, piece));
+    }
+    check.OnEnd(error);
+    return check.damage();
+  }
+  std::string data_, index_;
+  stream::Seal seal_;
+};
+
+TEST_F(PairCheckTest, WhatIsWholeIsWell) {
+  for (size_t piece : {1, 7, 64, 100000}) EXPECT_EQ(Damage(piece), "");
+  data_ += "more, which nobody has acknowledged";
+  index_ += "x";
+  EXPECT_EQ(Damage(50), "");
+}
+
+TEST_F(PairCheckTest, EachFlippedBitIsFound) {
+  for (size_t i = 0; i < data_.size(); ++i) {
+    data_[i] ^= 1;
+    EXPECT_THAT(Damage(64), HasSubstr("the payload of message ")) << i;
+    data_[i] ^= 1;
+  }
+  for (size_t i = 0; i < index_.size(); ++i) {
+    index_[i] ^= 1;
+    EXPECT_THAT(Damage(64), HasSubstr("the index record of message " + std::to_string(i / 32)));
+    index_[i] ^= 1;
+  }
+}
+
+TEST_F(PairCheckTest, WhatWasCutIsFound) {
+  data_.resize(data_.size() - 1);
+  EXPECT_EQ(Damage(64, "gone"), "its data ends before message 99: gone");
+  index_.resize(index_.size() - 1);
+  EXPECT_EQ(Damage(64), "its index has 3199 bytes of 3200");
+}
+
+TEST_F(PairCheckTest, AFileWithoutMessagesIsWell) {
+  data_.clear();
+  index_.clear();
+  seal_ = {};
+  EXPECT_EQ(Damage(64), "");
+}
+
+}  // namespace
+}  // namespace tailcast::app
