@@ -41,6 +41,7 @@ Status ChangedMeanwhile(const v1::StreamConfig& known) {
 }
 
 FAULT_POINT(kNobodyTold, "cell.nobody_told", "a deletion is not told to the other cells");
+FAULT_POINT(kNeverFinished, "cell.never_finished", "the end of a change of a tree is not kept");
 
 }  // namespace
 
@@ -369,7 +370,8 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
 
 void Catalogue::SetFinished(const std::string& name, stream::TreeVersion tree_version) {
   v1::StreamConfig* stream = Mutable(name);
-  if (stream == nullptr || stream->tree_version() != Raw(tree_version) ||
+  if (stream == nullptr || kNeverFinished.planted() ||
+      stream->tree_version() != Raw(tree_version) ||
       stream->finished_version() >= Raw(tree_version)) {
     return;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tailcast/base/fault_point.h"
 #include "tailcast/base/nearest.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/strong.h"
@@ -14,6 +15,9 @@ namespace {
 constexpr int kFabricAddressesMax = 8;
 constexpr size_t kAddressMax = 300;
 constexpr size_t kReplacedMax = 8;
+
+FAULT_POINT(kOldVersion, "cell.old_version",
+            "a change of the cell's view does not raise its version");
 
 v1::RegistrySnapshot RingOf(const v1::RegistrySnapshot& snapshot) {
   v1::RegistrySnapshot ring;
@@ -63,7 +67,10 @@ RegistryCore::RegistryCore(RegistryOptions options, v1::RegistrySnapshot durable
   RefreshProcesses();
 }
 
-void RegistryCore::Changed() { view_.set_version(view_.version() + 1); }
+void RegistryCore::Changed() {
+  if (kOldVersion.planted()) return;
+  view_.set_version(view_.version() + 1);
+}
 
 void RegistryCore::RefreshProcesses() {
   view_.clear_processes();

@@ -280,6 +280,9 @@ void FakeFabricNetwork::Cut(const std::string& client, const std::string& server
   l.requests_cut = requests;
   l.answers_cut = answers;
 }
+void FakeFabricNetwork::MendAll() {
+  for (auto& [ends, link] : wire_->links) link.requests_cut = link.answers_cut = false;
+}
 void FakeFabricNetwork::SetServerDelay(const std::string& server, Duration delay) {
   wire_->delays[server] = delay;
   if (const auto memory = wire_->Find(server)) memory->delay = delay;

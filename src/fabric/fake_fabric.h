@@ -95,6 +95,8 @@ class FakeFabricNetwork {
   void SetEveryLink(const FakeLink& link);
   FakeLink& link(const std::string& client, const std::string& server);
   void Cut(const std::string& client, const std::string& server, bool requests, bool answers);
+  // Nothing is cut any more.
+  void MendAll();
 
   // Each read at this server takes so much longer: a slow peer.
   void SetServerDelay(const std::string& server, Duration delay);

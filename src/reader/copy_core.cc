@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tailcast/base/fault_point.h"
 #include "tailcast/stream/index_record.h"
 
 namespace tailcast::reader {
@@ -10,6 +11,10 @@ using stream::Layer;
 using stream::Part;
 
 namespace {
+
+FAULT_POINT(kWholeChunksOnly, "reader.whole_chunks_only",
+            "the beginning of a file's last chunk is not copied");
+
 // What a peer may say at most, so that sums of such numbers do not overflow.
 constexpr int64_t kLengthMax = INT64_MAX / 8;
 constexpr int64_t kWindowBytesMax = int64_t{1} << 30;
@@ -99,6 +104,7 @@ int64_t CopyCore::available(Part which) const {
     end = std::min(end, *source_.seal[p]);
   }
   if (which == Part::kIndex) end -= end % stream::kIndexRecordSize;
+  if (kWholeChunksOnly.planted()) end -= end % chunk_size_;
   return end;
 }
 

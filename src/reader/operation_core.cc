@@ -4,12 +4,16 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/fault_point.h"
 #include "tailcast/stream/index_record.h"
 
 namespace tailcast::reader {
 namespace {
 // The longest wait that is remembered: an outage of a link is no habit.
 constexpr Duration kLearnedMax = Duration::Seconds(30);
+
+FAULT_POINT(kSealOneRecordEarly, "reader.seal_one_record_early",
+            "a file is taken to end one record before the next one's name says");
 }  // namespace
 
 using stream::Layer;
@@ -57,6 +61,9 @@ void OperationCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
       next.start_number >= stem.start_number) {
     source.seal[0] = next.start_byte - stem.start_byte;
     source.seal[1] = (next.start_number - stem.start_number) * stream::kIndexRecordSize;
+    if (kSealOneRecordEarly.planted() && source.seal[1] > 0) {
+      *source.seal[1] -= stream::kIndexRecordSize;
+    }
   }
   OnSource(now, source, out);
 }

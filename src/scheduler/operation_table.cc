@@ -4,11 +4,16 @@
 #include <iterator>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/fault_point.h"
 
 namespace tailcast::scheduler {
 
 using stream::OperationId;
 using stream::OperationTarget;
+
+namespace {
+FAULT_POINT(kNeverAgain, "scheduler.never_again", "an operation that has failed is given up");
+}  // namespace
 
 std::string_view PhaseName(Phase phase) {
   switch (phase) {
@@ -156,6 +161,7 @@ void OperationTable::Retry(MonotonicTime now, Row row, Duration at_least) {
                                       options_.retry_delay_max);
     delay = std::max(delay, backoff);
   }
+  if (kNeverAgain.planted()) return SetPhase(row, Phase::kGivenUp);
   SetPhase(row, Phase::kWanted, now + delay);
 }
 

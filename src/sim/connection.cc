@@ -129,6 +129,8 @@ void Connection::Flush(int from) {
 // A closed port answers with a reset after a round trip.
 void Connection::Refuse() {
   dying_ = true;
+  const auto self = shared_from_this();
+  Drop();
   BreakAt(0, links_[0]->link.delay * 2, UnavailableError(address_ + ": connection refused"));
 }
 

@@ -57,6 +57,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The client knows that it is gone: the next call needs a new one.
   bool over() const { return gone_[0]; }
 
+  size_t kept() const { return kept_[0].size() + kept_[1].size(); }
+
   // A link or a process was cut off or is back.
   void OnCuts();
   // Both ends are told after a delay of the link's: somebody on the way has reset it.

@@ -75,6 +75,15 @@ std::vector<std::shared_ptr<Connection>> Network::AllConnections() {
   return all;
 }
 
+Network::Load Network::load() {
+  Load load{.queued_bytes_max = queued_bytes_max_};
+  for (const auto& connection : AllConnections()) {
+    ++load.connections;
+    load.kept_messages += connection->kept();
+  }
+  return load;
+}
+
 Network::End Network::Join(SimLoop& loop, const std::string& host) {
   loops_[loop.number()] = &loop;
   return End{loop.number(), host, loop.name()};

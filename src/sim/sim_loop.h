@@ -57,6 +57,8 @@ class VirtualTime {
   }
 
   uint64_t events_run() const { return events_run_; }
+  // Events that are to run yet.
+  size_t waiting() const { return events_.size(); }
   // Hash of the order and times in which events ran on which loops: equal seeds must give equal
   // hashes in every build.
   uint64_t trace_hash() const { return trace_hash_; }

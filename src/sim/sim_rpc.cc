@@ -113,6 +113,7 @@ struct StreamPair : Connection::Exchange, std::enable_shared_from_this<StreamPai
     Side& side = sides[from];
     if (side.dead || side.closing) return false;
     side.queued += message.size();
+    network.NoteQueued(side.queued);
     side.outbox.push_back(std::move(message));
     Pump(from);
     return true;

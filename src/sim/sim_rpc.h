@@ -3,6 +3,7 @@
 // seed. What TCP and gRPC do on a link that is cut is in connection.h.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -61,6 +62,14 @@ class Network {
   // the loop is killed or destroyed.
   void Disconnect(SimLoop& loop);
 
+  // What it carries, for oracles.
+  struct Load {
+    size_t connections = 0;       // that are there
+    size_t kept_messages = 0;     // that a cut has stopped
+    size_t queued_bytes_max = 0;  // on one stream, ever (rpc::Stream::queued_bytes)
+  };
+  Load load();
+
   // The rest is for connections, calls and streams.
 
   // One end of a connection.
@@ -87,6 +96,7 @@ class Network {
   int NextPort() { return next_port_++; }
   // What is under way ends with the network.
   const Scope& scope() const { return scope_; }
+  void NoteQueued(size_t bytes) { queued_bytes_max_ = std::max(queued_bytes_max_, bytes); }
   const NetworkOptions& options() const { return options_; }
   VirtualTime& time() { return time_; }
   Rng& rng() { return rng_; }
@@ -108,6 +118,7 @@ class Network {
   std::map<std::pair<uint64_t, std::string>, std::shared_ptr<Connection>> by_client_;
   std::vector<std::weak_ptr<Connection>> connections_;
   int next_port_ = 1;
+  size_t queued_bytes_max_ = 0;
   Scope scope_;
 };
 

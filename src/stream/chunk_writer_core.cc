@@ -4,8 +4,15 @@
 #include <cstring>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/fault_point.h"
 
 namespace tailcast::stream {
+namespace {
+
+FAULT_POINT(kHoleIsPrefix, "stream.hole_is_prefix",
+            "a chunk whose beginning has not come is written as if it had");
+
+}  // namespace
 
 ChunkWriterCore::ChunkWriterCore(ChunkWriterOptions options, int64_t position) : options_(options) {
   TAILCAST_CHECK(options_.chunk_size > 0 && position >= 0);
@@ -14,7 +21,7 @@ ChunkWriterCore::ChunkWriterCore(ChunkWriterOptions options, int64_t position) :
 }
 
 int64_t ChunkWriterCore::Chunk::prefix() const {
-  if (ranges.empty() || ranges.begin()->first != 0) return 0;
+  if (ranges.empty() || (ranges.begin()->first != 0 && !kHoleIsPrefix.planted())) return 0;
   return ranges.begin()->second;
 }
 

@@ -17,13 +17,15 @@ Deployment::Deployment(DeploymentOptions options)
     : options_(std::move(options)),
       rng_(Rng(options_.seed).Fork("world")),
       time_(options_.seed),
-      network_(time_, Rng(options_.seed).Fork("network")) {
+      network_(time_, Rng(options_.seed).Fork("network"), options_.network) {
   wire_ = time_.MakeLoop("wire");
   fabric_ = std::make_unique<fabric::FakeFabricNetwork>(wire_.get(), rng_.Next());
   fabric_->SetTrace([this](uint64_t value) { time_.Trace(value); });
   for (const std::string& a : options_.cells) {
     for (const std::string& b : options_.cells) {
-      if (a != b) network_.LinkBetween(a, b).delay = options_.link_delay;
+      sim::Link& link = network_.LinkBetween(a, b);
+      if (a != b) link.delay = options_.link_delay;
+      link.jitter = a != b ? options_.link_jitter : options_.link_jitter / 10;
     }
   }
   for (const std::string& name : options_.cells) {
@@ -103,6 +105,29 @@ void Deployment::Kill(const std::string& cell_name, const std::string& name) {
   p.loop->Kill();
 }
 
+Process& Deployment::StartOnce(const std::string& cell, const std::string& name, Program program) {
+  Process& p = Start(cell, name, std::move(program));
+  p.once = true;
+  return p;
+}
+
+void Deployment::TakeDown(const std::string& cell, const std::string& name) {
+  down_.push_back({cell, name, process(cell, name).program});
+  Kill(cell, name);
+}
+
+void Deployment::RaiseFirst() {
+  if (down_.empty()) return;
+  const Down first = std::move(down_.front());
+  down_.erase(down_.begin());
+  Say("start " + first.cell + "/" + first.name);
+  Start(first.cell, first.name, first.program);
+}
+
+void Deployment::RaiseAll() {
+  while (!down_.empty()) RaiseFirst();
+}
+
 Process& Deployment::Restart(const std::string& cell, const std::string& name) {
   Program program = process(cell, name).program;
   Kill(cell, name);
@@ -116,8 +141,13 @@ void Deployment::ReviveDead() {
       if (p->fatal) dead.push_back(name);
     }
     for (const std::string& name : dead) {
-      Say(cell_name + "/" + name + " ended: " + cell->processes[name]->fatal->ToString());
-      Restart(cell_name, name);
+      const Process& p = *cell->processes[name];
+      Say(p.full_name() + " ended: " + p.fatal->ToString());
+      if (p.once) {
+        Kill(cell_name, name);
+      } else {
+        Restart(cell_name, name);
+      }
     }
   }
 }
@@ -152,25 +182,41 @@ void Deployment::ContinueFirst() {
   Continue(cell, name);
 }
 
-std::vector<std::string> Deployment::PeekCaches(const std::string& cell_name, CacheLayer layer,
-                                                cache::Key key) {
-  Cell& cell = *cells_.at(cell_name);
-  std::vector<std::string> copies;
-  if (options_.caches == CacheKind::kMemory) {
-    if (auto value = cell.memory(layer).Get(key)) copies.push_back(std::move(*value));
-    return copies;
-  }
-  for (const auto& [name, p] : cell.processes) {
-    const bool data = layer == CacheLayer::kData;
+std::vector<Deployment::CacheServer> Deployment::CacheServers(const std::string& cell,
+                                                              CacheLayer layer) {
+  std::vector<CacheServer> servers;
+  const bool data = layer == CacheLayer::kData;
+  for (const auto& [name, p] : cells_.at(cell)->processes) {
     const cache::Server* server = (data ? p->data_server : p->metadata_server).get();
     if (p->node != nullptr) {
       server = data ? p->node->data_cache_server() : p->node->metadata_cache_server();
     }
-    if (server == nullptr || server->core() == nullptr) continue;
-    const auto value = server->core()->Get({p->loop->Now(), p->loop->WallNow()}, key);
-    if (value) copies.emplace_back(value->bytes);
+    if (server != nullptr && server->core() != nullptr) servers.push_back({p.get(), server});
+  }
+  return servers;
+}
+
+std::vector<Deployment::Copy> Deployment::PeekReplicas(const std::string& cell_name,
+                                                       CacheLayer layer, cache::Key key) {
+  std::vector<Copy> copies;
+  if (options_.caches == CacheKind::kMemory) {
+    if (auto value = cells_.at(cell_name)->memory(layer).Get(key)) {
+      copies.push_back({ProcessIncarnation::kNone, std::move(*value)});
+    }
+    return copies;
+  }
+  for (const auto& [process, server] : CacheServers(cell_name, layer)) {
+    const auto value = server->core()->Get({process->loop->Now(), process->loop->WallNow()}, key);
+    if (value) copies.push_back({process->incarnation, std::string(value->bytes)});
   }
   return copies;
+}
+
+std::vector<std::string> Deployment::PeekCaches(const std::string& cell, CacheLayer layer,
+                                                cache::Key key) {
+  std::vector<std::string> bytes;
+  for (Copy& copy : PeekReplicas(cell, layer, key)) bytes.push_back(std::move(copy.bytes));
+  return bytes;
 }
 
 }  // namespace tailcast::world

@@ -62,6 +62,8 @@ struct DeploymentOptions {
   uint64_t seed = 1;
   std::vector<std::string> cells = {"cell"};
   Duration link_delay = Duration::Millis(30);  // between any two cells, one way
+  Duration link_jitter;                        // of each message, also within a cell (a tenth)
+  sim::NetworkOptions network;
   CacheKind caches = CacheKind::kMemory;
   // Gets each step of each process, in the order in which they happened (base/step_log.h). Does not
   // change the run.
@@ -84,6 +86,7 @@ struct Process {
   MetricRegistry metrics;
   std::string address;          // of `server`, once the program has started it
   std::optional<Status> fatal;  // it ended by itself
+  bool once = false;            // and then it is not started again
 
   // What runs: what the program made of these.
   std::unique_ptr<node::Node> node;
@@ -105,7 +108,10 @@ struct Process {
   std::string full_name() const { return cell + "/" + name; }
   bool IsCache() const { return name.starts_with("cache"); }
   // A user's, not the cell's.
-  bool IsClient() const { return name.starts_with("producer") || name.starts_with("consumer"); }
+  bool IsClient() const {
+    return name.starts_with("producer") || name.starts_with("consumer") ||
+           name.starts_with("operator");
+  }
   stream::CellPorts ports() {
     return {loop.get(), store.get(), data_cache.get(), metadata_cache.get(), steps.get()};
   }
@@ -150,16 +156,35 @@ class Deployment {
   void Kill(const std::string& cell, const std::string& name);
   // Kills it, and runs its program anew.
   Process& Restart(const std::string& cell, const std::string& name);
-  // What an init system does: starts again what ended by itself. Not in a callback.
+  // What an init system does: starts again what ended by itself, unless nobody has installed it
+  // (`program`s of processes that are only passing by: StartOnce). Not in a callback.
   void ReviveDead();
+  // A process that is not started again when it ends.
+  Process& StartOnce(const std::string& cell, const std::string& name, Program program);
+  // kill -9, and it stays down until it is raised: the one that went down first, or all.
+  void TakeDown(const std::string& cell, const std::string& name);
+  void RaiseFirst();
+  void RaiseAll();
   // SIGSTOP, and SIGCONT of all that are stopped or of the one that was stopped first.
   void Stop(const std::string& cell, const std::string& name);
   void Continue();
   void ContinueFirst();
   bool AnyStopped() const { return !stopped_.empty(); }
 
-  // What the caches of a cell hold for a key, faults aside: each copy, in whichever replica.
+  // What a cache of a cell holds for a key, faults aside.
+  struct Copy {
+    ProcessIncarnation replica = ProcessIncarnation::kNone;  // of CacheKind::kMemory: none
+    std::string bytes;
+  };
+  std::vector<Copy> PeekReplicas(const std::string& cell, CacheLayer layer, cache::Key key);
+  // The bytes alone.
   std::vector<std::string> PeekCaches(const std::string& cell, CacheLayer layer, cache::Key key);
+  // The cache servers of a cell that run, and serve.
+  struct CacheServer {
+    const Process* process;
+    const cache::Server* server;
+  };
+  std::vector<CacheServer> CacheServers(const std::string& cell, CacheLayer layer);
 
   // Gets a line for each thing that happens to the deployment, with its virtual time.
   void SetTimeline(std::function<void(const std::string&)> say) { say_ = std::move(say); }
@@ -178,6 +203,11 @@ class Deployment {
   std::unique_ptr<fabric::FakeFabricNetwork> fabric_;
   std::map<std::string, std::unique_ptr<Cell>> cells_;
   std::vector<std::pair<std::string, std::string>> stopped_;
+  struct Down {
+    std::string cell, name;
+    Program program;
+  };
+  std::vector<Down> down_;
   int64_t last_stamp_ = 0;
   int step_logs_ = 0;
   ProcessIncarnation last_incarnation_{100};

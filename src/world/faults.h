@@ -48,14 +48,33 @@ class Faults {
   int applied_ = 0;
 };
 
+const std::string& DrawCell(Deployment& deployment, Rng& rng);
+
 // --- The faults that exist. `deployment` outlives them. ---
 
 // kill -9 of a process of a cell (not of a user's), and its restart.
 Fault KillProcess(Deployment& deployment);
 // SIGSTOP of one. heal_some: SIGCONT of the one that was stopped first.
 Fault StopProcess(Deployment& deployment);
+// kill -9 of one, which stays down. heal_some: the one that went down first is started.
+Fault KeepDown(Deployment& deployment);
+// All processes of a cell die and nobody is told: its links are cut as well.
+Fault LoseCell(Deployment& deployment);
+// Somebody starts another scheduler beside the one of a cell; `program` runs it, at an address of
+// its own.
+inline constexpr char kSecondScheduler[] = "scheduler-2";
+Fault SecondScheduler(Deployment& deployment, Program program);
+// The wall clock of a process, a user's too, steps to another time, `most` off in either direction.
+Fault SetClock(Deployment& deployment, Duration most);
+
 // The link between two cells is cut or mended, in both directions or in one.
 Fault CutLink(Deployment& deployment);
+// Connections between two cells, or within one, break at once.
+Fault ResetConnections(Deployment& deployment);
+// Two processes of a cell, users' among them, do not reach each other, in one direction or both.
+Fault CutInside(Deployment& deployment);
+// A link has little bandwidth and a long way.
+Fault ClogLink(Deployment& deployment);
 // One-sided reads are torn, late, lost or slow; notifications get lost.
 Fault BadFabric(Deployment& deployment);
 // A data cache server answers late.

@@ -8,6 +8,12 @@
 #include "tailcast/stream/metadata.h"
 
 namespace tailcast::world {
+namespace {
+
+constexpr int64_t kNewFiles = 20;  // that each check looks at
+constexpr int64_t kTurns = 10;     // in which it has seen the older ones, too
+
+}  // namespace
 Oracles::Oracles(Deployment& deployment, OracleOptions options)
     : deployment_(deployment),
       options_(std::move(options)),
@@ -19,18 +25,62 @@ std::string Oracles::Where(const std::string& cell, FileKey key) const {
 }
 
 std::string Oracles::Check() {
-  ReadSource();
+  ++turn_;
+  if (std::string problem = ReadSource(); !problem.empty()) return problem;
   for (const std::string& cell : deployment_.cell_names()) {
     if (std::string problem = CheckCell(cell); !problem.empty()) return problem;
   }
   if (load_ != nullptr) {
     for (const auto& consumer : load_->consumers) {
       if (consumer->process == nullptr || consumer->agent() == nullptr) continue;
-      if (std::string v = load_->NewViolation(*consumer); !v.empty()) {
-        return "in order: " + consumer->name + ": " + v;
-      }
+      if (std::string v = CheckConsumer(*consumer); !v.empty()) return v;
     }
   }
+  return "";
+}
+
+std::string Oracles::CheckConsumer(Workload::Consumer& consumer) {
+  if (std::string v = load_->NewViolation(consumer); !v.empty()) {
+    return "in order: " + consumer.name + ": " + v;
+  }
+  int64_t durable = 0;
+  for (const auto& [key, file] : source_) {
+    if (key.second != 0) continue;
+    durable = std::max(durable, file.first_byte + file.acknowledged);
+  }
+  if (consumer.next_byte > durable) {
+    return "lengths are hints: " + consumer.name + " stands at byte " +
+           std::to_string(consumer.next_byte) + ", and " + std::to_string(durable) + " are durable";
+  }
+  const consumer::AgentCounters& n = consumer.agent()->counters();
+  if (n.primary_bytes > 0 &&
+      n.fallback_missing_chunk + n.fallback_delayed + n.fallback_no_metadata + n.fallback_corrupt ==
+          0) {
+    return "nothing silent: " + consumer.name + " read " + std::to_string(n.primary_bytes) +
+           " bytes of the primary layer and counted no cause";
+  }
+  return "";
+}
+
+// Nor did a server of the cell have to make room.
+bool Oracles::CachesAreSound(const std::string& cell) const {
+  if (!options_.caches_are_sound) return false;
+  const auto servers = deployment_.CacheServers(cell, CacheLayer::kData);
+  return std::all_of(servers.begin(), servers.end(), [](const Deployment::CacheServer& at) {
+    const cache::ServerStats stats = at.server->core()->stats();
+    return stats.collected == 0 && stats.expired == 0 && stats.refused == 0;
+  });
+}
+
+std::string Oracles::Fell(const std::string& cell, const cache::Key& key, int part,
+                          ProcessIncarnation replica, int64_t length) {
+  if (options_.caches_evict || replica == ProcessIncarnation::kNone) return "";
+  int64_t& longest = longest_[{cell, key, part, replica}];
+  if (length < longest) {
+    return "fell from " + std::to_string(longest) + " to " + std::to_string(length) +
+           " at one replica";
+  }
+  longest = length;
   return "";
 }
 
@@ -39,12 +89,15 @@ std::string Oracles::CheckAll() {
   if (load_ != nullptr) {
     for (const auto& consumer : load_->consumers) consumer->checked = 0;
   }
-  return Check();
+  all_ = true;
+  std::string problem = Check();
+  all_ = false;
+  return problem;
 }
 
 // A file of the source grows while it is the newest, or the one before it (its sealing may be
 // under way).
-void Oracles::ReadSource() {
+std::string Oracles::ReadSource() {
   const storage::FakeDisk& disk = *deployment_.cell(options_.source).disk;
   int64_t newest = newest_;
   for (const std::string& name : disk.PeekNames(dir_)) {
@@ -55,14 +108,37 @@ void Oracles::ReadSource() {
     newest = std::max(newest, parsed->stem.seq);
     file.name = name;
     file.acknowledged = disk.PeekAcknowledged(dir_, name);
-    if (auto bytes = disk.Peek(dir_, name); bytes.ok()) file.bytes = std::move(*bytes);
+    file.first_byte = parsed->stem.start_byte;
+    file.first_number = parsed->stem.start_number;
+    auto bytes = disk.Peek(dir_, name);
+    if (!bytes.ok()) continue;
+    if (!bytes->starts_with(std::string_view(file.bytes).substr(0, file.promised))) {
+      return "committed first: acknowledged bytes of " + name + " are not there any more";
+    }
+    file.bytes = std::move(*bytes);
+    file.promised = static_cast<size_t>(file.acknowledged);
   }
   newest_ = newest;
+  return "";
+}
+
+int64_t Oracles::Total(FileKey key) const {
+  const SourceFile& file = source_.at(key);
+  const auto size = static_cast<int64_t>(file.bytes.size());
+  const auto next = source_.find({key.first + 1, 0});
+  if (next == source_.end()) return size;
+  const int64_t sealed =
+      key.second == 0 ? next->second.first_byte - file.first_byte
+                      : (next->second.first_number - file.first_number) * stream::kIndexRecordSize;
+  return std::min(size, sealed);
 }
 
 std::string Oracles::CheckCell(const std::string& cell) {
   if (std::string problem = CheckPrimary(cell); !problem.empty()) return problem;
   for (int64_t seq = 1; seq <= newest_; ++seq) {
+    // Of old files a tenth at a time.
+    const bool old = seq + kNewFiles < newest_;
+    if (old && !all_ && seq % kTurns != turn_ % kTurns) continue;
     if (!source_.contains({seq, 0}) || Settled(cell, seq)) continue;
     if (std::string problem = CheckLengths(cell, seq); !problem.empty()) return problem;
     if (std::string problem = CheckIndex(cell, seq); !problem.empty()) return problem;
@@ -78,7 +154,7 @@ bool Oracles::Settled(const std::string& cell, int64_t seq) {
   for (int part = 0; part < 2; ++part) {
     const FileKey key{seq, part};
     const CopiedFile& copy = copies_[cell][key];
-    const auto total = static_cast<int64_t>(source_[key].bytes.size());
+    const int64_t total = Total(key);
     if (!copy.complete || copy.chunks * options_.chunk_size < total) return false;
   }
   return true;
@@ -117,7 +193,7 @@ std::string Oracles::CheckPrimary(const std::string& cell) {
              std::to_string(want->second.acknowledged);
     }
     copy.complete = want != source_.end() && key.first + 1 < newest_ && want->second.settled() &&
-                    have == want->second.acknowledged && copy.acknowledged == have;
+                    have >= Total(key) && copy.acknowledged == have;
   }
   return "";
 }
@@ -125,11 +201,19 @@ std::string Oracles::CheckPrimary(const std::string& cell) {
 std::string Oracles::CheckLengths(const std::string& cell, int64_t seq) {
   auto& copies = copies_[cell];
   std::array<int64_t, 2> cached = {0, 0};
-  for (const std::string& value :
-       deployment_.PeekCaches(cell, CacheLayer::kMetadata, keys_.MetadataGroup(seq))) {
+  const cache::Key group = keys_.MetadataGroup(seq);
+  for (const auto& [replica, value] :
+       deployment_.PeekReplicas(cell, CacheLayer::kMetadata, group)) {
     const stream::PairMetadata metadata = stream::DecodePairMetadata(seq, value);
     for (int part = 0; part < 2; ++part) {
       const FileKey key{seq, part};
+      const int row = static_cast<int>(seq) * 4 + part * 2;
+      for (const auto& [column, length] : {std::pair(row, metadata.primary_length[part]),
+                                           std::pair(row + 1, metadata.cache_length[part])}) {
+        if (std::string why = Fell(cell, group, column, replica, length); !why.empty()) {
+          return "longer wins: " + Where(cell, key) + "a length " + why;
+        }
+      }
       if (metadata.primary_length[part] > copies[key].acknowledged) {
         return "committed first: " + Where(cell, key) +
                "a primary length was published before the flush";
@@ -158,11 +242,16 @@ std::string Oracles::CheckChunks(const std::string& cell, FileKey key, int64_t p
   // Where this cell's primary stands, a cache copy may begin.
   const int64_t from =
       options_.jumps_allowed ? static_cast<int64_t>(copy.bytes.size()) / size * size : 0;
+  const bool sound = CachesAreSound(cell);
   bool unbroken = true;
   for (int64_t n = copy.chunks; n * size < total || n * size < published; ++n) {
     int64_t have = 0;
     const cache::Key name = keys_.Chunk(key.first, static_cast<stream::Part>(key.second), size, n);
-    for (const std::string& value : deployment_.PeekCaches(cell, CacheLayer::kData, name)) {
+    for (const auto& [replica, value] : deployment_.PeekReplicas(cell, CacheLayer::kData, name)) {
+      const auto length = static_cast<int64_t>(value.size());
+      if (std::string why = Fell(cell, name, 0, replica, length); !why.empty()) {
+        return "longer wins: " + Where(cell, key) + "chunk " + std::to_string(n) + " " + why;
+      }
       const auto rest =
           std::string_view(want).substr(static_cast<size_t>(std::min(n * size, total)));
       if (!rest.starts_with(value)) {
@@ -179,7 +268,7 @@ std::string Oracles::CheckChunks(const std::string& cell, FileKey key, int64_t p
       }
     }
     const int64_t due = std::min(size, published - n * size);
-    if (options_.caches_are_sound && n * size >= from && have < due) {
+    if (sound && n * size >= from && have < due) {
       return "committed first: " + Where(cell, key) +
              "a cache length was published before its chunks were written";
     }
@@ -204,16 +293,17 @@ std::string Oracles::CheckIndex(const std::string& cell, int64_t seq) {
 }
 
 std::string Oracles::Missing() {
-  ReadSource();
+  if (std::string problem = ReadSource(); !problem.empty()) return problem;
   std::string out;
   for (const std::string& cell : deployment_.cell_names()) {
     if (cell == options_.source) continue;
     if (std::string problem = CheckPrimary(cell); !problem.empty()) return problem;
     for (const auto& [key, file] : source_) {
       const std::string& have = copies_[cell][key].bytes;
-      if (have.size() == file.bytes.size()) continue;
-      out += "progress: " + Where(cell, key) + std::to_string(have.size()) + " of " +
-             std::to_string(file.bytes.size()) + " bytes\n";
+      const int64_t total = Total(key);
+      if (static_cast<int64_t>(have.size()) >= total) continue;
+      out += Where(cell, key) + std::to_string(have.size()) + " of " + std::to_string(total) +
+             " bytes\n";
     }
   }
   return out;

@@ -6,15 +6,22 @@
 //   oracles.Check()                      // "", or "committed first: eu file 3 data: ..."
 //   oracles.CheckAll()                   // at the end: everything again, from the beginning
 //
+// The nine rules of ../../ARCHITECTURE.md; each problem begins with the name of its own:
+//
 //   committed first   a published primary length is covered by the primary layer, a published cache
 //                     length by chunks (if the caches are sound), an index by its data; what a
 //                     cell has, primary or cached, the source has committed; and not only do the
-//                     bytes lie there: the file system had acknowledged them to somebody
+//                     bytes lie there: the file system had acknowledged them to somebody. What it
+//                     had acknowledged is there for ever.
 //   prefix chunks     a cached chunk is a prefix of that chunk's bytes, from its beginning
-//   in order          what consumers got (Workload::Violation), and no two values of a chunk
-//                     contradict each other
-//   progress          once everything is healed: all bytes in every cell (Missing), all messages at
-//                     every consumer (Workload::Incomplete)
+//   longer wins       the value that a replica holds of a chunk, and the lengths in one of its
+//                     records, do not fall while it lives; no two values contradict (bounds.h)
+//   in order          what consumers got (Workload::Violation)
+//   progress          once everything is healed: all bytes in every cell (Missing), all that was
+//                     acknowledged at every consumer (Workload::Incomplete), within a deadline
+//   no server on the read path, bounded   bounds.h
+//   lengths are hints no consumer stands beyond what the source's file system acknowledged
+//   nothing silent    a consumer that read the primary layer has counted why
 #pragma once
 
 #include <array>
@@ -42,6 +49,8 @@ struct OracleOptions {
   bool foreign_bytes_in_caches = false;
   // Cache copies may begin where the cell's primary layer stands (§3 Start Position).
   bool jumps_allowed = false;
+  // Caches are so small that they drop values: what is written again may be shorter.
+  bool caches_evict = false;
 };
 
 // Check looks at what is new since the last one, so that it may be called often.
@@ -60,12 +69,18 @@ class Oracles {
   std::string Missing();
 
  private:
+  // How many bytes of a source's file are to be copied: up to its seal, which the next file's name
+  // says. Behind it may lie payload whose index was never written.
+  int64_t Total(std::pair<int64_t, int> key) const;
   // Of one part of one file.
   using FileKey = std::pair<int64_t, int>;  // sequence number, part
   struct SourceFile {
     std::string name;
     std::string bytes;
+    int64_t first_byte = 0;    // of the shard, where it begins
+    int64_t first_number = 0;  // of its messages
     int64_t acknowledged = 0;  // of these, that a process was told to be durable
+    size_t promised = 0;       // so many had been when we last looked
     bool settled() const { return acknowledged == static_cast<int64_t>(bytes.size()); }
   };
   struct CopiedFile {
@@ -75,7 +90,7 @@ class Oracles {
     int64_t chunks = 0;     // that many from the beginning were seen in the cache, whole and right
   };
 
-  void ReadSource();
+  std::string ReadSource();
   std::string CheckCell(const std::string& cell);
   // All of the file was seen, in both layers: nothing can become wrong any more.
   bool Settled(const std::string& cell, int64_t seq);
@@ -83,6 +98,11 @@ class Oracles {
   std::string CheckLengths(const std::string& cell, int64_t seq);
   std::string CheckChunks(const std::string& cell, FileKey key, int64_t published);
   std::string CheckIndex(const std::string& cell, int64_t seq);
+  std::string CheckConsumer(Workload::Consumer& consumer);
+  bool CachesAreSound(const std::string& cell) const;
+  // Longer wins, of one replica: `length` of what it holds now. "", or "fell from 12 to 8".
+  std::string Fell(const std::string& cell, const cache::Key& key, int part,
+                   ProcessIncarnation replica, int64_t length);
   std::string Where(const std::string& cell, FileKey key) const;
 
   Deployment& deployment_;
@@ -91,6 +111,10 @@ class Oracles {
   const stream::KeyMaker keys_;
   Workload* load_ = nullptr;
   std::map<FileKey, SourceFile> source_;
+  // Longest value of a key (in its parts) at a replica.
+  std::map<std::tuple<std::string, cache::Key, int, ProcessIncarnation>, int64_t> longest_;
+  int64_t turn_ = 0;                                             // checks so far
+  bool all_ = false;                                             // this one sees everything
   int64_t newest_ = 0;                                           // file of the source
   std::map<std::string, std::map<FileKey, CopiedFile>> copies_;  // by cell
 };

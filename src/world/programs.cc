@@ -56,7 +56,7 @@ Program RunNode(Deployment& deployment, NodeSetup setup) {
     config.cell = p.cell;
     config.name = p.name;
     config.store = "posix:/simulated/" + p.cell;
-    config.scheduler = deployment.SchedulerAddress(p.cell);
+    config.scheduler = p.cell + ":" + std::to_string(setup.scheduler_port);
     config.listen = p.cell + ":0";
     config.profile = setup.low_latency ? cell::Profile::kLowLatency : cell::Profile::kDefault;
     config.data_cache_bytes = setup.cache_bytes;

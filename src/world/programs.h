@@ -17,6 +17,7 @@ struct NodeSetup {
   int spares = 0;  // further ones, which are in no ring at first
   bool low_latency = true;
   int64_t cache_bytes = 8 << 20;  // of a data cache; a metadata cache has half of it
+  int scheduler_port = 7400;      // that a scheduler listens on; everybody expects 7400
   int64_t jump_bytes = 0;         // node::Ports::jump_bytes
 };
 Program RunNode(Deployment& deployment, NodeSetup setup);

@@ -1,15 +1,18 @@
 #include "tailcast/world/workload.h"
 
+#include <algorithm>
 #include <cstdio>
 
+#include "tailcast/base/crc32c.h"
 #include "tailcast/producer/notify.h"
 
 namespace tailcast::world {
 
-Workload::Workload(Deployment& deployment, stream::ShardId shard_id)
+Workload::Workload(Deployment& deployment, stream::ShardId shard_id, std::string suffix)
     : shard(std::move(shard_id)),
       deployment_(deployment),
-      rng_(Rng(deployment.options().seed).Fork("workload")) {}
+      suffix_(std::move(suffix)),
+      rng_(Rng(deployment.options().seed).Fork("workload" + suffix_)) {}
 
 // Messages without an outcome would get theirs from the agents' ends.
 Workload::~Workload() {
@@ -21,7 +24,8 @@ Workload::~Workload() {
 Workload::Producer& Workload::AddProducer(const std::string& cell, Program ports) {
   auto p = std::make_unique<Producer>();
   p->number = static_cast<int>(producers.size());
-  p->process = &deployment_.Start(cell, "producer-" + std::to_string(p->number), std::move(ports));
+  p->process =
+      &deployment_.Start(cell, "producer-" + std::to_string(p->number) + suffix_, std::move(ports));
   producers.push_back(std::move(p));
   return *producers.back();
 }
@@ -36,16 +40,16 @@ void Workload::Open(Producer& p, producer::AgentOptions options) {
           producer::NotifyScheduler(*process->cell_client, process->scope, event, std::move(done));
         });
   }
-  process->producer = std::make_unique<producer::ProducerAgent>(
-      process->ports(), shard, std::move(options), std::move(hooks), process->seed);
+  process->producer = std::make_unique<producer::ProducerAgent>(process->ports(), shard, options,
+                                                                std::move(hooks), process->seed);
   process->producer->Open(scope_.Bind([&p](Status status) { p.opened = std::move(status); }));
   WatchStream(*process, [process](const Status& why) { process->producer->OnDeleted(why); });
 }
 
 Workload::Consumer& Workload::AddConsumer(const std::string& cell, Program ports) {
   auto c = std::make_unique<Consumer>();
-  Process& process =
-      deployment_.Start(cell, "consumer-" + std::to_string(consumers.size()), std::move(ports));
+  Process& process = deployment_.Start(
+      cell, "consumer-" + std::to_string(consumers.size()) + suffix_, std::move(ports));
   c->name = process.full_name();
   c->process = &process;
   consumers.push_back(std::move(c));
@@ -53,11 +57,42 @@ Workload::Consumer& Workload::AddConsumer(const std::string& cell, Program ports
 }
 
 void Workload::Start(Consumer& c, consumer::AgentOptions options, consumer::StartPoint start) {
+  c.options = options;
   c.process->consumer = std::make_unique<consumer::ConsumerAgent>(
-      c.process->ports(), shard, std::move(options), scope_.Bind([this, &c] { Drain(c); }));
+      c.process->ports(), shard, options, scope_.Bind([this, &c] { Drain(c); }));
   c.from_beginning = start.kind == consumer::StartPoint::Kind::kBeginning;
   c.agent()->Start(start);
   WatchStream(*c.process, [&c](const Status& why) { c.agent()->OnDeleted(why); });
+}
+
+void Workload::Restart(Consumer& c, Program ports) {
+  const std::string cell = c.process->cell;
+  const std::string name = c.process->name;
+  deployment_.Kill(cell, name);
+  c.process = &deployment_.Start(cell, name, std::move(ports));
+  c.resumes = true;
+  c.holds = false;
+  c.got.resize(c.saved_got);
+  c.numbers.resize(c.saved_got);
+  c.checked = std::min(c.checked, c.saved_got);
+  c.next_number = c.next_byte = -1;
+}
+
+void Workload::ResumeThose(const std::function<bool(const Process&)>& ready) {
+  for (const auto& c : consumers) {
+    if (!c->resumes || !ready(*c->process)) continue;
+    c->resumes = false;
+    const bool from_beginning = c->from_beginning;
+    Start(*c, c->options,
+          c->saved ? consumer::StartPoint::At(*c->saved) : consumer::StartPoint::Beginning());
+    c->from_beginning = from_beginning;
+  }
+}
+
+bool Workload::AllGot() const {
+  return pending_ == 0 && std::all_of(consumers.begin(), consumers.end(), [&](const auto& c) {
+           return c->next_number > last_durable_ && !c->holds && !c->resumes;
+         });
 }
 
 void Workload::WatchStream(Process& process, std::function<void(const Status&)> deleted) {
@@ -103,6 +138,7 @@ void Workload::Settle(const MessageId& id, const producer::Ack& ack) {
                : ack.outcome == producer::AckOutcome::kFailed ? Fate::kFailed
                                                               : Fate::kUnknown;
   entry.position = ack.position;
+  if (entry.fate == Fate::kDurable) last_durable_ = std::max(last_durable_, ack.position.number);
   --pending_;
   (entry.fate == Fate::kDurable ? durable_ : failed_) += 1;
 }
@@ -129,6 +165,7 @@ void Workload::Drain(Consumer& c) {
   std::vector<consumer::Message> messages;
   while (c.agent()->Take(messages, 1 + static_cast<int64_t>(rng_.Below(4000))) > 0) {
     for (const consumer::Message& m : messages) {
+      deployment_.time().Trace(Crc32c(m.payload));
       if (c.next_number >= 0 && m.number != c.next_number) {
         c.broken =
             "message " + std::to_string(m.number) + " after " + std::to_string(c.next_number - 1);
@@ -144,7 +181,15 @@ void Workload::Drain(Consumer& c) {
     }
     messages.clear();
     c.agent()->Release();
+    Save(c);
   }
+}
+
+// As a user does who need not go on exactly where it ended.
+void Workload::Save(Consumer& c) {
+  if (!rng_.Chance(0.2)) return;
+  c.saved = c.agent()->position();
+  c.saved_got = c.got.size();
 }
 
 // The user works for a while; its views must not change under it.
@@ -163,6 +208,7 @@ void Workload::Keep(Consumer& c, const std::vector<consumer::Message>& messages)
                            }
                            c.holds = false;
                            c.agent()->Release();
+                           Save(c);
                            Drain(c);
                          }));
 }
@@ -170,7 +216,8 @@ void Workload::Keep(Consumer& c, const std::vector<consumer::Message>& messages)
 std::string Workload::Violation(const Consumer& c, size_t from) const {
   if (!acknowledged_twice_.empty()) return acknowledged_twice_;
   if (!c.broken.empty()) return c.broken;
-  if (c.agent()->state() == consumer::AgentState::kFailed) return c.agent()->status().ToString();
+  if (c.agent() != nullptr && c.agent()->state() == consumer::AgentState::kFailed)
+    return c.agent()->status().ToString();
   std::map<int, int64_t> last;
   for (size_t i = from; i < c.got.size(); ++i) {
     const std::string& text = c.got[i];

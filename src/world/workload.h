@@ -59,11 +59,16 @@ class Workload {
     std::string broken;  // the first violation that it saw itself
     size_t checked = 0;  // of `got`
     bool from_beginning = true;
+    consumer::AgentOptions options;
+    // What it has kept for its next life: where, and how much of `got` that covers.
+    std::optional<stream::Position> saved;
+    size_t saved_got = 0;
+    bool resumes = false;  // in a new process, which has no agent yet
     consumer::ConsumerAgent* agent() const { return process->consumer.get(); }
   };
 
-  // `deployment` outlives it.
-  Workload(Deployment& deployment, stream::ShardId shard);
+  // `deployment` outlives it. `suffix`: of the names of the users' processes.
+  Workload(Deployment& deployment, stream::ShardId shard, std::string suffix = "");
   ~Workload();
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
@@ -80,12 +85,18 @@ class Workload {
   Status Publish(Producer& p, int64_t size);
   // kill -9. What was not acknowledged may or may not be in the stream.
   void Kill(Producer& p);
+  // kill -9, and a new process, with a new agent as soon as `ready` says so: it goes on where the
+  // old one had last saved its position, which may be some messages back.
+  void Restart(Consumer& c, Program ports);
+  void ResumeThose(const std::function<bool(const Process&)>& ready);
 
   static std::string MakeMessage(int producer, int64_t number, int64_t size);
 
   bool AllSettled() const { return pending_ == 0; }
   int64_t durable() const { return durable_; }  // messages that must be in the stream
   int64_t failed() const { return failed_; }    // acknowledged, and not as durable
+  // Every consumer has had so many messages of the shard that nothing durable can be missing.
+  bool AllGot() const;
 
   // "" if what `c` got may be given to a consumer from the beginning now; else what is wrong. Looks
   // at messages `from` and later only.
@@ -107,9 +118,12 @@ class Workload {
   // Takes what is ready; now and then keeps the views for a while before it lets go.
   void Drain(Consumer& c);
   void Keep(Consumer& c, const std::vector<consumer::Message>& messages);
+  void Save(Consumer& c);
 
   Deployment& deployment_;
+  const std::string suffix_;
   Rng rng_;
+  int64_t last_durable_ = -1;  // number in the shard
   int64_t pending_ = 0;
   int64_t durable_ = 0;
   int64_t failed_ = 0;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -27,7 +28,7 @@ namespace tailcast::world {
 // The names of the faults that Options may enable (faults.h).
 const std::vector<std::string>& FaultNames();
 
-// Each field says from which range Swarm draws it.
+// Each field says from which range Swarm draws it: what is tunable, from its extremes.
 struct Options {
   uint64_t seed = 1;
   std::vector<std::string> cells = {"us-central", "europe-west", "asia-east"};  // a chain
@@ -38,17 +39,31 @@ struct Options {
   int64_t chunk_size = 4096;                        // 512 .. 4096
   int64_t roll_bytes = 60000;                       // 5,000 .. 200,000; if jumps .. 1.5 million
   int64_t message_bytes_max = 4000;                 // 50 .. 10,000
+  int spares = 0;                                   // further caches, in no ring yet: 1 if "ring"
+  int shards = 1;                                   // of the stream: 1 .. 3
+  int64_t cache_bytes = 8 << 20;                    // 1 .. 8 MiB: small ones evict
   Duration link_delay = Duration::Millis(65);       // 1 .. 120 ms
+  Duration link_jitter;                             // 0 .. twice the delay
+  int64_t stream_window_bytes = 4 << 20;            // 16 KiB .. 4 MiB
+  Duration broken_after = Duration::Seconds(15);    // 1 .. 15 s
   Duration message_interval = Duration::Millis(5);  // mean, 0.5 .. 20 ms
   int messages = 400;                               // 100 .. 800
   int64_t jump_bytes = 0;  // 8 .. 64 KiB in one of five, with larger files; 0: no cache copy jumps
-  // By name; the workload runs while they do. Each in 0.3 to 0.6 of the seeds.
+  // By name (FaultNames); the workload runs while they do. Each is in 0.15 to 0.6 of the seeds.
   std::set<std::string> faults;
+  bool Has(const std::string& fault) const { return faults.contains(fault); }
+  // Messages may end as failed or unknown: the source's disk is not sound.
+  bool MayFail() const { return Has("disk") || Has("power"); }
   // Gets each step of each process, in the order in which they happened (base/step_log.h). Does not
   // change the run.
   StepLog::Sink steps;
 
+  // No cache server dies, forgets or is out of reach.
+  bool CachesAreSound() const;
+
   static Options Swarm(uint64_t seed);
+  // One shard, an even network, large caches; of the faults those that the models speak of.
+  Options Plain() const;
 };
 
 struct Outcome {
@@ -76,30 +91,54 @@ class World {
   }
 
  private:
+  // A shard of the stream with its users.
+  struct Line {
+    Line(Deployment& deployment, const std::string& suffix) : load(deployment, {}, suffix) {}
+    Workload load;
+    Workload::Producer* producer = nullptr;  // the one that lives
+    int64_t published = 0;                   // by all of them
+    std::optional<Oracles> oracles;
+  };
+
   void StartNodes();
   void AddFaults();
   Fault Reroute();
+  Fault KillProducer();
+  Fault KillConsumer();
+  Fault ChangeRing();
+  Fault OtherStreams();
   bool CreateStream();
   void StartUsers();
   void PublishUnderFaults();
-  void PublishNext();
+  void PublishNext(Line& line);
+  // Who died and is ready again goes on.
+  void Revive();
+  bool ProducersAreOpen();
   void AwaitDelivery();
   void AwaitSettledTree();
+  void AwaitQuiet();
   void Check();
   // False when there is a problem, if only that the condition did not come about.
   bool Wait(const std::string& what, Duration limit, const std::function<bool()>& condition);
   std::string Progress() const;
+  std::vector<const Process*> Users() const;
+  void Ask(const std::string& cell, const char* method, const std::string& request,
+           std::function<void(const Result<std::string>&)> then);
+  producer::AgentOptions PublisherOptions() const;
   const std::string& source_cell() const { return options_.cells.front(); }
 
   const Options options_;
   Deployment deployment_;
   Rng rng_;
   Faults faults_;
+  Rng looks_;  // when the oracles look
   v1::StreamConfig stream_;
-  Workload load_;
-  std::unique_ptr<rpc::Client> operator_;  // of the source cell's scheduler, in producer_'s process
-  Workload::Producer* producer_ = nullptr;
-  std::optional<Oracles> oracles_;
+  std::vector<std::unique_ptr<Line>> lines_;
+  Process* operator_ = nullptr;
+  std::map<std::string, std::unique_ptr<rpc::Client>> operator_clients_;  // by cell
+  int others_ = 0;                               // streams that come and go
+  std::set<std::string> others_there_, doomed_;  // as the operator wants them
+  std::set<std::string> created_, deleted_;      // as was acknowledged
   std::string problem_;
   Scope scope_;
 };

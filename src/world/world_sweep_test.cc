@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tailcast/base/log.h"
+#include "tailcast/world/found_seeds.h"
 #include "tailcast/world/world.h"
 
 namespace tailcast::world {
@@ -17,7 +18,8 @@ TEST_P(WorldSweep, DeliversEverythingAfterTheFaultsOfTheSeed) {
   const Outcome outcome = World(Options::Swarm(GetParam())).Run();
   EXPECT_EQ(outcome.problem, "") << "again: ./dev sim --seed " << GetParam() << " --timeline";
 }
-INSTANTIATE_TEST_SUITE_P(Seeds, WorldSweep, ::testing::Range<uint64_t>(1, 13));
+INSTANTIATE_TEST_SUITE_P(Seeds, WorldSweep, ::testing::Range<uint64_t>(1, 25));
+INSTANTIATE_TEST_SUITE_P(Found, WorldSweep, ::testing::ValuesIn(kFoundSeeds));
 
 }  // namespace
 }  // namespace tailcast::world

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "tailcast/base/fault_point.h"
 #include "tailcast/base/log.h"
 
 namespace tailcast::world {
@@ -37,27 +36,6 @@ TEST_F(WorldTest, ChangesOfTheTreeEndWhateverDiesInTheMiddle) {
     const Outcome outcome = World(options).Run();
     EXPECT_EQ(outcome.problem, "") << "seed " << seed;
   }
-}
-
-// A checker is trusted only after it has caught bugs that were put in on purpose.
-class WorldPlanted : public WorldTest {
- protected:
-  // The first seed that finds the planted fault, 0 if none of the first `seeds` does.
-  static uint64_t FoundBy(const std::string& fault, uint64_t seeds) {
-    const PlantedFault planted(fault);
-    for (uint64_t seed = 1; seed <= seeds; ++seed) {
-      if (!World(Options::Swarm(seed)).Run().ok()) return seed;
-    }
-    return 0;
-  }
-};
-
-TEST_F(WorldPlanted, FindsAConsumerThatSkipsARecordAtARollOver) {
-  EXPECT_NE(FoundBy("consumer.skip_record_at_roll_over", 20), 0u);
-}
-
-TEST_F(WorldPlanted, FindsAConsumerThatReadsPastAMissingFile) {
-  EXPECT_NE(FoundBy("consumer.skip_hole", 60), 0u);
 }
 
 }  // namespace
