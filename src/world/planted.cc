@@ -7,22 +7,14 @@ namespace tailcast::world {
 
 const std::vector<PlantedBug>& PlantedBugs() {
   static const std::vector<PlantedBug> bugs = {
-      {"cell.last_snapshot_but_one", 3},
-      {"cell.old_version", 1},
-      {"consumer.deliver_over_hole", 2},
-      {"consumer.keep_views_unpinned", 1},
-      {"consumer.skip_hole", 2},
-      {"consumer.skip_record_at_roll_over", 1},
-      {"producer.index_before_data", 1},
-      {"producer.seal_one_record_early", 2},
-      {"producer.shadow_before_flush", 1},
-      {"reader.seal_one_record_early", 9},
-      {"reader.whole_chunks_only", 1},
-      {"scheduler.ended_is_done", 1},
-      {"scheduler.never_again", 1},
-      {"writer.chunk_from_middle", 1},
-      {"writer.never_take_over", 1},
-      {"writer.publish_before_flush", 1},
+      {"cell.last_snapshot_but_one", 3},   {"cell.old_version", 1},
+      {"consumer.deliver_over_hole", 2},   {"consumer.keep_views_unpinned", 1},
+      {"consumer.skip_hole", 2},           {"consumer.skip_record_at_roll_over", 1},
+      {"producer.index_before_data", 1},   {"producer.seal_one_record_early", 2},
+      {"producer.shadow_before_flush", 1}, {"reader.seal_one_record_early", 9},
+      {"reader.whole_chunks_only", 1},     {"scheduler.ended_is_done", 1},
+      {"scheduler.never_again", 1},        {"writer.chunk_from_middle", 1},
+      {"writer.never_take_over", 1},       {"writer.publish_before_flush", 1},
   };
   return bugs;
 }
