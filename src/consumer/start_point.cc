@@ -47,10 +47,10 @@ std::optional<int64_t> ParseUtc(std::string_view text) {
   tm.tm_year -= 1900;
   tm.tm_mon -= 1;
   // Days and hours that do not exist become others, and sscanf takes signs and spaces: only what
-  // prints as it was written is that time.
+  // prints as it was written is that time. Nothing was written before 1970.
   const std::time_t seconds = timegm(&tm);
   char printed[40];
-  if (gmtime_r(&seconds, &tm) == nullptr ||
+  if (seconds < 0 || gmtime_r(&seconds, &tm) == nullptr ||
       text != std::string_view(printed,
                                std::strftime(printed, sizeof printed, "%Y-%m-%dT%H:%M:%SZ", &tm))) {
     return std::nullopt;

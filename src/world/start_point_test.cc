@@ -154,7 +154,8 @@ TEST(StartPoint, TextsAreParsedOrExplained) {
   EXPECT_EQ(StartPoint::Parse("time:2013-01-31T12:00:00Z")->time.micros(), 1359633600000000);
   for (const char* bad : {"", "start", "time:", "time:yesterday", "time:2013-13-31T12:00:00Z",
                           "time:2013-02-30T12:00:00Z", "time:2013-01-31T-1:00:00Z",
-                          "time:2013-01-1T12:00: 00Z", "time:2013-01-31T23:59:60Z", "t1.x"}) {
+                          "time:2013-01-1T12:00: 00Z", "time:1969-12-31T23:59:59Z",
+                          "time:-524-02-29T23:59:59Z", "time:2013-01-31T23:59:60Z", "t1.x"}) {
     EXPECT_TRUE(IsInvalidArgument(StartPoint::Parse(bad).status())) << bad;
   }
 }
