@@ -87,10 +87,7 @@ void CacheOperationCore::OnBytes(MonotonicTime, Part part, int64_t position, std
 Status CacheOperationCore::Take(Part part, int64_t position, const std::string& bytes) {
   // Before `opened` only the reader of a fresh file sends, and that one began at once.
   if (!begun()) return InvalidArgumentError("bytes before `opened` of a known file");
-  const int64_t size = static_cast<int64_t>(bytes.size());
-  if (position >= 0 && position <= INT64_MAX - size) {
-    TAILCAST_RETURN_IF_ERROR(life_.CheckWindow(part, position + size));
-  }
+  TAILCAST_RETURN_IF_ERROR(life_.CheckWindow(part, position, bytes.size()));
   switch (chunks(part).Add(position, bytes)) {
     case ChunkWriterCore::AddOutcome::kTaken:
     case ChunkWriterCore::AddOutcome::kAlready:

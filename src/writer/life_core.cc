@@ -107,11 +107,15 @@ int64_t LifeCore::GiveWindow(const Lengths& written) {
   return window;
 }
 
-Status LifeCore::CheckWindow(Part part, int64_t end) const {
+Status LifeCore::CheckWindow(Part part, int64_t position, size_t size) const {
+  const int64_t length = static_cast<int64_t>(size);
   const int64_t limit = send_limit_[static_cast<int>(part)];
-  if (end <= limit) return OkStatus();
-  return ResourceExhaustedError(context_.Name() + ": bytes up to " + std::to_string(end) +
-                                " of part " + std::to_string(static_cast<int>(part)) +
+  if (position < 0 || position > INT64_MAX - length || position + length <= limit) {
+    return OkStatus();
+  }
+  return ResourceExhaustedError(context_.Name() + ": bytes up to " +
+                                std::to_string(position + length) + " of part " +
+                                std::to_string(static_cast<int>(part)) +
                                 " lie beyond the window, which ends at " + std::to_string(limit));
 }
 
@@ -137,7 +141,7 @@ void LifeCore::WriteNews(MonotonicTime now, Effects& out) {
       if (length > 0) context_.steps.Write("LengthPublish", part, {{"len", length}});
     }
   }
-  out.push_back(PublishMetadata{std::move(*metadata)});
+  out.push_back(PublishMetadata{*metadata});
 }
 
 void LifeCore::OnPublished(MonotonicTime now, bool ok, const LayerView& layer, Effects& out) {

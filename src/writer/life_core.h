@@ -80,8 +80,9 @@ class LifeCore {
 
   // --- for the layer's core
 
-  // Bytes up to `end` came. ResourceExhausted: beyond every window that the reader was given.
-  Status CheckWindow(stream::Part part, int64_t end) const;
+  // `size` bytes came at `position`. ResourceExhausted: they end beyond every window that the
+  // reader was given. Positions that do not exist are for the layer to refuse.
+  Status CheckWindow(stream::Part part, int64_t position, size_t size) const;
   // The answer to a message of the reader: goes on, or ends the operation.
   void OnChecked(const Status& status, const LayerView& layer, Effects& out);
   // The file is open: what there is already, and its epoch.

@@ -92,17 +92,17 @@ TEST_F(LifeCoreTest, ItsWindowIsWhatTheOthersLeave) {
 }
 
 TEST_F(LifeCoreTest, WhatItAskedForIsTakenWhateverTheWindowIsNow) {
-  EXPECT_TRUE(life_.CheckWindow(stream::Part::kData, stream::kInitialWindowBytes).ok());
+  EXPECT_TRUE(life_.CheckWindow(stream::Part::kData, 0, stream::kInitialWindowBytes).ok());
   EXPECT_TRUE(
-      IsResourceExhausted(life_.CheckWindow(stream::Part::kData, stream::kInitialWindowBytes + 1)));
+      IsResourceExhausted(life_.CheckWindow(stream::Part::kData, 1, stream::kInitialWindowBytes)));
   Give(&LifeCore::Opened, Lengths{100, 0}, storage::Epoch::kNone);
   BufferShare::Hold other(buffers_);
   other.Set(40 << 20);
   layer_.written = {101, 0};
   Work();
-  EXPECT_TRUE(life_.CheckWindow(stream::Part::kData, 100 + (16 << 20)).ok());
-  EXPECT_TRUE(life_.CheckWindow(stream::Part::kIndex, 16 << 20).ok());
-  EXPECT_TRUE(IsResourceExhausted(life_.CheckWindow(stream::Part::kData, 101 + (16 << 20))));
+  EXPECT_TRUE(life_.CheckWindow(stream::Part::kData, 100, 16 << 20).ok());
+  EXPECT_TRUE(life_.CheckWindow(stream::Part::kIndex, 0, 16 << 20).ok());
+  EXPECT_TRUE(IsResourceExhausted(life_.CheckWindow(stream::Part::kData, 101, 16 << 20)));
 }
 
 TEST_F(LifeCoreTest, ASealThatCannotBePublishedDoesNotHoldItForEver) {

@@ -61,15 +61,12 @@ void PrimaryOperationCore::OnBytes(MonotonicTime, Part part, int64_t position, s
 }
 
 Status PrimaryOperationCore::Take(Part part, int64_t position, std::string bytes) {
-  const int64_t size = static_cast<int64_t>(bytes.size());
-  if (position >= 0 && position <= INT64_MAX - size) {
-    TAILCAST_RETURN_IF_ERROR(life_.CheckWindow(part, position + size));
-  }
+  TAILCAST_RETURN_IF_ERROR(life_.CheckWindow(part, position, bytes.size()));
   if (copy_) return copy_->OnBytes(part, position, bytes);
   if (!context_.operation.fresh) {
     return InvalidArgumentError("bytes before `opened` of a known file");
   }
-  early_bytes_ += size;
+  early_bytes_ += static_cast<int64_t>(bytes.size());
   if (early_bytes_ > stream::kParts * stream::kInitialWindowBytes) {
     return ResourceExhaustedError(context_.Name() +
                                   ": more than the window was sent before `opened`");
