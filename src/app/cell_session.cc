@@ -48,6 +48,12 @@ Result<DeploymentCell> FindSource(const Deployment& deployment, const std::strin
   return unknown.ok() ? FailedPreconditionError("the deployment has no cells") : unknown;
 }
 
+copytree::Tree TreeOf(const v1::StreamConfig& stream) {
+  copytree::Tree tree{.source = stream.source(), .edges = {}};
+  for (const v1::TreeEdge& edge : stream.tree()) tree.edges.push_back({edge.from(), edge.to()});
+  return tree;
+}
+
 Status WaitForStreamEverywhere(const Deployment& deployment, const v1::StreamConfig& stream,
                                Duration timeout) {
   const MonotonicTime end = ReadMonotonicClock() + timeout;

@@ -8,6 +8,7 @@
 #include "tailcast/app/deployment.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cell/cell_client.h"
+#include "tailcast/copytree/tree.h"
 #include "tailcast/rpc/grpc_rpc.h"
 
 namespace tailcast::app {
@@ -41,6 +42,9 @@ class CellSession {
 // The cell where the stream begins, and is changed. Any cell knows it, so those that do not answer
 // are passed over. NotFound (with the nearest name); Unavailable: no cell that answers knows it.
 Result<DeploymentCell> FindSource(const Deployment& deployment, const std::string& stream);
+
+// The stream's copy tree, its edges as they are configured (copytree::Normalized orders them).
+copytree::Tree TreeOf(const v1::StreamConfig& stream);
 
 // Waits until every cell of a stream knows it. DeadlineExceeded names the cell that does not.
 Status WaitForStreamEverywhere(const Deployment& deployment, const v1::StreamConfig& stream,

@@ -215,7 +215,7 @@ int RunDemo(const DemoOptions& options) {
     if (!made->ok()) return Fail(made->status());
     const Status known = WaitForStreamEverywhere(*deployment, **made, Duration::Seconds(20));
     if (!known.ok()) return Fail(known);
-    for (const v1::TreeEdge& edge : (*made)->tree()) tree.edges.push_back({edge.from(), edge.to()});
+    tree.edges = TreeOf(**made).edges;
   }
 
   std::atomic<bool> stop{false};

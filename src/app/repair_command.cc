@@ -215,9 +215,7 @@ Result<std::vector<std::string>> SchedulersOf(const RepairOptions& options) {
                             CellSession::OpenAt(source.scheduler, Duration::Seconds(3)));
   TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig stream,
                             session->client().FindStream(options.stream));
-  copytree::Tree tree{.source = source.name, .edges = {}};
-  for (const v1::TreeEdge& edge : stream.tree()) tree.edges.push_back({edge.from(), edge.to()});
-  TAILCAST_ASSIGN_OR_RETURN(const copytree::Tree ordered, copytree::Normalized(tree));
+  TAILCAST_ASSIGN_OR_RETURN(const copytree::Tree ordered, copytree::Normalized(TreeOf(stream)));
   std::vector<std::string> schedulers = {source.scheduler};
   for (const copytree::Edge& edge : ordered.edges) {
     TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell cell, deployment.Find(edge.to));

@@ -91,13 +91,11 @@ void ShowProgress(const std::atomic<int64_t>& read, int64_t total, const std::at
   if (drawn) std::fprintf(stderr, "\r\033[K");
 }
 
-Result<copytree::Tree> TreeOf(const DeploymentCell& source, const std::string& stream) {
+Result<copytree::Tree> FetchTree(const DeploymentCell& source, const std::string& stream) {
   TAILCAST_ASSIGN_OR_RETURN(auto session,
                             CellSession::OpenAt(source.scheduler, Duration::Seconds(5)));
   TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig config, session->client().FindStream(stream));
-  copytree::Tree tree{.source = source.name, .edges = {}};
-  for (const v1::TreeEdge& edge : config.tree()) tree.edges.push_back({edge.from(), edge.to()});
-  return copytree::Normalized(tree);
+  return copytree::Normalized(TreeOf(config));
 }
 
 int Verify(const VerifyOptions& options) {
@@ -108,7 +106,7 @@ int Verify(const VerifyOptions& options) {
   if (!deployment.ok()) return Fail(deployment.status());
   const auto source = FindSource(*deployment, options.stream);
   if (!source.ok()) return Fail(source.status());
-  const auto tree = TreeOf(*source, options.stream);
+  const auto tree = FetchTree(*source, options.stream);
   if (!tree.ok()) return Fail(tree.status());
   CatchInterrupts();
   const auto ends = EndsNow(ConsumerOf(*source, options.stream));
