@@ -23,7 +23,11 @@ Status OperationTable::CheckScheduler(stream::SchedulerIncarnation incarnation) 
 std::pair<OperationTable::Verdict, uint64_t> OperationTable::Judge(
     const stream::Operation& wanted) const {
   const auto it = by_target_.find(wanted.target);
-  if (it == by_target_.end()) return {Verdict::kStart, 0};
+  if (it == by_target_.end()) {
+    const auto ended = last_ended_.find(wanted.target);
+    const bool late = ended != last_ended_.end() && ended->second >= wanted.id;
+    return {late ? Verdict::kLate : Verdict::kStart, 0};
+  }
   const stream::OperationId& running = entries_.at(it->second).operation.id;
   if (running == wanted.id) return {Verdict::kKnown, it->second};
   return {running > wanted.id ? Verdict::kLate : Verdict::kReplace, it->second};
@@ -48,11 +52,24 @@ void OperationTable::OnEnded(uint64_t number, v1::OperationReport last_report) {
   entry.version = ++version_;
   entry.last_report = std::move(last_report);
   by_target_.erase(entry.operation.target);
+  RememberEnd(entry.operation);
   if (static_cast<int64_t>(entries_.size()) - running() <= ended_max_) return;
   const auto oldest = std::find_if(entries_.begin(), entries_.end(), [&](const auto& e) {
     return e.second.last_report && e.first != number;
   });
   if (oldest != entries_.end()) entries_.erase(oldest);
+}
+
+void OperationTable::RememberEnd(const stream::Operation& operation) {
+  const auto [last, first_end] = last_ended_.try_emplace(operation.target, operation.id);
+  if (!first_end) {
+    last->second = std::max(last->second, operation.id);
+    return;
+  }
+  ended_targets_.push_back(operation.target);
+  if (static_cast<int64_t>(ended_targets_.size()) <= ended_max_) return;
+  last_ended_.erase(ended_targets_.front());
+  ended_targets_.pop_front();
 }
 
 std::vector<uint64_t> OperationTable::Running() const {

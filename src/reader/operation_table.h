@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,7 +30,7 @@ class OperationTable {
     kStart,    // nothing runs for its target
     kReplace,  // an older one runs: it is stopped first
     kKnown,    // it runs already
-    kLate,     // a newer one runs
+    kLate,     // a newer one runs, or one not older has ended: the call came late or twice
   };
   struct Entry {
     stream::Operation operation;
@@ -37,13 +38,14 @@ class OperationTable {
     std::optional<v1::OperationReport> last_report;  // has ended
   };
 
-  // At most `ended_max` ended operations are kept: nobody may ever ask.
+  // At most `ended_max` ended operations are kept: nobody may ever ask. As many targets' last ends are
+  // remembered: older ones' operations may start again, and meet their lock.
   explicit OperationTable(int ended_max) : ended_max_(ended_max) {}
 
   // Obeys the newest scheduler. InvalidArgument: 0; FailedPrecondition: another one replaced it.
   Status CheckScheduler(stream::SchedulerIncarnation incarnation);
 
-  // And the number of the one that runs; 0 for kStart.
+  // And the number of the one that runs, 0 if none does.
   std::pair<Verdict, uint64_t> Judge(const stream::Operation& wanted) const;
   // After kStart, or kReplace and the end of the older one.
   uint64_t Add(stream::Operation operation);
@@ -67,12 +69,17 @@ class OperationTable {
   uint64_t version() const { return version_; }
 
  private:
+  void RememberEnd(const stream::Operation& operation);
+
   const int64_t ended_max_;
   stream::SchedulerIncarnation scheduler_incarnation_ = stream::SchedulerIncarnation::kNone;
   uint64_t next_number_ = 1;
   uint64_t version_ = 1;
   std::map<uint64_t, Entry> entries_;
   std::map<stream::OperationTarget, uint64_t> by_target_;  // running
+  // The greatest that ended for each target, and the targets in the order of their first ends.
+  std::map<stream::OperationTarget, stream::OperationId> last_ended_;
+  std::deque<stream::OperationTarget> ended_targets_;
 };
 
 }  // namespace tailcast::reader

@@ -51,6 +51,27 @@ TEST(OperationTable, AGreaterOperationReplacesTheOneOfItsTarget) {
   EXPECT_EQ(table.Judge(Op(1, 8)).first, Verdict::kStart);
 }
 
+TEST(OperationTable, AnEndedOperationIsNotStartedByACallThatComesAgain) {
+  OperationTable table(2);
+  const auto run = [&table](int64_t seq, uint32_t attempt) {
+    table.OnEnded(table.Add(Op(seq, attempt)), Report("gone"));
+  };
+  run(1, 7);
+  EXPECT_EQ(table.Judge(Op(1, 7)), std::make_pair(Verdict::kLate, uint64_t{0}));
+  EXPECT_EQ(table.Judge(Op(1, 6)).first, Verdict::kLate);
+  EXPECT_EQ(table.Judge(Op(1, 8)).first, Verdict::kStart);
+  EXPECT_EQ(table.Judge(Op(2, 7)).first, Verdict::kStart) << "of another file";
+  table.Acknowledge(table.version());
+  EXPECT_EQ(table.Judge(Op(1, 7)).first, Verdict::kLate) << "the scheduler knows of the end";
+  run(1, 9);
+  EXPECT_EQ(table.Judge(Op(1, 8)).first, Verdict::kLate);
+  run(2, 1);
+  EXPECT_EQ(table.Judge(Op(1, 9)).first, Verdict::kLate);
+  run(3, 1);
+  EXPECT_EQ(table.Judge(Op(2, 1)).first, Verdict::kLate);
+  EXPECT_EQ(table.Judge(Op(1, 9)).first, Verdict::kStart) << "two targets are remembered";
+}
+
 TEST(OperationTable, ListsTellWhatChangedSinceTheVersionThatIsKnown) {
   OperationTable table(10);
   const uint64_t a = table.Add(Op(1, 7));

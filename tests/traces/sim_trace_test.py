@@ -56,7 +56,7 @@ class SimTraces(unittest.TestCase):
         self.check_accepted(1)
 
     def test_a_run_with_many_roll_overs_and_fallbacks_is_a_behaviour(self):
-        self.check_accepted(7)
+        self.check_accepted(2)
 
     def test_a_run_whose_cache_copies_jump_is_a_behaviour(self):
         self.check_accepted(10, events=1700)
