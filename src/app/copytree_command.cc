@@ -1,5 +1,6 @@
 #include "tailcast/app/copytree_command.h"
 
+#include <charconv>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,6 +8,26 @@
 #include "tailcast/app/copytree_session.h"
 
 namespace tailcast::app {
+namespace {
+
+// CLI::Range lets NaN through.
+CLI::Validator Between(double low, double high) {
+  const auto complain = [low, high](const std::string& text) -> std::string {
+    double value = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stop == end && value >= low && value <= high) return "";
+    return "'" + text + "' is not a number from " + FormatNumber("%g", low) + " to " +
+           FormatNumber("%g", high);
+  };
+  return CLI::Validator(complain, "");
+}
+
+std::string RefuseEmpty(const std::string& text) {
+  return text.empty() ? "is empty; name a cluster" : "";
+}
+
+}  // namespace
 
 void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostream& out,
                         std::ostream& err) {
@@ -26,8 +47,9 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
   };
   const auto planning = [&](CLI::App* command) {
     command->add_option("--stream", flags->streams, "Stream of the topology; default: all");
-    command->add_option("--source", flags->source,
-                        "Source, for a stream that the file does not have");
+    command
+        ->add_option("--source", flags->source, "Source, for a stream that the file does not have")
+        ->check(RefuseEmpty);
     command
         ->add_option("--destinations", flags->destinations,
                      "Clusters that need it; default: all but relays")
@@ -53,7 +75,7 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
     command
         ->add_option("--tolerance", flags->tolerance_percent,
                      "Good enough: percent above the proven bound at which the search ends")
-        ->check(CLI::Range(0.0, 100.0))
+        ->check(Between(0, 100))
         ->capture_default_str();
     command->add_option("--churn", flags->churn, "USD per GB that changing one edge must save");
     command->add_flag("--replan", flags->replan, "Ignore trees fixed by hand in the file");
@@ -72,15 +94,18 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
   planning(plan);
   plan->add_option("--current", flags->current, "The running tree (JSON): change only what pays");
   plan->add_flag("--each-source", flags->each_source,
-                 "One tree from each cluster in turn, each alone");
+                 "One tree from each cluster in turn, each alone")
+      ->excludes("--source")
+      ->excludes("--stream");
   plan->add_flag("--prim", flags->prim, "For comparison: Prim's algorithm, same limits");
   plan->add_flag("--time", flags->time, "Print how long planning took");
   plan->add_flag("--standby", flags->standby,
-                 "Two trees that share no link where that can be, as cheap as can be together");
+                 "Two trees that share no link where that can be, as cheap as can be together")
+      ->excludes("--prim");
   plan->add_option("--robust", flags->robust_percent,
                    "At most so many percent dearer than the cheapest tree when any one cluster or "
                    "link fails")
-      ->check(CLI::Range(0.0, 10000.0))
+      ->check(Between(0, 10000))
       ->excludes("--standby")
       ->excludes("--prim");
   output(plan, {"text", "json", "dot", "svg"});
@@ -130,10 +155,14 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
   import->add_option("--table", flags->table,
                      "Write the links into this CSV, and only its name into the topology: for "
                      "hundreds of clusters");
-  import->add_option("--max-depth", flags->max_depth, "Limit to write into the topology");
-  import->add_option("--max-fanout", flags->max_fanout, "Limit to write into the topology");
-  import->add_option("--max-delay-ms", flags->max_delay_ms, "Limit to write into the topology");
-  import->add_option("--hop-delay-ms", flags->hop_delay_ms, "Written into the topology");
+  import->add_option("--max-depth", flags->max_depth, "Limit to write into the topology")
+      ->check(Between(1, 32));
+  import->add_option("--max-fanout", flags->max_fanout, "Limit to write into the topology")
+      ->check(Between(0, 1e6));
+  import->add_option("--max-delay-ms", flags->max_delay_ms, "Limit to write into the topology")
+      ->check(Between(0, 1e9));
+  import->add_option("--hop-delay-ms", flags->hop_delay_ms, "Written into the topology")
+      ->check(Between(0, 1e6));
   import->add_option("-o,--output", flags->output, "Write to this file instead of standard output");
 
   CLI::App* check = add("check", "Read a topology and see whether each stream has a tree",

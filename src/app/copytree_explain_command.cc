@@ -15,6 +15,17 @@ using copytree::Edge;
 using copytree::Plan;
 using node::ToStream;
 
+namespace {
+
+std::string SentencePerLine(std::string text) {
+  for (size_t at = text.find(". "); at != std::string::npos; at = text.find(". ", at)) {
+    text[at + 1] = '\n';
+  }
+  return text;
+}
+
+}  // namespace
+
 Status CopytreeSession::DoExplain() {
   TAILCAST_ASSIGN_OR_RETURN(auto prepared, PrepareOne(flags_->topology));
   const auto& [task, stream] = prepared;
@@ -68,7 +79,8 @@ Status CopytreeSession::DoExplain() {
   }
   std::string text = why.hop.from + " -> " + why.hop.to + "  " +
                      FormatNumber("%.4f", why.hop.usd_per_gb) + " USD/GB, arrives after " +
-                     FormatNumber("%.1f", why.hop.arrival_ms) + " ms\n" + why.reason + "\n";
+                     FormatNumber("%.1f", why.hop.arrival_ms) + " ms\n" +
+                     SentencePerLine(why.reason) + "\n";
   if (!why.alternatives.empty()) text += "\nother parents for " + why.hop.to + "\n";
   size_t shown = 0;
   constexpr size_t kShown = 12;

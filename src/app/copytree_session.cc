@@ -5,7 +5,9 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -54,7 +56,9 @@ Status ApplyClusterLimit(const std::string& text, cell::Topology* topology) {
     return InvalidArgumentError("--cluster-limit '" + text + "': " + what);
   };
   const size_t colon = text.rfind(':');
-  if (colon == std::string::npos) return wrong("give NAME:max_fanout=N, or another limit");
+  if (colon == std::string::npos || colon + 1 == text.size()) {
+    return wrong("give NAME:max_fanout=N, or another limit");
+  }
   const std::string name = text.substr(0, colon);
   const std::vector<std::string> known = topology->ClusterNames();
   const auto named = std::find(known.begin(), known.end(), name);
@@ -97,6 +101,9 @@ std::string FormatNumber(const char* format, double value) {
 }
 
 Result<std::string> ReadWholeFile(const std::string& path) {
+  if (std::filesystem::is_directory(path)) {
+    return InvalidArgumentError(path + " is a folder; name the file in it");
+  }
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   if (!in) return ErrnoStatus(errno != 0 ? errno : EIO, "can't read " + path);
@@ -171,7 +178,11 @@ Result<CopytreeTask> CopytreeSession::Prepare(const std::string& file) {
   } else if (!flags.streams.empty()) {
     std::vector<std::string> known;
     for (const cell::TopologyStream& stream : task.topology.streams) known.push_back(stream.name);
+    std::set<std::string> given;
     for (const std::string& name : flags.streams) {
+      if (!given.insert(name).second) {
+        return InvalidArgumentError("--stream '" + name + "' is given twice; give it once");
+      }
       const cell::TopologyStream* stream = task.topology.FindStream(name);
       if (stream == nullptr) {
         return InvalidArgumentError("--stream '" + name + "' is not in " + file +

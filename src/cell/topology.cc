@@ -1,5 +1,7 @@
 #include "tailcast/cell/topology.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -303,20 +305,24 @@ std::string Number(double value) {
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
-// A scalar that YAML reads back as this text.
-std::string Scalar(const std::string& text) {
-  const bool plain = !text.empty() && text.find(": ") == std::string::npos && text.back() != ':' &&
-                     std::isalpha(static_cast<unsigned char>(text[0])) && text != "true" &&
-                     text != "false" && text != "null" && text != "yes" && text != "no" &&
-                     text != "on" && text != "off" && text != "y" && text != "n";
-  return plain ? text : "\"" + text + "\"";
-}
-
-// A path, which may have any bytes in it, but was read from YAML.
+// Any bytes, e.g. a path's.
 std::string Quoted(const std::string& text) {
   YAML::Emitter out;
   out << YAML::DoubleQuoted << text;
   return out.c_str();
+}
+
+// A scalar that YAML reads back as this text.
+std::string Scalar(const std::string& text) {
+  const auto harmless = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || static_cast<unsigned char>(c) >= 0x80 ||
+           std::string_view("-_.:/+@").find(c) != std::string_view::npos;
+  };
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), harmless) &&
+                     text.back() != ':' && std::isalpha(static_cast<unsigned char>(text[0])) &&
+                     text != "true" && text != "false" && text != "null" && text != "yes" &&
+                     text != "no" && text != "on" && text != "off" && text != "y" && text != "n";
+  return plain ? text : Quoted(text);
 }
 
 }  // namespace

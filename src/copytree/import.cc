@@ -145,6 +145,17 @@ class TableReader {
     from_ = FindColumn(header, {"from", "src", "source", "src_region", "src_cluster"});
     to_ = FindColumn(
         header, {"to", "dst", "dest", "destination", "dst_region", "dest_region", "dst_cluster"});
+    if (header.size() == 1) {
+      return Error("the header is one column, '" + header[0].substr(0, 80) +
+                   "'; separate columns with commas");
+    }
+    for (size_t i = 0; i < header.size(); ++i) {
+      for (size_t other = 0; other < i; ++other) {
+        if (!header[i].empty() && Lower(header[i]) == Lower(header[other])) {
+          return Error("column '" + header[i] + "' comes twice; remove one");
+        }
+      }
+    }
     if (from_ < 0) return Error("no column for the origin; call it 'from' or 'src'");
     if (to_ < 0) return Error("no column for the destination; call it 'to' or 'dest'");
     price_ = FindColumn(header, {"usd_per_gb", "price_usd_per_gb", "cost", "price"});
@@ -158,6 +169,13 @@ class TableReader {
     }
     from_tier_ = FindColumn(header, {"src_tier", "from_tier"});
     to_tier_ = FindColumn(header, {"dst_tier", "dest_tier", "to_tier"});
+    std::string unused;
+    for (int column = 0; column < static_cast<int>(header.size()); ++column) {
+      const int used[] = {from_, to_, price_, rtt_, gbps_, bps_, from_tier_, to_tier_};
+      if (std::find(std::begin(used), std::end(used), column) != std::end(used)) continue;
+      unused += (unused.empty() ? "" : ", ") + ("'" + header[static_cast<size_t>(column)] + "'");
+    }
+    if (!unused.empty()) notes_->push_back(table_.name + ": columns not used: " + unused);
     return OkStatus();
   }
 
@@ -260,6 +278,10 @@ Result<Imported> ImportTables(const std::vector<CsvTable>& tables, const ImportO
   if (!any_price) {
     return InvalidArgumentError("no table has prices; give one with a column 'usd_per_gb'");
   }
+  if (!any_rtt) {
+    out.notes.push_back(
+        "no table has round-trip times: they count as 0; give a column 'rtt_ms' if delays matter");
+  }
   if (!options.only.empty()) {
     const std::vector<std::string> known(names.begin(), names.end());
     std::set<std::string> wanted;
@@ -350,9 +372,14 @@ Result<Imported> ImportTables(const std::vector<CsvTable>& tables, const ImportO
   }
   if (out.clusters.empty()) {
     return InvalidArgumentError(
-        "no link is left; do the tables name the clusters alike, and is "
-        "the tier '" +
-        options.tier + "' right?");
+        std::string("no link is left; do the tables name the clusters alike") +
+        (options.only.empty() ? "" : ", is there a link between those to be kept") +
+        ", and is the tier '" + options.tier + "' right?");
+  }
+  if (out.clusters.size() > kClustersMax) {
+    return InvalidArgumentError(std::to_string(out.clusters.size()) + " clusters; at most " +
+                                std::to_string(kClustersMax) +
+                                " can be planned for: name those to keep");
   }
   return out;
 }

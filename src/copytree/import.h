@@ -40,10 +40,11 @@ struct Imported {
 //   rtt_ms | avg_rtt | rtt | latency_ms                    round trip in ms
 //   bandwidth_gbps, or throughput_received_bps | bandwidth_bps in bit/s
 //   src_tier | from_tier, dst_tier | dest_tier | to_tier   optional
-// Other columns are ignored. Fields may be quoted. Rows from a cluster to itself are skipped. A
-// pair that comes twice keeps the dearer price, the longer round trip, the smaller bandwidth. Pairs
-// without a price or a round-trip time are left out, with a note. InvalidArgument names table, line
-// and column: no such column, a short row, a value that is no number or negative.
+// Other columns are ignored, with a note. Fields may be quoted. Rows from a cluster to itself are
+// skipped. A pair that comes twice keeps the dearer price, the longer round trip, the smaller
+// bandwidth. Pairs without a price or a round-trip time are left out, with a note. InvalidArgument
+// names table, line and column: no such column, one that comes twice, a short row, a value that is
+// no number or negative; or says that more than kClustersMax clusters are left.
 Result<Imported> ImportTables(const std::vector<CsvTable>& tables, const ImportOptions& options);
 
 }  // namespace tailcast::copytree

@@ -8,6 +8,7 @@
 namespace tailcast::copytree {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string ErrorOf(const std::string& text) {
@@ -44,6 +45,8 @@ TEST(ImportTest, NamesLineAndColumnOfWhatIsWrong) {
   EXPECT_THAT(ErrorOf(""), HasSubstr("is empty"));
   EXPECT_THAT(ErrorOf("a,b\n"), HasSubstr("t.csv:1: no column for the origin"));
   EXPECT_THAT(ErrorOf("from,cost\n"), HasSubstr("no column for the destination"));
+  EXPECT_THAT(ErrorOf("from;to;cost\na;b;1\n"), HasSubstr("separate columns with commas"));
+  EXPECT_THAT(ErrorOf("from,to,Cost,cost\na,b,1,2\n"), HasSubstr("column 'cost' comes twice"));
   EXPECT_THAT(ErrorOf("from,to\n"), HasSubstr("no column with a price"));
   EXPECT_THAT(ErrorOf("from,to,cost\n\na,b\n"),
               HasSubstr("t.csv:3: has 2 fields, the header has 3"));
@@ -82,6 +85,23 @@ TEST(ImportTest, SurvivesAnyBytes) {
     // Whatever was accepted is a graph.
     EXPECT_TRUE(Graph::Create(imported->clusters, imported->links).ok()) << text;
   }
+}
+
+TEST(ImportTest, SaysWhatItDidNotUse) {
+  const Result<Imported> imported =
+      ImportTables({{"t.csv", "from,to,cost,rtt_s,note\na,b,0.1,0.03,x\n"}}, {});
+  ASSERT_TRUE(imported.ok());
+  EXPECT_THAT(imported->notes, ElementsAre("t.csv: columns not used: 'rtt_s', 'note'",
+                                           HasSubstr("no table has round-trip times")));
+}
+
+TEST(ImportTest, RefusesMoreClustersThanCanBePlannedFor) {
+  std::string text = "from,to,cost\n";
+  for (size_t i = 0; i < kClustersMax; ++i) text += "hub,c" + std::to_string(i) + ",0.1\n";
+  EXPECT_THAT(ErrorOf(text), HasSubstr("1001 clusters; at most 1000"));
+  EXPECT_TRUE(ImportTables({{"t.csv", text}}, {.only = {"hub", "c1"}}).ok());
+  EXPECT_THAT(ImportTables({{"t.csv", text}}, {.only = {"hub"}}).status().message(),
+              HasSubstr("between those to be kept"));
 }
 
 TEST(ImportTest, AHeaderWithoutRowsIsSaidToBeOne) {

@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kSickPenalty = 1'000'000'000'000;
 constexpr int64_t kNewPenalty = 400'000'000'000;
 constexpr double kHighestRate = 1e9;
+constexpr double kDelayMsMost = 1e9;
 
 Status CheckOptions(const PlanOptions& options, const Stream& stream) {
   const Limits& limits = options.limits;
@@ -22,9 +23,10 @@ Status CheckOptions(const PlanOptions& options, const Stream& stream) {
     return InvalidArgumentError("max_fanout is " + std::to_string(limits.max_fanout) +
                                 "; it must be positive, or 0 for no limit");
   }
-  if (!(limits.max_delay_ms >= 0 && limits.max_delay_ms < 1e9)) {
+  if (!(limits.max_delay_ms >= 0 && limits.max_delay_ms <= kDelayMsMost)) {
     return InvalidArgumentError("max_delay_ms is " + Number(limits.max_delay_ms) +
-                                "; it must be positive, or 0 for no limit");
+                                "; it must be at most " + Number(kDelayMsMost) +
+                                ", or 0 for no limit");
   }
   if (!(options.hop_delay_ms >= 0 && options.hop_delay_ms <= 1e6)) {
     return InvalidArgumentError("hop_delay_ms is " + Number(options.hop_delay_ms) +
@@ -35,8 +37,8 @@ Status CheckOptions(const PlanOptions& options, const Stream& stream) {
                                 "; it must be 0 to " + Number(kUsdPerGbMax));
   }
   if (!(stream.rate_mbps >= 0 && stream.rate_mbps <= kHighestRate)) {
-    return InvalidArgumentError("stream '" + stream.name + "': rate_mbps is " +
-                                Number(stream.rate_mbps) + "; it must not be negative");
+    return InvalidArgumentError("rate_mbps is " + Number(stream.rate_mbps) + "; it must be 0 to " +
+                                Number(kHighestRate));
   }
   if (!(options.gap >= 0 && options.gap <= 1)) {
     return InvalidArgumentError("gap is " + Number(options.gap) + "; it must be 0 to 1");

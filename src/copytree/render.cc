@@ -101,7 +101,7 @@ void DrawFigures(const Stream& stream, const Plan& plan, const Limits& limits, b
 
 void DrawPair(const PlanPair& pair, std::string* out) {
   *out +=
-      "\npair      " + Usd(pair.usd_per_gb) + " USD/GB for both trees; bound " +
+      "\npair      " + Usd(pair.usd_per_gb) + " USD/GB together; bound " +
       Usd(pair.lower_bound_usd_per_gb) + ": " +
       (pair.Gap() < 1e-9 ? "proven optimal"
                          : "at most " + Format("%.2f", pair.Gap() * 100) + " % above the optimum") +
@@ -126,8 +126,8 @@ void DrawFailures(const RobustPlan& robust, std::string* out) {
   constexpr size_t kShown = 5;
   const auto percent = [](double part) { return Format("%.1f", 100 * part) + " %"; };
   *out += "\ncheapest  " + Usd(robust.alone_usd_per_gb) +
-          " USD/GB, if failures did not count; one would make it " +
-          percent(robust.alone_worst_extra) + " dearer\n";
+          " USD/GB if failures did not count: one makes it " + percent(robust.alone_worst_extra) +
+          " dearer\n";
   *out += "failures  at most " + percent(robust.worst_extra) + " above that:\n";
   size_t shown = 0;
   for (const FailureCost& failure : robust.failures) {

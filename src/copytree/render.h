@@ -17,7 +17,7 @@ struct RenderOptions {
   // The plan is its first tree; the standby comes below it (text, SVG), beside it (JSON), dashed on
   // top (dot).
   const PlanPair* pair = nullptr;
-  const RobustPlan* robust = nullptr;  // what failures of the plan cost (text, JSON)
+  const RobustPlan* robust = nullptr;  // what failures of the plan cost (not in dot)
   Limits limits;                       // printed beside what the tree uses of them
 };
 

@@ -70,6 +70,17 @@ TEST(RenderTest, SvgPlacesEveryClusterOnceAndNoTwoOnTop) {
   EXPECT_EQ(places.size(), 25u);
 }
 
+TEST(RenderTest, SvgSaysWhatPairsAndFailuresCost) {
+  const Drawn drawn = Example();
+  EXPECT_THAT(PlanSvg(drawn.stream, drawn.plan), HasSubstr("0.7500 USD/GB (proven optimal)"));
+  PlanPair pair{.primary = drawn.plan, .standby = drawn.plan, .usd_per_gb = 1.5};
+  EXPECT_THAT(PlanSvg(drawn.stream, drawn.plan, {.pair = &pair}),
+              HasSubstr("0.7500 USD/GB (1.5000 with the standby)"));
+  const RobustPlan robust{.plan = drawn.plan, .worst_extra = 0.125, .alone_usd_per_gb = 0.7};
+  EXPECT_THAT(PlanSvg(drawn.stream, drawn.plan, {.robust = &robust}),
+              HasSubstr("any one failure: at most 12.5 % above the cheapest tree's 0.7000"));
+}
+
 struct Point {
   double x, y;
 };

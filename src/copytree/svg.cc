@@ -255,18 +255,26 @@ std::string OfStream(const Stream& stream, const std::string& source) {
   return stream.name.empty() ? "from " + source : "of " + stream.name;
 }
 
-std::string Facts(const Plan& plan, bool bound) {
-  std::string facts = Usd(plan.usd_per_gb) + " USD/GB";
-  if (bound && plan.optimal) {
-    facts += " (proven optimal)";
-  } else if (bound) {
-    facts += " (at most " + Format("%.2f", plan.Gap() * 100) + " % above the optimum)";
-  }
+// `price`: what is to be said of it.
+std::string Facts(const Plan& plan, const std::string& price) {
+  std::string facts = Usd(plan.usd_per_gb) + " USD/GB" + (price.empty() ? "" : " (" + price + ")");
   facts += "  ·  depth " + std::to_string(plan.depth) + "  ·  fan-out " +
            std::to_string(plan.fanout) + "  ·  worst " + Ms(plan.worst_delay_ms) + " ms, mean " +
            Ms(plan.mean_delay_ms) + " ms";
   if (plan.usd_per_day > 0) facts += "  ·  " + Format("%.2f", plan.usd_per_day) + " USD/day";
   return facts;
+}
+
+std::string OfThePrice(const Plan& plan, const RenderOptions& options) {
+  if (options.pair != nullptr) {
+    return Usd(options.pair->usd_per_gb) + " with the standby";
+  }
+  if (options.robust != nullptr) {
+    return "any one failure: at most " + Format("%.1f", 100 * options.robust->worst_extra) +
+           " % above the cheapest tree's " + Usd(options.robust->alone_usd_per_gb);
+  }
+  return plan.optimal ? "proven optimal"
+                      : "at most " + Format("%.2f", plan.Gap() * 100) + " % above the optimum";
 }
 
 void DrawHead(const std::string& title, const std::string& facts, double y, Canvas* canvas) {
@@ -279,14 +287,14 @@ void DrawHead(const std::string& title, const std::string& facts, double y, Canv
 
 std::string PlanSvg(const Stream& stream, const Plan& plan, const RenderOptions& options) {
   Canvas canvas;
-  DrawHead("Copy tree " + OfStream(stream, plan.tree.source), Facts(plan, options.pair == nullptr),
-           32, &canvas);
+  DrawHead("Copy tree " + OfStream(stream, plan.tree.source),
+           Facts(plan, OfThePrice(plan, options)), 32, &canvas);
   TreePicture(plan, 74).Draw(&canvas);
   std::vector<const Plan*> plans{&plan};
   if (options.pair != nullptr) {
     const double top = canvas.bottom() + 48;
-    DrawHead("Standby tree " + OfStream(stream, plan.tree.source),
-             Facts(options.pair->standby, false), top, &canvas);
+    DrawHead("Standby tree " + OfStream(stream, plan.tree.source), Facts(options.pair->standby, ""),
+             top, &canvas);
     TreePicture(options.pair->standby, top + 42).Draw(&canvas);
     plans.push_back(&options.pair->standby);
   }

@@ -51,7 +51,7 @@ inline std::string Above(double usd, double reference) {
 inline std::string BrokenText(const Contender& contender) {
   if (contender.broken.empty()) return "";
   const size_t more = contender.broken.size() - 1;
-  return contender.broken.front() + (more > 0 ? " and " + std::to_string(more) + " more" : "");
+  return contender.broken.front() + (more > 0 ? ", and " + std::to_string(more) + " more" : "");
 }
 
 }  // namespace tailcast::copytree
