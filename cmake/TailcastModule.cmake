@@ -1,5 +1,6 @@
 # tailcast_module(NAME [INTERNAL]
-#   HEADERS x.h ...          the headers that other modules may include; they are installed
+#   PUBLIC_HEADERS x.h ...   the headers that users of the package include; they are installed
+#   HEADERS x.h ...          the further headers that other modules may include; not installed
 #   SOURCE_HEADERS x.h ...   headers that only sources of other modules may include; not installed
 #   TEST_HEADERS x_conformance.h ...   headers for tests and benches only, those of other modules too
 #   SOURCES x.cc ...         without any source the module is header-only
@@ -16,7 +17,8 @@
 #   BENCH_SOURCES x.cc ...   further sources of each of them
 #   BENCH_DEPS sim ...       modules that only the benches include
 #   BENCH_EXTERNAL ...)      libraries that only the benches use
-# INTERNAL: not installed.
+# INTERNAL: no archive of it is installed. Of the other modules one is, because the libraries that users link are made
+# of them; what is public is PUBLIC_HEADERS.
 #
 # A module is the library tailcast_NAME, alias tailcast::NAME. Its headers are included as
 # "tailcast/NAME/x.h", which is a path of the tree: include/tailcast is a link to src. Every module's
@@ -25,7 +27,7 @@
 # and links with no other, shows that no function is missing, and that none is called of a module
 # above this one.
 function(tailcast_module NAME)
-  cmake_parse_arguments(ARG "INTERNAL" "" "HEADERS;SOURCE_HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;FUZZERS;FUZZED;BENCHES;BENCH_SOURCES;BENCH_DEPS;BENCH_EXTERNAL" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL" "" "PUBLIC_HEADERS;HEADERS;SOURCE_HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;FUZZERS;FUZZED;BENCHES;BENCH_SOURCES;BENCH_DEPS;BENCH_EXTERNAL" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tailcast_module(${NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -47,8 +49,8 @@ function(tailcast_module NAME)
   target_link_libraries(${target} ${scope} ${deps} ${ARG_EXTERNAL})
   if(NOT ARG_INTERNAL)
     install(TARGETS ${target} EXPORT tailcast_targets ARCHIVE DESTINATION lib)
-    if(ARG_HEADERS)
-      install(FILES ${ARG_HEADERS} DESTINATION include/tailcast/${NAME})
+    if(ARG_PUBLIC_HEADERS)
+      install(FILES ${ARG_PUBLIC_HEADERS} DESTINATION include/tailcast/${NAME})
     endif()
   endif()
 

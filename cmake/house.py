@@ -33,7 +33,7 @@ import sys
 
 from house_names import Names, tables
 
-LISTS = ("HEADERS", "SOURCE_HEADERS", "TEST_HEADERS", "SOURCES", "DEPS", "EXTERNAL", "PRIVATE_EXTERNAL", "TESTS",
+LISTS = ("PUBLIC_HEADERS", "HEADERS", "SOURCE_HEADERS", "TEST_HEADERS", "SOURCES", "DEPS", "EXTERNAL", "PRIVATE_EXTERNAL", "TESTS",
          "TEST_DEPS", "TEST_EXTERNAL", "FUZZERS", "FUZZED", "BENCHES", "BENCH_SOURCES", "BENCH_DEPS", "BENCH_EXTERNAL")
 FLAGS = ("INTERNAL",)
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
@@ -117,6 +117,9 @@ class House:
             else:
                 module[current].append(word[0])
                 module.line[current, word[0]] = line
+        module["HEADERS"].extend(module["PUBLIC_HEADERS"])
+        for header in module["PUBLIC_HEADERS"]:
+            module.line["HEADERS", header] = module.line["PUBLIC_HEADERS", header]
         self.modules[module.name] = module
 
     def check_order(self):
@@ -275,6 +278,10 @@ class House:
               and file.rpartition("/")[2] in module["HEADERS"]):
             self.say(file, (match.start(1),), f"a public header includes the private {header}; hide what it is "
                      f"needed for, or list it in HEADERS of {module.path}")
+        if (module and file.rpartition("/")[2] in module["PUBLIC_HEADERS"] and kind == "library"
+                and header not in other["PUBLIC_HEADERS"]):
+            self.say(file, (match.start(1),), f"users include this header, and do not get {header}; hide what it is "
+                     f"needed for, or list it in PUBLIC_HEADERS of {other.path}")
 
     def check_stranger(self, file, match, other):
         """Files of no module: tests of the whole, which name their libraries, and examples."""

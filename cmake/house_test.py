@@ -136,6 +136,13 @@ class Planted(unittest.TestCase):
         self.plant(("src/store/store.h:2: fault.h is for sources", "SOURCE_HEADERS of base"),
                    offered | self.with_more("src/store/store.h", '#include "tailcast/base/fault.h"\n'))
 
+    def test_a_header_for_users_includes_what_users_get(self):
+        for_users = self.replaced("src/store/CMakeLists.txt", "  HEADERS store.h", "  PUBLIC_HEADERS store.h")
+        self.plant(("src/store/store.h:1: users include this header, and do not get time.h", "PUBLIC_HEADERS of src/base"),
+                   for_users)
+        self.assertEqual(self.findings(for_users | self.replaced(
+            "src/base/CMakeLists.txt", "  HEADERS time.h", "  PUBLIC_HEADERS time.h")), [])
+
     def test_a_public_header_that_includes_a_private_one(self):
         self.plant(("src/store/store.h:2: a public header includes the private inner.h",),
                    self.with_more("src/store/store.h", '#include "tailcast/store/inner.h"\n'))

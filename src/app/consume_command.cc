@@ -47,10 +47,10 @@ struct ConsumeOptions {
 bool SkipGap(consumer::Consumer& consumer) {
   bool skipped = false;
   for (int32_t shard : consumer.shards()) {
-    const consumer::ConsumerAgent& agent = *consumer.agent(shard);
-    if (!IsOutOfRange(agent.status())) continue;
-    const auto from = agent.position();
-    const auto to = agent.first_available();
+    const consumer::ShardStatus status = consumer.shard_status(shard);
+    if (!IsOutOfRange(status.error)) continue;
+    const auto from = consumer.position(shard);
+    const auto to = status.first_available;
     std::fprintf(stderr, "tailcast: shard %d: messages%s%s are not kept any more; going on %s\n",
                  shard, from ? (" from " + std::to_string(from->number)).c_str() : "",
                  to ? (" to " + std::to_string(to->number - 1)).c_str() : "",
@@ -66,10 +66,10 @@ bool SkipGap(consumer::Consumer& consumer) {
 // idle.
 bool Busy(const consumer::Consumer& consumer) {
   for (int32_t shard : consumer.shards()) {
-    const consumer::ConsumerAgent* agent = consumer.agent(shard);
-    if (agent == nullptr || !agent->trouble().ok()) continue;
-    if (agent->state() == consumer::AgentState::kLocating || agent->lag_bytes() > 0 ||
-        !agent->missing().ok() || agent->begins_beyond()) {
+    const consumer::ShardStatus status = consumer.shard_status(shard);
+    if (!status.trouble.ok()) continue;
+    if (status.state == consumer::ShardState::kLocating || status.lag_bytes > 0 ||
+        !status.missing.ok() || status.begins_beyond) {
       return true;
     }
   }
@@ -81,25 +81,27 @@ bool Busy(const consumer::Consumer& consumer) {
 std::string Unreadable(const consumer::Consumer& consumer, const consumer::StartPoint& start) {
   std::string text;
   for (int32_t shard : consumer.shards()) {
-    const consumer::ConsumerAgent* agent = consumer.agent(shard);
-    if (agent == nullptr) continue;
+    const consumer::ShardStatus status = consumer.shard_status(shard);
+    const auto position = consumer.position(shard);
     std::string what;
-    if (!agent->trouble().ok()) {
-      what = std::to_string(agent->lag_bytes()) +
-             " bytes more are there and can't be read: " + agent->trouble().message();
-    } else if (const auto end = agent->begins_beyond()) {
-      what = "it is to begin at message " + std::to_string(agent->position()->number) +
-             ", which is not in this cell: it has " + std::to_string(*end) + " so far";
-    } else if (start.kind == consumer::StartPoint::Kind::kNumber && !agent->position() &&
-               agent->state() == consumer::AgentState::kWaiting) {
+    if (!status.trouble.ok()) {
+      what = std::to_string(status.lag_bytes) +
+             " bytes more are there and can't be read: " + status.trouble.message();
+    } else if (status.begins_beyond) {
+      what = "it is to begin at message " + std::to_string(position->number) +
+             ", which is not in this cell: it has " + std::to_string(*status.begins_beyond) +
+             " so far";
+    } else if (start.kind == consumer::StartPoint::Kind::kNumber && !position &&
+               status.state == consumer::ShardState::kWaiting) {
       what = "it is to begin at message " + std::to_string(start.number) +
              ", which is not in this cell so far";
-    } else if (const Status missing = agent->missing(); !missing.ok()) {
-      what = "more was written: " + missing.message();
+    } else if (!status.missing.ok()) {
+      what = "more was written: " + status.missing.message();
     } else {
       continue;
     }
-    text += (text.empty() ? "" : "; ") + agent->shard().ToString() + ": " + what;
+    text += (text.empty() ? "" : "; ") + stream::ShardId{consumer.stream(), shard}.ToString() +
+            ": " + what;
   }
   return text;
 }
@@ -190,14 +192,14 @@ bool AllEnded(const consumer::Consumer& consumer, const Ends& ends,
   const auto& shards = consumer.shards();
   return std::all_of(shards.begin(), shards.end(), [&](int32_t shard) {
     if (ended.contains(shard)) return true;
-    const consumer::ConsumerAgent& agent = *consumer.agent(shard);
+    const consumer::ShardStatus status = consumer.shard_status(shard);
     const consumer::EndPoint& end = ends.Of(shard);
-    const auto position = agent.position();
+    const auto position = consumer.position(shard);
     // A shard that has no files has no messages.
-    if (!position && agent.state() != consumer::AgentState::kWaiting) return false;
+    if (!position && status.state != consumer::ShardState::kWaiting) return false;
     const int64_t next = position ? position->number : 0;
     if (end.kind != consumer::EndPoint::Kind::kTime) return end.IsReached(next, WallTime());
-    return !agent.ready() && agent.lag_bytes() == 0 && end.IsReached(next, agent.as_of());
+    return !status.ready && status.lag_bytes == 0 && end.IsReached(next, status.as_of);
   });
 }
 

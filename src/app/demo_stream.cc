@@ -90,7 +90,7 @@ void Watch(Watcher& w, const Input& input, const DemoPace& pace, Arrivals& arriv
     }
     w.messages = static_cast<int64_t>(next);
     w.counters = (*consumer)->counters();
-    w.state = consumer::AgentStateName((*consumer)->agent(0)->state());
+    w.state = consumer::ShardStateName((*consumer)->shard_status(0).state);
   }
   // Nothing may come after the last message.
   Result<std::span<const consumer::Message>> extra = std::span<const consumer::Message>();

@@ -54,7 +54,7 @@ struct Watcher {
   Histogram delay, hop;          // of all messages
   Histogram recent, recent_hop;  // since the display last looked
   int64_t messages = 0, bytes = 0;
-  consumer::AgentCounters counters;
+  consumer::Counters counters;
   std::string state = "opening";
   std::string error;
   bool done = false;

@@ -122,7 +122,7 @@ struct Seen {
   std::mutex mutex;  // of window
   Histogram window;  // delays since the last line about a window
   std::atomic<bool> ended = false;
-  consumer::AgentCounters counters;
+  consumer::Counters counters;
   int64_t remote_bytes = 0;
   Status error;
 };
@@ -232,7 +232,7 @@ int LoadConsume(LoadOptions& options) {
   const double cpu = CpuSecondsOfProcess() - cpu_before;
 
   LoadTotal total;
-  consumer::AgentCounters counters;
+  consumer::Counters counters;
   int64_t remote_bytes = 0;
   Status error;
   for (Seen& s : seen) {

@@ -29,16 +29,6 @@ bool IsRegularFile() {
   return fstat(STDOUT_FILENO, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-stream::Position PlaceOf(const consumer::Consumer& consumer, const consumer::Message& message,
-                         bool behind) {
-  const stream::ShardId& shard = consumer.agent(message.shard)->shard();
-  const auto size = behind ? static_cast<int64_t>(message.payload.size()) : 0;
-  return {.incarnation = shard.stream.incarnation,
-          .shard = message.shard,
-          .number = message.number + (behind ? 1 : 0),
-          .byte = message.byte + size};
-}
-
 }  // namespace
 
 MessageOutput::MessageOutput(stream::Framing framing, std::optional<MessageFormat> format,
@@ -50,21 +40,20 @@ MessageOutput::MessageOutput(stream::Framing framing, std::optional<MessageForma
       positions_(PipeBytesMax()) {}
 
 void MessageOutput::OnTaken(const consumer::Consumer& consumer, const consumer::Message& message) {
-  positions_.OnTaken(PlaceOf(consumer, message, false));
+  positions_.OnTaken(consumer.PositionOf(message));
 }
 
 Status MessageOutput::Add(const consumer::Consumer& consumer, const consumer::Message& message) {
   const size_t before = out_.size();
-  const Status added = format_
-                           ? format_->AppendTo(consumer.agent(message.shard)->shard().stream.name,
-                                               message, PlaceOf(consumer, message, false), out_)
-                           : stream::AppendFrame(framing_, message.payload, out_);
+  const Status added = format_ ? format_->AppendTo(consumer.stream().name, message,
+                                                   consumer.PositionOf(message), out_)
+                               : stream::AppendFrame(framing_, message.payload, out_);
   if (!added.ok()) {
     out_.resize(before);
     return added.WithContext("message " + std::to_string(message.number) + " of shard " +
                              std::to_string(message.shard));
   }
-  positions_.OnFrame(PlaceOf(consumer, message, true), static_cast<int64_t>(out_.size() - before));
+  positions_.OnFrame(consumer.PositionBehind(message), static_cast<int64_t>(out_.size() - before));
   return OkStatus();
 }
 

@@ -12,10 +12,9 @@ Result<std::map<int32_t, int64_t>> EndsNow(consumer::Options options) {
   while (ends.size() < consumer->shards().size() && !Interrupted()) {
     TAILCAST_RETURN_IF_ERROR(consumer->Poll(Duration::Millis(10)).status());
     for (int32_t shard : consumer->shards()) {
-      const consumer::ConsumerAgent& agent = *consumer->agent(shard);
-      if (agent.state() == consumer::AgentState::kLocating) continue;
+      if (consumer->shard_status(shard).state == consumer::ShardState::kLocating) continue;
       // What came since it was located counts as well. Of one without files there is nothing.
-      const auto position = agent.position();
+      const auto position = consumer->position(shard);
       ends.try_emplace(shard, position ? position->number : 0);
     }
   }

@@ -61,7 +61,7 @@ struct Head {
 
 json ToJson(const Head& head) {
   const consumer::ConsumerAgent& agent = *head.now;
-  json s = {{"shard", head.shard}, {"state", std::string(consumer::AgentStateName(agent.state()))}};
+  json s = {{"shard", head.shard}, {"state", std::string(consumer::ShardStateName(agent.state()))}};
   if (const auto position = agent.position()) {
     s["messages"] = position->number;
     s["bytes"] = position->byte;
@@ -146,7 +146,7 @@ json CellLook::Heads(const cell::CellView& view) {
         [&] {
           return std::none_of(heads.begin(), heads.end(), [&](const Head& head) {
             const auto& agent = head.*which;
-            return agent != nullptr && agent->state() == consumer::AgentState::kLocating;
+            return agent != nullptr && agent->state() == consumer::ShardState::kLocating;
           });
         },
         end);

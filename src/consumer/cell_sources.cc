@@ -30,10 +30,10 @@ SourceLengths CellSources::CellSource::lengths(Part part) const {
   return with_cache_ ? cell_.lengths_.cache(part) : cell_.lengths_.primary(part);
 }
 
-int64_t AgentCounters::*CellSources::CellSource::fallback() const {
-  if (with_cache_) return &AgentCounters::fallback_missing_chunk;
-  return cell_.lengths_.metadata_known() ? &AgentCounters::fallback_delayed
-                                         : &AgentCounters::fallback_no_metadata;
+int64_t Counters::*CellSources::CellSource::fallback() const {
+  if (with_cache_) return &Counters::fallback_missing_chunk;
+  return cell_.lengths_.metadata_known() ? &Counters::fallback_delayed
+                                         : &Counters::fallback_no_metadata;
 }
 
 std::optional<stream::RangeResult> CellSources::CellSource::Read(

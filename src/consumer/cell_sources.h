@@ -45,7 +45,7 @@ class CellSources {
       return with_cache_ ? "the cell's cache" : "the cell's primary layer";
     }
     SourceLengths lengths(stream::Part part) const override;
-    int64_t AgentCounters::*fallback() const override;
+    int64_t Counters::*fallback() const override;
     std::optional<stream::RangeResult> Read(stream::Part part, stream::RangeRequest request,
                                             Callback<void(stream::RangeResult)> done) override;
 

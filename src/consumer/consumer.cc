@@ -5,11 +5,21 @@
 #include <utility>
 
 #include "tailcast/base/scope.h"
+#include "tailcast/base/thread_loop.h"
 #include "tailcast/cell/stream_watch.h"
+#include "tailcast/consumer/consumer_agent.h"
+#include "tailcast/consumer/on_ports.h"
 #include "tailcast/session/session.h"
 #include "tailcast/stream/message_ids.h"
 
 namespace tailcast::consumer {
+namespace {
+
+Status NotRead(int32_t shard) {
+  return InvalidArgumentError("this consumer does not read shard " + std::to_string(shard));
+}
+
+}  // namespace
 
 class Consumer::Impl {
  public:
@@ -42,7 +52,7 @@ class Consumer::Impl {
     TAILCAST_RETURN_IF_ERROR(*started);
     TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig config,
                               session_->cell().FindStream(options_.stream));
-    if (config.chunk_size() > 0) options_.agent.chunk_size = config.chunk_size();
+    if (config.chunk_size() > 0) agent_options_.chunk_size = config.chunk_size();
     TAILCAST_RETURN_IF_ERROR(OpenShards(session_->ports(), stream::IdOf(config), config.shards()));
     const auto deleted = [this](const Status& why) {
       for (auto& [number, agent] : shards_) agent->OnDeleted(why);
@@ -89,7 +99,6 @@ class Consumer::Impl {
       if (position.incarnation != stream.incarnation) return NotOf(stream, position);
       if (starts.contains(position.shard)) starts[position.shard] = StartPoint::At(position);
     }
-    agent_options_ = options_.agent;
     if (options_.profile == Profile::kLowLatency) {
       agent_options_.doorbell = true;
       agent_options_.thread_times = ReadThreadTimes;
@@ -169,7 +178,7 @@ class Consumer::Impl {
       for (size_t m = before; m < batch_.size(); ++m) {
         left -= static_cast<int64_t>(batch_[m].payload.size()) + 1;
       }
-      if (agent.state() == AgentState::kFailed && error->ok()) *error = agent.status();
+      if (agent.state() == ShardState::kFailed && error->ok()) *error = agent.status();
       if (++it == shards_.end()) it = shards_.begin();
     }
   }
@@ -186,7 +195,7 @@ class Consumer::Impl {
   std::map<int32_t, std::unique_ptr<ConsumerAgent>> shards_;
   int32_t last_first_ = -1;
   bool ready_ = false;
-  AgentCounters past_;  // of agents that Seek replaced
+  Counters past_;  // of agents that Seek replaced
   std::vector<Message> batch_;
   Scope scope_;
 };
@@ -200,10 +209,10 @@ Result<std::unique_ptr<Consumer>> Consumer::Open(const Options& options) {
   return std::unique_ptr<Consumer>(new Consumer(std::move(impl)));
 }
 
-Result<std::unique_ptr<Consumer>> Consumer::OpenOn(const stream::CellPorts& ports, ThreadLoop* loop,
-                                                   const stream::StreamId& stream, int32_t shards,
-                                                   const Options& options) {
-  auto impl = std::make_unique<Impl>(options);
+Result<std::unique_ptr<Consumer>> OnPorts::Open(const stream::CellPorts& ports, ThreadLoop* loop,
+                                                const stream::StreamId& stream, int32_t shards,
+                                                const Options& options) {
+  auto impl = std::make_unique<Consumer::Impl>(options);
   TAILCAST_RETURN_IF_ERROR(impl->OpenOn(ports, loop, stream, shards));
   return std::unique_ptr<Consumer>(new Consumer(std::move(impl)));
 }
@@ -223,9 +232,7 @@ std::optional<stream::Position> Consumer::position(int32_t shard) const {
 }
 
 Status Consumer::Seek(int32_t shard, const StartPoint& start) {
-  if (!impl_->shards_.contains(shard)) {
-    return InvalidArgumentError("this consumer does not read shard " + std::to_string(shard));
-  }
+  if (!impl_->shards_.contains(shard)) return NotRead(shard);
   impl_->batch_.clear();
   impl_->StartShard(shard, start);
   return OkStatus();
@@ -233,9 +240,37 @@ Status Consumer::Seek(int32_t shard, const StartPoint& start) {
 
 const std::vector<int32_t>& Consumer::shards() const { return impl_->numbers_; }
 
-const ConsumerAgent* Consumer::agent(int32_t shard) const {
+const stream::StreamId& Consumer::stream() const { return impl_->stream_; }
+
+stream::Position Consumer::PositionOf(const Message& message) const {
+  return {.incarnation = impl_->stream_.incarnation,
+          .shard = message.shard,
+          .number = message.number,
+          .byte = message.byte};
+}
+
+stream::Position Consumer::PositionBehind(const Message& message) const {
+  stream::Position position = PositionOf(message);
+  position.number += 1;
+  position.byte += static_cast<int64_t>(message.payload.size());
+  return position;
+}
+
+ShardStatus Consumer::shard_status(int32_t shard) const {
   const auto it = impl_->shards_.find(shard);
-  return it == impl_->shards_.end() ? nullptr : it->second.get();
+  if (it == impl_->shards_.end()) {
+    return {.state = ShardState::kFailed, .error = NotRead(shard)};
+  }
+  const ConsumerAgent& agent = *it->second;
+  return {.state = agent.state(),
+          .error = agent.status(),
+          .first_available = agent.first_available(),
+          .lag_bytes = agent.lag_bytes(),
+          .ready = agent.ready(),
+          .trouble = agent.trouble(),
+          .missing = agent.missing(),
+          .begins_beyond = agent.begins_beyond(),
+          .as_of = agent.as_of()};
 }
 
 int64_t Consumer::remote_bytes_read() const {
@@ -244,8 +279,8 @@ int64_t Consumer::remote_bytes_read() const {
                               ports.metadata_cache->counters().bytes_read);
 }
 
-AgentCounters Consumer::counters() const {
-  AgentCounters sum = impl_->past_;
+Counters Consumer::counters() const {
+  Counters sum = impl_->past_;
   for (const auto& [number, agent] : impl_->shards_) sum += agent->counters();
   return sum;
 }

@@ -29,11 +29,13 @@
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/status.h"
-#include "tailcast/base/thread_loop.h"
 #include "tailcast/base/time.h"
-#include "tailcast/consumer/consumer_agent.h"
+#include "tailcast/consumer/counters.h"
+#include "tailcast/consumer/message.h"
+#include "tailcast/consumer/shard_status.h"
+#include "tailcast/consumer/start_point.h"
 #include "tailcast/stream/names.h"
-#include "tailcast/stream/ports.h"
+#include "tailcast/stream/position.h"
 
 namespace tailcast::consumer {
 
@@ -60,8 +62,6 @@ struct Options {
   // About how much payload one Poll gives.
   int64_t batch_bytes_max = 1 << 20;
   Duration open_timeout = Duration::Seconds(30);
-  // Everything else; `poll`, `doorbell` and the rate are set from the above.
-  AgentOptions agent;
 };
 
 class Consumer {
@@ -70,17 +70,13 @@ class Consumer {
   //   InvalidArgument  a shard that the stream has not, a position of another stream
   //   Unavailable      the cell does not answer at this address
   static Result<std::unique_ptr<Consumer>> Open(const Options& options);
-  // For tests and embedders: over ports of the caller. `loop` is the ports' loop; Poll turns it.
-  static Result<std::unique_ptr<Consumer>> OpenOn(const stream::CellPorts& ports, ThreadLoop* loop,
-                                                  const stream::StreamId& stream, int32_t shards,
-                                                  const Options& options);
   ~Consumer();
 
   // Waits until messages are there, at most `timeout`, and gives them; none when the time is up.
   // The messages' bytes are valid until the next call of Poll, Seek or the destructor. An error is
   // of one shard (it names it) and is given again by every later Poll until that shard is sought
   // elsewhere:
-  //   OutOfRange, DataLoss, InvalidArgument, NotFound   as ConsumerAgent::status
+  //   OutOfRange, DataLoss, InvalidArgument, NotFound   as ShardStatus::error
   // Messages that were ready come before the error.
   Result<std::span<const Message>> Poll(Duration timeout);
   // Callback form: gives each batch to `on_batch` until it returns false (Ok) or an error comes. An
@@ -91,18 +87,24 @@ class Consumer {
   // Behind the last message given by Poll. nullopt until the shard's start was located, and for
   // shards that are not consumed.
   std::optional<stream::Position> position(int32_t shard) const;
+  // Where a message that was given begins: a consumer that starts there gets it first. And where
+  // the next one does: save this when the message was dealt with.
+  stream::Position PositionOf(const Message& message) const;
+  stream::Position PositionBehind(const Message& message) const;
   // Goes on elsewhere, also after an error of the shard.
   Status Seek(int32_t shard, const StartPoint& start);
 
+  const stream::StreamId& stream() const;
   const std::vector<int32_t>& shards() const;
-  // Null for a shard that is not consumed. For its state, lag, heartbeat and counters.
-  const ConsumerAgent* agent(int32_t shard) const;
+  // As of the last Poll. Of a shard that is not consumed: kFailed, with InvalidArgument.
+  ShardStatus shard_status(int32_t shard) const;
   // Of all shards.
-  AgentCounters counters() const;
+  Counters counters() const;
   // Bytes that were read of cache servers' memory for this consumer, lengths and look-ups included.
   int64_t remote_bytes_read() const;
 
  private:
+  friend struct OnPorts;
   class Impl;
   explicit Consumer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -26,19 +26,19 @@ std::string_view PartName(Part part) { return part == Part::kData ? "data" : "in
 
 }  // namespace
 
-std::string_view AgentStateName(AgentState state) {
+std::string_view ShardStateName(ShardState state) {
   switch (state) {
-    case AgentState::kLocating:
+    case ShardState::kLocating:
       return "locating";
-    case AgentState::kWaiting:
+    case ShardState::kWaiting:
       return "waiting";
-    case AgentState::kTailing:
+    case ShardState::kTailing:
       return "tailing";
-    case AgentState::kQuiet:
+    case ShardState::kQuiet:
       return "quiet";
-    case AgentState::kStuck:
+    case ShardState::kStuck:
       return "stuck";
-    case AgentState::kFailed:
+    case ShardState::kFailed:
       return "failed";
   }
   return "unknown";
@@ -46,7 +46,7 @@ std::string_view AgentStateName(AgentState state) {
 
 // The file that is being read: what is known of it, and where its bytes come from.
 struct ConsumerAgent::OpenedFile {
-  OpenedFile(const ConsumerAgent& agent, AgentCounters& counters, HeartbeatAge& heartbeats,
+  OpenedFile(const ConsumerAgent& agent, Counters& counters, HeartbeatAge& heartbeats,
              const FilePlace& place)
       : id{agent.shard_, place.stem},
         steps(agent.ports_.steps, id, "consumer", agent.step_name_),
@@ -66,7 +66,7 @@ struct ConsumerAgent::OpenedFile {
   int64_t logged_primary[stream::kParts] = {0, 0};
   std::vector<uint64_t> watches;  // while the doorbell is set: of each of MetadataKeys, or kNoWatch
   // What is counted if the fetch under way, of each part, is answered by the primary layer.
-  int64_t AgentCounters::*fallback[stream::kParts] = {};
+  int64_t Counters::*fallback[stream::kParts] = {};
 
  private:
   Scope scope_;
@@ -362,7 +362,7 @@ bool ConsumerAgent::Fetch(Part part) {
   if (file.steps.on()) LogLengths(part);
   Source& source = *file.sources[fetch->source];
   file.fallback[static_cast<int>(part)] =
-      fetch->distrusted ? &AgentCounters::fallback_corrupt : source.fallback();
+      fetch->distrusted ? &Counters::fallback_corrupt : source.fallback();
   const auto result = source.Read(part, std::move(fetch->request),
                                   file.scope().Bind([this, part](const stream::RangeResult& late) {
                                     OnFetched(part, late);
@@ -453,24 +453,24 @@ std::optional<int64_t> ConsumerAgent::begins_beyond() const {
 
 WallTime ConsumerAgent::as_of() const { return file_ ? file_->lengths.as_of() : WallTime(); }
 
-AgentState ConsumerAgent::state() const {
+ShardState ConsumerAgent::state() const {
   switch (phase_) {
     case Phase::kNew:
-      return AgentState::kLocating;
+      return ShardState::kLocating;
     case Phase::kLocating:
-      return search_->waiting() ? AgentState::kWaiting : AgentState::kLocating;
+      return search_->waiting() ? ShardState::kWaiting : ShardState::kLocating;
     case Phase::kFailed:
-      return AgentState::kFailed;
+      return ShardState::kFailed;
     case Phase::kTailing:
       break;
   }
-  if (lag_bytes() > 0) return AgentState::kTailing;
-  if (file_->lengths.waiting_for_next()) return AgentState::kWaiting;
-  return file_->lengths.Stuck(ports_.loop->Now()) ? AgentState::kStuck : AgentState::kQuiet;
+  if (lag_bytes() > 0) return ShardState::kTailing;
+  if (file_->lengths.waiting_for_next()) return ShardState::kWaiting;
+  return file_->lengths.Stuck(ports_.loop->Now()) ? ShardState::kStuck : ShardState::kQuiet;
 }
 
 std::string ConsumerAgent::DebugString() const {
-  std::string text = shard_.ToString() + " " + std::string(AgentStateName(state()));
+  std::string text = shard_.ToString() + " " + std::string(ShardStateName(state()));
   if (!file_) return text;
   text += " file " + std::to_string(file_->id.stem.seq);
   for (Part part : {Part::kData, Part::kIndex}) {

@@ -36,8 +36,10 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/consumer/agent_options.h"
+#include "tailcast/consumer/counters.h"
 #include "tailcast/consumer/file_place.h"
 #include "tailcast/consumer/lengths_core.h"
+#include "tailcast/consumer/shard_status.h"
 #include "tailcast/consumer/start_point.h"
 #include "tailcast/consumer/tail_core.h"
 #include "tailcast/storage/store.h"
@@ -49,16 +51,6 @@
 namespace tailcast::consumer {
 
 class StartSearch;
-
-enum class AgentState : uint8_t {
-  kLocating,  // finding the start point
-  kWaiting,   // the start point, or the next file, is not here yet
-  kTailing,   // messages flow
-  kQuiet,     // nothing new, and the heartbeat says that this is all there is
-  kStuck,     // nothing new, and no heartbeat: the path from the producer is cut
-  kFailed,    // see status()
-};
-std::string_view AgentStateName(AgentState state);
 
 class ConsumerAgent {
  public:
@@ -81,38 +73,23 @@ class ConsumerAgent {
   void Release();
   bool ready() const;
 
-  AgentState state() const;
-  // kFailed:
-  //   OutOfRange       the start position lies before what the cell keeps: the message says where
-  //                    that begins, as does first_available()
-  //   DataLoss         bytes contradict their check sums, those of the last source too: names file,
-  //                    part, position, and the sources that were asked again
-  //   InvalidArgument  a position of another stream or shard, or one that is no message's beginning
-  //   NotFound         the stream was deleted
+  ShardState state() const;
+  // kFailed: as ShardStatus::error.
   const Status& status() const { return status_; }
   std::optional<stream::Position> first_available() const { return first_available_; }
 
   // Behind the last message that Take gave (before the first: where it begins). nullopt until
   // located.
   std::optional<stream::Position> position() const;
-  // Data bytes of the current file that are known to exist and were not given yet: the lag, as far
-  // as this cell knows.
+  // As the members of ShardStatus.
   int64_t lag_bytes() const;
-  // Why bytes that are said to be there could not be read at the last try; Ok when they could. Not
-  // an end: it is tried again for as long as it takes, and a copy that is on its way heals it.
   const Status& trouble() const { return tail_.trouble(); }
-  // What the cell knows to have been written and does not have, now: Unavailable says what. Ok:
-  // nothing is missed. Not an end either: it may be on its way.
   Status missing() const;
-  // How many messages the shard has here, if it begins behind them all: the cell is behind the one
-  // that the position is from, or it is no position of this stream.
   std::optional<int64_t> begins_beyond() const;
-  // Heartbeat of the current file: the producer's side was alive and had published everything then.
-  // 0: not known.
   WallTime as_of() const;
   // File, lengths and what it waits for, in one line for people.
   std::string DebugString() const;
-  const AgentCounters& counters() const { return counters_; }
+  const Counters& counters() const { return counters_; }
   const stream::ShardId& shard() const { return shard_; }
 
  private:
@@ -160,7 +137,7 @@ class ConsumerAgent {
   const stream::KeyMaker keys_;
   const std::string step_name_;  // in the log of steps
 
-  AgentCounters counters_;
+  Counters counters_;
   Phase phase_ = Phase::kNew;
   Status status_;
   std::optional<stream::Position> first_available_;

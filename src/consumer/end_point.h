@@ -8,7 +8,7 @@
 
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
-#include "tailcast/consumer/tail_core.h"
+#include "tailcast/consumer/message.h"
 #include "tailcast/stream/position.h"
 
 namespace tailcast::consumer {

@@ -18,9 +18,8 @@ int Index(Part part) { return static_cast<int>(part); }
 
 }  // namespace
 
-LengthsCore::LengthsCore(const AgentOptions& options, AgentCounters& counters,
-                         HeartbeatAge& heartbeats, const Stem& stem, const PairMetadata& known,
-                         MonotonicTime now)
+LengthsCore::LengthsCore(const AgentOptions& options, Counters& counters, HeartbeatAge& heartbeats,
+                         const Stem& stem, const PairMetadata& known, MonotonicTime now)
     : options_(options),
       counters_(counters),
       heartbeats_(heartbeats),

@@ -36,6 +36,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/consumer/agent_options.h"
+#include "tailcast/consumer/counters.h"
 #include "tailcast/consumer/delayed_read_core.h"
 #include "tailcast/consumer/heartbeat_age.h"
 #include "tailcast/consumer/source.h"
@@ -64,7 +65,7 @@ class LengthsCore {
 
   // `known` is what is known of the pair already. `heartbeats` are the shard's, of files before
   // this one as well. The references outlive this.
-  LengthsCore(const AgentOptions& options, AgentCounters& counters, HeartbeatAge& heartbeats,
+  LengthsCore(const AgentOptions& options, Counters& counters, HeartbeatAge& heartbeats,
               const stream::Stem& stem, const stream::PairMetadata& known, MonotonicTime now);
 
   // --- What came in
@@ -143,7 +144,7 @@ class LengthsCore {
   void AllowPrimary(MonotonicTime now);
 
   const AgentOptions& options_;
-  AgentCounters& counters_;
+  Counters& counters_;
   HeartbeatAge& heartbeats_;
   const stream::Stem stem_;
   int64_t chunk_size_;

@@ -57,7 +57,7 @@ class LengthsTest : public ::testing::Test {
 
   const Stem stem_{4, 1000, 100, 10};
   AgentOptions options_;
-  AgentCounters counters_;
+  Counters counters_;
   HeartbeatAge heartbeats_;
   std::optional<LengthsCore> core_;
 };

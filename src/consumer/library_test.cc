@@ -10,8 +10,8 @@
 
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cache/memory_cache.h"
-#include "tailcast/consumer/consumer.h"
-#include "tailcast/producer/producer.h"
+#include "tailcast/consumer/on_ports.h"
+#include "tailcast/producer/on_ports.h"
 #include "tailcast/storage/posix_store.h"
 
 namespace tailcast {
@@ -80,7 +80,7 @@ class LibraryTest : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
   void OpenProducer(int32_t shards = 1) {
-    auto opened = Producer::OpenOn(ports_->ports, stream_, shards, 4096, options_);
+    auto opened = producer::OnPorts::Open(ports_->ports, stream_, shards, 4096, options_);
     ASSERT_TRUE(opened.ok()) << opened.status();
     producer_ = std::move(*opened);
   }
@@ -95,7 +95,7 @@ class LibraryTest : public ::testing::Test {
     reader->ports = std::make_unique<Ports>(&reader->loop, folder_, &data_, &metadata_);
     options.profile = consumer::Profile::kLowLatency;
     auto opened =
-        consumer::Consumer::OpenOn(reader->ports->ports, &reader->loop, stream_, shards, options);
+        consumer::OnPorts::Open(reader->ports->ports, &reader->loop, stream_, shards, options);
     EXPECT_TRUE(opened.ok()) << opened.status();
     if (opened.ok()) reader->consumer = std::move(*opened);
     return reader;
@@ -189,7 +189,7 @@ TEST_F(LibraryTest, CallsThatACloseOvertakesFindTheirLoop) {
   HoldingLoop loop(*thread_->loop(), 3);
   stream::CellPorts ports = ports_->ports;
   ports.loop = &loop;
-  auto opened = Producer::OpenOn(ports, stream_, 1, 4096, options_);
+  auto opened = producer::OnPorts::Open(ports, stream_, 1, 4096, options_);
   ASSERT_TRUE(opened.ok()) << opened.status();
   producer_ = std::move(*opened);
   std::vector<AckOutcome> outcomes;
@@ -238,7 +238,7 @@ TEST_F(LibraryTest, WrongArgumentsAreNamed) {
   EXPECT_THAT(producer_->Publish(std::string(101, 'x')).error.message(), HasSubstr("limit of 100"));
   EXPECT_THAT(producer_->Publish("x", 7).error.message(), HasSubstr("no shard 7"));
   options_.shards = {3};
-  EXPECT_THAT(Producer::OpenOn(ports_->ports, stream_, 2, 4096, options_).status().message(),
+  EXPECT_THAT(producer::OnPorts::Open(ports_->ports, stream_, 2, 4096, options_).status().message(),
               HasSubstr("has shards 0 to 1; there is no shard 3"));
   EXPECT_TRUE(IsInvalidArgument(Producer::Open({}).status()));
   EXPECT_TRUE(IsInvalidArgument(consumer::Consumer::Open({}).status()));
@@ -247,11 +247,11 @@ TEST_F(LibraryTest, WrongArgumentsAreNamed) {
 TEST_F(LibraryTest, ASecondProducerIsRefusedAndATakeoverStopsTheFirst) {
   OpenProducer();
   ASSERT_EQ(producer_->Publish("one").outcome, AckOutcome::kDurable);
-  auto second = Producer::OpenOn(ports_->ports, stream_, 1, 4096, options_);
+  auto second = producer::OnPorts::Open(ports_->ports, stream_, 1, 4096, options_);
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(second.status().message(), HasSubstr("--takeover"));
   options_.takeover = true;
-  second = Producer::OpenOn(ports_->ports, stream_, 1, 4096, options_);
+  second = producer::OnPorts::Open(ports_->ports, stream_, 1, 4096, options_);
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ((*second)->Publish("two").outcome, AckOutcome::kDurable);
   EXPECT_EQ(producer_->Publish("lost").outcome, AckOutcome::kFailed);

@@ -16,7 +16,7 @@
 #include <string_view>
 
 #include "tailcast/base/callback.h"
-#include "tailcast/consumer/agent_options.h"
+#include "tailcast/consumer/counters.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/stream/range_reader.h"
 
@@ -41,7 +41,7 @@ class Source {
   virtual std::string_view name() const = 0;
   virtual SourceLengths lengths(stream::Part part) const = 0;
   // What a fetch from here is counted as if the primary layer answers any of it.
-  virtual int64_t AgentCounters::*fallback() const = 0;
+  virtual int64_t Counters::*fallback() const = 0;
   // Reads as stream::RangeReader::Read does: the answer at once, or nullopt and the answer by
   // `done` on a later turn. The request's two limits are bounds, which the source lowers to what
   // it knows to be there. Fewer bytes than asked for are a result. `done` is dropped when the

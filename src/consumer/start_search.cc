@@ -25,9 +25,8 @@ Overloaded(F...) -> Overloaded<F...>;
 }  // namespace
 
 StartSearch::StartSearch(const stream::CellPorts& ports, const stream::ShardId& shard,
-                         const StartPoint& start, const AgentOptions& options,
-                         AgentCounters& counters, Timer& timer,
-                         UniqueFunction<void(Result<FilePlace>)> done)
+                         const StartPoint& start, const AgentOptions& options, Counters& counters,
+                         Timer& timer, UniqueFunction<void(Result<FilePlace>)> done)
     : ports_(ports),
       shard_(shard),
       options_(options),

@@ -11,6 +11,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/consumer/agent_options.h"
+#include "tailcast/consumer/counters.h"
 #include "tailcast/consumer/file_place.h"
 #include "tailcast/consumer/start_search_core.h"
 #include "tailcast/stream/ports.h"
@@ -24,7 +25,7 @@ class StartSearch {
   // gets the place, or as an error why there is none (ConsumerAgent::status); it may run inside
   // Begin, and inside a callback of a port: retire the search.
   StartSearch(const stream::CellPorts& ports, const stream::ShardId& shard, const StartPoint& start,
-              const AgentOptions& options, AgentCounters& counters, Timer& timer,
+              const AgentOptions& options, Counters& counters, Timer& timer,
               UniqueFunction<void(Result<FilePlace>)> done);
   StartSearch(const StartSearch&) = delete;
   StartSearch& operator=(const StartSearch&) = delete;
@@ -50,7 +51,7 @@ class StartSearch {
   const stream::CellPorts ports_;
   const stream::ShardId shard_;
   const AgentOptions& options_;
-  AgentCounters& counters_;
+  Counters& counters_;
   Timer& timer_;
   UniqueFunction<void(Result<FilePlace>)> done_;
   StartSearchCore core_;

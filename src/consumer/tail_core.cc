@@ -32,7 +32,7 @@ std::string_view PartName(Part part) { return part == Part::kData ? "data" : "in
 
 }  // namespace
 
-TailCore::TailCore(const AgentOptions& options, AgentCounters& counters, stream::ShardId shard)
+TailCore::TailCore(const AgentOptions& options, Counters& counters, stream::ShardId shard)
     : options_(options),
       counters_(counters),
       shard_(std::move(shard)),

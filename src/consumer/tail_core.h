@@ -37,7 +37,9 @@
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/consumer/agent_options.h"
+#include "tailcast/consumer/counters.h"
 #include "tailcast/consumer/file_place.h"
+#include "tailcast/consumer/message.h"
 #include "tailcast/consumer/rate_limiter.h"
 #include "tailcast/consumer/source.h"
 #include "tailcast/consumer/tail_buffer.h"
@@ -47,14 +49,6 @@
 #include "tailcast/stream/shard_listing.h"
 
 namespace tailcast::consumer {
-
-struct Message {
-  std::string_view payload;
-  int64_t number = 0;   // of the message in its shard, from 0
-  int64_t byte = 0;     // data bytes of the shard before it
-  int64_t time_us = 0;  // producer's wall time
-  int32_t shard = 0;
-};
 
 class TailCore {
  public:
@@ -68,7 +62,7 @@ class TailCore {
   };
 
   // `options` and `counters` outlive this.
-  TailCore(const AgentOptions& options, AgentCounters& counters, stream::ShardId shard);
+  TailCore(const AgentOptions& options, Counters& counters, stream::ShardId shard);
 
   // Goes on at a place of a file that is read from these sources, at most kSourcesMax, named as
   // Source::name does. Views that the user holds stay valid; no fetch is under way any more.
@@ -147,7 +141,7 @@ class TailCore {
   void Fail(Status status);
 
   const AgentOptions& options_;
-  AgentCounters& counters_;
+  Counters& counters_;
   const stream::ShardId shard_;
   RateLimiter rate_;
   PartState parts_[stream::kParts];

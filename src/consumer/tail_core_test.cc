@@ -110,7 +110,7 @@ class TailTest : public ::testing::Test {
   const stream::ShardId shard_{{"s", stream::StreamIncarnation{7}}, 3};
   const stream::Stem stem_{2, 1000, 500, 50};
   AgentOptions options_;
-  AgentCounters counters_;
+  Counters counters_;
   std::string bytes_[stream::kParts];
   std::vector<Source> sources_;
   std::optional<TailCore> tail_;

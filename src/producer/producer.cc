@@ -11,16 +11,17 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
-#include "tailcast/base/hash.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cell/stream_watch.h"
 #include "tailcast/producer/intake.h"
 #include "tailcast/producer/notify.h"
+#include "tailcast/producer/on_ports.h"
 #include "tailcast/producer/producer_agent.h"
 #include "tailcast/session/session.h"
 #include "tailcast/stream/message_ids.h"
+#include "tailcast/stream/shard_of_key.h"
 
 namespace tailcast::producer {
 namespace {
@@ -411,10 +412,10 @@ Result<std::unique_ptr<Producer>> Producer::Open(const Options& options) {
   return std::unique_ptr<Producer>(new Producer(std::move(impl)));
 }
 
-Result<std::unique_ptr<Producer>> Producer::OpenOn(const stream::CellPorts& ports,
-                                                   const stream::StreamId& stream, int32_t shards,
-                                                   int64_t chunk_size, const Options& options) {
-  auto impl = std::make_unique<Impl>(options);
+Result<std::unique_ptr<Producer>> OnPorts::Open(const stream::CellPorts& ports,
+                                                const stream::StreamId& stream, int32_t shards,
+                                                int64_t chunk_size, const Options& options) {
+  auto impl = std::make_unique<Producer::Impl>(options);
   TAILCAST_RETURN_IF_ERROR(impl->OpenOn(ports, stream, shards, chunk_size));
   return std::unique_ptr<Producer>(new Producer(std::move(impl)));
 }
@@ -451,7 +452,7 @@ Status Producer::Append(std::string_view bytes, AckCallback ack, int32_t shard) 
 }
 
 int32_t Producer::ShardOf(std::string_view key) const {
-  return static_cast<int32_t>(Hash128(key).lo % static_cast<uint64_t>(impl_->shard_count()));
+  return stream::ShardOfKey(key, impl_->shard_count());
 }
 
 Status Producer::Flush(Duration timeout) { return impl_->Flush(timeout); }

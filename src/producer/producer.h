@@ -27,8 +27,6 @@
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/producer/ack.h"
-#include "tailcast/stream/names.h"
-#include "tailcast/stream/ports.h"
 
 namespace tailcast::producer {
 
@@ -88,11 +86,6 @@ class Producer {
   //   PermissionDenied    the cell's folder can't be written
   //   FailedPrecondition  a shard has a live producer: the message says for how long and what to do
   static Result<std::unique_ptr<Producer>> Open(const Options& options);
-  // For tests and embedders: over ports of the caller, whose loop runs on a thread of its own that
-  // outlives the producer. `options.cell` is not used.
-  static Result<std::unique_ptr<Producer>> OpenOn(const stream::CellPorts& ports,
-                                                  const stream::StreamId& stream, int32_t shards,
-                                                  int64_t chunk_size, const Options& options);
   // Close(0) if that was not done.
   ~Producer();
 
@@ -108,7 +101,8 @@ class Producer {
   Status Publish(std::string_view key, std::string_view payload, AckCallback ack);
   // As above, but ResourceExhausted instead of waiting.
   Status TryPublish(std::string_view payload, AckCallback ack, int32_t shard = 0);
-  // The shard of a key: the same one for ever, as long as the stream has as many shards.
+  // The shard of a key: the same one for ever, as long as the stream has as many shards
+  // (stream/shard_of_key.h).
   int32_t ShardOf(std::string_view key) const;
   // Raw bytes without message boundaries.
   Status Append(std::string_view bytes, AckCallback ack, int32_t shard = 0);
@@ -127,6 +121,7 @@ class Producer {
   Stats stats() const;
 
  private:
+  friend struct OnPorts;
   class Impl;
   explicit Producer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

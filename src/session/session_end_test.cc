@@ -22,6 +22,7 @@
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cache/server.h"
 #include "tailcast/consumer/consumer.h"
+#include "tailcast/consumer/consumer_agent.h"
 #include "tailcast/fabric/connect.h"
 #include "tailcast/producer/notify.h"
 #include "tailcast/producer/producer.h"

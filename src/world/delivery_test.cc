@@ -147,7 +147,7 @@ TEST(Delivery, AWipedMetadataCacheIsFilledAgainByTheNextHeartbeat) {
   PublishMany(w, p, 50);
   EXPECT_DELIVERED(w, c, 100);
   w.time.RunFor(Duration::Seconds(3));
-  EXPECT_EQ(c.agent()->state(), AgentState::kQuiet);
+  EXPECT_EQ(c.agent()->state(), ShardState::kQuiet);
 }
 
 TEST(Delivery, ALateCacheIsReadAroundAfterTheTolerableDelay) {  // Algorithm 1, end to end
@@ -379,11 +379,11 @@ TEST(ConsumerState, AQuietProducerIsNotAStuckPath) {
   auto& c = w.StartConsumer(w.ConsumerOptions());
   PublishMany(w, p, 10);
   w.time.RunFor(Duration::Seconds(60));
-  EXPECT_EQ(c.agent()->state(), AgentState::kQuiet);
+  EXPECT_EQ(c.agent()->state(), ShardState::kQuiet);
   EXPECT_LT((c.process->loop->WallNow() - c.agent()->as_of()).millis(), 3000);
   w.Kill(p);
   w.time.RunFor(Duration::Seconds(60));
-  EXPECT_EQ(c.agent()->state(), AgentState::kStuck);
+  EXPECT_EQ(c.agent()->state(), ShardState::kStuck);
 }
 
 TEST(ConsumerState, AnIdlePairCostsLittle) {

@@ -12,7 +12,7 @@
 
 namespace tailcast::world {
 
-using consumer::AgentState;
+using consumer::ShardState;
 using consumer::StartPoint;
 using producer::ProducerAgent;
 using stream::Part;

@@ -52,7 +52,7 @@ std::string Oracles::CheckConsumer(Workload::Consumer& consumer) {
     return "lengths are hints: " + consumer.name + " stands at byte " +
            std::to_string(consumer.next_byte) + ", and " + std::to_string(durable) + " are durable";
   }
-  const consumer::AgentCounters& n = consumer.agent()->counters();
+  const consumer::Counters& n = consumer.agent()->counters();
   if (n.primary_bytes > 0 &&
       n.fallback_missing_chunk + n.fallback_delayed + n.fallback_no_metadata + n.fallback_corrupt ==
           0) {

@@ -69,7 +69,7 @@ TEST(StartPoint, PositionsThatAreNoneAreRefused) {
         stream::Position{stream::StreamIncarnation{77}, 0, 0, 5},
         stream::Position{stream::StreamIncarnation{77}, 0, 99, 0}}) {
     auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(bad));
-    EXPECT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == AgentState::kFailed; }, kLong))
+    EXPECT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == ShardState::kFailed; }, kLong))
         << bad.ToString();
     EXPECT_TRUE(IsInvalidArgument(c.agent()->status())) << c.agent()->status();
     EXPECT_EQ(c.got.size(), 0u);
@@ -134,7 +134,7 @@ TEST(StartPoint, BelowTheFloorIsAnErrorWithTheFirstAvailablePosition) {
       scope.Bind([&](Result<std::unique_ptr<storage::AppendFile>> file) { done = file.ok(); }));
   ASSERT_TRUE(w.time.RunUntil([&] { return done; }, kLong));
   auto& old = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(w.published.at({0, 3}).position));
-  ASSERT_TRUE(w.time.RunUntil([&] { return old.agent()->state() == AgentState::kFailed; }, kLong));
+  ASSERT_TRUE(w.time.RunUntil([&] { return old.agent()->state() == ShardState::kFailed; }, kLong));
   EXPECT_TRUE(IsOutOfRange(old.agent()->status())) << old.agent()->status();
   ASSERT_TRUE(old.agent()->first_available().has_value());
   EXPECT_THAT(old.agent()->status().message(),
@@ -250,7 +250,7 @@ TEST_F(HandMade, BeginningWaitsForTheFirstFile) {
   auto& c = w.StartConsumer(w.ConsumerOptions());
   w.time.RunFor(Duration::Seconds(10));
   EXPECT_EQ(c.got.size(), 0u);
-  EXPECT_EQ(c.agent()->state(), AgentState::kWaiting);
+  EXPECT_EQ(c.agent()->state(), ShardState::kWaiting);
   data = index = "";
   AddMessage("one", data, index);
   Write({1, 1000, 0, 0}, Part::kData, data);
@@ -271,7 +271,7 @@ TEST_F(HandMade, PayloadBeyondTheLastRecordIsNotDelivered) {
   EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 2; }, kLong));
   w.time.RunFor(Duration::Seconds(10));
   EXPECT_EQ(c.got, (std::vector<std::string>{"one", "two"}));
-  EXPECT_NE(c.agent()->state(), AgentState::kFailed);
+  EXPECT_NE(c.agent()->state(), ShardState::kFailed);
 }
 
 TEST_F(HandMade, ABrokenPayloadStopsWithItsPlace) {
@@ -281,7 +281,7 @@ TEST_F(HandMade, ABrokenPayloadStopsWithItsPlace) {
   Write({1, 1000, 0, 0}, Part::kData, data);
   Write({1, 1000, 0, 0}, Part::kIndex, index);
   auto& c = w.StartConsumer(w.ConsumerOptions());
-  ASSERT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == AgentState::kFailed; }, kLong));
+  ASSERT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == ShardState::kFailed; }, kLong));
   EXPECT_TRUE(IsDataLoss(c.agent()->status()));
   EXPECT_THAT(c.agent()->status().message(), HasSubstr("payload fails its check sum at byte 500"));
   EXPECT_THAT(c.agent()->status().message(), HasSubstr("message 10 of the shard"));
@@ -296,7 +296,7 @@ TEST_F(HandMade, ABrokenIndexRecordStopsWithItsPlace) {
   Write({1, 1000, 0, 0}, Part::kData, data);
   Write({1, 1000, 0, 0}, Part::kIndex, index);
   auto& c = w.StartConsumer(w.ConsumerOptions());
-  ASSERT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == AgentState::kFailed; }, kLong));
+  ASSERT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == ShardState::kFailed; }, kLong));
   EXPECT_TRUE(IsDataLoss(c.agent()->status()));
   EXPECT_THAT(c.agent()->status().message(), HasSubstr("byte 224 of the index file"));
   EXPECT_EQ(c.got.size(), 7u);
@@ -310,7 +310,7 @@ TEST_F(HandMade, ARecordThatLeavesAGapStopsIt) {
   Write({1, 1000, 0, 0}, Part::kData, data);
   Write({1, 1000, 0, 0}, Part::kIndex, index);
   auto& c = w.StartConsumer(w.ConsumerOptions());
-  ASSERT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == AgentState::kFailed; }, kLong));
+  ASSERT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == ShardState::kFailed; }, kLong));
   EXPECT_THAT(c.agent()->status().message(), HasSubstr("does not continue the one before it"));
   EXPECT_EQ(c.got.size(), 1u);
 }
@@ -331,9 +331,9 @@ TEST_F(HandMade, ASealedFileThatIsDeletedWhileItIsReadIsOutOfRangeWithWhereToGoO
   Declare(stream::FloorName(2));
   for (Part part : {Part::kData, Part::kIndex}) Delete(stream::FileName(one, part));
   w.time.RunFor(Duration::Seconds(1));
-  EXPECT_NE(c.agent()->state(), AgentState::kFailed) << "the cache has it still";
+  EXPECT_NE(c.agent()->state(), ShardState::kFailed) << "the cache has it still";
   w.data.EvictAll();
-  EXPECT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == AgentState::kFailed; }, kLong))
+  EXPECT_TRUE(w.time.RunUntil([&] { return c.agent()->state() == ShardState::kFailed; }, kLong))
       << c.agent()->DebugString();
   EXPECT_EQ(c.broken, "");
   EXPECT_LT(static_cast<int64_t>(c.got.size()), two.start_number);

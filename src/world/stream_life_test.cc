@@ -256,8 +256,8 @@ TEST(StreamsOfADeployment, WhoUsesADeletedStreamIsToldWithinTwoSecondsAndTheDisk
   ASSERT_TRUE(streams.Wait(streams.Delete("us", "flights")).ok());
   const auto told = [&] {
     return producer.agent()->state() == producer::ProducerState::kStopped &&
-           reading.agent()->state() == consumer::AgentState::kFailed &&
-           looking.agent()->state() == consumer::AgentState::kFailed;
+           reading.agent()->state() == consumer::ShardState::kFailed &&
+           looking.agent()->state() == consumer::ShardState::kFailed;
   };
   EXPECT_TRUE(streams.RunUntil(told, Duration::Seconds(2)));
   for (const Status& why :

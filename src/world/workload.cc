@@ -216,7 +216,7 @@ void Workload::Keep(Consumer& c, const std::vector<consumer::Message>& messages)
 std::string Workload::Violation(const Consumer& c, size_t from) const {
   if (!acknowledged_twice_.empty()) return acknowledged_twice_;
   if (!c.broken.empty()) return c.broken;
-  if (c.agent() != nullptr && c.agent()->state() == consumer::AgentState::kFailed)
+  if (c.agent() != nullptr && c.agent()->state() == consumer::ShardState::kFailed)
     return c.agent()->status().ToString();
   std::map<int, int64_t> last;
   for (size_t i = from; i < c.got.size(); ++i) {
@@ -265,7 +265,7 @@ std::string Workload::Incomplete(const Consumer& c) const {
   }
   for (const auto& [id, entry] : published) {
     if (entry.fate != Fate::kDurable || got.contains(id)) continue;
-    const consumer::AgentCounters& n = c.agent()->counters();
+    const consumer::Counters& n = c.agent()->counters();
     return "lost: " + std::to_string(id.first) + ":" + std::to_string(id.second) + "; consumer " +
            c.agent()->DebugString() + " after " + std::to_string(c.got.size()) + "; " +
            std::to_string(n.fetches) + " fetches, " + std::to_string(n.short_reads) + " short, " +

@@ -333,7 +333,7 @@ Outcome World::Run() {
     for (const auto& c : line->load.consumers) {
       outcome.delivered += static_cast<int64_t>(c->got.size());
       if (c->agent() == nullptr) continue;
-      const consumer::AgentCounters& n = c->agent()->counters();
+      const consumer::Counters& n = c->agent()->counters();
       outcome.fallbacks += n.fallback_missing_chunk + n.fallback_delayed + n.fallback_no_metadata;
     }
   }
