@@ -7,8 +7,8 @@
 namespace tailcast::stream {
 namespace {
 
-// Streams that exist were written by this: it never changes. (Computed by another implementation of
-// the hash.)
+// Streams that exist were written by this: it never changes. tests/system/clients_test.py asks the
+// command line, C and Python the same. (Computed by another implementation of the hash.)
 TEST(ShardOfKey, IsTheSameForEver) {
   struct Known {
     std::string key;
