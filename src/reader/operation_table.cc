@@ -24,9 +24,7 @@ std::pair<OperationTable::Verdict, uint64_t> OperationTable::Judge(
     const stream::Operation& wanted) const {
   const auto it = by_target_.find(wanted.target);
   if (it == by_target_.end()) {
-    const auto ended = last_ended_.find(wanted.target);
-    const bool late = ended != last_ended_.end() && ended->second >= wanted.id;
-    return {late ? Verdict::kLate : Verdict::kStart, 0};
+    return {ends_.contains({wanted.target, wanted.id}) ? Verdict::kLate : Verdict::kStart, 0};
   }
   const stream::OperationId& running = entries_.at(it->second).operation.id;
   if (running == wanted.id) return {Verdict::kKnown, it->second};
@@ -61,15 +59,12 @@ void OperationTable::OnEnded(uint64_t number, v1::OperationReport last_report) {
 }
 
 void OperationTable::RememberEnd(const stream::Operation& operation) {
-  const auto [last, first_end] = last_ended_.try_emplace(operation.target, operation.id);
-  if (!first_end) {
-    last->second = std::max(last->second, operation.id);
-    return;
-  }
-  ended_targets_.push_back(operation.target);
-  if (static_cast<int64_t>(ended_targets_.size()) <= ended_max_) return;
-  last_ended_.erase(ended_targets_.front());
-  ended_targets_.pop_front();
+  const auto [end, added] = ends_.emplace(operation.target, operation.id);
+  if (!added) return;
+  ends_in_order_.push_back(*end);
+  if (static_cast<int64_t>(ends_.size()) <= ended_max_) return;
+  ends_.erase(ends_in_order_.front());
+  ends_in_order_.pop_front();
 }
 
 std::vector<uint64_t> OperationTable::Running() const {

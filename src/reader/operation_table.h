@@ -30,7 +30,7 @@ class OperationTable {
     kStart,    // nothing runs for its target
     kReplace,  // an older one runs: it is stopped first
     kKnown,    // it runs already
-    kLate,     // a newer one runs, or one not older has ended: the call came late or twice
+    kLate,     // a newer one runs, or it has ended: the call came late or twice
   };
   struct Entry {
     stream::Operation operation;
@@ -38,8 +38,8 @@ class OperationTable {
     std::optional<v1::OperationReport> last_report;  // has ended
   };
 
-  // At most `ended_max` ended operations are kept: nobody may ever ask. As many targets' last ends are
-  // remembered: older ones' operations may start again, and meet their lock.
+  // At most `ended_max` ended operations are kept: nobody may ever ask. As many ends are
+  // remembered: what ended before those may start again, and meets its lock.
   explicit OperationTable(int ended_max) : ended_max_(ended_max) {}
 
   // Obeys the newest scheduler. InvalidArgument: 0; FailedPrecondition: another one replaced it.
@@ -77,9 +77,10 @@ class OperationTable {
   uint64_t version_ = 1;
   std::map<uint64_t, Entry> entries_;
   std::map<stream::OperationTarget, uint64_t> by_target_;  // running
-  // The greatest that ended for each target, and the targets in the order of their first ends.
-  std::map<stream::OperationTarget, stream::OperationId> last_ended_;
-  std::deque<stream::OperationTarget> ended_targets_;
+  // What ended. Not the greatest for each target: a scheduler that forgot a file counts anew.
+  using End = std::pair<stream::OperationTarget, stream::OperationId>;
+  std::set<End> ends_;
+  std::deque<End> ends_in_order_;
 };
 
 }  // namespace tailcast::reader
