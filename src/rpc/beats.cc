@@ -40,9 +40,8 @@ void BeatServer::OnStream(std::unique_ptr<Stream> stream) {
 }
 
 void BeatServer::SetIdle(bool idle) {
-  if (std::exchange(idle_, idle) == idle || watchers_.empty()) return;
   // Of becoming idle the next beat tells in its time.
-  if (!idle) Beat();
+  if (std::exchange(idle_, idle) && !idle) Beat();
 }
 
 void BeatServer::Beat() {
@@ -51,7 +50,7 @@ void BeatServer::Beat() {
     if (watcher->stream->queued_bytes() == 0)
       watcher->stream->Send(std::string(idle_ ? kIdleBeat : kBeat));
   }
-  if (watchers_.empty()) return;
+  if (watchers_.empty()) return timer_.Cancel();
   const SilenceOptions options;
   timer_.After(idle_ ? options.idle_interval : options.interval, scope_.Bind([this] { Beat(); }));
 }

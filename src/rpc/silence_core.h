@@ -7,6 +7,10 @@
 //
 //   limit = interval + 4 x the worst lateness of late (which halves in half a minute) + slack
 //
+// Who judges looks at its clock twice in an interval, and of its own stalls that are shorter than
+// two looks it knows nothing (running_clock.h): the slack has room for one of them, and the limit
+// of who is idle for one interval more.
+//
 // A core: no clock, no I/O. Times are running times of the one who judges (running_clock.h), so
 // that its own stalls are nobody's silence.
 #pragma once
@@ -46,7 +50,8 @@ class SilenceCore {
   // Silence from here on is too long.
   MonotonicTime limit() const { return heard_ + limit_duration(); }
   Duration limit_duration() const {
-    return std::clamp(interval() + worst_ * 4 + options_.slack, options_.least, options_.most);
+    const Duration slack = options_.slack + (idle_ ? interval() : Duration());
+    return std::clamp(interval() + worst_ * 4 + slack, options_.least, options_.most);
   }
 
  private:

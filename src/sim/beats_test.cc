@@ -77,6 +77,50 @@ TEST_F(BeatsTest, TheWatchersOwnStallIsNobodysSilence) {
   EXPECT_EQ(silences_, 0);
 }
 
+// The whole machine stands for a moment, and a beat is late by that.
+TEST_F(BeatsTest, AShortStallIsNobodysSilence) {
+  for (const bool idle : {false, true}) {
+    SCOPED_TRACE(idle ? "idle" : "busy");
+    Watched watched(*this, idle ? "b:1" : "b:2");
+    watched.beats.SetIdle(idle);
+    client_ = connector_->MakeClient(idle ? "b:1" : "b:2", "");
+    Watch();
+    time_.RunFor(Duration::Seconds(1));
+    silences_ = 0;
+    for (int i = 0; i < 60; ++i) {
+      SCOPED_TRACE(i);
+      time_.RunFor(Duration::Millis(30'000 + i * 7));  // what it learned of lateness fades
+      loop_->Pause();
+      watched.loop->Pause();
+      time_.RunFor(Duration::Millis(idle ? 290 : 90));
+      loop_->Resume();
+      time_.RunFor(Duration::Millis(5));
+      watched.loop->Resume();
+      time_.RunFor(Duration::Seconds(2));
+      ASSERT_EQ(silences_, 0);
+    }
+    watch_.reset();
+  }
+}
+
+TEST_F(BeatsTest, WhoBecomesBusyWhileNobodyWatchesBeatsAsOneThatIs) {
+  Watched watched(*this, "b:1");
+  for (int i = 0; i < 30; ++i) {
+    SCOPED_TRACE(i);
+    watched.beats.SetIdle(true);
+    Watch();
+    time_.RunFor(Duration::Millis(1000 + i * 10));
+    watch_.reset();
+    time_.RunFor(Duration::Millis(5));
+    watched.beats.SetIdle(false);
+    Watch();
+    time_.RunFor(Duration::Seconds(1));
+    ASSERT_EQ(silences_, 0);
+    watch_.reset();
+    time_.RunFor(Duration::Millis(5));
+  }
+}
+
 // Timers run before the beats that came meanwhile.
 TEST_F(BeatsTest, AWatcherThatIsLateLooksAtWhatCameMeanwhile) {
   Watched watched(*this, "b:1");
@@ -168,7 +212,7 @@ TEST_F(BeatsTest, WhoIsIdleBeatsLessAndAtOnceWhenItIsNot) {
       watched.loop->Pause();
       time_.RunFor(Duration::Seconds(2));
       EXPECT_EQ(silences_, 1);
-      EXPECT_LE((silent_at_ - stopped_at).millis(), stops_idle ? 600 : 300);
+      EXPECT_LE((silent_at_ - stopped_at).millis(), stops_idle ? 900 : 300);
       watched.loop->Resume();
     }
   }
