@@ -78,7 +78,12 @@ bool Busy(const consumer::Consumer& consumer) {
 
 // What the cell says it has and can't give, or lacks, of all shards; empty if there is nothing of
 // the kind.
-std::string Unreadable(const consumer::Consumer& consumer, const consumer::StartPoint& start) {
+std::string Unreadable(const consumer::Consumer& consumer, const consumer::Options& options) {
+  const consumer::StartPoint& start = options.start;
+  const auto resumes = [&](int32_t shard) {
+    return std::any_of(options.resume.begin(), options.resume.end(),
+                       [shard](const stream::Position& p) { return p.shard == shard; });
+  };
   std::string text;
   for (int32_t shard : consumer.shards()) {
     const consumer::ShardStatus status = consumer.shard_status(shard);
@@ -91,7 +96,7 @@ std::string Unreadable(const consumer::Consumer& consumer, const consumer::Start
       what = "it is to begin at message " + std::to_string(position->number) +
              ", which is not in this cell: it has " + std::to_string(*status.begins_beyond) +
              " so far";
-    } else if (start.kind == consumer::StartPoint::Kind::kNumber && !position &&
+    } else if (start.kind == consumer::StartPoint::Kind::kNumber && !resumes(shard) && !position &&
                status.state == consumer::ShardState::kWaiting) {
       what = "it is to begin at message " + std::to_string(start.number) +
              ", which is not in this cell so far";
@@ -175,7 +180,15 @@ Result<Ends> FindEnds(const ConsumeOptions& options, const consumer::Options& co
     const auto end = consumer::EndPoint::Parse(text, ReadWallClock());
     if (!end.ok()) return end.status().WithContext("--to");
     if (end->kind == consumer::EndPoint::Kind::kPosition) {
-      ends.shards[end->position.shard] = *end;
+      const int32_t shard = end->position.shard;
+      if (options.shard >= 0 && shard != options.shard) {
+        return InvalidArgumentError("--to " + text + " is a position of shard " +
+                                    std::to_string(shard) + ", not of --shard " +
+                                    std::to_string(options.shard));
+      }
+      if (!ends.shards.emplace(shard, *end).second) {
+        return InvalidArgumentError("--to: two positions of shard " + std::to_string(shard));
+      }
     } else if (std::exchange(given, true)) {
       return InvalidArgumentError(
           "--to: more than one is for positions, one for each shard, and one place for the others");
@@ -184,6 +197,24 @@ Result<Ends> FindEnds(const ConsumeOptions& options, const consumer::Options& co
     }
   }
   return ends;
+}
+
+// InvalidArgument: an end is not in what is read.
+Status CheckEnds(const consumer::Consumer& consumer, const Ends& ends) {
+  for (const auto& [shard, end] : ends.shards) {
+    if (end.kind != consumer::EndPoint::Kind::kPosition) continue;
+    const std::string what = "--to " + end.position.ToString();
+    const auto& shards = consumer.shards();
+    if (std::find(shards.begin(), shards.end(), shard) == shards.end()) {
+      return InvalidArgumentError(what + ": the stream has no shard " + std::to_string(shard));
+    }
+    const stream::StreamId& stream = consumer.stream();
+    if (end.position.incarnation != stream.incarnation) {
+      return InvalidArgumentError(what + " is a position of another stream than this '" +
+                                  stream.name + "', or of one that was deleted since");
+    }
+  }
+  return OkStatus();
 }
 
 // Whether every shard has come to its end, as far as is known without another message.
@@ -256,9 +287,11 @@ int Consume(ConsumeOptions& options) {
   if (!ends.ok()) return Fail(ends.status());
   auto consumer = consumer::Consumer::Open(*consumer_options);
   if (!consumer.ok()) return Fail(consumer.status());
+  if (Status checked = CheckEnds(**consumer, *ends); !checked.ok()) return Fail(checked);
 
   int64_t got = 0;
-  MessageOutput output(*framing, std::move(*format), options.position_file);
+  MessageOutput output(*framing, std::move(*format), options.position_file, start.start,
+                       start.resume);
   std::set<int32_t> ended;  // shards that came to --to
   Status error;
   MonotonicTime last = ReadMonotonicClock();
@@ -307,11 +340,11 @@ int Consume(ConsumeOptions& options) {
     const double idle_s = (now - last).seconds() - (busy ? kBusyMax.seconds() : 0);
     if (options.until_idle_s > 0 && idle_s >= options.until_idle_s) {
       done = true;
-      if (std::string what = Unreadable(**consumer, consumer_options->start); !what.empty())
+      if (std::string what = Unreadable(**consumer, *consumer_options); !what.empty())
         error = UnavailableError(what);
     } else if (!complained && now - last > kComplainAfter) {
       complained = true;
-      if (const std::string what = Unreadable(**consumer, consumer_options->start); !what.empty()) {
+      if (const std::string what = Unreadable(**consumer, *consumer_options); !what.empty()) {
         std::fprintf(stderr, "tailcast: %s; going on to try\n", what.c_str());
       }
     }

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tailcast/app/durable_file.h"
 #include "tailcast/base/nearest.h"
 
 namespace tailcast::app {
@@ -59,13 +60,7 @@ Status Contexts::Save(const std::string& path) const {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   if (error) return ErrnoStatus(error.value(), "make the folder of " + path);
-  const std::string part = path + ".part";
-  std::ofstream out(part);
-  out << file.dump(2) << "\n";
-  out.close();
-  if (!out) return UnavailableError("can't write " + part);
-  std::filesystem::rename(part, path, error);
-  return error ? ErrnoStatus(error.value(), "write " + path) : OkStatus();
+  return ReplaceFile(path, file.dump(2) + "\n");
 }
 
 Status Contexts::Set(const std::string& name, Place place) {

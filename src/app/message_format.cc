@@ -122,7 +122,11 @@ Status MessageFormat::AppendTo(const std::string& stream, const consumer::Messag
                                    {"number", message.number},
                                    {"position", position.ToString()},
                                    {"time", UtcText(message.time_us)}};
-    if (key_) line["key"] = IsUtf8(key) ? key : Base64(key);
+    if (key_ && IsUtf8(key)) {
+      line["key"] = std::move(key);
+    } else if (key_) {
+      line["key_base64"] = Base64(key);
+    }
     std::string payload(message.payload);
     if (IsUtf8(payload)) {
       line["payload"] = std::move(payload);

@@ -38,6 +38,9 @@ TEST(MessageKey, IsAMemberOfJson) {
 }
 
 TEST(MessageKey, RefusesWhatIsNoField) {
+  const std::string deep = std::string(300, '[') + std::string(300, ']');
+  EXPECT_THAT(KeyOf("who", "{\"who\": " + deep + "}"), HasSubstr("in more than 200 others"));
+  EXPECT_THAT(KeyOf("who", "{\"a\": " + std::string(16 << 20, '[')), HasSubstr("none: "));
   EXPECT_EQ(KeyOf("0", "a"), "bad: --key 0: fields are counted from 1");
   EXPECT_THAT(KeyOf("", "a"), HasSubstr("--key is empty"));
   EXPECT_THAT(KeyOf("/a~2", "a"), HasSubstr("no JSON pointer"));
@@ -71,6 +74,9 @@ TEST(MessageFormat, JsonIsALineForEachMessage) {
                   R"("time":"2013-01-31T12:00:00.250000Z","payload":"a \"b\"\n"})"
                   "\n");
   EXPECT_EQ(nlohmann::json::parse(Print("json", "k,v", "1"))["key"], "k");
+  const auto bytes = nlohmann::json::parse(Print("json", "\xff,v", "1"));
+  EXPECT_EQ(bytes["key_base64"], "/w==");
+  EXPECT_FALSE(bytes.contains("key"));
 }
 
 TEST(MessageFormat, BytesThatAreNoTextAreBase64InJson) {

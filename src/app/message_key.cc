@@ -7,6 +7,8 @@
 namespace tailcast::app {
 namespace {
 
+constexpr int kDepthMax = 200;
+
 Status NoField(const std::string& field, std::string_view payload, const std::string& why) {
   constexpr size_t kQuotedMax = 60;
   std::string quoted(payload.substr(0, kQuotedMax));
@@ -47,7 +49,18 @@ Result<MessageKey> MessageKey::Parse(const std::string& field, char delimiter) {
 
 Result<std::string> MessageKey::Of(std::string_view payload) const {
   if (column_ == 0) {
-    const nlohmann::json json = nlohmann::json::parse(payload, nullptr, false);
+    // Values in values are shown and freed by recursion.
+    bool deep = false;
+    const auto look = [&deep](int depth, nlohmann::json::parse_event_t, const nlohmann::json&) {
+      deep |= depth > kDepthMax;
+      return !deep;
+    };
+    const nlohmann::json json = nlohmann::json::parse(payload, look, false);
+    if (deep) {
+      return NoField(
+          field_, payload,
+          "the message has values in more than " + std::to_string(kDepthMax) + " others");
+    }
     if (json.is_discarded()) return NoField(field_, payload, "the message is not JSON");
     const nlohmann::json::json_pointer pointer(pointer_);
     if (!json.is_structured() || !json.contains(pointer)) {

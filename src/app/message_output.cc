@@ -32,12 +32,17 @@ bool IsRegularFile() {
 }  // namespace
 
 MessageOutput::MessageOutput(stream::Framing framing, std::optional<MessageFormat> format,
-                             std::string position_file)
+                             std::string position_file, const consumer::StartPoint& start,
+                             const std::vector<stream::Position>& begin)
     : framing_(framing),
       format_(std::move(format)),
       position_file_(std::move(position_file)),
       regular_(IsRegularFile()),
-      positions_(PipeBytesMax()) {}
+      from_an_end_(start.kind == consumer::StartPoint::Kind::kBeginning ||
+                   start.kind == consumer::StartPoint::Kind::kEnd),
+      positions_(PipeBytesMax()) {
+  for (const stream::Position& position : begin) begin_[position.shard] = position;
+}
 
 void MessageOutput::OnTaken(const consumer::Consumer& consumer, const consumer::Message& message) {
   positions_.OnTaken(consumer.PositionOf(message));
@@ -86,9 +91,18 @@ std::vector<stream::Position> MessageOutput::Positions(const consumer::Consumer&
   const auto behind = positions_.Behind(unread ? PipeBytes() : 0);
   std::vector<stream::Position> all;
   for (int32_t shard : consumer.shards()) {
-    const auto it = behind.find(shard);
-    const auto position = it != behind.end() ? std::optional(it->second) : consumer.position(shard);
-    if (position) all.push_back(*position);
+    if (const auto it = behind.find(shard); it != behind.end()) {
+      all.push_back(it->second);
+    } else if (const auto position = consumer.position(shard)) {
+      all.push_back(*position);
+    } else if (const auto begin = begin_.find(shard); begin != begin_.end()) {
+      all.push_back(begin->second);
+    } else if (from_an_end_ &&
+               consumer.shard_status(shard).state == consumer::ShardState::kWaiting) {
+      // It has no file: what is its end now is its beginning.
+      all.push_back(
+          {.incarnation = consumer.stream().incarnation, .shard = shard, .number = 0, .byte = 0});
+    }
   }
   return all;
 }

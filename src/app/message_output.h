@@ -20,9 +20,11 @@ namespace tailcast::app {
 
 class MessageOutput {
  public:
-  // Without a format messages are framed. `position_file`: empty: none.
+  // Without a format messages are framed. `position_file`: empty: none. `start`: where shards begin
+  // that `begin` does not name.
   MessageOutput(stream::Framing framing, std::optional<MessageFormat> format,
-                std::string position_file);
+                std::string position_file, const consumer::StartPoint& start,
+                const std::vector<stream::Position>& begin);
 
   // A message was taken from the consumer; each of a batch before the first Add.
   void OnTaken(const consumer::Consumer& consumer, const consumer::Message& message);
@@ -38,7 +40,7 @@ class MessageOutput {
   Result<Written> Flush();
 
   // Behind what was written (to a pipe: and read from it), of each shard; of one that gave nothing
-  // where it begins, if that is known.
+  // where it begins. Only shards are left out of which that is not known yet.
   std::vector<stream::Position> Positions(const consumer::Consumer& consumer) const;
   // Writes the position file if that has changed. A regular file is made durable first: what the
   // positions lie behind survives whatever they survive.
@@ -48,7 +50,9 @@ class MessageOutput {
   const stream::Framing framing_;
   const std::optional<MessageFormat> format_;
   const std::string position_file_;
-  const bool regular_;  // standard output is a regular file
+  const bool regular_;      // standard output is a regular file
+  const bool from_an_end_;  // shards begin at the beginning or the end
+  std::map<int32_t, stream::Position> begin_;
   OutputPositions positions_;
   std::string out_;
   bool reader_gone_ = false;

@@ -8,11 +8,11 @@ using stream::IndexRecord;
 using stream::kIndexRecordSize;
 
 PairCheck::PairCheck(const stream::Seal& seal, std::string_view index) {
-  const int64_t length = seal.length[static_cast<int>(stream::Part::kIndex)];
+  int64_t length = seal.length[static_cast<int>(stream::Part::kIndex)];
   if (static_cast<int64_t>(index.size()) < length) {
-    damage_ =
+    missing_ =
         "its index has " + std::to_string(index.size()) + " bytes of " + std::to_string(length);
-    return;
+    length = static_cast<int64_t>(index.size());
   }
   for (int64_t at = 0; at + kIndexRecordSize <= length; at += kIndexRecordSize) {
     const auto record = IndexRecord::Decode(index.data() + at);
@@ -44,10 +44,9 @@ void PairCheck::OnData(std::string_view bytes) {
   data_at_ += static_cast<int64_t>(used);
 }
 
-void PairCheck::OnEnd(std::string_view error) {
-  if (done()) return;
-  damage_ = "its data ends before message " + std::to_string(next_) +
-            (error.empty() ? "" : ": " + std::string(error));
+void PairCheck::OnEnd() {
+  if (done() || !missing_.empty()) return;
+  missing_ = "its data ends before message " + std::to_string(next_);
 }
 
 }  // namespace tailcast::app

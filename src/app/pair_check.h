@@ -19,12 +19,15 @@ class PairCheck {
   PairCheck(const stream::Seal& seal, std::string_view index);
   // The next bytes of the data file, from its beginning on.
   void OnData(std::string_view bytes);
-  // No more bytes come: they end, or can't be read, which `error` says.
-  void OnEnd(std::string_view error);
+  // No more bytes come: they end.
+  void OnEnd();
 
-  // What is wrong; empty: nothing so far.
+  // Which bytes that are there fail their check sums; empty: none so far.
   const std::string& damage() const { return damage_; }
-  // Nothing more is needed: all is well, or it is known what is not.
+  // Where it ends before its seal; empty: it does not, as far as was looked. Below a stream's
+  // source that is a copy which still runs, or which the cell's scheduler sees to.
+  const std::string& missing() const { return missing_; }
+  // Nothing more is needed.
   bool done() const { return !damage_.empty() || next_ == records_.size(); }
 
  private:
@@ -32,7 +35,7 @@ class PairCheck {
   size_t next_ = 0;  // of records_, whose payload is checked next
   std::string data_;
   int64_t data_at_ = 0;  // where data_ begins in the file
-  std::string damage_;
+  std::string damage_, missing_;
 };
 
 }  // namespace tailcast::app

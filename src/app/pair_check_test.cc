@@ -22,15 +22,17 @@ class PairCheckTest : public ::testing::Test {
     seal_.length[0] = static_cast<int64_t>(data_.size());
     seal_.length[1] = static_cast<int64_t>(index_.size());
   }
-  // What is wrong with the files as they are, the data in pieces of this size.
-  std::string Damage(size_t piece, const std::string& error = "") const {
+  PairCheck Check(size_t piece) const {
     PairCheck check(seal_, index_);
     for (size_t at = 0; at < data_.size() && !check.done(); at += piece) {
       check.OnData(std::string_view(data_).substr(at, piece));
     }
-    check.OnEnd(error);
-    return check.damage();
+    check.OnEnd();
+    return check;
   }
+  // What is wrong with the files as they are, the data in pieces of this size.
+  std::string Damage(size_t piece) const { return Check(piece).damage(); }
+  std::string Missing(size_t piece) const { return Check(piece).missing(); }
   std::string data_, index_;
   stream::Seal seal_;
 };
@@ -55,11 +57,19 @@ TEST_F(PairCheckTest, EachFlippedBitIsFound) {
   }
 }
 
-TEST_F(PairCheckTest, WhatWasCutIsFound) {
+TEST_F(PairCheckTest, WhatIsNotThereYetIsNoDamage) {
+  const std::string whole = data_;
   data_.resize(data_.size() - 1);
-  EXPECT_EQ(Damage(64, "gone"), "its data ends before message 99: gone");
+  EXPECT_EQ(Damage(64), "");
+  EXPECT_EQ(Missing(64), "its data ends before message 99");
+  data_.clear();
+  EXPECT_EQ(Missing(64), "its data ends before message 0");
+  data_ = whole;
   index_.resize(index_.size() - 1);
-  EXPECT_EQ(Damage(64), "its index has 3199 bytes of 3200");
+  EXPECT_EQ(Damage(64), "");
+  EXPECT_EQ(Missing(64), "its index has 3199 bytes of 3200");
+  data_[5] ^= 1;
+  EXPECT_THAT(Damage(64), HasSubstr("the payload of message 0")) << "of what is there";
 }
 
 TEST_F(PairCheckTest, AFileWithoutMessagesIsWell) {
@@ -67,6 +77,7 @@ TEST_F(PairCheckTest, AFileWithoutMessagesIsWell) {
   index_.clear();
   seal_ = {};
   EXPECT_EQ(Damage(64), "");
+  EXPECT_EQ(Missing(64), "");
 }
 
 }  // namespace

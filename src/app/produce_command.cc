@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <memory>
@@ -119,18 +120,32 @@ class Progress {
   bool drawn_ = false;
 };
 
-// Waits until message `number` (from 0) is due; false if an interrupt came.
-bool WaitForRate(MonotonicTime began, int64_t number, double rate) {
-  if (rate <= 0) return true;
-  const MonotonicTime due =
-      began + Duration::Micros(static_cast<int64_t>(static_cast<double>(number) / rate * 1e6));
-  for (Duration wait; (wait = due - ReadMonotonicClock()) > Duration();) {
-    if (Interrupted()) return false;
-    timespec time{wait.micros() / 1'000'000, wait.micros() % 1'000'000 * 1000};
-    nanosleep(&time, nullptr);  // an interrupt ends it
+// When the next message may be published: at most `rate` a second, 0: at once. Of time in which
+// nothing was published 20 ms are made up for, as many as a sleep may be late.
+class Pace {
+ public:
+  explicit Pace(double rate)
+      : interval_(rate > 0 ? Duration::Micros(static_cast<int64_t>(std::ceil(1e6 / rate)))
+                           : Duration()) {}
+  void OnPublished() {
+    const MonotonicTime now = ReadMonotonicClock();
+    due_ = (due_ == MonotonicTime() ? now : std::max(due_, now - Duration::Millis(20))) + interval_;
   }
-  return true;
-}
+  // Until then; false if an interrupt came, or the producer ended.
+  bool Wait(const producer::Producer& producer) const {
+    constexpr int64_t kLookMicros = 100'000;  // for interrupts that come just before a wait, too
+    for (Duration wait; (wait = due_ - ReadMonotonicClock()) > Duration();) {
+      if (Interrupted() || !producer.status().ok()) return false;
+      const timespec time{0, std::min(wait.micros(), kLookMicros) * 1000};
+      nanosleep(&time, nullptr);
+    }
+    return true;
+  }
+
+ private:
+  const Duration interval_;
+  MonotonicTime due_;
+};
 
 Result<producer::Options> ProducerOptionsOf(const ProduceOptions& options,
                                             const CellOptions& source) {
@@ -171,11 +186,17 @@ int Produce(ProduceOptions& options) {
   auto outcome = std::make_shared<Outcome>();
   stream::FrameSplitter splitter(*framing, options.message_bytes_max);
   Progress progress(!options.quiet);
-  const MonotonicTime began = ReadMonotonicClock();
+  Pace pace(options.rate);
   int64_t published = 0, read_bytes = 0;
   Status error;
   const auto publish_all = [&] {
-    while (auto message = splitter.Next()) {
+    for (;;) {
+      if (!pace.Wait(**producer)) {
+        error = (*producer)->status();
+        return;
+      }
+      const auto message = splitter.Next();
+      if (!message) break;
       int32_t shard = options.shard.value_or(0);
       if (key) {
         const auto of = key->Of(*message);
@@ -186,7 +207,6 @@ int Produce(ProduceOptions& options) {
         }
         shard = (*producer)->ShardOf(*of);
       }
-      if (!WaitForRate(began, published, options.rate)) return;
       error = (*producer)->Publish(
           *message,
           [outcome](const producer::Ack& ack) {
@@ -206,6 +226,7 @@ int Produce(ProduceOptions& options) {
           },
           shard);
       if (!error.ok()) return;
+      pace.OnPublished();
       ++published;
       progress.Show(read_bytes, published, outcome->durable);
     }
@@ -226,7 +247,8 @@ int Produce(ProduceOptions& options) {
     splitter.Push(std::string_view(buffer).substr(0, static_cast<size_t>(n)));
     publish_all();
   }
-  if (error.ok()) {
+  // After an interrupt the input's rest, perhaps the beginning of a message, is left.
+  if (error.ok() && !Interrupted()) {
     // What was read before is published whatever the end of the input looks like.
     const Status end = splitter.Finish();
     publish_all();

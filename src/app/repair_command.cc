@@ -4,29 +4,27 @@
 
 #include <time.h>
 
+#include <cinttypes>
 #include <cstdio>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/deployment.h"
-#include "tailcast/app/pair_check.h"
-#include "tailcast/base/scope.h"
-#include "tailcast/base/thread_loop.h"
+#include "tailcast/app/store_reader.h"
+#include "tailcast/cell/topology.h"
+#include "tailcast/consumer/consumer.h"
 #include "tailcast/copytree/tree.h"
 #include "tailcast/inspect/text.h"
-#include "tailcast/storage/open_store.h"
 #include "tailcast/stream/message_ids.h"
 #include "tailcast/stream/shard_listing.h"
 
 namespace tailcast::app {
 namespace {
 
-constexpr int64_t kReadBytes = 1 << 20;
-constexpr int64_t kIndexBytesMax = int64_t{1} << 30;
+// So long the cell above may give nothing of a file.
+constexpr Duration kPatience = Duration::Seconds(20);
 
 struct RepairOptions {
   CellOptions cell;
@@ -35,123 +33,90 @@ struct RepairOptions {
   double wait_s = 120;
 };
 
-// The primary layer of one cell, asked one question after the other.
-class StoreReader {
- public:
-  static Result<std::unique_ptr<StoreReader>> Open(const std::string& url) {
-    TAILCAST_ASSIGN_OR_RETURN(const auto parsed, storage::ParseStoreUrl(url));
-    auto reader = std::unique_ptr<StoreReader>(new StoreReader);
-    TAILCAST_ASSIGN_OR_RETURN(reader->store_, storage::OpenStore(&reader->loop_, parsed));
-    return reader;
-  }
-
-  Result<stream::ShardListing> List(const stream::ShardId& shard) {
-    const auto entries = Wait<Result<std::vector<storage::DirEntry>>>(
-        [&](auto done) { store_->List(stream::ShardDir(shard), std::move(done)); });
-    if (!entries.ok()) return entries.status();
-    return stream::ShardListing::Parse(*entries);
-  }
-
-  // What is wrong with a closed file, as PairCheck says; empty: nothing.
-  std::string Damage(const stream::ShardId& shard, const stream::Stem& stem,
-                     const stream::Seal& seal) {
-    const std::string dir = stream::ShardDir(shard);
-    std::string index;
-    std::string index_error =
-        Read(dir, FileName(stem, stream::Part::kIndex), [&](std::string_view bytes) {
-          index.append(bytes);
-          return static_cast<int64_t>(index.size()) < kIndexBytesMax;
-        });
-    PairCheck check(seal, index);
-    if (!check.damage().empty() && !index_error.empty()) return index_error;
-    if (check.done()) return check.damage();
-    check.OnEnd(Read(dir, FileName(stem, stream::Part::kData), [&](std::string_view bytes) {
-      check.OnData(bytes);
-      return !check.done() && !Interrupted();
-    }));
-    return Interrupted() ? "" : check.damage();
-  }
-
-  // Index first: data alone is half a pair, which nobody takes for a file.
-  Status TakeAside(const stream::ShardId& shard, const stream::Stem& stem) {
-    for (const stream::Part part : {stream::Part::kIndex, stream::Part::kData}) {
-      const Status aside = Wait<Status>([&](auto done) {
-        store_->Quarantine(stream::ShardDir(shard), stream::FileName(stem, part), std::move(done));
-      });
-      if (!aside.ok() && !IsNotFound(aside)) {
-        return aside.WithContext("take " + stream::FileName(stem, part) + " aside");
-      }
-    }
-    return OkStatus();
-  }
-
- private:
-  StoreReader() = default;
-
-  // Gives the file's bytes to `take` until it returns false. Returns why no more could be read.
-  template <typename Take>
-  std::string Read(const std::string& dir, const std::string& name, Take take) {
-    auto file = Wait<Result<std::unique_ptr<storage::ReadFile>>>(
-        [&](auto done) { store_->OpenRead(dir, name, std::move(done)); });
-    if (!file.ok()) return file.status().message();
-    for (int64_t at = 0;;) {
-      const auto bytes = Wait<Result<std::string>>(
-          [&](auto done) { (*file)->Read(at, kReadBytes, std::move(done)); });
-      if (!bytes.ok()) return bytes.status().message();
-      if (bytes->empty() || !take(std::string_view(*bytes))) return "";
-      at += static_cast<int64_t>(bytes->size());
-    }
-  }
-
-  template <typename T, typename Ask>
-  T Wait(Ask ask) {
-    std::optional<T> answer;
-    const Scope scope;
-    ask(scope.Bind([&](T value) { answer.emplace(std::move(value)); }));
-    loop_.RunUntil([&] { return answer.has_value(); }, MonotonicTime::Max());
-    return std::move(*answer);
-  }
-
-  ThreadLoop loop_;
-  std::unique_ptr<storage::Store> store_;
-};
-
 struct DamagedFile {
   stream::ShardId shard;
   stream::Stem stem;
-  std::string what;
+  int64_t end_number = 0;  // behind its last message
+  FileCondition condition;
   std::string Name() const { return shard.ToString() + " file " + std::to_string(stem.seq); }
 };
 
-// Of the closed files of all shards; how many were read is added to `files`.
-Result<std::vector<DamagedFile>> FindDamage(StoreReader& store, const v1::StreamConfig& stream,
-                                            int64_t& files) {
+struct Findings {
+  int64_t files = 0;    // that were read
+  int64_t missing = 0;  // of these: shorter than they will be
   std::vector<DamagedFile> damaged;
+};
+
+// Of the closed files of all shards. In the source nothing is still to come: there a file that ends
+// before its seal is damaged, too.
+Result<Findings> FindDamage(StoreReader& store, const v1::StreamConfig& stream, bool source) {
+  using Kind = FileCondition::Kind;
+  Findings findings;
   for (int32_t i = 0; i < stream.shards(); ++i) {
     const stream::ShardId shard{stream::IdOf(stream), i};
     TAILCAST_ASSIGN_OR_RETURN(const stream::ShardListing listing, store.List(shard));
     for (const auto& [seq, pair] : listing.pairs()) {
       const auto seal = listing.SealOf(seq);
       if (seq < listing.floor() || !pair.complete() || !seal) continue;
-      if (Interrupted()) return CancelledError("interrupted");
-      ++files;
-      const std::string what = store.Damage(shard, pair.stem, *seal);
-      if (!what.empty()) damaged.push_back({shard, pair.stem, what});
+      auto condition = store.Check(shard, pair.stem, *seal);
+      if (!condition.ok()) {
+        return condition.status().WithContext(shard.ToString() + " file " + std::to_string(seq));
+      }
+      if (condition->kind == Kind::kGone) continue;  // deleted, or set aside, since it was listed
+      ++findings.files;
+      if (condition->kind == Kind::kWell) continue;
+      if (condition->kind == Kind::kMissing && !source) {
+        ++findings.missing;
+        continue;
+      }
+      findings.damaged.push_back(
+          {shard, pair.stem, listing.Find(seq + 1)->stem.start_number, *std::move(condition)});
     }
   }
-  return damaged;
+  return findings;
+}
+
+// Whether the cell at `scheduler` gives all messages of the file to a consumer. Its error says what
+// it can't give.
+Status ReadFromAbove(const std::string& scheduler, const DamagedFile& file) {
+  consumer::Options options;
+  options.cell = scheduler;
+  options.stream = file.shard.stream.name;
+  options.shards = {file.shard.shard};
+  options.resume = {{.incarnation = file.shard.stream.incarnation,
+                     .shard = file.shard.shard,
+                     .number = file.stem.start_number,
+                     .byte = file.stem.start_byte}};
+  options.open_timeout = Duration::Seconds(5);
+  TAILCAST_ASSIGN_OR_RETURN(const auto consumer, consumer::Consumer::Open(options));
+  int64_t next = file.stem.start_number;
+  MonotonicTime last = ReadMonotonicClock();
+  while (next < file.end_number) {
+    TAILCAST_ASSIGN_OR_RETURN(const auto batch, consumer->Poll(Duration::Millis(100)));
+    if (Interrupted()) return CancelledError("interrupted");
+    if (!batch.empty()) {
+      next = batch.back().number + 1;
+      last = ReadMonotonicClock();
+    } else if (ReadMonotonicClock() - last > kPatience) {
+      return UnavailableError("message " + std::to_string(next) + " does not come");
+    }
+  }
+  return OkStatus();
 }
 
 // Until the file is there again and well.
 Status WaitForCopy(StoreReader& store, const DamagedFile& file, MonotonicTime end) {
   for (;;) {
     TAILCAST_ASSIGN_OR_RETURN(const stream::ShardListing listing, store.List(file.shard));
+    if (file.stem.seq < listing.floor()) return OkStatus();  // nobody needs it any more
     const stream::ListedPair* pair = listing.Find(file.stem.seq);
     const auto seal = listing.SealOf(file.stem.seq);
     std::string what = "it is not there yet";
     if (pair != nullptr && pair->complete() && seal) {
-      what = store.Damage(file.shard, pair->stem, *seal);
-      if (what.empty()) return OkStatus();
+      TAILCAST_ASSIGN_OR_RETURN(FileCondition condition,
+                                store.Check(file.shard, pair->stem, *seal));
+      if (condition.kind == FileCondition::Kind::kWell) return OkStatus();
+      what = std::move(condition.what);
     }
     if (Interrupted()) return CancelledError("interrupted");
     if (ReadMonotonicClock() >= end) {
@@ -163,46 +128,84 @@ Status WaitForCopy(StoreReader& store, const DamagedFile& file, MonotonicTime en
   }
 }
 
+// The scheduler of the cell that `view`'s cell gets the stream from.
+Result<std::string> SchedulerAbove(const RepairOptions& options, const cell::CellView& view,
+                                   const v1::StreamConfig& stream) {
+  std::string above;
+  for (const v1::TreeEdge& edge : stream.tree()) {
+    if (edge.to() == view.cell()) above = edge.from();
+  }
+  if (!options.cell.dir.empty()) {
+    TAILCAST_ASSIGN_OR_RETURN(const Deployment deployment, Deployment::Read(options.cell.dir));
+    TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell cell, deployment.Find(above));
+    return cell.scheduler;
+  }
+  TAILCAST_ASSIGN_OR_RETURN(const cell::Topology topology,
+                            cell::ParseTopology(view.topology(), "the cell's topology"));
+  const cell::TopologyCluster* cluster = topology.FindCluster(above);
+  if (cluster != nullptr && !cluster->scheduler.empty()) return cluster->scheduler;
+  return FailedPreconditionError("the topology says no address of cell '" + above +
+                                 "', from which cell " + view.cell() + " is to get it");
+}
+
+// Sets one file aside and waits for its copy, if the cell above has it.
+Status RepairFile(const RepairOptions& options, StoreReader& store, const std::string& above,
+                  const DamagedFile& file) {
+  if (Status had = ReadFromAbove(above, file); !had.ok()) {
+    if (IsCancelled(had)) return had;
+    return had.WithContext(file.Name() +
+                           " stays as it is, because the cell above does not have it whole");
+  }
+  TAILCAST_RETURN_IF_ERROR(store.TakeAside(file.shard, file.stem, file.condition.part));
+  const MonotonicTime end =
+      ReadMonotonicClock() + Duration::Micros(static_cast<int64_t>(options.wait_s * 1e6));
+  TAILCAST_RETURN_IF_ERROR(WaitForCopy(store, file, end));
+  std::printf("  %s: copied again\n", file.Name().c_str());
+  std::fflush(stdout);
+  return OkStatus();
+}
+
 Status RepairCell(const RepairOptions& options, const std::string& scheduler, bool& damage_left) {
   TAILCAST_ASSIGN_OR_RETURN(auto session, CellSession::OpenAt(scheduler, Duration::Seconds(3)));
   const cell::CellView view = session->client().view();
   TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig stream,
                             session->client().FindStream(options.stream));
-  TAILCAST_ASSIGN_OR_RETURN(auto store, StoreReader::Open(view.store()));
-  int64_t files = 0;
-  TAILCAST_ASSIGN_OR_RETURN(const auto damaged, FindDamage(*store, stream, files));
-  std::printf("cell %s: %s read, %zu damaged\n", view.cell().c_str(),
-              inspect::Counted(static_cast<uint64_t>(files), "closed file").c_str(),
-              damaged.size());
-  for (const DamagedFile& file : damaged) {
-    std::printf("  %s: %s\n", file.Name().c_str(), file.what.c_str());
+  const bool source = stream.source() == view.cell();
+  TAILCAST_ASSIGN_OR_RETURN(auto store, StoreReader::Open(view));
+  TAILCAST_ASSIGN_OR_RETURN(const Findings findings, FindDamage(*store, stream, source));
+  std::printf("cell %s: %s read, %zu damaged", view.cell().c_str(),
+              inspect::Counted(static_cast<uint64_t>(findings.files), "closed file").c_str(),
+              findings.damaged.size());
+  if (findings.missing > 0) {
+    std::printf(", %" PRId64 " not copied to the end yet", findings.missing);
+  }
+  std::printf("\n");
+  for (const DamagedFile& file : findings.damaged) {
+    std::printf("  %s: %s\n", file.Name().c_str(), file.condition.what.c_str());
   }
   std::fflush(stdout);
-  if (damaged.empty()) return OkStatus();
+  if (findings.damaged.empty()) return OkStatus();
   if (options.dry_run) {
     damage_left = true;
     return OkStatus();
   }
-  if (stream.source() == view.cell()) {
+  if (source) {
     return FailedPreconditionError(
         "cell " + view.cell() + " is the source of stream '" + options.stream +
         "', so that no cell above has what it lost: put the files back from a backup, or from the "
         "folder of another cell (docs/ops/storage.md)");
   }
-  for (const DamagedFile& file : damaged) {
-    TAILCAST_RETURN_IF_ERROR(store->TakeAside(file.shard, file.stem));
+  TAILCAST_ASSIGN_OR_RETURN(const std::string above, SchedulerAbove(options, view, stream));
+  Status error;
+  for (const DamagedFile& file : findings.damaged) {
+    Status done = RepairFile(options, *store, above, file);
+    if (IsCancelled(done)) return done;
+    if (error.ok()) error = std::move(done);
   }
-  const MonotonicTime end =
-      ReadMonotonicClock() + Duration::Micros(static_cast<int64_t>(options.wait_s * 1e6));
-  for (const DamagedFile& file : damaged) {
-    TAILCAST_RETURN_IF_ERROR(WaitForCopy(*store, file, end));
-    std::printf("  %s: copied again\n", file.Name().c_str());
-    std::fflush(stdout);
-  }
-  return OkStatus();
+  return error;
 }
 
-// Those below the source, parents first: who is copied from is mended first.
+// Those of the source and below it, parents first: who is copied from is mended first.
 Result<std::vector<std::string>> SchedulersOf(const RepairOptions& options) {
   if (options.cell.dir.empty() ||
       (!options.cell.cluster.empty() && !options.cell.cluster_is_default)) {

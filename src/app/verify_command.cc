@@ -18,6 +18,7 @@
 #include "tailcast/consumer/consumer.h"
 #include "tailcast/copytree/tree.h"
 #include "tailcast/inspect/text.h"
+#include "tailcast/stream/message_ids.h"
 
 namespace tailcast::app {
 namespace {
@@ -35,14 +36,32 @@ consumer::Options ConsumerOf(const DeploymentCell& cell, const std::string& stre
   return options;
 }
 
+// Goes on where shards begin by now of which retention has deleted what was read next; of those
+// nothing was read before. False if it was another error.
+bool SkipDeleted(consumer::Consumer& consumer, CellDigest& digest) {
+  bool skipped = false;
+  for (const int32_t shard : consumer.shards()) {
+    if (!IsOutOfRange(consumer.shard_status(shard).error)) continue;
+    if (!consumer.Seek(shard, consumer::StartPoint::Beginning()).ok()) return false;
+    digest.shards[shard] = ShardDigest();
+    skipped = true;
+  }
+  return skipped;
+}
+
 // Reads all shards of a cell, until the messages before `ends` are there. `read`: how many messages
 // there are so far, for others to see.
-CellDigest ReadCell(const DeploymentCell& cell, const VerifyOptions& options,
-                    const std::map<int32_t, int64_t>& ends, std::atomic<int64_t>& read) {
+CellDigest ReadCell(const DeploymentCell& cell, const v1::StreamConfig& stream,
+                    const VerifyOptions& options, const std::map<int32_t, int64_t>& ends,
+                    std::atomic<int64_t>& read) {
   CellDigest digest;
   auto consumer = consumer::Consumer::Open(ConsumerOf(cell, options.stream));
   if (!consumer.ok()) {
     digest.error = consumer.status().message();
+    return digest;
+  }
+  if ((*consumer)->stream() != stream::IdOf(stream)) {
+    digest.error = "it still has an older stream of this name";
     return digest;
   }
   for (const auto& [shard, end] : ends) digest.shards[shard];
@@ -55,6 +74,7 @@ CellDigest ReadCell(const DeploymentCell& cell, const VerifyOptions& options,
   while (lacking() != ends.end() && !Interrupted()) {
     const auto batch = (*consumer)->Poll(Duration::Millis(100));
     if (!batch.ok()) {
+      if (IsOutOfRange(batch.status()) && SkipDeleted(**consumer, digest)) continue;
       digest.error = batch.status().message();
       return digest;
     }
@@ -91,11 +111,10 @@ void ShowProgress(const std::atomic<int64_t>& read, int64_t total, const std::at
   if (drawn) std::fprintf(stderr, "\r\033[K");
 }
 
-Result<copytree::Tree> FetchTree(const DeploymentCell& source, const std::string& stream) {
+Result<v1::StreamConfig> FetchStream(const DeploymentCell& source, const std::string& stream) {
   TAILCAST_ASSIGN_OR_RETURN(auto session,
                             CellSession::OpenAt(source.scheduler, Duration::Seconds(5)));
-  TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig config, session->client().FindStream(stream));
-  return copytree::Normalized(TreeOf(config));
+  return session->client().FindStream(stream);
 }
 
 int Verify(const VerifyOptions& options) {
@@ -106,7 +125,9 @@ int Verify(const VerifyOptions& options) {
   if (!deployment.ok()) return Fail(deployment.status());
   const auto source = FindSource(*deployment, options.stream);
   if (!source.ok()) return Fail(source.status());
-  const auto tree = FetchTree(*source, options.stream);
+  const auto stream = FetchStream(*source, options.stream);
+  if (!stream.ok()) return Fail(stream.status());
+  const auto tree = copytree::Normalized(TreeOf(*stream));
   if (!tree.ok()) return Fail(tree.status());
   CatchInterrupts();
   const auto ends = EndsNow(ConsumerOf(*source, options.stream));
@@ -122,7 +143,7 @@ int Verify(const VerifyOptions& options) {
     threads.emplace_back([&, i] {
       const auto cell = deployment->Find(names[i]);
       if (cell.ok()) {
-        digests[i] = ReadCell(*cell, options, *ends, read);
+        digests[i] = ReadCell(*cell, *stream, options, *ends, read);
       } else {
         digests[i].error = cell.status().message();
       }

@@ -10,8 +10,6 @@ namespace {
 
 constexpr int64_t kReadBytes = 1 << 20;
 
-Status NotKnown() { return NotFoundError("the cell's registry names no scheduler"); }
-
 }  // namespace
 
 struct RegistryReader::Search {
@@ -19,10 +17,20 @@ struct RegistryReader::Search {
   std::vector<std::string> names;  // of the log's files that were not read yet, ascending
   std::unique_ptr<storage::ReadFile> file;
   std::string bytes;
-  Callback<void(Result<std::string>)> done;
+  Callback<void(Result<v1::RegistrySnapshot>)> done;
 };
 
 void RegistryReader::FindScheduler(Callback<void(Result<std::string>)> done) {
+  ReadLast(scope_.Bind([done = std::move(done)](const Result<v1::RegistrySnapshot>& last) mutable {
+    if (!last.ok() && !IsNotFound(last.status())) return done(last.status());
+    if (!last.ok() || last->scheduler_address().empty()) {
+      return done(NotFoundError("the cell's registry names no scheduler"));
+    }
+    done(last->scheduler_address());
+  }));
+}
+
+void RegistryReader::ReadLast(Callback<void(Result<v1::RegistrySnapshot>)> done) {
   auto search = std::make_shared<Search>();
   search->done = std::move(done);
   store_.List(search->dir,
@@ -39,7 +47,9 @@ void RegistryReader::FindScheduler(Callback<void(Result<std::string>)> done) {
 
 // The last one of those that are left.
 void RegistryReader::ReadFile(const std::shared_ptr<Search>& search) {
-  if (search->names.empty()) return search->done(NotKnown());
+  if (search->names.empty()) {
+    return search->done(NotFoundError("no registry lies in " + search->dir + "/"));
+  }
   search->bytes.clear();
   store_.OpenRead(search->dir, search->names.back(),
                   scope_.Bind([this, search](Result<std::unique_ptr<storage::ReadFile>> file) {
@@ -65,8 +75,7 @@ void RegistryReader::OnContent(const std::shared_ptr<Search>& search) {
   search->names.pop_back();
   // The newest may be empty still: then the state is at the end of the one before.
   if (!content->last) return ReadFile(search);
-  if (content->last->scheduler_address().empty()) return search->done(NotKnown());
-  search->done(content->last->scheduler_address());
+  search->done(*content->last);
 }
 
 }  // namespace tailcast::cell

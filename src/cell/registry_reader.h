@@ -1,6 +1,6 @@
-// Reads where a cell's scheduler is from the cell's registry, without fencing anybody: for users of
-// the cell whose scheduler does not answer at the address that they know, because it was started
-// again elsewhere.
+// Reads what a cell's registry says, without fencing anybody: for users of the cell whose scheduler
+// does not answer at the address that they know, because it was started again elsewhere, and to see
+// whose a store is.
 //
 // Threads: everything on the store's loop.
 #pragma once
@@ -13,6 +13,7 @@
 #include "tailcast/base/callback.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
+#include "tailcast/proto/registry.pb.h"
 #include "tailcast/storage/store.h"
 
 namespace tailcast::cell {
@@ -24,8 +25,11 @@ class RegistryReader {
   RegistryReader(const RegistryReader&) = delete;
   RegistryReader& operator=(const RegistryReader&) = delete;
 
-  // The address that the last scheduler has written; it may have ended since. Reads the log's last
-  // file, some megabytes at most. NotFound: none is known. Others: as Store's, DataLoss.
+  // What was written last. Reads the log's last file, some megabytes at most. NotFound: there is
+  // none. Others: as Store's, DataLoss.
+  void ReadLast(Callback<void(Result<v1::RegistrySnapshot>)> done);
+  // The address that the last scheduler has written; it may have ended since. NotFound: none is
+  // known. Others: as ReadLast's.
   void FindScheduler(Callback<void(Result<std::string>)> done);
 
  private:

@@ -4,6 +4,8 @@ import datetime
 import json
 import os
 import pathlib
+import re
+import signal
 import subprocess
 import tempfile
 import time
@@ -124,6 +126,41 @@ class Consume(SystemTest):
         times = [datetime.datetime.fromisoformat(row["time"].replace("Z", "+00:00"))
                  for row in self.rows(where, "--to", "end")]
         self.assertGreater((times[-1] - times[0]).total_seconds(), 1.5)
+
+    def test_an_interrupted_producer_publishes_a_beginning_of_its_input(self):
+        where = self.create("interrupted")
+        texts = ["".join(f"{i}\n" for i in range(20000)), "first\nsecond\nhalf of"]
+        there = []
+        for text in texts:
+            producer = subprocess.Popen([BINARY, "produce", *where, "--rate", "500", "--profile", "low-latency"],
+                                        stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+            producer.stdin.write(text.encode())
+            producer.stdin.flush()
+            before = len(there)
+            end = time.monotonic() + 30 * TIME_FACTOR
+            while len(there) < before + 2:
+                self.assertLess(time.monotonic(), end)
+                there = [row["payload"] for row in self.rows(where, "--to", "end")]
+            producer.send_signal(signal.SIGINT)
+            said = producer.communicate()[1].decode()
+            durable = int(re.search(r"(\d+) messages durable", said).group(1))
+            self.assertEqual(producer.returncode, 0, said)
+            self.assertLess(durable, 20000)
+            there = [row["payload"] for row in self.rows(where, "--to", "end")]
+            self.assertEqual(len(there), before + durable)
+            self.assertEqual("".join(there[before:]), "".join(text.splitlines(True)[:durable]))
+        self.assertEqual(there[-2:], ["first\n", "second\n"])
+
+    def test_an_end_that_is_not_in_the_stream_is_refused(self):
+        where = self.create("ends")
+        self.produce(where, b"x\n")
+        code, _, err = run("consume", *where, "--count", "1", "--positions")
+        place = err.strip()
+        self.assertEqual(run("consume", *where, "--to", place)[:2], (0, b"x\n"))
+        self.check_fails(2, ["two positions of shard 0"], "consume", *where, "--to", place, "--to", place)
+        self.check_fails(2, ["not of --shard 1"], "consume", *where, "--to", place, "--shard", "1")
+        self.check_fails(2, ["no shard 7"], "consume", *where, "--to", re.sub(r"^(t1\.\w+)\.0", r"\1.7", place))
+        self.check_fails(2, ["another stream"], "consume", *where, "--to", "t1.9f3a00c2d1e4b576.0.1.2")
 
     def test_a_terminal_sees_how_far_it_is(self):
         where = self.create("progress")

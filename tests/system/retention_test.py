@@ -118,6 +118,14 @@ class Retention(SystemTest):
         code, out, err = run("consume", "--dir", self.up.dir, "--cluster", "far", "--stream", "s", "--from",
                              positions.strip(), "--until-idle", "2")
         self.assertEqual((code, out), (0, messages(1000, 1000)), err)
+        # A file of positions keeps the one at which it cannot go on: what was missed is said again.
+        file = pathlib.Path(self.up.dir, "positions")
+        file.write_text(re.sub(r"\.1000\.\d+$", ".0.0", positions.strip()) + "\n")
+        for _ in range(2):
+            code, out, err = run("consume", "--dir", self.up.dir, "--cluster", "far", "--stream", "s",
+                                 "--position-file", file, "--from", "end", "--until-idle", "2")
+            self.assertEqual((code, out), (1, b""), err)
+            self.assertIn("--on-gap skip", err)
         self.tailcast("stream", "retain", "--stream", "s", "--max-shard-bytes", str(FILE))
         for cell in ("near", "far"):
             self.wait_for_floor(cell, 7)

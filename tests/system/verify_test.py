@@ -4,9 +4,10 @@ repair`, which has what is damaged copied again."""
 import os
 import pathlib
 import re
+import shutil
 import unittest
 
-from harness import SystemTest, Up, main, run
+from harness import TIME_FACTOR, SystemTest, Up, main, run
 
 THREE = """version: 1
 clusters: [{name: a}, {name: b}, {name: c}]
@@ -47,13 +48,24 @@ class Verify(SystemTest):
         err = self.check_fails(1, ["the first hop of the copy tree that differs is b -> c: ", "check sum"], *verify)
         self.assertIn("`tailcast repair`", err)
         self.check_fails(1, ["without --dry-run"], *repair, "--dry-run")
-        code, out, err = run(*repair, timeout=150)
+        code, out, err = run(*repair, timeout=150 * TIME_FACTOR)
         self.assertEqual(code, 0, err)
         self.assertRegex(out.decode(), r"cell c: 2 closed files read, 1 damaged\n  s/\d file 1: the payload of message \d+ "
                                        r"fails its check sum\n  s/\d file 1: copied again\n")
         self.assertEqual(run(*verify)[0], 0)
+        # Nobody has it whole any more: what is left of it stays where it is.
         self.flip("a")
-        self.check_fails(1, ["is the source of stream 's'", "docs/ops/storage.md"], *repair)
+        bad = self.flip("b")
+        err = self.check_fails(1, ["is the source of stream 's'", "docs/ops/storage.md"], *repair)
+        err = self.check_fails(1, ["stays as it is, because the cell above does not have it whole"], *repair,
+                               "--cluster", "b")
+        self.assertTrue(bad.exists())
+        self.assertFalse(list(bad.parent.glob(".aside/*")), err)
+        # Of another cell's store nothing is touched.
+        registries = [pathlib.Path(self.up.dir, cell, "store", "registry") for cell in ("a", "b")]
+        registries[1].rename(registries[1].with_name("its-own"))
+        shutil.copytree(*registries)
+        self.check_fails(1, ["is not the store of cell b", "another registry"], *repair, "--cluster", "b")
 
     def flip(self, cell):
         """A bit of the cell's disk, of which no cache has a copy."""
@@ -66,6 +78,7 @@ class Verify(SystemTest):
         with data.open("r+b") as file:
             file.seek(at)
             file.write(bytes([whole[at] ^ 1]))
+        return data
 
 
 if __name__ == "__main__":
