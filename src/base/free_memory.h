@@ -1,7 +1,8 @@
 // Memory that was freed goes back to the system: glibc keeps what lies below anything that is still
 // in use, so a process would stay as large as its worst backlog made it.
 //
-// Threads: one loop. Costs one timer; while little is free, a look at the allocator's counts.
+// Threads: one loop. Costs one timer, and a look at the allocator's counts unless much more became
+// free.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,29 @@
 
 namespace tailcast {
 
-// Gives free pages back if at least `least_bytes` are free. False: nothing was given back. A
-// sanitizer's allocator keeps its own; then always false.
-bool ReturnFreeMemory(int64_t least_bytes);
+// Gives free pages back. False: nothing was given back. A sanitizer's allocator keeps its own; then
+// always false.
+//
+// It does so when `least_bytes` more are free than after the last time: what the system got back
+// still counts as free, so that giving it back again would only cost.
+class FreeMemory {
+ public:
+  explicit FreeMemory(int64_t least_bytes) : least_bytes_(least_bytes) {}
+  bool Return();
 
-// Does so every ten seconds, when 16 MiB are free.
+ private:
+  const int64_t least_bytes_;
+  int64_t given_back_ = 0;  // free bytes of which the system has the pages, at most
+};
+
+// Looks every ten seconds, for 16 MiB.
 class FreeMemoryKeeper {
  public:
   explicit FreeMemoryKeeper(EventLoop& loop);
 
  private:
   void Arm();
+  FreeMemory memory_;
   Timer timer_;
   Scope scope_;
 };

@@ -35,9 +35,15 @@ TEST(FreeMemory, GoesBackThoughSomethingIsUsedAboveIt) {
   const int64_t before = ResidentBytes();
   blocks.clear();
   EXPECT_GT(ResidentBytes(), before - kBytes / 2) << "else there is nothing to do";
-  EXPECT_TRUE(ReturnFreeMemory(kBytes / 2));
+  FreeMemory memory(kBytes / 2);
+  EXPECT_TRUE(memory.Return());
   EXPECT_LT(ResidentBytes(), before - kBytes / 2);
-  EXPECT_FALSE(ReturnFreeMemory(int64_t{1} << 40)) << "too little is free";
+  EXPECT_FALSE(memory.Return()) << "nothing more is free";
+  EXPECT_FALSE(FreeMemory(int64_t{1} << 40).Return()) << "too little is free";
+  for (int i = 0; i < kBlocks; ++i) blocks.emplace_back(100'000, 'x');
+  EXPECT_FALSE(memory.Return()) << "it is used again";
+  blocks.clear();
+  EXPECT_TRUE(memory.Return()) << "and free again";
 }
 
 }  // namespace
