@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/hash.h"
 #include "tailcast/base/log.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/strong.h"
@@ -104,10 +105,15 @@ void Server::OnTick() {
   if (!stalled_until_.has_value()) exporter_->Beat();
   NotifyAll();
   if (metrics_.has_value()) metrics_->Show(state());
-  // The caches of a process tick together: it wakes up once for both.
-  const Duration interval = options_.core.heartbeat_interval;
-  tick_.After(interval - Duration::Micros(now.micros() % interval.micros()),
-              scope_.Bind([this] { OnTick(); }));
+  // The caches of a process tick together, so that it wakes up once for both; of two processes each
+  // has its own beat.
+  const int64_t interval = options_.core.heartbeat_interval.micros();
+  const uint64_t beat = Hash128(std::to_string(Raw(options_.incarnation))).lo;
+  tick_.After(
+      Duration::Micros(
+          interval -
+          (now.micros() + static_cast<int64_t>(beat % static_cast<uint64_t>(interval))) % interval),
+      scope_.Bind([this] { OnTick(); }));
 }
 
 void Server::NotifyAll() {
