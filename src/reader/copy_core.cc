@@ -56,7 +56,7 @@ Status CopyCore::OnOpened(int64_t data_length, int64_t index_length, int64_t win
   }
   opened_ = true;
   may_read_ = true;
-  window_bytes_ = window_bytes;
+  SetWindow(window_bytes);
   const int64_t lengths[] = {data_length, index_length};
   for (int p = 0; p < stream::kParts; ++p) OnWritten(parts_[p], lengths[p]);
   MaybeJump();
@@ -77,9 +77,14 @@ Status CopyCore::OnProgress(int64_t data_length, int64_t index_length, int64_t w
     }
     OnWritten(parts_[p], lengths[p]);
   }
-  if (window_bytes != 0) window_bytes_ = window_bytes;
+  if (window_bytes != 0) SetWindow(window_bytes);
   MaybeJump();
   return OkStatus();
+}
+
+void CopyCore::SetWindow(int64_t bytes) {
+  window_bytes_ = bytes;
+  window_most_ = std::max(window_most_, bytes);
 }
 
 void CopyCore::OnWritten(PartState& part, int64_t length) {
@@ -113,7 +118,7 @@ void CopyCore::MaybeJump() {
   for (int p = 0; p < stream::kParts; ++p) {
     PartState& part = parts_[p];
     const int64_t end = available(static_cast<Part>(p));
-    if (end - part.written <= window_bytes_ + options_.jump_bytes) continue;
+    if (end - part.written <= window_most_ + options_.jump_bytes) continue;
     // The primary downstream may be as far behind: asked again when there is news enough.
     if (end + part.written < part.ask_again) continue;
     part.ask_again = end + part.written + options_.jump_bytes / 2;

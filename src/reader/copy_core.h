@@ -9,9 +9,10 @@
 // each other); a cache operation may also take what a sealed file has in the primary layer.
 //
 //   window     nothing is read at or beyond written length + window of the part: back-pressure
-//   far behind a cache operation more than window + jump_bytes behind the source asks to jump; the
-//              writer knows where its own cell's primary file stands and goes no further, and what
-//              it jumped over comes back as written. A primary operation never jumps
+//   far behind a cache operation more than jump_bytes and the largest window that it was given (what
+//              may rightly be under way) behind the source asks to jump; the writer knows where its
+//              own cell's primary file stands and goes no further, and what it jumped over comes
+//              back as written. A primary operation never jumps
 //
 // A core: no clock, no I/O, one thread.
 #pragma once
@@ -110,6 +111,7 @@ class CopyCore {
   int64_t ChunkStart(int64_t position) const { return position - position % chunk_size_; }
   // The writer has everything below `length`, or needs it no more.
   void OnWritten(PartState& part, int64_t length);
+  void SetWindow(int64_t bytes);
   void MaybeJump();
 
   const CopyOptions options_;
@@ -118,6 +120,7 @@ class CopyCore {
   SourceLengths source_;
   PartState parts_[stream::kParts];
   int64_t window_bytes_ = stream::kInitialWindowBytes;
+  int64_t window_most_ = 0;  // of those that the writer gave
   bool opened_ = false;
   bool may_read_;
   bool seal_told_ = false;

@@ -199,6 +199,17 @@ TEST(CopyCore, AJumpIsAskedForAgainOnceTheSourceOrTheCopyHasMovedOn) {
   EXPECT_FALSE(core.TakeJump()) << "near enough";
 }
 
+TEST(CopyCore, WhatIsUnderWayIsNotJumpedOverBecauseTheWindowBecomesSmaller) {
+  CopyCore core({.jump_bytes = 10000}, Layer::kCache, kChunk, false);
+  ASSERT_TRUE(core.OnOpened(0, 0, 60000).ok());
+  ASSERT_TRUE(core.OnSource(Source(50000, 0)).ok());
+  EXPECT_FALSE(core.TakeJump());
+  ASSERT_TRUE(core.OnProgress(512, 0, 2048).ok());
+  EXPECT_FALSE(core.TakeJump());
+  ASSERT_TRUE(core.OnSource(Source(71000, 0)).ok());
+  EXPECT_TRUE(core.TakeJump());
+}
+
 TEST(CopyCore, AShortReadIsReadAgainFromTheChunkThatWasJumpedTo) {
   CopyCore core({.piece_bytes_max = 1000, .jump_bytes = 10000}, Layer::kCache, kChunk, false);
   ASSERT_TRUE(core.OnSource(Source(50000, 0)).ok());

@@ -52,17 +52,17 @@ MonotonicTime CacheOperationCore::next_due() const {
 
 // --- the reader and the lock
 
-void CacheOperationCore::Start(MonotonicTime, Effects& out) {
+void CacheOperationCore::Start(MonotonicTime now, Effects& out) {
   context_.counters.started_cache.Add();
   out.push_back(NotifyScheduler{life_.seal()});
   if (context_.operation.fresh) {
-    Begin({0, 0}, out);
+    Begin(now, {0, 0}, out);
   } else {
     out.push_back(ReadMetadata());
   }
 }
 
-void CacheOperationCore::Begin(const Lengths& lengths, Effects& out) {
+void CacheOperationCore::Begin(MonotonicTime now, const Lengths& lengths, Effects& out) {
   Enter(Phase::kCopying);
   const stream::ChunkWriterOptions options{context_.operation.chunk_size,
                                            context_.options.cache_window_bytes};
@@ -74,7 +74,7 @@ void CacheOperationCore::Begin(const Lengths& lengths, Effects& out) {
     context_.steps.Write("WriterStart", part,
                          {{"at", start[p]}, {"chunkSize", context_.operation.chunk_size}});
   }
-  life_.Opened(start, storage::Epoch::kNone, out);
+  life_.Opened(now, start, storage::Epoch::kNone, out);
   out.push_back(DoWorkLater());
 }
 
@@ -87,7 +87,7 @@ void CacheOperationCore::OnBytes(MonotonicTime, Part part, int64_t position, std
 Status CacheOperationCore::Take(Part part, int64_t position, const std::string& bytes) {
   // Before `opened` only the reader of a fresh file sends, and that one began at once.
   if (!begun()) return InvalidArgumentError("bytes before `opened` of a known file");
-  TAILCAST_RETURN_IF_ERROR(life_.CheckWindow(part, position, bytes.size()));
+  TAILCAST_RETURN_IF_ERROR(life_.OnReceived(part, position, bytes.size()));
   switch (chunks(part).Add(position, bytes)) {
     case ChunkWriterCore::AddOutcome::kTaken:
     case ChunkWriterCore::AddOutcome::kAlready:
@@ -118,11 +118,11 @@ void CacheOperationCore::OnJump(MonotonicTime, Part part, int64_t position, Effe
   out.push_back(DoWorkLater());
 }
 
-void CacheOperationCore::OnMetadata(MonotonicTime, const PairMetadata& metadata, Effects& out) {
+void CacheOperationCore::OnMetadata(MonotonicTime now, const PairMetadata& metadata, Effects& out) {
   if (life_.ended()) return;
   switch (phase_) {
     case Phase::kReadingLengths:
-      Begin({metadata.cache_length[0], metadata.cache_length[1]}, out);
+      Begin(now, {metadata.cache_length[0], metadata.cache_length[1]}, out);
       return;
     case Phase::kAskingJump:
       JumpTowards({metadata.primary_length[0], metadata.primary_length[1]}, out);

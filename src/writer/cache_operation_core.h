@@ -67,7 +67,7 @@ class CacheOperationCore {
   using Batch = std::vector<Sent>;
 
   void Enter(Phase next);
-  void Begin(const Lengths& lengths, Effects& out);
+  void Begin(MonotonicTime now, const Lengths& lengths, Effects& out);
   void JumpTowards(const Lengths& primary, Effects& out);
   Status Take(stream::Part part, int64_t position, const std::string& bytes);
   void WriteBatch(Effects& out);

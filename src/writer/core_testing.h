@@ -74,7 +74,7 @@ class CoreTest : public ::testing::Test {
 
   MetricRegistry metrics_;
   Counters counters_{metrics_};
-  BufferShare buffers_{32 << 20, counters_.buffered_primary};
+  BufferShare buffers_{48 << 20, counters_.buffered_primary};
   WriterOptions options_{.name = "writer-1", .cell = "eu"};
   MonotonicTime now_ = At(1000);
 

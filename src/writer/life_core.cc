@@ -71,7 +71,7 @@ void LifeCore::OnHeartbeat(int64_t as_of_us, const Lengths& lengths) {
 
 void LifeCore::OnChecked(const Status& status, const LayerView& layer, Effects& out) {
   if (ended()) return;
-  hold_.Set(layer.buffered_bytes);
+  Count(layer);
   if (status.ok()) {
     out.push_back(DoWorkLater());
     return;
@@ -89,28 +89,48 @@ void LifeCore::OnReaderGone(const Status& status, const LayerView& layer, Effect
 
 // --- the reader
 
-void LifeCore::Opened(const Lengths& lengths, storage::Epoch epoch, Effects& out) {
+void LifeCore::Opened(MonotonicTime now, const Lengths& lengths, storage::Epoch epoch,
+                      Effects& out) {
   opened_ = true;
-  out.push_back(SendOpened{lengths, epoch, GiveWindow(lengths)});
+  for (int p = 0; p < stream::kParts; ++p) received_[p] = std::max(received_[p], lengths[p]);
+  hold_.OnActive(now);
+  out.push_back(SendOpened{lengths, epoch, GiveWindow(now, lengths)});
 }
 
-int64_t LifeCore::GiveWindow(const Lengths& written) {
+int64_t LifeCore::GiveWindow(MonotonicTime now, const Lengths& written) {
   const stream::Operation& operation = context_.operation;
   const int64_t most = operation.target.layer == Layer::kPrimary
                            ? context_.options.primary_window_bytes
                            : context_.options.cache_window_bytes;
   const int64_t least = std::min(most, std::max(stream::kInitialWindowBytes, operation.chunk_size));
-  const int64_t window = context_.buffers.Window(least, most);
+  const int64_t window = context_.buffers.Window(now, least, most, hold_);
   for (int p = 0; p < stream::kParts; ++p) {
     send_limit_[p] = std::max(send_limit_[p], written[p] + window);
   }
+  hold_.Set(hold_.held(), Promised());
   return window;
 }
 
-Status LifeCore::CheckWindow(Part part, int64_t position, size_t size) const {
+int64_t LifeCore::Promised() const {
+  if (ended() || !opened_) return 0;
+  int64_t promised = 0;
+  for (int p = 0; p < stream::kParts; ++p) {
+    const int64_t end = seal_ ? std::min(send_limit_[p], (*seal_)[p]) : send_limit_[p];
+    promised += std::max(int64_t{0}, end - received_[p]);
+  }
+  return promised;
+}
+
+void LifeCore::Count(const LayerView& layer) { hold_.Set(layer.buffered_bytes, Promised()); }
+
+Status LifeCore::OnReceived(Part part, int64_t position, size_t size) {
   const int64_t length = static_cast<int64_t>(size);
   const int64_t limit = send_limit_[static_cast<int>(part)];
-  if (position < 0 || position > INT64_MAX - length || position + length <= limit) {
+  if (position < 0 || position > INT64_MAX - length) return OkStatus();
+  if (position + length <= limit) {
+    int64_t& received = received_[static_cast<int>(part)];
+    received = std::max(received, position + length);
+    active_ = true;
     return OkStatus();
   }
   return ResourceExhaustedError(context_.Name() + ": bytes up to " +
@@ -119,10 +139,10 @@ Status LifeCore::CheckWindow(Part part, int64_t position, size_t size) const {
                                 " lie beyond the window, which ends at " + std::to_string(limit));
 }
 
-void LifeCore::TellProgress(const LayerView& layer, Effects& out) {
+void LifeCore::TellProgress(MonotonicTime now, const LayerView& layer, Effects& out) {
   if (ended() || !opened_ || told_ == layer.written) return;
   told_ = layer.written;
-  out.push_back(SendProgress{layer.written, GiveWindow(layer.written)});
+  out.push_back(SendProgress{layer.written, GiveWindow(now, layer.written)});
 }
 
 // --- publication
@@ -148,16 +168,20 @@ void LifeCore::OnPublished(MonotonicTime now, bool ok, const LayerView& layer, E
   publication_.OnPublished(now, ok);
   if (!ok) context_.counters.publish_failed.Add();
   if (ok) WriteNews(now, out);
-  MaybeClose(layer, out);
+  MaybeClose(now, layer, out);
 }
 
 void LifeCore::DoWork(MonotonicTime now, const LayerView& layer, Effects& out) {
   if (ended()) return;
-  hold_.Set(layer.buffered_bytes);
+  for (int p = 0; p < stream::kParts; ++p) {
+    received_[p] = std::max(received_[p], layer.written[p]);  // a jump
+  }
+  Count(layer);
+  if (std::exchange(active_, false)) hold_.OnActive(now);
   publication_.OnWritten(layer.written);
   WriteNews(now, out);
-  TellProgress(layer, out);
-  MaybeClose(layer, out);
+  TellProgress(now, layer, out);
+  MaybeClose(now, layer, out);
 }
 
 // --- the end
@@ -170,16 +194,16 @@ void LifeCore::Finish(MonotonicTime now, const LayerView& layer, Effects& out) {
   news.seal[1] = (*seal_)[1];
   Publish(now, news, out);
   out.push_back(NotifyScheduler{seal_});
-  MaybeClose(layer, out);
+  MaybeClose(now, layer, out);
 }
 
-void LifeCore::MaybeClose(const LayerView& layer, Effects& out) {
+void LifeCore::MaybeClose(MonotonicTime now, const LayerView& layer, Effects& out) {
   if (phase_ != Phase::kFinishing) return;
   if (!publication_.settled()) {
     if (publication_.failures() < context_.options.publish_attempts_at_end) return;
     context_.counters.publish_given_up.Add();
   }
-  TellProgress(layer, out);
+  TellProgress(now, layer, out);
   context_.counters.done.Add();
   End(OkStatus(), EndCause::kDone, layer, out);
 }
@@ -187,6 +211,7 @@ void LifeCore::MaybeClose(const LayerView& layer, Effects& out) {
 void LifeCore::End(Status status, EndCause cause, const LayerView& layer, Effects& out) {
   if (ended()) return;
   Enter(Phase::kDraining);
+  Count(layer);
   if (const auto value = lock_.Release()) release_ = *value;
   OnCallReturned(layer, out);
   out.push_back(CloseStream{std::move(status), cause});

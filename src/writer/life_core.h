@@ -82,11 +82,11 @@ class LifeCore {
 
   // `size` bytes came at `position`. ResourceExhausted: they end beyond every window that the
   // reader was given. Positions that do not exist are for the layer to refuse.
-  Status CheckWindow(stream::Part part, int64_t position, size_t size) const;
+  Status OnReceived(stream::Part part, int64_t position, size_t size);
   // The answer to a message of the reader: goes on, or ends the operation.
   void OnChecked(const Status& status, const LayerView& layer, Effects& out);
   // The file is open: what there is already, and its epoch.
-  void Opened(const Lengths& lengths, storage::Epoch epoch, Effects& out);
+  void Opened(MonotonicTime now, const Lengths& lengths, storage::Epoch epoch, Effects& out);
   void Publish(MonotonicTime now, const stream::PairMetadata& news, Effects& out);
   // What is due after the layer worked: publications, progress, the end.
   void DoWork(MonotonicTime now, const LayerView& layer, Effects& out);
@@ -113,9 +113,12 @@ class LifeCore {
   void Enter(Phase next);
   void EndSuperseded(const std::string& how, const LayerView& layer, Effects& out);
   void WriteNews(MonotonicTime now, Effects& out);
-  int64_t GiveWindow(const Lengths& written);
-  void TellProgress(const LayerView& layer, Effects& out);
-  void MaybeClose(const LayerView& layer, Effects& out);
+  int64_t GiveWindow(MonotonicTime now, const Lengths& written);
+  // What the reader may still send.
+  int64_t Promised() const;
+  void Count(const LayerView& layer);
+  void TellProgress(MonotonicTime now, const LayerView& layer, Effects& out);
+  void MaybeClose(MonotonicTime now, const LayerView& layer, Effects& out);
   void LogLook(LockCore::State before, const std::optional<stream::LockValue>& seen,
                const std::optional<stream::LockValue>& write) const;
   void LogLock(std::string_view event) const;
@@ -129,6 +132,8 @@ class LifeCore {
   bool opened_ = false;
   std::optional<Lengths> told_;  // as progress
   BufferShare::Hold hold_;
+  Lengths received_ = {0, 0};  // ends of what came, or was there
+  bool active_ = false;        // something came since DoWork
   // Nothing that ends beyond was asked for. A fresh file's reader begins before it is answered.
   Lengths send_limit_ = {stream::kInitialWindowBytes, stream::kInitialWindowBytes};
 };

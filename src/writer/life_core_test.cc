@@ -49,7 +49,7 @@ class LifeCoreTest : public ::testing::Test {
 
   MetricRegistry metrics_;
   Counters counters_{metrics_};
-  BufferShare buffers_{32 << 20, counters_.buffered_primary};
+  BufferShare buffers_{48 << 20, counters_.buffered_primary};
   WriterOptions options_{.name = "writer-1", .cell = "eu"};
   CoreContext context_{options_, TestOperation(Layer::kPrimary, true), stream::FileSteps(),
                        counters_, buffers_};
@@ -72,37 +72,52 @@ TEST_F(LifeCoreTest, ItEndsWhenItsSealIsPublished) {
   EXPECT_EQ(life_.phase(), Phase::kGone);
 }
 
-TEST_F(LifeCoreTest, ItsWindowIsWhatTheOthersLeave) {
-  const auto opened = Give(&LifeCore::Opened, Lengths{}, storage::Epoch::kNone);
+TEST_F(LifeCoreTest, ItsWindowIsAThirdOfWhatTheOthersLeave) {
+  const auto opened = Give(&LifeCore::Opened, now_, Lengths{}, storage::Epoch::kNone);
   EXPECT_EQ(The<SendOpened>(opened).window_bytes, 16 << 20);
+  EXPECT_EQ(buffers_.promised(), 32 << 20) << "of two parts";
   BufferShare::Hold other(buffers_);
-  other.Set(20 << 20);
+  other.Set(30 << 20, 0);
   layer_.buffered_bytes = 4 << 20;
   layer_.written = {1, 0};
-  EXPECT_EQ(The<SendProgress>(Work()).window_bytes, 8 << 20);
-  EXPECT_EQ(buffers_.held(), 24 << 20);
-  other.Set(40 << 20);
+  EXPECT_EQ(The<SendProgress>(Work()).window_bytes, 6 << 20) << "its own does not count";
+  EXPECT_EQ(buffers_.held(), 34 << 20);
+  other.Set(60 << 20, 0);
   layer_.written = {2, 0};
   EXPECT_EQ(The<SendProgress>(Work()).window_bytes, stream::kInitialWindowBytes) << "never none";
   layer_.buffered_bytes = 0;
-  other.Set(0);
+  other.Set(0, 0);
   layer_.written = {3, 0};
   EXPECT_EQ(The<SendProgress>(Work()).window_bytes, 16 << 20) << "and all of it again";
   EXPECT_EQ(buffers_.held(), 0);
 }
 
+TEST_F(LifeCoreTest, WhatItsReaderMayStillSendCountsUntilItCameOrIsNoMore) {
+  Give(&LifeCore::Opened, now_, Lengths{}, storage::Epoch::kNone);
+  EXPECT_TRUE(life_.OnReceived(stream::Part::kData, 0, 1 << 20).ok());
+  layer_.buffered_bytes = 1 << 20;
+  Work();
+  EXPECT_EQ(buffers_.promised(), 31 << 20);
+  EXPECT_EQ(buffers_.held(), 1 << 20);
+  EXPECT_TRUE(life_.OnSeal({3 << 20, 32 << 10}).ok());
+  Work();
+  EXPECT_EQ(buffers_.promised(), (2 << 20) + (32 << 10)) << "to the seal";
+  End();
+  EXPECT_EQ(buffers_.promised(), 0);
+}
+
 TEST_F(LifeCoreTest, WhatItAskedForIsTakenWhateverTheWindowIsNow) {
-  EXPECT_TRUE(life_.CheckWindow(stream::Part::kData, 0, stream::kInitialWindowBytes).ok());
+  EXPECT_TRUE(life_.OnReceived(stream::Part::kData, 0, stream::kInitialWindowBytes).ok());
   EXPECT_TRUE(
-      IsResourceExhausted(life_.CheckWindow(stream::Part::kData, 1, stream::kInitialWindowBytes)));
-  Give(&LifeCore::Opened, Lengths{100, 0}, storage::Epoch::kNone);
+      IsResourceExhausted(life_.OnReceived(stream::Part::kData, 1, stream::kInitialWindowBytes)));
+  Give(&LifeCore::Opened, now_, Lengths{100, 0}, storage::Epoch::kNone);
   BufferShare::Hold other(buffers_);
-  other.Set(40 << 20);
+  other.Set(60 << 20, 0);
   layer_.written = {101, 0};
   Work();
-  EXPECT_TRUE(life_.CheckWindow(stream::Part::kData, 100, 16 << 20).ok());
-  EXPECT_TRUE(life_.CheckWindow(stream::Part::kIndex, 0, 16 << 20).ok());
-  EXPECT_TRUE(IsResourceExhausted(life_.CheckWindow(stream::Part::kData, 101, 16 << 20)));
+  EXPECT_TRUE(life_.OnReceived(stream::Part::kData, 100, 16 << 20).ok());
+  EXPECT_TRUE(life_.OnReceived(stream::Part::kIndex, 0, 16 << 20).ok());
+  EXPECT_TRUE(IsResourceExhausted(life_.OnReceived(stream::Part::kData, 101, 16 << 20)));
 }
 
 TEST_F(LifeCoreTest, ASealThatCannotBePublishedDoesNotHoldItForEver) {
@@ -195,7 +210,7 @@ TEST_F(LifeCoreTest, WrongInputEndsItAndRightInputIsWorkedOn) {
 TEST_F(LifeCoreTest, ProgressIsToldOnceFromTheOpeningOn) {
   layer_.written = {10, 32};
   EXPECT_FALSE(Has<SendProgress>(Work())) << "the reader does not know yet that it is open";
-  Give(&LifeCore::Opened, Lengths{}, storage::Epoch::kNone);
+  Give(&LifeCore::Opened, now_, Lengths{}, storage::Epoch::kNone);
   EXPECT_EQ(The<SendProgress>(Work()).lengths, layer_.written);
   EXPECT_FALSE(Has<SendProgress>(Work()));
 }

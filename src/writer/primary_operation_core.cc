@@ -61,7 +61,7 @@ void PrimaryOperationCore::OnBytes(MonotonicTime, Part part, int64_t position, s
 }
 
 Status PrimaryOperationCore::Take(Part part, int64_t position, std::string bytes) {
-  TAILCAST_RETURN_IF_ERROR(life_.CheckWindow(part, position, bytes.size()));
+  TAILCAST_RETURN_IF_ERROR(life_.OnReceived(part, position, bytes.size()));
   if (copy_) return copy_->OnBytes(part, position, bytes);
   if (!context_.operation.fresh) {
     return InvalidArgumentError("bytes before `opened` of a known file");
@@ -208,7 +208,7 @@ void PrimaryOperationCore::BeginCopy(MonotonicTime now, Effects& out) {
   Enter(Phase::kCopying);
   const Lengths lengths = {opened_[0].committed_length, opened_[1].committed_length};
   copy_.emplace(context_.options.primary, lengths[0], lengths[1]);
-  life_.Opened(lengths, opened_[0].epoch, out);
+  life_.Opened(now, lengths, opened_[0].epoch, out);
   out.push_back(NotifyScheduler{life_.seal()});
   PublishLengths(now, out);
   const Seal& seal = life_.seal();

@@ -20,8 +20,8 @@ struct WriterOptions {
   int64_t cache_window_bytes = 16 << 20;
   // Of all operations of a layer (buffer_share.h). A backlog of files takes nothing from the
   // caches'.
-  int64_t primary_buffer_bytes = 32 << 20;
-  int64_t cache_buffer_bytes = 32 << 20;
+  int64_t primary_buffer_bytes = 48 << 20;
+  int64_t cache_buffer_bytes = 48 << 20;
   int64_t cache_batch_bytes = 256 << 10;  // of one bulk write
   int cache_batches_max = 8;              // outstanding, of one operation
   LockOptions lock;
