@@ -12,6 +12,8 @@ RUNS = os.environ.get("TAILCAST_SIM_HASH_RUNS", "12")
 def run(environment):
     done = subprocess.run([RUNNER, "--seed", "1", "--runs", RUNS], env=environment,
                           capture_output=True, text=True, timeout=600)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
     return [line for line in done.stdout.splitlines() if line.startswith("seed ")]
 
 
