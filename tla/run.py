@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Runs the TLA+ models of tailcast with TLC, and checks traces against them.
 
-    run.py test                   every run of kind "test": must take under 2 minutes on 2 cores
+    run.py test [NAME]            every run of kind "test", or those whose config or spec is NAME;
+                                  what was as expected before, and of which nothing has changed
+                                  since, is not run again (--again: it is)
     run.py full [NAME]            the long runs (all, or those whose config or spec is NAME); they
                                   write checkpoints and go on from the last one when started again
     run.py one SPEC CONFIG        one run, TLC's own output on the terminal
@@ -284,16 +286,13 @@ def run_full(jar, run, scratch):
     """One long run with checkpoints; goes on from the last checkpoint of the same inputs."""
     folder = scratch / "full" / Path(run["config"]).stem
     folder.mkdir(parents=True, exist_ok=True)
-    sources = sorted(HERE.glob("*.tla")) + [HERE / run["config"]]
-    digest = hashlib.sha256()
-    for source in reachable(run["spec"], sources):
-        digest.update(source.read_bytes())
+    inputs = digest_of(run)
     state_path = folder / "state.json"
     state = json.loads(state_path.read_text()) if state_path.exists() else {}
     states = folder / "states"
-    if state.get("inputs") != digest.hexdigest():
+    if state.get("inputs") != inputs:
         shutil.rmtree(states, ignore_errors=True)
-        state = {"inputs": digest.hexdigest(), "seconds": 0.0, "attempts": 0}
+        state = {"inputs": inputs, "seconds": 0.0, "attempts": 0}
     if state.get("result"):
         print(f"{run['config']}: finished before with the same inputs", flush=True)
         return state["result"]
@@ -345,9 +344,19 @@ def run_full(jar, run, scratch):
     return result
 
 
+def digest_of(run):
+    """Of all that the outcome of a model or a stored trace depends on, this runner included."""
+    spec = run["spec"] if "config" in run else f"{run['spec']}Trace"
+    files = [HERE / run["config"]] if "config" in run else [HERE / f"{spec}.cfg", HERE / run["trace"]]
+    digest = hashlib.sha256(TLC_ARTIFACT.encode())
+    for path in [Path(__file__)] + reachable(spec, sorted(HERE.glob("*.tla"))) + files:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def reachable(spec, sources):
-    """The config and the modules that `spec` extends or instantiates, itself included."""
-    by_name = {path.stem: path for path in sources if path.suffix == ".tla"}
+    """The modules of `sources` that `spec` extends or instantiates, itself included."""
+    by_name = {path.stem: path for path in sources}
     todo, found = [spec], {}
     while todo:
         name = todo.pop()
@@ -358,7 +367,7 @@ def reachable(spec, sources):
         for match in re.finditer(r"\bEXTENDS\b([^\n]*(?:,\s*\n[^\n]*)*)", text):
             todo += re.findall(r"\w+", match.group(1))
         todo += re.findall(r"\bINSTANCE\s+(\w+)", text)
-    return sorted(found.values()) + [path for path in sources if path.suffix == ".cfg"]
+    return sorted(found.values())
 
 
 def newest_checkpoint(states):
@@ -588,9 +597,10 @@ def run_many(jar, runs, scratch, jobs):
     order = sorted(runs, key=lambda run: -known.get(name_of(run), 5.0))
 
     def go(run):
-        if "trace" in run:
-            return run_trace(jar, run, scratch, HERE / run["trace"])
-        return run_model(jar, run, scratch)
+        inputs = digest_of(run)
+        result = (run_trace(jar, run, scratch, HERE / run["trace"]) if "trace" in run
+                  else run_model(jar, run, scratch))
+        return {**result, "inputs": inputs}
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         futures = {pool.submit(go, run): run for run in order}
@@ -612,9 +622,23 @@ def command_test(args, scratch):
     if not runs:
         raise RunError("no such test runs")
     started = time.monotonic()
-    code = report(scratch, run_many(tlc_jar(), runs, scratch, args.jobs))
+    before = [] if args.again else [run for run in runs if is_known(scratch, run)]
+    runs = [run for run in runs if run not in before]
+    code = report(scratch, run_many(tlc_jar(), runs, scratch, args.jobs)) if runs else 0
     print(f"\n{len(runs)} runs in {time.monotonic() - started:.1f} s")
+    if before:
+        print(f"{len(before)} not run again: as expected before, with the same spec, config, trace and "
+              "TLC (--again)")
     return code
+
+
+def is_known(scratch, run):
+    """Whether its last run was as expected, and nothing that it depends on has changed."""
+    path = scratch / "results.json"
+    if not path.exists():
+        return False
+    return any((item["spec"], item["run"]) == name_of(run) and item["outcome"] == run["expect"]
+               and item.get("inputs") == digest_of(run) for item in json.loads(path.read_text()))
 
 
 def command_full(args, scratch):
@@ -760,6 +784,7 @@ def main():
     test = commands.add_parser("test")
     test.add_argument("names", nargs="*", help="only these specs or configs")
     test.add_argument("--jobs", type=int, default=2, help="runs at once (default 2)")
+    test.add_argument("--again", action="store_true", help="also what is known and has not changed")
     test.set_defaults(go=command_test)
     full = commands.add_parser("full")
     full.add_argument("names", nargs="*")
