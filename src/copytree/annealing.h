@@ -27,6 +27,9 @@ struct AnnealingRun {
   bool limits_first = false;
   int64_t work = 0;          // elementary steps, about
   int64_t goal = INT64_MIN;  // end early with a tree of at most this weight
+  // Try anew only so many nodes, near each other by links and tree, and leave the others where they
+  // are: among hundreds of nodes many such runs get further than long ones. 0 = all nodes.
+  int around = 0;
 };
 
 // Not thread-safe; one problem per instance. The problem must outlive it.
@@ -56,6 +59,8 @@ class Annealing {
   };
 
   void Load(const Parents& start);
+  // Fills `around_` with nodes of the loaded tree that are near each other.
+  void ChooseAround(size_t count);
   // Everything changes through this: `v` leaves its parent (kNoParent: was outside) for another one
   // (kNoParent: leaves the tree, without children). Logged, so that Undo can take it back.
   void Move(int v, int parent);
@@ -106,6 +111,7 @@ class Annealing {
   std::vector<int64_t> cost_;       // weight of the link into each node
   std::vector<int> nodes_, place_;  // in the tree but the root, and where each stands in `nodes_`
   std::vector<int> relays_;         // nodes that are not required
+  std::vector<int> around_;         // what the run moves; empty = all nodes
   int64_t weight_ = 0;
   Excess excess_;
   int64_t price_ = 1;  // of a broken unit

@@ -15,14 +15,15 @@ namespace tailcast::copytree {
 namespace {
 
 constexpr int64_t kExhaustiveSteps = 400'000;
-// Graphs with more nodes start from the unlimited search's tree when fan-out is limited: the exact
-// transportation problem of every step from the star would use up the work.
-constexpr int kStarNodesMax = 100;
+// Graphs with more nodes are annealed part by part, and start from the unlimited search's tree when
+// fan-out is limited: the exact transportation problem of every step from the star would use up the
+// work.
+constexpr int kManyNodes = 100;
 // Prices on delay for starts under a delay limit, in 1e-9 USD per GB and microsecond.
 constexpr int64_t kDelayPrices[] = {1, 10, 100, 1000};
-// Parts of the work: for the layers, for bounds, for the delays of equally cheap trees; annealing
-// has the rest.
-constexpr int64_t kLayersPart = 12, kBoundPart = 8, kDelaysPart = 16;
+// Parts of the work: for the layers (among many nodes they only give a tree to start from), for
+// bounds, for the delays of equally cheap trees; annealing has the rest.
+constexpr int64_t kLayersPart = 12, kManyLayersPart = 40, kBoundPart = 8, kDelaysPart = 16;
 // The first annealing run, for each node; later ones are longer.
 constexpr int64_t kFirstRunWork = 200'000;
 // Before a refusal without proof the search goes on for so many times its work.
@@ -41,10 +42,13 @@ constexpr int kAgreed = 8;
 constexpr int kStages = 3;
 // First temperatures in percent of a typical link: from scratch, and from the best tree.
 constexpr int kHot = 60, kWarm = 12;
-// The same among many nodes, where time is too short to cool down from more.
-constexpr int kManyHot = 30, kManyWarm = 20;
-// Among many nodes a run has so many hundredths of the work: two from scratch, one from the best.
-constexpr int kManyPercent = 35;
+// Among many nodes: two runs from scratch with so many hundredths of the work each, then the best
+// tree is annealed anew around one place after the other, a quarter of the nodes at a time, with so
+// much work for each of them.
+constexpr int kManyHot = 80, kManyWarm = 35;
+constexpr int kManyStarts = 2, kManyPercent = 20;
+constexpr int kAroundPart = 4;
+constexpr int64_t kAroundWork = 160'000;
 // What one descent after a run may cost, as a part of the work.
 constexpr int64_t kDescentPart = 50;
 
@@ -90,6 +94,10 @@ class Search {
     if (options_.any_tree) return kUnserved - 1;
     return bound_ >= kUnserved ? bound_ : bound_ + bound_ / 1'000'000 * options_.gap_ppm;
   }
+  bool ManyNodes() const { return problem_.n > kManyNodes; }
+  int64_t LayersWork() const {
+    return options_.work_max / (ManyNodes() ? kManyLayersPart : kLayersPart);
+  }
   void Keep(const Parents& parents);
   // Every tree, where that is quick; false if it is not.
   bool SearchAll(int64_t below);
@@ -98,6 +106,8 @@ class Search {
   void KeepStarts(const std::vector<Parents>& starts);
   // The problem without the links that no tree uses that is as light as the best one.
   Problem Reduced() const;
+  // Many nodes: a few runs from scratch, then many around single places of the best tree.
+  bool AnnealMany(int64_t work, int64_t goal);
   // True if runs agreed before the work was used up, or a tree as light as `goal` was found.
   bool Anneal(int64_t work, int64_t goal);
   void Raise(Bound* bound, int64_t work);
@@ -157,10 +167,10 @@ void Search::KeepStarts(const std::vector<Parents>& starts) {
 }
 
 void Search::SearchLayers(const std::vector<Parents>& starts) {
-  const int64_t work = options_.work_max / kLayersPart;
+  const int64_t work = LayersWork();
   LayerSearch search(problem_, {.seed = options_.seed, .work_max = work, .stop_at_weight = Goal()});
   for (const Parents& start : starts) search.StartFrom(start);
-  if (fanout_limited_ && problem_.n > kStarNodesMax) {
+  if (fanout_limited_ && ManyNodes()) {
     Problem unlimited = problem_;
     unlimited.fanout_max.assign(problem_.n, problem_.n);
     LayerSearch wide(unlimited, {.seed = options_.seed, .work_max = work / 10});
@@ -179,14 +189,14 @@ void Search::SearchLayers(const std::vector<Parents>& starts) {
       for (int64_t price : kDelayPrices) start(LimitedPrim(problem_, price));
       start(LeastDelay(problem_));
     }
-    if (problem_.n <= kStarNodesMax && search.best_weight() > Goal()) search.StartFromStar();
+    if (!ManyNodes() && search.best_weight() > Goal()) search.StartFromStar();
   }
   Keep(search.best());
   if (SearchAll(search.best_weight())) {
     if (exhausted_) return;
     search.StartFrom(best_);
   }
-  if (problem_.n <= kStarNodesMax || search.best_weight() >= kUnserved) search.Improve();
+  if (!ManyNodes() || search.best_weight() >= kUnserved) search.Improve();
   Keep(search.best());
   work_ += search.work();
 }
@@ -217,29 +227,25 @@ void Search::Raise(Bound* bound, int64_t work) {
 
 bool Search::Anneal(int64_t work, int64_t goal) {
   if (weight_ <= goal || !HoldsRequired(problem_, cheapest_)) return true;
+  if (ManyNodes() && weight_ < kUnserved) return AnnealMany(work, goal);
   const Problem reduced = Reduced();
   Parents cheapest = MinArborescence(reduced);
   PruneRelays(reduced, &cheapest);
   Annealing annealing(reduced, link_bounds_, options_.seed + static_cast<uint64_t>(work_));
-  // Many nodes need long runs more than many of them.
-  const bool many = problem_.n > kStarNodesMax;
-  const int hot = many ? kManyHot : kHot, warm = many ? kManyWarm : kWarm;
-  run_work_ =
-      std::max({run_work_, kFirstRunWork * problem_.n, many ? work / 100 * kManyPercent : 0});
+  run_work_ = std::max(run_work_, kFirstRunWork * problem_.n);
   for (; annealing.work() < work && agreed_ < kAgreed && weight_ > goal; ++runs_) {
     // Two runs from scratch, then one from the best tree, then longer ones.
     // While there is no tree within the limits, every other run looks for any.
     const bool fresh = runs_ % 3 != 2 || weight_ >= kUnserved;
     const bool any = weight_ >= kUnserved && runs_ % 2 == 1;
     const int64_t left = work - annealing.work();
-    annealing.Run(fresh ? cheapest : best_, {.hot = fresh ? hot : warm,
+    annealing.Run(fresh ? cheapest : best_, {.hot = fresh ? kHot : kWarm,
                                              .limits_first = any,
                                              .work = std::min(run_work_, left),
                                              .goal = goal});
     if (annealing.best_weight() < weight_) {
       Keep(annealing.best());
       agreed_ = 0;
-      if (many) Descend();
     }
     if (fresh && left > run_work_) {
       agreed_ = annealing.run_weight() == weight_ ? agreed_ + 1 : 0;
@@ -250,20 +256,43 @@ bool Search::Anneal(int64_t work, int64_t goal) {
   return agreed_ >= kAgreed || weight_ <= goal;
 }
 
+bool Search::AnnealMany(int64_t work, int64_t goal) {
+  const Problem reduced = Reduced();
+  Parents cheapest = MinArborescence(reduced);
+  PruneRelays(reduced, &cheapest);
+  Annealing annealing(reduced, link_bounds_, options_.seed + static_cast<uint64_t>(work_));
+  for (int run = 0; run < kManyStarts && weight_ > goal; ++run) {
+    annealing.Run(cheapest, {.hot = kManyHot, .work = work / 100 * kManyPercent, .goal = goal});
+    if (annealing.best_weight() < weight_) Keep(annealing.best());
+  }
+  Descend();
+  const int around = problem_.n / kAroundPart;
+  while (annealing.work() < work && weight_ > goal) {
+    annealing.Run(best_, {.hot = kManyWarm,
+                          .work = std::min(kAroundWork * around, work - annealing.work()),
+                          .goal = goal,
+                          .around = around});
+    if (annealing.best_weight() < weight_) Keep(annealing.best());
+  }
+  Descend();
+  work_ += annealing.work();
+  return weight_ <= goal;
+}
+
 void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
-  const int64_t work = options_.work_max - options_.work_max / kLayersPart -
-                       std::max(bound_work, bound->work()) - options_.work_max / kDelaysPart;
+  const int64_t work = options_.work_max - LayersWork() - std::max(bound_work, bound->work()) -
+                       options_.work_max / kDelaysPart;
   const int64_t begin = work_;
   Anneal(work, kUnserved - 1);
   // Whoever has no tree at all gets a longer search before that is said.
-  if (weight_ >= kUnserved && bound_ < kUnserved && !options_.any_tree) {
+  if (weight_ >= kUnserved && !options_.any_tree) {
     Anneal(
         std::min(kRefusalFactor * options_.work_max, std::max(kRefusalWorkMost, options_.work_max)),
         kUnserved - 1);
   }
   if (weight_ >= kUnserved) return;
   bool agreed = false;
-  const int stages = problem_.n > kStarNodesMax ? 1 : kStages;  // many nodes need long runs
+  const int stages = ManyNodes() ? 1 : kStages;  // many nodes need long runs
   for (int stage = 0; stage < stages && !agreed && !GoodEnough(); ++stage) {
     if (stages > 1) Raise(bound, (bound_work - bound->work()) / (stages - stage + 1));
     agreed = Anneal((work - (work_ - begin)) / (stages - stage), Goal());
@@ -288,7 +317,7 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
     bound_ = bound.value();
     link_bounds_ = bound.link_bounds();
     problem_.node_depth_max.empty() ? SearchLayers(starts) : KeepStarts(starts);
-    if (!exhausted_) AnnealInStages(&bound, bound_work);
+    if (!exhausted_ && bound_ < kUnserved) AnnealInStages(&bound, bound_work);
     work_ += bound.work();
     if (exhausted_ && weight_ < kUnserved) bound_ = weight_;
   }

@@ -213,6 +213,52 @@ TEST(AnnealingTest, AloneMissesHardlyAnyOptimumOfSmallGraphs) {
   EXPECT_LE(dearer, 1 + feasible / 50);
 }
 
+// A graph of n nodes with eight links from each, a fifth of the nodes relays.
+Problem Wide(int n, int depth, int fanout) {
+  Rng rng(29);
+  Problem p = EmptyProblem(n, depth);
+  p.fanout_max.assign(n, fanout);
+  for (int i = 0; i < n; ++i) {
+    p.required[i] = i % 5 != 4;
+    for (int k = 0; k < 8; ++k) {
+      const int to = static_cast<int>(rng.Below(static_cast<uint64_t>(n)));
+      if (to != i) SetLink(&p, i, to, rng.Between(1'000, 900'000));
+    }
+  }
+  return p;
+}
+
+TEST(AnnealingTest, RunsAroundOnePlaceAfterTheOtherMakeATreeLighter) {
+  const Problem p = Wide(150, 8, 3);
+  Annealing annealing(p, p.weight, 5);
+  annealing.Run(MinArborescence(p), {.work = 4'000'000});
+  ASSERT_FALSE(annealing.best().empty());
+  const int64_t begin = annealing.best_weight();
+  int improved = 0;
+  for (int run = 0; run < 60; ++run) {
+    const Parents from = annealing.best();
+    const int64_t before = annealing.best_weight();
+    annealing.Run(from, {.hot = 35, .work = 2'000'000, .around = 30});
+    ASSERT_LE(annealing.best_weight(), before);
+    ASSERT_TRUE(IsFeasible(p, annealing.best()));
+    ASSERT_EQ(TotalWeight(p, annealing.best()), annealing.best_weight());
+    improved += annealing.best_weight() < before;
+  }
+  std::printf(
+      "%d of 60 runs made it lighter, %.2f %% in all\n", improved,
+      100 - 100.0 * static_cast<double>(annealing.best_weight()) / static_cast<double>(begin));
+  EXPECT_GE(improved, 3);
+}
+
+TEST(SolverTest, TheSameEffortGivesTheSameTreeOfManyNodes) {
+  const Problem p = Wide(150, 8, 3);
+  const SolveResult first = Solve(p, {}, {.work_max = 60'000'000});
+  const SolveResult again = Solve(p, {}, {.work_max = 60'000'000});
+  EXPECT_TRUE(first.feasible);
+  EXPECT_EQ(first.parents, again.parents);
+  EXPECT_EQ(first.work, again.work);
+}
+
 TEST(SolverTest, TheSameEffortGivesTheSameTree) {
   Rng rng(23);
   Problem p = EmptyProblem(30, 6);
