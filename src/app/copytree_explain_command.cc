@@ -102,10 +102,11 @@ Status CopytreeSession::DoExplain() {
             (other.blocked.empty() ? "" : "  no: " + other.blocked) + "\n";
   }
   if (why.next_best) {
+    const std::string parent = why.next_best->tree.ParentOf(why.hop.to);
     text += "\nthe best tree without it: " + FormatNumber("%.4f", why.next_best->usd_per_gb) +
             " USD/GB (" + FormatNumber("%+.4f", why.next_best->usd_per_gb - plan.usd_per_gb) +
             "), worst delay " + FormatNumber("%.1f", why.next_best->worst_delay_ms) + " ms, " +
-            why.hop.to + " fed from " + why.next_best->tree.ParentOf(why.hop.to) + "\n";
+            (parent.empty() ? "without " + why.hop.to : why.hop.to + " fed from " + parent) + "\n";
   }
   return Write(text);
 }
