@@ -13,6 +13,7 @@
 
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
+#include "tailcast/app/scrape_targets.h"
 #include "tailcast/app/status_gather.h"
 #include "tailcast/app/terminal.h"
 #include "tailcast/base/nearest.h"
@@ -34,6 +35,7 @@ struct StatusOptions {
   CellOptions cell;
   std::string stream;
   bool json = false, all = false;
+  std::string targets;
   double watch_s = 0;
 };
 
@@ -112,7 +114,7 @@ class StatusScreen {
 
  private:
   void Switch(const char* sequence) const {
-    if (options_.watch_s <= 0 || !terminal_ || options_.json) return;
+    if (options_.watch_s <= 0 || !terminal_ || options_.json || !options_.targets.empty()) return;
     std::fputs(sequence, stdout);
     std::fflush(stdout);
   }
@@ -144,7 +146,11 @@ int ShowStatus(const StatusOptions& options) {
       if (Status known = CheckStream(all, options.stream, names); !known.ok()) return Fail(known);
       screen.Begin();
     }
-    screen.Show(all);
+    if (options.targets.empty()) {
+      screen.Show(all);
+    } else if (Status s = WriteScrapeTargets(options.targets, all); !s.ok()) {
+      return Fail(s.WithContext("--targets"));
+    }
     for (const json& cell : all) {
       if (!cell.contains("error") || !silent.ok()) continue;
       silent = UnavailableError("cell " + cell["name"].get<std::string>() + ": " +
@@ -178,6 +184,13 @@ void AddStatus(CLI::App& app, Action& action) {
       ->default_str("2")
       ->check(AboveZero());
   command->add_flag("--json", options->json, "Everything, as JSON; with --watch a line each time");
+  command
+      ->add_option("--targets", options->targets,
+                   "Instead of showing anything, write where Prometheus finds the metrics of each "
+                   "process to this file, for file_sd_configs; with --watch again each time")
+      ->excludes("--json")
+      ->excludes("--stream")
+      ->excludes("--all");
   command->callback([&action, options] {
     action = [options] {
       // The cell of a context is where consumers read, not all that one looks at.

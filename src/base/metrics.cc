@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -17,6 +18,26 @@ bool IsMetricName(std::string_view name) {
   return true;
 }
 }  // namespace
+
+std::span<const int64_t> HistogramMetric::Bounds(Of of) {
+  static constexpr int64_t kMicroseconds[] = {
+      500,       1'000,      2'500,      5'000,      10'000,     25'000,
+      50'000,    100'000,    250'000,    500'000,    1'000'000,  2'500'000,
+      5'000'000, 10'000'000, 30'000'000, 60'000'000, 300'000'000};
+  static constexpr int64_t kPerMillion[] = {0,       250'000, 500'000, 750'000,
+                                            900'000, 990'000, 999'999};
+  static_assert(std::size(kMicroseconds) <= kBoundsMax && std::size(kPerMillion) <= kBoundsMax);
+  if (of == Of::kMicroseconds) return kMicroseconds;
+  return kPerMillion;
+}
+
+void HistogramMetric::Observe(int64_t value, int64_t n) {
+  value = std::max<int64_t>(value, 0);
+  const auto bounds = Bounds(of_);
+  const auto bucket = std::lower_bound(bounds.begin(), bounds.end(), value) - bounds.begin();
+  counts_[static_cast<size_t>(bucket)].fetch_add(n, std::memory_order_relaxed);
+  sum_.fetch_add(value * n, std::memory_order_relaxed);
+}
 
 MetricSource::MetricSource(MetricRegistry& registry, Collect collect)
     : registry_(&registry), id_(registry.Add(std::move(collect))) {}
@@ -42,9 +63,11 @@ MetricRegistry::Family& MetricRegistry::FamilyOf(std::string_view name, std::str
   if (it == families_.end()) {
     TAILCAST_CHECK(IsMetricName(name), name);
     TAILCAST_CHECK(name.ends_with("_total") == (kind == MetricKind::kCounter), name);
-    it = families_.emplace(std::string(name), Family{kind, std::string(help), unit, {}, {}}).first;
+    it = families_.emplace(std::string(name), Family{kind, std::string(help), unit, {}, {}, {}})
+             .first;
   }
-  TAILCAST_CHECK(it->second.kind == kind, "one metric name is used as a counter and as a gauge");
+  TAILCAST_CHECK(it->second.kind == kind,
+                 "one metric name is used as a counter and as a gauge, or as a histogram, too");
   return it->second;
 }
 
@@ -64,6 +87,19 @@ Gauge& MetricRegistry::GetGauge(std::string_view name, std::string_view help,
       FamilyOf(name, help, MetricKind::kGauge, MetricUnit::kOne).gauges[labels];
   if (gauge == nullptr) gauge = std::make_unique<Gauge>();
   return *gauge;
+}
+
+HistogramMetric& MetricRegistry::GetHistogram(std::string_view name, std::string_view help,
+                                              HistogramMetric::Of of, const MetricLabels& labels) {
+  const bool time = of == HistogramMetric::Of::kMicroseconds;
+  TAILCAST_CHECK(name.ends_with(time ? "_seconds" : "_ratio"), name);
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<HistogramMetric>& histogram =
+      FamilyOf(name, help, MetricKind::kHistogram,
+               time ? MetricUnit::kMicroseconds : MetricUnit::kPerMillion)
+          .histograms[labels];
+  if (histogram == nullptr) histogram = std::make_unique<HistogramMetric>(of);
+  return *histogram;
 }
 
 uint64_t MetricRegistry::Add(MetricSource::Collect collect) {
@@ -101,6 +137,14 @@ std::vector<MetricSample> MetricRegistry::Snapshot() const {
     }
     for (const auto& [labels, gauge] : family.gauges) {
       all.push_back({name, family.help, family.kind, labels, gauge->value(), family.unit});
+    }
+    for (const auto& [labels, histogram] : family.histograms) {
+      MetricSample sample{name, family.help, family.kind, labels, histogram->sum(), family.unit};
+      sample.bounds = HistogramMetric::Bounds(histogram->of());
+      for (size_t i = 0; i <= sample.bounds.size(); ++i) {
+        sample.counts.push_back(histogram->count(i));
+      }
+      all.push_back(std::move(sample));
     }
   }
   for (const auto& [id, collect] : sources_) collect(all);

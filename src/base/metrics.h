@@ -1,5 +1,5 @@
-// Named counters and gauges of a process. Each fallback, retry, short read or rejected input counts
-// in one with its cause (design rule "nothing silent").
+// Named counters, gauges and histograms of a process. Each fallback, retry, short read or rejected
+// input counts in one with its cause (design rule "nothing silent").
 //
 //   Counter& short_reads = metrics.GetCounter("tailcast_short_reads_total",
 //                                             "Reads that ended before the published length.",
@@ -12,12 +12,15 @@
 // shows through a MetricSource.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,7 +31,7 @@ namespace tailcast {
 // Sorted by name; part of the metric's identity.
 using MetricLabels = std::map<std::string, std::string>;
 
-enum class MetricKind : uint8_t { kCounter, kGauge };
+enum class MetricKind : uint8_t { kCounter, kGauge, kHistogram };
 
 // Any thread, relaxed: a reader may see an increment a moment late, never lose one.
 class Counter {
@@ -48,6 +51,37 @@ class Gauge {
 
  private:
   std::atomic<int64_t> value_{0};
+};
+
+// How values are distributed: how many lie at or below each of a few bounds, and what they come to.
+// Prometheus makes quantiles of it, over any time and any number of processes. (What is exact to 1
+// % within one process is histogram.h's.)
+class HistogramMetric {
+ public:
+  enum class Of : uint8_t {
+    kMicroseconds,  // 0.5 ms to 5 minutes; shown in seconds
+    kPerMillion,    // a share, 0 to 1'000'000; shown as 0 to 1
+  };
+  static constexpr size_t kBoundsMax = 18;
+  // Ascending. What lies above the last one is counted as well.
+  static std::span<const int64_t> Bounds(Of of);
+
+  explicit HistogramMetric(Of of) : of_(of) {}
+  HistogramMetric(const HistogramMetric&) = delete;
+  HistogramMetric& operator=(const HistogramMetric&) = delete;
+
+  // `n` values of this size. What is negative is 0. Any thread.
+  void Observe(int64_t value, int64_t n = 1);
+
+  Of of() const { return of_; }
+  // How many lie within the bound of that index and above the one before; the last: above all.
+  int64_t count(size_t bucket) const { return counts_[bucket].load(std::memory_order_relaxed); }
+  int64_t sum() const { return sum_.load(std::memory_order_relaxed); }
+
+ private:
+  const Of of_;
+  std::array<std::atomic<int64_t>, kBoundsMax + 1> counts_{};
+  std::atomic<int64_t> sum_{0};
 };
 
 // A number that one thread changes and any thread reads. Costs that thread what a plain integer
@@ -78,6 +112,7 @@ class OwnedCounter {
 enum class MetricUnit : uint8_t {
   kOne,           // as the name says: bytes, calls
   kMicroseconds,  // shown in seconds
+  kPerMillion,    // shown as a share, 0 to 1
 };
 
 struct MetricSample {
@@ -85,13 +120,16 @@ struct MetricSample {
   std::string help;
   MetricKind kind = MetricKind::kCounter;
   MetricLabels labels;
-  int64_t value = 0;
+  int64_t value = 0;  // of a histogram: what its values come to
   MetricUnit unit = MetricUnit::kOne;
+  // Of a histogram: how many lie within each of `bounds` and above the one before, and above all.
+  std::vector<int64_t> counts = {};
+  std::span<const int64_t> bounds = {};
 
   // `value` in the unit of the name.
-  double shown() const {
-    const auto number = static_cast<double>(value);
-    return unit == MetricUnit::kMicroseconds ? number / 1e6 : number;
+  double shown() const { return Shown(value); }
+  double Shown(int64_t number) const {
+    return static_cast<double>(number) / (unit == MetricUnit::kOne ? 1 : 1e6);
   }
 };
 
@@ -129,6 +167,9 @@ class MetricRegistry {
   Counter& GetCounter(std::string_view name, std::string_view help, const MetricLabels& labels = {},
                       MetricUnit unit = MetricUnit::kOne);
   Gauge& GetGauge(std::string_view name, std::string_view help, const MetricLabels& labels = {});
+  // Its name ends in _seconds or _ratio.
+  HistogramMetric& GetHistogram(std::string_view name, std::string_view help,
+                                HistogramMetric::Of of, const MetricLabels& labels = {});
 
   // All metrics now, sorted by name, then labels.
   std::vector<MetricSample> Snapshot() const;
@@ -145,6 +186,7 @@ class MetricRegistry {
     MetricUnit unit;
     std::map<MetricLabels, std::unique_ptr<Counter>> counters;
     std::map<MetricLabels, std::unique_ptr<Gauge>> gauges;
+    std::map<MetricLabels, std::unique_ptr<HistogramMetric>> histograms;
   };
   Family& FamilyOf(std::string_view name, std::string_view help, MetricKind kind, MetricUnit unit);
   uint64_t Add(MetricSource::Collect collect);

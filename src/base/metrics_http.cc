@@ -6,11 +6,39 @@
 
 #include <charconv>
 #include <exception>
+#include <limits>
 #include <utility>
 #include <vector>
 
 namespace tailcast {
 namespace {
+
+prometheus::MetricType TypeOf(MetricKind kind) {
+  switch (kind) {
+    case MetricKind::kCounter:
+      return prometheus::MetricType::Counter;
+    case MetricKind::kGauge:
+      return prometheus::MetricType::Gauge;
+    case MetricKind::kHistogram:
+      return prometheus::MetricType::Histogram;
+  }
+  return prometheus::MetricType::Untyped;
+}
+
+// Prometheus counts what lies at or below each bound.
+prometheus::ClientMetric::Histogram HistogramOf(const MetricSample& sample) {
+  prometheus::ClientMetric::Histogram out;
+  uint64_t below = 0;
+  for (size_t i = 0; i < sample.counts.size(); ++i) {
+    below += static_cast<uint64_t>(sample.counts[i]);
+    const double bound = i < sample.bounds.size() ? sample.Shown(sample.bounds[i])
+                                                  : std::numeric_limits<double>::infinity();
+    out.bucket.push_back({.cumulative_count = below, .upper_bound = bound});
+  }
+  out.sample_count = below;
+  out.sample_sum = sample.shown();
+  return out;
+}
 
 class Collector : public prometheus::Collectable {
  public:
@@ -19,17 +47,22 @@ class Collector : public prometheus::Collectable {
   std::vector<prometheus::MetricFamily> Collect() const override {
     std::vector<prometheus::MetricFamily> families;
     for (const MetricSample& sample : registry_.Snapshot()) {  // sorted by name
-      const bool counter = sample.kind == MetricKind::kCounter;
       if (families.empty() || families.back().name != sample.name) {
-        families.push_back(
-            {sample.name,
-             sample.help,
-             counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge,
-             {}});
+        families.push_back({sample.name, sample.help, TypeOf(sample.kind), {}});
       }
       prometheus::ClientMetric metric;
       for (const auto& [name, value] : sample.labels) metric.label.push_back({name, value});
-      (counter ? metric.counter.value : metric.gauge.value) = sample.shown();
+      switch (sample.kind) {
+        case MetricKind::kCounter:
+          metric.counter.value = sample.shown();
+          break;
+        case MetricKind::kGauge:
+          metric.gauge.value = sample.shown();
+          break;
+        case MetricKind::kHistogram:
+          metric.histogram = HistogramOf(sample);
+          break;
+      }
       families.back().metric.push_back(std::move(metric));
     }
     return families;

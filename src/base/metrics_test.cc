@@ -194,6 +194,63 @@ TEST(MetricsServer, ServesTheTextFormatOnAFreePort) {
   EXPECT_EQ(second.status().code(), StatusCode::kFailedPrecondition);
 }
 
+TEST(HistogramMetric, CountsAtEachBoundAndBesideIt) {
+  MetricRegistry registry;
+  HistogramMetric& delay =
+      registry.GetHistogram("delay_seconds", "Delay.", HistogramMetric::Of::kMicroseconds);
+  EXPECT_EQ(&delay,
+            &registry.GetHistogram("delay_seconds", "Delay.", HistogramMetric::Of::kMicroseconds));
+  const auto bounds = HistogramMetric::Bounds(HistogramMetric::Of::kMicroseconds);
+  for (const int64_t bound : bounds) {
+    delay.Observe(bound);
+    delay.Observe(bound + 1, 2);
+  }
+  delay.Observe(-5);
+  const std::vector<MetricSample> samples = registry.Snapshot();
+  ASSERT_EQ(samples.size(), 1u);
+  ASSERT_EQ(samples[0].counts.size(), bounds.size() + 1);
+  EXPECT_EQ(samples[0].counts.front(), 2) << "what is negative is 0";
+  for (size_t i = 1; i < bounds.size(); ++i) EXPECT_EQ(samples[0].counts[i], 3) << i;
+  EXPECT_EQ(samples[0].counts.back(), 2);
+  int64_t sum = 0;
+  for (const int64_t bound : bounds) sum += bound + 2 * (bound + 1);
+  EXPECT_EQ(samples[0].value, sum);
+}
+
+TEST(HistogramMetric, ThreadsLoseNothing) {
+  HistogramMetric share(HistogramMetric::Of::kPerMillion);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 10'000; ++i) share.Observe(1'000'000);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(share.count(HistogramMetric::Bounds(HistogramMetric::Of::kPerMillion).size()), 40'000);
+  EXPECT_EQ(share.sum(), 40'000'000'000);
+}
+
+TEST(MetricsServer, ShowsHistogramsInSecondsAndCumulatively) {
+  MetricRegistry registry;
+  HistogramMetric& delay = registry.GetHistogram("tailcast_delay_seconds", "Delay.",
+                                                 HistogramMetric::Of::kMicroseconds, {{"a", "b"}});
+  delay.Observe(700);
+  delay.Observe(3'000'000, 2);
+  delay.Observe(1'000'000'000);
+  auto server = MetricsServer::Start(registry, "127.0.0.1:0");
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string reply = HttpGet((*server)->port());
+  for (const char* line :
+       {"# TYPE tailcast_delay_seconds histogram", "tailcast_delay_seconds_count{a=\"b\"} 4",
+        "tailcast_delay_seconds_bucket{a=\"b\",le=\"0.0005\"} 0",
+        "tailcast_delay_seconds_bucket{a=\"b\",le=\"0.001\"} 1",
+        "tailcast_delay_seconds_bucket{a=\"b\",le=\"2.5\"} 1",
+        "tailcast_delay_seconds_bucket{a=\"b\",le=\"5\"} 3",
+        "tailcast_delay_seconds_bucket{a=\"b\",le=\"+Inf\"} 4"}) {
+    EXPECT_THAT(reply, ::testing::HasSubstr(line));
+  }
+}
+
 TEST(MetricsServer, NamesAMalformedAddress) {
   MetricRegistry registry;
   for (const char* address : {"", "localhost", ":80", "x:", "x:99999", "x:8o"}) {

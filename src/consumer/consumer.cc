@@ -4,16 +4,20 @@
 #include <map>
 #include <utility>
 
+#include "tailcast/base/metrics.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cell/stream_watch.h"
 #include "tailcast/consumer/consumer_agent.h"
+#include "tailcast/consumer/consumer_metrics.h"
 #include "tailcast/consumer/on_ports.h"
 #include "tailcast/session/session.h"
 #include "tailcast/stream/message_ids.h"
 
 namespace tailcast::consumer {
 namespace {
+
+constexpr Duration kLookInterval = Duration::Millis(100);
 
 Status NotRead(int32_t shard) {
   return InvalidArgumentError("this consumer does not read shard " + std::to_string(shard));
@@ -25,6 +29,8 @@ class Consumer::Impl {
  public:
   explicit Impl(Options options) : options_(std::move(options)) {}
   ~Impl() {
+    next_look_ = MonotonicTime();
+    if (metrics_ != nullptr) Show();
     shards_.clear();
     watch_.reset();
     session_.reset();
@@ -105,6 +111,7 @@ class Consumer::Impl {
       agent_options_.poll = std::min(agent_options_.poll, Duration::Millis(10));
     }
     agent_options_.rate_bytes_per_s = options_.rate_bytes_per_s;
+    metrics_ = std::make_unique<ConsumerMetrics>(ProcessMetrics(), stream.name, ReadWallClock());
     numbers_ = numbers;
     for (int32_t number : numbers) StartShard(number, starts[number]);
     return OkStatus();
@@ -150,12 +157,30 @@ class Consumer::Impl {
       ready_ = false;
       Status error;
       Gather(&error);
+      if (!batch_.empty()) metrics_->OnGiven(ReadWallClock(), batch_);
+      Show();
       if (!batch_.empty()) return std::span<const Message>(batch_);
       if (!error.ok()) return error;
       if (!loop_->RunUntil([this] { return ready_ || AnyReady(); }, deadline)) {
         return std::span<const Message>();
       }
     }
+  }
+
+  // To Prometheus. How all shards are is looked at now and then: there may be thousands.
+  void Show() {
+    const MonotonicTime now = ReadMonotonicClock();
+    if (now < next_look_) return;
+    next_look_ = now + kLookInterval;
+    Counters counters = past_;
+    ConsumerMetrics::States states{};
+    int64_t lag_bytes = 0;
+    for (const auto& [number, agent] : shards_) {
+      counters += agent->counters();
+      ++states[static_cast<size_t>(agent->state())];
+      lag_bytes += agent->lag_bytes();
+    }
+    metrics_->OnLook(counters, states, lag_bytes);
   }
 
   bool AnyReady() const {
@@ -195,6 +220,8 @@ class Consumer::Impl {
   std::map<int32_t, std::unique_ptr<ConsumerAgent>> shards_;
   int32_t last_first_ = -1;
   bool ready_ = false;
+  std::unique_ptr<ConsumerMetrics> metrics_;  // once the shards are open
+  MonotonicTime next_look_;
   Counters past_;  // of agents that Seek replaced
   std::vector<Message> batch_;
   Scope scope_;

@@ -77,18 +77,22 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view bytes, AckC
     message.time_us = first.time_us;
     shard.waiting.messages.push_back(message);
   }
+  const MonotonicTime taken = ReadMonotonicClock();
   shard.waiting.acks.emplace_back(
       static_cast<uint32_t>(shard.waiting.messages.size() - 1),
-      [this, number, &shard, size, ack = std::move(ack)](const Ack& result) mutable {
+      [this, number, &shard, size, taken, ack = std::move(ack)](const Ack& result) mutable {
         // Whoever is told that the shard has stopped must not find it open a moment later.
         if (result.outcome != AckOutcome::kDurable) Stop(number, result.error);
         if (ack) ack(result);
-        OnAcknowledged(shard, size, result.outcome);
+        OnAcknowledged(shard, size, taken, result.outcome);
       });
   return !std::exchange(shard.told, true);
 }
 
-void Intake::OnAcknowledged(Shard& shard, int64_t bytes, AckOutcome outcome) {
+void Intake::OnAcknowledged(Shard& shard, int64_t bytes, MonotonicTime taken, AckOutcome outcome) {
+  if (commit_time_ != nullptr && outcome == AckOutcome::kDurable) {
+    commit_time_->Observe((ReadMonotonicClock() - taken).micros());
+  }
   const std::lock_guard lock(mutex_);
   shard.bytes -= bytes;
   --shard.messages;
@@ -155,7 +159,10 @@ Status Intake::WaitUntilAcknowledged(Duration timeout) {
 Intake::Totals Intake::totals() const {
   const std::lock_guard lock(mutex_);
   Totals totals = totals_;
-  for (const auto& [number, shard] : shards_) totals.buffered_bytes += shard.bytes;
+  for (const auto& [number, shard] : shards_) {
+    totals.buffered_bytes += shard.bytes;
+    if (shard.stopped && !closed_) ++totals.stopped_shards;
+  }
   return totals;
 }
 

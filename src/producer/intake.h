@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tailcast/base/metrics.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/producer/ack.h"
@@ -34,14 +35,21 @@ class Intake {
     int64_t messages = 0, bytes = 0;               // taken
     int64_t durable = 0, failed = 0, unknown = 0;  // acknowledged
     int64_t buffered_bytes = 0;                    // taken and not acknowledged
+    int64_t stopped_shards = 0;                    // by an error, before all was closed
   };
+  // How long a durable message took, from Add to its acknowledgement, goes to `commit_time`, which
+  // outlives this, if there is one.
 
-  explicit Intake(Options options) : options_(options) {}
+  explicit Intake(Options options, HistogramMetric* commit_time = nullptr)
+      : options_(options), commit_time_(commit_time) {}
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;
 
   // Before any other call.
-  void AddShard(int32_t number) { shards_.try_emplace(number); }
+  void AddShard(int32_t number) {
+    const std::lock_guard lock(mutex_);
+    shards_.try_emplace(number);
+  }
 
   enum class Kind : uint8_t {
     kMessage,
@@ -83,9 +91,10 @@ class Intake {
     Status trouble;
   };
   Status Room(const Shard& shard, int32_t number, int64_t bytes) const;
-  void OnAcknowledged(Shard& shard, int64_t bytes, AckOutcome outcome);
+  void OnAcknowledged(Shard& shard, int64_t bytes, MonotonicTime taken, AckOutcome outcome);
 
   const Options options_;
+  HistogramMetric* const commit_time_;
   std::map<int32_t, Shard> shards_;  // the keys are fixed; values guarded by mutex_
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/metrics.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
@@ -19,6 +20,7 @@
 #include "tailcast/producer/notify.h"
 #include "tailcast/producer/on_ports.h"
 #include "tailcast/producer/producer_agent.h"
+#include "tailcast/producer/producer_metrics.h"
 #include "tailcast/session/session.h"
 #include "tailcast/stream/message_ids.h"
 #include "tailcast/stream/shard_of_key.h"
@@ -93,8 +95,10 @@ class Producer::Impl {
  public:
   explicit Impl(Options options)
       : options_(std::move(options)),
-        intake_({options_.buffer_bytes_max, options_.message_bytes_max,
-                 options_.buffer_messages_max}) {}
+        intake_(
+            {options_.buffer_bytes_max, options_.message_bytes_max, options_.buffer_messages_max},
+            &CommitTime(ProcessMetrics(), options_.stream)),
+        shown_(ShowIntake(ProcessMetrics(), options_.stream, intake_)) {}
   ~Impl() {
     (void)Close(Duration());
     thread_.reset();
@@ -389,6 +393,7 @@ class Producer::Impl {
 
   const Options options_;
   Intake intake_;
+  const MetricSource shown_;
   int32_t shard_count_ = 1;
   std::vector<int32_t> numbers_;        // fixed once open
   std::unique_ptr<LoopThread> thread_;  // fixed once open; null over a caller's ports

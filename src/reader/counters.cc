@@ -50,6 +50,20 @@ Counters::Counters(MetricRegistry& m)
                                  {{"origin", "primary"}})),
       rejected_input(m.GetCounter("tailcast_reader_rejected_input_total",
                                   "Messages of writers and schedulers that were wrong.")),
-      running(m.GetGauge("tailcast_reader_operations", "Operations that run now.")) {}
+      running(m.GetGauge("tailcast_reader_operations", "Operations that run now.")),
+      metrics_(m) {}
+
+Counters::Hop Counters::HopTo(stream::Layer layer, const std::string& cell) const {
+  const MetricLabels labels = {{"layer", layer == stream::Layer::kPrimary ? "primary" : "cache"},
+                               {"to", cell}};
+  constexpr auto kTime = HistogramMetric::Of::kMicroseconds;
+  return {metrics_.GetHistogram("tailcast_reader_hop_seconds",
+                                "From knowing of bytes until the next cell has confirmed them.",
+                                kTime, labels),
+          metrics_.GetHistogram("tailcast_reader_lag_seconds",
+                                "How old the first byte is that the next cell has not confirmed, "
+                                "at each look that finds one.",
+                                kTime, labels)};
+}
 
 }  // namespace tailcast::reader

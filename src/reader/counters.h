@@ -1,7 +1,10 @@
 // What a ReaderAgent counts, each cause on its own. Internal to the module.
 #pragma once
 
+#include <string>
+
 #include "tailcast/base/metrics.h"
+#include "tailcast/stream/operation.h"
 
 namespace tailcast::reader {
 
@@ -31,6 +34,17 @@ struct Counters {
   Counter& primary_bytes;
   Counter& rejected_input;
   Gauge& running;
+
+  // Of the operations of a layer to a cell.
+  struct Hop {
+    HistogramMetric& time;  // from knowing of bytes here until the writer has confirmed them
+    HistogramMetric&
+        lag;  // how old the first byte is that is not confirmed, at each look that finds one
+  };
+  Hop HopTo(stream::Layer layer, const std::string& cell) const;
+
+ private:
+  MetricRegistry& metrics_;
 };
 
 }  // namespace tailcast::reader

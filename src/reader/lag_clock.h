@@ -35,15 +35,16 @@ class LagClock {
     }
     marks_.push_back({bytes, now});
   }
-  // The far end has so many.
-  void OnWritten(MonotonicTime now, int64_t bytes) {
-    if (bytes <= confirmed_) return;
+  // The far end has so many. True: delay() is a new one.
+  bool OnWritten(MonotonicTime now, int64_t bytes) {
+    if (bytes <= confirmed_) return false;
     confirmed_ = bytes;
     const auto open = std::find_if(marks_.begin(), marks_.end(),
                                    [&](const Mark& mark) { return mark.bytes > bytes; });
-    if (open == marks_.begin()) return;
+    if (open == marks_.begin()) return false;
     delay_ = now - (open - 1)->at;
     marks_.erase(marks_.begin(), open);
+    return true;
   }
 
   // How long ago the first byte that is not confirmed became known; 0: there is none.

@@ -25,6 +25,7 @@ OperationCore::OperationCore(const ReaderOptions& options, stream::Operation ope
     : options_(options),
       operation_(std::move(operation)),
       counters_(counters),
+      hop_(counters.HopTo(operation_.target.layer, operation_.target.cell)),
       copy_(options.copy, operation_.target.layer, operation_.chunk_size, operation_.fresh),
       clock_(std::max(options.poll_interval, Duration::Millis(250))),
       complete_since_(clock_.At(now)),
@@ -138,7 +139,9 @@ void OperationCore::OnReply(MonotonicTime now, const v1::CopyReply& reply, Effec
       break;  // of a newer writer
   }
   if (!status.ok()) return OnWrongMessage(status, out);
-  lag_.OnWritten(now, copy_.written(Part::kData) + copy_.written(Part::kIndex));
+  if (lag_.OnWritten(now, copy_.written(Part::kData) + copy_.written(Part::kIndex))) {
+    hop_.time.Observe(lag_.delay().micros());
+  }
   out.changed = true;
   out.do_work = true;
 }
@@ -182,6 +185,7 @@ void OperationCore::OnTick(MonotonicTime now, Effects& out) {
   LookIfStuck(now, out);
   if (ended()) return;
   if (std::exchange(paused_, false)) out.do_work = true;
+  if (const Duration lag = lag_.lag(now); lag > Duration()) hop_.lag.Observe(lag.micros());
   if (now < next_sizes_ || sizes_outstanding_ > 0) return;
   next_sizes_ = now + options_.primary_poll_interval;
   // Only for those that would otherwise miss it: primary operations, and files of which the

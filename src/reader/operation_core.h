@@ -111,6 +111,7 @@ class OperationCore {
   const ReaderOptions& options_;
   const stream::Operation operation_;
   Counters& counters_;
+  const Counters::Hop hop_;
   CopyCore copy_;
   LagClock lag_;
   Phase phase_ = Phase::kOpening;

@@ -37,6 +37,11 @@ class Page:
                 labels = tuple(sorted(LABEL.findall(found[2] or "")))
                 self.samples[found[1], labels] = float(found[3])
 
+    def family(self, name):
+        """Of a sample's name: those of a histogram have a suffix more."""
+        stem = re.sub(r"_(bucket|sum|count)$", "", name)
+        return stem if self.types.get(stem) == "histogram" else name
+
     def value(self, name, **labels):
         return sum(v for (n, l), v in self.samples.items()
                    if n == name and set(labels.items()) <= set(l))
@@ -44,7 +49,7 @@ class Page:
     def moved(self, before, prefix):
         """Counters that grew: {(name, labels): by how much}."""
         return {key: v - before.samples.get(key, 0) for key, v in self.samples.items()
-                if key[0].startswith(prefix) and self.types[key[0]] == "counter" and
+                if key[0].startswith(prefix) and self.types.get(key[0]) == "counter" and
                 v != before.samples.get(key, 0)}
 
 
@@ -118,17 +123,19 @@ class Metrics(SystemTest):
         for process, address in self.processes().items():
             page = scrape(address)
             self.assertEqual(page.wrong, [], process)
-            names = {name for name, _ in page.samples if not name.startswith("exposer_")}
+            names = {page.family(name) for name, _ in page.samples if not name.startswith("exposer_")}
             self.assertTrue(names, process)
             for name in names:
                 with self.subTest(process=process, name=name):
                     self.assertRegex(name, r"^tailcast_[a-z][a-z0-9_]*$")
                     self.assertNotIn("__", name)
-                    self.assertIn(page.types.get(name), ("counter", "gauge"))
+                    self.assertIn(page.types.get(name), ("counter", "gauge", "histogram"))
                     self.assertTrue(page.helps.get(name), "a help text")
                     self.assertEqual(name.endswith("_total"), page.types[name] == "counter")
                     stem = name.removesuffix("_total")
-                    for unit in ("seconds", "bytes"):
+                    if page.types[name] == "histogram":
+                        self.assertRegex(name, "_(seconds|ratio)$")
+                    for unit in ("seconds", "bytes", "ratio"):
                         if unit in stem.split("_"):
                             self.assertTrue(stem.endswith("_" + unit), "the unit comes last")
                     self.assertFalse(set(stem.split("_")) &
@@ -137,7 +144,8 @@ class Metrics(SystemTest):
                                      "seconds and bytes are the units")
                     self.assertIn(f"`{name}`", documented, "docs/metrics.md has each metric")
             for name, labels in page.samples:
-                self.assertFalse({label for label, _ in labels} & {"le", "job", "instance"}, name)
+                kept = {"job", "instance"} | ({"le"} if page.family(name) == name else set())
+                self.assertFalse({label for label, _ in labels} & kept, name)
 
     def test_the_page_of_metrics_names_none_that_is_gone(self):
         sources = "".join(p.read_text() for p in (ROOT / "src").glob("*/*.cc"))
