@@ -87,8 +87,10 @@ TEST(FileNames, ShardsHaveAFolderPerIncarnation) {
 }
 
 TEST(StreamNames, AreCheckedWithTheRule) {
-  EXPECT_TRUE(ValidateStreamName("flights-2013_v.1").ok());
-  for (const char* bad : {"", "-a", "A", "a/b", "a b", ".a", "_a"}) {
+  for (const char* good : {"flights-2013_v.1", "Flights.EU", "A", "com.example.Orders"}) {
+    EXPECT_TRUE(ValidateStreamName(good).ok()) << good;
+  }
+  for (const char* bad : {"", "-a", "a/b", "Ä", "a b", ".a", "_a"}) {
     const Status status = ValidateStreamName(bad);
     EXPECT_TRUE(IsInvalidArgument(status)) << bad;
     EXPECT_THAT(status.message(), HasSubstr("use 1 to 100 of"));

@@ -96,12 +96,15 @@ std::string ShardDir(const ShardId& shard) {
 }
 
 Status ValidateStreamName(std::string_view name) {
-  const auto alphanumeric = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  const auto alphanumeric = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  };
   bool good = !name.empty() && name.size() <= 100 && alphanumeric(name.front());
   for (char c : name) good = good && (alphanumeric(c) || c == '_' || c == '.' || c == '-');
   if (good) return OkStatus();
-  return InvalidArgumentError("stream name '" + std::string(name.substr(0, 120)) +
-                              "': use 1 to 100 of a-z 0-9 _ . - and begin with a letter or digit");
+  return InvalidArgumentError(
+      "stream name '" + std::string(name.substr(0, 120)) +
+      "': use 1 to 100 of a-z A-Z 0-9 _ . - and begin with a letter or digit");
 }
 
 }  // namespace tailcast::stream

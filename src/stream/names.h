@@ -74,8 +74,8 @@ struct FileId {
 // Folder of a shard below the cell's: "streams/<name>/<incarnation, 16 hex>/<shard, 5 digits>".
 std::string ShardDir(const ShardId& shard);
 
-// InvalidArgument with the rule that was broken: 1 to 100 of [a-z0-9_.-], beginning with a letter
-// or digit.
+// InvalidArgument with the rule that was broken: 1 to 100 of [a-zA-Z0-9_.-], beginning with a
+// letter or digit.
 Status ValidateStreamName(std::string_view name);
 
 inline constexpr int kShardsMax = 10000;
