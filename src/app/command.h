@@ -28,6 +28,7 @@ void AddProduce(CLI::App& app, Action& action);
 void AddConsume(CLI::App& app, Action& action);
 void AddStatus(CLI::App& app, Action& action);
 void AddVerify(CLI::App& app, Action& action);
+void AddMonitor(CLI::App& app, Action& action);
 void AddCache(CLI::App& app, Action& action);
 void AddContext(CLI::App& app, Action& action);
 void AddReference(CLI::App& app, Action& action);    // completion, man

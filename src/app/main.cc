@@ -84,6 +84,7 @@ int Main(int argc, char** argv) {
   AddConsume(app, action);
   AddStatus(app, action);
   AddVerify(app, action);
+  AddMonitor(app, action);
   AddRepair(app, action);
   AddCache(app, action);
   AddContext(app, action);

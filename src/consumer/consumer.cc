@@ -29,6 +29,7 @@ class Consumer::Impl {
  public:
   explicit Impl(Options options) : options_(std::move(options)) {}
   ~Impl() {
+    batch_.clear();
     next_look_ = MonotonicTime();
     if (metrics_ != nullptr) Show();
     shards_.clear();
@@ -111,7 +112,9 @@ class Consumer::Impl {
       agent_options_.poll = std::min(agent_options_.poll, Duration::Millis(10));
     }
     agent_options_.rate_bytes_per_s = options_.rate_bytes_per_s;
-    metrics_ = std::make_unique<ConsumerMetrics>(ProcessMetrics(), stream.name, ReadWallClock());
+    if (options_.show_metrics) {
+      metrics_ = std::make_unique<ConsumerMetrics>(ProcessMetrics(), stream.name, ReadWallClock());
+    }
     numbers_ = numbers;
     for (int32_t number : numbers) StartShard(number, starts[number]);
     return OkStatus();
@@ -157,8 +160,7 @@ class Consumer::Impl {
       ready_ = false;
       Status error;
       Gather(&error);
-      if (!batch_.empty()) metrics_->OnGiven(ReadWallClock(), batch_);
-      Show();
+      if (metrics_ != nullptr) Show();
       if (!batch_.empty()) return std::span<const Message>(batch_);
       if (!error.ok()) return error;
       if (!loop_->RunUntil([this] { return ready_ || AnyReady(); }, deadline)) {
@@ -169,6 +171,7 @@ class Consumer::Impl {
 
   // To Prometheus. How all shards are is looked at now and then: there may be thousands.
   void Show() {
+    if (!batch_.empty()) metrics_->OnGiven(ReadWallClock(), batch_);
     const MonotonicTime now = ReadMonotonicClock();
     if (now < next_look_) return;
     next_look_ = now + kLookInterval;

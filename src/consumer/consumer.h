@@ -62,6 +62,8 @@ struct Options {
   // About how much payload one Poll gives.
   int64_t batch_bytes_max = 1 << 20;
   Duration open_timeout = Duration::Seconds(30);
+  // Whether what it does counts in the process' metrics (docs/metrics.md).
+  bool show_metrics = true;
 };
 
 class Consumer {

@@ -79,13 +79,20 @@ class Monitoring(SystemTest):
         cls.up = Up(TWO_CELLS)
         code, _, err = run("stream", "create", "--dir", cls.up.dir, "--cluster", "a", "--stream", "s")
         assert code == 0, err
+        # Who begins at the end of a shard without a file begins where its first file is when it comes.
+        code, _, err = run("produce", "--dir", cls.up.dir, "--stream", "s", stdin=b"first\n")
+        assert code == 0, err
+        code, _, err = run("consume", "--dir", cls.up.dir, "--cluster", "b", "--stream", "s", "--count", "1")
+        assert code == 0, err
         cls.producer = Client("produce", "--dir", cls.up.dir, "--stream", "s")
         cls.consumer = Client("consume", "--dir", cls.up.dir, "--cluster", "b", "--stream", "s")
+        cls.monitor = Client("monitor", "--dir", cls.up.dir, "--cluster", "b", "--stream", "s")
 
     @classmethod
     def tearDownClass(cls):
         cls.producer.close()
         cls.consumer.close()
+        cls.monitor.close()
         assert cls.up.close() == 0
 
     def targets(self):
@@ -102,7 +109,7 @@ class Monitoring(SystemTest):
             found += [(name, {**dict(labels), **one["labels"], "instance": one["targets"][0], "job": "tailcast"})
                       for name, labels in page.samples]
             found.append(("up", {**one["labels"], "instance": one["targets"][0], "job": "tailcast"}))
-        for address in (self.producer.address, self.consumer.address):
+        for address in (self.producer.address, self.consumer.address, self.monitor.address):
             found += [(name, {**dict(labels), "instance": address, "job": "tailcast-users"})
                       for name, labels in scrape(address).samples]
         return found
@@ -118,10 +125,17 @@ class Monitoring(SystemTest):
                          "/nowhere/targets.json")
 
     def test_a_running_deployment_shows_every_metric_and_label_that_an_alert_or_the_dashboard_names(self):
-        self.until(self.consumer, "tailcast_consumer_shards", 1)  # what is published from now on has a delay
+        for client in (self.consumer, self.monitor):  # what is published from now on has a delay
+            self.until(client, "tailcast_consumer_shards", 1)
+            self.until(client, "tailcast_consumer_shards", 0, state="locating")
         self.producer.publish("message\n" * 1000)
         self.until(self.consumer, "tailcast_consumer_delay_seconds_count", 1000)
         self.until(self.producer, "tailcast_producer_commit_seconds_count", 1000)
+        # It compares with the source, which counts in nothing else.
+        self.until(self.monitor, "tailcast_consumer_delay_seconds_count", 1000)
+        self.until(self.monitor, "tailcast_consumer_messages_total", 1000)
+        self.until(self.monitor, "tailcast_monitor_messages_total", 1000, result="compared")
+        self.assertEqual(scrape(self.monitor.address).value("tailcast_monitor_messages_total"), 1000)
         samples = self.samples()
         hops = {(labels["cell"], labels["to"], labels["layer"]) for name, labels in samples
                 if name == "tailcast_reader_hop_seconds_count"}
@@ -146,11 +160,27 @@ class Monitoring(SystemTest):
                 with self.subTest(of=title, by=by):
                     self.assertLessEqual({label.strip() for label in by.split(",")}, everywhere or set())
 
-    def until(self, client, name, value):
+    def until(self, client, name, value, **labels):
         end = time.monotonic() + 30 * TIME_FACTOR
-        while scrape(client.address).value(name, stream="s") != value:
+        while scrape(client.address).value(name, stream="s", **labels) != value:
             self.assertLess(time.monotonic(), end, f"{name} came to {value}")
             time.sleep(0.05)
+
+    def test_a_monitor_of_no_stream_or_of_one_that_is_deleted_ends_and_says_so(self):
+        stream = "Orders.EU"  # capitals and dots are letters as others
+        code, _, err = run("stream", "create", "--dir", self.up.dir, "--cluster", "a", "--stream", stream)
+        self.assertEqual(code, 0, err)
+        for cluster in ("a", "b"):
+            self.check_fails(1, [f"did you mean '{stream}'"], "monitor", "--dir", self.up.dir, "--cluster", cluster,
+                             "--stream", "orders.eu")
+        monitor = Client("monitor", "--dir", self.up.dir, "--cluster", "a", "--stream", stream)
+        end = time.monotonic() + 30 * TIME_FACTOR
+        while scrape(monitor.address).value("tailcast_consumer_shards", stream=stream) != 1:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+        code, _, err = run("stream", "delete", "--dir", self.up.dir, "--stream", stream, "--yes")
+        self.assertEqual(code, 0, err)
+        self.assertEqual(monitor.process.wait(timeout=20 * TIME_FACTOR), 1)
 
     def matches(self, labels, matchers):
         for label, how, value in re.findall(r'(\w+)(=~|!=|=)"([^"]*)"', matchers):
