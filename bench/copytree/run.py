@@ -16,8 +16,9 @@ Exact:   `saved` compares with bench/results/copytree_exact.json where that was 
          solves every source and saves. Where the solver ran out of time its incumbent is the reference
          and its bound is stated; such an optimum is not proven.
 Expect:  without a fan-out limit the exact optimum for every source, proven; with fan-out 8 at depth 2
-         the optimum, at depth 3 within 0.2 % of the best known; at most 100 ms of processor time at 60
-         clusters, 2 s at 500. A minute or two, most of it for reading the 500-cluster files.
+         the optimum, at depth 3 within 0.3 % of the best known; quick effort takes 20 to 150 ms of
+         processor time at 60 clusters, up to 0.7 s where the own bound stays 5 % below the tree, and
+         2 to 3 s at 500. Three to six minutes, most of it for the 500-cluster files.
 Back of an envelope: one move is priced in 60 steps, a descent takes some 2,000 of them, so 100 ms hold
          about 500 descents.
 """
