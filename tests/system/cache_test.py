@@ -18,7 +18,7 @@ class BadInput(SystemTest):
                 ("0123456789abcdef0123456789abcdeg", ["32 hex digits"]),
                 ("s/0", ["STREAM/SHARD/SEQ/CHUNK"]),
                 ("s/0/1/2/3", ["STREAM/SHARD/SEQ/CHUNK"]),
-                ("S/0/1", ["'S/0/1'", "a-z"]),
+                ("s!/0/1", ["'s!/0/1'", "a-z"]),
                 ("s/x/1", ["shard 'x'", "0 to 9999"]),
                 ("s/0/0", ["file '0'", "1, 2, 3"]),
                 ("s/0/1/-1", ["'-1' is no chunk", "index:0", "lock:primary"]),
