@@ -185,9 +185,13 @@ void LengthsCore::LearnSeal() {
 // Algorithm 1: is the cache late?
 void LengthsCore::AllowPrimary(MonotonicTime now) {
   // Of a file that was closed longer ago than a cache may be late, it will not catch up any more:
-  // who reads many such files does not wait for it in each.
-  const bool over = seal_.has_value() && metadata_.heartbeat_us > 0 &&
-                    heartbeats_.Over(now, metadata_.heartbeat_us, options_.delay_max);
+  // who reads many such files does not wait for it in each. Of one that is whole in the primary
+  // layer, and of which no heartbeat is known, the cache has lost what it had.
+  const bool over =
+      seal_.has_value() && (metadata_.heartbeat_us > 0
+                                ? heartbeats_.Over(now, metadata_.heartbeat_us, options_.delay_max)
+                                : PrimaryLimit(Part::kData) == seal_->length[0] &&
+                                      PrimaryLimit(Part::kIndex) == seal_->length[1]);
   for (Part part : {Part::kData, Part::kIndex}) {
     const int p = Index(part);
     const int64_t primary = PrimaryLimit(part);

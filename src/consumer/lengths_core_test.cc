@@ -133,6 +133,19 @@ TEST_F(LengthsTest, TheCacheOfAFileThatWasClosedLongAgoIsNotWaitedFor) {
   }
 }
 
+TEST_F(LengthsTest, TheCacheOfAClosedFileOfWhichNoHeartbeatIsKnownIsNotWaitedFor) {
+  for (const int64_t primary : {2047, 2048}) {
+    Open();
+    At(0);
+    PairMetadata pair = Pair(512, primary);
+    pair.heartbeat_us = 0;
+    core_->OnMetadata(Ms(0), pair, Next(stem_.start_byte + 2048, stem_.start_number + 64));
+    At(0);
+    EXPECT_EQ(core_->seal()->length[0], 2048);
+    EXPECT_EQ(core_->primary(Part::kData).allowed, primary == 2048 ? 2048 : 0);
+  }
+}
+
 TEST_F(LengthsTest, WithAPauseNewsAreFollowedByAPollAndTheDoorbellIsSetWhenThereAreNone) {
   options_.doorbell = true;
   Open();
