@@ -79,6 +79,8 @@ def main():
     parser.add_argument("--stop", type=float, default=4, help="seconds that one is stopped")
     parser.add_argument("--folder", help="for the deployment's files; default: a temporary one")
     parser.add_argument("--json", help="write the results here")
+    parser.add_argument("--limit-factor", type=float,
+                        help="fail if consumers waited longer than so many times a limit; default: only show it")
     args = parser.parse_args()
 
     rows = []
@@ -116,7 +118,11 @@ def main():
     print(f"quiet p99 is {quiet['beyond_link_p99_ms']:.1f} ms beyond half the round trip")
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps({"rows": rows, **whole}, indent=1))
-    sys.exit(0 if whole["ok"] else 1)
+    late = [row["step"] for row in rows
+            if args.limit_factor and row.get("beyond_ms", 0) > row.get("limit_ms", 0) * args.limit_factor]
+    if late:
+        print(f"beyond {args.limit_factor:g} times the limit: {', '.join(late)}")
+    sys.exit(0 if whole["ok"] and not late else 1)
 
 
 if __name__ == "__main__":
