@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "tailcast/base/fault_point.h"
+
 namespace tailcast::rpc {
 namespace {
 // v1::Beat (proto/copy.proto): not empty, so that what a watcher does not take is counted.
 constexpr std::string_view kBeat("\x08\x01", 2);
 constexpr std::string_view kIdleBeat("\x08\x01\x10\x01", 4);
+
+FAULT_POINT(kTimerKept, "rpc.timer_kept", "each beat leaves a timer behind");
 }  // namespace
 
 // --- the one that is watched
@@ -51,6 +55,7 @@ void BeatServer::Beat() {
       watcher->stream->Send(std::string(idle_ ? kIdleBeat : kBeat));
   }
   if (watchers_.empty()) return timer_.Cancel();
+  if (kTimerKept.planted()) loop_.After(Duration::Seconds(3600), scope_.Bind([] {}));
   const SilenceOptions options;
   timer_.After(idle_ ? options.idle_interval : options.interval, scope_.Bind([this] { Beat(); }));
 }

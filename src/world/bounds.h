@@ -25,7 +25,7 @@ std::string CheckBounds(Deployment& deployment);
 
 class QuietWatch {
  public:
-  static constexpr int kSamples = 5;
+  static constexpr int kSamples = 6;
   static constexpr Duration kApart = Duration::Seconds(2);
 
   // `deployment` outlives it.

@@ -207,7 +207,10 @@ std::vector<Deployment::Copy> Deployment::PeekReplicas(const std::string& cell_n
   }
   for (const auto& [process, server] : CacheServers(cell_name, layer)) {
     const auto value = server->core()->Get({process->loop->Now(), process->loop->WallNow()}, key);
-    if (value) copies.push_back({process->incarnation, std::string(value->bytes)});
+    if (!value) continue;
+    const cache::ServerStats stats = server->core()->stats();
+    copies.push_back(
+        {process->incarnation, std::string(value->bytes), stats.collected + stats.expired});
   }
   return copies;
 }

@@ -175,6 +175,7 @@ class Deployment {
   struct Copy {
     ProcessIncarnation replica = ProcessIncarnation::kNone;  // of CacheKind::kMemory: none
     std::string bytes;
+    uint64_t forgotten = 0;  // values that the replica let go of by itself, whichever they were
   };
   std::vector<Copy> PeekReplicas(const std::string& cell, CacheLayer layer, cache::Key key);
   // The bytes alone.

@@ -144,7 +144,7 @@ void ExpectCaught(const std::string& planted, const std::string& what) {
   EXPECT_THAT(found, ::testing::HasSubstr(what));
 }
 TEST(HopChaos, APrimaryLengthBeforeTheFlushIsCaught) {
-  ExpectCaught("writer.publish_before_flush", "published before the flush");
+  ExpectCaught("writer.publish_before_flush", "was published, and ");
 }
 TEST(HopChaos, ACacheLengthBeforeTheWriteIsCaught) {
   ExpectCaught("writer.publish_before_write", "before its chunks were written");

@@ -73,14 +73,14 @@ bool Oracles::CachesAreSound(const std::string& cell) const {
 }
 
 std::string Oracles::Fell(const std::string& cell, const cache::Key& key, int part,
-                          ProcessIncarnation replica, int64_t length) {
-  if (options_.caches_evict || replica == ProcessIncarnation::kNone) return "";
-  int64_t& longest = longest_[{cell, key, part, replica}];
-  if (length < longest) {
-    return "fell from " + std::to_string(longest) + " to " + std::to_string(length) +
+                          const Deployment::Copy& copy, int64_t length) {
+  if (copy.replica == ProcessIncarnation::kNone) return "";
+  Longest& longest = longest_[{cell, key, part, copy.replica}];
+  if (length < longest.length && copy.forgotten == longest.forgotten) {
+    return "fell from " + std::to_string(longest.length) + " to " + std::to_string(length) +
            " at one replica";
   }
-  longest = length;
+  longest = {length, copy.forgotten};
   return "";
 }
 
@@ -202,21 +202,28 @@ std::string Oracles::CheckLengths(const std::string& cell, int64_t seq) {
   auto& copies = copies_[cell];
   std::array<int64_t, 2> cached = {0, 0};
   const cache::Key group = keys_.MetadataGroup(seq);
-  for (const auto& [replica, value] :
+  for (const Deployment::Copy& held :
        deployment_.PeekReplicas(cell, CacheLayer::kMetadata, group)) {
-    const stream::PairMetadata metadata = stream::DecodePairMetadata(seq, value);
+    const stream::PairMetadata metadata = stream::DecodePairMetadata(seq, held.bytes);
     for (int part = 0; part < 2; ++part) {
       const FileKey key{seq, part};
       const int row = static_cast<int>(seq) * 4 + part * 2;
       for (const auto& [column, length] : {std::pair(row, metadata.primary_length[part]),
                                            std::pair(row + 1, metadata.cache_length[part])}) {
-        if (std::string why = Fell(cell, group, column, replica, length); !why.empty()) {
+        if (std::string why = Fell(cell, group, column, held, length); !why.empty()) {
           return "longer wins: " + Where(cell, key) + "a length " + why;
         }
       }
-      if (metadata.primary_length[part] > copies[key].acknowledged) {
-        return "committed first: " + Where(cell, key) +
-               "a primary length was published before the flush";
+      // Beyond the seal more may come late: an append of which the producer never heard, so that
+      // it went on in the next file. It counts for nobody, but it is copied as any other.
+      CopiedFile& copy = copies[key];
+      if (copy.complete && metadata.primary_length[part] > copy.acknowledged) {
+        copy.acknowledged = deployment_.cell(cell).disk->PeekAcknowledged(dir_, source_[key].name);
+      }
+      if (metadata.primary_length[part] > copy.acknowledged) {
+        return "committed first: " + Where(cell, key) + "a primary length of " +
+               std::to_string(metadata.primary_length[part]) + " was published, and " +
+               std::to_string(copy.acknowledged) + " bytes are durable";
       }
       if (metadata.cache_length[part] > source_[key].acknowledged) {
         return "committed first: " + Where(cell, key) +
@@ -247,9 +254,10 @@ std::string Oracles::CheckChunks(const std::string& cell, FileKey key, int64_t p
   for (int64_t n = copy.chunks; n * size < total || n * size < published; ++n) {
     int64_t have = 0;
     const cache::Key name = keys_.Chunk(key.first, static_cast<stream::Part>(key.second), size, n);
-    for (const auto& [replica, value] : deployment_.PeekReplicas(cell, CacheLayer::kData, name)) {
+    for (const Deployment::Copy& held : deployment_.PeekReplicas(cell, CacheLayer::kData, name)) {
+      const std::string& value = held.bytes;
       const auto length = static_cast<int64_t>(value.size());
-      if (std::string why = Fell(cell, name, 0, replica, length); !why.empty()) {
+      if (std::string why = Fell(cell, name, 0, held, length); !why.empty()) {
         return "longer wins: " + Where(cell, key) + "chunk " + std::to_string(n) + " " + why;
       }
       const auto rest =

@@ -49,8 +49,6 @@ struct OracleOptions {
   bool foreign_bytes_in_caches = false;
   // Cache copies may begin where the cell's primary layer stands (§3 Start Position).
   bool jumps_allowed = false;
-  // Caches are so small that they drop values: what is written again may be shorter.
-  bool caches_evict = false;
 };
 
 // Check looks at what is new since the last one, so that it may be called often.
@@ -100,9 +98,10 @@ class Oracles {
   std::string CheckIndex(const std::string& cell, int64_t seq);
   std::string CheckConsumer(Workload::Consumer& consumer);
   bool CachesAreSound(const std::string& cell) const;
-  // Longer wins, of one replica: `length` of what it holds now. "", or "fell from 12 to 8".
+  // Longer wins, of one replica, unless it let go of the value in between: `length` of what it
+  // holds now. "", or "fell from 12 to 8".
   std::string Fell(const std::string& cell, const cache::Key& key, int part,
-                   ProcessIncarnation replica, int64_t length);
+                   const Deployment::Copy& copy, int64_t length);
   std::string Where(const std::string& cell, FileKey key) const;
 
   Deployment& deployment_;
@@ -112,7 +111,11 @@ class Oracles {
   Workload* load_ = nullptr;
   std::map<FileKey, SourceFile> source_;
   // Longest value of a key (in its parts) at a replica.
-  std::map<std::tuple<std::string, cache::Key, int, ProcessIncarnation>, int64_t> longest_;
+  struct Longest {
+    int64_t length = 0;
+    uint64_t forgotten = 0;  // Deployment::Copy, when it was this long
+  };
+  std::map<std::tuple<std::string, cache::Key, int, ProcessIncarnation>, Longest> longest_;
   int64_t turn_ = 0;                                             // checks so far
   bool all_ = false;                                             // this one sees everything
   int64_t newest_ = 0;                                           // file of the source

@@ -12,9 +12,10 @@ const std::vector<PlantedBug>& PlantedBugs() {
       {"consumer.skip_hole", 2},           {"consumer.skip_record_at_roll_over", 1},
       {"producer.index_before_data", 1},   {"producer.seal_one_record_early", 2},
       {"producer.shadow_before_flush", 1}, {"reader.seal_one_record_early", 9},
-      {"reader.whole_chunks_only", 1},     {"scheduler.ended_is_done", 1},
-      {"scheduler.never_again", 1},        {"writer.chunk_from_middle", 1},
-      {"writer.never_take_over", 1},       {"writer.publish_before_flush", 1},
+      {"reader.whole_chunks_only", 1},     {"rpc.timer_kept", 1},
+      {"scheduler.ended_is_done", 1},      {"scheduler.never_again", 1},
+      {"writer.chunk_from_middle", 1},     {"writer.never_take_over", 1},
+      {"writer.publish_before_flush", 1},
   };
   return bugs;
 }

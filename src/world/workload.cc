@@ -75,7 +75,9 @@ void Workload::Restart(Consumer& c, Program ports) {
   c.got.resize(c.saved_got);
   c.numbers.resize(c.saved_got);
   c.checked = std::min(c.checked, c.saved_got);
-  c.next_number = c.next_byte = -1;
+  // What comes next must be what the saved position names.
+  c.next_number = c.saved ? c.saved->number : -1;
+  c.next_byte = c.saved ? c.saved->byte : -1;
 }
 
 void Workload::ResumeThose(const std::function<bool(const Process&)>& ready) {

@@ -146,13 +146,11 @@ void World::StartUsers() {
   for (size_t shard = 0; shard < lines_.size(); ++shard) {
     Line& line = *lines_[shard];
     line.load.shard = {stream::IdOf(stream_), static_cast<int>(shard)};
-    line.oracles.emplace(deployment_,
-                         OracleOptions{.source = source_cell(),
-                                       .shard = line.load.shard,
-                                       .chunk_size = options_.chunk_size,
-                                       .caches_are_sound = options_.CachesAreSound(),
-                                       .jumps_allowed = options_.jump_bytes > 0,
-                                       .caches_evict = options_.cache_bytes < 8 << 20});
+    line.oracles.emplace(deployment_, OracleOptions{.source = source_cell(),
+                                                    .shard = line.load.shard,
+                                                    .chunk_size = options_.chunk_size,
+                                                    .caches_are_sound = options_.CachesAreSound(),
+                                                    .jumps_allowed = options_.jump_bytes > 0});
     line.oracles->Watch(line.load);
     line.load.Open(*line.producer, PublisherOptions());
     consumer::AgentOptions subscriber;
@@ -226,10 +224,11 @@ std::string World::Progress() const {
   for (const auto& line : lines_) {
     text += "\n  shard " + std::to_string(line->load.shard.shard) + ": " +
             std::to_string(line->load.durable()) + " of " + std::to_string(line->published) +
-            " durable, " + line->producer->process->name +
-            (line->producer->opened ? " open" : " not open");
+            " durable, " + (line->load.AllSettled() ? "" : "not all answered, ") +
+            line->producer->process->name + (line->producer->opened ? " open" : " not open");
     for (const auto& c : line->load.consumers) {
-      text += ", " + c->name + " has " + std::to_string(c->got.size()) + " (" +
+      text += ", " + c->name + " has " + std::to_string(c->got.size()) +
+              (c->holds ? ", holds" : "") + (c->resumes ? ", resumes" : "") + " (" +
               (c->agent() == nullptr ? std::string("no agent") : c->agent()->DebugString()) + ")";
     }
   }
