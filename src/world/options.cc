@@ -16,7 +16,7 @@ constexpr Chance kChances[] = {
     {"kill", 0.6},      {"stop", 0.4},     {"cut", 0.4},     {"fabric", 0.5},  {"disk", 0.4},
     {"slow", 0.3},      {"reroute", 0.3},  {"down", 0.3},    {"cell", 0.15},   {"schedulers", 0.15},
     {"clock", 0.25},    {"reset", 0.3},    {"inside", 0.25}, {"clog", 0.25},   {"power", 0.2},
-    {"producer", 0.25}, {"consumer", 0.4}, {"ring", 0.15},   {"streams", 0.2},
+    {"producer", 0.25}, {"consumer", 0.4}, {"ring", 0.15},   {"streams", 0.2}, {"trim", 0.25},
 };
 
 // What may make caches lose values, or hide them.

@@ -6,6 +6,7 @@
 
 #include "tailcast/stream/index_record.h"
 #include "tailcast/stream/metadata.h"
+#include "tailcast/stream/shard_listing.h"
 
 namespace tailcast::world {
 namespace {
@@ -135,7 +136,8 @@ int64_t Oracles::Total(FileKey key) const {
 
 std::string Oracles::CheckCell(const std::string& cell) {
   if (std::string problem = CheckPrimary(cell); !problem.empty()) return problem;
-  for (int64_t seq = 1; seq <= newest_; ++seq) {
+  if (std::string problem = CheckFloor(cell); !problem.empty()) return problem;
+  for (int64_t seq = floors_[cell]; seq <= newest_; ++seq) {
     // Of old files a tenth at a time.
     const bool old = seq + kNewFiles < newest_;
     if (old && !all_ && seq % kTurns != turn_ % kTurns) continue;
@@ -147,6 +149,65 @@ std::string Oracles::CheckCell(const std::string& cell) {
     return "in order: contradicting chunks in the cache of " + cell;
   }
   return "";
+}
+
+// Retention takes files from the oldest on: those that were trimmed, and of the source's only what
+// every cell has or had.
+std::string Oracles::CheckFloor(const std::string& cell) {
+  int64_t floor = 1;
+  std::set<int64_t> here;
+  for (const std::string& name : deployment_.cell(cell).disk->PeekNames(dir_)) {
+    if (const auto marker = stream::ParseFloorName(name)) floor = std::max(floor, *marker);
+    const auto parsed = stream::ParseFileName(name);
+    if (parsed && parsed->part == stream::Part::kIndex) here.insert(parsed->stem.seq);
+  }
+  if (floor < floors_[cell]) {
+    return "nothing needed goes: the floor of " + cell + " fell from " +
+           std::to_string(floors_[cell]) + " to " + std::to_string(floor);
+  }
+  floors_[cell] = floor;
+  const auto first = source_.find({floor, 0});
+  if (floor > 1 && (first == source_.end() || first->second.first_byte > trimmed_)) {
+    return "nothing needed goes: " + cell + " keeps files from " + std::to_string(floor) +
+           " on, and what lies before byte " + std::to_string(trimmed_) + " was trimmed";
+  }
+  std::set<int64_t>& whole = whole_[cell];
+  whole.erase(whole.begin(), whole.lower_bound(floor));
+  for (const int64_t seq : whole) {
+    if (!here.contains(seq)) {
+      return "nothing needed goes: " + Where(cell, {seq, 1}) + "it is gone, and the floor is " +
+             std::to_string(floor);
+    }
+  }
+  const auto has_all = [&](FileKey key) {
+    const CopiedFile& copy = copies_[cell][key];
+    return source_.contains(key) && source_.contains({key.first + 1, 0}) &&
+           copy.acknowledged >= Total(key);
+  };
+  for (const int64_t seq : here) {
+    if (seq >= floor && has_all({seq, 0}) && has_all({seq, 1})) whole.insert(seq);
+  }
+  // The source's goes last.
+  if (cell == options_.source) return "";
+  for (int64_t seq = floor; seq < floors_[options_.source]; ++seq) {
+    if (!whole.contains(seq)) {
+      return "nothing needed goes: " + cell + " lacks file " + std::to_string(seq) +
+             ", and the source keeps those from " + std::to_string(floors_[options_.source]) +
+             " on";
+    }
+  }
+  return "";
+}
+
+std::string Oracles::BelowFloor(int64_t floor) const {
+  std::string out;
+  for (const std::string& cell : deployment_.cell_names()) {
+    for (const std::string& name : deployment_.cell(cell).disk->PeekNames(dir_)) {
+      const auto parsed = stream::ParseFileName(name);
+      if (parsed && parsed->stem.seq < floor) out += cell + " still has " + name + "\n";
+    }
+  }
+  return out;
 }
 
 bool Oracles::Settled(const std::string& cell, int64_t seq) {
@@ -306,7 +367,9 @@ std::string Oracles::Missing() {
   for (const std::string& cell : deployment_.cell_names()) {
     if (cell == options_.source) continue;
     if (std::string problem = CheckPrimary(cell); !problem.empty()) return problem;
+    if (std::string problem = CheckFloor(cell); !problem.empty()) return problem;
     for (const auto& [key, file] : source_) {
+      if (key.first < floors_[cell]) continue;
       const std::string& have = copies_[cell][key].bytes;
       const int64_t total = Total(key);
       if (static_cast<int64_t>(have.size()) >= total) continue;

@@ -65,6 +65,10 @@ class Oracles {
   std::string CheckAll();
   // Progress: "", or what some cell's primary layer has not got yet.
   std::string Missing();
+  // An operator may have trimmed what lies before this byte; nothing else ever goes.
+  void Trimmed(int64_t before_byte) { trimmed_ = std::max(trimmed_, before_byte); }
+  // Progress: "", or which files some cell still has below this floor.
+  std::string BelowFloor(int64_t floor) const;
 
  private:
   // How many bytes of a source's file are to be copied: up to its seal, which the next file's name
@@ -93,6 +97,7 @@ class Oracles {
   // All of the file was seen, in both layers: nothing can become wrong any more.
   bool Settled(const std::string& cell, int64_t seq);
   std::string CheckPrimary(const std::string& cell);
+  std::string CheckFloor(const std::string& cell);
   std::string CheckLengths(const std::string& cell, int64_t seq);
   std::string CheckChunks(const std::string& cell, FileKey key, int64_t published);
   std::string CheckIndex(const std::string& cell, int64_t seq);
@@ -116,9 +121,12 @@ class Oracles {
     uint64_t forgotten = 0;  // Deployment::Copy, when it was this long
   };
   std::map<std::tuple<std::string, cache::Key, int, ProcessIncarnation>, Longest> longest_;
-  int64_t turn_ = 0;                                             // checks so far
-  bool all_ = false;                                             // this one sees everything
-  int64_t newest_ = 0;                                           // file of the source
+  int64_t turn_ = 0;                                // checks so far
+  bool all_ = false;                                // this one sees everything
+  int64_t newest_ = 0;                              // file of the source
+  int64_t trimmed_ = 0;                             // byte of the shard
+  std::map<std::string, int64_t> floors_;           // of cells, as their folders say
+  std::map<std::string, std::set<int64_t>> whole_;  // files that cells had, above their floors
   std::map<std::string, std::map<FileKey, CopiedFile>> copies_;  // by cell
 };
 

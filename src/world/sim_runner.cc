@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +15,7 @@
 #include "tailcast/base/log.h"
 #include "tailcast/base/time.h"
 #include "tailcast/world/planted.h"
+#include "tailcast/world/shrink.h"
 #include "tailcast/world/world.h"
 
 namespace {
@@ -27,6 +30,8 @@ struct Flags {
   bool timeline = false, calm = false, plain = false;
   std::string trace, bug;
   std::vector<std::string> faults;  // instead of those that are drawn
+  std::vector<std::string> counts;  // instead of those that are drawn: SetCount
+  int shrink = 60;                  // runs
   uint64_t seeds = 1000;            // of planted
 };
 
@@ -43,33 +48,68 @@ void ListBugs() {
   }
 }
 
-void Tell(uint64_t seed, const Flags& flags, const Outcome& outcome) {
+// As the flags say. InvalidArgument: of --set.
+tailcast::Status Draw(uint64_t seed, const Flags& flags, Options& options) {
+  options = Options::Swarm(seed);
+  if (flags.plain) options = options.Plain();
+  if (flags.calm || !flags.faults.empty()) options.faults.clear();
+  options.faults.insert(flags.faults.begin(), flags.faults.end());
+  for (const std::string& count : flags.counts) {
+    if (auto set = tailcast::world::SetCount(options, count); !set.ok()) return set;
+  }
+  return tailcast::OkStatus();
+}
+
+// What runs exactly these options again.
+std::string Command(const Options& options, const Flags& flags) {
+  std::string command = "./dev sim --seed " + std::to_string(options.seed);
+  Options drawn = Options::Swarm(options.seed);
+  if (flags.plain) {
+    command += " --plain";
+    drawn = drawn.Plain();
+  }
+  if (options.faults.empty() && !drawn.faults.empty()) {
+    command += " --calm";
+  } else if (options.faults != drawn.faults) {
+    std::string faults;
+    for (const std::string& fault : options.faults) faults += (faults.empty() ? "" : ",") + fault;
+    command += " --faults " + faults;
+  }
+  const std::string counts = tailcast::world::CountsBeside(options, drawn);
+  if (!counts.empty()) command += " --set " + counts;
+  if (!flags.bug.empty()) command += " --bug " + flags.bug;
+  return command + " --timeline";
+}
+
+void Tell(uint64_t seed, const Outcome& outcome) {
   std::printf("seed %" PRIu64 ": %s  trace %016" PRIx64 ", %" PRIu64
               " events, %.1f virtual s, %d faults, %" PRId64 " delivered, %" PRId64 " fallbacks\n",
               seed, outcome.ok() ? "ok" : "FAILED", outcome.trace_hash, outcome.events,
               outcome.virtual_s, outcome.faults, outcome.delivered, outcome.fallbacks);
-  if (!outcome.ok()) {
-    std::string more = flags.calm ? " --calm" : "";
-    if (flags.plain) more += " --plain";
-    for (const std::string& fault : flags.faults) {
-      more += (&fault == flags.faults.data() ? " --faults " : ",") + fault;
-    }
-    if (!flags.bug.empty()) more += " --bug " + flags.bug;
-    std::printf("  %s\n  at commit %s; again: ./dev sim --seed %" PRIu64 "%s --timeline\n",
-                outcome.problem.c_str(), Commit(), seed, more.c_str());
-  }
+}
+
+// What broke, and what runs it again; then the least that breaks the same.
+void TellWhy(const Options& options, const Outcome& outcome, const Flags& flags) {
+  std::printf("  %s\n  at commit %s; again: %s\n", outcome.problem.c_str(), Commit(),
+              Command(options, flags).c_str());
   std::fflush(stdout);
+  // Who looks at a timeline looks at this one.
+  if (flags.shrink == 0 || flags.timeline || !flags.trace.empty()) return;
+  const tailcast::world::Shrunk less = tailcast::world::Shrink(options, outcome, flags.shrink);
+  const std::string command = Command(less.options, flags);
+  if (command == Command(options, flags)) {
+    std::printf("  nothing smaller breaks this rule (%d runs)\n", less.runs);
+  } else {
+    std::printf("  smaller (%d runs): %s\n    %s\n", less.runs, command.c_str(),
+                less.outcome.problem.substr(0, less.outcome.problem.find('\n')).c_str());
+  }
 }
 
 // False: the log of steps cannot be written.
-bool Run(uint64_t seed, const Flags& flags, Outcome& outcome) {
-  Options options = Options::Swarm(seed);
-  if (flags.plain) options = options.Plain();
-  if (flags.calm || !flags.faults.empty()) options.faults.clear();
-  options.faults.insert(flags.faults.begin(), flags.faults.end());
+bool Run(Options options, const Flags& flags, Outcome& outcome) {
   std::ofstream steps;
   if (!flags.trace.empty()) {
-    const std::string path = flags.trace + "/seed-" + std::to_string(seed) + ".jsonl";
+    const std::string path = flags.trace + "/seed-" + std::to_string(options.seed) + ".jsonl";
     steps.open(path);
     if (!steps) {
       std::fprintf(stderr, "cannot write %s\n", path.c_str());
@@ -77,7 +117,7 @@ bool Run(uint64_t seed, const Flags& flags, Outcome& outcome) {
     }
     options.steps = [&steps](std::string_view line) { steps << line; };
   }
-  tailcast::world::World world(options);
+  tailcast::world::World world(std::move(options));
   if (flags.timeline) {
     world.SetTimeline([](const std::string& line) { std::printf("%s\n", line.c_str()); });
   }
@@ -93,9 +133,16 @@ int Sweep(const Flags& flags) {
   double virtual_s = 0;
   for (; done < runs && (flags.minutes == 0 || elapsed() < flags.minutes * 60); ++done) {
     const uint64_t seed = flags.seed + static_cast<uint64_t>(done);
+    Options options;
+    if (auto drawn = Draw(seed, flags, options); !drawn.ok()) {
+      std::fprintf(stderr, "--set: %s\n", drawn.ToString().c_str());
+      return 2;
+    }
     Outcome outcome;
-    if (!Run(seed, flags, outcome)) return 2;
-    Tell(seed, flags, outcome);
+    if (!Run(options, flags, outcome)) return 2;
+    Tell(seed, outcome);
+    if (!outcome.ok()) TellWhy(options, outcome, flags);
+    std::fflush(stdout);
     virtual_s += outcome.virtual_s;
     failed += outcome.ok() ? 0 : 1;
   }
@@ -104,16 +151,26 @@ int Sweep(const Flags& flags) {
   return failed == 0 ? 0 : 1;
 }
 
-// How many seeds it takes to find each of the bugs.
+// How many seeds it takes to find each of the bugs, or the one that is named.
 int Planted(const Flags& flags) {
-  int missed = 0, bugs = 0;
+  std::vector<std::string_view> bugs;
+  for (const tailcast::FaultPoint* point : tailcast::FaultPoints()) {
+    if (point->name() == flags.bug) bugs.push_back(point->name());
+  }
+  if (bugs.empty() && !flags.bug.empty()) {
+    std::fprintf(stderr, "--bug: there is no %s; '--bug help' lists what can be planted\n",
+                 flags.bug.c_str());
+    return 2;
+  }
+  if (bugs.empty()) {
+    for (const auto& bug : tailcast::world::PlantedBugs()) bugs.push_back(bug.name);
+  }
+  size_t missed = 0;
   uint64_t all = 0;
-  for (const tailcast::world::PlantedBug& bug : tailcast::world::PlantedBugs()) {
-    if (!flags.bug.empty() && bug.name != flags.bug) continue;
-    ++bugs;
+  for (const std::string_view bug : bugs) {
     const tailcast::world::Finding found =
-        tailcast::world::FindPlanted(bug.name, flags.seed, flags.seeds);
-    std::printf("%-36s ", std::string(bug.name).c_str());
+        tailcast::world::FindPlanted(bug, flags.seed, flags.seeds);
+    std::printf("%-36s ", std::string(bug).c_str());
     if (found.seed == 0) {
       ++missed;
       std::printf("NOT FOUND by %" PRIu64 " seeds\n", flags.seeds);
@@ -124,8 +181,9 @@ int Planted(const Flags& flags) {
     }
     std::fflush(stdout);
   }
-  std::printf("%d bugs, %d not found; %.1f seeds on average\n", bugs, missed,
-              static_cast<double>(all) / std::max(1, bugs - missed));
+  std::printf(
+      "%zu bugs, %zu not found; %.1f seeds on average\n", bugs.size(), missed,
+      static_cast<double>(all) / static_cast<double>(std::max<size_t>(1, bugs.size() - missed)));
   return missed == 0 ? 0 : 1;
 }
 
@@ -147,6 +205,13 @@ int main(int argc, char** argv) {
                  "These, with commas, instead of those that the seed draws: docs/simulator.md")
       ->delimiter(',')
       ->check(CLI::IsMember(tailcast::world::FaultNames()));
+  app.add_option("--set", flags.counts,
+                 "Counts instead of those that the seed draws, with commas: messages=50,shards=1")
+      ->delimiter(',');
+  app.add_option("--shrink", flags.shrink,
+                 "Runs that may be spent on making a failure smaller; 0: none")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--trace", flags.trace, "Log every step to FOLDER/seed-N.jsonl: tla/README.md");
   app.add_option("--bug", flags.bug, "Plant a bug that a check must find; 'help' lists them");
   CLI::App* planted = app.add_subcommand(

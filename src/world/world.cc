@@ -290,6 +290,17 @@ void World::AwaitSettledTree() {
   });
 }
 
+// What an operator was told to go is gone everywhere.
+void World::AwaitTrim() {
+  std::string there;
+  const auto gone = [&] {
+    there.clear();
+    for (const auto& line : lines_) there += line->oracles->BelowFloor(line->floor);
+    return there.empty();
+  };
+  if (!Wait("the deletion of what was trimmed", kHealedLimit, gone)) problem_ += ": " + there;
+}
+
 // Nothing more happens, and nothing grows.
 void World::AwaitQuiet() {
   QuietWatch quiet(deployment_);
@@ -317,6 +328,7 @@ Outcome World::Run() {
     faults_.HealAll();
     if (problem_.empty()) AwaitDelivery();
     if (problem_.empty()) AwaitSettledTree();
+    if (problem_.empty()) AwaitTrim();
     if (problem_.empty()) AwaitQuiet();
     for (const auto& line : lines_) {
       if (problem_.empty()) problem_ = line->oracles->CheckAll();

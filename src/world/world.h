@@ -97,6 +97,7 @@ class World {
     Workload load;
     Workload::Producer* producer = nullptr;  // the one that lives
     int64_t published = 0;                   // by all of them
+    int64_t floor = 1;                       // that an answered trim named
     std::optional<Oracles> oracles;
   };
 
@@ -107,6 +108,8 @@ class World {
   Fault KillConsumer();
   Fault ChangeRing();
   Fault OtherStreams();
+  void CreateOther(const std::string& name, const std::string& cell);
+  Fault Trim();
   bool CreateStream();
   void StartUsers();
   void PublishUnderFaults();
@@ -116,6 +119,7 @@ class World {
   bool ProducersAreOpen();
   void AwaitDelivery();
   void AwaitSettledTree();
+  void AwaitTrim();
   void AwaitQuiet();
   void Check();
   // False when there is a problem, if only that the condition did not come about.
@@ -136,9 +140,11 @@ class World {
   std::vector<std::unique_ptr<Line>> lines_;
   Process* operator_ = nullptr;
   std::map<std::string, std::unique_ptr<rpc::Client>> operator_clients_;  // by cell
-  int others_ = 0;                               // streams that come and go
-  std::set<std::string> others_there_, doomed_;  // as the operator wants them
-  std::set<std::string> created_, deleted_;      // as was acknowledged
+  int others_ = 0;                                   // streams that come and go
+  std::map<std::string, std::string> others_there_;  // to be deleted some time, in which cell
+  std::set<std::string> doomed_;                     // whose deletion was asked for
+  std::set<std::string> created_, deleted_;          // as was acknowledged
+  std::set<std::string> unclear_;                    // what becomes of them is not
   std::string problem_;
   Scope scope_;
 };

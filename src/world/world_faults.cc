@@ -37,6 +37,7 @@ void World::AddFaults() {
   add(KillConsumer(), scaled(0.2));
   add(ChangeRing(), scaled(0.1));
   add(OtherStreams(), scaled(0.2));
+  add(Trim(), scaled(0.3));
 }
 
 void World::Ask(const std::string& cell, const char* method, const std::string& request,
@@ -45,7 +46,15 @@ void World::Ask(const std::string& cell, const char* method, const std::string& 
   if (client == nullptr) {
     client = operator_->connector->MakeClient(deployment_.SchedulerAddress(cell), "");
   }
-  client->Call(method, request, Duration::Seconds(5), scope_.Bind(std::move(then)));
+  client->Call(
+      method, request, Duration::Seconds(5),
+      scope_.Bind([this, method, then = std::move(then)](const Result<std::string>& answer) {
+        // A disturbance that nobody understands is none.
+        if (IsInvalidArgument(answer.status()) && problem_.empty()) {
+          problem_ = std::string("the operator's ") + method + ": " + answer.status().ToString();
+        }
+        then(answer);
+      }));
 }
 
 // The stream gets another copy tree, as the optimiser gives it one.
@@ -123,36 +132,88 @@ Fault World::ChangeRing() {
   return {.name = "ring", .apply = apply};
 }
 
-// Streams come and go in all cells, beside the one that is looked at.
+// Streams come and go in all cells, beside the one that is looked at. Now and then two cells are
+// asked for the same name at once; it may become one's alone.
 Fault World::OtherStreams() {
   const auto apply = [this](Rng& rng) {
     if (others_there_.empty() || rng.Chance(0.5)) {
-      v1::StreamConfig request;
-      request.set_name("other-" + std::to_string(++others_));
-      request.set_shards(1);
-      request.set_chunk_size(4096);
-      deployment_.Say("create " + request.name());
-      others_there_.insert(request.name());
-      Ask(source_cell(), "/tailcast.v1.Cell/CreateStream", request.SerializeAsString(),
-          [this, name = request.name()](const Result<std::string>& made) {
-            if (made.ok() && !doomed_.contains(name)) created_.insert(name);
-          });
+      const std::string name = "other-" + std::to_string(++others_);
+      if (!rng.Chance(0.3)) {
+        others_there_[name] = source_cell();
+        return CreateOther(name, source_cell());
+      }
+      for (const std::string& cell : options_.cells) CreateOther(name, cell);
       return;
     }
-    const std::string name = *others_there_.begin();
+    const auto [name, cell] = *others_there_.begin();
     deployment_.Say("delete " + name);
     doomed_.insert(name);
     created_.erase(name);
     v1::DeleteStreamRequest request;
     request.set_name(name);
-    Ask(source_cell(), "/tailcast.v1.Cell/DeleteStream", request.SerializeAsString(),
+    Ask(cell, "/tailcast.v1.Cell/DeleteStream", request.SerializeAsString(),
         [this, name](const Result<std::string>& done) {
+          deployment_.Say("deleted " + name + ": " + done.status().ToString());
           if (!done.ok()) return;
           others_there_.erase(name);
-          deleted_.insert(name);
+          if (!unclear_.contains(name)) deleted_.insert(name);
         });
   };
   return {.name = "streams", .apply = apply};
+}
+
+void World::CreateOther(const std::string& name, const std::string& cell) {
+  v1::CreateStreamRequest request;
+  request.mutable_stream()->set_name(name);
+  request.mutable_stream()->set_shards(1);
+  request.mutable_stream()->set_chunk_size(4096);
+  deployment_.Say("create " + name + " in " + cell);
+  Ask(cell, "/tailcast.v1.Cell/CreateStream", request.SerializeAsString(),
+      [this, name, cell](const Result<std::string>& bytes) {
+        deployment_.Say("created " + name + " in " + cell + ": " + bytes.status().ToString());
+        // Nobody knows whether it comes about later, or an earlier one was deleted in between.
+        const bool known = bytes.ok() || bytes.status().code() == StatusCode::kAlreadyExists;
+        if (!known || (bytes.ok() && doomed_.contains(name))) {
+          unclear_.insert(name);
+          deleted_.erase(name);
+        }
+        if (!bytes.ok() || doomed_.contains(name)) return;
+        const auto [other, first] = others_there_.emplace(name, cell);
+        if (!first && other->second != cell && problem_.empty()) {
+          problem_ = "a name is one stream's: " + name + " was created in " + other->second +
+                     " and in " + cell;
+        }
+        created_.insert(name);
+      });
+}
+
+// An operator lets go of what no consumer would come back for.
+Fault World::Trim() {
+  const auto apply = [this](Rng& rng) {
+    Line& line = *lines_[rng.Below(lines_.size())];
+    if (!line.oracles) return;
+    int64_t before = INT64_MAX;
+    for (const auto& c : line.load.consumers) {
+      before = std::min(before, c->saved ? c->saved->byte : 0);
+    }
+    before = rng.Between(before / 2, before);
+    v1::TrimStreamRequest request;
+    request.set_name(stream_.name());
+    request.set_incarnation(stream_.incarnation());
+    request.set_shard(line.load.shard.shard);
+    request.set_before_byte(before);
+    deployment_.Say("trim shard " + std::to_string(request.shard()) + " before byte " +
+                    std::to_string(before));
+    line.oracles->Trimmed(before);
+    Ask(source_cell(), "/tailcast.v1.Cell/TrimStream", request.SerializeAsString(),
+        [&line](const Result<std::string>& bytes) {
+          v1::TrimStreamReply reply;
+          if (bytes.ok() && reply.ParseFromString(*bytes)) {
+            line.floor = std::max(line.floor, reply.floor_seq());
+          }
+        });
+  };
+  return {.name = "trim", .apply = apply};
 }
 
 }  // namespace tailcast::world
