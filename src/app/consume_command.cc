@@ -290,8 +290,7 @@ int Consume(ConsumeOptions& options) {
   if (Status checked = CheckEnds(**consumer, *ends); !checked.ok()) return Fail(checked);
 
   int64_t got = 0;
-  MessageOutput output(*framing, std::move(*format), options.position_file, start.start,
-                       start.resume);
+  MessageOutput output(*framing, std::move(*format), options.position_file, start.resume);
   std::set<int32_t> ended;  // shards that came to --to
   Status error;
   MonotonicTime last = ReadMonotonicClock();

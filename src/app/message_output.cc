@@ -32,14 +32,11 @@ bool IsRegularFile() {
 }  // namespace
 
 MessageOutput::MessageOutput(stream::Framing framing, std::optional<MessageFormat> format,
-                             std::string position_file, const consumer::StartPoint& start,
-                             const std::vector<stream::Position>& begin)
+                             std::string position_file, const std::vector<stream::Position>& begin)
     : framing_(framing),
       format_(std::move(format)),
       position_file_(std::move(position_file)),
       regular_(IsRegularFile()),
-      from_an_end_(start.kind == consumer::StartPoint::Kind::kBeginning ||
-                   start.kind == consumer::StartPoint::Kind::kEnd),
       positions_(PipeBytesMax()) {
   for (const stream::Position& position : begin) begin_[position.shard] = position;
 }
@@ -97,11 +94,6 @@ std::vector<stream::Position> MessageOutput::Positions(const consumer::Consumer&
       all.push_back(*position);
     } else if (const auto begin = begin_.find(shard); begin != begin_.end()) {
       all.push_back(begin->second);
-    } else if (from_an_end_ &&
-               consumer.shard_status(shard).state == consumer::ShardState::kWaiting) {
-      // It has no file: what is its end now is its beginning.
-      all.push_back(
-          {.incarnation = consumer.stream().incarnation, .shard = shard, .number = 0, .byte = 0});
     }
   }
   return all;

@@ -20,11 +20,10 @@ namespace tailcast::app {
 
 class MessageOutput {
  public:
-  // Without a format messages are framed. `position_file`: empty: none. `start`: where shards begin
-  // that `begin` does not name.
+  // Without a format messages are framed. `position_file`: empty: none. `begin`: where shards begin
+  // of which that is known before they are located.
   MessageOutput(stream::Framing framing, std::optional<MessageFormat> format,
-                std::string position_file, const consumer::StartPoint& start,
-                const std::vector<stream::Position>& begin);
+                std::string position_file, const std::vector<stream::Position>& begin);
 
   // A message was taken from the consumer; each of a batch before the first Add.
   void OnTaken(const consumer::Consumer& consumer, const consumer::Message& message);
@@ -50,8 +49,7 @@ class MessageOutput {
   const stream::Framing framing_;
   const std::optional<MessageFormat> format_;
   const std::string position_file_;
-  const bool regular_;      // standard output is a regular file
-  const bool from_an_end_;  // shards begin at the beginning or the end
+  const bool regular_;  // standard output is a regular file
   std::map<int32_t, stream::Position> begin_;
   OutputPositions positions_;
   std::string out_;

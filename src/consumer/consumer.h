@@ -87,7 +87,8 @@ class Consumer {
              Duration idle = Duration::Millis(500));
 
   // Behind the last message given by Poll. nullopt until the shard's start was located, and for
-  // shards that are not consumed.
+  // shards that are not consumed. Whatever is published from then on comes, `end` included: that of
+  // a shard without messages is its message 0.
   std::optional<stream::Position> position(int32_t shard) const;
   // Where a message that was given begins: a consumer that starts there gets it first. And where
   // the next one does: save this when the message was dealt with.

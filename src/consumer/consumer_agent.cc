@@ -428,6 +428,7 @@ void ConsumerAgent::Release() {
 // --- What people ask
 
 std::optional<stream::Position> ConsumerAgent::position() const {
+  if (search_) return search_->begins();
   if (!file_) return std::nullopt;
   return tail_.position();
 }

@@ -79,7 +79,7 @@ class ConsumerAgent {
   std::optional<stream::Position> first_available() const { return first_available_; }
 
   // Behind the last message that Take gave (before the first: where it begins). nullopt until
-  // located.
+  // located; a shard that has no files yet begins at message 0.
   std::optional<stream::Position> position() const;
   // As the members of ShardStatus.
   int64_t lag_bytes() const;

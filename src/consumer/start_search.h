@@ -36,6 +36,7 @@ class StartSearch {
   // Files are here, but one before them, where the start point may lie, was not.
   bool hole() const { return waiting_ && hole_; }
   const std::optional<stream::Position>& first_available() const { return core_.first_available(); }
+  std::optional<stream::Position> begins() const { return core_.begins(); }
   int64_t newest_heartbeat_us() const { return core_.newest_heartbeat_us(); }
   Scope& scope() { return scope_; }
 

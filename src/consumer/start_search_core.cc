@@ -42,6 +42,7 @@ StartSearchCore::Step StartSearchCore::Begin() {
 StartSearchCore::Step StartSearchCore::OnListing(const Result<stream::ShardListing>& listing) {
   if (!listing.ok()) return listing.status();
   floor_ = listing->floor();
+  listed_ = true;
   // In a cell whose copies race the two files of a pair appear in any order; at the source half a
   // pair is one that is just being opened. Either way its name is settled.
   for (const auto& [seq, pair] : listing->pairs()) files_.push_back(pair.stem);
@@ -67,7 +68,10 @@ StartSearchCore::Step StartSearchCore::OnMetadata(std::span<const cache::ValueAn
     if (!listed) files_.push_back(stream::StemOf(seq, metadata));
   }
   std::sort(files_.begin(), files_.end());
-  if (files_.empty()) return Wait{};  // nobody has produced yet, or nothing has arrived here
+  if (files_.empty()) {  // nobody has produced yet, or nothing has arrived here
+    if (start_.kind == StartPoint::Kind::kEnd && !end_file_) end_file_ = floor_;
+    return Wait{};
+  }
   if (HaveFloor()) {
     first_available_ = Position{shard_.stream.incarnation, shard_.shard,
                                 files_.front().start_number, files_.front().start_byte};
@@ -79,8 +83,7 @@ StartSearchCore::Step StartSearchCore::OnMetadata(std::span<const cache::ValueAn
     case StartPoint::Kind::kPosition:
       return FindPosition();
     case StartPoint::Kind::kEnd:
-      file_ = files_.size() - 1;
-      return SearchFile();
+      return FindEnd();
     case StartPoint::Kind::kTime:
       return FindTime();
     case StartPoint::Kind::kNumber:
@@ -108,6 +111,20 @@ StartSearchCore::Step StartSearchCore::FindPosition() const {
       PlaceIn(*best, p.byte - best->start_byte, (p.number - best->start_number) * kIndexRecordSize);
   place.unverified = p;
   return place;
+}
+
+StartSearchCore::Step StartSearchCore::FindEnd() {
+  if (!end_file_) {
+    file_ = files_.size() - 1;
+    return SearchFile();
+  }
+  const auto first = std::find_if(files_.begin(), files_.end(),
+                                  [this](const Stem& stem) { return stem.seq >= *end_file_; });
+  if (first != files_.end() && first->seq == *end_file_) return PlaceIn(*first, 0, 0);
+  if (floor_ <= *end_file_ || !HaveFloor()) return Wait{.hole = true};
+  return OutOfRangeError("the first messages that came to " + shard_.ToString() +
+                         " are not kept here any more; the first available one is at " +
+                         first_available_->ToString());
 }
 
 // Times within file n lie between its creation and its successor's, or a little before the creation
@@ -211,6 +228,12 @@ StartSearchCore::Step StartSearchCore::FoundInIndex(int64_t record, int64_t data
     return SearchFile();
   }
   return PlaceIn(stem, data_at, record * kIndexRecordSize);
+}
+
+std::optional<Position> StartSearchCore::begins() const {
+  const bool beginning = start_.kind == StartPoint::Kind::kBeginning && listed_ && floor_ == 1;
+  if (!beginning && end_file_ != 1) return std::nullopt;
+  return Position{.incarnation = shard_.stream.incarnation, .shard = shard_.shard};
 }
 
 int64_t StartSearchCore::newest_heartbeat_us() const {

@@ -21,6 +21,9 @@
 // Files come from the listing of the shard's folder and, where the primary copies lag, from the
 // metadata cache. A file that is missing before the start point (a hole) is waited for.
 //
+// What is the end is decided once: that of a shard without files is the beginning of its first one,
+// however full that is when it is seen.
+//
 // A core: no clock, no I/O, one thread.
 #pragma once
 
@@ -90,12 +93,16 @@ class StartSearchCore {
 
   // The oldest message that the cell keeps. nullopt: its file is not here (yet).
   const std::optional<stream::Position>& first_available() const { return first_available_; }
+  // After Wait: where the shard will begin, if that is where the search leads and no file was ever
+  // deleted: at message 0.
+  std::optional<stream::Position> begins() const;
   // Of the metadata that was read; 0: there was none.
   int64_t newest_heartbeat_us() const;
 
  private:
   bool HaveFloor() const { return files_.front().seq == floor_; }
   Step FindPosition() const;
+  Step FindEnd();
   Step FindTime();
   Step FindNumber();
   Step SearchFile();
@@ -111,6 +118,8 @@ class StartSearchCore {
   const int64_t chunk_size_;
   std::optional<stream::Position> first_available_;
   int64_t floor_ = 1;
+  bool listed_ = false;
+  std::optional<int64_t> end_file_;  // the end is the beginning of this one: nothing was there
   std::vector<stream::Stem> files_;  // in order of their numbers; newest last
   std::map<int64_t, stream::PairMetadata> metadata_;
   // The search in the index of files_[file_].

@@ -211,6 +211,48 @@ TEST_F(StartSearchTest, EndIsBehindTheLastRecordOfTheNewestFile) {
   EXPECT_EQ(records_read_, 0) << "an empty file has no record to read";
 }
 
+// What is the end was decided when it was looked for, and the search that waited is the same one.
+TEST_F(StartSearchTest, TheEndOfAShardWithoutFilesIsTheBeginningOfItsFirstOne) {
+  core_.emplace(StartPoint::End(), shard_, 4096);
+  const auto look = [this]() -> StartSearchCore::Step {
+    (void)core_->Begin();
+    (void)core_->OnListing(Listing());
+    return core_->OnMetadata({});
+  };
+  EXPECT_FALSE(core_->begins().has_value());
+  EXPECT_FALSE(std::get<StartSearchCore::Wait>(look()).hole);
+  EXPECT_EQ(core_->begins(), At(0));
+  AddFile({2000, 3000, 4000}, false);
+  AddFile({5000});
+  EXPECT_TRUE(std::get<StartSearchCore::Wait>(look()).hole) << "its first file is on its way";
+  EXPECT_EQ(core_->begins(), At(0));
+  files_[0].listed = true;
+  const auto step = look();
+  const auto& place = std::get<FilePlace>(step);
+  EXPECT_EQ(place.stem, files_[0].stem);
+  EXPECT_EQ(place.at[0] + place.at[1], 0);
+  floor_ = 2;
+  files_[0].listed = false;
+  const auto gone = look();
+  EXPECT_TRUE(IsOutOfRange(std::get<Status>(gone)));
+  EXPECT_THAT(std::get<Status>(gone).message(), HasSubstr(At(3).ToString()));
+}
+
+TEST_F(StartSearchTest, TheEndOfAShardWhoseFilesWereAllDeletedIsItsNextFile) {
+  floor_ = 3;
+  core_.emplace(StartPoint::End(), shard_, 4096);
+  (void)core_->Begin();
+  (void)core_->OnListing(Listing());
+  EXPECT_FALSE(std::get<StartSearchCore::Wait>(core_->OnMetadata({})).hole);
+  EXPECT_FALSE(core_->begins().has_value()) << "how many messages there were is not known";
+  AddFile({2000}, false);
+  AddFile({3000}, false);
+  AddFile({4000, 5000});
+  (void)core_->Begin();
+  (void)core_->OnListing(Listing());
+  EXPECT_EQ(std::get<FilePlace>(core_->OnMetadata({})).stem, files_[2].stem);
+}
+
 TEST_F(StartSearchTest, ATimeIsTheFirstMessageAtOrAfterIt) {
   std::vector<int64_t> all;
   for (int file = 0; file < 4; ++file) {

@@ -91,6 +91,17 @@ TEST(StartPoint, EndIsBehindTheNewestMessage) {
   EXPECT_EQ(c.got[0], w.MakeMessage(0, 100, 100));
 }
 
+TEST(StartPoint, TheEndOfAShardWithoutFilesIsItsFirstMessage) {
+  OneShard w(37);
+  auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::End());
+  ASSERT_TRUE(w.time.RunUntil([&] { return c.agent()->position().has_value(); }, kLong));
+  EXPECT_EQ(c.agent()->position()->number, 0);
+  EXPECT_EQ(c.agent()->state(), ShardState::kWaiting);
+  auto& p = w.OpenProducer(w.ProducerOptions());
+  PublishMany(w, p, 120, 100, Duration::Micros(10));
+  EXPECT_DELIVERED(w, c, 120);
+}
+
 TEST(StartPoint, TimeIsTheFirstMessageAtOrAfterIt) {
   OneShard w(34);
   auto& p = w.OpenProducer(w.ProducerOptions());

@@ -99,6 +99,25 @@ class Consume(SystemTest):
         where = self.create("empty", "--shards", "3")
         self.assertEqual(self.consume(where, "--to", "end"), b"")
 
+    def test_from_the_end_of_an_empty_stream_comes_all_that_is_published_from_then_on(self):
+        for i in range(5):
+            where = self.create(f"begun{i}", "--shards", "2")
+            with tempfile.TemporaryDirectory() as folder:
+                places = pathlib.Path(folder, "positions")
+                consumer = subprocess.Popen([BINARY, "consume", *where, "--from", "end", "--count", "900",
+                                             "--position-file", str(places)], stdout=subprocess.PIPE)
+                self.addCleanup(consumer.kill)
+                end = time.monotonic() + 30 * TIME_FACTOR
+                while not places.exists() or places.read_text().count("\nt1.") < 2:
+                    self.assertLess(time.monotonic(), end, "it never said where it begins")
+                    time.sleep(0.01)
+                self.assertEqual(re.findall(r"^t1\.\w+\.(\d)\.(\d+)\.", places.read_text(), re.M),
+                                 [("0", "0"), ("1", "0")])
+                lines = [b"%d\n" % n for n in range(900)]
+                self.produce(where, b"".join(lines), "--shard", str(i % 2))
+                out = consumer.communicate(timeout=30 * TIME_FACTOR)[0]
+                self.assertEqual(out, b"".join(lines))
+
     def test_messages_of_a_key_stay_together_in_their_order(self):
         where = self.create("keys", "--shards", "4")
         lines = [b"%d,user%d\n" % (i, i % 50) for i in range(2000)]
