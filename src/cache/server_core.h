@@ -40,7 +40,7 @@ struct ServerCoreOptions {
   Duration ttl = Duration::Seconds(60);  // of a value since its last change; metadata: 24 h
   double collect_from = 0.8;             // live share of a size class at which GC begins
   Duration rest = Duration::Seconds(1);  // > kReadDeadlineMax of quorum_options.h
-  Duration heartbeat_interval = Duration::Millis(100);
+  Duration heartbeat_interval = Duration::Millis(200);
   // kLongerWins values start in a slot of at least this payload, so that they can grow in place.
   uint32_t growth_floor_bytes = 4096;
   // Keys in full buckets that are kept all the same, served by rpc; further ones are refused.

@@ -1,5 +1,5 @@
 // Beats: whether another process runs, told by itself over a stream. The one end sends a
-// message every 100 ms for as long as its loop turns, or 300 ms while nothing depends on it; the
+// message every 100 ms for as long as its loop turns, or 1 s while nothing depends on it; the
 // other judges its silence by silence_core.h. One stream for a pair of processes, whatever they
 // have to do with each other.
 //

@@ -22,8 +22,8 @@
 namespace tailcast::rpc {
 
 struct SilenceOptions {
-  Duration interval = Duration::Millis(100);       // of the beats
-  Duration idle_interval = Duration::Millis(300);  // while nothing depends on whoever beats
+  Duration interval = Duration::Millis(100);      // of the beats
+  Duration idle_interval = Duration::Seconds(1);  // while nothing depends on whoever beats
   Duration slack = Duration::Millis(100);
   Duration least = Duration::Millis(200);  // bounds of the limit
   Duration most = Duration::Seconds(3);

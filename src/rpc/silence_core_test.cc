@@ -34,10 +34,10 @@ TEST(SilenceCoreTest, WhoIsIdleMayBeSilentForLonger) {
   SilenceCore core({});
   core.OnBeat(At(100), false);
   core.OnBeat(At(200), true);
-  EXPECT_EQ(core.limit(), At(900));
-  core.OnBeat(At(500), true);
-  core.OnBeat(At(510), false);
-  EXPECT_EQ(core.limit(), At(710)) << "it was in time, and early when it got something to do";
+  EXPECT_EQ(core.limit(), At(2300));
+  core.OnBeat(At(1200), true);
+  core.OnBeat(At(1210), false);
+  EXPECT_EQ(core.limit(), At(1410)) << "it was in time, and early when it got something to do";
 }
 
 }  // namespace
