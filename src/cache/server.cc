@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/fault_point.h"
 #include "tailcast/base/hash.h"
 #include "tailcast/base/log.h"
 #include "tailcast/base/rng.h"
@@ -15,6 +16,9 @@ namespace tailcast::cache {
 namespace {
 
 const Logger kLog("cache");
+
+FAULT_POINT(kValueOfBefore, "cache.value_of_before",
+            "repair gives a key the value of the one before it on the page");
 
 constexpr Duration kComplaintInterval = Duration::Seconds(10);
 
@@ -535,12 +539,16 @@ void Server::OnPage(uint64_t ask, const std::string& member, const Result<std::s
   wire::Reader reader(page->batch());
   wire::Entry entry;
   const Replica* const self = config_.Find(options_.name);
+  std::string_view before;
   while (self != nullptr && reader.Next(entry)) {
     // Its own ring decides: a member may be on another one.
     if (!rings_.Owns(entry.key, IndexOf(*self))) continue;
     const Duration remaining =
         entry.remaining_ms ? Duration::Millis(*entry.remaining_ms) : options_.core.ttl;
-    switch (core_->ApplyCopy(now, entry.key, entry.rule, entry.value, remaining, doorbells_)) {
+    const std::string_view value =
+        kValueOfBefore.planted() && !before.empty() ? before : entry.value;
+    before = entry.value;
+    switch (core_->ApplyCopy(now, entry.key, entry.rule, value, remaining, doorbells_)) {
       case MutationResult::kApplied:
         ++counters_.repaired_values;
         counters_.repaired_bytes += entry.value.size();

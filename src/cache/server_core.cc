@@ -13,6 +13,8 @@
 namespace tailcast::cache {
 namespace {
 
+FAULT_POINT(kShorterWins, "cache.shorter_wins",
+            "a value replaces what is there, though that is longer");
 FAULT_POINT(kHeaderBeforeBytes, "cache.header_before_bytes",
             "an extension's header is stored before its bytes");
 
@@ -80,6 +82,11 @@ MutationResult ServerCore::Join(Instant now, const Key& key, MergeRule rule, std
   const MutationResult result = entries_[id].rule != rule
                                     ? MutationResult::kMismatch
                                     : CompareForMerge(rule, BytesOf(entries_[id]), value);
+  if (result == MutationResult::kNoChange && kShorterWins.planted() && !value.empty() &&
+      value.size() < BytesOf(entries_[id]).size()) {
+    Drop(now, id, doorbells);
+    return Insert(now, key, rule, value, remaining, doorbells);
+  }
   if (result == MutationResult::kNoChange) {
     if (remaining.has_value()) Prolong(now, id, *remaining);
     ++counts_.no_change;

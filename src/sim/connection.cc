@@ -69,7 +69,7 @@ void Connection::Transmit(int from, Message message) {
   last_arrival_[from] = std::max(last_arrival_[from], arrival);
   Arrive(1 - from, arrival, std::move(message.arrived));
   SimLoop* const loop = network_.Find(ends_[from].loop_id);
-  if (message.left && loop != nullptr) loop->At(left, std::move(message.left));
+  if (message.left && loop != nullptr) loop->Arrive(left, std::move(message.left));
 }
 
 void Connection::Arrive(int to, MonotonicTime when, Task task) {

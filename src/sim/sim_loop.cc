@@ -1,12 +1,18 @@
 #include "tailcast/sim/sim_loop.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
+
+#include "tailcast/base/check.h"
 
 namespace tailcast::sim {
 namespace {
 // 2026-01-01T00:00:00Z: where virtual wall clocks begin.
 constexpr int64_t kWallEpochUs = 1767225600000000;
+constexpr int64_t kMicrosPerSecond = 1'000'000;
+// Timers that never come due.
+constexpr Duration kFarAway = Duration::Seconds(1'000'000);
 }  // namespace
 
 VirtualTime::VirtualTime(uint64_t seed) : rng_(seed) {}
@@ -65,8 +71,19 @@ void VirtualTime::RunFor(Duration d) {
 
 SimLoop::~SimLoop() { Kill(); }
 
+void SimLoop::SetDrift(int64_t us_per_s) {
+  TAILCAST_CHECK(waiting_.empty() && std::abs(us_per_s) < kMicrosPerSecond, "a drift of a clock");
+  drift_us_per_s_ = us_per_s;
+  drifts_since_ = time_.now();
+}
+
+MonotonicTime SimLoop::Now() const {
+  const int64_t passed = (time_.now() - drifts_since_).micros();
+  return time_.now() + Duration::Micros(passed * drift_us_per_s_ / kMicrosPerSecond);
+}
+
 WallTime SimLoop::WallNow() const {
-  return WallTime::FromMicros(kWallEpochUs + time_.now().micros()) + wall_offset_;
+  return WallTime::FromMicros(kWallEpochUs + Now().micros()) + wall_offset_;
 }
 
 void SimLoop::Post(Task task) {
@@ -74,7 +91,14 @@ void SimLoop::Post(Task task) {
 }
 
 TimerId SimLoop::At(MonotonicTime when, Task task) {
-  return killed_ ? 0 : time_.Add(this, when, std::move(task), /*arrival=*/false);
+  if (killed_) return 0;
+  // Not before this clock shows it.
+  const Duration left = when - Now();
+  if (drift_us_per_s_ != 0 && left < kFarAway) {
+    const int64_t speed = kMicrosPerSecond + drift_us_per_s_;
+    when = time_.now() + Duration::Micros(left.micros() * kMicrosPerSecond / speed + 2);
+  }
+  return time_.Add(this, when, std::move(task), /*arrival=*/false);
 }
 
 TimerId SimLoop::Arrive(MonotonicTime when, Task task) {

@@ -91,7 +91,8 @@ class VirtualTime {
 class SimLoop : public EventLoop {
  public:
   ~SimLoop() override;
-  MonotonicTime Now() const override { return time_.now(); }
+  // Of this process' clock: SetDrift.
+  MonotonicTime Now() const override;
   WallTime WallNow() const override;
   void Post(Task task) override;
   TimerId At(MonotonicTime when, Task task) override;
@@ -100,13 +101,17 @@ class SimLoop : public EventLoop {
   // kill -9: everything that waits is dropped, and so is everything posted from now on.
   void Kill();
   bool killed() const { return killed_; }
-  // What another process, a disk or a network sends; for the ports' drivers. Else as At.
+  // What another process, a disk or a network sends; for the ports' drivers, with a time of
+  // VirtualTime. Else as At.
   TimerId Arrive(MonotonicTime when, Task task);
 
   // SIGSTOP and SIGCONT: events wait, time goes on. Then timers that are due run before what
   // arrived meanwhile, as on a ThreadLoop.
   void Pause();
   void Resume();
+  // From here on this process' clocks, the monotonic one too, gain so many microseconds in each
+  // second; negative: lose. Once, before anything waits on the loop.
+  void SetDrift(int64_t us_per_s);
   // Shifts this process' wall clock.
   void SetWallOffset(Duration offset) { wall_offset_ = offset; }
   const std::string& name() const { return name_; }
@@ -129,6 +134,8 @@ class SimLoop : public EventLoop {
   std::vector<VirtualTime::Event> held_;  // that came due while paused
   std::set<TimerId> waiting_;
   Duration wall_offset_;
+  int64_t drift_us_per_s_ = 0;
+  MonotonicTime drifts_since_;
 };
 
 }  // namespace tailcast::sim

@@ -34,6 +34,34 @@ TEST(SimLoop, ForgetsCancelledTimers) {
   EXPECT_FALSE(ran);
 }
 
+TEST(SimLoop, ClocksThatDriftGainOrLoseAndTimersFollowThem) {
+  const Scope scope;
+  for (const int64_t drift : {-5000, -1, 3, 5000}) {
+    SCOPED_TRACE(drift);
+    VirtualTime time(1);
+    time.RunFor(Duration::Seconds(7));
+    auto loop = time.MakeLoop("a");
+    loop->SetDrift(drift);
+    const MonotonicTime begin = loop->Now();
+    const WallTime wall = loop->WallNow();
+    EXPECT_EQ(begin, time.now());
+    int ran = 0;
+    for (const int64_t us : {1, 2, 999, 100'003, 9'999'999}) {
+      loop->After(Duration::Micros(us), scope.Bind([&, due = begin + Duration::Micros(us)] {
+        ++ran;
+        EXPECT_GE(loop->Now(), due);
+        EXPECT_LE((loop->Now() - due).micros(), 4);
+      }));
+    }
+    loop->After(Duration::Infinite(), scope.Bind([&] { ran = -1; }));
+    time.RunFor(Duration::Seconds(100));
+    EXPECT_EQ(ran, 5);
+    EXPECT_NEAR(static_cast<double>((loop->Now() - begin).micros()),
+                100.0 * static_cast<double>(1'000'000 + drift), 1.0);
+    EXPECT_EQ(loop->WallNow() - wall, loop->Now() - begin);
+  }
+}
+
 TEST(SimLoop, DropsEverythingWhenKilled) {
   const Scope scope;
   VirtualTime time(1);

@@ -76,6 +76,9 @@ Process& Deployment::Start(const std::string& cell_name, const std::string& name
   p->program = std::move(program);
   p->steps = MakeSteps(cell_name, name);
   p->loop = time_.MakeLoop(p->full_name());
+  if (const int64_t most = options_.clock_drift_us_per_s; most > 0) {
+    p->loop->SetDrift(Rng(options_.seed).Fork("drift " + p->full_name()).Between(-most, most));
+  }
   p->store = std::make_unique<storage::FakeStore>(cell.disk.get(), p->loop.get());
   p->connector = network_.MakeConnector(*p->loop, cell_name);
   p->fabric = fabric_->MakeConnector(p->full_name(), p->loop.get());

@@ -65,6 +65,7 @@ struct DeploymentOptions {
   Duration link_jitter;                        // of each message, also within a cell (a tenth)
   sim::NetworkOptions network;
   CacheKind caches = CacheKind::kMemory;
+  int64_t clock_drift_us_per_s = 0;  // at most: of the clocks of each process, drawn by its name
   // Gets each step of each process, in the order in which they happened (base/step_log.h). Does not
   // change the run.
   StepLog::Sink steps;

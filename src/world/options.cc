@@ -77,6 +77,8 @@ Options Options::Swarm(uint64_t seed) {
   if (more.Chance(0.3)) o.shards = static_cast<int>(more.Between(2, 3));
   if (more.Chance(0.2)) o.cache_bytes = int64_t{1 << 20} * more.Between(1, 3);
   if (o.Has("ring")) o.spares = 1;
+  Rng drift = Rng(seed).Fork("drift");
+  if (o.Has("clock") && drift.Chance(0.5)) o.clock_drift_us_per_s = drift.Between(10, 5000);
   return o;
 }
 
@@ -89,6 +91,7 @@ Options Options::Plain() const {
   o.link_jitter = even.link_jitter;
   o.stream_window_bytes = even.stream_window_bytes;
   o.broken_after = even.broken_after;
+  o.clock_drift_us_per_s = even.clock_drift_us_per_s;
   const std::set<std::string> known = {"kill", "stop", "cut", "fabric", "disk", "slow", "reroute"};
   std::erase_if(o.faults, [&](const std::string& fault) { return !known.contains(fault); });
   return o;

@@ -42,7 +42,8 @@ TEST(PlantedBugs, AreInEveryRoomThatDecidesAndAreThere) {
     EXPECT_TRUE(points.contains(bug.name)) << bug.name;
     ++rooms[std::string(bug.name.substr(0, bug.name.find('.')))];
   }
-  for (const char* room : {"cell", "consumer", "producer", "reader", "scheduler", "writer"}) {
+  for (const char* room :
+       {"cell", "consumer", "producer", "reader", "scheduler", "storage", "stream", "writer"}) {
     EXPECT_GE(rooms[room], 2) << room;
   }
 }

@@ -24,6 +24,7 @@ DeploymentOptions ToDeployment(const Options& options) {
           .network = {.stream_window_bytes = options.stream_window_bytes,
                       .broken_after = options.broken_after},
           .caches = CacheKind::kServers,
+          .clock_drift_us_per_s = options.clock_drift_us_per_s,
           .steps = options.steps};
 }
 

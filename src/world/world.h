@@ -48,6 +48,7 @@ struct Options {
   Duration broken_after = Duration::Seconds(15);    // 1 .. 15 s
   Duration message_interval = Duration::Millis(5);  // mean, 0.5 .. 20 ms
   int messages = 400;                               // 100 .. 800
+  int64_t clock_drift_us_per_s = 0;  // at most, of each process: 10 .. 5000 in half of "clock"
   int64_t jump_bytes = 0;  // 8 .. 64 KiB in one of five, with larger files; 0: no cache copy jumps
   // By name (FaultNames); the workload runs while they do. Each is in 0.15 to 0.6 of the seeds.
   std::set<std::string> faults;
