@@ -39,23 +39,18 @@ int64_t ArborescenceBound(const Problem& problem) {
 Bound::Bound(const Problem& problem, int64_t work_max)
     : problem_(problem),
       fanout_(problem.fanout_max),
-      graph_(MakeStateGraph(problem, work_max / kWorkPerLink)),
-      ascent_(problem, graph_) {
+      all_(problem, MakeStateGraph(problem, work_max / kWorkPerLink)),
+      graph_(all_.graph()),
+      base_(all_.base()) {
   for (int& limit : fanout_) limit = std::clamp(limit, 0, problem.n);
-  base_.reserve(graph_.from.size());
-  for (int to = 1; to < graph_.size(); ++to) {
-    for (int64_t link = graph_.first_in[to]; link < graph_.first_in[to + 1]; ++link) {
-      base_.push_back(problem.Weight(graph_.node[graph_.from[link]], graph_.node[to]));
-    }
-  }
-  const int64_t ascent = ascent_.Run(base_, kFirstAscent * work_max);
+  const int64_t ascent = all_.Run({}, kFirstAscent * work_max);
   value_ = std::max(ArborescenceBound(problem), ascent);
   link_bounds_.assign(problem.weight.size(), 0);
   KeepLinkBounds(ascent);
 }
 
 void Bound::KeepLinkBounds(int64_t value) {
-  const std::vector<int64_t> excess = ascent_.LinkExcess();
+  const std::vector<int64_t> excess = all_.ascent().LinkExcess();
   for (size_t l = 0; l < excess.size(); ++l) {
     const int64_t bound = excess[l] == INT64_MAX ? INT64_MAX : value + excess[l];
     link_bounds_[l] = std::max(link_bounds_[l], bound);
@@ -97,30 +92,6 @@ int64_t Bound::PricedChoices() {
   }
   work_ += kRoundWork * static_cast<int64_t>(base_.size());
   return total;
-}
-
-int64_t Bound::PricedAscent(int64_t work_max) {
-  // A state's price comes off the links into it. So that no weight is negative, each link into a
-  // node carries the dearest price; as one of them is used at most, that comes off at the end.
-  std::vector<int64_t> most(problem_.n, 0);
-  int64_t constant = fan_price_[0] * fanout_[problem_.root];
-  for (int v = 0; v < problem_.n; ++v) {
-    if (v == problem_.root) continue;
-    for (int state : graph_.of_node[v]) most[v] = std::max(most[v], fan_price_[state]);
-    constant += most[v] * fanout_[v];
-  }
-  weight_.resize(base_.size());
-  for (int to = 1; to < graph_.size(); ++to) {
-    const int v = graph_.node[to];
-    const int64_t into = (most[v] - fan_price_[to]) * fanout_[v];
-    for (int64_t link = graph_.first_in[to]; link < graph_.first_in[to + 1]; ++link) {
-      weight_[link] = base_[link] + into + fan_price_[graph_.from[link]];
-    }
-  }
-  work_ += static_cast<int64_t>(base_.size());
-  const int64_t value = ascent_.Run(weight_, work_max) - constant;
-  KeepLinkBounds(value);
-  return value;
 }
 
 bool Bound::Step(double length) {
@@ -208,9 +179,28 @@ void Bound::Raise(int64_t goal, int64_t work_max) {
       scale *= kShrink;
     }
     value_ = std::max(value_, value);
-    if (round % kAscentEvery == 0) value_ = std::max(value_, PricedAscent(end - work()));
+    if (round % kAscentEvery == 0) {
+      const int64_t ascent = all_.Run(fan_price_, end - work());
+      KeepLinkBounds(ascent);
+      value_ = std::max(value_, ascent);
+    }
     if (!Step(scale * static_cast<double>(goal - value))) break;
   }
+}
+
+void Bound::RaiseAmongMany(int64_t goal, int64_t work_max) {
+  if (!graph_.layered || work_max <= 0) return;
+  const int64_t end = work() + work_max;
+  FanoutPrices prices(problem_, link_bounds_, &all_);
+  while (value_ < goal && work() < end) {
+    const int64_t before = prices.work();
+    const int64_t value = prices.Improve(goal, end - work());
+    work_ += prices.work() - before;
+    KeepLinkBounds(value);
+    value_ = std::max(value_, value);
+    if (!prices.AddLinks() && prices.settled()) break;
+  }
+  relaxed_tree_ = prices.tree();
 }
 
 }  // namespace tailcast::copytree

@@ -5,9 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "tailcast/copytree/dual_ascent.h"
+#include "tailcast/copytree/fanout_prices.h"
 #include "tailcast/copytree/problem.h"
-#include "tailcast/copytree/state_graph.h"
 
 namespace tailcast::copytree {
 
@@ -25,7 +24,8 @@ int64_t ArborescenceBound(const Problem& problem);
 // Dual ascent (dual_ascent.h) knows (a), (b) and more, but not (c). Where it leaves a gap, (b) and
 // (c) are priced by multipliers that follow a subgradient: what is left falls apart into one choice
 // for each node. That is a bound, and the prices of (c) alone, put on the links of a second ascent,
-// give a better one. Any prices give a valid bound, in integers.
+// give a better one. Among many nodes (fanout_prices.h) only (c) is priced. Any prices give a valid
+// bound, in integers.
 //
 // Not thread-safe. The problem must outlive it.
 class Bound {
@@ -43,12 +43,16 @@ class Bound {
   // [from * n + to]: no tree within the limits that uses the link weighs less. INT64_MAX: there is
   // no such tree. Which links a better tree than one that is known can use, and likely does.
   const std::vector<int64_t>& link_bounds() const { return link_bounds_; }
-  int64_t work() const { return ascent_.work() + work_; }
+  // Raise, for more nodes than a search can look at pair by pair.
+  void RaiseAmongMany(int64_t goal, int64_t work_max);
+  // A tree that hardly breaks the limits, which the bound's prices think light; empty if there is
+  // none yet, and it may leave required nodes out. Worth starting a search from.
+  const Parents& relaxed_tree() const { return relaxed_tree_; }
+  int64_t work() const { return all_.work() + work_; }
 
  private:
-  // The value with the present prices, of (b) and (c), and of (c) alone by dual ascent.
+  // The value with the present prices of (b) and (c).
   int64_t PricedChoices();
-  int64_t PricedAscent(int64_t work_max);
   // After an ascent of this value.
   void KeepLinkBounds(int64_t value);
   void FindWaysBack();
@@ -57,15 +61,16 @@ class Bound {
 
   const Problem& problem_;
   std::vector<int> fanout_;  // limits, at most the number of nodes
-  const StateGraph graph_;
-  DualAscent ascent_;
-  std::vector<int64_t> base_, weight_;           // of the graph's links
+  PricedAscent all_;         // over the whole state graph
+  const StateGraph& graph_;
+  const std::vector<int64_t>& base_;             // weights of the graph's links
   std::vector<int64_t> link_price_, fan_price_;  // of (b) for each link, of (c) for each state
   std::vector<float> link_way_, fan_way_;        // the last direction of the prices
   std::vector<int64_t> back_;  // the link from where a link leads to where it came from; -1 = none
   std::vector<int64_t> chosen_;  // for each state the link into it, -1 = not used
   double price_most_ = 0;
   std::vector<int64_t> link_bounds_;
+  Parents relaxed_tree_;
   int64_t value_ = 0;
   int64_t work_ = 0;
 };

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tailcast/base/rng.h"
 #include "tailcast/copytree/problem.h"
 #include "tailcast/copytree/state_graph.h"
 
@@ -24,15 +25,29 @@ class DualAscent {
   // elementary steps gives a valid, lower value.
   int64_t Run(const std::vector<int64_t>& weight, int64_t work_max);
   int64_t work() const { return work_; }
+  // After Run: what is left of each link's weight.
+  const std::vector<int64_t>& rest() const { return rest_; }
+  // After Run: a tree over links that are used up, to every required node that the ascent
+  // connected, in random order and each by the lightest way. The link into each state; -1 = outside
+  // the tree.
+  std::vector<int64_t> UsedUpTree(Rng* rng) const;
   // After Run, [from * n + to]: a tree within the limits that uses the link weighs at least so much
   // more than the value. INT64_MAX: no such tree uses it.
   std::vector<int64_t> LinkExcess() const;
 
  private:
+  // From part_[next] on, adds the states from which it can be met for free. True: the root is one.
+  bool Grow(size_t next);
+  // Uses up at least one link into the part and lists where those come from in used_up_; returns by
+  // how much. INT64_MAX: no link leads into it.
+  int64_t Raise();
+
   const Problem& problem_;
   const StateGraph& graph_;
+  const int slack_;  // a node is gone on with while its part is at most so many hundredths larger
   std::vector<int64_t> rest_;  // of each link's weight
-  std::vector<int> mark_, part_;
+  std::vector<int> mark_, part_, used_up_;
+  int stamp_ = 0;  // marks what is in the part
   int64_t work_ = 0;
 };
 

@@ -24,6 +24,8 @@ constexpr int64_t kDelayPrices[] = {1, 10, 100, 1000};
 // Parts of the work: for the layers (among many nodes they only give a tree to start from), for
 // bounds, for the delays of equally cheap trees; annealing has the rest.
 constexpr int64_t kLayersPart = 12, kManyLayersPart = 40, kBoundPart = 8, kDelaysPart = 16;
+// Among many nodes prices on fan-out take a larger part, and give a tree to start from.
+constexpr int64_t kPricesPart = 3;
 // The first annealing run, for each node; later ones are longer.
 constexpr int64_t kFirstRunWork = 200'000;
 // Before a refusal without proof the search goes on for so many times its work.
@@ -42,11 +44,13 @@ constexpr int kAgreed = 8;
 constexpr int kStages = 3;
 // First temperatures in percent of a typical link: from scratch, and from the best tree.
 constexpr int kHot = 60, kWarm = 12;
-// Among many nodes: two runs from scratch with so many hundredths of the work each, then the best
+// Among many nodes: two runs, from the tree that prices on fan-out give, with so many hundredths of
+// the work each, then the best
 // tree is annealed anew around one place after the other, a quarter of the nodes at a time, with so
 // much work for each of them.
-constexpr int kManyHot = 80, kManyWarm = 35;
+constexpr int kManyHot = 80, kManyWarm = 15;
 constexpr int kManyStarts = 2, kManyPercent = 20;
+constexpr int kManyCool[kManyStarts] = {10, 5};  // from a tree that hardly breaks the limits
 constexpr int kAroundPart = 4;
 constexpr int64_t kAroundWork = 160'000;
 // What one descent after a run may cost, as a part of the work.
@@ -125,6 +129,7 @@ class Search {
   int64_t bound_ = 0;
   bool exhausted_ = false;            // every tree was considered
   std::vector<int64_t> link_bounds_;  // bound.h
+  Parents relaxed_;                   // a tree that hardly breaks the limits; empty = none
   // Of the annealing, from call to call: runs, the length of the next one, how many agreed.
   int runs_ = 0, agreed_ = 0;
   int64_t run_work_ = 0;
@@ -220,7 +225,13 @@ Problem Search::Reduced() const {
 }
 
 void Search::Raise(Bound* bound, int64_t work) {
-  bound->Raise(weight_, work);
+  if (ManyNodes()) {
+    bound->RaiseAmongMany(weight_, work);
+    const Parents& relaxed = bound->relaxed_tree();
+    if (!relaxed.empty() && HoldsRequired(problem_, relaxed)) relaxed_ = relaxed;
+  } else {
+    bound->Raise(weight_, work);
+  }
   bound_ = bound->value();
   link_bounds_ = bound->link_bounds();
 }
@@ -262,7 +273,10 @@ bool Search::AnnealMany(int64_t work, int64_t goal) {
   PruneRelays(reduced, &cheapest);
   Annealing annealing(reduced, link_bounds_, options_.seed + static_cast<uint64_t>(work_));
   for (int run = 0; run < kManyStarts && weight_ > goal; ++run) {
-    annealing.Run(cheapest, {.hot = kManyHot, .work = work / 100 * kManyPercent, .goal = goal});
+    annealing.Run(relaxed_.empty() ? cheapest : relaxed_,
+                  {.hot = relaxed_.empty() ? kManyHot : kManyCool[run],
+                   .work = work / 100 * kManyPercent,
+                   .goal = goal});
     if (annealing.best_weight() < weight_) Keep(annealing.best());
   }
   Descend();
@@ -280,8 +294,8 @@ bool Search::AnnealMany(int64_t work, int64_t goal) {
 }
 
 void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
-  const int64_t work = options_.work_max - LayersWork() - std::max(bound_work, bound->work()) -
-                       options_.work_max / kDelaysPart;
+  const int64_t most = options_.work_max - LayersWork() - options_.work_max / kDelaysPart;
+  int64_t work = most - std::max(bound_work, bound->work());
   const int64_t begin = work_;
   Anneal(work, kUnserved - 1);
   // Whoever has no tree at all gets a longer search before that is said.
@@ -293,12 +307,16 @@ void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
   if (weight_ >= kUnserved) return;
   bool agreed = false;
   const int stages = ManyNodes() ? 1 : kStages;  // many nodes need long runs
+  if (ManyNodes()) {
+    Raise(bound, bound_work - bound->work());
+    work = most - bound->work();
+  }
   for (int stage = 0; stage < stages && !agreed && !GoodEnough(); ++stage) {
     if (stages > 1) Raise(bound, (bound_work - bound->work()) / (stages - stage + 1));
     agreed = Anneal((work - (work_ - begin)) / (stages - stage), Goal());
   }
   if (options_.any_tree) return;
-  Raise(bound, bound_work - bound->work());
+  if (!ManyNodes()) Raise(bound, bound_work - bound->work());
   const int64_t more =
       std::min(kStretchFactor * options_.work_max, kRefusalWorkMost - options_.work_max);
   if (!agreed && more > 0 && weight_ - bound_ > weight_ / kMillion * kStretchPpm) {
@@ -312,8 +330,9 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
     best_ = cheapest_;
     weight_ = bound_ = TotalWeight(problem_, best_);
   } else {
-    const int64_t bound_work = options_.work_max / kBoundPart;
+    int64_t bound_work = options_.work_max / kBoundPart;
     Bound bound(problem_, bound_work);
+    if (ManyNodes() && fanout_limited_) bound_work = options_.work_max / kPricesPart;
     bound_ = bound.value();
     link_bounds_ = bound.link_bounds();
     problem_.node_depth_max.empty() ? SearchLayers(starts) : KeepStarts(starts);

@@ -304,10 +304,48 @@ TEST(BoundTest, NeverExceedsTheOptimum) {
       bound.Raise(brute + brute / 10, work);
       EXPECT_LE(bound.value(), brute) << "round " << round << " work " << work;
       met += bound.value() == brute;
+      Bound priced(p, work);
+      priced.RaiseAmongMany(brute + brute / 10, work);
+      EXPECT_LE(priced.value(), brute) << "round " << round << " work " << work;
     }
     if (HasFailure()) FAIL() << "round " << round;
   }
   EXPECT_GT(met, 2000 / kShare) << "hardly any bound is tight";
+}
+
+TEST(BoundTest, PricesOnFanoutRaiseItAmongManyNodesAndGiveATree) {
+  // Twenty regions of eight nodes: cheap within, and a price of its own between any two.
+  Rng rng(31);
+  Problem p = EmptyProblem(160, 4);
+  p.fanout_max.assign(p.n, 4);
+  std::vector<int64_t> between(400);
+  for (int64_t& price : between) price = rng.Between(20'000, 90'000);
+  for (int from = 0; from < p.n; ++from) {
+    for (int to = 0; to < p.n; ++to) {
+      const int64_t base = from % 20 == to % 20 ? 10'000 : between[from % 20 * 20 + to % 20];
+      if (from != to) SetLink(&p, from, to, base * rng.Between(80, 120) / 100);
+    }
+  }
+  const SolveResult solved = Solve(p, {}, {.work_max = 100'000'000});
+  ASSERT_TRUE(solved.feasible);
+  Bound bound(p, 10'000'000);
+  const int64_t before = bound.value();
+  bound.RaiseAmongMany(solved.weight, 200'000'000);
+  EXPECT_LE(bound.value(), solved.weight);
+  EXPECT_GT(bound.value(), before + before / 500);
+  const Parents& tree = bound.relaxed_tree();
+  ASSERT_EQ(tree.size(), size_t{160});
+  const std::vector<int> depths = Depths(p, tree);
+  std::vector<int> children(p.n, 0);
+  int too_many = 0;
+  for (int v = 1; v < p.n; ++v) {
+    ASSERT_GT(depths[v], 0) << v;
+    too_many += ++children[tree[v]] > 4;
+  }
+  std::printf("bound %lld raised to %lld, best tree %lld, %d children too many\n",
+              static_cast<long long>(before), static_cast<long long>(bound.value()),
+              static_cast<long long>(solved.weight), too_many);
+  EXPECT_LT(too_many, p.n / 10);
 }
 
 TEST(BoundTest, CountsNodesOutOfReach) {
