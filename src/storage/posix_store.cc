@@ -1,4 +1,5 @@
 #include "tailcast/storage/posix_store.h"
+#include "tailcast/storage/file_faults.h"
 
 #include <sys/stat.h>
 
@@ -205,6 +206,7 @@ Result<std::unique_ptr<PosixStore>> PosixStore::Open(EventLoop* loop, const std:
   FileOpsOptions file_ops;
   file_ops.durable = options.durability == posix::Durability::kDurable;
   TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<FileOps> ops, OpenFileOps(root, file_ops));
+  TAILCAST_ASSIGN_OR_RETURN(ops, WithFileFaultsOfEnvironment(std::move(ops)));
   return std::make_unique<PosixStore>(loop, std::move(ops), options);
 }
 

@@ -6,7 +6,7 @@ What must hold: each cell has the same messages in the same order; each that was
 its producer was told; none that was reported as failed is; none twice; consumers that were killed and go on from their
 position files miss nothing.
 
-usage: chaos_test.py --binary FILE --library FILE [--kills 100] [--seed 1]"""
+usage: chaos_test.py --binary FILE --library FILE [--kills 100] [--seed 1] [--file-faults write:EIO:0.001,...]"""
 
 import argparse
 import collections
@@ -262,7 +262,9 @@ def main():
     parser.add_argument("--kills", type=int, default=100, help="and stops")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mb-per-s", type=float, default=0.5, help="of each shard")
+    parser.add_argument("--file-faults", default="", help="system calls that fail in all of them: src/storage/file_faults.h")
     args = parser.parse_args()
+    os.environ["TAILCAST_FILE_FAULTS"] = args.file_faults
     binary = os.path.abspath(args.binary)
     os.environ["TAILCAST_BINARY"] = binary
     os.environ["TAILCAST_LIBRARY"] = os.path.abspath(args.library)

@@ -1,0 +1,148 @@
+#include "tailcast/storage/file_faults.h"
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tailcast/base/fault_point.h"
+#include "tailcast/base/log.h"
+#include "tailcast/base/rng.h"
+
+namespace tailcast::storage {
+namespace {
+
+const Logger kLog("storage");
+
+struct Fault {
+  std::string call;
+  int error = 0;
+  double probability = 0;
+};
+// Those that a failing disk fails. Words in shared memory have no errors.
+constexpr std::string_view kCalls[] = {"create", "open", "write", "read", "flush", "truncate"};
+constexpr std::pair<std::string_view, int> kErrors[] = {{"EIO", EIO}, {"ENOSPC", ENOSPC}};
+
+template <typename List>
+std::string Names(const List& list) {
+  std::string names;
+  for (const auto& [name, value] : list) names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
+}
+
+Result<Fault> Parse(std::string_view text) {
+  const auto bad = [&](const std::string& why) {
+    return InvalidArgumentError(std::string(kFileFaultsVariable) + ": '" + std::string(text) +
+                                "': " + why + "; as write:ENOSPC:0.01");
+  };
+  const size_t first = text.find(':');
+  const size_t second = first == text.npos ? first : text.find(':', first + 1);
+  if (second == text.npos) return bad("it is not CALL:ERROR:PROBABILITY");
+  Fault fault;
+  std::string calls;
+  for (const std::string_view call : kCalls) {
+    if (text.substr(0, first) == call) fault.call = call;
+    calls += (calls.empty() ? "" : ", ") + std::string(call);
+  }
+  if (fault.call.empty()) return bad("the call is none of " + calls);
+  for (const auto& [name, number] : kErrors) {
+    if (text.substr(first + 1, second - first - 1) == name) fault.error = number;
+  }
+  if (fault.error == 0) return bad("the error is none of " + Names(kErrors));
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + second + 1, end, fault.probability);
+  if (error != std::errc() || rest != end || !(fault.probability >= 0 && fault.probability <= 1)) {
+    return bad("the probability is no number from 0 to 1");
+  }
+  return fault;
+}
+
+// Calls come from the threads of a pool.
+class Draw {
+ public:
+  Draw(std::vector<Fault> faults, uint64_t seed) : faults_(std::move(faults)), rng_(seed) {}
+
+  Status Before(std::string_view call, const std::string& path) {
+    for (const Fault& fault : faults_) {
+      if (fault.call != call) continue;
+      const std::lock_guard lock(mutex_);
+      if (rng_.Chance(fault.probability)) {
+        return ErrnoStatus(fault.error, std::string(call) + " " + path + " (planted)");
+      }
+    }
+    return OkStatus();
+  }
+
+ private:
+  const std::vector<Fault> faults_;
+  std::mutex mutex_;
+  Rng rng_;
+};
+
+// HookFileOps does not own what it hooks.
+class FaultyFileOps : public FileOps {
+ public:
+  FaultyFileOps(std::unique_ptr<FileOps> ops, std::vector<Fault> faults, uint64_t seed)
+      : ops_(std::move(ops)),
+        draw_(std::make_shared<Draw>(std::move(faults), seed)),
+        hooked_(HookFileOps(ops_.get(), [draw = draw_](std::string_view call, const auto& path) {
+          return draw->Before(call, path);
+        })) {}
+  Result<std::unique_ptr<OpsFile>> CreateUnnamed(const std::string& folder) override {
+    return hooked_->CreateUnnamed(folder);
+  }
+  Result<std::unique_ptr<OpsFile>> Open(const std::string& path, bool writable) override {
+    return hooked_->Open(path, writable);
+  }
+  Status Link(OpsFile& file, const std::string& path) override { return hooked_->Link(file, path); }
+  Status Unlink(const std::string& path) override { return hooked_->Unlink(path); }
+  Result<bool> IsName(const std::string& path, OpsFile& file) override {
+    return hooked_->IsName(path, file);
+  }
+  Status SyncFolder(const std::string& folder) override { return hooked_->SyncFolder(folder); }
+  Status MakeFolder(const std::string& path) override { return hooked_->MakeFolder(path); }
+  Result<std::vector<OpsEntry>> ListFolder(const std::string& folder) override {
+    return hooked_->ListFolder(folder);
+  }
+  uint64_t AttachTag() override { return hooked_->AttachTag(); }
+  uint64_t BootTag() override { return hooked_->BootTag(); }
+  uint64_t Random64() override { return hooked_->Random64(); }
+
+ private:
+  const std::unique_ptr<FileOps> ops_;
+  const std::shared_ptr<Draw> draw_;
+  const std::unique_ptr<FileOps> hooked_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<FileOps>> WithFileFaults(std::unique_ptr<FileOps> ops,
+                                                const std::string& faults, uint64_t seed) {
+  std::vector<Fault> parsed;
+  std::string_view left = faults;
+  while (!left.empty()) {
+    const size_t comma = left.find(',');
+    TAILCAST_ASSIGN_OR_RETURN(Fault fault, Parse(left.substr(0, comma)));
+    parsed.push_back(std::move(fault));
+    left = comma == left.npos ? std::string_view() : left.substr(comma + 1);
+  }
+  return std::unique_ptr<FileOps>(
+      std::make_unique<FaultyFileOps>(std::move(ops), std::move(parsed), seed));
+}
+
+Result<std::unique_ptr<FileOps>> WithFileFaultsOfEnvironment(std::unique_ptr<FileOps> ops) {
+  const char* const faults = std::getenv(kFileFaultsVariable);
+  if (faults == nullptr || *faults == '\0') return ops;
+  if (!kFaultPointsCompiledIn) {
+    return FailedPreconditionError(std::string(kFileFaultsVariable) +
+                                   " is set, and this build has no fault points; unset it");
+  }
+  kLog.Warn("the disk fails on purpose: ", kFileFaultsVariable, "=", faults);
+  return WithFileFaults(std::move(ops), faults, RandomSeed());
+}
+
+}  // namespace tailcast::storage

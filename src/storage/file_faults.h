@@ -1,0 +1,27 @@
+// Faults of the disk under real processes, for tests: in a build with fault points, the environment
+// variable TAILCAST_FILE_FAULTS makes system calls of the posix driver fail at random.
+//
+//   TAILCAST_FILE_FAULTS=write:ENOSPC:0.01,flush:EIO:0.001,read:EIO:0.001
+//
+// CALL:ERROR:PROBABILITY each; CALL is one of those that HookFileOps names. The call is not made:
+// of a failed write nothing is on the disk, and of a failed flush nobody knows.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tailcast/base/status.h"
+#include "tailcast/storage/file_ops.h"
+
+namespace tailcast::storage {
+
+inline constexpr char kFileFaultsVariable[] = "TAILCAST_FILE_FAULTS";
+
+// `ops` with these faults. `seed` draws them. InvalidArgument: the text, which is quoted.
+Result<std::unique_ptr<FileOps>> WithFileFaults(std::unique_ptr<FileOps> ops,
+                                                const std::string& faults, uint64_t seed);
+// As the environment says; `ops` itself when it says nothing. FailedPrecondition: it does, and this
+// build has no fault points.
+Result<std::unique_ptr<FileOps>> WithFileFaultsOfEnvironment(std::unique_ptr<FileOps> ops);
+
+}  // namespace tailcast::storage

@@ -1,0 +1,46 @@
+#include "tailcast/storage/file_faults.h"
+
+#include <algorithm>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tailcast/storage/temporary_folder.h"
+
+namespace tailcast::storage {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(FileFaultsTest, CallsFailAsOftenAsTheTextSaysAndAreNotMade) {
+  const TemporaryFolder folder;
+  auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), "write:ENOSPC:0.25,flush:EIO:1", 7);
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  auto file = (*ops)->CreateUnnamed("");
+  ASSERT_TRUE(file.ok()) << file.status();
+  int failed = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const Status written = (*file)->WriteAt(i, "x");
+    if (written.ok()) continue;
+    ++failed;
+    EXPECT_EQ(written.code(), StatusCode::kResourceExhausted) << written;
+    EXPECT_THAT(written.ToString(), HasSubstr("planted"));
+  }
+  EXPECT_NEAR(failed, 250, 60);
+  EXPECT_FALSE((*file)->SyncData().ok());
+  const auto bytes = (*file)->ReadAt(0, 1000);
+  ASSERT_TRUE(bytes.ok());
+  EXPECT_EQ(std::count(bytes->begin(), bytes->end(), 'x'), 1000 - failed);
+}
+
+TEST(FileFaultsTest, BadTextsAreRefusedWithWhatTheyMayBe) {
+  const TemporaryFolder folder;
+  for (const char* bad : {"write", "write:EIO", "wrote:EIO:1", "write:EOI:1", "write:EIO:2",
+                          "write:EIO:x", "write:EIO:0.1,,read:EIO:1", "swap:EIO:1"}) {
+    const auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), bad, 1);
+    EXPECT_TRUE(IsInvalidArgument(ops.status())) << bad;
+    EXPECT_THAT(ops.status().ToString(), HasSubstr("TAILCAST_FILE_FAULTS")) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace tailcast::storage
