@@ -128,8 +128,10 @@ void FileCheck::Report(const stream::ShardId& shard,
                ": they were deleted or damaged here, at the stream's source, and no cell is "
                "above it to copy them from; consumers here wait for them. Put them back from a "
                "backup or from another cell's folder, or delete the stream");
-  } else {
+  } else if (std::any_of(found.begin(), found.end(), [](const auto& f) { return f.was_here; })) {
     kLog.Warn(what, "; the cell above copies what it lacks");
+  } else {
+    kLog.Info(what, ", which have not been copied yet; the cell above does");
   }
 }
 

@@ -23,7 +23,7 @@ class MissingFilesTest : public ::testing::Test {
   void Listed(const std::vector<int64_t>& pairs, int64_t floor = 1) {
     std::vector<Stem> stems;
     for (const int64_t seq : pairs) stems.push_back(File(seq));
-    missing_.OnListed(shard_, floor, stems);
+    found_ = missing_.OnListed(shard_, floor, stems);
   }
   void Look(const std::vector<PairLengths>& files, const std::vector<int64_t>& damaged = {}) {
     ShardProgress progress;
@@ -43,6 +43,7 @@ class MissingFilesTest : public ::testing::Test {
 
   const stream::ShardId shard_{{"s", stream::StreamIncarnation{7}}, 0};
   MissingFiles missing_{100};
+  std::vector<MissingFiles::Found> found_;  // by the last listing
 };
 
 TEST_F(MissingFilesTest, AFileBelowTheNewestThatIsNotListedIsLackingUntilItIsOpenedAgain) {
@@ -59,6 +60,27 @@ TEST_F(MissingFilesTest, AFileBelowTheNewestThatIsNotListedIsLackingUntilItIsOpe
   EXPECT_THAT(Lacking(), IsEmpty());
   List({1, 3, 4});
   EXPECT_EQ(missing_.Show()[0].look(), 102u) << "another finding";
+}
+
+// Files are copied side by side, and may be opened in any order.
+TEST_F(MissingFilesTest, WhatIsNotCopiedYetIsToldFromWhatWasHere) {
+  const auto found = [&] {
+    std::vector<std::string> all;
+    for (const auto& f : found_) {
+      all.push_back((f.was_here ? "gone " : "not yet ") + std::to_string(f.seq));
+    }
+    return all;
+  };
+  List({1, 2, 4, 6});
+  EXPECT_THAT(found(), ElementsAre("not yet 3", "not yet 5"));
+  List({2, 3, 4, 6});
+  EXPECT_THAT(found(), ElementsAre("gone 1"));
+  List({1, 2, 6});
+  EXPECT_THAT(found(), ElementsAre("gone 3", "gone 4"));
+  List({10, 12}, 10);
+  EXPECT_THAT(found(), ElementsAre("not yet 11"));
+  List({12}, 10);
+  EXPECT_THAT(found(), ElementsAre("gone 10"));
 }
 
 TEST_F(MissingFilesTest, TheNewestIsMissedByWhoKnewIt) {
