@@ -10,6 +10,7 @@
 #include "tailcast/app/command.h"
 #include "tailcast/app/copytree_command.h"
 #include "tailcast/app/repair_command.h"
+#include "tailcast/app/tail_command.h"
 #include "tailcast/base/nearest.h"
 
 namespace tailcast::app {
@@ -81,6 +82,7 @@ int Main(int argc, char** argv) {
   AddKey(app, action);
   AddStream(app, action);
   AddProduce(app, action);
+  AddTail(app, action);
   AddConsume(app, action);
   AddStatus(app, action);
   AddVerify(app, action);

@@ -17,8 +17,8 @@
 
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/command.h"
-#include "tailcast/app/deployment.h"
 #include "tailcast/app/message_key.h"
+#include "tailcast/app/source_cell.h"
 #include "tailcast/app/terminal.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/inspect/text.h"
@@ -41,16 +41,6 @@ struct ProduceOptions {
   bool quiet = false;
   int64_t message_bytes_max = 16 << 20;
 };
-
-// The cell that the stream is produced in.
-Result<CellOptions> AtSource(const ProduceOptions& options) {
-  CellOptions cell = options.cell;
-  if (!cell.cell.empty() || cell.dir.empty()) return cell;
-  TAILCAST_ASSIGN_OR_RETURN(const Deployment deployment, Deployment::Read(cell.dir));
-  TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell source, FindSource(deployment, options.stream));
-  cell.cluster = source.name;
-  return cell;
-}
 
 // So long a standard input that says nothing is waited for before the producer is looked at.
 constexpr int kInputWaitMs = 200;
@@ -175,7 +165,7 @@ int Produce(ProduceOptions& options) {
     key = std::move(*parsed);
   }
   if (Status started = options.metrics.Start(); !started.ok()) return Fail(started);
-  const auto source = AtSource(options);
+  const auto source = AtSource(options.cell, options.stream);
   if (!source.ok()) return Fail(source.status());
   const auto producer_options = ProducerOptionsOf(options, *source);
   if (!producer_options.ok()) return Fail(producer_options.status());

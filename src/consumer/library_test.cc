@@ -244,6 +244,29 @@ TEST_F(LibraryTest, WrongArgumentsAreNamed) {
   EXPECT_TRUE(IsInvalidArgument(consumer::Consumer::Open({}).status()));
 }
 
+// What a program goes by that keeps where its own input stood.
+TEST_F(LibraryTest, AProducerSaysWhereTheShardEndsAlsoAfterACrash) {
+  OpenProducer(2);
+  const auto at = [this](int32_t shard) { return *producer_->durable_position(shard); };
+  EXPECT_EQ(at(1), (stream::Position{stream_.incarnation, 1, 0, 0}));
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(producer_->Publish("hello", 1).outcome, AckOutcome::kDurable);
+  }
+  EXPECT_EQ(at(1), (stream::Position{stream_.incarnation, 1, 3, 15}));
+  EXPECT_EQ(at(0).number, 0);
+  EXPECT_TRUE(IsInvalidArgument(producer_->durable_position(2).status()));
+  ASSERT_TRUE(producer_->Publish("not waited for", {}, 1).ok());
+  producer_.reset();  // without Close
+  options_.takeover = true;
+  OpenProducer(2);
+  EXPECT_GE(at(1).number, 3);
+  const producer::Ack next = producer_->Publish("next", 1);
+  EXPECT_EQ(next.position.number + 1, at(1).number);
+  EXPECT_EQ(next.position.byte + 4, at(1).byte);
+  ASSERT_TRUE(producer_->Close(Duration::Seconds(10)).ok());
+  EXPECT_TRUE(IsFailedPrecondition(producer_->durable_position(1).status()));
+}
+
 TEST_F(LibraryTest, ASecondProducerIsRefusedAndATakeoverStopsTheFirst) {
   OpenProducer();
   ASSERT_EQ(producer_->Publish("one").outcome, AckOutcome::kDurable);

@@ -198,6 +198,20 @@ class Producer::Impl {
     return stats;
   }
 
+  Result<stream::Position> DurablePosition(int32_t shard) {
+    if (std::find(numbers_.begin(), numbers_.end(), shard) == numbers_.end()) {
+      return InvalidArgumentError("shard " + std::to_string(shard) +
+                                  " is not one of this producer");
+    }
+    std::optional<stream::Position> position;
+    OnLoop([&] {
+      const auto& agent = agents_.at(shard);
+      if (agent != nullptr) position = agent->durable_position();
+    });
+    if (!position) return FailedPreconditionError("the producer is closed");
+    return *position;
+  }
+
   const std::vector<int32_t>& numbers() const { return numbers_; }
   int32_t shard_count() const { return shard_count_; }
 
@@ -460,6 +474,9 @@ int32_t Producer::ShardOf(std::string_view key) const {
   return stream::ShardOfKey(key, impl_->shard_count());
 }
 
+Result<stream::Position> Producer::durable_position(int32_t shard) const {
+  return impl_->DurablePosition(shard);
+}
 Status Producer::Flush(Duration timeout) { return impl_->Flush(timeout); }
 Status Producer::Close(Duration timeout) { return impl_->Close(timeout); }
 const std::vector<int32_t>& Producer::shards() const { return impl_->numbers(); }

@@ -27,6 +27,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/producer/ack.h"
+#include "tailcast/stream/position.h"
 
 namespace tailcast::producer {
 
@@ -106,6 +107,11 @@ class Producer {
   int32_t ShardOf(std::string_view key) const;
   // Raw bytes without message boundaries.
   Status Append(std::string_view bytes, AckCallback ack, int32_t shard = 0);
+
+  // Behind the last durable message of a shard of ours; before the first, where the shard ended
+  // when it was opened: who keeps beside its input where that stood knows from this, after a crash,
+  // what is in the stream already. Waits for the producer's thread. FailedPrecondition: closed.
+  Result<stream::Position> durable_position(int32_t shard) const;
 
   // Waits until everything published before is acknowledged. DeadlineExceeded, with what the
   // primary layer says if it fails; the error of a shard that stopped.

@@ -1,0 +1,42 @@
+// The files that `tailcast tail` follows, as a port: the real ones, and those of tests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/status.h"
+
+namespace tailcast::app {
+
+struct FileInfo {
+  uint64_t device = 0, inode = 0;
+  int64_t size = 0;
+  int64_t modified_ns = 0;
+  bool regular = true;
+  bool linked = true;  // it has a name
+};
+
+class OpenedFile {
+ public:
+  virtual ~OpenedFile() = default;
+  virtual Result<FileInfo> Info() = 0;
+  // Fewer bytes than asked for: the file ends there.
+  virtual Result<std::string> Read(int64_t at, int64_t bytes) = 0;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  // Symbolic links are followed. Errors as ErrnoStatus: NotFound, PermissionDenied, ...
+  virtual Result<FileInfo> Stat(const std::string& path) = 0;
+  virtual Result<std::unique_ptr<OpenedFile>> Open(const std::string& path) = 0;
+  // Paths of what lies beside the file and has a name that begins with its name: what it was
+  // rotated to. Without those that are compressed.
+  virtual Result<std::vector<std::string>> Rotated(const std::string& path) = 0;
+
+  static std::unique_ptr<FileSystem> Real();
+};
+
+}  // namespace tailcast::app

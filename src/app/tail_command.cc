@@ -1,0 +1,392 @@
+// tailcast tail: files that grow become the messages of a stream, exactly once.
+#include "tailcast/app/tail_command.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "tailcast/app/durable_file.h"
+#include "tailcast/app/file_system.h"
+#include "tailcast/app/followed_path.h"
+#include "tailcast/app/source_cell.h"
+#include "tailcast/app/tail_ledger.h"
+#include "tailcast/cell/process_config.h"
+#include "tailcast/consumer/consumer.h"
+#include "tailcast/producer/producer.h"
+#include "tailcast/stream/shard_of_key.h"
+
+namespace tailcast::app {
+namespace {
+
+constexpr Duration kSaveInterval = Duration::Seconds(1);
+constexpr Duration kReadTimeout = Duration::Seconds(30);
+
+struct TailOptions {
+  CellOptions cell;
+  MetricsOption metrics;
+  std::string stream, position_file;
+  std::vector<std::string> files;
+  int32_t shard = 0;
+  std::string from = "beginning";
+  std::string profile = "standard";
+  int64_t message_bytes_max = 16 << 20;
+  double until_idle_s = 0;
+  bool takeover = false;
+  bool quiet = false;
+};
+
+// What became of the messages of the shard, told on the producer's thread.
+struct Outcome {
+  std::atomic<int64_t> durable_byte{0}, messages{0};
+  std::mutex mutex;
+  Status error;
+
+  void OnAck(const producer::Ack& ack, int64_t byte, int64_t bytes) {
+    if (ack.outcome == producer::AckOutcome::kDurable && ack.position.byte == byte) {
+      durable_byte = byte + bytes;
+      ++messages;
+      return;
+    }
+    const std::lock_guard lock(mutex);
+    if (!error.ok()) return;
+    error = ack.outcome == producer::AckOutcome::kDurable
+                ? FailedPreconditionError("the shard has messages of somebody else")
+                : ack.error;
+  }
+  Status Error() {
+    const std::lock_guard lock(mutex);
+    return error;
+  }
+};
+
+// One process at a time has a position file.
+class FileLock {
+ public:
+  FileLock() = default;
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  ~FileLock() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Status Take(const std::string& path) {
+    fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd_ < 0) return ErrnoStatus(errno, "write " + path);
+    if (flock(fd_, LOCK_EX | LOCK_NB) == 0) return OkStatus();
+    return errno == EWOULDBLOCK
+               ? FailedPreconditionError("another `tailcast tail` runs with this position file (" +
+                                         path + ")")
+               : ErrnoStatus(errno, "lock " + path);
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+Result<std::optional<TailState>> ReadState(const std::string& path) {
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  if (!in && errno == ENOENT) return std::optional<TailState>();
+  if (!in) return ErrnoStatus(errno != 0 ? errno : EIO, "read " + path);
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  auto state = TailState::Parse(text);
+  if (!state.ok()) return state.status().WithContext(path);
+  return std::optional<TailState>(std::move(*state));
+}
+
+// The message of that number, of the stream's source.
+Result<std::string> ReadMessage(const std::string& cell, const std::string& stream, int32_t shard,
+                                int64_t number) {
+  consumer::Options options;
+  options.cell = cell;
+  options.stream = stream;
+  options.shards = {shard};
+  options.start = consumer::StartPoint::AtNumber(number);
+  options.show_metrics = false;
+  TAILCAST_ASSIGN_OR_RETURN(auto consumer, consumer::Consumer::Open(options));
+  const MonotonicTime end = ReadMonotonicClock() + kReadTimeout;
+  while (ReadMonotonicClock() < end && !Interrupted()) {
+    TAILCAST_ASSIGN_OR_RETURN(const auto batch, consumer->Poll(Duration::Millis(100)));
+    if (!batch.empty()) return std::string(batch.front().payload);
+  }
+  return UnavailableError("message " + std::to_string(number) + " of shard " +
+                          std::to_string(shard) + " could not be read");
+}
+
+class Tail {
+ public:
+  Tail(const TailOptions& options, producer::Producer& producer, std::string cell)
+      : options_(options),
+        producer_(producer),
+        cell_(std::move(cell)),
+        interval_(options.profile == "low-latency" ? Duration::Millis(10) : Duration::Millis(100)) {
+  }
+
+  // Where the stream and the position file say that the files stand.
+  Status Begin(const std::vector<std::string>& paths) {
+    TAILCAST_ASSIGN_OR_RETURN(const auto state, ReadState(options_.position_file));
+    TAILCAST_ASSIGN_OR_RETURN(const stream::Position end,
+                              producer_.durable_position(options_.shard));
+    if (state) {
+      if (state->incarnation != end.incarnation) {
+        return InvalidArgumentError(options_.position_file + " is of another stream than this '" +
+                                    options_.stream +
+                                    "', or that was deleted and created again since; remove it "
+                                    "to begin anew");
+      }
+      state_ = *state;
+    } else if (end.number > 0) {
+      Say("shard " + std::to_string(options_.shard) + " has " + std::to_string(end.number) +
+          " messages, and no position file says of what: files begin at their " + options_.from);
+    }
+    state_.incarnation = end.incarnation;
+    auto recovered = TailLedger::Recover(state_.shards[options_.shard], end.byte);
+    if (!recovered.ok()) return recovered.status().WithContext(options_.position_file);
+    ledger_ = std::move(*recovered);
+    outcome_->durable_byte = published_byte_ = end.byte;
+    TAILCAST_RETURN_IF_ERROR(CheckEnd(end));
+    for (const std::string& path : paths) {
+      std::vector<FilePlace> known;
+      for (const FilePlace& place : ledger_.Places()) {
+        if (place.key.path == path) known.push_back(place);
+      }
+      paths_.push_back(std::make_unique<FollowedPath>(
+          *files_, path,
+          FollowedPath::Options{.message_bytes_max = options_.message_bytes_max,
+                                .from_end = options_.from == "end"},
+          [this](const std::string& text) { Say(text); }));
+      TAILCAST_RETURN_IF_ERROR(paths_.back()->Begin(known, ReadMonotonicClock()));
+      for (const FilePlace& place : paths_.back()->Places()) {
+        if (!options_.quiet) Say(path + ": from byte " + std::to_string(place.offset));
+      }
+    }
+    return Save();
+  }
+
+  Status Run() {
+    MonotonicTime last = ReadMonotonicClock(), saved = last;
+    while (!Interrupted()) {
+      MonotonicTime now = ReadMonotonicClock();
+      TAILCAST_ASSIGN_OR_RETURN(const bool more, Round(now));
+      TAILCAST_RETURN_IF_ERROR(outcome_->Error());
+      TAILCAST_RETURN_IF_ERROR(producer_.status());
+      if (now - saved >= kSaveInterval) {
+        saved = now;
+        if (ledger_.OnDurable(outcome_->durable_byte)) TAILCAST_RETURN_IF_ERROR(Save());
+      }
+      if (more) {
+        last = now;
+        continue;
+      }
+      const bool idle =
+          std::all_of(paths_.begin(), paths_.end(), [](const auto& path) { return path->idle(); });
+      if (options_.until_idle_s > 0 && idle && (now - last).seconds() >= options_.until_idle_s) {
+        return OkStatus();
+      }
+      const timespec time{0, interval_.micros() * 1000};
+      nanosleep(&time, nullptr);
+    }
+    return OkStatus();
+  }
+
+  // After the producer's end.
+  Status End() {
+    (void)ledger_.OnDurable(outcome_->durable_byte);
+    TAILCAST_RETURN_IF_ERROR(Save());
+    if (options_.quiet) return OkStatus();
+    const int64_t messages = outcome_->messages;
+    Say(std::to_string(messages) + " message" + (messages == 1 ? "" : "s") + " durable");
+    for (const auto& path : paths_) {
+      if (const int64_t bytes = path->unfinished_bytes(); bytes > 0) {
+        Say(path->path() + ": " + std::to_string(bytes) + " bytes of an unfinished line wait");
+      }
+    }
+    return OkStatus();
+  }
+
+ private:
+  static void Say(const std::string& text) { std::fprintf(stderr, "tailcast: %s\n", text.c_str()); }
+
+  // The shard's last message is what the position file says it is. Otherwise somebody else has
+  // published to it, and where the files stand can't be told.
+  Status CheckEnd(const stream::Position& end) {
+    if (!ledger_.last()) return OkStatus();
+    for (const FilePlace& place : ledger_.Places()) {
+      if (place.key != *ledger_.last()) continue;
+      TAILCAST_ASSIGN_OR_RETURN(
+          const std::string message,
+          ReadMessage(cell_, options_.stream, options_.shard, end.number - 1));
+      if (FollowedPath::EndsWith(*files_, place, message).value_or(true)) return OkStatus();
+      return FailedPreconditionError(
+          "the last message of shard " + std::to_string(options_.shard) + " is not what " +
+          place.key.path + " has before byte " + std::to_string(place.offset) +
+          ": somebody else publishes to that shard. Give `tailcast tail` one of its own, or remove "
+          "the position file to publish the files anew");
+    }
+    return OkStatus();
+  }
+
+  // Publishes what is new. True: there may be more at once.
+  Result<bool> Round(MonotonicTime now) {
+    std::vector<FollowedPath::Piece> pieces;
+    bool new_run = false;
+    for (const auto& path : paths_) {
+      path->Look(now);
+      auto piece = path->Read(now);
+      new_run |= path->Enter(ledger_, piece);
+      if (piece) pieces.push_back(std::move(*piece));
+    }
+    if (new_run) {
+      (void)ledger_.OnDurable(outcome_->durable_byte);
+      TAILCAST_RETURN_IF_ERROR(Save());
+    }
+    for (const FollowedPath::Piece& piece : pieces) TAILCAST_RETURN_IF_ERROR(Publish(piece.bytes));
+    return !pieces.empty();
+  }
+
+  Status Publish(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const size_t newline = bytes.find('\n');
+      const std::string_view line = bytes.substr(0, newline == bytes.npos ? newline : newline + 1);
+      bytes.remove_prefix(line.size());
+      const auto size = static_cast<int64_t>(line.size());
+      TAILCAST_RETURN_IF_ERROR(producer_.Publish(
+          line,
+          [outcome = outcome_, byte = published_byte_, size](const producer::Ack& ack) {
+            outcome->OnAck(ack, byte, size);
+          },
+          options_.shard));
+      published_byte_ += size;
+    }
+    return OkStatus();
+  }
+
+  Status Save() {
+    state_.shards[options_.shard] = ledger_.runs();
+    return ReplaceFile(options_.position_file, state_.ToText());
+  }
+
+  const TailOptions& options_;
+  producer::Producer& producer_;
+  const std::string cell_;
+  const Duration interval_;
+  const std::unique_ptr<FileSystem> files_ = FileSystem::Real();
+  TailState state_;
+  TailLedger ledger_;
+  std::vector<std::unique_ptr<FollowedPath>> paths_;
+  int64_t published_byte_ = 0;
+  const std::shared_ptr<Outcome> outcome_ = std::make_shared<Outcome>();
+};
+
+// Absolute, each once.
+Result<std::vector<std::string>> PathsOf(const std::vector<std::string>& files) {
+  std::vector<std::string> paths;
+  for (const std::string& file : files) {
+    if (file.find('\n') != std::string::npos) {
+      return InvalidArgumentError("a file's name has a newline");
+    }
+    std::string path = std::filesystem::absolute(file).lexically_normal().string();
+    if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
+  }
+  return paths;
+}
+
+int RunTail(TailOptions& options) {
+  const auto profile = cell::ParseProfile(options.profile);
+  if (!profile.ok()) return Fail(profile.status());
+  const auto paths = PathsOf(options.files);
+  if (!paths.ok()) return Fail(paths.status());
+  if (Status started = options.metrics.Start(); !started.ok()) return Fail(started);
+  const auto source = AtSource(options.cell, options.stream);
+  if (!source.ok()) return Fail(source.status());
+  const auto cell = source->Find();
+  if (!cell.ok()) return Fail(cell.status());
+  producer::Options producer_options;
+  producer_options.cell = *cell;
+  producer_options.stream = options.stream;
+  producer_options.shards = {options.shard};
+  producer_options.profile = *profile == cell::Profile::kLowLatency ? producer::Profile::kLowLatency
+                                                                    : producer::Profile::kDefault;
+  producer_options.takeover = options.takeover;
+  producer_options.message_bytes_max = options.message_bytes_max;
+  producer_options.on_trouble = [](const Status& why) {
+    std::fprintf(stderr, "tailcast: %s; trying again\n", why.message().c_str());
+  };
+  FileLock lock;
+  if (Status taken = lock.Take(options.position_file + ".lock"); !taken.ok()) return Fail(taken);
+  CatchInterrupts();
+  auto producer = producer::Producer::Open(producer_options);
+  if (!producer.ok()) return Fail(producer.status());
+  Tail tail(options, **producer, *cell);
+  if (Status begun = tail.Begin(*paths); !begun.ok()) return Fail(begun);
+  Status status = tail.Run();
+  const Status closed = (*producer)->Close(Duration::Seconds(60));
+  if (status.ok()) status = closed;
+  if (Status ended = tail.End(); status.ok()) status = ended;
+  return status.ok() ? kExitDone
+                     : Fail(Status(status.code(), status.message() +
+                                                      "; started again, it goes on where the "
+                                                      "stream ends"));
+}
+
+}  // namespace
+
+void AddTail(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "tail", "Publish each line of files that grow, through rotation and restarts");
+  auto options = std::make_shared<TailOptions>();
+  options->cell.Add(command, false);
+  command->add_option("FILE", options->files, "Files to follow; one need not be there yet")
+      ->required();
+  command->add_option("--stream", options->stream, "Stream to publish to")->required();
+  command
+      ->add_option("--position-file", options->position_file,
+                   "Where it is kept how far each file is in the stream. Started again with it, "
+                   "each line is published exactly once")
+      ->required();
+  command
+      ->add_option("--shard", options->shard,
+                   "Shard of the stream, to which nobody else may publish")
+      ->check(NotNegative())
+      ->capture_default_str();
+  command
+      ->add_option("--from", options->from,
+                   "Where files begin that are there at the first start: beginning or end")
+      ->check(CLI::IsMember({"beginning", "end"}))
+      ->capture_default_str();
+  command
+      ->add_option("--profile", options->profile,
+                   "standard: look every 100 ms and flush as often; low-latency: every 10 and 2 ms")
+      ->capture_default_str();
+  command
+      ->add_option("--message-bytes-max", options->message_bytes_max,
+                   "A longer line is cut into messages of this size")
+      ->check(CLI::Range(int64_t{1}, int64_t{256} << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--until-idle", options->until_idle_s,
+                   "End when nothing came for this many seconds; default: Ctrl-C")
+      ->check(AboveZero());
+  command->add_flag("--takeover", options->takeover,
+                    "Take the shard over from a producer that is alive, or may be");
+  command->add_flag("--quiet", options->quiet, "Say nothing but what is wrong or lost");
+  options->metrics.Add(command);
+  command->callback([&action, options] { action = [options] { return RunTail(*options); }; });
+}
+
+}  // namespace tailcast::app
