@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -99,6 +100,10 @@ class FileLock {
 };
 
 Result<std::optional<TailState>> ReadState(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    return InvalidArgumentError(path + " is a folder");
+  }
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   if (!in && errno == ENOENT) return std::optional<TailState>();
@@ -152,7 +157,8 @@ class Tail {
       state_ = *state;
     } else if (end.number > 0) {
       Say("shard " + std::to_string(options_.shard) + " has " + std::to_string(end.number) +
-          " messages, and no position file says of what: files begin at their " + options_.from);
+          (end.number == 1 ? " message" : " messages") +
+          ", and no position file says of what: files begin at their " + options_.from);
     }
     state_.incarnation = end.incarnation;
     auto recovered = TailLedger::Recover(state_.shards[options_.shard], end.byte);
@@ -338,10 +344,10 @@ int RunTail(TailOptions& options) {
   const Status closed = (*producer)->Close(Duration::Seconds(60));
   if (status.ok()) status = closed;
   if (Status ended = tail.End(); status.ok()) status = ended;
-  return status.ok() ? kExitDone
-                     : Fail(Status(status.code(), status.message() +
-                                                      "; started again, it goes on where the "
-                                                      "stream ends"));
+  if (status.ok()) return kExitDone;
+  if (IsNotFound(status)) return Fail(status);  // the stream is no more
+  return Fail(Status(status.code(),
+                     status.message() + "; started again, it goes on where the stream ends"));
 }
 
 }  // namespace

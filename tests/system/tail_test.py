@@ -187,6 +187,7 @@ class Tail(SystemTest):
         self.check_fails(1, [str(self.places), "line 1"], *self.command())
         self.check_fails(2, ["is no regular file"], "tail", *self.where, "--position-file", str(self.folder / "p"),
                          "/dev/null")
+        self.check_fails(2, ["is a folder"], "tail", *self.where, "--position-file", str(self.folder), str(self.log))
         self.check_fails(1, ["no/where"], "tail", *self.where, "--position-file", "/no/where", str(self.log))
         self.assertEqual(re.findall(r"--position-file", run("tail", *self.where, str(self.log))[2])[:1],
                          ["--position-file"])
