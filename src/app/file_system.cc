@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <string_view>
@@ -56,13 +55,6 @@ class RealFile : public OpenedFile {
   const std::string path_;
 };
 
-bool IsCompressed(std::string_view name) {
-  constexpr std::array<std::string_view, 6> kEndings = {".gz",  ".bz2", ".xz",
-                                                        ".zst", ".lz4", ".zip"};
-  return std::any_of(kEndings.begin(), kEndings.end(),
-                     [name](std::string_view ending) { return name.ends_with(ending); });
-}
-
 class RealFileSystem : public FileSystem {
  public:
   Result<FileInfo> Stat(const std::string& path) override {
@@ -86,9 +78,7 @@ class RealFileSystem : public FileSystem {
     std::filesystem::directory_iterator at(real.parent_path(), error);
     for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
       const std::string name = at->path().filename().string();
-      if (name.size() > base.size() && name.starts_with(base) && !IsCompressed(name)) {
-        found.push_back(at->path().string());
-      }
+      if (IsRotatedName(base, name)) found.push_back(at->path().string());
     }
     if (error) return ErrnoStatus(error.value(), "list " + real.parent_path().string());
     std::sort(found.begin(), found.end());
@@ -97,6 +87,14 @@ class RealFileSystem : public FileSystem {
 };
 
 }  // namespace
+
+bool IsRotatedName(std::string_view base, std::string_view name) {
+  if (name.size() < base.size() + 2 || !name.starts_with(base)) return false;
+  const std::string_view ending = name.substr(base.size());
+  constexpr std::string_view kDigits = "0123456789";
+  return (ending[0] == '.' || ending[0] == '-') && kDigits.find(ending[1]) != kDigits.npos &&
+         ending.find_first_not_of("0123456789.-_:+T") == ending.npos;
+}
 
 std::unique_ptr<FileSystem> FileSystem::Real() { return std::make_unique<RealFileSystem>(); }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tailcast/base/status.h"
@@ -26,14 +27,18 @@ class OpenedFile {
   virtual Result<std::string> Read(int64_t at, int64_t bytes) = 0;
 };
 
+// Whether a file `base` may be called `name` after a rotation: `.` or `-` and a number or time
+// behind it, as app.log.1, app.log-20130131, app.log.2013-01-31T12:00. What else begins like it is
+// another program's, or compressed.
+bool IsRotatedName(std::string_view base, std::string_view name);
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
   // Symbolic links are followed. Errors as ErrnoStatus: NotFound, PermissionDenied, ...
   virtual Result<FileInfo> Stat(const std::string& path) = 0;
   virtual Result<std::unique_ptr<OpenedFile>> Open(const std::string& path) = 0;
-  // Paths of what lies beside the file and has a name that begins with its name: what it was
-  // rotated to. Without those that are compressed.
+  // Paths of what lies beside the file and has a name as IsRotatedName: what it was rotated to.
   virtual Result<std::vector<std::string>> Rotated(const std::string& path) = 0;
 
   static std::unique_ptr<FileSystem> Real();

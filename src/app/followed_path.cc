@@ -23,7 +23,7 @@ bool Is(const FileInfo& info, const FileKey& key) {
 
 FollowedPath::FollowedPath(FileSystem& files, std::string path, Options options,
                            std::function<void(const std::string&)> say)
-    : files_(files), path_(std::move(path)), options_(options), say_(std::move(say)) {}
+    : files_(files), path_(std::move(path)), options_(std::move(options)), say_(std::move(say)) {}
 
 // --- Which files
 
@@ -102,7 +102,7 @@ std::optional<FollowedPath::Open> FollowedPath::Find(const FilePlace& place, boo
       Remark(*open);
       return open;
     }
-  } else if (const auto rotated = files_.Rotated(path_); rotated.ok()) {
+  } else if (const auto rotated = Rotated(); rotated.ok()) {
     for (const std::string& path : *rotated) {
       const auto info = files_.Stat(path);
       if (!info.ok() || !Is(*info, place.key) || info->size < place.offset) continue;
@@ -150,7 +150,7 @@ std::optional<FollowedPath::Open> FollowedPath::OpenAt(const std::string& path, 
 std::optional<FollowedPath::Open> FollowedPath::FindCopy(const FilePlace& place,
                                                          MonotonicTime now) {
   if (place.mark.bytes == 0) return std::nullopt;
-  const auto rotated = files_.Rotated(path_);
+  const auto rotated = Rotated();
   std::optional<Open> best;
   for (const std::string& path : rotated.ok() ? *rotated : std::vector<std::string>()) {
     const auto info = files_.Stat(path);
@@ -167,7 +167,7 @@ std::optional<FollowedPath::Open> FollowedPath::FindCopy(const FilePlace& place,
 std::vector<FollowedPath::Open> FollowedPath::FindNewer(int64_t than_ns, MonotonicTime now) {
   std::vector<Open> found;
   const auto here = files_.Stat(path_);
-  const auto rotated = files_.Rotated(path_);
+  const auto rotated = Rotated();
   for (const std::string& path : rotated.ok() ? *rotated : std::vector<std::string>()) {
     const auto info = files_.Stat(path);
     if (!info.ok() || !info->regular || info->modified_ns < than_ns || Knows(path, *info)) continue;
@@ -191,6 +191,14 @@ bool FollowedPath::Knows(const std::string& path, const FileInfo& info) const {
     const auto file = files_.Open(path);
     return !file.ok() || IsMarked(**file, place);
   });
+}
+
+Result<std::vector<std::string>> FollowedPath::Rotated() const {
+  auto rotated = files_.Rotated(path_);
+  if (rotated.ok()) {
+    std::erase_if(*rotated, [this](const std::string& p) { return options_.others.contains(p); });
+  }
+  return rotated;
 }
 
 void FollowedPath::Close(const FileKey& key) {

@@ -21,6 +21,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,6 +39,7 @@ class FollowedPath {
     int64_t message_bytes_max = 16 << 20;  // a longer line is cut
     Duration rotated_wait = Duration::Seconds(5);
     bool from_end = false;  // where a file begins of which nothing is known at the start
+    std::set<std::string> others = {};  // beside it, and never what it was rotated to
   };
   // Bytes of one file, in order: whole lines. Only the last one may have no newline: it was cut, or
   // nobody will end it.
@@ -89,6 +91,7 @@ class FollowedPath {
   std::optional<Open> Find(const FilePlace& place, bool here, MonotonicTime now);
   std::optional<Open> FindCopy(const FilePlace& place, MonotonicTime now);
   std::vector<Open> FindNewer(int64_t than_ns, MonotonicTime now);
+  Result<std::vector<std::string>> Rotated() const;
   bool Knows(const std::string& path, const FileInfo& info) const;
   static void Remark(Open& open);
   static bool IsMarked(OpenedFile& file, const FilePlace& place);

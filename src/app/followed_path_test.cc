@@ -68,7 +68,7 @@ class FakeFiles : public FileSystem {
   Result<std::vector<std::string>> Rotated(const std::string& path) override {
     std::vector<std::string> found;
     for (const auto& [name, file] : names_) {
-      if (name.size() > path.size() && name.starts_with(path)) found.push_back(name);
+      if (IsRotatedName(path, name)) found.push_back(name);
     }
     return found;
   }
@@ -104,7 +104,8 @@ class FollowedPathTest : public ::testing::Test {
  protected:
   void Start(const std::vector<FilePlace>& known = {}, bool from_end = false) {
     path_.emplace(files_, "/log",
-                  FollowedPath::Options{.message_bytes_max = 100, .from_end = from_end},
+                  FollowedPath::Options{
+                      .message_bytes_max = 100, .from_end = from_end, .others = {"/log.77"}},
                   [this](const std::string& text) { said_.push_back(text); });
     ASSERT_TRUE(path_->Begin(known, now_).ok());
   }
@@ -182,6 +183,36 @@ TEST_F(FollowedPathTest, FilesThatHadThePathWhileNobodyLookedAreRead) {
     files_.Append("/log", line);
   }
   EXPECT_EQ(Take(), "b\nc\nd\n");
+}
+
+TEST_F(FollowedPathTest, WhatLiesBesideItWithALikeNameIsNotRead) {
+  files_.Append("/log", "a\n");
+  Start();
+  EXPECT_EQ(Take(), "a\n");
+  for (const char* name :
+       {"/log.places", "/log.places.lock", "/log.places.part", "/log.err", "/log~", "/log.1~",
+        "/log.1.gpg", "/log.1.Z", "/log.2.gz.tmp", "/log.2.gz", "/log1", "/log.", "/log.77"}) {
+    files_.Append(name, std::string(name) + "\n");
+  }
+  files_.Append("/log.20130131", "between\n");
+  const auto beside = [&] {
+    for (const char* name : {"/log.err", "/log.77"}) files_.Append(name, "more\n");
+  };
+  beside();
+  files_.Rename("/log", "/log-20130131");
+  files_.Append("/log", "b\n");
+  EXPECT_EQ(Take(), "between\nb\n");
+  const auto known = Stop();
+  beside();
+  files_.Rename("/log", "/log-2013-02-01T12:00");
+  files_.Append("/log", "c\n");
+  Start(known);
+  EXPECT_EQ(Take(), "c\n");
+  files_.Set("/log.1", files_.At("/log").bytes);
+  beside();
+  files_.Set("/log", "cut\n");
+  EXPECT_EQ(Take(), "cut\n");
+  EXPECT_THAT(said_, IsEmpty());
 }
 
 TEST_F(FollowedPathTest, ATruncatedFileBeginsAnewBehindItsCopy) {

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
-#include <cinttypes>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -30,7 +30,6 @@
 #include "tailcast/cell/process_config.h"
 #include "tailcast/consumer/consumer.h"
 #include "tailcast/producer/producer.h"
-#include "tailcast/stream/shard_of_key.h"
 
 namespace tailcast::app {
 namespace {
@@ -133,6 +132,28 @@ Result<std::string> ReadMessage(const std::string& cell, const std::string& stre
                           std::to_string(shard) + " could not be read");
 }
 
+constexpr std::array<const char*, 3> kPositionFileEndings = {"", ".lock", ".part"};
+
+// Where it is in the end, links followed.
+std::filesystem::path RealPath(const std::string& path) {
+  std::error_code error;
+  auto real = std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
+  return error ? std::filesystem::absolute(path).lexically_normal() : real;
+}
+
+// What may lie beside a file without being one of it, as FileSystem::Rotated names it.
+std::set<std::string> OthersThan(const std::string& path, const std::vector<std::string>& paths,
+                                 const std::string& position_file) {
+  std::set<std::string> others;
+  for (const char* const ending : kPositionFileEndings) {
+    others.insert(RealPath(position_file + ending).string());
+  }
+  for (const std::string& other : paths) {
+    if (other != path) others.insert(RealPath(other).string());
+  }
+  return others;
+}
+
 class Tail {
  public:
   Tail(const TailOptions& options, producer::Producer& producer, std::string cell)
@@ -174,7 +195,8 @@ class Tail {
       paths_.push_back(std::make_unique<FollowedPath>(
           *files_, path,
           FollowedPath::Options{.message_bytes_max = options_.message_bytes_max,
-                                .from_end = options_.from == "end"},
+                                .from_end = options_.from == "end",
+                                .others = OthersThan(path, paths, options_.position_file)},
           [this](const std::string& text) { Say(text); }));
       TAILCAST_RETURN_IF_ERROR(paths_.back()->Begin(known, ReadMonotonicClock()));
       for (const FilePlace& place : paths_.back()->Places()) {
@@ -299,15 +321,35 @@ class Tail {
   const std::shared_ptr<Outcome> outcome_ = std::make_shared<Outcome>();
 };
 
-// Absolute, each once.
-Result<std::vector<std::string>> PathsOf(const std::vector<std::string>& files) {
+// Absolute. InvalidArgument: the bytes of one would come twice.
+Result<std::vector<std::string>> PathsOf(const std::vector<std::string>& files,
+                                         const std::string& position_file) {
   std::vector<std::string> paths;
   for (const std::string& file : files) {
     if (file.find('\n') != std::string::npos) {
       return InvalidArgumentError("a file's name has a newline");
     }
-    std::string path = std::filesystem::absolute(file).lexically_normal().string();
-    if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
+    const std::filesystem::path real = RealPath(file);
+    for (const char* const ending : kPositionFileEndings) {
+      if (real == RealPath(position_file + ending)) {
+        return InvalidArgumentError(file + " is the position file, or written beside it");
+      }
+    }
+    std::error_code ignored;
+    for (const std::string& before : paths) {
+      const std::filesystem::path other = RealPath(before);
+      if (real == other || std::filesystem::equivalent(real, other, ignored)) {
+        return InvalidArgumentError(file + " is given twice");
+      }
+      if (real.parent_path() != other.parent_path()) continue;
+      const std::string a = real.filename().string(), b = other.filename().string();
+      if (IsRotatedName(a, b) || IsRotatedName(b, a)) {
+        return InvalidArgumentError(
+            (a.size() > b.size() ? a + " is what " + b : b + " is what " + a) +
+            " may be rotated to, which is read with it; give that only");
+      }
+    }
+    paths.push_back(std::filesystem::absolute(file).lexically_normal().string());
   }
   return paths;
 }
@@ -315,7 +357,7 @@ Result<std::vector<std::string>> PathsOf(const std::vector<std::string>& files) 
 int RunTail(TailOptions& options) {
   const auto profile = cell::ParseProfile(options.profile);
   if (!profile.ok()) return Fail(profile.status());
-  const auto paths = PathsOf(options.files);
+  const auto paths = PathsOf(options.files, options.position_file);
   if (!paths.ok()) return Fail(paths.status());
   if (Status started = options.metrics.Start(); !started.ok()) return Fail(started);
   const auto source = AtSource(options.cell, options.stream);

@@ -158,6 +158,28 @@ class Tail(SystemTest):
             mine = b"".join(line for line in out.splitlines(True) if line.startswith(b"%d " % i))
             self.assertEqual(mine, path.read_bytes())
 
+    def test_what_lies_beside_a_file_is_not_taken_for_it(self):
+        self.create("beside")
+        self.places = self.folder / "app.log.1234"
+        errors = self.folder / "app.log.err"
+        self.append(b"one\n")
+        self.append(b"error\n", errors)
+        self.finish(str(errors))
+        self.append(b"two\n")
+        self.log.rename(self.folder / "app.log-20130131")
+        self.append(b"three\n")
+        self.append(b"another\n", errors)
+        self.append(b"noise\n", self.folder / "app.log~")
+        self.append(b"noise\n", self.folder / "app.log-20130131.gpg")
+        self.finish(str(errors))
+        lines = self.stream().splitlines(True)
+        self.assertEqual(sorted(lines), sorted([b"one\n", b"two\n", b"three\n", b"error\n", b"another\n"]))
+        for bad, why in ((self.log, "is given twice"), (self.folder / "." / "app.log.3", "may be rotated to"),
+                         (self.places, "is the position file")):
+            self.check_fails(2, [why], *self.command(str(bad)))
+        (self.folder / "link").symlink_to(self.log)
+        self.check_fails(2, ["is given twice"], *self.command(str(self.folder / "link")))
+
     def test_what_is_gone_is_told_with_its_bytes(self):
         self.create("gone")
         self.append(b"one\nunfinished")
