@@ -13,7 +13,7 @@ constexpr size_t kOpenMax = 16;
 // A first start at the end is behind the last whole line of so many bytes.
 constexpr int64_t kEndBytes = 64 << 10;
 
-std::string Waiting(const Status& why) { return why.message() + "; waiting for it"; }
+Status Waiting(const Status& why) { return {why.code(), why.message() + "; waiting for it"}; }
 
 bool Is(const FileInfo& info, const FileKey& key) {
   return info.device == key.device && info.inode == key.inode;
@@ -33,30 +33,50 @@ Status FollowedPath::Begin(const std::vector<FilePlace>& known, MonotonicTime no
     return InvalidArgumentError(path_ + " is no regular file; `tailcast produce` reads pipes");
   }
   known_ = known;
-  if (!here.ok() && !IsNotFound(here.status())) {
-    Trouble(Waiting(here.status()));
-    return OkStatus();
-  }
+  TryBegin(now);
+  return OkStatus();
+}
+
+void FollowedPath::TryBegin(MonotonicTime now) {
+  const Status found = FindKnown(now);
+  begun_ = found.ok();
+  if (begun_) return;
+  open_.clear();
+  Trouble(found);
+}
+
+// Opens what is known, and what came since. An error: what can't be read may be one of them, so
+// nothing is read for now, and nothing has changed.
+Status FollowedPath::FindKnown(MonotonicTime now) {
+  const auto here = files_.Stat(path_);
+  if (!here.ok() && !IsNotFound(here.status())) return Waiting(here.status());
+  if (here.ok() && !here->regular) return InvalidArgumentError(path_ + " is no regular file");
   std::vector<FilePlace> lost;
-  bool moved = false;
+  bool moved = false, has_current = false;
   int64_t oldest_ns = INT64_MAX;
-  for (const FilePlace& place : known) {
-    const bool is_here = here.ok() && Is(*here, place.key);
-    if (is_here && !OpenAt(path_, place, now)) continue;  // it is there, and can't be read now
-    auto open = Find(place, is_here, now);
+  for (const FilePlace& place : known_) {
+    TAILCAST_ASSIGN_OR_RETURN(auto open, Find(place, here.ok() && Is(*here, place.key), now));
     if (!open) {
-      const bool copied = std::any_of(known.begin(), known.end(), [&](const FilePlace& other) {
+      const bool copied = std::any_of(known_.begin(), known_.end(), [&](const FilePlace& other) {
         return other.key != place.key && other.offset == place.offset && other.mark == place.mark;
       });
       if (!copied) lost.push_back(place);
       continue;
     }
+    has_current |= open->current;
     moved |= !open->current;
     if (!open->current) oldest_ns = std::min(oldest_ns, open->info.modified_ns);
     open_.push_back(std::move(*open));
   }
   if (moved) {
-    for (Open& newer : FindNewer(oldest_ns, now)) open_.push_back(std::move(newer));
+    TAILCAST_ASSIGN_OR_RETURN(auto found, FindNewer(oldest_ns, now));
+    for (Open& newer : found) open_.push_back(std::move(newer));
+  }
+  std::optional<Open> fresh;
+  if (here.ok() && !has_current) {
+    TAILCAST_ASSIGN_OR_RETURN(fresh, OpenAt(path_, {}, now));
+    fresh->current = true;
+    if (known_.empty() && options_.from_end) TAILCAST_RETURN_IF_ERROR(GoToEnd(*fresh));
   }
   // Of those that were read to their end some are deleted in time; the last one had more.
   for (const FilePlace& place : lost) {
@@ -70,46 +90,50 @@ Status FollowedPath::Begin(const std::vector<FilePlace>& known, MonotonicTime no
   std::stable_sort(open_.begin(), open_.end(), [](const Open& a, const Open& b) {
     return a.current != b.current ? b.current : a.info.modified_ns < b.info.modified_ns;
   });
+  if (fresh) open_.push_back(std::move(*fresh));
+  trouble_.clear();
   if (!here.ok()) Trouble(Waiting(here.status()));
-  if (Current() != nullptr || !here.ok()) return OkStatus();
-  auto open = OpenAt(path_, {}, now);
-  if (!open) return OkStatus();
-  open->current = true;
-  if (known.empty() && options_.from_end) {
-    const int64_t from = std::max<int64_t>(0, open->info.size - kEndBytes);
-    const auto tail = open->file->Read(from, open->info.size - from);
-    if (tail.ok()) {
-      const size_t newline = tail->rfind('\n');
-      const size_t whole = newline != std::string::npos ? newline + 1
-                           : from == 0                  ? 0
-                                                        : tail->size();
-      open->place.offset = from + static_cast<int64_t>(whole);
-      open->place.mark = FileMark::Of(open->place.offset, std::string_view(*tail).substr(0, whole));
-    }
-  }
-  open_.push_back(std::move(*open));
+  return OkStatus();
+}
+
+// Behind its last whole line.
+Status FollowedPath::GoToEnd(Open& open) {
+  const int64_t from = std::max<int64_t>(0, open.info.size - kEndBytes);
+  TAILCAST_ASSIGN_OR_RETURN(const std::string tail, open.file->Read(from, open.info.size - from));
+  const size_t newline = tail.rfind('\n');
+  const size_t whole = newline != std::string::npos ? newline + 1 : from == 0 ? 0 : tail.size();
+  open.place.offset = from + static_cast<int64_t>(whole);
+  open.place.mark = FileMark::Of(open.place.offset, std::string_view(tail).substr(0, whole));
   return OkStatus();
 }
 
 // A file of which is known where it stood: `here`, if that inode has the path now. nullopt: it is
 // not to be found.
-std::optional<FollowedPath::Open> FollowedPath::Find(const FilePlace& place, bool here,
-                                                     MonotonicTime now) {
+Result<std::optional<FollowedPath::Open>> FollowedPath::Find(const FilePlace& place, bool here,
+                                                             MonotonicTime now) {
+  const auto is_it = [&](Open& open) -> Result<bool> {
+    if (!Is(open.info, place.key) || open.info.size < place.offset) return false;
+    TAILCAST_ASSIGN_OR_RETURN(const bool marked, IsMarked(*open.file, place));
+    if (marked) Remark(open);
+    return marked;
+  };
   if (here) {
-    auto open = OpenAt(path_, place, now);
-    if (open && open->info.size >= place.offset && IsMarked(*open->file, place)) {
-      open->current = true;
-      Remark(*open);
-      return open;
+    TAILCAST_ASSIGN_OR_RETURN(Open open, OpenAt(path_, place, now));
+    TAILCAST_ASSIGN_OR_RETURN(const bool is, is_it(open));
+    if (is) {
+      open.current = true;
+      return std::optional<Open>(std::move(open));
     }
-  } else if (const auto rotated = Rotated(); rotated.ok()) {
-    for (const std::string& path : *rotated) {
+  } else {
+    TAILCAST_ASSIGN_OR_RETURN(const auto rotated, Rotated());
+    for (const std::string& path : rotated) {
       const auto info = files_.Stat(path);
-      if (!info.ok() || !Is(*info, place.key) || info->size < place.offset) continue;
+      if (!info.ok() || !info->regular || !Is(*info, place.key)) continue;
       auto open = OpenAt(path, place, now);
-      if (!open || !IsMarked(*open->file, place)) continue;
-      Remark(*open);
-      return open;
+      if (!open.ok() && IsNotFound(open.status())) continue;
+      if (!open.ok()) return open.status();
+      TAILCAST_ASSIGN_OR_RETURN(const bool is, is_it(*open));
+      if (is) return std::optional<Open>(std::move(*open));
     }
   }
   return FindCopy(place, now);
@@ -124,55 +148,70 @@ void FollowedPath::Remark(Open& open) {
   }
 }
 
-std::optional<FollowedPath::Open> FollowedPath::OpenAt(const std::string& path, FilePlace place,
-                                                       MonotonicTime now) {
-  auto file = files_.Open(path);
-  if (!file.ok()) {
-    Trouble(file.status().message());
-    return std::nullopt;
-  }
-  const auto info = (*file)->Info();
-  if (!info.ok() || !info->regular) {
-    Trouble(info.ok() ? path + " is no regular file" : info.status().message());
-    return std::nullopt;
-  }
-  place.key = {path_, info->device, info->inode};
-  place.seen = info->size;
+Result<FollowedPath::Open> FollowedPath::OpenAt(const std::string& path, FilePlace place,
+                                                MonotonicTime now) {
+  TAILCAST_ASSIGN_OR_RETURN(auto file, files_.Open(path));
+  TAILCAST_ASSIGN_OR_RETURN(const FileInfo info, file->Info());
+  if (!info.regular) return InvalidArgumentError(path + " is no regular file");
+  place.key = {path_, info.device, info.inode};
+  place.seen = info.size;
   Open open;
-  open.file = std::move(*file);
+  open.file = std::move(file);
   open.place = std::move(place);
-  open.info = *info;
+  open.info = info;
   open.quiet_since = now;
   return open;
 }
 
-// The file that has the bytes of this one up to its place, under another name: its copy.
-std::optional<FollowedPath::Open> FollowedPath::FindCopy(const FilePlace& place,
-                                                         MonotonicTime now) {
-  if (place.mark.bytes == 0) return std::nullopt;
-  const auto rotated = Rotated();
+// The file that has the bytes of this one up to its place, under another name: its copy. An error:
+// there is none but perhaps one whose bytes can't be read.
+Result<std::optional<FollowedPath::Open>> FollowedPath::FindCopy(const FilePlace& place,
+                                                                 MonotonicTime now) {
   std::optional<Open> best;
-  for (const std::string& path : rotated.ok() ? *rotated : std::vector<std::string>()) {
+  if (place.mark.bytes == 0) return best;
+  TAILCAST_ASSIGN_OR_RETURN(const auto rotated, Rotated());
+  Status unread, closed;
+  for (const std::string& path : rotated) {
     const auto info = files_.Stat(path);
-    if (!info.ok() || !info->regular || Knows(path, *info) || info->size < place.offset) continue;
+    if (!info.ok() || !info->regular || info->size < place.offset) continue;
+    const auto knows = Knows(path, *info);
+    if (!knows.ok()) unread = knows.status();
+    if (!knows.ok() || *knows) continue;
     auto open = OpenAt(path, place, now);
-    if (!open || !IsMarked(*open->file, place)) continue;
-    if (!best || open->info.modified_ns > best->info.modified_ns) best = std::move(open);
+    if (!open.ok()) {
+      if (!IsNotFound(open.status())) closed = open.status();
+      continue;
+    }
+    const auto marked = IsMarked(*open->file, place);
+    if (!marked.ok()) unread = marked.status();
+    if (!marked.ok() || !*marked) continue;
+    if (!best || open->info.modified_ns > best->info.modified_ns) best = std::move(*open);
   }
-  if (best) Remark(*best);
+  if (best) {
+    Remark(*best);
+    return best;
+  }
+  if (!unread.ok()) return unread;
+  if (!closed.ok()) say_(closed.message());
   return best;
 }
 
 // Files beside it that were written to later, and that nobody has seen.
-std::vector<FollowedPath::Open> FollowedPath::FindNewer(int64_t than_ns, MonotonicTime now) {
+Result<std::vector<FollowedPath::Open>> FollowedPath::FindNewer(int64_t than_ns,
+                                                                MonotonicTime now) {
   std::vector<Open> found;
   const auto here = files_.Stat(path_);
-  const auto rotated = Rotated();
-  for (const std::string& path : rotated.ok() ? *rotated : std::vector<std::string>()) {
+  TAILCAST_ASSIGN_OR_RETURN(const auto rotated, Rotated());
+  for (const std::string& path : rotated) {
     const auto info = files_.Stat(path);
-    if (!info.ok() || !info->regular || info->modified_ns < than_ns || Knows(path, *info)) continue;
+    if (!info.ok() || !info->regular || info->modified_ns < than_ns) continue;
     if (here.ok() && here->device == info->device && here->inode == info->inode) continue;
-    if (auto open = OpenAt(path, {}, now)) found.push_back(std::move(*open));
+    TAILCAST_ASSIGN_OR_RETURN(const bool knows, Knows(path, *info));
+    if (knows) continue;
+    auto open = OpenAt(path, {}, now);
+    if (!open.ok() && IsNotFound(open.status())) continue;
+    if (!open.ok()) return open.status();
+    found.push_back(std::move(*open));
   }
   std::sort(found.begin(), found.end(),
             [](const Open& a, const Open& b) { return a.info.modified_ns < b.info.modified_ns; });
@@ -181,16 +220,19 @@ std::vector<FollowedPath::Open> FollowedPath::FindNewer(int64_t than_ns, Monoton
 
 // Whether the file there is open, or stood somewhere at the start. The inode of one that is gone
 // may be another file's by now.
-bool FollowedPath::Knows(const std::string& path, const FileInfo& info) const {
+Result<bool> FollowedPath::Knows(const std::string& path, const FileInfo& info) const {
   if (std::any_of(open_.begin(), open_.end(),
                   [&](const Open& open) { return Is(info, open.place.key); })) {
     return true;
   }
-  return std::any_of(known_.begin(), known_.end(), [&](const FilePlace& place) {
-    if (!Is(info, place.key) || info.size < place.offset) return false;
+  for (const FilePlace& place : known_) {
+    if (!Is(info, place.key) || info.size < place.offset) continue;
     const auto file = files_.Open(path);
-    return !file.ok() || IsMarked(**file, place);
-  });
+    if (!file.ok()) return true;
+    TAILCAST_ASSIGN_OR_RETURN(const bool marked, IsMarked(**file, place));
+    if (marked) return true;
+  }
+  return false;
 }
 
 Result<std::vector<std::string>> FollowedPath::Rotated() const {
@@ -206,11 +248,11 @@ void FollowedPath::Close(const FileKey& key) {
   std::erase_if(known_, [&](const FilePlace& place) { return place.key == key; });
 }
 
-bool FollowedPath::IsMarked(OpenedFile& file, const FilePlace& place) {
+Result<bool> FollowedPath::IsMarked(OpenedFile& file, const FilePlace& place) {
   const FileMark& mark = place.mark;
   if (mark.bytes == 0) return true;
-  const auto bytes = file.Read(mark.begin(), mark.bytes);
-  return bytes.ok() && FileMark::Of(mark.end, *bytes) == mark;
+  TAILCAST_ASSIGN_OR_RETURN(const std::string bytes, file.Read(mark.begin(), mark.bytes));
+  return FileMark::Of(mark.end, bytes) == mark;
 }
 
 FollowedPath::Open* FollowedPath::Current() {
@@ -220,6 +262,10 @@ FollowedPath::Open* FollowedPath::Current() {
 // --- Changes
 
 void FollowedPath::Look(MonotonicTime now) {
+  if (!begun_) {
+    TryBegin(now);
+    return;
+  }
   const auto here = files_.Stat(path_);
   Open* current = Current();
   if (!here.ok()) {
@@ -229,9 +275,13 @@ void FollowedPath::Look(MonotonicTime now) {
     }
     Trouble(Waiting(here.status()));
   } else if (!here->regular) {
-    Trouble(path_ + " is no regular file");
+    Trouble(InvalidArgumentError(path_ + " is no regular file"));
   } else if (current == nullptr || !Is(*here, current->place.key)) {
-    Rotate(now);
+    if (const Status rotated = Rotate(now); rotated.ok()) {
+      trouble_.clear();
+    } else {
+      Trouble(rotated);
+    }
   } else {
     trouble_.clear();
   }
@@ -239,56 +289,56 @@ void FollowedPath::Look(MonotonicTime now) {
 }
 
 // Another file has the path.
-void FollowedPath::Rotate(MonotonicTime now) {
-  auto next = OpenAt(path_, {}, now);
-  if (!next) return;
-  trouble_.clear();
+Status FollowedPath::Rotate(MonotonicTime now) {
+  TAILCAST_ASSIGN_OR_RETURN(Open next, OpenAt(path_, {}, now));
   if (Open* current = Current()) {
-    if (Is(next->info, current->place.key)) return;  // it is back
+    if (Is(next.info, current->place.key)) return OkStatus();  // it is back
     current->current = false;
     current->quiet_since = now;
   }
-  // It could not be opened before.
+  // It was lost sight of before.
   for (const FilePlace& place : known_) {
-    if (Is(next->info, place.key) && next->info.size >= place.offset &&
-        IsMarked(*next->file, place)) {
-      next->place = place;
-    }
+    if (!Is(next.info, place.key) || next.info.size < place.offset) continue;
+    TAILCAST_ASSIGN_OR_RETURN(const bool marked, IsMarked(*next.file, place));
+    if (marked) next.place = place;
   }
   const auto again = std::find_if(open_.begin(), open_.end(),
-                                  [&](const Open& open) { return Is(next->info, open.place.key); });
+                                  [&](const Open& open) { return Is(next.info, open.place.key); });
   if (again != open_.end()) {
     next = std::move(*again);
     open_.erase(again);
   } else if (!open_.empty()) {
     // Others may have had the path in between.
-    if (const auto info = open_.back().file->Info(); info.ok()) {
-      for (Open& newer : FindNewer(info->modified_ns, now)) {
-        if (!Is(newer.info, next->place.key)) open_.push_back(std::move(newer));
-      }
+    TAILCAST_ASSIGN_OR_RETURN(const FileInfo info, open_.back().file->Info());
+    TAILCAST_ASSIGN_OR_RETURN(auto found, FindNewer(info.modified_ns, now));
+    for (Open& newer : found) {
+      if (!Is(newer.info, next.place.key)) open_.push_back(std::move(newer));
     }
   }
-  next->current = true;
-  open_.push_back(std::move(*next));
+  next.current = true;
+  open_.push_back(std::move(next));
+  return OkStatus();
 }
 
-void FollowedPath::OnTruncated(const FileKey& key, MonotonicTime now) {
-  auto at = std::find_if(open_.begin(), open_.end(),
-                         [&](const Open& open) { return open.place.key == key; });
+Status FollowedPath::OnTruncated(const FileKey& key, MonotonicTime now) {
+  const auto at = std::find_if(open_.begin(), open_.end(),
+                               [&](const Open& open) { return open.place.key == key; });
   const FilePlace before = at->place;
+  TAILCAST_ASSIGN_OR_RETURN(auto copy, FindCopy(before, now));
+  std::vector<Open> found;
+  if (copy) {
+    TAILCAST_ASSIGN_OR_RETURN(found, FindNewer(copy->info.modified_ns, now));
+    std::erase_if(found, [&](const Open& open) { return Is(copy->info, open.place.key); });
+    found.insert(found.begin(), std::move(*copy));
+  } else {
+    SayLost(before, "was truncated, and there is no copy of it beside it");
+  }
   at->place = FilePlace();
   at->place.key = key;
   at->checked = false;
   at->unfinished = 0;
-  auto copy = FindCopy(before, now);
-  if (!copy) {
-    SayLost(before, "was truncated, and there is no copy of it beside it");
-    return;
-  }
-  std::vector<Open> found = FindNewer(copy->info.modified_ns, now);
-  std::erase_if(found, [&](const Open& open) { return Is(copy->info, open.place.key); });
-  found.insert(found.begin(), std::move(*copy));
   open_.insert(at, std::move_iterator(found.begin()), std::move_iterator(found.end()));
+  return OkStatus();
 }
 
 void FollowedPath::CloseOld(MonotonicTime now) {
@@ -298,13 +348,19 @@ void FollowedPath::CloseOld(MonotonicTime now) {
             open_.size() > kOpenMax);
   };
   for (auto at = open_.begin(); at != open_.end();) {
-    if (!done(*at)) {
+    if (!done(*at) || HasChanged(*at)) {
       ++at;
       continue;
     }
     Close(FileKey(at->place.key));
     at = open_.erase(at);
   }
+}
+
+// Since it was looked at last.
+bool FollowedPath::HasChanged(Open& open) {
+  const auto info = open.file->Info();
+  return !info.ok() || info->size != open.info.size || info->modified_ns != open.info.modified_ns;
 }
 
 // --- Bytes
@@ -321,16 +377,27 @@ FollowedPath::State FollowedPath::Check(Open& open, MonotonicTime now) {
   }
   open.info = *info;
   if (open.checked) return State::kReadable;
-  if (info->size < open.place.offset || !IsMarked(*open.file, open.place)) {
-    OnTruncated(FileKey(open.place.key), now);
-    return State::kTruncated;
+  if (info->size >= open.place.offset) {
+    const auto marked = IsMarked(*open.file, open.place);
+    if (!marked.ok()) {
+      ReadTrouble(marked.status().message());
+      return State::kUnreadable;
+    }
+    if (*marked) {
+      open.place.seen = info->size;
+      open.checked = true;
+      return State::kReadable;
+    }
   }
-  open.place.seen = info->size;
-  open.checked = true;
-  return State::kReadable;
+  if (const Status anew = OnTruncated(FileKey(open.place.key), now); !anew.ok()) {
+    ReadTrouble(anew.message());
+    return State::kUnreadable;
+  }
+  return State::kTruncated;
 }
 
 std::optional<FollowedPath::Piece> FollowedPath::Read(MonotonicTime now) {
+  unreadable_ = false;
   for (size_t i = 0; i < open_.size();) {
     const State state = Check(open_[i], now);
     if (state == State::kTruncated) continue;
@@ -339,6 +406,7 @@ std::optional<FollowedPath::Piece> FollowedPath::Read(MonotonicTime now) {
     }
     ++i;
   }
+  if (!unreadable_) read_trouble_.clear();
   return std::nullopt;
 }
 
@@ -358,7 +426,6 @@ std::optional<FollowedPath::Piece> FollowedPath::ReadOf(Open& open, MonotonicTim
       ReadTrouble(read.status().message());
       return std::nullopt;
     }
-    read_trouble_.clear();
     bytes = std::move(*read);
     open.checked = static_cast<int64_t>(bytes.size()) > before &&
                    (place.mark.end != place.offset ||
@@ -419,7 +486,8 @@ std::vector<FilePlace> FollowedPath::Places() const {
 }
 
 bool FollowedPath::idle() const {
-  return std::all_of(open_.begin(), open_.end(),
+  return (trouble_.empty() || not_there_) && read_trouble_.empty() &&
+         std::all_of(open_.begin(), open_.end(),
                      [](const Open& open) { return open.current || open.unfinished == 0; });
 }
 
@@ -437,7 +505,9 @@ std::optional<bool> FollowedPath::EndsWith(FileSystem& files, const FilePlace& p
     const auto info = files.Stat(path);
     if (!info.ok() || !Is(*info, place.key)) continue;
     const auto file = files.Open(path);
-    if (!file.ok() || info->size < place.mark.end || !IsMarked(**file, place)) continue;
+    if (!file.ok() || info->size < place.mark.end) continue;
+    const auto marked = IsMarked(**file, place);
+    if (!marked.ok() || !*marked) continue;
     const auto bytes = static_cast<int64_t>(message.size());
     if (place.offset < bytes) return false;
     const auto read = (*file)->Read(place.offset - bytes, bytes);
@@ -446,11 +516,13 @@ std::optional<bool> FollowedPath::EndsWith(FileSystem& files, const FilePlace& p
   return std::nullopt;
 }
 
-void FollowedPath::Trouble(const std::string& text) {
-  if (std::exchange(trouble_, text) != text) say_(text);
+void FollowedPath::Trouble(const Status& why) {
+  not_there_ = IsNotFound(why);
+  if (std::exchange(trouble_, why.message()) != why.message()) say_(why.message());
 }
 
 void FollowedPath::ReadTrouble(const std::string& text) {
+  if (std::exchange(unreadable_, true)) return;  // one at a time
   if (std::exchange(read_trouble_, text) != text) say_(text);
 }
 

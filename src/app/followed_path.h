@@ -70,7 +70,8 @@ class FollowedPath {
 
   // Where the open files stand.
   std::vector<FilePlace> Places() const;
-  // Nothing waits to be given but perhaps an unfinished line of the current file.
+  // Nothing waits to be given but perhaps an unfinished line of the current file, or a file that is
+  // not there; what can't be read does.
   bool idle() const;
   // Of that line.
   int64_t unfinished_bytes() const;
@@ -87,24 +88,30 @@ class FollowedPath {
     int64_t unfinished = 0;  // bytes behind the place that are no whole line
   };
 
-  std::optional<Open> OpenAt(const std::string& path, FilePlace place, MonotonicTime now);
-  std::optional<Open> Find(const FilePlace& place, bool here, MonotonicTime now);
-  std::optional<Open> FindCopy(const FilePlace& place, MonotonicTime now);
-  std::vector<Open> FindNewer(int64_t than_ns, MonotonicTime now);
+  void TryBegin(MonotonicTime now);
+  Status FindKnown(MonotonicTime now);
+  static Status GoToEnd(Open& open);
+  Result<Open> OpenAt(const std::string& path, FilePlace place, MonotonicTime now);
+  Result<std::optional<Open>> Find(const FilePlace& place, bool here, MonotonicTime now);
+  Result<std::optional<Open>> FindCopy(const FilePlace& place, MonotonicTime now);
+  Result<std::vector<Open>> FindNewer(int64_t than_ns, MonotonicTime now);
   Result<std::vector<std::string>> Rotated() const;
-  bool Knows(const std::string& path, const FileInfo& info) const;
+  Result<bool> Knows(const std::string& path, const FileInfo& info) const;
   static void Remark(Open& open);
-  static bool IsMarked(OpenedFile& file, const FilePlace& place);
+  // An error: it can't be told.
+  static Result<bool> IsMarked(OpenedFile& file, const FilePlace& place);
   Open* Current();
-  void Rotate(MonotonicTime now);
+  Status Rotate(MonotonicTime now);
   enum class State : uint8_t { kReadable, kUnreadable, kTruncated };
+  static bool HasChanged(Open& open);
   // Truncated: it begins anew, and its copy, if there is one, stands before it now.
   State Check(Open& open, MonotonicTime now);
-  void OnTruncated(const FileKey& key, MonotonicTime now);
+  // An error: nothing has changed, and it is to be tried again.
+  Status OnTruncated(const FileKey& key, MonotonicTime now);
   std::optional<Piece> ReadOf(Open& open, MonotonicTime now);
   void CloseOld(MonotonicTime now);
   void Close(const FileKey& key);
-  void Trouble(const std::string& text);
+  void Trouble(const Status& why);
   void ReadTrouble(const std::string& text);
   void SayLost(const FilePlace& place, const std::string& why);
 
@@ -115,7 +122,10 @@ class FollowedPath {
   std::deque<Open> open_;         // the oldest first
   std::vector<FilePlace> known_;  // at the start, but for those that were closed since
   std::vector<FileKey> closed_;
+  bool begun_ = false;                  // what was known at the start is open or gone
   std::string trouble_, read_trouble_;  // what was said last, and is so still
+  bool not_there_ = false;              // that is trouble_
+  bool unreadable_ = false;             // some file, in the last Read
 };
 
 }  // namespace tailcast::app

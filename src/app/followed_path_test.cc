@@ -24,7 +24,10 @@ class FakeFiles : public FileSystem {
     int64_t modified_ns = 0;
     int names = 1;
     bool readable = true;
+    bool fault = false;  // reads fail
   };
+  bool folder_readable = true;
+  bool fault = false;  // of each file
 
   void Append(const std::string& path, const std::string& bytes) { Touch(path).bytes += bytes; }
   void Set(const std::string& path, const std::string& bytes) { Touch(path).bytes = bytes; }
@@ -63,9 +66,10 @@ class FakeFiles : public FileSystem {
     const auto at = names_.find(path);
     if (at == names_.end()) return NotFoundError("open " + path + ": no such file");
     if (!at->second->readable) return PermissionDeniedError("open " + path + ": not allowed");
-    return std::unique_ptr<OpenedFile>(std::make_unique<Opened>(at->second));
+    return std::unique_ptr<OpenedFile>(std::make_unique<Opened>(*this, at->second));
   }
   Result<std::vector<std::string>> Rotated(const std::string& path) override {
+    if (!folder_readable) return PermissionDeniedError("list /: not allowed");
     std::vector<std::string> found;
     for (const auto& [name, file] : names_) {
       if (IsRotatedName(path, name)) found.push_back(name);
@@ -76,14 +80,17 @@ class FakeFiles : public FileSystem {
  private:
   class Opened : public OpenedFile {
    public:
-    explicit Opened(std::shared_ptr<File> file) : file_(std::move(file)) {}
+    Opened(const FakeFiles& files, std::shared_ptr<File> file)
+        : files_(files), file_(std::move(file)) {}
     Result<FileInfo> Info() override { return InfoOf(*file_); }
     Result<std::string> Read(int64_t at, int64_t bytes) override {
+      if (files_.fault || file_->fault) return UnavailableError("read: I/O error");
       if (at >= static_cast<int64_t>(file_->bytes.size())) return std::string();
       return file_->bytes.substr(static_cast<size_t>(at), static_cast<size_t>(bytes));
     }
 
    private:
+    const FakeFiles& files_;
     const std::shared_ptr<File> file_;
   };
   static FileInfo InfoOf(const File& file) {
@@ -306,6 +313,101 @@ TEST_F(FollowedPathTest, AFileThatComesBackGoesOnAndOneThatCantBeReadIsWaitedFor
   EXPECT_EQ(Take(), "d\n") << "a, b and c were given before";
 }
 
+// What can't be read is not taken for other bytes.
+TEST_F(FollowedPathTest, AReadThatFailsIsTriedAgain) {
+  files_.Append("/log", "a\n");
+  Start();
+  EXPECT_EQ(Take(), "a\n");
+  files_.Append("/log", "b\n");
+  files_.At("/log").fault = true;
+  EXPECT_EQ(Take() + Take(), "");
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("I/O error")));
+  EXPECT_FALSE(path_->idle());
+  files_.At("/log").fault = false;
+  EXPECT_EQ(Take(), "b\n");
+  EXPECT_EQ(Take(), "");
+  EXPECT_TRUE(path_->idle());
+  // That of a copy, neither.
+  files_.Append("/log", "c\n");
+  files_.Set("/log.1", files_.At("/log").bytes);
+  files_.Set("/log", "d\n");
+  files_.At("/log.1").fault = true;
+  EXPECT_EQ(Take() + Take(), "");
+  EXPECT_EQ(said_.size(), 2U);
+  files_.At("/log.1").fault = false;
+  EXPECT_EQ(Take(), "c\nd\n");
+  EXPECT_EQ(said_.size(), 2U);
+}
+
+TEST_F(FollowedPathTest, AReadThatFailsAtTheStartIsTriedAgain) {
+  files_.Append("/log", "a\n");
+  Start();
+  EXPECT_EQ(Take(), "a\n");
+  auto known = Stop();
+  files_.Append("/log", "b\n");
+  files_.At("/log").fault = true;
+  Start(known);
+  EXPECT_EQ(Take() + Take(), "");
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("I/O error")));
+  EXPECT_FALSE(path_->idle());
+  files_.At("/log").fault = false;
+  EXPECT_EQ(Take(), "b\n");
+  // Rotated meanwhile; and its folder.
+  known = Stop();
+  files_.Append("/log", "c\n");
+  files_.Rename("/log", "/log.1");
+  files_.Append("/log", "d\n");
+  files_.At("/log.1").fault = true;
+  Start(known);
+  EXPECT_EQ(Take() + Take(), "");
+  files_.At("/log.1").fault = false;
+  files_.folder_readable = false;
+  EXPECT_EQ(Take() + Take(), "");
+  EXPECT_THAT(said_.back(), HasSubstr("list /: not allowed"));
+  files_.folder_readable = true;
+  EXPECT_EQ(Take(), "c\nd\n");
+  EXPECT_EQ(said_.size(), 3U);
+}
+
+TEST_F(FollowedPathTest, ATailThatCantBeReadIsNoBeginning) {
+  files_.Append("/log", "a\n");
+  files_.fault = true;
+  Start({}, true);
+  EXPECT_EQ(Take(), "");
+  files_.fault = false;
+  EXPECT_EQ(Take(), "");
+  files_.Append("/log", "b\n");
+  EXPECT_EQ(Take(), "b\n");
+}
+
+TEST_F(FollowedPathTest, ItIsIdleWhereAFileIsNotThereAndNotWhereItCantBeRead) {
+  Start();
+  EXPECT_EQ(Take(), "");
+  EXPECT_TRUE(path_->idle());
+  files_.Append("/log", "a\n");
+  files_.At("/log").readable = false;
+  EXPECT_EQ(Take(), "");
+  EXPECT_FALSE(path_->idle());
+  files_.At("/log").readable = true;
+  EXPECT_EQ(Take(), "a\n");
+  EXPECT_TRUE(path_->idle());
+}
+
+TEST_F(FollowedPathTest, ADeletedFileIsLookedAtOnceMoreBeforeItIsLeft) {
+  files_.Append("/log", "a\n");
+  Start();
+  EXPECT_EQ(Take(), "a\n");
+  files_.Rename("/log", "/log.1");
+  files_.Append("/log", "b\n");
+  auto& old = files_.At("/log.1");
+  files_.Remove("/log.1");
+  EXPECT_EQ(Take(), "b\n");
+  now_ = now_ + Duration::Seconds(6);
+  old.bytes += "late\n";
+  ++old.modified_ns;
+  EXPECT_EQ(Take(), "late\n");
+}
+
 TEST_F(FollowedPathTest, AtTheEndIsBehindTheLastWholeLine) {
   files_.Append("/log", "a\nb\nhal");
   Start({}, true);
@@ -358,6 +460,13 @@ TEST_F(FollowedPathTest, WhateverHappensEachLineComesOnce) {
     TailLedger ledger = *TailLedger::Recover({}, 0);
     std::vector<TailRun> kept;
     const auto look = [&] {
+      if (rng.Chance(0.1)) {
+        files_.fault = true;
+        path_->Look(now_);
+        ASSERT_FALSE(path_->Read(now_));
+        (void)path_->Enter(ledger, std::nullopt);
+        files_.fault = false;
+      }
       path_->Look(now_);
       bool keep = false;
       while (auto piece = path_->Read(now_)) {
@@ -402,7 +511,10 @@ TEST_F(FollowedPathTest, WhateverHappensEachLineComesOnce) {
           files_.Append("/log", text);
           written += text;
         }
+        files_.fault = rng.Chance(0.2);
         Start(ledger.Places());
+        files_.fault = false;
+        look();
         kept = ledger.runs();
       }
     }
