@@ -27,10 +27,14 @@ FollowedPath::FollowedPath(FileSystem& files, std::string path, Options options,
 
 // --- Which files
 
+Status FollowedPath::NoRegularFile(const std::string& path) {
+  return InvalidArgumentError(path + " is no regular file; `tailcast produce` reads pipes");
+}
+
 Status FollowedPath::Begin(const std::vector<FilePlace>& known, MonotonicTime now) {
   const auto here = files_.Stat(path_);
   if (here.ok() && !here->regular) {
-    return InvalidArgumentError(path_ + " is no regular file; `tailcast produce` reads pipes");
+    return NoRegularFile(path_);
   }
   known_ = known;
   TryBegin(now);
@@ -467,14 +471,16 @@ std::optional<FollowedPath::Piece> FollowedPath::ReadOf(Open& open, MonotonicTim
 
 bool FollowedPath::Enter(TailLedger& ledger, const std::optional<Piece>& piece) {
   for (const FileKey& key : std::exchange(closed_, {})) ledger.Forget(key);
+  bool keep = false;
   // First where a copy stands, then what its original has behind it.
   for (const Open& open : open_) {
     // Of an old file of which nothing was read there is nothing to know it by: its inode may be
     // another one's when it is gone.
     if (!open.current && open.place.mark.bytes == 0) continue;
-    if (!piece || open.place.key != piece->from.key) ledger.Observe(open.place);
+    if (!piece || open.place.key != piece->from.key) keep |= ledger.Observe(open.place);
   }
-  return piece && ledger.Add(piece->from, piece->to);
+  if (piece) keep |= ledger.Add(piece->from, piece->to);
+  return keep;
 }
 
 // --- What others ask

@@ -57,6 +57,9 @@ class FollowedPath {
   static std::optional<bool> EndsWith(FileSystem& files, const FilePlace& place,
                                       std::string_view message);
 
+  // Why such a one is not followed: InvalidArgument.
+  static Status NoRegularFile(const std::string& path);
+
   // Where files stand that had this path before; once. InvalidArgument: it is no regular file.
   Status Begin(const std::vector<FilePlace>& known, MonotonicTime now);
   // Is it the same file still? Now and then.
@@ -65,7 +68,8 @@ class FollowedPath {
   std::optional<Piece> Read(MonotonicTime now);
 
   // Enters the piece that was read last, before the next Look or Read, and where the path's other
-  // files stood by then; without a piece where all of them stand. As TailLedger::Add.
+  // files stood by then; without a piece where all of them stand. True: the ledger's runs are to be
+  // kept before the piece is published.
   bool Enter(TailLedger& ledger, const std::optional<Piece>& piece);
 
   // Where the open files stand.

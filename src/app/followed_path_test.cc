@@ -464,7 +464,7 @@ TEST_F(FollowedPathTest, WhateverHappensEachLineComesOnce) {
         files_.fault = true;
         path_->Look(now_);
         ASSERT_FALSE(path_->Read(now_));
-        (void)path_->Enter(ledger, std::nullopt);
+        if (path_->Enter(ledger, std::nullopt)) kept = ledger.runs();
         files_.fault = false;
       }
       path_->Look(now_);
@@ -473,7 +473,7 @@ TEST_F(FollowedPathTest, WhateverHappensEachLineComesOnce) {
         keep |= path_->Enter(ledger, piece);
         given += piece->bytes;
       }
-      (void)path_->Enter(ledger, std::nullopt);
+      keep |= path_->Enter(ledger, std::nullopt);
       if (keep) kept = ledger.runs();
       now_ = now_ + Duration::Millis(100);
     };
@@ -514,8 +514,9 @@ TEST_F(FollowedPathTest, WhateverHappensEachLineComesOnce) {
         files_.fault = rng.Chance(0.2);
         Start(ledger.Places());
         files_.fault = false;
-        look();
+        (void)path_->Enter(ledger, std::nullopt);
         kept = ledger.runs();
+        look();
       }
     }
     now_ = now_ + Duration::Seconds(10);

@@ -164,8 +164,7 @@ class Tail {
   }
 
   // Where the stream and the position file say that the files stand.
-  Status Begin(const std::vector<std::string>& paths) {
-    TAILCAST_ASSIGN_OR_RETURN(const auto state, ReadState(options_.position_file));
+  Status Begin(const std::optional<TailState>& state, const std::vector<std::string>& paths) {
     TAILCAST_ASSIGN_OR_RETURN(const stream::Position end,
                               producer_.durable_position(options_.shard));
     if (state) {
@@ -199,11 +198,16 @@ class Tail {
                                 .others = OthersThan(path, paths, options_.position_file)},
           [this](const std::string& text) { Say(text); }));
       TAILCAST_RETURN_IF_ERROR(paths_.back()->Begin(known, ReadMonotonicClock()));
-      for (const FilePlace& place : paths_.back()->Places()) {
-        if (!options_.quiet) Say(path + ": from byte " + std::to_string(place.offset));
+      // So that it holds whenever this ends, published or not.
+      (void)paths_.back()->Enter(ledger_, std::nullopt);
+    }
+    TAILCAST_RETURN_IF_ERROR(Save());
+    for (const auto& path : paths_) {
+      for (const FilePlace& place : path->Places()) {
+        if (!options_.quiet) Say(path->path() + ": from byte " + std::to_string(place.offset));
       }
     }
-    return Save();
+    return OkStatus();
   }
 
   Status Run() {
@@ -272,14 +276,14 @@ class Tail {
   // Publishes what is new. True: there may be more at once.
   Result<bool> Round(MonotonicTime now) {
     std::vector<FollowedPath::Piece> pieces;
-    bool new_run = false;
+    bool keep = false;
     for (const auto& path : paths_) {
       path->Look(now);
       auto piece = path->Read(now);
-      new_run |= path->Enter(ledger_, piece);
+      keep |= path->Enter(ledger_, piece);
       if (piece) pieces.push_back(std::move(*piece));
     }
-    if (new_run) {
+    if (keep) {
       (void)ledger_.OnDurable(outcome_->durable_byte);
       TAILCAST_RETURN_IF_ERROR(Save());
     }
@@ -377,17 +381,26 @@ int RunTail(TailOptions& options) {
   };
   FileLock lock;
   if (Status taken = lock.Take(options.position_file + ".lock"); !taken.ok()) return Fail(taken);
+  const auto state = ReadState(options.position_file);
+  if (!state.ok()) return Fail(state.status());
+  const auto files = FileSystem::Real();
+  for (const std::string& path : *paths) {
+    const auto info = files->Stat(path);
+    if (info.ok() && !info->regular) return Fail(FollowedPath::NoRegularFile(path));
+  }
   CatchInterrupts();
+  // Now the shard may be taken from who has it.
   auto producer = producer::Producer::Open(producer_options);
   if (!producer.ok()) return Fail(producer.status());
   Tail tail(options, **producer, *cell);
-  if (Status begun = tail.Begin(*paths); !begun.ok()) return Fail(begun);
+  if (Status begun = tail.Begin(*state, *paths); !begun.ok()) return Fail(begun);
   Status status = tail.Run();
   const Status closed = (*producer)->Close(Duration::Seconds(60));
   if (status.ok()) status = closed;
   if (Status ended = tail.End(); status.ok()) status = ended;
   if (status.ok()) return kExitDone;
-  if (IsNotFound(status)) return Fail(status);  // the stream is no more
+  // The stream is no more, or another one publishes to the shard.
+  if (IsNotFound(status) || IsFailedPrecondition(status)) return Fail(status);
   return Fail(Status(status.code(),
                      status.message() + "; started again, it goes on where the stream ends"));
 }

@@ -120,13 +120,15 @@ bool TailLedger::OnDurable(int64_t byte) {
   return moved;
 }
 
-void TailLedger::Observe(const FilePlace& place) {
+bool TailLedger::Observe(const FilePlace& place) {
   if (pieces_.empty()) {
-    FilePlace& known = places_[place.key];
+    const auto [at, is_new] = places_.try_emplace(place.key, place);
+    FilePlace& known = at->second;
+    const bool moved = known.offset != place.offset;
     // Its bytes do not go on where they stood: the run ends.
-    if (last_ == place.key && known.offset != place.offset) last_.reset();
+    if (last_ == place.key && moved) last_.reset();
     known = place;
-    return;
+    return is_new || moved;
   }
   // It holds when everything before it is durable: a copy is where the file was that it is of.
   const auto piece = std::find_if(pieces_.rbegin(), pieces_.rend(),
@@ -135,10 +137,11 @@ void TailLedger::Observe(const FilePlace& place) {
   const FilePlace* before = piece != pieces_.rend()  ? &piece->to
                             : known != places_.end() ? &known->second
                                                      : nullptr;
-  if (before != nullptr && before->offset == place.offset) return;
+  if (before != nullptr && before->offset == place.offset) return false;
   forgotten_.erase(place.key);
   pieces_.push_back({end_, place, place});
   unsaved_ = true;
+  return true;
 }
 
 void TailLedger::Forget(const FileKey& key) {

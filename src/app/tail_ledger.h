@@ -87,8 +87,8 @@ class TailLedger {
   // The shard is durable up to this byte. True: runs() may be shorter now.
   bool OnDurable(int64_t byte);
   // Where a file stands of which nothing is published: it begins, or its mark or length is another
-  // one.
-  void Observe(const FilePlace& place);
+  // one. True: a file or place that is new, so runs() is to be kept; nothing waits for that.
+  bool Observe(const FilePlace& place);
   // The file will not be read any more.
   void Forget(const FileKey& key);
 

@@ -97,6 +97,18 @@ TEST(TailLedger, WhatIsObservedHoldsWhenWhatCameBeforeIsDurable) {
   EXPECT_FALSE(ledger.Add(At("/a", 9), At("/a", 12)));
 }
 
+TEST(TailLedger, ANewFileOrPlaceIsToBeKept) {
+  TailLedger ledger = Recover({}, 0);
+  EXPECT_TRUE(ledger.Observe(At("/a", 9)));
+  EXPECT_FALSE(ledger.Observe(At("/a", 9)));
+  EXPECT_TRUE(ledger.Observe(At("/a", 0))) << "it was truncated";
+  EXPECT_EQ(ledger.runs(), (std::vector<TailRun>{{0, At("/a", 0)}}));
+  (void)ledger.Add(At("/a", 0), At("/a", 5));
+  EXPECT_FALSE(ledger.Observe(At("/a", 5)));
+  EXPECT_TRUE(ledger.Observe(At("/b", 0)));
+  EXPECT_FALSE(ledger.Observe(At("/b", 0)));
+}
+
 TEST(TailLedger, AForgottenFileDoesNotComeBackWithItsLastBytes) {
   TailLedger ledger = Recover({}, 0);
   (void)ledger.Add(At("/a", 0), At("/a", 50));

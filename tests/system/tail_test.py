@@ -158,6 +158,51 @@ class Tail(SystemTest):
             mine = b"".join(line for line in out.splitlines(True) if line.startswith(b"%d " % i))
             self.assertEqual(mine, path.read_bytes())
 
+    def test_where_files_begin_is_kept_before_anything_is_published(self):
+        self.create("quiet")
+        self.append(b"long ago\n")
+        tail = self.start("--from", "end")
+        self.until(lambda: self.said.exists() and "from byte 9" in self.said.read_text(), "a beginning")
+        tail.kill()
+        tail.wait()
+        self.append(b"one\ntwo\n")
+        self.finish("--from", "end")
+        self.assertEqual(self.stream(), b"one\ntwo\n")
+        # Empty at first, and rotated while nobody ran.
+        self.create("empty")
+        self.places = self.folder / "places2"
+        self.log = self.folder / "b.log"
+        self.log.touch()
+        tail = self.start()
+        self.until(lambda: "b.log: from byte 0" in self.said.read_text(), "a beginning")
+        tail.kill()
+        tail.wait()
+        self.append(b"one\n")
+        self.log.rename(self.folder / "b.log.1")
+        self.append(b"two\n")
+        self.finish()
+        self.assertEqual(self.stream(), b"one\ntwo\n")
+
+    def test_what_can_be_refused_is_refused_before_the_shard_is_taken(self):
+        self.create("taken")
+        self.append(b"one\n")
+        first = self.start()
+        self.until(lambda: self.stream() == b"one\n", "a first line")
+        self.places = self.folder / "bad"
+        self.places.write_text("what\n")
+        self.check_fails(1, ["line 1"], *self.command("--takeover"))
+        self.places = self.folder / "good"
+        self.check_fails(2, ["is no regular file"], *self.command("--takeover", "/dev/null"))
+        self.append(b"two\n")
+        self.until(lambda: self.stream() == b"one\ntwo\n", "a second line")
+        # Who was taken over from does not go on where the stream ends.
+        log, self.log = self.log, self.folder / "other.log"
+        self.append(b"three\n")
+        self.finish("--takeover")
+        self.append(b"four\n", log)
+        self.assertEqual(first.wait(timeout=30 * TIME_FACTOR), 1)
+        self.assertNotIn("started again", self.said.read_text())
+
     def test_what_lies_beside_a_file_is_not_taken_for_it(self):
         self.create("beside")
         self.places = self.folder / "app.log.1234"
