@@ -133,6 +133,7 @@ Result<std::optional<FollowedPath::Open>> FollowedPath::Find(const FilePlace& pl
     for (const std::string& path : rotated) {
       const auto info = files_.Stat(path);
       if (!info.ok() || !info->regular || !Is(*info, place.key)) continue;
+      if (info->size < place.offset) continue;  // another one has its inode
       auto open = OpenAt(path, place, now);
       if (!open.ok() && IsNotFound(open.status())) continue;
       if (!open.ok()) return open.status();
@@ -196,7 +197,9 @@ Result<std::optional<FollowedPath::Open>> FollowedPath::FindCopy(const FilePlace
     return best;
   }
   if (!unread.ok()) return unread;
-  if (!closed.ok()) say_(closed.message());
+  if (!closed.ok() && std::exchange(copy_trouble_, closed.message()) != closed.message()) {
+    say_(closed.message());
+  }
   return best;
 }
 

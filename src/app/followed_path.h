@@ -126,10 +126,10 @@ class FollowedPath {
   std::deque<Open> open_;         // the oldest first
   std::vector<FilePlace> known_;  // at the start, but for those that were closed since
   std::vector<FileKey> closed_;
-  bool begun_ = false;                  // what was known at the start is open or gone
-  std::string trouble_, read_trouble_;  // what was said last, and is so still
-  bool not_there_ = false;              // that is trouble_
-  bool unreadable_ = false;             // some file, in the last Read
+  bool begun_ = false;  // what was known at the start is open or gone
+  std::string trouble_, read_trouble_, copy_trouble_;  // what was said last, and is so still
+  bool not_there_ = false;                             // that is trouble_
+  bool unreadable_ = false;                            // some file, in the last Read
 };
 
 }  // namespace tailcast::app

@@ -369,6 +369,27 @@ TEST_F(FollowedPathTest, AReadThatFailsAtTheStartIsTriedAgain) {
   EXPECT_EQ(said_.size(), 3U);
 }
 
+TEST_F(FollowedPathTest, WhatStandsInTheWayAtTheStartIsSaidOnce) {
+  files_.Append("/log", "a\n");
+  Start();
+  EXPECT_EQ(Take(), "a\n");
+  files_.Rename("/log", "/log.1");
+  files_.Append("/log", "b\n");
+  EXPECT_EQ(Take(), "b\n");
+  const auto known = Stop();
+  files_.Remove("/log.1");
+  files_.Touch("/x");  // has the inode now
+  files_.Append("/log.9", "may be a copy\n");
+  files_.At("/log.9").readable = false;
+  files_.At("/log").fault = true;
+  Start(known);
+  EXPECT_EQ(Take() + Take() + Take(), "");
+  EXPECT_EQ(said_.size(), 2U) << ::testing::PrintToString(said_);
+  files_.At("/log").fault = false;
+  files_.Append("/log", "c\n");
+  EXPECT_EQ(Take(), "c\n");
+}
+
 TEST_F(FollowedPathTest, ATailThatCantBeReadIsNoBeginning) {
   files_.Append("/log", "a\n");
   files_.fault = true;
