@@ -22,6 +22,9 @@ Status CopytreeSession::DoImport() {
           tables, {.tier = flags_->tier, .complete = flags_->complete, .only = flags_->only}));
   cell::Topology topology;
   for (const copytree::Cluster& cluster : imported.clusters) {
+    if (const Status named = cell::CheckName(cluster.name); !named.ok()) {
+      return named.WithContext("a cluster of the tables");
+    }
     topology.clusters.push_back({.name = cluster.name});
   }
   for (const copytree::Link& link : imported.links) {

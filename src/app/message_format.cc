@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tailcast/base/nearest.h"
+#include "tailcast/base/utf8.h"
 
 namespace tailcast::app {
 namespace {
@@ -33,15 +34,6 @@ std::string Base64(std::string_view bytes) {
     }
   }
   return text;
-}
-
-bool IsUtf8(const std::string& text) {
-  try {
-    (void)json(text).dump();
-    return true;
-  } catch (const json::type_error&) {
-    return false;
-  }
 }
 
 }  // namespace

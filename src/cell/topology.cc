@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tailcast/base/nearest.h"
+#include "tailcast/base/utf8.h"
 #include "tailcast/cell/link_table.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/cell/yaml_reader.h"
@@ -22,7 +23,8 @@ constexpr double kUsdPerGbMax = 100;
 constexpr double kRttMsMax = 1e6;
 
 constexpr char kNameRule[] =
-    "1 to 200 bytes, no spaces, commas, quotes, brackets, slashes or '>', and no '.' in front";
+    "1 to 200 bytes of UTF-8, no spaces, commas, quotes, brackets, slashes or '>', and no '.' in "
+    "front";
 
 // Names are folders of a deployment, and words of the command line.
 bool IsName(std::string_view name) {
@@ -31,7 +33,11 @@ bool IsName(std::string_view name) {
     if (static_cast<unsigned char>(c) <= ' ' || c == 127) return false;
     if (std::string_view(",>'\"`{}[]#&*!|%/\\").find(c) != std::string_view::npos) return false;
   }
-  return true;
+  return IsUtf8(name);
+}
+
+std::string NameError(std::string_view name) {
+  return "'" + std::string(name.substr(0, 80)) + "' is not a name: " + kNameRule;
 }
 
 // Names, numbers of version 4, and [numbers of version 6].
@@ -117,8 +123,7 @@ class Reader {
       TopologyCluster cluster;
       TAILCAST_RETURN_IF_ERROR(map.Require("name", cluster.name));
       if (!IsName(cluster.name)) {
-        return map.Error("name",
-                         "'" + cluster.name.substr(0, 80) + "' is not a name: " + kNameRule);
+        return map.Error("name", NameError(cluster.name));
       }
       if (!known_.insert(cluster.name).second) {
         return map.Error("name", "cluster '" + cluster.name + "' is given twice");
@@ -267,7 +272,7 @@ class Reader {
       TopologyStream stream;
       TAILCAST_RETURN_IF_ERROR(map.Require("name", stream.name));
       if (!IsName(stream.name)) {
-        return map.Error("name", "'" + stream.name.substr(0, 80) + "' is not a name: " + kNameRule);
+        return map.Error("name", NameError(stream.name));
       }
       if (topology_.FindStream(stream.name) != nullptr) {
         return map.Error("name", "stream '" + stream.name + "' is given twice");
@@ -358,6 +363,10 @@ std::vector<std::string> Topology::ClusterNames() const {
 Result<Topology> LoadTopology(const std::string& path) {
   TAILCAST_ASSIGN_OR_RETURN(YamlMap root, YamlMap::Load(path));
   return Reader(std::move(root), std::filesystem::path(path).parent_path()).Read();
+}
+
+Status CheckName(std::string_view name) {
+  return IsName(name) ? OkStatus() : InvalidArgumentError(NameError(name));
 }
 
 Result<Topology> ParseTopology(const std::string& text, const std::string& name) {

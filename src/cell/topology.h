@@ -104,6 +104,8 @@ struct Topology {
 Result<Topology> LoadTopology(const std::string& path);
 // The same from text; `name` stands for the file in messages, and tables are looked for beside it.
 Result<Topology> ParseTopology(const std::string& text, const std::string& name);
+// Whether a cluster or a stream may have this name. InvalidArgument quotes it and the rule.
+Status CheckName(std::string_view name);
 
 // A file that ParseTopology reads back as the same topology. Links that are equal in both
 // directions become one entry; defaults are left out. With `tables` the file names these instead of

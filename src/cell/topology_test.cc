@@ -112,6 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"no clusters", "version: 1\n", "no clusters; list at least one"},
         BadFile{"double cluster", "version: 1\nclusters:\n  - name: a\n  - name: a\n",
                 "t.yaml:4:5: key 'name': cluster 'a' is given twice"},
+        BadFile{"name that is no text", "version: 1\nclusters: [{name: \"\xff\"}]\n", "UTF-8"},
         BadFile{"name with a space", "version: 1\nclusters: [{name: a b}]\n", "is not a name"},
         BadFile{"name that leaves the folder", "version: 1\nclusters: [{name: ../a}]\n",
                 "t.yaml:2:13: key 'name': '../a' is not a name"},

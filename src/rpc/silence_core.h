@@ -40,7 +40,9 @@ class SilenceCore {
     if (heard_ != MonotonicTime()) {
       // One that was stopped for long says little of how late beats come.
       const Duration late = std::min(now - heard_ - interval(), limit_duration() * 2);
-      worst_ = std::max(late, worst_ - worst_ / 512);
+      const int64_t passed = std::min((now - heard_).micros(), kForgets.micros());
+      const int64_t kept = (kForgets.micros() - passed) * worst_.micros() / kForgets.micros();
+      worst_ = std::max(late, Duration::Micros(kept));
     }
     heard_ = now;
     idle_ = idle;
@@ -55,6 +57,8 @@ class SilenceCore {
   }
 
  private:
+  // What is left of a lateness after a second: 1 - 1 / 51.2 of it.
+  static constexpr Duration kForgets = Duration::Micros(51'200'000);
   const SilenceOptions options_;
   MonotonicTime heard_;  // the last beat
   bool idle_ = false;    // it said

@@ -131,7 +131,9 @@ void FileCheck::Report(const stream::ShardId& shard,
   } else if (std::any_of(found.begin(), found.end(), [](const auto& f) { return f.was_here; })) {
     kLog.Warn(what, "; the cell above copies what it lacks");
   } else {
-    kLog.Info(what, ", which have not been copied yet; the cell above does");
+    kLog.Info(what,
+              ", not copied yet or deleted while no scheduler looked; the cell above copies what "
+              "it lacks");
   }
 }
 

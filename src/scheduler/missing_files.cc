@@ -20,7 +20,9 @@ void MissingFiles::Add(Shard& shard, int64_t seq, v1::LackingFile::Kind kind,
   it->second = {kind, next_look_++};
   if (is_new) ++total_;
   ++changes_;
-  found.push_back({seq, kind, kind != v1::LackingFile::ABSENT || seq <= shard.whole_to});
+  found.push_back(
+      {seq, kind,
+       kind != v1::LackingFile::ABSENT || seq <= shard.whole_to || shard.listed.contains(seq)});
 }
 
 void MissingFiles::Remove(Shard& shard, int64_t seq) {
@@ -72,7 +74,11 @@ std::vector<MissingFiles::Found> MissingFiles::OnListed(const ShardId& id, int64
   absent_up_to(last + 1);
   shard.whole_to = std::max(shard.whole_to, floor - 1);
   for (const Stem& stem : complete_pairs) {
-    if (stem.seq == shard.whole_to + 1) ++shard.whole_to;
+    if (stem.seq > shard.whole_to) shard.listed.insert(stem.seq);
+  }
+  while (!shard.listed.empty() && *shard.listed.begin() <= shard.whole_to + 1) {
+    shard.whole_to = std::max(shard.whole_to, *shard.listed.begin());
+    shard.listed.erase(shard.listed.begin());
   }
   shard.known_to = std::max(shard.known_to, newest);
   return found;

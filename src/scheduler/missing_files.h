@@ -37,7 +37,7 @@ class MissingFiles {
   struct Found {
     int64_t seq = 0;
     v1::LackingFile::Kind kind = v1::LackingFile::ABSENT;
-    bool was_here = true;  // false: as far as is known it was never copied, or is about to be
+    bool was_here = true;  // false: it has not been listed since this scheduler began
   };
 
   // A producer or writer of this cell has opened it.
@@ -71,6 +71,7 @@ class MissingFiles {
   struct Shard {
     int64_t known_to = 0;      // the newest file that was ever here, as far as is known
     int64_t whole_to = 0;      // all files up to this one have been listed, or lay below the floor
+    std::set<int64_t> listed;  // and of those above
     int64_t listing_to = 0;    // known_to when the listing began that is under way
     std::set<int64_t> opened;  // since then
     std::map<int64_t, Lack> lacking;

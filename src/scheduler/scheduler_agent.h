@@ -52,7 +52,7 @@ struct SchedulerOptions {
   PlanTree plan_tree;
   // Steps of changes of trees, as they are carried out here; for tests. May be null.
   std::function<void(const StepTaken&)> on_step;
-  Duration list_wait = Duration::Seconds(2);     // of the long poll of readers
+  Duration list_wait = Duration::Millis(500);    // of the long poll of readers
   Duration call_timeout = Duration::Seconds(1);  // beyond waits; a reader that is slower is lost
   Duration peer_timeout = Duration::Seconds(5);
   Duration peer_retry = Duration::Millis(500);

@@ -74,12 +74,11 @@ SimLoop::~SimLoop() { Kill(); }
 void SimLoop::SetDrift(int64_t us_per_s) {
   TAILCAST_CHECK(waiting_.empty() && std::abs(us_per_s) < kMicrosPerSecond, "a drift of a clock");
   drift_us_per_s_ = us_per_s;
-  drifts_since_ = time_.now();
 }
 
 MonotonicTime SimLoop::Now() const {
-  const int64_t passed = (time_.now() - drifts_since_).micros();
-  return time_.now() + Duration::Micros(passed * drift_us_per_s_ / kMicrosPerSecond);
+  const int64_t gained = time_.now().micros() * drift_us_per_s_ / kMicrosPerSecond;
+  return time_.now() + Duration::Micros(gained);
 }
 
 WallTime SimLoop::WallNow() const {

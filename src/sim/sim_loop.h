@@ -109,8 +109,8 @@ class SimLoop : public EventLoop {
   // arrived meanwhile, as on a ThreadLoop.
   void Pause();
   void Resume();
-  // From here on this process' clocks, the monotonic one too, gain so many microseconds in each
-  // second; negative: lose. Once, before anything waits on the loop.
+  // Since virtual time began this process' clocks, the monotonic one too, have gained so many
+  // microseconds in each second; negative: lost. Once, before anything waits on the loop.
   void SetDrift(int64_t us_per_s);
   // Shifts this process' wall clock.
   void SetWallOffset(Duration offset) { wall_offset_ = offset; }
@@ -135,7 +135,6 @@ class SimLoop : public EventLoop {
   std::set<TimerId> waiting_;
   Duration wall_offset_;
   int64_t drift_us_per_s_ = 0;
-  MonotonicTime drifts_since_;
 };
 
 }  // namespace tailcast::sim

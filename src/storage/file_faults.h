@@ -3,8 +3,9 @@
 //
 //   TAILCAST_FILE_FAULTS=write:ENOSPC:0.01,flush:EIO:0.001,read:EIO:0.001
 //
-// CALL:ERROR:PROBABILITY each; CALL is one of those that HookFileOps names. The call is not made:
-// of a failed write nothing is on the disk, and of a failed flush nobody knows.
+// CALL:ERROR:PROBABILITY each; CALL is create, open, write, read, flush or truncate, ERROR is EIO
+// or ENOSPC. The call is not made: of a failed write nothing is on the disk, not a part of it, and
+// what a failed flush was to keep is lost only if the machine is.
 #pragma once
 
 #include <memory>

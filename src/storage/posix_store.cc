@@ -1,5 +1,4 @@
 #include "tailcast/storage/posix_store.h"
-#include "tailcast/storage/file_faults.h"
 
 #include <sys/stat.h>
 
@@ -9,6 +8,7 @@
 #include "tailcast/base/check.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/storage/blocking_pool.h"
+#include "tailcast/storage/file_faults.h"
 #include "tailcast/storage/outstanding_calls.h"
 #include "tailcast/storage/posix_file.h"
 #include "tailcast/storage/store_metrics.h"

@@ -1,6 +1,7 @@
 #include "tailcast/world/oracles.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -155,12 +156,15 @@ std::string Oracles::CheckCell(const std::string& cell) {
 // every cell has or had.
 std::string Oracles::CheckFloor(const std::string& cell) {
   int64_t floor = 1;
-  std::set<int64_t> here;
+  std::set<int64_t> parts[2];
   for (const std::string& name : deployment_.cell(cell).disk->PeekNames(dir_)) {
     if (const auto marker = stream::ParseFloorName(name)) floor = std::max(floor, *marker);
     const auto parsed = stream::ParseFileName(name);
-    if (parsed && parsed->part == stream::Part::kIndex) here.insert(parsed->stem.seq);
+    if (parsed) parts[static_cast<int>(parsed->part)].insert(parsed->stem.seq);
   }
+  std::set<int64_t> here;
+  std::set_intersection(parts[0].begin(), parts[0].end(), parts[1].begin(), parts[1].end(),
+                        std::inserter(here, here.end()));
   if (floor < floors_[cell]) {
     return "nothing needed goes: the floor of " + cell + " fell from " +
            std::to_string(floors_[cell]) + " to " + std::to_string(floor);
@@ -175,8 +179,8 @@ std::string Oracles::CheckFloor(const std::string& cell) {
   whole.erase(whole.begin(), whole.lower_bound(floor));
   for (const int64_t seq : whole) {
     if (!here.contains(seq)) {
-      return "nothing needed goes: " + Where(cell, {seq, 1}) + "it is gone, and the floor is " +
-             std::to_string(floor);
+      return "nothing needed goes: " + Where(cell, {seq, 0}) +
+             "it is gone, or its index, and the floor is " + std::to_string(floor);
     }
   }
   const auto has_all = [&](FileKey key) {

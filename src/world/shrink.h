@@ -21,7 +21,7 @@ struct Shrunk {
 Shrunk Shrink(const Options& failed, const Outcome& outcome, int runs_max);
 
 // Counts of Options that a run can be given by name: "messages=50". InvalidArgument: an unknown
-// name, no number, or one that is out of the range that seeds draw from.
+// name, no number, or one that is out of its range.
 Status SetCount(Options& options, const std::string& assignment);
 // Those that differ, as SetCount takes them, with commas; "" for none.
 std::string CountsBeside(const Options& options, const Options& drawn);

@@ -24,7 +24,7 @@ DeploymentOptions ToDeployment(const Options& options) {
           .network = {.stream_window_bytes = options.stream_window_bytes,
                       .broken_after = options.broken_after},
           .caches = CacheKind::kServers,
-          .clock_drift_us_per_s = options.clock_drift_us_per_s,
+          .clock_drift_us_per_s = options.Has("clock") ? options.clock_drift_us_per_s : 0,
           .steps = options.steps};
 }
 

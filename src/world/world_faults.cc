@@ -154,7 +154,8 @@ Fault World::OtherStreams() {
     Ask(cell, "/tailcast.v1.Cell/DeleteStream", request.SerializeAsString(),
         [this, name](const Result<std::string>& done) {
           deployment_.Say("deleted " + name + ": " + done.status().ToString());
-          if (!done.ok()) return;
+          // It was never made, or an earlier answer got lost.
+          if (!done.ok() && !IsNotFound(done.status())) return;
           others_there_.erase(name);
           if (!unclear_.contains(name)) deleted_.insert(name);
         });

@@ -43,15 +43,15 @@ REST_S = 120
 class Producers:
     """Those of one shard: one lives, those before it are dead or about to hear that they are."""
 
-    def __init__(self, cell, shard, rate, env):
-        self.cell, self.shard, self.rate, self.env = cell, shard, rate, env
+    def __init__(self, cell, shard, rate, env, errors):
+        self.cell, self.shard, self.rate, self.env, self.errors = cell, shard, rate, env, errors
         self.lock = threading.Lock()
         self.durable = {}  # (name, n): number in the shard
         self.failed, self.unknown = set(), set()
         self.problems = []
         self.count = 0
         self.opened = threading.Event()
-        self.threads = []
+        self.threads, self.all = [], []
         self.live = None
         self.start()
 
@@ -61,7 +61,8 @@ class Producers:
         self.opened = threading.Event()
         self.live = subprocess.Popen(
             [sys.executable, str(HERE / "producer.py"), self.cell, "s", str(self.shard), name, str(self.rate)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
+            stdout=subprocess.PIPE, stderr=self.errors, text=True, env=self.env)
+        self.all.append(self.live)
         thread = threading.Thread(target=self.listen, args=(self.live, name, self.opened), daemon=True)
         thread.start()
         self.threads.append(thread)
@@ -86,12 +87,16 @@ class Producers:
     def end(self):
         """The last one ends well, so that nothing is left open."""
         self.live.send_signal(signal.SIGTERM)
-        _, err = self.live.communicate(timeout=REST_S) if not self.live.stdout else (None, self.live.stderr.read())
-        code = self.live.wait(timeout=REST_S)
+        code = self.live.wait(timeout=2 * REST_S)
         if code != 0:
-            self.problems.append(f"the last producer of shard {self.shard} ended with {code}: {err[-500:]}")
-        for thread in self.threads:
-            thread.join(timeout=REST_S)
+            said = pathlib.Path(self.errors.name).read_text()[-500:]
+            self.problems.append(f"the last producer of shard {self.shard} ended with {code}: {said}")
+        end = time.monotonic() + REST_S
+        for process, thread in zip(self.all, self.threads):
+            thread.join(timeout=max(0, end - time.monotonic()))
+            if thread.is_alive():
+                self.problems.append(f"a producer of shard {self.shard} that was replaced never ended")
+            process.kill()
 
 
 class Consumer:
@@ -102,6 +107,7 @@ class Consumer:
         self.args = [binary, "consume", "--dir", directory, "--cluster", cell, "--stream", "s", "--profile", "low-latency",
                      "--format", "{shard} {number} {payload}", "--position-file", str(self.path) + ".position"]
         self.name, self.lives, self.outputs, self.read = name, 0, [], {}
+        self.last = {}  # (output, shard): message
         self.got = [{} for _ in range(SHARDS)]  # number: payload
         self.problems = []
         self.start()
@@ -129,6 +135,11 @@ class Consumer:
             for line in whole.decode().splitlines():
                 shard, number, payload = line.split(" ", 2)
                 got = self.got[int(shard)]
+                # In one life each message follows the one before.
+                last = self.last.get((path, shard), int(number) - 1)
+                if int(number) != last + 1:
+                    self.problems.append(f"{self.name}: message {number} of shard {shard} comes after {last}")
+                self.last[path, shard] = int(number)
                 if got.setdefault(int(number), payload) != payload:
                     self.problems.append(f"{self.name}: message {number} of shard {shard} is first "
                                          f"{got[int(number)][:40]!r}, then {payload[:40]!r}")
@@ -170,14 +181,23 @@ class Chaos:
         self.done = collections.Counter()
 
     def turn(self):
-        what = self.rng.choices(list(TURNS), TURNS.values())[0]
-        getattr(self, what.replace(" ", "_"))()
-        self.done[what] += 1
-        return what
+        """What was done; a turn that finds nobody is none."""
+        for _ in range(100):
+            what = self.rng.choices(list(TURNS), TURNS.values())[0]
+            if getattr(self, what.replace(" ", "_"))():
+                self.done[what] += 1
+                return what
+            time.sleep(0.1)
+        raise AssertionError(f"nobody is there to be killed: {children(self.up.process.pid)}")
 
     def pick(self, *roles):
         names = {n: pid for n, pid in children(self.up.process.pid).items() if any(r in n for r in roles)}
         return names[self.rng.choice(sorted(names))] if names else None
+
+    def kill(self, pid):
+        if pid is not None:
+            send(pid, signal.SIGKILL)
+        return pid is not None
 
     def stop(self, pid):
         send(pid, signal.SIGSTOP)
@@ -193,33 +213,34 @@ class Chaos:
         producers = self.rng.choice(self.producers)
         producers.live.kill()
         producers.start()
+        return True
 
     # Its successor takes over meanwhile, and then it goes on.
     def stop_a_producer(self):
         producers = self.rng.choice(self.producers)
         self.stop(producers.live.pid)
         producers.start()
+        return True
 
     def kill_a_consumer(self):
         self.rng.choice([c for c in self.consumers if c.name.endswith("killed")]).kill()
+        return True
 
     def kill_a_worker(self):
-        if (pid := self.pick("reader", "writer", "scheduler")) is not None:
-            send(pid, signal.SIGKILL)
+        return self.kill(self.pick("reader", "writer", "scheduler"))
 
     def stop_a_worker(self):
-        if (pid := self.pick("reader", "writer", "scheduler", "cache")) is not None:
+        pid = self.pick("reader", "writer", "scheduler", "cache")
+        if pid is not None:
             self.stop(pid)
+        return pid is not None
 
     def kill_a_cache(self):
-        if (pid := self.pick("cache")) is not None:
-            send(pid, signal.SIGKILL)
+        return self.kill(self.pick("cache"))
 
     def kill_a_cell(self):
         cell = self.rng.choice(CELLS)
-        for name, pid in children(self.up.process.pid).items():
-            if name.startswith(cell + "/"):
-                send(pid, signal.SIGKILL)
+        return any([self.kill(pid) for name, pid in children(self.up.process.pid).items() if name.startswith(cell + "/")])
 
 
 def verdict(producers, consumers):
@@ -262,6 +283,7 @@ def main():
     parser.add_argument("--kills", type=int, default=100, help="and stops")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mb-per-s", type=float, default=0.5, help="of each shard")
+    parser.add_argument("--durability", default="page-cache", help="of the disks: durable flushes, page-cache does not")
     parser.add_argument("--file-faults", default="", help="system calls that fail in all of them: src/storage/file_faults.h")
     args = parser.parse_args()
     os.environ["TAILCAST_FILE_FAULTS"] = args.file_faults
@@ -272,7 +294,7 @@ def main():
     from harness import Up, run
     env = dict(os.environ, PYTHONPATH=str(ROOT / "clients/python"), PYTHONDONTWRITEBYTECODE="1")
 
-    up = Up(TOPOLOGY, "--profile", "low-latency", "--durability", "page-cache")
+    up = Up(TOPOLOGY, "--profile", "low-latency", "--durability", args.durability)
     problems = []
     try:
         code, _, err = run("stream", "create", "--dir", up.dir, "--cluster", "one", "--stream", "s", "--shards", str(SHARDS),
@@ -281,7 +303,7 @@ def main():
         source = next(c for c in up.status()["cells"] if c["name"] == "one")["scheduler"]
         folder = pathlib.Path(up.root)
         consumers = [Consumer(binary, folder, up.dir, cell, f"{cell}-{kind}") for cell in CELLS for kind in ("lives", "killed")]
-        producers = [Producers(source, shard, args.mb_per_s * 1e6, env) for shard in range(SHARDS)]
+        producers = [Producers(source, shard, args.mb_per_s * 1e6, env, open(folder / f"producers-{shard}.err", "w")) for shard in range(SHARDS)]
         chaos = Chaos(args, up, producers, consumers)
         for turn in range(args.kills):
             until = time.monotonic() + chaos.rng.uniform(0.2, 3)
@@ -307,6 +329,9 @@ def main():
                 problems.append(f"{consumer.name} ended with {consumer.process.returncode}")
             consumer.take()
         problems += verdict(producers, consumers)
+        # Else nothing was shown.
+        problems += [f"only {len(by.durable)} messages of shard {by.shard} were acknowledged"
+                     for by in producers if len(by.durable) < 20 * args.kills]
         print(f"\n{args.kills} turns: " + ", ".join(f"{n} times {what}" for what, n in sorted(chaos.done.items())))
         for by in producers:
             print(f"shard {by.shard}: {by.count} producers; acknowledged {len(by.durable)}, failed {len(by.failed)}, unknown "
@@ -316,7 +341,8 @@ def main():
     finally:
         code = up.close()
         for by in locals().get("producers", []):
-            by.live.kill()
+            for process in by.all:
+                process.kill()
         for c in locals().get("consumers", []):
             c.process.kill()
     if code != 0:
