@@ -1,4 +1,4 @@
-"""What the benchmarks share that do something to a running deployment: the deployment, and consumers
+"""What the benchmarks and tests share that do something to a running deployment: the deployment, and consumers
 whose delays come in windows of half a second, to be put together for the stretches between."""
 
 import json
@@ -9,6 +9,36 @@ import subprocess
 import sys
 import tempfile
 import threading
+
+
+# A source, and two cells below each other.
+CHAIN = ["one", "two", "three"]
+CHAIN_TOPOLOGY = """version: 1
+clusters:
+  - {name: one}
+  - {name: two}
+  - {name: three}
+links:
+  - {from: one, to: two, usd_per_gb: 0.02, rtt_ms: 2, both: true}
+  - {from: two, to: three, usd_per_gb: 0.02, rtt_ms: 2, both: true}
+"""
+
+
+def processes(up):
+    """{CELL/NAME: pid} of the children of the process `up`, each of which was given CELL/config/NAME.yaml."""
+    found = {}
+    for folder in pathlib.Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            config = next(a for a in (folder / "cmdline").read_text().split("\0") if a.endswith(".yaml"))
+        except (FileNotFoundError, ProcessLookupError, StopIteration):
+            continue
+        if parent == up:
+            path = pathlib.Path(config)
+            found[f"{path.parent.parent.name}/{path.stem}"] = int(folder.name)
+    return found
 
 
 class Deployment:

@@ -28,18 +28,8 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from live import Consumers, Deployment
+from live import CHAIN, CHAIN_TOPOLOGY, Consumers, Deployment, processes
 
-CELLS = ["one", "two", "three"]
-TOPOLOGY = """version: 1
-clusters:
-  - {name: one}
-  - {name: two}
-  - {name: three}
-links:
-  - {from: one, to: two, usd_per_gb: 0.02, rtt_ms: 2, both: true}
-  - {from: two, to: three, usd_per_gb: 0.02, rtt_ms: 2, both: true}
-"""
 
 
 def disk_bytes(folder):
@@ -67,37 +57,20 @@ def own_bytes(pid):
     return None
 
 
-def processes(deployment):
-    """{cell/name: pid} of the children of `up`, each of which was given CELL/config/NAME.yaml."""
-    found = {}
-    for folder in pathlib.Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            config = next(a for a in (folder / "cmdline").read_text().split("\0") if a.endswith(".yaml"))
-        except (FileNotFoundError, ProcessLookupError, StopIteration):
-            continue
-        if parent == deployment.process.pid:
-            path = pathlib.Path(config)
-            found[f"{path.parent.parent.name}/{path.stem}"] = int(folder.name)
-    return found
-
-
 class Watch(threading.Thread):
     """Measures once a second until it is told to end."""
 
     def __init__(self, deployment):
         super().__init__(daemon=True)
         self.deployment = deployment
-        self.pids = processes(deployment)
-        self.disk = {cell: [] for cell in CELLS}
+        self.pids = processes(deployment.process.pid)
+        self.disk = {cell: [] for cell in CHAIN}
         self.memory = {}  # (cell/name, pid): [bytes]
         self.done = threading.Event()
 
     def run(self):
         while not self.done.wait(1):
-            for cell in CELLS:
+            for cell in CHAIN:
                 self.disk[cell].append(disk_bytes(os.path.join(self.deployment.dir, cell, "store", "streams")))
             for name, pid in self.pids.items():
                 if (used := own_bytes(pid)) is not None:
@@ -128,12 +101,12 @@ def main():
     keep, file_bytes = args.keep_mib << 20, args.file_mib << 20
     rng = random.Random(args.seed)
     with tempfile.TemporaryDirectory(prefix="tc-soak-", dir=args.folder) as folder:
-        deployment = Deployment(os.path.abspath(args.binary), folder, TOPOLOGY,
+        deployment = Deployment(os.path.abspath(args.binary), folder, CHAIN_TOPOLOGY,
                                 "--durability", "page-cache", "--data-cache-bytes", "64MB")
         try:
             deployment.run("stream", "create", "--cluster", "one", "--stream", "s", "--max-shard-bytes",
                            str(keep), "--file-bytes", str(file_bytes))
-            consumers = {cell: Consumers(deployment, "s", 1, 1, "--cluster", cell) for cell in CELLS}
+            consumers = {cell: Consumers(deployment, "s", 1, 1, "--cluster", cell) for cell in CHAIN}
             watch = Watch(deployment)
             watch.start()
             producer = deployment.produce("s", args.mb_per_s, "--cluster", "one", seconds=args.seconds + 60)
@@ -146,15 +119,15 @@ def main():
                     name = rng.choice([n for n in watch.pids if "cache" not in n])
                     os.kill(watch.pids[name], signal.SIGKILL)
                     kills += 1
-                    while processes(deployment).get(name) in (None, watch.pids[name]):
+                    while processes(deployment.process.pid).get(name) in (None, watch.pids[name]):
                         time.sleep(0.05)
-                    watch.pids = processes(deployment)
+                    watch.pids = processes(deployment.process.pid)
                 if time.time() > next_line:
                     next_line += 30
                     print(f"{args.seconds - (end - time.time()):5.0f} s  disk, MiB: "
-                          + ", ".join(f"{cell} {watch.disk[cell][-1] >> 20}" for cell in CELLS), flush=True)
+                          + ", ".join(f"{cell} {watch.disk[cell][-1] >> 20}" for cell in CHAIN), flush=True)
             produced = deployment.finish(producer)
-            verdicts = {cell: consumers[cell].verdict(consumers[cell].finish(), produced) for cell in CELLS}
+            verdicts = {cell: consumers[cell].verdict(consumers[cell].finish(), produced) for cell in CHAIN}
             watch.done.set()
             watch.join()
         finally:
@@ -163,12 +136,12 @@ def main():
     # The marks of the folders, the commit words and the filling of blocks are not the stream's.
     limit = keep + 2 * file_bytes * 33 // 32 + (1 << 20)
     result = {"messages": produced["durable"], "held_mb_per_s": produced["held_mb_per_s"], "kills": kills,
-              "limit_bytes": limit, "disk_max_bytes": {c: max(watch.disk[c]) for c in CELLS},
+              "limit_bytes": limit, "disk_max_bytes": {c: max(watch.disk[c]) for c in CHAIN},
               "cells": verdicts, "memory": {}}
     ok = all(v["ok"] for v in verdicts.values())
     print(f"\n{produced['durable']} messages at {produced['held_mb_per_s']:.1f} MB/s of {args.mb_per_s:g}, "
           f"{kills} kills")
-    for cell in CELLS:
+    for cell in CHAIN:
         most = result["disk_max_bytes"][cell]
         ok &= most <= limit
         print(f"{cell:<6} at most {most / 2**20:7.1f} MiB of {limit / 2**20:.1f} on disk; "

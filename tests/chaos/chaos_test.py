@@ -10,7 +10,6 @@ usage: chaos_test.py --binary FILE --library FILE [--kills 100] [--seed 1] [--fi
 
 import argparse
 import collections
-import json
 import os
 import pathlib
 import random
@@ -22,17 +21,10 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
-CELLS = ["one", "two", "three"]
+sys.path.insert(0, str(ROOT / "bench"))
+from live import CHAIN, CHAIN_TOPOLOGY, processes
+
 SHARDS = 2
-TOPOLOGY = """version: 1
-clusters:
-  - {name: one}
-  - {name: two}
-  - {name: three}
-links:
-  - {from: one, to: two, usd_per_gb: 0.02, rtt_ms: 2, both: true}
-  - {from: two, to: three, usd_per_gb: 0.02, rtt_ms: 2, both: true}
-"""
 # What each turn does, with its weight.
 TURNS = {"kill a producer": 20, "stop a producer": 8, "kill a consumer": 12, "kill a worker": 30, "stop a worker": 15,
          "kill a cache": 8, "kill a cell": 7}
@@ -149,23 +141,6 @@ class Consumer:
         return [len(got) for got in self.got]
 
 
-def children(pid):
-    """{CELL/NAME: pid} of the processes that `up` runs."""
-    found = {}
-    for folder in pathlib.Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            config = next(a for a in (folder / "cmdline").read_text().split("\0") if a.endswith(".yaml"))
-        except (FileNotFoundError, ProcessLookupError, StopIteration):
-            continue
-        if parent == pid:
-            path = pathlib.Path(config)
-            found[f"{path.parent.parent.name}/{path.stem}"] = int(folder.name)
-    return found
-
-
 def send(pid, what):
     try:
         os.kill(pid, what)
@@ -188,10 +163,10 @@ class Chaos:
                 self.done[what] += 1
                 return what
             time.sleep(0.1)
-        raise AssertionError(f"nobody is there to be killed: {children(self.up.process.pid)}")
+        raise AssertionError(f"nobody is there to be killed: {processes(self.up.process.pid)}")
 
     def pick(self, *roles):
-        names = {n: pid for n, pid in children(self.up.process.pid).items() if any(r in n for r in roles)}
+        names = {n: pid for n, pid in processes(self.up.process.pid).items() if any(r in n for r in roles)}
         return names[self.rng.choice(sorted(names))] if names else None
 
     def kill(self, pid):
@@ -239,8 +214,8 @@ class Chaos:
         return self.kill(self.pick("cache"))
 
     def kill_a_cell(self):
-        cell = self.rng.choice(CELLS)
-        return any([self.kill(pid) for name, pid in children(self.up.process.pid).items() if name.startswith(cell + "/")])
+        cell = self.rng.choice(CHAIN)
+        return any([self.kill(pid) for name, pid in processes(self.up.process.pid).items() if name.startswith(cell + "/")])
 
 
 def verdict(producers, consumers):
@@ -294,7 +269,7 @@ def main():
     from harness import Up, run
     env = dict(os.environ, PYTHONPATH=str(ROOT / "clients/python"), PYTHONDONTWRITEBYTECODE="1")
 
-    up = Up(TOPOLOGY, "--profile", "low-latency", "--durability", args.durability)
+    up = Up(CHAIN_TOPOLOGY, "--profile", "low-latency", "--durability", args.durability)
     problems = []
     try:
         code, _, err = run("stream", "create", "--dir", up.dir, "--cluster", "one", "--stream", "s", "--shards", str(SHARDS),
@@ -302,7 +277,7 @@ def main():
         assert code == 0, err
         source = next(c for c in up.status()["cells"] if c["name"] == "one")["scheduler"]
         folder = pathlib.Path(up.root)
-        consumers = [Consumer(binary, folder, up.dir, cell, f"{cell}-{kind}") for cell in CELLS for kind in ("lives", "killed")]
+        consumers = [Consumer(binary, folder, up.dir, cell, f"{cell}-{kind}") for cell in CHAIN for kind in ("lives", "killed")]
         producers = [Producers(source, shard, args.mb_per_s * 1e6, env, open(folder / f"producers-{shard}.err", "w")) for shard in range(SHARDS)]
         chaos = Chaos(args, up, producers, consumers)
         for turn in range(args.kills):
