@@ -83,41 +83,6 @@ class Draw {
   Rng rng_;
 };
 
-// HookFileOps does not own what it hooks.
-class FaultyFileOps : public FileOps {
- public:
-  FaultyFileOps(std::unique_ptr<FileOps> ops, std::vector<Fault> faults, uint64_t seed)
-      : ops_(std::move(ops)),
-        draw_(std::make_shared<Draw>(std::move(faults), seed)),
-        hooked_(HookFileOps(ops_.get(), [draw = draw_](std::string_view call, const auto& path) {
-          return draw->Before(call, path);
-        })) {}
-  Result<std::unique_ptr<OpsFile>> CreateUnnamed(const std::string& folder) override {
-    return hooked_->CreateUnnamed(folder);
-  }
-  Result<std::unique_ptr<OpsFile>> Open(const std::string& path, bool writable) override {
-    return hooked_->Open(path, writable);
-  }
-  Status Link(OpsFile& file, const std::string& path) override { return hooked_->Link(file, path); }
-  Status Unlink(const std::string& path) override { return hooked_->Unlink(path); }
-  Result<bool> IsName(const std::string& path, OpsFile& file) override {
-    return hooked_->IsName(path, file);
-  }
-  Status SyncFolder(const std::string& folder) override { return hooked_->SyncFolder(folder); }
-  Status MakeFolder(const std::string& path) override { return hooked_->MakeFolder(path); }
-  Result<std::vector<OpsEntry>> ListFolder(const std::string& folder) override {
-    return hooked_->ListFolder(folder);
-  }
-  uint64_t AttachTag() override { return hooked_->AttachTag(); }
-  uint64_t BootTag() override { return hooked_->BootTag(); }
-  uint64_t Random64() override { return hooked_->Random64(); }
-
- private:
-  const std::unique_ptr<FileOps> ops_;
-  const std::shared_ptr<Draw> draw_;
-  const std::unique_ptr<FileOps> hooked_;
-};
-
 }  // namespace
 
 Result<std::unique_ptr<FileOps>> WithFileFaults(std::unique_ptr<FileOps> ops,
@@ -130,8 +95,10 @@ Result<std::unique_ptr<FileOps>> WithFileFaults(std::unique_ptr<FileOps> ops,
     parsed.push_back(std::move(fault));
     left = comma == left.npos ? std::string_view() : left.substr(comma + 1);
   }
-  return std::unique_ptr<FileOps>(
-      std::make_unique<FaultyFileOps>(std::move(ops), std::move(parsed), seed));
+  return HookFileOps(std::move(ops), [draw = std::make_shared<Draw>(std::move(parsed), seed)](
+                                         std::string_view call, const std::string& path) {
+    return draw->Before(call, path);
+  });
 }
 
 Result<std::unique_ptr<FileOps>> WithFileFaultsOfEnvironment(std::unique_ptr<FileOps> ops) {

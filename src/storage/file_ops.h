@@ -113,5 +113,7 @@ Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& root, FileOpsOpt
 // a store or swap changes nothing). For tests.
 using FileOpsHook = std::function<Status(std::string_view call, const std::string& path)>;
 std::unique_ptr<FileOps> HookFileOps(FileOps* ops, FileOpsHook before);
+// The same, and owns them.
+std::unique_ptr<FileOps> HookFileOps(std::unique_ptr<FileOps> ops, FileOpsHook before);
 
 }  // namespace tailcast::storage

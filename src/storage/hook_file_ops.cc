@@ -1,3 +1,4 @@
+#include <memory>
 #include <utility>
 
 #include "tailcast/storage/file_ops.h"
@@ -74,7 +75,8 @@ class HookedFile : public OpsFile {
 
 class HookedFileOps : public FileOps {
  public:
-  HookedFileOps(FileOps* ops, FileOpsHook before) : ops_(ops), before_(std::move(before)) {}
+  HookedFileOps(std::shared_ptr<FileOps> ops, FileOpsHook before)
+      : ops_(std::move(ops)), before_(std::move(before)) {}
   Result<std::unique_ptr<OpsFile>> CreateUnnamed(const std::string& folder) override {
     TAILCAST_RETURN_IF_ERROR(before_("create", folder));
     return Wrap(ops_->CreateUnnamed(folder), folder + "/(new file)");
@@ -117,14 +119,19 @@ class HookedFileOps : public FileOps {
     return std::unique_ptr<OpsFile>(
         std::make_unique<HookedFile>(*std::move(file), before_, std::move(path)));
   }
-  FileOps* const ops_;
+  const std::shared_ptr<FileOps> ops_;
   const FileOpsHook before_;
 };
 
 }  // namespace
 
 std::unique_ptr<FileOps> HookFileOps(FileOps* ops, FileOpsHook before) {
-  return std::make_unique<HookedFileOps>(ops, std::move(before));
+  return std::make_unique<HookedFileOps>(std::shared_ptr<FileOps>(ops, [](FileOps*) {}),
+                                         std::move(before));
+}
+
+std::unique_ptr<FileOps> HookFileOps(std::unique_ptr<FileOps> ops, FileOpsHook before) {
+  return std::make_unique<HookedFileOps>(std::move(ops), std::move(before));
 }
 
 }  // namespace tailcast::storage
