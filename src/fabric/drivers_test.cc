@@ -550,8 +550,11 @@ TEST_F(TcpTest, TheEngineChecksEveryReadItself) {
   EXPECT_EQ(head.back(), PatternByte(0, size - 1));
 }
 
+// So few that what comes at once is more.
+constexpr uint32_t kSmallCredit = 256;
+
 TEST_F(TcpTest, BadInputClosesTheConnectionAndIsCounted) {
-  Export("tcp");
+  Export("tcp", [](ExporterOptions& options) { options.reads_max = kSmallCredit; });
   std::string watch;
   AppendTo(watch, TcpWatch{.offset = 3, .region = 0, .last_seen = 0});
   std::string many_reads;
@@ -560,9 +563,9 @@ TEST_F(TcpTest, BadInputClosesTheConnectionAndIsCounted) {
   huge[3] = '\x7f';  // body_bytes
   std::string flagged = Frame(TcpOp::kPing, 0);
   flagged[5] = 1;
-  std::string long_reads, unfair;  // more than the credit while answers wait to be taken
+  std::string long_reads, unfair;  // more than the credit, before any answer is taken
   for (int i = 0; i < 128; ++i) long_reads += ReadBody(0, 0, kReadBytesMax);
-  for (int i = 0; i < 100; ++i) unfair += Frame(TcpOp::kRead, 0, long_reads, 128);
+  for (int i = 0; i < 20; ++i) unfair += Frame(TcpOp::kRead, 0, long_reads, 128);
   const std::string bad[] = {
       Frame(TcpOp::kRead, 0, ReadBody(0, 0, 8), 2),
       Frame(TcpOp::kRead, 0, "", 0),
@@ -602,11 +605,13 @@ TEST_F(TcpTest, ScansThatDoNotAddUpOrWereNotOfferedCloseTheConnection) {
   for (int i = 0; i < 65; ++i) many += scan;
   const std::string good = Frame(TcpOp::kScanAndRead, 0, scan, 1);
   std::string unfair;
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 20; ++i) {
     unfair += Frame(TcpOp::kScanAndRead, 0, many.substr(scan.size()), 64);
   }
   for (const bool offered : {false, true}) {
-    exporter_ = MakeExporter(TestOptions("tcp", ""));
+    ExporterOptions options = TestOptions("tcp", "");
+    options.reads_max = kSmallCredit;
+    exporter_ = MakeExporter(options);
     ASSERT_TRUE(exporter_->AddRegion(0, 4096).ok());
     if (offered) exporter_->SetScanner(TestScan);
     addresses_ = exporter_->Listen().value();

@@ -167,8 +167,12 @@ const Attack kAttacks[] = {
        static const std::string frame = ReadFrame([](uint64_t i) {
          return TcpRead{.offset = 0, .length = kReadBytesMax, .region = 0, .tag = i};
        });
+       // Who is cut off for it comes back.
+       std::erase_if(held, [](const Descriptor& fd) {
+         return send(fd.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
+                errno != EAGAIN;
+       });
        if (held.size() < 16) held.push_back(ComeIn(port));
-       for (const Descriptor& fd : held) Send(fd, frame);
      }},
 };
 

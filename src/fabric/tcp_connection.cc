@@ -1,5 +1,7 @@
 #include "tailcast/fabric/tcp_connection.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -22,6 +24,10 @@ constexpr size_t kReceiveBytes = 64 << 10;
 constexpr size_t kControlBytesMax = 256 << 10;
 // Answer bytes for one connection before others get their turn: about 50 us of the engine.
 constexpr size_t kTurnBytesMax = 128 << 10;
+// Bytes that the kernel keeps for a connection beyond what is under way to the reader. Without the
+// bound who takes nothing could have it keep megabytes, and filling and freeing them takes the
+// engine's time.
+constexpr int kUnsentBytesMax = 128 << 10;
 constexpr size_t kPartsPerSend = 1024;  // IOV_MAX
 constexpr uint64_t kFramePayloadMax = 1 << 20;
 
@@ -32,6 +38,7 @@ char g_padding[8] = {};
 TcpDoor::Connection::Connection(TcpDoor* door, Descriptor fd, std::string peer)
     : door_(door), fd_(std::move(fd)), peer_(std::move(peer)), heard_(door->reactor_->Now()) {
   in_.resize(kReceiveBytes);
+  setsockopt(fd_.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytesMax, sizeof(kUnsentBytesMax));
 }
 
 TcpDoor::Connection::~Connection() {
@@ -39,6 +46,9 @@ TcpDoor::Connection::~Connection() {
   if (verbs_ticket_ != 0) door_->verbs_->Forget(verbs_ticket_);
   if (in_line_) std::erase(door_->line_, this);
   door_->reactor_->Remove(fd_.get());
+  // Closing frees what the reader has not taken, megabytes maybe: other readers do not wait for it.
+  const Scope none;
+  door_->doorman_.Post(none.Bind([fd = std::move(fd_)] {}));
 }
 
 void TcpDoor::Connection::OnEvents(uint32_t events) {
@@ -367,15 +377,16 @@ void TcpDoor::Connection::TakeTurn() {
       parts_[part_].iov_len -= left;
     }
   }
-  if (!blocked) {
-    taken_ = MonotonicTime::Max();
-  } else if (turn_bytes > 0 || taken_ == MonotonicTime::Max()) {
-    taken_ = door_->reactor_->Now();
+  if ((blocked && !wants_out_) || (wants_out_ && turn_bytes > 0)) {
+    // Nothing is read of who does not take: what he does take shows that he is there.
+    heard_ = taken_ = door_->reactor_->Now();
     door_->LookAfter();
   }
+  if (!blocked) taken_ = MonotonicTime::Max();
   if (blocked != wants_out_) {
     wants_out_ = blocked;
-    door_->reactor_->Modify(fd_.get(), blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    // Who does not take his answers is not asked for what else he wants.
+    door_->reactor_->Modify(fd_.get(), blocked ? EPOLLOUT : EPOLLIN);
   }
   const bool more =
       part_ < parts_.size() || !control_.empty() || !reads_.empty() || !scans_.empty();

@@ -71,7 +71,7 @@ class TcpDoor::Connection final : public Reactor::Handler {
   void FinishFrame(TcpOp op, size_t count);
 
   TcpDoor* const door_;
-  const Descriptor fd_;
+  Descriptor fd_;
   const std::string peer_;
   MonotonicTime heard_;
   MonotonicTime frame_since_ = MonotonicTime::Max();  // Max: no frame has begun
