@@ -523,6 +523,11 @@ bool Catalogue::Trim(const stream::ShardId& shard, int64_t seq) {
   return true;
 }
 
+void Catalogue::NoteHeldUp(const stream::ShardId& shard, const std::string& cell, int64_t done,
+                           Duration time) {
+  if (Has(shard.stream)) dirty_ |= floors_.NoteHeldUp(shard, cell, done, time);
+}
+
 void Catalogue::SetLeftOut(const stream::StreamId& id, const std::string& cell, bool left_out) {
   v1::StreamConfig* stream = Mutable(id.name);
   if (stream == nullptr || stream::IdOf(*stream) != id) return;

@@ -125,6 +125,9 @@ class Catalogue {
   // Only grow. Of a stream that is not there nothing is kept, and Trim is false.
   void RaiseFloor(const stream::ShardId& shard, int64_t seq);
   bool Trim(const stream::ShardId& shard, int64_t seq);
+  // As Floors::NoteHeldUp.
+  void NoteHeldUp(const stream::ShardId& shard, const std::string& cell, int64_t done,
+                  Duration time);
 
   // Something changed since OnTaken.
   bool changed() const { return dirty_; }

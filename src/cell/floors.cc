@@ -45,6 +45,33 @@ bool Floors::Trim(const stream::ShardId& shard, int64_t seq) {
   return true;
 }
 
+const v1::HeldUp* Floors::HeldUp(const stream::ShardId& shard, const std::string& cell) const {
+  const auto it = floors_.find(shard);
+  if (it == floors_.end()) return nullptr;
+  for (const v1::HeldUp& held : it->second->held_up()) {
+    if (held.cell() == cell) return &held;
+  }
+  return nullptr;
+}
+
+bool Floors::NoteHeldUp(const stream::ShardId& shard, const std::string& cell, int64_t done,
+                        Duration time) {
+  const bool known = HeldUp(shard, cell) != nullptr;
+  if (!known && time == Duration()) return false;
+  auto* all = Get(shard).mutable_held_up();
+  const auto it = std::find_if(all->begin(), all->end(),
+                               [&](const v1::HeldUp& held) { return held.cell() == cell; });
+  if (time == Duration()) {
+    all->erase(it);
+    return true;
+  }
+  v1::HeldUp* held = known ? &*it : all->Add();
+  held->set_cell(cell);
+  held->set_done_seq(done);
+  held->set_time_us(time.micros());
+  return true;
+}
+
 void Floors::Forget(const stream::StreamId& stream) {
   auto* all = durable_->mutable_floors();
   const auto left = std::partition(

@@ -1,14 +1,17 @@
 // The retention floors of a cell's shards: below a shard's nothing is created here, and what is
 // there is deleted (spec Retention). In a stream's source they are the whole tree's; there it is
-// also kept what an operator has trimmed and is not carried out yet.
+// also kept what an operator has trimmed and is not carried out yet, and for how long which cells
+// have been waited for.
 //
 // A core: no clock, no I/O, one thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
 #include "tailcast/proto/registry.pb.h"
 #include "tailcast/stream/names.h"
 
@@ -29,8 +32,14 @@ class Floors {
   int64_t Trimmed(const stream::ShardId& shard) const;
   bool Trim(const stream::ShardId& shard, int64_t seq);
 
+  // Null: not noted.
+  const v1::HeldUp* HeldUp(const stream::ShardId& shard, const std::string& cell) const;
+  // `time` 0: nobody waits for it. True if that is news.
+  bool NoteHeldUp(const stream::ShardId& shard, const std::string& cell, int64_t done,
+                  Duration time);
+
   void Forget(const stream::StreamId& stream);
-  // Shards with a floor or a trim.
+  // Shards with any of these.
   const std::map<stream::ShardId, v1::ShardFloor*>& all() const { return floors_; }
 
  private:

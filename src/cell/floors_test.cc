@@ -33,6 +33,24 @@ TEST(Floors, OnlyRiseAndAreDurable) {
   EXPECT_EQ(floors.Floor(Shard(2)), 1) << "another incarnation";
 }
 
+TEST(Floors, SayHowLongWhomIsWaitedFor) {
+  v1::RegistrySnapshot durable;
+  Floors floors(&durable);
+  EXPECT_FALSE(floors.NoteHeldUp(Shard(1), "eu", 3, Duration()));
+  EXPECT_TRUE(floors.NoteHeldUp(Shard(1), "eu", 3, Duration::Seconds(5)));
+  EXPECT_TRUE(floors.NoteHeldUp(Shard(1), "asia", 4, Duration::Seconds(6)));
+  EXPECT_TRUE(floors.NoteHeldUp(Shard(1), "eu", 3, Duration::Seconds(9)));
+  const Floors again(&durable);
+  ASSERT_NE(again.HeldUp(Shard(1), "eu"), nullptr);
+  EXPECT_EQ(again.HeldUp(Shard(1), "eu")->time_us(), 9'000'000);
+  EXPECT_EQ(again.HeldUp(Shard(1), "eu")->done_seq(), 3);
+  EXPECT_EQ(again.HeldUp(Shard(1, 1), "eu"), nullptr);
+  EXPECT_EQ(again.Floor(Shard(1)), 1);
+  EXPECT_TRUE(floors.NoteHeldUp(Shard(1), "eu", 3, Duration()));
+  EXPECT_EQ(floors.HeldUp(Shard(1), "eu"), nullptr);
+  EXPECT_NE(floors.HeldUp(Shard(1), "asia"), nullptr);
+}
+
 TEST(Floors, GoWithTheirStream) {
   v1::RegistrySnapshot durable;
   Floors floors(&durable);

@@ -127,6 +127,9 @@ void RetentionAgent::CarryOut(const RetentionEffects& effects) {
     count("left_out");
   }
   for (const auto& [shard, floor] : effects.raise) catalogue.RaiseFloor(shard, floor);
+  for (const RetentionNote& note : effects.note) {
+    catalogue.NoteHeldUp(note.shard, note.cell, note.done, note.held_up);
+  }
   registry_.Persist(scope_.Bind([this, effects](const Status& status) {
     if (status.ok()) OnWritten(effects);
   }));

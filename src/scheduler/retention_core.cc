@@ -14,6 +14,10 @@ using stream::ShardId;
 using stream::Stem;
 using stream::StreamId;
 
+// What an absence may lose at a scheduler's restart.
+constexpr Duration kNoteEvery = Duration::Seconds(60);
+constexpr int kNotesOfAnAbsence = 24;
+
 FAULT_POINT(kUnknownIsDone, "scheduler.unknown_is_done",
             "a cell that has not said what it lacks lacks nothing");
 
@@ -55,7 +59,8 @@ void RetentionCore::OnStreams(const google::protobuf::RepeatedPtrField<v1::Strea
 void RetentionCore::OnStream(const v1::StreamConfig& config) {
   const StreamId id = stream::IdOf(config);
   Stream* known = Find(id);
-  if (known == nullptr) {
+  const bool first = known == nullptr;
+  if (first) {
     const auto floor = floors_.all().lower_bound({id, 0});
     const bool has_floors = floor != floors_.all().end() && floor->first.stream == id;
     if (!LooksAfter(config) && !has_floors) return;
@@ -69,9 +74,16 @@ void RetentionCore::OnStream(const v1::StreamConfig& config) {
   // Who is in the copy tree, named as a destination or not.
   std::set<std::string> cells;
   for (const v1::TreeEdge& edge : config.tree()) cells.insert(edge.to());
-  for (Shard& shard : known->shards) {
+  for (size_t s = 0; s < known->shards.size(); ++s) {
+    Shard& shard = known->shards[s];
     std::erase_if(shard.cells, [&](const auto& entry) { return !cells.contains(entry.first); });
-    for (const std::string& cell : cells) shard.cells.try_emplace(cell);
+    for (const std::string& name : cells) {
+      const auto [cell, entered] = shard.cells.try_emplace(name);
+      if (!entered) continue;
+      const Cell remembered = Remembered({id, static_cast<int32_t>(s)}, name);
+      // Who comes back into the tree is waited for anew, and the note goes.
+      cell->second = first ? remembered : Cell{.noted = remembered.noted};
+    }
   }
   known->retention = config.retention();
   known->left_out = {config.left_out().begin(), config.left_out().end()};
@@ -209,6 +221,32 @@ void RetentionCore::FindWanted(const ShardId& id, const v1::Retention& retention
   if (shard.size_wants != size_wanted) shard.size_wants_since = now;
 }
 
+RetentionCore::Cell RetentionCore::Remembered(const ShardId& shard, const std::string& cell) const {
+  const v1::HeldUp* note = floors_.HeldUp(shard, cell);
+  if (note == nullptr) return {};
+  const auto time = Duration::Micros(note->time_us());
+  return {.held_up = time, .noted = time, .held_at = note->done_seq()};
+}
+
+void RetentionCore::Count(const Shard& shard, Duration passed, Cell& cell) {
+  const bool gets_on = cell.done != 0 && cell.done != cell.held_at;
+  if (gets_on || cell.done >= shard.wanted) {
+    cell.held_up = Duration();
+    cell.held_at = cell.done;
+  } else {
+    cell.held_up = cell.held_up + passed;
+  }
+}
+
+void RetentionCore::Note(const ShardId& id, Duration away_max, const std::string& name, Cell& cell,
+                         RetentionEffects& out) {
+  const Duration step = std::max(kNoteEvery, away_max / kNotesOfAnAbsence);
+  const bool longer = away_max > Duration() && cell.held_up >= cell.noted + step;
+  if (!longer && cell.held_up >= cell.noted) return;
+  out.note.push_back({id, name, cell.held_at, cell.held_up});
+  cell.noted = cell.held_up;
+}
+
 // The cell lacks the oldest file, which size wants away: it has said so since then, or says
 // nothing.
 bool RetentionCore::LacksForDrop(const Shard& shard, const Cell& cell) const {
@@ -230,6 +268,7 @@ int64_t RetentionCore::FloorWithout(const Shard& shard,
 
 void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now, WallTime wall,
                            Duration passed, RetentionEffects& out) {
+  const Duration away_max = Duration::Micros(stream.retention.away_max_us());
   std::set<std::string> leave, lack;
   for (size_t s = 0; s < stream.shards.size(); ++s) {
     Shard& shard = stream.shards[s];
@@ -240,18 +279,13 @@ void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now
     }
     FindWanted(shard_id, stream.retention, now, wall, shard);
     for (auto& [name, cell] : shard.cells) {
-      if (stream.left_out.contains(name)) continue;
-      const bool holds_up = cell.done < shard.wanted;
-      if (!holds_up || cell.held_at != cell.done) {
-        cell.held_up = Duration();
-        cell.held_at = cell.done;
-      } else {
-        cell.held_up = cell.held_up + passed;
+      if (stream.left_out.contains(name)) {
+        Note(shard_id, away_max, name, cell, out);
+        continue;
       }
-      if (holds_up && stream.retention.away_max_us() > 0 &&
-          cell.held_up >= Duration::Micros(stream.retention.away_max_us())) {
-        leave.insert(name);
-      }
+      Count(shard, passed, cell);
+      Note(shard_id, away_max, name, cell, out);
+      if (away_max > Duration() && cell.held_up >= away_max) leave.insert(name);
       if (stream.retention.drop() && LacksForDrop(shard, cell)) lack.insert(name);
     }
   }
@@ -272,7 +306,11 @@ void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now
     for (Shard& shard : stream.shards) {
       // Asked soon whether it is back, but not at once.
       Cell& cell = shard.cells.at(name);
-      cell = {.told = cell.told, .asked = now, .ever_asked = true, .asking = cell.asking};
+      cell = {.told = cell.told,
+              .asked = now,
+              .ever_asked = true,
+              .asking = cell.asking,
+              .noted = cell.noted};
     }
   }
   for (size_t s = 0; s < stream.shards.size(); ++s) {

@@ -46,13 +46,23 @@ struct RetentionOptions {
   int asks_max = 256;    // in one call
 };
 
-// In the order in which they are to be carried out. `raise`, `leave_out` and `take_in` go in one
-// write.
+// A cell that is waited for: to be written down, so that the next scheduler goes on counting.
+struct RetentionNote {
+  stream::ShardId shard;
+  std::string cell;
+  int64_t done = 0;
+  Duration held_up;  // 0: it is not waited for any more
+};
+
+// In the order in which they are to be carried out. All but `list` goes in one write.
 struct RetentionEffects {
   std::vector<std::pair<stream::ShardId, int64_t>> raise;
   std::vector<std::pair<stream::StreamId, std::string>> leave_out, take_in;
+  std::vector<RetentionNote> note;
   std::set<stream::ShardId> list;  // whose folder is to be listed: OnFiles
-  bool empty() const { return raise.empty() && leave_out.empty() && take_in.empty(); }
+  bool empty() const {
+    return raise.empty() && leave_out.empty() && take_in.empty() && note.empty();
+  }
 };
 
 // What a cell is told, and asked, of a shard.
@@ -115,6 +125,7 @@ class RetentionCore {
     bool asking = false;   // the call is under way
     int silences = 0;      // in a row
     Duration held_up;      // retention, without getting on
+    Duration noted;        // of that, what is written down
     int64_t held_at = -1;  // `done`, then
   };
   struct Shard {
@@ -139,6 +150,12 @@ class RetentionCore {
   Shard* Find(const stream::ShardId& shard);
   void FindWanted(const stream::ShardId& id, const v1::Retention& retention, MonotonicTime now,
                   WallTime wall, Shard& shard) const;
+  // What was written down before this scheduler.
+  Cell Remembered(const stream::ShardId& shard, const std::string& cell) const;
+  static void Count(const Shard& shard, Duration passed, Cell& cell);
+  // Writes down seldom for how long a cell has been waited for.
+  static void Note(const stream::ShardId& id, Duration away_max, const std::string& name,
+                   Cell& cell, RetentionEffects& out);
   bool LacksForDrop(const Shard& shard, const Cell& cell) const;
   void LookAt(const stream::StreamId& id, Stream& stream, MonotonicTime now, WallTime wall,
               Duration passed, RetentionEffects& out);

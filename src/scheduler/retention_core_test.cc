@@ -36,6 +36,7 @@ class RetentionCoreTest : public ::testing::Test {
   WallTime wall_ = WallTime::FromMicros(0);
   int64_t files_ = 0;
   RetentionEffects last_;
+  int notes_ = 0;
 
   RetentionCoreTest() {
     config_.set_name(id_.name);
@@ -76,25 +77,31 @@ class RetentionCoreTest : public ::testing::Test {
     Answer("eu", newest);
     Answer("asia", newest);
   }
-  RetentionEffects& Work() {
+  RetentionEffects& Work() { return WorkOf(core_); }
+  RetentionEffects& WorkOf(RetentionCore& core) {
     last_ = RetentionEffects();
-    core_.DoWork(now_, wall_, last_);
+    core.DoWork(now_, wall_, last_);
     for (const auto& [stream, cell] : last_.take_in) {
       auto* out = config_.mutable_left_out();
       out->erase(std::find(out->begin(), out->end(), cell));
     }
     for (const auto& [stream, cell] : last_.leave_out) config_.add_left_out(cell);
     for (const auto& [shard, floor] : last_.raise) floors_.Raise(shard, floor);
-    Configure();
-    for (const auto& [shard, floor] : last_.raise) core_.OnRaised(shard, floor);
+    for (const RetentionNote& note : last_.note) {
+      EXPECT_TRUE(floors_.NoteHeldUp(note.shard, note.cell, note.done, note.held_up));
+      ++notes_;
+    }
+    ConfigureOf(core);
+    for (const auto& [shard, floor] : last_.raise) core.OnRaised(shard, floor);
     return last_;
   }
   // Whatever the core asks of the cell is answered: the floor that it is told, and `done`.
-  bool Answer(const std::string& cell, int64_t done) {
-    const auto asks = core_.TakeAsks(now_, cell);
+  bool Answer(const std::string& cell, int64_t done) { return AnswerOf(core_, cell, done); }
+  bool AnswerOf(RetentionCore& core, const std::string& cell, int64_t done) {
+    const auto asks = core.TakeAsks(now_, cell);
     std::vector<CollectAnswer> answers;
     for (const CollectAsk& ask : asks) answers.push_back({ask.floor, std::max(done, ask.floor)});
-    core_.OnAnswer(cell, asks, answers);
+    core.OnAnswer(cell, asks, answers);
     return !asks.empty();
   }
   bool Silence(const std::string& cell) {
@@ -352,6 +359,60 @@ TEST_F(RetentionCoreTest, WhoGetsOnIsNotAway) {
     EXPECT_THAT(config_.left_out(), IsEmpty());
     EXPECT_EQ(floor(), done);
   }
+}
+
+// Each scheduler counts on where the one before wrote it down, which is seldom: 50 s of each 350
+// are lost.
+TEST_F(RetentionCoreTest, SchedulersThatComeAndGoCountOneAbsence) {
+  config_.mutable_retention()->set_age_max_us(10 * kSecond);
+  config_.mutable_retention()->set_away_max_us(2400 * kSecond);
+  Configure();
+  Produce(20);
+  Work();
+  Answer("eu", 20);
+  Answer("asia", 2);
+  Pass(Duration::Seconds(1));
+  std::vector<Stem> stems;
+  for (int64_t seq = 1; seq <= files_; ++seq) stems.push_back(File(seq));
+  for (int life = 0; life < 8; ++life) {
+    EXPECT_THAT(config_.left_out(), IsEmpty()) << life;
+    RetentionCore next({.cell = "us"}, floors_);
+    ConfigureOf(next);
+    next.OnFiles(shard_, stems, true);
+    for (int second = 0; second < 350; ++second) {
+      now_ = now_ + Duration::Seconds(1);
+      WorkOf(next);
+      AnswerOf(next, "eu", 20);
+      if (life < 3) AnswerOf(next, "asia", 2);  // it has got no farther; then it says nothing
+    }
+  }
+  EXPECT_THAT(config_.left_out(), ElementsAre("asia"));
+  EXPECT_LE(notes_, 60) << "it is written down seldom";
+  EXPECT_EQ(floors_.HeldUp(shard_, "asia"), nullptr);
+}
+
+TEST_F(RetentionCoreTest, WhoGetsOnOrComesBackIntoTheTreeIsWaitedForAnew) {
+  config_.mutable_retention()->set_age_max_us(10 * kSecond);
+  config_.mutable_retention()->set_away_max_us(2400 * kSecond);
+  Configure();
+  Produce(20);
+  Work();
+  Answer("eu", 20);
+  Answer("asia", 2);
+  Pass(Duration::Seconds(200));
+  ASSERT_NE(floors_.HeldUp(shard_, "asia"), nullptr);
+  EXPECT_GE(floors_.HeldUp(shard_, "asia")->time_us(), 100 * kSecond);
+  EXPECT_TRUE(Answer("asia", 3));
+  Work();
+  EXPECT_EQ(floors_.HeldUp(shard_, "asia"), nullptr);
+  Pass(Duration::Seconds(200));
+  ASSERT_NE(floors_.HeldUp(shard_, "asia"), nullptr);
+  config_.mutable_tree()->RemoveLast();
+  Configure();
+  AddEdge("eu", "asia");
+  Configure();
+  Work();
+  EXPECT_EQ(floors_.HeldUp(shard_, "asia"), nullptr);
 }
 
 // A scheduler that was stopped for a day knows nothing of that day.
