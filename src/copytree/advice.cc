@@ -9,6 +9,7 @@
 
 #include "tailcast/copytree/problem.h"
 #include "tailcast/copytree/solver.h"
+#include "tailcast/copytree/starts.h"
 
 namespace tailcast::copytree {
 namespace {
@@ -22,12 +23,15 @@ constexpr size_t kOwnTries = 12, kOwnNamed = 2;
 // The limits as they are, and one of them changed.
 class Adviser {
  public:
-  Adviser(const Graph& graph, const Stream& stream, const PlanOptions& options, const Setup& setup)
+  Adviser(const Graph& graph, const Stream& stream, const PlanOptions& options, const Setup& setup,
+          const Demand& demand)
       : graph_(graph),
         stream_(stream),
         options_(options),
         setup_(setup),
         problem_(setup.problem),
+        demand_(demand),
+        starts_(Starts(graph, setup)),
         full_(ToSolveOptions(graph, options)) {
     quick_ = full_;
     quick_.work_max = std::min(full_.work_max, kTryWork);
@@ -164,23 +168,31 @@ class Adviser {
     return static_cast<int64_t>(std::ceil(Reserved(v) + needed * static_cast<double>(children)));
   }
 
-  // The least value above `fails` with which there is a tree, if `highest` or less will do; true if
+  // The whole of what is asked for.
+  bool Works(const Problem& problem) const {
+    const SolveResult solved = Solve(problem, starts_, full_);
+    return solved.feasible && (!demand_ || demand_(problem, solved.parents));
+  }
+  // Any tree within the limits, quickly.
+  SolveResult Try(const Problem& problem) const { return Solve(problem, starts_, quick_); }
+
+  // The least value above `fails` that was found to work, if `highest` or less will do; true if
   // there is one.
   bool Add(int64_t fails, int64_t highest, const std::function<Problem(int64_t)>& with,
            const Text& text, std::vector<std::string>* ways) {
-    if (fails >= highest || !Solve(with(highest), {}, quick_).feasible) return false;
-    int64_t works = highest;
-    while (fails + 1 < works) {
-      const int64_t middle = fails + (works - fails) / 2;
-      (Solve(with(middle), {}, quick_).feasible ? works : fails) = middle;
+    if (fails >= highest || !Try(with(highest)).feasible) return false;
+    if (demand_ && !Works(with(highest))) return false;
+    int64_t value = highest;
+    while (fails + 1 < value) {
+      const int64_t middle = fails + (value - fails) / 2;
+      (Try(with(middle)).feasible ? value : fails) = middle;
     }
-    for (; works <= highest; ++works) {
-      if (Solve(with(works), {}, full_).feasible) {
-        ways->push_back(text(works));
-        return true;
-      }
+    for (int64_t step = 1; !Works(with(value)); step *= 2) {
+      if (value == highest) return false;
+      value = std::min(highest, value + step);
     }
-    return false;
+    ways->push_back(text(value));
+    return true;
   }
 
   // Whole microseconds; what is printed is what was tried.
@@ -188,25 +200,32 @@ class Adviser {
     Problem relaxed = problem_;
     const auto worst = [&](int64_t limit_us) -> std::optional<int64_t> {
       relaxed.delay_max_us = limit_us;
-      const SolveResult tree = Solve(relaxed, {}, quick_);
+      const SolveResult tree = Try(relaxed);
       if (!tree.feasible) return std::nullopt;
       const std::vector<int64_t> arrivals = Arrivals(relaxed, tree.parents);
       return *std::max_element(arrivals.begin(), arrivals.end());
     };
-    std::optional<int64_t> works = worst(kNoDelayLimit);
-    if (!works) return std::nullopt;
+    std::optional<int64_t> value = worst(kNoDelayLimit);
+    if (!value || (demand_ && !Works(relaxed))) return std::nullopt;
+    // Most often the fastest ways to all make a tree.
     int64_t fails = problem_.delay_max_us;
-    for (int i = 0; i < kDelayTries && fails + 1000 < *works; ++i) {
-      const int64_t middle = fails + (*works - fails) / 2;
+    const std::vector<int64_t> least = LeastDelays(relaxed);
+    for (int v = 0; v < problem_.n; ++v) {
+      if (v != problem_.root && problem_.required[v]) fails = std::max(fails, least[v] - 1);
+    }
+    if (const std::optional<int64_t> at_least = worst(fails + 1)) value = at_least;
+    for (int i = 0; i < kDelayTries && fails + 1000 < *value; ++i) {
+      const int64_t middle = fails + (*value - fails) / 2;
       if (const std::optional<int64_t> less = worst(middle)) {
-        works = less;
+        value = less;
       } else {
         fails = middle;
       }
     }
-    for (int i = 0; i < kDelayTries; ++i, *works += *works / 8) {
-      relaxed.delay_max_us = *works;
-      if (Solve(relaxed, {}, full_).feasible) return works;
+    int64_t step = *value / 8 + 1;
+    for (int i = 0; i < kDelayTries; ++i, *value += step, step *= 2) {
+      relaxed.delay_max_us = *value;
+      if (Works(relaxed)) return value;
     }
     return std::nullopt;
   }
@@ -226,6 +245,8 @@ class Adviser {
   const PlanOptions& options_;
   const Setup& setup_;
   const Problem& problem_;
+  const Demand& demand_;
+  const std::vector<Parents> starts_;
   const SolveOptions full_;
   SolveOptions quick_;
 };
@@ -240,8 +261,8 @@ bool HasOwnLimits(const Graph& graph) {
 }
 
 std::string Advice(const Graph& graph, const Stream& stream, const PlanOptions& options,
-                   const Setup& setup) {
-  const std::vector<std::string> ways = Adviser(graph, stream, options, setup).Ways();
+                   const Setup& setup, const Demand& demand) {
+  const std::vector<std::string> ways = Adviser(graph, stream, options, setup, demand).Ways();
   if (ways.empty()) {
     return std::string("; no other value of one limit alone was found to help: raise several") +
            (HasOwnLimits(graph) ? ", or those of single clusters" : "") + ", or add links";

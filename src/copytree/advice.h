@@ -1,19 +1,24 @@
 // Which value of which limit would do, for refusals.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "tailcast/copytree/graph.h"
 #include "tailcast/copytree/plan.h"
 #include "tailcast/copytree/plan_setup.h"
+#include "tailcast/copytree/problem.h"
 
 namespace tailcast::copytree {
 
+// What a tree must be besides within the limits; empty: nothing.
+using Demand = std::function<bool(const Problem& problem, const Parents& tree)>;
+
 // "; it works with max_fanout 3, or with max_egress_mbps 128 of 'hub'": for each limit alone the
 // least value found with which this very plan succeeds; it was planned with that value, with the
-// effort of the options. If no limit alone helps, what else to do.
+// effort of the options, and meets the demand. If no limit alone helps, what else to do.
 std::string Advice(const Graph& graph, const Stream& stream, const PlanOptions& options,
-                   const Setup& setup);
+                   const Setup& setup, const Demand& demand);
 
 // Some cluster has a limit of its own.
 bool HasOwnLimits(const Graph& graph);

@@ -27,17 +27,6 @@ Result<Parents> ToParents(const Graph& graph, const Tree& tree) {
   return parents;
 }
 
-// The running tree as far as it still exists in the graph.
-Parents CurrentParents(const Graph& graph, const Setup& setup) {
-  Parents parents(graph.size(), kNoParent);
-  for (const Edge& edge : setup.current->edges) {
-    const std::optional<int> from = graph.Find(edge.from);
-    const std::optional<int> to = graph.Find(edge.to);
-    if (from && to && setup.problem.HasLink(*from, *to)) parents[*to] = *from;
-  }
-  return parents;
-}
-
 }  // namespace
 
 double Plan::Gap() const {
@@ -47,9 +36,8 @@ double Plan::Gap() const {
 Result<Plan> MakePlan(const Graph& graph, const Stream& stream, const PlanOptions& options) {
   TAILCAST_ASSIGN_OR_RETURN(const Setup setup, MakeSetup(graph, stream, options));
   TAILCAST_RETURN_IF_ERROR(FindBlocked(graph, stream, options, setup));
-  std::vector<Parents> starts;
-  if (setup.current) starts.push_back(CurrentParents(graph, setup));
-  const SolveResult solved = Solve(setup.problem, starts, ToSolveOptions(graph, options));
+  const SolveResult solved =
+      Solve(setup.problem, Starts(graph, setup), ToSolveOptions(graph, options));
   if (!solved.feasible) return ExplainFailure(graph, stream, options, setup, solved);
   Plan plan = Describe(graph, stream, setup, solved.parents);
   SetBound(solved.weight, solved.bound, &plan);

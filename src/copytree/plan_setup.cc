@@ -150,6 +150,17 @@ Result<Setup> MakeSetup(const Graph& graph, const Stream& stream, const PlanOpti
   return setup;
 }
 
+std::vector<Parents> Starts(const Graph& graph, const Setup& setup) {
+  if (!setup.current) return {};
+  Parents parents(static_cast<size_t>(graph.size()), kNoParent);
+  for (const Edge& edge : setup.current->edges) {
+    const std::optional<int> from = graph.Find(edge.from);
+    const std::optional<int> to = graph.Find(edge.to);
+    if (from && to && setup.problem.HasLink(*from, *to)) parents[*to] = *from;
+  }
+  return {parents};
+}
+
 std::string Number(double value) {
   char text[40];
   std::snprintf(text, sizeof text, "%.6g", value);

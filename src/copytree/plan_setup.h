@@ -35,6 +35,9 @@ struct Setup {
 // InvalidArgument or NotFound, as MakePlan.
 Result<Setup> MakeSetup(const Graph& graph, const Stream& stream, const PlanOptions& options);
 
+// The running tree as far as it still exists in the graph, if there is one.
+std::vector<Parents> Starts(const Graph& graph, const Setup& setup);
+
 // The effort that the options ask for.
 int64_t WorkMax(const Graph& graph, const PlanOptions& options);
 SolveOptions ToSolveOptions(const Graph& graph, const PlanOptions& options);

@@ -3,22 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tailcast/copytree/advice.h"
 #include "tailcast/copytree/problem.h"
+#include "tailcast/copytree/starts.h"
 
 namespace tailcast::copytree {
 namespace {
-
-std::string PathText(const Graph& graph, const std::vector<int>& path) {
-  std::string text;
-  for (size_t i = 0; i < path.size(); ++i) {
-    text += (i == 0 ? "" : " -> ") + graph.cluster(path[i]).name;
-  }
-  return text;
-}
 
 std::string Join(const std::vector<std::string>& names) {
   constexpr size_t kShown = 5;
@@ -29,62 +23,63 @@ std::string Join(const std::vector<std::string>& names) {
   return text;
 }
 
-// A path that a limit forbids, for messages: least delay (or hops) from the root to `to`.
-std::vector<int> PathTo(const Problem& problem, int to, bool by_delay) {
-  const int n = problem.n;
-  std::vector<int64_t> distance(n, kNoDelayLimit);
-  std::vector<int> before(n, -1);
-  distance[problem.root] = 0;
-  for (int round = 0; round < n; ++round) {
-    bool changed = false;
-    for (int a = 0; a < n; ++a) {
-      if (distance[a] >= kNoDelayLimit) continue;
-      for (int b = 0; b < n; ++b) {
-        if (!problem.HasLink(a, b)) continue;
-        const int64_t step = by_delay ? problem.Delay(a, b) : 1;
-        if (distance[a] + step < distance[b]) {
-          distance[b] = distance[a] + step;
-          before[b] = a;
+// Least delay (or hops) from the root to each node whatever the limits, and on which way, for
+// messages.
+class Ways {
+ public:
+  Ways(const Problem& problem, bool by_delay)
+      : distance_(static_cast<size_t>(problem.n), kNoDelayLimit),
+        before_(static_cast<size_t>(problem.n), -1) {
+    distance_[problem.root] = 0;
+    bool changed = true;
+    for (int round = 0; round < problem.n && changed; ++round) {
+      changed = false;
+      for (int from = 0; from < problem.n; ++from) {
+        if (distance_[from] >= kNoDelayLimit) continue;
+        for (int to = 0; to < problem.n; ++to) {
+          if (!problem.HasLink(from, to)) continue;
+          const int64_t step = by_delay ? problem.Delay(from, to) : 1;
+          if (distance_[from] + step >= distance_[to]) continue;
+          distance_[to] = distance_[from] + step;
+          before_[to] = from;
           changed = true;
         }
       }
     }
-    if (!changed) break;
   }
-  std::vector<int> path;
-  if (distance[to] >= kNoDelayLimit) return path;
-  for (int at = to; at >= 0; at = before[at]) path.push_back(at);
-  std::reverse(path.begin(), path.end());
-  return path;
-}
 
-// Least delay to `to` within the depth limit, or kNoDelayLimit.
-int64_t LeastDelayWithin(const Problem& problem, int to) {
-  std::vector<int64_t> now(problem.n, kNoDelayLimit);
-  now[problem.root] = 0;
-  for (int h = 0; h < problem.depth_max; ++h) {
-    std::vector<int64_t> next = now;
-    for (int a = 0; a < problem.n; ++a) {
-      if (now[a] >= kNoDelayLimit) continue;
-      for (int b = 0; b < problem.n; ++b) {
-        if (problem.HasLink(a, b)) next[b] = std::min(next[b], now[a] + problem.Delay(a, b));
-      }
+  // kNoDelayLimit: there is none.
+  int64_t To(int v) const { return distance_[v]; }
+  std::string Text(const Graph& graph, int v) const {
+    std::string text = graph.cluster(v).name;
+    for (int at = before_[v]; at >= 0; at = before_[at]) {
+      text.insert(0, graph.cluster(at).name + " -> ");
     }
-    now = std::move(next);
+    return text;
   }
-  return now[to];
-}
+
+ private:
+  std::vector<int64_t> distance_;
+  std::vector<int> before_;
+};
 
 }  // namespace
 
 Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& options,
-                   const Setup& setup) {
+                   const Setup& setup, const Demand& demand) {
   const Problem& problem = setup.problem;
+  const Ways shortest(problem, false);
+  std::optional<Ways> fastest;
+  std::vector<int64_t> within;
+  if (problem.DelayLimited()) {
+    fastest.emplace(problem, true);
+    within = LeastDelays(problem);
+  }
   for (int v = 0; v < problem.n; ++v) {
     if (v == problem.root || !problem.required[v]) continue;
     const std::string& name = graph.cluster(v).name;
-    const std::vector<int> hops = PathTo(problem, v, false);
-    if (hops.empty()) {
+    const int64_t needed = shortest.To(v);
+    if (needed >= kNoDelayLimit) {
       std::string why =
           "cluster '" + name + "' cannot be reached from source '" + stream.source + "'";
       std::vector<std::string> slow;
@@ -109,34 +104,30 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
       }
       return FailedPreconditionError(why);
     }
-    const int needed = static_cast<int>(hops.size()) - 1;
     if (needed > problem.DepthMax(v)) {
       const bool own = needed <= problem.depth_max;
       return FailedPreconditionError(
           (own ? "its own max_depth " : "max_depth ") +
           std::to_string(own ? problem.DepthMax(v) : options.limits.max_depth) +
           " blocks cluster '" + name + "': the shortest way there has " + std::to_string(needed) +
-          " hops (" + PathText(graph, hops) + ")" + Advice(graph, stream, options, setup));
+          " hops (" + shortest.Text(graph, v) + ")" +
+          Advice(graph, stream, options, setup, demand));
     }
-    if (!problem.DelayLimited()) continue;
-    const std::vector<int> fast = PathTo(problem, v, true);
-    int64_t least = 0;
-    for (size_t i = 1; i < fast.size(); ++i) least += problem.Delay(fast[i - 1], fast[i]);
-    const double ms = static_cast<double>(least) / 1000;
-    if (least > problem.delay_max_us) {
-      return FailedPreconditionError(
-          "max_delay_ms " + Number(options.limits.max_delay_ms) + " blocks cluster '" + name +
-          "': the fastest way there takes " + Number(ms) + " ms (" + PathText(graph, fast) + ")" +
-          Advice(graph, stream, options, setup));
+    if (!fastest) continue;
+    const auto ms = [](int64_t us) { return Number(static_cast<double>(us) / 1000) + " ms"; };
+    const auto way = [&] { return ms(fastest->To(v)) + " (" + fastest->Text(graph, v) + ")"; };
+    if (fastest->To(v) > problem.delay_max_us) {
+      return FailedPreconditionError("max_delay_ms " + Number(options.limits.max_delay_ms) +
+                                     " blocks cluster '" + name +
+                                     "': the fastest way there takes " + way() +
+                                     Advice(graph, stream, options, setup, demand));
     }
-    const int64_t within = LeastDelayWithin(problem, v);
-    if (within > problem.delay_max_us) {
+    if (within[v] > problem.delay_max_us && within[v] < kNoDelayLimit) {
       return FailedPreconditionError(
           "max_depth " + std::to_string(options.limits.max_depth) + " and max_delay_ms " +
           Number(options.limits.max_delay_ms) + " together block cluster '" + name +
-          "': within that depth the fastest way takes " +
-          Number(static_cast<double>(within) / 1000) + " ms, without it " + Number(ms) + " ms (" +
-          PathText(graph, fast) + ")" + Advice(graph, stream, options, setup));
+          "': within that depth the fastest way takes " + ms(within[v]) + ", without it " + way() +
+          Advice(graph, stream, options, setup, demand));
     }
   }
   // Room for everybody: a full tree of that depth and fan-out.
@@ -158,13 +149,13 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
         std::to_string(options.limits.max_fanout) +
         (HasOwnLimits(graph) ? ", with the limits of single clusters," : "") + " have room for " +
         std::to_string(room) + " clusters below the source, but the stream has " +
-        std::to_string(needed) + " destinations" + Advice(graph, stream, options, setup));
+        std::to_string(needed) + " destinations" + Advice(graph, stream, options, setup, demand));
   }
   return OkStatus();
 }
 
 Status ExplainFailure(const Graph& graph, const Stream& stream, const PlanOptions& options,
-                      const Setup& setup, const SolveResult& failed) {
+                      const Setup& setup, const SolveResult& failed, const Demand& demand) {
   const Problem& problem = setup.problem;
   std::string text = failed.proven ? "no tree meets all limits"
                                    : "no tree that meets all limits was found within this effort";
@@ -185,7 +176,7 @@ Status ExplainFailure(const Graph& graph, const Stream& stream, const PlanOption
     text += "; it took " + Number(std::round(static_cast<double>(failed.work) / 1e6)) +
             " million steps, more effort may find one";
   }
-  return FailedPreconditionError(text + Advice(graph, stream, options, setup));
+  return FailedPreconditionError(text + Advice(graph, stream, options, setup, demand));
 }
 
 }  // namespace tailcast::copytree

@@ -126,18 +126,22 @@ void DrawFailures(const RobustPlan& robust, std::string* out) {
   constexpr size_t kShown = 5;
   const auto percent = [](double part) { return Format("%.1f", 100 * part) + " %"; };
   *out += "\ncheapest  " + Usd(robust.alone_usd_per_gb) +
-          " USD/GB if failures did not count: one makes it " + percent(robust.alone_worst_extra) +
-          " dearer\n";
+          " USD/GB if failures did not count: one " +
+          (robust.alone_worst_extra
+               ? "makes it " + percent(*robust.alone_worst_extra) + " dearer"
+               : "leaves clusters that nothing was found to feed within the limits") +
+          "\n";
   *out += "failures  at most " + percent(robust.worst_extra) + " above that:\n";
   size_t shown = 0;
   for (const FailureCost& failure : robust.failures) {
     if (shown == kShown) break;
     ++shown;
-    *out += "          " + What(failure) + ": " +
-            (failure.mended
-                 ? Usd(failure.usd_per_gb) + " USD/GB, " + Format("%+.1f %%", 100 * failure.extra)
-                 : std::string("nothing else leads to what hangs on it")) +
-            "\n";
+    *out +=
+        "          " + What(failure) + ": " +
+        (failure.hopeless
+             ? std::string("nothing else leads to what hangs on it within the limits")
+             : Usd(failure.usd_per_gb) + " USD/GB, " + Format("%+.1f %%", 100 * failure.extra)) +
+        "\n";
   }
   if (robust.failures.size() > shown) {
     *out +=
@@ -148,7 +152,8 @@ void DrawFailures(const RobustPlan& robust, std::string* out) {
 Json FailuresJson(const RobustPlan& robust) {
   Json json = {{"worst_extra", Round(robust.worst_extra)},
                {"alone_usd_per_gb", Round(robust.alone_usd_per_gb)},
-               {"alone_worst_extra", Round(robust.alone_worst_extra)},
+               {"alone_worst_extra",
+                robust.alone_worst_extra ? Json(Round(*robust.alone_worst_extra)) : Json()},
                {"failures", Json::array()}};
   for (const FailureCost& failure : robust.failures) {
     Json entry;
@@ -157,8 +162,8 @@ Json FailuresJson(const RobustPlan& robust) {
     } else {
       entry = {{"cluster", failure.cluster}};
     }
-    entry["mended"] = failure.mended;
-    if (failure.mended) {
+    entry["mended"] = !failure.hopeless;
+    if (!failure.hopeless) {
       entry["usd_per_gb"] = Round(failure.usd_per_gb);
       entry["extra"] = Round(failure.extra);
     }

@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "tailcast/base/rng.h"
+#include "tailcast/copytree/advice.h"
 #include "tailcast/copytree/arborescence.h"
 #include "tailcast/copytree/describe.h"
 #include "tailcast/copytree/mend.h"
 #include "tailcast/copytree/plan_setup.h"
 #include "tailcast/copytree/problem.h"
+#include "tailcast/copytree/refusal.h"
+#include "tailcast/copytree/solver.h"
+#include "tailcast/copytree/starts.h"
 
 namespace tailcast::copytree {
 namespace {
@@ -21,8 +26,13 @@ namespace {
 // Links with such a penalty (a sick or new cluster's) are nothing to rely on after a failure.
 constexpr int64_t kPenaltyLeast = 100'000'000'000;
 constexpr int64_t kMillion = 1'000'000;
-// A failure that nothing mends counts as if it made the tree so many times dearer.
-constexpr int64_t kUnmended = 4;
+constexpr int64_t kMostExtra = 100;
+// A failure that nothing mends: worse than any percentage. It weighs as much as one that costs so
+// many cheapest trees more than it may.
+constexpr int64_t kUnmended = INT64_MAX;
+constexpr int64_t kUnmendedTrees = 4;
+// A goal for the search: any tree that will do.
+constexpr int64_t kAnyTree = INT64_MAX - 1;
 // The search consists of runs, by turns from the cheapest tree and from the best so far. What a
 // failure costs too much weighs so much in them.
 constexpr int kRuns = 12;
@@ -30,12 +40,12 @@ constexpr int64_t kExcessWeights[] = {1, 1, 2, 2, 4, 4};
 // Half of the moves take something off the failure that costs most; the others pick any cluster.
 // New feeds are mostly among the cheapest.
 constexpr size_t kNear = 8;
-// A refusal names what will do; it is looked for so many times, with a part of the work each.
-constexpr int kWillDoTries = 3;
+// A refusal names a percentage that will do; so many are tried.
+constexpr int kWillDoTries = 4;
 
 struct Judged {
   int64_t weight = INT64_MAX;
-  int64_t worst_ppm = INT64_MAX;  // of the failures that some tree is safe from
+  int64_t worst_ppm = kUnmended;  // of the failures that some tree is safe from
   int64_t excess = 0;             // of all failures above what they may cost, 1e-9 USD per GB
   int worst_node = 0;             // what fails: this node, or the link into it
   bool worst_link = false;
@@ -43,14 +53,14 @@ struct Judged {
 
 class RobustSearch {
  public:
-  // `cheapest`: the tree that failures are held against.
-  RobustSearch(const Graph& graph, const Setup& setup, const PlanOptions& options,
-               const Parents& cheapest)
+  // `cheapest`: the tree that failures are held against. The setup must outlive it.
+  RobustSearch(const Setup& setup, const PlanOptions& options, const Parents& cheapest)
       : setup_(setup),
         problem_(setup.problem),
         mender_(setup.problem, Prices(setup), Usable(setup)),
         rng_(options.seed),
-        near_(static_cast<size_t>(graph.size())) {
+        near_(static_cast<size_t>(setup.problem.n)),
+        cheapest_(cheapest) {
     for (int v = 0; v < problem_.n; ++v) {
       for (int from = 0; from < problem_.n; ++from) {
         if (from != v && Usable(setup_, from, v)) near_[v].push_back(from);
@@ -59,7 +69,8 @@ class RobustSearch {
                        [&](int a, int b) { return problem_.Weight(a, v) < problem_.Weight(b, v); });
     }
     mender_.Evaluate(cheapest);
-    base_ = std::max<int64_t>(1, mender_.price());
+    alone_ = mender_.price();
+    base_ = std::max<int64_t>(1, alone_);
   }
 
   Judged Judge(const Parents& tree, int64_t most_ppm) {
@@ -69,8 +80,11 @@ class RobustSearch {
         base_ + base_ / kMillion * most_ppm + base_ % kMillion * most_ppm / kMillion;
     int64_t dearest = -1;
     for (const Mender::Failure& failure : failures) {
-      if (failure.price >= kUnserved && Hopeless(tree, failure)) continue;
-      const int64_t price = std::min(failure.price, base_ * kUnmended);
+      if (failure.price >= kUnserved) {
+        if (Hopeless(tree, failure)) continue;
+        judged.worst_ppm = kUnmended;
+      }
+      const int64_t price = std::min(failure.price, most + base_ * kUnmendedTrees);
       if (price > dearest) {
         dearest = price;
         judged.worst_node = failure.node;
@@ -80,32 +94,31 @@ class RobustSearch {
     }
     // The tree itself may not cost more either.
     dearest = std::max(dearest, mender_.price());
-    if (dearest > base_) judged.worst_ppm = Ppm(dearest - base_);
+    if (judged.worst_ppm == 0 && dearest > base_) judged.worst_ppm = Ppm(dearest - base_);
     return judged;
   }
 
-  // The best tree for which no failure costs more than `most_ppm`, from `start`; nothing if there
-  // was none. `goal`: a tree of that weight need not be improved.
-  std::optional<Parents> Run(const Parents& start, int64_t most_ppm, int64_t goal, int64_t work) {
-    best_.reset();
-    best_weight_ = INT64_MAX;
-    const Judged first = Judge(start, most_ppm);
-    least_ppm_ = first.worst_ppm;
-    Note(start, first, most_ppm);
+  // The best tree for which no failure costs more than `most_ppm`; nothing if none was found.
+  // `goal`: a tree of that weight need not be improved. To be called once.
+  std::optional<Parents> Run(int64_t most_ppm, int64_t goal, int64_t work) {
+    const Judged first = Judge(cheapest_, most_ppm);
+    Note(cheapest_, first, most_ppm);
+    if (best_) return best_;
     for (int run = 0; run < kRuns && best_weight_ > goal; ++run) {
-      Parents tree = best_ && run % 2 == 1 ? *best_ : start;
+      Parents tree = best_ && run % 2 == 1 ? *best_ : cheapest_;
       Judged at = Judge(tree, most_ppm);
       const int64_t weight = kExcessWeights[static_cast<size_t>(run) % std::size(kExcessWeights)];
       // At first trees are taken that are worse by a link's weight.
       const int64_t hot = (1 + weight) * first.weight / std::max(1, problem_.n);
       const int64_t began = mender_.work(), end = began + work / kRuns;
+      int idle = 0;  // moves in a row that led nowhere
       while (mender_.work() < end && best_weight_ > goal) {
         Parents next = tree;
         if (!Move(at, &next)) {
-          if (++idle_ > 1000) break;
+          if (++idle > 1000) break;
           continue;
         }
-        idle_ = 0;
+        idle = 0;
         const Judged then = Judge(next, most_ppm);
         Note(next, then, most_ppm);
         const int64_t left = (end - mender_.work()) * 1000 / std::max<int64_t>(1, end - began);
@@ -126,12 +139,10 @@ class RobustSearch {
     FailureCost cost;
     cost.link = {graph.cluster(tree[failure.node]).name, graph.cluster(failure.node).name};
     if (!failure.link) cost.cluster = graph.cluster(failure.node).name;
-    cost.mended = failure.price < kUnserved;
-    cost.hopeless = !cost.mended && Hopeless(tree, failure);
-    if (cost.mended) {
+    cost.hopeless = failure.price >= kUnserved;
+    if (!cost.hopeless) {
       cost.usd_per_gb = static_cast<double>(failure.price) / kNanos;
-      const auto base = static_cast<double>(base_);
-      cost.extra = (static_cast<double>(failure.price) - base) / base;
+      cost.extra = static_cast<double>(failure.price - alone_) / static_cast<double>(base_);
     }
     return cost;
   }
@@ -204,25 +215,23 @@ class RobustSearch {
     return IsFeasible(problem_, *tree);
   }
 
-  // Some destination is cut off whatever the tree.
+  // Some destination is out of reach within the limits on depth and delay, whatever the tree.
   bool Hopeless(const Parents& tree, const Mender::Failure& failure) {
-    const std::pair<int, int> key{failure.node, failure.link ? tree[failure.node] : -1};
-    const auto [known, is_new] = hopeless_.emplace(key, false);
+    const int up = failure.link ? tree[failure.node] : kNoParent;
+    const auto [known, is_new] = hopeless_.emplace(std::make_pair(failure.node, up), false);
     if (!is_new) return known->second;
-    std::vector<char> seen(static_cast<size_t>(problem_.n), 0);
-    std::vector<int> reached{problem_.root};
-    seen[problem_.root] = 1;
-    if (!failure.link) seen[failure.node] = 1;
-    for (size_t next = 0; next < reached.size(); ++next) {
-      for (int to = 0; to < problem_.n; ++to) {
-        const bool cut = failure.link && to == key.first && reached[next] == key.second;
-        if (seen[to] || cut || !problem_.HasLink(reached[next], to)) continue;
-        seen[to] = 1;
-        reached.push_back(to);
-      }
+    Problem left = problem_;
+    if (failure.link) {
+      left.weight[static_cast<size_t>(up) * left.n + failure.node] = kUnserved;
+    } else {
+      left.fanout_max[failure.node] = 0;
     }
-    for (int v = 0; v < problem_.n; ++v) {
-      known->second = known->second || (problem_.required[v] && v != problem_.root && !seen[v]);
+    const std::vector<int64_t> least = LeastDelays(left);
+    for (int v = 0; v < left.n; ++v) {
+      const bool gone = !failure.link && v == failure.node;
+      if (left.required[v] && !gone && least[v] > std::min(left.delay_max_us, kNoDelayLimit - 1)) {
+        known->second = true;
+      }
     }
     return known->second;
   }
@@ -232,73 +241,92 @@ class RobustSearch {
   Mender mender_;
   Rng rng_;
   std::vector<std::vector<int>> near_;  // usable feeds of each node, cheapest first
-  std::map<std::pair<int, int>, bool> hopeless_;
-  int64_t base_ = 1;  // price of the tree that failures are held against
+  const Parents cheapest_;
+  std::map<std::pair<int, int>, bool> hopeless_;  // by node, and where the link comes from
+  int64_t alone_ = 0, base_ = 1;  // price of the tree that failures are held against; not 0
   std::optional<Parents> best_;
   int64_t best_weight_ = INT64_MAX;
-  int64_t least_ppm_ = INT64_MAX;
-  int idle_ = 0;
+  int64_t least_ppm_ = kUnmended;
 };
 
 std::string Percent(int64_t ppm) { return Number(static_cast<double>(ppm) / 10'000); }
+
+// The least percentage found, in millionths, with which this very plan succeeds; it was made with
+// it. `least` is the best that the search has seen, `cheapest` what the cheapest tree has.
+std::optional<int64_t> WillDo(const std::function<bool(int64_t)>& works, int64_t least,
+                              int64_t cheapest) {
+  const auto tenths = [](int64_t ppm) { return (ppm + 999) / 1000 * 1000; };  // of a percent
+  for (int tries = 0; tries < kWillDoTries && least < cheapest && least <= kMostExtra * kMillion;
+       ++tries) {
+    least = tenths(least);
+    if (works(least)) return least;
+    least += least / 4 + 1;
+  }
+  if (cheapest > kMostExtra * kMillion) return std::nullopt;
+  return tenths(cheapest);
+}
 
 }  // namespace
 
 Result<RobustPlan> MakeRobustPlan(const Graph& graph, const Stream& stream,
                                   const PlanOptions& options, double most_extra) {
-  if (!(most_extra >= 0 && most_extra <= 100)) {
+  if (!(most_extra >= 0 && most_extra <= kMostExtra)) {
     return InvalidArgumentError("a failure may make the tree dearer by 0 to 10000 %, not by " +
                                 Number(most_extra * 100) + " %");
   }
   const int64_t most_ppm = std::llround(most_extra * kMillion);
-  TAILCAST_ASSIGN_OR_RETURN(Plan alone, MakePlan(graph, stream, options));
   TAILCAST_ASSIGN_OR_RETURN(const Setup setup, MakeSetup(graph, stream, options));
-  Parents cheapest(static_cast<size_t>(graph.size()), kNoParent);
-  for (const Edge& edge : alone.tree.edges) {
-    cheapest[*graph.Find(edge.to)] = *graph.Find(edge.from);
-  }
-  const int64_t weight = TotalWeight(setup.problem, cheapest);
-  const int64_t bound = weight - Nanos(alone.usd_per_gb - alone.lower_bound_usd_per_gb);
-  RobustSearch search(graph, setup, options, cheapest);
   const int64_t work = WorkMax(graph, options);
-  const Judged before = search.Judge(cheapest, most_ppm);
-  std::optional<Parents> tree = cheapest;
-  if (before.worst_ppm > most_ppm) tree = search.Run(cheapest, most_ppm, bound, work);
+  const Demand robust_too = [&](const Problem& problem, const Parents& tree) {
+    Setup other = setup;
+    other.problem = problem;
+    return RobustSearch(other, options, tree).Run(most_ppm, kAnyTree, work).has_value();
+  };
+  TAILCAST_RETURN_IF_ERROR(FindBlocked(graph, stream, options, setup, robust_too));
+  const SolveResult alone =
+      Solve(setup.problem, Starts(graph, setup), ToSolveOptions(graph, options));
+  if (!alone.feasible) return ExplainFailure(graph, stream, options, setup, alone, robust_too);
+  RobustSearch search(setup, options, alone.parents);
+  const Judged before = search.Judge(alone.parents, most_ppm);
+  const std::optional<Parents> tree = search.Run(most_ppm, alone.bound, work);
   if (!tree) {
-    // What will do: planned with it.
-    const auto tenths = [](int64_t ppm) { return (ppm + 999) / 1000 * 1000; };  // of a percent
-    int64_t will_do = tenths(search.least_ppm());
-    for (int tries = 0; tries < kWillDoTries && will_do < before.worst_ppm; ++tries) {
-      RobustSearch again(graph, setup, options, cheapest);
-      if (again.Run(cheapest, will_do, bound, work / kWillDoTries)) break;
-      will_do = tenths(will_do + will_do / 4 + 1);
+    const auto works = [&](int64_t ppm) {
+      return RobustSearch(setup, options, alone.parents).Run(ppm, kAnyTree, work).has_value();
+    };
+    std::string text = "no tree was found within this effort ";
+    if (search.least_ppm() < kUnmended) {
+      text += "that gets at most " + Percent(most_ppm) +
+              " % dearer than the cheapest one when a cluster or link fails";
+    } else {
+      text += "whose clusters can all be fed anew within the limits when a cluster or link fails";
     }
-    will_do = std::min(will_do, tenths(before.worst_ppm));
-    return FailedPreconditionError(
-        "no tree was found within this effort that gets at most " + Percent(most_ppm) +
-        " % dearer than the cheapest one when a cluster or link fails; it works with " +
-        Percent(will_do) + " %");
+    const std::optional<int64_t> ppm = WillDo(works, search.least_ppm(), before.worst_ppm);
+    text += ppm ? "; it works with " + Percent(*ppm) + " %"
+                : Advice(graph, stream, options, setup, robust_too);
+    return FailedPreconditionError(text);
   }
   RobustPlan robust;
   robust.plan = Describe(graph, stream, setup, *tree);
-  SetBound(TotalWeight(setup.problem, *tree), bound, &robust.plan);
+  SetBound(TotalWeight(setup.problem, *tree), alone.bound, &robust.plan);
   robust.plan.work = alone.work + search.work();
-  robust.alone_usd_per_gb = alone.usd_per_gb;
-  robust.alone_worst_extra = static_cast<double>(before.worst_ppm) / kMillion;
+  robust.alone_usd_per_gb = Describe(graph, stream, setup, alone.parents).usd_per_gb;
+  if (before.worst_ppm < kUnmended) {
+    robust.alone_worst_extra = static_cast<double>(before.worst_ppm) / kMillion;
+  }
   robust.worst_extra = static_cast<double>(search.Judge(*tree, most_ppm).worst_ppm) / kMillion;
   for (const Mender::Failure& failure : search.Failures(*tree)) {
     FailureCost cost = search.Cost(graph, *tree, failure);
     if (cost.hopeless) {
-      robust.plan.warnings.push_back((cost.cluster.empty()
-                                          ? "when " + cost.link.from + " -> " + cost.link.to
-                                          : "when '" + cost.cluster + "'") +
-                                     " fails, nothing else leads to what hangs on it");
+      robust.plan.warnings.push_back(
+          (cost.cluster.empty() ? "when " + cost.link.from + " -> " + cost.link.to
+                                : "when '" + cost.cluster + "'") +
+          " fails, nothing else leads to what hangs on it within the limits");
     }
     robust.failures.push_back(std::move(cost));
   }
   std::stable_sort(robust.failures.begin(), robust.failures.end(),
                    [](const FailureCost& a, const FailureCost& b) {
-                     if (a.mended != b.mended) return !a.mended;
+                     if (a.hopeless != b.hopeless) return a.hopeless;
                      return a.extra > b.extra;
                    });
   return robust;

@@ -1,6 +1,7 @@
 // Trees that a failure does not make much dearer.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,8 @@ struct FailureCost {
   Edge link;
   double usd_per_gb = 0;  // of the mended tree
   double extra = 0;       // above `alone_usd_per_gb`, as a part of that; may be < 0
-  bool mended = true;     // false: no such tree was found; the figures are 0
-  // Nothing else leads to some destination: no tree is safe from it.
+  // Nothing else leads to some destination within the limits on depth and delay: no tree is safe
+  // from it, and the figures are 0.
   bool hopeless = false;
 };
 
@@ -25,16 +26,17 @@ struct RobustPlan {
   std::vector<FailureCost>
       failures;            // of each cluster that feeds others and of each link, worst first
   double worst_extra = 0;  // of those that are not hopeless
-  // The cheapest tree that was found when failures were not asked about, and its worst.
+  // The cheapest tree that was found when failures were not asked about, and its worst; nothing:
+  // one of them leaves clusters that nothing was found to feed.
   double alone_usd_per_gb = 0;
-  double alone_worst_extra = 0;
+  std::optional<double> alone_worst_extra;
 };
 
 // The cheapest tree that was found which, when any one cluster but the source or any one link of it
 // fails, costs at most `most_extra` (0.2 = 20 %) more than the cheapest tree does while all is
 // well. Failures from which no tree is safe (hopeless) do not count; a warning names them. The
-// plan's bound is that on any tree. Effort, status and the rest as MakePlan; FailedPrecondition
-// names a value of `most_extra` that will do.
+// plan's bound is that on any tree. Effort, status and the rest as MakePlan. FailedPrecondition
+// names a value of `most_extra` or of a limit that will do: this very plan was made with it.
 Result<RobustPlan> MakeRobustPlan(const Graph& graph, const Stream& stream,
                                   const PlanOptions& options, double most_extra);
 

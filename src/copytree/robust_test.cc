@@ -165,7 +165,7 @@ TEST(RobustTest, PaysForATreeThatAFailureDoesNotMakeMuchDearer) {
     const Result<RobustPlan> plan = MakeRobustPlan(graph, stream, options, most);
     if (!plan.ok()) continue;
     EXPECT_LE(plan->worst_extra, most);
-    EXPECT_GT(plan->alone_worst_extra, most);
+    EXPECT_GT(*plan->alone_worst_extra, most);
     for (const FailureCost& failure : plan->failures) EXPECT_LE(failure.extra, most);
     ExpectConsistent(graph, stream, options, plan->plan);
     dearer += plan->plan.usd_per_gb > plan->alone_usd_per_gb;
@@ -236,6 +236,80 @@ TEST(RobustTest, NamesWhatNoTreeIsSafeFrom) {
   ASSERT_EQ(plan->plan.warnings.size(), 3u);
   EXPECT_THAT(plan->plan.warnings[0], HasSubstr("fails, nothing else leads to"));
   EXPECT_EQ(plan->worst_extra, 0);
+}
+
+// s -> hub -> a b, and s -> x; a and b could be fed by s as well, the hub by x.
+Graph TwoBelowAHub() {
+  return *Graph::Create(
+      {{.name = "s"}, {.name = "hub"}, {.name = "x"}, {.name = "a"}, {.name = "b"}},
+      {{.from = "s", .to = "hub", .usd_per_gb = 0.01, .rtt_ms = 10},
+       {.from = "s", .to = "x", .usd_per_gb = 0.01, .rtt_ms = 10},
+       {.from = "x", .to = "hub", .usd_per_gb = 0.01, .rtt_ms = 10},
+       {.from = "hub", .to = "x", .usd_per_gb = 0.01, .rtt_ms = 10},
+       {.from = "hub", .to = "a", .usd_per_gb = 0.01, .rtt_ms = 10},
+       {.from = "hub", .to = "b", .usd_per_gb = 0.01, .rtt_ms = 10},
+       {.from = "s", .to = "a", .usd_per_gb = 0.02, .rtt_ms = 200},
+       {.from = "s", .to = "b", .usd_per_gb = 0.02, .rtt_ms = 200}});
+}
+
+TEST(RobustTest, NoPercentageMakesUpForClustersThatNothingFeeds) {
+  PlanOptions options;
+  options.limits.max_fanout = 2;  // the source cannot feed x, a and b
+  const Result<RobustPlan> plan = MakeRobustPlan(TwoBelowAHub(), {.source = "s"}, options, 100);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().message(),
+            "no tree was found within this effort whose clusters can all be fed anew within the "
+            "limits when a cluster or link fails; it works with max_fanout 3");
+  options.limits.max_fanout = 3;
+  const Result<RobustPlan> wider = MakeRobustPlan(TwoBelowAHub(), {.source = "s"}, options, 100);
+  ASSERT_TRUE(wider.ok()) << wider.status();
+  EXPECT_THAT(wider->plan.warnings, ::testing::IsEmpty());
+}
+
+TEST(RobustTest, WhatIsOutOfReachWithinTheDelayLimitNoTreeIsSafeFrom) {
+  PlanOptions options;
+  options.limits.max_delay_ms = 100;  // s -> a takes 125
+  const Result<RobustPlan> plan = MakeRobustPlan(TwoBelowAHub(), {.source = "s"}, options, 100);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->plan.warnings.size(), 3u);
+  EXPECT_EQ(plan->plan.warnings[0],
+            "when 'hub' fails, nothing else leads to what hangs on it within the limits");
+  EXPECT_TRUE(plan->failures[0].hopeless);
+  EXPECT_FALSE(plan->failures.back().hopeless);
+}
+
+TEST(RobustTest, EveryValueThatARefusalNamesSuffices) {
+  int refused = 0, tried = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const Graph graph = RandomGraph(9, seed, 0.6);
+    PlanOptions options;
+    options.work_max = 2'000'000;
+    options.limits.max_depth = 2 + static_cast<int>(seed % 3);
+    if (seed % 2 == 0) options.limits.max_fanout = 2 + static_cast<int>(seed % 3);
+    if (seed % 4 != 0) options.limits.max_delay_ms = 60 + 3 * static_cast<double>(seed);
+    const Stream stream{.source = "c00"};
+    const double most = 0.15 * static_cast<double>(seed % 5);
+    const Result<RobustPlan> plan = MakeRobustPlan(graph, stream, options, most);
+    if (plan.ok()) continue;
+    ++refused;
+    const std::string message(plan.status().message());
+    for (const Limits& limits : Advised(options.limits, message)) {
+      ++tried;
+      PlanOptions relaxed = options;
+      relaxed.limits = limits;
+      const Result<RobustPlan> again = MakeRobustPlan(graph, stream, relaxed, most);
+      EXPECT_TRUE(again.ok()) << message << "\nthen: " << again.status();
+    }
+    const size_t percent = message.find(" %", message.find("it works with "));
+    if (percent == std::string::npos) continue;
+    ++tried;
+    const double value = std::stod(message.substr(message.find("it works with ") + 14)) / 100;
+    const Result<RobustPlan> again = MakeRobustPlan(graph, stream, options, value);
+    EXPECT_TRUE(again.ok()) << message << "\nthen: " << again.status();
+  }
+  std::printf("%d refused, %d values tried\n", refused, tried);
+  EXPECT_GE(refused, 15);
+  EXPECT_GE(tried, 10);
 }
 
 TEST(RobustTest, RefusesWhatMakesNoSense) {

@@ -1,5 +1,8 @@
 #include "tailcast/copytree/starts.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "tailcast/copytree/arborescence.h"
 
 namespace tailcast::copytree {
@@ -52,6 +55,25 @@ Parents LeastDelay(const Problem& problem) {
   }
   PruneRelays(problem, &parents);
   return parents;
+}
+
+std::vector<int64_t> LeastDelays(const Problem& problem) {
+  std::vector<int64_t> least(problem.n, kNoDelayLimit);
+  least[problem.root] = 0;
+  bool changed = true;
+  for (int depth = 1; depth <= problem.depth_max && changed; ++depth) {
+    std::vector<int64_t> next = least;
+    for (int from = 0; from < problem.n; ++from) {
+      if (least[from] >= kNoDelayLimit || problem.fanout_max[from] == 0) continue;
+      for (int to = 0; to < problem.n; ++to) {
+        if (!problem.HasLink(from, to) || depth > problem.DepthMax(to)) continue;
+        next[to] = std::min(next[to], least[from] + problem.Delay(from, to));
+      }
+    }
+    changed = next != least;
+    least = std::move(next);
+  }
+  return least;
 }
 
 Parents LimitedPrim(const Problem& problem, int64_t delay_price) {

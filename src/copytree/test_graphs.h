@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -189,6 +190,31 @@ inline Plan MustPlan(const Graph& graph, const Stream& stream, const PlanOptions
   if (!plan.ok()) return {};
   ExpectConsistent(graph, stream, options, *plan);
   return std::move(plan).value();
+}
+
+// The limits with each value for all clusters that a refusal names, one at a time.
+inline std::vector<Limits> Advised(const Limits& limits, const std::string& message) {
+  std::vector<Limits> advised;
+  const size_t from = message.find("it works with ");
+  if (from == std::string::npos) return advised;
+  const auto value = [&](const std::string& name) -> std::optional<double> {
+    const size_t at = message.find(name + " ", from);
+    if (at == std::string::npos) return std::nullopt;
+    return std::stod(message.substr(at + name.size()));
+  };
+  if (const auto depth = value("max_depth")) {
+    advised.push_back(limits);
+    advised.back().max_depth = static_cast<int>(*depth);
+  }
+  if (const auto fanout = value("max_fanout")) {
+    advised.push_back(limits);
+    advised.back().max_fanout = static_cast<int>(*fanout);
+  }
+  if (const auto delay = value("max_delay_ms")) {
+    advised.push_back(limits);
+    advised.back().max_delay_ms = *delay;
+  }
+  return advised;
 }
 
 }  // namespace tailcast::copytree
