@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cinttypes>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
@@ -18,6 +17,7 @@
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/command.h"
 #include "tailcast/app/message_key.h"
+#include "tailcast/app/publish.h"
 #include "tailcast/app/source_cell.h"
 #include "tailcast/app/terminal.h"
 #include "tailcast/cell/process_config.h"
@@ -59,6 +59,22 @@ struct Outcome {
   std::atomic<int64_t> durable{0}, failed{0}, unknown{0};
   std::mutex mu;
   std::string first_error;
+
+  void OnAck(const producer::Ack& ack) {
+    switch (ack.outcome) {
+      case producer::AckOutcome::kDurable:
+        ++durable;
+        return;
+      case producer::AckOutcome::kFailed:
+        ++failed;
+        break;
+      case producer::AckOutcome::kUnknown:
+        ++unknown;
+        break;
+    }
+    const std::lock_guard lock(mu);
+    if (first_error.empty()) first_error = ack.error.ToString();
+  }
 };
 
 // Says so if the cell cannot be reached: nobody tells the other cells what is new.
@@ -179,6 +195,7 @@ int Produce(ProduceOptions& options) {
   Pace pace(options.rate);
   int64_t published = 0, read_bytes = 0;
   Status error;
+  const auto on_ack = [outcome](const producer::Ack& ack) { outcome->OnAck(ack); };
   const auto publish_all = [&] {
     for (;;) {
       if (!pace.Wait(**producer)) {
@@ -197,25 +214,9 @@ int Produce(ProduceOptions& options) {
         }
         shard = (*producer)->ShardOf(*of);
       }
-      error = (*producer)->Publish(
-          *message,
-          [outcome](const producer::Ack& ack) {
-            switch (ack.outcome) {
-              case producer::AckOutcome::kDurable:
-                ++outcome->durable;
-                return;
-              case producer::AckOutcome::kFailed:
-                ++outcome->failed;
-                break;
-              case producer::AckOutcome::kUnknown:
-                ++outcome->unknown;
-                break;
-            }
-            std::lock_guard lock(outcome->mu);
-            if (outcome->first_error.empty()) outcome->first_error = ack.error.ToString();
-          },
-          shard);
-      if (!error.ok()) return;
+      const auto taken = PublishUntilInterrupted(**producer, *message, on_ack, shard);
+      if (!taken.ok()) error = taken.status();
+      if (!taken.ok() || !*taken) return;
       pace.OnPublished();
       ++published;
       progress.Show(read_bytes, published, outcome->durable);
@@ -248,7 +249,7 @@ int Produce(ProduceOptions& options) {
     error = ResourceExhaustedError(error.message() +
                                    " (--message-bytes-max). Nothing from there on was published");
   }
-  const Status closed = (*producer)->Close(Duration::Seconds(60));
+  const Status closed = CloseUntilInterrupted(**producer, Duration::Seconds(60));
   progress.Clear();
   if (error.ok()) error = closed;
   if (error.ok() && outcome->failed + outcome->unknown > 0) {
@@ -256,13 +257,8 @@ int Produce(ProduceOptions& options) {
     error = UnavailableError(outcome->first_error);
   }
   if (!options.quiet || !error.ok()) {
-    const int64_t durable = outcome->durable.load();
-    std::fprintf(stderr, "tailcast: %" PRId64 " message%s durable", durable,
-                 durable == 1 ? "" : "s");
-    if (outcome->failed > 0) std::fprintf(stderr, ", %" PRId64 " failed", outcome->failed.load());
-    if (outcome->unknown > 0)
-      std::fprintf(stderr, ", %" PRId64 " unknown", outcome->unknown.load());
-    std::fprintf(stderr, "\n");
+    std::fprintf(stderr, "tailcast: %s%s\n", Interrupted() ? "interrupted: " : "",
+                 OutcomeText(outcome->durable, outcome->failed, outcome->unknown).c_str());
   }
   if (outcome->durable > 0) ComplainOfSilence(*source);
   return error.ok() ? kExitDone : Fail(error);

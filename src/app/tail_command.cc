@@ -28,6 +28,7 @@
 #include "tailcast/app/durable_file.h"
 #include "tailcast/app/file_system.h"
 #include "tailcast/app/followed_path.h"
+#include "tailcast/app/publish.h"
 #include "tailcast/app/source_cell.h"
 #include "tailcast/app/tail_ledger.h"
 #include "tailcast/cell/process_config.h"
@@ -56,7 +57,7 @@ struct TailOptions {
 
 // What became of the messages of the shard, told on the producer's thread.
 struct Outcome {
-  std::atomic<int64_t> durable_byte{0}, messages{0};
+  std::atomic<int64_t> durable_byte{0}, messages{0}, failed{0}, unknown{0};
   std::mutex mutex;
   Status error;
 
@@ -65,6 +66,9 @@ struct Outcome {
       durable_byte = byte + bytes;
       ++messages;
       return;
+    }
+    if (ack.outcome != producer::AckOutcome::kDurable) {
+      ++(ack.outcome == producer::AckOutcome::kFailed ? failed : unknown);
     }
     const std::lock_guard lock(mutex);
     if (!error.ok()) return;
@@ -243,9 +247,10 @@ class Tail {
   Status End() {
     (void)ledger_.OnDurable(outcome_->durable_byte);
     TAILCAST_RETURN_IF_ERROR(Save());
+    if (options_.quiet && outcome_->failed + outcome_->unknown == 0) return OkStatus();
+    Say((Interrupted() ? "interrupted: " : "") +
+        OutcomeText(outcome_->messages, outcome_->failed, outcome_->unknown));
     if (options_.quiet) return OkStatus();
-    const int64_t messages = outcome_->messages;
-    Say(std::to_string(messages) + " message" + (messages == 1 ? "" : "s") + " durable");
     for (const auto& path : paths_) {
       if (const int64_t bytes = path->unfinished_bytes(); bytes > 0) {
         Say(path->path() + ": " + std::to_string(bytes) + " bytes of an unfinished line wait");
@@ -300,12 +305,11 @@ class Tail {
       const std::string_view line = bytes.substr(0, newline == bytes.npos ? newline : newline + 1);
       bytes.remove_prefix(line.size());
       const auto size = static_cast<int64_t>(line.size());
-      TAILCAST_RETURN_IF_ERROR(producer_.Publish(
-          line,
-          [outcome = outcome_, byte = published_byte_, size](const producer::Ack& ack) {
-            outcome->OnAck(ack, byte, size);
-          },
-          options_.shard));
+      const auto on_ack = [outcome = outcome_, byte = published_byte_,
+                           size](const producer::Ack& ack) { outcome->OnAck(ack, byte, size); };
+      TAILCAST_ASSIGN_OR_RETURN(const bool taken,
+                                PublishUntilInterrupted(producer_, line, on_ack, options_.shard));
+      if (!taken) return OkStatus();  // started again, it comes
       published_byte_ += size;
     }
     return OkStatus();
@@ -391,14 +395,14 @@ int RunTail(TailOptions& options) {
     const auto info = files->Stat(path);
     if (info.ok() && !info->regular) return Fail(FollowedPath::NoRegularFile(path));
   }
-  CatchInterrupts();
   // Now the shard may be taken from who has it.
   auto producer = producer::Producer::Open(producer_options);
   if (!producer.ok()) return Fail(producer.status());
+  CatchInterrupts();
   Tail tail(options, **producer, *cell);
   if (Status begun = tail.Begin(*state, *paths); !begun.ok()) return Fail(begun);
   Status status = tail.Run();
-  const Status closed = (*producer)->Close(Duration::Seconds(60));
+  const Status closed = CloseUntilInterrupted(**producer, Duration::Seconds(60));
   if (status.ok()) status = closed;
   if (Status ended = tail.End(); status.ok()) status = ended;
   if (status.ok()) return kExitDone;

@@ -148,9 +148,9 @@ Status Intake::WaitUntilAcknowledged(Duration timeout) {
     if (messages == 0) return OkStatus();
     const Duration left = deadline - ReadMonotonicClock();
     if (left <= Duration()) {
-      return DeadlineExceededError(std::to_string(messages) +
-                                   " messages are not acknowledged after " +
-                                   std::to_string(timeout.millis()) + " ms");
+      return DeadlineExceededError(
+          std::to_string(messages) +
+          (messages == 1 ? " message is not acknowledged" : " messages are not acknowledged"));
     }
     changed_.wait_for(lock, std::chrono::microseconds(left.micros()));
   }

@@ -1,9 +1,14 @@
 """A disk that is full, under a real deployment: who waits for it says so, and goes on when there is room."""
 
+import contextlib
 import os
 import pathlib
+import re
+import signal
 import subprocess
+import tempfile
 import threading
+import time
 import unittest
 
 from harness import BINARY, ONE_CELL, TIME_FACTOR, SystemTest, Up, main, run
@@ -108,6 +113,77 @@ class FullDisk(SystemTest):
         self.check_named(said)
         self.up.disk.make_room()
         self.finish(producer, said, listener, b"one\n" + long_line.encode())
+
+    def interrupt(self, process):
+        """Its exit code, and how long it took to end."""
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        code = process.wait(timeout=60 * TIME_FACTOR)
+        return code, time.monotonic() - began
+
+    def test_an_interrupt_ends_a_producer_that_finds_no_room(self):
+        producer, said, told, listener = self.start_producer()
+
+        def feed():  # more than the producer takes without an acknowledgement
+            with contextlib.suppress(BrokenPipeError), producer.stdin as pipe:
+                for number in range(50):
+                    pipe.write(f"{number} ".ljust(1 << 20, "x") + "\n")
+
+        feeder = threading.Thread(target=feed, daemon=True)
+        feeder.start()
+        self.assertTrue(told.wait(20 * TIME_FACTOR), said)
+        memory = pathlib.Path(f"/proc/{producer.pid}/statm")
+        last = 0
+        while (now := int(memory.read_text().split()[1])) > last:  # until it takes no more
+            last = now
+            time.sleep(0.3)
+        code, seconds = self.interrupt(producer)
+        listener.join(timeout=5)
+        producer.stderr.close()
+        feeder.join(timeout=5)
+        self.assertEqual(code, 1, said)
+        self.assertLess(seconds, 2 * TIME_FACTOR, said)
+        [line] = [line for line in said if "messages durable" in line]
+        durable, left = map(int, re.fullmatch(
+            r"tailcast: interrupted: (\d+) messages durable, (\d+) unknown \(may be in it\)\n", line).groups())
+        self.assertGreater(left, 20, line)
+        code, out, err = run("consume", "--dir", self.up.dir, "--stream", "s", "--to", "end")
+        self.assertEqual(code, 0, err)
+        self.assertGreaterEqual(len(out.splitlines()), durable, said)
+
+    def test_an_interrupt_ends_a_producer_that_cannot_seal_its_files(self):
+        producer, said, _, listener = self.start_producer()
+        producer.stdin.write("one\n")
+        producer.stdin.flush()
+        code, out, err = run("consume", "--dir", self.up.dir, "--stream", "s", "--count", "1")
+        self.assertEqual((code, out), (0, b"one\n"), err)
+        self.up.disk.fill()
+        code, seconds = self.interrupt(producer)
+        listener.join(timeout=5)
+        producer.stdin.close()
+        producer.stderr.close()
+        self.assertLess(seconds, 2 * TIME_FACTOR, said)
+        self.assertIn("tailcast: interrupted: 1 message durable\n", said)
+
+    def test_an_interrupt_ends_a_tail_that_finds_no_room(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder, "log")
+            log.write_text("".join(f"{number} ".ljust(1 << 20, "x") + "\n" for number in range(60)))
+            tail = ["tail", "--dir", self.up.dir, "--stream", "s", "--position-file", str(pathlib.Path(folder, "at")),
+                    str(log)]
+            with open(pathlib.Path(folder, "said"), "w+") as said:
+                process = subprocess.Popen([BINARY, *tail], stderr=said)
+                end = time.monotonic() + 20 * TIME_FACTOR
+                while "No space left" not in pathlib.Path(folder, "said").read_text():
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.05)
+                code, seconds = self.interrupt(process)
+                said.seek(0)
+                words = said.read()
+            self.assertEqual(code, 1, words)
+            self.assertLess(seconds, 2 * TIME_FACTOR, words)
+            self.assertRegex(words, r"(?m)^tailcast: interrupted: .* messages durable, \d+ unknown")
+            self.assertIn("started again, it goes on where the stream ends", words)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ class Tail(SystemTest):
         time.sleep(0.3)
         tail.send_signal(signal.SIGINT)
         self.assertEqual(tail.wait(timeout=30 * TIME_FACTOR), 0)
-        self.assertRegex(self.said.read_text(), "3 messages durable\n.*4 bytes of an unfinished line wait\n")
+        self.assertRegex(self.said.read_text(), "interrupted: 3 messages durable\n.*4 bytes of an unfinished line wait\n")
         self.append(b" and half\n")
         self.finish()
         self.assertEqual(self.stream(), b"one\ntwo\nthree\nhalf and half\n")
