@@ -45,7 +45,10 @@ class Reader {
         ++rows_;
       }
     }
-    if (line_ == 0) return Error(std::string("is empty; its first line must be ") + kHeader);
+    if (line_ == 0) {
+      line_ = 1;  // where it would be
+      return Error(std::string("is empty; its first line must be ") + kHeader);
+    }
     if (rows_ == 0) return Error("has a header and no rows; give one row for each link");
     return OkStatus();
   }

@@ -77,7 +77,7 @@ TEST_F(LinkTableTest, WhatIsWrittenIsReadBack) {
 
 TEST_F(LinkTableTest, BadTablesAreRefusedWithFileLineAndRemedy) {
   const std::string header = "from,to,usd_per_gb,rtt_ms\n";
-  ExpectRefused("", "is empty; its first line must be from,to,usd_per_gb,rtt_ms");
+  ExpectRefused("", ":1: is empty; its first line must be from,to,usd_per_gb,rtt_ms");
   ExpectRefused(header, ":1: has a header and no rows");
   ExpectRefused(header + "\n", ":2: has a header and no rows");
   ExpectRefused("src,dst,cost\n", ":1: the first line must be");

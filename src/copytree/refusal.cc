@@ -144,12 +144,14 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
   int64_t needed = 0;
   for (int v = 0; v < problem.n; ++v) needed += v != problem.root && problem.required[v];
   if (room < needed) {
+    const int fanout = options.limits.max_fanout;
+    std::string limits = "max_depth " + std::to_string(options.limits.max_depth);
+    if (fanout > 0) limits += " and max_fanout " + std::to_string(fanout);
+    if (HasOwnLimits(graph)) limits += ", with the limits of single clusters,";
     return FailedPreconditionError(
-        "max_depth " + std::to_string(options.limits.max_depth) + " and max_fanout " +
-        std::to_string(options.limits.max_fanout) +
-        (HasOwnLimits(graph) ? ", with the limits of single clusters," : "") + " have room for " +
-        std::to_string(room) + " clusters below the source, but the stream has " +
-        std::to_string(needed) + " destinations" + Advice(graph, stream, options, setup, demand));
+        limits + (fanout > 0 ? " have" : " has") + " room for " + std::to_string(room) +
+        " clusters below the source, but the stream has " + std::to_string(needed) +
+        " destinations" + Advice(graph, stream, options, setup, demand));
   }
   return OkStatus();
 }
