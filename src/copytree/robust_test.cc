@@ -312,6 +312,27 @@ TEST(RobustTest, EveryValueThatARefusalNamesSuffices) {
   EXPECT_GE(tried, 10);
 }
 
+// The best that a short search has seen it need not see again when it is asked for that.
+TEST(RobustTest, ThePercentageThatARefusalNamesWasTried) {
+  int tried = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const Graph graph = RandomGraph(14, seed);
+    PlanOptions options;
+    options.limits = {.max_depth = 4, .max_fanout = 4};
+    options.work_max = 1'000'000;
+    const Result<RobustPlan> plan = MakeRobustPlan(graph, {.source = "c00"}, options, 0);
+    if (plan.ok()) continue;
+    const std::string message(plan.status().message());
+    const size_t at = message.find("it works with ");
+    ASSERT_NE(at, std::string::npos) << message;
+    ++tried;
+    const double value = std::stod(message.substr(at + 14)) / 100;
+    const Result<RobustPlan> again = MakeRobustPlan(graph, {.source = "c00"}, options, value);
+    EXPECT_TRUE(again.ok()) << "seed " << seed << ": " << message << "\nthen: " << again.status();
+  }
+  EXPECT_GE(tried, 20);
+}
+
 TEST(RobustTest, RefusesWhatMakesNoSense) {
   EXPECT_THAT(MakeRobustPlan(Hub(), {.source = "s"}, {}, -0.1).status().message(),
               HasSubstr("not by -10 %"));
