@@ -56,6 +56,10 @@ class LayerSearch {
   const std::vector<int64_t>& best_prices() const { return best_state_.price; }
 
  private:
+  // The layer of a relay that the tree does not use. Later than any real layer, so that it feeds
+  // none.
+  static constexpr int kAbsent = INT32_MAX;
+
   struct State {
     std::vector<int> layer;       // 0..depth_max, or kAbsent
     std::vector<int64_t> budget;  // arrival by; used under a delay limit only
@@ -78,6 +82,24 @@ class LayerSearch {
   void Resettle();
   void AssignUncapped();
   void AssignCapped();
+  // Slots of AssignCapped: one for each of inner_, one of those that are not served, and one that
+  // stands for free fan-out.
+  int Unserved() const { return slots_; }
+  int Slack() const { return slots_ + 1; }
+  bool HasRoom(int slot) const;
+  bool MayJoin(int v, int slot) const;
+  int64_t Cost(int v, int slot) const;
+  void ListSlots();
+  // Who may stay stays, the rest goes where it is cheapest among those with room; the weight.
+  int64_t PlaceMembers();
+  // For each other slot the least change of weight by which one member of this one can move there.
+  void FillShifts(int slot);
+  // Into order_, against its direction; false if there is none.
+  bool FindNegativeCycle();
+  // One round; false if nothing changed.
+  bool RelaxDistances();
+  // One member each; the change of weight.
+  int64_t MoveAlongCycle();
   void ListInner();
   void RankParents();
   void TightenBudgets();
@@ -129,7 +151,8 @@ class LayerSearch {
   bool OutOfWork() const { return work_ >= work_end_; }
 
   // Scratch space of AssignCapped and the estimates, kept to avoid allocation.
-  std::vector<int> slot_of_, slot_layer_;
+  int slots_ = 0;  // inner nodes
+  std::vector<int> slot_of_, slot_layer_, mark_;
   std::vector<std::vector<int>> members_;
   std::vector<int64_t> shift_, distance_;
   std::vector<int> shift_node_, previous_, order_;
