@@ -188,6 +188,9 @@ TEST(RenderTest, ComparesWithSimplerTrees) {
   EXPECT_EQ(json["trees"][3]["usd_per_gb"], 0.2);
   EXPECT_EQ(json["lower_bound_usd_per_gb"], 0.2);
   EXPECT_THAT(ComparisonSvg(stream, contenders), HasSubstr("lower bound 0.2000: proven optimal"));
+  EXPECT_THAT(ComparisonSvg(stream, contenders), HasSubstr("dashed: breaks the limits"));
+  const std::vector<Contender> free = Contenders({});
+  EXPECT_THAT(ComparisonSvg(stream, free), Not(HasSubstr("dashed: breaks the limits")));
 }
 
 TEST(RenderTest, TextShowsWarningsRoutesAndSteps) {

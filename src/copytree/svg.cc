@@ -319,6 +319,7 @@ std::string ComparisonSvg(const Stream& stream, const std::vector<Contender>& co
            32, &canvas);
   const double end = kTop + kRow * static_cast<double>(contenders.size());
   double y = kTop;
+  bool dashed = false;
   for (const Contender& contender : contenders) {
     const double middle = y + kRow / 2;
     const bool ours = &contender == &contenders.back();
@@ -327,6 +328,7 @@ std::string ComparisonSvg(const Stream& stream, const std::vector<Contender>& co
     if (contender.plan) {
       const double width = contender.plan->usd_per_gb * scale;
       const bool usable = contender.broken.empty();
+      dashed = dashed || !usable;
       canvas.Box(kLeft, middle - kBarHeight / 2, width, kBarHeight,
                  ours     ? "fill=\"#2f4f78\""
                  : usable ? "fill=\"#9db2cc\""
@@ -352,7 +354,11 @@ std::string ComparisonSvg(const Stream& stream, const std::vector<Contender>& co
   canvas.Text(at, kTop - 12, "#c9372c",
               "lower bound " + Usd(bound) + (planned.optimal ? ": proven optimal" : ""),
               "font-size=\"11\" text-anchor=\"middle\"");
-  canvas.Reach(at + 120, end + 4);
+  if (dashed) {
+    canvas.Text(kLeft, end + 24, kFaint, "dashed: breaks the limits, as said beside it",
+                "font-size=\"11\"");
+  }
+  canvas.Reach(at + 120, end + (dashed ? 28 : 4));
   return canvas.Finish();
 }
 
