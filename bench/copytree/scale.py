@@ -46,6 +46,8 @@ def write_tables(world, folder):
 
 
 def report(binary):
+    """Prints the table; its rows."""
+    rows = []
     print(f"{'clusters':>8} {'limits':<22} {'import s':>9} {'MB':>6} {'plan s':>8} {'cpu s':>7} {'MB':>6} {'USD/GB':>9} {'gap':>8}")
     for count in (500, 1000):
         world = run.larger(run.synthetic(), count, 1)
@@ -59,6 +61,10 @@ def report(binary):
                     [binary, "copytree", "plan", "--topology", topology, "--source", world.names[0], "--format", "json",
                      "--max-depth", str(depth), "--max-fanout", str(fanout)])
                 plan = json.loads(text)
-                print(f"{count:>8} {f'depth {depth}, fan-out {fanout or chr(45)}':<22} {import_s:>9.1f} {import_mb:>6.0f} "
-                      f"{plan_s:>8.1f} {cpu_s:>7.1f} {plan_mb:>6.0f} {plan['usd_per_gb']:>9.4f} {100 * plan['gap']:>6.2f} %", flush=True)
-    return 0
+                rows.append({"clusters": count, "max_depth": depth, "max_fanout": fanout, "import_s": round(import_s, 2),
+                             "import_mb": round(import_mb), "plan_s": round(plan_s, 2), "plan_cpu_s": round(cpu_s, 2),
+                             "plan_mb": round(plan_mb), "usd_per_gb": plan["usd_per_gb"], "gap": plan["gap"]})
+                limits = f"depth {depth}, fan-out {fanout or '-'}"
+                print(f"{count:>8} {limits:<22} {import_s:>9.1f} {import_mb:>6.0f} {plan_s:>8.1f} {cpu_s:>7.1f} "
+                      f"{plan_mb:>6.0f} {plan['usd_per_gb']:>9.4f} {100 * plan['gap']:>6.2f} %", flush=True)
+    return rows

@@ -280,7 +280,7 @@ TEST(RobustTest, WhatIsOutOfReachWithinTheDelayLimitNoTreeIsSafeFrom) {
 
 TEST(RobustTest, EveryValueThatARefusalNamesSuffices) {
   int refused = 0, tried = 0;
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= 24; ++seed) {
     const Graph graph = RandomGraph(9, seed, 0.6);
     PlanOptions options;
     options.work_max = 2'000'000;
@@ -308,8 +308,8 @@ TEST(RobustTest, EveryValueThatARefusalNamesSuffices) {
     EXPECT_TRUE(again.ok()) << message << "\nthen: " << again.status();
   }
   std::printf("%d refused, %d values tried\n", refused, tried);
-  EXPECT_GE(refused, 15);
-  EXPECT_GE(tried, 10);
+  EXPECT_GE(refused, 12);
+  EXPECT_GE(tried, 6);
 }
 
 // The best that a short search has seen it need not see again when it is asked for that.
