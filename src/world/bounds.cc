@@ -43,22 +43,19 @@ void QuietWatch::Sample() {
 std::string QuietWatch::Grown() const {
   if (samples_.back().kept > 0) return "bounded: messages are still under way";
   // What just ended may leave less; nothing may leave more. Something that comes again now and then
-  // may be there at one look.
+  // may be there at one look: so the most of the first looks is held against the least of the last
+  // ones, and what lies between is the time in which a leak shows.
   const auto grown = [&](size_t Load::*of, size_t slack, const char* what) -> std::string {
     size_t early = 0, late = SIZE_MAX;
-    for (size_t i = 0; i < samples_.size(); ++i) {
-      const size_t count = samples_[i].*of;
-      if (i < samples_.size() / 2) {
-        early = std::max(early, count);
-      } else {
-        late = std::min(late, count);
-      }
+    for (size_t i = 0; i < kCompared; ++i) {
+      early = std::max(early, samples_[i].*of);
+      late = std::min(late, samples_[samples_.size() - 1 - i].*of);
     }
     if (late <= early + slack) return "";
     return "bounded: from " + std::to_string(early) + " to " + std::to_string(late) + " " + what +
            ", though nothing is to be done";
   };
-  if (std::string events = grown(&Load::waiting, 10, "events wait"); !events.empty()) return events;
+  if (std::string events = grown(&Load::waiting, 4, "events wait"); !events.empty()) return events;
   return grown(&Load::connections, 1, "connections");
 }
 

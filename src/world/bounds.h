@@ -23,9 +23,12 @@ inline constexpr size_t kQueuedBytesMax = 4u << 20;
 //                 it has overflowed
 std::string CheckBounds(Deployment& deployment);
 
+// Finds what grows by more than four events, or one connection, in the six seconds between the
+// samples that are compared.
 class QuietWatch {
  public:
   static constexpr int kSamples = 6;
+  static constexpr size_t kCompared = 2;  // the first and the last ones
   static constexpr Duration kApart = Duration::Seconds(2);
 
   // `deployment` outlives it.
