@@ -44,7 +44,9 @@ struct RegistryOptions {
   std::string topology;                     // passed on in the view
   std::string scheduler_address;            // host:port, kept with the durable state
   std::string cell_key;                     // the same: path of its file, or "none"
-  Duration lease = Duration::Millis(1500);
+  Duration lease = Duration::Millis(1500);  // of caches
+  // Of everybody else: what they are given to do is watched by beats besides (rpc/beats.h).
+  Duration worker_lease = Duration::Millis(4500);
   // After a lease ran out; of a cache replica that another one needs (cache_members.h).
   Duration fence_after = Duration::Seconds(2);
   int processes_max = 10000;

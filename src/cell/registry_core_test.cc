@@ -20,7 +20,8 @@ RegistryOptions Options() {
           .store = "posix:/x",
           .cache_replicas = {"cache-1", "cache-0"},
           .known_cells = {"us", "eu", "asia"},
-          .lease = Duration::Seconds(1)};
+          .lease = Duration::Seconds(1),
+          .worker_lease = Duration::Seconds(1)};
 }
 v1::RegistrySnapshot Durable(uint64_t incarnation) {
   v1::RegistrySnapshot s;

@@ -22,7 +22,6 @@ namespace tailcast::node {
 namespace {
 
 const Logger kLog("node");
-constexpr Duration kRegisterRetry = Duration::Millis(100);
 
 uint64_t NonZero(uint64_t x) { return x == 0 ? 1 : x; }
 
@@ -295,32 +294,30 @@ void Node::RegisterAll() {
 }
 
 void Node::Register(v1::ProcessInfo info) {
-  if (info.role() == v1::ROLE_CACHE) {
-    info.set_copied_epoch(Raw(metadata_server_->copied_epoch()));
-    info.set_filled_configuration(Raw(metadata_server_->filled_configuration()));
-    info.set_data_filled_configuration(Raw(data_server_->filled_configuration()));
-    info.set_sealed_configuration(Raw(metadata_server_->sealed_configuration()));
-    info.set_data_copied(data_server_->repaired());
-  }
-  const MonotonicTime sent = ports_.loop->Now();
-  const auto registered = [this, info, sent](Result<v1::RegisterReply> reply) mutable {
-    Duration next = kRegisterRetry;
-    if (reply.ok()) {
-      if (info.role() == v1::ROLE_CACHE) {
-        metadata_server_->Confirm(sent, cache::ConfigurationId{reply->ring_configuration_id()},
-                                  cache::CacheEpoch{reply->cache_epoch()});
-      }
-      next = Duration::Millis(std::max<int64_t>(reply->lease_ms() / 3, 10));
-    } else if (IsFailedPrecondition(reply.status()) || IsInvalidArgument(reply.status())) {
-      // Another process has our name, or the cell does not know us: going on would do harm, or
-      // never succeed.
-      EndFor(reply.status());
-      return;
-    }
-    ports_.loop->After(
-        next, scope_.Bind([this, info = std::move(info)]() mutable { Register(std::move(info)); }));
-  };
-  cell_->Register(info, scope_.Bind(registered));
+  const bool cache = info.role() == v1::ROLE_CACHE;
+  registrations_.push_back(std::make_unique<cell::Registration>(
+      *ports_.loop, *cell_,
+      cell::Registration::Hooks{[this, cache, info = std::move(info)] {
+                                  v1::ProcessInfo now = info;
+                                  if (cache) ShowCaches(&now);
+                                  return now;
+                                },
+                                [this, cache](MonotonicTime sent, const v1::RegisterReply& reply) {
+                                  if (!cache) return;
+                                  metadata_server_->Confirm(
+                                      sent, cache::ConfigurationId{reply.ring_configuration_id()},
+                                      cache::CacheEpoch{reply.cache_epoch()});
+                                },
+                                // Going on would do harm, or never succeed.
+                                [this](Status why) { EndFor(std::move(why)); }}));
+}
+
+void Node::ShowCaches(v1::ProcessInfo* info) const {
+  info->set_copied_epoch(Raw(metadata_server_->copied_epoch()));
+  info->set_filled_configuration(Raw(metadata_server_->filled_configuration()));
+  info->set_data_filled_configuration(Raw(data_server_->filled_configuration()));
+  info->set_sealed_configuration(Raw(metadata_server_->sealed_configuration()));
+  info->set_data_copied(data_server_->repaired());
 }
 
 void Node::OnView(const cell::CellView& view) {

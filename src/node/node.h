@@ -22,6 +22,7 @@
 #include "tailcast/cell/cache_clients.h"
 #include "tailcast/cell/cell_client.h"
 #include "tailcast/cell/process_config.h"
+#include "tailcast/cell/registration.h"
 #include "tailcast/cell/scheduler_finder.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/fabric/fabric.h"
@@ -92,6 +93,7 @@ class Node {
   // `work` off the loop, then `done` on it; `done` alone if too much waits.
   void RunAside(UniqueFunction<void()> work, Task done);
   void Register(v1::ProcessInfo info);
+  void ShowCaches(v1::ProcessInfo* info) const;
   void OnView(const cell::CellView& view);
   void EndFor(Status why);
 
@@ -113,6 +115,7 @@ class Node {
   std::unique_ptr<writer::WriterAgent> writer_;
   std::unique_ptr<reader::ReaderAgent> reader_;
   std::unique_ptr<scheduler::SchedulerAgent> scheduler_;
+  std::vector<std::unique_ptr<cell::Registration>> registrations_;  // a role each
   Scope scope_;
 };
 

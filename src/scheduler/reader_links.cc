@@ -54,7 +54,7 @@ void ReaderLinks::List(Link& link) {
   link.client->Call(
       "/tailcast.v1.Reader/ListOperations", request.SerializeAsString(),
       options_.list_wait + options_.call_timeout,
-      link.scope.Bind([this, &link](const Result<std::string>& bytes) { OnList(link, bytes); }));
+      link.asking.Bind([this, &link](const Result<std::string>& bytes) { OnList(link, bytes); }));
 }
 
 void ReaderLinks::OnList(Link& link, const Result<std::string>& bytes) {
@@ -102,7 +102,7 @@ void ReaderLinks::OnListFailed(Link& link, const Status& why) {
 void ReaderLinks::Watch(Link& link) {
   link.beats = std::make_unique<rpc::BeatWatch>(
       loop_, *link.client, "/tailcast.v1.Reader/Beats", rpc::BeatWatchOptions(),
-      rpc::BeatWatch::Hooks{[] {},  // it answers its list, too
+      rpc::BeatWatch::Hooks{[this, &link] { OnHeard(link); },
                             [this, &link](const Status& why) { OnSilent(link, why); }});
 }
 
@@ -112,6 +112,13 @@ void ReaderLinks::OnSilent(Link& link, const Status& why) {
   kLog.Warn("reader ", link.name, " is lost: ", why.message());
   driver_.core().OnReaderLost(driver_.now(), link.name);
   driver_.DoWork();
+}
+
+// It was lost and is there: until it has said what it runs, nothing is given to it.
+void ReaderLinks::OnHeard(Link& link) {
+  if (!link.silent || link.failures > 0) return;
+  link.asking.Restart();
+  List(link);
 }
 
 // --- orders ---

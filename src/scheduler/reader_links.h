@@ -28,7 +28,7 @@ namespace tailcast::scheduler {
 
 struct ReaderLinksOptions {
   stream::SchedulerIncarnation scheduler_incarnation = stream::SchedulerIncarnation::kNone;
-  Duration list_wait = Duration::Millis(500);    // of the long poll
+  Duration list_wait = Duration::Millis(2500);   // of the long poll; beats tell sooner who is lost
   Duration call_timeout = Duration::Seconds(1);  // beyond waits; a reader that is slower is lost
 };
 
@@ -75,6 +75,7 @@ class ReaderLinks {
     bool silent = false;  // its beats stopped since it was asked
     std::unique_ptr<rpc::BeatWatch> beats;
     Timer retry;
+    Scope asking;  // of the list that is under way
     Scope scope;
   };
 
@@ -83,6 +84,7 @@ class ReaderLinks {
   void OnListFailed(Link& link, const Status& why);
   void Watch(Link& link);
   void OnSilent(Link& link, const Status& why);
+  void OnHeard(Link& link);
   // Keeps clock_ running.
   void Tick();
   // Ours, until now. What fails over one is not the other's fault, and tried again.

@@ -96,7 +96,7 @@ TEST_F(ReaderLinksTest, ASilentReaderIsLostOnceAndThenAskedForEverything) {
   Reader reader(*this, "a:1", 7);
   reader.answers = 1;
   Update({{"r0", "a:1", ProcessIncarnation{7}}});
-  time_.RunFor(Duration::Millis(1400));
+  time_.RunFor(Duration::Millis(3400));
   EXPECT_EQ(lost(), 0);
   time_.RunFor(Duration::Millis(200));
   EXPECT_EQ(lost(), 1) << "list_wait and call_timeout have passed";
@@ -120,6 +120,21 @@ TEST_F(ReaderLinksTest, AStoppedReaderIsLostBeforeItsListIsLate) {
   EXPECT_EQ(lost(), 1);
 }
 
+TEST_F(ReaderLinksTest, AReaderThatRunsAgainIsAskedAtOnce) {
+  Reader reader(*this, "a:1", 7);
+  reader.answers = 1;
+  Update({{"r0", "a:1", ProcessIncarnation{7}}});
+  time_.RunFor(Duration::Millis(500));
+  EXPECT_THAT(reader.known_versions, ElementsAre(0, 1));
+  reader.loop->Pause();
+  time_.RunFor(Duration::Millis(400));
+  ASSERT_EQ(lost(), 1);
+  reader.loop->Resume();
+  reader.answers = 1;
+  time_.RunFor(Duration::Millis(100));
+  EXPECT_THAT(reader.known_versions, ElementsAre(0, 1, 0, 1)) << "not when its list is due";
+}
+
 TEST_F(ReaderLinksTest, NoReaderIsLostForTheSchedulersOwnStall) {
   Reader reader(*this, "a:1", 7);
   reader.answers = 2;
@@ -128,7 +143,7 @@ TEST_F(ReaderLinksTest, NoReaderIsLostForTheSchedulersOwnStall) {
   loop_->Pause();
   time_.RunFor(Duration::Seconds(5));
   loop_->Resume();
-  time_.RunFor(Duration::Millis(1400));
+  time_.RunFor(Duration::Millis(3400));
   EXPECT_EQ(lost(), 0);
   EXPECT_EQ(reader.known_versions.back(), 0u) << "what it said meanwhile is asked for again";
   time_.RunFor(Duration::Millis(200));

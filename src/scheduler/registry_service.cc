@@ -161,7 +161,8 @@ void RegistryService::RegisterSelf() {
   }
   if (view().version() != before) OnViewChanged();
   ArmExpiry();
-  self_timer_.After(options_.registry.lease / 3, scope_.Bind([this] { RegisterSelf(); }));
+  self_timer_.After(Duration::Millis(reply->lease_ms()) / 3,
+                    scope_.Bind([this] { RegisterSelf(); }));
 }
 
 void RegistryService::Register(const std::string& bytes, rpc::Responder respond) {

@@ -13,7 +13,10 @@ const Victim kVictims[] = {
     {"Producer", Victim::Scene::kHop, "us", "producer-0", [](Process& p) { p.producer.reset(); }},
     {"Consumer", Victim::Scene::kHop, "eu", "consumer-0", [](Process& p) { p.consumer.reset(); }},
     {"CellClient", Victim::Scene::kHop, "us", "producer-0",
-     [](Process& p) { p.cell_client.reset(); }},
+     [](Process& p) {
+       p.registration.reset();
+       p.cell_client.reset();
+     }},
     {"CacheServer", Victim::Scene::kCaches, "cell", "cache-1",
      [](Process& p) {
        p.data_server.reset();

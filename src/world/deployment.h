@@ -32,6 +32,7 @@
 #include "tailcast/cache/memory_cache.h"
 #include "tailcast/cache/server.h"
 #include "tailcast/cell/cell_client.h"
+#include "tailcast/cell/registration.h"
 #include "tailcast/cell/registry_store.h"
 #include "tailcast/cell/stream_watch.h"
 #include "tailcast/consumer/consumer_agent.h"
@@ -101,7 +102,8 @@ struct Process {
   std::unique_ptr<writer::WriterAgent> writer;
   std::unique_ptr<producer::ProducerAgent> producer;
   std::unique_ptr<consumer::ConsumerAgent> consumer;
-  std::unique_ptr<cell::StreamWatch> stream_watch;  // for those two
+  std::unique_ptr<cell::StreamWatch> stream_watch;   // for those two
+  std::unique_ptr<cell::Registration> registration;  // of an agent that is no node
   // Of what the program has bound.
   Scope scope;
 

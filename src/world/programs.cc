@@ -7,18 +7,18 @@
 namespace tailcast::world {
 namespace {
 
-// Registers with the cell's scheduler and renews the lease.
-void Register(Process& p, v1::ProcessInfo info) {
-  if (p.metadata_server != nullptr) {
-    info.set_copied_epoch(Raw(p.metadata_server->copied_epoch()));
-  }
-  p.cell_client->Register(info, p.scope.Bind([&p, info](const Result<v1::RegisterReply>& reply) {
-    const Duration again =
-        reply.ok() ? Duration::Millis(reply->lease_ms() / 3) : Duration::Millis(100);
-    p.loop->After(again, p.scope.Bind([&p, info] {
-      if (p.cell_client != nullptr) Register(p, info);
-    }));
-  }));
+void Register(Process& p, const v1::ProcessInfo& info) {
+  p.registration = std::make_unique<cell::Registration>(
+      *p.loop, *p.cell_client,
+      cell::Registration::Hooks{[&p, info] {
+                                  v1::ProcessInfo now = info;
+                                  if (p.metadata_server != nullptr) {
+                                    now.set_copied_epoch(Raw(p.metadata_server->copied_epoch()));
+                                  }
+                                  return now;
+                                },
+                                [](MonotonicTime, const v1::RegisterReply&) {},
+                                [&p](Status why) { p.fatal = std::move(why); }});
 }
 
 v1::ProcessInfo Info(const Process& p, v1::Role role) {
@@ -84,7 +84,7 @@ Program RunNode(Deployment& deployment, NodeSetup setup) {
   };
 }
 
-Program RunScheduler(Deployment& deployment, scheduler::SchedulerOptions options) {
+Program RunScheduler(Deployment& deployment, const scheduler::SchedulerOptions& options) {
   return [&deployment, options](Process& p) mutable {
     scheduler::SchedulerOptions mine = options;
     mine.registry.cell = p.cell;
@@ -105,7 +105,7 @@ Program RunScheduler(Deployment& deployment, scheduler::SchedulerOptions options
   };
 }
 
-Program RunReader(Deployment& deployment, reader::ReaderOptions options) {
+Program RunReader(Deployment& deployment, const reader::ReaderOptions& options) {
   return [&deployment, options](Process& p) {
     OpenCell(deployment, p);
     reader::ReaderOptions mine = options;
@@ -120,7 +120,7 @@ Program RunReader(Deployment& deployment, reader::ReaderOptions options) {
   };
 }
 
-Program RunWriter(Deployment& deployment, writer::WriterOptions options) {
+Program RunWriter(Deployment& deployment, const writer::WriterOptions& options) {
   return [&deployment, options](Process& p) {
     OpenCell(deployment, p);
     writer::WriterOptions mine = options;
@@ -134,7 +134,7 @@ Program RunWriter(Deployment& deployment, writer::WriterOptions options) {
   };
 }
 
-Program RunCacheServer(Deployment& deployment, cache::ServerOptions options) {
+Program RunCacheServer(Deployment& deployment, const cache::ServerOptions& options) {
   return [&deployment, options](Process& p) {
     OpenCell(deployment, p);
     cache::ServerOptions mine = options;

@@ -23,11 +23,11 @@ struct NodeSetup {
 Program RunNode(Deployment& deployment, NodeSetup setup);
 
 // Single agents. Their names, cells and incarnations are filled in.
-Program RunScheduler(Deployment& deployment, scheduler::SchedulerOptions options);
-Program RunReader(Deployment& deployment, reader::ReaderOptions options);
-Program RunWriter(Deployment& deployment, writer::WriterOptions options);
+Program RunScheduler(Deployment& deployment, const scheduler::SchedulerOptions& options);
+Program RunReader(Deployment& deployment, const reader::ReaderOptions& options);
+Program RunWriter(Deployment& deployment, const writer::WriterOptions& options);
 // A data and a metadata cache.
-Program RunCacheServer(Deployment& deployment, cache::ServerOptions options);
+Program RunCacheServer(Deployment& deployment, const cache::ServerOptions& options);
 
 // The ports of a user's process: its view of the cell, and clients of the cell's caches.
 Program RunClient(Deployment& deployment);
