@@ -44,7 +44,7 @@ void StartSearch::Do(StartSearchCore::Step step) {
                  [this](StartSearchCore::Wait wait) {
                    counters_.hole_waits += wait.hole;
                    hole_ = wait.hole;
-                   Wait();
+                   Wait(!wait.undecided);
                  },
                  [this](const FilePlace& place) { done_(place); },
                  [this](Status& error) { done_(std::move(error)); },
@@ -60,7 +60,7 @@ void StartSearch::List() {
                          Do(core_.OnListing(stream::ShardListing::Parse(*entries)));
                        } else {
                          ++counters_.primary_errors;
-                         Wait();
+                         Wait(true);
                        }
                      }));
 }
@@ -122,8 +122,8 @@ void StartSearch::ReadRecord(const StartSearchCore::ReadRecord& read) {
   }
 }
 
-void StartSearch::Wait() {
-  waiting_ = true;
+void StartSearch::Wait(bool known) {
+  waiting_ = known;
   Retire(*ports_.loop, std::move(reader_));
   timer_.After(std::min(options_.primary_poll, kPauseMax), scope_.Bind([this] { Begin(); }));
 }

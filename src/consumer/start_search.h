@@ -46,7 +46,8 @@ class StartSearch {
   void ReadMetadata(int64_t seq);
   void AskIndexLength(const StartSearchCore::AskIndexLength& ask);
   void ReadRecord(const StartSearchCore::ReadRecord& read);
-  void Wait();
+  // `known`: it is not here; else that is not known.
+  void Wait(bool known);
   stream::RangeReader& ReaderOf(const stream::Stem& stem, int64_t chunk_size);
 
   const stream::CellPorts ports_;

@@ -13,6 +13,9 @@ using stream::Stem;
 
 namespace {
 
+// Looks in which the metadata cache did not say whether there are files.
+constexpr int kUndecidedMax = 10;
+
 Status NoBeginning(const Position& position) {
   return InvalidArgumentError("position " + position.ToString() +
                               " is not the beginning of a message");
@@ -69,7 +72,11 @@ StartSearchCore::Step StartSearchCore::OnMetadata(std::span<const cache::ValueAn
   }
   std::sort(files_.begin(), files_.end());
   if (files_.empty()) {  // nobody has produced yet, or nothing has arrived here
-    if (start_.kind == StartPoint::Kind::kEnd && !end_file_) end_file_ = floor_;
+    if (start_.kind != StartPoint::Kind::kEnd || end_file_) return Wait{};
+    const bool known = !values.empty() && std::all_of(values.begin(), values.end(),
+                                                      [](const auto& v) { return v.complete; });
+    if (!known && ++undecided_ < kUndecidedMax) return Wait{.undecided = true};
+    end_file_ = floor_;
     return Wait{};
   }
   if (HaveFloor()) {
@@ -121,10 +128,9 @@ StartSearchCore::Step StartSearchCore::FindEnd() {
   const auto first = std::find_if(files_.begin(), files_.end(),
                                   [this](const Stem& stem) { return stem.seq >= *end_file_; });
   if (first != files_.end() && first->seq == *end_file_) return PlaceIn(*first, 0, 0);
-  if (floor_ <= *end_file_ || !HaveFloor()) return Wait{.hole = true};
-  return OutOfRangeError("the first messages that came to " + shard_.ToString() +
-                         " are not kept here any more; the first available one is at " +
-                         first_available_->ToString());
+  // Where what is kept begins was learned later than that nothing is there.
+  if (floor_ > *end_file_ && HaveFloor()) return PlaceIn(files_.front(), 0, 0);
+  return Wait{.hole = true};
 }
 
 // Times within file n lie between its creation and its successor's, or a little before the creation

@@ -21,8 +21,9 @@
 // Files come from the listing of the shard's folder and, where the primary copies lag, from the
 // metadata cache. A file that is missing before the start point (a hole) is waited for.
 //
-// What is the end is decided once: that of a shard without files is the beginning of its first one,
-// however full that is when it is seen.
+// What is the end is decided once: that of a shard without files is the beginning of its first one
+// that is kept, however full that is when it is seen. That there are none is believed when the
+// metadata cache says so, too, or could not be read for a while.
 //
 // A core: no clock, no I/O, one thread.
 #pragma once
@@ -73,7 +74,8 @@ class StartSearchCore {
   };
   // The place is not here yet: Begin again after a while.
   struct Wait {
-    bool hole = false;  // files are here, but one before them is not
+    bool hole = false;       // files are here, but one before them is not
+    bool undecided = false;  // it is not known whether there is something
   };
   // A Status is the end, as ConsumerAgent::status (OutOfRange, DataLoss, InvalidArgument) says.
   using Step =
@@ -120,6 +122,7 @@ class StartSearchCore {
   int64_t floor_ = 1;
   bool listed_ = false;
   std::optional<int64_t> end_file_;  // the end is the beginning of this one: nothing was there
+  int undecided_ = 0;                // so often that could not be told
   std::vector<stream::Stem> files_;  // in order of their numbers; newest last
   std::map<int64_t, stream::PairMetadata> metadata_;
   // The search in the index of files_[file_].

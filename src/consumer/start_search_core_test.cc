@@ -96,6 +96,8 @@ class StartSearchTest : public ::testing::Test {
   const stream::ShardId shard_{{"s", stream::StreamIncarnation{7}}, 3};
   std::vector<File> files_;
   cache::Values metadata_;
+  // What the metadata cache says when it has none of it.
+  const cache::Values nothing_ = cache::Values(2, {.complete = true});
   int64_t floor_ = 1;
   std::optional<StartSearchCore> core_;
   int records_read_ = 0;
@@ -217,7 +219,7 @@ TEST_F(StartSearchTest, TheEndOfAShardWithoutFilesIsTheBeginningOfItsFirstOne) {
   const auto look = [this]() -> StartSearchCore::Step {
     (void)core_->Begin();
     (void)core_->OnListing(Listing());
-    return core_->OnMetadata({});
+    return core_->OnMetadata(nothing_);
   };
   EXPECT_FALSE(core_->begins().has_value());
   EXPECT_FALSE(std::get<StartSearchCore::Wait>(look()).hole);
@@ -233,9 +235,35 @@ TEST_F(StartSearchTest, TheEndOfAShardWithoutFilesIsTheBeginningOfItsFirstOne) {
   EXPECT_EQ(place.at[0] + place.at[1], 0);
   floor_ = 2;
   files_[0].listed = false;
-  const auto gone = look();
-  EXPECT_TRUE(IsOutOfRange(std::get<Status>(gone)));
-  EXPECT_THAT(std::get<Status>(gone).message(), HasSubstr(At(3).ToString()));
+  const auto kept = look();
+  EXPECT_EQ(std::get<FilePlace>(kept).stem, files_[1].stem) << "the first one that is kept";
+}
+
+TEST_F(StartSearchTest, ThatAShardHasNoFilesIsBelievedWhenTheCacheCanBeRead) {
+  core_.emplace(StartPoint::End(), shard_, 4096);
+  const auto look = [this](std::span<const cache::ValueAnswer> values) {
+    (void)core_->Begin();
+    (void)core_->OnListing(Listing());
+    return core_->OnMetadata(values);
+  };
+  EXPECT_TRUE(std::get<StartSearchCore::Wait>(look({})).undecided);
+  const std::vector<cache::ValueAnswer> partial(2);
+  EXPECT_TRUE(std::get<StartSearchCore::Wait>(look(partial)).undecided);
+  EXPECT_FALSE(core_->begins().has_value());
+  AddFile({2000, 3000});  // it was there all the time
+  (void)look({});
+  const auto step = core_->OnIndexLength(2 * kIndexRecordSize);
+  EXPECT_EQ(std::get<StartSearchCore::ReadRecord>(step).record, 1) << "behind what was there";
+}
+
+TEST_F(StartSearchTest, ACacheThatCannotBeReadForLongHoldsNobodyUp) {
+  core_.emplace(StartPoint::End(), shard_, 4096);
+  for (int looks = 0; !core_->begins(); ++looks) {
+    ASSERT_LT(looks, 20);
+    (void)core_->Begin();
+    (void)core_->OnListing(Listing());
+    (void)core_->OnMetadata({});
+  }
 }
 
 TEST_F(StartSearchTest, TheEndOfAShardWhoseFilesWereAllDeletedIsItsNextFile) {
@@ -243,7 +271,7 @@ TEST_F(StartSearchTest, TheEndOfAShardWhoseFilesWereAllDeletedIsItsNextFile) {
   core_.emplace(StartPoint::End(), shard_, 4096);
   (void)core_->Begin();
   (void)core_->OnListing(Listing());
-  EXPECT_FALSE(std::get<StartSearchCore::Wait>(core_->OnMetadata({})).hole);
+  EXPECT_FALSE(std::get<StartSearchCore::Wait>(core_->OnMetadata(nothing_)).hole);
   EXPECT_FALSE(core_->begins().has_value()) << "how many messages there were is not known";
   AddFile({2000}, false);
   AddFile({3000}, false);
