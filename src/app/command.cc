@@ -9,30 +9,57 @@
 
 #include "tailcast/app/context.h"
 #include "tailcast/app/deployment.h"
+#include "tailcast/cell/user_table.h"
+#include "tailcast/stream/names.h"
 
 namespace tailcast::app {
 namespace {
 volatile std::sig_atomic_t interrupted = 0;
 }  // namespace
 
-CLI::Validator AboveZero() {
+namespace {
+
+// A number for which `good` holds; `whole` ones have 18 digits at most.
+CLI::Validator Number(const char* name, bool whole, const std::string& what,
+                      const std::function<bool(double)>& good) {
   return CLI::Validator(
-      [](std::string& text) {
+      [=](const std::string& text) {
         double number = 0;
-        return CLI::detail::lexical_cast(text, number) && number > 0 ? std::string()
-                                                                     : "must be a number above 0";
+        const bool is_number =
+            whole ? !text.empty() && text.size() <= 18 &&
+                        text.find_first_not_of("0123456789") == std::string::npos
+                  : text.find_first_of("xXnN") == std::string::npos;  // 0x10, nan, inf
+        if (is_number && CLI::detail::lexical_cast(text, number) && good(number)) {
+          return std::string();
+        }
+        return "'" + text.substr(0, 40) + "' is not " + what;
       },
-      "ABOVE 0");
+      name);
+}
+
+}  // namespace
+
+CLI::Validator AboveZero() {
+  return Number("ABOVE 0", false, "a number above 0", [](double number) { return number > 0; });
 }
 
 CLI::Validator NotNegative() {
-  return CLI::Validator(
-      [](std::string& text) {
-        double number = 0;
-        return CLI::detail::lexical_cast(text, number) && number >= 0 ? std::string()
-                                                                      : "must be 0 or more";
-      },
-      "0 OR MORE");
+  return Number("0 OR MORE", false, "a number, 0 or more",
+                [](double number) { return number >= 0; });
+}
+
+CLI::Validator CountAboveZero() {
+  return Number("ABOVE 0", true, "a whole number above 0",
+                [](double number) { return number > 0; });
+}
+
+CLI::Validator CountOrZero() {
+  return Number("0 OR MORE", true, "a whole number, 0 or more", [](double) { return true; });
+}
+
+CLI::Validator ShardNumber() {
+  return Number("SHARD", true, "the number of a shard: 0, 1, ...",
+                [](double number) { return number < stream::kShardsMax; });
 }
 
 CLI::Validator OneCharacter() {
@@ -42,6 +69,11 @@ CLI::Validator OneCharacter() {
         return text.size() == 1 ? std::string() : "must be one character, or \\t";
       },
       "CHARACTER");
+}
+
+CLI::Validator UserName() {
+  return CLI::Validator(
+      [](const std::string& text) { return cell::ValidateUserName(text).message(); }, "NAME");
 }
 
 int Fail(const Status& status) {

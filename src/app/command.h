@@ -42,7 +42,11 @@ int Fail(const Status& status);
 // For options, with messages that say what is allowed.
 CLI::Validator AboveZero();
 CLI::Validator NotNegative();
+CLI::Validator CountAboveZero();  // whole ones
+CLI::Validator CountOrZero();
+CLI::Validator ShardNumber();
 CLI::Validator OneCharacter();
+CLI::Validator UserName();
 
 // The options that say which cell: --cell, or --dir with --cluster. Where neither --dir nor --cell
 // is given, the environment or a context says (context.h).

@@ -41,6 +41,7 @@ struct ConsumeOptions {
   bool follow = false;
   bool positions = false;
   std::string on_gap = "stop";
+  std::string report_as;
 };
 
 // Goes on behind what retention has deleted, where that stopped a shard; false if it stopped none.
@@ -256,6 +257,7 @@ Result<consumer::Options> ConsumerOptionsOf(const ConsumeOptions& options) {
   consumer::Options out;
   TAILCAST_ASSIGN_OR_RETURN(out.cell, options.cell.Find());
   out.stream = options.stream;
+  out.report_as = options.report_as;
   if (options.shard >= 0) out.shards = {options.shard};
   out.profile = profile == cell::Profile::kLowLatency ? consumer::Profile::kLowLatency
                                                       : consumer::Profile::kDefault;
@@ -366,7 +368,7 @@ void AddConsume(CLI::App& app, Action& action) {
   command->add_option("--stream", options->stream, "Stream to read")->required();
   command
       ->add_option("--shard", options->shard, "One shard; default: all, interleaved as they come")
-      ->check(NotNegative());
+      ->check(ShardNumber());
   command->add_option("--framing", options->framing, "lines or length, as for produce")
       ->capture_default_str();
   command
@@ -404,7 +406,7 @@ void AddConsume(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"stop", "skip"}))
       ->capture_default_str();
   command->add_option("--count", options->count, "End after this many messages")
-      ->check(AboveZero());
+      ->check(CountAboveZero());
   command
       ->add_option("--until-idle", options->until_idle_s,
                    "End when nothing came for this many seconds")
@@ -413,6 +415,11 @@ void AddConsume(CLI::App& app, Action& action) {
   command->add_flag("--positions", options->positions,
                     "At the end, write the position behind the last message of each shard to "
                     "standard error: `--from` of the next run");
+  command
+      ->add_option("--report-as", options->report_as,
+                   "Name under which `tailcast status` shows this consumer, and how far it is; "
+                   "default: it does not")
+      ->check(UserName());
   options->metrics.Add(command);
   AddTraceDir(command);
   command->callback([&action, options] { action = [options] { return Consume(*options); }; });

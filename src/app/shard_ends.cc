@@ -7,6 +7,7 @@ namespace tailcast::app {
 Result<std::map<int32_t, int64_t>> EndsNow(consumer::Options options) {
   options.start = consumer::StartPoint::End();
   options.resume.clear();
+  options.report_as.clear();
   TAILCAST_ASSIGN_OR_RETURN(auto consumer, consumer::Consumer::Open(options));
   std::map<int32_t, int64_t> ends;
   while (ends.size() < consumer->shards().size() && !Interrupted()) {

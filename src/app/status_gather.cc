@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tailcast/app/lacking.h"
+#include "tailcast/app/status_users.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/consumer/consumer_agent.h"
 #include "tailcast/memcached/replica_names.h"
@@ -200,6 +201,7 @@ Result<json> CellLook::Ask() {
       cell["left_out"].push_back({{"stream", stream.name()}, {"cell", out}});
     }
   }
+  AddUsers(*session, stream_, cell);
   AskProcesses(*session, cell);
   return cell;
 }

@@ -38,6 +38,7 @@ class CellLook {
   //   operations, retention_waits   as the scheduler says
   //   left_out     stream, cell
   //   lacking_files
+  //   users        as AddUsers (status_users.h)
   nlohmann::json Look();
   // Of all streams that the cell knew when it was last looked at.
   const std::vector<std::string>& stream_names() const { return stream_names_; }

@@ -139,6 +139,16 @@ TEST(CApi, AProgramOfAnotherVersionsStructureIsUnderstood) {
   EXPECT_THAT(tailcast_last_error(), HasSubstr("cell is empty"));
 }
 
+TEST(CApi, ANameToReportAsIsLookedAtBeforeAnythingElse) {
+  tailcast_consumer_options options = TAILCAST_CONSUMER_OPTIONS_INIT;
+  options.cell = "127.0.0.1:1";
+  options.stream = "s";
+  options.report_as = "\xff";
+  tailcast_consumer* consumer = nullptr;
+  EXPECT_EQ(tailcast_consumer_open(&options, &consumer), TAILCAST_INVALID_ARGUMENT);
+  EXPECT_THAT(tailcast_last_error(), HasSubstr("report_as: the name is not UTF-8"));
+}
+
 TEST(CApi, OptionsOutOfRangeAreNamed) {
   tailcast_producer_options options = ProducerOptions();
   tailcast_producer* producer = nullptr;

@@ -250,9 +250,12 @@ typedef struct tailcast_consumer_options {
   int64_t rate_bytes_per_s; /* of each shard; default 400 MB/s, -1: no limit */
   int64_t batch_bytes_max;  /* about how much one poll gives; default 1 MiB */
   int64_t open_timeout_ms;  /* default 30000 */
+  /* Under which name `tailcast status` shows this consumer and how far it is, as long as it polls:
+   * up to 100 bytes of UTF-8, one line; null: it is not shown. */
+  const char* report_as;
 } tailcast_consumer_options;
 #define TAILCAST_CONSUMER_OPTIONS_INIT \
-  { sizeof(tailcast_consumer_options), NULL, NULL, NULL, 0, 0, 0, NULL, NULL, 0, 0, 0, 0 }
+  { sizeof(tailcast_consumer_options), NULL, NULL, NULL, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, NULL }
 
 typedef struct tailcast_message {
   const void* payload;

@@ -193,6 +193,20 @@ void CellClient::DeleteStream(const std::string& name, Callback<void(Status)> do
                 }));
 }
 
+void CellClient::ReportUser(const v1::User& user, Callback<void(Status)> done) {
+  v1::ReportUserRequest request;
+  *request.mutable_user() = user;
+  client_->Call("/tailcast.v1.Users/Report", request.SerializeAsString(), kCallTimeout,
+                scope_.Bind([done = std::move(done)](Result<std::string> reply) mutable {
+                  done(reply.ok() ? OkStatus() : reply.status());
+                }));
+}
+
+void CellClient::ListUsers(Callback<void(Result<v1::ListUsersReply>)> done) {
+  client_->Call("/tailcast.v1.Users/List", v1::ListUsersRequest().SerializeAsString(), kCallTimeout,
+                Parsing<v1::ListUsersReply>(std::move(done)));
+}
+
 void CellClient::SetRetention(const v1::SetRetentionRequest& request,
                               Callback<void(Result<v1::StreamConfig>)> done) {
   client_->Call("/tailcast.v1.Cell/SetRetention", request.SerializeAsString(), kCallTimeout,

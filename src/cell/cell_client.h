@@ -13,6 +13,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/proto/cell.pb.h"
+#include "tailcast/proto/users.pb.h"
 #include "tailcast/rpc/rpc.h"
 
 namespace tailcast::cell {
@@ -69,6 +70,9 @@ class CellClient {
                   Callback<void(Result<v1::TrimStreamReply>)> done);
   void ChangeRing(const v1::ChangeRingRequest& request,
                   Callback<void(Result<v1::ChangeRingReply>)> done);
+  // Calls of the Users service; see users.proto.
+  void ReportUser(const v1::User& user, Callback<void(Status)> done);
+  void ListUsers(Callback<void(Result<v1::ListUsersReply>)> done);
 
  private:
   // A callback for the call's bytes that gives `done` the parsed message.

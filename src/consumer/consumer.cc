@@ -1,6 +1,7 @@
 #include "tailcast/consumer/consumer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -8,6 +9,8 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cell/stream_watch.h"
+#include "tailcast/cell/user_reporter.h"
+#include "tailcast/cell/user_table.h"
 #include "tailcast/consumer/consumer_agent.h"
 #include "tailcast/consumer/consumer_metrics.h"
 #include "tailcast/consumer/on_ports.h"
@@ -32,6 +35,7 @@ class Consumer::Impl {
     batch_.clear();
     next_look_ = MonotonicTime();
     if (metrics_ != nullptr) Show();
+    reporter_.reset();
     shards_.clear();
     watch_.reset();
     session_.reset();
@@ -42,6 +46,10 @@ class Consumer::Impl {
   Status Open() {
     if (options_.cell.empty()) {
       return InvalidArgumentError("Options::cell is empty: give the scheduler's host:port");
+    }
+    if (!options_.report_as.empty()) {
+      TAILCAST_RETURN_IF_ERROR(
+          cell::ValidateUserName(options_.report_as).WithContext("Options::report_as"));
     }
     owned_loop_ = std::make_unique<ThreadLoop>();
     loop_ = owned_loop_.get();
@@ -66,7 +74,38 @@ class Consumer::Impl {
     };
     watch_ = std::make_unique<cell::StreamWatch>(session_->cell(), stream::IdOf(config),
                                                  scope_.Bind(deleted));
+    if (options_.report_as.empty()) return OkStatus();
+    v1::User user;
+    user.set_kind(v1::User::CONSUMER);
+    user.set_stream(options_.stream);
+    user.set_name(options_.report_as);
+    reporter_ = std::make_unique<cell::UserReporter>(*loop_, session_->cell(), std::move(user),
+                                                     [this](v1::User& self) { Describe(self); });
     return OkStatus();
+  }
+
+  // For whoever looks at the cell.
+  void Describe(v1::User& user) const {
+    // From bad to good.
+    constexpr ShardState kOrder[] = {ShardState::kFailed,   ShardState::kStuck,
+                                     ShardState::kLocating, ShardState::kWaiting,
+                                     ShardState::kTailing,  ShardState::kQuiet};
+    const auto* worst = std::end(kOrder) - 1;
+    Counters counters = past_;
+    int64_t behind_bytes = 0;
+    for (const auto& [number, agent] : shards_) {
+      counters += agent->counters();
+      behind_bytes += agent->lag_bytes();
+      worst = std::min(worst, std::find(std::begin(kOrder), std::end(kOrder), agent->state()));
+    }
+    user.set_shards(static_cast<int32_t>(shards_.size()));
+    user.set_messages(counters.messages);
+    user.set_bytes(counters.bytes);
+    user.set_behind_bytes(std::max<int64_t>(0, behind_bytes));
+    user.set_behind_us(behind_bytes > 0 && last_time_us_ > 0
+                           ? std::max<int64_t>(0, ReadWallClock().micros() - last_time_us_)
+                           : 0);
+    user.set_state(std::string(ShardStateName(*worst)));
   }
 
   Status OpenOn(const stream::CellPorts& ports, ThreadLoop* loop, const stream::StreamId& stream,
@@ -161,7 +200,10 @@ class Consumer::Impl {
       Status error;
       Gather(&error);
       if (metrics_ != nullptr) Show();
-      if (!batch_.empty()) return std::span<const Message>(batch_);
+      if (!batch_.empty()) {
+        last_time_us_ = batch_.back().time_us;
+        return std::span<const Message>(batch_);
+      }
       if (!error.ok()) return error;
       if (!loop_->RunUntil([this] { return ready_ || AnyReady(); }, deadline)) {
         return std::span<const Message>();
@@ -217,6 +259,7 @@ class Consumer::Impl {
   ThreadLoop* loop_ = nullptr;
   std::unique_ptr<session::Session> session_;
   std::unique_ptr<cell::StreamWatch> watch_;
+  std::unique_ptr<cell::UserReporter> reporter_;  // null: nobody is told
   stream::CellPorts ports_;
   stream::StreamId stream_;
   std::vector<int32_t> numbers_;
@@ -225,7 +268,8 @@ class Consumer::Impl {
   bool ready_ = false;
   std::unique_ptr<ConsumerMetrics> metrics_;  // once the shards are open
   MonotonicTime next_look_;
-  Counters past_;  // of agents that Seek replaced
+  int64_t last_time_us_ = 0;  // of the last message that was given; 0: none was
+  Counters past_;             // of agents that Seek replaced
   std::vector<Message> batch_;
   Scope scope_;
 };

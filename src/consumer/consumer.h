@@ -64,12 +64,16 @@ struct Options {
   Duration open_timeout = Duration::Seconds(30);
   // Whether what it does counts in the process' metrics (docs/metrics.md).
   bool show_metrics = true;
+  // Not empty: tells the cell's scheduler every 10 s, inside Poll, that it is there and how far it
+  // is, for `tailcast status` to show under this name: up to 100 bytes of UTF-8, one line. The cell
+  // keeps the 1000 that it heard last, for 30 s.
+  std::string report_as;
 };
 
 class Consumer {
  public:
   //   NotFound         no such stream (with the nearest name)
-  //   InvalidArgument  a shard that the stream has not, a position of another stream
+  //   InvalidArgument  a shard that the stream has not, a position of another stream, report_as
   //   Unavailable      the cell does not answer at this address
   static Result<std::unique_ptr<Consumer>> Open(const Options& options);
   ~Consumer();

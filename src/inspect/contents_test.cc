@@ -85,6 +85,12 @@ TEST(TextTest, LinesBreakBetweenWords) {
   EXPECT_EQ(Wrapped(0, std::string(100, 'x')), std::string(100, 'x') + "\n") << "one word";
 }
 
+TEST(TextTest, ATablesColumnsAreAsWideAsTheirCharacters) {
+  EXPECT_EQ(TableText(0, {{"name", "n"}, {"Köln", "1"}, {"ab", "2"}}), "name n\nKöln 1\nab   2\n");
+  EXPECT_EQ(TableText(0, {{"a", "n"}, {"äöüäöü", "1"}}, {}, 6), "a    n\n~äöü 1\n")
+      << "cut between characters";
+}
+
 TEST(TextTest, ATableIsCutToEightyColumnsInItsFirstOne) {
   const std::string text =
       TableText(2, {{"name", "n"}, {"cache-" + std::string(80, '0') + "12", "1"}});

@@ -249,5 +249,41 @@ TEST(SumStreams, ACellThatDoesNotKnowItsHeadMakesItUnknown) {
   EXPECT_EQ(sums[0].messages, 1000);
 }
 
+TEST(StatusTextTest, UsersAreListedWhereSomebodyLooksForThemAndCountedElsewhere) {
+  json cell = Cell("here", {Stream("s", {Shard(0, 10)})});
+  cell["users"] = {{{"kind", "producer"},
+                    {"stream", "s"},
+                    {"name", ""},
+                    {"host", "a.example.org"},
+                    {"pid", 7},
+                    {"state", "producing"},
+                    {"messages", 10},
+                    {"heard_ms", 2000}},
+                   {{"kind", "consumer"},
+                    {"stream", "s"},
+                    {"name", "prices"},
+                    {"host", "b"},
+                    {"pid", 8},
+                    {"state", "tailing"},
+                    {"messages", 4},
+                    {"behind_bytes", 600},
+                    {"behind_ms", 9000},
+                    {"heard_ms", 100}}};
+  EXPECT_THAT(StatusText(json::array({cell}), {}),
+              AllOf(HasSubstr("1 producer and 1 consumer that report"), Not(HasSubstr("prices"))));
+  EXPECT_THAT(
+      StatusText(json::array({cell}), {.stream = "s"}),
+      HasSubstr("-       producer  here  a/7      producing        10     nothing     2 s ago\n"
+                "prices  consumer  here  b/8      tailing           4  600 B, 9 s  100 ms ago\n"));
+  json& users = cell["users"];
+  while (users.size() < 30) users.push_back(users.back());
+  EXPECT_THAT(StatusText(json::array({cell}), {.stream = "s"}),
+              HasSubstr("10 more users; --all shows them"));
+  EXPECT_THAT(StatusText(json::array({cell}), {.stream = "s", .all = true}),
+              Not(HasSubstr("more users")));
+  users = json::array();
+  EXPECT_THAT(StatusText(json::array({cell}), {}), Not(HasSubstr("report")));
+}
+
 }  // namespace
 }  // namespace tailcast::inspect

@@ -22,6 +22,7 @@ constexpr size_t kStreamRowsMax = 10;
 constexpr size_t kTroublesShownMax = 12;    // of a cell
 constexpr size_t kOperationsShownMax = 12;  // of a cell
 constexpr size_t kIdleNamesShownMax = 30;
+constexpr size_t kUsersShownMax = 20;
 constexpr size_t kGap = 2;  // between columns
 
 Duration Seconds(double seconds) { return Duration::Micros(static_cast<int64_t>(seconds * 1e6)); }
@@ -151,6 +152,56 @@ std::string StreamText(const json& cells, const StatusView& view) {
   return text;
 }
 
+// Who produces and, where it reports, who consumes.
+std::string UsersText(const json& cells, const StatusView& view) {
+  Rows rows = {{"name", "what", "cell", "process", "state", "messages", "behind", "heard"}};
+  const bool all_streams = view.stream.empty();
+  if (all_streams) rows[0].insert(rows[0].begin() + 2, "stream");
+  size_t more = 0;
+  for (const json& cell : cells) {
+    for (const json& user : cell.value("users", json::array())) {
+      if (!view.all && rows.size() > kUsersShownMax) {
+        ++more;
+        continue;
+      }
+      const std::string name = user.value("name", ""), kind = user.value("kind", "");
+      const std::string host = user.value("host", "");
+      const int64_t bytes = user.value("behind_bytes", int64_t{0});
+      std::string behind = bytes == 0 ? "nothing" : BytesText(bytes);
+      if (user.contains("behind_ms")) {
+        behind += ", " + SpanText(Duration::Millis(user.value("behind_ms", int64_t{0})));
+      }
+      rows.push_back(
+          {name.empty() ? "-" : name, kind, cell.value("name", ""),
+           host.substr(0, host.find('.')) + "/" + std::to_string(user.value("pid", int64_t{0})),
+           user.value("state", ""), std::to_string(user.value("messages", int64_t{0})), behind,
+           SpanText(Duration::Millis(user.value("heard_ms", int64_t{0}))) + " ago"});
+      if (all_streams) rows.back().insert(rows.back().begin() + 2, user.value("stream", ""));
+    }
+  }
+  if (rows.size() == 1) return "";
+  const std::vector<size_t> left =
+      all_streams ? std::vector<size_t>{1, 2, 3, 4, 5} : std::vector<size_t>{1, 2, 3, 4};
+  std::string text = "\n" + TableText(0, rows, left, view.columns, kGap);
+  if (more > 0) text += Counted(more, "more user") + "; --all shows them\n";
+  return text;
+}
+
+// How many there are, where they are not listed.
+std::string UsersSum(const json& cells, const StatusView& view) {
+  uint64_t producers = 0, consumers = 0;
+  for (const json& cell : cells) {
+    for (const json& user : cell.value("users", json::array())) {
+      ++(user.value("kind", "") == "producer" ? producers : consumers);
+    }
+  }
+  if (producers + consumers == 0) return "";
+  return "\n" + Wrapped(0,
+                        Counted(producers, "producer") + " and " + Counted(consumers, "consumer") +
+                            " that report; --stream, --cluster or --all lists them",
+                        view.columns);
+}
+
 std::string OperationsText(const json& cell, const StatusView& view) {
   Rows rows = {{"operation", "to", "layer", "phase", "reader", "writer", "copied"}};
   size_t idle = 0, more = 0;
@@ -222,7 +273,8 @@ std::string ProcessesText(const json& cell, const StatusView& view) {
 
 // Over which driver of the fabric each process reads the caches, and why.
 std::string ConnectionsText(const json& cell, const StatusView& view) {
-  std::string text;
+  // By what they read and how; in the order in which they come.
+  std::vector<std::pair<std::string, std::vector<std::string>>> readers;
   for (const json* status : StatusOfEach(cell)) {
     std::map<std::pair<std::string, std::string>, std::string> replicas;  // by driver and reason
     for (const char* cache : {"data_cache_client", "metadata_cache_client"}) {
@@ -237,11 +289,17 @@ std::string ConnectionsText(const json& cell, const StatusView& view) {
       }
     }
     for (const auto& [way, names] : replicas) {
-      text += Wrapped(2,
-                      status->value("name", "") + " reads" + names + " over " + way.first + " (" +
-                          way.second + ")",
-                      view.columns);
+      const std::string what = names + " over " + way.first + " (" + way.second + ")";
+      auto same = std::find_if(readers.begin(), readers.end(),
+                               [&](const auto& reader) { return reader.first == what; });
+      if (same == readers.end()) same = readers.insert(same, {what, {}});
+      same->second.push_back(status->value("name", ""));
     }
+  }
+  std::string text;
+  for (const auto& [what, names] : readers) {
+    text +=
+        Wrapped(2, ListText(names) + (names.size() == 1 ? " reads" : " read") + what, view.columns);
   }
   return text;
 }
@@ -299,6 +357,7 @@ std::string StatusText(const json& cells, const StatusView& view) {
   std::string text = CellsText(cells, view) + TroublesText(cells, view);
   if (view.stream.empty()) {
     text += StreamsText(cells, view);
+    text += view.details || view.all ? UsersText(cells, view) : UsersSum(cells, view);
   } else {
     text += StreamText(cells, view);
     for (const json& cell : cells) {
@@ -306,6 +365,7 @@ std::string StatusText(const json& cells, const StatusView& view) {
       const std::string operations = OperationsText(cell, view);
       if (!operations.empty()) text += "cell " + cell.value("name", "") + "\n" + operations;
     }
+    text += UsersText(cells, view);
   }
   if (!view.details) return text;
   for (const json& cell : cells) text += DetailsText(cell, view);

@@ -99,11 +99,28 @@ std::string Wrapped(size_t indent, std::string_view text, size_t columns) {
   return out + line + "\n";
 }
 
+namespace {
+
+// Of UTF-8: what begins with another byte than those that go on.
+bool BeginsCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
+
+size_t Characters(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), BeginsCharacter));
+}
+
+std::string_view LastCharacters(std::string_view text, size_t count) {
+  size_t at = text.size();
+  while (at > 0 && count > 0) count -= BeginsCharacter(text[--at]) ? 1 : 0;
+  return text.substr(at);
+}
+
+}  // namespace
+
 std::string TableText(size_t indent, const std::vector<std::vector<std::string>>& rows,
                       const std::vector<size_t>& left, size_t columns, size_t gap) {
   std::vector<size_t> widths(rows.front().size(), 0);
   for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Characters(row[i]));
   }
   const auto width_of_others = [&] {
     size_t others = indent;
@@ -119,8 +136,12 @@ std::string TableText(size_t indent, const std::vector<std::vector<std::string>>
     std::string line(indent, ' ');
     for (size_t i = 0; i < row.size(); ++i) {
       std::string cell = row[i];
-      if (cell.size() > widths[i]) cell = "~" + cell.substr(cell.size() - widths[i] + 1);
-      const std::string space(widths[i] - cell.size(), ' ');
+      size_t width = Characters(cell);
+      if (width > widths[i]) {
+        cell = "~" + std::string(LastCharacters(cell, widths[i] - 1));
+        width = widths[i];
+      }
+      const std::string space(widths[i] - width, ' ');
       const bool to_left = i == 0 || std::find(left.begin(), left.end(), i) != left.end();
       line += std::string(i == 0 ? 0 : gap, ' ') + (to_left ? cell + space : space + cell);
     }

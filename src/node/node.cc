@@ -262,6 +262,7 @@ Status Node::MakeScheduler() {
   scheduler_ = std::make_unique<scheduler::SchedulerAgent>(
       *ports_.loop, *ports_.store, *ports_.connector, *ports_.metrics, std::move(options));
   scheduler_->Attach(*ports_.server);
+  users_ = std::make_unique<cell::UsersService>(*ports_.loop, *ports_.server, *ports_.metrics);
   return OkStatus();
 }
 

@@ -25,6 +25,7 @@
 #include "tailcast/cell/registration.h"
 #include "tailcast/cell/scheduler_finder.h"
 #include "tailcast/cell/topology.h"
+#include "tailcast/cell/users_service.h"
 #include "tailcast/fabric/fabric.h"
 #include "tailcast/reader/reader_agent.h"
 #include "tailcast/rpc/rpc.h"
@@ -115,6 +116,7 @@ class Node {
   std::unique_ptr<writer::WriterAgent> writer_;
   std::unique_ptr<reader::ReaderAgent> reader_;
   std::unique_ptr<scheduler::SchedulerAgent> scheduler_;
+  std::unique_ptr<cell::UsersService> users_;                       // beside it
   std::vector<std::unique_ptr<cell::Registration>> registrations_;  // a role each
   Scope scope_;
 };

@@ -16,6 +16,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cell/stream_watch.h"
+#include "tailcast/cell/user_reporter.h"
 #include "tailcast/producer/intake.h"
 #include "tailcast/producer/notify.h"
 #include "tailcast/producer/on_ports.h"
@@ -125,6 +126,11 @@ class Producer::Impl {
       };
       watch_ = std::make_unique<cell::StreamWatch>(session_->cell(), stream::IdOf(config),
                                                    scope_.Bind(deleted));
+      v1::User user;
+      user.set_kind(v1::User::PRODUCER);
+      user.set_stream(options_.stream);
+      reporter_ = std::make_unique<cell::UserReporter>(*loop_, session_->cell(), std::move(user),
+                                                       [this](v1::User& self) { Describe(self); });
     });
     return OkStatus();
   }
@@ -245,6 +251,18 @@ class Producer::Impl {
       }
     });
     return status;
+  }
+
+  // For whoever looks at the cell.
+  void Describe(v1::User& user) const {
+    const Intake::Totals totals = intake_.totals();
+    user.set_shards(static_cast<int32_t>(numbers_.size()));
+    user.set_messages(totals.durable);
+    user.set_bytes(std::max<int64_t>(0, totals.bytes - totals.buffered_bytes));
+    user.set_behind_bytes(totals.buffered_bytes);
+    user.set_state(totals.stopped_shards > 0 ? "stopped"
+                   : !troubled_.empty()      ? "failing"
+                                             : "producing");
   }
 
   // What the stream may keep may change while it runs.
@@ -381,6 +399,7 @@ class Producer::Impl {
   void EndShards() {
     scope_.End();
     watch_.reset();
+    reporter_.reset();
     for (auto& [number, agent] : agents_) {
       agent.reset();
       Batch batch = intake_.Take(number);
@@ -416,6 +435,7 @@ class Producer::Impl {
   std::set<int32_t> troubled_;                                // loop only
   int64_t shard_bytes_max_ = 0, roll_bytes_ = 0;              // loop only; 0: none, as the options
   std::unique_ptr<cell::StreamWatch> watch_;                  // loop only
+  std::unique_ptr<cell::UserReporter> reporter_;              // loop only
   std::map<int32_t, std::unique_ptr<ProducerAgent>> agents_;  // loop only; the keys are fixed
   std::mutex close_mutex_;
   Status close_status_;

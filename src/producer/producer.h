@@ -10,6 +10,8 @@
 //   (*producer)->Flush(Duration::Seconds(10));
 //   (*producer)->Close(Duration::Seconds(10));
 //
+// It tells the cell's scheduler every 10 s that it is there, for `tailcast status` to show.
+//
 // One process produces a shard at a time: a second one is refused unless it asks to take over, and
 // the first then stops with an error and loses nothing that was acknowledged.
 //

@@ -192,6 +192,17 @@ class Python(unittest.TestCase):
             self.assertEqual(consumer.stats().messages, 3)
         self.assertLess(abs(first[0].time.timestamp() - time.time()), 600)
 
+    def test_a_consumer_is_shown_under_its_name(self):
+        create("named")
+        with self.assertRaisesRegex(tailcast.InvalidArgument, "report_as: the name has control characters"):
+            tailcast.Consumer(cell, "named", report_as="two\nlines")
+        with tailcast.Consumer(cell, "named", report_as="python") as consumer:
+            end = time.monotonic() + 20 * TIME_FACTOR
+            while not (users := [u for u in up.status()["cells"][0]["users"] if u["stream"] == "named"]):
+                self.assertLess(time.monotonic(), end)
+                consumer.poll(0.1)
+        self.assertEqual([(u["kind"], u["name"], u["pid"]) for u in users], [("consumer", "python", os.getpid())])
+
     def test_errors_have_classes_and_say_what_to_do(self):
         create("errors")
         with self.assertRaisesRegex(tailcast.NotFound, "errorz.*did you mean 'errors'"):

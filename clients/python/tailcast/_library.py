@@ -58,7 +58,7 @@ class ConsumerOptions(_Sized):
     _fields_ = [("struct_size", c_size_t), ("cell", c_char_p), ("stream", c_char_p), ("shards", POINTER(c_int32)),
                 ("shard_count", c_size_t), ("profile", c_int32), ("fabric", c_int32), ("start", c_char_p),
                 ("resume", POINTER(Position)), ("resume_count", c_size_t), ("rate_bytes_per_s", c_int64),
-                ("batch_bytes_max", c_int64), ("open_timeout_ms", c_int64)]
+                ("batch_bytes_max", c_int64), ("open_timeout_ms", c_int64), ("report_as", c_char_p)]
 
 
 class ShardStatus(_Sized):

@@ -93,10 +93,12 @@ class Consumer:
         rate_bytes_per_s: int = 0,
         batch_bytes_max: int = 0,
         open_timeout: float = 30,
+        report_as: Optional[str] = None,
     ) -> None:
         """`start`: "beginning", "end", "time:2013-01-31T12:00:00Z", "time:-5m", "number:100" or a position, for the shards
         that have no position in `resume`. Times are seconds; 0 is the library's default (tailcast.h). `shards`: None, all.
-        `fabric`: "auto", "shm", "tcp" or "verbs". `rate_bytes_per_s`: of each shard; -1, no limit.
+        `fabric`: "auto", "shm", "tcp" or "verbs". `rate_bytes_per_s`: of each shard; -1, no limit. `report_as`: the name
+        under which `tailcast status` shows this consumer and how far it is, as long as it polls; None: it does not.
 
         NotFound: no such stream. InvalidArgument: a position of another stream. Unavailable: nobody answers."""
         self._handle: Optional[ctypes.c_void_p] = None
@@ -109,7 +111,8 @@ class Consumer:
             fabric=_FABRICS.index(fabric), start=start.encode(),
             resume=(_library.Position * len(positions))(*map(to_c, positions)), resume_count=len(positions),
             rate_bytes_per_s=rate_bytes_per_s, batch_bytes_max=batch_bytes_max,
-            open_timeout_ms=_library.milliseconds(open_timeout))
+            open_timeout_ms=_library.milliseconds(open_timeout),
+            report_as=report_as.encode() if report_as is not None else None)
         handle = ctypes.c_void_p()
         _library.check(library.tailcast_consumer_open(options, handle))
         self._handle = handle

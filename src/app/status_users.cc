@@ -1,0 +1,42 @@
+#include "tailcast/app/status_users.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "tailcast/base/scope.h"
+
+namespace tailcast::app {
+
+using nlohmann::json;
+
+void AddUsers(CellSession& session, const std::string& stream, json& cell) {
+  json& users = cell["users"] = json::array();
+  std::optional<Result<v1::ListUsersReply>> list;
+  const Scope scope;
+  session.client().ListUsers(
+      scope.Bind([&](Result<v1::ListUsersReply> reply) { list.emplace(std::move(reply)); }));
+  session.Until([&] { return list.has_value(); });
+  if (!list->ok()) return;
+  for (const v1::ListUsersReply::Row& row : (*list)->rows()) {
+    const v1::User& user = row.user();
+    if (!stream.empty() && user.stream() != stream) continue;
+    json& one = users.emplace_back(
+        json::object({{"kind", user.kind() == v1::User::PRODUCER ? "producer" : "consumer"},
+                      {"stream", user.stream()},
+                      {"name", user.name()},
+                      {"host", user.host()},
+                      {"pid", user.pid()},
+                      {"shards", user.shards()},
+                      {"state", user.state()},
+                      {"messages", user.messages()},
+                      {"bytes", user.bytes()},
+                      {"behind_bytes", user.behind_bytes()},
+                      {"heard_ms", row.heard_ms()}}));
+    if (user.behind_us() > 0) one["behind_ms"] = user.behind_us() / 1000;
+  }
+}
+
+}  // namespace tailcast::app

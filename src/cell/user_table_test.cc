@@ -1,0 +1,102 @@
+#include "tailcast/cell/user_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace tailcast::cell {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+MonotonicTime At(int64_t seconds) { return MonotonicTime() + Duration::Seconds(seconds); }
+
+v1::User Consumer(uint64_t id, const std::string& name) {
+  v1::User user;
+  user.set_id(id);
+  user.set_kind(v1::User::CONSUMER);
+  user.set_stream("s");
+  user.set_name(name);
+  user.set_host("host");
+  user.set_state("tailing");
+  return user;
+}
+
+std::vector<std::string> Names(UserTable& table, MonotonicTime now) {
+  std::vector<std::string> names;
+  const v1::ListUsersReply list = table.List(now);
+  for (const auto& row : list.rows()) names.push_back(row.user().name());
+  return names;
+}
+
+TEST(UserTableTest, WhoReportsIsListedAsItSaidLast) {
+  UserTable table({});
+  ASSERT_TRUE(table.Report(At(0), Consumer(1, "b")).ok());
+  ASSERT_TRUE(table.Report(At(1), Consumer(2, "a")).ok());
+  v1::User again = Consumer(1, "b");
+  again.set_behind_bytes(7);
+  ASSERT_TRUE(table.Report(At(10), again).ok());
+  const v1::ListUsersReply list = table.List(At(12));
+  ASSERT_EQ(list.rows_size(), 2);
+  EXPECT_EQ(list.rows(0).user().name(), "a");
+  EXPECT_EQ(list.rows(0).heard_ms(), 11'000);
+  EXPECT_EQ(list.rows(1).user().behind_bytes(), 7);
+  EXPECT_EQ(list.rows(1).heard_ms(), 2000);
+  EXPECT_EQ(table.Count(At(12), v1::User::CONSUMER), 2);
+  EXPECT_EQ(table.Count(At(12), v1::User::PRODUCER), 0);
+}
+
+TEST(UserTableTest, WhoSaysNothingForLongIsForgotten) {
+  UserTable table({.forget_after = Duration::Seconds(30)});
+  ASSERT_TRUE(table.Report(At(0), Consumer(1, "a")).ok());
+  ASSERT_TRUE(table.Report(At(20), Consumer(2, "b")).ok());
+  EXPECT_THAT(Names(table, At(30)), ElementsAre("a", "b"));
+  EXPECT_THAT(Names(table, At(31)), ElementsAre("b"));
+  EXPECT_EQ(table.pushed_out(), 0);
+}
+
+TEST(UserTableTest, OfMoreThanItHoldsThoseStayThatWereHeardLast) {
+  UserTable table({.rows_max = 2});
+  ASSERT_TRUE(table.Report(At(0), Consumer(1, "a")).ok());
+  ASSERT_TRUE(table.Report(At(1), Consumer(2, "b")).ok());
+  ASSERT_TRUE(table.Report(At(2), Consumer(1, "a")).ok());
+  ASSERT_TRUE(table.Report(At(3), Consumer(3, "c")).ok());
+  EXPECT_THAT(Names(table, At(3)), ElementsAre("a", "c"));
+  EXPECT_EQ(table.pushed_out(), 1);
+}
+
+TEST(UserTableTest, BadFieldsAreNamed) {
+  UserTable table({});
+  const auto refused = [&](const auto& change) {
+    v1::User user = Consumer(1, "a");
+    change(user);
+    const Status status = table.Report(At(0), user);
+    EXPECT_TRUE(IsInvalidArgument(status)) << status;
+    return status.message();
+  };
+  EXPECT_THAT(refused([](v1::User& u) { u.set_id(0); }), HasSubstr("user.id"));
+  EXPECT_THAT(refused([](v1::User& u) { u.set_kind(v1::User::UNKNOWN); }), HasSubstr("user.kind"));
+  EXPECT_THAT(refused([](v1::User& u) { u.set_name(""); }), HasSubstr("user.name"));
+  EXPECT_THAT(refused([](v1::User& u) { u.set_name(std::string(101, 'x')); }),
+              HasSubstr("has 101 bytes; the limit is 100"));
+  EXPECT_THAT(refused([](v1::User& u) { u.set_name("a\nb"); }), HasSubstr("control characters"));
+  EXPECT_THAT(refused([](v1::User& u) { u.set_stream("../x"); }), HasSubstr("user.stream"));
+  EXPECT_THAT(refused([](v1::User& u) { u.set_host(std::string(256, 'x')); }),
+              HasSubstr("user.host"));
+  EXPECT_THAT(refused([](v1::User& u) { u.set_state("\x1b[2J"); }), HasSubstr("user.state"));
+  EXPECT_THAT(refused([](v1::User& u) { u.set_shards(10'001); }), HasSubstr("user.shards"));
+  EXPECT_THAT(refused([](v1::User& u) { u.set_behind_bytes(-1); }), HasSubstr("below 0"));
+  EXPECT_THAT(Names(table, At(0)), ElementsAre());
+}
+
+TEST(UserTableTest, ANameIsTextOfOneLine) {
+  EXPECT_TRUE(ValidateUserName("Preise für Köln #7").ok());
+  EXPECT_TRUE(ValidateUserName(std::string(100, 'x')).ok());
+  EXPECT_THAT(ValidateUserName("\xff").message(), HasSubstr("not UTF-8"));
+}
+
+}  // namespace
+}  // namespace tailcast::cell
