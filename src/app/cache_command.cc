@@ -384,11 +384,11 @@ void AddCache(CLI::App& app, Action& action) {
   scan->add_option("--replica", options->replica, "Only what this replica has; default: all");
   scan->add_option("--stream", options->stream, "Only keys of this stream");
   scan->add_option("--shard", options->shard, "Only keys of this shard, with --stream")
-      ->check(NotNegative());
+      ->check(ShardNumber());
   scan->add_option("--seq", options->seq, "Only keys of this file, with --shard")
-      ->check(AboveZero());
+      ->check(CountAboveZero());
   scan->add_option("--limit", options->limit, "List so many keys of each cache; 0: all")
-      ->check(NotNegative())
+      ->check(CountOrZero())
       ->capture_default_str();
   format(scan);
   scan->footer(

@@ -273,7 +273,7 @@ void AddLoad(CLI::App& app, Action& action) {
     options->metrics.Add(command);
     command->add_option("--stream", options->stream, "Stream")->required();
     command->add_option("--shard", options->shard, "Shard")
-        ->check(NotNegative())
+        ->check(ShardNumber())
         ->capture_default_str();
     command->add_option("--profile", options->profile, "Flushes, polls and doorbells")
         ->check(CLI::IsMember({"low-latency", "standard"}))

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -49,7 +50,11 @@ std::string UsageError(const CLI::App& command, const CLI::ParseError& error) {
     for (const CLI::Option* option : command.get_options()) {
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     }
-    return "unknown option " + word + DidYouMean(word, names);
+    const bool elsewhere =
+        word == "--cluster" && std::find(names.begin(), names.end(), "--stream") != names.end();
+    return "unknown option " + word +
+           (elsewhere ? ": a stream is published where its source is, which is found"
+                      : DidYouMean(word, names));
   }
   for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
     names.push_back(sub->get_name());

@@ -74,10 +74,8 @@ Result<MessageFormat> MessageFormat::Parse(const std::string& text) {
       }
       const std::string name = text.substr(at + 1, end - at - 1);
       if (std::find(Fields().begin(), Fields().end(), name) == Fields().end()) {
-        std::string all;
-        for (const std::string& field : Fields()) all += (all.empty() ? "" : ", ") + field;
         return InvalidArgumentError("--format: a message has no field {" + name + "}" +
-                                    DidYouMean(name, Fields()) + "; there are " + all);
+                                    DidYouMean(name, Fields()));
       }
       if (!plain.empty()) format.pieces_.push_back({.text = std::move(plain), .field = ""});
       plain.clear();

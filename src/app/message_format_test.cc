@@ -92,7 +92,8 @@ TEST(MessageFormat, BytesThatAreNoTextAreBase64InJson) {
 }
 
 TEST(MessageFormat, RefusesATemplateThatIsWrongAndSaysWhere) {
-  EXPECT_THAT(Print("{paylod}", ""), HasSubstr("{paylod}; did you mean 'payload'?; there are"));
+  EXPECT_THAT(Print("{paylod}", ""), HasSubstr("{paylod}; did you mean 'payload'?"));
+  EXPECT_THAT(Print("{colour}", ""), HasSubstr("no field {colour}; known: payload, key"));
   EXPECT_THAT(Print("{payload", ""), HasSubstr("character 1 is not closed"));
   EXPECT_THAT(Print("a}", ""), HasSubstr("character 2 closes nothing"));
   EXPECT_THAT(Print("jsn", ""), HasSubstr("shows nothing of a message"));

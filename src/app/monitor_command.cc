@@ -57,6 +57,13 @@ class Monitor {
     Show(disorderly_, now.disorderly);
     Show(uncompared_, now.uncompared);
   }
+  // What it came to.
+  std::string Summary() const {
+    return std::to_string(compared_.value()) + " messages compared, " +
+           std::to_string(different_.value()) + " different, " +
+           std::to_string(disorderly_.value()) + " out of order, " +
+           std::to_string(uncompared_.value()) + " given by one side only";
+  }
   // A shard that stopped is begun again at its end: the monitor goes on for ever.
   void OnError(From from, consumer::Consumer& consumer, const Status& error) {
     std::fprintf(stderr, "tailcast: %s; going on at the end\n", error.ToString().c_str());
@@ -154,6 +161,8 @@ int RunMonitor(MonitorOptions& options) {
     there = std::move(*opened);
     // First it: what the cell gives is then given by the source as well.
     if (Status began = Begin(*there, monitor); !began.ok()) return Fail(began);
+    std::fprintf(stderr,
+                 "tailcast: what comes from now on is compared with the source, until Ctrl-C\n");
   } else {
     std::fprintf(stderr, "tailcast: %s\n",
                  options.cell.dir.empty()
@@ -170,6 +179,7 @@ int RunMonitor(MonitorOptions& options) {
   Status status = Watch(**here, From::kWatched, monitor, ended);
   if (comparing.joinable()) comparing.join();
   if (status.ok()) status = at_source;
+  if (there) std::fprintf(stderr, "tailcast: %s\n", monitor.Summary().c_str());
   return status.ok() ? kExitDone : Fail(status);
 }
 

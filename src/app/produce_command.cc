@@ -272,7 +272,7 @@ void AddProduce(CLI::App& app, Action& action) {
   options->cell.Add(command, false);
   command->add_option("--stream", options->stream, "Stream to publish to")->required();
   command->add_option("--shard", options->shard, "Shard of the stream; default: 0, without --key")
-      ->check(NotNegative());
+      ->check(ShardNumber());
   command->add_option("--key", options->key,
                       "Messages of one key go to one shard. The key is a field: its number in a "
                       "line (from 1), the name of a JSON member, or a JSON pointer");

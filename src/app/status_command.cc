@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -139,11 +140,12 @@ int ShowStatus(const StatusOptions& options) {
     const json all = LookAtAll(looks, options.cell.cluster);
     if (watch && Interrupted()) break;
     if (first) {
-      std::vector<std::string> names;
+      std::set<std::string> names;  // which several cells have
       for (const auto& look : looks) {
-        names.insert(names.end(), look->stream_names().begin(), look->stream_names().end());
+        names.insert(look->stream_names().begin(), look->stream_names().end());
       }
-      if (Status known = CheckStream(all, options.stream, names); !known.ok()) return Fail(known);
+      const Status known = CheckStream(all, options.stream, {names.begin(), names.end()});
+      if (!known.ok()) return Fail(known);
       screen.Begin();
     }
     if (options.targets.empty()) {

@@ -3,8 +3,12 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -129,10 +133,42 @@ int Create(const StreamOptions& options) {
   return kExitDone;
 }
 
+// Of that cell, or with --dir alone of all cells that answer, in order of names.
+Result<std::vector<v1::StreamConfig>> StreamsOf(const CellOptions& options) {
+  std::map<std::string, v1::StreamConfig> streams;
+  const auto add = [&](CellSession& session) {
+    for (const auto& stream : session.client().view().streams()) {
+      streams.try_emplace(stream.name(), stream);
+    }
+  };
+  if (options.dir.empty() || (!options.cluster.empty() && !options.cluster_is_default)) {
+    TAILCAST_ASSIGN_OR_RETURN(const auto session, CellSession::Open(options));
+    add(*session);
+  } else {
+    TAILCAST_ASSIGN_OR_RETURN(const Deployment deployment, Deployment::Read(options.dir));
+    Status silent;
+    bool answered = false;
+    for (const DeploymentCell& cell : deployment.cells) {
+      const auto session = CellSession::OpenAt(cell.scheduler, Duration::Seconds(2));
+      if (session.ok()) {
+        add(**session);
+        answered = true;
+        continue;
+      }
+      if (silent.ok()) silent = session.status();
+      std::fprintf(stderr, "tailcast: cell %s does not answer\n", cell.name.c_str());
+    }
+    if (!answered) return silent;
+  }
+  std::vector<v1::StreamConfig> list;
+  for (auto& [name, stream] : streams) list.push_back(std::move(stream));
+  return list;
+}
+
 int List(const StreamOptions& options) {
-  auto session = CellSession::Open(options.cell);
-  if (!session.ok()) return Fail(session.status());
-  const auto& streams = (*session)->client().view().streams();
+  const auto found = StreamsOf(options.cell);
+  if (!found.ok()) return Fail(found.status());
+  const std::vector<v1::StreamConfig>& streams = *found;
   if (options.json) {
     nlohmann::json json = nlohmann::json::array();
     for (const auto& stream : streams) json.push_back(ToJson(stream));
@@ -153,19 +189,6 @@ int List(const StreamOptions& options) {
   return kExitDone;
 }
 
-int DescribeOne(const StreamOptions& options) {
-  auto session = CellSession::Open(options.cell);
-  if (!session.ok()) return Fail(session.status());
-  auto stream = (*session)->client().FindStream(options.name);
-  if (!stream.ok()) return Fail(stream.status());
-  if (options.json) {
-    std::printf("%s\n", ToJson(*stream).dump(2).c_str());
-  } else {
-    Describe(*stream);
-  }
-  return kExitDone;
-}
-
 // Any cell knows where a stream begins, and only there it is changed: with --dir and no --cluster
 // the source is found.
 Result<CellOptions> AtSource(const StreamOptions& options) {
@@ -175,6 +198,21 @@ Result<CellOptions> AtSource(const StreamOptions& options) {
   TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell source, FindSource(deployment, options.name));
   cell.cluster = source.name;
   return cell;
+}
+
+int DescribeOne(const StreamOptions& options) {
+  const auto cell = AtSource(options);
+  if (!cell.ok()) return Fail(cell.status());
+  auto session = CellSession::Open(*cell);
+  if (!session.ok()) return Fail(session.status());
+  auto stream = (*session)->client().FindStream(options.name);
+  if (!stream.ok()) return Fail(stream.status());
+  if (options.json) {
+    std::printf("%s\n", ToJson(*stream).dump(2).c_str());
+  } else {
+    Describe(*stream);
+  }
+  return kExitDone;
 }
 
 // Asks on a terminal; without one --yes has to say it.
@@ -355,7 +393,7 @@ void AddStream(CLI::App& app, Action& action) {
                    "Cells that get a copy; default: all cells of the topology")
       ->delimiter(',');
   options->retention.Add(create);
-  CLI::App* list = add("list", "The cell's streams", List);
+  CLI::App* list = add("list", "The streams of a cell, or of all", List);
   list->add_flag("--json", options->json, "As JSON");
   CLI::App* describe = add("describe", "One stream and its copy tree", DescribeOne);
   describe->add_option("--stream", options->name, "Its name")->required();

@@ -430,7 +430,7 @@ void AddTail(CLI::App& app, Action& action) {
   command
       ->add_option("--shard", options->shard,
                    "Shard of the stream, to which nobody else may publish")
-      ->check(NotNegative())
+      ->check(ShardNumber())
       ->capture_default_str();
   command
       ->add_option("--from", options->from,

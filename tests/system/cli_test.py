@@ -33,6 +33,13 @@ class Errors(SystemTest):
         self.check_fails(2, ["unknown option --colour"], "status", "--dir", "x", "--colour=red")
         self.check_fails(2, ["no command 'lst'", "'list'"], "stream", "lst")
         self.check_fails(2, ["--count", "above 0"], "consume", "--dir", "x", "--stream", "s", "--count", "0")
+        for command, option, value, what in (
+                ("consume", "--shard", "x", "the number of a shard: 0, 1"), ("produce", "--shard", "1.5", "the number of a shard"),
+                ("tail", "--shard", "-1", "the number of a shard"), ("consume", "--shard", "10000", "the number of a shard"),
+                ("consume", "--count", "1.5", "a whole number above 0"), ("produce", "--rate", "nan", "a number above 0"),
+                ("consume", "--until-idle", "x", "a number above 0")):
+            self.check_fails(2, [f"{option}: '{value}' is not {what}"],
+                             command, "--dir", "x", "--stream", "s", option, value)
         self.check_fails(2, ["nowhere", "HOST:PORT"], "consume", "--cell", "nowhere", "--stream", "s")
 
     def test_every_command_has_help(self):

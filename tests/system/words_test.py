@@ -251,6 +251,22 @@ class WordsOfACell(SystemTest):
         user.says("it is to begin at message 103, which is not in this cell: it has 3 so far", 20)
         user.end(signal.SIGINT)
 
+    def test_commands_about_streams_need_no_cell(self):
+        up = Up("version: 1\nclusters: [{name: a}, {name: b}]\n", *SMALL)
+        self.addCleanup(up.close)
+        for cell, name in (("b", "z"), ("a", "y")):
+            code, _, err = run("stream", "create", "--dir", up.dir, "--cluster", cell, "--stream", name)
+            self.assertEqual(code, 0, err)
+        code, out, err = run("stream", "list", "--dir", up.dir)
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out.decode(), r"\Ay +1 shard +from a to 1 cell\nz +1 shard +from b to 1 cell\n\Z")
+        code, out, err = run("stream", "describe", "--dir", up.dir, "--stream", "z")
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out.decode(), r"(?m)^  source +b$")
+        self.check_fails(1, ["no stream 'nope'; known: y, z\n"], "status", "--dir", up.dir, "--stream", "nope")
+        self.check_fails(2, ["unknown option --cluster: a stream is published where its source is"],
+                         "produce", "--dir", up.dir, "--stream", "z", "--cluster", "a")
+
     def test_a_stream_without_destinations_is_in_its_source_alone(self):
         code, out, err = run("stream", "list", "--dir", self.up.dir)
         self.assertEqual(code, 0, err)
