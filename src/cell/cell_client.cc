@@ -119,6 +119,11 @@ void CellClient::OnView(Result<std::string> reply) {
 }
 
 void CellClient::OnSilence(const std::string& why) {
+  const Scope::Watcher self = scope_.Watch();
+  for (size_t i = 0; i < on_silence_.size(); ++i) {
+    on_silence_[i]();
+    if (self.ended()) return;
+  }
   const MonotonicTime now = loop_.Now();
   silent_since_ = std::min(silent_since_, now);
   const Duration silence = now - silent_since_;

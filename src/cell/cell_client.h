@@ -50,6 +50,8 @@ class CellClient {
   void SetOnContact(Callback<void(const Contact&)> on_contact) {
     on_contact_ = std::move(on_contact);
   }
+  // Called whenever the view is asked for in vain; a few times a second.
+  void SetOnSilence(Callback<void()> on_silence) { on_silence_.push_back(std::move(on_silence)); }
   // Asked about once a second while the scheduler is lost: where is it by now? The answer comes
   // later, on the loop. An error, or where nobody answers: the old address is tried again.
   using Find = std::function<void(Callback<void(Result<std::string>)> found)>;
@@ -89,6 +91,7 @@ class CellClient {
   const std::string first_address_, via_;
   std::unique_ptr<rpc::Client> client_;
   std::vector<std::unique_ptr<rpc::Client>> former_;  // calls of which may be under way
+  std::vector<Callback<void()>> on_silence_;
   Callback<void(const Contact&)> on_contact_;
   Find find_;
   MonotonicTime silent_since_ = MonotonicTime::Max();  // Max: it answers

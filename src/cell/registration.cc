@@ -14,6 +14,7 @@ constexpr Duration kRenewLeast = Duration::Millis(10);
 Registration::Registration(EventLoop& loop, CellClient& client, Hooks hooks)
     : loop_(loop), client_(client), hooks_(std::move(hooks)) {
   client_.SetOnChange(scope_.Bind([this](const CellView& view) { OnView(view); }));
+  client_.SetOnSilence(scope_.Bind([this] { OnSilence(); }));
   Register();
 }
 
@@ -34,10 +35,20 @@ void Registration::OnReply(MonotonicTime sent, const Result<v1::RegisterReply>& 
   Duration next = kRetry;
   if (reply.ok()) {
     scheduler_ = reply->scheduler_incarnation();
-    next = std::max(Duration::Millis(reply->lease_ms()) / 3, kRenewLeast);
+    if (!IsOld()) next = std::max(Duration::Millis(reply->lease_ms()) / 3, kRenewLeast);
     hooks_.on_renewed(sent, *reply);
   }
   timer_.After(next, scope_.Bind([this] { Register(); }));
+}
+
+bool Registration::IsOld() const {
+  return client_.has_view() && client_.view().scheduler_incarnation() > scheduler_;
+}
+
+// The next one may be there before it shows its view, and gives away what it has not heard of.
+void Registration::OnSilence() {
+  if (!timer_.armed() || timer_.when() <= loop_.Now() + kRetry) return;
+  timer_.After(kRetry, scope_.Bind([this] { Register(); }));
 }
 
 void Registration::OnView(const CellView& view) {

@@ -3,7 +3,8 @@
 //
 //   Register ──► lease ──► after a third of it: Register ──► ...
 //      ▲  not answered: 100 ms later               │
-//      └───────────── another scheduler's view ◄───┘
+//      ├───────────── another scheduler's view ◄───┤
+//      └── nobody answers for the view: 100 ms ◄───┘
 //
 // Threads: the loop's.
 #pragma once
@@ -39,6 +40,9 @@ class Registration {
   void Register();
   void OnReply(MonotonicTime sent, const Result<v1::RegisterReply>& reply);
   void OnView(const CellView& view);
+  void OnSilence();
+  // The scheduler whose lease this is has a successor.
+  bool IsOld() const;
 
   EventLoop& loop_;
   CellClient& client_;

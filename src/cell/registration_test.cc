@@ -114,6 +114,20 @@ TEST_F(RegistrationTest, ANewSchedulerIsToldAtOnce) {
   EXPECT_EQ(after.processes.size(), 3u);
 }
 
+// It shows no view yet; who waits for one would come too late.
+TEST_F(RegistrationTest, ANewSchedulerThatShowsNothingYetIsToldAtOnce) {
+  auto before = std::make_unique<Scheduler>(*this, 5);
+  Begin();
+  time_.RunFor(Duration::Millis(100));
+  ASSERT_EQ(renewed_, 1);
+  before.reset();
+  Scheduler after(*this, 6);
+  after.is_new = false;
+  after.view.set_version(client_.view().version());
+  time_.RunFor(Duration::Millis(700));
+  EXPECT_GE(after.processes.size(), 1u);
+}
+
 TEST_F(RegistrationTest, AViewOfTheSameSchedulerChangesNothing) {
   Scheduler scheduler(*this, 5);
   Begin();

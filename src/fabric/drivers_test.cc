@@ -684,6 +684,32 @@ TEST_F(TcpTest, ASilentReaderIsDisconnected) {
   EXPECT_TRUE((*endpoint)->connected());
 }
 
+// A request that was cut in the middle waits in the socket as long as answers are not taken; that
+// is no frame that does not end.
+TEST_F(TcpTest, WhoTakesSlowlyStaysThoughHisNextRequestIsCut) {
+  Export("tcp");
+  const Descriptor fd = Dial();
+  SendAll(fd, Hello());
+  ASSERT_EQ(ReceiveBytes(fd, kWelcomeBytes).size(), kWelcomeBytes);
+  constexpr int kReads = 24;
+  std::string reads;
+  for (int i = 0; i < kReads; ++i) reads += ReadBody(0, 0, kReadBytesMax);
+  const std::string ping = Frame(TcpOp::kPing, 5);
+  SendAll(fd, Frame(TcpOp::kRead, 0, reads, kReads) + ping.substr(0, 8));
+  const MonotonicTime end = ReadMonotonicClock() + Duration::Millis(2500);  // twice the time-out
+  size_t taken = 0;
+  while (ReadMonotonicClock() < end) {
+    const size_t some = ReceiveBytes(fd, 128 << 10).size();
+    ASSERT_EQ(some, size_t{128} << 10) << "cut off after " << taken << " bytes";
+    taken += some;
+    loop_.RunFor(Duration::Millis(30));
+  }
+  ASSERT_LT(taken, size_t{kReads - 4} * kReadBytesMax) << "it was to be slow";
+  SendAll(fd, ping.substr(8));
+  const size_t left = size_t{kReads} * kReadBytesMax - taken;
+  EXPECT_EQ(ReceiveBytes(fd, left).size(), left);
+}
+
 // A tcp server under a test's control.
 class TcpLiar {
  public:

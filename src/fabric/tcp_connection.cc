@@ -47,11 +47,19 @@ TcpDoor::Connection::~Connection() {
   if (in_line_) std::erase(door_->line_, this);
   door_->reactor_->Remove(fd_.get());
   // Closing frees what the reader has not taken, megabytes maybe: other readers do not wait for it.
-  const Scope none;
-  door_->doorman_.Post(none.Bind([fd = std::move(fd_)] {}));
+  Task close;
+  {
+    const Scope none;  // nothing is to be run
+    close = none.Bind([fd = std::move(fd_)] {});
+  }
+  door_->doorman_.Post(std::move(close));
 }
 
 void TcpDoor::Connection::OnEvents(uint32_t events) {
+  if (wants_out_ && (events & EPOLLRDHUP) != 0) {
+    door_->Drop(fd_.get());
+    return;
+  }
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !Receive()) return;
   Send();
 }
@@ -380,13 +388,14 @@ void TcpDoor::Connection::TakeTurn() {
   if ((blocked && !wants_out_) || (wants_out_ && turn_bytes > 0)) {
     // Nothing is read of who does not take: what he does take shows that he is there.
     heard_ = taken_ = door_->reactor_->Now();
+    if (frame_since_ != MonotonicTime::Max()) frame_since_ = heard_;
     door_->LookAfter();
   }
   if (!blocked) taken_ = MonotonicTime::Max();
   if (blocked != wants_out_) {
     wants_out_ = blocked;
     // Who does not take his answers is not asked for what else he wants.
-    door_->reactor_->Modify(fd_.get(), blocked ? EPOLLOUT : EPOLLIN);
+    door_->reactor_->Modify(fd_.get(), blocked ? EPOLLOUT | EPOLLRDHUP : EPOLLIN);
   }
   const bool more =
       part_ < parts_.size() || !control_.empty() || !reads_.empty() || !scans_.empty();

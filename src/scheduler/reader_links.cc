@@ -174,6 +174,10 @@ void ReaderLinks::StartSome(Link& link, std::vector<stream::Operation> operation
           // Whether it knows them or not, its next complete report tells.
           link.ask_all = true;
           ++link.failures;
+          if (!link.retry.armed()) {
+            link.asking.Restart();
+            List(link);
+          }
         }
         driver_.DoWork();
       }));

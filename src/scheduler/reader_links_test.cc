@@ -96,7 +96,7 @@ TEST_F(ReaderLinksTest, ASilentReaderIsLostOnceAndThenAskedForEverything) {
   Reader reader(*this, "a:1", 7);
   reader.answers = 1;
   Update({{"r0", "a:1", ProcessIncarnation{7}}});
-  time_.RunFor(Duration::Millis(3400));
+  time_.RunFor(Duration::Millis(1400));
   EXPECT_EQ(lost(), 0);
   time_.RunFor(Duration::Millis(200));
   EXPECT_EQ(lost(), 1) << "list_wait and call_timeout have passed";
@@ -143,7 +143,7 @@ TEST_F(ReaderLinksTest, NoReaderIsLostForTheSchedulersOwnStall) {
   loop_->Pause();
   time_.RunFor(Duration::Seconds(5));
   loop_->Resume();
-  time_.RunFor(Duration::Millis(3400));
+  time_.RunFor(Duration::Millis(1400));
   EXPECT_EQ(lost(), 0);
   EXPECT_EQ(reader.known_versions.back(), 0u) << "what it said meanwhile is asked for again";
   time_.RunFor(Duration::Millis(200));

@@ -228,9 +228,15 @@ RetentionCore::Cell RetentionCore::Remembered(const ShardId& shard, const std::s
   return {.held_up = time, .noted = time, .held_at = note->done_seq()};
 }
 
+// A file is wanted away, and the cell lacks it.
+bool RetentionCore::HoldsUp(const Shard& shard, const Cell& cell) {
+  return !shard.files.empty() && shard.files.begin()->first < shard.wanted &&
+         cell.done < shard.wanted;
+}
+
 void RetentionCore::Count(const Shard& shard, Duration passed, Cell& cell) {
   const bool gets_on = cell.done != 0 && cell.done != cell.held_at;
-  if (gets_on || cell.done >= shard.wanted) {
+  if (gets_on || !HoldsUp(shard, cell)) {
     cell.held_up = Duration();
     cell.held_at = cell.done;
   } else {
@@ -238,13 +244,25 @@ void RetentionCore::Count(const Shard& shard, Duration passed, Cell& cell) {
   }
 }
 
-void RetentionCore::Note(const ShardId& id, Duration away_max, const std::string& name, Cell& cell,
-                         RetentionEffects& out) {
+void RetentionCore::Note(const StreamId& id, Stream& stream, RetentionEffects& out) {
+  const Duration away_max = Duration::Micros(stream.retention.away_max_us());
   const Duration step = std::max(kNoteEvery, away_max / kNotesOfAnAbsence);
-  const bool longer = away_max > Duration() && cell.held_up >= cell.noted + step;
-  if (!longer && cell.held_up >= cell.noted) return;
-  out.note.push_back({id, name, cell.held_at, cell.held_up});
-  cell.noted = cell.held_up;
+  const auto any = [&](const auto& is_due) {
+    return std::any_of(stream.shards.begin(), stream.shards.end(), [&](const Shard& shard) {
+      return std::any_of(shard.cells.begin(), shard.cells.end(),
+                         [&](const auto& entry) { return is_due(entry.second); });
+    });
+  };
+  const bool longer = away_max > Duration() &&
+                      any([&](const Cell& cell) { return cell.held_up >= cell.noted + step; });
+  if (!longer && !any([](const Cell& cell) { return cell.held_up < cell.noted; })) return;
+  for (size_t s = 0; s < stream.shards.size(); ++s) {
+    for (auto& [name, cell] : stream.shards[s].cells) {
+      if (longer ? cell.held_up == cell.noted : cell.held_up >= cell.noted) continue;
+      out.note.push_back({{id, static_cast<int32_t>(s)}, name, cell.held_at, cell.held_up});
+      cell.noted = cell.held_up;
+    }
+  }
 }
 
 // The cell lacks the oldest file, which size wants away: it has said so since then, or says
@@ -280,15 +298,16 @@ void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now
     FindWanted(shard_id, stream.retention, now, wall, shard);
     for (auto& [name, cell] : shard.cells) {
       if (stream.left_out.contains(name)) {
-        Note(shard_id, away_max, name, cell, out);
+        cell.held_up = Duration();
+        cell.held_at = -1;
         continue;
       }
       Count(shard, passed, cell);
-      Note(shard_id, away_max, name, cell, out);
       if (away_max > Duration() && cell.held_up >= away_max) leave.insert(name);
       if (stream.retention.drop() && LacksForDrop(shard, cell)) lack.insert(name);
     }
   }
+  Note(id, stream, out);
   // Only if the floor rises by it, in the same write.
   std::set<std::string> out_then = stream.left_out;
   out_then.insert(leave.begin(), leave.end());
@@ -342,7 +361,7 @@ std::vector<RetentionHeld> RetentionCore::Held() const {
     for (size_t s = 0; s < stream.shards.size(); ++s) {
       const Shard& shard = stream.shards[s];
       for (const auto& [name, cell] : shard.cells) {
-        if (stream.left_out.contains(name) || cell.done >= shard.wanted) continue;
+        if (stream.left_out.contains(name) || !HoldsUp(shard, cell)) continue;
         held.push_back({{id, static_cast<int32_t>(s)}, name, cell.done, cell.held_up});
       }
     }

@@ -152,10 +152,10 @@ class RetentionCore {
                   WallTime wall, Shard& shard) const;
   // What was written down before this scheduler.
   Cell Remembered(const stream::ShardId& shard, const std::string& cell) const;
+  static bool HoldsUp(const Shard& shard, const Cell& cell);
   static void Count(const Shard& shard, Duration passed, Cell& cell);
-  // Writes down seldom for how long a cell has been waited for.
-  static void Note(const stream::ShardId& id, Duration away_max, const std::string& name,
-                   Cell& cell, RetentionEffects& out);
+  // Writes down seldom for how long cells have been waited for, all of a stream at once.
+  static void Note(const stream::StreamId& id, Stream& stream, RetentionEffects& out);
   bool LacksForDrop(const Shard& shard, const Cell& cell) const;
   void LookAt(const stream::StreamId& id, Stream& stream, MonotonicTime now, WallTime wall,
               Duration passed, RetentionEffects& out);

@@ -391,6 +391,40 @@ TEST_F(RetentionCoreTest, SchedulersThatComeAndGoCountOneAbsence) {
   EXPECT_EQ(floors_.HeldUp(shard_, "asia"), nullptr);
 }
 
+// A shard whose producer has never published: no cell lacks anything of it.
+TEST_F(RetentionCoreTest, NobodyIsAwayForAShardWithoutFiles) {
+  config_.set_shards(2);
+  config_.mutable_retention()->set_age_max_us(10 * kSecond);
+  config_.mutable_retention()->set_away_max_us(100 * kSecond);
+  Configure();
+  core_.OnFiles({id_, 1}, {}, true);
+  Produce(20);
+  for (int second = 0; second < 300; ++second) {
+    Answer("eu", 20);
+    Answer("asia", 20);
+    Pass(Duration::Seconds(1));
+  }
+  EXPECT_THAT(config_.left_out(), IsEmpty());
+  EXPECT_THAT(core_.Held(), IsEmpty());
+  EXPECT_EQ(notes_, 0);
+}
+
+// The scheduler died between leaving a cell out and forgetting how long it had waited.
+TEST_F(RetentionCoreTest, WhoWasLeftOutIsWaitedForAnew) {
+  config_.mutable_retention()->set_age_max_us(10 * kSecond);
+  config_.mutable_retention()->set_away_max_us(100 * kSecond);
+  floors_.NoteHeldUp(shard_, "asia", 2, Duration::Seconds(99));
+  config_.add_left_out("asia");
+  Configure();
+  Produce(20);
+  Work();
+  EXPECT_EQ(floors_.HeldUp(shard_, "asia"), nullptr);
+  EXPECT_TRUE(Answer("asia", 2));
+  Work();
+  Pass(Duration::Seconds(90));
+  EXPECT_THAT(config_.left_out(), IsEmpty());
+}
+
 TEST_F(RetentionCoreTest, WhoGetsOnOrComesBackIntoTheTreeIsWaitedForAnew) {
   config_.mutable_retention()->set_age_max_us(10 * kSecond);
   config_.mutable_retention()->set_away_max_us(2400 * kSecond);

@@ -111,11 +111,9 @@ void SchedulerAgent::OnOpened() {
                                    CoreDriverOptions{.begin = loop_.Now() + options_.decide_grace,
                                                      .shed_interval = options_.shed_interval},
                                    [this](const Effects& effects) { CarryOut(effects); });
-  readers_ =
-      std::make_unique<ReaderLinks>(loop_, connector_, *driver_,
-                                    ReaderLinksOptions{.scheduler_incarnation = incarnation,
-                                                       .list_wait = options_.list_wait,
-                                                       .call_timeout = options_.call_timeout});
+  ReaderLinksOptions readers = options_.readers;
+  readers.scheduler_incarnation = incarnation;
+  readers_ = std::make_unique<ReaderLinks>(loop_, connector_, *driver_, readers);
   peers_ = std::make_unique<PeerLinks>(loop_, connector_, metrics_, *driver_, registry_.core(),
                                        PeerLinksOptions{.cell = options_.registry.cell,
                                                         .neighbours = options_.neighbours,

@@ -52,8 +52,7 @@ struct SchedulerOptions {
   PlanTree plan_tree;
   // Steps of changes of trees, as they are carried out here; for tests. May be null.
   std::function<void(const StepTaken&)> on_step;
-  Duration list_wait = Duration::Millis(500);    // of the long poll of readers
-  Duration call_timeout = Duration::Seconds(1);  // beyond waits; a reader that is slower is lost
+  ReaderLinksOptions readers;  // the incarnation is filled in
   Duration peer_timeout = Duration::Seconds(5);
   Duration peer_retry = Duration::Millis(500);
   // After a start: readers are heard of first. The view is not shown, and what a scheduler before
