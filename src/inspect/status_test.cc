@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-json Process(const std::string& name, const std::string& role, json more = json::object()) {
+json Process(const std::string& name, const std::string& role, const json& more = json::object()) {
   json status = {{"name", name},  {"incarnation", name},        {"uptime_s", 7000.0},
                  {"restarts", 0}, {"memory_bytes", 38'200'000}, {"cache_memory_bytes", 0}};
   status.update(more);

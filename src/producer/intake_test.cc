@@ -20,7 +20,7 @@ class IntakeTest : public ::testing::Test {
     return intake.Add(
         0, kind, payload, [this](const Ack& ack) { outcomes.push_back(ack.outcome); }, false);
   }
-  static void Acknowledge(Batch batch, AckOutcome outcome, const Status& error = OkStatus()) {
+  static void Acknowledge(Batch&& batch, AckOutcome outcome, const Status& error = OkStatus()) {
     for (auto& [index, callback] : batch.acks) callback({outcome, {}, error});
   }
 
