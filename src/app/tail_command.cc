@@ -295,11 +295,16 @@ class Tail {
       (void)ledger_.OnDurable(outcome_->durable_byte);
       TAILCAST_RETURN_IF_ERROR(Save());
     }
-    for (const FollowedPath::Piece& piece : pieces) TAILCAST_RETURN_IF_ERROR(Publish(piece.bytes));
+    for (const FollowedPath::Piece& piece : pieces) {
+      TAILCAST_ASSIGN_OR_RETURN(const bool taken, Publish(piece.bytes));
+      // What follows has its place behind what was not taken.
+      if (!taken) return false;
+    }
     return !pieces.empty();
   }
 
-  Status Publish(std::string_view bytes) {
+  // False: interrupted before all of it was taken; nothing more may be published.
+  Result<bool> Publish(std::string_view bytes) {
     while (!bytes.empty()) {
       const size_t newline = bytes.find('\n');
       const std::string_view line = bytes.substr(0, newline == bytes.npos ? newline : newline + 1);
@@ -309,10 +314,10 @@ class Tail {
                            size](const producer::Ack& ack) { outcome->OnAck(ack, byte, size); };
       TAILCAST_ASSIGN_OR_RETURN(const bool taken,
                                 PublishUntilInterrupted(producer_, line, on_ack, options_.shard));
-      if (!taken) return OkStatus();  // started again, it comes
+      if (!taken) return false;  // started again, it comes
       published_byte_ += size;
     }
-    return OkStatus();
+    return true;
   }
 
   Status Save() {

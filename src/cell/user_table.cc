@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kHostBytesMax = 255;
 constexpr size_t kStateBytesMax = 30;
+constexpr size_t kUserBytesMax = 1024;
 
 // Text that may be printed in a line.
 Status CheckText(const std::string& what, std::string_view text, size_t bytes_max) {
@@ -22,13 +23,23 @@ Status CheckText(const std::string& what, std::string_view text, size_t bytes_ma
   }
   if (!IsUtf8(text)) return InvalidArgumentError(what + " is not UTF-8");
   const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  if (std::any_of(text.begin(), text.end(), control)) {
+  // U+0080 to U+009F, in UTF-8: terminals obey them, too.
+  const auto control_of_two = [](char a, char b) {
+    return a == '\xc2' && static_cast<unsigned char>(b) < 0xa0;
+  };
+  if (std::any_of(text.begin(), text.end(), control) ||
+      std::adjacent_find(text.begin(), text.end(), control_of_two) != text.end()) {
     return InvalidArgumentError(what + " has control characters");
   }
   return OkStatus();
 }
 
 Status Check(const v1::User& user) {
+  // Fields that are not known here are kept with the others.
+  if (user.ByteSizeLong() > kUserBytesMax) {
+    return InvalidArgumentError("user has " + std::to_string(user.ByteSizeLong()) +
+                                " bytes; the limit is " + std::to_string(kUserBytesMax));
+  }
   if (user.id() == 0) return InvalidArgumentError("user.id is 0");
   if (user.kind() == v1::User::CONSUMER) {
     TAILCAST_RETURN_IF_ERROR(ValidateUserName(user.name()).WithContext("user.name"));

@@ -87,8 +87,15 @@ TEST(UserTableTest, BadFieldsAreNamed) {
   EXPECT_THAT(refused([](v1::User& u) { u.set_host(std::string(256, 'x')); }),
               HasSubstr("user.host"));
   EXPECT_THAT(refused([](v1::User& u) { u.set_state("\x1b[2J"); }), HasSubstr("user.state"));
+  EXPECT_THAT(refused([](v1::User& u) { u.set_state("\xc2\x9b 2J"); }), HasSubstr("user.state"));
   EXPECT_THAT(refused([](v1::User& u) { u.set_shards(10'001); }), HasSubstr("user.shards"));
   EXPECT_THAT(refused([](v1::User& u) { u.set_behind_bytes(-1); }), HasSubstr("below 0"));
+  // A field of another version, number 100 with 2,000 bytes.
+  EXPECT_THAT(refused([](v1::User& u) {
+                const std::string unknown = "\xa2\x06\xd0\x0f" + std::string(2000, 'x');
+                ASSERT_TRUE(u.ParseFromString(u.SerializeAsString() + unknown));
+              }),
+              HasSubstr("user has 20"));
   EXPECT_THAT(Names(table, At(0)), ElementsAre());
 }
 

@@ -128,9 +128,12 @@ StartSearchCore::Step StartSearchCore::FindEnd() {
   const auto first = std::find_if(files_.begin(), files_.end(),
                                   [this](const Stem& stem) { return stem.seq >= *end_file_; });
   if (first != files_.end() && first->seq == *end_file_) return PlaceIn(*first, 0, 0);
-  // Where what is kept begins was learned later than that nothing is there.
-  if (floor_ > *end_file_ && HaveFloor()) return PlaceIn(files_.front(), 0, 0);
-  return Wait{.hole = true};
+  if (floor_ <= *end_file_ || !HaveFloor()) return Wait{.hole = true};
+  // That nothing is there was never said, only not contradicted.
+  if (undecided_ == kUndecidedMax) return PlaceIn(files_.front(), 0, 0);
+  return OutOfRangeError("the first messages that came to " + shard_.ToString() +
+                         " are not kept here any more; the first available one is at " +
+                         first_available_->ToString());
 }
 
 // Times within file n lie between its creation and its successor's, or a little before the creation

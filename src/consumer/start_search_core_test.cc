@@ -235,8 +235,9 @@ TEST_F(StartSearchTest, TheEndOfAShardWithoutFilesIsTheBeginningOfItsFirstOne) {
   EXPECT_EQ(place.at[0] + place.at[1], 0);
   floor_ = 2;
   files_[0].listed = false;
-  const auto kept = look();
-  EXPECT_EQ(std::get<FilePlace>(kept).stem, files_[1].stem) << "the first one that is kept";
+  const auto gone = look();
+  EXPECT_TRUE(IsOutOfRange(std::get<Status>(gone)));
+  EXPECT_THAT(std::get<Status>(gone).message(), HasSubstr(At(3).ToString()));
 }
 
 TEST_F(StartSearchTest, ThatAShardHasNoFilesIsBelievedWhenTheCacheCanBeRead) {
@@ -264,6 +265,14 @@ TEST_F(StartSearchTest, ACacheThatCannotBeReadForLongHoldsNobodyUp) {
     (void)core_->OnListing(Listing());
     (void)core_->OnMetadata({});
   }
+  // It only was not contradicted: what is there begins where the floor is.
+  AddFile({2000});
+  AddFile({3000});
+  files_[0].listed = false;
+  floor_ = 2;
+  (void)core_->Begin();
+  (void)core_->OnListing(Listing());
+  EXPECT_EQ(std::get<FilePlace>(core_->OnMetadata(nothing_)).stem, files_[1].stem);
 }
 
 TEST_F(StartSearchTest, TheEndOfAShardWhoseFilesWereAllDeletedIsItsNextFile) {

@@ -185,6 +185,34 @@ class FullDisk(SystemTest):
             self.assertRegex(words, r"(?m)^tailcast: interrupted: .* messages durable, \d+ unknown")
             self.assertIn("started again, it goes on where the stream ends", words)
 
+    def test_a_tail_of_two_files_that_was_interrupted_publishes_each_line_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # Where no long one is taken any more, short ones still find room.
+            long_lines = [f"a{number} ".ljust(7 << 20, "x").encode() + b"\n" for number in range(10)]
+            short_lines = [b"b%d %s\n" % (number, b"y" * 90) for number in range(100_000)]
+            tail = ["tail", "--dir", self.up.dir, "--stream", "s", "--position-file", str(pathlib.Path(folder, "at"))]
+            for name, lines in (("a", long_lines), ("b", short_lines)):
+                pathlib.Path(folder, name).write_bytes(b"".join(lines))
+                tail.append(str(pathlib.Path(folder, name)))
+            with open(pathlib.Path(folder, "said"), "w") as said:
+                process = subprocess.Popen([BINARY, *tail], stderr=said)
+                memory = pathlib.Path(f"/proc/{process.pid}/statm")
+                last, now = -1, 0
+                while now > last or "No space left" not in pathlib.Path(folder, "said").read_text():
+                    time.sleep(0.3)
+                    last, now = now, int(memory.read_text().split()[1])
+                process.send_signal(signal.SIGINT)
+                # In the second that it has left, all that it has taken is written.
+                subprocess.run(["mount", "-o", "remount,size=500m", self.up.disk.folder], check=True)
+                process.wait(timeout=60 * TIME_FACTOR)
+            code, _, err = run(*tail, "--until-idle", "1")
+            self.assertEqual(code, 0, err)
+            code, out, err = run("consume", "--dir", self.up.dir, "--stream", "s", "--to", "end")
+            self.assertEqual(code, 0, err)
+            got = out.splitlines(keepends=True)
+            for first, lines in ((b"a", long_lines), (b"b", short_lines)):
+                self.assertTrue([line for line in got if line[:1] == first] == lines)  # long, when they differ
+
 
 if __name__ == "__main__":
     main()
