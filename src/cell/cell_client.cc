@@ -17,6 +17,13 @@ constexpr Duration kLostAfter = Duration::Seconds(1);
 constexpr Duration kFindInterval = Duration::Seconds(1);
 constexpr size_t kFormerMax = 4;
 
+// A callback for a call whose answer says nothing but how it ended.
+auto Ending(Callback<void(Status)> done) {
+  return [done = std::move(done)](const Result<std::string>& reply) mutable {
+    done(reply.ok() ? OkStatus() : reply.status());
+  };
+}
+
 cache::RingConfig ToRing(const v1::Ring& ring) {
   cache::RingConfig config;
   config.configuration_id = cache::ConfigurationId{ring.configuration_id()};
@@ -193,18 +200,14 @@ void CellClient::DeleteStream(const std::string& name, Callback<void(Status)> do
   v1::DeleteStreamRequest request;
   request.set_name(name);
   client_->Call("/tailcast.v1.Cell/DeleteStream", request.SerializeAsString(), kCallTimeout,
-                scope_.Bind([done = std::move(done)](Result<std::string> reply) mutable {
-                  done(reply.ok() ? OkStatus() : reply.status());
-                }));
+                scope_.Bind(Ending(std::move(done))));
 }
 
 void CellClient::ReportUser(const v1::User& user, Callback<void(Status)> done) {
   v1::ReportUserRequest request;
   *request.mutable_user() = user;
   client_->Call("/tailcast.v1.Users/Report", request.SerializeAsString(), kCallTimeout,
-                scope_.Bind([done = std::move(done)](Result<std::string> reply) mutable {
-                  done(reply.ok() ? OkStatus() : reply.status());
-                }));
+                scope_.Bind(Ending(std::move(done))));
 }
 
 void CellClient::ListUsers(Callback<void(Result<v1::ListUsersReply>)> done) {

@@ -247,15 +247,14 @@ void RetentionCore::Count(const Shard& shard, Duration passed, Cell& cell) {
 void RetentionCore::Note(const StreamId& id, Stream& stream, RetentionEffects& out) {
   const Duration away_max = Duration::Micros(stream.retention.away_max_us());
   const Duration step = std::max(kNoteEvery, away_max / kNotesOfAnAbsence);
-  const auto any = [&](const auto& is_due) {
-    return std::any_of(stream.shards.begin(), stream.shards.end(), [&](const Shard& shard) {
-      return std::any_of(shard.cells.begin(), shard.cells.end(),
-                         [&](const auto& entry) { return is_due(entry.second); });
-    });
-  };
-  const bool longer = away_max > Duration() &&
-                      any([&](const Cell& cell) { return cell.held_up >= cell.noted + step; });
-  if (!longer && !any([](const Cell& cell) { return cell.held_up < cell.noted; })) return;
+  bool longer = false, shorter = false;
+  for (const Shard& shard : stream.shards) {
+    for (const auto& [name, cell] : shard.cells) {
+      longer |= away_max > Duration() && cell.held_up >= cell.noted + step;
+      shorter |= cell.held_up < cell.noted;
+    }
+  }
+  if (!longer && !shorter) return;
   for (size_t s = 0; s < stream.shards.size(); ++s) {
     for (auto& [name, cell] : stream.shards[s].cells) {
       if (longer ? cell.held_up == cell.noted : cell.held_up >= cell.noted) continue;

@@ -70,6 +70,12 @@ class RetentionCoreTest : public ::testing::Test {
     config_.mutable_retention()->set_drop(drop);
     Configure();
   }
+  // Files for 10 s, and for a cell that is away for so many seconds.
+  void KeepForAge(int64_t away_max_s) {
+    config_.mutable_retention()->set_age_max_us(10 * kSecond);
+    config_.mutable_retention()->set_away_max_us(away_max_s * kSecond);
+    Configure();
+  }
   // Up to `newest`, and all cells have them.
   void ProduceForAll(int64_t newest) {
     Produce(newest);
@@ -321,9 +327,7 @@ TEST_F(RetentionCoreTest, AStreamThatIsGoneIsForgotten) {
 }
 
 TEST_F(RetentionCoreTest, WhoIsAwayTooLongIsLeftOutAndTakenInAgain) {
-  config_.mutable_retention()->set_age_max_us(10 * kSecond);
-  config_.mutable_retention()->set_away_max_us(100 * kSecond);
-  Configure();
+  KeepForAge(100);
   Produce(20);
   Work();
   Answer("eu", 20);
@@ -347,9 +351,7 @@ TEST_F(RetentionCoreTest, WhoIsAwayTooLongIsLeftOutAndTakenInAgain) {
 }
 
 TEST_F(RetentionCoreTest, WhoGetsOnIsNotAway) {
-  config_.mutable_retention()->set_age_max_us(10 * kSecond);
-  config_.mutable_retention()->set_away_max_us(100 * kSecond);
-  Configure();
+  KeepForAge(100);
   Produce(1000);
   Work();
   Answer("eu", 1000);
@@ -364,9 +366,7 @@ TEST_F(RetentionCoreTest, WhoGetsOnIsNotAway) {
 // Each scheduler counts on where the one before wrote it down, which is seldom: 50 s of each 350
 // are lost.
 TEST_F(RetentionCoreTest, SchedulersThatComeAndGoCountOneAbsence) {
-  config_.mutable_retention()->set_age_max_us(10 * kSecond);
-  config_.mutable_retention()->set_away_max_us(2400 * kSecond);
-  Configure();
+  KeepForAge(2400);
   Produce(20);
   Work();
   Answer("eu", 20);
@@ -394,9 +394,7 @@ TEST_F(RetentionCoreTest, SchedulersThatComeAndGoCountOneAbsence) {
 // A shard whose producer has never published: no cell lacks anything of it.
 TEST_F(RetentionCoreTest, NobodyIsAwayForAShardWithoutFiles) {
   config_.set_shards(2);
-  config_.mutable_retention()->set_age_max_us(10 * kSecond);
-  config_.mutable_retention()->set_away_max_us(100 * kSecond);
-  Configure();
+  KeepForAge(100);
   core_.OnFiles({id_, 1}, {}, true);
   Produce(20);
   for (int second = 0; second < 300; ++second) {
@@ -426,9 +424,7 @@ TEST_F(RetentionCoreTest, WhoWasLeftOutIsWaitedForAnew) {
 }
 
 TEST_F(RetentionCoreTest, WhoGetsOnOrComesBackIntoTheTreeIsWaitedForAnew) {
-  config_.mutable_retention()->set_age_max_us(10 * kSecond);
-  config_.mutable_retention()->set_away_max_us(2400 * kSecond);
-  Configure();
+  KeepForAge(2400);
   Produce(20);
   Work();
   Answer("eu", 20);
@@ -451,9 +447,7 @@ TEST_F(RetentionCoreTest, WhoGetsOnOrComesBackIntoTheTreeIsWaitedForAnew) {
 
 // A scheduler that was stopped for a day knows nothing of that day.
 TEST_F(RetentionCoreTest, ItsOwnStallIsNobodysAbsence) {
-  config_.mutable_retention()->set_age_max_us(10 * kSecond);
-  config_.mutable_retention()->set_away_max_us(100 * kSecond);
-  Configure();
+  KeepForAge(100);
   Produce(20);
   Work();
   now_ = now_ + Duration::Seconds(86400);
