@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -161,5 +162,10 @@ void CatchInterrupts() {
   sigaction(SIGTERM, &action, nullptr);
 }
 bool Interrupted() { return interrupted != 0; }
+
+void Sleep(Duration time) {
+  const timespec left{0, time.micros() * 1000};
+  nanosleep(&left, nullptr);
+}
 
 }  // namespace tailcast::app

@@ -10,6 +10,7 @@
 
 #include "tailcast/base/metrics_http.h"
 #include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
 
 namespace tailcast::app {
 
@@ -80,5 +81,7 @@ void AddTraceDir(CLI::App* command);
 // Ctrl-C and SIGTERM set this instead of ending the process; commands look at it between steps.
 void CatchInterrupts();
 bool Interrupted();
+// Less than a second; a signal ends it.
+void Sleep(Duration time);
 
 }  // namespace tailcast::app

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <ctime>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -139,11 +138,11 @@ class Pace {
   }
   // Until then; false if an interrupt came, or the producer ended.
   bool Wait(const producer::Producer& producer) const {
-    constexpr int64_t kLookMicros = 100'000;  // for interrupts that come just before a wait, too
+    constexpr Duration kLook =
+        Duration::Millis(100);  // for interrupts that come just before a wait, too
     for (Duration wait; (wait = due_ - ReadMonotonicClock()) > Duration();) {
       if (Interrupted() || !producer.status().ok()) return false;
-      const timespec time{0, std::min(wait.micros(), kLookMicros) * 1000};
-      nanosleep(&time, nullptr);
+      Sleep(std::min(wait, kLook));
     }
     return true;
   }

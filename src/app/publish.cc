@@ -1,7 +1,6 @@
 #include "tailcast/app/publish.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "tailcast/app/command.h"
 
@@ -14,11 +13,6 @@ constexpr Duration kFlushStep = Duration::Millis(100);
 // Of the two seconds in which a command ends after Ctrl-C.
 constexpr Duration kInterruptedFlush = Duration::Seconds(1);
 constexpr Duration kInterruptedSeal = Duration::Millis(200);
-
-void Sleep(Duration time) {
-  const timespec left{0, time.micros() * 1000};
-  nanosleep(&left, nullptr);
-}
 
 }  // namespace
 

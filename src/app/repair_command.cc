@@ -123,8 +123,7 @@ Status WaitForCopy(StoreReader& store, const DamagedFile& file, MonotonicTime en
       return DeadlineExceededError(file.Name() + " was not copied again in time: " + what +
                                    "; the cell's scheduler goes on with it");
     }
-    const timespec pause{0, 200'000'000};  // nobody says when a copy is complete
-    nanosleep(&pause, nullptr);
+    Sleep(Duration::Millis(200));  // nobody says when a copy is complete
   }
 }
 

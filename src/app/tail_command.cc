@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -237,8 +236,7 @@ class Tail {
       if (options_.until_idle_s > 0 && idle && (now - last).seconds() >= options_.until_idle_s) {
         return OkStatus();
       }
-      const timespec time{0, interval_.micros() * 1000};
-      nanosleep(&time, nullptr);
+      Sleep(interval_);
     }
     return OkStatus();
   }
