@@ -90,7 +90,9 @@ std::string Unreadable(const consumer::Consumer& consumer, const consumer::Optio
     const consumer::ShardStatus status = consumer.shard_status(shard);
     const auto position = consumer.position(shard);
     std::string what;
-    if (!status.trouble.ok()) {
+    if (!status.trouble.ok() && status.state == consumer::ShardState::kLocating) {
+      what = "where it begins can't be found: " + status.trouble.message();
+    } else if (!status.trouble.ok()) {
       what = std::to_string(status.lag_bytes) +
              " bytes more are there and can't be read: " + status.trouble.message();
     } else if (status.begins_beyond) {

@@ -438,6 +438,10 @@ int64_t ConsumerAgent::lag_bytes() const {
   return std::max<int64_t>(0, file_->lengths.known_end(Part::kData) - tail_.at(Part::kData));
 }
 
+const Status& ConsumerAgent::trouble() const {
+  return search_ ? search_->trouble() : tail_.trouble();
+}
+
 Status ConsumerAgent::missing() const {
   if (search_ && search_->hole()) {
     return UnavailableError("its first files are not in this cell, later ones are");

@@ -83,7 +83,7 @@ class ConsumerAgent {
   std::optional<stream::Position> position() const;
   // As the members of ShardStatus.
   int64_t lag_bytes() const;
-  const Status& trouble() const { return tail_.trouble(); }
+  const Status& trouble() const;
   Status missing() const;
   std::optional<int64_t> begins_beyond() const;
   WallTime as_of() const;

@@ -37,8 +37,9 @@ struct ShardStatus {
   int64_t lag_bytes = 0;
   // Poll would give something at once.
   bool ready = false;
-  // Why bytes that are said to be there could not be read at the last try; Ok when they could. Not
-  // an end: it is tried again for as long as it takes, and a copy that is on its way heals it.
+  // Why bytes that are said to be there could not be read at the last try, or, in kLocating, what
+  // the start point is found by; Ok when they could. Not an end: it is tried again for as long as
+  // it takes, and a copy that is on its way heals it.
   Status trouble;
   // What the cell knows to have been written and does not have, now: Unavailable says what. Ok:
   // nothing is missed. Not an end either: it may be on its way.

@@ -35,6 +35,11 @@ StartSearch::StartSearch(const stream::CellPorts& ports, const stream::ShardId& 
       done_(std::move(done)),
       core_(start, shard, options.chunk_size) {}
 
+void StartSearch::Begin() {
+  troubled_ = false;
+  Do(core_.Begin());
+}
+
 void StartSearch::Do(StartSearchCore::Step step) {
   std::visit(Overloaded{
                  [this](StartSearchCore::List) { List(); },
@@ -60,7 +65,8 @@ void StartSearch::List() {
                          Do(core_.OnListing(stream::ShardListing::Parse(*entries)));
                        } else {
                          ++counters_.primary_errors;
-                         Wait(true);
+                         Trouble(entries.status());
+                         Wait(false);
                        }
                      }));
 }
@@ -93,7 +99,15 @@ void StartSearch::AskIndexLength(const StartSearchCore::AskIndexLength& ask) {
   ++counters_.primary_size_polls;
   ReaderOf(ask.stem, ask.chunk_size)
       .PrimarySize(scope_.Bind([this](const Result<storage::FileSize>& size) {
-        Do(core_.OnIndexLength(size.ok() ? std::optional(size->committed_length) : std::nullopt));
+        if (size.ok()) {
+          Do(core_.OnIndexLength(size->committed_length));
+          return;
+        }
+        if (!IsNotFound(size.status())) {
+          ++counters_.primary_errors;
+          Trouble(size.status());
+        }
+        Do(core_.OnIndexLength(size.status()));
       }));
 }
 
@@ -111,9 +125,15 @@ void StartSearch::ReadRecord(const StartSearchCore::ReadRecord& read) {
   auto bytes = std::make_shared<std::string>(static_cast<size_t>(request.room), '\0');
   request.destination = bytes->data();
   request.owner = bytes;
-  auto handle = [this, bytes, at = request.from - base,
-                 to = request.to](const stream::RangeResult& result) {
-    if (result.end < to) ++counters_.short_reads;
+  auto handle = [this, bytes, at = request.from - base, to = request.to, seq = read.stem.seq,
+                 record = read.record](const stream::RangeResult& result) {
+    if (result.end < to) {
+      ++counters_.short_reads;
+      Trouble(result.primary_error.ok() ? UnavailableError("it is in neither layer now")
+                                        : result.primary_error);
+      trouble_ = trouble_.WithContext("index record " + std::to_string(record) + " of file " +
+                                      std::to_string(seq));
+    }
     Do(core_.OnRecord(result.end < to ? nullptr : bytes->data() + at));
   };
   if (const auto result = reader.Read(request, scope_.Bind(handle))) {
@@ -122,8 +142,14 @@ void StartSearch::ReadRecord(const StartSearchCore::ReadRecord& read) {
   }
 }
 
+void StartSearch::Trouble(const Status& why) {
+  trouble_ = why;
+  troubled_ = true;
+}
+
 void StartSearch::Wait(bool known) {
   waiting_ = known;
+  if (!troubled_) trouble_ = OkStatus();
   Retire(*ports_.loop, std::move(reader_));
   timer_.After(std::min(options_.primary_poll, kPauseMax), scope_.Bind([this] { Begin(); }));
 }

@@ -30,9 +30,11 @@ class StartSearch {
   StartSearch(const StartSearch&) = delete;
   StartSearch& operator=(const StartSearch&) = delete;
 
-  void Begin() { Do(core_.Begin()); }
+  void Begin();
   // The start point was not here yet when last looked for.
   bool waiting() const { return waiting_; }
+  // Why the last look found out nothing; Ok if it did.
+  const Status& trouble() const { return trouble_; }
   // Files are here, but one before them, where the start point may lie, was not.
   bool hole() const { return waiting_ && hole_; }
   const std::optional<stream::Position>& first_available() const { return core_.first_available(); }
@@ -48,6 +50,7 @@ class StartSearch {
   void ReadRecord(const StartSearchCore::ReadRecord& read);
   // `known`: it is not here; else that is not known.
   void Wait(bool known);
+  void Trouble(const Status& why);
   stream::RangeReader& ReaderOf(const stream::Stem& stem, int64_t chunk_size);
 
   const stream::CellPorts ports_;
@@ -59,6 +62,8 @@ class StartSearch {
   StartSearchCore core_;
   bool waiting_ = false;
   bool hole_ = false;
+  Status trouble_;
+  bool troubled_ = false;  // in this look
   stream::Stem reader_stem_;
   std::unique_ptr<stream::RangeReader> reader_;  // of the index of reader_stem_
   Scope scope_;

@@ -179,9 +179,13 @@ StartSearchCore::Step StartSearchCore::SearchFile() {
   return SearchRecords(seal->length[1]);
 }
 
-StartSearchCore::Step StartSearchCore::OnIndexLength(std::optional<int64_t> length) {
+StartSearchCore::Step StartSearchCore::OnIndexLength(const Result<int64_t>& length) {
+  // A file of which nothing is known is not an empty one.
+  if (!length.ok() && !IsNotFound(length.status()) && !searched_.known()) {
+    return Wait{.undecided = true};
+  }
   int64_t& primary = searched_.primary_length[1];
-  if (length) primary = std::max(primary, *length);
+  if (length.ok()) primary = std::max(primary, *length);
   return SearchRecords(std::max(primary, searched_.cache_length[1]));
 }
 
@@ -211,7 +215,7 @@ StartSearchCore::Step StartSearchCore::AskRecord(bool distrusted) {
 }
 
 StartSearchCore::Step StartSearchCore::OnRecord(const char* bytes) {
-  if (bytes == nullptr) return Wait{};
+  if (bytes == nullptr) return Wait{.undecided = true};
   const auto record = IndexRecord::Decode(bytes);
   if (!record) {
     if (of_cache_) return AskRecord(true);

@@ -21,6 +21,9 @@
 // Files come from the listing of the shard's folder and, where the primary copies lag, from the
 // metadata cache. A file that is missing before the start point (a hole) is waited for.
 //
+// What could not be listed, asked or read leaves the place undecided: it is looked for again, and no
+// guess is made.
+//
 // What is the end is decided once: that of a shard without files is the beginning of its first one
 // that is kept, however full that is when it is seen. That there are none is believed when the
 // metadata cache says so, too, or could not be read for a while.
@@ -75,7 +78,7 @@ class StartSearchCore {
   // The place is not here yet: Begin again after a while.
   struct Wait {
     bool hole = false;       // files are here, but one before them is not
-    bool undecided = false;  // it is not known whether there is something
+    bool undecided = false;  // it is not known whether there is something, or where
   };
   // A Status is the end, as ConsumerAgent::status (OutOfRange, DataLoss, InvalidArgument) says.
   using Step =
@@ -88,8 +91,8 @@ class StartSearchCore {
   Step OnListing(const Result<stream::ShardListing>& listing);
   // Values as the metadata cache has them; none if it can't be read.
   Step OnMetadata(std::span<const cache::ValueAnswer> values);
-  // nullopt: it can't be told.
-  Step OnIndexLength(std::optional<int64_t> length);
+  // NotFound: there is none yet. Other errors: it can't be told.
+  Step OnIndexLength(const Result<int64_t>& length);
   // The record's bytes; null if they can't be read.
   Step OnRecord(const char* bytes);
 

@@ -321,9 +321,41 @@ TEST_F(StartSearchTest, ABrokenRecordIsDataLossAndAMissingOneIsWaitedFor) {
     const auto step = core_->OnRecord(missing ? nullptr : bytes.data());
     if (missing) {
       EXPECT_FALSE(std::get<StartSearchCore::Wait>(step).hole);
+      EXPECT_TRUE(std::get<StartSearchCore::Wait>(step).undecided) << "it is there";
     } else {
       EXPECT_TRUE(IsDataLoss(std::get<Status>(step)));
       EXPECT_THAT(std::get<Status>(step).message(), HasSubstr("index record 1 of file 1"));
+    }
+  }
+}
+
+// A length that can't be asked for is none that is 0; a file that is not there (yet) has that.
+TEST_F(StartSearchTest, AnIndexThatCannotBeAskedIsNotAnEmptyOne) {
+  AddFile({2000, 3000});
+  stream::PairMetadata known;
+  known.created_us = files_[0].stem.created_us;
+  known.cache_length[1] = 2 * kIndexRecordSize;
+  known.chunk_size = 512;
+  const cache::Values published = {{stream::EncodePairMetadata(1, known)}};
+  const StartPoint starts[] = {StartPoint::End(), StartPoint::At(WallTime::FromMicros(2500)),
+                               StartPoint::AtNumber(1)};
+  for (const StartPoint& start : starts) {
+    const auto look = [&](const cache::Values& values, const Status& why) {
+      core_.emplace(start, shard_, 4096);
+      (void)core_->Begin();
+      (void)core_->OnListing(Listing());
+      (void)core_->OnMetadata(values);
+      return core_->OnIndexLength(why);
+    };
+    const auto unknown = look({}, UnavailableError("the disk does not answer"));
+    EXPECT_TRUE(std::get<StartSearchCore::Wait>(unknown).undecided);
+    const auto cached = look(published, UnavailableError("the disk does not answer"));
+    EXPECT_EQ(std::get<StartSearchCore::ReadRecord>(cached).record, 1) << "the cache knows";
+    const auto absent = look({}, NotFoundError("no such file"));
+    if (start.kind == StartPoint::Kind::kNumber) {
+      EXPECT_FALSE(std::get<StartSearchCore::Wait>(absent).undecided);
+    } else {
+      EXPECT_EQ(std::get<FilePlace>(absent).at[1], 0);
     }
   }
 }

@@ -118,6 +118,49 @@ class Consume(SystemTest):
                 out = consumer.communicate(timeout=30 * TIME_FACTOR)[0]
                 self.assertEqual(out, b"".join(lines))
 
+    def folder(self, name):
+        [folder] = pathlib.Path(self.up.dir, "here", "store", "streams", name).glob("*/00000")
+        return folder
+
+    def test_an_end_that_cannot_be_listed_is_waited_for(self):
+        where = self.create("unlisted")
+        self.produce(where, b"1\n2\n")
+        folder = self.folder("unlisted")
+        away = folder.with_name("away")
+        folder.rename(away)
+        folder.touch()  # which nobody can list
+        consumer = subprocess.Popen([BINARY, "consume", *where, "--to", "end"], stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, text=True)
+        self.addCleanup(consumer.kill)
+        said = consumer.stderr.readline()
+        self.assertRegex(said, "unlisted/0: where it ends can't be found: .*Not a directory; going on to try")
+        folder.unlink()
+        away.rename(folder)
+        self.assertEqual(consumer.communicate(timeout=30 * TIME_FACTOR)[0], "1\n2\n")
+        self.assertEqual(consumer.returncode, 0)
+
+    def test_an_end_or_a_beginning_whose_record_cannot_be_read_is_none(self):
+        where = self.create("unread")
+        self.produce(where, b"1\n2\n")
+        for pid in self.up.pids("here", "cache").values():
+            os.kill(pid, signal.SIGKILL)  # all at once: each begins empty
+        faults = dict(os.environ, TAILCAST_FILE_FAULTS="read:EIO:1")
+        to_end = subprocess.Popen([BINARY, "consume", *where, "--to", "end"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, env=faults, text=True)
+        self.addCleanup(to_end.kill)
+        line = ""
+        while "unread/0" not in line:
+            line = to_end.stderr.readline()
+            self.assertTrue(line, "it ended")
+        self.assertRegex(line, "where it ends can't be found: read .*Input/output error; going on to try")
+        to_end.send_signal(signal.SIGINT)
+        self.assertEqual(to_end.communicate(timeout=30 * TIME_FACTOR)[0], "")
+        done = subprocess.run([BINARY, "consume", *where, "--from", "number:1", "--until-idle", "1"],
+                              capture_output=True, env=faults, text=True, timeout=60 * TIME_FACTOR)
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertIn("unread/0: where it begins can't be found: read ", done.stderr)
+        self.assertEqual(self.consume(where, "--to", "end"), b"1\n2\n")
+
     def test_messages_of_a_key_stay_together_in_their_order(self):
         where = self.create("keys", "--shards", "4")
         lines = [b"%d,user%d\n" % (i, i % 50) for i in range(2000)]
