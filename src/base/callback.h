@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "absl/functional/any_invocable.h"
+#include "tailcast/base/unique_function.h"
 
 namespace tailcast {
 
@@ -95,7 +95,7 @@ class CallbackOf<void(Args...)> {
   // thread hands over a result.
   //   loop.Post(std::move(done).With(std::move(result)));
   template <typename... Given>
-  requires(std::is_invocable_v<absl::AnyInvocable<void(Args...)>&, Given...>)
+  requires(std::is_invocable_v<UniqueFunction<void(Args...)>&, Given...>)
       CallbackOf<void()> With(Given... given) && {
     CallbackOf<void()> task;
     task.scope_ = std::move(scope_);
@@ -112,15 +112,10 @@ class CallbackOf<void(Args...)> {
   friend class CallbackOf;
 
   ScopeReference scope_;
-  absl::AnyInvocable<void(Args...)> run_;
+  UniqueFunction<void(Args...)> run_;
 };
 
 }  // namespace internal
-
-// A function that is moved, for work that a thread pool runs and for the user's own functions. No
-// port takes one.
-template <typename Signature>
-using UniqueFunction = absl::AnyInvocable<Signature>;
 
 template <typename Signature>
 using Callback = internal::CallbackOf<Signature>;

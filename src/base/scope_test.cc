@@ -150,7 +150,7 @@ TEST(ScopeTest, APortTakesNothingThatNoScopeMade) {
   static_assert(!kPortTakes<WrongFunction>);
   static_assert(!kPortTakes<decltype(bare)>);
   static_assert(!kPortTakes<void (*)(int)>);
-  static_assert(!kPortTakes<absl::AnyInvocable<void(int)>>);
+  static_assert(!kPortTakes<UniqueFunction<void(int)>>);
   static_assert(!std::is_copy_constructible_v<Callback<void(int)>>);
 }
 

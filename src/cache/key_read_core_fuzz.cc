@@ -2,6 +2,7 @@
 // bytes of the input, in blocks of exactly the size that was asked for.
 #include "tailcast/cache/key_read_core.h"
 
+#include <cstring>
 #include <memory>
 
 #include "tailcast/base/check.h"

@@ -1,5 +1,7 @@
 #include "tailcast/cache/memory_layout.h"
 
+#include <cstring>
+
 namespace tailcast::cache::layout {
 namespace {
 

@@ -1,6 +1,8 @@
 // A copy of a server's memory, as a one-sided reader got it: header page, bucket, entry header.
 #include "tailcast/cache/memory_layout.h"
 
+#include <cstring>
+
 #include "tailcast/base/check.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/fuzz/target.h"

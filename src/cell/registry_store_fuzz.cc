@@ -1,6 +1,8 @@
 // The registry's log, as a scheduler finds it on the disk.
 #include "tailcast/cell/registry_store.h"
 
+#include <cstring>
+
 #include <google/protobuf/stubs/logging.h>
 
 #include "tailcast/base/check.h"

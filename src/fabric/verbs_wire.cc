@@ -1,6 +1,7 @@
 #include "tailcast/fabric/verbs_wire.h"
 
 #include <cstdio>
+#include <cstring>
 
 #include "tailcast/fabric/verbs_offers.h"
 

@@ -1,5 +1,7 @@
 // An item as a memcached server gave it, and addresses as a person wrote them.
 #include "tailcast/base/check.h"
+
+#include <cstring>
 #include "tailcast/base/crc32c.h"
 #include "tailcast/fuzz/target.h"
 #include "tailcast/memcached/item.h"

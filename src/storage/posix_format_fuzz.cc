@@ -1,6 +1,8 @@
 // The first page of a primary file, and the names in its folder.
 #include "tailcast/storage/posix_format.h"
 
+#include <cstring>
+
 #include "tailcast/base/check.h"
 #include "tailcast/base/crc32c.h"
 #include "tailcast/fuzz/target.h"

@@ -1,5 +1,7 @@
 // The binary formats of stream: index records, metadata of pairs, locks, terms.
 #include "tailcast/base/check.h"
+
+#include <cstring>
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/fuzz/target.h"

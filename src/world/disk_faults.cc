@@ -1,4 +1,5 @@
 // What befalls what is stored: disks, and the caches in memory that stand for servers.
+#include <functional>
 #include <utility>
 
 #include "tailcast/world/faults.h"
@@ -12,7 +13,7 @@ CacheLayer DrawLayer(Rng& rng) {
 
 }  // namespace
 
-Fault BadDisk(Deployment& d, std::vector<std::string> cells) {
+Fault BadDisk(Deployment& d, const std::vector<std::string>& cells) {
   const auto apply = [&d, cells](Rng& rng) {
     if (cells.empty()) return;
     const std::string& cell = cells[rng.Below(cells.size())];
@@ -30,7 +31,7 @@ Fault BadDisk(Deployment& d, std::vector<std::string> cells) {
   return {.name = "disk", .apply = apply, .heal = heal};
 }
 
-Fault PowerLoss(Deployment& d, std::vector<std::string> cells) {
+Fault PowerLoss(Deployment& d, const std::vector<std::string>& cells) {
   const auto apply = [&d, cells](Rng& rng) {
     const std::string& cell = cells[rng.Below(cells.size())];
     d.Say("power loss in " + cell);

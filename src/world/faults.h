@@ -80,9 +80,9 @@ Fault BadFabric(Deployment& deployment);
 // A data cache server answers late.
 Fault SlowPeer(Deployment& deployment);
 // The primary layer of a cell of `cells` errs, stalls and forgets answers.
-Fault BadDisk(Deployment& deployment, std::vector<std::string> cells);
+Fault BadDisk(Deployment& deployment, const std::vector<std::string>& cells);
 // Power loss of the primary layer of a cell of `cells`.
-Fault PowerLoss(Deployment& deployment, std::vector<std::string> cells);
+Fault PowerLoss(Deployment& deployment, const std::vector<std::string>& cells);
 // CacheKind::kMemory: a cell's cache misses, loses and delays; and it forgets everything.
 Fault BadMemoryCache(Deployment& deployment, std::function<cache::MemoryFaults(Rng&)> draw);
 Fault EvictMemoryCache(Deployment& deployment);

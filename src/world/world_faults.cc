@@ -1,5 +1,7 @@
 // What goes wrong in a world beside what befalls any deployment (faults.h): its users die, and its
 // operator changes things.
+#include <functional>
+
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/proto/copy.pb.h"
 #include "tailcast/world/programs.h"
@@ -145,7 +147,7 @@ Fault World::OtherStreams() {
       for (const std::string& cell : options_.cells) CreateOther(name, cell);
       return;
     }
-    const auto [name, cell] = *others_there_.begin();
+    const std::string name = others_there_.begin()->first, cell = others_there_.begin()->second;
     deployment_.Say("delete " + name);
     doomed_.insert(name);
     created_.erase(name);

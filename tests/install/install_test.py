@@ -46,7 +46,7 @@ class Install(unittest.TestCase):
         headers = {path for path in files if path.startswith("include/")}
         self.assertEqual(headers, {f"include/tailcast/{name}.h" for name in (
             "base/callback", "base/check", "base/hash", "base/log", "base/metrics", "base/metrics_http", "base/status",
-            "base/time", "capi/tailcast", "consumer/consumer", "consumer/counters", "consumer/end_point",
+            "base/time", "base/unique_function", "capi/tailcast", "consumer/consumer", "consumer/counters", "consumer/end_point",
             "consumer/message", "consumer/shard_status", "consumer/start_point", "producer/ack", "producer/producer",
             "stream/names", "stream/position", "stream/shard_of_key")})
         # The rooms that the two libraries are made of.
@@ -66,7 +66,7 @@ class Install(unittest.TestCase):
             self.assertNotRegex(f"{header} {text}", "(?i)fault_?point|ProducerAgent|ConsumerAgent", header)
             seen = self.call(os.environ.get("CXX", "c++"), "-std=c++20", "-M", "-x", "c++", f"-I{include}",
                              str(include / header))
-            self.assertNotRegex(seen, "(?i)agent|grpc|protobuf|prometheus|spdlog", header)
+            self.assertNotRegex(seen, "(?i)agent|absl|grpc|protobuf|prometheus|spdlog", header)
         source = os.path.join(self.folder.name, "headers.cc")
         with open(source, "w") as file:
             file.writelines(f'#include "{header}"\n' for header in headers)
