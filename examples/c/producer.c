@@ -38,7 +38,8 @@ int main(int argc, char** argv) {
     const int size = snprintf(update, sizeof update, "%s %d\n", key, published);
     /* Updates of an item come in order: they go to one shard. */
     const int32_t shard = tailcast_producer_shard_of(producer, key, (size_t)key_size);
-    if (tailcast_producer_publish(producer, shard, update, (size_t)size, count_durable, NULL) !=
+    if (tailcast_producer_publish(producer, shard, update, (size_t)size, NULL, 0, count_durable,
+                                  NULL) !=
         TAILCAST_OK) {
       fprintf(stderr, "%s\n", tailcast_last_error());
       break;

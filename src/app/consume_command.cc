@@ -387,9 +387,11 @@ void AddConsume(CLI::App& app, Action& action) {
   command->add_option("--position-file", options->position_file,
                       "Go on where this file says, and keep it up to date with what was written; "
                       "positions in it come before --from");
-  command->add_option("--format", options->format,
-                      "json, or a template, as '{time} {shard}/{number} {key}: {payload}', in "
-                      "place of --framing; also {stream}, {position}, {time_us}, {bytes}");
+  command->add_option(
+      "--format", options->format,
+      "json, or a template, as '{time} {shard}/{number} {key}: {payload}', in "
+      "place of --framing; also {stream}, {position}, {time_us}, {bytes}, {headers}, "
+      "{header.NAME}");
   command->add_option("--key", options->key, "What {key} is, as for produce; JSON has it, too");
   command->add_option("--delimiter", options->delimiter, "Of the fields of --key")
       ->check(OneCharacter())

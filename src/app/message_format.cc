@@ -15,10 +15,14 @@ namespace {
 using nlohmann::json;
 
 const std::vector<std::string>& Fields() {
-  static const std::vector<std::string> fields = {"payload",  "key",  "stream",  "shard", "number",
-                                                  "position", "time", "time_us", "bytes"};
+  static const std::vector<std::string> fields = {"payload", "key",      "stream", "shard",
+                                                  "number",  "position", "time",   "time_us",
+                                                  "bytes",   "headers"};
   return fields;
 }
+
+// Of a field: the value of the header of this name.
+constexpr std::string_view kHeaderOf = "header.";
 
 // RFC 4648.
 std::string Base64(std::string_view bytes) {
@@ -32,6 +36,24 @@ std::string Base64(std::string_view bytes) {
     for (size_t d = 0; d < 4; ++d) {
       text += i + d > bytes.size() ? '=' : kDigits[three >> (18 - 6 * d) & 63];
     }
+  }
+  return text;
+}
+
+// As "NAME", or "NAME_base64" of what is no text.
+void SetText(nlohmann::ordered_json& object, const std::string& name, std::string_view bytes) {
+  if (IsUtf8(bytes)) {
+    object[name] = bytes;
+  } else {
+    object[name + "_base64"] = Base64(bytes);
+  }
+}
+
+std::string HeadersText(const stream::Headers& headers) {
+  std::string text;
+  for (const auto& [name, value] : headers) {
+    if (!text.empty()) text += ", ";
+    text.append(name).append("=").append(value);
   }
   return text;
 }
@@ -73,7 +95,8 @@ Result<MessageFormat> MessageFormat::Parse(const std::string& text) {
                                     " is not closed; {{ is a brace");
       }
       const std::string name = text.substr(at + 1, end - at - 1);
-      if (std::find(Fields().begin(), Fields().end(), name) == Fields().end()) {
+      const bool header = name.size() > kHeaderOf.size() && name.starts_with(kHeaderOf);
+      if (!header && std::find(Fields().begin(), Fields().end(), name) == Fields().end()) {
         return InvalidArgumentError("--format: a message has no field {" + name + "}" +
                                     DidYouMean(name, Fields()));
       }
@@ -112,17 +135,13 @@ Status MessageFormat::AppendTo(const std::string& stream, const consumer::Messag
                                    {"number", message.number},
                                    {"position", position.ToString()},
                                    {"time", UtcText(message.time_us)}};
-    if (key_ && IsUtf8(key)) {
-      line["key"] = std::move(key);
-    } else if (key_) {
-      line["key_base64"] = Base64(key);
+    if (key_) SetText(line, "key", key);
+    for (const auto& [name, value] : message.headers) {
+      nlohmann::ordered_json header = {{"name", name}};
+      SetText(header, "value", value);
+      line["headers"].push_back(std::move(header));
     }
-    std::string payload(message.payload);
-    if (IsUtf8(payload)) {
-      line["payload"] = std::move(payload);
-    } else {
-      line["payload_base64"] = Base64(payload);
-    }
+    SetText(line, "payload", message.payload);
     out += line.dump() + "\n";
     return OkStatus();
   }
@@ -148,6 +167,11 @@ Status MessageFormat::AppendTo(const std::string& stream, const consumer::Messag
       out += std::to_string(message.time_us);
     } else if (piece.field == "bytes") {
       out += std::to_string(message.payload.size());
+    } else if (piece.field == "headers") {
+      out += HeadersText(message.headers);
+    } else {
+      out +=
+          message.headers.Find(std::string_view(piece.field).substr(kHeaderOf.size())).value_or("");
     }
   }
   if (out.size() == begin || out.back() != '\n') out += '\n';

@@ -18,8 +18,9 @@ namespace tailcast::app {
 class MessageFormat {
  public:
   // "json", or a template: text with {payload}, {key}, {stream}, {shard}, {number}, {position},
-  // {time} (UTC), {time_us} and {bytes} (of the payload) in it; {{ and }} are braces, and \n, \t
-  // and a double backslash what they are in C. InvalidArgument says what is wrong, and where.
+  // {time} (UTC), {time_us}, {bytes} (of the payload), {headers} and {header.NAME} in it; {{ and }}
+  // are braces, and \n, \t and a double backslash what they are in C. InvalidArgument says what is
+  // wrong, and where.
   static Result<MessageFormat> Parse(const std::string& text);
 
   // Whether {key} is asked for.
@@ -29,8 +30,10 @@ class MessageFormat {
 
   // Adds a line: with a newline at its end, which the message may have brought.
   //
-  // JSON: {"stream", "shard", "number", "position", "time", "payload"}, "key" if there is one;
-  // "payload_base64" in place of a payload that is no UTF-8.
+  // JSON: {"stream", "shard", "number", "position", "time", "payload"}, "key" if there is one, and
+  // "headers", an array of {"name", "value"}, if there are any; "payload_base64", "key_base64" and
+  // "value_base64" in place of what is no UTF-8. {headers} is NAME=VALUE of all, a comma and a
+  // space between two; {header.NAME} the value of the first of that name, or nothing.
   // InvalidArgument: the message has no such key.
   Status AppendTo(const std::string& stream, const consumer::Message& message,
                   const stream::Position& position, std::string& out) const;

@@ -1,5 +1,7 @@
 #include "tailcast/app/message_format.h"
 
+#include <vector>
+
 #include <nlohmann/json.hpp>
 
 #include "gmock/gmock.h"
@@ -46,12 +48,18 @@ TEST(MessageKey, RefusesWhatIsNoField) {
   EXPECT_THAT(KeyOf("/a~2", "a"), HasSubstr("no JSON pointer"));
 }
 
-std::string Print(const std::string& text, std::string_view payload, const std::string& key = "") {
+std::string Print(const std::string& text, std::string_view payload, const std::string& key = "",
+                  const std::vector<stream::Header>& headers = {}) {
   auto format = MessageFormat::Parse(text);
   if (!format.ok()) return "bad: " + format.status().message();
   if (!key.empty()) format->set_key(*MessageKey::Parse(key, ','));
-  const consumer::Message message{
-      .payload = payload, .number = 7, .byte = 70, .time_us = 1'359'633'600'250'000, .shard = 3};
+  const std::string encoded = *stream::Headers::Encode(headers);
+  const consumer::Message message{.payload = payload,
+                                  .number = 7,
+                                  .byte = 70,
+                                  .time_us = 1'359'633'600'250'000,
+                                  .shard = 3,
+                                  .headers = *stream::Headers::Decode(encoded)};
   std::string out;
   const Status status = format->AppendTo(
       "s", message,
@@ -77,6 +85,19 @@ TEST(MessageFormat, JsonIsALineForEachMessage) {
   const auto bytes = nlohmann::json::parse(Print("json", "\xff,v", "1"));
   EXPECT_EQ(bytes["key_base64"], "/w==");
   EXPECT_FALSE(bytes.contains("key"));
+}
+
+TEST(MessageFormat, HeadersAreShownInTheirOrder) {
+  const std::vector<stream::Header> headers = {{"trace", "a-1"}, {"raw", "\xff"}, {"trace", "2"}};
+  EXPECT_EQ(Print("{header.trace}|{header.none}|{payload}", "p", "", headers), "a-1||p\n");
+  EXPECT_EQ(Print("{headers}: {payload}", "p", "", headers), "trace=a-1, raw=\xff, trace=2: p\n");
+  EXPECT_EQ(Print("{headers}: {payload}", "p"), ": p\n");
+  const auto line = nlohmann::json::parse(Print("json", "p", "", headers));
+  EXPECT_EQ(line["headers"].dump(),
+            R"([{"name":"trace","value":"a-1"},{"name":"raw","value_base64":"/w=="},)"
+            R"({"name":"trace","value":"2"}])");
+  EXPECT_FALSE(nlohmann::json::parse(Print("json", "p")).contains("headers"));
+  EXPECT_THAT(Print("{header.}", ""), HasSubstr("no field {header.}"));
 }
 
 TEST(MessageFormat, BytesThatAreNoTextAreBase64InJson) {

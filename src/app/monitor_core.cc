@@ -2,11 +2,13 @@
 
 #include <string>
 
+#include "tailcast/base/crc32c.h"
+
 namespace tailcast::app {
 namespace {
 
 Hash128Value DigestOf(const consumer::Message& message) {
-  Hash128Value digest = Hash128(message.payload);
+  Hash128Value digest = Hash128(message.payload, Crc32c(message.headers.bytes()));
   digest.hi ^= static_cast<uint64_t>(message.byte) * 0x9e3779b97f4a7c15ull;
   digest.lo ^= static_cast<uint64_t>(message.time_us) * 0xc2b2ae3d27d4eb4full;
   return digest;
@@ -30,7 +32,7 @@ std::string MonitorCore::CheckOrder(Side& side, const consumer::Message& message
   if (!wrong.empty()) ++counts_.disorderly;
   side.given = true;
   side.next_number = message.number + 1;
-  side.next_byte = message.byte + static_cast<int64_t>(message.payload.size());
+  side.next_byte = message.end_byte();
   side.time_us = message.time_us;
   return wrong;
 }

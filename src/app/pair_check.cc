@@ -33,7 +33,7 @@ void PairCheck::OnData(std::string_view bytes) {
     const IndexRecord& record = records_[next_];
     const auto from = static_cast<size_t>(record.offset - data_at_);
     if (from + record.length > data_.size()) break;
-    if (Crc32c(std::string_view(data_).substr(from, record.length)) != record.payload_crc) {
+    if (Crc32c(std::string_view(data_).substr(from, record.length)) != record.crc) {
       damage_ = "the payload of message " + std::to_string(next_) + " fails its check sum";
       return;
     }

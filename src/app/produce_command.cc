@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/command.h"
@@ -23,6 +24,7 @@
 #include "tailcast/inspect/text.h"
 #include "tailcast/producer/producer.h"
 #include "tailcast/stream/framing.h"
+#include "tailcast/stream/message_headers.h"
 
 namespace tailcast::app {
 namespace {
@@ -33,7 +35,8 @@ struct ProduceOptions {
   std::string stream;
   std::optional<int32_t> shard;  // 0 if there is no key
   std::string key, delimiter = ",";
-  double rate = 0;  // messages a second; 0: as fast as they come
+  std::vector<std::string> headers;  // NAME=VALUE, of each message
+  double rate = 0;                   // messages a second; 0: as fast as they come
   std::string framing = "lines";
   std::string profile = "standard";
   bool takeover = false;
@@ -169,6 +172,22 @@ Result<producer::Options> ProducerOptionsOf(const ProduceOptions& options,
   return out;
 }
 
+// Views of the options.
+Result<std::vector<stream::Header>> HeadersOf(const ProduceOptions& options) {
+  std::vector<stream::Header> headers;
+  for (const std::string& given : options.headers) {
+    const size_t equals = given.find('=');
+    if (equals == std::string::npos) {
+      return InvalidArgumentError("--header '" + given + "': write NAME=VALUE");
+    }
+    const std::string_view text = given;
+    headers.push_back({.name = text.substr(0, equals), .value = text.substr(equals + 1)});
+  }
+  const auto encoded = stream::Headers::Encode(headers);
+  if (!encoded.ok()) return encoded.status().WithContext("--header");
+  return headers;
+}
+
 int Produce(ProduceOptions& options) {
   const auto framing = stream::ParseFraming(options.framing);
   if (!framing.ok()) return Fail(framing.status());
@@ -179,6 +198,8 @@ int Produce(ProduceOptions& options) {
     if (!parsed.ok()) return Fail(parsed.status());
     key = std::move(*parsed);
   }
+  const auto headers = HeadersOf(options);
+  if (!headers.ok()) return Fail(headers.status());
   if (Status started = options.metrics.Start(); !started.ok()) return Fail(started);
   const auto source = AtSource(options.cell, options.stream);
   if (!source.ok()) return Fail(source.status());
@@ -213,7 +234,7 @@ int Produce(ProduceOptions& options) {
         }
         shard = (*producer)->ShardOf(*of);
       }
-      const auto taken = PublishUntilInterrupted(**producer, *message, on_ack, shard);
+      const auto taken = PublishUntilInterrupted(**producer, *message, on_ack, shard, *headers);
       if (!taken.ok()) error = taken.status();
       if (!taken.ok() || !*taken) return;
       pace.OnPublished();
@@ -278,6 +299,10 @@ void AddProduce(CLI::App& app, Action& action) {
   command->add_option("--delimiter", options->delimiter, "Of the fields of a line")
       ->check(OneCharacter())
       ->capture_default_str();
+  command
+      ->add_option("--header", options->headers,
+                   "A header that each message gets, NAME=VALUE; once for each")
+      ->allow_extra_args(false);
   command->add_option("--rate", options->rate, "At most so many messages a second")
       ->check(AboveZero());
   command

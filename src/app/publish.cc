@@ -18,9 +18,9 @@ constexpr Duration kInterruptedSeal = Duration::Millis(200);
 
 Result<bool> PublishUntilInterrupted(producer::Producer& producer, std::string_view message,
                                      const std::function<void(const producer::Ack&)>& ack,
-                                     int32_t shard) {
+                                     int32_t shard, producer::Producer::Headers headers) {
   for (;;) {
-    const Status taken = producer.TryPublish(message, ack, shard);
+    const Status taken = producer.TryPublish(message, ack, shard, headers);
     if (taken.ok()) return true;
     if (!IsResourceExhausted(taken)) return taken;
     // A shard may also have stopped with that word.

@@ -17,7 +17,7 @@ namespace tailcast::app {
 // and was not published.
 Result<bool> PublishUntilInterrupted(producer::Producer& producer, std::string_view message,
                                      const std::function<void(const producer::Ack&)>& ack,
-                                     int32_t shard);
+                                     int32_t shard, producer::Producer::Headers headers = {});
 
 // As Producer::Close; an interrupt before or while it waits leaves a second to what is under way.
 // DeadlineExceeded then says what was not acknowledged, and what the primary layer says.

@@ -39,7 +39,7 @@ std::string Difference(const CellDigest* from, const CellDigest* to) {
 void ShardDigest::Add(const consumer::Message& message) {
   if (blocks_.empty()) first_ = message.number;
   end_ = message.number + 1;
-  bytes_ += static_cast<int64_t>(message.payload.size());
+  bytes_ += message.end_byte() - message.byte;
   Hash128Value& block = blocks_[message.number / kBlockMessages];
   // A chain: what came before, and then this message.
   std::string text;
@@ -48,7 +48,8 @@ void ShardDigest::Add(const consumer::Message& message) {
   Append(message.number, text);
   Append(message.byte, text);
   Append(message.time_us, text);
-  text.append(message.payload);
+  Append(static_cast<int64_t>(message.headers.bytes().size()), text);
+  text.append(message.headers.bytes()).append(message.payload);
   block = Hash128(text);
 }
 

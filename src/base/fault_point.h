@@ -5,7 +5,7 @@
 //   FAULT_POINT(kSkipPayloadCheck, "consumer.skip_payload_check",
 //               "payloads are handed over without their check sum");     // in a namespace of x.cc
 //   ...
-//   if (crc != record.payload_crc && !kSkipPayloadCheck.planted()) return Corrupt();
+//   if (crc != record.crc && !kSkipPayloadCheck.planted()) return Corrupt();
 //
 //   PlantedFault fault("consumer.skip_payload_check");         // in a test, as long as it lives
 //

@@ -20,6 +20,7 @@
 struct tailcast_consumer {
   std::unique_ptr<tailcast::consumer::Consumer> library;
   std::vector<tailcast_message> batch;
+  std::vector<tailcast_header> headers;  // of all of them
   std::atomic<bool> in_use = false;
 };
 
@@ -110,7 +111,7 @@ tailcast_code tailcast_consumer_open(const tailcast_consumer_options* options,
     TAILCAST_RETURN_IF_ERROR(Needed(consumer, "consumer"));
     TAILCAST_ASSIGN_OR_RETURN(const consumer::Options read, ToOptions(options));
     TAILCAST_ASSIGN_OR_RETURN(auto opened, consumer::Consumer::Open(read));
-    *consumer = new tailcast_consumer{std::move(opened), {}};
+    *consumer = new tailcast_consumer{std::move(opened), {}, {}};
     return OkStatus();
   });
 }
@@ -126,11 +127,29 @@ tailcast_code tailcast_consumer_poll(tailcast_consumer* consumer, int64_t timeou
                               library.Poll(ToTimeout(timeout_ms)));
     consumer->batch.clear();
     consumer->batch.reserve(batch.size());
+    consumer->headers.clear();
     for (const consumer::Message& message : batch) {
+      const size_t before = consumer->headers.size();
+      for (const auto& [name, value] : message.headers) {
+        consumer->headers.push_back({.name = name.data(),
+                                     .name_size = name.size(),
+                                     .value = value.data(),
+                                     .value_size = value.size()});
+      }
       consumer->batch.push_back({.payload = message.payload.data(),
                                  .size = message.payload.size(),
                                  .time_us = message.time_us,
-                                 .position = ToC(library.PositionOf(message))});
+                                 .position = ToC(library.PositionOf(message)),
+                                 .headers = nullptr,
+                                 .header_count = consumer->headers.size() - before,
+                                 .next_byte = message.end_byte()});
+    }
+    // They stay where they are from now on.
+    const tailcast_header* headers = consumer->headers.data();
+    for (tailcast_message& message : consumer->batch) {
+      if (message.header_count == 0) continue;
+      message.headers = headers;
+      headers += message.header_count;
     }
     *messages = consumer->batch.data();
     *count = consumer->batch.size();

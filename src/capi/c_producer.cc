@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "tailcast/base/time.h"
 #include "tailcast/capi/calls.h"
@@ -71,9 +72,23 @@ producer::AckCallback ToCallback(tailcast_on_ack on_ack, void* context) {
   };
 }
 
-Result<std::string_view> ToPayload(const void* payload, size_t size) {
-  if (payload == nullptr && size > 0) return InvalidArgumentError("payload is null");
-  return std::string_view(static_cast<const char*>(payload), size);
+Result<std::string_view> ToBytes(const void* bytes, size_t size, const char* name) {
+  if (bytes == nullptr && size > 0) return InvalidArgumentError(std::string(name) + " is null");
+  return std::string_view(static_cast<const char*>(bytes), size);
+}
+
+Result<std::vector<stream::Header>> ToHeaders(const tailcast_header* headers, size_t count) {
+  if (count > 0) TAILCAST_RETURN_IF_ERROR(Needed(headers, "headers"));
+  std::vector<stream::Header> out;
+  out.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    stream::Header& header = out.emplace_back();
+    TAILCAST_ASSIGN_OR_RETURN(header.name,
+                              ToBytes(headers[i].name, headers[i].name_size, "a header's name"));
+    TAILCAST_ASSIGN_OR_RETURN(header.value,
+                              ToBytes(headers[i].value, headers[i].value_size, "a header's value"));
+  }
+  return out;
 }
 
 }  // namespace
@@ -100,33 +115,39 @@ tailcast_code tailcast_producer_open(const tailcast_producer_options* options,
 void tailcast_producer_free(tailcast_producer* producer) { delete producer; }
 
 tailcast_code tailcast_producer_publish(tailcast_producer* producer, int32_t shard,
-                                        const void* payload, size_t size, tailcast_on_ack on_ack,
-                                        void* context) {
+                                        const void* payload, size_t size,
+                                        const tailcast_header* headers, size_t header_count,
+                                        tailcast_on_ack on_ack, void* context) {
   return Call([&]() -> Status {
     TAILCAST_RETURN_IF_ERROR(Needed(producer, "producer"));
-    TAILCAST_ASSIGN_OR_RETURN(const std::string_view bytes, ToPayload(payload, size));
-    return producer->library->Publish(bytes, ToCallback(on_ack, context), shard);
+    TAILCAST_ASSIGN_OR_RETURN(const std::string_view bytes, ToBytes(payload, size, "payload"));
+    TAILCAST_ASSIGN_OR_RETURN(const auto with, ToHeaders(headers, header_count));
+    return producer->library->Publish(bytes, ToCallback(on_ack, context), shard, with);
   });
 }
 
 tailcast_code tailcast_producer_try_publish(tailcast_producer* producer, int32_t shard,
                                             const void* payload, size_t size,
+                                            const tailcast_header* headers, size_t header_count,
                                             tailcast_on_ack on_ack, void* context) {
   return Call([&]() -> Status {
     TAILCAST_RETURN_IF_ERROR(Needed(producer, "producer"));
-    TAILCAST_ASSIGN_OR_RETURN(const std::string_view bytes, ToPayload(payload, size));
-    return producer->library->TryPublish(bytes, ToCallback(on_ack, context), shard);
+    TAILCAST_ASSIGN_OR_RETURN(const std::string_view bytes, ToBytes(payload, size, "payload"));
+    TAILCAST_ASSIGN_OR_RETURN(const auto with, ToHeaders(headers, header_count));
+    return producer->library->TryPublish(bytes, ToCallback(on_ack, context), shard, with);
   });
 }
 
 tailcast_code tailcast_producer_publish_durably(tailcast_producer* producer, int32_t shard,
                                                 const void* payload, size_t size,
+                                                const tailcast_header* headers, size_t header_count,
                                                 tailcast_position* position, int32_t* unknown) {
   return Call([&]() -> Status {
     if (unknown != nullptr) *unknown = 0;
     TAILCAST_RETURN_IF_ERROR(Needed(producer, "producer"));
-    TAILCAST_ASSIGN_OR_RETURN(const std::string_view bytes, ToPayload(payload, size));
-    const producer::Ack ack = producer->library->Publish(bytes, shard);
+    TAILCAST_ASSIGN_OR_RETURN(const std::string_view bytes, ToBytes(payload, size, "payload"));
+    TAILCAST_ASSIGN_OR_RETURN(const auto with, ToHeaders(headers, header_count));
+    const producer::Ack ack = producer->library->Publish(bytes, shard, with);
     if (unknown != nullptr) *unknown = ack.outcome == AckOutcome::kUnknown ? 1 : 0;
     if (ack.outcome != AckOutcome::kDurable) return ack.error;
     if (position != nullptr) *position = ToC(ack.position);

@@ -71,13 +71,16 @@ TEST(CApi, BehindAMessageTheNextOneBegins) {
       .payload = "abc",
       .size = 3,
       .time_us = 0,
-      .position = {.stream = 7, .number = 10, .byte = 100, .shard = 2}};
+      .position = {.stream = 7, .number = 10, .byte = 100, .shard = 2},
+      .headers = nullptr,
+      .header_count = 0,
+      .next_byte = 117};
   tailcast_position behind;
   ASSERT_EQ(tailcast_position_behind(&message, &behind), TAILCAST_OK);
   EXPECT_EQ(behind.stream, 7u);
   EXPECT_EQ(behind.shard, 2);
   EXPECT_EQ(behind.number, 11);
-  EXPECT_EQ(behind.byte, 103);
+  EXPECT_EQ(behind.byte, 117) << "with its headers";
 }
 
 TEST(CApi, AKeyHasTheShardThatItHasEverywhere) {
@@ -97,7 +100,7 @@ TEST(CApi, NullIsRefusedWithItsName) {
   options.stream = nullptr;
   EXPECT_EQ(tailcast_producer_open(&options, &producer), TAILCAST_INVALID_ARGUMENT);
   EXPECT_STREQ(tailcast_last_error(), "options.stream is null");
-  EXPECT_EQ(tailcast_producer_publish(nullptr, 0, "", 0, nullptr, nullptr),
+  EXPECT_EQ(tailcast_producer_publish(nullptr, 0, "", 0, nullptr, 0, nullptr, nullptr),
             TAILCAST_INVALID_ARGUMENT);
   EXPECT_EQ(tailcast_producer_flush(nullptr, 0), TAILCAST_INVALID_ARGUMENT);
   EXPECT_EQ(tailcast_producer_shard_of(nullptr, "a", 1), -1);

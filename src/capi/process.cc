@@ -110,7 +110,7 @@ tailcast_code tailcast_position_behind(const tailcast_message* message,
     TAILCAST_RETURN_IF_ERROR(Needed(position, "position"));
     *position = message->position;
     position->number += 1;
-    position->byte += static_cast<int64_t>(message->size);
+    position->byte = message->next_byte;
     return OkStatus();
   });
 }

@@ -8,7 +8,7 @@
  *     fprintf(stderr, "%s\n", tailcast_last_error());
  *     return 1;
  *   }
- *   tailcast_producer_publish(producer, 0, "hello", 5, NULL, NULL);
+ *   tailcast_producer_publish(producer, 0, "hello", 5, NULL, 0, NULL, NULL);
  *   tailcast_producer_close(producer, 10000);
  *   tailcast_producer_free(producer);
  *
@@ -29,7 +29,7 @@
  * Versions. Structures begin with their size, which the _INIT macros set: members are only ever
  * added at the end, 0 meaning what was done before they came, so a program works with every later
  * library of the same TAILCAST_ABI_VERSION. An incompatible change raises that number and the name
- * of the library (libtailcast.so.1). Structures without a size never change within a version. */
+ * of the library (libtailcast.so.2). Structures without a size never change within a version. */
 #ifndef TAILCAST_CAPI_TAILCAST_H_
 #define TAILCAST_CAPI_TAILCAST_H_
 
@@ -49,7 +49,7 @@
 extern "C" {
 #endif
 
-#define TAILCAST_ABI_VERSION 1
+#define TAILCAST_ABI_VERSION 2
 
 /* TAILCAST_ABI_VERSION of the library: a program that loads it by hand compares. */
 TAILCAST_EXPORT int32_t tailcast_abi_version(void);
@@ -100,6 +100,15 @@ TAILCAST_EXPORT tailcast_code tailcast_position_to_text(const tailcast_position*
 TAILCAST_EXPORT tailcast_code tailcast_position_from_text(const char* text,
                                                           tailcast_position* position);
 
+/* --- Headers: what goes with a payload, for whoever does not look into it */
+
+typedef struct tailcast_header {
+  const char* name; /* UTF-8 without control characters; no 0 ends it */
+  size_t name_size; /* bytes; 1 to 255 */
+  const void* value;
+  size_t value_size; /* bytes */
+} tailcast_header;
+
 /* --- Process */
 
 /* Shows all that this process counts to Prometheus at http://ADDRESS/metrics, until it ends.
@@ -137,7 +146,7 @@ typedef struct tailcast_producer_options {
   int64_t flush_bytes;         /* default 1 MiB */
   int64_t buffer_bytes_max;    /* of one shard's messages without acknowledgement; default 32 MiB */
   int64_t buffer_messages_max; /* default 262144 */
-  int64_t message_bytes_max;   /* default 16 MiB */
+  int64_t message_bytes_max;   /* headers included; default 16 MiB */
   int64_t open_timeout_ms;     /* default 30000 */
   int64_t give_up_ms;          /* how long a failing disk is tried; default 60000 */
   /* The disk begins to fail a shard: once until it works again. May be null. */
@@ -167,7 +176,7 @@ typedef void (*tailcast_on_ack)(void* context, const tailcast_ack* ack);
 
 typedef struct tailcast_producer_stats {
   size_t struct_size;
-  int64_t messages, bytes;          /* accepted */
+  int64_t messages, bytes;          /* accepted; headers included */
   int64_t durable, failed, unknown; /* acknowledged */
   int64_t buffered_bytes;           /* not acknowledged */
 } tailcast_producer_stats;
@@ -185,25 +194,26 @@ TAILCAST_EXPORT tailcast_code tailcast_producer_open(const tailcast_producer_opt
  * is inside a call. */
 TAILCAST_EXPORT void tailcast_producer_free(tailcast_producer* producer);
 
-/* Publishes; the payload is copied. Waits only while the shard's buffer is full. TAILCAST_OK:
- * `on_ack` will be called exactly once, in any order among messages; it may be null, and the stats
- * count what came of the message. */
+/* Publishes; payload and headers are copied. Waits only while the shard's buffer is full. Headers
+ * take at most 65535 bytes, with 3 for each, and count as bytes of the message; null: none.
+ * TAILCAST_OK: `on_ack` will be called exactly once, in any order among messages; it may be null,
+ * and the stats count what came of the message. */
 TAILCAST_EXPORT tailcast_code tailcast_producer_publish(tailcast_producer* producer, int32_t shard,
                                                         const void* payload, size_t size,
-                                                        tailcast_on_ack on_ack, void* context);
+                                                        const tailcast_header* headers,
+                                                        size_t header_count, tailcast_on_ack on_ack,
+                                                        void* context);
 /* The same, and TAILCAST_RESOURCE_EXHAUSTED instead of waiting. */
-TAILCAST_EXPORT tailcast_code tailcast_producer_try_publish(tailcast_producer* producer,
-                                                            int32_t shard, const void* payload,
-                                                            size_t size, tailcast_on_ack on_ack,
-                                                            void* context);
+TAILCAST_EXPORT tailcast_code tailcast_producer_try_publish(
+    tailcast_producer* producer, int32_t shard, const void* payload, size_t size,
+    const tailcast_header* headers, size_t header_count, tailcast_on_ack on_ack, void* context);
 /* Publishes and waits for the outcome. TAILCAST_OK: durable, and `position`, which may be null, is
  * where it begins. Else `unknown`, which may be null, is 1 if the message may yet be in the stream,
  * and 0 if it never will be. */
-TAILCAST_EXPORT tailcast_code tailcast_producer_publish_durably(tailcast_producer* producer,
-                                                                int32_t shard, const void* payload,
-                                                                size_t size,
-                                                                tailcast_position* position,
-                                                                int32_t* unknown);
+TAILCAST_EXPORT tailcast_code
+tailcast_producer_publish_durably(tailcast_producer* producer, int32_t shard, const void* payload,
+                                  size_t size, const tailcast_header* headers, size_t header_count,
+                                  tailcast_position* position, int32_t* unknown);
 /* The shard of a key among all shards of the stream; -1 for null. */
 TAILCAST_EXPORT int32_t tailcast_producer_shard_of(const tailcast_producer* producer,
                                                    const void* key, size_t size);
@@ -260,8 +270,11 @@ typedef struct tailcast_consumer_options {
 typedef struct tailcast_message {
   const void* payload;
   size_t size;
-  int64_t time_us;            /* when it was published, by its producer's clock */
-  tailcast_position position; /* where it begins; position.number is the message's number */
+  int64_t time_us;                /* when it was published, by its producer's clock */
+  tailcast_position position;     /* where it begins; position.number is the message's number */
+  const tailcast_header* headers; /* in the order in which they were published */
+  size_t header_count;
+  int64_t next_byte; /* bytes of the shard up to its end */
 } tailcast_message;
 
 enum {
@@ -290,7 +303,7 @@ typedef struct tailcast_shard_status {
 
 typedef struct tailcast_consumer_stats {
   size_t struct_size;
-  int64_t messages, bytes;            /* given; payloads */
+  int64_t messages, bytes;            /* given; headers included */
   int64_t cache_bytes, primary_bytes; /* read of the caches, and of the disks */
 } tailcast_consumer_stats;
 #define TAILCAST_CONSUMER_STATS_INIT \
@@ -305,9 +318,9 @@ TAILCAST_EXPORT tailcast_code tailcast_consumer_open(const tailcast_consumer_opt
 TAILCAST_EXPORT void tailcast_consumer_free(tailcast_consumer* consumer);
 
 /* Waits until messages are there, at most so long, and gives them: `messages` is an array of
- * `count` in memory of the consumer's, with their payloads valid until the next call of poll, seek
- * or free. TAILCAST_OK with none: the time is up. Messages of a shard come in order, each once. An
- * error is of one shard, and is returned again until that is sought elsewhere:
+ * `count` in memory of the consumer's, with their payloads and headers, valid until the next call
+ * of poll, seek or free. TAILCAST_OK with none: the time is up. Messages of a shard come in order,
+ * each once. An error is of one shard, and is returned again until that is sought elsewhere:
  *   TAILCAST_OUT_OF_RANGE  what was to come is not kept any more (tailcast_shard_status says what is)
  *   TAILCAST_DATA_LOSS     bytes fail their check sums everywhere
  *   TAILCAST_NOT_FOUND     the stream was deleted */

@@ -246,7 +246,7 @@ class Consumer::Impl {
       const size_t before = batch_.size();
       agent.Take(batch_, left);
       for (size_t m = before; m < batch_.size(); ++m) {
-        left -= static_cast<int64_t>(batch_[m].payload.size()) + 1;
+        left -= batch_[m].end_byte() - batch_[m].byte + 1;
       }
       if (agent.state() == ShardState::kFailed && error->ok()) *error = agent.status();
       if (++it == shards_.end()) it = shards_.begin();
@@ -326,7 +326,7 @@ stream::Position Consumer::PositionOf(const Message& message) const {
 stream::Position Consumer::PositionBehind(const Message& message) const {
   stream::Position position = PositionOf(message);
   position.number += 1;
-  position.byte += static_cast<int64_t>(message.payload.size());
+  position.byte = message.end_byte();
   return position;
 }
 

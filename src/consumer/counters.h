@@ -7,7 +7,7 @@ namespace tailcast::consumer {
 
 // Each cause on its own (design rule "nothing silent"). Bytes count data and index.
 struct Counters {
-  int64_t messages = 0, bytes = 0;  // delivered payloads
+  int64_t messages = 0, bytes = 0;  // delivered, headers included
   int64_t cache_bytes = 0, primary_bytes = 0;
   int64_t fetches = 0;
   int64_t polls = 0, poll_failures = 0;  // of the metadata cache

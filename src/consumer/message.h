@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "tailcast/stream/message_headers.h"
+
 namespace tailcast::consumer {
 
 struct Message {
@@ -12,6 +14,12 @@ struct Message {
   int64_t byte = 0;     // data bytes of the shard before it
   int64_t time_us = 0;  // producer's wall time
   int32_t shard = 0;
+  stream::Headers headers;
+
+  // Data bytes of the shard up to its end.
+  int64_t end_byte() const {
+    return byte + static_cast<int64_t>(headers.bytes().size() + payload.size());
+  }
 };
 
 }  // namespace tailcast::consumer

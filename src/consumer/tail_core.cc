@@ -207,16 +207,31 @@ size_t TailCore::Take(std::vector<Message>& out, int64_t bytes_max) {
       break;
     }
     if (payloads.end() < record->end()) break;
-    const std::string_view payload(payloads.at(record->offset), record->length);
-    if (Crc32c(payload) != record->payload_crc && !kSkipPayloadCheck.planted() &&
+    std::string_view payload(payloads.at(record->offset), record->length);
+    if (Crc32c(payload) != record->crc && !kSkipPayloadCheck.planted() &&
         !kDeliverOverHole.planted()) {
       corrupt = "a payload fails its check sum";
       corrupt_part = Part::kData;
       corrupt_end = record->end();
       break;
     }
-    out.push_back({payload, stem_.start_number + index_at / kIndexRecordSize,
-                   stem_.start_byte + record->offset, record->time_us, shard_.shard});
+    std::optional<stream::Headers> headers = stream::Headers();
+    if (record->headers_length > 0) {
+      headers = stream::Headers::Decode(payload.substr(0, record->headers_length));
+      payload.remove_prefix(record->headers_length);
+    }
+    if (!headers) {
+      corrupt = "a message's headers are none";
+      corrupt_part = Part::kData;
+      corrupt_end = record->end();
+      break;
+    }
+    out.push_back({.payload = payload,
+                   .number = stem_.start_number + index_at / kIndexRecordSize,
+                   .byte = stem_.start_byte + record->offset,
+                   .time_us = record->time_us,
+                   .shard = shard_.shard,
+                   .headers = *headers});
     index_at += kIndexRecordSize;
     data_at = record->end();
     bytes += record->length;

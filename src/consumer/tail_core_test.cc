@@ -36,11 +36,13 @@ class TailTest : public ::testing::Test {
     options_.poll = Duration::Millis(10);
     options_.message_bytes_max = 10000;
   }
-  void Add(const std::string& payload) {
+  void Add(const std::string& payload, const std::string& headers = "") {
+    const std::string message = headers + payload;
     stream::IndexRecord{static_cast<int64_t>(bytes_[0].size()),
-                        static_cast<uint32_t>(payload.size()), Crc32c(payload), 1000}
+                        static_cast<uint32_t>(message.size()), Crc32c(message), 1000,
+                        static_cast<uint16_t>(headers.size())}
         .AppendTo(bytes_[1]);
-    bytes_[0] += payload;
+    bytes_[0] += message;
   }
   // Everything that was added is in each of `count` sources, which may all be asked at once.
   void Open(size_t count = 1, FilePlace place = {}) {
@@ -135,6 +137,37 @@ TEST_F(TailTest, MessagesAreGivenInOrderWithTheirPlaces) {
   EXPECT_EQ(messages[2].byte, 503);
   EXPECT_EQ(messages[2].shard, 3);
   EXPECT_EQ(tail_->position(), (Position{stream::StreamIncarnation{7}, 3, 53, 508}));
+}
+
+TEST_F(TailTest, HeadersAreGivenApartFromThePayload) {
+  const std::vector<stream::Header> headers = {{"trace", "a-1"}, {"n", ""}};
+  const std::string encoded = *stream::Headers::Encode(headers);
+  Add("plain");
+  Add("with", encoded);
+  Add("", encoded);
+  Open();
+  Seal();
+  Answer(Part::kIndex, *Next(Part::kIndex));
+  Answer(Part::kData, *Next(Part::kData));
+  std::vector<Message> messages;
+  ASSERT_EQ(tail_->Take(messages, 1 << 20), 3u);
+  EXPECT_TRUE(messages[0].headers.empty());
+  EXPECT_EQ(messages[1].payload, "with");
+  EXPECT_EQ(std::vector<stream::Header>(messages[1].headers.begin(), messages[1].headers.end()),
+            headers);
+  EXPECT_EQ(messages[1].byte, messages[0].end_byte());
+  EXPECT_EQ(messages[1].end_byte(), messages[2].byte) << "headers and payload";
+  EXPECT_EQ(messages[2].payload, "");
+  EXPECT_EQ(tail_->position().byte, messages[2].end_byte());
+  EXPECT_TRUE(tail_->Complete());
+}
+
+TEST_F(TailTest, HeadersThatAreNoneAreDataLossAlsoWithAGoodCheckSum) {
+  Add("payload", std::string("\5cut", 4));
+  Open();
+  EXPECT_TRUE(Drain().empty());
+  EXPECT_TRUE(IsDataLoss(tail_->failure()));
+  EXPECT_THAT(tail_->failure().message(), HasSubstr("a message's headers are none"));
 }
 
 TEST_F(TailTest, TakeStopsAtAboutTheBytesAskedForButGivesOne) {

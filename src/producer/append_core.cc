@@ -208,8 +208,12 @@ void AppendCore::Next(MonotonicTime now, AppendEffects& out) {
     int64_t offset = covered_data_;
     for (indexed_ = 0; indexed_ < data_done_; ++indexed_) {
       for (const Message& message : unacked_[indexed_].batch.messages) {
-        stream::IndexRecord{offset, message.length, message.crc, message.time_us}.AppendTo(
-            index_bytes_);
+        stream::IndexRecord{.offset = offset,
+                            .length = message.length,
+                            .crc = message.crc,
+                            .time_us = message.time_us,
+                            .headers_length = message.headers_length}
+            .AppendTo(index_bytes_);
         offset += message.length;
       }
     }

@@ -47,14 +47,15 @@
 
 namespace tailcast::producer {
 
-// One message on its way in, without its payload.
+// One message on its way in, without its bytes: its headers, and then its payload.
 struct Message {
   uint32_t length = 0;  // bytes
-  uint32_t crc = 0;     // crc32c of the payload
+  uint32_t crc = 0;     // crc32c of the bytes
   int64_t time_us = 0;  // producer's wall time
+  uint16_t headers_length = 0;
 };
 
-// Messages in order, payloads end to end.
+// Messages in order, their bytes end to end.
 struct Batch {
   std::string bytes;
   std::vector<Message> messages;
@@ -156,7 +157,9 @@ class AppendCore {
   // Of the shard: messages and bytes before it are durable.
   int64_t durable_number() const { return durable_number_; }
   int64_t durable_byte() const { return durable_byte_; }
-  int64_t buffered_bytes() const { return buffered_bytes_; }  // payloads that are not acknowledged
+  int64_t buffered_bytes() const {
+    return buffered_bytes_;
+  }  // of messages that are not acknowledged
   int64_t unacknowledged() const { return unacknowledged_; }  // messages
   int64_t last_time_us() const { return last_time_us_; }      // of the newest durable message
   int64_t flushes() const { return flushes_; }

@@ -130,6 +130,20 @@ TEST_F(AppendCoreTest, AnIndexRecordIsAppendedOnlyAfterItsPayloadWasFlushed) {
   EXPECT_EQ(stream::IndexRecord::Decode(out.index->bytes.data() + 32)->offset, 2);
 }
 
+TEST_F(AppendCoreTest, ARecordSaysHowMuchOfAMessageIsHeaders) {
+  Batch batch = Messages({"hhab", "c"});
+  batch.messages[0].headers_length = 2;
+  core.Add(std::move(batch));
+  Next(0);
+  Data();
+  const auto out = Next(1);
+  ASSERT_EQ(out.index->bytes.size(), 64u);
+  EXPECT_EQ(stream::IndexRecord::Decode(out.index->bytes.data()),
+            (stream::IndexRecord{
+                .offset = 0, .length = 4, .crc = 0, .time_us = 1000, .headers_length = 2}));
+  EXPECT_EQ(stream::IndexRecord::Decode(out.index->bytes.data() + 32)->headers_length, 0);
+}
+
 TEST_F(AppendCoreTest, AMessageIsAcknowledgedAfterItsIndexRecord) {
   core.Add(Messages({"ab"}));
   Next(0);

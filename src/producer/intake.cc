@@ -29,14 +29,14 @@ void Intake::SetTrouble(int32_t number, const Status& why) {
   shards_.at(number).trouble = why;
 }
 
-Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view bytes, AckCallback ack,
-                         bool wait) {
+Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view headers,
+                         std::string_view payload, AckCallback ack, bool wait) {
   const auto it = shards_.find(number);
   if (it == shards_.end()) {
     return InvalidArgumentError("this producer has no shard " + std::to_string(number));
   }
   Shard& shard = it->second;
-  const auto size = static_cast<int64_t>(bytes.size());
+  const auto size = static_cast<int64_t>(headers.size() + payload.size());
   if (kind == Kind::kMessage && size > options_.message_bytes_max) {
     return InvalidArgumentError(
         "a message of " + std::to_string(size) + " bytes is over the limit of " +
@@ -45,11 +45,13 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view bytes, AckC
   // Pieces and their check sums, outside of the lock; a message is one piece, without allocation.
   Message first;
   std::vector<Message> more;
-  std::string_view rest = bytes;
+  std::string_view rest = payload;
   do {
     const size_t piece = std::min(rest.size(), static_cast<size_t>(options_.message_bytes_max));
-    const Message message{static_cast<uint32_t>(piece), Crc32c(rest.substr(0, piece)), 0};
-    if (rest.size() == bytes.size())
+    const Message message{.length = static_cast<uint32_t>(headers.size() + piece),
+                          .crc = Crc32cExtend(Crc32c(headers), rest.data(), piece),
+                          .headers_length = static_cast<uint16_t>(headers.size())};
+    if (rest.size() == payload.size())
       first = message;
     else
       more.push_back(message);
@@ -71,7 +73,7 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view bytes, AckC
   totals_.bytes += size;
   // One time per message, under the lock: it never falls within a shard.
   first.time_us = ReadWallClock().micros();
-  shard.waiting.bytes.append(bytes);
+  shard.waiting.bytes.append(headers).append(payload);
   shard.waiting.messages.push_back(first);
   for (Message& message : more) {
     message.time_us = first.time_us;

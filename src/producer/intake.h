@@ -53,14 +53,15 @@ class Intake {
 
   enum class Kind : uint8_t {
     kMessage,
-    kRaw,  // bytes without boundaries: cut into messages of message_bytes_max
+    kRaw,  // bytes without boundaries: cut into messages of message_bytes_max; without headers
   };
-  // Takes `bytes`; `ack` then runs once. Without room it waits, or if `wait` is false says
-  // ResourceExhausted; an empty buffer takes anything. True: what was taken before was Taken, so
-  // the loop is to be told.
+  // Takes a payload behind its encoded headers (stream::Headers); `ack` then runs once. Without
+  // room it waits, or if `wait` is false says ResourceExhausted; an empty buffer takes anything.
+  // True: what was taken before was Taken, so the loop is to be told.
   //   InvalidArgument  too large, or not a shard of ours
   //   FailedPrecondition or what Stop said   closed, or the shard has stopped
-  Result<bool> Add(int32_t shard, Kind kind, std::string_view bytes, AckCallback ack, bool wait);
+  Result<bool> Add(int32_t shard, Kind kind, std::string_view headers, std::string_view payload,
+                   AckCallback ack, bool wait);
   // No more is taken, of any shard. False: that was so already.
   bool Close();
   bool closed() const;

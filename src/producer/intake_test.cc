@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "tailcast/base/crc32c.h"
+
 namespace tailcast::producer {
 namespace {
 
@@ -18,7 +20,7 @@ class IntakeTest : public ::testing::Test {
   IntakeTest() { intake.AddShard(0); }
   Result<bool> Add(const std::string& payload, Kind kind = Kind::kMessage) {
     return intake.Add(
-        0, kind, payload, [this](const Ack& ack) { outcomes.push_back(ack.outcome); }, false);
+        0, kind, "", payload, [this](const Ack& ack) { outcomes.push_back(ack.outcome); }, false);
   }
   static void Acknowledge(Batch&& batch, AckOutcome outcome, const Status& error = OkStatus()) {
     for (auto& [index, callback] : batch.acks) callback({outcome, {}, error});
@@ -40,6 +42,25 @@ TEST_F(IntakeTest, MessagesAreTakenInOrderAndTheLoopIsToldOnce) {
   EXPECT_EQ(intake.Take(0).bytes, "f");
 }
 
+TEST_F(IntakeTest, HeadersLieInFrontOfTheirPayloadAndCount) {
+  ASSERT_TRUE(intake.Add(0, Kind::kMessage, "hh", "ab", {}, false).ok());
+  ASSERT_TRUE(intake.Add(0, Kind::kMessage, "h", "", {}, false).ok());
+  ASSERT_TRUE(Add("c").ok());
+  EXPECT_TRUE(IsInvalidArgument(intake.Add(0, Kind::kMessage, "hh", "abc", {}, false).status()))
+      << "more than 4 bytes";
+  EXPECT_EQ(intake.totals().bytes, 6);
+  Batch batch = intake.Take(0);
+  EXPECT_EQ(batch.bytes, "hhabhc");
+  ASSERT_EQ(batch.messages.size(), 3u);
+  EXPECT_EQ(batch.messages[0].length, 4u);
+  EXPECT_EQ(batch.messages[0].crc, Crc32c("hhab"));
+  EXPECT_EQ(batch.messages[0].headers_length, 2);
+  EXPECT_EQ(batch.messages[1].headers_length, 1);
+  EXPECT_EQ(batch.messages[1].crc, Crc32c("h"));
+  EXPECT_EQ(batch.messages[2].headers_length, 0);
+  EXPECT_EQ(batch.messages[2].crc, Crc32c("c"));
+}
+
 TEST_F(IntakeTest, RawBytesAreCutIntoMessagesWithOneAcknowledgement) {
   ASSERT_TRUE(Add("abcdefghi", Kind::kRaw).ok());
   Batch batch = intake.Take(0);
@@ -53,7 +74,7 @@ TEST_F(IntakeTest, RawBytesAreCutIntoMessagesWithOneAcknowledgement) {
 
 TEST_F(IntakeTest, WhatIsTooLargeOrOfAnotherShardIsRefused) {
   EXPECT_TRUE(IsInvalidArgument(Add("abcde").status()));
-  EXPECT_TRUE(IsInvalidArgument(intake.Add(7, Kind::kMessage, "a", {}, false).status()));
+  EXPECT_TRUE(IsInvalidArgument(intake.Add(7, Kind::kMessage, "", "a", {}, false).status()));
 }
 
 TEST_F(IntakeTest, EmptyMessagesAreBoundedByTheirNumber) {
@@ -97,7 +118,8 @@ TEST_F(IntakeTest, AnEmptyBufferTakesAnything) {
 
 TEST_F(IntakeTest, AWaitingThreadGetsTheRoomThatAnAcknowledgementMakes) {
   ASSERT_TRUE(Add("0123456789", Kind::kRaw).ok());
-  std::thread publisher([&] { EXPECT_TRUE(intake.Add(0, Kind::kMessage, "more", {}, true).ok()); });
+  std::thread publisher(
+      [&] { EXPECT_TRUE(intake.Add(0, Kind::kMessage, "", "more", {}, true).ok()); });
   Acknowledge(intake.Take(0), AckOutcome::kDurable);
   intake.Wake();
   publisher.join();

@@ -142,9 +142,16 @@ class Producer::Impl {
                       ReadMonotonicClock() + options_.open_timeout);
   }
 
-  Status Add(Intake::Kind kind, std::string_view bytes, AckCallback ack, int32_t shard, bool wait) {
+  Status AddMessage(Headers headers, std::string_view payload, AckCallback ack, int32_t shard,
+                    bool wait) {
+    TAILCAST_ASSIGN_OR_RETURN(const std::string encoded, stream::Headers::Encode(headers));
+    return Add(Intake::Kind::kMessage, encoded, payload, std::move(ack), shard, wait);
+  }
+
+  Status Add(Intake::Kind kind, std::string_view headers, std::string_view payload, AckCallback ack,
+             int32_t shard, bool wait) {
     TAILCAST_ASSIGN_OR_RETURN(const bool tell,
-                              intake_.Add(shard, kind, bytes, std::move(ack), wait));
+                              intake_.Add(shard, kind, headers, payload, std::move(ack), wait));
     if (tell) loop_->Post(scope_.Bind([this, shard] { Feed(shard); }));
     return OkStatus();
   }
@@ -459,35 +466,37 @@ Result<std::unique_ptr<Producer>> OnPorts::Open(const stream::CellPorts& ports,
   return std::unique_ptr<Producer>(new Producer(std::move(impl)));
 }
 
-Ack Producer::Publish(std::string_view payload, int32_t shard) {
+Ack Producer::Publish(std::string_view payload, int32_t shard, Headers headers) {
   std::promise<Ack> promise;
   std::future<Ack> outcome = promise.get_future();
-  const Status status = impl_->Add(
-      Intake::Kind::kMessage, payload,
-      [promise = std::move(promise)](const Ack& ack) mutable { promise.set_value(ack); }, shard,
-      true);
+  const Status status = Publish(
+      payload, [promise = std::move(promise)](const Ack& ack) mutable { promise.set_value(ack); },
+      shard, headers);
   if (!status.ok()) return Ack{AckOutcome::kFailed, {}, status};
   return outcome.get();
 }
 
-Status Producer::Publish(std::string_view payload, AckCallback ack, int32_t shard) {
-  return impl_->Add(Intake::Kind::kMessage, payload, std::move(ack), shard, true);
+Status Producer::Publish(std::string_view payload, AckCallback ack, int32_t shard,
+                         Headers headers) {
+  return impl_->AddMessage(headers, payload, std::move(ack), shard, true);
 }
 
-Ack Producer::Publish(std::string_view key, std::string_view payload) {
-  return Publish(payload, ShardOf(key));
+Ack Producer::Publish(std::string_view key, std::string_view payload, Headers headers) {
+  return Publish(payload, ShardOf(key), headers);
 }
 
-Status Producer::Publish(std::string_view key, std::string_view payload, AckCallback ack) {
-  return Publish(payload, std::move(ack), ShardOf(key));
+Status Producer::Publish(std::string_view key, std::string_view payload, AckCallback ack,
+                         Headers headers) {
+  return Publish(payload, std::move(ack), ShardOf(key), headers);
 }
 
-Status Producer::TryPublish(std::string_view payload, AckCallback ack, int32_t shard) {
-  return impl_->Add(Intake::Kind::kMessage, payload, std::move(ack), shard, false);
+Status Producer::TryPublish(std::string_view payload, AckCallback ack, int32_t shard,
+                            Headers headers) {
+  return impl_->AddMessage(headers, payload, std::move(ack), shard, false);
 }
 
 Status Producer::Append(std::string_view bytes, AckCallback ack, int32_t shard) {
-  return impl_->Add(Intake::Kind::kRaw, bytes, std::move(ack), shard, true);
+  return impl_->Add(Intake::Kind::kRaw, {}, bytes, std::move(ack), shard, true);
 }
 
 int32_t Producer::ShardOf(std::string_view key) const {

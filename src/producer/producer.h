@@ -7,6 +7,7 @@
 //   if (!producer.ok()) ...
 //   (*producer)->Publish("hello");                         // blocks until durable
 //   (*producer)->Publish("hello", [](const Ack& ack) {});  // blocks only while the buffer is full
+//   (*producer)->Publish("hello", {}, 0, std::vector<stream::Header>{{"trace", id}});
 //   (*producer)->Flush(Duration::Seconds(10));
 //   (*producer)->Close(Duration::Seconds(10));
 //
@@ -22,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +31,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/producer/ack.h"
+#include "tailcast/stream/message_headers.h"
 #include "tailcast/stream/position.h"
 
 namespace tailcast::producer {
@@ -55,7 +58,7 @@ struct Options {
   // Of one shard's messages that wait for their acknowledgement.
   int64_t buffer_bytes_max = 32 << 20;
   int64_t buffer_messages_max = 1 << 18;
-  int64_t message_bytes_max = 16 << 20;
+  int64_t message_bytes_max = 16 << 20;  // headers included
   // Data bytes of a message file; the stream may say otherwise (v1::Retention).
   int64_t roll_bytes = 256 << 20;
   Duration roll_age = Duration::Seconds(3600);
@@ -71,7 +74,7 @@ struct Options {
 };
 
 struct Stats {
-  int64_t messages = 0, bytes = 0;               // accepted
+  int64_t messages = 0, bytes = 0;               // accepted; headers included
   int64_t durable = 0, failed = 0, unknown = 0;  // acknowledged
   int64_t flushes = 0, files_opened = 0, recoveries = 0;
   int64_t shadow_jumps = 0, shadow_failures = 0;
@@ -92,18 +95,24 @@ class Producer {
   // Close(0) if that was not done.
   ~Producer();
 
+  // Names and values that consumers get with a payload (stream/message_headers.h).
+  using Headers = std::span<const stream::Header>;
+
   // Publishes and waits for the outcome.
-  Ack Publish(std::string_view payload, int32_t shard = 0);
+  Ack Publish(std::string_view payload, int32_t shard = 0, Headers headers = {});
   // Publishes; waits only while the shard's buffer is full. Ok: `ack` will run, exactly once (it
-  // may be empty). InvalidArgument: too large, or not a shard of ours. FailedPrecondition: stopped
-  // or closed; the message says why.
-  Status Publish(std::string_view payload, AckCallback ack, int32_t shard = 0);
+  // may be empty). InvalidArgument: too large, headers that are none, or not a shard of ours.
+  // FailedPrecondition: stopped or closed; the message says why.
+  Status Publish(std::string_view payload, AckCallback ack, int32_t shard = 0,
+                 Headers headers = {});
   // The same, to the shard of the key: messages of a key come in their order. The key is not kept:
-  // what consumers are to know of it belongs in the payload.
-  Ack Publish(std::string_view key, std::string_view payload);
-  Status Publish(std::string_view key, std::string_view payload, AckCallback ack);
+  // what consumers are to know of it belongs in the payload or in a header.
+  Ack Publish(std::string_view key, std::string_view payload, Headers headers = {});
+  Status Publish(std::string_view key, std::string_view payload, AckCallback ack,
+                 Headers headers = {});
   // As above, but ResourceExhausted instead of waiting.
-  Status TryPublish(std::string_view payload, AckCallback ack, int32_t shard = 0);
+  Status TryPublish(std::string_view payload, AckCallback ack, int32_t shard = 0,
+                    Headers headers = {});
   // The shard of a key: the same one for ever, as long as the stream has as many shards
   // (stream/shard_of_key.h).
   int32_t ShardOf(std::string_view key) const;

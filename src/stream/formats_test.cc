@@ -116,9 +116,11 @@ TEST(IndexRecord, DecodesWhatItEncodes) {
   for (int i = 0; i < 1000; ++i) {
     const IndexRecord record{rng.Between(0, INT64_MAX - UINT32_MAX),
                              static_cast<uint32_t>(rng.Next()), static_cast<uint32_t>(rng.Next()),
-                             static_cast<int64_t>(rng.Next())};
+                             static_cast<int64_t>(rng.Next()),
+                             static_cast<uint16_t>(rng.Between(0, 65535))};
     std::string bytes;
     record.AppendTo(bytes);
+    if (record.headers_length > record.length) continue;
     EXPECT_EQ(IndexRecord::Decode(bytes.data()), record);
   }
 }
@@ -135,10 +137,13 @@ TEST(IndexRecord, AnyFlippedBitIsNoticed) {
 }
 
 TEST(IndexRecord, ImpossibleFieldsAreNoRecordEvenWithAGoodCheck) {
-  const auto decode = [](int64_t offset, uint32_t flags) {
+  const auto decode = [](int64_t offset, uint16_t flags, uint32_t length = 0,
+                         uint16_t headers = 0) {
     std::string bytes(28, '\0');
     std::memcpy(bytes.data(), &offset, 8);
-    std::memcpy(bytes.data() + 24, &flags, 4);
+    std::memcpy(bytes.data() + 8, &length, 4);
+    std::memcpy(bytes.data() + 24, &headers, 2);
+    std::memcpy(bytes.data() + 26, &flags, 2);
     const uint32_t check = Crc32c(bytes);
     bytes.append(reinterpret_cast<const char*>(&check), 4);
     return IndexRecord::Decode(bytes.data());
@@ -147,6 +152,9 @@ TEST(IndexRecord, ImpossibleFieldsAreNoRecordEvenWithAGoodCheck) {
   EXPECT_FALSE(decode(-1, 0));
   EXPECT_FALSE(decode(INT64_MAX, 0)) << "its end would overflow";
   EXPECT_FALSE(decode(5, 1)) << "flags of a later version";
+  EXPECT_FALSE(decode(5, 0x8000)) << "flags of a later version";
+  EXPECT_TRUE(decode(5, 0, 65535, 65535));
+  EXPECT_FALSE(decode(5, 0, 65534, 65535)) << "more headers than message";
 }
 
 PairMetadata SomeMetadata(Rng& rng) {

@@ -1,19 +1,21 @@
-// The binary formats of stream: index records, metadata of pairs, locks, terms.
-#include "tailcast/base/check.h"
-
+// The binary formats of stream: index records, headers, metadata of pairs, locks, terms.
 #include <cstring>
+#include <vector>
+
+#include "tailcast/base/check.h"
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/fuzz/target.h"
 #include "tailcast/stream/index_record.h"
 #include "tailcast/stream/lock.h"
+#include "tailcast/stream/message_headers.h"
 #include "tailcast/stream/metadata.h"
 
 namespace tailcast::stream {
 namespace {
 
-enum class Kind : uint8_t { kIndexRecord, kMetadata, kLock };
-constexpr uint8_t kKinds = 3;
+enum class Kind : uint8_t { kIndexRecord, kMetadata, kLock, kHeaders };
+constexpr uint8_t kKinds = 4;
 Kind KindOf(uint8_t byte) { return static_cast<Kind>(byte % kKinds); }
 
 void TryIndexRecord(std::string_view bytes) {
@@ -22,12 +24,25 @@ void TryIndexRecord(std::string_view bytes) {
   const auto record = IndexRecord::Decode(bytes.data());
   if (!record) return;
   TAILCAST_CHECK(record->offset >= 0 && record->end() >= record->offset, "an impossible range");
+  TAILCAST_CHECK(record->headers_length <= record->length, "more headers than message");
   uint32_t check = 0;
   std::memcpy(&check, bytes.data() + 28, 4);
   TAILCAST_CHECK(check == Crc32c(bytes.substr(0, 28)), "a wrong checksum was taken");
   std::string again;
   record->AppendTo(again);
   TAILCAST_CHECK(again == bytes, "a record that decodes encodes to the same bytes");
+}
+
+void TryHeaders(std::string_view bytes) {
+  const auto headers = Headers::Decode(bytes);
+  if (!headers) return;
+  const std::vector<Header> each(headers->begin(), headers->end());
+  const auto again = Headers::Encode(each);
+  TAILCAST_CHECK(again.ok() && *again == bytes, "headers that decode encode to the same bytes");
+  TAILCAST_CHECK(each.empty() == bytes.empty());
+  for (const Header& header : each) {
+    TAILCAST_CHECK(headers->Find(header.name).has_value(), "a header that is there is found");
+  }
 }
 
 void TryMetadata(int64_t seq, std::string_view bytes) {
@@ -84,6 +99,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       TryLock(lock, input.Rest());
       break;
     }
+    case Kind::kHeaders:
+      TryHeaders(input.Rest());
+      break;
   }
   return 0;
 }
@@ -99,7 +117,11 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t siz
 
 std::vector<std::string> tailcast::fuzz::Seeds() {
   std::string record(1, '\0');
-  IndexRecord{.offset = 4711, .length = 120, .payload_crc = 0x12345678, .time_us = 1763722199123456}
+  IndexRecord{.offset = 4711,
+              .length = 120,
+              .crc = 0x12345678,
+              .time_us = 1763722199123456,
+              .headers_length = 20}
       .AppendTo(record);
   std::vector<std::string> seeds = {record};
   for (const int64_t seq : {1, 7, 8}) {
@@ -121,5 +143,7 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
   LockValue released = held;
   released.state = LockState::kReleased;
   seeds.push_back("\2" + EncodeLock(held) + EncodeLock(released));
+  const std::vector<Header> headers = {{"trace", "7f3a"}, {"e", ""}, {"trace", "\xff"}};
+  seeds.push_back("\3" + *Headers::Encode(headers));
   return seeds;
 }

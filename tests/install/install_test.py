@@ -48,13 +48,13 @@ class Install(unittest.TestCase):
             "base/callback", "base/check", "base/hash", "base/log", "base/metrics", "base/metrics_http", "base/status",
             "base/time", "base/unique_function", "capi/tailcast", "consumer/consumer", "consumer/counters", "consumer/end_point",
             "consumer/message", "consumer/shard_status", "consumer/start_point", "producer/ack", "producer/producer",
-            "stream/names", "stream/position", "stream/shard_of_key")})
+            "stream/message_headers", "stream/names", "stream/position", "stream/shard_of_key")})
         # The rooms that the two libraries are made of.
         self.assertEqual({path for path in files if path.endswith(".a")}, {f"lib/libtailcast_{room}.a" for room in (
             "base", "cache", "cell", "consumer", "fabric", "memcached", "producer", "proto", "rpc", "session", "storage",
             "stream")})
-        self.assertEqual({re.sub(r"\.so\.1\.[\d.]+$", ".so.1.VERSION", path) for path in files if ".so" in path},
-                         {"lib/libtailcast.so", "lib/libtailcast.so.1", "lib/libtailcast.so.1.VERSION"})
+        self.assertEqual({re.sub(r"\.so\.2\.[\d.]+$", ".so.2.VERSION", path) for path in files if ".so" in path},
+                         {"lib/libtailcast.so", "lib/libtailcast.so.2", "lib/libtailcast.so.2.VERSION"})
         self.assertEqual({path for path in files if path.startswith("bin/")}, {"bin/tailcast"})
         self.check_headers(prefix / "include")
 

@@ -2,6 +2,7 @@
 network, that a key has the same shard everywhere, and what Python promises. tests/install runs the examples."""
 
 import ctypes
+import json
 import os
 import pathlib
 import re
@@ -64,8 +65,8 @@ class CLibrary(unittest.TestCase):
         declared = set(re.findall(r"TAILCAST_EXPORT [^;]*?\b(tailcast_\w+)\(", self.header()))
         self.assertGreater(len(declared), 25)
         listed = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True, check=True)
-        shown = {line.split()[2] for line in listed.stdout.splitlines()} - {"TAILCAST_1"}
-        self.assertEqual(shown, {f"{name}@@TAILCAST_1" for name in declared})
+        shown = {line.split()[2] for line in listed.stdout.splitlines()} - {"TAILCAST_2"}
+        self.assertEqual(shown, {f"{name}@@TAILCAST_2" for name in declared})
 
     def test_its_name_has_the_abi_version(self):
         dynamic = subprocess.run(["readelf", "-d", LIBRARY], capture_output=True, text=True, check=True).stdout
@@ -82,7 +83,7 @@ class CLibrary(unittest.TestCase):
     def test_pythons_structures_are_those_of_the_header(self):
         """Sizes and offsets, as a C compiler sees them."""
         from tailcast import _library
-        pairs = {"tailcast_position": _library.Position, "tailcast_ack": _library.Ack,
+        pairs = {"tailcast_position": _library.Position, "tailcast_header": _library.Header, "tailcast_ack": _library.Ack,
                  "tailcast_producer_options": _library.ProducerOptions,
                  "tailcast_producer_stats": _library.ProducerStats,
                  "tailcast_consumer_options": _library.ConsumerOptions,
@@ -191,6 +192,54 @@ class Python(unittest.TestCase):
             self.assertEqual(consumer.shard_status(2).lag_bytes, 0)
             self.assertEqual(consumer.stats().messages, 3)
         self.assertLess(abs(first[0].time.timestamp() - time.time()), 600)
+
+    def test_headers_come_with_their_message_the_same_in_python_c_and_the_command_line(self):
+        create("headers", 2)
+        pairs = (("trace", b"a-1"), ("raw", b"\x00\xff"), ("trace", b"again"))
+        with tailcast.Producer(cell, "headers") as producer:
+            producer.publish(b"plain")
+            producer.publish(b"with", headers=pairs)
+            producer.publish(b"", headers={"größe": "é", "empty": b""})
+            position = producer.publish_durably(b"last", headers={"n": "4"})
+            self.assertEqual(position.number, 3)
+            for wrong in ({"": "x"}, {"a\nb": "x"}, {"a" * 256: "x"}, {"a": b"x" * 65535}):
+                with self.assertRaisesRegex(tailcast.InvalidArgument, "header"):
+                    producer.publish(b"", headers=wrong)
+            for wrong in ({"a": 7}, {7: "a"}):
+                with self.assertRaisesRegex(TypeError, "header"):
+                    producer.publish(b"", headers=wrong)
+            self.assertEqual(producer.stats().messages, 4)
+        code, _, err = run("produce", "--dir", up.dir, "--stream", "headers", "--shard", "1", "--header", "trace=a=b",
+                           "--header", "e=", stdin=b"line\nmore\n")
+        self.assertEqual(code, 0, err)
+        with tailcast.Consumer(cell, "headers") as consumer:
+            got = self.take(consumer, 6)
+        zero, one = ([m for m in got if m.shard == shard] for shard in (0, 1))
+        self.assertEqual([(m.payload, m.headers) for m in zero],
+                         [(b"plain", ()), (b"with", pairs), (b"", (("größe", "é".encode()), ("empty", b""))),
+                          (b"last", (("n", b"4"),))])
+        self.assertEqual([(m.payload, m.headers) for m in one],
+                         [(line, (("trace", b"a=b"), ("e", b""))) for line in (b"line\n", b"more\n")])
+        self.assertEqual((zero[1].header("trace"), zero[1].header("none")), (b"a-1", None))
+        self.assertEqual(position, zero[3].position)
+        for before, after in zip(zero, zero[1:]):  # where one ends the next begins
+            self.assertEqual(before.next_position, after.position)
+            with tailcast.Consumer(cell, "headers", shards=[0], resume=[before.next_position]) as consumer:
+                self.assertEqual(self.take(consumer, 1), [after])
+        code, out, err = run("consume", "--dir", up.dir, "--stream", "headers", "--to", "end", "--format", "json")
+        self.assertEqual(code, 0, err)
+        lines = [json.loads(line) for line in out.decode().splitlines()]
+        said = {(line["shard"], line["number"]): line.get("headers") for line in lines}
+        self.assertEqual(said[0, 0], None)
+        self.assertEqual(said[0, 1], [{"name": "trace", "value": "a-1"}, {"name": "raw", "value_base64": "AP8="},
+                                      {"name": "trace", "value": "again"}])
+        self.assertEqual(said[1, 1], [{"name": "trace", "value": "a=b"}, {"name": "e", "value": ""}])
+        for wrong, why in (("novalue", "write NAME=VALUE"), ("=x", "the name of header 1"),
+                           ("a=" + "x" * 65533, "at most 65535 bytes")):
+            code, _, err = run("produce", "--dir", up.dir, "--stream", "headers", "--header", wrong, stdin=b"")
+            self.assertNotEqual(code, 0)
+            self.assertIn("--header", err)
+            self.assertIn(why, err)
 
     def test_a_consumer_is_shown_under_its_name(self):
         create("named")
@@ -318,7 +367,7 @@ class Python(unittest.TestCase):
         self.assertEqual((out, err), ("200\nTrue\n", ""))
         done = subprocess.run([DEBIAN_PYTHON, "-c", "import tailcast"], capture_output=True, text=True,
                               env={**os.environ, "PYTHONPATH": folder.name, "TAILCAST_LIBRARY": "/nowhere.so"})
-        self.assertIn("ImportError: tailcast needs libtailcast.so.1", done.stderr)
+        self.assertIn("ImportError: tailcast needs libtailcast.so.2", done.stderr)
         self.assertIn("/nowhere.so", done.stderr)
 
 

@@ -8,11 +8,11 @@ import pathlib
 import shutil
 import sys
 from ctypes import POINTER, c_char, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
-from typing import Iterator
+from typing import Iterator, Mapping
 
 from tailcast import errors
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 SONAME = f"libtailcast.so.{ABI_VERSION}"
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE = 0, 4, 8, 14
 POSITION_TEXT_SIZE = 96
@@ -26,9 +26,15 @@ class Ack(ctypes.Structure):
     _fields_ = [("outcome", c_int32), ("code", c_int32), ("position", Position), ("error", c_char_p)]
 
 
-# The address of a tailcast_message, an element of an array that is read as bytes: payload, size, time_us, and the
-# position's stream, number, byte, shard.
-MESSAGE_LAYOUT = "@PNqQqqi4x"
+# A tailcast_message, an element of an array that is read as bytes: payload, size, time_us, the position's stream,
+# number, byte, shard, and then headers, header_count, next_byte. And a tailcast_header: name, name_size, value,
+# value_size.
+MESSAGE_LAYOUT = "@PNqQqqi4xPNq"
+HEADER_LAYOUT = "@PNPN"
+
+
+class Header(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("name_size", c_size_t), ("value", c_char_p), ("value_size", c_size_t)]
 
 ON_ACK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Ack))
 ON_TROUBLE = ctypes.CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
@@ -74,7 +80,7 @@ class ConsumerStats(_Sized):
 def _functions() -> dict[str, tuple[object, list[object]]]:
     """Name -> what it returns, what it takes."""
     code, handle, shards = c_int32, c_void_p, POINTER(c_int32)
-    publish = [handle, c_int32, c_char_p, c_size_t]
+    publish = [handle, c_int32, c_char_p, c_size_t, POINTER(Header), c_size_t]
     return {
         "abi_version": (c_int32, []),
         "version": (c_char_p, []),
@@ -164,6 +170,20 @@ def shard_array(shards: object) -> tuple[object, int]:
     """For the options; none: null."""
     listed = list(shards) if shards is not None else []  # type: ignore[call-overload]
     return ((c_int32 * len(listed))(*listed) if listed else None), len(listed)
+
+
+def header_array(headers: object) -> tuple[object, int]:
+    """Of names and values, for a call; none: null."""
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())  # type: ignore[call-overload]
+    if not pairs:
+        return None, 0
+    array = (Header * len(pairs))()
+    for i, (name, value) in enumerate(pairs):
+        if not isinstance(name, str) or not isinstance(value, (str, bytes)):
+            raise TypeError(f"header {name!r}: a name is str, and a value str or bytes, not {type(value).__name__}")
+        raw, content = name.encode(), value.encode() if isinstance(value, str) else value
+        array[i] = Header(raw, len(raw), content, len(content))
+    return array, len(pairs)
 
 
 def milliseconds(seconds: float) -> int:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from types import TracebackType
-from typing import Iterable, Iterator, NamedTuple, Optional, Type
+from typing import Iterable, Iterator, NamedTuple, Optional, Tuple, Type
 
 from tailcast import _library, errors
 from tailcast._library import library
@@ -20,6 +20,7 @@ from tailcast.position import Position, of_c, to_c
 _SLICE_S = 0.2  # how long a call may hold back Ctrl-C
 _FABRICS = ("auto", "shm", "tcp", "verbs")
 _READ = struct.Struct(_library.MESSAGE_LAYOUT)
+_READ_HEADER = struct.Struct(_library.HEADER_LAYOUT)
 
 
 class Message(NamedTuple):
@@ -29,6 +30,12 @@ class Message(NamedTuple):
     time_us: int  # when it was published, by its producer's clock: microseconds since 1970
     byte: int  # bytes of the shard before it
     stream: int  # incarnation of the stream
+    next_byte: int  # bytes of the shard up to its end
+    headers: Tuple[Tuple[str, bytes], ...] = ()  # names and values, in the order in which they were published
+
+    def header(self, name: str) -> Optional[bytes]:
+        """The value of the first header of this name."""
+        return next((value for each, value in self.headers if each == name), None)
 
     @property
     def time(self) -> datetime.datetime:
@@ -42,7 +49,7 @@ class Message(NamedTuple):
     @property
     def next_position(self) -> Position:
         """Behind it: keep this when the message was dealt with."""
-        return Position(self.stream, self.shard, self.number + 1, self.byte + len(self.payload))
+        return Position(self.stream, self.shard, self.number + 1, self.next_byte)
 
 
 class ShardState(enum.IntEnum):
@@ -231,5 +238,13 @@ class Consumer:
                 return
         array = ctypes.string_at(first.value, count.value * _READ.size)
         self._pending.extend(
-            Message(ctypes.string_at(payload, size), shard, number, time_us, byte, stream)
-            for payload, size, time_us, stream, number, byte, shard in _READ.iter_unpack(array))
+            Message(ctypes.string_at(payload, size), shard, number, time_us, byte, stream, next_byte,
+                    _headers(headers, count) if count else ())
+            for payload, size, time_us, stream, number, byte, shard, headers, count, next_byte
+            in _READ.iter_unpack(array))
+
+
+def _headers(address: int, count: int) -> Tuple[Tuple[str, bytes], ...]:
+    array = ctypes.string_at(address, count * _READ_HEADER.size)
+    return tuple((ctypes.string_at(name, name_size).decode(), ctypes.string_at(value, value_size))
+                 for name, name_size, value, value_size in _READ_HEADER.iter_unpack(array))

@@ -11,11 +11,13 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import Callable, Iterable, NamedTuple, Optional, Type
+from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Tuple, Type, Union
 
 from tailcast import _library, errors
 from tailcast._library import library
 from tailcast.position import Position, of_c
+
+Headers = Union[Mapping[str, "str | bytes"], Iterable[Tuple[str, "str | bytes"]]]
 
 _SLICE_S = 0.2  # how long a call may hold back Ctrl-C
 
@@ -103,9 +105,10 @@ class Producer:
         _open.add(self)
 
     def publish(self, payload: bytes, *, key: "str | bytes | None" = None, shard: Optional[int] = None,
-                on_ack: Optional[Callable[[Ack], None]] = None) -> None:
+                headers: Optional[Headers] = None, on_ack: Optional[Callable[[Ack], None]] = None) -> None:
         """Takes the message, and waits only while the shard's buffer is full. It goes to the shard of `key`, or to `shard`,
-        or to the first one. What became of it is told to `on_ack`, on a thread of the library; and flush() raises if it is
+        or to the first one. Consumers get `headers` with it: names and values, a dictionary or pairs; `key` is not kept.
+        What became of it is told to `on_ack`, on a thread of the library; and flush() raises if it is
         not durable. Messages of one shard come in the order in which they were published."""
         handle = self._open_handle()
         number = self._shard(handle, key, shard)
@@ -115,9 +118,11 @@ class Producer:
             self._acks[ticket] = on_ack
         callback = self._on_ack if on_ack is not None else self._no_ack
         _bytes(payload)
+        array, count = _library.header_array(headers)
         pause = 0.001
         while True:
-            code = library.tailcast_producer_try_publish(handle, number, payload, len(payload), callback, ticket)
+            code = library.tailcast_producer_try_publish(
+                handle, number, payload, len(payload), array, count, callback, ticket)
             if code == _library.OK:
                 return
             if code != _library.RESOURCE_EXHAUSTED:
@@ -128,14 +133,15 @@ class Producer:
             pause = min(2 * pause, 0.02)
 
     def publish_durably(self, payload: bytes, *, key: "str | bytes | None" = None,
-                        shard: Optional[int] = None) -> Position:
+                        shard: Optional[int] = None, headers: Optional[Headers] = None) -> Position:
         """Publishes, waits until the message is durable and returns where it begins. If it is not, `unknown` of the error
         is True where it may yet be in the stream."""
         handle = self._open_handle()
         position, unknown = _library.Position(), ctypes.c_int32()
         _bytes(payload)
+        array, count = _library.header_array(headers)
         code = library.tailcast_producer_publish_durably(
-            handle, self._shard(handle, key, shard), payload, len(payload), position, unknown)
+            handle, self._shard(handle, key, shard), payload, len(payload), array, count, position, unknown)
         if code != _library.OK:
             error = errors.of_code(code, _library.last_error())
             error.unknown = bool(unknown.value)  # type: ignore[attr-defined]
