@@ -124,6 +124,7 @@ void OperationCore::OnReply(MonotonicTime now, const v1::CopyReply& reply, Effec
       status = copy_.OnOpened(opened.data_length(), opened.index_length(), opened.window_bytes());
       if (status.ok()) {
         Enter(Phase::kCopying);
+        out.opened = true;
         begun_at_ = copy_.written(Part::kData) + copy_.written(Part::kIndex);
       }
       break;

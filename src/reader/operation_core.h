@@ -38,6 +38,7 @@ struct Effects {
   bool do_work = false;    // in a later turn, once for all that asked in this one: see below
   bool ask_sizes = false;  // of both parts in the primary layer; answered by OnPrimarySize
   bool changed = false;    // its report has news that can wait until somebody asks
+  bool opened = false;     // by the writer: report soon
   bool ended = false;      // close the stream and report at once
 };
 

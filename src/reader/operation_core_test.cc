@@ -125,6 +125,7 @@ TEST_F(OperationCoreTest, AKnownFileWaitsForWhatTheWriterHas) {
   const Effects out = Opened(60, 0);
   EXPECT_TRUE(out.do_work);
   EXPECT_TRUE(out.changed);
+  EXPECT_TRUE(out.opened);
   EXPECT_EQ(core().phase(), Phase::kCopying);
   EXPECT_EQ(ReadAll(), 40 + 32);
 }

@@ -37,7 +37,11 @@ void OperationDriver::Give(Input input) {
   if (core_.ended()) return;
   Effects effects;
   input(core_, ports_.loop->Now(), effects);
-  if (effects.changed) hooks_.on_changed();
+  if (effects.opened) {
+    hooks_.on_opened();
+  } else if (effects.changed) {
+    hooks_.on_changed();
+  }
   if (effects.ask_sizes) AskSizes();
   if (effects.ended) return Close();
   if (effects.do_work) DoWorkLater();

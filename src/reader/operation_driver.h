@@ -22,6 +22,7 @@ class OperationDriver {
  public:
   struct Hooks {
     UniqueFunction<void()> on_changed;  // its report has news
+    UniqueFunction<void()> on_opened;   // the same: the writer has opened
     UniqueFunction<void()> on_ended;    // once; the stream is closed
   };
 

@@ -35,7 +35,9 @@ uint64_t OperationTable::Add(stream::Operation operation) {
   const uint64_t number = next_number_++;
   TAILCAST_CHECK(by_target_.emplace(operation.target, number).second,
                  "two operations run for one target");
-  entries_[number] = Entry{std::move(operation), ++version_, std::nullopt};
+  Entry& entry = entries_[number];
+  entry.operation = std::move(operation);
+  entry.version = ++version_;
   return number;
 }
 
@@ -44,10 +46,15 @@ void OperationTable::OnChanged(uint64_t number) {
   if (it != entries_.end()) it->second.version = ++version_;
 }
 
+void OperationTable::OnOpened(uint64_t number) {
+  const auto it = entries_.find(number);
+  if (it != entries_.end()) it->second.version = it->second.news = ++version_;
+}
+
 void OperationTable::OnEnded(uint64_t number, v1::OperationReport last_report) {
   Entry& entry = entries_.at(number);
   TAILCAST_CHECK(!entry.last_report, "an operation ended twice");
-  entry.version = ++version_;
+  entry.version = entry.news = ++version_;
   entry.last_report = std::move(last_report);
   by_target_.erase(entry.operation.target);
   RememberEnd(entry.operation);
@@ -91,7 +98,7 @@ void OperationTable::Acknowledge(uint64_t known) {
 bool OperationTable::HasNews(uint64_t known) const {
   if (MustTellAll(known)) return true;
   return std::any_of(entries_.begin(), entries_.end(), [known](const auto& entry) {
-    return entry.second.last_report && entry.second.version > known;
+    return entry.second.news > known;
   });
 }
 

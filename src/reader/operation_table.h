@@ -35,6 +35,7 @@ class OperationTable {
   struct Entry {
     stream::Operation operation;
     uint64_t version = 0;                            // of its last change
+    uint64_t news = 0;                               // of the last that was OnOpened or OnEnded
     std::optional<v1::OperationReport> last_report;  // has ended
   };
 
@@ -51,6 +52,9 @@ class OperationTable {
   uint64_t Add(stream::Operation operation);
   // Its report has news. Unknown numbers are ignored.
   void OnChanged(uint64_t number);
+  // Its writer has opened: no older operation appends there any more, and who changes a copy tree
+  // waits to hear it.
+  void OnOpened(uint64_t number);
   void OnEnded(uint64_t number, v1::OperationReport last_report);
 
   int64_t running() const { return static_cast<int64_t>(by_target_.size()); }

@@ -82,9 +82,13 @@ TEST(OperationTable, ListsTellWhatChangedSinceTheVersionThatIsKnown) {
   EXPECT_FALSE(table.HasNews(known));
   table.OnChanged(b);
   EXPECT_FALSE(table.HasNews(known)) << "progress waits until somebody asks";
+  table.OnOpened(b);
+  EXPECT_TRUE(table.HasNews(known)) << "a change of the tree waits for it";
+  EXPECT_FALSE(table.HasNews(table.version()));
   EXPECT_EQ(Changed(table, known), (std::vector<uint64_t>{b}));
+  const uint64_t opened = table.version();
   table.OnEnded(a, Report("gone"));
-  EXPECT_TRUE(table.HasNews(known));
+  EXPECT_TRUE(table.HasNews(opened));
   EXPECT_EQ(Changed(table, known), (std::vector<uint64_t>{a, b}));
 }
 

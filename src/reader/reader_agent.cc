@@ -30,6 +30,8 @@ struct ReaderAgent::WaitingList {
   explicit WaitingList(EventLoop& loop) : timer(loop) {}
 
   uint64_t known_version = 0;
+  MonotonicTime asked_at;
+  MonotonicTime answer_by = MonotonicTime::Max();
   rpc::Responder respond;
   Timer timer;
 };
@@ -133,7 +135,11 @@ void ReaderAgent::StartOne(stream::Operation operation) {
   const uint64_t number = table_->Add(operation);
   auto client = writers_->Add(number, operation.writer_address, operation.writer_via);
   OperationDriver::Hooks hooks;
-  hooks.on_changed = [this, number] { table_->OnChanged(number); };
+  hooks.on_changed = [this, number] { OnProgress(number); };
+  hooks.on_opened = [this, number] {
+    table_->OnOpened(number);
+    AnswerListSoon();
+  };
   hooks.on_ended = [this, number] { OnEnded(number); };
   OperationDriver& driver = *(
       drivers_[number] = std::make_unique<OperationDriver>(
@@ -200,13 +206,23 @@ void ReaderAgent::OnList(const std::string& bytes, rpc::Responder respond) {
   waiting_->known_version = known;
   waiting_->respond = std::move(respond);
   if (table_->HasNews(known)) return AnswerList();
-  const Duration wait =
+  Duration wait =
       std::min(Duration::Millis(std::max<int64_t>(0, request->wait_ms())), options_.list_wait_max);
-  waiting_->timer.After(wait, scope_.Bind([this] { AnswerList(); }));
+  if (table_->version() > known) wait = std::min(wait, options_.list_progress_interval);
+  waiting_->asked_at = ports_.loop->Now();
+  AnswerListBy(waiting_->asked_at + wait);
 }
 
-void ReaderAgent::AnswerListSoon() {
-  if (waiting_) waiting_->timer.After(Duration(), scope_.Bind([this] { AnswerList(); }));
+void ReaderAgent::AnswerListBy(MonotonicTime when) {
+  if (!waiting_ || when >= waiting_->answer_by) return;
+  waiting_->answer_by = when;
+  waiting_->timer.After(std::max(Duration(), when - ports_.loop->Now()),
+                        scope_.Bind([this] { AnswerList(); }));
+}
+
+void ReaderAgent::OnProgress(uint64_t number) {
+  table_->OnChanged(number);
+  if (waiting_) AnswerListBy(waiting_->asked_at + options_.list_progress_interval);
 }
 
 void ReaderAgent::AnswerList() {

@@ -64,8 +64,11 @@ class ReaderAgent {
   void OnEnded(uint64_t number);
   void ShowRunning();
   void AnswerList();
+  // At the latest then.
+  void AnswerListBy(MonotonicTime when);
   // News: one answer for everything that changes in this turn.
-  void AnswerListSoon();
+  void AnswerListSoon() { AnswerListBy(MonotonicTime()); }
+  void OnProgress(uint64_t number);
 
   const stream::CellPorts ports_;
   const ReaderOptions options_;

@@ -25,7 +25,10 @@ struct ReaderOptions {
   int ended_max = 10000;  // ended operations that wait to be reported
   // A writer that has everything and does not close the stream for so long is stuck.
   Duration end_timeout = Duration::Seconds(10);
+  // A list that finds no news waits for some: until an operation has begun, opened or ended;
+  // list_progress_interval, if one got on; or as long as it asks, and this at most.
   Duration list_wait_max = Duration::Seconds(5);
+  Duration list_progress_interval = Duration::Millis(500);
 };
 
 }  // namespace tailcast::reader

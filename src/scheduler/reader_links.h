@@ -28,7 +28,7 @@ namespace tailcast::scheduler {
 
 struct ReaderLinksOptions {
   stream::SchedulerIncarnation scheduler_incarnation = stream::SchedulerIncarnation::kNone;
-  Duration list_wait = Duration::Millis(500);    // of the long poll
+  Duration list_wait = Duration::Millis(2500);   // of the long poll
   Duration call_timeout = Duration::Seconds(1);  // beyond waits; a reader that is slower is lost
 };
 
