@@ -69,9 +69,9 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
     command
         ->add_option(
             "--effort", flags->effort,
-            "quick, normal, thorough, or seconds: how long to search at most (longer only before a "
-            "refusal, or while quick effort's tree is 5 % above the bound). It is counted in steps "
-            "of about 1 ns, so the same effort gives the same tree")
+            "quick, normal, thorough, or seconds: how long to search at most (twice as long while "
+            "quick effort's tree is 5 % above the bound, and with what a refusal has to try). "
+            "Counted in steps of about 1 ns, so the same effort gives the same tree")
         ->capture_default_str();
     command
         ->add_option("--tolerance", flags->tolerance_percent,

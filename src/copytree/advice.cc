@@ -14,8 +14,9 @@
 namespace tailcast::copytree {
 namespace {
 
-// The search for a value tries many; each try may spend this much.
-constexpr int64_t kTryWork = 100'000'000;
+// The search for a value tries many; each try may spend such a part of the work of a plan, and this
+// at most. After as much work as that of a plan the search for values ends.
+constexpr int64_t kTryPart = 20, kTryWorkMost = 20'000'000;
 constexpr int kDelayTries = 8;
 // So many single clusters' limits are tried, the tightest first, and so many are named.
 constexpr size_t kOwnTries = 12, kOwnNamed = 2;
@@ -34,8 +35,8 @@ class Adviser {
         starts_(Starts(graph, setup)),
         full_(ToSolveOptions(graph, options)) {
     quick_ = full_;
-    quick_.work_max = std::min(full_.work_max, kTryWork);
-    quick_.any_tree = true;
+    quick_.work_max = std::min(full_.work_max / kTryPart, kTryWorkMost);
+    quick_.any_tree = quick_.give_up_early = true;
   }
 
   std::vector<std::string> Ways() {
@@ -81,7 +82,7 @@ class Adviser {
   void AddOwnDepths(std::vector<std::string>* ways) {
     if (problem_.node_depth_max.empty()) return;
     size_t tries = 0, named = 0;
-    for (int v = 0; v < problem_.n && tries < kOwnTries && named < kOwnNamed; ++v) {
+    for (int v = 0; v < problem_.n && tries < kOwnTries && named < kOwnNamed && !UsedUp(); ++v) {
       if (problem_.DepthMax(v) >= problem_.depth_max) continue;
       ++tries;
       const auto with = [&](int64_t value) {
@@ -105,7 +106,8 @@ class Adviser {
     std::stable_sort(limited.begin(), limited.end(),
                      [&](int a, int b) { return problem_.fanout_max[a] < problem_.fanout_max[b]; });
     size_t named = 0;
-    for (size_t i = 0; i < std::min(limited.size(), kOwnTries) && named < kOwnNamed; ++i) {
+    for (size_t i = 0; i < std::min(limited.size(), kOwnTries) && named < kOwnNamed && !UsedUp();
+         ++i) {
       const int v = limited[i];
       const bool sends = problem_.fanout_max[v] < ChildrenAllowed(v);
       const auto with = [&](int64_t children) {
@@ -168,13 +170,21 @@ class Adviser {
     return static_cast<int64_t>(std::ceil(Reserved(v) + needed * static_cast<double>(children)));
   }
 
-  // The whole of what is asked for.
-  bool Works(const Problem& problem) const {
-    const SolveResult solved = Solve(problem, starts_, full_);
+  // The whole of what is asked for. A plan has a tree when its search meets the first one.
+  bool Works(const Problem& problem) {
+    SolveOptions effort = full_;
+    effort.any_tree = !demand_;
+    const SolveResult solved = Solve(problem, starts_, effort);
+    work_ += solved.work;
     return solved.feasible && (!demand_ || demand_(problem, solved.parents));
   }
   // Any tree within the limits, quickly.
-  SolveResult Try(const Problem& problem) const { return Solve(problem, starts_, quick_); }
+  SolveResult Try(const Problem& problem) {
+    SolveResult solved = Solve(problem, starts_, quick_);
+    work_ += solved.work;
+    return solved;
+  }
+  bool UsedUp() const { return work_ >= full_.work_max; }
 
   // The least value above `fails` that was found to work, if `highest` or less will do; true if
   // there is one.
@@ -183,7 +193,7 @@ class Adviser {
     if (fails >= highest || !Try(with(highest)).feasible) return false;
     if (demand_ && !Works(with(highest))) return false;
     int64_t value = highest;
-    while (fails + 1 < value) {
+    while (fails + 1 < value && !UsedUp()) {
       const int64_t middle = fails + (value - fails) / 2;
       (Try(with(middle)).feasible ? value : fails) = middle;
     }
@@ -214,7 +224,7 @@ class Adviser {
       if (v != problem_.root && problem_.required[v]) fails = std::max(fails, least[v] - 1);
     }
     if (const std::optional<int64_t> at_least = worst(fails + 1)) value = at_least;
-    for (int i = 0; i < kDelayTries && fails + 1000 < *value; ++i) {
+    for (int i = 0; i < kDelayTries && fails + 1000 < *value && !UsedUp(); ++i) {
       const int64_t middle = fails + (*value - fails) / 2;
       if (const std::optional<int64_t> less = worst(middle)) {
         value = less;
@@ -249,6 +259,7 @@ class Adviser {
   const std::vector<Parents> starts_;
   const SolveOptions full_;
   SolveOptions quick_;
+  int64_t work_ = 0;
 };
 
 }  // namespace

@@ -15,10 +15,12 @@ constexpr int kRounds = 30;
 // A step is this part of the one that would close the gap, which is taken to be at most 2 %, if the
 // ascent were linear; it shrinks after so many rounds without a better value.
 constexpr int64_t kGapPart = 50;
-constexpr double kFirstScale = 0.15, kShrink = 0.8, kScaleLeast = 0.05;
+constexpr double kFirstScale = 0.15, kShrink = 0.9, kScaleLeast = 0.02;
 constexpr int kPatience = 8;
 // Part of the last direction that the next one keeps.
 constexpr double kMemory = 0.5;
+// A direction is the mean of those of so many trees: single ones jump about.
+constexpr int kTrees = 6;
 // What a tree costs in elementary steps for each link that is kept.
 constexpr int64_t kTreeWork = 10;
 // A child too many is worth so many links to a tree.
@@ -127,15 +129,22 @@ StateGraph FanoutPrices::KeptGraph() const {
   return kept;
 }
 
-void FanoutPrices::Turn(const StateGraph& graph, const std::vector<int64_t>& links) {
+void FanoutPrices::Turn(const PricedAscent& few) {
+  const StateGraph& graph = few.graph();
   std::vector<int> excess(graph.size(), 0);
-  excess[0] = -FanoutLimit(problem_, problem_.root);
-  for (int s = 1; s < graph.size(); ++s) {
-    if (links[s] < 0) continue;
-    ++excess[graph.from[links[s]]];
-    excess[s] -= FanoutLimit(problem_, graph.node[s]);
+  excess[0] = -kTrees * FanoutLimit(problem_, problem_.root);
+  for (int tree = 0; tree < kTrees; ++tree) {
+    const std::vector<int64_t> links = few.ascent().UsedUpTree(&rng_);
+    for (int s = 1; s < graph.size(); ++s) {
+      if (links[s] < 0) continue;
+      ++excess[graph.from[links[s]]];
+      excess[s] -= FanoutLimit(problem_, graph.node[s]);
+    }
+    KeepTree(ToParents(problem_, graph, links));
   }
-  for (int s = 0; s < graph.size(); ++s) way_[s] = kMemory * way_[s] + (1 - kMemory) * excess[s];
+  for (int s = 0; s < graph.size(); ++s) {
+    way_[s] = kMemory * way_[s] + (1 - kMemory) * excess[s] / kTrees;
+  }
 }
 
 void FanoutPrices::KeepTree(Parents tree) {
@@ -165,10 +174,8 @@ int64_t FanoutPrices::Improve(int64_t goal, int64_t work_max) {
   int64_t trees = 0;  // work for them
   for (int round = 0; round < kRounds && Spent() < few_end; ++round) {
     const int64_t value = few.Run(price, few_end - Spent());
-    const std::vector<int64_t> links = few.ascent().UsedUpTree(&rng_);
-    Turn(few.graph(), links);
-    KeepTree(ToParents(problem_, few.graph(), links));
-    trees += kTreeWork * static_cast<int64_t>(few.base().size());
+    Turn(few);
+    trees += kTrees * kTreeWork * static_cast<int64_t>(few.base().size());
     work_ = before + few.work() + trees;
     if (value > best) {
       best = value;

@@ -67,8 +67,8 @@ class FanoutPrices {
  private:
   int64_t Spent() const { return all_->work() + work_; }
   StateGraph KeptGraph() const;
-  // The direction in which the prices move after a tree by these links into states.
-  void Turn(const StateGraph& graph, const std::vector<int64_t>& links);
+  // The direction in which the prices move, after trees over what the ascent used up.
+  void Turn(const PricedAscent& few);
 
   void KeepTree(Parents tree);
 

@@ -15,9 +15,9 @@ namespace tailcast::copytree {
 namespace {
 
 constexpr int64_t kExhaustiveSteps = 400'000;
-// Graphs with more nodes are annealed part by part, and start from the unlimited search's tree when
-// fan-out is limited: the exact transportation problem of every step from the star would use up the
-// work.
+// Graphs with more nodes are annealed part by part. When fan-out is limited, too, any tree will do
+// to begin with, else that of the unlimited search: the exact transportation problem of every step
+// from the star would use up the work.
 constexpr int kManyNodes = 100;
 // Prices on delay for starts under a delay limit, in 1e-9 USD per GB and microsecond.
 constexpr int64_t kDelayPrices[] = {1, 10, 100, 1000};
@@ -28,14 +28,15 @@ constexpr int64_t kLayersPart = 12, kManyLayersPart = 40, kBoundPart = 8, kDelay
 constexpr int64_t kPricesPart = 3;
 // The first annealing run, for each node; later ones are longer.
 constexpr int64_t kFirstRunWork = 200'000;
-// Before a refusal without proof the search goes on for so many times its work.
-constexpr int64_t kRefusalFactor = 20;
-constexpr int64_t kRefusalWorkMost = 2'000'000'000;
-// A quick search goes on for so many times its work, too, while its tree is further above the bound
-// than this, in millionths, and runs do not agree: tight limits, of which it knows little yet.
+// A quick search goes on for as much work again, up to this in all, before a refusal without proof,
+// and while its tree is further above the bound than so many millionths and runs do not agree:
+// tight limits, of which it knows little yet.
+constexpr int64_t kStretchedWorkMost = 2'000'000'000;
 constexpr int64_t kMillion = 1'000'000;
-constexpr int64_t kStretchFactor = 3;
 constexpr int64_t kStretchPpm = 50'000;
+// A bound that is to show that there is no tree aims at so many times what the heaviest tree
+// weighs.
+constexpr int64_t kFarAbove = 4;
 // So many runs from scratch that end at the best weight, one after the other while they get longer,
 // are taken as an answer: four of them have agreed on a tree 2 % above the optimum.
 constexpr int kAgreed = 8;
@@ -68,6 +69,19 @@ bool AllRequired(const Problem& problem) {
     if (v != problem.root && !problem.required[v]) return false;
   }
   return true;
+}
+
+// No tree weighs more.
+int64_t HeaviestTree(const Problem& problem) {
+  int64_t heaviest = 0;
+  for (int to = 0; to < problem.n; ++to) {
+    int64_t most = 0;
+    for (int from = 0; from < problem.n && to != problem.root; ++from) {
+      if (from != to && problem.HasLink(from, to)) most = std::max(most, problem.Weight(from, to));
+    }
+    heaviest += most;
+  }
+  return heaviest;
 }
 
 bool HoldsRequired(const Problem& problem, const Parents& parents) {
@@ -115,6 +129,8 @@ class Search {
   // True if runs agreed before the work was used up, or a tree as light as `goal` was found.
   bool Anneal(int64_t work, int64_t goal);
   void Raise(Bound* bound, int64_t work);
+  // True if the bound rises above what any tree weighs: no tree meets the limits.
+  bool ProveNone(Bound* bound, int64_t work);
   // Both in turn, until the tree is good enough or the effort is used up.
   void AnnealInStages(Bound* bound, int64_t bound_work);
   // What a descent through the layers makes of the best tree; annealing leaves small change.
@@ -176,6 +192,13 @@ void Search::SearchLayers(const std::vector<Parents>& starts) {
   LayerSearch search(problem_, {.seed = options_.seed, .work_max = work, .stop_at_weight = Goal()});
   for (const Parents& start : starts) search.StartFrom(start);
   if (fanout_limited_ && ManyNodes()) {
+    Keep(search.best());
+    Keep(LimitedPrim(problem_));
+    work_ += static_cast<int64_t>(problem_.n) * problem_.n;
+    if (weight_ < kUnserved) {
+      work_ += search.work();
+      return;
+    }
     Problem unlimited = problem_;
     unlimited.fanout_max.assign(problem_.n, problem_.n);
     LayerSearch wide(unlimited, {.seed = options_.seed, .work_max = work / 10});
@@ -293,18 +316,24 @@ bool Search::AnnealMany(int64_t work, int64_t goal) {
   return weight_ <= goal;
 }
 
+bool Search::ProveNone(Bound* bound, int64_t work) {
+  const int64_t heaviest = HeaviestTree(problem_);
+  // Where the integer program has no solution even in fractions, prices rise without end.
+  bound->Raise(kFarAbove * heaviest, work);
+  bound_ = bound->value() > heaviest ? kUnserved : bound->value();
+  return bound_ == kUnserved;
+}
+
 void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
   const int64_t most = options_.work_max - LayersWork() - options_.work_max / kDelaysPart;
   int64_t work = most - std::max(bound_work, bound->work());
   const int64_t begin = work_;
+  if (weight_ >= kUnserved && ProveNone(bound, (bound_work - bound->work()) / 2)) return;
+  const int64_t more =
+      std::clamp<int64_t>(kStretchedWorkMost - options_.work_max, 0, options_.work_max);
   Anneal(work, kUnserved - 1);
-  // Whoever has no tree at all gets a longer search before that is said.
-  if (weight_ >= kUnserved && !options_.any_tree) {
-    Anneal(
-        std::min(kRefusalFactor * options_.work_max, std::max(kRefusalWorkMost, options_.work_max)),
-        kUnserved - 1);
-  }
-  if (weight_ >= kUnserved) return;
+  if (weight_ >= kUnserved && !options_.give_up_early) Anneal(more, kUnserved - 1);
+  if (weight_ >= kUnserved || options_.any_tree) return;
   bool agreed = false;
   const int stages = ManyNodes() ? 1 : kStages;  // many nodes need long runs
   if (ManyNodes()) {
@@ -315,13 +344,8 @@ void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
     if (stages > 1) Raise(bound, (bound_work - bound->work()) / (stages - stage + 1));
     agreed = Anneal((work - (work_ - begin)) / (stages - stage), Goal());
   }
-  if (options_.any_tree) return;
   if (!ManyNodes()) Raise(bound, bound_work - bound->work());
-  const int64_t more =
-      std::min(kStretchFactor * options_.work_max, kRefusalWorkMost - options_.work_max);
-  if (!agreed && more > 0 && weight_ - bound_ > weight_ / kMillion * kStretchPpm) {
-    Anneal(more, Goal());
-  }
+  if (!agreed && weight_ - bound_ > weight_ / kMillion * kStretchPpm) Anneal(more, Goal());
 }
 
 SolveResult Search::Run(const std::vector<Parents>& starts) {

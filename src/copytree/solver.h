@@ -15,8 +15,11 @@ struct SolveOptions {
   int64_t work_max = 100'000'000;
   // Good enough: the search ends when the tree is within this part of the bound, in millionths.
   int64_t gap_ppm = 0;
-  // Any tree within the limits is good enough, and no longer search is made for it.
+  // Any tree within the limits is good enough: the search is the same up to the first one, and
+  // ends.
   bool any_tree = false;
+  // Quick effort is doubled before it is said that no tree was found; but not with this.
+  bool give_up_early = false;
   // Of equally light trees a fast one is taken (delays.h).
   bool shorten_delays = true;
 };

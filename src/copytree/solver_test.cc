@@ -307,6 +307,10 @@ TEST(BoundTest, NeverExceedsTheOptimum) {
       Bound priced(p, work);
       priced.RaiseAmongMany(brute + brute / 10, work);
       EXPECT_LE(priced.value(), brute) << "round " << round << " work " << work;
+      // As when it is to be shown that there is no tree.
+      Bound far(p, work);
+      far.Raise(100 * brute, work);
+      EXPECT_LE(far.value(), brute) << "round " << round << " work " << work;
     }
     if (HasFailure()) FAIL() << "round " << round;
   }
@@ -346,6 +350,25 @@ TEST(BoundTest, PricesOnFanoutRaiseItAmongManyNodesAndGiveATree) {
               static_cast<long long>(before), static_cast<long long>(bound.value()),
               static_cast<long long>(solved.weight), too_many);
   EXPECT_LT(too_many, p.n / 10);
+}
+
+TEST(SolverTest, ProvesThatNoTreeMeetsLimitsThatOnlyTogetherLeaveTooLittleRoom) {
+  // Everybody is within reach, and 12 nodes would have room; but what only 1 and 2 feed are seven.
+  Problem p = EmptyProblem(12, 2);
+  p.fanout_max.assign(p.n, 3);
+  for (int to = 1; to <= 4; ++to) SetLink(&p, 0, to, 1'000 * to);
+  for (int to = 5; to < p.n; ++to) {
+    SetLink(&p, 1, to, 3'000);
+    SetLink(&p, 2, to, 2'000);
+  }
+  for (int to = 3; to <= 4; ++to) SetLink(&p, 1, to, 500);
+  const SolveResult solved = Solve(p, {}, {});
+  EXPECT_FALSE(solved.feasible);
+  EXPECT_TRUE(solved.proven);
+  EXPECT_LT(solved.work, 20'000'000);
+  p.fanout_max[2] = 5;
+  const SolveResult roomy = Solve(p, {}, {});
+  EXPECT_TRUE(roomy.feasible);
 }
 
 TEST(BoundTest, CountsNodesOutOfReach) {
