@@ -10,12 +10,14 @@
 
 #include "tailcast/app/context.h"
 #include "tailcast/app/deployment.h"
+#include "tailcast/app/interrupt.h"
 #include "tailcast/cell/user_table.h"
 #include "tailcast/stream/names.h"
 
 namespace tailcast::app {
 namespace {
 volatile std::sig_atomic_t interrupted = 0;
+volatile std::sig_atomic_t at_the_keyboard = 0;
 }  // namespace
 
 namespace {
@@ -157,11 +159,15 @@ void AddTraceDir(CLI::App* command) {
 
 void CatchInterrupts() {
   struct sigaction action {};
-  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_handler = [](int signal) {
+    interrupted = 1;
+    if (signal == SIGINT) at_the_keyboard = 1;
+  };
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
 bool Interrupted() { return interrupted != 0; }
+bool InterruptedAtTheKeyboard() { return at_the_keyboard != 0; }
 
 void Sleep(Duration time) {
   const timespec left{0, time.micros() * 1000};

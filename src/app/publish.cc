@@ -1,18 +1,19 @@
 #include "tailcast/app/publish.h"
 
-#include <algorithm>
+#include <optional>
 
 #include "tailcast/app/command.h"
+#include "tailcast/app/interrupt.h"
 
 namespace tailcast::app {
 namespace {
 
 // How often it is looked whether there is room, and whether an interrupt came.
 constexpr Duration kRoomInterval = Duration::Millis(5);
-constexpr Duration kFlushStep = Duration::Millis(100);
 // Of the two seconds in which a command ends after Ctrl-C.
-constexpr Duration kInterruptedFlush = Duration::Seconds(1);
-constexpr Duration kInterruptedSeal = Duration::Millis(200);
+constexpr Duration kInterruptedClose = Duration::Seconds(1);
+// Of the ten that containers leave to what they end by SIGTERM.
+constexpr Duration kTerminatedClose = Duration::Seconds(8);
 
 }  // namespace
 
@@ -31,23 +32,13 @@ Result<bool> PublishUntilInterrupted(producer::Producer& producer, std::string_v
 }
 
 Status CloseUntilInterrupted(producer::Producer& producer, Duration timeout) {
-  MonotonicTime deadline = ReadMonotonicClock() + timeout;
-  bool interrupted = false;
-  Status flushed;
-  for (;;) {
-    if (!interrupted && Interrupted()) {
-      interrupted = true;
-      deadline = std::min(deadline, ReadMonotonicClock() + kInterruptedFlush);
-    }
-    const Duration left = deadline - ReadMonotonicClock();
-    flushed = producer.Flush(std::clamp(left, Duration(), kFlushStep));
-    if (flushed.code() != StatusCode::kDeadlineExceeded || ReadMonotonicClock() >= deadline) break;
-  }
-  if (!flushed.ok()) {
-    (void)producer.Close(Duration());
-    return flushed;
-  }
-  return producer.Close(interrupted ? kInterruptedSeal : deadline - ReadMonotonicClock());
+  std::optional<MonotonicTime> since;
+  return producer.Close(timeout, [&since] {
+    if (!Interrupted()) return false;
+    const MonotonicTime now = ReadMonotonicClock();
+    if (!since) since = now;
+    return now - *since >= (InterruptedAtTheKeyboard() ? kInterruptedClose : kTerminatedClose);
+  });
 }
 
 std::string OutcomeText(int64_t durable, int64_t failed, int64_t unknown) {

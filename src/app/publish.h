@@ -19,8 +19,9 @@ Result<bool> PublishUntilInterrupted(producer::Producer& producer, std::string_v
                                      const std::function<void(const producer::Ack&)>& ack,
                                      int32_t shard, producer::Producer::Headers headers = {});
 
-// As Producer::Close; an interrupt before or while it waits leaves a second to what is under way.
-// DeadlineExceeded then says what was not acknowledged, and what the primary layer says.
+// As Producer::Close; an interrupt before or while it waits leaves a second to what is under way,
+// SIGTERM, which nobody waits for at a keyboard, eight. DeadlineExceeded then says what was not
+// acknowledged, or sealed, and what the primary layer says.
 Status CloseUntilInterrupted(producer::Producer& producer, Duration timeout);
 
 // "12 messages durable, 3 failed (not in the stream), 1 unknown (may be in it)", of the latter two

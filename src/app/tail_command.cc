@@ -243,18 +243,18 @@ class Tail {
 
   // After the producer's end.
   Status End() {
-    (void)ledger_.OnDurable(outcome_->durable_byte);
-    TAILCAST_RETURN_IF_ERROR(Save());
-    if (options_.quiet && outcome_->failed + outcome_->unknown == 0) return OkStatus();
-    Say((Interrupted() ? "interrupted: " : "") +
-        OutcomeText(outcome_->messages, outcome_->failed, outcome_->unknown));
-    if (options_.quiet) return OkStatus();
+    // Said first: whether that can be kept or not, so much is in the stream.
+    if (!options_.quiet || outcome_->failed + outcome_->unknown > 0) {
+      Say((Interrupted() ? "interrupted: " : "") +
+          OutcomeText(outcome_->messages, outcome_->failed, outcome_->unknown));
+    }
     for (const auto& path : paths_) {
-      if (const int64_t bytes = path->unfinished_bytes(); bytes > 0) {
+      if (const int64_t bytes = path->unfinished_bytes(); bytes > 0 && !options_.quiet) {
         Say(path->path() + ": " + std::to_string(bytes) + " bytes of an unfinished line wait");
       }
     }
-    return OkStatus();
+    (void)ledger_.OnDurable(outcome_->durable_byte);
+    return Save();
   }
 
  private:

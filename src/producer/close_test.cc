@@ -180,6 +180,20 @@ TEST_F(CloseTest, TheCallersLimitHolds) {
   EXPECT_TRUE(HasSeal(replicas[0]) && HasSeal(replicas[2]));
 }
 
+TEST_F(CloseTest, WhoClosesAgainWaitsAsLongAsTheLaterCallSays) {
+  replicas[1].loop->Pause();
+  const MonotonicTime begin = time.now();
+  EXPECT_TRUE(agent->Publish("hello", {}).ok());
+  agent->Close(Duration::Seconds(2), scope.Bind([](const Status&) { ADD_FAILURE(); }));
+  time.RunFor(Duration::Millis(300));
+  EXPECT_TRUE(HasSeal(replicas[0]));
+  std::optional<Status> closed;
+  agent->Close(Duration(), scope.Bind([&](Status status) { closed = std::move(status); }));
+  EXPECT_TRUE(time.RunUntil([&] { return closed.has_value(); }, Duration::Seconds(30)));
+  EXPECT_TRUE(closed.has_value() && closed->ok());
+  EXPECT_LT((time.now() - begin).millis(), 350);
+}
+
 TEST_F(CloseTest, ADeadReplicaIsNotWaitedFor) {
   KillReplica(replicas[1]);
   replicas[1].loop.reset();

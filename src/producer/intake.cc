@@ -42,6 +42,11 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view headers,
         "a message of " + std::to_string(size) + " bytes is over the limit of " +
         std::to_string(options_.message_bytes_max) + " bytes (message_bytes_max)");
   }
+  // Who tries again and again has them summed once: when there is room.
+  if (!wait) {
+    const std::lock_guard lock(mutex_);
+    TAILCAST_RETURN_IF_ERROR(Takes(shard, number, size));
+  }
   // Pieces and their check sums, outside of the lock; a message is one piece, without allocation.
   Message first;
   std::vector<Message> more;
@@ -60,11 +65,9 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view headers,
 
   std::unique_lock lock(mutex_);
   for (;;) {
-    if (closed_) return FailedPreconditionError("the producer is closed");
-    if (shard.stopped) return *shard.stopped;
-    const Status room = Room(shard, number, size);
-    if (room.ok()) break;
-    if (!wait) return room;
+    const Status takes = Takes(shard, number, size);
+    if (takes.ok()) break;
+    if (!wait || closed_ || shard.stopped) return takes;
     changed_.wait(lock);
   }
   shard.bytes += size;
@@ -98,6 +101,7 @@ void Intake::OnAcknowledged(Shard& shard, int64_t bytes, MonotonicTime taken, Ac
   const std::lock_guard lock(mutex_);
   shard.bytes -= bytes;
   --shard.messages;
+  if (outcome == AckOutcome::kDurable) totals_.durable_bytes += bytes;
   ++(outcome == AckOutcome::kDurable  ? totals_.durable
      : outcome == AckOutcome::kFailed ? totals_.failed
                                       : totals_.unknown);
@@ -125,6 +129,12 @@ std::optional<Status> Intake::stopped(int32_t number) const {
 void Intake::Wake() {
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
+}
+
+Status Intake::Takes(const Shard& shard, int32_t number, int64_t bytes) const {
+  if (closed_) return FailedPreconditionError("the producer is closed");
+  if (shard.stopped) return *shard.stopped;
+  return Room(shard, number, bytes);
 }
 
 bool Intake::Close() {

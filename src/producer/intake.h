@@ -34,8 +34,9 @@ class Intake {
   struct Totals {
     int64_t messages = 0, bytes = 0;               // taken
     int64_t durable = 0, failed = 0, unknown = 0;  // acknowledged
-    int64_t buffered_bytes = 0;                    // taken and not acknowledged
-    int64_t stopped_shards = 0;                    // by an error, before all was closed
+    int64_t durable_bytes = 0;
+    int64_t buffered_bytes = 0;  // taken and not acknowledged
+    int64_t stopped_shards = 0;  // by an error, before all was closed
   };
   // How long a durable message took, from Add to its acknowledgement, goes to `commit_time`, which
   // outlives this, if there is one.
@@ -91,6 +92,8 @@ class Intake {
     std::optional<Status> stopped;
     Status trouble;
   };
+  // Whether Add would take so many bytes now; under the lock.
+  Status Takes(const Shard& shard, int32_t number, int64_t bytes) const;
   Status Room(const Shard& shard, int32_t number, int64_t bytes) const;
   void OnAcknowledged(Shard& shard, int64_t bytes, MonotonicTime taken, AckOutcome outcome);
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <string>
 #include <thread>
@@ -97,7 +98,22 @@ TEST_F(IntakeTest, BytesCountUntilTheyAreAcknowledged) {
   Acknowledge(std::move(batch), AckOutcome::kDurable);
   EXPECT_TRUE(Add("ijk").ok());
   EXPECT_EQ(intake.totals().durable, 2);
+  EXPECT_EQ(intake.totals().durable_bytes, 8);
   EXPECT_EQ(intake.totals().buffered_bytes, 3);
+  Acknowledge(intake.Take(0), AckOutcome::kFailed);
+  EXPECT_EQ(intake.totals().durable_bytes, 8);
+}
+
+// Who looks for room every few milliseconds has megabytes: they are not summed for nothing.
+TEST_F(IntakeTest, WhatFindsNoRoomIsNotLookedAt) {
+  ASSERT_TRUE(Add("abcd").ok());
+  ASSERT_TRUE(Add("efgh").ok());
+  void* const page = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  const std::string_view unreadable(static_cast<const char*>(page), 3);
+  EXPECT_TRUE(
+      IsResourceExhausted(intake.Add(0, Kind::kMessage, {}, unreadable, {}, false).status()));
+  munmap(page, 4096);
 }
 
 TEST_F(IntakeTest, WhoFindsNoRoomHearsWhy) {

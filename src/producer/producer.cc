@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <future>
 #include <map>
 #include <mutex>
@@ -33,6 +34,8 @@ namespace {
 constexpr Duration kShadowWaitMax = Duration::Seconds(2);
 // What it grants the shards to close beyond the caller's time.
 constexpr Duration kCloseGrace = Duration::Seconds(3);
+constexpr Duration kHurryStep = Duration::Millis(50);
+using Hurry = std::function<bool()>;
 
 // The outcomes of several shards, which come on the loop while a caller's thread waits for them.
 class Outcomes {
@@ -101,7 +104,7 @@ class Producer::Impl {
             &CommitTime(ProcessMetrics(), options_.stream)),
         shown_(ShowIntake(ProcessMetrics(), options_.stream, intake_)) {}
   ~Impl() {
-    (void)Close(Duration());
+    (void)Close(Duration(), nullptr);
     thread_.reset();
   }
 
@@ -158,18 +161,18 @@ class Producer::Impl {
 
   Status Flush(Duration timeout) {
     if (intake_.closed()) return FailedPreconditionError("the producer is closed");
-    return FlushShards(timeout);
+    return FlushShards(timeout, nullptr);
   }
 
-  Status Close(Duration timeout) {
+  Status Close(Duration timeout, const Hurry& hurry) {
     if (!intake_.Close()) {
       const std::lock_guard lock(close_mutex_);
       return close_status_;
     }
     Status status;
     if (loop_ != nullptr) {
-      if (timeout > Duration()) status = FlushShards(timeout);
-      if (timeout > Duration() && status.ok()) status = CloseShards(timeout);
+      if (timeout > Duration()) status = FlushShards(timeout, hurry);
+      if (timeout > Duration() && status.ok()) status = CloseShards(timeout, hurry);
       // A turn of its own each: nothing is destroyed inside its own callback.
       OnLoop([&] { EndShards(); });
       OnLoop([&] { session_.reset(); });
@@ -265,7 +268,7 @@ class Producer::Impl {
     const Intake::Totals totals = intake_.totals();
     user.set_shards(static_cast<int32_t>(numbers_.size()));
     user.set_messages(totals.durable);
-    user.set_bytes(std::max<int64_t>(0, totals.bytes - totals.buffered_bytes));
+    user.set_bytes(totals.durable_bytes);
     user.set_behind_bytes(totals.buffered_bytes);
     user.set_state(totals.stopped_shards > 0 ? "stopped"
                    : !troubled_.empty()      ? "failing"
@@ -379,27 +382,53 @@ class Producer::Impl {
     for (auto& [index, callback] : batch.acks) callback(ack);
   }
 
-  Status FlushShards(Duration timeout) {
+  Status FlushShards(Duration timeout, const Hurry& hurry) {
     loop_->Post(scope_.Bind([this] {
       for (auto& [number, agent] : agents_) {
         Feed(number);
         agent->FlushSoon();
       }
     }));
-    return WithTrouble(intake_.WaitUntilAcknowledged(timeout));
+    std::optional<Status> flushed;
+    WaitInSteps(ReadMonotonicClock() + timeout, hurry, [&](MonotonicTime until) {
+      flushed = intake_.WaitUntilAcknowledged(until - ReadMonotonicClock());
+      return flushed->code() != StatusCode::kDeadlineExceeded;
+    });
+    return WithTrouble(*flushed);
   }
 
-  Status CloseShards(Duration timeout) {
-    auto closing = std::make_shared<Outcomes>(agents_.size());
-    const MonotonicTime deadline = ReadMonotonicClock() + timeout + kCloseGrace;
-    OnLoop([&] {
-      for (auto& [number, agent] : agents_) {
-        agent->Close(std::min(timeout, kShadowWaitMax),
-                     scope_.Bind([closing](Status status) { closing->Add(std::move(status)); }));
-      }
+  Status CloseShards(Duration timeout, const Hurry& hurry) {
+    const auto close = [&](Duration shadow_wait) {
+      auto closing = std::make_shared<Outcomes>(agents_.size());
+      OnLoop([&] {
+        for (auto& [number, agent] : agents_) {
+          agent->Close(shadow_wait,
+                       scope_.Bind([closing](Status status) { closing->Add(std::move(status)); }));
+        }
+      });
+      return closing;
+    };
+    std::optional<Status> closed;
+    const auto closing = close(std::min(timeout, kShadowWaitMax));
+    WaitInSteps(ReadMonotonicClock() + timeout + kCloseGrace, hurry, [&](MonotonicTime until) {
+      closed = closing->Wait(until, true);
+      return closed.has_value();
     });
-    const std::optional<Status> closed = closing->Wait(deadline, true);
-    return closed ? *closed : DeadlineExceededError("the files were not sealed in time");
+    // Those that only wait for the caches end at once.
+    if (!closed) closed = close(Duration())->Wait(ReadMonotonicClock() + kHurryStep, true);
+    if (closed) return *closed;
+    return WithTrouble(DeadlineExceededError(
+        "the files were not sealed in time, which the next producer makes up for"));
+  }
+
+  // Until `wait`, which waits until the time that it is given, says true, or the time is up.
+  template <typename Wait>
+  static void WaitInSteps(MonotonicTime deadline, const Hurry& hurry, const Wait& wait) {
+    for (;;) {
+      const MonotonicTime step = ReadMonotonicClock() + kHurryStep;
+      if (wait(hurry ? std::min(deadline, step) : deadline)) return;
+      if (ReadMonotonicClock() >= deadline || (hurry && hurry())) return;
+    }
   }
 
   // On the loop.
@@ -507,7 +536,10 @@ Result<stream::Position> Producer::durable_position(int32_t shard) const {
   return impl_->DurablePosition(shard);
 }
 Status Producer::Flush(Duration timeout) { return impl_->Flush(timeout); }
-Status Producer::Close(Duration timeout) { return impl_->Close(timeout); }
+Status Producer::Close(Duration timeout) { return Close(timeout, nullptr); }
+Status Producer::Close(Duration timeout, const std::function<bool()>& hurry) {
+  return impl_->Close(timeout, hurry);
+}
 const std::vector<int32_t>& Producer::shards() const { return impl_->numbers(); }
 Status Producer::status() const { return impl_->FirstStopped(); }
 Stats Producer::stats() const { return impl_->GetStats(); }

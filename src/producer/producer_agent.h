@@ -123,7 +123,8 @@ class ProducerAgent {
   void FlushSoon();
   // Flushes, waits until everything is shadowed, seals the file so that the next opener need not
   // wait, and stops when every replica of the caches has answered; waits for the caches
-  // `shadow_wait` at most. `closed` once: Ok, or the error that prevented sealing.
+  // `shadow_wait` at most. `closed` once: Ok, or the error that prevented sealing. Called again, it
+  // waits as long as that says, and only the later `closed` is called.
   void Close(Duration shadow_wait, Callback<void(Status)> closed);
 
   // Closed files that the shard may keep, in bytes of data and index; 0: any number. While there

@@ -2,10 +2,12 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,7 +22,8 @@ const Logger kLog("storage");
 
 struct Fault {
   std::string call;
-  int error = 0;
+  int error = 0;     // or
+  int delay_ms = 0;  // so long it takes
   double probability = 0;
 };
 // Those that a failing disk fails. Words in shared memory have no errors.
@@ -52,7 +55,15 @@ Result<Fault> Parse(std::string_view text) {
   for (const auto& [name, number] : kErrors) {
     if (text.substr(first + 1, second - first - 1) == name) fault.error = number;
   }
-  if (fault.error == 0) return bad("the error is none of " + Names(kErrors));
+  const std::string_view what = text.substr(first + 1, second - first - 1);
+  if (fault.error == 0 && what.ends_with("ms")) {
+    const char* const unit = what.data() + what.size() - 2;
+    const auto [rest, error] = std::from_chars(what.data(), unit, fault.delay_ms);
+    if (error != std::errc() || rest != unit || fault.delay_ms < 1) fault.delay_ms = 0;
+  }
+  if (fault.error == 0 && fault.delay_ms == 0) {
+    return bad("the error is none of " + Names(kErrors) + ", nor a time, as 300ms");
+  }
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data() + second + 1, end, fault.probability);
   if (error != std::errc() || rest != end || !(fault.probability >= 0 && fault.probability <= 1)) {
@@ -69,15 +80,21 @@ class Draw {
   Status Before(std::string_view call, const std::string& path) {
     for (const Fault& fault : faults_) {
       if (fault.call != call) continue;
-      const std::lock_guard lock(mutex_);
-      if (rng_.Chance(fault.probability)) {
+      if (!Chance(fault.probability)) continue;
+      if (fault.error != 0) {
         return ErrnoStatus(fault.error, std::string(call) + " " + path + " (planted)");
       }
+      std::this_thread::sleep_for(std::chrono::milliseconds(fault.delay_ms));
     }
     return OkStatus();
   }
 
  private:
+  bool Chance(double probability) {
+    const std::lock_guard lock(mutex_);
+    return rng_.Chance(probability);
+  }
+
   const std::vector<Fault> faults_;
   std::mutex mutex_;
   Rng rng_;

@@ -1,11 +1,12 @@
 // Faults of the disk under real processes, for tests: in a build with fault points, the environment
-// variable TAILCAST_FILE_FAULTS makes system calls of the posix driver fail at random.
+// variable TAILCAST_FILE_FAULTS makes system calls of the posix driver fail, or be slow, at random.
 //
-//   TAILCAST_FILE_FAULTS=write:ENOSPC:0.01,flush:EIO:0.001,read:EIO:0.001
+//   TAILCAST_FILE_FAULTS=write:ENOSPC:0.01,flush:EIO:0.001,read:EIO:0.001,flush:300ms:0.5
 //
 // CALL:ERROR:PROBABILITY each; CALL is create, open, write, read, flush or truncate, ERROR is EIO
 // or ENOSPC. The call is not made: of a failed write nothing is on the disk, not a part of it, and
-// what a failed flush was to keep is lost only if the machine is.
+// what a failed flush was to keep is lost only if the machine is. With a time in place of the error
+// it is made, so much later.
 #pragma once
 
 #include <memory>

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tailcast/base/time.h"
 #include "tailcast/storage/temporary_folder.h"
 
 namespace tailcast::storage {
@@ -32,10 +33,23 @@ TEST(FileFaultsTest, CallsFailAsOftenAsTheTextSaysAndAreNotMade) {
   EXPECT_EQ(std::count(bytes->begin(), bytes->end(), 'x'), 1000 - failed);
 }
 
+TEST(FileFaultsTest, CallsTakeAsLongAsTheTextSaysAndAreMade) {
+  const TemporaryFolder folder;
+  auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), "write:50ms:1", 7);
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  auto file = (*ops)->CreateUnnamed("");
+  ASSERT_TRUE(file.ok()) << file.status();
+  const MonotonicTime begin = ReadMonotonicClock();
+  EXPECT_TRUE((*file)->WriteAt(0, "x").ok());
+  EXPECT_GE(ReadMonotonicClock() - begin, Duration::Millis(50));
+  EXPECT_EQ((*file)->ReadAt(0, 1).value(), "x");
+}
+
 TEST(FileFaultsTest, BadTextsAreRefusedWithWhatTheyMayBe) {
   const TemporaryFolder folder;
-  for (const char* bad : {"write", "write:EIO", "wrote:EIO:1", "write:EOI:1", "write:EIO:2",
-                          "write:EIO:x", "write:EIO:0.1,,read:EIO:1", "swap:EIO:1"}) {
+  for (const char* bad :
+       {"write", "write:EIO", "wrote:EIO:1", "write:EOI:1", "write:EIO:2", "write:EIO:x",
+        "write:EIO:0.1,,read:EIO:1", "swap:EIO:1", "write:ms:1", "write:0ms:1"}) {
     const auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), bad, 1);
     EXPECT_TRUE(IsInvalidArgument(ops.status())) << bad;
     EXPECT_THAT(ops.status().ToString(), HasSubstr("TAILCAST_FILE_FAULTS")) << bad;
