@@ -80,15 +80,17 @@ void CellClient::OnView(Result<std::string> reply) {
   Result<CellView> view =
       reply.ok() ? rpc::Parse<CellView>(*reply) : Result<CellView>(reply.status());
   if (!view.ok() || view->version() == 0) {
+    std::string why = view.ok() ? "it has no view of its cell yet" : view.status().message();
+    if (const std::string who = client_->address() + ": "; why.starts_with(who)) {
+      why.erase(0, who.size());
+    }
     const Scope::Watcher self = scope_.Watch();
-    OnSilence(view.ok() ? "it has no view of its cell yet" : view.status().message());
+    OnSilence(why);
     if (self.ended()) return;
     if (started_ && loop_.Now() >= start_deadline_) {
-      const std::string why =
-          view.ok() ? "it has no view of its cell yet" : view.status().message();
       std::exchange(started_, nullptr)(
-          UnavailableError("no scheduler answers at " + client_->address() + " (" + why +
-                           "); is the cell up, and is this its scheduler's address?"));
+          UnavailableError("no scheduler answers at " + client_->address() + ": " + why +
+                           "; is the cell up, and is this its scheduler's address?"));
       return;
     }
     retry_.After(kRetryDelay, scope_.Bind([this] { Poll(); }));

@@ -24,10 +24,11 @@ void SchedulerFinder::Say(const CellClient::Contact& contact) const {
     log_.Warn("cell ", cell, " answers again, at ", contact.address, ", after ",
               contact.silence.millis() / 1000, " s");
   } else if (client_.has_view()) {
-    log_.Warn("cell ", cell, ": its scheduler at ", contact.address, " does not answer (",
-              contact.why, "); going on with what is known of the cell, and looking for it");
+    log_.Warn("cell ", cell, ": its scheduler at ", contact.address,
+              " does not answer: ", contact.why,
+              "; going on with what is known of the cell, and looking for it");
   } else {
-    log_.Warn("no scheduler answers at ", contact.address, " (", contact.why, "); still trying");
+    log_.Warn("no scheduler answers at ", contact.address, ": ", contact.why, "; still trying");
   }
 }
 

@@ -11,6 +11,7 @@
 #endif
 
 #include "tailcast/base/log.h"
+#include "tailcast/rpc/plain_reason.h"
 
 namespace tailcast::rpc::internal {
 
@@ -53,7 +54,7 @@ Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return OkStatus();
   StatusCode code = static_cast<StatusCode>(status.error_code());
   if (StatusCodeName(code) == "Unknown") code = StatusCode::kInternal;
-  return Status(code, status.error_message());
+  return Status(code, PlainReason(status.error_message()));
 }
 
 Queue::Queue()

@@ -1,0 +1,15 @@
+// Why a call came to nothing, for people: gRPC's own words name its resolver, its load balancer and
+// every address that was tried.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tailcast::rpc {
+
+// "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to
+// remote host: Connection refused" is "nothing listens there (connection refused)". What gRPC did
+// not say stays as it is.
+std::string PlainReason(std::string_view grpc_message);
+
+}  // namespace tailcast::rpc
