@@ -196,8 +196,8 @@ void Bound::RaiseAmongMany(int64_t goal, int64_t work_max) {
     const int64_t before = prices.work();
     const int64_t value = prices.Improve(goal, end - work());
     work_ += prices.work() - before;
-    // These prices rank the links better than the highest bounds of all prices do.
-    std::fill(link_bounds_.begin(), link_bounds_.end(), 0);
+    // The prices of the best bound rank the links better than the highest bounds of all prices do.
+    if (value > value_) std::fill(link_bounds_.begin(), link_bounds_.end(), 0);
     KeepLinkBounds(value);
     value_ = std::max(value_, value);
     if (!prices.AddLinks() && prices.settled()) break;

@@ -19,8 +19,9 @@ constexpr double kFirstScale = 0.15, kShrink = 0.9, kScaleLeast = 0.02;
 constexpr int kPatience = 8;
 // Part of the last direction that the next one keeps.
 constexpr double kMemory = 0.5;
-// A direction is the mean of those of so many trees: single ones jump about.
-constexpr int kTrees = 6;
+// A direction is the mean of those of so many trees, fewer among more nodes: single ones jump
+// about.
+constexpr int kTreesMost = 6, kTreesNodes = 3000;
 // What a tree costs in elementary steps for each link that is kept.
 constexpr int64_t kTreeWork = 10;
 // A child too many is worth so many links to a tree.
@@ -87,6 +88,7 @@ FanoutPrices::FanoutPrices(const Problem& problem, const std::vector<int64_t>& r
       kept_(problem.weight.size(), 0),
       price_(all->graph().size(), 0),
       way_(all->graph().size(), 0),
+      trees_(std::clamp(kTreesNodes / problem.n, 1, kTreesMost)),
       scale_(kFirstScale),
       rng_(1),
       all_work_(all->work()) {
@@ -132,8 +134,8 @@ StateGraph FanoutPrices::KeptGraph() const {
 void FanoutPrices::Turn(const PricedAscent& few) {
   const StateGraph& graph = few.graph();
   std::vector<int> excess(graph.size(), 0);
-  excess[0] = -kTrees * FanoutLimit(problem_, problem_.root);
-  for (int tree = 0; tree < kTrees; ++tree) {
+  excess[0] = -trees_ * FanoutLimit(problem_, problem_.root);
+  for (int tree = 0; tree < trees_; ++tree) {
     const std::vector<int64_t> links = few.ascent().UsedUpTree(&rng_);
     for (int s = 1; s < graph.size(); ++s) {
       if (links[s] < 0) continue;
@@ -143,7 +145,7 @@ void FanoutPrices::Turn(const PricedAscent& few) {
     KeepTree(ToParents(problem_, graph, links));
   }
   for (int s = 0; s < graph.size(); ++s) {
-    way_[s] = kMemory * way_[s] + (1 - kMemory) * excess[s] / kTrees;
+    way_[s] = kMemory * way_[s] + (1 - kMemory) * excess[s] / trees_;
   }
 }
 
@@ -175,7 +177,7 @@ int64_t FanoutPrices::Improve(int64_t goal, int64_t work_max) {
   for (int round = 0; round < kRounds && Spent() < few_end; ++round) {
     const int64_t value = few.Run(price, few_end - Spent());
     Turn(few);
-    trees += kTrees * kTreeWork * static_cast<int64_t>(few.base().size());
+    trees += trees_ * kTreeWork * static_cast<int64_t>(few.base().size());
     work_ = before + few.work() + trees;
     if (value > best) {
       best = value;

@@ -77,6 +77,7 @@ class FanoutPrices {
   std::vector<char> kept_;      // [from * n + to]
   std::vector<int64_t> price_;  // of each state, the best so far
   std::vector<double> way_;     // of each state's price
+  const int trees_;             // that a direction is the mean of
   double scale_;                // of a step
   bool settled_ = false;
   Parents tree_;

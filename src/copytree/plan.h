@@ -48,7 +48,7 @@ struct LinkLoad {
 // of about a nanosecond, so the same effort gives the same tree.
 enum class Effort : uint8_t {
   kQuick,     // 0.1 s for 60 clusters, 1.5 s for 500; what schedulers use
-  kNormal,    // 2 s for 60 clusters, 10 s for 500 and more
+  kNormal,    // 2 s for 60 clusters, 10 s for 500, 15 s for 1,000
   kThorough,  // ten times that
 };
 int64_t WorkOf(Effort effort, int clusters);
