@@ -62,8 +62,9 @@ enum class ReadMode : uint8_t {
 // client_metrics.h has the name of each as a metric.
 struct ClientCounters {
   OwnedCounter reads, hits, short_reads, misses, torn_retries, hedges, hedges_left,
-      consistent_reads, overflow_reads, bytes_read, useful_bytes, value_reads, partial_values,
-      mutations, mutation_failures, mismatches, watches, notifications, watch_refusals;
+      consistent_reads, widened_reads, overflow_reads, bytes_read, useful_bytes, value_reads,
+      partial_values, mutations, mutation_failures, mismatches, watches, notifications,
+      watch_refusals;
   OwnedCounter newer_rings;  // that a replica knew and this client did not yet
   // A replica came to be avoided because it is slow; reads that began elsewhere for that reason;
   // reads that were sent there as well, to find out whether it is well again (replica_speed.h).

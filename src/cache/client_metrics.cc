@@ -34,6 +34,8 @@ constexpr ClientMetric kMetrics[] = {
     {"misses", &C::misses, kCounter, "chunk_read_results_total", kResultHelp, "result", "miss"},
     {"consistent_reads", &C::consistent_reads, kCounter, "consistent_chunk_reads_total",
      "Reads of chunks that asked two replicas at once."},
+    {"widened_reads", &C::widened_reads, kCounter, "widened_chunk_reads_total",
+     "Reads of chunks that asked all replicas, because the first had too little or failed."},
     {"hedges", &C::hedges, kCounter, "hedges_total",
      "Keys for which another replica was asked because the first was slow."},
     {"hedges_left", &C::hedges_left, kCounter, "hedges_left_total",

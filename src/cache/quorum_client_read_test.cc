@@ -102,6 +102,7 @@ TEST_P(QuorumClientTest, Fig5LaggingReplicaCostsAConsistentReadNotAMiss) {
     }
     EXPECT_EQ(world.ReadText(n, 4096), Final(n));
     EXPECT_EQ(world.client->counters().misses, 0u);
+    EXPECT_EQ(world.client->counters().widened_reads, 1u);
     EXPECT_EQ(world.client->counters().short_reads, 0u);
   }
 }

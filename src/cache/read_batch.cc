@@ -220,6 +220,7 @@ void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answe
       ask = item.core.OnError(replica);
       break;
   }
+  if (item.chunk() != nullptr && ask != 0) ++context_.counters.widened_reads;
   Ask(index, ask);
   if (!item.core.done() || item.finished) return;
   FinishItem(item);

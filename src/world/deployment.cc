@@ -1,7 +1,6 @@
 #include "tailcast/world/deployment.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "tailcast/base/strong.h"
@@ -24,7 +23,7 @@ Deployment::Deployment(DeploymentOptions options)
   for (const std::string& a : options_.cells) {
     for (const std::string& b : options_.cells) {
       sim::Link& link = network_.LinkBetween(a, b);
-      if (a != b) link.delay = options_.link_delay;
+      if (a != b) link.delay = options_.DelayOf(a, b);
       link.jitter = a != b ? options_.link_jitter : options_.link_jitter / 10;
     }
   }
@@ -59,10 +58,7 @@ std::unique_ptr<StepLog> Deployment::MakeSteps(const std::string& cell, const st
 }
 
 void Deployment::Say(const std::string& text) {
-  if (!say_) return;
-  char stamp[32];
-  std::snprintf(stamp, sizeof stamp, "%10.6f ", static_cast<double>(time_.now().micros()) / 1e6);
-  say_(stamp + text);
+  if (say_) say_(time_.now(), text);
 }
 
 Process& Deployment::Start(const std::string& cell_name, const std::string& name, Program program) {
@@ -127,6 +123,14 @@ void Deployment::RaiseFirst() {
   Start(first.cell, first.name, first.program);
 }
 
+void Deployment::Raise(const std::string& cell, const std::string& name) {
+  const auto is = [&](const Down& down) { return down.cell == cell && down.name == name; };
+  const auto found = std::find_if(down_.begin(), down_.end(), is);
+  if (found == down_.end()) return;
+  std::rotate(down_.begin(), found, found + 1);
+  RaiseFirst();
+}
+
 void Deployment::RaiseAll() {
   while (!down_.empty()) RaiseFirst();
 }
@@ -164,7 +168,7 @@ void Deployment::Stop(const std::string& cell, const std::string& name) {
   stopped_.emplace_back(cell, name);
 }
 
-void Deployment::Continue(const std::string& cell, const std::string& name) {
+void Deployment::Resume(const std::string& cell, const std::string& name) {
   Process& p = process(cell, name);
   if (p.IsCache()) {
     for (const char* instance : kInstances) fabric_->Continue(p.full_name() + "." + instance);
@@ -173,16 +177,20 @@ void Deployment::Continue(const std::string& cell, const std::string& name) {
 }
 
 void Deployment::Continue() {
-  for (const auto& [cell, name] : std::exchange(stopped_, {})) Continue(cell, name);
+  for (const auto& [cell, name] : std::exchange(stopped_, {})) Resume(cell, name);
 }
 
 void Deployment::ContinueFirst() {
   if (stopped_.empty()) return;
   const auto [cell, name] = stopped_.front();
-  // A process may have been stopped twice.
-  std::erase(stopped_, std::pair(cell, name));
-  Say("continue " + cell + "/" + name);
   Continue(cell, name);
+}
+
+void Deployment::Continue(const std::string& cell, const std::string& name) {
+  // A process may have been stopped twice.
+  if (std::erase(stopped_, std::pair(cell, name)) == 0) return;
+  Say("continue " + cell + "/" + name);
+  Resume(cell, name);
 }
 
 std::vector<Deployment::CacheServer> Deployment::CacheServers(const std::string& cell,

@@ -63,13 +63,19 @@ struct DeploymentOptions {
   uint64_t seed = 1;
   std::vector<std::string> cells = {"cell"};
   Duration link_delay = Duration::Millis(30);  // between any two cells, one way
-  Duration link_jitter;                        // of each message, also within a cell (a tenth)
+  std::map<std::pair<std::string, std::string>, Duration> link_delays;  // of some: from, to
+  Duration link_jitter;  // of each message, also within a cell (a tenth)
   sim::NetworkOptions network;
   CacheKind caches = CacheKind::kMemory;
   int64_t clock_drift_us_per_s = 0;  // at most: of the clocks of each process, drawn by its name
   // Gets each step of each process, in the order in which they happened (base/step_log.h). Does not
   // change the run.
   StepLog::Sink steps;
+
+  Duration DelayOf(const std::string& from, const std::string& to) const {
+    const auto own = link_delays.find({from, to});
+    return own == link_delays.end() ? link_delay : own->second;
+  }
 };
 
 // The members stand in the order in which they need each other: agents end before their ports.
@@ -167,11 +173,13 @@ class Deployment {
   // kill -9, and it stays down until it is raised: the one that went down first, or all.
   void TakeDown(const std::string& cell, const std::string& name);
   void RaiseFirst();
+  void Raise(const std::string& cell, const std::string& name);  // if it is down
   void RaiseAll();
   // SIGSTOP, and SIGCONT of all that are stopped or of the one that was stopped first.
   void Stop(const std::string& cell, const std::string& name);
   void Continue();
   void ContinueFirst();
+  void Continue(const std::string& cell, const std::string& name);  // if it is stopped
   bool AnyStopped() const { return !stopped_.empty(); }
 
   // What a cache of a cell holds for a key, faults aside.
@@ -190,14 +198,15 @@ class Deployment {
   };
   std::vector<CacheServer> CacheServers(const std::string& cell, CacheLayer layer);
 
-  // Gets a line for each thing that happens to the deployment, with its virtual time.
-  void SetTimeline(std::function<void(const std::string&)> say) { say_ = std::move(say); }
+  // Gets each thing that happens to the deployment, in words.
+  using Timeline = std::function<void(MonotonicTime, const std::string&)>;
+  void SetTimeline(Timeline say) { say_ = std::move(say); }
   void Say(const std::string& text);
 
  private:
   // Null if steps are not logged.
   std::unique_ptr<StepLog> MakeSteps(const std::string& cell, const std::string& name);
-  void Continue(const std::string& cell, const std::string& name);
+  void Resume(const std::string& cell, const std::string& name);
 
   const DeploymentOptions options_;
   Rng rng_;
@@ -215,7 +224,7 @@ class Deployment {
   int64_t last_stamp_ = 0;
   int step_logs_ = 0;
   ProcessIncarnation last_incarnation_{100};
-  std::function<void(const std::string&)> say_;
+  Timeline say_;
 };
 
 }  // namespace tailcast::world

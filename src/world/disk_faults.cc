@@ -13,6 +13,19 @@ CacheLayer DrawLayer(Rng& rng) {
 
 }  // namespace
 
+void LosePower(Deployment& d, const std::string& cell) {
+  d.Say("power loss in " + cell);
+  d.cell(cell).disk->PowerLoss();
+}
+
+void SlowDisk(Deployment& d, const std::string& cell, Duration delay) {
+  d.Say("requests to the disk of " + cell + " take " +
+        (delay == Duration() ? "as long as they did" : std::to_string(delay.millis()) + " ms"));
+  storage::FakeDiskOptions disk;
+  if (delay > Duration()) disk.request.base = delay;
+  d.cell(cell).disk->SetOptions(disk);
+}
+
 Fault BadDisk(Deployment& d, const std::vector<std::string>& cells) {
   const auto apply = [&d, cells](Rng& rng) {
     if (cells.empty()) return;
@@ -32,11 +45,7 @@ Fault BadDisk(Deployment& d, const std::vector<std::string>& cells) {
 }
 
 Fault PowerLoss(Deployment& d, const std::vector<std::string>& cells) {
-  const auto apply = [&d, cells](Rng& rng) {
-    const std::string& cell = cells[rng.Below(cells.size())];
-    d.Say("power loss in " + cell);
-    d.cell(cell).disk->PowerLoss();
-  };
+  const auto apply = [&d, cells](Rng& rng) { LosePower(d, cells[rng.Below(cells.size())]); };
   return {.name = "power", .apply = apply};
 }
 

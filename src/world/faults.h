@@ -8,6 +8,7 @@
 //   faults.HealAll();
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -50,7 +51,37 @@ class Faults {
 
 const std::string& DrawCell(Deployment& deployment, Rng& rng);
 
-// --- The faults that exist. `deployment` outlives them. ---
+// --- `deployment` outlives all that follows. ---
+
+// What drawn faults and scenarios (scenario.h) do, and what they say of it.
+
+void KillAndRestart(Deployment& deployment, const std::string& cell, const std::string& name);
+void TakeDown(Deployment& deployment, const std::string& cell, const std::string& name);
+void StopOne(Deployment& deployment, const std::string& cell, const std::string& name);
+// All processes of a cell die and nobody is told: its links are cut as well. Says which died.
+std::vector<std::string> LoseAll(Deployment& deployment, const std::string& cell);
+// All caches of a cell are killed and start again, empty.
+void WipeCaches(Deployment& deployment, const std::string& cell);
+void SetClockOff(Deployment& deployment, Process& process, Duration offset);
+enum class Ways : uint8_t { kOne, kBoth };
+// The link from one cell to another is cut or mended.
+void CutCells(Deployment& deployment, const std::string& from, const std::string& to, Ways ways,
+              bool cut);
+// The same of two processes of one cell (full names), their one-sided reads too.
+void CutProcesses(Deployment& deployment, const std::string& from, const std::string& to, Ways ways,
+                  bool cut);
+void Clog(Deployment& deployment, const std::string& from, const std::string& to,
+          int64_t bytes_per_second, Duration delay);
+void Unclog(Deployment& deployment, const std::string& from, const std::string& to);
+void ResetBetween(Deployment& deployment, const std::string& a, const std::string& b);
+// Reads at a data cache server (the full name of its process) take so much longer.
+void SlowDown(Deployment& deployment, const std::string& cache, Duration delay);
+void LosePower(Deployment& deployment, const std::string& cell);
+// Each request to the primary layer of a cell takes so long; 0: as it was.
+void SlowDisk(Deployment& deployment, const std::string& cell, Duration delay);
+void StartSecondScheduler(Deployment& deployment, const std::string& cell, Program program);
+
+// The faults that are drawn.
 
 // kill -9 of a process of a cell (not of a user's), and its restart.
 Fault KillProcess(Deployment& deployment);
@@ -58,7 +89,6 @@ Fault KillProcess(Deployment& deployment);
 Fault StopProcess(Deployment& deployment);
 // kill -9 of one, which stays down. heal_some: the one that went down first is started.
 Fault KeepDown(Deployment& deployment);
-// All processes of a cell die and nobody is told: its links are cut as well.
 Fault LoseCell(Deployment& deployment);
 // Somebody starts another scheduler beside the one of a cell; `program` runs it, at an address of
 // its own.

@@ -6,6 +6,56 @@
 
 namespace tailcast::world {
 
+namespace {
+
+const char* Arrow(Ways ways) { return ways == Ways::kBoth ? " <-> " : " -> "; }
+
+}  // namespace
+
+void CutCells(Deployment& d, const std::string& from, const std::string& to, Ways ways, bool cut) {
+  d.Say((cut ? "cut " : "mend ") + from + Arrow(ways) + to);
+  d.network().Cut(from, to, cut);
+  if (ways == Ways::kBoth) d.network().Cut(to, from, cut);
+}
+
+void CutProcesses(Deployment& d, const std::string& from, const std::string& to, Ways ways,
+                  bool cut) {
+  d.Say((cut ? "cut " : "mend ") + from + Arrow(ways) + to);
+  const bool back = cut && ways == Ways::kBoth;
+  d.network().Cut(from, to, cut);
+  if (ways == Ways::kBoth) d.network().Cut(to, from, cut);
+  for (const char* instance : {".data", ".metadata"}) {
+    d.fabric().Cut(from, to + instance, cut, back);
+    d.fabric().Cut(to, from + instance, back, cut);
+  }
+}
+
+void Clog(Deployment& d, const std::string& from, const std::string& to, int64_t bytes_per_second,
+          Duration delay) {
+  sim::Link& link = d.network().LinkBetween(from, to);
+  link.bytes_per_second = bytes_per_second;
+  link.delay = delay;
+  d.Say(from + " -> " + to + " carries " +
+        (bytes_per_second == 0 ? "any number of" : std::to_string(bytes_per_second)) +
+        " bytes/s in " + std::to_string(delay.millis()) + " ms");
+}
+
+void Unclog(Deployment& d, const std::string& from, const std::string& to) {
+  sim::Link& link = d.network().LinkBetween(from, to);
+  link.bytes_per_second = 0;
+  link.delay = d.options().DelayOf(from, to);
+}
+
+void ResetBetween(Deployment& d, const std::string& a, const std::string& b) {
+  d.Say("reset the connections of " + a + " and " + b);
+  d.network().Reset(a, b);
+}
+
+void SlowDown(Deployment& d, const std::string& cache, Duration delay) {
+  d.Say("reads at " + cache + " take " + std::to_string(delay.millis()) + " ms longer");
+  d.fabric().SetServerDelay(cache + ".data", delay);
+}
+
 Fault CutLink(Deployment& d) {
   const auto apply = [&d](Rng& rng) {
     const std::vector<std::string>& cells = d.cell_names();
@@ -13,12 +63,7 @@ Fault CutLink(Deployment& d) {
     const size_t a = rng.Below(cells.size());
     const size_t b = (a + 1 + rng.Below(cells.size() - 1)) % cells.size();
     const bool cut = rng.Chance(0.55);
-    d.Say((cut ? "cut " : "mend ") + cells[a] + " -> " + cells[b]);
-    if (rng.Chance(0.5)) {
-      d.network().Partition(cells[a], cells[b], cut);
-    } else {
-      d.network().Cut(cells[a], cells[b], cut);
-    }
+    CutCells(d, cells[a], cells[b], rng.Chance(0.5) ? Ways::kBoth : Ways::kOne, cut);
   };
   return {.name = "cut", .apply = apply, .heal = [&d] { d.network().MendAll(); }};
 }
@@ -41,14 +86,14 @@ Fault BadFabric(Deployment& d) {
 
 Fault SlowPeer(Deployment& d) {
   const auto apply = [&d](Rng& rng) {
-    const std::string server = DrawCell(d, rng) + "/cache-1.data";
-    const Duration delay = rng.Chance(0.5) ? Duration::Millis(rng.Between(1, 100)) : Duration();
-    d.Say(server + " is slow by " + std::to_string(delay.millis()) + " ms");
-    d.fabric().SetServerDelay(server, delay);
+    const std::string cache = DrawCell(d, rng) + "/cache-1";
+    SlowDown(d, cache, rng.Chance(0.5) ? Duration::Millis(rng.Between(1, 100)) : Duration());
   };
   const auto heal = [&d] {
     for (const std::string& cell : d.cell_names()) {
-      d.fabric().SetServerDelay(cell + "/cache-1.data", Duration());
+      for (const auto& [name, p] : d.cell(cell).processes) {
+        if (p->IsCache()) d.fabric().SetServerDelay(p->full_name() + ".data", Duration());
+      }
     }
   };
   return {.name = "slow", .apply = apply, .heal = heal};
@@ -58,8 +103,7 @@ Fault ResetConnections(Deployment& d) {
   const auto apply = [&d](Rng& rng) {
     const std::string& a = DrawCell(d, rng);
     const std::string& b = DrawCell(d, rng);
-    d.Say("reset the connections of " + a + " and " + b);
-    d.network().Reset(a, b);
+    ResetBetween(d, a, b);
   };
   return {.name = "reset", .apply = apply};
 }
@@ -73,14 +117,7 @@ Fault CutInside(Deployment& d) {
     if (names.size() < 2) return;
     const std::string& a = names[rng.Below(names.size())];
     const std::string& b = names[rng.Below(names.size())];
-    const bool back = rng.Chance(0.5);
-    d.Say("cut " + a + " -> " + b + (back ? " and back" : ""));
-    d.network().Cut(a, b, true);
-    if (back) d.network().Cut(b, a, true);
-    for (const char* instance : {".data", ".metadata"}) {
-      d.fabric().Cut(a, b + instance, true, back);
-      d.fabric().Cut(b, a + instance, back, true);
-    }
+    CutProcesses(d, a, b, rng.Chance(0.5) ? Ways::kBoth : Ways::kOne, true);
   };
   const auto heal = [&d] {
     d.network().MendAll();
@@ -94,18 +131,13 @@ Fault ClogLink(Deployment& d) {
     const std::string& a = DrawCell(d, rng);
     const std::string& b = DrawCell(d, rng);
     if (a == b) return;
-    sim::Link& link = d.network().LinkBetween(a, b);
-    link.bytes_per_second = rng.Chance(0.7) ? rng.Between(20'000, 2'000'000) : 0;
-    link.delay = d.options().link_delay * rng.Between(1, 6);
-    d.Say(a + " -> " + b + " carries " + std::to_string(link.bytes_per_second) + " bytes/s in " +
-          std::to_string(link.delay.millis()) + " ms");
+    const int64_t bytes_per_second = rng.Chance(0.7) ? rng.Between(20'000, 2'000'000) : 0;
+    Clog(d, a, b, bytes_per_second, d.options().DelayOf(a, b) * rng.Between(1, 6));
   };
   const auto heal = [&d] {
     for (const std::string& a : d.cell_names()) {
       for (const std::string& b : d.cell_names()) {
-        if (a == b) continue;
-        d.network().LinkBetween(a, b).bytes_per_second = 0;
-        d.network().LinkBetween(a, b).delay = d.options().link_delay;
+        if (a != b) Unclog(d, a, b);
       }
     }
   };

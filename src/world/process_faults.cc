@@ -1,5 +1,6 @@
 // What befalls processes: they die, stay away, stop, begin twice, and lose track of time.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tailcast/world/faults.h"
@@ -19,14 +20,60 @@ Process* DrawProcess(Deployment& deployment, Rng& rng) {
 
 }  // namespace
 
+void KillAndRestart(Deployment& d, const std::string& cell, const std::string& name) {
+  d.Say("kill -9 " + cell + "/" + name);
+  d.Restart(cell, name);
+}
+
+void TakeDown(Deployment& d, const std::string& cell, const std::string& name) {
+  d.Say("down " + cell + "/" + name);
+  d.TakeDown(cell, name);
+}
+
+void StopOne(Deployment& d, const std::string& cell, const std::string& name) {
+  d.Say("stop " + cell + "/" + name);
+  d.Stop(cell, name);
+}
+
+// First the network, so that nobody is told.
+std::vector<std::string> LoseAll(Deployment& d, const std::string& cell) {
+  std::vector<std::string> names;
+  for (const auto& [name, p] : d.cell(cell).processes) {
+    if (!p->IsClient()) names.push_back(name);
+  }
+  if (names.empty()) return names;
+  d.Say("lose the cell " + cell);
+  for (const std::string& other : d.cell_names()) {
+    if (other != cell) d.network().Partition(cell, other, true);
+  }
+  for (const std::string& name : names) d.TakeDown(cell, name);
+  return names;
+}
+
+void WipeCaches(Deployment& d, const std::string& cell) {
+  std::vector<std::string> names;
+  for (const auto& [name, p] : d.cell(cell).processes) {
+    if (p->IsCache()) names.push_back(name);
+  }
+  d.Say("wipe the caches of " + cell);
+  for (const std::string& name : names) d.Restart(cell, name);
+}
+
+void SetClockOff(Deployment& d, Process& p, Duration offset) {
+  d.Say("the clock of " + p.full_name() + " is off by " + std::to_string(offset.millis()) + " ms");
+  p.loop->SetWallOffset(offset);
+}
+
+void StartSecondScheduler(Deployment& d, const std::string& cell, Program program) {
+  d.Say("a second scheduler in " + cell);
+  d.StartOnce(cell, kSecondScheduler, std::move(program));
+}
+
 Fault KillProcess(Deployment& d) {
   const auto apply = [&d](Rng& rng) {
     const Process* p = DrawProcess(d, rng);
     if (p == nullptr) return;
-    const std::string cell = p->cell;
-    const std::string name = p->name;
-    d.Say("kill -9 " + cell + "/" + name);
-    d.Restart(cell, name);
+    KillAndRestart(d, std::string(p->cell), std::string(p->name));
   };
   return {.name = "kill", .apply = apply};
 }
@@ -35,8 +82,7 @@ Fault StopProcess(Deployment& d) {
   const auto apply = [&d](Rng& rng) {
     const Process* p = DrawProcess(d, rng);
     if (p == nullptr) return;
-    d.Say("stop " + p->full_name());
-    d.Stop(p->cell, p->name);
+    StopOne(d, p->cell, p->name);
   };
   return {.name = "stop",
           .apply = apply,
@@ -48,10 +94,7 @@ Fault KeepDown(Deployment& d) {
   const auto apply = [&d](Rng& rng) {
     const Process* p = DrawProcess(d, rng);
     if (p == nullptr) return;
-    const std::string cell = p->cell;
-    const std::string name = p->name;
-    d.Say("down " + cell + "/" + name);
-    d.TakeDown(cell, name);
+    TakeDown(d, std::string(p->cell), std::string(p->name));
   };
   return {.name = "down",
           .apply = apply,
@@ -59,21 +102,8 @@ Fault KeepDown(Deployment& d) {
           .heal_some = [&d](Rng&) { d.RaiseFirst(); }};
 }
 
-// First the network, so that nobody is told.
 Fault LoseCell(Deployment& d) {
-  const auto apply = [&d](Rng& rng) {
-    const std::string cell = DrawCell(d, rng);
-    std::vector<std::string> names;
-    for (const auto& [name, p] : d.cell(cell).processes) {
-      if (!p->IsClient()) names.push_back(name);
-    }
-    if (names.empty()) return;
-    d.Say("lose the cell " + cell);
-    for (const std::string& other : d.cell_names()) {
-      if (other != cell) d.network().Partition(cell, other, true);
-    }
-    for (const std::string& name : names) d.TakeDown(cell, name);
-  };
+  const auto apply = [&d](Rng& rng) { LoseAll(d, DrawCell(d, rng)); };
   const auto heal = [&d] {
     d.network().MendAll();
     d.RaiseAll();
@@ -85,8 +115,7 @@ Fault SecondScheduler(Deployment& d, Program program) {
   const auto apply = [&d, program](Rng& rng) {
     const std::string& cell = DrawCell(d, rng);
     if (d.cell(cell).processes.contains(kSecondScheduler)) return;
-    d.Say("a second scheduler in " + cell);
-    d.StartOnce(cell, kSecondScheduler, program);
+    StartSecondScheduler(d, cell, program);
   };
   const auto heal = [&d] {
     for (const std::string& cell : d.cell_names()) d.Kill(cell, kSecondScheduler);
@@ -100,10 +129,7 @@ Fault SetClock(Deployment& d, Duration most) {
     for (auto& [name, p] : d.cell(DrawCell(d, rng)).processes) all.push_back(p.get());
     if (all.empty()) return;
     Process& p = *all[rng.Below(all.size())];
-    const Duration offset = Duration::Micros(rng.Between(-most.micros(), most.micros()));
-    d.Say("the clock of " + p.full_name() + " is off by " + std::to_string(offset.millis()) +
-          " ms");
-    p.loop->SetWallOffset(offset);
+    SetClockOff(d, p, Duration::Micros(rng.Between(-most.micros(), most.micros())));
   };
   const auto heal = [&d] {
     for (const std::string& cell : d.cell_names()) {

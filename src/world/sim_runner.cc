@@ -1,9 +1,13 @@
-// ./dev sim: runs the deterministic world for a range of seeds, or looks for planted bugs.
+// ./dev sim: runs the deterministic world for a range of seeds, runs scenario files, or looks for
+// planted bugs.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,7 +19,9 @@
 #include "tailcast/base/log.h"
 #include "tailcast/base/time.h"
 #include "tailcast/world/planted.h"
+#include "tailcast/world/scenario.h"
 #include "tailcast/world/shrink.h"
+#include "tailcast/world/story.h"
 #include "tailcast/world/world.h"
 
 namespace {
@@ -118,10 +124,12 @@ bool Run(Options options, const Flags& flags, Outcome& outcome) {
     options.steps = [&steps](std::string_view line) { steps << line; };
   }
   tailcast::world::World world(std::move(options));
+  std::optional<tailcast::world::Story> story;
   if (flags.timeline) {
-    world.SetTimeline([](const std::string& line) { std::printf("%s\n", line.c_str()); });
+    story.emplace(world, [](const std::string& line) { std::printf("%s\n", line.c_str()); });
   }
   outcome = world.Run();
+  if (story) story->End(outcome);
   return true;
 }
 
@@ -148,6 +156,38 @@ int Sweep(const Flags& flags) {
   }
   std::printf("%d runs, %d failed; %.0f virtual seconds in %.1f s\n", done, failed, virtual_s,
               elapsed());
+  return failed == 0 ? 0 : 1;
+}
+
+// Runs scenarios and prints their stories, or writes them beside the files.
+int Scenarios(const std::vector<std::string>& files, bool rewrite) {
+  int failed = 0;
+  for (const std::string& file : files) {
+    std::ifstream in(file);
+    std::stringstream text;
+    text << in.rdbuf();
+    if (!in) {
+      std::fprintf(stderr, "cannot read %s\n", file.c_str());
+      return 2;
+    }
+    const auto scenario = tailcast::world::ParseScenario(text.str(), file);
+    if (!scenario.ok()) {
+      std::fprintf(stderr, "%s\n", std::string(scenario.status().message()).c_str());
+      return 2;
+    }
+    const tailcast::world::ScenarioRun run = tailcast::world::RunScenario(*scenario);
+    failed += run.outcome.ok() ? 0 : 1;
+    if (!rewrite) {
+      std::printf("%s", run.story.c_str());
+      continue;
+    }
+    const std::string path = std::filesystem::path(file).replace_extension(".expected").string();
+    if (!(std::ofstream(path) << run.story)) {
+      std::fprintf(stderr, "cannot write %s\n", path.c_str());
+      return 2;
+    }
+    std::printf("%s\n", path.c_str());
+  }
   return failed == 0 ? 0 : 1;
 }
 
@@ -219,6 +259,14 @@ int main(int argc, char** argv) {
   planted->add_option("--seed", flags.seed, "The first seed")->capture_default_str();
   planted->add_option("--seeds", flags.seeds, "How many to try")->capture_default_str();
   planted->add_option("--bug", flags.bug, "This one alone");
+  std::vector<std::string> files;
+  bool rewrite = false;
+  CLI::App* scenario = app.add_subcommand(
+      "scenario", "Runs scenario files and prints what happened: docs/simulator.md");
+  scenario->add_option("files", files, "FILE.scenario ...")->required();
+  scenario->add_option("--bug", flags.bug, "Plant a bug, to see what comes of it");
+  scenario->add_flag("--rewrite", rewrite, "Write it to FILE.expected instead");
+  scenario->footer(tailcast::world::ScenarioHelp());
   CLI11_PARSE(app, argc, argv);
   (void)tailcast::SetLogLevels(flags.timeline ? "warn" : "off");
   if (planted->parsed()) return Planted(flags);
@@ -232,5 +280,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "--bug: %s\n", done.ToString().c_str());
     return 2;
   }
-  return Sweep(flags);
+  return scenario->parsed() ? Scenarios(files, rewrite) : Sweep(flags);
 }

@@ -52,6 +52,7 @@ Workload::Consumer& Workload::AddConsumer(const std::string& cell, Program ports
       cell, "consumer-" + std::to_string(consumers.size()) + suffix_, std::move(ports));
   c->name = process.full_name();
   c->process = &process;
+  c->since = deployment_.time().now();
   consumers.push_back(std::move(c));
   return *consumers.back();
 }
@@ -74,6 +75,7 @@ void Workload::Restart(Consumer& c, Program ports) {
   c.holds = false;
   c.got.resize(c.saved_got);
   c.numbers.resize(c.saved_got);
+  c.got_at.resize(c.saved_got);
   c.checked = std::min(c.checked, c.saved_got);
   // What comes next must be what the saved position names.
   c.next_number = c.saved ? c.saved->number : -1;
@@ -111,10 +113,17 @@ std::string Workload::MakeMessage(int producer, int64_t number, int64_t size) {
   return text;
 }
 
+std::optional<Workload::MessageId> Workload::IdOf(const std::string& message) {
+  int producer = 0;
+  long long number = 0;
+  if (std::sscanf(message.c_str(), "%d:%lld:", &producer, &number) != 2) return std::nullopt;
+  return MessageId{producer, number};
+}
+
 Status Workload::Publish(Producer& p, int64_t size) {
   const MessageId id{p.number, p.published};
   const std::string message = MakeMessage(p.number, p.published, size);
-  published[id] = {.size = static_cast<int64_t>(message.size())};
+  published[id] = {.size = static_cast<int64_t>(message.size()), .at = deployment_.time().now()};
   Status status = p.agent()->Publish(message, [this, &p, id](const producer::Ack& ack) {
     // A dead producer's messages have their fate.
     if (!p.dead()) Settle(id, ack);
@@ -180,6 +189,7 @@ void Workload::Drain(Consumer& c) {
     for (const consumer::Message& m : messages) {
       c.got.emplace_back(m.payload);
       c.numbers.push_back(m.number);
+      c.got_at.push_back(deployment_.time().now());
     }
     messages.clear();
     c.agent()->Release();
@@ -200,13 +210,14 @@ void Workload::Keep(Consumer& c, const std::vector<consumer::Message>& messages)
   std::vector<std::string> copies;
   for (const consumer::Message& m : messages) copies.emplace_back(m.payload);
   c.process->loop->After(Duration::Micros(static_cast<int64_t>(rng_.Below(20000))),
-                         scope_.Bind([this, &c, messages, copies] {
+                         scope_.Bind([this, &c, messages, copies, at = deployment_.time().now()] {
                            if (c.agent() == nullptr) return;
                            for (size_t i = 0; i < messages.size(); ++i) {
                              if (messages[i].payload != copies[i])
                                c.broken = "a view changed while it was held";
                              c.got.push_back(copies[i]);
                              c.numbers.push_back(messages[i].number);
+                             c.got_at.push_back(at);
                            }
                            c.holds = false;
                            c.agent()->Release();
@@ -227,10 +238,10 @@ std::string Workload::Violation(const Consumer& c, size_t from) const {
     if (c.from_beginning && c.numbers[i] != static_cast<int64_t>(i)) {
       return "message " + std::to_string(c.numbers[i]) + " at place " + std::to_string(i);
     }
-    int number = 0;
-    long long message = 0;
-    if (std::sscanf(text.c_str(), "%d:%lld:", &number, &message) != 2) return "foreign bytes";
-    const auto it = published.find({number, message});
+    const auto id = IdOf(text);
+    if (!id) return "foreign bytes";
+    const auto& [number, message] = *id;
+    const auto it = published.find(*id);
     if (it == published.end()) return "never published: " + name;
     if (text != MakeMessage(number, message, it->second.size)) return "wrong bytes in " + name;
     if (it->second.fate == Fate::kFailed) return "reported failed: " + name;
@@ -260,10 +271,7 @@ std::string Workload::Incomplete(const Consumer& c) const {
   if (std::string violation = Violation(c); !violation.empty()) return violation;
   std::set<MessageId> got;
   for (const std::string& text : c.got) {
-    int number = 0;
-    long long message = 0;
-    if (std::sscanf(text.c_str(), "%d:%lld:", &number, &message) == 2)
-      got.insert({number, message});
+    if (const auto id = IdOf(text)) got.insert(*id);
   }
   for (const auto& [id, entry] : published) {
     if (entry.fate != Fate::kDurable || got.contains(id)) continue;

@@ -35,6 +35,7 @@ class Workload {
     Fate fate = Fate::kPending;
     stream::Position position;  // if durable
     int64_t size = 0;
+    MonotonicTime at;  // when it was published
   };
   using MessageId = std::pair<int, int64_t>;  // producer, number
 
@@ -53,6 +54,8 @@ class Workload {
     Process* process = nullptr;
     std::vector<std::string> got;
     std::vector<int64_t> numbers;  // of the messages in the shard
+    std::vector<MonotonicTime> got_at;
+    MonotonicTime since;  // it exists
     int64_t next_number = -1;
     int64_t next_byte = -1;
     bool holds = false;  // views, before it lets go of them
@@ -91,6 +94,8 @@ class Workload {
   void ResumeThose(const std::function<bool(const Process&)>& ready);
 
   static std::string MakeMessage(int producer, int64_t number, int64_t size);
+  // Of a message that was made so; nullopt: it was not.
+  static std::optional<MessageId> IdOf(const std::string& message);
 
   bool AllSettled() const { return pending_ == 0; }
   int64_t durable() const { return durable_; }  // messages that must be in the stream

@@ -6,7 +6,6 @@
 #include "tailcast/producer/producer.h"
 #include "tailcast/stream/message_ids.h"
 #include "tailcast/world/bounds.h"
-#include "tailcast/world/programs.h"
 
 namespace tailcast::world {
 namespace {
@@ -20,6 +19,7 @@ DeploymentOptions ToDeployment(const Options& options) {
   return {.seed = options.seed,
           .cells = options.cells,
           .link_delay = options.link_delay,
+          .link_delays = options.link_delays,
           .link_jitter = options.link_jitter,
           .network = {.stream_window_bytes = options.stream_window_bytes,
                       .broken_after = options.broken_after},
@@ -46,12 +46,21 @@ World::World(Options options)
   AddFaults();
 }
 
+NodeSetup World::Setup() const {
+  return {.caches = options_.caches,
+          .spares = options_.spares,
+          .low_latency = options_.low_latency,
+          .cache_bytes = options_.cache_bytes,
+          .jump_bytes = options_.jump_bytes};
+}
+
+void World::RunFor(Duration d) {
+  deployment_.time().RunFor(d);
+  if (look_) look_();
+}
+
 void World::StartNodes() {
-  const Program node = RunNode(deployment_, {.caches = options_.caches,
-                                             .spares = options_.spares,
-                                             .low_latency = options_.low_latency,
-                                             .cache_bytes = options_.cache_bytes,
-                                             .jump_bytes = options_.jump_bytes});
+  const Program node = RunNode(deployment_, Setup());
   const auto start = [&](const std::string& cell, const char* role, int count) {
     for (int i = 1; i <= count; ++i) {
       deployment_.Start(cell, std::string(role) + "-" + std::to_string(i), node);
@@ -81,7 +90,7 @@ bool World::Wait(const std::string& what, Duration limit, const std::function<bo
                  " virtual ms";
       break;
     }
-    deployment_.time().RunFor(Duration::Millis(5));
+    RunFor(Duration::Millis(5));
     Revive();
     if (deployment_.time().now() < check_at) continue;
     Check();
@@ -143,6 +152,13 @@ producer::AgentOptions World::PublisherOptions() const {
   return publisher;
 }
 
+consumer::AgentOptions World::SubscriberOptions() const {
+  consumer::AgentOptions subscriber;
+  subscriber.doorbell = options_.low_latency;
+  subscriber.chunk_size = options_.chunk_size;
+  return subscriber;
+}
+
 void World::StartUsers() {
   for (size_t shard = 0; shard < lines_.size(); ++shard) {
     Line& line = *lines_[shard];
@@ -154,10 +170,7 @@ void World::StartUsers() {
                                                     .jumps_allowed = options_.jump_bytes > 0});
     line.oracles->Watch(line.load);
     line.load.Open(*line.producer, PublisherOptions());
-    consumer::AgentOptions subscriber;
-    subscriber.doorbell = options_.low_latency;
-    subscriber.chunk_size = options_.chunk_size;
-    for (auto& consumer : line.load.consumers) line.load.Start(*consumer, subscriber);
+    for (auto& consumer : line.load.consumers) line.load.Start(*consumer, SubscriberOptions());
   }
 }
 
@@ -190,7 +203,8 @@ void World::PublishNext(Line& line) {
   Workload::Producer& p = *line.producer;
   if (!p.opened.has_value() || !p.opened->ok() || line.published >= options_.messages) return;
   const int64_t before = p.published;
-  const Status taken = line.load.Publish(p, rng_.Between(1, options_.message_bytes_max));
+  const Status taken =
+      line.load.Publish(p, rng_.Between(options_.message_bytes_min, options_.message_bytes_max));
   line.published += p.published - before;
   if (!taken.ok() && !IsResourceExhausted(taken)) problem_ = "publish: " + taken.ToString();
   if (line.load.failed() > 0 && !options_.MayFail()) {
@@ -198,17 +212,41 @@ void World::PublishNext(Line& line) {
   }
 }
 
+bool World::AllPublished() const {
+  return std::all_of(lines_.begin(), lines_.end(),
+                     [&](const auto& line) { return line->published >= options_.messages; });
+}
+
+void World::FollowPlan() {
+  constexpr Duration kStep = Duration::Millis(1);
+  const Duration last = options_.plan.empty() ? Duration() : options_.plan.back().at;
+  const MonotonicTime end = *began_ + last + kFaultsLimit;
+  MonotonicTime publish_at = *began_, check_at = *began_;
+  size_t next = 0;
+  const auto now = [this] { return deployment_.time().now(); };
+  while (problem_.empty() && now() < end && (next < options_.plan.size() || !AllPublished())) {
+    for (; next < options_.plan.size() && now() >= *began_ + options_.plan[next].at; ++next) {
+      options_.plan[next].apply(*this);
+    }
+    if (now() >= publish_at) {
+      for (const auto& line : lines_) PublishNext(*line);
+      publish_at = now() + options_.message_interval;
+    }
+    RunFor(kStep);
+    Revive();
+    if (now() < check_at) continue;
+    Check();
+    check_at = now() + Duration::Millis(20);
+  }
+}
+
 void World::PublishUnderFaults() {
   const MonotonicTime end = deployment_.time().now() + kFaultsLimit;
   MonotonicTime turn_at = deployment_.time().now();
-  const auto done = [&] {
-    return deployment_.time().now() > end ||
-           std::all_of(lines_.begin(), lines_.end(),
-                       [&](const auto& line) { return line->published >= options_.messages; });
-  };
+  const auto done = [&] { return deployment_.time().now() > end || AllPublished(); };
   while (problem_.empty() && !done()) {
     for (const auto& line : lines_) PublishNext(*line);
-    deployment_.time().RunFor(Duration::Micros(static_cast<int64_t>(
+    RunFor(Duration::Micros(static_cast<int64_t>(
         rng_.Exponential(static_cast<double>(options_.message_interval.micros())))));
     Revive();
     // Often enough to catch a length that is ahead for a moment only.
@@ -306,7 +344,7 @@ void World::AwaitTrim() {
 void World::AwaitQuiet() {
   QuietWatch quiet(deployment_);
   for (int i = 0; i < QuietWatch::kSamples && problem_.empty(); ++i) {
-    deployment_.time().RunFor(QuietWatch::kApart);
+    RunFor(QuietWatch::kApart);
     Revive();
     Check();
     quiet.Sample();
@@ -324,7 +362,8 @@ Outcome World::Run() {
     if (Wait("the producers' start", Duration::Seconds(30), tried) && !ProducersAreOpen()) {
       problem_ = "a producer did not open";
     }
-    PublishUnderFaults();
+    began_ = deployment_.time().now();
+    options_.scripted ? FollowPlan() : PublishUnderFaults();
     deployment_.Say("heal everything");
     faults_.HealAll();
     if (problem_.empty()) AwaitDelivery();
@@ -340,7 +379,7 @@ Outcome World::Run() {
   outcome.trace_hash = deployment_.time().trace_hash();
   outcome.events = deployment_.time().events_run();
   outcome.virtual_s = static_cast<double>(deployment_.time().now().micros()) / 1e6;
-  outcome.faults = faults_.applied();
+  outcome.faults = options_.scripted ? static_cast<int>(options_.plan.size()) : faults_.applied();
   for (const auto& line : lines_) {
     for (const auto& c : line->load.consumers) {
       outcome.delivered += static_cast<int64_t>(c->got.size());

@@ -15,18 +15,28 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tailcast/base/rng.h"
 #include "tailcast/world/deployment.h"
 #include "tailcast/world/faults.h"
 #include "tailcast/world/oracles.h"
+#include "tailcast/world/programs.h"
 #include "tailcast/world/workload.h"
 
 namespace tailcast::world {
 
 // The names of the faults that Options may enable (faults.h).
 const std::vector<std::string>& FaultNames();
+
+class World;
+
+// What a scenario does at a time of its own, which counts from when all producers are open.
+struct PlannedEvent {
+  Duration at;
+  std::function<void(World&)> apply;
+};
 
 // Each field says from which range Swarm draws it: what is tunable, from its extremes.
 struct Options {
@@ -48,6 +58,12 @@ struct Options {
   Duration broken_after = Duration::Seconds(15);    // 1 .. 15 s
   Duration message_interval = Duration::Millis(5);  // mean, 0.5 .. 20 ms
   int messages = 400;                               // 100 .. 800
+  // No fault is drawn: `plan`, in the order of its times, is what happens, and `faults` says which
+  // of them it has; a message is published every `message_interval`.
+  bool scripted = false;
+  std::vector<PlannedEvent> plan;
+  int64_t message_bytes_min = 1;
+  std::map<std::pair<std::string, std::string>, Duration> link_delays;  // from, to: not as others
   int64_t clock_drift_us_per_s = 0;  // at most, of each process: 10 .. 5000 in half of "clock"
   int64_t jump_bytes = 0;  // 8 .. 64 KiB in one of five, with larger files; 0: no cache copy jumps
   // By name (FaultNames); the workload runs while they do. Each is in 0.15 to 0.6 of the seeds.
@@ -86,10 +102,34 @@ class World {
 
   // The whole run. Once.
   Outcome Run();
-  // Gets a line for each thing that happens to the deployment, with its virtual time.
-  void SetTimeline(std::function<void(const std::string&)> say) {
-    deployment_.SetTimeline(std::move(say));
-  }
+  // Gets each thing that happens to the deployment, in words.
+  void SetTimeline(Deployment::Timeline say) { deployment_.SetTimeline(std::move(say)); }
+  // Called again and again while it runs; changes nothing.
+  void SetLook(std::function<void()> look) { look_ = std::move(look); }
+
+  const Options& options() const { return options_; }
+  Deployment& deployment() { return deployment_; }
+  int shards() const { return static_cast<int>(lines_.size()); }
+  const Workload& load(int shard) const { return lines_[static_cast<size_t>(shard)]->load; }
+  // When all producers were open; nullopt: before.
+  std::optional<MonotonicTime> began() const { return began_; }
+
+  // What befalls its users, and what its operator does; each says so. While it runs.
+
+  // kill -9, and another one in its place, which takes over or waits until the old one is known to
+  // be dead. One that does not publish yet is left alone.
+  void KillProducer(int shard);
+  // The full name of the one that lives.
+  std::string ProducerName(int shard) const;
+  // kill -9; it resumes where it had saved its position.
+  void KillConsumer(int shard, size_t index);
+  // So many more of each shard, from the beginning on. Says nothing: they may be many.
+  void AddConsumers(const std::string& cell, int count);
+  void ChangeRing(const std::string& cell, const std::vector<std::string>& members);
+  using Edge = std::pair<std::string, std::string>;  // from, to
+  void ChangeTree(const std::vector<Edge>& edges);
+  void Trim(int shard, int64_t before_byte);
+  void SecondScheduler(const std::string& cell);
 
  private:
   // A shard of the stream with its users.
@@ -105,15 +145,21 @@ class World {
   void StartNodes();
   void AddFaults();
   Fault Reroute();
-  Fault KillProducer();
-  Fault KillConsumer();
-  Fault ChangeRing();
+  Fault ProducerDies();
+  Fault ConsumerDies();
+  Fault RingChanges();
   Fault OtherStreams();
   void CreateOther(const std::string& name, const std::string& cell);
-  Fault Trim();
+  Fault Trims();
+  NodeSetup Setup() const;
+  Program SecondSchedulerProgram();
+  consumer::AgentOptions SubscriberOptions() const;
   bool CreateStream();
   void StartUsers();
   void PublishUnderFaults();
+  void FollowPlan();
+  bool AllPublished() const;
+  void RunFor(Duration d);  // and looks
   void PublishNext(Line& line);
   // Who died and is ready again goes on.
   void Revive();
@@ -147,6 +193,8 @@ class World {
   std::set<std::string> created_, deleted_;          // as was acknowledged
   std::set<std::string> unclear_;                    // what becomes of them is not
   std::string problem_;
+  std::function<void()> look_;
+  std::optional<MonotonicTime> began_;
   Scope scope_;
 };
 

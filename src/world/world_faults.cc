@@ -1,5 +1,6 @@
 // What goes wrong in a world beside what befalls any deployment (faults.h): its users die, and its
 // operator changes things.
+#include <algorithm>
 #include <functional>
 
 #include "tailcast/proto/cell.pb.h"
@@ -16,8 +17,6 @@ void World::AddFaults() {
   // How strong they are is drawn, too.
   Rng strength = Rng(options_.seed).Fork("strength");
   const auto scaled = [&](double probability) { return probability * (0.3 + strength.Unit()); };
-  const NodeSetup second{
-      .caches = options_.caches, .low_latency = options_.low_latency, .scheduler_port = 7401};
   const Duration clock_most =
       strength.Chance(0.2) ? Duration::Seconds(100) : Duration::Millis(strength.Between(1, 3000));
   add(KillProcess(deployment_), scaled(0.3));
@@ -29,17 +28,17 @@ void World::AddFaults() {
   add(Reroute(), scaled(0.1));
   add(KeepDown(deployment_), scaled(0.12), 0.15);
   add(LoseCell(deployment_), scaled(0.04), 0.2);
-  add(SecondScheduler(deployment_, RunNode(deployment_, second)), scaled(0.1));
+  add(world::SecondScheduler(deployment_, SecondSchedulerProgram()), scaled(0.1));
   add(SetClock(deployment_, clock_most), scaled(0.2), 0.1);
   add(ResetConnections(deployment_), scaled(0.15));
   add(CutInside(deployment_), scaled(0.1), 0.15);
   add(ClogLink(deployment_), scaled(0.1), 0.1);
   add(PowerLoss(deployment_, options_.cells), scaled(0.08));
-  add(KillProducer(), scaled(0.08));
-  add(KillConsumer(), scaled(0.2));
-  add(ChangeRing(), scaled(0.1));
+  add(ProducerDies(), scaled(0.08));
+  add(ConsumerDies(), scaled(0.2));
+  add(RingChanges(), scaled(0.1));
   add(OtherStreams(), scaled(0.2));
-  add(Trim(), scaled(0.3));
+  add(Trims(), scaled(0.3));
 }
 
 void World::Ask(const std::string& cell, const char* method, const std::string& request,
@@ -59,77 +58,116 @@ void World::Ask(const std::string& cell, const char* method, const std::string& 
       }));
 }
 
+void World::ChangeTree(const std::vector<Edge>& edges) {
+  v1::InstallStreamRequest install;
+  stream_.set_tree_version(stream_.tree_version() + 1);
+  *install.mutable_stream() = stream_;
+  install.mutable_stream()->clear_tree();
+  std::string text;
+  for (const auto& [from, to] : edges) {
+    v1::TreeEdge* edge = install.mutable_stream()->add_tree();
+    edge->set_from(from);
+    edge->set_to(to);
+    text += (text.empty() ? "" : ", ") + from + " -> " + to;
+  }
+  deployment_.Say("re-route: " + text);
+  Ask(source_cell(), "/tailcast.v1.Peer/InstallStream", install.SerializeAsString(),
+      [](const Result<std::string>&) {});
+}
+
 // The stream gets another copy tree, as the optimiser gives it one.
 Fault World::Reroute() {
   const auto apply = [this](Rng& rng) {
     const std::vector<std::string>& c = options_.cells;
     if (c.size() < 3) return;
-    v1::InstallStreamRequest install;
-    stream_.set_tree_version(stream_.tree_version() + 1);
-    *install.mutable_stream() = stream_;
-    install.mutable_stream()->clear_tree();
-    const auto add = [&](const std::string& from, const std::string& to) {
-      v1::TreeEdge* edge = install.mutable_stream()->add_tree();
-      edge->set_from(from);
-      edge->set_to(to);
-    };
     switch (rng.Below(3)) {
       case 0:
-        add(c[0], c[1]);
-        add(c[1], c[2]);
-        break;
+        return ChangeTree({{c[0], c[1]}, {c[1], c[2]}});
       case 1:
-        add(c[0], c[2]);
-        add(c[2], c[1]);
-        break;
+        return ChangeTree({{c[0], c[2]}, {c[2], c[1]}});
       default:
-        add(c[0], c[1]);
-        add(c[0], c[2]);
-        break;
+        return ChangeTree({{c[0], c[1]}, {c[0], c[2]}});
     }
-    deployment_.Say("re-route");
-    Ask(source_cell(), "/tailcast.v1.Peer/InstallStream", install.SerializeAsString(),
-        [](const Result<std::string>&) {});
   };
   return {.name = "reroute", .apply = apply};
 }
 
-// And another one in its place, which takes over or waits until the old one is known to be dead.
-Fault World::KillProducer() {
-  const auto apply = [this](Rng& rng) {
-    Line& line = *lines_[rng.Below(lines_.size())];
-    if (!line.producer->opened.has_value()) return;
-    deployment_.Say("kill -9 " + line.producer->process->full_name());
-    line.load.Kill(*line.producer);
-    line.producer = &line.load.AddProducer(source_cell(), RunClient(deployment_));
-  };
+void World::KillProducer(int shard) {
+  Line& line = *lines_[static_cast<size_t>(shard)];
+  if (!line.producer->opened.has_value()) return;
+  deployment_.Say("kill -9 " + line.producer->process->full_name());
+  line.load.Kill(*line.producer);
+  line.producer = &line.load.AddProducer(source_cell(), RunClient(deployment_));
+}
+
+std::string World::ProducerName(int shard) const {
+  return lines_[static_cast<size_t>(shard)]->producer->process->full_name();
+}
+
+Fault World::ProducerDies() {
+  const auto apply = [this](Rng& rng) { KillProducer(static_cast<int>(rng.Below(lines_.size()))); };
   return {.name = "producer", .apply = apply};
 }
 
-Fault World::KillConsumer() {
+void World::KillConsumer(int shard, size_t index) {
+  Workload& load = lines_[static_cast<size_t>(shard)]->load;
+  Workload::Consumer& consumer = *load.consumers[index];
+  if (consumer.resumes) return;
+  deployment_.Say("kill -9 " + consumer.name);
+  load.Restart(consumer, RunClient(deployment_));
+}
+
+Fault World::ConsumerDies() {
   const auto apply = [this](Rng& rng) {
-    Workload& load = lines_[rng.Below(lines_.size())]->load;
-    Workload::Consumer& consumer = *load.consumers[rng.Below(load.consumers.size())];
-    if (consumer.resumes) return;
-    deployment_.Say("kill -9 " + consumer.name);
-    load.Restart(consumer, RunClient(deployment_));
+    const uint64_t shard = rng.Below(lines_.size());
+    KillConsumer(static_cast<int>(shard), rng.Below(lines_[shard]->load.consumers.size()));
   };
   return {.name = "consumer", .apply = apply};
 }
 
+void World::AddConsumers(const std::string& cell, int count) {
+  for (const auto& line : lines_) {
+    for (int i = 0; i < count; ++i) {
+      Workload::Consumer& c = line->load.AddConsumer(cell, RunClient(deployment_));
+      c.options = SubscriberOptions();
+      c.resumes = true;  // where it begins, as soon as it sees its cell
+    }
+  }
+}
+
+void World::SecondScheduler(const std::string& cell) {
+  StartSecondScheduler(deployment_, cell, SecondSchedulerProgram());
+}
+
+Program World::SecondSchedulerProgram() {
+  return RunNode(
+      deployment_,
+      {.caches = options_.caches, .low_latency = options_.low_latency, .scheduler_port = 7401});
+}
+
+void World::ChangeRing(const std::string& cell, const std::vector<std::string>& members) {
+  v1::ChangeRingRequest request;
+  std::string text;
+  for (const std::string& member : members) {
+    request.add_replicas(member);
+    text += " " + member;
+  }
+  deployment_.Say("the ring of " + cell + " becomes" + text);
+  Ask(cell, "/tailcast.v1.Cell/ChangeRing", request.SerializeAsString(),
+      [](const Result<std::string>&) {});
+}
+
 // A cell's ring gets other members; the change before may be under way.
-Fault World::ChangeRing() {
+Fault World::RingChanges() {
   const auto apply = [this](Rng& rng) {
     const std::string& cell = DrawCell(deployment_, rng);
-    v1::ChangeRingRequest request;
     const int all = options_.caches + options_.spares;
     const int without = 1 + static_cast<int>(rng.Below(static_cast<uint64_t>(all)));
+    std::vector<std::string> members;
     for (int i = 1; i <= all; ++i) {
-      if (i != without) request.add_replicas("cache-" + std::to_string(i));
+      if (i != without) members.push_back("cache-" + std::to_string(i));
     }
-    deployment_.Say("the ring of " + cell + " without cache-" + std::to_string(without));
-    Ask(cell, "/tailcast.v1.Cell/ChangeRing", request.SerializeAsString(),
-        [](const Result<std::string>&) {});
+    ChangeRing(cell, members);
   };
   return {.name = "ring", .apply = apply};
 }
@@ -190,31 +228,36 @@ void World::CreateOther(const std::string& name, const std::string& cell) {
       });
 }
 
+void World::Trim(int shard, int64_t before_byte) {
+  Line& line = *lines_[static_cast<size_t>(shard)];
+  v1::TrimStreamRequest request;
+  request.set_name(stream_.name());
+  request.set_incarnation(stream_.incarnation());
+  request.set_shard(shard);
+  request.set_before_byte(before_byte);
+  deployment_.Say("trim shard " + std::to_string(shard) + " before byte " +
+                  std::to_string(before_byte));
+  line.oracles->Trimmed(before_byte);
+  Ask(source_cell(), "/tailcast.v1.Cell/TrimStream", request.SerializeAsString(),
+      [&line](const Result<std::string>& bytes) {
+        v1::TrimStreamReply reply;
+        if (bytes.ok() && reply.ParseFromString(*bytes)) {
+          line.floor = std::max(line.floor, reply.floor_seq());
+        }
+      });
+}
+
 // An operator lets go of what no consumer would come back for.
-Fault World::Trim() {
+Fault World::Trims() {
   const auto apply = [this](Rng& rng) {
-    Line& line = *lines_[rng.Below(lines_.size())];
+    const uint64_t shard = rng.Below(lines_.size());
+    const Line& line = *lines_[shard];
     if (!line.oracles) return;
     int64_t before = INT64_MAX;
     for (const auto& c : line.load.consumers) {
       before = std::min(before, c->saved ? c->saved->byte : 0);
     }
-    before = rng.Between(before / 2, before);
-    v1::TrimStreamRequest request;
-    request.set_name(stream_.name());
-    request.set_incarnation(stream_.incarnation());
-    request.set_shard(line.load.shard.shard);
-    request.set_before_byte(before);
-    deployment_.Say("trim shard " + std::to_string(request.shard()) + " before byte " +
-                    std::to_string(before));
-    line.oracles->Trimmed(before);
-    Ask(source_cell(), "/tailcast.v1.Cell/TrimStream", request.SerializeAsString(),
-        [&line](const Result<std::string>& bytes) {
-          v1::TrimStreamReply reply;
-          if (bytes.ok() && reply.ParseFromString(*bytes)) {
-            line.floor = std::max(line.floor, reply.floor_seq());
-          }
-        });
+    Trim(static_cast<int>(shard), rng.Between(before / 2, before));
   };
   return {.name = "trim", .apply = apply};
 }
