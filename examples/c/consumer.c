@@ -36,6 +36,11 @@ int main(int argc, char** argv) {
     }
     for (size_t i = 0; i < count; ++i, --left) {
       fwrite(messages[i].payload, 1, messages[i].size, stdout);
+      for (size_t h = 0; left == 1 && h < messages[i].header_count; ++h) {
+        const tailcast_header* header = &messages[i].headers[h];
+        fprintf(stderr, "the last one has %.*s=%.*s\n", (int)header->name_size, header->name,
+                (int)header->value_size, (const char*)header->value);
+      }
     }
   }
   int32_t shards[RESUME_MAX];

@@ -36,9 +36,10 @@ int main(int argc, char** argv) {
     char key[32], update[64];
     const int key_size = snprintf(key, sizeof key, "item-%d", published % 100);
     const int size = snprintf(update, sizeof update, "%s %d\n", key, published);
+    const tailcast_header trace = {"producer", 8, "example", 7}; /* for who looks at them */
     /* Updates of an item come in order: they go to one shard. */
     const int32_t shard = tailcast_producer_shard_of(producer, key, (size_t)key_size);
-    if (tailcast_producer_publish(producer, shard, update, (size_t)size, NULL, 0, count_durable,
+    if (tailcast_producer_publish(producer, shard, update, (size_t)size, &trace, 1, count_durable,
                                   NULL) !=
         TAILCAST_OK) {
       fprintf(stderr, "%s\n", tailcast_last_error());

@@ -353,6 +353,11 @@ int Consume(ConsumeOptions& options) {
     }
   }
   if (Status saved = output.SavePositions(**consumer); !saved.ok() && error.ok()) error = saved;
+  if (const int64_t headed = output.without_headers(); headed > 0) {
+    std::fprintf(stderr,
+                 "tailcast: %lld %s headers, which --framing leaves out and --format shows\n",
+                 static_cast<long long>(headed), headed == 1 ? "message has" : "messages have");
+  }
   if (options.positions) {
     for (const stream::Position& position : output.Positions(**consumer)) {
       std::fprintf(stderr, "%s\n", position.ToString().c_str());
@@ -371,7 +376,9 @@ void AddConsume(CLI::App& app, Action& action) {
   command
       ->add_option("--shard", options->shard, "One shard; default: all, interleaved as they come")
       ->check(ShardNumber());
-  command->add_option("--framing", options->framing, "lines or length, as for produce")
+  command
+      ->add_option("--framing", options->framing,
+                   "lines or length, as for produce; both leave headers out")
       ->capture_default_str();
   command
       ->add_option("--from", options->from,

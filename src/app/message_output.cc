@@ -55,6 +55,7 @@ Status MessageOutput::Add(const consumer::Consumer& consumer, const consumer::Me
     return added.WithContext("message " + std::to_string(message.number) + " of shard " +
                              std::to_string(message.shard));
   }
+  if (!format_ && !message.headers.empty()) ++without_headers_;
   positions_.OnFrame(consumer.PositionBehind(message), static_cast<int64_t>(out_.size() - before));
   return OkStatus();
 }

@@ -41,6 +41,8 @@ class MessageOutput {
   // Behind what was written (to a pipe: and read from it), of each shard; of one that gave nothing
   // where it begins. Only shards are left out of which that is not known yet.
   std::vector<stream::Position> Positions(const consumer::Consumer& consumer) const;
+  // Messages that were framed, and whose headers were left out.
+  int64_t without_headers() const { return without_headers_; }
   // Writes the position file if that has changed. A regular file is made durable first: what the
   // positions lie behind survives whatever they survive.
   Status SavePositions(const consumer::Consumer& consumer);
@@ -54,6 +56,7 @@ class MessageOutput {
   OutputPositions positions_;
   std::string out_;
   bool reader_gone_ = false;
+  int64_t without_headers_ = 0;
   std::vector<stream::Position> saved_;
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace tailcast::app {
 namespace {
@@ -43,6 +44,24 @@ TEST(MonitorCore, AMessageThatDiffersIsNamed) {
   EXPECT_NE(w.core.OnMessage(From::kWatched, later), "") << "of another time";
   EXPECT_EQ(w.core.counts().compared, 1);
   EXPECT_EQ(w.core.counts().different, 2);
+}
+
+TEST(MonitorCore, HeadersAreComparedAndCountAsBytes) {
+  const std::string some = *stream::Headers::Encode(std::vector<stream::Header>{{"n", "v"}});
+  const std::string other = *stream::Headers::Encode(std::vector<stream::Header>{{"n", "w"}});
+  const auto with = [](const std::string& headers) {
+    consumer::Message message = Numbered(0, "01234");
+    message.headers = *stream::Headers::Decode(headers);
+    return message;
+  };
+  Watch w;
+  EXPECT_EQ(w.core.OnMessage(From::kSource, with(some)), "");
+  EXPECT_EQ(w.core.OnMessage(From::kWatched, with(some)), "");
+  EXPECT_EQ(w.core.OnMessage(From::kSource, Numbered(1)), "") << "at byte 10, where that ended";
+  EXPECT_EQ(w.core.counts().disorderly, 0);
+  Watch v;
+  EXPECT_EQ(v.core.OnMessage(From::kSource, with(some)), "");
+  EXPECT_THAT(v.core.OnMessage(From::kWatched, with(other)), HasSubstr("is not what it is"));
 }
 
 TEST(MonitorCore, GapsRepeatsAndTimesThatFallAreDisorder) {

@@ -183,9 +183,19 @@ Result<std::vector<stream::Header>> HeadersOf(const ProduceOptions& options) {
     const std::string_view text = given;
     headers.push_back({.name = text.substr(0, equals), .value = text.substr(equals + 1)});
   }
+  return headers;
+}
+
+// What they take of each message, bytes.
+Result<int64_t> HeaderBytes(const ProduceOptions& options,
+                            const std::vector<stream::Header>& headers) {
   const auto encoded = stream::Headers::Encode(headers);
   if (!encoded.ok()) return encoded.status().WithContext("--header");
-  return headers;
+  const auto bytes = static_cast<int64_t>(encoded->size());
+  if (bytes < options.message_bytes_max) return bytes;
+  return InvalidArgumentError("--header: they take " + std::to_string(bytes) +
+                              " bytes, and a message with them may have " +
+                              std::to_string(options.message_bytes_max) + " (--message-bytes-max)");
 }
 
 int Produce(ProduceOptions& options) {
@@ -200,6 +210,8 @@ int Produce(ProduceOptions& options) {
   }
   const auto headers = HeadersOf(options);
   if (!headers.ok()) return Fail(headers.status());
+  const auto header_bytes = HeaderBytes(options, *headers);
+  if (!header_bytes.ok()) return Fail(header_bytes.status());
   if (Status started = options.metrics.Start(); !started.ok()) return Fail(started);
   const auto source = AtSource(options.cell, options.stream);
   if (!source.ok()) return Fail(source.status());
@@ -210,7 +222,7 @@ int Produce(ProduceOptions& options) {
 
   CatchInterrupts();
   auto outcome = std::make_shared<Outcome>();
-  stream::FrameSplitter splitter(*framing, options.message_bytes_max);
+  stream::FrameSplitter splitter(*framing, options.message_bytes_max - *header_bytes);
   Progress progress(!options.quiet);
   Pace pace(options.rate);
   int64_t published = 0, read_bytes = 0;
@@ -316,7 +328,7 @@ void AddProduce(CLI::App& app, Action& action) {
       ->capture_default_str();
   command
       ->add_option("--message-bytes-max", options->message_bytes_max,
-                   "Largest message that is accepted")
+                   "Largest message that is accepted, its headers included")
       ->check(CLI::Range(int64_t{1}, int64_t{256} << 20))
       ->capture_default_str();
   command->add_flag("--takeover", options->takeover,

@@ -1,5 +1,9 @@
 #include "tailcast/app/stream_digest.h"
 
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -25,6 +29,9 @@ TEST(ShardDigest, TheSameMessagesAreTheSame) {
   EXPECT_EQ(ShardDigest::FirstDifference(Digest(0, 5000), Digest(0, 5000)), std::nullopt);
   EXPECT_EQ(ShardDigest::FirstDifference(Digest(0, 0), Digest(0, 0)), std::nullopt);
   EXPECT_EQ(Digest(0, 5000).bytes(), 35000);
+  const std::string headers = *stream::Headers::Encode(std::vector<stream::Header>{{"n", "v"}});
+  const auto with = [&](auto& m) { m.headers = *stream::Headers::Decode(headers); };
+  EXPECT_EQ(Digest(0, 10, with).bytes(), 120) << "5 bytes of headers each";
 }
 
 TEST(ShardDigest, APayloadAPlaceAndATimeMakeADifference) {
@@ -37,6 +44,8 @@ TEST(ShardDigest, APayloadAPlaceAndATimeMakeADifference) {
   EXPECT_EQ(of([](auto& m) { m.payload = "paylaod"; }), 2 * kBlock);
   EXPECT_EQ(of([](auto& m) { m.byte += 1; }), 2 * kBlock);
   EXPECT_EQ(of([](auto& m) { m.time_us += 1; }), 2 * kBlock);
+  const std::string headers = *stream::Headers::Encode(std::vector<stream::Header>{{"n", "v"}});
+  EXPECT_EQ(of([&](auto& m) { m.headers = *stream::Headers::Decode(headers); }), 2 * kBlock);
   EXPECT_EQ(of([](auto&) {}), std::nullopt);
 }
 

@@ -119,9 +119,10 @@ Result<std::optional<TailState>> ReadState(const std::string& path) {
   return std::optional<TailState>(std::move(*state));
 }
 
-// The message of that number, of the stream's source.
-Result<std::string> ReadMessage(const std::string& cell, const std::string& stream, int32_t shard,
-                                int64_t number) {
+// The payload of the message of that number, of the stream's source; nullopt: it has headers, so it
+// is nobody's line of a file.
+Result<std::optional<std::string>> ReadLine(const std::string& cell, const std::string& stream,
+                                            int32_t shard, int64_t number) {
   consumer::Options options;
   options.cell = cell;
   options.stream = stream;
@@ -132,7 +133,10 @@ Result<std::string> ReadMessage(const std::string& cell, const std::string& stre
   const MonotonicTime end = ReadMonotonicClock() + kReadTimeout;
   while (ReadMonotonicClock() < end && !Interrupted()) {
     TAILCAST_ASSIGN_OR_RETURN(const auto batch, consumer->Poll(Duration::Millis(100)));
-    if (!batch.empty()) return std::string(batch.front().payload);
+    if (batch.empty()) continue;
+    const consumer::Message& message = batch.front();
+    if (!message.headers.empty()) return std::optional<std::string>();
+    return std::optional<std::string>(message.payload);
   }
   return UnavailableError("message " + std::to_string(number) + " of shard " +
                           std::to_string(shard) + " could not be read");
@@ -266,10 +270,9 @@ class Tail {
     if (!ledger_.last()) return OkStatus();
     for (const FilePlace& place : ledger_.Places()) {
       if (place.key != *ledger_.last()) continue;
-      TAILCAST_ASSIGN_OR_RETURN(
-          const std::string message,
-          ReadMessage(cell_, options_.stream, options_.shard, end.number - 1));
-      if (FollowedPath::EndsWith(*files_, place, message).value_or(true)) return OkStatus();
+      TAILCAST_ASSIGN_OR_RETURN(const std::optional<std::string> line,
+                                ReadLine(cell_, options_.stream, options_.shard, end.number - 1));
+      if (line && FollowedPath::EndsWith(*files_, place, *line).value_or(true)) return OkStatus();
       return FailedPreconditionError(
           "the last message of shard " + std::to_string(options_.shard) + " is not what " +
           place.key.path + " has before byte " + std::to_string(place.offset) +

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -12,6 +13,18 @@ namespace tailcast {
 
 template <typename Signature>
 class UniqueFunction;
+
+namespace internal {
+
+// Of these an empty one makes an empty UniqueFunction.
+template <typename F>
+inline constexpr bool kMayBeEmpty = std::is_pointer_v<F> || std::is_member_pointer_v<F>;
+template <typename Signature>
+inline constexpr bool kMayBeEmpty<std::function<Signature>> = true;
+template <typename Signature>
+inline constexpr bool kMayBeEmpty<UniqueFunction<Signature>> = true;
+
+}  // namespace internal
 
 // Empty or callable. What it is made of is kept in place if it is at most three pointers large and
 // moves without throwing, else on the heap. Calling an empty one is undefined, moving from one
@@ -26,7 +39,8 @@ class UniqueFunction<R(Args...)> {
            std::is_invocable_r_v<R, std::decay_t<F>&, Args...>)
       UniqueFunction(F&& function) {  // NOLINT(*-explicit-*,*-forwarding-*): as std::function's
     using Kept = std::decay_t<F>;
-    if constexpr (std::is_convertible_v<std::nullptr_t, Kept>) {
+    static_assert(std::is_constructible_v<Kept, F>, "it can't be copied: move it here");
+    if constexpr (internal::kMayBeEmpty<Kept>) {
       if (IsEmpty<Kept>(function)) return;
     }
     if constexpr (InPlace<Kept>()) {
@@ -64,7 +78,6 @@ class UniqueFunction<R(Args...)> {
     alignas(void*) std::byte bytes[3 * sizeof(void*)];
   };
 
-  // A null pointer, an empty std::function.
   template <typename F>
   static bool IsEmpty(const F& function) {
     return function == nullptr;
@@ -81,9 +94,9 @@ class UniqueFunction<R(Args...)> {
   template <typename F>
   static R Run(F& function, Args&&... args) {
     if constexpr (std::is_void_v<R>) {
-      function(std::forward<Args>(args)...);
+      std::invoke(function, std::forward<Args>(args)...);
     } else {
-      return function(std::forward<Args>(args)...);
+      return std::invoke(function, std::forward<Args>(args)...);
     }
   }
   template <typename F>

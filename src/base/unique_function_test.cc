@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,12 +14,40 @@ namespace tailcast {
 namespace {
 
 using Function = UniqueFunction<int(int)>;
+struct Point {
+  int x = 0;
+};
 
 static_assert(std::is_nothrow_move_constructible_v<Function>);
 static_assert(!std::is_copy_constructible_v<Function>);
 static_assert(std::is_constructible_v<Function, int (*)(int)>);
 static_assert(!std::is_constructible_v<Function, std::string (*)(int)>, "what it gives");
 static_assert(!std::is_constructible_v<Function, int (*)(std::string)>, "what it takes");
+
+static_assert(std::is_constructible_v<Function, int Point::*> == false, "what it takes");
+static_assert(std::is_constructible_v<UniqueFunction<int(const Point&)>, int Point::*>);
+
+TEST(UniqueFunction, OnlyWhatCanBeEmptyMakesAnEmptyOne) {
+  // One that a null pointer converts to, and that says it equals one.
+  struct Converts {
+    Converts(const char*) {}  // NOLINT(google-explicit-constructor)
+    bool operator==(std::nullptr_t) const { return true; }
+    int operator()(int value) const { return value + 1; }
+  };
+  Function function = Converts("x");
+  ASSERT_TRUE(function);
+  EXPECT_EQ(function(1), 2);
+  EXPECT_FALSE(Function(std::function<int(int)>()));
+  EXPECT_FALSE(Function(static_cast<int (*)(int)>(nullptr)));
+  EXPECT_FALSE(UniqueFunction<int64_t(int)>(Function()));
+}
+
+TEST(UniqueFunction, AMemberIsAFunctionOfItsObject) {
+  UniqueFunction<int(const Point&)> x = &Point::x;
+  EXPECT_EQ(x(Point{7}), 7);
+  int Point::*const none = nullptr;
+  EXPECT_FALSE(UniqueFunction<int(const Point&)>(none));
+}
 
 // Counts how many of it there are.
 class Counted {

@@ -59,7 +59,7 @@ struct Options {
   Profile profile = Profile::kDefault;
   FabricPreference fabric = FabricPreference::kAuto;
   int64_t rate_bytes_per_s = 400'000'000;  // of each shard; 0: no limit
-  // About how much payload one Poll gives.
+  // About how many bytes of messages one Poll gives.
   int64_t batch_bytes_max = 1 << 20;
   Duration open_timeout = Duration::Seconds(30);
   // Whether what it does counts in the process' metrics (docs/metrics.md).

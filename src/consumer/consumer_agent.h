@@ -19,7 +19,7 @@
 //
 // Invariants (design rule "in order"): what Take gave, end to end, is a prefix of what the producer
 // committed from the start position on; no byte twice; a message is given only when its index
-// record and its payload passed their check sums and lie where the previous one ended; nothing at
+// record and its bytes passed their check sums and lie where the previous one ended; nothing at
 // or beyond a file's seal is given.
 //
 // Threads: all calls and callbacks on the loop.
@@ -64,7 +64,7 @@ class ConsumerAgent {
 
   void Start(const StartPoint& start);  // once
 
-  // Adds the messages that are ready to `out`, at most about `bytes_max` of payload (at least one
+  // Adds the messages that are ready to `out`, at most about `bytes_max` of them (at least one
   // if there is one), and returns how many. Their views are valid until Release.
   size_t Take(std::vector<Message>& out, int64_t bytes_max);
   // The stream is no more: fails with `why`. Not inside one of the agent's own callbacks.

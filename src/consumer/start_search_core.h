@@ -21,8 +21,8 @@
 // Files come from the listing of the shard's folder and, where the primary copies lag, from the
 // metadata cache. A file that is missing before the start point (a hole) is waited for.
 //
-// What could not be listed, asked or read leaves the place undecided: it is looked for again, and no
-// guess is made.
+// What could not be listed, asked or read leaves the place undecided: it is looked for again, and
+// no guess is made.
 //
 // What is the end is decided once: that of a shard without files is the beginning of its first one
 // that is kept, however full that is when it is seen. That there are none is believed when the

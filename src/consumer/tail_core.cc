@@ -221,9 +221,11 @@ size_t TailCore::Take(std::vector<Message>& out, int64_t bytes_max) {
       payload.remove_prefix(record->headers_length);
     }
     if (!headers) {
-      corrupt = "a message's headers are none";
-      corrupt_part = Part::kData;
-      corrupt_end = record->end();
+      // Its check sum is right: every layer and every cell has the same.
+      Fail(DataLossError(stream::FileName(stem_, Part::kData) + ": message " +
+                         std::to_string(stem_.start_number + index_at / kIndexRecordSize) +
+                         " of the shard has headers that can't be read; its producer wrote them "
+                         "so: begin behind that message"));
       break;
     }
     out.push_back({.payload = payload,

@@ -15,7 +15,7 @@
 //        Open, SetChunkSize: given up; the owner sees to it that it is not answered
 //
 // Invariants (design rule "in order"): what Take gives, end to end, is what the files hold from the
-// place on that Open named; a message is given only when its index record and its payload passed
+// place on that Open named; a message is given only when its index record and its bytes passed
 // their check sums and lie where the one before ended; nothing at or beyond the seal is given.
 //
 // Distrust: when bytes fail a check they are dropped, and up to there only sources behind the one

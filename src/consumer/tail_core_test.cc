@@ -167,7 +167,8 @@ TEST_F(TailTest, HeadersThatAreNoneAreDataLossAlsoWithAGoodCheckSum) {
   Open();
   EXPECT_TRUE(Drain().empty());
   EXPECT_TRUE(IsDataLoss(tail_->failure()));
-  EXPECT_THAT(tail_->failure().message(), HasSubstr("a message's headers are none"));
+  EXPECT_THAT(tail_->failure().message(),
+              HasSubstr("message 50 of the shard has headers that can't be read"));
 }
 
 TEST_F(TailTest, TakeStopsAtAboutTheBytesAskedForButGivesOne) {

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/crc32c.h"
 #include "tailcast/base/fault_point.h"
 #include "tailcast/stream/index_record.h"
+#include "tailcast/stream/message_headers.h"
 
 namespace tailcast::producer {
 namespace {
@@ -50,6 +52,14 @@ Batch CutFront(Batch& batch, size_t count) {
 }
 
 }  // namespace
+
+Message MessageOf(std::string_view headers, std::string_view payload) {
+  TAILCAST_CHECK(headers.size() <= stream::kHeadersBytesMax,
+                 "more headers than a message may have");
+  return {.length = static_cast<uint32_t>(headers.size() + payload.size()),
+          .crc = Crc32cExtend(Crc32c(headers), payload.data(), payload.size()),
+          .headers_length = static_cast<uint16_t>(headers.size())};
+}
 
 void AppendCore::Enter(FileState next) {
   bool drawn = false;

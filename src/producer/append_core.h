@@ -7,7 +7,7 @@
 //                                               ^ A acknowledged
 //
 // The data of the next flush is appended while the index of the one before is, because those are
-// different files; an index record is appended only after the flush of its payload was acknowledged
+// different files; an index record is appended only after the flush of its message was acknowledged
 // (design rule "committed first"). Index records of several flushes that wait go in one append.
 //
 // A file ends at the first message that reaches `roll_bytes`, however much waits: the rest goes
@@ -54,6 +54,9 @@ struct Message {
   int64_t time_us = 0;  // producer's wall time
   uint16_t headers_length = 0;
 };
+
+// Of headers as they are encoded, and a payload.
+Message MessageOf(std::string_view headers, std::string_view payload);
 
 // Messages in order, their bytes end to end.
 struct Batch {

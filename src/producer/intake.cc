@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "tailcast/base/crc32c.h"
+#include "tailcast/base/check.h"
 
 namespace tailcast::producer {
 
@@ -35,7 +35,9 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view headers,
   if (it == shards_.end()) {
     return InvalidArgumentError("this producer has no shard " + std::to_string(number));
   }
+  TAILCAST_CHECK(kind == Kind::kMessage || headers.empty(), "raw bytes have no headers");
   Shard& shard = it->second;
+  if (payload.size() > INT64_MAX / 2) return InvalidArgumentError("a payload of no length");
   const auto size = static_cast<int64_t>(headers.size() + payload.size());
   if (kind == Kind::kMessage && size > options_.message_bytes_max) {
     return InvalidArgumentError(
@@ -53,9 +55,7 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view headers,
   std::string_view rest = payload;
   do {
     const size_t piece = std::min(rest.size(), static_cast<size_t>(options_.message_bytes_max));
-    const Message message{.length = static_cast<uint32_t>(headers.size() + piece),
-                          .crc = Crc32cExtend(Crc32c(headers), rest.data(), piece),
-                          .headers_length = static_cast<uint16_t>(headers.size())};
+    const Message message = MessageOf(headers, rest.substr(0, piece));
     if (rest.size() == payload.size())
       first = message;
     else

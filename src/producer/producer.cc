@@ -510,8 +510,8 @@ Status Producer::Publish(std::string_view payload, AckCallback ack, int32_t shar
   return impl_->AddMessage(headers, payload, std::move(ack), shard, true);
 }
 
-Ack Producer::Publish(std::string_view key, std::string_view payload, Headers headers) {
-  return Publish(payload, ShardOf(key), headers);
+Ack Producer::Publish(std::string_view key, std::string_view payload) {
+  return Publish(payload, ShardOf(key));
 }
 
 Status Producer::Publish(std::string_view key, std::string_view payload, AckCallback ack,

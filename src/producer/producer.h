@@ -107,7 +107,7 @@ class Producer {
                  Headers headers = {});
   // The same, to the shard of the key: messages of a key come in their order. The key is not kept:
   // what consumers are to know of it belongs in the payload or in a header.
-  Ack Publish(std::string_view key, std::string_view payload, Headers headers = {});
+  Ack Publish(std::string_view key, std::string_view payload);
   Status Publish(std::string_view key, std::string_view payload, AckCallback ack,
                  Headers headers = {});
   // As above, but ResourceExhausted instead of waiting.

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
-#include "tailcast/base/crc32c.h"
 #include "tailcast/base/fault_point.h"
 
 namespace tailcast::producer {
@@ -81,11 +80,11 @@ Status ProducerAgent::Publish(Batch batch) {
   return OkStatus();
 }
 
-Status ProducerAgent::Publish(std::string_view payload, AckCallback ack) {
-  TAILCAST_RETURN_IF_ERROR(core_.CheckSize(static_cast<int64_t>(payload.size())));
+Status ProducerAgent::Publish(std::string_view payload, AckCallback ack, std::string_view headers) {
+  TAILCAST_RETURN_IF_ERROR(core_.CheckSize(static_cast<int64_t>(headers.size() + payload.size())));
   Batch batch;
-  batch.bytes = payload;
-  batch.messages.push_back({static_cast<uint32_t>(payload.size()), Crc32c(payload), 0});
+  batch.bytes.append(headers).append(payload);
+  batch.messages.push_back(MessageOf(headers, payload));
   if (ack) batch.acks.emplace_back(0, std::move(ack));
   return Publish(std::move(batch));
 }
@@ -95,7 +94,7 @@ Status ProducerAgent::Append(std::string_view bytes, AckCallback ack) {
   batch.bytes = bytes;
   while (!bytes.empty()) {
     const size_t piece = std::min(bytes.size(), static_cast<size_t>(options_.message_bytes_max));
-    batch.messages.push_back({static_cast<uint32_t>(piece), Crc32c(bytes.substr(0, piece)), 0});
+    batch.messages.push_back(MessageOf({}, bytes.substr(0, piece)));
     bytes.remove_prefix(piece);
   }
   if (batch.messages.empty()) batch.messages.push_back({});

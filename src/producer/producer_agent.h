@@ -115,7 +115,8 @@ class ProducerAgent {
   //   FailedPrecondition  not opened, closing, or stopped; the message says why
   // Each message that was taken is acknowledged exactly once.
   Status Publish(Batch batch);
-  Status Publish(std::string_view payload, AckCallback ack);
+  // `headers`: as stream::Headers::Encode made them.
+  Status Publish(std::string_view payload, AckCallback ack, std::string_view headers = {});
   // Raw bytes without message boundaries: consumers get them in order, cut anywhere.
   Status Append(std::string_view bytes, AckCallback ack);
 

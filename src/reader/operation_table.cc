@@ -97,9 +97,8 @@ void OperationTable::Acknowledge(uint64_t known) {
 
 bool OperationTable::HasNews(uint64_t known) const {
   if (MustTellAll(known)) return true;
-  return std::any_of(entries_.begin(), entries_.end(), [known](const auto& entry) {
-    return entry.second.news > known;
-  });
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [known](const auto& entry) { return entry.second.news > known; });
 }
 
 std::vector<std::pair<uint64_t, const OperationTable::Entry*>> OperationTable::ChangedSince(

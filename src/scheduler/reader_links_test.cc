@@ -79,8 +79,11 @@ class ReaderLinksTest : public ::testing::Test {
                      1,
                      {.begin = time_.now() + Duration::Millis(500)},
                      [this](const Effects&) { turns_.push_back(time_.now()); }};
-  ReaderLinks links_{
-      *loop_, *connector_, driver_, {.scheduler_incarnation = stream::SchedulerIncarnation{5}}};
+  ReaderLinks links_{*loop_,
+                     *connector_,
+                     driver_,
+                     {.scheduler_incarnation = stream::SchedulerIncarnation{5},
+                      .list_wait = Duration::Millis(500)}};
 };
 
 TEST_F(ReaderLinksTest, EachAnswerIsFollowedByTheNextQuestion) {

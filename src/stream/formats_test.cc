@@ -100,11 +100,12 @@ TEST(StreamNames, AreCheckedWithTheRule) {
 
 TEST(IndexRecord, IsDrawnAsDocumented) {
   std::string bytes;
-  IndexRecord{0x0102030405060708, 0x11121314, 0x21222324, 0x3132333435363738}.AppendTo(bytes);
+  IndexRecord{0x0102030405060708, 0x11121314, 0x21222324, 0x3132333435363738, 0x4142}.AppendTo(
+      bytes);
   ASSERT_EQ(bytes.size(), 32u);
   const unsigned char expected[28] = {8,    7,    6,    5,    4,    3,    2,    1,    0x14, 0x13,
                                       0x12, 0x11, 0x24, 0x23, 0x22, 0x21, 0x38, 0x37, 0x36, 0x35,
-                                      0x34, 0x33, 0x32, 0x31, 0,    0,    0,    0};
+                                      0x34, 0x33, 0x32, 0x31, 0x42, 0x41, 0,    0};
   EXPECT_EQ(bytes.substr(0, 28), std::string(reinterpret_cast<const char*>(expected), 28));
   uint32_t check = 0;
   std::memcpy(&check, bytes.data() + 28, 4);

@@ -44,12 +44,14 @@ Result<std::string> Headers::Encode(std::span<const Header> headers) {
           std::to_string(header.name.size()) +
           " bytes) is not 1 to 255 bytes of UTF-8 without control characters");
     }
-    size += kNameLengthBytes + header.name.size() + kValueLengthBytes + header.value.size();
-    if (size > kHeadersBytesMax) {
+    size += kNameLengthBytes + header.name.size() + kValueLengthBytes;
+    // No sum that may be too large for its type: lengths come from foreign programs, too.
+    if (size > kHeadersBytesMax || header.value.size() > kHeadersBytesMax - size) {
       return InvalidArgumentError("a message's headers take at most " +
                                   std::to_string(kHeadersBytesMax) + " bytes; header " +
                                   std::to_string(&header - headers.data() + 1) + " is beyond that");
     }
+    size += header.value.size();
   }
   std::string bytes;
   bytes.reserve(size);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <vector>
 
 #include "tailcast/base/crc32c.h"
 #include "tailcast/producer/notify.h"
+#include "tailcast/stream/message_headers.h"
 
 namespace tailcast::world {
 
@@ -120,14 +122,22 @@ std::optional<Workload::MessageId> Workload::IdOf(const std::string& message) {
   return MessageId{producer, number};
 }
 
+std::string Workload::HeadersOf(const MessageId& id) {
+  if (id.second % 3 != 0) return "";
+  const std::string name = std::to_string(id.first) + ":" + std::to_string(id.second);
+  const std::vector<stream::Header> headers = {{"id", name}, {"empty", ""}};
+  return *stream::Headers::Encode(headers);
+}
+
 Status Workload::Publish(Producer& p, int64_t size) {
   const MessageId id{p.number, p.published};
   const std::string message = MakeMessage(p.number, p.published, size);
   published[id] = {.size = static_cast<int64_t>(message.size()), .at = deployment_.time().now()};
-  Status status = p.agent()->Publish(message, [this, &p, id](const producer::Ack& ack) {
+  const auto settle = [this, &p, id](const producer::Ack& ack) {
     // A dead producer's messages have their fate.
     if (!p.dead()) Settle(id, ack);
-  });
+  };
+  Status status = p.agent()->Publish(message, settle, HeadersOf(id));
   if (status.ok()) {
     ++p.published;
     ++pending_;
@@ -182,8 +192,12 @@ void Workload::Drain(Consumer& c) {
             "message " + std::to_string(m.number) + " after " + std::to_string(c.next_number - 1);
       }
       if (c.next_byte >= 0 && m.byte != c.next_byte) c.broken = "byte " + std::to_string(m.byte);
+      const auto id = IdOf(std::string(m.payload));
+      if (id && m.headers.bytes() != HeadersOf(*id)) {
+        c.broken = "the headers of message " + std::to_string(m.number);
+      }
       c.next_number = m.number + 1;
-      c.next_byte = m.byte + static_cast<int64_t>(m.payload.size());
+      c.next_byte = m.end_byte();
     }
     if (rng_.Chance(0.1)) return Keep(c, messages);
     for (const consumer::Message& m : messages) {

@@ -96,6 +96,8 @@ class Workload {
   static std::string MakeMessage(int producer, int64_t number, int64_t size);
   // Of a message that was made so; nullopt: it was not.
   static std::optional<MessageId> IdOf(const std::string& message);
+  // Encoded: of every third message.
+  static std::string HeadersOf(const MessageId& id);
 
   bool AllSettled() const { return pending_ == 0; }
   int64_t durable() const { return durable_; }  // messages that must be in the stream

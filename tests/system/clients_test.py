@@ -96,8 +96,20 @@ class CLibrary(unittest.TestCase):
             for field, _ in structure._fields_:
                 lines.append(f'printf("%zu\\n", offsetof({name}, {field}));')
                 expected.append(getattr(structure, field).offset)
-        lines.append('printf("%zu\\n", sizeof(tailcast_message));')
-        expected.append(struct.calcsize(_library.MESSAGE_LAYOUT))
+        for name, layout, fields in (
+                ("tailcast_message", _library.MESSAGE_LAYOUT,
+                 {"payload": "P", "size": "N", "time_us": "q", "position": "Qqqi4x", "headers": "P", "header_count": "N",
+                  "next_byte": "q"}),
+                ("tailcast_header", _library.HEADER_LAYOUT,
+                 {"name": "P", "name_size": "N", "value": "P", "value_size": "N"})):
+            self.assertEqual(layout, "@" + "".join(fields.values()))
+            before = "@"
+            for field, kind in fields.items():
+                lines.append(f'printf("%zu\\n", offsetof({name}, {field}));')
+                expected.append(struct.calcsize(before))
+                before += kind
+            lines.append(f'printf("%zu\\n", sizeof({name}));')
+            expected.append(struct.calcsize(layout))
         with tempfile.TemporaryDirectory() as here:
             source = pathlib.Path(here, "sizes.c")
             source.write_text("\n".join([*lines, "return 0; }"]))

@@ -7,8 +7,9 @@ import os
 import pathlib
 import shutil
 import sys
+from collections.abc import Mapping
 from ctypes import POINTER, c_char, c_char_p, c_int32, c_int64, c_size_t, c_uint64, c_void_p
-from typing import Iterator, Mapping
+from typing import Iterator
 
 from tailcast import errors
 
@@ -174,9 +175,9 @@ def shard_array(shards: object) -> tuple[object, int]:
 
 def header_array(headers: object) -> tuple[object, int]:
     """Of names and values, for a call; none: null."""
-    pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())  # type: ignore[call-overload]
-    if not pairs:
+    if not headers:
         return None, 0
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers)  # type: ignore[call-overload]
     array = (Header * len(pairs))()
     for i, (name, value) in enumerate(pairs):
         if not isinstance(name, str) or not isinstance(value, (str, bytes)):

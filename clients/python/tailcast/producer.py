@@ -112,13 +112,13 @@ class Producer:
         not durable. Messages of one shard come in the order in which they were published."""
         handle = self._open_handle()
         number = self._shard(handle, key, shard)
+        _bytes(payload)
+        array, count = _library.header_array(headers)
         ticket = 0
         if on_ack is not None:
             ticket = next(self._tickets)
             self._acks[ticket] = on_ack
         callback = self._on_ack if on_ack is not None else self._no_ack
-        _bytes(payload)
-        array, count = _library.header_array(headers)
         pause = 0.001
         while True:
             code = library.tailcast_producer_try_publish(
