@@ -114,15 +114,14 @@ Status CellLook::OpenHeads() {
 }
 
 // Where a consumer of this cell that wants only new messages would begin: what the cell has.
-json CellLook::Heads(const cell::CellView& view) {
+json CellLook::Heads(const cell::CellView& view, const Status& open) {
   std::vector<Head> heads;
   json streams = json::array();
-  const Status open = OpenHeads();
   for (const v1::StreamConfig& stream : view.streams()) {
     if (!stream_.empty() && stream.name() != stream_) continue;
     json& one = streams.emplace_back(json::object(
         {{"stream", stream.name()}, {"source", stream.source()}, {"shards", json::array()}}));
-    if (!open.ok()) one["error"] = open.message();
+    if (!open.ok()) one["unknown"] = true;
     const int32_t room = std::max(0, kHeadsMax - static_cast<int32_t>(heads.size()));
     const int32_t shown = open.ok() ? std::min({stream.shards(), kShardsShownMax, room}) : 0;
     one["shards_not_shown"] = stream.shards() - shown;
@@ -173,13 +172,18 @@ Result<json> CellLook::Ask() {
   const cell::CellView view = session->client().view();
   stream_names_.clear();
   for (const v1::StreamConfig& stream : view.streams()) stream_names_.push_back(stream.name());
+  const Status open = OpenHeads();
   json cell = {{"name", view.cell()},
                {"scheduler", where_.scheduler},
                {"scheduler_incarnation", view.scheduler_incarnation()},
                {"processes", json::array()},
                {"hops", json::array()},
                {"operations", json::array()},
-               {"streams", Heads(view)}};
+               {"streams", Heads(view, open)}};
+  if (!open.ok()) {
+    cell["heads_error"] = open.message();
+    cell["heads_denied"] = open.code() == StatusCode::kPermissionDenied;
+  }
 
   const v1::Ring& ring = view.metadata_ring();
   json& caches = cell["metadata_cache"] = {{"configuration_id", ring.configuration_id()},

@@ -32,8 +32,9 @@ class CellLook {
   //   processes    name, role, pid, rpc, metrics, state (up, silent, down), error, status (what it
   //                says of itself)
   //   metadata_cache   configuration_id, epoch, memcached, replicas: name, there, whole, excused
-  //   streams      stream, source, error, shards_not_shown, shards: shard, state, messages, bytes,
-  //                position, as_of_us, age_ms, error, lacking, messages_per_s, bytes_per_s
+  //   streams      stream, source, unknown, shards_not_shown, shards: shard, state, messages,
+  //                bytes, position, as_of_us, age_ms, error, lacking, messages_per_s, bytes_per_s
+  //   heads_error, heads_denied   why all streams are unknown; that this user may not see
   //   hops         to, layer, operations, behind_bytes, behind_ms, confirmed_after_ms
   //   operations, retention_waits   as the scheduler says
   //   left_out     stream, cell
@@ -45,7 +46,7 @@ class CellLook {
 
  private:
   Result<nlohmann::json> Ask();
-  nlohmann::json Heads(const cell::CellView& view);
+  nlohmann::json Heads(const cell::CellView& view, const Status& open);
   Status OpenHeads();
   void AskProcesses(CellSession& session, nlohmann::json& cell) const;
 

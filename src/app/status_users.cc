@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tailcast/base/scope.h"
+#include "tailcast/cell/user_table.h"
 
 namespace tailcast::app {
 
@@ -19,7 +20,11 @@ void AddUsers(CellSession& session, const std::string& stream, json& cell) {
   session.client().ListUsers(
       scope.Bind([&](Result<v1::ListUsersReply> reply) { list.emplace(std::move(reply)); }));
   session.Until([&] { return list.has_value(); });
-  if (!list->ok()) return;
+  if (!list->ok()) {
+    cell["users_error"] = list->status().message();
+    return;
+  }
+  cell["users_full"] = (*list)->rows_size() >= cell::kUsersMax;
   for (const v1::ListUsersReply::Row& row : (*list)->rows()) {
     const v1::User& user = row.user();
     if (!stream.empty() && user.stream() != stream) continue;

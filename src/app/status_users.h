@@ -9,11 +9,12 @@ namespace tailcast::app {
 
 // Asks the cell's scheduler, and adds to `cell`, in order of stream, kind and name:
 //
-//   users   kind (producer, consumer), stream, name, host, pid, shards, state, messages, bytes,
-//           behind_bytes, behind_ms (only while it is), heard_ms
+//   users        kind (producer, consumer), stream, name, host, pid, shards, state, messages,
+//                bytes, behind_bytes, behind_ms (only while it is), heard_ms
+//   users_full   they are as many as it keeps: there may be more
+//   users_error  why there are none: it did not answer, or is older than such reports
 //
-// None if it does not answer, or is older than such reports. `stream`: of this one only; empty:
-// all.
+// `stream`: of this one only; empty: all.
 void AddUsers(CellSession& session, const std::string& stream, nlohmann::json& cell);
 
 }  // namespace tailcast::app

@@ -71,7 +71,12 @@ Result<consumer::Options> ToOptions(const tailcast_consumer_options* given) {
   if (in.rate_bytes_per_s != 0) out.rate_bytes_per_s = std::max<int64_t>(0, in.rate_bytes_per_s);
   if (in.batch_bytes_max != 0) out.batch_bytes_max = in.batch_bytes_max;
   if (in.open_timeout_ms != 0) out.open_timeout = ToTimeout(in.open_timeout_ms);
-  if (in.report_as != nullptr) out.report_as = in.report_as;
+  if (in.report_as != nullptr) {
+    out.report_as = in.report_as;
+    if (out.report_as.empty()) {
+      return InvalidArgumentError("options.report_as: the name is empty; null: it is not shown");
+    }
+  }
   return out;
 }
 

@@ -150,6 +150,9 @@ TEST(CApi, ANameToReportAsIsLookedAtBeforeAnythingElse) {
   tailcast_consumer* consumer = nullptr;
   EXPECT_EQ(tailcast_consumer_open(&options, &consumer), TAILCAST_INVALID_ARGUMENT);
   EXPECT_THAT(tailcast_last_error(), HasSubstr("report_as: the name is not UTF-8"));
+  options.report_as = "";
+  EXPECT_EQ(tailcast_consumer_open(&options, &consumer), TAILCAST_INVALID_ARGUMENT);
+  EXPECT_THAT(tailcast_last_error(), HasSubstr("report_as: the name is empty"));
 }
 
 TEST(CApi, OptionsOutOfRangeAreNamed) {

@@ -61,6 +61,12 @@ Status Check(const v1::User& user) {
   return OkStatus();
 }
 
+// What of a user stays as it is.
+auto WhoOf(const v1::User& user) {
+  return std::make_tuple(std::string_view(user.host()), user.pid(), user.kind(),
+                         std::string_view(user.stream()));
+}
+
 }  // namespace
 
 Status ValidateUserName(std::string_view name) {
@@ -71,15 +77,25 @@ Status ValidateUserName(std::string_view name) {
 Status UserTable::Report(MonotonicTime now, const v1::User& user) {
   TAILCAST_RETURN_IF_ERROR(Check(user));
   Forget(now);
-  if (!rows_.contains(user.id()) && static_cast<int64_t>(rows_.size()) >= options_.rows_max) {
-    const auto oldest = std::min_element(
-        rows_.begin(), rows_.end(),
-        [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; });
-    rows_.erase(oldest);
-    ++pushed_out_;
+  const auto known = rows_.find(user.id());
+  if (known != rows_.end() && WhoOf(known->second.user) != WhoOf(user)) {
+    return InvalidArgumentError("user.id is that of another host or process");
   }
   rows_[user.id()] = {user, now};
+  if (static_cast<int64_t>(rows_.size()) > options_.rows_max) PushOut();
   return OkStatus();
+}
+
+void UserTable::PushOut() {
+  std::map<std::string_view, int64_t> rows_of_host;
+  for (const auto& [id, row] : rows_) ++rows_of_host[row.user.host()];
+  const auto order = [&](const auto& entry) {
+    const Row& row = entry.second;
+    return std::make_pair(-rows_of_host[row.user.host()], row.heard);
+  };
+  rows_.erase(std::min_element(rows_.begin(), rows_.end(),
+                               [&](const auto& a, const auto& b) { return order(a) < order(b); }));
+  ++pushed_out_;
 }
 
 void UserTable::Forget(MonotonicTime now) {
@@ -103,6 +119,7 @@ v1::ListUsersReply UserTable::List(MonotonicTime now) {
   for (const Row* row : rows) {
     v1::ListUsersReply::Row& one = *reply.add_rows();
     *one.mutable_user() = row->user;
+    one.mutable_user()->clear_id();
     one.set_heard_ms((now - row->heard).millis());
   }
   return reply;

@@ -1,6 +1,7 @@
 // Who says that it uses the cell (proto/users.proto): what `tailcast status` shows of producers and
 // consumers. Kept for a while, so that nobody has to say goodbye, and bounded: no more rows than
-// rows_max, those that were heard last.
+// rows_max. Where there are more, the host that has most gives up the one that was heard longest
+// ago: one host can't push out what others say.
 //
 // A core: no clock, no I/O, one thread. All input from peers is checked; errors name the field.
 #pragma once
@@ -18,6 +19,8 @@ namespace tailcast::cell {
 
 inline constexpr Duration kUserReportInterval = Duration::Seconds(10);
 inline constexpr size_t kUserNameBytesMax = 100;
+// Of a list that has so many it is not known whether it has all.
+inline constexpr int64_t kUsersMax = 1000;
 
 // What a consumer calls itself: 1 to kUserNameBytesMax bytes of UTF-8 without control characters.
 Status ValidateUserName(std::string_view name);
@@ -25,12 +28,12 @@ Status ValidateUserName(std::string_view name);
 class UserTable {
  public:
   struct Options {
-    int64_t rows_max = 1000;
+    int64_t rows_max = kUsersMax;
     Duration forget_after = Duration::Seconds(30);
   };
   explicit UserTable(Options options) : options_(options) {}
 
-  // It is there, again. InvalidArgument: a bad field.
+  // It is there, again. InvalidArgument: a bad field, or the id of another host or process.
   Status Report(MonotonicTime now, const v1::User& user);
   // Those that were heard lately.
   v1::ListUsersReply List(MonotonicTime now);
@@ -45,6 +48,7 @@ class UserTable {
     MonotonicTime heard;
   };
   void Forget(MonotonicTime now);
+  void PushOut();
 
   const Options options_;
   std::map<uint64_t, Row> rows_;  // by id

@@ -58,6 +58,39 @@ TEST(UserTableTest, WhoSaysNothingForLongIsForgotten) {
   EXPECT_EQ(table.pushed_out(), 0);
 }
 
+TEST(UserTableTest, WhatTellsOneFromAnotherIsNotShownAndIsNoneForOthers) {
+  UserTable table({});
+  v1::User mine = Consumer(1, "mine");
+  mine.set_pid(7);
+  ASSERT_TRUE(table.Report(At(0), mine).ok());
+  EXPECT_EQ(table.List(At(0)).rows(0).user().id(), 0u);
+  for (const auto& change :
+       {+[](v1::User& u) { u.set_host("other"); }, +[](v1::User& u) { u.set_pid(8); }}) {
+    v1::User other = mine;
+    change(other);
+    other.set_name("theirs");
+    EXPECT_THAT(table.Report(At(1), other).message(), HasSubstr("user.id"));
+  }
+  EXPECT_THAT(Names(table, At(1)), ElementsAre("mine"));
+}
+
+TEST(UserTableTest, TheHostThatHasMostGivesWay) {
+  UserTable table({.rows_max = 4});
+  const auto report = [&](int64_t at, uint64_t id, const std::string& name,
+                          const std::string& host) {
+    v1::User user = Consumer(id, name);
+    user.set_host(host);
+    ASSERT_TRUE(table.Report(At(at), user).ok());
+  };
+  report(0, 1, "a", "small");
+  report(1, 2, "b", "big");
+  report(2, 3, "c", "big");
+  report(3, 4, "d", "other");
+  for (uint64_t id = 10; id < 20; ++id) report(4, id, "x", "big");
+  EXPECT_THAT(Names(table, At(4)), ElementsAre("a", "d", "x", "x"));
+  EXPECT_EQ(table.pushed_out(), 10);
+}
+
 TEST(UserTableTest, OfMoreThanItHoldsThoseStayThatWereHeardLast) {
   UserTable table({.rows_max = 2});
   ASSERT_TRUE(table.Report(At(0), Consumer(1, "a")).ok());

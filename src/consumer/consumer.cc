@@ -13,6 +13,7 @@
 #include "tailcast/cell/user_table.h"
 #include "tailcast/consumer/consumer_agent.h"
 #include "tailcast/consumer/consumer_metrics.h"
+#include "tailcast/consumer/given_times.h"
 #include "tailcast/consumer/on_ports.h"
 #include "tailcast/session/session.h"
 #include "tailcast/stream/message_ids.h"
@@ -93,18 +94,21 @@ class Consumer::Impl {
     const auto* worst = std::end(kOrder) - 1;
     Counters counters = past_;
     int64_t behind_bytes = 0;
+    Duration behind;
+    const WallTime now = ReadWallClock();
     for (const auto& [number, agent] : shards_) {
       counters += agent->counters();
-      behind_bytes += agent->lag_bytes();
+      if (agent->lag_bytes() > 0) {
+        behind_bytes += agent->lag_bytes();
+        behind = std::max(behind, given_.Age(number, now));
+      }
       worst = std::min(worst, std::find(std::begin(kOrder), std::end(kOrder), agent->state()));
     }
     user.set_shards(static_cast<int32_t>(shards_.size()));
     user.set_messages(counters.messages);
     user.set_bytes(counters.bytes);
-    user.set_behind_bytes(std::max<int64_t>(0, behind_bytes));
-    user.set_behind_us(behind_bytes > 0 && last_time_us_ > 0
-                           ? std::max<int64_t>(0, ReadWallClock().micros() - last_time_us_)
-                           : 0);
+    user.set_behind_bytes(behind_bytes);
+    user.set_behind_us(behind.micros());
     user.set_state(std::string(ShardStateName(*worst)));
   }
 
@@ -184,6 +188,7 @@ class Consumer::Impl {
     auto& slot = shards_[number];
     if (slot) {
       past_ += slot->counters();
+      given_.Forget(number);
     }
     slot = std::move(agent);
   }
@@ -200,10 +205,7 @@ class Consumer::Impl {
       Status error;
       Gather(&error);
       if (metrics_ != nullptr) Show();
-      if (!batch_.empty()) {
-        last_time_us_ = batch_.back().time_us;
-        return std::span<const Message>(batch_);
-      }
+      if (!batch_.empty()) return std::span<const Message>(batch_);
       if (!error.ok()) return error;
       if (!loop_->RunUntil([this] { return ready_ || AnyReady(); }, deadline)) {
         return std::span<const Message>();
@@ -244,7 +246,7 @@ class Consumer::Impl {
     for (size_t i = 0; i < shards_.size() && left > 0; ++i) {
       ConsumerAgent& agent = *it->second;
       const size_t before = batch_.size();
-      agent.Take(batch_, left);
+      if (agent.Take(batch_, left) > 0) given_.OnGiven(it->first, batch_.back().time_us);
       for (size_t m = before; m < batch_.size(); ++m) {
         left -= batch_[m].end_byte() - batch_[m].byte + 1;
       }
@@ -268,8 +270,8 @@ class Consumer::Impl {
   bool ready_ = false;
   std::unique_ptr<ConsumerMetrics> metrics_;  // once the shards are open
   MonotonicTime next_look_;
-  int64_t last_time_us_ = 0;  // of the last message that was given; 0: none was
-  Counters past_;             // of agents that Seek replaced
+  GivenTimes given_;
+  Counters past_;  // of agents that Seek replaced
   std::vector<Message> batch_;
   Scope scope_;
 };

@@ -1,4 +1,4 @@
-// Algorithm 1, the rate limit and the tail buffer.
+// Algorithm 1, the rate limit, the tail buffer and the lag in time.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -6,6 +6,7 @@
 
 #include "tailcast/base/rng.h"
 #include "tailcast/consumer/delayed_read_core.h"
+#include "tailcast/consumer/given_times.h"
 #include "tailcast/consumer/rate_limiter.h"
 #include "tailcast/consumer/tail_buffer.h"
 
@@ -26,6 +27,19 @@ void Check(std::initializer_list<Row> rows) {
   for (const Row& row : rows) {
     EXPECT_EQ(core.OnSizes(Ms(row.ms), row.cache, row.primary), row.expected) << "at " << row.ms;
   }
+}
+
+TEST(GivenTimesTest, TheAgeIsThatOfTheShardsOwnLastMessage) {
+  GivenTimes given;
+  const auto at = [](int64_t us) { return WallTime::FromMicros(us); };
+  EXPECT_EQ(given.Age(0, at(5000)), Duration());
+  given.OnGiven(0, 1000);
+  given.OnGiven(1, 4900);
+  EXPECT_EQ(given.Age(0, at(5000)), Duration::Micros(4000)) << "whatever came of others since";
+  EXPECT_EQ(given.Age(1, at(5000)), Duration::Micros(100));
+  EXPECT_EQ(given.Age(1, at(4000)), Duration());
+  given.Forget(0);
+  EXPECT_EQ(given.Age(0, at(5000)), Duration());
 }
 
 TEST(Algorithm1, ACacheThatIsAheadOrEvenIsCaughtUp) {

@@ -70,9 +70,6 @@ void AddShards(const json& cell, std::vector<std::string>& troubles) {
   for (const json& stream : ArrayOf(cell, "streams")) {
     const std::string name = stream.value("stream", "");
     const bool source = stream.value("source", "") == cell.value("name", "");
-    if (stream.contains("error")) {
-      troubles.push_back("stream " + name + ": " + stream.value("error", ""));
-    }
     for (const json& shard : ArrayOf(stream, "shards")) {
       const std::string which = "stream " + name + "/" + std::to_string(shard.value("shard", 0));
       if (shard.contains("error")) {
@@ -165,6 +162,10 @@ void CompareHeads(json& cells) {
 std::vector<std::string> Troubles(const json& cell) {
   std::vector<std::string> troubles;
   if (cell.contains("error")) troubles.push_back(cell.value("error", ""));
+  // What this user may not see is no trouble of the cell.
+  if (cell.contains("heads_error") && !cell.value("heads_denied", false)) {
+    troubles.push_back("how far its streams are is not known: " + cell.value("heads_error", ""));
+  }
   AddProcesses(cell, troubles);
   AddShards(cell, troubles);
   AddReplicas(cell, troubles);
@@ -184,7 +185,7 @@ std::vector<StreamSum> SumStreams(const json& cells) {
       sum.source = stream.value("source", "");
       StreamSum here;
       int64_t behind_bytes = 0, behind_messages = 0;
-      here.unknown = stream.contains("error");
+      here.unknown = stream.value("unknown", false);
       for (const json& shard : ArrayOf(stream, "shards")) {
         here.messages += shard.value("messages", int64_t{0});
         here.bytes += shard.value("bytes", int64_t{0});

@@ -249,6 +249,22 @@ TEST(SumStreams, ACellThatDoesNotKnowItsHeadMakesItUnknown) {
   EXPECT_EQ(sums[0].messages, 1000);
 }
 
+TEST(StatusTextTest, WhatAUserMayNotSeeIsSaidOnceAndIsNoProblemOfTheCell) {
+  json cell = Cell("here", {Stream("s", {}), Stream("t", {})});
+  for (json& stream : cell["streams"]) stream["unknown"] = true;
+  cell["heads_error"] = "the key file can't be read";
+  cell["heads_denied"] = true;
+  std::string text = StatusText(json::array({cell}), {});
+  EXPECT_THAT(text, AllOf(HasSubstr("\nhere  well "),
+                          HasSubstr("\nhere: how far its streams are can't be seen: the key file "
+                                    "can't be read\n")));
+  EXPECT_EQ(text.find("key file"), text.rfind("key file"));
+  cell["heads_denied"] = false;
+  text = StatusText(json::array({cell}), {});
+  EXPECT_THAT(text, AllOf(HasSubstr("\nhere  1 problem "),
+                          HasSubstr("\nhere: how far its streams are is not known: the key")));
+}
+
 TEST(StatusTextTest, UsersAreListedWhereSomebodyLooksForThemAndCountedElsewhere) {
   json cell = Cell("here", {Stream("s", {Shard(0, 10)})});
   cell["users"] = {{{"kind", "producer"},
@@ -283,6 +299,12 @@ TEST(StatusTextTest, UsersAreListedWhereSomebodyLooksForThemAndCountedElsewhere)
               Not(HasSubstr("more users")));
   users = json::array();
   EXPECT_THAT(StatusText(json::array({cell}), {}), Not(HasSubstr("report")));
+  cell["users_full"] = true;
+  EXPECT_THAT(StatusText(json::array({cell}), {}),
+              HasSubstr("\nhere: as many producers and consumers report as are kept"));
+  cell["users_error"] = "no answer within 1 s";
+  EXPECT_THAT(StatusText(json::array({cell}), {.stream = "s"}),
+              HasSubstr("\nhere: who produces and consumes is not known: no answer within 1 s"));
 }
 
 }  // namespace

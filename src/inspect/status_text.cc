@@ -70,6 +70,12 @@ std::string TroublesText(const json& cells, const StatusView& view) {
     for (size_t i = 0; i < shown; ++i) {
       text += Wrapped(0, cell.value("name", "") + ": " + troubles[i], view.columns);
     }
+    if (cell.value("heads_denied", false)) {
+      text += Wrapped(0,
+                      cell.value("name", "") + ": how far its streams are can't be seen: " +
+                          cell.value("heads_error", ""),
+                      view.columns);
+    }
     if (troubles.size() > shown) {
       text += cell.value("name", "") + ": " + std::to_string(troubles.size() - shown) +
               " more; --all shows them\n";
@@ -150,6 +156,24 @@ std::string StreamText(const json& cells, const StatusView& view) {
   if (rows.size() > 1) text += TableText(2, rows, {1}, view.columns, kGap);
   if (more > 0) text += "  " + std::to_string(more) + " more shards\n";
   return text;
+}
+
+// Where the list of users is not what it seems.
+std::string UsersTrouble(const json& cells, const StatusView& view) {
+  std::string text;
+  for (const json& cell : cells) {
+    const std::string name = cell.value("name", "");
+    if (cell.contains("users_error")) {
+      text += Wrapped(
+          0, name + ": who produces and consumes is not known: " + cell.value("users_error", ""),
+          view.columns);
+    } else if (cell.value("users_full", false)) {
+      text += Wrapped(
+          0, name + ": as many producers and consumers report as are kept; more may be there",
+          view.columns);
+    }
+  }
+  return text.empty() ? text : "\n" + text;
 }
 
 // Who produces and, where it reports, who consumes.
@@ -358,6 +382,7 @@ std::string StatusText(const json& cells, const StatusView& view) {
   if (view.stream.empty()) {
     text += StreamsText(cells, view);
     text += view.details || view.all ? UsersText(cells, view) : UsersSum(cells, view);
+    text += UsersTrouble(cells, view);
   } else {
     text += StreamText(cells, view);
     for (const json& cell : cells) {
@@ -365,7 +390,7 @@ std::string StatusText(const json& cells, const StatusView& view) {
       const std::string operations = OperationsText(cell, view);
       if (!operations.empty()) text += "cell " + cell.value("name", "") + "\n" + operations;
     }
-    text += UsersText(cells, view);
+    text += UsersText(cells, view) + UsersTrouble(cells, view);
   }
   if (!view.details) return text;
   for (const json& cell : cells) text += DetailsText(cell, view);
