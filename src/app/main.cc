@@ -7,9 +7,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 
 #include "tailcast/app/command.h"
 #include "tailcast/app/copytree_command.h"
+#include "tailcast/app/help_text.h"
 #include "tailcast/app/repair_command.h"
 #include "tailcast/app/tail_command.h"
 #include "tailcast/base/nearest.h"
@@ -79,6 +81,7 @@ int FailUsage(const CLI::App& app, const CLI::ParseError& error) {
 int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   CLI::App app("Ordered messages to very many consumers, in every cluster of the world");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.require_subcommand(1);
   app.set_version_flag("--version", TAILCAST_VERSION);
   Action action;

@@ -30,6 +30,7 @@
 #include "tailcast/app/ceph_cluster.h"
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
+#include "tailcast/app/made_streams.h"
 #include "tailcast/app/supervisor.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/cell/process_config.h"
@@ -410,26 +411,34 @@ class Up {
     return OkStatus();
   }
 
+  // Those of the topology that never were.
   Status CreateStreams() {
+    TAILCAST_ASSIGN_OR_RETURN(std::set<std::string> made, ReadMadeStreams(options_.dir));
     for (const cell::TopologyStream& stream : topology_.streams) {
-      const cell::TopologyCluster* source = topology_.FindCluster(stream.source);
-      TAILCAST_ASSIGN_OR_RETURN(auto session,
-                                CellSession::OpenAt(source->scheduler, Duration::Seconds(5)));
-      if (session->client().FindStream(stream.name).ok()) continue;  // from an earlier run
-      v1::StreamConfig config;
-      config.set_name(stream.name);
-      config.set_shards(1);
-      for (const std::string& d : stream.destinations) config.add_destinations(d);
-      std::optional<Result<v1::StreamConfig>> made;
-      const Scope scope;
-      session->client().CreateStream(
-          config, scope.Bind([&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); }));
-      session->Until([&] { return made.has_value(); });
-      if (!made->ok()) return made->status().WithContext("stream " + stream.name);
-      TAILCAST_RETURN_IF_ERROR(WaitForStreamEverywhere(
-          deployment_, **made, Duration::Micros(static_cast<int64_t>(options_.ready_s * 1e6))));
+      if (!made.insert(stream.name).second) continue;
+      TAILCAST_RETURN_IF_ERROR(CreateStream(stream));
+      TAILCAST_RETURN_IF_ERROR(WriteMadeStreams(options_.dir, made));
     }
     return OkStatus();
+  }
+
+  Status CreateStream(const cell::TopologyStream& stream) {
+    const cell::TopologyCluster* source = topology_.FindCluster(stream.source);
+    TAILCAST_ASSIGN_OR_RETURN(auto session,
+                              CellSession::OpenAt(source->scheduler, Duration::Seconds(5)));
+    if (session->client().FindStream(stream.name).ok()) return OkStatus();
+    v1::StreamConfig config;
+    config.set_name(stream.name);
+    config.set_shards(1);
+    for (const std::string& d : stream.destinations) config.add_destinations(d);
+    std::optional<Result<v1::StreamConfig>> made;
+    const Scope scope;
+    session->client().CreateStream(
+        config, scope.Bind([&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); }));
+    session->Until([&] { return made.has_value(); });
+    if (!made->ok()) return made->status().WithContext("stream " + stream.name);
+    return WaitForStreamEverywhere(deployment_, **made,
+                                   Duration::Micros(static_cast<int64_t>(options_.ready_s * 1e6)));
   }
 
   UpOptions options_;

@@ -555,6 +555,18 @@ class OneCell(SystemTest):
         self.check_fails(1, [self.up.dir, "another"], "up", "--dir", self.up.dir)
 
 
+class DeletedStreams(SystemTest):
+    def test_a_stream_of_the_topology_that_was_deleted_stays_deleted_when_up_is_started_again(self):
+        up = Up(ONE_CELL + "streams:\n  - {name: kept, source: here}\n  - {name: gone, source: here}\n",
+                "--caches", "1", "--readers", "1", "--writers", "1")
+        self.addCleanup(up.close)
+        code, _, err = run("stream", "delete", "--dir", up.dir, "--stream", "gone", "--yes")
+        self.assertEqual(code, 0, err)
+        up.stop()
+        up.start()
+        self.assertRegex(run("stream", "list", "--dir", up.dir)[1].decode(), r"^kept +1 shard\b[^\n]*\n$")
+
+
 class Restarts(SystemTest):
     def test_a_deployment_comes_back_where_it_was_and_its_users_go_on(self):
         up = Up(None, "--profile", "low-latency")
