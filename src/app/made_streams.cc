@@ -14,7 +14,10 @@ std::string PathOf(const std::string& dir) { return dir + "/made_streams"; }
 
 Result<std::set<std::string>> ReadMadeStreams(const std::string& dir) {
   std::set<std::string> names;
+  errno = 0;
   std::ifstream in(PathOf(dir));
+  if (!in && errno == ENOENT) return names;
+  if (!in) return ErrnoStatus(errno != 0 ? errno : EIO, "read " + PathOf(dir));
   for (std::string name; std::getline(in, name);) names.insert(name);
   if (in.bad()) return ErrnoStatus(errno != 0 ? errno : EIO, "read " + PathOf(dir));
   return names;

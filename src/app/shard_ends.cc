@@ -30,7 +30,7 @@ std::string NotFoundYet(const consumer::Consumer& consumer,
 }  // namespace
 
 Result<std::map<int32_t, int64_t>> EndsNow(consumer::Options options) {
-  options.start = consumer::StartPoint::End();
+  options.start = consumer::StartPoint::CertainEnd();
   options.resume.clear();
   options.report_as.clear();
   TAILCAST_ASSIGN_OR_RETURN(auto consumer, consumer::Consumer::Open(options));

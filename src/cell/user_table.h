@@ -1,7 +1,7 @@
 // Who says that it uses the cell (proto/users.proto): what `tailcast status` shows of producers and
 // consumers. Kept for a while, so that nobody has to say goodbye, and bounded: no more rows than
 // rows_max. Where there are more, the host that has most gives up the one that was heard longest
-// ago: one host can't push out what others say.
+// ago: one host that has many does not push out what others say.
 //
 // A core: no clock, no I/O, one thread. All input from peers is checked; errors name the field.
 #pragma once

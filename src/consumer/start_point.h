@@ -19,9 +19,14 @@ struct StartPoint {
   WallTime time;
   int64_t number = 0;
   stream::Position position;
+  // kEnd: that a shard without files has none is believed only when the metadata caches say so.
+  // Else it is also taken for so when they could not be asked for a while, and what comes from then
+  // on is consumed.
+  bool certain = false;
 
   static StartPoint Beginning() { return {}; }
   static StartPoint End() { return {.kind = Kind::kEnd}; }
+  static StartPoint CertainEnd() { return {.kind = Kind::kEnd, .certain = true}; }
   static StartPoint At(WallTime time) { return {.kind = Kind::kTime, .time = time}; }
   static StartPoint At(const stream::Position& position) {
     return {.kind = Kind::kPosition, .position = position};

@@ -47,6 +47,9 @@ void StartSearch::Do(StartSearchCore::Step step) {
                  [this](const StartSearchCore::AskIndexLength& ask) { AskIndexLength(ask); },
                  [this](const StartSearchCore::ReadRecord& read) { ReadRecord(read); },
                  [this](StartSearchCore::Wait wait) {
+                   if (wait.undecided && !troubled_) {
+                     Trouble(UnavailableError("too few of the cell's metadata caches answer"));
+                   }
                    counters_.hole_waits += wait.hole;
                    hole_ = wait.hole;
                    Wait(!wait.undecided);

@@ -75,7 +75,9 @@ StartSearchCore::Step StartSearchCore::OnMetadata(std::span<const cache::ValueAn
     if (start_.kind != StartPoint::Kind::kEnd || end_file_) return Wait{};
     const bool known = !values.empty() && std::all_of(values.begin(), values.end(),
                                                       [](const auto& v) { return v.complete; });
-    if (!known && ++undecided_ < kUndecidedMax) return Wait{.undecided = true};
+    if (!known && (start_.certain || ++undecided_ < kUndecidedMax)) {
+      return Wait{.undecided = true};
+    }
     end_file_ = floor_;
     return Wait{};
   }

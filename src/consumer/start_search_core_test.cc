@@ -257,6 +257,23 @@ TEST_F(StartSearchTest, ThatAShardHasNoFilesIsBelievedWhenTheCacheCanBeRead) {
   EXPECT_EQ(std::get<StartSearchCore::ReadRecord>(step).record, 1) << "behind what was there";
 }
 
+TEST_F(StartSearchTest, WhoMustBeCertainOfTheEndWaitsAsLongAsTheCacheCannotBeRead) {
+  core_.emplace(StartPoint::CertainEnd(), shard_, 4096);
+  const auto look = [this](std::span<const cache::ValueAnswer> values) {
+    (void)core_->Begin();
+    (void)core_->OnListing(Listing());
+    return core_->OnMetadata(values);
+  };
+  const std::vector<cache::ValueAnswer> partial(2);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(std::get<StartSearchCore::Wait>(look(partial)).undecided);
+  }
+  AddFile({2000, 3000});  // it was there all the time
+  (void)look({});
+  const auto step = core_->OnIndexLength(2 * kIndexRecordSize);
+  EXPECT_EQ(std::get<StartSearchCore::ReadRecord>(step).record, 1) << "behind what was there";
+}
+
 TEST_F(StartSearchTest, ACacheThatCannotBeReadForLongHoldsNobodyUp) {
   core_.emplace(StartPoint::End(), shard_, 4096);
   for (int looks = 0; !core_->begins(); ++looks) {

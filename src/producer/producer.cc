@@ -34,7 +34,9 @@ namespace {
 constexpr Duration kShadowWaitMax = Duration::Seconds(2);
 // What it grants the shards to close beyond the caller's time.
 constexpr Duration kCloseGrace = Duration::Seconds(3);
+// How often it is looked whether to hurry, and how long the loop may take to answer then.
 constexpr Duration kHurryStep = Duration::Millis(50);
+constexpr Duration kHurryGrace = Duration::Millis(500);
 using Hurry = std::function<bool()>;
 
 // The outcomes of several shards, which come on the loop while a caller's thread waits for them.
@@ -415,7 +417,7 @@ class Producer::Impl {
       return closed.has_value();
     });
     // Those that only wait for the caches end at once.
-    if (!closed) closed = close(Duration())->Wait(ReadMonotonicClock() + kHurryStep, true);
+    if (!closed) closed = close(Duration())->Wait(ReadMonotonicClock() + kHurryGrace, true);
     if (closed) return *closed;
     return WithTrouble(DeadlineExceededError(
         "the files were not sealed in time, which the next producer makes up for"));

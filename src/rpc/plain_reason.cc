@@ -21,6 +21,9 @@ constexpr std::string_view kOfTransport[] = {
 // The first one that is somewhere in the message says it.
 constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"Connection refused", "nothing listens there (connection refused)"},
+    {"Could not contact DNS servers", "the name could not be looked up"},
+    {"Temporary failure in name resolution", "the name could not be looked up"},
+    {"Timeout while contacting DNS", "the name could not be looked up"},
     {"DNS resolution failed", "no host is known by that name"},
     {"Network is unreachable", "there is no way to that address (network is unreachable)"},
     {"No route to host", "there is no way to that address (no route to host)"},

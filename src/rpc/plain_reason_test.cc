@@ -13,6 +13,10 @@ TEST(PlainReasonTest, WhatGrpcSaysIsSaidForPeople) {
                         "ARES_SUCCESS qtype=AAAA name=no-such.invalid is_balancer=0: Domain name "
                         "not found"),
             "no host is known by that name");
+  EXPECT_EQ(PlainReason("DNS resolution failed for a.example:7400: C-ares status is not "
+                        "ARES_SUCCESS qtype=A name=a.example is_balancer=0: Could not contact DNS "
+                        "servers"),
+            "the name could not be looked up");
   EXPECT_EQ(PlainReason("Received http2 header with status: 404"), "something else answers there");
   EXPECT_EQ(PlainReason("failed to connect to all addresses; last error: UNAVAILABLE: "
                         "ipv4:127.0.0.1:22: Trying to connect an http1.x server"),

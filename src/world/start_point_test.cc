@@ -45,7 +45,9 @@ TEST(StartPoint, APositionThatIsNotReachedYetIsWaitedFor) {
   auto& p = w.OpenProducer(w.ProducerOptions());
   // Where message 100 will begin: another cell has it already.
   int64_t byte = 0;
-  for (int64_t i = 0; i < 100; ++i) byte += static_cast<int64_t>(w.MakeMessage(0, i, 100).size());
+  for (int64_t i = 0; i < 100; ++i) {
+    byte += static_cast<int64_t>(w.HeadersOf({0, i}).size() + w.MakeMessage(0, i, 100).size());
+  }
   auto& c = w.StartConsumer(w.ConsumerOptions(), StartPoint::At(stream::Position{
                                                      stream::StreamIncarnation{77}, 0, 100, byte}));
   w.time.RunFor(Duration::Seconds(5));
@@ -287,7 +289,7 @@ TEST_F(HandMade, PayloadBeyondTheLastRecordIsNotDelivered) {
 
 TEST_F(HandMade, ABrokenPayloadStopsWithItsPlace) {
   std::string data, index;
-  for (int i = 0; i < 20; ++i) AddMessage(w.MakeMessage(0, i, 50), data, index);
+  for (int i = 0; i < 20; ++i) AddMessage(std::string(50, static_cast<char>('a' + i)), data, index);
   data[510] = static_cast<char>(data[510] ^ 1);
   Write({1, 1000, 0, 0}, Part::kData, data);
   Write({1, 1000, 0, 0}, Part::kIndex, index);
@@ -301,7 +303,7 @@ TEST_F(HandMade, ABrokenPayloadStopsWithItsPlace) {
 
 TEST_F(HandMade, ABrokenIndexRecordStopsWithItsPlace) {
   std::string data, index;
-  for (int i = 0; i < 20; ++i) AddMessage(w.MakeMessage(0, i, 50), data, index);
+  for (int i = 0; i < 20; ++i) AddMessage(std::string(50, static_cast<char>('a' + i)), data, index);
   char& damaged = index[7 * stream::kIndexRecordSize + 3];
   damaged = static_cast<char>(damaged ^ 1);
   Write({1, 1000, 0, 0}, Part::kData, data);

@@ -109,6 +109,7 @@ void Workload::WatchStream(Process& process, std::function<void(const Status&)> 
 
 std::string Workload::MakeMessage(int producer, int64_t number, int64_t size) {
   std::string text = std::to_string(producer) + ":" + std::to_string(number) + ":";
+  size -= static_cast<int64_t>(HeadersOf({producer, number}).size());
   while (static_cast<int64_t>(text.size()) < size) {
     text.push_back(static_cast<char>('a' + (text.size() * 7 + static_cast<size_t>(number)) % 26));
   }
@@ -131,13 +132,15 @@ std::string Workload::HeadersOf(const MessageId& id) {
 
 Status Workload::Publish(Producer& p, int64_t size) {
   const MessageId id{p.number, p.published};
+  const std::string headers = HeadersOf(id);
   const std::string message = MakeMessage(p.number, p.published, size);
-  published[id] = {.size = static_cast<int64_t>(message.size()), .at = deployment_.time().now()};
+  published[id] = {.size = static_cast<int64_t>(headers.size() + message.size()),
+                   .at = deployment_.time().now()};
   const auto settle = [this, &p, id](const producer::Ack& ack) {
     // A dead producer's messages have their fate.
     if (!p.dead()) Settle(id, ack);
   };
-  Status status = p.agent()->Publish(message, settle, HeadersOf(id));
+  Status status = p.agent()->Publish(message, settle, headers);
   if (status.ok()) {
     ++p.published;
     ++pending_;

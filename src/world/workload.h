@@ -84,7 +84,7 @@ class Workload {
   void Start(Consumer& c, consumer::AgentOptions options,
              consumer::StartPoint start = consumer::StartPoint::Beginning());
 
-  // Publishes a message of `size` bytes or a little more.
+  // Publishes a message of `size` bytes, its headers included, or a little more.
   Status Publish(Producer& p, int64_t size);
   // kill -9. What was not acknowledged may or may not be in the stream.
   void Kill(Producer& p);
@@ -93,6 +93,7 @@ class Workload {
   void Restart(Consumer& c, Program ports);
   void ResumeThose(const std::function<bool(const Process&)>& ready);
 
+  // The payload of a message that has `size` bytes with its headers, or a little more.
   static std::string MakeMessage(int producer, int64_t number, int64_t size);
   // Of a message that was made so; nullopt: it was not.
   static std::optional<MessageId> IdOf(const std::string& message);

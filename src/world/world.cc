@@ -220,7 +220,8 @@ bool World::AllPublished() const {
 void World::FollowPlan() {
   constexpr Duration kStep = Duration::Millis(1);
   const Duration last = options_.plan.empty() ? Duration() : options_.plan.back().at;
-  const MonotonicTime end = *began_ + last + kFaultsLimit;
+  const MonotonicTime end =
+      *began_ + std::max(last, options_.message_interval * options_.messages) + kFaultsLimit;
   MonotonicTime publish_at = *began_, check_at = *began_;
   size_t next = 0;
   const auto now = [this] { return deployment_.time().now(); };
@@ -237,6 +238,9 @@ void World::FollowPlan() {
     if (now() < check_at) continue;
     Check();
     check_at = now() + Duration::Millis(20);
+  }
+  if (problem_.empty() && (next < options_.plan.size() || !AllPublished())) {
+    problem_ = "the scenario did not come to its end: a producer could not publish";
   }
 }
 
