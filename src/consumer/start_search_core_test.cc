@@ -42,6 +42,12 @@ class StartSearchTest : public ::testing::Test {
     if (floor_ > 1) entries.push_back({stream::FloorName(floor_)});
     return stream::ShardListing::Parse(entries);
   }
+  // One look at a shard of which this is what the metadata cache says.
+  StartSearchCore::Step Look(std::span<const cache::ValueAnswer> values) {
+    (void)core_->Begin();
+    (void)core_->OnListing(Listing());
+    return core_->OnMetadata(values);
+  }
   // Answers every step until there is a result.
   StartSearchCore::Step Run(const StartPoint& start) {
     core_.emplace(start, shard_, 4096);
@@ -242,34 +248,24 @@ TEST_F(StartSearchTest, TheEndOfAShardWithoutFilesIsTheBeginningOfItsFirstOne) {
 
 TEST_F(StartSearchTest, ThatAShardHasNoFilesIsBelievedWhenTheCacheCanBeRead) {
   core_.emplace(StartPoint::End(), shard_, 4096);
-  const auto look = [this](std::span<const cache::ValueAnswer> values) {
-    (void)core_->Begin();
-    (void)core_->OnListing(Listing());
-    return core_->OnMetadata(values);
-  };
-  EXPECT_TRUE(std::get<StartSearchCore::Wait>(look({})).undecided);
+  EXPECT_TRUE(std::get<StartSearchCore::Wait>(Look({})).undecided);
   const std::vector<cache::ValueAnswer> partial(2);
-  EXPECT_TRUE(std::get<StartSearchCore::Wait>(look(partial)).undecided);
+  EXPECT_TRUE(std::get<StartSearchCore::Wait>(Look(partial)).undecided);
   EXPECT_FALSE(core_->begins().has_value());
   AddFile({2000, 3000});  // it was there all the time
-  (void)look({});
+  (void)Look({});
   const auto step = core_->OnIndexLength(2 * kIndexRecordSize);
   EXPECT_EQ(std::get<StartSearchCore::ReadRecord>(step).record, 1) << "behind what was there";
 }
 
 TEST_F(StartSearchTest, WhoMustBeCertainOfTheEndWaitsAsLongAsTheCacheCannotBeRead) {
   core_.emplace(StartPoint::CertainEnd(), shard_, 4096);
-  const auto look = [this](std::span<const cache::ValueAnswer> values) {
-    (void)core_->Begin();
-    (void)core_->OnListing(Listing());
-    return core_->OnMetadata(values);
-  };
   const std::vector<cache::ValueAnswer> partial(2);
   for (int i = 0; i < 100; ++i) {
-    EXPECT_TRUE(std::get<StartSearchCore::Wait>(look(partial)).undecided);
+    EXPECT_TRUE(std::get<StartSearchCore::Wait>(Look(partial)).undecided);
   }
   AddFile({2000, 3000});  // it was there all the time
-  (void)look({});
+  (void)Look({});
   const auto step = core_->OnIndexLength(2 * kIndexRecordSize);
   EXPECT_EQ(std::get<StartSearchCore::ReadRecord>(step).record, 1) << "behind what was there";
 }

@@ -110,9 +110,7 @@ class Parser {
     return InvalidArgumentError("no cells: 'cells us eu' names them, the source first");
   }
   Status CheckCell(const std::string& cell) const {
-    const Words& all = scenario_.options.cells;
-    if (std::find(all.begin(), all.end(), cell) != all.end()) return OkStatus();
-    return InvalidArgumentError("there is no cell '" + cell + "'; there are " + ListOf(all));
+    return world::CheckCell(scenario_.options.cells, cell);
   }
 
   Status ParseLine(std::string_view line) {

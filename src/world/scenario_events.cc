@@ -41,11 +41,7 @@ class EventParser {
   };
 
   const std::string& arg(size_t i) const { return words_[i + 1]; }
-  Status CheckCell(const std::string& name) const {
-    const auto& all = options_.cells;
-    if (std::find(all.begin(), all.end(), name) != all.end()) return OkStatus();
-    return InvalidArgumentError("there is no cell '" + name + "'; there are " + ListOf(all));
-  }
+  Status CheckCell(const std::string& name) const { return world::CheckCell(options_.cells, name); }
   Words ProcessesOf(const std::string& cell, bool users) const;
   Result<Who> ParseProcess(const std::string& text, bool users) const;
   // FROM -> TO or FROM <-> TO.

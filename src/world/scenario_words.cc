@@ -1,5 +1,6 @@
 #include "tailcast/world/scenario_words.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -27,6 +28,11 @@ std::string ListOf(const Words& words) {
     text += (i == 0 ? "" : i + 1 == words.size() ? " and " : ", ") + words[i];
   }
   return text;
+}
+
+Status CheckCell(const Words& cells, const std::string& name) {
+  if (std::find(cells.begin(), cells.end(), name) != cells.end()) return OkStatus();
+  return InvalidArgumentError("there is no cell '" + name + "'; there are " + ListOf(cells));
 }
 
 Result<int64_t> ParseNumber(const std::string& word, const std::string& what, int64_t least,

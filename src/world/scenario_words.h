@@ -20,6 +20,9 @@ Words SplitWords(std::string_view line);
 // "a, b and c".
 std::string ListOf(const Words& words);
 
+// InvalidArgument: it is none of `cells`.
+Status CheckCell(const Words& cells, const std::string& name);
+
 // InvalidArgument: the message says what `what` may be.
 Result<int64_t> ParseNumber(const std::string& word, const std::string& what, int64_t least,
                             int64_t most);

@@ -1,7 +1,7 @@
 #include "tailcast/world/workload.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
 #include <vector>
 
 #include "tailcast/base/crc32c.h"
@@ -116,11 +116,13 @@ std::string Workload::MakeMessage(int producer, int64_t number, int64_t size) {
   return text;
 }
 
-std::optional<Workload::MessageId> Workload::IdOf(const std::string& message) {
-  int producer = 0;
-  long long number = 0;
-  if (std::sscanf(message.c_str(), "%d:%lld:", &producer, &number) != 2) return std::nullopt;
-  return MessageId{producer, number};
+std::optional<Workload::MessageId> Workload::IdOf(std::string_view message) {
+  MessageId id;
+  const char* const end = message.data() + message.size();
+  const auto producer = std::from_chars(message.data(), end, id.first);
+  if (producer.ec != std::errc() || producer.ptr == end || *producer.ptr != ':') return {};
+  if (std::from_chars(producer.ptr + 1, end, id.second).ec != std::errc()) return {};
+  return id;
 }
 
 std::string Workload::HeadersOf(const MessageId& id) {
@@ -195,7 +197,7 @@ void Workload::Drain(Consumer& c) {
             "message " + std::to_string(m.number) + " after " + std::to_string(c.next_number - 1);
       }
       if (c.next_byte >= 0 && m.byte != c.next_byte) c.broken = "byte " + std::to_string(m.byte);
-      const auto id = IdOf(std::string(m.payload));
+      const auto id = IdOf(m.payload);
       if (id && m.headers.bytes() != HeadersOf(*id)) {
         c.broken = "the headers of message " + std::to_string(m.number);
       }

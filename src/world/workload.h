@@ -96,7 +96,7 @@ class Workload {
   // The payload of a message that has `size` bytes with its headers, or a little more.
   static std::string MakeMessage(int producer, int64_t number, int64_t size);
   // Of a message that was made so; nullopt: it was not.
-  static std::optional<MessageId> IdOf(const std::string& message);
+  static std::optional<MessageId> IdOf(std::string_view message);
   // Encoded: of every third message.
   static std::string HeadersOf(const MessageId& id);
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from harness import BINARY, ONE_CELL, TIME_FACTOR, SystemTest, Up, main, run
+from harness import BINARY, ONE_CELL, TIME_FACTOR, OneCellTest, SystemTest, Up, main, run
 
 
 class Errors(SystemTest):
@@ -142,20 +142,7 @@ class Errors(SystemTest):
             self.assertNotIn("refused to register", err)
 
 
-class OneCell(SystemTest):
-    @classmethod
-    def setUpClass(cls):
-        cls.up = Up(ONE_CELL, "--profile", "low-latency")
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.up.close() == 0
-
-    def create(self, name, *options):
-        code, out, err = run("stream", "create", "--dir", self.up.dir, "--stream", name, *options)
-        self.assertEqual(code, 0, err)
-        return ["--dir", self.up.dir, "--stream", name]
-
+class OneCell(OneCellTest):
     def produce(self, where, payload, *options):
         code, _, err = run("produce", *where, "--profile", "low-latency", *options, stdin=payload)
         self.assertEqual(code, 0, err)

@@ -11,23 +11,10 @@ import tempfile
 import time
 import unittest
 
-from harness import BINARY, ONE_CELL, TIME_FACTOR, SystemTest, Up, main, run
+from harness import BINARY, TIME_FACTOR, OneCellTest, SystemTest, Up, main, run
 
 
-class Consume(SystemTest):
-    @classmethod
-    def setUpClass(cls):
-        cls.up = Up(ONE_CELL, "--profile", "low-latency")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.up.close()
-
-    def create(self, name, *options):
-        code, _, err = run("stream", "create", "--dir", self.up.dir, "--stream", name, *options)
-        self.assertEqual(code, 0, err)
-        return ["--dir", self.up.dir, "--stream", name]
-
+class Consume(OneCellTest):
     def produce(self, where, payload, *options):
         code, _, err = run("produce", *where, *options, stdin=payload)
         self.assertEqual(code, 0, err)

@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 
-from harness import BINARY, ONE_CELL, TIME_FACTOR, SystemTest, Up, main, run
+from harness import BINARY, ONE_CELL, TIME_FACTOR, OneCellTest, SystemTest, Up, main, run
 
 
 class SmallDisk:
@@ -200,21 +200,8 @@ class FullDisk(SystemTest):
                 self.assertTrue([line for line in got if line[:1] == first] == lines)  # long, when they differ
 
 
-class TroubledDisk(SystemTest):
+class TroubledDisk(OneCellTest):
     """One that does not fail what is written, but the next file, or is slow."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.up = Up(ONE_CELL, "--profile", "low-latency")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.up.close()
-
-    def create(self, name, *options):
-        code, _, err = run("stream", "create", "--dir", self.up.dir, "--stream", name, *options)
-        self.assertEqual(code, 0, err)
-        return ["--dir", self.up.dir, "--stream", name]
 
     def start(self, *args, env=None):
         process = subprocess.Popen([BINARY, *args], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -114,6 +114,24 @@ class SystemTest(unittest.TestCase):
         return err
 
 
+class OneCellTest(SystemTest):
+    """Of a deployment of one cell, which runs as long as the class."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.up = Up(ONE_CELL, "--profile", "low-latency")
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.up.close() == 0
+
+    def create(self, name, *options):
+        """Where it is, for other commands."""
+        code, _, err = run("stream", "create", "--dir", self.up.dir, "--stream", name, *options)
+        self.assertEqual(code, 0, err)
+        return ["--dir", self.up.dir, "--stream", name]
+
+
 def main():
     """unittest.main, which also fails if a sanitizer reported anything in any process of the tests.
 

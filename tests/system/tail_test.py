@@ -10,18 +10,10 @@ import tempfile
 import time
 import unittest
 
-from harness import BINARY, ONE_CELL, TIME_FACTOR, SystemTest, Up, main, run
+from harness import BINARY, TIME_FACTOR, OneCellTest, main, run
 
 
-class Tail(SystemTest):
-    @classmethod
-    def setUpClass(cls):
-        cls.up = Up(ONE_CELL, "--profile", "low-latency")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.up.close()
-
+class Tail(OneCellTest):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -31,9 +23,7 @@ class Tail(SystemTest):
         self.said = self.folder / "said"
 
     def create(self, name, *options):
-        code, _, err = run("stream", "create", "--dir", self.up.dir, "--stream", name, *options)
-        self.assertEqual(code, 0, err)
-        self.where = ["--dir", self.up.dir, "--stream", name]
+        self.where = super().create(name, *options)
 
     def command(self, *options):
         return ["tail", *self.where, "--position-file", str(self.places), "--profile", "low-latency", str(self.log),
