@@ -97,6 +97,7 @@ void Deployment::Kill(const std::string& cell_name, const std::string& name) {
   if (found.empty()) return;
   std::erase(stopped_, std::pair(cell_name, name));
   Process& p = *found.mapped();
+  if (on_kill_) on_kill_(p);
   network_.Disconnect(*p.loop);
   if (p.IsCache()) {
     for (const char* instance : kInstances) fabric_->Kill(p.full_name() + "." + instance);

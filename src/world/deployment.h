@@ -201,6 +201,8 @@ class Deployment {
   // Gets each thing that happens to the deployment, in words.
   using Timeline = std::function<void(MonotonicTime, const std::string&)>;
   void SetTimeline(Timeline say) { say_ = std::move(say); }
+  // Sees each process that is killed, as it was; changes nothing.
+  void SetOnKill(std::function<void(const Process&)> look) { on_kill_ = std::move(look); }
   void Say(const std::string& text);
 
  private:
@@ -225,6 +227,7 @@ class Deployment {
   int step_logs_ = 0;
   ProcessIncarnation last_incarnation_{100};
   Timeline say_;
+  std::function<void(const Process&)> on_kill_;  // may be empty
 };
 
 }  // namespace tailcast::world

@@ -44,6 +44,13 @@ Story::Story(World& world, std::function<void(const std::string&)> tell)
     : world_(world), tell_(std::move(tell)) {
   world_.SetTimeline([this](MonotonicTime at, const std::string& text) { OnEvent(at, text); });
   world_.SetLook([this] { Look(); });
+  world_.deployment().SetOnKill([this](const Process& p) { AddCacheCounts(p, killed_[p.cell]); });
+}
+
+Story::~Story() {
+  world_.SetTimeline({});
+  world_.SetLook({});
+  world_.deployment().SetOnKill({});
 }
 
 std::string Story::Stamp(MonotonicTime at) const {
@@ -225,6 +232,18 @@ void Story::TellNewcomers() {
   }
 }
 
+void Story::AddCacheCounts(const Process& p, Counts& counts) {
+  const Json status = p.data_cache == nullptr ? StatusOf(p) : Json();
+  for (const cache::ClientMetric& metric : cache::ClientMetrics()) {
+    if (p.data_cache != nullptr) {
+      counts[metric.key] +=
+          static_cast<int64_t>((p.data_cache->counters().*(metric.count)).value());
+    } else if (status.contains("data_cache_client")) {
+      counts[metric.key] += status["data_cache_client"].value(metric.key, int64_t{0});
+    }
+  }
+}
+
 void Story::TellCaches() {
   struct Column {
     const char* key;
@@ -243,17 +262,9 @@ void Story::TellCaches() {
     title += Right(column.title, std::string(column.title).size() + 2);
   tell_(title);
   for (const std::string& cell : world_.deployment().cell_names()) {
-    std::map<std::string, int64_t> counts;
+    Counts counts = killed_[cell];
     for (const auto& [name, p] : world_.deployment().cell(cell).processes) {
-      const Json status = StatusOf(*p);
-      for (const cache::ClientMetric& metric : cache::ClientMetrics()) {
-        if (p->data_cache != nullptr) {
-          counts[metric.key] +=
-              static_cast<int64_t>((p->data_cache->counters().*(metric.count)).value());
-        } else if (status.contains("data_cache_client")) {
-          counts[metric.key] += status["data_cache_client"].value(metric.key, int64_t{0});
-        }
-      }
+      AddCacheCounts(*p, counts);
     }
     std::string row = Left("    " + cell, 24);
     for (const Column& column : kColumns) {

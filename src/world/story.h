@@ -30,6 +30,9 @@ class Story {
 
   // `world` outlives it and has not run; `tell` gets the lines.
   Story(World& world, std::function<void(const std::string& line)> tell);
+  ~Story();
+  Story(const Story&) = delete;
+  Story& operator=(const Story&) = delete;
 
   // The tables and how it ended.
   void End(const Outcome& outcome);
@@ -51,6 +54,9 @@ class Story {
   // Stream, shard, file, layer, from, to.
   using Copy = std::tuple<std::string, int, int64_t, std::string, std::string, std::string>;
 
+  // What a cell's clients of the data cache met, by the key of the metric.
+  using Counts = std::map<std::string, int64_t>;
+
   void OnEvent(MonotonicTime at, const std::string& text);
   void Look();
   void LookAtCopies(const std::string& cell);
@@ -58,6 +64,7 @@ class Story {
   void Tell(MonotonicTime at, const std::string& text);
   void TellDelays();
   void TellNewcomers();
+  static void AddCacheCounts(const Process& p, Counts& counts);
   void TellCaches();
   size_t PhaseAt(MonotonicTime at) const;
   std::string Stamp(MonotonicTime at) const;
@@ -67,6 +74,7 @@ class Story {
   MonotonicTime look_at_;
   std::vector<Phase> phases_;
   std::map<Copy, Workers> copies_;
+  std::map<std::string, Counts> killed_;           // by cell: of processes that are no more
   std::map<std::pair<int, size_t>, Causes> seen_;  // by shard and consumer, of its life
 };
 
