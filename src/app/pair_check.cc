@@ -1,5 +1,7 @@
 #include "tailcast/app/pair_check.h"
 
+#include <limits>
+
 #include "tailcast/base/crc32c.h"
 
 namespace tailcast::app {
@@ -7,16 +9,18 @@ namespace tailcast::app {
 using stream::IndexRecord;
 using stream::kIndexRecordSize;
 
-PairCheck::PairCheck(const stream::Seal& seal, std::string_view index) {
-  int64_t length = seal.length[static_cast<int>(stream::Part::kIndex)];
-  if (static_cast<int64_t>(index.size()) < length) {
-    missing_ =
-        "its index has " + std::to_string(index.size()) + " bytes of " + std::to_string(length);
-    length = static_cast<int64_t>(index.size());
+PairCheck::PairCheck(const std::optional<stream::Seal>& seal, std::string_view index) {
+  const auto there = static_cast<int64_t>(index.size());
+  int64_t length = seal ? seal->length[static_cast<int>(stream::Part::kIndex)] : there;
+  const int64_t data_length = seal ? seal->length[static_cast<int>(stream::Part::kData)]
+                                   : std::numeric_limits<int64_t>::max();
+  if (there < length) {
+    missing_ = "its index has " + std::to_string(there) + " bytes of " + std::to_string(length);
+    length = there;
   }
   for (int64_t at = 0; at + kIndexRecordSize <= length; at += kIndexRecordSize) {
     const auto record = IndexRecord::Decode(index.data() + at);
-    if (!record || record->end() > seal.length[static_cast<int>(stream::Part::kData)] ||
+    if (!record || record->end() > data_length ||
         (!records_.empty() && record->offset < records_.back().end())) {
       damage_ = "the index record of message " + std::to_string(at / kIndexRecordSize) +
                 " fails its check sum";

@@ -1,9 +1,10 @@
-// Whether the two files of a closed message file are what their check sums say: `tailcast repair`.
+// Whether the two files of a message file are what their check sums say: `tailcast repair`.
 //
 // A core: no I/O, one thread.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,8 +16,9 @@ namespace tailcast::app {
 
 class PairCheck {
  public:
-  // `index`: all that there is of the index file.
-  PairCheck(const stream::Seal& seal, std::string_view index);
+  // `seal`: of a closed file; nullopt: the file is still written, and all that is there counts.
+  // `index`: all that there is of the index file, read before its data.
+  PairCheck(const std::optional<stream::Seal>& seal, std::string_view index);
   // The next bytes of the data file, from its beginning on.
   void OnData(std::string_view bytes);
   // No more bytes come: they end.
@@ -24,8 +26,8 @@ class PairCheck {
 
   // Which bytes that are there fail their check sums; empty: none so far.
   const std::string& damage() const { return damage_; }
-  // Where it ends before its seal; empty: it does not, as far as was looked. Below a stream's
-  // source that is a copy which still runs, or which the cell's scheduler sees to.
+  // Where it ends before its seal, or its index; empty: it does not, as far as was looked. Below a
+  // stream's source that is a copy which still runs, or which the cell's scheduler sees to.
   const std::string& missing() const { return missing_; }
   // Nothing more is needed.
   bool done() const { return !damage_.empty() || next_ == records_.size(); }

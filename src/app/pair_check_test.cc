@@ -19,8 +19,9 @@ class PairCheckTest : public ::testing::Test {
           .AppendTo(index_);
       data_ += payload;
     }
-    seal_.length[0] = static_cast<int64_t>(data_.size());
-    seal_.length[1] = static_cast<int64_t>(index_.size());
+    seal_.emplace();
+    seal_->length[0] = static_cast<int64_t>(data_.size());
+    seal_->length[1] = static_cast<int64_t>(index_.size());
   }
   PairCheck Check(size_t piece) const {
     PairCheck check(seal_, index_);
@@ -34,7 +35,7 @@ class PairCheckTest : public ::testing::Test {
   std::string Damage(size_t piece) const { return Check(piece).damage(); }
   std::string Missing(size_t piece) const { return Check(piece).missing(); }
   std::string data_, index_;
-  stream::Seal seal_;
+  std::optional<stream::Seal> seal_;
 };
 
 TEST_F(PairCheckTest, WhatIsWholeIsWell) {
@@ -72,10 +73,27 @@ TEST_F(PairCheckTest, WhatIsNotThereYetIsNoDamage) {
   EXPECT_THAT(Damage(64), HasSubstr("the payload of message 0")) << "of what is there";
 }
 
+TEST_F(PairCheckTest, OfAFileThatIsStillWrittenAllThatIsThereCounts) {
+  seal_.reset();
+  EXPECT_EQ(Damage(64), "");
+  data_ += "data of a message whose record is not there yet";
+  index_.resize(index_.size() - 1);
+  EXPECT_EQ(Damage(64) + Missing(64), "") << "a record that is being appended";
+  data_[5] ^= 1;
+  EXPECT_THAT(Damage(64), HasSubstr("the payload of message 0"));
+  data_[5] ^= 1;
+  index_[32] ^= 1;
+  EXPECT_THAT(Damage(64), HasSubstr("the index record of message 1"));
+  index_[32] ^= 1;
+  data_.resize(100);
+  EXPECT_EQ(Damage(64), "");
+  EXPECT_THAT(Missing(64), HasSubstr("its data ends before message "));
+}
+
 TEST_F(PairCheckTest, AFileWithoutMessagesIsWell) {
   data_.clear();
   index_.clear();
-  seal_ = {};
+  seal_.emplace();
   EXPECT_EQ(Damage(64), "");
   EXPECT_EQ(Missing(64), "");
 }

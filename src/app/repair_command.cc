@@ -47,8 +47,8 @@ struct Findings {
   std::vector<DamagedFile> damaged;
 };
 
-// Of the closed files of all shards. In the source nothing is still to come: there a file that ends
-// before its seal is damaged, too.
+// Of the files of all shards. In the source nothing is still to come: there a file that ends before
+// its seal, or its index, is damaged, too.
 Result<Findings> FindDamage(StoreReader& store, const v1::StreamConfig& stream, bool source) {
   using Kind = FileCondition::Kind;
   Findings findings;
@@ -57,8 +57,9 @@ Result<Findings> FindDamage(StoreReader& store, const v1::StreamConfig& stream, 
     TAILCAST_ASSIGN_OR_RETURN(const stream::ShardListing listing, store.List(shard));
     for (const auto& [seq, pair] : listing.pairs()) {
       const auto seal = listing.SealOf(seq);
-      if (seq < listing.floor() || !pair.complete() || !seal) continue;
-      auto condition = store.Check(shard, pair.stem, *seal);
+      // Without one it is the newest, or the next is still to be copied.
+      if (seq < listing.floor() || !pair.complete()) continue;
+      auto condition = store.Check(shard, pair.stem, seal);
       if (!condition.ok()) {
         return condition.status().WithContext(shard.ToString() + " file " + std::to_string(seq));
       }
@@ -69,8 +70,9 @@ Result<Findings> FindDamage(StoreReader& store, const v1::StreamConfig& stream, 
         ++findings.missing;
         continue;
       }
-      findings.damaged.push_back(
-          {shard, pair.stem, listing.Find(seq + 1)->stem.start_number, *std::move(condition)});
+      const int64_t end_number = seal ? listing.Find(seq + 1)->stem.start_number
+                                      : pair.stem.start_number + condition->messages;
+      findings.damaged.push_back({shard, pair.stem, end_number, *std::move(condition)});
     }
   }
   return findings;
@@ -112,11 +114,15 @@ Status WaitForCopy(StoreReader& store, const DamagedFile& file, MonotonicTime en
     const stream::ListedPair* pair = listing.Find(file.stem.seq);
     const auto seal = listing.SealOf(file.stem.seq);
     std::string what = "it is not there yet";
-    if (pair != nullptr && pair->complete() && seal) {
-      TAILCAST_ASSIGN_OR_RETURN(FileCondition condition,
-                                store.Check(file.shard, pair->stem, *seal));
-      if (condition.kind == FileCondition::Kind::kWell) return OkStatus();
-      what = std::move(condition.what);
+    if (pair != nullptr && pair->complete()) {
+      TAILCAST_ASSIGN_OR_RETURN(FileCondition condition, store.Check(file.shard, pair->stem, seal));
+      if (condition.kind != FileCondition::Kind::kWell) {
+        what = std::move(condition.what);
+      } else if (seal || pair->stem.start_number + condition.messages >= file.end_number) {
+        return OkStatus();
+      } else {
+        what = "it has " + inspect::Counted(static_cast<uint64_t>(condition.messages), "message");
+      }
     }
     if (Interrupted()) return CancelledError("interrupted");
     if (ReadMonotonicClock() >= end) {
@@ -173,7 +179,7 @@ Status RepairCell(const RepairOptions& options, const std::string& scheduler, bo
   TAILCAST_ASSIGN_OR_RETURN(auto store, StoreReader::Open(view));
   TAILCAST_ASSIGN_OR_RETURN(const Findings findings, FindDamage(*store, stream, source));
   std::printf("cell %s: %s read, %zu damaged", view.cell().c_str(),
-              inspect::Counted(static_cast<uint64_t>(findings.files), "closed file").c_str(),
+              inspect::Counted(static_cast<uint64_t>(findings.files), "file").c_str(),
               findings.damaged.size());
   if (findings.missing > 0) {
     std::printf(", %" PRId64 " not copied to the end yet", findings.missing);
@@ -247,7 +253,7 @@ int Repair(const RepairOptions& options) {
 
 void AddRepair(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
-      "repair", "Read a stream's closed files, and copy again what fails its check sums");
+      "repair", "Read a stream's files, and copy again what fails its check sums");
   auto options = std::make_shared<RepairOptions>();
   options->cell.Add(command, true);
   command->add_option("--stream", options->stream, "Stream to read")->required();

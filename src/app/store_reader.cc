@@ -76,29 +76,31 @@ Result<stream::ShardListing> StoreReader::List(const stream::ShardId& shard) {
 }
 
 Result<FileCondition> StoreReader::Check(const stream::ShardId& shard, const stream::Stem& stem,
-                                         const stream::Seal& seal) {
+                                         const std::optional<stream::Seal>& seal) {
   using Kind = FileCondition::Kind;
   const std::string dir = stream::ShardDir(shard);
+  FileCondition condition;
   // What an error of reading says of the file, if it is one of the file.
-  const auto of_file = [](const Status& status, stream::Part part) -> Result<FileCondition> {
-    if (IsDataLoss(status)) return FileCondition{Kind::kDamaged, status.message(), part};
-    if (IsNotFound(status)) return FileCondition{Kind::kGone, status.message()};
-    return status;
+  const auto of_file = [&](const Status& status, stream::Part part) -> Result<FileCondition> {
+    if (!IsDataLoss(status) && !IsNotFound(status)) return status;
+    condition.kind = IsDataLoss(status) ? Kind::kDamaged : Kind::kGone;
+    condition.what = status.message();
+    condition.part = part;
+    return condition;
   };
-  const auto index_length =
-      static_cast<size_t>(seal.length[static_cast<int>(stream::Part::kIndex)]);
   std::string index;
   const Status index_read =
       Read(dir, FileName(stem, stream::Part::kIndex), [&](std::string_view bytes) {
         index.append(bytes);
-        return index.size() < index_length;
+        return !seal || static_cast<int64_t>(index.size()) <
+                            seal->length[static_cast<int>(stream::Part::kIndex)];
       });
+  condition.messages = static_cast<int64_t>(index.size()) / stream::kIndexRecordSize;
   if (!index_read.ok()) return of_file(index_read, stream::Part::kIndex);
   PairCheck check(seal, index);
   if (!check.damage().empty()) {
-    return FileCondition{Kind::kDamaged, check.damage(), stream::Part::kIndex};
-  }
-  if (!check.done()) {
+    condition.part = stream::Part::kIndex;
+  } else if (!check.done()) {
     const Status data_read =
         Read(dir, FileName(stem, stream::Part::kData), [&](std::string_view bytes) {
           check.OnData(bytes);
@@ -107,9 +109,14 @@ Result<FileCondition> StoreReader::Check(const stream::ShardId& shard, const str
     if (!data_read.ok()) return of_file(data_read, stream::Part::kData);
     check.OnEnd();
   }
-  if (!check.damage().empty()) return FileCondition{Kind::kDamaged, check.damage()};
-  if (!check.missing().empty()) return FileCondition{Kind::kMissing, check.missing()};
-  return FileCondition{};
+  if (!check.damage().empty()) {
+    condition.kind = Kind::kDamaged;
+    condition.what = check.damage();
+  } else if (!check.missing().empty()) {
+    condition.kind = Kind::kMissing;
+    condition.what = check.missing();
+  }
+  return condition;
 }
 
 Status StoreReader::TakeAside(const stream::ShardId& shard, const stream::Stem& stem,

@@ -20,17 +20,18 @@
 
 namespace tailcast::app {
 
-// How a closed message file is.
+// How a message file is.
 struct FileCondition {
   enum class Kind : uint8_t {
     kWell,
-    kMissing,  // it ends before its seal
+    kMissing,  // it ends before its seal, or its data before its index
     kDamaged,  // what is there fails its check sums, or of what was committed something is gone
     kGone,     // it, or one of its two parts, is there no more
   };
   Kind kind = Kind::kWell;
   std::string what = {};                    // in words, unless it is well
   stream::Part part = stream::Part::kData;  // of a damaged one: which is
+  int64_t messages = 0;                     // so many its index has, sound or not
 };
 
 class StoreReader {
@@ -40,9 +41,9 @@ class StoreReader {
   static Result<std::unique_ptr<StoreReader>> Open(const v1::CellView& view);
 
   Result<stream::ShardListing> List(const stream::ShardId& shard);
-  // Reads it to its end.
+  // Reads it to its seal, or one that is still written to where it ends now.
   Result<FileCondition> Check(const stream::ShardId& shard, const stream::Stem& stem,
-                              const stream::Seal& seal);
+                              const std::optional<stream::Seal>& seal);
   // Both parts, `first` before the other: it is copied again even if this process dies in between.
   Status TakeAside(const stream::ShardId& shard, const stream::Stem& stem, stream::Part first);
 

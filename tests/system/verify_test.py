@@ -5,9 +5,11 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
+import time
 import unittest
 
-from harness import TIME_FACTOR, SystemTest, Up, main, run
+from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, run
 
 THREE = """version: 1
 clusters: [{name: a}, {name: b}, {name: c}]
@@ -43,14 +45,14 @@ class Verify(SystemTest):
         self.assertEqual(run(*verify)[0], 0)
         repair = ("repair", "--dir", self.up.dir, "--stream", "s")
         code, out, err = run(*repair)
-        self.assertEqual((code, out.count(b"2 closed files read, 0 damaged\n")), (0, 3), out.decode() + err)
+        self.assertEqual((code, out.count(b"4 files read, 0 damaged\n")), (0, 3), out.decode() + err)
         self.flip("c")
         err = self.check_fails(1, ["the first hop of the copy tree that differs is b -> c: ", "check sum"], *verify)
         self.assertIn("`tailcast repair`", err)
         self.check_fails(1, ["without --dry-run"], *repair, "--dry-run")
         code, out, err = run(*repair, timeout=150 * TIME_FACTOR)
         self.assertEqual(code, 0, err)
-        self.assertRegex(out.decode(), r"cell c: 2 closed files read, 1 damaged\n  s/\d file 1: the payload of message \d+ "
+        self.assertRegex(out.decode(), r"cell c: 4 files read, 1 damaged\n  s/\d file 1: the payload of message \d+ "
                                        r"fails its check sum\n  s/\d file 1: copied again\n")
         self.assertEqual(run(*verify)[0], 0)
         # Nobody has it whole any more: what is left of it stays where it is.
@@ -67,12 +69,50 @@ class Verify(SystemTest):
         shutil.copytree(*registries)
         self.check_fails(1, ["is not the store of cell b", "another registry"], *repair, "--cluster", "b")
 
+    def test_a_file_that_is_still_written_is_copied_again(self):
+        self.assertEqual(run("stream", "create", "--dir", self.up.dir, "--cluster", "a", "--stream", "s")[0], 0)
+        lines = [b"%d\n" % i for i in range(30000)]
+        there = ("--dir", self.up.dir, "--stream", "s")
+        producer = subprocess.Popen([BINARY, "produce", *there], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(producer.stderr.close)
+        self.addCleanup(producer.kill)
+        consumer = subprocess.Popen([BINARY, "consume", *there, "--cluster", "c", "--count", "30000"],
+                                    stdout=subprocess.PIPE)
+        self.addCleanup(consumer.stdout.close)
+        self.addCleanup(consumer.kill)
+        producer.stdin.write(b"".join(lines[:20000]))
+        producer.stdin.flush()
+        got = [consumer.stdout.readline() for _ in range(20000)]
+        self.until(lambda: lines[19999] in self.data("c").read_bytes())
+        self.flip("c")
+        verify = ("verify", "--dir", self.up.dir, "--stream", "s")
+        self.check_fails(1, ["check sum", "`tailcast repair`"], *verify)
+        code, out, err = run("repair", "--dir", self.up.dir, "--stream", "s", timeout=150 * TIME_FACTOR)
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out.decode(), r"cell c: 1 file read, 1 damaged\n(.*\n)*  s/0 file 1: copied again\n")
+        producer.stdin.write(b"".join(lines[20000:]))
+        producer.stdin.close()
+        got += consumer.stdout.readlines()
+        self.assertEqual(got, lines)
+        self.assertEqual(producer.wait(), 0, producer.stderr.read())
+        code, out, err = run(*verify)
+        self.assertEqual((code, err), (0, ""), out)
+
+    def until(self, true):
+        end = time.monotonic() + 30 * TIME_FACTOR
+        while not true():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+
+    def data(self, cell):
+        return max(pathlib.Path(self.up.dir, cell, "store", "streams", "s").rglob("*.data"),
+                   key=lambda f: f.stat().st_size)
+
     def flip(self, cell):
         """A bit of the cell's disk, of which no cache has a copy."""
         for pid in self.up.pids(cell, "cache").values():
             os.kill(pid, 9)
-        data = max(pathlib.Path(self.up.dir, cell, "store", "streams", "s").rglob("*.data"),
-                   key=lambda f: f.stat().st_size)
+        data = self.data(cell)
         whole = data.read_bytes()
         at = re.search(rb"\n1[0-9]{4}\n", whole).start() + 2
         with data.open("r+b") as file:
