@@ -11,6 +11,7 @@
 #include "tailcast/app/context.h"
 #include "tailcast/app/deployment.h"
 #include "tailcast/app/interrupt.h"
+#include "tailcast/base/host_port.h"
 #include "tailcast/cell/user_table.h"
 #include "tailcast/stream/names.h"
 
@@ -118,10 +119,7 @@ void CellOptions::Settle(bool with_cluster) {
 
 Result<std::string> CellOptions::Find() const {
   if (!cell.empty()) {
-    const size_t colon = cell.rfind(':');
-    const std::string port = colon == std::string::npos ? "" : cell.substr(colon + 1);
-    int number = 0;
-    if (colon == 0 || !CLI::detail::lexical_cast(port, number) || number < 1 || number > 65535) {
+    if (!IsHostPort(cell)) {
       return InvalidArgumentError("--cell: '" + cell + "' is not HOST:PORT of a cell's scheduler");
     }
   }

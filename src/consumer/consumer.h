@@ -73,7 +73,8 @@ struct Options {
 class Consumer {
  public:
   //   NotFound         no such stream (with the nearest name)
-  //   InvalidArgument  a shard that the stream has not, a position of another stream, report_as
+  //   InvalidArgument  a shard that the stream has not, a position of another stream, report_as,
+  //                   a cell that is no host:port
   //   Unavailable      the cell does not answer at this address
   static Result<std::unique_ptr<Consumer>> Open(const Options& options);
   ~Consumer();

@@ -87,7 +87,8 @@ struct Stats {
 class Producer {
  public:
   //   NotFound            no such stream (with the nearest name)
-  //   InvalidArgument     a shard that the stream has not, an option out of range
+  //   InvalidArgument     a shard that the stream has not, an option out of range, a cell that is
+  //                       no host:port
   //   Unavailable         the cell does not answer at this address
   //   PermissionDenied    the cell's folder can't be written
   //   FailedPrecondition  a shard has a live producer: the message says for how long and what to do

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "tailcast/base/host_port.h"
 #include "tailcast/base/log.h"
 #include "tailcast/base/metrics.h"
 #include "tailcast/fabric/connect.h"
@@ -23,6 +24,13 @@ Session::Session(ThreadLoop* loop, Options options)
       cell_(std::make_unique<cell::CellClient>(*loop, *rpc_, options_.cell, "")) {}
 
 void Session::Start(Duration timeout, Callback<void(Status)> done) {
+  if (!IsHostPort(options_.cell)) {
+    loop_->Post(scope_.Bind([this, done = std::move(done)]() mutable {
+      done(InvalidArgumentError("cell: '" + options_.cell +
+                                "' is not host:port of a cell's scheduler"));
+    }));
+    return;
+  }
   finder_ = std::make_unique<cell::SchedulerFinder>(*cell_, kLog);
   cell_->Start(timeout, scope_.Bind([this, done = std::move(done)](Status status) mutable {
     OnView(std::move(status), std::move(done));

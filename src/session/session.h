@@ -49,6 +49,7 @@ class Session {
   // Fetches the view and opens the ports. The cell's key is read from the file that
   // TAILCAST_CELL_KEY in the environment names ("none": caches that ask for none are used), or else
   // from where the cell says.
+  //   InvalidArgument     `cell` is no host:port
   //   Unavailable         nobody answers at the address, which the message names
   //   PermissionDenied, NotFound, FailedPrecondition   the primary layer: as storage::OpenStore,
   //                                                    for which the loop is blocked, 5 s at most

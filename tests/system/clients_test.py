@@ -270,6 +270,9 @@ class Python(unittest.TestCase):
             tailcast.Consumer(cell, "errorz")
         with self.assertRaisesRegex(tailcast.Unavailable, "127.0.0.1:1"):
             tailcast.Producer("127.0.0.1:1", "errors", open_timeout=0.2)
+        for place in ("7400", "127.0.0.1:99999"):
+            with self.assertRaisesRegex(tailcast.InvalidArgument, "is not host:port"):
+                tailcast.Producer(place, "s")
         with self.assertRaisesRegex(tailcast.InvalidArgument, "no shard 5"):
             tailcast.Consumer(cell, "errors", shards=[5])
         with self.assertRaisesRegex(ValueError, "yesterday"):
