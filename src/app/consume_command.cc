@@ -270,6 +270,15 @@ Result<consumer::Options> ConsumerOptionsOf(const ConsumeOptions& options) {
   return out;
 }
 
+bool HasEnd(const ConsumeOptions& options) {
+  return options.count > 0 || options.until_idle_s > 0 || !options.to.empty();
+}
+
+// What was asked for is not all there: a script must not take it for that.
+Status InterruptedBeforeEnd() {
+  return CancelledError("interrupted before it came to the end that was asked for");
+}
+
 int Consume(ConsumeOptions& options) {
   const auto framing = stream::ParseFraming(options.framing);
   if (!framing.ok()) return Fail(framing.status());
@@ -289,6 +298,7 @@ int Consume(ConsumeOptions& options) {
   CatchInterrupts();
   const auto ends = FindEnds(options, *consumer_options);
   if (!ends.ok()) return Fail(ends.status());
+  if (Interrupted() && HasEnd(options)) return Fail(InterruptedBeforeEnd());
   auto consumer = consumer::Consumer::Open(*consumer_options);
   if (!consumer.ok()) return Fail(consumer.status());
   if (Status checked = CheckEnds(**consumer, *ends); !checked.ok()) return Fail(checked);
@@ -327,7 +337,7 @@ int Consume(ConsumeOptions& options) {
     if (const auto wrote = output.Flush(); !wrote.ok()) {
       error = wrote.status();
     } else if (*wrote != MessageOutput::Written::kAll) {
-      done = true;
+      done = *wrote == MessageOutput::Written::kReaderGone;
     }
     if (Status saved = output.SavePositions(**consumer); !saved.ok() && error.ok()) error = saved;
     if (!options.to.empty() && AllEnded(**consumer, *ends, ended)) done = true;
@@ -353,6 +363,7 @@ int Consume(ConsumeOptions& options) {
     }
   }
   if (Status saved = output.SavePositions(**consumer); !saved.ok() && error.ok()) error = saved;
+  if (!done && error.ok() && HasEnd(options)) error = InterruptedBeforeEnd();
   if (const int64_t headed = output.without_headers(); headed > 0) {
     std::fprintf(stderr,
                  "tailcast: %lld %s headers, which --framing leaves out and --format shows\n",

@@ -141,12 +141,29 @@ class Consume(OneCellTest):
             self.assertTrue(line, "it ended")
         self.assertRegex(line, "where it ends can't be found: read .*Input/output error; going on to try")
         to_end.send_signal(signal.SIGINT)
-        self.assertEqual(to_end.communicate(timeout=30 * TIME_FACTOR)[0], "")
+        out, said = to_end.communicate(timeout=30 * TIME_FACTOR)
+        self.assertEqual((to_end.returncode, out), (1, ""))
+        self.assertIn("interrupted before it came to the end that was asked for", said)
         done = subprocess.run([BINARY, "consume", *where, "--from", "number:1", "--until-idle", "1"],
                               capture_output=True, env=faults, text=True, timeout=60 * TIME_FACTOR)
         self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
         self.assertIn("unread/0: where it begins can't be found: read ", done.stderr)
         self.assertEqual(self.consume(where, "--to", "end"), b"1\n2\n")
+
+    def test_an_interrupt_before_the_end_is_a_failure_and_one_of_a_follower_is_not(self):
+        where = self.create("ended")
+        self.produce(where, b"1\n2\n")
+        for end, code in ((["--count", "3"], 1), (["--to", "number:9"], 1), (["--until-idle", "60"], 1),
+                          (["--follow"], 0), ([], 0)):
+            with self.subTest(end):
+                consumer = subprocess.Popen([BINARY, "consume", *where, *end], stdout=subprocess.PIPE,
+                                            stderr=subprocess.PIPE, text=True)
+                self.addCleanup(consumer.kill)
+                self.assertEqual([consumer.stdout.readline() for _ in range(2)], ["1\n", "2\n"])
+                consumer.send_signal(signal.SIGINT)
+                said = consumer.communicate(timeout=30 * TIME_FACTOR)[1]
+                self.assertEqual(consumer.returncode, code, said)
+                self.assertEqual("interrupted before it came to the end" in said, code == 1, said)
 
     def test_messages_of_a_key_stay_together_in_their_order(self):
         where = self.create("keys", "--shards", "4")
