@@ -52,9 +52,10 @@ Result<std::vector<v1::TreeEdge>> PlanTree(const cell::Topology& topology,
   return edges;
 }
 
-// Memory of this process that is in RAM, in bytes; 0: not known.
+// Memory of this process that is in RAM, in bytes; 0: not known. Pages of the program itself, which
+// all its processes share, and of files count in neither.
 struct Memory {
-  int64_t own = 0;
+  int64_t own = 0;     // nobody else has it
   int64_t shared = 0;  // mapped from elsewhere: caches, of which a reader maps what it reads
 };
 Memory ResidentMemory() {
@@ -62,10 +63,9 @@ Memory ResidentMemory() {
   Memory memory;
   for (std::string name; in >> name;) {
     int64_t kilobytes = 0;
-    if (name == "RssAnon:" || name == "RssFile:" || name == "RssShmem:") {
-      in >> kilobytes;
-      (name == "RssShmem:" ? memory.shared : memory.own) += kilobytes << 10;
-    }
+    if (name != "RssAnon:" && name != "RssShmem:") continue;
+    in >> kilobytes;
+    (name == "RssAnon:" ? memory.own : memory.shared) = kilobytes << 10;
   }
   return memory;
 }

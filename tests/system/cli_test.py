@@ -342,7 +342,9 @@ class OneCell(OneCellTest):
             [head] = [s for s in cell["streams"] if s["stream"] == "heads"]
         self.assertEqual((head["shards"][0]["messages"], head["shards"][0]["bytes"]), (3, 9))
         for process in cell["processes"]:
-            self.assertGreater(process["status"]["memory_bytes"], 1 << 20, process["name"])
+            now = pathlib.Path(f"/proc/{process['pid']}/status").read_text()
+            own = 1024 * int(re.search(r"RssAnon:\s+(\d+)", now).group(1))
+            self.assertTrue(own / 2 < process["status"]["memory_bytes"] < 2 * own, (process["name"], own))
         pid = self.up.pids("here", "reader")["reader-1"]
         os.kill(pid, signal.SIGSTOP)
         try:
