@@ -202,6 +202,18 @@ Result<Ends> FindEnds(const ConsumeOptions& options, const consumer::Options& co
   return ends;
 }
 
+// InvalidArgument: nothing can lie between.
+Status CheckOrder(const consumer::StartPoint& start, const consumer::EndPoint& end) {
+  using Start = consumer::StartPoint::Kind;
+  using End = consumer::EndPoint::Kind;
+  const bool numbers = start.kind == Start::kNumber && end.kind == End::kNumber;
+  const bool times = start.kind == Start::kTime && end.kind == End::kTime;
+  if (!(numbers && end.number < start.number) && !(times && end.time < start.time)) {
+    return OkStatus();
+  }
+  return InvalidArgumentError("--to lies before --from: nothing is to be read");
+}
+
 // InvalidArgument: an end is not in what is read.
 Status CheckEnds(const consumer::Consumer& consumer, const Ends& ends) {
   for (const auto& [shard, end] : ends.shards) {
@@ -298,6 +310,7 @@ int Consume(ConsumeOptions& options) {
   CatchInterrupts();
   const auto ends = FindEnds(options, *consumer_options);
   if (!ends.ok()) return Fail(ends.status());
+  if (Status order = CheckOrder(start.start, ends->rest); !order.ok()) return Fail(order);
   if (Interrupted() && HasEnd(options)) return Fail(InterruptedBeforeEnd());
   auto consumer = consumer::Consumer::Open(*consumer_options);
   if (!consumer.ok()) return Fail(consumer.status());

@@ -52,11 +52,14 @@ std::string UsageError(const CLI::App& command, const CLI::ParseError& error) {
     for (const CLI::Option* option : command.get_options()) {
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     }
-    const bool elsewhere =
-        word == "--cluster" && std::find(names.begin(), names.end(), "--stream") != names.end();
-    return "unknown option " + word +
-           (elsewhere ? ": a stream is published where its source is, which is found"
-                      : DidYouMean(word, names));
+    const std::string name = command.get_name();
+    std::string why;
+    if (word == "--cluster" && (name == "produce" || name == "tail")) {
+      why = ": a stream is published where its source is, which is found";
+    } else if (word == "--cluster" && name == "verify") {
+      why = ": all cells of the stream are compared";
+    }
+    return "unknown option " + word + (why.empty() ? DidYouMean(word, names) : why);
   }
   for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
     names.push_back(sub->get_name());

@@ -165,6 +165,12 @@ class Consume(OneCellTest):
                 self.assertEqual(consumer.returncode, code, said)
                 self.assertEqual("interrupted before it came to the end" in said, code == 1, said)
 
+    def test_an_end_before_the_beginning_is_a_mistake(self):
+        where = self.create("backwards")
+        for begin, end in (("number:8", "number:7"), ("time:-1m", "time:-2m")):
+            self.check_fails(2, ["--to lies before --from"], "consume", *where, "--from", begin, "--to", end)
+        self.assertEqual(self.consume(where, "--from", "number:0", "--to", "number:0"), b"")
+
     def test_messages_of_a_key_stay_together_in_their_order(self):
         where = self.create("keys", "--shards", "4")
         lines = [b"%d,user%d\n" % (i, i % 50) for i in range(2000)]

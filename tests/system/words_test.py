@@ -266,6 +266,8 @@ class WordsOfACell(SystemTest):
         self.assertEqual(code, 0, err)
         self.assertRegex(out.decode(), r"(?m)^  source +b$")
         self.check_fails(1, ["no stream 'nope'; known: y, z\n"], "status", "--dir", up.dir, "--stream", "nope")
+        self.check_fails(2, ["unknown option --cluster: all cells of the stream are compared"], "verify",
+                         "--cluster", "here", "--stream", "s")
         self.check_fails(2, ["unknown option --cluster: a stream is published where its source is"],
                          "produce", "--dir", up.dir, "--stream", "z", "--cluster", "a")
 
