@@ -169,7 +169,7 @@ std::string Number(double value) {
 
 int64_t WorkOf(Effort effort, int clusters) {
   const int64_t more = std::max(0, clusters - 60);
-  if (effort == Effort::kQuick) return 100'000'000 + 3'200'000 * more;
+  if (effort == Effort::kQuick) return 75'000'000 + 3'250'000 * more;
   const int64_t normal = std::min<int64_t>(2'000'000'000 + 8'000'000 * more, 7'000'000'000);
   return effort == Effort::kNormal ? normal : 10 * normal;
 }

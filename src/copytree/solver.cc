@@ -28,10 +28,10 @@ constexpr int64_t kLayersPart = 12, kManyLayersPart = 40, kBoundPart = 8, kDelay
 constexpr int64_t kPricesPart = 3;
 // The first annealing run, for each node; later ones are longer.
 constexpr int64_t kFirstRunWork = 200'000;
-// A quick search goes on for as much work again, up to this in all, before a refusal without proof,
-// and while its tree is further above the bound than so many millionths and runs do not agree:
-// tight limits, of which it knows little yet.
-constexpr int64_t kStretchedWorkMost = 2'000'000'000;
+// A quick search goes on for a third of its work more, up to this in all, before a refusal without
+// proof, and while its tree is further above the bound than so many millionths and runs do not
+// agree: tight limits, of which it knows little yet.
+constexpr int64_t kStretchedWorkMost = 2'000'000'000, kStretchPart = 3;
 constexpr int64_t kMillion = 1'000'000;
 constexpr int64_t kStretchPpm = 50'000;
 // A bound that is to show that there is no tree aims at so many times what the heaviest tree
@@ -329,8 +329,8 @@ void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
   int64_t work = most - std::max(bound_work, bound->work());
   const int64_t begin = work_;
   if (weight_ >= kUnserved && ProveNone(bound, (bound_work - bound->work()) / 2)) return;
-  const int64_t more =
-      std::clamp<int64_t>(kStretchedWorkMost - options_.work_max, 0, options_.work_max);
+  const int64_t more = std::clamp<int64_t>(kStretchedWorkMost - options_.work_max, 0,
+                                           options_.work_max / kStretchPart);
   Anneal(work, kUnserved - 1);
   if (weight_ >= kUnserved && !options_.give_up_early) Anneal(more, kUnserved - 1);
   if (weight_ >= kUnserved || options_.any_tree) return;
