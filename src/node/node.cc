@@ -241,6 +241,7 @@ Status Node::MakeScheduler() {
   options.registry.topology = cell::TopologyText(topology_);
   options.registry.cell_key = config_.cell_key;
   options.seed = NonZero(Rng(ports_.seed).Fork("scheduler").Next());
+  if (ports_.balance) options.core.balance = *ports_.balance;
   options.core.stuck_after = Duration::Millis(topology_.stuck_after_ms);
   options.self = info_;
   options.self.set_role(v1::ROLE_SCHEDULER);

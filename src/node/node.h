@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,8 @@ struct Ports {
   // For tests: reader::CopyOptions::jump_bytes, with the least window of a cache operation. 0: the
   // defaults.
   int64_t jump_bytes = 0;
+  // For tests: of a scheduler, so that little traffic is balanced. None: the defaults.
+  std::optional<scheduler::BalanceOptions> balance = {};
 };
 
 class Node {

@@ -320,6 +320,7 @@ std::optional<v1::CopyRequest> OperationCore::OnRead(const CopyCore::Read& read,
   }
   if (!position) return std::nullopt;
   counters_.sent_bytes.Add(end - *position);
+  sent_bytes_ += end - *position;
   v1::CopyRequest request;
   auto* bytes = request.mutable_bytes();
   bytes->set_part(static_cast<uint32_t>(read.part));
@@ -343,6 +344,7 @@ std::optional<v1::CopyRequest> OperationCore::TakeHeartbeat() {
 void OperationCore::Report(MonotonicTime now, v1::OperationReport* out) const {
   stream::ToProto(operation_, out->mutable_operation());
   out->set_state(ending_.state);
+  out->set_sent_bytes(sent_bytes_);
   out->set_cause(ending_.cause);
   out->set_message(ending_.message.substr(0, 1000));
   out->set_data_length(copy_.written(Part::kData));

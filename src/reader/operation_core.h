@@ -118,6 +118,7 @@ class OperationCore {
   Phase phase_ = Phase::kOpening;
   Ending ending_;
   stream::Term superseding_term_;
+  int64_t sent_bytes_ = 0;
   bool paused_ = false;  // after a read that came short, until the next tick
   // Who is stuck, by the time that this process ran.
   RunningClock clock_;

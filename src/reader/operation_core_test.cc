@@ -145,6 +145,9 @@ TEST_F(OperationCoreTest, AReadThatComesShortPausesUntilTheNextTick) {
   EXPECT_TRUE(Tick(Duration::Millis(50)).do_work);
   EXPECT_EQ(ReadAll(), 30);
   EXPECT_EQ(counters_.short_reads.value(), 1);
+  v1::OperationReport report;
+  core().Report(now_, &report);
+  EXPECT_EQ(report.sent_bytes(), 100);
 }
 
 TEST_F(OperationCoreTest, AReadOfAnOperationThatEndedIsNotSent) {

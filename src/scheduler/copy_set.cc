@@ -58,7 +58,8 @@ void CopySet::OnStream(MonotonicTime now, const v1::StreamConfig& config, Effect
   if (stream == nullptr) {
     const ShardFiles none(options_.files_per_shard_max);
     Stream begun{StreamEdges(options_.cell, options_.edge, config, events),
-                 std::vector<ShardFiles>(static_cast<size_t>(config.shards()), none)};
+                 std::vector<ShardFiles>(static_cast<size_t>(config.shards()), none),
+                 {}};
     stream = &streams_.emplace(id, std::move(begun)).first->second;
     for (int32_t s = 0; s < config.shards(); ++s) out.list.insert({id, s});
   } else if (!stream->edges.OnConfig(config, events)) {
@@ -297,6 +298,36 @@ bool CopySet::OnTakenOver(Row row, stream::TreeVersion tree_version) {
 
 stream::TreeVersion CopySet::TermVersion(const OperationTarget& target) const {
   return streams_.at(target.file.shard.stream).edges.TermVersion(target.cell);
+}
+
+OperationLoad::Expected CopySet::ExpectedLoad(const OperationTarget& target) const {
+  const Stream& stream = streams_.at(target.file.shard.stream);
+  const int32_t number = target.file.shard.shard;
+  const ShardFiles::File* file =
+      stream.shards.at(static_cast<size_t>(number)).Find(target.file.stem.seq);
+  if (file != nullptr && stream.shards[static_cast<size_t>(number)].IsCold(*file)) {
+    // As fast as it goes, until it has what there is.
+    return {.waiting = file->sealed() ? *file->seal[0] + *file->seal[1] : 0};
+  }
+  const Row before = operations_.Predecessor(target);
+  if (before != operations_.end() && before->second.load.rate()) {
+    return {.rate = before->second.load.rate()};
+  }
+  if (stream.rates.empty()) return {};
+  if (const auto known = stream.rates.find(number); known != stream.rates.end()) {
+    return {.rate = known->second};
+  }
+  int64_t sum = 0;
+  for (const auto& [shard, rate] : stream.rates) sum += rate;
+  return {.rate = sum / static_cast<int64_t>(stream.rates.size())};
+}
+
+void CopySet::NoteRate(const OperationTarget& target, int64_t rate) {
+  const ShardId& id = target.file.shard;
+  const ShardFiles* shard = FindShard(id);
+  const ShardFiles::File* file = shard == nullptr ? nullptr : shard->Find(target.file.stem.seq);
+  if (file == nullptr || shard->IsCold(*file)) return;
+  streams_.at(id.stream).rates[id.shard] = rate;
 }
 
 Operation CopySet::Describe(Row row) const {

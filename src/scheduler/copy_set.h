@@ -79,6 +79,10 @@ class CopySet {
   stream::Operation Describe(Row row) const;
   // In its terms.
   stream::TreeVersion TermVersion(const stream::OperationTarget& target) const;
+  // What it will cost who copies it, as far as is known of its shard, else of its stream.
+  OperationLoad::Expected ExpectedLoad(const stream::OperationTarget& target) const;
+  // The shard's newest file was copied at this rate, bytes per second.
+  void NoteRate(const stream::OperationTarget& target, int64_t rate);
   EdgeChange::LastWorkers& last_workers(const stream::OperationTarget& target) {
     return EdgeOf(target).last_workers(target.file.shard.shard, target.layer);
   }
@@ -102,7 +106,8 @@ class CopySet {
  private:
   struct Stream {
     StreamEdges edges;
-    std::vector<ShardFiles> shards;  // by number
+    std::vector<ShardFiles> shards;    // by number
+    std::map<int32_t, int64_t> rates;  // by shard, bytes per second; as last known
   };
 
   Stream* FindStream(const stream::StreamId& id);

@@ -44,7 +44,7 @@ class CopySetTest : public ::testing::Test {
   }
   Row Start(int64_t seq, Layer layer, const std::string& cell) {
     const Row row = Find(seq, layer, cell);
-    operations_.Start(row, TreeVersion{1}, {"r0", "w0", "b:1", ""});
+    operations_.Start(row, TreeVersion{1}, {"r0", "w0", "b:1", ""}, {});
     return row;
   }
   // "1 primary b: held", ... in the table's order.

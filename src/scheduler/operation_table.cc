@@ -82,13 +82,52 @@ void OperationTable::SetPhase(Row row, Phase phase, MonotonicTime not_before) {
                                                  std::string(PhaseName(op.phase)) +
                                                  " and can't be " + std::string(PhaseName(phase)));
   Leave(row);
-  if (IsAssigned(op.phase) && !IsAssigned(phase)) {
-    workers_.DropLoad(row->first.cell, op.workers);
-    op.workers = {};
-  }
+  if (IsAssigned(op.phase) && !IsAssigned(phase)) Unassign(row);
   op.phase = phase;
   op.not_before = not_before;
   Enter(row);
+}
+
+void OperationTable::Assign(Row row, const Assignment& workers) {
+  OperationState& op = At(row);
+  op.workers = workers;
+  op.counted = op.load.bytes_per_s(workers_.balance());
+  workers_.AddLoad(row->first.cell, workers, op.counted);
+  by_reader_[workers.reader].insert(row);
+  if (!op.load.idle()) moving_.insert(row);
+}
+
+void OperationTable::Unassign(Row row) {
+  OperationState& op = At(row);
+  const auto rows = by_reader_.find(op.workers.reader);
+  rows->second.erase(row);
+  if (rows->second.empty()) by_reader_.erase(rows);
+  moving_.erase(row);
+  workers_.DropLoad(row->first.cell, op.workers, op.counted);
+  op.counted = 0;
+  op.workers = {};
+}
+
+void OperationTable::Count(Row row) {
+  OperationState& op = At(row);
+  if (!IsAssigned(op.phase)) return;
+  const int64_t load = op.load.bytes_per_s(workers_.balance());
+  if (load != op.counted) workers_.ChangeLoad(row->first.cell, op.workers, load - op.counted);
+  op.counted = load;
+}
+
+void OperationTable::Weigh(MonotonicTime now) {
+  if (!weighed_) weighed_ = now;
+  const int64_t windows = (now - *weighed_).micros() / kLoadWindow.micros();
+  if (windows <= 0) return;
+  weighed_ = *weighed_ + kLoadWindow * windows;
+  for (auto it = moving_.begin(); it != moving_.end();) {
+    const Row row = *it;
+    OperationLoad& load = At(row).load;
+    load.OnWindows(windows, workers_.balance());
+    Count(row);
+    it = load.idle() ? moving_.erase(it) : std::next(it);
+  }
 }
 
 std::pair<OperationTable::Row, bool> OperationTable::Add(const OperationTarget& target,
@@ -102,7 +141,7 @@ std::pair<OperationTable::Row, bool> OperationTable::Add(const OperationTarget& 
 
 OperationTable::Row OperationTable::Remove(Row row) {
   Leave(row);
-  if (IsAssigned(row->second.phase)) workers_.DropLoad(row->first.cell, row->second.workers);
+  if (IsAssigned(row->second.phase)) Unassign(row);
   return rows_.erase(row);
 }
 
@@ -118,7 +157,8 @@ void OperationTable::Postpone(MonotonicTime until, Row row) {
   SetPhase(row, Phase::kWanted, until);
 }
 
-bool OperationTable::Start(Row row, stream::TreeVersion tree_version, const Assignment& workers) {
+bool OperationTable::Start(Row row, stream::TreeVersion tree_version, const Assignment& workers,
+                           const OperationLoad::Expected& expected) {
   OperationState& op = At(row);
   if (op.attempt >= stream::kAttemptMax) {
     GiveUp(row, "tried too often");
@@ -130,8 +170,8 @@ bool OperationTable::Start(Row row, stream::TreeVersion tree_version, const Assi
   op.opened = false;
   op.orphan = false;
   SetPhase(row, Phase::kStarting);
-  op.workers = workers;
-  workers_.AddLoad(row->first.cell, workers);
+  op.load.Begin(expected, workers_.balance());
+  Assign(row, workers);
   return true;
 }
 
@@ -142,12 +182,12 @@ void OperationTable::Confirm(Row row) {
 
 void OperationTable::Adopt(Row row, const OperationId& id, const Assignment& workers) {
   OperationState& op = At(row);
-  if (IsAssigned(op.phase)) workers_.DropLoad(row->first.cell, op.workers);
+  if (IsAssigned(op.phase)) Unassign(row);
   SetPhase(row, Phase::kRunning);
   op.id = id;
   op.orphan = false;
-  op.workers = workers;
-  workers_.AddLoad(row->first.cell, workers);
+  op.load.Adopt();
+  Assign(row, workers);
 }
 
 void OperationTable::Retry(MonotonicTime now, Row row, Duration at_least) {
@@ -205,6 +245,14 @@ void OperationTable::Note(Row row, const v1::OperationReport& report) {
   }
   op.written[0] = report.data_length();
   op.written[1] = report.index_length();
+  int64_t waiting = 0;
+  for (int part = 0; part < stream::kParts; ++part) {
+    waiting += std::max<int64_t>(0, op.source[part] - op.written[part]);
+  }
+  op.load.OnReport(report.sent_bytes(), waiting);
+  if (!IsAssigned(op.phase)) return;
+  if (!op.load.idle()) moving_.insert(row);
+  Count(row);
 }
 
 // --- questions ---
@@ -219,11 +267,32 @@ MonotonicTime OperationTable::NextDueAt() const {
 }
 
 std::vector<OperationTable::Row> OperationTable::AssignedTo(const std::string& reader) const {
+  const auto rows = by_reader_.find(reader);
+  if (rows == by_reader_.end()) return {};
+  return {rows->second.begin(), rows->second.end()};
+}
+
+std::vector<OperationTable::Row> OperationTable::AssignedToWriter(const std::string& cell,
+                                                                  const std::string& writer) const {
   std::vector<Row> rows;
   for (Row row = rows_.begin(); row != rows_.end(); ++row) {
-    if (IsAssigned(row->second.phase) && row->second.workers.reader == reader) rows.push_back(row);
+    if (IsAssigned(row->second.phase) && row->first.cell == cell &&
+        row->second.workers.writer == writer) {
+      rows.push_back(row);
+    }
   }
   return rows;
+}
+
+OperationTable::Row OperationTable::Predecessor(const OperationTarget& target) const {
+  Row row = FirstOf(target.file);
+  while (row != rows_.begin()) {
+    --row;
+    const stream::FileId& file = row->first.file;
+    if (file.shard != target.file.shard || file.stem.seq + 1 != target.file.stem.seq) break;
+    if (row->first.layer == target.layer && row->first.cell == target.cell) return row;
+  }
+  return rows_.end();
 }
 
 int64_t OperationTable::LowestHeld(const stream::ShardId& shard, const std::string& cell) const {

@@ -66,6 +66,8 @@ struct OperationState {
   bool opened = false;       // the writer has the file: whoever had it before is fenced
   int64_t written[stream::kParts] = {0, 0};  // bytes, as last reported
   int64_t source[stream::kParts] = {0, 0};
+  OperationLoad load;
+  int64_t counted = 0;  // of it, bytes per second, in the workers' loads
   std::string message;  // why it failed last, for people
 };
 
@@ -104,7 +106,8 @@ class OperationTable {
   void Release(MonotonicTime now, Row row);
   void Postpone(MonotonicTime until, Row row);
   // The next attempt: a greater term, a nonce. False, and given up, after kAttemptMax of them.
-  bool Start(Row row, stream::TreeVersion tree_version, const Assignment& workers);
+  bool Start(Row row, stream::TreeVersion tree_version, const Assignment& workers,
+             const OperationLoad::Expected& expected);
   // The reader knows it.
   void Confirm(Row row);
   void Adopt(Row row, const stream::OperationId& id, const Assignment& workers);
@@ -123,9 +126,12 @@ class OperationTable {
   void SkipTo(Row row, uint32_t attempt);
   // An empty message leaves the last one.
   void GiveUp(Row row, const std::string& message);
-  // Lengths and `opened` of a report. What gets on has not failed.
+  // Lengths, load and `opened` of a report. What gets on has not failed.
   void Note(Row row, const v1::OperationReport& report);
   void SetMessage(Row row, const std::string& message) { At(row).message = message; }
+  // Takes the windows that are over into the loads. Costs the operations that moved bytes lately,
+  // once in a window.
+  void Weigh(MonotonicTime now);
 
   // The wanted one that waits longest, if it is due; else end().
   Row NextDue(MonotonicTime now) const;
@@ -133,6 +139,10 @@ class OperationTable {
   MonotonicTime NextDueAt() const;
   // Those that the reader was told of, started or not.
   std::vector<Row> AssignedTo(const std::string& reader) const;
+  // As AssignedTo; looks at all operations.
+  std::vector<Row> AssignedToWriter(const std::string& cell, const std::string& writer) const;
+  // The operation of the same shard, layer and cell on the file before; end() if it is not known.
+  Row Predecessor(const stream::OperationTarget& target) const;
   // Operations that readers have not confirmed.
   int starting() const { return starting_; }
   // Operations that are neither done nor given up.
@@ -148,6 +158,10 @@ class OperationTable {
   void SetPhase(Row row, Phase phase, MonotonicTime not_before = {});
   void Leave(Row row);
   void Enter(Row row);
+  void Assign(Row row, const Assignment& workers);
+  void Unassign(Row row);
+  // After its load has changed.
+  void Count(Row row);
 
   const OperationTableOptions options_;
   WorkerTable& workers_;
@@ -155,6 +169,13 @@ class OperationTable {
   Rows rows_;
   std::set<std::pair<MonotonicTime, stream::OperationTarget>> wanted_;  // by not_before
   std::map<stream::ShardId, int> held_;
+  struct ByTarget {
+    bool operator()(Row a, Row b) const { return a->first < b->first; }
+  };
+  using RowSet = std::set<Row, ByTarget>;
+  std::map<std::string, RowSet> by_reader_;  // starting and running
+  RowSet moving_;                            // assigned ones whose load windows change
+  std::optional<MonotonicTime> weighed_;     // windows are over until then
   int starting_ = 0;
   int64_t unfinished_ = 0;
 };

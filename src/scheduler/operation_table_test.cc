@@ -41,7 +41,7 @@ class OperationTableTest : public ::testing::Test {
     }
     table_.Release(At(seq), row);
     if (phase == Phase::kWanted) return row;
-    table_.Start(row, kTree, {"r0", "w0", "b:1", ""});
+    table_.Start(row, kTree, {"r0", "w0", "b:1", ""}, {});
     if (phase == Phase::kRunning) table_.Confirm(row);
     return row;
   }
@@ -75,8 +75,8 @@ TEST_F(OperationTableTest, CountersAndLoadsFollowThePhase) {
     EXPECT_EQ(table_.NextDueAt(), phase == Phase::kWanted ? At(1) : MonotonicTime::Max());
     EXPECT_EQ(table_.starting(), phase == Phase::kStarting ? 1 : 0);
     EXPECT_EQ(table_.unfinished(), IsOver(phase) ? 0 : 1);
-    EXPECT_EQ(workers_.ReaderLoad("r0"), IsAssigned(phase) ? 1 : 0);
-    EXPECT_EQ(workers_.WriterLoad("b", "w0"), IsAssigned(phase) ? 1 : 0);
+    EXPECT_EQ(workers_.ReaderLoad("r0").operations, IsAssigned(phase) ? 1 : 0);
+    EXPECT_EQ(workers_.WriterLoad("b", "w0").operations, IsAssigned(phase) ? 1 : 0);
     EXPECT_EQ(table_.AssignedTo("r0").size(), IsAssigned(phase) ? 1u : 0u);
     EXPECT_EQ(table_.LowestHeld(kShard, "b"), phase == Phase::kHeld ? 1 : 0);
 
@@ -85,8 +85,8 @@ TEST_F(OperationTableTest, CountersAndLoadsFollowThePhase) {
     EXPECT_EQ(table_.NextDueAt(), MonotonicTime::Max());
     EXPECT_EQ(table_.starting(), 0);
     EXPECT_EQ(table_.unfinished(), 0);
-    EXPECT_EQ(workers_.ReaderLoad("r0"), 0);
-    EXPECT_EQ(workers_.WriterLoad("b", "w0"), 0);
+    EXPECT_EQ(workers_.ReaderLoad("r0").operations, 0);
+    EXPECT_EQ(workers_.WriterLoad("b", "w0").operations, 0);
   }
 }
 
@@ -95,7 +95,7 @@ TEST_F(OperationTableTest, EachAttemptHasAGreaterTermAndANonceOfItsOwn) {
   const stream::OperationId first = row->second.id;
   EXPECT_EQ(first.term, (Term{kTree, kScheduler, 1}));
   table_.Retry(At(10), row, Duration());
-  ASSERT_TRUE(table_.Start(row, kTree, {"r1", "w1", "", ""}));
+  ASSERT_TRUE(table_.Start(row, kTree, {"r1", "w1", "", ""}, {}));
   EXPECT_EQ(row->second.id.term, (Term{kTree, kScheduler, 2}));
   EXPECT_NE(row->second.id.nonce, first.nonce);
 }
@@ -108,7 +108,7 @@ TEST_F(OperationTableTest, WhatTheTargetHasLostIsNotFreshAndHasAGreaterTermThanB
   EXPECT_EQ(table_.unfinished(), 1);
   table_.Release(At(10), row);
   table_.SkipTo(row, 7);
-  ASSERT_TRUE(table_.Start(row, kTree, {"r0", "w0", "", ""}));
+  ASSERT_TRUE(table_.Start(row, kTree, {"r0", "w0", "", ""}, {}));
   EXPECT_FALSE(row->second.fresh);
   EXPECT_GT(row->second.id.term, before.term);
   EXPECT_EQ(row->second.id.term.attempt, 8u);
@@ -124,7 +124,7 @@ TEST_F(OperationTableTest, TheFirstFailureIsRetriedAtOnceTheOthersWithBackOff) {
     table_.Retry(At(now), row, Duration());
     delays.push_back((table_.NextDueAt() - At(now)).millis());
     now += delays.back();
-    table_.Start(row, kTree, {"r0", "w0", "", ""});
+    table_.Start(row, kTree, {"r0", "w0", "", ""}, {});
   }
   EXPECT_THAT(delays, ElementsAre(0, 50, 100, 200, 400, 800, 1600, 3200, 5000, 5000));
   EXPECT_FALSE(row->second.fresh);
@@ -161,10 +161,10 @@ TEST_F(OperationTableTest, AnOrphanIsAdoptedInAnyPhaseButDone) {
                  {"r1", "w1", "b:2", ""});
     EXPECT_EQ(row->second.phase, Phase::kRunning);
     EXPECT_EQ(row->second.id.nonce, stream::Nonce{77});
-    EXPECT_EQ(workers_.ReaderLoad("r1"), seq);
-    EXPECT_EQ(workers_.WriterLoad("b", "w1"), seq);
+    EXPECT_EQ(workers_.ReaderLoad("r1").operations, seq);
+    EXPECT_EQ(workers_.WriterLoad("b", "w1").operations, seq);
   }
-  EXPECT_EQ(workers_.ReaderLoad("r0"), 0) << "who had it before has it no more";
+  EXPECT_EQ(workers_.ReaderLoad("r0").operations, 0) << "who had it before has it no more";
   EXPECT_EQ(table_.unfinished(), seq);
 }
 
@@ -200,7 +200,7 @@ TEST_F(OperationTableDeathTest, ATransitionThatIsNotDrawnIsOurBug) {
   EXPECT_DEATH(table_.Adopt(done, {}, {}), "done and can't be running");
   EXPECT_DEATH(table_.Release(At(0), done), "held");
   const Row held = MakeRow(2, Phase::kHeld);
-  EXPECT_DEATH(table_.Start(held, kTree, {}), "held and can't be starting");
+  EXPECT_DEATH(table_.Start(held, kTree, {}, {}), "held and can't be starting");
   EXPECT_DEATH(table_.Retry(At(0), held, Duration()), "started");
 }
 

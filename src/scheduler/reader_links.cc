@@ -159,9 +159,7 @@ void ReaderLinks::StartSome(Link& link, std::vector<stream::Operation> operation
       link.scope.Bind([this, &link, operations = std::move(operations),
                        stalls = Stalls()](const Result<std::string>& reply) mutable {
         if (reply.ok()) {
-          std::vector<stream::OperationId> ids;
-          for (const stream::Operation& operation : operations) ids.push_back(operation.id);
-          driver_.core().OnStarted(link.name, ids);
+          driver_.core().OnStarted(link.name, operations);
         } else if (stalls != Stalls()) {
           std::erase_if(operations, [this](const stream::Operation& operation) {
             return !driver_.core().IsCurrent(operation);  // it has gone to another one meanwhile

@@ -18,9 +18,7 @@ using stream::OperationTarget;
 
 SchedulerCore::SchedulerCore(CoreOptions options, uint64_t seed)
     : options_(std::move(options)),
-      workers_({.avoid = options_.avoid_worker,
-                .affinity_slack = options_.affinity_slack,
-                .shed_difference = options_.shed_difference}),
+      workers_({.avoid = options_.avoid_worker, .balance = options_.balance}),
       operations_({.incarnation = options_.incarnation,
                    .retry_delay = options_.retry_delay,
                    .retry_delay_max = options_.retry_delay_max,
@@ -44,6 +42,7 @@ CoreCounters SchedulerCore::counters() const {
 // --- work ---
 
 void SchedulerCore::DoWork(MonotonicTime now, Effects& out) {
+  operations_.Weigh(now);
   StartDue(now, out);
   copies_.AskDue(now, out);
   for (StepTaken& step : copies_.TakeSteps()) out.steps.push_back(std::move(step));
@@ -57,21 +56,34 @@ void SchedulerCore::StartDue(MonotonicTime now, Effects& out) {
       return;
     }
     const OperationTarget& target = row->first;
-    EdgeChange::LastWorkers& last = copies_.last_workers(target);
-    const auto workers = workers_.Pick(now, target.cell, last.reader, last.writer);
+    const auto workers = PickWorkers(now, target);
     if (!workers) {
       ++counters_.no_worker;
       operations_.Postpone(now + options_.no_worker_delay, row);
       continue;
     }
-    if (!operations_.Start(row, copies_.TermVersion(target), *workers)) {
+    if (!operations_.Start(row, copies_.TermVersion(target), *workers,
+                           copies_.ExpectedLoad(target))) {
       ++counters_.given_up;
       continue;
     }
-    last = {workers->reader, workers->writer};
+    copies_.last_workers(target) = {workers->reader, workers->writer};
     ++counters_.started;
     out.start[workers->reader].push_back(copies_.Describe(row));
   }
+}
+
+std::optional<Assignment> SchedulerCore::PickWorkers(MonotonicTime now,
+                                                     const OperationTarget& target) {
+  const EdgeChange::LastWorkers& last = copies_.last_workers(target);
+  Preferred reader{last.reader}, writer{last.writer};
+  const Row before = operations_.Predecessor(target);
+  if (before != operations_.end() && IsAssigned(before->second.phase)) {
+    const OperationState& op = before->second;
+    if (op.workers.reader == reader.name) reader.bytes_per_s = op.counted;
+    if (op.workers.writer == writer.name) writer.bytes_per_s = op.counted;
+  }
+  return workers_.Pick(now, target.cell, reader, writer);
 }
 
 MonotonicTime SchedulerCore::NextWork() const {
@@ -93,16 +105,34 @@ void SchedulerCore::RetryAllOf(MonotonicTime now, const std::string& reader) {
 }
 
 void SchedulerCore::Shed(MonotonicTime now) {
-  const auto shedding = workers_.Imbalance();
-  if (!shedding) return;
-  for (const Row& row : operations_.AssignedTo(shedding->from)) {
-    if (row->second.phase != Phase::kRunning) continue;
+  operations_.Weigh(now);
+  for (const WorkerTable::Shedding& shedding : workers_.Imbalances(now)) {
+    const Row row = BestToMove(shedding);
+    if (row == operations_.end()) continue;
     // The old one runs on until the new one takes its file over.
-    copies_.last_workers(row->first).reader = shedding->to;
+    EdgeChange::LastWorkers& last = copies_.last_workers(row->first);
+    (shedding.cell.empty() ? last.reader : last.writer) = shedding.to;
     ++counters_.shed;
     operations_.Move(now, row);
     return;
   }
+}
+
+// end(): none is worth it.
+SchedulerCore::Row SchedulerCore::BestToMove(const WorkerTable::Shedding& shedding) const {
+  Row best = operations_.end();
+  int64_t best_gain = 0;
+  const auto rows = shedding.cell.empty()
+                        ? operations_.AssignedTo(shedding.from)
+                        : operations_.AssignedToWriter(shedding.cell, shedding.from);
+  for (const Row& row : rows) {
+    if (row->second.phase != Phase::kRunning) continue;
+    const int64_t gain = MoveGain(options_.balance, row->second.counted, shedding.gap);
+    if (gain <= best_gain) continue;
+    best = row;
+    best_gain = gain;
+  }
+  return best;
 }
 
 bool SchedulerCore::OnLacking(MonotonicTime now, const stream::ShardId& shard,
@@ -132,10 +162,11 @@ void SchedulerCore::OnWriters(MonotonicTime now, const std::string& cell, const 
 
 // --- reports ---
 
-void SchedulerCore::OnStarted(const std::string& reader, const std::vector<OperationId>& ids) {
-  const std::set<OperationId> set(ids.begin(), ids.end());
-  for (const Row& row : operations_.AssignedTo(reader)) {
-    if (row->second.phase == Phase::kStarting && set.contains(row->second.id)) {
+void SchedulerCore::OnStarted(const std::string& reader, const std::vector<Operation>& operations) {
+  for (const Operation& operation : operations) {
+    const Row row = operations_.Find(operation.target);
+    if (row == operations_.end() || row->second.phase != Phase::kStarting) continue;
+    if (row->second.id == operation.id && row->second.workers.reader == reader) {
       operations_.Confirm(row);
     }
   }
@@ -199,6 +230,7 @@ void SchedulerCore::OnReportsComplete(MonotonicTime now, const std::string& read
 
 void SchedulerCore::OnEnded(MonotonicTime now, Row row, const v1::OperationReport& report) {
   if (!IsAssigned(row->second.phase)) return;
+  if (const auto rate = row->second.load.rate()) copies_.NoteRate(row->first, *rate);
   operations_.SetMessage(row, report.message());
   if (report.state() != v1::OPERATION_DONE && !kEndedIsDone.planted())
     return OnFailed(now, row, report);

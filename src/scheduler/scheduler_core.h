@@ -60,9 +60,7 @@ struct CoreOptions {
   // As EdgeOptions.
   int64_t caught_up_bytes = 256 << 10;
   Duration caught_up_time = Duration::Seconds(1);
-  // As WorkerOptions.
-  int affinity_slack = 8;
-  int shed_difference = 8;
+  BalanceOptions balance;
   int64_t files_per_shard_max = 100000;
 };
 
@@ -131,7 +129,7 @@ class SchedulerCore {
 
   // --- what happens ---
   // The reader confirmed that it knows these operations.
-  void OnStarted(const std::string& reader, const std::vector<stream::OperationId>& ids);
+  void OnStarted(const std::string& reader, const std::vector<stream::Operation>& operations);
   void OnReport(MonotonicTime now, const std::string& reader, const v1::OperationReport& report,
                 Effects& out);
   // With a complete list: what the reader does not know any more is started again.
@@ -142,7 +140,8 @@ class SchedulerCore {
   void DoWork(MonotonicTime now, Effects& out);
   // When DoWork has something to do without an input; Max() if never.
   MonotonicTime NextWork() const;
-  // Moves one operation from the most loaded reader to the least, if they differ much.
+  // Moves the operation that evens the loads of the readers, or of a cell's writers, best; none if
+  // they are near (load_balance.h).
   void Shed(MonotonicTime now);
 
   // Cells that this one copies to.
@@ -165,6 +164,8 @@ class SchedulerCore {
   using Row = OperationTable::Row;
 
   void StartDue(MonotonicTime now, Effects& out);
+  std::optional<Assignment> PickWorkers(MonotonicTime now, const stream::OperationTarget& target);
+  Row BestToMove(const WorkerTable::Shedding& shedding) const;
   void Retry(MonotonicTime now, Row row, Duration at_least);
   void RetryAllOf(MonotonicTime now, const std::string& reader);
   bool Adopt(const std::string& reader, const stream::Operation& operation, bool running, Row row,

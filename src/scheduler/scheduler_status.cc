@@ -56,6 +56,7 @@ std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation inc
     o["written_bytes"] = op.written[0];
     o["source_bytes"] = op.source[0];
     o["failures"] = op.failures;
+    o["load_bytes_per_s"] = op.counted;
     if (!op.message.empty()) o["message"] = op.message;
     operations.push_back(std::move(o));
   }

@@ -87,30 +87,34 @@ void WorkerTable::Blame(MonotonicTime now, Worker& worker) const {
 }
 
 const WorkerTable::Worker* WorkerTable::PickOne(MonotonicTime now, const Workers& workers,
-                                                const std::string& preferred) const {
+                                                const Preferred& preferred) const {
+  const auto load = [&](const Worker& worker) {
+    return worker.load.bytes_per_s -
+           (worker.info.name == preferred.name ? preferred.bytes_per_s : 0);
+  };
   const auto better = [&](const Worker& a, const Worker& b) {
     const bool a_avoid = a.avoid_until > now;
     const bool b_avoid = b.avoid_until > now;
     if (a_avoid != b_avoid) return b_avoid;
     if (a_avoid && a.avoid_until != b.avoid_until) return a.avoid_until < b.avoid_until;
-    return a.load < b.load;
+    return load(a) < load(b);
   };
   const Worker* best = nullptr;
   for (const auto& [name, worker] : workers) {
     if (worker.usable() && (best == nullptr || better(worker, *best))) best = &worker;
   }
   if (best == nullptr) return nullptr;
-  const auto it = workers.find(preferred);
+  const auto it = workers.find(preferred.name);
   if (it != workers.end() && it->second.usable() && it->second.avoid_until <= now &&
-      it->second.load <= best->load + options_.affinity_slack) {
+      !ClearlyBusier(options_.balance, load(it->second), load(*best))) {
     return &it->second;
   }
   return best;
 }
 
 std::optional<Assignment> WorkerTable::Pick(MonotonicTime now, const std::string& cell,
-                                            const std::string& preferred_reader,
-                                            const std::string& preferred_writer) const {
+                                            const Preferred& preferred_reader,
+                                            const Preferred& preferred_writer) const {
   const auto target = cells_.find(cell);
   if (target == cells_.end()) return std::nullopt;
   const Worker* reader = PickOne(now, readers_, preferred_reader);
@@ -119,38 +123,68 @@ std::optional<Assignment> WorkerTable::Pick(MonotonicTime now, const std::string
   return Assignment{reader->info.name, writer->info.name, writer->info.address, target->second.via};
 }
 
-void WorkerTable::AddLoad(const std::string& cell, const Assignment& workers) {
-  ++readers_[workers.reader].load;
-  ++cells_[cell].writers[workers.writer].load;
+void WorkerTable::AddLoad(const std::string& cell, const Assignment& workers, int64_t bytes_per_s) {
+  ++readers_[workers.reader].load.operations;
+  ++cells_[cell].writers[workers.writer].load.operations;
+  ChangeLoad(cell, workers, bytes_per_s);
 }
 
-void WorkerTable::DropLoad(const std::string& cell, const Assignment& workers) {
-  --readers_.at(workers.reader).load;
-  --cells_.at(cell).writers.at(workers.writer).load;
+void WorkerTable::DropLoad(const std::string& cell, const Assignment& workers,
+                           int64_t bytes_per_s) {
+  --readers_.at(workers.reader).load.operations;
+  --cells_.at(cell).writers.at(workers.writer).load.operations;
+  ChangeLoad(cell, workers, -bytes_per_s);
 }
 
-std::optional<WorkerTable::Shedding> WorkerTable::Imbalance() const {
+void WorkerTable::ChangeLoad(const std::string& cell, const Assignment& workers,
+                             int64_t by_bytes_per_s) {
+  readers_.at(workers.reader).load.bytes_per_s += by_bytes_per_s;
+  cells_.at(cell).writers.at(workers.writer).load.bytes_per_s += by_bytes_per_s;
+}
+
+std::optional<WorkerTable::Shedding> WorkerTable::ImbalanceOf(MonotonicTime now,
+                                                              const Workers& workers) const {
   const Worker* most = nullptr;
   const Worker* least = nullptr;
-  for (const auto& [name, reader] : readers_) {
-    if (!reader.usable()) continue;
-    if (most == nullptr || reader.load > most->load) most = &reader;
-    if (least == nullptr || reader.load < least->load) least = &reader;
+  for (const auto& [name, worker] : workers) {
+    if (!worker.usable()) continue;
+    const int64_t load = worker.load.bytes_per_s;
+    if (most == nullptr || load > most->load.bytes_per_s) most = &worker;
+    if (worker.avoid_until > now) continue;
+    if (least == nullptr || load < least->load.bytes_per_s) least = &worker;
   }
-  if (most == nullptr || most->load - least->load < options_.shed_difference) return std::nullopt;
-  return Shedding{most->info.name, least->info.name};
+  if (most == nullptr || least == nullptr ||
+      !ClearlyBusier(options_.balance, most->load.bytes_per_s, least->load.bytes_per_s)) {
+    return std::nullopt;
+  }
+  return Shedding{"", most->info.name, least->info.name,
+                  most->load.bytes_per_s - least->load.bytes_per_s};
 }
 
-int WorkerTable::ReaderLoad(const std::string& name) const {
+std::vector<WorkerTable::Shedding> WorkerTable::Imbalances(MonotonicTime now) const {
+  std::vector<Shedding> all;
+  if (auto readers = ImbalanceOf(now, readers_)) all.push_back(std::move(*readers));
+  for (const auto& [name, cell] : cells_) {
+    if (auto writers = ImbalanceOf(now, cell.writers)) {
+      all.push_back(std::move(*writers));
+      all.back().cell = name;
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Shedding& a, const Shedding& b) { return a.gap > b.gap; });
+  return all;
+}
+
+WorkerTable::Load WorkerTable::ReaderLoad(const std::string& name) const {
   const auto it = readers_.find(name);
-  return it == readers_.end() ? 0 : it->second.load;
+  return it == readers_.end() ? Load() : it->second.load;
 }
 
-int WorkerTable::WriterLoad(const std::string& cell, const std::string& name) const {
+WorkerTable::Load WorkerTable::WriterLoad(const std::string& cell, const std::string& name) const {
   const auto target = cells_.find(cell);
-  if (target == cells_.end()) return 0;
+  if (target == cells_.end()) return Load();
   const auto it = target->second.writers.find(name);
-  return it == target->second.writers.end() ? 0 : it->second.load;
+  return it == target->second.writers.end() ? Load() : it->second.load;
 }
 
 }  // namespace tailcast::scheduler

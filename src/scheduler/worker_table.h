@@ -1,9 +1,9 @@
 // Who carries operations out: the readers of this cell and the writers of the cells it copies to,
 // how busy each of them is, and whom to leave alone for a while (paper §3 Fault Tolerance).
 //
-// The load of a worker is the number of operations that are assigned to it. It is counted whether
-// the worker is known or not: a scheduler hears of its predecessor's operations before it knows
-// all writers.
+// The load of a worker, in bytes per second, is the sum over the operations that are assigned to it
+// (load_balance.h). It is counted whether the worker is known or not: a scheduler hears of its
+// predecessor's operations before it knows all writers.
 //
 // A core: no clock, no I/O, one thread; deterministic.
 #pragma once
@@ -16,6 +16,7 @@
 
 #include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/time.h"
+#include "tailcast/scheduler/load_balance.h"
 
 namespace tailcast::scheduler {
 
@@ -36,10 +37,13 @@ struct WorkerOptions {
   // After a failure that is blamed on a worker; doubles with each further one that comes soon.
   Duration avoid = Duration::Seconds(1);
   Duration avoid_max = Duration::Seconds(60);
-  // Operations more than the least loaded worker's that the successor of a file may find.
-  int affinity_slack = 8;
-  // Shedding: when the most loaded reader has so many operations more than the least loaded.
-  int shed_difference = 8;
+  BalanceOptions balance;
+};
+
+// Who did the file before, and knows the shard.
+struct Preferred {
+  std::string name;         // empty: nobody
+  int64_t bytes_per_s = 0;  // of its load, that is the file before: it ends now
 };
 
 class WorkerTable {
@@ -60,24 +64,35 @@ class WorkerTable {
   void AvoidReader(MonotonicTime now, const std::string& name);
   void AvoidWriter(MonotonicTime now, const std::string& cell, const std::string& name);
 
-  // The least loaded reader here and writer there, or the preferred ones (of the file before: they
-  // know the shard) unless they are much busier. Those to be avoided only if there is nobody else.
-  // nullopt: there is no reader or no writer.
+  // The least loaded reader here and writer there, or the preferred ones unless they are clearly
+  // busier. Those to be avoided only if there is nobody else. nullopt: there is no reader or no
+  // writer.
   std::optional<Assignment> Pick(MonotonicTime now, const std::string& cell,
-                                 const std::string& preferred_reader,
-                                 const std::string& preferred_writer) const;
-  // For OperationTable: an operation to `cell` was assigned to them, or is no more.
-  void AddLoad(const std::string& cell, const Assignment& workers);
-  void DropLoad(const std::string& cell, const Assignment& workers);
+                                 const Preferred& reader, const Preferred& writer) const;
+  // For OperationTable: an operation to `cell` of this load was assigned to them, or is no more;
+  // one that is has another load.
+  void AddLoad(const std::string& cell, const Assignment& workers, int64_t bytes_per_s);
+  void DropLoad(const std::string& cell, const Assignment& workers, int64_t bytes_per_s);
+  void ChangeLoad(const std::string& cell, const Assignment& workers, int64_t by_bytes_per_s);
 
-  // Which reader should hand an operation over to which; nullopt if their loads are near.
+  // Who should hand an operation over to whom.
   struct Shedding {
+    std::string cell;  // of writers; empty: of readers
     std::string from, to;
+    int64_t gap = 0;  // between their loads, bytes per second
   };
-  std::optional<Shedding> Imbalance() const;
+  // Of the readers, and of the writers of each cell: the most and the least loaded, where one is
+  // clearly busier than the other. The widest gap first.
+  std::vector<Shedding> Imbalances(MonotonicTime now) const;
+  const BalanceOptions& balance() const { return options_.balance; }
 
-  int ReaderLoad(const std::string& name) const;
-  int WriterLoad(const std::string& cell, const std::string& name) const;
+  struct Load {
+    int operations = 0;
+    int64_t bytes_per_s = 0;
+  };
+  // Nothing, of those that are not known.
+  Load ReaderLoad(const std::string& name) const;
+  Load WriterLoad(const std::string& cell, const std::string& name) const;
   // How often a reader was lost.
   int64_t readers_lost() const { return readers_lost_; }
 
@@ -86,7 +101,7 @@ class WorkerTable {
     WorkerInfo info;
     bool present = false;
     bool lost = false;  // readers: calls fail
-    int load = 0;
+    Load load;
     MonotonicTime avoid_until;
     Duration avoided;  // for so long, the last time
     bool usable() const { return present && !lost; }
@@ -99,7 +114,8 @@ class WorkerTable {
 
   void Blame(MonotonicTime now, Worker& worker) const;
   const Worker* PickOne(MonotonicTime now, const Workers& workers,
-                        const std::string& preferred) const;
+                        const Preferred& preferred) const;
+  std::optional<Shedding> ImbalanceOf(MonotonicTime now, const Workers& workers) const;
 
   const WorkerOptions options_;
   Workers readers_;

@@ -22,15 +22,16 @@ class WorkerTableTest : public ::testing::Test {
   }
   Assignment Pick(MonotonicTime now, const std::string& reader = "",
                   const std::string& writer = "") {
-    const auto picked = workers_.Pick(now, "b", reader, writer);
+    const auto picked = workers_.Pick(now, "b", {reader}, {writer});
     EXPECT_TRUE(picked.has_value());
     return picked.value_or(Assignment());
   }
-  void Load(const std::string& reader, const std::string& writer, int operations) {
-    for (int i = 0; i < operations; ++i) workers_.AddLoad("b", {reader, writer, "", ""});
+  void Load(const std::string& reader, const std::string& writer, int64_t bytes_per_s) {
+    workers_.AddLoad("b", {reader, writer, "", ""}, bytes_per_s);
   }
 
-  WorkerTable workers_{{.affinity_slack = 2, .shed_difference = 3}};
+  // Of loads of less than 4 bytes per second, 2 more are not clearly more.
+  WorkerTable workers_{{.balance = {.busier_percent = 125, .slack = 2}}};
 };
 
 TEST_F(WorkerTableTest, TheLeastLoadedOfEachSideIsPicked) {
@@ -74,9 +75,9 @@ TEST_F(WorkerTableTest, WhoFailsAgainAndAgainIsAvoidedForLonger) {
 }
 
 TEST_F(WorkerTableTest, NobodyIsPickedForACellWithoutWriters) {
-  EXPECT_FALSE(workers_.Pick(At(1), "c", "", "").has_value());
+  EXPECT_FALSE(workers_.Pick(At(1), "c", {}, {}).has_value());
   workers_.SetWriters(At(1), "b", "", {});
-  EXPECT_FALSE(workers_.Pick(At(1), "b", "", "").has_value());
+  EXPECT_FALSE(workers_.Pick(At(1), "b", {}, {}).has_value());
 }
 
 TEST_F(WorkerTableTest, WhoIsAvoidedIsPickedOnlyIfThereIsNobodyElse) {
@@ -100,7 +101,7 @@ TEST_F(WorkerTableTest, ALostReaderGetsNothingUntilItIsFoundAgain) {
   EXPECT_FALSE(workers_.LoseReader(At(1), "nobody"));
   EXPECT_EQ(workers_.readers_lost(), 1) << "it was lost once";
   workers_.LoseReader(At(0), "r1");
-  EXPECT_FALSE(workers_.Pick(At(1), "b", "", "").has_value());
+  EXPECT_FALSE(workers_.Pick(At(1), "b", {}, {}).has_value());
   workers_.FindReader("r0");
   EXPECT_EQ(Pick(At(2)).reader, "r0") << "avoided, but the only one";
 }
@@ -120,26 +121,71 @@ TEST_F(WorkerTableTest, AReaderThatIsGoneOrReplacedLosesItsOperations) {
 }
 
 TEST_F(WorkerTableTest, LoadIsCountedOfWorkersThatAreNotKnownYet) {
-  workers_.AddLoad("c", {"r9", "w9", "", ""});
-  EXPECT_FALSE(workers_.Pick(At(1), "c", "", "").has_value());
+  workers_.AddLoad("c", {"r9", "w9", "", ""}, 5);
+  EXPECT_FALSE(workers_.Pick(At(1), "c", {}, {}).has_value());
   workers_.SetWriters(At(2), "c", "",
                       {{"w8", "c:1", ProcessIncarnation{1}}, {"w9", "c:2", ProcessIncarnation{2}}});
-  EXPECT_EQ(workers_.WriterLoad("c", "w9"), 1);
-  EXPECT_EQ(workers_.Pick(At(3), "c", "", "")->writer, "w8");
-  workers_.DropLoad("c", {"r9", "w9", "", ""});
-  EXPECT_EQ(workers_.WriterLoad("c", "w9"), 0);
-  EXPECT_EQ(workers_.ReaderLoad("r9"), 0);
+  EXPECT_EQ(workers_.WriterLoad("c", "w9").operations, 1);
+  EXPECT_EQ(workers_.WriterLoad("c", "w9").bytes_per_s, 5);
+  EXPECT_EQ(workers_.Pick(At(3), "c", {}, {})->writer, "w8");
+  workers_.DropLoad("c", {"r9", "w9", "", ""}, 5);
+  EXPECT_EQ(workers_.WriterLoad("c", "w9").operations, 0);
+  EXPECT_EQ(workers_.ReaderLoad("r9").bytes_per_s, 0);
 }
 
-TEST_F(WorkerTableTest, SheddingIsFromTheMostToTheLeastLoadedReaderIfTheyDifferMuch) {
+TEST_F(WorkerTableTest, BytesCountNotOperations) {
+  Load("r0", "w0", 1000);
+  for (int i = 0; i < 20; ++i) {
+    const Assignment picked = Pick(At(1));
+    EXPECT_EQ(picked.reader, "r1") << "though it runs " << i << " operations, the other one";
+    EXPECT_EQ(picked.writer, "w1");
+    Load("r1", "w1", 1);
+  }
+}
+
+TEST_F(WorkerTableTest, AFileStaysWithItsShardsWorkersWhateverTheFileBeforeCostsThem) {
+  Load("r0", "w0", 1000);
+  EXPECT_EQ(Pick(At(1), "r0", "w0").reader, "r1") << "a thousand more of others";
+  const auto successor = workers_.Pick(At(1), "b", {"r0", 1000}, {"w0", 1000});
+  ASSERT_TRUE(successor);
+  EXPECT_EQ(successor->reader, "r0") << "they are its predecessor's";
+  EXPECT_EQ(successor->writer, "w0");
+}
+
+TEST_F(WorkerTableTest, ALoadThatChangesIsCounted) {
+  Load("r0", "w0", 10);
+  Load("r1", "w1", 5);
+  EXPECT_EQ(Pick(At(1)).reader, "r1");
+  workers_.ChangeLoad("b", {"r1", "w1", "", ""}, 20);
+  EXPECT_EQ(Pick(At(1)).reader, "r0");
+  EXPECT_EQ(Pick(At(1)).writer, "w0");
+  EXPECT_EQ(workers_.ReaderLoad("r1").bytes_per_s, 25);
+}
+
+TEST_F(WorkerTableTest, SheddingIsFromTheMostToTheLeastLoadedIfTheyDifferMuch) {
   Load("r0", "w0", 2);
-  EXPECT_FALSE(workers_.Imbalance().has_value());
-  Load("r0", "w0", 1);
-  ASSERT_TRUE(workers_.Imbalance().has_value());
-  EXPECT_EQ(workers_.Imbalance()->from, "r0");
-  EXPECT_EQ(workers_.Imbalance()->to, "r1");
-  workers_.LoseReader(At(0), "r1");
-  EXPECT_FALSE(workers_.Imbalance().has_value()) << "nobody is there to take it";
+  EXPECT_TRUE(workers_.Imbalances(At(0)).empty());
+  Load("r0", "w1", 1);
+  auto imbalances = workers_.Imbalances(At(0));
+  ASSERT_EQ(imbalances.size(), 1u);
+  EXPECT_EQ(imbalances[0].cell, "") << "the readers'";
+  EXPECT_EQ(imbalances[0].from, "r0");
+  EXPECT_EQ(imbalances[0].to, "r1");
+  EXPECT_EQ(imbalances[0].gap, 3);
+  Load("r0", "w0", 10);
+  Load("r1", "w0", 10);
+  imbalances = workers_.Imbalances(At(0));
+  ASSERT_EQ(imbalances.size(), 1u) << "the readers have 13 and 10 now";
+  EXPECT_EQ(imbalances[0].cell, "b");
+  EXPECT_EQ(imbalances[0].from, "w0");
+  EXPECT_EQ(imbalances[0].to, "w1");
+  EXPECT_EQ(imbalances[0].gap, 21);
+  workers_.AvoidWriter(At(0), "b", "w1");
+  EXPECT_TRUE(workers_.Imbalances(At(1)).empty()) << "to whom something was blamed a moment ago";
+  workers_.ChangeLoad("b", {"r0", "w0", "", ""}, 100);
+  ASSERT_EQ(workers_.Imbalances(At(1)).size(), 1u);
+  workers_.LoseReader(At(1), "r1");
+  EXPECT_TRUE(workers_.Imbalances(At(1)).empty()) << "nobody is there to take it";
 }
 
 }  // namespace

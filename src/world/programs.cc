@@ -74,6 +74,7 @@ Program RunNode(Deployment& deployment, NodeSetup setup) {
     ports.seed = p.seed;
     ports.steps = p.steps.get();
     ports.jump_bytes = setup.jump_bytes;
+    ports.balance = setup.balance;
     ports.make_exporter = p.make_exporter;
     const node::Role role = *node::ParseRole(p.name.substr(0, p.name.find('-')));
     p.node = std::make_unique<node::Node>(ports, config, std::vector<node::Role>{role},

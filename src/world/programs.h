@@ -3,6 +3,8 @@
 // in their places in Process.
 #pragma once
 
+#include <optional>
+
 #include "tailcast/cell/topology.h"
 #include "tailcast/world/deployment.h"
 
@@ -19,6 +21,7 @@ struct NodeSetup {
   int64_t cache_bytes = 8 << 20;  // of a data cache; a metadata cache has half of it
   int scheduler_port = 7400;      // that a scheduler listens on; everybody expects 7400
   int64_t jump_bytes = 0;         // node::Ports::jump_bytes
+  std::optional<scheduler::BalanceOptions> balance = {};  // node::Ports::balance
 };
 Program RunNode(Deployment& deployment, NodeSetup setup);
 
