@@ -28,6 +28,7 @@ void AddStream(CLI::App& app, Action& action);
 void AddProduce(CLI::App& app, Action& action);
 void AddConsume(CLI::App& app, Action& action);
 void AddStatus(CLI::App& app, Action& action);
+void AddWorkers(CLI::App& app, Action& action);
 void AddVerify(CLI::App& app, Action& action);
 void AddMonitor(CLI::App& app, Action& action);
 void AddCache(CLI::App& app, Action& action);

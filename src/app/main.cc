@@ -96,6 +96,7 @@ int Main(int argc, char** argv) {
   AddTail(app, action);
   AddConsume(app, action);
   AddStatus(app, action);
+  AddWorkers(app, action);
   AddVerify(app, action);
   AddMonitor(app, action);
   AddRepair(app, action);

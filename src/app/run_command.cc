@@ -126,14 +126,22 @@ int RunProcess(const RunOptions& options) {
       !s.ok()) {
     return Fail(s);
   }
+  // SIGTERM: a reader or writer hands its operations over first. SIGINT, or another signal while it
+  // does: at once.
+  Task leave =
+      scope.Bind([&] { node->Leave(scope.Bind([&](const std::string&) { loop.Stop(); })); });
   std::thread waiter([&] {
     int signal = 0;
     sigwait(&ending, &signal);
+    if (signal == SIGTERM) {
+      loop.Post(std::move(leave));
+      sigwait(&ending, &signal);
+    }
     loop.Stop();
   });
   loop.Run();
   // Wakes the waiter if the loop ended for another reason; sigwait takes the signal, nothing dies.
-  pthread_kill(waiter.native_handle(), SIGTERM);  // NOLINT(bugprone-bad-signal-to-kill-thread)
+  pthread_kill(waiter.native_handle(), SIGINT);  // NOLINT(bugprone-bad-signal-to-kill-thread)
   waiter.join();
   node.reset();
   return exit_code;

@@ -251,7 +251,7 @@ void CellLook::AskProcesses(CellSession& session, json& cell) const {
                 {"pid", process.pid()},
                 {"rpc", process.rpc_address()},
                 {"metrics", process.metrics_address()},
-                {"state", "up"}};
+                {"state", process.leaving() ? "leaving" : "up"}};
     if (!statuses[i]->ok()) {
       one["state"] = "silent";
       one["error"] = statuses[i]->status().ToString();

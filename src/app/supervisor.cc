@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 
 #include "tailcast/node/node.h"
@@ -56,9 +57,25 @@ Supervisor::~Supervisor() { StopAll(Duration()); }
 
 Status Supervisor::Start(const ChildSpec& spec) {
   Child& child = children_[spec.name];
-  TAILCAST_CHECK(child.pid == 0, "a child of this name runs already");
   child.spec = spec;
+  if (child.pid != 0) {
+    TAILCAST_CHECK(child.kill_at.has_value(), "a child of this name runs already");
+    child.kill_at.reset();
+    return OkStatus();
+  }
   return Spawn(child);
+}
+
+void Supervisor::Retire(const std::string& name, Duration grace) {
+  const auto it = children_.find(name);
+  if (it == children_.end()) return;
+  Child& child = it->second;
+  if (child.pid == 0) {
+    children_.erase(it);
+  } else if (!child.kill_at) {
+    kill(child.pid, SIGTERM);
+    child.kill_at = ReadMonotonicClock() + grace;
+  }
 }
 
 Status Supervisor::Spawn(Child& child) {
@@ -106,10 +123,23 @@ Status Supervisor::Spawn(Child& child) {
 Duration Supervisor::Tend() {
   const MonotonicTime now = ReadMonotonicClock();
   Duration next = Duration::Infinite();
-  for (auto& [name, child] : children_) {
+  for (auto it = children_.begin(); it != children_.end();) {
+    const std::string& name = it->first;
+    Child& child = it->second;
+    ++it;
     if (child.pid != 0) {
       int status = 0;
-      if (waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
+      if (waitpid(child.pid, &status, WNOHANG) != child.pid) {
+        if (!child.kill_at) continue;
+        if (*child.kill_at <= now) kill(child.pid, SIGKILL);
+        next = std::min(next, std::max(*child.kill_at - now, kDelayFirst));
+        continue;
+      }
+      if (child.kill_at) {
+        say_(name + " has ended, as it was asked to");
+        children_.erase(std::prev(it));
+        continue;
+      }
       const std::string words = WIFEXITED(status) ? LastWords(child.spec.log_path) : "";
       say_(name + " (pid " + std::to_string(child.pid) + ") " + Describe(status) +
            (words.empty() ? "" : ": " + words) + "; see " + child.spec.log_path);
@@ -132,7 +162,7 @@ Duration Supervisor::Tend() {
 
 void Supervisor::StopAll(Duration grace) {
   for (auto& [name, child] : children_) {
-    if (child.pid != 0) kill(child.pid, grace > Duration() ? SIGTERM : SIGKILL);
+    if (child.pid != 0) kill(child.pid, grace > Duration() ? SIGINT : SIGKILL);
   }
   const MonotonicTime end = ReadMonotonicClock() + grace;
   sigset_t child_ended;

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,12 +49,17 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Unavailable if it can't be started at all.
+  // Unavailable if it can't be started at all. One that was retired and still runs is started again
+  // when it has ended.
   Status Start(const ChildSpec& spec);
+  // It is not started again: SIGTERM, then SIGKILL if it is still there after `grace`. Tend sees to
+  // that. Unknown names are ignored.
+  void Retire(const std::string& name, Duration grace);
   // Looks after children: reaps, restarts what is due. Returns how long nothing will be due;
   // callers sleep at most that long, or until SIGCHLD.
   Duration Tend();
-  // SIGTERM to all, then SIGKILL to those that are still there after `grace`.
+  // SIGINT to all, as nobody is left to take anything over, then SIGKILL to those that are still
+  // there after `grace`.
   void StopAll(Duration grace);
 
   // 0 if it does not run.
@@ -65,6 +71,7 @@ class Supervisor {
     ChildSpec spec;
     pid_t pid = 0;  // 0: waits for restart_at
     MonotonicTime restart_at;
+    std::optional<MonotonicTime> kill_at;  // retired
     RestartPolicy policy;
   };
   Status Spawn(Child& child);

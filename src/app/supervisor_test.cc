@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
 namespace tailcast::app {
 namespace {
@@ -108,6 +109,41 @@ TEST_F(SupervisorTest, TellsAChildHowOftenItWasStartedAgain) {
   EXPECT_TRUE(Until([&] { return Said("exit code 1: after 2; see " + log); }));
   EXPECT_TRUE(Said("exit code 1: after 0; see " + log));
   std::remove(log.c_str());
+}
+
+TEST_F(SupervisorTest, WhoIsRetiredIsAskedToEndAndNotStartedAgain) {
+  ASSERT_TRUE(supervisor_.Start({"a", "/bin/sleep", {"sleep", "1000"}, "/dev/null"}).ok());
+  ASSERT_TRUE(supervisor_.Start({"b", "/bin/sleep", {"sleep", "1000"}, "/dev/null"}).ok());
+  supervisor_.Retire("a", Duration::Seconds(100));
+  supervisor_.Retire("nobody", Duration::Seconds(100));
+  EXPECT_TRUE(Until([&] { return Said("a has ended, as it was asked to"); }));
+  EXPECT_EQ(supervisor_.running(), 1u);
+  EXPECT_FALSE(Said("started again"));
+  ASSERT_TRUE(supervisor_.Start({"a", "/bin/sleep", {"sleep", "1000"}, "/dev/null"}).ok());
+  EXPECT_EQ(supervisor_.running(), 2u);
+}
+
+TEST_F(SupervisorTest, WhoDoesNotEndIsKilledWhenTheGraceIsOver) {
+  const std::string log = ::testing::TempDir() + "/deaf." + std::to_string(getpid());
+  ASSERT_TRUE(
+      supervisor_
+          .Start({"deaf", "/bin/sh", {"sh", "-c", "trap '' TERM; echo deaf; exec sleep 1000"}, log})
+          .ok());
+  ASSERT_TRUE(Until([&] { return std::ifstream(log).peek() == 'd'; }));
+  supervisor_.Retire("deaf", Duration::Millis(50));
+  EXPECT_TRUE(Until([&] { return Said("deaf has ended"); }));
+  std::remove(log.c_str());
+}
+
+TEST_F(SupervisorTest, WhoIsWantedBackWhileItEndsIsStartedAgain) {
+  ASSERT_TRUE(supervisor_.Start({"a", "/bin/sleep", {"sleep", "1000"}, "/dev/null"}).ok());
+  const pid_t first = supervisor_.PidOf("a");
+  supervisor_.Retire("a", Duration::Seconds(100));
+  ASSERT_TRUE(supervisor_.Start({"a", "/bin/sleep", {"sleep", "1000"}, "/dev/null"}).ok());
+  EXPECT_TRUE(Until([&] {
+    const pid_t pid = supervisor_.PidOf("a");
+    return pid != 0 && pid != first;
+  }));
 }
 
 TEST_F(SupervisorTest, StopsEverything) {

@@ -3,15 +3,13 @@
 //
 //   DIR/deployment.json         where the cells are (deployment.h)
 //   DIR/lock                    held while it runs
+//   DIR/workers.json            how many readers and writers, where that was changed (worker_counts.h)
 //   DIR/CELL/cell.key           what its processes and clients prove to have; only this user reads it
 //   DIR/CELL/store              the cell's primary layer; a process opens only its own cell's
 //   DIR/ceph, DIR/ceph.log      with --storage ceph: the cluster that has them all, a pool for each
 //   DIR/CELL/config/NAME.yaml   configuration of each process, and the topology
 //   DIR/CELL/log/NAME.log       what each process said
-#include <netdb.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,16 +20,19 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "tailcast/app/cell_addresses.h"
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/ceph_cluster.h"
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
 #include "tailcast/app/made_streams.h"
 #include "tailcast/app/supervisor.h"
+#include "tailcast/app/worker_counts.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/cell/topology.h"
@@ -71,62 +72,16 @@ struct UpOptions {
   std::string cache;              // "memcached:..."; empty: cache processes of its own
   std::string storage = "posix";  // or "ceph", or "ceph:CONF"
   std::string fabric_rdma = "auto";
-  int caches = 4, spares = 0, readers = 2, writers = 2;
+  int caches = 4, spares = 0;
+  std::optional<int> readers, writers;
   double ready_s = 30;
 };
 
+constexpr int kWorkersDefault = 2;  // readers of a cell, and writers
+// A worker that leaves ends by itself within 10 s (node/leaving.h).
+constexpr Duration kRetireGrace = Duration::Seconds(20);
+
 void Say(const std::string& text) { std::fprintf(stderr, "tailcast up: %s\n", text.c_str()); }
-
-// A port that was free a moment ago, below the range from which the kernel hands out ports of its
-// own.
-Result<int> FreePort(int& next) {
-  for (; next < 32000; ++next) {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in addr{};
-    addr.sin_family = AF_INET;
-    addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    addr.sin_port = htons(static_cast<uint16_t>(next));
-    const bool free = bind(fd, reinterpret_cast<const sockaddr*>(&addr), sizeof addr) == 0;
-    close(fd);
-    if (free) return next++;
-  }
-  return ResourceExhaustedError("no free port from 20000 to 32000 on this host");
-}
-
-// Whether a scheduler can listen there. InvalidArgument: not an address of this host;
-// FailedPrecondition: somebody does already, and the cell's processes would talk to him.
-Status CheckFree(const cell::TopologyCluster& cluster) {
-  const std::string what =
-      "cluster '" + cluster.name + "': its scheduler's address " + cluster.scheduler;
-  const size_t colon = cluster.scheduler.rfind(':');
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  if (const int e = getaddrinfo(cluster.scheduler.substr(0, colon).c_str(),
-                                cluster.scheduler.substr(colon + 1).c_str(), &hints, &found);
-      e != 0) {
-    return InvalidArgumentError(what + ": " + gai_strerror(e));
-  }
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const int error =
-      bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1) == 0 ? 0 : errno;
-  freeaddrinfo(found);
-  close(fd);
-  if (error == 0) return OkStatus();
-  if (error == EADDRINUSE) {
-    return FailedPreconditionError(what +
-                                   " is in use; stop what listens there, choose another port, or "
-                                   "leave the address out and `up` finds a free one");
-  }
-  if (error == EADDRNOTAVAIL) {
-    return InvalidArgumentError(what +
-                                " is not of this host, and `up` runs all cells here; leave the "
-                                "address out and `up` finds one");
-  }
-  return ErrnoStatus(error, what);
-}
 
 Status WriteFile(const std::string& path, const std::string& text) {
   std::ofstream out(path);
@@ -174,16 +129,19 @@ class Up {
     TAILCAST_RETURN_IF_ERROR(
         sizes.GetBytes("--repair-bytes-per-s", repair_bytes_per_s_, 1 << 20, int64_t{1} << 40));
 
-    TAILCAST_RETURN_IF_ERROR(ChooseAddresses());
+    TAILCAST_RETURN_IF_ERROR(ChooseAddresses(options_.dir, Say, topology_));
     TAILCAST_RETURN_IF_ERROR(StartLinks());
     TAILCAST_RETURN_IF_ERROR(StartStorage().WithContext("--storage " + options_.storage));
+    TAILCAST_RETURN_IF_ERROR(ReadWorkers());
     for (const cell::TopologyCluster& cluster : topology_.clusters) {
       TAILCAST_RETURN_IF_ERROR(WriteCell(cluster));
     }
     deployment_.dir = options_.dir;
     deployment_.pid = getpid();
     for (const cell::TopologyCluster& cluster : topology_.clusters) {
-      deployment_.cells.push_back({cluster.name, cluster.scheduler, expected_[cluster.name]});
+      const std::set<std::string>& processes = expected_[cluster.name];
+      deployment_.cells.push_back(
+          {cluster.name, cluster.scheduler, {processes.begin(), processes.end()}});
     }
     return OkStatus();
   }
@@ -209,7 +167,11 @@ class Up {
     sigset_t child_ended;
     sigemptyset(&child_ended);
     sigaddset(&child_ended, SIGCHLD);
+    std::string said;  // of the last failure
     while (!Interrupted()) {
+      const Status workers = TendWorkers();
+      if (!workers.ok() && workers.message() != said) Say(workers.message());
+      said = workers.message();
       const Duration wait = std::min(supervisor_.Tend(), Duration::Millis(200));
       const timespec timeout{wait.micros() / 1000000, wait.micros() % 1000000 * 1000};
       sigtimedwait(&child_ended, nullptr, &timeout);
@@ -261,35 +223,6 @@ class Up {
                               : "ceph:" + ceph_conf_ + "?pool=" + CephPoolOf(cell);
   }
 
-  // Of the schedulers. A cell that the topology gives none stays where it was when the deployment
-  // ran before, as its users know it there, unless somebody else has that port by now.
-  Status ChooseAddresses() {
-    std::set<std::string> taken;
-    for (cell::TopologyCluster& cluster : topology_.clusters) {
-      if (!cluster.scheduler.empty()) {
-        TAILCAST_RETURN_IF_ERROR(CheckFree(cluster));
-        continue;
-      }
-      const auto before =
-          cell::ProcessConfig::Load(options_.dir + "/" + cluster.name + "/config/scheduler.yaml");
-      if (!before.ok() || !before->scheduler.starts_with("127.0.0.1:")) continue;
-      cluster.scheduler = before->scheduler;
-      if (CheckFree(cluster).ok() && taken.insert(cluster.scheduler).second) continue;
-      Say("cell " + cluster.name + " was at " + cluster.scheduler +
-          ", where something else listens now; it moves to another port");
-      cluster.scheduler.clear();
-    }
-    int next_port = 20000 + static_cast<int>(getpid() % 500) * 20;
-    for (cell::TopologyCluster& cluster : topology_.clusters) {
-      while (cluster.scheduler.empty()) {
-        TAILCAST_ASSIGN_OR_RETURN(const int port, FreePort(next_port));
-        const std::string address = "127.0.0.1:" + std::to_string(port);
-        if (taken.insert(address).second) cluster.scheduler = address;
-      }
-    }
-    return OkStatus();
-  }
-
   // A delaying proxy for each pair of cells with a link that names none.
   Status StartLinks() {
     std::map<std::pair<std::string, std::string>, std::string> made;
@@ -312,8 +245,8 @@ class Up {
       std::filesystem::create_directories(dir + sub, error);
       if (error) return ErrnoStatus(error.value(), "make the folder " + dir + sub);
     }
-    const std::string topology_path = dir + "/config/topology.yaml";
-    TAILCAST_RETURN_IF_ERROR(WriteFile(topology_path, cell::TopologyText(topology_)));
+    TAILCAST_RETURN_IF_ERROR(
+        WriteFile(dir + "/config/topology.yaml", cell::TopologyText(topology_)));
 
     cell::ProcessConfig config;
     config.cell = cluster.name;
@@ -347,16 +280,12 @@ class Up {
     for (int i = 1; memcached_.empty() && i <= options_.spares; ++i) {
       config.spares.push_back("cache-" + std::to_string(options_.caches + i));
     }
+    configs_[cluster.name] = config;
     const auto add = [&](const std::string& role, const std::string& name) {
-      config.name = name;
-      config.topology = role == "scheduler" ? topology_path : "";
-      const std::string path = dir + "/config/" + name + ".yaml";
-      children_.push_back({cluster.name + "/" + name,
-                           "/proc/self/exe",
-                           {"tailcast", "run", "--role", role, "--config", path},
-                           dir + "/log/" + name + ".log"});
-      expected_[cluster.name].push_back(name);
-      return WriteFile(path, config.ToYaml());
+      TAILCAST_ASSIGN_OR_RETURN(ChildSpec child, MakeChild(cluster.name, role, name));
+      children_.push_back(std::move(child));
+      expected_[cluster.name].insert(name);
+      return OkStatus();
     };
     TAILCAST_RETURN_IF_ERROR(add("scheduler", "scheduler"));
     for (const auto* names : {&config.caches, &config.spares}) {
@@ -364,12 +293,82 @@ class Up {
         if (memcached_.empty()) TAILCAST_RETURN_IF_ERROR(add("cache", name));
       }
     }
-    for (int i = 1; i <= options_.readers; ++i) {
-      TAILCAST_RETURN_IF_ERROR(add("reader", "reader-" + std::to_string(i)));
+    for (const std::string& name : WorkersOf(cluster.name, "reader")) {
+      TAILCAST_RETURN_IF_ERROR(add("reader", name));
     }
-    for (int i = 1; i <= options_.writers; ++i) {
-      TAILCAST_RETURN_IF_ERROR(add("writer", "writer-" + std::to_string(i)));
+    for (const std::string& name : WorkersOf(cluster.name, "writer")) {
+      TAILCAST_RETURN_IF_ERROR(add("writer", name));
     }
+    return OkStatus();
+  }
+
+  // Writes its configuration.
+  Result<ChildSpec> MakeChild(const std::string& cell, const std::string& role,
+                              const std::string& name) const {
+    const std::string dir = options_.dir + "/" + cell;
+    cell::ProcessConfig config = configs_.at(cell);
+    config.name = name;
+    if (role == "scheduler") config.topology = dir + "/config/topology.yaml";
+    const std::string path = dir + "/config/" + name + ".yaml";
+    TAILCAST_RETURN_IF_ERROR(WriteFile(path, config.ToYaml()));
+    return ChildSpec{cell + "/" + name,
+                     "/proc/self/exe",
+                     {"tailcast", "run", "--role", role, "--config", path},
+                     dir + "/log/" + name + ".log"};
+  }
+
+  // What the command line says counts from now on, for all cells; else what `tailcast workers`
+  // said.
+  Status ReadWorkers() {
+    for (const cell::TopologyCluster& cluster : topology_.clusters) {
+      const WorkerCounts told{options_.readers, options_.writers};
+      if (told == WorkerCounts()) break;
+      TAILCAST_RETURN_IF_ERROR(ChangeWorkerCounts(options_.dir, cluster.name, told));
+    }
+    TAILCAST_ASSIGN_OR_RETURN(counts_, ReadWorkerCounts(options_.dir));
+    return OkStatus();
+  }
+  std::vector<std::string> WorkersOf(const std::string& cell, const std::string& role) const {
+    const auto said = counts_.find(cell);
+    const WorkerCounts counts = said == counts_.end() ? WorkerCounts() : said->second;
+    return WorkerNames(
+        role, (role == "reader" ? counts.readers : counts.writers).value_or(kWorkersDefault));
+  }
+
+  // Starts and retires readers and writers, if somebody has changed how many there shall be.
+  Status TendWorkers() {
+    TAILCAST_ASSIGN_OR_RETURN(CellWorkerCounts counts, ReadWorkerCounts(options_.dir));
+    if (counts == counts_ && workers_are_tended_) return OkStatus();
+    counts_ = std::move(counts);
+    workers_are_tended_ = false;
+    for (DeploymentCell& cell : deployment_.cells) {
+      for (const std::string role : {"reader", "writer"}) {
+        TAILCAST_RETURN_IF_ERROR(TendWorkers(cell, role));
+      }
+    }
+    TAILCAST_RETURN_IF_ERROR(deployment_.Write());
+    workers_are_tended_ = true;
+    return OkStatus();
+  }
+  Status TendWorkers(DeploymentCell& cell, const std::string& role) {
+    const std::vector<std::string> names = WorkersOf(cell.name, role);
+    const std::set<std::string> wanted(names.begin(), names.end());
+    std::set<std::string>& there = expected_[cell.name];
+    for (auto it = there.begin(); it != there.end();) {
+      const std::string name = *it++;
+      if (!name.starts_with(role + "-") || wanted.contains(name)) continue;
+      Say(cell.name + "/" + name + " hands over what it runs, and ends");
+      supervisor_.Retire(cell.name + "/" + name, kRetireGrace);
+      there.erase(name);
+    }
+    for (const std::string& name : names) {
+      if (there.contains(name)) continue;
+      Say(cell.name + "/" + name + " is started");
+      TAILCAST_ASSIGN_OR_RETURN(const ChildSpec child, MakeChild(cell.name, role, name));
+      TAILCAST_RETURN_IF_ERROR(supervisor_.Start(child));
+      there.insert(name);
+    }
+    cell.processes.assign(there.begin(), there.end());
     return OkStatus();
   }
 
@@ -452,7 +451,10 @@ class Up {
   std::string ceph_conf_;              // empty: posix
   std::unique_ptr<CephCluster> ceph_;  // null: not ours
   std::vector<ChildSpec> children_;
-  std::map<std::string, std::vector<std::string>> expected_;
+  std::map<std::string, cell::ProcessConfig> configs_;     // of each cell; the name is missing
+  std::map<std::string, std::set<std::string>> expected_;  // processes of each cell
+  CellWorkerCounts counts_;
+  bool workers_are_tended_ = true;  // expected_ has them as counts_ says
   Supervisor supervisor_;
 };
 
@@ -533,12 +535,14 @@ void AddUp(CLI::App& app, Action& action) {
           "Further cache processes of each cell, in no ring until `tailcast cache reshard`")
       ->check(CLI::Range(0, 100))
       ->capture_default_str();
-  command->add_option("--readers", options->readers, "Readers of each cell")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
-  command->add_option("--writers", options->writers, "Writers of each cell")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
+  command
+      ->add_option("--readers", options->readers,
+                   "Readers of each cell; default: as `tailcast workers` last said, else 2")
+      ->check(CLI::Range(1, kWorkersMax));
+  command
+      ->add_option("--writers", options->writers,
+                   "Writers of each cell; default: as `tailcast workers` last said, else 2")
+      ->check(CLI::Range(1, kWorkersMax));
   command->add_option("--ready-timeout", options->ready_s, "Seconds to wait for the processes")
       ->check(AboveZero())
       ->capture_default_str();

@@ -27,6 +27,14 @@ void Registration::Register() {
   }));
 }
 
+void Registration::RegisterNow() {
+  if (calling_) {
+    again_ = true;
+  } else {
+    Register();
+  }
+}
+
 void Registration::OnReply(MonotonicTime sent, const Result<v1::RegisterReply>& reply) {
   calling_ = false;
   if (IsFailedPrecondition(reply.status()) || IsInvalidArgument(reply.status())) {
@@ -38,6 +46,7 @@ void Registration::OnReply(MonotonicTime sent, const Result<v1::RegisterReply>& 
     if (!IsOld()) next = std::max(Duration::Millis(reply->lease_ms()) / 3, kRenewLeast);
     hooks_.on_renewed(sent, *reply);
   }
+  if (std::exchange(again_, false)) next = Duration();
   timer_.After(next, scope_.Bind([this] { Register(); }));
 }
 

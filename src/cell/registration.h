@@ -33,6 +33,8 @@ class Registration {
 
   // Begins at once. `loop` and `client` outlive it. Hooks are called on later turns.
   Registration(EventLoop& loop, CellClient& client, Hooks hooks);
+  // At once, because the process is another than it was.
+  void RegisterNow();
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
@@ -49,6 +51,7 @@ class Registration {
   Hooks hooks_;
   uint64_t scheduler_ = 0;  // incarnation, of the last lease
   bool calling_ = false;
+  bool again_ = false;  // at once when it is answered
   Timer timer_{loop_};
   Scope scope_;
 };

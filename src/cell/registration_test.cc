@@ -92,6 +92,19 @@ TEST_F(RegistrationTest, RenewsAfterAThirdOfTheLeaseWithWhatIsThen) {
   EXPECT_EQ(renewed_, 3);
 }
 
+TEST_F(RegistrationTest, WhatHasChangedIsToldAtOnceEvenIfACallIsUnderWay) {
+  Scheduler scheduler(*this, 5);
+  Begin();
+  registration_->RegisterNow();  // the first is under way
+  time_.RunFor(Duration::Millis(500));
+  EXPECT_EQ(scheduler.processes.size(), 2u);
+  registration_->RegisterNow();
+  time_.RunFor(Duration::Millis(500));
+  EXPECT_EQ(scheduler.processes.size(), 3u);
+  time_.RunFor(Duration::Millis(900));
+  EXPECT_EQ(scheduler.processes.size(), 4u) << "and a third of the lease later, as ever";
+}
+
 TEST_F(RegistrationTest, WaitsForASchedulerThatIsNotThere) {
   Begin();
   time_.RunFor(Duration::Seconds(5));

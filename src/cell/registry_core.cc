@@ -174,7 +174,9 @@ Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime loop_now,
   }
   v1::RegisterReply reply;
   reply.set_scheduler_incarnation(durable_.scheduler_incarnation());
-  const Duration lease = process.role() == v1::ROLE_CACHE ? options_.lease : options_.worker_lease;
+  const Duration lease = process.role() == v1::ROLE_CACHE || process.leaving()
+                             ? options_.lease
+                             : options_.worker_lease;
   reply.set_lease_ms(lease.millis());
   reply.set_ring_configuration_id(shown_.ring_configuration_id());
   reply.set_cache_epoch(shown_.cache_epoch());

@@ -240,5 +240,22 @@ TEST_F(RegistryCoreTest, AStreamIsShownOnceItIsDurable) {
   EXPECT_EQ(core_.view().streams_size(), 1);
 }
 
+TEST(RegistryCore, AWorkerThatLeavesIsShownToAndSoonForgottenWhenItHasEnded) {
+  RegistryOptions options = Options();
+  options.worker_lease = Duration::Seconds(4);
+  RegistryCore core(options, Durable(3), 1);
+  v1::ProcessInfo reader = Process("reader-1", v1::ROLE_READER, 7);
+  EXPECT_EQ(core.Register(At(0), reader)->lease_ms(), 4000);
+  const uint64_t version = core.view().version();
+  reader.set_leaving(true);
+  EXPECT_EQ(core.Register(At(100), reader)->lease_ms(), 1000);
+  EXPECT_GT(core.view().version(), version) << "whoever waits for a change hears of it";
+  ASSERT_EQ(core.view().processes_size(), 1);
+  EXPECT_TRUE(core.view().processes(0).leaving());
+  for (MonotonicTime at = core.NextExpiry(); at <= At(1200); at = core.NextExpiry())
+    core.Expire(at);
+  EXPECT_EQ(core.view().processes_size(), 0);
+}
+
 }  // namespace
 }  // namespace tailcast::cell

@@ -40,7 +40,7 @@ void AddProcesses(const json& cell, std::vector<std::string>& troubles) {
   for (const json& process : ArrayOf(cell, "processes")) {
     const std::string name = process.value("name", "");
     const std::string state = process.value("state", "");
-    if (state != "up") {
+    if (state != "up" && state != "leaving") {
       troubles.push_back("process " + name + " is " + state +
                          (process.contains("error") ? ": " + process.value("error", "") : ""));
       continue;
@@ -228,7 +228,8 @@ CellSum SumCell(const json& cell) {
   }
   for (const json& process : ArrayOf(cell, "processes")) {
     ++sum.processes;
-    sum.processes_up += process.value("state", "") == "up" ? 1 : 0;
+    const std::string state = process.value("state", "");
+    sum.processes_up += state == "up" || state == "leaving" ? 1 : 0;
     if (process.value("role", "") != "scheduler") continue;
     sum.uptime_s = ObjectOf(process, "status").value("uptime_s", 0.0);
   }

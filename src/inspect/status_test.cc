@@ -195,6 +195,12 @@ TEST(StatusText, LinesAreNoLongerThanTheScreen) {
 
 TEST(Troubles, ThereAreNoneWhereAllIsWell) { EXPECT_THAT(Troubles(TwoCells(20)[1]), IsEmpty()); }
 
+TEST(Troubles, AWorkerThatWasAskedToEndIsNone) {
+  json cell = TwoCells(20)[1];
+  cell["processes"][1]["state"] = "leaving";
+  EXPECT_THAT(Troubles(cell), IsEmpty());
+}
+
 TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
   json cell = TwoCells()[1];
   cell["processes"][0]["status"]["restarts"] = 3;

@@ -108,7 +108,8 @@ Node::Node(Ports ports, cell::ProcessConfig config, std::vector<Role> roles,
       roles_(std::move(roles)),
       topology_(std::move(topology)),
       incarnation_{NonZero(Rng(ports_.seed).Next())},
-      started_(ports_.loop->Now()) {}
+      started_(ports_.loop->Now()),
+      leave_timer_(*ports_.loop) {}
 
 Node::~Node() = default;
 
@@ -302,9 +303,13 @@ void Node::Register(v1::ProcessInfo info) {
       cell::Registration::Hooks{[this, cache, info = std::move(info)] {
                                   v1::ProcessInfo now = info;
                                   if (cache) ShowCaches(&now);
+                                  now.set_leaving(!cache && leaving_.has_value());
                                   return now;
                                 },
                                 [this, cache](MonotonicTime sent, const v1::RegisterReply& reply) {
+                                  if (leaving_ && sent >= leaving_since_) {
+                                    leaving_->OnKnown(ports_.loop->Now());
+                                  }
                                   if (!cache) return;
                                   metadata_server_->Confirm(
                                       sent, cache::ConfigurationId{reply.ring_configuration_id()},
@@ -332,6 +337,45 @@ void Node::OnView(const cell::CellView& view) {
     // Going on with other caches than the cell's, nobody would see what is written.
     if (!updated.ok()) EndFor(std::move(updated));
   }
+}
+
+// --- its end ---
+
+void Node::Leave(Callback<void(std::string)> left) {
+  on_left_ = std::move(left);
+  leaving_since_ = ports_.loop->Now();
+  leaving_.emplace(leaving_since_, LeavingOptions());
+  for (const auto& registration : registrations_) registration->RegisterNow();
+  leave_timer_.After(Duration(), scope_.Bind([this] { LookWhetherLeft(); }));
+}
+
+void Node::LookWhetherLeft() {
+  constexpr Duration kLook = Duration::Millis(20);
+  int64_t operations = 0, of_the_last = 0;
+  bool others = false;
+  const auto count = [&](Role role, v1::Role what, int64_t running) {
+    const bool there = HasOthers(what, NameOf(role));
+    others = others || there;
+    (there ? operations : of_the_last) += running;
+  };
+  if (reader_ != nullptr) count(Role::kReader, v1::ROLE_READER, reader_->operations());
+  if (writer_ != nullptr) count(Role::kWriter, v1::ROLE_WRITER, writer_->operations());
+  // With its own scheduler nobody would carry it out.
+  if (Has(Role::kScheduler)) others = false;
+  const auto why =
+      leaving_->MayEnd(ports_.loop->Now(), others ? operations : operations + of_the_last, others);
+  if (!why) return leave_timer_.After(kLook, scope_.Bind([this] { LookWhetherLeft(); }));
+  if (reader_ != nullptr || writer_ != nullptr) {
+    kLog.Info(config_.cell, "/", config_.name, " leaves: ", *why);
+  }
+  std::exchange(on_left_, nullptr)(*why);
+}
+
+bool Node::HasOthers(v1::Role role, const std::string& name) const {
+  const auto& processes = cell_->view().processes();
+  return std::any_of(processes.begin(), processes.end(), [&](const v1::ProcessInfo& p) {
+    return p.role() == role && p.name() != name && !p.leaving();
+  });
 }
 
 void Node::EndFor(Status why) {

@@ -28,6 +28,7 @@
 #include "tailcast/cell/topology.h"
 #include "tailcast/cell/users_service.h"
 #include "tailcast/fabric/fabric.h"
+#include "tailcast/node/leaving.h"
 #include "tailcast/reader/reader_agent.h"
 #include "tailcast/rpc/rpc.h"
 #include "tailcast/scheduler/scheduler_agent.h"
@@ -80,6 +81,11 @@ class Node {
   // scheduler that was fenced, say. FailedPrecondition: a port is in use; the message names it.
   Status Start(const std::string& metrics_address, Callback<void(Status)> on_fatal);
 
+  // The process shall end: a reader's or writer's operations are given to others first, as far as
+  // there are any (leaving.h). `left` is called later, at most once, with the reason why it may end
+  // now, for people; it goes on until it is destroyed.
+  void Leave(Callback<void(std::string)> left);
+
   const std::string& rpc_address() const { return rpc_address_; }
   std::string StatusJson() const;
   // What a process of the role cache serves; for oracles. Null: another role, or not started.
@@ -99,6 +105,9 @@ class Node {
   void Register(v1::ProcessInfo info);
   void ShowCaches(v1::ProcessInfo* info) const;
   void OnView(const cell::CellView& view);
+  void LookWhetherLeft();
+  // Somebody else of the role is there, and stays.
+  bool HasOthers(v1::Role role, const std::string& name) const;
   void EndFor(Status why);
 
   Ports ports_;
@@ -121,6 +130,10 @@ class Node {
   std::unique_ptr<scheduler::SchedulerAgent> scheduler_;
   std::unique_ptr<cell::UsersService> users_;                       // beside it
   std::vector<std::unique_ptr<cell::Registration>> registrations_;  // a role each
+  std::optional<Leaving> leaving_;
+  MonotonicTime leaving_since_;
+  Callback<void(std::string)> on_left_;
+  Timer leave_timer_;
   Scope scope_;
 };
 

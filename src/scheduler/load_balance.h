@@ -40,12 +40,12 @@ inline constexpr Duration kLoadWindow = Duration::Seconds(1);
 
 struct BalanceOptions {
   int64_t idle_bytes_per_s = 16 << 10;
-  int64_t windows = 8;               // of kLoadWindow
+  int64_t windows = 8;  // of kLoadWindow
   int64_t catch_up_s = 10;
-  int64_t waiting_max = 64 << 20;    // bytes
-  int64_t busier_percent = 125;      // of the other's load
-  int64_t slack = 1 << 20;           // bytes per second: less is not worth a move
-  int64_t move_gain_percent = 25;    // of the load that is moved
+  int64_t waiting_max = 64 << 20;  // bytes
+  int64_t busier_percent = 125;    // of the other's load
+  int64_t slack = 1 << 20;         // bytes per second: less is not worth a move
+  int64_t move_gain_percent = 25;  // of the load that is moved
 };
 
 // Loads in bytes per second.
@@ -78,10 +78,10 @@ class OperationLoad {
   int64_t bytes_per_s(const BalanceOptions& options) const;
 
  private:
-  int64_t rate_ = 0;       // bytes per second
-  int64_t measured_ = 0;   // windows that count in it
-  int64_t in_window_ = 0;  // bytes, in the window that is not over
-  int64_t waiting_ = 0;    // bytes
+  int64_t rate_ = 0;             // bytes per second
+  int64_t measured_ = 0;         // windows that count in it
+  int64_t in_window_ = 0;        // bytes, in the window that is not over
+  int64_t waiting_ = 0;          // bytes
   std::optional<int64_t> sent_;  // as last reported; nullopt: the next report begins
 };
 

@@ -69,7 +69,8 @@ TEST_F(OperationLoadTest, WhatIsExpectedHoldsUntilItIsMeasured) {
   load.OnWindows(1, kOptions);
   EXPECT_EQ(load.bytes_per_s(kOptions), 10 + 600);
   load.Begin({.rate = 90000}, kOptions);
-  EXPECT_EQ(load.bytes_per_s(kOptions), 10 + 600) << "the next attempt: what was measured is better";
+  EXPECT_EQ(load.bytes_per_s(kOptions), 10 + 600)
+      << "the next attempt: what was measured is better";
 }
 
 TEST_F(OperationLoadTest, WhatWaitsCountsAsIfItWereMovedSoonUpToALimit) {

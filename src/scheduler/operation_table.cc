@@ -212,8 +212,18 @@ void OperationTable::Orphan(MonotonicTime now, Row row) {
 
 void OperationTable::Move(MonotonicTime now, Row row) {
   TAILCAST_CHECK(row->second.phase == Phase::kRunning, "only what runs can be moved");
-  At(row).fresh = false;
+  OperationState& op = At(row);
+  op.fresh = false;
+  op.moved.emplace(op.workers.reader, op.id);
   SetPhase(row, Phase::kWanted, now);
+}
+
+std::optional<std::pair<std::string, OperationId>> OperationTable::TakeMoved(Row row) {
+  OperationState& op = At(row);
+  if (!op.opened || !IsAssigned(op.phase) || !op.moved || op.moved->second == op.id) {
+    return std::nullopt;
+  }
+  return std::exchange(op.moved, std::nullopt);
 }
 
 void OperationTable::Finish(Row row) { SetPhase(row, Phase::kDone); }

@@ -64,6 +64,8 @@ struct OperationState {
   bool fresh = false;        // nothing of it is believed to be downstream
   bool orphan = false;       // wanted, because its reader was lost: that one may still run it
   bool opened = false;       // the writer has the file: whoever had it before is fenced
+  // Another attempt, that was moved and runs on until this one has opened: its reader and id.
+  std::optional<std::pair<std::string, stream::OperationId>> moved;
   int64_t written[stream::kParts] = {0, 0};  // bytes, as last reported
   int64_t source[stream::kParts] = {0, 0};
   OperationLoad load;
@@ -117,8 +119,10 @@ class OperationTable {
   // As Retry, at once: its reader was lost. What it runs is adopted if it is back before another
   // one was told.
   void Orphan(MonotonicTime now, Row row);
-  // Wanted again, though nothing failed.
+  // Wanted again, though nothing failed: the attempt that runs goes on until the next has opened.
   void Move(MonotonicTime now, Row row);
+  // The attempt that is superfluous since this one has opened, once.
+  std::optional<std::pair<std::string, stream::OperationId>> TakeMoved(Row row);
   void Finish(Row row);
   // What is done is held again: the target has lost it.
   void Reopen(Row row);

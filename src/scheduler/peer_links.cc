@@ -68,8 +68,8 @@ void PeerLinks::OnView(Link& link) {
   std::vector<WorkerInfo> writers;
   for (const v1::ProcessInfo& process : view.processes()) {
     if (process.role() == v1::ROLE_WRITER) {
-      writers.push_back(
-          {process.name(), process.rpc_address(), ProcessIncarnation{process.incarnation()}});
+      writers.push_back({process.name(), process.rpc_address(),
+                         ProcessIncarnation{process.incarnation()}, process.leaving()});
     }
   }
   SchedulerCore& core = driver_.core();

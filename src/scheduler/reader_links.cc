@@ -21,7 +21,7 @@ void ReaderLinks::Update(const v1::CellView& view) {
   for (const v1::ProcessInfo& process : view.processes()) {
     if (process.role() != v1::ROLE_READER) continue;
     const ProcessIncarnation incarnation{process.incarnation()};
-    infos.push_back({process.name(), process.rpc_address(), incarnation});
+    infos.push_back({process.name(), process.rpc_address(), incarnation, process.leaving()});
     names.insert(process.name());
     std::unique_ptr<Link>& link = links_[process.name()];
     if (link != nullptr && link->incarnation == incarnation &&

@@ -1,6 +1,6 @@
-// What a second of a cell's life costs the scheduler's core: 2,000 idle streams and 200 active ones, to
-// one cell, with 4 readers that report twice a second, a new file of each active stream every 16
-// seconds, and what is shed.
+// What a second of a cell's life costs the scheduler's core: 2,000 idle streams and 200 active
+// ones, to one cell, with 4 readers that report twice a second, a new file of each active stream
+// every 16 seconds, and what is shed.
 //
 // scheduler_scheduler_bench. Expect less than 10 ms for a second; the goal is 20 % of a core
 // together with reading and writing the calls.
@@ -65,8 +65,8 @@ void BM_ASecondOf2000IdleAnd200ActiveStreams(benchmark::State& state) {
   };
   constexpr std::optional<int64_t> kOpen[2] = {};
   const auto notice = [&](int n, int64_t seq) {
-    core.OnNotice(
-        now, {{{"s" + std::to_string(n), stream::StreamIncarnation{7}}, 0}, file(seq)}, kOpen, out);
+    core.OnNotice(now, {{{"s" + std::to_string(n), stream::StreamIncarnation{7}}, 0}, file(seq)},
+                  kOpen, out);
   };
   core.OnReaders(now, WorkersNamed("r"));
   core.OnWriters(now, "b", "", WorkersNamed("w"));
@@ -85,8 +85,9 @@ void BM_ASecondOf2000IdleAnd200ActiveStreams(benchmark::State& state) {
         for (const stream::OperationTarget& target : targets) {
           const auto it = active.find(target);
           if (it == active.end()) continue;
-          const bool done = target.file.stem.seq + 1 < seq[static_cast<size_t>(std::stoi(
-                                                           target.file.shard.stream.name.substr(1)))];
+          const bool done =
+              target.file.stem.seq + 1 <
+              seq[static_cast<size_t>(std::stoi(target.file.shard.stream.name.substr(1)))];
           v1::OperationReport report;
           stream::ToProto(it->second.operation, report.mutable_operation());
           report.set_state(done ? v1::OPERATION_DONE : v1::OPERATION_RUNNING);

@@ -9,6 +9,8 @@ namespace {
 
 FAULT_POINT(kEndedIsDone, "scheduler.ended_is_done",
             "an operation that has ended is done, whatever it ended for");
+FAULT_POINT(kLeaversKeep, "scheduler.leavers_keep",
+            "who leaves keeps its operations until it has ended");
 
 }  // namespace
 
@@ -43,6 +45,7 @@ CoreCounters SchedulerCore::counters() const {
 
 void SchedulerCore::DoWork(MonotonicTime now, Effects& out) {
   operations_.Weigh(now);
+  MoveFromLeavers(now);
   StartDue(now, out);
   copies_.AskDue(now, out);
   for (StepTaken& step : copies_.TakeSteps()) out.steps.push_back(std::move(step));
@@ -135,6 +138,20 @@ SchedulerCore::Row SchedulerCore::BestToMove(const WorkerTable::Shedding& sheddi
   return best;
 }
 
+// What was not confirmed yet follows when it is.
+void SchedulerCore::MoveFromLeavers(MonotonicTime now) {
+  if (kLeaversKeep.planted()) return;
+  for (const WorkerTable::Leaver& leaver : workers_.Leavers()) {
+    const auto rows = leaver.cell.empty() ? operations_.AssignedTo(leaver.name)
+                                          : operations_.AssignedToWriter(leaver.cell, leaver.name);
+    for (const Row& row : rows) {
+      if (row->second.phase != Phase::kRunning) continue;
+      ++counters_.left;
+      operations_.Move(now, row);
+    }
+  }
+}
+
 bool SchedulerCore::OnLacking(MonotonicTime now, const stream::ShardId& shard,
                               const std::string& cell, int64_t seq, v1::LackingFile::Kind kind,
                               Effects& out) {
@@ -193,6 +210,8 @@ void SchedulerCore::OnReport(MonotonicTime now, const std::string& reader,
   const bool ours = row->second.id == operation->id && !row->second.orphan;
   if (!ours && !Adopt(reader, *operation, running, row, out)) return;
   operations_.Note(row, report);
+  if (const auto moved = operations_.TakeMoved(row))
+    out.stop[moved->first].push_back(moved->second);
   if (!running) return OnEnded(now, row, report);
   if (row->second.phase == Phase::kStarting) operations_.Confirm(row);
 }

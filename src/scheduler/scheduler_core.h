@@ -65,9 +65,9 @@ struct CoreOptions {
 };
 
 struct CoreCounters {
-  int64_t started = 0, done = 0, restarted = 0, adopted = 0, shed = 0, throttled = 0, no_worker = 0,
-          superseded = 0, given_up = 0, data_loss = 0, readers_lost = 0, stale_reports = 0,
-          foreign_operations = 0, refused = 0, copied_again = 0;
+  int64_t started = 0, done = 0, restarted = 0, adopted = 0, shed = 0, left = 0, throttled = 0,
+          no_worker = 0, superseded = 0, given_up = 0, data_loss = 0, readers_lost = 0,
+          stale_reports = 0, foreign_operations = 0, refused = 0, copied_again = 0;
 };
 
 class SchedulerCore {
@@ -166,6 +166,7 @@ class SchedulerCore {
   void StartDue(MonotonicTime now, Effects& out);
   std::optional<Assignment> PickWorkers(MonotonicTime now, const stream::OperationTarget& target);
   Row BestToMove(const WorkerTable::Shedding& shedding) const;
+  void MoveFromLeavers(MonotonicTime now);
   void Retry(MonotonicTime now, Row row, Duration at_least);
   void RetryAllOf(MonotonicTime now, const std::string& reader);
   bool Adopt(const std::string& reader, const stream::Operation& operation, bool running, Row row,

@@ -366,9 +366,11 @@ TEST_F(SchedulerCoreTest, AReturnedReaderGetsItsShareByShedding) {
   EXPECT_THAT(Started(At(3)), IsEmpty());
   EXPECT_TRUE(stopped_.empty()) << "the old one runs until the new one has taken over";
   Report(At(3), moved[0], v1::OPERATION_RUNNING, v1::CAUSE_NONE, {}, /*opened=*/true);
-  Report(At(3), *old, v1::OPERATION_RUNNING);
   Started(At(3));
   EXPECT_THAT(stopped_["r0"], ElementsAre(old->id)) << "now it is of no use";
+  Report(At(3), *old, v1::OPERATION_RUNNING);
+  Started(At(3));
+  EXPECT_THAT(stopped_["r0"], ElementsAre(old->id)) << "it was not heard";
   for (int i = 0; i < 100; ++i) {
     core_.Shed(At(4 + i));
     for (const Operation& o : Started(At(4 + i))) core_.OnStarted(reader_of_[o.id], {o});

@@ -21,6 +21,7 @@ void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics) {
   set(kEvents, kHelp, c.restarted, {{"event", "restarted"}});
   set(kEvents, kHelp, c.adopted, {{"event", "adopted"}});
   set(kEvents, kHelp, c.shed, {{"event", "shed"}});
+  set(kEvents, kHelp, c.left, {{"event", "left"}});
   set(kEvents, kHelp, c.throttled, {{"event", "throttled"}});
   set(kEvents, kHelp, c.no_worker, {{"event", "no_worker"}});
   set(kEvents, kHelp, c.superseded, {{"event", "superseded"}});

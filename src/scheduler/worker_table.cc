@@ -175,6 +175,22 @@ std::vector<WorkerTable::Shedding> WorkerTable::Imbalances(MonotonicTime now) co
   return all;
 }
 
+std::vector<WorkerTable::Leaver> WorkerTable::Leavers() const {
+  std::vector<Leaver> leavers;
+  const auto add = [&](const std::string& cell, const Workers& workers) {
+    const bool others = std::any_of(workers.begin(), workers.end(),
+                                    [](const auto& w) { return w.second.usable(); });
+    for (const auto& [name, worker] : workers) {
+      if (others && worker.present && worker.info.leaving && worker.load.operations > 0) {
+        leavers.push_back({cell, name});
+      }
+    }
+  };
+  add("", readers_);
+  for (const auto& [name, cell] : cells_) add(name, cell.writers);
+  return leavers;
+}
+
 WorkerTable::Load WorkerTable::ReaderLoad(const std::string& name) const {
   const auto it = readers_.find(name);
   return it == readers_.end() ? Load() : it->second.load;

@@ -24,6 +24,8 @@ struct WorkerInfo {
   std::string name;
   std::string address;  // host:port
   ProcessIncarnation incarnation = ProcessIncarnation::kNone;
+  // It ends soon: it gets nothing, and what it has goes to others. What it runs goes on until then.
+  bool leaving = false;
 };
 
 // Who carries out an operation. No reader: nobody.
@@ -86,6 +88,13 @@ class WorkerTable {
   std::vector<Shedding> Imbalances(MonotonicTime now) const;
   const BalanceOptions& balance() const { return options_.balance; }
 
+  // Who leaves and still has operations that somebody else could take.
+  struct Leaver {
+    std::string cell;  // of a writer; empty: a reader
+    std::string name;
+  };
+  std::vector<Leaver> Leavers() const;
+
   struct Load {
     int operations = 0;
     int64_t bytes_per_s = 0;
@@ -104,7 +113,7 @@ class WorkerTable {
     Load load;
     MonotonicTime avoid_until;
     Duration avoided;  // for so long, the last time
-    bool usable() const { return present && !lost; }
+    bool usable() const { return present && !lost && !info.leaving; }
   };
   using Workers = std::map<std::string, Worker>;
   struct Cell {

@@ -146,18 +146,26 @@ void Deployment::ReviveDead() {
   for (auto& [cell_name, cell] : cells_) {
     std::vector<std::string> dead;
     for (auto& [name, p] : cell->processes) {
-      if (p->fatal) dead.push_back(name);
+      if (p->fatal || p->left) dead.push_back(name);
     }
     for (const std::string& name : dead) {
       const Process& p = *cell->processes[name];
-      Say(p.full_name() + " ended: " + p.fatal->ToString());
-      if (p.once) {
+      Say(p.full_name() + " ended" +
+          (p.left ? ", as it was asked to" : ": " + p.fatal->ToString()));
+      if (p.once || p.left) {
         Kill(cell_name, name);
       } else {
         Restart(cell_name, name);
       }
     }
   }
+}
+
+void Deployment::AskToEnd(const std::string& cell, const std::string& name) {
+  Process& p = process(cell, name);
+  Say(p.full_name() + " is asked to end");
+  p.loop->Post(p.scope.Bind(
+      [&p] { p.node->Leave(p.scope.Bind([&p](const std::string&) { p.left = true; })); }));
 }
 
 void Deployment::Stop(const std::string& cell, const std::string& name) {

@@ -95,6 +95,7 @@ struct Process {
   std::string address;          // of `server`, once the program has started it
   std::optional<Status> fatal;  // it ended by itself
   bool once = false;            // and then it is not started again
+  bool left = false;            // it was asked to end, and may
 
   // What runs: what the program made of these.
   std::unique_ptr<node::Node> node;
@@ -175,6 +176,9 @@ class Deployment {
   void RaiseFirst();
   void Raise(const std::string& cell, const std::string& name);  // if it is down
   void RaiseAll();
+  // SIGTERM: a node that ends when others run what it ran. Killed by ReviveDead then, and not
+  // started again.
+  void AskToEnd(const std::string& cell, const std::string& name);
   // SIGSTOP, and SIGCONT of all that are stopped or of the one that was stopped first.
   void Stop(const std::string& cell, const std::string& name);
   void Continue();

@@ -155,9 +155,8 @@ class Pools {
     for (size_t shard = 0; shard < lines_.size(); ++shard) {
       Line& line = *lines_[shard];
       line.load.shard = {stream::IdOf(**made), static_cast<int32_t>(shard)};
-      line.oracles.emplace(world, OracleOptions{.source = "us",
-                                                .shard = line.load.shard,
-                                                .chunk_size = 4096});
+      line.oracles.emplace(
+          world, OracleOptions{.source = "us", .shard = line.load.shard, .chunk_size = 4096});
       line.oracles->Watch(line.load);
       producer::AgentOptions producer;
       producer.flush_interval = producer::kLowLatencyFlushInterval;
