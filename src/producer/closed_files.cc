@@ -54,8 +54,10 @@ void ClosedFiles::Insert(std::unique_ptr<File> file) {
 }
 
 void ClosedFiles::Finish(const Predecessor& predecessor) {
+  ++asked_;
   ports_.metadata_cache->ReadValues({{keys_.MetadataGroup(predecessor.stem.seq)}}, kMetadataTimeout,
                                     asking_.Bind([this, predecessor](Result<cache::Values> values) {
+                                      --asked_;
                                       stream::PairMetadata metadata;
                                       if (values.ok() && (*values)[0].has_value()) {
                                         metadata = stream::DecodePairMetadata(predecessor.stem.seq,
@@ -114,8 +116,8 @@ void ClosedFiles::ReadTail(File& file, Part part, int64_t begin, int64_t end, in
 }
 
 bool ClosedFiles::idle() const {
-  return std::all_of(files_.begin(), files_.end(),
-                     [](const auto& file) { return file->shadow->idle(); });
+  return asked_ == 0 && std::all_of(files_.begin(), files_.end(),
+                                    [](const auto& file) { return file->shadow->idle(); });
 }
 
 void ClosedFiles::DropIdle() {

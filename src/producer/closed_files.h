@@ -39,7 +39,10 @@ class ClosedFiles {
   // not) how far its producer came, and publishes its seal.
   void Finish(const Predecessor& predecessor);
   // Begins with no further file; goes on with the others.
-  void Stop() { asking_.End(); }
+  void Stop() {
+    asking_.End();
+    asked_ = 0;
+  }
 
   // Every file is whole in the caches, and its metadata says so.
   bool idle() const;
@@ -60,6 +63,7 @@ class ClosedFiles {
   ShadowCounters* const counters_;
   Callback<void()> on_idle_;
   std::vector<std::unique_ptr<File>> files_;  // oldest first
+  int asked_ = 0;                             // files of which the metadata was not read yet
   Scope asking_;
   Scope scope_;
 };

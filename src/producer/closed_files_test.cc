@@ -86,6 +86,16 @@ TEST_F(ClosedFilesTest, AFileWhoseMetadataIsLostIsShadowedWholeAndSealed) {
   EXPECT_GT(idle_calls, 0);
 }
 
+// Else who opens after a dead producer and closes at once leaves before the seal is published.
+TEST_F(ClosedFilesTest, AFileThatItWasGivenIsWaitedForFromTheFirstMoment) {
+  const Predecessor file = Write(1, 100, 64);
+  files.Finish(file);
+  EXPECT_FALSE(files.idle()) << "its metadata is being read";
+  ASSERT_TRUE(time.RunUntil([&] { return files.idle(); }, Duration::Seconds(2)));
+  EXPECT_EQ(Metadata(1).seal[0], 100);
+  EXPECT_EQ(Metadata(1).cache_length[0], 100);
+}
+
 TEST_F(ClosedFilesTest, WhatTheDeadProducerHadShadowedIsNotWrittenAgain) {
   stream::PairMetadata pair;
   pair.created_us = 1000;

@@ -34,12 +34,7 @@ class HandProducer {
 
   // Closes the file that is open, opens the next one, and tells everybody.
   void Roll() {
-    if (file_.seq > 0) {
-      stream::PairMetadata r = Metadata();
-      r.seal[0] = data_.size();
-      r.seal[1] = index_.size();
-      Publish(r);
-    }
+    if (file_.seq > 0) Seal();
     stream::Stem next;
     next.seq = file_.seq + 1;
     next.created_us = std::max(file_.created_us + 1, process_.loop->WallNow().micros());
@@ -59,6 +54,14 @@ class HandProducer {
     }
     Publish(Metadata());
     Notify();
+  }
+
+  // Publishes where the open file ends. The scheduler is told nothing.
+  void Seal() {
+    stream::PairMetadata r = Metadata();
+    r.seal[0] = data_.size();
+    r.seal[1] = index_.size();
+    Publish(r);
   }
 
   void Notify() {

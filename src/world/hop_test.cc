@@ -83,6 +83,35 @@ TEST(HopTest, FilesRollOverAndTheirOperationsEnd) {
   }
 }
 
+// A producer that gives up waiting for its scheduler (Close's limit) leaves the seal in the metadata
+// cache, where the readers see it: nobody waits for the listing, which comes every 30 s.
+TEST(HopTest, ASealThatNoSchedulerHeardOfEndsTheCopiesSoonAfterOneIsBack) {
+  Hop hop({});
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  producer.Roll();
+  producer.Append(3000);
+  const Truth truth{{1, {producer.data(), producer.index()}}};
+  ASSERT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(5)));
+  // Nor is there a reader that would still look.
+  const std::vector<std::string> away = {"scheduler", "reader-0", "reader-1"};
+  for (const std::string& process : away) hop.world.Kill("us", process);
+  producer.Seal();
+  hop.time().RunFor(Duration::Seconds(2));
+  EXPECT_FALSE(hop.Metadata("eu", 1).sealed());
+  hop.world.Start("us", "scheduler", RunScheduler(hop.world, {}));
+  for (int i = 0; i < hop.options.readers; ++i) {
+    hop.world.Start("us", "reader-" + std::to_string(i), RunReader(hop.world, hop.options.reader));
+  }
+  const auto over = [&] {
+    return hop.Metadata("asia", 1).sealed() && hop.FindScheduler("us") != nullptr && hop.scheduler("us").core() != nullptr &&
+           hop.scheduler("us").core()->unfinished() == 0 &&
+           hop.scheduler("eu").core()->unfinished() == 0;
+  };
+  EXPECT_TRUE(hop.time().RunUntil(over, Duration::Seconds(5))) << hop.Missing(truth);
+  ASSERT_EQ(hop.Check(), "");
+}
+
 TEST(HopTest, FilesOfTheFirstMomentsArriveToo) {
   Hop hop({});
   hop.CreateStream(false);
