@@ -32,7 +32,7 @@ class CellLook {
   //   processes    name, role, pid, rpc, metrics, state (up, silent, down), error, status (what it
   //                says of itself)
   //   metadata_cache   configuration_id, epoch, memcached, replicas: name, there, whole, excused
-  //   streams      stream, source, unknown, shards_not_shown, shards: shard, state, messages,
+  //   streams      stream, source, chunk_size, unknown, shards_not_shown, shards: shard, state, messages,
   //                bytes, position, as_of_us, age_ms, error, lacking, messages_per_s, bytes_per_s
   //   heads_error, heads_denied   why all streams are unknown; that this user may not see
   //   hops         to, layer, operations, behind_bytes, behind_ms, confirmed_after_ms

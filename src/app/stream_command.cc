@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tailcast/app/cache_warning.h"
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
@@ -37,6 +38,7 @@ struct StreamOptions {
   bool dry_run = false;
   double wait_s = 0;
   RetentionFlags retention;
+  std::optional<int64_t> expected_bytes_per_s;
   std::string before;  // a position
 };
 
@@ -123,13 +125,23 @@ int Create(const StreamOptions& options) {
       stream, scope.Bind([&](Result<v1::StreamConfig> r) { made.emplace(std::move(r)); }));
   (*session)->Until([&] { return made.has_value(); });
   if (!made->ok()) return Fail(made->status());
-  if (!options.cell.dir.empty()) {
+  std::vector<DeploymentCell> cells;
+  if (options.cell.dir.empty()) {
+    const auto scheduler = options.cell.Find();
+    if (scheduler.ok()) cells.push_back({"", *scheduler});
+  } else {
     const auto deployment = Deployment::Read(options.cell.dir);
     if (!deployment.ok()) return Fail(deployment.status());
     const Status known = WaitForStreamEverywhere(*deployment, **made, Duration::Seconds(10));
     if (!known.ok()) return Fail(known);
+    cells = deployment->cells;
   }
   Describe(**made);
+  std::fflush(stdout);
+  WarnOfSmallCaches(cells, **made,
+                    options.expected_bytes_per_s
+                        ? static_cast<double>(*options.expected_bytes_per_s)
+                        : ExpectedRate((*session)->client().view(), options.name));
   return kExitDone;
 }
 
@@ -392,6 +404,14 @@ void AddStream(CLI::App& app, Action& action) {
       ->add_option("--destinations", options->destinations,
                    "Cells that get a copy; default: all cells of the topology")
       ->delimiter(',');
+  create
+      ->add_option(
+          "--expect-rate", options->expected_bytes_per_s,
+          "What will be published in a second, as 8MB: cells whose data cache is too small "
+          "for a minute of it are warned of; default: streams[].rate_mbps of the topology")
+      ->transform(CLI::AsSizeValue(true))
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("BYTES/S");
   options->retention.Add(create);
   CLI::App* list = add("list", "The streams of a cell, or of all", List);
   list->add_flag("--json", options->json, "As JSON");

@@ -38,6 +38,7 @@
 #include "tailcast/cell/topology.h"
 #include "tailcast/cell/yaml_reader.h"
 #include "tailcast/fabric/cell_key.h"
+#include "tailcast/inspect/cache_room.h"
 #include "tailcast/link/link_proxy.h"
 #include "tailcast/memcached/replica_names.h"
 #include "tailcast/storage/open_store.h"
@@ -150,6 +151,7 @@ class Up {
     for (const ChildSpec& spec : children_) TAILCAST_RETURN_IF_ERROR(supervisor_.Start(spec));
     TAILCAST_RETURN_IF_ERROR(WaitUntilReady());
     TAILCAST_RETURN_IF_ERROR(CreateStreams());
+    WarnOfRates();
     return deployment_.Write();
   }
 
@@ -408,6 +410,26 @@ class Up {
       }
     }
     return OkStatus();
+  }
+
+  // Of the rates of the topology's streams those that its data caches are too small for.
+  void WarnOfRates() const {
+    if (!memcached_.empty()) return;
+    for (const cell::TopologyCluster& cluster : topology_.clusters) {
+      inspect::CacheLoad load;
+      for (const cell::TopologyStream& stream : topology_.streams) {
+        const auto& to = stream.destinations;
+        const bool here = stream.source == cluster.name || to.empty() ||
+                          std::find(to.begin(), to.end(), cluster.name) != to.end();
+        if (here) load.Add(stream.name, stream.rate_mbps * 1e6 / 8, 0, 0);
+      }
+      const std::string trouble = inspect::CacheRoomTrouble(
+          inspect::PlannedRoom(options_.caches, data_cache_bytes_, cell::ProcessConfig().data_ttl),
+          load);
+      if (!trouble.empty()) {
+        Say("warning: cell " + cluster.name + ", at the rates of the topology: " + trouble);
+      }
+    }
   }
 
   // Those of the topology that never were.

@@ -212,6 +212,7 @@ ConfigurationId Server::filled_configuration() const {
 ServerState Server::state() const {
   ServerState state;
   state.counters = counters_;
+  state.ttl = options_.core.ttl;
   state.serving = serving_;
   state.configuration_id = config_.configuration_id;
   state.epoch = config_.epoch;
@@ -223,6 +224,8 @@ ServerState Server::state() const {
   if (core_ == nullptr) return state;
   const layout::Geometry& geometry = core_->geometry();
   state.stats = core_->stats();
+  state.room_bytes =
+      RoomBytes(geometry.data_bytes, options_.value_bytes, options_.core.collect_from);
   state.memory_bytes = geometry.index_bytes() + geometry.data_bytes;
   state.memory_used_bytes =
       geometry.index_bytes() + uint64_t{state.stats.slabs_used} * layout::kSlabBytes;

@@ -36,6 +36,12 @@ MemoryPlan PlanMemory(uint64_t total_bytes, uint32_t value_bytes) {
   return plan;
 }
 
+uint64_t RoomBytes(uint64_t data_bytes, uint32_t value_bytes, double collect_from) {
+  const uint32_t size_class = layout::ClassFor(value_bytes).value_or(layout::kClassCount - 1);
+  const uint64_t slots = data_bytes / layout::kSlabBytes * layout::SlotsPerSlab(size_class);
+  return static_cast<uint64_t>(static_cast<double>(slots * value_bytes) * collect_from);
+}
+
 ServerCore::ServerCore(ServerCoreOptions options, std::span<char> index, std::span<char> data,
                        layout::Generation generation)
     : options_(std::move(options)),

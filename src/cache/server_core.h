@@ -56,6 +56,8 @@ struct MemoryPlan {
   uint64_t data_bytes = 0;  // whole slabs
 };
 MemoryPlan PlanMemory(uint64_t total_bytes, uint32_t value_bytes);
+// Bytes of such values that a data region holds before the oldest go to make room.
+uint64_t RoomBytes(uint64_t data_bytes, uint32_t value_bytes, double collect_from);
 
 struct ServerStats {
   uint64_t applied = 0, no_change = 0, mismatches = 0, refused = 0, erased = 0;

@@ -552,6 +552,22 @@ TEST(ServerCorePlanTest, MemoryPlanLeavesRoomInBuckets) {
   EXPECT_LE(static_cast<double>(values) / static_cast<double>(buckets), 1.45);
 }
 
+// What `tailcast status` holds the rate of a cell's streams against.
+TEST_F(ServerCoreTest, SoMuchIsThereBeforeTheFirstValueIsCollected) {
+  constexpr uint32_t kSlabs = 12;
+  const ServerCoreOptions options;
+  Make(options, 8192, kSlabs);
+  const std::string chunk(4096, 'c');
+  uint64_t chunks = 0;
+  for (; core_->stats().collected == 0 && chunks < 4096; ++chunks) {
+    ASSERT_EQ(Apply(KeyOf(chunks), MergeRule::kLongerWins, chunk), MutationResult::kApplied);
+    Pass(Duration::Millis(20));  // a minute of it does not fit
+  }
+  const auto room = static_cast<double>(
+      RoomBytes(uint64_t{kSlabs} * layout::kSlabBytes, 4096, options.collect_from));
+  EXPECT_NEAR(static_cast<double>(chunks * chunk.size()), room, 0.03 * room);
+}
+
 // ---- Layout ----
 
 TEST(MemoryLayoutTest, StoreBytesKeepsItsNeighbours) {

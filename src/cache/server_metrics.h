@@ -39,8 +39,10 @@ struct ServerState {
   ServerStats stats;
   ServerCounters counters;
   uint64_t memory_bytes = 0, memory_used_bytes = 0;  // of both regions; in slabs that are in use
-  bool serving = false;                              // a ring that it knows names it, no stall
-  bool whole = false;                                // as that ring says of this life of it
+  uint64_t room_bytes = 0;                           // RoomBytes of the data region
+  Duration ttl;
+  bool serving = false;  // a ring that it knows names it, no stall
+  bool whole = false;    // as that ring says of this life of it
   RepairCore::State repair = RepairCore::State::kIdle;
   ConfigurationId configuration_id{}, filled_configuration{};
   CacheEpoch epoch{}, copied_epoch{};

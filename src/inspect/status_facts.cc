@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tailcast/base/time.h"
+#include "tailcast/inspect/cache_room.h"
 #include "tailcast/inspect/text.h"
 
 namespace tailcast::inspect {
@@ -169,6 +170,9 @@ std::vector<std::string> Troubles(const json& cell) {
   AddProcesses(cell, troubles);
   AddShards(cell, troubles);
   AddReplicas(cell, troubles);
+  if (std::string text = CacheRoomTrouble(RoomOf(cell), LoadOf(cell)); !text.empty()) {
+    troubles.push_back(std::move(text));
+  }
   AddOperations(cell, troubles);
   AddRetention(cell, troubles);
   return troubles;

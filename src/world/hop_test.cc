@@ -83,8 +83,8 @@ TEST(HopTest, FilesRollOverAndTheirOperationsEnd) {
   }
 }
 
-// A producer that gives up waiting for its scheduler (Close's limit) leaves the seal in the metadata
-// cache, where the readers see it: nobody waits for the listing, which comes every 30 s.
+// A producer that gives up waiting for its scheduler (Close's limit) leaves the seal in the
+// metadata cache, where the readers see it: nobody waits for the listing, which comes every 30 s.
 TEST(HopTest, ASealThatNoSchedulerHeardOfEndsTheCopiesSoonAfterOneIsBack) {
   Hop hop({});
   hop.CreateStream();
@@ -104,8 +104,8 @@ TEST(HopTest, ASealThatNoSchedulerHeardOfEndsTheCopiesSoonAfterOneIsBack) {
     hop.world.Start("us", "reader-" + std::to_string(i), RunReader(hop.world, hop.options.reader));
   }
   const auto over = [&] {
-    return hop.Metadata("asia", 1).sealed() && hop.FindScheduler("us") != nullptr && hop.scheduler("us").core() != nullptr &&
-           hop.scheduler("us").core()->unfinished() == 0 &&
+    return hop.Metadata("asia", 1).sealed() && hop.FindScheduler("us") != nullptr &&
+           hop.scheduler("us").core() != nullptr && hop.scheduler("us").core()->unfinished() == 0 &&
            hop.scheduler("eu").core()->unfinished() == 0;
   };
   EXPECT_TRUE(hop.time().RunUntil(over, Duration::Seconds(5))) << hop.Missing(truth);
