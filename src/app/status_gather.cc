@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,51 @@ struct HopTotals {
   int running = 0;
   int64_t behind_bytes = 0;
   int64_t behind_us = 0, delay_us = 0;  // the largest
+  int waiting = 0;                      // operations with back-pressure
+  v1::OperationReport longest;          // of them, the one that waits for longest
 };
+
+const char* EndOf(v1::WaitsFor end) {
+  switch (end) {
+    case v1::WAITS_FOR_SOURCE:
+      return "source";
+    case v1::WAITS_FOR_LINK:
+      return "link";
+    case v1::WAITS_FOR_WRITER:
+      return "writer";
+    default:
+      return "";
+  }
+}
+
+const char* LayerOf(const v1::Operation& op) {
+  return op.layer() == v1::LAYER_CACHE ? "cache" : "primary";
+}
+
+// What the scheduler's row of an operation is told by.
+using RowKey = std::tuple<std::string, int32_t, int64_t, std::string, std::string>;
+
+RowKey KeyOf(const v1::Operation& op) {
+  const auto stem = stream::Stem::Parse(op.stem());
+  return {op.stream(), op.shard(), stem ? stem->seq : 0, LayerOf(op), op.target_cell()};
+}
+
+// Operations with back-pressure.
+using Waits = std::map<RowKey, v1::OperationReport>;
+
+void AddWait(const v1::OperationReport& report, json& row) {
+  row["waits_for"] = EndOf(report.waits_for());
+  row["waits_ms"] = static_cast<double>(report.waits_us()) / 1e3;
+}
+
+void AddWaits(const Waits& waits, json& operations) {
+  for (json& row : operations) {
+    const auto it =
+        waits.find({row.value("stream", ""), row.value("shard", 0), row.value("file", int64_t{0}),
+                    row.value("layer", ""), row.value("target", "")});
+    if (it != waits.end()) AddWait(it->second, row);
+  }
+}
 
 // The end of a shard, as it is looked for.
 struct Head {
@@ -244,6 +289,7 @@ void CellLook::AskProcesses(CellSession& session, json& cell) const {
   session.Until([&] { return waiting == 0; });
 
   std::map<std::pair<std::string, bool>, HopTotals> hops;  // target cell, cache layer
+  Waits waits;
   std::set<std::string> there;
   for (size_t i = 0; i < statuses.size(); ++i) {
     const v1::ProcessInfo& process = view.processes(static_cast<int>(i));
@@ -283,8 +329,13 @@ void CellLook::AskProcesses(CellSession& session, json& cell) const {
           std::max<int64_t>(0, report.source_index_length() - report.index_length());
       hop.behind_us = std::max(hop.behind_us, report.lag_us());
       hop.delay_us = std::max(hop.delay_us, report.delay_us());
+      if (report.waits_for() == v1::WAITS_FOR_NOBODY) continue;
+      ++hop.waiting;
+      if (report.waits_us() >= hop.longest.waits_us()) hop.longest = report;
+      waits[KeyOf(report.operation())] = report;
     }
   }
+  AddWaits(waits, cell["operations"]);
   for (const std::string& name : where_.processes) {
     if (there.contains(name)) continue;
     cell["processes"].push_back(
@@ -297,6 +348,11 @@ void CellLook::AskProcesses(CellSession& session, json& cell) const {
                             {"behind_bytes", hop.behind_bytes},
                             {"behind_ms", static_cast<double>(hop.behind_us) / 1e3},
                             {"confirmed_after_ms", static_cast<double>(hop.delay_us) / 1e3}});
+    if (hop.waiting == 0) continue;
+    json& one = cell["hops"].back();
+    one["waiting"] = hop.waiting;
+    AddWait(hop.longest, one);
+    one["waits_stream"] = hop.longest.operation().stream();
   }
 }
 

@@ -35,8 +35,11 @@ class CellLook {
   //   streams      stream, source, chunk_size, unknown, shards_not_shown, shards: shard, state, messages,
   //                bytes, position, as_of_us, age_ms, error, lacking, messages_per_s, bytes_per_s
   //   heads_error, heads_denied   why all streams are unknown; that this user may not see
-  //   hops         to, layer, operations, behind_bytes, behind_ms, confirmed_after_ms
-  //   operations, retention_waits   as the scheduler says
+  //   hops         to, layer, operations, behind_bytes, behind_ms, confirmed_after_ms; with
+  //                back-pressure: waiting (operations), and of the one that waits for longest
+  //                waits_for (source, link, writer), waits_ms, waits_stream
+  //   operations, retention_waits   as the scheduler says; operations with back-pressure have
+  //                waits_for and waits_ms, too
   //   left_out     stream, cell
   //   lacking_files
   //   users        as AddUsers (status_users.h)

@@ -40,7 +40,13 @@ void AddUsers(CellSession& session, const std::string& stream, json& cell) {
                       {"bytes", user.bytes()},
                       {"behind_bytes", user.behind_bytes()},
                       {"heard_ms", row.heard_ms()}}));
-    if (user.behind_us() > 0) one["behind_ms"] = user.behind_us() / 1000;
+    if (user.behind_us() == 0) continue;
+    if (user.kind() == v1::User::PRODUCER) {
+      one["waits_for"] = "primary";
+      one["waits_ms"] = static_cast<double>(user.behind_us()) / 1e3;
+    } else {
+      one["behind_ms"] = user.behind_us() / 1000;
+    }
   }
 }
 

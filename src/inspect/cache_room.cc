@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kCopies = 3;               // of each chunk (DESIGN: r = 3.2, rewrites aside)
+constexpr int kCopies = 3;                // of each chunk (DESIGN: r = 3.2, rewrites aside)
 constexpr uint32_t kSlotBytesMin = 4096;  // cache::ServerCoreOptions::growth_floor_bytes
 constexpr const char* kPrefix = "tailcast_cache_server_";
 
@@ -99,7 +99,8 @@ std::string CacheRoomTrouble(const CacheRoom& room, const CacheLoad& load) {
          " of chunks that come, " + rate(load.largest_bytes_per_s) + " of them stream " +
          load.largest + ", and should hold " + span(room.wanted_s) +
          ": who is further behind reads the primary layer. Give its " +
-         std::to_string(room.replicas) + " cache processes " + BytesText(std::llround(static_cast<double>(room.data_bytes) * factor)) +
+         std::to_string(room.replicas) + " cache processes " +
+         BytesText(std::llround(static_cast<double>(room.data_bytes) * factor)) +
          " of cache.data_bytes each (now " + BytesText(room.data_bytes) +
          "), or the cell more of them (docs/caches.md)";
 }

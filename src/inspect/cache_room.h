@@ -22,8 +22,8 @@ namespace tailcast::inspect {
 // Of the replicas that serve and answer. Of caches on memcached nothing is known.
 struct CacheRoom {
   int replicas = 0;
-  double bytes = 0;       // of different chunks, all replicas together
-  double wanted_s = 0;    // time to live of a chunk
+  double bytes = 0;        // of different chunks, all replicas together
+  double wanted_s = 0;     // time to live of a chunk
   int64_t data_bytes = 0;  // memory of the smallest replica
 };
 CacheRoom RoomOf(const nlohmann::json& cell);

@@ -82,9 +82,8 @@ TEST(CacheRoomTest, AMinuteOfDataAndIndexFitsJustOrDoesNot) {
 }
 
 TEST(CacheRoomTest, TheStreamWithTheMostBytesIsNamedAndWhatWouldDo) {
-  const json cell =
-      Cell(ThreeCaches(200'000'000),
-           {Stream("a", 1e6, 0), Stream("flights", 8e6, 0), Stream("z", 1e6, 0)});
+  const json cell = Cell(ThreeCaches(200'000'000),
+                         {Stream("a", 1e6, 0), Stream("flights", 8e6, 0), Stream("z", 1e6, 0)});
   EXPECT_EQ(CacheRoomTrouble(RoomOf(cell), LoadOf(cell)),
             "the data cache holds 20 s of the 10.0 MB/s of chunks that come, 8.0 MB/s of them "
             "stream flights, and should hold 60 s: who is further behind reads the primary layer. "
@@ -98,7 +97,8 @@ TEST(CacheRoomTest, ChunksAreWantedForTheirTimeToLive) {
     return Cell({CacheProcess("cache-1", 30'000, ttl_s)}, {Stream("s", 1000, 0)});
   };
   EXPECT_EQ(CacheRoomTrouble(RoomOf(cell(20)), LoadOf(cell(20))), "");
-  EXPECT_THAT(CacheRoomTrouble(RoomOf(cell(300)), LoadOf(cell(300))), HasSubstr("should hold 5 min"));
+  EXPECT_THAT(CacheRoomTrouble(RoomOf(cell(300)), LoadOf(cell(300))),
+              HasSubstr("should hold 5 min"));
 }
 
 TEST(CacheRoomTest, ShardsThatAreNotShownCountAndSmallChunksTakeTheRoomOfLargeOnes) {

@@ -21,6 +21,8 @@ constexpr size_t kLackingShownMax = 10;  // files of a shard, in words
 constexpr double kRestartedLately_s = 300;
 // A producer that was heard of so lately may just be slow.
 constexpr int64_t kSilentMax_ms = 5000;
+// Who waits for less long may just have got much at once.
+constexpr double kWaitShown_ms = 5000;
 
 const json& ArrayOf(const json& object, const char* key) {
   static const json none = json::array();
@@ -110,6 +112,29 @@ void AddOperations(const json& cell, std::vector<std::string>& troubles) {
   }
 }
 
+// "12 s".
+std::string WaitText(const json& waits) { return SpanText(Millis(waits.value("waits_ms", 0.0))); }
+
+// Back-pressure: whoever is slower than what comes.
+void AddWaits(const json& cell, std::vector<std::string>& troubles) {
+  const std::string here = cell.value("name", "");
+  for (const json& hop : ArrayOf(cell, "hops")) {
+    if (hop.value("waits_ms", 0.0) < kWaitShown_ms) continue;
+    const std::string to = hop.value("to", ""), end = hop.value("waits_for", "");
+    const bool cache = hop.value("layer", "") == "cache";
+    const std::string layer = cache ? "caches" : "disk";
+    const std::string slow = end == "writer" ? "the " + layer + " of " + to + " (or its writer)"
+                             : end == "link" ? "the link from " + here + " to " + to
+                                             : "reading in " + here;
+    troubles.push_back("hop to " + to + ", layer " + hop.value("layer", "") + ": waits for the " +
+                       end + " for " + WaitText(hop) + ", with " +
+                       Counted(static_cast<uint64_t>(hop.value("waiting", 0)), "operation") +
+                       ", longest stream " + hop.value("waits_stream", "") + "; " +
+                       BytesText(hop.value("behind_bytes", int64_t{0})) + " behind: " + slow +
+                       " is slower than what comes");
+  }
+}
+
 // What keeps files from going, and for whom none are kept, as the source of a stream knows.
 void AddRetention(const json& cell, std::vector<std::string>& troubles) {
   for (const json& wait : ArrayOf(cell, "retention_waits")) {
@@ -174,6 +199,7 @@ std::vector<std::string> Troubles(const json& cell) {
     troubles.push_back(std::move(text));
   }
   AddOperations(cell, troubles);
+  AddWaits(cell, troubles);
   AddRetention(cell, troubles);
   return troubles;
 }

@@ -156,6 +156,56 @@ TEST(StatusText, OfOneStreamEachShardInEachCell) {
                         "  1 idle operation; --all shows them\n"));
 }
 
+// Back-pressure.
+TEST(StatusText, WhoeverWaitsSaysForWhichEndAndHowLong) {
+  json cells = {Cell("here", {Stream("s", {Shard(0, 1000)})})};
+  cells[0]["operations"] = {Operation("running", 100, 2000), Operation("running", 100, 2000)};
+  cells[0]["operations"][1]["waits_for"] = "writer";
+  cells[0]["operations"][1]["waits_ms"] = 12'300.0;
+  EXPECT_THAT(StatusText(cells, {.stream = "s", .columns = 120}),
+              HasSubstr("copied  waits for\n"
+                        "  s/0 #4     there  cache  running  reader-1  writer-1  100 B of 2.0 KB  "
+                        "-\n"
+                        "  s/0 #4     there  cache  running  reader-1  writer-1  100 B of 2.0 KB  "
+                        "writer, 12 s\n"));
+  cells[0]["users"] = {{{"kind", "producer"},
+                        {"stream", "s"},
+                        {"host", "h"},
+                        {"pid", 7},
+                        {"state", "waiting"},
+                        {"behind_bytes", 32'000'000},
+                        {"waits_for", "primary"},
+                        {"waits_ms", 9000.0}}};
+  EXPECT_THAT(StatusText(cells, {.stream = "s", .columns = 120}),
+              HasSubstr("  waiting for primary, 9 s  "));
+}
+
+TEST(Troubles, AHopThatWaitsForLongSaysWhichEndIsTheSlowOne) {
+  json cell = Cell("here", {Stream("s", {Shard(0, 1000)})});
+  const auto hop = [](const std::string& layer, const std::string& end, double ms) {
+    return json({{"to", "there"},
+                 {"layer", layer},
+                 {"operations", 9},
+                 {"behind_bytes", 40'000'000},
+                 {"waiting", 3},
+                 {"waits_for", end},
+                 {"waits_ms", ms},
+                 {"waits_stream", "s"}});
+  };
+  cell["hops"] = {hop("primary", "writer", 12'000), hop("cache", "writer", 60'000),
+                  hop("cache", "link", 6000), hop("primary", "source", 6000),
+                  hop("primary", "source", 4000)};
+  EXPECT_THAT(
+      Troubles(cell),
+      ElementsAre("hop to there, layer primary: waits for the writer for 12 s, with 3 operations, "
+                  "longest stream s; 40.0 MB behind: the disk of there (or its writer) is slower "
+                  "than what comes",
+                  HasSubstr("the caches of there (or its writer) is slower"),
+                  HasSubstr("waits for the link for 6 s, with 3 operations, longest stream s; 40.0 "
+                            "MB behind: the link from here to there is slower than what comes"),
+                  HasSubstr("reading in here is slower than what comes")));
+}
+
 TEST(StatusText, OfACellItsProcessesAndOperations) {
   json cells = {TwoCells()[0]};
   cells[0]["operations"] = {Operation("wanted", 0, 0), Operation("done", 9, 9),

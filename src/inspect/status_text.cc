@@ -62,6 +62,21 @@ std::string CellsText(const json& cells, const StatusView& view) {
   return TableText(0, rows, {1}, view.columns, kGap);
 }
 
+// Back-pressure: "writer, 12 s"; "-" without.
+std::string WaitsText(const json& who) {
+  const std::string end = who.value("waits_for", "");
+  return end.empty() ? "-" : end + ", " + SpanText(Seconds(who.value("waits_ms", 0.0) / 1e3));
+}
+
+// A last column that says nothing in any row goes.
+void DropEmptyColumn(Rows& rows) {
+  const bool empty =
+      std::all_of(rows.begin() + 1, rows.end(), [](const auto& row) { return row.back() == "-"; });
+  for (auto& row : rows) {
+    if (empty) row.pop_back();
+  }
+}
+
 std::string TroublesText(const json& cells, const StatusView& view) {
   std::string text;
   for (const json& cell : cells) {
@@ -189,7 +204,7 @@ std::string UsersText(const json& cells, const StatusView& view) {
         continue;
       }
       const std::string name = user.value("name", ""), kind = user.value("kind", "");
-      const std::string host = user.value("host", "");
+      const std::string host = user.value("host", ""), waits = WaitsText(user);
       const int64_t bytes = user.value("behind_bytes", int64_t{0});
       std::string behind = bytes == 0 ? "nothing" : BytesText(bytes);
       if (user.contains("behind_ms")) {
@@ -198,7 +213,8 @@ std::string UsersText(const json& cells, const StatusView& view) {
       rows.push_back(
           {name.empty() ? "-" : name, kind, cell.value("name", ""),
            host.substr(0, host.find('.')) + "/" + std::to_string(user.value("pid", int64_t{0})),
-           user.value("state", ""), std::to_string(user.value("messages", int64_t{0})), behind,
+           user.value("state", "") + (waits == "-" ? "" : " for " + waits),
+           std::to_string(user.value("messages", int64_t{0})), behind,
            SpanText(Duration::Millis(user.value("heard_ms", int64_t{0}))) + " ago"});
       if (all_streams) rows.back().insert(rows.back().begin() + 2, user.value("stream", ""));
     }
@@ -227,7 +243,7 @@ std::string UsersSum(const json& cells, const StatusView& view) {
 }
 
 std::string OperationsText(const json& cell, const StatusView& view) {
-  Rows rows = {{"operation", "to", "layer", "phase", "reader", "writer", "copied"}};
+  Rows rows = {{"operation", "to", "layer", "phase", "reader", "writer", "copied", "waits for"}};
   size_t idle = 0, more = 0;
   for (const json& op : cell.value("operations", json::array())) {
     const std::string phase = op.value("phase", ""), layer = op.value("layer", "");
@@ -254,10 +270,11 @@ std::string OperationsText(const json& cell, const StatusView& view) {
     rows.push_back({op.value("stream", "") + "/" + std::to_string(op.value("shard", 0)) + " #" +
                         std::to_string(op.value("file", int64_t{0})),
                     op.value("target", ""), layer, phase, op.value("reader", ""),
-                    op.value("writer", ""), copied});
+                    op.value("writer", ""), copied, WaitsText(op)});
   }
+  DropEmptyColumn(rows);
   std::string text;
-  if (rows.size() > 1) text += TableText(2, rows, {1, 2, 3, 4, 5}, view.columns, kGap);
+  if (rows.size() > 1) text += TableText(2, rows, {1, 2, 3, 4, 5, 7}, view.columns, kGap);
   if (more > 0) text += "  " + Counted(more, "more busy operation") + "; --all shows them\n";
   if (idle > 0) text += "  " + Counted(idle, "idle operation") + "; --all shows them\n";
   return text;
@@ -267,15 +284,16 @@ std::string HopsText(const json& cell, const StatusView& view) {
   const json hops = cell.value("hops", json::array());
   if (hops.empty()) return "";
   // "confirmed in": from when a byte was there to when the next cell said that it has it.
-  Rows rows = {{"hop to", "layer", "operations", "behind", "for", "confirmed in"}};
+  Rows rows = {{"hop to", "layer", "operations", "behind", "for", "confirmed in", "waits for"}};
   for (const json& hop : hops) {
     rows.push_back({hop.value("to", ""), hop.value("layer", ""),
                     std::to_string(hop.value("operations", 0)),
                     Behind(hop.value("behind_bytes", int64_t{0})),
                     SpanText(Seconds(hop.value("behind_ms", 0.0) / 1e3)),
-                    SpanText(Seconds(hop.value("confirmed_after_ms", 0.0) / 1e3))});
+                    SpanText(Seconds(hop.value("confirmed_after_ms", 0.0) / 1e3)), WaitsText(hop)});
   }
-  return TableText(2, rows, {1}, view.columns, kGap);
+  DropEmptyColumn(rows);
+  return TableText(2, rows, {1, 6}, view.columns, kGap);
 }
 
 std::string ProcessesText(const json& cell, const StatusView& view) {

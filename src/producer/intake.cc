@@ -101,6 +101,10 @@ void Intake::OnAcknowledged(Shard& shard, int64_t bytes, MonotonicTime taken, Ac
   const std::lock_guard lock(mutex_);
   shard.bytes -= bytes;
   --shard.messages;
+  if (shard.bytes <= options_.buffer_bytes_max / 2 &&
+      shard.messages <= options_.buffer_messages_max / 2) {
+    shard.full_since.reset();
+  }
   if (outcome == AckOutcome::kDurable) totals_.durable_bytes += bytes;
   ++(outcome == AckOutcome::kDurable  ? totals_.durable
      : outcome == AckOutcome::kFailed ? totals_.failed
@@ -131,10 +135,12 @@ void Intake::Wake() {
   changed_.notify_all();
 }
 
-Status Intake::Takes(const Shard& shard, int32_t number, int64_t bytes) const {
+Status Intake::Takes(Shard& shard, int32_t number, int64_t bytes) const {
   if (closed_) return FailedPreconditionError("the producer is closed");
   if (shard.stopped) return *shard.stopped;
-  return Room(shard, number, bytes);
+  Status room = Room(shard, number, bytes);
+  if (!room.ok() && !shard.full_since) shard.full_since = ReadMonotonicClock();
+  return room;
 }
 
 bool Intake::Close() {
@@ -174,6 +180,8 @@ Intake::Totals Intake::totals() const {
   for (const auto& [number, shard] : shards_) {
     totals.buffered_bytes += shard.bytes;
     if (shard.stopped && !closed_) ++totals.stopped_shards;
+    if (!shard.full_since) continue;
+    totals.full_since = std::min(*shard.full_since, totals.full_since.value_or(*shard.full_since));
   }
   return totals;
 }

@@ -37,6 +37,9 @@ class Intake {
     int64_t durable_bytes = 0;
     int64_t buffered_bytes = 0;  // taken and not acknowledged
     int64_t stopped_shards = 0;  // by an error, before all was closed
+    // Since when callers find no room in a shard, of which never more than half was free; nullopt:
+    // they do. Back-pressure of the primary layer.
+    std::optional<MonotonicTime> full_since;
   };
   // How long a durable message took, from Add to its acknowledgement, goes to `commit_time`, which
   // outlives this, if there is one.
@@ -91,9 +94,10 @@ class Intake {
     int64_t messages = 0;  // the same
     std::optional<Status> stopped;
     Status trouble;
+    std::optional<MonotonicTime> full_since;  // as in Totals
   };
   // Whether Add would take so many bytes now; under the lock.
-  Status Takes(const Shard& shard, int32_t number, int64_t bytes) const;
+  Status Takes(Shard& shard, int32_t number, int64_t bytes) const;
   Status Room(const Shard& shard, int32_t number, int64_t bytes) const;
   void OnAcknowledged(Shard& shard, int64_t bytes, MonotonicTime taken, AckOutcome outcome);
 

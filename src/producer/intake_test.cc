@@ -43,6 +43,25 @@ TEST_F(IntakeTest, MessagesAreTakenInOrderAndTheLoopIsToldOnce) {
   EXPECT_EQ(intake.Take(0).bytes, "f");
 }
 
+TEST_F(IntakeTest, ItIsFullFromWhenSomebodyFoundNoRoomUntilHalfIsFree) {
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Add("abc").ok());
+  EXPECT_FALSE(intake.totals().full_since) << "nobody was refused";
+  const MonotonicTime before = ReadMonotonicClock();
+  ASSERT_FALSE(Add("de").ok());
+  const auto since = intake.totals().full_since;
+  ASSERT_TRUE(since && *since >= before);
+  Batch batch = intake.Take(0);
+  const auto acknowledge = [&](size_t i) {
+    batch.acks[i].second(Ack{.outcome = AckOutcome::kDurable, .position = {}, .error = {}});
+  };
+  acknowledge(0);
+  ASSERT_FALSE(Add("defg").ok() && Add("h").ok());
+  EXPECT_EQ(intake.totals().full_since, since) << "the same wait";
+  acknowledge(1);
+  acknowledge(2);
+  EXPECT_FALSE(intake.totals().full_since);
+}
+
 TEST_F(IntakeTest, HeadersLieInFrontOfTheirPayloadAndCount) {
   ASSERT_TRUE(intake.Add(0, Kind::kMessage, "hh", "ab", {}, false).ok());
   ASSERT_TRUE(intake.Add(0, Kind::kMessage, "h", "", {}, false).ok());

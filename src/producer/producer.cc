@@ -274,7 +274,9 @@ class Producer::Impl {
     user.set_behind_bytes(totals.buffered_bytes);
     user.set_state(totals.stopped_shards > 0 ? "stopped"
                    : !troubled_.empty()      ? "failing"
+                   : totals.full_since       ? "waiting"
                                              : "producing");
+    if (totals.full_since) user.set_behind_us((ReadMonotonicClock() - *totals.full_since).micros());
   }
 
   // What the stream may keep may change while it runs.

@@ -8,7 +8,6 @@
 namespace tailcast::reader {
 
 using stream::Layer;
-using stream::Part;
 
 namespace {
 
@@ -206,6 +205,20 @@ int64_t CopyCore::SentWhole(Part which) const {
     if (read.part == which) end = std::min(end, read.from);
   }
   return end;
+}
+
+CopyCore::Turn CopyCore::in_the_way() const {
+  Turn turn = Turn::kNobodys;
+  for (int p = 0; p < stream::kParts; ++p) {
+    const PartState& part = parts_[p];
+    const int64_t have = available(static_cast<Part>(p));
+    if (have <= part.written) continue;
+    if (!opened_) return Turn::kWriters;
+    const bool room = part.next < std::min(have, part.written + window_bytes_);
+    if (part.reading > 0 || !part.again.empty() || room) return Turn::kSources;
+    turn = Turn::kWriters;
+  }
+  return turn;
 }
 
 CopyCore::Turn CopyCore::turn(Part part) const {

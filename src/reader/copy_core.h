@@ -88,6 +88,9 @@ class CopyCore {
   // sent. The source's: it has more than was sent, and is to be read.
   enum class Turn : uint8_t { kNobodys, kSources, kWriters };
   Turn turn(stream::Part part) const;
+  // Who could do more for what is not downstream yet: the source while something is being read, or
+  // may be; else the writer, whose window is full or which has everything.
+  Turn in_the_way() const;
   // Grows when whoever's turn it is gets on.
   int64_t got_to(stream::Part part) const {
     return turn(part) == Turn::kSources ? SentWhole(part) : written(part);

@@ -11,6 +11,7 @@ namespace tailcast::reader {
 namespace {
 // The longest wait that is remembered: an outage of a link is no habit.
 constexpr Duration kLearnedMax = Duration::Seconds(30);
+constexpr int64_t kBusyMax_us = int64_t{1} << 50;
 
 FAULT_POINT(kSealOneRecordEarly, "reader.seal_one_record_early",
             "a file is taken to end one record before the next one's name says");
@@ -27,6 +28,7 @@ OperationCore::OperationCore(const ReaderOptions& options, stream::Operation ope
       counters_(counters),
       hop_(counters.HopTo(operation_.target.layer, operation_.target.cell)),
       copy_(options.copy, operation_.target.layer, operation_.chunk_size, operation_.fresh),
+      writer_load_(now),
       clock_(std::max(options.poll_interval, Duration::Millis(250))),
       complete_since_(clock_.At(now)),
       sizes_answered_(complete_since_),
@@ -132,6 +134,8 @@ void OperationCore::OnReply(MonotonicTime now, const v1::CopyReply& reply, Effec
     case v1::CopyReply::kProgress:
       status = copy_.OnProgress(reply.progress().data_length(), reply.progress().index_length(),
                                 reply.progress().window_bytes());
+      writer_load_.OnProgress(
+          now, Duration::Micros(std::clamp<int64_t>(reply.progress().busy_us(), 0, kBusyMax_us)));
       break;
     case v1::CopyReply::kSuperseded:
       superseding_term_ = stream::Term::Unpack(reply.superseded().term());
@@ -181,12 +185,14 @@ void OperationCore::OnClosed(const Status& status, Effects& out) {
 
 // --- time and the agent
 
-void OperationCore::OnTick(MonotonicTime now, Effects& out) {
+void OperationCore::OnTick(MonotonicTime now, int64_t queued_bytes, Effects& out) {
   if (ended()) return;
   LookIfStuck(now, out);
   if (ended()) return;
   if (std::exchange(paused_, false)) out.do_work = true;
-  if (const Duration lag = lag_.lag(now); lag > Duration()) hop_.lag.Observe(lag.micros());
+  const Duration lag = lag_.lag(now);
+  if (lag > Duration()) hop_.lag.Observe(lag.micros());
+  wait_.Look(now, lag, InTheWay(now, queued_bytes));
   if (now < next_sizes_ || sizes_outstanding_ > 0) return;
   next_sizes_ = now + options_.primary_poll_interval;
   // Only for those that would otherwise miss it: primary operations, and files of which the
@@ -196,6 +202,19 @@ void OperationCore::OnTick(MonotonicTime now, Effects& out) {
   counters_.primary_polls.Add();
   sizes_outstanding_ = stream::kParts;
   out.ask_sizes = true;
+}
+
+v1::WaitsFor OperationCore::InTheWay(MonotonicTime now, int64_t queued_bytes) const {
+  if (queued_bytes > 0 && copy_.opened()) return v1::WAITS_FOR_LINK;
+  switch (copy_.in_the_way()) {
+    case CopyCore::Turn::kSources:
+      return v1::WAITS_FOR_SOURCE;
+    case CopyCore::Turn::kWriters:
+      return writer_load_.idle(now) ? v1::WAITS_FOR_LINK : v1::WAITS_FOR_WRITER;
+    case CopyCore::Turn::kNobodys:
+      break;
+  }
+  return v1::WAITS_FOR_NOBODY;
 }
 
 void OperationCore::LookIfStuck(MonotonicTime loop_now, Effects& out) {
@@ -354,6 +373,8 @@ void OperationCore::Report(MonotonicTime now, v1::OperationReport* out) const {
   if (!ended()) {
     out->set_lag_us(lag_.lag(now).micros());
     out->set_delay_us(lag_.delay().micros());
+    out->set_waits_for(wait_.waits_for());
+    out->set_waits_us(wait_.waited(now).micros());
   }
   out->set_superseding_term(superseding_term_.Pack());
   out->set_opened(copy_.opened());

@@ -26,6 +26,7 @@
 #include "tailcast/reader/counters.h"
 #include "tailcast/reader/lag_clock.h"
 #include "tailcast/reader/reader_options.h"
+#include "tailcast/reader/wait_clock.h"
 #include "tailcast/stream/metadata.h"
 #include "tailcast/stream/operation.h"
 #include "tailcast/stream/range_reader.h"
@@ -73,9 +74,9 @@ class OperationCore {
 
   // --- inputs: time and the agent
 
-  // Once per poll interval. An operation that is stuck ends: blamed on the writer or on the source,
-  // whose turn it was (paper §3 Fault Tolerance).
-  void OnTick(MonotonicTime now, Effects& out);
+  // Once per poll interval; `queued_bytes` wait in the stream. An operation that is stuck ends:
+  // blamed on the writer or on the source, whose turn it was (paper §3 Fault Tolerance).
+  void OnTick(MonotonicTime now, int64_t queued_bytes, Effects& out);
   void Stop(v1::FailureCause cause, const std::string& message, Effects& out);
 
   // --- work: asked in this order, each until it has nothing more
@@ -105,6 +106,7 @@ class OperationCore {
   // The source has everything up to its seal in this operation's layer / the writer has it.
   bool SourceComplete() const;
   bool WriterComplete() const;
+  v1::WaitsFor InTheWay(MonotonicTime now, int64_t queued_bytes) const;
   void LookIfStuck(MonotonicTime now, Effects& out);
   void EndStuck(CopyCore::Turn turn, Duration how_long, Effects& out);
   Counter& CounterOf(v1::FailureCause cause) const;
@@ -115,6 +117,8 @@ class OperationCore {
   const Counters::Hop hop_;
   CopyCore copy_;
   LagClock lag_;
+  WaitClock wait_;
+  WriterLoad writer_load_;
   Phase phase_ = Phase::kOpening;
   Ending ending_;
   stream::Term superseding_term_;

@@ -48,6 +48,7 @@ class OperationCoreTest : public ::testing::Test {
     v1::CopyReply reply;
     reply.mutable_progress()->set_data_length(data);
     reply.mutable_progress()->set_index_length(index);
+    reply.mutable_progress()->set_busy_us((now_ - At(1000)).micros());  // all the time
     return Reply(reply);
   }
   Effects Reply(const v1::CopyReply& reply) {
@@ -63,7 +64,7 @@ class OperationCoreTest : public ::testing::Test {
   Effects Tick(Duration after) {
     now_ = now_ + after;
     Effects out;
-    core().OnTick(now_, out);
+    core().OnTick(now_, queued_, out);
     return out;
   }
   // The loop turns for so long, or until the operation ends.
@@ -101,10 +102,17 @@ class OperationCoreTest : public ::testing::Test {
     return sent;
   }
 
+  v1::OperationReport Waits() {
+    v1::OperationReport report;
+    core().Report(now_, &report);
+    return report;
+  }
+
   MetricRegistry metrics_;
   Counters counters_{metrics_};
   ReaderOptions options_;
   Duration stuck_at_first_ = kStuckAfter;
+  int64_t queued_ = 0;  // in the stream
   MonotonicTime now_ = At(1000);
 
  private:
@@ -135,6 +143,90 @@ TEST_F(OperationCoreTest, NothingIsReadWhileTheStreamIsFull) {
   Source(100, 32);
   EXPECT_FALSE(core().NextRead(options_.queued_bytes_max));
   EXPECT_TRUE(core().NextRead(options_.queued_bytes_max - 1));
+}
+
+// --- back-pressure
+
+TEST_F(OperationCoreTest, AWindowThatIsFullForASecondIsWaitedFor) {
+  Make(Layer::kPrimary, true);
+  Opened();
+  Source(4 << 20, 32);
+  EXPECT_EQ(ReadAll(), (1 << 20) + 32) << "the window";
+  TickFor(Duration::Millis(900));
+  EXPECT_EQ(Waits().waits_for(), v1::WAITS_FOR_NOBODY) << "under way";
+  TickFor(Duration::Millis(300));
+  EXPECT_EQ(Waits().waits_for(), v1::WAITS_FOR_WRITER);
+  EXPECT_EQ(Waits().waits_us(), 1'200'000) << "since the first byte that it lacks came";
+  Progress(1 << 20, 32);
+  ReadAll();
+  TickFor(Duration::Millis(500));
+  EXPECT_EQ(Waits().waits_us(), 1'700'000) << "it gets on, and is behind";
+  for (int64_t at = 2 << 20; at <= 4 << 20; at += 1 << 20) {
+    Progress(at, 32);
+    ReadAll();
+  }
+  TickFor(Duration::Millis(1100));
+  EXPECT_EQ(Waits().waits_for(), v1::WAITS_FOR_NOBODY);
+  EXPECT_EQ(Waits().waits_us(), 0);
+}
+
+TEST_F(OperationCoreTest, AStreamThatTakesNothingIsTheLinksAndAReadThatHangsTheSources) {
+  Make(Layer::kPrimary, true);
+  Opened();
+  Source(4 << 20, 32);
+  queued_ = options_.queued_bytes_max;
+  TickFor(Duration::Millis(1500));
+  EXPECT_EQ(Waits().waits_for(), v1::WAITS_FOR_LINK);
+  queued_ = 0;
+  auto read = core().NextRead(0);
+  ASSERT_TRUE(read);
+  TickFor(Duration::Millis(200));
+  EXPECT_EQ(Waits().waits_for(), v1::WAITS_FOR_LINK) << "most of the looks";
+  for (int i = 1; i <= 20; ++i) {  // something comes, far from all
+    stream::RangeResult result;
+    result.end = read->from + 1000;
+    core().OnRead(*read, result, read->from, std::string(1000, 'a'));
+    Progress(result.end, 0);
+    Tick(kTicks);
+    read = core().NextRead(0);
+    ASSERT_TRUE(read);
+  }
+  EXPECT_EQ(Waits().waits_for(), v1::WAITS_FOR_SOURCE);
+  EXPECT_LT(Waits().waits_us(), 1'500'000) << "since the end changed";
+}
+
+// The window is full though the writer writes at once whatever comes.
+TEST_F(OperationCoreTest, AWriterThatIsIdleMostOfTheTimeWaitsForTheLinkItself) {
+  for (const auto& [busy_percent, end] :
+       {std::pair(10, v1::WAITS_FOR_LINK), {90, v1::WAITS_FOR_WRITER}}) {
+    Make(Layer::kPrimary, true);
+    Opened();
+    Source(64 << 20, 32);
+    for (int i = 1; i <= 10; ++i) {
+      ReadAll();
+      TickFor(Duration::Millis(250));
+      v1::CopyReply reply;
+      reply.mutable_progress()->set_data_length(int64_t{i} << 18);
+      reply.mutable_progress()->set_index_length(32);
+      reply.mutable_progress()->set_busy_us(int64_t{i} * 250'000 * busy_percent / 100);
+      Reply(reply);
+    }
+    ReadAll();
+    TickFor(Duration::Millis(100));
+    EXPECT_EQ(Waits().waits_for(), end) << busy_percent;
+  }
+}
+
+TEST_F(OperationCoreTest, AStreamThatFlowsWaitsForNobody) {
+  Make(Layer::kCache, true);
+  Opened();
+  for (int64_t at = 1000; at < 100'000; at += 1000) {
+    Source(at, 0);
+    ReadAll();
+    TickFor(Duration::Millis(100));
+    Progress(at - 500, 0);  // never quite there
+    ASSERT_EQ(Waits().waits_for(), v1::WAITS_FOR_NOBODY) << at;
+  }
 }
 
 TEST_F(OperationCoreTest, AReadThatComesShortPausesUntilTheNextTick) {

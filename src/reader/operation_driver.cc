@@ -93,7 +93,8 @@ void OperationDriver::OnSeal(int64_t data_length, int64_t index_length) {
 }
 
 void OperationDriver::OnTick(MonotonicTime now) {
-  Give([now](OperationCore& core, MonotonicTime, Effects& out) { core.OnTick(now, out); });
+  const auto queued = static_cast<int64_t>(stream_->queued_bytes());
+  Give([&](OperationCore& core, MonotonicTime, Effects& out) { core.OnTick(now, queued, out); });
 }
 
 void OperationDriver::Stop(v1::FailureCause cause, const std::string& message) {

@@ -65,7 +65,7 @@ class Running {
   void Tick() {
     now_ = now_ + Duration::Millis(300);
     Effects out;
-    core_.OnTick(now_, out);
+    core_.OnTick(now_, 0, out);
     Look();
   }
 

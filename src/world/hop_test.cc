@@ -189,6 +189,69 @@ TEST(HopTest, AWriterThatIsBehindHoldsNoMoreThanItsShare) {
   EXPECT_LE(most, (1 << 20) + kFiles * (512 << 10));
 }
 
+// What `tailcast status` shows of a hop: the reports of the readers of a cell.
+std::vector<v1::OperationReport> Reports(Hop& hop, const std::string& cell) {
+  std::vector<v1::OperationReport> all;
+  Process& user = hop.world.Start(cell, "looker", nullptr);
+  for (const v1::ProcessInfo& process : hop.registry(cell)->view().processes()) {
+    if (process.role() != v1::ROLE_READER) continue;
+    const auto client = user.connector->MakeClient(process.rpc_address(), "");
+    v1::ListOperationsRequest list;
+    list.set_scheduler_incarnation(hop.registry(cell)->view().scheduler_incarnation());
+    std::optional<Result<std::string>> answer;
+    const Scope scope;
+    client->Call("/tailcast.v1.Reader/ListOperations", list.SerializeAsString(),
+                 Duration::Seconds(2), scope.Bind([&](Result<std::string> r) { answer = r; }));
+    hop.time().RunUntil([&] { return answer.has_value(); }, Duration::Seconds(3));
+    const auto reply = rpc::Parse<v1::ListOperationsReply>(answer->ok() ? **answer : "");
+    if (!answer->ok() || !reply.ok()) continue;
+    all.insert(all.end(), reply->reports().begin(), reply->reports().end());
+  }
+  hop.world.Kill(cell, "looker");
+  return all;
+}
+
+// Back-pressure: files of 1 MB a second, and one end of the hop takes less.
+v1::WaitsFor WhoIsWaitedFor(const std::function<void(Hop&)>& slow_down) {
+  HopOptions options;
+  options.cells = {"us", "eu"};
+  options.chunk_size = 4096;
+  Hop hop(options);
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), options.chunk_size);
+  producer.Roll();
+  producer.Append(100);
+  hop.time().RunFor(Duration::Seconds(1));
+  slow_down(hop);
+  for (int i = 0; i < 80; ++i) {
+    producer.Append(100'000);
+    hop.time().RunFor(Duration::Millis(100));
+  }
+  for (const v1::OperationReport& report : Reports(hop, "us")) {
+    if (report.operation().layer() != v1::LAYER_PRIMARY) continue;
+    EXPECT_EQ(report.waits_us() > 3'000'000, report.waits_for() != v1::WAITS_FOR_NOBODY);
+    return report.waits_for();
+  }
+  ADD_FAILURE() << "no operation";
+  return v1::WAITS_FOR_NOBODY;
+}
+
+TEST(HopTest, NobodyIsWaitedForWhereAllIsFastEnough) {
+  EXPECT_EQ(WhoIsWaitedFor([](Hop&) {}), v1::WAITS_FOR_NOBODY);
+}
+TEST(HopTest, AWriterWhoseDiskIsSlowIsWaitedFor) {
+  EXPECT_EQ(WhoIsWaitedFor([](Hop& hop) {
+              hop.world.cell("eu").disk->SetOptions({.request = {.base = Duration::Millis(700)}});
+            }),
+            v1::WAITS_FOR_WRITER);
+}
+TEST(HopTest, ALinkThatIsSlowIsWaitedFor) {
+  EXPECT_EQ(WhoIsWaitedFor([](Hop& hop) {
+              hop.world.network().LinkBetween("us", "eu").bytes_per_second = 300'000;
+            }),
+            v1::WAITS_FOR_LINK);
+}
+
 // §3 Start Position, with this cell's primary far behind the source's as well: what was jumped over
 // is in this cell's primary layer at any moment.
 TEST(HopTest, ACacheCopyFarBehindJumpsNoFurtherThanThePrimaryOfItsCell) {

@@ -86,6 +86,7 @@ std::string Serialize(const SendProgress& progress) {
   out->set_data_length(progress.lengths[0]);
   out->set_index_length(progress.lengths[1]);
   out->set_window_bytes(progress.window_bytes);
+  out->set_busy_us(progress.busy.micros());
   return reply.SerializeAsString();
 }
 

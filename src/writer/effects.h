@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
 #include "tailcast/storage/store.h"
 #include "tailcast/stream/lock.h"
 #include "tailcast/stream/metadata.h"
@@ -55,6 +56,7 @@ struct SendOpened {
 struct SendProgress {
   Lengths lengths = {};
   int64_t window_bytes = 0;  // of each part, from here on
+  Duration busy;             // for so long, in all, the layer had something to write
 };
 struct SendSuperseded {
   stream::Term term;  // of the greater operation; no term if it was not seen

@@ -123,6 +123,12 @@ int64_t LifeCore::Promised() const {
 
 void LifeCore::Count(const LayerView& layer) { hold_.Set(layer.buffered_bytes, Promised()); }
 
+void LifeCore::CountBusy(MonotonicTime now, const LayerView& layer) {
+  if (was_busy_) busy_ = busy_ + (now - worked_);
+  was_busy_ = layer.outstanding > 0 || layer.buffered_bytes > 0;
+  worked_ = now;
+}
+
 Status LifeCore::OnReceived(Part part, int64_t position, size_t size) {
   const int64_t length = static_cast<int64_t>(size);
   const int64_t limit = send_limit_[static_cast<int>(part)];
@@ -142,7 +148,7 @@ Status LifeCore::OnReceived(Part part, int64_t position, size_t size) {
 void LifeCore::TellProgress(MonotonicTime now, const LayerView& layer, Effects& out) {
   if (ended() || !opened_ || told_ == layer.written) return;
   told_ = layer.written;
-  out.push_back(SendProgress{layer.written, GiveWindow(now, layer.written)});
+  out.push_back(SendProgress{layer.written, GiveWindow(now, layer.written), busy_});
 }
 
 // --- publication
@@ -177,6 +183,7 @@ void LifeCore::DoWork(MonotonicTime now, const LayerView& layer, Effects& out) {
     received_[p] = std::max(received_[p], layer.written[p]);  // a jump
   }
   Count(layer);
+  CountBusy(now, layer);
   if (std::exchange(active_, false)) hold_.OnActive(now);
   publication_.OnWritten(layer.written);
   WriteNews(now, out);

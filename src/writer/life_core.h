@@ -117,6 +117,7 @@ class LifeCore {
   // What the reader may still send.
   int64_t Promised() const;
   void Count(const LayerView& layer);
+  void CountBusy(MonotonicTime now, const LayerView& layer);
   void TellProgress(MonotonicTime now, const LayerView& layer, Effects& out);
   void MaybeClose(MonotonicTime now, const LayerView& layer, Effects& out);
   void LogLook(LockCore::State before, const std::optional<stream::LockValue>& seen,
@@ -134,6 +135,9 @@ class LifeCore {
   BufferShare::Hold hold_;
   Lengths received_ = {0, 0};  // ends of what came, or was there
   bool active_ = false;        // something came since DoWork
+  bool was_busy_ = false;      // at the last DoWork, then
+  MonotonicTime worked_;
+  Duration busy_;
   // Nothing that ends beyond was asked for. A fresh file's reader begins before it is answered.
   Lengths send_limit_ = {stream::kInitialWindowBytes, stream::kInitialWindowBytes};
 };
