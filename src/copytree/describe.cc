@@ -126,6 +126,7 @@ Plan Describe(const Graph& graph, const Stream& stream, const Setup& setup,
 
 void SetBound(int64_t weight, int64_t bound, Plan* plan) {
   const double gap = static_cast<double>(weight - bound) / kNanos;
+  plan->weight_bound = bound;
   plan->lower_bound_usd_per_gb = std::max(0.0, plan->usd_per_gb - gap);
   plan->optimal = weight == bound;
 }

@@ -192,9 +192,7 @@ Result<PlanPair> MakePlanPair(const Graph& graph, const Stream& stream,
   SolveOptions effort = ToSolveOptions(graph, options);
   effort.work_max -= alone.work_max;
   PairSearch search(first.problem, second.problem, effort);
-  const int64_t single_weight = TotalWeight(first.problem, parents);
-  const int64_t single_bound =
-      single_weight - Nanos(single->usd_per_gb - single->lower_bound_usd_per_gb);
+  const int64_t single_bound = single->weight_bound;
   const int64_t second_bound =
       options.current
           ? BestBound(second.problem, TotalWeight(second.problem, parents), alone.work_max / 2)
@@ -227,6 +225,7 @@ Result<PlanPair> MakePlanPair(const Graph& graph, const Stream& stream,
   const int64_t bound = pair.shared.empty() ? search.bound() : single_bound + second_bound;
   const int64_t both =
       TotalWeight(first.problem, two.first) + TotalWeight(second.problem, two.second);
+  pair.optimal = both == bound;
   pair.lower_bound_usd_per_gb =
       std::max(0.0, pair.usd_per_gb - static_cast<double>(both - bound) / kNanos);
   return pair;

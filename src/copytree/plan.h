@@ -104,6 +104,9 @@ struct Plan {
   // No tree within the limits costs less than this; with a churn price or sick clusters, no tree
   // scores better by more than usd_per_gb - lower_bound_usd_per_gb.
   double lower_bound_usd_per_gb = 0;
+  // The same with the penalties for sick and new clusters and the churn price that the search
+  // weighs besides prices, in 1e-9 USD per GB: no tree within the limits weighs less.
+  int64_t weight_bound = 0;
   bool optimal = false;         // the bound is met
   std::vector<LinkLoad> loads;  // of the tree's links, `reserved` included
   int edges_added = 0;          // against `current`

@@ -100,12 +100,11 @@ void DrawFigures(const Stream& stream, const Plan& plan, const Limits& limits, b
 }
 
 void DrawPair(const PlanPair& pair, std::string* out) {
-  *out +=
-      "\npair      " + Usd(pair.usd_per_gb) + " USD/GB together; bound " +
-      Usd(pair.lower_bound_usd_per_gb) + ": " +
-      (pair.Gap() < 1e-9 ? "proven optimal"
-                         : "at most " + Format("%.2f", pair.Gap() * 100) + " % above the optimum") +
-      "\nalone     " + Usd(pair.alone_usd_per_gb) + " USD/GB for a tree without a standby\n";
+  *out += "\npair      " + Usd(pair.usd_per_gb) + " USD/GB together; bound " +
+          Usd(pair.lower_bound_usd_per_gb) + ": " +
+          (pair.optimal ? "proven optimal"
+                        : "at most " + Format("%.2f", pair.Gap() * 100) + " % above the optimum") +
+          "\nalone     " + Usd(pair.alone_usd_per_gb) + " USD/GB for a tree without a standby\n";
   for (const SharedLink& link : pair.shared) {
     *out += "shared    " + link.edge.from + " -> " + link.edge.to +
             (link.only_way ? ": nothing else leads to " + link.edge.to
