@@ -169,9 +169,7 @@ bool OnlyWay(const Problem& problem, int from, int to) {
 
 }  // namespace
 
-double PlanPair::Gap() const {
-  return usd_per_gb > 0 ? (usd_per_gb - lower_bound_usd_per_gb) / usd_per_gb : 0;
-}
+double PlanPair::Gap() const { return GapAbove(usd_per_gb, lower_bound_usd_per_gb); }
 
 Result<PlanPair> MakePlanPair(const Graph& graph, const Stream& stream,
                               const PlanOptions& options) {

@@ -31,7 +31,7 @@ struct PlanPair {
   // that is given up for the standby.
   double alone_usd_per_gb = 0;
 
-  // (usd_per_gb - lower bound) / usd_per_gb.
+  // (usd_per_gb - lower bound) / lower bound; infinite if there is no bound above 0.
   double Gap() const;
 };
 

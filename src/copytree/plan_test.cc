@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -275,6 +276,29 @@ TEST(DescribeTreeTest, ListsWhatBreaksTheLimits) {
   EXPECT_THAT(over->warnings,
               ElementsAre(HasSubstr("'c' is at depth 2"), HasSubstr("'c' is reached after 70 ms"),
                           HasSubstr("'s' feeds 2 clusters")));
+  EXPECT_FALSE(over->optimal) << "no tree at all meets these limits";
+  // It costs 0.03 where the cheapest tree within the limits costs 0.12.
+  PlanOptions flat;
+  flat.limits = {.max_depth = 1};
+  const Result<Plan> deep = DescribeTree(Diamond(), {.source = "s"}, flat, tree);
+  ASSERT_TRUE(deep.ok()) << deep.status();
+  EXPECT_FALSE(deep->optimal);
+  EXPECT_TRUE(deep->breaks_limits);
+
+  EXPECT_NEAR(deep->lower_bound_usd_per_gb, 0.12, 1e-12);
+  EXPECT_EQ(deep->Gap(), 0);
+}
+
+TEST(PlanTest, TheGapIsAPartOfTheBound) {
+  Plan plan;
+  plan.usd_per_gb = 0.49;
+  plan.lower_bound_usd_per_gb = 0.46;
+  EXPECT_NEAR(plan.Gap(), 0.0652174, 1e-6);
+  plan.lower_bound_usd_per_gb = 0;
+  EXPECT_EQ(plan.Gap(), std::numeric_limits<double>::infinity()) << "no bound";
+  plan.usd_per_gb = 0;
+  plan.optimal = true;
+  EXPECT_EQ(plan.Gap(), 0);
 }
 
 TEST(DescribeTreeTest, RefusesWhatIsNoTreeOfTheGraph) {

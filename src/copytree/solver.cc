@@ -385,7 +385,7 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
 int64_t BestBound(const Problem& problem, int64_t weight, int64_t work_max) {
   Bound bound(problem, work_max);
   if (weight < kUnserved) bound.Raise(weight, work_max - bound.work());
-  return std::min(bound.value(), weight);
+  return bound.value();
 }
 
 SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts,
