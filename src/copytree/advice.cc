@@ -108,19 +108,7 @@ class Adviser {
     size_t named = 0;
     for (size_t i = 0; i < std::min(limited.size(), kOwnTries) && named < kOwnNamed && !UsedUp();
          ++i) {
-      const int v = limited[i];
-      const bool sends = problem_.fanout_max[v] < ChildrenAllowed(v);
-      const auto with = [&](int64_t children) {
-        Problem relaxed = problem_;
-        relaxed.fanout_max[static_cast<size_t>(v)] =
-            sends ? ChildrenFor(v, EgressFor(v, children)) : static_cast<int>(children);
-        return relaxed;
-      };
-      named += Add(
-          problem_.fanout_max[v], sends ? ChildrenAllowed(v) : problem_.n - 1, with,
-          sends ? [&](int64_t children) { return Of("max_egress_mbps", v)(EgressFor(v, children)); }
-                : Of("max_fanout", v),
-          ways);
+      named += AddChildrenOf(limited[i], ways);
     }
     const bool any_sends = std::any_of(limited.begin(), limited.end(), [&](int v) {
       return problem_.fanout_max[v] < ChildrenAllowed(v);
@@ -145,6 +133,37 @@ class Adviser {
     Add(0, problem_.n - 1, all, text, ways);
   }
 
+  // By what one of its limits allows beside the other one; else by both.
+  bool AddChildrenOf(int v, std::vector<std::string>* ways) {
+    const Cluster& cluster = graph_.cluster(v);
+    const int now = problem_.fanout_max[v], most = problem_.n - 1;
+    const auto with = [&](int64_t children) {
+      Problem relaxed = problem_;
+      relaxed.fanout_max[static_cast<size_t>(v)] = static_cast<int>(children);
+      return relaxed;
+    };
+    const auto sending = [&](int64_t children) {
+      return with(std::min(ChildrenAllowed(v), ChildrenSent(v, EgressFor(v, children))));
+    };
+    const auto mbps = [&](int64_t children) {
+      return std::max(EgressFor(v, children), static_cast<int64_t>(cluster.max_egress_mbps));
+    };
+    const auto sent = [&](int64_t children) { return Of("max_egress_mbps", v)(mbps(children)); };
+    const auto both = [&](int64_t children) {
+      return "max_fanout " + std::to_string(children) + " and " + sent(children);
+    };
+    const bool sends = stream_.rate_mbps > 0 && cluster.max_egress_mbps > 0;
+    const int can_send =
+        sends ? ChildrenSent(v, cluster.max_egress_mbps) : problem_.n;  // with what it has
+    if (now < ChildrenAllowed(v)) {
+      if (Add(now, std::min(most, ChildrenAllowed(v)), sending, sent, ways)) return true;
+    } else if (Add(now, std::min(most, can_send), with, Of("max_fanout", v), ways)) {
+      return true;
+    }
+    if (!sends || cluster.max_fanout == 0) return false;
+    return Add(std::max(ChildrenAllowed(v), can_send), most, with, both, ways);
+  }
+
   // Children that the other limits leave, whatever it may send.
   int ChildrenAllowed(int v) const {
     const int own = graph_.cluster(v).max_fanout;
@@ -153,9 +172,13 @@ class Adviser {
   }
   // How many it feeds when it may send so many Mbit/s; as plan_setup.cc.
   int ChildrenFor(int v, int64_t mbps) const {
-    const double left = static_cast<double>(mbps) - Reserved(v);
+    return std::min(ChildrenAllowed(v), ChildrenSent(v, static_cast<double>(mbps)));
+  }
+  // The same whatever its other limit.
+  int ChildrenSent(int v, double mbps) const {
+    const double left = mbps - Reserved(v);
     const double children = std::floor(left / (stream_.rate_mbps * kCopiesPerHop) + 0.001);
-    return static_cast<int>(std::clamp<double>(children, 0, ChildrenAllowed(v)));
+    return static_cast<int>(std::clamp<double>(children, 0, problem_.n));
   }
   double Reserved(int v) const {
     double mbps = 0;
