@@ -92,6 +92,18 @@ bool HoldsRequired(const Problem& problem, const Parents& parents) {
   return true;
 }
 
+// Some link leads into each node of the tree.
+bool CanBeMoved(const Problem& problem, const Parents& tree) {
+  for (int v = 0; v < problem.n; ++v) {
+    bool entered = tree[v] == kNoParent;
+    for (int from = 0; from < problem.n && !entered; ++from) {
+      entered = from != v && problem.HasLink(from, v);
+    }
+    if (!entered) return false;
+  }
+  return true;
+}
+
 // One search for one problem: keeps the best tree and the best bound, and knows when to stop.
 class Search {
  public:
@@ -295,6 +307,8 @@ bool Search::AnnealMany(int64_t work, int64_t goal) {
   Parents cheapest = MinArborescence(reduced);
   PruneRelays(reduced, &cheapest);
   Annealing annealing(reduced, link_bounds_, options_.seed + static_cast<uint64_t>(work_));
+  // It may feed relays over links that no better tree uses, and are left out now.
+  if (!relaxed_.empty() && !CanBeMoved(reduced, relaxed_)) relaxed_.clear();
   for (int run = 0; run < kManyStarts && weight_ > goal; ++run) {
     annealing.Run(relaxed_.empty() ? cheapest : relaxed_,
                   {.hot = relaxed_.empty() ? kManyHot : kManyCool[run],
@@ -329,10 +343,14 @@ void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
   int64_t work = most - std::max(bound_work, bound->work());
   const int64_t begin = work_;
   if (weight_ >= kUnserved && ProveNone(bound, (bound_work - bound->work()) / 2)) return;
-  const int64_t more = std::clamp<int64_t>(kStretchedWorkMost - options_.work_max, 0,
-                                           options_.work_max / kStretchPart);
+  int64_t more = std::clamp<int64_t>(kStretchedWorkMost - options_.work_max, 0,
+                                     options_.work_max / kStretchPart);
   Anneal(work, kUnserved - 1);
-  if (weight_ >= kUnserved && !options_.give_up_early) Anneal(more, kUnserved - 1);
+  if (weight_ >= kUnserved && !options_.give_up_early) {
+    const int64_t before = work_;
+    Anneal(more, kUnserved - 1);
+    more = std::max<int64_t>(0, more - (work_ - before));
+  }
   if (weight_ >= kUnserved || options_.any_tree) return;
   bool agreed = false;
   const int stages = ManyNodes() ? 1 : kStages;  // many nodes need long runs
@@ -345,7 +363,8 @@ void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
     agreed = Anneal((work - (work_ - begin)) / (stages - stage), Goal());
   }
   if (!ManyNodes()) Raise(bound, bound_work - bound->work());
-  if (!agreed && weight_ - bound_ > weight_ / kMillion * kStretchPpm) Anneal(more, Goal());
+  const bool far = weight_ - bound_ > bound_ / kMillion * kStretchPpm;
+  if (!agreed && far && more > 0) Anneal(more, Goal());
 }
 
 SolveResult Search::Run(const std::vector<Parents>& starts) {
