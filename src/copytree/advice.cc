@@ -14,9 +14,12 @@
 namespace tailcast::copytree {
 namespace {
 
-// The search for a value tries many; each try may spend such a part of the work of a plan, and this
-// at most. After as much work as that of a plan the search for values ends.
+// The search for a value tries many; each try may spend such a part of the work of a plan, and
+// among few nodes this at most. After as much work as that of a plan the search for values ends.
 constexpr int64_t kTryPart = 20, kTryWorkMost = 20'000'000;
+constexpr int kManyNodes = 100;
+// Before the value that was found is tried with the whole effort, this part of what is left.
+constexpr int64_t kWayPart = 3;
 constexpr int kDelayTries = 8;
 // So many single clusters' limits are tried, the tightest first, and so many are named.
 constexpr size_t kOwnTries = 12, kOwnNamed = 2;
@@ -35,7 +38,8 @@ class Adviser {
         starts_(Starts(graph, setup)),
         full_(ToSolveOptions(graph, options)) {
     quick_ = full_;
-    quick_.work_max = std::min(full_.work_max / kTryPart, kTryWorkMost);
+    quick_.work_max = full_.work_max / kTryPart;
+    if (problem_.n <= kManyNodes) quick_.work_max = std::min(quick_.work_max, kTryWorkMost);
     quick_.any_tree = quick_.give_up_early = true;
   }
 
@@ -197,9 +201,11 @@ class Adviser {
   bool Works(const Problem& problem) {
     SolveOptions effort = full_;
     effort.any_tree = !demand_;
+    // What is found without the stretch is found with it.
+    effort.give_up_early = true;
     const SolveResult solved = Solve(problem, starts_, effort);
     work_ += solved.work;
-    return solved.feasible && (!demand_ || demand_(problem, solved.parents));
+    return solved.feasible && (!demand_ || demand_(problem, solved.parents, &work_));
   }
   // Any tree within the limits, quickly.
   SolveResult Try(const Problem& problem) {
@@ -213,15 +219,16 @@ class Adviser {
   // there is one.
   bool Add(int64_t fails, int64_t highest, const std::function<Problem(int64_t)>& with,
            const Text& text, std::vector<std::string>* ways) {
-    if (fails >= highest || !Try(with(highest)).feasible) return false;
-    if (demand_ && !Works(with(highest))) return false;
+    if (fails >= highest || UsedUp() || !Try(with(highest)).feasible) return false;
+    if (demand_ && (UsedUp() || !Works(with(highest)))) return false;
     int64_t value = highest;
-    while (fails + 1 < value && !UsedUp()) {
+    const int64_t end = work_ + (full_.work_max - work_) / kWayPart;
+    while (fails + 1 < value && work_ < end) {
       const int64_t middle = fails + (value - fails) / 2;
       (Try(with(middle)).feasible ? value : fails) = middle;
     }
-    for (int64_t step = 1; !Works(with(value)); step *= 2) {
-      if (value == highest) return false;
+    for (int64_t step = 1; UsedUp() || !Works(with(value)); step *= 2) {
+      if (value == highest || UsedUp()) return false;
       value = std::min(highest, value + step);
     }
     ways->push_back(text(value));
@@ -238,8 +245,9 @@ class Adviser {
       const std::vector<int64_t> arrivals = Arrivals(relaxed, tree.parents);
       return *std::max_element(arrivals.begin(), arrivals.end());
     };
+    if (UsedUp()) return std::nullopt;
     std::optional<int64_t> value = worst(kNoDelayLimit);
-    if (!value || (demand_ && !Works(relaxed))) return std::nullopt;
+    if (!value || UsedUp() || (demand_ && !Works(relaxed))) return std::nullopt;
     // Most often the fastest ways to all make a tree.
     int64_t fails = problem_.delay_max_us;
     const std::vector<int64_t> least = LeastDelays(relaxed);
@@ -247,7 +255,8 @@ class Adviser {
       if (v != problem_.root && problem_.required[v]) fails = std::max(fails, least[v] - 1);
     }
     if (const std::optional<int64_t> at_least = worst(fails + 1)) value = at_least;
-    for (int i = 0; i < kDelayTries && fails + 1000 < *value && !UsedUp(); ++i) {
+    const int64_t end = work_ + (full_.work_max - work_) / kWayPart;
+    for (int i = 0; i < kDelayTries && fails + 1000 < *value && work_ < end; ++i) {
       const int64_t middle = fails + (*value - fails) / 2;
       if (const std::optional<int64_t> less = worst(middle)) {
         value = less;
@@ -256,7 +265,7 @@ class Adviser {
       }
     }
     int64_t step = *value / 8 + 1;
-    for (int i = 0; i < kDelayTries; ++i, *value += step, step *= 2) {
+    for (int i = 0; i < kDelayTries && !UsedUp(); ++i, *value += step, step *= 2) {
       relaxed.delay_max_us = *value;
       if (Works(relaxed)) return value;
     }

@@ -7,6 +7,9 @@
 namespace tailcast::copytree {
 namespace {
 
+// What a link costs in elementary steps in each round.
+constexpr int64_t kLinkWork = 4;
+
 // One link of a (contracted) graph: its reduced weight and the link of the whole graph that it
 // stands for.
 struct Arc {
@@ -18,7 +21,9 @@ struct Arc {
 // weigh kUnserved or more. Every node can be reached from the root. `node[v]` is what node v of the
 // whole graph is part of here. Takes no more memory than two such matrices, however deep the cycles
 // lie within one another.
-std::vector<Arc> Solve(int n, int root, std::vector<Arc> arcs, const std::vector<int>& node) {
+std::vector<Arc> Solve(int n, int root, std::vector<Arc> arcs, const std::vector<int>& node,
+                       int64_t* work) {
+  *work += kLinkWork * n * n;
   std::vector<int> best(n, root);
   for (int from = 0; from < n; ++from) {
     for (int to = 0; to < n; ++to) {
@@ -66,7 +71,7 @@ std::vector<Arc> Solve(int n, int root, std::vector<Arc> arcs, const std::vector
   std::vector<Arc>().swap(arcs);
   std::vector<int> part_of(node);
   for (int& at : part_of) at = part[at];
-  const std::vector<Arc> outer = Solve(parts, part[root], std::move(contracted), part_of);
+  const std::vector<Arc> outer = Solve(parts, part[root], std::move(contracted), part_of, work);
   for (int p = 0; p < parts; ++p) {
     // The arc that enters the part replaces the cycle's own arc at the node where it enters.
     if (p != part[root]) chosen[node[outer[p].to]] = outer[p];
@@ -76,7 +81,8 @@ std::vector<Arc> Solve(int n, int root, std::vector<Arc> arcs, const std::vector
 
 }  // namespace
 
-Parents MinArborescence(const Problem& problem) {
+Parents MinArborescence(const Problem& problem, int64_t* work) {
+  int64_t steps = 0;
   const int n = problem.n;
   std::vector<int> reached{problem.root};
   std::vector<char> seen(n, 0);
@@ -103,7 +109,8 @@ Parents MinArborescence(const Problem& problem) {
   }
   std::vector<int> node(m);
   std::iota(node.begin(), node.end(), 0);
-  const std::vector<Arc> chosen = Solve(m, root, std::move(arcs), node);
+  const std::vector<Arc> chosen = Solve(m, root, std::move(arcs), node, &steps);
+  if (work != nullptr) *work += steps;
   for (int a = 0; a < m; ++a) {
     if (a != root) parents[reached[a]] = reached[chosen[a].from];
   }

@@ -57,9 +57,14 @@ constexpr int64_t kAroundWork = 160'000;
 // What one descent after a run may cost, as a part of the work.
 constexpr int64_t kDescentPart = 50;
 
+// Some node may feed fewer others than links leave it to.
 bool FanoutLimited(const Problem& problem) {
-  for (int limit : problem.fanout_max) {
-    if (limit < problem.n - 1) return true;
+  for (int from = 0; from < problem.n; ++from) {
+    int links = 0;
+    for (int to = 0; to < problem.n; ++to) {
+      links += to != from && to != problem.root && problem.HasLink(from, to);
+    }
+    if (problem.fanout_max[from] < links) return true;
   }
   return false;
 }
@@ -111,7 +116,7 @@ class Search {
       : problem_(problem),
         options_(options),
         fanout_limited_(FanoutLimited(problem)),
-        cheapest_(MinArborescence(problem)) {
+        cheapest_(MinArborescence(problem, &set_up_work_)) {
     PruneRelays(problem, &cheapest_);
   }
 
@@ -151,7 +156,8 @@ class Search {
   const Problem& problem_;
   const SolveOptions& options_;
   const bool fanout_limited_;
-  Parents cheapest_;  // without limits
+  int64_t set_up_work_ = 0;  // of trees and graphs that are made before the search
+  Parents cheapest_;         // without limits
   Parents best_;
   int64_t weight_ = INT64_MAX;
   int64_t bound_ = 0;
@@ -195,7 +201,7 @@ void Search::KeepStarts(const std::vector<Parents>& starts) {
   for (const Parents& start : starts) keep(start);
   keep(cheapest_);
   keep(FewestHops(problem_));
-  keep(LimitedPrim(problem_));
+  keep(LimitedPrim(problem_, 0, &set_up_work_));
   SearchAll(weight_);
 }
 
@@ -205,7 +211,7 @@ void Search::SearchLayers(const std::vector<Parents>& starts) {
   for (const Parents& start : starts) search.StartFrom(start);
   if (fanout_limited_ && ManyNodes()) {
     Keep(search.best());
-    Keep(LimitedPrim(problem_));
+    Keep(LimitedPrim(problem_, 0, &set_up_work_));
     work_ += static_cast<int64_t>(problem_.n) * problem_.n;
     if (weight_ < kUnserved) {
       work_ += search.work();
@@ -216,7 +222,8 @@ void Search::SearchLayers(const std::vector<Parents>& starts) {
     LayerSearch wide(unlimited, {.seed = options_.seed, .work_max = work / 10});
     wide.StartFrom(cheapest_);
     search.StartFrom(wide.best());
-    if (search.best_weight() >= kUnserved) search.StartFrom(LimitedPrim(problem_));
+    if (search.best_weight() >= kUnserved)
+      search.StartFrom(LimitedPrim(problem_, 0, &set_up_work_));
     work_ += wide.work();
   } else {
     const auto start = [&](const Parents& parents) {
@@ -224,9 +231,9 @@ void Search::SearchLayers(const std::vector<Parents>& starts) {
     };
     start(cheapest_);
     start(FewestHops(problem_));
-    start(LimitedPrim(problem_));
+    start(LimitedPrim(problem_, 0, &set_up_work_));
     if (problem_.DelayLimited()) {
-      for (int64_t price : kDelayPrices) start(LimitedPrim(problem_, price));
+      for (int64_t price : kDelayPrices) start(LimitedPrim(problem_, price, &set_up_work_));
       start(LeastDelay(problem_));
     }
     if (!ManyNodes() && search.best_weight() > Goal()) search.StartFromStar();
@@ -376,6 +383,7 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
     int64_t bound_work = options_.work_max / kBoundPart;
     Bound bound(problem_, bound_work);
     if (ManyNodes() && fanout_limited_) bound_work = options_.work_max / kPricesPart;
+    set_up_work_ += bound.set_up_work();
     bound_ = bound.value();
     link_bounds_ = bound.link_bounds();
     problem_.node_depth_max.empty() ? SearchLayers(starts) : KeepStarts(starts);
@@ -395,7 +403,7 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
   result.weight = TotalWeight(problem_, best_);
   result.bound = std::min(bound_, result.weight);
   result.parents = std::move(best_);
-  result.work = work_;
+  result.work = work_ + set_up_work_;
   return result;
 }
 

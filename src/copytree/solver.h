@@ -31,7 +31,7 @@ struct SolveResult {
   int64_t bound = 0;   // no tree weighs less
   bool feasible = false;
   bool proven = false;  // feasible: this is the optimum; else: no tree meets the limits
-  int64_t work = 0;
+  int64_t work = 0;     // elementary steps, set-up included
 };
 
 // `starts` are trees worth starting from (the running one); they need not be feasible.
