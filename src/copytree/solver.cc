@@ -52,6 +52,11 @@ constexpr int kHot = 60, kWarm = 12;
 constexpr int kManyHot = 80, kManyWarm = 15;
 constexpr int kManyStarts = 2, kManyPercent = 20;
 constexpr int kManyCool[kManyStarts] = {10, 5};  // from a tree that hardly breaks the limits
+// Where so few links lead into a node on average, and the tree is still so many millionths above
+// the bound after half of the work, whole runs have the rest: tight limits leave little to change
+// in one place alone.
+constexpr int kFewLinks = 24;
+constexpr int64_t kManyFarPpm = 100'000;
 constexpr int kAroundPart = 4;
 constexpr int64_t kAroundWork = 160'000;
 // What one descent after a run may cost, as a part of the work.
@@ -67,6 +72,12 @@ bool FanoutLimited(const Problem& problem) {
     if (problem.fanout_max[from] < links) return true;
   }
   return false;
+}
+
+bool FewLinks(const Problem& problem) {
+  int64_t links = 0;
+  for (int64_t weight : problem.weight) links += weight < kUnserved;
+  return links <= int64_t{kFewLinks} * problem.n;
 }
 
 bool AllRequired(const Problem& problem) {
@@ -129,6 +140,7 @@ class Search {
     if (options_.any_tree) return kUnserved - 1;
     return bound_ >= kUnserved ? bound_ : bound_ + bound_ / 1'000'000 * options_.gap_ppm;
   }
+  bool Far(int64_t ppm) const { return weight_ - bound_ > bound_ / kMillion * ppm; }
   bool ManyNodes() const { return problem_.n > kManyNodes; }
   int64_t LayersWork() const {
     return options_.work_max / (ManyNodes() ? kManyLayersPart : kLayersPart);
@@ -163,6 +175,7 @@ class Search {
   int64_t bound_ = 0;
   bool exhausted_ = false;            // every tree was considered
   std::vector<int64_t> link_bounds_;  // bound.h
+  bool whole_runs_ = false;           // also among many nodes
   Parents relaxed_;                   // a tree that hardly breaks the limits; empty = none
   // Of the annealing, from call to call: runs, the length of the next one, how many agreed.
   int runs_ = 0, agreed_ = 0;
@@ -280,7 +293,7 @@ void Search::Raise(Bound* bound, int64_t work) {
 
 bool Search::Anneal(int64_t work, int64_t goal) {
   if (weight_ <= goal || !HoldsRequired(problem_, cheapest_)) return true;
-  if (ManyNodes() && weight_ < kUnserved) return AnnealMany(work, goal);
+  if (ManyNodes() && weight_ < kUnserved && !whole_runs_) return AnnealMany(work, goal);
   const Problem reduced = Reduced();
   Parents cheapest = MinArborescence(reduced);
   PruneRelays(reduced, &cheapest);
@@ -366,12 +379,27 @@ void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
     work = most - bound->work();
   }
   for (int stage = 0; stage < stages && !agreed && !GoodEnough(); ++stage) {
+    if (ManyNodes() && FewLinks(problem_)) {
+      const int64_t before = work_;
+      agreed = Anneal(work / 2, Goal());
+      work -= work_ - before;
+      if (agreed || GoodEnough()) break;
+      whole_runs_ = Far(kManyFarPpm);
+      if (whole_runs_) {
+        const int64_t raised = bound->work();
+        bound->Raise(weight_, work / 4);
+        bound_ = bound->value();
+        link_bounds_ = bound->link_bounds();
+        work -= bound->work() - raised;
+      }
+      agreed = Anneal(work, Goal());
+      break;
+    }
     if (stages > 1) Raise(bound, (bound_work - bound->work()) / (stages - stage + 1));
     agreed = Anneal((work - (work_ - begin)) / (stages - stage), Goal());
   }
   if (!ManyNodes()) Raise(bound, bound_work - bound->work());
-  const bool far = weight_ - bound_ > bound_ / kMillion * kStretchPpm;
-  if (!agreed && far && more > 0) Anneal(more, Goal());
+  if (!agreed && Far(kStretchPpm) && more > 0) Anneal(more, Goal());
 }
 
 SolveResult Search::Run(const std::vector<Parents>& starts) {
