@@ -40,8 +40,9 @@ Status CopytreeSession::DoCheck() {
             ", worst delay " + FormatNumber("%.1f", plan->worst_delay_ms) + " ms\n";
     if (!stream.tree.empty() && !plan->optimal) {
       const Result<Plan> best = copytree::MakePlan(*task.graph, ToStream(stream), task.options);
-      if (best.ok() && best->usd_per_gb < plan->usd_per_gb) {
-        text += "note    " + name + ": a planned tree would cost " +
+      if (best.ok() && (plan->breaks_limits || best->usd_per_gb < plan->usd_per_gb)) {
+        text += "note    " + name + ": a planned tree " +
+                (plan->breaks_limits ? "within the limits " : "") + "would cost " +
                 FormatNumber("%.4f", best->usd_per_gb) + " USD/GB\n";
       }
     }

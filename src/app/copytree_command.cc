@@ -69,8 +69,10 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
     command
         ->add_option(
             "--effort", flags->effort,
-            "quick, normal, thorough, or seconds: how long to search at most (a third longer while "
-            "quick effort's tree is 5 % above the bound, and with what a refusal has to try). "
+            "quick, normal, thorough, or seconds: how long to search at most (below 2 s up to a "
+            "third "
+            "longer while there is no tree, or one more than 5 % above the bound; a refusal tries "
+            "other limits besides). "
             "Counted in steps of about 1 ns, so the same effort gives the same tree")
         ->capture_default_str();
     command

@@ -14,9 +14,12 @@
 namespace tailcast::copytree {
 namespace {
 
-// The search for a value tries many; each try may spend such a part of the work of a plan, and this
-// at most. After as much work as that of a plan the search for values ends.
+// The search for a value tries many; each try may spend such a part of the work of a plan, and
+// among few nodes this at most. After as much work as that of a plan the search for values ends.
 constexpr int64_t kTryPart = 20, kTryWorkMost = 20'000'000;
+constexpr int kManyNodes = 100;
+// Before the value that was found is tried with the whole effort, this part of what is left.
+constexpr int64_t kWayPart = 3;
 constexpr int kDelayTries = 8;
 // So many single clusters' limits are tried, the tightest first, and so many are named.
 constexpr size_t kOwnTries = 12, kOwnNamed = 2;
@@ -35,7 +38,8 @@ class Adviser {
         starts_(Starts(graph, setup)),
         full_(ToSolveOptions(graph, options)) {
     quick_ = full_;
-    quick_.work_max = std::min(full_.work_max / kTryPart, kTryWorkMost);
+    quick_.work_max = full_.work_max / kTryPart;
+    if (problem_.n <= kManyNodes) quick_.work_max = std::min(quick_.work_max, kTryWorkMost);
     quick_.any_tree = quick_.give_up_early = true;
   }
 
@@ -108,19 +112,7 @@ class Adviser {
     size_t named = 0;
     for (size_t i = 0; i < std::min(limited.size(), kOwnTries) && named < kOwnNamed && !UsedUp();
          ++i) {
-      const int v = limited[i];
-      const bool sends = problem_.fanout_max[v] < ChildrenAllowed(v);
-      const auto with = [&](int64_t children) {
-        Problem relaxed = problem_;
-        relaxed.fanout_max[static_cast<size_t>(v)] =
-            sends ? ChildrenFor(v, EgressFor(v, children)) : static_cast<int>(children);
-        return relaxed;
-      };
-      named += Add(
-          problem_.fanout_max[v], sends ? ChildrenAllowed(v) : problem_.n - 1, with,
-          sends ? [&](int64_t children) { return Of("max_egress_mbps", v)(EgressFor(v, children)); }
-                : Of("max_fanout", v),
-          ways);
+      named += AddChildrenOf(limited[i], ways);
     }
     const bool any_sends = std::any_of(limited.begin(), limited.end(), [&](int v) {
       return problem_.fanout_max[v] < ChildrenAllowed(v);
@@ -145,6 +137,37 @@ class Adviser {
     Add(0, problem_.n - 1, all, text, ways);
   }
 
+  // By what one of its limits allows beside the other one; else by both.
+  bool AddChildrenOf(int v, std::vector<std::string>* ways) {
+    const Cluster& cluster = graph_.cluster(v);
+    const int now = problem_.fanout_max[v], most = problem_.n - 1;
+    const auto with = [&](int64_t children) {
+      Problem relaxed = problem_;
+      relaxed.fanout_max[static_cast<size_t>(v)] = static_cast<int>(children);
+      return relaxed;
+    };
+    const auto sending = [&](int64_t children) {
+      return with(std::min(ChildrenAllowed(v), ChildrenSent(v, EgressFor(v, children))));
+    };
+    const auto mbps = [&](int64_t children) {
+      return std::max(EgressFor(v, children), static_cast<int64_t>(cluster.max_egress_mbps));
+    };
+    const auto sent = [&](int64_t children) { return Of("max_egress_mbps", v)(mbps(children)); };
+    const auto both = [&](int64_t children) {
+      return "max_fanout " + std::to_string(children) + " and " + sent(children);
+    };
+    const bool sends = stream_.rate_mbps > 0 && cluster.max_egress_mbps > 0;
+    const int can_send =
+        sends ? ChildrenSent(v, cluster.max_egress_mbps) : problem_.n;  // with what it has
+    if (now < ChildrenAllowed(v)) {
+      if (Add(now, std::min(most, ChildrenAllowed(v)), sending, sent, ways)) return true;
+    } else if (Add(now, std::min(most, can_send), with, Of("max_fanout", v), ways)) {
+      return true;
+    }
+    if (!sends || cluster.max_fanout == 0) return false;
+    return Add(std::max(ChildrenAllowed(v), can_send), most, with, both, ways);
+  }
+
   // Children that the other limits leave, whatever it may send.
   int ChildrenAllowed(int v) const {
     const int own = graph_.cluster(v).max_fanout;
@@ -153,9 +176,13 @@ class Adviser {
   }
   // How many it feeds when it may send so many Mbit/s; as plan_setup.cc.
   int ChildrenFor(int v, int64_t mbps) const {
-    const double left = static_cast<double>(mbps) - Reserved(v);
+    return std::min(ChildrenAllowed(v), ChildrenSent(v, static_cast<double>(mbps)));
+  }
+  // The same whatever its other limit.
+  int ChildrenSent(int v, double mbps) const {
+    const double left = mbps - Reserved(v);
     const double children = std::floor(left / (stream_.rate_mbps * kCopiesPerHop) + 0.001);
-    return static_cast<int>(std::clamp<double>(children, 0, ChildrenAllowed(v)));
+    return static_cast<int>(std::clamp<double>(children, 0, problem_.n));
   }
   double Reserved(int v) const {
     double mbps = 0;
@@ -174,9 +201,11 @@ class Adviser {
   bool Works(const Problem& problem) {
     SolveOptions effort = full_;
     effort.any_tree = !demand_;
+    // What is found without the stretch is found with it.
+    effort.give_up_early = true;
     const SolveResult solved = Solve(problem, starts_, effort);
     work_ += solved.work;
-    return solved.feasible && (!demand_ || demand_(problem, solved.parents));
+    return solved.feasible && (!demand_ || demand_(problem, solved.parents, &work_));
   }
   // Any tree within the limits, quickly.
   SolveResult Try(const Problem& problem) {
@@ -190,15 +219,16 @@ class Adviser {
   // there is one.
   bool Add(int64_t fails, int64_t highest, const std::function<Problem(int64_t)>& with,
            const Text& text, std::vector<std::string>* ways) {
-    if (fails >= highest || !Try(with(highest)).feasible) return false;
-    if (demand_ && !Works(with(highest))) return false;
+    if (fails >= highest || UsedUp() || !Try(with(highest)).feasible) return false;
+    if (demand_ && (UsedUp() || !Works(with(highest)))) return false;
     int64_t value = highest;
-    while (fails + 1 < value && !UsedUp()) {
+    const int64_t end = work_ + (full_.work_max - work_) / kWayPart;
+    while (fails + 1 < value && work_ < end) {
       const int64_t middle = fails + (value - fails) / 2;
       (Try(with(middle)).feasible ? value : fails) = middle;
     }
-    for (int64_t step = 1; !Works(with(value)); step *= 2) {
-      if (value == highest) return false;
+    for (int64_t step = 1; UsedUp() || !Works(with(value)); step *= 2) {
+      if (value == highest || UsedUp()) return false;
       value = std::min(highest, value + step);
     }
     ways->push_back(text(value));
@@ -215,8 +245,9 @@ class Adviser {
       const std::vector<int64_t> arrivals = Arrivals(relaxed, tree.parents);
       return *std::max_element(arrivals.begin(), arrivals.end());
     };
+    if (UsedUp()) return std::nullopt;
     std::optional<int64_t> value = worst(kNoDelayLimit);
-    if (!value || (demand_ && !Works(relaxed))) return std::nullopt;
+    if (!value || UsedUp() || (demand_ && !Works(relaxed))) return std::nullopt;
     // Most often the fastest ways to all make a tree.
     int64_t fails = problem_.delay_max_us;
     const std::vector<int64_t> least = LeastDelays(relaxed);
@@ -224,7 +255,8 @@ class Adviser {
       if (v != problem_.root && problem_.required[v]) fails = std::max(fails, least[v] - 1);
     }
     if (const std::optional<int64_t> at_least = worst(fails + 1)) value = at_least;
-    for (int i = 0; i < kDelayTries && fails + 1000 < *value && !UsedUp(); ++i) {
+    const int64_t end = work_ + (full_.work_max - work_) / kWayPart;
+    for (int i = 0; i < kDelayTries && fails + 1000 < *value && work_ < end; ++i) {
       const int64_t middle = fails + (*value - fails) / 2;
       if (const std::optional<int64_t> less = worst(middle)) {
         value = less;
@@ -233,7 +265,7 @@ class Adviser {
       }
     }
     int64_t step = *value / 8 + 1;
-    for (int i = 0; i < kDelayTries; ++i, *value += step, step *= 2) {
+    for (int i = 0; i < kDelayTries && !UsedUp(); ++i, *value += step, step *= 2) {
       relaxed.delay_max_us = *value;
       if (Works(relaxed)) return value;
     }

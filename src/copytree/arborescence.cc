@@ -1,20 +1,29 @@
 #include "tailcast/copytree/arborescence.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 namespace tailcast::copytree {
 namespace {
 
-// One link of a (contracted) graph: its reduced weight and the link of the graph one level up that
-// it stands for.
+// What a link costs in elementary steps in each round.
+constexpr int64_t kLinkWork = 4;
+
+// One link of a (contracted) graph: its reduced weight and the link of the whole graph that it
+// stands for.
 struct Arc {
   int64_t weight;
   int from, to;
 };
 
 // For each node but the root the arc that enters it. `arcs` is dense, [from * n + to]; absent arcs
-// weigh kUnserved or more. Every node can be reached from the root.
-std::vector<Arc> Solve(int n, int root, const std::vector<Arc>& arcs) {
+// weigh kUnserved or more. Every node can be reached from the root. `node[v]` is what node v of the
+// whole graph is part of here. Takes no more memory than two such matrices, however deep the cycles
+// lie within one another.
+std::vector<Arc> Solve(int n, int root, std::vector<Arc> arcs, const std::vector<int>& node,
+                       int64_t* work) {
+  *work += kLinkWork * n * n;
   std::vector<int> best(n, root);
   for (int from = 0; from < n; ++from) {
     for (int to = 0; to < n; ++to) {
@@ -56,21 +65,24 @@ std::vector<Arc> Solve(int n, int root, const std::vector<Arc>& arcs) {
       const int64_t weight =
           arc.weight - (size[part[to]] > 1 ? arcs[size_t(best[to]) * n + to].weight : 0);
       Arc& slot = contracted[size_t(part[from]) * parts + part[to]];
-      if (weight < slot.weight) slot = Arc{weight, from, to};
+      if (weight < slot.weight) slot = Arc{weight, arc.from, arc.to};
     }
   }
-  const std::vector<Arc> outer = Solve(parts, part[root], contracted);
+  std::vector<Arc>().swap(arcs);
+  std::vector<int> part_of(node);
+  for (int& at : part_of) at = part[at];
+  const std::vector<Arc> outer = Solve(parts, part[root], std::move(contracted), part_of, work);
   for (int p = 0; p < parts; ++p) {
-    if (p == part[root]) continue;
     // The arc that enters the part replaces the cycle's own arc at the node where it enters.
-    chosen[outer[p].to] = arcs[size_t(outer[p].from) * n + outer[p].to];
+    if (p != part[root]) chosen[node[outer[p].to]] = outer[p];
   }
   return chosen;
 }
 
 }  // namespace
 
-Parents MinArborescence(const Problem& problem) {
+Parents MinArborescence(const Problem& problem, int64_t* work) {
+  int64_t steps = 0;
   const int n = problem.n;
   std::vector<int> reached{problem.root};
   std::vector<char> seen(n, 0);
@@ -92,12 +104,15 @@ Parents MinArborescence(const Problem& problem) {
   for (int a = 0; a < m; ++a) {
     if (reached[a] == problem.root) root = a;
     for (int b = 0; b < m; ++b) {
-      arcs[size_t(a) * m + b] = Arc{problem.Weight(reached[a], reached[b]), reached[a], reached[b]};
+      arcs[size_t(a) * m + b] = Arc{problem.Weight(reached[a], reached[b]), a, b};
     }
   }
-  const std::vector<Arc> chosen = Solve(m, root, arcs);
+  std::vector<int> node(m);
+  std::iota(node.begin(), node.end(), 0);
+  const std::vector<Arc> chosen = Solve(m, root, std::move(arcs), node, &steps);
+  if (work != nullptr) *work += steps;
   for (int a = 0; a < m; ++a) {
-    if (a != root) parents[reached[a]] = chosen[a].from;
+    if (a != root) parents[reached[a]] = reached[chosen[a].from];
   }
   return parents;
 }

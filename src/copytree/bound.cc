@@ -29,11 +29,11 @@ constexpr int kAscentEvery = 100;
 
 }  // namespace
 
-int64_t ArborescenceBound(const Problem& problem) {
+int64_t ArborescenceBound(const Problem& problem, int64_t* work) {
   for (int v = 0; v < problem.n; ++v) {
     if (v != problem.root && !problem.required[v]) return 0;
   }
-  return TotalWeight(problem, MinArborescence(problem));
+  return TotalWeight(problem, MinArborescence(problem, work));
 }
 
 Bound::Bound(const Problem& problem, int64_t work_max)
@@ -44,7 +44,8 @@ Bound::Bound(const Problem& problem, int64_t work_max)
       base_(all_.base()) {
   for (int& limit : fanout_) limit = std::clamp(limit, 0, problem.n);
   const int64_t ascent = all_.Run({}, kFirstAscent * work_max);
-  value_ = std::max(ArborescenceBound(problem), ascent);
+  set_up_work_ = graph_.work;
+  value_ = std::max(ArborescenceBound(problem, &set_up_work_), ascent);
   link_bounds_.assign(problem.weight.size(), 0);
   KeepLinkBounds(ascent);
 }

@@ -11,7 +11,7 @@
 namespace tailcast::copytree {
 
 // The weight of the cheapest tree without limits, if every node is required; else 0.
-int64_t ArborescenceBound(const Problem& problem);
+int64_t ArborescenceBound(const Problem& problem, int64_t* work = nullptr);
 
 // Bounds under all limits, from the integer program over the state graph, which knows depth and
 // delay:
@@ -49,6 +49,8 @@ class Bound {
   // none yet, and it may leave required nodes out. Worth starting a search from.
   const Parents& relaxed_tree() const { return relaxed_tree_; }
   int64_t work() const { return all_.work() + work_; }
+  // What it took to make the graph, besides.
+  int64_t set_up_work() const { return set_up_work_; }
 
  private:
   // The value with the present prices of (b) and (c).
@@ -72,7 +74,7 @@ class Bound {
   std::vector<int64_t> link_bounds_;
   Parents relaxed_tree_;
   int64_t value_ = 0;
-  int64_t work_ = 0;
+  int64_t work_ = 0, set_up_work_ = 0;
 };
 
 }  // namespace tailcast::copytree

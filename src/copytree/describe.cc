@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -126,8 +127,14 @@ Plan Describe(const Graph& graph, const Stream& stream, const Setup& setup,
 
 void SetBound(int64_t weight, int64_t bound, Plan* plan) {
   const double gap = static_cast<double>(weight - bound) / kNanos;
-  plan->lower_bound_usd_per_gb = std::max(0.0, plan->usd_per_gb - gap);
-  plan->optimal = weight == bound;
+  plan->weight_bound = bound;
+  plan->lower_bound_usd_per_gb = bound >= kUnserved ? 0 : std::max(0.0, plan->usd_per_gb - gap);
+  plan->optimal = weight == bound && !plan->breaks_limits;
+}
+
+double GapAbove(double usd, double bound_usd) {
+  if (usd <= bound_usd) return 0;
+  return bound_usd > 0 ? (usd - bound_usd) / bound_usd : std::numeric_limits<double>::infinity();
 }
 
 std::vector<std::string> BrokenLimits(const Graph& graph, const Setup& setup, const Plan& plan) {

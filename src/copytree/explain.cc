@@ -151,9 +151,11 @@ Result<Explanation> Explain(const Graph& graph, const Stream& stream, const Plan
     const double extra = out.next_best->usd_per_gb - plan.usd_per_gb;
     out.reason += std::abs(extra) < 5e-10
                       ? " Another tree without this edge costs the same."
-                      : " The best tree without this edge costs " + Usd(extra) + " USD/GB more.";
+                      : std::string(" The best tree ") + (out.next_best->optimal ? "" : "found ") +
+                            "without this edge costs " + Usd(std::abs(extra)) + " USD/GB " +
+                            (extra > 0 ? "more." : "less.");
   } else {
-    out.reason += " Without it there is no tree: " + out.irreplaceable + ".";
+    out.reason += " Without it: " + out.irreplaceable + ".";
   }
   return out;
 }

@@ -23,8 +23,8 @@ struct Explanation {
   Hop hop;
   // Sorted by price, then arrival; the edge itself is not among them.
   std::vector<Alternative> alternatives;
-  // The whole tree planned anew without this edge; none if there is no such tree (the reason is in
-  // `irreplaceable`).
+  // The whole tree planned anew without this edge; none if there is no such tree, or none was
+  // found within the effort: `irreplaceable` says which.
   std::optional<Plan> next_best;
   std::string irreplaceable;
   // In a sentence or two.

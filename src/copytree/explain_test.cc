@@ -41,6 +41,7 @@ TEST(ExplainTest, SaysWhichLimitBlocksEachCheaperParent) {
   ASSERT_TRUE(a.ok());
   EXPECT_FALSE(a->next_best);
   EXPECT_THAT(a->reason, HasSubstr("only link into a"));
+  EXPECT_THAT(a->reason, HasSubstr("Without it: cluster 'a' cannot be reached"));
 }
 
 TEST(ExplainTest, RefusesWhatIsNotInTheTree) {

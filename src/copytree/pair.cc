@@ -169,9 +169,7 @@ bool OnlyWay(const Problem& problem, int from, int to) {
 
 }  // namespace
 
-double PlanPair::Gap() const {
-  return usd_per_gb > 0 ? (usd_per_gb - lower_bound_usd_per_gb) / usd_per_gb : 0;
-}
+double PlanPair::Gap() const { return GapAbove(usd_per_gb, lower_bound_usd_per_gb); }
 
 Result<PlanPair> MakePlanPair(const Graph& graph, const Stream& stream,
                               const PlanOptions& options) {
@@ -192,9 +190,7 @@ Result<PlanPair> MakePlanPair(const Graph& graph, const Stream& stream,
   SolveOptions effort = ToSolveOptions(graph, options);
   effort.work_max -= alone.work_max;
   PairSearch search(first.problem, second.problem, effort);
-  const int64_t single_weight = TotalWeight(first.problem, parents);
-  const int64_t single_bound =
-      single_weight - Nanos(single->usd_per_gb - single->lower_bound_usd_per_gb);
+  const int64_t single_bound = single->weight_bound;
   const int64_t second_bound =
       options.current
           ? BestBound(second.problem, TotalWeight(second.problem, parents), alone.work_max / 2)
@@ -227,6 +223,7 @@ Result<PlanPair> MakePlanPair(const Graph& graph, const Stream& stream,
   const int64_t bound = pair.shared.empty() ? search.bound() : single_bound + second_bound;
   const int64_t both =
       TotalWeight(first.problem, two.first) + TotalWeight(second.problem, two.second);
+  pair.optimal = both == bound;
   pair.lower_bound_usd_per_gb =
       std::max(0.0, pair.usd_per_gb - static_cast<double>(both - bound) / kNanos);
   return pair;

@@ -26,11 +26,12 @@ struct PlanPair {
   double usd_per_gb = 0;  // of both trees
   // No two trees within the limits that share no link cost less together.
   double lower_bound_usd_per_gb = 0;
+  bool optimal = false;  // the bound is met
   // The cheapest tree that was found when no standby was asked for; what the first costs more than
   // that is given up for the standby.
   double alone_usd_per_gb = 0;
 
-  // (usd_per_gb - lower bound) / usd_per_gb.
+  // (usd_per_gb - lower bound) / lower bound; infinite if there is no bound above 0.
   double Gap() const;
 };
 

@@ -166,6 +166,32 @@ TEST(PlanPairTest, TheRunningTreeStaysTheFirst) {
   EXPECT_THAT(pair->shared, IsEmpty());
 }
 
+// Sick clusters that must feed others put penalties into what the search weighs, and its bound may
+// not hold them all.
+TEST(PlanPairTest, TheBoundIsBelowThePriceWithSickClusters) {
+  int used = 0, apart = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    Graph graph = RandomGraph(24, seed, 0.12);
+    Rng rng(seed);
+    for (int v = 1; v < graph.size(); ++v) {
+      if (!rng.Chance(0.4)) continue;
+      ASSERT_TRUE(graph.SetHealth(graph.cluster(v).name, Health::kSick).ok());
+    }
+    PlanOptions options;
+    options.limits = {.max_depth = 6, .max_fanout = 3};
+    options.work_max = 8'000'000;
+    const Result<PlanPair> pair = MakePlanPair(graph, {.source = "c00"}, options);
+    if (!pair.ok()) continue;
+    used += !pair->primary.warnings.empty();
+    apart += !pair->optimal;
+    EXPECT_LE(pair->lower_bound_usd_per_gb, pair->usd_per_gb + 1e-9) << "seed " << seed;
+    EXPECT_GE(pair->Gap(), -1e-9) << "seed " << seed;
+    EXPECT_EQ(pair->optimal, pair->Gap() < 1e-9) << "seed " << seed;
+  }
+  EXPECT_GE(used, 5);
+  EXPECT_GE(apart, 3) << "the bound is always met";
+}
+
 TEST(PlanPairTest, RefusesAsAPlanDoes) {
   const Graph graph = MakeGraph({{.name = "s"}, {.name = "a"}}, {{.from = "a", .to = "s"}});
   EXPECT_THAT(MakePlanPair(graph, {.source = "s"}, {}).status().message(),

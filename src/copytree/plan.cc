@@ -29,9 +29,7 @@ Result<Parents> ToParents(const Graph& graph, const Tree& tree) {
 
 }  // namespace
 
-double Plan::Gap() const {
-  return usd_per_gb > 0 ? (usd_per_gb - lower_bound_usd_per_gb) / usd_per_gb : 0;
-}
+double Plan::Gap() const { return GapAbove(usd_per_gb, lower_bound_usd_per_gb); }
 
 Result<Plan> MakePlan(const Graph& graph, const Stream& stream, const PlanOptions& options) {
   TAILCAST_ASSIGN_OR_RETURN(const Setup setup, MakeSetup(graph, stream, options));
@@ -67,7 +65,9 @@ Result<Plan> DescribeTree(const Graph& graph, const Stream& stream, const PlanOp
     const size_t at = static_cast<size_t>(*graph.Find(hop.from)) * problem.n + *graph.Find(hop.to);
     weight += Nanos(hop.usd_per_gb) + setup.penalty[at];
   }
-  for (std::string& broken : BrokenLimits(graph, setup, plan)) {
+  std::vector<std::string> all_broken = BrokenLimits(graph, setup, plan);
+  plan.breaks_limits = !all_broken.empty();
+  for (std::string& broken : all_broken) {
     plan.warnings.push_back(std::move(broken));
   }
   SetBound(weight, BestBound(problem, weight, WorkMax(graph, options)), &plan);

@@ -66,7 +66,9 @@ struct PlanOptions {
   // Links that must not be used, e.g. those of the first tree for the second.
   std::vector<Edge> avoid;
   uint64_t seed = 1;
-  // Bounds the effort, in elementary steps (WorkOf); 0 = that of Effort::kQuick.
+  // Bounds the effort, in elementary steps (WorkOf); 0 = that of Effort::kQuick. Up to 2e9 in all a
+  // third of it more is spent, once, before a refusal without proof and while the tree is more than
+  // 5 % above its bound.
   int64_t work_max = 0;
   // Good enough: the search ends when the tree is within this part of the lower bound; 0 to 1.
   double gap = 0;
@@ -104,7 +106,11 @@ struct Plan {
   // No tree within the limits costs less than this; with a churn price or sick clusters, no tree
   // scores better by more than usd_per_gb - lower_bound_usd_per_gb.
   double lower_bound_usd_per_gb = 0;
-  bool optimal = false;         // the bound is met
+  // The same with the penalties for sick and new clusters and the churn price that the search
+  // weighs besides prices, in 1e-9 USD per GB: no tree within the limits weighs less.
+  int64_t weight_bound = 0;
+  bool optimal = false;         // it keeps to the limits and meets the bound
+  bool breaks_limits = false;   // `warnings` says which; none that MakePlan made does
   std::vector<LinkLoad> loads;  // of the tree's links, `reserved` included
   int edges_added = 0;          // against `current`
   int edges_removed = 0;
@@ -112,9 +118,11 @@ struct Plan {
   // What a person should know: a sick or new cluster that must feed others because nothing else
   // leads there, a link filled to 80 %.
   std::vector<std::string> warnings;
-  int64_t work = 0;  // elementary steps spent, work_max at most, about
+  int64_t work = 0;  // elementary steps spent: about work_max at most, or with that third
 
-  // (usd_per_gb - lower bound) / usd_per_gb.
+  // (usd_per_gb - lower bound) / lower bound: the tree costs at most this part of the optimum more
+  // than it. 0 if the tree costs less than the bound, which one that breaks the limits can;
+  // infinite if there is no bound above 0, unless the tree costs nothing.
   double Gap() const;
 };
 
@@ -125,8 +133,9 @@ Result<Plan> MakePlan(const Graph& graph, const Stream& stream, const PlanOption
 
 // A given tree in the same terms, e.g. one that a user fixed by hand, or the running one after
 // prices or health changed. It must be a tree over known links that holds every destination;
-// limits are not enforced: what breaks them is listed in `warnings`. The lower bound is that of
-// MakePlan with the same options.
+// limits are not enforced: what breaks them is listed in `warnings`, and the lower bound then is
+// that of trees within them, or 0 where no tree is. The bound is proven, but need not be as high as
+// MakePlan's with the same options: nothing is searched for, and all the effort goes into it.
 Result<Plan> DescribeTree(const Graph& graph, const Stream& stream, const PlanOptions& options,
                           const Tree& tree);
 

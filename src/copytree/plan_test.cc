@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -275,6 +276,29 @@ TEST(DescribeTreeTest, ListsWhatBreaksTheLimits) {
   EXPECT_THAT(over->warnings,
               ElementsAre(HasSubstr("'c' is at depth 2"), HasSubstr("'c' is reached after 70 ms"),
                           HasSubstr("'s' feeds 2 clusters")));
+  EXPECT_FALSE(over->optimal) << "no tree at all meets these limits";
+  // It costs 0.03 where the cheapest tree within the limits costs 0.12.
+  PlanOptions flat;
+  flat.limits = {.max_depth = 1};
+  const Result<Plan> deep = DescribeTree(Diamond(), {.source = "s"}, flat, tree);
+  ASSERT_TRUE(deep.ok()) << deep.status();
+  EXPECT_FALSE(deep->optimal);
+  EXPECT_TRUE(deep->breaks_limits);
+
+  EXPECT_NEAR(deep->lower_bound_usd_per_gb, 0.12, 1e-12);
+  EXPECT_EQ(deep->Gap(), 0);
+}
+
+TEST(PlanTest, TheGapIsAPartOfTheBound) {
+  Plan plan;
+  plan.usd_per_gb = 0.49;
+  plan.lower_bound_usd_per_gb = 0.46;
+  EXPECT_NEAR(plan.Gap(), 0.0652174, 1e-6);
+  plan.lower_bound_usd_per_gb = 0;
+  EXPECT_EQ(plan.Gap(), std::numeric_limits<double>::infinity()) << "no bound";
+  plan.usd_per_gb = 0;
+  plan.optimal = true;
+  EXPECT_EQ(plan.Gap(), 0);
 }
 
 TEST(DescribeTreeTest, RefusesWhatIsNoTreeOfTheGraph) {
@@ -389,11 +413,13 @@ TEST(PlanTest, EveryValueThatARefusalNamesSuffices) {
   EXPECT_GE(tried, 6);
 }
 
-// "max_fanout 3 of 'c01'", or "max_egress_mbps 70 of each cluster that has less".
+// "max_fanout 3 of 'c01'", "max_fanout 3 and max_egress_mbps 70 of 'c01'", or "max_egress_mbps 70
+// of each cluster that has less".
 struct Advice {
   std::string limit;
   int value = 0;
   std::string cluster;  // empty: each
+  int mbps = 0;         // besides, if not 0
 };
 
 // What a refusal says of single clusters.
@@ -404,12 +430,15 @@ std::vector<Advice> AdviceIn(const std::string& message) {
   for (const std::string limit : {"max_depth", "max_fanout", "max_egress_mbps"}) {
     for (size_t at = message.find(limit, begin); at != std::string::npos;
          at = message.find(limit, at + 1)) {
+      if (message.compare(at - 4, 4, "and ") == 0) continue;  // read already
       char name[64] = "";
-      int value = 0;
+      int value = 0, mbps = 0;
       const char* rest = message.c_str() + at + limit.size();
-      if (std::sscanf(rest, " %d of '%63[^']'", &value, name) == 2 ||
-          (std::sscanf(rest, " %d of %63[a-z]", &value, name) == 2 &&
-           name == std::string("each"))) {
+      if (std::sscanf(rest, " %d and max_egress_mbps %d of '%63[^']'", &value, &mbps, name) == 3) {
+        advice.push_back({limit, value, name, mbps});
+      } else if (std::sscanf(rest, " %d of '%63[^']'", &value, name) == 2 ||
+                 (std::sscanf(rest, " %d of %63[a-z]", &value, name) == 2 &&
+                  name == std::string("each"))) {
         advice.push_back({limit, value, name == std::string("each") ? "" : name});
       }
     }
@@ -425,11 +454,44 @@ Graph Advised(const Graph& graph, const Advice& advice) {
     if (!each && cluster.name != advice.cluster) continue;
     if (advice.limit == "max_depth") cluster.max_depth = advice.value;
     if (advice.limit == "max_fanout") cluster.max_fanout = advice.value;
+    if (advice.mbps > 0) cluster.max_egress_mbps = advice.mbps;
     if (advice.limit == "max_egress_mbps" && cluster.max_egress_mbps < advice.value) {
       cluster.max_egress_mbps = advice.value;
     }
   }
   return *Graph::Create(clusters, graph.links());
+}
+
+// What one cluster may feed and what it may send bind together.
+TEST(PlanTest, AdviceForAClusterWithTwoLimitsNamesWhatSuffices) {
+  const auto star = [](int max_fanout, double max_egress_mbps) {
+    std::vector<Cluster> clusters{
+        {.name = "s", .max_fanout = max_fanout, .max_egress_mbps = max_egress_mbps}};
+    std::vector<Link> links;
+    for (const char* name : {"a", "b", "c", "d", "e"}) {
+      clusters.push_back({.name = name});
+      links.push_back({.from = "s", .to = name, .usd_per_gb = 0.01});
+    }
+    return *Graph::Create(clusters, links);
+  };
+  struct Case {
+    int max_fanout;
+    double mbps;
+    const char* advice;
+  };
+  const Stream stream{.name = "x", .source = "s", .rate_mbps = 33};  // 66 Mbit/s for each child
+  for (const Case& what :
+       {Case{2, 200, "with max_fanout 5 and max_egress_mbps 330 of 's'"},
+        Case{2, 340, "with max_fanout 5 of 's'"}, Case{5, 200, "with max_egress_mbps 330 of 's'"},
+        Case{3, 200, "with max_fanout 5 and max_egress_mbps 330 of 's'"},
+        Case{7, 0.5, "with max_egress_mbps 330 of 's'"}}) {
+    const Graph graph = star(what.max_fanout, what.mbps);
+    const Status refused = MakePlan(graph, stream, {}).status();
+    EXPECT_THAT(refused.message(), HasSubstr(what.advice));
+    for (const Advice& advice : AdviceIn(std::string(refused.message()))) {
+      EXPECT_TRUE(MakePlan(Advised(graph, advice), stream, {}).ok()) << refused.message();
+    }
+  }
 }
 
 TEST(PlanTest, EveryValueForASingleClusterThatARefusalNamesSuffices) {
@@ -440,7 +502,10 @@ TEST(PlanTest, EveryValueForASingleClusterThatARefusalNamesSuffices) {
     std::vector<Cluster> clusters = free.clusters();
     Rng rng(seed);
     for (Cluster& cluster : clusters) {
-      if (seed % 3 == 0 && rng.Chance(0.6)) cluster.max_fanout = 1;
+      if (seed % 3 == 0 && rng.Chance(0.6)) {
+        cluster.max_fanout = 1;
+        if (rng.Chance(0.5)) cluster.max_egress_mbps = static_cast<double>(rng.Between(30, 70));
+      }
       if (seed % 3 == 1 && rng.Chance(0.4)) cluster.max_depth = 1;
       if (seed % 3 == 2) cluster.max_egress_mbps = static_cast<double>(rng.Between(1, 70));
     }

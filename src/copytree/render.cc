@@ -67,9 +67,7 @@ void DrawFigures(const Stream& stream, const Plan& plan, const Limits& limits, b
             " Mbit/s (" + std::to_string(kCopiesPerHop) + " copies per hop)";
   }
   if (bound) {
-    *out += "\nbound     " + Usd(plan.lower_bound_usd_per_gb) + " USD/GB: ";
-    *out += plan.optimal ? "proven optimal"
-                         : "at most " + Format("%.2f", plan.Gap() * 100) + " % above the optimum";
+    *out += "\nbound     " + Usd(plan.lower_bound_usd_per_gb) + " USD/GB: " + HowGood(plan);
   }
   if (plan.work > 0) {
     *out += "\neffort    " + std::to_string(plan.work) + " steps";
@@ -100,12 +98,9 @@ void DrawFigures(const Stream& stream, const Plan& plan, const Limits& limits, b
 }
 
 void DrawPair(const PlanPair& pair, std::string* out) {
-  *out +=
-      "\npair      " + Usd(pair.usd_per_gb) + " USD/GB together; bound " +
-      Usd(pair.lower_bound_usd_per_gb) + ": " +
-      (pair.Gap() < 1e-9 ? "proven optimal"
-                         : "at most " + Format("%.2f", pair.Gap() * 100) + " % above the optimum") +
-      "\nalone     " + Usd(pair.alone_usd_per_gb) + " USD/GB for a tree without a standby\n";
+  *out += "\npair      " + Usd(pair.usd_per_gb) + " USD/GB together; bound " +
+          Usd(pair.lower_bound_usd_per_gb) + ": " + HowGood(pair.optimal, pair.Gap()) +
+          "\nalone     " + Usd(pair.alone_usd_per_gb) + " USD/GB for a tree without a standby\n";
   for (const SharedLink& link : pair.shared) {
     *out += "shared    " + link.edge.from + " -> " + link.edge.to +
             (link.only_way ? ": nothing else leads to " + link.edge.to

@@ -70,6 +70,23 @@ TEST(RenderTest, SvgPlacesEveryClusterOnceAndNoTwoOnTop) {
   EXPECT_EQ(places.size(), 25u);
 }
 
+TEST(RenderTest, SaysHowFarAboveTheOptimumATreeCanBe) {
+  Drawn drawn = Example();
+  const auto both = [&](const std::string& words) {
+    EXPECT_THAT(PlanText(drawn.stream, drawn.plan, {}), HasSubstr(words));
+    EXPECT_THAT(PlanSvg(drawn.stream, drawn.plan), HasSubstr(words));
+  };
+  both("proven optimal");
+  drawn.plan.optimal = false;
+  drawn.plan.lower_bound_usd_per_gb = 0.5;
+  both("at most 50.00 % above the optimum");
+  drawn.plan.lower_bound_usd_per_gb = 0;
+  both("no bound");
+  EXPECT_THAT(PlanJson(drawn.stream, drawn.plan, {}), HasSubstr("\"gap\": null"));
+  drawn.plan.breaks_limits = true;
+  both("breaks the limits");
+}
+
 TEST(RenderTest, SvgSaysWhatPairsAndFailuresCost) {
   const Drawn drawn = Example();
   EXPECT_THAT(PlanSvg(drawn.stream, drawn.plan), HasSubstr("0.7500 USD/GB (proven optimal)"));

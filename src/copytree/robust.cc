@@ -277,10 +277,13 @@ Result<RobustPlan> MakeRobustPlan(const Graph& graph, const Stream& stream,
   const int64_t most_ppm = std::llround(most_extra * kMillion);
   TAILCAST_ASSIGN_OR_RETURN(const Setup setup, MakeSetup(graph, stream, options));
   const int64_t work = WorkMax(graph, options);
-  const Demand robust_too = [&](const Problem& problem, const Parents& tree) {
+  const Demand robust_too = [&](const Problem& problem, const Parents& tree, int64_t* steps) {
     Setup other = setup;
     other.problem = problem;
-    return RobustSearch(other, options, tree).Run(most_ppm, kAnyTree, work).has_value();
+    RobustSearch robust(other, options, tree);
+    const bool found = robust.Run(most_ppm, kAnyTree, work).has_value();
+    *steps += robust.work();
+    return found;
   };
   TAILCAST_RETURN_IF_ERROR(FindBlocked(graph, stream, options, setup, robust_too));
   const SolveResult alone =

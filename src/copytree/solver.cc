@@ -52,16 +52,32 @@ constexpr int kHot = 60, kWarm = 12;
 constexpr int kManyHot = 80, kManyWarm = 15;
 constexpr int kManyStarts = 2, kManyPercent = 20;
 constexpr int kManyCool[kManyStarts] = {10, 5};  // from a tree that hardly breaks the limits
+// Where so few links lead into a node on average, and the tree is still so many millionths above
+// the bound after half of the work, whole runs have the rest: tight limits leave little to change
+// in one place alone.
+constexpr int kFewLinks = 24;
+constexpr int64_t kManyFarPpm = 100'000;
 constexpr int kAroundPart = 4;
 constexpr int64_t kAroundWork = 160'000;
 // What one descent after a run may cost, as a part of the work.
 constexpr int64_t kDescentPart = 50;
 
+// Some node may feed fewer others than links leave it to.
 bool FanoutLimited(const Problem& problem) {
-  for (int limit : problem.fanout_max) {
-    if (limit < problem.n - 1) return true;
+  for (int from = 0; from < problem.n; ++from) {
+    int links = 0;
+    for (int to = 0; to < problem.n; ++to) {
+      links += to != from && to != problem.root && problem.HasLink(from, to);
+    }
+    if (problem.fanout_max[from] < links) return true;
   }
   return false;
+}
+
+bool FewLinks(const Problem& problem) {
+  int64_t links = 0;
+  for (int64_t weight : problem.weight) links += weight < kUnserved;
+  return links <= int64_t{kFewLinks} * problem.n;
 }
 
 bool AllRequired(const Problem& problem) {
@@ -92,6 +108,18 @@ bool HoldsRequired(const Problem& problem, const Parents& parents) {
   return true;
 }
 
+// Some link leads into each node of the tree.
+bool CanBeMoved(const Problem& problem, const Parents& tree) {
+  for (int v = 0; v < problem.n; ++v) {
+    bool entered = tree[v] == kNoParent;
+    for (int from = 0; from < problem.n && !entered; ++from) {
+      entered = from != v && problem.HasLink(from, v);
+    }
+    if (!entered) return false;
+  }
+  return true;
+}
+
 // One search for one problem: keeps the best tree and the best bound, and knows when to stop.
 class Search {
  public:
@@ -99,7 +127,7 @@ class Search {
       : problem_(problem),
         options_(options),
         fanout_limited_(FanoutLimited(problem)),
-        cheapest_(MinArborescence(problem)) {
+        cheapest_(MinArborescence(problem, &set_up_work_)) {
     PruneRelays(problem, &cheapest_);
   }
 
@@ -112,6 +140,7 @@ class Search {
     if (options_.any_tree) return kUnserved - 1;
     return bound_ >= kUnserved ? bound_ : bound_ + bound_ / 1'000'000 * options_.gap_ppm;
   }
+  bool Far(int64_t ppm) const { return weight_ - bound_ > bound_ / kMillion * ppm; }
   bool ManyNodes() const { return problem_.n > kManyNodes; }
   int64_t LayersWork() const {
     return options_.work_max / (ManyNodes() ? kManyLayersPart : kLayersPart);
@@ -139,12 +168,14 @@ class Search {
   const Problem& problem_;
   const SolveOptions& options_;
   const bool fanout_limited_;
-  Parents cheapest_;  // without limits
+  int64_t set_up_work_ = 0;  // of trees and graphs that are made before the search
+  Parents cheapest_;         // without limits
   Parents best_;
   int64_t weight_ = INT64_MAX;
   int64_t bound_ = 0;
   bool exhausted_ = false;            // every tree was considered
   std::vector<int64_t> link_bounds_;  // bound.h
+  bool whole_runs_ = false;           // also among many nodes
   Parents relaxed_;                   // a tree that hardly breaks the limits; empty = none
   // Of the annealing, from call to call: runs, the length of the next one, how many agreed.
   int runs_ = 0, agreed_ = 0;
@@ -183,7 +214,7 @@ void Search::KeepStarts(const std::vector<Parents>& starts) {
   for (const Parents& start : starts) keep(start);
   keep(cheapest_);
   keep(FewestHops(problem_));
-  keep(LimitedPrim(problem_));
+  keep(LimitedPrim(problem_, 0, &set_up_work_));
   SearchAll(weight_);
 }
 
@@ -193,7 +224,7 @@ void Search::SearchLayers(const std::vector<Parents>& starts) {
   for (const Parents& start : starts) search.StartFrom(start);
   if (fanout_limited_ && ManyNodes()) {
     Keep(search.best());
-    Keep(LimitedPrim(problem_));
+    Keep(LimitedPrim(problem_, 0, &set_up_work_));
     work_ += static_cast<int64_t>(problem_.n) * problem_.n;
     if (weight_ < kUnserved) {
       work_ += search.work();
@@ -204,7 +235,8 @@ void Search::SearchLayers(const std::vector<Parents>& starts) {
     LayerSearch wide(unlimited, {.seed = options_.seed, .work_max = work / 10});
     wide.StartFrom(cheapest_);
     search.StartFrom(wide.best());
-    if (search.best_weight() >= kUnserved) search.StartFrom(LimitedPrim(problem_));
+    if (search.best_weight() >= kUnserved)
+      search.StartFrom(LimitedPrim(problem_, 0, &set_up_work_));
     work_ += wide.work();
   } else {
     const auto start = [&](const Parents& parents) {
@@ -212,9 +244,9 @@ void Search::SearchLayers(const std::vector<Parents>& starts) {
     };
     start(cheapest_);
     start(FewestHops(problem_));
-    start(LimitedPrim(problem_));
+    start(LimitedPrim(problem_, 0, &set_up_work_));
     if (problem_.DelayLimited()) {
-      for (int64_t price : kDelayPrices) start(LimitedPrim(problem_, price));
+      for (int64_t price : kDelayPrices) start(LimitedPrim(problem_, price, &set_up_work_));
       start(LeastDelay(problem_));
     }
     if (!ManyNodes() && search.best_weight() > Goal()) search.StartFromStar();
@@ -261,7 +293,7 @@ void Search::Raise(Bound* bound, int64_t work) {
 
 bool Search::Anneal(int64_t work, int64_t goal) {
   if (weight_ <= goal || !HoldsRequired(problem_, cheapest_)) return true;
-  if (ManyNodes() && weight_ < kUnserved) return AnnealMany(work, goal);
+  if (ManyNodes() && weight_ < kUnserved && !whole_runs_) return AnnealMany(work, goal);
   const Problem reduced = Reduced();
   Parents cheapest = MinArborescence(reduced);
   PruneRelays(reduced, &cheapest);
@@ -295,6 +327,8 @@ bool Search::AnnealMany(int64_t work, int64_t goal) {
   Parents cheapest = MinArborescence(reduced);
   PruneRelays(reduced, &cheapest);
   Annealing annealing(reduced, link_bounds_, options_.seed + static_cast<uint64_t>(work_));
+  // It may feed relays over links that no better tree uses, and are left out now.
+  if (!relaxed_.empty() && !CanBeMoved(reduced, relaxed_)) relaxed_.clear();
   for (int run = 0; run < kManyStarts && weight_ > goal; ++run) {
     annealing.Run(relaxed_.empty() ? cheapest : relaxed_,
                   {.hot = relaxed_.empty() ? kManyHot : kManyCool[run],
@@ -329,10 +363,14 @@ void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
   int64_t work = most - std::max(bound_work, bound->work());
   const int64_t begin = work_;
   if (weight_ >= kUnserved && ProveNone(bound, (bound_work - bound->work()) / 2)) return;
-  const int64_t more = std::clamp<int64_t>(kStretchedWorkMost - options_.work_max, 0,
-                                           options_.work_max / kStretchPart);
+  int64_t more = std::clamp<int64_t>(kStretchedWorkMost - options_.work_max, 0,
+                                     options_.work_max / kStretchPart);
   Anneal(work, kUnserved - 1);
-  if (weight_ >= kUnserved && !options_.give_up_early) Anneal(more, kUnserved - 1);
+  if (weight_ >= kUnserved && !options_.give_up_early) {
+    const int64_t before = work_;
+    Anneal(more, kUnserved - 1);
+    more = std::max<int64_t>(0, more - (work_ - before));
+  }
   if (weight_ >= kUnserved || options_.any_tree) return;
   bool agreed = false;
   const int stages = ManyNodes() ? 1 : kStages;  // many nodes need long runs
@@ -341,11 +379,27 @@ void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
     work = most - bound->work();
   }
   for (int stage = 0; stage < stages && !agreed && !GoodEnough(); ++stage) {
+    if (ManyNodes() && FewLinks(problem_)) {
+      const int64_t before = work_;
+      agreed = Anneal(work / 2, Goal());
+      work -= work_ - before;
+      if (agreed || GoodEnough()) break;
+      whole_runs_ = Far(kManyFarPpm);
+      if (whole_runs_) {
+        const int64_t raised = bound->work();
+        bound->Raise(weight_, work / 4);
+        bound_ = bound->value();
+        link_bounds_ = bound->link_bounds();
+        work -= bound->work() - raised;
+      }
+      agreed = Anneal(work, Goal());
+      break;
+    }
     if (stages > 1) Raise(bound, (bound_work - bound->work()) / (stages - stage + 1));
     agreed = Anneal((work - (work_ - begin)) / (stages - stage), Goal());
   }
   if (!ManyNodes()) Raise(bound, bound_work - bound->work());
-  if (!agreed && weight_ - bound_ > weight_ / kMillion * kStretchPpm) Anneal(more, Goal());
+  if (!agreed && Far(kStretchPpm) && more > 0) Anneal(more, Goal());
 }
 
 SolveResult Search::Run(const std::vector<Parents>& starts) {
@@ -357,6 +411,7 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
     int64_t bound_work = options_.work_max / kBoundPart;
     Bound bound(problem_, bound_work);
     if (ManyNodes() && fanout_limited_) bound_work = options_.work_max / kPricesPart;
+    set_up_work_ += bound.set_up_work();
     bound_ = bound.value();
     link_bounds_ = bound.link_bounds();
     problem_.node_depth_max.empty() ? SearchLayers(starts) : KeepStarts(starts);
@@ -376,7 +431,7 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
   result.weight = TotalWeight(problem_, best_);
   result.bound = std::min(bound_, result.weight);
   result.parents = std::move(best_);
-  result.work = work_;
+  result.work = work_ + set_up_work_;
   return result;
 }
 
@@ -385,7 +440,7 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
 int64_t BestBound(const Problem& problem, int64_t weight, int64_t work_max) {
   Bound bound(problem, work_max);
   if (weight < kUnserved) bound.Raise(weight, work_max - bound.work());
-  return std::min(bound.value(), weight);
+  return bound.value();
 }
 
 SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts,

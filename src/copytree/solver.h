@@ -31,7 +31,7 @@ struct SolveResult {
   int64_t bound = 0;   // no tree weighs less
   bool feasible = false;
   bool proven = false;  // feasible: this is the optimum; else: no tree meets the limits
-  int64_t work = 0;
+  int64_t work = 0;     // elementary steps, set-up included
 };
 
 // `starts` are trees worth starting from (the running one); they need not be feasible.
@@ -41,7 +41,9 @@ struct SolveResult {
 SolveResult Solve(const Problem& problem, const std::vector<Parents>& starts,
                   const SolveOptions& options);
 
-// The bounds alone, for a tree of the given weight.
+// The bounds alone, raised with `work_max` elementary steps in all until they reach `weight`, that
+// of a tree to compare with: no tree within the limits weighs less. More than `weight`: that tree
+// is not within the limits. kUnserved and more: no tree is.
 int64_t BestBound(const Problem& problem, int64_t weight, int64_t work_max);
 
 }  // namespace tailcast::copytree

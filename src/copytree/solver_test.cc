@@ -1,6 +1,7 @@
 #include "tailcast/copytree/solver.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdio>
 
@@ -250,6 +251,62 @@ TEST(AnnealingTest, RunsAroundOnePlaceAfterTheOtherMakeATreeLighter) {
   EXPECT_GE(improved, 3);
 }
 
+// A tree that nearly fills depth 4 and fan-out 2 is hidden among few links: it is hard to find, and
+// what is found is far above its bound.
+TEST(SolverTest, TheStretchIsSpentOnce) {
+  constexpr int64_t kWork = 3'000'000;
+  constexpr int kNodes = 29, kProblems = 150;
+  int stretched = 0;
+  int64_t most = 0;
+  for (uint64_t seed = 1; seed <= kProblems; ++seed) {
+    Rng rng(seed);
+    Problem p = EmptyProblem(kNodes, 4);
+    p.fanout_max.assign(kNodes, 2);
+    for (int to = 1; to < kNodes; ++to) {
+      SetLink(&p, (to - 1) / 2, to, rng.Between(1'000, 900'000));
+      for (int i = 0; i < 3; ++i) {
+        const int from = static_cast<int>(rng.Below(kNodes));
+        if (from != to) SetLink(&p, from, to, rng.Between(1'000, 900'000));
+      }
+    }
+    const SolveResult solved = Solve(p, {}, {.work_max = kWork});
+    if (!solved.feasible) continue;
+    most = std::max(most, solved.work);
+    stretched += solved.work > kWork * 11 / 10;
+  }
+  std::printf("%d of %d went on, %.2f times the work at most\n", stretched, kProblems,
+              static_cast<double>(most) / kWork);
+  EXPECT_GE(stretched, 3);
+  EXPECT_LE(most, kWork * 3 / 2);
+}
+
+// More nodes than are annealed as a whole elsewhere, few links, and depth 3 with fan-out 4 leaves
+// little room: bound and tree come near each other all the same.
+TEST(SolverTest, FewLinksAmongManyNodesAreSearchedAsAWhole) {
+  constexpr int kNodes = 122, kHidden = 84, kWanted = 72;
+  double sum = 0;
+  constexpr int kProblems = 4 / (kShare > 1 ? 4 : 1);
+  SayShare();
+  for (uint64_t seed = 1; seed <= kProblems; ++seed) {
+    Rng rng(seed);
+    Problem p = EmptyProblem(kNodes, 3);
+    p.fanout_max.assign(kNodes, 4);
+    for (int to = 1; to < kNodes; ++to) {
+      p.required[to] = to <= kWanted;
+      if (to <= kHidden) SetLink(&p, (to - 1) / 4, to, rng.Between(20'000, 120'000));
+      for (int i = 0; i < 12; ++i) {
+        const int from = static_cast<int>(rng.Below(kNodes));
+        if (from != to) SetLink(&p, from, to, rng.Between(20'000, 120'000));
+      }
+    }
+    const SolveResult solved = Solve(p, {}, {.work_max = 800'000'000});
+    ASSERT_TRUE(solved.feasible) << "seed " << seed;
+    sum += static_cast<double>(solved.weight - solved.bound) / static_cast<double>(solved.bound);
+  }
+  std::printf("%.1f %% above the bound\n", 100 * sum / kProblems);
+  EXPECT_LE(sum / kProblems, 0.16);
+}
+
 TEST(SolverTest, TheSameEffortGivesTheSameTreeOfManyNodes) {
   const Problem p = Wide(150, 8, 3);
   const SolveResult first = Solve(p, {}, {.work_max = 60'000'000});
@@ -436,6 +493,28 @@ TEST(LimitedPrimTest, RespectsDepthAndFanout) {
     EXPECT_TRUE(IsFeasible(p, LimitedPrim(p)));
   }
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Neighbours feed each other cheaply, so each level of the contraction is one node smaller than the
+// one above it.
+TEST(ArborescenceTest, AChainOfCyclesTakesNoMemoryForEachLevel) {
+  constexpr int kNodes = 450;
+  Problem p = EmptyProblem(kNodes, kNodes);
+  for (int v = 1; v < kNodes; ++v) {
+    SetLink(&p, 0, v, 1'000'000'000);
+    if (v + 1 == kNodes) continue;
+    SetLink(&p, v, v + 1, 100'000 * v);
+    SetLink(&p, v + 1, v, 100'000 * v);
+  }
+  rusage before{}, after{};
+  ASSERT_EQ(getrusage(RUSAGE_SELF, &before), 0);
+  const Parents parents = MinArborescence(p);
+  ASSERT_EQ(getrusage(RUSAGE_SELF, &after), 0);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 100'000) << "KB, where a matrix has 3,200";
+  // One link from the root, the chain does the rest.
+  EXPECT_EQ(TotalWeight(p, parents), 1'000'000'000 + 100'000LL * (kNodes - 2) * (kNodes - 1) / 2);
+}
+#endif
 
 }  // namespace
 }  // namespace tailcast::copytree

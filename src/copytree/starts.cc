@@ -76,7 +76,7 @@ std::vector<int64_t> LeastDelays(const Problem& problem) {
   return least;
 }
 
-Parents LimitedPrim(const Problem& problem, int64_t delay_price) {
+Parents LimitedPrim(const Problem& problem, int64_t delay_price, int64_t* work) {
   const int n = problem.n;
   Parents parents(n, kNoParent);
   std::vector<char> in(n, 0);
@@ -86,6 +86,7 @@ Parents LimitedPrim(const Problem& problem, int64_t delay_price) {
   // would arrive.
   std::vector<int> best(n, kNoParent);
   std::vector<int64_t> score(n, kUnserved);
+  int64_t looks = 0;
   const auto offer = [&](int from, int to) {
     if (in[to] || !problem.required[to] || !problem.HasLink(from, to)) return;
     if (depth[from] >= problem.DepthMax(to)) return;
@@ -112,7 +113,11 @@ Parents LimitedPrim(const Problem& problem, int64_t delay_price) {
         to = v;
       }
     }
-    if (to < 0) return parents;
+    looks += 2 * n;
+    if (to < 0) {
+      if (work != nullptr) *work += looks;
+      return parents;
+    }
     const int from = best[to];
     in[to] = 1;
     parents[to] = from;
@@ -124,6 +129,7 @@ Parents LimitedPrim(const Problem& problem, int64_t delay_price) {
         if (in[v] || best[v] != from) continue;
         best[v] = kNoParent;
         score[v] = kUnserved;
+        looks += 2 * n;
         for (int u = 0; u < n; ++u) {
           if (open(u)) offer(u, v);
         }

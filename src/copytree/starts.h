@@ -22,6 +22,7 @@ std::vector<int64_t> LeastDelays(const Problem& problem);
 // Prim's algorithm under the limits: the cheapest link that adds a node and breaks none of them; of
 // equals the one that arrives first. Nodes that cannot be added keep kNoParent. `delay_price` is
 // added to a link's weight for each microsecond that its node then waits for the root.
-Parents LimitedPrim(const Problem& problem, int64_t delay_price = 0);
+// Elementary steps are added to `work`, if given.
+Parents LimitedPrim(const Problem& problem, int64_t delay_price = 0, int64_t* work = nullptr);
 
 }  // namespace tailcast::copytree

@@ -7,6 +7,8 @@ namespace {
 
 // More classes of arrival times than this hardly raise a bound.
 constexpr int64_t kClassesMax = 32;
+// What an arrival time costs in elementary steps, sorted among others; and a link of the graph.
+constexpr int64_t kTimeWork = 20, kLinkWork = 4;
 
 // The least of the sorted times and others spread evenly, `most` in all.
 void Thin(std::vector<int64_t>* times, size_t most) {
@@ -19,7 +21,8 @@ void Thin(std::vector<int64_t>* times, size_t most) {
 }
 
 // For each node the times by which its states are told apart, ascending; empty = out of reach.
-std::vector<std::vector<int64_t>> ArrivalTimes(const Problem& problem, size_t classes) {
+std::vector<std::vector<int64_t>> ArrivalTimes(const Problem& problem, size_t classes,
+                                               int64_t* work) {
   const int n = problem.n;
   std::vector<std::vector<int64_t>> all(n), last(n);
   last[problem.root] = all[problem.root] = {0};
@@ -36,6 +39,7 @@ std::vector<std::vector<int64_t>> ArrivalTimes(const Problem& problem, size_t cl
         }
       }
       any |= !now[to].empty();
+      *work += n + kTimeWork * static_cast<int64_t>(now[to].size());
       Thin(&now[to], classes);
       all[to].insert(all[to].end(), now[to].begin(), now[to].end());
       Thin(&all[to], classes);
@@ -77,10 +81,11 @@ StateGraph MakeStateGraph(const Problem& problem, int64_t links_max) {
   for (int64_t weight : problem.weight) links += weight < kUnserved;
   if (links * problem.depth_max > kStateLinksMost) return OneStateForEachNode(problem);
   std::vector<std::vector<int64_t>> times(n, {0});
+  int64_t work = 0;
   if (problem.DelayLimited()) {
     const int64_t classes = links_max / std::max<int64_t>(1, links * problem.depth_max);
-    times =
-        ArrivalTimes(problem, static_cast<size_t>(std::clamp<int64_t>(classes, 1, kClassesMax)));
+    times = ArrivalTimes(problem, static_cast<size_t>(std::clamp<int64_t>(classes, 1, kClassesMax)),
+                         &work);
   }
   std::vector<size_t> first(n + 1, 0);
   for (int v = 0; v < n; ++v) first[v + 1] = first[v] + times[v].size();
@@ -127,6 +132,8 @@ StateGraph MakeStateGraph(const Problem& problem, int64_t links_max) {
     }
     std::swap(state, next);
   }
+  graph.work = work + int64_t{n} * n * problem.depth_max +
+               kLinkWork * static_cast<int64_t>(graph.from.size());
   return graph;
 }
 

@@ -26,6 +26,8 @@ struct StateGraph {
   // False: one state for each node, in no order.
   bool layered = true;
 
+  int64_t work = 0;  // elementary steps that it took to make it, about
+
   int size() const { return static_cast<int>(node.size()); }
 };
 

@@ -273,8 +273,7 @@ std::string OfThePrice(const Plan& plan, const RenderOptions& options) {
     return "any one failure: at most " + Format("%.1f", 100 * options.robust->worst_extra) +
            " % above the cheapest tree's " + Usd(options.robust->alone_usd_per_gb);
   }
-  return plan.optimal ? "proven optimal"
-                      : "at most " + Format("%.2f", plan.Gap() * 100) + " % above the optimum";
+  return HowGood(plan);
 }
 
 void DrawHead(const std::string& title, const std::string& facts, double y, Canvas* canvas) {

@@ -47,6 +47,16 @@ inline std::string Above(double usd, double reference) {
   return reference > 0 ? Format("%+.1f %%", 100 * (usd / reference - 1)) : "";
 }
 
+// What a tree's bound says of it, or that of a pair.
+inline std::string HowGood(bool optimal, double gap) {
+  if (optimal) return "proven optimal";
+  if (std::isinf(gap)) return "no bound";
+  return "at most " + Format("%.2f", gap * 100) + " % above the optimum";
+}
+inline std::string HowGood(const Plan& plan) {
+  return plan.breaks_limits ? "breaks the limits" : HowGood(plan.optimal, plan.Gap());
+}
+
 // What a contender breaks, short enough for a line.
 inline std::string BrokenText(const Contender& contender) {
   if (contender.broken.empty()) return "";
