@@ -16,6 +16,7 @@
 #include "tailcast/memcached/replica_names.h"
 #include "tailcast/proto/copy.pb.h"
 #include "tailcast/stream/message_ids.h"
+#include "tailcast/stream/operation.h"
 
 namespace tailcast::app {
 namespace {
@@ -66,16 +67,13 @@ const char* EndOf(v1::WaitsFor end) {
   }
 }
 
-const char* LayerOf(const v1::Operation& op) {
-  return op.layer() == v1::LAYER_CACHE ? "cache" : "primary";
-}
-
 // What the scheduler's row of an operation is told by.
 using RowKey = std::tuple<std::string, int32_t, int64_t, std::string, std::string>;
 
 RowKey KeyOf(const v1::Operation& op) {
   const auto stem = stream::Stem::Parse(op.stem());
-  return {op.stream(), op.shard(), stem ? stem->seq : 0, LayerOf(op), op.target_cell()};
+  return {op.stream(), op.shard(), stem ? stem->seq : 0,
+          std::string(stream::LayerName(static_cast<stream::Layer>(op.layer()))), op.target_cell()};
 }
 
 // Operations with back-pressure.
@@ -342,12 +340,13 @@ void CellLook::AskProcesses(CellSession& session, json& cell) const {
         {{"name", name}, {"role", name.substr(0, name.rfind('-'))}, {"pid", 0}, {"state", "down"}});
   }
   for (const auto& [key, hop] : hops) {
-    cell["hops"].push_back({{"to", key.first},
-                            {"layer", key.second ? "cache" : "primary"},
-                            {"operations", hop.running},
-                            {"behind_bytes", hop.behind_bytes},
-                            {"behind_ms", static_cast<double>(hop.behind_us) / 1e3},
-                            {"confirmed_after_ms", static_cast<double>(hop.delay_us) / 1e3}});
+    cell["hops"].push_back(
+        {{"to", key.first},
+         {"layer", stream::LayerName(key.second ? stream::Layer::kCache : stream::Layer::kPrimary)},
+         {"operations", hop.running},
+         {"behind_bytes", hop.behind_bytes},
+         {"behind_ms", static_cast<double>(hop.behind_us) / 1e3},
+         {"confirmed_after_ms", static_cast<double>(hop.delay_us) / 1e3}});
     if (hop.waiting == 0) continue;
     json& one = cell["hops"].back();
     one["waiting"] = hop.waiting;

@@ -107,7 +107,7 @@ class HeavyAndLight : public BalanceTest {
 TEST_F(HeavyAndLight, IdleShardsGoWhereTheHeavyOneIsNot) { EXPECT_EQ(BesideTheHeavyOne(16), 0); }
 
 TEST_F(HeavyAndLight, ByCountHalfOfThemWouldBeBesideIt) {
-  if (!kFaultPointsCompiledIn) GTEST_SKIP();
+  if (!kFaultPointsCompiledIn) GTEST_SKIP() << "no bugs can be planted in this build";
   const PlantedFault fault("scheduler.load_by_count");
   EXPECT_GE(BesideTheHeavyOne(16), 16) << "of 32 ends";
 }

@@ -14,8 +14,13 @@ class PoolsTest : public ::testing::Test {
   ~PoolsTest() override { (void)SetLogLevels("info"); }
 };
 
-// Bytes per second of the busiest reader of "us", and of the least busy one, over ten seconds.
-std::pair<int64_t, int64_t> MostAndLeast(Pools& pools) {
+// One reader of "us" becomes three; after 40 seconds, the bytes per second of the busiest one and
+// of the least busy one, over ten seconds.
+std::pair<int64_t, int64_t> MostAndLeastOfThree(Pools& pools) {
+  pools.Run(Duration::Seconds(5));
+  pools.Add("us", "reader", 2);
+  pools.Add("us", "reader", 3);
+  pools.Run(Duration::Seconds(40));
   const auto before = pools.SentBytes();
   pools.Run(Duration::Seconds(10));
   std::vector<int64_t> rates;
@@ -35,11 +40,7 @@ PoolOptions OneHeavyAndTenLight() {
 
 TEST_F(PoolsTest, ReadersOfOneHeavyAndManyLightShardsMoveAlikeWithin40Seconds) {
   Pools pools(OneHeavyAndTenLight());
-  pools.Run(Duration::Seconds(5));
-  pools.Add("us", "reader", 2);
-  pools.Add("us", "reader", 3);
-  pools.Run(Duration::Seconds(40));
-  const auto [most, least] = MostAndLeast(pools);
+  const auto [most, least] = MostAndLeastOfThree(pools);
   EXPECT_LT(most, least * 5 / 4);
   pools.Finish();
   // A flush, a hop of 20 ms, and the change of hands of what was shed.
@@ -47,16 +48,12 @@ TEST_F(PoolsTest, ReadersOfOneHeavyAndManyLightShardsMoveAlikeWithin40Seconds) {
 }
 
 TEST_F(PoolsTest, ByCountOneOfThemMovesAThirdMoreAndStaysSo) {
-  if (!kFaultPointsCompiledIn) GTEST_SKIP();
+  if (!kFaultPointsCompiledIn) GTEST_SKIP() << "no bugs can be planted in this build";
   const PlantedFault fault("scheduler.load_by_count");
   PoolOptions options = OneHeavyAndTenLight();
   options.slack = 2 * 160;  // of two operations
   Pools pools(options);
-  pools.Run(Duration::Seconds(5));
-  pools.Add("us", "reader", 2);
-  pools.Add("us", "reader", 3);
-  pools.Run(Duration::Seconds(40));
-  const auto [most, least] = MostAndLeast(pools);
+  const auto [most, least] = MostAndLeastOfThree(pools);
   EXPECT_GT(most, least * 4 / 3);
 }
 
@@ -131,7 +128,7 @@ TEST_F(GrowAndShrink, NothingIsLateOrLost) {
 }
 
 TEST_F(GrowAndShrink, IfTheyKeptWhatTheyRunItWouldFail) {
-  if (!kFaultPointsCompiledIn) GTEST_SKIP();
+  if (!kFaultPointsCompiledIn) GTEST_SKIP() << "no bugs can be planted in this build";
   const PlantedFault fault("scheduler.leavers_keep");
   Pools pools(Even(1));
   Change(pools);

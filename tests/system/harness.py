@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 BINARY = os.environ.get("TAILCAST_BINARY", "build/tailcast")
@@ -31,6 +32,16 @@ def run(*args, stdin=b"", timeout=60):
     done = subprocess.run([BINARY, *args], input=stdin, capture_output=True,
                           timeout=timeout * TIME_FACTOR)
     return done.returncode, done.stdout, done.stderr.decode(errors="replace")
+
+
+def wait_until(true, seconds=30):
+    """Until `true()` is; returns whether it came to be."""
+    end = time.monotonic() + seconds * TIME_FACTOR
+    while not true():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 class Up:

@@ -7,11 +7,10 @@ import re
 import signal
 import subprocess
 import threading
-import time
 import unittest
 import urllib.request
 
-from harness import BINARY, ONE_CELL, TIME_FACTOR, SystemTest, Up, main, run
+from harness import BINARY, ONE_CELL, TIME_FACTOR, SystemTest, Up, main, run, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = re.compile(r'^([a-z_][a-z0-9_]*)(?:\{(.*)\})? (\S+)$')
@@ -110,13 +109,8 @@ class Metrics(SystemTest):
         all_ = {p["name"]: p["metrics"] for p in seen["all"]}
         return {**all_, "producer": self.producer.address, "consumer": self.consumer.address}
 
-    def until(self, what, seconds=20):
-        end = time.monotonic() + seconds * TIME_FACTOR
-        done = what()
-        while not done and time.monotonic() < end:
-            time.sleep(0.05)
-            done = what()
-        self.assertTrue(done)
+    def until(self, what):
+        self.assertTrue(wait_until(what))
 
     def test_names_units_types_and_help_texts_are_as_prometheus_wants_them(self):
         documented = (ROOT / "docs" / "metrics.md").read_text()
@@ -215,7 +209,7 @@ class Metrics(SystemTest):
                 return sum(v for (_, labels), v in
                            scrape(self.producer.address).moved(before, failures).items()
                            if dict(labels)["cause"] == "timeout") > 0
-            self.until(timeouts, 30)
+            self.until(timeouts)
             moved = scrape(self.producer.address).moved(before, failures)
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -223,7 +217,7 @@ class Metrics(SystemTest):
         # After a while its connection counts as broken, and when its lease has run out the ring has no address of it.
         self.assertIn(("write", "timeout"), causes)
         self.assertLessEqual(causes, {("write", "timeout"), ("write", "unreachable"), ("write", "no_address")})
-        self.until(lambda: scrape(self.processes()["scheduler"]).value("tailcast_cache_whole_replicas") == 4, 30)
+        self.until(lambda: scrape(self.processes()["scheduler"]).value("tailcast_cache_whole_replicas") == 4)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,8 @@ import pathlib
 import re
 import signal
 import subprocess
-import time
 
-from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, run
+from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, run, wait_until
 
 TWO_CELLS = """version: 1
 clusters:
@@ -23,16 +22,6 @@ FILE = 256 << 10
 
 def messages(begin, count):
     return b"".join(b"%09d %s\n" % (n, b"x" * 989) for n in range(begin, begin + count))
-
-
-def eventually(what, seconds=30):
-    """Until `what()` is true; false when the time is up."""
-    end = time.monotonic() + seconds * TIME_FACTOR
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.1)
-    return False
 
 
 class Retention(SystemTest):
@@ -68,7 +57,7 @@ class Retention(SystemTest):
         def there():
             numbers, marked = self.files(cell)
             return marked >= floor and numbers and numbers[0] == marked
-        self.assertTrue(eventually(there), f"{cell}: {self.files(cell)}")
+        self.assertTrue(wait_until(there), f"{cell}: {self.files(cell)}")
 
     def test_size_keeps_the_newest_files_in_every_cell_and_consumers_are_told(self):
         self.create("--max-shard-bytes", str(4 * FILE))
@@ -180,7 +169,7 @@ class Retention(SystemTest):
             out = json.loads(run("stream", "describe", "--dir", self.up.dir, "--cluster", "near", "--stream",
                                  "s", "--json")[1])
             return out["left_out"] == []
-        self.assertTrue(eventually(taken_in))
+        self.assertTrue(wait_until(taken_in))
         code, out, err = run("consume", "--dir", self.up.dir, "--cluster", "far", "--stream", "s",
                              "--until-idle", "3")
         self.assertEqual(code, 0, err)

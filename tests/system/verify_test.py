@@ -6,10 +6,9 @@ import pathlib
 import re
 import shutil
 import subprocess
-import time
 import unittest
 
-from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, run
+from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, run, wait_until
 
 THREE = """version: 1
 clusters: [{name: a}, {name: b}, {name: c}]
@@ -83,7 +82,7 @@ class Verify(SystemTest):
         producer.stdin.write(b"".join(lines[:20000]))
         producer.stdin.flush()
         got = [consumer.stdout.readline() for _ in range(20000)]
-        self.until(lambda: lines[19999] in self.data("c").read_bytes())
+        self.assertTrue(wait_until(lambda: lines[19999] in self.data("c").read_bytes()))
         self.flip("c")
         verify = ("verify", "--dir", self.up.dir, "--stream", "s")
         self.check_fails(1, ["check sum", "`tailcast repair`"], *verify)
@@ -97,12 +96,6 @@ class Verify(SystemTest):
         self.assertEqual(producer.wait(), 0, producer.stderr.read())
         code, out, err = run(*verify)
         self.assertEqual((code, err), (0, ""), out)
-
-    def until(self, true):
-        end = time.monotonic() + 30 * TIME_FACTOR
-        while not true():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.05)
 
     def data(self, cell):
         return max(pathlib.Path(self.up.dir, cell, "store", "streams", "s").rglob("*.data"),

@@ -7,7 +7,7 @@ import time
 import unittest
 
 import harness
-from harness import BINARY, TIME_FACTOR, SystemTest, Up, run
+from harness import BINARY, TIME_FACTOR, SystemTest, Up, run, wait_until
 
 TWO_CELLS = """version: 1
 clusters:
@@ -85,13 +85,6 @@ class Flow:
     def longest_delay_s(self, since):
         return max(at - sent for shard in range(SHARDS)
                    for (_, at), sent in zip(self.got[shard], self.sent[shard]) if sent >= since)
-
-
-def wait_until(condition, timeout_s):
-    end = time.monotonic() + timeout_s * TIME_FACTOR
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.02)
-    return condition()
 
 
 class WorkersTest(SystemTest):
