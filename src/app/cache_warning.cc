@@ -30,7 +30,8 @@ void WarnOfSmallCaches(const std::vector<DeploymentCell>& cells, const v1::Strea
     if (!Carries(stream, where.name)) continue;
     const nlohmann::json cell = CellLook(where, "").Look();
     inspect::CacheLoad load = inspect::LoadOf(cell);
-    load.Add(stream.name(), data_bytes_per_s, 0, stream.chunk_size());
+    load.Add(stream.name(), data_bytes_per_s, 0,
+             stream.chunk_size_by_rate() ? 0 : stream.chunk_size());
     const std::string trouble = inspect::CacheRoomTrouble(inspect::RoomOf(cell), load);
     if (trouble.empty()) continue;
     std::fprintf(stderr, "tailcast: warning: cell %s, with %s/s of stream %s: %s\n",

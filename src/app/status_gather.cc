@@ -162,10 +162,11 @@ json CellLook::Heads(const cell::CellView& view, const Status& open) {
   json streams = json::array();
   for (const v1::StreamConfig& stream : view.streams()) {
     if (!stream_.empty() && stream.name() != stream_) continue;
-    json& one = streams.emplace_back(json::object({{"stream", stream.name()},
-                                                   {"source", stream.source()},
-                                                   {"chunk_size", stream.chunk_size()},
-                                                   {"shards", json::array()}}));
+    json& one = streams.emplace_back(
+        json::object({{"stream", stream.name()},
+                      {"source", stream.source()},
+                      {"chunk_size", stream.chunk_size_by_rate() ? 0 : stream.chunk_size()},
+                      {"shards", json::array()}}));
     if (!open.ok()) one["unknown"] = true;
     const int32_t room = std::max(0, kHeadsMax - static_cast<int32_t>(heads.size()));
     const int32_t shown = open.ok() ? std::min({stream.shards(), kShardsShownMax, room}) : 0;

@@ -31,7 +31,7 @@ struct StreamOptions {
   CellOptions cell;
   std::string name;
   int32_t shards = 1;
-  int64_t chunk_size = 4096;
+  int64_t chunk_size = 0;  // by the rate
   std::vector<std::string> destinations;
   bool json = false, yes = false;
   std::vector<std::string> avoid, sick, fail, tree;
@@ -54,6 +54,7 @@ nlohmann::json ToJson(const v1::StreamConfig& stream) {
                          {"incarnation", Incarnation(stream)},
                          {"shards", stream.shards()},
                          {"chunk_size", stream.chunk_size()},
+                         {"chunk_size_by_rate", stream.chunk_size_by_rate()},
                          {"source", stream.source()},
                          {"destinations", stream.destinations()},
                          {"tree_version", stream.tree_version()},
@@ -76,9 +77,11 @@ nlohmann::json ToJson(const v1::StreamConfig& stream) {
 
 void Describe(const v1::StreamConfig& stream) {
   std::printf("%s\n  incarnation  %s\n  shards       %d\n  chunk size   %" PRId64
-              " bytes\n  source       %s\n",
+              " bytes%s\n  source       %s\n",
               stream.name().c_str(), Incarnation(stream).c_str(), stream.shards(),
-              static_cast<int64_t>(stream.chunk_size()), stream.source().c_str());
+              static_cast<int64_t>(stream.chunk_size()),
+              stream.chunk_size_by_rate() ? " first, then by the rate" : "",
+              stream.source().c_str());
   std::printf("  kept         %s\n", RetentionText(stream.retention()).c_str());
   for (const auto& edge : stream.tree()) {
     std::printf("  copied       %s -> %s\n", edge.from().c_str(), edge.to().c_str());
@@ -397,9 +400,9 @@ void AddStream(CLI::App& app, Action& action) {
       ->capture_default_str();
   create
       ->add_option("--chunk-size", options->chunk_size,
-                   "Bytes of a cache chunk; smaller for slow streams")
-      ->check(CLI::IsMember({512, 1024, 2048, 4096, 8192, 16384, 32768, 65536}))
-      ->capture_default_str();
+                   "Bytes of a cache chunk; default: 4096 in the first file of a shard, in each "
+                   "further one as fits the rate of the file before")
+      ->check(CLI::IsMember({512, 1024, 2048, 4096, 8192, 16384, 32768, 65536}));
   create
       ->add_option("--destinations", options->destinations,
                    "Cells that get a copy; default: all cells of the topology")

@@ -15,6 +15,7 @@ namespace tailcast::cell {
 namespace {
 
 constexpr int kDeletedMax = 10000;
+constexpr int64_t kFirstChunkSize = 4096;  // where the rate decides about the others
 constexpr int kDestinationsMax = 1000;
 constexpr int kAbandonedMax = 10 * kDestinationsMax;  // of changes that replaced one another
 
@@ -105,6 +106,10 @@ Status Catalogue::CheckStream(const v1::StreamConfig& s) const {
                                 std::to_string(stream::kChunkSizeMin) + " to " +
                                 std::to_string(stream::kChunkSizeMax) + " bytes are allowed");
   }
+  if (s.chunk_size_by_rate() && !stream::IsStemChunkSize(s.chunk_size())) {
+    return InvalidArgumentError("stream.chunk_size is " + std::to_string(s.chunk_size()) +
+                                "; where the rate decides it is a power of two");
+  }
   TAILCAST_RETURN_IF_ERROR(CheckRetention(s.retention()));
   if (s.destinations_size() > kDestinationsMax || s.tree_size() > kDestinationsMax) {
     return InvalidArgumentError("stream has more than " + std::to_string(kDestinationsMax) +
@@ -172,7 +177,10 @@ Result<v1::StreamConfig> Catalogue::BeginCreate(const v1::StreamConfig& request,
                                                 const std::vector<v1::TreeEdge>& planned,
                                                 WallTime now) {
   v1::StreamConfig stream = request;
-  if (stream.chunk_size() == 0) stream.set_chunk_size(4096);
+  if (stream.chunk_size() == 0) {
+    stream.set_chunk_size(kFirstChunkSize);
+    stream.set_chunk_size_by_rate(true);
+  }
   if (stream.shards() == 0) stream.set_shards(1);
   if (stream.source().empty()) stream.set_source(options_.cell);
   if (stream.tree_size() == 0) {
@@ -325,7 +333,8 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
         return *mine;
       }
       if (known->source() != stream.source() || known->shards() != stream.shards() ||
-          known->chunk_size() != stream.chunk_size()) {
+          known->chunk_size() != stream.chunk_size() ||
+          known->chunk_size_by_rate() != stream.chunk_size_by_rate()) {
         return InvalidArgumentError("stream '" + stream.name() +
                                     "': source, shards and chunk_size cannot change");
       }

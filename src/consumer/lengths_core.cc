@@ -24,7 +24,8 @@ LengthsCore::LengthsCore(const AgentOptions& options, Counters& counters, Heartb
       counters_(counters),
       heartbeats_(heartbeats),
       stem_(stem),
-      chunk_size_(known.chunk_size > 0 ? known.chunk_size : options.chunk_size),
+      chunk_size_(known.chunk_size > 0 ? known.chunk_size
+                                       : stream::ChunkSizeOf(stem, options.chunk_size)),
       metadata_(known),
       delayed_{DelayedReadCore(options.delay_max), DelayedReadCore(options.delay_max)},
       next_poll_(now),

@@ -166,7 +166,8 @@ StartSearchCore::Step StartSearchCore::FindNumber() {
 }
 
 int64_t StartSearchCore::ChunkSize() const {
-  return searched_.chunk_size > 0 ? searched_.chunk_size : chunk_size_;
+  return searched_.chunk_size > 0 ? searched_.chunk_size
+                                  : stream::ChunkSizeOf(files_[file_], chunk_size_);
 }
 
 // How long is the index of the chosen file?

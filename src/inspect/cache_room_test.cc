@@ -12,7 +12,6 @@ namespace {
 using nlohmann::json;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 json CacheProcess(const std::string& name, int64_t room, int64_t ttl_s = 60, int serving = 1) {
   json metrics = json::array();

@@ -68,7 +68,9 @@ void ClosedFiles::Finish(const Predecessor& predecessor) {
 }
 
 void ClosedFiles::OnMetadata(const Predecessor& predecessor, const stream::PairMetadata& metadata) {
-  const int64_t chunk_size = metadata.chunk_size > 0 ? metadata.chunk_size : chunk_size_;
+  const int64_t chunk_size = metadata.chunk_size > 0
+                                 ? metadata.chunk_size
+                                 : stream::ChunkSizeOf(predecessor.stem, chunk_size_);
   int64_t from[kParts];
   for (int part = 0; part < kParts; ++part) {
     const int64_t seal = predecessor.seal.length[part];

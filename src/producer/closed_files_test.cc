@@ -66,7 +66,7 @@ class ClosedFilesTest : public ::testing::Test {
   const stream::KeyMaker keys{shard};
   ShadowCounters counters;
   int idle_calls = 0;
-  const Scope scope;
+  const Scope scope{};
   ClosedFiles files{{loop.get(), &store, &data_client, &metadata_client},
                     shard,
                     kChunk,

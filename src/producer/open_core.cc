@@ -300,7 +300,11 @@ OpenEffect OpenCore::Name(WallTime now) {
   const int64_t created = now.micros() - static_cast<int64_t>(rng_.Below(1000));
   next_ = stream::Stem{head_.seq + 1, std::max({created, head_.created_us + 1, last_time_us_}),
                        head_.start_byte + seal_.length[0],
-                       head_.start_number + seal_.length[1] / kIndexRecordSize};
+                       head_.start_number + seal_.length[1] / kIndexRecordSize, 0};
+  if (options_.chunk_size > 0) {
+    next_.chunk_size =
+        chunk_size_ > 0 ? chunk_size_ : stream::ChunkSizeOf(head_, options_.chunk_size);
+  }
   tried_.insert(next_);
   return Create(Part::kData);
 }

@@ -47,6 +47,9 @@ struct OpenOptions {
   int observe_steps = 10;
   // Races that may be lost before the opener gives up.
   int races_max = 32;
+  // Files say in their name how large their chunks are: as SetChunkSize says, else as large as
+  // those of the file before, else this, in bytes. 0: they say nothing.
+  int64_t chunk_size = 0;
 };
 
 struct OpenEffect {
@@ -96,6 +99,9 @@ class OpenCore {
 
   // Closed files that the shard may keep, in bytes of data and index; 0: any number.
   void SetBytesMax(int64_t bytes) { bytes_max_ = bytes; }
+
+  // Of the files that are created from now on. Needs OpenOptions::chunk_size.
+  void SetChunkSize(int64_t bytes) { chunk_size_ = bytes; }
 
   OpenEffect OnListed(Result<std::vector<storage::DirEntry>> entries, WallTime now);
   OpenEffect OnMetadata(Result<std::vector<stream::PairMetadata>> metadata);
@@ -173,6 +179,7 @@ class OpenCore {
   int64_t data_length_ = 0;
   int64_t read_from_ = 0;
   int64_t bytes_max_ = 0;
+  int64_t chunk_size_ = 0;
   stream::Seal seal_;  // of the head
   stream::Stem next_;
   std::vector<Predecessor> predecessors_;

@@ -63,6 +63,24 @@ TEST_F(OpenCoreTest, AnEmptyShardBeginsAtFileOne) {
   EXPECT_TRUE(core.predecessors().empty());
 }
 
+TEST_F(OpenCoreTest, AFileSaysTheChunkSizeThatIsSetElseThatOfTheFileBefore) {
+  const auto opened = [&](const stream::Stem* head, int64_t first, int64_t set) {
+    OpenCore core({{"s", stream::StreamIncarnation{1}}, 0},
+                  OpenOptions{.takeover = true, .chunk_size = first}, 1);
+    core.SetChunkSize(set);
+    const stream::Stem none{1, 1000, 0, 0};
+    const auto e = core.StartRoll(head == nullptr ? none : *head, {}, 0, kNow);
+    EXPECT_EQ(e.kind, Kind::kCreate);
+    return e.stem.chunk_size;
+  };
+  stream::Stem head{1, 1000, 0, 0};
+  head.chunk_size = 16384;
+  EXPECT_EQ(opened(nullptr, 4096, 0), 4096);
+  EXPECT_EQ(opened(&head, 4096, 0), 16384) << "what a producer before this one chose";
+  EXPECT_EQ(opened(&head, 4096, 512), 512);
+  EXPECT_EQ(opened(&head, 0, 512), 0) << "the stream has one size";
+}
+
 TEST_F(OpenCoreTest, TheHeadIsFencedIndexFirstAndItsSealReadFromIt) {
   auto core = Core();
   core.Start();

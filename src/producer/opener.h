@@ -32,6 +32,7 @@ class Opener {
   void StartRecovery(const stream::Stem& current, Duration wait);
   void TryAgain(Duration wait);
   void SetBytesMax(int64_t bytes) { core_.SetBytesMax(bytes); }
+  void SetChunkSize(int64_t bytes) { core_.SetChunkSize(bytes); }
   // For ever. What is under way at the ports is not heard of any more.
   void Stop() { scope_.End(); }
 

@@ -69,7 +69,12 @@ class Outcomes {
   Status error_;
 };
 
-AgentOptions ToAgentOptions(const Options& options, int64_t chunk_size) {
+struct ChunkSize {
+  int64_t bytes = 0;
+  bool by_rate = false;
+};
+
+AgentOptions ToAgentOptions(const Options& options, ChunkSize chunks) {
   AgentOptions agent;
   if (options.flush_interval > Duration()) {
     agent.flush_interval = options.flush_interval;
@@ -82,7 +87,8 @@ AgentOptions ToAgentOptions(const Options& options, int64_t chunk_size) {
   // The intake in front of it is what bounds memory.
   agent.buffer_bytes_max = agent.buffer_messages_max = INT64_MAX;
   agent.message_bytes_max = options.message_bytes_max;
-  if (chunk_size > 0) agent.chunk_size = chunk_size;
+  if (chunks.bytes > 0) agent.chunk_size = chunks.bytes;
+  agent.chunk_size_by_rate = chunks.by_rate && stream::IsStemChunkSize(agent.chunk_size);
   agent.roll_bytes = options.roll_bytes;
   agent.roll_age = options.roll_age;
   agent.takeover = options.takeover;
@@ -124,7 +130,8 @@ class Producer::Impl {
       session_->cell().SetOnChange(scope_.Bind([this](const v1::CellView&) { LimitBytes(); }));
     });
     TAILCAST_RETURN_IF_ERROR(OpenShards(session_->ports(), stream::IdOf(config), config.shards(),
-                                        config.chunk_size(), deadline));
+                                        {config.chunk_size(), config.chunk_size_by_rate()},
+                                        deadline));
     OnLoop([&] {
       const auto deleted = [this](const Status& why) {
         for (auto& [number, agent] : agents_) agent->OnDeleted(why);
@@ -143,7 +150,7 @@ class Producer::Impl {
   Status OpenOn(const stream::CellPorts& ports, const stream::StreamId& stream, int32_t shards,
                 int64_t chunk_size) {
     loop_ = ports.loop;
-    return OpenShards(ports, stream, shards, chunk_size,
+    return OpenShards(ports, stream, shards, {chunk_size, false},
                       ReadMonotonicClock() + options_.open_timeout);
   }
 
@@ -301,7 +308,7 @@ class Producer::Impl {
   }
 
   Status OpenShards(const stream::CellPorts& ports, const stream::StreamId& stream, int32_t count,
-                    int64_t chunk_size, MonotonicTime deadline) {
+                    ChunkSize chunks, MonotonicTime deadline) {
     shard_count_ = count;
     std::vector<int32_t> numbers = options_.shards;
     if (numbers.empty()) {
@@ -317,7 +324,7 @@ class Producer::Impl {
       numbers_.push_back(number);
       intake_.AddShard(number);
     }
-    const AgentOptions agent_options = ToAgentOptions(options_, chunk_size);
+    const AgentOptions agent_options = ToAgentOptions(options_, chunks);
     auto opening = std::make_shared<Outcomes>(numbers_.size());
     OnLoop([&] {
       for (int32_t number : numbers_) {

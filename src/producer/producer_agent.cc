@@ -54,8 +54,10 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
                                     &shadow_counters_, scope_.Bind([this] { FinishClose(); }));
   opener_ = std::make_unique<Opener>(
       ports_, core_.shard(),
-      OpenOptions{.takeover = options_.takeover, .observe = options_.observe}, seed,
-      scope_.Bind([this](const OpenEffect& effect) { OnOpenEvent(effect); }));
+      OpenOptions{.takeover = options_.takeover,
+                  .observe = options_.observe,
+                  .chunk_size = options_.chunk_size_by_rate ? options_.chunk_size : 0},
+      seed, scope_.Bind([this](const OpenEffect& effect) { OnOpenEvent(effect); }));
 }
 
 ProducerAgent::~ProducerAgent() {
@@ -161,6 +163,7 @@ void ProducerAgent::CarryOut(Work work) {
     }
   }
   if (work.open) {
+    opener_->SetChunkSize(core_.next_chunk_size(ports_.loop->Now()));
     if (work.open->seal)
       opener_->StartRoll(work.open->current, *work.open->seal, core_.last_time_us());
     else
@@ -264,8 +267,9 @@ void ProducerAgent::OnOpened(const stream::Stem& stem) {
   }
   constexpr int64_t kFromBeginning[kParts] = {0, 0};
   file_->shadow = std::make_unique<ShadowFile>(
-      ports_, stream::FileId{shard(), stem}, options_.chunk_size, file_->handles[1]->epoch(),
-      kFromBeginning, options_.shadow, &shadow_counters_, scope_.Bind([this] { DoWork(); }));
+      ports_, stream::FileId{shard(), stem}, stream::ChunkSizeOf(stem, options_.chunk_size),
+      file_->handles[1]->epoch(), kFromBeginning, options_.shadow, &shadow_counters_,
+      scope_.Bind([this] { DoWork(); }));
   file_->shadow->PublishNow();
   for (const Predecessor& predecessor : effects.predecessors) closed_files_->Finish(predecessor);
   notifier_->Notify({{shard(), stem}, std::nullopt});

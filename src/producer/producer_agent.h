@@ -57,7 +57,10 @@ struct AgentOptions {
   int64_t buffer_bytes_max = 32 << 20;
   int64_t buffer_messages_max = 1 << 18;
   int64_t message_bytes_max = 16 << 20;
-  int64_t chunk_size = 4096;  // bytes; of the files that this producer opens
+  // Bytes; of the files that this producer opens. `by_rate`: only of the first one of the shard,
+  // the others' are chosen by the rate of the one before (chunk_size.h).
+  int64_t chunk_size = 4096;
+  bool chunk_size_by_rate = false;
   // A file is closed and the next one opened once it has this many data bytes, or is this old and
   // not empty.
   int64_t roll_bytes = 256 << 20;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/producer/chunk_size.h"
 
 namespace tailcast::producer {
 
@@ -210,6 +211,7 @@ void ProducerCore::OnOpened(const stream::Stem& stem, std::vector<Predecessor> p
   MoveTo(State::kAppending);
   out.durable = std::move(appended.durable);
   CountDurable(out.durable);
+  flushes_before_ = counters_.flushes;
 }
 
 RetryCore::Verdict ProducerCore::OnOpenFailed(const Status& error, MonotonicTime now) {
@@ -242,6 +244,12 @@ AppendCore::Lost ProducerCore::Stop(Status status) {
 bool ProducerCore::producing() const {
   return state_ == State::kAppending || state_ == State::kFinishing || state_ == State::kRolling ||
          state_ == State::kGivenUp || state_ == State::kRecovering;
+}
+
+int64_t ProducerCore::next_chunk_size(MonotonicTime now) const {
+  if (current_.chunk_size == 0) return 0;
+  return NextChunkSize(current_.chunk_size, append_.data_length(),
+                       counters_.flushes - flushes_before_, now - opened_at_);
 }
 
 stream::Position ProducerCore::durable_position() const {

@@ -151,6 +151,9 @@ class ProducerCore {
   // The file that is or was last appended to; seq 0 when there is none.
   const stream::Stem& current() const { return current_; }
   const stream::ShardId& shard() const { return shard_; }
+  // Of the file after the current one, by this one's rate (chunk_size.h). 0: the current file, or
+  // there is none, does not say its own.
+  int64_t next_chunk_size(MonotonicTime now) const;
   const AppendCore& append() const { return append_; }
   stream::Position durable_position() const;
   // Of the newest durable message, for the file after it.
@@ -171,6 +174,7 @@ class ProducerCore {
   Status status_;
   Status full_;
   stream::Stem current_;
+  int64_t flushes_before_ = 0;  // of the current file
   MonotonicTime opened_at_;
   int64_t last_time_us_ = 0;  // of the newest message that was taken
   bool closing_ = false;      // Close was called; in every state

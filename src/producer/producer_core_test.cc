@@ -70,6 +70,26 @@ class ProducerCoreTest : public ::testing::Test {
   const Stem two{2, 2000, 12, 1};
 };
 
+TEST_F(ProducerCoreTest, TheNextFilesChunksFitTheFlushesOfThisFile) {
+  Stem first = one;
+  first.chunk_size = 4096;
+  Opened(first);
+  EXPECT_EQ(core.next_chunk_size(At(100)), 4096) << "nothing was flushed";
+  Deliver("0123456789ab");
+  EXPECT_EQ(core.next_chunk_size(At(100)), 512) << "12 bytes in a flush";
+  DoWork();
+  Stem second = two;
+  second.chunk_size = 16384;
+  Opened(second);
+  EXPECT_EQ(core.next_chunk_size(At(100)), 16384) << "the flush before was the other file's";
+}
+
+TEST_F(ProducerCoreTest, AFileThatSaysNoChunkSizeIsFollowedByOneThatSaysNone) {
+  Opened(one);
+  Deliver("0123456789ab");
+  EXPECT_EQ(core.next_chunk_size(At(100)), 0);
+}
+
 TEST_F(ProducerCoreTest, TakesNothingBeforeAFileIsOpen) {
   EXPECT_EQ(core.state(), State::kOpening);
   EXPECT_THAT(Publish("x").message(), HasSubstr("not open yet"));

@@ -37,6 +37,7 @@ ShadowFile::ShadowFile(const stream::CellPorts& ports, const stream::FileId& fil
   metadata_.created_us = file.stem.created_us;
   metadata_.start_byte = file.stem.start_byte;
   metadata_.start_number = file.stem.start_number;
+  metadata_.stem_chunk_size = file.stem.chunk_size;
   metadata_.primary_epoch = epoch;
   metadata_.chunk_size = chunk_size;
   for (int part = 0; part < kParts; ++part) {

@@ -337,7 +337,7 @@ Operation CopySet::Describe(Row row) const {
   operation.target = target;
   operation.id = op.id;
   operation.source_cell = options_.cell;
-  operation.chunk_size = stream.edges.config().chunk_size();
+  operation.chunk_size = stream::ChunkSizeOf(target.file.stem, stream.edges.config().chunk_size());
   operation.writer_name = op.workers.writer;
   operation.writer_address = op.workers.writer_address;
   operation.writer_via = op.workers.writer_via;

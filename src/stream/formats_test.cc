@@ -35,6 +35,38 @@ TEST(Stem, ParsesWhatItPrints) {
   }
 }
 
+TEST(Stem, SaysItsChunkSizeWhereItHasOneOfItsOwn) {
+  Stem stem = kStem;
+  for (int64_t size = kChunkSizeMin; size <= kChunkSizeMax; size *= 2) {
+    stem.chunk_size = size;
+    EXPECT_EQ(Stem::Parse(stem.ToString()), stem);
+    EXPECT_EQ(ParseFileName(FileName(stem, Part::kIndex))->stem, stem);
+    EXPECT_EQ(ChunkSizeOf(stem, 4096), size);
+  }
+  stem.chunk_size = 512;
+  EXPECT_EQ(stem.ToString(), std::string(kStemText) + "-00512");
+  EXPECT_EQ(ChunkSizeOf(kStem, 4096), 4096);
+  EXPECT_NE(stem, kStem);
+  for (const char* bad : {"-00000", "-00256", "-04095", "-99999", "-0512", "00512x", "-"}) {
+    EXPECT_FALSE(Stem::Parse(std::string(kStemText) + bad)) << bad;
+  }
+}
+
+TEST(PairMetadata, CarriesTheChunkSizeOfTheStem) {
+  PairMetadata pair;
+  pair.created_us = kStem.created_us;
+  pair.start_byte = kStem.start_byte;
+  pair.start_number = kStem.start_number;
+  pair.chunk_size = 4096;
+  EXPECT_EQ(StemOf(7, DecodePairMetadata(7, EncodePairMetadata(7, pair))), kStem);
+  pair.chunk_size = pair.stem_chunk_size = 16384;
+  Stem stem = kStem;
+  stem.chunk_size = 16384;
+  EXPECT_EQ(StemOf(7, DecodePairMetadata(7, EncodePairMetadata(7, pair))), stem);
+  pair.stem_chunk_size = 1000;
+  EXPECT_FALSE(DecodePairMetadata(7, EncodePairMetadata(7, pair)).known()) << "no stem says that";
+}
+
 TEST(Stem, SortsAsTextLikeItsNumbers) {
   Rng rng(2);
   std::vector<Stem> stems;

@@ -28,6 +28,7 @@ Lanes ToLanes(const PairMetadata& r) {
   lanes[7] = static_cast<int64_t>(Raw(r.primary_epoch));
   lanes[10] = r.heartbeat_us;
   lanes[11] = r.chunk_size;
+  lanes[12] = r.stem_chunk_size;
   return lanes;
 }
 
@@ -44,6 +45,7 @@ PairMetadata FromLanes(const Lanes& lanes) {
   r.primary_epoch = storage::Epoch{static_cast<uint64_t>(lanes[7])};
   r.heartbeat_us = lanes[10];
   r.chunk_size = lanes[11];
+  r.stem_chunk_size = lanes[12];
   return r;
 }
 
@@ -68,6 +70,7 @@ PairMetadata DecodePairMetadata(int64_t seq, std::string_view group_value) {
   for (int64_t lane : lanes) {
     if (lane < 0 || lane > kLaneMax) return PairMetadata();
   }
+  if (!IsStemChunkSize(lanes[12])) return PairMetadata();
   return FromLanes(lanes);
 }
 

@@ -30,9 +30,10 @@ struct PairMetadata {
   int64_t primary_length[kParts] = {0, 0};               // lanes 5, 6
   storage::Epoch primary_epoch = storage::Epoch::kNone;  // lane 7
   std::optional<int64_t> seal[kParts];                   // lanes 8, 9, stored as length + 1
-  int64_t heartbeat_us = 0;  // lane 10: wall time at which the writer of this was alive and
-                             // every byte it knew of was published
-  int64_t chunk_size = 0;    // lane 11: bytes
+  int64_t heartbeat_us = 0;     // lane 10: wall time at which the writer of this was alive and
+                                // every byte it knew of was published
+  int64_t chunk_size = 0;       // lane 11: bytes
+  int64_t stem_chunk_size = 0;  // lane 12: as in the stem; 0: it says none
 
   bool known() const { return created_us != 0; }
   bool sealed() const { return seal[0].has_value() && seal[1].has_value(); }
@@ -52,7 +53,7 @@ PairMetadata DecodePairMetadata(int64_t seq, std::string_view group_value);
 PairMetadata Merge(const PairMetadata& a, const PairMetadata& b);
 // The stem of `seq` from its metadata.
 inline Stem StemOf(int64_t seq, const PairMetadata& r) {
-  return Stem{seq, r.created_us, r.start_byte, r.start_number};
+  return Stem{seq, r.created_us, r.start_byte, r.start_number, r.stem_chunk_size};
 }
 
 }  // namespace tailcast::stream

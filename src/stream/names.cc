@@ -1,5 +1,6 @@
 #include "tailcast/stream/names.h"
 
+#include <bit>
 #include <cinttypes>
 #include <cstdio>
 
@@ -12,6 +13,7 @@ constexpr int kSeqWidth = 10;
 constexpr int kCreatedWidth = 19;
 constexpr int kByteWidth = 16;
 constexpr int kNumberWidth = 14;
+constexpr int kChunkSizeWidth = 5;
 constexpr size_t kStemSize = kSeqWidth + kCreatedWidth + kByteWidth + kNumberWidth + 3;
 
 constexpr std::string_view kDataSuffix = ".data";
@@ -40,17 +42,27 @@ bool TakeDash(std::string_view& text) {
 
 }  // namespace
 
+bool IsStemChunkSize(int64_t bytes) {
+  return bytes == 0 || (bytes >= kChunkSizeMin && bytes <= kChunkSizeMax &&
+                        std::has_single_bit(static_cast<uint64_t>(bytes)));
+}
+
 std::string Stem::ToString() const {
   char text[kStemSize + 64];
   const int n = std::snprintf(
       text, sizeof text, "%0*" PRId64 "-%0*" PRId64 "-%0*" PRId64 "-%0*" PRId64, kSeqWidth, seq,
       kCreatedWidth, created_us, kByteWidth, start_byte, kNumberWidth, start_number);
   TAILCAST_CHECK(n == static_cast<int>(kStemSize), "a field of the stem overflows its width");
-  return std::string(text, static_cast<size_t>(n));
+  if (chunk_size == 0) return std::string(text, static_cast<size_t>(n));
+  TAILCAST_CHECK(IsStemChunkSize(chunk_size), "no chunk size of a stem");
+  char chunk[16];
+  std::snprintf(chunk, sizeof chunk, "-%0*" PRId64, kChunkSizeWidth, chunk_size);
+  return std::string(text, static_cast<size_t>(n)).append(chunk);
 }
 
 std::optional<Stem> Stem::Parse(std::string_view text) {
-  if (text.size() != kStemSize) return std::nullopt;
+  const bool says_chunk_size = text.size() == kStemSize + 1 + kChunkSizeWidth;
+  if (text.size() != kStemSize && !says_chunk_size) return std::nullopt;
   Stem stem;
   const auto seq = TakeDigits(text, kSeqWidth);
   if (!seq || *seq == 0 || !TakeDash(text)) return std::nullopt;
@@ -60,7 +72,12 @@ std::optional<Stem> Stem::Parse(std::string_view text) {
   if (!start_byte || !TakeDash(text)) return std::nullopt;
   const auto start_number = TakeDigits(text, kNumberWidth);
   if (!start_number) return std::nullopt;
-  return Stem{*seq, *created, *start_byte, *start_number};
+  stem = {*seq, *created, *start_byte, *start_number, 0};
+  if (!says_chunk_size) return stem;
+  const auto chunk_size = TakeDash(text) ? TakeDigits(text, kChunkSizeWidth) : std::nullopt;
+  if (!chunk_size || *chunk_size == 0 || !IsStemChunkSize(*chunk_size)) return std::nullopt;
+  stem.chunk_size = *chunk_size;
+  return stem;
 }
 
 std::string FileName(const Stem& stem, Part part) {

@@ -1,9 +1,10 @@
 // Names of streams, shards and message files (paper §2.1; docs/formats/names.md; spec RollOver).
 //
-// A stem carries the file's sequence number, its creation time and where it begins in the shard:
+// A stem carries the file's sequence number, its creation time, where it begins in the shard and,
+// where its producer chose it, the size of its chunks in the caches:
 //
-//   0000000007-0001763722199123456-0000000012345678-00000000012345
-//   seq (10)   created us (19)     start byte (16)  start number (14)
+//   0000000007-0001763722199123456-0000000012345678-00000000012345-16384
+//   seq (10)   created us (19)     start byte (16)  start number (14)  chunk size (5)
 //
 // Fixed widths, so that names sort as numbers. A listing alone gives every closed file's seal (the
 // next one's start), message numbers survive garbage collection, and a hole is seen as a hole.
@@ -23,17 +24,29 @@ namespace tailcast::stream {
 enum class Part : uint8_t { kData = 0, kIndex = 1 };
 inline constexpr int kParts = 2;
 
+// Of a stream or a file, in bytes.
+inline constexpr int64_t kChunkSizeMin = 512;
+inline constexpr int64_t kChunkSizeMax = 64 << 10;
+
 struct Stem {
   int64_t seq = 0;           // 1, 2, 3, ... without gaps
   int64_t created_us = 0;    // wall time; grows from file to file
   int64_t start_byte = 0;    // data bytes of the shard before this file
   int64_t start_number = 0;  // messages of the shard before this file
+  int64_t chunk_size = 0;    // a power of two, kChunkSizeMin to kChunkSizeMax; 0: the stream's
 
   auto operator<=>(const Stem&) const = default;
   std::string ToString() const;
   // nullopt unless `text` is exactly what ToString gives for some stem.
   static std::optional<Stem> Parse(std::string_view text);
 };
+
+// Whether a stem may have this chunk size.
+bool IsStemChunkSize(int64_t bytes);
+// Of a file, in a stream whose files have `stream_chunk_size` unless they say otherwise.
+inline int64_t ChunkSizeOf(const Stem& stem, int64_t stream_chunk_size) {
+  return stem.chunk_size > 0 ? stem.chunk_size : stream_chunk_size;
+}
 
 // "<stem>.data", "<stem>.index"
 std::string FileName(const Stem& stem, Part part);

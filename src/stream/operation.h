@@ -63,9 +63,6 @@ struct Operation {
 // Bytes of each part that a reader may send before the writer named its window.
 inline constexpr int64_t kInitialWindowBytes = 256 << 10;
 
-inline constexpr int64_t kChunkSizeMin = 512;
-inline constexpr int64_t kChunkSizeMax = 64 << 10;
-
 // Of messages with the fields term and nonce. Not validated.
 template <typename Message>
 OperationId OperationIdOf(const Message& message) {

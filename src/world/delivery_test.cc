@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,36 @@ TEST(Delivery, MessagesArriveInOrderAcrossRollOvers) {
   EXPECT_GT(c.agent()->counters().roll_overs, 5);
   EXPECT_GT(c.agent()->counters().cache_bytes, 300 * 100);
   EXPECT_EQ(c.agent()->counters().primary_bytes, 0) << "the cache had everything";
+}
+
+// Consumers that tail it, and ones that begin in the middle, read files of different chunk sizes.
+TEST(Delivery, ChunkSizesFollowARateThatJumpsAThousandfold) {
+  OneShard w(19);
+  auto options = w.ProducerOptions();
+  options.chunk_size = 4096;
+  options.chunk_size_by_rate = true;
+  options.roll_bytes = 20'000;
+  auto& p = w.OpenProducer(options);
+  auto consumer_options = w.ConsumerOptions();
+  consumer_options.window_bytes = 1 << 20;
+  consumer_options.chunk_size = 4096;
+  auto& c = w.StartConsumer(consumer_options);
+  PublishMany(w, p, 900, 50, Duration::Millis(2));
+  PublishMany(w, p, 10, 100'000, Duration::Millis(2));
+  PublishMany(w, p, 900, 50, Duration::Millis(2));
+  EXPECT_DELIVERED(w, c, 1810);
+  EXPECT_EQ(c.agent()->counters().primary_bytes, 0) << "the cache had everything";
+  std::vector<int64_t> sizes;
+  for (const std::string& name : w.disk.PeekNames(stream::ShardDir(w.shard))) {
+    const auto file = stream::ParseFileName(name);
+    if (file && file->part == Part::kIndex) sizes.push_back(file->stem.chunk_size);
+  }
+  EXPECT_EQ(sizes.front(), 4096);
+  EXPECT_GE(std::count(sizes.begin(), sizes.end(), 512), 3);
+  EXPECT_GE(std::count(sizes.begin(), sizes.end(), 32768), 5);
+  EXPECT_EQ(sizes.back(), 512);
+  auto& late = w.StartConsumer(consumer_options);
+  EXPECT_DELIVERED(w, late, 1810);
 }
 
 TEST(Delivery, AnIntakeOfManyFilesIsCutIntoThem) {

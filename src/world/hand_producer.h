@@ -32,8 +32,9 @@ class HandProducer {
   HandProducer(const HandProducer&) = delete;
   HandProducer& operator=(const HandProducer&) = delete;
 
-  // Closes the file that is open, opens the next one, and tells everybody.
-  void Roll() {
+  // Closes the file that is open, opens the next one, and tells everybody. `chunk_size`: that the
+  // name says; 0: none.
+  void Roll(int64_t chunk_size = 0) {
     if (file_.seq > 0) Seal();
     stream::Stem next;
     next.seq = file_.seq + 1;
@@ -41,6 +42,7 @@ class HandProducer {
     next.start_byte = file_.start_byte + static_cast<int64_t>(data_.size());
     next.start_number =
         file_.start_number + static_cast<int64_t>(index_.size()) / stream::kIndexRecordSize;
+    next.chunk_size = chunk_size;
     file_ = next;
     data_.clear();
     index_.clear();
@@ -94,13 +96,14 @@ class HandProducer {
     r.created_us = file_.created_us;
     r.start_byte = file_.start_byte;
     r.start_number = file_.start_number;
+    r.stem_chunk_size = file_.chunk_size;
     r.primary_length[0] = data_.size();
     r.primary_length[1] = index_.size();
     if (shadow) {
       r.cache_length[0] = data_.size();
       r.cache_length[1] = index_.size();
     }
-    r.chunk_size = chunk_size_;
+    r.chunk_size = ChunkSize();
     r.heartbeat_us = process_.loop->WallNow().micros();
     return r;
   }
@@ -118,15 +121,17 @@ class HandProducer {
   bool shadow = true;  // into the caches
 
  private:
+  int64_t ChunkSize() const { return stream::ChunkSizeOf(file_, chunk_size_); }
   void Shadow() {
     const std::string* parts[] = {&data_, &index_};
+    const int64_t chunk = ChunkSize();
     for (int p = 0; p < 2; ++p) {
       const auto size = static_cast<int64_t>(parts[p]->size());
-      for (int64_t n = shadowed_[p] / chunk_size_; n * chunk_size_ < size; ++n) {
-        cell_.data->Apply({keys_.Chunk(file_.seq, static_cast<stream::Part>(p), chunk_size_, n),
-                           cache::MergeRule::kLongerWins, false,
-                           parts[p]->substr(static_cast<size_t>(n * chunk_size_),
-                                            static_cast<size_t>(chunk_size_))});
+      for (int64_t n = shadowed_[p] / chunk; n * chunk < size; ++n) {
+        cell_.data->Apply(
+            {keys_.Chunk(file_.seq, static_cast<stream::Part>(p), chunk, n),
+             cache::MergeRule::kLongerWins, false,
+             parts[p]->substr(static_cast<size_t>(n * chunk), static_cast<size_t>(chunk))});
       }
       shadowed_[p] = size;
     }

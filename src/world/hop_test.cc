@@ -112,6 +112,41 @@ TEST(HopTest, ASealThatNoSchedulerHeardOfEndsTheCopiesSoonAfterOneIsBack) {
   ASSERT_EQ(hop.Check(), "");
 }
 
+// Files that say their chunk size: schedulers find it in notices and in listings, readers and
+// writers in what they are given, in caches of cells that never heard of the stream's.
+TEST(HopTest, FilesOfDifferentChunkSizesAreCopiedFromCacheToCache) {
+  Hop hop({});
+  hop.CreateStream();
+  HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
+  Truth truth;
+  const std::vector<int64_t> sizes = {0, 4096, 65536, 1024, 16384, 512};
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    producer.Roll(sizes[i]);
+    for (int n = 0; n < 4; ++n) {
+      producer.Append(sizes[i] == 512 ? 300 : 30'000);
+      hop.time().RunFor(Duration::Millis(100));
+      if (n == 1 && i % 2 == 0) hop.world.Restart(i == 2 ? "us" : "eu", "scheduler");
+    }
+    truth[static_cast<int64_t>(i) + 1] = {producer.data(), producer.index()};
+  }
+  ASSERT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(20)))
+      << hop.Missing(truth);
+  ASSERT_EQ(hop.Check(), "");
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto metadata = hop.Metadata("asia", static_cast<int64_t>(i) + 1);
+    EXPECT_EQ(metadata.stem_chunk_size, sizes[i]);
+    EXPECT_EQ(metadata.chunk_size, sizes[i] > 0 ? sizes[i] : hop.options.chunk_size);
+  }
+  for (const std::string cell : {"us", "eu"}) {
+    for (int i = 0; i < hop.options.readers; ++i) {
+      const Process& reader = hop.world.process(cell, "reader-" + std::to_string(i));
+      EXPECT_EQ(reader.metrics.Value("tailcast_reader_read_bytes_total", {{"origin", "primary"}}),
+                0)
+          << cell << i;
+    }
+  }
+}
+
 TEST(HopTest, FilesOfTheFirstMomentsArriveToo) {
   Hop hop({});
   hop.CreateStream(false);

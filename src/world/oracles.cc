@@ -112,6 +112,7 @@ std::string Oracles::ReadSource() {
     file.acknowledged = disk.PeekAcknowledged(dir_, name);
     file.first_byte = parsed->stem.start_byte;
     file.first_number = parsed->stem.start_number;
+    file.chunk_size = parsed->stem.chunk_size;
     auto bytes = disk.Peek(dir_, name);
     if (!bytes.ok()) continue;
     if (!bytes->starts_with(std::string_view(file.bytes).substr(0, file.promised))) {
@@ -214,13 +215,19 @@ std::string Oracles::BelowFloor(int64_t floor) const {
   return out;
 }
 
+int64_t Oracles::ChunkSize(int64_t seq) const {
+  const auto file = source_.find({seq, 0});
+  const int64_t said = file != source_.end() ? file->second.chunk_size : 0;
+  return said > 0 ? said : options_.chunk_size;
+}
+
 bool Oracles::Settled(const std::string& cell, int64_t seq) {
   if (seq + 1 >= newest_) return false;
   for (int part = 0; part < 2; ++part) {
     const FileKey key{seq, part};
     const CopiedFile& copy = copies_[cell][key];
     const int64_t total = Total(key);
-    if (!copy.complete || copy.chunks * options_.chunk_size < total) return false;
+    if (!copy.complete || copy.chunks * ChunkSize(seq) < total) return false;
   }
   return true;
 }
@@ -309,7 +316,7 @@ std::string Oracles::CheckLengths(const std::string& cell, int64_t seq) {
 std::string Oracles::CheckChunks(const std::string& cell, FileKey key, int64_t published) {
   const std::string& want = source_[key].bytes;
   CopiedFile& copy = copies_[cell][key];
-  const int64_t size = options_.chunk_size;
+  const int64_t size = ChunkSize(key.first);
   const auto total = static_cast<int64_t>(want.size());
   // Where this cell's primary stands, a cache copy may begin.
   const int64_t from =

@@ -74,6 +74,7 @@ class Oracles {
   // How many bytes of a source's file are to be copied: up to its seal, which the next file's name
   // says. Behind it may lie payload whose index was never written.
   int64_t Total(std::pair<int64_t, int> key) const;
+  int64_t ChunkSize(int64_t seq) const;
   // Of one part of one file.
   using FileKey = std::pair<int64_t, int>;  // sequence number, part
   struct SourceFile {
@@ -81,6 +82,7 @@ class Oracles {
     std::string bytes;
     int64_t first_byte = 0;    // of the shard, where it begins
     int64_t first_number = 0;  // of its messages
+    int64_t chunk_size = 0;    // as its name says it
     int64_t acknowledged = 0;  // of these, that a process was told to be durable
     size_t promised = 0;       // so many had been when we last looked
     bool settled() const { return acknowledged == static_cast<int64_t>(bytes.size()); }

@@ -27,6 +27,7 @@ PairMetadata About(const CoreContext& context) {
   about.created_us = stem.created_us;
   about.start_byte = stem.start_byte;
   about.start_number = stem.start_number;
+  about.stem_chunk_size = stem.chunk_size;
   about.chunk_size = context.operation.chunk_size;
   return about;
 }
