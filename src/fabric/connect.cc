@@ -1,8 +1,14 @@
 #include "tailcast/fabric/connect.h"
 
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "tailcast/base/check.h"
@@ -12,6 +18,9 @@
 
 namespace tailcast::fabric {
 namespace {
+
+constexpr char kPopulatorName[] = "fabric-pages";
+constexpr int kLeastPriority = 19;
 
 class RealExporter final : public Exporter {
  public:
@@ -56,7 +65,7 @@ class RealExporter final : public Exporter {
       return InvalidArgumentError(options_.name +
                                   ": an exporter needs a socket path or a tcp port");
     }
-    Populate();
+    populator_ = std::jthread([this](const std::stop_token& stop) { Populate(stop); });
     return addresses;
   }
 
@@ -77,21 +86,22 @@ class RealExporter final : public Exporter {
   }
 
  private:
-  // Between the reactor's other work.
-  void Populate() {
-    reactor_.Post(scope_.Bind([this] {
-      if (memory_.PopulateNext()) Populate();
-    }));
+  // Gives way to everything else: a server of many GB is read and written while this goes on.
+  void Populate(const std::stop_token& stop) {
+    pthread_setname_np(pthread_self(), kPopulatorName);
+    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kLeastPriority);
+    while (!stop.stop_requested() && memory_.PopulateNext()) {
+    }
   }
 
   const ExporterOptions options_;
   Scanner scanner_;             // until Listen
   ScanPrefetch scan_prefetch_;  // the same
   RegionMemory memory_;
-  Scope scope_;  // reactor thread
   std::unique_ptr<MessageService> messages_;
   Reactor reactor_;
   std::vector<std::unique_ptr<Door>> doors_;
+  std::jthread populator_;  // ends first
 };
 
 class RealConnector final : public Connector {

@@ -19,6 +19,7 @@
 #include <functional>
 #include <future>
 #include <iostream>
+#include <optional>
 #include <thread>
 
 #include "tailcast/base/log.h"
@@ -1068,6 +1069,38 @@ TEST_F(TcpTest, EveryReadIsNoticedWithoutFurtherNews) {
     }
     ASSERT_TRUE(RunUntil([&] { return completed == round * 3; })) << "round " << round;
   }
+}
+
+// CPU time of this process' threads of that name; none: there is no such thread.
+std::optional<Duration> CpuOfThreads(const std::string& name) {
+  std::optional<Duration> sum;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string comm;
+    std::getline(std::ifstream(task.path() / "comm"), comm);
+    if (comm != name) continue;
+    int64_t ns = 0;
+    std::ifstream(task.path() / "schedstat") >> ns;
+    sum = sum.value_or(Duration()) + Duration::Micros(ns / 1000);
+  }
+  return sum;
+}
+
+// A server that begins is read at once, while its pages are being made.
+TEST_F(TcpTest, ItsEngineMakesNoPages) {
+  constexpr uint64_t kBytes = 256 << 20;
+  auto server = MakeExporter(TestOptions("tcp", ""));
+  ASSERT_TRUE(server->AddRegion(0, kBytes).ok());
+  Duration took;
+  ASSERT_TRUE(server->Listen().ok());
+  const MonotonicTime limit = ReadMonotonicClock() + Duration::Seconds(60);
+  std::optional<Duration> now;
+  do {  // until it has made all of them
+    took = now.value_or(took);
+    now = CpuOfThreads("fabric-pages");
+  } while ((now || took == Duration()) && ReadMonotonicClock() < limit);
+  EXPECT_FALSE(now);
+  EXPECT_GT(took, Duration::Millis(1));
+  EXPECT_LT(CpuOfThreads("fabric-server").value(), took / 4);
 }
 
 TEST_F(TcpTest, APortInUseIsSaidSo) {
