@@ -44,6 +44,7 @@ def draw(experiment, folder):
                 axis.axhline(value, linestyle="--", color="grey")
                 axis.annotate(words, (0.01, value), xycoords=("axes fraction", "data"), va="bottom", fontsize=8)
         axis.set_ylabel(label, fontsize=8)
+        axis.margins(y=0.15)
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
     axes[0].legend(fontsize=8)

@@ -37,13 +37,14 @@ class Agents {
                 .link_delay = setup.link,
                 .caches = world::CacheKind::kServers,
                 .clock_drift_us_per_s = kDrift}),
-        node_(world::RunNode(world_, {.caches = setup.caches,
-                                      .low_latency = setup.low_latency,
-                                      .cache_bytes = 16 << 20})) {
+        node_(world::RunNode(
+            world_,
+            {.caches = setup.caches, .low_latency = setup.low_latency, .cache_bytes = 16 << 20})) {
     for (const std::string& cell : world_.cell_names()) {
       world_.Start(cell, "scheduler", node_);
       Wait();
-      for (int i = 1; i <= setup.caches; ++i) world_.Start(cell, "cache-" + std::to_string(i), node_);
+      for (int i = 1; i <= setup.caches; ++i)
+        world_.Start(cell, "cache-" + std::to_string(i), node_);
       if (setup.cells == 1) continue;
       world_.Start(cell, "reader-1", node_);
       Wait();
@@ -70,18 +71,17 @@ class Agents {
     const double seconds =
         static_cast<double>((world_.time().now() - begin).micros()) / Duration::Seconds(1).micros();
     const auto done = [&] {
-      return std::all_of(lines_.begin(), lines_.end(), [](const auto& line) {
-        return line->AllSettled() && line->AllGot();
-      });
+      return std::all_of(lines_.begin(), lines_.end(),
+                         [](const auto& line) { return line->AllSettled() && line->AllGot(); });
     };
     if (!world_.time().RunUntil(done, kDrainLimit)) return InternalError("not everything arrived");
     Observed observed;
     const auto rate = [&](double Observed::*what, int of) {
       observed.*what = (after.*what - before.*what) / seconds / of;
     };
-    for (double Observed::*what : {&Observed::value_reads, &Observed::chunk_reads, &Observed::wider_reads,
-                            &Observed::payload_bytes, &Observed::read_bytes,
-                            &Observed::fallbacks}) {
+    for (double Observed::*what :
+         {&Observed::value_reads, &Observed::chunk_reads, &Observed::wider_reads,
+          &Observed::payload_bytes, &Observed::read_bytes, &Observed::fallbacks}) {
       rate(what, setup_.consumers);
     }
     rate(&Observed::chunk_writes, setup_.shards);
@@ -111,7 +111,8 @@ class Agents {
                            [&](const auto& c) { return has_view(*c->process); });
       });
     };
-    if (!world_.time().RunUntil(views, kStartLimit)) return InternalError("the cells did not start");
+    if (!world_.time().RunUntil(views, kStartLimit))
+      return InternalError("the cells did not start");
     v1::StreamConfig request;
     request.set_name("stream");
     request.set_shards(setup_.shards);
@@ -157,7 +158,8 @@ class Agents {
     for (MonotonicTime next = begin; next < begin + length; next = next + gap) {
       world_.time().RunFor(next - world_.time().now());
       for (const auto& line : lines_) {
-        if (!line->Publish(*line->producers[0], setup_.message_bytes).ok()) continue;  // it is missed
+        if (!line->Publish(*line->producers[0], setup_.message_bytes).ok())
+          continue;  // it is missed
       }
     }
     world_.time().RunFor(begin + length - world_.time().now());

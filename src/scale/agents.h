@@ -17,12 +17,12 @@ struct AgentSetup {
   Duration link = Duration::Millis(40);  // one way, between neighbours
   int caches = 4;                        // servers of each cell
   int shards = 2;
-  int consumers = 8;  // each reads one shard; shards in turns
+  int consumers = 8;             // each reads one shard; shards in turns
   int64_t bytes_per_s = 60'000;  // of each shard
   int64_t message_bytes = 1000;
-  bool low_latency = false;   // doorbells in place of polls, flushes as soon as may be
-  Duration flush;             // 0: the profile's
-  Duration poll;              // of consumers; 0: the profile's
+  bool low_latency = false;  // doorbells in place of polls, flushes as soon as may be
+  Duration flush;            // 0: the profile's
+  Duration poll;             // of consumers; 0: the profile's
   Duration measured = Duration::Seconds(20);
 };
 

@@ -51,10 +51,11 @@ std::string Words(const AgentSetup& setup) {
   std::snprintf(words, sizeof words, "%d consumers, %d hops, %lld KB/s in %lld B, %s",
                 setup.consumers, setup.cells - 1, static_cast<long long>(setup.bytes_per_s / 1000),
                 static_cast<long long>(setup.message_bytes),
-                setup.low_latency ? "doorbells"
-                                  : ("polls of " + std::to_string(static_cast<int>(
-                                                       std::lround(PollOf(setup) * 1000))) + " ms")
-                                        .c_str());
+                setup.low_latency
+                    ? "doorbells"
+                    : ("polls of " +
+                       std::to_string(static_cast<int>(std::lround(PollOf(setup) * 1000))) + " ms")
+                          .c_str());
   return words;
 }
 
@@ -65,8 +66,8 @@ DelaySpread ModelDelay(const AgentSetup& setup, const OwnTimes& own) {
                         .hop_s = own.hop_s,
                         .poll_s = PollOf(setup),
                         .read_s = 0};
-  return PathDelay(times, std::vector<double>(static_cast<size_t>(setup.cells - 1),
-                                              Seconds(setup.link)));
+  return PathDelay(times,
+                   std::vector<double>(static_cast<size_t>(setup.cells - 1), Seconds(setup.link)));
 }
 
 }  // namespace
@@ -91,7 +92,9 @@ Result<std::vector<Calibrated>> Calibrate() {
       {.shards = 4, .consumers = 64},
       {.consumers = 8, .bytes_per_s = 250'000},
       {.consumers = 8, .bytes_per_s = 125'000, .poll = Duration::Millis(500)},
-      {.consumers = 8, .message_bytes = 200, .flush = Duration::Millis(20),
+      {.consumers = 8,
+       .message_bytes = 200,
+       .flush = Duration::Millis(20),
        .poll = Duration::Millis(20)},
       {.cells = 2, .consumers = 8, .low_latency = true},
       {.cells = 4, .consumers = 8},

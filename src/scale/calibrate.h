@@ -1,5 +1,5 @@
-// The model beside up to 64 real agents: the same flow, intervals and hops, what the agents asked of
-// the caches and how long their messages took, and what the model says of it.
+// The model beside up to 64 real agents: the same flow, intervals and hops, what the agents asked
+// of the caches and how long their messages took, and what the model says of it.
 #pragma once
 
 #include <string>

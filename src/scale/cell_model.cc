@@ -45,9 +45,7 @@ double HottestServer(int servers) {
 }
 
 CellModel::CellModel(const CellSetup& setup)
-    : setup_(setup),
-      data_servers_(setup.data_servers),
-      metadata_servers_(setup.metadata_servers) {}
+    : setup_(setup), data_servers_(setup.data_servers), metadata_servers_(setup.metadata_servers) {}
 
 void CellModel::SetConsumers(double count, double behind_s) {
   double there = steady_;
@@ -68,8 +66,8 @@ void CellModel::SetConsumers(double count, double behind_s) {
 }
 
 void CellModel::AddBacklog(double seconds) {
-  const double bytes = ReadingOf(setup_.flow, setup_.poll_s).read_bytes *
-                       setup_.shards_per_consumer * seconds;
+  const double bytes =
+      ReadingOf(setup_.flow, setup_.poll_s).read_bytes * setup_.shards_per_consumer * seconds;
   for (Group& group : groups_) group.backlog_bytes += bytes;
   if (steady_ > 0) groups_.push_back({.count = steady_, .backlog_bytes = bytes});
   steady_ = 0;
@@ -146,8 +144,7 @@ double CellModel::CatchUp(double left_bytes_per_s, double dt_s) {
   double behind = 0;
   for (const Group& group : groups_) behind += group.count;
   if (behind == 0) return 0;
-  const double need =
-      ReadingOf(setup_.flow, setup_.poll_s).read_bytes * setup_.shards_per_consumer;
+  const double need = ReadingOf(setup_.flow, setup_.poll_s).read_bytes * setup_.shards_per_consumer;
   double most = std::max(0.0, left_bytes_per_s) / behind;
   if (setup_.catch_up_factor > 0) most = std::min(most, need * setup_.catch_up_factor);
   double taken = 0;
@@ -193,9 +190,9 @@ CellSample CellModel::Step(double dt_s) {
   for (const Group& group : groups_) behind += group.count;
   const double share = std::max(0.0, left_bytes) / std::max(1.0, steady_ + behind);
   // In the longest rounds, too, chunks are reads; and so much of them the servers bear.
-  const double fewest_reads = steady_ * setup_.shards_per_consumer * rate_ *
-                              ReadingOf(setup_.flow, std::max(setup_.poll_s, setup_.delay_max_s))
-                                  .chunk_reads;
+  const double fewest_reads =
+      steady_ * setup_.shards_per_consumer * rate_ *
+      ReadingOf(setup_.flow, std::max(setup_.poll_s, setup_.delay_max_s)).chunk_reads;
   const double borne = fewest_reads > 0 ? std::clamp(left_reads / fewest_reads, 0.0, 1.0) : 1;
   const double wanted = need * (1 + lag_s_ / std::max(dt_s, 1.0));
   const double served = std::min(wanted * borne, share);
@@ -234,8 +231,8 @@ CellSample CellModel::Step(double dt_s) {
   }
   const double late = lag_s_ > setup_.delay_max_s ? 1 : 0;
   const double share_late = std::max(missing, late * (need > 0 ? 1 - done : 0));
-  double reads = share_late * steady * setup_.shards_per_consumer /
-                 std::max(round_s, setup_.delay_max_s) * 2;
+  double reads =
+      share_late * steady * setup_.shards_per_consumer / std::max(round_s, setup_.delay_max_s) * 2;
   double bytes = share_late * steady * need;
   const double given = std::min({1.0, setup_.primary_reads_per_s / std::max(1.0, reads),
                                  setup_.primary_bytes_per_s / std::max(1.0, bytes)});

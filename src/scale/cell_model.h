@@ -10,7 +10,8 @@
 // Consumers that keep up are one crowd, of which each gets the same share of the servers, as the
 // turns of fabric/tcp_door.h and network cards give it. Those who begin behind the others are
 // groups with a backlog of their own; they take what is left. Who gets less than he needs falls
-// behind: his rounds become longer, which costs fewer reads for each byte, until that is not enough.
+// behind: his rounds become longer, which costs fewer reads for each byte, until that is not
+// enough.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +33,11 @@ struct ServerLimits {
 
 struct Autoscaler {
   bool on = false;
-  double look_s = 10;               // apart
-  double start_s = 20;              // until a new server serves: its start, its rest
-  double copy_bytes_per_s = 50e6;   // that a new one takes of the others
-  double aim = 0.95;                // of the trigger, that it adds servers for
-  double idle = 0.7;                // of the trigger: below it for idle_s, it takes away those that it added
+  double look_s = 10;              // apart
+  double start_s = 20;             // until a new server serves: its start, its rest
+  double copy_bytes_per_s = 50e6;  // that a new one takes of the others
+  double aim = 0.95;               // of the trigger, that it adds servers for
+  double idle = 0.7;  // of the trigger: below it for idle_s, it takes away those that it added
   double idle_s = 300;
 };
 
@@ -51,7 +52,7 @@ struct CellSetup {
   int metadata_servers = 6;
   ServerLimits limits;
   Autoscaler autoscaler;
-  double keep_s = 60;  // of the streams that lie in the data cache
+  double keep_s = 60;                        // of the streams that lie in the data cache
   double read_s = 0.0005, write_s = 0.0005;  // a round of reads, or a write, of an idle cell
   double delay_max_s = 1;                    // Algorithm 1 of the paper
   double write_timeout_s = 0.25;
@@ -62,14 +63,14 @@ struct CellSetup {
 struct CellSample {
   double consumers = 0;
   int data_servers = 0, metadata_servers = 0;
-  double read_bytes_per_s = 0;  // of chunks
-  double reads_per_s = 0;       // of chunks, at all data servers
+  double read_bytes_per_s = 0;   // of chunks
+  double reads_per_s = 0;        // of chunks, at all data servers
   double value_reads_per_s = 0;  // at all metadata servers
-  double fallbacks_per_s = 0;   // reads of the primary layer
-  double round_s = 0;           // of consumers that keep up; their polls at the least
-  double lag_s = 0;             // by which they are behind what the cell has
-  double write_s = 0;           // until what arrives can be read
-  double late_share = 0;        // of bytes that come from the primary layer, delay_max_s later
+  double fallbacks_per_s = 0;    // reads of the primary layer
+  double round_s = 0;            // of consumers that keep up; their polls at the least
+  double lag_s = 0;              // by which they are behind what the cell has
+  double write_s = 0;            // until what arrives can be read
+  double late_share = 0;         // of bytes that come from the primary layer, delay_max_s later
 };
 
 // The busiest server's load where the mean one's is 1: placement is that of the real ring.

@@ -15,7 +15,9 @@ constexpr char kWrite[] = "MutateChunks/tcp/in_flight:4/iterations:1/real_time";
 
 }  // namespace
 
-std::string CostRows() { return "ReadChunks/tcp/depth:64|ReadLengths/tcp|MutateChunks/tcp/in_flight:4"; }
+std::string CostRows() {
+  return "ReadChunks/tcp/depth:64|ReadLengths/tcp|MutateChunks/tcp/in_flight:4";
+}
 
 Result<Costs> ReadCosts(const std::string& json, const std::string& name) {
   const auto root = nlohmann::json::parse(json, nullptr, false);

@@ -9,8 +9,8 @@ namespace {
 const size_t kBins = static_cast<size_t>(DelaySpread::kMost / DelaySpread::kBin) + 1;
 
 size_t BinOf(double seconds) {
-  return std::min(kBins - 1, static_cast<size_t>(std::lround(std::max(0.0, seconds) /
-                                                             DelaySpread::kBin)));
+  return std::min(kBins - 1,
+                  static_cast<size_t>(std::lround(std::max(0.0, seconds) / DelaySpread::kBin)));
 }
 
 // What lies behind the last bin is in it.

@@ -27,12 +27,12 @@ class DelaySpread {
 
 // The path of a message through `hops` cells to a consumer's hand.
 struct PathTimes {
-  double flush_s = 0.1;     // a producer's flushes, apart
-  double publish_s = 0;     // a flush, until its lengths are in the cell's cache
-  double look_s = 0.05;     // a reader's looks at lengths, apart; 0: a doorbell
-  double hop_s = 0;         // a hop's own work; its link comes to it
-  double poll_s = 0.1;      // a consumer's looks at lengths, apart; 0: a doorbell
-  double read_s = 0;        // a consumer's reads of lengths and chunks
+  double flush_s = 0.1;  // a producer's flushes, apart
+  double publish_s = 0;  // a flush, until its lengths are in the cell's cache
+  double look_s = 0.05;  // a reader's looks at lengths, apart; 0: a doorbell
+  double hop_s = 0;      // a hop's own work; its link comes to it
+  double poll_s = 0.1;   // a consumer's looks at lengths, apart; 0: a doorbell
+  double read_s = 0;     // a consumer's reads of lengths and chunks
 };
 DelaySpread PathDelay(const PathTimes& times, const std::vector<double>& links_s);
 

@@ -156,7 +156,8 @@ constexpr char kLengths[] =
     "a value holds the lengths of both files of eight pairs, and two answers make it complete; "
     "there, four keys are read of three replicas each";
 constexpr char kFlush[] =
-    "half of it is the profile's: flushes and polls of 100 ms, one after the other; low-latency has "
+    "half of it is the profile's: flushes and polls of 100 ms, one after the other; low-latency "
+    "has "
     "doorbells in their place";
 
 Experiment Ramp(const Assumptions& assumptions) {
@@ -256,8 +257,7 @@ Experiment LostServers(const Assumptions& assumptions) {
       {"two killed: reads of the primary layer", "60,000", Most(m, Fallbacks, 150), "1/s",
        "a chunk is served while one of its three has it; only those are late whose new writes find "
        "one of three"},
-      {"two killed: p99, most", "2", Most(m, P99, 150), "s",
-       "a second for Algorithm 1, as there"}};
+      {"two killed: p99, most", "2", Most(m, P99, 150), "s", "a second for Algorithm 1, as there"}};
   return e;
 }
 
@@ -320,8 +320,9 @@ Experiment AbruptScaling(const Assumptions& assumptions) {
 Experiment Backlog(const Assumptions& assumptions) {
   Experiment e{.name = "2c",
                .figure = "14",
-               .title = "6,500 consumers, capped at twice their rate; one producer comes back after "
-                        "15 minutes",
+               .title =
+                   "6,500 consumers, capped at twice their rate; one producer comes back after "
+                   "15 minutes",
                .cells = {"leaf"},
                .moments = {},
                .comparisons = {}};

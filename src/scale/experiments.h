@@ -1,5 +1,5 @@
-// The paper's Experiments 1 and 2 (§4.1, §4.2), with as many consumers as there: what tailcast would
-// do, beside what the paper says that Fast ACS did (figures 8 to 14).
+// The paper's Experiments 1 and 2 (§4.1, §4.2), with as many consumers as there: what tailcast
+// would do, beside what the paper says that Fast ACS did (figures 8 to 14).
 //
 // As there: rates, shards, servers, intervals of polls, what triggers an autoscaler. What the paper
 // does not say is in Assumptions, and can be changed.
@@ -18,11 +18,11 @@ struct Assumptions {
   // and 70 Gbit/s with ease.
   ServerLimits servers;
   double message_bytes = 1000;
-  double flush_s = 0.1;          // of the producers: those of the profile `default`
-  double reader_look_s = 0.05;   // the paper's
+  double flush_s = 0.1;         // of the producers: those of the profile `default`
+  double reader_look_s = 0.05;  // the paper's
   double behind_s = 60;  // where consumers begin who come at once in 1: with all that caches keep
-  double catch_up_factor = 2;    // of their rate, that consumers who are behind take: as in 2(c)
-  double server_restart_s = 5;   // a killed cache server's, with its rest and its copying
+  double catch_up_factor = 2;   // of their rate, that consumers who are behind take: as in 2(c)
+  double server_restart_s = 5;  // a killed cache server's, with its rest and its copying
   std::vector<double> links_s = {0.06, 0.015, 0.03};  // one way: of the three hops to asia-east
   double publish_s = 0.0006, hop_s = 0.0005, read_s = 0.0005;  // without what is waited for
 };
@@ -47,13 +47,14 @@ struct Experiment {
   std::string name;    // "1a"
   std::string figure;  // "8"
   std::string title;
-  std::vector<std::string> cells;            // of the path that are shown; the last one has consumers
+  std::vector<std::string> cells;  // of the path that are shown; the last one has consumers
   std::vector<std::vector<Moment>> moments;  // of each of them
   std::vector<Comparison> comparisons;
 };
 
 std::vector<std::string> ExperimentNames();
-// InvalidArgument is left to the caller: `name` is one of ExperimentNames. Some seconds of CPU time.
+// InvalidArgument is left to the caller: `name` is one of ExperimentNames. Some seconds of CPU
+// time.
 Experiment RunExperiment(const std::string& name, const Assumptions& assumptions);
 
 }  // namespace tailcast::scale

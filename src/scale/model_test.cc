@@ -148,8 +148,7 @@ TEST(CellModel, ServersAreAddedUntilTheBusiestIsBelowItsTrigger) {
   CellSample sample;
   for (int i = 0; i < 4 * 600; ++i) sample = cell.Step(0.25);
   const double hot = HottestServer(sample.data_servers);
-  EXPECT_LE(sample.read_bytes_per_s * hot / sample.data_servers,
-            setup.limits.trigger_bytes_per_s);
+  EXPECT_LE(sample.read_bytes_per_s * hot / sample.data_servers, setup.limits.trigger_bytes_per_s);
   EXPECT_LE(sample.reads_per_s * hot / sample.data_servers, setup.limits.trigger_reads_per_s);
   const int most = sample.data_servers;
   cell.SetConsumers(10, 0);
@@ -193,8 +192,9 @@ TEST(Costs, AreThoseOfTheBench) {
   EXPECT_DOUBLE_EQ(costs->server_read_s, 1.5e-6);
   EXPECT_DOUBLE_EQ(costs->client_value_s, 30e-6);
   EXPECT_EQ(costs->machine, "2 x 2600 MHz");
-  for (const std::string& bad : {std::string("{"), std::string("[]"), std::string("{}"),
-                                 std::string(R"({"benchmarks": [1]})"), Bench("\"x\""), Bench("0")}) {
+  for (const std::string& bad :
+       {std::string("{"), std::string("[]"), std::string("{}"),
+        std::string(R"({"benchmarks": [1]})"), Bench("\"x\""), Bench("0")}) {
     const auto refused = ReadCosts(bad, "cache.json");
     EXPECT_FALSE(refused.ok()) << bad;
     EXPECT_NE(refused.status().ToString().find("cache.json"), std::string::npos);

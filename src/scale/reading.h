@@ -30,7 +30,8 @@ Reading ReadingOf(const ShardFlow& flow, double round_s);
 struct Writing {
   double chunk_writes = 0;   // keys, not copies
   double length_writes = 0;  // keys
-  double payload_bytes = 0;  // of both files, before copying; chunks are written as far as they are filled
+  double payload_bytes =
+      0;  // of both files, before copying; chunks are written as far as they are filled
 };
 Writing WritingOf(const ShardFlow& flow);
 

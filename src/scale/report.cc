@@ -54,9 +54,9 @@ std::string CalibrationText(const std::vector<Calibrated>& all) {
 }
 
 std::string ExperimentText(const Experiment& experiment) {
-  std::string text =
-      Format("\nExperiment %s (%s), figure %s: %s\n", experiment.name.substr(0, 1).c_str(),
-             experiment.name.substr(1).c_str(), experiment.figure.c_str(), experiment.title.c_str());
+  std::string text = Format("\nExperiment %s (%s), figure %s: %s\n",
+                            experiment.name.substr(0, 1).c_str(), experiment.name.substr(1).c_str(),
+                            experiment.figure.c_str(), experiment.title.c_str());
   text += Format("  %-44s %12s %12s\n", "", "paper", "tailcast");
   for (const Comparison& one : experiment.comparisons) {
     text += Format("  %-44s %12s %12s %s\n", one.what.c_str(), one.paper.c_str(),
@@ -68,10 +68,10 @@ std::string ExperimentText(const Experiment& experiment) {
 
 std::string SizingText(const Demand& demand, const Sizing& sizing, const Costs& costs) {
   const double cells = std::round(demand.consumers / sizing.consumers_per_cell);
-  std::string text = Format("\n%s consumers in %.0f cells, %s of %d shards each, of a stream of %s Mbit/s\n",
-                            Number(demand.consumers).c_str(), cells,
-                            std::to_string(demand.shards_per_consumer).c_str(), demand.shards,
-                            Number(demand.stream_mbps).c_str());
+  std::string text = Format(
+      "\n%s consumers in %.0f cells, %s of %d shards each, of a stream of %s Mbit/s\n",
+      Number(demand.consumers).c_str(), cells, std::to_string(demand.shards_per_consumer).c_str(),
+      demand.shards, Number(demand.stream_mbps).c_str());
   const auto row = [&](const char* what, const std::string& value) {
     text += Format("  %-52s %s\n", what, value.c_str());
   };
@@ -86,12 +86,12 @@ std::string SizingText(const Demand& demand, const Sizing& sizing, const Costs& 
   row("  processors of the consumers for their reads", Number(sizing.consumer_cpus));
   row("in all cells: data and metadata servers",
       Number(cells * (sizing.data_servers + sizing.metadata_servers)));
-  row("  processors of the servers, RDMA; tcp", Number(cells * sizing.server_cpus_rdma) + "; " +
-                                                    Number(cells * sizing.server_cpus_tcp));
-  row("between cells, both layers", Bytes(sizing.link_bytes_per_s) + "/s, " +
-                                        Bytes(sizing.link_bytes_per_s * 86400) + " a day");
-  row("  copy tree: hops at most, price of a byte's way", std::to_string(sizing.plan.depth) + ", " +
-                                         Format("%.3f USD/GB", sizing.plan.usd_per_gb));
+  row("  processors of the servers, RDMA; tcp",
+      Number(cells * sizing.server_cpus_rdma) + "; " + Number(cells * sizing.server_cpus_tcp));
+  row("between cells, both layers",
+      Bytes(sizing.link_bytes_per_s) + "/s, " + Bytes(sizing.link_bytes_per_s * 86400) + " a day");
+  row("  copy tree: hops at most, price of a byte's way",
+      std::to_string(sizing.plan.depth) + ", " + Format("%.3f USD/GB", sizing.plan.usd_per_gb));
   row("  price", Number(sizing.plan.usd_per_day) + " USD a day");
   text += "  (a processor is one of " + costs.machine + ", as ./dev bench cache has measured it)\n";
   return text;

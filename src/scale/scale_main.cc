@@ -1,5 +1,5 @@
-// ./dev sim scale: the paper's experiments with as many consumers as there, and what a deployment of
-// any size takes, by a model that is held against real agents first.
+// ./dev sim scale: the paper's experiments with as many consumers as there, and what a deployment
+// of any size takes, by a model that is held against real agents first.
 #include <cmath>
 #include <cstdio>
 #include <fstream>

@@ -43,9 +43,9 @@ Result<Sizing> Size(const Demand& demand, const ServerLimits& limits, const Cost
   sizing.value_reads_per_s = readers * reading.value_reads * kAnswers;
   sizing.read_bytes_per_s = readers * reading.read_bytes;
   const double writes_per_s = writing.chunk_writes * demand.shards;
-  sizing.data_servers =
-      ServersFor(std::max((sizing.reads_per_s + writes_per_s * kCopies) / limits.trigger_reads_per_s,
-                          sizing.read_bytes_per_s / limits.trigger_bytes_per_s));
+  sizing.data_servers = ServersFor(
+      std::max((sizing.reads_per_s + writes_per_s * kCopies) / limits.trigger_reads_per_s,
+               sizing.read_bytes_per_s / limits.trigger_bytes_per_s));
   sizing.metadata_servers = ServersFor(sizing.value_reads_per_s / limits.trigger_reads_per_s);
   sizing.data_memory_bytes = writing.payload_bytes * demand.shards * demand.keep_s * kCopies;
   sizing.server_cpus_rdma = writes_per_s * costs.server_write_s;
@@ -77,7 +77,8 @@ copytree::Graph InventedCloud(int clusters) {
       copytree::Link link;
       link.from = made[from].name;
       link.to = made[to].name;
-      link.usd_per_gb = static_cast<double>(near ? rng.Between(10, 20) : rng.Between(50, 90)) / 1000;
+      link.usd_per_gb =
+          static_cast<double>(near ? rng.Between(10, 20) : rng.Between(50, 90)) / 1000;
       link.rtt_ms = static_cast<double>(near ? rng.Between(5, 60) : rng.Between(80, 280));
       links.push_back(std::move(link));
     }

@@ -1,6 +1,6 @@
 // What a deployment of many cells takes: servers and processors of the caches, processors of the
-// consumers, memory, bytes between cells and what those cost. The arithmetic of reading.h, the costs
-// of costs.h, the tree of copytree/plan.h.
+// consumers, memory, bytes between cells and what those cost. The arithmetic of reading.h, the
+// costs of costs.h, the tree of copytree/plan.h.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@
 namespace tailcast::scale {
 
 struct Demand {
-  double consumers = 1e6;      // in all cells together, as many in each
-  double stream_mbps = 240;    // 1e6 bit/s, all shards of it
+  double consumers = 1e6;    // in all cells together, as many in each
+  double stream_mbps = 240;  // 1e6 bit/s, all shards of it
   int shards = 120;
   int shards_per_consumer = 4;
   double message_bytes = 1000;
@@ -46,8 +46,8 @@ Result<Sizing> Size(const Demand& demand, const ServerLimits& limits, const Cost
                     const copytree::Graph& graph, const std::string& source);
 
 // Clusters of a cloud that nobody has: continents, each pair of clusters with a price and a
-// round-trip time of the kind that large clouds publish (0.01 to 0.02 USD per GB within a continent,
-// 0.05 to 0.09 between them). For who has no tables of his own at hand.
+// round-trip time of the kind that large clouds publish (0.01 to 0.02 USD per GB within a
+// continent, 0.05 to 0.09 between them). For who has no tables of his own at hand.
 copytree::Graph InventedCloud(int clusters);
 
 }  // namespace tailcast::scale
