@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <utility>
 
 #include "tailcast/base/check.h"
@@ -19,10 +20,7 @@ VirtualTime::VirtualTime(uint64_t seed) : rng_(seed) {}
 
 VirtualTime::~VirtualTime() {
   // Tasks may own objects that cancel timers in their destructors.
-  while (!events_.empty()) {
-    auto node = events_.extract(events_.begin());
-    by_id_.erase(node.mapped().id);
-  }
+  while (const Due* next = Next()) Extract(next->id);
 }
 
 std::unique_ptr<SimLoop> VirtualTime::MakeLoop(std::string name) {
@@ -36,43 +34,59 @@ TimerId VirtualTime::Add(SimLoop* loop, MonotonicTime when, Task task, bool arri
 }
 
 void VirtualTime::Insert(MonotonicTime when, Event event) {
-  const EventKey key{std::max(when, now_), next_event_++};
-  by_id_.emplace(event.id, key);
-  event.loop->waiting_.insert(event.id);
-  events_.emplace(key, std::move(event));
+  due_.push_back({std::max(when, now_), next_event_++, event.id});
+  std::push_heap(due_.begin(), due_.end(), std::greater<>());
+  ++event.loop->waiting_;
+  const TimerId id = event.id;
+  events_.emplace(id, std::move(event));
+}
+
+void VirtualTime::PopNext() {
+  std::pop_heap(due_.begin(), due_.end(), std::greater<>());
+  due_.pop_back();
+}
+
+const VirtualTime::Due* VirtualTime::Next() {
+  while (!due_.empty() && !events_.contains(due_.front().id)) PopNext();
+  return due_.empty() ? nullptr : &due_.front();
+}
+
+VirtualTime::Event VirtualTime::Extract(TimerId id) {
+  auto node = events_.extract(id);
+  --node.mapped().loop->waiting_;
+  return std::move(node.mapped());
 }
 
 void VirtualTime::Trace(uint64_t value) { trace_hash_ = (trace_hash_ ^ value) * 0x100000001b3ull; }
 
 bool VirtualTime::Step() {
-  if (events_.empty()) return false;
-  auto node = events_.extract(events_.begin());
-  now_ = std::max(now_, node.key().first);
-  by_id_.erase(node.mapped().id);
-  SimLoop* loop = node.mapped().loop;
-  loop->waiting_.erase(node.mapped().id);
+  const Due* const next = Next();
+  if (next == nullptr) return false;
+  now_ = std::max(now_, next->when);
+  Event event = Extract(next->id);
+  PopNext();
+  SimLoop* const loop = event.loop;
   if (loop->paused_) {
-    loop->held_.push_back(std::move(node.mapped()));
+    loop->held_.push_back(std::move(event));
     return true;
   }
   ++events_run_;
   Trace(loop->number_);
   Trace(static_cast<uint64_t>(now_.micros()));
-  Task task = std::move(node.mapped().task);
-  task();
+  event.task();
   return true;
 }
 
 void VirtualTime::RunFor(Duration d) {
   const MonotonicTime end = now_ + d;
-  while (!events_.empty() && events_.begin()->first.first <= end) Step();
+  for (const Due* next = Next(); next != nullptr && next->when <= end; next = Next()) Step();
   now_ = std::max(now_, end);
 }
 
 SimLoop::~SimLoop() { Kill(); }
 
 void SimLoop::SetDrift(int64_t us_per_s) {
-  TAILCAST_CHECK(waiting_.empty() && std::abs(us_per_s) < kMicrosPerSecond, "a drift of a clock");
+  TAILCAST_CHECK(waiting_ == 0 && std::abs(us_per_s) < kMicrosPerSecond, "a drift of a clock");
   drift_us_per_s_ = us_per_s;
 }
 
@@ -105,10 +119,9 @@ TimerId SimLoop::Arrive(MonotonicTime when, Task task) {
 }
 
 void SimLoop::Cancel(TimerId id) {
-  auto it = time_.by_id_.find(id);
-  if (it == time_.by_id_.end() || waiting_.erase(id) == 0) return CancelHeld(id);
-  auto node = time_.events_.extract(it->second);
-  time_.by_id_.erase(it);
+  const auto it = time_.events_.find(id);
+  if (it == time_.events_.end() || it->second.loop != this) return CancelHeld(id);
+  const VirtualTime::Event event = time_.Extract(id);  // destroyed when it is out of the table
 }
 
 void SimLoop::CancelHeld(TimerId id) {
@@ -123,7 +136,13 @@ void SimLoop::CancelHeld(TimerId id) {
 void SimLoop::Kill() {
   killed_ = true;
   const std::vector<VirtualTime::Event> held = std::exchange(held_, {});
-  while (!waiting_.empty()) Cancel(*waiting_.begin());
+  if (waiting_ == 0) return;
+  std::vector<TimerId> waiting;
+  for (const auto& [id, event] : time_.events_) {
+    if (event.loop == this) waiting.push_back(id);
+  }
+  std::sort(waiting.begin(), waiting.end());
+  for (const TimerId id : waiting) Cancel(id);  // unless that of another one has cancelled it
 }
 
 void SimLoop::Pause() { paused_ = true; }

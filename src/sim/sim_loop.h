@@ -11,10 +11,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "tailcast/base/event_loop.h"
@@ -47,7 +46,8 @@ class VirtualTime {
   bool RunUntil(Condition condition, Duration limit) {
     const MonotonicTime end = now_ + limit;
     while (!condition()) {
-      if (events_.empty() || events_.begin()->first.first > end) {
+      const Due* const next = Next();
+      if (next == nullptr || next->when > end) {
         now_ = end;
         return condition();
       }
@@ -67,25 +67,38 @@ class VirtualTime {
 
  private:
   friend class SimLoop;
-  using EventKey = std::pair<MonotonicTime, uint64_t>;
   struct Event {
     SimLoop* loop;
     TimerId id;
     Task task;
     bool arrival = false;  // else a timer
   };
+  // When which event is due; of one that was cancelled meanwhile, nothing.
+  struct Due {
+    MonotonicTime when;
+    uint64_t number;  // orders events of one time
+    TimerId id;
+    bool operator>(const Due& other) const {
+      return when != other.when ? when > other.when : number > other.number;
+    }
+  };
   TimerId Add(SimLoop* loop, MonotonicTime when, Task task, bool arrival);
   void Insert(MonotonicTime when, Event event);
+  // The next event's; null: there is none. Takes those that were cancelled off the heap.
+  const Due* Next();
+  void PopNext();
+  // Takes the event out.
+  Event Extract(TimerId id);
 
   Rng rng_;
   MonotonicTime now_ = MonotonicTime::FromMicros(1);
   TimerId next_id_ = 1;
-  uint64_t next_event_ = 1;  // orders events of one time
+  uint64_t next_event_ = 1;
   uint64_t next_loop_ = 1;
   uint64_t events_run_ = 0;
   uint64_t trace_hash_ = 0xcbf29ce484222325ull;
-  std::map<EventKey, Event> events_;
-  std::map<TimerId, EventKey> by_id_;
+  std::unordered_map<TimerId, Event> events_;  // looked up only, and walked where order is made
+  std::vector<Due> due_;                       // a heap, the earliest first
 };
 
 class SimLoop : public EventLoop {
@@ -132,7 +145,7 @@ class SimLoop : public EventLoop {
   bool killed_ = false;
   bool paused_ = false;
   std::vector<VirtualTime::Event> held_;  // that came due while paused
-  std::set<TimerId> waiting_;
+  size_t waiting_ = 0;                    // of its events, those of VirtualTime
   Duration wall_offset_;
   int64_t drift_us_per_s_ = 0;
 };
