@@ -216,6 +216,7 @@ class Hostile : public testing::TestWithParam<Attack> {
   static constexpr Duration kPause = Duration::Micros(200);
 
   void SetUp() override {
+    ASSERT_FALSE(cpus_.empty());
     if (cpus_.size() > 1) RunOn({cpus_.begin(), cpus_.end() - 1});
     ExporterOptions options;
     options.name = "attacked";
