@@ -335,6 +335,10 @@ CommittedIsDurable ==
   booted => \A i \in 1 .. word.len : LET e == SegmentOf(i - 1, Visible) IN
                                       i - 1 \in seg[e].disk /\ seg[e].at = "durable"
 
+\* What the word on disk says was acknowledged, and what was is recovered: a word that says more tells
+\* that the disk has lost what it had flushed.
+WordIsCovered == ~booted => word.len <= Recovered
+
 \* A reader never sees anything else than what was acknowledged or shown before.
 ReadsAgree == ~misread
 

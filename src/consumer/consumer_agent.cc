@@ -280,6 +280,7 @@ void ConsumerAgent::AskPrimary() {
           } else if (IsNotFound(size.status())) {
             file_->lengths.OnAbsent();
           } else {
+            file_->lengths.OnPrimaryFailed(part, size.status());
             ++counters_.primary_errors;
           }
         }));

@@ -99,10 +99,15 @@ void LengthsCore::OnDoorbell(MonotonicTime now, bool watched) {
 }
 
 bool LengthsCore::OnPrimaryLength(Part part, int64_t length) {
+  damage_[Index(part)] = OkStatus();
   int64_t& known = metadata_.primary_length[Index(part)];
   if (length <= known) return false;
   known = length;
   return true;
+}
+
+void LengthsCore::OnPrimaryFailed(Part part, const Status& status) {
+  damage_[Index(part)] = IsDataLoss(status) ? status : OkStatus();
 }
 
 LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing) {
@@ -241,6 +246,9 @@ Status LengthsCore::Missing() const {
     return UnavailableError(stream::FileName(stem_, part) + " ends at byte " +
                             std::to_string(sealed) + ", and only " +
                             std::to_string(known_end(part)) + " are in this cell");
+  }
+  for (const Status& damage : damage_) {
+    if (!damage.ok() && !metadata_known()) return damage;
   }
   if (hole_ && !next_metadata_.known()) {
     return UnavailableError("file " + std::to_string(stem_.seq + 1) +

@@ -79,6 +79,8 @@ class LengthsCore {
   void OnDoorbell(MonotonicTime now, bool watched);
   // True if the length is news.
   bool OnPrimaryLength(stream::Part part, int64_t length);
+  // The primary layer can't tell the length of the part.
+  void OnPrimaryFailed(stream::Part part, const Status& status);
   NextFile OnListing(const stream::ShardListing& listing);
   void OnListingFailed() { listing_ = false; }
   // The primary layer has no such file: it is not here yet, or not any more. The listing says
@@ -114,7 +116,8 @@ class LengthsCore {
     return std::max(CacheLimit(part), PrimaryLimit(part));
   }
   // What is known to have been written, and is not here: Unavailable says what. Ok: nothing is
-  // missed. A copy that is on its way is missed, too, for a while.
+  // missed. A copy that is on its way is missed, too, for a while. DataLoss: acknowledged bytes are
+  // lost here, the file's own records say, and no cache knows how many there were.
   Status Missing() const;
   SourceLengths cache(stream::Part part) const;
   SourceLengths primary(stream::Part part) const;
@@ -159,9 +162,10 @@ class LengthsCore {
   Poll poll_ = Poll::kIdle;
   Doorbell doorbell_ = Doorbell::kOff;
   Duration pause_;
-  bool poll_was_news_ = true;  // the last poll changed the metadata
-  bool listing_ = false;       // one is under way
-  bool absent_ = false;        // from the primary layer
+  bool poll_was_news_ = true;      // the last poll changed the metadata
+  bool listing_ = false;           // one is under way
+  bool absent_ = false;            // from the primary layer
+  Status damage_[stream::kParts];  // DataLoss that it answered last, else Ok
   bool waiting_for_next_ = false;
   bool hole_ = false;  // as of the last listing
   MonotonicTime next_poll_, last_poll_, next_primary_poll_, next_listing_, last_progress_;

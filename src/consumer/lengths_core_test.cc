@@ -321,6 +321,20 @@ TEST_F(LengthsTest, WhatWasWrittenAndIsNotHereIsMissed) {
   EXPECT_TRUE(core_->Missing().ok());
 }
 
+TEST_F(LengthsTest, AFileThatTheDiskLostIsMissedUnlessTheCacheKnowsItOrItCanBeReadAgain) {
+  Open(PairMetadata());
+  core_->OnPrimaryFailed(Part::kIndex, UnavailableError("later"));
+  EXPECT_TRUE(core_->Missing().ok()) << "an open file may have nothing yet";
+  core_->OnPrimaryFailed(Part::kIndex, DataLossError("it was cut"));
+  EXPECT_EQ(core_->Missing(), DataLossError("it was cut"));
+  core_->OnPrimaryLength(Part::kIndex, 0);
+  EXPECT_TRUE(core_->Missing().ok());
+  core_->OnPrimaryFailed(Part::kData, DataLossError("it was cut"));
+  EXPECT_TRUE(IsDataLoss(core_->Missing()));
+  core_->OnMetadata(Ms(1), Pair(0, 0), PairMetadata());
+  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+}
+
 TEST_F(LengthsTest, AFileThatRetentionDeletedIsSaid) {
   Open();
   EXPECT_EQ(core_->OnListing(Listing({{5, 2000, 150, 12}}, 5)), LengthsCore::NextFile::kDeleted)

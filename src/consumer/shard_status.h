@@ -41,8 +41,9 @@ struct ShardStatus {
   // the start point is found by; Ok when they could. Not an end: it is tried again for as long as
   // it takes, and a copy that is on its way heals it.
   Status trouble;
-  // What the cell knows to have been written and does not have, now: Unavailable says what. Ok:
-  // nothing is missed. Not an end either: it may be on its way.
+  // What the cell knows to have been written and does not have, now: Unavailable says what,
+  // DataLoss that its disk has lost it. Ok: nothing is missed. Not an end either: it may be on its
+  // way.
   Status missing;
   // How many messages the shard has here, if it begins behind them all: the cell is behind the one
   // that the position is from, or it is no position of this stream.

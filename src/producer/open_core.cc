@@ -223,25 +223,35 @@ OpenEffect OpenCore::OnFenced(Result<int64_t> committed_length, WallTime now) {
   }
   data_length_ = *committed_length;
   if (index_length_ == 0) return Sealed(stream::Seal(), head_.created_us, now);
-  return ReadIndexBefore(index_length_);
+  return ReadEndOfIndex();
 }
 
-OpenEffect OpenCore::ReadIndexBefore(int64_t end) {
+OpenEffect OpenCore::ReadEndOfIndex() {
   step_ = Step::kReadingIndex;
-  read_from_ = std::max<int64_t>(0, end - kIndexReadBytes);
-  return {
-      .kind = Kind::kReadIndex, .stem = head_, .part = Part::kIndex, .from = read_from_, .to = end};
+  read_from_ = std::max<int64_t>(0, index_length_ - kIndexReadBytes);
+  return {.kind = Kind::kReadIndex,
+          .stem = head_,
+          .part = Part::kIndex,
+          .from = read_from_,
+          .to = index_length_};
 }
 
-std::optional<OpenCore::IndexEnd> OpenCore::FindIndexEnd(std::string_view bytes, int64_t at,
-                                                         int64_t data_length) {
-  for (auto i = static_cast<int64_t>(bytes.size()) / kIndexRecordSize - 1; i >= 0; --i) {
-    const auto record = stream::IndexRecord::Decode(bytes.data() + i * kIndexRecordSize);
-    if (!record || record->end() > data_length) continue;
-    return IndexEnd{stream::Seal{{record->end(), at + (i + 1) * kIndexRecordSize}},
-                    record->time_us};
+Result<OpenCore::IndexEnd> OpenCore::EndOfIndex(std::string_view bytes, int64_t at,
+                                                int64_t data_length) {
+  const auto last = static_cast<int64_t>(bytes.size()) / kIndexRecordSize - 1;
+  TAILCAST_CHECK(last >= 0);
+  const int64_t index_length = at + (last + 1) * kIndexRecordSize;
+  const auto record = stream::IndexRecord::Decode(bytes.data() + last * kIndexRecordSize);
+  if (!record) {
+    return DataLossError("the index record before byte " + std::to_string(index_length) +
+                         " of its index is damaged");
   }
-  return std::nullopt;
+  if (record->end() > data_length) {
+    return DataLossError("its data ends at byte " + std::to_string(data_length) +
+                         ", and messages up to byte " + std::to_string(record->end()) +
+                         " were acknowledged");
+  }
+  return IndexEnd{stream::Seal{{record->end(), index_length}}, record->time_us};
 }
 
 OpenEffect OpenCore::OnIndexRead(Result<std::string> bytes, WallTime now) {
@@ -250,15 +260,18 @@ OpenEffect OpenCore::OnIndexRead(Result<std::string> bytes, WallTime now) {
   if (kSealOneRecordEarly.planted() && bytes->size() > kIndexRecordSize) {
     bytes->resize(bytes->size() - kIndexRecordSize);
   }
-  if (const auto end = FindIndexEnd(*bytes, read_from_, data_length_)) {
-    return Sealed(end->seal, end->last_time_us, now);
+  if (bytes->size() < kIndexRecordSize) {
+    return Failing(UnavailableError("the index file reads shorter than its size"));
   }
-  if (bytes->empty() || read_from_ == 0) {
-    if (bytes->empty())
-      return Failing(UnavailableError("the index file reads shorter than its size"));
-    return Sealed(stream::Seal(), head_.created_us, now);
+  const auto end = EndOfIndex(*bytes, read_from_, data_length_);
+  if (!end.ok()) {
+    return Fail(DataLossError(shard_.ToString() + ": file " + std::to_string(head_.seq) +
+                              " is damaged: " + end.status().message() +
+                              ". Put both files of the pair " + FileName(head_, Part::kData) +
+                              " back from another cell that has them or a backup, or delete the "
+                              "stream (docs/ops/storage.md)"));
   }
-  return ReadIndexBefore(read_from_);
+  return Sealed(end->seal, end->last_time_us, now);
 }
 
 OpenEffect OpenCore::Sealed(const stream::Seal& seal, int64_t last_time_us, WallTime now) {

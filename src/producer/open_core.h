@@ -120,15 +120,15 @@ class OpenCore {
   int64_t last_time_us() const { return last_time_us_; }
   int races() const { return races_; }  // lost since the start
 
-  // The end of a file from its index: the last valid record in `bytes`, which are the index's bytes
-  // from `at` (where a record begins) to its committed end, and whose end does not lie beyond
-  // `data_length`. nullopt: none.
+  // The end of a file from its index: the last record in `bytes`, which are not empty and the
+  // index's bytes from `at` (where a record begins) to its committed end. DataLoss: that is no
+  // valid record, or ends beyond `data_length`. As a record is appended after the flush of its
+  // message was acknowledged, the primary layer has then lost what it acknowledged.
   struct IndexEnd {
     stream::Seal seal;
     int64_t last_time_us = 0;
   };
-  static std::optional<IndexEnd> FindIndexEnd(std::string_view bytes, int64_t at,
-                                              int64_t data_length);
+  static Result<IndexEnd> EndOfIndex(std::string_view bytes, int64_t at, int64_t data_length);
 
  private:
   enum class Step : uint8_t {
@@ -152,7 +152,7 @@ class OpenCore {
   OpenEffect Failing(Status status);
   OpenEffect FenceHead();
   OpenEffect Fence(stream::Part part);
-  OpenEffect ReadIndexBefore(int64_t end);
+  OpenEffect ReadEndOfIndex();
   OpenEffect Sealed(const stream::Seal& seal, int64_t last_time_us, WallTime now);
   OpenEffect Weigh(const stream::ShardListing& listing, WallTime now);
   OpenEffect Name(WallTime now);

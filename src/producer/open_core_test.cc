@@ -338,16 +338,29 @@ TEST_F(OpenCoreTest, AFolderThatContradictsItselfIsAnAlarm) {
   EXPECT_TRUE(IsDataLoss(e.status)) << "an index without its data";
 }
 
-TEST_F(OpenCoreTest, TheIndexEndIsTheLastValidRecordWhosePayloadIsThere) {
+TEST_F(OpenCoreTest, TheLastRecordOfTheIndexSaysWhereTheFileEnds) {
   const std::string bytes = Index(4);
-  const auto seal = [](int64_t data, int64_t index) { return stream::Seal{{data, index}}; };
-  EXPECT_EQ(OpenCore::FindIndexEnd(bytes, 64, 1000)->seal, seal(400, 64 + 128));
-  EXPECT_EQ(OpenCore::FindIndexEnd(bytes, 0, 399)->seal, seal(300, 96)) << "payload not flushed";
+  EXPECT_EQ(OpenCore::EndOfIndex(bytes, 64, 1000)->seal, (stream::Seal{{400, 64 + 128}}));
+  EXPECT_EQ(OpenCore::EndOfIndex(bytes, 0, 400)->seal, (stream::Seal{{400, 128}}));
+}
+
+TEST_F(OpenCoreTest, WhatWasAcknowledgedAndIsNotThereIsAnAlarmAndNeverAShorterFile) {
+  const std::string bytes = Index(4);
+  EXPECT_TRUE(IsDataLoss(OpenCore::EndOfIndex(bytes, 0, 399).status())) << "a payload is gone";
   std::string broken = bytes;
   broken[100] ^= 1;
-  EXPECT_EQ(OpenCore::FindIndexEnd(broken, 0, 1000)->seal, seal(300, 96));
-  EXPECT_FALSE(OpenCore::FindIndexEnd("", 0, 1000));
-  EXPECT_FALSE(OpenCore::FindIndexEnd(std::string(64, '\0'), 0, 1000));
+  EXPECT_TRUE(IsDataLoss(OpenCore::EndOfIndex(broken, 0, 1000).status())) << "a record is gone";
+  EXPECT_TRUE(IsDataLoss(OpenCore::EndOfIndex(std::string(64, '\0'), 0, 1000).status()));
+
+  auto core = Core();
+  core.Start();
+  core.OnListed(Files({{kOne, 2}, {kTwo, 2}}), kNow);
+  core.OnFenced(4 * stream::kIndexRecordSize, kNow);
+  ASSERT_EQ(core.OnFenced(399, kNow).kind, Kind::kReadIndex);
+  const auto e = core.OnIndexRead(bytes, kNow);
+  ASSERT_EQ(e.kind, Kind::kFailed);
+  EXPECT_TRUE(IsDataLoss(e.status)) << e.status;
+  EXPECT_NE(e.status.ToString().find("file 2"), std::string::npos) << e.status;
 }
 
 }  // namespace

@@ -22,9 +22,11 @@ const Logger kLog("storage");
 
 struct Fault {
   std::string call;
-  int error = 0;     // or
-  int delay_ms = 0;  // so long it takes
+  int error = 0;      // or
+  int delay_ms = 0;   // so long it takes, or
+  bool lost = false;  // it reports success and has done nothing
   double probability = 0;
+  std::string path;  // of files whose path has it
 };
 // Those that a failing disk fails. Words in shared memory have no errors.
 constexpr std::string_view kCalls[] = {"create", "open", "write", "read", "flush", "truncate"};
@@ -37,50 +39,65 @@ std::string Names(const List& list) {
   return names;
 }
 
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t end; (end = text.find(separator)) != text.npos; text.remove_prefix(end + 1)) {
+    parts.push_back(text.substr(0, end));
+  }
+  parts.push_back(text);
+  return parts;
+}
+
 Result<Fault> Parse(std::string_view text) {
   const auto bad = [&](const std::string& why) {
     return InvalidArgumentError(std::string(kFileFaultsVariable) + ": '" + std::string(text) +
                                 "': " + why + "; as write:ENOSPC:0.01");
   };
-  const size_t first = text.find(':');
-  const size_t second = first == text.npos ? first : text.find(':', first + 1);
-  if (second == text.npos) return bad("it is not CALL:ERROR:PROBABILITY");
+  const std::vector<std::string_view> parts = Split(text, ':');
+  if (parts.size() != 3 && parts.size() != 4) {
+    return bad("it is not CALL:ERROR:PROBABILITY, nor that and :PATH");
+  }
   Fault fault;
   std::string calls;
   for (const std::string_view call : kCalls) {
-    if (text.substr(0, first) == call) fault.call = call;
+    if (parts[0] == call) fault.call = call;
     calls += (calls.empty() ? "" : ", ") + std::string(call);
   }
   if (fault.call.empty()) return bad("the call is none of " + calls);
+  const std::string_view what = parts[1];
   for (const auto& [name, number] : kErrors) {
-    if (text.substr(first + 1, second - first - 1) == name) fault.error = number;
+    if (what == name) fault.error = number;
   }
-  const std::string_view what = text.substr(first + 1, second - first - 1);
+  fault.lost = what == "lost";
+  if (fault.lost && fault.call != "write" && fault.call != "flush") {
+    return bad("lost is what a write or flush can be");
+  }
   if (fault.error == 0 && what.ends_with("ms")) {
     const char* const unit = what.data() + what.size() - 2;
     const auto [rest, error] = std::from_chars(what.data(), unit, fault.delay_ms);
     if (error != std::errc() || rest != unit || fault.delay_ms < 1) fault.delay_ms = 0;
   }
-  if (fault.error == 0 && fault.delay_ms == 0) {
-    return bad("the error is none of " + Names(kErrors) + ", nor a time, as 300ms");
+  if (fault.error == 0 && fault.delay_ms == 0 && !fault.lost) {
+    return bad("the error is none of " + Names(kErrors) + ", lost, nor a time, as 300ms");
   }
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data() + second + 1, end, fault.probability);
+  const char* const end = parts[2].data() + parts[2].size();
+  const auto [rest, error] = std::from_chars(parts[2].data(), end, fault.probability);
   if (error != std::errc() || rest != end || !(fault.probability >= 0 && fault.probability <= 1)) {
     return bad("the probability is no number from 0 to 1");
   }
+  if (parts.size() == 4) fault.path = parts[3];
   return fault;
 }
 
 // Calls come from the threads of a pool.
 class Draw {
  public:
-  Draw(std::vector<Fault> faults, uint64_t seed) : faults_(std::move(faults)), rng_(seed) {}
+  Draw(std::string root, std::vector<Fault> faults, uint64_t seed)
+      : root_(std::move(root)), faults_(std::move(faults)), rng_(seed) {}
 
   Status Before(std::string_view call, const std::string& path) {
     for (const Fault& fault : faults_) {
-      if (fault.call != call) continue;
-      if (!Chance(fault.probability)) continue;
+      if (fault.lost || !Falls(fault, call, path)) continue;
       if (fault.error != 0) {
         return ErrnoStatus(fault.error, std::string(call) + " " + path + " (planted)");
       }
@@ -89,12 +106,25 @@ class Draw {
     return OkStatus();
   }
 
- private:
-  bool Chance(double probability) {
-    const std::lock_guard lock(mutex_);
-    return rng_.Chance(probability);
+  bool Loses(std::string_view call, const std::string& path) {
+    for (const Fault& fault : faults_) {
+      if (!fault.lost || !Falls(fault, call, path)) continue;
+      kLog.Warn("lost: ", call, " ", path, " (planted)");
+      return true;
+    }
+    return false;
   }
 
+ private:
+  bool Falls(const Fault& fault, std::string_view call, const std::string& path) {
+    if (fault.call != call || (root_ + "/" + path).find(fault.path) == std::string::npos) {
+      return false;
+    }
+    const std::lock_guard lock(mutex_);
+    return rng_.Chance(fault.probability);
+  }
+
+  const std::string root_;
   const std::vector<Fault> faults_;
   std::mutex mutex_;
   Rng rng_;
@@ -103,22 +133,27 @@ class Draw {
 }  // namespace
 
 Result<std::unique_ptr<FileOps>> WithFileFaults(std::unique_ptr<FileOps> ops,
-                                                const std::string& faults, uint64_t seed) {
+                                                const std::string& root, const std::string& faults,
+                                                uint64_t seed) {
   std::vector<Fault> parsed;
-  std::string_view left = faults;
-  while (!left.empty()) {
-    const size_t comma = left.find(',');
-    TAILCAST_ASSIGN_OR_RETURN(Fault fault, Parse(left.substr(0, comma)));
+  bool loses = false;
+  for (const std::string_view text : Split(faults, ',')) {
+    TAILCAST_ASSIGN_OR_RETURN(Fault fault, Parse(text));
+    loses |= fault.lost;
     parsed.push_back(std::move(fault));
-    left = comma == left.npos ? std::string_view() : left.substr(comma + 1);
   }
-  return HookFileOps(std::move(ops), [draw = std::make_shared<Draw>(std::move(parsed), seed)](
-                                         std::string_view call, const std::string& path) {
-    return draw->Before(call, path);
-  });
+  const auto draw = std::make_shared<Draw>(root, std::move(parsed), seed);
+  return HookFileOps(
+      std::move(ops),
+      [draw](std::string_view call, const std::string& path) { return draw->Before(call, path); },
+      loses ? FileOpsLoss([draw](std::string_view call, const std::string& path) {
+        return draw->Loses(call, path);
+      })
+            : nullptr);
 }
 
-Result<std::unique_ptr<FileOps>> WithFileFaultsOfEnvironment(std::unique_ptr<FileOps> ops) {
+Result<std::unique_ptr<FileOps>> WithFileFaultsOfEnvironment(std::unique_ptr<FileOps> ops,
+                                                             const std::string& root) {
   const char* const faults = std::getenv(kFileFaultsVariable);
   if (faults == nullptr || *faults == '\0') return ops;
   if (!kFaultPointsCompiledIn) {
@@ -126,7 +161,7 @@ Result<std::unique_ptr<FileOps>> WithFileFaultsOfEnvironment(std::unique_ptr<Fil
                                    " is set, and this build has no fault points; unset it");
   }
   kLog.Warn("the disk fails on purpose: ", kFileFaultsVariable, "=", faults);
-  return WithFileFaults(std::move(ops), faults, RandomSeed());
+  return WithFileFaults(std::move(ops), root, faults, RandomSeed());
 }
 
 }  // namespace tailcast::storage

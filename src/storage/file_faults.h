@@ -3,10 +3,12 @@
 //
 //   TAILCAST_FILE_FAULTS=write:ENOSPC:0.01,flush:EIO:0.001,read:EIO:0.001,flush:300ms:0.5
 //
-// CALL:ERROR:PROBABILITY each; CALL is create, open, write, read, flush or truncate, ERROR is EIO
-// or ENOSPC. The call is not made: of a failed write nothing is on the disk, not a part of it, and
-// what a failed flush was to keep is lost only if the machine is. With a time in place of the error
-// it is made, so much later.
+// CALL:ERROR:PROBABILITY[:PATH] each; CALL is create, open, write, read, flush or truncate, ERROR
+// is EIO or ENOSPC. The call is not made: of a failed write nothing is on the disk, not a part of
+// it, and what a failed flush was to keep is lost only if the machine is. With a time in place of
+// the error it is made, so much later. `lost`, of a write or flush, reports success, and what it
+// was to write or keep is gone: as of a disk that lies about its flushes, with the power loss that
+// shows it at once. PATH: only of files whose path has it, the store's folder included.
 #pragma once
 
 #include <memory>
@@ -19,11 +21,14 @@ namespace tailcast::storage {
 
 inline constexpr char kFileFaultsVariable[] = "TAILCAST_FILE_FAULTS";
 
-// `ops` with these faults. `seed` draws them. InvalidArgument: the text, which is quoted.
+// `ops`, whose paths lie in `root`, with these faults. `seed` draws them. InvalidArgument: the
+// text, which is quoted.
 Result<std::unique_ptr<FileOps>> WithFileFaults(std::unique_ptr<FileOps> ops,
-                                                const std::string& faults, uint64_t seed);
+                                                const std::string& root, const std::string& faults,
+                                                uint64_t seed);
 // As the environment says; `ops` itself when it says nothing. FailedPrecondition: it does, and this
 // build has no fault points.
-Result<std::unique_ptr<FileOps>> WithFileFaultsOfEnvironment(std::unique_ptr<FileOps> ops);
+Result<std::unique_ptr<FileOps>> WithFileFaultsOfEnvironment(std::unique_ptr<FileOps> ops,
+                                                             const std::string& root);
 
 }  // namespace tailcast::storage

@@ -14,7 +14,8 @@ using ::testing::HasSubstr;
 
 TEST(FileFaultsTest, CallsFailAsOftenAsTheTextSaysAndAreNotMade) {
   const TemporaryFolder folder;
-  auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), "write:ENOSPC:0.25,flush:EIO:1", 7);
+  auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), folder.path(),
+                            "write:ENOSPC:0.25,flush:EIO:1", 7);
   ASSERT_TRUE(ops.ok()) << ops.status();
   auto file = (*ops)->CreateUnnamed("");
   ASSERT_TRUE(file.ok()) << file.status();
@@ -35,7 +36,7 @@ TEST(FileFaultsTest, CallsFailAsOftenAsTheTextSaysAndAreNotMade) {
 
 TEST(FileFaultsTest, CallsTakeAsLongAsTheTextSaysAndAreMade) {
   const TemporaryFolder folder;
-  auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), "write:50ms:1", 7);
+  auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), folder.path(), "write:50ms:1", 7);
   ASSERT_TRUE(ops.ok()) << ops.status();
   auto file = (*ops)->CreateUnnamed("");
   ASSERT_TRUE(file.ok()) << file.status();
@@ -45,12 +46,56 @@ TEST(FileFaultsTest, CallsTakeAsLongAsTheTextSaysAndAreMade) {
   EXPECT_EQ((*file)->ReadAt(0, 1).value(), "x");
 }
 
+TEST(FileFaultsTest, ALostWriteReportsSuccessAndIsNotMade) {
+  const TemporaryFolder folder;
+  auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), folder.path(), "write:lost:1", 7);
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  auto file = (*ops)->CreateUnnamed("");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE((*file)->WriteAt(0, "x").ok());
+  EXPECT_EQ((*file)->ReadAt(0, 1).value(), "");
+}
+
+TEST(FileFaultsTest, ALostFlushReportsSuccessAndWhatWasWrittenSinceTheOneBeforeIsGone) {
+  const TemporaryFolder folder;
+  auto plain = OpenFileOps(folder.path()).value();
+  int flushes = 0;
+  auto ops = HookFileOps(
+      std::move(plain), [](std::string_view, const std::string&) { return OkStatus(); },
+      [&](std::string_view call, const std::string&) { return call == "flush" && ++flushes == 2; });
+  auto file = ops->CreateUnnamed("");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE((*file)->WriteAt(0, "flushed").ok());
+  EXPECT_TRUE((*file)->SyncData().ok());
+  EXPECT_TRUE((*file)->WriteAt(7, " and not").ok());
+  EXPECT_TRUE((*file)->WriteAt(0, "changed").ok());
+  EXPECT_EQ((*file)->ReadAt(0, 100).value(), "changed and not");
+  EXPECT_TRUE((*file)->SyncData().ok());
+  EXPECT_EQ((*file)->ReadAt(0, 100).value(), "flushed");
+  EXPECT_TRUE((*file)->WriteAt(7, "!").ok());
+  EXPECT_TRUE((*file)->SyncData().ok());
+  EXPECT_EQ((*file)->ReadAt(0, 100).value(), "flushed!");
+}
+
+TEST(FileFaultsTest, FaultsOfAPathAreThoseOfItsFilesOnly) {
+  const TemporaryFolder folder;
+  auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), folder.path(),
+                            "open:EIO:1:" + folder.path() + "/bad,create:EIO:1:/elsewhere/", 7);
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  for (const char* name : {"bad", "good"}) {
+    auto file = (*ops)->CreateUnnamed("");
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_TRUE((*ops)->Link(**file, name).ok());
+    EXPECT_EQ((*ops)->Open(name, false).ok(), name == std::string_view("good"));
+  }
+}
+
 TEST(FileFaultsTest, BadTextsAreRefusedWithWhatTheyMayBe) {
   const TemporaryFolder folder;
-  for (const char* bad :
-       {"write", "write:EIO", "wrote:EIO:1", "write:EOI:1", "write:EIO:2", "write:EIO:x",
-        "write:EIO:0.1,,read:EIO:1", "swap:EIO:1", "write:ms:1", "write:0ms:1"}) {
-    const auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), bad, 1);
+  for (const char* bad : {"write", "write:EIO", "wrote:EIO:1", "write:EOI:1", "write:EIO:2",
+                          "write:EIO:x", "write:EIO:0.1,,read:EIO:1", "swap:EIO:1", "write:ms:1",
+                          "write:0ms:1", "read:lost:1", "write:EIO:1:/x:1"}) {
+    const auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), folder.path(), bad, 1);
     EXPECT_TRUE(IsInvalidArgument(ops.status())) << bad;
     EXPECT_THAT(ops.status().ToString(), HasSubstr("TAILCAST_FILE_FAULTS")) << bad;
   }

@@ -113,7 +113,12 @@ Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& root, FileOpsOpt
 // a store or swap changes nothing). For tests.
 using FileOpsHook = std::function<Status(std::string_view call, const std::string& path)>;
 std::unique_ptr<FileOps> HookFileOps(FileOps* ops, FileOpsHook before);
-// The same, and owns them.
-std::unique_ptr<FileOps> HookFileOps(std::unique_ptr<FileOps> ops, FileOpsHook before);
+// Whether the call, a "write" or "flush" that is going to report success, loses what it says it
+// did: a write is not made, a flush brings back what was there before the writes since the flush
+// before (of this handle: the driver flushes with the handle that wrote).
+using FileOpsLoss = std::function<bool(std::string_view call, const std::string& path)>;
+// The same, and owns them. Without `loses` nothing is lost.
+std::unique_ptr<FileOps> HookFileOps(std::unique_ptr<FileOps> ops, FileOpsHook before,
+                                     FileOpsLoss loses = nullptr);
 
 }  // namespace tailcast::storage

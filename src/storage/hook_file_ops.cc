@@ -1,5 +1,7 @@
 #include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "tailcast/storage/file_ops.h"
 
@@ -32,10 +34,19 @@ class HookedPage : public SharedPage {
 
 class HookedFile : public OpsFile {
  public:
-  HookedFile(std::unique_ptr<OpsFile> file, FileOpsHook before, std::string path)
-      : file_(std::move(file)), before_(std::move(before)), path_(std::move(path)) {}
+  HookedFile(std::unique_ptr<OpsFile> file, FileOpsHook before, FileOpsLoss loses, std::string path)
+      : file_(std::move(file)),
+        before_(std::move(before)),
+        loses_(std::move(loses)),
+        path_(std::move(path)) {}
   Status WriteAt(int64_t offset, std::string_view bytes) override {
     TAILCAST_RETURN_IF_ERROR(before_("write", path_));
+    if (loses_ == nullptr) return file_->WriteAt(offset, bytes);
+    if (loses_("write", path_)) return OkStatus();
+    const std::lock_guard lock(mutex_);
+    const auto length = static_cast<int64_t>(bytes.size());
+    TAILCAST_ASSIGN_OR_RETURN(std::string old, file_->ReadAt(offset, length));
+    unflushed_.push_back({offset, length, std::move(old)});
     return file_->WriteAt(offset, bytes);
   }
   Status Truncate(int64_t size) override {
@@ -52,6 +63,10 @@ class HookedFile : public OpsFile {
   }
   Status SyncData() override {
     TAILCAST_RETURN_IF_ERROR(before_("flush", path_));
+    if (loses_ == nullptr) return file_->SyncData();
+    const std::lock_guard lock(mutex_);
+    if (loses_("flush", path_)) return Revert();
+    unflushed_.clear();
     return file_->SyncData();
   }
   Result<bool> TryLock() override {
@@ -66,17 +81,37 @@ class HookedFile : public OpsFile {
         std::make_unique<HookedPage>(std::move(page), before_, path_));
   }
   OpsFile& inner() { return *file_; }
+  // Nobody else has the file yet.
+  void SetPath(const std::string& path) { path_ = path; }
 
  private:
+  struct Write {
+    int64_t offset = 0;
+    int64_t length = 0;  // bytes that it wrote
+    std::string old;     // shorter where the inode ended
+  };
+  Status Revert() {
+    for (; !unflushed_.empty(); unflushed_.pop_back()) {
+      const Write& write = unflushed_.back();
+      TAILCAST_RETURN_IF_ERROR(file_->WriteAt(write.offset, write.old));
+      const auto kept = static_cast<int64_t>(write.old.size());
+      if (kept < write.length) TAILCAST_RETURN_IF_ERROR(file_->Truncate(write.offset + kept));
+    }
+    return OkStatus();
+  }
+
   const std::unique_ptr<OpsFile> file_;
   const FileOpsHook before_;
-  const std::string path_;
+  const FileOpsLoss loses_;
+  std::string path_;
+  std::mutex mutex_;
+  std::vector<Write> unflushed_;  // in order; kept only where flushes may lose them
 };
 
 class HookedFileOps : public FileOps {
  public:
-  HookedFileOps(std::shared_ptr<FileOps> ops, FileOpsHook before)
-      : ops_(std::move(ops)), before_(std::move(before)) {}
+  HookedFileOps(std::shared_ptr<FileOps> ops, FileOpsHook before, FileOpsLoss loses)
+      : ops_(std::move(ops)), before_(std::move(before)), loses_(std::move(loses)) {}
   Result<std::unique_ptr<OpsFile>> CreateUnnamed(const std::string& folder) override {
     TAILCAST_RETURN_IF_ERROR(before_("create", folder));
     return Wrap(ops_->CreateUnnamed(folder), folder + "/(new file)");
@@ -87,7 +122,10 @@ class HookedFileOps : public FileOps {
   }
   Status Link(OpsFile& file, const std::string& path) override {
     TAILCAST_RETURN_IF_ERROR(before_("link", path));
-    return ops_->Link(static_cast<HookedFile&>(file).inner(), path);
+    auto& hooked = static_cast<HookedFile&>(file);
+    TAILCAST_RETURN_IF_ERROR(ops_->Link(hooked.inner(), path));
+    hooked.SetPath(path);
+    return OkStatus();
   }
   Status Unlink(const std::string& path) override {
     TAILCAST_RETURN_IF_ERROR(before_("unlink", path));
@@ -117,21 +155,23 @@ class HookedFileOps : public FileOps {
   Result<std::unique_ptr<OpsFile>> Wrap(Result<std::unique_ptr<OpsFile>> file, std::string path) {
     if (!file.ok()) return file;
     return std::unique_ptr<OpsFile>(
-        std::make_unique<HookedFile>(*std::move(file), before_, std::move(path)));
+        std::make_unique<HookedFile>(*std::move(file), before_, loses_, std::move(path)));
   }
   const std::shared_ptr<FileOps> ops_;
   const FileOpsHook before_;
+  const FileOpsLoss loses_;
 };
 
 }  // namespace
 
 std::unique_ptr<FileOps> HookFileOps(FileOps* ops, FileOpsHook before) {
   return std::make_unique<HookedFileOps>(std::shared_ptr<FileOps>(ops, [](FileOps*) {}),
-                                         std::move(before));
+                                         std::move(before), nullptr);
 }
 
-std::unique_ptr<FileOps> HookFileOps(std::unique_ptr<FileOps> ops, FileOpsHook before) {
-  return std::make_unique<HookedFileOps>(std::move(ops), std::move(before));
+std::unique_ptr<FileOps> HookFileOps(std::unique_ptr<FileOps> ops, FileOpsHook before,
+                                     FileOpsLoss loses) {
+  return std::make_unique<HookedFileOps>(std::move(ops), std::move(before), std::move(loses));
 }
 
 }  // namespace tailcast::storage

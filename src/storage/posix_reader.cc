@@ -77,12 +77,17 @@ Result<std::optional<Reader::View>> Reader::LookAtSlots(const Known& known, uint
     return std::optional<View>(known.old_view);
   }
   View view;
+  const bool live_sector_is_whole = file_.page->Load(kLiveMagicOffset) == kLiveMagic;
+  const CommitWord on_disk = LoadWord(*file_.page);
   TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<Segments> fresh,
                             ListSegments(c, file_, known.segments.get()));
   TAILCAST_ASSIGN_OR_RETURN(view.committed, Recover(c, file_, *fresh));
   const bool booted = file_.page->Load(kAttachTagOffset) != tag;
   if (want_segments) LogOldView(view.committed.length, booted);
   if (MustStartOver(booted)) return std::optional<View>();
+  if (live_sector_is_whole) {
+    TAILCAST_RETURN_IF_ERROR(CheckCovers(file_, on_disk, view.committed));
+  }
   view.segments = std::move(fresh);
   std::lock_guard lock(mutex_);
   known_.old_tag = tag;

@@ -43,16 +43,36 @@ Result<uint32_t> ChecksumOf(const Segment& segment, int64_t from, int64_t to) {
   return crc;
 }
 
-// What one inode says about the length after a power loss.
+Status LostAppend(const std::string& path, int64_t length, const std::string& why) {
+  return DataLossError(path + ": its first " + std::to_string(length) +
+                       " bytes were acknowledged, and not all of them are there (" + why +
+                       "); did the disk lose what it had flushed?");
+}
+
+// What one inode says about the length after a power loss. An append writes its slot over the one
+// before the last, when the last was acknowledged: so of two slots the older one's append was, and
+// the newer one begins where that ended. A slot alone that does not begin where the segment does
+// has lost its predecessor to an append that was taken back, or its own was never acknowledged and
+// its predecessor is lost.
 Result<int64_t> DurableLength(const Segment& segment, const std::string& path) {
   TAILCAST_ASSIGN_OR_RETURN(const std::string page, ReadFirstPage(*segment.file, path));
-  for (const Slot& slot : SlotsOf(page, segment.header)) {
+  const std::vector<Slot> slots = SlotsOf(page, segment.header);
+  const int64_t start = segment.header.start;
+  if (slots.size() == 2 && slots[0].range_start != slots[1].length) {
+    return LostAppend(path, slots[0].range_start, "the slot of an append between two is lost");
+  }
+  for (const Slot& slot : slots) {
     if (kNoRangeChecksum.planted()) return slot.length;
     TAILCAST_ASSIGN_OR_RETURN(const uint32_t crc,
                               ChecksumOf(segment, slot.range_start, slot.length));
     if (crc == slot.range_crc) return slot.length;
   }
-  return segment.header.start;
+  if (slots.empty()) return start;
+  const int64_t acknowledged = slots.size() == 2 ? slots[1].length : slots[0].range_start;
+  if (acknowledged > start) {
+    return LostAppend(path, acknowledged, "the bytes of its slots do not match their checksums");
+  }
+  return start;
 }
 
 }  // namespace
@@ -91,6 +111,12 @@ CommitWord WordAfterRestart(CommitWord on_disk, bool sector_is_whole, CommitWord
           recovered.length};
 }
 
+Status CheckCovers(const FirstInode& file, CommitWord on_disk, CommitWord recovered) {
+  if (on_disk.length <= recovered.length) return OkStatus();
+  return LostAppend(Join(file.folder, file.name), on_disk.length,
+                    "what can be recovered ends at " + std::to_string(recovered.length));
+}
+
 namespace {
 
 // The word that a takeover after a restart of the machine starts from; nothing if somebody else
@@ -113,6 +139,7 @@ Result<std::optional<CommitWord>> RecoverWord(const Context& c, const FirstInode
   TAILCAST_LOG_STEP(c, "RecoverBracket", writer, LogFlag("booted", booted_meanwhile));
   if (MustStartOver(booted_meanwhile) && !kWordReadLate.planted())
     return std::optional<CommitWord>();
+  if (live_sector_is_whole) TAILCAST_RETURN_IF_ERROR(CheckCovers(first, on_disk, word));
   return std::optional<CommitWord>(word);
 }
 

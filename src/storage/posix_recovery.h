@@ -35,8 +35,9 @@ Result<std::unique_ptr<Appender>> OpenFencing(const Context& c, const std::strin
                                               const std::string& name);
 
 // Length and highest epoch from what the disk kept. A file that was written without flushes has the
-// word only: DataLoss after a restart of the machine.
-// spec Fencing: Recovered.
+// word only: DataLoss after a restart of the machine. DataLoss, too: the slots contradict each
+// other or the bytes of a slot that was acknowledged, so that the disk has lost what it said was
+// flushed. spec Fencing: Recovered.
 Result<CommitWord> Recover(const Context& c, const FirstInode& file, const Segments& segments);
 
 // Whether what was recovered from slots is void, given that by now the file's tag is this boot's:
@@ -48,5 +49,10 @@ bool MustStartOver(bool booted_meanwhile);
 // behind the segments, and the other way round (a fence whose segment was lost); it counts only if
 // the power loss left its sector whole.
 CommitWord WordAfterRestart(CommitWord on_disk, bool sector_is_whole, CommitWord recovered);
+
+// The word on disk only ever says what was acknowledged. DataLoss: that is more than was recovered,
+// which a disk that keeps what it flushed never shows. `on_disk` was read before what was
+// recovered, and its sector is whole. spec Fencing: WordIsCovered.
+Status CheckCovers(const FirstInode& file, CommitWord on_disk, CommitWord recovered);
 
 }  // namespace tailcast::storage::posix

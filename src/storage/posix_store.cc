@@ -206,7 +206,7 @@ Result<std::unique_ptr<PosixStore>> PosixStore::Open(EventLoop* loop, const std:
   FileOpsOptions file_ops;
   file_ops.durable = options.durability == posix::Durability::kDurable;
   TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<FileOps> ops, OpenFileOps(root, file_ops));
-  TAILCAST_ASSIGN_OR_RETURN(ops, WithFileFaultsOfEnvironment(std::move(ops)));
+  TAILCAST_ASSIGN_OR_RETURN(ops, WithFileFaultsOfEnvironment(std::move(ops), root));
   return std::make_unique<PosixStore>(loop, std::move(ops), options);
 }
 

@@ -232,6 +232,68 @@ TEST(PosixFile, WhatAFullDiskTookOfAnAppendDoesNotBlockTheNextOpener) {
   EXPECT_EQ((*next)->Append("def").outcome, AppendOutcome::kApplied);
 }
 
+// A disk that reports success, to a writer that appends six pieces of three bytes, and keeps
+// nothing of one write or flush of them: the file as the next process of this machine finds it.
+struct AfterALoss {
+  Result<int64_t> opened = int64_t{0};  // its length
+  Result<std::string> read = std::string();
+};
+AfterALoss LoseOne(std::string_view what, int number) {
+  const TemporaryFolder folder;
+  {
+    bool created = false;
+    int calls = 0;
+    const auto ops = HookFileOps(
+        OpenFileOps(folder.path()).value(),
+        [](std::string_view, const std::string&) { return OkStatus(); },
+        [&](std::string_view call, const std::string&) {
+          return created && call == what && calls++ == number;
+        });
+    posix::Context c;
+    c.ops = ops.get();
+    const auto file = posix::CreateExclusive(c, "d", "f", "k").value();
+    created = true;
+    for (int i = 0; i < 6; ++i) EXPECT_EQ(file->Append("abc").outcome, AppendOutcome::kApplied);
+    EXPECT_GT(calls, number) << what << " happens more seldom";
+  }
+  Opened process(folder.path());
+  SyncStore s = process.Sync();
+  AfterALoss after;
+  after.read = s.ReadAll("d", "f");
+  const auto file = s.Fence("d", "f");
+  if (file.ok()) {
+    after.opened = (*file)->committed_length();
+  } else {
+    after.opened = file.status();
+  }
+  return after;
+}
+
+TEST(PosixFile, WhatADiskLostOfAcknowledgedAppendsIsToldOrAHoleAndNeverAShorterFile) {
+  int told = 0, holes = 0;
+  for (const auto& [what, number_max] : {std::pair("flush", 6), std::pair("write", 12)}) {
+    for (int number = 0; number < number_max; ++number) {
+      const AfterALoss after = LoseOne(what, number);
+      const std::string where = std::string(what) + " " + std::to_string(number);
+      if (!after.opened.ok()) {
+        ++told;
+        EXPECT_TRUE(IsDataLoss(after.opened.status())) << where << ": " << after.opened.status();
+        EXPECT_THAT(after.opened.status().message(), HasSubstr("d/f")) << where;
+        EXPECT_TRUE(IsDataLoss(after.read.status())) << where << ": " << after.read.status();
+        continue;
+      }
+      EXPECT_EQ(*after.opened, 18) << where;
+      ASSERT_TRUE(after.read.ok()) << where << ": " << after.read.status();
+      EXPECT_EQ(after.read->size(), 18u) << where;
+      holes += *after.read != "abcabcabcabcabcabc" ? 1 : 0;
+    }
+  }
+  // Of the last append everything is told, and of the one before its slot. Of earlier ones the
+  // bytes are gone and their place is not; slots that were written over are needed by nobody.
+  EXPECT_EQ(told, 2 + 3);
+  EXPECT_EQ(holes, 4 + 5);
+}
+
 // Files of a shard that a consumer catches up with: their segments are found by name.
 TEST(PosixFile, ReadingAllFilesOfAFolderListsItOnceAtMost) {
   constexpr int kFiles = 20;
