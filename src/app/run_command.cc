@@ -90,7 +90,9 @@ int RunProcess(const RunOptions& options) {
   auto key = fabric::LoadCellKey(config->cell_key);
   if (!key.ok()) return Fail(key.status().WithContext(options.config));
   auto fabric = fabric::MakeConnector(&loop, {.key = *key});
-  auto server = rpc::MakeGrpcServer(loop);
+  // A scheduler alone gets notices, leases and requests of people.
+  const bool control = roles.size() == 1 && roles[0] == node::Role::kScheduler;
+  auto server = rpc::MakeGrpcServer(loop, control);
   auto connector = rpc::MakeGrpcConnectorBeside(*server);
 
   Aside aside(loop);

@@ -61,6 +61,14 @@ CellClient::CellClient(EventLoop& loop, rpc::Connector& connector,
       via_(via),
       client_(connector.MakeClient(scheduler_address, via)) {}
 
+CellClient::CellClient(EventLoop& loop, rpc::Connector& connector,
+                       const std::string& scheduler_address)
+    : loop_(loop),
+      connector_(connector),
+      first_address_(scheduler_address),
+      own_cell_(true),
+      client_(connector.MakeControlClient(scheduler_address, "")) {}
+
 void CellClient::Start(Duration timeout, Callback<void(Status)> done) {
   started_ = std::move(done);
   start_deadline_ = loop_.Now() + timeout;
@@ -159,7 +167,8 @@ void CellClient::OnAnswer() {
 void CellClient::MoveTo(const std::string& address) {
   if (address == client_->address()) return;
   if (former_.size() >= kFormerMax) former_.erase(former_.begin());
-  former_.push_back(std::exchange(client_, connector_.MakeClient(address, via_)));
+  former_.push_back(std::exchange(client_, own_cell_ ? connector_.MakeControlClient(address, "")
+                                                     : connector_.MakeClient(address, via_)));
 }
 
 Result<v1::StreamConfig> CellClient::FindStream(const std::string& name) const {

@@ -26,6 +26,8 @@ class CellClient {
   // the client. All calls and callbacks on `loop`.
   CellClient(EventLoop& loop, rpc::Connector& connector, const std::string& scheduler_address,
              const std::string& via);
+  // Of a process of the cell itself.
+  CellClient(EventLoop& loop, rpc::Connector& connector, const std::string& scheduler_address);
   CellClient(const CellClient&) = delete;
   CellClient& operator=(const CellClient&) = delete;
 
@@ -89,6 +91,7 @@ class CellClient {
   EventLoop& loop_;
   rpc::Connector& connector_;
   const std::string first_address_, via_;
+  const bool own_cell_ = false;
   std::unique_ptr<rpc::Client> client_;
   std::vector<std::unique_ptr<rpc::Client>> former_;  // calls of which may be under way
   std::vector<Callback<void()>> on_silence_;

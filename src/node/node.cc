@@ -139,8 +139,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
                           reply.set_json(StatusJson());
                           respond(reply.SerializeAsString());
                         }));
-  cell_ =
-      std::make_unique<cell::CellClient>(*ports_.loop, *ports_.connector, config_.scheduler, "");
+  cell_ = std::make_unique<cell::CellClient>(*ports_.loop, *ports_.connector, config_.scheduler);
   cell_->SetOnChange(scope_.Bind([this](const cell::CellView& view) { OnView(view); }));
   if (!Has(Role::kScheduler)) {
     finder_ = std::make_unique<cell::SchedulerFinder>(*cell_, kLog);

@@ -27,7 +27,8 @@ inline constexpr int64_t kWaitingBytesMax = int64_t{256} << 20;
 std::unique_ptr<Connector> MakeGrpcConnector(EventLoop& loop);
 // Destroying the server ends open calls with Cancelled and waits for gRPC's threads to leave it;
 // the loop outlives it.
-std::unique_ptr<Server> MakeGrpcServer(EventLoop& loop);
+// `control`: it is sent little, from near by, as MakeControlClient is answered.
+std::unique_ptr<Server> MakeGrpcServer(EventLoop& loop, bool control = false);
 // A connector on the loop and the thread of `server`, one of MakeGrpcServer, for a process that has
 // both: each call costs it fewer changes of thread. Either may go first.
 std::unique_ptr<Connector> MakeGrpcConnectorBeside(Server& server);

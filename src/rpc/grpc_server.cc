@@ -265,7 +265,7 @@ class ServerStreamState final : public StreamState {
 
 class GrpcServer : public Server {
  public:
-  explicit GrpcServer(EventLoop& loop) : loop_(loop) {}
+  GrpcServer(EventLoop& loop, bool control) : loop_(loop), control_(control) {}
   EventLoop& loop() const { return loop_; }
   const std::shared_ptr<Queue>& queue() const { return queue_; }
   ~GrpcServer() override {
@@ -302,6 +302,9 @@ class GrpcServer : public Server {
     builder.SetMaxSendMessageSize(static_cast<int>(kMessageBytesMax));
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20);
+    // Else a ping goes out with what comes in, to find out how large the connection's window is to
+    // be.
+    if (control_) builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     server_ = builder.BuildAndStart();
@@ -361,6 +364,7 @@ class GrpcServer : public Server {
   }
 
   EventLoop& loop_;
+  const bool control_;
   const std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
   const std::shared_ptr<ServerState> state_ = std::make_shared<ServerState>();
   grpc::AsyncGenericService service_;
@@ -370,9 +374,9 @@ class GrpcServer : public Server {
 }  // namespace
 }  // namespace internal
 
-std::unique_ptr<Server> MakeGrpcServer(EventLoop& loop) {
+std::unique_ptr<Server> MakeGrpcServer(EventLoop& loop, bool control) {
   internal::PrepareGrpc();
-  return std::make_unique<internal::GrpcServer>(loop);
+  return std::make_unique<internal::GrpcServer>(loop, control);
 }
 
 std::unique_ptr<Connector> MakeGrpcConnectorBeside(Server& server) {

@@ -68,6 +68,12 @@ class Connector {
   // (the demo's links are delayed by one).
   virtual std::unique_ptr<Client> MakeClient(const std::string& address,
                                              const std::string& via) = 0;
+  // The same, to a process near by that answers little: nothing is spent on finding out how much
+  // may be under way at once.
+  virtual std::unique_ptr<Client> MakeControlClient(const std::string& address,
+                                                    const std::string& via) {
+    return MakeClient(address, via);
+  }
 };
 
 using Responder = Callback<void(Result<std::string>)>;  // call exactly once, on the loop

@@ -9,11 +9,12 @@
 //                                             ▲   │
 //                                             └───┘ a file was opened, the change is over
 //
-// As long as the change of the tree is under way the old one may still feed this cell. Whoever is to
-// say that it is over may die before it does, so that the rest is a day long then, and not endless.
+// As long as the change of the tree is under way the old one may still feed this cell. Whoever is
+// to say that it is over may die before it does, so that the rest is a day long then, and not
+// endless.
 //
-// The rest is for those who were slow to hear, and for operators who change their minds: a cell that
-// comes back copies again what has gone. It counts the time that this scheduler runs.
+// The rest is for those who were slow to hear, and for operators who change their minds: a cell
+// that comes back copies again what has gone. It counts the time that this scheduler runs.
 //
 // A core: no clock, no I/O, one thread.
 #pragma once
