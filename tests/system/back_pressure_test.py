@@ -7,7 +7,7 @@ import re
 import subprocess
 import unittest.mock
 
-from harness import BINARY, TIME_FACTOR, SystemTest, Up, eventually, main, run
+from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, run, wait_until
 
 # Both hang on the source, so that the slow one has nobody below it.
 CELLS = """version: 1
@@ -58,12 +58,12 @@ class BackPressure(SystemTest):
         self.assertEqual(json.loads(consumer.stdout.readline())["kind"], "ready")
         producer = self.load("produce", "--cluster", "source", "--mb-per-s", str(RATE_MB), "--seconds", "600")
 
-        self.assertTrue(eventually(lambda: self.waits("slow"), 60))
+        self.assertTrue(wait_until(lambda: self.waits("slow"), 60))
         seconds, end, line = self.waits("slow")
         self.assertEqual(end, "writer", line)
         self.assertIn("longest stream s; ", line)
         self.assertIn("the disk of slow (or its writer) is slower than what comes", line)
-        self.assertTrue(eventually(lambda: (self.waits("slow") or (0,))[0] >= seconds + 3), f"since when: {line}")
+        self.assertTrue(wait_until(lambda: (self.waits("slow") or (0,))[0] >= seconds + 3), f"since when: {line}")
         self.assertIsNone(self.waits("fast"))
 
         producer.send_signal(2)

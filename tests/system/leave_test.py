@@ -1,6 +1,6 @@
 """A cell that is no destination of a stream any more, and is one again: `tailcast stream reroute --without, --with`."""
 
-from harness import SystemTest, Up, eventually, main, run
+from harness import SystemTest, Up, main, run, wait_until
 
 CELLS = """version: 1
 clusters:
@@ -31,10 +31,10 @@ class Leave(SystemTest):
     def test_a_cell_leaves_and_comes_back(self):
         self.tailcast("produce", "--stream", "s", stdin=b"one\n")
         for cell in ("middle", "leaver"):
-            self.assertTrue(eventually(lambda c=cell: self.consume(c) == "one\n"))
+            self.assertTrue(wait_until(lambda c=cell: self.consume(c) == "one\n"))
         self.assertRegex(self.reroute("--without", "leaver"), r"remove-edge +\S+ -> leaver(.*\n)*.*carried out")
         self.tailcast("produce", "--stream", "s", stdin=b"two\n")
-        self.assertTrue(eventually(lambda: self.consume("middle") == "one\ntwo\n"))
+        self.assertTrue(wait_until(lambda: self.consume("middle") == "one\ntwo\n"))
         self.assertEqual(self.consume("leaver"), "one\n", "it keeps for a while what it has, and gets no more")
         self.assertNotIn("leaver", self.tailcast("stream", "describe", "--cluster", "source", "--stream", "s"))
 
@@ -45,7 +45,7 @@ class Leave(SystemTest):
         self.check_fails(1, ["needs a destination"], "stream", "reroute", "--dir", self.up.dir,
                          "--stream", "s", "--without", "middle")
         self.reroute("--with", "leaver")
-        self.assertTrue(eventually(lambda: self.consume("leaver") == "one\ntwo\n"))
+        self.assertTrue(wait_until(lambda: self.consume("leaver") == "one\ntwo\n"))
 
 
 if __name__ == "__main__":
