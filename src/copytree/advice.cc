@@ -70,6 +70,9 @@ class Adviser {
     return ways;
   }
 
+  // Elementary steps spent.
+  int64_t work() const { return work_; }
+
  private:
   using Text = std::function<std::string(int64_t)>;
 
@@ -304,8 +307,10 @@ bool HasOwnLimits(const Graph& graph) {
 }
 
 std::string Advice(const Graph& graph, const Stream& stream, const PlanOptions& options,
-                   const Setup& setup, const Demand& demand) {
-  const std::vector<std::string> ways = Adviser(graph, stream, options, setup, demand).Ways();
+                   const Setup& setup, const Demand& demand, int64_t* work) {
+  Adviser adviser(graph, stream, options, setup, demand);
+  const std::vector<std::string> ways = adviser.Ways();
+  if (work != nullptr) *work += adviser.work();
   if (ways.empty()) {
     return std::string("; no other value of one limit alone was found to help: raise several") +
            (HasOwnLimits(graph) ? ", or those of single clusters" : "") + ", or add links";

@@ -20,9 +20,9 @@ using Demand = std::function<bool(const Problem& problem, const Parents& tree, i
 // least value found with which this very plan succeeds; it was planned with that value, with the
 // effort of the options, and meets the demand. If no limit alone helps, what else to do. Once as
 // many steps are spent as the effort of the options has, no further way is tried: the last one may
-// take as many again, twice with a demand.
+// take as many again, twice with a demand. The steps are added to `work`, if given.
 std::string Advice(const Graph& graph, const Stream& stream, const PlanOptions& options,
-                   const Setup& setup, const Demand& demand);
+                   const Setup& setup, const Demand& demand, int64_t* work = nullptr);
 
 // Some cluster has a limit of its own.
 bool HasOwnLimits(const Graph& graph);

@@ -31,12 +31,14 @@ Result<Parents> ToParents(const Graph& graph, const Tree& tree) {
 
 double Plan::Gap() const { return GapAbove(usd_per_gb, lower_bound_usd_per_gb); }
 
-Result<Plan> MakePlan(const Graph& graph, const Stream& stream, const PlanOptions& options) {
+Result<Plan> MakePlan(const Graph& graph, const Stream& stream, const PlanOptions& options,
+                      int64_t* work) {
   TAILCAST_ASSIGN_OR_RETURN(const Setup setup, MakeSetup(graph, stream, options));
-  TAILCAST_RETURN_IF_ERROR(FindBlocked(graph, stream, options, setup));
+  TAILCAST_RETURN_IF_ERROR(FindBlocked(graph, stream, options, setup, {}, work));
   const SolveResult solved =
       Solve(setup.problem, Starts(graph, setup), ToSolveOptions(graph, options));
-  if (!solved.feasible) return ExplainFailure(graph, stream, options, setup, solved);
+  if (work != nullptr) *work += solved.work;
+  if (!solved.feasible) return ExplainFailure(graph, stream, options, setup, solved, {}, work);
   Plan plan = Describe(graph, stream, setup, solved.parents);
   SetBound(solved.weight, solved.bound, &plan);
   plan.work = solved.work;

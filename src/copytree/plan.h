@@ -128,8 +128,11 @@ struct Plan {
 
 // InvalidArgument or NotFound: names, limits or options that make no sense (with the nearest name).
 // FailedPrecondition: no such tree; the message says which limit blocks which cluster, and what
-// would have to change.
-Result<Plan> MakePlan(const Graph& graph, const Stream& stream, const PlanOptions& options);
+// would have to change. The elementary steps spent are added to `work`, if given: about work_max at
+// most, or with that third; a refusal takes as many again for the values that it names, and what
+// the last try of these spends beyond, once more at most.
+Result<Plan> MakePlan(const Graph& graph, const Stream& stream, const PlanOptions& options,
+                      int64_t* work = nullptr);
 
 // A given tree in the same terms, e.g. one that a user fixed by hand, or the running one after
 // prices or health changed. It must be a tree over known links that holds every destination;

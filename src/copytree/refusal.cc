@@ -66,7 +66,7 @@ class Ways {
 }  // namespace
 
 Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& options,
-                   const Setup& setup, const Demand& demand) {
+                   const Setup& setup, const Demand& demand, int64_t* work) {
   const Problem& problem = setup.problem;
   const Ways shortest(problem, false);
   std::optional<Ways> fastest;
@@ -111,7 +111,7 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
           std::to_string(own ? problem.DepthMax(v) : options.limits.max_depth) +
           " blocks cluster '" + name + "': the shortest way there has " + std::to_string(needed) +
           " hops (" + shortest.Text(graph, v) + ")" +
-          Advice(graph, stream, options, setup, demand));
+          Advice(graph, stream, options, setup, demand, work));
     }
     if (!fastest) continue;
     const auto ms = [](int64_t us) { return Number(static_cast<double>(us) / 1000) + " ms"; };
@@ -120,14 +120,14 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
       return FailedPreconditionError("max_delay_ms " + Number(options.limits.max_delay_ms) +
                                      " blocks cluster '" + name +
                                      "': the fastest way there takes " + way() +
-                                     Advice(graph, stream, options, setup, demand));
+                                     Advice(graph, stream, options, setup, demand, work));
     }
     if (within[v] > problem.delay_max_us && within[v] < kNoDelayLimit) {
       return FailedPreconditionError(
           "max_depth " + std::to_string(options.limits.max_depth) + " and max_delay_ms " +
           Number(options.limits.max_delay_ms) + " together block cluster '" + name +
           "': within that depth the fastest way takes " + ms(within[v]) + ", without it " + way() +
-          Advice(graph, stream, options, setup, demand));
+          Advice(graph, stream, options, setup, demand, work));
     }
   }
   // Room for everybody: a full tree of that depth and fan-out.
@@ -151,13 +151,14 @@ Status FindBlocked(const Graph& graph, const Stream& stream, const PlanOptions& 
     return FailedPreconditionError(
         limits + (fanout > 0 ? " have" : " has") + " room for " + std::to_string(room) +
         " clusters below the source, but the stream has " + std::to_string(needed) +
-        " destinations" + Advice(graph, stream, options, setup, demand));
+        " destinations" + Advice(graph, stream, options, setup, demand, work));
   }
   return OkStatus();
 }
 
 Status ExplainFailure(const Graph& graph, const Stream& stream, const PlanOptions& options,
-                      const Setup& setup, const SolveResult& failed, const Demand& demand) {
+                      const Setup& setup, const SolveResult& failed, const Demand& demand,
+                      int64_t* work) {
   const Problem& problem = setup.problem;
   std::string text = failed.proven ? "no tree meets all limits"
                                    : "no tree that meets all limits was found within this effort";
@@ -178,7 +179,7 @@ Status ExplainFailure(const Graph& graph, const Stream& stream, const PlanOption
     text += "; it took " + Number(std::round(static_cast<double>(failed.work) / 1e6)) +
             " million steps, more effort may find one";
   }
-  return FailedPreconditionError(text + Advice(graph, stream, options, setup, demand));
+  return FailedPreconditionError(text + Advice(graph, stream, options, setup, demand, work));
 }
 
 }  // namespace tailcast::copytree

@@ -269,32 +269,41 @@ std::optional<int64_t> WillDo(const std::function<bool(int64_t)>& works, int64_t
 }  // namespace
 
 Result<RobustPlan> MakeRobustPlan(const Graph& graph, const Stream& stream,
-                                  const PlanOptions& options, double most_extra) {
+                                  const PlanOptions& options, double most_extra, int64_t* work) {
   if (!(most_extra >= 0 && most_extra <= kMostExtra)) {
     return InvalidArgumentError("a failure may make the tree dearer by 0 to 10000 %, not by " +
                                 Number(most_extra * 100) + " %");
   }
   const int64_t most_ppm = std::llround(most_extra * kMillion);
   TAILCAST_ASSIGN_OR_RETURN(const Setup setup, MakeSetup(graph, stream, options));
-  const int64_t work = WorkMax(graph, options);
+  const int64_t effort = WorkMax(graph, options);
+  int64_t spent = 0;
+  if (work == nullptr) work = &spent;
   const Demand robust_too = [&](const Problem& problem, const Parents& tree, int64_t* steps) {
     Setup other = setup;
     other.problem = problem;
     RobustSearch robust(other, options, tree);
-    const bool found = robust.Run(most_ppm, kAnyTree, work).has_value();
+    const bool found = robust.Run(most_ppm, kAnyTree, effort).has_value();
     *steps += robust.work();
     return found;
   };
-  TAILCAST_RETURN_IF_ERROR(FindBlocked(graph, stream, options, setup, robust_too));
+  TAILCAST_RETURN_IF_ERROR(FindBlocked(graph, stream, options, setup, robust_too, work));
   const SolveResult alone =
       Solve(setup.problem, Starts(graph, setup), ToSolveOptions(graph, options));
-  if (!alone.feasible) return ExplainFailure(graph, stream, options, setup, alone, robust_too);
+  *work += alone.work;
+  if (!alone.feasible) {
+    return ExplainFailure(graph, stream, options, setup, alone, robust_too, work);
+  }
   RobustSearch search(setup, options, alone.parents);
   const Judged before = search.Judge(alone.parents, most_ppm);
-  const std::optional<Parents> tree = search.Run(most_ppm, alone.bound, work);
+  const std::optional<Parents> tree = search.Run(most_ppm, alone.bound, effort);
+  *work += search.work();
   if (!tree) {
     const auto works = [&](int64_t ppm) {
-      return RobustSearch(setup, options, alone.parents).Run(ppm, kAnyTree, work).has_value();
+      RobustSearch again(setup, options, alone.parents);
+      const bool found = again.Run(ppm, kAnyTree, effort).has_value();
+      *work += again.work();
+      return found;
     };
     std::string text = "no tree was found within this effort ";
     if (search.least_ppm() < kUnmended) {
@@ -305,7 +314,7 @@ Result<RobustPlan> MakeRobustPlan(const Graph& graph, const Stream& stream,
     }
     const std::optional<int64_t> ppm = WillDo(works, search.least_ppm(), before.worst_ppm);
     text += ppm ? "; it works with " + Percent(*ppm) + " %"
-                : Advice(graph, stream, options, setup, robust_too);
+                : Advice(graph, stream, options, setup, robust_too, work);
     return FailedPreconditionError(text);
   }
   RobustPlan robust;

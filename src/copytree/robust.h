@@ -1,6 +1,7 @@
 // Trees that a failure does not make much dearer.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,8 +37,11 @@ struct RobustPlan {
 // fails, costs at most `most_extra` (0.2 = 20 %) more than the cheapest tree does while all is
 // well. Failures from which no tree is safe (hopeless) do not count; a warning names them. The
 // plan's bound is that on any tree. Effort, status and the rest as MakePlan. FailedPrecondition
-// names a value of `most_extra` or of a limit that will do: this very plan was made with it.
+// names a value of `most_extra` or of a limit that will do: this very plan was made with it. The
+// elementary steps spent are added to `work`, if given: two searches, and up to five for a
+// refusal's values.
 Result<RobustPlan> MakeRobustPlan(const Graph& graph, const Stream& stream,
-                                  const PlanOptions& options, double most_extra);
+                                  const PlanOptions& options, double most_extra,
+                                  int64_t* work = nullptr);
 
 }  // namespace tailcast::copytree

@@ -278,8 +278,13 @@ TEST(RobustTest, WhatIsOutOfReachWithinTheDelayLimitNoTreeIsSafeFrom) {
   EXPECT_FALSE(plan->failures.back().hopeless);
 }
 
+// Steps of a refusal, in efforts: two searches, the first one with its third; four for percentages,
+// or one for limits of which the last try may take two more.
+constexpr double kEffortsMost = 4.0 / 3 + 1 + 4;
+
 TEST(RobustTest, EveryValueThatARefusalNamesSuffices) {
   int refused = 0, tried = 0;
+  double efforts = 0;
   for (uint64_t seed = 1; seed <= 24; ++seed) {
     const Graph graph = RandomGraph(9, seed, 0.6);
     PlanOptions options;
@@ -289,9 +294,11 @@ TEST(RobustTest, EveryValueThatARefusalNamesSuffices) {
     if (seed % 4 != 0) options.limits.max_delay_ms = 60 + 3 * static_cast<double>(seed);
     const Stream stream{.source = "c00"};
     const double most = 0.15 * static_cast<double>(seed % 5);
-    const Result<RobustPlan> plan = MakeRobustPlan(graph, stream, options, most);
+    int64_t work = 0;
+    const Result<RobustPlan> plan = MakeRobustPlan(graph, stream, options, most, &work);
     if (plan.ok()) continue;
     ++refused;
+    efforts = std::max(efforts, static_cast<double>(work) / static_cast<double>(options.work_max));
     const std::string message(plan.status().message());
     for (const Limits& limits : Advised(options.limits, message)) {
       ++tried;
@@ -307,7 +314,8 @@ TEST(RobustTest, EveryValueThatARefusalNamesSuffices) {
     const Result<RobustPlan> again = MakeRobustPlan(graph, stream, options, value);
     EXPECT_TRUE(again.ok()) << message << "\nthen: " << again.status();
   }
-  std::printf("%d refused, %d values tried\n", refused, tried);
+  std::printf("%d refused, %d values tried, %.2f efforts at most\n", refused, tried, efforts);
+  EXPECT_LE(efforts, kEffortsMost);
   EXPECT_GE(refused, 12);
   EXPECT_GE(tried, 6);
 }
@@ -315,13 +323,16 @@ TEST(RobustTest, EveryValueThatARefusalNamesSuffices) {
 // The best that a short search has seen it need not see again when it is asked for that.
 TEST(RobustTest, ThePercentageThatARefusalNamesWasTried) {
   int tried = 0;
+  double efforts = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     const Graph graph = RandomGraph(14, seed);
     PlanOptions options;
     options.limits = {.max_depth = 4, .max_fanout = 4};
     options.work_max = 1'000'000;
-    const Result<RobustPlan> plan = MakeRobustPlan(graph, {.source = "c00"}, options, 0);
+    int64_t work = 0;
+    const Result<RobustPlan> plan = MakeRobustPlan(graph, {.source = "c00"}, options, 0, &work);
     if (plan.ok()) continue;
+    efforts = std::max(efforts, static_cast<double>(work) / static_cast<double>(options.work_max));
     const std::string message(plan.status().message());
     const size_t at = message.find("it works with ");
     ASSERT_NE(at, std::string::npos) << message;
@@ -330,6 +341,8 @@ TEST(RobustTest, ThePercentageThatARefusalNamesWasTried) {
     const Result<RobustPlan> again = MakeRobustPlan(graph, {.source = "c00"}, options, value);
     EXPECT_TRUE(again.ok()) << "seed " << seed << ": " << message << "\nthen: " << again.status();
   }
+  std::printf("%d values tried, %.2f efforts at most\n", tried, efforts);
+  EXPECT_LE(efforts, kEffortsMost);
   EXPECT_GE(tried, 20);
 }
 
