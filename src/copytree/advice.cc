@@ -17,7 +17,6 @@ namespace {
 // The search for a value tries many; each try may spend such a part of the work of a plan, and
 // among few nodes this at most. After as much work as that of a plan the search for values ends.
 constexpr int64_t kTryPart = 20, kTryWorkMost = 20'000'000;
-constexpr int kManyNodes = 100;
 // Before the value that was found is tried with the whole effort, this part of what is left.
 constexpr int64_t kWayPart = 3;
 constexpr int kDelayTries = 8;

@@ -15,10 +15,6 @@ namespace tailcast::copytree {
 namespace {
 
 constexpr int64_t kExhaustiveSteps = 400'000;
-// Graphs with more nodes are annealed part by part. When fan-out is limited, too, any tree will do
-// to begin with, else that of the unlimited search: the exact transportation problem of every step
-// from the star would use up the work.
-constexpr int kManyNodes = 100;
 // Prices on delay for starts under a delay limit, in 1e-9 USD per GB and microsecond.
 constexpr int64_t kDelayPrices[] = {1, 10, 100, 1000};
 // Parts of the work: for the layers (among many nodes they only give a tree to start from), for
@@ -153,11 +149,18 @@ class Search {
   void KeepStarts(const std::vector<Parents>& starts);
   // The problem without the links that no tree uses that is as light as the best one.
   Problem Reduced() const;
-  // Many nodes: a few runs from scratch, then many around single places of the best tree.
-  bool AnnealMany(int64_t work, int64_t goal);
-  // True if runs agreed before the work was used up, or a tree as light as `goal` was found.
+  // True if runs agreed before the work was used up, or a tree as light as `goal` was found: as
+  // AnnealAround among many nodes once there is a tree, unless `whole_runs_`, else AnnealWhole.
   bool Anneal(int64_t work, int64_t goal);
+  bool AnnealWhole(int64_t work, int64_t goal);
+  // A few runs over the whole tree, then many around single places of the best one. True if a tree
+  // as light as `goal` was found.
+  bool AnnealAround(int64_t work, int64_t goal);
+  // Many nodes and few links: around single places; if the tree is far above the bound then, in
+  // whole runs.
+  bool AnnealFewLinks(Bound* bound, int64_t work);
   void Raise(Bound* bound, int64_t work);
+  void KeepBound(const Bound& bound);
   // True if the bound rises above what any tree weighs: no tree meets the limits.
   bool ProveNone(Bound* bound, int64_t work);
   // Both in turn, until the tree is good enough or the effort is used up.
@@ -287,13 +290,21 @@ void Search::Raise(Bound* bound, int64_t work) {
   } else {
     bound->Raise(weight_, work);
   }
-  bound_ = bound->value();
-  link_bounds_ = bound->link_bounds();
+  KeepBound(*bound);
+}
+
+void Search::KeepBound(const Bound& bound) {
+  bound_ = bound.value();
+  link_bounds_ = bound.link_bounds();
 }
 
 bool Search::Anneal(int64_t work, int64_t goal) {
+  const bool around = ManyNodes() && weight_ < kUnserved && !whole_runs_;
+  return around ? AnnealAround(work, goal) : AnnealWhole(work, goal);
+}
+
+bool Search::AnnealWhole(int64_t work, int64_t goal) {
   if (weight_ <= goal || !HoldsRequired(problem_, cheapest_)) return true;
-  if (ManyNodes() && weight_ < kUnserved && !whole_runs_) return AnnealMany(work, goal);
   const Problem reduced = Reduced();
   Parents cheapest = MinArborescence(reduced);
   PruneRelays(reduced, &cheapest);
@@ -322,7 +333,8 @@ bool Search::Anneal(int64_t work, int64_t goal) {
   return agreed_ >= kAgreed || weight_ <= goal;
 }
 
-bool Search::AnnealMany(int64_t work, int64_t goal) {
+bool Search::AnnealAround(int64_t work, int64_t goal) {
+  if (weight_ <= goal) return true;
   const Problem reduced = Reduced();
   Parents cheapest = MinArborescence(reduced);
   PruneRelays(reduced, &cheapest);
@@ -373,33 +385,31 @@ void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
   }
   if (weight_ >= kUnserved || options_.any_tree) return;
   bool agreed = false;
-  const int stages = ManyNodes() ? 1 : kStages;  // many nodes need long runs
-  if (ManyNodes()) {
+  if (ManyNodes()) {  // one stage: they need long runs
     Raise(bound, bound_work - bound->work());
     work = most - bound->work();
-  }
-  for (int stage = 0; stage < stages && !agreed && !GoodEnough(); ++stage) {
-    if (ManyNodes() && FewLinks(problem_)) {
-      const int64_t before = work_;
-      agreed = Anneal(work / 2, Goal());
-      work -= work_ - before;
-      if (agreed || GoodEnough()) break;
-      whole_runs_ = Far(kManyFarPpm);
-      if (whole_runs_) {
-        const int64_t raised = bound->work();
-        bound->Raise(weight_, work / 4);
-        bound_ = bound->value();
-        link_bounds_ = bound->link_bounds();
-        work -= bound->work() - raised;
-      }
-      agreed = Anneal(work, Goal());
-      break;
+    agreed =
+        FewLinks(problem_) ? AnnealFewLinks(bound, work) : Anneal(work - (work_ - begin), Goal());
+  } else {
+    for (int left = kStages; left > 0 && !agreed && !GoodEnough(); --left) {
+      Raise(bound, (bound_work - bound->work()) / (left + 1));
+      agreed = Anneal((work - (work_ - begin)) / left, Goal());
     }
-    if (stages > 1) Raise(bound, (bound_work - bound->work()) / (stages - stage + 1));
-    agreed = Anneal((work - (work_ - begin)) / (stages - stage), Goal());
+    Raise(bound, bound_work - bound->work());
   }
-  if (!ManyNodes()) Raise(bound, bound_work - bound->work());
   if (!agreed && Far(kStretchPpm) && more > 0) Anneal(more, Goal());
+}
+
+bool Search::AnnealFewLinks(Bound* bound, int64_t work) {
+  const int64_t before = work_;
+  if (AnnealAround(work / 2, Goal())) return true;
+  work -= work_ - before;
+  whole_runs_ = Far(kManyFarPpm);
+  if (!whole_runs_) return AnnealAround(work, Goal());
+  const int64_t raised = bound->work();
+  bound->Raise(weight_, work / 4);
+  KeepBound(*bound);
+  return AnnealWhole(work - (bound->work() - raised), Goal());
 }
 
 SolveResult Search::Run(const std::vector<Parents>& starts) {

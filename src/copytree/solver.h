@@ -9,6 +9,9 @@
 
 namespace tailcast::copytree {
 
+// Problems with more nodes are annealed part by part, and a search may take longer.
+inline constexpr int kManyNodes = 100;
+
 struct SolveOptions {
   uint64_t seed = 1;
   // Elementary steps of about a nanosecond that all parts together may spend.
