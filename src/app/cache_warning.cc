@@ -42,7 +42,7 @@ void WarnOfSmallCaches(const std::vector<DeploymentCell>& cells, const v1::Strea
 }
 
 double ExpectedRate(const v1::CellView& view, const std::string& stream) {
-  const auto topology = cell::ParseTopology(view.topology(), "topology");
+  const auto topology = cell::ParseTopology(view.topology(), "topology", cell::Tables::kSkip);
   if (!topology.ok()) return 0;
   const cell::TopologyStream* known = topology->FindStream(stream);
   return known == nullptr ? 0 : known->rate_mbps * 1e6 / 8;

@@ -145,8 +145,9 @@ Result<std::string> SchedulerAbove(const RepairOptions& options, const cell::Cel
     TAILCAST_ASSIGN_OR_RETURN(const DeploymentCell cell, deployment.Find(above));
     return cell.scheduler;
   }
-  TAILCAST_ASSIGN_OR_RETURN(const cell::Topology topology,
-                            cell::ParseTopology(view.topology(), "the cell's topology"));
+  TAILCAST_ASSIGN_OR_RETURN(
+      const cell::Topology topology,
+      cell::ParseTopology(view.topology(), "the cell's topology", cell::Tables::kSkip));
   const cell::TopologyCluster* cluster = topology.FindCluster(above);
   if (cluster != nullptr && !cluster->scheduler.empty()) return cluster->scheduler;
   return FailedPreconditionError("the topology says no address of cell '" + above +

@@ -332,7 +332,8 @@ int RerouteOne(const StreamOptions& options) {
   if (!source.ok()) return Fail(source.status());
   auto session = CellSession::Open(*source);
   if (!session.ok()) return Fail(session.status());
-  const auto topology = cell::ParseTopology((*session)->client().view().topology(), "the topology");
+  const auto topology = cell::ParseTopology((*session)->client().view().topology(), "the topology",
+                                            cell::Tables::kSkip);
   if (!topology.ok()) return Fail(topology.status());
   RerouteRequest request{.stream = options.name,
                          .sick = options.sick,

@@ -33,7 +33,9 @@
 #include "tailcast/app/made_streams.h"
 #include "tailcast/app/supervisor.h"
 #include "tailcast/app/worker_counts.h"
+#include "tailcast/base/crc32c.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/cell/link_table.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/cell/yaml_reader.h"
@@ -132,6 +134,7 @@ class Up {
 
     TAILCAST_RETURN_IF_ERROR(ChooseAddresses(options_.dir, Say, topology_));
     TAILCAST_RETURN_IF_ERROR(StartLinks());
+    TAILCAST_RETURN_IF_ERROR(KeepTables());
     TAILCAST_RETURN_IF_ERROR(StartStorage().WithContext("--storage " + options_.storage));
     TAILCAST_RETURN_IF_ERROR(ReadWorkers());
     for (const cell::TopologyCluster& cluster : topology_.clusters) {
@@ -240,6 +243,18 @@ class Up {
     return OkStatus();
   }
 
+  // The deployment has its own copy of the tables, as one: what a user changes in his files
+  // meanwhile must not be what a process that is started again reads.
+  Status KeepTables() {
+    if (topology_.tables.empty()) return OkStatus();
+    const std::string path = options_.dir + "/links.csv";
+    const auto first = topology_.links.end() - static_cast<std::ptrdiff_t>(topology_.table_links);
+    const std::string text = cell::LinkTableText({first, topology_.links.end()});
+    TAILCAST_RETURN_IF_ERROR(WriteFile(path, text));
+    topology_.tables = {{.path = path, .crc32c = Crc32c(text)}};
+    return OkStatus();
+  }
+
   Status WriteCell(const cell::TopologyCluster& cluster) {
     const std::string dir = options_.dir + "/" + cluster.name;
     std::error_code error;
@@ -248,7 +263,7 @@ class Up {
       if (error) return ErrnoStatus(error.value(), "make the folder " + dir + sub);
     }
     TAILCAST_RETURN_IF_ERROR(
-        WriteFile(dir + "/config/topology.yaml", cell::TopologyText(topology_)));
+        WriteFile(dir + "/config/topology.yaml", cell::TopologyReference(topology_)));
 
     cell::ProcessConfig config;
     config.cell = cluster.name;

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "tailcast/base/crc32c.h"
 #include "tailcast/base/nearest.h"
 
 namespace tailcast::cell {
@@ -144,14 +145,16 @@ void AppendNumber(double value, std::string* out) {
 }  // namespace
 
 Status ReadLinkTable(const std::string& path, const std::vector<TopologyCluster>& clusters,
-                     std::vector<TopologyLink>* links) {
+                     std::vector<TopologyLink>* links, uint32_t* crc32c) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) return ErrnoStatus(errno != 0 ? errno : EIO, "can't read " + path);
   std::stringstream text;
   text << file.rdbuf();
   if (file.bad()) return ErrnoStatus(EIO, "can't read " + path);
-  return ParseLinkTable(std::move(text).str(), path, clusters, links);
+  const std::string bytes = std::move(text).str();
+  if (crc32c != nullptr) *crc32c = Crc32c(bytes);
+  return ParseLinkTable(bytes, path, clusters, links);
 }
 
 Status ParseLinkTable(const std::string& text, const std::string& name,

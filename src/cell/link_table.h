@@ -8,6 +8,7 @@
 // hold no commas and no quotes, so nothing is quoted.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,10 @@ namespace tailcast::cell {
 // Appends the table's links. `clusters`: the topology's; its links so far are in `links`.
 // InvalidArgument names file, line and what to do: another header, no rows, a row with more or
 // fewer fields, a name that is no cluster's (with the nearest), a link given twice, a value that is
-// no number, negative or out of range. NotFound, PermissionDenied: the file.
+// no number, negative or out of range. NotFound, PermissionDenied: the file. `crc32c`, if given:
+// CRC-32C of the file.
 Status ReadLinkTable(const std::string& path, const std::vector<TopologyCluster>& clusters,
-                     std::vector<TopologyLink>* links);
+                     std::vector<TopologyLink>* links, uint32_t* crc32c = nullptr);
 
 // The same from text; `name` stands for the file in messages.
 Status ParseLinkTable(const std::string& text, const std::string& name,

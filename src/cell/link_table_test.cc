@@ -75,6 +75,68 @@ TEST_F(LinkTableTest, WhatIsWrittenIsReadBack) {
   EXPECT_THAT(TopologyText(*topology, {"links.csv"}), Not(HasSubstr("usd_per_gb: 0.1")));
 }
 
+// What the view of a cell and the files of its processes hold.
+TEST_F(LinkTableTest, AReferenceIsSmallAndLeadsToTheSameTable) {
+  constexpr int kClusters = 300;
+  std::vector<TopologyLink> links;
+  std::string world = "version: 1\nlinks: [{from: a0, to: a1, rtt_ms: 3, both: true}]\nclusters:\n";
+  for (int i = 0; i < kClusters; ++i) {
+    world += "  - {name: a" + std::to_string(i) + "}\n";
+    for (int j = 0; j < kClusters; ++j) {
+      if (i == j || i + j == 1) continue;
+      links.push_back({.from = "a" + std::to_string(i),
+                       .to = "a" + std::to_string(j),
+                       .usd_per_gb = 0.001 * i,
+                       .rtt_ms = 1.0 * j});
+    }
+  }
+  Put("links.csv", LinkTableText(links));
+  Put("world.yaml", world + "tables: [links.csv]\n");
+  const Result<Topology> topology = LoadTopology((folder_ / "world.yaml").string());
+  ASSERT_TRUE(topology.ok()) << topology.status();
+  const std::string text = TopologyReference(*topology);
+  EXPECT_LT(text.size(), kClusters * 30 + 1000);
+  EXPECT_GT(TopologyText(*topology).size(), 100 * text.size());
+
+  const Result<Topology> again = ParseTopology(text, "view");  // in another folder
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(TopologyText(*again), TopologyText(*topology));
+  EXPECT_EQ(TopologyReference(*again), text);
+  const Result<Topology> skipped = ParseTopology(text, "view", Tables::kSkip);
+  ASSERT_TRUE(skipped.ok()) << skipped.status();
+  EXPECT_EQ(skipped->links.size(), 2u);
+  EXPECT_EQ(skipped->ClusterNames(), topology->ClusterNames());
+
+  // A table does not say that.
+  Topology sick = *topology;
+  sick.links.back().sick = true;
+  EXPECT_EQ(TopologyReference(sick), TopologyText(sick));
+
+  links.back().usd_per_gb += 0.5;
+  Put("links.csv", LinkTableText(links));
+  const Status other = ParseTopology(text, "view").status();
+  EXPECT_TRUE(IsFailedPrecondition(other)) << other;
+  EXPECT_THAT(std::string(other.message()), HasSubstr("links.csv is another table than the one"));
+  EXPECT_TRUE(ParseTopology(text, "view", Tables::kSkip).ok());
+  std::filesystem::remove(folder_ / "links.csv");
+  const Status gone = ParseTopology(text, "view").status();
+  EXPECT_TRUE(IsNotFound(gone)) << gone;
+}
+
+TEST_F(LinkTableTest, ChecksumsAreOneForEachTable) {
+  Put("links.csv", LinkTableText({{.from = "a", .to = "b"}}));
+  const auto read = [&](const std::string& checksums) {
+    const std::string text = "version: 1\nclusters: [{name: a}, {name: b}]\ntables: [" +
+                             (folder_ / "links.csv").string() + "]\ntable_checksums: [" +
+                             checksums + "]\n";
+    return std::string(ParseTopology(text, "view").status().message());
+  };
+  EXPECT_THAT(read("0, 1"), HasSubstr("must have one for each of 'tables'"));
+  EXPECT_THAT(read("xyz"), HasSubstr("'xyz' is no CRC-32C in hexadecimal"));
+  EXPECT_THAT(read("1234567890"), HasSubstr("is no CRC-32C in hexadecimal"));
+  EXPECT_THAT(read("1"), HasSubstr("is another table"));
+}
+
 TEST_F(LinkTableTest, BadTablesAreRefusedWithFileLineAndRemedy) {
   const std::string header = "from,to,usd_per_gb,rtt_ms\n";
   ExpectRefused("", ":1: is empty; its first line must be from,to,usd_per_gb,rtt_ms");

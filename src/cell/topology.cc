@@ -43,8 +43,8 @@ std::string NameError(std::string_view name) {
 
 class Reader {
  public:
-  Reader(YamlMap root, std::filesystem::path folder)
-      : root_(std::move(root)), folder_(std::move(folder)) {}
+  Reader(YamlMap root, std::filesystem::path folder, Tables tables)
+      : root_(std::move(root)), folder_(std::move(folder)), read_tables_(tables == Tables::kRead) {}
 
   Result<Topology> Read() {
     int64_t version = 0;
@@ -195,10 +195,40 @@ class Reader {
   Status ReadTables() {
     std::vector<std::string> tables;
     TAILCAST_RETURN_IF_ERROR(root_.Get("tables", tables));
-    for (const std::string& table : tables) {
-      TAILCAST_RETURN_IF_ERROR(
-          ReadLinkTable((folder_ / table).string(), topology_.clusters, &topology_.links));
+    std::vector<std::string> checksums;
+    TAILCAST_RETURN_IF_ERROR(root_.Get("table_checksums", checksums));
+    if (!checksums.empty() && checksums.size() != tables.size()) {
+      return root_.Error("table_checksums", "must have one for each of 'tables', or none at all");
     }
+    const size_t listed = topology_.links.size();
+    for (size_t i = 0; i < tables.size(); ++i) {
+      std::error_code error;
+      const std::string path = std::filesystem::absolute(folder_ / tables[i], error).string();
+      if (error) return ErrnoStatus(error.value(), "find " + tables[i]);
+      TopologyTable table{.path = path};
+      if (!checksums.empty()) {
+        const std::string& text = checksums[i];
+        const char* const end = text.data() + text.size();
+        const auto [at, bad] = std::from_chars(text.data(), end, table.crc32c.emplace(), 16);
+        if (bad != std::errc() || at != end) {
+          return root_.Error("table_checksums", "'" + text + "' is no CRC-32C in hexadecimal");
+        }
+      }
+      if (read_tables_) {
+        uint32_t crc32c = 0;
+        TAILCAST_RETURN_IF_ERROR(
+            ReadLinkTable(path, topology_.clusters, &topology_.links, &crc32c));
+        if (table.crc32c && crc32c != *table.crc32c) {
+          return FailedPreconditionError(
+              path +
+              " is another table than the one that the cells were started with; put that "
+              "one back, or start them anew");
+        }
+        table.crc32c = crc32c;
+      }
+      topology_.tables.push_back(std::move(table));
+    }
+    topology_.table_links = topology_.links.size() - listed;
     return OkStatus();
   }
 
@@ -227,7 +257,8 @@ class Reader {
       TAILCAST_RETURN_IF_ERROR(KnownCluster(map, "from", edge.from));
       TAILCAST_RETURN_IF_ERROR(KnownCluster(map, "to", edge.to));
       TAILCAST_RETURN_IF_ERROR(map.Finish());
-      if (topology_.FindLink(edge.from, edge.to) == nullptr) {
+      const bool known = !read_tables_ && !topology_.tables.empty();
+      if (!known && topology_.FindLink(edge.from, edge.to) == nullptr) {
         return map.Error("to", "there is no link " + edge.from + " -> " + edge.to);
       }
       if (!parent.emplace(edge.to, edge.from).second) {
@@ -280,7 +311,8 @@ class Reader {
 
   YamlMap root_;
   const std::filesystem::path folder_;  // where tables are
-  std::set<std::string> known_;         // cluster names
+  const bool read_tables_;
+  std::set<std::string> known_;  // cluster names
   Topology topology_;
 };
 
@@ -310,51 +342,9 @@ std::string Scalar(const std::string& text) {
   return plain ? text : Quoted(text);
 }
 
-}  // namespace
-
-const TopologyCluster* Topology::FindCluster(std::string_view name) const {
-  for (const TopologyCluster& cluster : clusters) {
-    if (cluster.name == name) return &cluster;
-  }
-  return nullptr;
-}
-
-const TopologyLink* Topology::FindLink(std::string_view from, std::string_view to) const {
-  for (const TopologyLink& link : links) {
-    if (link.from == from && link.to == to) return &link;
-  }
-  return nullptr;
-}
-
-const TopologyStream* Topology::FindStream(std::string_view name) const {
-  for (const TopologyStream& stream : streams) {
-    if (stream.name == name) return &stream;
-  }
-  return nullptr;
-}
-
-std::vector<std::string> Topology::ClusterNames() const {
-  std::vector<std::string> names;
-  names.reserve(clusters.size());
-  for (const TopologyCluster& cluster : clusters) names.push_back(cluster.name);
-  return names;
-}
-
-Result<Topology> LoadTopology(const std::string& path) {
-  TAILCAST_ASSIGN_OR_RETURN(YamlMap root, YamlMap::Load(path));
-  return Reader(std::move(root), std::filesystem::path(path).parent_path()).Read();
-}
-
-Status CheckName(std::string_view name) {
-  return IsName(name) ? OkStatus() : InvalidArgumentError(NameError(name));
-}
-
-Result<Topology> ParseTopology(const std::string& text, const std::string& name) {
-  TAILCAST_ASSIGN_OR_RETURN(YamlMap root, YamlMap::Parse(text, name));
-  return Reader(std::move(root), std::filesystem::path(name).parent_path()).Read();
-}
-
-std::string TopologyText(const Topology& topology, const std::vector<std::string>& tables) {
+// `listed`: so many links are listed, the others are in the tables.
+std::string Text(const Topology& topology, const std::vector<TopologyTable>& tables,
+                 size_t listed) {
   std::string out = "version: 1\nclusters:\n";
   for (const TopologyCluster& cluster : topology.clusters) {
     out += "  - {name: " + Scalar(cluster.name);
@@ -371,18 +361,31 @@ std::string TopologyText(const Topology& topology, const std::vector<std::string
     out += "}\n";
   }
   if (!tables.empty()) {
-    out += "tables: [";
-    for (const std::string& table : tables)
-      out += (&table == tables.data() ? "" : ", ") + Scalar(table);
-    out += "]\n";
-  } else {
-    out += topology.links.empty() ? "links: []\n" : "links:\n";
+    std::string paths, checksums;
+    for (const TopologyTable& table : tables) {
+      const char* const comma = paths.empty() ? "" : ", ";
+      paths += comma + Scalar(table.path);
+      if (!table.crc32c) continue;
+      char text[24];
+      std::snprintf(text, sizeof text, "%s\"%08x\"", comma, *table.crc32c);
+      checksums += text;
+    }
+    out += "tables: [" + paths + "]\n";
+    if (!checksums.empty()) out += "table_checksums: [" + checksums + "]\n";
+  }
+  if (listed > 0) {
+    out += "links:\n";
+  } else if (tables.empty()) {
+    out += "links: []\n";
   }
   std::map<std::pair<std::string, std::string>, const TopologyLink*> index;
-  for (const TopologyLink& link : topology.links) index[{link.from, link.to}] = &link;
+  const auto end = topology.links.begin() + static_cast<std::ptrdiff_t>(listed);
+  for (auto link = topology.links.begin(); link != end; ++link) {
+    index[{link->from, link->to}] = &*link;
+  }
   std::set<const TopologyLink*> written;
-  for (const TopologyLink& link : topology.links) {
-    if (!tables.empty()) break;
+  for (auto at = topology.links.begin(); at != end; ++at) {
+    const TopologyLink& link = *at;
     if (written.contains(&link)) continue;
     out += "  - {from: " + Scalar(link.from) + ", to: " + Scalar(link.to) +
            ", usd_per_gb: " + Number(link.usd_per_gb) + ", rtt_ms: " + Number(link.rtt_ms);
@@ -433,6 +436,64 @@ std::string TopologyText(const Topology& topology, const std::vector<std::string
     out += "churn_usd_per_gb: " + Number(topology.churn_usd_per_gb) + "\n";
   }
   return out;
+}
+
+}  // namespace
+
+const TopologyCluster* Topology::FindCluster(std::string_view name) const {
+  for (const TopologyCluster& cluster : clusters) {
+    if (cluster.name == name) return &cluster;
+  }
+  return nullptr;
+}
+
+const TopologyLink* Topology::FindLink(std::string_view from, std::string_view to) const {
+  for (const TopologyLink& link : links) {
+    if (link.from == from && link.to == to) return &link;
+  }
+  return nullptr;
+}
+
+const TopologyStream* Topology::FindStream(std::string_view name) const {
+  for (const TopologyStream& stream : streams) {
+    if (stream.name == name) return &stream;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> Topology::ClusterNames() const {
+  std::vector<std::string> names;
+  names.reserve(clusters.size());
+  for (const TopologyCluster& cluster : clusters) names.push_back(cluster.name);
+  return names;
+}
+
+Result<Topology> LoadTopology(const std::string& path) {
+  TAILCAST_ASSIGN_OR_RETURN(YamlMap root, YamlMap::Load(path));
+  return Reader(std::move(root), std::filesystem::path(path).parent_path(), Tables::kRead).Read();
+}
+
+Status CheckName(std::string_view name) {
+  return IsName(name) ? OkStatus() : InvalidArgumentError(NameError(name));
+}
+
+Result<Topology> ParseTopology(const std::string& text, const std::string& name, Tables tables) {
+  TAILCAST_ASSIGN_OR_RETURN(YamlMap root, YamlMap::Parse(text, name));
+  return Reader(std::move(root), std::filesystem::path(name).parent_path(), tables).Read();
+}
+
+std::string TopologyText(const Topology& topology, const std::vector<std::string>& tables) {
+  std::vector<TopologyTable> named;
+  for (const std::string& table : tables) named.push_back({.path = table});
+  return Text(topology, named, tables.empty() ? topology.links.size() : 0);
+}
+
+std::string TopologyReference(const Topology& topology) {
+  const size_t listed = topology.links.size() - topology.table_links;
+  for (size_t l = listed; l < topology.links.size(); ++l) {
+    if (topology.links[l].sick || !topology.links[l].via.empty()) return TopologyText(topology);
+  }
+  return Text(topology, topology.tables, listed);
 }
 
 }  // namespace tailcast::cell

@@ -22,6 +22,7 @@
 //       health: healthy                  # default; or sick
 //       via: 127.0.0.1:9000              # forward proxy that carries the link; default: direct
 //   tables: [links.csv]                  # more links, from CSV (link_table.h); beside the file
+//   table_checksums: [9ae3b1f0]          # default: none; CRC-32C of each, which it must have
 //   streams:                             # default: none
 //     - name: flights                    # required
 //       source: us-central               # required
@@ -39,6 +40,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,9 +83,16 @@ struct TopologyStream {
   std::vector<TopologyEdge> tree;  // empty = planned
 };
 
+struct TopologyTable {
+  std::string path;                // absolute
+  std::optional<uint32_t> crc32c;  // of its bytes, if known
+};
+
 struct Topology {
   std::vector<TopologyCluster> clusters;
-  std::vector<TopologyLink> links;
+  std::vector<TopologyLink> links;  // those of the tables last
+  std::vector<TopologyTable> tables;
+  size_t table_links = 0;  // so many of `links`
   std::vector<TopologyStream> streams;
   int max_depth = 4;
   int max_fanout = 0;
@@ -102,8 +111,14 @@ struct Topology {
 // nearest known one, double names, links given twice, negative or missing prices, values out of
 // range, HOST:PORT without a port, a version that is not 1. NotFound, PermissionDenied: the file.
 Result<Topology> LoadTopology(const std::string& path);
+enum class Tables : uint8_t {
+  kRead,
+  kSkip,  // for who needs no links: those of tables are not there, nor is a tree held against links
+};
 // The same from text; `name` stands for the file in messages, and tables are looked for beside it.
-Result<Topology> ParseTopology(const std::string& text, const std::string& name);
+// FailedPrecondition: a table is not the one that `table_checksums` says.
+Result<Topology> ParseTopology(const std::string& text, const std::string& name,
+                               Tables tables = Tables::kRead);
 // Whether a cluster or a stream may have this name. InvalidArgument quotes it and the rule.
 Status CheckName(std::string_view name);
 
@@ -111,5 +126,10 @@ Status CheckName(std::string_view name);
 // directions become one entry; defaults are left out. With `tables` the file names these instead of
 // the links.
 std::string TopologyText(const Topology& topology, const std::vector<std::string>& tables = {});
+
+// The same for other processes of this host: links of tables stay there, and the tables are named
+// with path and checksum; 1,000 clusters take some 20 KB instead of 70 MB. All links are listed if
+// one of a table is sick or has a proxy, which tables don't say.
+std::string TopologyReference(const Topology& topology);
 
 }  // namespace tailcast::cell

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -106,7 +108,7 @@ Node::Node(Ports ports, cell::ProcessConfig config, std::vector<Role> roles,
     : ports_(std::move(ports)),
       config_(std::move(config)),
       roles_(std::move(roles)),
-      topology_(std::move(topology)),
+      topology_(std::make_shared<const cell::Topology>(std::move(topology))),
       incarnation_{NonZero(Rng(ports_.seed).Next())},
       started_(ports_.loop->Now()),
       leave_timer_(*ports_.loop) {}
@@ -237,27 +239,29 @@ Status Node::MakeScheduler() {
   options.registry.store = config_.StoreUrl().ToString();
   options.registry.cache_replicas = config_.caches;
   options.registry.cache_spares = config_.spares;
-  options.registry.known_cells = topology_.ClusterNames();
-  options.registry.topology = cell::TopologyText(topology_);
+  options.registry.known_cells = topology_->ClusterNames();
+  options.registry.topology = cell::TopologyReference(*topology_);
   options.registry.cell_key = config_.cell_key;
   options.seed = NonZero(Rng(ports_.seed).Fork("scheduler").Next());
   if (ports_.balance) options.core.balance = *ports_.balance;
-  options.core.stuck_after = Duration::Millis(topology_.stuck_after_ms);
+  options.core.stuck_after = Duration::Millis(topology_->stuck_after_ms);
   options.self = info_;
   options.self.set_role(v1::ROLE_SCHEDULER);
   options.self.set_name(NameOf(Role::kScheduler));
   options.self.set_rpc_address(config_.scheduler);
-  for (const cell::TopologyCluster& cluster : topology_.clusters) {
-    const cell::TopologyLink* link = topology_.FindLink(config_.cell, cluster.name);
+  std::map<std::string_view, std::string> via;
+  for (const cell::TopologyLink& link : topology_->links) {
+    if (link.from == config_.cell && !link.via.empty()) via[link.to] = link.via;
+  }
+  for (const cell::TopologyCluster& cluster : topology_->clusters) {
     if (cluster.name == config_.cell || cluster.scheduler.empty()) continue;
-    options.neighbours.push_back(
-        {cluster.name, cluster.scheduler, link != nullptr ? link->via : std::string()});
+    options.neighbours.push_back({cluster.name, cluster.scheduler, via[cluster.name]});
   }
   options.plan_tree = [this](const v1::StreamConfig& stream,
                              Callback<void(Result<std::vector<v1::TreeEdge>>)> done) {
     auto tree = std::make_shared<Result<std::vector<v1::TreeEdge>>>(
         ResourceExhaustedError("too many trees are to be planned; try again later"));
-    RunAside([topology = topology_, stream, tree] { *tree = PlanTree(topology, stream); },
+    RunAside([topology = topology_, stream, tree] { *tree = PlanTree(*topology, stream); },
              scope_.Bind([tree, done = std::move(done)]() mutable { done(std::move(*tree)); }));
   };
   scheduler_ = std::make_unique<scheduler::SchedulerAgent>(

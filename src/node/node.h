@@ -113,7 +113,7 @@ class Node {
   Ports ports_;
   const cell::ProcessConfig config_;
   const std::vector<Role> roles_;
-  const cell::Topology topology_;
+  const std::shared_ptr<const cell::Topology> topology_;  // plans read it aside
   const ProcessIncarnation incarnation_;
   const MonotonicTime started_;
   std::string rpc_address_;

@@ -556,6 +556,28 @@ class DeletedStreams(SystemTest):
         self.assertRegex(run("stream", "list", "--dir", up.dir)[1].decode(), r"^kept +1 shard\b[^\n]*\n$")
 
 
+class Tables(SystemTest):
+    def test_links_of_tables_stay_in_a_table_of_the_deployment(self):
+        with tempfile.TemporaryDirectory() as folder:
+            table = pathlib.Path(folder, "links.csv")
+            table.write_text("from,to,usd_per_gb,rtt_ms\na,b,0.02,0\nb,a,0.02,0\na,c,0.03,0\nb,c,0.01,0\nc,b,0.5,0\n")
+            up = Up(f"version: 1\nclusters: [{{name: a}}, {{name: b}}, {{name: c}}]\ntables: [{table}]\n"
+                    "streams: [{name: s, source: a}]\n", "--caches", "1", "--readers", "1", "--writers", "1")
+            self.addCleanup(up.close)
+        kept = pathlib.Path(up.dir, "links.csv")  # the user's is gone
+        text = pathlib.Path(up.dir, "b", "config", "topology.yaml").read_text()
+        self.assertIn(str(kept), text)
+        self.assertNotIn("usd_per_gb", text)
+        replan = ["stream", "reroute", "--dir", up.dir, "--stream", "s", "--fail", "a-b", "--dry-run"]
+        code, out, err = run(*replan)
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, rb"add-edge +a -> c")
+        kept.write_text(kept.read_text().replace("0.5", "0.4"))
+        code, _, err = run(*replan)
+        self.assertNotEqual(code, 0)
+        self.assertIn(f"{kept} is another table than the one that the cells were started with", err)
+
+
 class Restarts(SystemTest):
     def test_a_deployment_comes_back_where_it_was_and_its_users_go_on(self):
         up = Up(None, "--profile", "low-latency")
