@@ -66,9 +66,9 @@ struct PlanOptions {
   // Links that must not be used, e.g. those of the first tree for the second.
   std::vector<Edge> avoid;
   uint64_t seed = 1;
-  // Bounds the effort, in elementary steps (WorkOf); 0 = that of Effort::kQuick. Up to 2e9 in all a
-  // third of it more is spent, once, before a refusal without proof and while the tree is more than
-  // 5 % above its bound.
+  // Bounds the effort, in elementary steps (WorkOf); 0 = that of Effort::kQuick. Up to 2e9 in all
+  // twice as much again is spent before a refusal without proof, and a third more while the tree is
+  // more than 5 % above its bound.
   int64_t work_max = 0;
   // Good enough: the search ends when the tree is within this part of the lower bound; 0 to 1.
   double gap = 0;
@@ -118,7 +118,7 @@ struct Plan {
   // What a person should know: a sick or new cluster that must feed others because nothing else
   // leads there, a link filled to 80 %.
   std::vector<std::string> warnings;
-  int64_t work = 0;  // elementary steps spent: about work_max at most, or with that third
+  int64_t work = 0;  // elementary steps spent: about work_max at most, or what is said there
 
   // (usd_per_gb - lower bound) / lower bound: the tree costs at most this part of the optimum more
   // than it. 0 if the tree costs less than the bound, which one that breaks the limits can;
@@ -128,9 +128,9 @@ struct Plan {
 
 // InvalidArgument or NotFound: names, limits or options that make no sense (with the nearest name).
 // FailedPrecondition: no such tree; the message says which limit blocks which cluster, and what
-// would have to change. The elementary steps spent are added to `work`, if given: about work_max at
-// most, or with that third; a refusal takes as many again for the values that it names, and what
-// the last try of these spends beyond, once more at most.
+// would have to change. The elementary steps spent are added to `work`, if given: those of the
+// search (PlanOptions::work_max); a refusal takes work_max more for the values that it names, and
+// what the last try of these spends beyond, once more at most.
 Result<Plan> MakePlan(const Graph& graph, const Stream& stream, const PlanOptions& options,
                       int64_t* work = nullptr);
 

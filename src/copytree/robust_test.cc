@@ -278,9 +278,9 @@ TEST(RobustTest, WhatIsOutOfReachWithinTheDelayLimitNoTreeIsSafeFrom) {
   EXPECT_FALSE(plan->failures.back().hopeless);
 }
 
-// Steps of a refusal, in efforts: two searches, the first one with its third; four for percentages,
-// or one for limits of which the last try may take two more.
-constexpr double kEffortsMost = 4.0 / 3 + 1 + 4;
+// Steps of a refusal, in efforts: two searches, the first one three times as long; four for
+// percentages, or one for limits of which the last try may take two more.
+constexpr double kEffortsMost = 3 + 1 + 4;
 
 TEST(RobustTest, EveryValueThatARefusalNamesSuffices) {
   int refused = 0, tried = 0;

@@ -21,7 +21,7 @@ struct SolveOptions {
   // Any tree within the limits is good enough: the search is the same up to the first one, and
   // ends.
   bool any_tree = false;
-  // Quick effort is stretched by a third before it is said that no tree was found; but not with
+  // Quick effort gets twice as much again before it is said that no tree was found; but not with
   // this.
   bool give_up_early = false;
   // Of equally light trees a fast one is taken (delays.h).
