@@ -26,8 +26,8 @@ constexpr int64_t kPricesPart = 3;
 constexpr int64_t kFirstRunWork = 200'000;
 // A quick search goes on, up to this in all: for so many times its work before a refusal without
 // proof (of drawn problems that only nearly full trees fit it then finds one for 15 of 16 seeds),
-// and for a third more while its tree is further above the bound than so many millionths and runs
-// do not agree: tight limits, of which it knows little yet.
+// and for a third more, or what that left, while its tree is further above the bound than so many
+// millionths and runs do not agree: tight limits, of which it knows little yet.
 constexpr int64_t kStretchedWorkMost = 2'000'000'000, kBeforeRefusal = 2, kStretchPart = 3;
 constexpr int64_t kMillion = 1'000'000;
 constexpr int64_t kStretchPpm = 50'000;
@@ -383,7 +383,7 @@ void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
   if (weight_ >= kUnserved && !options_.give_up_early) {
     const int64_t before = work_;
     Anneal(again, kUnserved - 1);
-    more = std::max<int64_t>(0, more - (work_ - before));
+    if (work_ > before) more = std::max<int64_t>(0, again - (work_ - before));
   }
   if (weight_ >= kUnserved || options_.any_tree) return;
   bool agreed = false;
