@@ -70,7 +70,7 @@ void AddCopytreeCommand(CLI::App& app, std::function<int()>& action, std::ostrea
         ->add_option(
             "--effort", flags->effort,
             "quick, normal, thorough, or seconds: how long to search at most (below 2 s up to a "
-            "third longer while the tree is more than 5 % above the bound, three times as long "
+            "third longer while the tree is more than 1 % above the bound, three times as long "
             "before a refusal without proof, which tries other limits besides). "
             "Counted in steps of about 1 ns, so the same effort gives the same tree")
         ->capture_default_str();

@@ -68,7 +68,7 @@ struct PlanOptions {
   uint64_t seed = 1;
   // Bounds the effort, in elementary steps (WorkOf); 0 = that of Effort::kQuick. Up to 2e9 in all
   // twice as much again is spent before a refusal without proof, and a third more while the tree is
-  // more than 5 % above its bound.
+  // more than 1 % above its bound.
   int64_t work_max = 0;
   // Good enough: the search ends when the tree is within this part of the lower bound; 0 to 1.
   double gap = 0;

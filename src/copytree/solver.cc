@@ -30,7 +30,7 @@ constexpr int64_t kFirstRunWork = 200'000;
 // millionths and runs do not agree: tight limits, of which it knows little yet.
 constexpr int64_t kStretchedWorkMost = 2'000'000'000, kBeforeRefusal = 2, kStretchPart = 3;
 constexpr int64_t kMillion = 1'000'000;
-constexpr int64_t kStretchPpm = 50'000;
+constexpr int64_t kStretchPpm = 10'000;
 // A bound that is to show that there is no tree aims at so many times what the heaviest tree
 // weighs.
 constexpr int64_t kFarAbove = 4;
