@@ -16,9 +16,9 @@ Exact:   `saved` compares with bench/results/copytree_exact.json where that was 
          solves every source and saves. Where the solver ran out of time its incumbent is the reference
          and its bound is stated; such an optimum is not proven.
 Expect:  without a fan-out limit the exact optimum for every source, proven; with fan-out 8 at depth 2
-         the optimum, at depth 3 within 0.3 % of the best known; quick effort takes 10 to 190 ms of
-         processor time at 60 clusters, up to 0.3 s where the own bound stays 5 % below the tree. At 500
-         clusters, with normal effort, 6 to 10 s, 0.1 to 0.2 % above the bound at depth 4, with fan-out 8
+         the optimum, at depth 3 within 0.3 % of the best known; quick effort takes 10 to 130 ms of
+         processor time at 60 clusters. At 500
+         clusters, with normal effort, 5 to 9 s, 0.1 to 0.2 % above the bound at depth 4, with fan-out 8
          0.6 to 0.9 %. A quarter of an hour on an idle machine, half of it for the integer programs.
 Results: bench/results/copytree.json; each of the three kinds of run replaces its own part of it.
 Back of an envelope: one move is priced in 60 steps, a descent takes some 2,000 of them, so 100 ms hold
