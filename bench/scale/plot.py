@@ -19,17 +19,19 @@ PAPER = {
     "1c": [("p99_s", 1.8, "paper: most 1.8"), ("p99_s", 0.6, "paper: mostly below 0.6")],
     "1d": [("fallbacks_per_s", 60e3, "paper: 60,000"), ("p99_s", 2, "paper: most 2")],
     "2a": [("read_gbps", 1800, "paper: peak 1,800"), ("data_servers", 481, "paper: 481 at the end"),
+           ("metadata_servers", 81, "paper: 81 at the end"),
            ("value_reads_per_s", 19.2e6, "paper: peak 19.2 M"), ("p99_s", 2.5, "paper: below 2.5")],
     "2b": [("read_gbps", 645, "paper: peak 645"), ("data_servers", 406, "paper: most 406"),
-           ("data_servers", 171, "paper: 171 at the end"), ("fallbacks_per_s", 300e3, "paper: most 300,000"),
+           ("data_servers", 171, "paper: 171 at the end"), ("value_reads_per_s", 6.24e6, "paper: peak 6.24 M"),
+           ("metadata_servers", 29, "paper: most 29"), ("fallbacks_per_s", 300e3, "paper: most 300,000"),
            ("p99_s", 3, "paper: above 3")],
     "2c": [("read_gbps", 1600, "paper: peak 1,600"), ("read_gbps", 600, "paper: then 600"),
            ("data_servers", 184, "paper: most 184")],
 }
 PANELS = [("consumers", "consumers"), ("read_gbps", "reads of the data cache, Gbit/s"),
           ("reads_per_s", "chunk reads/s"), ("value_reads_per_s", "reads of lengths/s"),
-          ("data_servers", "data servers"), ("fallbacks_per_s", "reads of the primary layer/s"),
-          ("p99_s", "delay, p99, s")]
+          ("data_servers", "data servers"), ("metadata_servers", "metadata servers"), ("fallbacks_per_s", "reads of the primary layer/s"),
+          ("p99_s", "delay of who keeps up, p99, s"), ("behind_s", "who catches up is behind, s")]
 
 
 def draw(experiment, folder):

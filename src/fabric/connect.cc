@@ -1,13 +1,14 @@
 #include "tailcast/fabric/connect.h"
 
 #include <pthread.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <map>
+#include <mutex>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -20,7 +21,6 @@ namespace tailcast::fabric {
 namespace {
 
 constexpr char kPopulatorName[] = "fabric-pages";
-constexpr int kLeastPriority = 19;
 
 class RealExporter final : public Exporter {
  public:
@@ -86,11 +86,18 @@ class RealExporter final : public Exporter {
   }
 
  private:
-  // Gives way to everything else: a server of many GB is read and written while this goes on.
+  // A quarter of a processor: a server of many GB is read and written while this goes on. Not at a
+  // lower priority, because it holds what others wait for who map memory or start threads.
   void Populate(const std::stop_token& stop) {
     pthread_setname_np(pthread_self(), kPopulatorName);
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kLeastPriority);
-    while (!stop.stop_requested() && memory_.PopulateNext()) {
+    std::mutex mutex;
+    std::condition_variable_any stopped;
+    std::unique_lock lock(mutex);
+    for (MonotonicTime begin = ReadMonotonicClock(); memory_.PopulateNext();
+         begin = ReadMonotonicClock()) {
+      const Duration pause = (ReadMonotonicClock() - begin) * 3;
+      stopped.wait_for(lock, stop, std::chrono::microseconds(pause.micros()), [] { return false; });
+      if (stop.stop_requested()) return;
     }
   }
 

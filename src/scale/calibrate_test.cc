@@ -18,7 +18,7 @@ TEST(Calibrate, TheModelSaysWhatAgentsDo) {
   EXPECT_GE(all->size(), 50u);
   for (const Calibrated& one : *all) {
     EXPECT_GT(one.agents, 0) << one.setup << ": " << one.what;
-    EXPECT_LE(std::abs(one.Error()), kErrorMax) << one.setup << ": " << one.what;
+    EXPECT_TRUE(one.Near()) << one.setup << ": " << one.what;
   }
   EXPECT_EQ(CalibrationText(*all).find("TOO FAR"), std::string::npos);
 }

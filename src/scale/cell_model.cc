@@ -104,9 +104,9 @@ void CellModel::Scale(Growth& growth, int& servers, int least, double load, doub
     if (now_s_ < growth.ready_s) return;
     servers = growth.servers;
     growth.ready_s = -1;
+    return;  // `load` is that of those that were there
   }
-  if (!scaler.on) return;
-  if (std::fmod(now_s_, scaler.look_s) > scaler.look_s / 2) return;
+  if (!scaler.on || !looks_) return;
   if (load > scaler.idle) growth.idle_since_s = -1;
   if (load > 1) {
     growth.servers = static_cast<int>(std::ceil(servers * load / scaler.aim));
@@ -164,6 +164,8 @@ double CellModel::CatchUp(double left_bytes_per_s, double dt_s) {
 }
 
 CellSample CellModel::Step(double dt_s) {
+  const double look_s = setup_.autoscaler.look_s;
+  looks_ = std::floor((now_s_ + dt_s) / look_s) > std::floor(now_s_ / look_s);
   now_s_ += dt_s;
   if (lost_ > 0 && now_s_ >= lost_until_s_) lost_ = 0;
   const int serving = std::max(1, data_servers_ - lost_);
@@ -194,15 +196,18 @@ CellSample CellModel::Step(double dt_s) {
       steady_ * setup_.shards_per_consumer * rate_ *
       ReadingOf(setup_.flow, std::max(setup_.poll_s, setup_.delay_max_s)).chunk_reads;
   const double borne = fewest_reads > 0 ? std::clamp(left_reads / fewest_reads, 0.0, 1.0) : 1;
-  const double wanted = need * (1 + lag_s_ / std::max(dt_s, 1.0));
-  const double served = std::min(wanted * borne, share);
+  const double most = setup_.catch_up_factor > 0 ? need * setup_.catch_up_factor : share;
+  const double wanted = std::min(need * (1 + lag_s_ / std::max(dt_s, 1.0)), std::max(need, most));
+  const double spare_reads = std::max(0.0, left_reads - fewest_reads) / std::max(1.0, steady_);
+  const double served =
+      std::min({wanted, need * borne + spare_reads * setup_.flow.chunk_bytes, share});
   const double steady_bytes = served * steady_;
   if (need > 0) lag_s_ = std::max(0.0, lag_s_ + dt_s * (1 - served / need));
 
-  // Those behind always have a request at the servers: others wait for one turn of each.
+  // Those behind always have a request at the servers: whoever else comes waits for one turn.
   const double steady = steady_;
   const double catch_up = CatchUp(left_bytes - steady_bytes, dt_s);
-  const double queue_s = catch_up > 0 ? behind * kTurnBytes / capacity_bytes : 0;
+  const double queue_s = catch_up > 0 ? kTurnBytes / setup_.limits.bytes_per_s : 0;
   const double catch_up_reads = catch_up / setup_.flow.chunk_bytes;
   const double round_s = Round(left_reads - catch_up_reads, left_values,
                                std::max(setup_.poll_s, setup_.read_s + queue_s));
@@ -213,8 +218,10 @@ CellSample CellModel::Step(double dt_s) {
   sample.metadata_servers = metadata_servers_;
   const Reading reading = ReadingOf(setup_.flow, round_s);
   const double done = need > 0 ? std::min(1.0, served / need) : 0;
-  sample.reads_per_s =
-      steady * setup_.shards_per_consumer * reading.chunk_reads * done + catch_up_reads;
+  const double late_reads =
+      std::max(0.0, served - need) * steady / setup_.flow.chunk_bytes;  // of what was missed
+  sample.reads_per_s = steady * setup_.shards_per_consumer * reading.chunk_reads * done +
+                       catch_up_reads + late_reads;
   sample.read_bytes_per_s = steady_bytes + catch_up;
   sample.value_reads_per_s =
       (steady + behind) * setup_.shards_per_consumer * reading.value_reads * kAnswers;
@@ -240,6 +247,11 @@ CellSample CellModel::Step(double dt_s) {
   sample.late_share = share_late;
   if (late > 0) lag_s_ = std::max(setup_.delay_max_s, lag_s_ - dt_s * share_late * given);
   sample.lag_s = lag_s_;
+  double backlog = 0;
+  for (const Group& group : groups_) backlog += group.count * group.backlog_bytes;
+  const double each_needs = each.read_bytes * setup_.shards_per_consumer;
+  if (behind > 0) sample.behind_s = backlog / behind / each_needs;
+  sample.behind_share = sample.consumers > 0 ? behind / sample.consumers : 0;
 
   const double stored = setup_.shards * writing.payload_bytes * setup_.keep_s;
   const double hottest_load =

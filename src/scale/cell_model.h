@@ -25,7 +25,7 @@ namespace tailcast::scale {
 // Of a cache server. Beyond `reads_per_s` or `bytes_per_s` it does no more; above a trigger an
 // autoscaler adds servers.
 struct ServerLimits {
-  double reads_per_s = 520e3;
+  double reads_per_s = 560e3;
   double bytes_per_s = 10e9 / 8;
   double trigger_reads_per_s = 400e3;
   double trigger_bytes_per_s = 4e9 / 8;
@@ -56,8 +56,7 @@ struct CellSetup {
   double read_s = 0.0005, write_s = 0.0005;  // a round of reads, or a write, of an idle cell
   double delay_max_s = 1;                    // Algorithm 1 of the paper
   double write_timeout_s = 0.25;
-  double primary_reads_per_s = 300e3;
-  double primary_bytes_per_s = 20e9;
+  double primary_reads_per_s = 1e6, primary_bytes_per_s = 20e9;  // that the primary layer gives
 };
 
 struct CellSample {
@@ -70,6 +69,8 @@ struct CellSample {
   double round_s = 0;            // of consumers that keep up; their polls at the least
   double lag_s = 0;              // by which they are behind what the cell has
   double write_s = 0;            // until what arrives can be read
+  double behind_share = 0;       // of the consumers: those who catch up with a backlog of their own
+  double behind_s = 0;           // by which those are behind, in the mean
   double late_share = 0;         // of bytes that come from the primary layer, delay_max_s later
 };
 
@@ -110,6 +111,7 @@ class CellModel {
 
   const CellSetup setup_;
   double now_s_ = 0;
+  bool looks_ = false;  // the autoscaler, in this step
   double rate_ = 1;
   double steady_ = 0;  // consumers that keep up
   double lag_s_ = 0;

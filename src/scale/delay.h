@@ -10,7 +10,7 @@ namespace tailcast::scale {
 class DelaySpread {
  public:
   static constexpr double kBin = 0.0005;
-  static constexpr double kMost = 30;
+  static constexpr double kMost = 60;
 
   DelaySpread() : density_{1} {}
   void AddConstant(double seconds);

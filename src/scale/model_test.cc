@@ -1,8 +1,8 @@
 // The parts of the model, each against arithmetic of another kind.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <set>
 #include <string>
 
 #include "tailcast/base/rng.h"
@@ -34,8 +34,8 @@ TEST(DelaySpread, IsTheSumOfItsStages) {
 
 TEST(DelaySpread, WhatIsLongerThanTheMostIsTheMost) {
   DelaySpread delay;
-  delay.AddConstant(20);
-  delay.AddConstant(20);
+  delay.AddConstant(40);
+  delay.AddConstant(40);
   EXPECT_EQ(delay.Percentile(50), DelaySpread::kMost);
 }
 
@@ -48,7 +48,6 @@ double CountedChunkReads(const ShardFlow& flow, double round_s, uint64_t seed) {
     double at = static_cast<double>(rng.Below(4096));
     for (int round = 0; round < kRounds; ++round) {
       const double end = at + rate * round_s;
-      std::set<int64_t> chunks;
       const auto first = static_cast<int64_t>(at), last = static_cast<int64_t>(end);
       if (last > first) {
         reads += (last - 1) / static_cast<int64_t>(flow.chunk_bytes) -
@@ -104,8 +103,10 @@ TEST(CellModel, WhileThereIsEnoughEverybodyGetsWhatComes) {
 
 TEST(CellModel, TooManyReadsMakeRoundsLongerAndTooManyBytesMakeThemLate) {
   CellSetup setup = Small();
-  CellModel reads(setup);  // 1.56 million reads/s at most, of which 15 at 10 a second each
-  reads.SetConsumers(3500, 0);
+  CellSetup wide = setup;
+  wide.limits.bytes_per_s = 1e11;
+  CellModel reads(wide);  // each wants some 450 reads a second
+  reads.SetConsumers(3800, 0);
   CellSample sample;
   for (int i = 0; i < 40; ++i) sample = reads.Step(0.25);
   EXPECT_GT(sample.round_s, setup.poll_s);
@@ -213,11 +214,18 @@ TEST(Size, GrowsWithTheConsumersAndCostsWhatTheTreeCosts) {
   EXPECT_NEAR(many.reads_per_s / few.reads_per_s, 10, 0.001);
   EXPECT_NEAR(static_cast<double>(many.data_servers) / few.data_servers, 10, 1);
   EXPECT_EQ(many.link_bytes_per_s, few.link_bytes_per_s);
-  // 11 links, each of two copies of 30 MB/s.
-  EXPECT_DOUBLE_EQ(few.link_bytes_per_s, 11 * 2 * 30e6);
-  EXPECT_DOUBLE_EQ(few.plan.usd_per_day, few.plan.usd_per_gb * 2 * 30e6 * 86400 / 1e9);
+  // 11 links, each of two copies of 30 MB/s and an index record for each KB.
+  EXPECT_DOUBLE_EQ(few.link_bytes_per_s, 11 * 2 * 30e6 * 1.032);
+  EXPECT_NEAR(few.plan.usd_per_day, few.plan.usd_per_gb * 2 * 30e6 * 1.032 * 86400 / 1e9, 0.01);
+  Demand impossible;
+  impossible.stream_mbps = 1e6;
+  impossible.shards = 1;
+  impossible.shards_per_consumer = 1;
+  EXPECT_FALSE(Size(impossible, {}, costs, cloud, "us-1").ok());
+  impossible.shards_per_consumer = 2;
+  EXPECT_FALSE(Size(impossible, {}, costs, cloud, "us-1").ok());
   EXPECT_GT(few.server_cpus_tcp, few.server_cpus_rdma);
-  EXPECT_EQ(SizingText({}, few, costs).find("nan"), std::string::npos);
+  EXPECT_EQ(SizingText({}, few, costs, {}).find("nan"), std::string::npos);
 }
 
 TEST(Experiments, AllRunAndSayWhatIsComparedWithThePaper) {
@@ -234,6 +242,33 @@ TEST(Experiments, AllRunAndSayWhatIsComparedWithThePaper) {
     }
     EXPECT_NE(ExperimentText(experiment).find("figure " + experiment.figure), std::string::npos);
   }
+  // Each is bounded by what its consumers can use.
+  const auto most = [](const Experiment& e, auto&& of) {
+    double most = 0;
+    for (const Moment& m : e.moments.back()) most = std::max(most, static_cast<double>(of(m)));
+    return most;
+  };
+  const auto gbps = [](const Moment& m) { return m.cell.read_bytes_per_s * 8 / 1e9; };
+  const Experiment backlog = RunExperiment("2c", {});
+  const double calm = gbps(backlog.moments[0].back());
+  EXPECT_NEAR(most(backlog, gbps), 2 * calm, calm / 20) << "the cap";
+  // The busiest server below its trigger, and not twice as many as that takes.
+  const double servers = most(backlog, [](const Moment& m) { return m.cell.data_servers; });
+  EXPECT_GT(servers, 2 * calm / 4);
+  EXPECT_LT(servers, 2 * calm / 4 * 1.4);
+  EXPECT_GT(most(backlog, [](const Moment& m) { return m.cell.behind_s; }), 400);
+  // Who is further behind is so for longer.
+  Assumptions near;
+  near.behind_s = 20;
+  const auto behind_moments = [&](const Assumptions& assumptions) {
+    const Experiment spike = RunExperiment("1b", assumptions);
+    return std::count_if(spike.moments[0].begin(), spike.moments[0].end(),
+                         [](const Moment& m) { return m.cell.behind_share > 0; });
+  };
+  EXPECT_GT(behind_moments({}), 2 * behind_moments(near));
+  // What the cells of a path take adds up: four overloaded ones more than the last alone.
+  EXPECT_GE(most(RunExperiment("1c", {}), [](const Moment& m) { return m.p99_s; }),
+            most(RunExperiment("1b", {}), [](const Moment& m) { return m.p99_s; }));
   // As many consumers as there.
   EXPECT_EQ(RunExperiment("1a", {}).moments[0].back().cell.consumers, 7950);
   EXPECT_EQ(RunExperiment("2a", {}).moments[0].back().cell.consumers, 20'000);

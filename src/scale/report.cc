@@ -48,7 +48,7 @@ std::string CalibrationText(const std::vector<Calibrated>& all) {
     setup = one.setup;
     text += Format("    %-20s %12s %12s %-4s %+6.1f %%%s\n", one.what.c_str(),
                    Number(one.agents).c_str(), Number(one.model).c_str(), one.unit.c_str(),
-                   one.Error() * 100, std::abs(one.Error()) > kErrorMax ? "  TOO FAR" : "");
+                   one.Error() * 100, !one.Near() ? "  TOO FAR" : "");
   }
   return text;
 }
@@ -66,7 +66,8 @@ std::string ExperimentText(const Experiment& experiment) {
   return text;
 }
 
-std::string SizingText(const Demand& demand, const Sizing& sizing, const Costs& costs) {
+std::string SizingText(const Demand& demand, const Sizing& sizing, const Costs& costs,
+                       const ServerLimits& limits) {
   const double cells = std::round(demand.consumers / sizing.consumers_per_cell);
   std::string text = Format(
       "\n%s consumers in %.0f cells, %s of %d shards each, of a stream of %s Mbit/s\n",
@@ -78,7 +79,10 @@ std::string SizingText(const Demand& demand, const Sizing& sizing, const Costs& 
   row("in each cell: consumers", Number(sizing.consumers_per_cell));
   row("  reads of chunks", Number(sizing.reads_per_s / 1e6) + " million/s");
   row("  bytes read", Number(sizing.read_bytes_per_s * 8 / 1e9) + " Gbit/s");
-  row("  data servers, at 4 Gbit/s and 400,000 reads/s", std::to_string(sizing.data_servers));
+  row(("  data servers, at " + Number(limits.trigger_bytes_per_s * 8 / 1e9) + " Gbit/s and " +
+       Number(limits.trigger_reads_per_s) + " reads/s")
+          .c_str(),
+      std::to_string(sizing.data_servers));
   row("  metadata servers", std::to_string(sizing.metadata_servers));
   row("  memory of the data cache, three copies", Bytes(sizing.data_memory_bytes));
   row("  processors of the servers, RDMA", Number(sizing.server_cpus_rdma));
@@ -126,6 +130,7 @@ std::string ExperimentsJson(const std::vector<Experiment>& experiments) {
         cell["fallbacks_per_s"].push_back(s.fallbacks_per_s);
         cell["p50_s"].push_back(moment.p50_s);
         cell["p99_s"].push_back(moment.p99_s);
+        cell["behind_s"].push_back(s.behind_s);
       }
       one["cells"].push_back(std::move(cell));
     }

@@ -13,7 +13,8 @@ namespace tailcast::scale {
 // 80 columns, but for the reasons of differences.
 std::string CalibrationText(const std::vector<Calibrated>& all);
 std::string ExperimentText(const Experiment& experiment);
-std::string SizingText(const Demand& demand, const Sizing& sizing, const Costs& costs);
+std::string SizingText(const Demand& demand, const Sizing& sizing, const Costs& costs,
+                       const ServerLimits& limits);
 
 // An array of experiments, each with its cells and their moments.
 std::string ExperimentsJson(const std::vector<Experiment>& experiments);

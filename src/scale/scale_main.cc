@@ -1,6 +1,5 @@
 // ./dev sim scale: the paper's experiments with as many consumers as there, and what a deployment
 // of any size takes, by a model that is held against real agents first.
-#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -25,6 +24,12 @@ int Fail(const Status& status) {
   return 1;
 }
 
+std::string Plain(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
 Result<std::string> ReadWhole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -42,6 +47,18 @@ Result<copytree::Graph> Cloud(const std::vector<std::string>& tables, int cells)
   TAILCAST_ASSIGN_OR_RETURN(copytree::Imported imported,
                             copytree::ImportTables(read, {.complete = true}));
   return copytree::Graph::Create(std::move(imported.clusters), std::move(imported.links));
+}
+
+// As CLI::Range, which lets what is no number pass.
+CLI::Validator Between(double least, double most) {
+  return CLI::Validator(
+      [least, most](std::string& text) {
+        double value = 0;
+        const bool good = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+        return good ? std::string()
+                    : text + " is not within " + Plain(least) + " and " + Plain(most);
+      },
+      Plain(least) + " .. " + Plain(most));
 }
 
 struct Flags {
@@ -83,7 +100,7 @@ int Run(const Flags& flags) {
     if (!calibrated.ok()) return Fail(calibrated.status());
     std::cout << CalibrationText(*calibrated);
     for (const Calibrated& one : *calibrated) {
-      if (std::abs(one.Error()) > kErrorMax) result = 1;
+      if (!one.Near()) result = 1;
     }
   }
   std::vector<Experiment> experiments;
@@ -99,7 +116,7 @@ int Run(const Flags& flags) {
   if (costs) {
     const auto sizing = Size(flags.demand, flags.assumptions.servers, *costs, *graph, source);
     if (!sizing.ok()) return Fail(sizing.status());
-    std::cout << SizingText(flags.demand, *sizing, *costs);
+    std::cout << SizingText(flags.demand, *sizing, *costs, flags.assumptions.servers);
     if (flags.tables.empty()) {
       std::cout << "  (prices and distances are invented; --prices FILE.csv takes your cloud's)\n";
     }
@@ -116,15 +133,16 @@ int main(int argc, char** argv) {
   app.name("./dev sim scale");
   app.add_option("--only", flags.only, "these experiments: 1a to 1d, 2a to 2c")
       ->check(CLI::IsMember(ExperimentNames()));
-  app.add_option("--out", flags.out, "write what happened, as JSON, to this file");
+  app.add_option("--out", flags.out, "write what happened, as JSON, to this file")->take_last();
   app.add_option("--costs", flags.costs,
-                 "what ./dev bench cache has measured, as JSON: then the last table is made");
+                 "what ./dev bench cache has measured, as JSON: then the last table is made")
+      ->take_last();
   bool cost_rows = false;
   app.add_flag("--cost-rows", cost_rows, "print which rows of that bench it wants, and end");
   app.add_flag("!--no-calibrate", flags.calibrate, "do not hold the model against agents first");
   app.add_option("--consumers", flags.demand.consumers, "of the last table, in all cells")
       ->capture_default_str()
-      ->check(CLI::Range(1.0, 1e10));
+      ->check(Between(1.0, 1e10));
   app.add_option("--cells", flags.cells, "of the last table, without --prices")
       ->capture_default_str()
       ->check(CLI::Range(2, 500));
@@ -133,7 +151,7 @@ int main(int argc, char** argv) {
   app.add_option("--source", flags.source, "the cell where the stream begins; default: the first");
   app.add_option("--rate-mbps", flags.demand.stream_mbps, "of the stream, in Mbit/s")
       ->capture_default_str()
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(Between(0.001, 1e6));
   app.add_option("--shards", flags.demand.shards, "of the stream")
       ->capture_default_str()
       ->check(CLI::Range(1, 10000));
@@ -142,21 +160,23 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 10000));
   app.add_option("--poll", flags.demand.poll_s, "seconds between a consumer's polls")
       ->capture_default_str()
-      ->check(CLI::Range(0.001, 60.0));
-  app.add_option("--behind", flags.assumptions.behind_s,
-                 "experiments: seconds of the streams that consumers who come at once are behind")
+      ->check(Between(0.001, 60.0));
+  app.add_option(
+         "--behind", flags.assumptions.behind_s,
+         "1b, 1c: seconds of the streams that consumers who come at once are behind; at most "
+         "what the caches keep")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(Between(0, CellSetup{}.keep_s));
   app.add_option_function<double>(
          "--server-gbps",
          [&](double gbps) { flags.assumptions.servers.bytes_per_s = gbps * 1e9 / 8; },
          "experiments: Gbit/s that a cache server gives at most")
       ->default_str("10")
-      ->check(CLI::Range(0.1, 1000.0));
+      ->check(Between(0.1, 1000.0));
   app.add_option("--server-reads", flags.assumptions.servers.reads_per_s,
                  "experiments: reads a second that a cache server gives at most")
       ->capture_default_str()
-      ->check(CLI::Range(1e3, 1e9));
+      ->check(Between(1e3, 1e9));
   CLI11_PARSE(app, argc, argv);
   if (cost_rows) {
     std::cout << CostRows() << "\n";

@@ -7,19 +7,24 @@
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/stream/index_record.h"
 
 namespace tailcast::scale {
 namespace {
 
 constexpr double kCopies = 3;
 constexpr double kAnswers = 2;
-constexpr int kLeastServers = 3;
+constexpr int kLeastServers = 3, kMostServers = 10'000;
 constexpr double kMegabit = 1e6 / 8;
 
 constexpr std::array<const char*, 5> kContinents = {"us", "europe", "asia", "australia", "africa"};
 constexpr uint64_t kCloudSeed = 17;
 
-int ServersFor(double load) {
+Result<int> ServersFor(double load) {
+  if (load > kMostServers) {
+    return InvalidArgumentError("a cell would need more than " + std::to_string(kMostServers) +
+                                " cache servers; more cells, or fewer consumers of each shard");
+  }
   const int even = std::max(kLeastServers, static_cast<int>(std::ceil(load)));
   return std::max(kLeastServers, static_cast<int>(std::ceil(load * HottestServer(even))));
 }
@@ -28,10 +33,17 @@ int ServersFor(double load) {
 
 Result<Sizing> Size(const Demand& demand, const ServerLimits& limits, const Costs& costs,
                     const copytree::Graph& graph, const std::string& source) {
+  // Both files go to the other cells: the index has a record for each message.
+  const double file_mbps = demand.stream_mbps * (1 + static_cast<double>(stream::kIndexRecordSize) /
+                                                         demand.message_bytes);
   const copytree::Stream stream{
-      .name = "stream", .source = source, .destinations = {}, .rate_mbps = demand.stream_mbps};
+      .name = "stream", .source = source, .destinations = {}, .rate_mbps = file_mbps};
   Sizing sizing;
   TAILCAST_ASSIGN_OR_RETURN(sizing.plan, copytree::MakePlan(graph, stream, {}));
+  if (demand.shards_per_consumer > demand.shards) {
+    return InvalidArgumentError("a consumer of " + std::to_string(demand.shards_per_consumer) +
+                                " shards of a stream that has " + std::to_string(demand.shards));
+  }
   const ShardFlow flow{.bytes_per_s = demand.stream_mbps * kMegabit / demand.shards,
                        .message_bytes = demand.message_bytes,
                        .flush_s = demand.flush_s};
@@ -43,18 +55,22 @@ Result<Sizing> Size(const Demand& demand, const ServerLimits& limits, const Cost
   sizing.value_reads_per_s = readers * reading.value_reads * kAnswers;
   sizing.read_bytes_per_s = readers * reading.read_bytes;
   const double writes_per_s = writing.chunk_writes * demand.shards;
-  sizing.data_servers = ServersFor(
-      std::max((sizing.reads_per_s + writes_per_s * kCopies) / limits.trigger_reads_per_s,
-               sizing.read_bytes_per_s / limits.trigger_bytes_per_s));
-  sizing.metadata_servers = ServersFor(sizing.value_reads_per_s / limits.trigger_reads_per_s);
+  const double written_bytes = writing.payload_bytes * demand.shards * kCopies;
+  TAILCAST_ASSIGN_OR_RETURN(
+      sizing.data_servers,
+      ServersFor(
+          std::max((sizing.reads_per_s + writes_per_s * kCopies) / limits.trigger_reads_per_s,
+                   (sizing.read_bytes_per_s + written_bytes) / limits.trigger_bytes_per_s)));
+  TAILCAST_ASSIGN_OR_RETURN(sizing.metadata_servers,
+                            ServersFor(sizing.value_reads_per_s / limits.trigger_reads_per_s));
   sizing.data_memory_bytes = writing.payload_bytes * demand.shards * demand.keep_s * kCopies;
   sizing.server_cpus_rdma = writes_per_s * costs.server_write_s;
   sizing.server_cpus_tcp = sizing.server_cpus_rdma + sizing.reads_per_s * costs.server_read_s +
                            sizing.value_reads_per_s / kAnswers * costs.server_value_s;
   sizing.consumer_cpus = sizing.reads_per_s * costs.client_read_s +
                          sizing.value_reads_per_s / kAnswers * costs.client_value_s;
-  sizing.link_bytes_per_s = static_cast<double>(sizing.plan.hops.size()) * copytree::kCopiesPerHop *
-                            demand.stream_mbps * kMegabit;
+  sizing.link_bytes_per_s =
+      static_cast<double>(sizing.plan.hops.size()) * copytree::kCopiesPerHop * file_mbps * kMegabit;
   return sizing;
 }
 

@@ -46,6 +46,12 @@ void VirtualTime::PopNext() {
   due_.pop_back();
 }
 
+void VirtualTime::Compact() {
+  if (due_.size() < 2 * events_.size() + 1024) return;
+  std::erase_if(due_, [this](const Due& due) { return !events_.contains(due.id); });
+  std::make_heap(due_.begin(), due_.end(), std::greater<>());
+}
+
 const VirtualTime::Due* VirtualTime::Next() {
   while (!due_.empty() && !events_.contains(due_.front().id)) PopNext();
   return due_.empty() ? nullptr : &due_.front();
@@ -122,6 +128,7 @@ void SimLoop::Cancel(TimerId id) {
   const auto it = time_.events_.find(id);
   if (it == time_.events_.end() || it->second.loop != this) return CancelHeld(id);
   const VirtualTime::Event event = time_.Extract(id);  // destroyed when it is out of the table
+  time_.Compact();
 }
 
 void SimLoop::CancelHeld(TimerId id) {

@@ -87,6 +87,8 @@ class VirtualTime {
   // The next event's; null: there is none. Takes those that were cancelled off the heap.
   const Due* Next();
   void PopNext();
+  // Of timers that are cancelled and set anew, again and again, the heap keeps half at most.
+  void Compact();
   // Takes the event out.
   Event Extract(TimerId id);
 
