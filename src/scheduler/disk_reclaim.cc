@@ -15,27 +15,8 @@ DiskReclaim::DiskReclaim(EventLoop& loop, storage::Store& store, DiskReclaimOpti
     : loop_(loop), store_(store), options_(options), on_done_(std::move(on_done)) {}
 
 void DiskReclaim::Add(const stream::StreamId& stream, int32_t shards) {
-  works_.try_emplace(stream, loop_, shards).first->second.forgotten = false;
+  works_.try_emplace(stream, loop_, shards);
   WorkOn();
-}
-
-void DiskReclaim::Forget(const stream::StreamId& stream) {
-  const Place work = works_.find(stream);
-  if (work == works_.end()) return;
-  // Only one at a time is listed or deleted from, and its callbacks have its place.
-  if (busy_ && work == busy_with_) {
-    work->second.forgotten = true;
-  } else {
-    works_.erase(work);
-  }
-}
-
-bool DiskReclaim::EndIfForgotten(Place work) {
-  if (!work->second.forgotten) return false;
-  works_.erase(work);
-  busy_ = false;
-  WorkOn();
-  return true;
 }
 
 void DiskReclaim::End() {
@@ -49,7 +30,6 @@ void DiskReclaim::WorkOn() {
                                   [](const auto& entry) { return !entry.second.waits; });
   if (next == works_.end()) return;
   busy_ = true;
-  busy_with_ = next;
   List(next);
 }
 
@@ -58,10 +38,9 @@ void DiskReclaim::List(Place work) {
   const stream::ShardId shard{work->first, work->second.shard};
   store_.List(stream::ShardDir(shard),
               scope_.Bind([this, work](const Result<std::vector<storage::DirEntry>>& entries) {
-                if (EndIfForgotten(work)) return;
                 if (!entries.ok()) {
-                  kLog.Warn("the files of stream ", work->first.name,
-                            ", which go, are not listed: ", entries.status().ToString());
+                  kLog.Warn("the files of the deleted stream ", work->first.name,
+                            " are not listed: ", entries.status().ToString());
                   return Wait(work, options_.retry);
                 }
                 for (const storage::DirEntry& entry : *entries) {
@@ -83,12 +62,12 @@ void DiskReclaim::DeleteNext(Place work) {
   store_.Delete(stream::ShardDir(shard), name,
                 scope_.Bind([this, work, name](const Status& status) {
                   if (!status.ok() && !IsNotFound(status)) {
-                    kLog.Warn("file ", name, " of stream ", work->first.name,
-                              ", which goes, is not deleted: ", status.ToString());
+                    kLog.Warn("file ", name, " of the deleted stream ", work->first.name,
+                              " is not deleted: ", status.ToString());
                     return Wait(work, options_.retry);
                   }
                   ++files_deleted_;
-                  if (!EndIfForgotten(work)) DeleteNext(work);
+                  DeleteNext(work);
                 }));
 }
 
@@ -106,7 +85,6 @@ void DiskReclaim::OnLooked(Place work) {
 }
 
 void DiskReclaim::Wait(Place work, Duration how_long) {
-  if (EndIfForgotten(work)) return;
   Work& w = work->second;
   w.shard = 0;
   w.found = 0;

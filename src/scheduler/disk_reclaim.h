@@ -1,6 +1,6 @@
-// Gives the disk back that streams took which were deleted, or whose copy tree this cell has left
-// (left_copies.h): deletes what the shards' folders hold, file by file, and looks once more after a
-// while, for those who were slow to hear of it. Deleting a file fences whoever appends to it.
+// Gives the disk back that deleted streams took: deletes what the shards' folders hold, file by
+// file, and looks once more after a while, for those who were slow to hear of the deletion.
+// Deleting a file fences whoever appends to it.
 //
 // Nothing is remembered: what is left is what a listing shows, so it goes on from anywhere.
 //
@@ -34,11 +34,9 @@ class DiskReclaim {
   DiskReclaim(const DiskReclaim&) = delete;
   DiskReclaim& operator=(const DiskReclaim&) = delete;
 
-  // That it goes is durable. One that is under way is left as it is. One stream at a time is worked
+  // The deletion is durable. One that is under way is left as it is. One stream at a time is worked
   // on.
   void Add(const stream::StreamId& stream, int32_t shards);
-  // What is left of the stream stays, after all; but for one file that may be going right now.
-  void Forget(const stream::StreamId& stream);
   int64_t files_deleted() const { return files_deleted_; }
   void End();
 
@@ -51,7 +49,6 @@ class DiskReclaim {
     bool looked = false;             // before
     std::vector<std::string> names;  // of the shard, still to be deleted
     bool waits = false;              // for its timer
-    bool forgotten = false;          // ends with the step that is under way
     Timer timer;
   };
   using Place = std::map<stream::StreamId, Work>::iterator;
@@ -59,8 +56,6 @@ class DiskReclaim {
   void WorkOn();
   void List(Place work);
   void DeleteNext(Place work);
-  // True: the step that ended was its last.
-  bool EndIfForgotten(Place work);
   void OnLooked(Place work);
   // Looks at all of it anew, later.
   void Wait(Place work, Duration how_long);
@@ -70,8 +65,7 @@ class DiskReclaim {
   const DiskReclaimOptions options_;
   const std::function<void(const stream::StreamId&)> on_done_;
   std::map<stream::StreamId, Work> works_;
-  bool busy_ = false;  // one is being listed or deleted: this one
-  Place busy_with_;
+  bool busy_ = false;  // one is being listed or deleted
   int64_t files_deleted_ = 0;
   Scope scope_;
 };

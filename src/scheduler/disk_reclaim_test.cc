@@ -66,29 +66,5 @@ TEST_F(DiskReclaimTest, ADiskThatFailsIsTriedAgainAndHoldsUpNoOtherStream) {
   EXPECT_EQ(Files({flights_, 0}), 0u);
 }
 
-TEST_F(DiskReclaimTest, WhatIsForgottenStaysBeforeAfterAndInTheMiddleOfAnyStep) {
-  // Forgotten after so many microseconds: while it is listed, while a file is deleted, between
-  // looks.
-  for (int64_t after_us = 0; after_us < 12'000; after_us += 500) {
-    const stream::StreamId id{"s" + std::to_string(after_us), stream::StreamIncarnation{1}};
-    for (int i = 0; i < 6; ++i) Create({id, 0}, ("f" + std::to_string(i)).c_str());
-    reclaim_.Add(id, 1);
-    time_.RunFor(Duration::Micros(after_us));
-    const size_t left = Files({id, 0});
-    reclaim_.Forget(id);
-    time_.RunFor(Duration::Seconds(20));
-    EXPECT_GE(Files({id, 0}) + 1, left) << after_us;
-    EXPECT_TRUE(done_.empty());
-    const size_t kept = Files({id, 0});
-    // It may go all the same, later.
-    reclaim_.Add(id, 1);
-    reclaim_.Forget(id);
-    reclaim_.Add(id, 1);
-    ASSERT_TRUE(RunUntilDone(1)) << after_us << ", of which " << kept << " were kept";
-    EXPECT_EQ(Files({id, 0}), 0u);
-    done_.clear();
-  }
-}
-
 }  // namespace
 }  // namespace tailcast::scheduler

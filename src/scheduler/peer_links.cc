@@ -37,10 +37,11 @@ PeerLinks::PeerLinks(EventLoop& loop, rpc::Connector& connector, MetricRegistry&
       on_view_(std::move(on_view)) {}
 
 void PeerLinks::Update() {
-  // Those that are fed no more, too: they are told that a change is over.
-  for (const auto& [cell, link] : links_) Tell(*link);
   for (const std::string& cell : driver_.core().Targets()) {
-    if (links_.contains(cell)) continue;
+    if (links_.contains(cell)) {
+      Tell(cell);
+      continue;
+    }
     const auto neighbour = std::find_if(options_.neighbours.begin(), options_.neighbours.end(),
                                         [&](const Neighbour& n) { return n.cell == cell; });
     if (neighbour != options_.neighbours.end()) {

@@ -45,8 +45,7 @@ SchedulerAgent::SchedulerAgent(EventLoop& loop, storage::Store& store, rpc::Conn
       metrics_(metrics),
       options_(std::move(options)),
       registry_(loop, store, RegistryPart(options_, metrics), *this),
-      disk_(store),
-      left_(options_.registry.cell, options_.left_rest) {}
+      disk_(store) {}
 
 void SchedulerAgent::Attach(rpc::Server& server) {
   const auto handle = [&](const char* method, auto serve) {
@@ -129,8 +128,12 @@ void SchedulerAgent::OnOpened() {
         registry_.Persist(scope_.Bind([](const Status&) {}));
       });
   reclaim_ = std::make_unique<DiskReclaim>(
-      loop_, store_, DiskReclaimOptions{},
-      [this](const stream::StreamId& stream) { OnReclaimed(stream); });
+      loop_, store_, DiskReclaimOptions{}, [this](const stream::StreamId& deleted) {
+        kLog.Info("cell ", options_.registry.cell, ": nothing of the deleted stream ", deleted.name,
+                  " is left");
+        registry_.catalogue().SetOnDisk(deleted, false);
+        registry_.Persist(scope_.Bind([](const Status&) {}));
+      });
   check_ = std::make_unique<FileCheck>(
       loop_, disk_, registry_.core(), metrics_, FileCheckOptions{.cell = options_.registry.cell},
       [this](const std::vector<v1::LackingFile>& lacking, int64_t total) {
@@ -179,7 +182,6 @@ void SchedulerAgent::OnStreamsChanged() {
     const ToldStream now{stream::IdOf(stream).incarnation, stream::TreeVersionOf(stream),
                          IsSettled(stream, options_.registry.cell), !stream.has_change()};
     if (std::exchange(applied_[stream.name()], now) == now) continue;
-    if (left_.OnStream(stream)) reclaim_->Forget(stream::IdOf(stream));
     driver_->core().OnStream(loop_.Now(), stream, driver_->effects());
   }
   retention_->OnStreams();
@@ -198,27 +200,7 @@ void SchedulerAgent::TendDeleted() {
   catalogue_links_->Tell();
 }
 
-void SchedulerAgent::TendLeft() {
-  for (const auto& [stream, shards] : left_.OnTime(options_.rescan_interval)) {
-    kLog.Info("cell ", options_.registry.cell, " has left the copy tree of stream ", stream.name,
-              ": its files go");
-    // Nobody misses them here, and who asks hears of none.
-    check_->OnStreamRemoved(stream);
-    disk_.Forget(stream);
-    reclaim_->Add(stream, shards);
-  }
-}
-
-void SchedulerAgent::OnReclaimed(const stream::StreamId& stream) {
-  kLog.Info("cell ", options_.registry.cell, ": no file of stream ", stream.name, " is left");
-  left_.OnGone(stream);
-  if (!registry_.core().catalogue().WasDeleted(stream)) return;
-  registry_.catalogue().SetOnDisk(stream, false);
-  registry_.Persist(scope_.Bind([](const Status&) {}));
-}
-
 void SchedulerAgent::OnStreamRemoved(const v1::StreamConfig& stream) {
-  left_.OnStreamRemoved(stream::IdOf(stream));
   driver_->core().OnStreamRemoved(stream::IdOf(stream), driver_->effects());
   check_->OnStreamRemoved(stream::IdOf(stream));
   retention_->OnStreamRemoved(stream::IdOf(stream));
@@ -275,7 +257,6 @@ void SchedulerAgent::NotifyFile(const std::string& bytes, rpc::Responder respond
                                  std::to_string(request->incarnation()) + " and shard " +
                                  std::to_string(request->shard())));
   }
-  left_.OnNotice(file.shard.stream);
   check_->OnNotice(file.shard, stem->seq);
   retention_->OnFiles(file.shard, {file.stem}, false);
   v1::FileNoticeReply reply;
@@ -333,12 +314,11 @@ void SchedulerAgent::ListShard(const ShardId& shard) {
   check_->OnListingBegins(shard);
   disk_.List(shard, work_scope_.Bind([this, shard](const Result<DiskProgress::Listing>& listing) {
     if (listing.ok()) {
-      if (!left_.IsGoing(shard.stream)) check_->OnListed(shard, *listing);
+      check_->OnListed(shard, *listing);
       const int64_t recorded = registry_.core().catalogue().WrittenFloor(shard);
       driver_->core().OnListing(loop_.Now(), shard, std::max(listing->floor, recorded),
                                 listing->stems, driver_->effects());
       retention_->OnFiles(shard, listing->stems, true);
-      if (!listing->stems.empty()) left_.OnFiles(shard.stream);
       return driver_->DoWorkSoon();
     }
     kLog.Error("listing of ", shard.ToString(), ": ", listing.status().ToString());
@@ -361,7 +341,6 @@ void SchedulerAgent::Rescan() {
       ListShard({stream::IdOf(stream), s});
     }
   }
-  TendLeft();
   check_->Look();
   retention_->Sweep();
 }

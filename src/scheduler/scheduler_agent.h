@@ -33,7 +33,6 @@
 #include "tailcast/scheduler/disk_progress.h"
 #include "tailcast/scheduler/disk_reclaim.h"
 #include "tailcast/scheduler/file_check.h"
-#include "tailcast/scheduler/left_copies.h"
 #include "tailcast/scheduler/peer_links.h"
 #include "tailcast/scheduler/reader_links.h"
 #include "tailcast/scheduler/registry_service.h"
@@ -62,7 +61,6 @@ struct SchedulerOptions {
   Duration decide_grace = Duration::Millis(500);
   Duration view_grace = Duration::Millis(1500);
   Duration rescan_interval = Duration::Seconds(30);
-  Duration left_rest = LeftCopies::kRest;
   RetentionOptions retention;  // cell is filled in
   Duration shed_interval = Duration::Seconds(5);
   int waiting_views_max = 20000;
@@ -112,10 +110,8 @@ class SchedulerAgent : private RegistryService::Owner {
 
   // Records which changes of trees are carried out in this cell and below it.
   void CheckFinished();
-  // What is left to do of streams that were deleted, or whose tree this cell has left.
+  // What is left to do of streams that were deleted.
   void TendDeleted();
-  void TendLeft();
-  void OnReclaimed(const stream::StreamId& stream);
 
   void CarryOut(const Effects& effects);
   void OnStepTaken(const StepTaken& step);
@@ -142,7 +138,6 @@ class SchedulerAgent : private RegistryService::Owner {
   std::unique_ptr<PeerLinks> peers_;
   std::unique_ptr<CatalogueLinks> catalogue_links_;
   std::unique_ptr<DiskReclaim> reclaim_;
-  LeftCopies left_;
   std::unique_ptr<FileCheck> check_;
   std::unique_ptr<RetentionAgent> retention_;
   std::map<stream::ShardId, Timer> relist_;  // after failed listings

@@ -120,8 +120,7 @@ class Hop {
     if (settle) time().RunFor(Duration::Seconds(3));  // past the grace after a start
   }
 
-  // Gives the stream another copy tree, as an operator or the optimiser does: its cells are the
-  // destinations.
+  // Gives the stream another copy tree, as an operator or the optimiser does.
   void Reroute(const Edges& edges) {
     const std::string source = options.cells[0];
     const cell::RegistryCore* known = registry(source);
@@ -130,9 +129,7 @@ class Hop {
     *request.mutable_stream() = *known->catalogue().FindStream("flights");
     request.mutable_stream()->set_tree_version(request.stream().tree_version() + 1);
     request.mutable_stream()->clear_tree();
-    request.mutable_stream()->clear_destinations();
     for (const auto& [from, to] : edges) {
-      request.mutable_stream()->add_destinations(to);
       auto* edge = request.mutable_stream()->add_tree();
       edge->set_from(from);
       edge->set_to(to);
