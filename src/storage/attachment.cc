@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kFileName[] = ".attached";
 constexpr size_t kNumberDigits = 16;
-constexpr int kWaitsMax = 2000;
+constexpr int kWaitsMax = 60'000;
 constexpr useconds_t kWaitMicros = 1000;
 
 // Bytes of the file that are locked; neither has to exist.
@@ -57,6 +57,10 @@ Result<std::string> JoinOrBegin(int fd, const std::string& path) {
   char number[kNumberDigits + 1] = {};
   TAILCAST_ASSIGN_OR_RETURN(const bool first, Lock(fd, kAttached, F_WRLCK, path));
   if (first) {
+    // Whoever was attached before may have been killed between a write and its flush: what the page
+    // cache shows of that is believed from now on, so it has to be on the disk first.
+    const bool anybody_before = pread(fd, number, kNumberDigits, 0) > 0;
+    if (anybody_before && syncfs(fd) != 0) return ErrnoStatus(errno, "syncfs " + path);
     std::snprintf(number, sizeof number, "%016llx", static_cast<unsigned long long>(RandomSeed()));
     if (pwrite(fd, number, kNumberDigits, 0) != static_cast<ssize_t>(kNumberDigits)) {
       return ErrnoStatus(errno, "write " + path);

@@ -12,6 +12,10 @@
 // Each process holds a shared lock on it. Who finds none held is the first of a new attachment,
 // and writes a new random number into the file before it shares its lock. The tag of an attachment
 // is a hash of that number and of the kernel's boot id.
+//
+// When all processes were killed and the page cache lived on, it shows the next attachment what was
+// written and never flushed. The first process of an attachment has the file system write all of
+// that out (syncfs) before anybody believes it.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +30,7 @@ namespace tailcast::storage {
 class Attachment {
  public:
   // `root`: a descriptor of the folder; `path` is for errors. Blocks while another process of the
-  // folder is between lock and number, which takes it microseconds.
+  // folder is between lock and number, and its file system writes out what it has.
   //   PermissionDenied   the file cannot be opened for writing
   //   Unavailable        another process was stopped there, or I/O
   //   ResourceExhausted  the disk is full and the file is new

@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +13,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/storage/memory_files.h"
@@ -74,6 +79,34 @@ TEST(Attachment, LastsAsLongAsOneProcessHasTheFolderOpenAfterAnother) {
   auto later = OpenFileOps(folder.path()).value();
   EXPECT_NE(later->AttachTag(), tag) << "nobody was there to keep the page cache";
   EXPECT_EQ(later->BootTag(), boot);
+}
+
+// Whether the file system has yet to find room on the disk for the file's bytes; nullopt: it does
+// not say so.
+std::optional<bool> IsOnlyInMemory(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  constexpr uint32_t kExtents = 4;
+  std::vector<uint64_t> memory((sizeof(fiemap) + kExtents * sizeof(fiemap_extent)) / 8 + 1);
+  auto* const map = reinterpret_cast<fiemap*>(memory.data());
+  map->fm_length = FIEMAP_MAX_OFFSET;
+  map->fm_extent_count = kExtents;
+  const bool answered = fd >= 0 && ioctl(fd, FS_IOC_FIEMAP, map) == 0;
+  close(fd);
+  if (!answered || map->fm_mapped_extents == 0) return std::nullopt;
+  return (map->fm_extents[0].fe_flags & FIEMAP_EXTENT_DELALLOC) != 0;
+}
+
+// They were killed between a write and its flush, and the machine went on.
+TEST(Attachment, WhatThoseBeforeLeftInThePageCacheIsOnTheDiskWhenTheNextOneBegins) {
+  TemporaryFolder folder;
+  OpenFileOps(folder.path()).value().reset();
+  const std::string file = folder.path() + "/written";
+  std::ofstream(file) << std::string(10'000, 'x');
+  if (IsOnlyInMemory(file) != true) {
+    GTEST_SKIP() << "the file system of " << folder.path() << " does not say what it has written";
+  }
+  const auto next = OpenFileOps(folder.path()).value();
+  EXPECT_EQ(IsOnlyInMemory(file), false);
 }
 
 TEST(PosixStore, AWordThatTheDiskHasAnOldValueOfCutsNothingWhenTheDiskIsAttachedAnew) {
