@@ -14,6 +14,9 @@
 (*             highest epoch whose byte range still matches its checksum.                            *)
 (*             A device that is attached anew ends the page cache as well: the driver's id is then   *)
 (*             another one, too (src/storage/attachment.h).                                          *)
+(*   attach  = when all processes have ended the page cache may live on, and shows the next ones     *)
+(*             what was written and never flushed. The id is another one, too; and before anybody    *)
+(*             believes what is there, all of it is written out.                                     *)
 (*                                                                                                   *)
 (* Abstractions. A byte written in epoch e has the value e: a segment has one writer, and that one   *)
 (* writes each position once, so "position p of segment e" says it all, a segment's content is the   *)
@@ -28,7 +31,7 @@ CONSTANTS
   Writers,     \* processes that may open the file for writing, again and again
   MaxEpoch,    \* takeovers are bounded by this
   MaxLen,      \* positions are 0 .. MaxLen - 1
-  MaxLosses,   \* power losses
+  MaxLosses,   \* power losses, and attachments that end
   Reading,     \* TRUE: there is a reader
   Bug          \* "none", or the planted bug; each is described where it is
 
@@ -296,6 +299,21 @@ PowerLoss ==
   /\ rd' = IdleReader
   /\ UNCHANGED <<told, misread, refused>>
 
+\* Every process is killed, and another attachment begins in the same page cache: its first process
+\* has the file system write out what it has.
+Attach ==
+  /\ losses < MaxLosses
+  /\ losses' = losses + 1
+  \* planted: nobody does
+  /\ seg' = IF Bug = "attached_unflushed" THEN seg
+            ELSE [e \in Epochs |->
+                    IF seg[e].at = "none" THEN NoSeg
+                    ELSE [seg[e] EXCEPT !.at = "durable", !.disk = seg[e].mem, !.dslot = seg[e].mslot]]
+  /\ booted' = FALSE
+  /\ wr' = [w \in Writers |-> IdleWriter]
+  /\ rd' = IdleReader
+  /\ UNCHANGED <<word, told, misread, refused>>
+
 -----------------------------------------------------------------------------
 Init ==
   /\ word = [e |-> 1, len |-> 0]
@@ -318,7 +336,7 @@ Next ==
        \/ AppendRefused(w) \/ AppendSync(w) \/ AppendSyncFail(w) \/ AppendCheck(w)
        \/ AppendCommit(w) \/ AppendRevoke(w) \/ AppendRevokeSync(w)
   \/ ReadWord \/ ReadSlots \/ ReadBracket \/ ReadShow
-  \/ PowerLoss
+  \/ PowerLoss \/ Attach
 
 Spec == Init /\ [][Next]_vars
 

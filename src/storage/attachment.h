@@ -15,7 +15,7 @@
 //
 // When all processes were killed and the page cache lived on, it shows the next attachment what was
 // written and never flushed. The first process of an attachment has the file system write all of
-// that out (syncfs) before anybody believes it.
+// that out (syncfs) before anybody believes it (spec Fencing: Attach).
 #pragma once
 
 #include <cstdint>
