@@ -62,6 +62,14 @@ class HeldStore : public storage::Store {
   void Delete(const std::string&, const std::string&, Callback<void(Status)>) override {
     FAIL() << "a consumer writes nothing";
   }
+  void Identify(const std::string&, const std::string&,
+                Callback<void(Result<std::string>)>) override {
+    FAIL() << "a consumer deletes nothing";
+  }
+  void DeleteExactly(const std::string&, const std::string&, const std::string&,
+                     Callback<void(Status)>) override {
+    FAIL() << "a consumer deletes nothing";
+  }
   void Quarantine(const std::string&, const std::string&, Callback<void(Status)>) override {
     FAIL() << "a consumer writes nothing";
   }

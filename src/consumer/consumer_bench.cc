@@ -55,6 +55,15 @@ class NoStore : public storage::Store {
   void Delete(const std::string&, const std::string&, Callback<void(Status)> done) override {
     loop_->Post(scope_.Bind([done = std::move(done)]() mutable { done(OkStatus()); }));
   }
+  void Identify(const std::string&, const std::string&,
+                Callback<void(Result<std::string>)> done) override {
+    loop_->Post(
+        scope_.Bind([done = std::move(done)]() mutable { done(NotFoundError("no store")); }));
+  }
+  void DeleteExactly(const std::string& dir, const std::string& name, const std::string&,
+                     Callback<void(Status)> done) override {
+    Delete(dir, name, std::move(done));
+  }
   void Quarantine(const std::string& dir, const std::string& name,
                   Callback<void(Status)> done) override {
     Delete(dir, name, std::move(done));

@@ -54,6 +54,7 @@ Result<std::shared_ptr<FakeImage::File>> FakeImage::Claim(const std::string& dir
   file->dir = dir;
   file->name = name;
   file->key = key;
+  file->number = ++last_number_;
   Remember(*file, now);
   folder.claims[key] = file;
   return file;
@@ -98,6 +99,12 @@ Status FakeImage::Delete(const std::string& dir, const std::string& name) {
   folders_[dir].names.erase(name);
   folders_[dir].claims.erase(file->key);
   return OkStatus();
+}
+
+Status FakeImage::DeleteExactly(const std::string& dir, const std::string& name, uint64_t number) {
+  TAILCAST_ASSIGN_OR_RETURN(const std::shared_ptr<File> file, Find(dir, name));
+  if (file->number != number) return NotFoundError(dir + "/" + name);
+  return Delete(dir, name);
 }
 
 Status FakeImage::Quarantine(const std::string& dir, const std::string& name) {

@@ -23,6 +23,7 @@ class FakeImage {
     std::string dir;
     std::string name;
     std::string key;
+    uint64_t number = 0;  // of all files, in the order of their creation
     Epoch epoch = Epoch::kFirst;
     int64_t committed = 0;
     // What some process was told to be committed: the answer to an append, an open, a size or a
@@ -77,6 +78,8 @@ class FakeImage {
   Result<std::shared_ptr<File>> Fence(const std::string& dir, const std::string& name,
                                       MonotonicTime now);
   Status Delete(const std::string& dir, const std::string& name);
+  // If it is the file with this number. NotFound.
+  Status DeleteExactly(const std::string& dir, const std::string& name, uint64_t number);
   // As Delete; counted.
   Status Quarantine(const std::string& dir, const std::string& name);
   // What another program does, beside all drivers. The file goes with its claim; who has it open
@@ -121,6 +124,7 @@ class FakeImage {
 
   StepLog* steps_ = nullptr;
   Counters counters_;
+  uint64_t last_number_ = 0;
   std::map<std::string, Folder> folders_;  // by path; parents have entries of their own
   std::vector<std::weak_ptr<Append>> in_flight_;
 };

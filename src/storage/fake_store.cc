@@ -380,6 +380,21 @@ void FakeStore::Delete(const std::string& dir, const std::string& name,
   Remove(std::move(done), [dir, name](FakeImage& image) { return image.Delete(dir, name); });
 }
 
+void FakeStore::Identify(const std::string& dir, const std::string& name,
+                         Callback<void(Result<std::string>)> done) {
+  Request<std::string>(std::move(done), [dir, name](FakeImage& image) -> Result<std::string> {
+    TAILCAST_ASSIGN_OR_RETURN(const auto file, image.Find(dir, name));
+    return std::to_string(file->number);
+  });
+}
+
+void FakeStore::DeleteExactly(const std::string& dir, const std::string& name,
+                              const std::string& id, Callback<void(Status)> done) {
+  const uint64_t number = id.empty() ? 0 : std::stoull(id);
+  Remove(std::move(done),
+         [dir, name, number](FakeImage& image) { return image.DeleteExactly(dir, name, number); });
+}
+
 void FakeStore::Quarantine(const std::string& dir, const std::string& name,
                            Callback<void(Status)> done) {
   Remove(std::move(done), [dir, name](FakeImage& image) { return image.Quarantine(dir, name); });

@@ -177,6 +177,24 @@ Status Delete(const Context& c, const std::string& folder, const std::string& na
   return EmptyAside(c, folder);
 }
 
+Result<std::string> Identify(const Context& c, const std::string& folder, const std::string& name) {
+  const Result<FirstInode> file = OpenNamed(c, folder, name, true);  // finishes a deletion
+  if (!file.ok() && IsDataLoss(file.status())) return std::string();
+  if (!file.ok()) return file.status();
+  return std::to_string(file->header.file_id);
+}
+
+// From here on it is the inode that goes, whatever gets its name: see FinishDelete.
+Status DeleteExactly(const Context& c, const std::string& folder, const std::string& name,
+                     const std::string& id) {
+  const Result<FirstInode> file = OpenNamed(c, folder, name, true);
+  if (!file.ok() && !IsDataLoss(file.status())) return file.status();
+  const std::string there = file.ok() ? std::to_string(file->header.file_id) : std::string();
+  if (there != id) return NotFoundError(Join(folder, name) + " is another file now");
+  TAILCAST_RETURN_IF_ERROR(file.ok() ? DeleteFile(c, *file) : RemoveDamaged(c, folder, name));
+  return EmptyAside(c, folder);
+}
+
 // A name is removed only if it is this file's, as the key or the name may have a new owner by now.
 // The inode's lock makes looking and removing one step: whoever removes names of this inode holds
 // it, so a name that was seen to be this inode's stays so. The lock dies with its holder; one that

@@ -30,6 +30,10 @@ namespace tailcast::storage::posix {
 Result<std::unique_ptr<Appender>> CreateExclusive(const Context& c, const std::string& folder,
                                                   const std::string& name, const std::string& key);
 Status Delete(const Context& c, const std::string& folder, const std::string& name);
+// As Store::Identify and Store::DeleteExactly.
+Result<std::string> Identify(const Context& c, const std::string& folder, const std::string& name);
+Status DeleteExactly(const Context& c, const std::string& folder, const std::string& name,
+                     const std::string& id);
 // The same of a file that is open.
 Status DeleteFile(const Context& c, const FirstInode& file);
 Result<std::vector<std::string>> List(const Context& c, const std::string& folder);

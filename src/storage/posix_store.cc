@@ -310,6 +310,31 @@ void PosixStore::Delete(const std::string& dir, const std::string& name,
       std::move(done));
 }
 
+void PosixStore::Identify(const std::string& dir, const std::string& name,
+                          Callback<void(Result<std::string>)> done) {
+  using Id = Result<std::string>;
+  core_->Run<Id>(
+      core_->reads, CancelledError("identify " + name + ": the store was closed"),
+      [core = core_, dir, name]() -> Id {
+        TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
+        TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
+        return posix::Identify(core->context, dir, name);
+      },
+      std::move(done));
+}
+
+void PosixStore::DeleteExactly(const std::string& dir, const std::string& name,
+                               const std::string& id, Callback<void(Status)> done) {
+  core_->Run<Status>(
+      core_->writes, CancelledError("delete " + name + ": the store was closed"),
+      [core = core_, dir, name, id]() -> Status {
+        TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
+        TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
+        return posix::DeleteExactly(core->context, dir, name, id);
+      },
+      std::move(done));
+}
+
 void PosixStore::Quarantine(const std::string& dir, const std::string& name,
                             Callback<void(Status)> done) {
   core_->Run<Status>(

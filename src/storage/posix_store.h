@@ -63,6 +63,10 @@ class PosixStore final : public Store {
   void List(const std::string& dir, Callback<void(Result<std::vector<DirEntry>>)> done) override;
   void ListDirs(const std::string& dir,
                 Callback<void(Result<std::vector<std::string>>)> done) override;
+  void Identify(const std::string& dir, const std::string& name,
+                Callback<void(Result<std::string>)> done) override;
+  void DeleteExactly(const std::string& dir, const std::string& name, const std::string& id,
+                     Callback<void(Status)> done) override;
   void Delete(const std::string& dir, const std::string& name,
               Callback<void(Status)> done) override;
   void Quarantine(const std::string& dir, const std::string& name,

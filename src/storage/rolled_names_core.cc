@@ -240,8 +240,32 @@ Next<Status> PurgeCore::OnReply(const ObjectReply& reply) {
   return Ask(Stage::kNotLoose, std::move(change));
 }
 
-DeleteCore::DeleteCore(std::string folder, std::string name)
+IdentifyCore::IdentifyCore(std::string folder, std::string name)
     : folder_(std::move(folder)), name_(std::move(name)) {}
+
+Next<IdentifyCore::Outcome> IdentifyCore::Begin() {
+  return LookAtKeys(FolderObject(folder_), {FileKey(name_)});
+}
+
+Next<IdentifyCore::Outcome> IdentifyCore::OnReply(const ObjectReply& reply) {
+  const Status not_there = NotFoundError("no file " + folder_ + "/" + name_);
+  if (asked_root_) return Outcome(ResultOfAbsence(reply, not_there));
+  if (reply.outcome == ObjectOutcome::kAbsent) {
+    asked_root_ = true;
+    return AskForRoot();
+  }
+  if (reply.outcome != ObjectOutcome::kDone) {
+    return Outcome(StatusOf(reply, "identify " + folder_ + "/" + name_));
+  }
+  const auto it = reply.keys.find(FileKey(name_));
+  if (it == reply.keys.end()) return Outcome(not_there);
+  Result<Entry> entry = DecodeEntry(it->second);
+  if (!entry.ok()) return Outcome(entry.status().WithContext(folder_ + "/" + name_));
+  return Outcome(std::move(entry->file_id));
+}
+
+DeleteCore::DeleteCore(std::string folder, std::string name, std::optional<std::string> only)
+    : folder_(std::move(folder)), name_(std::move(name)), only_(std::move(only)) {}
 
 Status DeleteCore::NotThere() const { return NotFoundError("no file " + folder_ + "/" + name_); }
 
@@ -283,7 +307,7 @@ Next<Status> DeleteCore::OnReply(const ObjectReply& reply) {
   }
   // Gone since we found it: our request came twice, or another deleted it. It may have objects.
   if (unlinked_ && entry.file_id != file_id_) return Purge(Stage::kPurge, file_id_);
-  if (it == reply.keys.end()) return NotThere();
+  if (it == reply.keys.end() || (only_ && entry.file_id != *only_)) return NotThere();
   unlinked_ = true;
   file_id_ = entry.file_id;
   ObjectChange change;

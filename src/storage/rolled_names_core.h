@@ -77,13 +77,27 @@ class PurgeCore {
   size_t objects_left_ = 0;
 };
 
+// Which file has a name now: its id.
+class IdentifyCore {
+ public:
+  using Outcome = Result<std::string>;
+  IdentifyCore(std::string folder, std::string name);
+  Next<Outcome> Begin();
+  Next<Outcome> OnReply(const ObjectReply& reply);
+
+ private:
+  const std::string folder_, name_;
+  bool asked_root_ = false;
+};
+
 class DeleteCore {
  public:
   using Outcome = Status;
   // Loose objects that it removes besides, at most; each of which may be a large file.
   static constexpr size_t kLooseMax = 16;
 
-  DeleteCore(std::string folder, std::string name);
+  // `only`: another file's name is left alone.
+  DeleteCore(std::string folder, std::string name, std::optional<std::string> only = std::nullopt);
   Next<Outcome> Begin();
   // Errors as of Store::Delete.
   Next<Outcome> OnReply(const ObjectReply& reply);
@@ -97,6 +111,7 @@ class DeleteCore {
   Status NotThere() const;
 
   const std::string folder_, name_;
+  const std::optional<std::string> only_;
   Stage stage_ = Stage::kEntry;
   int races_left_ = kRacesMax;
   bool unlinked_ = false;  // or somebody else has, after we found it

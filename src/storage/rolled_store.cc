@@ -329,6 +329,21 @@ void RolledStore::Delete(const std::string& dir, const std::string& name,
       std::make_shared<rolled::DeleteCore>(dir, name), [](Status status) { return status; });
 }
 
+void RolledStore::Identify(const std::string& dir, const std::string& name,
+                           Callback<void(Result<std::string>)> done) {
+  using Id = Result<std::string>;
+  RunForStore<rolled::IdentifyCore, Id>(
+      client_.get(), "identify " + name, CheckNames(dir, &name, nullptr), std::move(done),
+      std::make_shared<rolled::IdentifyCore>(dir, name), [](Id id) { return id; });
+}
+
+void RolledStore::DeleteExactly(const std::string& dir, const std::string& name,
+                                const std::string& id, Callback<void(Status)> done) {
+  RunForStore<rolled::DeleteCore, Status>(
+      client_.get(), "delete " + name, CheckNames(dir, &name, nullptr), std::move(done),
+      std::make_shared<rolled::DeleteCore>(dir, name, id), [](Status status) { return status; });
+}
+
 void RolledStore::Quarantine(const std::string& dir, const std::string& name,
                              Callback<void(Status)> done) {
   RunForStore<rolled::QuarantineCore, Status>(

@@ -129,6 +129,16 @@ class Store {
   virtual void Delete(const std::string& dir, const std::string& name,
                       Callback<void(Status)> done) = 0;
 
+  // Which file has the name now: of all that ever had it, each has another id. Empty for one that
+  // is too damaged to tell. NotFound.
+  virtual void Identify(const std::string& dir, const std::string& name,
+                        Callback<void(Result<std::string>)> done) = 0;
+  // As Delete, if the file of this name is still the one with this id, or is too damaged to tell,
+  // if it is empty; so that whoever was stopped on the way deletes no file that was created
+  // meanwhile. NotFound: the name is free, or another file's, of which nothing is changed.
+  virtual void DeleteExactly(const std::string& dir, const std::string& name, const std::string& id,
+                             Callback<void(Status)> done) = 0;
+
   // Takes a damaged file aside, so that it can be copied again: fences every earlier handle, frees
   // its name and its key, and keeps what is there of it for people, where no listing shows it,
   // until the next deletion in this folder. Also of files that nothing else can open (DataLoss).

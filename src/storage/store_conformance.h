@@ -295,6 +295,35 @@ TEST_P(StoreConformance, ADeletedFileIsGoneAndItsKeyIsFree) {
   ExpectContent("d", "g", "");
 }
 
+TEST_P(StoreConformance, WhoDeletesOneFileLeavesItsSuccessorsNameAlone) {
+  SyncStore s = At(0);
+  auto file = Must(s.Create("d", "f", "k"));
+  MustAppend(s, *file, "abc");
+  const auto first = s.Identify("d", "f");
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_NE(*first, "");
+  EXPECT_EQ(*At(1).Identify("d", "f"), *first);
+  EXPECT_TRUE(Must(At(1).Fence("d", "f")) != nullptr);
+  EXPECT_EQ(*s.Identify("d", "f"), *first) << "whoever appends to it";
+  ASSERT_TRUE(s.Delete("d", "f").ok());
+  EXPECT_EQ(s.Identify("d", "f").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(s.DeleteExactly("d", "f", *first).code(), StatusCode::kNotFound);
+
+  file = Must(s.Create("d", "f", "k"));
+  MustAppend(s, *file, "def");
+  const auto second = s.Identify("d", "f");
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_NE(*second, *first);
+  EXPECT_EQ(At(1).DeleteExactly("d", "f", *first).code(), StatusCode::kNotFound);
+  EXPECT_EQ(At(1).DeleteExactly("d", "f", "").code(), StatusCode::kNotFound) << "it is not damaged";
+  ExpectContent("d", "f", "def");
+  MustAppend(s, *file, "ghi");
+  EXPECT_TRUE(At(1).DeleteExactly("d", "f", *second).ok());
+  EXPECT_NE(s.Append(*file, "jkl").outcome, AppendOutcome::kApplied);
+  EXPECT_TRUE(s.List("d")->empty());
+  EXPECT_TRUE(s.Create("d", "g", "k").ok());
+}
+
 TEST_P(StoreConformance, AFileThatIsTakenAsideFreesItsNameAndItsKeyAndFencesItsWriters) {
   SyncStore s = At(0);
   auto file = Must(s.Create("d", "f", "k"));
@@ -324,6 +353,8 @@ TEST_P(StoreConformance, WhatIsNotThereIsNotFound) {
   EXPECT_EQ(At(0).Open("no", "f").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(At(0).Fence("no", "f").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(At(0).Delete("no", "f").code(), StatusCode::kNotFound);
+  EXPECT_EQ(At(0).Identify("no", "f").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(At(0).DeleteExactly("no", "f", "1").code(), StatusCode::kNotFound);
   EXPECT_EQ(At(0).Quarantine("no", "f").code(), StatusCode::kNotFound);
   EXPECT_TRUE(At(0).List("no")->empty());
   EXPECT_TRUE(At(0).ListDirs("no")->empty());

@@ -104,6 +104,14 @@ class SyncStore {
   Status Delete(const std::string& dir, const std::string& name) {
     return Await<Status>(turn_, [&](auto done) { store_->Delete(dir, name, std::move(done)); });
   }
+  Result<std::string> Identify(const std::string& dir, const std::string& name) {
+    return Await<Result<std::string>>(
+        turn_, [&](auto done) { store_->Identify(dir, name, std::move(done)); });
+  }
+  Status DeleteExactly(const std::string& dir, const std::string& name, const std::string& id) {
+    return Await<Status>(turn_,
+                         [&](auto done) { store_->DeleteExactly(dir, name, id, std::move(done)); });
+  }
   Status Quarantine(const std::string& dir, const std::string& name) {
     return Await<Status>(turn_, [&](auto done) { store_->Quarantine(dir, name, std::move(done)); });
   }
