@@ -13,6 +13,56 @@
 #include "tailcast/stream/message_ids.h"
 
 namespace tailcast::app {
+namespace {
+
+// The stream's, by name: those of none are all cells but relays. InvalidArgument,
+// FailedPrecondition: a cell that can't be added or taken away.
+Status ChangeDestinations(const RerouteRequest& request, const cell::Topology& topology,
+                          cell::TopologyStream& stream) {
+  std::vector<std::string>& destinations = stream.destinations;
+  if (request.without.empty() && request.with.empty()) return OkStatus();
+  if (destinations.empty()) {
+    for (const cell::TopologyCluster& cluster : topology.clusters) {
+      if (cluster.name != stream.source && !cluster.relay_only) {
+        destinations.push_back(cluster.name);
+      }
+    }
+  }
+  const auto find = [&](const std::string& name) {
+    return std::find(destinations.begin(), destinations.end(), name);
+  };
+  for (const std::string& name : request.without) {
+    if (find(name) == destinations.end()) {
+      return FailedPreconditionError("'" + name + "' is no destination of stream '" + stream.name +
+                                     "'" + DidYouMean(name, destinations));
+    }
+    destinations.erase(find(name));
+  }
+  for (const std::string& name : request.with) {
+    const cell::TopologyCluster* cluster = topology.FindCluster(name);
+    if (cluster == nullptr) {
+      return InvalidArgumentError("'" + name + "' is no cell of the topology" +
+                                  DidYouMean(name, topology.ClusterNames()));
+    }
+    if (cluster->relay_only || name == stream.source || find(name) != destinations.end()) {
+      return FailedPreconditionError("'" + name + "' " +
+                                     (cluster->relay_only     ? "only relays"
+                                      : name == stream.source ? "is the source"
+                                                              : "is a destination") +
+                                     (cluster->relay_only ? "" : " already") + " of stream '" +
+                                     stream.name + "'");
+    }
+    destinations.push_back(name);
+  }
+  // None at all would be all of them.
+  if (destinations.empty()) {
+    return FailedPreconditionError("stream '" + stream.name +
+                                   "' needs a destination; `tailcast stream delete` ends it");
+  }
+  return OkStatus();
+}
+
+}  // namespace
 
 Result<copytree::Edge> ParseEdge(const std::string& text, const std::vector<std::string>& known) {
   const auto is_known = [&](const std::string& name) {
@@ -73,6 +123,11 @@ Result<Rerouted> Reroute(CellSession& session, const RerouteRequest& request) {
   result.usd_per_gb_before = before.usd_per_gb;
   options.current = result.before;
   options.avoid = request.avoid;
+  TAILCAST_RETURN_IF_ERROR(ChangeDestinations(request, topology, what));
+  // Else it might go on as a relay.
+  for (const std::string& name : request.without) {
+    TAILCAST_RETURN_IF_ERROR(graph.SetHealth(name, copytree::Health::kSick));
+  }
   for (const copytree::Edge& edge : request.tree) what.tree.push_back({edge.from, edge.to});
   TAILCAST_ASSIGN_OR_RETURN(const copytree::Plan after, node::PlanStream(graph, what, options));
   result.after = after.tree;
@@ -93,7 +148,9 @@ Result<Rerouted> Reroute(CellSession& session, const RerouteRequest& request) {
                           result.before.edges.end());
   }
   TAILCAST_ASSIGN_OR_RETURN(result.steps, copytree::Diff(base, result.after, diff));
-  result.changed = !copytree::ChangedClusters(result.before, result.after).empty();
+  const bool other_destinations = !request.without.empty() || !request.with.empty();
+  result.changed =
+      other_destinations || !copytree::ChangedClusters(result.before, result.after).empty();
   result.tree_version = stream::TreeVersion{stream.tree_version() + (result.changed ? 1 : 0)};
   if (!result.changed || request.dry_run) return result;
 
@@ -102,6 +159,12 @@ Result<Rerouted> Reroute(CellSession& session, const RerouteRequest& request) {
   install.mutable_stream()->set_tree_version(Raw(result.tree_version));
   install.mutable_stream()->clear_tree();
   install.mutable_stream()->clear_change();
+  if (other_destinations) {
+    install.mutable_stream()->clear_destinations();
+    for (const std::string& name : what.destinations) {
+      install.mutable_stream()->add_destinations(name);
+    }
+  }
   for (const copytree::Edge& edge : result.after.edges) {
     v1::TreeEdge* added = install.mutable_stream()->add_tree();
     added->set_from(edge.from);

@@ -19,6 +19,8 @@ struct RerouteRequest {
   std::vector<std::string> sick;      // cells that shall feed nobody
   std::vector<std::string> failed;    // cells, or links as copytree::ParseLinks reads them
   std::vector<copytree::Edge> tree;   // the new tree itself; empty: planned
+  // Cells that are destinations no more, and such that are from now on.
+  std::vector<std::string> without, with;
   bool dry_run = false;
 };
 

@@ -34,7 +34,7 @@ struct StreamOptions {
   int64_t chunk_size = 0;  // by the rate
   std::vector<std::string> destinations;
   bool json = false, yes = false;
-  std::vector<std::string> avoid, sick, fail, tree;
+  std::vector<std::string> avoid, sick, fail, tree, without, with;
   bool dry_run = false;
   double wait_s = 0;
   RetentionFlags retention;
@@ -338,6 +338,8 @@ int RerouteOne(const StreamOptions& options) {
   RerouteRequest request{.stream = options.name,
                          .sick = options.sick,
                          .failed = options.fail,
+                         .without = options.without,
+                         .with = options.with,
                          .dry_run = options.dry_run};
   for (const auto& [texts, edges] :
        {std::pair(&options.avoid, &request.avoid), std::pair(&options.tree, &request.tree)}) {
@@ -441,6 +443,12 @@ void AddStream(CLI::App& app, Action& action) {
   reroute->add_option(
       "--fail", options->fail,
       "A cell, or a link A->B or A-B (both directions), that has failed; may be repeated");
+  reroute
+      ->add_option("--without", options->without,
+                   "A cell that gets no copy any more; what it has goes ten minutes later")
+      ->delimiter(',');
+  reroute->add_option("--with", options->with, "A cell that gets a copy from now on")
+      ->delimiter(',');
   reroute
       ->add_option("--tree", options->tree,
                    "The new tree itself, FROM-TO,FROM-TO,...; default: planned")

@@ -87,6 +87,7 @@ Catalogue::Catalogue(CatalogueOptions options, v1::RegistrySnapshot* durable, ui
       durable_(durable),
       written_deleted_(durable->deleted()),
       floors_(durable),
+      departures_(durable),
       rng_(seed) {
   OnWritten(*durable_);
   if (durable_->creating_size() > 0) {
@@ -332,6 +333,10 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
         }
         return *mine;
       }
+      if (IsDropping(stream::IdOf(stream)) && NamesCell(stream, options_.cell)) {
+        return UnavailableError("cell '" + options_.cell + "' deletes what it had of stream '" +
+                                stream.name() + "' before, and takes part again when that is gone");
+      }
       if (known->source() != stream.source() || known->shards() != stream.shards() ||
           known->chunk_size() != stream.chunk_size() ||
           known->chunk_size_by_rate() != stream.chunk_size_by_rate()) {
@@ -356,6 +361,13 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
               "': too many changes of the tree began before one was carried out to its end; "
               "`tailcast stream describe` shows which cells are not settled");
         }
+        if (const std::string going = departures_.FindGoing(stream); !going.empty()) {
+          return FailedPreconditionError(
+              "stream '" + stream.name() + "': cell '" + going + "' deletes the copies that it " +
+              "had before it left; it can be in the tree again when they are gone, as soon as " +
+              "that cell has answered (tailcast status)");
+        }
+        departures_.OnTree(*known, stream);
       }
     } else {
       return FailedPreconditionError("stream '" + stream.name() +
@@ -446,6 +458,7 @@ void Catalogue::Forget(int index, std::vector<std::string> cells_to_tell) {
   durable_->mutable_streams()->DeleteSubrange(index, 1);
   AddDeleted(stream::IdOf(stream), stream.shards(), std::move(cells_to_tell));
   floors_.Forget(stream::IdOf(stream));
+  departures_.Forget(stream::IdOf(stream));
 }
 
 void Catalogue::AddDeleted(const stream::StreamId& stream, int32_t shards,
@@ -506,6 +519,8 @@ Result<v1::StreamConfig> Catalogue::SetRetention(const std::string& name,
 
 void Catalogue::OnWritten(const v1::RegistrySnapshot& snapshot) {
   written_deleted_ = snapshot.deleted();
+  written_leavers_ = snapshot.leavers();
+  written_dropped_ = snapshot.dropped();
   written_floors_.clear();
   for (const v1::ShardFloor& floor : snapshot.floors()) {
     if (floor.seq() > 1) written_floors_.emplace(stream::ShardOf(floor), floor.seq());
@@ -549,6 +564,54 @@ void Catalogue::SetLeftOut(const stream::StreamId& id, const std::string& cell, 
     cells->erase(it);
   }
   dirty_ = true;
+}
+
+bool Catalogue::BeginGoing(const stream::StreamId& id, const std::string& cell, uint64_t order) {
+  const v1::StreamConfig* stream = FindStream(id.name);
+  if (stream == nullptr || stream::IdOf(*stream) != id || NamesCell(*stream, cell) ||
+      !departures_.BeginGoing(id, cell, order)) {
+    return false;
+  }
+  dirty_ = true;
+  return true;
+}
+
+void Catalogue::OnGone(const stream::StreamId& stream, const std::string& cell, uint64_t order) {
+  dirty_ |= departures_.OnGone(stream, cell, order);
+}
+
+Status Catalogue::AskToLeave(const stream::StreamId& id, const std::string& cell) {
+  TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(cell, "cell"));
+  TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig* stream, FindMine(id.name, "leave"));
+  if (stream::IdOf(*stream) == id && !NamesCell(*stream, cell)) dirty_ |= departures_.Add(id, cell);
+  return OkStatus();
+}
+
+Result<bool> Catalogue::LeaveStream(const v1::StreamConfig& stream, uint64_t order) {
+  const stream::StreamId id = stream::IdOf(stream);
+  if (order == 0) return InvalidArgumentError("order is 0");
+  if (stream.source() == options_.cell) {
+    return InvalidArgumentError("cell '" + options_.cell + "' is the source of stream '" +
+                                stream.name() + "'");
+  }
+  // A request that comes again, or late, changes nothing: what is here now is of another time.
+  if (const v1::DroppedCopy* last = departures_.FindDropped(id);
+      last != nullptr && order <= last->order()) {
+    return order < last->order() || !last->going();
+  }
+  TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig known,
+                            InstallStream(stream, {.complete = !stream.has_change()}));
+  if (NamesCell(known, options_.cell)) {
+    return FailedPreconditionError("tree " + std::to_string(known.tree_version()) + " of stream '" +
+                                   stream.name() + "' names cell '" + options_.cell + "'");
+  }
+  departures_.Drop(id, known.shards(), order);
+  dirty_ = true;
+  return false;
+}
+
+void Catalogue::OnDropped(const stream::StreamId& stream, uint64_t order) {
+  dirty_ |= departures_.OnDropped(stream, order);
 }
 
 }  // namespace tailcast::cell

@@ -29,6 +29,7 @@
 #include "tailcast/base/rng.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
+#include "tailcast/cell/departures.h"
 #include "tailcast/cell/floors.h"
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/proto/registry.pb.h"
@@ -46,9 +47,11 @@ struct CatalogueOptions {
 
 class Catalogue {
  public:
-  // `durable` outlives it; of it `streams`, `creating`, `deleted` and `floors`. `seed`: for
-  // incarnations.
+  // `durable` outlives it; of it `streams`, `creating`, `deleted`, `floors` and what departures.h
+  // names. `seed`: for incarnations.
   Catalogue(CatalogueOptions options, v1::RegistrySnapshot* durable, uint64_t seed);
+
+  const std::string& cell() const { return options_.cell; }
 
   // Reserves the name of a stream whose source is this cell: gives it an incarnation and tree
   // version 1. `planned` is the copy tree if the request has none. To be written before any other
@@ -69,7 +72,9 @@ class Catalogue {
   // The configuration of a stream as its parent in the copy tree has it, or a re-route. Returns
   // what is known afterwards.
   //   NotFound             that incarnation was deleted, or this is its source and has no such one
-  //   FailedPrecondition   another incarnation is here, of whose deletion this cell has not heard
+  //   FailedPrecondition   another incarnation is here, of whose deletion this cell has not heard;
+  //                        or, in the source, a cell of the tree drops what it had of it still
+  //   Unavailable          this cell does, which the tree names: ask again
   //
   // In the stream's source a new tree begins a change: `stream.change` is filled in here (what the
   // request says is ignored), from the last tree that was carried out. Other cells take it as it
@@ -129,6 +134,25 @@ class Catalogue {
   void NoteHeldUp(const stream::ShardId& shard, const std::string& cell, int64_t done,
                   Duration time);
 
+  // --- copies of cells that left a copy tree (departures.h) ---
+  // In the source: the cell's copies go. False: it is no leaver with that order, or is named again.
+  bool BeginGoing(const stream::StreamId& stream, const std::string& cell, uint64_t order);
+  void OnGone(const stream::StreamId& stream, const std::string& cell, uint64_t order);
+  // In the source: a cell that its trees do not name has files. Errors as FindMine's.
+  Status AskToLeave(const stream::StreamId& stream, const std::string& cell);
+  // Elsewhere, as the source says, which has this configuration now: the copies go. True: those of
+  // this order are gone, durably; false: once it is written they go.
+  //   FailedPrecondition: a tree or an open change that is known here names the cell. Others as
+  //   InstallStream's.
+  Result<bool> LeaveStream(const v1::StreamConfig& stream, uint64_t order);
+  void OnDropped(const stream::StreamId& stream, uint64_t order);
+  bool IsDropping(const stream::StreamId& stream) const { return departures_.IsDropping(stream); }
+  // Those that are durable.
+  const google::protobuf::RepeatedPtrField<v1::Leaver>& leavers() const { return written_leavers_; }
+  const google::protobuf::RepeatedPtrField<v1::DroppedCopy>& dropped() const {
+    return written_dropped_;
+  }
+
   // Something changed since OnTaken.
   bool changed() const { return dirty_; }
   // A snapshot of the durable state was taken, to be written.
@@ -149,7 +173,10 @@ class Catalogue {
   const CatalogueOptions options_;
   v1::RegistrySnapshot* const durable_;
   google::protobuf::RepeatedPtrField<v1::DeletedStream> written_deleted_;
-  Floors floors_;  // of durable_
+  google::protobuf::RepeatedPtrField<v1::Leaver> written_leavers_;
+  google::protobuf::RepeatedPtrField<v1::DroppedCopy> written_dropped_;
+  Floors floors_;          // of durable_
+  Departures departures_;  // of durable_
   std::map<stream::ShardId, int64_t> written_floors_;
   bool dirty_ = false;
   Rng rng_;

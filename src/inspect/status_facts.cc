@@ -135,15 +135,52 @@ void AddWaits(const json& cell, std::vector<std::string>& troubles) {
   }
 }
 
+// Whether this cell, the stream's source, has lost the file, so that nobody can copy it.
+bool SourceLacks(const json& cell, const std::string& name, int shard_number, int64_t file) {
+  for (const json& stream : ArrayOf(cell, "streams")) {
+    if (stream.value("stream", "") != name) continue;
+    for (const json& shard : ArrayOf(stream, "shards")) {
+      if (shard.value("shard", 0) != shard_number) continue;
+      const json& lacking = ArrayOf(shard, "lacking");
+      return std::any_of(lacking.begin(), lacking.end(), [&](const json& lacks) {
+        return lacks.value("file", int64_t{0}) == file;
+      });
+    }
+  }
+  return false;
+}
+
 // What keeps files from going, and for whom none are kept, as the source of a stream knows.
 void AddRetention(const json& cell, std::vector<std::string>& troubles) {
   for (const json& wait : ArrayOf(cell, "retention_waits")) {
     const auto file = wait.value("lacking_file", int64_t{0});
-    troubles.push_back("stream " + wait.value("stream", "") + ", shard " +
-                       std::to_string(wait.value("shard", 0)) + ": old files stay for cell " +
-                       wait.value("cell", "") + ", which " +
+    const std::string stream = wait.value("stream", "");
+    const int shard = wait.value("shard", 0);
+    std::string text = "stream " + stream + ", shard " + std::to_string(shard) +
+                       ": old files stay for cell " + wait.value("cell", "") + ", which " +
                        (file == 0 ? "has not answered" : "lacks file " + std::to_string(file)) +
-                       ", for " + SpanText(Millis(wait.value("for_ms", 0.0))));
+                       ", for " + SpanText(Millis(wait.value("for_ms", 0.0)));
+    // That a file ends there is known by the next one: with that, the one before is lacking.
+    const bool itself = SourceLacks(cell, stream, shard, file);
+    if (itself || SourceLacks(cell, stream, shard, file + 1)) {
+      text += ". The source has lost file " + std::to_string(itself ? file : file + 1) +
+              ": put it back, or go on without it with `tailcast "
+              "stream retain --stream " +
+              stream +
+              " --away-max 1m`, after which that cell's "
+              "consumers miss it";
+    }
+    troubles.push_back(std::move(text));
+  }
+  for (const json& leaver : ArrayOf(cell, "leaving")) {
+    if (!leaver.contains("lacking_file")) continue;
+    troubles.push_back("stream " + leaver.value("stream", "") + ", shard " +
+                       std::to_string(leaver.value("shard", 0)) + ": cell " +
+                       leaver.value("cell", "") +
+                       ", which has left the copy tree, keeps its copies: this cell, the source, "
+                       "lacks file " +
+                       std::to_string(leaver.value("lacking_file", int64_t{0})) +
+                       ", which it has; put that back from there");
   }
   for (const json& out : ArrayOf(cell, "left_out")) {
     troubles.push_back("stream " + out.value("stream", "") + ": nothing is kept for cell " +

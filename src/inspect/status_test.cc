@@ -282,6 +282,35 @@ TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
                   "stream s: nothing is kept for cell away until it answers again"));
 }
 
+TEST(Troubles, WhoWaitsForAFileThatTheSourceHasLostIsToldWhatToDo) {
+  json cell = TwoCells()[0];
+  cell["streams"][0]["shards"][0]["lacking"] = {{{"file", 4}, {"kind", "absent"}}};
+  cell["retention_waits"] = {
+      {{"stream", "s"}, {"shard", 0}, {"cell", "there"}, {"lacking_file", 4}, {"for_ms", 5000.0}},
+      {{"stream", "s"}, {"shard", 0}, {"cell", "far"}, {"lacking_file", 5}, {"for_ms", 5000.0}},
+      {{"stream", "s"}, {"shard", 0}, {"cell", "near"}, {"lacking_file", 3}, {"for_ms", 5000.0}}};
+  EXPECT_THAT(
+      Troubles(cell),
+      ElementsAre(HasSubstr("lacks file 4: removed or damaged at the source"),
+                  "stream s, shard 0: old files stay for cell there, which lacks file 4, for 5 s. "
+                  "The source has lost file 4: put it back, or go on without it with `tailcast "
+                  "stream retain --stream s --away-max 1m`, after which that cell's consumers miss "
+                  "it",
+                  "stream s, shard 0: old files stay for cell far, which lacks file 5, for 5 s",
+                  HasSubstr("cell near, which lacks file 3, for 5 s. The source has lost file 4")));
+}
+
+TEST(Troubles, ACellThatLeftAndHasTheLastCopyIsNamed) {
+  json cell = TwoCells()[0];
+  cell["leaving"] = {
+      {{"stream", "s"}, {"cell", "there"}, {"phase", "resting"}},
+      {{"stream", "s"}, {"cell", "far"}, {"phase", "keeping"}, {"shard", 1}, {"lacking_file", 7}}};
+  EXPECT_THAT(Troubles(cell),
+              ElementsAre("stream s, shard 1: cell far, which has left the copy tree, keeps its "
+                          "copies: this cell, the source, lacks file 7, which it has; put that "
+                          "back from there"));
+}
+
 TEST(Troubles, AProcessThatRunsForLongAgainIsForgotten) {
   json cell = TwoCells()[0];
   cell["processes"][0]["status"]["restarts"] = 3;

@@ -49,6 +49,12 @@ std::set<std::string> CopySet::Targets() const {
   return cells;
 }
 
+stream::TreeVersion CopySet::TreeVersion(const StreamId& id) const {
+  const auto stream = streams_.find(id);
+  return stream == streams_.end() ? stream::TreeVersion::kNone
+                                  : stream->second.edges.tree_version();
+}
+
 // --- streams ---
 
 void CopySet::OnStream(MonotonicTime now, const v1::StreamConfig& config, Effects& out) {

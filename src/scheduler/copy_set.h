@@ -98,6 +98,8 @@ class CopySet {
   // Steps that were taken and not told yet.
   std::vector<StepTaken> TakeSteps() { return std::exchange(steps_, {}); }
   std::set<std::string> Targets() const;
+  // kNone: the stream is not known.
+  stream::TreeVersion TreeVersion(const stream::StreamId& stream) const;
   // nullptr: nothing is copied to the cell.
   const EdgeChange* FindEdge(const stream::StreamId& id, const std::string& cell) const;
   // Files under whose number the target has another one.

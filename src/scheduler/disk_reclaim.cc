@@ -3,19 +3,31 @@
 #include <algorithm>
 #include <utility>
 
+#include "tailcast/base/fault_point.h"
 #include "tailcast/base/log.h"
+#include "tailcast/stream/shard_listing.h"
 
 namespace tailcast::scheduler {
 namespace {
+
 const Logger kLog("scheduler");
+
+FAULT_POINT(kByName, "scheduler.reclaim_by_name",
+            "files that go are deleted by their names, whichever files have them by then");
+
 }  // namespace
 
 DiskReclaim::DiskReclaim(EventLoop& loop, storage::Store& store, DiskReclaimOptions options,
-                         std::function<void(const stream::StreamId&)> on_done)
-    : loop_(loop), store_(store), options_(options), on_done_(std::move(on_done)) {}
+                         Confirm confirm, std::function<void(const stream::StreamId&)> on_done)
+    : loop_(loop),
+      store_(store),
+      options_(options),
+      confirm_(std::move(confirm)),
+      on_done_(std::move(on_done)) {}
 
-void DiskReclaim::Add(const stream::StreamId& stream, int32_t shards) {
-  works_.try_emplace(stream, loop_, shards);
+void DiskReclaim::Add(const stream::StreamId& stream, int32_t shards, What what) {
+  Work& work = works_.try_emplace(stream, loop_, shards, what).first->second;
+  if (what == What::kAll) work.what = what;
   WorkOn();
 }
 
@@ -38,37 +50,60 @@ void DiskReclaim::List(Place work) {
   const stream::ShardId shard{work->first, work->second.shard};
   store_.List(stream::ShardDir(shard),
               scope_.Bind([this, work](const Result<std::vector<storage::DirEntry>>& entries) {
-                if (!entries.ok()) {
-                  kLog.Warn("the files of the deleted stream ", work->first.name,
-                            " are not listed: ", entries.status().ToString());
-                  return Wait(work, options_.retry);
-                }
+                if (!entries.ok()) return Fail(work, "its folder is not listed", entries.status());
+                Work& w = work->second;
                 for (const storage::DirEntry& entry : *entries) {
-                  work->second.names.push_back(entry.name);
+                  if (w.what == What::kMessageFiles && stream::ParseFloorName(entry.name)) continue;
+                  if (w.names.size() == options_.files_at_once) break;
+                  w.names.push_back(entry.name);
                 }
-                work->second.found += static_cast<int64_t>(entries->size());
-                DeleteNext(work);
+                if (w.names.empty()) {
+                  ++w.shard;
+                  return List(work);
+                }
+                w.found += static_cast<int64_t>(w.names.size());
+                IdentifyNext(work);
               }));
 }
 
-void DiskReclaim::DeleteNext(Place work) {
-  if (work->second.names.empty()) {
-    ++work->second.shard;
-    return List(work);
-  }
+void DiskReclaim::IdentifyNext(Place work) {
+  if (work->second.names.empty()) return ConfirmAll(work);
   const std::string name = std::move(work->second.names.back());
   work->second.names.pop_back();
-  const stream::ShardId shard{work->first, work->second.shard};
-  store_.Delete(stream::ShardDir(shard), name,
-                scope_.Bind([this, work, name](const Status& status) {
-                  if (!status.ok() && !IsNotFound(status)) {
-                    kLog.Warn("file ", name, " of the deleted stream ", work->first.name,
-                              " is not deleted: ", status.ToString());
-                    return Wait(work, options_.retry);
-                  }
-                  ++files_deleted_;
-                  DeleteNext(work);
-                }));
+  store_.Identify(stream::ShardDir({work->first, work->second.shard}), name,
+                  scope_.Bind([this, work, name](const Result<std::string>& id) {
+                    if (id.ok()) {
+                      work->second.files.emplace_back(name, *id);
+                    } else if (!IsNotFound(id.status())) {
+                      return Fail(work, "file " + name + " is not found out", id.status());
+                    }
+                    IdentifyNext(work);
+                  }));
+}
+
+void DiskReclaim::ConfirmAll(Place work) {
+  // Somebody else is at them.
+  if (work->second.files.empty()) return Wait(work, options_.retry);
+  confirm_(scope_.Bind([this, work](const Status& status) {
+    if (!status.ok()) return Fail(work, "nothing is deleted", status);
+    DeleteNext(work);
+  }));
+}
+
+void DiskReclaim::DeleteNext(Place work) {
+  if (work->second.files.empty()) return List(work);
+  const auto [name, id] = std::move(work->second.files.back());
+  work->second.files.pop_back();
+  const std::string dir = stream::ShardDir({work->first, work->second.shard});
+  auto deleted = scope_.Bind([this, work, file = name](const Status& status) {
+    if (!status.ok() && !IsNotFound(status)) {
+      return Fail(work, "file " + file + " is not deleted", status);
+    }
+    if (status.ok()) ++files_deleted_;
+    DeleteNext(work);
+  });
+  if (kByName.planted()) return store_.Delete(dir, name, std::move(deleted));
+  store_.DeleteExactly(dir, name, id, std::move(deleted));
 }
 
 void DiskReclaim::OnLooked(Place work) {
@@ -84,11 +119,18 @@ void DiskReclaim::OnLooked(Place work) {
   if (!self.ended()) WorkOn();
 }
 
+void DiskReclaim::Fail(Place work, const std::string& what, const Status& status) {
+  kLog.Warn("the files of stream ", work->first.name, ", which go: ", what, ": ",
+            status.ToString());
+  Wait(work, options_.retry);
+}
+
 void DiskReclaim::Wait(Place work, Duration how_long) {
   Work& w = work->second;
   w.shard = 0;
   w.found = 0;
   w.names.clear();
+  w.files.clear();
   w.waits = true;
   w.timer.After(how_long, scope_.Bind([this, work] {
     work->second.waits = false;

@@ -49,12 +49,20 @@ FileCheck::FileCheck(EventLoop& loop, DiskProgress& disk, const cell::RegistryCo
       missing_((Raw(registry.scheduler_incarnation()) << 32) + 1),
       show_timer_(loop) {}
 
+bool FileCheck::Watches(const stream::ShardId& shard) const {
+  const v1::StreamConfig* stream = registry_.catalogue().FindStream(shard.stream.name);
+  return stream != nullptr && stream::IdOf(*stream) == shard.stream &&
+         cell::NamesCell(*stream, options_.cell);
+}
+
 void FileCheck::OnNotice(const stream::ShardId& shard, int64_t seq) {
+  if (!Watches(shard)) return;
   missing_.OnNotice(shard, seq);
   ShowSoon();
 }
 
 void FileCheck::OnListed(const stream::ShardId& shard, const DiskProgress::Listing& listing) {
+  if (!Watches(shard)) return missing_.OnStreamRemoved(shard.stream);
   const int64_t floor = std::max(listing.floor, registry_.catalogue().WrittenFloor(shard));
   Report(shard, missing_.OnListed(shard, floor, listing.stems));
   ShowSoon();
@@ -70,6 +78,7 @@ void FileCheck::OnStreamRemoved(const stream::StreamId& stream) {
 std::vector<stream::ShardId> FileCheck::Shards() const {
   std::vector<stream::ShardId> shards;
   for (const v1::StreamConfig& stream : registry_.view().streams()) {
+    if (!cell::NamesCell(stream, options_.cell)) continue;
     for (int32_t s = 0; s < stream.shards(); ++s) shards.push_back({stream::IdOf(stream), s});
   }
   std::sort(shards.begin(), shards.end());
@@ -99,7 +108,8 @@ void FileCheck::LookAt(size_t shards_left, int files_left) {
 }
 
 void FileCheck::OnLooked(size_t shards_left, int files_left, const ShardProgress& progress) {
-  Report(next_shard_, missing_.OnLooked(next_shard_, next_seq_, progress));
+  if (Watches(next_shard_))
+    Report(next_shard_, missing_.OnLooked(next_shard_, next_seq_, progress));
   ShowSoon();
   const auto seen = static_cast<int>(progress.files.size() + progress.damaged.size());
   if (seen > files_left) {

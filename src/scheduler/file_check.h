@@ -39,6 +39,7 @@ class FileCheck {
   void OnNotice(const stream::ShardId& shard, int64_t seq);
   void OnListingBegins(const stream::ShardId& shard) { missing_.OnListingBegins(shard); }
   void OnListed(const stream::ShardId& shard, const DiskProgress::Listing& listing);
+  // It was deleted, or its copy tree left.
   void OnStreamRemoved(const stream::StreamId& stream);
   // Looks at the next files, unless it still does. Shows what has changed.
   void Look();
@@ -48,6 +49,8 @@ class FileCheck {
   const MissingFiles& missing() const { return missing_; }
 
  private:
+  // What a cell has of a stream whose copy tree it has left is nobody's concern.
+  bool Watches(const stream::ShardId& shard) const;
   std::vector<stream::ShardId> Shards() const;
   void LookAt(size_t shards_left, int files_left);
   void OnLooked(size_t shards_left, int files_left, const ShardProgress& progress);

@@ -5,6 +5,7 @@
 
 #include "tailcast/base/log.h"
 #include "tailcast/base/nearest.h"
+#include "tailcast/base/strong.h"
 #include "tailcast/stream/message_ids.h"
 
 namespace tailcast::scheduler {
@@ -185,13 +186,15 @@ void PeerLinks::Retry(Link& link) {
 
 // --- progress ---
 
-void PeerLinks::AskProgress(const stream::ShardId& shard, const std::string& cell, int64_t from_seq,
-                            int files_max, Callback<void(Result<ShardProgress>)> done) {
+void PeerLinks::AskProgress(const stream::ShardId& shard, stream::TreeVersion tree_version,
+                            const std::string& cell, int64_t from_seq, int files_max,
+                            Callback<void(Result<ShardProgress>)> done) {
   Link& link = *links_.at(cell);
   v1::ShardProgressRequest request;
   stream::SetShard(shard, &request);
   request.set_from_seq(from_seq);
   request.set_files_max(files_max);
+  request.set_tree_version(Raw(tree_version));
   link.client->Call(
       "/tailcast.v1.Peer/ShardProgress", request.SerializeAsString(), options_.peer_timeout,
       link.scope.Bind(

@@ -71,10 +71,11 @@ class PeerLinks {
   // so itself.
   bool IsFinished(const v1::StreamConfig& stream, const std::string& cell) const;
   bool Has(const std::string& cell) const { return links_.contains(cell); }
-  // What the cell, to which there is a link, has of the shard: up to `files_max` files from
-  // `from_seq` on. Errors: the call's.
-  void AskProgress(const stream::ShardId& shard, const std::string& cell, int64_t from_seq,
-                   int files_max, Callback<void(Result<ShardProgress>)> done);
+  // What the cell, to which there is a link, has of the shard, as soon as it knows this tree: up to
+  // `files_max` files from `from_seq` on. Errors: the call's.
+  void AskProgress(const stream::ShardId& shard, stream::TreeVersion tree_version,
+                   const std::string& cell, int64_t from_seq, int files_max,
+                   Callback<void(Result<ShardProgress>)> done);
   // Drops all links and what is under way on them.
   void End() { links_.clear(); }
 

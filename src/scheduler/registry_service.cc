@@ -448,4 +448,27 @@ void RegistryService::AskName(const std::string& bytes, rpc::Responder respond) 
   }));
 }
 
+void RegistryService::LeaveStream(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::LeaveStreamRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  const auto gone = core_->catalogue().LeaveStream(request->stream(), request->order());
+  if (!gone.ok()) return respond(gone.status());
+  v1::LeaveStreamReply reply;
+  reply.set_gone(*gone);
+  // A scheduler that was replaced must say nothing.
+  Write(scope_.Bind([respond = std::move(respond), reply](const Status& status) mutable {
+    if (!status.ok()) return respond(status);
+    respond(reply.SerializeAsString());
+  }));
+}
+
+void RegistryService::AskToLeave(const std::string& bytes, rpc::Responder respond) {
+  const auto request = rpc::Parse<v1::AskToLeaveRequest>(bytes);
+  if (!request.ok()) return respond(request.status());
+  const Status asked = core_->catalogue().AskToLeave(
+      {request->stream(), stream::StreamIncarnation{request->incarnation()}}, request->cell());
+  if (!asked.ok()) return respond(asked);
+  PersistAndAnswer(std::move(respond), v1::AskToLeaveReply().SerializeAsString());
+}
+
 }  // namespace tailcast::scheduler

@@ -90,6 +90,8 @@ class RegistryService {
   void InstallStream(const std::string& request, rpc::Responder respond);
   void RemoveStream(const std::string& request, rpc::Responder respond);
   void AskName(const std::string& request, rpc::Responder respond);
+  void LeaveStream(const std::string& request, rpc::Responder respond);
+  void AskToLeave(const std::string& request, rpc::Responder respond);
 
   const cell::RegistryCore& core() const { return *core_; }
   const v1::CellView& view() const { return core_->view(); }
@@ -99,6 +101,8 @@ class RegistryService {
   void ShowLacking(const std::vector<v1::LackingFile>& lacking, int64_t total);
   // Writes what changed, if anything did; then shows it and runs `then`.
   void Persist(Callback<void(Status)> then);
+  // OK: no other scheduler had taken the registry over when this was called.
+  void Confirm(Callback<void(Status)> then) { Write(std::move(then)); }
 
  private:
   struct WaitingView {

@@ -160,6 +160,8 @@ void RetentionAgent::Talk(const std::string& cell, Link& link) {
     v1::ShardCollect* shard = request.add_shards();
     stream::SetShard(ask.shard, shard);
     shard->set_floor_seq(ask.floor);
+    const v1::StreamConfig* stream = registry_.core().catalogue().FindStream(ask.shard.stream.name);
+    if (stream != nullptr) shard->set_tree_version(stream->tree_version());
   }
   link.calling = true;
   link.client->Call(
@@ -245,7 +247,11 @@ void RetentionAgent::Trim(const v1::StreamConfig& stream, const stream::ShardId&
 }
 
 struct RetentionAgent::Collecting {
-  std::vector<std::pair<stream::ShardId, bool>> shards;  // known here
+  struct Asked {
+    stream::ShardId shard;
+    bool known = false, in_tree = false;  // as the source knows the tree
+  };
+  std::vector<Asked> shards;
   MonotonicTime until;
   v1::CollectReply reply;
   rpc::Responder respond;
@@ -268,11 +274,14 @@ void RetentionAgent::Collect(const std::string& bytes, rpc::Responder respond) {
     const v1::StreamConfig* stream = catalogue.FindStream(shard.stream.name);
     const bool known = stream != nullptr && stream::IdOf(*stream) == shard.stream &&
                        shard.shard >= 0 && shard.shard < stream->shards();
+    // What it has may be of a time before it left the tree, and go.
+    const bool in_tree = known && asked.tree_version() <= stream->tree_version() &&
+                         !catalogue.IsDropping(shard.stream);
     if (known && stream->source() == options_.core.cell) {
       return respond(InvalidArgumentError("cell '" + options_.core.cell +
                                           "' is the source of stream '" + stream->name() + "'"));
     }
-    collecting->shards.emplace_back(shard, known);
+    collecting->shards.push_back({shard, known, in_tree});
     if (known && asked.floor_seq() > catalogue.floors().Floor(shard)) {
       raised.emplace_back(shard, asked.floor_seq());
     }
@@ -294,9 +303,13 @@ void RetentionAgent::FindNextDone(const std::shared_ptr<Collecting>& collecting)
     if (next == collecting->shards.size()) {
       return collecting->respond(collecting->reply.SerializeAsString());
     }
-    const auto& [shard, known] = collecting->shards[next];
+    const auto& [shard, known, in_tree] = collecting->shards[next];
     v1::CollectedShard* answer = collecting->reply.add_shards();
     if (!known) continue;
+    if (!in_tree) {
+      answer->set_done_seq(-1);
+      continue;
+    }
     const int64_t floor = catalogue.WrittenFloor(shard);
     answer->set_floor_seq(floor);
     if (loop_.Now() >= collecting->until) {

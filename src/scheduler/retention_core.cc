@@ -127,7 +127,8 @@ bool RetentionCore::IsDue(MonotonicTime now, const Stream& stream, const Shard& 
     return !cell.ever_asked || now - cell.asked >= options_.probe;
   }
   if (cell.ever_asked && now - cell.asked < options_.ask_again) {
-    return cell.silences == 0 && cell.told < shard.durable_floor;  // a new floor does not wait
+    // A new floor does not wait.
+    return cell.silences == 0 && !cell.untold && cell.told < shard.durable_floor;
   }
   if (shard.durable_floor > 1 && now - cell.asked >= options_.refresh) return true;
   // One file more than is wanted away: then the answer is there when that one is wanted, too.
@@ -168,12 +169,16 @@ void RetentionCore::OnAnswer(const std::string& name, const std::vector<CollectA
     const auto it = shard->cells.find(name);
     if (it == shard->cells.end()) continue;
     Cell& cell = it->second;
+    // Asked before it left the tree and came back: what it had may be gone.
+    if (!cell.asking) continue;
     cell.asking = false;
     if (answers[i].done == 0) {  // it does not know the stream
       ++cell.silences;
       continue;
     }
     cell.silences = 0;
+    cell.untold = answers[i].floor == 0;
+    if (cell.untold) continue;
     cell.told = answers[i].floor;
     if (answers[i].done < 0) {  // it had no time to look
       cell.ever_asked = false;
@@ -190,7 +195,7 @@ void RetentionCore::OnSilence(const std::string& name, const std::vector<Collect
     Shard* shard = Find(ask.shard);
     if (shard == nullptr) continue;
     const auto it = shard->cells.find(name);
-    if (it == shard->cells.end()) continue;
+    if (it == shard->cells.end() || !it->second.asking) continue;
     it->second.asking = false;
     ++it->second.silences;
   }

@@ -123,6 +123,7 @@ class RetentionCore {
     MonotonicTime asked;  // last; not again before `ask_again` later
     bool ever_asked = false;
     bool asking = false;   // the call is under way
+    bool untold = false;   // it does not know the tree yet
     int silences = 0;      // in a row
     Duration held_up;      // retention, without getting on
     Duration noted;        // of that, what is written down

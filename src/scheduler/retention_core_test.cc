@@ -532,5 +532,42 @@ TEST_F(RetentionCoreTest, WhatIsNotKnownIsNeeded) {
   EXPECT_THAT(effects.raise, ElementsAre(Pair(shard_, 3)));
 }
 
+// Its copies may have gone in between.
+TEST_F(RetentionCoreTest, WhatACellSaidBeforeItLeftTheTreeAndCameBackSaysNothing) {
+  config_.mutable_retention()->set_age_max_us(kSecond);
+  google::protobuf::RepeatedPtrField<v1::StreamConfig> streams;
+  const auto install = [&](const v1::StreamConfig& config) {
+    streams.Clear();
+    *streams.Add() = config;
+    core_.OnStreams(streams);
+  };
+  install(config_);
+  Produce(10);
+  RetentionEffects out;
+  core_.DoWork(now_, wall_, out);
+  const auto asks = core_.TakeAsks(now_, "asia");
+  ASSERT_EQ(asks.size(), 1u);
+  const auto eu = core_.TakeAsks(now_, "eu");
+  core_.OnAnswer("eu", eu, {{1, 10}});
+  const v1::StreamConfig with = config_;
+  config_.mutable_tree()->RemoveLast();
+  install(config_);
+  install(with);
+  core_.OnAnswer("asia", asks, {{1, 10}});
+  out = {};
+  core_.DoWork(now_, wall_, out);
+  EXPECT_THAT(out.raise, IsEmpty()) << "what it has now is not known";
+  core_.OnAnswer("asia", core_.TakeAsks(now_, "asia"), {{0, -1}});
+  out = {};
+  core_.DoWork(now_, wall_, out);
+  EXPECT_THAT(out.raise, IsEmpty()) << "it has not heard of the tree";
+  EXPECT_THAT(core_.TakeAsks(now_, "asia"), IsEmpty()) << "not at once again";
+  now_ = now_ + Duration::Seconds(2);
+  core_.OnAnswer("asia", core_.TakeAsks(now_, "asia"), {{1, 10}});
+  out = {};
+  core_.DoWork(now_, wall_, out);
+  EXPECT_FALSE(out.raise.empty());
+}
+
 }  // namespace
 }  // namespace tailcast::scheduler

@@ -74,6 +74,8 @@ void SchedulerAgent::Attach(rpc::Server& server) {
   registry("Peer/InstallStream", &RegistryService::InstallStream);
   registry("Peer/RemoveStream", &RegistryService::RemoveStream);
   registry("Peer/AskName", &RegistryService::AskName);
+  registry("Peer/LeaveStream", &RegistryService::LeaveStream);
+  registry("Peer/AskToLeave", &RegistryService::AskToLeave);
   handle("Cell/TrimStream", [this](const std::string& request, rpc::Responder respond) {
     retention_->TrimStream(request, std::move(respond));
   });
@@ -128,12 +130,14 @@ void SchedulerAgent::OnOpened() {
         registry_.Persist(scope_.Bind([](const Status&) {}));
       });
   reclaim_ = std::make_unique<DiskReclaim>(
-      loop_, store_, DiskReclaimOptions{}, [this](const stream::StreamId& deleted) {
-        kLog.Info("cell ", options_.registry.cell, ": nothing of the deleted stream ", deleted.name,
-                  " is left");
-        registry_.catalogue().SetOnDisk(deleted, false);
-        registry_.Persist(scope_.Bind([](const Status&) {}));
-      });
+      loop_, store_, DiskReclaimOptions{},
+      [this](Callback<void(Status)> then) { registry_.Confirm(std::move(then)); },
+      [this](const stream::StreamId& stream) { OnReclaimed(stream); });
+  leavers_ =
+      std::make_unique<LeaverLinks>(loop_, connector_, registry_, disk_,
+                                    LeaverLinksOptions{.core = options_.leavers,
+                                                       .neighbours = options_.neighbours,
+                                                       .call_timeout = options_.peer_timeout});
   check_ = std::make_unique<FileCheck>(
       loop_, disk_, registry_.core(), metrics_, FileCheckOptions{.cell = options_.registry.cell},
       [this](const std::vector<v1::LackingFile>& lacking, int64_t total) {
@@ -169,6 +173,7 @@ void SchedulerAgent::OnRegistryLost(const Status& why) {
   peers_->End();
   catalogue_links_->End();
   reclaim_->End();
+  leavers_->End();
   check_->End();
   retention_->End();
   work_scope_.End();
@@ -183,11 +188,16 @@ void SchedulerAgent::OnStreamsChanged() {
                          IsSettled(stream, options_.registry.cell), !stream.has_change()};
     if (std::exchange(applied_[stream.name()], now) == now) continue;
     driver_->core().OnStream(loop_.Now(), stream, driver_->effects());
+    if (!cell::NamesCell(stream, options_.registry.cell)) {
+      check_->OnStreamRemoved(stream::IdOf(stream));
+    }
   }
   retention_->OnStreams();
   peers_->Update();
   CheckFinished();
   TendDeleted();
+  TendDropped();
+  leavers_->OnWritten();
   driver_->DoWorkSoon();
 }
 
@@ -198,6 +208,42 @@ void SchedulerAgent::TendDeleted() {
                   deleted.shards());
   }
   catalogue_links_->Tell();
+}
+
+void SchedulerAgent::TendDropped() {
+  for (const v1::DroppedCopy& dropped : registry_.core().catalogue().dropped()) {
+    if (!dropped.going()) continue;
+    const stream::StreamId id{dropped.stream(), stream::StreamIncarnation{dropped.incarnation()}};
+    // What is known and not written yet counts, too: that they are gone.
+    if (!registry_.core().catalogue().IsDropping(id)) continue;
+    disk_.Forget(id);
+    reclaim_->Add(id, dropped.shards(), DiskReclaim::What::kMessageFiles);
+  }
+}
+
+void SchedulerAgent::OnReclaimed(const stream::StreamId& stream) {
+  kLog.Info("cell ", options_.registry.cell, ": no file of stream ", stream.name, " is left");
+  cell::Catalogue& catalogue = registry_.catalogue();
+  if (catalogue.WasDeleted(stream)) catalogue.SetOnDisk(stream, false);
+  disk_.Forget(stream);
+  for (const v1::DroppedCopy& dropped : catalogue.dropped()) {
+    if (dropped.stream() == stream.name && dropped.incarnation() == Raw(stream.incarnation)) {
+      catalogue.OnDropped(stream, dropped.order());
+    }
+  }
+  registry_.Persist(scope_.Bind([](const Status&) {}));
+}
+
+// Somebody was slow to hear that this cell has left the copy tree, or the source does not know that
+// there are some.
+void SchedulerAgent::OnFilesOf(const stream::StreamId& id) {
+  const cell::Catalogue& catalogue = registry_.core().catalogue();
+  const v1::StreamConfig* stream = catalogue.FindStream(id.name);
+  if (stream == nullptr || stream::IdOf(*stream) != id || catalogue.IsDropping(id) ||
+      cell::NamesCell(*stream, options_.registry.cell)) {
+    return;
+  }
+  leavers_->OnLeftFiles(*stream);
 }
 
 void SchedulerAgent::OnStreamRemoved(const v1::StreamConfig& stream) {
@@ -276,6 +322,12 @@ void SchedulerAgent::AnswerProgress(const std::string& bytes, rpc::Responder res
   if (request->shard() < 0 || request->shard() >= stream->shards()) {
     return respond(InvalidArgumentError("shard is " + std::to_string(request->shard())));
   }
+  if (request->tree_version() > stream->tree_version() ||
+      registry_.core().catalogue().IsDropping(stream::IdOf(*stream))) {
+    return respond(UnavailableError("cell '" + options_.registry.cell +
+                                    "' is not in this tree of stream '" + stream->name() +
+                                    "' yet"));
+  }
   const ShardId shard = stream::ShardOf(*request);
   disk_.Read(shard, registry_.core().catalogue().WrittenFloor(shard), request->from_seq(),
              std::clamp(request->files_max(), 1, kProgressFilesMax),
@@ -319,6 +371,7 @@ void SchedulerAgent::ListShard(const ShardId& shard) {
       driver_->core().OnListing(loop_.Now(), shard, std::max(listing->floor, recorded),
                                 listing->stems, driver_->effects());
       retention_->OnFiles(shard, listing->stems, true);
+      if (!listing->stems.empty()) OnFilesOf(shard.stream);
       return driver_->DoWorkSoon();
     }
     kLog.Error("listing of ", shard.ToString(), ": ", listing.status().ToString());
@@ -348,16 +401,20 @@ void SchedulerAgent::Rescan() {
 void SchedulerAgent::AskProgress(const ShardId& shard, const std::string& cell) {
   if (!peers_->Has(cell)) return driver_->core().OnProgressFailed(loop_.Now(), shard, cell);
   const int64_t from = driver_->core().AskFrom(shard, cell);
-  peers_->AskProgress(shard, cell, from, kProgressFilesMax,
-                      work_scope_.Bind([this, shard, cell, from](Result<ShardProgress> there) {
-                        OnPeerProgress(shard, cell, from, std::move(there));
-                      }));
+  const stream::TreeVersion tree = driver_->core().TreeVersion(shard.stream);
+  peers_->AskProgress(
+      shard, tree, cell, from, kProgressFilesMax,
+      work_scope_.Bind([this, shard, tree, cell, from](Result<ShardProgress> there) {
+        OnPeerProgress(shard, tree, cell, from, std::move(there));
+      }));
 }
 
 // Compares with what is here, which is read after what was there: it can only be more.
-void SchedulerAgent::OnPeerProgress(const ShardId& shard, const std::string& cell, int64_t from_seq,
+void SchedulerAgent::OnPeerProgress(const ShardId& shard, stream::TreeVersion tree_version,
+                                    const std::string& cell, int64_t from_seq,
                                     Result<ShardProgress> there) {
-  if (!there.ok()) {
+  // What it had under another tree may have gone since.
+  if (!there.ok() || driver_->core().TreeVersion(shard.stream) != tree_version) {
     driver_->core().OnProgressFailed(loop_.Now(), shard, cell);
     return driver_->DoWorkSoon();
   }
@@ -379,7 +436,7 @@ std::string SchedulerAgent::StatusJson() const {
   return scheduler::StatusJson(options_.registry.cell,
                                registry_.is_open() ? registry_.core().scheduler_incarnation()
                                                    : stream::SchedulerIncarnation::kNone,
-                               core(), retention());
+                               core(), retention(), leavers());
 }
 
 }  // namespace tailcast::scheduler

@@ -5,6 +5,7 @@
 //   processes, clients --- Cell ---> RegistryService --+--> CatalogueLinks -------> schedulers of
 //   other schedulers ----- Peer ---> (and the catalog) |                            all other cells
 //                                                      +--> RetentionAgent -------> (and the disk)
+//                                                      +--> LeaverLinks ----------> the same
 //                                                      +--> DiskReclaim ----------> the disk
 //                                                      v            +--> ReaderLinks ---> readers
 //   producers, writers -- NotifyFile ------------> CoreDriver ------+--> PeerLinks ---> schedulers
@@ -33,6 +34,7 @@
 #include "tailcast/scheduler/disk_progress.h"
 #include "tailcast/scheduler/disk_reclaim.h"
 #include "tailcast/scheduler/file_check.h"
+#include "tailcast/scheduler/leaver_links.h"
 #include "tailcast/scheduler/peer_links.h"
 #include "tailcast/scheduler/reader_links.h"
 #include "tailcast/scheduler/registry_service.h"
@@ -62,6 +64,7 @@ struct SchedulerOptions {
   Duration view_grace = Duration::Millis(1500);
   Duration rescan_interval = Duration::Seconds(30);
   RetentionOptions retention;  // cell is filled in
+  LeaverOptions leavers;
   Duration shed_interval = Duration::Seconds(5);
   int waiting_views_max = 20000;
   uint64_t seed = 1;
@@ -87,6 +90,7 @@ class SchedulerAgent : private RegistryService::Owner {
   const RetentionCore* retention() const {
     return retention_ == nullptr ? nullptr : &retention_->core();
   }
+  const LeaverCore* leavers() const { return leavers_ == nullptr ? nullptr : &leavers_->core(); }
   const cell::RegistryCore* registry() const {
     return registry_.is_open() ? &registry_.core() : nullptr;
   }
@@ -110,15 +114,19 @@ class SchedulerAgent : private RegistryService::Owner {
 
   // Records which changes of trees are carried out in this cell and below it.
   void CheckFinished();
-  // What is left to do of streams that were deleted.
+  // What is left to do of streams that were deleted, or whose copy tree this cell has left.
   void TendDeleted();
+  void TendDropped();
+  void OnReclaimed(const stream::StreamId& stream);
+  // Files of the stream are here.
+  void OnFilesOf(const stream::StreamId& stream);
 
   void CarryOut(const Effects& effects);
   void OnStepTaken(const StepTaken& step);
   void ListShard(const stream::ShardId& shard);
   void AskProgress(const stream::ShardId& shard, const std::string& cell);
-  void OnPeerProgress(const stream::ShardId& shard, const std::string& cell, int64_t from_seq,
-                      Result<ShardProgress> there);
+  void OnPeerProgress(const stream::ShardId& shard, stream::TreeVersion tree_version,
+                      const std::string& cell, int64_t from_seq, Result<ShardProgress> there);
   void Rescan();
 
   EventLoop& loop_;
@@ -138,6 +146,7 @@ class SchedulerAgent : private RegistryService::Owner {
   std::unique_ptr<PeerLinks> peers_;
   std::unique_ptr<CatalogueLinks> catalogue_links_;
   std::unique_ptr<DiskReclaim> reclaim_;
+  std::unique_ptr<LeaverLinks> leavers_;
   std::unique_ptr<FileCheck> check_;
   std::unique_ptr<RetentionAgent> retention_;
   std::map<stream::ShardId, Timer> relist_;  // after failed listings

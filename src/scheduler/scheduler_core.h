@@ -155,6 +155,10 @@ class SchedulerCore {
   int64_t unfinished() const { return operations_.unfinished(); }
   // The shard is copied over this edge no more, because another edge took over.
   bool Retired(const stream::ShardId& shard, const std::string& cell, stream::Layer layer) const;
+  // kNone: the stream is not known.
+  stream::TreeVersion TreeVersion(const stream::StreamId& stream) const {
+    return copies_.TreeVersion(stream);
+  }
   // Copies go to the cell, over an edge that stays or one that leaves.
   bool Feeds(const stream::StreamId& stream, const std::string& cell) const;
   // The edge is in the tree, and no wait-caught-up is open for it.

@@ -37,7 +37,8 @@ void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics) {
 }
 
 std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
-                       const SchedulerCore* core, const RetentionCore* retention) {
+                       const SchedulerCore* core, const RetentionCore* retention,
+                       const LeaverCore* leavers) {
   nlohmann::json status;
   status["cell"] = cell;
   if (core == nullptr) return status.dump();
@@ -71,6 +72,16 @@ std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation inc
                     {"for_ms", h.since.millis()}});
   }
   status["retention_waits"] = std::move(held);
+  nlohmann::json leaving = nlohmann::json::array();
+  for (const LeaverRow& row : leavers->Rows()) {
+    leaving.push_back({{"stream", row.id.stream.name},
+                       {"cell", row.id.cell},
+                       {"phase", std::string(LeaverPhaseName(row.phase))}});
+    if (row.phase != LeaverPhase::kKeeping) continue;
+    leaving.back()["shard"] = row.shard;
+    leaving.back()["lacking_file"] = row.lacking;
+  }
+  status["leaving"] = std::move(leaving);
   return status.dump();
 }
 

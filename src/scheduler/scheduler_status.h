@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tailcast/base/metrics.h"
+#include "tailcast/scheduler/leaver_core.h"
 #include "tailcast/scheduler/retention_core.h"
 #include "tailcast/scheduler/scheduler_core.h"
 #include "tailcast/stream/term.h"
@@ -14,8 +15,9 @@ namespace tailcast::scheduler {
 void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics);
 
 // {"cell": ..., "scheduler_incarnation": ..., "unfinished": ..., "operations": [...],
-// "retention_waits": [...]}; of cores that are null, the cell alone.
+// "retention_waits": [...], "leaving": [...]}; of cores that are null, the cell alone.
 std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
-                       const SchedulerCore* core, const RetentionCore* retention);
+                       const SchedulerCore* core, const RetentionCore* retention,
+                       const LeaverCore* leavers);
 
 }  // namespace tailcast::scheduler

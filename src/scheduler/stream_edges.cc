@@ -68,6 +68,8 @@ void StreamEdges::Take(StepKind kind, const std::string& to, EdgeEvents& out) co
 
 bool StreamEdges::OnConfig(const v1::StreamConfig& config, EdgeEvents& out) {
   if (config.tree_version() < config_.tree_version()) return false;
+  // In a tree that was never heard of here the target may have left, and what it had gone.
+  const bool skipped = config.tree_version() > config_.tree_version() + 1;
   config_ = config;
   const std::map<std::string, EdgePlan> wanted = Plan();
   for (auto it = edges_.begin(); it != edges_.end();) {
@@ -81,7 +83,8 @@ bool StreamEdges::OnConfig(const v1::StreamConfig& config, EdgeEvents& out) {
       if (edge != nullptr) edge->Leave();
       continue;
     }
-    if (edge != nullptr && edge->state() != EdgeState::kLeaving) {
+    const bool anew = skipped && plan.state != EdgeState::kMade;
+    if (edge != nullptr && edge->state() != EdgeState::kLeaving && !anew) {
       if (edge->MayBegin(plan.state != EdgeState::kWaiting)) Take(StepKind::kAddEdge, cell, out);
       // The change is over: the target is settled, though we did not see it.
       if (edge->comes() && !config_.has_change()) Settle(cell, out);

@@ -92,6 +92,20 @@ TEST(StreamEdgesTest, TheOldParentLetsGoWhenTheTargetIsSettled) {
   EXPECT_THAT(a.States(), ElementsAre("c made"));
 }
 
+// It was away while the target was in no tree, gave its disk back, and came into the tree again.
+TEST(StreamEdgesTest, AnEdgeThatWasGoneInATreeNeverHeardOfBeginsAnew) {
+  v1::StreamConfig back = Change({{"a", "c"}}, kFlat, 3);
+  Cell a("a", Tree(kFlat, 1));
+  a.Config(back);
+  EXPECT_THAT(a.States(), ElementsAre("b joining", "c made"));
+  EXPECT_THAT(a.Events(), ElementsAre("begun b")) << "what was done is not";
+
+  Cell heard("a", Tree(kFlat, 1));
+  heard.Config(Change(kFlat, {{"a", "c"}}, 2));
+  heard.Config(Change(kFlat, kFlat, 3));
+  EXPECT_THAT(heard.States(), ElementsAre("b made", "c made"));
+}
+
 TEST(StreamEdgesTest, TheNewParentWaitsUntilItIsSettledItself) {
   Cell c("c", Tree({{"a", "b"}, {"b", "c"}}, 1));
   v1::StreamConfig change = Change({{"a", "b"}, {"b", "c"}}, kChain, 2);

@@ -35,6 +35,7 @@ struct HopOptions {
   Duration link_delay = Duration::Millis(30);
   reader::ReaderOptions reader;
   writer::WriterOptions writer;
+  scheduler::LeaverOptions leavers;
   std::function<void(const scheduler::StepTaken&)> on_step;  // of all schedulers
   bool caches_are_sound = true;                              // OracleOptions
   bool jumps_allowed = false;
@@ -51,6 +52,7 @@ class Hop {
         world({.seed = options.seed, .cells = options.cells, .link_delay = options.link_delay}) {
     scheduler::SchedulerOptions scheduler;
     scheduler.on_step = options.on_step;
+    scheduler.leavers = options.leavers;
     reader::ReaderOptions reader = options.reader;
     reader.doorbells = options.doorbells;
     for (const std::string& cell : options.cells) {
@@ -120,7 +122,8 @@ class Hop {
     if (settle) time().RunFor(Duration::Seconds(3));  // past the grace after a start
   }
 
-  // Gives the stream another copy tree, as an operator or the optimiser does.
+  // Gives the stream another copy tree, as an operator or the optimiser does: its cells are the
+  // destinations.
   void Reroute(const Edges& edges) {
     const std::string source = options.cells[0];
     const cell::RegistryCore* known = registry(source);
@@ -129,7 +132,9 @@ class Hop {
     *request.mutable_stream() = *known->catalogue().FindStream("flights");
     request.mutable_stream()->set_tree_version(request.stream().tree_version() + 1);
     request.mutable_stream()->clear_tree();
+    request.mutable_stream()->clear_destinations();
     for (const auto& [from, to] : edges) {
+      request.mutable_stream()->add_destinations(to);
       auto* edge = request.mutable_stream()->add_tree();
       edge->set_from(from);
       edge->set_to(to);

@@ -13,6 +13,7 @@
 #include "tailcast/base/fault_point.h"
 #include "tailcast/base/log.h"
 #include "tailcast/stream/shard_listing.h"
+#include "tailcast/world/faults.h"
 #include "tailcast/world/hop.h"
 
 namespace tailcast::world {
@@ -296,6 +297,47 @@ TEST(RetentionTest, WhoIsAwayTooLongIsLeftOut) {
 }
 
 // Somebody who slept made a file that retention has deleted meanwhile.
+// Removed by hand, everywhere, and never to come back: the floor waits for cells that will never
+// have it, until an operator says for how long.
+TEST(RetentionTest, AFileThatIsLostInEveryCellHoldsTheFloorUntilThoseWhoLackItAreLeftOut) {
+  Retained shard;
+  shard.Produce(6);
+  ASSERT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(1); }));
+  shard.time().RunFor(Duration::Seconds(3));
+  for (const std::string& cell : shard.hop.options.cells) {
+    const stream::Stem stem = shard.Listing(cell).Find(2)->stem;
+    for (const Part part : {Part::kData, Part::kIndex}) {
+      ASSERT_TRUE(shard.hop.world.cell(cell)
+                      .disk->Remove(stream::ShardDir(shard.hop.shard()), FileName(stem, part))
+                      .ok());
+    }
+    WipeCaches(shard.hop.world, cell);
+    for (const char* process : {"reader-0", "reader-1", "scheduler"}) {
+      shard.hop.world.Restart(cell, process);
+    }
+  }
+  shard.Set(Bytes(3 * (900 + 32), false));
+  shard.time().RunFor(Duration::Seconds(120));
+  EXPECT_LE(shard.Listing("us").floor(), 2) << shard.State();
+  const auto held = shard.hop.scheduler("us").retention()->Held();
+  ASSERT_EQ(held.size(), 2u);
+  EXPECT_LE(held[0].lacking, 2);
+  ASSERT_EQ(shard.hop.registry("us")->view().lacking_size(), 1);
+  EXPECT_EQ(shard.hop.registry("us")->view().lacking(0).seq(), 2);
+
+  v1::Retention retention = Bytes(3 * (900 + 32), false);
+  retention.set_away_max_us(Duration::Seconds(10).micros());
+  shard.Set(retention);
+  EXPECT_TRUE(shard.time().RunUntil([&] { return shard.AllHoldFrom(3); }, Duration::Seconds(120)))
+      << shard.State();
+  EXPECT_TRUE(shard.time().RunUntil([&] { return shard.LeftOut().empty(); }, Duration::Seconds(60)))
+      << "they are back, with a gap";
+  EXPECT_TRUE(shard.time().RunUntil(
+      [&] { return shard.hop.registry("us")->view().lacking_size() == 0; }, Duration::Seconds(90)));
+  shard.Produce(5);
+  EXPECT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(8); })) << shard.State();
+}
+
 TEST(RetentionTest, AFileBelowTheFloorIsTakenAwayAgain) {
   Retained shard;
   shard.Set(Bytes(3 * (900 + 32), false));
