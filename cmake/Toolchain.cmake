@@ -7,6 +7,11 @@ target_compile_options(tailcast_options INTERFACE
   # The one-sided read path validates with SSE4.2's crc32 instruction; every x86-64 server of
   # the last twelve years has it, and src/base/crc32c.cc falls back to tables elsewhere.
   -fno-omit-frame-pointer)
+if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  # Elsewhere gcc rounds a product and a sum together, unless it is told not to: the simulator's
+  # hashes would differ between processors.
+  target_compile_options(tailcast_options INTERFACE -ffp-contract=off)
+endif()
 if(NOT TAILCAST_FAULT_POINTS)
   target_compile_definitions(tailcast_options INTERFACE TAILCAST_FAULT_POINTS=0)
 endif()

@@ -20,6 +20,7 @@ constexpr int kNotesOfAnAbsence = 24;
 
 FAULT_POINT(kUnknownIsDone, "scheduler.unknown_is_done",
             "a cell that has not said what it lacks lacks nothing");
+FAULT_POINT(kKeepHalf, "scheduler.keep_half", "half of the bytes that are to be kept are kept");
 
 }  // namespace
 
@@ -212,11 +213,11 @@ void RetentionCore::FindWanted(const ShardId& id, const v1::Retention& retention
   if (shard.files.empty()) return;
   const Stem& newest = shard.files.rbegin()->second;
   const Duration age = Duration::Micros(retention.age_max_us());
+  const int64_t bytes_max = retention.shard_bytes_max() / (kKeepHalf.planted() ? 2 : 1);
   // A number that nothing is listed under goes with the file before it.
   auto file = shard.files.begin();
   for (auto after = std::next(file); after != shard.files.end(); file = after++) {
-    const bool over = retention.shard_bytes_max() > 0 &&
-                      stream::BytesBetween(file->second, newest) > retention.shard_bytes_max();
+    const bool over = bytes_max > 0 && stream::BytesBetween(file->second, newest) > bytes_max;
     const bool old =
         retention.age_max_us() > 0 && wall - WallTime::FromMicros(after->second.created_us) > age;
     if (!over && !old && after->first > floors_.Trimmed(id)) break;

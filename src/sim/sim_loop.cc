@@ -23,6 +23,10 @@ VirtualTime::~VirtualTime() {
   while (const Due* next = Next()) Extract(next->id);
 }
 
+WallTime VirtualTime::WallAt(MonotonicTime when) {
+  return WallTime::FromMicros(kWallEpochUs + when.micros());
+}
+
 std::unique_ptr<SimLoop> VirtualTime::MakeLoop(std::string name) {
   return std::unique_ptr<SimLoop>(new SimLoop(*this, std::move(name), next_loop_++));
 }
@@ -101,9 +105,7 @@ MonotonicTime SimLoop::Now() const {
   return time_.now() + Duration::Micros(gained);
 }
 
-WallTime SimLoop::WallNow() const {
-  return WallTime::FromMicros(kWallEpochUs + Now().micros()) + wall_offset_;
-}
+WallTime SimLoop::WallNow() const { return VirtualTime::WallAt(Now()) + wall_offset_; }
 
 void SimLoop::Post(Task task) {
   if (!killed_) time_.Add(this, time_.now(), std::move(task), /*arrival=*/true);

@@ -34,6 +34,8 @@ class VirtualTime {
   std::unique_ptr<SimLoop> MakeLoop(std::string name);
 
   MonotonicTime now() const { return now_; }
+  // What a wall clock shows then that is right.
+  static WallTime WallAt(MonotonicTime when);
   Rng& rng() { return rng_; }
 
   // Runs the next event; false if none waits.

@@ -17,6 +17,7 @@ constexpr Chance kChances[] = {
     {"slow", 0.3},      {"reroute", 0.3},  {"down", 0.3},    {"cell", 0.15},   {"schedulers", 0.15},
     {"clock", 0.25},    {"reset", 0.3},    {"inside", 0.25}, {"clog", 0.25},   {"power", 0.2},
     {"producer", 0.25}, {"consumer", 0.4}, {"ring", 0.15},   {"streams", 0.2}, {"trim", 0.25},
+    {"retain", 0.2},
 };
 
 // What may make caches lose values, or hide them.

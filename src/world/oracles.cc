@@ -45,6 +45,13 @@ std::string Oracles::CheckConsumer(Workload::Consumer& consumer) {
   if (std::string v = load_->NewViolation(consumer); !v.empty()) {
     return "in order: " + consumer.name + ": " + v;
   }
+  // Whoever passes something over was told so, and only of what its cell keeps no more.
+  const auto kept = source_.find({floors_[consumer.process->cell], 0});
+  if (!consumer.passed.empty() &&
+      (kept == source_.end() || consumer.passed.back().second > kept->second.first_number)) {
+    return "in order: " + consumer.name + " goes on at message " +
+           std::to_string(consumer.passed.back().second) + ", and its cell keeps earlier ones";
+  }
   int64_t durable = 0;
   for (const auto& [key, file] : source_) {
     if (key.second != 0) continue;
@@ -112,6 +119,7 @@ std::string Oracles::ReadSource() {
     file.acknowledged = disk.PeekAcknowledged(dir_, name);
     file.first_byte = parsed->stem.start_byte;
     file.first_number = parsed->stem.start_number;
+    file.created = WallTime::FromMicros(parsed->stem.created_us);
     file.chunk_size = parsed->stem.chunk_size;
     auto bytes = disk.Peek(dir_, name);
     if (!bytes.ok()) continue;
@@ -153,13 +161,81 @@ std::string Oracles::CheckCell(const std::string& cell) {
   return "";
 }
 
-// Retention takes files from the oldest on: those that were trimmed, and of the source's only what
-// every cell has or had.
-std::string Oracles::CheckFloor(const std::string& cell) {
+int64_t Oracles::KeptBytes(const SourceFile& from, const SourceFile& to) {
+  return to.first_byte - from.first_byte +
+         (to.first_number - from.first_number) * stream::kIndexRecordSize;
+}
+
+void Oracles::Retained(const v1::Retention& retention, bool clocks_are_right) {
+  if (const int64_t bytes = retention.shard_bytes_max(); bytes > 0) {
+    bytes_max_ = std::min(bytes, bytes_max_.value_or(bytes));
+  }
+  if (retention.age_max_us() > 0) {
+    const Duration age = clocks_are_right ? Duration::Micros(retention.age_max_us()) : Duration();
+    age_max_ = std::min(age, age_max_.value_or(age));
+  }
+}
+
+int64_t Oracles::FloorOf(const std::string& cell) const {
   int64_t floor = 1;
-  std::set<int64_t> parts[2];
   for (const std::string& name : deployment_.cell(cell).disk->PeekNames(dir_)) {
     if (const auto marker = stream::ParseFloorName(name)) floor = std::max(floor, *marker);
+  }
+  return floor;
+}
+
+// As FindWanted of the scheduler's retention decides of the last file below. That there are more
+// and older ones by now changes nothing: it is still so.
+bool Oracles::MayGo(int64_t floor) const {
+  const auto first = source_.find({floor, 0});
+  if (first == source_.end()) return false;
+  if (first->second.first_byte <= trimmed_) return true;
+  if (age_max_ &&
+      (*age_max_ == Duration() ||
+       sim::VirtualTime::WallAt(deployment_.time().now()) - first->second.created > *age_max_)) {
+    return true;
+  }
+  const auto newest = source_.find({newest_, 0});
+  if (!bytes_max_ || newest == source_.end()) return false;
+  // The last one below that has data.
+  auto last = first;
+  do {
+    if (last == source_.begin()) return false;
+    --last;
+  } while (last->first.second != 0);
+  return KeptBytes(last->second, newest->second) > *bytes_max_;
+}
+
+std::string Oracles::BeyondKept(int64_t bytes) {
+  if (std::string problem = ReadSource(); !problem.empty()) return problem;
+  const auto newest = source_.find({newest_, 0});
+  std::string out;
+  for (const std::string& cell : deployment_.cell_names()) {
+    const auto first = source_.find({FloorOf(cell), 0});
+    if (first == source_.end() || newest == source_.end()) continue;
+    const int64_t kept = KeptBytes(first->second, newest->second);
+    if (kept > bytes) {
+      out += cell + " keeps " + std::to_string(kept) + " bytes of closed files, from " +
+             std::to_string(first->first.first) + " on\n";
+    }
+  }
+  return out;
+}
+
+stream::Position Oracles::FirstKept(const std::string& cell) {
+  ReadSource();
+  const auto first = source_.find({FloorOf(cell), 0});
+  if (first == source_.end()) return {};
+  return {options_.shard.stream.incarnation, options_.shard.shard, first->second.first_number,
+          first->second.first_byte};
+}
+
+// Retention takes files from the oldest on: those that are wanted away, and of the source's only
+// what every cell has or had.
+std::string Oracles::CheckFloor(const std::string& cell) {
+  const int64_t floor = FloorOf(cell);
+  std::set<int64_t> parts[2];
+  for (const std::string& name : deployment_.cell(cell).disk->PeekNames(dir_)) {
     const auto parsed = stream::ParseFileName(name);
     if (parsed) parts[static_cast<int>(parsed->part)].insert(parsed->stem.seq);
   }
@@ -171,10 +247,10 @@ std::string Oracles::CheckFloor(const std::string& cell) {
            std::to_string(floors_[cell]) + " to " + std::to_string(floor);
   }
   floors_[cell] = floor;
-  const auto first = source_.find({floor, 0});
-  if (floor > 1 && (first == source_.end() || first->second.first_byte > trimmed_)) {
+  if (floor > 1 && !MayGo(floor)) {
     return "nothing needed goes: " + cell + " keeps files from " + std::to_string(floor) +
-           " on, and what lies before byte " + std::to_string(trimmed_) + " was trimmed";
+           " on, what lies before byte " + std::to_string(trimmed_) +
+           " was trimmed, and retention never wanted so much away";
   }
   std::set<int64_t>& whole = whole_[cell];
   whole.erase(whole.begin(), whole.lower_bound(floor));

@@ -8,6 +8,8 @@
 //
 // The nine rules of ../../ARCHITECTURE.md; each problem begins with the name of its own:
 //
+//   nothing needed goes   floors do not fall, and pass only what was trimmed or retention wants away;
+//                     what lies above them is there, the source's until every cell has it
 //   committed first   a published primary length is covered by the primary layer, a published cache
 //                     length by chunks (if the caches are sound), an index by its data; what a
 //                     cell has, primary or cached, the source has committed; and not only do the
@@ -27,13 +29,17 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "tailcast/base/time.h"
+#include "tailcast/proto/cell.pb.h"
 #include "tailcast/stream/chunk_key.h"
 #include "tailcast/stream/names.h"
+#include "tailcast/stream/position.h"
 #include "tailcast/world/deployment.h"
 #include "tailcast/world/workload.h"
 
@@ -65,8 +71,15 @@ class Oracles {
   std::string CheckAll();
   // Progress: "", or what some cell's primary layer has not got yet.
   std::string Missing();
-  // An operator may have trimmed what lies before this byte; nothing else ever goes.
+  // An operator may have trimmed what lies before this byte, or have retention set so; nothing else
+  // ever goes.
   void Trimmed(int64_t before_byte) { trimmed_ = std::max(trimmed_, before_byte); }
+  // `clocks_are_right`: of producers and schedulers, all the time.
+  void Retained(const v1::Retention& retention, bool clocks_are_right);
+  // Progress: "", or which cell still has closed files of more than `bytes`.
+  std::string BeyondKept(int64_t bytes);
+  // Where what the cell keeps begins.
+  stream::Position FirstKept(const std::string& cell);
   // Progress: "", or which files some cell still has below this floor.
   std::string BelowFloor(int64_t floor) const;
 
@@ -75,6 +88,9 @@ class Oracles {
   // says. Behind it may lie payload whose index was never written.
   int64_t Total(std::pair<int64_t, int> key) const;
   int64_t ChunkSize(int64_t seq) const;
+  struct SourceFile;
+  // What the files from `from` up to the one before `to` take, data and index.
+  static int64_t KeptBytes(const SourceFile& from, const SourceFile& to);
   // Of one part of one file.
   using FileKey = std::pair<int64_t, int>;  // sequence number, part
   struct SourceFile {
@@ -82,6 +98,7 @@ class Oracles {
     std::string bytes;
     int64_t first_byte = 0;    // of the shard, where it begins
     int64_t first_number = 0;  // of its messages
+    WallTime created;          // as its name says
     int64_t chunk_size = 0;    // as its name says it
     int64_t acknowledged = 0;  // of these, that a process was told to be durable
     size_t promised = 0;       // so many had been when we last looked
@@ -100,6 +117,9 @@ class Oracles {
   bool Settled(const std::string& cell, int64_t seq);
   std::string CheckPrimary(const std::string& cell);
   std::string CheckFloor(const std::string& cell);
+  // Files below `floor` were wanted away at some time.
+  bool MayGo(int64_t floor) const;
+  int64_t FloorOf(const std::string& cell) const;
   std::string CheckLengths(const std::string& cell, int64_t seq);
   std::string CheckChunks(const std::string& cell, FileKey key, int64_t published);
   std::string CheckIndex(const std::string& cell, int64_t seq);
@@ -127,6 +147,8 @@ class Oracles {
   bool all_ = false;                                // this one sees everything
   int64_t newest_ = 0;                              // file of the source
   int64_t trimmed_ = 0;                             // byte of the shard
+  std::optional<int64_t> bytes_max_;                // the least that retention was set to
+  std::optional<Duration> age_max_;                 // too, and as clocks have it
   std::map<std::string, int64_t> floors_;           // of cells, as their folders say
   std::map<std::string, std::set<int64_t>> whole_;  // files that cells had, above their floors
   std::map<std::string, std::map<FileKey, CopiedFile>> copies_;  // by cell

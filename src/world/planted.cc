@@ -23,6 +23,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       {"reader.whole_chunks_only", 1},
       {"rpc.timer_kept", 1},
       {"scheduler.ended_is_done", 1},
+      {"scheduler.keep_half", 7},
       {"scheduler.never_again", 1},
       {"scheduler.no_marker", 6},
       {"scheduler.nobody_asked", 28},

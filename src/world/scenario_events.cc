@@ -72,6 +72,7 @@ class EventParser {
   Status Ring();
   Status Tree();
   Status Trim();
+  Status Retain();
   Status Second();
 
   const Words& words_;
@@ -113,6 +114,9 @@ const EventParser::Kind EventParser::kKinds[] = {
      &EventParser::Tree},
     {"trim", "trim BYTE", "an operator lets go of what lies before this byte of shard 0", "trim",
      false, 1, 1, &EventParser::Trim},
+    {"retain", "retain BYTES|TIME",
+     "what is kept of each shard from then on: so many bytes of closed files, or files so old",
+     "retain", false, 1, 1, &EventParser::Retain},
     {"second-scheduler", "second-scheduler CELL", "somebody starts one beside the cell's",
      "schedulers", false, 1, 1, &EventParser::Second},
 };
@@ -411,6 +415,22 @@ Status EventParser::Trim() {
   TAILCAST_ASSIGN_OR_RETURN(const int64_t byte,
                             ParseNumber(arg(0), "the byte", 1, int64_t{1} << 40));
   Do([=](World& w) { w.Trim(0, byte); });
+  return OkStatus();
+}
+
+Status EventParser::Retain() {
+  v1::Retention retention;
+  if (arg(0).find_first_not_of("0123456789") == std::string::npos) {
+    TAILCAST_ASSIGN_OR_RETURN(const int64_t bytes,
+                              ParseNumber(arg(0), "what is kept", 1, int64_t{1} << 40));
+    retention.set_shard_bytes_max(bytes);
+  } else {
+    TAILCAST_ASSIGN_OR_RETURN(const Duration age,
+                              ParseDuration(arg(0), "for how long files are kept"));
+    if (age == Duration()) return InvalidArgumentError("files are kept for some time, not for 0s");
+    retention.set_age_max_us(age.micros());
+  }
+  Do([=](World& w) { w.Retain(retention); });
   return OkStatus();
 }
 

@@ -78,12 +78,13 @@ TEST(ScenarioTest, EveryEventCanBeSaid) {
       "at 2s cut us/producer <-> us/cache-1 for 1s\nat 2s clog us -> eu 50000 100ms for 1s\n"
       "at 2s reset us eu\nat 2s slow eu/cache-2 80ms for 1s\nat 2s slow-disk eu 50ms for 1s\n"
       "at 2s power eu\nat 3s ring eu cache-1 cache-2 cache-5\nat 3s tree us asia us eu\n"
-      "at 4s wipe eu\nat 4s second-scheduler us\nat 4s trim 5000\nat 5s lose eu for 1s\n",
+      "at 4s wipe eu\nat 4s second-scheduler us\nat 4s trim 5000\nat 4s retain 90000\nat 4s retain "
+      "30s\nat 5s lose eu for 1s\n",
       "a.scenario");
   ASSERT_TRUE(scenario.ok()) << scenario.status().ToString();
   for (const char* fault :
        {"kill", "down", "stop", "cell", "clock", "inside", "clog", "reset", "slow", "disk", "power",
-        "ring", "reroute", "trim", "schedulers", "producer", "consumer"}) {
+        "ring", "reroute", "trim", "retain", "schedulers", "producer", "consumer"}) {
     EXPECT_TRUE(scenario->options.Has(fault)) << fault;
   }
   for (size_t i = 1; i < scenario->options.plan.size(); ++i) {
@@ -156,6 +157,9 @@ TEST(ScenarioTest, ABadEventIsToldWithItsFileAndLineAndWhatIsAllowed) {
            {"at 1s tree eu asia us eu\n", "'eu' is fed by nobody"},
            {"at 1s tree us eu us eu us asia\n", "'eu' is in the tree twice"},
            {"at 1s trim 0\n", "the byte is a number from 1"},
+           {"at 1s retain 0\n", "what is kept is a number from 1"},
+           {"at 1s retain 0s\n", "not for 0s"},
+           {"at 1s retain much\n", "for how long files are kept is a time like"},
            {"at 1s trim 9\nat 2s spike us 1\n", "which line 3 lets go of"},
        }) {
     EXPECT_THAT(ErrorOfEvents(bad.text), HasSubstr(bad.error)) << bad.text;

@@ -82,6 +82,35 @@ void Workload::Restart(Consumer& c, Program ports) {
   // What comes next must be what the saved position names.
   c.next_number = c.saved ? c.saved->number : -1;
   c.next_byte = c.saved ? c.saved->byte : -1;
+  std::erase_if(c.passed, [&](const auto& gap) { return gap.first >= c.next_number; });
+}
+
+void Workload::Pass(Consumer& c, const stream::Position& to) {
+  const int64_t from = std::max<int64_t>(c.next_number, 0);
+  if (to.number > from) c.passed.emplace_back(from, to.number);
+  c.next_number = to.number;
+  c.next_byte = to.byte;
+}
+
+void Workload::NoteBeginning(Consumer& c) {
+  if (c.next_number >= 0 || c.agent() == nullptr) return;
+  if (const auto at = c.agent()->position()) Pass(c, *at);
+}
+
+void Workload::GoOnBehind(Consumer& c) {
+  const auto first = c.agent()->first_available();
+  deployment_.Say(c.name + " is told: " + c.agent()->status().ToString());
+  if (first) Pass(c, *first);
+  const bool from_beginning = c.from_beginning;
+  c.process->consumer.reset();
+  Start(c, c.options, first ? consumer::StartPoint::At(*first) : consumer::StartPoint::Beginning());
+  c.from_beginning = from_beginning;
+}
+
+bool Workload::Passed(const Consumer& c, int64_t number) {
+  return std::any_of(c.passed.begin(), c.passed.end(), [number](const auto& gap) {
+    return gap.first <= number && number < gap.second;
+  });
 }
 
 void Workload::ResumeThose(const std::function<bool(const Process&)>& ready) {
@@ -188,6 +217,7 @@ void Workload::Drain(Consumer& c) {
     c.broken = "a callback of an agent that has ended";
     return;
   }
+  if (files_go) NoteBeginning(c);
   std::vector<consumer::Message> messages;
   while (c.agent()->Take(messages, 1 + static_cast<int64_t>(rng_.Below(4000))) > 0) {
     for (const consumer::Message& m : messages) {
@@ -248,14 +278,19 @@ void Workload::Keep(Consumer& c, const std::vector<consumer::Message>& messages)
 std::string Workload::Violation(const Consumer& c, size_t from) const {
   if (!acknowledged_twice_.empty()) return acknowledged_twice_;
   if (!c.broken.empty()) return c.broken;
-  if (c.agent() != nullptr && c.agent()->state() == consumer::ShardState::kFailed)
+  // While its user holds views, it is not told yet to go on behind what is kept no more.
+  if (c.agent() != nullptr && c.agent()->state() == consumer::ShardState::kFailed &&
+      !(c.holds && IsOutOfRange(c.agent()->status()))) {
     return c.agent()->status().ToString();
+  }
   std::map<int, int64_t> last;
   for (size_t i = from; i < c.got.size(); ++i) {
     const std::string& text = c.got[i];
     const std::string name = text.substr(0, text.find(':', text.find(':') + 1));
-    if (c.from_beginning && c.numbers[i] != static_cast<int64_t>(i)) {
-      return "message " + std::to_string(c.numbers[i]) + " at place " + std::to_string(i);
+    int64_t place = static_cast<int64_t>(i);
+    for (const auto& [first, end] : c.passed) place += end <= c.numbers[i] ? end - first : 0;
+    if (c.from_beginning && c.numbers[i] != place) {
+      return "message " + std::to_string(c.numbers[i]) + " at place " + std::to_string(place);
     }
     const auto id = IdOf(text);
     if (!id) return "foreign bytes";
@@ -271,7 +306,9 @@ std::string Workload::Violation(const Consumer& c, size_t from) const {
     if (last.contains(number) && message <= last[number]) return "out of order: " + name;
     if (last.contains(number)) {
       for (auto skipped = published.find({number, last[number] + 1}); skipped != it; ++skipped) {
-        if (skipped->second.fate == Fate::kDurable) return "skipped what came before " + name;
+        if (skipped->second.fate == Fate::kDurable && !Passed(c, skipped->second.position.number)) {
+          return "skipped what came before " + name;
+        }
       }
     }
     last[number] = message;
@@ -294,6 +331,7 @@ std::string Workload::Incomplete(const Consumer& c) const {
   }
   for (const auto& [id, entry] : published) {
     if (entry.fate != Fate::kDurable || got.contains(id)) continue;
+    if (Passed(c, entry.position.number)) continue;
     const consumer::Counters& n = c.agent()->counters();
     return "lost: " + std::to_string(id.first) + ":" + std::to_string(id.second) + "; consumer " +
            c.agent()->DebugString() + " after " + std::to_string(c.got.size()) + "; " +

@@ -60,6 +60,8 @@ class Workload {
     int64_t next_byte = -1;
     bool holds = false;  // views, before it lets go of them
     std::string broken;  // the first violation that it saw itself
+    // Messages, from and to, that were kept no more when it came there: it was told so.
+    std::vector<std::pair<int64_t, int64_t>> passed;
     size_t checked = 0;  // of `got`
     bool from_beginning = true;
     consumer::AgentOptions options;
@@ -92,6 +94,11 @@ class Workload {
   // old one had last saved its position, which may be some messages back.
   void Restart(Consumer& c, Program ports);
   void ResumeThose(const std::function<bool(const Process&)>& ready);
+  // Where one stands now that has had no message yet; what lies before is kept no more.
+  void NoteBeginning(Consumer& c);
+  // Its agent has failed because what it wants next is kept no more: another one goes on where the
+  // first one says that messages are.
+  void GoOnBehind(Consumer& c);
 
   // The payload of a message that has `size` bytes with its headers, or a little more.
   static std::string MakeMessage(int producer, int64_t number, int64_t size);
@@ -115,6 +122,7 @@ class Workload {
   std::string Incomplete(const Consumer& c) const;
 
   stream::ShardId shard;
+  bool files_go = false;  // by retention: who begins at the beginning begins at what is kept
   std::vector<std::unique_ptr<Producer>> producers;
   std::vector<std::unique_ptr<Consumer>> consumers;
   std::map<MessageId, Published> published;
@@ -127,6 +135,8 @@ class Workload {
   void Drain(Consumer& c);
   void Keep(Consumer& c, const std::vector<consumer::Message>& messages);
   void Save(Consumer& c);
+  static void Pass(Consumer& c, const stream::Position& to);
+  static bool Passed(const Consumer& c, int64_t number);
 
   Deployment& deployment_;
   const std::string suffix_;

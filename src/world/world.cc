@@ -163,6 +163,7 @@ void World::StartUsers() {
   for (size_t shard = 0; shard < lines_.size(); ++shard) {
     Line& line = *lines_[shard];
     line.load.shard = {stream::IdOf(stream_), static_cast<int>(shard)};
+    line.load.files_go = options_.Has("retain");
     line.oracles.emplace(deployment_, OracleOptions{.source = source_cell(),
                                                     .shard = line.load.shard,
                                                     .chunk_size = options_.chunk_size,
@@ -190,6 +191,7 @@ void World::Revive() {
       line->load.Open(*p, options);
     }
     line->load.ResumeThose(HasView);
+    if (options_.Has("retain")) GoOnBehindFloors(*line);
   }
 }
 
@@ -344,6 +346,26 @@ void World::AwaitTrim() {
   if (!Wait("the deletion of what was trimmed", kHealedLimit, gone)) problem_ += ": " + there;
 }
 
+// What is to be kept is, and no more.
+void World::AwaitRetention() {
+  v1::Retention retention;
+  retention.set_shard_bytes_max(2 * options_.roll_bytes);
+  const int64_t bytes = retention.shard_bytes_max();
+  const auto set = [&] { return retained_ == bytes; };
+  for (int tries = 0; tries < 5 && problem_.empty() && !set(); ++tries) {
+    Retain(retention);
+    RunFor(Duration::Seconds(6));
+  }
+  std::string more;
+  const auto kept = [&] {
+    more.clear();
+    for (const auto& line : lines_) more += line->oracles->BeyondKept(bytes);
+    return set() && more.empty();
+  };
+  if (!Wait("the deletion of what retention lets go of", kHealedLimit, kept))
+    problem_ += ": " + more;
+}
+
 // Nothing more happens, and nothing grows.
 void World::AwaitQuiet() {
   QuietWatch quiet(deployment_);
@@ -373,6 +395,7 @@ Outcome World::Run() {
     if (problem_.empty()) AwaitDelivery();
     if (problem_.empty()) AwaitSettledTree();
     if (problem_.empty()) AwaitTrim();
+    if (problem_.empty() && options_.Has("retain")) AwaitRetention();
     if (problem_.empty()) AwaitQuiet();
     for (const auto& line : lines_) {
       if (problem_.empty()) problem_ = line->oracles->CheckAll();

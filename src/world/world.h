@@ -129,6 +129,7 @@ class World {
   using Edge = std::pair<std::string, std::string>;  // from, to
   void ChangeTree(const std::vector<Edge>& edges);
   void Trim(int shard, int64_t before_byte);
+  void Retain(const v1::Retention& retention);
   void SecondScheduler(const std::string& cell);
 
  private:
@@ -151,6 +152,9 @@ class World {
   Fault OtherStreams();
   void CreateOther(const std::string& name, const std::string& cell);
   Fault Trims();
+  Fault Retains();
+  // Consumers that retention has passed are told so, and go on behind what is kept no more.
+  void GoOnBehindFloors(Line& line);
   NodeSetup Setup() const;
   Program SecondSchedulerProgram();
   consumer::AgentOptions SubscriberOptions() const;
@@ -167,6 +171,7 @@ class World {
   void AwaitDelivery();
   void AwaitSettledTree();
   void AwaitTrim();
+  void AwaitRetention();
   void AwaitQuiet();
   void Check();
   // False when there is a problem, if only that the condition did not come about.
@@ -192,6 +197,7 @@ class World {
   std::set<std::string> doomed_;                     // whose deletion was asked for
   std::set<std::string> created_, deleted_;          // as was acknowledged
   std::set<std::string> unclear_;                    // what becomes of them is not
+  std::optional<int64_t> retained_;                  // bytes; as was answered last
   std::string problem_;
   std::function<void()> look_;
   std::optional<MonotonicTime> began_;

@@ -39,6 +39,7 @@ void World::AddFaults() {
   add(RingChanges(), scaled(0.1));
   add(OtherStreams(), scaled(0.2));
   add(Trims(), scaled(0.3));
+  add(Retains(), scaled(0.1));
 }
 
 void World::Ask(const std::string& cell, const char* method, const std::string& request,
@@ -260,6 +261,57 @@ Fault World::Trims() {
     Trim(static_cast<int>(shard), rng.Between(before / 2, before));
   };
   return {.name = "trim", .apply = apply};
+}
+
+void World::Retain(const v1::Retention& retention) {
+  v1::SetRetentionRequest request;
+  request.set_name(stream_.name());
+  *request.mutable_retention() = retention;
+  deployment_.Say("retention: " + (retention.shard_bytes_max() > 0
+                                       ? std::to_string(retention.shard_bytes_max()) + " bytes"
+                                   : retention.age_max_us() > 0
+                                       ? std::to_string(retention.age_max_us()) + " us"
+                                       : std::string("none")));
+  for (const auto& line : lines_) line->oracles->Retained(retention, !options_.Has("clock"));
+  Ask(source_cell(), "/tailcast.v1.Cell/SetRetention", request.SerializeAsString(),
+      [this, bytes = retention.shard_bytes_max()](const Result<std::string>& answer) {
+        if (answer.ok()) retained_ = bytes;
+      });
+}
+
+// What is kept is changed: so many bytes of each shard, or for so long, or everything. Consumers
+// that are too slow for it go on behind what is kept no more.
+Fault World::Retains() {
+  const auto apply = [this](Rng& rng) {
+    v1::Retention retention;
+    switch (rng.Below(3)) {
+      case 0:
+        // Down to nothing but the newest file.
+        retention.set_shard_bytes_max(1 +
+                                      (rng.Between(1, 6 * options_.roll_bytes) >> rng.Below(12)));
+        break;
+      case 1:
+        retention.set_age_max_us(Duration::Millis(rng.Between(100, 20000)).micros());
+        break;
+      default:
+        break;
+    }
+    if (lines_.front()->oracles) Retain(retention);
+  };
+  return {.name = "retain", .apply = apply};
+}
+
+void World::GoOnBehindFloors(Line& line) {
+  for (const auto& c : line.load.consumers) {
+    if (c->resumes || c->holds || c->agent() == nullptr) continue;
+    line.load.NoteBeginning(*c);
+    // One that is told so of what is kept has failed.
+    if (c->agent()->state() == consumer::ShardState::kFailed &&
+        IsOutOfRange(c->agent()->status()) &&
+        line.oracles->FirstKept(c->process->cell).number >= c->next_number) {
+      line.load.GoOnBehind(*c);
+    }
+  }
 }
 
 }  // namespace tailcast::world
