@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tailcast/copytree/text_format.h"
 
@@ -266,14 +267,27 @@ std::string PlanJson(const Stream& stream, const Plan& plan, const RenderOptions
 
 std::string PlanDot(const Stream& stream, const Plan& plan, const RenderOptions& options) {
   std::string out = "digraph " + Quoted(stream.name.empty() ? "copytree" : stream.name) + " {\n";
-  out += "  rankdir=LR;\n  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n";
+  out += "  rankdir=LR;\n  fontname=\"sans-serif\";\n";
+  out += "  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n";
+  out += "  edge [fontname=\"sans-serif\", fontsize=10];\n";
   out += "  " + Quoted(plan.tree.source) + " [style=\"rounded,bold\"];\n";
-  for (const Hop& hop : plan.hops) {
-    std::string style;
-    if (!hop.destination) style = " [style=\"rounded,dashed\"]";
-    if (hop.health == Health::kSick) style = " [color=red]";
-    if (hop.health == Health::kNew) style = " [color=orange]";
-    if (!style.empty()) out += "  " + Quoted(hop.to) + style + ";\n";
+  std::vector<const Plan*> plans{&plan};
+  if (options.pair != nullptr) plans.push_back(&options.pair->standby);
+  std::set<std::string> styled;
+  bool relay = false, sick = false, fresh = false;
+  for (const Plan* each : plans) {
+    for (const Hop& hop : each->hops) {
+      std::string style;
+      if (!hop.destination) style = " [style=\"rounded,dashed\"]";
+      if (hop.health == Health::kSick) style = " [color=red]";
+      if (hop.health == Health::kNew) style = " [color=orange]";
+      relay |= !hop.destination;
+      sick |= hop.health == Health::kSick;
+      fresh |= hop.health == Health::kNew;
+      if (!style.empty() && styled.insert(hop.to).second) {
+        out += "  " + Quoted(hop.to) + style + ";\n";
+      }
+    }
   }
   for (const Hop& hop : plan.hops) {
     out += "  " + Quoted(hop.from) + " -> " + Quoted(hop.to) + " [label=\"" + Usd(hop.usd_per_gb) +
@@ -285,7 +299,12 @@ std::string PlanDot(const Stream& stream, const Plan& plan, const RenderOptions&
              " [style=dashed, color=gray, constraint=false];\n";
     }
   }
-  return out + "}\n";
+  out += "  labelloc=b;\n  label=\"USD per GB over the link, and when the data is there";
+  if (relay) out += "; dashed box: relay only";
+  if (sick) out += "; red: sick";
+  if (fresh) out += "; orange: new";
+  if (options.pair != nullptr) out += "; dashed edges: standby";
+  return out + "\";\n}\n";
 }
 
 std::string ComparisonText(const Stream& stream, const std::vector<Contender>& contenders) {

@@ -52,6 +52,22 @@ TEST(RenderTest, SvgAndDotEscapeNames) {
   EXPECT_THAT(dot, HasSubstr("\"s<1>\" -> \"a\\\"b\""));
 }
 
+TEST(RenderTest, DotSaysWhatItsSignsMeanAndDrawsRelaysOfBothTrees) {
+  Drawn drawn = Example();
+  EXPECT_THAT(
+      PlanDot(drawn.stream, drawn.plan),
+      HasSubstr("label=\"USD per GB over the link, and when the data is there; orange: new\""));
+  PlanPair pair{.primary = drawn.plan, .standby = drawn.plan, .usd_per_gb = 1.5};
+  pair.standby.hops[0].to = "only here";
+  pair.standby.hops[0].destination = false;
+  const std::string dot = PlanDot(drawn.stream, drawn.plan, {.pair = &pair});
+  EXPECT_THAT(dot, HasSubstr("\"only here\" [style=\"rounded,dashed\"]"));
+  EXPECT_THAT(dot, HasSubstr("dashed box: relay only; orange: new; dashed edges: standby"));
+  // Of each cluster once.
+  const size_t first = dot.find(" [color=orange]");
+  EXPECT_EQ(dot.find(" [color=orange]", first + 1), std::string::npos);
+}
+
 TEST(RenderTest, SvgPlacesEveryClusterOnceAndNoTwoOnTop) {
   const Graph graph = RandomGraph(25, 4);
   const Stream stream{.source = "c00"};

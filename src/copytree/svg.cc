@@ -314,7 +314,7 @@ std::string ComparisonSvg(const Stream& stream, const std::vector<Contender>& co
   const int clusters = static_cast<int>(planned.hops.size());
   DrawHead("What copy trees " + OfStream(stream, planned.tree.source) + " cost",
            "USD per GB of the stream, to " + std::to_string(clusters) +
-               (clusters == 1 ? " cluster" : " clusters"),
+               (clusters == 1 ? " cluster" : " clusters") + "; percent: beside the planned tree",
            32, &canvas);
   const double end = kTop + kRow * static_cast<double>(contenders.size());
   double y = kTop;
