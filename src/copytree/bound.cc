@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tailcast/copytree/arborescence.h"
+#include "tailcast/copytree/facility_bound.h"
 
 namespace tailcast::copytree {
 namespace {
@@ -189,9 +190,19 @@ void Bound::Raise(int64_t goal, int64_t work_max) {
   }
 }
 
+void Bound::RaiseByFacilities(int64_t goal, int64_t work_max) {
+  FacilityBound bound = BoundFacilities(problem_, goal, work_max);
+  work_ += bound.work;
+  if (bound.value <= value_) return;
+  value_ = bound.value;
+  link_bounds_ = std::move(bound.link_bounds);
+}
+
 void Bound::RaiseAmongMany(int64_t goal, int64_t work_max) {
-  if (!graph_.layered || work_max <= 0) return;
+  if (work_max <= 0) return;
   const int64_t end = work() + work_max;
+  if (problem_.depth_max == 2) RaiseByFacilities(goal, work_max / 2);
+  if (!graph_.layered) return;
   FanoutPrices prices(problem_, link_bounds_, &all_);
   while (value_ < goal && work() < end) {
     const int64_t before = prices.work();

@@ -57,6 +57,8 @@ class Bound {
   int64_t PricedChoices();
   // After an ascent of this value.
   void KeepLinkBounds(int64_t value);
+  // Trees of depth two: facility_bound.h.
+  void RaiseByFacilities(int64_t goal, int64_t work_max);
   void FindWaysBack();
   // Moves the prices; false when no limit asks for it.
   bool Step(double length);
