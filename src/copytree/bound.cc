@@ -25,6 +25,8 @@ constexpr double kShrink = 0.9;
 constexpr double kScaleMin = 0.005;
 // Part of the last direction that the next one keeps; single choices jump about.
 constexpr double kMemory = 0.4;
+// What an ascent leaves is kept for graphs of so many links.
+constexpr size_t kFewLinks = 20'000;
 // An ascent with the prices every so many rounds.
 constexpr int kAscentEvery = 100;
 
@@ -52,12 +54,32 @@ Bound::Bound(const Problem& problem, int64_t work_max)
 }
 
 void Bound::KeepLinkBounds(int64_t value) {
+  if (base_.size() <= kFewLinks && value > best_ascent_) {
+    best_ascent_ = value;
+    best_rest_ = all_.ascent().rest();
+  }
   const std::vector<int64_t> excess = all_.ascent().LinkExcess();
   for (size_t l = 0; l < excess.size(); ++l) {
     const int64_t bound = excess[l] == INT64_MAX ? INT64_MAX : value + excess[l];
     link_bounds_[l] = std::max(link_bounds_[l], bound);
   }
   work_ += static_cast<int64_t>(base_.size() + excess.size());
+}
+
+LinkRests Bound::Rests() const {
+  LinkRests rests;
+  if (!graph_.layered || best_rest_.empty()) return rests;
+  const size_t n = static_cast<size_t>(problem_.n);
+  rests.value = best_ascent_;
+  rests.left.assign((static_cast<size_t>(problem_.depth_max) + 1) * n * n, INT64_MAX);
+  for (int to = 1; to < graph_.size(); ++to) {
+    for (int64_t link = graph_.first_in[to]; link < graph_.first_in[to + 1]; ++link) {
+      const size_t from = static_cast<size_t>(graph_.node[graph_.from[link]]);
+      int64_t& left = rests.left[(graph_.depth[to] * n + from) * n + graph_.node[to]];
+      left = std::min(left, best_rest_[link]);  // under a delay limit by the best class of times
+    }
+  }
+  return rests;
 }
 
 int64_t Bound::PricedChoices() {

@@ -27,6 +27,15 @@ int64_t ArborescenceBound(const Problem& problem, int64_t* work = nullptr);
 // give a better one. Among many nodes (fanout_prices.h) only (c) is priced. Any prices give a valid
 // bound, in integers.
 //
+// What an ascent left of the links' weights. A tree within the limits weighs at least `value`, and
+// what is left of each of its links besides.
+struct LinkRests {
+  int64_t value = 0;
+  // [(depth * n + from) * n + to], of a link to `to` when it is at this depth. INT64_MAX: no tree
+  // within the limits uses it so. Empty: nothing is known.
+  std::vector<int64_t> left;
+};
+
 // Not thread-safe. The problem must outlive it.
 class Bound {
  public:
@@ -43,6 +52,9 @@ class Bound {
   // [from * n + to]: no tree within the limits that uses the link weighs less. INT64_MAX: there is
   // no such tree. Which links a better tree than one that is known can use, and likely does.
   const std::vector<int64_t>& link_bounds() const { return link_bounds_; }
+  // Of the best ascent. Only where there is one state for each node at each depth and there are few
+  // links.
+  LinkRests Rests() const;
   // Raise, for more nodes than a search can look at pair by pair.
   void RaiseAmongMany(int64_t goal, int64_t work_max);
   // A tree that hardly breaks the limits, which the bound's prices think light; empty if there is
@@ -74,6 +86,8 @@ class Bound {
   std::vector<int64_t> chosen_;  // for each state the link into it, -1 = not used
   double price_most_ = 0;
   std::vector<int64_t> link_bounds_;
+  std::vector<int64_t> best_rest_;  // of the ascent of this value, where there are few links
+  int64_t best_ascent_ = INT64_MIN;
   Parents relaxed_tree_;
   int64_t value_ = 0;
   int64_t work_ = 0, set_up_work_ = 0;

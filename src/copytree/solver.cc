@@ -8,6 +8,7 @@
 #include "tailcast/copytree/bound.h"
 #include "tailcast/copytree/delays.h"
 #include "tailcast/copytree/exhaustive.h"
+#include "tailcast/copytree/full_trees.h"
 #include "tailcast/copytree/layer_search.h"
 #include "tailcast/copytree/starts.h"
 
@@ -20,6 +21,9 @@ constexpr int64_t kDelayPrices[] = {1, 10, 100, 1000};
 // Parts of the work: for the layers (among many nodes they only give a tree to start from), for
 // bounds, for the delays of equally cheap trees; annealing has the rest.
 constexpr int64_t kLayersPart = 12, kManyLayersPart = 40, kBoundPart = 8, kDelaysPart = 16;
+// For nearly full trees, where hardly any others fit; they are taken to weigh that part more than
+// the first bound.
+constexpr int64_t kFullPart = 2, kLikelyPart = 4;
 // Among many nodes prices on fan-out take a larger part, and give a tree to start from.
 constexpr int64_t kPricesPart = 3;
 // The first annealing run, for each node; later ones are longer.
@@ -146,6 +150,8 @@ class Search {
   // Every tree, where that is quick; false if it is not.
   bool SearchAll(int64_t below);
   void SearchLayers(const std::vector<Parents>& starts);
+  // Goes through nearly full trees, if hardly any others fit (full_trees.h).
+  void SearchFull(Bound* bound, int64_t bound_work);
   // Layers know nothing of nodes with depths of their own.
   void KeepStarts(const std::vector<Parents>& starts);
   // The problem without the links that no tree uses that is as light as the best one.
@@ -172,6 +178,7 @@ class Search {
   const Problem& problem_;
   const SolveOptions& options_;
   const bool fanout_limited_;
+  int64_t full_work_ = 0;    // of nearly full trees
   int64_t set_up_work_ = 0;  // of trees and graphs that are made before the search
   Parents cheapest_;         // without limits
   Parents best_;
@@ -263,6 +270,19 @@ void Search::SearchLayers(const std::vector<Parents>& starts) {
   if (!ManyNodes() || search.best_weight() >= kUnserved) search.Improve();
   Keep(search.best());
   work_ += search.work();
+}
+
+void Search::SearchFull(Bound* bound, int64_t bound_work) {
+  if (GoodEnough() || !NearlyFull(problem_)) return;
+  const int64_t likely = bound_ + bound_ / kLikelyPart;
+  bound->Raise(std::min(weight_, likely), (bound_work - bound->work()) / 2);
+  KeepBound(*bound);
+  const FullTreesResult full =
+      SearchFullTrees(problem_, bound->Rests(), weight_, Goal(), options_.work_max / kFullPart);
+  if (full.weight < weight_) Keep(full.parents);
+  exhausted_ = full.complete;
+  full_work_ = full.work;
+  work_ += full.work;
 }
 
 void Search::Descend() {
@@ -372,7 +392,8 @@ bool Search::ProveNone(Bound* bound, int64_t work) {
 }
 
 void Search::AnnealInStages(Bound* bound, int64_t bound_work) {
-  const int64_t most = options_.work_max - LayersWork() - options_.work_max / kDelaysPart;
+  const int64_t most =
+      options_.work_max - LayersWork() - full_work_ - options_.work_max / kDelaysPart;
   int64_t work = most - std::max(bound_work, bound->work());
   const int64_t begin = work_;
   if (weight_ >= kUnserved && ProveNone(bound, (bound_work - bound->work()) / 2)) return;
@@ -427,6 +448,7 @@ SolveResult Search::Run(const std::vector<Parents>& starts) {
     bound_ = bound.value();
     link_bounds_ = bound.link_bounds();
     problem_.node_depth_max.empty() ? SearchLayers(starts) : KeepStarts(starts);
+    if (!exhausted_ && bound_ < kUnserved) SearchFull(&bound, bound_work);
     if (!exhausted_ && bound_ < kUnserved) AnnealInStages(&bound, bound_work);
     work_ += bound.work();
     if (exhausted_ && weight_ < kUnserved) bound_ = weight_;
