@@ -8,9 +8,10 @@
 namespace tailcast::fabric {
 
 // Copies `length` bytes at `offset` of a region to private memory. Aligned 8-byte words of the
-// region that lie whole in the range are read in one piece: memcpy alone would break that, because
-// its overlapping moves at the ends of an unaligned range may take one word at two moments. The
-// region's memory ends on a multiple of 8.
+// region that lie whole in the range are read in one piece. memcpy alone would break that: its
+// overlapping moves at the ends of an unaligned range may take one word at two moments, and in a
+// long copy it aligns its moves to the destination, which need not lie as the source does (with
+// 32-byte registers beyond 256 bytes). The region's memory ends on a multiple of 8.
 inline void CopyWords(char* destination, const char* region, uint64_t offset, size_t length) {
   if (length == 0) return;
   const char* source = region + offset;
@@ -25,14 +26,21 @@ inline void CopyWords(char* destination, const char* region, uint64_t offset, si
     source += n;
     length -= n;
   }
-  // Both now on a multiple of 8 in the region: every move of memcpy holds whole words.
-  const size_t words = length & ~size_t{7};
-  std::memcpy(destination, source, words);
-  const size_t rest = length & 7;
-  if (rest != 0) {
+  // The source is on a multiple of 8 now, and 64 bytes are few enough for moves that begin and end
+  // on one, too. The compiler must not join these copies to one memcpy.
+  constexpr size_t kPiece = 64;
+  for (; length >= kPiece; length -= kPiece, source += kPiece, destination += kPiece) {
+    std::memcpy(destination, source, kPiece);
+    __asm__ volatile("" ::: "memory");
+  }
+  while (length > 0) {
     uint64_t word;
-    __atomic_load(reinterpret_cast<const uint64_t*>(source + words), &word, __ATOMIC_RELAXED);
-    std::memcpy(destination + words, &word, rest);
+    const size_t n = length < sizeof word ? length : sizeof word;
+    __atomic_load(reinterpret_cast<const uint64_t*>(source), &word, __ATOMIC_RELAXED);
+    std::memcpy(destination, &word, n);
+    destination += n;
+    source += n;
+    length -= n;
   }
 }
 
