@@ -160,12 +160,15 @@ Result<std::string> Reader::Read(int64_t offset, int64_t length) {
     const auto [index, stop] = PieceAt(*view.segments, offset, end);
     const Segment& segment = view.segments->by_epoch[index];
     TAILCAST_ASSIGN_OR_RETURN(
-        const std::string piece,
+        std::string piece,
         segment.file->ReadAt(kDataOffset + offset - segment.header.start, stop - offset));
-    bytes += piece;
-    if (static_cast<int64_t>(piece.size()) < stop - offset) {
-      return Missing(offset + static_cast<int64_t>(piece.size()), committed, segment);
+    const auto got = static_cast<int64_t>(piece.size());
+    if (bytes.empty()) {
+      bytes = std::move(piece);  // nearly always all of it
+    } else {
+      bytes += piece;
     }
+    if (got < stop - offset) return Missing(offset + got, committed, segment);
     if (!logged) {
       logged = true;
       TAILCAST_LOG_STEP(*context_, "ReadShow", 0,
