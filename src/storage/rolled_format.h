@@ -35,6 +35,10 @@ inline constexpr std::string_view kFilePrefix = "f:";
 inline constexpr std::string_view kKeyPrefix = "k:";
 inline constexpr std::string_view kFolderPrefix = "d:";
 inline constexpr std::string_view kLoosePrefix = "x:";
+// Values of loose objects' keys. Whoever creates a file gives its objects a name as long as they
+// are kLooseNew; whoever removes them makes them kLooseDead first.
+inline constexpr std::string_view kLooseNew = "1";
+inline constexpr std::string_view kLooseDead = "2";
 
 // Names of attributes.
 inline constexpr const char* kEpoch = "e";

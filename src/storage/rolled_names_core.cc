@@ -11,6 +11,8 @@ FAULT_POINT(kKeyNotGuarded, "storage.rolled_key_not_guarded",
             "a file is named without a look at who has its key");
 FAULT_POINT(kLooseNotGuarded, "storage.rolled_loose_not_guarded",
             "a file is named although its objects may have been removed");
+FAULT_POINT(kLooseNotClaimed, "storage.rolled_loose_not_claimed",
+            "objects that had no name are removed, although they may have one by now");
 FAULT_POINT(kNotMarked, "storage.rolled_deletion_not_marked",
             "the objects of a deleted file are removed before its manifest is fenced");
 
@@ -60,7 +62,7 @@ Next<CreateCore::Outcome> CreateCore::Announce() {
   ObjectChange change;
   change.object = FolderObject(folder_);
   change.key_guards = {Absent(KeyKey(key_))};
-  change.set_keys = {{LooseKey(file_id_), kHere}};
+  change.set_keys = {{LooseKey(file_id_), std::string(kLooseNew)}};
   return Ask(Stage::kLoose, std::move(change));
 }
 
@@ -131,7 +133,7 @@ Next<CreateCore::Outcome> CreateCore::Name() {
   ObjectChange change;
   change.object = FolderObject(folder_);
   if (!kLooseNotGuarded.planted()) {
-    change.key_guards.push_back({LooseKey(file_id_), Guard::Test::kEquals, kHere});
+    change.key_guards.push_back({LooseKey(file_id_), Guard::Test::kEquals, std::string(kLooseNew)});
   }
   if (!kKeyNotGuarded.planted()) {
     change.key_guards.push_back(Absent(KeyKey(key_)));
@@ -291,6 +293,7 @@ Next<Status> DeleteCore::OnReply(const ObjectReply& reply) {
     }
     return NextLoose();
   }
+  if (stage_ == Stage::kClaim || stage_ == Stage::kWhyNotClaimed) return OnClaim(reply);
   if (IsError(reply)) return StatusOf(reply, "delete " + folder_ + "/" + name_);
   if (reply.outcome == ObjectOutcome::kAbsent) return Ask(Stage::kRoot, AskForRoot());
   if (stage_ == Stage::kUnlink) {
@@ -313,7 +316,7 @@ Next<Status> DeleteCore::OnReply(const ObjectReply& reply) {
   ObjectChange change;
   change.object = FolderObject(folder_);
   change.key_guards = {{FileKey(name_), Guard::Test::kEquals, it->second}};
-  change.set_keys = {{LooseKey(file_id_), kHere}};
+  change.set_keys = {{LooseKey(file_id_), std::string(kLooseDead)}};
   change.remove_keys = {FileKey(name_), KeyKey(entry.other)};
   return Ask(Stage::kUnlink, std::move(change));
 }
@@ -337,9 +340,27 @@ Next<Status> DeleteCore::OnPurge(Next<Status> next) {
 
 Next<Status> DeleteCore::NextLoose() {
   if (loose_.empty()) return OkStatus();
-  const std::string file_id = std::move(loose_.back());
+  file_id_ = std::move(loose_.back());
   loose_.pop_back();
-  return Purge(Stage::kPurgeLoose, file_id);
+  if (kLooseNotClaimed.planted()) return Purge(Stage::kPurgeLoose, file_id_);
+  ObjectChange change;
+  change.object = FolderObject(folder_);
+  change.key_guards = {{LooseKey(file_id_), Guard::Test::kEquals, std::string(kLooseNew)}};
+  change.set_keys = {{LooseKey(file_id_), std::string(kLooseDead)}};
+  return Ask(Stage::kClaim, std::move(change));
+}
+
+// Whoever was creating it may have given it its name since we saw it.
+Next<Status> DeleteCore::OnClaim(const ObjectReply& reply) {
+  if (reply.outcome == ObjectOutcome::kRefused) {
+    return Ask(Stage::kWhyNotClaimed, LookAtKeys(FolderObject(folder_), {LooseKey(file_id_)}));
+  }
+  if (reply.outcome != ObjectOutcome::kDone) return OkStatus();
+  if (stage_ == Stage::kWhyNotClaimed) {
+    const auto it = reply.keys.find(LooseKey(file_id_));
+    if (it == reply.keys.end() || it->second != kLooseDead) return NextLoose();
+  }
+  return Purge(Stage::kPurgeLoose, file_id_);
 }
 
 // ---------------------------------------------------------------------------------------------

@@ -103,11 +103,21 @@ class DeleteCore {
   Next<Outcome> OnReply(const ObjectReply& reply);
 
  private:
-  enum class Stage : uint8_t { kEntry, kUnlink, kPurge, kLoose, kPurgeLoose, kRoot };
+  enum class Stage : uint8_t {
+    kEntry,
+    kUnlink,
+    kPurge,
+    kLoose,
+    kClaim,
+    kWhyNotClaimed,
+    kPurgeLoose,
+    kRoot
+  };
   Next<Outcome> Ask(Stage stage, ObjectRequest request);
   Next<Outcome> Purge(Stage stage, const std::string& file_id);
   Next<Outcome> OnPurge(Next<Outcome> next);
   Next<Outcome> NextLoose();
+  Next<Outcome> OnClaim(const ObjectReply& reply);
   Status NotThere() const;
 
   const std::string folder_, name_;

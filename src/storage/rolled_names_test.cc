@@ -139,6 +139,45 @@ std::string ACreationThatWasTakenForDead() {
   return "";
 }
 
+// A creation, and a deletion beside it in the folder, each stopped after any of its requests. The
+// creation wakes first, and its file is appended to before the deletion goes on.
+std::string ADeletionThatSleptBesideACreation() {
+  for (int64_t made = 1; made < 6; ++made) {
+    for (int64_t removed = 1; removed < 12; ++removed) {
+      ObjectWorld world(18, {}, kRoll);
+      const Scope scope;
+      world.Sync(2).Create("d", "other", "o").value();
+      std::unique_ptr<AppendFile> file;
+      std::string error;
+      int64_t before = world.port(0).sent();
+      world.store(0).CreateExclusive("d", "f", "k",
+                                     scope.Bind([&](Result<std::unique_ptr<AppendFile>> created) {
+                                       if (created.ok()) file = *std::move(created);
+                                       if (!created.ok()) error = created.status().ToString();
+                                     }));
+      world.Turn([&] { return world.port(0).sent() - before >= made; });
+      world.loop(0).Pause();
+      before = world.port(1).sent();
+      world.store(1).Delete("d", "other", scope.Bind([](const Status&) {}));
+      world.Turn([&] { return world.port(1).sent() - before >= removed; });
+      world.loop(1).Pause();
+      world.time().RunFor(Duration::Seconds(1));
+      world.loop(0).Resume();
+      world.Turn([&] { return file != nullptr || !error.empty(); });
+      if (file == nullptr) return "no file was made: " + error;
+      const AppendResult appended = world.Sync(0).Append(*file, "01234");
+      if (appended.outcome != AppendOutcome::kApplied) return appended.error.ToString();
+      world.loop(1).Resume();
+      world.time().RunFor(Duration::Seconds(1));
+      const auto all = world.Sync(3).ReadAll("d", "f");
+      if (!all.ok() || *all != "01234") return "acknowledged bytes are gone";
+      if (world.Sync(0).Append(*file, "5").outcome != AppendOutcome::kApplied)
+        return "it is fenced";
+    }
+  }
+  return "";
+}
+
 // A deletion between any two requests of a writer that rolls: nothing is acknowledged after it, and
 // nothing stays.
 std::string ADeletionBesideAWriter() {
@@ -226,6 +265,7 @@ void PrintTo(const CaughtBy& c, std::ostream* os) { *os << c.fault; }
 constexpr CaughtBy kCaughtBy[] = {
     {"storage.rolled_key_not_guarded", TwoCreators},
     {"storage.rolled_loose_not_guarded", ACreationThatWasTakenForDead},
+    {"storage.rolled_loose_not_claimed", ADeletionThatSleptBesideACreation},
     {"storage.rolled_deletion_not_marked", ADeletionBesideAWriter},
     {"storage.rolled_pool_not_asked", APoolThatIsGone},
     {"storage.rolled_absent_is_end", AReaderOfAFileThatIsDeleted},

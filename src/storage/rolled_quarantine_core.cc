@@ -111,7 +111,7 @@ Next<Status> QuarantineCore::Unlink() {
   ObjectChange change;
   change.object = FolderObject(folder_);
   change.key_guards = {{std::string(kFilePrefix) + name_, Guard::Test::kEquals, entry_}};
-  change.set_keys = {{std::string(kLoosePrefix) + file_.file_id, "1"}};
+  change.set_keys = {{std::string(kLoosePrefix) + file_.file_id, std::string(kLooseDead)}};
   change.remove_keys = {std::string(kFilePrefix) + name_, std::string(kKeyPrefix) + file_.other};
   return Ask(Stage::kUnlink, std::move(change));
 }
