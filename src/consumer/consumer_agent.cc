@@ -18,6 +18,8 @@ using stream::Stem;
 namespace {
 
 FAULT_POINT(kSkipHole, "consumer.skip_hole", "the file after a missing one is read instead");
+FAULT_POINT(kJumpDeleted, "consumer.jump_deleted",
+            "who stands in a file that is deleted goes on at the floor, and nobody is told");
 
 constexpr Duration kWatchTimeout = Duration::Seconds(1);
 constexpr uint64_t kNoWatch = 0;
@@ -143,6 +145,7 @@ void ConsumerAgent::SignalReady() {
 void ConsumerAgent::OpenFile(const FilePlace& place) {
   CloseFile();
   file_ = std::make_unique<OpenedFile>(*this, counters_, heartbeats_, place);
+  if (place.later) file_->lengths.OnLater(*place.later);
   const int64_t chunk_size = file_->lengths.chunk_size();
   std::vector<std::string_view> sources;
   for (const Source* source : file_->sources) sources.push_back(source->name());
@@ -318,7 +321,12 @@ void ConsumerAgent::OnListed(const Result<std::vector<storage::DirEntry>>& entri
       return;
     case LengthsCore::NextFile::kDeleted:
       // What was read before is given first; then the listing is asked again.
-      if (!tail_.ready()) FailDeleted(*listing);
+      if (tail_.ready()) return;
+      if (kJumpDeleted.planted() && !listing->pairs().empty()) {
+        OpenFile({.stem = listing->pairs().begin()->second.stem});
+      } else {
+        FailDeleted(*listing);
+      }
       return;
   }
 }

@@ -19,6 +19,8 @@ struct FilePlace {
   std::optional<stream::Position> unverified;
   // What is known of the pair already: hints.
   stream::PairMetadata metadata;
+  // The first file behind it that was seen in the cell while the place was looked for.
+  std::optional<stream::Stem> later;
 };
 
 }  // namespace tailcast::consumer

@@ -128,6 +128,15 @@ LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing
   return NextFile::kHole;
 }
 
+void LengthsCore::OnLater(const Stem& later) {
+  if (later.seq == stem_.seq + 1) {
+    next_listed_ = later;
+    LearnSeal();
+  } else {
+    hole_ = true;
+  }
+}
+
 LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
   Work work;
   if (doorbell_ == Doorbell::kWanted) {

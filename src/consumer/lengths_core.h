@@ -83,6 +83,8 @@ class LengthsCore {
   void OnPrimaryFailed(stream::Part part, const Status& status);
   NextFile OnListing(const stream::ShardListing& listing);
   void OnListingFailed() { listing_ = false; }
+  // A file behind this one is in the cell, the first that is: what this one holds is settled.
+  void OnLater(const stream::Stem& later);
   // The primary layer has no such file: it is not here yet, or not any more. The listing says
   // which, and is asked until bytes arrive.
   void OnAbsent() { absent_ = true; }

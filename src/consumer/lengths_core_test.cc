@@ -321,6 +321,23 @@ TEST_F(LengthsTest, WhatWasWrittenAndIsNotHereIsMissed) {
   EXPECT_TRUE(core_->Missing().ok());
 }
 
+// A copy that was set aside begins anew with nothing, its seal not known, while later files are
+// there.
+TEST_F(LengthsTest, WhoKnowsOfALaterFileMissesWhatIsBeforeIt) {
+  Open(Pair(0, 0));
+  core_->OnLater({6, 3000, 1200, 70});
+  EXPECT_NE(core_->Missing().message().find("file 5 is not in this cell"), std::string::npos);
+  Open(Pair(0, 0));
+  core_->OnLater({5, 2000, 1100, 60});
+  EXPECT_NE(core_->Missing().message().find("ends at byte 1000"), std::string::npos)
+      << core_->Missing();
+  core_->OnMetadata(Ms(1), Pair(0, 0), PairMetadata());
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable) << "its heartbeat says no more";
+  core_->OnPrimaryLength(Part::kData, 1000);
+  core_->OnPrimaryLength(Part::kIndex, core_->seal()->length[1]);
+  EXPECT_TRUE(core_->Missing().ok());
+}
+
 TEST_F(LengthsTest, AFileThatTheDiskLostIsMissedUnlessTheCacheKnowsItOrItCanBeReadAgain) {
   Open(PairMetadata());
   core_->OnPrimaryFailed(Part::kIndex, UnavailableError("later"));

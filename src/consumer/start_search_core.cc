@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tailcast/base/fault_point.h"
+
 namespace tailcast::consumer {
 
 using stream::IndexRecord;
@@ -12,6 +14,9 @@ using stream::Position;
 using stream::Stem;
 
 namespace {
+
+FAULT_POINT(kBeginAtFloor, "consumer.begin_at_floor",
+            "who comes back behind the floor begins there, and nobody is told");
 
 // Looks in which the metadata cache did not say whether there are files.
 constexpr int kUndecidedMax = 10;
@@ -104,6 +109,7 @@ StartSearchCore::Step StartSearchCore::OnMetadata(std::span<const cache::ValueAn
 StartSearchCore::Step StartSearchCore::FindPosition() const {
   const Position& p = start_.position;
   if (HaveFloor() && p.number < files_.front().start_number) {
+    if (kBeginAtFloor.planted()) return PlaceIn(files_.front(), 0, 0);
     return OutOfRangeError("position " + p.ToString() +
                            " is not kept here any more; the first available one is " +
                            first_available_->ToString());
@@ -266,6 +272,8 @@ FilePlace StartSearchCore::PlaceIn(const Stem& stem, int64_t data_at, int64_t in
   if (const auto known = metadata_.find(stem.seq); known != metadata_.end()) {
     place.metadata = known->second;
   }
+  const auto later = std::upper_bound(files_.begin(), files_.end(), stem);
+  if (later != files_.end()) place.later = *later;
   return place;
 }
 

@@ -180,6 +180,19 @@ TEST_F(StartSearchTest, AFileThatOnlyItsMetadataKnowsIsAFile) {
   EXPECT_EQ(place.metadata.chunk_size, 512);
 }
 
+TEST_F(StartSearchTest, APlaceSaysWhichFileIsBehindIt) {
+  AddFile({2000, 3000});
+  AddFile({4000});
+  AddFile({5000});
+  const auto later = [this](const StartPoint& start) {
+    return std::get<FilePlace>(Run(start)).later;
+  };
+  EXPECT_EQ(later(StartPoint::Beginning()), files_[1].stem);
+  EXPECT_EQ(later(StartPoint::End()), std::nullopt);
+  files_[1].listed = false;
+  EXPECT_EQ(later(StartPoint::At(At(1))), files_[2].stem) << "the next one that is here";
+}
+
 TEST_F(StartSearchTest, APositionIsComputedAndNotReadOf) {
   AddFile({2000, 3000, 4000});
   AddFile({5000, 6000});
