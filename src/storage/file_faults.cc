@@ -1,5 +1,8 @@
 #include "tailcast/storage/file_faults.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -24,9 +27,11 @@ struct Fault {
   std::string call;
   int error = 0;      // or
   int delay_ms = 0;   // so long it takes, or
-  bool lost = false;  // it reports success and has done nothing
+  bool lost = false;  // it reports success and has done nothing, or
+  int stop_at = 0;    // before the call of this number, from 1, the process stops itself
   double probability = 0;
-  std::string path;  // of files whose path has it
+  int64_t calls = 0;  // so far; counted for stop_at
+  std::string path;   // of files whose path has it
 };
 // Those that a failing disk fails. Words in shared memory have no errors.
 constexpr std::string_view kCalls[] = {"create", "open", "write", "read", "flush", "truncate"};
@@ -77,15 +82,23 @@ Result<Fault> Parse(std::string_view text) {
     const auto [rest, error] = std::from_chars(what.data(), unit, fault.delay_ms);
     if (error != std::errc() || rest != unit || fault.delay_ms < 1) fault.delay_ms = 0;
   }
-  if (fault.error == 0 && fault.delay_ms == 0 && !fault.lost) {
-    return bad("the error is none of " + Names(kErrors) + ", lost, nor a time, as 300ms");
+  const bool stops = what == "stop";
+  if (fault.error == 0 && fault.delay_ms == 0 && !fault.lost && !stops) {
+    return bad("the error is none of " + Names(kErrors) + ", lost, stop, nor a time, as 300ms");
   }
+  if (parts.size() == 4) fault.path = parts[3];
   const char* const end = parts[2].data() + parts[2].size();
+  if (stops) {
+    const auto [rest, error] = std::from_chars(parts[2].data(), end, fault.stop_at);
+    if (error != std::errc() || rest != end || fault.stop_at < 1) {
+      return bad("before which call it stops is no number from 1");
+    }
+    return fault;
+  }
   const auto [rest, error] = std::from_chars(parts[2].data(), end, fault.probability);
   if (error != std::errc() || rest != end || !(fault.probability >= 0 && fault.probability <= 1)) {
     return bad("the probability is no number from 0 to 1");
   }
-  if (parts.size() == 4) fault.path = parts[3];
   return fault;
 }
 
@@ -96,8 +109,13 @@ class Draw {
       : root_(std::move(root)), faults_(std::move(faults)), rng_(seed) {}
 
   Status Before(std::string_view call, const std::string& path) {
-    for (const Fault& fault : faults_) {
+    for (Fault& fault : faults_) {
       if (fault.lost || !Falls(fault, call, path)) continue;
+      if (fault.stop_at > 0) {
+        kLog.Warn("stops before: ", call, " ", path, " (planted)");
+        ::kill(::getpid(), SIGSTOP);
+        continue;
+      }
       if (fault.error != 0) {
         return ErrnoStatus(fault.error, std::string(call) + " " + path + " (planted)");
       }
@@ -107,7 +125,7 @@ class Draw {
   }
 
   bool Loses(std::string_view call, const std::string& path) {
-    for (const Fault& fault : faults_) {
+    for (Fault& fault : faults_) {
       if (!fault.lost || !Falls(fault, call, path)) continue;
       kLog.Warn("lost: ", call, " ", path, " (planted)");
       return true;
@@ -116,16 +134,17 @@ class Draw {
   }
 
  private:
-  bool Falls(const Fault& fault, std::string_view call, const std::string& path) {
+  bool Falls(Fault& fault, std::string_view call, const std::string& path) {
     if (fault.call != call || (root_ + "/" + path).find(fault.path) == std::string::npos) {
       return false;
     }
     const std::lock_guard lock(mutex_);
+    if (fault.stop_at > 0) return ++fault.calls == fault.stop_at;
     return rng_.Chance(fault.probability);
   }
 
   const std::string root_;
-  const std::vector<Fault> faults_;
+  std::vector<Fault> faults_;
   std::mutex mutex_;
   Rng rng_;
 };

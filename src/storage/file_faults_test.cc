@@ -1,6 +1,11 @@
 #include "tailcast/storage/file_faults.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -77,6 +82,28 @@ TEST(FileFaultsTest, ALostFlushReportsSuccessAndWhatWasWrittenSinceTheOneBeforeI
   EXPECT_EQ((*file)->ReadAt(0, 100).value(), "flushed!");
 }
 
+TEST(FileFaultsTest, AProcessStopsBeforeTheCallAndOnce) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/file";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), folder.path(), "write:stop:2", 7);
+    auto file = (*ops)->CreateUnnamed("");
+    bool ok = file.ok() && (*ops)->Link(**file, "file").ok();
+    for (int i = 0; i < 3; ++i) ok = ok && (*file)->WriteAt(i, "x").ok();
+    ::_exit(ok ? 0 : 1);
+  }
+  int state = 0;
+  ASSERT_EQ(::waitpid(child, &state, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(state));
+  EXPECT_EQ(std::filesystem::file_size(path), 1u);
+  ASSERT_EQ(::kill(child, SIGCONT), 0);
+  ASSERT_EQ(::waitpid(child, &state, WUNTRACED), child);
+  ASSERT_TRUE(WIFEXITED(state)) << "it stopped once more";
+  EXPECT_EQ(WEXITSTATUS(state), 0);
+  EXPECT_EQ(std::filesystem::file_size(path), 3u);
+}
+
 TEST(FileFaultsTest, FaultsOfAPathAreThoseOfItsFilesOnly) {
   const TemporaryFolder folder;
   auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), folder.path(),
@@ -92,9 +119,10 @@ TEST(FileFaultsTest, FaultsOfAPathAreThoseOfItsFilesOnly) {
 
 TEST(FileFaultsTest, BadTextsAreRefusedWithWhatTheyMayBe) {
   const TemporaryFolder folder;
-  for (const char* bad : {"write", "write:EIO", "wrote:EIO:1", "write:EOI:1", "write:EIO:2",
-                          "write:EIO:x", "write:EIO:0.1,,read:EIO:1", "swap:EIO:1", "write:ms:1",
-                          "write:0ms:1", "read:lost:1", "write:EIO:1:/x:1"}) {
+  for (const char* bad :
+       {"write", "write:EIO", "wrote:EIO:1", "write:EOI:1", "write:EIO:2", "write:EIO:x",
+        "write:EIO:0.1,,read:EIO:1", "swap:EIO:1", "write:ms:1", "write:0ms:1", "read:lost:1",
+        "write:EIO:1:/x:1", "write:stop:0", "write:stop:0.5", "write:stop:x"}) {
     const auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), folder.path(), bad, 1);
     EXPECT_TRUE(IsInvalidArgument(ops.status())) << bad;
     EXPECT_THAT(ops.status().ToString(), HasSubstr("TAILCAST_FILE_FAULTS")) << bad;
