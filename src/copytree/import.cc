@@ -37,11 +37,23 @@ class Measures {
     return pair == pairs_.end() ? nullptr : &pair->second;
   }
   const std::vector<std::string>& names() const { return names_; }
+  // A round trip takes as long from either end: where a table has it from one of them, both get it.
+  // How many did.
+  int ShareRoundTrips() {
+    int shared = 0;
+    for (auto& [key, measure] : pairs_) {
+      const auto back = pairs_.find(key << 32 | key >> 32);
+      if (back == pairs_.end() || !measure.rtt_ms || back->second.rtt_ms) continue;
+      back->second.rtt_ms = measure.rtt_ms;
+      ++shared;
+    }
+    return shared;
+  }
 
  private:
   static uint64_t Key(uint32_t from, uint32_t to) { return uint64_t{from} << 32 | to; }
 
-  // Looked up only, never walked.
+  // Never walked where the order matters.
   std::unordered_map<std::string, uint32_t> numbers_;
   std::unordered_map<uint64_t, Measure> pairs_;
   std::vector<std::string> names_;
@@ -260,6 +272,12 @@ Result<Imported> ImportTables(const std::vector<CsvTable>& tables, const ImportO
   Measures measures;
   for (const CsvTable& table : tables) {
     TAILCAST_RETURN_IF_ERROR(TableReader(table, options, &measures, &out.notes).Read());
+  }
+  if (const int shared = measures.ShareRoundTrips(); shared > 0) {
+    out.notes.push_back(std::to_string(shared) +
+                        (shared == 1
+                             ? " pair has its round-trip time from the other direction"
+                             : " pairs have their round-trip times from the other direction"));
   }
   bool any_price = false, any_rtt = false, any_bandwidth = false;
   std::set<std::string> names(measures.names().begin(), measures.names().end());

@@ -95,6 +95,19 @@ TEST(ImportTest, SaysWhatItDidNotUse) {
                                            HasSubstr("no table has round-trip times")));
 }
 
+TEST(ImportTest, ARoundTripIsTheSameFromEitherEnd) {
+  const Result<Imported> imported =
+      ImportTables({{"prices.csv", "from,to,usd_per_gb\na,b,0.1\nb,a,0.2\nb,c,0.3\nc,b,0.4\n"},
+                    {"rtt.csv", "from,to,rtt_ms\na,b,30\nb,c,50\nc,b,70\n"}},
+                   {});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  std::vector<double> rtt_ms;
+  for (const Link& link : imported->links) rtt_ms.push_back(link.rtt_ms);
+  EXPECT_THAT(rtt_ms, ElementsAre(30, 30, 50, 70)) << "what a table has is not replaced";
+  EXPECT_THAT(imported->notes,
+              ElementsAre("1 pair has its round-trip time from the other direction"));
+}
+
 TEST(ImportTest, RefusesMoreClustersThanCanBePlannedFor) {
   std::string text = "from,to,cost\n";
   for (size_t i = 0; i < kClustersMax; ++i) text += "hub,c" + std::to_string(i) + ",0.1\n";

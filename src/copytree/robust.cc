@@ -7,8 +7,10 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
+#include "tailcast/base/hash.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/copytree/advice.h"
 #include "tailcast/copytree/arborescence.h"
@@ -40,6 +42,8 @@ constexpr int64_t kExcessWeights[] = {1, 1, 2, 2, 4, 4};
 // Half of the moves take something off the failure that costs most; the others pick any cluster.
 // New feeds are mostly among the cheapest.
 constexpr size_t kNear = 8;
+// A run ends when nothing is near that was not looked at: few clusters have few trees.
+constexpr int kIdleMax = 1000, kKnownMax = 2000;
 // A refusal names a percentage that will do; so many are tried.
 constexpr int kWillDoTries = 4;
 
@@ -111,14 +115,17 @@ class RobustSearch {
       // At first trees are taken that are worse by a link's weight.
       const int64_t hot = (1 + weight) * first.weight / std::max(1, problem_.n);
       const int64_t began = mender_.work(), end = began + work / kRuns;
-      int idle = 0;  // moves in a row that led nowhere
+      int idle = 0;   // moves in a row that led nowhere
+      int known = 0;  // and that led to trees that were judged before
       while (mender_.work() < end && best_weight_ > goal) {
         Parents next = tree;
         if (!Move(at, &next)) {
-          if (++idle > 1000) break;
+          if (++idle > kIdleMax) break;
           continue;
         }
         idle = 0;
+        known = judged_.insert(HashOf(next)).second ? 0 : known + 1;
+        if (known > kKnownMax) break;
         const Judged then = Judge(next, most_ppm);
         Note(next, then, most_ppm);
         const int64_t left = (end - mender_.work()) * 1000 / std::max<int64_t>(1, end - began);
@@ -151,6 +158,9 @@ class RobustSearch {
   }
 
  private:
+  static uint64_t HashOf(const Parents& tree) {
+    return Hash128({reinterpret_cast<const char*>(tree.data()), tree.size() * sizeof(tree[0])}).lo;
+  }
   int64_t Ppm(int64_t price) const {
     return static_cast<int64_t>(
         std::ceil(static_cast<double>(price) * kMillion / static_cast<double>(base_)));
@@ -243,7 +253,8 @@ class RobustSearch {
   std::vector<std::vector<int>> near_;  // usable feeds of each node, cheapest first
   const Parents cheapest_;
   std::map<std::pair<int, int>, bool> hopeless_;  // by node, and where the link comes from
-  int64_t alone_ = 0, base_ = 1;  // price of the tree that failures are held against; not 0
+  int64_t alone_ = 0, base_ = 1;         // price of the tree that failures are held against; not 0
+  std::unordered_set<uint64_t> judged_;  // hashes of trees
   std::optional<Parents> best_;
   int64_t best_weight_ = INT64_MAX;
   int64_t least_ppm_ = kUnmended;

@@ -346,6 +346,14 @@ TEST(RobustTest, ThePercentageThatARefusalNamesWasTried) {
   EXPECT_GE(tried, 20);
 }
 
+TEST(RobustTest, AFewClustersAreNotSearchedForLong) {
+  int64_t work = 0;
+  PlanOptions options;
+  options.work_max = WorkOf(Effort::kNormal, 3);
+  EXPECT_FALSE(MakeRobustPlan(Hub(), {.source = "s"}, options, 0, &work).ok());
+  EXPECT_LT(work, options.work_max / 10) << "there are few trees, and all were seen soon";
+}
+
 TEST(RobustTest, RefusesWhatMakesNoSense) {
   EXPECT_THAT(MakeRobustPlan(Hub(), {.source = "s"}, {}, -0.1).status().message(),
               HasSubstr("not by -10 %"));
