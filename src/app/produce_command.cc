@@ -91,25 +91,31 @@ void ComplainOfSilence(const CellOptions& source) {
                there.message().c_str());
 }
 
+// Nothing if standard input is no file.
+std::optional<int64_t> InputFileBytes() {
+  struct stat info {};
+  if (fstat(STDIN_FILENO, &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  return info.st_size;
+}
+
 // Says on a terminal how far it is.
 class Progress {
  public:
-  explicit Progress(bool on) : on_(on && IsTerminal(STDERR_FILENO)) {
-    struct stat info {};
-    if (fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode)) input_bytes_ = info.st_size;
-  }
+  explicit Progress(bool on)
+      : on_(on && IsTerminal(STDERR_FILENO)), input_bytes_(InputFileBytes().value_or(0)) {}
   ~Progress() { Clear(); }
-  void Show(int64_t read_bytes, int64_t published, int64_t durable) {
+  // `bytes` of the input were published.
+  void Show(int64_t bytes, int64_t published, int64_t durable) {
     const MonotonicTime now = ReadMonotonicClock();
     if (!on_ || now - shown_ < kShowInterval) return;
     shown_ = now;
     const double seconds = std::max((now - began_).seconds(), 1e-3);
     std::string line =
         std::to_string(durable) + " of " + std::to_string(published) + " messages durable, " +
-        inspect::BytesText(read_bytes) + ", " +
-        inspect::BytesText(static_cast<int64_t>(static_cast<double>(read_bytes) / seconds)) + "/s";
+        inspect::BytesText(bytes) + ", " +
+        inspect::BytesText(static_cast<int64_t>(static_cast<double>(bytes) / seconds)) + "/s";
     if (input_bytes_ > 0) {
-      line = std::to_string(100 * read_bytes / input_bytes_) + " %  " + line;
+      line = std::to_string(100 * bytes / input_bytes_) + " %  " + line;
     }
     std::fprintf(stderr, "\r%s\033[K", line.c_str());
     drawn_ = true;
@@ -122,7 +128,7 @@ class Progress {
  private:
   static constexpr Duration kShowInterval = Duration::Millis(250);
   const bool on_;
-  int64_t input_bytes_ = 0;  // 0: not known
+  const int64_t input_bytes_;  // 0: not known
   const MonotonicTime began_ = ReadMonotonicClock();
   MonotonicTime shown_;
   bool drawn_ = false;
@@ -225,7 +231,7 @@ int Produce(ProduceOptions& options) {
   stream::FrameSplitter splitter(*framing, options.message_bytes_max - *header_bytes);
   Progress progress(!options.quiet);
   Pace pace(options.rate);
-  int64_t published = 0, read_bytes = 0;
+  int64_t published = 0;
   Status error;
   const auto on_ack = [outcome](const producer::Ack& ack) { outcome->OnAck(ack); };
   const auto publish_all = [&] {
@@ -251,13 +257,14 @@ int Produce(ProduceOptions& options) {
       if (!taken.ok() || !*taken) return;
       pace.OnPublished();
       ++published;
-      progress.Show(read_bytes, published, outcome->durable);
+      progress.Show(splitter.taken_bytes(), published, outcome->durable);
     }
     error = splitter.status();
   };
   std::string buffer(256 << 10, '\0');
+  bool input_ended = false;
   while (error.ok() && !Interrupted()) {
-    progress.Show(read_bytes, published, outcome->durable);
+    progress.Show(splitter.taken_bytes(), published, outcome->durable);
     if (!InputIsReady()) {
       error = (*producer)->status();
       continue;
@@ -265,17 +272,19 @@ int Produce(ProduceOptions& options) {
     const ssize_t n = read(STDIN_FILENO, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) error = ErrnoStatus(errno, "read standard input");
+    input_ended = n == 0;
     if (n <= 0) break;
-    read_bytes += n;
     splitter.Push(std::string_view(buffer).substr(0, static_cast<size_t>(n)));
     publish_all();
   }
+  bool all_published = false;
   // After an interrupt the input's rest, perhaps the beginning of a message, is left.
   if (error.ok() && !Interrupted()) {
     // What was read before is published whatever the end of the input looks like.
     const Status end = splitter.Finish();
     publish_all();
     if (error.ok()) error = end;
+    all_published = input_ended && !Interrupted();
   }
   if (!splitter.status().ok() && IsResourceExhausted(error)) {
     error = ResourceExhaustedError(error.message() +
@@ -293,6 +302,11 @@ int Produce(ProduceOptions& options) {
                  OutcomeText(outcome->durable, outcome->failed, outcome->unknown).c_str());
   }
   if (outcome->durable > 0) ComplainOfSilence(*source);
+  // A script must not take a part of its file for all of it; a pipe has no end that is missed.
+  if (error.ok() && !all_published && InputFileBytes()) {
+    error = CancelledError("interrupted before the end of its input: what comes behind " +
+                           std::to_string(splitter.taken_bytes()) + " bytes was not published");
+  }
   return error.ok() ? kExitDone : Fail(error);
 }
 

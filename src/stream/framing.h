@@ -36,6 +36,8 @@ class FrameSplitter {
   // byte, its size if known, and the limit. No message after it is given.
   const Status& status() const { return status_; }
   int64_t messages() const { return messages_; }
+  // Bytes of the input before the next message.
+  int64_t taken_bytes() const { return input_byte_ + static_cast<int64_t>(at_); }
 
  private:
   Framing framing_;

@@ -310,6 +310,20 @@ class TroubledDisk(OneCellTest):
         code, out, err = run("consume", *where, "--to", "end")
         self.assertEqual((code, out), (0, b"x\n" * 1000), err)
 
+    def test_who_is_ended_in_the_middle_of_a_file_does_not_say_that_it_published_it(self):
+        where = self.create("part")
+        path = os.path.join(self.up.root, "input")
+        pathlib.Path(path).write_bytes(b"x\n" * 100000)
+        with open(path, "rb") as file:
+            producer = subprocess.Popen([BINARY, "produce", *where, "--rate", "500"], stdin=file, stderr=subprocess.PIPE)
+        code, _, err = run("consume", *where, "--count", "1")
+        self.assertEqual(code, 0, err)
+        producer.terminate()
+        said = producer.communicate(timeout=60 * TIME_FACTOR)[1].decode()
+        self.assertEqual(producer.returncode, 1, said)
+        count = int(re.search(r"interrupted: (\d+) messages durable\n", said).group(1))
+        self.assertIn(f"what comes behind {2 * count} bytes was not published", said)
+
 
 if __name__ == "__main__":
     main()
