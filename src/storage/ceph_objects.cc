@@ -4,17 +4,28 @@
 
 #include <rados/librados.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <future>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include "tailcast/base/log.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/storage/slow_requests_core.h"
+
 namespace tailcast::storage {
 namespace {
+
+const Logger kLog("storage");
+const std::string kSilence = "the Ceph cluster did not answer in time";
 
 std::string ErrorText(int error) { return std::strerror(error < 0 ? -error : error); }
 
@@ -45,6 +56,12 @@ void Classify(int r, const std::string& object, ObjectReply& reply) {
       reply.error = PermissionDeniedError(
           "the cephx key does not allow it; docs/ops/storage.md has what it must allow");
       return;
+    case ESHUTDOWN:  // EBLOCKLISTED
+      reply.outcome = ObjectOutcome::kFailed;
+      reply.error = PermissionDeniedError(
+          "the cluster has this process on its blocklist (`ceph osd blocklist ls`); start it "
+          "again");
+      return;
     case EOPNOTSUPP:
       reply.outcome = ObjectOutcome::kFailed;
       reply.error = FailedPreconditionError(
@@ -59,12 +76,17 @@ void Classify(int r, const std::string& object, ObjectReply& reply) {
       return;
     case ETIMEDOUT:
       reply.outcome = ObjectOutcome::kUnknown;
-      reply.error = DeadlineExceededError("the Ceph cluster did not answer in time");
+      reply.error = DeadlineExceededError(kSilence);
       return;
     default:
       reply.outcome = ObjectOutcome::kUnknown;
       reply.error = UnavailableError("the Ceph cluster answers: " + ErrorText(r));
   }
+}
+
+const std::string& NameOf(const ObjectRequest& request) {
+  const auto* change = std::get_if<ObjectChange>(&request);
+  return change != nullptr ? change->object : std::get<ObjectLook>(request).object;
 }
 
 using Answer = UniqueFunction<void(ObjectReply)>;
@@ -85,6 +107,11 @@ class Connection {
   }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
+
+  bool idle() {
+    const std::lock_guard lock(mutex_);
+    return calls_ == 0;
+  }
 
   // `answer` is called on a thread of librados.
   void Send(ObjectRequest request, Answer answer) {
@@ -206,7 +233,7 @@ class Connection {
       if (r >= 0 && result < 0) r = result;
     }
     Classify(r > 0 ? 0 : r, NameOf(call->request), call->reply);
-    TakeLooks(*call);
+    TakeLooks(*call, r >= 0);
     if (call->change != nullptr) rados_release_write_op(call->change);
     if (call->look != nullptr) rados_release_read_op(call->look);
     call->answer(std::move(call->reply));
@@ -220,18 +247,16 @@ class Connection {
     if (--calls_ == 0) idle_.notify_all();
   }
 
-  static const std::string& NameOf(const ObjectRequest& request) {
-    const auto* change = std::get_if<ObjectChange>(&request);
-    return change != nullptr ? change->object : std::get<ObjectLook>(request).object;
-  }
-
-  static void TakeLooks(Call& call) {
-    call.reply.bytes.resize(call.bytes_read);
+  // `answered`: by an OSD. What librados ends by itself (the pool is gone, the deadline has passed)
+  // leaves its iterators over keys unset: a step on one would be a step from nowhere.
+  static void TakeLooks(Call& call, bool answered) {
+    call.reply.bytes.resize(answered ? call.bytes_read : 0);
     if (call.attributes != nullptr) {
       const char* name = nullptr;
       const char* value = nullptr;
       size_t size = 0;
-      while (rados_getxattrs_next(call.attributes, &name, &value, &size) == 0 && name != nullptr) {
+      while (answered && rados_getxattrs_next(call.attributes, &name, &value, &size) == 0 &&
+             name != nullptr) {
         call.reply.attributes.emplace(name, std::string(value, size));
       }
       rados_getxattrs_end(call.attributes);
@@ -241,14 +266,15 @@ class Connection {
       char* key = nullptr;
       char* value = nullptr;
       size_t key_size = 0, value_size = 0;
-      while (rados_omap_get_next2(iterator, &key, &value, &key_size, &value_size) == 0 &&
+      while (answered &&
+             rados_omap_get_next2(iterator, &key, &value, &key_size, &value_size) == 0 &&
              key != nullptr) {
         call.reply.keys.emplace(std::string(key, key_size),
                                 value != nullptr ? std::string(value, value_size) : "");
       }
       rados_omap_get_end(iterator);
     }
-    call.reply.more = call.more != 0;
+    call.reply.more = answered && call.more != 0;
   }
 
   const rados_t cluster_;
@@ -297,8 +323,14 @@ Result<std::unique_ptr<Connection>> Open(const CephOptions& options) {
   const auto seconds = [](Duration d) {
     return std::to_string(std::max<int64_t>(1, d.millis() / 1000));
   };
-  rados_conf_set(cluster, "rados_osd_op_timeout", seconds(options.deadline).c_str());
-  rados_conf_set(cluster, "rados_mon_op_timeout", seconds(options.deadline).c_str());
+  // Requests are given up by us; librados forgets them a little later.
+  const std::string forgotten = seconds(options.deadline + Duration::Seconds(1));
+  rados_conf_set(cluster, "rados_osd_op_timeout", forgotten.c_str());
+  rados_conf_set(cluster, "rados_mon_op_timeout", forgotten.c_str());
+  // OSDs are silent about a pool that is gone: then librados asks the monitors so soon, not after
+  // ten seconds.
+  rados_conf_set(cluster, "objecter_tick_interval", "1");
+  rados_conf_set(cluster, "objecter_timeout", "2");
   rados_conf_set(cluster, "client_mount_timeout", seconds(options.connect_deadline).c_str());
   for (const char* quiet : {"log_to_stderr", "err_to_stderr"}) {
     rados_conf_set(cluster, quiet, "false");
@@ -321,16 +353,61 @@ Result<std::unique_ptr<Connection>> Open(const CephOptions& options) {
   return std::make_unique<Connection>(cluster, io);
 }
 
+// Finds out, on a thread of its own, why a cluster does not answer: by a new connection. At most
+// one look is under way; what it finds after Close is dropped.
+class CauseFinder : public std::enable_shared_from_this<CauseFinder> {
+ public:
+  using Found = Callback<void(Result<std::unique_ptr<Connection>>)>;
+  explicit CauseFinder(EventLoop* loop) : loop_(loop) {}
+  // Loop thread.
+  void Look(const CephOptions& options, Found found) {
+    if (looking_.exchange(true)) return;
+    std::thread([self = shared_from_this(), options, found = std::move(found)]() mutable {
+      self->Done(std::move(found), Open(options));
+    }).detach();
+  }
+  void Close() {
+    const std::lock_guard lock(mutex_);
+    loop_ = nullptr;
+  }
+
+ private:
+  void Done(Found found, Result<std::unique_ptr<Connection>> connection) {
+    looking_ = false;
+    const std::lock_guard lock(mutex_);
+    if (loop_ != nullptr) loop_->Post(std::move(found).With(std::move(connection)));
+  }
+
+  std::atomic<bool> looking_ = false;
+  std::mutex mutex_;
+  EventLoop* loop_;  // guarded by mutex_
+};
+
 class LibradosObjects final : public CephObjects {
  public:
-  LibradosObjects(EventLoop* loop, std::unique_ptr<Connection> connection)
-      : loop_(loop), connection_(std::move(connection)) {}
+  LibradosObjects(EventLoop* loop, CephOptions options, std::unique_ptr<Connection> connection)
+      : loop_(loop),
+        options_(std::move(options)),
+        slow_("pool " + options_.pool, {}),
+        timer_(*loop),
+        finder_(std::make_shared<CauseFinder>(loop)),
+        connection_(std::move(connection)) {}
+  ~LibradosObjects() override { finder_->Close(); }
 
-  void Send(ObjectRequest request, Callback<void(ObjectReply)> done) override {
+  void Send(ObjectRequest request, MonotonicTime deadline,
+            Callback<void(ObjectReply)> done) override {
+    const uint64_t number = ++last_;
+    const bool change = std::holds_alternative<ObjectChange>(request);
+    slow_.OnSent(loop_->Now(), number, deadline,
+                 (change ? "a change of " : "a look at ") + NameOf(request));
+    waiting_.emplace(number, std::move(done));
+    Callback<void(ObjectReply)> answered =
+        scope_.Bind([this, number](ObjectReply reply) { OnReply(number, std::move(reply)); });
     connection_->Send(std::move(request),
-                      [loop = loop_, done = std::move(done)](ObjectReply reply) mutable {
-                        loop->Post(std::move(done).With(std::move(reply)));
+                      [loop = loop_, answered = std::move(answered)](ObjectReply reply) mutable {
+                        loop->Post(std::move(answered).With(std::move(reply)));
                       });
+    SetTimer();
   }
 
   ObjectReply SendAndWait(ObjectRequest request, Duration deadline) override {
@@ -341,14 +418,89 @@ class LibradosObjects final : public CephObjects {
     if (reply.wait_for(std::chrono::microseconds(deadline.micros())) == std::future_status::ready) {
       return reply.get();
     }
-    ObjectReply unknown;
-    unknown.error = DeadlineExceededError("the Ceph cluster did not answer in time");
-    return unknown;
+    return Unanswered("");
   }
 
  private:
+  static ObjectReply Unanswered(const std::string& cause) {
+    ObjectReply unknown;
+    unknown.error = DeadlineExceededError(kSilence + (cause.empty() ? cause : ": " + cause));
+    return unknown;
+  }
+
+  void OnReply(uint64_t number, ObjectReply reply) {
+    SlowRequestsCore::Effects effects;
+    if (reply.outcome == ObjectOutcome::kUnknown && IsDeadlineExceeded(reply.error)) {
+      slow_.OnSilence(number);
+      reply = Unanswered(slow_.cause());
+    } else {
+      slow_.OnAnswered(loop_->Now(), number, effects);
+    }
+    Carry(effects);
+    Answer(number, std::move(reply));  // `this` may be gone
+  }
+
+  void OnTime() {
+    SlowRequestsCore::Effects effects;
+    slow_.OnTime(loop_->Now(), effects);
+    SetTimer();
+    Carry(effects);
+    const Scope::Watcher self = scope_.Watch();
+    for (const uint64_t number : effects.given_up) {
+      if (self.ended()) return;
+      Answer(number, Unanswered(slow_.cause()));
+    }
+  }
+
+  void Carry(const SlowRequestsCore::Effects& effects) {
+    if (!effects.warn.empty()) kLog.Warn(effects.warn);
+    if (!effects.inform.empty()) kLog.Info(effects.inform);
+    if (!effects.look) return;
+    finder_->Look(options_, scope_.Bind([this](Result<std::unique_ptr<Connection>> made) {
+      SlowRequestsCore::Effects found;
+      slow_.OnCause(loop_->Now(), made.ok() ? std::string() : made.status().message(), found);
+      Carry(found);
+      if (found.replace) {
+        kLog.Warn("pool ", options_.pool, ": a new connection is used, the old one is silent");
+        replaced_.push_back(std::exchange(connection_, *std::move(made)));
+      } else if (made.ok()) {
+        CloseAside(*std::move(made));
+      }
+      const auto used = std::stable_partition(replaced_.begin(), replaced_.end(),
+                                              [](const auto& old) { return !old->idle(); });
+      for (auto old = used; old != replaced_.end(); ++old) CloseAside(std::move(*old));
+      replaced_.erase(used, replaced_.end());
+    }));
+  }
+
+  // librados may take its time. Nothing is under way there, so nobody is called back.
+  static void CloseAside(std::unique_ptr<Connection> connection) {
+    std::thread([connection = std::move(connection)]() mutable { connection.reset(); }).detach();
+  }
+
+  // A late answer finds nobody.
+  void Answer(uint64_t number, ObjectReply reply) {
+    const auto waiting = waiting_.extract(number);
+    if (!waiting.empty()) waiting.mapped()(std::move(reply));
+  }
+
+  void SetTimer() {
+    const std::optional<MonotonicTime> next = slow_.next();
+    if (!next.has_value() || (timer_.armed() && timer_.when() <= *next)) return;
+    timer_.At(*next, scope_.Bind([this] { OnTime(); }));
+  }
+
   EventLoop* const loop_;
-  const std::unique_ptr<Connection> connection_;
+  const CephOptions options_;
+  SlowRequestsCore slow_;
+  std::map<uint64_t, Callback<void(ObjectReply)>> waiting_;
+  uint64_t last_ = 0;
+  Timer timer_;
+  Scope scope_;
+  const std::shared_ptr<CauseFinder> finder_;
+  // The first to go: what they still call back finds the others.
+  std::vector<std::unique_ptr<Connection>> replaced_;  // what is under way there may be answered
+  std::unique_ptr<Connection> connection_;
 };
 
 }  // namespace
@@ -364,7 +516,8 @@ Result<std::unique_ptr<CephObjects>> CephObjects::Connect(EventLoop* loop,
     return ConnectError(-ETIMEDOUT, options);
   }
   TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<Connection> open, connection.get());
-  return std::unique_ptr<CephObjects>(std::make_unique<LibradosObjects>(loop, std::move(open)));
+  return std::unique_ptr<CephObjects>(
+      std::make_unique<LibradosObjects>(loop, options, std::move(open)));
 }
 
 }  // namespace tailcast::storage

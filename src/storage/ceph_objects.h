@@ -2,9 +2,10 @@
 // "ceph:..." (open_store.h). Asynchronous: no thread waits for a request, however many are under
 // way; librados has its own few, for each connection.
 //
-// Each request ends within the deadline: librados gives up then, and what was sent may be done
-// later (ObjectOutcome::kUnknown). A full pool is told at once, lost monitors and placement groups
-// without enough OSDs at the deadline.
+// Each request is answered at its deadline at the latest, whatever librados does: what was sent may
+// be done later (ObjectOutcome::kUnknown). A full pool is told at once, a deleted one within
+// seconds; lost monitors, a revoked key and placement groups without enough OSDs at the deadline,
+// and in the log before that (slow_requests_core.h).
 //
 // Threads: Send and destruction on the loop; callbacks on the loop.
 #pragma once
@@ -24,7 +25,8 @@ struct CephOptions {
   std::string pool;
   std::string user = "admin";  // client.USER; its key is where ceph.conf says
   std::string name_space;      // objects of others in the pool are not seen; empty: the default one
-  Duration deadline = Duration::Seconds(30);         // of each request, whole seconds
+  // No request's is longer; librados forgets a request after it.
+  Duration deadline = Duration::Seconds(30);
   Duration connect_deadline = Duration::Seconds(5);  // until Connect answers
 };
 

@@ -151,7 +151,8 @@ ObjectReply FakeObjects::Look(const ObjectLook& look) const {
   return reply;
 }
 
-void FakeObjectStore::Send(ObjectRequest request, Callback<void(ObjectReply)> done) {
+void FakeObjectStore::Send(ObjectRequest request, MonotonicTime deadline,
+                           Callback<void(ObjectReply)> done) {
   if (requests_left_ < 0) return;
   if (--requests_left_ < 0) return;
   ++sent_;
@@ -164,9 +165,23 @@ void FakeObjectStore::Send(ObjectRequest request, Callback<void(ObjectReply)> do
   const auto late = [&] {
     return on_its_way + Duration::Micros(o.rng_.Between(0, options.late_landing_max.micros()));
   };
-  // The answer of a process that died is dropped.
-  auto answered = scope_.Bind([this, done = std::move(done)](ObjectReply reply) mutable {
-    if (!dead()) done(std::move(reply));
+  // The first of answer and deadline is told. The answer of a process that died is dropped.
+  struct Waiting {
+    Callback<void(ObjectReply)> done;
+    TimerId deadline = 0;
+  };
+  const auto waiting = std::make_shared<Waiting>();
+  waiting->done = std::move(done);
+  waiting->deadline = loop_->At(deadline, scope_.Bind([this, waiting] {
+    if (dead()) return;
+    ObjectReply unknown;
+    unknown.error = DeadlineExceededError("no answer of the store");
+    std::exchange(waiting->done, nullptr)(std::move(unknown));
+  }));
+  auto answered = scope_.Bind([this, waiting](ObjectReply reply) {
+    if (dead() || waiting->done == nullptr) return;
+    loop_->Cancel(waiting->deadline);
+    std::exchange(waiting->done, nullptr)(std::move(reply));
   });
   if (o.rng_.Chance(options.answer_lost_rate)) {
     ++o.counters_.answers_lost;

@@ -101,7 +101,8 @@ class FakeObjects {
 class FakeObjectStore final : public ObjectStore {
  public:
   FakeObjectStore(FakeObjects* objects, EventLoop* loop) : objects_(objects), loop_(loop) {}
-  void Send(ObjectRequest request, Callback<void(ObjectReply)> done) override;
+  void Send(ObjectRequest request, MonotonicTime deadline,
+            Callback<void(ObjectReply)> done) override;
 
   // The process is gone after so many more requests: later ones are not sent, and nothing is
   // answered.

@@ -4,7 +4,7 @@
 // (fake_objects.h).
 //
 // Threads: calls on the loop that it was made with; callbacks as with Store: on that loop, once,
-// never inside the call. Each call is answered within the driver's deadline.
+// never inside the call. Each request is answered at its deadline at the latest.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 
 #include "tailcast/base/callback.h"
 #include "tailcast/base/status.h"
+#include "tailcast/base/time.h"
 
 namespace tailcast::storage {
 
@@ -24,7 +25,7 @@ enum class ObjectOutcome : uint8_t {
   kAbsent,   // the object is not there, or the whole pool is gone; nothing was changed
   kExists,   // ObjectChange::create: the object is there already; nothing was changed
   kRefused,  // a guard did not hold; nothing was changed
-  kFailed,   // the store refused (full, no permission); nothing was changed
+  kFailed,   // the store refused (full, no permission): done by an earlier copy of it, or not
   kUnknown,  // no answer in time: done, not done, or done later
 };
 
@@ -85,7 +86,9 @@ class ObjectStore {
  public:
   // Outstanding calls are not answered any more.
   virtual ~ObjectStore() = default;
-  virtual void Send(ObjectRequest request, Callback<void(ObjectReply)> done) = 0;
+  // Without an answer until then: kUnknown with DeadlineExceeded.
+  virtual void Send(ObjectRequest request, MonotonicTime deadline,
+                    Callback<void(ObjectReply)> done) = 0;
 };
 
 }  // namespace tailcast::storage

@@ -46,6 +46,7 @@ Result<std::unique_ptr<Store>> OpenCeph(EventLoop* loop, const StoreUrl& url, St
   RolledStoreOptions options;
   options.seed = RandomSeed();
   options.roll_bytes = url.roll_bytes;
+  options.deadline = url.deadline;
   options.steps = steps;
   return std::unique_ptr<Store>(std::make_unique<RolledStore>(loop, std::move(objects), options));
 }

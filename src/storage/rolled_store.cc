@@ -29,6 +29,8 @@ struct RolledStore::Client : std::enable_shared_from_this<RolledStore::Client> {
   EventLoop* const loop;
   const RolledStoreOptions options;
   std::unique_ptr<ObjectStore> objects;  // null after the store was closed
+  MonotonicTime Deadline() const { return loop->Now() + options.deadline; }  // of a call
+
   Rng rng;
   StoreMetrics metrics;
   size_t reads_outstanding = 0;
@@ -44,20 +46,29 @@ using rolled::Next;
 
 // Sends what the core asks for, tells it the replies, and calls `done` with its result. Drops it
 // when `scope` ends. Not to be called when the store is closed; the first step is a request.
+// After the deadline nothing is sent any more: the core is told that what it asks has no answer.
 template <typename Core>
-void Proceed(Client* client, const Scope* scope, std::shared_ptr<Core> core,
+void Proceed(Client* client, const Scope* scope, MonotonicTime deadline, std::shared_ptr<Core> core,
              Next<typename Core::Outcome> next, UniqueFunction<void(typename Core::Outcome)> done) {
+  if (client->loop->Now() >= deadline) {
+    while (std::holds_alternative<ObjectRequest>(next)) {
+      ObjectReply none;
+      none.error = DeadlineExceededError("the store's deadline has passed");
+      next = core->OnReply(std::move(none));
+    }
+  }
   if (auto* outcome = std::get_if<typename Core::Outcome>(&next)) {
     done(std::move(*outcome));
     return;
   }
   if (client->objects == nullptr) return;  // closed: its calls were answered
-  client->objects->Send(
-      std::get<ObjectRequest>(std::move(next)),
-      scope->Bind([client, scope, core, done = std::move(done)](ObjectReply reply) mutable {
-        Next<typename Core::Outcome> following = core->OnReply(std::move(reply));
-        Proceed<Core>(client, scope, std::move(core), std::move(following), std::move(done));
-      }));
+  client->objects->Send(std::get<ObjectRequest>(std::move(next)), deadline,
+                        scope->Bind([client, scope, deadline, core,
+                                     done = std::move(done)](ObjectReply reply) mutable {
+                          Next<typename Core::Outcome> following = core->OnReply(std::move(reply));
+                          Proceed<Core>(client, scope, deadline, std::move(core),
+                                        std::move(following), std::move(done));
+                        }));
 }
 
 // Runs a core for the store; `finish` turns its outcome into the T that `done` gets.
@@ -71,7 +82,7 @@ void RunForStore(Client* client, const std::string& what, Status bad, Callback<v
   const auto call =
       client->calls.Add<T>(std::move(done), T(CancelledError(what + ": the store was closed")));
   Next<typename Core::Outcome> next = core->Begin();
-  Proceed<Core>(client, &client->scope, std::move(core), std::move(next),
+  Proceed<Core>(client, &client->scope, client->Deadline(), std::move(core), std::move(next),
                 [client, call, finish = std::move(finish)](typename Core::Outcome outcome) mutable {
                   client->calls.Answer(call, finish(std::move(outcome)));
                 });
@@ -115,7 +126,7 @@ class RolledAppendFile final : public AppendFile {
     begun_ = client_->loop->Now();
     stamp_ = client_->options.steps != nullptr ? client_->options.steps->Stamp() : 0;
     Next<AppendResult> next = core_->Append(std::move(bytes));
-    Proceed<AppendCore>(client_.get(), &scope_, core_, std::move(next),
+    Proceed<AppendCore>(client_.get(), &scope_, client_->Deadline(), core_, std::move(next),
                         [this](AppendResult result) { OnAppended(std::move(result)); });
   }
   int64_t committed_length() const override { return committed_; }
@@ -220,7 +231,7 @@ class RolledReadFile final : public ReadFile {
     ++reads_;
     ++client_->reads_outstanding;
     Next<Outcome> next = core->Begin();
-    Proceed<Core>(client_.get(), &scope_, std::move(core), std::move(next),
+    Proceed<Core>(client_.get(), &scope_, client_->Deadline(), std::move(core), std::move(next),
                   [this, call](Outcome outcome) {
                     --reads_;
                     --client_->reads_outstanding;

@@ -15,6 +15,7 @@
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/metrics.h"
 #include "tailcast/base/step_log.h"
+#include "tailcast/base/time.h"
 #include "tailcast/storage/object_store.h"
 #include "tailcast/storage/store.h"
 
@@ -24,6 +25,9 @@ struct RolledStoreOptions {
   // Of files that are created here: an object with this many bytes is rolled. 1 to 64 MB. An append
   // that is larger is cut, and after a crash a part of it may be there.
   int64_t roll_bytes = int64_t{32} << 20;
+  // Of a call of the port, with all its requests. Then an append is kUnknown, anything else
+  // DeadlineExceeded; what was sent may be done later.
+  Duration deadline = Duration::Seconds(30);
   // Reads that are outstanding; above it Read answers ResourceExhausted.
   size_t reads_max = 65'536;
   // For ids of files; no two processes that ever use a store may have the same one.

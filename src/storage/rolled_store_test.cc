@@ -147,10 +147,66 @@ TEST_F(RolledStoreTest, AStoreThatStopsAnswersWhenItGoesOn) {
     answered = true;
     EXPECT_EQ(result.outcome, AppendOutcome::kApplied);
   }));
-  world_.time().RunFor(Duration::Seconds(30));
+  world_.time().RunFor(Duration::Seconds(29));
   EXPECT_FALSE(answered);
   world_.objects().Go();
   EXPECT_TRUE(world_.Turn([&] { return answered; }));
+}
+
+// What is said of a call at its deadline is that nothing is known, never that it failed: what was
+// sent is done later.
+TEST_F(RolledStoreTest, EveryCallIsAnsweredAtItsDeadline) {
+  auto file = *a_.Create("d", "f", "k");
+  auto other = *a_.Create("d", "g", "g");
+  auto reader = *a_.Open("d", "f");
+  world_.objects().Stop();
+  const MonotonicTime begun = world_.loop(0).Now();
+  int answered = 0;
+  const auto late = [&](const Status& status) {
+    ++answered;
+    EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status;
+    EXPECT_EQ(world_.loop(0).Now() - begun, Duration::Seconds(30));
+  };
+  AppendResult appended;
+  file->AppendAt(0, "abc", scope_.Bind([&](AppendResult result) {
+    appended = result;
+    late(result.error);
+  }));
+  Store& store = world_.store(0);
+  const auto opened = [&](Result<std::unique_ptr<AppendFile>> r) { late(r.status()); };
+  store.CreateExclusive("d", "new", "new", scope_.Bind(opened));
+  store.OpenFencing("d", "g", scope_.Bind(opened));
+  store.OpenRead("d", "f",
+                 scope_.Bind([&](Result<std::unique_ptr<ReadFile>> r) { late(r.status()); }));
+  store.List("d", scope_.Bind([&](Result<std::vector<DirEntry>> r) { late(r.status()); }));
+  store.ListDirs("", scope_.Bind([&](Result<std::vector<std::string>> r) { late(r.status()); }));
+  store.Identify("d", "f", scope_.Bind([&](Result<std::string> r) { late(r.status()); }));
+  store.Delete("d", "g", scope_.Bind(late));
+  store.DeleteExactly("d", "g", "id", scope_.Bind(late));
+  store.Quarantine("d", "g", scope_.Bind(late));
+  reader->Size(scope_.Bind([&](Result<FileSize> r) { late(r.status()); }));
+  reader->CheckedSize(scope_.Bind([&](Result<FileSize> r) { late(r.status()); }));
+  reader->Read(0, 3, scope_.Bind([&](Result<std::string> r) { late(r.status()); }));
+  world_.time().RunFor(Duration::Seconds(31));
+  EXPECT_EQ(answered, 13);
+  EXPECT_EQ(appended.outcome, AppendOutcome::kUnknown);
+  world_.objects().Go();
+  world_.time().RunFor(Duration::Seconds(1));
+  EXPECT_EQ(a_.Append(*file, "x").outcome, AppendOutcome::kUnknown) << "the handle is dead";
+  auto next = b_.Fence("d", "f");
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ((*next)->committed_length(), 3) << "it was done later";
+}
+
+// The deadline is of the call with all its requests, not of each.
+TEST_F(RolledStoreTest, ManySlowRequestsHaveOneDeadline) {
+  auto file = *a_.Create("d", "f", "k");
+  FakeObjectsOptions slow;
+  slow.request.base = Duration::Seconds(12);
+  world_.objects().SetOptions(slow);
+  const MonotonicTime begun = world_.loop(1).Now();
+  EXPECT_EQ(b_.Fence("d", "f").status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(world_.loop(1).Now() - begun, Duration::Seconds(30));
 }
 
 // A request that comes twice is answered by its second landing: the first was applied.

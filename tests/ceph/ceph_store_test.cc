@@ -12,6 +12,8 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -40,7 +42,8 @@ StoreUrl NewNamespace(int64_t roll_bytes) {
 
 class CephWorld : public ConformanceWorld {
  public:
-  explicit CephWorld(int64_t roll_bytes) : url_(NewNamespace(roll_bytes)) {}
+  explicit CephWorld(int64_t roll_bytes) : CephWorld(NewNamespace(roll_bytes)) {}
+  explicit CephWorld(StoreUrl url) : url_(std::move(url)) {}
 
   Store& store(int process) override {
     std::unique_ptr<Store>& store = stores_[process];
@@ -230,6 +233,122 @@ TEST(CephStore, AThousandFilesAreOpenAndTwoHundredAppendedAtOnce) {
     ASSERT_TRUE(world.Turn([&] { return applied == kBusy * static_cast<size_t>(round); }));
   }
   EXPECT_EQ(world.Sync(0).List("d7")->size(), kFiles / 20);
+}
+
+// ---------------------------------------------------------------------------------------------
+// A cluster that fails.
+
+// Of the cluster, by the program `ceph`.
+void Ceph(const StoreUrl& url, const std::string& command) {
+  const std::string line = "ceph -c " + url.conf + " " + command + " >/dev/null 2>&1";
+  TAILCAST_CHECK(std::system(line.c_str()) == 0, line);  // NOLINT(concurrency-mt-unsafe)
+}
+
+// librados ends by itself what is under way there, without an answer of an OSD.
+TEST(CephStoreTroubles, ADeletedPoolIsNotAnEmptyOne) {
+  StoreUrl url = NewNamespace(32 << 20);
+  url.pool = "doomed-" + url.name_space;
+  Ceph(url, "osd pool create " + url.pool + " 8");
+  CephWorld world(url);
+  SyncStore s = world.Sync(0);
+  auto file = *s.Create("d", "f", "k");
+  ASSERT_EQ(s.Append(*file, "0123456789").outcome, AppendOutcome::kApplied);
+  auto reader = *s.Open("d", "f");
+  Ceph(url, "osd pool delete " + url.pool + " " + url.pool + " --yes-i-really-really-mean-it");
+  const MonotonicTime begun = ReadMonotonicClock();
+  const auto gone = [](const Status& status) {
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
+    EXPECT_NE(status.message().find("the pool is gone"), std::string::npos) << status;
+  };
+  // Until its OSDs know, it is what it was.
+  Result<std::vector<DirEntry>> listed = s.List("d");
+  for (; listed.ok(); listed = s.List("d")) {
+    ASSERT_EQ(listed->size(), 1u);
+    ASSERT_LT(ReadMonotonicClock() - begun, Duration::Seconds(30));
+  }
+  gone(listed.status());
+  EXPECT_LT(ReadMonotonicClock() - begun, Duration::Seconds(15)) << "told within seconds";
+  gone(s.List("").status());
+  gone(s.ListDirs("").status());
+  gone(s.Open("d", "f").status());
+  gone(s.Fence("d", "f").status());
+  gone(s.Delete("d", "f"));
+  gone(s.Quarantine("d", "f"));
+  gone(s.Create("d", "g", "g").status());
+  gone(s.Size(*reader).status());
+  gone(s.Read(*reader, 0, 5).status());
+  const AppendResult result = s.Append(*file, "x");
+  EXPECT_EQ(result.outcome, AppendOutcome::kUnknown);
+  gone(result.error);
+}
+
+// Stops the cluster's daemons for as long as it lives.
+class StoppedDaemons {
+ public:
+  StoppedDaemons() {
+    const char* folder = std::getenv("TAILCAST_CEPH_RUN_DIR");
+    TAILCAST_CHECK(folder != nullptr, "TAILCAST_CEPH_RUN_DIR: run tests/ceph/ceph_test.py");
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.path().extension() != ".pid") continue;
+      pid_t pid = 0;
+      std::ifstream(entry.path()) >> pid;
+      if (pid > 0) pids_.push_back(pid);
+    }
+    TAILCAST_CHECK(!pids_.empty(), "no daemons");
+    for (const pid_t pid : pids_) kill(pid, SIGSTOP);
+  }
+  ~StoppedDaemons() {
+    for (const pid_t pid : pids_) kill(pid, SIGCONT);
+  }
+  StoppedDaemons(const StoppedDaemons&) = delete;
+  StoppedDaemons& operator=(const StoppedDaemons&) = delete;
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
+TEST(CephStoreTroubles, ASilentClusterIsToldAtTheDeadlineAndAsUnknown) {
+  StoreUrl url = NewNamespace(32 << 20);
+  url.deadline = Duration::Seconds(3);
+  CephWorld world(url);
+  SyncStore s = world.Sync(0);
+  auto file = *s.Create("d", "f", "k");
+  auto reader = *s.Open("d", "f");
+  const Scope scope;
+  int answered = 0;
+  AppendResult appended;
+  {
+    const StoppedDaemons stopped;
+    const MonotonicTime begun = ReadMonotonicClock();
+    const auto late = [&](const Status& status) {
+      ++answered;
+      EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status;
+      const Duration took = ReadMonotonicClock() - begun;
+      EXPECT_GE(took, Duration::Millis(2900));
+      EXPECT_LT(took, Duration::Seconds(5));
+    };
+    Store& store = world.store(0);
+    file->AppendAt(0, "abc", scope.Bind([&](AppendResult result) {
+      appended = result;
+      late(result.error);
+    }));
+    store.List("d", scope.Bind([&](Result<std::vector<DirEntry>> r) { late(r.status()); }));
+    store.OpenRead("d", "f",
+                   scope.Bind([&](Result<std::unique_ptr<ReadFile>> r) { late(r.status()); }));
+    store.Delete("d", "none", scope.Bind(late));
+    reader->Size(scope.Bind([&](Result<FileSize> r) { late(r.status()); }));
+    reader->Read(0, 3, scope.Bind([&](Result<std::string> r) { late(r.status()); }));
+    ASSERT_TRUE(world.Turn([&] { return answered == 6; }));
+    EXPECT_EQ(appended.outcome, AppendOutcome::kUnknown);
+  }
+  // Whether the append was done, a fence tells.
+  Result<std::unique_ptr<AppendFile>> next = s.Fence("d", "f");
+  for (int i = 0; i < 20 && !next.ok(); ++i) next = s.Fence("d", "f");
+  ASSERT_TRUE(next.ok()) << next.status();
+  const int64_t length = (*next)->committed_length();
+  EXPECT_TRUE(length == 0 || length == 3) << length;
+  EXPECT_EQ(s.Append(**next, "later").outcome, AppendOutcome::kApplied);
+  EXPECT_EQ(static_cast<int64_t>(s.ReadAll("d", "f")->size()), length + 5);
 }
 
 }  // namespace

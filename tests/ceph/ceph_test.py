@@ -15,7 +15,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "system"))
-from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, run  # noqa: E402
+from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, run, wait_until  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "src/app/ceph_cluster.sh"
@@ -25,9 +25,9 @@ ERROR_S = 5  # within which a configuration error is told
 
 CELL = """version: 1
 clusters:
-  - {name: here}
+  - {name: %s}
 streams:
-  - {name: s, source: here}
+  - {name: s, source: %s}
 """
 
 
@@ -52,6 +52,11 @@ class Cluster:
             raise AssertionError(f"ceph {args}: {done.stderr}")
         return done.stdout
 
+    def restart(self):
+        """All daemons, after kill -9."""
+        self.script("kill")
+        self.script("start")
+
     def pid(self, daemon):
         return int(pathlib.Path(self.dir, "run", f"{daemon}.pid").read_text())
 
@@ -66,13 +71,45 @@ def setUpModule():
     unittest.addModuleCleanup(cluster.close)
 
 
+class Said:
+    """What a process says on stderr, as it says it."""
+
+    def __init__(self, process):
+        self.process = process
+        self.lines = []
+        self.changed = threading.Condition()
+        self.thread = threading.Thread(target=self._listen, daemon=True)
+        self.thread.start()
+
+    def _listen(self):
+        for line in self.process.stderr:
+            with self.changed:
+                self.lines.append(line.decode(errors="replace").rstrip("\n"))
+                self.changed.notify_all()
+
+    def wait_for(self, text, seconds=60):
+        with self.changed:
+            if not self.changed.wait_for(lambda: any(text in line for line in self.lines), seconds * TIME_FACTOR):
+                raise AssertionError(f"never said {text!r}: {self.lines}")
+
+    def close(self):
+        self.thread.join()
+        self.process.stderr.close()
+
+    def all(self):
+        """When the process has ended."""
+        self.thread.join(timeout=5)
+        return "\n".join(self.lines)
+
+
 class Producer:
     """`tailcast produce` of numbered lines, one every few milliseconds, until it is told to end."""
 
     def __init__(self, up):
         self.process = subprocess.Popen(
             [BINARY, "produce", "--dir", up.dir, "--stream", "s"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.said = Said(self.process)
         self.count = 0
         self.ending = threading.Event()
         self.thread = threading.Thread(target=self._write)
@@ -98,43 +135,187 @@ class Producer:
         """(exit code, what it said)."""
         self.ending.set()
         self.thread.join()
-        _, err = self.process.communicate(timeout=120 * TIME_FACTOR)
-        return self.process.returncode, err.decode()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        self.process.wait(timeout=120 * TIME_FACTOR)
+        return self.process.returncode, self.said.all()
+
+    def kill(self):
+        self.ending.set()
+        self.process.kill()
+        self.thread.join()
+        self.process.wait()
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        self.said.close()
+
+
+class Consumer:
+    """`tailcast consume` from the beginning, and when each message came."""
+
+    def __init__(self, up, cell, *options):
+        self.process = subprocess.Popen(
+            [BINARY, "consume", "--dir", up.dir, "--cluster", cell, "--stream", "s", "--from", "beginning", *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.said = Said(self.process)
+        self.messages = []
+        self.longest_s = 0.0  # between two messages
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self):
+        last = None
+        for line in self.process.stdout:
+            now = time.monotonic()
+            if last is not None:
+                self.longest_s = max(self.longest_s, now - last)
+            last = now
+            self.messages.append(line.rstrip(b"\n"))
+
+    def kill(self):
+        self.process.kill()
+        self.thread.join()
+        self.process.wait()
+        self.process.stdout.close()
+        self.said.close()
 
 
 class CephTest(SystemTest):
-    def consumed(self, up, count):
-        code, out, err = run("consume", "--dir", up.dir, "--cluster", "here", "--stream", "s", "--from", "beginning",
-                             "--count", str(count), timeout=60)
+    def consumed(self, up, count, cell="here"):
+        code, out, err = run("consume", "--dir", up.dir, "--cluster", cell, "--stream", "s", "--from", "beginning",
+                             "--count", str(count), timeout=90)
         self.assertEqual(code, 0, err)
         return out.splitlines()
 
     def numbered(self, count):
         return [b"message %d" % n for n in range(count)]
 
-    def test_the_port_s_suite_and_its_processes(self):
-        cluster.script("pool", "suite")
-        env = dict(os.environ, TAILCAST_CEPH_STORE=f"ceph:{cluster.conf}?pool=suite")
-        what = "*" if FULL else "*/Plain:CephStore*"
-        done = subprocess.run([STORE_TEST, "--gtest_brief=1", f"--gtest_filter={what}"], env=env,
+    def up(self, cell):
+        """A cell whose pool is new."""
+        cluster.script("pool", f"tailcast-{cell}")
+        up = Up(CELL % (cell, cell), "--storage", f"ceph:{cluster.conf}", "--caches", "3", "--readers", "1",
+                "--writers", "1")
+        self.addCleanup(up.close)
+        return up
+
+    def producer(self, up):
+        producer = Producer(up)
+        self.addCleanup(producer.kill)
+        return producer
+
+    def consumer(self, up, cell, *options):
+        consumer = Consumer(up, cell, *options)
+        self.addCleanup(consumer.kill)
+        return consumer
+
+    def no_process_was_ended(self, up):
+        """By a signal: none crashed, and none had to be killed."""
+        self.assertFalse([line for line in up.said if "was killed by signal" in line], up.said)
+
+    def logs(self, up):
+        return "".join(p.read_text(errors="replace") for p in pathlib.Path(up.dir).glob("*/log/*.log"))
+
+    def store_test(self, pool, which):
+        cluster.script("pool", pool)
+        env = dict(os.environ, TAILCAST_CEPH_STORE=f"ceph:{cluster.conf}?pool={pool}",
+                   TAILCAST_CEPH_RUN_DIR=os.path.join(cluster.dir, "run"))
+        done = subprocess.run([STORE_TEST, "--gtest_brief=1", f"--gtest_filter={which}"], env=env,
                               capture_output=True, text=True, timeout=600)
         self.assertEqual(done.returncode, 0, done.stdout[-6000:] + done.stderr[-2000:])
 
+    def test_the_port_s_suite_and_its_processes(self):
+        self.store_test("suite", "*:-*Troubles*" if FULL else "*/Plain:CephStore*:-*Troubles*")
+
+    def test_the_port_on_a_cluster_that_fails(self):
+        self.store_test("troubles", "CephStoreTroubles*")
+
     def test_a_cell_lives_through_the_death_of_an_osd_and_of_all(self):
-        cluster.script("pool", "tailcast-here")
-        up = Up(CELL, "--storage", f"ceph:{cluster.conf}", "--caches", "3", "--readers", "1", "--writers", "1")
-        self.addCleanup(up.close)
-        producer = Producer(up)
+        up = self.up("here")
+        producer = self.producer(up)
+        consumer = self.consumer(up, "here")
         producer.wait_for(100)
         os.kill(cluster.pid("osd.1"), signal.SIGKILL)
+        producer.wait_for(producer.count + (2000 if FULL else 400))
+        print(f"an OSD of three was killed under load: the longest stall was {consumer.longest_s:.1f} s",
+              file=sys.stderr)
+        # All die under load, and come back.
+        cluster.restart()
         producer.wait_for(producer.count + 400)
         code, said = producer.finish()
         self.assertEqual(code, 0, said)
         self.assertEqual(self.consumed(up, producer.count), self.numbered(producer.count))
+        self.assertTrue(wait_until(lambda: len(consumer.messages) == producer.count), consumer.said.lines)
+        self.assertEqual(consumer.messages, self.numbered(producer.count))
         # Nothing is left but what lies on the disks.
-        cluster.script("kill")
-        cluster.script("start")
+        cluster.restart()
         self.assertEqual(self.consumed(up, producer.count), self.numbered(producer.count))
+        self.no_process_was_ended(up)
+
+    def test_a_full_pool_is_told_and_nothing_is_lost(self):
+        up = self.up("full")
+        producer = self.producer(up)
+        producer.wait_for(100)
+        cluster.ceph("osd", "pool", "set-quota", "tailcast-full", "max_objects", "1")
+        producer.said.wait_for("the pool is full")
+        written = producer.count
+        # What was acknowledged is there to be read meanwhile.
+        self.assertEqual(self.consumed(up, 100, "full"), self.numbered(100))
+        cluster.ceph("osd", "pool", "set-quota", "tailcast-full", "max_objects", "0")
+        producer.wait_for(written + 300)
+        code, said = producer.finish()
+        self.assertEqual(code, 0, said)
+        self.assertEqual(self.consumed(up, producer.count, "full"), self.numbered(producer.count))
+        self.no_process_was_ended(up)
+
+    def test_a_pool_that_is_deleted_under_a_running_stream_is_told(self):
+        up = self.up("doomed")
+        producer = self.producer(up)
+        consumer = self.consumer(up, "doomed")
+        self.assertTrue(wait_until(lambda: len(consumer.messages) > 100), consumer.said.lines)
+        cluster.ceph("osd", "pool", "delete", "tailcast-doomed", "tailcast-doomed", "--yes-i-really-really-mean-it")
+        producer.said.wait_for("the pool is gone")
+        self.assertTrue(wait_until(lambda: "the pool is gone" in self.logs(up)), self.logs(up)[-4000:])
+        # A reader that begins now is told so, and does not get an empty stream.
+        code, out, err = run("consume", "--dir", up.dir, "--cluster", "doomed", "--stream", "s", "--from", "beginning",
+                             "--until-idle", "5")
+        self.assertNotEqual(code, 0, out)
+        self.assertIn("no pool 'tailcast-doomed'", err)
+        self.no_process_was_ended(up)
+        self.assertIsNone(consumer.process.poll(), consumer.said.lines)
+
+    def test_a_key_that_is_revoked_under_a_running_cell_is_told(self):
+        # A key is asked for again when its ticket has expired: in an hour, unless told.
+        cluster.ceph("config", "set", "global", "auth_service_ticket_ttl", "10")
+        self.addCleanup(cluster.ceph, "config", "rm", "global", "auth_service_ticket_ttl")
+        cluster.restart()
+        cluster.script("pool", "tailcast-key")
+        cluster.script("key", "cell", "tailcast-key", "rw")
+        os.environ["TAILCAST_CEPH_USER"] = "cell"
+        self.addCleanup(os.environ.pop, "TAILCAST_CEPH_USER")
+        up = self.up("key")
+        producer = self.producer(up)
+        consumer = self.consumer(up, "key")
+        self.assertTrue(wait_until(lambda: len(consumer.messages) > 100), consumer.said.lines)
+        key = cluster.ceph("auth", "get", "client.cell")
+        cluster.ceph("auth", "rm", "client.cell")
+        cluster.restart()  # what is connected stays so
+        told = "refuses the cephx key of client.cell"
+        producer.said.wait_for(told, 120)
+        self.assertTrue(wait_until(lambda: told in self.logs(up), 60), self.logs(up)[-4000:])
+        self.no_process_was_ended(up)
+        # It is given back: all goes on where it stood.
+        path = os.path.join(cluster.root, "key")
+        pathlib.Path(path).write_text(key)
+        cluster.ceph("auth", "import", "-i", path)
+        producer.wait_for(producer.count + 400)
+        code, said = producer.finish()
+        self.assertEqual(code, 0, said)
+        self.assertEqual(self.consumed(up, producer.count, "key"), self.numbered(producer.count))
+        self.no_process_was_ended(up)
 
     def config(self, folder, store):
         path = os.path.join(folder, "p.yaml")
