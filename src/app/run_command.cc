@@ -114,7 +114,7 @@ int RunProcess(const RunOptions& options) {
     exporter.key = *key;
     exporter.name = config->name + "." + instance;
     exporter.shm_socket_path = config->run_dir + "/" + config->name + "." + instance + ".shm";
-    exporter.tcp_listen = config->fabric_listen;
+    exporter.tcp_listen = config->FabricListen(instance);
     if (config->fabric_rdma != "off") exporter.verbs_host = config->fabric_rdma;
     return fabric::MakeExporter(exporter);
   };

@@ -1,5 +1,7 @@
 #include "tailcast/cell/process_config.h"
 
+#include <charconv>
+
 #include "tailcast/base/nearest.h"
 #include "tailcast/cell/yaml_reader.h"
 #include "tailcast/memcached/replica_names.h"
@@ -151,6 +153,16 @@ storage::StoreUrl ProcessConfig::StoreUrl() const {
   storage::StoreUrl url = storage::ParseStoreUrl(store).value();
   url.durable = durable;
   return url;
+}
+
+std::string ProcessConfig::FabricListen(std::string_view cache) const {
+  const size_t colon = fabric_listen.rfind(':');
+  if (cache == "data" || colon == std::string::npos) return fabric_listen;
+  int port = 0;
+  const char* const end = fabric_listen.data() + fabric_listen.size();
+  const auto [stop, error] = std::from_chars(fabric_listen.data() + colon + 1, end, port);
+  if (error != std::errc() || stop != end || port == 0) return fabric_listen;
+  return fabric_listen.substr(0, colon + 1) + std::to_string(port + 1);
 }
 
 Result<Profile> ParseProfile(const std::string& text) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tailcast/base/status.h"
@@ -57,6 +58,9 @@ struct ProcessConfig {
   static Result<ProcessConfig> Parse(const std::string& text, const std::string& name);
   // The primary layer, durability included: what the registry tells clients, as text.
   storage::StoreUrl StoreUrl() const;
+  // Where the tcp engine of one of a cache process' two caches listens: "data" at the port of
+  // `fabric_listen`, "metadata" at the one behind it, each at any if that is 0.
+  std::string FabricListen(std::string_view cache) const;
   // What Parse reads back as this.
   std::string ToYaml() const;
 };

@@ -80,6 +80,18 @@ TEST(ProcessConfig, CachesAreProcessesOrMemcachedServers) {
             std::string::npos);
 }
 
+TEST(ProcessConfig, GivesEachOfTheTwoCachesAPort) {
+  ProcessConfig config = *ProcessConfig::Parse(kSmallest, "p.yaml");
+  config.fabric_listen = "10.1.0.7:7510";
+  EXPECT_EQ(config.FabricListen("data"), "10.1.0.7:7510");
+  EXPECT_EQ(config.FabricListen("metadata"), "10.1.0.7:7511");
+  for (const char* as_it_is : {"10.1.0.7:0", "[::1]:0", "nonsense", "h:12x", "h:"}) {
+    config.fabric_listen = as_it_is;
+    EXPECT_EQ(config.FabricListen("data"), as_it_is);
+    EXPECT_EQ(config.FabricListen("metadata"), as_it_is);
+  }
+}
+
 TEST(ProcessConfig, TellsDurabilityInTheUrlOfTheStore) {
   ProcessConfig config = *ProcessConfig::Parse(kSmallest, "p.yaml");
   for (bool durable : {true, false}) {
