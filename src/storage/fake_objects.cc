@@ -36,6 +36,10 @@ void FakeObjects::Go() {
   for (auto& landing : std::exchange(held_, {})) landing();
 }
 
+void FakeObjects::LandKept() {
+  for (auto& landing : std::exchange(kept_, {})) landing();
+}
+
 void FakeObjects::LosePower() {
   // In the order in which they were sent, each with even chances.
   for (auto& [number, landing] : std::exchange(landings_, {})) {
@@ -183,6 +187,19 @@ void FakeObjectStore::Send(ObjectRequest request, MonotonicTime deadline,
     loop_->Cancel(waiting->deadline);
     std::exchange(waiting->done, nullptr)(std::move(reply));
   });
+  const bool decided = sent_ == decided_number_;
+  if (decided) {
+    const auto land = [&o, shared] { o.Apply(*shared); };
+    if (decided_ == Fate::kTwice || decided_ == Fate::kLostDone) o.LandAfter(on_its_way, land);
+    if (decided_ == Fate::kOnceMore || decided_ == Fate::kLostAndKept) o.kept_.emplace_back(land);
+  }
+  if (decided && decided_ != Fate::kTwice && decided_ != Fate::kOnceMore) {
+    ObjectReply unknown;
+    unknown.error = DeadlineExceededError("no answer of the store");
+    Callback<void(ObjectReply)> told = std::move(answered);
+    loop_->After(options.answer_timeout, std::move(told).With(std::move(unknown)));
+    return;
+  }
   if (o.rng_.Chance(options.answer_lost_rate)) {
     ++o.counters_.answers_lost;
     ObjectReply unknown;

@@ -68,6 +68,9 @@ class FakeObjects {
   // The cluster loses power: what has not landed is there or not; what has, stays.
   void LosePower();
 
+  // What FakeObjectStore::Decide has kept lands now.
+  void LandKept();
+
   const Counters& counters() const { return counters_; }
   // For tests: the names of all objects, in order.
   std::vector<std::string> Names() const;
@@ -95,6 +98,7 @@ class FakeObjects {
   std::map<uint64_t, UniqueFunction<void()>> landings_;  // not landed yet, by number
   uint64_t last_landing_ = 0;
   std::deque<UniqueFunction<void()>> held_;
+  std::deque<UniqueFunction<void()>> kept_;
   Scope scope_;
 };
 
@@ -103,6 +107,20 @@ class FakeObjectStore final : public ObjectStore {
   FakeObjectStore(FakeObjects* objects, EventLoop* loop) : objects_(objects), loop_(loop) {}
   void Send(ObjectRequest request, MonotonicTime deadline,
             Callback<void(ObjectReply)> done) override;
+
+  // What becomes of one request, for tests that go through all of them.
+  enum class Fate : uint8_t {
+    kTwice,        // it lands twice; the answer is that of the second time
+    kOnceMore,     // it lands, is answered, and is kept: FakeObjects::LandKept lands it once more
+    kLostDone,     // it lands, and nothing is answered
+    kLostAndKept,  // nothing is answered, and it is kept
+    kLost,         // it never lands, and nothing is answered
+  };
+  // Of the request that will be the `number`th that it sends, as sent() counts.
+  void Decide(int64_t number, Fate fate) {
+    decided_number_ = number;
+    decided_ = fate;
+  }
 
   // The process is gone after so many more requests: later ones are not sent, and nothing is
   // answered.
@@ -115,6 +133,8 @@ class FakeObjectStore final : public ObjectStore {
   EventLoop* const loop_;
   int64_t requests_left_ = INT64_MAX;
   int64_t sent_ = 0;
+  int64_t decided_number_ = 0;
+  Fate decided_ = Fate::kTwice;
   Scope scope_;
 };
 

@@ -356,6 +356,172 @@ TEST(RolledStoreSteps, AFencerThatSleptIsFencedItself) {
 }
 
 // ---------------------------------------------------------------------------------------------
+// One request of a roll-over or of a takeover comes twice, or its answer is lost, at every point.
+
+// The owner appends and rolls; when it has sent `takeover_at` requests another takes over, appends
+// and rolls while the owner goes on; at last a third one does. One request of the first two meets
+// `fate`; what is kept of it lands when the other has sent `kept_for` more.
+struct Mishap {
+  int64_t takeover_at = 0;
+  int process = 0;
+  int64_t request = 0;  // of that process' from its first append, or from its takeover
+  FakeObjectStore::Fate fate = FakeObjectStore::Fate::kTwice;
+  int64_t kept_for = 0;
+};
+
+class MishapRun {
+ public:
+  explicit MishapRun(const Mishap& mishap) : mishap_(mishap) {}
+
+  // What went wrong, or "". `covered`: the request was sent.
+  std::string Run(bool* covered) {
+    handles_[0] = *world_.Sync(0).Create("d", "f", "k");
+    Decide(0);
+    Append(0, 6);
+    world_.Turn([&] { return Sent(0) >= mishap_.takeover_at || idle_[0]; });
+    Decide(1);
+    idle_[1] = false;
+    world_.store(1).OpenFencing("d", "f", scope_.Bind([this](auto file) {
+      idle_[1] = true;
+      if (!file.ok()) return;
+      handles_[1] = *std::move(file);
+      Append(1, 4);
+    }));
+    const int other = 1 - mishap_.process;
+    const int64_t before = Sent(other);
+    world_.Turn([&] { return Sent(other) - before >= mishap_.kept_for || (idle_[0] && idle_[1]); });
+    world_.objects().LandKept();
+    world_.Turn([&] { return idle_[0] && idle_[1]; });
+    *covered = Sent(mishap_.process) >= mishap_.request;
+    auto third = world_.Sync(2).Fence("d", "f");
+    if (!third.ok()) return "cannot be taken over: " + third.status().ToString();
+    handles_[2] = *std::move(third);
+    Append(2, 4);
+    world_.Turn([&] { return idle_[2]; });
+    world_.objects().LandKept();
+    world_.time().RunFor(Duration::Seconds(10));
+    return Check();
+  }
+
+ private:
+  static constexpr size_t kPiece = 5;
+
+  int64_t Sent(int process) { return world_.port(process).sent() - first_[process]; }
+  void Decide(int process) {
+    first_[process] = world_.port(process).sent();
+    if (mishap_.process != process) return;
+    world_.port(process).Decide(first_[process] + mishap_.request, mishap_.fate);
+  }
+
+  // Its next pieces, one after the other, until one is not applied.
+  void Append(int who, int pieces) {
+    idle_[who] = pieces == 0;
+    if (pieces == 0) return;
+    const std::string piece = std::to_string(10'000 + number_++);
+    handles_[who]->AppendAt(handles_[who]->committed_length(), piece,
+                            scope_.Bind([this, who, pieces, piece](AppendResult r) {
+                              if (r.outcome == AppendOutcome::kApplied) {
+                                acked_[static_cast<size_t>(r.committed_length) - kPiece] = piece;
+                                last_applied_ += who == 2 ? 1 : 0;
+                                return Append(who, pieces - 1);
+                              }
+                              if (r.outcome == AppendOutcome::kFenced) refused_.insert(piece);
+                              if (IsDataLoss(r.error)) error_ = r.error.ToString();
+                              idle_[who] = true;
+                            }));
+  }
+
+  std::string Check() {
+    if (!error_.empty()) return error_;
+    const Result<std::string> read = world_.Sync(3).ReadAll("d", "f");
+    if (!read.ok()) return "cannot be read: " + read.status().ToString();
+    auto file = world_.Sync(4).Fence("d", "f");
+    if (!file.ok() || (*file)->committed_length() != static_cast<int64_t>(read->size())) {
+      return "an owner does not know the length";
+    }
+    std::set<std::string> seen;
+    for (size_t i = 0; i < read->size(); i += kPiece) {
+      const std::string piece = read->substr(i, kPiece);
+      if (!seen.insert(piece).second) return "an append is there twice";
+      if (refused_.contains(piece)) return "a refused append is there";
+    }
+    for (const auto& [at, piece] : acked_) {
+      if (at > read->size() || read->substr(at, kPiece) != piece) {
+        return "acknowledged bytes are not where they were said to be";
+      }
+    }
+    return last_applied_ == 4 ? "" : "the last owner could not append";
+  }
+
+  const Mishap mishap_;
+  ObjectWorld world_{1, {}, kRoll};
+  std::unique_ptr<AppendFile> handles_[3];
+  bool idle_[3] = {true, true, true};
+  int64_t first_[3] = {0, 0, 0};
+  int number_ = 0;
+  int last_applied_ = 0;                 // of the third
+  std::map<size_t, std::string> acked_;  // by position
+  std::set<std::string> refused_;
+  std::string error_;
+  const Scope scope_;
+};
+
+// Calls `go` with each mishap until it returns false.
+void EachMishap(const std::function<bool(const Mishap&)>& go) {
+  using Fate = FakeObjectStore::Fate;
+  for (int64_t takeover_at = 0; takeover_at < 14; ++takeover_at) {
+    for (int process : {0, 1}) {
+      // Of the owner's those that are sent about when it is taken over: others are as without.
+      const int64_t first = process == 0 ? std::max<int64_t>(1, takeover_at - 1) : 1;
+      const int64_t last = process == 0 ? takeover_at + 2 : 14;
+      for (int64_t request = first; request <= last; ++request) {
+        for (Fate fate :
+             {Fate::kTwice, Fate::kOnceMore, Fate::kLostDone, Fate::kLostAndKept, Fate::kLost}) {
+          const bool kept = fate == Fate::kOnceMore || fate == Fate::kLostAndKept;
+          for (int64_t kept_for = 0; kept_for <= (kept ? 12 : 0);
+               kept_for += process == 0 ? 1 : 4) {
+            if (!go({takeover_at, process, request, fate, kept_for})) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(RolledStoreMishaps, ARequestThatComesTwiceOrHasNoAnswerAtAnyPointOfARollOverAndATakeover) {
+  int64_t runs = 0, covered_runs = 0;
+  EachMishap([&](const Mishap& m) {
+    bool covered = false;
+    const std::string error = MishapRun(m).Run(&covered);
+    EXPECT_EQ(error, "") << "takeover at " << m.takeover_at << ", request " << m.request
+                         << " of process " << m.process << ", fate " << static_cast<int>(m.fate)
+                         << ", kept for " << m.kept_for;
+    ++runs;
+    covered_runs += covered ? 1 : 0;
+    return error.empty();
+  });
+  EXPECT_GT(runs, 2000);
+  EXPECT_GT(covered_runs, runs * 3 / 4);
+}
+
+class RolledStoreMishapsPlanted : public ::testing::TestWithParam<const char*> {};
+TEST_P(RolledStoreMishapsPlanted, IsCaught) {
+  const PlantedFault fault(GetParam());
+  bool caught = false;
+  EachMishap([&](const Mishap& m) {
+    bool covered = false;
+    caught = !MishapRun(m).Run(&covered).empty();
+    return !caught;
+  });
+  EXPECT_TRUE(caught);
+}
+INSTANTIATE_TEST_SUITE_P(
+    Bugs, RolledStoreMishapsPlanted,
+    ::testing::Values("storage.rolled_append_not_guarded", "storage.rolled_length_not_guarded",
+                      "storage.rolled_create_not_exclusive", "storage.rolled_manifest_not_guarded",
+                      "storage.rolled_manifest_not_raised", "storage.rolled_refused_is_fenced"));
+
+// ---------------------------------------------------------------------------------------------
 // Under every fault.
 
 // Three writers that take over from each other, one reader. Oracles: what was acknowledged is
