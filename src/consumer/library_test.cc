@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <future>
 #include <latch>
 #include <thread>
 
@@ -183,6 +185,30 @@ TEST_F(LibraryTest, CloseFlushesAndLaterCallsFail) {
   EXPECT_EQ(durable, 10);
   EXPECT_TRUE(IsFailedPrecondition(producer_->Publish("late", producer::AckCallback())));
   EXPECT_TRUE(producer_->Close(Duration::Seconds(20)).ok());
+}
+
+TEST_F(LibraryTest, ASecondCloseWaitsForTheFirstButForNoneInACallback) {
+  options_.flush_interval = Duration::Seconds(3600);
+  OpenProducer();
+  Status in_callback, of_thread;
+  std::future<void> second;
+  ASSERT_TRUE(producer_
+                  ->Publish("x",
+                            [&](const producer::Ack&) {
+                              in_callback = producer_->Close(Duration::Seconds(20));
+                              second = std::async(std::launch::async, [&] {
+                                of_thread = producer_->Close(Duration::Seconds(20));
+                              });
+                              // The first one needs this very thread.
+                              EXPECT_EQ(second.wait_for(std::chrono::milliseconds(50)),
+                                        std::future_status::timeout);
+                            })
+                  .ok());
+  EXPECT_TRUE(producer_->Close(Duration::Seconds(20)).ok());
+  second.get();
+  EXPECT_TRUE(of_thread.ok()) << of_thread;
+  EXPECT_EQ(in_callback.code(), StatusCode::kDeadlineExceeded) << in_callback;
+  EXPECT_TRUE(producer_->Close(Duration()).ok());
 }
 
 TEST_F(LibraryTest, CallsThatACloseOvertakesFindTheirLoop) {

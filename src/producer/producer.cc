@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "tailcast/base/check.h"
@@ -34,6 +35,8 @@ namespace {
 constexpr Duration kShadowWaitMax = Duration::Seconds(2);
 // What it grants the shards to close beyond the caller's time.
 constexpr Duration kCloseGrace = Duration::Seconds(3);
+// What a second Close waits for the first, at most: a number of nanoseconds still.
+constexpr Duration kCloseWaitMax = Duration::Seconds(int64_t{24} * 3600);
 // How often it is looked whether to hurry, and how long the loop may take to answer then.
 constexpr Duration kHurryStep = Duration::Millis(50);
 constexpr Duration kHurryGrace = Duration::Millis(500);
@@ -174,10 +177,7 @@ class Producer::Impl {
   }
 
   Status Close(Duration timeout, const Hurry& hurry) {
-    if (!intake_.Close()) {
-      const std::lock_guard lock(close_mutex_);
-      return close_status_;
-    }
+    if (!intake_.Close()) return WaitUntilClosed(timeout);
     Status status;
     if (loop_ != nullptr) {
       if (timeout > Duration()) status = FlushShards(timeout, hurry);
@@ -188,7 +188,22 @@ class Producer::Impl {
     }
     const std::lock_guard lock(close_mutex_);
     close_status_ = status;
+    closed_.notify_all();
     return status;
+  }
+
+  // Another call closes, or has.
+  Status WaitUntilClosed(Duration timeout) {
+    std::unique_lock lock(close_mutex_);
+    // A callback must not wait for the one that waits for the loop.
+    if (std::this_thread::get_id() != loop_thread_) {
+      const Duration wait = std::min(timeout, kCloseWaitMax);
+      closed_.wait_for(lock, std::chrono::microseconds(wait.micros()),
+                       [this] { return close_status_.has_value(); });
+    }
+    if (close_status_) return *close_status_;
+    return DeadlineExceededError(
+        "another call is closing the producer, and has not come to its end");
   }
 
   Status FirstStopped() const {
@@ -309,6 +324,7 @@ class Producer::Impl {
 
   Status OpenShards(const stream::CellPorts& ports, const stream::StreamId& stream, int32_t count,
                     ChunkSize chunks, MonotonicTime deadline) {
+    OnLoop([this] { loop_thread_ = std::this_thread::get_id(); });
     shard_count_ = count;
     std::vector<int32_t> numbers = options_.shards;
     if (numbers.empty()) {
@@ -485,7 +501,9 @@ class Producer::Impl {
   std::unique_ptr<cell::UserReporter> reporter_;              // loop only
   std::map<int32_t, std::unique_ptr<ProducerAgent>> agents_;  // loop only; the keys are fixed
   std::mutex close_mutex_;
-  Status close_status_;
+  std::condition_variable closed_;
+  std::optional<Status> close_status_;  // once it is closed
+  std::thread::id loop_thread_;
   Scope scope_;  // ends on the loop
 };
 

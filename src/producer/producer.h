@@ -129,7 +129,9 @@ class Producer {
   // primary layer says if it fails; the error of a shard that stopped.
   Status Flush(Duration timeout);
   // Flushes, seals the files, waits for the caches (2 s at most) and ends. Later calls fail, those
-  // of other threads that are under way fail or were in time. Safe to call twice.
+  // of other threads that are under way fail or were in time. A second call waits for the first
+  // one, and returns what that one does; in a callback DeadlineExceeded at once, if it is not done.
+  // The first one is not called in a callback.
   Status Close(Duration timeout);
   // The same, for who may want to leave sooner: asked every 50 ms, `hurry` says that the time is
   // up.

@@ -28,7 +28,7 @@ ShardProgress FromProto(const v1::ShardProgressReply& reply) {
   progress.floor = reply.floor_seq();
   for (const v1::FileProgress& file : reply.files()) {
     const auto stem = stream::Stem::Parse(file.stem());
-    if (!stem) continue;
+    if (!stem || file.data_length() < 0 || file.index_length() < 0) continue;
     progress.files.push_back({*stem, {file.data_length(), file.index_length()}});
   }
   return progress;

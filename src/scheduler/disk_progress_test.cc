@@ -126,6 +126,9 @@ TEST(ShardProgressTest, IsReadBackFromItsMessageWithoutStemsThatAreNone) {
   ShardProgress progress{5, {{File(5), {10, 32}}, {File(6), {7, 64}}}};
   v1::ShardProgressReply reply = ToProto(progress);
   reply.add_files()->set_stem("no stem");
+  v1::FileProgress* negative = reply.add_files();
+  negative->set_stem(File(7).ToString());
+  negative->set_data_length(-1);
   const ShardProgress back = FromProto(reply);
   EXPECT_EQ(back.floor, 5);
   ASSERT_EQ(back.files.size(), 2u);

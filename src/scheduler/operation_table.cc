@@ -247,6 +247,10 @@ void OperationTable::GiveUp(Row row, const std::string& message) {
 
 void OperationTable::Note(Row row, const v1::OperationReport& report) {
   OperationState& op = At(row);
+  for (const int64_t length : {report.source_data_length(), report.source_index_length(),
+                               report.data_length(), report.index_length()}) {
+    if (length < 0) return;  // no reader says so
+  }
   op.opened = report.opened();
   op.source[0] = report.source_data_length();
   op.source[1] = report.source_index_length();

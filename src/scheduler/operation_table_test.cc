@@ -136,6 +136,20 @@ TEST_F(OperationTableTest, TheFirstFailureIsRetriedAtOnceTheOthersWithBackOff) {
   EXPECT_EQ(table_.NextDueAt(), At(now));
 }
 
+TEST_F(OperationTableTest, AReportWithANegativeLengthIsNone) {
+  const Row row = MakeRow(1, Phase::kRunning);
+  v1::OperationReport report;
+  report.set_source_data_length(100);
+  report.set_data_length(60);
+  table_.Note(row, report);
+  v1::OperationReport bad = report;
+  bad.set_source_data_length(INT64_MAX);
+  bad.set_data_length(INT64_MIN);
+  table_.Note(row, bad);
+  EXPECT_EQ(row->second.source[0], 100);
+  EXPECT_EQ(row->second.written[0], 60);
+}
+
 TEST_F(OperationTableTest, ACauseMayAskForALongerDelayThanTheBackOff) {
   const Row row = MakeRow(1, Phase::kStarting);
   table_.Retry(At(0), row, Duration::Millis(700));
