@@ -159,6 +159,11 @@ class Client {
   virtual uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> notify) = 0;
   virtual void CancelWatch(uint64_t id) = 0;
 
+  // `changed` is called at each change of the cache epoch, as long as its scope lives: what was
+  // acknowledged before counts for nothing, so whoever published a value that must not be missing
+  // writes it again. An acknowledgement that is given after the call may be of a write before it.
+  virtual void WatchEpoch(Callback<void()> changed) = 0;
+
   virtual const ClientCounters& counters() const = 0;
 };
 

@@ -17,6 +17,20 @@ void MemoryStore::SetFaults(MemoryFaults faults) {
 
 void MemoryStore::EvictAll() {
   std::lock_guard lock(mutex_);
+  EvictAllLocked();
+}
+
+void MemoryStore::BeginEpoch() {
+  std::lock_guard lock(mutex_);
+  EvictAllLocked();
+  ++epoch_;
+  for (MemoryClient* client : clients_) {
+    client->loop_->Post(client->scope_.Bind(
+        [client, epoch = CacheEpoch{epoch_}] { client->epochs_.OnEpoch(epoch); }));
+  }
+}
+
+void MemoryStore::EvictAllLocked() {
   std::vector<Key> keys;
   for (const auto& [key, entry] : entries_) keys.push_back(key);
   entries_.clear();
@@ -89,9 +103,17 @@ void MemoryStore::ChangedLocked(Key key) {
   }
 }
 
-MemoryClient::MemoryClient(EventLoop* loop, MemoryStore* store) : loop_(loop), store_(store) {}
+MemoryClient::MemoryClient(EventLoop* loop, MemoryStore* store) : loop_(loop), store_(store) {
+  std::lock_guard lock(store_->mutex_);
+  store_->clients_.push_back(this);
+  epochs_.OnEpoch(CacheEpoch{store_->epoch_});
+}
 
 MemoryClient::~MemoryClient() {
+  {
+    std::lock_guard lock(store_->mutex_);
+    std::erase(store_->clients_, this);
+  }
   while (!watches_.empty()) CancelWatch(watches_.begin()->first);
 }
 

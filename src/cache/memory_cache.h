@@ -22,6 +22,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/drains.h"
+#include "tailcast/cache/epoch_watch.h"
 #include "tailcast/cache/types.h"
 
 namespace tailcast::cache {
@@ -53,6 +54,8 @@ class MemoryStore {
   void SetFaults(MemoryFaults faults);
   // Forgets everything, as if all replicas restarted empty. Watchers are notified.
   void EvictAll();
+  // The same, and begins a new cache epoch, which the clients hear of on their next turns.
+  void BeginEpoch();
   // Forgets one key. Watchers of it are notified.
   void Evict(Key key);
   // The value as it is, faults aside.
@@ -73,6 +76,7 @@ class MemoryStore {
     EventLoop* loop = nullptr;
     Task notify;
   };
+  void EvictAllLocked();
   MutationResult ApplyLocked(const Mutation& mutation);
   void ChangedLocked(Key key);
   bool Draw(double probability) { return probability > 0 && rng_.Chance(probability); }
@@ -86,6 +90,8 @@ class MemoryStore {
   std::map<Key, uint64_t> versions_;  // of the last change, erased keys included
   std::map<Key, std::vector<Watcher>> watchers_;
   uint64_t next_watch_ = 1;
+  uint64_t epoch_ = 1;
+  std::vector<MemoryClient*> clients_;
 };
 
 class MemoryClient : public Client {
@@ -104,6 +110,7 @@ class MemoryClient : public Client {
   void Drain(Callback<void()> done) override;
   uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> notify) override;
   void CancelWatch(uint64_t id) override;
+  void WatchEpoch(Callback<void()> changed) override { epochs_.Add(std::move(changed)); }
   const ClientCounters& counters() const override { return counters_; }
 
  private:
@@ -130,6 +137,7 @@ class MemoryClient : public Client {
   std::map<uint64_t, Watch> watches_;
   std::map<Key, uint64_t> seen_versions_;
   std::map<Key, std::string> seen_values_;  // values never fall within a client
+  EpochWatch epochs_;
   Scope scope_;
 };
 

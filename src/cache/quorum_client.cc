@@ -7,6 +7,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/cache/bulk_writes.h"
 #include "tailcast/cache/client_context.h"
+#include "tailcast/cache/epoch_watch.h"
 #include "tailcast/cache/key_read.h"
 #include "tailcast/cache/read_batch.h"
 #include "tailcast/cache/replica_link.h"
@@ -28,6 +29,7 @@ struct QuorumClient::Parts {
   ReplicaSet replicas;
   BulkWrites writes;
   Watches watches;
+  EpochWatch epochs;
   std::unordered_map<const ReadBatch*, std::unique_ptr<ReadBatch>> batches;  // that run
   Scope scope;
 };
@@ -45,6 +47,7 @@ void QuorumClient::UpdateRing(RingConfig config) {
   parts_->replicas.Update(std::move(config));
   parts_->writes.OnRing();
   if (ReadRing(parts_->context.configuration.mine()) != ReadRing(before)) parts_->watches.OnRing();
+  parts_->epochs.OnEpoch(parts_->context.epoch);
 }
 
 uint32_t QuorumClient::ready_replicas() const { return parts_->replicas.ready(); }
@@ -161,5 +164,7 @@ uint64_t QuorumClient::WatchValue(Key key, Duration timeout, Callback<void(bool)
 }
 
 void QuorumClient::CancelWatch(uint64_t id) { parts_->watches.CancelWatch(id); }
+
+void QuorumClient::WatchEpoch(Callback<void()> changed) { parts_->epochs.Add(std::move(changed)); }
 
 }  // namespace tailcast::cache

@@ -65,6 +65,7 @@ class QuorumClient : public Client {
   void Drain(Callback<void()> done) override;
   uint64_t WatchValue(Key key, Duration timeout, Callback<void(bool watched)> notify) override;
   void CancelWatch(uint64_t id) override;
+  void WatchEpoch(Callback<void()> changed) override;
   const ClientCounters& counters() const override;
 
  private:

@@ -60,6 +60,8 @@ class MemcachedClient : public cache::Client {
   uint64_t WatchValue(cache::Key key, Duration timeout,
                       Callback<void(bool watched)> notify) override;
   void CancelWatch(uint64_t id) override;
+  // There are none: nobody says that a server lost what it had.
+  void WatchEpoch(Callback<void()>) override {}
   const cache::ClientCounters& counters() const override;
 
  private:

@@ -122,9 +122,15 @@ bool ClosedFiles::idle() const {
                                     [](const auto& file) { return file->shadow->idle(); });
 }
 
+void ClosedFiles::PublishAgain() {
+  for (const auto& file : files_) file->shadow->PublishAgain();
+}
+
 void ClosedFiles::DropIdle() {
+  // Consumers that keep up may stand at the end of the newest one: it stays, so that its seal is
+  // published again when the caches lose it.
   for (auto it = files_.begin(); it != files_.end();) {
-    if (!(*it)->shadow->idle()) {
+    if (!(*it)->shadow->idle() || it + 1 == files_.end()) {
       ++it;
       continue;
     }

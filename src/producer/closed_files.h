@@ -46,8 +46,10 @@ class ClosedFiles {
 
   // Every file is whole in the caches, and its metadata says so.
   bool idle() const;
-  // Lets go of the shadows that are.
+  // Lets go of the shadows that are, but for the newest.
   void DropIdle();
+  // What was published may be lost (a new cache epoch).
+  void PublishAgain();
 
  private:
   struct File;

@@ -143,5 +143,18 @@ TEST_F(ClosedFilesTest, StoppedItBeginsWithNoFurtherFileAndFinishesTheOthers) {
   EXPECT_EQ(CachedBytes(2, 0), 0);
 }
 
+TEST_F(ClosedFilesTest, TheSealOfTheNewestOneIsPublishedAgain) {
+  files.Finish(Write(1, 100, 64));
+  files.Finish(Write(2, 100, 64));
+  RunUntilIdle();
+  files.DropIdle();
+  metadata.EvictAll();
+  files.PublishAgain();
+  EXPECT_FALSE(files.idle());
+  RunUntilIdle();
+  EXPECT_EQ(Metadata(2).seal[0], 100);
+  EXPECT_FALSE(Metadata(1).sealed()) << "readers ask the primary layer";
+}
+
 }  // namespace
 }  // namespace tailcast::producer

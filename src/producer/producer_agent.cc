@@ -16,6 +16,8 @@ namespace {
 
 FAULT_POINT(kShadowBeforeFlush, "producer.shadow_before_flush",
             "bytes enter the cache when their append is sent");
+FAULT_POINT(kForgetEpoch, "producer.forget_epoch",
+            "nothing is published again when the caches have begun a new epoch");
 
 }  // namespace
 
@@ -58,6 +60,7 @@ ProducerAgent::ProducerAgent(const stream::CellPorts& ports, stream::ShardId sha
                   .observe = options_.observe,
                   .chunk_size = options_.chunk_size_by_rate ? options_.chunk_size : 0},
       seed, scope_.Bind([this](const OpenEffect& effect) { OnOpenEvent(effect); }));
+  ports_.metadata_cache->WatchEpoch(scope_.Bind([this] { PublishAgain(); }));
 }
 
 ProducerAgent::~ProducerAgent() {
@@ -290,6 +293,12 @@ void ProducerAgent::Heartbeat() {
   ++heartbeats_;
   file_->shadow->Heartbeat(options_.heartbeat);
   if (core_.file_open()) DoWork();  // an idle file may have come of age
+}
+
+void ProducerAgent::PublishAgain() {
+  if (kForgetEpoch.planted()) return;
+  if (file_ != nullptr) file_->shadow->PublishAgain();
+  closed_files_->PublishAgain();
 }
 
 // --- Outcomes ---

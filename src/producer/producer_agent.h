@@ -173,6 +173,7 @@ class ProducerAgent {
   void SealFile(const stream::Seal& seal);
   void WaitForReplicas();
   void Heartbeat();
+  void PublishAgain();
   void TellTrouble();
   void Stop(const Status& status);
   void ReportLost(AppendCore::Lost lost, const Status& status) const;

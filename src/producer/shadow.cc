@@ -108,6 +108,12 @@ void ShadowFile::Heartbeat(Duration interval) {
 
 void ShadowFile::PublishNow() { Publish(); }
 
+void ShadowFile::PublishAgain() {
+  ++version_;  // what is under way was written before, and does not count
+  publish_retry_ = Duration();
+  Publish();
+}
+
 bool ShadowFile::MayWrite(int which) const {
   const PartState& part = parts_[which];
   return !part.retry.armed() && part.in_flight < options_.mutates_in_flight &&

@@ -90,6 +90,8 @@ class ShadowFile {
   void Heartbeat(Duration interval);
   // Publishes whatever is known now, without waiting for the cache.
   void PublishNow();
+  // What was published may be lost (a new cache epoch): publishes all of it again, at once.
+  void PublishAgain();
 
   // A quorum of the cache has everything that is committed.
   bool cached() const;

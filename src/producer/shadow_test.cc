@@ -190,5 +190,29 @@ TEST_F(ShadowTest, TheSealIsPublishedWithTheLengths) {
   EXPECT_TRUE(shadow->idle());
 }
 
+TEST_F(ShadowTest, WhatTheCachesLostIsPublishedAgainAtOnceWhenAsked) {
+  Make();
+  Flush(std::string(100, 'x'));
+  shadow->Seal({{100, stream::kIndexRecordSize}});
+  time.RunFor(Duration::Millis(100));
+  ASSERT_TRUE(shadow->idle());
+  metadata.EvictAll();
+  shadow->PublishAgain();
+  EXPECT_FALSE(shadow->idle());
+  time.RunFor(Duration::Millis(1));
+  EXPECT_EQ(Published().primary_length[0], 100);
+  EXPECT_EQ(Published().cache_length[0], 100);
+  EXPECT_EQ(Published().seal[0], 100);
+  EXPECT_TRUE(shadow->idle());
+  // An acknowledgement of what was written before counts for nothing.
+  metadata.SetFaults({.delay = Duration::Millis(10)});
+  shadow->Heartbeat(Duration());
+  time.RunFor(Duration::Millis(5));
+  metadata.EvictAll();
+  shadow->PublishAgain();
+  EXPECT_TRUE(time.RunUntil([&] { return shadow->idle(); }, Duration::Seconds(1)));
+  EXPECT_EQ(Published().seal[0], 100);
+}
+
 }  // namespace
 }  // namespace tailcast::producer

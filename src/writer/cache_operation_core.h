@@ -48,6 +48,7 @@ class CacheOperationCore {
   void OnLockRead(MonotonicTime now, const std::optional<stream::LockValue>& seen, Effects& out);
   void OnLockUnavailable(MonotonicTime now, Effects& out);
   void OnPublished(MonotonicTime now, const Status& status, Effects& out);
+  void OnNewEpoch(MonotonicTime now, Effects& out) { life_.OnNewEpoch(now, out); }
   // What this cell knows of the file; nothing if the metadata cache does not answer.
   void OnMetadata(MonotonicTime now, const stream::PairMetadata& metadata, Effects& out);
   void OnChunksWritten(MonotonicTime now, uint64_t batch, const Status& status, Effects& out);

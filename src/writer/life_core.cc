@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/fault_point.h"
 #include "tailcast/stream/index_record.h"
 
 namespace tailcast::writer {
@@ -15,6 +16,9 @@ using stream::PairMetadata;
 using stream::Part;
 
 namespace {
+
+FAULT_POINT(kForgetEpoch, "writer.forget_epoch",
+            "nothing is published again when the caches have begun a new epoch");
 
 LockValue MyLock(const CoreContext& context) {
   const stream::OperationId& id = context.operation.id;
@@ -176,6 +180,12 @@ void LifeCore::OnPublished(MonotonicTime now, bool ok, const LayerView& layer, E
   if (!ok) context_.counters.publish_failed.Add();
   if (ok) WriteNews(now, out);
   MaybeClose(now, layer, out);
+}
+
+void LifeCore::OnNewEpoch(MonotonicTime now, Effects& out) {
+  if (ended() || kForgetEpoch.planted()) return;
+  publication_.OnNewEpoch();
+  WriteNews(now, out);
 }
 
 void LifeCore::DoWork(MonotonicTime now, const LayerView& layer, Effects& out) {

@@ -73,6 +73,8 @@ class LifeCore {
                   const LayerView& layer, Effects& out);
   void OnLockUnavailable(MonotonicTime now);
   void OnPublished(MonotonicTime now, bool ok, const LayerView& layer, Effects& out);
+  // The cache epoch is another one.
+  void OnNewEpoch(MonotonicTime now, Effects& out);
   // Not valid, or another one than the known one: InvalidArgument, DataLoss.
   Status OnSeal(const Lengths& lengths);
   void OnHeartbeat(int64_t as_of_us, const Lengths& lengths);

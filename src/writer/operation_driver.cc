@@ -131,6 +131,10 @@ void OperationDriver::OnLockUnavailable() {
   Give([](auto& core, MonotonicTime now, Effects& out) { core.OnLockUnavailable(now, out); });
 }
 
+void OperationDriver::OnNewEpoch() {
+  Give([](auto& core, MonotonicTime now, Effects& out) { core.OnNewEpoch(now, out); });
+}
+
 // --- the reader
 
 void OperationDriver::Do(SendOpened& effect) { stream_.Send(Serialize(effect)); }

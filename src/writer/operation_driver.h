@@ -51,6 +51,7 @@ class OperationDriver {
   void OnStreamClosed(const Status& status);
   void OnLockRead(const std::optional<stream::LockValue>& seen);
   void OnLockUnavailable();
+  void OnNewEpoch();
 
   bool ended() const { return life().ended(); }
   // Ended, and nothing of it is under way any more.

@@ -70,6 +70,7 @@ class PrimaryOperationCore {
   void OnLockRead(MonotonicTime now, const std::optional<stream::LockValue>& seen, Effects& out);
   void OnLockUnavailable(MonotonicTime now, Effects& out);
   void OnPublished(MonotonicTime now, const Status& status, Effects& out);
+  void OnNewEpoch(MonotonicTime now, Effects& out) { life_.OnNewEpoch(now, out); }
   void OnFloor(MonotonicTime now, const Result<int64_t>& floor, Effects& out);
   void OnFileOpened(MonotonicTime now, stream::Part part, const Result<OpenedFile>& opened,
                     Effects& out);

@@ -33,6 +33,13 @@ void PublicationCore::OnWritten(const Lengths& written) {
   if (news.heartbeat_us > metadata_.heartbeat_us) Add(news);
 }
 
+void PublicationCore::OnNewEpoch() {
+  if (metadata_ == PairMetadata()) return;  // nothing was told yet
+  dirty_ = true;
+  failures_ = 0;
+  if (state_ == State::kWaiting) state_ = State::kIdle;
+}
+
 std::optional<PairMetadata> PublicationCore::NextWrite(MonotonicTime now) {
   if (state_ == State::kWaiting && now >= retry_at_) state_ = State::kIdle;
   if (state_ != State::kIdle || !dirty_) return std::nullopt;

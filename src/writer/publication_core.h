@@ -41,6 +41,10 @@ class PublicationCore {
   // These lengths are written: the heartbeats that they cover are news.
   void OnWritten(const Lengths& written);
 
+  // What was written may be lost (a new cache epoch): all of it is news again, and is not waited
+  // for.
+  void OnNewEpoch();
+
   // What is to be written now, if anything; answered by OnPublished.
   std::optional<stream::PairMetadata> NextWrite(MonotonicTime now);
   // Ignored unless a write is under way.

@@ -100,5 +100,29 @@ TEST(PublicationCore, HeartbeatsThatWaitAreBounded) {
   EXPECT_EQ(core.NextWrite(At(0))->heartbeat_us, n + 5) << "and the newest";
 }
 
+TEST(PublicationCore, InANewEpochAllThatWasToldIsWrittenAgainAtOnce) {
+  PublicationCore core = Make();
+  core.OnNewEpoch();
+  EXPECT_FALSE(core.NextWrite(At(0))) << "nothing was told yet";
+  core.Add(Length(10));
+  ASSERT_TRUE(core.NextWrite(At(0)));
+  core.OnPublished(At(1), true);
+  core.OnNewEpoch();
+  EXPECT_FALSE(core.settled());
+  auto again = core.NextWrite(At(2));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->cache_length[0], 10);
+  EXPECT_EQ(again->created_us, 77);
+  // One that is under way was made before: its success says nothing.
+  core.OnNewEpoch();
+  core.OnPublished(At(3), true);
+  EXPECT_FALSE(core.settled());
+  ASSERT_TRUE(core.NextWrite(At(3)));
+  core.OnPublished(At(4), false);
+  EXPECT_FALSE(core.NextWrite(At(4)));
+  core.OnNewEpoch();
+  EXPECT_TRUE(core.NextWrite(At(4))) << "no delay of the caches that were before";
+}
+
 }  // namespace
 }  // namespace tailcast::writer

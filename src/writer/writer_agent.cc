@@ -52,7 +52,14 @@ WriterAgent::WriterAgent(const stream::CellPorts& ports, cell::CellClient& cell,
       options_(std::move(options)),
       shared_(std::make_unique<Shared>(ports_, cell, metrics, options_)),
       beats_(*ports_.loop),
-      lock_timer_(*ports_.loop) {}
+      lock_timer_(*ports_.loop) {
+  // Locks are looked at all the time, and written again when they are missing.
+  ports_.metadata_cache->WatchEpoch(scope_.Bind([this] {
+    for (const auto& [id, session] : sessions_) {
+      if (session->driver != nullptr) session->driver->OnNewEpoch();
+    }
+  }));
+}
 
 WriterAgent::~WriterAgent() = default;
 
