@@ -277,8 +277,23 @@ Rest(r) ==
   /\ ~rested[r]
   /\ r \notin wr.lost \/ Bug \in {"repaired_at_once", "rests_after_copying"}
   /\ rested' = [rested EXCEPT ![r] = TRUE]
-  /\ ghost' = IF Bug = "ghost_not_awaited" THEN ghost ELSE [ghost EXCEPT ![r] = NoMemory]
+  /\ ghost' = CASE Bug = "ghost_not_awaited" -> ghost
+                [] Bug = "elder_returns" -> [ghost EXCEPT ![r].on = FALSE]
+                [] OTHER -> [ghost EXCEPT ![r] = NoMemory]
   /\ UNCHANGED <<ring, memory, whole, copied, excused, calls, world>>
+
+\* The former life was not dead but stopped, and wakes when another one has its name. The registry
+\* refuses it for good, so that this is no step of the system.
+\* planted: it gets its name back, and counts for whole with what it has
+ElderReturns(r) ==
+  /\ Bug = "elder_returns"
+  /\ ~ghost[r].on
+  /\ ghost[r].whole # {}
+  /\ val' = [val EXCEPT ![r] = ghost[r].val]
+  /\ whole' = [x \in Rings |-> IF x \in ghost[r].whole THEN whole[x] \cup {r} ELSE whole[x]]
+  /\ ghost' = [ghost EXCEPT ![r] = NoMemory]
+  /\ UNCHANGED <<phase, view, gone, heard, dropped, rested, copied, excused, epoch, wr, writes, acked, rd, stale,
+                 mine, restarts, collected, now>>
 
 \* For which rings a copy from q counts: those for which q is whole.
 Counts(q) ==
@@ -450,7 +465,7 @@ Next ==
        \/ \E conf \in WrittenIn, ver \in (IF Wrong THEN {1, 2} ELSE {1}), len \in 1 .. MaxValue :
             WriteBegin(r, conf, ver, len)
        \/ WriteDeliver(r)
-       \/ Restart(r) \/ Collect(r) \/ Rest(r) \/ Renew(r) \/ Invalidate(r)
+       \/ Restart(r) \/ Collect(r) \/ Rest(r) \/ ElderReturns(r) \/ Renew(r) \/ Invalidate(r)
        \/ \E q \in Replicas : Copy(r, q)
        \/ \E x \in Rings : Read(x, r) \/ ReadGhost(x, r) \/ BecomeWhole(r, x)
   \/ WriteEnd \/ ReadGiveUp \/ RaiseEpoch \/ Tick

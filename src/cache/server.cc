@@ -138,10 +138,18 @@ void Server::UpdateRing(RingConfig config) {
     return std::none_of(config_.replicas.begin(), config_.replicas.end(),
                         [&](const Replica& r) { return r.rpc_address == member.first; });
   });
-  const bool named = config_.Find(options_.name) != nullptr;
+  const Replica* const self = config_.Find(options_.name);
+  const bool mine = self != nullptr && self->incarnation == options_.incarnation;
+  known_ = known_ || mine;
+  // A ring that does not know of us yet may name the life before.
+  const bool replaced =
+      known_ && self != nullptr && !mine && self->incarnation != ProcessIncarnation::kNone;
+  const bool named = self != nullptr && !replaced;
   if (named_ && !named) {
-    kLog.Info(options_.name, " is in no ring of configuration ", Raw(config_.configuration_id),
-              "; it serves nothing");
+    kLog.Info(
+        options_.name,
+        replaced ? " is another process in configuration " : " is in no ring of configuration ",
+        Raw(config_.configuration_id), "; this one serves nothing");
   }
   named_ = named;
   GoOnIfConfirmed();
@@ -243,7 +251,8 @@ Status Server::CheckServes() {
 Status Server::NotServing() const {
   return FailedPreconditionError(
       "cache server " + options_.name +
-      (named_ ? " stalled, and waits for the registry" : " is not in the ring that it knows"));
+      (named_ ? " stalled, and waits for the registry"
+              : " is not in the ring that it knows, or another process there"));
 }
 
 Status Server::CheckIncarnation(uint64_t incarnation) {

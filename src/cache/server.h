@@ -154,6 +154,7 @@ class Server {
   std::string results_;   // of the message that is handled
   bool serving_ = false;  // the regions are open
   bool named_ = true;     // the ring names it
+  bool known_ = false;    // and has named this very life
   MonotonicTime ticked_at_;
   std::optional<MonotonicTime> stalled_until_;  // and was not confirmed since
   // What the registry had when it confirmed this server; it is not known here yet.

@@ -278,5 +278,33 @@ TEST_F(CacheScanTest, WhatIsGainedByAnotherChangeIsNotKnown) {
   EXPECT_TRUE(IsFailedPrecondition(result.status()));
 }
 
+TEST(CacheServerTest, WhoseNameAnotherProcessHasTakenServesNoMore) {
+  World world(FabricKind::kImmediate);
+  Server& server = *world.processes[0].server;
+  ASSERT_TRUE(server.state().serving);
+  RingConfig ring = world.config;
+  server.UpdateRing(ring);
+  EXPECT_TRUE(server.state().serving);
+  ring.replicas[0].incarnation = ProcessIncarnation::kNone;
+  server.UpdateRing(ring);
+  EXPECT_TRUE(server.state().serving) << "its lease may have run out";
+  ring.replicas[0].incarnation = ProcessIncarnation{123456};
+  server.UpdateRing(ring);
+  EXPECT_FALSE(server.state().serving);
+  EXPECT_FALSE(world.net.hosts["cache-0"].listening);
+}
+
+TEST(CacheServerTest, WhoBeginsServesThoughTheRingNamesTheLifeBefore) {
+  World world(FabricKind::kImmediate);
+  RingConfig before = world.config;
+  world.Kill(0);
+  world.StartServer(0);
+  Server& server = *world.processes[0].server;
+  server.UpdateRing(before);
+  EXPECT_TRUE(server.state().serving);
+  world.Publish();
+  EXPECT_TRUE(server.state().serving);
+}
+
 }  // namespace
 }  // namespace tailcast::cache

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "tailcast/base/fault_point.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/memcached/replica_names.h"
 #include "tailcast/stream/operation.h"
@@ -15,6 +16,10 @@ using cache::RingPhase;
 namespace {
 
 constexpr size_t kReplicasMax = 1000;
+constexpr size_t kLivesMax = 16;
+
+FAULT_POINT(kNameComesBack, "cell.name_comes_back",
+            "a cache process whose name another one has taken gets it back");
 
 std::vector<std::string> Sorted(std::vector<std::string> names) {
   std::sort(names.begin(), names.end());
@@ -60,6 +65,14 @@ CacheMembers::CacheMembers(const v1::RegistrySnapshot& durable,
   for (const Members* members : {&members_, &other_}) {
     for (const auto& [name, member] : *members) presence_[name] = {};
   }
+  for (const auto* saved : {&durable.cache_members(), &durable.other_cache_members()}) {
+    for (const v1::CacheMember& member : *saved) {
+      if (member.lives().empty()) continue;
+      std::vector<ProcessIncarnation>& lives = lives_[member.name()];
+      lives.clear();
+      for (const uint64_t life : member.lives()) lives.push_back(ProcessIncarnation{life});
+    }
+  }
   const std::vector<std::string> names = NamesOf(members_);
   // Servers of memcached know of no phases.
   const bool at_once = names.empty() || AnyMemcached(names) || AnyMemcached(wanted_);
@@ -86,6 +99,7 @@ void CacheMembers::MakeRing(const std::vector<std::string>& names) {
     presence_[name] = {};
   }
   other_.clear();
+  Forget();
   declared_ = names;
   configuration_id_ = cache::IdOf(cache::ReadRing(configuration_id_) + 1, RingPhase::kSettled);
   epoch_ = Successor(epoch_);
@@ -153,9 +167,33 @@ Status CacheMembers::Cancel() {
 void CacheMembers::TakeBack() {
   configuration_id_ = cache::IdOf(cache::ReadRing(configuration_id_) + 1, RingPhase::kSettled);
   other_.clear();
-  std::erase_if(presence_, [this](const auto& known) { return !members_.contains(known.first); });
+  Forget();
   changed_ = true;
   ChangeToDeclared();
+}
+
+// Who is in no ring any more is nobody.
+void CacheMembers::Forget() {
+  const auto is_left = [this](const auto& known) { return !Knows(known.first); };
+  std::erase_if(presence_, is_left);
+  std::erase_if(lives_, is_left);
+}
+
+bool CacheMembers::IsReplaced(const std::string& name, ProcessIncarnation incarnation) const {
+  const auto lives = lives_.find(name);
+  return lives != lives_.end() && lives->second.back() != incarnation &&
+         std::find(lives->second.begin(), lives->second.end(), incarnation) !=
+             lives->second.end() &&
+         !kNameComesBack.planted();
+}
+
+void CacheMembers::NoteLife(const std::string& name, ProcessIncarnation incarnation) {
+  std::vector<ProcessIncarnation>& lives = lives_[name];
+  if (!lives.empty() && lives.back() == incarnation) return;
+  std::erase(lives, incarnation);
+  lives.push_back(incarnation);
+  if (lives.size() > kLivesMax) lives.erase(lives.begin());
+  changed_ = true;
 }
 
 bool CacheMembers::IsThere(const std::string& name) const {
@@ -178,6 +216,7 @@ void CacheMembers::OnRegistered(MonotonicTime now, const std::string& name, cons
     if (std::binary_search(wanted_.begin(), wanted_.end(), name)) here_.insert(name);
     return ChangeToDeclared();
   }
+  NoteLife(name, report.incarnation);
   Presence& presence = presence_[name];
   if (presence.report.incarnation != report.incarnation) presence.since = now;
   presence.report = report;
@@ -350,7 +389,7 @@ void CacheMembers::LookAtSealing(MonotonicTime now) {
     return;
   }
   other_.clear();
-  std::erase_if(presence_, [this](const auto& known) { return !members_.contains(known.first); });
+  Forget();
   configuration_id_ = cache::IdOf(cache::ReadRing(configuration_id_), RingPhase::kSettled);
   changed_ = true;
   ChangeToDeclared();
@@ -359,13 +398,16 @@ void CacheMembers::LookAtSealing(MonotonicTime now) {
 void CacheMembers::Save(v1::RegistrySnapshot* snapshot) {
   snapshot->set_ring_configuration_id(Raw(configuration_id_));
   snapshot->set_cache_epoch(Raw(epoch_));
-  const auto save = [](const Members& members, auto* saved) {
+  const auto save = [this](const Members& members, auto* saved) {
     saved->Clear();
     for (const auto& [name, member] : members) {
       v1::CacheMember* one = saved->Add();
       one->set_name(name);
       one->set_whole_incarnation(Raw(member.whole));
       one->set_excused(member.excused);
+      const auto lives = lives_.find(name);
+      if (lives == lives_.end()) continue;
+      for (const ProcessIncarnation life : lives->second) one->add_lives(Raw(life));
     }
   };
   save(members_, snapshot->mutable_cache_members());

@@ -21,6 +21,10 @@
 //                                   │ Cancel
 //                                   └─────▶ kSettled(k+1), of the same replicas
 //
+// Of several processes of one name the one that registered last has it, and no earlier one ever
+// again (IsReplaced): it may hold what it once copied, was stopped since and missed what its
+// successor acknowledged.
+//
 // Writes reach both rings while there are two, the old one is read in kBoth and the new one in
 // kNew; so every step may be taken at any time by whoever hears of it, and a change goes on under
 // the next scheduler where it was. "Sealed" is a replica whose values say that another ring is read
@@ -82,7 +86,9 @@ class CacheMembers {
     cache::CacheEpoch copied{};
     cache::ConfigurationId filled{}, data_filled{}, sealed{};
   };
-  // It is there (again), or renews its lease.
+  // Another process has taken its name: nothing that it says is to be heard.
+  bool IsReplaced(const std::string& name, ProcessIncarnation incarnation) const;
+  // It is there (again), or renews its lease. Not of one that was replaced.
   void OnRegistered(MonotonicTime now, const std::string& name, const Report& report);
   void OnGone(MonotonicTime now, const std::string& name);
   // When OnTime is due next; Max: when something happens.
@@ -131,6 +137,8 @@ class CacheMembers {
     MonotonicTime since;                      // of this incarnation
     std::optional<MonotonicTime> gone_since;  // if it is gone
   };
+  void NoteLife(const std::string& name, ProcessIncarnation incarnation);
+  void Forget();
   bool IsThere(const std::string& name) const;
   bool IsWhole(const std::string& name) const;
   bool IsFilled(const std::string& name) const;
@@ -152,8 +160,10 @@ class CacheMembers {
   cache::CacheEpoch epoch_{};
   Members members_, other_;
   std::map<std::string, Presence> presence_;  // of all of them
-  std::set<std::string> here_;                // that are wanted, and in no ring
-  std::optional<MonotonicTime> both_since_;   // as this scheduler knows
+  // Of those of them that were ever there; the last one is, or was last.
+  std::map<std::string, std::vector<ProcessIncarnation>> lives_;
+  std::set<std::string> here_;               // that are wanted, and in no ring
+  std::optional<MonotonicTime> both_since_;  // as this scheduler knows
   MonotonicTime next_ = MonotonicTime::Max();
   bool changed_ = false;
   std::vector<Event> events_;

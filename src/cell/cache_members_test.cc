@@ -332,5 +332,22 @@ TEST_F(CacheMembersTest, RefusesRingsThatMakeNoSense) {
   EXPECT_EQ(members.phase(), RingPhase::kSettled) << "it is that ring";
 }
 
+TEST_F(CacheMembersTest, WhoseNameAnotherProcessHasTakenNeverGetsItBack) {
+  CacheMembers members = Running();
+  EXPECT_FALSE(members.IsReplaced("a", Life(1)));
+  members.OnGone(At(1000), "a");
+  EXPECT_FALSE(members.IsReplaced("a", Life(1))) << "it may only be slow";
+  members.OnRegistered(At(2000), "a", {.incarnation = Life(2)});
+  EXPECT_TRUE(members.IsReplaced("a", Life(1)));
+  EXPECT_FALSE(members.IsReplaced("a", Life(2)));
+  members.OnRegistered(At(5000), "a", {.incarnation = Life(2), .copied = members.epoch()});
+  // The next scheduler knows it, too.
+  members.Save(&saved_);
+  const CacheMembers next = Open({"a", "b", "c"});
+  EXPECT_TRUE(next.IsReplaced("a", Life(1)));
+  EXPECT_FALSE(next.IsReplaced("a", Life(2)));
+  EXPECT_FALSE(next.IsReplaced("a", Life(3)));
+}
+
 }  // namespace
 }  // namespace tailcast::cell

@@ -95,6 +95,8 @@ void RegistryCore::FillRing(bool metadata, v1::Ring* ring) const {
     const auto it = processes_.find(member.name());
     if (it == processes_.end()) return replica;
     const v1::ProcessInfo& info = it->second.info;
+    // That it has the name is not durable yet.
+    if (!member.lives().empty() && *member.lives().rbegin() != info.incarnation()) return replica;
     replica->set_rpc_address(info.rpc_address());
     replica->set_incarnation(info.incarnation());
     replica->set_whole(!metadata || (in_ring && !member.excused() &&
@@ -168,7 +170,8 @@ Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime loop_now,
   if (const auto gone = gone_.find(process.name()); gone != gone_.end()) replaced = gone->second;
   const auto it = processes_.find(process.name());
   if (it != processes_.end()) replaced = it->second.replaced;
-  if (std::find(replaced.begin(), replaced.end(), incarnation) != replaced.end()) {
+  if (std::find(replaced.begin(), replaced.end(), incarnation) != replaced.end() ||
+      (process.role() == v1::ROLE_CACHE && caches_.IsReplaced(process.name(), incarnation))) {
     return FailedPreconditionError("another process '" + process.name() +
                                    "' has taken this one's place; end");
   }

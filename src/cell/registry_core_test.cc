@@ -140,7 +140,7 @@ TEST_F(RegistryCoreTest, AReplicaIsShownAsWholeOnceThatIsDurable) {
   Persist();
   auto process = Process("cache-0", v1::ROLE_CACHE, 9);
   ASSERT_TRUE(core_.Register(At(0), process).ok());
-  EXPECT_FALSE(core_.NeedsWrite());
+  EXPECT_TRUE(core_.NeedsWrite()) << "that it has the name";
   EXPECT_FALSE(core_.view().metadata_ring().replicas(0).whole());
   EXPECT_TRUE(core_.view().metadata_ring().replicas(0).excused());
   EXPECT_FALSE(core_.view().metadata_ring().replicas(0).rests()) << "its first life";
@@ -238,6 +238,23 @@ TEST_F(RegistryCoreTest, AStreamIsShownOnceItIsDurable) {
   EXPECT_EQ(core_.view().streams_size(), 0);
   Persist();
   EXPECT_EQ(core_.view().streams_size(), 1);
+}
+
+// Stopped for longer than its lease, it wakes when its successor is whole.
+TEST_F(RegistryCoreTest, ACacheThatWasAwayIsRefusedWhenAnotherOneHasItsName) {
+  ASSERT_TRUE(core_.Register(At(0), Process("cache-0", v1::ROLE_CACHE, 1)).ok());
+  Persist();
+  ASSERT_EQ(RunTo(At(10000)), std::vector<std::string>{"cache-0"});
+  ASSERT_TRUE(core_.Register(At(10000), Process("cache-0", v1::ROLE_CACHE, 2)).ok());
+  const auto shown = [&] { return core_.view().metadata_ring().replicas(0); };
+  EXPECT_EQ(shown().incarnation(), 0u) << "that it has the name is not durable";
+  Persist();
+  EXPECT_EQ(shown().incarnation(), 2u);
+  auto elder = Process("cache-0", v1::ROLE_CACHE, 1);
+  elder.set_copied_epoch(core_.view().metadata_ring().epoch());
+  const Status refused = core_.Register(At(10010), elder).status();
+  EXPECT_TRUE(IsFailedPrecondition(refused)) << refused;
+  EXPECT_EQ(shown().incarnation(), 2u);
 }
 
 TEST(RegistryCore, AWorkerThatLeavesIsShownToAndSoonForgottenWhenItHasEnded) {

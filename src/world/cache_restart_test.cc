@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tailcast/base/fault_point.h"
 #include "tailcast/base/log.h"
 #include "tailcast/base/rng.h"
 #include "tailcast/base/strong.h"
@@ -288,6 +289,69 @@ TEST_F(CacheRestartTest, AChangeOfTheRingWaitsForOneThatIsAwayAndIsTakenBack) {
   EXPECT_EQ(Ring(0).replicas.size(), kCaches);
   EXPECT_EQ(Ring(0).epoch, cache::CacheEpoch{1});
   EXPECT_EQ(wrong_, "");
+}
+
+// An operator puts another process in the place of one that is stopped, and that one wakes up: it
+// has missed what its successor acknowledged, and says that it has copied all.
+class CacheTwinTest : public CacheRestartTest {
+ protected:
+  void ReplaceAStoppedOneThatWakesUp() {
+    Begin(6);
+    ASSERT_TRUE(WholeWithin(Duration::Seconds(3)));
+    RunFor(Duration::Seconds(2), 0);
+    deployment_->process("cell", "cache-1").once = true;
+    deployment_->Stop("cell", "cache-1");
+    RunFor(Duration::Seconds(5), 0);
+    const NodeSetup twin{
+        .name = "cache-1", .caches = kCaches, .spares = kSpares, .cache_bytes = 2 << 20};
+    deployment_->StartOnce("cell", "cache-twin", RunNode(*deployment_, twin));
+    RunFor(Duration::Seconds(1), 0);
+    ASSERT_TRUE(WholeWithin(Duration::Seconds(10)));
+    RunFor(Duration::Seconds(3), 0);
+    deployment_->Continue();
+    // Nobody writes again what it has missed.
+    time().RunFor(Duration::Seconds(1));
+    deployment_->ReviveDead();
+  }
+  // Two of three would no longer know all that was acknowledged.
+  bool OneThatIsWholeHasMissedWrites() {
+    const cache::RingConfig ring = Ring(0);
+    for (const auto& [process, server] : deployment_->CacheServers("cell", CacheLayer::kMetadata)) {
+      const uint64_t life = Raw(server->core()->geometry().generation);
+      if (std::none_of(ring.replicas.begin(), ring.replicas.end(), [&](const cache::Replica& r) {
+            return r.whole && Raw(r.incarnation) == life;
+          })) {
+        continue;
+      }
+      for (uint64_t key = 0; key < kKeys; ++key) {
+        const auto found =
+            server->core()->Get({process->loop->Now(), process->loop->WallNow()}, KeyOf(key));
+        if (!found) continue;
+        uint64_t value = 0;
+        std::memcpy(&value, found->bytes.data(), std::min(sizeof(value), found->bytes.size()));
+        if (value < acknowledged_[key]) return true;
+      }
+    }
+    return false;
+  }
+};
+
+TEST_F(CacheTwinTest, TheElderIsNeverBelievedAgain) {
+  ReplaceAStoppedOneThatWakesUp();
+  EXPECT_FALSE(OneThatIsWholeHasMissedWrites());
+  RunFor(Duration::Seconds(5), 0);
+  EXPECT_EQ(wrong_, "");
+  EXPECT_EQ(Ring(0).epoch, cache::CacheEpoch{1});
+  EXPECT_TRUE(AllWhole());
+  const auto& processes = deployment_->cell("cell").processes;
+  EXPECT_FALSE(processes.contains("cache-1")) << "it was told to end";
+  EXPECT_TRUE(processes.contains("cache-twin"));
+}
+
+TEST_F(CacheTwinTest, ThatItIsWouldBeFound) {
+  const PlantedFault fault("cell.name_comes_back");
+  ReplaceAStoppedOneThatWakesUp();
+  EXPECT_TRUE(OneThatIsWholeHasMissedWrites());
 }
 
 // TAILCAST_SEEDS=1000 for a long sweep.

@@ -54,7 +54,7 @@ Program RunNode(Deployment& deployment, NodeSetup setup) {
   return [&deployment, setup](Process& p) {
     cell::ProcessConfig config;
     config.cell = p.cell;
-    config.name = p.name;
+    config.name = setup.name.empty() ? p.name : setup.name;
     config.store = "posix:/simulated/" + p.cell;
     config.scheduler = p.cell + ":" + std::to_string(setup.scheduler_port);
     config.listen = p.cell + ":0";

@@ -15,8 +15,9 @@ cell::Topology Chain(const Deployment& deployment);
 
 // The whole process as in production; its role is what its name begins with ("cache-1").
 struct NodeSetup {
-  int caches = 4;  // of the cell: cache-1 .. cache-N
-  int spares = 0;  // further ones, which are in no ring at first
+  std::string name;  // of the node; empty: the process'
+  int caches = 4;    // of the cell: cache-1 .. cache-N
+  int spares = 0;    // further ones, which are in no ring at first
   bool low_latency = true;
   int64_t cache_bytes = 8 << 20;  // of a data cache; a metadata cache has half of it
   int scheduler_port = 7400;      // that a scheduler listens on; everybody expects 7400
