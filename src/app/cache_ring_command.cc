@@ -122,6 +122,7 @@ Status Follow(CellSession& session, MonotonicTime end, Condition done) {
       return CancelledError(
           "interrupted; the ring goes on by itself: tailcast cache ring shows it");
     }
+    session.client().LookAgain();
     const v1::CellView& view = session.client().view();
     const std::string waits = Joined(Waiting(view));
     if (session.loop().Now() >= end) {

@@ -84,6 +84,18 @@ void CellClient::Poll() {
                 scope_.Bind([this](Result<std::string> reply) { OnView(std::move(reply)); }));
 }
 
+void CellClient::LookAgain() {
+  client_->Call("/tailcast.v1.Cell/GetView", v1::GetViewRequest().SerializeAsString(), kCallTimeout,
+                Parsing<CellView>(scope_.Bind([this](Result<CellView> view) {
+                  // Another version is on its way to whoever waits for changes.
+                  if (view.ok() && view->registry_id() == view_.registry_id() &&
+                      view->scheduler_incarnation() == view_.scheduler_incarnation() &&
+                      view->version() == view_.version()) {
+                    view_ = std::move(*view);
+                  }
+                })));
+}
+
 void CellClient::OnView(Result<std::string> reply) {
   Result<CellView> view =
       reply.ok() ? rpc::Parse<CellView>(*reply) : Result<CellView>(reply.status());

@@ -37,6 +37,8 @@ class CellClient {
   // Empty (version 0) until the first view arrived.
   const CellView& view() const { return view_; }
   bool has_view() const { return view_.version() != 0; }
+  // Fetches what the view says now of how far caches have come, which is no change that it is told.
+  void LookAgain();
   // Called after each change of the view, for as long as the client lives.
   void SetOnChange(Callback<void(const CellView&)> on_change) {
     on_change_.push_back(std::move(on_change));

@@ -28,6 +28,17 @@ v1::RegistrySnapshot RingOf(const v1::RegistrySnapshot& snapshot) {
   return ring;
 }
 
+// How far a cache has come is for the registry, and for people who look. A change of the ring has
+// some twenty such steps; each would wake every process of the cell and its users.
+std::string WhatOthersSee(v1::ProcessInfo process) {
+  process.clear_copied_epoch();
+  process.clear_filled_configuration();
+  process.clear_data_filled_configuration();
+  process.clear_sealed_configuration();
+  process.clear_data_copied();
+  return process.SerializeAsString();
+}
+
 Status TooLong(const char* field) {
   return InvalidArgumentError(std::string("process.") + field + " is longer than " +
                               std::to_string(kAddressMax) + " bytes");
@@ -72,9 +83,13 @@ void RegistryCore::Changed() {
   view_.set_version(view_.version() + 1);
 }
 
-void RegistryCore::RefreshProcesses() {
+void RegistryCore::ShowProcesses() {
   view_.clear_processes();
   for (const auto& [name, entry] : processes_) *view_.add_processes() = entry.info;
+}
+
+void RegistryCore::RefreshProcesses() {
+  ShowProcesses();
   FillRing(/*metadata=*/false, view_.mutable_data_ring());
   FillRing(/*metadata=*/true, view_.mutable_metadata_ring());
   Changed();
@@ -203,7 +218,12 @@ Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime loop_now,
       entry.replaced.push_back(before);
       if (entry.replaced.size() > kReplacedMax) entry.replaced.erase(entry.replaced.begin());
     }
+    const bool seen = WhatOthersSee(entry.info) != WhatOthersSee(process);
     entry.info = process;
+    if (!seen) {
+      ShowProcesses();
+      return reply;
+    }
   } else {
     if (static_cast<int>(processes_.size()) >= options_.processes_max) {
       return ResourceExhaustedError("cell " + options_.cell + " has " +

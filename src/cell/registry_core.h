@@ -101,6 +101,7 @@ class RegistryCore {
   MonotonicTime Running(MonotonicTime now);
   Status CheckProcess(const v1::ProcessInfo& process) const;
   void Changed();
+  void ShowProcesses();
   void RefreshProcesses();
   void FillRing(bool metadata, v1::Ring* ring) const;
 

@@ -240,6 +240,24 @@ TEST_F(RegistryCoreTest, AStreamIsShownOnceItIsDurable) {
   EXPECT_EQ(core_.view().streams_size(), 1);
 }
 
+TEST_F(RegistryCoreTest, HowFarACacheHasComeIsShownAndWakesNobody) {
+  auto cache = Process("cache-0", v1::ROLE_CACHE, 1);
+  ASSERT_TRUE(core_.Register(At(0), cache).ok());
+  Persist();
+  const uint64_t version = core_.view().version();
+  cache.set_sealed_configuration(4);
+  cache.set_data_copied(true);
+  ASSERT_TRUE(core_.Register(At(10), cache).ok());
+  EXPECT_EQ(core_.view().version(), version);
+  EXPECT_TRUE(core_.view().processes(0).data_copied());
+  // That it is whole now, everybody hears.
+  cache.set_copied_epoch(core_.view().metadata_ring().epoch());
+  ASSERT_TRUE(core_.Register(At(20), cache).ok());
+  Persist();
+  EXPECT_GT(core_.view().version(), version);
+  EXPECT_TRUE(core_.view().metadata_ring().replicas(0).whole());
+}
+
 // Stopped for longer than its lease, it wakes when its successor is whole.
 TEST_F(RegistryCoreTest, ACacheThatWasAwayIsRefusedWhenAnotherOneHasItsName) {
   ASSERT_TRUE(core_.Register(At(0), Process("cache-0", v1::ROLE_CACHE, 1)).ok());
