@@ -66,6 +66,7 @@ bool SkipGap(consumer::Consumer& consumer) {
 // Whether a shard is still being looked for, or has bytes that are on their way: then it is not
 // idle.
 bool Busy(const consumer::Consumer& consumer) {
+  if (!consumer.contact().ok()) return true;
   for (int32_t shard : consumer.shards()) {
     const consumer::ShardStatus status = consumer.shard_status(shard);
     if (!status.trouble.ok()) continue;
@@ -80,6 +81,9 @@ bool Busy(const consumer::Consumer& consumer) {
 // What the cell says it has and can't give, or lacks, of all shards; empty if there is nothing of
 // the kind.
 std::string Unreadable(const consumer::Consumer& consumer, const consumer::Options& options) {
+  if (const Status contact = consumer.contact(); !contact.ok()) {
+    return contact.message() + ": whether there is more is not known";
+  }
   const consumer::StartPoint& start = options.start;
   const auto resumes = [&](int32_t shard) {
     return std::any_of(options.resume.begin(), options.resume.end(),
@@ -418,11 +422,12 @@ void AddConsume(CLI::App& app, Action& action) {
   command->add_option("--position-file", options->position_file,
                       "Go on where this file says, and keep it up to date with what was written; "
                       "positions in it come before --from");
-  command->add_option(
-      "--format", options->format,
-      "json, or a template, as '{time} {shard}/{number} {key}: {payload}', in "
-      "place of --framing; also {stream}, {position}, {time_us}, {bytes}, {headers}, "
-      "{header.NAME}");
+  command
+      ->add_option("--format", options->format,
+                   "json, or a template, as '{time} {shard}/{number} {key}: {payload}', in "
+                   "place of --framing; also {stream}, {position}, {time_us}, {bytes}, {headers}, "
+                   "{header.NAME}")
+      ->excludes(command->get_option("--framing"));
   command->add_option("--key", options->key, "What {key} is, as for produce; JSON has it, too");
   command->add_option("--delimiter", options->delimiter, "Of the fields of --key")
       ->check(OneCharacter())

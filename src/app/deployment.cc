@@ -37,7 +37,11 @@ Result<Deployment> Deployment::Read(const std::string& dir) {
   };
   std::ifstream in(PathOf(dir));
   if (!in && errno == EACCES) return ErrnoStatus(errno, "read " + PathOf(dir));
-  if (!in) return none("no deployment in " + dir);
+  if (!in) {  // one that was ended takes its description along, and leaves its lock
+    return none(std::filesystem::exists(LockPathOf(dir))
+                    ? "the deployment in " + dir + " does not run"
+                    : "no deployment in " + dir);
+  }
   Deployment deployment;
   deployment.dir = dir;
   try {

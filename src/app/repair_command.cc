@@ -4,6 +4,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
@@ -45,6 +46,8 @@ struct Findings {
   int64_t files = 0;    // that were read
   int64_t missing = 0;  // of these: shorter than they will be
   std::vector<DamagedFile> damaged;
+  // Later files are there, and these, or a part of them, are not. Of the stems only `seq` is known.
+  std::vector<DamagedFile> absent;
 };
 
 // Of the files of all shards. In the source nothing is still to come: there a file that ends before
@@ -55,6 +58,12 @@ Result<Findings> FindDamage(StoreReader& store, const v1::StreamConfig& stream, 
   for (int32_t i = 0; i < stream.shards(); ++i) {
     const stream::ShardId shard{stream::IdOf(stream), i};
     TAILCAST_ASSIGN_OR_RETURN(const stream::ShardListing listing, store.List(shard));
+    for (int64_t seq = std::max<int64_t>(listing.floor(), 1); seq < listing.last(); ++seq) {
+      const stream::ListedPair* pair = listing.Find(seq);
+      if (pair == nullptr || !pair->complete()) {
+        findings.absent.push_back({.shard = shard, .stem = {.seq = seq}, .end_number = INT64_MAX});
+      }
+    }
     for (const auto& [seq, pair] : listing.pairs()) {
       const auto seal = listing.SealOf(seq);
       // Without one it is the newest, or the next is still to be copied.
@@ -154,6 +163,10 @@ Result<std::string> SchedulerAbove(const RepairOptions& options, const cell::Cel
                                  "', from which cell " + view.cell() + " is to get it");
 }
 
+MonotonicTime EndOfWait(const RepairOptions& options) {
+  return ReadMonotonicClock() + Duration::Micros(static_cast<int64_t>(options.wait_s * 1e6));
+}
+
 // Sets one file aside and waits for its copy, if the cell above has it.
 Status RepairFile(const RepairOptions& options, StoreReader& store, const std::string& above,
                   const DamagedFile& file) {
@@ -163,9 +176,7 @@ Status RepairFile(const RepairOptions& options, StoreReader& store, const std::s
                            " stays as it is, because the cell above does not have it whole");
   }
   TAILCAST_RETURN_IF_ERROR(store.TakeAside(file.shard, file.stem, file.condition.part));
-  const MonotonicTime end =
-      ReadMonotonicClock() + Duration::Micros(static_cast<int64_t>(options.wait_s * 1e6));
-  TAILCAST_RETURN_IF_ERROR(WaitForCopy(store, file, end));
+  TAILCAST_RETURN_IF_ERROR(WaitForCopy(store, file, EndOfWait(options)));
   std::printf("  %s: copied again\n", file.Name().c_str());
   std::fflush(stdout);
   return OkStatus();
@@ -185,12 +196,17 @@ Status RepairCell(const RepairOptions& options, const std::string& scheduler, bo
   if (findings.missing > 0) {
     std::printf(", %" PRId64 " not copied to the end yet", findings.missing);
   }
+  if (!findings.absent.empty()) std::printf(", %zu not there", findings.absent.size());
   std::printf("\n");
+  for (const DamagedFile& file : findings.absent) {
+    std::printf("  %s: it, or a part of it, is not there%s\n", file.Name().c_str(),
+                source ? "" : "; the cell's scheduler has it copied again");
+  }
   for (const DamagedFile& file : findings.damaged) {
     std::printf("  %s: %s\n", file.Name().c_str(), file.condition.what.c_str());
   }
   std::fflush(stdout);
-  if (findings.damaged.empty()) return OkStatus();
+  if (findings.damaged.empty() && findings.absent.empty()) return OkStatus();
   if (options.dry_run) {
     damage_left = true;
     return OkStatus();
@@ -205,6 +221,12 @@ Status RepairCell(const RepairOptions& options, const std::string& scheduler, bo
   Status error;
   for (const DamagedFile& file : findings.damaged) {
     Status done = RepairFile(options, *store, above, file);
+    if (IsCancelled(done)) return done;
+    if (error.ok()) error = std::move(done);
+  }
+  // These nobody has to set aside.
+  for (const DamagedFile& file : findings.absent) {
+    Status done = WaitForCopy(*store, file, EndOfWait(options));
     if (IsCancelled(done)) return done;
     if (error.ok()) error = std::move(done);
   }

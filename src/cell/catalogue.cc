@@ -139,6 +139,10 @@ Status Catalogue::CheckStream(const v1::StreamConfig& s) const {
   std::set<std::string> seen{s.source()};
   for (const std::string& destination : s.destinations()) {
     TAILCAST_RETURN_IF_ERROR(known(destination, "stream.destinations"));
+    if (destination == s.source()) {
+      return InvalidArgumentError("stream.destinations names '" + destination +
+                                  "', which is the source: give the other cells");
+    }
     if (!seen.insert(destination).second) {
       return InvalidArgumentError("stream.destinations names '" + destination + "' twice");
     }

@@ -185,7 +185,7 @@ TEST_F(CatalogueTest, BadStreamsAreRefusedByField) {
   refused([](auto& s) { s.set_shards(-1); }, "stream.shards");
   refused([](auto& s) { s.set_chunk_size(100); }, "stream.chunk_size");
   refused([](auto& s) { s.set_source("uss"); }, "did you mean 'us'");
-  refused([](auto& s) { s.set_source("eu"); }, "names 'eu' twice");
+  refused([](auto& s) { s.set_source("eu"); }, "names 'eu', which is the source");
   refused([](auto& s) { s.set_destinations(0, "mars"); }, "'mars' is no cell");
   refused([](auto& s) { s.add_destinations("eu"); }, "twice");
   refused([](auto& s) { s.add_destinations("asia"); }, "does not reach the destination 'asia'");

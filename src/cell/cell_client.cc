@@ -147,6 +147,11 @@ void CellClient::OnView(Result<std::string> reply) {
   }
 }
 
+Status CellClient::contact() const {
+  if (!lost_) return OkStatus();
+  return UnavailableError("the cell's scheduler at " + address() + " does not answer");
+}
+
 void CellClient::OnSilence(const std::string& why) {
   const Scope::Watcher self = scope_.Watch();
   for (size_t i = 0; i < on_silence_.size(); ++i) {

@@ -54,6 +54,8 @@ class CellClient {
   void SetOnContact(Callback<void(const Contact&)> on_contact) {
     on_contact_ = std::move(on_contact);
   }
+  // What was told last: Unavailable while nobody answers.
+  Status contact() const;
   // Called whenever the view is asked for in vain; a few times a second.
   void SetOnSilence(Callback<void()> on_silence) { on_silence_.push_back(std::move(on_silence)); }
   // Asked about once a second while the scheduler is lost: where is it by now? The answer comes

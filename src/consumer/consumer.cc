@@ -349,6 +349,10 @@ ShardStatus Consumer::shard_status(int32_t shard) const {
           .as_of = agent.as_of()};
 }
 
+Status Consumer::contact() const {
+  return impl_->session_ ? impl_->session_->cell().contact() : OkStatus();
+}
+
 int64_t Consumer::remote_bytes_read() const {
   const stream::CellPorts& ports = impl_->ports_;
   return static_cast<int64_t>(ports.data_cache->counters().bytes_read +

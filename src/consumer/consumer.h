@@ -106,6 +106,9 @@ class Consumer {
   const std::vector<int32_t>& shards() const;
   // As of the last Poll. Of a shard that is not consumed: kFailed, with InvalidArgument.
   ShardStatus shard_status(int32_t shard) const;
+  // Unavailable while the cell's scheduler does not answer, as of the last Poll: messages come from
+  // its caches and files all the same, if they are there. Whether there are more nobody says.
+  Status contact() const;
   // Of all shards.
   Counters counters() const;
   // Bytes that were read of cache servers' memory for this consumer, lengths and look-ups included.

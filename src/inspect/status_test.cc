@@ -124,6 +124,15 @@ TEST(StatusText, WhatIsNotWellComesBeforeTheStreams) {
                               "there: no scheduler answers\n\nstream "));
 }
 
+TEST(StatusText, WhereNobodyAnswersNobodySaysThatThereAreNoStreams) {
+  json cells = {{{"name", "here"}, {"error", "no answer"}, {"processes", json::array()}},
+                {{"name", "there"}, {"error", "no answer"}, {"processes", json::array()}}};
+  EXPECT_THAT(StatusText(cells, {}),
+              HasSubstr("no cell answers: what streams there are is not known"));
+  EXPECT_THAT(StatusText({Cell("here", json::array()), cells[1]}, {}),
+              HasSubstr("no streams; make one"));
+}
+
 TEST(StatusText, OfManyStreamsTheIdleOnesAreNamesOnly) {
   json streams = json::array();
   for (int i = 0; i < 20; ++i) {

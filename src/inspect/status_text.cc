@@ -106,7 +106,13 @@ std::string BehindText(const StreamSum& sum) {
 
 std::string StreamsText(const json& cells, const StatusView& view) {
   const std::vector<StreamSum> sums = SumStreams(cells);
-  if (sums.empty()) return "\nno streams; make one with `tailcast stream create`\n";
+  if (sums.empty()) {
+    const auto answers = [](const json& cell) { return !cell.contains("error"); };
+    if (std::none_of(cells.begin(), cells.end(), answers)) {
+      return "\nno cell answers: what streams there are is not known\n";
+    }
+    return "\nno streams; make one with `tailcast stream create`\n";
+  }
   Rows rows = {{"stream", "source", "shards", "messages", "bytes", "new", "behind"}};
   std::vector<std::string> idle;
   for (const StreamSum& sum : sums) {

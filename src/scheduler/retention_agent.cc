@@ -200,7 +200,7 @@ void RetentionAgent::TrimStream(const std::string& bytes, rpc::Responder respond
   const v1::StreamConfig stream = **known;
   if (request->incarnation() != 0 && request->incarnation() != stream.incarnation()) {
     return respond(FailedPreconditionError("the position is one of another stream than '" +
-                                           stream.name() + "' is now: that one was deleted"));
+                                           stream.name() + "', or of one that was deleted since"));
   }
   if (request->shard() < 0 || request->shard() >= stream.shards()) {
     return respond(InvalidArgumentError("stream '" + stream.name() + "' has shards 0 to " +

@@ -137,7 +137,7 @@ class Away(SystemTest):
         producer.put("alone")
         self.assertEqual(producer.end(), 0, producer.said)
         producer.says("2 messages durable")
-        producer.says("no deployment in")
+        producer.says("does not run")
         producer.says("other cells get it when that runs again")
         self.assertEqual(consumer.end(signal.SIGINT), 0, consumer.said)
 
