@@ -121,7 +121,7 @@ start() {
       ceph-osd -c "$conf" -i "$i" --mkfs --osd-uuid "$uuid" 2>>"$dir/log/mkfs.log"
       touch "$dir/osd.$i/made"
     fi
-    runs "$dir/run/osd.$i.pid" || ceph-osd -c "$conf" -i "$i" >/dev/null
+    runs "$dir/run/osd.$i.pid" || ceph-osd -c "$conf" -i "$i" >/dev/null 2>>"$dir/log/start.log"
   done
   for ((i = 0; i < 300; i++)); do
     up=$(admin 10 osd stat 2>/dev/null | sed -n 's/.* \([0-9]*\) up.*/\1/p' || true)
