@@ -22,7 +22,7 @@ struct StoreUrl {
   std::string pool;
   std::string user = "admin";
   std::string name_space;
-  Duration deadline = Duration::Seconds(30);  // of each request
+  Duration deadline = Duration::Seconds(30);  // of each call
   int64_t roll_bytes = int64_t{32} << 20;     // of an object of a file, 1 to 64 MB
 
   // What ParseStoreUrl reads back as this.

@@ -261,7 +261,7 @@ TEST(CephStoreTroubles, ADeletedPoolIsNotAnEmptyOne) {
     EXPECT_NE(status.message().find("the pool is gone"), std::string::npos) << status;
   };
   // Until its OSDs know, it is what it was.
-  Result<std::vector<DirEntry>> listed = s.List("d");
+  auto listed = s.List("d");
   for (; listed.ok(); listed = s.List("d")) {
     ASSERT_EQ(listed->size(), 1u);
     ASSERT_LT(ReadMonotonicClock() - begun, Duration::Seconds(30));
@@ -296,6 +296,9 @@ class StoppedDaemons {
     }
     TAILCAST_CHECK(!pids_.empty(), "no daemons");
     for (const pid_t pid : pids_) kill(pid, SIGSTOP);
+    for (const pid_t pid : pids_) {
+      while (!Stopped(pid)) usleep(1000);
+    }
   }
   ~StoppedDaemons() {
     for (const pid_t pid : pids_) kill(pid, SIGCONT);
@@ -304,6 +307,18 @@ class StoppedDaemons {
   StoppedDaemons& operator=(const StoppedDaemons&) = delete;
 
  private:
+  // A thread goes on for a moment after the signal.
+  static bool Stopped(pid_t pid) {
+    const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+    for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+      std::string line;
+      std::ifstream stat(task.path() / "stat");
+      std::getline(stat, line);
+      if (line.substr(line.rfind(')') + 1, 2) != " T") return false;
+    }
+    return true;
+  }
+
   std::vector<pid_t> pids_;
 };
 

@@ -293,17 +293,17 @@ class CephTest(SystemTest):
         self.addCleanup(cluster.ceph, "config", "rm", "global", "auth_service_ticket_ttl")
         cluster.restart()
         cluster.script("pool", "tailcast-key")
-        cluster.script("key", "cell", "tailcast-key", "rw")
-        os.environ["TAILCAST_CEPH_USER"] = "cell"
+        cluster.script("key", "fleeting", "tailcast-key", "rw")
+        os.environ["TAILCAST_CEPH_USER"] = "fleeting"
         self.addCleanup(os.environ.pop, "TAILCAST_CEPH_USER")
         up = self.up("key")
         producer = self.producer(up)
         consumer = self.consumer(up, "key")
         self.assertTrue(wait_until(lambda: len(consumer.messages) > 100), consumer.said.lines)
-        key = cluster.ceph("auth", "get", "client.cell")
-        cluster.ceph("auth", "rm", "client.cell")
+        key = cluster.ceph("auth", "get", "client.fleeting")
+        cluster.ceph("auth", "rm", "client.fleeting")
         cluster.restart()  # what is connected stays so
-        told = "refuses the cephx key of client.cell"
+        told = "refuses the cephx key of client.fleeting"
         producer.said.wait_for(told, 120)
         self.assertTrue(wait_until(lambda: told in self.logs(up), 60), self.logs(up)[-4000:])
         self.no_process_was_ended(up)
