@@ -38,7 +38,10 @@ void BulkWrites::Attempt(Bulk& bulk) {
   for (uint32_t i = 0; i < bulk.mutations.size(); ++i) {
     const Mutation& mutation = bulk.mutations[i];
     const WriteOwners owners = replicas_.WriteOwnersOf(mutation.key);
-    bulk.core.AddKey(owners.read, owners.other);
+    // A chunk is right wherever it is found, and who reads the other ring finds it in this one or
+    // in the primary layer: nobody waits until members who have just come can be reached.
+    const bool chunk = mutation.rule == MergeRule::kLongerWins;
+    bulk.core.AddKey(owners.read, chunk ? uint8_t{0} : owners.other);
     for (uint8_t r = 0; r < owners.all.count; ++r) {
       if (mutation.value.size() > layout::kValueBytesMax && !mutation.erase) {
         // As the server would say; but a call may not carry it there.

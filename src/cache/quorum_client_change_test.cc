@@ -77,6 +77,18 @@ TEST_P(QuorumClientChangeTest, AWriteNeedsTwoOfEachRing) {
   EXPECT_TRUE(IsUnavailable(world_.Mutate(One(KeyOf(3), 7))));
 }
 
+// A chunk that they lack is found elsewhere.
+TEST_P(QuorumClientChangeTest, AChunkWaitsForNoneOfThoseThatCome) {
+  for (int i = 3; i < 6; ++i) world_.Kill(i);
+  for (int i = 0; i < 3; ++i) world_.processes[i].server->UpdateRing(Both());
+  world_.client->UpdateRing(Both());
+  const MonotonicTime before = world_.time.now();
+  EXPECT_TRUE(
+      world_.Mutate({{KeyOf(1), MergeRule::kLongerWins, false, Final(1)}}, Duration::Seconds(1))
+          .ok());
+  EXPECT_LT(world_.time.now() - before, Duration::Millis(50));
+}
+
 TEST_P(QuorumClientChangeTest, AWriteThatIsRefusedForAnOlderRingIsMadeAgainUnderTheNewer) {
   const Scope scope;
   ToServers(Both());

@@ -74,8 +74,9 @@ class ReadCore {
 };
 
 // One bulk write: when has each key two acknowledgements, or no chance of two? While the ring
-// changes, two in each of both rings (spec Merge: WriteQuorum). A replica's results come key by
-// key; a failed call is a failure of each of its keys.
+// changes, of a value two in each of both rings (spec Merge: WriteQuorum), of a chunk in the one
+// that is read. A replica's results come key by key; a failed call is a failure of each of its
+// keys.
 class MutationCore {
  public:
   struct Rings {
