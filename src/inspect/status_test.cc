@@ -236,6 +236,26 @@ TEST(StatusText, OfACellItsProcessesAndOperations) {
   EXPECT_THAT(text, Not(HasSubstr("done")));
 }
 
+TEST(StatusText, SaysOverWhatCachesAreReadAndWrittenAndWhy) {
+  json cells = {TwoCells()[0]};
+  const json shm = {{"over", "shm"}, {"why", "the fastest that the server offers"}};
+  const json tcp = {{"over", "tcp"}, {"why", "verbs: the server offers no RDMA"}};
+  cells[0]["processes"][1]["status"]["metadata_cache_client"]["connections"] = {
+      {{"replica", "cache-1"}, {"reads", shm}, {"writes", tcp}}};
+  cells[0]["processes"][2]["status"]["data_cache_client"]["connections"] = {
+      {{"replica", "cache-1"}, {"reads", shm}, {"writes", shm}},
+      {{"replica", "cache-2"}, {"reads", nullptr}, {"writes", tcp}}};
+  const std::string text = StatusText(cells, {.details = true, .all = true, .columns = 200});
+  EXPECT_THAT(text, HasSubstr("  cache-1 and reader-1 read cache-1 over shm (the fastest that the "
+                              "server offers)\n"));
+  EXPECT_THAT(text, HasSubstr("  cache-1 writes cache-1 over tcp (verbs: the server offers no "
+                              "RDMA)\n"));
+  EXPECT_THAT(text, HasSubstr("  reader-1 writes cache-1 over shm (the fastest that the server "
+                              "offers)\n"));
+  EXPECT_THAT(text, HasSubstr("  reader-1 writes cache-2 over tcp (verbs: the server offers no "
+                              "RDMA)\n"));
+}
+
 TEST(StatusText, LinesAreNoLongerThanTheScreen) {
   json cells = TwoCells(7);
   const std::string name(60, 'x');

@@ -319,35 +319,45 @@ std::string ProcessesText(const json& cell, const StatusView& view) {
   return rows.size() == 1 ? "" : TableText(2, rows, {1, 7}, view.columns, kGap);
 }
 
-// Over which driver of the fabric each process reads the caches, and why.
+// Over which driver of the fabric each process reads the caches, or writes them, and why.
 std::string ConnectionsText(const json& cell, const StatusView& view) {
-  // By what they read and how; in the order in which they come.
-  std::vector<std::pair<std::string, std::vector<std::string>>> readers;
-  for (const json* status : StatusOfEach(cell)) {
-    std::map<std::pair<std::string, std::string>, std::string> replicas;  // by driver and reason
-    for (const char* cache : {"data_cache_client", "metadata_cache_client"}) {
-      for (const json& one :
-           status->value(cache, json::object()).value("connections", json::array())) {
-        const json& way = one["reads"];
-        if (!way.is_object()) continue;
-        std::string& names = replicas[{way.value("over", ""), way.value("why", "")}];
-        const std::string name = one.value("replica", "");
-        if ((names + ",").find(" " + name + ",") != std::string::npos) continue;
-        names += (names.empty() ? " " : ", ") + name;
+  struct Direction {
+    const char* key;
+    const char* one;   // what a process does
+    const char* many;  // the same of several
+  };
+  constexpr Direction kDirections[] = {{"reads", " reads", " read"},
+                                       {"writes", " writes", " write"}};
+  std::string text;
+  for (const Direction& direction : kDirections) {
+    // By what they read or write and how; in the order in which they come.
+    std::vector<std::pair<std::string, std::vector<std::string>>> clients;
+    for (const json* status : StatusOfEach(cell)) {
+      std::map<std::pair<std::string, std::string>, std::string> replicas;  // by driver and reason
+      for (const char* cache : {"data_cache_client", "metadata_cache_client"}) {
+        for (const json& one :
+             status->value(cache, json::object()).value("connections", json::array())) {
+          const json way = one.value(direction.key, json());
+          if (!way.is_object()) continue;
+          std::string& names = replicas[{way.value("over", ""), way.value("why", "")}];
+          const std::string name = one.value("replica", "");
+          if ((names + ",").find(" " + name + ",") != std::string::npos) continue;
+          names += (names.empty() ? " " : ", ") + name;
+        }
+      }
+      for (const auto& [way, names] : replicas) {
+        const std::string what = names + " over " + way.first + " (" + way.second + ")";
+        auto same = std::find_if(clients.begin(), clients.end(),
+                                 [&](const auto& client) { return client.first == what; });
+        if (same == clients.end()) same = clients.insert(same, {what, {}});
+        same->second.push_back(status->value("name", ""));
       }
     }
-    for (const auto& [way, names] : replicas) {
-      const std::string what = names + " over " + way.first + " (" + way.second + ")";
-      auto same = std::find_if(readers.begin(), readers.end(),
-                               [&](const auto& reader) { return reader.first == what; });
-      if (same == readers.end()) same = readers.insert(same, {what, {}});
-      same->second.push_back(status->value("name", ""));
+    for (const auto& [what, names] : clients) {
+      text +=
+          Wrapped(2, ListText(names) + (names.size() == 1 ? direction.one : direction.many) + what,
+                  view.columns);
     }
-  }
-  std::string text;
-  for (const auto& [what, names] : readers) {
-    text +=
-        Wrapped(2, ListText(names) + (names.size() == 1 ? " reads" : " read") + what, view.columns);
   }
   return text;
 }
