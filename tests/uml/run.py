@@ -3,10 +3,14 @@
 and test have none. The kernel is a process; it sees the host's files read-only, so the programs run as they are.
 
   run.py kernel                                builds the kernel unless the cache folder has it; prints its path
-  run.py test --device siw|rxe [--seconds N] [--memory 2G] -- COMMAND [ARGS]
+  run.py test --device siw|rxe [--seconds N] [--memory 2G] [--built] -- COMMAND [ARGS]
                                                runs the command in it as root, in a network of its own with one
                                                RDMA device at 10.0.0.1 (TAILCAST_TEST_VERBS_HOST); exit code: the
-                                               command's, 124 when it took too long, 125 when the kernel failed
+                                               command's, 124 when it took too long, 125 when the kernel failed;
+                                               --built: builds no kernel
+
+Exit code 77, with the reason: there is no kernel, and none can be made here, because its source can't be fetched or
+programs that it is made with are missing. (What it is made of does not build: that is 1.)
 
 Writable in it: /run (TMPDIR), /dev/shm, /mnt. The kernel lies in $XDG_CACHE_HOME/tailcast (~/.cache/tailcast) in a
 folder named by its version and its configuration (kernel.config); it is made of Debian's package of the source, which
@@ -27,23 +31,45 @@ import tempfile
 SOURCE = "linux-source-6.12"
 CONFIG = pathlib.Path(__file__).with_name("kernel.config")
 HOST = "10.0.0.1"
+SKIPPED = 77
+# What a kernel is made with, and what makes devices in it; by the Debian package that brings it.
+BUILD_PROGRAMS = {"gcc": "build-essential", "make": "build-essential", "flex": "flex", "bison": "bison", "bc": "bc",
+                  "xz": "xz-utils", "apt-get": "apt", "apt-cache": "apt", "dpkg-deb": "dpkg"}
+DEVICE_PROGRAMS = {"ip": "iproute2", "rdma": "iproute2"}
+BUILD_FILES = {"libelf.h": "libelf-dev"}
 
 
 def say(text):
     print(f"== {text}", file=sys.stderr, flush=True)
 
 
-def run(*command, folder=None, log=None):
+def skip(reason):
+    print(f"skipped: {reason}", file=sys.stderr, flush=True)
+    sys.exit(SKIPPED)
+
+
+def need(programs, files=()):
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    missing = {package for program, package in programs.items() if shutil.which(program, path=path) is None}
+    missing |= {package for name, package in dict(files).items() if not pathlib.Path("/usr/include", name).exists()}
+    if missing:
+        skip(f"RDMA tests in a kernel of their own need these Debian packages: {' '.join(sorted(missing))}")
+
+
+def run(*command, folder=None, log=None, or_skip=False):
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log or subprocess.PIPE,
                           stderr=subprocess.STDOUT)
     if done.returncode != 0:
         text = pathlib.Path(log.name).read_text(errors="replace") if log else done.stdout.decode(errors="replace")
+        if or_skip:
+            skip(f"{shlex.join(command)} failed: {text.strip()[-500:]}")
         sys.exit(f"run.py: {shlex.join(command)} failed:\n{text[-3000:]}")
     return "" if log else done.stdout.decode(errors="replace")
 
 
-def kernel():
-    """The kernel's path; builds it first if need be. Of several that ask at a time, one builds."""
+def kernel(built=False):
+    """The kernel's path; builds it first if need be (`built`: it must be there). Of several that ask at a time, one
+    builds."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tailcast"
     cache.mkdir(parents=True, exist_ok=True)
     config = hashlib.sha256(CONFIG.read_bytes()).hexdigest()[:12]
@@ -52,10 +78,13 @@ def kernel():
         ready = sorted(cache.glob(f"uml-{SOURCE.rpartition('-')[2]}.*-{config}/linux"))
         if ready:
             return ready[-1]
+        if built:
+            skip(f"no kernel in {cache}; {pathlib.Path(__file__).name} kernel builds it")
+        need(BUILD_PROGRAMS, BUILD_FILES)
         version = next((line.split()[1] for line in run("apt-cache", "policy", SOURCE).splitlines()
                         if line.strip().startswith("Candidate:")), "(none)")
         if version == "(none)":
-            sys.exit(f"run.py: no package {SOURCE}: apt-get update, or add the security archive of Debian 12")
+            skip(f"no package {SOURCE}: apt-get update, or add the security archive of Debian 12")
         target = cache / f"uml-{version.partition('-')[0]}-{config}"
         say(f"building a kernel for the RDMA tests, once: {target}")
         with tempfile.TemporaryDirectory(dir=cache, prefix="uml-build-") as scratch:
@@ -68,7 +97,8 @@ def kernel():
 
 
 def build(scratch, version):
-    run("apt-get", "-o", "APT::Sandbox::User=root", "download", f"{SOURCE}={version}", folder=scratch)
+    run("apt-get", "-o", "APT::Sandbox::User=root", "download", f"{SOURCE}={version}", folder=scratch,
+        or_skip=True)
     run("dpkg-deb", "-x", str(next(scratch.glob("*.deb"))), str(scratch / "deb"))
     source = scratch / "src"
     source.mkdir()
@@ -112,8 +142,9 @@ exec {python} -c 'import ctypes; ctypes.CDLL(None).reboot(0x4321fedc)'
 """
 
 
-def test(device, seconds, memory, command):
-    linux = kernel()
+def test(device, seconds, memory, built, command):
+    need(DEVICE_PROGRAMS)
+    linux = kernel(built)
     with tempfile.TemporaryDirectory(prefix="uml-") as output:
         environment = {name: value for name, value in os.environ.items() if name.startswith(("TAILCAST_", "GTEST_"))}
         environment["TAILCAST_TEST_VERBS_HOST"] = HOST
@@ -152,12 +183,13 @@ def main():
     tests.add_argument("--device", choices=("siw", "rxe"), required=True)
     tests.add_argument("--seconds", type=float, default=300)
     tests.add_argument("--memory", default="2G")
+    tests.add_argument("--built", action="store_true")
     tests.add_argument("command", nargs="+")
     options = parser.parse_args()
     if options.what == "kernel":
         print(kernel())
         return 0
-    return test(options.device, options.seconds, options.memory, options.command)
+    return test(options.device, options.seconds, options.memory, options.built, options.command)
 
 
 if __name__ == "__main__":
