@@ -1,6 +1,6 @@
 // The message channel of the fabric: a client's messages to one server, each of which is answered.
 // Mutations of the cache travel over it (spec Channel). Over shm it is two rings in memory that the
-// client owns, over tcp frames on a socket of its own.
+// client owns, over tcp frames on a socket of its own, over verbs SENDs.
 //
 // A message is handled once at most and in the order of sending; its answer comes back in that
 // order, too. What has no answer when the connection breaks may have been handled or not: nothing

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -61,6 +62,7 @@ struct RawQueuePair {
   VerbsOwned<ibv_cq> cq;
   VerbsOwned<rdma_cm_id> id;
   rdma_cm_event_type last{};
+  int ports_tried = 0;
 
   void Next() {
     rdma_cm_event* event = nullptr;
@@ -102,8 +104,15 @@ struct RawQueuePair {
     connect.responder_resources = 1;
     connect.initiator_depth = static_cast<uint8_t>(std::min(offer.head.reads_max, 16u));
     connect.retry_count = connect.rnr_retry_count = 7;
-    TAILCAST_CHECK(rdma_connect(made, &connect) == 0,
-                   "the connection manager or the device refuses");
+    if (rdma_connect(made, &connect) != 0) {
+      // See kVerbsPortsTried.
+      TAILCAST_CHECK(errno == EADDRINUSE && ++ports_tried < kVerbsPortsTried,
+                     "the connection manager or the device refuses");
+      id = nullptr;  // with its queue pair
+      cq = nullptr;
+      key = nullptr;
+      return Connect(offer, hello, bytes);
+    }
     Next();
     return last;
   }
@@ -112,16 +121,19 @@ struct RawQueuePair {
     return Connect(offer, &hello, sizeof(hello));
   }
   // One work, of `opcode`, to the first bytes of region 0 as `offer` has it. Whether it was done.
-  bool Do(const VerbsOffer& offer, ibv_wr_opcode opcode) {
+  // `flags`: beside those that it needs.
+  bool Do(const VerbsOffer& offer, ibv_wr_opcode opcode, unsigned flags = 0) {
     ibv_sge place{
         .addr = reinterpret_cast<uintptr_t>(arena.data()), .length = 64, .lkey = key->lkey};
     ibv_send_wr work{};
     work.sg_list = &place;
     work.num_sge = 1;
     work.opcode = opcode;
-    work.send_flags = IBV_SEND_SIGNALED;
-    work.wr.rdma.remote_addr = offer.regions[0].address;
-    work.wr.rdma.rkey = offer.regions[0].key;
+    work.send_flags = IBV_SEND_SIGNALED | flags;
+    if (opcode != IBV_WR_SEND) {
+      work.wr.rdma.remote_addr = offer.regions[0].address;
+      work.wr.rdma.rkey = offer.regions[0].key;
+    }
     ibv_send_wr* bad = nullptr;
     if (ibv_post_send(id->qp, &work, &bad) != 0) return false;
     ibv_wc done{};

@@ -38,6 +38,8 @@ class TcpDoor final : public Door {
 
   Result<std::string> Listen() override;
   void CloseConnections() override;
+  // Of message channels; null: they are refused.
+  TcpMessageDoor* messages() const { return messages_.get(); }
   // Costs a fence and a load when nobody watches.
   void Notify(RegionId region, uint64_t offset) override;
 

@@ -38,12 +38,16 @@ class TcpMessageDoor::Connection final : public Reactor::Handler,
 
   int fd() const { return fd_.get(); }
   const std::string& peer() const { return peer_; }
-  // Since when a message has begun and not ended; Max: none has. Reactor.
-  MonotonicTime begun() const { return begun_; }
+  // Since when a message has begun and not ended, or, by RDMA, an answer is not taken; Max:
+  // neither. Reactor.
+  MonotonicTime stuck_since() const {
+    return verbs_ticket_ == 0 ? begun_ : door_->verbs_->StuckSince(verbs_ticket_);
+  }
   // Either thread. What does not go out at once is sent by the reactor.
   void Send(std::string_view bytes);
   // Reactor.
   void Close() {
+    if (verbs_ticket_ != 0) door_->verbs_->Forget(verbs_ticket_);
     std::lock_guard lock(send_mutex_);
     if (fd_.valid()) door_->reactor_.Remove(fd_.get());
     fd_.Close();
@@ -61,7 +65,8 @@ class TcpMessageDoor::Connection final : public Reactor::Handler,
   std::string Receive();
   // How much of in_ is whole frames.
   std::string CountFrames(Block* block) const;
-  void Fail(const std::string& why);
+  void AnswerVerbsAsk();
+  void Fail(const std::string& why, const char* driver = "tcp");
   void Serve();  // loop
   void FlushOut();
 
@@ -73,6 +78,9 @@ class TcpMessageDoor::Connection final : public Reactor::Handler,
   const std::unique_ptr<char[]> in_{new char[kReceiveBytes]};
   size_t in_used_ = 0;
   MonotonicTime begun_ = MonotonicTime::Max();
+  bool begins_ = true;         // nothing has come yet
+  uint64_t verbs_ticket_ = 0;  // of its queue pair, see VerbsChannelOffers
+  Scope scope_;
 
   std::mutex received_mutex_;
   std::vector<Block> received_;  // guarded
@@ -96,8 +104,8 @@ void TcpMessageDoor::Connection::OnEvents(uint32_t events) {
   if (const std::string wrong = Receive(); !wrong.empty()) Fail(wrong);
 }
 
-void TcpMessageDoor::Connection::Fail(const std::string& why) {
-  BadInput("tcp", "server").Add();
+void TcpMessageDoor::Connection::Fail(const std::string& why, const char* driver) {
+  BadInput(driver, "server").Add();
   kLog.Warn(door_->name_, ": closing the channel of ", peer_, ": ", why);
   door_->Drop(fd_.get());
 }
@@ -110,6 +118,17 @@ std::string TcpMessageDoor::Connection::Receive() {
     return "";
   }
   in_used_ += static_cast<size_t>(n);
+  if (verbs_ticket_ != 0) return "it says something beside its queue pair";
+  if (begins_ && in_used_ == sizeof(TcpFrame)) {
+    const auto frame = TakeFrom<TcpFrame>(in_.get());
+    if (frame.op == TcpOp::kVerbsAsk && frame.body_bytes == 0 && frame.flags == 0 &&
+        frame.count == 0 && frame.argument == 0) {
+      begins_ = false;
+      in_used_ = 0;
+      AnswerVerbsAsk();
+      return "";
+    }
+  }
   Block block;
   if (std::string wrong = CountFrames(&block); !wrong.empty()) return wrong;
   if (block.size == in_used_) {
@@ -118,6 +137,7 @@ std::string TcpMessageDoor::Connection::Receive() {
     begun_ = door_->reactor_.Now();
   }
   if (block.messages == 0) return "";  // not a whole one yet
+  begins_ = false;
   block.bytes.reset(new char[block.size]);
   std::memcpy(block.bytes.get(), in_.get(), block.size);
   std::memmove(in_.get(), in_.get() + block.size, in_used_ - block.size);
@@ -134,6 +154,25 @@ std::string TcpMessageDoor::Connection::Receive() {
         door_->service_->scope().Bind([self = shared_from_this()] { self->Serve(); }));
   }
   return "";
+}
+
+void TcpMessageDoor::Connection::AnswerVerbsAsk() {
+  const VerbsOffers::Made made =
+      door_->verbs_ == nullptr
+          ? VerbsChannelOffers::None("it has no RDMA door")
+          : door_->verbs_->Offer(life_, scope_.Bind([this](const std::string& why) {
+              if (!fd_.valid()) return;
+              if (!why.empty()) return Fail(why, "verbs");
+              door_->Drop(fd_.get());
+            }));
+  verbs_ticket_ = made.ticket;
+  std::string answer;
+  AppendTo(answer, TcpFrame{.body_bytes = static_cast<uint32_t>(made.body.size()),
+                            .op = TcpOp::kVerbsOffer,
+                            .flags = 0,
+                            .count = static_cast<uint16_t>(made.regions),
+                            .argument = 0});
+  Send(answer + made.body);
 }
 
 std::string TcpMessageDoor::Connection::CountFrames(Block* block) const {
@@ -258,12 +297,12 @@ void TcpMessageDoor::OnTick() {
   const MonotonicTime limit = reactor_.Now() - peer_timeout_;
   std::vector<int> slow;
   for (const auto& [fd, connection] : connections_) {
-    if (connection->begun() < limit) slow.push_back(fd);
+    if (connection->stuck_since() < limit) slow.push_back(fd);
   }
   for (const int fd : slow) {
     SilentPeers("tcp", "server").Add();
     kLog.Info(name_, ": the channel of ", connections_[fd]->peer(),
-              " does not end a message that it began; hanging up");
+              " does not end a message that it began, or takes no answers; hanging up");
     Drop(fd);
   }
   if (connections_.empty()) return;

@@ -14,6 +14,7 @@
 #include "tailcast/fabric/message_service.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/verbs_offers.h"
 
 namespace tailcast::fabric {
 
@@ -30,6 +31,9 @@ class TcpMessageDoor {
   TcpMessageDoor& operator=(const TcpMessageDoor&) = delete;
 
   MessageService* service() const { return service_; }
+  Reactor* reactor() { return &reactor_; }
+  // Clients who ask get RDMA there; `verbs` outlives the door. Before the first Adopt, once.
+  void OfferVerbs(VerbsChannelOffers* verbs) { verbs_ = verbs; }
   // That were adopted and are not closed.
   uint32_t channels() const { return channels_.load(std::memory_order_relaxed); }
   // Takes over a connection that has said a good hello; `welcome` is sent first.
@@ -46,6 +50,7 @@ class TcpMessageDoor {
   MessageService* const service_;
   const std::string name_;
   const Duration peer_timeout_;
+  VerbsChannelOffers* verbs_ = nullptr;  // null: none
   std::atomic<uint32_t> channels_{0};
   Reactor reactor_;
   std::map<int, std::shared_ptr<Connection>> connections_;  // reactor thread

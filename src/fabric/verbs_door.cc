@@ -1,8 +1,5 @@
 #include "tailcast/fabric/verbs_door.h"
 
-#include <sys/epoll.h>
-#include <sys/random.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -11,21 +8,17 @@
 
 #include "tailcast/base/log.h"
 #include "tailcast/fabric/metrics.h"
-#include "tailcast/fabric/net_address.h"
 
 namespace tailcast::fabric {
 namespace {
 
 const Logger kLog("fabric");
-constexpr int kBacklog = 1024;
 // Of the completion queue, which stays empty.
 constexpr int kQueueEntries = 16;
 // siw's library takes an object that the kernel places at offset 0x90000 of the process's mapping
 // for one that failed, and so would each try after it: this queue is so large that it lies there
 // itself.
 constexpr int kIwarpQueueEntries = 32768;
-// Queue pairs of the device that are left to others.
-constexpr int kQueuePairsSpared = 16;
 
 Status Failed(const std::string& what) {
   return UnavailableError(what + ": " + std::strerror(errno));
@@ -38,19 +31,29 @@ VerbsKey KeyOf(const ibv_mr& mr, uint64_t at = 0) {
 }  // namespace
 
 VerbsDoor::VerbsDoor(const DoorContext& context, std::string host)
-    : reactor_(context.reactor), memory_(context.memory), host_(std::move(host)), options_([&] {
+    : reactor_(context.reactor),
+      memory_(context.memory),
+      host_(std::move(host)),
+      options_([&] {
         ExporterOptions options = *context.options;
         const bool v6 = host_.find(':') != std::string::npos;
         options.tcp_listen = (v6 ? "[" + host_ + "]" : host_) + ":0";
         options.tcp_advertised_host.clear();
         return options;
-      }()) {
+      }()),
+      listener_(reactor_, this, options_.name, host_) {
   DoorContext tcp = context;
   tcp.options = &options_;
   tcp_ = std::make_unique<TcpDoor>(tcp, this);
+  if (TcpMessageDoor* const messages = tcp_->messages(); messages != nullptr) {
+    messages_ = std::make_unique<VerbsMessageDoor>(messages->reactor(), messages->service(),
+                                                   options_.name, host_, options_.peer_timeout);
+    messages->OfferVerbs(messages_.get());
+  }
 }
 
 VerbsDoor::~VerbsDoor() {
+  if (messages_ != nullptr) messages_->Shut();
   tcp_ = nullptr;
   reactor_->Call([this] { Shut(); });
 }
@@ -62,42 +65,25 @@ Result<std::string> VerbsDoor::Listen() {
     if (!status.ok()) Shut();
   });
   if (!status.ok()) return status;
+  if (messages_ != nullptr) TAILCAST_RETURN_IF_ERROR(messages_->Listen());
   return tcp_->Listen();
 }
 
 void VerbsDoor::Shut() {
   EndAll();
-  if (events_ != nullptr) reactor_->Remove(events_->fd);
   cq_ = nullptr;
   pd_ = nullptr;
-  listener_ = nullptr;
-  events_ = nullptr;
+  listener_.Shut();
 }
 
 Status VerbsDoor::Open() {
-  TAILCAST_ASSIGN_OR_RETURN(events_, MakeEventChannel());
-  TAILCAST_RETURN_IF_ERROR(reactor_->Add(events_->fd, EPOLLIN, &events_handler_));
-  rdma_cm_id* id = nullptr;
-  for (int tried = 1;; ++tried) {
-    if (rdma_create_id(events_.get(), &id, nullptr, RDMA_PS_TCP) != 0) {
-      return Failed("make an RDMA listener");
-    }
-    listener_.reset(id);
-    TAILCAST_RETURN_IF_ERROR(BindTo(id, host_));
-    if (rdma_listen(id, kBacklog) == 0) break;
-    if (errno != EADDRINUSE || tried == kVerbsPortsTried) {
-      return Failed("listen by RDMA on " + host_);
-    }
-  }
-  port_ = ntohs(rdma_get_src_port(id));
-  if (const int error = ibv_query_device(id->verbs, &device_); error != 0) {
-    return ErrnoStatus(error, "ask the RDMA device what it can do");
-  }
-  pd_.reset(ibv_alloc_pd(id->verbs));
+  TAILCAST_RETURN_IF_ERROR(listener_.Open());
+  ibv_context* const device = listener_.device();
+  pd_.reset(ibv_alloc_pd(device));
   if (pd_ == nullptr) return Failed("make an RDMA protection domain");
-  const int entries =
-      std::min(device_.max_cqe, IsIwarp(id->verbs) ? kIwarpQueueEntries : kQueueEntries);
-  cq_.reset(ibv_create_cq(id->verbs, entries, nullptr, nullptr, 0));
+  const int entries = std::min(listener_.attributes().max_cqe,
+                               IsIwarp(device) ? kIwarpQueueEntries : kQueueEntries);
+  cq_.reset(ibv_create_cq(device, entries, nullptr, nullptr, 0));
   if (cq_ == nullptr) return Failed("make an RDMA completion queue");
   return Register();
 }
@@ -124,9 +110,8 @@ Status VerbsDoor::Register() {
 }
 
 void VerbsDoor::EndAll() {
-  connected_.clear();
-  waiting_.clear();
-  tickets_.clear();
+  connections_.clear();
+  listener_.ForgetAll();
   keys_.clear();
 }
 
@@ -137,7 +122,7 @@ void VerbsDoor::CloseConnections() {
 
 void VerbsDoor::Renew() {
   reactor_->Call([this] {
-    if (listener_ == nullptr || !keys_.empty()) return;
+    if (!listener_.is_open() || !keys_.empty()) return;
     if (const Status status = Register(); !status.ok()) {
       kLog.Error(options_.name, ": no readers by RDMA: ", status.ToString());
     }
@@ -146,97 +131,37 @@ void VerbsDoor::Renew() {
 
 VerbsOffers::Made VerbsDoor::Offer() {
   if (keys_.empty()) return None("its memory is not registered");
-  const uint64_t most =
-      std::min<uint64_t>(options_.connections_max,
-                         static_cast<uint64_t>(std::max(1, device_.max_qp - kQueuePairsSpared)));
-  if (tickets_.size() >= most) {
+  const uint64_t most = std::min<uint64_t>(
+      options_.connections_max,
+      static_cast<uint64_t>(std::max(1, listener_.attributes().max_qp - kVerbsQueuePairsSpared)));
+  if (listener_.tickets() >= most) {
     RefusedConnections("verbs", HelloStatus::kTooMany).Add();
     return None("it has too many RDMA connections");
   }
+  const auto ticket = listener_.Draw();
+  if (!ticket.has_value()) return None("it has no random numbers");
   VerbsOffer offer;
   VerbsOfferHead& head = offer.head;
-  if (getrandom(head.token.data(), sizeof(head.token), 0) != sizeof(head.token)) {
-    return None("it has no random numbers");
-  }
+  head.token = ticket->token;
   head.version = kVerbsVersion;
-  head.port = port_;
+  head.port = listener_.port();
   head.beat_timeout_us = static_cast<uint64_t>(options_.beat_timeout.micros());
   head.stall_timeout_us = static_cast<uint64_t>(options_.peer_timeout.micros());
-  head.reads_max = static_cast<uint32_t>(std::clamp(device_.max_qp_rd_atom, 1, 255));
+  head.reads_max = static_cast<uint32_t>(std::clamp(listener_.attributes().max_qp_rd_atom, 1, 255));
   head.control = KeyOf(*keys_.back(), kVerbsControlAt);
   std::snprintf(head.host, sizeof(head.host), "%s", host_.c_str());
   for (size_t i = 0; i + 1 < keys_.size(); ++i) offer.regions.push_back(KeyOf(*keys_[i]));
-  const uint64_t ticket = next_ticket_++;
-  tickets_[ticket].token = head.token;
-  waiting_[head.token] = ticket;
-  return {.body = EncodeVerbsOffer(offer), .regions = offer.regions.size(), .ticket = ticket};
+  return {
+      .body = EncodeVerbsOffer(offer), .regions = offer.regions.size(), .ticket = ticket->number};
 }
 
 void VerbsDoor::Forget(uint64_t ticket) {
-  auto node = tickets_.extract(ticket);
-  if (!node) return;  // Invalidate was before
-  waiting_.erase(node.mapped().token);
-  connected_.erase(node.mapped().connection.get());
+  connections_.erase(ticket);
+  listener_.Forget(ticket);
 }
 
-void VerbsDoor::OnEvents() {
-  rdma_cm_event* event = nullptr;
-  while (rdma_get_cm_event(events_.get(), &event) == 0) {
-    const rdma_cm_event_type type = event->event;
-    rdma_cm_id* const id = event->id;
-    const rdma_conn_param asked = event->param.conn;
-    VerbsHello hello{};
-    if (type == RDMA_CM_EVENT_CONNECT_REQUEST && asked.private_data != nullptr &&
-        asked.private_data_len >= sizeof(hello)) {
-      std::memcpy(&hello, asked.private_data, sizeof(hello));
-    }
-    rdma_ack_cm_event(event);  // before anything ends the connection, which waits for it
-    if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-      OnRequest(id, asked, hello);
-    } else if (type == RDMA_CM_EVENT_DISCONNECTED || type == RDMA_CM_EVENT_CONNECT_ERROR ||
-               type == RDMA_CM_EVENT_UNREACHABLE || type == RDMA_CM_EVENT_REJECTED) {
-      // Its ticket stays used until the tcp connection ends.
-      const auto it = connected_.find(id);
-      if (it == connected_.end()) continue;
-      const uint64_t ticket = it->second;
-      connected_.erase(it);
-      tickets_[ticket].connection = nullptr;
-    }
-  }
-}
-
-void VerbsDoor::OnRequest(rdma_cm_id* id, const rdma_conn_param& asked, const VerbsHello& hello) {
-  VerbsOwned<rdma_cm_id> connection(id);
-  const auto it = waiting_.find(hello.token);
-  if (hello.magic != kVerbsMagic || it == waiting_.end()) {
-    BadInput("verbs", "server").Add();
-    return Refuse(std::move(connection), "it has no token of ours");
-  }
-  const uint64_t ticket = it->second;
-  waiting_.erase(it);  // once
-  if (const Status status = Accept(id, asked); !status.ok()) {
-    RefusedConnections("verbs", HelloStatus::kTooMany).Add();
-    return Refuse(std::move(connection), status.ToString());
-  }
-  connected_[id] = ticket;
-  tickets_[ticket].connection = std::move(connection);
-}
-
-void VerbsDoor::Refuse(VerbsOwned<rdma_cm_id> id, const std::string& why) {
-  SocketAddress peer;
-  if (const sockaddr* address = rdma_get_peer_addr(id.get()); address != nullptr) {
-    peer.length = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    std::memcpy(&peer.storage, address, peer.length);
-  }
-  if (const auto rest = log_limit_.Admit(reactor_->Now())) {
-    kLog.Warn(options_.name, ": refusing the RDMA connection of ", peer.ToString(), ": ", why,
-              *rest);
-  }
-  rdma_reject(id.get(), nullptr, 0);
-}
-
-Status VerbsDoor::Accept(rdma_cm_id* id, const rdma_conn_param& asked) {
-  if (id->verbs != listener_->verbs) return UnavailableError("it came to another RDMA device");
+Status VerbsDoor::Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
+                         const rdma_conn_param& asked) {
   ibv_qp_init_attr queue{};
   queue.send_cq = queue.recv_cq = cq_.get();
   queue.qp_type = IBV_QPT_RC;
@@ -246,14 +171,16 @@ Status VerbsDoor::Accept(rdma_cm_id* id, const rdma_conn_param& asked) {
                .max_recv_sge = 1,
                .max_inline_data = 0};
   errno = 0;
-  if (rdma_create_qp(id, pd_.get(), &queue) != 0) return Failed("make a queue pair");
+  if (rdma_create_qp(id.get(), pd_.get(), &queue) != 0) return Failed("make a queue pair");
   rdma_conn_param accept{};
   // READs that the device answers for this reader at a time; none the other way.
-  accept.responder_resources = static_cast<uint8_t>(std::min(
-      static_cast<int>(asked.initiator_depth), std::clamp(device_.max_qp_rd_atom, 1, 255)));
+  accept.responder_resources =
+      static_cast<uint8_t>(std::min(static_cast<int>(asked.initiator_depth),
+                                    std::clamp(listener_.attributes().max_qp_rd_atom, 1, 255)));
   accept.initiator_depth = 1;
   accept.rnr_retry_count = 7;
-  if (rdma_accept(id, &accept) != 0) return Failed("accept");
+  if (rdma_accept(id.get(), &accept) != 0) return Failed("accept");
+  connections_[ticket] = std::move(id);
   return OkStatus();
 }
 

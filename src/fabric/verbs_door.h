@@ -1,7 +1,8 @@
-// The server's end of the verbs driver: a tcp door of its own, where connections begin and channels
-// are, and queue pairs. Readers come with a token that the tcp door gave them (verbs_offers.h);
-// each gets a queue pair that it may READ the regions through, and nothing else. All of them share
-// a completion queue, which stays empty, and a protection domain; the device answers READs alone.
+// The server's end of the verbs driver: a tcp door of its own, where connections begin, and queue
+// pairs. Those of message channels are verbs_message_door.h's. Readers come with a token that the
+// tcp door gave them (verbs_offers.h); each gets a queue pair that it may READ the regions through,
+// and nothing else. All of them share a completion queue, which stays empty, and a protection
+// domain; the device answers READs alone.
 //
 // Invalidate ends the generations (RegionMemory), then every queue pair, then the keys. A device
 // answers nothing for a queue pair that is destroyed. On iWARP, what it answered before may still
@@ -9,25 +10,24 @@
 // each batch of the reader's tells it, since one connection's answers keep their order.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "tailcast/fabric/driver.h"
-#include "tailcast/fabric/log_limit.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/tcp_door.h"
 #include "tailcast/fabric/verbs_device.h"
+#include "tailcast/fabric/verbs_listener.h"
+#include "tailcast/fabric/verbs_message_door.h"
 #include "tailcast/fabric/verbs_offers.h"
 
 namespace tailcast::fabric {
 
 // Threads: as Door's; offers are the reactor's.
-class VerbsDoor final : public Door, public VerbsOffers {
+class VerbsDoor final : public Door, public VerbsOffers, private VerbsListener::Owner {
  public:
   // `host`: the numeric address of an RDMA device.
   VerbsDoor(const DoorContext& context, std::string host);
@@ -44,47 +44,24 @@ class VerbsDoor final : public Door, public VerbsOffers {
   void Forget(uint64_t ticket) override;
 
  private:
-  class Events final : public Reactor::Handler {
-   public:
-    explicit Events(VerbsDoor* door) : door_(door) {}
-    void OnEvents(uint32_t) override { door_->OnEvents(); }
-
-   private:
-    VerbsDoor* const door_;
-  };
-  // Of a reader that the tcp door let in.
-  struct Ticket {
-    VerbsToken token{};
-    VerbsOwned<rdma_cm_id> connection;  // null: it has not come yet
-  };
-
   Status Open();
   void Shut();
   Status Register();
   void EndAll();
-  void OnEvents();
-  void OnRequest(rdma_cm_id* id, const rdma_conn_param& asked, const VerbsHello& hello);
-  void Refuse(VerbsOwned<rdma_cm_id> id, const std::string& why);
-  Status Accept(rdma_cm_id* id, const rdma_conn_param& asked);
+  Status Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id, const rdma_conn_param& asked) override;
+  void OnDisconnected(uint64_t ticket) override { connections_.erase(ticket); }
 
   Reactor* const reactor_;
   const RegionMemory* const memory_;
   const std::string host_;
   const ExporterOptions options_;  // with where the tcp door listens
-  uint16_t port_ = 0;
-  ibv_device_attr device_{};
-  Events events_handler_{this};
+  VerbsListener listener_;
   // In the order of making: each is destroyed before what it is made of.
-  VerbsOwned<rdma_event_channel> events_;
-  VerbsOwned<rdma_cm_id> listener_;
   VerbsOwned<ibv_pd> pd_;
   VerbsOwned<ibv_cq> cq_;
   std::vector<VerbsOwned<ibv_mr>> keys_;  // of the regions, then of the control page; or none
-  std::map<uint64_t, Ticket> tickets_;
-  std::map<VerbsToken, uint64_t> waiting_;  // tokens that were not used yet
-  std::unordered_map<const rdma_cm_id*, uint64_t> connected_;
-  uint64_t next_ticket_ = 1;
-  LogLimit log_limit_;  // reactor thread
+  std::map<uint64_t, VerbsOwned<rdma_cm_id>> connections_;  // by ticket
+  std::unique_ptr<VerbsMessageDoor> messages_;              // null: none are served
   std::unique_ptr<TcpDoor> tcp_;
 };
 

@@ -1,9 +1,10 @@
-// The verbs driver: RDMA READs, "verbs:host:port", where the port is one of tcp.
+// The verbs driver: RDMA READs and SENDs, "verbs:host:port", where the port is one of tcp.
 #include <unistd.h>
 
 #include "tailcast/base/log.h"
 #include "tailcast/fabric/driver.h"
 #include "tailcast/fabric/net_address.h"
+#include "tailcast/fabric/verbs_channel.h"
 #include "tailcast/fabric/verbs_device.h"
 #include "tailcast/fabric/verbs_door.h"
 #include "tailcast/fabric/verbs_session.h"
@@ -37,11 +38,10 @@ class Verbs final : public Driver {
     return std::shared_ptr<ClientSession>(
         std::make_shared<VerbsSession>(context, std::move(where), target.incarnation));
   }
-  // Over the tcp connection's door.
   Result<std::shared_ptr<ChannelSession>> DialChannel(const DialContext& context,
                                                       const Target& target) const override {
     TAILCAST_ASSIGN_OR_RETURN(HostPort where, ParseHostPort(target.where));
-    return MakeTcpChannelSession(context, std::move(where), target.incarnation);
+    return MakeVerbsChannelSession(context, std::move(where), target.incarnation);
   }
   bool InSight(const std::string&) const override {
     return access(kConnectionManager, R_OK | W_OK) == 0;

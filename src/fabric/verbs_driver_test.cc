@@ -1,7 +1,13 @@
 // What is particular to the verbs driver, on an RDMA device: tests/uml/run.py runs it in a kernel
 // that has soft ones.
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -9,6 +15,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -20,6 +28,9 @@
 #include "tailcast/fabric/net_address.h"
 #include "tailcast/fabric/raw_verbs.h"
 #include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/tcp_wire.h"
+#include "tailcast/fabric/verbs_link.h"
+#include "tailcast/fabric/verbs_messages_core.h"
 
 namespace tailcast::fabric {
 namespace {
@@ -52,6 +63,7 @@ class VerbsDriverTest : public testing::Test {
     ExporterOptions options;
     options.verbs_host = Host();
     options.peer_timeout = kPeerTimeout;
+    options.loop = &loop_;
     ibv_device** const devices = ibv_get_device_list(nullptr);
     ASSERT_TRUE(devices != nullptr && devices[0] != nullptr);
     iwarp_ = devices[0]->transport_type == IBV_TRANSPORT_IWARP;
@@ -59,6 +71,10 @@ class VerbsDriverTest : public testing::Test {
     exporter_ = MakeExporter(options);
     memory_ = exporter_->AddRegion(0, kRegionBytes).value();
     for (uint64_t i = 0; i < kRegionBytes; ++i) memory_[i] = static_cast<char>(i * 7 + i / 256);
+    exporter_->ServeMessages(scope_.Bind([this](std::string_view message, std::string& answer) {
+      ++handled_;
+      answer = message.substr(0, 100);
+    }));
     address_ = exporter_->Listen().value().front();
     connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(10)});
   }
@@ -105,6 +121,78 @@ class VerbsDriverTest : public testing::Test {
     let_in_ = std::make_unique<LetIn>(&loop_, address_);
     return let_in_->offer();
   }
+  // A channel, with what it was told.
+  struct Client {
+    std::unique_ptr<Channel> channel;
+    uint64_t answers = 0;
+    bool broken = false;
+    Scope scope;
+    bool Send(std::string_view message) { return channel->Send(std::span(&message, 1), 0); }
+  };
+  std::unique_ptr<Client> Open(const std::string& address) {
+    auto client = std::make_unique<Client>();
+    std::optional<Status> outcome;
+    connector_->OpenChannel(
+        address, Duration::Seconds(10), scope_.Bind([&](Result<std::unique_ptr<Channel>> channel) {
+          outcome = channel.status();
+          if (!channel.ok()) return;
+          client->channel = std::move(channel).value();
+          Client* const one = client.get();
+          one->channel->SetCallbacks(
+              {.on_answer = one->scope.Bind([one](uint64_t, std::string_view) { ++one->answers; }),
+               .on_broken = one->scope.Bind([one] { one->broken = true; })});
+        }));
+    EXPECT_TRUE(Until([&] { return outcome.has_value(); }));
+    EXPECT_TRUE(outcome->ok()) << *outcome;
+    return outcome->ok() ? std::move(client) : nullptr;
+  }
+  // A tcp connection that was let in as a message channel, and what it was offered: as a reader's
+  // offer, without memory.
+  struct LetInToWrite {
+    Descriptor tcp;
+    VerbsOffer offer;
+  };
+  LetInToWrite ChannelOffer() {
+    LetInToWrite in;
+    const std::string where = address_.substr(6, address_.rfind('#') - 6);
+    const SocketAddress address = ResolveNumber(ParseHostPort(where).value()).value();
+    in.tcp = Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(in.tcp.get(), address.get(), address.length), 0);
+    std::string said =
+        HandshakeFrame(TcpOp::kHello, Hello{.version = kHelloVersion, .flags = kHelloMessages});
+    AppendTo(
+        said,
+        TcpFrame{.body_bytes = 0, .op = TcpOp::kVerbsAsk, .flags = 0, .count = 0, .argument = 0});
+    EXPECT_EQ(send(in.tcp.get(), said.data(), sizeof(TcpFrame) + sizeof(Hello), 0),
+              static_cast<ssize_t>(sizeof(TcpFrame) + sizeof(Hello)));
+    char bytes[sizeof(TcpFrame) + sizeof(TcpWelcome)];
+    EXPECT_EQ(recv(in.tcp.get(), bytes, sizeof(bytes), MSG_WAITALL),
+              static_cast<ssize_t>(sizeof(bytes)));
+    EXPECT_EQ(
+        send(in.tcp.get(), said.data() + sizeof(TcpFrame) + sizeof(Hello), sizeof(TcpFrame), 0),
+        static_cast<ssize_t>(sizeof(TcpFrame)));
+    char answer[sizeof(TcpFrame) + sizeof(VerbsChannelOffer)];
+    EXPECT_EQ(recv(in.tcp.get(), answer, sizeof(answer), MSG_WAITALL),
+              static_cast<ssize_t>(sizeof(answer)));
+    const auto offer = DecodeVerbsChannelOffer(
+        {answer + sizeof(TcpFrame), sizeof(VerbsChannelOffer)}, TakeFrom<TcpFrame>(answer).count);
+    EXPECT_TRUE(offer.has_value());
+    in.offer.head.port = offer->port;
+    in.offer.head.token = offer->token;
+    in.offer.head.reads_max = 1;
+    std::memcpy(in.offer.head.host, offer->host, sizeof(offer->host));
+    return in;
+  }
+  // Turns the loop until the server hung up.
+  bool HungUp(const Descriptor& tcp) {
+    const MonotonicTime end = ReadMonotonicClock() + Duration::Seconds(30);
+    char byte;
+    while (ReadMonotonicClock() < end) {
+      loop_.RunFor(Duration::Millis(1));
+      if (recv(tcp.get(), &byte, 1, MSG_DONTWAIT) == 0) return true;
+    }
+    return false;
+  }
   static int64_t BadInput() {
     return ProcessMetrics().Value("tailcast_fabric_bad_input_total",
                                   {{"driver", "verbs"}, {"side", "server"}});
@@ -117,6 +205,7 @@ class VerbsDriverTest : public testing::Test {
   std::span<char> memory_;
   std::string address_;
   std::unique_ptr<Connector> connector_;
+  uint64_t handled_ = 0;
   Scope scope_;
 };
 
@@ -252,6 +341,227 @@ TEST_F(VerbsDriverTest, OverACutNetworkReadsTimeOutAndTheConnectionIsGivenUp) {
   ASSERT_EQ(std::system("ip link set lo up"), 0);
   auto again = Connect();
   ReadMany(again.get(), 10);
+}
+
+// ---- message channels ----
+
+TEST_F(VerbsDriverTest, ServesFiveHundredMessageChannels) {
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 500; ++i) {
+    clients.push_back(Open(address_));
+    ASSERT_NE(clients.back(), nullptr) << i;
+  }
+  // What each costs the server (README), beside what its device needs for a queue pair.
+  EXPECT_LT(VerbsLink::Bytes(VerbsMessagesCore::Side::kServer), 350'000u);
+  const std::string long_one(20'000, 'm');
+  for (int round = 1; round <= 2; ++round) {
+    for (auto& client : clients) {
+      ASSERT_TRUE(client->Send("short"));
+      ASSERT_TRUE(client->Send(long_one));
+    }
+    for (auto& client : clients) {
+      ASSERT_TRUE(Until([&] { return client->answers == 2u * static_cast<uint64_t>(round); }));
+      ASSERT_FALSE(client->broken);
+    }
+  }
+  clients.clear();
+  auto one_more = Open(address_);
+  ASSERT_TRUE(one_more->Send("m"));
+  EXPECT_TRUE(Until([&] { return one_more->answers == 1; }));
+}
+
+// Its loop is woken for messages, once at most for each, and not for what it sends; its engines not
+// at all.
+TEST_F(VerbsDriverTest, AServerIsWokenForMessagesAndForNothingElse) {
+  LoopThread served("served");
+  ExporterOptions options;
+  options.verbs_host = Host();
+  options.peer_timeout = kPeerTimeout;
+  options.loop = served.loop();
+  auto exporter = MakeExporter(options);
+  ASSERT_TRUE(exporter->AddRegion(0, 4096).ok());
+  exporter->ServeMessages(
+      scope_.Bind([](std::string_view message, std::string& answer) { answer = message; }));
+  const std::string address = exporter->Listen().value().front();
+  auto client = Open(address);
+  ASSERT_NE(client, nullptr);
+  ASSERT_TRUE(client->Send("first"));
+  ASSERT_TRUE(Until([&] { return client->answers == 1; }));
+  const int64_t before = Sleeps("served");
+  const int64_t engines = Sleeps("fabric-server");
+  constexpr uint64_t kBursts = 50;
+  for (uint64_t i = 1; i <= kBursts; ++i) {
+    for (uint32_t n = 0; n < kMessageWindow; ++n) ASSERT_TRUE(client->Send(std::string(100, 'm')));
+    ASSERT_TRUE(Until([&] { return client->answers == 1 + i * kMessageWindow; }));
+  }
+  const int64_t sleeps = Sleeps("served") - before;
+  std::printf("a server slept %lld times for %llu messages in %llu bursts\n",
+              static_cast<long long>(sleeps),
+              static_cast<unsigned long long>(kBursts * kMessageWindow),
+              static_cast<unsigned long long>(kBursts));
+  EXPECT_LE(sleeps, static_cast<int64_t>(kBursts * kMessageWindow));
+  EXPECT_EQ(Sleeps("fabric-server"), engines);
+  client = nullptr;
+  served.Call([&] { exporter.reset(); });
+}
+
+TEST_F(VerbsDriverTest, WhoBreaksTheChannelsProtocolLosesHisOwnChannel) {
+  auto honest = Open(address_);
+  ASSERT_NE(honest, nullptr);
+  const struct {
+    VerbsPacket head;
+    bool good;
+  } cases[] = {
+      {{48, 0, 1, 0, 0}, true},   {{47, 0, 1, 0, 0}, false}, {{~uint32_t{0}, 0, 1, 0, 0}, false},
+      {{48, 0, 1, 0, 7}, false},  {{48, 0, 0, 0, 0}, false}, {{48, 9, 1, 0, 0}, false},
+      {{48, 0, 1, 77, 0}, false},
+  };
+  for (const auto& one : cases) {
+    const int64_t bad = BadInput();
+    const uint64_t handled = handled_;
+    LetInToWrite in = ChannelOffer();
+    RawQueuePair raw;
+    ASSERT_EQ(raw.Connect(in.offer), RDMA_CM_EVENT_ESTABLISHED);
+    std::memcpy(raw.arena.data(), &one.head, sizeof(one.head));
+    EXPECT_TRUE(raw.Do(in.offer, IBV_WR_SEND, IBV_SEND_SOLICITED));
+    if (one.good) {
+      EXPECT_TRUE(Until([&] { return handled_ == handled + 1; }));
+      EXPECT_EQ(BadInput(), bad);
+    } else {
+      EXPECT_TRUE(HungUp(in.tcp)) << &one - cases;
+      EXPECT_EQ(BadInput(), bad + 1);
+      EXPECT_EQ(handled_, handled);
+    }
+  }
+  honest->answers = 0;
+  ASSERT_TRUE(honest->Send("honest"));
+  EXPECT_TRUE(Until([&] { return honest->answers == 1; }));
+}
+
+// More SENDs than there are buffers; a server that is busy meanwhile.
+TEST_F(VerbsDriverTest, AFloodWithoutCreditsEndsTheFloodersChannelAlone) {
+  auto honest = Open(address_);
+  ASSERT_NE(honest, nullptr);
+  LetInToWrite in = ChannelOffer();
+  RawQueuePair raw;
+  ASSERT_EQ(raw.Connect(in.offer), RDMA_CM_EVENT_ESTABLISHED);
+  VerbsPacket head{48, 0, 1, 0, 0};
+  bool sent = true;
+  for (; sent && head.number < 4 * kVerbsServerReceives; ++head.number) {
+    std::memcpy(raw.arena.data(), &head, sizeof(head));
+    sent = raw.Do(in.offer, IBV_WR_SEND, IBV_SEND_SOLICITED);
+  }
+  // iWARP calls a SEND done when it was sent.
+  if (!iwarp_) {
+    EXPECT_LE(head.number, kVerbsServerReceives + 1);
+  }
+  in.tcp = {};
+  honest->answers = 0;
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(honest->Send("honest"));
+  EXPECT_TRUE(Until([&] { return honest->answers == 10; }));
+  EXPECT_LE(handled_, 10 + kVerbsServerReceives);
+}
+
+// Of a reader's keys none is good with a channel's queue pair, and nobody comes in twice.
+TEST_F(VerbsDriverTest, AChannelReadsAndWritesNoMemory) {
+  const VerbsOffer reader = Offer();
+  const std::string before(memory_.data(), kRegionBytes);
+  for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE}) {
+    LetInToWrite in = ChannelOffer();
+    RawQueuePair raw;
+    ASSERT_EQ(raw.Connect(in.offer), RDMA_CM_EVENT_ESTABLISHED);
+    RawQueuePair again;
+    EXPECT_EQ(again.Connect(in.offer), RDMA_CM_EVENT_REJECTED);
+    raw.arena.assign(raw.arena.size(), '!');
+    const bool done = raw.Do(reader, opcode);
+    if (opcode == IBV_WR_RDMA_READ) {
+      EXPECT_FALSE(done);
+      EXPECT_EQ(raw.arena[0], '!');
+    }
+  }
+  auto honest = Connect();
+  ReadMany(honest.get(), 10);
+  EXPECT_EQ(std::string(memory_.data(), kRegionBytes), before);
+}
+
+TEST_F(VerbsDriverTest, InvalidationEndsChannelsAndNewOnesWorkAfterIt) {
+  auto client = Open(address_);
+  ASSERT_TRUE(client->Send("one"));
+  ASSERT_TRUE(Until([&] { return client->answers == 1; }));
+  exporter_->Invalidate();
+  EXPECT_TRUE(Until([&] { return client->broken; }));
+  exporter_->Renew();
+  auto again = Open(address_);
+  ASSERT_TRUE(again->Send("two"));
+  EXPECT_TRUE(Until([&] { return again->answers == 1; }));
+}
+
+TEST_F(VerbsDriverTest, OverACutNetworkAChannelIsGivenUp) {
+  auto client = Open(address_);
+  ASSERT_TRUE(client->Send("one"));
+  ASSERT_TRUE(Until([&] { return client->answers == 1; }));
+  ASSERT_EQ(std::system("ip link set lo down"), 0);
+  ASSERT_TRUE(client->Send("two"));
+  EXPECT_TRUE(Until([&] { return client->broken; }));
+  EXPECT_FALSE(client->channel->connected());
+  ASSERT_EQ(std::system("ip link set lo up"), 0);
+  auto again = Open(address_);
+  ASSERT_TRUE(again->Send("three"));
+  EXPECT_TRUE(Until([&] { return again->answers == 1; }));
+}
+
+// Who comes without a token, hangs up, or floods the door that connections begin at, costs honest
+// readers time on the one CPU of this kernel, and nothing else. The ratio is told, not judged.
+TEST_F(VerbsDriverTest, WhatHostileClientsCostHonestReaders) {
+  auto endpoint = Connect();
+  const auto p99 = [&] {
+    std::vector<int64_t> micros;
+    char buffer[64];
+    const MonotonicTime end = ReadMonotonicClock() + Duration::Millis(1500);
+    while (ReadMonotonicClock() < end) {
+      const MonotonicTime begin = ReadMonotonicClock();
+      const ReadDescriptor one{.length = sizeof(buffer), .offset = 4096, .destination = buffer};
+      endpoint->Read({&one, 1});
+      Completion completion;
+      EXPECT_TRUE(Until([&] { return endpoint->Poll({&completion, 1}) == 1; }));
+      EXPECT_EQ(completion.status, ReadStatus::kOk);
+      EXPECT_EQ(std::memcmp(buffer, memory_.data() + 4096, sizeof(buffer)), 0);
+      micros.push_back((ReadMonotonicClock() - begin).micros());
+    }
+    std::sort(micros.begin(), micros.end());
+    return micros[micros.size() * 99 / 100];
+  };
+  const VerbsOffer offer = Offer();
+  const std::string where = address_.substr(6, address_.rfind('#') - 6);
+  const SocketAddress door = ResolveNumber(ParseHostPort(where).value()).value();
+  const int64_t calm = p99();
+  std::atomic<bool> stop = false;
+  std::atomic<int> turns = 0;
+  std::thread attacker([&] {
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
+    while (!stop) {
+      if (turns % 50 == 0) {
+        RawQueuePair none;
+        none.Connect(offer, nullptr, 0);
+      }
+      for (int i = 0; i < 16; ++i) {
+        const Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        if (connect(fd.get(), door.get(), door.length) != 0) break;
+        [[maybe_unused]] const ssize_t n = send(fd.get(), "noise", 5, MSG_NOSIGNAL);
+      }
+      ++turns;
+      poll(nullptr, 0, 2);
+    }
+  });
+  const int64_t attacked = p99();
+  stop = true;
+  attacker.join();
+  EXPECT_GT(turns, 0);
+  std::printf("p99 %lld us attacked, %lld us calm, %.1f times, %d turns of the attacker\n",
+              static_cast<long long>(attacked), static_cast<long long>(calm),
+              static_cast<double>(attacked) / static_cast<double>(std::max<int64_t>(calm, 1)),
+              turns.load());
+  ReadMany(Connect().get(), 10);
 }
 
 }  // namespace

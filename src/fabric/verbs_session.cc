@@ -16,7 +16,6 @@ namespace tailcast::fabric {
 namespace {
 
 const Logger kLog("fabric");
-constexpr int kResolveMillis = 2000;
 // A reader has so much registered memory at each server.
 constexpr uint64_t kArenaBytes = (1 << 20) + (64 << 10);
 static_assert(kArenaBytes >= VerbsReadsCore::kArenaBytesMin);
@@ -33,10 +32,11 @@ VerbsSession::VerbsSession(const DialContext& context, HostPort where,
       reactor_(context.reactor),
       where_(where),
       read_timeout_(context.read_timeout),
-      tcp_(std::make_shared<TcpSession>(context, std::move(where), expected_incarnation)) {}
+      tcp_(std::make_shared<TcpSession>(context, std::move(where), expected_incarnation)),
+      dialer_(reactor_, this, name()) {}
 
 Status VerbsSession::Begin() {
-  TAILCAST_ASSIGN_OR_RETURN(connection_events_, MakeEventChannel());
+  TAILCAST_RETURN_IF_ERROR(dialer_.Open());
   tcp_->Start(scope().Bind([this](Status status) {
     if (!status.ok()) return Finish(std::move(status));
     tcp_->AskForVerbs(
@@ -58,64 +58,19 @@ void VerbsSession::OnOffer(const std::string& body, size_t regions) {
     return Finish(
         UnavailableError("the server at " + name() + " offers no RDMA: " + offer_.head.host));
   }
-  Status status = reactor_->Add(connection_events_->fd, EPOLLIN, this);
-  watches_events_ = status.ok();
-  if (status.ok()) status = Resolve();
+  Status status =
+      dialer_.Start(offer_.head.host, static_cast<uint16_t>(offer_.head.port), offer_.head.token);
   if (!status.ok()) Finish(std::move(status));
 }
 
-Status VerbsSession::Resolve() {
-  const HostPort where{.host = offer_.head.host, .port = static_cast<uint16_t>(offer_.head.port)};
-  Result<SocketAddress> address = ResolveNumber(where);
-  if (!address.ok()) {
-    return UnavailableError("the server at " + name() + " offers RDMA at \"" + where.host +
-                            "\", which is no address");
-  }
-  rdma_cm_id* id = nullptr;
-  if (rdma_create_id(connection_events_.get(), &id, this, RDMA_PS_TCP) != 0) {
-    return UnavailableError(Errno("make an RDMA connection"));
-  }
-  id_.reset(id);
-  if (rdma_resolve_addr(id, nullptr, address->get(), kResolveMillis) != 0) {
-    return UnavailableError(Errno("find the RDMA device for " + address->ToString()));
-  }
-  return OkStatus();
+void VerbsSession::OnConnected(Status status) {
+  open_ = status.ok();
+  Finish(std::move(status));
 }
 
-void VerbsSession::OnEvents(uint32_t) {
-  const auto self = shared_from_this();  // dying may let go of us
-  rdma_cm_event* event = nullptr;
-  while (!ended_ && rdma_get_cm_event(connection_events_.get(), &event) == 0) {
-    const rdma_cm_event copy = *event;
-    rdma_ack_cm_event(event);  // before anything ends the connection, which waits for it
-    OnConnectionEvent(copy);
-  }
-}
-
-void VerbsSession::OnConnectionEvent(const rdma_cm_event& event) {
-  switch (event.event) {
-    case RDMA_CM_EVENT_ADDR_RESOLVED:
-      if (rdma_resolve_route(id_.get(), kResolveMillis) != 0) {
-        Finish(UnavailableError(Errno("find the RDMA route to " + name())));
-      }
-      return;
-    case RDMA_CM_EVENT_ROUTE_RESOLVED:
-      if (Status status = Connect(); !status.ok()) Finish(std::move(status));
-      return;
-    case RDMA_CM_EVENT_ESTABLISHED:
-      open_ = true;
-      Finish(OkStatus());
-      return;
-    case RDMA_CM_EVENT_TIMEWAIT_EXIT:
-      return;
-    default:
-      Die(std::string(rdma_event_str(event.event)) + ", status " + std::to_string(event.status));
-  }
-}
-
-Status VerbsSession::Connect() {
+Status VerbsSession::Prepare(rdma_cm_id* id, rdma_conn_param* connect) {
   ibv_device_attr device{};
-  ibv_context* const context = id_->verbs;
+  ibv_context* const context = id->verbs;
   if (const int error = ibv_query_device(context, &device); error != 0) {
     return ErrnoStatus(error, "ask the RDMA device what it can do");
   }
@@ -150,31 +105,21 @@ Status VerbsSession::Connect() {
                .max_send_sge = 1,
                .max_recv_sge = 1,
                .max_inline_data = 0};
-  if (rdma_create_qp(id_.get(), pd_.get(), &queue) != 0) {
+  if (rdma_create_qp(id, pd_.get(), &queue) != 0) {
     return UnavailableError(Errno("make an RDMA queue pair"));
   }
-  queue_ =
-      std::make_unique<VerbsPoster>(id_->qp, cq_.get(), std::span(arena_.data(), arena_.size()),
-                                    arena_key_->lkey, offer_, works_max_);
+  queue_ = std::make_unique<VerbsPoster>(id->qp, cq_.get(), std::span(arena_.data(), arena_.size()),
+                                         arena_key_->lkey, offer_, works_max_);
   TAILCAST_RETURN_IF_ERROR(reactor_->Add(completion_channel_->fd, EPOLLIN, &completion_events_));
   watches_completions_ = true;
   // READs on the wire at a time: what both devices can.
   const uint32_t depth =
       std::min({offer_.head.reads_max, static_cast<uint32_t>(device.max_qp_init_rd_atom), 255u});
-  const VerbsHello hello{.magic = kVerbsMagic, .token = offer_.head.token};
-  rdma_conn_param connect{};
-  connect.private_data = &hello;
-  connect.private_data_len = sizeof(hello);
-  connect.responder_resources = 1;
-  connect.initiator_depth = static_cast<uint8_t>(std::max(1u, depth));
-  connect.retry_count = 7;
-  connect.rnr_retry_count = 7;
-  if (rdma_connect(id_.get(), &connect) == 0) return OkStatus();
-  if (errno == EADDRINUSE && ++ports_tried_ < kVerbsPortsTried) {
-    DestroyQueuePair();
-    return Resolve();
-  }
-  return UnavailableError(Errno("connect by RDMA to " + name()));
+  connect->responder_resources = 1;
+  connect->initiator_depth = static_cast<uint8_t>(std::max(1u, depth));
+  connect->retry_count = 7;
+  connect->rnr_retry_count = 7;
+  return OkStatus();
 }
 
 void VerbsSession::OnCompletionEvents() {
@@ -191,17 +136,14 @@ void VerbsSession::OnCompletionEvents() {
 void VerbsSession::End() {
   if (std::exchange(ended_, true)) return;
   tcp_->Shutdown();
-  if (watches_events_) reactor_->Remove(connection_events_->fd);
-  DestroyQueuePair();
-  connection_events_ = nullptr;
+  dialer_.Stop();
 }
 
-void VerbsSession::DestroyQueuePair() {
+// No device writes to the arena any more.
+void VerbsSession::Discard() {
   if (watches_completions_) reactor_->Remove(completion_channel_->fd);
   watches_completions_ = false;
-  // The queue pair first: after that no device writes to the arena.
   queue_ = nullptr;
-  id_ = nullptr;
   cq_ = nullptr;
   completion_channel_ = nullptr;
   arena_key_ = nullptr;

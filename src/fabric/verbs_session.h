@@ -13,6 +13,7 @@
 #include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/tcp_session.h"
 #include "tailcast/fabric/verbs_device.h"
+#include "tailcast/fabric/verbs_dialer.h"
 
 namespace tailcast::fabric {
 
@@ -21,13 +22,13 @@ class VerbsEndpoint;
 // Shared by the loop, which posts and polls, and the engine thread, which has the connection
 // manager's events and wakes the loop. The queue pair is destroyed by the engine, when the loop has
 // let go of it.
-class VerbsSession final : public ClientSession {
+class VerbsSession final : public ClientSession, private VerbsDialer::Owner {
  public:
   VerbsSession(const DialContext& context, HostPort where,
                ExporterIncarnation expected_incarnation);
 
   std::unique_ptr<Endpoint> MakeEndpoint(std::shared_ptr<Reactor> reactor) override;
-  void OnEvents(uint32_t events) override;
+  void OnEvents(uint32_t) override {}  // it watches nothing itself
 
  private:
   friend class VerbsEndpoint;
@@ -44,10 +45,11 @@ class VerbsSession final : public ClientSession {
   Status Begin() override;
   void End() override;
   void OnOffer(const std::string& body, size_t regions);
-  Status Resolve();
-  Status Connect();
-  void DestroyQueuePair();
-  void OnConnectionEvent(const rdma_cm_event& event);
+  Status Prepare(rdma_cm_id* id, rdma_conn_param* connect) override;
+  void Discard() override;
+  void OnConnected(Status status) override;
+  void OnDisconnected(const std::string& why) override { Die(why); }
+  std::shared_ptr<void> Hold() override { return shared_from_this(); }
   void OnCompletionEvents();
   void Die(const std::string& why);
   // Has the endpoint look at what is new, on its loop. Any thread.
@@ -62,20 +64,17 @@ class VerbsSession final : public ClientSession {
   // Engine; what the loop uses is constant from `ready` on.
   bool open_ = false;
   bool ended_ = false;
-  bool watches_events_ = false;       // of the connection manager
   bool watches_completions_ = false;  // of the device
-  int ports_tried_ = 0;
   CompletionEvents completion_events_{this};
   VerbsOffer offer_;
   uint32_t works_max_ = 0;
   // In the order of making: each is destroyed before what it is made of.
-  VerbsOwned<rdma_event_channel> connection_events_;
   Mapping arena_;
   VerbsOwned<ibv_pd> pd_;
   VerbsOwned<ibv_mr> arena_key_;
   VerbsOwned<ibv_comp_channel> completion_channel_;
   VerbsOwned<ibv_cq> cq_;
-  VerbsOwned<rdma_cm_id> id_;
+  VerbsDialer dialer_;  // with the queue pair
   std::unique_ptr<VerbsPoster> queue_;
 
   std::atomic<bool> notice_pending_{false};

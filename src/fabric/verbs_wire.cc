@@ -6,6 +6,11 @@
 #include "tailcast/fabric/verbs_offers.h"
 
 namespace tailcast::fabric {
+namespace {
+
+constexpr uint64_t kHourMicros = 3'600'000'000;
+
+}  // namespace
 
 std::string EncodeVerbsOffer(const VerbsOffer& offer) {
   std::string body(reinterpret_cast<const char*>(&offer.head), sizeof(offer.head));
@@ -23,13 +28,37 @@ std::optional<VerbsOffer> DecodeVerbsOffer(std::string_view body, size_t regions
   const VerbsOfferHead& head = offer.head;
   if (head.host[sizeof(head.host) - 1] != '\0') return std::nullopt;
   if (head.version == kVerbsVersion && regions == 0) return offer;
-  constexpr uint64_t kHour = 3'600'000'000;
   if (head.version != kVerbsVersion || head.port == 0 || head.port > 0xffff ||
-      head.reads_max == 0 || head.beat_timeout_us > kHour || head.stall_timeout_us < 1000 ||
-      head.stall_timeout_us > kHour) {
+      head.reads_max == 0 || head.beat_timeout_us > kHourMicros || head.stall_timeout_us < 1000 ||
+      head.stall_timeout_us > kHourMicros) {
     return std::nullopt;
   }
   return offer;
+}
+
+std::string EncodeVerbsChannelOffer(const VerbsChannelOffer& offer) {
+  return {reinterpret_cast<const char*>(&offer), sizeof(offer)};
+}
+
+std::optional<VerbsChannelOffer> DecodeVerbsChannelOffer(std::string_view body, size_t count) {
+  VerbsChannelOffer offer;
+  if (body.size() != sizeof(offer) || count > 1) return std::nullopt;
+  std::memcpy(&offer, body.data(), sizeof(offer));
+  if (offer.host[sizeof(offer.host) - 1] != '\0' || offer.version != kVerbsVersion) {
+    return std::nullopt;
+  }
+  if (count == 1 && (offer.port == 0 || offer.port > 0xffff || offer.stall_timeout_us < 1000 ||
+                     offer.stall_timeout_us > kHourMicros)) {
+    return std::nullopt;
+  }
+  return offer;
+}
+
+VerbsOffers::Made VerbsChannelOffers::None(const std::string& why) {
+  VerbsChannelOffer offer{};
+  offer.version = kVerbsVersion;
+  std::snprintf(offer.host, sizeof(offer.host), "%s", why.c_str());
+  return {.body = EncodeVerbsChannelOffer(offer), .regions = 0, .ticket = 0};
 }
 
 VerbsOffers::Made VerbsOffers::None(const std::string& why) {

@@ -1,4 +1,4 @@
-// What the two ends of the verbs driver tell each other: the offer, a frame of the tcp connection
+// What the two ends of the verbs driver tell each other: the offers, frames of the tcp connection
 // with which every verbs connection begins (docs/formats/fabric_verbs.md), and the private data of
 // the connection request. All numbers are little-endian.
 #pragma once
@@ -63,6 +63,20 @@ struct VerbsOffer {
 std::string EncodeVerbsOffer(const VerbsOffer& offer);
 // Nothing unless it adds up for `regions` regions.
 std::optional<VerbsOffer> DecodeVerbsOffer(std::string_view body, size_t regions);
+
+// Body of a TcpOp::kVerbsOffer on a message channel; the frame's count is 1, or 0: no offer, and
+// `host` says why.
+struct VerbsChannelOffer {
+  uint32_t version;
+  uint32_t port;
+  VerbsToken token;
+  uint64_t stall_timeout_us;  // what was sent and did not arrive for so long never will
+  char host[48];              // a numeric address, ended by a zero
+};
+static_assert(sizeof(VerbsChannelOffer) == 80);
+std::string EncodeVerbsChannelOffer(const VerbsChannelOffer& offer);
+// Nothing unless it adds up.
+std::optional<VerbsChannelOffer> DecodeVerbsChannelOffer(std::string_view body, size_t count);
 
 // What a READ of the control page fetches: from the heartbeat to the last region's generation.
 inline constexpr uint64_t kVerbsControlAt = offsetof(ControlPage, heartbeat_us);

@@ -1,0 +1,88 @@
+// The server's end of message channels by RDMA: each begins as a message channel of the tcp door,
+// which asks for an offer, and gets a queue pair for SENDs with receive buffers of its own
+// (verbs_messages_core.h). What its client may do spoils these at most.
+//
+// The connection manager's events are the tcp message door's reactor's. Messages are taken, handled
+// and answered on the service's loop, which the device wakes: no other thread in between, once for
+// all that came meanwhile, and not for what was sent.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tailcast/base/callback.h"
+#include "tailcast/base/scope.h"
+#include "tailcast/fabric/message_service.h"
+#include "tailcast/fabric/reactor.h"
+#include "tailcast/fabric/verbs_link.h"
+#include "tailcast/fabric/verbs_listener.h"
+#include "tailcast/fabric/verbs_offers.h"
+
+namespace tailcast::fabric {
+
+class VerbsMessageDoor final : public VerbsChannelOffers, private VerbsListener::Owner {
+ public:
+  // The reactor outlives Shut, the service the door. Threads: construction and Listen by any one,
+  // destruction and Shut by the loop's (or while nobody turns it).
+  VerbsMessageDoor(Reactor* reactor, MessageService* service, std::string name, std::string host,
+                   Duration peer_timeout);
+  ~VerbsMessageDoor() = default;
+  VerbsMessageDoor(const VerbsMessageDoor&) = delete;
+  VerbsMessageDoor& operator=(const VerbsMessageDoor&) = delete;
+
+  Status Listen();
+  // Ends all channels. Offers nothing any more. Idempotent.
+  void Shut();
+
+  VerbsOffers::Made Offer(MessageService::Life life,
+                          Callback<void(const std::string& why)> broke) override;
+  void Forget(uint64_t ticket) override;
+  MonotonicTime StuckSince(uint64_t ticket) override;
+
+ private:
+  struct Client {
+    MessageService::Life life = 0;
+    Callback<void(const std::string& why)> broke;
+    VerbsOwned<rdma_cm_id> connection;  // null: it has not come yet, or is gone
+  };
+  Status Open();
+  Status Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id, const rdma_conn_param& asked) override;
+  void OnDisconnected(uint64_t ticket) override;
+  // Destroys the queue pair.
+  void End(uint64_t ticket);
+  // Loop.
+  void OnCompletions();
+  void Serve(uint64_t ticket);
+  void Fail(uint64_t ticket, const std::string& why);
+
+  Reactor* const reactor_;
+  MessageService* const service_;
+  const std::string name_;
+  const Duration peer_timeout_;
+
+  // Reactor.
+  VerbsListener listener_;
+  VerbsOwned<ibv_pd> pd_;
+  VerbsOwned<ibv_comp_channel> completions_;  // its events are taken by the loop
+  std::map<uint64_t, Client> clients_;        // by ticket
+  Scope scope_;
+
+  struct Served {
+    MessageService::Life life = 0;
+    std::shared_ptr<VerbsLink> link;
+  };
+  std::mutex served_mutex_;
+  std::map<uint64_t, Served> served_;  // guarded
+
+  // Loop.
+  bool watching_ = false;
+  std::string answer_;
+  std::vector<std::string> messages_;
+  Scope loop_scope_;
+};
+
+}  // namespace tailcast::fabric
