@@ -1,7 +1,6 @@
 // What is particular to the verbs driver, on an RDMA device: tests/uml/run.py runs it in a kernel
 // that has soft ones.
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -538,7 +537,6 @@ TEST_F(VerbsDriverTest, WhatHostileClientsCostHonestReaders) {
   std::atomic<bool> stop = false;
   std::atomic<int> turns = 0;
   std::thread attacker([&] {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 19);
     while (!stop) {
       if (turns % 50 == 0) {
         RawQueuePair none;
