@@ -46,8 +46,7 @@ struct Findings {
   int64_t files = 0;    // that were read
   int64_t missing = 0;  // of these: shorter than they will be
   std::vector<DamagedFile> damaged;
-  // Later files are there, and these, or a part of them, are not. Of the stems only `seq` is known.
-  std::vector<DamagedFile> absent;
+  std::vector<std::string> absent;  // names: later files are there, and these, or a part, are not
 };
 
 // Of the files of all shards. In the source nothing is still to come: there a file that ends before
@@ -61,7 +60,7 @@ Result<Findings> FindDamage(StoreReader& store, const v1::StreamConfig& stream, 
     for (int64_t seq = std::max<int64_t>(listing.floor(), 1); seq < listing.last(); ++seq) {
       const stream::ListedPair* pair = listing.Find(seq);
       if (pair == nullptr || !pair->complete()) {
-        findings.absent.push_back({.shard = shard, .stem = {.seq = seq}, .end_number = INT64_MAX});
+        findings.absent.push_back(shard.ToString() + " file " + std::to_string(seq));
       }
     }
     for (const auto& [seq, pair] : listing.pairs()) {
@@ -198,15 +197,16 @@ Status RepairCell(const RepairOptions& options, const std::string& scheduler, bo
   }
   if (!findings.absent.empty()) std::printf(", %zu not there", findings.absent.size());
   std::printf("\n");
-  for (const DamagedFile& file : findings.absent) {
-    std::printf("  %s: it, or a part of it, is not there%s\n", file.Name().c_str(),
-                source ? "" : "; the cell's scheduler has it copied again");
+  for (const std::string& name : findings.absent) {
+    std::printf("  %s: it, or a part of it, is not there%s\n", name.c_str(),
+                source ? "" : " (yet): the cell above copies it");
   }
   for (const DamagedFile& file : findings.damaged) {
     std::printf("  %s: %s\n", file.Name().c_str(), file.condition.what.c_str());
   }
   std::fflush(stdout);
-  if (findings.damaged.empty() && findings.absent.empty()) return OkStatus();
+  // Copies of a shard's files come in any order.
+  if (findings.damaged.empty() && !(source && !findings.absent.empty())) return OkStatus();
   if (options.dry_run) {
     damage_left = true;
     return OkStatus();
@@ -221,12 +221,6 @@ Status RepairCell(const RepairOptions& options, const std::string& scheduler, bo
   Status error;
   for (const DamagedFile& file : findings.damaged) {
     Status done = RepairFile(options, *store, above, file);
-    if (IsCancelled(done)) return done;
-    if (error.ok()) error = std::move(done);
-  }
-  // These nobody has to set aside.
-  for (const DamagedFile& file : findings.absent) {
-    Status done = WaitForCopy(*store, file, EndOfWait(options));
     if (IsCancelled(done)) return done;
     if (error.ok()) error = std::move(done);
   }

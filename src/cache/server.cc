@@ -142,8 +142,10 @@ void Server::UpdateRing(RingConfig config) {
   const bool mine = self != nullptr && self->incarnation == options_.incarnation;
   known_ = known_ || mine;
   // A ring that does not know of us yet may name the life before.
-  const bool replaced =
-      known_ && self != nullptr && !mine && self->incarnation != ProcessIncarnation::kNone;
+  // Once replaced it stays so when its successor goes: it has missed what that acknowledged.
+  const bool replaced = known_ && self != nullptr && !mine &&
+                        (replaced_ || self->incarnation != ProcessIncarnation::kNone);
+  replaced_ = replaced || (replaced_ && !mine);
   const bool named = self != nullptr && !replaced;
   if (named_ && !named) {
     kLog.Info(

@@ -151,10 +151,11 @@ class Server {
   RingPair rings_;
   Timer tick_;
   std::vector<uint64_t> doorbells_;
-  std::string results_;   // of the message that is handled
-  bool serving_ = false;  // the regions are open
-  bool named_ = true;     // the ring names it
-  bool known_ = false;    // and has named this very life
+  std::string results_;    // of the message that is handled
+  bool serving_ = false;   // the regions are open
+  bool named_ = true;      // the ring names it
+  bool known_ = false;     // and has named this very life
+  bool replaced_ = false;  // another process has its name
   MonotonicTime ticked_at_;
   std::optional<MonotonicTime> stalled_until_;  // and was not confirmed since
   // What the registry had when it confirmed this server; it is not known here yet.

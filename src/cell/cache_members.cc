@@ -179,12 +179,15 @@ void CacheMembers::Forget() {
   std::erase_if(lives_, is_left);
 }
 
-bool CacheMembers::IsReplaced(const std::string& name, ProcessIncarnation incarnation) const {
+bool CacheMembers::IsReplaced(const std::string& name, ProcessIncarnation incarnation,
+                              bool has_copied) const {
   const auto lives = lives_.find(name);
-  return lives != lives_.end() && lives->second.back() != incarnation &&
-         std::find(lives->second.begin(), lives->second.end(), incarnation) !=
-             lives->second.end() &&
-         !kNameComesBack.planted();
+  if (lives == lives_.end() || lives->second.back() == incarnation || kNameComesBack.planted()) {
+    return false;
+  }
+  const bool known =
+      std::find(lives->second.begin(), lives->second.end(), incarnation) != lives->second.end();
+  return known || has_copied;
 }
 
 void CacheMembers::NoteLife(const std::string& name, ProcessIncarnation incarnation) {

@@ -86,8 +86,10 @@ class CacheMembers {
     cache::CacheEpoch copied{};
     cache::ConfigurationId filled{}, data_filled{}, sealed{};
   };
-  // Another process has taken its name: nothing that it says is to be heard.
-  bool IsReplaced(const std::string& name, ProcessIncarnation incarnation) const;
+  // Another process has taken its name: nothing that it says is to be heard. Nor is one that has
+  // copied something already, of which nobody knows while others of its name are known: it is from
+  // before they came, or before the registry was restored, and begins anew as another process.
+  bool IsReplaced(const std::string& name, ProcessIncarnation incarnation, bool has_copied) const;
   // It is there (again), or renews its lease. Not of one that was replaced.
   void OnRegistered(MonotonicTime now, const std::string& name, const Report& report);
   void OnGone(MonotonicTime now, const std::string& name);

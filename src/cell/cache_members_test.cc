@@ -334,19 +334,29 @@ TEST_F(CacheMembersTest, RefusesRingsThatMakeNoSense) {
 
 TEST_F(CacheMembersTest, WhoseNameAnotherProcessHasTakenNeverGetsItBack) {
   CacheMembers members = Running();
-  EXPECT_FALSE(members.IsReplaced("a", Life(1)));
+  EXPECT_FALSE(members.IsReplaced("a", Life(1), false));
   members.OnGone(At(1000), "a");
-  EXPECT_FALSE(members.IsReplaced("a", Life(1))) << "it may only be slow";
+  EXPECT_FALSE(members.IsReplaced("a", Life(1), false)) << "it may only be slow";
   members.OnRegistered(At(2000), "a", {.incarnation = Life(2)});
-  EXPECT_TRUE(members.IsReplaced("a", Life(1)));
-  EXPECT_FALSE(members.IsReplaced("a", Life(2)));
+  EXPECT_TRUE(members.IsReplaced("a", Life(1), false));
+  EXPECT_FALSE(members.IsReplaced("a", Life(2), false));
   members.OnRegistered(At(5000), "a", {.incarnation = Life(2), .copied = members.epoch()});
   // The next scheduler knows it, too.
   members.Save(&saved_);
   const CacheMembers next = Open({"a", "b", "c"});
-  EXPECT_TRUE(next.IsReplaced("a", Life(1)));
-  EXPECT_FALSE(next.IsReplaced("a", Life(2)));
-  EXPECT_FALSE(next.IsReplaced("a", Life(3)));
+  EXPECT_TRUE(next.IsReplaced("a", Life(1), false));
+  EXPECT_FALSE(next.IsReplaced("a", Life(2), false));
+  EXPECT_FALSE(next.IsReplaced("a", Life(3), false));
+  EXPECT_TRUE(next.IsReplaced("a", Life(3), true)) << "it copied, and not since the second came";
+}
+
+// The elder hangs; the ring is changed to one without the name, and back to one with its successor.
+TEST_F(CacheMembersTest, WhoWasForgottenDoesNotComeBackWithWhatItCopied) {
+  CacheMembers members = Running();
+  members.OnGone(At(1000), "a");
+  members.OnRegistered(At(2000), "a", {.incarnation = Life(2)});
+  EXPECT_TRUE(members.IsReplaced("a", Life(7), true)) << "an elder of which nothing is noted";
+  EXPECT_FALSE(members.IsReplaced("a", Life(2), true));
 }
 
 }  // namespace

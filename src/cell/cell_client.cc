@@ -148,7 +148,7 @@ void CellClient::OnView(Result<std::string> reply) {
 }
 
 Status CellClient::contact() const {
-  if (!lost_) return OkStatus();
+  if (silent_since_ == MonotonicTime::Max()) return OkStatus();
   return UnavailableError("the cell's scheduler at " + address() + " does not answer");
 }
 

@@ -54,7 +54,7 @@ class CellClient {
   void SetOnContact(Callback<void(const Contact&)> on_contact) {
     on_contact_ = std::move(on_contact);
   }
-  // What was told last: Unavailable while nobody answers.
+  // Unavailable from when it was asked in vain until somebody answers.
   Status contact() const;
   // Called whenever the view is asked for in vain; a few times a second.
   void SetOnSilence(Callback<void()> on_silence) { on_silence_.push_back(std::move(on_silence)); }

@@ -186,7 +186,9 @@ Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime loop_now,
   const auto it = processes_.find(process.name());
   if (it != processes_.end()) replaced = it->second.replaced;
   if (std::find(replaced.begin(), replaced.end(), incarnation) != replaced.end() ||
-      (process.role() == v1::ROLE_CACHE && caches_.IsReplaced(process.name(), incarnation))) {
+      (process.role() == v1::ROLE_CACHE &&
+       caches_.IsReplaced(process.name(), incarnation,
+                          process.copied_epoch() != 0 || process.filled_configuration() != 0))) {
     return FailedPreconditionError("another process '" + process.name() +
                                    "' has taken this one's place; end");
   }

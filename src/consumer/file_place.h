@@ -19,7 +19,7 @@ struct FilePlace {
   std::optional<stream::Position> unverified;
   // What is known of the pair already: hints.
   stream::PairMetadata metadata;
-  // The first file behind it that was seen in the cell while the place was looked for.
+  // The first file behind it that the cell's listing had while the place was looked for.
   std::optional<stream::Stem> later;
 };
 

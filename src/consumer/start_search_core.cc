@@ -54,6 +54,7 @@ StartSearchCore::Step StartSearchCore::OnListing(const Result<stream::ShardListi
   // In a cell whose copies race the two files of a pair appear in any order; at the source half a
   // pair is one that is just being opened. Either way its name is settled.
   for (const auto& [seq, pair] : listing->pairs()) files_.push_back(pair.stem);
+  listed_files_ = files_;
   return ReadMetadata{listing->pairs().empty() ? floor_ : listing->last()};
 }
 
@@ -272,8 +273,11 @@ FilePlace StartSearchCore::PlaceIn(const Stem& stem, int64_t data_at, int64_t in
   if (const auto known = metadata_.find(stem.seq); known != metadata_.end()) {
     place.metadata = known->second;
   }
-  const auto later = std::upper_bound(files_.begin(), files_.end(), stem);
-  if (later != files_.end()) place.later = *later;
+  for (const Stem& later : listed_files_) {
+    if (later.seq <= stem.seq) continue;
+    place.later = later;
+    break;
+  }
   return place;
 }
 

@@ -127,6 +127,7 @@ class StartSearchCore {
   std::optional<int64_t> end_file_;  // the end is the beginning of this one: nothing was there
   int undecided_ = 0;                // so often that could not be told
   std::vector<stream::Stem> files_;  // in order of their numbers; newest last
+  std::vector<stream::Stem> listed_files_;  // of these, by the listing, in order
   std::map<int64_t, stream::PairMetadata> metadata_;
   // The search in the index of files_[file_].
   size_t file_ = 0;

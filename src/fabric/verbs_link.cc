@@ -73,8 +73,13 @@ Status VerbsLink::Open(VerbsMessagesCore::Side side, rdma_cm_id* id, ibv_pd* pd,
   for (uint32_t slot = 0; slot < receives_; ++slot) {
     if (!PostReceive(slot)) return Failed("post a buffer");
   }
-  // siw makes no event of a solicited SEND for who asks for these only.
-  solicited_only_ = IsIwarp(id->verbs) ? 0 : 1;
+  if (IsIwarp(id->verbs)) {
+    // siw makes no event of a solicited SEND for who asks for these only.
+    solicited_only_ = 0;
+    // And of a SEND that is not signaled it copies nothing: TCP reads a slot again when it has to
+    // send it once more, whatever lies there by then.
+    core_.SignalAll();
+  }
   if (ibv_req_notify_cq(receive_cq_.get(), solicited_only_) != 0) {
     return Failed("arm a completion queue");
   }
@@ -133,7 +138,7 @@ bool VerbsLink::Post() {
   if (core_.outstanding() == 0) sending_ = MonotonicTime::Max();
   if (count == 0) return false;
   ibv_send_wr* bad = nullptr;
-  if (ibv_post_send(qp_, works, &bad) != 0) wrong_ = "its queue pair takes nothing more";
+  if (ibv_post_send(qp_, works, &bad) != 0) Broke("its queue pair takes nothing more");
   return wrong_.empty();
 }
 
@@ -157,14 +162,24 @@ void VerbsLink::TakeSent() {
     n = ibv_poll_cq(send_cq_.get(), kCompletionsPerPoll, done);
     for (int i = 0; i < n; ++i) {
       if (done[i].status != IBV_WC_SUCCESS) {
-        wrong_ = std::string("its queue pair broke: ") + ibv_wc_status_str(done[i].status);
+        Broke(std::string("its queue pair broke: ") + ibv_wc_status_str(done[i].status));
         return;
       }
       core_.OnSent();
       sending_ = core_.outstanding() == 0 ? MonotonicTime::Max() : ReadMonotonicClock();
     }
   } while (n == kCompletionsPerPoll);
-  if (n < 0) wrong_ = "its completion queue broke";
+  if (n < 0) Broke("its completion queue broke");
+}
+
+void VerbsLink::Broke(std::string why) {
+  wrong_ = std::move(why);
+  broke_ = true;
+}
+
+bool VerbsLink::broke() const {
+  std::lock_guard lock(mutex_);
+  return broke_;
 }
 
 std::string VerbsLink::Take(size_t most, std::vector<std::string>* messages, bool* more) {
@@ -180,12 +195,15 @@ std::string VerbsLink::Take(size_t most, std::vector<std::string>* messages, boo
     }
     ibv_wc done[kCompletionsPerPoll];
     const int n = ibv_poll_cq(receive_cq_.get(), kCompletionsPerPoll, done);
-    if (n < 0) wrong_ = "its completion queue broke";
+    if (n < 0) Broke("its completion queue broke");
     for (int i = 0; i < n && wrong_.empty(); ++i) {
       const auto slot = static_cast<uint32_t>(done[i].wr_id);
       if (done[i].status != IBV_WC_SUCCESS || slot >= receives_ ||
           done[i].byte_len > kVerbsPacketBytes) {
-        wrong_ = std::string("its queue pair broke: ") + ibv_wc_status_str(done[i].status);
+        Broke(std::string("its queue pair broke: ") + ibv_wc_status_str(done[i].status));
+        // A packet that is longer than a buffer is the sender's doing.
+        if (done[i].status == IBV_WC_SUCCESS || done[i].status == IBV_WC_LOC_LEN_ERR)
+          broke_ = false;
         break;
       }
       any = true;
@@ -194,7 +212,7 @@ std::string VerbsLink::Take(size_t most, std::vector<std::string>* messages, boo
       if (bad != nullptr) {
         wrong_ = bad;
       } else if (!PostReceive(slot)) {
-        wrong_ = "its queue pair takes no more buffers";
+        Broke("its queue pair takes no more buffers");
       }
     }
     if (n < kCompletionsPerPoll) break;

@@ -55,6 +55,8 @@ class VerbsLink {
   std::string Take(size_t most, std::vector<std::string>* messages, bool* more);
   // From now on the next message makes an event, which what came before does not: look once more.
   void Arm();
+  // What is wrong is the connection or the device, not what the other end sent.
+  bool broke() const;
   // Messages that have not gone out.
   size_t queued() const;
   // Since when a message has begun and not ended, or something that was sent has not arrived; Max:
@@ -70,11 +72,13 @@ class VerbsLink {
   bool Post();  // false: nothing
   void Flush();
   void TakeSent();
+  void Broke(std::string why);
 
   mutable std::mutex mutex_;
   // All is guarded by it, or constant from Make on.
   bool closed_ = false;
   std::string wrong_;
+  bool broke_ = false;
   uint32_t receives_ = 0;
   int solicited_only_ = 0;
   Mapping memory_;  // receive buffers, then slots

@@ -44,7 +44,9 @@ Status VerbsMessageDoor::Listen() {
     const Status watched = service_->loop()->WatchDescriptor(
         completions_->fd, loop_scope_.Bind([this] { OnCompletions(); }));
     watching_ = watched.ok();
-    if (!watched.ok()) kLog.Error(name_, ": no messages by RDMA: ", watched.message());
+    if (watched.ok()) return;
+    cannot_watch_ = true;
+    kLog.Error(name_, ": no messages by RDMA: ", watched.message());
   }));
   return OkStatus();
 }
@@ -75,6 +77,7 @@ void VerbsMessageDoor::Shut() {
 VerbsOffers::Made VerbsMessageDoor::Offer(MessageService::Life life,
                                           Callback<void(const std::string& why)> broke) {
   if (!listener_.is_open()) return None("it is going away");
+  if (cannot_watch_) return None("it can't wait for messages by RDMA");
   const int most = listener_.attributes().max_qp - kVerbsQueuePairsSpared;
   const auto ticket =
       static_cast<int64_t>(clients_.size()) < most ? listener_.Draw() : std::nullopt;
@@ -190,9 +193,13 @@ void VerbsMessageDoor::Serve(uint64_t ticket) {
     }
     // More than an honest client can have unanswered.
     if (wrong.empty() && link.queued() > kMessageWindow) wrong = "it does not take its answers";
-    if (!wrong.empty()) return Fail(ticket, wrong);
+    if (!wrong.empty()) return Fail(ticket, link.broke() ? "" : wrong);
     if (handled >= kMessageWindow || bytes >= kTurnBytesMax) {
-      service_->loop()->Post(loop_scope_.Bind([this, ticket] { Serve(ticket); }));
+      if (!posted_.insert(ticket).second) return;  // it has its next turn already
+      service_->loop()->Post(loop_scope_.Bind([this, ticket] {
+        posted_.erase(ticket);
+        Serve(ticket);
+      }));
       return;
     }
     if (!messages_.empty() || more) continue;

@@ -7,10 +7,12 @@
 // all that came meanwhile, and not for what was sent.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -78,8 +80,11 @@ class VerbsMessageDoor final : public VerbsChannelOffers, private VerbsListener:
   std::mutex served_mutex_;
   std::map<uint64_t, Served> served_;  // guarded
 
+  std::atomic<bool> cannot_watch_ = false;
+
   // Loop.
   bool watching_ = false;
+  std::set<uint64_t> posted_;  // tickets whose next turn is posted
   std::string answer_;
   std::vector<std::string> messages_;
   Scope loop_scope_;

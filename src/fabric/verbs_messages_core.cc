@@ -47,7 +47,8 @@ std::optional<VerbsMessagesCore::Out> VerbsMessagesCore::Next(std::span<char> me
   out.bytes = static_cast<uint32_t>(sizeof(head)) + head.bytes;
   ++posted_;
   // The last one that goes out now, and one of each half of the slots.
-  out.signaled = posted_ - done_ == slots_ || !HasNext() || posted_ - last_signaled_ >= slots_ / 2;
+  out.signaled = signal_all_ || posted_ - done_ == slots_ || !HasNext() ||
+                 posted_ - last_signaled_ >= slots_ / 2;
   if (out.signaled) {
     last_signaled_ = posted_;
     signaled_.push_back(posted_);
@@ -70,7 +71,7 @@ const char* VerbsMessagesCore::OnPacket(std::span<const char> packet) {
   }
   if (side_ == Side::kServer) {
     if (head.credits != 0) return "credits that nobody needs";
-    ++owed_;
+    if (++owed_ > kVerbsServerReceives) return "more packets than it has credits for";
   } else {
     if (head.credits > kVerbsServerReceives - credits_) return "more credits than it has buffers";
     credits_ += head.credits;

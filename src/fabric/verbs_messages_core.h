@@ -82,6 +82,8 @@ class VerbsMessagesCore {
   std::vector<std::string>& messages() { return messages_; }
   // A message has begun to arrive and not ended.
   bool begun() const { return begun_; }
+  // Every packet is signaled: for devices that go on to read what was sent without (siw).
+  void SignalAll() { signal_all_ = true; }
 
  private:
   struct Queued {
@@ -99,6 +101,7 @@ class VerbsMessagesCore {
   uint64_t queued_ = 0;  // messages, ever
   uint64_t posted_ = 0, done_ = 0;
   uint64_t last_signaled_ = 0;
+  bool signal_all_ = false;
   std::deque<uint64_t> signaled_;  // posted_ after each, of those that are not complete
 
   std::vector<std::string> messages_;

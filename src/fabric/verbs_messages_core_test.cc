@@ -262,5 +262,26 @@ TEST(VerbsMessagesCoreTest, PacketsThatBreakTheProtocolAreNotTaken) {
   }
 }
 
+TEST(VerbsMessagesCoreTest, AClientWithoutCreditsIsRefused) {
+  VerbsMessagesCore server(Side::kServer, kSlots);
+  for (uint64_t number = 0; number <= kVerbsServerReceives; ++number) {
+    const std::string packet = Packet({3, 0, 1, 0, number}, "abc");
+    EXPECT_EQ(server.OnPacket({packet.data(), packet.size()}) == nullptr,
+              number < kVerbsServerReceives)
+        << number;
+  }
+}
+
+TEST(VerbsMessagesCoreTest, WhereAllIsSignaledEachSlotIsItsDevicesUntilItIsSent) {
+  VerbsMessagesCore client(Side::kClient, kSlots);
+  client.SignalAll();
+  const std::string_view part = "abc";
+  std::vector<char> memory(size_t{kSlots} * kVerbsPacketBytes);
+  for (uint32_t i = 0; i < kSlots; ++i) client.Send(std::span(&part, 1));
+  for (uint32_t i = 0; i < kSlots; ++i) EXPECT_TRUE(client.Next(memory)->signaled) << i;
+  client.OnSent();
+  EXPECT_EQ(client.outstanding(), kSlots - 1u);
+}
+
 }  // namespace
 }  // namespace tailcast::fabric

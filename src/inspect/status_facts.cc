@@ -115,6 +115,17 @@ void AddOperations(const json& cell, std::vector<std::string>& troubles) {
 // "12 s".
 std::string WaitText(const json& waits) { return SpanText(Millis(waits.value("waits_ms", 0.0))); }
 
+// Who publishes and can't: the disk of the source is full, say, to which the producer alone writes.
+void AddProducers(const json& cell, std::vector<std::string>& troubles) {
+  for (const json& user : cell.value("users", json::array())) {
+    if (user.value("kind", "") != "producer" || user.value("state", "") != "failing") continue;
+    troubles.push_back("stream " + user.value("stream", "") + ": its producer on " +
+                       user.value("host", "") + ", process " +
+                       std::to_string(user.value("pid", int64_t{0})) +
+                       ", can't write; its own output says why");
+  }
+}
+
 // Back-pressure: whoever is slower than what comes.
 void AddWaits(const json& cell, std::vector<std::string>& troubles) {
   const std::string here = cell.value("name", "");
@@ -237,6 +248,7 @@ std::vector<std::string> Troubles(const json& cell) {
   }
   AddOperations(cell, troubles);
   AddWaits(cell, troubles);
+  AddProducers(cell, troubles);
   AddRetention(cell, troubles);
   return troubles;
 }

@@ -280,6 +280,18 @@ TEST(Troubles, AWorkerThatWasAskedToEndIsNone) {
   EXPECT_THAT(Troubles(cell), IsEmpty());
 }
 
+TEST(Troubles, AProducerThatCannotWriteIsNamed) {
+  json cell = TwoCells(20)[1];
+  cell["users"] = {
+      {{"kind", "producer"}, {"stream", "s"}, {"host", "h1"}, {"pid", 17}, {"state", "waiting"}}};
+  EXPECT_THAT(Troubles(cell), IsEmpty());
+  cell["users"][0]["state"] = "failing";
+  EXPECT_THAT(
+      Troubles(cell),
+      ElementsAre(
+          "stream s: its producer on h1, process 17, can't write; its own output says why"));
+}
+
 TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
   json cell = TwoCells()[1];
   cell["processes"][0]["status"]["restarts"] = 3;

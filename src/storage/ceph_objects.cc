@@ -388,7 +388,9 @@ class LibradosObjects final : public CephObjects {
   LibradosObjects(EventLoop* loop, CephOptions options, std::unique_ptr<Connection> connection)
       : loop_(loop),
         options_(std::move(options)),
-        slow_("pool " + options_.pool, {}),
+        slow_("pool " + options_.pool,
+              {.slow_after = std::min(SlowRequestsCore::Options().slow_after,
+                                      Duration::Micros(options_.deadline.micros() / 2))}),
         timer_(*loop),
         finder_(std::make_shared<CauseFinder>(loop)),
         connection_(std::move(connection)) {}

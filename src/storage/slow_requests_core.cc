@@ -46,6 +46,7 @@ bool SlowRequestsCore::OnAnswered(MonotonicTime now, uint64_t request, Effects& 
   if (!stalled_.has_value()) return waited;
   const bool slow =
       !requests_.empty() && now - requests_.begin()->second.sent >= options_.slow_after;
+  silent_since_ = now;
   if (slow) return waited;
   out.inform = store_ + " answers again, after " + Seconds(now - *stalled_) +
                (given_up_ == 0 ? std::string("; nothing was given up")

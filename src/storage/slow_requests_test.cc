@@ -122,6 +122,16 @@ TEST_F(SlowRequestsTest, ACauseIsSaidWhenItIsFoundAndWhenItIsAnother) {
   EXPECT_EQ(core_.cause(), "");
 }
 
+TEST_F(SlowRequestsTest, AConnectionThatAnswersOthersIsNotReplaced) {
+  Send(0, 1, 100);
+  Time(2);
+  Send(20, 2, 120);
+  Answer(20.1, 2);
+  EXPECT_TRUE(core_.stalled()) << "request 1 waits for a placement group";
+  EXPECT_FALSE(Cause(35, "").replace);
+  EXPECT_TRUE(Cause(51, "").replace);
+}
+
 TEST_F(SlowRequestsTest, AConnectionIsReplacedWhenANewOneComesAboutAgainOrItIsSilentForLong) {
   EXPECT_FALSE(Cause(0, "").replace) << "nothing is slow";
   Send(0, 1, 100);
