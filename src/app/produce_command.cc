@@ -262,7 +262,6 @@ int Produce(ProduceOptions& options) {
     error = splitter.status();
   };
   std::string buffer(256 << 10, '\0');
-  bool input_ended = false;
   while (error.ok() && !Interrupted()) {
     progress.Show(splitter.taken_bytes(), published, outcome->durable);
     if (!InputIsReady()) {
@@ -272,7 +271,6 @@ int Produce(ProduceOptions& options) {
     const ssize_t n = read(STDIN_FILENO, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) error = ErrnoStatus(errno, "read standard input");
-    input_ended = n == 0;
     if (n <= 0) break;
     splitter.Push(std::string_view(buffer).substr(0, static_cast<size_t>(n)));
     publish_all();
@@ -284,7 +282,7 @@ int Produce(ProduceOptions& options) {
     const Status end = splitter.Finish();
     publish_all();
     if (error.ok()) error = end;
-    all_published = input_ended && !Interrupted();
+    all_published = !Interrupted();
   }
   if (!splitter.status().ok() && IsResourceExhausted(error)) {
     error = ResourceExhaustedError(error.message() +

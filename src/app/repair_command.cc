@@ -162,10 +162,6 @@ Result<std::string> SchedulerAbove(const RepairOptions& options, const cell::Cel
                                  "', from which cell " + view.cell() + " is to get it");
 }
 
-MonotonicTime EndOfWait(const RepairOptions& options) {
-  return ReadMonotonicClock() + Duration::Micros(static_cast<int64_t>(options.wait_s * 1e6));
-}
-
 // Sets one file aside and waits for its copy, if the cell above has it.
 Status RepairFile(const RepairOptions& options, StoreReader& store, const std::string& above,
                   const DamagedFile& file) {
@@ -175,7 +171,9 @@ Status RepairFile(const RepairOptions& options, StoreReader& store, const std::s
                            " stays as it is, because the cell above does not have it whole");
   }
   TAILCAST_RETURN_IF_ERROR(store.TakeAside(file.shard, file.stem, file.condition.part));
-  TAILCAST_RETURN_IF_ERROR(WaitForCopy(store, file, EndOfWait(options)));
+  const MonotonicTime end =
+      ReadMonotonicClock() + Duration::Micros(static_cast<int64_t>(options.wait_s * 1e6));
+  TAILCAST_RETURN_IF_ERROR(WaitForCopy(store, file, end));
   std::printf("  %s: copied again\n", file.Name().c_str());
   std::fflush(stdout);
   return OkStatus();
@@ -206,7 +204,7 @@ Status RepairCell(const RepairOptions& options, const std::string& scheduler, bo
   }
   std::fflush(stdout);
   // Copies of a shard's files come in any order.
-  if (findings.damaged.empty() && !(source && !findings.absent.empty())) return OkStatus();
+  if (findings.damaged.empty() && (!source || findings.absent.empty())) return OkStatus();
   if (options.dry_run) {
     damage_left = true;
     return OkStatus();

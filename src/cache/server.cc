@@ -143,14 +143,14 @@ void Server::UpdateRing(RingConfig config) {
   known_ = known_ || mine;
   // A ring that does not know of us yet may name the life before.
   // Once replaced it stays so when its successor goes: it has missed what that acknowledged.
-  const bool replaced = known_ && self != nullptr && !mine &&
-                        (replaced_ || self->incarnation != ProcessIncarnation::kNone);
-  replaced_ = replaced || (replaced_ && !mine);
-  const bool named = self != nullptr && !replaced;
+  const bool is_another =
+      known_ && self != nullptr && !mine && self->incarnation != ProcessIncarnation::kNone;
+  replaced_ = !mine && (replaced_ || is_another);
+  const bool named = self != nullptr && !replaced_;
   if (named_ && !named) {
     kLog.Info(
         options_.name,
-        replaced ? " is another process in configuration " : " is in no ring of configuration ",
+        replaced_ ? " is another process in configuration " : " is in no ring of configuration ",
         Raw(config_.configuration_id), "; this one serves nothing");
   }
   named_ = named;

@@ -350,7 +350,7 @@ TEST_F(CacheMembersTest, WhoseNameAnotherProcessHasTakenNeverGetsItBack) {
   EXPECT_TRUE(next.IsReplaced("a", Life(3), true)) << "it copied, and not since the second came";
 }
 
-// The elder hangs; the ring is changed to one without the name, and back to one with its successor.
+// As when the ring was changed to one without the name while the elder hung, and back.
 TEST_F(CacheMembersTest, WhoWasForgottenDoesNotComeBackWithWhatItCopied) {
   CacheMembers members = Running();
   members.OnGone(At(1000), "a");
