@@ -1,4 +1,4 @@
-# tailcast_module(NAME [INTERNAL]
+# tailcast_module(NAME [INTERNAL] [COMPUTES]
 #   PUBLIC_HEADERS x.h ...   the headers that users of the package include; they are installed
 #   HEADERS x.h ...          the further headers that other modules may include; not installed
 #   SOURCE_HEADERS x.h ...   headers that only sources of other modules may include; not installed
@@ -17,6 +17,7 @@
 #   BENCH_SOURCES x.cc ...   further sources of each of them
 #   BENCH_DEPS sim ...       modules that only the benches include
 #   BENCH_EXTERNAL ...)      libraries that only the benches use
+# COMPUTES: its tests wait for nothing; they run at low priority, beside tests of running processes.
 # INTERNAL: no archive of it is installed. Of the other modules one is, because the libraries that users link are made
 # of them; what is public is PUBLIC_HEADERS.
 #
@@ -27,7 +28,7 @@
 # and links with no other, shows that no function is missing, and that none is called of a module
 # above this one.
 function(tailcast_module NAME)
-  cmake_parse_arguments(ARG "INTERNAL" "" "PUBLIC_HEADERS;HEADERS;SOURCE_HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;FUZZERS;FUZZED;BENCHES;BENCH_SOURCES;BENCH_DEPS;BENCH_EXTERNAL" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL;COMPUTES" "" "PUBLIC_HEADERS;HEADERS;SOURCE_HEADERS;TEST_HEADERS;SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL;TESTS;TEST_DEPS;TEST_EXTERNAL;FUZZERS;FUZZED;BENCHES;BENCH_SOURCES;BENCH_DEPS;BENCH_EXTERNAL" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tailcast_module(${NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -69,8 +70,12 @@ function(tailcast_module NAME)
       target_link_libraries(${test} PRIVATE ${target} ${test_deps} tailcast_options
                             ${ARG_TEST_EXTERNAL} GTest::gmock GTest::gtest_main)
       set_target_properties(${test} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-      add_test(NAME ${test} COMMAND ${test} --gtest_brief=1)
-      tailcast_time_limit(${test} 120)
+      if(ARG_COMPUTES)
+        tailcast_computing_test(${test} 600 $<TARGET_FILE:${test}> --gtest_brief=1)
+      else()
+        add_test(NAME ${test} COMMAND ${test} --gtest_brief=1)
+        tailcast_time_limit(${test} 120)
+      endif()
     endforeach()
   endif()
   # Not under the thread sanitizer: decoders have no threads.
@@ -95,9 +100,8 @@ function(tailcast_module NAME)
       endif()
       set_target_properties(${fuzzer} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
       set_property(TARGET tailcast_fuzz_main APPEND PROPERTY TAILCAST_FUZZERS ${fuzzer})
-      add_test(NAME ${fuzzer} COMMAND ${fuzzer} --seconds 5 --seed 1)
+      tailcast_computing_test(${fuzzer} 60 $<TARGET_FILE:${fuzzer}> --seconds 5 --seed 1)
       set_tests_properties(${fuzzer} PROPERTIES LABELS fuzz)
-      tailcast_time_limit(${fuzzer} 60)
     endforeach()
   endif()
   if(TAILCAST_BENCHES)

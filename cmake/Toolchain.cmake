@@ -38,6 +38,12 @@ function(tailcast_time_limit TEST SECONDS)
   set_tests_properties(${TEST} PROPERTIES TIMEOUT ${limit})
 endfunction()
 
+# A test that computes and waits for nothing, so it may run beside tests of running processes: they have the processor first.
+function(tailcast_computing_test TEST SECONDS)
+  add_test(NAME ${TEST} COMMAND nice -n 19 ${ARGN})
+  tailcast_time_limit(${TEST} ${SECONDS})
+endfunction()
+
 find_program(TAILCAST_CCACHE ccache)
 if(TAILCAST_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
