@@ -41,19 +41,32 @@ def processes(up):
     return found
 
 
+def own_bytes(pid):
+    """Memory of a process that is its own (anonymous: neither mapped files nor the caches' regions). None: it is gone."""
+    try:
+        for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Anonymous:"):
+                return int(line.split()[1]) * 1024
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return None
+
+
 class Deployment:
-    """One that runs while something is done to it. Ends the program if it does not start."""
+    """One that runs while something is done to it: of this topology in the low-latency profile, or, None, as `up` makes
+    it. Ends the program if it does not start."""
 
     def __init__(self, binary, folder, topology, *options):
         self.binary = binary
-        path = os.path.join(folder, "topology.yaml")
-        pathlib.Path(path).write_text(topology)
         # A folder of its own: what an earlier one published is not read again.
         self.dir = tempfile.mkdtemp(prefix="d-", dir=folder)
+        if topology is not None:
+            path = os.path.join(folder, "topology.yaml")
+            pathlib.Path(path).write_text(topology)
+            options = ("--topology", path, "--profile", "low-latency", *options)
         self.log = open(os.path.join(self.dir, "up.log"), "w+")
-        self.process = subprocess.Popen(
-            [binary, "up", "--dir", self.dir, "--topology", path, "--profile", "low-latency", *options],
-            stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.process = subprocess.Popen([binary, "up", "--dir", self.dir, *options],
+                                        stdout=subprocess.PIPE, stderr=self.log, text=True)
         for line in self.process.stdout:
             if line.strip() == "ready":
                 return

@@ -30,6 +30,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from live import Consumers, Deployment
 
+HOP_ADDS_P99_MS = 5
 TOPOLOGY = """version: 1
 clusters:
   - {{name: near}}
@@ -130,6 +131,8 @@ def main():
         pathlib.Path(args.json).write_text(json.dumps({"rows": rows, **whole}, indent=1))
     late = [row["step"] for row in rows
             if args.limit_factor and row.get("beyond_ms", 0) > row.get("limit_ms", 0) * args.limit_factor]
+    if args.limit_factor and quiet["hop_adds_p99_ms"] > HOP_ADDS_P99_MS * args.limit_factor:
+        late.append("quiet")
     if late:
         print(f"beyond {args.limit_factor:g} times the limit: {', '.join(late)}")
     sys.exit(0 if whole["ok"] and not late else 1)

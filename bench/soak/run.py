@@ -28,8 +28,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from live import CHAIN, CHAIN_TOPOLOGY, Consumers, Deployment, processes
-
+from live import CHAIN, CHAIN_TOPOLOGY, Consumers, Deployment, own_bytes, processes
 
 
 def disk_bytes(folder):
@@ -44,17 +43,6 @@ def disk_bytes(folder):
             # A claim is a second name of its file.
             total += 0 if name.startswith(".claim") else entry.st_blocks * 512
     return total
-
-
-def own_bytes(pid):
-    """Anonymous memory of a process; None: it is gone."""
-    try:
-        for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Anonymous:"):
-                return int(line.split()[1]) * 1024
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return None
 
 
 class Watch(threading.Thread):

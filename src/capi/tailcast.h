@@ -194,7 +194,8 @@ TAILCAST_EXPORT tailcast_code tailcast_producer_open(const tailcast_producer_opt
  * is inside a call. */
 TAILCAST_EXPORT void tailcast_producer_free(tailcast_producer* producer);
 
-/* Publishes; payload and headers are copied. Waits only while the shard's buffer is full. Headers
+/* Publishes; payload and headers are copied. Waits only while the shard's buffer is full, a minute at
+ * most: TAILCAST_RESOURCE_EXHAUSTED, and the last error says what stands against it. Headers
  * take at most 65535 bytes, with 3 for each, and count as bytes of the message; null: none.
  * TAILCAST_OK: `on_ack` will be called exactly once, in any order among messages; it may be null,
  * and the stats count what came of the message. */
@@ -207,7 +208,7 @@ TAILCAST_EXPORT tailcast_code tailcast_producer_publish(tailcast_producer* produ
 TAILCAST_EXPORT tailcast_code tailcast_producer_try_publish(
     tailcast_producer* producer, int32_t shard, const void* payload, size_t size,
     const tailcast_header* headers, size_t header_count, tailcast_on_ack on_ack, void* context);
-/* Publishes and waits for the outcome. TAILCAST_OK: durable, and `position`, which may be null, is
+/* Publishes and waits for the outcome, a minute at most: it is not known after that. TAILCAST_OK: durable, and `position`, which may be null, is
  * where it begins. Else `unknown`, which may be null, is 1 if the message may yet be in the stream,
  * and 0 if it never will be. */
 TAILCAST_EXPORT tailcast_code

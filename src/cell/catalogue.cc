@@ -153,6 +153,22 @@ Status Catalogue::CheckStream(const v1::StreamConfig& s) const {
   return ValidateTree(s);
 }
 
+// ResourceExhausted: with `added` the durable state would have more than so many times its limit.
+// What can't be read again must never be written (registry_store.h).
+Status Catalogue::CheckRoom(const v1::StreamConfig& added, int64_t times) const {
+  const int64_t limit = options_.state_bytes_max * times;
+  const auto bytes = static_cast<int64_t>(durable_->ByteSizeLong() + added.ByteSizeLong());
+  if (bytes <= limit) return OkStatus();
+  return ResourceExhaustedError(
+      "stream '" + added.name() + "': what cell '" + options_.cell + "' keeps of its " +
+      std::to_string(durable_->streams_size()) + " streams would take " + std::to_string(bytes) +
+      " bytes, and " + std::to_string(limit) +
+      (times == 1 ? " are its limit: delete streams, or give them fewer destinations"
+                  : " are its limit while copy trees change: try again when changes that began are "
+                    "carried out "
+                    "(tailcast status)"));
+}
+
 v1::StreamConfig* Catalogue::Mutable(const std::string& name) {
   for (auto& stream : *durable_->mutable_streams()) {
     if (stream.name() == name) return &stream;
@@ -220,6 +236,7 @@ Result<v1::StreamConfig> Catalogue::BeginCreate(const v1::StreamConfig& request,
   stream.clear_change();
   stream.set_settled_version(1);
   stream.clear_finished_version();
+  TAILCAST_RETURN_IF_ERROR(CheckRoom(stream, 1));
   *durable_->add_creating() = stream;
   dirty_ = true;
   return stream;
@@ -365,6 +382,7 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
               "': too many changes of the tree began before one was carried out to its end; "
               "`tailcast stream describe` shows which cells are not settled");
         }
+        TAILCAST_RETURN_IF_ERROR(CheckRoom(stream, 3));
         if (const std::string going = departures_.FindGoing(stream); !going.empty()) {
           return FailedPreconditionError(
               "stream '" + stream.name() + "': cell '" + going + "' deletes the copies that it " +
@@ -384,6 +402,8 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
   } else if (durable_->streams_size() >= options_.streams_max) {
     return ResourceExhaustedError("cell '" + options_.cell + "' has " +
                                   std::to_string(options_.streams_max) + " streams, its limit");
+  } else {
+    TAILCAST_RETURN_IF_ERROR(CheckRoom(stream, 1));
   }
   if (what.settled || stream.source() == options_.cell) {
     stream.set_settled_version(stream.tree_version());

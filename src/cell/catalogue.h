@@ -43,6 +43,10 @@ struct CatalogueOptions {
   std::vector<std::string> known_cells;  // this one included; empty: any name is good
   std::vector<std::string> peers;        // the other cells of the deployment
   int streams_max = 10000;
+  // Of the durable state, when a stream is added: 10,000 streams with trees of 60 cells each.
+  // Changes of trees may take twice as much again, so a view of it stays within what a message may
+  // have.
+  int64_t state_bytes_max = 20 << 20;
 };
 
 class Catalogue {
@@ -161,6 +165,7 @@ class Catalogue {
 
  private:
   Status CheckStream(const v1::StreamConfig& stream) const;
+  Status CheckRoom(const v1::StreamConfig& added, int64_t times) const;
   static v1::TreeChange ChangeFrom(const v1::StreamConfig& known, const v1::StreamConfig& next);
   v1::StreamConfig* Mutable(const std::string& name);
   v1::DeletedStream* FindDeleted(const stream::StreamId& stream) const;

@@ -374,5 +374,56 @@ TEST_F(CatalogueTest, ElsewhereTheNewerRetentionCounts) {
   EXPECT_EQ(core_.FindStream(stream.name())->retention().age_max_us(), 0);
 }
 
+TEST_F(CatalogueTest,
+       StreamsThatTakeMoreThanTheStateMayHaveAreRefusedAndChangesOfTreesHaveMoreRoom) {
+  CatalogueOptions options = options_;
+  options.state_bytes_max = 400;
+  v1::RegistrySnapshot durable;
+  Catalogue core(options, &durable, 1);
+  int made = 0;
+  for (;; ++made) {
+    auto stream =
+        core.BeginCreate(Stream("s" + std::to_string(made)), {}, WallTime::FromMicros(77));
+    if (!stream.ok()) {
+      EXPECT_TRUE(IsResourceExhausted(stream.status())) << stream.status();
+      EXPECT_THAT(stream.status().message(), HasSubstr("400 are its limit"));
+      break;
+    }
+    core.FinishCreate(stream::IdOf(*stream));
+    ASSERT_LE(durable.ByteSizeLong(), 404u);  // tag and length of the last
+  }
+  EXPECT_GT(made, 2);
+  // The same of one that another cell has made.
+  int installed = 0;
+  for (;; ++installed) {
+    v1::StreamConfig foreign = Foreign(5);
+    foreign.set_name("f" + std::to_string(installed));
+    const Status status = core.InstallStream(foreign).status();
+    if (!status.ok()) {
+      EXPECT_TRUE(IsResourceExhausted(status)) << status;
+      break;
+    }
+  }
+  EXPECT_LE(installed, 1) << "a small one may still fit";
+  ASSERT_LE(durable.ByteSizeLong(), 404u);
+  int rerouted = 0;
+  for (; rerouted < 100; ++rerouted) {
+    v1::StreamConfig next = *core.FindStream("s" + std::to_string(rerouted % made));
+    next.set_tree_version(next.tree_version() + 1);
+    next.clear_destinations();
+    next.clear_tree();
+    auto* edge = next.add_tree();
+    edge->set_from("us");
+    edge->set_to(rerouted / made % 2 == 0 ? "asia" : "eu");
+    next.add_destinations(edge->to());
+    if (const auto status = core.InstallStream(next).status(); !status.ok()) {
+      EXPECT_TRUE(IsResourceExhausted(status)) << status;
+      break;
+    }
+    ASSERT_LE(durable.ByteSizeLong(), 1210u);
+  }
+  EXPECT_GE(rerouted, made) << "each may change";
+}
+
 }  // namespace
 }  // namespace tailcast::cell

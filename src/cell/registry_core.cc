@@ -301,13 +301,20 @@ v1::RegistrySnapshot RegistryCore::TakeSnapshot() {
 
 void RegistryCore::OnWritten(const v1::RegistrySnapshot& snapshot) {
   catalogue_.OnWritten(snapshot);
-  *view_.mutable_streams() = snapshot.streams();
-  v1::RegistrySnapshot next = RingOf(snapshot);
-  if (next.SerializeAsString() != shown_.SerializeAsString()) {
-    shown_ = std::move(next);
-    RefreshProcesses();
+  // Most writes are floors, of which nobody but the scheduler hears: a view that is another one
+  // goes to everybody.
+  const bool same_streams = std::equal(
+      view_.streams().begin(), view_.streams().end(), snapshot.streams().begin(),
+      snapshot.streams().end(),
+      [](const auto& a, const auto& b) { return a.SerializeAsString() == b.SerializeAsString(); });
+  if (!same_streams) {
+    *view_.mutable_streams() = snapshot.streams();
+    Changed();
   }
-  Changed();
+  v1::RegistrySnapshot next = RingOf(snapshot);
+  if (next.SerializeAsString() == shown_.SerializeAsString()) return;
+  shown_ = std::move(next);
+  RefreshProcesses();
 }
 
 }  // namespace tailcast::cell

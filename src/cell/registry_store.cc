@@ -13,7 +13,6 @@ namespace {
 
 constexpr size_t kHeaderSize = 16;
 constexpr std::string_view kMagic = "TCR1";
-constexpr uint32_t kSnapshotBytesMax = 64 << 20;
 constexpr int64_t kReadBytes = 1 << 20;
 constexpr std::string_view kSuffix = ".log";
 
@@ -32,8 +31,7 @@ uint32_t GetU32(std::string_view bytes, size_t at) {
 size_t ClaimedAt(std::string_view bytes, size_t at) {
   if (bytes.size() - at < kHeaderSize || bytes.substr(at, 4) != kMagic) return 0;
   if (GetU32(bytes, at + 12) != Crc32c(bytes.substr(at, 12))) return 0;
-  const uint32_t length = GetU32(bytes, at + 4);
-  return length > kSnapshotBytesMax ? 0 : kHeaderSize + length;
+  return kHeaderSize + GetU32(bytes, at + 4);
 }
 
 // The size of the whole valid snapshot at `at`, 0 if there is none.
@@ -74,8 +72,15 @@ Result<RegistryLogContent> ParseRegistryLog(std::string_view bytes, const std::s
       at += size;
       continue;
     }
+    const size_t claimed = ClaimedAt(bytes, at);
+    if (claimed > kHeaderSize + kSnapshotBytesMax) {
+      return DataLossError("the registry log " + file + " has a snapshot of " +
+                           std::to_string(claimed) + " bytes at byte " + std::to_string(at) +
+                           ": no scheduler writes one of more than " +
+                           std::to_string(kSnapshotBytesMax));
+    }
     // What looks like a snapshot inside of this one is its content.
-    const size_t behind = at + std::max<size_t>(ClaimedAt(bytes, at), 1);
+    const size_t behind = at + std::max<size_t>(claimed, 1);
     for (size_t next = bytes.find(kMagic, behind); next != std::string_view::npos;
          next = bytes.find(kMagic, next + 1)) {
       if (SnapshotAt(bytes, next) > 0) {
@@ -251,6 +256,13 @@ void RegistryStore::Begin() {
 }
 
 void RegistryStore::Append(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done) {
+  if (const auto bytes = static_cast<int64_t>(snapshot.ByteSizeLong());
+      bytes > options_.snapshot_bytes_max) {
+    dead_ = ResourceExhaustedError("this cell's registry would take " + std::to_string(bytes) +
+                                   " bytes, and " + std::to_string(options_.snapshot_bytes_max) +
+                                   " are its limit");
+    return loop_.Post(std::move(done).With(dead_));
+  }
   file_->AppendAt(file_->committed_length(), EncodeSnapshot(snapshot),
                   scope_.Bind([this, done = std::move(done)](storage::AppendResult result) mutable {
                     switch (result.outcome) {

@@ -30,6 +30,7 @@
 namespace tailcast::cell {
 
 // The format by itself.
+inline constexpr int64_t kSnapshotBytesMax = 1 << 30;
 std::string EncodeSnapshot(const v1::RegistrySnapshot& snapshot);
 struct RegistryLogContent {
   std::optional<v1::RegistrySnapshot> last;
@@ -37,7 +38,8 @@ struct RegistryLogContent {
   // Bytes after the last valid snapshot: the remains of an append that never was acknowledged.
   int64_t torn_bytes = 0;
 };
-// DataLoss: a snapshot that is followed by a valid one is damaged; names `file` and the offset.
+// DataLoss: a snapshot that is followed by a valid one is damaged, or one has more than
+// kSnapshotBytesMax; names `file` and the offset.
 Result<RegistryLogContent> ParseRegistryLog(std::string_view bytes, const std::string& file);
 
 class RegistryStore {
@@ -45,6 +47,7 @@ class RegistryStore {
   struct Options {
     std::string dir = "registry";
     int64_t file_bytes_max = 4 << 20;  // a longer log is rolled
+    int64_t snapshot_bytes_max = kSnapshotBytesMax;
   };
   // Both outlive it.
   RegistryStore(EventLoop& loop, storage::Store& store) : RegistryStore(loop, store, Options()) {}
@@ -60,7 +63,8 @@ class RegistryStore {
   // Writes a snapshot (its incarnation and sequence are set here). Calls are answered in order;
   // of those that wait the newest is written for all.
   //   FailedPrecondition: another scheduler took over; end. Unavailable: the write failed; its
-  //   outcome is unknown, end and open anew.
+  //   outcome is unknown, end and open anew. ResourceExhausted: it has more than kSnapshotBytesMax,
+  //   and nothing was written; end (catalogue.h refuses streams long before that).
   void Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> done);
 
   // Whether another scheduler has taken over since; who has nothing to write would never know.

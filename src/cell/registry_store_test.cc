@@ -5,6 +5,7 @@
 
 #include <google/protobuf/stubs/logging.h>
 #include "gtest/gtest.h"
+#include "tailcast/base/crc32c.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/sim/sim_loop.h"
 #include "tailcast/storage/fake_store.h"
@@ -154,6 +155,48 @@ TEST_F(RegistryStoreTest, LongLogsAreRolledAndTheLastButOneKept) {
   EXPECT_EQ(second->streams(0).name(), "stream-99");
   EXPECT_EQ(second->scheduler_incarnation(), 2u);
   EXPECT_TRUE(IsFailedPrecondition(Write(a, *first)));
+}
+
+TEST_F(RegistryStoreTest, WhatIsWrittenIsReadAgainHoweverMuchItIs) {
+  auto a = Make();
+  auto first = Open(a);
+  ASSERT_TRUE(first.ok()) << first.status();
+  v1::RegistrySnapshot large = *first;
+  for (int i = 0; i < 1500; ++i) {
+    auto* stream = large.add_streams();
+    stream->set_name("s" + std::to_string(i));
+    stream->add_destinations(std::string(48 << 10, 'x'));
+  }
+  ASSERT_TRUE(Write(a, large).ok());
+  auto b = Make();
+  const auto second = Open(b);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->streams_size(), 1500);
+}
+
+TEST_F(RegistryStoreTest, WhatCouldNotBeReadAgainIsNotWritten) {
+  auto a = Make({.snapshot_bytes_max = 100});
+  auto first = Open(a);
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE(Write(a, WithStream(*first, "flights")).ok());
+  const auto refused = Write(a, WithStream(*first, std::string(100, 'x')));
+  EXPECT_TRUE(IsResourceExhausted(refused)) << refused;
+  auto b = Make();
+  const auto second = Open(b);
+  ASSERT_TRUE(second.ok()) << second.status();
+  ASSERT_EQ(second->streams_size(), 1);
+  EXPECT_EQ(second->streams(0).name(), "flights");
+}
+
+TEST_F(RegistryStoreTest, ASnapshotThatSaysItIsLongerThanAnyIsDamageAndNoTornEnd) {
+  std::string header = "TCR1";
+  const auto put = [&header](uint32_t v) {
+    for (int i = 0; i < 4; ++i) header.push_back(static_cast<char>(v >> (8 * i)));
+  };
+  put((1u << 30) + 1);
+  put(0);
+  put(Crc32c(header));
+  EXPECT_TRUE(IsDataLoss(ParseRegistryLog(header, "f").status()));
 }
 
 TEST_F(RegistryStoreTest, TornEndsAreIgnoredAndDamageInTheMiddleIsNot) {

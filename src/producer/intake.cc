@@ -30,7 +30,7 @@ void Intake::SetTrouble(int32_t number, const Status& why) {
 }
 
 Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view headers,
-                         std::string_view payload, AckCallback ack, bool wait) {
+                         std::string_view payload, AckCallback ack, Duration wait) {
   const auto it = shards_.find(number);
   if (it == shards_.end()) {
     return InvalidArgumentError("this producer has no shard " + std::to_string(number));
@@ -45,7 +45,7 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view headers,
         std::to_string(options_.message_bytes_max) + " bytes (message_bytes_max)");
   }
   // Who tries again and again has them summed once: when there is room.
-  if (!wait) {
+  if (wait <= Duration()) {
     const std::lock_guard lock(mutex_);
     TAILCAST_RETURN_IF_ERROR(Takes(shard, number, size));
   }
@@ -64,11 +64,16 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view headers,
   } while (!rest.empty());
 
   std::unique_lock lock(mutex_);
-  for (;;) {
+  for (std::optional<MonotonicTime> since;;) {
     const Status takes = Takes(shard, number, size);
     if (takes.ok()) break;
-    if (!wait || closed_ || shard.stopped) return takes;
-    changed_.wait(lock);
+    if (closed_ || shard.stopped) return takes;
+    const MonotonicTime now = ReadMonotonicClock();
+    if (!since) since = now;
+    const Duration left = wait - (now - *since);
+    if (left <= Duration()) return takes;
+    changed_.wait_for(lock,
+                      std::chrono::microseconds(std::min(left, Duration::Seconds(3600)).micros()));
   }
   shard.bytes += size;
   ++shard.messages;
@@ -123,6 +128,11 @@ void Intake::Stop(int32_t number, const Status& why) {
   Shard& shard = shards_.at(number);
   if (shard.stopped) return;
   shard.stopped = why.ok() ? FailedPreconditionError("the producer is closed") : why;
+}
+
+Status Intake::trouble(int32_t number) const {
+  const std::lock_guard lock(mutex_);
+  return shards_.at(number).trouble;
 }
 
 std::optional<Status> Intake::stopped(int32_t number) const {

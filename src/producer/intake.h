@@ -60,12 +60,12 @@ class Intake {
     kRaw,  // bytes without boundaries: cut into messages of message_bytes_max; without headers
   };
   // Takes a payload behind its encoded headers (stream::Headers); `ack` then runs once. Without
-  // room it waits, or if `wait` is false says ResourceExhausted; an empty buffer takes anything.
-  // True: what was taken before was Taken, so the loop is to be told.
+  // room it waits for as long as `wait`, and then says ResourceExhausted; an empty buffer takes
+  // anything. True: what was taken before was Taken, so the loop is to be told.
   //   InvalidArgument  too large, or not a shard of ours
   //   FailedPrecondition or what Stop said   closed, or the shard has stopped
   Result<bool> Add(int32_t shard, Kind kind, std::string_view headers, std::string_view payload,
-                   AckCallback ack, bool wait);
+                   AckCallback ack, Duration wait);
   // No more is taken, of any shard. False: that was so already.
   bool Close();
   bool closed() const;
@@ -79,6 +79,8 @@ class Intake {
   void Stop(int32_t shard, const Status& why);
   // Loop only. Why nothing is acknowledged now (Ok: it is): said to who finds no room.
   void SetTrouble(int32_t shard, const Status& why);
+  // Any thread. What SetTrouble said last.
+  Status trouble(int32_t shard) const;
   // Any thread. Set once it was stopped, or something of it was not durable: why.
   std::optional<Status> stopped(int32_t shard) const;
   // After acknowledgements: wakes who waits.

@@ -21,7 +21,8 @@ class IntakeTest : public ::testing::Test {
   IntakeTest() { intake.AddShard(0); }
   Result<bool> Add(const std::string& payload, Kind kind = Kind::kMessage) {
     return intake.Add(
-        0, kind, "", payload, [this](const Ack& ack) { outcomes.push_back(ack.outcome); }, false);
+        0, kind, "", payload, [this](const Ack& ack) { outcomes.push_back(ack.outcome); },
+        Duration());
   }
   static void Acknowledge(Batch&& batch, AckOutcome outcome, const Status& error = OkStatus()) {
     for (auto& [index, callback] : batch.acks) callback({outcome, {}, error});
@@ -63,10 +64,11 @@ TEST_F(IntakeTest, ItIsFullFromWhenSomebodyFoundNoRoomUntilHalfIsFree) {
 }
 
 TEST_F(IntakeTest, HeadersLieInFrontOfTheirPayloadAndCount) {
-  ASSERT_TRUE(intake.Add(0, Kind::kMessage, "hh", "ab", {}, false).ok());
-  ASSERT_TRUE(intake.Add(0, Kind::kMessage, "h", "", {}, false).ok());
+  ASSERT_TRUE(intake.Add(0, Kind::kMessage, "hh", "ab", {}, Duration()).ok());
+  ASSERT_TRUE(intake.Add(0, Kind::kMessage, "h", "", {}, Duration()).ok());
   ASSERT_TRUE(Add("c").ok());
-  EXPECT_TRUE(IsInvalidArgument(intake.Add(0, Kind::kMessage, "hh", "abc", {}, false).status()))
+  EXPECT_TRUE(
+      IsInvalidArgument(intake.Add(0, Kind::kMessage, "hh", "abc", {}, Duration()).status()))
       << "more than 4 bytes";
   EXPECT_EQ(intake.totals().bytes, 6);
   Batch batch = intake.Take(0);
@@ -94,7 +96,7 @@ TEST_F(IntakeTest, RawBytesAreCutIntoMessagesWithOneAcknowledgement) {
 
 TEST_F(IntakeTest, WhatIsTooLargeOrOfAnotherShardIsRefused) {
   EXPECT_TRUE(IsInvalidArgument(Add("abcde").status()));
-  EXPECT_TRUE(IsInvalidArgument(intake.Add(7, Kind::kMessage, "", "a", {}, false).status()));
+  EXPECT_TRUE(IsInvalidArgument(intake.Add(7, Kind::kMessage, "", "a", {}, Duration()).status()));
 }
 
 TEST_F(IntakeTest, EmptyMessagesAreBoundedByTheirNumber) {
@@ -131,7 +133,7 @@ TEST_F(IntakeTest, WhatFindsNoRoomIsNotLookedAt) {
   ASSERT_NE(page, MAP_FAILED);
   const std::string_view unreadable(static_cast<const char*>(page), 3);
   EXPECT_TRUE(
-      IsResourceExhausted(intake.Add(0, Kind::kMessage, {}, unreadable, {}, false).status()));
+      IsResourceExhausted(intake.Add(0, Kind::kMessage, {}, unreadable, {}, Duration()).status()));
   munmap(page, 4096);
 }
 
@@ -153,12 +155,24 @@ TEST_F(IntakeTest, AnEmptyBufferTakesAnything) {
 
 TEST_F(IntakeTest, AWaitingThreadGetsTheRoomThatAnAcknowledgementMakes) {
   ASSERT_TRUE(Add("0123456789", Kind::kRaw).ok());
-  std::thread publisher(
-      [&] { EXPECT_TRUE(intake.Add(0, Kind::kMessage, "", "more", {}, true).ok()); });
+  std::thread publisher([&] {
+    EXPECT_TRUE(intake.Add(0, Kind::kMessage, "", "more", {}, Duration::Seconds(60)).ok());
+  });
   Acknowledge(intake.Take(0), AckOutcome::kDurable);
   intake.Wake();
   publisher.join();
   EXPECT_EQ(intake.Take(0).bytes, "more");
+}
+
+TEST_F(IntakeTest, WhoWaitedLongEnoughHearsWhyThereIsNoRoom) {
+  ASSERT_TRUE(Add("0123456789", Kind::kRaw).ok());
+  intake.SetTrouble(0, ResourceExhaustedError("the shard keeps what it may"));
+  const MonotonicTime before = ReadMonotonicClock();
+  const auto late = intake.Add(0, Kind::kMessage, "", "more", {}, Duration::Millis(20));
+  EXPECT_GE(ReadMonotonicClock() - before, Duration::Millis(20));
+  EXPECT_TRUE(IsResourceExhausted(late.status())) << late.status();
+  EXPECT_THAT(late.status().message(), HasSubstr("the shard keeps what it may"));
+  EXPECT_EQ(intake.totals().messages, 1);
 }
 
 TEST_F(IntakeTest, AStoppedShardTakesNothingAndSaysTheFirstReason) {

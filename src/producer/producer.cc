@@ -158,18 +158,31 @@ class Producer::Impl {
   }
 
   Status AddMessage(Headers headers, std::string_view payload, AckCallback ack, int32_t shard,
-                    bool wait) {
+                    Duration wait) {
     TAILCAST_ASSIGN_OR_RETURN(const std::string encoded, stream::Headers::Encode(headers));
     return Add(Intake::Kind::kMessage, encoded, payload, std::move(ack), shard, wait);
   }
 
   Status Add(Intake::Kind kind, std::string_view headers, std::string_view payload, AckCallback ack,
-             int32_t shard, bool wait) {
+             int32_t shard, Duration wait) {
     TAILCAST_ASSIGN_OR_RETURN(const bool tell,
                               intake_.Add(shard, kind, headers, payload, std::move(ack), wait));
     if (tell) loop_->Post(scope_.Bind([this, shard] { Feed(shard); }));
     return OkStatus();
   }
+
+  Ack Await(std::future<Ack>& outcome, int32_t shard) const {
+    const Duration wait = publish_timeout();
+    if (outcome.wait_for(std::chrono::microseconds(wait.micros())) == std::future_status::ready)
+      return outcome.get();
+    const Status trouble = intake_.trouble(shard);
+    return Ack{AckOutcome::kUnknown,
+               {},
+               ResourceExhaustedError("shard " + std::to_string(shard) +
+                                      ": not acknowledged within " + std::to_string(wait.millis()) +
+                                      " ms" + (trouble.ok() ? "" : ": " + trouble.message()))};
+  }
+  Duration publish_timeout() const { return options_.publish_timeout; }
 
   Status Flush(Duration timeout) {
     if (intake_.closed()) return FailedPreconditionError("the producer is closed");
@@ -531,12 +544,12 @@ Ack Producer::Publish(std::string_view payload, int32_t shard, Headers headers) 
       payload, [promise = std::move(promise)](const Ack& ack) mutable { promise.set_value(ack); },
       shard, headers);
   if (!status.ok()) return Ack{AckOutcome::kFailed, {}, status};
-  return outcome.get();
+  return impl_->Await(outcome, shard);
 }
 
 Status Producer::Publish(std::string_view payload, AckCallback ack, int32_t shard,
                          Headers headers) {
-  return impl_->AddMessage(headers, payload, std::move(ack), shard, true);
+  return impl_->AddMessage(headers, payload, std::move(ack), shard, impl_->publish_timeout());
 }
 
 Ack Producer::Publish(std::string_view key, std::string_view payload) {
@@ -550,11 +563,11 @@ Status Producer::Publish(std::string_view key, std::string_view payload, AckCall
 
 Status Producer::TryPublish(std::string_view payload, AckCallback ack, int32_t shard,
                             Headers headers) {
-  return impl_->AddMessage(headers, payload, std::move(ack), shard, false);
+  return impl_->AddMessage(headers, payload, std::move(ack), shard, Duration());
 }
 
 Status Producer::Append(std::string_view bytes, AckCallback ack, int32_t shard) {
-  return impl_->Add(Intake::Kind::kRaw, {}, bytes, std::move(ack), shard, true);
+  return impl_->Add(Intake::Kind::kRaw, {}, bytes, std::move(ack), shard, impl_->publish_timeout());
 }
 
 int32_t Producer::ShardOf(std::string_view key) const {

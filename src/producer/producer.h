@@ -63,6 +63,11 @@ struct Options {
   int64_t roll_bytes = 256 << 20;
   Duration roll_age = Duration::Seconds(3600);
   bool takeover = false;
+  // How long Publish and Append wait for room in a shard's buffer, after which they return
+  // ResourceExhausted, with what stands against it: a slow or full primary layer, or a stream that
+  // keeps what it may for a cell that lacks it (policy block). As long Publish waits for an
+  // outcome, which is unknown after that.
+  Duration publish_timeout = Duration::Seconds(60);
   // How long Open tries to reach the cell, and waits for the shards.
   Duration open_timeout = Duration::Seconds(30);
   // How long a failing primary layer is tried again before the producer stops.
@@ -99,11 +104,13 @@ class Producer {
   // Names and values that consumers get with a payload (stream/message_headers.h).
   using Headers = std::span<const stream::Header>;
 
-  // Publishes and waits for the outcome.
+  // Publishes and waits for the outcome, after Options::publish_timeout unknown with
+  // ResourceExhausted.
   Ack Publish(std::string_view payload, int32_t shard = 0, Headers headers = {});
   // Publishes; waits only while the shard's buffer is full. Ok: `ack` will run, exactly once (it
   // may be empty). InvalidArgument: too large, headers that are none, or not a shard of ours.
-  // FailedPrecondition: stopped or closed; the message says why.
+  // FailedPrecondition: stopped or closed; the message says why. ResourceExhausted: no room came
+  // within Options::publish_timeout; it says why.
   Status Publish(std::string_view payload, AckCallback ack, int32_t shard = 0,
                  Headers headers = {});
   // The same, to the shard of the key: messages of a key come in their order. The key is not kept:

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tailcast/base/thread_loop.h"
+#include "tailcast/storage/file_system_check.h"
 #include "tailcast/storage/memory_files.h"
 #include "tailcast/storage/posix_file.h"
 #include "tailcast/storage/posix_store.h"
@@ -62,6 +63,51 @@ void WriteLiveSector(const std::string& path, const std::string& sector) {
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
   file.seekp(posix::kLiveOffset);
   file.write(sector.data(), static_cast<std::streamsize>(sector.size()));
+}
+
+TEST(FileSystemCheck, AnOverlaysUpperLayerIsFoundByItsMount) {
+  const std::string mountinfo =
+      "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
+      "46 27 0:41 / /ov rw,relatime shared:7 - overlay overlay "
+      "rw,lowerdir=/a,upperdir=/b\\054c\\040d,workdir=/w\n"
+      "47 27 0:42 / /ro ro - overlay overlay ro,lowerdir=/a:/b\n";
+  EXPECT_EQ(UpperLayerOf(mountinfo, 46), "/b,c d");
+  EXPECT_EQ(UpperLayerOf(mountinfo, 47), "");
+  EXPECT_EQ(UpperLayerOf(mountinfo, 27), "");
+  EXPECT_EQ(UpperLayerOf(mountinfo, 4), "");
+}
+
+TEST(FileSystemCheck, AnOverlayIsAsGoodAsItsUpperLayer) {
+  if (geteuid() != 0) GTEST_SKIP() << "mounts file systems, which only root may";
+  TemporaryFolder folder;
+  const std::string at = folder.path();
+  const auto shell = [&](const std::string& command) {
+    return std::system(("cd '" + at + "' && (" + command + ") >said 2>&1").c_str()) == 0;
+  };
+  if (!shell("truncate -s 128M disk && mkfs.btrfs -q disk && mkdir btrfs lower over good upper "
+             "work && "
+             "mount -o loop disk btrfs && mkdir btrfs/upper btrfs/work")) {
+    std::ifstream said(at + "/said");
+    GTEST_SKIP() << "no btrfs can be mounted here: "
+                 << std::string(std::istreambuf_iterator<char>(said), {});
+  }
+  const bool mounted = shell(
+      "mount -t overlay overlay -o "
+      "lowerdir=$PWD/lower,upperdir=$PWD/btrfs/upper,workdir=$PWD/btrfs/work over && "
+      "mount -t overlay overlay -o lowerdir=$PWD/lower,upperdir=$PWD/upper,workdir=$PWD/work good");
+  // Mounted by full names, as whoever mounts one for others does.
+  const auto over = OpenFileOps(at + "/over");
+  const auto over_cached = OpenFileOps(at + "/over", {.durable = false});
+  const auto good = OpenFileOps(at + "/good");
+  const auto btrfs = OpenFileOps(at + "/btrfs");
+  const bool clean = shell("umount -l over; umount -l good; umount -l btrfs");
+  EXPECT_TRUE(mounted && clean);
+  EXPECT_TRUE(IsFailedPrecondition(over.status())) << over.status();
+  EXPECT_THAT(over.status().message(), HasSubstr("overlay, whose upper layer"));
+  EXPECT_THAT(over.status().message(), HasSubstr("btrfs"));
+  EXPECT_TRUE(over_cached.ok()) << over_cached.status();
+  EXPECT_TRUE(good.ok()) << good.status();
+  EXPECT_TRUE(IsFailedPrecondition(btrfs.status())) << btrfs.status();
 }
 
 TEST(Attachment, LastsAsLongAsOneProcessHasTheFolderOpenAfterAnother) {

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 
 #include "tailcast/base/rng.h"
 #include "tailcast/storage/attachment.h"
+#include "tailcast/storage/file_system_check.h"
 #include "tailcast/storage/mapped_page.h"
 
 namespace tailcast::storage {
@@ -293,68 +293,17 @@ class SystemFileOps : public FileOps {
   std::atomic<bool> no_unnamed_;
 };
 
-struct KnownFileSystem {
-  uint64_t magic;
-  const char* name;
-};
-// File systems of one host with one page cache, where what is mapped and what is written agree.
-constexpr KnownFileSystem kGoodFileSystems[] = {{0xef53, "ext4"},
-                                                {0x58465342, "xfs"},
-                                                {0x01021994, "tmpfs"},
-                                                {0x858458f6, "ramfs"},
-                                                {0x794c7630, "overlay"}};
-// The same, but nobody has shown of them that a file which was flushed before it was linked keeps
-// its bytes through a power loss (btrfs' log skips inodes that have no name yet). Good enough where
-// a power loss may take what it likes.
-constexpr KnownFileSystem kForgetfulFileSystems[] = {
-    {0x9123683e, "btrfs"}, {0xf2f52010, "f2fs"}, {0xca451a4e, "bcachefs"}};
-constexpr KnownFileSystem kSharedFileSystems[] = {
-    {0x6969, "NFS"},       {0xff534d42, "SMB"}, {0xfe534d42, "SMB2"}, {0x517b, "SMB"},
-    {0x65735546, "FUSE"},  {0x01021997, "9p"},  {0x00c36400, "Ceph"}, {0x01161970, "GFS2"},
-    {0x7461636f, "OCFS2"}, {0x5346414f, "AFS"}, {0x2fc12fc1, "ZFS"},  {0x4d44, "FAT"},
-};
-
-}  // namespace
-
-namespace {
-
-Status CheckFileSystem(const Root& root, bool durable) {
-  struct statfs fs;
-  if (fstatfs(root.fd, &fs) != 0) return ErrnoStatus(errno, "storage folder " + root.path);
-  const auto magic = static_cast<uint64_t>(fs.f_type) & 0xffffffff;
-  const auto name_in = [&](const auto& list) -> const char* {
-    const auto known = std::find_if(std::begin(list), std::end(list),
-                                    [&](const KnownFileSystem& k) { return k.magic == magic; });
-    return known != std::end(list) ? known->name : nullptr;
-  };
-  if (name_in(kGoodFileSystems) != nullptr) return OkStatus();
-  if (const char* name = name_in(kForgetfulFileSystems); name != nullptr) {
-    if (!durable) return OkStatus();
-    return FailedPreconditionError("storage folder " + root.path + " is on " + name +
-                                   ", where a new file that was flushed may be empty after a power "
-                                   "loss; use a folder on ext4 or xfs, or say durability: "
-                                   "page-cache if appends need not survive one");
-  }
-  char text[32];
-  std::snprintf(text, sizeof text, "type 0x%llx", static_cast<unsigned long long>(magic));
-  const char* shared = name_in(kSharedFileSystems);
-  return FailedPreconditionError("storage folder " + root.path + " is on " +
-                                 (shared != nullptr ? shared : text) +
-                                 ", where writers of a file cannot be fenced safely; use a folder "
-                                 "on a local ext4, xfs or tmpfs");
-}
-
 }  // namespace
 
 Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& path, FileOpsOptions options) {
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, "storage folder " + path);
   auto root = std::make_shared<Root>(fd, path);
-  TAILCAST_RETURN_IF_ERROR(CheckFileSystem(*root, options.durable));
   if (faccessat(fd, ".", R_OK | W_OK | X_OK, 0) != 0) {
     return ErrnoStatus(errno, "storage folder " + path);
   }
   TAILCAST_ASSIGN_OR_RETURN(root->mount, MountOf(fd, path));
+  TAILCAST_RETURN_IF_ERROR(CheckFileSystem(fd, path, root->mount, options.durable));
   TAILCAST_ASSIGN_OR_RETURN(root->attachment, Attachment::Join(fd, path));
   return std::unique_ptr<FileOps>(
       std::make_unique<SystemFileOps>(std::move(root), options.nameless_inodes));

@@ -1,6 +1,7 @@
 """The libraries for C and Python over a real deployment: what the shared library shows, that `pip install .` needs no
 network, that a key has the same shard everywhere, and what Python promises. tests/install runs the examples."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -17,6 +18,14 @@ import typing
 import unittest
 
 from harness import ONE_CELL, TIME_FACTOR, Up, run
+
+TWO_CELLS = """version: 1
+clusters:
+  - {name: near}
+  - {name: far}
+links:
+  - {from: near, to: far, usd_per_gb: 0.02, rtt_ms: 2, both: true}
+"""
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = os.environ["TAILCAST_LIBRARY"]
@@ -323,6 +332,28 @@ class Python(unittest.TestCase):
                 producer.publish_durably(b"b")
             with self.assertRaisesRegex(tailcast.NotFound, "'gone' was deleted"):
                 producer.close()
+
+    def test_who_publishes_hears_that_a_stream_keeps_what_it_may_for_a_cell_that_is_away(self):
+        two = Up(TWO_CELLS)
+        self.addCleanup(two.close)
+        code, _, err = run("stream", "create", "--dir", two.dir, "--cluster", "near", "--stream", "s",
+                           "--file-bytes", str(1 << 18), "--max-shard-bytes", str(1 << 19))
+        self.assertEqual(code, 0, err)
+        [near] = [c["scheduler"] for c in two.status()["cells"] if c["name"] == "near"]
+        away = [*two.pids("far", "writer").values(), *two.pids("far", "scheduler").values()]
+        published = 0
+        with contextlib.ExitStack() as stopped:
+            for pid in away:
+                os.kill(pid, signal.SIGSTOP)
+                stopped.callback(os.kill, pid, signal.SIGCONT)
+            producer = tailcast.Producer(near, "s", buffer_bytes_max=1 << 20)
+            with self.assertRaisesRegex(tailcast.ResourceExhausted, "are its limit"):
+                while True:
+                    producer.publish(bytes(10000), timeout=2 * TIME_FACTOR)
+                    published += 1
+        producer.flush()
+        self.assertEqual(producer.stats().durable, published)
+        producer.close()
 
     def test_threads_share_a_producer_and_a_consumer(self):
         create("threads")

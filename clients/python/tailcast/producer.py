@@ -105,8 +105,10 @@ class Producer:
         _open.add(self)
 
     def publish(self, payload: bytes, *, key: "str | bytes | None" = None, shard: Optional[int] = None,
-                headers: Optional[Headers] = None, on_ack: Optional[Callable[[Ack], None]] = None) -> None:
-        """Takes the message, and waits only while the shard's buffer is full. It goes to the shard of `key`, or to `shard`,
+                headers: Optional[Headers] = None, on_ack: Optional[Callable[[Ack], None]] = None,
+                timeout: Optional[float] = 60) -> None:
+        """Takes the message, and waits only while the shard's buffer is full: ResourceExhausted, with the reason, if no
+        room came within `timeout` seconds (None: without limit). It goes to the shard of `key`, or to `shard`,
         or to the first one. Consumers get `headers` with it: names and values, a dictionary or pairs; `key` is not kept.
         What became of it is told to `on_ack`, on a thread of the library; and flush() raises if it is
         not durable. Messages of one shard come in the order in which they were published."""
@@ -120,12 +122,13 @@ class Producer:
             self._acks[ticket] = on_ack
         callback = self._on_ack if on_ack is not None else self._no_ack
         pause = 0.001
+        end = None if timeout is None else time.monotonic() + timeout
         while True:
             code = library.tailcast_producer_try_publish(
                 handle, number, payload, len(payload), array, count, callback, ticket)
             if code == _library.OK:
                 return
-            if code != _library.RESOURCE_EXHAUSTED:
+            if code != _library.RESOURCE_EXHAUSTED or (end is not None and time.monotonic() >= end):
                 self._acks.pop(ticket, None)
                 _library.check(code)
             # In Python, so that Ctrl-C and other threads have their turn.
