@@ -24,6 +24,7 @@ streams:
     tree: [{from: us-central, to: europe-west}]
 limits: {max_depth: 3, max_fanout: 8, max_delay_ms: 400}
 hop_delay_ms: 5
+look_every_ms: 4000
 churn_usd_per_gb: 0.001
 )";
 
@@ -55,6 +56,7 @@ TEST(TopologyTest, ReadsEveryKey) {
   EXPECT_EQ(topology->max_fanout, 8);
   EXPECT_EQ(topology->max_delay_ms, 400);
   EXPECT_EQ(topology->hop_delay_ms, 5);
+  EXPECT_EQ(topology->look_every_ms, 4000);
   EXPECT_EQ(topology->churn_usd_per_gb, 0.001);
 }
 
@@ -67,6 +69,7 @@ TEST(TopologyTest, FillsInTheDefaults) {
   EXPECT_EQ(topology->max_depth, 4);
   EXPECT_EQ(topology->max_fanout, 0);
   EXPECT_EQ(topology->hop_delay_ms, 25);
+  EXPECT_EQ(topology->look_every_ms, 30000);
   EXPECT_TRUE(topology->streams.empty());
 }
 

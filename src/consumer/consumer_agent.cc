@@ -182,6 +182,7 @@ bool ConsumerAgent::RollOver() {
   if (!place) return true;
   ++counters_.roll_overs;
   place->metadata = file_->lengths.next_metadata();
+  place->later = file_->lengths.later();
   OpenFile(*place);
   return false;
 }

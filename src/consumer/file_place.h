@@ -19,7 +19,7 @@ struct FilePlace {
   std::optional<stream::Position> unverified;
   // What is known of the pair already: hints.
   stream::PairMetadata metadata;
-  // The first file behind it that the cell's listing had while the place was looked for.
+  // The first file behind it that the cell's listing had when the place was found in it.
   std::optional<stream::Stem> later;
 };
 

@@ -112,6 +112,7 @@ void LengthsCore::OnPrimaryFailed(Part part, const Status& status) {
 
 LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing) {
   listing_ = false;
+  listed_ = true;
   hole_ = false;
   const int64_t seq = stem_.seq;
   if (listing.floor() > seq + 1 || (listing.floor() > seq && (!seal_ || absent_))) {
@@ -119,6 +120,9 @@ LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing
   }
   if (const stream::ListedPair* next = listing.Find(seq + 1)) {
     next_listed_ = next->stem;
+    if (const auto later = listing.pairs().upper_bound(seq + 1); later != listing.pairs().end()) {
+      later_listed_ = later->second.stem;
+    }
     LearnSeal();
     return NextFile::kFound;
   }
@@ -129,6 +133,7 @@ LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing
 }
 
 void LengthsCore::OnLater(const Stem& later) {
+  listed_ = true;
   if (later.seq == stem_.seq + 1) {
     next_listed_ = later;
     LearnSeal();
@@ -161,7 +166,7 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
       work.ask_primary = true;
       // The producer's side says nothing: has it gone on in another file?
       const bool silent = heartbeats_.Over(now, metadata_.heartbeat_us, options_.stuck_after);
-      if (!seal_ && (!metadata_known() || silent)) {
+      if (!seal_ && (!metadata_known() || silent || !EndIsKnown())) {
         work.list = List(now);
       }
     }
@@ -170,6 +175,12 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
   if (waiting_for_next_ && now >= next_listing_ && List(now)) work.list = true;
   AllowPrimary(now);
   return work;
+}
+
+// A copy that begins anew has nothing, and later files may be there: nobody may take that for the
+// stream's end.
+bool LengthsCore::EndIsKnown() const {
+  return seal_ || listed_ || (metadata_known() && known_end(Part::kIndex) > 0);
 }
 
 // Neither while bytes come in nor once all of them are known to be there.
@@ -258,6 +269,10 @@ Status LengthsCore::Missing() const {
   }
   for (const Status& damage : damage_) {
     if (!damage.ok() && !metadata_known()) return damage;
+  }
+  if (!EndIsKnown()) {
+    return UnavailableError("what is behind file " + std::to_string(stem_.seq) +
+                            " in this cell is not known yet");
   }
   if (hole_ && !next_metadata_.known()) {
     return UnavailableError("file " + std::to_string(stem_.seq + 1) +

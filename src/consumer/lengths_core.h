@@ -107,6 +107,9 @@ class LengthsCore {
   int64_t chunk_size() const { return chunk_size_; }
   const std::optional<stream::Seal>& seal() const { return seal_; }
   std::optional<stream::Stem> next() const;
+  // The first one behind that which the listing had when it had the next one: FilePlace::later of
+  // it.
+  const std::optional<stream::Stem>& later() const { return later_listed_; }
   // Of the next pair, not known() if nobody said anything.
   const stream::PairMetadata& next_metadata() const { return next_metadata_; }
   // The metadata cache's last answer knew the pair.
@@ -142,6 +145,7 @@ class LengthsCore {
   int64_t PrimaryLimit(stream::Part part) const;
   bool chunk_size_known() const { return metadata_.chunk_size > 0; }
   void EndPoll(MonotonicTime now);
+  bool EndIsKnown() const;
   bool PrimaryIsAsked(MonotonicTime now) const;
   bool List(MonotonicTime now);
   void LearnSeal();
@@ -155,7 +159,7 @@ class LengthsCore {
   int64_t chunk_size_;
 
   stream::PairMetadata metadata_, next_metadata_;  // field-wise maximum of all that was seen
-  std::optional<stream::Stem> next_listed_;
+  std::optional<stream::Stem> next_listed_, later_listed_;
   std::optional<stream::Seal> seal_;
   Knowledge knowledge_ = Knowledge::kNotAsked;
   DelayedReadCore delayed_[stream::kParts];
@@ -169,7 +173,8 @@ class LengthsCore {
   bool absent_ = false;            // from the primary layer
   Status damage_[stream::kParts];  // DataLoss that it answered last, else Ok
   bool waiting_for_next_ = false;
-  bool hole_ = false;  // as of the last listing
+  bool hole_ = false;    // as of the last listing
+  bool listed_ = false;  // a listing said what is behind this file, or that nothing is
   MonotonicTime next_poll_, last_poll_, next_primary_poll_, next_listing_, last_progress_;
   MonotonicTime as_of_moved_;  // when as_of() was last seen to move
 };

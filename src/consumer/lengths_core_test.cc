@@ -303,6 +303,7 @@ TEST_F(LengthsTest, TheNextFileIsLookedForWhileItIsWaitedFor) {
 // Whoever ends because nothing comes must know that this is not all.
 TEST_F(LengthsTest, WhatWasWrittenAndIsNotHereIsMissed) {
   Open(Pair(0, 0));
+  core_->OnListing(Listing({stem_}));
   EXPECT_TRUE(core_->Missing().ok()) << "an open file may have nothing yet";
   core_->OnListing(Listing({stem_, {6, 3000, 200, 20}}));
   EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
@@ -338,8 +339,35 @@ TEST_F(LengthsTest, WhoKnowsOfALaterFileMissesWhatIsBeforeIt) {
   EXPECT_TRUE(core_->Missing().ok());
 }
 
+TEST_F(LengthsTest, WhoKnowsNothingOfAFileIsAtNoEndBeforeAListingSaysSo) {
+  Open();
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable) << "neither cache nor listing";
+  core_->OnListingFailed();
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
+  core_->OnListing(Listing({stem_}));
+  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+  Open();
+  core_->OnMetadata(Ms(1), Pair(0, 0), PairMetadata());
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable)
+      << "a copy that begins anew has nothing";
+  EXPECT_TRUE(At(2000).list);
+  core_->OnMetadata(Ms(2001), Pair(20, 40), PairMetadata());
+  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+}
+
+TEST_F(LengthsTest, WhatTheListingHasBehindTheNextFileIsKnownInIt) {
+  Open(Pair(1000, 50));
+  core_->OnListing(Listing({stem_}));
+  EXPECT_EQ(core_->later(), std::nullopt);
+  core_->OnListing(Listing({stem_, {5, 2000, 1100, 60}}));
+  EXPECT_EQ(core_->later(), std::nullopt);
+  core_->OnListing(Listing({stem_, {5, 2000, 1100, 60}, {7, 3000, 1200, 70}}));
+  EXPECT_EQ(core_->later(), (Stem{7, 3000, 1200, 70}));
+}
+
 TEST_F(LengthsTest, AFileThatTheDiskLostIsMissedUnlessTheCacheKnowsItOrItCanBeReadAgain) {
   Open(PairMetadata());
+  core_->OnListing(Listing({stem_}));
   core_->OnPrimaryFailed(Part::kIndex, UnavailableError("later"));
   EXPECT_TRUE(core_->Missing().ok()) << "an open file may have nothing yet";
   core_->OnPrimaryFailed(Part::kIndex, DataLossError("it was cut"));

@@ -11,6 +11,7 @@ TWO_CELLS = """version: 1
 clusters:
   - {name: here}
   - {name: there}
+look_every_ms: 3000
 """
 ROUNDS = 75  # seconds: two rounds of looks (docs/ops/storage.md), and the copy
 MESSAGES = b"".join(b"message %07d of the stream\n" % i for i in range(3000))

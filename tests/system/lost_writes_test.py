@@ -12,6 +12,7 @@ TWO_CELLS = """version: 1
 clusters:
   - {name: here}
   - {name: there}
+look_every_ms: 3000
 """
 FILES = 8
 ROUNDS = 75  # seconds: two rounds of looks (docs/ops/storage.md), and the copy

@@ -15,6 +15,7 @@ clusters: [{name: a}, {name: b}, {name: c}]
 links:
   - {from: a, to: b}
   - {from: b, to: c}
+look_every_ms: 3000
 """
 
 
