@@ -12,7 +12,9 @@
 (*            with my epoch. Refused: look whose it is.                                              *)
 (*   fence  = look at the manifest, raise its epoch if it is as it was: from here nobody else rolls. *)
 (*            Then the epoch of the object that the manifest calls open (only upwards), or create    *)
-(*            it, when the earlier owner did not come to it. Is its epoch mine, its length is known. *)
+(*            it, when the earlier owner did not come to it. With that request goes a look at the    *)
+(*            object, which may land before it or after it: has it seen my epoch, the length that it *)
+(*            saw is the object's; has it seen an earlier one, it looks again.                       *)
 (*   read   = of an object that the manifest calls open, what is there; of another, up to its length *)
 (*            in the manifest.                                                                       *)
 (*                                                                                                   *)
@@ -36,7 +38,8 @@ CONSTANTS
 VARIABLES
   man,         \* the manifest: [e, sealed], sealed the lengths of the objects before the open one
   obj,         \* number -> [there, e, l, bytes]; l is the attribute that appends compare
-  wr,          \* writer -> what its core knows: pc, and in pc "append" to "whyappend" the byte b
+  wr,          \* writer -> what its core knows: pc; in pc "append" to "whyappend" the byte b; in pc "fence" what
+               \* the look that went with the fence has seen
   late,        \* requests that may still land, and whose answer nobody waits for
   twice,       \* how many requests came twice
   made,        \* bytes ever made
@@ -46,7 +49,8 @@ VARIABLES
 vars == <<man, obj, wr, late, twice, made, wrong, refused>>
 
 Objects == 1 .. MaxObjects
-Idle == [pc |-> "idle", e |-> 0, sealed |-> <<>>, len |-> 0, b |-> 0]
+NotSeen == [e |-> 0, l |-> 0]
+Idle == [pc |-> "idle", e |-> 0, sealed |-> <<>>, len |-> 0, b |-> 0, seen |-> NotSeen]
 NoObject == [there |-> FALSE, e |-> 0, l |-> 0, bytes |-> <<>>]
 
 RECURSIVE Sum(_)
@@ -146,10 +150,14 @@ Fenced(w) ==
   /\ UNCHANGED wrong
 
 IsSealed(w) == Becomes(w, [wr[w] EXCEPT !.pc = "create", !.sealed = Append(@, wr[w].len), !.len = 0])
-Raised(w) ==
-  Becomes(w, [wr[w] EXCEPT !.pc = "fence", !.e = @ + 1,
-                           \* planted: the length is asked for before the object's fence
-                           !.len = IF Bug = "length_before_fence" THEN obj[Open(w)].l ELSE 0])
+Raised(w) == Becomes(w, [wr[w] EXCEPT !.pc = "fence", !.e = @ + 1])
+
+\* What a look at the open object makes of it after its fence was answered.
+Looked(w, e, l) ==
+  Becomes(w, IF e = wr[w].e \/ (Bug = "length_before_fence" /\ wr[w].pc = "fence")
+             THEN [wr[w] EXCEPT !.pc = "ready", !.len = l, !.seen = NotSeen]
+             ELSE IF e < wr[w].e THEN [wr[w] EXCEPT !.pc = "look", !.seen = NotSeen]
+             ELSE Idle)
 
 Hears(w, outcome) ==
   LET pc == wr[w].pc IN
@@ -158,7 +166,9 @@ Hears(w, outcome) ==
          /\ IF outcome = "done" \/ Bug = "raise_refused_is_mine" THEN Raised(w) ELSE Becomes(w, Idle)
          /\ UNCHANGED <<wrong, refused>>
     [] pc = "fence" ->
-         /\ At(w, IF outcome = "absent" THEN "make" ELSE "look")
+         \* planted (length_before_fence): a look that landed before the fence is believed
+         /\ IF outcome = "absent" THEN Becomes(w, [wr[w] EXCEPT !.pc = "make", !.seen = NotSeen])
+            ELSE Looked(w, wr[w].seen.e, wr[w].seen.l)
          /\ UNCHANGED <<wrong, refused>>
     [] pc = "make" ->
          /\ At(w, IF outcome = "done" THEN "look" ELSE "fence")
@@ -229,13 +239,21 @@ FenceManifest(w) ==
      ELSE Becomes(w, [Idle EXCEPT !.pc = "raise", !.e = man.e, !.sealed = man.sealed])
   /\ UNCHANGED <<man, obj, late, twice, made, wrong, refused>>
 
+\* The look that went with the fence lands before the fence is answered; else it is the next.
+LookWithFence(w) ==
+  LET o == obj[Open(w)] IN
+  /\ wr[w].pc = "fence"
+  /\ wr[w].seen = NotSeen
+  /\ o.there
+  /\ Becomes(w, [wr[w] EXCEPT !.seen = [e |-> o.e, l |-> o.l]])
+  /\ UNCHANGED <<man, obj, late, twice, made, wrong, refused>>
+
 FenceObject(w) ==
   LET o == obj[Open(w)] IN
   /\ wr[w].pc = "look"
-  /\ IF o.e = wr[w].e
-     THEN /\ Becomes(w, [wr[w] EXCEPT !.pc = "ready", !.len = IF Bug = "length_before_fence" THEN @ ELSE o.l])
-          /\ IF Bug = "object_first" /\ man.e < wr[w].e THEN man' = [man EXCEPT !.e = wr[w].e] ELSE UNCHANGED man
-     ELSE Becomes(w, Idle) /\ UNCHANGED man
+  /\ Looked(w, o.e, o.l)
+  /\ IF Bug = "object_first" /\ o.e = wr[w].e /\ man.e < wr[w].e
+     THEN man' = [man EXCEPT !.e = wr[w].e] ELSE UNCHANGED man
   /\ UNCHANGED <<obj, late, twice, made, wrong, refused>>
 
 -----------------------------------------------------------------------------
@@ -285,7 +303,7 @@ Init ==
 
 Next ==
   \/ \E w \in Writers : \/ Answered(w) \/ LandUnanswered(w) \/ GiveUp(w)
-                        \/ FenceManifest(w) \/ FenceObject(w)
+                        \/ FenceManifest(w) \/ LookWithFence(w) \/ FenceObject(w)
                         \/ AppendObject(w) \/ WhyAppendRefused(w) \/ RollSeal(w) \/ RollCreate(w)
   \/ LandLate
 

@@ -1,6 +1,7 @@
 // What the cores of the rolled driver share. A core is one operation on objects, without I/O: it
 // says which request comes next, is told the reply, and at last says the result. RolledStore sends
-// the requests, one at a time for each core. Comments name actions of spec FencingRolled.
+// the requests, one at a time for each core, or two at once. Comments name actions of spec
+// FencingRolled.
 #pragma once
 
 #include <string>
@@ -16,6 +17,12 @@ namespace tailcast::storage::rolled {
 // What a core wants: a request, to whose reply it is then told, or it is done with an R.
 template <typename R>
 using Next = std::variant<ObjectRequest, R>;
+
+// Two requests that are sent at once, and land in any order. Then a core is told both replies.
+struct Two {
+  ObjectRequest first;
+  ObjectRequest second;
+};
 
 // How often a lost race is run again; then Aborted.
 inline constexpr int kRacesMax = 100;

@@ -1,5 +1,7 @@
 #include "tailcast/storage/rolled_store.h"
 
+#include <array>
+#include <optional>
 #include <utility>
 
 #include "tailcast/base/check.h"
@@ -44,32 +46,83 @@ using Client = RolledStore::Client;
 using rolled::AppendCore;
 using rolled::Next;
 
+template <typename Core>
+using StepOf = decltype(std::declval<Core&>().OnReply(std::declval<const ObjectReply&>()));
+
 // Sends what the core asks for, tells it the replies, and calls `done` with its result. Drops it
 // when `scope` ends. Not to be called when the store is closed; the first step is a request.
 // After the deadline nothing is sent any more: the core is told that what it asks has no answer.
 template <typename Core>
-void Proceed(Client* client, const Scope* scope, MonotonicTime deadline, std::shared_ptr<Core> core,
-             Next<typename Core::Outcome> next, UniqueFunction<void(typename Core::Outcome)> done) {
-  if (client->loop->Now() >= deadline) {
-    while (std::holds_alternative<ObjectRequest>(next)) {
+class Run {
+ public:
+  using Outcome = typename Core::Outcome;
+  using Done = UniqueFunction<void(Outcome)>;
+  static constexpr bool kSendsTwo = requires(Core & core, const ObjectReply& reply) {
+    core.OnReplies(reply, reply);
+  };
+
+  static void Begin(Client* client, const Scope* scope, MonotonicTime deadline,
+                    std::shared_ptr<Core> core, StepOf<Core> first, Done done) {
+    auto run = std::make_shared<Run>(client, scope, deadline, std::move(core), std::move(done));
+    run->Take(run, std::move(first));
+  }
+  Run(Client* client, const Scope* scope, MonotonicTime deadline, std::shared_ptr<Core> core,
+      Done done)
+      : client_(client),
+        scope_(scope),
+        deadline_(deadline),
+        core_(std::move(core)),
+        done_(std::move(done)) {}
+
+ private:
+  void Take(const std::shared_ptr<Run>& self, StepOf<Core> step) {
+    if (client_->loop->Now() >= deadline_) {
       ObjectReply none;
       none.error = DeadlineExceededError("the store's deadline has passed");
-      next = core->OnReply(std::move(none));
+      while (!std::holds_alternative<Outcome>(step)) {
+        if constexpr (kSendsTwo) {
+          if (std::holds_alternative<rolled::Two>(step)) {
+            step = core_->OnReplies(none, none);
+            continue;
+          }
+        }
+        step = core_->OnReply(none);
+      }
+    }
+    if (auto* outcome = std::get_if<Outcome>(&step)) {
+      done_(std::move(*outcome));
+      return;
+    }
+    if (client_->objects == nullptr) return;  // closed: its calls were answered
+    if constexpr (kSendsTwo) {
+      if (auto* two = std::get_if<rolled::Two>(&step)) return SendTwo(self, std::move(*two));
+    }
+    Send(std::get<ObjectRequest>(std::move(step)),
+         [self](ObjectReply reply) { self->Take(self, self->core_->OnReply(reply)); });
+  }
+  void SendTwo(const std::shared_ptr<Run>& self, rolled::Two two) {
+    const auto replies = std::make_shared<std::array<std::optional<ObjectReply>, 2>>();
+    size_t number = 0;
+    for (ObjectRequest* request : {&two.first, &two.second}) {
+      Send(std::move(*request), [self, replies, number](ObjectReply reply) {
+        (*replies)[number] = std::move(reply);
+        const auto& [first, second] = *replies;
+        if (first && second) self->Take(self, self->core_->OnReplies(*first, *second));
+      });
+      ++number;
     }
   }
-  if (auto* outcome = std::get_if<typename Core::Outcome>(&next)) {
-    done(std::move(*outcome));
-    return;
+  template <typename OnReply>
+  void Send(ObjectRequest request, OnReply on_reply) {
+    client_->objects->Send(std::move(request), deadline_, scope_->Bind(std::move(on_reply)));
   }
-  if (client->objects == nullptr) return;  // closed: its calls were answered
-  client->objects->Send(std::get<ObjectRequest>(std::move(next)), deadline,
-                        scope->Bind([client, scope, deadline, core,
-                                     done = std::move(done)](ObjectReply reply) mutable {
-                          Next<typename Core::Outcome> following = core->OnReply(std::move(reply));
-                          Proceed<Core>(client, scope, deadline, std::move(core),
-                                        std::move(following), std::move(done));
-                        }));
-}
+
+  Client* const client_;
+  const Scope* const scope_;
+  const MonotonicTime deadline_;
+  const std::shared_ptr<Core> core_;
+  Done done_;
+};
 
 // Runs a core for the store; `finish` turns its outcome into the T that `done` gets.
 template <typename Core, typename T>
@@ -81,11 +134,12 @@ void RunForStore(Client* client, const std::string& what, Status bad, Callback<v
   }
   const auto call =
       client->calls.Add<T>(std::move(done), T(CancelledError(what + ": the store was closed")));
-  Next<typename Core::Outcome> next = core->Begin();
-  Proceed<Core>(client, &client->scope, client->Deadline(), std::move(core), std::move(next),
-                [client, call, finish = std::move(finish)](typename Core::Outcome outcome) mutable {
-                  client->calls.Answer(call, finish(std::move(outcome)));
-                });
+  StepOf<Core> first = core->Begin();
+  Run<Core>::Begin(
+      client, &client->scope, client->Deadline(), std::move(core), std::move(first),
+      [client, call, finish = std::move(finish)](typename Core::Outcome outcome) mutable {
+        client->calls.Answer(call, finish(std::move(outcome)));
+      });
 }
 
 Status CheckNames(const std::string& dir, const std::string* name, const std::string* key) {
@@ -125,9 +179,9 @@ class RolledAppendFile final : public AppendFile {
         std::move(done), {AppendOutcome::kUnknown, committed_, ClosedError(name_)});
     begun_ = client_->loop->Now();
     stamp_ = client_->options.steps != nullptr ? client_->options.steps->Stamp() : 0;
-    Next<AppendResult> next = core_->Append(std::move(bytes));
-    Proceed<AppendCore>(client_.get(), &scope_, client_->Deadline(), core_, std::move(next),
-                        [this](AppendResult result) { OnAppended(std::move(result)); });
+    Next<AppendResult> first = core_->Append(std::move(bytes));
+    Run<AppendCore>::Begin(client_.get(), &scope_, client_->Deadline(), core_, std::move(first),
+                           [this](AppendResult result) { OnAppended(std::move(result)); });
   }
   int64_t committed_length() const override { return committed_; }
   Epoch epoch() const override { return core_->epoch(); }
@@ -195,11 +249,11 @@ class RolledReadFile final : public ReadFile {
   }
 
   void Size(Callback<void(Result<FileSize>)> done) override {
-    Run(std::make_shared<rolled::SizeCore>(name_, file_), std::move(done));
+    Look(std::make_shared<rolled::SizeCore>(name_, file_), std::move(done));
   }
 
   void CheckedSize(Callback<void(Result<FileSize>)> done) override {
-    Run(std::make_shared<rolled::CheckCore>(name_, file_), std::move(done));
+    Look(std::make_shared<rolled::CheckCore>(name_, file_), std::move(done));
   }
 
   void Read(int64_t offset, int64_t length, Callback<void(Result<std::string>)> done) override {
@@ -216,12 +270,12 @@ class RolledReadFile final : public ReadFile {
       client_->loop->Post(std::move(done).With(Result<std::string>(std::move(bad))));
       return;
     }
-    Run(std::make_shared<rolled::ReadCore>(name_, file_, offset, length), std::move(done));
+    Look(std::make_shared<rolled::ReadCore>(name_, file_, offset, length), std::move(done));
   }
 
  private:
   template <typename Core>
-  void Run(std::shared_ptr<Core> core, Callback<void(typename Core::Outcome)> done) {
+  void Look(std::shared_ptr<Core> core, Callback<void(typename Core::Outcome)> done) {
     using Outcome = typename Core::Outcome;
     if (client_->objects == nullptr) {
       client_->loop->Post(std::move(done).With(Outcome(ClosedError(name_))));
@@ -230,14 +284,14 @@ class RolledReadFile final : public ReadFile {
     const auto call = calls_.Add<Outcome>(std::move(done), Outcome(ClosedError(name_)));
     ++reads_;
     ++client_->reads_outstanding;
-    Next<Outcome> next = core->Begin();
-    Proceed<Core>(client_.get(), &scope_, client_->Deadline(), std::move(core), std::move(next),
-                  [this, call](Outcome outcome) {
-                    --reads_;
-                    --client_->reads_outstanding;
-                    Count(outcome);
-                    calls_.Answer(call, std::move(outcome));
-                  });
+    Next<Outcome> first = core->Begin();
+    Run<Core>::Begin(client_.get(), &scope_, client_->Deadline(), std::move(core), std::move(first),
+                     [this, call](Outcome outcome) {
+                       --reads_;
+                       --client_->reads_outstanding;
+                       Count(outcome);
+                       calls_.Answer(call, std::move(outcome));
+                     });
   }
   void Count(const Result<FileSize>&) {}
   void Count(const Result<std::string>& bytes) {

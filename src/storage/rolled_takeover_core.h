@@ -1,15 +1,18 @@
 // Takes one file over: raises the epoch of its manifest, then that of its open object, so that
 // every earlier writer's next append is refused, and learns the length.
 //
-//   entry ---> manifest ---> raise its epoch ---> raise the open object's ---> its length
-//                 ^   read         | refused: somebody rolled or took over     (absent: create it)
-//                 +----------------+
+//   entry ---> manifest ---> raise its epoch --+-> raise the open object's --+--> its length
+//                 ^   read         | refused   +-> look at it ---------------+    (absent: create it)
+//                 +----------------+ somebody rolled or took over
 //
 // The manifest first: from then on nobody else rolls, so the object that it calls open stays the
-// open one. Paper §2.2, spec FencingRolled: FenceManifest, FenceObject.
+// open one. The look is sent with the raise, and may land before it: then it has seen an earlier
+// epoch, and tells nothing. Paper §2.2, spec FencingRolled: FenceManifest, LookWithFence,
+// FenceObject.
 #pragma once
 
 #include <string>
+#include <variant>
 
 #include "tailcast/storage/rolled_core.h"
 
@@ -25,11 +28,13 @@ struct Ownership {
 class TakeoverCore {
  public:
   using Outcome = Result<Ownership>;
+  using Step = std::variant<ObjectRequest, Two, Outcome>;
   TakeoverCore(std::string folder, std::string name);
-  Next<Outcome> Begin();
+  Step Begin();
   // Errors as of Store::OpenFencing; DeadlineExceeded or Unavailable: it may or may not have
   // fenced.
-  Next<Outcome> OnReply(const ObjectReply& reply);
+  Step OnReply(const ObjectReply& reply);
+  Step OnReplies(const ObjectReply& raise, const ObjectReply& look);
 
  private:
   enum class Stage : uint8_t {
@@ -42,12 +47,13 @@ class TakeoverCore {
     kConfirm,
     kRoot,
   };
-  Next<Outcome> Ask(Stage stage, ObjectRequest request);
-  Next<Outcome> OnEntry(const ObjectReply& reply);
-  Next<Outcome> OnManifest(const ObjectReply& reply);
-  Next<Outcome> OnObject(const ObjectReply& reply);
-  Next<Outcome> RaiseObject();
-  Next<Outcome> Again();
+  Step Ask(Stage stage, ObjectRequest request);
+  Step OnEntry(const ObjectReply& reply);
+  Step OnManifest(const ObjectReply& reply);
+  Step OnObject(const ObjectReply& reply);
+  Step RaiseObject();
+  Step LookAtObject();
+  Step Again();
   Status NotThere() const;
   std::string What() const;
 

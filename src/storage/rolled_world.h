@@ -28,7 +28,7 @@ inline constexpr const char* kCaughtByTheSweep[] = {
     "storage.rolled_append_not_guarded",   "storage.rolled_length_not_guarded",
     "storage.rolled_create_not_exclusive", "storage.rolled_manifest_not_guarded",
     "storage.rolled_manifest_not_raised",  "storage.rolled_refused_is_fenced",
-    "storage.rolled_roll_not_noticed"};
+    "storage.rolled_roll_not_noticed",     "storage.rolled_early_look_believed"};
 
 class ObjectWorld : public ConformanceWorld {
  public:
