@@ -7,15 +7,15 @@
 //   TAILCAST_BENCH_CEPH=/path/ceph.conf                an existing cluster, where pools may be made
 //
 // Asked: the store's median at most 1.3 times the plain one's (an append is one request: the
-// guards of epoch and length and the new length travel with the bytes); a fence at most 20 ms (5
-// requests); 10,000 names in at most 100 ms (10 answers); threads that do not grow with files.
+// guards of epoch and length and the new length travel with the bytes); a fence at most 20 ms (4
+// requests, one after the other); 10,000 names in at most 100 ms (10 answers); threads that do not
+// grow with files.
 #include <benchmark/benchmark.h>
 #include <rados/librados.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -30,12 +30,11 @@
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/storage/open_store.h"
 #include "tailcast/storage/rolled_format.h"
+#include "tailcast/storage/store_bench.h"
 #include "tailcast/storage/store_sync.h"
 
 namespace tailcast::storage {
 namespace {
-
-int64_t Micros() { return ReadMonotonicClock().micros(); }
 
 void Run(const std::string& command) {
   TAILCAST_CHECK(std::system(command.c_str()) == 0, command);  // NOLINT(concurrency-mt-unsafe)
@@ -45,14 +44,10 @@ void Run(const std::string& command) {
 class Place {
  public:
   Place() {
-    const char* base = std::getenv("TAILCAST_BENCH_DIR");
-    std::string pattern = std::string(base != nullptr ? base : "/tmp") + "/ceph_bench_XXXXXX";
-    TAILCAST_CHECK(mkdtemp(pattern.data()) != nullptr, "cannot make a folder for the benchmark");
-    path_ = pattern;
     if (const char* conf = std::getenv("TAILCAST_BENCH_CEPH"); conf != nullptr) {
       conf_ = conf;
     } else {
-      own_ = path_ + "/ceph";
+      own_ = folder_.path() + "/ceph";
       conf_ = own_ + "/ceph.conf";
       Run("src/app/ceph_cluster.sh start " + own_);
     }
@@ -65,7 +60,6 @@ class Place {
     } else {
       Run("src/app/ceph_cluster.sh kill " + own_);
     }
-    std::filesystem::remove_all(path_);
   }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
@@ -73,7 +67,8 @@ class Place {
   // Names of files and objects are never used twice.
   std::string New() { return "n" + std::to_string(++last_); }
   StoreUrl Url(bool ceph) const {
-    return ParseStoreUrl(ceph ? "ceph:" + conf_ + "?pool=" + pool_ : "posix:" + path_ + "/posix")
+    return ParseStoreUrl(ceph ? "ceph:" + conf_ + "?pool=" + pool_
+                              : "posix:" + folder_.path() + "/posix")
         .value();
   }
   const std::string& conf() const { return conf_; }
@@ -83,7 +78,8 @@ class Place {
   void Ceph(const std::string& command) const {
     Run("ceph -c " + conf_ + " " + command + " >/dev/null 2>&1");
   }
-  std::string path_, own_, conf_, pool_;
+  const BenchFolder folder_;
+  std::string own_, conf_, pool_;
   int last_ = 0;
 };
 
@@ -109,11 +105,6 @@ class Client {
   std::unique_ptr<Store> store_;
   SyncStore sync_;
 };
-
-void Report(benchmark::State& state, const char* name, const Histogram& h) {
-  state.counters[std::string(name) + "_p50_us"] = static_cast<double>(h.Percentile(50));
-  state.counters[std::string(name) + "_p99_us"] = static_cast<double>(h.Percentile(99));
-}
 
 // Appends of bare librados, with nothing of ours in between.
 class PlainCeph {
@@ -165,7 +156,58 @@ class PlainCeph {
     for (rados_completion_t completion : completions) rados_aio_release(completion);
   }
 
+  // What a fence asks of the store, bare: two looks, a change, and a change and a look at once.
+  void Fence(const std::string& folder, const std::string& manifest, const std::string& object,
+             Histogram& us, Histogram& look_us, Histogram& change_us) {
+    const int64_t begun = Micros();
+    Look(folder, look_us);
+    Look(manifest, look_us);
+    Change(manifest, change_us);
+    rados_completion_t changed = nullptr, looked = nullptr;
+    rados_write_op_t change = NewChange();
+    TAILCAST_CHECK(
+        rados_aio_create_completion2(nullptr, nullptr, &changed) == 0 &&
+            rados_aio_write_op_operate(change, io_, changed, object.c_str(), nullptr, 0) == 0,
+        "change");
+    rados_xattrs_iter_t attributes = nullptr;
+    int result = 0;
+    rados_read_op_t look = rados_create_read_op();
+    rados_read_op_getxattrs(look, &attributes, &result);
+    TAILCAST_CHECK(rados_aio_create_completion2(nullptr, nullptr, &looked) == 0 &&
+                       rados_aio_read_op_operate(look, io_, looked, object.c_str(), 0) == 0,
+                   "look");
+    for (rados_completion_t completion : {changed, looked}) {
+      rados_aio_wait_for_complete(completion);
+      TAILCAST_CHECK(rados_aio_get_return_value(completion) == 0, "fence");
+      rados_aio_release(completion);
+    }
+    rados_getxattrs_end(attributes);
+    rados_release_read_op(look);
+    rados_release_write_op(change);
+    us.Record(Micros() - begun);
+  }
+  void Change(const std::string& object, Histogram& us) {
+    rados_write_op_t change = NewChange();
+    const int64_t begun = Micros();
+    TAILCAST_CHECK(rados_write_op_operate(change, io_, object.c_str(), nullptr, 0) == 0, "change");
+    us.Record(Micros() - begun);
+    rados_release_write_op(change);
+  }
+
  private:
+  static rados_write_op_t NewChange() {
+    rados_write_op_t change = rados_create_write_op();
+    rados_write_op_setxattr(change, "e", "12345678", 8);
+    return change;
+  }
+  void Look(const std::string& object, Histogram& us) {
+    const int64_t begun = Micros();
+    rados_xattrs_iter_t attributes = nullptr;
+    TAILCAST_CHECK(rados_getxattrs(io_, object.c_str(), &attributes) == 0, "look");
+    us.Record(Micros() - begun);
+    rados_getxattrs_end(attributes);
+  }
+
   rados_t cluster_ = nullptr;
   rados_ioctx_t io_ = nullptr;
   std::mutex mutex_;
@@ -182,27 +224,6 @@ std::vector<std::unique_ptr<AppendFile>> Create(Client& client, size_t count) {
   return files;
 }
 
-void AppendToAll(Client& client, const std::vector<AppendFile*>& files, const std::string& bytes,
-                 Histogram& us) {
-  size_t left = files.size();
-  const Scope scope;
-  for (AppendFile* file : files) {
-    const int64_t begun = Micros();
-    file->AppendAt(file->committed_length(), bytes, scope.Bind([&, begun](AppendResult r) {
-      TAILCAST_CHECK(r.outcome == AppendOutcome::kApplied, r.error.ToString());
-      us.Record(Micros() - begun);
-      --left;
-    }));
-  }
-  TAILCAST_CHECK(client.Turn([&] { return left == 0; }), "appends");
-}
-
-std::vector<AppendFile*> Pointers(const std::vector<std::unique_ptr<AppendFile>>& files) {
-  std::vector<AppendFile*> all;
-  for (const auto& file : files) all.push_back(file.get());
-  return all;
-}
-
 // Bytes, files at once.
 void CephAppendAndFlush(benchmark::State& state) {
   const std::string bytes(static_cast<size_t>(state.range(0)), 'x');
@@ -214,11 +235,11 @@ void CephAppendAndFlush(benchmark::State& state) {
   for (size_t i = 0; i < count; ++i) objects.push_back(ThePlace().New());
   Histogram posix_us, plain_us, again_us, ceph_us, warm;
   plain.Append(objects, bytes, warm);
-  AppendToAll(ceph, Pointers(ceph_files), bytes, warm);
+  AppendToAll(ceph.sync().turn(), Pointers(ceph_files), bytes, warm);
   for (auto _ : state) {
-    AppendToAll(posix, Pointers(posix_files), bytes, posix_us);
+    AppendToAll(posix.sync().turn(), Pointers(posix_files), bytes, posix_us);
     plain.Append(objects, bytes, plain_us);
-    AppendToAll(ceph, Pointers(ceph_files), bytes, ceph_us);
+    AppendToAll(ceph.sync().turn(), Pointers(ceph_files), bytes, ceph_us);
     plain.Append(objects, bytes, again_us);
   }
   Report(state, "posix", posix_us);
@@ -279,14 +300,24 @@ BENCHMARK(CephVisible)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 
-// A file whose writer lives is taken over.
+// A file whose writer lives is taken over; beside it the same requests of bare librados, each of
+// which waits for the one before, and single ones.
 void CephFence(benchmark::State& state) {
   const bool on_ceph = state.range(0) != 0;
   Client a(on_ceph), b(on_ceph);
   const std::string name = ThePlace().New();
   auto owner = a.sync().Create("d", name, name).value();
+  std::unique_ptr<PlainCeph> plain;
+  std::vector<std::string> objects;
+  Histogram us, append_us, plain_us, look_us, change_us, warm;
+  if (on_ceph) {
+    plain = std::make_unique<PlainCeph>();
+    for (int i = 0; i < 3; ++i) {
+      objects.push_back(ThePlace().New());
+      plain->Change(objects.back(), warm);
+    }
+  }
   bool by_b = true;
-  Histogram us, append_us;  // an append for comparison: the fence has two changes and three looks
   for (auto _ : state) {
     Client& next = std::exchange(by_b, !by_b) ? b : a;
     const int64_t begun = Micros();
@@ -296,15 +327,26 @@ void CephFence(benchmark::State& state) {
     TAILCAST_CHECK(next.sync().Append(*taken, "x").outcome == AppendOutcome::kApplied, "append");
     append_us.Record(Micros() - fenced);
     owner = std::move(taken);
+    if (on_ceph) plain->Fence(objects[0], objects[1], objects[2], plain_us, look_us, change_us);
   }
   Report(state, "fence", us);
   Report(state, "append", append_us);
+  if (!on_ceph) return;
+  Report(state, "plain_fence", plain_us);
+  Report(state, "plain_look", look_us);
+  Report(state, "plain_change", change_us);
+  const auto ratio = [&](double percentile) {
+    return static_cast<double>(us.Percentile(percentile)) /
+           static_cast<double>(plain_us.Percentile(percentile));
+  };
+  state.counters["p50_by_plain"] = ratio(50);
+  state.counters["p99_by_plain"] = ratio(99);
 }
 BENCHMARK(CephFence)
     ->ArgName("ceph")
     ->Arg(0)
     ->Arg(1)
-    ->Iterations(200)
+    ->Iterations(500)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 
@@ -388,7 +430,7 @@ void CephThousandFiles(benchmark::State& state) {
   for (size_t i = 0; i < kBusy; ++i) busy.push_back(files[i * 5].get());
   Histogram us;
   const std::string bytes(4096, 'x');
-  for (auto _ : state) AppendToAll(client, busy, bytes, us);
+  for (auto _ : state) AppendToAll(client.sync().turn(), busy, bytes, us);
   Report(state, "append", us);
   state.counters["threads_before"] = threads_before;
   state.counters["threads"] = ThreadsOfThisProcess();

@@ -11,38 +11,19 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "tailcast/base/histogram.h"
-#include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/storage/posix_file.h"
 #include "tailcast/storage/posix_store.h"
+#include "tailcast/storage/store_bench.h"
 #include "tailcast/storage/store_sync.h"
 
 namespace tailcast::storage {
 namespace {
-
-class Folder {
- public:
-  Folder() {
-    const char* base = std::getenv("TAILCAST_BENCH_DIR");
-    std::string pattern = std::string(base != nullptr ? base : "/tmp") + "/storage_bench_XXXXXX";
-    TAILCAST_CHECK(mkdtemp(pattern.data()) != nullptr, "cannot make a folder for the benchmark");
-    path_ = pattern;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-int64_t Micros() { return ReadMonotonicClock().micros(); }
 
 class BareFile {
  public:
@@ -64,13 +45,8 @@ class BareFile {
   int64_t end_ = 0;
 };
 
-void Report(benchmark::State& state, const char* name, const Histogram& h) {
-  state.counters[std::string(name) + "_p50_us"] = static_cast<double>(h.Percentile(50));
-  state.counters[std::string(name) + "_p99_us"] = static_cast<double>(h.Percentile(99));
-}
-
 void AppendAndFlush(benchmark::State& state) {
-  Folder folder;
+  BenchFolder folder;
   ThreadLoop loop;
   auto store = PosixStore::Open(&loop, folder.path()).value();
   SyncStore sync(store.get(), [&](const std::function<bool()>& done) {
@@ -113,7 +89,7 @@ BENCHMARK(AppendAndFlush)
 
 // Two files of a pair flushed one after the other, as a producer does: index after data.
 void AppendToManyFilesAtOnce(benchmark::State& state) {
-  Folder folder;
+  BenchFolder folder;
   ThreadLoop loop;
   auto store = PosixStore::Open(&loop, folder.path()).value();
   SyncStore sync(store.get(), [&](const std::function<bool()>& done) {
@@ -125,20 +101,8 @@ void AppendToManyFilesAtOnce(benchmark::State& state) {
     files.push_back(sync.Create("d", name, name).value());
   }
   Histogram us;
-  const Scope scope;
-  for (auto _ : state) {
-    size_t left = files.size();
-    for (auto& file : files) {
-      const int64_t start = Micros();
-      file->AppendAt(file->committed_length(), std::string(4096, 'x'),
-                     scope.Bind([&, start](AppendResult r) {
-                       TAILCAST_CHECK(r.outcome == AppendOutcome::kApplied, "append");
-                       us.Record(Micros() - start);
-                       --left;
-                     }));
-    }
-    sync.turn()([&] { return left == 0; });
-  }
+  const std::string bytes(4096, 'x');
+  for (auto _ : state) AppendToAll(sync.turn(), Pointers(files), bytes, us);
   Report(state, "append", us);
   state.counters["appends_per_s"] = benchmark::Counter(
       static_cast<double>(state.iterations() * state.range(0)), benchmark::Counter::kIsRate);
@@ -152,7 +116,7 @@ BENCHMARK(AppendToManyFilesAtOnce)
     ->UseRealTime();
 
 void SizeAndRead(benchmark::State& state) {
-  Folder folder;
+  BenchFolder folder;
   ThreadLoop loop;
   PosixStoreOptions options;
   options.durability = posix::Durability::kPageCache;
