@@ -1,45 +1,54 @@
-// Threads for system calls that block. Work starts in the order in which they were given.
+// Threads for system calls that block, and may hang. Work starts in the order in which it was
+// given.
 #pragma once
 
-#include <condition_variable>
+#include <sys/types.h>
+
 #include <cstddef>
-#include <deque>
-#include <mutex>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tailcast/base/callback.h"
+#include "tailcast/base/time.h"
 
 namespace tailcast::storage {
 
-// Any thread may submit. Threads start with the first work that finds none idle, up to the limit.
+// One thread's: the owner's. Threads start with the first work that finds none idle, up to the
+// limit; so that is how many can hang.
 class BlockingPool {
  public:
   // `name`: what ps shows, at most 15 bytes. threads_max > 0.
   BlockingPool(const std::string& name, size_t threads_max);
-  // Runs what is queued as abandoned, then joins.
+  // As End, for as long as it takes.
   ~BlockingPool();
-  // `abandoned`: the pool ends, and the work is only to say that it was not done.
-  using Work = UniqueFunction<void(bool abandoned)>;
-  void Submit(Work work);
-  // From here on no work is begun but as abandoned.
-  void Abandon();
+  BlockingPool(const BlockingPool&) = delete;
+  BlockingPool& operator=(const BlockingPool&) = delete;
+
+  using Work = UniqueFunction<void()>;
+  // `number` counts up.
+  void Submit(uint64_t number, Work work);
+  // Drops it, unless it has begun.
+  void Drop(uint64_t number);
+  // From here on nothing begins; what has not is dropped.
+  void Close();
+  // Closes it, and waits until `until` for what is under way. Returns how many threads are still in
+  // their work then: they are left to themselves (unawaited_threads.h).
+  size_t End(MonotonicTime until);
   // Pieces of work that wait for a thread.
   size_t queued() const;
+  // The kernel's numbers of the threads that are in their work.
+  std::vector<pid_t> busy() const;
 
  private:
-  void Run();
+  struct State;
+  static void Run(const std::shared_ptr<State>& state);
 
-  const std::string name_;
   const size_t threads_max_;
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Work> queue_;
+  const std::shared_ptr<State> state_;
   std::vector<std::thread> threads_;
-  size_t idle_ = 0;
-  bool abandoned_ = false;
-  bool stopping_ = false;
 };
 
 }  // namespace tailcast::storage

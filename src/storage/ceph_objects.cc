@@ -5,7 +5,6 @@
 #include <rados/librados.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -14,12 +13,13 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "tailcast/base/log.h"
 #include "tailcast/base/scope.h"
-#include "tailcast/storage/slow_requests_core.h"
+#include "tailcast/storage/loop_gate.h"
+#include "tailcast/storage/slow_calls.h"
+#include "tailcast/storage/unawaited_threads.h"
 
 namespace tailcast::storage {
 namespace {
@@ -353,63 +353,39 @@ Result<std::unique_ptr<Connection>> Open(const CephOptions& options) {
   return std::make_unique<Connection>(cluster, io);
 }
 
-// Finds out, on a thread of its own, why a cluster does not answer: by a new connection. At most
-// one look is under way; what it finds after Close is dropped.
-class CauseFinder : public std::enable_shared_from_this<CauseFinder> {
- public:
-  using Found = Callback<void(Result<std::unique_ptr<Connection>>)>;
-  explicit CauseFinder(EventLoop* loop) : loop_(loop) {}
-  // Loop thread.
-  void Look(const CephOptions& options, Found found) {
-    if (looking_.exchange(true)) return;
-    std::thread([self = shared_from_this(), options, found = std::move(found)]() mutable {
-      self->Done(std::move(found), Open(options));
-    }).detach();
-  }
-  void Close() {
-    const std::lock_guard lock(mutex_);
-    loop_ = nullptr;
-  }
-
- private:
-  void Done(Found found, Result<std::unique_ptr<Connection>> connection) {
-    looking_ = false;
-    const std::lock_guard lock(mutex_);
-    if (loop_ != nullptr) loop_->Post(std::move(found).With(std::move(connection)));
-  }
-
-  std::atomic<bool> looking_ = false;
-  std::mutex mutex_;
-  EventLoop* loop_;  // guarded by mutex_
-};
-
 class LibradosObjects final : public CephObjects {
  public:
   LibradosObjects(EventLoop* loop, CephOptions options, std::unique_ptr<Connection> connection)
-      : loop_(loop),
-        options_(std::move(options)),
-        slow_("pool " + options_.pool,
+      : options_(std::move(options)),
+        gate_(std::make_shared<LoopGate>(loop)),
+        slow_(loop, "pool " + options_.pool,
               {.slow_after = std::min(SlowRequestsCore::Options().slow_after,
-                                      Duration::Micros(options_.deadline.micros() / 2))}),
-        timer_(*loop),
-        finder_(std::make_shared<CauseFinder>(loop)),
+                                      Duration::Micros(options_.deadline.micros() / 2))},
+              [this] { Look(); }),
         connection_(std::move(connection)) {}
-  ~LibradosObjects() override { finder_->Close(); }
+  // What is under way is given up. librados may take longer than anybody wants to wait.
+  ~LibradosObjects() override {
+    gate_->Close();
+    replaced_.push_back(std::move(connection_));
+    Within<bool>(kCloseWait, "ceph-close", [connections = std::move(replaced_)]() mutable {
+      connections.clear();
+      return true;
+    });
+  }
 
   void Send(ObjectRequest request, MonotonicTime deadline,
             Callback<void(ObjectReply)> done) override {
     const uint64_t number = ++last_;
     const bool change = std::holds_alternative<ObjectChange>(request);
-    slow_.OnSent(loop_->Now(), number, deadline,
-                 (change ? "a change of " : "a look at ") + NameOf(request));
     waiting_.emplace(number, std::move(done));
+    slow_.Begin(number, deadline, (change ? "a change of " : "a look at ") + NameOf(request),
+                [this, number](const std::string& cause) { Answer(number, Unanswered(cause)); });
     Callback<void(ObjectReply)> answered =
         scope_.Bind([this, number](ObjectReply reply) { OnReply(number, std::move(reply)); });
     connection_->Send(std::move(request),
-                      [loop = loop_, answered = std::move(answered)](ObjectReply reply) mutable {
-                        loop->Post(std::move(answered).With(std::move(reply)));
+                      [gate = gate_, answered = std::move(answered)](ObjectReply reply) mutable {
+                        gate->Post(std::move(answered).With(std::move(reply)));
                       });
-    SetTimer();
   }
 
   ObjectReply SendAndWait(ObjectRequest request, Duration deadline) override {
@@ -431,53 +407,45 @@ class LibradosObjects final : public CephObjects {
   }
 
   void OnReply(uint64_t number, ObjectReply reply) {
-    SlowRequestsCore::Effects effects;
     if (reply.outcome == ObjectOutcome::kUnknown && IsDeadlineExceeded(reply.error)) {
       slow_.OnSilence(number);
       reply = Unanswered(slow_.cause());
     } else {
-      slow_.OnAnswered(loop_->Now(), number, effects);
+      slow_.OnAnswered(number);
     }
-    Carry(effects);
     Answer(number, std::move(reply));  // `this` may be gone
   }
 
-  void OnTime() {
-    SlowRequestsCore::Effects effects;
-    slow_.OnTime(loop_->Now(), effects);
-    SetTimer();
-    Carry(effects);
-    const Scope::Watcher self = scope_.Watch();
-    for (const uint64_t number : effects.given_up) {
-      if (self.ended()) return;
-      Answer(number, Unanswered(slow_.cause()));
+  // For why the cluster does not answer: by a new connection, one at a time.
+  void Look() {
+    if (std::exchange(looking_, true)) return;
+    Callback<void(Result<std::unique_ptr<Connection>>)> found =
+        scope_.Bind([this](Result<std::unique_ptr<Connection>> made) {
+          looking_ = false;
+          OnFound(std::move(made));
+        });
+    UnawaitedThreads::Start("ceph-look",
+                            [gate = gate_, options = options_, found = std::move(found)]() mutable {
+                              gate->Post(std::move(found).With(Open(options)));
+                            });
+  }
+  void OnFound(Result<std::unique_ptr<Connection>> made) {
+    if (slow_.OnCause(made.ok() ? std::string() : made.status().message())) {
+      kLog.Warn("pool ", options_.pool, ": a new connection is used, the old one is silent");
+      replaced_.push_back(std::exchange(connection_, *std::move(made)));
+    } else if (made.ok()) {
+      CloseAside(*std::move(made));
     }
+    const auto used = std::stable_partition(replaced_.begin(), replaced_.end(),
+                                            [](const auto& old) { return !old->idle(); });
+    for (auto old = used; old != replaced_.end(); ++old) CloseAside(std::move(*old));
+    replaced_.erase(used, replaced_.end());
   }
 
-  void Carry(const SlowRequestsCore::Effects& effects) {
-    if (!effects.warn.empty()) kLog.Warn(effects.warn);
-    if (!effects.inform.empty()) kLog.Info(effects.inform);
-    if (!effects.look) return;
-    finder_->Look(options_, scope_.Bind([this](Result<std::unique_ptr<Connection>> made) {
-      SlowRequestsCore::Effects found;
-      slow_.OnCause(loop_->Now(), made.ok() ? std::string() : made.status().message(), found);
-      Carry(found);
-      if (found.replace) {
-        kLog.Warn("pool ", options_.pool, ": a new connection is used, the old one is silent");
-        replaced_.push_back(std::exchange(connection_, *std::move(made)));
-      } else if (made.ok()) {
-        CloseAside(*std::move(made));
-      }
-      const auto used = std::stable_partition(replaced_.begin(), replaced_.end(),
-                                              [](const auto& old) { return !old->idle(); });
-      for (auto old = used; old != replaced_.end(); ++old) CloseAside(std::move(*old));
-      replaced_.erase(used, replaced_.end());
-    }));
-  }
-
-  // librados may take its time. Nothing is under way there, so nobody is called back.
+  // Nothing is under way there, so nobody is called back.
   static void CloseAside(std::unique_ptr<Connection> connection) {
-    std::thread([connection = std::move(connection)]() mutable { connection.reset(); }).detach();
+    UnawaitedThreads::Start("ceph-close",
+                            [connection = std::move(connection)]() mutable { connection.reset(); });
   }
 
   // A late answer finds nobody.
@@ -486,23 +454,17 @@ class LibradosObjects final : public CephObjects {
     if (!waiting.empty()) waiting.mapped()(std::move(reply));
   }
 
-  void SetTimer() {
-    const std::optional<MonotonicTime> next = slow_.next();
-    if (!next.has_value() || (timer_.armed() && timer_.when() <= *next)) return;
-    timer_.At(*next, scope_.Bind([this] { OnTime(); }));
-  }
+  static constexpr Duration kCloseWait = Duration::Millis(500);
 
-  EventLoop* const loop_;
   const CephOptions options_;
-  SlowRequestsCore slow_;
+  const std::shared_ptr<LoopGate> gate_;
+  SlowCalls slow_;
   std::map<uint64_t, Callback<void(ObjectReply)>> waiting_;
   uint64_t last_ = 0;
-  Timer timer_;
-  Scope scope_;
-  const std::shared_ptr<CauseFinder> finder_;
-  // The first to go: what they still call back finds the others.
+  bool looking_ = false;
   std::vector<std::unique_ptr<Connection>> replaced_;  // what is under way there may be answered
   std::unique_ptr<Connection> connection_;
+  Scope scope_;
 };
 
 }  // namespace
@@ -510,14 +472,11 @@ class LibradosObjects final : public CephObjects {
 Result<std::unique_ptr<CephObjects>> CephObjects::Connect(EventLoop* loop,
                                                           const CephOptions& options) {
   // librados tries for several times as long as it was told; then its thread is left to itself.
-  auto opened = std::make_shared<std::promise<Result<std::unique_ptr<Connection>>>>();
-  auto connection = opened->get_future();
-  std::thread([opened, options] { opened->set_value(Open(options)); }).detach();
-  if (connection.wait_for(std::chrono::microseconds(options.connect_deadline.micros())) !=
-      std::future_status::ready) {
-    return ConnectError(-ETIMEDOUT, options);
-  }
-  TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<Connection> open, connection.get());
+  std::optional<Result<std::unique_ptr<Connection>>> opened =
+      Within<Result<std::unique_ptr<Connection>>>(options.connect_deadline, "ceph-connect",
+                                                  [options] { return Open(options); });
+  if (!opened.has_value()) return ConnectError(-ETIMEDOUT, options);
+  TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<Connection> open, *std::move(opened));
   return std::unique_ptr<CephObjects>(
       std::make_unique<LibradosObjects>(loop, options, std::move(open)));
 }

@@ -7,7 +7,11 @@
 // seconds; lost monitors, a revoked key and placement groups without enough OSDs at the deadline,
 // and in the log before that (slow_requests_core.h).
 //
-// Threads: Send and destruction on the loop; callbacks on the loop.
+// librados may take long to connect and to close: nobody waits longer for it than is said here, and
+// its threads are counted (unawaited_threads.h).
+//
+// Threads: Send and destruction on the loop, which takes half a second at most; callbacks on the
+// loop.
 #pragma once
 
 #include <memory>

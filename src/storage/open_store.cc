@@ -12,11 +12,13 @@
 namespace tailcast::storage {
 namespace {
 
-constexpr Duration kOpenDeadline = Duration::Millis(4500);
+// Of the five seconds, with what a process needs besides to begin and to end.
+constexpr Duration kOpenDeadline = Duration::Millis(4200);
 
 Result<std::unique_ptr<Store>> OpenPosix(EventLoop* loop, const StoreUrl& url, StepLog* steps) {
   PosixStoreOptions options;
   options.steps = steps;
+  options.open_wait = kOpenDeadline;
   options.durability = url.durable ? posix::Durability::kDurable : posix::Durability::kPageCache;
   TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<PosixStore> store,
                             PosixStore::Open(loop, url.folder, options));

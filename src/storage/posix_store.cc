@@ -3,20 +3,48 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/log.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/storage/blocking_pool.h"
 #include "tailcast/storage/file_faults.h"
+#include "tailcast/storage/loop_gate.h"
 #include "tailcast/storage/outstanding_calls.h"
 #include "tailcast/storage/posix_file.h"
+#include "tailcast/storage/slow_calls.h"
 #include "tailcast/storage/store_metrics.h"
 #include "tailcast/storage/store_names.h"
+#include "tailcast/storage/unawaited_threads.h"
 
 namespace tailcast::storage {
-// What handles need of their store. It outlives the store as long as a handle does; the pools end
-// with the store.
+namespace {
+
+const Logger kLog("storage");
+
+// Where in the kernel these threads of this process wait, for people.
+std::string WhereTheyWait(const std::vector<pid_t>& threads) {
+  std::set<std::string> places;
+  for (const pid_t thread : threads) {
+    std::string place;
+    std::ifstream("/proc/self/task/" + std::to_string(thread) + "/wchan") >> place;
+    if (!place.empty() && place != "0") places.insert(std::move(place));
+  }
+  std::string all;
+  for (const std::string& place : places) all += (all.empty() ? "" : ", ") + place;
+  return all;
+}
+
+}  // namespace
+
+// What handles need of their store. It outlives the store as long as a handle does, or a call that
+// hung when the store was closed.
 struct PosixStore::Core {
   Core(EventLoop* l, std::unique_ptr<FileOps> o, const PosixStoreOptions& opts)
       : loop(l),
@@ -27,28 +55,94 @@ struct PosixStore::Core {
         slow_sizes(registry.GetCounter(
             "tailcast_storage_recovered_sizes_total",
             "Sizes that were not at hand in memory, or were computed from slots.")),
-        writes(std::make_unique<BlockingPool>("storage-write", opts.write_threads_max)),
-        reads(std::make_unique<BlockingPool>("storage-read", opts.read_threads_max)) {
+        given_up(registry.GetCounter(
+            "tailcast_storage_given_up_total",
+            "Calls of the posix driver that the kernel did not answer by their deadline.")),
+        gate(std::make_shared<LoopGate>(l)),
+        open(std::make_unique<Open>(this)) {
     context.ops = ops.get();
     context.durability = opts.durability;
     context.lengths = opts.steps;
   }
 
-  // Runs `work` on a pool thread and `done(its result)` on the loop. Once the store is closed, work
-  // that has not begun is not done, and `done` gets `cancelled`.
+  // What ends with the store.
+  struct Open {
+    explicit Open(Core* core)
+        : slow(core->loop, core->options.name, {.slow_after = core->options.slow_after},
+               [core] { core->Look(); }),
+          writes("storage-write", core->options.write_threads_max),
+          reads("storage-read", core->options.read_threads_max) {}
+    SlowCalls slow;
+    BlockingPool writes;
+    BlockingPool reads;
+    OutstandingCalls calls;
+    Scope scope;
+  };
+  using Pool = BlockingPool Open::*;
+
+  // Runs `work` on a pool's thread and `done(its result)` on the loop; `done(failed(why))` if it
+  // has none by the deadline, or when the store is closed. `what`: for people.
   template <typename T>
-  void Run(std::unique_ptr<BlockingPool>& pool, T cancelled, UniqueFunction<T()> work,
+  void Run(Pool pool, std::string what, std::function<T(Status)> failed, UniqueFunction<T()> work,
            Callback<void(T)> done) {
-    if (pool == nullptr) {
-      loop->Post(std::move(done).With(std::move(cancelled)));
+    T closed = failed(CancelledError(what + ": the store was closed"));
+    if (open == nullptr) {
+      loop->Post(std::move(done).With(std::move(closed)));
       return;
     }
-    pool->Submit([this, work = std::move(work), done = std::move(done),
-                  cancelled = std::move(cancelled)](bool abandoned) mutable {
-      T result = abandoned ? std::move(cancelled) : work();
-      work = nullptr;
-      loop->Post(std::move(done).With(std::move(result)));
+    const CallId<T> call = open->calls.Add(std::move(done), std::move(closed));
+    open->slow.Begin(
+        call.number, loop->Now() + options.deadline, what,
+        [this, pool, call, what, failed](const std::string& cause) {
+          given_up.Add();
+          (open.get()->*pool).Drop(call.number);
+          open->calls.Answer(
+              call, failed(DeadlineExceededError(what + ": no answer in time" +
+                                                 (cause.empty() ? std::string() : ": " + cause))));
+        });
+    Callback<void(T)> answered = open->scope.Bind([this, call](T result) {
+      open->slow.OnAnswered(call.number);
+      open->calls.Answer(call, std::move(result));
     });
+    (open.get()->*pool)
+        .Submit(call.number,
+                [gate = gate, work = std::move(work), answered = std::move(answered)]() mutable {
+                  T result = work();
+                  work = nullptr;
+                  gate->Post(std::move(answered).With(std::move(result)));
+                });
+  }
+  // As above; `failed` is the status itself.
+  template <typename T>
+  void Run(Pool pool, std::string what, UniqueFunction<T()> work, Callback<void(T)> done) {
+    Run<T>(
+        pool, std::move(what), [](Status why) { return T(std::move(why)); }, std::move(work),
+        std::move(done));
+  }
+
+  // For why nothing answers.
+  void Look() {
+    std::vector<pid_t> threads = open->writes.busy();
+    for (const pid_t thread : open->reads.busy()) threads.push_back(thread);
+    const std::string where = WhereTheyWait(threads);
+    open->slow.OnCause(
+        "the disk or mount hangs, or is very slow" +
+        (where.empty() ? std::string() : "; threads wait in the kernel at " + where) +
+        "; the kernel's log (dmesg) may say more");
+  }
+
+  void Close() {
+    gate->Close();
+    open->calls.CloseAll(*loop);
+    open->writes.Close();
+    open->reads.Close();
+    const MonotonicTime until = ReadMonotonicClock() + options.close_wait;
+    const size_t left = open->writes.End(until) + open->reads.End(until);
+    if (left > 0) {
+      kLog.Warn(options.name, ": closed while ", left, left == 1 ? " call hangs" : " calls hang",
+                ", which may be done later");
+    }
+    open = nullptr;
   }
 
   EventLoop* const loop;
@@ -58,17 +152,20 @@ struct PosixStore::Core {
   MetricRegistry& registry;
   StoreMetrics metrics;
   Counter& slow_sizes;
-  std::unique_ptr<BlockingPool> writes;  // null after the store was closed
-  std::unique_ptr<BlockingPool> reads;
+  Counter& given_up;
+  const std::shared_ptr<LoopGate> gate;
+  std::unique_ptr<Open> open;  // null after the store was closed
 };
 
 namespace {
+
+using Core = PosixStore::Core;
 
 // A handle that is closed answers its outstanding calls at once. Their system calls go on, and what
 // comes of them is dropped with the handle's scope.
 class PosixAppendFile final : public AppendFile {
  public:
-  PosixAppendFile(std::shared_ptr<PosixStore::Core> core, std::unique_ptr<posix::Appender> appender)
+  PosixAppendFile(std::shared_ptr<Core> core, std::unique_ptr<posix::Appender> appender)
       : core_(std::move(core)),
         name_(appender->name()),
         epoch_(appender->epoch()),
@@ -86,10 +183,14 @@ class PosixAppendFile final : public AppendFile {
     if (expected_offset != committed_) {
       return AnswerNow(WrongOffset(name_, expected_offset, committed_), std::move(done));
     }
-    const AppendResult closed{AppendOutcome::kUnknown, committed_, ClosedError(name_)};
-    outstanding_ = calls_.Add(std::move(done), closed);
+    const int64_t committed = committed_;
+    outstanding_ = calls_.Add<AppendResult>(
+        std::move(done), {AppendOutcome::kUnknown, committed, ClosedError(name_)});
     core_->Run<AppendResult>(
-        core_->writes, closed,
+        &Core::Open::writes, "append to " + name_,
+        [committed](Status why) {
+          return AppendResult{AppendOutcome::kUnknown, committed, std::move(why)};
+        },
         [core = core_, appender = appender_, bytes = std::move(bytes)] {
           const MonotonicTime start = ReadMonotonicClock();
           AppendResult result = appender->Append(bytes);
@@ -121,7 +222,7 @@ class PosixAppendFile final : public AppendFile {
     calls_.Answer(std::exchange(outstanding_, {}), std::move(result));
   }
 
-  const std::shared_ptr<PosixStore::Core> core_;
+  const std::shared_ptr<Core> core_;
   const std::string name_;
   const Epoch epoch_;
   const std::shared_ptr<posix::Appender> appender_;  // used on the pool's threads, one at a time
@@ -135,8 +236,7 @@ class PosixAppendFile final : public AppendFile {
 
 class PosixReadFile final : public ReadFile {
  public:
-  PosixReadFile(std::shared_ptr<PosixStore::Core> core, std::string name,
-                std::unique_ptr<posix::Reader> reader)
+  PosixReadFile(std::shared_ptr<Core> core, std::string name, std::unique_ptr<posix::Reader> reader)
       : core_(std::move(core)), name_(std::move(name)), reader_(std::move(reader)) {}
   ~PosixReadFile() override { calls_.CloseAll(*core_->loop); }
 
@@ -149,26 +249,26 @@ class PosixReadFile final : public ReadFile {
     }
     core_->slow_sizes.Add();
     core_->Run<Result<FileSize>>(
-        core_->reads, ClosedError(name_), [reader = reader_] { return reader->Size(); },
+        &Core::Open::reads, "size of " + name_, [reader = reader_] { return reader->Size(); },
         std::move(sized));
   }
 
   void CheckedSize(Callback<void(Result<FileSize>)> done) override {
     core_->Run<Result<FileSize>>(
-        core_->reads, ClosedError(name_), [reader = reader_] { return reader->CheckedSize(); },
+        &Core::Open::reads, "check " + name_, [reader = reader_] { return reader->CheckedSize(); },
         Answered(std::move(done)));
   }
 
   void Read(int64_t offset, int64_t length, Callback<void(Result<std::string>)> done) override {
     core_->metrics.reads.Add();
-    if (core_->reads != nullptr && core_->reads->queued() >= core_->options.queued_reads_max) {
+    if (core_->open != nullptr && core_->open->reads.queued() >= core_->options.queued_reads_max) {
       core_->metrics.reads_refused.Add();
       core_->loop->Post(std::move(done).With(Result<std::string>(
           ResourceExhaustedError("read " + name_ + ": too many reads are waiting; slow down"))));
       return;
     }
     core_->Run<Result<std::string>>(
-        core_->reads, ClosedError(name_),
+        &Core::Open::reads, "read " + name_,
         [core = core_, reader = reader_, offset, length] {
           Result<std::string> bytes = reader->Read(offset, length);
           if (bytes.ok()) {
@@ -189,7 +289,7 @@ class PosixReadFile final : public ReadFile {
     return scope_.Bind([this, call](Result<T> result) { calls_.Answer(call, std::move(result)); });
   }
 
-  const std::shared_ptr<PosixStore::Core> core_;
+  const std::shared_ptr<Core> core_;
   const std::string name_;
   const std::shared_ptr<posix::Reader> reader_;
   OutstandingCalls calls_;
@@ -200,25 +300,30 @@ class PosixReadFile final : public ReadFile {
 
 Result<std::unique_ptr<PosixStore>> PosixStore::Open(EventLoop* loop, const std::string& root,
                                                      PosixStoreOptions options) {
-  if (mkdir(root.c_str(), 0755) != 0 && errno != EEXIST) {
-    return ErrnoStatus(errno, "make storage folder " + root);
-  }
   FileOpsOptions file_ops;
   file_ops.durable = options.durability == posix::Durability::kDurable;
-  TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<FileOps> ops, OpenFileOps(root, file_ops));
-  TAILCAST_ASSIGN_OR_RETURN(ops, WithFileFaultsOfEnvironment(std::move(ops), root));
+  using Opened = Result<std::unique_ptr<FileOps>>;
+  std::optional<Opened> opened =
+      Within<Opened>(options.open_wait, "storage-open", [root, file_ops]() -> Opened {
+        if (mkdir(root.c_str(), 0755) != 0 && errno != EEXIST) {
+          return ErrnoStatus(errno, "make storage folder " + root);
+        }
+        TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<FileOps> ops, OpenFileOps(root, file_ops));
+        return WithFileFaultsOfEnvironment(std::move(ops), root);
+      });
+  if (!opened.has_value()) {
+    return UnavailableError("storage folder " + root +
+                            ": the kernel does not answer; its disk or mount hangs");
+  }
+  TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<FileOps> ops, *std::move(opened));
+  options.name = "storage folder " + root;
   return std::make_unique<PosixStore>(loop, std::move(ops), options);
 }
 
 PosixStore::PosixStore(EventLoop* loop, std::unique_ptr<FileOps> ops, PosixStoreOptions options)
     : core_(std::make_shared<Core>(loop, std::move(ops), options)) {}
 
-PosixStore::~PosixStore() {
-  core_->writes->Abandon();
-  core_->reads->Abandon();
-  core_->writes.reset();
-  core_->reads.reset();
-}
+PosixStore::~PosixStore() { core_->Close(); }
 
 // Handles are made on the pool's thread and handed to the loop with their callback.
 void PosixStore::CreateExclusive(const std::string& dir, const std::string& name,
@@ -226,7 +331,7 @@ void PosixStore::CreateExclusive(const std::string& dir, const std::string& name
                                  Callback<void(Result<std::unique_ptr<AppendFile>>)> done) {
   using Opened = Result<std::unique_ptr<AppendFile>>;
   core_->Run<Opened>(
-      core_->writes, CancelledError("create " + name + ": the store was closed"),
+      &Core::Open::writes, "create " + name,
       [core = core_, dir, name, key]() -> Opened {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
@@ -243,7 +348,7 @@ void PosixStore::OpenFencing(const std::string& dir, const std::string& name,
                              Callback<void(Result<std::unique_ptr<AppendFile>>)> done) {
   using Opened = Result<std::unique_ptr<AppendFile>>;
   core_->Run<Opened>(
-      core_->writes, CancelledError("open " + name + ": the store was closed"),
+      &Core::Open::writes, "open " + name,
       [core = core_, dir, name]() -> Opened {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
@@ -260,7 +365,7 @@ void PosixStore::OpenRead(const std::string& dir, const std::string& name,
                           Callback<void(Result<std::unique_ptr<ReadFile>>)> done) {
   using Opened = Result<std::unique_ptr<ReadFile>>;
   core_->Run<Opened>(
-      core_->reads, CancelledError("open " + name + ": the store was closed"),
+      &Core::Open::reads, "open " + name,
       [core = core_, dir, name]() -> Opened {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
@@ -275,7 +380,7 @@ void PosixStore::OpenRead(const std::string& dir, const std::string& name,
 void PosixStore::List(const std::string& dir, Callback<void(Result<std::vector<DirEntry>>)> done) {
   using Entries = Result<std::vector<DirEntry>>;
   core_->Run<Entries>(
-      core_->reads, CancelledError("list " + dir + ": the store was closed"),
+      &Core::Open::reads, "list " + dir,
       [core = core_, dir]() -> Entries {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_ASSIGN_OR_RETURN(std::vector<std::string> names, posix::List(core->context, dir));
@@ -290,7 +395,7 @@ void PosixStore::ListDirs(const std::string& dir,
                           Callback<void(Result<std::vector<std::string>>)> done) {
   using Names = Result<std::vector<std::string>>;
   core_->Run<Names>(
-      core_->reads, CancelledError("list " + dir + ": the store was closed"),
+      &Core::Open::reads, "list " + dir,
       [core = core_, dir]() -> Names {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         return posix::ListFolders(core->context, dir);
@@ -301,7 +406,7 @@ void PosixStore::ListDirs(const std::string& dir,
 void PosixStore::Delete(const std::string& dir, const std::string& name,
                         Callback<void(Status)> done) {
   core_->Run<Status>(
-      core_->writes, CancelledError("delete " + name + ": the store was closed"),
+      &Core::Open::writes, "delete " + name,
       [core = core_, dir, name]() -> Status {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
@@ -314,7 +419,7 @@ void PosixStore::Identify(const std::string& dir, const std::string& name,
                           Callback<void(Result<std::string>)> done) {
   using Id = Result<std::string>;
   core_->Run<Id>(
-      core_->reads, CancelledError("identify " + name + ": the store was closed"),
+      &Core::Open::reads, "identify " + name,
       [core = core_, dir, name]() -> Id {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
@@ -326,7 +431,7 @@ void PosixStore::Identify(const std::string& dir, const std::string& name,
 void PosixStore::DeleteExactly(const std::string& dir, const std::string& name,
                                const std::string& id, Callback<void(Status)> done) {
   core_->Run<Status>(
-      core_->writes, CancelledError("delete " + name + ": the store was closed"),
+      &Core::Open::writes, "delete " + name,
       [core = core_, dir, name, id]() -> Status {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
@@ -338,7 +443,7 @@ void PosixStore::DeleteExactly(const std::string& dir, const std::string& name,
 void PosixStore::Quarantine(const std::string& dir, const std::string& name,
                             Callback<void(Status)> done) {
   core_->Run<Status>(
-      core_->writes, CancelledError("set aside " + name + ": the store was closed"),
+      &Core::Open::writes, "set aside " + name,
       [core = core_, dir, name]() -> Status {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));

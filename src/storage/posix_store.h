@@ -10,6 +10,11 @@
 // costs one that does not wait. Reads have threads of their own, so that a spike of readers does
 // not delay appends.
 //
+// A call that the kernel does not answer by its deadline (a disk or a mount that hangs) is answered
+// as not known, as Store says; one that waits for a thread until then is never begun. What hangs
+// keeps its thread, so no more can hang than there are threads. That is said once, with where the
+// threads wait, and when it is over (slow_requests_core.h).
+//
 // Threads: all calls on the loop; see Store.
 #pragma once
 
@@ -19,6 +24,7 @@
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/metrics.h"
 #include "tailcast/base/step_log.h"
+#include "tailcast/base/time.h"
 #include "tailcast/storage/file_ops.h"
 #include "tailcast/storage/posix_format.h"
 #include "tailcast/storage/store.h"
@@ -34,8 +40,16 @@ struct PosixStoreOptions {
   size_t read_threads_max = 4;
   // Reads that wait for a thread; above it Read answers ResourceExhausted.
   size_t queued_reads_max = 65'536;
+  Duration deadline = Duration::Seconds(30);  // of each call
+  // When it is said that one is slow.
+  Duration slow_after = Duration::Seconds(2);
+  // What Open and the end of the store wait for the kernel.
+  Duration open_wait = Duration::Millis(4500);
+  Duration close_wait = Duration::Millis(500);
+  std::string name = "the store";     // for people; of Open: the folder
   MetricRegistry* metrics = nullptr;  // null: ProcessMetrics()
-  // Not null: each committed length is logged there. Outlives the store and its handles.
+  // Not null: each committed length is logged there. As the metrics it outlives the store, its
+  // handles, and the calls that hung when the store was closed.
   StepLog* steps = nullptr;
 };
 
@@ -44,6 +58,7 @@ class PosixStore final : public Store {
   // Opens the store in the folder `root`, which is made if its parent exists. `loop` must outlive
   // the store.
   //   NotFound, PermissionDenied  the folder cannot be made, read or written; the message names it
+  //   Unavailable                 it hangs
   //   FailedPrecondition          its file system cannot fence, or may forget flushes (see above)
   //   ResourceExhausted, Unavailable, PermissionDenied
   //                               its file `.attached` (attachment.h)
@@ -51,7 +66,8 @@ class PosixStore final : public Store {
                                                   PosixStoreOptions options = {});
   // On given system calls, for tests.
   PosixStore(EventLoop* loop, std::unique_ptr<FileOps> ops, PosixStoreOptions options);
-  // Waits for system calls under way. Outstanding callbacks run later, with kUnknown / Cancelled.
+  // Waits for system calls under way, `close_wait` at most. Outstanding callbacks run later, with
+  // kUnknown / Cancelled.
   ~PosixStore() override;
 
   void CreateExclusive(const std::string& dir, const std::string& name, const std::string& key,

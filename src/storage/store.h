@@ -9,9 +9,9 @@
 //  * One writer at a time: opening a file for append fences every earlier handle, in any process,
 //    running or stopped. A fenced handle's next append fails and leaves nothing that can be seen.
 //  * Create, delete and fences are durable when their callback runs.
-//  * Every call is answered. RolledStore's within a deadline (RolledStoreOptions::deadline): then
-//    an append is kUnknown and anything else DeadlineExceeded, which says nothing about what was
-//    done, or will be. PosixStore's when the kernel has an answer of its disk.
+//  * Every call is answered within the driver's deadline (30 s unless told): then an append is
+//    kUnknown and anything else DeadlineExceeded, which says nothing about what was done, or will
+//    be. Opening a store (open_store.h) and closing it is bounded, too, whatever hangs.
 //
 // Threads: all calls on the loop that the store was made with; callbacks run on that loop, exactly
 // once (never once their scope has ended), never inside the call. Destroying a handle answers what

@@ -15,13 +15,16 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "system"))
-from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, run, wait_until  # noqa: E402
+from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, output_of, run, wait_until  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "src/app/ceph_cluster.sh"
 STORE_TEST = os.environ.get("TAILCAST_CEPH_STORE_TEST", "build/tests/ceph_store_test")
 FULL = "TAILCAST_CEPH_FULL" in os.environ
 ERROR_S = 5  # within which a configuration error is told
+# After SIGTERM, whatever the cluster does: a producer goes on for 8 s to get its acknowledgements.
+PRODUCER_ENDS_S = 10
+PROCESS_ENDS_S = 8
 
 CELL = """version: 1
 clusters:
@@ -41,16 +44,10 @@ class Cluster:
         self.script("start", "127.0.0.1", "3")
 
     def script(self, command, *args):
-        done = subprocess.run([SCRIPT, command, self.dir, *args], capture_output=True, text=True, timeout=180)
-        if done.returncode != 0:
-            raise AssertionError(f"ceph_cluster.sh {command}: {done.stderr}")
+        output_of(SCRIPT, command, self.dir, *args, timeout=180)
 
     def ceph(self, *args):
-        done = subprocess.run(["ceph", "-c", self.conf, "--connect-timeout", "30", *args],
-                              capture_output=True, text=True, timeout=60)
-        if done.returncode != 0:
-            raise AssertionError(f"ceph {args}: {done.stderr}")
-        return done.stdout
+        return output_of("ceph", "-c", self.conf, "--connect-timeout", "30", *args)
 
     def restart(self):
         """All daemons, after kill -9."""
@@ -221,11 +218,9 @@ class CephTest(SystemTest):
 
     def store_test(self, pool, which):
         cluster.script("pool", pool)
-        env = dict(os.environ, TAILCAST_CEPH_STORE=f"ceph:{cluster.conf}?pool={pool}",
-                   TAILCAST_CEPH_RUN_DIR=os.path.join(cluster.dir, "run"))
-        done = subprocess.run([STORE_TEST, "--gtest_brief=1", f"--gtest_filter={which}"], env=env,
-                              capture_output=True, text=True, timeout=600)
-        self.assertEqual(done.returncode, 0, done.stdout[-6000:] + done.stderr[-2000:])
+        output_of(STORE_TEST, "--gtest_brief=1", f"--gtest_filter={which}", timeout=600,
+                  TAILCAST_CEPH_STORE=f"ceph:{cluster.conf}?pool={pool}",
+                  TAILCAST_CEPH_RUN_DIR=os.path.join(cluster.dir, "run"))
 
     def test_the_port_s_suite_and_its_processes(self):
         self.store_test("suite", "*:-*Troubles*" if FULL else "*/Plain:CephStore*:-*Troubles*")
@@ -315,6 +310,39 @@ class CephTest(SystemTest):
         code, said = producer.finish()
         self.assertEqual(code, 0, said)
         self.assertEqual(self.consumed(up, producer.count, "key"), self.numbered(producer.count))
+        self.no_process_was_ended(up)
+
+    def test_what_is_told_to_end_while_the_cluster_is_silent_ends(self):
+        up = self.up("silent")
+        producer = self.producer(up)
+        producer.wait_for(100)
+        processes = {name: pid for role in ("scheduler", "cache", "reader", "writer")
+                     for name, pid in up.pids("silent", role).items()}
+        daemons = [int(path.read_text()) for path in pathlib.Path(cluster.dir, "run").glob("*.pid")]
+        for pid in daemons:
+            os.kill(pid, signal.SIGSTOP)
+            self.addCleanup(os.kill, pid, signal.SIGCONT)
+        producer.said.wait_for("has not answered")
+        begun = time.monotonic()
+        producer.process.send_signal(signal.SIGTERM)
+        code = producer.process.wait(timeout=60)
+        self.assertGreater(code, 0, "what it was given is not acknowledged")
+        self.assertLess(time.monotonic() - begun, PRODUCER_ENDS_S * TIME_FACTOR, producer.said.lines)
+        begun = time.monotonic()
+        for pid in processes.values():
+            os.kill(pid, signal.SIGTERM)
+        left = dict(processes)
+        ended = {}
+        while left and time.monotonic() - begun < 60:
+            for name, pid in list(left.items()):
+                if not pathlib.Path(f"/proc/{pid}").exists():
+                    ended[name] = time.monotonic() - begun
+                    del left[name]
+            time.sleep(0.02)
+        self.assertFalse(left, ended)
+        self.assertLess(max(ended.values()), PROCESS_ENDS_S * TIME_FACTOR, ended)
+        print("told to end while the cluster is silent: " +
+              ", ".join(f"{name} {seconds:.1f} s" for name, seconds in ended.items()), file=sys.stderr)
         self.no_process_was_ended(up)
 
     def config(self, folder, store):

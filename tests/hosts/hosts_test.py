@@ -17,7 +17,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "system"))
-from harness import BINARY, TIME_FACTOR, SystemTest, main, wait_until  # noqa: E402
+from harness import BINARY, TIME_FACTOR, SystemTest, main, output_of, wait_until  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "docs/ops/hosts.sh"
@@ -48,10 +48,7 @@ class Hosts:
         self.script("start")
 
     def script(self, command, *args):
-        done = subprocess.run([SCRIPT, command, self.dir, *args], capture_output=True, text=True,
-                              timeout=240 * TIME_FACTOR, env=dict(os.environ, TAILCAST=BINARY))
-        if done.returncode != 0:
-            raise AssertionError(f"hosts.sh {command} {args}: {done.stderr}")
+        output_of(SCRIPT, command, self.dir, *args, timeout=240, TAILCAST=BINARY)
 
     def words(self, host, *words):
         """What runs tailcast with these words on a host, as one of its own processes does."""
@@ -62,11 +59,7 @@ class Hosts:
         return subprocess.Popen(self.words(host, *words), env=env, **pipes)
 
     def run(self, host, *words):
-        done = subprocess.run(self.words(host, *words), env=dict(os.environ, TAILCAST=BINARY), capture_output=True,
-                              text=True, timeout=60 * TIME_FACTOR)
-        if done.returncode != 0:
-            raise AssertionError(f"{words}: {done.stderr}")
-        return done.stdout
+        return output_of(*self.words(host, *words), TAILCAST=BINARY)
 
     def cell(self, host, scheduler):
         return json.loads(self.run(host, "status", "--cell", scheduler, "--json"))["cells"][0]

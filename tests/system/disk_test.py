@@ -325,5 +325,34 @@ class TroubledDisk(OneCellTest):
         self.assertIn(f"what comes behind {2 * count} bytes was not published", said)
 
 
+
+class HangingDisk(SystemTest):
+    def test_sigterm_ends_a_process_whose_disk_hangs(self):
+        up = Up(ONE_CELL, "--profile", "low-latency")
+        self.addCleanup(up.remove)
+        self.assertEqual(up.stop(), 0)
+        a_day = "write:86400000ms:1"
+        config = os.path.join(up.dir, "here", "config", "scheduler.yaml")
+        with subprocess.Popen([BINARY, "run", "--role", "scheduler", "--config", config], stderr=subprocess.PIPE,
+                              text=True, env=dict(os.environ, TAILCAST_FILE_FAULTS=a_day)) as process:
+            self.addCleanup(process.kill)
+            said = []
+            for line in process.stderr:
+                said.append(line)
+                if "the disk or mount hangs" in line:
+                    break
+            told = [line for line in said if "has not answered" in line]
+            self.assertEqual(len(told), 1, said)
+            self.assertIn(os.path.join(up.dir, "here", "store"), told[0])
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(timeout=60 * TIME_FACTOR)
+            said += process.stderr.readlines()
+            self.assertLess(time.monotonic() - began, 3 * TIME_FACTOR, said)
+            self.assertEqual(code, 0, said)
+            self.assertIn("which may be done later", said[-2])
+            self.assertIn("for a store that does not answer", said[-1])
+
+
 if __name__ == "__main__":
     main()

@@ -34,6 +34,14 @@ def run(*args, stdin=b"", timeout=60):
     return done.returncode, done.stdout, done.stderr.decode(errors="replace")
 
 
+def output_of(*argv, timeout=60, **env):
+    """What a program that must succeed writes to stdout, with `env` beside the environment."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout * TIME_FACTOR, env={**os.environ, **env})
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, argv))}: {done.stdout[-6000:]}{done.stderr[-4000:]}")
+    return done.stdout
+
+
 def wait_until(true, seconds=30):
     """Until `true()` is; returns whether it came to be."""
     end = time.monotonic() + seconds * TIME_FACTOR
