@@ -27,6 +27,8 @@ void OnBusError(int signal, siginfo_t* info, void* context) {
   const Access* access = current_access;
   const auto* address = static_cast<const char*>(info->si_addr);
   if (access != nullptr && address >= access->page && address < access->page + kPageBytes) {
+    // Who wraps handlers (TSan does) blocks all signals within, and the jump would keep it so.
+    pthread_sigmask(SIG_SETMASK, &static_cast<const ucontext_t*>(context)->uc_sigmask, nullptr);
     siglongjmp(current_access->back, 1);
   }
   if ((handler_before.sa_flags & SA_SIGINFO) != 0) {
