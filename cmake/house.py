@@ -35,7 +35,7 @@ from house_names import Names, tables
 
 LISTS = ("PUBLIC_HEADERS", "HEADERS", "SOURCE_HEADERS", "TEST_HEADERS", "SOURCES", "DEPS", "EXTERNAL", "PRIVATE_EXTERNAL", "TESTS",
          "TEST_DEPS", "TEST_EXTERNAL", "FUZZERS", "FUZZED", "BENCHES", "BENCH_SOURCES", "BENCH_DEPS", "BENCH_EXTERNAL")
-FLAGS = ("INTERNAL",)
+FLAGS = ("INTERNAL", "COMPUTES")
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
 
 
