@@ -45,8 +45,9 @@
 (* ends with the second; answers that don't count could only add to it, so they are left out. Time      *)
 (* passes when it may: "rested" is not a duration but what it is for. A value is <<version, length>>:   *)
 (* version 2 are bytes that contradict version 1, which a correct system never writes. A client learns  *)
-(* of a new configuration at any time, and never in the middle of a call. A replica that starts learns  *)
-(* the phase of that moment, as it registers first.                                                     *)
+(* of a new configuration at any time, and never in the middle of a call: who becomes whole while a     *)
+(* write is under way has no vote on it, nor has, on a write of "old", who does after "both" began. A   *)
+(* replica that starts learns the phase of that moment, as it registers first.                          *)
 EXTENDS Naturals, FiniteSets, TLC
 
 CONSTANTS
@@ -76,6 +77,7 @@ VARIABLES
   copied,       \* replica -> <<ring, replica>> it copied from, while that one was whole for the ring
   ghost,        \* replica -> the memory of its former life, if that is still read
   excused,      \* ring -> who has not been whole since the epoch rose
+  recent,       \* who has become whole for Old since the ring began to change
   epoch,
   wr,           \* the write under way
   writes,
@@ -87,11 +89,11 @@ VARIABLES
   collected,
   now
 
-vars == <<phase, view, gone, val, heard, dropped, whole, rested, copied, ghost, excused, epoch, wr, writes,
-          acked, rd, stale, mine, restarts, collected, now>>
+vars == <<phase, view, gone, val, heard, dropped, whole, rested, copied, ghost, excused, recent, epoch, wr,
+          writes, acked, rd, stale, mine, restarts, collected, now>>
 ring == <<phase, view, gone>>
 memory == <<val, heard, dropped>>
-health == <<whole, rested, copied, ghost, excused>>
+health == <<whole, rested, copied, ghost, excused, recent>>
 calls == <<wr, writes, acked, rd, stale, mine>>
 world == <<epoch, restarts, collected, now>>
 
@@ -106,7 +108,7 @@ Ttl == 2
 Empty == [ver |-> 1, len |-> 0, exp |-> 0]
 NoMemory == [on |-> FALSE, val |-> Empty, whole |-> {}]
 NoWrite == [on |-> FALSE, ver |-> 1, len |-> 0, conf |-> "old", epoch |-> 0, got |-> {},
-            votes |-> {}, lost |-> {}, exp |-> 0]
+            votes |-> {}, lost |-> {}, late |-> {}, exp |-> 0]
 NoRead == [on |-> FALSE, ring |-> "O", epoch |-> 0, first |-> 0, best |-> 0, floor |-> 0, until |-> 0]
 Nothing == [len |-> 0, exp |-> 0]
 
@@ -154,7 +156,7 @@ ReadFrom == IF Before(phase, "new") THEN {"O"} ELSE Rings
 VotesOf(r) ==
   {<<x, r>> : x \in {y \in Rings :
     /\ r \in Of(y)
-    /\ \/ r \in whole[y]
+    /\ \/ r \in whole[y] /\ (<<y, r>> \notin wr.late \/ Bug = "late_votes")
        \/ r \in gone /\ rested[r] /\ ~Before(view[r], "new")
        \/ y = "N" /\ Before(view[r], "new")
        \/ Bug = "empty_votes"}}
@@ -182,6 +184,9 @@ Deliver(w, r, counted) ==
                     THEN [len |-> w.len, exp |-> IF MaxTicks > 0 THEN exp ELSE 0] ELSE acked
   /\ UNCHANGED <<ring, health, rd, stale, mine, world>>
 
+\* Whom a client that acts on this configuration can't know as whole.
+Unknown(conf) == IF conf = "old" THEN {<<"O", r>> : r \in recent} ELSE {}
+
 \* A write of any value, also of one that is shorter than what is there: that is a duel.
 WriteBegin(r, conf, ver, len) ==
   /\ ~wr.on
@@ -189,7 +194,8 @@ WriteBegin(r, conf, ver, len) ==
   /\ conf \in WrittenIn
   /\ writes' = writes + 1
   /\ Deliver([NoWrite EXCEPT !.on = TRUE, !.ver = ver, !.len = len,
-                           !.conf = conf, !.epoch = epoch], r, VotesOf(r))
+                           !.conf = conf, !.epoch = epoch, !.late = Unknown(conf)], r,
+             VotesOf(r) \ (IF Bug = "late_votes" THEN {} ELSE Unknown(conf)))
 
 WriteDeliver(r) ==
   /\ wr.on
@@ -264,7 +270,7 @@ StartAgain(r) ==
   /\ copied' = [copied EXCEPT ![r] = {}]
   /\ view' = [view EXCEPT ![r] = Learnt]
   /\ wr' = [wr EXCEPT !.lost = IF r \in wr.got THEN @ \cup {r} ELSE @, !.got = @ \ {r}]
-  /\ UNCHANGED <<phase, gone, excused, epoch, writes, acked, rd, stale, mine, collected, now>>
+  /\ UNCHANGED <<phase, gone, excused, recent, epoch, writes, acked, rd, stale, mine, collected, now>>
 
 Restart(r) ==
   /\ restarts < MaxRestarts
@@ -280,7 +286,7 @@ Rest(r) ==
   /\ ghost' = CASE Bug = "ghost_not_awaited" -> ghost
                 [] Bug = "elder_returns" -> [ghost EXCEPT ![r].on = FALSE]
                 [] OTHER -> [ghost EXCEPT ![r] = NoMemory]
-  /\ UNCHANGED <<ring, memory, whole, copied, excused, calls, world>>
+  /\ UNCHANGED <<ring, memory, whole, copied, excused, recent, calls, world>>
 
 \* The former life was not dead but stopped, and wakes when another one has its name. The registry
 \* refuses it for good, so that this is no step of the system.
@@ -292,7 +298,7 @@ ElderReturns(r) ==
   /\ val' = [val EXCEPT ![r] = ghost[r].val]
   /\ whole' = [x \in Rings |-> IF x \in ghost[r].whole THEN whole[x] \cup {r} ELSE whole[x]]
   /\ ghost' = [ghost EXCEPT ![r] = NoMemory]
-  /\ UNCHANGED <<phase, view, gone, heard, dropped, rested, copied, excused, epoch, wr, writes, acked, rd, stale,
+  /\ UNCHANGED <<phase, view, gone, heard, dropped, rested, copied, excused, recent, epoch, wr, writes, acked, rd, stale,
                  mine, restarts, collected, now>>
 
 \* For which rings a copy from q counts: those for which q is whole.
@@ -316,7 +322,7 @@ Copy(r, q) ==
   /\ ~(\A x \in Counts(q) : <<x, q>> \in copied[r])
   /\ Give(r, val[q], TRUE)
   /\ copied' = [copied EXCEPT ![r] = @ \cup {<<x, q>> : x \in Counts(q)}]
-  /\ UNCHANGED <<ring, whole, rested, ghost, excused, calls, world>>
+  /\ UNCHANGED <<ring, whole, rested, ghost, excused, recent, calls, world>>
 
 \* From each other owner, since any may be the only one that still has a write.
 CopiedAll(r, x) ==
@@ -342,6 +348,9 @@ MayBeWhole(r, x) ==
 \* While New are filled from Old, who is in both rings is whole for both or for none.
 WholeNow(r, x) == IF phase = "both" /\ x = "O" /\ r \in New THEN Rings ELSE {x}
 
+\* The votes that it does not get with the write under way. (Who is filled in "both" has a vote, whole or not.)
+LateIn(r, x) == IF x = "N" /\ phase = "both" THEN {} ELSE {<<x, r>>}
+
 \* Who is in the ring and not whole needs no copy of one that was excused until now, even if it hears of
 \* that later: while at most the two others are whole, both know what is acknowledged in this epoch.
 Admit(r, x) ==
@@ -351,7 +360,10 @@ Admit(r, x) ==
        IF p = r THEN (IF Missing(r) \subseteq WholeNow(r, x) THEN {} ELSE copied[r])
        ELSE IF r \in excused[x] /\ p \in Of(x) \ whole[x] THEN copied[p] \cup {<<x, r>>}
        ELSE copied[p]]
-  /\ UNCHANGED <<ring, memory, rested, ghost, calls, world>>
+  /\ recent' = IF x = "O" /\ phase = "both" THEN recent \cup {r} ELSE recent
+  \* planted: its vote on the write under way counts
+  /\ wr' = IF wr.on THEN [wr EXCEPT !.late = @ \cup LateIn(r, x)] ELSE wr
+  /\ UNCHANGED <<ring, memory, rested, ghost, writes, acked, rd, stale, mine, world>>
 
 BecomeWhole(r, x) ==
   /\ MayBeWhole(r, x)
@@ -365,7 +377,7 @@ RaiseEpoch ==
   /\ epoch' = epoch + 1
   /\ excused' = [excused EXCEPT ![Reference] = @ \cup (Of(Reference) \ whole[Reference])]
   /\ acked' = IF Bug = "silent_loss" THEN acked ELSE Nothing
-  /\ UNCHANGED <<ring, memory, whole, rested, copied, ghost, wr, writes, rd, stale, mine, restarts, collected, now>>
+  /\ UNCHANGED <<ring, memory, whole, rested, copied, ghost, recent, wr, writes, rd, stale, mine, restarts, collected, now>>
 
 -----------------------------------------------------------------------------
 \* The change of the ring.
@@ -377,7 +389,7 @@ MoveBoth ==
   /\ phase = "old"
   /\ phase' = "both"
   /\ whole' = [whole EXCEPT !["N"] = whole["O"] \cap New]
-  /\ UNCHANGED <<view, gone, memory, rested, copied, ghost, excused, calls, world>>
+  /\ UNCHANGED <<view, gone, memory, rested, copied, ghost, excused, recent, calls, world>>
 
 MoveTo(p) ==
   /\ phase' = p
@@ -403,6 +415,7 @@ MoveBack ==
   \* planted: who was filled need not be filled again
   /\ copied' = IF Bug = "kept_filled" THEN copied
                ELSE [r \in Replicas |-> IF r \in Old THEN copied[r] ELSE {}]
+  /\ recent' = {}
   /\ UNCHANGED <<gone, memory, rested, ghost, excused, calls, world>>
 
 Renew(r) ==
@@ -449,6 +462,7 @@ Init ==
   /\ copied = [r \in Replicas |-> {}]
   /\ ghost = [r \in Replicas |-> NoMemory]
   /\ excused = [x \in Rings |-> {}]
+  /\ recent = {}
   /\ epoch = 0
   /\ wr = NoWrite
   /\ writes = 0

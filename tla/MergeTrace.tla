@@ -63,6 +63,7 @@ Begin ==
   /\ copied' = [y \in Replicas |-> {}]
   /\ ghost' = [y \in Replicas |-> NoMemory]
   /\ excused' = [y \in Rings |-> {}]
+  /\ recent' = {}
   /\ epoch' = 0
   /\ wr' = NoWrite
   /\ acked' = Nothing
@@ -79,7 +80,7 @@ TraceRestart ==
 
 GhostEnds ==
   /\ ghost' = [ghost EXCEPT ![r] = NoMemory]
-  /\ UNCHANGED <<ring, memory, whole, rested, copied, excused, calls, world>>
+  /\ UNCHANGED <<ring, memory, whole, rested, copied, excused, recent, calls, world>>
 
 \* The rest must be longer than what it is for: nothing of the former life is under way any more.
 TraceRest ==
@@ -99,7 +100,7 @@ TraceCopy ==
      /\ IF r \in gone THEN UNCHANGED memory
         ELSE Give(r, [ver |-> 1, len |-> Event.len, exp |-> now + Ttl], TRUE)
      /\ copied' = [copied EXCEPT ![r] = @ \cup counted]
-     /\ UNCHANGED <<ring, whole, rested, ghost, excused, calls, world>>
+     /\ UNCHANGED <<ring, whole, rested, ghost, excused, recent, calls, world>>
 
 TraceInvalidate ==
   /\ r \in Old
@@ -136,7 +137,7 @@ TraceRaiseEpoch ==
      /\ acked' = Nothing
      /\ pardoned' = IF phase = "both" THEN pardoned \cup given ELSE pardoned
      /\ UNCHANGED sealed
-     /\ UNCHANGED <<ring, memory, ghost, wr, writes, rd, stale, mine, restarts, collected, now>>
+     /\ UNCHANGED <<ring, memory, ghost, recent, wr, writes, rd, stale, mine, restarts, collected, now>>
 
 \* Who may still be read by those who read the old ring.
 Readers(y) == (y \in whole["O"] /\ y \notin sealed) \/ (ghost[y].on /\ "O" \in ghost[y].whole)
@@ -150,7 +151,7 @@ TraceMoveDrained ==
 \* A write of an older epoch counts for nothing, whatever its client counts.
 TraceDeliver(w) ==
   LET current == w.epoch = epoch
-  IN /\ current => Votes \subseteq VotesOf(r)
+  IN /\ current => Votes \subseteq VotesOf(r) \ Unknown(w.conf)
      /\ Deliver(w, r, IF current THEN Votes ELSE {})
      /\ Event.acked = ~wr'.on
      /\ r \in gone \/ val'[r].len = Event.len
