@@ -65,6 +65,13 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
 Mapping::~Mapping() {
   if (data_ != nullptr) munmap(data_, size_);
 }
+void Mapping::DropFront(uint64_t bytes) {
+  const uint64_t drop = std::min(bytes, size_);
+  if (drop == 0) return;
+  munmap(data_, drop);
+  size_ -= drop;
+  data_ = size_ > 0 ? data_ + drop : nullptr;
+}
 Result<Mapping> Mapping::Map(int fd, uint64_t size, bool writable) {
   void* p = mmap(nullptr, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
   if (p == MAP_FAILED) {

@@ -28,6 +28,8 @@ class Mapping {
   static Result<Mapping> Map(int fd, uint64_t size, bool writable);
   char* data() const { return data_; }
   uint64_t size() const { return size_; }
+  // Unmaps so many bytes (whole pages) at its beginning, or what is left.
+  void DropFront(uint64_t bytes);
 
  private:
   char* data_ = nullptr;

@@ -20,6 +20,7 @@
 #include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/shm_greeter.h"
 #include "tailcast/fabric/shm_wire.h"
+#include "tailcast/fabric/unmapping.h"
 #include "tailcast/fabric/word_copy.h"
 
 namespace tailcast::fabric {
@@ -55,6 +56,13 @@ class ShmSession final : public ClientSession {
     reactor_->Remove(fd_.get());
     fd_.Close();
   }
+  // Reactor thread. The endpoint is gone: nobody reads the memory.
+  void Unmap() {
+    std::vector<Mapping> mappings;
+    for (SharedRegion& region : regions_) mappings.push_back(std::move(region.mapping));
+    regions_.clear();
+    UnmapSlowly(*reactor_, std::move(mappings));
+  }
   Status Open(ShmGreeting greeting);
   // Takes the memory that the server handed over.
   Status Adopt(const std::vector<ShmRegion>& regions, std::vector<Descriptor> fds,
@@ -86,7 +94,10 @@ class ShmEndpoint final : public Endpoint {
   ~ShmEndpoint() override {
     for (auto& [id, watch] : watches_) loop_->CancelWord(watch.word);
     session_->endpoint_ = nullptr;
-    reactor_->Post(session_->scope().Bind([session = session_] { session->Shutdown(); }));
+    reactor_->Post(session_->scope().Bind([session = session_] {
+      session->Shutdown();
+      session->Unmap();
+    }));
   }
 
   Capabilities capabilities() const override {
