@@ -25,6 +25,8 @@ namespace tailcast::inspect {
 // The two caches of a cell.
 enum class Instance : uint8_t { kData, kMetadata };
 std::string_view InstanceName(Instance instance);  // "data", "metadata"
+// Chunks are right wherever they are found: nothing of them is counted by epochs.
+inline bool HasEpochs(Instance instance) { return instance == Instance::kMetadata; }
 
 struct KeyName {
   enum class Kind : uint8_t { kMetadata, kLock, kChunk };

@@ -165,8 +165,9 @@ LocateReport Compare(const Wanted& wanted, const cache::RingConfig& ring,
 std::string LocateText(const LocateReport& report, WallTime now) {
   std::string text = WantedText(report.wanted) + "\n";
   text += "  key " + KeyText(report.wanted.key) + ", ring of configuration " +
-          std::to_string(Raw(report.configuration_id)) + ", epoch " +
-          std::to_string(Raw(report.epoch)) + "\n";
+          std::to_string(Raw(report.configuration_id));
+  if (HasEpochs(report.wanted.instance)) text += ", epoch " + std::to_string(Raw(report.epoch));
+  text += "\n";
   std::vector<std::vector<std::string>> rows{
       {"owner", "state", "bucket", "bytes", "crc32c", "time left", "version", ""}};
   for (const OwnerReport& owner : report.owners) {
@@ -201,13 +202,13 @@ std::string LocateJson(const std::vector<LocateReport>& reports, WallTime now) {
     nlohmann::json one = {{"cache", std::string(InstanceName(report.wanted.instance))},
                           {"key", KeyText(report.wanted.key)},
                           {"configuration_id", Raw(report.configuration_id)},
-                          {"epoch", Raw(report.epoch)},
                           {"found", report.value.has_value()},
                           {"complete", report.complete},
                           {"contradicts", report.contradicts},
                           {"alike", report.alike},
                           {"verdict", report.verdict},
                           {"owners", nlohmann::json::array()}};
+    if (HasEpochs(report.wanted.instance)) one["epoch"] = Raw(report.epoch);
     if (report.wanted.name.has_value()) one["name"] = report.wanted.name->ToString();
     if (report.value.has_value()) {
       one["length"] = report.value->size();

@@ -86,15 +86,21 @@ ReplicaStat StatOf(Instance instance, const cache::RingConfig& ring, const cache
                                   ? "; until it is whole its \"absent\" and its votes do not count"
                                   : "; until then what it misses is read of others"));
     }
-    if (stat.configuration_id != ring.configuration_id || stat.epoch != ring.epoch) {
-      stat.remarks.push_back("knows configuration " + std::to_string(Raw(stat.configuration_id)) +
-                             " and epoch " + std::to_string(Raw(stat.epoch)) +
-                             ", the registry says " + std::to_string(Raw(ring.configuration_id)) +
-                             " and " + std::to_string(Raw(ring.epoch)));
+    const bool epochs = HasEpochs(instance);
+    if (stat.configuration_id != ring.configuration_id || (epochs && stat.epoch != ring.epoch)) {
+      const auto text = [epochs](cache::ConfigurationId id, cache::CacheEpoch epoch) {
+        return std::to_string(Raw(id)) + (epochs ? " and epoch " + std::to_string(Raw(epoch)) : "");
+      };
+      stat.remarks.push_back("knows configuration " + text(stat.configuration_id, stat.epoch) +
+                             ", the registry says " + text(ring.configuration_id, ring.epoch));
     }
   }
   RemarkCounters(instance, stat);
   return stat;
+}
+
+std::string EpochText(const StatReport& report) {
+  return HasEpochs(report.instance) ? ", epoch " + std::to_string(Raw(report.epoch)) : "";
 }
 
 }  // namespace
@@ -135,9 +141,8 @@ std::string StatText(const std::vector<StatReport>& reports) {
   for (const StatReport& report : reports) {
     if (!text.empty()) text += "\n";
     text += std::string(InstanceName(report.instance)) + " cache: configuration " +
-            std::to_string(Raw(report.configuration_id)) + ", epoch " +
-            std::to_string(Raw(report.epoch)) + "; " + std::to_string(report.whole()) + " of " +
-            Counted(report.members, "replica") + " whole\n";
+            std::to_string(Raw(report.configuration_id)) + EpochText(report) + "; " +
+            std::to_string(report.whole()) + " of " + Counted(report.members, "replica") + " whole\n";
     switch (PhaseOf(report.configuration_id)) {
       case cache::RingPhase::kSettled:
         break;
@@ -160,8 +165,9 @@ std::string StatText(const std::vector<StatReport>& reports) {
         const auto value = [&](const char* key) { return Short(stat.Value(key)); };
         row.insert(
             row.end(),
-            {Short(Raw(stat.configuration_id)) + "/" + Short(Raw(stat.epoch)), value("live"),
-             value("live_bytes"), value("memory_used_bytes") + "/" + value("memory_bytes"),
+            {Short(Raw(stat.configuration_id)) + "/" +
+                 (HasEpochs(report.instance) ? Short(Raw(stat.epoch)) : "-"),
+             value("live"), value("live_bytes"), value("memory_used_bytes") + "/" + value("memory_bytes"),
              value("slabs_used"), value("expired"), value("collected"), value("overflowed"),
              value("refused"), Short(stat.Value("mismatches") + stat.Value("repair_mismatches"))});
       } else {
@@ -188,17 +194,17 @@ std::string StatJson(const std::vector<StatReport>& reports) {
   for (const StatReport& report : reports) {
     nlohmann::json one = {{"cache", std::string(InstanceName(report.instance))},
                           {"configuration_id", Raw(report.configuration_id)},
-                          {"epoch", Raw(report.epoch)},
                           {"members", report.members},
                           {"whole_replicas", report.whole()},
                           {"replicas", nlohmann::json::array()}};
+    if (HasEpochs(report.instance)) one["epoch"] = Raw(report.epoch);
     for (const ReplicaStat& stat : report.replicas) {
       nlohmann::json r = {{"name", stat.name},   {"incarnation", Hex(Raw(stat.incarnation), 16)},
                           {"state", stat.state}, {"answered", stat.answered},
                           {"whole", stat.whole}, {"remarks", stat.remarks}};
       if (stat.answered) {
         r["configuration_id"] = Raw(stat.configuration_id);
-        r["epoch"] = Raw(stat.epoch);
+        if (HasEpochs(report.instance)) r["epoch"] = Raw(stat.epoch);
         r["values"] = stat.values;
       }
       one["replicas"].push_back(std::move(r));

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tailcast/base/strong.h"
@@ -121,7 +123,21 @@ TEST(StatTest, AnotherRingThanTheRegistrysIsSaid) {
   v1::CacheStatReply reply = Good();
   reply.set_configuration_id(2);
   EXPECT_THAT(StatOf(reply).remarks,
-              ElementsAre("knows configuration 2 and epoch 2, the registry says 4 and 2"));
+              ElementsAre("knows configuration 2 and epoch 2, the registry says 4 and epoch 2"));
+  EXPECT_THAT(StatOf(reply, Ring(), Instance::kData).remarks,
+              ElementsAre("knows configuration 2, the registry says 4"));
+}
+
+TEST(StatTest, OnlyTheMetadataCacheHasEpochs) {
+  for (const Instance instance : {Instance::kData, Instance::kMetadata}) {
+    const StatReport report = MakeStat(instance, Ring(), {Result<v1::CacheStatReply>(Good())});
+    const bool has = instance == Instance::kMetadata;
+    EXPECT_THAT(StatText({report}), HasSubstr(has ? "configuration 4, epoch 2; " : "configuration 4; "));
+    EXPECT_THAT(StatText({report}), HasSubstr(has ? " 4/2 " : " 4/- "));
+    const auto json = nlohmann::json::parse(StatJson({report}))["caches"][0];
+    EXPECT_EQ(json.contains("epoch"), has);
+    EXPECT_EQ(json["replicas"][0].contains("epoch"), has);
+  }
 }
 
 TEST(StatTest, CountersThatSomebodyShouldLookAtAreSaid) {
