@@ -111,12 +111,13 @@ class Sweep {
     changes_ = run_.changes ? 0.003 : 0;
     losses_ = 0.1;
     for (int step = 0; step < 3000 && failure_.empty(); ++step) Step();
-    restarts_ = changes_ = run_.taken_back = 0;
+    restarts_ = run_.taken_back = 0;  // the ring goes on until it is changed
     for (Replica& r : replicas_) r.back_at = r.silent_until = now_;
     const MonotonicTime enough = now_ + Duration::Seconds(30);
-    while (failure_.empty() && now_ < enough && !AllWhole()) Step();
+    while (failure_.empty() && now_ < enough && !(AllWhole() && Changed())) Step();
     for (int step = 0; step < 200 && failure_.empty(); ++step) Step();
     if (failure_.empty() && !AllWhole()) failure_ = "not whole long after the last fault";
+    if (failure_.empty() && !Changed()) failure_ = "not changed long after the last fault";
     run_.trace->End();
   }
 
@@ -198,11 +199,23 @@ class Sweep {
            RingsOf(view).Gains(KeyOf(key), static_cast<uint16_t>(replica - view.replicas.data()));
   }
 
+  // All who live; the registry hears of a death later.
   bool AllWhole() const {
     const RingConfig view = View();
     return PhaseOf(view.configuration_id) == RingPhase::kSettled &&
            std::all_of(view.replicas.begin(), view.replicas.end(),
-                       [](const cache::Replica& replica) { return replica.whole; });
+                       [this](const cache::Replica& replica) {
+                         const Replica& r = replicas_[IndexOf(replica.name)];
+                         return replica.whole && r.there && replica.incarnation == Life(r.life);
+                       });
+  }
+  // The ring of a trace is the one that it is changed to.
+  bool Changed() const {
+    return !run_.changes || std::all_of(run_.trace->to().begin(), run_.trace->to().end(),
+                                        [view = View(), this](int i) {
+                                          const cache::Replica* const r = view.Find(names_[i]);
+                                          return r != nullptr && r->in_ring;
+                                        });
   }
 
   // ---- The trace.
