@@ -89,6 +89,32 @@ TEST_P(QuorumClientChangeTest, AChunkWaitsForNoneOfThoseThatCome) {
   EXPECT_LT(world_.time.now() - before, Duration::Millis(50));
 }
 
+TEST_P(QuorumClientChangeTest, ThoseThatComeAreConnectedToWithinASecond) {
+  ASSERT_EQ(world_.client->ready_replicas(), 3u);
+  ToServers(Both());
+  world_.client->UpdateRing(Both());
+  EXPECT_EQ(world_.client->ready_replicas(), 3u);
+  world_.time.RunFor(Duration::Millis(1100));
+  EXPECT_EQ(world_.client->ready_replicas(), 6u);
+}
+
+TEST_P(QuorumClientChangeTest, ViewsThatComeMeanwhilePutThatOffForNobody) {
+  ToServers(Both());
+  for (int i = 0; i < 12; ++i) {
+    world_.client->UpdateRing(Both());
+    world_.time.RunFor(Duration::Millis(100));
+  }
+  EXPECT_EQ(world_.client->ready_replicas(), 6u);
+}
+
+TEST_P(QuorumClientChangeTest, AndAtOnceWhenTheyAreRead) {
+  ToServers(Both());
+  world_.client->UpdateRing(Both());
+  world_.client->UpdateRing(New());
+  world_.time.RunFor(Duration::Millis(50));
+  EXPECT_EQ(world_.client->ready_replicas(), 6u);
+}
+
 TEST_P(QuorumClientChangeTest, AWriteThatIsRefusedForAnOlderRingIsMadeAgainUnderTheNewer) {
   const Scope scope;
   ToServers(Both());

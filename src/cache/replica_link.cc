@@ -114,6 +114,10 @@ void ReplicaLink::Connect() {
       }));
 }
 
+void ReplicaLink::ConnectAfter(Duration delay) {
+  retry_.After(delay, scope_.Bind([this] { Connect(); }));
+}
+
 void ReplicaLink::OnConnected(Result<fabric::BestEndpoint> best) {
   if (!best.ok()) {
     const Status& status = best.status();

@@ -82,6 +82,8 @@ class ReplicaLink {
   ReplicaLink& operator=(const ReplicaLink&) = delete;
 
   void Connect();
+  // Is kIdle until then, if nobody connects it before.
+  void ConnectAfter(Duration delay);
   // For ever.
   void Retire();
 

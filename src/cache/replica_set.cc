@@ -10,6 +10,7 @@ namespace tailcast::cache {
 namespace {
 
 constexpr Duration kJudgeInterval = Duration::Millis(50);
+constexpr Duration kConnectSpread = Duration::Seconds(1);
 
 }  // namespace
 
@@ -24,6 +25,7 @@ void ReplicaSet::Update(RingConfig config) {
   if (configured_ && config.configuration_id < context_.configuration.mine()) return;
   configured_ = !config.replicas.empty();
   LinkTable old = *links_, links;
+  std::vector<bool> known;
   for (const Replica& replica : config.replicas) {
     const auto same = std::find_if(old.begin(), old.end(), [&](const ReplicaLinkPtr& link) {
       return link != nullptr && link->replica().name == replica.name &&
@@ -31,7 +33,8 @@ void ReplicaSet::Update(RingConfig config) {
              link->replica().rpc_address == replica.rpc_address &&
              link->replica().fabric_addresses == replica.fabric_addresses;
     });
-    links.push_back(same != old.end()
+    known.push_back(same != old.end());
+    links.push_back(known.back()
                         ? std::exchange(*same, nullptr)
                         : std::make_shared<ReplicaLink>(context_, fabric_, rpc_, replica));
     links.back()->set_standing({replica.whole, replica.votes_in_other});
@@ -47,8 +50,16 @@ void ReplicaSet::Update(RingConfig config) {
   for (const ReplicaLinkPtr& link : old) {
     if (link != nullptr) link->Retire();
   }
-  for (const ReplicaLinkPtr& link : *links_) {
-    if (link->state() == ReplicaLink::State::kIdle) link->Connect();
+  for (size_t i = 0; i < links_->size(); ++i) {
+    ReplicaLink& link = *(*links_)[i];
+    if (link.state() != ReplicaLink::State::kIdle) continue;
+    if (config.replicas[i].in_ring) {
+      link.Connect();
+    } else if (!known[i]) {
+      // Nobody reads it yet: clients don't come all at once.
+      link.ConnectAfter(Duration::Micros(
+          static_cast<int64_t>(liking_[i] % static_cast<uint64_t>(kConnectSpread.micros()))));
+    }  // or its time to connect has been set
   }
 }
 
