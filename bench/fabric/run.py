@@ -32,7 +32,8 @@ def run(command, **more):
 def on_device(program, device):
     """{(benchmark, batch): its row} on a soft device."""
     text = run(["python3", UML, "test", "--device", device, "--seconds", "120", "--", program,
-                "--benchmark_filter=^(Driver|Bare)/", "--benchmark_min_time=2", "--benchmark_format=json"]).stdout
+                "--benchmark_filter=^(Driver|DriverLong|Copied|Bare)/", "--benchmark_min_time=2",
+                "--benchmark_format=json"]).stdout
     rows = json.loads(text[text.index("{"):text.rindex("}") + 1])["benchmarks"]
     for row in rows:
         if row.get("error_occurred"):
@@ -88,20 +89,23 @@ def main():
                 "watch_server_us": watch["server_us"]}
             print(f"{device:8}{driver:8}{read['items_per_second']:10.0f}{read['p50_us']:9.1f}{read['p99_us']:9.1f}"
                   f"{read['server_us']:11.2f}{watch['items_per_second']:11.0f}{watch['server_us']:11.2f}")
-    print("\nRDMA on soft devices, 4 KB reads, us a read (functional, no speed)")
-    print(f"{'device':8}{'batch':>6}{'driver':>9}{'bare':>9}{'ratio':>7}{'reads':>10}{'server sleeps':>15}")
+    print("\nRDMA on soft devices, 4 KB reads, us a read (functional, no speed); copied: not into registered memory")
+    print(f"{'device':8}{'batch':>6}{'driver':>9}{'copied':>9}{'bare':>9}{'ratio':>7}{'reads':>10}{'server sleeps':>15}")
     for device in ("siw", "rxe"):
         rows = on_device(program, device)
         for batch in BATCHES:
             driver, bare = rows["Driver", batch], rows["Bare", batch]
             # Rates of real time; the time of an iteration is a batch's.
-            us, bare_us = 1e6 / driver["items_per_second"], 1e6 / bare["items_per_second"]
-            reads = driver["iterations"] * batch
+            us, copied_us, bare_us = (1e6 / row["items_per_second"] for row in (driver, rows["Copied", batch], bare))
+            reads, sleeps = driver["iterations"] * batch, driver["server_sleeps"]
+            if batch == 64:
+                reads += rows["DriverLong", 64]["iterations"] * 64
+                sleeps += rows["DriverLong", 64]["server_sleeps"]
             report["devices"].setdefault(device, {})[batch] = {
-                "driver_us": us, "bare_us": bare_us, "reads": reads, "server_sleeps": driver["server_sleeps"]}
-            print(f"{device:8}{batch:6}{us:9.2f}{bare_us:9.2f}{us / bare_us:7.2f}{reads:10}"
-                  f"{driver['server_sleeps']:15.0f}")
-    print("\nInstructions a read of 64 bytes, over a provider that does nothing (callgrind)")
+                "driver_us": us, "copied_us": copied_us, "bare_us": bare_us, "reads": reads, "server_sleeps": sleeps}
+            print(f"{device:8}{batch:6}{us:9.2f}{copied_us:9.2f}{bare_us:9.2f}{us / bare_us:7.2f}{reads:10}"
+                  f"{sleeps:15.0f}")
+    print("\nInstructions a read, over a provider that does nothing (callgrind)")
     print(f"{'batch':>6}{'driver':>9}{'bare':>9}")
     for batch in BATCHES:
         driver, bare = (instructions(program, name, batch) for name in ("FakeDriver", "FakeBare"))

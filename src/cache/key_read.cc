@@ -112,6 +112,8 @@ class KeyRead final : public FabricRead {
     slot_ = std::move(slot);
     done_ = std::move(done);
     pooled_ = true;
+    places_ = link.places();
+    place_ = places_ != nullptr ? places_->Take() : nullptr;
     if (link.scans()) return StartScan(land);
     StartReads();
   }
@@ -122,6 +124,8 @@ class KeyRead final : public FabricRead {
   }
 
   void OnCompleted(Ptr self, ReadStatus status) override {
+    // Some part of it timed out, perhaps: see ReadPlaces.
+    if (status >= ReadStatus::kTimeout) place_ = nullptr;
     if (status != ReadStatus::kOk) {
       Finish({}, "");
       link_->OnReadError(status, submitted_at());
@@ -167,10 +171,11 @@ class KeyRead final : public FabricRead {
     }
   }
 
-  char* bucket() { return memory_.get(); }
-  char* header() { return memory_.get() + kBucketBytes; }
+  char* memory() { return place_ != nullptr ? place_ : memory_.get(); }
+  char* bucket() { return memory(); }
+  char* header() { return memory() + kBucketBytes; }
   char* payload() { return landing_ ? target_->chunk->destination + core_->from() : own_payload(); }
-  char* own_payload() { return memory_.get() + kPayloadAt; }
+  char* own_payload() { return memory() + kPayloadAt; }
   LocationTable::Slot& Place(layout::Generation generation) {
     return context_->locations.SlotOf(generation, key_);
   }
@@ -178,11 +183,21 @@ class KeyRead final : public FabricRead {
   // Room for so many bytes of payload; what is there stays. The rest has no values.
   void Reserve(uint32_t bytes) {
     const uint32_t needed = kPayloadAt + bytes;
-    if (needed <= memory_bytes_) return;
-    std::unique_ptr<char[]> larger(new char[needed]);
-    if (memory_bytes_ > 0) std::memcpy(larger.get(), memory_.get(), memory_bytes_);
-    memory_ = std::move(larger);
-    memory_bytes_ = needed;
+    if (place_ != nullptr && needed <= ReadPlaces::kBytes) return;
+    if (needed > memory_bytes_) {
+      std::unique_ptr<char[]> larger(new char[needed]);
+      if (memory_bytes_ > 0) std::memcpy(larger.get(), memory_.get(), memory_bytes_);
+      memory_ = std::move(larger);
+      memory_bytes_ = needed;
+    }
+    if (place_ == nullptr) return;
+    std::memcpy(memory_.get(), place_, ReadPlaces::kBytes);
+    LeavePlace();
+  }
+  // Nothing is under way to it.
+  void LeavePlace() {
+    if (place_ != nullptr) places_->GiveBack(std::exchange(place_, nullptr));
+    places_.reset();
   }
 
   void MakeCore(uint32_t room) {
@@ -299,6 +314,8 @@ class KeyRead final : public FabricRead {
   bool scanning_ = false;  // what was submitted is a scan
   bool landing_ = false;   // its payload lands in the chunk's destination
   bool released_ = false;  // and was released before it came
+  std::shared_ptr<ReadPlaces> places_;
+  char* place_ = nullptr;  // instead of memory_
   std::unique_ptr<char[]> memory_;
   uint32_t memory_bytes_ = 0;
 };
@@ -313,6 +330,7 @@ KeyRead* KeyReadPool::Take() {
 void KeyReadPool::Put(KeyRead* read) {
   read->slot_.GiveBack();  // of one that was not finished: its link is gone
   read->done_ = nullptr;
+  read->LeavePlace();
   if (read->memory_bytes_ > KeyRead::kIdleBytesMax) {
     read->memory_.reset();
     read->memory_bytes_ = 0;

@@ -41,6 +41,17 @@ class ReplicaLink::PageRead : public FabricRead {
   std::array<char, layout::kHeaderBytes> page_{};
 };
 
+std::shared_ptr<ReadPlaces> ReadPlaces::Make(fabric::Endpoint& endpoint) {
+  if (!endpoint.capabilities().registers_memory) return nullptr;
+  std::shared_ptr<char[]> memory = endpoint.Allocate(size_t{kCount} * kBytes);
+  if (memory == nullptr) return nullptr;
+  return std::shared_ptr<ReadPlaces>(new ReadPlaces(std::move(memory)));
+}
+
+ReadPlaces::ReadPlaces(std::shared_ptr<char[]> memory) : memory_(std::move(memory)) {
+  for (uint32_t place = kCount; place > 0; --place) free_.push_back(place - 1);
+}
+
 // The endpoint may be in the middle of a callback, and may write into the reads' memory as long as
 // it lives.
 struct ReplicaLink::Remains {
@@ -190,6 +201,7 @@ void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
     return OnConnectFailed();
   }
   geometry_ = *geometry;
+  if (!immediate_ && !scans_) places_ = ReadPlaces::Make(*endpoint_);
   Become(State::kReady);
   if (way_.passed_over.empty()) {
     better_after_ = context_.options.better_address_interval;
@@ -291,6 +303,7 @@ void ReplicaLink::EndConnection(State next) {
   for (const FabricRead::Ptr& read : reads_) {
     if (read != nullptr) Release(*read);
   }
+  places_.reset();
   auto remains = std::make_unique<Remains>();
   remains->endpoint = std::move(endpoint_);
   for (FabricRead::Ptr& read : reads_) {

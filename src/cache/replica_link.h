@@ -70,6 +70,33 @@ class FabricRead {
   fabric::ReadStatus worst_ = fabric::ReadStatus::kOk;
 };
 
+// Memory that a connection's driver registered, in places of which each holds what one read of a
+// chunk brings. As long as the connection lives; who holds a place longer keeps the memory.
+class ReadPlaces {
+ public:
+  static constexpr uint32_t kBytes = 4352;
+  // Null: the driver has no use for them, or no memory.
+  static std::shared_ptr<ReadPlaces> Make(fabric::Endpoint& endpoint);
+
+  // Null: all are taken.
+  char* Take() {
+    if (free_.empty()) return nullptr;
+    const uint32_t place = free_.back();
+    free_.pop_back();
+    return memory_.get() + size_t{place} * kBytes;
+  }
+  // Not of a read that timed out: the device may write there late.
+  void GiveBack(const char* place) {
+    free_.push_back(static_cast<uint32_t>((place - memory_.get()) / kBytes));
+  }
+
+ private:
+  static constexpr uint32_t kCount = 64;
+  explicit ReadPlaces(std::shared_ptr<char[]> memory);
+  const std::shared_ptr<char[]> memory_;
+  std::vector<uint32_t> free_;
+};
+
 class ReplicaLink {
  public:
   enum class State : uint8_t { kIdle, kConnecting, kReady, kRetired };
@@ -135,6 +162,8 @@ class ReplicaLink {
   }
 
   // ---- other endpoints, with a connection ----
+  // Memory for what is read over this connection; null: any is as good.
+  const std::shared_ptr<ReadPlaces>& places() const { return places_; }
   // Whether the server finds keys itself: SubmitScan works.
   bool scans() const { return scans_; }
   // Puts the parts of a read into the next batch. Their tokens are set.
@@ -226,7 +255,8 @@ class ReplicaLink {
   Timer heartbeat_;
 
   std::unique_ptr<fabric::Endpoint> endpoint_;
-  Scope connection_;  // what the endpoint of now, and whoever makes it, calls
+  std::shared_ptr<ReadPlaces> places_;  // of it
+  Scope connection_;                    // what the endpoint of now, and whoever makes it, calls
   Scope scope_;
 };
 

@@ -45,7 +45,7 @@ enum class ReadStatus : uint8_t {
   kOutOfRange,   // beyond the region: our bug or an old layout; connect again
   kStaleRegion,  // the region's generation changed: connect again
   kUnreachable,  // connection broken, server dead, or stopped: its heartbeat is too old
-  kTimeout,      // no completion in time; the destination is written no more
+  kTimeout,      // no completion in time; the destination is written no more (but see Allocate)
   kOverloaded,   // the endpoint's queue was full; nothing was sent
 };
 
@@ -128,6 +128,8 @@ struct Capabilities {
   // In reads of up to so many bytes an aligned 8-byte word that lies whole in the read is never
   // torn. 0: any may be.
   uint32_t word_atomic_bytes_max = 0;
+  // Reads land in memory of Allocate as the server sends them, and elsewhere by one copy more.
+  bool registers_memory = false;
 };
 
 // A reader's connection to one server. All calls on one thread.
@@ -146,6 +148,14 @@ class Endpoint {
   // Reads started from now on complete with kTimeout when there is no answer for so long. Immediate
   // drivers need none. Default: 1 s.
   virtual void set_read_timeout(Duration timeout) = 0;
+  // Memory for destinations, zeroed. A driver whose device writes to registered memory only
+  // (Capabilities::registers_memory) registers it here; to the others any memory is as good. Take
+  // it once and use it again: it stays locked as long as the connection lives, and is there as long
+  // as it is held. A place in it where a read timed out, or any when the connection broke, may
+  // still be written to: read nothing else there. Null: there is no more.
+  virtual std::shared_ptr<char[]> Allocate(size_t bytes) {
+    return std::shared_ptr<char[]>(new char[bytes]());
+  }
   // Starts a batch. Each read gets exactly one completion. Those of a batch may complete in any
   // order. A destination's bytes are undefined until its completion, and after any but kOk.
   virtual void Read(std::span<const ReadDescriptor> reads) = 0;

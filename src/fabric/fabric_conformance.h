@@ -232,6 +232,81 @@ TEST_P(FabricConformance, ReadsWhatTheServerHasAtAnyOffsetAndLength) {
   }
 }
 
+TEST_P(FabricConformance, ReadsIntoMemoryThatTheEndpointRegistered) {
+  Local server = Export();
+  auto connector = world_->MakeConnector();
+  auto endpoint = Connect(connector.get(), server.address);
+  constexpr size_t kBytes = 2 << 20;
+  // Twice: places in the one are no places in the other.
+  const std::shared_ptr<char[]> memories[] = {endpoint->Allocate(kBytes),
+                                              endpoint->Allocate(kBytes)};
+  std::vector<ReadDescriptor> reads;
+  std::vector<std::string> expected;
+  for (const auto& memory : memories) {
+    ASSERT_NE(memory, nullptr);
+    ASSERT_EQ(std::count(memory.get(), memory.get() + kBytes, 0), static_cast<ptrdiff_t>(kBytes));
+    size_t at = expected.size() + 1;  // at any place, and up to the very end
+    expected.emplace_back(kBytes, '\0');
+    for (const uint32_t length : {8u, 7u, 64u, 512u, 513u, 4096u, 4099u, 1u << 20, 0u}) {
+      for (const uint64_t offset : {uint64_t{0}, uint64_t{5}, uint64_t{4088}}) {
+        if (length > 4099 && offset != 5) continue;
+        reads.push_back({.region = 0,
+                         .length = length,
+                         .offset = offset,
+                         .destination = memory.get() + at,
+                         .token = reads.size()});
+        for (uint32_t i = 0; i < length; ++i) {
+          expected.back()[at + i] = PatternByte(0, offset + i);
+        }
+        at += length + 3;
+      }
+    }
+    const uint32_t rest = static_cast<uint32_t>(kBytes - at);
+    ASSERT_LT(rest, kReadBytesMax);
+    reads.push_back({.region = 0,
+                     .length = rest,
+                     .offset = 8,
+                     .destination = memory.get() + at,
+                     .token = reads.size()});
+    for (uint32_t i = 0; i < rest; ++i) expected.back()[at + i] = PatternByte(0, 8 + i);
+  }
+  endpoint->Read(reads);
+  for (const auto& [token, status] : Collect(endpoint.get(), reads.size())) {
+    ASSERT_EQ(status, ReadStatus::kOk)
+        << reads[token].length << " bytes at " << reads[token].offset;
+  }
+  endpoint = nullptr;  // what was read there stays as long as somebody holds it
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(std::memcmp(memories[i].get(), expected[i].data(), kBytes), 0);
+  }
+}
+
+// Reads are on their way when the connection ends, and the device may be in the middle of them.
+TEST_P(FabricConformance, RegisteredMemoryMayBeGivenUpWithReadsOnTheirWay) {
+  auto server = world_->StartServer();
+  auto connector = world_->MakeConnector();
+  for (const bool kill : {false, true}) {
+    auto endpoint = Connect(connector.get(), server->address());
+    std::shared_ptr<char[]> memory = endpoint->Allocate(1 << 20);
+    std::vector<ReadDescriptor> reads;
+    for (uint64_t i = 0; i < 200; ++i) {
+      reads.push_back({.region = 0,
+                       .length = 1 << 20,
+                       .offset = 4096 * i,
+                       .destination = memory.get(),
+                       .token = i});
+    }
+    endpoint->Read(reads);
+    if (kill) {
+      server->Kill();
+      Collect(endpoint.get(), reads.size());
+    }
+    memory = nullptr;
+    endpoint = nullptr;
+    world_->RunUntil([] { return false; }, Duration::Millis(50));
+  }
+}
+
 TEST_P(FabricConformance, SeesTheServersWritesAndEveryRegion) {
   Local server = Export();
   auto connector = world_->MakeConnector();

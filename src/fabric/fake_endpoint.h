@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,7 +28,12 @@ class FakeEndpoint final : public Endpoint {
             .watch = true,
             .cross_host = true,
             .scan = client_->memory->options.scan && client_->memory->scanner != nullptr,
-            .word_atomic_bytes_max = kReadBytesMax};
+            .word_atomic_bytes_max = kReadBytesMax,
+            .registers_memory = true};
+  }
+  std::shared_ptr<char[]> Allocate(size_t bytes) override {
+    allocated_.push_back({.memory = Endpoint::Allocate(bytes), .bytes = bytes});
+    return allocated_.back().memory;
   }
   std::span<const RegionInfo> regions() const override {
     return connected() ? std::span<const RegionInfo>(client_->infos)
@@ -39,7 +45,9 @@ class FakeEndpoint final : public Endpoint {
   void Read(std::span<const ReadDescriptor> reads) override {
     for (const ReadDescriptor& read : reads) {
       const Range range{.region = read.region, .length = read.length, .offset = read.offset};
-      const Pending pending{.token = read.token, .destination = read.destination};
+      CheckIsQuiet(read);
+      const Pending pending{
+          .token = read.token, .destination = read.destination, .length = read.length};
       Start(AdmitRange(range), pending, [range](auto& wire, const auto& client, uint64_t id) {
         wire.AtServer(client->memory,
                       [&wire, client, range, id] { wire.ServeRead(client, range, id); });
@@ -116,8 +124,12 @@ class FakeEndpoint final : public Endpoint {
   void OnAnswer(const FakeAnswer& answer) {
     wire_->Trace({answer.bytes.data(), answer.bytes.size()});
     const auto it = reads_.find(answer.id);
-    if (it == reads_.end()) {  // it timed out: the bytes go nowhere
+    if (it == reads_.end()) {  // it timed out: the bytes go nowhere, or where a device may write
       ++wire_->counters.late;
+      const auto late = late_.extract(answer.id);
+      if (late && answer.status == ReadStatus::kOk) {
+        std::copy(answer.bytes.begin(), answer.bytes.end(), late.mapped().destination);
+      }
       return;
     }
     const Pending& read = it->second;
@@ -155,6 +167,7 @@ class FakeEndpoint final : public Endpoint {
   struct Pending {
     uint64_t token = 0;
     char* destination = nullptr;  // of a read
+    uint32_t length = 0;          // the same
     ScanRead* scan = nullptr;
     MonotonicTime deadline = {};
     bool lost = false;  // never to come, and it takes the queue with it
@@ -235,6 +248,7 @@ class FakeEndpoint final : public Endpoint {
       }
       flush |= it->second.lost;
       ++wire_->counters.timeouts;
+      if (IsAllocated(it->second.destination)) late_[it->first] = it->second;
       Complete(it->second.token, ReadStatus::kTimeout);
       it = reads_.erase(it);
     }
@@ -245,6 +259,20 @@ class FakeEndpoint final : public Endpoint {
       return;
     }
     ArmTimeout();
+  }
+  bool IsAllocated(const char* destination) const {
+    return std::any_of(allocated_.begin(), allocated_.end(), [destination](const Allocated& one) {
+      return std::less_equal<>()(one.memory.get(), destination) &&
+             std::less<>()(destination, one.memory.get() + one.bytes);
+    });
+  }
+  // As Allocate says: nobody reads where a read timed out.
+  void CheckIsQuiet(const ReadDescriptor& read) const {
+    for (const auto& [id, late] : late_) {
+      TAILCAST_CHECK(std::less_equal<>()(read.destination + read.length, late.destination) ||
+                         std::less_equal<>()(late.destination + late.length, read.destination),
+                     "a read to where a device may still write");
+    }
   }
   void Answer(uint64_t id, WatchOutcome outcome) {
     auto node = watches_.extract(id);
@@ -263,6 +291,13 @@ class FakeEndpoint final : public Endpoint {
   Duration read_timeout_ = Duration::Seconds(1);
   std::shared_ptr<Callback<void()>> ready_;
   std::map<uint64_t, Pending> reads_;  // by order of submission
+  struct Allocated {
+    std::shared_ptr<char[]> memory;
+    size_t bytes = 0;
+  };
+  std::vector<Allocated> allocated_;
+  // Reads that timed out, whose answers, if they come, land there all the same.
+  std::map<uint64_t, Pending> late_;
   uint64_t next_read_ = 1;
   size_t queued_ = 0;  // started and not polled
   std::vector<Completion> completions_;

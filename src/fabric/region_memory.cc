@@ -80,6 +80,14 @@ Result<Mapping> Mapping::Map(int fd, uint64_t size, bool writable) {
   return Mapping(static_cast<char*>(p), size);
 }
 
+Result<Mapping> Mapping::ForDevice(uint64_t size) {
+  void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
+                 -1, 0);
+  if (p == MAP_FAILED) return ErrnoStatus(errno, "map " + std::to_string(size) + " bytes");
+  madvise(p, size, MADV_DONTFORK);
+  return Mapping(static_cast<char*>(p), size);
+}
+
 Descriptor::Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   std::swap(fd_, other.fd_);

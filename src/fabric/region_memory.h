@@ -26,6 +26,9 @@ class Mapping {
   ~Mapping();
   // `writable` asks for PROT_WRITE too.
   static Result<Mapping> Map(int fd, uint64_t size, bool writable);
+  // Zeroed memory of this process alone, which is there and which children don't get: a device may
+  // write to it.
+  static Result<Mapping> ForDevice(uint64_t size);
   char* data() const { return data_; }
   uint64_t size() const { return size_; }
   // Unmaps so many bytes (whole pages) at its beginning, or what is left.

@@ -44,17 +44,14 @@ Result<VerbsOwned<rdma_event_channel>> MakeEventChannel() {
 
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-VerbsPoster::VerbsPoster(ibv_qp* qp, ibv_cq* cq, std::span<char> arena, uint32_t arena_key,
-                         const VerbsOffer& offer, size_t works_max)
+VerbsPoster::VerbsPoster(ibv_qp* qp, ibv_cq* cq, const VerbsOffer& offer, size_t works_max)
     : qp_(qp),
       cq_(cq),
-      arena_(arena),
       regions_(offer.regions),
       control_(offer.head.control),
       works_(works_max),
       places_(works_max) {
   for (size_t i = 0; i < works_max; ++i) {
-    places_[i].lkey = arena_key;
     works_[i] = {};
     works_[i].sg_list = &places_[i];
     works_[i].num_sge = 1;
@@ -67,8 +64,10 @@ bool VerbsPoster::Post(std::span<const VerbsWork> works) {
   for (size_t i = 0; i < works.size(); ++i) {
     const VerbsWork& work = works[i];
     const VerbsKey& key = work.region == kVerbsControl ? control_ : regions_[work.region];
-    places_[i].addr = reinterpret_cast<uintptr_t>(arena_.data() + work.arena_offset);
-    places_[i].length = work.length;
+    const Memory& memory = memories_[work.memory];
+    places_[i] = {.addr = reinterpret_cast<uintptr_t>(memory.begin + work.memory_offset),
+                  .length = work.length,
+                  .lkey = memory.key};
     works_[i].wr_id = work.id;
     works_[i].next = i + 1 < works.size() ? &works_[i + 1] : nullptr;
     works_[i].send_flags = work.signaled ? IBV_SEND_SIGNALED : 0;

@@ -53,9 +53,10 @@ inline bool IsIwarp(const ibv_context* device) {
 // nothing else is called between a doorbell and a completion.
 class VerbsPoster final : public VerbsQueue {
  public:
-  // `offer` says where the regions are, `arena` is registered with `arena_key`.
-  VerbsPoster(ibv_qp* qp, ibv_cq* cq, std::span<char> arena, uint32_t arena_key,
-              const VerbsOffer& offer, size_t works_max);
+  // `offer` says where the regions are.
+  VerbsPoster(ibv_qp* qp, ibv_cq* cq, const VerbsOffer& offer, size_t works_max);
+  // Where works land: the first is their memory 0.
+  void AddMemory(const char* begin, uint32_t key) { memories_.push_back({begin, key}); }
   bool Post(std::span<const VerbsWork> works) override;
   size_t Poll(std::span<VerbsDone> done) override;
   void Arm() override { ibv_req_notify_cq(cq_, 0); }
@@ -63,7 +64,11 @@ class VerbsPoster final : public VerbsQueue {
  private:
   ibv_qp* const qp_;
   ibv_cq* const cq_;
-  const std::span<char> arena_;
+  struct Memory {
+    const char* begin = nullptr;
+    uint32_t key = 0;
+  };
+  std::vector<Memory> memories_;
   const std::vector<VerbsKey> regions_;
   const VerbsKey control_;
   std::vector<ibv_send_wr> works_;  // each bound to its sge and its successor

@@ -1,6 +1,7 @@
 // The reader's end of the verbs driver, on its loop: carries out what VerbsReadsCore decides.
 #include <utility>
 
+#include "tailcast/base/log.h"
 #include "tailcast/base/metrics.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/verbs_reads_core.h"
@@ -8,6 +9,8 @@
 
 namespace tailcast::fabric {
 namespace {
+
+const Logger kLog("fabric");
 
 Counter& Timeouts() {
   static Counter& counter =
@@ -33,7 +36,7 @@ class VerbsEndpoint final : public Endpoint {
                    Duration::Micros(static_cast<int64_t>(session_->offer_.head.beat_timeout_us)),
                .stall_timeout =
                    Duration::Micros(static_cast<int64_t>(session_->offer_.head.stall_timeout_us))},
-              std::span(session_->arena_.data(), session_->arena_.size())) {
+              session_->arena_) {
     session_->endpoint_ = this;
   }
   ~VerbsEndpoint() override {
@@ -46,7 +49,8 @@ class VerbsEndpoint final : public Endpoint {
             .watch = true,
             .cross_host = true,
             .scan = false,
-            .word_atomic_bytes_max = kVerbsWordAtomicBytesMax};
+            .word_atomic_bytes_max = kVerbsWordAtomicBytesMax,
+            .registers_memory = true};
   }
   std::span<const RegionInfo> regions() const override {
     return connected() ? tcp_->regions() : std::span<const RegionInfo>();
@@ -55,6 +59,16 @@ class VerbsEndpoint final : public Endpoint {
     return !core_.broken() && !session_->dead_.load(std::memory_order_acquire) && tcp_->connected();
   }
   void set_read_timeout(Duration timeout) override { read_timeout_ = timeout; }
+  std::shared_ptr<char[]> Allocate(size_t bytes) override {
+    if (queue_ == nullptr) return nullptr;
+    const Result<std::span<char>> registered = session_->Register(bytes);
+    if (!registered.ok()) {
+      kLog.Warn("the RDMA connection to ", session_->name(), ": ", registered.status());
+      return nullptr;
+    }
+    core_.AddMemory(*registered);
+    return {session_->registered_.back().memory, registered->data()};
+  }
 
   void Read(std::span<const ReadDescriptor> reads) override {
     if (!connected()) Break();

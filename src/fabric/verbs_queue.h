@@ -14,12 +14,13 @@ inline constexpr uint32_t kVerbsControl = ~uint32_t{0};
 
 // One RDMA READ.
 struct VerbsWork {
-  uint64_t id = 0;            // of its completion; each work's is one more than that before
-  uint32_t region = 0;        // or kVerbsControl
-  uint32_t length = 0;        // bytes
-  uint64_t offset = 0;        // bytes from the region's start
-  uint64_t arena_offset = 0;  // where in the reader's registered memory they go
-  bool signaled = false;      // completes by itself; the others with the next one that does
+  uint64_t id = 0;      // of its completion; each work's is one more than that before
+  uint32_t region = 0;  // or kVerbsControl
+  uint32_t length = 0;  // bytes
+  uint64_t offset = 0;  // bytes from the region's start
+  uint32_t memory = 0;  // which of the reader's registered memories they go to
+  uint64_t memory_offset = 0;
+  bool signaled = false;  // completes by itself; the others with the next one that does
 };
 
 enum class VerbsStatus : uint8_t {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "tailcast/base/check.h"
@@ -54,6 +55,21 @@ void VerbsReadsCore::Read(MonotonicTime now, Duration timeout,
   }
 }
 
+uint32_t VerbsReadsCore::MemoryOf(const ReadDescriptor& read) const {
+  // Words are whole only where they lie whole in what is sent.
+  const bool words_whole =
+      read.length > kVerbsWordAtomicBytesMax || read.offset % 8 + read.length % 8 == 0;
+  if (!words_whole) return 0;
+  for (uint32_t i = 0; i < memories_.size(); ++i) {
+    const std::span<char>& memory = memories_[i];
+    if (std::less_equal<>()(memory.data(), read.destination) &&
+        std::less_equal<>()(read.destination + read.length, memory.data() + memory.size())) {
+      return i + 1;
+    }
+  }
+  return 0;
+}
+
 bool VerbsReadsCore::Take(uint64_t bytes, uint64_t* offset) {
   bytes = (bytes + kArenaAlignment - 1) & ~(kArenaAlignment - 1);
   uint64_t begin = arena_head_;
@@ -79,12 +95,23 @@ std::span<const VerbsWork> VerbsReadsCore::NextBatch(MonotonicTime now) {
     Pending& pending = backlog_.front();
     const ReadDescriptor& read = pending.read;
     if (read.length > 0) {
-      if (!Take(WordBytes(read), &pending.arena_offset)) break;
-      works_.push_back({.id = next_id_++,
-                        .region = read.region,
-                        .length = WordBytes(read),
-                        .offset = WordBegin(read),
-                        .arena_offset = pending.arena_offset});
+      if (const uint32_t memory = MemoryOf(read); memory > 0) {
+        pending.straight = true;
+        works_.push_back({.id = next_id_++,
+                          .region = read.region,
+                          .length = read.length,
+                          .offset = read.offset,
+                          .memory = memory,
+                          .memory_offset = static_cast<uint64_t>(read.destination -
+                                                                 memories_[memory - 1].data())});
+      } else {
+        if (!Take(WordBytes(read), &pending.arena_offset)) break;
+        works_.push_back({.id = next_id_++,
+                          .region = read.region,
+                          .length = WordBytes(read),
+                          .offset = WordBegin(read),
+                          .memory_offset = pending.arena_offset});
+      }
       --room;
     }
     sent_.push_back(pending);
@@ -99,7 +126,7 @@ std::span<const VerbsWork> VerbsReadsCore::NextBatch(MonotonicTime now) {
                     .region = kVerbsControl,
                     .length = control_bytes(),
                     .offset = 0,
-                    .arena_offset = batch.control_offset,
+                    .memory_offset = batch.control_offset,
                     .signaled = true});
   batch.last_id = works_.back().id;
   batch.arena_end = arena_head_;
@@ -134,7 +161,7 @@ void VerbsReadsCore::FinishBatch(MonotonicTime now) {
         status = ReadStatus::kStaleRegion;
       } else if (!at_work) {
         status = ReadStatus::kUnreachable;
-      } else if (read.length > 0) {
+      } else if (read.length > 0 && !pending.straight) {
         std::memcpy(read.destination,
                     arena_.data() + pending.arena_offset + (read.offset - WordBegin(read)),
                     read.length);

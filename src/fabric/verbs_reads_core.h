@@ -13,9 +13,10 @@
 //
 // READs land in the arena and are copied out when they complete, so a read that timed out may
 // complete late, or never, without a byte of its destination changing: its place in the arena is
-// quarantined until then, or until the queue pair was destroyed, which the arena outlives. A queue
-// pair whose oldest batch makes no progress for `stall_timeout` is taken for dead: some devices
-// never flush.
+// quarantined until then, or until the queue pair was destroyed, which the arena outlives. Where
+// the destination itself is registered they land there, and the quarantine is its owner's matter
+// (Endpoint::Allocate). A queue pair whose oldest batch makes no progress for `stall_timeout` is
+// taken for dead: some devices never flush.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +46,8 @@ class VerbsReadsCore {
   };
   // `arena`: kArenaBytesMin at least; it outlives the core.
   VerbsReadsCore(Options options, std::span<char> arena);
+  // Reads land in this memory straight. It is the works' next memory; the arena is the first.
+  void AddMemory(std::span<char> memory) { memories_.push_back(memory); }
 
   // The longest read with its words whole, and a control page.
   static constexpr uint64_t kArenaBytesMin = kReadBytesMax + 4096;
@@ -77,6 +80,7 @@ class VerbsReadsCore {
     ReadDescriptor read;
     MonotonicTime deadline;
     uint64_t arena_offset = 0;  // of the word that its first byte is in
+    bool straight = false;      // not by the arena
     bool abandoned = false;
   };
   struct Batch {
@@ -88,6 +92,8 @@ class VerbsReadsCore {
   };
   uint32_t control_bytes() const;
   ReadStatus Admit(const ReadDescriptor& read) const;
+  // Where it lands straight, if it does: 0 means that it doesn't.
+  uint32_t MemoryOf(const ReadDescriptor& read) const;
   // Room of the arena, or false.
   bool Take(uint64_t bytes, uint64_t* offset);
   void FinishBatch(MonotonicTime now);
@@ -99,6 +105,7 @@ class VerbsReadsCore {
 
   const Options options_;
   const std::span<char> arena_;
+  std::vector<std::span<char>> memories_;  // from the second on
   RemoteHeartbeat heartbeat_;
   bool broken_ = false;
 

@@ -1,7 +1,6 @@
 #include "tailcast/fabric/verbs_session.h"
 
 #include <sys/epoll.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -75,22 +74,11 @@ Status VerbsSession::Prepare(rdma_cm_id* id, rdma_conn_param* connect) {
     return ErrnoStatus(error, "ask the RDMA device what it can do");
   }
   works_max_ = std::min(kWorksMax, static_cast<uint32_t>(std::max(2, device.max_qp_wr - 1)));
-  void* const memory = mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (memory == MAP_FAILED) return ErrnoStatus(errno, "memory for RDMA reads");
-  arena_ = Mapping(static_cast<char*>(memory), kArenaBytes);
-  madvise(memory, kArenaBytes, MADV_DONTFORK);
   const auto made = [](const auto& owned) { return owned != nullptr; };
   pd_.reset(ibv_alloc_pd(context));
   if (!made(pd_)) return UnavailableError(Errno("make an RDMA protection domain"));
   // On iWARP the answer to a READ is a write, as the key is concerned.
-  const int access = IBV_ACCESS_LOCAL_WRITE | (IsIwarp(context) ? IBV_ACCESS_REMOTE_WRITE : 0);
-  arena_key_.reset(ibv_reg_mr(pd_.get(), arena_.data(), arena_.size(), access));
-  if (!made(arena_key_)) {
-    return UnavailableError(
-        Errno("register " + std::to_string(kArenaBytes) +
-              " bytes for RDMA reads (raise the limit of locked memory, ulimit -l?)"));
-  }
+  access_ = IBV_ACCESS_LOCAL_WRITE | (IsIwarp(context) ? IBV_ACCESS_REMOTE_WRITE : 0);
   completion_channel_.reset(ibv_create_comp_channel(context));
   if (!made(completion_channel_)) return UnavailableError(Errno("make an RDMA event channel"));
   SetNonBlocking(completion_channel_->fd);
@@ -108,8 +96,8 @@ Status VerbsSession::Prepare(rdma_cm_id* id, rdma_conn_param* connect) {
   if (rdma_create_qp(id, pd_.get(), &queue) != 0) {
     return UnavailableError(Errno("make an RDMA queue pair"));
   }
-  queue_ = std::make_unique<VerbsPoster>(id->qp, cq_.get(), std::span(arena_.data(), arena_.size()),
-                                         arena_key_->lkey, offer_, works_max_);
+  queue_ = std::make_unique<VerbsPoster>(id->qp, cq_.get(), offer_, works_max_);
+  TAILCAST_ASSIGN_OR_RETURN(arena_, Register(kArenaBytes));
   TAILCAST_RETURN_IF_ERROR(reactor_->Add(completion_channel_->fd, EPOLLIN, &completion_events_));
   watches_completions_ = true;
   // READs on the wire at a time: what both devices can.
@@ -120,6 +108,20 @@ Status VerbsSession::Prepare(rdma_cm_id* id, rdma_conn_param* connect) {
   connect->retry_count = 7;
   connect->rnr_retry_count = 7;
   return OkStatus();
+}
+
+Result<std::span<char>> VerbsSession::Register(uint64_t bytes) {
+  TAILCAST_ASSIGN_OR_RETURN(Mapping memory, Mapping::ForDevice(bytes));
+  Registered one{.memory = std::make_shared<const Mapping>(std::move(memory)), .key = nullptr};
+  one.key.reset(ibv_reg_mr(pd_.get(), one.memory->data(), bytes, access_));
+  if (one.key == nullptr) {
+    return UnavailableError(
+        Errno("register " + std::to_string(bytes) +
+              " bytes for RDMA reads (raise the limit of locked memory, ulimit -l?)"));
+  }
+  queue_->AddMemory(one.memory->data(), one.key->lkey);
+  registered_.push_back(std::move(one));
+  return std::span<char>(registered_.back().memory->data(), bytes);
 }
 
 void VerbsSession::OnCompletionEvents() {
@@ -146,7 +148,7 @@ void VerbsSession::Discard() {
   queue_ = nullptr;
   cq_ = nullptr;
   completion_channel_ = nullptr;
-  arena_key_ = nullptr;
+  registered_.clear();
   pd_ = nullptr;
 }
 

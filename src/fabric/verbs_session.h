@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "tailcast/fabric/client_session.h"
 #include "tailcast/fabric/net_address.h"
@@ -51,6 +53,8 @@ class VerbsSession final : public ClientSession, private VerbsDialer::Owner {
   void OnDisconnected(const std::string& why) override { Die(why); }
   std::shared_ptr<void> Hold() override { return shared_from_this(); }
   void OnCompletionEvents();
+  // Memory that the device may write to, registered_.back(). Unavailable: there is no more.
+  Result<std::span<char>> Register(uint64_t bytes);
   void Die(const std::string& why);
   // Has the endpoint look at what is new, on its loop. Any thread.
   void Notice();
@@ -69,9 +73,14 @@ class VerbsSession final : public ClientSession, private VerbsDialer::Owner {
   VerbsOffer offer_;
   uint32_t works_max_ = 0;
   // In the order of making: each is destroyed before what it is made of.
-  Mapping arena_;
   VerbsOwned<ibv_pd> pd_;
-  VerbsOwned<ibv_mr> arena_key_;
+  int access_ = 0;  // what its keys allow
+  struct Registered {
+    std::shared_ptr<const Mapping> memory;
+    VerbsOwned<ibv_mr> key;  // destroyed first
+  };
+  std::vector<Registered> registered_;  // the arena, then what the loop adds until it lets go
+  std::span<char> arena_;
   VerbsOwned<ibv_comp_channel> completion_channel_;
   VerbsOwned<ibv_cq> cq_;
   VerbsDialer dialer_;  // with the queue pair
