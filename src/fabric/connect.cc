@@ -21,6 +21,9 @@ namespace tailcast::fabric {
 namespace {
 
 constexpr char kPopulatorName[] = "fabric-pages";
+// See Connector::FailedSlowly.
+constexpr Duration kSlowFailure = Duration::Millis(200);
+constexpr Duration kSlowFailureKept = Duration::Seconds(60);
 
 class RealExporter final : public Exporter {
  public:
@@ -133,12 +136,23 @@ class RealConnector final : public Connector {
           [this](ChannelSession& session) { return session.MakeChannel(reactor_); });
   }
 
+  std::string FailedSlowly(const std::string& address) const override {
+    const auto it = slow_failures_.find(address);
+    return it == slow_failures_.end() || it->second.until <= loop_->Now() ? "" : it->second.why;
+  }
+
  private:
   struct Pending {
     explicit Pending(EventLoop& loop) : timer(loop) {}
     std::shared_ptr<ClientEnd> session;
+    std::string address;
+    MonotonicTime began;
     UniqueFunction<void(const Status&)> done;
     Timer timer;
+  };
+  struct SlowFailure {
+    std::string why;
+    MonotonicTime until;
   };
 
   template <typename Session, typename Port, typename MakePort>
@@ -149,6 +163,8 @@ class RealConnector final : public Connector {
              MakePort make_port) {
     const uint64_t id = next_id_++;
     Pending& pending = pending_.try_emplace(id, *loop_).first->second;
+    pending.address = text;
+    pending.began = loop_->Now();
     std::shared_ptr<Session> session;
     Result<Address> address = ParseAddress(text);
     Status error = address.status();
@@ -199,6 +215,12 @@ class RealConnector final : public Connector {
     if (!node) return;  // timed out
     Pending& pending = node.mapped();
     if (!status.ok()) ShutDown(std::move(pending.session));
+    slow_failures_.erase(pending.address);
+    const MonotonicTime now = loop_->Now();
+    if (!status.ok() && now - pending.began >= kSlowFailure) {
+      std::erase_if(slow_failures_, [now](const auto& one) { return one.second.until <= now; });
+      slow_failures_[pending.address] = {std::string(status.message()), now + kSlowFailureKept};
+    }
     pending.done(status);
   }
 
@@ -206,6 +228,7 @@ class RealConnector final : public Connector {
   const ConnectorOptions options_;
   const std::shared_ptr<Reactor> reactor_;
   std::map<uint64_t, Pending> pending_;
+  std::map<std::string, SlowFailure> slow_failures_;  // by address
   uint64_t next_id_ = 1;
   Scope scope_;
 };
@@ -300,6 +323,18 @@ void TryBest(Connector* connector, typename BestAttempt<Port, Best>::Try connect
   attempt->ranked = Rank(addresses, prefer);
   attempt->timeout = timeout;
   attempt->done = std::move(done);
+  // Nobody waits again and again for a way that leads nowhere while there is another one.
+  std::vector<Ranked>& ranked = attempt->ranked;
+  const auto good = [connector](const Ranked& one) {
+    return !one.in_sight || connector->FailedSlowly(one.address).empty();
+  };
+  if (std::any_of(ranked.begin(), ranked.end(),
+                  [&](const Ranked& one) { return one.in_sight && good(one); })) {
+    const auto last = std::stable_partition(ranked.begin(), ranked.end(), good);
+    for (auto it = last; it != ranked.end(); ++it) {
+      attempt->PassOver(it->address, connector->FailedSlowly(it->address));
+    }
+  }
   attempt->SkipToNext();
   // With none of them usable here, the first says best what is wrong.
   if (attempt->next == attempt->ranked.size()) attempt->next = 0;

@@ -86,7 +86,8 @@ std::string_view SchemeOf(const std::string& address);
 // Why it is this one, for people.
 std::string ReasonOf(const Way& way);
 
-// Connects by the best address that works; the last error if none does. `timeout` is for each.
+// Connects by the best address that works; the last error if none does. `timeout` is for each. One
+// that failed slowly is tried after the others (Connector::FailedSlowly).
 // `connector` must live until `done` ran or was dropped.
 struct BestEndpoint {
   std::unique_ptr<Endpoint> endpoint;

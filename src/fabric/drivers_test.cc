@@ -1162,6 +1162,39 @@ TEST_F(DriverTest, PrefersSharedMemoryOnTheSameHostAndFallsBackToTcp) {
   EXPECT_FALSE(best({}, "").ok());
 }
 
+// As RDMA where a firewall drops its packets: the tcp connection's port is open.
+TEST_F(TcpTest, AnAddressThatDidNotAnswerIsTriedAfterTheOthersNextTime) {
+  Export("tcp");
+  const Descriptor silent(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_in at = {};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(silent.get(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+  ASSERT_EQ(listen(silent.get(), 8), 0);
+  socklen_t length = sizeof at;
+  ASSERT_EQ(getsockname(silent.get(), reinterpret_cast<sockaddr*>(&at), &length), 0);
+  const std::string first = "tcp:127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+  const auto tries = [&](const std::vector<std::string>& addresses) {
+    std::optional<Result<BestEndpoint>> result;
+    ConnectBest(connector_.get(), addresses, "", Duration::Millis(300),
+                scope_.Bind([&](auto r) { result.emplace(std::move(r)); }));
+    EXPECT_TRUE(RunUntil([&] { return result.has_value(); }));
+    if (addresses.size() > 1 && result->ok()) {
+      EXPECT_EQ((*result)->way.address, addresses_[0]);
+      EXPECT_EQ((*result)->way.passed_over, "tcp: no answer from " + first);
+    }
+    EXPECT_EQ(result->ok(), addresses.size() > 1) << result->status();
+    int count = 0;
+    for (;; ++count) {
+      const Descriptor came(accept4(silent.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!came.valid()) return count;
+    }
+  };
+  EXPECT_EQ(tries({first, addresses_[0]}), 1);
+  EXPECT_EQ(tries({first, addresses_[0]}), 0);
+  EXPECT_EQ(tries({first}), 1) << "there is no other";
+}
+
 }  // namespace
 }  // namespace tailcast::fabric
 

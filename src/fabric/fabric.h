@@ -209,6 +209,12 @@ class Connector {
   // messages.
   virtual void OpenChannel(const std::string& address, Duration timeout,
                            Callback<void(Result<std::unique_ptr<Channel>>)> done) = 0;
+  // Why the last attempt at this address failed, if it took its time for it, and that not a minute
+  // ago; or "". Who has other addresses tries them first.
+  virtual std::string FailedSlowly(const std::string& address) const {
+    (void)address;
+    return "";
+  }
 };
 
 // The server's side. The memory belongs to the exporter, so that shm can hand it to readers.
