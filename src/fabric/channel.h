@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "tailcast/base/callback.h"
+#include "tailcast/base/check.h"
 
 namespace tailcast::fabric {
 
@@ -23,6 +24,14 @@ inline constexpr uint32_t kAnswerBytesMax = (4 << 10) - 8;
 // Credits: messages of one channel without an answer, and the bytes of them (message_window.h).
 inline constexpr uint32_t kMessageWindow = 64;
 inline constexpr uint32_t kMessageWindowBytes = 1 << 20;
+
+// The length of a message of these parts; another one than a message may have is our bug.
+inline uint32_t MessageBytes(std::span<const std::string_view> parts) {
+  size_t bytes = 0;
+  for (const std::string_view part : parts) bytes += part.size();
+  TAILCAST_CHECK(bytes > 0 && bytes <= kMessageBytesMax, "a message of no such length");
+  return static_cast<uint32_t>(bytes);
+}
 
 // The client's end. All calls and callbacks on the connector's loop.
 class Channel {

@@ -94,12 +94,11 @@ FakeChannel::FakeChannel(std::shared_ptr<Wire> wire, EndPtr end)
 }
 
 bool FakeChannel::Send(std::span<const std::string_view> parts, uint64_t token) {
+  const uint32_t bytes = MessageBytes(parts);
+  if (broken_ || !window_.HasRoomFor(bytes)) return false;
+  window_.Add(token, bytes);
   std::string message;
   for (const std::string_view part : parts) message.append(part);
-  TAILCAST_CHECK(!message.empty() && message.size() <= kMessageBytesMax,
-                 "a message of no such length");
-  if (broken_ || !window_.HasRoomFor(message.size())) return false;
-  window_.Add(token, message.size());
   ++wire_->counters.messages;
   const FakeLink& link = wire_->LinkOf(end_->name, end_->memory->server);
   if (link.requests_cut || end_->stuck) {

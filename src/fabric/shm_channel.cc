@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "tailcast/base/check.h"
 #include "tailcast/base/log.h"
 #include "tailcast/fabric/channel_session.h"
 #include "tailcast/fabric/message_ring.h"
@@ -95,9 +94,7 @@ class ShmChannel final : public Channel {
   }
 
   bool Send(std::span<const std::string_view> parts, uint64_t token) override {
-    uint64_t bytes = 0;
-    for (const std::string_view part : parts) bytes += part.size();
-    TAILCAST_CHECK(bytes > 0 && bytes <= kMessageBytesMax, "a message of no such length");
+    const uint32_t bytes = MessageBytes(parts);
     if (broken_ || !window_.HasRoomFor(bytes)) return false;
     window_.Add(token, bytes);
     if (messages_.Put(parts)) messages_.Wake();

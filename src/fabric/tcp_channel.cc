@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "tailcast/base/check.h"
 #include "tailcast/base/log.h"
 #include "tailcast/fabric/channel_session.h"
 #include "tailcast/fabric/message_window.h"
@@ -92,12 +91,10 @@ class TcpChannel final : public Channel {
   void SetCallbacks(Callbacks callbacks) override { callbacks_ = std::move(callbacks); }
 
   bool Send(std::span<const std::string_view> parts, uint64_t token) override {
-    size_t bytes = 0;
-    for (const std::string_view part : parts) bytes += part.size();
-    TAILCAST_CHECK(bytes > 0 && bytes <= kMessageBytesMax, "a message of no such length");
+    const uint32_t bytes = MessageBytes(parts);
     if (broken_ || !window_.HasRoomFor(bytes)) return false;
     window_.Add(token, bytes);
-    const TcpFrame frame = MessageFrame(TcpOp::kMessage, sent_++, static_cast<uint32_t>(bytes));
+    const TcpFrame frame = MessageFrame(TcpOp::kMessage, sent_++, bytes);
     if (parts.size() <= kPartsMax) {
       SendFrame(frame, parts);
       return true;
