@@ -105,6 +105,7 @@ struct RawQueuePair {
     connect.initiator_depth = static_cast<uint8_t>(std::min(offer.head.reads_max, 16u));
     connect.retry_count = connect.rnr_retry_count = 7;
     if (rdma_connect(made, &connect) != 0) {
+      if (errno == ECONNREFUSED) return RDMA_CM_EVENT_REJECTED;  // siw, inside the call
       // See kVerbsPortsTried.
       TAILCAST_CHECK(errno == EADDRINUSE && ++ports_tried < kVerbsPortsTried,
                      "the connection manager or the device refuses");
@@ -120,11 +121,22 @@ struct RawQueuePair {
     const VerbsHello hello{.magic = kVerbsMagic, .token = offer.head.token};
     return Connect(offer, &hello, sizeof(hello));
   }
+  // Of one SEND of the server's.
+  void PostReceive() {
+    ibv_sge place{.addr = reinterpret_cast<uintptr_t>(arena.data() + arena.size() / 2),
+                  .length = 8192,
+                  .lkey = key->lkey};
+    ibv_recv_wr work{};
+    work.sg_list = &place;
+    work.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    TAILCAST_CHECK(ibv_post_recv(id->qp, &work, &bad) == 0, "the device refuses");
+  }
   // One work, of `opcode`, to the first bytes of region 0 as `offer` has it. Whether it was done.
   // `flags`: beside those that it needs.
-  bool Do(const VerbsOffer& offer, ibv_wr_opcode opcode, unsigned flags = 0) {
+  bool Do(const VerbsOffer& offer, ibv_wr_opcode opcode, unsigned flags = 0, uint32_t bytes = 64) {
     ibv_sge place{
-        .addr = reinterpret_cast<uintptr_t>(arena.data()), .length = 64, .lkey = key->lkey};
+        .addr = reinterpret_cast<uintptr_t>(arena.data()), .length = bytes, .lkey = key->lkey};
     ibv_send_wr work{};
     work.sg_list = &place;
     work.num_sge = 1;

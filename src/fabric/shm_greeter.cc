@@ -92,7 +92,9 @@ Result<ShmGreeting> ShmGreeter::Take() {
     return Bad("a reply that does not add up");
   }
   greeting.regions.resize(reply.region_count);
-  std::memcpy(greeting.regions.data(), rest, reply.region_count * sizeof(ShmRegion));
+  if (reply.region_count > 0) {
+    std::memcpy(greeting.regions.data(), rest, reply.region_count * sizeof(ShmRegion));
+  }
   reactor_->Remove(fd_.get());
   greeting.socket = std::move(fd_);
   return greeting;

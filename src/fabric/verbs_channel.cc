@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "tailcast/base/check.h"
 #include "tailcast/base/log.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/message_window.h"
@@ -105,9 +104,7 @@ class VerbsChannel final : public Channel {
   void SetCallbacks(Callbacks callbacks) override { callbacks_ = std::move(callbacks); }
 
   bool Send(std::span<const std::string_view> parts, uint64_t token) override {
-    size_t bytes = 0;
-    for (const std::string_view part : parts) bytes += part.size();
-    TAILCAST_CHECK(bytes > 0 && bytes <= kMessageBytesMax, "a message of no such length");
+    const uint32_t bytes = MessageBytes(parts);
     if (broken_ || !window_.HasRoomFor(bytes)) return false;
     window_.Add(token, bytes);
     link_->Send(parts);
@@ -121,7 +118,7 @@ class VerbsChannel final : public Channel {
     for (bool armed = false;;) {
       std::vector<std::string> answers;
       bool more = false;
-      const std::string wrong = link_->Take(kMessageWindow, &answers, &more);
+      const std::string wrong = link_->Take(&answers, &more);
       for (const std::string& answer : answers) {
         if (window_.empty()) {
           BadInput("verbs", "client").Add();

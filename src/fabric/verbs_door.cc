@@ -41,13 +41,14 @@ VerbsDoor::VerbsDoor(const DoorContext& context, std::string host)
         options.tcp_advertised_host.clear();
         return options;
       }()),
-      listener_(reactor_, this, options_.name, host_) {
+      listener_(reactor_, this, &queue_pairs_, options_.name, host_) {
   DoorContext tcp = context;
   tcp.options = &options_;
   tcp_ = std::make_unique<TcpDoor>(tcp, this);
   if (TcpMessageDoor* const messages = tcp_->messages(); messages != nullptr) {
-    messages_ = std::make_unique<VerbsMessageDoor>(messages->reactor(), messages->service(),
-                                                   options_.name, host_, options_.peer_timeout);
+    messages_ =
+        std::make_unique<VerbsMessageDoor>(messages->reactor(), messages->service(), &queue_pairs_,
+                                           options_.name, host_, options_.peer_timeout);
     messages->OfferVerbs(messages_.get());
   }
 }
@@ -131,15 +132,11 @@ void VerbsDoor::Renew() {
 
 VerbsOffers::Made VerbsDoor::Offer() {
   if (keys_.empty()) return None("its memory is not registered");
-  const uint64_t most = std::min<uint64_t>(
-      options_.connections_max,
-      static_cast<uint64_t>(std::max(1, listener_.attributes().max_qp - kVerbsQueuePairsSpared)));
-  if (listener_.tickets() >= most) {
+  const auto ticket = listener_.Draw();
+  if (!ticket.has_value()) {
     RefusedConnections("verbs", HelloStatus::kTooMany).Add();
     return None("it has too many RDMA connections");
   }
-  const auto ticket = listener_.Draw();
-  if (!ticket.has_value()) return None("it has no random numbers");
   VerbsOffer offer;
   VerbsOfferHead& head = offer.head;
   head.token = ticket->token;

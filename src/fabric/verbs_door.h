@@ -55,6 +55,7 @@ class VerbsDoor final : public Door, public VerbsOffers, private VerbsListener::
   const RegionMemory* const memory_;
   const std::string host_;
   const ExporterOptions options_;  // with where the tcp door listens
+  VerbsQueuePairs queue_pairs_;
   VerbsListener listener_;
   // In the order of making: each is destroyed before what it is made of.
   VerbsOwned<ibv_pd> pd_;

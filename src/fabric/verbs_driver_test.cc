@@ -369,8 +369,8 @@ TEST_F(VerbsDriverTest, ServesFiveHundredMessageChannels) {
   EXPECT_TRUE(Until([&] { return one_more->answers == 1; }));
 }
 
-// Its loop is woken for messages, once at most for each, and not for what it sends; its engines not
-// at all.
+// Its loop is woken once for a message that comes alone, and not for its answer, which it sends;
+// its engines not at all.
 TEST_F(VerbsDriverTest, AServerIsWokenForMessagesAndForNothingElse) {
   LoopThread served("served");
   ExporterOptions options;
@@ -388,17 +388,14 @@ TEST_F(VerbsDriverTest, AServerIsWokenForMessagesAndForNothingElse) {
   ASSERT_TRUE(Until([&] { return client->answers == 1; }));
   const int64_t before = Sleeps("served");
   const int64_t engines = Sleeps("fabric-server");
-  constexpr uint64_t kBursts = 50;
-  for (uint64_t i = 1; i <= kBursts; ++i) {
-    for (uint32_t n = 0; n < kMessageWindow; ++n) ASSERT_TRUE(client->Send(std::string(100, 'm')));
-    ASSERT_TRUE(Until([&] { return client->answers == 1 + i * kMessageWindow; }));
+  constexpr int64_t kMessages = 500;
+  for (int64_t i = 0; i < kMessages; ++i) {
+    ASSERT_TRUE(client->Send("m"));
+    ASSERT_TRUE(Until([&] { return client->answers == static_cast<uint64_t>(2 + i); }));
   }
   const int64_t sleeps = Sleeps("served") - before;
-  std::printf("a server slept %lld times for %llu messages in %llu bursts\n",
-              static_cast<long long>(sleeps),
-              static_cast<unsigned long long>(kBursts * kMessageWindow),
-              static_cast<unsigned long long>(kBursts));
-  EXPECT_LE(sleeps, static_cast<int64_t>(kBursts * kMessageWindow));
+  EXPECT_GE(sleeps, kMessages / 2);
+  EXPECT_LE(sleeps, kMessages * 5 / 4);
   EXPECT_EQ(Sleeps("fabric-server"), engines);
   client = nullptr;
   served.Call([&] { exporter.reset(); });
@@ -437,7 +434,8 @@ TEST_F(VerbsDriverTest, WhoBreaksTheChannelsProtocolLosesHisOwnChannel) {
   EXPECT_TRUE(Until([&] { return honest->answers == 1; }));
 }
 
-// More SENDs than there are buffers; a server that is busy meanwhile.
+// More SENDs than there are buffers, while the server's loop is busy: those are handled that had
+// one, or one that was posted again when the engine looked after slow clients.
 TEST_F(VerbsDriverTest, AFloodWithoutCreditsEndsTheFloodersChannelAlone) {
   auto honest = Open(address_);
   ASSERT_NE(honest, nullptr);
@@ -452,13 +450,61 @@ TEST_F(VerbsDriverTest, AFloodWithoutCreditsEndsTheFloodersChannelAlone) {
   }
   // iWARP calls a SEND done when it was sent.
   if (!iwarp_) {
-    EXPECT_LE(head.number, kVerbsServerReceives + 1);
+    EXPECT_LE(head.number, 2 * kVerbsServerReceives + 1);
   }
-  in.tcp = {};
+  EXPECT_TRUE(HungUp(in.tcp));
+  EXPECT_LE(handled_, 2 * kVerbsServerReceives);
   honest->answers = 0;
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(honest->Send("honest"));
   EXPECT_TRUE(Until([&] { return honest->answers == 10; }));
-  EXPECT_LE(handled_, 10 + kVerbsServerReceives);
+  EXPECT_FALSE(honest->broken);
+}
+
+// Its loop is busy for longer than a client may take for a message, which has arrived meanwhile.
+TEST_F(VerbsDriverTest, ABusyServerTakesNoClientForSlow) {
+  LetInToWrite in = ChannelOffer();
+  RawQueuePair raw;
+  ASSERT_EQ(raw.Connect(in.offer), RDMA_CM_EVENT_ESTABLISHED);
+  raw.PostReceive();  // of the answer
+  const VerbsPacket begin{kVerbsPayloadBytes, 0, 0, 0, 0}, end{48, 0, 1, 0, 0};
+  std::memcpy(raw.arena.data(), &begin, sizeof(begin));
+  ASSERT_TRUE(raw.Do(in.offer, IBV_WR_SEND, IBV_SEND_SOLICITED, kVerbsPacketBytes));
+  loop_.RunFor(Duration::Millis(50));  // it has seen the beginning
+  std::memcpy(raw.arena.data(), &end, sizeof(end));
+  ASSERT_TRUE(raw.Do(in.offer, IBV_WR_SEND, IBV_SEND_SOLICITED));
+  poll(nullptr, 0, static_cast<int>((kPeerTimeout * 2).micros() / 1000));
+  EXPECT_TRUE(Until([&] { return handled_ == 1; }));
+  // One that does not end its message is cut off, though the loop sees nothing of it.
+  VerbsPacket again = begin;
+  again.number = 1;
+  std::memcpy(raw.arena.data(), &again, sizeof(again));
+  raw.Do(in.offer, IBV_WR_SEND, 0, kVerbsPacketBytes);
+  EXPECT_TRUE(HungUp(in.tcp));
+}
+
+TEST_F(VerbsDriverTest, WhoLeavesIsNoBadInput) {
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  const int64_t bad = BadInput();
+  ReadMany(Connect().get(), 1);
+  ASSERT_NE(Open(address_), nullptr);
+  loop_.RunFor(Duration::Millis(200));  // what is made once is there, what left is gone
+  const auto before = descriptors();
+  for (int i = 0; i < 10; ++i) {
+    auto endpoint = Connect();
+    auto client = Open(address_);
+    ReadMany(endpoint.get(), 10);
+    ASSERT_TRUE(client->Send("unanswered, perhaps"));
+    ASSERT_GT(descriptors(), before);
+    client = nullptr;
+    endpoint = nullptr;
+    const MonotonicTime end = ReadMonotonicClock() + Duration::Seconds(10);
+    while (descriptors() > before && ReadMonotonicClock() < end) loop_.RunFor(Duration::Millis(1));
+    ASSERT_LE(descriptors(), before) << "the server has not let go";
+  }
+  EXPECT_EQ(BadInput(), bad);
 }
 
 // Of a reader's keys none is good with a channel's queue pair, and nobody comes in twice.
@@ -509,14 +555,18 @@ TEST_F(VerbsDriverTest, OverACutNetworkAChannelIsGivenUp) {
   EXPECT_TRUE(Until([&] { return again->answers == 1; }));
 }
 
-// Who comes without a token, hangs up, or floods the door that connections begin at, costs honest
-// readers time on the one CPU of this kernel, and nothing else. The ratio is told, not judged.
-TEST_F(VerbsDriverTest, WhatHostileClientsCostHonestReaders) {
-  auto endpoint = Connect();
-  const auto p99 = [&] {
+// What a hostile client costs an honest reader. This kernel has one CPU, so a hostile client takes
+// from the reader what it needs itself, which one on another host would not. That is measured
+// apart: the same client does the same to a port that nobody serves. What the server adds is at
+// most as much again. (hostile_test.cc has more of them at the tcp door, which is the same, and
+// they have a CPU of their own there.)
+class VerbsHostile : public VerbsDriverTest {
+ protected:
+  // p99 of a read, in microseconds.
+  int64_t ReadFor(Endpoint* endpoint, Duration round) {
     std::vector<int64_t> micros;
     char buffer[64];
-    const MonotonicTime end = ReadMonotonicClock() + Duration::Millis(1500);
+    const MonotonicTime end = ReadMonotonicClock() + round;
     while (ReadMonotonicClock() < end) {
       const MonotonicTime begin = ReadMonotonicClock();
       const ReadDescriptor one{.length = sizeof(buffer), .offset = 4096, .destination = buffer};
@@ -529,37 +579,72 @@ TEST_F(VerbsDriverTest, WhatHostileClientsCostHonestReaders) {
     }
     std::sort(micros.begin(), micros.end());
     return micros[micros.size() * 99 / 100];
-  };
-  const VerbsOffer offer = Offer();
+  }
+  // The same while `turn` is done again and again.
+  int64_t ReadAttacked(Endpoint* endpoint, Duration round, const std::function<void()>& turn) {
+    std::atomic<bool> stop = false;
+    std::atomic<int> turns = 0;
+    std::thread attacker([&] {
+      while (!stop) {
+        turn();
+        ++turns;
+        poll(nullptr, 0, 2);  // as one host would, with the time its packets take
+      }
+    });
+    const int64_t p99 = ReadFor(endpoint, round);
+    stop = true;
+    attacker.join();
+    EXPECT_GT(turns, 0);
+    return p99;
+  }
+  // `turn(served)`: to the server, or to ports that nobody serves.
+  void CostsAtMostTwice(const char* name, const std::function<void(bool served)>& turn) {
+    auto endpoint = Connect();
+    constexpr Duration kRound = Duration::Millis(300);
+    int64_t calm = INT64_MAX, control = INT64_MAX, attacked = INT64_MAX;
+    for (int round = 0; round < 3 || (round < 7 && attacked > 2 * control); ++round) {
+      calm = std::min(calm, ReadFor(endpoint.get(), kRound));
+      control =
+          std::min(control, ReadAttacked(endpoint.get(), kRound, [&] { turn(/*served=*/false); }));
+      attacked =
+          std::min(attacked, ReadAttacked(endpoint.get(), kRound, [&] { turn(/*served=*/true); }));
+    }
+    std::printf("%s: p99 %lld us, %lld us of the same to nobody, %lld us without: %.2f\n", name,
+                static_cast<long long>(attacked), static_cast<long long>(control),
+                static_cast<long long>(calm),
+                static_cast<double>(attacked) / static_cast<double>(control));
+    EXPECT_LE(attacked, 2 * control);
+    ReadMany(Connect().get(), 10);
+  }
+};
+
+TEST_F(VerbsHostile, WhoSaysNoiseAtItsDoorCostsHonestReadersAtMostTwiceTheirP99) {
   const std::string where = address_.substr(6, address_.rfind('#') - 6);
   const SocketAddress door = ResolveNumber(ParseHostPort(where).value()).value();
-  const int64_t calm = p99();
-  std::atomic<bool> stop = false;
-  std::atomic<int> turns = 0;
-  std::thread attacker([&] {
-    while (!stop) {
-      if (turns % 50 == 0) {
-        RawQueuePair none;
-        none.Connect(offer, nullptr, 0);
-      }
-      for (int i = 0; i < 16; ++i) {
-        const Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        if (connect(fd.get(), door.get(), door.length) != 0) break;
-        [[maybe_unused]] const ssize_t n = send(fd.get(), "noise", 5, MSG_NOSIGNAL);
-      }
-      ++turns;
-      poll(nullptr, 0, 2);
+  // Their kernel shakes hands, and that is all.
+  Descriptor nobody(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  SocketAddress beside = ResolveNumber({.host = Host(), .port = 0}).value();
+  ASSERT_EQ(bind(nobody.get(), beside.get(), beside.length), 0);
+  ASSERT_EQ(listen(nobody.get(), 4096), 0);
+  ASSERT_EQ(getsockname(nobody.get(), beside.get(), &beside.length), 0);
+  CostsAtMostTwice("noise", [&](bool served) {
+    const SocketAddress& at = served ? door : beside;
+    for (int i = 0; i < 4; ++i) {
+      const Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      if (connect(fd.get(), at.get(), at.length) != 0) break;
+      [[maybe_unused]] const ssize_t n = send(fd.get(), "noise", 5, MSG_NOSIGNAL);
     }
   });
-  const int64_t attacked = p99();
-  stop = true;
-  attacker.join();
-  EXPECT_GT(turns, 0);
-  std::printf("p99 %lld us attacked, %lld us calm, %.1f times, %d turns of the attacker\n",
-              static_cast<long long>(attacked), static_cast<long long>(calm),
-              static_cast<double>(attacked) / static_cast<double>(std::max<int64_t>(calm, 1)),
-              turns.load());
-  ReadMany(Connect().get(), 10);
+}
+
+TEST_F(VerbsHostile, WhoHasNoTokenCostsHonestReadersAtMostTwiceTheirP99) {
+  const VerbsOffer offer = Offer();
+  VerbsOffer nobody = offer;
+  nobody.head.port = 1;
+  CostsAtMostTwice("no token", [&](bool served) {
+    RawQueuePair none;
+    none.Connect(served ? offer : nobody, nullptr, 0);
+  });
 }
 
 }  // namespace

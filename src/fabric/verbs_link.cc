@@ -1,7 +1,5 @@
 #include "tailcast/fabric/verbs_link.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -44,12 +42,8 @@ Status VerbsLink::Open(VerbsMessagesCore::Side side, rdma_cm_id* id, ibv_pd* pd,
   receives_ =
       side == VerbsMessagesCore::Side::kServer ? kVerbsServerReceives : kVerbsClientReceives;
   const uint64_t bytes = Bytes(side);
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (memory == MAP_FAILED) return Failed("memory");
-  memory_ = Mapping(static_cast<char*>(memory), bytes);
-  madvise(memory, bytes, MADV_DONTFORK);
-  key_.reset(ibv_reg_mr(pd, memory, bytes, IBV_ACCESS_LOCAL_WRITE));
+  TAILCAST_ASSIGN_OR_RETURN(memory_, Mapping::ForDevice(bytes));
+  key_.reset(ibv_reg_mr(pd, memory_.data(), bytes, IBV_ACCESS_LOCAL_WRITE));
   if (key_ == nullptr) {
     return Failed("register " + std::to_string(bytes) +
                   " bytes (raise the limit of locked memory, ulimit -l?)");
@@ -182,15 +176,11 @@ bool VerbsLink::broke() const {
   return broke_;
 }
 
-std::string VerbsLink::Take(size_t most, std::vector<std::string>* messages, bool* more) {
-  std::lock_guard lock(mutex_);
-  *more = false;
-  if (closed_) return "";
-  if (wrong_.empty()) TakeSent();
-  bool any = false;
+bool VerbsLink::TakeArrived(size_t most) {
+  bool any = false, more = false;
   while (wrong_.empty()) {
     if (core_.messages().size() >= most) {
-      *more = true;
+      more = true;
       break;
     }
     ibv_wc done[kCompletionsPerPoll];
@@ -218,6 +208,15 @@ std::string VerbsLink::Take(size_t most, std::vector<std::string>* messages, boo
     if (n < kCompletionsPerPoll) break;
   }
   if (any) begun_ = core_.begun() ? ReadMonotonicClock() : MonotonicTime::Max();
+  return more;
+}
+
+std::string VerbsLink::Take(std::vector<std::string>* messages, bool* more) {
+  std::lock_guard lock(mutex_);
+  *more = false;
+  if (closed_) return "";
+  if (wrong_.empty()) TakeSent();
+  *more = TakeArrived(kTakenMost);
   messages->swap(core_.messages());
   if (wrong_.empty()) Flush();
   return wrong_;
@@ -238,8 +237,11 @@ MonotonicTime VerbsLink::stuck_since() {
   std::lock_guard lock(mutex_);
   if (closed_) return MonotonicTime::Max();
   TakeSent();
-  if (!wrong_.empty()) return MonotonicTime();
-  return std::min(begun_, sending_);
+  // The loop may not have come to it for long. Its own event is on its way: what is looked at here
+  // waits for it.
+  const bool more = TakeArrived(kTakenMost);
+  if (!wrong_.empty()) return broke_ ? MonotonicTime() : MonotonicTime::Max();
+  return more ? sending_ : std::min(begun_, sending_);
 }
 
 }  // namespace tailcast::fabric

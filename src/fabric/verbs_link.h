@@ -47,12 +47,14 @@ class VerbsLink {
   void Close();
 
   // The rest may be called on any thread, but messages are taken by one.
+  static constexpr size_t kTakenMost = kMessageWindow;
 
   // Sends a message, now or when there is room.
   void Send(std::span<const std::string_view> parts);
-  // Takes what has arrived, of whole messages about `most`, and sends what there is room for again.
-  // `more`: it stopped before it had taken all. "" or what is wrong; "" when it was closed.
-  std::string Take(size_t most, std::vector<std::string>* messages, bool* more);
+  // Takes what has arrived, of whole messages kTakenMost or a few more, and sends what there is
+  // room for again. `more`: it stopped before it had taken all. "" or what is wrong; "" when it was
+  // closed.
+  std::string Take(std::vector<std::string>* messages, bool* more);
   // From now on the next message makes an event, which what came before does not: look once more.
   void Arm();
   // What is wrong is the connection or the device, not what the other end sent.
@@ -60,7 +62,8 @@ class VerbsLink {
   // Messages that have not gone out.
   size_t queued() const;
   // Since when a message has begun and not ended, or something that was sent has not arrived; Max:
-  // neither; long ago: the queue pair broke.
+  // neither, or what is wrong is for Take to say; long ago: the queue pair broke. What has arrived
+  // and nobody took is looked at, too.
   MonotonicTime stuck_since();
 
  private:
@@ -72,6 +75,9 @@ class VerbsLink {
   bool Post();  // false: nothing
   void Flush();
   void TakeSent();
+  // Looks at what has arrived, of whole messages about `most`. True: it stopped before it had
+  // looked at all.
+  bool TakeArrived(size_t most);
   void Broke(std::string why);
 
   mutable std::mutex mutex_;

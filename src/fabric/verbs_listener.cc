@@ -23,8 +23,13 @@ Status Failed(const std::string& what) {
 
 }  // namespace
 
-VerbsListener::VerbsListener(Reactor* reactor, Owner* owner, std::string name, std::string host)
-    : reactor_(reactor), owner_(owner), name_(std::move(name)), host_(std::move(host)) {}
+VerbsListener::VerbsListener(Reactor* reactor, Owner* owner, VerbsQueuePairs* queue_pairs,
+                             std::string name, std::string host)
+    : reactor_(reactor),
+      owner_(owner),
+      queue_pairs_(queue_pairs),
+      name_(std::move(name)),
+      host_(std::move(host)) {}
 
 Status VerbsListener::Open() {
   TAILCAST_ASSIGN_OR_RETURN(events_, MakeEventChannel());
@@ -60,6 +65,7 @@ std::optional<VerbsListener::Ticket> VerbsListener::Draw() {
   if (getrandom(ticket.token.data(), sizeof(ticket.token), 0) != sizeof(ticket.token)) {
     return std::nullopt;
   }
+  if (!queue_pairs_->Take(attributes_.max_qp)) return std::nullopt;
   tickets_[ticket.number].token = ticket.token;
   waiting_[ticket.token] = ticket.number;
   return ticket;
@@ -68,6 +74,7 @@ std::optional<VerbsListener::Ticket> VerbsListener::Draw() {
 void VerbsListener::Forget(uint64_t ticket) {
   const auto node = tickets_.extract(ticket);
   if (!node) return;
+  queue_pairs_->GiveBack(1);
   waiting_.erase(node.mapped().token);
   connected_.erase(node.mapped().id);
 }
@@ -75,6 +82,7 @@ void VerbsListener::Forget(uint64_t ticket) {
 void VerbsListener::ForgetAll() {
   connected_.clear();
   waiting_.clear();
+  queue_pairs_->GiveBack(tickets_.size());
   tickets_.clear();
 }
 

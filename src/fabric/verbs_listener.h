@@ -12,12 +12,10 @@
 #include "tailcast/fabric/log_limit.h"
 #include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/verbs_device.h"
+#include "tailcast/fabric/verbs_offers.h"
 #include "tailcast/fabric/verbs_wire.h"
 
 namespace tailcast::fabric {
-
-// Queue pairs of a device that are left to others.
-inline constexpr int kVerbsQueuePairsSpared = 16;
 
 // Threads: the reactor's; construction and destruction any.
 class VerbsListener final : public Reactor::Handler {
@@ -34,8 +32,9 @@ class VerbsListener final : public Reactor::Handler {
    protected:
     ~Owner() = default;
   };
-  // `name`: for log lines; `host`: numeric.
-  VerbsListener(Reactor* reactor, Owner* owner, std::string name, std::string host);
+  // `name`: for log lines; `host`: numeric. Everything that is passed outlives it.
+  VerbsListener(Reactor* reactor, Owner* owner, VerbsQueuePairs* queue_pairs, std::string name,
+                std::string host);
   ~VerbsListener() = default;  // shut, or never open
   VerbsListener(const VerbsListener&) = delete;
   VerbsListener& operator=(const VerbsListener&) = delete;
@@ -51,14 +50,12 @@ class VerbsListener final : public Reactor::Handler {
   const std::string& host() const { return host_; }
   uint16_t port() const { return port_; }
 
-  // A ticket and its token. Nothing: it has no random numbers.
+  // A ticket and its token. Nothing: there are no more queue pairs, or no random numbers.
   struct Ticket {
     uint64_t number = 0;
     VerbsToken token{};
   };
   std::optional<Ticket> Draw();
-  // How many there are that are not forgotten.
-  size_t tickets() const { return tickets_.size(); }
   // Its queue pair is the owner's to destroy. Of unknown ones nothing happens.
   void Forget(uint64_t ticket);
   void ForgetAll();
@@ -75,6 +72,7 @@ class VerbsListener final : public Reactor::Handler {
 
   Reactor* const reactor_;
   Owner* const owner_;
+  VerbsQueuePairs* const queue_pairs_;  // one is taken for each ticket
   const std::string name_;
   const std::string host_;
   uint16_t port_ = 0;

@@ -28,13 +28,14 @@ void* ContextOf(uint64_t ticket) {
 
 }  // namespace
 
-VerbsMessageDoor::VerbsMessageDoor(Reactor* reactor, MessageService* service, std::string name,
-                                   std::string host, Duration peer_timeout)
+VerbsMessageDoor::VerbsMessageDoor(Reactor* reactor, MessageService* service,
+                                   VerbsQueuePairs* queue_pairs, std::string name, std::string host,
+                                   Duration peer_timeout)
     : reactor_(reactor),
       service_(service),
       name_(std::move(name)),
       peer_timeout_(peer_timeout),
-      listener_(reactor, this, name_, std::move(host)) {}
+      listener_(reactor, this, queue_pairs, name_, std::move(host)) {}
 
 Status VerbsMessageDoor::Listen() {
   Status status;
@@ -78,9 +79,7 @@ VerbsOffers::Made VerbsMessageDoor::Offer(MessageService::Life life,
                                           Callback<void(const std::string& why)> broke) {
   if (!listener_.is_open()) return None("it is going away");
   if (cannot_watch_) return None("it can't wait for messages by RDMA");
-  const int most = listener_.attributes().max_qp - kVerbsQueuePairsSpared;
-  const auto ticket =
-      static_cast<int64_t>(clients_.size()) < most ? listener_.Draw() : std::nullopt;
+  const auto ticket = listener_.Draw();
   if (!ticket.has_value()) {
     RefusedConnections("verbs", HelloStatus::kTooMany).Add();
     return None("it has too many RDMA connections");
@@ -181,7 +180,7 @@ void VerbsMessageDoor::Serve(uint64_t ticket) {
   for (bool armed = false;;) {
     messages_.clear();
     bool more = false;
-    std::string wrong = link.Take(kMessageWindow, &messages_, &more);
+    std::string wrong = link.Take(&messages_, &more);
     for (const std::string& message : messages_) {
       answer_.clear();
       // The gate is closed: the connection goes, too.

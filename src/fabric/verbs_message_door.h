@@ -30,8 +30,8 @@ class VerbsMessageDoor final : public VerbsChannelOffers, private VerbsListener:
  public:
   // The reactor outlives Shut, the service the door. Threads: construction and Listen by any one,
   // destruction and Shut by the loop's (or while nobody turns it).
-  VerbsMessageDoor(Reactor* reactor, MessageService* service, std::string name, std::string host,
-                   Duration peer_timeout);
+  VerbsMessageDoor(Reactor* reactor, MessageService* service, VerbsQueuePairs* queue_pairs,
+                   std::string name, std::string host, Duration peer_timeout);
   ~VerbsMessageDoor() = default;
   VerbsMessageDoor(const VerbsMessageDoor&) = delete;
   VerbsMessageDoor& operator=(const VerbsMessageDoor&) = delete;

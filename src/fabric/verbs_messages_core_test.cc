@@ -14,6 +14,7 @@
 
 #include "tailcast/base/rng.h"
 #include "tailcast/fabric/message_window.h"
+#include "tailcast/fabric/verbs_offers.h"
 
 namespace tailcast::fabric {
 namespace {
@@ -281,6 +282,19 @@ TEST(VerbsMessagesCoreTest, WhereAllIsSignaledEachSlotIsItsDevicesUntilItIsSent)
   for (uint32_t i = 0; i < kSlots; ++i) EXPECT_TRUE(client.Next(memory)->signaled) << i;
   client.OnSent();
   EXPECT_EQ(client.outstanding(), kSlots - 1u);
+}
+
+// A device's queue pairs are counted once, whoever has them.
+TEST(VerbsQueuePairsTest, ReadersAndChannelsShareWhatTheDeviceHas) {
+  VerbsQueuePairs pairs;
+  constexpr int kDevice = VerbsQueuePairs::kSpared + 3;
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(pairs.Take(kDevice));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(pairs.Take(kDevice));
+  pairs.GiveBack(2);
+  EXPECT_TRUE(pairs.Take(kDevice));
+  EXPECT_TRUE(pairs.Take(kDevice));
+  EXPECT_FALSE(pairs.Take(kDevice));
+  EXPECT_FALSE(pairs.Take(1));
 }
 
 }  // namespace

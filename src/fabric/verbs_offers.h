@@ -1,6 +1,7 @@
 // How the tcp doors get RDMA for whom they let in: the seam between them and the verbs doors.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,6 +11,26 @@
 #include "tailcast/fabric/message_service.h"
 
 namespace tailcast::fabric {
+
+// The device's queue pairs as far as one exporter may have them: its readers' and its channels'
+// together. Any thread.
+class VerbsQueuePairs {
+ public:
+  // Of `device` that it has, these are left to others.
+  static constexpr int kSpared = 16;
+  // False: there is none left.
+  bool Take(int device) {
+    if (taken_.fetch_add(1, std::memory_order_relaxed) < device - kSpared) return true;
+    GiveBack(1);
+    return false;
+  }
+  void GiveBack(size_t count) {
+    taken_.fetch_sub(static_cast<int64_t>(count), std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<int64_t> taken_{0};
+};
 
 // Reactor thread.
 class VerbsOffers {
