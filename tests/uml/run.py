@@ -3,11 +3,11 @@
 and test have none. The kernel is a process; it sees the host's files read-only, so the programs run as they are.
 
   run.py kernel                                builds the kernel unless the cache folder has it; prints its path
-  run.py test --device siw|rxe [--seconds N] [--memory 2G] [--built] -- COMMAND [ARGS]
-                                               runs the command in it as root, in a network of its own with one
-                                               RDMA device at 10.0.0.1 (TAILCAST_TEST_VERBS_HOST); exit code: the
-                                               command's, 124 when it took too long, 125 when the kernel failed;
-                                               --built: builds no kernel
+  run.py test --device siw|rxe [--seconds N] [--memory 2G] [--built] -- COMMAND [ARGS] [+ COMMAND [ARGS]...]
+                                               runs the commands in it as root, one after the other, in a network of
+                                               its own with one RDMA device at 10.0.0.1 (TAILCAST_TEST_VERBS_HOST);
+                                               exit code: of the first one that failed, 124 when they took too long,
+                                               125 when the kernel failed; --built: builds no kernel
 
 Exit code 77, with the reason: there is no kernel, and none can be made here, because its source can't be fetched or
 programs that it is made with are missing. (What it is made of does not build: that is 1.)
@@ -27,6 +27,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 
 SOURCE = "linux-source-6.12"
 CONFIG = pathlib.Path(__file__).with_name("kernel.config")
@@ -135,23 +136,28 @@ if [ ! -e /mnt/status ]; then
   ulimit -n 65536
   ulimit -l unlimited
   export PATH={path} HOME=/run TMPDIR=/run {environment}
-  {command}
-  echo $? >/mnt/status
+  status=0
+  run() {{ "$@" || {{ code=$?; [ $status != 0 ] || status=$code; }}; }}
+{commands}
+  echo $status >/mnt/status
 fi
 exec {python} -c 'import ctypes; ctypes.CDLL(None).reboot(0x4321fedc)'
 """
 
 
-def test(device, seconds, memory, built, command):
+def test(device, seconds, memory, built, words):
     need(DEVICE_PROGRAMS)
     linux = kernel(built)
     with tempfile.TemporaryDirectory(prefix="uml-") as output:
         environment = {name: value for name, value in os.environ.items() if name.startswith(("TAILCAST_", "GTEST_"))}
         environment["TAILCAST_TEST_VERBS_HOST"] = HOST
         init = pathlib.Path(output, "init")
+        commands = [shlex.join(words[begin + 1:end]) for begin, end in pairwise(
+            [-1, *(i for i, word in enumerate(words) if word == "+"), len(words)])]
         init.write_text(INIT.format(
             output=output, host=HOST, device=device, folder=shlex.quote(os.getcwd()),
-            path=shlex.quote(os.environ["PATH"]), command=shlex.join(command), python=sys.executable,
+            path=shlex.quote(os.environ["PATH"]), python=sys.executable,
+            commands="\n".join(f"  run {command}" for command in commands),
             environment=" ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())))
         init.chmod(0o755)
         process = subprocess.Popen(
@@ -161,7 +167,7 @@ def test(device, seconds, memory, built, command):
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
-            say(f"not done within {seconds} s: {shlex.join(command)}")
+            say(f"not done within {seconds} s: {shlex.join(words)}")
             return 124
         finally:
             try:
