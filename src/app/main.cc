@@ -14,6 +14,7 @@
 #include "tailcast/app/help_text.h"
 #include "tailcast/app/repair_command.h"
 #include "tailcast/app/tail_command.h"
+#include "tailcast/base/free_memory.h"
 #include "tailcast/base/nearest.h"
 
 namespace tailcast::app {
@@ -83,6 +84,7 @@ int FailUsage(const CLI::App& app, const CLI::ParseError& error) {
 
 int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  KeepFreedMemory();
   CLI::App app("Ordered messages to very many consumers, in every cluster of the world");
   app.formatter(std::make_shared<HelpFormatter>());
   app.require_subcommand(1);

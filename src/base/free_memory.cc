@@ -8,7 +8,13 @@ namespace tailcast {
 namespace {
 constexpr Duration kEvery = Duration::Seconds(10);
 constexpr int64_t kLeastBytes = 16 << 20;
+constexpr int kKeptBytes = 64 << 20;
 }  // namespace
+
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, kKeptBytes / 2);  // the most that it takes
+  mallopt(M_TRIM_THRESHOLD, kKeptBytes);
+}
 
 bool FreeMemory::Return() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

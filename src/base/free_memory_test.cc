@@ -1,5 +1,6 @@
 #include "tailcast/base/free_memory.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -18,6 +19,12 @@ int64_t ResidentBytes() {
   int64_t resident = 0;
   statm >> all >> resident;
   return resident * sysconf(_SC_PAGESIZE);
+}
+
+int64_t PageFaults() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
 }
 
 TEST(FreeMemory, GoesBackThoughSomethingIsUsedAboveIt) {
@@ -44,6 +51,21 @@ TEST(FreeMemory, GoesBackThoughSomethingIsUsedAboveIt) {
   EXPECT_FALSE(memory.Return()) << "it is used again";
   blocks.clear();
   EXPECT_TRUE(memory.Return()) << "and free again";
+}
+
+TEST(FreeMemory, WhatIsKeptIsUsedAgainWithoutFaults) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's allocator keeps what is freed";
+#endif
+  constexpr size_t kBytes = 4 << 20;
+  const auto faults_of_a_buffer = [] {
+    const int64_t before = PageFaults();
+    const std::string buffer(kBytes, 'b');
+    return buffer.back() == 'b' ? PageFaults() - before : 0;
+  };
+  KeepFreedMemory();
+  faults_of_a_buffer();
+  EXPECT_LT(faults_of_a_buffer(), 100);
 }
 
 }  // namespace
