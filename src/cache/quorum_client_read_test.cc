@@ -88,6 +88,14 @@ TEST(QuorumClientTryTest, FinishesInsideTheCallOrLeavesTheRestToReadChunks) {
   EXPECT_FALSE(delayed.client->TryReadChunks(std::span(&read, 1)));
 }
 
+TEST(QuorumClientTryTest, AllClientsOfAHostReadOneReplica) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    World world(FabricKind::kImmediate, 3, seed);
+    for (uint64_t n = 0; n < 32; ++n) ASSERT_TRUE(world.Write(n, 4096).ok());
+    for (uint64_t n = 0; n < 32; ++n) EXPECT_EQ(world.FirstChoice(n), 0) << "seed " << seed;
+  }
+}
+
 // Fig 5: chunk 0 was extended on two replicas only; the reader begins with the third.
 TEST_P(QuorumClientTest, Fig5LaggingReplicaCostsAConsistentReadNotAMiss) {
   for (uint64_t n = 0; n < 8; ++n) {

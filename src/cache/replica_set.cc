@@ -66,14 +66,16 @@ void ReplicaSet::Update(RingConfig config) {
 Owners ReplicaSet::PreferredOwners(const Key& key) const {
   Owners owners = rings_.read().OwnersOf(key);
   // The replicas in one order for all keys, so that what is read together asks few of them, in one
-  // message each. Over clients the order is uniform. Over shared memory nobody is spared by that,
-  // and all clients of a host do better with the copy that is in the processor's caches already.
-  if (owners.count > 1 && !link(owners, 0)->immediate()) {
+  // message each. Over clients the order is uniform. Over shared memory nobody is spared by that:
+  // there it is the configuration's, so that all clients of a host read the copy that is in the
+  // processor's caches already, and each maps the pages of one replica.
+  if (owners.count > 1) {
+    const bool immediate = link(owners, 0)->immediate();
     for (size_t i = 1; i < owners.count; ++i) {
       for (size_t at = i; at > 0; --at) {
         uint16_t& before = owners.replica[at - 1];
         uint16_t& after = owners.replica[at];
-        if (liking_[after] < liking_[before]) std::swap(before, after);
+        if (immediate ? after < before : liking_[after] < liking_[before]) std::swap(before, after);
       }
     }
   }
