@@ -1,6 +1,6 @@
-// Mappings of memory that nobody reads any more. Hundreds of readers of a host lose a replica at the
-// same moment; if each gave it back at once, its processors would do nothing else for a while (0.03
-// ms for each MB and reader).
+// Mappings of memory that nobody reads any more. Hundreds of readers of a host lose a replica at
+// the same moment; if each gave it back at once, its processors would do nothing else for a while
+// (0.03 ms for each MB and reader).
 #pragma once
 
 #include <vector>

@@ -142,7 +142,8 @@ std::string StatText(const std::vector<StatReport>& reports) {
     if (!text.empty()) text += "\n";
     text += std::string(InstanceName(report.instance)) + " cache: configuration " +
             std::to_string(Raw(report.configuration_id)) + EpochText(report) + "; " +
-            std::to_string(report.whole()) + " of " + Counted(report.members, "replica") + " whole\n";
+            std::to_string(report.whole()) + " of " + Counted(report.members, "replica") +
+            " whole\n";
     switch (PhaseOf(report.configuration_id)) {
       case cache::RingPhase::kSettled:
         break;
@@ -163,13 +164,13 @@ std::string StatText(const std::vector<StatReport>& reports) {
       std::vector<std::string> row{stat.name, life, stat.state};
       if (stat.answered) {
         const auto value = [&](const char* key) { return Short(stat.Value(key)); };
-        row.insert(
-            row.end(),
-            {Short(Raw(stat.configuration_id)) + "/" +
-                 (HasEpochs(report.instance) ? Short(Raw(stat.epoch)) : "-"),
-             value("live"), value("live_bytes"), value("memory_used_bytes") + "/" + value("memory_bytes"),
-             value("slabs_used"), value("expired"), value("collected"), value("overflowed"),
-             value("refused"), Short(stat.Value("mismatches") + stat.Value("repair_mismatches"))});
+        row.insert(row.end(),
+                   {Short(Raw(stat.configuration_id)) + "/" +
+                        (HasEpochs(report.instance) ? Short(Raw(stat.epoch)) : "-"),
+                    value("live"), value("live_bytes"),
+                    value("memory_used_bytes") + "/" + value("memory_bytes"), value("slabs_used"),
+                    value("expired"), value("collected"), value("overflowed"), value("refused"),
+                    Short(stat.Value("mismatches") + stat.Value("repair_mismatches"))});
       } else {
         row.resize(rows.front().size(), "-");
       }

@@ -132,7 +132,8 @@ TEST(StatTest, OnlyTheMetadataCacheHasEpochs) {
   for (const Instance instance : {Instance::kData, Instance::kMetadata}) {
     const StatReport report = MakeStat(instance, Ring(), {Result<v1::CacheStatReply>(Good())});
     const bool has = instance == Instance::kMetadata;
-    EXPECT_THAT(StatText({report}), HasSubstr(has ? "configuration 4, epoch 2; " : "configuration 4; "));
+    EXPECT_THAT(StatText({report}),
+                HasSubstr(has ? "configuration 4, epoch 2; " : "configuration 4; "));
     EXPECT_THAT(StatText({report}), HasSubstr(has ? " 4/2 " : " 4/- "));
     const auto json = nlohmann::json::parse(StatJson({report}))["caches"][0];
     EXPECT_EQ(json.contains("epoch"), has);
