@@ -23,7 +23,7 @@ inline constexpr uint32_t kMessageBytesMax = 128 << 10;
 inline constexpr uint32_t kAnswerBytesMax = (4 << 10) - 8;
 // Credits: messages of one channel without an answer, and the bytes of them (message_window.h).
 inline constexpr uint32_t kMessageWindow = 64;
-inline constexpr uint32_t kMessageWindowBytes = 4 << 20;
+inline constexpr uint32_t kMessageWindowBytes = 1 << 20;
 
 // The length of a message of these parts; another one than a message may have is our bug.
 inline uint32_t MessageBytes(std::span<const std::string_view> parts) {
