@@ -299,11 +299,11 @@ Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& path, FileOpsOpt
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, "storage folder " + path);
   auto root = std::make_shared<Root>(fd, path);
+  TAILCAST_ASSIGN_OR_RETURN(root->mount, MountOf(fd, path));
+  TAILCAST_RETURN_IF_ERROR(CheckFileSystem(fd, path, root->mount, options.durable));
   if (faccessat(fd, ".", R_OK | W_OK | X_OK, 0) != 0) {
     return ErrnoStatus(errno, "storage folder " + path);
   }
-  TAILCAST_ASSIGN_OR_RETURN(root->mount, MountOf(fd, path));
-  TAILCAST_RETURN_IF_ERROR(CheckFileSystem(fd, path, root->mount, options.durable));
   TAILCAST_ASSIGN_OR_RETURN(root->attachment, Attachment::Join(fd, path));
   return std::unique_ptr<FileOps>(
       std::make_unique<SystemFileOps>(std::move(root), options.nameless_inodes));
