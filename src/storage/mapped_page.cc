@@ -51,6 +51,10 @@ void SetHandler() {
   });
 }
 
+#if defined(__SANITIZE_THREAD__)
+[[gnu::no_sanitize("thread")]] void Touch(const volatile char* page) { (void)*page; }
+#endif
+
 class MappedPage : public SharedPage {
  public:
   MappedPage(void* memory, bool writable)
@@ -94,6 +98,9 @@ class MappedPage : public SharedPage {
     }
     current_access = &guard;
     std::atomic_signal_fence(std::memory_order_seq_cst);
+#if defined(__SANITIZE_THREAD__)
+    Touch(memory_);  // an atomic access has a lock of TSan, which the jump would leave locked
+#endif
     access();
     std::atomic_signal_fence(std::memory_order_seq_cst);
     current_access = nullptr;
