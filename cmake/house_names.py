@@ -203,7 +203,7 @@ class Names:
                  for test in module["TESTS"]}
         for file in self.house.files:
             if file.endswith("CMakeLists.txt"):
-                names.update(re.findall(r"\b(?:add_test\(NAME |tailcast_computing_test\()(\w+)", self.house.text(file)))
+                names.update(re.findall(r"\b(?:add_test\(NAME |tailcast_(?:computing|full)_test\()(\w+)", self.house.text(file)))
                 names.update("system_" + name for name in re.findall(r"\btailcast_system_test\((\w+)", self.house.text(file)))
         return names
 

@@ -40,7 +40,7 @@ def main():
     parser.add_argument("--folder", help="for the deployment's files; default: a temporary one")
     parser.add_argument("--json", help="write the results here")
     parser.add_argument("--limit-factor", type=float,
-                        help="fail if it costs more than so many times a limit; default: only show it")
+                        help="fail if it takes more than so many times the processor time, or more memory; default: only show it")
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory(prefix="tc-idle-", dir=args.folder) as folder:

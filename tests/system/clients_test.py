@@ -17,15 +17,7 @@ import time
 import typing
 import unittest
 
-from harness import ONE_CELL, TIME_FACTOR, Up, run
-
-TWO_CELLS = """version: 1
-clusters:
-  - {name: near}
-  - {name: far}
-links:
-  - {from: near, to: far, usd_per_gb: 0.02, rtt_ms: 2, both: true}
-"""
+from harness import NEAR_AND_FAR, ONE_CELL, TIME_FACTOR, Up, run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = os.environ["TAILCAST_LIBRARY"]
@@ -334,7 +326,7 @@ class Python(unittest.TestCase):
                 producer.close()
 
     def test_who_publishes_hears_that_a_stream_keeps_what_it_may_for_a_cell_that_is_away(self):
-        two = Up(TWO_CELLS)
+        two = Up(NEAR_AND_FAR)
         self.addCleanup(two.close)
         code, _, err = run("stream", "create", "--dir", two.dir, "--cluster", "near", "--stream", "s",
                            "--file-bytes", str(1 << 18), "--max-shard-bytes", str(1 << 19))

@@ -25,6 +25,13 @@ ONE_CELL = """version: 1
 clusters:
   - {name: here}
 """
+NEAR_AND_FAR = """version: 1
+clusters:
+  - {name: near}
+  - {name: far}
+links:
+  - {from: near, to: far, usd_per_gb: 0.02, rtt_ms: 2, both: true}
+"""
 
 
 def run(*args, stdin=b"", timeout=60):

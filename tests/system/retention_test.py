@@ -8,15 +8,8 @@ import re
 import signal
 import subprocess
 
-from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, run, wait_until
+from harness import BINARY, NEAR_AND_FAR, TIME_FACTOR, SystemTest, Up, main, run, wait_until
 
-TWO_CELLS = """version: 1
-clusters:
-  - {name: near}
-  - {name: far}
-links:
-  - {from: near, to: far, usd_per_gb: 0.02, rtt_ms: 2, both: true}
-"""
 FILE = 256 << 10
 
 
@@ -26,7 +19,7 @@ def messages(begin, count):
 
 class Retention(SystemTest):
     def setUp(self):
-        self.up = Up(TWO_CELLS)
+        self.up = Up(NEAR_AND_FAR)
         self.addCleanup(self.up.close)
 
     def tailcast(self, *args, stdin=b""):
