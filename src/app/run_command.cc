@@ -73,11 +73,12 @@ int RunProcess(const RunOptions& options) {
   sigaddset(&ending, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &ending, nullptr);
 
-  auto steps = StepLog::FromEnvironment(config->cell, config->name);
-  if (!steps.ok()) return Fail(steps.status());
+  auto opened_steps = StepLog::FromEnvironment(config->cell, config->name);
+  if (!opened_steps.ok()) return Fail(opened_steps.status());
+  const std::shared_ptr<StepLog> steps = *std::move(opened_steps);
   ThreadLoop loop;
   const FreeMemoryKeeper free_memory(loop);
-  auto store = storage::OpenStore(&loop, config->StoreUrl(), steps->get());
+  auto store = storage::OpenStore(&loop, config->StoreUrl(), steps);
   if (!store.ok()) return Fail(store.status());
   std::unique_ptr<MetricsServer> metrics;
   std::string metrics_address;
@@ -107,7 +108,7 @@ int RunProcess(const RunOptions& options) {
   ports.aside = &aside;
   ports.seed = RandomSeed();
   ports.pid = getpid();
-  ports.steps = steps->get();
+  ports.steps = steps.get();
   ports.make_exporter = [&](const std::string& instance) {
     fabric::ExporterOptions exporter;
     exporter.loop = &loop;

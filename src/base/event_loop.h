@@ -24,9 +24,10 @@ class EventLoop {
   virtual MonotonicTime Now() const = 0;
   virtual WallTime WallNow() const = 0;
 
-  // Runs `task` on the loop after everything posted before. Any thread. Tasks posted to a loop
-  // that was shut down are destroyed without being run.
-  virtual void Post(Task task) = 0;
+  // Runs `task` on the loop after everything posted before. Any thread. A loop that was shut down
+  // destroys what it was given before, and takes nothing more: the task stays with the caller, who
+  // may hold a lock that its destruction must not.
+  virtual void Post(Task&& task) = 0;
 
   // Runs `task` on the loop at `when` or as soon as possible after. Equal times run in the order in
   // which they were set. Loop thread only.

@@ -87,11 +87,10 @@ void ThreadLoop::Sleeper::Wake() const {
   syscall(SYS_futex, word_, FUTEX_WAKE | kFutexPrivate, 1, nullptr, nullptr, 0);
 }
 
-void ThreadLoop::Post(Task task) {
+void ThreadLoop::Post(Task&& task) {
   Sleeper sleeper;
   {
     std::lock_guard lock(mutex_);
-    // A refused task is destroyed by our caller's frame, after the mutex is free again.
     if (stopped_) return;
     inbox_.push_back(std::move(task));
     sleeper = SignalLocked();

@@ -55,7 +55,7 @@ class ThreadLoop final : public EventLoop {
   // In a callback: the time at which it was started. Elsewhere: the clock.
   MonotonicTime Now() const override;
   WallTime WallNow() const override;
-  void Post(Task task) override;
+  void Post(Task&& task) override;
   TimerId At(MonotonicTime when, Task task) override;
   void Cancel(TimerId id) override;
 

@@ -15,7 +15,7 @@ class TestLoop : public EventLoop {
  public:
   MonotonicTime Now() const override { return now_; }
   WallTime WallNow() const override { return WallTime::FromMicros(now_.micros()); }
-  void Post(Task task) override { tasks_.push_back(std::move(task)); }
+  void Post(Task&& task) override { tasks_.push_back(std::move(task)); }
   TimerId At(MonotonicTime when, Task task) override {
     const TimerId id = ++last_timer_;
     timers_.emplace(std::pair(when, id), std::move(task));

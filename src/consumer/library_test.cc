@@ -48,7 +48,7 @@ class HoldingLoop final : public EventLoop {
   WallTime WallNow() const override { return loop_.WallNow(); }
   TimerId At(MonotonicTime when, Task task) override { return loop_.At(when, std::move(task)); }
   void Cancel(TimerId id) override { loop_.Cancel(id); }
-  void Post(Task task) override {
+  void Post(Task&& task) override {
     if (hold) {
       arrived.count_down();
       released.wait();

@@ -16,7 +16,7 @@ class VirtualLoop final : public EventLoop {
  public:
   MonotonicTime Now() const override { return now_; }
   WallTime WallNow() const override { return WallTime::FromMicros(now_.micros()); }
-  void Post(Task task) override { posted_.push_back(std::move(task)); }
+  void Post(Task&& task) override { posted_.push_back(std::move(task)); }
   TimerId At(MonotonicTime when, Task task) override {
     const TimerId id = ++last_id_;
     timers_.emplace(std::pair(std::max(when, now_), id), std::move(task));

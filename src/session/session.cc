@@ -78,7 +78,7 @@ void Session::OnView(Status status, Callback<void(Status)> done) {
     return;
   }
   steps_ = std::move(*steps);
-  auto store = storage::OpenStore(loop_, *url, steps_.get());
+  auto store = storage::OpenStore(loop_, *url, steps_);
   if (!store.ok()) {
     done(store.status().WithContext("primary layer of cell " + view.cell()));
     return;

@@ -67,7 +67,7 @@ class Session {
   ThreadLoop* const loop_;
   const Options options_;
   // In order of use: clients end before what they speak through.
-  std::unique_ptr<StepLog> steps_;  // null: not logged
+  std::shared_ptr<StepLog> steps_;  // null: not logged
   std::unique_ptr<rpc::Connector> rpc_;
   std::unique_ptr<fabric::Connector> fabric_;  // from the first view on
   std::unique_ptr<storage::Store> store_;

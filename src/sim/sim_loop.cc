@@ -107,7 +107,7 @@ MonotonicTime SimLoop::Now() const {
 
 WallTime SimLoop::WallNow() const { return VirtualTime::WallAt(Now()) + wall_offset_; }
 
-void SimLoop::Post(Task task) {
+void SimLoop::Post(Task&& task) {
   if (!killed_) time_.Add(this, time_.now(), std::move(task), /*arrival=*/true);
 }
 

@@ -111,7 +111,7 @@ class SimLoop : public EventLoop {
   // Of this process' clock: SetDrift.
   MonotonicTime Now() const override;
   WallTime WallNow() const override;
-  void Post(Task task) override;
+  void Post(Task&& task) override;
   TimerId At(MonotonicTime when, Task task) override;
   void Cancel(TimerId id) override;
 

@@ -306,8 +306,17 @@ Status ConnectError(int r, const CephOptions& options) {
   }
 }
 
+// To close one may take as long as librados likes, so it is done on a thread of its own: a late
+// one may come to its end anywhere, also with the loop that was to get it.
+struct CloseAside {
+  void operator()(Connection* connection) const {
+    UnawaitedThreads::Start("ceph-close", [connection] { delete connection; });
+  }
+};
+using OpenConnection = std::unique_ptr<Connection, CloseAside>;
+
 // Blocks, longer than it should if librados does.
-Result<std::unique_ptr<Connection>> Open(const CephOptions& options) {
+Result<OpenConnection> Open(const CephOptions& options) {
   rados_t cluster = nullptr;
   const std::string user = "client." + options.user;
   if (const int r = rados_create2(&cluster, "ceph", user.c_str(), 0); r < 0) {
@@ -350,12 +359,12 @@ Result<std::unique_ptr<Connection>> Open(const CephOptions& options) {
   }
   rados_ioctx_set_namespace(io, options.name_space.c_str());
   rados_set_pool_full_try(io);  // a full pool refuses; without it requests wait until there is room
-  return std::make_unique<Connection>(cluster, io);
+  return OpenConnection(new Connection(cluster, io));
 }
 
 class LibradosObjects final : public CephObjects {
  public:
-  LibradosObjects(EventLoop* loop, CephOptions options, std::unique_ptr<Connection> connection)
+  LibradosObjects(EventLoop* loop, CephOptions options, OpenConnection connection)
       : options_(std::move(options)),
         gate_(std::make_shared<LoopGate>(loop)),
         slow_(loop, "pool " + options_.pool,
@@ -368,7 +377,7 @@ class LibradosObjects final : public CephObjects {
     gate_->Close();
     replaced_.push_back(std::move(connection_));
     Within<bool>(kCloseWait, "ceph-close", [connections = std::move(replaced_)]() mutable {
-      connections.clear();
+      for (OpenConnection& connection : connections) delete connection.release();
       return true;
     });
   }
@@ -419,33 +428,23 @@ class LibradosObjects final : public CephObjects {
   // For why the cluster does not answer: by a new connection, one at a time.
   void Look() {
     if (std::exchange(looking_, true)) return;
-    Callback<void(Result<std::unique_ptr<Connection>>)> found =
-        scope_.Bind([this](Result<std::unique_ptr<Connection>> made) {
-          looking_ = false;
-          OnFound(std::move(made));
-        });
+    Callback<void(Result<OpenConnection>)> found = scope_.Bind([this](Result<OpenConnection> made) {
+      looking_ = false;
+      OnFound(std::move(made));
+    });
     UnawaitedThreads::Start("ceph-look",
                             [gate = gate_, options = options_, found = std::move(found)]() mutable {
                               gate->Post(std::move(found).With(Open(options)));
                             });
   }
-  void OnFound(Result<std::unique_ptr<Connection>> made) {
+  void OnFound(Result<OpenConnection> made) {
     if (slow_.OnCause(made.ok() ? std::string() : made.status().message())) {
       kLog.Warn("pool ", options_.pool, ": a new connection is used, the old one is silent");
       replaced_.push_back(std::exchange(connection_, *std::move(made)));
-    } else if (made.ok()) {
-      CloseAside(*std::move(made));
     }
     const auto used = std::stable_partition(replaced_.begin(), replaced_.end(),
                                             [](const auto& old) { return !old->idle(); });
-    for (auto old = used; old != replaced_.end(); ++old) CloseAside(std::move(*old));
     replaced_.erase(used, replaced_.end());
-  }
-
-  // Nothing is under way there, so nobody is called back.
-  static void CloseAside(std::unique_ptr<Connection> connection) {
-    UnawaitedThreads::Start("ceph-close",
-                            [connection = std::move(connection)]() mutable { connection.reset(); });
   }
 
   // A late answer finds nobody.
@@ -462,8 +461,8 @@ class LibradosObjects final : public CephObjects {
   std::map<uint64_t, Callback<void(ObjectReply)>> waiting_;
   uint64_t last_ = 0;
   bool looking_ = false;
-  std::vector<std::unique_ptr<Connection>> replaced_;  // what is under way there may be answered
-  std::unique_ptr<Connection> connection_;
+  std::vector<OpenConnection> replaced_;  // what is under way there may be answered
+  OpenConnection connection_;
   Scope scope_;
 };
 
@@ -472,11 +471,11 @@ class LibradosObjects final : public CephObjects {
 Result<std::unique_ptr<CephObjects>> CephObjects::Connect(EventLoop* loop,
                                                           const CephOptions& options) {
   // librados tries for several times as long as it was told; then its thread is left to itself.
-  std::optional<Result<std::unique_ptr<Connection>>> opened =
-      Within<Result<std::unique_ptr<Connection>>>(options.connect_deadline, "ceph-connect",
-                                                  [options] { return Open(options); });
+  std::optional<Result<OpenConnection>> opened = Within<Result<OpenConnection>>(
+      options.connect_deadline, "ceph-connect", [options] { return Open(options); },
+      "ceph " + options.conf + " " + options.user + " " + options.pool);
   if (!opened.has_value()) return ConnectError(-ETIMEDOUT, options);
-  TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<Connection> open, *std::move(opened));
+  TAILCAST_ASSIGN_OR_RETURN(OpenConnection open, *std::move(opened));
   return std::unique_ptr<CephObjects>(
       std::make_unique<LibradosObjects>(loop, options, std::move(open)));
 }

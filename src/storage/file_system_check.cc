@@ -94,7 +94,9 @@ std::string UpperLayerOf(std::string_view mountinfo, uint64_t mount) {
     std::istringstream list(options);
     for (std::string option; std::getline(list, option, ',');) {
       constexpr std::string_view kName = "upperdir=";
-      if (option.starts_with(kName)) return Unescape(std::string_view(option).substr(kName.size()));
+      if (!option.starts_with(kName)) continue;
+      const std::string folder = Unescape(std::string_view(option).substr(kName.size()));
+      return folder.starts_with('/') ? folder : std::string();
     }
   }
   return "";
@@ -115,8 +117,8 @@ Status CheckFileSystem(int fd, const std::string& path, uint64_t mount, bool dur
   if (durable) {
     kLog.Warn(where,
               " is on an overlay whose upper layer can't be seen from here: appends survive a "
-              "power loss if that "
-              "is on ext4 or xfs, and may not if it is on btrfs. Use a volume on ext4 or xfs");
+              "power loss if that is on ext4 or xfs, and may not if it is on btrfs. Use a volume "
+              "on ext4 or xfs");
   }
   return OkStatus();
 }

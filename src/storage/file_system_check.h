@@ -18,7 +18,7 @@ namespace tailcast::storage {
 Status CheckFileSystem(int fd, const std::string& path, uint64_t mount, bool durable);
 
 // Where the writes to an overlay go, as whoever mounted it sees that folder: of the mount of this
-// number in the text of /proc/self/mountinfo. Empty: that doesn't say.
+// number in the text of /proc/self/mountinfo. Empty: that doesn't say, or not from the root on.
 std::string UpperLayerOf(std::string_view mountinfo, uint64_t mount);
 
 }  // namespace tailcast::storage

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +20,7 @@
 #include "tailcast/base/log.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/thread_loop.h"
+#include "tailcast/storage/loop_gate.h"
 #include "tailcast/storage/memory_files.h"
 #include "tailcast/storage/posix_store.h"
 #include "tailcast/storage/store_sync.h"
@@ -29,13 +32,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A disk whose flushes hang while it is told so.
+// A disk whose calls of one kind hang while it is told so.
 class Hang {
  public:
   FileOpsHook Hook() {
     return [this](std::string_view call, const std::string&) {
       std::unique_lock lock(mutex_);
-      if (!hangs_ || call != "flush") return OkStatus();
+      if (!hangs_ || call != call_) return OkStatus();
       ++hanging_;
       changed_.notify_all();
       changed_.wait(lock, [this] { return !hangs_; });
@@ -44,8 +47,9 @@ class Hang {
       return OkStatus();
     };
   }
-  void Begin() {
+  void Begin(std::string call = "flush") {
     const std::lock_guard lock(mutex_);
+    call_ = std::move(call);
     hangs_ = true;
   }
   // Returns when all calls have gone on.
@@ -63,6 +67,7 @@ class Hang {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::string call_;
   bool hangs_ = false;
   size_t hanging_ = 0;
 };
@@ -179,6 +184,20 @@ TEST_F(HangingCalls, AreUnknownAtTheirDeadlineAndSaidOnce) {
   EXPECT_EQ(s.Append(*taken, "after").outcome, AppendOutcome::kApplied);
 }
 
+// Who is told that there was no end tries again, and makes the file anew.
+TEST_F(HangingCalls, OfAQuarantineThatBeginsLateTakeNothingAside) {
+  Lines said;
+  SyncStore s = Sync();
+  auto file = *s.Create("d", "f", "k");
+  ASSERT_EQ(s.Append(*file, "abc").outcome, AppendOutcome::kApplied);
+  hang_.Begin("open");
+  EXPECT_EQ(s.Quarantine("d", "f").code(), StatusCode::kDeadlineExceeded);
+  hang_.End();
+  ASSERT_TRUE(Turn([&] { return !said.With("the folder answers again").empty(); }));
+  EXPECT_EQ(*s.ReadAll("d", "f"), "abc");
+  EXPECT_EQ(s.Append(*file, "def").outcome, AppendOutcome::kApplied);
+}
+
 TEST_F(HangingCalls, DoNotHoldUpTheEndOfTheStore) {
   Lines said;
   SyncStore s = Sync();
@@ -208,6 +227,9 @@ TEST_F(HangingCalls, DoNotHoldUpTheEndOfTheStore) {
 TEST_F(HangingCalls, DoNotHoldUpTheEndOfTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto end = [this] {
+    std::atexit([] { std::fputs("set by the program; ", stderr); });
+    std::FILE* buffered = fdopen(dup(STDERR_FILENO), "w");
+    std::fputs("still in a buffer", buffered);
     auto file = *Sync().Create("d", "f", "k");
     hang_.Begin();
     file->AppendAt(0, "abc", scope_.Bind([](AppendResult) {}));
@@ -216,7 +238,9 @@ TEST_F(HangingCalls, DoNotHoldUpTheEndOfTheProcess) {
     store_.reset();
     std::exit(7);  // NOLINT(concurrency-mt-unsafe)
   };
-  EXPECT_EXIT(end(), ::testing::ExitedWithCode(7), "ends while 1 thread waits for a store");
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(7),
+              "set by the program; (.|\n)*ends while 1 thread waits for a store(.|\n)*"
+              "still in a buffer");
 }
 
 TEST(Within, SomethingOrAfterTheBoundNothing) {
@@ -231,6 +255,57 @@ TEST(Within, SomethingOrAfterTheBoundNothing) {
             std::nullopt);
   EXPECT_EQ(UnawaitedThreads::count(), 1u);
   held.unlock();
+  while (UnawaitedThreads::count() > 0) std::this_thread::yield();
+}
+
+// One that was shut down.
+class RefusingLoop final : public EventLoop {
+ public:
+  MonotonicTime Now() const override { return ReadMonotonicClock(); }
+  WallTime WallNow() const override { return WallTime(); }
+  void Post(Task&&) override {}
+  TimerId At(MonotonicTime, Task) override { return 0; }
+  void Cancel(TimerId) override {}
+};
+
+TEST(LoopGate, ClosesWhileATaskThatTheLoopRefusedHangsAsItIsDestroyed) {
+  RefusingLoop loop;
+  LoopGate gate(&loop);
+  const Scope scope;
+  std::latch begun{1}, ended{1};
+  const auto hang = [&](int*) {
+    begun.count_down();
+    ended.wait();
+  };
+  int what = 0;
+  std::unique_ptr<int, decltype(hang)> held(&what, hang);
+  std::thread poster([&] { gate.Post(scope.Bind([held = std::move(held)] {})); });
+  begun.wait();
+  EXPECT_TRUE(Within<bool>(Duration::Seconds(5), "closes", [&gate] {
+    gate.Close();
+    return true;
+  }));
+  ended.count_down();
+  poster.join();
+  while (UnawaitedThreads::count() > 0) std::this_thread::yield();
+}
+
+TEST(Within, ASecondOneForATargetWaitsForTheFirstAndLeavesNoThread) {
+  const auto quick = [] { return 5; };
+  std::mutex held;
+  held.lock();
+  const auto hangs = [&held] {
+    const std::lock_guard lock(held);
+    return 5;
+  };
+  const Duration soon = Duration::Millis(20);
+  EXPECT_EQ(Within<int>(soon, "hangs", hangs, "disk"), std::nullopt);
+  EXPECT_EQ(Within<int>(soon, "hangs", hangs, "disk"), std::nullopt);
+  EXPECT_EQ(UnawaitedThreads::count(), 1u);
+  EXPECT_EQ(Within<int>(Duration::Seconds(30), "quick", quick, "another disk"), 5);
+  std::thread release([&held] { held.unlock(); });
+  EXPECT_EQ(Within<int>(Duration::Seconds(30), "quick", quick, "disk"), 5);
+  release.join();
   while (UnawaitedThreads::count() > 0) std::this_thread::yield();
 }
 
@@ -269,7 +344,8 @@ TEST(PosixStoreOpen, OfAMountThatHangsIsToldInTime) {
     const auto store = PosixStore::Open(&loop, folder.path() + "/store", options);
     EXPECT_EQ(store.status().code(), StatusCode::kUnavailable) << store.status();
     EXPECT_THAT(store.status().message(), HasSubstr("its disk or mount hangs"));
-    EXPECT_EQ(UnawaitedThreads::count(), 1u);
+    EXPECT_FALSE(PosixStore::Open(&loop, folder.path() + "/store", options).ok());
+    EXPECT_EQ(UnawaitedThreads::count(), 1u) << "who tries again leaves no more threads";
   }
   while (UnawaitedThreads::count() > 0) std::this_thread::yield();
 }

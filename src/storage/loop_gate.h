@@ -13,8 +13,9 @@ class LoopGate {
  public:
   // `loop` is there until Close.
   explicit LoopGate(EventLoop* loop) : loop_(loop) {}
-  // Any thread. Once it is closed the task is destroyed.
-  void Post(Task task) {
+  // Any thread. A task that comes when the gate is closed, or the loop shut down, stays with the
+  // caller: what it holds may hang as it is destroyed, and Close must not wait for that.
+  void Post(Task&& task) {
     const std::lock_guard lock(mutex_);
     if (loop_ != nullptr) loop_->Post(std::move(task));
   }

@@ -15,9 +15,10 @@ namespace {
 // Of the five seconds, with what a process needs besides to begin and to end.
 constexpr Duration kOpenDeadline = Duration::Millis(4200);
 
-Result<std::unique_ptr<Store>> OpenPosix(EventLoop* loop, const StoreUrl& url, StepLog* steps) {
+Result<std::unique_ptr<Store>> OpenPosix(EventLoop* loop, const StoreUrl& url,
+                                         std::shared_ptr<StepLog> steps) {
   PosixStoreOptions options;
-  options.steps = steps;
+  options.steps = std::move(steps);
   options.open_wait = kOpenDeadline;
   options.durability = url.durable ? posix::Durability::kDurable : posix::Durability::kPageCache;
   TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<PosixStore> store,
@@ -25,7 +26,8 @@ Result<std::unique_ptr<Store>> OpenPosix(EventLoop* loop, const StoreUrl& url, S
   return std::unique_ptr<Store>(std::move(store));
 }
 
-Result<std::unique_ptr<Store>> OpenCeph(EventLoop* loop, const StoreUrl& url, StepLog* steps) {
+Result<std::unique_ptr<Store>> OpenCeph(EventLoop* loop, const StoreUrl& url,
+                                        std::shared_ptr<StepLog> steps) {
   const MonotonicTime end = ReadMonotonicClock() + kOpenDeadline;
   CephOptions ceph;
   ceph.conf = url.conf;
@@ -49,15 +51,17 @@ Result<std::unique_ptr<Store>> OpenCeph(EventLoop* loop, const StoreUrl& url, St
   options.seed = RandomSeed();
   options.roll_bytes = url.roll_bytes;
   options.deadline = url.deadline;
-  options.steps = steps;
+  options.steps = std::move(steps);
   return std::unique_ptr<Store>(std::make_unique<RolledStore>(loop, std::move(objects), options));
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> OpenStore(EventLoop* loop, const StoreUrl& url, StepLog* steps) {
-  Result<std::unique_ptr<Store>> store =
-      url.kind == StoreUrl::Kind::kPosix ? OpenPosix(loop, url, steps) : OpenCeph(loop, url, steps);
+Result<std::unique_ptr<Store>> OpenStore(EventLoop* loop, const StoreUrl& url,
+                                         std::shared_ptr<StepLog> steps) {
+  Result<std::unique_ptr<Store>> store = url.kind == StoreUrl::Kind::kPosix
+                                             ? OpenPosix(loop, url, std::move(steps))
+                                             : OpenCeph(loop, url, std::move(steps));
   if (!store.ok()) return store.status().WithContext(url.ToString());
   return store;
 }

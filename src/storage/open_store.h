@@ -11,10 +11,10 @@
 namespace tailcast::storage {
 
 // Opens what `url` names. Checks that it is there and can be used, and blocks for at most 5 s.
-// `loop` and `steps` (null: no log) outlive the store.
+// `loop` outlives the store. `steps`: null is no log.
 // The environment's TAILCAST_CEPH_CONF and TAILCAST_CEPH_USER are taken instead of the URL's.
 //   posix: as PosixStore::Open; ceph: as CephObjects::Connect. The message begins with the URL.
 Result<std::unique_ptr<Store>> OpenStore(EventLoop* loop, const StoreUrl& url,
-                                         StepLog* steps = nullptr);
+                                         std::shared_ptr<StepLog> steps = nullptr);
 
 }  // namespace tailcast::storage

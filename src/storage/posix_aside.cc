@@ -71,6 +71,11 @@ Status RemoveNames(const Context& c, const std::string& folder, const std::strin
 Status RemoveDamaged(const Context& c, const std::string& folder, const std::string& name) {
   const std::string path = Join(folder, name);
   TAILCAST_ASSIGN_OR_RETURN(const std::unique_ptr<OpsFile> file, c.ops->Open(path, true));
+  // The name may be a new file's by now.
+  const Result<Header> header = ReadHeader(*file, path);
+  if (header.ok() && header->epoch == Epoch::kFirst && header->name == name) {
+    return NotFoundError(path + " is another file now");
+  }
   // Whoever appends compares the word with its own, also where the rest of the page is garbage; and
   // where there is no page it cannot commit.
   if (Result<std::unique_ptr<SharedPage>> page = file->MapPage(true); page.ok()) {
@@ -83,8 +88,10 @@ Status RemoveDamaged(const Context& c, const std::string& folder, const std::str
   return removed;
 }
 
-Status Quarantine(const Context& c, const std::string& folder, const std::string& name) {
+Status Quarantine(const Context& c, const std::string& folder, const std::string& name,
+                  const std::function<bool()>& wanted) {
   const Result<FirstInode> first = OpenNamed(c, folder, name, true);
+  if (!wanted()) return DeadlineExceededError("set aside " + Join(folder, name) + ": too late");
   const bool damaged = !first.ok() && first.status().code() == StatusCode::kDataLoss;
   if (!first.ok() && !damaged) return first.status();
   TAILCAST_RETURN_IF_ERROR(KeepAside(c, folder, name));

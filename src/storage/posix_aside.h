@@ -10,6 +10,7 @@
 // the same inode, its segments by their names.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "tailcast/base/status.h"
@@ -17,11 +18,14 @@
 
 namespace tailcast::storage::posix {
 
-// Errors as Store::Quarantine. `folder` and `name` were checked by the caller.
-Status Quarantine(const Context& c, const std::string& folder, const std::string& name);
+// Errors as Store::Quarantine. `folder` and `name` were checked by the caller. `wanted`: asked when
+// the file is open; false: nothing is changed, DeadlineExceeded. From there on it is this inode
+// that goes, whatever gets its name.
+Status Quarantine(const Context& c, const std::string& folder, const std::string& name,
+                  const std::function<bool()>& wanted);
 
-// Fences and removes a file whose first inode is damaged. NotFound: it is gone by now; Unavailable:
-// another process is at it.
+// Fences and removes a file whose first inode is damaged. NotFound: it is gone by now, or the name
+// is another file's; Unavailable: another process is at it.
 Status RemoveDamaged(const Context& c, const std::string& folder, const std::string& name);
 // Removes what was taken aside in the folder.
 Status EmptyAside(const Context& c, const std::string& folder);

@@ -62,7 +62,7 @@ struct PosixStore::Core {
         open(std::make_unique<Open>(this)) {
     context.ops = ops.get();
     context.durability = opts.durability;
-    context.lengths = opts.steps;
+    context.lengths = opts.steps.get();
   }
 
   // What ends with the store.
@@ -303,14 +303,16 @@ Result<std::unique_ptr<PosixStore>> PosixStore::Open(EventLoop* loop, const std:
   FileOpsOptions file_ops;
   file_ops.durable = options.durability == posix::Durability::kDurable;
   using Opened = Result<std::unique_ptr<FileOps>>;
-  std::optional<Opened> opened =
-      Within<Opened>(options.open_wait, "storage-open", [root, file_ops]() -> Opened {
+  std::optional<Opened> opened = Within<Opened>(
+      options.open_wait, "storage-open",
+      [root, file_ops]() -> Opened {
         if (mkdir(root.c_str(), 0755) != 0 && errno != EEXIST) {
           return ErrnoStatus(errno, "make storage folder " + root);
         }
         TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<FileOps> ops, OpenFileOps(root, file_ops));
         return WithFileFaultsOfEnvironment(std::move(ops), root);
-      });
+      },
+      "folder " + root);
   if (!opened.has_value()) {
     return UnavailableError("storage folder " + root +
                             ": the kernel does not answer; its disk or mount hangs");
@@ -444,10 +446,12 @@ void PosixStore::Quarantine(const std::string& dir, const std::string& name,
                             Callback<void(Status)> done) {
   core_->Run<Status>(
       &Core::Open::writes, "set aside " + name,
-      [core = core_, dir, name]() -> Status {
+      // Who hears of no end by the deadline tries again, and then makes the file anew.
+      [core = core_, dir, name, until = core_->loop->Now() + core_->options.deadline]() -> Status {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
-        TAILCAST_RETURN_IF_ERROR(posix::Quarantine(core->context, dir, name));
+        TAILCAST_RETURN_IF_ERROR(posix::Quarantine(
+            core->context, dir, name, [until] { return ReadMonotonicClock() < until; }));
         core->metrics.quarantined.Add();
         return OkStatus();
       },

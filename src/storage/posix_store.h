@@ -46,11 +46,13 @@ struct PosixStoreOptions {
   // What Open and the end of the store wait for the kernel.
   Duration open_wait = Duration::Millis(4500);
   Duration close_wait = Duration::Millis(500);
-  std::string name = "the store";     // for people; of Open: the folder
-  MetricRegistry* metrics = nullptr;  // null: ProcessMetrics()
-  // Not null: each committed length is logged there. As the metrics it outlives the store, its
-  // handles, and the calls that hung when the store was closed.
-  StepLog* steps = nullptr;
+  std::string name = "the store";  // for people; of Open: the folder
+  // Null: ProcessMetrics(). Outlives the store, its handles, and the calls that hung when it was
+  // closed.
+  MetricRegistry* metrics = nullptr;
+  // Not null: each committed length is logged there, also of calls that hung when the store was
+  // closed.
+  std::shared_ptr<StepLog> steps;
 };
 
 class PosixStore final : public Store {

@@ -70,9 +70,11 @@ TEST(FileSystemCheck, AnOverlaysUpperLayerIsFoundByItsMount) {
       "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
       "46 27 0:41 / /ov rw,relatime shared:7 - overlay overlay "
       "rw,lowerdir=/a,upperdir=/b\\054c\\040d,workdir=/w\n"
-      "47 27 0:42 / /ro ro - overlay overlay ro,lowerdir=/a:/b\n";
+      "47 27 0:42 / /ro ro - overlay overlay ro,lowerdir=/a:/b\n"
+      "48 27 0:43 / /rel rw - overlay overlay rw,lowerdir=a,upperdir=b,workdir=w\n";
   EXPECT_EQ(UpperLayerOf(mountinfo, 46), "/b,c d");
   EXPECT_EQ(UpperLayerOf(mountinfo, 47), "");
+  EXPECT_EQ(UpperLayerOf(mountinfo, 48), "") << "relative to where its mounter was";
   EXPECT_EQ(UpperLayerOf(mountinfo, 27), "");
   EXPECT_EQ(UpperLayerOf(mountinfo, 4), "");
 }
@@ -489,14 +491,14 @@ TEST(PosixFile, WhoTakesAFileAsideMayDieAfterAnyCall) {
           });
           posix::Context c;
           c.ops = ops.get();
-          died = !posix::Quarantine(c, "d", "f").ok();
+          died = !posix::Quarantine(c, "d", "f", [] { return true; }).ok();
         }
         Rng rng(static_cast<uint64_t>(cut));
         if (power_loss) files.PowerLoss(rng, {});
         const auto ops = files.OpenOps();
         posix::Context c;
         c.ops = ops.get();
-        const Status again = posix::Quarantine(c, "d", "f");
+        const Status again = posix::Quarantine(c, "d", "f", [] { return true; });
         ASSERT_TRUE(again.ok() || IsNotFound(again)) << again;
         auto copy = posix::CreateExclusive(c, "d", "f", "k");
         ASSERT_TRUE(copy.ok()) << copy.status();
@@ -505,6 +507,51 @@ TEST(PosixFile, WhoTakesAFileAsideMayDieAfterAnyCall) {
         EXPECT_EQ(posix::OpenRead(c, "d", "f").value()->Read(0, 100).value(), "new");
       }
     }
+  }
+}
+
+// After the look whether it is wanted still, it is the inode that goes, whatever gets its name.
+TEST(PosixFile, WhoIsStoppedTakingAFileAsideTakesNoFileThatWasMadeMeanwhile) {
+  for (const bool damaged : {false, true}) {
+    size_t made_anew = 0;
+    bool stopped = true;
+    for (int cut = 0; stopped; ++cut) {
+      SCOPED_TRACE("stopped before call " + std::to_string(cut));
+      MemoryFiles files(1);
+      const auto plain = files.OpenOps();
+      posix::Context other;
+      other.ops = plain.get();
+      ASSERT_EQ(posix::CreateExclusive(other, "d", "f", "k").value()->Append("abc").outcome,
+                AppendOutcome::kApplied);
+      if (damaged) {
+        ASSERT_TRUE(plain->Open("d/f", true).value()->WriteAt(0, "overwritten").ok());
+      }
+      stopped = false;
+      std::unique_ptr<posix::Appender> copy;
+      int calls = 0;
+      const auto ops = HookFileOps(plain.get(), [&](std::string_view, const std::string&) {
+        if (calls++ != cut) return OkStatus();
+        stopped = true;
+        const Status taken = posix::Quarantine(other, "d", "f", [] { return true; });
+        if (!taken.ok() && !IsNotFound(taken)) return OkStatus();
+        if (auto made = posix::CreateExclusive(other, "d", "f", "k"); made.ok()) {
+          copy = *std::move(made);
+          EXPECT_EQ(copy->Append("new").outcome, AppendOutcome::kApplied);
+        }
+        return OkStatus();
+      });
+      posix::Context c;
+      c.ops = ops.get();
+      // Stopped so long that its caller has been told that there was no end.
+      const Status status = posix::Quarantine(c, "d", "f", [&] { return !stopped; });
+      if (copy == nullptr) continue;
+      ++made_anew;
+      EXPECT_EQ(copy->Append("er").outcome, AppendOutcome::kApplied) << status;
+      const auto read = posix::OpenRead(other, "d", "f");
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_EQ((*read)->Read(0, 100).value(), "newer");
+    }
+    EXPECT_GT(made_anew, 3u);
   }
 }
 

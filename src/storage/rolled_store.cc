@@ -199,7 +199,7 @@ class RolledAppendFile final : public AppendFile {
     if (result.outcome == AppendOutcome::kApplied) {
       metrics.append_bytes.Add(result.committed_length - committed_);
       // spec DuelingWriters: PrimaryAppend.
-      if (StepLog* steps = client_->options.steps; steps != nullptr) {
+      if (StepLog* steps = client_->options.steps.get(); steps != nullptr) {
         steps->WriteAt(stamp_, "PrimaryAppend",
                        {{"dir", std::string_view(dir_)},
                         {"name", std::string_view(name_)},

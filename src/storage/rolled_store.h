@@ -33,8 +33,7 @@ struct RolledStoreOptions {
   // For ids of files; no two processes that ever use a store may have the same one.
   uint64_t seed = 0;
   MetricRegistry* metrics = nullptr;  // null: ProcessMetrics()
-  // Not null: each committed length is logged there. Outlives the store and its handles.
-  StepLog* steps = nullptr;
+  std::shared_ptr<StepLog> steps;     // not null: each committed length is logged there
 };
 
 class RolledStore final : public Store {

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -19,26 +20,10 @@ namespace {
 const Logger kLog("storage");
 
 struct Count {
-  Count() { on_exit(&Count::AtExit, this); }
-
-  static void AtExit(int status, void* argument) {
-    auto& count = *static_cast<Count*>(argument);
-    {
-      std::unique_lock lock(count.mutex);
-      const auto wait = std::chrono::microseconds(UnawaitedThreads::kExitWait.micros());
-      if (count.back.wait_for(lock, wait, [&] { return count.threads == 0; })) return;
-      kLog.Warn("ends while ", count.threads,
-                count.threads == 1 ? " thread waits" : " threads wait",
-                " for a store that does not answer");
-    }
-    std::fflush(stdout);
-    std::fflush(stderr);
-    _exit(status);
-  }
-
   std::mutex mutex;
-  std::condition_variable back;
-  size_t threads = 0;  // guarded by mutex
+  std::condition_variable changed;
+  size_t threads = 0;             // guarded by mutex
+  std::set<std::string> targets;  // of StartAlone; guarded by mutex
 };
 
 // Never destroyed: its threads may come back at the very end.
@@ -46,6 +31,23 @@ Count& TheCount() {
   static Count& count = *new Count;
   return count;
 }
+
+void AtExit(int status, void*) {
+  Count& count = TheCount();
+  {
+    std::unique_lock lock(count.mutex);
+    const auto wait = std::chrono::microseconds(UnawaitedThreads::kExitWait.micros());
+    if (count.changed.wait_for(lock, wait, [&] { return count.threads == 0; })) return;
+    kLog.Warn("ends while ", count.threads, count.threads == 1 ? " thread waits" : " threads wait",
+              " for a store that does not answer");
+  }
+  std::fflush(nullptr);
+  _exit(status);
+}
+
+// What is set to run at the exit runs in the reverse order: set when the library is loaded, this
+// runs behind what the program sets, and before librados, which was loaded earlier, is destroyed.
+[[maybe_unused]] const int kSetWhenLoaded = on_exit(&AtExit, nullptr);
 
 }  // namespace
 
@@ -59,6 +61,27 @@ void UnawaitedThreads::Start(const char* name, UniqueFunction<void()> work) {
   }).detach();
 }
 
+bool UnawaitedThreads::StartAlone(const char* name, const std::string& target, MonotonicTime until,
+                                  UniqueFunction<void()> work) {
+  Count& count = TheCount();
+  {
+    std::unique_lock lock(count.mutex);
+    const auto wait = std::chrono::microseconds((until - ReadMonotonicClock()).micros());
+    const auto none = [&] { return count.targets.count(target) == 0; };
+    if (!count.changed.wait_for(lock, wait, none)) return false;
+    count.targets.insert(target);
+  }
+  Start(name, [target, work = std::move(work)]() mutable {
+    work();
+    work = nullptr;
+    Count& left = TheCount();
+    const std::lock_guard lock(left.mutex);
+    left.targets.erase(target);
+    left.changed.notify_all();
+  });
+  return true;
+}
+
 void UnawaitedThreads::Leave(size_t threads) {
   Count& count = TheCount();
   const std::lock_guard lock(count.mutex);
@@ -68,7 +91,7 @@ void UnawaitedThreads::Leave(size_t threads) {
 void UnawaitedThreads::Returned() {
   Count& count = TheCount();
   const std::lock_guard lock(count.mutex);
-  if (--count.threads == 0) count.back.notify_all();
+  if (--count.threads == 0) count.changed.notify_all();
 }
 
 size_t UnawaitedThreads::count() {
