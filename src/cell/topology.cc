@@ -93,8 +93,8 @@ class Reader {
   Status ReadClusters() {
     TAILCAST_ASSIGN_OR_RETURN(std::vector<YamlMap> maps, root_.GetMaps("clusters"));
     if (maps.empty()) {
-      root_.Expect({"links", "tables", "limits", "hop_delay_ms", "stuck_after_ms", "look_every_ms",
-                    "churn_usd_per_gb", "tree", "streams"});
+      root_.Expect({"links", "tables", "limits", "hop_delay_ms", "stuck_after_ms", "slow_after_ms",
+                    "look_every_ms", "churn_usd_per_gb", "tree", "streams"});
       TAILCAST_RETURN_IF_ERROR(root_.Finish());
       return root_.Error(root_.Has("clusters") ? "clusters" : "",
                          "no clusters; list at least one, as 'clusters: [{name: us-central}]'");
@@ -244,6 +244,8 @@ class Reader {
     TAILCAST_RETURN_IF_ERROR(Positive(root_, "hop_delay_ms", topology_.hop_delay_ms, kRttMsMax));
     TAILCAST_RETURN_IF_ERROR(
         root_.Get("stuck_after_ms", topology_.stuck_after_ms, 100, int64_t{3600} * 1000));
+    TAILCAST_RETURN_IF_ERROR(
+        root_.Get("slow_after_ms", topology_.slow_after_ms, 1, int64_t{3600} * 1000));
     TAILCAST_RETURN_IF_ERROR(
         root_.Get("look_every_ms", topology_.look_every_ms, 1000, int64_t{3600} * 1000));
     return Positive(root_, "churn_usd_per_gb", topology_.churn_usd_per_gb, kUsdPerGbMax);
@@ -433,6 +435,9 @@ std::string Text(const Topology& topology, const std::vector<TopologyTable>& tab
   out += "hop_delay_ms: " + Number(topology.hop_delay_ms) + "\n";
   if (topology.stuck_after_ms != Topology().stuck_after_ms) {
     out += "stuck_after_ms: " + std::to_string(topology.stuck_after_ms) + "\n";
+  }
+  if (topology.slow_after_ms != Topology().slow_after_ms) {
+    out += "slow_after_ms: " + std::to_string(topology.slow_after_ms) + "\n";
   }
   if (topology.look_every_ms != Topology().look_every_ms) {
     out += "look_every_ms: " + std::to_string(topology.look_every_ms) + "\n";

@@ -25,6 +25,7 @@ streams:
 limits: {max_depth: 3, max_fanout: 8, max_delay_ms: 400}
 hop_delay_ms: 5
 look_every_ms: 4000
+slow_after_ms: 70
 churn_usd_per_gb: 0.001
 )";
 
@@ -57,6 +58,7 @@ TEST(TopologyTest, ReadsEveryKey) {
   EXPECT_EQ(topology->max_delay_ms, 400);
   EXPECT_EQ(topology->hop_delay_ms, 5);
   EXPECT_EQ(topology->look_every_ms, 4000);
+  EXPECT_EQ(topology->slow_after_ms, 70);
   EXPECT_EQ(topology->churn_usd_per_gb, 0.001);
 }
 
@@ -70,6 +72,7 @@ TEST(TopologyTest, FillsInTheDefaults) {
   EXPECT_EQ(topology->max_fanout, 0);
   EXPECT_EQ(topology->hop_delay_ms, 25);
   EXPECT_EQ(topology->look_every_ms, 30000);
+  EXPECT_EQ(topology->slow_after_ms, 200);
   EXPECT_TRUE(topology->streams.empty());
 }
 

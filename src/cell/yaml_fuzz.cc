@@ -66,6 +66,7 @@ void TryTopology(const std::string& text) {
   TAILCAST_CHECK(again->max_delay_ms == topology->max_delay_ms &&
                      again->hop_delay_ms == topology->hop_delay_ms &&
                      again->stuck_after_ms == topology->stuck_after_ms &&
+                     again->slow_after_ms == topology->slow_after_ms &&
                      again->look_every_ms == topology->look_every_ms &&
                      again->churn_usd_per_gb == topology->churn_usd_per_gb,
                  "with the same limits");
@@ -102,7 +103,8 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
               "links:\n  - {from: us, to: eu, usd_per_gb: 0.02, rtt_ms: 130, both: true}\n"
               "  - {from: eu, to: asia, usd_per_gb: 0.1, bandwidth_gbps: 10, via: \"p:9\"}\n"
               "streams:\n  - {name: flights, source: us, destinations: [asia], rate_mbps: "
-              "32}\nlimits: {max_depth: 3, max_delay_ms: 0.5}\nstuck_after_ms: 700\nlook_every_ms: "
+              "32}\nlimits: {max_depth: 3, max_delay_ms: 0.5}\nstuck_after_ms: 700\nslow_after_ms: "
+              "50\nlook_every_ms: "
               "5000\nhop_delay_ms: "
               "12.25\ntree:\n"
               "  - {from: us, to: eu}\n  - {from: eu, to: asia}\n",

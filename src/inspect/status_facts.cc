@@ -146,6 +146,19 @@ void AddWaits(const json& cell, std::vector<std::string>& troubles) {
   }
 }
 
+// Bad machines: readers of this cell, and writers of those that it copies to.
+void AddSlowWorkers(const json& cell, std::vector<std::string>& troubles) {
+  for (const json& worker : ArrayOf(cell, "slow_workers")) {
+    const std::string for_s = SpanText(Millis(worker.value("remaining_ms", 0.0)));
+    troubles.push_back(
+        worker.value("role", "") + " " + worker.value("name", "") + " of " +
+        worker.value("cell", "") + " is slow: " + SpanText(Millis(worker.value("took_ms", 0.0))) +
+        " for what takes the others " + SpanText(Millis(worker.value("peers_ms", 0.0))) + "; " +
+        (worker.value("on_trial", false) ? "it gets one operation at a time for " + for_s + " more"
+                                         : "it gets no work for " + for_s + " more"));
+  }
+}
+
 // Whether this cell, the stream's source, has lost the file, so that nobody can copy it.
 bool SourceLacks(const json& cell, const std::string& name, int shard_number, int64_t file) {
   for (const json& stream : ArrayOf(cell, "streams")) {
@@ -248,6 +261,7 @@ std::vector<std::string> Troubles(const json& cell) {
   }
   AddOperations(cell, troubles);
   AddWaits(cell, troubles);
+  AddSlowWorkers(cell, troubles);
   AddProducers(cell, troubles);
   AddRetention(cell, troubles);
   return troubles;

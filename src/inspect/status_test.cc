@@ -309,6 +309,20 @@ TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
   cell["retention_waits"] = {
       {{"stream", "s"}, {"shard", 0}, {"cell", "far"}, {"lacking_file", 4}, {"for_ms", 5000.0}}};
   cell["left_out"] = {{{"stream", "s"}, {"cell", "away"}}};
+  cell["slow_workers"] = {{{"role", "writer"},
+                           {"cell", "there"},
+                           {"name", "writer-1"},
+                           {"on_trial", false},
+                           {"took_ms", 340},
+                           {"peers_ms", 41},
+                           {"remaining_ms", 29'000}},
+                          {{"role", "reader"},
+                           {"cell", "here"},
+                           {"name", "reader-2"},
+                           {"on_trial", true},
+                           {"took_ms", 900},
+                           {"peers_ms", 1},
+                           {"remaining_ms", 60'000}}};
   EXPECT_THAT(
       Troubles(cell),
       ElementsAre("process scheduler was started again 12 s ago, 3 times in all",
@@ -319,6 +333,10 @@ TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
                   "the stream, or the way to this cell is cut",
                   "metadata cache: cache-1 copies from cache-2",
                   "copy of s/0 #4 to there (cache) was given up: the disk is full",
+                  "writer writer-1 of there is slow: 340 ms for what takes the others 41 ms; it "
+                  "gets no work for 29 s more",
+                  "reader reader-2 of here is slow: 900 ms for what takes the others 1 ms; it gets "
+                  "one operation at a time for 60 s more",
                   "stream s, shard 0: old files stay for cell far, which lacks file 4, for 5 s",
                   "stream s: nothing is kept for cell away until it answers again"));
 }

@@ -245,6 +245,7 @@ Status Node::MakeScheduler() {
   options.seed = NonZero(Rng(ports_.seed).Fork("scheduler").Next());
   if (ports_.balance) options.core.balance = *ports_.balance;
   options.core.stuck_after = Duration::Millis(topology_->stuck_after_ms);
+  options.core.speed.slow_after = Duration::Millis(topology_->slow_after_ms);
   options.rescan_interval = Duration::Millis(topology_->look_every_ms);
   options.self = info_;
   options.self.set_role(v1::ROLE_SCHEDULER);

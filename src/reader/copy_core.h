@@ -83,6 +83,7 @@ class CopyCore {
 
   const SourceLengths& source() const { return source_; }
   int64_t written(stream::Part part) const { return parts_[static_cast<int>(part)].written; }
+  int64_t sent(stream::Part part) const { return parts_[static_cast<int>(part)].sent; }  // up to
   int64_t available(stream::Part part) const;  // what the source has in this layer
   // Whose turn it is with a part. The writer's: it has not opened, or not written all that was
   // sent. The source's: it has more than was sent, and is to be read.

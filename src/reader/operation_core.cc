@@ -147,6 +147,7 @@ void OperationCore::OnReply(MonotonicTime now, const v1::CopyReply& reply, Effec
   if (lag_.OnWritten(now, copy_.written(Part::kData) + copy_.written(Part::kIndex))) {
     hop_.time.Observe(lag_.delay().micros());
   }
+  writes_.OnDone(now, copy_.written(Part::kData) + copy_.written(Part::kIndex));
   out.changed = true;
   out.do_work = true;
 }
@@ -320,15 +321,18 @@ std::optional<v1::CopyRequest> OperationCore::NextMessage() {
   return std::nullopt;
 }
 
-std::optional<CopyCore::Read> OperationCore::NextRead(int64_t queued_bytes) {
+std::optional<CopyCore::Read> OperationCore::NextRead(MonotonicTime now, int64_t queued_bytes) {
   if (ended() || paused_ || queued_bytes >= options_.queued_bytes_max) return std::nullopt;
-  return copy_.NextRead();
+  const auto read = copy_.NextRead();
+  if (read) reads_.OnGiven(now, asked_bytes_ += read->to - read->from);
+  return read;
 }
 
-std::optional<v1::CopyRequest> OperationCore::OnRead(const CopyCore::Read& read,
+std::optional<v1::CopyRequest> OperationCore::OnRead(MonotonicTime now, const CopyCore::Read& read,
                                                      const stream::RangeResult& result,
                                                      int64_t base, std::string_view buffer) {
   if (ended()) return std::nullopt;
+  reads_.OnDone(now, read_bytes_ += read.to - read.from);
   counters_.cache_bytes.Add(result.cache_bytes);
   counters_.primary_bytes.Add(result.primary_bytes);
   const int64_t end = std::min(result.end, read.to);
@@ -338,6 +342,7 @@ std::optional<v1::CopyRequest> OperationCore::OnRead(const CopyCore::Read& read,
     paused_ = true;
   }
   if (!position) return std::nullopt;
+  writes_.OnGiven(now, copy_.sent(Part::kData) + copy_.sent(Part::kIndex));
   counters_.sent_bytes.Add(end - *position);
   sent_bytes_ += end - *position;
   v1::CopyRequest request;
@@ -375,6 +380,8 @@ void OperationCore::Report(MonotonicTime now, v1::OperationReport* out) const {
     out->set_delay_us(lag_.delay().micros());
     out->set_waits_for(wait_.waits_for());
     out->set_waits_us(wait_.waited(now).micros());
+    out->set_read_us(reads_.takes(now).micros());
+    out->set_write_us(writes_.takes(now).micros());
   }
   out->set_superseding_term(superseding_term_.Pack());
   out->set_opened(copy_.opened());

@@ -26,6 +26,7 @@
 #include "tailcast/reader/counters.h"
 #include "tailcast/reader/lag_clock.h"
 #include "tailcast/reader/reader_options.h"
+#include "tailcast/reader/step_clock.h"
 #include "tailcast/reader/wait_clock.h"
 #include "tailcast/stream/metadata.h"
 #include "tailcast/stream/operation.h"
@@ -84,10 +85,10 @@ class OperationCore {
   // Jumps, and the seal.
   std::optional<v1::CopyRequest> NextMessage();
   // A read to start while the stream has so many bytes queued; answered by OnRead.
-  std::optional<CopyCore::Read> NextRead(int64_t queued_bytes);
+  std::optional<CopyCore::Read> NextRead(MonotonicTime now, int64_t queued_bytes);
   // The bytes of a read: `buffer` begins at position `base` of the part. What to send, if they are
   // still wanted.
-  std::optional<v1::CopyRequest> OnRead(const CopyCore::Read& read,
+  std::optional<v1::CopyRequest> OnRead(MonotonicTime now, const CopyCore::Read& read,
                                         const stream::RangeResult& result, int64_t base,
                                         std::string_view buffer);
   std::optional<v1::CopyRequest> TakeHeartbeat();
@@ -119,6 +120,8 @@ class OperationCore {
   LagClock lag_;
   WaitClock wait_;
   WriterLoad writer_load_;
+  StepClock reads_, writes_;
+  int64_t asked_bytes_ = 0, read_bytes_ = 0;  // of reads that began, and that ended
   Phase phase_ = Phase::kOpening;
   Ending ending_;
   stream::Term superseding_term_;

@@ -91,11 +91,11 @@ class OperationCoreTest : public ::testing::Test {
   // Reads all that may be read now, up to `end` at most; the bytes that leave.
   int64_t ReadAll(int64_t end = INT64_MAX) {
     int64_t sent = 0;
-    while (const auto read = core().NextRead(0)) {
+    while (const auto read = core().NextRead(now_, 0)) {
       stream::RangeResult result;
       result.end = std::min(end, read->to);
       const int64_t base = read->from - read->from % 512;
-      const auto bytes = core().OnRead(*read, result, base,
+      const auto bytes = core().OnRead(now_, *read, result, base,
                                        std::string(static_cast<size_t>(read->to - base), 'a'));
       if (bytes) sent += static_cast<int64_t>(bytes->bytes().bytes().size());
     }
@@ -141,8 +141,8 @@ TEST_F(OperationCoreTest, AKnownFileWaitsForWhatTheWriterHas) {
 TEST_F(OperationCoreTest, NothingIsReadWhileTheStreamIsFull) {
   Make(Layer::kCache, true);
   Source(100, 32);
-  EXPECT_FALSE(core().NextRead(options_.queued_bytes_max));
-  EXPECT_TRUE(core().NextRead(options_.queued_bytes_max - 1));
+  EXPECT_FALSE(core().NextRead(now_, options_.queued_bytes_max));
+  EXPECT_TRUE(core().NextRead(now_, options_.queued_bytes_max - 1));
 }
 
 // --- back-pressure
@@ -178,17 +178,17 @@ TEST_F(OperationCoreTest, AStreamThatTakesNothingIsTheLinksAndAReadThatHangsTheS
   TickFor(Duration::Millis(1500));
   EXPECT_EQ(Waits().waits_for(), v1::WAITS_FOR_LINK);
   queued_ = 0;
-  auto read = core().NextRead(0);
+  auto read = core().NextRead(now_, 0);
   ASSERT_TRUE(read);
   TickFor(Duration::Millis(200));
   EXPECT_EQ(Waits().waits_for(), v1::WAITS_FOR_LINK) << "most of the looks";
   for (int i = 1; i <= 20; ++i) {  // something comes, far from all
     stream::RangeResult result;
     result.end = read->from + 1000;
-    core().OnRead(*read, result, read->from, std::string(1000, 'a'));
+    core().OnRead(now_, *read, result, read->from, std::string(1000, 'a'));
     Progress(result.end, 0);
     Tick(kTicks);
-    read = core().NextRead(0);
+    read = core().NextRead(now_, 0);
     ASSERT_TRUE(read);
   }
   EXPECT_EQ(Waits().waits_for(), v1::WAITS_FOR_SOURCE);
@@ -233,7 +233,7 @@ TEST_F(OperationCoreTest, AReadThatComesShortPausesUntilTheNextTick) {
   Make(Layer::kCache, true);
   Source(100, 0);
   EXPECT_EQ(ReadAll(70), 70);
-  EXPECT_FALSE(core().NextRead(0));
+  EXPECT_FALSE(core().NextRead(now_, 0));
   EXPECT_TRUE(Tick(Duration::Millis(50)).do_work);
   EXPECT_EQ(ReadAll(), 30);
   EXPECT_EQ(counters_.short_reads.value(), 1);
@@ -245,14 +245,14 @@ TEST_F(OperationCoreTest, AReadThatComesShortPausesUntilTheNextTick) {
 TEST_F(OperationCoreTest, AReadOfAnOperationThatEndedIsNotSent) {
   Make(Layer::kCache, true);
   Source(100, 0);
-  const auto read = core().NextRead(0);
+  const auto read = core().NextRead(now_, 0);
   ASSERT_TRUE(read);
   Effects out;
   core().Stop(v1::CAUSE_STOPPED, "enough", out);
   EXPECT_TRUE(out.ended);
   stream::RangeResult result;
   result.end = 100;
-  EXPECT_FALSE(core().OnRead(*read, result, 0, std::string(100, 'a')));
+  EXPECT_FALSE(core().OnRead(now_, *read, result, 0, std::string(100, 'a')));
   EXPECT_EQ(counters_.sent_bytes.value(), 0);
 }
 
@@ -372,7 +372,7 @@ TEST_F(OperationCoreTest, AnIndexThatWaitsForDataOfTheSourceIsTheSources) {
   Make(Layer::kPrimary, true);
   Source(100, 32);
   Opened();
-  const auto data = core().NextRead(0);
+  const auto data = core().NextRead(now_, 0);
   ASSERT_TRUE(data);
   ASSERT_EQ(data->part, stream::Part::kData);
   EXPECT_EQ(ReadAll(), 32) << "the index goes out, and its data does not come";
@@ -431,7 +431,7 @@ TEST_F(OperationCoreTest, AReadThatHangsIsTheSources) {
   Make(Layer::kPrimary, true);
   Source(100, 0);
   Opened();
-  ASSERT_TRUE(core().NextRead(0));
+  ASSERT_TRUE(core().NextRead(now_, 0));
   EXPECT_FALSE(TickFor(kStuckAfter).ended);
   EXPECT_TRUE(TickFor(kTicks * 2).ended);
   EXPECT_EQ(core().ending().cause, v1::CAUSE_SOURCE);
@@ -548,7 +548,7 @@ TEST_F(OperationCoreTest, AnEndedOperationIgnoresWhatComes) {
     }
     EXPECT_EQ(core().ending().cause, v1::CAUSE_WRITER_LOST);
     EXPECT_FALSE(core().NextMessage());
-    EXPECT_FALSE(core().NextRead(0));
+    EXPECT_FALSE(core().NextRead(now_, 0));
     EXPECT_FALSE(core().TakeHeartbeat());
   }
 }

@@ -114,9 +114,10 @@ void OperationDriver::DoWorkLater() {
 
 void OperationDriver::DoWork() {
   while (const auto message = core_.NextMessage()) Send(*message);
-  while (const auto read = core_.NextRead(static_cast<int64_t>(stream_->queued_bytes()))) {
-    StartRead(*read);
-  }
+  const auto next_read = [this] {
+    return core_.NextRead(ports_.loop->Now(), static_cast<int64_t>(stream_->queued_bytes()));
+  };
+  while (const auto read = next_read()) StartRead(*read);
   if (const auto heartbeat = core_.TakeHeartbeat()) Send(*heartbeat);
 }
 
@@ -133,7 +134,8 @@ void OperationDriver::StartRead(const CopyCore::Read& read) {
   request.room = read.to - base;
   request.owner = buffer;
   const auto take = [this, read, buffer, base](const stream::RangeResult& result) {
-    if (const auto bytes = core_.OnRead(read, result, base, *buffer)) Send(*bytes);
+    if (const auto bytes = core_.OnRead(ports_.loop->Now(), read, result, base, *buffer))
+      Send(*bytes);
   };
   const auto at_once =
       reader.Read(request, scope_.Bind([this, take](const stream::RangeResult& result) {

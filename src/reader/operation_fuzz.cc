@@ -46,7 +46,7 @@ class Running {
     while (core_.NextMessage().has_value()) {
     }
     for (int i = 0; i < 16; ++i) {
-      const auto read = core_.NextRead(0);
+      const auto read = core_.NextRead(now_, 0);
       if (!read) break;
       TAILCAST_CHECK(read->from >= 0 && read->to > read->from, "an impossible range");
       const int64_t size = read->to - read->from;
@@ -54,7 +54,7 @@ class Running {
       const std::string bytes(static_cast<size_t>(size), 'x');
       stream::RangeResult result;
       result.end = read->from + size * (thousandths % 5) / 4;
-      const auto message = core_.OnRead(*read, result, read->from, bytes);
+      const auto message = core_.OnRead(now_, *read, result, read->from, bytes);
       if (message) {
         TAILCAST_CHECK(message->bytes().position() >= 0 && !message->bytes().bytes().empty());
       }

@@ -1,4 +1,5 @@
 // Who gets what by how many bytes it moves (load_balance.h): a scheduler's core, driven by reports.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tailcast/base/fault_point.h"
@@ -77,6 +78,30 @@ class BalanceTest : public SchedulerCoreTest {
   int64_t LoadOf(const std::string& reader) const {
     return core_.workers().ReaderLoad(reader).bytes_per_s;
   }
+
+  // Readers report twice a second what the parts of the operations take, which depends on who does
+  // them.
+  void RunWithTimes(int seconds, const std::map<std::string, int64_t>& slow_ms) {
+    for (int i = 0; i < 2 * seconds; ++i) {
+      now_ = now_ + Duration::Millis(500);
+      const auto ms = [&](const std::string& worker) {
+        const auto it = slow_ms.find(worker);
+        return it == slow_ms.end() ? 1 : it->second;
+      };
+      for (const auto& [target, o] : std::map(running_)) {
+        v1::OperationReport report;
+        stream::ToProto(o, report.mutable_operation());
+        report.set_state(v1::OPERATION_RUNNING);
+        report.set_opened(true);
+        report.set_read_us(1000 * ms(reader_of_.at(o.id)));
+        report.set_write_us(1000 * std::max(ms(o.writer_name), slow_by_itself_ms_[target]));
+        core_.OnReport(now_, reader_of_.at(o.id), report, out_);
+      }
+      Go();
+    }
+  }
+  std::map<OperationTarget, int64_t> slow_by_itself_ms_;
+  int64_t SlowMoves() const { return core_.counters().slow; }
 
   MonotonicTime now_ = At(1);
   std::map<int, int64_t> rates_;
@@ -231,6 +256,68 @@ TEST_F(BalanceTest, SheddingEvensWritersToo) {
   for (int shard = 0; shard < 4; ++shard) ++writers[WriterOf(shard)];
   EXPECT_EQ(writers["w0"], 2);
   EXPECT_EQ(writers["w1"], 2);
+}
+
+// --- workers that are slow (worker_speed.h)
+
+class SlowTest : public BalanceTest {
+ protected:
+  void Begin(int shards) {
+    Shards(shards);
+    Workers();
+    for (int shard = 0; shard < shards; ++shard) Notice(shard);
+    RunWithTimes(5, {});
+    ASSERT_EQ(SlowMoves(), 0);
+  }
+  int OperationsOf(const std::string& writer) const {
+    return core_.workers().WriterLoad("b", writer).operations;
+  }
+};
+
+TEST_F(SlowTest, WhatASlowWriterHasIsMovedSomeInEachSecondAndNothingComesBack) {
+  Begin(40);
+  ASSERT_EQ(OperationsOf("w0"), 40);
+  int seconds = 0;
+  for (; SlowMoves() == 0 && seconds < 10; ++seconds) RunWithTimes(1, {{"w0", 500}});
+  EXPECT_THAT(seconds, ::testing::AnyOf(3, 4));
+  EXPECT_EQ(SlowMoves(), 32);
+  EXPECT_EQ(OperationsOf("w0"), 8);
+  RunWithTimes(1, {{"w0", 500}});
+  EXPECT_EQ(SlowMoves(), 40);
+  EXPECT_EQ(OperationsOf("w0"), 0);
+  for (int shard = 0; shard < 40; ++shard) Notice(shard, 2);
+  EXPECT_EQ(OperationsOf("w0"), 0) << "new files go elsewhere";
+  RunWithTimes(20, {{"w0", 500}});
+  EXPECT_EQ(SlowMoves(), 40);
+}
+
+TEST_F(SlowTest, WhatASlowReaderHasIsMoved) {
+  Begin(4);
+  ASSERT_EQ(core_.workers().ReaderLoad("r1").operations, 4);
+  RunWithTimes(5, {{"r1", 500}});
+  EXPECT_EQ(core_.workers().ReaderLoad("r1").operations, 0);
+  EXPECT_EQ(OperationsOf("w0") + OperationsOf("w1"), 8);
+}
+
+// The one with the many bytes, say: it is slow wherever it is.
+TEST_F(SlowTest, AnOperationThatIsSlowByItselfIsMovedOnce) {
+  Begin(2);
+  const OperationTarget slow{FileOf(0), Layer::kPrimary, "b"};
+  ASSERT_NE(WriterOf(0), WriterOf(1)) << "each is its writer's only one of this layer";
+  slow_by_itself_ms_[slow] = 500;
+  RunWithTimes(10, {});
+  EXPECT_EQ(SlowMoves(), 2) << "with what was beside it";
+  RunWithTimes(300, {});
+  EXPECT_EQ(SlowMoves(), 2);
+}
+
+TEST_F(SlowTest, WhereAllAreSlowOrOneIsAloneNothingMoves) {
+  Begin(4);
+  RunWithTimes(30, {{"w0", 900}, {"w1", 900}, {"r0", 900}, {"r1", 900}});
+  EXPECT_EQ(SlowMoves(), 0);
+  core_.OnWriters(now_, "b", "via:1", {{"w0", "b:1", ProcessIncarnation{1}}});
+  RunWithTimes(30, {{"w0", 900}});
+  EXPECT_EQ(SlowMoves(), 0);
 }
 
 }  // namespace

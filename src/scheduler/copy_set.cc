@@ -328,12 +328,21 @@ OperationLoad::Expected CopySet::ExpectedLoad(const OperationTarget& target) con
   return {.rate = sum / static_cast<int64_t>(stream.rates.size())};
 }
 
+bool CopySet::IsHot(const OperationTarget& target) const {
+  const ShardId& id = target.file.shard;
+  const auto stream = streams_.find(id.stream);
+  if (stream == streams_.end() || id.shard < 0 ||
+      static_cast<size_t>(id.shard) >= stream->second.shards.size()) {
+    return false;
+  }
+  const ShardFiles& shard = stream->second.shards[static_cast<size_t>(id.shard)];
+  const ShardFiles::File* file = shard.Find(target.file.stem.seq);
+  return file != nullptr && !shard.IsCold(*file);
+}
+
 void CopySet::NoteRate(const OperationTarget& target, int64_t rate) {
   const ShardId& id = target.file.shard;
-  const ShardFiles* shard = FindShard(id);
-  const ShardFiles::File* file = shard == nullptr ? nullptr : shard->Find(target.file.stem.seq);
-  if (file == nullptr || shard->IsCold(*file)) return;
-  streams_.at(id.stream).rates[id.shard] = rate;
+  if (IsHot(target)) streams_.at(id.stream).rates[id.shard] = rate;
 }
 
 Operation CopySet::Describe(Row row) const {

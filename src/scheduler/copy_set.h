@@ -81,6 +81,9 @@ class CopySet {
   stream::TreeVersion TermVersion(const stream::OperationTarget& target) const;
   // What it will cost who copies it, as far as is known of its shard, else of its stream.
   OperationLoad::Expected ExpectedLoad(const stream::OperationTarget& target) const;
+  // It is of a file that grows, or that was closed since it is known: not of those that a listing
+  // showed, which are copied as fast as it goes.
+  bool IsHot(const stream::OperationTarget& target) const;
   // The shard's newest file was copied at this rate, bytes per second.
   void NoteRate(const stream::OperationTarget& target, int64_t rate);
   EdgeChange::LastWorkers& last_workers(const stream::OperationTarget& target) {

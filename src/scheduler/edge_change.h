@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "tailcast/base/time.h"
+#include "tailcast/scheduler/slow_part.h"
 #include "tailcast/stream/operation.h"
 
 namespace tailcast::scheduler {
@@ -104,6 +105,8 @@ class EdgeChange {
   // Who copies the newest file; the next one goes to them, too.
   struct LastWorkers {
     std::string reader, writer;
+    // Of the reader's part and the writer's (slow_part.h).
+    SlowPart read, write;
   };
   LastWorkers& last_workers(int32_t shard, stream::Layer layer) {
     return shards_.at(shard).last_workers[static_cast<int>(layer)];

@@ -92,7 +92,7 @@ void OperationTable::Assign(Row row, const Assignment& workers) {
   OperationState& op = At(row);
   op.workers = workers;
   op.counted = op.load.bytes_per_s(workers_.balance());
-  workers_.AddLoad(row->first.cell, workers, op.counted);
+  workers_.AddLoad(row->first.cell, row->first.layer, workers, op.counted);
   by_reader_[workers.reader].insert(row);
   if (!op.load.idle()) moving_.insert(row);
 }
@@ -103,7 +103,7 @@ void OperationTable::Unassign(Row row) {
   rows->second.erase(row);
   if (rows->second.empty()) by_reader_.erase(rows);
   moving_.erase(row);
-  workers_.DropLoad(row->first.cell, op.workers, op.counted);
+  workers_.DropLoad(row->first.cell, row->first.layer, op.workers, op.counted);
   op.counted = 0;
   op.workers = {};
 }

@@ -436,7 +436,7 @@ std::string SchedulerAgent::StatusJson() const {
   return scheduler::StatusJson(options_.registry.cell,
                                registry_.is_open() ? registry_.core().scheduler_incarnation()
                                                    : stream::SchedulerIncarnation::kNone,
-                               core(), retention(), leavers());
+                               loop_.Now(), core(), retention(), leavers());
 }
 
 }  // namespace tailcast::scheduler

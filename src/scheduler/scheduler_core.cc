@@ -20,7 +20,8 @@ using stream::OperationTarget;
 
 SchedulerCore::SchedulerCore(CoreOptions options, uint64_t seed)
     : options_(std::move(options)),
-      workers_({.avoid = options_.avoid_worker, .balance = options_.balance}),
+      workers_(
+          {.avoid = options_.avoid_worker, .speed = options_.speed, .balance = options_.balance}),
       operations_({.incarnation = options_.incarnation,
                    .retry_delay = options_.retry_delay,
                    .retry_delay_max = options_.retry_delay_max,
@@ -46,6 +47,7 @@ CoreCounters SchedulerCore::counters() const {
 void SchedulerCore::DoWork(MonotonicTime now, Effects& out) {
   operations_.Weigh(now);
   MoveFromLeavers(now);
+  MoveFromSlow(now);
   StartDue(now, out);
   copies_.AskDue(now, out);
   for (StepTaken& step : copies_.TakeSteps()) out.steps.push_back(std::move(step));
@@ -70,7 +72,9 @@ void SchedulerCore::StartDue(MonotonicTime now, Effects& out) {
       ++counters_.given_up;
       continue;
     }
-    copies_.last_workers(target) = {workers->reader, workers->writer};
+    EdgeChange::LastWorkers& last = copies_.last_workers(target);
+    last.reader = workers->reader;
+    last.writer = workers->writer;
     ++counters_.started;
     out.start[workers->reader].push_back(copies_.Describe(row));
   }
@@ -86,7 +90,7 @@ std::optional<Assignment> SchedulerCore::PickWorkers(MonotonicTime now,
     if (op.workers.reader == reader.name) reader.bytes_per_s = op.counted;
     if (op.workers.writer == writer.name) writer.bytes_per_s = op.counted;
   }
-  return workers_.Pick(now, target.cell, reader, writer);
+  return workers_.Pick(now, target.cell, target.layer, reader, writer);
 }
 
 MonotonicTime SchedulerCore::NextWork() const {
@@ -152,6 +156,48 @@ void SchedulerCore::MoveFromLeavers(MonotonicTime now) {
   }
 }
 
+// How long both parts take, of what should take no time.
+void SchedulerCore::NoteTimes(MonotonicTime now, Row row, const v1::OperationReport& report) {
+  const auto& [target, op] = *row;
+  if (!op.opened || !IsAssigned(op.phase) || !copies_.IsHot(target)) return;
+  EdgeChange::LastWorkers& last = copies_.last_workers(target);
+  const auto took = [](int64_t us) {
+    return Duration::Micros(std::clamp<int64_t>(us, 0, int64_t{3600} * 1000 * 1000));
+  };
+  const Duration slow_after = options_.speed.slow_after;
+  if (const Duration read = took(report.read_us());
+      read > Duration() && last.read.OnTime(now, read, slow_after)) {
+    workers_.NoteReadTime(now, op.workers.reader, target.layer, read);
+  }
+  if (const Duration write = took(report.write_us());
+      write > Duration() && last.write.OnTime(now, write, slow_after)) {
+    workers_.NoteWriteTime(now, target.cell, op.workers.writer, target.layer, write);
+  }
+}
+
+// Some in each window, so that those who take them are not overrun.
+void SchedulerCore::MoveFromSlow(MonotonicTime now) {
+  if (now < window_ends_) return;
+  window_ends_ = now + WorkerSpeed::kWindow;
+  workers_.JudgeSpeeds(now);
+  int64_t moves = 0;
+  for (const WorkerTable::Leaver& slow : workers_.Slow(now)) {
+    const bool reader = slow.cell.empty();
+    const auto rows = reader ? operations_.AssignedTo(slow.name)
+                             : operations_.AssignedToWriter(slow.cell, slow.name);
+    for (const Row& row : rows) {
+      if (row->second.phase != Phase::kRunning) continue;
+      if (moves++ == options_.slow_moves_max) return;
+      if (copies_.IsHot(row->first)) {
+        EdgeChange::LastWorkers& last = copies_.last_workers(row->first);
+        (reader ? last.read : last.write).OnMoved(now);
+      }
+      ++counters_.slow;
+      operations_.Move(now, row);
+    }
+  }
+}
+
 bool SchedulerCore::OnLacking(MonotonicTime now, const stream::ShardId& shard,
                               const std::string& cell, int64_t seq, v1::LackingFile::Kind kind,
                               Effects& out) {
@@ -210,6 +256,7 @@ void SchedulerCore::OnReport(MonotonicTime now, const std::string& reader,
   const bool ours = row->second.id == operation->id && !row->second.orphan;
   if (!ours && !Adopt(reader, *operation, running, row, out)) return;
   operations_.Note(row, report);
+  if (running) NoteTimes(now, row, report);
   if (const auto moved = operations_.TakeMoved(row))
     out.stop[moved->first].push_back(moved->second);
   if (!running) return OnEnded(now, row, report);

@@ -52,9 +52,12 @@ struct CoreOptions {
   int starting_max = 256;
   Duration retry_delay = Duration::Millis(50);  // after the second failure in a row; doubles
   Duration retry_delay_max = Duration::Seconds(5);
-  MonotonicTime orphans_until;                       // as OperationTableOptions
-  Duration avoid_worker = Duration::Seconds(1);      // as WorkerOptions::avoid
-  Duration stuck_after = Duration::Seconds(2);       // as CopySetOptions
+  MonotonicTime orphans_until;                   // as OperationTableOptions
+  Duration avoid_worker = Duration::Seconds(1);  // as WorkerOptions::avoid
+  Duration stuck_after = Duration::Seconds(2);   // as CopySetOptions
+  SpeedOptions speed;
+  // Operations that are taken from slow workers in WorkerSpeed::kWindow, at most.
+  int64_t slow_moves_max = 32;
   Duration no_worker_delay = Duration::Millis(100);  // when there is nobody to do it
   Duration progress_interval = Duration::Millis(200);
   // As EdgeOptions.
@@ -65,9 +68,10 @@ struct CoreOptions {
 };
 
 struct CoreCounters {
-  int64_t started = 0, done = 0, restarted = 0, adopted = 0, shed = 0, left = 0, throttled = 0,
-          no_worker = 0, superseded = 0, given_up = 0, data_loss = 0, readers_lost = 0,
-          stale_reports = 0, foreign_operations = 0, refused = 0, copied_again = 0;
+  int64_t started = 0, done = 0, restarted = 0, adopted = 0, shed = 0, left = 0, slow = 0,
+          throttled = 0, no_worker = 0, superseded = 0, given_up = 0, data_loss = 0,
+          readers_lost = 0, stale_reports = 0, foreign_operations = 0, refused = 0,
+          copied_again = 0;
 };
 
 class SchedulerCore {
@@ -171,6 +175,8 @@ class SchedulerCore {
   std::optional<Assignment> PickWorkers(MonotonicTime now, const stream::OperationTarget& target);
   Row BestToMove(const WorkerTable::Shedding& shedding) const;
   void MoveFromLeavers(MonotonicTime now);
+  void NoteTimes(MonotonicTime now, Row row, const v1::OperationReport& report);
+  void MoveFromSlow(MonotonicTime now);
   void Retry(MonotonicTime now, Row row, Duration at_least);
   void RetryAllOf(MonotonicTime now, const std::string& reader);
   bool Adopt(const std::string& reader, const stream::Operation& operation, bool running, Row row,
@@ -184,6 +190,7 @@ class SchedulerCore {
   OperationTable operations_;
   CopySet copies_;
   CoreCounters counters_;
+  MonotonicTime window_ends_;  // of WorkerSpeed
 };
 
 }  // namespace tailcast::scheduler

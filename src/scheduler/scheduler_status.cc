@@ -22,6 +22,7 @@ void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics) {
   set(kEvents, kHelp, c.adopted, {{"event", "adopted"}});
   set(kEvents, kHelp, c.shed, {{"event", "shed"}});
   set(kEvents, kHelp, c.left, {{"event", "left"}});
+  set(kEvents, kHelp, c.slow, {{"event", "slow"}});
   set(kEvents, kHelp, c.throttled, {{"event", "throttled"}});
   set(kEvents, kHelp, c.no_worker, {{"event", "no_worker"}});
   set(kEvents, kHelp, c.superseded, {{"event", "superseded"}});
@@ -37,7 +38,7 @@ void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics) {
 }
 
 std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
-                       const SchedulerCore* core, const RetentionCore* retention,
+                       MonotonicTime now, const SchedulerCore* core, const RetentionCore* retention,
                        const LeaverCore* leavers) {
   nlohmann::json status;
   status["cell"] = cell;
@@ -53,6 +54,7 @@ std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation inc
     o["layer"] = std::string(stream::LayerName(target.layer));
     o["target"] = target.cell;
     o["phase"] = std::string(PhaseName(op.phase));
+    o["opened"] = op.opened;  // by its writer: whoever had the file before is fenced
     o["reader"] = op.workers.reader;
     o["writer"] = op.workers.writer;
     o["written_bytes"] = op.written[0];
@@ -63,6 +65,17 @@ std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation inc
     operations.push_back(std::move(o));
   }
   status["operations"] = std::move(operations);
+  nlohmann::json slow = nlohmann::json::array();
+  for (const auto& [target, speed] : core->workers().NotHealthyOnes(now)) {
+    slow.push_back({{"role", target.empty() ? "reader" : "writer"},
+                    {"cell", target.empty() ? cell : target},
+                    {"name", speed.worker},
+                    {"on_trial", speed.state == WorkerSpeed::State::kOnTrial},
+                    {"took_ms", speed.took.millis()},
+                    {"peers_ms", speed.peers.millis()},
+                    {"remaining_ms", speed.remaining.millis()}});
+  }
+  status["slow_workers"] = std::move(slow);
   nlohmann::json held = nlohmann::json::array();
   for (const RetentionHeld& h : retention->Held()) {
     held.push_back({{"stream", h.shard.stream.name},

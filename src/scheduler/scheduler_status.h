@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tailcast/base/metrics.h"
+#include "tailcast/base/time.h"
 #include "tailcast/scheduler/leaver_core.h"
 #include "tailcast/scheduler/retention_core.h"
 #include "tailcast/scheduler/scheduler_core.h"
@@ -15,9 +16,10 @@ namespace tailcast::scheduler {
 void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics);
 
 // {"cell": ..., "scheduler_incarnation": ..., "unfinished": ..., "operations": [...],
-// "retention_waits": [...], "leaving": [...]}; of cores that are null, the cell alone.
+// "slow_workers": [...], "retention_waits": [...], "leaving": [...]}; of cores that are null, the
+// cell alone.
 std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
-                       const SchedulerCore* core, const RetentionCore* retention,
+                       MonotonicTime now, const SchedulerCore* core, const RetentionCore* retention,
                        const LeaverCore* leavers);
 
 }  // namespace tailcast::scheduler

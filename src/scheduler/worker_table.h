@@ -1,5 +1,6 @@
 // Who carries operations out: the readers of this cell and the writers of the cells it copies to,
-// how busy each of them is, and whom to leave alone for a while (paper §3 Fault Tolerance).
+// how busy each of them is, and whom to leave alone for a while (paper §3 Fault Tolerance): who
+// failed, and who is much slower than the others (worker_speed.h).
 //
 // The load of a worker, in bytes per second, is the sum over the operations that are assigned to it
 // (load_balance.h). It is counted whether the worker is known or not: a scheduler hears of its
@@ -17,6 +18,8 @@
 #include "tailcast/base/process_incarnation.h"
 #include "tailcast/base/time.h"
 #include "tailcast/scheduler/load_balance.h"
+#include "tailcast/scheduler/worker_speed.h"
+#include "tailcast/stream/operation.h"
 
 namespace tailcast::scheduler {
 
@@ -39,6 +42,7 @@ struct WorkerOptions {
   // After a failure that is blamed on a worker; doubles with each further one that comes soon.
   Duration avoid = Duration::Seconds(1);
   Duration avoid_max = Duration::Seconds(60);
+  SpeedOptions speed;
   BalanceOptions balance;
 };
 
@@ -51,6 +55,8 @@ struct Preferred {
 class WorkerTable {
  public:
   explicit WorkerTable(WorkerOptions options) : options_(options) {}
+  WorkerTable(const WorkerTable&) = delete;
+  WorkerTable& operator=(const WorkerTable&) = delete;
 
   // All readers that there are. Returns those whose operations are lost: a reader that is gone, or
   // another process under its name.
@@ -66,15 +72,27 @@ class WorkerTable {
   void AvoidReader(MonotonicTime now, const std::string& name);
   void AvoidWriter(MonotonicTime now, const std::string& cell, const std::string& name);
 
-  // The least loaded reader here and writer there, or the preferred ones unless they are clearly
-  // busier. Those to be avoided only if there is nobody else. nullopt: there is no reader or no
+  // How long a part of an operation takes them.
+  void NoteReadTime(MonotonicTime now, const std::string& reader, stream::Layer layer,
+                    Duration took);
+  void NoteWriteTime(MonotonicTime now, const std::string& cell, const std::string& writer,
+                     stream::Layer layer, Duration took);
+  // WorkerSpeed::kWindow has passed: finds who is slow.
+  void JudgeSpeeds(MonotonicTime now);
+
+  // The least loaded reader here and writer there, of equals the one with the fewest operations of
+  // that layer (each is compared with others that copy the same: worker_speed.h), or the preferred
+  // ones unless they are clearly busier. Those to be avoided only if there is nobody else: of them
+  // those that are slow first, then whose failure is longest ago. nullopt: there is no reader or no
   // writer.
-  std::optional<Assignment> Pick(MonotonicTime now, const std::string& cell,
+  std::optional<Assignment> Pick(MonotonicTime now, const std::string& cell, stream::Layer layer,
                                  const Preferred& reader, const Preferred& writer) const;
   // For OperationTable: an operation to `cell` of this load was assigned to them, or is no more;
   // one that is has another load.
-  void AddLoad(const std::string& cell, const Assignment& workers, int64_t bytes_per_s);
-  void DropLoad(const std::string& cell, const Assignment& workers, int64_t bytes_per_s);
+  void AddLoad(const std::string& cell, stream::Layer layer, const Assignment& workers,
+               int64_t bytes_per_s);
+  void DropLoad(const std::string& cell, stream::Layer layer, const Assignment& workers,
+                int64_t bytes_per_s);
   void ChangeLoad(const std::string& cell, const Assignment& workers, int64_t by_bytes_per_s);
 
   // Who should hand an operation over to whom.
@@ -94,9 +112,18 @@ class WorkerTable {
     std::string name;
   };
   std::vector<Leaver> Leavers() const;
+  // Who is slow and still has operations that somebody else could take, who is not to be avoided.
+  std::vector<Leaver> Slow(MonotonicTime now) const;
+  // Those that are slow or on trial, for people.
+  struct NotHealthy {
+    std::string cell;  // of a writer; empty: a reader
+    WorkerSpeed::Slow speed;
+  };
+  std::vector<NotHealthy> NotHealthyOnes(MonotonicTime now) const;
 
   struct Load {
     int operations = 0;
+    int of_layer[stream::kLayers] = {0, 0};  // of these
     int64_t bytes_per_s = 0;
   };
   // Nothing, of those that are not known.
@@ -116,18 +143,32 @@ class WorkerTable {
     bool usable() const { return present && !lost && !info.leaving; }
   };
   using Workers = std::map<std::string, Worker>;
+  struct Pool {
+    explicit Pool(const SpeedOptions& options) : speed(options) {}
+    Workers workers;
+    WorkerSpeed speed;
+  };
   struct Cell {
+    explicit Cell(const SpeedOptions& options) : writers(options) {}
     std::string via;
-    Workers writers;
+    Pool writers;
   };
 
+  Cell& CellOf(const std::string& name) {
+    return cells_.try_emplace(name, options_.speed).first->second;
+  }
   void Blame(MonotonicTime now, Worker& worker) const;
-  const Worker* PickOne(MonotonicTime now, const Workers& workers,
+  // Greater: rather not.
+  static int AvoidRank(MonotonicTime now, const Pool& pool, const Worker& worker);
+  const Worker* PickOne(MonotonicTime now, const Pool& pool, stream::Layer layer,
                         const Preferred& preferred) const;
-  std::optional<Shedding> ImbalanceOf(MonotonicTime now, const Workers& workers) const;
+  std::optional<Shedding> ImbalanceOf(MonotonicTime now, const Pool& pool) const;
+  // Calls function(cell, pool) for the readers (cell is empty) and the writers of each cell.
+  template <typename Table, typename Function>
+  static void ForEachPool(Table& table, Function function);
 
   const WorkerOptions options_;
-  Workers readers_;
+  Pool readers_{options_.speed};
   std::map<std::string, Cell> cells_;
   int64_t readers_lost_ = 0;
 };

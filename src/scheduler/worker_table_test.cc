@@ -1,5 +1,8 @@
 #include "tailcast/scheduler/worker_table.h"
 
+#include <map>
+#include <set>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -22,12 +25,12 @@ class WorkerTableTest : public ::testing::Test {
   }
   Assignment Pick(MonotonicTime now, const std::string& reader = "",
                   const std::string& writer = "") {
-    const auto picked = workers_.Pick(now, "b", {reader}, {writer});
+    const auto picked = workers_.Pick(now, "b", stream::Layer::kPrimary, {reader}, {writer});
     EXPECT_TRUE(picked.has_value());
     return picked.value_or(Assignment());
   }
   void Load(const std::string& reader, const std::string& writer, int64_t bytes_per_s) {
-    workers_.AddLoad("b", {reader, writer, "", ""}, bytes_per_s);
+    workers_.AddLoad("b", stream::Layer::kPrimary, {reader, writer, "", ""}, bytes_per_s);
   }
 
   // Of loads of less than 4 bytes per second, 2 more are not clearly more.
@@ -74,10 +77,56 @@ TEST_F(WorkerTableTest, WhoFailsAgainAndAgainIsAvoidedForLonger) {
   EXPECT_EQ(avoided_ms(61001), 0) << "another process";
 }
 
+// Or one would copy to disks and another to caches: nobody could say which of them is slow.
+TEST_F(WorkerTableTest, OfEquallyLoadedOnesTheOneWithFewerOfTheLayerIsPicked) {
+  std::map<std::string, std::set<stream::Layer>> copy;
+  for (int file = 0; file < 2; ++file) {
+    for (const stream::Layer layer : {stream::Layer::kPrimary, stream::Layer::kCache}) {
+      const auto picked = workers_.Pick(At(1), "b", layer, {}, {});
+      ASSERT_TRUE(picked);
+      workers_.AddLoad("b", layer, *picked, 160);
+      copy[picked->reader].insert(layer);
+      copy[picked->writer].insert(layer);
+    }
+  }
+  for (const char* name : {"r0", "r1", "w0", "w1"}) EXPECT_EQ(copy[name].size(), 2u) << name;
+}
+
+TEST_F(WorkerTableTest, WhoIsSlowIsAvoidedAndThenTriedWithOneOperation) {
+  MonotonicTime now = At(1000);
+  const auto windows = [&](int n, int64_t w0_ms) {
+    for (int i = 0; i < n; ++i) {
+      now = now + WorkerSpeed::kWindow;
+      for (const auto& [name, ms] : {std::pair("w0", w0_ms), {"w1", 1}}) {
+        if (ms == 0) continue;
+        workers_.NoteWriteTime(now, "b", name, stream::Layer::kPrimary, Duration::Millis(ms));
+      }
+      workers_.JudgeSpeeds(now);
+    }
+  };
+  Load("r0", "w0", 1);
+  windows(3, 500);
+  ASSERT_EQ(workers_.Slow(now).size(), 1u);
+  EXPECT_EQ(workers_.Slow(now)[0].name, "w0");
+  EXPECT_EQ(workers_.Slow(now)[0].cell, "b");
+  workers_.DropLoad("b", stream::Layer::kPrimary, {"r0", "w0", "", ""}, 1);
+  Load("r0", "w1", 100);
+  EXPECT_EQ(Pick(now, "", "w0").writer, "w1") << "however busy that is";
+  EXPECT_TRUE(workers_.Slow(now).empty()) << "it has nothing left";
+  workers_.AvoidWriter(now, "b", "w1");
+  EXPECT_EQ(Pick(now).writer, "w0") << "one that fails is worse";
+  windows(30, 0);
+  EXPECT_EQ(Pick(now).writer, "w0") << "on trial";
+  Load("r0", "w0", 1);
+  EXPECT_EQ(Pick(now).writer, "w1") << "with one";
+  windows(3, 2);
+  EXPECT_EQ(Pick(now).writer, "w0");
+}
+
 TEST_F(WorkerTableTest, NobodyIsPickedForACellWithoutWriters) {
-  EXPECT_FALSE(workers_.Pick(At(1), "c", {}, {}).has_value());
+  EXPECT_FALSE(workers_.Pick(At(1), "c", stream::Layer::kPrimary, {}, {}).has_value());
   workers_.SetWriters(At(1), "b", "", {});
-  EXPECT_FALSE(workers_.Pick(At(1), "b", {}, {}).has_value());
+  EXPECT_FALSE(workers_.Pick(At(1), "b", stream::Layer::kPrimary, {}, {}).has_value());
 }
 
 TEST_F(WorkerTableTest, WhoIsAvoidedIsPickedOnlyIfThereIsNobodyElse) {
@@ -101,7 +150,7 @@ TEST_F(WorkerTableTest, ALostReaderGetsNothingUntilItIsFoundAgain) {
   EXPECT_FALSE(workers_.LoseReader(At(1), "nobody"));
   EXPECT_EQ(workers_.readers_lost(), 1) << "it was lost once";
   workers_.LoseReader(At(0), "r1");
-  EXPECT_FALSE(workers_.Pick(At(1), "b", {}, {}).has_value());
+  EXPECT_FALSE(workers_.Pick(At(1), "b", stream::Layer::kPrimary, {}, {}).has_value());
   workers_.FindReader("r0");
   EXPECT_EQ(Pick(At(2)).reader, "r0") << "avoided, but the only one";
 }
@@ -121,14 +170,14 @@ TEST_F(WorkerTableTest, AReaderThatIsGoneOrReplacedLosesItsOperations) {
 }
 
 TEST_F(WorkerTableTest, LoadIsCountedOfWorkersThatAreNotKnownYet) {
-  workers_.AddLoad("c", {"r9", "w9", "", ""}, 5);
-  EXPECT_FALSE(workers_.Pick(At(1), "c", {}, {}).has_value());
+  workers_.AddLoad("c", stream::Layer::kPrimary, {"r9", "w9", "", ""}, 5);
+  EXPECT_FALSE(workers_.Pick(At(1), "c", stream::Layer::kPrimary, {}, {}).has_value());
   workers_.SetWriters(At(2), "c", "",
                       {{"w8", "c:1", ProcessIncarnation{1}}, {"w9", "c:2", ProcessIncarnation{2}}});
   EXPECT_EQ(workers_.WriterLoad("c", "w9").operations, 1);
   EXPECT_EQ(workers_.WriterLoad("c", "w9").bytes_per_s, 5);
-  EXPECT_EQ(workers_.Pick(At(3), "c", {}, {})->writer, "w8");
-  workers_.DropLoad("c", {"r9", "w9", "", ""}, 5);
+  EXPECT_EQ(workers_.Pick(At(3), "c", stream::Layer::kPrimary, {}, {})->writer, "w8");
+  workers_.DropLoad("c", stream::Layer::kPrimary, {"r9", "w9", "", ""}, 5);
   EXPECT_EQ(workers_.WriterLoad("c", "w9").operations, 0);
   EXPECT_EQ(workers_.ReaderLoad("r9").bytes_per_s, 0);
 }
@@ -146,7 +195,8 @@ TEST_F(WorkerTableTest, BytesCountNotOperations) {
 TEST_F(WorkerTableTest, AFileStaysWithItsShardsWorkersWhateverTheFileBeforeCostsThem) {
   Load("r0", "w0", 1000);
   EXPECT_EQ(Pick(At(1), "r0", "w0").reader, "r1") << "a thousand more of others";
-  const auto successor = workers_.Pick(At(1), "b", {"r0", 1000}, {"w0", 1000});
+  const auto successor =
+      workers_.Pick(At(1), "b", stream::Layer::kPrimary, {"r0", 1000}, {"w0", 1000});
   ASSERT_TRUE(successor);
   EXPECT_EQ(successor->reader, "r0") << "they are its predecessor's";
   EXPECT_EQ(successor->writer, "w0");

@@ -19,12 +19,14 @@ struct FakeStore::Client {
 
   // As FakeDisk's, when this process' requests get there.
   void AtDisk(FakeDisk& disk, Duration delay, UniqueFunction<void()> landing) {
+    delay = delay + slower_by;
     if (!hung) return disk.AtDisk(delay, std::move(landing));
     held.push_back([&disk, delay, landing = std::move(landing)]() mutable {
       disk.AtDisk(delay, std::move(landing));
     });
   }
   bool hung = false;
+  Duration slower_by;
   std::deque<UniqueFunction<void()>> held;
 };
 
@@ -261,6 +263,8 @@ void FakeStore::Unhang() {
   client_->hung = false;
   for (UniqueFunction<void()>& request : std::exchange(client_->held, {})) request();
 }
+
+void FakeStore::SetDelay(Duration delay) { client_->slower_by = delay; }
 
 template <typename R, typename T>
 void FakeStore::Send(CallId<T> call, UniqueFunction<Result<R>(FakeImage&)> apply,

@@ -56,6 +56,8 @@ class FakeStore final : public Store {
   // A mount that hangs: what this process asks from now on waits until it goes on.
   void Hang();
   void Unhang();
+  // A slow machine: what this process asks from now on takes so much longer to get to the disk.
+  void SetDelay(Duration delay);
 
   struct Client;
 
