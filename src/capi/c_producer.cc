@@ -53,6 +53,7 @@ Result<producer::Options> ToOptions(const tailcast_producer_options* given) {
   TAILCAST_RETURN_IF_ERROR(Set(in.message_bytes_max, "message_bytes_max", out.message_bytes_max));
   TAILCAST_RETURN_IF_ERROR(Set(in.open_timeout_ms, "open_timeout_ms", out.open_timeout));
   TAILCAST_RETURN_IF_ERROR(Set(in.give_up_ms, "give_up_ms", out.give_up));
+  TAILCAST_RETURN_IF_ERROR(Set(in.publish_timeout_ms, "publish_timeout_ms", out.publish_timeout));
   if (in.on_trouble != nullptr) {
     out.on_trouble = [call = in.on_trouble, context = in.on_trouble_context](const Status& why) {
       call(context, static_cast<tailcast_code>(why.code()), why.message().c_str());

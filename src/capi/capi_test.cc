@@ -20,6 +20,21 @@ tailcast_producer_options ProducerOptions() {
   return options;
 }
 
+TEST(CApi, HowLongAPublishMayWaitIsBounded) {
+  tailcast_producer* producer = nullptr;
+  tailcast_producer_options options = ProducerOptions();
+  for (const int64_t ms : {int64_t{-1}, int64_t{7} * 24 * 3600 * 1000 + 1, INT64_MAX}) {
+    options.publish_timeout_ms = ms;
+    EXPECT_EQ(tailcast_producer_open(&options, &producer), TAILCAST_INVALID_ARGUMENT) << ms;
+    EXPECT_THAT(tailcast_last_error(), HasSubstr("publish_timeout"));
+  }
+  for (const int64_t ms : {0, 1}) {
+    options.publish_timeout_ms = ms;
+    EXPECT_EQ(tailcast_producer_open(&options, &producer), TAILCAST_UNAVAILABLE)
+        << tailcast_last_error();
+  }
+}
+
 TEST(CApi, SaysItsVersions) {
   EXPECT_EQ(tailcast_abi_version(), TAILCAST_ABI_VERSION);
   EXPECT_THAT(tailcast_version(), ::testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));

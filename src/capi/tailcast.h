@@ -148,13 +148,19 @@ typedef struct tailcast_producer_options {
   int64_t buffer_messages_max; /* default 262144 */
   int64_t message_bytes_max;   /* headers included; default 16 MiB */
   int64_t open_timeout_ms;     /* default 30000 */
-  int64_t give_up_ms;          /* how long a failing disk is tried; default 60000 */
+  int64_t give_up_ms; /* how long a disk that answers with errors is tried; default 60000 */
   /* The disk begins to fail a shard: once until it works again. May be null. */
   void (*on_trouble)(void* context, tailcast_code code, const char* message);
   void* on_trouble_context;
+  /* What publish waits for room, and publish_durably for the outcome, at most; default 60000, 7
+   * days are the most. */
+  int64_t publish_timeout_ms;
 } tailcast_producer_options;
-#define TAILCAST_PRODUCER_OPTIONS_INIT \
-  { sizeof(tailcast_producer_options), NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL }
+#define TAILCAST_PRODUCER_OPTIONS_INIT                                                             \
+  {                                                                                                \
+    sizeof(tailcast_producer_options), NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, \
+        0                                                                                          \
+  }
 
 enum {
   TAILCAST_DURABLE = 0, /* on disk: every consumer gets it, whatever crashes */
@@ -184,6 +190,7 @@ typedef struct tailcast_producer_stats {
   { sizeof(tailcast_producer_stats), 0, 0, 0, 0, 0, 0 }
 
 /*   TAILCAST_NOT_FOUND            no such stream
+ *   TAILCAST_INVALID_ARGUMENT     an option that is none; the last error names it
  *   TAILCAST_UNAVAILABLE          nobody answers at `cell`
  *   TAILCAST_PERMISSION_DENIED    the cell's folder or key can't be used
  *   TAILCAST_FAILED_PRECONDITION  another producer lives: the message says for how long and what to
@@ -194,11 +201,11 @@ TAILCAST_EXPORT tailcast_code tailcast_producer_open(const tailcast_producer_opt
  * is inside a call. */
 TAILCAST_EXPORT void tailcast_producer_free(tailcast_producer* producer);
 
-/* Publishes; payload and headers are copied. Waits only while the shard's buffer is full, a minute at
- * most: TAILCAST_RESOURCE_EXHAUSTED, and the last error says what stands against it. Headers
- * take at most 65535 bytes, with 3 for each, and count as bytes of the message; null: none.
- * TAILCAST_OK: `on_ack` will be called exactly once, in any order among messages; it may be null,
- * and the stats count what came of the message. */
+/* Publishes; payload and headers are copied. Waits only while the shard's buffer is full, for
+ * publish_timeout_ms at most: TAILCAST_RESOURCE_EXHAUSTED, and the last error says what stands
+ * against it. Headers take at most 65535 bytes, with 3 for each, and count as bytes of the message;
+ * null: none. TAILCAST_OK: `on_ack` will be called exactly once, in any order among messages; it
+ * may be null, and the stats count what came of the message. */
 TAILCAST_EXPORT tailcast_code tailcast_producer_publish(tailcast_producer* producer, int32_t shard,
                                                         const void* payload, size_t size,
                                                         const tailcast_header* headers,
@@ -208,9 +215,9 @@ TAILCAST_EXPORT tailcast_code tailcast_producer_publish(tailcast_producer* produ
 TAILCAST_EXPORT tailcast_code tailcast_producer_try_publish(
     tailcast_producer* producer, int32_t shard, const void* payload, size_t size,
     const tailcast_header* headers, size_t header_count, tailcast_on_ack on_ack, void* context);
-/* Publishes and waits for the outcome, a minute at most: it is not known after that. TAILCAST_OK: durable, and `position`, which may be null, is
- * where it begins. Else `unknown`, which may be null, is 1 if the message may yet be in the stream,
- * and 0 if it never will be. */
+/* Publishes and waits for the outcome, for publish_timeout_ms at most: it is not known after that.
+ * TAILCAST_OK: durable, and `position`, which may be null, is where it begins. Else `unknown`,
+ * which may be null, is 1 if the message may yet be in the stream, and 0 if it never will be. */
 TAILCAST_EXPORT tailcast_code
 tailcast_producer_publish_durably(tailcast_producer* producer, int32_t shard, const void* payload,
                                   size_t size, const tailcast_header* headers, size_t header_count,

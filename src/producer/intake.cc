@@ -8,6 +8,14 @@
 #include "tailcast/base/check.h"
 
 namespace tailcast::producer {
+namespace {
+
+// Longer waits are waited for in parts: clocks count nanoseconds.
+std::chrono::microseconds PartOf(Duration left) {
+  return std::chrono::microseconds(std::min(left, Duration::Seconds(3600)).micros());
+}
+
+}  // namespace
 
 Status Intake::Room(const Shard& shard, int32_t number, int64_t bytes) const {
   std::string full;
@@ -72,8 +80,7 @@ Result<bool> Intake::Add(int32_t number, Kind kind, std::string_view headers,
     if (!since) since = now;
     const Duration left = wait - (now - *since);
     if (left <= Duration()) return takes;
-    changed_.wait_for(lock,
-                      std::chrono::microseconds(std::min(left, Duration::Seconds(3600)).micros()));
+    changed_.wait_for(lock, PartOf(left));
   }
   shard.bytes += size;
   ++shard.messages;
@@ -180,7 +187,7 @@ Status Intake::WaitUntilAcknowledged(Duration timeout) {
           std::to_string(messages) +
           (messages == 1 ? " message is not acknowledged" : " messages are not acknowledged"));
     }
-    changed_.wait_for(lock, std::chrono::microseconds(left.micros()));
+    changed_.wait_for(lock, PartOf(left));
   }
 }
 

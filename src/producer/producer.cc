@@ -60,7 +60,8 @@ class Outcomes {
     while (left_ > 0 && (all || error_.ok())) {
       const Duration left = deadline - ReadMonotonicClock();
       if (left <= Duration()) return std::nullopt;
-      changed_.wait_for(lock, std::chrono::microseconds(left.micros()));
+      const Duration part = std::min(left, kTimeMax);  // clocks count nanoseconds
+      changed_.wait_for(lock, std::chrono::microseconds(part.micros()));
     }
     return error_;
   }
@@ -71,6 +72,19 @@ class Outcomes {
   size_t left_;
   Status error_;
 };
+
+Status CheckTime(const char* name, Duration time, Duration least) {
+  if (time >= least && time <= kTimeMax) return OkStatus();
+  return InvalidArgumentError(std::string("Options::") + name + " is " +
+                              std::to_string(time.millis()) + " ms; " +
+                              std::to_string(least.millis()) + " ms to 7 days are allowed");
+}
+
+Status Check(const Options& options) {
+  TAILCAST_RETURN_IF_ERROR(
+      CheckTime("publish_timeout", options.publish_timeout, Duration::Millis(1)));
+  return CheckTime("open_timeout", options.open_timeout, Duration());
+}
 
 struct ChunkSize {
   int64_t bytes = 0;
@@ -524,6 +538,7 @@ Producer::Producer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Producer::~Producer() = default;
 
 Result<std::unique_ptr<Producer>> Producer::Open(const Options& options) {
+  TAILCAST_RETURN_IF_ERROR(Check(options));
   auto impl = std::make_unique<Impl>(options);
   TAILCAST_RETURN_IF_ERROR(impl->Open());
   return std::unique_ptr<Producer>(new Producer(std::move(impl)));
@@ -532,6 +547,7 @@ Result<std::unique_ptr<Producer>> Producer::Open(const Options& options) {
 Result<std::unique_ptr<Producer>> OnPorts::Open(const stream::CellPorts& ports,
                                                 const stream::StreamId& stream, int32_t shards,
                                                 int64_t chunk_size, const Options& options) {
+  TAILCAST_RETURN_IF_ERROR(Check(options));
   auto impl = std::make_unique<Producer::Impl>(options);
   TAILCAST_RETURN_IF_ERROR(impl->OpenOn(ports, stream, shards, chunk_size));
   return std::unique_ptr<Producer>(new Producer(std::move(impl)));

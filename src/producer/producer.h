@@ -45,6 +45,8 @@ enum class Profile : uint8_t {
                 // began kLowLatencyFlushInterval ago
 };
 
+inline constexpr Duration kTimeMax = Duration::Seconds(int64_t{7} * 24 * 3600);
+
 struct Options {
   // host:port of the scheduler of the stream's source cell.
   std::string cell;
@@ -66,11 +68,12 @@ struct Options {
   // How long Publish and Append wait for room in a shard's buffer, after which they return
   // ResourceExhausted, with what stands against it: a slow or full primary layer, or a stream that
   // keeps what it may for a cell that lacks it (policy block). As long Publish waits for an
-  // outcome, which is unknown after that.
+  // outcome, which is unknown after that. 1 ms to kTimeMax; TryPublish waits for nothing.
   Duration publish_timeout = Duration::Seconds(60);
-  // How long Open tries to reach the cell, and waits for the shards.
+  // How long Open tries to reach the cell, and waits for the shards. Up to kTimeMax.
   Duration open_timeout = Duration::Seconds(30);
-  // How long a failing primary layer is tried again before the producer stops.
+  // How long a primary layer that answers with errors is tried again before the producer stops. One
+  // that does not answer is waited for as long as it takes; Publish says so after publish_timeout.
   Duration give_up = Duration::Seconds(60);
   // Called when the primary layer begins to fail a shard, with what it says (a full disk: which,
   // and how much is free), once until a file could be opened again. On the producer's thread, from

@@ -291,6 +291,9 @@ class Python(unittest.TestCase):
             producer.publish(b"", shard=1)
         with self.assertRaisesRegex(tailcast.FailedPrecondition, "take"):
             tailcast.Producer(cell, "errors")
+        for none in (-1, 1e7, float("inf")):
+            with self.assertRaisesRegex(tailcast.InvalidArgument, "publish_timeout"):
+                tailcast.Producer(cell, "errors", publish_timeout=none)
         with tailcast.Producer(cell, "errors", takeover=True) as second:
             second.publish_durably(b"mine")
             producer.publish(b"yours")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import pathlib
 import shutil
@@ -53,7 +54,7 @@ class ProducerOptions(_Sized):
                 ("shard_count", c_size_t), ("profile", c_int32), ("takeover", c_int32), ("flush_interval_ms", c_int64),
                 ("flush_bytes", c_int64), ("buffer_bytes_max", c_int64), ("buffer_messages_max", c_int64),
                 ("message_bytes_max", c_int64), ("open_timeout_ms", c_int64), ("give_up_ms", c_int64),
-                ("on_trouble", ON_TROUBLE), ("on_trouble_context", c_void_p)]
+                ("on_trouble", ON_TROUBLE), ("on_trouble_context", c_void_p), ("publish_timeout_ms", c_int64)]
 
 
 class ProducerStats(_Sized):
@@ -188,4 +189,14 @@ def header_array(headers: object) -> tuple[object, int]:
 
 
 def milliseconds(seconds: float) -> int:
-    return max(0, int(seconds * 1000 + 0.5))
+    return max(0, _rounded(seconds))
+
+
+def option_ms(seconds: float) -> int:
+    """Of an option, whose bounds the library checks: what is negative stays so, and what is little is not 0, the default."""
+    ms = _rounded(seconds)
+    return ms if ms != 0 or seconds == 0 else (1 if seconds > 0 else -1)
+
+
+def _rounded(seconds: float) -> int:
+    return math.floor(min(max(seconds, -1e9), 1e12) * 1000 + 0.5)

@@ -72,12 +72,13 @@ class Producer:
         message_bytes_max: int = 0,
         open_timeout: float = 30,
         give_up: float = 0,
+        publish_timeout: float = 0,
         on_trouble: Optional[Callable[[errors.Error], None]] = None,
     ) -> None:
         """Times are seconds; 0 is the library's default (tailcast.h). `shards`: None, all. `takeover`: from a producer that
-        lives. `on_trouble` is called, on a thread of the library, when the disk begins to fail a shard.
+        lives. `publish_timeout`: what publish_durably waits, at most. `on_trouble` is called, on a thread of the library, when the disk begins to fail a shard.
 
-        NotFound: no such stream. Unavailable: nobody answers. FailedPrecondition: another producer lives, or this is not
+        NotFound: no such stream. InvalidArgument: an option that is none. Unavailable: nobody answers. FailedPrecondition: another producer lives, or this is not
         the stream's source cell."""
         self._handle: Optional[ctypes.c_void_p] = None
         self._acks: dict[int, Callable[[Ack], None]] = {}
@@ -96,7 +97,8 @@ class Producer:
             takeover=int(takeover), flush_interval_ms=_library.milliseconds(flush_interval), flush_bytes=flush_bytes,
             buffer_bytes_max=buffer_bytes_max, buffer_messages_max=buffer_messages_max,
             message_bytes_max=message_bytes_max, open_timeout_ms=_library.milliseconds(open_timeout),
-            give_up_ms=_library.milliseconds(give_up), on_trouble=self._on_trouble)
+            give_up_ms=_library.milliseconds(give_up), on_trouble=self._on_trouble,
+            publish_timeout_ms=_library.option_ms(publish_timeout))
         handle = ctypes.c_void_p()
         _library.check(library.tailcast_producer_open(options, handle))
         self._handle = handle
@@ -137,8 +139,8 @@ class Producer:
 
     def publish_durably(self, payload: bytes, *, key: "str | bytes | None" = None,
                         shard: Optional[int] = None, headers: Optional[Headers] = None) -> Position:
-        """Publishes, waits until the message is durable and returns where it begins. If it is not, `unknown` of the error
-        is True where it may yet be in the stream."""
+        """Publishes, waits until the message is durable, for `publish_timeout` at most, and returns where it begins. If it
+        is not, `unknown` of the error is True where it may yet be in the stream."""
         handle = self._open_handle()
         position, unknown = _library.Position(), ctypes.c_int32()
         _bytes(payload)
