@@ -38,6 +38,7 @@ RetryCore::Verdict RetryCore::OnOpenFailed(const Status& error, MonotonicTime no
 }
 
 RetryCore::Verdict RetryCore::Again(MonotonicTime now) {
+  if (IsDeadlineExceeded(cause_)) failing_since_ = now;
   const Duration failing = now - failing_since_;
   if (failing > options_.give_up) {
     return {.stop = UnavailableError(name_ + ": the primary layer has failed for " +

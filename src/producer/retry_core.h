@@ -10,6 +10,10 @@
 // A file that opened is not enough: where files can be created but not appended to (a full disk, a
 // quota), each would cost a number and two names as fast as the system goes.
 //
+// A layer that does not answer (DeadlineExceeded: a mount or cluster that hangs) is waited for, as
+// long as it takes: it goes on by itself when it does, and until then callers hear of it by
+// back-pressure. `give_up` counts from the last time that it did not answer.
+//
 // An error that no waiting mends (no permission, a folder that contradicts itself) stops it at
 // once.
 //
@@ -42,17 +46,17 @@ class RetryCore {
   };
   // An append failed, or its outcome is unknown: its file is given up. The first one of a trouble
   // need not wait.
-  //   stop: Unavailable       failing since `give_up`
+  //   stop: Unavailable       failing, and answering, since `give_up`
   Verdict OnAppendFailed(MonotonicTime now);
 
   // A step of opening a file failed with `error`.
-  //   stop: Unavailable       failing since `give_up`
+  //   stop: Unavailable       failing, and answering, since `give_up`
   //         any other         `error`, which no waiting mends
   Verdict OnOpenFailed(const Status& error, MonotonicTime now);
 
   void OnWell();
 
-  // Of an append that failed.
+  // Of an append that failed; before OnAppendFailed.
   void OnCause(const Status& error);
   // Why the primary layer fails, as it said last; Ok while all is well.
   const Status& trouble() const { return trouble_; }

@@ -61,6 +61,22 @@ TEST(RetryCoreTest, AppendsThatFailOneAfterTheOtherWaitAndAreGivenUp) {
   EXPECT_THAT(verdict.stop->message(), HasSubstr("failed for 60 s: Input/output error"));
 }
 
+TEST(RetryCoreTest, ALayerThatDoesNotAnswerIsWaitedForAsLongAsItTakes) {
+  const Status hangs = DeadlineExceededError("no answer in 30 s");
+  RetryCore core("s/0", {.give_up = Duration::Seconds(60)});
+  core.OnCause(hangs);
+  EXPECT_FALSE(core.OnAppendFailed(At(0)).stop);
+  for (int64_t ms = 30'000; ms <= 3'600'000; ms += 30'000) {
+    const auto verdict = core.OnOpenFailed(hangs, At(ms));
+    EXPECT_FALSE(verdict.stop) << ms;
+    EXPECT_LE(verdict.wait, Duration::Seconds(2));
+  }
+  EXPECT_EQ(core.trouble().code(), StatusCode::kDeadlineExceeded) << "and it is said";
+  EXPECT_FALSE(core.OnOpenFailed(kDisk, At(3'600'100)).stop) << "now it answers";
+  EXPECT_FALSE(core.OnOpenFailed(kDisk, At(3'660'000)).stop);
+  EXPECT_TRUE(core.OnOpenFailed(kDisk, At(3'660'001)).stop);
+}
+
 TEST(RetryCoreTest, WhenAllWasWellTheTimeBeginsAnew) {
   RetryCore core("s/0", {.give_up = Duration::Seconds(60)});
   (void)core.OnAppendFailed(At(0));
