@@ -1,6 +1,7 @@
 """Real processes are killed (kill -9) and stopped (SIGSTOP) at random while a stream of two shards goes from its source
 through two more cells: producers, consumers, readers, writers, schedulers, caches, whole cells. Files are small, so that
-they roll over all the time; a stopped producer or writer meets its successor when it goes on.
+they roll over all the time; a stopped producer or writer meets its successor when it goes on. It ends after --kills kills
+of producers, writers, schedulers and whole cells; the stops, and the kills of others, come besides.
 
 What must hold: each cell has the same messages in the same order; each that was acknowledged as durable is there, where
 its producer was told; none that was reported as failed is; none twice; consumers that were killed and go on from their
@@ -10,6 +11,7 @@ usage: chaos_test.py --binary FILE --library FILE [--kills 100] [--seed 1] [--fi
 
 import argparse
 import collections
+import itertools
 import os
 import pathlib
 import random
@@ -26,8 +28,10 @@ from live import CHAIN, CHAIN_TOPOLOGY, processes
 
 SHARDS = 2
 # What each turn does, with its weight.
-TURNS = {"kill a producer": 20, "stop a producer": 8, "kill a consumer": 12, "kill a worker": 30, "stop a worker": 15,
-         "kill a cache": 8, "kill a cell": 7}
+TURNS = {"kill a producer": 20, "stop a producer": 8, "kill a consumer": 8, "kill a reader": 8, "kill a writer": 20,
+         "kill a scheduler": 14, "stop a worker": 12, "kill a cache": 6, "kill a cell": 8}
+# These are what --kills counts.
+COUNTED = ("kill a producer", "kill a writer", "kill a scheduler", "kill a cell")
 # After the last kill everything must be delivered within this: a restart of the longest-killed takes some seconds.
 REST_S = 120
 
@@ -155,6 +159,9 @@ class Chaos:
         self.stopped = []  # (when it goes on, pid)
         self.done = collections.Counter()
 
+    def kills(self):
+        return sum(self.done[what] for what in COUNTED)
+
     def turn(self):
         """What was done; a turn that finds nobody is none."""
         for _ in range(100):
@@ -201,8 +208,14 @@ class Chaos:
         self.rng.choice([c for c in self.consumers if c.name.endswith("killed")]).kill()
         return True
 
-    def kill_a_worker(self):
-        return self.kill(self.pick("reader", "writer", "scheduler"))
+    def kill_a_reader(self):
+        return self.kill(self.pick("reader"))
+
+    def kill_a_writer(self):
+        return self.kill(self.pick("writer"))
+
+    def kill_a_scheduler(self):
+        return self.kill(self.pick("scheduler"))
 
     def stop_a_worker(self):
         pid = self.pick("reader", "writer", "scheduler", "cache")
@@ -255,7 +268,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True)
     parser.add_argument("--library", required=True, help="libtailcast.so")
-    parser.add_argument("--kills", type=int, default=100, help="and stops")
+    parser.add_argument("--kills", type=int, default=100,
+                        help="of producers, writers, schedulers and cells: " + ", ".join(COUNTED))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mb-per-s", type=float, default=0.5, help="of each shard")
     parser.add_argument("--durability", default="page-cache", help="of the disks: durable flushes, page-cache does not")
@@ -280,14 +294,16 @@ def main():
         consumers = [Consumer(binary, folder, up.dir, cell, f"{cell}-{kind}") for cell in CHAIN for kind in ("lives", "killed")]
         producers = [Producers(source, shard, args.mb_per_s * 1e6, env, open(folder / f"producers-{shard}.err", "w")) for shard in range(SHARDS)]
         chaos = Chaos(args, up, producers, consumers)
-        for turn in range(args.kills):
+        for turn in itertools.count(1):
+            if chaos.kills() >= args.kills:
+                break
             until = time.monotonic() + chaos.rng.uniform(0.2, 3)
             while time.monotonic() < until:
                 time.sleep(0.05)
                 chaos.wake()
             what = chaos.turn()
-            if turn % 10 == 9:
-                print(f"{turn + 1:4d} of {args.kills}, the last: {what}; acknowledged "
+            if turn % 20 == 0:
+                print(f"turn {turn}, {chaos.kills()} of {args.kills} kills, the last: {what}; acknowledged "
                       f"{[len(p.durable) for p in producers]}, seen {[sum(c.counts()) for c in consumers]}", flush=True)
         chaos.wake(all_of_them=True)
         for by in producers:
@@ -307,7 +323,7 @@ def main():
         # Else nothing was shown.
         problems += [f"only {len(by.durable)} messages of shard {by.shard} were acknowledged"
                      for by in producers if len(by.durable) < 20 * args.kills]
-        print(f"\n{args.kills} turns: " + ", ".join(f"{n} times {what}" for what, n in sorted(chaos.done.items())))
+        print(f"\n{chaos.kills()} kills in {chaos.done.total()} turns: " + ", ".join(f"{n} times {what}" for what, n in sorted(chaos.done.items())))
         for by in producers:
             print(f"shard {by.shard}: {by.count} producers; acknowledged {len(by.durable)}, failed {len(by.failed)}, unknown "
                   f"{len(by.unknown)}; in the stream {len(consumers[0].got[by.shard])}")
