@@ -284,7 +284,8 @@ class Sweep {
   }
   void Persist() {
     if (!registry_->NeedsWrite()) return;
-    const v1::RegistrySnapshot snapshot = registry_->TakeSnapshot();
+    const RegistryCore::Snapshot taken = registry_->TakeSnapshot();
+    const v1::RegistrySnapshot& snapshot = taken.state;
     const bool dies = rng_.Chance(restarts_ * 10);
     if (!dies || rng_.Chance(0.5)) {
       if (snapshot.cache_epoch() != durable_.cache_epoch()) {
@@ -300,7 +301,7 @@ class Sweep {
       durable_ = snapshot;
     }
     if (dies) return Reopen();
-    registry_->OnWritten(snapshot);
+    registry_->OnWritten(taken);
   }
 
   void Step() {

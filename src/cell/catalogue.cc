@@ -1,7 +1,6 @@
 #include "tailcast/cell/catalogue.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -14,24 +13,7 @@
 namespace tailcast::cell {
 namespace {
 
-constexpr int kDeletedMax = 10000;
 constexpr int64_t kFirstChunkSize = 4096;  // where the rate decides about the others
-constexpr int kDestinationsMax = 1000;
-constexpr int kAbandonedMax = 10 * kDestinationsMax;  // of changes that replaced one another
-
-bool SameTree(const v1::StreamConfig& a, const v1::StreamConfig& b) {
-  const auto edges = [](const v1::StreamConfig& stream) {
-    std::set<std::pair<std::string, std::string>> set;
-    for (const v1::TreeEdge& edge : stream.tree()) set.emplace(edge.from(), edge.to());
-    return set;
-  };
-  return edges(a) == edges(b);
-}
-
-bool InTree(const v1::StreamConfig& stream, const std::string& cell) {
-  return std::any_of(stream.tree().begin(), stream.tree().end(),
-                     [&](const v1::TreeEdge& edge) { return edge.to() == cell; });
-}
 
 // To an operator who knew an older tree: his own was not taken.
 Status ChangedMeanwhile(const v1::StreamConfig& known) {
@@ -46,111 +28,29 @@ FAULT_POINT(kNeverFinished, "cell.never_finished", "the end of a change of a tre
 
 }  // namespace
 
-Status ValidateTree(const v1::StreamConfig& stream) {
-  std::map<std::string, std::string> parent;
-  for (const v1::TreeEdge& edge : stream.tree()) {
-    TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(edge.from(), "stream.tree.from"));
-    TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(edge.to(), "stream.tree.to"));
-    if (edge.to() == stream.source()) {
-      return InvalidArgumentError("stream.tree enters the source '" + edge.to() + "'");
-    }
-    if (!parent.emplace(edge.to(), edge.from()).second) {
-      return InvalidArgumentError("stream.tree enters '" + edge.to() + "' twice");
-    }
-  }
-  const auto reaches_source = [&](std::string cell) {
-    for (size_t hops = 0; hops <= parent.size(); ++hops) {
-      if (cell == stream.source()) return true;
-      const auto it = parent.find(cell);
-      if (it == parent.end()) return false;
-      cell = it->second;
-    }
-    return false;
-  };
-  for (const auto& [to, from] : parent) {
-    if (!reaches_source(to)) {
-      return InvalidArgumentError("stream.tree: '" + to + "' is not reached from the source '" +
-                                  stream.source() + "'");
-    }
-  }
-  for (const std::string& destination : stream.destinations()) {
-    if (!parent.contains(destination)) {
-      return InvalidArgumentError("stream.tree does not reach the destination '" + destination +
-                                  "'");
-    }
-  }
-  return OkStatus();
-}
-
 Catalogue::Catalogue(CatalogueOptions options, v1::RegistrySnapshot* durable, uint64_t seed)
     : options_(std::move(options)),
       durable_(durable),
-      written_deleted_(durable->deleted()),
+      deletions_(durable),
       floors_(durable),
       departures_(durable),
       rng_(seed) {
-  OnWritten(*durable_);
+  auto* streams = durable_->mutable_streams();
+  std::sort(streams->begin(), streams->end(),
+            [](const auto& a, const auto& b) { return a.name() < b.name(); });
+  OnWritten(*durable_, Everything());
   if (durable_->creating_size() > 0) {
     durable_->clear_creating();
-    dirty_ = true;
+    changed_.creating = true;
   }
 }
 
-Status Catalogue::CheckStream(const v1::StreamConfig& s) const {
-  TAILCAST_RETURN_IF_ERROR(stream::ValidateStreamName(s.name()));
-  if (s.shards() < 1 || s.shards() > stream::kShardsMax) {
-    return InvalidArgumentError("stream.shards is " + std::to_string(s.shards()) + "; 1 to " +
-                                std::to_string(stream::kShardsMax) + " are allowed");
-  }
-  if (s.chunk_size() < stream::kChunkSizeMin || s.chunk_size() > stream::kChunkSizeMax) {
-    return InvalidArgumentError("stream.chunk_size is " + std::to_string(s.chunk_size()) + "; " +
-                                std::to_string(stream::kChunkSizeMin) + " to " +
-                                std::to_string(stream::kChunkSizeMax) + " bytes are allowed");
-  }
-  if (s.chunk_size_by_rate() && !stream::IsStemChunkSize(s.chunk_size())) {
-    return InvalidArgumentError("stream.chunk_size is " + std::to_string(s.chunk_size()) +
-                                "; where the rate decides it is a power of two");
-  }
-  TAILCAST_RETURN_IF_ERROR(CheckRetention(s.retention()));
-  if (s.destinations_size() > kDestinationsMax || s.tree_size() > kDestinationsMax) {
-    return InvalidArgumentError("stream has more than " + std::to_string(kDestinationsMax) +
-                                " destinations");
-  }
-  if (s.change().base_size() > kDestinationsMax || s.change().abandoned_size() > kAbandonedMax) {
-    return InvalidArgumentError("stream.change has more than " + std::to_string(kDestinationsMax) +
-                                " edges, or " + std::to_string(kAbandonedMax) + " abandoned ones");
-  }
-  for (const auto* edges : {&s.change().base(), &s.change().abandoned()}) {
-    for (const v1::TreeEdge& edge : *edges) {
-      TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(edge.from(), "stream.change.from"));
-      TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(edge.to(), "stream.change.to"));
-    }
-  }
-  const auto known = [&](const std::string& cell, const char* field) -> Status {
-    TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(cell, field));
-    const auto& cells = options_.known_cells;
-    if (cells.empty() || std::find(cells.begin(), cells.end(), cell) != cells.end()) {
-      return OkStatus();
-    }
-    return InvalidArgumentError(std::string(field) + " '" + cell + "' is no cell of the topology" +
-                                DidYouMean(cell, cells));
-  };
-  TAILCAST_RETURN_IF_ERROR(known(s.source(), "stream.source"));
-  std::set<std::string> seen{s.source()};
-  for (const std::string& destination : s.destinations()) {
-    TAILCAST_RETURN_IF_ERROR(known(destination, "stream.destinations"));
-    if (destination == s.source()) {
-      return InvalidArgumentError("stream.destinations names '" + destination +
-                                  "', which is the source: give the other cells");
-    }
-    if (!seen.insert(destination).second) {
-      return InvalidArgumentError("stream.destinations names '" + destination + "' twice");
-    }
-  }
-  if (stream::TreeVersionOf(s) > stream::kTreeVersionMax) {
-    return InvalidArgumentError("stream.tree_version is " + std::to_string(s.tree_version()));
-  }
-  return ValidateTree(s);
+CatalogueChanges Catalogue::Everything() const {
+  CatalogueChanges all;
+  all.creating = all.floors = all.departures = true;
+  for (const v1::StreamConfig& stream : durable_->streams()) all.streams.insert(stream.name());
+  for (const v1::DeletedStream& deleted : durable_->deleted()) all.deleted.insert(IdOf(deleted));
+  return all;
 }
 
 // ResourceExhausted: with `added` the durable state would have more than so many times its limit.
@@ -170,28 +70,16 @@ Status Catalogue::CheckRoom(const v1::StreamConfig& added, int64_t times) const 
 }
 
 v1::StreamConfig* Catalogue::Mutable(const std::string& name) {
-  for (auto& stream : *durable_->mutable_streams()) {
-    if (stream.name() == name) return &stream;
-  }
-  return nullptr;
+  return const_cast<v1::StreamConfig*>(FindStream(name));
 }
 
 const v1::StreamConfig* Catalogue::FindStream(const std::string& name) const {
-  for (const auto& stream : durable_->streams()) {
-    if (stream.name() == name) return &stream;
-  }
-  return nullptr;
+  return FindByName(durable_->streams(), name);
 }
 
 void Catalogue::Put(const v1::StreamConfig& stream) {
-  if (v1::StreamConfig* known = Mutable(stream.name())) {
-    *known = stream;
-  } else {
-    *durable_->add_streams() = stream;
-    std::sort(durable_->mutable_streams()->begin(), durable_->mutable_streams()->end(),
-              [](const auto& a, const auto& b) { return a.name() < b.name(); });
-  }
-  dirty_ = true;
+  PutByName(stream, durable_->mutable_streams());
+  changed_.streams.insert(stream.name());
 }
 
 Result<v1::StreamConfig> Catalogue::BeginCreate(const v1::StreamConfig& request,
@@ -211,7 +99,7 @@ Result<v1::StreamConfig> Catalogue::BeginCreate(const v1::StreamConfig& request,
   stream.mutable_retention()->set_version(1);
   stream.clear_left_out();
   stream.set_created_us(now.micros());
-  TAILCAST_RETURN_IF_ERROR(CheckStream(stream));
+  TAILCAST_RETURN_IF_ERROR(CheckStreamConfig(stream, options_.known_cells));
   if (stream.source() != options_.cell) {
     return FailedPreconditionError("stream '" + stream.name() + "' has its source in cell '" +
                                    stream.source() + "': create it there, not in cell '" +
@@ -238,7 +126,7 @@ Result<v1::StreamConfig> Catalogue::BeginCreate(const v1::StreamConfig& request,
   stream.clear_finished_version();
   TAILCAST_RETURN_IF_ERROR(CheckRoom(stream, 1));
   *durable_->add_creating() = stream;
-  dirty_ = true;
+  changed_.creating = true;
   return stream;
 }
 
@@ -248,6 +136,7 @@ void Catalogue::FinishCreate(const stream::StreamId& stream) {
     if (stream::IdOf(creating->at(i)) != stream) continue;
     Put(creating->at(i));
     creating->DeleteSubrange(i, 1);
+    changed_.creating = true;
     return;
   }
 }
@@ -257,7 +146,7 @@ void Catalogue::AbortCreate(const stream::StreamId& stream) {
   for (int i = 0; i < creating->size(); ++i) {
     if (stream::IdOf(creating->at(i)) != stream) continue;
     creating->DeleteSubrange(i, 1);
-    dirty_ = true;
+    changed_.creating = true;
     return;
   }
 }
@@ -283,46 +172,12 @@ Status Catalogue::AskName(const std::string& name, const std::string& claimant) 
   return OkStatus();
 }
 
-v1::DeletedStream* Catalogue::FindDeleted(const stream::StreamId& stream) const {
-  for (auto& deleted : *durable_->mutable_deleted()) {
-    if (deleted.name() == stream.name && deleted.incarnation() == Raw(stream.incarnation)) {
-      return &deleted;
-    }
-  }
-  return nullptr;
-}
-
-bool Catalogue::WasDeleted(const stream::StreamId& stream) const {
-  return FindDeleted(stream) != nullptr;
-}
-
-// What the tree of `known` becomes when `next` replaces it: the steps begin at the tree that was
-// carried out last.
-v1::TreeChange Catalogue::ChangeFrom(const v1::StreamConfig& known, const v1::StreamConfig& next) {
-  v1::TreeChange change;
-  if (!known.has_change()) {
-    *change.mutable_base() = known.tree();
-    return change;
-  }
-  *change.mutable_base() = known.change().base();
-  std::set<std::pair<std::string, std::string>> seen;
-  for (const auto* edges : {&known.change().base(), &next.tree()}) {
-    for (const v1::TreeEdge& edge : *edges) seen.emplace(edge.from(), edge.to());
-  }
-  for (const auto* edges : {&known.change().abandoned(), &known.tree()}) {
-    for (const v1::TreeEdge& edge : *edges) {
-      if (seen.emplace(edge.from(), edge.to()).second) *change.add_abandoned() = edge;
-    }
-  }
-  return change;
-}
-
 Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& request,
                                                   const Installed& what) {
   v1::StreamConfig stream = request;
   stream.clear_settled_version();
   stream.clear_finished_version();
-  TAILCAST_RETURN_IF_ERROR(CheckStream(stream));
+  TAILCAST_RETURN_IF_ERROR(CheckStreamConfig(stream, options_.known_cells));
   if (stream.incarnation() == 0) return InvalidArgumentError("stream.incarnation is 0");
   if (stream.tree_version() == 0) return InvalidArgumentError("stream.tree_version is 0");
   if (WasDeleted(stream::IdOf(stream))) {
@@ -342,15 +197,15 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
         if (mine->retention().version() < stream.retention().version() &&
             stream.source() != options_.cell) {
           *mine->mutable_retention() = stream.retention();
-          dirty_ = true;
+          changed_.streams.insert(mine->name());
         }
         if (what.settled && mine->settled_version() < stream.tree_version()) {
           mine->set_settled_version(stream.tree_version());
-          dirty_ = true;
+          changed_.streams.insert(mine->name());
         }
         if (what.complete && mine->has_change()) {
           mine->clear_change();
-          dirty_ = true;
+          changed_.streams.insert(mine->name());
         }
         return *mine;
       }
@@ -390,6 +245,7 @@ Result<v1::StreamConfig> Catalogue::InstallStream(const v1::StreamConfig& reques
               "that cell has answered (tailcast status)");
         }
         departures_.OnTree(*known, stream);
+        changed_.departures = true;
       }
     } else {
       return FailedPreconditionError("stream '" + stream.name() +
@@ -422,20 +278,20 @@ void Catalogue::SetFinished(const std::string& name, stream::TreeVersion tree_ve
   }
   stream->set_finished_version(Raw(tree_version));
   if (stream->source() == options_.cell) stream->clear_change();
-  dirty_ = true;
+  changed_.streams.insert(name);
 }
 
 Result<int> Catalogue::IndexOfMine(const std::string& name, const char* verb) const {
-  std::vector<std::string> names;
-  for (int i = 0; i < durable_->streams_size(); ++i) {
-    const v1::StreamConfig& stream = durable_->streams(i);
-    names.push_back(stream.name());
-    if (stream.name() != name) continue;
-    if (stream.source() == options_.cell) return i;
+  const auto& streams = durable_->streams();
+  const auto place = FindPlace(streams, name);
+  if (place != streams.end() && place->name() == name) {
+    if (place->source() == options_.cell) return static_cast<int>(place - streams.begin());
     return FailedPreconditionError("stream '" + name + "' has its source in cell '" +
-                                   stream.source() + "': " + verb + " it there, not in cell '" +
+                                   place->source() + "': " + verb + " it there, not in cell '" +
                                    options_.cell + "'");
   }
+  std::vector<std::string> names;
+  for (const v1::StreamConfig& stream : streams) names.push_back(stream.name());
   return NotFoundError("no stream '" + name + "' in cell '" + options_.cell + "'" +
                        DidYouMean(name, names));
 }
@@ -462,66 +318,39 @@ Result<std::optional<v1::StreamConfig>> Catalogue::RemoveStream(const stream::St
   if (shards < 0 || shards > stream::kShardsMax) {
     return InvalidArgumentError("shards is " + std::to_string(shards));
   }
-  for (int i = 0; i < durable_->streams_size(); ++i) {
-    const v1::StreamConfig known = durable_->streams(i);
-    if (stream::IdOf(known) != stream) continue;
+  const auto& streams = durable_->streams();
+  if (const auto place = FindPlace(streams, stream.name);
+      place != streams.end() && stream::IdOf(*place) == stream) {
+    const v1::StreamConfig known = *place;
     if (known.source() == options_.cell) {
       return FailedPreconditionError("cell '" + options_.cell + "' is the source of stream '" +
                                      stream.name + "' and has not deleted it");
     }
-    Forget(i, {});
+    Forget(static_cast<int>(place - streams.begin()), {});
     return std::optional(known);
   }
   // One that never came: it is refused when it does.
-  if (!WasDeleted(stream)) AddDeleted(stream, shards, {});
+  if (!WasDeleted(stream)) deletions_.Add(stream, shards, {}, changed_.deleted);
   return std::optional<v1::StreamConfig>();
 }
 
 void Catalogue::Forget(int index, std::vector<std::string> cells_to_tell) {
   const v1::StreamConfig stream = durable_->streams(index);
+  const stream::StreamId id = stream::IdOf(stream);
   durable_->mutable_streams()->DeleteSubrange(index, 1);
-  AddDeleted(stream::IdOf(stream), stream.shards(), std::move(cells_to_tell));
-  floors_.Forget(stream::IdOf(stream));
-  departures_.Forget(stream::IdOf(stream));
-}
-
-void Catalogue::AddDeleted(const stream::StreamId& stream, int32_t shards,
-                           std::vector<std::string> cells_to_tell) {
-  auto* deleted = durable_->mutable_deleted();
-  int done = 0;
-  for (const auto& entry : *deleted) done += entry.on_disk() || entry.cells_to_tell_size() ? 0 : 1;
-  for (int i = 0; i < deleted->size() && done > kDeletedMax;) {
-    if (deleted->at(i).on_disk() || deleted->at(i).cells_to_tell_size() > 0) {
-      ++i;
-      continue;
-    }
-    deleted->DeleteSubrange(i, 1);
-    --done;
-  }
-  v1::DeletedStream* entry = deleted->Add();
-  entry->set_name(stream.name);
-  entry->set_incarnation(Raw(stream.incarnation));
-  entry->set_shards(shards);
-  entry->set_on_disk(true);
-  for (std::string& cell : cells_to_tell) entry->add_cells_to_tell(std::move(cell));
-  dirty_ = true;
+  deletions_.Add(id, stream.shards(), std::move(cells_to_tell), changed_.deleted);
+  floors_.Forget(id);
+  departures_.Forget(id);
+  changed_.streams.insert(stream.name());
+  changed_.floors = changed_.departures = true;
 }
 
 void Catalogue::OnTold(const stream::StreamId& stream, const std::string& cell) {
-  v1::DeletedStream* deleted = FindDeleted(stream);
-  if (deleted == nullptr) return;
-  auto* cells = deleted->mutable_cells_to_tell();
-  const auto it = std::find(cells->begin(), cells->end(), cell);
-  if (it == cells->end()) return;
-  cells->erase(it);
-  dirty_ = true;
+  if (deletions_.OnTold(stream, cell)) changed_.deleted.insert(stream);
 }
 
 void Catalogue::SetOnDisk(const stream::StreamId& stream, bool on_disk) {
-  v1::DeletedStream* deleted = FindDeleted(stream);
-  if (deleted == nullptr || deleted->on_disk() == on_disk) return;
-  deleted->set_on_disk(on_disk);
-  dirty_ = true;
+  if (deletions_.SetOnDisk(stream, on_disk)) changed_.deleted.insert(stream);
 }
 
 Result<v1::StreamConfig> Catalogue::SetRetention(const std::string& name,
@@ -537,14 +366,24 @@ Result<v1::StreamConfig> Catalogue::SetRetention(const std::string& name,
   }
   *stream->mutable_retention() = retention;
   stream->mutable_retention()->set_version(version + 1);
-  dirty_ = true;
+  changed_.streams.insert(name);
   return *stream;
 }
 
-void Catalogue::OnWritten(const v1::RegistrySnapshot& snapshot) {
-  written_deleted_ = snapshot.deleted();
-  written_leavers_ = snapshot.leavers();
-  written_dropped_ = snapshot.dropped();
+void Catalogue::OnWritten(const v1::RegistrySnapshot& snapshot, const CatalogueChanges& changed) {
+  if (!changed.deleted.empty()) {
+    for (const stream::StreamId& id : changed.deleted) written_deleted_.erase(id);
+    for (const v1::DeletedStream& deleted : snapshot.deleted()) {
+      if (auto id = IdOf(deleted); changed.deleted.contains(id)) {
+        written_deleted_.emplace(std::move(id), deleted);
+      }
+    }
+  }
+  if (changed.departures) {
+    written_leavers_ = snapshot.leavers();
+    written_dropped_ = snapshot.dropped();
+  }
+  if (!changed.floors) return;
   written_floors_.clear();
   for (const v1::ShardFloor& floor : snapshot.floors()) {
     if (floor.seq() > 1) written_floors_.emplace(stream::ShardOf(floor), floor.seq());
@@ -562,18 +401,18 @@ bool Catalogue::Has(const stream::StreamId& id) const {
 }
 
 void Catalogue::RaiseFloor(const stream::ShardId& shard, int64_t seq) {
-  if (Has(shard.stream)) dirty_ |= floors_.Raise(shard, seq);
+  if (Has(shard.stream)) changed_.floors |= floors_.Raise(shard, seq);
 }
 
 bool Catalogue::Trim(const stream::ShardId& shard, int64_t seq) {
   if (!Has(shard.stream)) return false;
-  dirty_ |= floors_.Trim(shard, seq);
+  changed_.floors |= floors_.Trim(shard, seq);
   return true;
 }
 
 void Catalogue::NoteHeldUp(const stream::ShardId& shard, const std::string& cell, int64_t done,
                            Duration time) {
-  if (Has(shard.stream)) dirty_ |= floors_.NoteHeldUp(shard, cell, done, time);
+  if (Has(shard.stream)) changed_.floors |= floors_.NoteHeldUp(shard, cell, done, time);
 }
 
 void Catalogue::SetLeftOut(const stream::StreamId& id, const std::string& cell, bool left_out) {
@@ -587,7 +426,7 @@ void Catalogue::SetLeftOut(const stream::StreamId& id, const std::string& cell, 
   } else {
     cells->erase(it);
   }
-  dirty_ = true;
+  changed_.streams.insert(id.name);
 }
 
 bool Catalogue::BeginGoing(const stream::StreamId& id, const std::string& cell, uint64_t order) {
@@ -596,18 +435,20 @@ bool Catalogue::BeginGoing(const stream::StreamId& id, const std::string& cell, 
       !departures_.BeginGoing(id, cell, order)) {
     return false;
   }
-  dirty_ = true;
+  changed_.departures = true;
   return true;
 }
 
 void Catalogue::OnGone(const stream::StreamId& stream, const std::string& cell, uint64_t order) {
-  dirty_ |= departures_.OnGone(stream, cell, order);
+  changed_.departures |= departures_.OnGone(stream, cell, order);
 }
 
 Status Catalogue::AskToLeave(const stream::StreamId& id, const std::string& cell) {
   TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(cell, "cell"));
   TAILCAST_ASSIGN_OR_RETURN(const v1::StreamConfig* stream, FindMine(id.name, "leave"));
-  if (stream::IdOf(*stream) == id && !NamesCell(*stream, cell)) dirty_ |= departures_.Add(id, cell);
+  if (stream::IdOf(*stream) == id && !NamesCell(*stream, cell)) {
+    changed_.departures |= departures_.Add(id, cell);
+  }
   return OkStatus();
 }
 
@@ -630,12 +471,12 @@ Result<bool> Catalogue::LeaveStream(const v1::StreamConfig& stream, uint64_t ord
                                    stream.name() + "' names cell '" + options_.cell + "'");
   }
   departures_.Drop(id, known.shards(), order);
-  dirty_ = true;
+  changed_.departures = true;
   return false;
 }
 
 void Catalogue::OnDropped(const stream::StreamId& stream, uint64_t order) {
-  dirty_ |= departures_.OnDropped(stream, order);
+  changed_.departures |= departures_.OnDropped(stream, order);
 }
 
 }  // namespace tailcast::cell

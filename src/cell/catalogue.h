@@ -17,20 +17,27 @@
 // on. A cell that still has a deleted stream keeps its name from being given again, so no cell ever
 // has to choose between two incarnations.
 //
+// Its parts: what a configuration may be (stream_config.h), deletions (deletions.h), cells that
+// left a copy tree (departures.h), retention floors (floors.h).
+//
 // A core: no clock, no I/O, one thread. All input from peers is checked; errors name the field.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tailcast/base/rng.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
+#include "tailcast/cell/deletions.h"
 #include "tailcast/cell/departures.h"
 #include "tailcast/cell/floors.h"
+#include "tailcast/cell/stream_config.h"
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/proto/registry.pb.h"
 #include "tailcast/stream/names.h"
@@ -47,6 +54,18 @@ struct CatalogueOptions {
   // Changes of trees may take twice as much again, so a view of it stays within what a message may
   // have.
   int64_t state_bytes_max = 20 << 20;
+};
+
+// What changed from one snapshot of the durable state to the next: so that whoever acts on it does
+// work for that alone. May name what is the same after all.
+struct CatalogueChanges {
+  std::set<std::string> streams;       // by name: that came, went, or are others
+  std::set<stream::StreamId> deleted;  // entries
+  bool creating = false, floors = false, departures = false;
+
+  bool any() const {
+    return !streams.empty() || !deleted.empty() || creating || floors || departures;
+  }
 };
 
 class Catalogue {
@@ -100,9 +119,7 @@ class Catalogue {
   Result<std::optional<v1::StreamConfig>> RemoveStream(const stream::StreamId& stream,
                                                        int32_t shards);
   // Those that are durable.
-  const google::protobuf::RepeatedPtrField<v1::DeletedStream>& deleted() const {
-    return written_deleted_;
-  }
+  const std::map<stream::StreamId, v1::DeletedStream>& deleted() const { return written_deleted_; }
   // `cell` has recorded the deletion.
   void OnTold(const stream::StreamId& deleted, const std::string& cell);
   // No file of it is left here; or there may be one again: somebody was slow.
@@ -117,7 +134,7 @@ class Catalogue {
   // One whose source this cell is; not null. Errors as DeleteStream's; `verb`: what can't be done
   // elsewhere.
   Result<const v1::StreamConfig*> FindMine(const std::string& name, const char* verb) const;
-  bool WasDeleted(const stream::StreamId& stream) const;
+  bool WasDeleted(const stream::StreamId& stream) const { return deletions_.Has(stream); }
 
   // --- retention (spec Retention) ---
   // In the source. Returns the configuration with it.
@@ -158,37 +175,33 @@ class Catalogue {
   }
 
   // Something changed since OnTaken.
-  bool changed() const { return dirty_; }
-  // A snapshot of the durable state was taken, to be written.
-  void OnTaken() { dirty_ = false; }
-  void OnWritten(const v1::RegistrySnapshot& snapshot);
+  bool changed() const { return changed_.any(); }
+  // A snapshot of the durable state was taken, to be written, with these changes since the last
+  // one.
+  CatalogueChanges OnTaken() { return std::exchange(changed_, CatalogueChanges()); }
+  // In the order in which they were taken.
+  void OnWritten(const v1::RegistrySnapshot& snapshot, const CatalogueChanges& changed);
+  // Of who begins: all there is.
+  CatalogueChanges Everything() const;
 
  private:
-  Status CheckStream(const v1::StreamConfig& stream) const;
   Status CheckRoom(const v1::StreamConfig& added, int64_t times) const;
-  static v1::TreeChange ChangeFrom(const v1::StreamConfig& known, const v1::StreamConfig& next);
   v1::StreamConfig* Mutable(const std::string& name);
-  v1::DeletedStream* FindDeleted(const stream::StreamId& stream) const;
   void Forget(int index, std::vector<std::string> cells_to_tell);
-  void AddDeleted(const stream::StreamId& stream, int32_t shards,
-                  std::vector<std::string> cells_to_tell);
   void Put(const v1::StreamConfig& stream);
   Result<int> IndexOfMine(const std::string& name, const char* verb) const;
 
   const CatalogueOptions options_;
   v1::RegistrySnapshot* const durable_;
-  google::protobuf::RepeatedPtrField<v1::DeletedStream> written_deleted_;
+  std::map<stream::StreamId, v1::DeletedStream> written_deleted_;
   google::protobuf::RepeatedPtrField<v1::Leaver> written_leavers_;
   google::protobuf::RepeatedPtrField<v1::DroppedCopy> written_dropped_;
+  Deletions deletions_;    // of durable_
   Floors floors_;          // of durable_
   Departures departures_;  // of durable_
   std::map<stream::ShardId, int64_t> written_floors_;
-  bool dirty_ = false;
+  CatalogueChanges changed_;
   Rng rng_;
 };
-
-// InvalidArgument unless the edges are a tree that begins at the stream's source and reaches all of
-// its destinations; a cell is entered once.
-Status ValidateTree(const v1::StreamConfig& stream);
 
 }  // namespace tailcast::cell

@@ -52,9 +52,8 @@ class CatalogueTest : public ::testing::Test {
   }
   // As the registry does when the state is written.
   const v1::DeletedStream& Written(int deleted) {
-    core_.OnTaken();
-    core_.OnWritten(durable_);
-    return core_.deleted().at(deleted);
+    core_.OnWritten(durable_, core_.OnTaken());
+    return core_.deleted().at(IdOf(durable_.deleted(deleted)));
   }
 };
 
@@ -326,14 +325,13 @@ TEST_F(CatalogueTest, AFloorIsWrittenBeforeAnythingIsDoneByIt) {
   EXPECT_EQ(core_.floors().Floor({id, 1}), 9);
   EXPECT_EQ(core_.WrittenFloor({id, 1}), 1);
   EXPECT_TRUE(core_.written_floors().empty());
-  core_.OnTaken();
-  core_.OnWritten(durable_);
+  core_.OnWritten(durable_, core_.OnTaken());
   EXPECT_EQ(core_.WrittenFloor({id, 1}), 9);
   ASSERT_TRUE(core_.DeleteStream("flights").ok());
   core_.RaiseFloor({id, 1}, 12);
   EXPECT_FALSE(core_.Trim({id, 0}, 3));
   EXPECT_EQ(durable_.floors_size(), 0);
-  core_.OnWritten(durable_);
+  core_.OnWritten(durable_, core_.OnTaken());
   EXPECT_EQ(core_.WrittenFloor({id, 1}), 1);
 }
 

@@ -50,8 +50,8 @@ class DeparturesTest : public ::testing::Test {
   void EndChange() { us_.SetFinished("flights", stream::TreeVersionOf(Config())); }
   // As the registry does when the state is written.
   void Written() {
-    us_.OnWritten(us_durable_);
-    asia_.OnWritten(asia_durable_);
+    us_.OnWritten(us_durable_, us_.OnTaken());
+    asia_.OnWritten(asia_durable_, asia_.OnTaken());
   }
   uint64_t Order() const { return us_durable_.leavers(0).order(); }
 

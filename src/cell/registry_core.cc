@@ -292,26 +292,35 @@ Status RegistryCore::ChangeRing(const v1::ChangeRingRequest& request) {
   return caches_.Cancel();
 }
 
-v1::RegistrySnapshot RegistryCore::TakeSnapshot() {
-  catalogue_.OnTaken();
+RegistryCore::Snapshot RegistryCore::TakeSnapshot() {
   begun_ = false;
   caches_.Save(&durable_);
-  return durable_;
+  return {durable_, catalogue_.OnTaken()};
 }
 
-void RegistryCore::OnWritten(const v1::RegistrySnapshot& snapshot) {
-  catalogue_.OnWritten(snapshot);
-  // Most writes are floors, of which nobody but the scheduler hears: a view that is another one
-  // goes to everybody.
-  const bool same_streams = std::equal(
-      view_.streams().begin(), view_.streams().end(), snapshot.streams().begin(),
-      snapshot.streams().end(),
-      [](const auto& a, const auto& b) { return a.SerializeAsString() == b.SerializeAsString(); });
-  if (!same_streams) {
-    *view_.mutable_streams() = snapshot.streams();
-    Changed();
+// Whether the view is another one: then it goes to everybody.
+bool RegistryCore::ShowStreams(const Snapshot& snapshot) {
+  bool other = false;
+  auto* shown = view_.mutable_streams();
+  for (const std::string& name : snapshot.changed.streams) {
+    const v1::StreamConfig* now = FindByName(snapshot.state.streams(), name);
+    const v1::StreamConfig* before = FindByName(*shown, name);
+    if (now == nullptr) {
+      if (before == nullptr) continue;
+      shown->erase(FindPlace(*shown, name));
+    } else {
+      if (before != nullptr && before->SerializeAsString() == now->SerializeAsString()) continue;
+      PutByName(*now, shown);
+    }
+    other = true;
   }
-  v1::RegistrySnapshot next = RingOf(snapshot);
+  return other;
+}
+
+void RegistryCore::OnWritten(const Snapshot& snapshot) {
+  catalogue_.OnWritten(snapshot.state, snapshot.changed);
+  if (ShowStreams(snapshot)) Changed();
+  v1::RegistrySnapshot next = RingOf(snapshot.state);
   if (next.SerializeAsString() == shown_.SerializeAsString()) return;
   shown_ = std::move(next);
   RefreshProcesses();

@@ -87,8 +87,13 @@ class RegistryCore {
 
   // There are changes that no snapshot given out holds.
   bool NeedsWrite() const { return begun_ || catalogue_.changed() || caches_.changed(); }
-  v1::RegistrySnapshot TakeSnapshot();
-  void OnWritten(const v1::RegistrySnapshot& snapshot);
+  struct Snapshot {
+    v1::RegistrySnapshot state;
+    CatalogueChanges changed;  // since the one that was taken before
+  };
+  Snapshot TakeSnapshot();
+  // In the order in which they were taken.
+  void OnWritten(const Snapshot& snapshot);
   // As CacheMembers'.
   std::vector<CacheMembers::Event> TakeCacheEvents() { return caches_.TakeEvents(); }
 
@@ -103,6 +108,7 @@ class RegistryCore {
   void Changed();
   void ShowProcesses();
   void RefreshProcesses();
+  bool ShowStreams(const Snapshot& snapshot);
   void FillRing(bool metadata, v1::Ring* ring) const;
 
   const RegistryOptions options_;

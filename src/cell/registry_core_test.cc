@@ -86,7 +86,7 @@ TEST_F(RegistryCoreTest, TheRingHoldsDeclaredReplicasWhetherTheyAreThereOrNot) {
 
 TEST_F(RegistryCoreTest, AChangedDeclarationBeginsAChangeOfTheRing) {
   Persist();
-  const auto snapshot = core_.TakeSnapshot();
+  const v1::RegistrySnapshot snapshot = core_.TakeSnapshot().state;
   RegistryCore same(Options(), snapshot, 1);
   EXPECT_FALSE(same.NeedsWrite());
   RegistryOptions others = Options();
@@ -290,6 +290,46 @@ TEST(RegistryCore, AWorkerThatLeavesIsShownToAndSoonForgottenWhenItHasEnded) {
   for (MonotonicTime at = core.NextExpiry(); at <= At(1200); at = core.NextExpiry())
     core.Expire(at);
   EXPECT_EQ(core.view().processes_size(), 0);
+}
+
+// Whoever acts on a write does work for what changed, not for all streams that there are.
+TEST_F(RegistryCoreTest, AWriteSaysWhatChangedWithItAndShowsThat) {
+  const auto create = [&](const std::string& name) {
+    const auto made = core_.catalogue().BeginCreate(Stream(name), {}, WallTime());
+    ASSERT_TRUE(made.ok()) << made.status();
+    core_.catalogue().FinishCreate(stream::IdOf(*made));
+  };
+  const auto shown = [&] {
+    std::vector<std::string> names;
+    for (const v1::StreamConfig& stream : core_.view().streams()) names.push_back(stream.name());
+    return names;
+  };
+  for (const char* name : {"m", "z", "a"}) create(name);
+  auto snapshot = core_.TakeSnapshot();
+  EXPECT_THAT(snapshot.changed.streams, ElementsAre("a", "m", "z"));
+  create("b");  // while that is being written
+  core_.OnWritten(snapshot);
+  EXPECT_THAT(shown(), ElementsAre("a", "m", "z"));
+  snapshot = core_.TakeSnapshot();
+  EXPECT_THAT(snapshot.changed.streams, ElementsAre("b"));
+  core_.OnWritten(snapshot);
+  EXPECT_THAT(shown(), ElementsAre("a", "b", "m", "z"));
+
+  const uint64_t version = core_.view().version();
+  core_.catalogue().RaiseFloor({stream::IdOf(core_.view().streams(0)), 0}, 5);
+  snapshot = core_.TakeSnapshot();
+  EXPECT_TRUE(snapshot.changed.floors);
+  EXPECT_TRUE(snapshot.changed.streams.empty());
+  core_.OnWritten(snapshot);
+  EXPECT_EQ(core_.view().version(), version) << "nobody hears of a floor by the view";
+
+  ASSERT_TRUE(core_.catalogue().DeleteStream("m").ok());
+  snapshot = core_.TakeSnapshot();
+  EXPECT_EQ(snapshot.changed.deleted.size(), 1u);
+  core_.OnWritten(snapshot);
+  EXPECT_THAT(shown(), ElementsAre("a", "b", "z"));
+  EXPECT_GT(core_.view().version(), version);
+  EXPECT_FALSE(core_.NeedsWrite());
 }
 
 }  // namespace

@@ -78,20 +78,28 @@ void CatalogueLinks::OnAnswer(Place reservation, const std::string& cell, const 
 
 // --- deletions ---
 
-void CatalogueLinks::Tell() {
-  for (auto& [cell, link] : links_) {
-    if (!link.telling && !link.retry.armed()) TellNext(cell, link);
+// A cell that left the topology has no link: it is told if it comes back.
+void CatalogueLinks::Tell(const stream::StreamId& id) {
+  const auto deleted = catalogue_.deleted().find(id);
+  if (deleted == catalogue_.deleted().end()) return;
+  for (const std::string& cell : deleted->second.cells_to_tell()) {
+    const auto link = links_.find(cell);
+    if (link == links_.end() || link->second.told.contains(id)) continue;
+    link->second.to_tell.insert(id);
+    TellNext(cell, link->second);
   }
 }
 
-// A cell that left the topology has no link: it is told if it comes back.
 void CatalogueLinks::TellNext(const std::string& cell, Link& link) {
-  for (const v1::DeletedStream& deleted : catalogue_.deleted()) {
-    const auto& cells = deleted.cells_to_tell();
-    const stream::StreamId id{deleted.name(), stream::StreamIncarnation{deleted.incarnation()}};
-    if (link.told.contains(id) || std::find(cells.begin(), cells.end(), cell) == cells.end()) {
+  if (link.telling || link.retry.armed()) return;
+  while (!link.to_tell.empty()) {
+    const stream::StreamId id = *link.to_tell.begin();
+    const auto known = catalogue_.deleted().find(id);
+    if (known == catalogue_.deleted().end()) {
+      link.to_tell.erase(id);
       continue;
     }
+    const v1::DeletedStream& deleted = known->second;
     v1::RemoveStreamRequest request;
     request.set_name(deleted.name());
     request.set_incarnation(deleted.incarnation());
@@ -114,14 +122,15 @@ void CatalogueLinks::OnTold(const std::string& cell, Link& link, const stream::S
       kLog.Error("cell ", cell, " does not take the deletion of stream ", deleted.name, ": ",
                  status.message());
     }
-    link.retry.After(options_.retry, scope_.Bind([this] { Tell(); }));
+    link.retry.After(options_.retry, scope_.Bind([this, cell, &link] { TellNext(cell, link); }));
     return;
   }
+  link.to_tell.erase(deleted);
   // Not again while that is being written.
   if (link.told.size() > kToldMax) link.told.clear();
   link.told.insert(deleted);
   on_told_(deleted, cell);
-  Tell();
+  TellNext(cell, link);
 }
 
 }  // namespace tailcast::scheduler

@@ -45,9 +45,9 @@ class CatalogueLinks {
   // Whether all other cells agree that this one gives the name to a stream, which it has reserved
   // durably. Errors as ReservationCore::outcome.
   void Reserve(const std::string& stream, Callback<void(Status)> done);
-  // Tells the cells of durable deletions that they have not recorded, one at a time each. To be
-  // called when there may be new ones.
-  void Tell();
+  // Tells the cells of the deletion, which is durable, that have not recorded it; each cell of one
+  // at a time.
+  void Tell(const stream::StreamId& deleted);
   // Drops everything that is under way.
   void End();
 
@@ -66,6 +66,7 @@ class CatalogueLinks {
         : client(std::move(connection)), retry(loop) {}
     const std::unique_ptr<rpc::Client> client;
     bool telling = false;
+    std::set<stream::StreamId> to_tell;
     std::set<stream::StreamId> told;  // a while ago, at least
     Timer retry;
   };

@@ -49,6 +49,14 @@ std::set<std::string> CopySet::Targets() const {
   return cells;
 }
 
+std::set<std::string> CopySet::TargetsOf(const StreamId& id) const {
+  std::set<std::string> cells;
+  if (const auto stream = streams_.find(id); stream != streams_.end()) {
+    for (const auto& [cell, edge] : stream->second.edges.edges()) cells.insert(cell);
+  }
+  return cells;
+}
+
 stream::TreeVersion CopySet::TreeVersion(const StreamId& id) const {
   const auto stream = streams_.find(id);
   return stream == streams_.end() ? stream::TreeVersion::kNone

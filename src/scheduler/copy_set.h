@@ -101,6 +101,7 @@ class CopySet {
   // Steps that were taken and not told yet.
   std::vector<StepTaken> TakeSteps() { return std::exchange(steps_, {}); }
   std::set<std::string> Targets() const;
+  std::set<std::string> TargetsOf(const stream::StreamId& stream) const;
   // kNone: the stream is not known.
   stream::TreeVersion TreeVersion(const stream::StreamId& stream) const;
   // nullptr: nothing is copied to the cell.

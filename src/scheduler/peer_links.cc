@@ -28,7 +28,8 @@ bool IsSettled(const v1::StreamConfig& stream, const std::string& cell) {
 
 PeerLinks::PeerLinks(EventLoop& loop, rpc::Connector& connector, MetricRegistry& metrics,
                      CoreDriver& driver, const cell::RegistryCore& registry,
-                     PeerLinksOptions options, std::function<void()> on_view)
+                     PeerLinksOptions options,
+                     std::function<void(const std::set<std::string>&)> on_view)
     : loop_(loop),
       connector_(connector),
       metrics_(metrics),
@@ -37,12 +38,18 @@ PeerLinks::PeerLinks(EventLoop& loop, rpc::Connector& connector, MetricRegistry&
       options_(std::move(options)),
       on_view_(std::move(on_view)) {}
 
-void PeerLinks::Update() {
-  for (const std::string& cell : driver_.core().Targets()) {
-    if (links_.contains(cell)) {
-      Tell(cell);
-      continue;
+void PeerLinks::Update(const std::set<std::string>& streams) {
+  std::set<std::string> targets;
+  for (const std::string& name : streams) {
+    const v1::StreamConfig* stream = cell::FindByName(registry_.view().streams(), name);
+    if (stream != nullptr) targets.merge(driver_.core().TargetsOf(stream::IdOf(*stream)));
+    for (auto& [cell, link] : links_) {
+      Settle(*link, name);
+      Tell(*link, name);
     }
+  }
+  for (const std::string& cell : targets) {
+    if (links_.contains(cell)) continue;
     const auto neighbour = std::find_if(options_.neighbours.begin(), options_.neighbours.end(),
                                         [&](const Neighbour& n) { return n.cell == cell; });
     if (neighbour != options_.neighbours.end()) {
@@ -61,7 +68,7 @@ void PeerLinks::Connect(const Neighbour& neighbour) {
   Link& link = *it->second;
   link.view.SetOnChange(link.scope.Bind([this, &link](const v1::CellView&) { OnView(link); }));
   link.view.Start(Duration::Infinite(), link.scope.Bind([](const Status&) {}));
-  Tell(link);
+  TellAll(link);
 }
 
 void PeerLinks::OnView(Link& link) {
@@ -75,14 +82,39 @@ void PeerLinks::OnView(Link& link) {
   }
   SchedulerCore& core = driver_.core();
   core.OnWriters(driver_.now(), link.cell, link.via, writers);
-  for (const v1::StreamConfig& stream : view.streams()) {
-    core.OnSettled(driver_.now(), stream::IdOf(stream), link.cell,
-                   stream::TreeVersion{stream.settled_version()}, driver_.effects());
-  }
+  const std::set<std::string> changed = TakeTheirs(link);
+  for (const std::string& name : changed) Settle(link, name);
   ForgetLost(link);
   CopyLacking(link);
-  on_view_();
+  for (const std::string& name : changed) Tell(link, name);
+  on_view_(changed);
   driver_.DoWorkSoon();
+}
+
+std::set<std::string> PeerLinks::TakeTheirs(Link& link) {
+  std::map<std::string, Theirs> now;
+  for (const v1::StreamConfig& stream : link.view.view().streams()) {
+    now[stream.name()] = {stream::IdOf(stream).incarnation,
+                          stream::TreeVersion{stream.settled_version()},
+                          stream::TreeVersion{stream.finished_version()}};
+  }
+  std::set<std::string> changed;
+  for (const auto& [name, theirs] : now) {
+    const auto before = link.theirs.find(name);
+    if (before == link.theirs.end() || before->second != theirs) changed.insert(name);
+  }
+  for (const auto& [name, theirs] : link.theirs) {
+    if (!now.contains(name)) changed.insert(name);
+  }
+  link.theirs = std::move(now);
+  return changed;
+}
+
+void PeerLinks::Settle(const Link& link, const std::string& stream) {
+  const auto theirs = link.theirs.find(stream);
+  if (theirs == link.theirs.end()) return;
+  driver_.core().OnSettled(driver_.now(), {stream, theirs->second.incarnation}, link.cell,
+                           theirs->second.settled, driver_.effects());
 }
 
 // A cell that lost its registry, and has begun another, is told everything again.
@@ -92,7 +124,7 @@ void PeerLinks::ForgetLost(Link& link) {
   if (before == 0 || before == registry) return;
   link.installed.clear();
   link.lacking_seen = 0;
-  Tell(link);
+  TellAll(link);
 }
 
 // What it says that it lacks, since we looked last.
@@ -114,11 +146,10 @@ void PeerLinks::CopyLacking(Link& link) {
 bool PeerLinks::IsFinished(const v1::StreamConfig& stream, const std::string& cell) const {
   const auto link = links_.find(cell);
   if (link == links_.end()) return false;
-  const auto& theirs = link->second->view.view().streams();
-  return std::any_of(theirs.begin(), theirs.end(), [&](const v1::StreamConfig& their) {
-    return their.name() == stream.name() && their.incarnation() == stream.incarnation() &&
-           their.finished_version() >= stream.tree_version();
-  });
+  const auto theirs = link->second->theirs.find(stream.name());
+  return theirs != link->second->theirs.end() &&
+         theirs->second.incarnation == stream::IdOf(stream).incarnation &&
+         theirs->second.finished >= stream::TreeVersionOf(stream);
 }
 
 // --- streams ---
@@ -127,24 +158,27 @@ void PeerLinks::Forget(const std::string& stream) {
   for (auto& [cell, link] : links_) link->installed.erase(stream);
 }
 
-void PeerLinks::Tell(const std::string& cell) {
-  if (const auto link = links_.find(cell); link != links_.end()) Tell(*link->second);
+void PeerLinks::Tell(const std::string& cell, const std::string& stream) {
+  if (const auto link = links_.find(cell); link != links_.end()) Tell(*link->second, stream);
 }
 
-void PeerLinks::Tell(Link& link) {
-  for (const v1::StreamConfig& stream : registry_.view().streams()) {
-    const stream::StreamId id = stream::IdOf(stream);
-    // Also a cell that leaves the tree, or that another one feeds from now on.
-    const bool concerned =
-        link.installed.contains(stream.name()) || driver_.core().Feeds(id, link.cell);
-    const ToldStream what{id.incarnation, stream::TreeVersionOf(stream),
-                          IsSettled(stream, options_.cell) && driver_.core().Made(id, link.cell),
-                          !stream.has_change(), stream.retention().version()};
-    if (concerned && link.installed[stream.name()] != what &&
-        link.installing.insert(stream.name()).second) {
-      Install(link, stream, what);
-    }
-  }
+void PeerLinks::TellAll(Link& link) {
+  for (const v1::StreamConfig& stream : registry_.view().streams()) Tell(link, stream.name());
+}
+
+void PeerLinks::Tell(Link& link, const std::string& name) {
+  const v1::StreamConfig* stream = cell::FindByName(registry_.view().streams(), name);
+  if (stream == nullptr) return;
+  const stream::StreamId id = stream::IdOf(*stream);
+  // Also a cell that leaves the tree, or that another one feeds from now on.
+  const auto installed = link.installed.find(name);
+  if (installed == link.installed.end() && !driver_.core().Feeds(id, link.cell)) return;
+  const ToldStream what{id.incarnation, stream::TreeVersionOf(*stream),
+                        IsSettled(*stream, options_.cell) && driver_.core().Made(id, link.cell),
+                        !stream->has_change(), stream->retention().version()};
+  if (installed != link.installed.end() && installed->second == what) return;
+  // One that is under way is followed by a look at what there is then.
+  if (link.installing.insert(name).second) Install(link, *stream, what);
 }
 
 void PeerLinks::Install(Link& link, const v1::StreamConfig& stream, const ToldStream& what) {
@@ -167,7 +201,7 @@ void PeerLinks::OnInstalled(Link& link, const std::string& stream, const ToldStr
   link.installing.erase(stream);
   if (status.ok() || IsNotFound(status)) {
     link.installed[stream] = what;
-    return Tell(link);
+    return Tell(link, stream);
   }
   metrics_
       .GetCounter("tailcast_scheduler_install_failed_total",
@@ -176,12 +210,15 @@ void PeerLinks::OnInstalled(Link& link, const std::string& stream, const ToldStr
   if (IsInvalidArgument(status) || IsFailedPrecondition(status)) {
     kLog.Error("cell ", link.cell, " refuses stream ", stream, ": ", status.message());
   }
-  Retry(link);
+  Retry(link, stream);
 }
 
-void PeerLinks::Retry(Link& link) {
+void PeerLinks::Retry(Link& link, const std::string& stream) {
+  link.failed.insert(stream);
   if (link.retry.armed()) return;
-  link.retry.After(options_.peer_retry, link.scope.Bind([this, &link] { Tell(link); }));
+  link.retry.After(options_.peer_retry, link.scope.Bind([this, &link] {
+    for (const std::string& name : std::exchange(link.failed, {})) Tell(link, name);
+  }));
 }
 
 // --- progress ---

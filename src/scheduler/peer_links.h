@@ -54,17 +54,18 @@ bool IsSettled(const v1::StreamConfig& stream, const std::string& cell);
 
 class PeerLinks {
  public:
-  // All outlive it. `on_view`: a peer's view changed, and the core knows.
+  // All outlive it. `on_view`: a peer says something else of these streams, and the core knows.
   PeerLinks(EventLoop& loop, rpc::Connector& connector, MetricRegistry& metrics, CoreDriver& driver,
             const cell::RegistryCore& registry, PeerLinksOptions options,
-            std::function<void()> on_view);
+            std::function<void(const std::set<std::string>& streams)> on_view);
   PeerLinks(const PeerLinks&) = delete;
   PeerLinks& operator=(const PeerLinks&) = delete;
 
-  // Links to the cells that the core copies to; tells each of them what it does not know yet.
-  void Update();
-  // Tells the cell, if there is a link to it, what it does not know yet.
-  void Tell(const std::string& cell);
+  // These streams are others, or new: links to the cells that the core copies them to; tells each
+  // of them what it does not know yet.
+  void Update(const std::set<std::string>& streams);
+  // Tells the cell, if there is a link to it, what it does not know yet of the stream.
+  void Tell(const std::string& cell, const std::string& stream);
   // The stream is no more; its source tells everybody (catalogue_links.h).
   void Forget(const std::string& stream);
   // All cells below `cell`, which is fed from here, are fed as this tree version wants it: it says
@@ -80,6 +81,13 @@ class PeerLinks {
   void End() { links_.clear(); }
 
  private:
+  // What a peer says of a stream.
+  struct Theirs {
+    stream::StreamIncarnation incarnation = stream::StreamIncarnation::kNone;
+    stream::TreeVersion settled = stream::TreeVersion::kNone;
+    stream::TreeVersion finished = stream::TreeVersion::kNone;
+    bool operator==(const Theirs&) const = default;
+  };
   struct Link {
     Link(EventLoop& loop, rpc::Connector& connector, const Neighbour& neighbour)
         : cell(neighbour.cell),
@@ -94,19 +102,25 @@ class PeerLinks {
     uint64_t lacking_seen = 0;                    // v1::LackingFile.look, up to here
     std::map<std::string, ToldStream> installed;  // by stream name, as last answered
     std::set<std::string> installing;             // asked, and not answered
+    std::set<std::string> failed;                 // to be told when `retry` is due
+    std::map<std::string, Theirs> theirs;         // by stream name
     Timer retry;
     Scope scope;
   };
 
   void Connect(const Neighbour& neighbour);
   void OnView(Link& link);
+  // Which streams its view says something else of.
+  static std::set<std::string> TakeTheirs(Link& link);
+  void Settle(const Link& link, const std::string& stream);
   void ForgetLost(Link& link);
   void CopyLacking(Link& link);
-  void Tell(Link& link);
+  void Tell(Link& link, const std::string& stream);
+  void TellAll(Link& link);
   void Install(Link& link, const v1::StreamConfig& stream, const ToldStream& what);
   void OnInstalled(Link& link, const std::string& stream, const ToldStream& what,
                    const Status& status);
-  void Retry(Link& link);
+  void Retry(Link& link, const std::string& stream);
 
   EventLoop& loop_;
   rpc::Connector& connector_;
@@ -114,7 +128,7 @@ class PeerLinks {
   CoreDriver& driver_;
   const cell::RegistryCore& registry_;
   const PeerLinksOptions options_;
-  const std::function<void()> on_view_;
+  const std::function<void(const std::set<std::string>&)> on_view_;
   std::map<std::string, std::unique_ptr<Link>> links_;  // by cell
   std::set<std::string> unknown_;  // cells without an address; complained about
 };

@@ -58,10 +58,10 @@ void RegistryService::Persist(Callback<void(Status)> then) {
 }
 
 void RegistryService::Write(Callback<void(Status)> then) {
-  v1::RegistrySnapshot snapshot = core_->TakeSnapshot();
+  cell::RegistryCore::Snapshot snapshot = core_->TakeSnapshot();
   ++writing_;
-  log_.Write(snapshot, scope_.Bind([this, snapshot, events = core_->TakeCacheEvents(),
-                                    then = std::move(then)](const Status& status) mutable {
+  log_.Write(snapshot.state, scope_.Bind([this, snapshot, events = core_->TakeCacheEvents(),
+                                          then = std::move(then)](const Status& status) mutable {
     --writing_;
     if (!status.ok()) {
       Lose(status);
@@ -70,7 +70,7 @@ void RegistryService::Write(Callback<void(Status)> then) {
     core_->OnWritten(snapshot);
     Report(events);
     OnViewChanged();
-    owner_.OnStreamsChanged();
+    if (snapshot.changed.any()) owner_.OnCatalogueChanged(snapshot.changed);
     then(OkStatus());
   }));
 }

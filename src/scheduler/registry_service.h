@@ -53,7 +53,7 @@ class RegistryService {
     virtual ~Owner() = default;
     virtual void OnProcessesChanged() = 0;
     // Changes of the catalogue, or of how far a stream's tree is carried out, became durable.
-    virtual void OnStreamsChanged() = 0;
+    virtual void OnCatalogueChanged(const cell::CatalogueChanges& changed) = 0;
     // It is known no more, durably.
     virtual void OnStreamRemoved(const v1::StreamConfig& stream) = 0;
     // A name is reserved durably: do all other cells agree? As CatalogueLinks::Reserve.

@@ -20,7 +20,9 @@ class RegistryServiceTest : public ::testing::Test {
  protected:
   struct Owner : RegistryService::Owner {
     void OnProcessesChanged() override { events.emplace_back("processes"); }
-    void OnStreamsChanged() override { events.emplace_back("streams"); }
+    void OnCatalogueChanged(const cell::CatalogueChanges& changed) override {
+      for (const std::string& name : changed.streams) events.push_back("changed " + name);
+    }
     void OnStreamRemoved(const v1::StreamConfig& stream) override {
       events.push_back("removed " + stream.name());
     }
@@ -174,7 +176,7 @@ TEST_F(RegistryServiceTest, AStreamIsAnsweredWhenItIsDurable) {
   EXPECT_THAT(p.owner.events, ElementsAre()) << "nobody is asked before the name is reserved";
   disk_.Thaw();
   time_.RunFor(Duration::Seconds(1));
-  EXPECT_THAT(p.owner.events, ElementsAre("streams", "reserve flights"));
+  EXPECT_THAT(p.owner.events, ElementsAre("reserve flights"));
   disk_.Freeze();
   p.owner.reserved(OkStatus());
   time_.RunFor(Duration::Seconds(1));
@@ -220,7 +222,7 @@ TEST_F(RegistryServiceTest, ADeletionIsToldWhenItIsDurable) {
   EXPECT_FALSE(deleted.has_value());
   disk_.Thaw();
   time_.RunFor(Duration::Seconds(1));
-  EXPECT_THAT(p.owner.events, ElementsAre("streams", "removed flights"));
+  EXPECT_THAT(p.owner.events, ElementsAre("changed flights", "removed flights"));
   ASSERT_TRUE(deleted && deleted->ok());
 }
 

@@ -116,12 +116,13 @@ void SchedulerAgent::OnOpened() {
   ReaderLinksOptions readers = options_.readers;
   readers.scheduler_incarnation = incarnation;
   readers_ = std::make_unique<ReaderLinks>(loop_, connector_, *driver_, readers);
-  peers_ = std::make_unique<PeerLinks>(loop_, connector_, metrics_, *driver_, registry_.core(),
-                                       PeerLinksOptions{.cell = options_.registry.cell,
-                                                        .neighbours = options_.neighbours,
-                                                        .peer_timeout = options_.peer_timeout,
-                                                        .peer_retry = options_.peer_retry},
-                                       [this] { CheckFinished(); });
+  peers_ = std::make_unique<PeerLinks>(
+      loop_, connector_, metrics_, *driver_, registry_.core(),
+      PeerLinksOptions{.cell = options_.registry.cell,
+                       .neighbours = options_.neighbours,
+                       .peer_timeout = options_.peer_timeout,
+                       .peer_retry = options_.peer_retry},
+      [this](const std::set<std::string>& streams) { CheckFinished(streams); });
   catalogue_links_ = std::make_unique<CatalogueLinks>(
       loop_, connector_, registry_.core().catalogue(),
       CatalogueLinksOptions{.cell = options_.registry.cell, .neighbours = options_.neighbours},
@@ -157,7 +158,7 @@ void SchedulerAgent::OnOpened() {
 
 void SchedulerAgent::OnFirstWritten(const Status& status) {
   if (!status.ok()) return std::exchange(started_, nullptr)(status);
-  OnStreamsChanged();
+  OnCatalogueChanged(registry_.core().catalogue().Everything());
   retention_->Sweep();
   rescan_timer_.After(options_.rescan_interval, work_scope_.Bind([this] { Rescan(); }));
   registry_.Begin();
@@ -182,32 +183,38 @@ void SchedulerAgent::OnRegistryLost(const Status& why) {
 
 // --- streams ---
 
-void SchedulerAgent::OnStreamsChanged() {
-  for (const v1::StreamConfig& stream : registry_.view().streams()) {
-    const ToldStream now{stream::IdOf(stream).incarnation, stream::TreeVersionOf(stream),
-                         IsSettled(stream, options_.registry.cell), !stream.has_change()};
-    if (std::exchange(applied_[stream.name()], now) == now) continue;
-    driver_->core().OnStream(loop_.Now(), stream, driver_->effects());
-    if (!cell::NamesCell(stream, options_.registry.cell)) {
-      check_->OnStreamRemoved(stream::IdOf(stream));
+// For each write of the registry: costs what changed with it, not what there is.
+void SchedulerAgent::OnCatalogueChanged(const cell::CatalogueChanges& changed) {
+  for (const std::string& name : changed.streams) {
+    const v1::StreamConfig* stream = cell::FindByName(registry_.view().streams(), name);
+    if (stream == nullptr) continue;
+    const ToldStream now{stream::IdOf(*stream).incarnation, stream::TreeVersionOf(*stream),
+                         IsSettled(*stream, options_.registry.cell), !stream->has_change()};
+    if (std::exchange(applied_[name], now) == now) continue;
+    driver_->core().OnStream(loop_.Now(), *stream, driver_->effects());
+    if (!cell::NamesCell(*stream, options_.registry.cell)) {
+      check_->OnStreamRemoved(stream::IdOf(*stream));
     }
   }
-  retention_->OnStreams();
-  peers_->Update();
-  CheckFinished();
-  TendDeleted();
-  TendDropped();
-  leavers_->OnWritten();
+  if (!changed.streams.empty()) {
+    retention_->OnStreams();
+    peers_->Update(changed.streams);
+    CheckFinished(changed.streams);
+  }
+  TendDeleted(changed.deleted);
+  if (changed.departures) TendDropped();
+  if (changed.departures || !changed.streams.empty()) leavers_->OnWritten();
   driver_->DoWorkSoon();
 }
 
-void SchedulerAgent::TendDeleted() {
-  for (const v1::DeletedStream& deleted : registry_.core().catalogue().deleted()) {
-    if (!deleted.on_disk()) continue;
-    reclaim_->Add({deleted.name(), stream::StreamIncarnation{deleted.incarnation()}},
-                  deleted.shards());
+void SchedulerAgent::TendDeleted(const std::set<stream::StreamId>& streams) {
+  const auto& deleted = registry_.core().catalogue().deleted();
+  for (const stream::StreamId& id : streams) {
+    const auto it = deleted.find(id);
+    if (it == deleted.end()) continue;
+    if (it->second.on_disk()) reclaim_->Add(id, it->second.shards());
+    catalogue_links_->Tell(id);
   }
-  catalogue_links_->Tell();
 }
 
 void SchedulerAgent::TendDropped() {
@@ -256,17 +263,21 @@ void SchedulerAgent::OnStreamRemoved(const v1::StreamConfig& stream) {
   driver_->DoWorkSoon();
 }
 
-void SchedulerAgent::CheckFinished() {
+void SchedulerAgent::CheckFinished(const std::set<std::string>& streams) {
   const std::string& cell = options_.registry.cell;
   std::vector<const v1::StreamConfig*> finished;
-  for (const v1::StreamConfig& stream : registry_.view().streams()) {
-    if (stream.finished_version() >= stream.tree_version() || !IsSettled(stream, cell)) continue;
+  for (const std::string& name : streams) {
+    const v1::StreamConfig* stream = cell::FindByName(registry_.view().streams(), name);
+    if (stream == nullptr || stream->finished_version() >= stream->tree_version() ||
+        !IsSettled(*stream, cell)) {
+      continue;
+    }
     const bool all =
-        std::all_of(stream.tree().begin(), stream.tree().end(), [&](const v1::TreeEdge& edge) {
-          return edge.from() != cell || (driver_->core().Made(stream::IdOf(stream), edge.to()) &&
-                                         peers_->IsFinished(stream, edge.to()));
+        std::all_of(stream->tree().begin(), stream->tree().end(), [&](const v1::TreeEdge& edge) {
+          return edge.from() != cell || (driver_->core().Made(stream::IdOf(*stream), edge.to()) &&
+                                         peers_->IsFinished(*stream, edge.to()));
         });
-    if (all) finished.push_back(&stream);
+    if (all) finished.push_back(stream);
   }
   for (const v1::StreamConfig* stream : finished) {
     registry_.catalogue().SetFinished(stream->name(), stream::TreeVersionOf(*stream));
@@ -358,8 +369,8 @@ void SchedulerAgent::OnStepTaken(const StepTaken& step) {
       .Add();
   if (options_.on_step) options_.on_step(step);
   if (step.kind != copytree::StepKind::kWaitCaughtUp) return;
-  peers_->Tell(step.to);  // it is settled, if this cell is
-  CheckFinished();
+  peers_->Tell(step.to, step.stream.name);  // it is settled, if this cell is
+  CheckFinished({step.stream.name});
 }
 
 void SchedulerAgent::ListShard(const ShardId& shard) {

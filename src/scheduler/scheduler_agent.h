@@ -22,6 +22,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -105,17 +106,18 @@ class SchedulerAgent : private RegistryService::Owner {
   void OnFirstWritten(const Status& status);
   // RegistryService::Owner
   void OnProcessesChanged() override { readers_->Update(registry_.view()); }
-  void OnStreamsChanged() override;
+  void OnCatalogueChanged(const cell::CatalogueChanges& changed) override;
   void OnStreamRemoved(const v1::StreamConfig& stream) override;
   void Reserve(const std::string& stream, Callback<void(Status)> done) override {
     catalogue_links_->Reserve(stream, std::move(done));
   }
   void OnRegistryLost(const Status& why) override;
 
-  // Records which changes of trees are carried out in this cell and below it.
-  void CheckFinished();
+  // Records of which of these streams the change of the tree is carried out in this cell and below
+  // it.
+  void CheckFinished(const std::set<std::string>& streams);
   // What is left to do of streams that were deleted, or whose copy tree this cell has left.
-  void TendDeleted();
+  void TendDeleted(const std::set<stream::StreamId>& streams);
   void TendDropped();
   void OnReclaimed(const stream::StreamId& stream);
   // Files of the stream are here.

@@ -150,6 +150,9 @@ class SchedulerCore {
 
   // Cells that this one copies to.
   std::set<std::string> Targets() const { return copies_.Targets(); }
+  std::set<std::string> TargetsOf(const stream::StreamId& stream) const {
+    return copies_.TargetsOf(stream);
+  }
   CoreCounters counters() const;
   const OperationTable& operations() const { return operations_; }
   const WorkerTable& workers() const { return workers_; }

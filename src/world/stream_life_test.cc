@@ -127,7 +127,7 @@ class Streams {
     for (const std::string& cell : cells) {
       const cell::RegistryCore* core = registry(cell);
       if (core == nullptr || core->NeedsWrite() || core->catalogue().creating()) return false;
-      for (const v1::DeletedStream& deleted : core->catalogue().deleted()) {
+      for (const auto& [id, deleted] : core->catalogue().deleted()) {
         if (deleted.on_disk() || deleted.cells_to_tell_size() > 0) return false;
       }
     }
