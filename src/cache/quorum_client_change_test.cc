@@ -133,6 +133,15 @@ TEST_P(QuorumClientChangeTest, AndAtOnceWhenTheyAreRead) {
   EXPECT_EQ(world_.client->ready_replicas(), 6u);
 }
 
+// Its chunks are read behind those of the new one, which come only slowly.
+TEST_P(QuorumClientChangeTest, ThoseThatGoAreConnectedToAtOnceByWhoHearsOfThemInTheMiddle) {
+  ToServers(New());
+  QuorumClient late(world_.client_loop.get(), world_.client_connector.get(),
+                    world_.client_rpc.get(), {.seed = 7}, New());
+  world_.time.RunFor(Duration::Millis(50));
+  EXPECT_EQ(late.ready_replicas(), 6u);
+}
+
 TEST_P(QuorumClientChangeTest, AWriteThatIsRefusedForAnOlderRingIsMadeAgainUnderTheNewer) {
   const Scope scope;
   ToServers(Both());

@@ -53,10 +53,10 @@ void ReplicaSet::Update(RingConfig config) {
   for (size_t i = 0; i < links_->size(); ++i) {
     ReplicaLink& link = *(*links_)[i];
     if (link.state() != ReplicaLink::State::kIdle) continue;
-    if (config.replicas[i].in_ring) {
+    if (config.replicas[i].in_ring || PhaseOf(config.configuration_id) != RingPhase::kBoth) {
       link.Connect();
     } else if (!known[i]) {
-      // Nobody reads it yet: clients don't come all at once.
+      // It comes, and nobody reads it yet: clients don't come all at once.
       link.ConnectAfter(Duration::Micros(
           static_cast<int64_t>(liking_[i] % static_cast<uint64_t>(kConnectSpread.micros()))));
     }  // or its time to connect has been set
