@@ -283,7 +283,7 @@ uint64_t MemoryClient::WatchValue(Key key, Duration timeout, Callback<void(bool)
   const auto post = [&](bool watched) {
     loop_->Post(scope_.Bind([this, id, watched] { Notify(id, watched); }));
   };
-  if (store_->faults_.refuse_watches) {
+  if (store_->faults_.refuse_watches || store_->faults_.refuse_watches_of == key) {
     ++counters_.watch_refusals;
     post(false);
     return id;

@@ -38,6 +38,7 @@ struct MemoryFaults {
   double failed_write = 0;   // a mutation is not stored and fails with Unavailable
   bool unavailable = false;  // chunk reads miss, value reads and mutations fail with Unavailable
   bool refuse_watches = false;
+  std::optional<Key> refuse_watches_of;  // one key's alone
   // Every answer (not notifications) waits this long, plus an exponential part of mean `jitter`.
   // Answers with jitter overtake each other. An answer later than a call's timeout becomes a miss
   // or DeadlineExceeded at the timeout.

@@ -209,10 +209,12 @@ void ConsumerAgent::SetTimer(MonotonicTime when) {
 
 void ConsumerAgent::Watch() {
   const std::vector<cache::Key> keys = MetadataKeys();
+  file_->watches.resize(keys.size(), kNoWatch);
   for (size_t i = 0; i < keys.size(); ++i) {
-    file_->watches.push_back(ports_.metadata_cache->WatchValue(
+    if (file_->watches[i] != kNoWatch) continue;
+    file_->watches[i] = ports_.metadata_cache->WatchValue(
         keys[i], kWatchTimeout,
-        file_->scope().Bind([this, i](bool watched) { OnDoorbell(i, watched); })));
+        file_->scope().Bind([this, i](bool watched) { OnDoorbell(i, watched); }));
   }
 }
 
@@ -220,9 +222,12 @@ void ConsumerAgent::OnDoorbell(size_t watch, bool watched) {
   std::vector<uint64_t>& watches = file_->watches;
   watches[watch] = kNoWatch;
   const auto none = [](uint64_t id) { return id == kNoWatch; };
-  if (!watched && !std::all_of(watches.begin(), watches.end(), none)) return;
-  CancelWatch();
-  file_->lengths.OnDoorbell(ports_.loop->Now(), watched);
+  if (watched || std::all_of(watches.begin(), watches.end(), none)) {
+    CancelWatch();
+    file_->lengths.OnDoorbell(ports_.loop->Now(), watched);
+  } else {
+    file_->lengths.OnDoorbellHalf(ports_.loop->Now());
+  }
   DoWork();
 }
 

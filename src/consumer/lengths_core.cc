@@ -64,7 +64,7 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
   LearnSeal();
   heartbeats_.OnSeen(now, as_of().micros());
   if (as_of() > as_of_before) as_of_moved_ = now;
-  if (!options_.doorbell || doorbell_ != Doorbell::kOff) return;
+  if (!options_.doorbell || doorbell_ == Doorbell::kSet) return;
   if (poll_was_news_ && pause_ > Duration()) {
     next_poll_ = now + pause_;
   } else {
@@ -96,6 +96,12 @@ void LengthsCore::OnDoorbell(MonotonicTime now, bool watched) {
   const Duration pause = poll_was_news_ ? options_.doorbell_pause
                                         : std::max(options_.doorbell_pause, kIdleDoorbellPause);
   next_poll_ = std::max(now, last_poll_ + pause);
+}
+
+void LengthsCore::OnDoorbellHalf(MonotonicTime now) {
+  doorbell_ = Doorbell::kHalf;
+  ++counters_.refused_watches;
+  next_poll_ = now + options_.poll;
 }
 
 bool LengthsCore::OnPrimaryLength(Part part, int64_t length) {
@@ -307,6 +313,7 @@ std::string LengthsCore::DebugString() const {
   if (!metadata_known()) text += "; no metadata";
   if (poll_ != Poll::kIdle) text += "; polling";
   if (doorbell_ == Doorbell::kSet) text += "; watching";
+  if (doorbell_ == Doorbell::kHalf) text += "; watching a half";
   if (listing_) text += "; listing";
   if (waiting_for_next_) text += "; waiting for the next file";
   return text;

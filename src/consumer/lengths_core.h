@@ -13,12 +13,14 @@
 // The poll of the metadata cache, and the doorbell beside it (only with AgentOptions::doorbell):
 //
 //            due                  due                               metadata read
-//    idle ────────▶ under way ────────▶ again          off ◀──────┬─────────────▶ wanted
-//      ▲                │                │              ▲         │                 │ DoWork
-//      └──── answer ────┴──── answer ────┘              └── notifies or refuses ◀── set
+//    idle ────────▶ under way ────────▶ again          off ◀──────┬─────────────▶ wanted ◀─┐
+//      ▲                │                │              ▲         │                 │ DoWork │ metadata
+//      └──── answer ────┴──── answer ────┘              └── notifies or refuses ◀── set ──▶ half
+//                                                       └──────── notifies ◀──────────────┘
 //
 // While the doorbell is set no poll is timed: a poll that is due waits for other work, at the
-// latest for the doorbell's time-out. With a pause (SetPause) answers with news are followed by a
+// latest for the doorbell's time-out. It is half set while nobody can watch one of its values, and
+// then lengths are polled beside it. With a pause (SetPause) answers with news are followed by a
 // poll after it, and the doorbell is wanted when there is none.
 //
 // Invariants: lengths, once known, do not fall and never pass the seal. What may be read of the
@@ -50,7 +52,8 @@ class LengthsCore {
  public:
   // What is to be done now. Each is answered by the On... of its name.
   struct Work {
-    bool watch = false;          // set the doorbell on the pair's metadata and the next one's
+    bool watch = false;          // set the doorbell on the pair's metadata and the next one's, on
+                                 // what is not watched yet of them
     bool read_metadata = false;  // of the pair and of the next one
     bool ask_primary = false;    // the length of both parts
     bool list = false;           // the shard's folder
@@ -77,6 +80,8 @@ class LengthsCore {
   void SetPause(Duration pause) { pause_ = pause; }
   // The doorbell that was set: true if it watched and notifies, false if nobody can watch.
   void OnDoorbell(MonotonicTime now, bool watched);
+  // Nobody can watch one of the values, another one is watched still.
+  void OnDoorbellHalf(MonotonicTime now);
   // True if the length is news.
   bool OnPrimaryLength(stream::Part part, int64_t length);
   // The primary layer can't tell the length of the part.
@@ -138,7 +143,7 @@ class LengthsCore {
   // Of what the metadata cache has.
   enum class Knowledge : uint8_t { kNotAsked, kUnknown, kKnown };
   enum class Poll : uint8_t { kIdle, kUnderWay, kAgain };
-  enum class Doorbell : uint8_t { kOff, kWanted, kSet };
+  enum class Doorbell : uint8_t { kOff, kWanted, kSet, kHalf };
 
   int64_t Sealed(int64_t length, stream::Part part) const;
   int64_t CacheLimit(stream::Part part) const;

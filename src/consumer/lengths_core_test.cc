@@ -101,6 +101,27 @@ TEST_F(LengthsTest, TheDoorbellTakesThePlaceOfThePolls) {
   EXPECT_TRUE(At(55).read_metadata);
 }
 
+TEST_F(LengthsTest, WhileOneOfTwoValuesCanNotBeWatchedLengthsArePolledBesideTheDoorbell) {
+  options_.doorbell = true;
+  Open();
+  At(0);
+  core_->OnMetadata(Ms(1), Pair(1, 1), {});
+  ASSERT_TRUE(At(1).watch);
+  core_->OnDoorbellHalf(Ms(2));
+  EXPECT_EQ(core_->NextWork(), Ms(102));
+  LengthsCore::Work work = At(102);
+  EXPECT_TRUE(work.read_metadata);
+  EXPECT_FALSE(work.watch);
+  core_->OnMetadata(Ms(103), Pair(1, 1), {});
+  EXPECT_TRUE(At(103).watch) << "what is not watched is tried again";
+  EXPECT_EQ(core_->NextWork(), Ms(1000)) << "no poll is timed";
+  core_->OnDoorbellHalf(Ms(104));
+  core_->OnDoorbell(Ms(110), true);
+  EXPECT_TRUE(At(110).read_metadata) << "the one that is watched notifies";
+  core_->OnMetadata(Ms(111), Pair(2, 2), {});
+  EXPECT_TRUE(At(111).watch);
+}
+
 TEST_F(LengthsTest, AFileThatTheCacheDoesNotKnowIsAskedOfThePrimaryLayerAtOnce) {
   for (const bool failed : {false, true}) {
     Open();

@@ -378,6 +378,27 @@ TEST_F(HandMade, ANextFileWhoseMetadataIsInAnotherValueIsSeenAtOnce) {
   EXPECT_EQ(counters.listings, listings) << "by the doorbell, and not by the next listing";
 }
 
+TEST_F(HandMade, ANextFileIsSeenWithThePollsWhileNobodyCanWatchItsValue) {
+  const stream::Stem seven{7, 1000, 0, 0}, eight{8, 2000, 3, 1};
+  Declare(stream::FloorName(7));
+  w.metadata.SetFaults({.refuse_watches_of = stream::KeyMaker(w.shard).MetadataGroup(8)});
+  std::string data, index;
+  AddMessage("one", data, index);
+  Write(seven, Part::kData, data);
+  Write(seven, Part::kIndex, index);
+  Publish(seven, {{3, stream::kIndexRecordSize}});
+  auto& c = w.StartConsumer(w.ConsumerOptions());
+  const auto& counters = c.agent()->counters();
+  ASSERT_TRUE(w.time.RunUntil([&] { return c.got.size() == 1 && counters.listings > 3; }, kLong));
+  Write(eight, Part::kData, data);
+  Write(eight, Part::kIndex, index);
+  const int64_t listings = counters.listings;
+  Publish(eight, {{3, stream::kIndexRecordSize}});
+  EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 2; },
+                              w.ConsumerOptions().poll + Duration::Millis(50)));
+  EXPECT_EQ(counters.listings, listings) << "by a poll, and not by the next listing";
+}
+
 TEST_F(HandMade, ASeekThatMeetsABrokenRecordInTheCacheGoesOnInThePrimaryLayer) {
   auto& p = w.OpenProducer(w.ProducerOptions());
   PublishMany(w, p, 5);
