@@ -252,20 +252,6 @@ TEST(ClientFailuresTest, AServerThatIsWatchedAndStopsBeatingCountsAsThat) {
   EXPECT_THAT(Failures(world.client->counters()), ElementsAre(Pair("heartbeat_stopped", 1)));
 }
 
-// Keys of one bucket of one replica, more than it has places for.
-std::vector<Key> OverflowBucket(World& world) {
-  const layout::Geometry geometry = world.processes[0].server->core()->geometry();
-  std::vector<Key> keys;
-  std::vector<Mutation> mutations;
-  for (uint64_t n = 0; keys.size() < 12; ++n) {
-    keys.push_back({KeyOf(n).hi, n});  // bucket 0
-    EXPECT_EQ(layout::BucketOf(keys.back(), geometry.bucket_count), 0u);
-    mutations.push_back({keys.back(), MergeRule::kLongerWins, false, Final(n).substr(0, 500)});
-  }
-  EXPECT_TRUE(world.Mutate(mutations).ok());
-  return keys;
-}
-
 TEST(ClientFailuresTest, ReadsOfOverflowedKeysCountTheFailuresOfTheirCalls) {
   const auto read = [](World& world, const Key& key) {
     const ClientCounters before = world.client->counters();

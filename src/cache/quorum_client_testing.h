@@ -17,6 +17,7 @@
 #include "tailcast/base/rng.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/strong.h"
+#include "tailcast/cache/memory_layout.h"
 #include "tailcast/cache/quorum_client.h"
 #include "tailcast/cache/ring.h"
 #include "tailcast/cache/server.h"
@@ -157,7 +158,7 @@ struct World {
     bool done = false;
     one->Call(std::string("/") + kDataService + "/Mutate", request.SerializeAsString(),
               Duration::Seconds(1), scope.Bind([&](Result<std::string> reply) {
-                EXPECT_TRUE(reply.ok());
+                EXPECT_TRUE(reply.ok()) << reply.status();
                 done = true;
               }));
     EXPECT_TRUE(time.RunUntil([&] { return done; }, Duration::Seconds(2)));
@@ -228,6 +229,20 @@ struct World {
   std::unique_ptr<QuorumClient> client;
   std::vector<std::unique_ptr<std::string>> buffers;
 };
+
+// Chunks of 500 bytes in one bucket of each replica, more than it has places for. Returns the keys.
+inline std::vector<Key> OverflowBucket(World& world) {
+  const layout::Geometry geometry = world.processes[0].server->core()->geometry();
+  std::vector<Key> keys;
+  std::vector<Mutation> mutations;
+  for (uint64_t n = 0; keys.size() < 12; ++n) {
+    keys.push_back({KeyOf(n).hi, n});  // bucket 0
+    EXPECT_EQ(layout::BucketOf(keys.back(), geometry.bucket_count), 0u);
+    mutations.push_back({keys.back(), MergeRule::kLongerWins, false, Final(n).substr(0, 500)});
+  }
+  EXPECT_TRUE(world.Mutate(mutations).ok());
+  return keys;
+}
 
 class QuorumClientTest : public testing::TestWithParam<FabricKind> {};
 inline auto AllFabrics() {

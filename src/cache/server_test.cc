@@ -1,7 +1,9 @@
 // The server's own calls.
 #include <map>
+#include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -100,6 +102,101 @@ TEST(CacheServerTest, AnswersToGetAreBoundedInBytesAndSayWhatWasLeftOut) {
     wanted = std::move(left_out);
   }
   EXPECT_EQ(calls, 2);
+}
+
+// The doors of the fabric check it for reads and channels; who calls says whom he means himself.
+TEST(CacheServerTest, RefusesMutateGetAndScanByRpcThatMeanAnotherIncarnation) {
+  World world(FabricKind::kImmediate);
+  const Server& server = *world.processes[0].server;
+  const auto answer = [&](const char* method, ProcessIncarnation incarnation) {
+    v1::CacheMutateRequest mutate;
+    mutate.set_incarnation(Raw(incarnation));
+    wire::Append(*mutate.mutable_batch(), KeyOf(1), MergeRule::kLongerWins, false, Final(1));
+    v1::CacheGetRequest get;
+    get.set_incarnation(Raw(incarnation));
+    wire::AppendKey(*get.mutable_keys(), KeyOf(1));
+    v1::CacheScanRequest scan;
+    scan.set_incarnation(Raw(incarnation));
+    const std::map<std::string, std::string> requests = {{"Mutate", mutate.SerializeAsString()},
+                                                         {"Get", get.SerializeAsString()},
+                                                         {"Scan", scan.SerializeAsString()}};
+    return Call(world, 0, method, requests.at(method)).status();
+  };
+  const ProcessIncarnation mine = world.processes[0].incarnation;
+  const ProcessIncarnation before{Raw(mine) - 1};
+  uint64_t refused = 0;
+  for (const char* method : {"Mutate", "Get", "Scan"}) {
+    EXPECT_TRUE(IsFailedPrecondition(answer(method, before))) << method;
+    EXPECT_EQ(server.counters().other_incarnations, ++refused) << method;
+    EXPECT_EQ(server.core()->stats().live, 0u) << method;
+  }
+  for (const char* method : {"Mutate", "Get", "Scan"}) {
+    EXPECT_TRUE(answer(method, mine).ok()) << method;
+    EXPECT_TRUE(answer(method, ProcessIncarnation::kNone).ok()) << method << ": it is not said";
+  }
+  EXPECT_EQ(server.counters().other_incarnations, refused);
+}
+
+// Answers nobody, and remembers which incarnation the calls of each method meant.
+class Listener {
+ public:
+  Listener(World& world, const std::string& address)
+      : rpc_(world.network.MakeServer(*world.client_loop, "host")) {
+    Listen<v1::CacheMutateRequest>("Mutate");
+    Listen<v1::CacheGetRequest>("Get");
+    Listen<v1::CacheScanRequest>("Scan");
+    EXPECT_TRUE(rpc_->Start(address).ok());
+  }
+  std::map<std::string, std::set<ProcessIncarnation>> meant;
+
+ private:
+  template <typename Request>
+  void Listen(const std::string& method) {
+    rpc_->Handle(std::string("/") + kDataService + "/" + method,
+                 scope_.Bind([this, method](const std::string& bytes, rpc::Responder respond) {
+                   const auto request = rpc::Parse<Request>(bytes);
+                   ASSERT_TRUE(request.ok()) << method;
+                   meant[method].insert(ProcessIncarnation{request->incarnation()});
+                   respond(UnavailableError("it only listens"));
+                 }));
+  }
+  const Scope scope_;
+  std::unique_ptr<rpc::Server> rpc_;
+};
+
+TEST(CacheServerTest, MutateGetAndScanByRpcCarryTheIncarnationThatIsMeant) {
+  World world(FabricKind::kImmediate);
+  const Key overflowed = OverflowBucket(world).back();
+  Listener listener(world, "host:900");
+  world.Kill(2);
+  world.StartServer(2);  // and copies from the others
+  world.config.replicas[0].rpc_address = "host:900";
+  world.Publish();
+  world.time.RunFor(Duration::Millis(100));
+  EXPECT_TRUE(world.Write(1, 100).ok()) << "two others";
+  ChunkRead read = world.Chunk(0, 500);
+  read.key = overflowed;
+  EXPECT_EQ(world.Read(read).length, 500u) << "of another one";
+  world.time.RunFor(Duration::Seconds(1));
+  const std::set<ProcessIncarnation> first = {world.processes[0].incarnation};
+  EXPECT_EQ(listener.meant, (std::map<std::string, std::set<ProcessIncarnation>>{
+                                {"Mutate", first}, {"Get", first}, {"Scan", first}}));
+}
+
+TEST(CacheServerTest, RepairFindsContradictionsDropsThemAndCountsThem) {
+  World world(FabricKind::kImmediate);
+  ASSERT_TRUE(world.Write(1, 100).ok());
+  ASSERT_TRUE(world.Write(2, 100).ok());
+  world.Kill(2);
+  world.StartServer(2);
+  world.time.RunFor(Duration::Seconds(1));  // who calls finds out that there is another life
+  world.WriteAt(2, KeyOf(1), MergeRule::kLongerWins, Final(2).substr(0, 50));
+  const Server& server = *world.processes[2].server;
+  EXPECT_EQ(server.counters().repair_mismatches, 0u);
+  world.Publish();
+  ASSERT_TRUE(world.time.RunUntil([&] { return server.repaired(); }, Duration::Seconds(10)));
+  EXPECT_EQ(server.counters().repair_mismatches, 1u);
+  EXPECT_EQ(server.state().counters.repair_mismatches, 1u) << "and it is shown";
 }
 
 TEST(CacheServerTest, RefusesCallsThatWouldKeepItsLoopTooLong) {
