@@ -17,13 +17,13 @@ TEST(CacheMembersSweepTest, CompleteReadsSeeWhatWasAcknowledged) {
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     Sweep sweep(seed);
     sweep.Run();
-    ASSERT_EQ(sweep.failure_, "") << "seed " << seed;
+    ASSERT_EQ(sweep.failure(), "") << "seed " << seed;
     reads += sweep.reads_;
     partial += sweep.partial_;
     acknowledged += sweep.acknowledged_;
-    epochs += sweep.epochs_;
-    changed += sweep.changed_;
-    taken_back += sweep.taken_back_;
+    epochs += sweep.world().epochs;
+    changed += sweep.world().changed;
+    taken_back += sweep.world().taken_back;
     rewritten += sweep.rewritten_;
     outdated += sweep.outdated_;
   }

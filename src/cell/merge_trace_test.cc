@@ -28,7 +28,7 @@ std::string SweepOf(uint64_t seed, MergeTrace& trace, TraceRun run) {
   run.trace = &trace;
   Sweep sweep(seed, run);
   sweep.Trace();
-  return sweep.failure_;
+  return sweep.failure();
 }
 
 // Of one seed each; of more, if TAILCAST_SEEDS says so.
