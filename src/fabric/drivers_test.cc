@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdio>
@@ -1101,6 +1102,48 @@ TEST_F(TcpTest, ItsEngineMakesNoPages) {
   EXPECT_FALSE(now);
   EXPECT_GT(took, Duration::Millis(1));
   EXPECT_LT(CpuOfThreads("fabric-server").value(), took / 4);
+}
+
+// As when the time-outs of many readers come together: who leaves a word is not looked for among all
+// who watch it.
+TEST_F(TcpTest, EachOfManyWhoStopWatchingAWordCostsTheEngineWhatEachOfFewDoes) {
+  constexpr int kEach = 4000;  // of a connection
+  Export("tcp");
+  uint32_t word;
+  std::memcpy(&word, memory_[0].data(), sizeof(word));
+  // In microseconds.
+  const auto cost_of_each = [&](int watchers) {
+    std::vector<std::unique_ptr<Endpoint>> readers;
+    std::vector<std::pair<Endpoint*, uint64_t>> watches;
+    for (int i = 0; i < watchers; ++i) {
+      if (i % kEach == 0) readers.push_back(Connect(addresses_.front()).value());
+      Endpoint* const reader = readers.back().get();
+      watches.emplace_back(reader, reader->Watch(0, 0, word, Duration::Seconds(1000),
+                                                 scope_.Bind([](WatchOutcome outcome) {
+                                                   ADD_FAILURE() << static_cast<int>(outcome);
+                                                 })));
+    }
+    const auto await_engine = [&] {  // what was sent before a read has been taken when it completes
+      for (const auto& reader : readers) {
+        char byte;
+        const ReadDescriptor read{.length = 1, .destination = &byte};
+        reader->Read({&read, 1});
+        Completion completion;
+        EXPECT_TRUE(RunUntil([&] { return reader->Poll({&completion, 1}) == 1; }));
+        EXPECT_EQ(completion.status, ReadStatus::kOk);
+      }
+    };
+    await_engine();
+    const Duration before = CpuOfThreads("fabric-server").value();
+    std::reverse(watches.begin(), watches.end());
+    for (const auto& [reader, watch] : watches) reader->CancelWatch(watch);
+    await_engine();
+    const Duration took = CpuOfThreads("fabric-server").value() - before;
+    return static_cast<double>(took.micros()) / watchers;
+  };
+  const double few = cost_of_each(kEach / 2);
+  const double many = cost_of_each(8 * kEach);
+  EXPECT_LT(many, 3 * few + 1);
 }
 
 TEST_F(TcpTest, APortInUseIsSaidSo) {
