@@ -124,8 +124,7 @@ class KeyRead final : public FabricRead {
   }
 
   void OnCompleted(Ptr self, ReadStatus status) override {
-    // Some part of it timed out, perhaps: see ReadPlaces.
-    if (status >= ReadStatus::kTimeout) place_ = nullptr;
+    if (timed_out()) place_ = nullptr;  // see ReadPlaces
     if (status != ReadStatus::kOk) {
       Finish({}, "");
       link_->OnReadError(status, submitted_at());

@@ -343,6 +343,7 @@ uint64_t ReplicaLink::Keep(FabricRead::Ptr read, size_t parts) {
   read->token_ = next_read_++ << kTokenIndexBits | index;
   read->parts_ = static_cast<uint32_t>(parts);
   read->worst_ = ReadStatus::kOk;
+  read->timed_out_ = false;
   if (batch_.empty() && scan_batch_.empty()) batch_began_ = context_.loop.Now();
   read->submitted_at_ = batch_began_;
   reads_[index] = std::move(read);
@@ -392,6 +393,7 @@ void ReplicaLink::OnCompletions() {
       }
       FabricRead& read = *reads_[index];
       read.worst_ = std::max(read.worst_, completions[i].status);
+      read.timed_out_ |= completions[i].status == ReadStatus::kTimeout;
       if (--read.parts_ > 0) continue;
       read.scan_ = nullptr;
       FabricRead::Ptr own = std::move(reads_[index]);

@@ -59,6 +59,8 @@ class FabricRead {
   MonotonicTime submitted_at() const { return submitted_at_; }
 
  protected:
+  // Some part of what was submitted last timed out: the device may write late where it was to land.
+  bool timed_out() const { return timed_out_; }
   virtual void Dispose() { delete this; }
 
  private:
@@ -68,6 +70,7 @@ class FabricRead {
   uint32_t parts_ = 0;                // that have not completed
   fabric::ScanRead* scan_ = nullptr;  // that has not completed
   fabric::ReadStatus worst_ = fabric::ReadStatus::kOk;
+  bool timed_out_ = false;
 };
 
 // Memory that a connection's driver registered, in places of which each holds what one read of a
@@ -89,6 +92,7 @@ class ReadPlaces {
   void GiveBack(const char* place) {
     free_.push_back(static_cast<uint32_t>((place - memory_.get()) / kBytes));
   }
+  size_t free() const { return free_.size(); }
 
  private:
   static constexpr uint32_t kCount = 64;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -31,6 +32,8 @@ class TestFabric {
     bool reachable = true;  // false: reads fail, connections break
     bool watchable = true;
     Duration delay;  // of each read; immediate endpoints ignore it
+    // What the next reads come to, one each; the same of immediate endpoints.
+    std::deque<fabric::ReadStatus> next_statuses;
     uint64_t life = 0;
     uint64_t reads = 0, bytes = 0;
     struct Watch {
@@ -44,7 +47,8 @@ class TestFabric {
 
   Rng rng;
   bool immediate = true;
-  bool scans = false;  // of connections that are made later; not immediate ones
+  bool scans = false;             // of connections that are made later; not immediate ones
+  bool registers_memory = false;  // the same
   // Share of reads of which some words are copied now and some later. Later is: after `between` ran
   // (immediate), or when the read completes.
   double torn = 0;
@@ -123,7 +127,11 @@ class TestEndpoint : public fabric::Endpoint {
   fabric::Capabilities capabilities() const override {
     const TestFabric::Host& host = net_->hosts[name_];
     const bool scan = net_->scans && host.scanner != nullptr;
-    return {net_->immediate, host.watchable, true, scan};
+    return {.immediate = net_->immediate,
+            .watch = host.watchable,
+            .cross_host = true,
+            .scan = scan,
+            .registers_memory = net_->registers_memory};
   }
   std::span<const fabric::RegionInfo> regions() const override { return infos_; }
   bool connected() const override { return net_->hosts[name_].life == life_; }
@@ -141,13 +149,20 @@ class TestEndpoint : public fabric::Endpoint {
         completions_.push_back({read.token, Check(read)});
         continue;
       }
+      if (!host.next_statuses.empty()) {
+        const fabric::ReadStatus status = host.next_statuses.front();
+        host.next_statuses.pop_front();
+        const bool late = status == fabric::ReadStatus::kTimeout;
+        loop_->After(late ? timeout_ : Duration(),
+                     scope_.Bind([this, read, status] { Complete(read.token, status); }));
+        continue;
+      }
       const std::vector<bool> done = Copy(read, {});
       const bool late = host.delay > timeout_;
       loop_->After(late ? timeout_ : host.delay, scope_.Bind([this, read, done, late] {
         const fabric::ReadStatus status = Check(read);
         if (status == fabric::ReadStatus::kOk && !late) Copy(read, done);
-        completions_.push_back({read.token, late ? fabric::ReadStatus::kTimeout : status});
-        if (completions_.size() == 1 && ready_) ready_();
+        Complete(read.token, late ? fabric::ReadStatus::kTimeout : status);
       }));
     }
   }
@@ -182,8 +197,7 @@ class TestEndpoint : public fabric::Endpoint {
           if (!scan->released) Copy(parts[i], done[i]);
         }
         scan->found = plan;
-        completions_.push_back({scan->token, status});
-        if (completions_.size() == 1 && ready_) ready_();
+        Complete(scan->token, status);
       }));
     }
   }
@@ -221,6 +235,10 @@ class TestEndpoint : public fabric::Endpoint {
   void CancelWatch(uint64_t id) override { callbacks_.erase(id); }
 
  private:
+  void Complete(uint64_t token, fabric::ReadStatus status) {
+    completions_.push_back({token, status});
+    if (completions_.size() == 1 && ready_) ready_();
+  }
   fabric::ReadStatus Check(const fabric::ReadDescriptor& read) const {
     const TestFabric::Host& host = net_->hosts[name_];
     if (host.life != life_ || !host.reachable) return fabric::ReadStatus::kUnreachable;
