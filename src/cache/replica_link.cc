@@ -116,13 +116,19 @@ void ReplicaLink::Connect() {
   fabric::ConnectBest(
       &fabric_, addresses, "", context_.options.connect_timeout,
       connection_.Bind([this, misleading](Result<fabric::BestEndpoint> best) {
-        if (best.ok() && !misleading.empty()) {
+        if (best.ok() && IsBetter(misleading, best->way.address)) {
           std::string& passed_over = best->way.passed_over;
           if (!passed_over.empty()) passed_over += "; ";
           passed_over.append(fabric::SchemeOf(misleading)).append(": it did not lead to the cache");
         }
         OnConnected(std::move(best));
       }));
+}
+
+bool ReplicaLink::IsBetter(const std::string& address, const std::string& current) const {
+  const std::vector<std::string> better =
+      fabric::BetterAddresses(replica_.fabric_addresses, "", current);
+  return std::find(better.begin(), better.end(), address) != better.end();
 }
 
 void ReplicaLink::ConnectAfter(Duration delay) {

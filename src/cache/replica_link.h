@@ -206,6 +206,7 @@ class ReplicaLink {
   // A token for the read, which is kept under it from now on.
   uint64_t Keep(FabricRead::Ptr read, size_t parts);
   void OnConnected(Result<fabric::BestEndpoint> best);
+  bool IsBetter(const std::string& address, const std::string& current) const;
   // Connected by less than the best address: sees now and then whether a better one works.
   void LookForBetter();
   // Reads the header page and hands it over.

@@ -260,6 +260,21 @@ TEST_P(ReplicaLinkTest, AnAddressThatMisleadsIsLeftForAnotherAndTriedEverLessOft
   EXPECT_LT(tries, 12u);
 }
 
+TEST_P(ReplicaLinkTest, AWorseAddressThatMisledIsNoneThatWasPassedOver) {
+  World world(GetParam(), {"test:a", "test:slow"});
+  TestExporter stranger(&world.net, "slow");  // has no cache
+  ASSERT_TRUE(stranger.AddRegion(0, 4096).ok());
+  ASSERT_TRUE(stranger.Listen().ok());
+  world.link->Connect();
+  world.loop.RunFor(Duration::Micros(150));
+  ASSERT_EQ(world.context.counters.connect_not_a_cache, 1u);
+  world.StartServer(5);
+  world.loop.RunFor(Duration::Millis(50));
+  EXPECT_EQ(world.link->state(), State::kReady);
+  EXPECT_EQ(world.link->way().address, "test:a");
+  EXPECT_EQ(world.link->way().passed_over, "");
+}
+
 TEST(ReplicaLinkReadTest, ReadsUnderWayAreLostOnceWhenItMovesUp) {
   World world(false, {"test:fast", "test:a"});
   world.StartServer(5);

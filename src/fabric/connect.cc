@@ -233,7 +233,7 @@ class RealConnector final : public Connector {
   Scope scope_;
 };
 
-// An address with its place in the order; 0 is the first.
+// An address with its driver's place in the order; 0 is the first.
 struct Ranked {
   size_t rank = 0;
   bool in_sight = true;
@@ -269,43 +269,49 @@ struct BestAttempt {
                                   Callback<void(Result<std::unique_ptr<Port>>)> done);
   Connector* connector;
   Try connect;
-  std::vector<Ranked> ranked;
-  size_t next = 0;
+  std::vector<Ranked> ranked;          // the best first
+  std::vector<std::string> why_not;    // of each of them; empty: nothing is known against it
+  std::vector<size_t> order;           // in which they are tried
+  std::vector<size_t>::iterator next;  // of them
   Duration timeout;
-  std::string passed_over;
   Callback<void(Result<Best>)> done;
   Scope scope;  // lives as long as the callback that holds the attempt
 
-  void PassOver(const std::string& address, std::string_view why) {
-    if (!passed_over.empty()) passed_over += "; ";
-    passed_over.append(SchemeOf(address)).append(": ").append(why);
-  }
   // Past those that can't lead there.
   void SkipToNext() {
-    for (; next < ranked.size() && !ranked[next].in_sight; ++next) {
-      PassOver(ranked[next].address, "not from this host");
+    for (; next != order.end() && !ranked[*next].in_sight; ++next) {
+      why_not[*next] = "not from this host";
     }
+  }
+  // What is better than this one, and why it is not that. Others may have been tried before it.
+  std::string PassedOver(size_t used) const {
+    std::string text;
+    for (size_t i = 0; i < used; ++i) {
+      if (!text.empty()) text += "; ";
+      text.append(SchemeOf(ranked[i].address)).append(": ").append(why_not[i]);
+    }
+    return text;
   }
 };
 
 template <typename Port, typename Best>
 void TryNext(std::shared_ptr<BestAttempt<Port, Best>> attempt) {
-  const std::string address =
-      attempt->next < attempt->ranked.size() ? attempt->ranked[attempt->next].address : "";
-  ++attempt->next;
+  const size_t place = *attempt->next++;
+  const std::string address = attempt->ranked[place].address;
   Connector* connector = attempt->connector;
   const auto connect = attempt->connect;
   const Duration timeout = attempt->timeout;
   const Scope& scope = attempt->scope;
   (connector->*connect)(
-      address, timeout, scope.Bind([attempt, address](Result<std::unique_ptr<Port>> port) mutable {
+      address, timeout, scope.Bind([attempt, place](Result<std::unique_ptr<Port>> port) mutable {
         if (port.ok()) {
-          attempt->done(Best{std::move(port).value(), {address, std::move(attempt->passed_over)}});
+          attempt->done(Best{std::move(port).value(),
+                             {attempt->ranked[place].address, attempt->PassedOver(place)}});
           return;
         }
-        attempt->PassOver(address, port.status().message());
+        attempt->why_not[place] = port.status().message();
         attempt->SkipToNext();
-        if (attempt->next >= attempt->ranked.size()) {
+        if (attempt->next == attempt->order.end()) {
           attempt->done(port.status());
         } else {
           TryNext(std::move(attempt));
@@ -321,23 +327,21 @@ void TryBest(Connector* connector, typename BestAttempt<Port, Best>::Try connect
   attempt->connector = connector;
   attempt->connect = connect;
   attempt->ranked = Rank(addresses, prefer);
+  // Without any, the connector says what is wrong.
+  if (addresses.empty()) attempt->ranked.emplace_back();
   attempt->timeout = timeout;
   attempt->done = std::move(done);
-  // Nobody waits again and again for a way that leads nowhere while there is another one.
-  std::vector<Ranked>& ranked = attempt->ranked;
-  const auto good = [connector](const Ranked& one) {
-    return !one.in_sight || connector->FailedSlowly(one.address).empty();
-  };
-  if (std::any_of(ranked.begin(), ranked.end(),
-                  [&](const Ranked& one) { return one.in_sight && good(one); })) {
-    const auto last = std::stable_partition(ranked.begin(), ranked.end(), good);
-    for (auto it = last; it != ranked.end(); ++it) {
-      attempt->PassOver(it->address, connector->FailedSlowly(it->address));
-    }
+  for (const Ranked& one : attempt->ranked) {
+    attempt->order.push_back(attempt->order.size());
+    attempt->why_not.push_back(one.in_sight ? connector->FailedSlowly(one.address) : "");
   }
+  // Nobody waits again and again for a way that leads nowhere while there is another one.
+  std::stable_partition(attempt->order.begin(), attempt->order.end(),
+                        [&](size_t place) { return attempt->why_not[place].empty(); });
+  attempt->next = attempt->order.begin();
   attempt->SkipToNext();
   // With none of them usable here, the first says best what is wrong.
-  if (attempt->next == attempt->ranked.size()) attempt->next = 0;
+  if (attempt->next == attempt->order.end()) attempt->next = attempt->order.begin();
   TryNext(std::move(attempt));
 }
 

@@ -1208,7 +1208,7 @@ TEST_F(DriverTest, PrefersSharedMemoryOnTheSameHostAndFallsBackToTcp) {
 // As RDMA where a firewall drops its packets: the tcp connection's port is open.
 TEST_F(TcpTest, AnAddressThatDidNotAnswerIsTriedAfterTheOthersNextTime) {
   Export("tcp");
-  const Descriptor silent(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Descriptor silent(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_in at = {};
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -1236,6 +1236,22 @@ TEST_F(TcpTest, AnAddressThatDidNotAnswerIsTriedAfterTheOthersNextTime) {
   EXPECT_EQ(tries({first, addresses_[0]}), 1);
   EXPECT_EQ(tries({first, addresses_[0]}), 0);
   EXPECT_EQ(tries({first}), 1) << "there is no other";
+
+  // It works again, and is found so after another one failed: it was the best all the time.
+  silent = Descriptor();
+  ExporterOptions options = TestOptions("tcp", "");
+  options.tcp_listen = first.substr(4);
+  const std::unique_ptr<Exporter> late = MakeExporter(options);
+  ASSERT_TRUE(late->AddRegion(0, 4096).ok());
+  ASSERT_TRUE(late->Listen().ok());
+  const std::string nobody = "tcp:127.0.0.1:1";
+  std::optional<Result<BestEndpoint>> result;
+  ConnectBest(connector_.get(), {first, nobody}, "", Duration::Seconds(5),
+              scope_.Bind([&](auto r) { result.emplace(std::move(r)); }));
+  ASSERT_TRUE(RunUntil([&] { return result.has_value(); }));
+  ASSERT_TRUE(result->ok()) << result->status();
+  EXPECT_EQ((*result)->way.address, first);
+  EXPECT_EQ((*result)->way.passed_over, "");
 }
 
 }  // namespace
