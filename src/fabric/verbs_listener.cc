@@ -1,13 +1,14 @@
 #include "tailcast/fabric/verbs_listener.h"
 
 #include <sys/epoll.h>
-#include <sys/random.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "tailcast/base/log.h"
+#include "tailcast/fabric/cell_key.h"
 #include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/net_address.h"
 
@@ -61,11 +62,11 @@ void VerbsListener::Shut() {
 }
 
 std::optional<VerbsListener::Ticket> VerbsListener::Draw() {
-  Ticket ticket{.number = next_ticket_++};
-  if (getrandom(ticket.token.data(), sizeof(ticket.token), 0) != sizeof(ticket.token)) {
-    return std::nullopt;
-  }
   if (!queue_pairs_->Take(attributes_.max_qp)) return std::nullopt;
+  Ticket ticket{.number = next_ticket_++};
+  const std::array<char, 32> random = RandomBytes();
+  static_assert(sizeof(ticket.token) <= sizeof(random));
+  std::memcpy(ticket.token.data(), random.data(), sizeof(ticket.token));
   tickets_[ticket.number].token = ticket.token;
   waiting_[ticket.token] = ticket.number;
   return ticket;

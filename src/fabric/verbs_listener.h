@@ -50,7 +50,7 @@ class VerbsListener final : public Reactor::Handler {
   const std::string& host() const { return host_; }
   uint16_t port() const { return port_; }
 
-  // A ticket and its token. Nothing: there are no more queue pairs, or no random numbers.
+  // A ticket and its token. Nothing: there are no more queue pairs.
   struct Ticket {
     uint64_t number = 0;
     VerbsToken token{};
