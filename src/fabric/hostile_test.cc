@@ -149,6 +149,12 @@ Descriptor DialUnix(const Victim& victim) {
   Result<Descriptor> fd = ConnectUnix(victim.path);
   return fd.ok() ? std::move(fd).value() : Descriptor();
 }
+// One packet, if it comes within 10 s.
+ssize_t Receive(const Descriptor& fd, char* packet, size_t size) {
+  pollfd readable{.fd = fd.get(), .events = POLLIN, .revents = 0};
+  poll(&readable, 1, 10'000);
+  return recv(fd.get(), packet, size, 0);
+}
 template <typename Packet>
 std::string BytesOf(const Packet& packet) {
   return {reinterpret_cast<const char*>(&packet), sizeof packet};
@@ -262,12 +268,12 @@ const Attack kAttacks[] = {
        const Descriptor fd = DialUnix(victim);
        Send(fd, BytesOf(ShmHello{.magic = kShmMagic, .hello = handshake.hello()}));
        char challenge[sizeof(ShmReply) + sizeof(Challenge)];
-       if (recv(fd.get(), challenge, sizeof challenge, 0) != sizeof challenge) return;
+       ASSERT_EQ(Receive(fd, challenge, sizeof challenge), static_cast<ssize_t>(sizeof challenge));
        const auto proof = handshake.OnChallenge(TakeFrom<Challenge>(challenge + sizeof(ShmReply)));
        Send(fd, BytesOf(ShmProof{.magic = kShmMagic, .proof = proof.value()}));
        char welcome[4096];
-       const ssize_t n = recv(fd.get(), welcome, sizeof welcome, 0);
-       EXPECT_EQ(n, static_cast<ssize_t>(sizeof(ShmReply) + sizeof(ShmRegion)));
+       EXPECT_EQ(Receive(fd, welcome, sizeof welcome),
+                 static_cast<ssize_t>(sizeof(ShmReply) + sizeof(ShmRegion)));
      },
      true},
 };
