@@ -243,6 +243,25 @@ TEST_F(ProducerCoreTest, APrimaryLayerThatStaysAwayEndsIt) {
   EXPECT_TRUE(core.OnOpenFailed(UnavailableError("disk"), At(60'001)).stop);
 }
 
+TEST_F(ProducerCoreTest, APrimaryLayerThatHangsIsWaitedForAndGoneOnWith) {
+  const Status hangs = DeadlineExceededError("no answer in 30 s");
+  Opened(one);
+  ASSERT_TRUE(Publish("a").ok());
+  DoWork(0);
+  Appended(Part::kData, AppendOutcome::kUnknown);
+  core.OnCause(hangs);
+  ASSERT_TRUE(DoWork(30'000).open);
+  ASSERT_TRUE(Publish("b").ok());
+  for (int64_t ms = 60'000; ms <= 600'000; ms += 30'000) {
+    ASSERT_FALSE(core.OnOpenFailed(hangs, At(ms)).stop) << ms;
+  }
+  EXPECT_EQ(core.trouble().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(Opened({2, 2000, 0, 0}, {{one, {{0, 0}}}}).stop);
+  const auto work = DoWork(600'100);
+  ASSERT_TRUE(work.append.data);
+  EXPECT_EQ(work.append.data->bytes.front(), 'a') << "what was not there is appended";
+}
+
 // A full disk: files can be created, but nothing can be appended to them.
 TEST_F(ProducerCoreTest, FilesThatOpenAndTakeNoAppendAreTriedEverMoreSeldomAndGivenUp) {
   Opened(one);
