@@ -123,9 +123,9 @@ void CopySet::CarryOut(MonotonicTime now, Stream& stream, const EdgeEvents& even
 void CopySet::BeginEdge(MonotonicTime now, Stream& stream, const std::string& cell, Effects& out) {
   const StreamId id = stream.edges.id();
   // What was given up for another edge's sake is ours again.
-  for (Row row = operations_.begin(); row != operations_.end();) {
-    const bool again =
-        row->first.file.shard.stream == id && row->first.cell == cell && IsOver(row->second.phase);
+  for (Row row = operations_.FirstOf(id);
+       row != operations_.end() && row->first.file.shard.stream == id;) {
+    const bool again = row->first.cell == cell && IsOver(row->second.phase);
     row = again ? operations_.Remove(row) : std::next(row);
   }
   for (size_t s = 0; s < stream.shards.size(); ++s) {
@@ -139,8 +139,9 @@ void CopySet::BeginEdge(MonotonicTime now, Stream& stream, const std::string& ce
 }
 
 void CopySet::DropOperations(const StreamId& stream, const std::string* cell, Effects& out) {
-  for (Row row = operations_.begin(); row != operations_.end();) {
-    if (row->first.file.shard.stream != stream || (cell != nullptr && row->first.cell != *cell)) {
+  for (Row row = operations_.FirstOf(stream);
+       row != operations_.end() && row->first.file.shard.stream == stream;) {
+    if (cell != nullptr && row->first.cell != *cell) {
       ++row;
       continue;
     }
@@ -298,10 +299,10 @@ bool CopySet::OnTakenOver(Row row, stream::TreeVersion tree_version) {
     return false;
   }
   edge.Retire(id.shard, target.layer);
-  for (Row other = operations_.begin(); other != operations_.end(); ++other) {
+  for (Row other = operations_.FirstOf(id);
+       other != operations_.end() && other->first.file.shard == id; ++other) {
     const Phase phase = other->second.phase;
-    if (other->first.file.shard == id && other->first.cell == target.cell &&
-        other->first.layer == target.layer &&
+    if (other->first.cell == target.cell && other->first.layer == target.layer &&
         (other == row || phase == Phase::kWanted || phase == Phase::kHeld)) {
       operations_.GiveUp(other, "");
     }

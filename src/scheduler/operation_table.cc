@@ -94,14 +94,19 @@ void OperationTable::Assign(Row row, const Assignment& workers) {
   op.counted = op.load.bytes_per_s(workers_.balance());
   workers_.AddLoad(row->first.cell, row->first.layer, workers, op.counted);
   by_reader_[workers.reader].insert(row);
+  by_writer_[{row->first.cell, workers.writer}].insert(row);
   if (!op.load.idle()) moving_.insert(row);
 }
 
 void OperationTable::Unassign(Row row) {
   OperationState& op = At(row);
-  const auto rows = by_reader_.find(op.workers.reader);
-  rows->second.erase(row);
-  if (rows->second.empty()) by_reader_.erase(rows);
+  const auto forget = [row](auto& by, const auto& key) {
+    const auto rows = by.find(key);
+    rows->second.erase(row);
+    if (rows->second.empty()) by.erase(rows);
+  };
+  forget(by_reader_, op.workers.reader);
+  forget(by_writer_, std::pair(row->first.cell, op.workers.writer));
   moving_.erase(row);
   workers_.DropLoad(row->first.cell, row->first.layer, op.workers, op.counted);
   op.counted = 0;
@@ -288,14 +293,9 @@ std::vector<OperationTable::Row> OperationTable::AssignedTo(const std::string& r
 
 std::vector<OperationTable::Row> OperationTable::AssignedToWriter(const std::string& cell,
                                                                   const std::string& writer) const {
-  std::vector<Row> rows;
-  for (Row row = rows_.begin(); row != rows_.end(); ++row) {
-    if (IsAssigned(row->second.phase) && row->first.cell == cell &&
-        row->second.workers.writer == writer) {
-      rows.push_back(row);
-    }
-  }
-  return rows;
+  const auto rows = by_writer_.find({cell, writer});
+  if (rows == by_writer_.end()) return {};
+  return {rows->second.begin(), rows->second.end()};
 }
 
 OperationTable::Row OperationTable::Predecessor(const OperationTarget& target) const {
@@ -311,8 +311,7 @@ OperationTable::Row OperationTable::Predecessor(const OperationTarget& target) c
 
 int64_t OperationTable::LowestHeld(const stream::ShardId& shard, const std::string& cell) const {
   if (!held_.contains(shard)) return 0;
-  for (Row row = FirstOf({shard, {}}); row != rows_.end() && row->first.file.shard == shard;
-       ++row) {
+  for (Row row = FirstOf(shard); row != rows_.end() && row->first.file.shard == shard; ++row) {
     if (row->second.phase == Phase::kHeld && row->first.cell == cell) {
       return row->first.file.stem.seq;
     }

@@ -99,6 +99,9 @@ class OperationTable {
   Row FirstOf(const stream::FileId& file) const {
     return rows_.lower_bound({file, stream::Layer::kPrimary, ""});
   }
+  // The same of a shard, and of a stream.
+  Row FirstOf(const stream::ShardId& shard) const { return FirstOf(stream::FileId{shard, {}}); }
+  Row FirstOf(const stream::StreamId& stream) const { return FirstOf(stream::ShardId{stream, 0}); }
 
   // A held one; the one that is there, and false, if there is one of that target.
   std::pair<Row, bool> Add(const stream::OperationTarget& target, bool fresh);
@@ -143,7 +146,7 @@ class OperationTable {
   MonotonicTime NextDueAt() const;
   // Those that the reader was told of, started or not.
   std::vector<Row> AssignedTo(const std::string& reader) const;
-  // As AssignedTo; looks at all operations.
+  // As AssignedTo.
   std::vector<Row> AssignedToWriter(const std::string& cell, const std::string& writer) const;
   // The operation of the same shard, layer and cell on the file before; end() if it is not known.
   Row Predecessor(const stream::OperationTarget& target) const;
@@ -177,9 +180,10 @@ class OperationTable {
     bool operator()(Row a, Row b) const { return a->first < b->first; }
   };
   using RowSet = std::set<Row, ByTarget>;
-  std::map<std::string, RowSet> by_reader_;  // starting and running
-  RowSet moving_;                            // assigned ones whose load windows change
-  std::optional<MonotonicTime> weighed_;     // windows are over until then
+  std::map<std::string, RowSet> by_reader_;                          // starting and running
+  std::map<std::pair<std::string, std::string>, RowSet> by_writer_;  // the same, by cell and name
+  RowSet moving_;                         // assigned ones whose load windows change
+  std::optional<MonotonicTime> weighed_;  // windows are over until then
   int starting_ = 0;
   int64_t unfinished_ = 0;
 };
