@@ -227,16 +227,21 @@ TEST(CellKeyFile, SaysWhatIsWrongWithItAndWhatToDo) {
   EXPECT_FALSE(CellKey::Load(folder / "").ok());
 }
 
-// ---- both drivers ----
+// ---- every driver ----
+
+const char* VerbsHost() { return std::getenv("TAILCAST_TEST_VERBS_HOST"); }
 
 class KeyedDrivers : public testing::TestWithParam<std::string> {
  protected:
+  // Who comes in by RDMA proves his key over tcp.
+  static std::string Scheme() { return GetParam() == "shm" ? "shm" : "tcp"; }
   void Export(SharedCellKey key) {
     ExporterOptions options;
     options.loop = &loop_;
     options.key = std::move(key);
-    (GetParam() == "shm" ? options.shm_socket_path : options.tcp_listen) =
-        GetParam() == "shm" ? folder_ / "s" : "127.0.0.1:0";
+    if (GetParam() == "shm") options.shm_socket_path = folder_ / "s";
+    if (GetParam() == "tcp") options.tcp_listen = "127.0.0.1:0";
+    if (GetParam() == "verbs") options.verbs_host = VerbsHost();
     exporter_ = MakeExporter(options);
     ASSERT_TRUE(exporter_->AddRegion(0, 4096).ok());
     exporter_->ServeMessages(
@@ -264,7 +269,7 @@ class KeyedDrivers : public testing::TestWithParam<std::string> {
   }
   int64_t Refused(const char* why) const {
     return ProcessMetrics().Value("tailcast_fabric_refused_connections_total",
-                                  {{"driver", GetParam()}, {"why", why}});
+                                  {{"driver", Scheme()}, {"why", why}});
   }
 
   Folder folder_;
@@ -316,7 +321,8 @@ std::string Converse(const Descriptor& fd, const std::vector<std::string>& packe
 
 TEST_P(KeyedDrivers, AProofThatWasOverheardOpensNothing) {
   Export(Key(1));
-  const std::string where = address_.substr(4, address_.rfind('#') - 4);
+  const size_t colon = address_.find(':');
+  const std::string where = address_.substr(colon + 1, address_.rfind('#') - colon - 1);
   const auto dial = [&]() -> Descriptor {
     if (GetParam() != "shm") return DialTcp(where);
     Descriptor fd = ConnectUnix(where).value();
@@ -329,7 +335,8 @@ TEST_P(KeyedDrivers, AProofThatWasOverheardOpensNothing) {
   };
   // A client of the cell, spoken for by hand.
   const SharedCellKey key = Key(1);
-  ClientHandshake client(key.get(), GetParam(), 0, ExporterIncarnation::kAny, RandomBytes());
+  const std::string scheme = Scheme();
+  ClientHandshake client(key.get(), scheme, 0, ExporterIncarnation::kAny, RandomBytes());
   std::string hello;
   if (GetParam() == "shm") {
     AppendTo(hello, ShmHello{.magic = kShmMagic, .hello = client.hello()});
@@ -358,7 +365,12 @@ TEST_P(KeyedDrivers, AProofThatWasOverheardOpensNothing) {
   EXPECT_TRUE(unasked.empty() || status_of(unasked) == HelloStatus::kVersion);
 }
 
-INSTANTIATE_TEST_SUITE_P(Real, KeyedDrivers, testing::Values("shm", "tcp"),
+std::vector<std::string> KeyedDriversHere() {
+  std::vector<std::string> drivers = {"shm", "tcp"};
+  if (VerbsHost() != nullptr) drivers.emplace_back("verbs");
+  return drivers;
+}
+INSTANTIATE_TEST_SUITE_P(Real, KeyedDrivers, testing::ValuesIn(KeyedDriversHere()),
                          [](const auto& info) { return info.param; });
 
 // ---- verbs ----
