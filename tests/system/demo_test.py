@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -124,6 +125,27 @@ class Demo(unittest.TestCase):
                 self.assertGreater(row["cache_percent"], 50, row)
             for path in servers.paths:
                 self.assertGreater(stats(path)["cas_hits"], 0, path)
+
+    def test_does_without_one_of_three_memcached_servers(self):
+        with Memcached(3) as servers:
+            gone, *left = servers.paths
+            written = []  # to the one that is killed, until then
+
+            def kill():
+                end = time.monotonic() + 60 * TIME_FACTOR
+                while stats(gone).get("cas_hits", 0) < 50 and time.monotonic() < end:
+                    time.sleep(0.02)  # its first writes notify nobody
+                written.append(stats(gone)["cas_hits"])
+                servers.processes[0].kill()
+
+            killer = threading.Thread(target=kill)
+            killer.start()
+            number, lines = self.demo("--cache", servers.address(), "--mb-per-s", "0.8", megabytes=5)
+            killer.join()
+            for row in self.check_result(number, lines):
+                self.assertGreater(row["cache_percent"], 50, row)
+            for path in left:
+                self.assertGreater(stats(path)["cas_hits"], 2 * written[0], path)
 
     def test_says_that_no_memcached_server_answers(self):
         with tempfile.NamedTemporaryFile() as some:
