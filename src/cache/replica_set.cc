@@ -34,9 +34,8 @@ void ReplicaSet::Update(RingConfig config) {
              link->replica().fabric_addresses == replica.fabric_addresses;
     });
     known.push_back(same != old.end());
-    links.push_back(known.back()
-                        ? std::exchange(*same, nullptr)
-                        : std::make_shared<ReplicaLink>(context_, fabric_, rpc_, replica));
+    links.push_back(known.back() ? std::exchange(*same, nullptr)
+                                 : std::make_shared<ReplicaLink>(context_, fabric_, rpc_, replica));
     links.back()->set_standing({replica.whole, replica.votes_in_other});
   }
   liking_.clear();

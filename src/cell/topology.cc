@@ -245,7 +245,10 @@ class Reader {
     TAILCAST_RETURN_IF_ERROR(
         root_.Get("stuck_after_ms", topology_.stuck_after_ms, 100, int64_t{3600} * 1000));
     TAILCAST_RETURN_IF_ERROR(
-        root_.Get("slow_after_ms", topology_.slow_after_ms, 1, int64_t{3600} * 1000));
+        root_.Get("slow_after_ms", topology_.slow_after_ms, 0, int64_t{3600} * 1000));
+    if (topology_.slow_after_ms > 0 && topology_.slow_after_ms < 20) {
+      return root_.Error("slow_after_ms", "must be 20 or more, or 0: nobody is avoided");
+    }
     TAILCAST_RETURN_IF_ERROR(
         root_.Get("look_every_ms", topology_.look_every_ms, 1000, int64_t{3600} * 1000));
     return Positive(root_, "churn_usd_per_gb", topology_.churn_usd_per_gb, kUsdPerGbMax);

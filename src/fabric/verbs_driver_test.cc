@@ -55,7 +55,11 @@ int64_t Sleeps(const std::string& name) {
         if (word == "voluntary_ctxt_switches:" && status >> n) total += n;
       }
     }
-    if (asleep || ReadMonotonicClock() > end) return total;
+    if (asleep) return total;
+    if (ReadMonotonicClock() > end) {
+      ADD_FAILURE() << "no moment in which all of " << name << " slept";
+      return total;
+    }
   }
 }
 

@@ -187,12 +187,13 @@ void ProducerAgent::StartAppend(Part part, AppendEffects::Append append) {
 
 void ProducerAgent::OnAppended(Part part, const storage::AppendResult& result) {
   AppendEffects effects;
+  using storage::AppendOutcome;
+  const bool fails =
+      result.outcome == AppendOutcome::kUnknown || result.outcome == AppendOutcome::kWrongOffset;
+  if (fails) core_.OnCause(result.error);
   core_.OnAppended(part, result.outcome, effects);
   if (trouble().ok()) told_trouble_ = false;
-  if (result.outcome == storage::AppendOutcome::kUnknown) {
-    core_.OnCause(result.error);
-    TellTrouble();
-  }
+  if (fails) TellTrouble();
   ShadowFile& shadow = *file_->shadow;
   if (effects.data_committed) {
     shadow.OnFlushed(Part::kData, effects.data_committed->at, effects.data_committed->bytes);

@@ -159,12 +159,14 @@ void SchedulerCore::MoveFromLeavers(MonotonicTime now) {
 // How long both parts take, of what should take no time.
 void SchedulerCore::NoteTimes(MonotonicTime now, Row row, const v1::OperationReport& report) {
   const auto& [target, op] = *row;
-  if (!op.opened || !IsAssigned(op.phase) || !copies_.IsHot(target)) return;
+  const Duration slow_after = options_.speed.slow_after;
+  if (slow_after == Duration() || !op.opened || !IsAssigned(op.phase) || !copies_.IsHot(target)) {
+    return;
+  }
   EdgeChange::LastWorkers& last = copies_.last_workers(target);
   const auto took = [](int64_t us) {
     return Duration::Micros(std::clamp<int64_t>(us, 0, int64_t{3600} * 1000 * 1000));
   };
-  const Duration slow_after = options_.speed.slow_after;
   if (const Duration read = took(report.read_us());
       read > Duration() && last.read.OnTime(now, read, slow_after)) {
     workers_.NoteReadTime(now, op.workers.reader, target.layer, read);
@@ -177,7 +179,7 @@ void SchedulerCore::NoteTimes(MonotonicTime now, Row row, const v1::OperationRep
 
 // Some in each window, so that those who take them are not overrun.
 void SchedulerCore::MoveFromSlow(MonotonicTime now) {
-  if (now < window_ends_) return;
+  if (options_.speed.slow_after == Duration() || now < window_ends_) return;
   window_ends_ = now + WorkerSpeed::kWindow;
   workers_.JudgeSpeeds(now);
   int64_t moves = 0;

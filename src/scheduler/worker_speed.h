@@ -21,6 +21,11 @@
 //      ^                                              |
 //      +---------- 3 windows like its peers ----------+
 //
+// What it does not see, for which nobody is avoided unless a topology asks for it
+// (`slow_after_ms`): whether the others can bear what they are given, so that a pool with little
+// room to spare may hand its work to and fro; and that a reader that is slow to send makes the
+// writers' times long.
+//
 // A core: no clock, no I/O, one thread; deterministic.
 #pragma once
 
@@ -36,8 +41,8 @@
 namespace tailcast::scheduler {
 
 struct SpeedOptions {
-  Duration slow_after = Duration::Millis(200);
-  int windows = 3;  // in a row, until it is judged
+  Duration slow_after = Duration::Millis(200);  // 0: nobody is judged
+  int windows = 3;                              // in a row, until it is judged
   Duration remembered = Duration::Seconds(10);
   Duration avoid = Duration::Seconds(30);
   Duration avoid_max = Duration::Seconds(15 * 60);

@@ -230,6 +230,10 @@ TEST_F(HangingCalls, DoNotHoldUpTheEndOfTheProcess) {
     std::atexit([] { std::fputs("set by the program; ", stderr); });
     std::FILE* buffered = fdopen(dup(STDERR_FILENO), "w");
     std::fputs("still in a buffer", buffered);
+    // Whoever reads a file has its lock; it is flushed behind the other one.
+    int nobody_writes[2];
+    ASSERT_EQ(pipe(nobody_writes), 0);
+    std::thread([in = fdopen(nobody_writes[0], "r")] { std::fgetc(in); }).detach();
     auto file = *Sync().Create("d", "f", "k");
     hang_.Begin();
     file->AppendAt(0, "abc", scope_.Bind([](AppendResult) {}));
@@ -292,10 +296,9 @@ TEST(LoopGate, ClosesWhileATaskThatTheLoopRefusedHangsAsItIsDestroyed) {
 
 TEST(Within, ASecondOneForATargetWaitsForTheFirstAndLeavesNoThread) {
   const auto quick = [] { return 5; };
-  std::mutex held;
-  held.lock();
-  const auto hangs = [&held] {
-    const std::lock_guard lock(held);
+  std::latch ends{1};
+  const auto hangs = [&ends] {
+    ends.wait();
     return 5;
   };
   const Duration soon = Duration::Millis(20);
@@ -303,9 +306,9 @@ TEST(Within, ASecondOneForATargetWaitsForTheFirstAndLeavesNoThread) {
   EXPECT_EQ(Within<int>(soon, "hangs", hangs, "disk"), std::nullopt);
   EXPECT_EQ(UnawaitedThreads::count(), 1u);
   EXPECT_EQ(Within<int>(Duration::Seconds(30), "quick", quick, "another disk"), 5);
-  std::thread release([&held] { held.unlock(); });
+  std::thread later([&ends] { ends.count_down(); });
   EXPECT_EQ(Within<int>(Duration::Seconds(30), "quick", quick, "disk"), 5);
-  release.join();
+  later.join();
   while (UnawaitedThreads::count() > 0) std::this_thread::yield();
 }
 

@@ -73,6 +73,7 @@ Status RemoveDamaged(const Context& c, const std::string& folder, const std::str
   TAILCAST_ASSIGN_OR_RETURN(const std::unique_ptr<OpsFile> file, c.ops->Open(path, true));
   // The name may be a new file's by now.
   const Result<Header> header = ReadHeader(*file, path);
+  if (!header.ok() && !IsDataLoss(header.status())) return header.status();
   if (header.ok() && header->epoch == Epoch::kFirst && header->name == name) {
     return NotFoundError(path + " is another file now");
   }

@@ -20,7 +20,7 @@ namespace tailcast::storage::posix {
 
 // Errors as Store::Quarantine. `folder` and `name` were checked by the caller. `wanted`: asked when
 // the file is open; false: nothing is changed, DeadlineExceeded. From there on it is this inode
-// that goes, whatever gets its name.
+// that goes; what is kept aside may be of the file that has the name by then, too.
 Status Quarantine(const Context& c, const std::string& folder, const std::string& name,
                   const std::function<bool()>& wanted);
 

@@ -41,12 +41,14 @@ void AtExit(int status, void*) {
     kLog.Warn("ends while ", count.threads, count.threads == 1 ? " thread waits" : " threads wait",
               " for a store that does not answer");
   }
-  std::fflush(nullptr);
+  // A file that another thread reads, or one on the disk that hangs, holds it up.
+  Within<bool>(UnawaitedThreads::kExitWait, "exit-flush", [] { return std::fflush(nullptr) == 0; });
   _exit(status);
 }
 
 // What is set to run at the exit runs in the reverse order: set when the library is loaded, this
-// runs behind what the program sets, and before librados, which was loaded earlier, is destroyed.
+// runs behind what the program sets, and before the global objects of librados, which was loaded
+// earlier, are destroyed.
 [[maybe_unused]] const int kSetWhenLoaded = on_exit(&AtExit, nullptr);
 
 }  // namespace

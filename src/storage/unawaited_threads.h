@@ -1,9 +1,9 @@
 // Threads that are in a call which may never return: in librados, or in the kernel on a disk that
 // hangs. Nobody waits for them but the end of the process, and that for a moment: librados must not
-// be in use while its static objects are destroyed. If one is still in its call then, all files of
-// stdio are flushed and the process ends at once, with its exit code. What the program has set to
-// run at its exit (atexit, static objects) ran before, but for what was there before this library
-// was loaded.
+// be in use while its global objects are destroyed. If one is still in its call then, the files of
+// stdio are flushed, for as long again at most, and the process ends, with its exit code. What the
+// program has set to run at its exit (atexit, static objects) ran before, but for what was there
+// before this library was loaded.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace tailcast::storage {
 // Any thread.
 class UnawaitedThreads {
  public:
-  // What the end of the process waits for them.
+  // What the end of the process waits for them, and then for files of stdio.
   static constexpr Duration kExitWait = Duration::Millis(200);
 
   // Runs `work` on a thread of its own. `name`: what ps shows, at most 15 bytes.

@@ -25,7 +25,8 @@ struct PoolOptions {
   int readers = 1, writers = 1;           // of each cell, at first: reader-1, ...
   std::vector<int64_t> bytes_per_second;  // of each shard
   int64_t roll_bytes = 1 << 20;
-  int64_t slack = 10'000;  // scheduler::BalanceOptions, for a hundredth of the real traffic
+  int64_t slack = 10'000;     // scheduler::BalanceOptions, for a hundredth of the real traffic
+  int64_t slow_after_ms = 0;  // of the topology
 };
 
 class Pools {
@@ -38,6 +39,7 @@ class Pools {
                .caches = CacheKind::kServers}),
         node_(RunNode(world, {.caches = 3,
                               .cache_bytes = 16 << 20,
+                              .slow_after_ms = options.slow_after_ms,
                               .balance = scheduler::BalanceOptions{.idle_bytes_per_s = 160,
                                                                    .slack = options.slack}})) {
     for (const std::string cell : {"us", "eu"}) {

@@ -77,8 +77,10 @@ Program RunNode(Deployment& deployment, NodeSetup setup) {
     ports.balance = setup.balance;
     ports.make_exporter = p.make_exporter;
     const node::Role role = *node::ParseRole(p.name.substr(0, p.name.find('-')));
+    cell::Topology topology = Chain(deployment);
+    topology.slow_after_ms = setup.slow_after_ms;
     p.node = std::make_unique<node::Node>(ports, config, std::vector<node::Role>{role},
-                                          Chain(deployment));
+                                          std::move(topology));
     const Status started =
         p.node->Start("", p.scope.Bind([&p](Status why) { p.fatal = std::move(why); }));
     if (!started.ok()) p.fatal = started;

@@ -19,6 +19,7 @@ class SlowWorkerTest : public ::testing::Test {
     options.readers = options.writers = workers;
     options.bytes_per_second = {20'000, 20'000, 20'000, 20'000, 20'000, 20'000};
     options.roll_bytes = 200'000;
+    options.slow_after_ms = 200;
     return options;
   }
   // Each request of the process to its disk takes so much longer, and each to a cache two thirds.
@@ -103,6 +104,18 @@ TEST_F(SlowWorkerTest, IfItWereLeftThereMessagesWouldBeLateForGood) {
   SlowDown(pools, "eu", "writer-1", Duration::Millis(300));
   pools.Run(Duration::Seconds(10));
   EXPECT_GT(LongestMs(pools, 10), 150);
+  pools.Finish();
+}
+
+TEST_F(SlowWorkerTest, NobodyIsAvoidedUnlessTheTopologyAsksForIt) {
+  PoolOptions options = Shards(2);
+  options.slow_after_ms = 0;
+  Pools pools(options);
+  pools.Run(Duration::Seconds(5));
+  SlowDown(pools, "eu", "writer-1", Duration::Millis(300));
+  pools.Run(Duration::Seconds(20));
+  EXPECT_EQ(Moved(pools), 0);
+  EXPECT_GE(Runs(pools, "eu", "writer-1"), 4);
   pools.Finish();
 }
 
