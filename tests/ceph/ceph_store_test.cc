@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -204,8 +205,15 @@ TEST(CephStoreProcesses, AWriterThatWasStoppedIsFencedWhenItWakes) {
   TakeOverFrom(SIGSTOP, Rounds());
 }
 
+// Of this process, at this moment.
+size_t ThreadCount() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
 TEST(CephStore, AThousandFilesAreOpenAndTwoHundredAppendedAtOnce) {
   constexpr size_t kFiles = 1000, kBusy = 200;
+  constexpr size_t kThreadsMax = 20;  // ours, and the dozen of librados
   CephWorld world(32 << 20);
   Store& store = world.store(0);
   const Scope scope;
@@ -221,6 +229,7 @@ TEST(CephStore, AThousandFilesAreOpenAndTwoHundredAppendedAtOnce) {
                           }));
   }
   ASSERT_TRUE(world.Turn([&] { return made == kFiles; }));
+  EXPECT_LE(ThreadCount(), kThreadsMax) << "with all files open";
   size_t applied = 0;
   for (int round = 1; round <= 3; ++round) {
     for (size_t i = 0; i < kBusy; ++i) {
@@ -230,7 +239,9 @@ TEST(CephStore, AThousandFilesAreOpenAndTwoHundredAppendedAtOnce) {
                                ++applied;
                              }));
     }
+    EXPECT_LE(ThreadCount(), kThreadsMax) << "with appends under way";
     ASSERT_TRUE(world.Turn([&] { return applied == kBusy * static_cast<size_t>(round); }));
+    EXPECT_LE(ThreadCount(), kThreadsMax) << "after them";
   }
   EXPECT_EQ(world.Sync(0).List("d7")->size(), kFiles / 20);
 }
