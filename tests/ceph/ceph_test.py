@@ -1,10 +1,12 @@
 """What runs on a real Ceph cluster, which this test starts from Debian's packages and stops again.
 
-TAILCAST_CEPH_FULL=1 (`./dev test full`) runs more rounds, and the suite with small objects, too.
+TAILCAST_CEPH_FULL=1 (`./dev test full`) runs more rounds, the suite with small objects, and what is
+marked so here, too.
 """
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -15,13 +17,15 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "system"))
-from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, output_of, run, wait_until  # noqa: E402
+from harness import BINARY, NEAR_AND_FAR, TIME_FACTOR, SystemTest, Up, main, output_of, run, wait_until  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "src/app/ceph_cluster.sh"
 STORE_TEST = os.environ.get("TAILCAST_CEPH_STORE_TEST", "build/tests/ceph_store_test")
 FULL = "TAILCAST_CEPH_FULL" in os.environ
 ERROR_S = 5  # within which a configuration error is told
+# What `up` takes to end its cells and then its cluster.
+UP_ENDS_S = 90
 # After SIGTERM, whatever the cluster does: a producer goes on for 8 s to get its acknowledgements.
 PRODUCER_ENDS_S = 10
 PROCESS_ENDS_S = 8
@@ -60,6 +64,59 @@ class Cluster:
     def close(self):
         self.script("kill")
         shutil.rmtree(self.root)
+
+
+def processes_of(folder):
+    """{process id: command line} of those whose command line names the folder."""
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it has ended
+        if folder in line:
+            found[int(path.parent.name)] = line
+    return found
+
+
+class Deployment:
+    """`tailcast up --storage ceph`: two cells with a link, on a cluster that it starts."""
+
+    FILE_BYTES = 256 << 10
+
+    def __init__(self):
+        self.up = Up(NEAR_AND_FAR, "--storage", "ceph", "--caches", "3", "--readers", "1", "--writers", "1")
+        self.conf = os.path.join(self.up.dir, "ceph", "ceph.conf")
+
+    def tailcast(self, *words, stdin=b""):
+        """What a command that must succeed writes to stdout; `words` begins with its name, of one word or two."""
+        code, out, err = run(*words, "--dir", self.up.dir, "--stream", "s", stdin=stdin, timeout=120)
+        if code != 0:
+            raise AssertionError(f"{words}: {err}")
+        return out
+
+    def rados(self, cell, *words):
+        return output_of("rados", "-c", self.conf, "-p", f"tailcast-{cell}", *words).splitlines()
+
+    def files(self, cell):
+        """The numbers of the stream's data files in the cell's pool."""
+        folders = [name for name in self.rados(cell, "ls") if re.fullmatch(r"d:streams/s/[^/]+/00000", name)]
+        return sorted(int(match.group(1)) for folder in folders for key in self.rados(cell, "listomapkeys", folder)
+                      if (match := re.fullmatch(r"f:(\d{10}).*\.data", key)))
+
+    def manifests(self, cell):
+        """How many files of any kind the pool has objects of."""
+        return sum(name.endswith(".m") for name in self.rados(cell, "ls"))
+
+    def remove(self):
+        """Whatever of it is left, after a test that failed."""
+        for pid in processes_of(self.up.root):
+            os.kill(pid, signal.SIGKILL)
+        self.up.process.wait()
+        self.up.listener.join()
+        self.up.process.stdout.close()
+        self.up.process.stderr.close()
+        shutil.rmtree(self.up.root, ignore_errors=True)
 
 
 def setUpModule():
@@ -344,6 +401,72 @@ class CephTest(SystemTest):
         print("told to end while the cluster is silent: " +
               ", ".join(f"{name} {seconds:.1f} s" for name, seconds in ended.items()), file=sys.stderr)
         self.no_process_was_ended(up)
+
+    @unittest.skipUnless(FULL, "TAILCAST_CEPH_FULL")
+    def test_up_brings_a_cluster_of_its_own_and_retention_deletes_there(self):
+        def messages(begin, end):
+            return b"".join(b"%09d %s\n" % (n, b"x" * 989) for n in range(begin, end))
+
+        count = 4000  # 4 MB: sixteen files
+        deployment = Deployment()
+        self.addCleanup(deployment.remove)
+        up = deployment.up
+        deployment.tailcast("stream", "create", "--cluster", "near", "--file-bytes", str(deployment.FILE_BYTES))
+        deployment.tailcast("produce", stdin=messages(0, count))
+        self.assertEqual(deployment.tailcast("consume", "--cluster", "far", "--count", str(count)), messages(0, count))
+        places = []  # behind the first message, and in the middle
+        for number in (1, count // 2):
+            _, _, err = run("consume", "--dir", up.dir, "--cluster", "far", "--stream", "s", "--count", str(number),
+                            "--positions")
+            places.append(err.strip())
+        before = {cell: (deployment.files(cell), deployment.manifests(cell)) for cell in ("near", "far")}
+        self.assertEqual(before["near"][0], before["far"][0])
+        self.assertEqual(before["near"][0][0], 1, before)
+
+        def keeps(first):
+            """Until both pools have no data files before `first`, and no objects of what went."""
+            for cell, (_, manifests) in before.items():
+                # Of each file its data and its index; a marker of what is gone may have come.
+                gone = 2 * (first - 1) - 1
+                self.assertTrue(wait_until(lambda: deployment.files(cell)[0] >= first, 60),
+                                f"{cell}: {deployment.files(cell)}")
+                self.assertTrue(wait_until(lambda: deployment.manifests(cell) <= manifests - gone, 60),
+                                f"{cell}: {deployment.manifests(cell)} of {manifests}")
+
+        out = deployment.tailcast("stream", "trim", "--before", places[1])
+        first = int(re.search(rb"file (\d+)", out).group(1))
+        self.assertGreater(first, 4)
+        keeps(first)
+        self.assertEqual([deployment.files(cell)[0] for cell in before], [first, first])
+        self.assertEqual(deployment.tailcast("consume", "--cluster", "far", "--from", places[1], "--count",
+                                             str(count - count // 2)), messages(count // 2, count))
+        last = before["near"][0][-1]
+        deployment.tailcast("stream", "retain", "--max-shard-bytes", str(4 * deployment.FILE_BYTES))
+        keeps(last - 4)
+        for cell in before:
+            self.assertLessEqual(deployment.files(cell)[0], last)
+
+        # Who comes late, in caches that have begun anew, on the same cluster, started again.
+        self.assertEqual(up.stop(UP_ENDS_S), 0, up.said)
+        self.assertFalse(processes_of(up.root))
+        up.start()
+        err = self.check_fails(1, ["--on-gap skip"], "consume", "--dir", up.dir, "--cluster", "far", "--stream", "s",
+                               "--from", places[0], "--count", "1")
+        available = re.search(r"the first available one is (t1\.[0-9a-f.]*[0-9a-f])", err).group(1)
+        late = deployment.tailcast("consume", "--cluster", "far", "--from", available, "--until-idle", "3")
+        self.assertTrue(messages(0, count).endswith(late))
+        self.assertGreater(len(late), deployment.FILE_BYTES)
+        self.assertEqual(deployment.tailcast("consume", "--cluster", "far", "--from", places[0], "--on-gap", "skip",
+                                             "--until-idle", "3"), late)
+        # And the stream goes on.
+        deployment.tailcast("produce", stdin=messages(count, count + 1000))
+        self.assertEqual(deployment.tailcast("consume", "--cluster", "far", "--from", f"number:{count}", "--count",
+                                             "1000"), messages(count, count + 1000))
+        self.no_process_was_ended(up)
+        self.assertGreater(len(processes_of(up.root)), 5)
+        self.assertEqual(up.close(UP_ENDS_S), 0, up.said)
+        self.assertFalse(processes_of(up.root))
+        self.assertFalse(os.path.exists(up.root))
 
     def config(self, folder, store):
         path = os.path.join(folder, "p.yaml")

@@ -113,17 +113,17 @@ class Up:
         cells = {c["name"]: c for c in self.status()["cells"]}
         return {p["name"]: p["pid"] for p in cells[cell]["processes"] if p["role"] == role}
 
-    def close(self):
-        code = self.stop()
+    def close(self, seconds=30):
+        code = self.stop(seconds)
         self.remove()
         return code
 
     def remove(self):
         shutil.rmtree(self.root)
 
-    def stop(self):
+    def stop(self, seconds=30):
         self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(timeout=30 * TIME_FACTOR)
+        code = self.process.wait(timeout=seconds * TIME_FACTOR)
         self.listener.join(timeout=5)
         self.process.stdout.close()
         self.process.stderr.close()
