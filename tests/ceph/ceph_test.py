@@ -24,6 +24,8 @@ SCRIPT = ROOT / "src/app/ceph_cluster.sh"
 STORE_TEST = os.environ.get("TAILCAST_CEPH_STORE_TEST", "build/tests/ceph_store_test")
 FULL = "TAILCAST_CEPH_FULL" in os.environ
 ERROR_S = 5  # within which a configuration error is told
+# Longer than clients of Ceph wait for an answer of their monitor, 30 s.
+MONITORS_AWAY_S = 40
 # What `up` takes to end its cells and then its cluster.
 UP_ENDS_S = 90
 # After SIGTERM, whatever the cluster does: a producer goes on for 8 s to get its acknowledgements.
@@ -467,6 +469,38 @@ class CephTest(SystemTest):
         self.assertEqual(up.close(UP_ENDS_S), 0, up.said)
         self.assertFalse(processes_of(up.root))
         self.assertFalse(os.path.exists(up.root))
+
+    @unittest.skipUnless(FULL, "TAILCAST_CEPH_FULL")
+    def test_what_is_connected_goes_on_without_monitors(self):
+        up = self.up("alone")
+        producer = self.producer(up)
+        consumer = self.consumer(up, "alone")
+        producer.wait_for(100)
+        monitor = cluster.pid("mon.a")
+        os.kill(monitor, signal.SIGSTOP)
+        self.addCleanup(os.kill, monitor, signal.SIGCONT)
+        begun = time.monotonic()
+        consumer.longest_s = 0.0
+        with tempfile.TemporaryDirectory() as folder:
+            self.check_fails(1, ["no monitor", cluster.conf], "run", "--role", "writer", "--config",
+                             self.config(folder, f"ceph:{cluster.conf}?pool=tailcast-alone"))
+            self.assertLess(time.monotonic() - begun, ERROR_S * TIME_FACTOR)
+        while time.monotonic() - begun < MONITORS_AWAY_S:
+            producer.wait_for(producer.count + 100)
+        written = producer.count
+        self.assertTrue(wait_until(lambda: len(consumer.messages) >= written), consumer.said.lines)
+        stall_s = consumer.longest_s
+        os.kill(monitor, signal.SIGCONT)
+        print(f"the monitor stood for {time.monotonic() - begun:.0f} s: the longest stall was {stall_s:.1f} s",
+              file=sys.stderr)
+        self.assertLess(stall_s, 10 * TIME_FACTOR)
+        producer.wait_for(producer.count + 400)
+        code, said = producer.finish()
+        self.assertEqual(code, 0, said)
+        self.assertTrue(wait_until(lambda: len(consumer.messages) == producer.count), consumer.said.lines)
+        self.assertEqual(consumer.messages, self.numbered(producer.count))
+        self.assertEqual(self.consumed(up, producer.count, "alone"), self.numbered(producer.count))
+        self.no_process_was_ended(up)
 
     def config(self, folder, store):
         path = os.path.join(folder, "p.yaml")
