@@ -228,12 +228,12 @@ TEST_F(HangingCalls, DoNotHoldUpTheEndOfTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto end = [this] {
     std::atexit([] { std::fputs("set by the program; ", stderr); });
-    std::FILE* buffered = fdopen(dup(STDERR_FILENO), "w");
-    std::fputs("still in a buffer", buffered);
-    // Whoever reads a file has its lock; it is flushed behind the other one.
+    // Whoever reads a file has its lock; those that were opened later are flushed before it.
     int nobody_writes[2];
     ASSERT_EQ(pipe(nobody_writes), 0);
     std::thread([in = fdopen(nobody_writes[0], "r")] { std::fgetc(in); }).detach();
+    std::FILE* buffered = fdopen(dup(STDERR_FILENO), "w");
+    std::fputs("still in a buffer", buffered);
     auto file = *Sync().Create("d", "f", "k");
     hang_.Begin();
     file->AppendAt(0, "abc", scope_.Bind([](AppendResult) {}));

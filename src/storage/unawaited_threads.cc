@@ -41,8 +41,12 @@ void AtExit(int status, void*) {
     kLog.Warn("ends while ", count.threads, count.threads == 1 ? " thread waits" : " threads wait",
               " for a store that does not answer");
   }
-  // A file that another thread reads, or one on the disk that hangs, holds it up.
-  Within<bool>(UnawaitedThreads::kExitWait, "exit-flush", [] { return std::fflush(nullptr) == 0; });
+  // A file that another thread reads, or one on the disk that hangs, holds up those behind it.
+  Within<bool>(UnawaitedThreads::kExitWait, "exit-flush", [] {
+    std::fflush(stdout);
+    std::fflush(stderr);
+    return std::fflush(nullptr) == 0;
+  });
   _exit(status);
 }
 
