@@ -50,11 +50,6 @@ void AtExit(int status, void*) {
   _exit(status);
 }
 
-// What is set to run at the exit runs in the reverse order: set when the library is loaded, this
-// runs behind what the program sets, and before the global objects of librados, which was loaded
-// earlier, are destroyed.
-[[maybe_unused]] const int kSetWhenLoaded = on_exit(&AtExit, nullptr);
-
 }  // namespace
 
 void UnawaitedThreads::Start(const char* name, UniqueFunction<void()> work) {
@@ -91,6 +86,9 @@ bool UnawaitedThreads::StartAlone(const char* name, const std::string& target, M
 void UnawaitedThreads::Leave(size_t threads) {
   Count& count = TheCount();
   const std::lock_guard lock(count.mutex);
+  // What is set to run at the exit runs in the reverse order: so this is set anew, behind whatever
+  // librados and what it uses have set by now, which must not be destroyed under a thread in it.
+  if (count.threads == 0) on_exit(&AtExit, nullptr);
   count.threads += threads;
 }
 

@@ -1,9 +1,9 @@
 // Threads that are in a call which may never return: in librados, or in the kernel on a disk that
 // hangs. Nobody waits for them but the end of the process, and that for a moment: librados must not
-// be in use while its global objects are destroyed. If one is still in its call then, the files of
-// stdio are flushed, for as long again at most, and the process ends, with its exit code. What the
-// program has set to run at its exit (atexit, static objects) ran before, but for what was there
-// before this library was loaded.
+// be in use while its objects are destroyed. If one is still in its call then, the files of stdio
+// are flushed, for as long again at most, and the process ends, with its exit code. What the
+// program had set to run at its exit (atexit, static objects) before the first of these threads was
+// started is then not run.
 #pragma once
 
 #include <cstddef>
