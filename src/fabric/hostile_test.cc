@@ -147,9 +147,7 @@ void PrintTo(const Attack& attack, std::ostream* os) { *os << attack.name; }
 
 Descriptor DialUnix(const Victim& victim) {
   Result<Descriptor> fd = ConnectUnix(victim.path);
-  if (!fd.ok()) return {};
-  fcntl(fd->get(), F_SETFL, 0);  // it waits for answers
-  return std::move(fd).value();
+  return fd.ok() ? std::move(fd).value() : Descriptor();
 }
 // One packet, if it comes within 10 s.
 ssize_t Receive(const Descriptor& fd, char* packet, size_t size) {
