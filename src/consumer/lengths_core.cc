@@ -63,7 +63,10 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
   }
   LearnSeal();
   heartbeats_.OnSeen(now, as_of().micros());
-  if (as_of() > as_of_before) as_of_moved_ = now;
+  if (as_of() > as_of_before) {
+    as_of_moved_ = now;
+    looked_.alive |= as_of_before > WallTime();
+  }
   if (!options_.doorbell || doorbell_ == Doorbell::kSet) return;
   if (poll_was_news_ && pause_ > Duration()) {
     next_poll_ = now + pause_;
@@ -106,6 +109,7 @@ void LengthsCore::OnDoorbellHalf(MonotonicTime now) {
 
 bool LengthsCore::OnPrimaryLength(Part part, int64_t length) {
   damage_[Index(part)] = OkStatus();
+  looked_.primary[Index(part)] = true;
   int64_t& known = metadata_.primary_length[Index(part)];
   if (length <= known) return false;
   known = length;
@@ -114,11 +118,12 @@ bool LengthsCore::OnPrimaryLength(Part part, int64_t length) {
 
 void LengthsCore::OnPrimaryFailed(Part part, const Status& status) {
   damage_[Index(part)] = IsDataLoss(status) ? status : OkStatus();
+  looked_.primary[Index(part)] = IsDataLoss(status);
 }
 
 LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing) {
   listing_ = false;
-  listed_ = true;
+  looked_.listing = true;
   hole_ = false;
   const int64_t seq = stem_.seq;
   if (listing.floor() > seq + 1 || (listing.floor() > seq && (!seal_ || absent_))) {
@@ -139,7 +144,6 @@ LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing
 }
 
 void LengthsCore::OnLater(const Stem& later) {
-  listed_ = true;
   if (later.seq == stem_.seq + 1) {
     next_listed_ = later;
     LearnSeal();
@@ -172,7 +176,8 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
       work.ask_primary = true;
       // The producer's side says nothing: has it gone on in another file?
       const bool silent = heartbeats_.Over(now, metadata_.heartbeat_us, options_.stuck_after);
-      if (!seal_ && (!metadata_known() || silent || !EndIsKnown())) {
+      const bool unsure = !EndIsKnown() && now - last_progress_ >= options_.primary_poll * 2;
+      if (!seal_ && (!metadata_known() || silent || unsure)) {
         work.list = List(now);
       }
     }
@@ -183,10 +188,14 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
   return work;
 }
 
-// A copy that begins anew has nothing, and later files may be there: nobody may take that for the
+// What a cache has may be long out of date, unless the producer's side is seen to write to it; a
+// copy that begins anew has nothing, and later files may be there. Nobody may take that for the
 // stream's end.
 bool LengthsCore::EndIsKnown() const {
-  return seal_ || listed_ || (metadata_known() && known_end(Part::kIndex) > 0);
+  if (next() || hole_) return true;
+  if (looked_.alive && metadata_known() && known_end(Part::kIndex) > 0) return true;
+  const bool asked = absent_ || (looked_.primary[0] && looked_.primary[1]);
+  return looked_.listing && (seal_ || asked);
 }
 
 // Neither while bytes come in nor once all of them are known to be there.

@@ -97,6 +97,7 @@ class LengthsCore {
   void OnProgress(MonotonicTime now) {
     last_progress_ = now;
     absent_ = false;
+    looked_ = {};
   }
   // Everything of this file was given; the next one is looked for until it is there.
   void WaitForNext(bool waiting) { waiting_for_next_ = waiting; }
@@ -126,8 +127,10 @@ class LengthsCore {
     return std::max(CacheLimit(part), PrimaryLimit(part));
   }
   // What is known to have been written, and is not here: Unavailable says what. Ok: nothing is
-  // missed. A copy that is on its way is missed, too, for a while. DataLoss: acknowledged bytes are
-  // lost here, the file's own records say, and no cache knows how many there were.
+  // missed, as far as somebody knows who was asked since the last bytes came: the producer's side,
+  // or the primary layer's files and their listing. A copy that is on its way is missed, too, for a
+  // while. DataLoss: acknowledged bytes are lost here, the file's own records say, and no cache
+  // knows how many there were.
   Status Missing() const;
   SourceLengths cache(stream::Part part) const;
   SourceLengths primary(stream::Part part) const;
@@ -144,6 +147,12 @@ class LengthsCore {
   enum class Knowledge : uint8_t { kNotAsked, kUnknown, kKnown };
   enum class Poll : uint8_t { kIdle, kUnderWay, kAgain };
   enum class Doorbell : uint8_t { kOff, kWanted, kSet, kHalf };
+  // Who said, since the last bytes came, how much there is.
+  struct Looked {
+    bool alive = false;  // the producer's side: its heartbeat was seen to move
+    bool primary[stream::kParts] = {false, false};
+    bool listing = false;
+  };
 
   int64_t Sealed(int64_t length, stream::Part part) const;
   int64_t CacheLimit(stream::Part part) const;
@@ -178,8 +187,8 @@ class LengthsCore {
   bool absent_ = false;            // from the primary layer
   Status damage_[stream::kParts];  // DataLoss that it answered last, else Ok
   bool waiting_for_next_ = false;
-  bool hole_ = false;    // as of the last listing
-  bool listed_ = false;  // a listing said what is behind this file, or that nothing is
+  bool hole_ = false;  // as of the last listing
+  Looked looked_;
   MonotonicTime next_poll_, last_poll_, next_primary_poll_, next_listing_, last_progress_;
   MonotonicTime as_of_moved_;  // when as_of() was last seen to move
 };

@@ -48,6 +48,10 @@ class LengthsTest : public ::testing::Test {
     next.start_number = start_number;
     return next;
   }
+  // The primary layer was asked for both lengths.
+  void OnPrimaryLengths(int64_t length) {
+    for (Part part : {Part::kData, Part::kIndex}) core_->OnPrimaryLength(part, length);
+  }
   static stream::ShardListing Listing(const std::vector<Stem>& stems, int64_t floor = 1) {
     std::vector<storage::DirEntry> entries;
     for (const Stem& stem : stems) entries.push_back({stream::FileName(stem, Part::kData)});
@@ -298,7 +302,10 @@ TEST_F(LengthsTest, ThePrimaryIsAskedUnlessBytesComeInOrAllAreThere) {
 TEST_F(LengthsTest, AProducerThatSaysNothingMayHaveGoneOnInAnotherFile) {
   Open();
   (void)At(0);
-  core_->OnMetadata(Ms(1), Pair(100, 100), {});
+  PairMetadata pair = Pair(100, 100);
+  core_->OnMetadata(Ms(1), pair, {});
+  ++pair.heartbeat_us;
+  core_->OnMetadata(Ms(2), pair, {});
   EXPECT_FALSE(At(4000).list);
   EXPECT_TRUE(At(6000).list) << "the heartbeat is old";
   EXPECT_FALSE(At(7000).list) << "one listing at a time";
@@ -324,6 +331,7 @@ TEST_F(LengthsTest, TheNextFileIsLookedForWhileItIsWaitedFor) {
 // Whoever ends because nothing comes must know that this is not all.
 TEST_F(LengthsTest, WhatWasWrittenAndIsNotHereIsMissed) {
   Open(Pair(0, 0));
+  OnPrimaryLengths(0);
   core_->OnListing(Listing({stem_}));
   EXPECT_TRUE(core_->Missing().ok()) << "an open file may have nothing yet";
   core_->OnListing(Listing({stem_, {6, 3000, 200, 20}}));
@@ -366,13 +374,62 @@ TEST_F(LengthsTest, WhoKnowsNothingOfAFileIsAtNoEndBeforeAListingSaysSo) {
   core_->OnListingFailed();
   EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
   core_->OnListing(Listing({stem_}));
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable) << "nor the file itself";
+  OnPrimaryLengths(0);
   EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+  core_->OnProgress(Ms(10));
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable) << "that was before these bytes";
+  OnPrimaryLengths(20);
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
+  core_->OnListing(Listing({stem_}));
+  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+}
+
+TEST_F(LengthsTest, WhatACacheSaysIsTheEndOnlyWhileTheProducersSideIsSeenToWriteToIt) {
+  PairMetadata pair = Pair(20, 40);
+  Open();
+  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable) << "it may be long out of date";
+  pair.heartbeat_us += 1;
+  core_->OnMetadata(Ms(2), pair, PairMetadata());
+  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+  core_->OnProgress(Ms(3));
+  core_->OnMetadata(Ms(4), pair, PairMetadata());
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(At(1900).list) << "the next heartbeat is waited for";
+  const LengthsCore::Work work = At(3000);
+  EXPECT_TRUE(work.ask_primary);
+  EXPECT_TRUE(work.list);
+  OnPrimaryLengths(40);
+  core_->OnListing(Listing({stem_}));
+  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+
   Open();
   core_->OnMetadata(Ms(1), Pair(0, 0), PairMetadata());
+  pair = Pair(0, 0);
+  pair.heartbeat_us += 1;
+  core_->OnMetadata(Ms(2), pair, PairMetadata());
   EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable)
       << "a copy that begins anew has nothing";
-  EXPECT_TRUE(At(2000).list);
-  core_->OnMetadata(Ms(2001), Pair(20, 40), PairMetadata());
+}
+
+// A copy whose data was lost and that was published without them, while its index was there.
+TEST_F(LengthsTest, AnIndexWithoutItsDataIsNoEnd) {
+  PairMetadata pair = Pair(0, 0);
+  pair.primary_length[static_cast<int>(Part::kIndex)] = 320;
+  Open();
+  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(LengthsTest, BehindAFileThatWasClosedAListingSaysWhetherThereIsMore) {
+  PairMetadata pair = Pair(20, 20);
+  for (auto& seal : pair.seal) seal = 20;
+  Open();
+  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  ASSERT_TRUE(core_->seal().has_value());
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
+  core_->OnListing(Listing({stem_}));
   EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
 }
 
@@ -389,8 +446,10 @@ TEST_F(LengthsTest, WhatTheListingHasBehindTheNextFileIsKnownInIt) {
 TEST_F(LengthsTest, AFileThatTheDiskLostIsMissedUnlessTheCacheKnowsItOrItCanBeReadAgain) {
   Open(PairMetadata());
   core_->OnListing(Listing({stem_}));
-  core_->OnPrimaryFailed(Part::kIndex, UnavailableError("later"));
+  OnPrimaryLengths(0);
   EXPECT_TRUE(core_->Missing().ok()) << "an open file may have nothing yet";
+  core_->OnPrimaryFailed(Part::kIndex, UnavailableError("later"));
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
   core_->OnPrimaryFailed(Part::kIndex, DataLossError("it was cut"));
   EXPECT_EQ(core_->Missing(), DataLossError("it was cut"));
   core_->OnPrimaryLength(Part::kIndex, 0);
@@ -451,6 +510,8 @@ TEST_F(LengthsTest, WhatTheClockOfTheProducersHostSaysDoesNotMatter) {
     PairMetadata pair = Pair(100, 100);
     pair.heartbeat_us = WallMs(ahead_ms).micros();
     core_->OnMetadata(Ms(1), pair, {});
+    ++pair.heartbeat_us;
+    core_->OnMetadata(Ms(2), pair, {});
     EXPECT_FALSE(At(4000).list) << ahead_ms;
     EXPECT_FALSE(core_->Stuck(Ms(4000))) << ahead_ms;
     EXPECT_TRUE(At(6000).list) << ahead_ms << ": it may have gone on in another file";

@@ -30,7 +30,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       {"scheduler.no_marker", 6},
       {"scheduler.nobody_asked", 28},
       {"storage.fake_no_epoch_guard", 11},
-      {"storage.fake_shows_unflushed", 25},
+      {"storage.fake_shows_unflushed", 50},
       {"stream.hole_is_prefix", 8},
       {"stream.read_over_gap", 7},
       {"writer.chunk_from_middle", 1},

@@ -45,7 +45,7 @@ def output_of(*argv, timeout=60, **env):
     """What a program that must succeed writes to stdout, with `env` beside the environment."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout * TIME_FACTOR, env={**os.environ, **env})
     if done.returncode != 0:
-        raise AssertionError(f"{' '.join(map(str, argv))}: {done.stdout[-6000:]}{done.stderr[-4000:]}")
+        raise AssertionError(f"{' '.join(map(str, argv))} ended with {done.returncode}: {done.stdout[-6000:]}{done.stderr[-4000:]}")
     return done.stdout
 
 

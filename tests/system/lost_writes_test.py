@@ -63,7 +63,7 @@ class LostWrites(SystemTest):
 
     def test_what_a_copy_lost_is_told_and_copied_again(self):
         # Where the newest append is lost opening the file tells it; where one before it is, whoever reads it.
-        self.up_with("flush:lost:0.3:/there/store/streams/s/,write:lost:0.1:/there/store/streams/t/")
+        self.up_with("flush:lost:0.3:/there/store/streams/s/,write:lost:0.25:/there/store/streams/t/")
         for stream in ("s", "t"):
             self.create(stream)
             for n in range(FILES):
