@@ -461,7 +461,17 @@ Status ConsumerAgent::missing() const {
   if (search_ && search_->hole()) {
     return UnavailableError("its first files are not in this cell, later ones are");
   }
-  return file_ ? file_->lengths.Missing() : OkStatus();
+  if (!file_) return OkStatus();
+  const LengthsCore& lengths = file_->lengths;
+  Status missing = lengths.Missing();
+  // Data are there before their index records, wherever nothing was lost.
+  if (missing.ok() && lag_bytes() == 0 &&
+      tail_.at(Part::kIndex) < lengths.known_end(Part::kIndex)) {
+    missing = UnavailableError(stream::FileName(file_->id.stem, Part::kData) + " has " +
+                               std::to_string(lengths.known_end(Part::kData)) +
+                               " bytes in this cell, and its index has more messages");
+  }
+  return missing;
 }
 
 std::optional<int64_t> ConsumerAgent::begins_beyond() const {

@@ -119,6 +119,7 @@ bool LengthsCore::OnPrimaryLength(Part part, int64_t length) {
 void LengthsCore::OnPrimaryFailed(Part part, const Status& status) {
   damage_[Index(part)] = IsDataLoss(status) ? status : OkStatus();
   looked_.primary[Index(part)] = IsDataLoss(status);
+  damaged_ |= IsDataLoss(status);
 }
 
 LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing) {
@@ -284,6 +285,10 @@ Status LengthsCore::Missing() const {
   }
   for (const Status& damage : damage_) {
     if (!damage.ok() && !metadata_known()) return damage;
+  }
+  if (damaged_ && known_end(Part::kIndex) == 0) {
+    return UnavailableError("file " + std::to_string(stem_.seq) +
+                            " lost what it had in this cell, and begins anew");
   }
   if (!EndIsKnown()) {
     return UnavailableError("what is behind file " + std::to_string(stem_.seq) +

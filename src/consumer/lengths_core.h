@@ -96,7 +96,7 @@ class LengthsCore {
   // Bytes of the file arrived.
   void OnProgress(MonotonicTime now) {
     last_progress_ = now;
-    absent_ = false;
+    absent_ = damaged_ = false;
     looked_ = {};
   }
   // Everything of this file was given; the next one is looked for until it is there.
@@ -186,6 +186,7 @@ class LengthsCore {
   bool listing_ = false;           // one is under way
   bool absent_ = false;            // from the primary layer
   Status damage_[stream::kParts];  // DataLoss that it answered last, else Ok
+  bool damaged_ = false;           // it answered so since the last bytes came
   bool waiting_for_next_ = false;
   bool hole_ = false;  // as of the last listing
   Looked looked_;

@@ -453,10 +453,13 @@ TEST_F(LengthsTest, AFileThatTheDiskLostIsMissedUnlessTheCacheKnowsItOrItCanBeRe
   core_->OnPrimaryFailed(Part::kIndex, DataLossError("it was cut"));
   EXPECT_EQ(core_->Missing(), DataLossError("it was cut"));
   core_->OnPrimaryLength(Part::kIndex, 0);
-  EXPECT_TRUE(core_->Missing().ok());
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable)
+      << "a copy that begins anew in its place has nothing, and the file had";
+  core_->OnPrimaryLength(Part::kIndex, 40);
+  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
   core_->OnPrimaryFailed(Part::kData, DataLossError("it was cut"));
   EXPECT_TRUE(IsDataLoss(core_->Missing()));
-  core_->OnMetadata(Ms(1), Pair(0, 0), PairMetadata());
+  core_->OnMetadata(Ms(1), Pair(40, 0), PairMetadata());
   EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
 }
 

@@ -291,6 +291,25 @@ TEST_F(HandMade, BeginningWaitsForTheFirstFile) {
   EXPECT_TRUE(w.time.RunUntil([&] { return c.got.size() == 2; }, kLong));
 }
 
+// As a copy that lost its data and not its index, and begins anew.
+TEST_F(HandMade, AMessageOfWhichOnlyTheIndexIsThereIsMissed) {
+  std::string data, index;
+  AddMessage("one", data, index);
+  Declare(stream::FileName({1, 1000, 0, 0}, Part::kData));
+  Write({1, 1000, 0, 0}, Part::kIndex, index);
+  auto& c = w.StartConsumer(w.ConsumerOptions());
+  w.time.RunFor(Duration::Seconds(10));
+  EXPECT_EQ(c.got.size(), 0u);
+  EXPECT_THAT(c.agent()->missing().message(), HasSubstr("its index has more messages"));
+
+  Write({2, 2000, 3, 1}, Part::kData, data);
+  Write({2, 2000, 3, 1}, Part::kIndex, index);
+  auto& at_end = w.StartConsumer(w.ConsumerOptions(), StartPoint::End());
+  ASSERT_TRUE(w.time.RunUntil(
+      [&] { return at_end.agent()->position() && at_end.agent()->missing().ok(); }, kLong))
+      << at_end.agent()->missing();
+}
+
 TEST_F(HandMade, PayloadBeyondTheLastRecordIsNotDelivered) {
   std::string data, index;
   AddMessage("one", data, index);
