@@ -32,7 +32,7 @@ from live import Consumers, Deployment
 
 AFTERWARDS = 2  # seconds, of which the longest delay is counted as well
 STANDSTILL_MS = 1000  # nobody waits longer, for any message
-DEFAULT_REPAIR = 50  # MB/s, of `cache.repair_bytes_per_s`
+DEFAULT_REPAIR = 25  # MB/s, of `cache.repair_bytes_per_s`
 TOPOLOGY = """version: 1
 clusters:
   - {name: cell}

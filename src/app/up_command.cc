@@ -71,7 +71,7 @@ struct UpOptions {
   std::string profile = "standard";
   std::string durability = "durable";
   std::string data_cache_bytes = "64MB";
-  std::string repair_bytes_per_s = "50MB";
+  std::string repair_bytes_per_s = "25MB";
   std::string cache;              // "memcached:..."; empty: cache processes of its own
   std::string storage = "posix";  // or "ceph", or "ceph:CONF"
   std::string fabric_rdma = "auto";
@@ -478,7 +478,7 @@ class Up {
   }
 
   UpOptions options_;
-  int64_t data_cache_bytes_ = 64 << 20, repair_bytes_per_s_ = 50 << 20;
+  int64_t data_cache_bytes_ = 64 << 20, repair_bytes_per_s_ = 25 << 20;
   std::vector<std::string> memcached_;  // replicas of every cell; empty: cache processes
   cell::Topology topology_;
   Deployment deployment_;

@@ -44,7 +44,7 @@ struct ProcessConfig {
   int64_t metadata_cache_bytes = 16 << 20;
   Duration data_ttl = Duration::Seconds(60);
   Duration metadata_ttl = Duration::Seconds(int64_t{24} * 3600);
-  int64_t repair_bytes_per_second = 50 << 20;  // that a cache which fills itself takes from others
+  int64_t repair_bytes_per_second = 25 << 20;  // that a cache which fills itself takes from others
   std::string fabric_listen = "127.0.0.1:0";   // tcp engine
   std::string fabric_rdma =
       "auto";                    // an RDMA device's address; auto: fabric_listen's, if it is one

@@ -21,7 +21,7 @@ struct Assumptions {
   double flush_s = 0.1;         // of the producers: those of the profile `default`
   double reader_look_s = 0.05;  // the paper's
   double behind_s = 60;  // where consumers begin who come at once in 1: with all that caches keep
-  double server_restart_s = 15;  // a killed cache server's: its rest, and copying at 50 MB/s
+  double server_restart_s = 15;  // a killed cache server's: its rest, and copying
   std::vector<double> links_s = {0.1, 0.03, 0.05};  // one way, of three hops; the paper: 180 ms
   double publish_s = 0.0006, hop_s = 0.0005, read_s = 0.0005;  // without what is waited for
 };
