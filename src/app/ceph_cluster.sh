@@ -131,6 +131,25 @@ start() {
   die "only ${up:-none} of $osds OSDs came up in a minute; look at $dir/log"
 }
 
+# Ends the daemons of these pid files, at once or (stop) in 5 s.
+end() {
+  local file pid i
+  for file; do
+    runs "$file" || continue
+    if [[ $command == kill ]]; then kill -9 "$(cat "$file")"; else kill "$(cat "$file")"; fi || true
+  done
+  for file; do
+    runs "$file" || continue
+    pid=$(cat "$file")
+    for ((i = 0; i < 100; i++)); do
+      kill -0 "$pid" 2>/dev/null || break
+      ((i < 50)) || kill -9 "$pid" 2>/dev/null || true
+      sleep 0.1
+    done
+    rm -f "$file"
+  done
+}
+
 case $command in
   start) start "$@" ;;
   pool)
@@ -143,16 +162,8 @@ case $command in
     (umask 077 && admin 60 auth get-or-create "client.$1" mon 'allow r' \
       osd "allow $3 pool=$2" -o "$dir/client.$1.keyring") ;;
   kill | stop)
-    for file in "$dir"/run/*.pid; do
-      runs "$file" || continue
-      pid=$(cat "$file")
-      if [[ $command == kill ]]; then kill -9 "$pid"; else kill "$pid"; fi
-      for ((i = 0; i < 100; i++)); do
-        kill -0 "$pid" 2>/dev/null || break
-        ((i < 50)) || kill -9 "$pid" 2>/dev/null || true
-        sleep 0.1
-      done
-      rm -f "$file"
-    done ;;
+    # An OSD that ends tells the monitor, and waits for its answer.
+    end "$dir"/run/osd.*.pid
+    end "$dir"/run/m*.pid ;;
   *) usage ;;
 esac
