@@ -294,6 +294,12 @@ class Python(unittest.TestCase):
         for none in (-1, 1e7, float("inf")):
             with self.assertRaisesRegex(tailcast.InvalidArgument, "publish_timeout"):
                 tailcast.Producer(cell, "errors", publish_timeout=none)
+        for option in ("flush_interval", "give_up", "open_timeout"):
+            for none in (-1, -0.0001):
+                with self.assertRaisesRegex(tailcast.InvalidArgument, option):
+                    tailcast.Producer(cell, "errors", **{option: none})
+        with self.assertRaisesRegex(tailcast.InvalidArgument, "open_timeout"):
+            tailcast.Consumer(cell, "errors", open_timeout=-1)
         with tailcast.Producer(cell, "errors", takeover=True) as second:
             second.publish_durably(b"mine")
             producer.publish(b"yours")

@@ -118,7 +118,7 @@ class Consumer:
             fabric=_FABRICS.index(fabric), start=start.encode(),
             resume=(_library.Position * len(positions))(*map(to_c, positions)), resume_count=len(positions),
             rate_bytes_per_s=rate_bytes_per_s, batch_bytes_max=batch_bytes_max,
-            open_timeout_ms=_library.milliseconds(open_timeout),
+            open_timeout_ms=_library.option_ms(open_timeout),
             report_as=report_as.encode() if report_as is not None else None)
         handle = ctypes.c_void_p()
         _library.check(library.tailcast_consumer_open(options, handle))

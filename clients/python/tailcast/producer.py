@@ -94,10 +94,10 @@ class Producer:
         array, count = _library.shard_array(shards)
         options = _library.ProducerOptions(
             cell=cell.encode(), stream=stream.encode(), shards=array, shard_count=count, profile=int(low_latency),
-            takeover=int(takeover), flush_interval_ms=_library.milliseconds(flush_interval), flush_bytes=flush_bytes,
+            takeover=int(takeover), flush_interval_ms=_library.option_ms(flush_interval), flush_bytes=flush_bytes,
             buffer_bytes_max=buffer_bytes_max, buffer_messages_max=buffer_messages_max,
-            message_bytes_max=message_bytes_max, open_timeout_ms=_library.milliseconds(open_timeout),
-            give_up_ms=_library.milliseconds(give_up), on_trouble=self._on_trouble,
+            message_bytes_max=message_bytes_max, open_timeout_ms=_library.option_ms(open_timeout),
+            give_up_ms=_library.option_ms(give_up), on_trouble=self._on_trouble,
             publish_timeout_ms=_library.option_ms(publish_timeout))
         handle = ctypes.c_void_p()
         _library.check(library.tailcast_producer_open(options, handle))
