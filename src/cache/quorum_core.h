@@ -206,7 +206,7 @@ class HeartbeatCore {
   // The word at `now`. The first look counts as a change.
   void OnLook(MonotonicTime now, uint64_t word) {
     if (!looked_at_.has_value() || word != word_) {
-      alive_at_ = looked_at_.value_or(now);
+      alive_at_ = looked_at_.has_value() ? *looked_at_ : now;
       still_since_ = now;
     }
     looked_at_ = now;
