@@ -142,6 +142,9 @@ struct Attack {
   const char* name;
   std::function<void(const Victim& victim, std::vector<Descriptor>& held, Rng& rng)> turn;
   bool shm = false;
+  // The reads are looked at for so long, so often, without it and with it.
+  Duration round = Duration::Millis(150);
+  int rounds = 4;
 };
 void PrintTo(const Attack& attack, std::ostream* os) { *os << attack.name; }
 
@@ -173,6 +176,7 @@ const Attack kAttacks[] = {
        for (int i = 0; i < 16; ++i) held.push_back(Dial(victim.port));
        LetGo(held, 2 * TcpEntrance::kGuestsMax);
      }},
+    // Each of two hundred a byte every two milliseconds.
     {"SendsAByteAtATime",
      [](const Victim& victim, std::vector<Descriptor>& held, Rng&) {
        const Hello hello = {.version = kHelloVersion, .keyed = 1};
@@ -182,6 +186,31 @@ const Attack kAttacks[] = {
        const std::string_view byte = std::string_view(frame).substr(next++ % frame.size(), 1);
        for (const Descriptor& fd : held) Send(fd, byte);
      }},
+    // Two hundred guests, and sixteen who have the key and ask for a chunk: a byte a second each,
+    // one after the other.
+    {"SendsAByteASecond",
+     [](const Victim& victim, std::vector<Descriptor>& held, Rng&) {
+       static constexpr size_t kGuests = 200, kAll = kGuests + 16;
+       static const std::string hello =
+           HandshakeFrame(TcpOp::kHello, Hello{.version = kHelloVersion, .keyed = 1});
+       static const std::string asks = ReadFrame(
+           [](uint64_t i) { return TcpRead{.offset = 0, .length = 4096, .region = 0, .tag = i}; });
+       static MonotonicTime began;
+       static size_t sent = 0;  // bytes, of all of them
+       if (held.empty()) {
+         while (held.size() < kGuests) held.push_back(Dial(victim.port));
+         while (held.size() < kAll) held.push_back(ComeIn(victim.port));
+         began = ReadMonotonicClock();
+         sent = 0;
+       }
+       const auto due =
+           static_cast<size_t>((ReadMonotonicClock() - began).micros()) * kAll / 1'000'000;
+       for (; sent < due; ++sent) {
+         const size_t who = sent % kAll;
+         Send(held[who], std::string_view(who < kGuests ? hello : asks).substr(sent / kAll, 1));
+       }
+     },
+     /*shm=*/false, Duration::Millis(1100), 2},
     {"SaysNoise",
      [](const Victim& victim, std::vector<Descriptor>& held, Rng& rng) {
        std::string noise(200, '\0');
@@ -287,9 +316,7 @@ std::vector<Attack> AttacksOn(bool shm) {
 
 class Hostile : public testing::TestWithParam<Attack> {
  protected:
-  static constexpr int kRounds = 4;
   static constexpr size_t kImmediateReads = 64;
-  static constexpr Duration kRound = Duration::Millis(150);
   static constexpr Duration kPause = Duration::Micros(200);
 
   void SetUp() override {
@@ -369,8 +396,8 @@ class Hostile : public testing::TestWithParam<Attack> {
   // Without the attack and with it, in turns.
   Costs Measure() {
     Costs best{.calm = INT64_MAX, .attacked = INT64_MAX};
-    for (int round = 0; round < kRounds; ++round) {
-      best.calm = std::min(best.calm, ReadFor(kRound));
+    for (int round = 0; round < GetParam().rounds; ++round) {
+      best.calm = std::min(best.calm, ReadFor(GetParam().round));
       std::atomic<bool> stop{false};
       std::atomic<uint64_t> turns{0};
       std::thread attacker([&] {
@@ -386,7 +413,7 @@ class Hostile : public testing::TestWithParam<Attack> {
         }
       });
       while (turns == 0) loop_.RunFor(Duration::Millis(1));
-      best.attacked = std::min(best.attacked, ReadFor(kRound));
+      best.attacked = std::min(best.attacked, ReadFor(GetParam().round));
       stop = true;
       attacker.join();
     }
