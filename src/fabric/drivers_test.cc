@@ -33,12 +33,14 @@
 #include "tailcast/fabric/control_page.h"
 #include "tailcast/fabric/fabric_conformance.h"
 #include "tailcast/fabric/net_address.h"
+#include "tailcast/fabric/reactor.h"
 #include "tailcast/fabric/reader_fault_conformance.h"
 #include "tailcast/fabric/reader_process.h"
 #include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/scan_conformance.h"
 #include "tailcast/fabric/shm_door.h"
 #include "tailcast/fabric/shm_wire.h"
+#include "tailcast/fabric/tcp_session.h"
 #include "tailcast/fabric/tcp_wire.h"
 
 namespace tailcast::fabric {
@@ -765,6 +767,44 @@ TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
   EXPECT_EQ(completion.status, ReadStatus::kUnreachable);
   EXPECT_TRUE(RunUntil([&] { return watch_answered; }));
   server.join();
+}
+
+// As of a server that ends right after it, or lies: verbs connections begin so.
+TEST_F(TcpTest, AnOfferOfRdmaThatComesWithTheEndOfItsConnectionIsNone) {
+  TcpLiar liar;
+  std::thread server([&] {
+    const Descriptor fd = liar.Accept();
+    ReceiveBytes(fd, Hello().size());
+    std::string welcome;
+    AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
+                                 .status = HelloStatus::kWelcome,
+                                 .reads_max = 16,
+                                 .watches_max = 16,
+                                 .peer_timeout_us = 1'000'000});
+    AppendTo(welcome, TcpRegion{4096, Generation{1}});
+    SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
+    ReceiveBytes(fd, sizeof(TcpFrame));  // the question
+    SendAll(fd, Frame(TcpOp::kVerbsOffer, 0, std::string(128, 'o'), 1) +
+                    Frame(static_cast<TcpOp>(255), 0));
+    ReceiveBytes(fd, 1);  // until it hangs up
+  });
+  Reactor reactor("client");
+  const auto session = std::make_shared<TcpSession>(
+      DialContext{.loop = &loop_, .reactor = &reactor, .read_timeout = Duration::Seconds(20)},
+      ParseHostPort(liar.address().substr(4)).value(), ExporterIncarnation::kAny);
+  const Scope scope;
+  std::promise<std::string> over;
+  reactor.Call([&] {
+    session->SetOnDead(scope.Bind([&](const std::string& why) { over.set_value(why); }));
+    session->Start(scope.Bind([&](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      session->AskForVerbs(
+          scope.Bind([](const std::string&, size_t) { ADD_FAILURE() << "it ended"; }));
+    }));
+  });
+  EXPECT_EQ(over.get_future().get(), "an unknown frame, number 255");
+  server.join();
+  reactor.Call([&] { session->Shutdown(); });
 }
 
 TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {

@@ -154,11 +154,9 @@ void TcpSession::OnEvents(uint32_t events) {
   bool news = false;
   const std::string wrong = Take(&news);
   if (state_ == State::kClosed) return;
-  if (!wrong.empty()) {
-    Die(wrong);
-  } else if (news) {
-    Notice();
-  }
+  // An offer that came before what was wrong leads nowhere.
+  if (!wrong.empty()) return Die(wrong);
+  if (news) Notice();
   if (!offered_.first.empty()) {
     const auto [body, count] = std::exchange(offered_, {});
     if (!on_offer_) return;
