@@ -144,7 +144,7 @@ VerbsOffers::Made VerbsDoor::Offer() {
   head.port = listener_.port();
   head.beat_timeout_us = static_cast<uint64_t>(options_.beat_timeout.micros());
   head.stall_timeout_us = static_cast<uint64_t>(options_.peer_timeout.micros());
-  head.reads_max = static_cast<uint32_t>(std::clamp(listener_.attributes().max_qp_rd_atom, 1, 255));
+  head.reads_max = VerbsReadDepth(listener_.attributes().max_qp_rd_atom, 255);
   head.control = KeyOf(*keys_.back(), kVerbsControlAt);
   std::snprintf(head.host, sizeof(head.host), "%s", host_.c_str());
   for (size_t i = 0; i + 1 < keys_.size(); ++i) offer.regions.push_back(KeyOf(*keys_[i]));
@@ -170,10 +170,10 @@ Status VerbsDoor::Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
   errno = 0;
   if (rdma_create_qp(id.get(), pd_.get(), &queue) != 0) return Failed("make a queue pair");
   rdma_conn_param accept{};
-  // READs that the device answers for this reader at a time; none the other way.
+  // READs that the device answers for this reader at a time; none the other way. An event says what
+  // is asked of who gets it: the reader's initiator depth is its responder resources.
   accept.responder_resources =
-      static_cast<uint8_t>(std::min(static_cast<int>(asked.initiator_depth),
-                                    std::clamp(listener_.attributes().max_qp_rd_atom, 1, 255)));
+      VerbsReadDepth(listener_.attributes().max_qp_rd_atom, asked.responder_resources);
   accept.initiator_depth = 1;
   accept.rnr_retry_count = 7;
   if (rdma_accept(id.get(), &accept) != 0) return Failed("accept");

@@ -1,11 +1,13 @@
 // What is particular to the verbs driver, on an RDMA device: tests/uml/run.py runs it in a kernel
 // that has soft ones.
+#include <dlfcn.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,6 +32,56 @@
 #include "tailcast/fabric/tcp_wire.h"
 #include "tailcast/fabric/verbs_link.h"
 #include "tailcast/fabric/verbs_messages_core.h"
+
+// What the driver says to the device and to the connection manager passes by here: looked at, and
+// answered otherwise where a test wants it.
+namespace {
+
+struct {
+  std::atomic<int> max_qp_rd_atom = 0, max_qp_init_rd_atom = 0;  // 0: the device's own
+  std::atomic<bool> makes_no_queue_pairs = false;                // but to the test's own thread
+  std::atomic<bool> accepts_nothing = false;
+  std::atomic<int> asked = 0, granted = 0;  // READs at a time, of the last connection
+  std::atomic<ibv_qp*> client = nullptr, server = nullptr;  // its queue pairs
+} g_device;
+
+template <typename Function>
+Function* Real(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+bool OnTheTestsThread() { return gettid() == getpid(); }
+
+}  // namespace
+
+extern "C" int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
+  const int error = Real<decltype(ibv_query_device)>("ibv_query_device")(context, attributes);
+  if (const int most = g_device.max_qp_rd_atom; most != 0) attributes->max_qp_rd_atom = most;
+  if (const int most = g_device.max_qp_init_rd_atom; most != 0) {
+    attributes->max_qp_init_rd_atom = most;
+  }
+  return error;
+}
+extern "C" int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* queue) {
+  if (g_device.makes_no_queue_pairs && !OnTheTestsThread()) {
+    errno = ENOMEM;
+    return -1;
+  }
+  return Real<decltype(rdma_create_qp)>("rdma_create_qp")(id, pd, queue);
+}
+extern "C" int rdma_connect(rdma_cm_id* id, rdma_conn_param* parameters) {
+  g_device.asked = parameters->initiator_depth;
+  g_device.client = id->qp;
+  return Real<decltype(rdma_connect)>("rdma_connect")(id, parameters);
+}
+extern "C" int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
+  if (g_device.accepts_nothing) {
+    errno = EINVAL;
+    return -1;
+  }
+  g_device.granted = parameters->responder_resources;
+  g_device.server = id->qp;
+  return Real<decltype(rdma_accept)>("rdma_accept")(id, parameters);
+}
 
 namespace tailcast::fabric {
 namespace {
@@ -68,14 +120,24 @@ class VerbsDriverTest : public testing::Test {
   void SetUp() override {
     if (Host() == nullptr) GTEST_SKIP() << "no RDMA device here; tests/uml/run.py has one";
     ASSERT_TRUE(SetLogLevels("off").ok());
-    ExporterOptions options;
-    options.verbs_host = Host();
-    options.peer_timeout = kPeerTimeout;
-    options.loop = &loop_;
     ibv_device** const devices = ibv_get_device_list(nullptr);
     ASSERT_TRUE(devices != nullptr && devices[0] != nullptr);
     iwarp_ = devices[0]->transport_type == IBV_TRANSPORT_IWARP;
     ibv_free_device_list(devices);
+    Serve();
+    connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(10)});
+  }
+  void TearDown() override {
+    g_device.max_qp_rd_atom = g_device.max_qp_init_rd_atom = 0;
+    g_device.makes_no_queue_pairs = g_device.accepts_nothing = false;
+  }
+  // A new server, in place of the last.
+  void Serve() {
+    ExporterOptions options;
+    options.verbs_host = Host();
+    options.peer_timeout = kPeerTimeout;
+    options.loop = &loop_;
+    exporter_ = nullptr;
     exporter_ = MakeExporter(options);
     memory_ = exporter_->AddRegion(0, kRegionBytes).value();
     for (uint64_t i = 0; i < kRegionBytes; ++i) memory_[i] = static_cast<char>(i * 7 + i / 256);
@@ -84,7 +146,6 @@ class VerbsDriverTest : public testing::Test {
       answer = message.substr(0, 100);
     }));
     address_ = exporter_->Listen().value().front();
-    connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(10)});
   }
   std::unique_ptr<Endpoint> Connect() {
     std::optional<Result<std::unique_ptr<Endpoint>>> result;
@@ -205,6 +266,10 @@ class VerbsDriverTest : public testing::Test {
     return ProcessMetrics().Value("tailcast_fabric_bad_input_total",
                                   {{"driver", "verbs"}, {"side", "server"}});
   }
+  static int64_t Refused(const char* why) {
+    return ProcessMetrics().Value("tailcast_fabric_refused_connections_total",
+                                  {{"driver", "verbs"}, {"why", why}});
+  }
 
   bool iwarp_ = false;
   ThreadLoop loop_;
@@ -263,6 +328,40 @@ TEST_F(VerbsDriverTest, ServesFiveHundredConnections) {
   endpoints.clear();
   auto one_more = Connect();
   ReadMany(one_more.get(), 10);
+}
+
+// A reader asks for no more than the server has said that it answers, nor than it can itself; the
+// server grants no more than was asked for, nor than it can; and the queue pairs are so.
+TEST_F(VerbsDriverTest, AsManyReadsAreOnTheWireAsBothDevicesCan) {
+  const struct {
+    int server, client, both;
+  } cases[] = {{4, 8, 4}, {8, 2, 2}, {1, 16, 1}, {16, 1, 1}};  // powers of two: rxe rounds up
+  for (const auto& one : cases) {
+    g_device.max_qp_rd_atom = one.server;
+    g_device.max_qp_init_rd_atom = one.client;
+    Serve();
+    auto endpoint = Connect();
+    ASSERT_NE(endpoint, nullptr);
+    EXPECT_EQ(g_device.asked, one.both);
+    EXPECT_EQ(g_device.granted, one.both);
+    ibv_qp_attr client{}, server{};
+    ibv_qp_init_attr ignored{};
+    ASSERT_EQ(ibv_query_qp(g_device.client, &client, IBV_QP_MAX_QP_RD_ATOMIC, &ignored), 0);
+    ASSERT_EQ(ibv_query_qp(g_device.server, &server, IBV_QP_MAX_DEST_RD_ATOMIC, &ignored), 0);
+    if (!iwarp_) {  // siw says something else
+      EXPECT_EQ(client.max_rd_atomic, one.both);
+      EXPECT_EQ(server.max_dest_rd_atomic, one.both);
+    }
+    ReadMany(endpoint.get(), 1000);
+    // One that asks for more than it was told.
+    VerbsOffer offer = Offer();
+    EXPECT_EQ(offer.head.reads_max, static_cast<uint32_t>(one.server));
+    offer.head.reads_max = 16;
+    RawQueuePair greedy;
+    ASSERT_EQ(greedy.Connect(offer), RDMA_CM_EVENT_ESTABLISHED);
+    EXPECT_EQ(g_device.asked, 16);
+    EXPECT_EQ(g_device.granted, one.server);
+  }
 }
 
 TEST_F(VerbsDriverTest, AQueuePairComesInWithATokenOnceAndOnlyWhileItsTcpConnectionLives) {

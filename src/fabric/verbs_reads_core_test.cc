@@ -426,6 +426,17 @@ TEST(VerbsWireTest, AnOfferComesBackAsItWasSent) {
   EXPECT_EQ(EncodeVerbsOffer(*back), body);
 }
 
+TEST(VerbsWireTest, AsManyReadsAreOnTheWireAsBothDevicesCan) {
+  EXPECT_EQ(VerbsReadDepth(16, 16), 16);
+  EXPECT_EQ(VerbsReadDepth(3, 16), 3);
+  EXPECT_EQ(VerbsReadDepth(16, 3), 3);
+  // Of a byte, and never none.
+  EXPECT_EQ(VerbsReadDepth(1000, 0xffffffff), 255);
+  EXPECT_EQ(VerbsReadDepth(1000, 7), 7);
+  EXPECT_EQ(VerbsReadDepth(0, 16), 1);
+  EXPECT_EQ(VerbsReadDepth(-1, 0), 1);
+}
+
 TEST(VerbsWireTest, AnOfferThatDoesNotAddUpIsNone) {
   VerbsOffer good;
   good.head.version = kVerbsVersion;

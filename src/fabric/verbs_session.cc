@@ -100,11 +100,8 @@ Status VerbsSession::Prepare(rdma_cm_id* id, rdma_conn_param* connect) {
   TAILCAST_ASSIGN_OR_RETURN(arena_, Register(kArenaBytes));
   TAILCAST_RETURN_IF_ERROR(reactor_->Add(completion_channel_->fd, EPOLLIN, &completion_events_));
   watches_completions_ = true;
-  // READs on the wire at a time: what both devices can.
-  const uint32_t depth =
-      std::min({offer_.head.reads_max, static_cast<uint32_t>(device.max_qp_init_rd_atom), 255u});
   connect->responder_resources = 1;
-  connect->initiator_depth = static_cast<uint8_t>(std::max(1u, depth));
+  connect->initiator_depth = VerbsReadDepth(device.max_qp_init_rd_atom, offer_.head.reads_max);
   connect->retry_count = 7;
   connect->rnr_retry_count = 7;
   return OkStatus();

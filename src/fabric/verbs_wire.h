@@ -3,6 +3,7 @@
 // the connection request. All numbers are little-endian.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +33,12 @@ struct VerbsHello {
   VerbsToken token;
 };
 static_assert(sizeof(VerbsHello) <= 56);
+
+// READs of one connection on the wire at a time: what `ours` does of them and what `theirs` does,
+// as either end's device says; both ends keep to it. Connection requests have a byte for it.
+inline constexpr uint8_t VerbsReadDepth(int64_t ours, int64_t theirs) {
+  return static_cast<uint8_t>(std::clamp<int64_t>(std::min(ours, theirs), 1, 255));
+}
 
 // Where a region, or the control page from its heartbeat on, lies in the server's memory.
 struct VerbsKey {
