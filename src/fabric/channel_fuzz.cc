@@ -1,6 +1,7 @@
 // What parses the frames of message channels, with a peer that says anything: the packets of either
-// end over verbs, what the tcp connections under them offer, the rings of shm, whose memory belongs
-// to the other end, and a server's socket with a raw client.
+// end over verbs, the hellos with which queue pairs come, readers' too, and what the tcp
+// connections under them offer, the rings of shm, whose memory belongs to the other end, and a
+// server's socket with a raw client.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -26,8 +27,16 @@
 namespace tailcast::fabric {
 namespace {
 
-enum class Kind : uint8_t { kVerbsServer, kVerbsClient, kOffer, kChannelOffer, kRing, kTcpServer };
-constexpr uint8_t kKinds = 6;
+enum class Kind : uint8_t {
+  kVerbsServer,
+  kVerbsClient,
+  kOffer,
+  kChannelOffer,
+  kRing,
+  kTcpServer,
+  kHello,
+};
+constexpr uint8_t kKinds = 7;
 
 // Packets, each with a length of two bytes before it; a long one is filled up.
 void Packets(VerbsMessagesCore::Side side, fuzz::Input input) {
@@ -168,6 +177,15 @@ void Run(fuzz::Input input) {
                      "what decodes encodes to the same bytes");
       return;
     }
+    case Kind::kHello: {
+      const std::string_view said = input.Rest();
+      const auto hello = DecodeVerbsHello(said);
+      if (!hello.has_value()) return;
+      TAILCAST_CHECK(said.size() >= sizeof *hello && hello->magic == kVerbsMagic &&
+                         std::memcmp(&*hello, said.data(), sizeof *hello) == 0,
+                     "what decodes is what was said");
+      return;
+    }
     case Kind::kRing:
       return Ring(input);
     case Kind::kTcpServer: {
@@ -224,6 +242,11 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
                                            .token = {1, 2},
                                            .stall_timeout_us = 6'000'000,
                                            .host = "10.0.0.1"}));
+
+  std::string hello = kind(Kind::kHello);
+  Append(hello, VerbsHello{.magic = kVerbsMagic, .token = {1, 2}});
+  seeds.push_back(hello);
+  seeds.push_back(hello + std::string(56 - sizeof(VerbsHello), '\0'));
 
   // Two messages as a writer puts them.
   static std::string memory(kChannelBytes + 64, '\0');

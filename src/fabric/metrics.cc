@@ -45,9 +45,13 @@ Counter& RefusedConnections(const char* driver, HelloStatus why) {
     }
     return "other";
   };
+  return RefusedConnections(driver, name());
+}
+
+Counter& RefusedConnections(const char* driver, const char* why) {
   return ProcessMetrics().GetCounter("tailcast_fabric_refused_connections_total",
                                      "Connections that a server refused, by the reason.",
-                                     {{"driver", driver}, {"why", name()}});
+                                     {{"driver", driver}, {"why", why}});
 }
 
 }  // namespace tailcast::fabric

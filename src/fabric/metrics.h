@@ -13,5 +13,6 @@ Counter& SilentPeers(const char* driver, const char* side);
 Counter& CrowdedOut(const char* driver);
 // `why`: "version", "incarnation", "no_key", "wrong_key", ...
 Counter& RefusedConnections(const char* driver, HelloStatus why);
+Counter& RefusedConnections(const char* driver, const char* why);
 
 }  // namespace tailcast::fabric

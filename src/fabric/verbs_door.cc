@@ -157,8 +157,8 @@ void VerbsDoor::Forget(uint64_t ticket) {
   listener_.Forget(ticket);
 }
 
-Status VerbsDoor::Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
-                         const rdma_conn_param& asked) {
+std::optional<VerbsRefusal> VerbsDoor::Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
+                                              const rdma_conn_param& asked) {
   ibv_qp_init_attr queue{};
   queue.send_cq = queue.recv_cq = cq_.get();
   queue.qp_type = IBV_QPT_RC;
@@ -168,7 +168,9 @@ Status VerbsDoor::Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
                .max_recv_sge = 1,
                .max_inline_data = 0};
   errno = 0;
-  if (rdma_create_qp(id.get(), pd_.get(), &queue) != 0) return Failed("make a queue pair");
+  if (rdma_create_qp(id.get(), pd_.get(), &queue) != 0) {
+    return VerbsRefusal{"no_queue_pair", Failed("make a queue pair")};
+  }
   rdma_conn_param accept{};
   // READs that the device answers for this reader at a time; none the other way. An event says what
   // is asked of who gets it: the reader's initiator depth is its responder resources.
@@ -176,9 +178,9 @@ Status VerbsDoor::Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
       VerbsReadDepth(listener_.attributes().max_qp_rd_atom, asked.responder_resources);
   accept.initiator_depth = 1;
   accept.rnr_retry_count = 7;
-  if (rdma_accept(id.get(), &accept) != 0) return Failed("accept");
+  if (rdma_accept(id.get(), &accept) != 0) return VerbsRefusal{"not_accepted", Failed("accept")};
   connections_[ticket] = std::move(id);
-  return OkStatus();
+  return std::nullopt;
 }
 
 }  // namespace tailcast::fabric

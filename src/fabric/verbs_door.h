@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,8 @@ class VerbsDoor final : public Door, public VerbsOffers, private VerbsListener::
   void Shut();
   Status Register();
   void EndAll();
-  Status Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id, const rdma_conn_param& asked) override;
+  std::optional<VerbsRefusal> Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
+                                     const rdma_conn_param& asked) override;
   void OnDisconnected(uint64_t ticket) override { connections_.erase(ticket); }
 
   Reactor* const reactor_;

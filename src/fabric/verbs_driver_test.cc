@@ -364,6 +364,45 @@ TEST_F(VerbsDriverTest, AsManyReadsAreOnTheWireAsBothDevicesCan) {
   }
 }
 
+TEST_F(VerbsDriverTest, EachCauseOfARefusalIsCountedByItself) {
+  const char* const causes[] = {"no_token",     "no_queue_pair", "not_accepted",
+                                "other_device", "gone",          "too_many"};
+  const auto only = [&](const char* expected, const std::function<void()>& refused) {
+    std::vector<int64_t> before;
+    for (const char* cause : causes) before.push_back(Refused(cause));
+    refused();
+    for (size_t i = 0; i < std::size(causes); ++i) {
+      EXPECT_EQ(Refused(causes[i]) - before[i], std::string(causes[i]) == expected)
+          << causes[i] << " of " << expected;
+    }
+  };
+  const auto refuses_either = [&] {
+    for (const bool writes : {false, true}) {
+      only(g_device.accepts_nothing ? "not_accepted" : "no_queue_pair", [&] {
+        LetInToWrite in;
+        if (writes) in = ChannelOffer();
+        RawQueuePair raw;
+        EXPECT_EQ(raw.Connect(writes ? in.offer : Offer()), RDMA_CM_EVENT_REJECTED);
+      });
+    }
+  };
+  const int64_t bad = BadInput();
+  g_device.makes_no_queue_pairs = true;
+  refuses_either();
+  g_device.makes_no_queue_pairs = false;
+  g_device.accepts_nothing = true;
+  refuses_either();
+  g_device.accepts_nothing = false;
+  EXPECT_EQ(BadInput(), bad);
+  only("no_token", [&] {
+    RawQueuePair none;
+    EXPECT_EQ(none.Connect(Offer(), nullptr, 0), RDMA_CM_EVENT_REJECTED);
+  });
+  EXPECT_EQ(BadInput(), bad + 1);
+  auto endpoint = Connect();
+  ReadMany(endpoint.get(), 10);
+}
+
 TEST_F(VerbsDriverTest, AQueuePairComesInWithATokenOnceAndOnlyWhileItsTcpConnectionLives) {
   const VerbsOffer offer = Offer();
   const int64_t before = BadInput();

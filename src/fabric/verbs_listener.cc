@@ -93,10 +93,10 @@ void VerbsListener::OnEvents(uint32_t) {
     const rdma_cm_event_type type = event->event;
     rdma_cm_id* const id = event->id;
     const rdma_conn_param asked = event->param.conn;
-    VerbsHello hello{};
-    if (type == RDMA_CM_EVENT_CONNECT_REQUEST && asked.private_data != nullptr &&
-        asked.private_data_len >= sizeof(hello)) {
-      std::memcpy(&hello, asked.private_data, sizeof(hello));
+    std::optional<VerbsHello> hello;  // taken before the event goes
+    if (type == RDMA_CM_EVENT_CONNECT_REQUEST && asked.private_data != nullptr) {
+      hello =
+          DecodeVerbsHello({static_cast<const char*>(asked.private_data), asked.private_data_len});
     }
     rdma_ack_cm_event(event);  // before anything ends the connection, which waits for it
     if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
@@ -114,34 +114,41 @@ void VerbsListener::OnEvents(uint32_t) {
 }
 
 void VerbsListener::OnRequest(rdma_cm_id* id, const rdma_conn_param& asked,
-                              const VerbsHello& hello) {
+                              const std::optional<VerbsHello>& hello) {
   VerbsOwned<rdma_cm_id> connection(id);
-  const auto it = waiting_.find(hello.token);
-  if (hello.magic != kVerbsMagic || it == waiting_.end()) {
+  const auto it = hello.has_value() ? waiting_.find(hello->token) : waiting_.end();
+  if (it == waiting_.end()) {
     BadInput("verbs", "server").Add();
-    return Refuse(std::move(connection), "it has no token of ours");
+    return Refuse(std::move(connection),
+                  {"no_token", FailedPreconditionError("it has no token of ours")});
   }
   const uint64_t ticket = it->second;
   waiting_.erase(it);  // once
-  Status status =
-      id->verbs == device() ? OkStatus() : UnavailableError("it came to another RDMA device");
-  if (status.ok()) status = owner_->Accept(ticket, connection, asked);
-  if (!status.ok()) {
-    RefusedConnections("verbs", HelloStatus::kTooMany).Add();
-    return Refuse(std::move(connection), status.ToString());
+  if (const auto refusal = Admit(ticket, connection, asked)) {
+    return Refuse(std::move(connection), *refusal);
   }
   connected_[id] = ticket;
   tickets_[ticket].id = id;
 }
 
-void VerbsListener::Refuse(VerbsOwned<rdma_cm_id> id, const std::string& why) {
+std::optional<VerbsRefusal> VerbsListener::Admit(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
+                                                 const rdma_conn_param& asked) {
+  if (id->verbs != device()) {
+    return VerbsRefusal{"other_device", UnavailableError("it came to another RDMA device")};
+  }
+  return owner_->Accept(ticket, id, asked);
+}
+
+void VerbsListener::Refuse(VerbsOwned<rdma_cm_id> id, const VerbsRefusal& why) {
+  RefusedConnections("verbs", why.cause).Add();
   SocketAddress peer;
   if (const sockaddr* address = rdma_get_peer_addr(id.get()); address != nullptr) {
     peer.length = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
     std::memcpy(&peer.storage, address, peer.length);
   }
   if (const auto rest = log_limit_.Admit(reactor_->Now())) {
-    kLog.Warn(name_, ": refusing the RDMA connection of ", peer.ToString(), ": ", why, *rest);
+    kLog.Warn(name_, ": refusing the RDMA connection of ", peer.ToString(), ": ", why.status,
+              *rest);
   }
   rdma_reject(id.get(), nullptr, 0);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -17,6 +18,12 @@
 
 namespace tailcast::fabric {
 
+// Why a queue pair does not come in.
+struct VerbsRefusal {
+  const char* cause;  // of the counter, as RefusedConnections
+  Status status;      // for people
+};
+
 // Threads: the reactor's; construction and destruction any.
 class VerbsListener final : public Reactor::Handler {
  public:
@@ -24,8 +31,8 @@ class VerbsListener final : public Reactor::Handler {
    public:
     // Of a ticket that is known and not used yet. Makes the queue pair, accepts, and takes `id`; or
     // says why not, and it is refused.
-    virtual Status Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
-                          const rdma_conn_param& asked) = 0;
+    virtual std::optional<VerbsRefusal> Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
+                                               const rdma_conn_param& asked) = 0;
     // The connection has ended: destroy it. Its ticket stays used until it is forgotten.
     virtual void OnDisconnected(uint64_t ticket) = 0;
 
@@ -67,8 +74,11 @@ class VerbsListener final : public Reactor::Handler {
     VerbsToken token{};
     const rdma_cm_id* id = nullptr;  // null: it has not come yet, or is gone
   };
-  void OnRequest(rdma_cm_id* id, const rdma_conn_param& asked, const VerbsHello& hello);
-  void Refuse(VerbsOwned<rdma_cm_id> id, const std::string& why);
+  void OnRequest(rdma_cm_id* id, const rdma_conn_param& asked,
+                 const std::optional<VerbsHello>& hello);
+  std::optional<VerbsRefusal> Admit(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
+                                    const rdma_conn_param& asked);
+  void Refuse(VerbsOwned<rdma_cm_id> id, const VerbsRefusal& why);
 
   Reactor* const reactor_;
   Owner* const owner_;

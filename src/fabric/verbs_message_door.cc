@@ -121,13 +121,16 @@ MonotonicTime VerbsMessageDoor::StuckSince(uint64_t ticket) {
   return it == served_.end() ? MonotonicTime::Max() : it->second.link->stuck_since();
 }
 
-Status VerbsMessageDoor::Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
-                                const rdma_conn_param&) {
+std::optional<VerbsRefusal> VerbsMessageDoor::Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
+                                                     const rdma_conn_param&) {
   const auto client = clients_.find(ticket);
-  if (client == clients_.end()) return UnavailableError("its channel is gone");
-  TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<VerbsLink> link,
-                            VerbsLink::Make(VerbsMessagesCore::Side::kServer, id.get(), pd_.get(),
-                                            completions_.get(), ContextOf(ticket)));
+  if (client == clients_.end()) {
+    return VerbsRefusal{"gone", UnavailableError("its channel is gone")};
+  }
+  Result<std::shared_ptr<VerbsLink>> made = VerbsLink::Make(
+      VerbsMessagesCore::Side::kServer, id.get(), pd_.get(), completions_.get(), ContextOf(ticket));
+  if (!made.ok()) return VerbsRefusal{"no_queue_pair", made.status()};
+  const std::shared_ptr<VerbsLink> link = std::move(made).value();
   {
     // Before it is accepted: messages may come at once.
     std::lock_guard lock(served_mutex_);
@@ -135,7 +138,7 @@ Status VerbsMessageDoor::Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
   }
   rdma_conn_param accept = VerbsLink::ConnectionParameters();
   if (rdma_accept(id.get(), &accept) != 0) {
-    Status failed = Failed("accept");
+    VerbsRefusal failed{"not_accepted", Failed("accept")};
     link->Close();
     rdma_destroy_qp(id.get());
     std::lock_guard lock(served_mutex_);
@@ -143,7 +146,7 @@ Status VerbsMessageDoor::Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
     return failed;
   }
   client->second.connection = std::move(id);
-  return OkStatus();
+  return std::nullopt;
 }
 
 void VerbsMessageDoor::OnDisconnected(uint64_t ticket) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -52,7 +53,8 @@ class VerbsMessageDoor final : public VerbsChannelOffers, private VerbsListener:
     VerbsOwned<rdma_cm_id> connection;  // null: it has not come yet, or is gone
   };
   Status Open();
-  Status Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id, const rdma_conn_param& asked) override;
+  std::optional<VerbsRefusal> Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
+                                     const rdma_conn_param& asked) override;
   void OnDisconnected(uint64_t ticket) override;
   // Destroys the queue pair.
   void End(uint64_t ticket);

@@ -437,6 +437,21 @@ TEST(VerbsWireTest, AsManyReadsAreOnTheWireAsBothDevicesCan) {
   EXPECT_EQ(VerbsReadDepth(-1, 0), 1);
 }
 
+TEST(VerbsWireTest, AHelloIsFoundBeforeWhatDevicesFillUpWith) {
+  const VerbsHello hello{.magic = kVerbsMagic, .token = {1, 2}};
+  std::string bytes(reinterpret_cast<const char*>(&hello), sizeof(hello));
+  EXPECT_FALSE(DecodeVerbsHello({}).has_value());
+  EXPECT_FALSE(DecodeVerbsHello(std::string_view(bytes).substr(1)).has_value());
+  for (const size_t size : {sizeof(hello), size_t{56}}) {
+    bytes.resize(size, '?');
+    const auto decoded = DecodeVerbsHello(bytes);
+    ASSERT_TRUE(decoded.has_value()) << size;
+    EXPECT_EQ(decoded->token, hello.token);
+  }
+  bytes[0] ^= 1;
+  EXPECT_FALSE(DecodeVerbsHello(bytes).has_value());
+}
+
 TEST(VerbsWireTest, AnOfferThatDoesNotAddUpIsNone) {
   VerbsOffer good;
   good.head.version = kVerbsVersion;

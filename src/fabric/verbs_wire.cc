@@ -12,6 +12,14 @@ constexpr uint64_t kHourMicros = 3'600'000'000;
 
 }  // namespace
 
+std::optional<VerbsHello> DecodeVerbsHello(std::string_view private_data) {
+  VerbsHello hello;
+  if (private_data.size() < sizeof(hello)) return std::nullopt;
+  std::memcpy(&hello, private_data.data(), sizeof(hello));
+  if (hello.magic != kVerbsMagic) return std::nullopt;
+  return hello;
+}
+
 std::string EncodeVerbsOffer(const VerbsOffer& offer) {
   std::string body(reinterpret_cast<const char*>(&offer.head), sizeof(offer.head));
   body.append(reinterpret_cast<const char*>(offer.regions.data()),

@@ -33,6 +33,8 @@ struct VerbsHello {
   VerbsToken token;
 };
 static_assert(sizeof(VerbsHello) <= 56);
+// Devices fill up what was said. Nothing: it begins with no hello of ours.
+std::optional<VerbsHello> DecodeVerbsHello(std::string_view private_data);
 
 // READs of one connection on the wire at a time: what `ours` does of them and what `theirs` does,
 // as either end's device says; both ends keep to it. Connection requests have a byte for it.
