@@ -294,6 +294,31 @@ TEST_F(VerbsDriverTest, NoThreadOfTheServerIsWokenInAHundredThousandReads) {
   EXPECT_EQ(Sleeps("fabric-server"), before);
 }
 
+// Who polls makes no events, and who sleeps is woken by its own, on its own thread.
+TEST_F(VerbsDriverTest, ReadsWakeNoThreadButTheOneThatWaitsForThem) {
+  auto endpoint = Connect();
+  ASSERT_NE(endpoint, nullptr);
+  ReadMany(endpoint.get(), 100);
+  loop_.RunFor(kPeerTimeout);
+  const int64_t engine = Sleeps("fabric-client");
+  ASSERT_GT(engine, 0);
+  uint64_t word = 0;
+  const ReadDescriptor one{.length = 8, .destination = reinterpret_cast<char*>(&word)};
+  Completion completion;
+  for (int i = 0; i < 1000; ++i) {
+    endpoint->Read({&one, 1});
+    while (endpoint->Poll({&completion, 1}) == 0) {
+    }
+    ASSERT_EQ(completion.status, ReadStatus::kOk);
+  }
+  // What would have armed for the first of them, had the loop been about to sleep, and no event.
+  EXPECT_LE(loop_.RunOnce(), 1u);
+  EXPECT_EQ(loop_.RunOnce(), 0u);
+  EXPECT_LE(Sleeps("fabric-client"), engine + 2);  // it has other work now and then
+  ReadMany(endpoint.get(), 1000);
+  EXPECT_LE(Sleeps("fabric-client"), engine + 4);
+}
+
 TEST_F(VerbsDriverTest, ListensBesideTcpSocketsThatHaveHalfOfThePorts) {
   const char* const path = "/proc/sys/net/ipv4/ip_local_port_range";
   std::string range;

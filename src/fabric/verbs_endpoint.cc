@@ -38,6 +38,11 @@ class VerbsEndpoint final : public Endpoint {
                    Duration::Micros(static_cast<int64_t>(session_->offer_.head.stall_timeout_us))},
               session_->arena_) {
     session_->endpoint_ = this;
+    const Status watched = loop_->WatchDescriptor(session_->completions_->fd,
+                                                  scope_.Bind([this] { OnCompletionEvent(); }));
+    if (watched.ok()) return;
+    kLog.Error("the RDMA connection to ", session_->name(), ": ", watched.message());
+    LetGo();
   }
   ~VerbsEndpoint() override {
     session_->endpoint_ = nullptr;
@@ -74,6 +79,7 @@ class VerbsEndpoint final : public Endpoint {
     if (!connected()) Break();
     core_.Read(loop_->Now(), read_timeout_, reads);
     Send();
+    ArmLater();
     if (core_.has_completions()) session_->Notice();
     const MonotonicTime deadline = loop_->Now() + read_timeout_;
     if (core_.has_reads() && (!timeout_.armed() || deadline < timeout_.when())) {
@@ -83,7 +89,9 @@ class VerbsEndpoint final : public Endpoint {
   size_t Poll(std::span<Completion> completions) override {
     const size_t n = core_.Poll(completions);
     if (n == completions.size()) return n;
-    TakeDone();
+    while (TakeSome()) {
+    }
+    ArmLater();
     return n + core_.Poll(completions.subspan(n));
   }
   void SetReadyCallback(Callback<void()> ready) override {
@@ -97,29 +105,48 @@ class VerbsEndpoint final : public Endpoint {
   }
   void CancelWatch(uint64_t id) override { tcp_->CancelWatch(id); }
 
-  // Works are done, or the connection broke.
+  // Completions wait for Poll, or the connection broke.
   void OnNotice() {
-    if (session_->completions_.exchange(false, std::memory_order_acq_rel)) armed_ = false;
     TakeDone();
     if (!connected()) Break();
     CallReady();
   }
 
  private:
-  // Arms before it posts, so that no completion is missed.
   void Send() {
     if (queue_ == nullptr) return;
     for (;;) {
       // The loop's time may be that of a turn which began long ago: too old for the heartbeat.
       const std::span<const VerbsWork> batch = core_.NextBatch(ReadMonotonicClock());
       if (batch.empty()) return;
-      if (!std::exchange(armed_, true)) queue_->Arm();
       if (!queue_->Post(batch)) return Break();
     }
   }
+  // A loop that is about to sleep is woken by an event, and nothing makes one for who polls: it
+  // costs two calls of the kernel and, on the device, an interrupt.
+  void ArmLater() {
+    if (queue_ == nullptr || armed_ || core_.outstanding() == 0) return;
+    if (std::exchange(arms_later_, true)) return;
+    loop_->Post(scope_.Bind([this] {
+      arms_later_ = false;
+      TakeDone();
+      CallReady();
+    }));
+  }
+  // The one that was armed for.
+  void OnCompletionEvent() {
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    if (ibv_get_cq_event(session_->completions_.get(), &cq, &context) != 0) return;
+    ibv_ack_cq_events(cq, 1);  // at once: who destroys the queue waits for it
+    armed_ = false;
+    TakeDone();
+    CallReady();
+  }
+  // Afterwards the next completion makes an event, if there is anything to wait for.
   void TakeDone() {
     for (;;) {
-      while (queue_ != nullptr && TakeSome()) {
+      while (TakeSome()) {
       }
       if (queue_ == nullptr || armed_ || core_.outstanding() == 0) return;
       // What came before this makes no event.
@@ -129,6 +156,7 @@ class VerbsEndpoint final : public Endpoint {
   }
   // False: there was nothing.
   bool TakeSome() {
+    if (queue_ == nullptr) return false;
     VerbsDone done[16];
     const size_t n = queue_->Poll(done);
     const MonotonicTime now = n > 0 ? ReadMonotonicClock() : MonotonicTime();
@@ -151,6 +179,7 @@ class VerbsEndpoint final : public Endpoint {
   // The engine destroys the queue pair, and ends the tcp connection, whose watches answer.
   void LetGo() {
     if (std::exchange(queue_, nullptr) == nullptr) return;
+    loop_->CancelDescriptor(session_->completions_->fd);
     session_->dead_.store(true, std::memory_order_release);
     reactor_->Post(session_->scope().Bind([session = session_] {
       session->tcp_->Hangup("its queue pair ended");
@@ -178,12 +207,13 @@ class VerbsEndpoint final : public Endpoint {
 
   const std::shared_ptr<VerbsSession> session_;
   const std::shared_ptr<Reactor> reactor_;
-  EventLoop* const loop_;
+  ThreadLoop* const loop_;
   const std::unique_ptr<Endpoint> tcp_;  // of the same connection: regions, watches
   VerbsQueue* queue_;                    // null: let go
   Duration read_timeout_;
   VerbsReadsCore core_;
-  bool armed_ = false;
+  bool armed_ = false;                       // an event will come, or waits on the descriptor
+  bool arms_later_ = false;                  // a task that does so has been posted
   std::shared_ptr<Callback<void()>> ready_;  // shared: it may destroy us while it runs
   Timer timeout_{*loop_};
   Scope scope_;

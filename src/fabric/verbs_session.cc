@@ -1,7 +1,5 @@
 #include "tailcast/fabric/verbs_session.h"
 
-#include <sys/epoll.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -79,11 +77,11 @@ Status VerbsSession::Prepare(rdma_cm_id* id, rdma_conn_param* connect) {
   if (!made(pd_)) return UnavailableError(Errno("make an RDMA protection domain"));
   // On iWARP the answer to a READ is a write, as the key is concerned.
   access_ = IBV_ACCESS_LOCAL_WRITE | (IsIwarp(context) ? IBV_ACCESS_REMOTE_WRITE : 0);
-  completion_channel_.reset(ibv_create_comp_channel(context));
-  if (!made(completion_channel_)) return UnavailableError(Errno("make an RDMA event channel"));
-  SetNonBlocking(completion_channel_->fd);
-  cq_.reset(ibv_create_cq(context, static_cast<int>(works_max_ + 1), nullptr,
-                          completion_channel_.get(), 0));
+  completions_.reset(ibv_create_comp_channel(context));
+  if (!made(completions_)) return UnavailableError(Errno("make an RDMA event channel"));
+  SetNonBlocking(completions_->fd);
+  cq_.reset(
+      ibv_create_cq(context, static_cast<int>(works_max_ + 1), nullptr, completions_.get(), 0));
   if (!made(cq_)) return UnavailableError(Errno("make an RDMA completion queue"));
   ibv_qp_init_attr queue{};
   queue.send_cq = queue.recv_cq = cq_.get();
@@ -98,8 +96,6 @@ Status VerbsSession::Prepare(rdma_cm_id* id, rdma_conn_param* connect) {
   }
   queue_ = std::make_unique<VerbsPoster>(id->qp, cq_.get(), offer_, works_max_);
   TAILCAST_ASSIGN_OR_RETURN(arena_, Register(kArenaBytes));
-  TAILCAST_RETURN_IF_ERROR(reactor_->Add(completion_channel_->fd, EPOLLIN, &completion_events_));
-  watches_completions_ = true;
   connect->responder_resources = 1;
   connect->initiator_depth = VerbsReadDepth(device.max_qp_init_rd_atom, offer_.head.reads_max);
   connect->retry_count = 7;
@@ -121,17 +117,6 @@ Result<std::span<char>> VerbsSession::Register(uint64_t bytes) {
   return std::span<char>(registered_.back().memory->data(), bytes);
 }
 
-void VerbsSession::OnCompletionEvents() {
-  ibv_cq* cq = nullptr;
-  void* context = nullptr;
-  unsigned events = 0;
-  while (ibv_get_cq_event(completion_channel_.get(), &cq, &context) == 0) ++events;
-  if (events == 0) return;
-  ibv_ack_cq_events(cq_.get(), events);
-  completions_.store(true, std::memory_order_release);
-  Notice();
-}
-
 void VerbsSession::End() {
   if (std::exchange(ended_, true)) return;
   tcp_->Shutdown();
@@ -140,11 +125,9 @@ void VerbsSession::End() {
 
 // No device writes to the arena any more.
 void VerbsSession::Discard() {
-  if (watches_completions_) reactor_->Remove(completion_channel_->fd);
-  watches_completions_ = false;
   queue_ = nullptr;
   cq_ = nullptr;
-  completion_channel_ = nullptr;
+  completions_ = nullptr;
   registered_.clear();
   pd_ = nullptr;
 }

@@ -21,8 +21,8 @@ namespace tailcast::fabric {
 
 class VerbsEndpoint;
 
-// Shared by the loop, which posts and polls, and the engine thread, which has the connection
-// manager's events and wakes the loop. The queue pair is destroyed by the engine, when the loop has
+// Shared by the loop, which posts, polls and waits for completions, and the engine thread, which
+// has the connection manager's events. The queue pair is destroyed by the engine, when the loop has
 // let go of it.
 class VerbsSession final : public ClientSession, private VerbsDialer::Owner {
  public:
@@ -34,15 +34,6 @@ class VerbsSession final : public ClientSession, private VerbsDialer::Owner {
 
  private:
   friend class VerbsEndpoint;
-  class CompletionEvents final : public Reactor::Handler {
-   public:
-    explicit CompletionEvents(VerbsSession* session) : session_(session) {}
-    void OnEvents(uint32_t) override { session_->OnCompletionEvents(); }
-
-   private:
-    VerbsSession* const session_;
-  };
-
   std::string name() const { return where_.host + ":" + std::to_string(where_.port); }
   Status Begin() override;
   void End() override;
@@ -52,14 +43,13 @@ class VerbsSession final : public ClientSession, private VerbsDialer::Owner {
   void OnConnected(Status status) override;
   void OnDisconnected(const std::string& why) override { Die(why); }
   std::shared_ptr<void> Hold() override { return shared_from_this(); }
-  void OnCompletionEvents();
   // Memory that the device may write to, registered_.back(). Unavailable: there is no more.
   Result<std::span<char>> Register(uint64_t bytes);
   void Die(const std::string& why);
   // Has the endpoint look at what is new, on its loop. Any thread.
   void Notice();
 
-  EventLoop* const loop_;
+  ThreadLoop* const loop_;
   Reactor* const reactor_;
   const HostPort where_;
   const Duration read_timeout_;
@@ -68,8 +58,6 @@ class VerbsSession final : public ClientSession, private VerbsDialer::Owner {
   // Engine; what the loop uses is constant from `ready` on.
   bool open_ = false;
   bool ended_ = false;
-  bool watches_completions_ = false;  // of the device
-  CompletionEvents completion_events_{this};
   VerbsOffer offer_;
   uint32_t works_max_ = 0;
   // In the order of making: each is destroyed before what it is made of.
@@ -81,13 +69,12 @@ class VerbsSession final : public ClientSession, private VerbsDialer::Owner {
   };
   std::vector<Registered> registered_;  // the arena, then what the loop adds until it lets go
   std::span<char> arena_;
-  VerbsOwned<ibv_comp_channel> completion_channel_;
+  VerbsOwned<ibv_comp_channel> completions_;  // its events are taken by the loop
   VerbsOwned<ibv_cq> cq_;
   VerbsDialer dialer_;  // with the queue pair
   std::unique_ptr<VerbsPoster> queue_;
 
   std::atomic<bool> notice_pending_{false};
-  std::atomic<bool> completions_{false};  // an event said so
   std::atomic<bool> dead_{false};
   VerbsEndpoint* endpoint_ = nullptr;  // loop thread
 };
