@@ -3,11 +3,13 @@
 import json
 import os
 import pathlib
+import re
+import signal
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "system"))
-from harness import ONE_CELL, SystemTest, Up, main, run  # noqa: E402
+from harness import ONE_CELL, SystemTest, Up, main, run, wait_until  # noqa: E402
 
 HOST = os.environ["TAILCAST_TEST_VERBS_HOST"]
 
@@ -39,6 +41,15 @@ class Stream(SystemTest):
             self.assertGreater(report["cache_bytes"], 1_000_000, report)
             # On a busy machine some come from the primary layer: its consumer asks there for what is late.
             self.assertGreater(report["cache_bytes"], report["primary_bytes"], report)
+            # A reader that finds no caches on its own host goes by RDMA by itself, and status says so.
+            sockets = list(pathlib.Path(up.dir).rglob("*.shm"))
+            self.assertGreaterEqual(len(sockets), 3)
+            for socket in sockets:
+                socket.unlink()
+            os.kill(up.pids("here", "reader")["reader-1"], signal.SIGKILL)
+            over = re.compile(rb"reader-1 reads? cache-\d.* over verbs \(shm: not from this host\)")
+            wait_until(lambda: over.search(run("status", "--dir", up.dir, "--cluster", "here")[1]))
+            self.assertRegex(run("status", "--dir", up.dir, "--cluster", "here")[1], over)
         finally:
             self.assertEqual(up.close(), 0)
 
