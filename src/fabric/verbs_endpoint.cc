@@ -77,11 +77,12 @@ class VerbsEndpoint final : public Endpoint {
 
   void Read(std::span<const ReadDescriptor> reads) override {
     if (!connected()) Break();
-    core_.Read(loop_->Now(), read_timeout_, reads);
+    const MonotonicTime now = loop_->Now();
+    core_.Read(now, read_timeout_, reads);
     Send();
     ArmLater();
     if (core_.has_completions()) session_->Notice();
-    const MonotonicTime deadline = loop_->Now() + read_timeout_;
+    const MonotonicTime deadline = now + read_timeout_;
     if (core_.has_reads() && (!timeout_.armed() || deadline < timeout_.when())) {
       ArmTimeout(deadline);
     }
@@ -114,8 +115,7 @@ class VerbsEndpoint final : public Endpoint {
 
  private:
   void Send() {
-    if (queue_ == nullptr) return;
-    for (;;) {
+    while (queue_ != nullptr && core_.waits()) {
       // The loop's time may be that of a turn which began long ago: too old for the heartbeat.
       const std::span<const VerbsWork> batch = core_.NextBatch(ReadMonotonicClock());
       if (batch.empty()) return;

@@ -66,6 +66,8 @@ class VerbsReadsCore {
   void Break() { BreakWith(0, ReadStatus::kUnreachable); }
 
   bool broken() const { return broken_; }
+  // Reads wait to be posted: NextBatch may have something.
+  bool waits() const { return !backlog_.empty(); }
   // Works that were posted and are not done.
   uint64_t outstanding() const { return next_id_ - done_id_ - 1; }
   bool has_completions() const { return polled_begin_ < polled_.size(); }
