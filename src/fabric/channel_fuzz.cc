@@ -65,11 +65,17 @@ void Packets(VerbsMessagesCore::Side side, fuzz::Input input) {
   }
 }
 
+// At a cache line of it, as in a mapping.
+char* ChannelIn(std::string& memory) {
+  void* begin = memory.data();
+  size_t room = memory.size();
+  return static_cast<char*>(std::align(64, kChannelBytes, begin, room));
+}
+
 // A page of counts, then bytes of the ring, once or again and again as the writer goes on.
 void Ring(fuzz::Input input) {
   static auto* const memory = new std::string(kChannelBytes + 64, '\0');
-  char* const channel =
-      reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory->data()) + 63) & ~uintptr_t{63});
+  char* const channel = ChannelIn(*memory);
   RingMemory ring = RingMemory::Messages(channel);
   ring.words->written = 0;
   std::memset(ring.bytes, 0, 1 << 16);
@@ -250,8 +256,7 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
 
   // Two messages as a writer puts them.
   static std::string memory(kChannelBytes + 64, '\0');
-  char* const channel =
-      reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63});
+  char* const channel = ChannelIn(memory);
   const RingMemory ring = RingMemory::Messages(channel);
   RingWriter writer(ring);
   for (const std::string_view message : {"first", "the second one"}) {
