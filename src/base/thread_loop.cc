@@ -252,7 +252,10 @@ bool ThreadLoop::RunUntil(const std::function<bool()>& done, MonotonicTime deadl
     if (deadline != MonotonicTime::Max() && ReadMonotonicClock() >= deadline) return false;
     // A Stop during the turn may have left nothing but an empty mailbox, which the turn has
     // cleared.
-    if (ran == 0 && !stopped()) SleepUntil(std::min(deadline, NextTimer()));
+    if (stopped()) continue;
+    // To sleep in epoll is to look at the descriptors: a turn that finds nothing would look twice.
+    const bool polls = words_.empty() && descriptors_ != nullptr && HasDescriptors();
+    if (ran == 0 || polls) SleepUntil(std::min(deadline, NextTimer()));
   }
 }
 

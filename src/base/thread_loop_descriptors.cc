@@ -4,12 +4,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <ctime>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -57,6 +59,11 @@ struct ThreadLoop::Descriptors {
     uint64_t count;
     (void)!read(event_fd, &count, sizeof(count));
   }
+  // Milliseconds, -1: for ever.
+  void Look(int timeout_ms) {
+    Found(epoll_wait(epoll_fd, events.data(), static_cast<int>(events.size()), timeout_ms));
+  }
+  void Found(int count) { found = std::max(count, 0); }  // less: a signal came
   void Wait() {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -77,6 +84,10 @@ struct ThreadLoop::Descriptors {
   ThreadLoop& loop;
   int epoll_fd = -1;
   int event_fd = -1;
+  // What the loop's last sleep ended with: the turn after it does not ask again. None: it slept
+  // otherwise.
+  std::array<epoll_event, 32> events;
+  std::optional<int> found;
   // Shared with whoever runs it: it may cancel itself.
   std::map<int, std::shared_ptr<Callback<void()>>> ready;
 
@@ -109,25 +120,33 @@ Status ThreadLoop::WatchDescriptor(int fd, Callback<void()> ready) {
 void ThreadLoop::CancelDescriptor(int fd) {
   if (descriptors_ == nullptr) return;
   const auto node = descriptors_->ready.extract(fd);  // destroyed last: its captures may call us
-  if (node) epoll_ctl(descriptors_->epoll_fd, EPOLL_CTL_DEL, fd, nullptr);
+  if (!node) return;
+  epoll_ctl(descriptors_->epoll_fd, EPOLL_CTL_DEL, fd, nullptr);
+  // Another one of that number has nothing to say yet.
+  for (int i = 0; i < descriptors_->found.value_or(0); ++i) {
+    epoll_event& event = descriptors_->events[static_cast<size_t>(i)];
+    if (event.data.fd == fd) event.data.fd = -1;
+  }
 }
 
 bool ThreadLoop::HasDescriptors() const { return !descriptors_->ready.empty(); }
 
 size_t ThreadLoop::RunDescriptors() {
-  if (descriptors_ == nullptr || descriptors_->ready.empty()) return 0;
-  std::array<epoll_event, 32> events;
-  const int count =
-      epoll_wait(descriptors_->epoll_fd, events.data(), static_cast<int>(events.size()), 0);
+  if (descriptors_ == nullptr) return 0;
+  if (descriptors_->ready.empty()) {
+    descriptors_->found.reset();
+    return 0;
+  }
+  if (!descriptors_->found.has_value()) descriptors_->Look(0);
   size_t ran = 0;
-  for (int i = 0; i < count; ++i) {
-    const int fd = events[static_cast<size_t>(i)].data.fd;
+  for (int i = 0; i < *descriptors_->found; ++i) {
+    const int fd = descriptors_->events[static_cast<size_t>(i)].data.fd;
     if (fd == descriptors_->event_fd) {
       descriptors_->Silence();
       continue;
     }
     const auto found = descriptors_->ready.find(fd);
-    if (found == descriptors_->ready.end()) continue;  // cancelled by one before it
+    if (found == descriptors_->ready.end()) continue;  // cancelled since
     const std::shared_ptr<Callback<void()>> ready = found->second;
     now_ = ReadMonotonicClock();
     in_callback_ = true;
@@ -135,20 +154,20 @@ size_t ThreadLoop::RunDescriptors() {
     in_callback_ = false;
     ++ran;
   }
+  descriptors_->found.reset();
   return ran;
 }
 
 void ThreadLoop::WaitOnDescriptors(MonotonicTime deadline) {
-  epoll_event event;  // the turn after this takes them all
-  if (deadline == MonotonicTime::Max()) {
-    (void)epoll_wait(descriptors_->epoll_fd, &event, 1, -1);
-    return;
-  }
+  if (deadline == MonotonicTime::Max()) return descriptors_->Look(-1);
   const int64_t us = std::max<int64_t>(0, (deadline - ReadMonotonicClock()).micros());
   const timespec ts{.tv_sec = us / 1'000'000, .tv_nsec = us % 1'000'000 * 1000};
-  if (epoll_pwait2(descriptors_->epoll_fd, &event, 1, &ts, nullptr) >= 0 || errno != ENOSYS) return;
+  std::array<epoll_event, 32>& events = descriptors_->events;
+  const int count = epoll_pwait2(descriptors_->epoll_fd, events.data(),
+                                 static_cast<int>(events.size()), &ts, nullptr);
+  if (count >= 0 || errno != ENOSYS) return descriptors_->Found(count);
   // A kernel before 5.11 counts in milliseconds: early would turn the loop over and over.
-  (void)epoll_wait(descriptors_->epoll_fd, &event, 1, static_cast<int>((us + 999) / 1000));
+  descriptors_->Look(static_cast<int>((us + 999) / 1000));
 }
 
 void ThreadLoop::Wake() {

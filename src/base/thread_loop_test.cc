@@ -510,6 +510,64 @@ TEST_P(DescriptorWatchTest, OneThatCancelsItsNeighbourKeepsItFromBeingCalled) {
   close(other[1]);
 }
 
+// What a sleep in epoll found is looked at after the timers of that turn, one of which closes what
+// was ready, and watches another of the same number.
+TEST_P(DescriptorWatchTest, WhatWasFoundIsNotSaidOfAnotherOfThatNumber) {
+  int other[2], silent[2];
+  ASSERT_EQ(pipe2(other, O_CLOEXEC | O_NONBLOCK), 0);
+  ASSERT_EQ(pipe2(silent, O_CLOEXEC | O_NONBLOCK), 0);
+  bool replaced = false;
+  const auto replace = [&] {
+    loop_.CancelDescriptor(other[0]);
+    ASSERT_EQ(dup2(silent[0], other[0]), other[0]);
+    ASSERT_TRUE(
+        loop_.WatchDescriptor(other[0], scope_.Bind([] { FAIL() << "nothing to read"; })).ok());
+    replaced = true;
+  };
+  ASSERT_TRUE(loop_.WatchDescriptor(other[0], scope_.Bind([] {})).ok());
+  ASSERT_TRUE(loop_
+                  .WatchDescriptor(pipe_[0], scope_.Bind([&] {
+                    Read();
+                    ASSERT_EQ(write(other[1], "x", 1), 1);
+                    loop_.At(loop_.Now(), scope_.Bind(replace));
+                  }))
+                  .ok());
+  Write();
+  EXPECT_TRUE(loop_.RunUntil([&] { return replaced; }, Soon()));
+  loop_.RunFor(Duration::Millis(2));
+  for (const int fd : {other[0], other[1], silent[0], silent[1]}) {
+    loop_.CancelDescriptor(fd);
+    close(fd);
+  }
+}
+
+// The last one that was watched went with a sleep's answer unread: it is not taken for the next
+// one's.
+TEST_P(DescriptorWatchTest, OneThatComesAfterTheLastWentIsLookedAtAtOnce) {
+  int other[2];
+  ASSERT_EQ(pipe2(other, O_CLOEXEC | O_NONBLOCK), 0);
+  bool gone = false;
+  const auto leave = [&] {
+    loop_.CancelDescriptor(pipe_[0]);
+    gone = true;
+  };
+  ASSERT_TRUE(loop_.WatchDescriptor(pipe_[0], scope_.Bind([] {})).ok());
+  loop_.At(ReadMonotonicClock() + Duration::Millis(1), scope_.Bind(leave));
+  EXPECT_TRUE(loop_.RunUntil([&] { return gone; }, Soon()));
+  bool called = false;
+  ASSERT_TRUE(loop_
+                  .WatchDescriptor(other[0], scope_.Bind([&] {
+                    called = true;
+                    loop_.CancelDescriptor(other[0]);
+                  }))
+                  .ok());
+  ASSERT_EQ(write(other[1], "x", 1), 1);
+  EXPECT_EQ(loop_.RunOnce(), 1u);
+  EXPECT_TRUE(called);
+  close(other[0]);
+  close(other[1]);
+}
+
 TEST_P(DescriptorWatchTest, AnIdleLoopSleepsOnceAndStopsAtOnce) {
   ASSERT_TRUE(loop_.WatchDescriptor(pipe_[0], scope_.Bind([] {})).ok());
   loop_.RunFor(Duration::Millis(20));
