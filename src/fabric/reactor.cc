@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
+#include <utility>
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/scope.h"
@@ -54,7 +55,9 @@ void Reactor::Post(Task task) {
   std::lock_guard lock(mutex_);
   if (stop_) return;
   posted_.push_back(std::move(task));
-  if (posted_.size() == 1) {  // else it was woken before and has not looked yet
+  if (on_thread()) {
+    posted_here_ = true;
+  } else if (posted_.size() == 1) {  // else it was woken, or posted itself, and has not looked yet
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = write(event_fd_, &one, sizeof(one));
   }
@@ -164,6 +167,8 @@ void Reactor::Run() {
       const Duration left = timers_.begin()->first.first - ReadMonotonicClock();
       timeout_ms = static_cast<int>(std::clamp<int64_t>((left.micros() + 999) / 1000, 0, 3600000));
     }
+    bool posted = std::exchange(posted_here_, false);
+    if (posted) timeout_ms = 0;
     const int count = epoll_wait(epoll_fd_, events, kEventsPerRound, timeout_ms);
     TAILCAST_CHECK(count >= 0 || errno == EINTR, "epoll_wait failed");
     now_ = ReadMonotonicClock();
@@ -176,6 +181,7 @@ void Reactor::Run() {
           if (stop_) return;
         }
         RunPosted();
+        posted = false;  // what these posted waits for the next round
         continue;
       }
       const uint32_t index = static_cast<uint32_t>(events[i].data.u64);
@@ -183,6 +189,7 @@ void Reactor::Run() {
       Slot& slot = slots_[index];
       if (slot.handler != nullptr && slot.use == use) slot.handler->OnEvents(events[i].events);
     }
+    if (posted) RunPosted();
     RunTimers();
   }
 }

@@ -37,7 +37,8 @@ class Reactor {
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
 
-  // Any thread.
+  // Any thread. What the reactor's own thread posts runs in the next round, after what sockets have
+  // to say, and costs no system call.
   void Post(Task task);
   // Runs `function` on the reactor's thread and waits for it; at once if this is that thread. It
   // must not wait for the caller.
@@ -80,6 +81,7 @@ class Reactor {
   std::vector<Task> posted_;  // guarded by mutex_
   bool stop_ = false;         // guarded by mutex_
   std::vector<Task> batch_;
+  bool posted_here_ = false;  // by its own thread, which looks without being woken
 
   std::thread thread_;  // last: starts when all else is made
 };
