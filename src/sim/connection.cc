@@ -57,7 +57,7 @@ void Connection::Transmit(int from, Message message) {
                                                            1000000 / state.link.bytes_per_second);
     state.busy_until = left;
   }
-  MonotonicTime arrival = left + state.link.delay;
+  MonotonicTime arrival = left + state.link.delay + network_.SlowBy(ends_[from], ends_[1 - from]);
   if (state.link.jitter > Duration()) {
     arrival = arrival + Duration::Micros(network_.rng().Between(0, state.link.jitter.micros()));
   }

@@ -38,6 +38,12 @@ class SimServer;
 // The network of one world. Hosts are names ("us-central"); a process lives on one.
 class Network {
  public:
+  // One end of a connection.
+  struct End {
+    uint64_t loop_id = 0;  // 0: nobody
+    std::string host, process;
+  };
+
   Network(VirtualTime& time, Rng rng, NetworkOptions options = {});
   ~Network();
   Network(const Network&) = delete;
@@ -51,6 +57,14 @@ class Network {
   // Both directions.
   void Partition(const std::string& a, const std::string& b, bool cut);
   void MendAll();
+  // What a process sends to a host is later by so much: a machine that is slow to send.
+  void SetSlow(const std::string& process, const std::string& host, Duration by) {
+    slow_[{process, host}] = by;
+  }
+  Duration SlowBy(const End& from, const End& to) const {
+    const auto slow = slow_.find({from.process, to.host});
+    return slow == slow_.end() ? Duration() : slow->second;
+  }
   // Breaks the connections between two of them.
   void Reset(const std::string& a, const std::string& b);
 
@@ -72,11 +86,6 @@ class Network {
 
   // The rest is for connections, calls and streams.
 
-  // One end of a connection.
-  struct End {
-    uint64_t loop_id = 0;  // 0: nobody
-    std::string host, process;
-  };
   struct LinkState {
     Link link;
     MonotonicTime busy_until;
@@ -113,6 +122,7 @@ class Network {
   std::unique_ptr<SimLoop> loop_;
   std::map<std::pair<std::string, std::string>, LinkState> links_;
   std::set<std::pair<std::string, std::string>> cuts_;
+  std::map<std::pair<std::string, std::string>, Duration> slow_;  // process, host
   std::map<std::string, SimServer*> servers_;
   std::map<uint64_t, SimLoop*> loops_;
   std::map<std::pair<uint64_t, std::string>, std::shared_ptr<Connection>> by_client_;

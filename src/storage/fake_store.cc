@@ -25,8 +25,18 @@ struct FakeStore::Client {
       disk.AtDisk(delay, std::move(landing));
     });
   }
+  // Until all that was to be appended before is, and then these bytes.
+  Duration Append(size_t bytes) {
+    if (append_rate == 0) return Duration();
+    const MonotonicTime now = loop->Now();
+    appends_until = std::max(now, appends_until) +
+                    Duration::Micros(static_cast<int64_t>(bytes) * 1'000'000 / append_rate);
+    return appends_until - now;
+  }
   bool hung = false;
   Duration slower_by;
+  int64_t append_rate = 0;  // bytes per second
+  MonotonicTime appends_until;
   std::deque<UniqueFunction<void()>> held;
 };
 
@@ -70,6 +80,7 @@ class FakeAppendFile final : public AppendFile {
     }
 
     FakeDisk& disk = *disk_;
+    const Duration turn = client_->Append(bytes.size());
     const std::shared_ptr<FakeImage::Append> append =
         disk.image_.Send(file_, epoch_, expected_offset, std::move(bytes));
     outstanding_ = client_->calls.Add<AppendResult>(
@@ -95,7 +106,7 @@ class FakeAppendFile final : public AppendFile {
       return;
     }
     client_->AtDisk(
-        disk, request,
+        disk, turn + request,
         [d = &disk, client = client_, append, answer, committed = committed_,
          answered = std::move(answered)]() mutable {
           d->Land(*append);  // nothing if a power loss has decided already
@@ -265,6 +276,11 @@ void FakeStore::Unhang() {
 }
 
 void FakeStore::SetDelay(Duration delay) { client_->slower_by = delay; }
+
+void FakeStore::SetAppendRate(int64_t bytes_per_second) {
+  client_->append_rate = bytes_per_second;
+  client_->appends_until = client_->loop->Now();
+}
 
 template <typename R, typename T>
 void FakeStore::Send(CallId<T> call, UniqueFunction<Result<R>(FakeImage&)> apply,

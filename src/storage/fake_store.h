@@ -58,6 +58,8 @@ class FakeStore final : public Store {
   void Unhang();
   // A slow machine: what this process asks from now on takes so much longer to get to the disk.
   void SetDelay(Duration delay);
+  // A machine that appends so much at most, one append after the other; 0: no limit.
+  void SetAppendRate(int64_t bytes_per_second);
 
   struct Client;
 
