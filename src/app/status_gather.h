@@ -40,8 +40,9 @@ class CellLook {
   //                waits_for (source, link, writer), waits_ms, waits_stream
   //   operations, retention_waits   as the scheduler says; operations with back-pressure have
   //                waits_for and waits_ms, too
-  //   slow_workers role, cell, name, on_trial, took_ms, peers_ms, remaining_ms: readers of this cell
-  //                and writers of those below that its scheduler avoids
+  //   slow_workers role, cell, name, state (relieved, avoided, on trial), took_ms, peers_ms,
+  //                remaining_ms: readers of this cell and writers of those below that its scheduler
+  //                avoids
   //   left_out     stream, cell
   //   lacking_files
   //   users        as AddUsers (status_users.h)

@@ -149,13 +149,16 @@ void AddWaits(const json& cell, std::vector<std::string>& troubles) {
 // Bad machines: readers of this cell, and writers of those that it copies to.
 void AddSlowWorkers(const json& cell, std::vector<std::string>& troubles) {
   for (const json& worker : ArrayOf(cell, "slow_workers")) {
-    const std::string for_s = SpanText(Millis(worker.value("remaining_ms", 0.0)));
+    const std::string state = worker.value("state", "");
     troubles.push_back(
         worker.value("role", "") + " " + worker.value("name", "") + " of " +
         worker.value("cell", "") + " is slow: " + SpanText(Millis(worker.value("took_ms", 0.0))) +
         " for what takes the others " + SpanText(Millis(worker.value("peers_ms", 0.0))) + "; " +
-        (worker.value("on_trial", false) ? "it gets one operation at a time for " + for_s + " more"
-                                         : "it gets no work for " + for_s + " more"));
+        (state == "on trial" ? "it gets little until it is as fast as they are"
+         : state == "relieved"
+             ? "what it runs goes to them, some at a time"
+             : "it gets no work for " + SpanText(Millis(worker.value("remaining_ms", 0.0))) +
+                   " more"));
   }
 }
 

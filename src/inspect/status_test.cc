@@ -312,14 +312,14 @@ TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
   cell["slow_workers"] = {{{"role", "writer"},
                            {"cell", "there"},
                            {"name", "writer-1"},
-                           {"on_trial", false},
+                           {"state", "avoided"},
                            {"took_ms", 340},
                            {"peers_ms", 41},
                            {"remaining_ms", 29'000}},
                           {{"role", "reader"},
                            {"cell", "here"},
                            {"name", "reader-2"},
-                           {"on_trial", true},
+                           {"state", "on trial"},
                            {"took_ms", 900},
                            {"peers_ms", 1},
                            {"remaining_ms", 60'000}}};
@@ -336,7 +336,7 @@ TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
                   "writer writer-1 of there is slow: 340 ms for what takes the others 41 ms; it "
                   "gets no work for 29 s more",
                   "reader reader-2 of here is slow: 900 ms for what takes the others 1 ms; it gets "
-                  "one operation at a time for 60 s more",
+                  "little until it is as fast as they are",
                   "stream s, shard 0: old files stay for cell far, which lacks file 4, for 5 s",
                   "stream s: nothing is kept for cell away until it answers again"));
 }

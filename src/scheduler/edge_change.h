@@ -35,7 +35,6 @@
 #include <vector>
 
 #include "tailcast/base/time.h"
-#include "tailcast/scheduler/slow_part.h"
 #include "tailcast/stream/operation.h"
 
 namespace tailcast::scheduler {
@@ -105,8 +104,7 @@ class EdgeChange {
   // Who copies the newest file; the next one goes to them, too.
   struct LastWorkers {
     std::string reader, writer;
-    // Of the reader's part and the writer's (slow_part.h).
-    SlowPart read, write;
+    bool keep = false;  // the next time, whoever of them may be
   };
   LastWorkers& last_workers(int32_t shard, stream::Layer layer) {
     return shards_.at(shard).last_workers[static_cast<int>(layer)];

@@ -73,8 +73,7 @@ void SchedulerCore::StartDue(MonotonicTime now, Effects& out) {
       continue;
     }
     EdgeChange::LastWorkers& last = copies_.last_workers(target);
-    last.reader = workers->reader;
-    last.writer = workers->writer;
+    last = {workers->reader, workers->writer};
     ++counters_.started;
     out.start[workers->reader].push_back(copies_.Describe(row));
   }
@@ -83,7 +82,8 @@ void SchedulerCore::StartDue(MonotonicTime now, Effects& out) {
 std::optional<Assignment> SchedulerCore::PickWorkers(MonotonicTime now,
                                                      const OperationTarget& target) {
   const EdgeChange::LastWorkers& last = copies_.last_workers(target);
-  Preferred reader{last.reader}, writer{last.writer};
+  Preferred reader{.name = last.reader, .keep = last.keep};
+  Preferred writer{.name = last.writer, .keep = last.keep};
   const Row before = operations_.Predecessor(target);
   if (before != operations_.end() && IsAssigned(before->second.phase)) {
     const OperationState& op = before->second;
@@ -94,7 +94,8 @@ std::optional<Assignment> SchedulerCore::PickWorkers(MonotonicTime now,
 }
 
 MonotonicTime SchedulerCore::NextWork() const {
-  const MonotonicTime next = copies_.NextQuestion();
+  MonotonicTime next = copies_.NextQuestion();
+  if (workers_.speed().pending()) next = std::min(next, round_ends_);
   return operations_.starting() < options_.starting_max ? std::min(next, operations_.NextDueAt())
                                                         : next;
 }
@@ -156,47 +157,50 @@ void SchedulerCore::MoveFromLeavers(MonotonicTime now) {
   }
 }
 
+namespace {
+Lane LaneOf(const OperationTarget& target) {
+  return {target.file.shard, target.layer, target.cell};
+}
+}  // namespace
+
 // How long both parts take, of what should take no time.
 void SchedulerCore::NoteTimes(MonotonicTime now, Row row, const v1::OperationReport& report) {
   const auto& [target, op] = *row;
-  const Duration slow_after = options_.speed.slow_after;
-  if (slow_after == Duration() || !op.opened || !IsAssigned(op.phase) || !copies_.IsHot(target)) {
+  if (options_.speed.slow_after == Duration() || !op.opened || !IsAssigned(op.phase) ||
+      !copies_.IsHot(target)) {
     return;
   }
-  EdgeChange::LastWorkers& last = copies_.last_workers(target);
   const auto took = [](int64_t us) {
     return Duration::Micros(std::clamp<int64_t>(us, 0, int64_t{3600} * 1000 * 1000));
   };
-  if (const Duration read = took(report.read_us());
-      read > Duration() && last.read.OnTime(now, read, slow_after)) {
-    workers_.NoteReadTime(now, op.workers.reader, target.layer, read);
-  }
-  if (const Duration write = took(report.write_us());
-      write > Duration() && last.write.OnTime(now, write, slow_after)) {
-    workers_.NoteWriteTime(now, target.cell, op.workers.writer, target.layer, write);
-  }
+  workers_.speed().OnTimes(now, LaneOf(target), op.workers.reader, op.workers.writer,
+                           took(report.read_us()), took(report.write_us()));
 }
 
-// Some in each window, so that those who take them are not overrun.
 void SchedulerCore::MoveFromSlow(MonotonicTime now) {
-  if (options_.speed.slow_after == Duration() || now < window_ends_) return;
-  window_ends_ = now + WorkerSpeed::kWindow;
-  workers_.JudgeSpeeds(now);
+  if (options_.speed.slow_after == Duration() || now < round_ends_) return;
+  round_ends_ = now + WorkerSpeed::kRound;
+  const auto relief = workers_.JudgeSpeeds(now);
+  if (!relief) return;
+  const WorkerId& slow = relief->worker;
+  auto rows = slow.is_reader() ? operations_.AssignedTo(slow.name)
+                               : operations_.AssignedToWriter(slow.cell, slow.name);
+  std::erase_if(rows, [](const Row& row) { return row->second.phase != Phase::kRunning; });
+  WorkerSpeed& speed = workers_.speed();
+  std::stable_partition(rows.begin(), rows.end(), [&](const Row& row) {
+    return speed.IsSlow(LaneOf(row->first)) && copies_.IsHot(row->first);
+  });
   int64_t moves = 0;
-  for (const WorkerTable::Leaver& slow : workers_.Slow(now)) {
-    const bool reader = slow.cell.empty();
-    const auto rows = reader ? operations_.AssignedTo(slow.name)
-                             : operations_.AssignedToWriter(slow.cell, slow.name);
-    for (const Row& row : rows) {
-      if (row->second.phase != Phase::kRunning) continue;
-      if (moves++ == options_.slow_moves_max) return;
-      if (copies_.IsHot(row->first)) {
-        EdgeChange::LastWorkers& last = copies_.last_workers(row->first);
-        (reader ? last.read : last.write).OnMoved(now);
-      }
-      ++counters_.slow;
-      operations_.Move(now, row);
+  for (const Row& row : rows) {
+    if (moves++ == relief->operations) return;
+    if (copies_.IsHot(row->first)) {
+      speed.OnMoved(LaneOf(row->first));
+      EdgeChange::LastWorkers& last = copies_.last_workers(row->first);
+      (slow.is_reader() ? last.reader : last.writer).clear();
+      last.keep = true;  // the other end, or nobody could tell whose time it is then
     }
+    ++counters_.slow;
+    operations_.Move(now, row);
   }
 }
 

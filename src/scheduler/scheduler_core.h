@@ -56,8 +56,6 @@ struct CoreOptions {
   Duration avoid_worker = Duration::Seconds(1);  // as WorkerOptions::avoid
   Duration stuck_after = Duration::Seconds(2);   // as CopySetOptions
   SpeedOptions speed;
-  // Operations that are taken from slow workers in WorkerSpeed::kWindow, at most.
-  int64_t slow_moves_max = 32;
   Duration no_worker_delay = Duration::Millis(100);  // when there is nobody to do it
   Duration progress_interval = Duration::Millis(200);
   // As EdgeOptions.
@@ -193,7 +191,7 @@ class SchedulerCore {
   OperationTable operations_;
   CopySet copies_;
   CoreCounters counters_;
-  MonotonicTime window_ends_;  // of WorkerSpeed
+  MonotonicTime round_ends_;  // of WorkerSpeed
 };
 
 }  // namespace tailcast::scheduler

@@ -66,14 +66,14 @@ std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation inc
   }
   status["operations"] = std::move(operations);
   nlohmann::json slow = nlohmann::json::array();
-  for (const auto& [target, speed] : core->workers().NotHealthyOnes(now)) {
-    slow.push_back({{"role", target.empty() ? "reader" : "writer"},
-                    {"cell", target.empty() ? cell : target},
-                    {"name", speed.worker},
-                    {"on_trial", speed.state == WorkerSpeed::State::kOnTrial},
-                    {"took_ms", speed.took.millis()},
-                    {"peers_ms", speed.peers.millis()},
-                    {"remaining_ms", speed.remaining.millis()}});
+  for (const WorkerSpeed::Slow& one : core->workers().speed().NotHealthy(now)) {
+    slow.push_back({{"role", one.worker.is_reader() ? "reader" : "writer"},
+                    {"cell", one.worker.is_reader() ? cell : one.worker.cell},
+                    {"name", one.worker.name},
+                    {"state", std::string(SpeedStateName(one.state))},
+                    {"took_ms", one.took.millis()},
+                    {"peers_ms", one.peers.millis()},
+                    {"remaining_ms", one.remaining.millis()}});
   }
   status["slow_workers"] = std::move(slow);
   nlohmann::json held = nlohmann::json::array();

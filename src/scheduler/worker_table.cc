@@ -12,32 +12,38 @@ std::vector<std::string> WorkerTable::SetReaders(MonotonicTime now,
   std::set<std::string> names;
   for (const WorkerInfo& info : readers) {
     names.insert(info.name);
-    Worker& reader = readers_.workers[info.name];
-    const bool replaced = reader.present && reader.info.incarnation != info.incarnation;
+    Worker& reader = readers_[info.name];
+    const bool another = reader.info.incarnation != info.incarnation;
+    const bool replaced = reader.present && another;
     reader.info = info;
     if (replaced) {
       LoseReader(now, info.name);
       lost.push_back(info.name);
-      // What its predecessor did wrong is forgotten.
-      reader.avoid_until = now;
-      reader.avoided = {};
-      readers_.speed.Forget(info.name);
     }
+    // What its predecessor did wrong is forgotten.
+    if (another) Pardon(now, {"", info.name}, reader);
     if (!reader.present || replaced) reader.lost = false;
     reader.present = true;
   }
-  for (auto& [name, reader] : readers_.workers) {
+  for (auto& [name, reader] : readers_) {
     if (!reader.present || names.contains(name)) continue;
     LoseReader(now, name);
     lost.push_back(name);
     reader.present = false;
+    speed_.Forget({"", name});
   }
   return lost;
 }
 
+void WorkerTable::Pardon(MonotonicTime now, const WorkerId& id, Worker& worker) {
+  worker.avoid_until = now;
+  worker.avoided = {};
+  speed_.Forget(id);
+}
+
 bool WorkerTable::LoseReader(MonotonicTime now, const std::string& name) {
-  const auto reader = readers_.workers.find(name);
-  if (reader == readers_.workers.end()) return false;
+  const auto reader = readers_.find(name);
+  if (reader == readers_.end()) return false;
   if (std::exchange(reader->second.lost, true)) return true;
   ++readers_lost_;
   Blame(now, reader->second);
@@ -45,38 +51,37 @@ bool WorkerTable::LoseReader(MonotonicTime now, const std::string& name) {
 }
 
 void WorkerTable::FindReader(const std::string& name) {
-  const auto it = readers_.workers.find(name);
-  if (it != readers_.workers.end()) it->second.lost = false;
+  const auto it = readers_.find(name);
+  if (it != readers_.end()) it->second.lost = false;
 }
 
 void WorkerTable::SetWriters(MonotonicTime now, const std::string& cell, const std::string& via,
                              const std::vector<WorkerInfo>& writers) {
-  Cell& target = CellOf(cell);
+  Cell& target = cells_[cell];
   target.via = via;
   std::set<std::string> names;
   for (const WorkerInfo& info : writers) {
     names.insert(info.name);
-    Worker& writer = target.writers.workers[info.name];
+    Worker& writer = target.writers[info.name];
     // A new process of the name: what its predecessor did wrong is forgotten.
-    if (writer.info.incarnation != info.incarnation) {
-      writer.avoid_until = now;
-      writer.avoided = {};
-      target.writers.speed.Forget(info.name);
-    }
+    if (writer.info.incarnation != info.incarnation) Pardon(now, {cell, info.name}, writer);
     writer.info = info;
   }
-  for (auto& [name, writer] : target.writers.workers) writer.present = names.contains(name);
+  for (auto& [name, writer] : target.writers) {
+    writer.present = names.contains(name);
+    if (!writer.present) speed_.Forget({cell, name});
+  }
 }
 
 void WorkerTable::AvoidReader(MonotonicTime now, const std::string& name) {
-  const auto it = readers_.workers.find(name);
-  if (it != readers_.workers.end()) Blame(now, it->second);
+  const auto it = readers_.find(name);
+  if (it != readers_.end()) Blame(now, it->second);
 }
 
 void WorkerTable::AvoidWriter(MonotonicTime now, const std::string& cell, const std::string& name) {
   const auto target = cells_.find(cell);
   if (target == cells_.end()) return;
-  Workers& writers = target->second.writers.workers;
+  Workers& writers = target->second.writers;
   const auto it = writers.find(name);
   if (it != writers.end()) Blame(now, it->second);
 }
@@ -96,49 +101,60 @@ void WorkerTable::ForEachPool(Table& table, Function function) {
   for (auto& [name, cell] : table.cells_) function(name, cell.writers);
 }
 
-void WorkerTable::NoteReadTime(MonotonicTime now, const std::string& reader, stream::Layer layer,
-                               Duration took) {
-  readers_.speed.OnTime(now, reader, layer, took);
-}
-
-void WorkerTable::NoteWriteTime(MonotonicTime now, const std::string& cell,
-                                const std::string& writer, stream::Layer layer, Duration took) {
-  CellOf(cell).writers.speed.OnTime(now, writer, layer, took);
-}
-
-void WorkerTable::JudgeSpeeds(MonotonicTime now) {
-  ForEachPool(*this, [&](const std::string&, Pool& pool) {
-    std::set<std::string> there;
-    for (const auto& [name, worker] : pool.workers) {
-      if (worker.usable()) there.insert(name);
+std::optional<WorkerSpeed::Relief> WorkerTable::JudgeSpeeds(MonotonicTime now) {
+  std::map<WorkerId, int> there;
+  ForEachPool(*this, [&](const std::string& cell, Workers& pool) {
+    // Of those that are gone nothing is left.
+    std::erase_if(pool, [now](const auto& entry) {
+      const Worker& worker = entry.second;
+      return !worker.present && worker.load.operations == 0 &&
+             now >= worker.avoid_until + worker.avoided * 10;
+    });
+    for (const auto& [name, worker] : pool) {
+      if (worker.usable() && worker.avoid_until <= now)
+        there.emplace(WorkerId{cell, name}, worker.load.operations);
     }
-    pool.speed.OnWindow(now, there);
   });
+  const auto relief = speed_.OnRound(now, there);
+  ForEachPool(*this, [&](const std::string& cell, Workers& pool) {
+    for (auto& [name, worker] : pool) {
+      worker.trial_room =
+          worker.load.operations + (speed_.MayTryOneMore(WorkerId{cell, name}) ? 1 : 0);
+    }
+  });
+  return relief;
 }
 
-int WorkerTable::AvoidRank(MonotonicTime now, const Pool& pool, const Worker& worker) {
+int WorkerTable::AvoidRank(MonotonicTime now, const std::string& cell, const Worker& worker) const {
   if (worker.avoid_until > now) return 2;
-  switch (pool.speed.state(now, worker.info.name)) {
-    case WorkerSpeed::State::kSlow:
+  switch (speed_.state({cell, worker.info.name})) {
+    case WorkerSpeed::State::kRelieved:
+    case WorkerSpeed::State::kAvoided:
       return 1;
     case WorkerSpeed::State::kOnTrial:
-      return worker.load.operations > 0 ? 1 : 0;
+      return worker.load.operations < worker.trial_room ? 0 : 1;
     case WorkerSpeed::State::kHealthy:
       break;
   }
   return 0;
 }
 
-const WorkerTable::Worker* WorkerTable::PickOne(MonotonicTime now, const Pool& pool,
-                                                stream::Layer layer,
+// Who is relieved keeps what it still has, or a roll-over would take everything from it at once.
+bool WorkerTable::MayKeep(MonotonicTime now, const std::string& cell, const Worker& worker) const {
+  return AvoidRank(now, cell, worker) == 0 ||
+         (worker.avoid_until <= now &&
+          speed_.state({cell, worker.info.name}) == SpeedState::kRelieved);
+}
+
+const WorkerTable::Worker* WorkerTable::PickOne(MonotonicTime now, const std::string& cell,
+                                                const Workers& pool, stream::Layer layer,
                                                 const Preferred& preferred) const {
-  const Workers& workers = pool.workers;
   const auto load = [&](const Worker& worker) {
     return worker.load.bytes_per_s -
            (worker.info.name == preferred.name ? preferred.bytes_per_s : 0);
   };
   const auto better = [&](const Worker& a, const Worker& b) {
-    const int a_rank = AvoidRank(now, pool, a), b_rank = AvoidRank(now, pool, b);
+    const int a_rank = AvoidRank(now, cell, a), b_rank = AvoidRank(now, cell, b);
     if (a_rank != b_rank) return a_rank < b_rank;
     if (a_rank == 2 && a.avoid_until != b.avoid_until) return a.avoid_until < b.avoid_until;
     if (load(a) != load(b)) return load(a) < load(b);
@@ -146,13 +162,13 @@ const WorkerTable::Worker* WorkerTable::PickOne(MonotonicTime now, const Pool& p
     return a.load.of_layer[l] < b.load.of_layer[l];
   };
   const Worker* best = nullptr;
-  for (const auto& [name, worker] : workers) {
+  for (const auto& [name, worker] : pool) {
     if (worker.usable() && (best == nullptr || better(worker, *best))) best = &worker;
   }
   if (best == nullptr) return nullptr;
-  const auto it = workers.find(preferred.name);
-  if (it != workers.end() && it->second.usable() && AvoidRank(now, pool, it->second) == 0 &&
-      !ClearlyBusier(options_.balance, load(it->second), load(*best))) {
+  const auto it = pool.find(preferred.name);
+  if (it != pool.end() && it->second.usable() && MayKeep(now, cell, it->second) &&
+      (preferred.keep || !ClearlyBusier(options_.balance, load(it->second), load(*best)))) {
     return &it->second;
   }
   return best;
@@ -163,16 +179,15 @@ std::optional<Assignment> WorkerTable::Pick(MonotonicTime now, const std::string
                                             const Preferred& preferred_writer) const {
   const auto target = cells_.find(cell);
   if (target == cells_.end()) return std::nullopt;
-  const Worker* reader = PickOne(now, readers_, layer, preferred_reader);
-  const Worker* writer = PickOne(now, target->second.writers, layer, preferred_writer);
+  const Worker* reader = PickOne(now, "", readers_, layer, preferred_reader);
+  const Worker* writer = PickOne(now, cell, target->second.writers, layer, preferred_writer);
   if (reader == nullptr || writer == nullptr) return std::nullopt;
   return Assignment{reader->info.name, writer->info.name, writer->info.address, target->second.via};
 }
 
 void WorkerTable::AddLoad(const std::string& cell, stream::Layer layer, const Assignment& workers,
                           int64_t bytes_per_s) {
-  for (Load* load : {&readers_.workers[workers.reader].load,
-                     &CellOf(cell).writers.workers[workers.writer].load}) {
+  for (Load* load : {&readers_[workers.reader].load, &cells_[cell].writers[workers.writer].load}) {
     ++load->operations;
     ++load->of_layer[static_cast<int>(layer)];
   }
@@ -181,8 +196,8 @@ void WorkerTable::AddLoad(const std::string& cell, stream::Layer layer, const As
 
 void WorkerTable::DropLoad(const std::string& cell, stream::Layer layer, const Assignment& workers,
                            int64_t bytes_per_s) {
-  for (Load* load : {&readers_.workers.at(workers.reader).load,
-                     &cells_.at(cell).writers.workers.at(workers.writer).load}) {
+  for (Load* load :
+       {&readers_.at(workers.reader).load, &cells_.at(cell).writers.at(workers.writer).load}) {
     --load->operations;
     --load->of_layer[static_cast<int>(layer)];
   }
@@ -191,19 +206,20 @@ void WorkerTable::DropLoad(const std::string& cell, stream::Layer layer, const A
 
 void WorkerTable::ChangeLoad(const std::string& cell, const Assignment& workers,
                              int64_t by_bytes_per_s) {
-  readers_.workers.at(workers.reader).load.bytes_per_s += by_bytes_per_s;
-  cells_.at(cell).writers.workers.at(workers.writer).load.bytes_per_s += by_bytes_per_s;
+  readers_.at(workers.reader).load.bytes_per_s += by_bytes_per_s;
+  cells_.at(cell).writers.at(workers.writer).load.bytes_per_s += by_bytes_per_s;
 }
 
 std::optional<WorkerTable::Shedding> WorkerTable::ImbalanceOf(MonotonicTime now,
-                                                              const Pool& pool) const {
+                                                              const std::string& cell,
+                                                              const Workers& pool) const {
   const Worker* most = nullptr;
   const Worker* least = nullptr;
-  for (const auto& [name, worker] : pool.workers) {
+  for (const auto& [name, worker] : pool) {
     if (!worker.usable()) continue;
     const int64_t load = worker.load.bytes_per_s;
     if (most == nullptr || load > most->load.bytes_per_s) most = &worker;
-    if (AvoidRank(now, pool, worker) > 0) continue;
+    if (AvoidRank(now, cell, worker) > 0) continue;
     if (least == nullptr || load < least->load.bytes_per_s) least = &worker;
   }
   if (most == nullptr || least == nullptr ||
@@ -216,8 +232,8 @@ std::optional<WorkerTable::Shedding> WorkerTable::ImbalanceOf(MonotonicTime now,
 
 std::vector<WorkerTable::Shedding> WorkerTable::Imbalances(MonotonicTime now) const {
   std::vector<Shedding> all;
-  ForEachPool(*this, [&](const std::string& cell, const Pool& pool) {
-    if (auto shedding = ImbalanceOf(now, pool)) {
+  ForEachPool(*this, [&](const std::string& cell, const Workers& pool) {
+    if (auto shedding = ImbalanceOf(now, cell, pool)) {
       all.push_back(std::move(*shedding));
       all.back().cell = cell;
     }
@@ -229,10 +245,10 @@ std::vector<WorkerTable::Shedding> WorkerTable::Imbalances(MonotonicTime now) co
 
 std::vector<WorkerTable::Leaver> WorkerTable::Leavers() const {
   std::vector<Leaver> leavers;
-  ForEachPool(*this, [&](const std::string& cell, const Pool& pool) {
-    const bool others = std::any_of(pool.workers.begin(), pool.workers.end(),
-                                    [](const auto& w) { return w.second.usable(); });
-    for (const auto& [name, worker] : pool.workers) {
+  ForEachPool(*this, [&](const std::string& cell, const Workers& pool) {
+    const bool others =
+        std::any_of(pool.begin(), pool.end(), [](const auto& w) { return w.second.usable(); });
+    for (const auto& [name, worker] : pool) {
       if (others && worker.present && worker.info.leaving && worker.load.operations > 0) {
         leavers.push_back({cell, name});
       }
@@ -241,43 +257,15 @@ std::vector<WorkerTable::Leaver> WorkerTable::Leavers() const {
   return leavers;
 }
 
-std::vector<WorkerTable::Leaver> WorkerTable::Slow(MonotonicTime now) const {
-  std::vector<Leaver> slow;
-  ForEachPool(*this, [&](const std::string& cell, const Pool& pool) {
-    const bool others = std::any_of(pool.workers.begin(), pool.workers.end(), [&](const auto& w) {
-      return w.second.usable() && AvoidRank(now, pool, w.second) == 0;
-    });
-    for (const auto& [name, worker] : pool.workers) {
-      if (others && worker.usable() && worker.load.operations > 0 &&
-          pool.speed.state(now, name) == WorkerSpeed::State::kSlow) {
-        slow.push_back({cell, name});
-      }
-    }
-  });
-  return slow;
-}
-
-std::vector<WorkerTable::NotHealthy> WorkerTable::NotHealthyOnes(MonotonicTime now) const {
-  std::vector<NotHealthy> all;
-  ForEachPool(*this, [&](const std::string& cell, const Pool& pool) {
-    for (WorkerSpeed::Slow& speed : pool.speed.NotHealthy(now)) {
-      const auto worker = pool.workers.find(speed.worker);
-      if (worker == pool.workers.end() || !worker->second.present) continue;
-      all.push_back({cell, std::move(speed)});
-    }
-  });
-  return all;
-}
-
 WorkerTable::Load WorkerTable::ReaderLoad(const std::string& name) const {
-  const auto it = readers_.workers.find(name);
-  return it == readers_.workers.end() ? Load() : it->second.load;
+  const auto it = readers_.find(name);
+  return it == readers_.end() ? Load() : it->second.load;
 }
 
 WorkerTable::Load WorkerTable::WriterLoad(const std::string& cell, const std::string& name) const {
   const auto target = cells_.find(cell);
   if (target == cells_.end()) return Load();
-  const Workers& writers = target->second.writers.workers;
+  const Workers& writers = target->second.writers;
   const auto it = writers.find(name);
   return it == writers.end() ? Load() : it->second.load;
 }

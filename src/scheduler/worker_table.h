@@ -50,6 +50,7 @@ struct WorkerOptions {
 struct Preferred {
   std::string name;         // empty: nobody
   int64_t bytes_per_s = 0;  // of its load, that is the file before: it ends now
+  bool keep = false;        // however busy it is
 };
 
 class WorkerTable {
@@ -72,13 +73,11 @@ class WorkerTable {
   void AvoidReader(MonotonicTime now, const std::string& name);
   void AvoidWriter(MonotonicTime now, const std::string& cell, const std::string& name);
 
-  // How long a part of an operation takes them.
-  void NoteReadTime(MonotonicTime now, const std::string& reader, stream::Layer layer,
-                    Duration took);
-  void NoteWriteTime(MonotonicTime now, const std::string& cell, const std::string& writer,
-                     stream::Layer layer, Duration took);
-  // WorkerSpeed::kWindow has passed: finds who is slow.
-  void JudgeSpeeds(MonotonicTime now);
+  // Who is slow. What readers say of their operations goes there.
+  WorkerSpeed& speed() { return speed_; }
+  const WorkerSpeed& speed() const { return speed_; }
+  // WorkerSpeed::kRound has passed: who is to be relieved of how many operations.
+  std::optional<WorkerSpeed::Relief> JudgeSpeeds(MonotonicTime now);
 
   // The least loaded reader here and writer there, of equals the one with the fewest operations of
   // that layer (each is compared with others that copy the same: worker_speed.h), or the preferred
@@ -112,14 +111,6 @@ class WorkerTable {
     std::string name;
   };
   std::vector<Leaver> Leavers() const;
-  // Who is slow and still has operations that somebody else could take, who is not to be avoided.
-  std::vector<Leaver> Slow(MonotonicTime now) const;
-  // Those that are slow or on trial, for people.
-  struct NotHealthy {
-    std::string cell;  // of a writer; empty: a reader
-    WorkerSpeed::Slow speed;
-  };
-  std::vector<NotHealthy> NotHealthyOnes(MonotonicTime now) const;
 
   struct Load {
     int operations = 0;
@@ -139,37 +130,34 @@ class WorkerTable {
     bool lost = false;  // readers: calls fail
     Load load;
     MonotonicTime avoid_until;
-    Duration avoided;  // for so long, the last time
+    Duration avoided;    // for so long, the last time
+    int trial_room = 0;  // operations that it may have while it is on trial
     bool usable() const { return present && !lost && !info.leaving; }
   };
   using Workers = std::map<std::string, Worker>;
-  struct Pool {
-    explicit Pool(const SpeedOptions& options) : speed(options) {}
-    Workers workers;
-    WorkerSpeed speed;
-  };
   struct Cell {
-    explicit Cell(const SpeedOptions& options) : writers(options) {}
     std::string via;
-    Pool writers;
+    Workers writers;
   };
 
-  Cell& CellOf(const std::string& name) {
-    return cells_.try_emplace(name, options_.speed).first->second;
-  }
   void Blame(MonotonicTime now, Worker& worker) const;
   // Greater: rather not.
-  static int AvoidRank(MonotonicTime now, const Pool& pool, const Worker& worker);
-  const Worker* PickOne(MonotonicTime now, const Pool& pool, stream::Layer layer,
-                        const Preferred& preferred) const;
-  std::optional<Shedding> ImbalanceOf(MonotonicTime now, const Pool& pool) const;
+  int AvoidRank(MonotonicTime now, const std::string& cell, const Worker& worker) const;
+  bool MayKeep(MonotonicTime now, const std::string& cell, const Worker& worker) const;
+  const Worker* PickOne(MonotonicTime now, const std::string& cell, const Workers& pool,
+                        stream::Layer layer, const Preferred& preferred) const;
+  std::optional<Shedding> ImbalanceOf(MonotonicTime now, const std::string& cell,
+                                      const Workers& pool) const;
+  // Another process has the name.
+  void Pardon(MonotonicTime now, const WorkerId& id, Worker& worker);
   // Calls function(cell, pool) for the readers (cell is empty) and the writers of each cell.
   template <typename Table, typename Function>
   static void ForEachPool(Table& table, Function function);
 
   const WorkerOptions options_;
-  Pool readers_{options_.speed};
+  Workers readers_;
   std::map<std::string, Cell> cells_;
+  WorkerSpeed speed_{options_.speed};
   int64_t readers_lost_ = 0;
 };
 

@@ -94,33 +94,54 @@ TEST_F(WorkerTableTest, OfEquallyLoadedOnesTheOneWithFewerOfTheLayerIsPicked) {
 
 TEST_F(WorkerTableTest, WhoIsSlowIsAvoidedAndThenTriedWithOneOperation) {
   MonotonicTime now = At(1000);
-  const auto windows = [&](int n, int64_t w0_ms) {
-    for (int i = 0; i < n; ++i) {
-      now = now + WorkerSpeed::kWindow;
-      for (const auto& [name, ms] : {std::pair("w0", w0_ms), {"w1", 1}}) {
-        if (ms == 0) continue;
-        workers_.NoteWriteTime(now, "b", name, stream::Layer::kPrimary, Duration::Millis(ms));
+  const Lane slow{{{"s", stream::StreamIncarnation{1}}, 0}, stream::Layer::kPrimary, "b"};
+  const Lane fast{{{"s", stream::StreamIncarnation{1}}, 1}, stream::Layer::kPrimary, "b"};
+  std::string writer = "w0";  // of the lane that is slow there
+  const auto rounds = [&](int n, int64_t w0_ms) {
+    std::optional<WorkerSpeed::Relief> relief;
+    for (int i = 0; i < n && !relief; ++i) {
+      for (const int report : {1, 2, 3}) {
+        const MonotonicTime at = now + Duration::Millis(500 * report);
+        const int64_t ms = writer == "w0" ? w0_ms : 1;
+        workers_.speed().OnTimes(at, slow, "r0", writer, Duration(), Duration::Millis(ms));
+        workers_.speed().OnTimes(at, fast, "r1", "w1", Duration(), Duration::Millis(1));
       }
-      workers_.JudgeSpeeds(now);
+      now = now + WorkerSpeed::kRound;
+      relief = workers_.JudgeSpeeds(now);
     }
+    return relief;
   };
   Load("r0", "w0", 1);
-  windows(3, 500);
-  ASSERT_EQ(workers_.Slow(now).size(), 1u);
-  EXPECT_EQ(workers_.Slow(now)[0].name, "w0");
-  EXPECT_EQ(workers_.Slow(now)[0].cell, "b");
+  const auto relief = rounds(10, 500);
+  ASSERT_TRUE(relief);
+  EXPECT_EQ(relief->worker, (WorkerId{"b", "w0"}));
+  EXPECT_EQ(relief->operations, 1);
+  workers_.speed().OnMoved(slow);
+  writer = "w1";
   workers_.DropLoad("b", stream::Layer::kPrimary, {"r0", "w0", "", ""}, 1);
   Load("r0", "w1", 100);
-  EXPECT_EQ(Pick(now, "", "w0").writer, "w1") << "however busy that is";
-  EXPECT_TRUE(workers_.Slow(now).empty()) << "it has nothing left";
+  EXPECT_EQ(Pick(now).writer, "w1") << "however busy that is";
+  EXPECT_EQ(Pick(now, "", "w0").writer, "w0") << "it keeps what was not taken from it";
+  EXPECT_FALSE(rounds(4, 500));
+  EXPECT_EQ(Pick(now, "", "w0").writer, "w1");
+  EXPECT_EQ(workers_.speed().state({"b", "w0"}), SpeedState::kAvoided);
   workers_.AvoidWriter(now, "b", "w1");
   EXPECT_EQ(Pick(now).writer, "w0") << "one that fails is worse";
-  windows(30, 0);
+  EXPECT_FALSE(rounds(15, 500));
   EXPECT_EQ(Pick(now).writer, "w0") << "on trial";
   Load("r0", "w0", 1);
   EXPECT_EQ(Pick(now).writer, "w1") << "with one";
-  windows(3, 2);
+  writer = "w0";
+  EXPECT_FALSE(rounds(5, 2));
   EXPECT_EQ(Pick(now).writer, "w0");
+}
+
+TEST_F(WorkerTableTest, AReaderThatWasAwayIsNotBlamedForItsPredecessor) {
+  workers_.SetReaders(At(1), {{"r0", "a:1", ProcessIncarnation{1}}});
+  workers_.SetReaders(At(100),
+                      {{"r0", "a:1", ProcessIncarnation{1}}, {"r1", "a:3", ProcessIncarnation{3}}});
+  Load("r0", "w0", 1);
+  EXPECT_EQ(Pick(At(101)).reader, "r1");
 }
 
 TEST_F(WorkerTableTest, NobodyIsPickedForACellWithoutWriters) {

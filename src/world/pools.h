@@ -25,7 +25,7 @@ struct PoolOptions {
   int readers = 1, writers = 1;           // of each cell, at first: reader-1, ...
   std::vector<int64_t> bytes_per_second;  // of each shard
   int64_t roll_bytes = 1 << 20;
-  int64_t slack = 10'000;     // scheduler::BalanceOptions, for a hundredth of the real traffic
+  int64_t slack = 10'000;       // scheduler::BalanceOptions, for a hundredth of the real traffic
   int64_t slow_after_ms = 0;  // of the topology
 };
 
@@ -120,6 +120,12 @@ class Pools {
       }
     }
     return sent;
+  }
+
+  std::vector<stream::ShardId> Shards() const {
+    std::vector<stream::ShardId> shards;
+    for (const auto& line : lines_) shards.push_back(line->load.shard);
+    return shards;
   }
 
   const PoolOptions options;
