@@ -5,9 +5,12 @@
 #include <utility>
 
 #include "tailcast/base/check.h"
+#include "tailcast/base/log.h"
 
 namespace tailcast::memcached {
 namespace {
+
+const Logger kLog("memcached");
 
 cache::RingConfig RingOf(const std::vector<ServerAddress>& servers) {
   cache::RingConfig config;
@@ -34,7 +37,9 @@ ServerSet::ServerSet(ClientContext& context)
                  "a memcached client needs 1 to 64 servers");
   const ItemFormat format(options.key_space);
   for (const ServerAddress& address : options.servers) {
-    servers_.emplace_back().thread = std::make_unique<ServerThread>(
+    Server& server = servers_.emplace_back();
+    server.name = address.ToString();
+    server.thread = std::make_unique<ServerThread>(
         context.loop, address, format,
         ServerThread::Options{.server_timeout = options.server_timeout,
                               .time_to_live = options.time_to_live,
@@ -81,10 +86,15 @@ void ServerSet::Ended(Server& server, uint64_t bytes, MonotonicTime asked, Reque
   switch (outcome) {
     case RequestOutcome::kAnswered:
       server.health.OnSuccess();
+      if (!std::exchange(server.answers, true)) kLog.Info(server.name, " answers again");
       break;
     case RequestOutcome::kFailed:
       server.health.OnFailure(context_.loop.Now(), asked);
       ++context_.stats.failed_requests;
+      if (std::exchange(server.answers, false)) {
+        kLog.Warn(server.name, " refuses, breaks off or does not answer in ",
+                  context_.options.server_timeout.millis(), " ms; it is tried again and again");
+      }
       break;
     case RequestOutcome::kSkipped:
       server.health.OnNothing(asked);

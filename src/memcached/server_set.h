@@ -1,11 +1,13 @@
 // The memcached servers of a client: which of them hold a key (cache/ring.h), a thread for each,
 // which are left alone after failures (cache::ReplicaHealth), and the bound on what is under way.
+// The log says when one ceases to answer, and when it answers again.
 //
 // Threads: the loop's. Answers come on later turns, also of requests that were not taken.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tailcast/base/callback.h"
@@ -53,6 +55,8 @@ class ServerSet {
     std::unique_ptr<ServerThread> thread;
     cache::ReplicaHealth health;
     uint64_t inflight_bytes = 0;
+    std::string name;
+    bool answers = true;  // as the log says
   };
   // False: the request is not to be made.
   bool Take(Server& server, uint64_t bytes);

@@ -281,6 +281,10 @@ void RegistryService::ShowCaches() {
                                                                                              : 0);
   set("tailcast_cache_replicas", "Replicas on the ring that is read.",
       count([](const v1::Replica& replica) { return !replica.not_in_ring(); }));
+  // Memcached servers say nothing of themselves to anybody.
+  if (count([](const v1::Replica& replica) { return memcached::IsReplicaName(replica.name()); })) {
+    return;
+  }
   set("tailcast_cache_whole_replicas", "Replicas whose answers and votes count.",
       count([](const v1::Replica& replica) {
         return !replica.not_in_ring() && replica.whole() && !replica.rpc_address().empty();
