@@ -78,6 +78,13 @@ bool Busy(const consumer::Consumer& consumer) {
   return false;
 }
 
+// Not while it may be that more was written than is known.
+bool EndIsKnown(const consumer::Consumer& consumer) {
+  const auto& shards = consumer.shards();
+  return std::all_of(shards.begin(), shards.end(),
+                     [&](int32_t shard) { return consumer.shard_status(shard).end_is_known; });
+}
+
 // What the cell says it has and can't give, or lacks, of all shards; empty if there is nothing of
 // the kind.
 std::string Unreadable(const consumer::Consumer& consumer, const consumer::Options& options) {
@@ -109,6 +116,8 @@ std::string Unreadable(const consumer::Consumer& consumer, const consumer::Optio
              ", which is not in this cell so far";
     } else if (!status.missing.ok()) {
       what = "more was written: " + status.missing.message();
+    } else if (!status.end_is_known) {
+      what = "whether more was written is not known";
     } else {
       continue;
     }
@@ -249,7 +258,8 @@ bool AllEnded(const consumer::Consumer& consumer, const Ends& ends,
     if (!position && status.state != consumer::ShardState::kWaiting) return false;
     const int64_t next = position ? position->number : 0;
     if (end.kind != consumer::EndPoint::Kind::kTime) return end.IsReached(next, WallTime());
-    return !status.ready && status.lag_bytes == 0 && end.IsReached(next, status.as_of);
+    return !status.ready && status.lag_bytes == 0 && status.missing.ok() && status.trouble.ok() &&
+           end.IsReached(next, status.as_of);
   });
 }
 
@@ -367,7 +377,8 @@ int Consume(ConsumeOptions& options) {
     // What it waited for may be there from now on, and is to be read first.
     const bool busy = Busy(**consumer);
     if (std::exchange(was_busy, busy) && !busy) last = now;
-    const double idle_s = (now - last).seconds() - (busy ? kBusyMax.seconds() : 0);
+    const bool wait = busy || !EndIsKnown(**consumer);
+    const double idle_s = (now - last).seconds() - (wait ? kBusyMax.seconds() : 0);
     if (options.until_idle_s > 0 && idle_s >= options.until_idle_s) {
       done = true;
       if (std::string what = Unreadable(**consumer, *consumer_options); !what.empty())

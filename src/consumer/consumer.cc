@@ -180,6 +180,18 @@ class Consumer::Impl {
                                 "' was deleted and created again since; start from 'beginning'");
   }
 
+  // What the cell's scheduler found to be missing behind the file that is read.
+  Status Lacking(int32_t shard, int64_t seq) const {
+    if (session_ == nullptr) return OkStatus();
+    for (const v1::LackingFile& file : session_->cell().view().lacking()) {
+      if (stream::StreamIncarnation{file.incarnation()} == stream_.incarnation &&
+          file.shard() == shard && file.seq() > seq) {
+        return UnavailableError("this cell lacks file " + std::to_string(file.seq()));
+      }
+    }
+    return OkStatus();
+  }
+
   void StartShard(int32_t number, const StartPoint& start) {
     auto agent =
         std::make_unique<ConsumerAgent>(ports_, stream::ShardId{stream_, number}, agent_options_,
@@ -338,13 +350,16 @@ ShardStatus Consumer::shard_status(int32_t shard) const {
     return {.state = ShardState::kFailed, .error = NotRead(shard)};
   }
   const ConsumerAgent& agent = *it->second;
+  Status missing = agent.missing();
+  if (missing.ok()) missing = impl_->Lacking(shard, agent.file_seq());
   return {.state = agent.state(),
           .error = agent.status(),
           .first_available = agent.first_available(),
           .lag_bytes = agent.lag_bytes(),
           .ready = agent.ready(),
           .trouble = agent.trouble(),
-          .missing = agent.missing(),
+          .missing = std::move(missing),
+          .end_is_known = agent.end_is_known(),
           .begins_beyond = agent.begins_beyond(),
           .as_of = agent.as_of()};
 }

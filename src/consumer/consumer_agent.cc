@@ -287,7 +287,7 @@ void ConsumerAgent::AskPrimary() {
               SetTimer(ports_.loop->Now());
             }
           } else if (IsNotFound(size.status())) {
-            file_->lengths.OnAbsent();
+            file_->lengths.OnAbsent(part);
           } else {
             file_->lengths.OnPrimaryFailed(part, size.status());
             ++counters_.primary_errors;
@@ -393,7 +393,7 @@ bool ConsumerAgent::OnFetched(Part part, const stream::RangeResult& result) {
   if (progress) {
     file_->lengths.OnProgress(now);
   } else if (IsNotFound(result.primary_error)) {
-    file_->lengths.OnAbsent();
+    file_->lengths.OnAbsent(part);
   }
   return progress;
 }
@@ -473,6 +473,10 @@ Status ConsumerAgent::missing() const {
   }
   return missing;
 }
+
+bool ConsumerAgent::end_is_known() const { return !file_ || file_->lengths.EndIsKnown(); }
+
+int64_t ConsumerAgent::file_seq() const { return file_ ? file_->id.stem.seq : 0; }
 
 std::optional<int64_t> ConsumerAgent::begins_beyond() const {
   if (!file_) return std::nullopt;

@@ -85,6 +85,9 @@ class ConsumerAgent {
   int64_t lag_bytes() const;
   const Status& trouble() const;
   Status missing() const;
+  bool end_is_known() const;
+  // Of the file that is read; 0: none is.
+  int64_t file_seq() const;
   std::optional<int64_t> begins_beyond() const;
   WallTime as_of() const;
   // File, lengths and what it waits for, in one line for people.

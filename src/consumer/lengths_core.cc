@@ -118,7 +118,7 @@ bool LengthsCore::OnPrimaryLength(Part part, int64_t length) {
 
 void LengthsCore::OnPrimaryFailed(Part part, const Status& status) {
   damage_[Index(part)] = IsDataLoss(status) ? status : OkStatus();
-  looked_.primary[Index(part)] = IsDataLoss(status);
+  looked_.primary[Index(part)] |= IsDataLoss(status);
   damaged_ |= IsDataLoss(status);
 }
 
@@ -127,7 +127,8 @@ LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing
   looked_.listing = true;
   hole_ = false;
   const int64_t seq = stem_.seq;
-  if (listing.floor() > seq + 1 || (listing.floor() > seq && (!seal_ || absent_))) {
+  if (listing.floor() > seq + 1 ||
+      (listing.floor() > seq && (!seal_ || absent_[0] || absent_[1]))) {
     return NextFile::kDeleted;
   }
   if (const stream::ListedPair* next = listing.Find(seq + 1)) {
@@ -182,7 +183,7 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
         work.list = List(now);
       }
     }
-    if (absent_ && List(now)) work.list = true;
+    if ((absent_[0] || absent_[1]) && List(now)) work.list = true;
   }
   if (waiting_for_next_ && now >= next_listing_ && List(now)) work.list = true;
   AllowPrimary(now);
@@ -195,8 +196,8 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
 bool LengthsCore::EndIsKnown() const {
   if (next() || hole_) return true;
   if (looked_.alive && metadata_known() && known_end(Part::kIndex) > 0) return true;
-  const bool asked = absent_ || (looked_.primary[0] && looked_.primary[1]);
-  return looked_.listing && (seal_ || asked);
+  const auto asked = [this](int part) { return absent_[part] || looked_.primary[part]; };
+  return looked_.listing && (seal_ || (asked(0) && asked(1)));
 }
 
 // Neither while bytes come in nor once all of them are known to be there.
@@ -290,9 +291,17 @@ Status LengthsCore::Missing() const {
     return UnavailableError("file " + std::to_string(stem_.seq) +
                             " lost what it had in this cell, and begins anew");
   }
-  if (!EndIsKnown()) {
-    return UnavailableError("what is behind file " + std::to_string(stem_.seq) +
-                            " in this cell is not known yet");
+  for (Part part : {Part::kData, Part::kIndex}) {
+    const Part other = part == Part::kData ? Part::kIndex : Part::kData;
+    if (!absent_[Index(part)]) continue;
+    if (known_end(part) == 0 && known_end(other) > 0) {
+      return UnavailableError(stream::FileName(stem_, part) + " is not in this cell, " +
+                              stream::FileName(stem_, other) + " is");
+    }
+    if (metadata_.primary_length[Index(part)] > 0 && !next() &&
+        !(looked_.alive && metadata_known())) {
+      return UnavailableError(stream::FileName(stem_, part) + " was in this cell and is gone");
+    }
   }
   if (hole_ && !next_metadata_.known()) {
     return UnavailableError("file " + std::to_string(stem_.seq + 1) +

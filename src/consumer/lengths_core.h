@@ -90,13 +90,13 @@ class LengthsCore {
   void OnListingFailed() { listing_ = false; }
   // A file behind this one is in the cell, the first that is: what this one holds is settled.
   void OnLater(const stream::Stem& later);
-  // The primary layer has no such file: it is not here yet, or not any more. The listing says
-  // which, and is asked until bytes arrive.
-  void OnAbsent() { absent_ = true; }
+  // The primary layer has no such file of the pair: it is not here yet, or not any more. The
+  // listing says which, and is asked until bytes arrive.
+  void OnAbsent(stream::Part part) { absent_[static_cast<int>(part)] = true; }
   // Bytes of the file arrived.
   void OnProgress(MonotonicTime now) {
     last_progress_ = now;
-    absent_ = damaged_ = false;
+    absent_[0] = absent_[1] = damaged_ = false;
     looked_ = {};
   }
   // Everything of this file was given; the next one is looked for until it is there.
@@ -127,11 +127,14 @@ class LengthsCore {
     return std::max(CacheLimit(part), PrimaryLimit(part));
   }
   // What is known to have been written, and is not here: Unavailable says what. Ok: nothing is
-  // missed, as far as somebody knows who was asked since the last bytes came: the producer's side,
-  // or the primary layer's files and their listing. A copy that is on its way is missed, too, for a
-  // while. DataLoss: acknowledged bytes are lost here, the file's own records say, and no cache
-  // knows how many there were.
+  // missed, as far as is known. A copy that is on its way is missed, too, for a while. DataLoss:
+  // acknowledged bytes are lost here, the file's own records say, and no cache knows how many there
+  // were.
   Status Missing() const;
+  // Whether somebody who knows was asked since the last bytes came, so that what is known and not
+  // missed is all there is: the producer's side, which is seen to write to the cache, or the
+  // primary layer's files and their listing.
+  bool EndIsKnown() const;
   SourceLengths cache(stream::Part part) const;
   SourceLengths primary(stream::Part part) const;
   bool waiting_for_next() const { return waiting_for_next_; }
@@ -159,7 +162,6 @@ class LengthsCore {
   int64_t PrimaryLimit(stream::Part part) const;
   bool chunk_size_known() const { return metadata_.chunk_size > 0; }
   void EndPoll(MonotonicTime now);
-  bool EndIsKnown() const;
   bool PrimaryIsAsked(MonotonicTime now) const;
   bool List(MonotonicTime now);
   void LearnSeal();
@@ -182,11 +184,11 @@ class LengthsCore {
   Poll poll_ = Poll::kIdle;
   Doorbell doorbell_ = Doorbell::kOff;
   Duration pause_;
-  bool poll_was_news_ = true;      // the last poll changed the metadata
-  bool listing_ = false;           // one is under way
-  bool absent_ = false;            // from the primary layer
-  Status damage_[stream::kParts];  // DataLoss that it answered last, else Ok
-  bool damaged_ = false;           // it answered so since the last bytes came
+  bool poll_was_news_ = true;                     // the last poll changed the metadata
+  bool listing_ = false;                          // one is under way
+  bool absent_[stream::kParts] = {false, false};  // from the primary layer
+  Status damage_[stream::kParts];                 // DataLoss that it answered last, else Ok
+  bool damaged_ = false;                          // it answered so since the last bytes came
   bool waiting_for_next_ = false;
   bool hole_ = false;  // as of the last listing
   Looked looked_;

@@ -370,47 +370,46 @@ TEST_F(LengthsTest, WhoKnowsOfALaterFileMissesWhatIsBeforeIt) {
 
 TEST_F(LengthsTest, WhoKnowsNothingOfAFileIsAtNoEndBeforeAListingSaysSo) {
   Open();
-  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable) << "neither cache nor listing";
+  EXPECT_FALSE(core_->EndIsKnown()) << "neither cache nor listing";
   core_->OnListingFailed();
-  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(core_->EndIsKnown());
   core_->OnListing(Listing({stem_}));
-  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable) << "nor the file itself";
+  EXPECT_FALSE(core_->EndIsKnown()) << "nor the file itself";
   OnPrimaryLengths(0);
-  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+  EXPECT_TRUE(core_->EndIsKnown());
   core_->OnProgress(Ms(10));
-  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable) << "that was before these bytes";
+  EXPECT_FALSE(core_->EndIsKnown()) << "that was before these bytes";
   OnPrimaryLengths(20);
-  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(core_->EndIsKnown());
   core_->OnListing(Listing({stem_}));
-  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+  EXPECT_TRUE(core_->EndIsKnown());
 }
 
 TEST_F(LengthsTest, WhatACacheSaysIsTheEndOnlyWhileTheProducersSideIsSeenToWriteToIt) {
   PairMetadata pair = Pair(20, 40);
   Open();
   core_->OnMetadata(Ms(1), pair, PairMetadata());
-  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable) << "it may be long out of date";
+  EXPECT_FALSE(core_->EndIsKnown()) << "it may be long out of date";
   pair.heartbeat_us += 1;
   core_->OnMetadata(Ms(2), pair, PairMetadata());
-  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+  EXPECT_TRUE(core_->EndIsKnown());
   core_->OnProgress(Ms(3));
   core_->OnMetadata(Ms(4), pair, PairMetadata());
-  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(core_->EndIsKnown());
   EXPECT_FALSE(At(1900).list) << "the next heartbeat is waited for";
   const LengthsCore::Work work = At(3000);
   EXPECT_TRUE(work.ask_primary);
   EXPECT_TRUE(work.list);
   OnPrimaryLengths(40);
   core_->OnListing(Listing({stem_}));
-  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+  EXPECT_TRUE(core_->EndIsKnown());
 
   Open();
   core_->OnMetadata(Ms(1), Pair(0, 0), PairMetadata());
   pair = Pair(0, 0);
   pair.heartbeat_us += 1;
   core_->OnMetadata(Ms(2), pair, PairMetadata());
-  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable)
-      << "a copy that begins anew has nothing";
+  EXPECT_FALSE(core_->EndIsKnown()) << "a copy that begins anew has nothing";
 }
 
 // A copy whose data was lost and that was published without them, while its index was there.
@@ -419,7 +418,35 @@ TEST_F(LengthsTest, AnIndexWithoutItsDataIsNoEnd) {
   pair.primary_length[static_cast<int>(Part::kIndex)] = 320;
   Open();
   core_->OnMetadata(Ms(1), pair, PairMetadata());
-  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(core_->EndIsKnown());
+}
+
+TEST_F(LengthsTest, HalfAPairIsMissed) {
+  Open();
+  core_->OnListing(Listing({stem_}));
+  core_->OnAbsent(Part::kIndex);
+  EXPECT_TRUE(core_->Missing().ok()) << "nobody has written to it";
+  EXPECT_FALSE(core_->EndIsKnown()) << "of the data nobody was asked";
+  core_->OnPrimaryLength(Part::kData, 10);
+  EXPECT_TRUE(core_->EndIsKnown());
+  EXPECT_NE(core_->Missing().message().find(".index is not in this cell"), std::string::npos)
+      << core_->Missing();
+  core_->OnProgress(Ms(1));
+  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+}
+
+TEST_F(LengthsTest, AFileThatWasHereAndIsGoneIsMissed) {
+  Open();
+  OnPrimaryLengths(10);
+  core_->OnAbsent(Part::kData);
+  EXPECT_NE(core_->Missing().message().find(".data was in this cell and is gone"),
+            std::string::npos)
+      << core_->Missing();
+  PairMetadata pair = Pair(10, 10);
+  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  ++pair.heartbeat_us;
+  core_->OnMetadata(Ms(2), pair, PairMetadata());
+  EXPECT_TRUE(core_->Missing().ok()) << "the producer's side knows better: " << core_->Missing();
 }
 
 TEST_F(LengthsTest, BehindAFileThatWasClosedAListingSaysWhetherThereIsMore) {
@@ -428,9 +455,9 @@ TEST_F(LengthsTest, BehindAFileThatWasClosedAListingSaysWhetherThereIsMore) {
   Open();
   core_->OnMetadata(Ms(1), pair, PairMetadata());
   ASSERT_TRUE(core_->seal().has_value());
-  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(core_->EndIsKnown());
   core_->OnListing(Listing({stem_}));
-  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+  EXPECT_TRUE(core_->EndIsKnown());
 }
 
 TEST_F(LengthsTest, WhatTheListingHasBehindTheNextFileIsKnownInIt) {
@@ -449,7 +476,7 @@ TEST_F(LengthsTest, AFileThatTheDiskLostIsMissedUnlessTheCacheKnowsItOrItCanBeRe
   OnPrimaryLengths(0);
   EXPECT_TRUE(core_->Missing().ok()) << "an open file may have nothing yet";
   core_->OnPrimaryFailed(Part::kIndex, UnavailableError("later"));
-  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
   core_->OnPrimaryFailed(Part::kIndex, DataLossError("it was cut"));
   EXPECT_EQ(core_->Missing(), DataLossError("it was cut"));
   core_->OnPrimaryLength(Part::kIndex, 0);
@@ -479,7 +506,7 @@ TEST_F(LengthsTest, ASealedFileThatIsGoneIsLookedForInTheListingUntilBytesArrive
   core_->OnMetadata(Ms(1), Pair(100, 100), Next(150, 12));
   ASSERT_TRUE(core_->seal().has_value());
   EXPECT_FALSE(At(1000).list);
-  core_->OnAbsent();
+  core_->OnAbsent(Part::kData);
   EXPECT_TRUE(At(2000).list);
   EXPECT_EQ(core_->OnListing(Listing({{5, 2000, 150, 12}})), LengthsCore::NextFile::kFound)
       << "not here yet";
@@ -488,7 +515,7 @@ TEST_F(LengthsTest, ASealedFileThatIsGoneIsLookedForInTheListingUntilBytesArrive
   EXPECT_EQ(core_->OnListing(Listing({{5, 2000, 150, 12}}, 5)), LengthsCore::NextFile::kFound)
       << "the cache has what is read";
   EXPECT_FALSE(At(4000).list);
-  core_->OnAbsent();
+  core_->OnAbsent(Part::kData);
   EXPECT_TRUE(At(5000).list);
   EXPECT_EQ(core_->OnListing(Listing({{5, 2000, 150, 12}}, 5)), LengthsCore::NextFile::kDeleted);
 }

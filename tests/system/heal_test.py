@@ -29,7 +29,7 @@ def wait(condition, timeout):
 class Heal(SystemTest):
     """One deployment with a stream for each kind of damage: the rounds of looks go on for all of them at once."""
 
-    STREAMS = ("removed", "cut", "lost")
+    STREAMS = ("removed", "cut", "lost", "newest", "half")
 
     def setUp(self):
         self.up = Up(TWO_CELLS, "--caches", "1", "--readers", "1", "--writers", "1")
@@ -50,9 +50,9 @@ class Heal(SystemTest):
         self.assertEqual(len(files), 2, files)
         return files
 
-    def remove(self, cell, stream, seq):
+    def remove(self, cell, stream, seq, of_pair=slice(2)):
         """Its names, and the hidden ones: all that `rm -r` of the folder would remove of it."""
-        for name in self.pair(cell, stream, seq):
+        for name in self.pair(cell, stream, seq)[of_pair]:
             inode = name.stat().st_ino
             for entry in name.parent.iterdir():
                 if entry.is_file() and (entry.stat().st_ino == inode or entry.name.startswith(f".{name.name}.")):
@@ -85,6 +85,8 @@ class Heal(SystemTest):
         data = self.pair("there", "cut", 2)[0]
         os.truncate(data, 4096 + 1000)
         self.remove("here", "lost", 2)
+        self.remove("here", "newest", 3)
+        self.remove("here", "half", 3, slice(1, 2))  # the index
         self.forget_caches("there")
         self.forget_caches("here")
         for stream in ("removed", "cut"):
@@ -108,6 +110,12 @@ class Heal(SystemTest):
         self.assertEqual((code, out), (1, MESSAGES), err)
         self.assertIn("more was written", err)
         self.assertEqual(self.consume("there", "lost")[:2], (0, 3 * MESSAGES))
+        for stream in ("newest", "half"):
+            self.wait_for_words("here", stream, "lacks file 3: removed or damaged at the source")
+            code, out, err = self.consume("here", stream)
+            self.assertEqual((code, out), (1, 2 * MESSAGES), err)
+            self.assertIn("more was written", err)
+            self.assertEqual(self.consume("there", stream)[:2], (0, 3 * MESSAGES))
 
 
 if __name__ == "__main__":
