@@ -11,7 +11,8 @@ import tempfile
 import time
 import unittest
 
-from harness import TIME_FACTOR, SystemTest, Up, main, run
+from demo_test import Memcached
+from harness import ONE_CELL, TIME_FACTOR, SystemTest, Up, main, run
 from metrics_test import Client, scrape
 
 OPS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "ops"
@@ -95,16 +96,17 @@ class Monitoring(SystemTest):
         cls.monitor.close()
         assert cls.up.close() == 0
 
-    def targets(self):
-        file = os.path.join(self.up.root, "targets.json")
-        code, out, err = run("status", "--dir", self.up.dir, "--targets", file)
+    def targets(self, up=None):
+        up = up or self.up
+        file = os.path.join(up.root, "targets.json")
+        code, out, err = run("status", "--dir", up.dir, "--targets", file)
         self.assertEqual((code, out), (0, b""), err)
         return json.loads(pathlib.Path(file).read_text())
 
-    def samples(self):
+    def samples(self, up=None):
         """[(name, labels)] of all processes, those of the cells with what the targets say of them."""
         found = []
-        for one in self.targets():
+        for one in self.targets(up):
             page = scrape(one["targets"][0])
             found += [(name, {**dict(labels), **one["labels"], "instance": one["targets"][0], "job": "tailcast"})
                       for name, labels in page.samples]
@@ -137,6 +139,19 @@ class Monitoring(SystemTest):
         self.until(self.monitor, "tailcast_monitor_messages_total", 1000, result="compared")
         self.assertEqual(scrape(self.monitor.address).value("tailcast_monitor_messages_total"), 1000)
         samples = self.samples()
+        with Memcached(3) as servers:
+            up = Up(ONE_CELL, "--cache", servers.address(), "--readers", "1", "--writers", "1")
+            self.addCleanup(up.close)
+            memcached = self.samples(up)
+            names = {name for name, _ in memcached}
+            self.assertIn("tailcast_cache_replicas", names)
+            self.assertNotIn("tailcast_cache_whole_replicas", names, "nobody knows, and an alert would be false")
+            samples += [(name, labels) for name, labels in memcached if "memcached" in name]
+            servers.processes[0].kill()
+            run("stream", "create", "--dir", up.dir, "--stream", "s", "--cluster", "here")
+            code, _, err = run("produce", "--dir", up.dir, "--stream", "s", stdin=b"message\n" * 1000)
+            self.assertEqual(code, 0, err)
+            self.assertRegex(err, re.escape(servers.paths[0]) + ".* refuses, breaks off or does not answer")
         hops = {(labels["cell"], labels["to"], labels["layer"]) for name, labels in samples
                 if name == "tailcast_reader_hop_seconds_count"}
         self.assertEqual(hops, {("a", "b", "primary"), ("a", "b", "cache")})
