@@ -1,6 +1,9 @@
 // tailcast cache ring|reshard|restart|wait: the ring of a cell's caches, its changes, and restarts
 // that lose nothing.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +18,7 @@
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/command.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/base/status.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/base/time.h"
 #include "tailcast/cache/client.h"
@@ -223,6 +227,32 @@ Result<const v1::ProcessInfo*> FindCache(CellSession& session, const std::string
   return NotFoundError("no cache process '" + name + "' is there");
 }
 
+// Held while it lives; of the deployment in `dir`.
+class RestartLock {
+ public:
+  explicit RestartLock(const std::string& dir)
+      : path_(dir + "/cache-restart.lock"),
+        fd_(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {}
+  ~RestartLock() {
+    if (fd_ >= 0) close(fd_);
+  }
+  RestartLock(const RestartLock&) = delete;
+  RestartLock& operator=(const RestartLock&) = delete;
+
+  Status Take() const {
+    if (fd_ < 0) return ErrnoStatus(errno, "write " + path_);
+    if (flock(fd_, LOCK_EX | LOCK_NB) == 0) return OkStatus();
+    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock " + path_);
+    return FailedPreconditionError(
+        "another `tailcast cache restart` of this deployment is under way, and two at once would "
+        "end too many replicas; wait until it has returned");
+  }
+
+ private:
+  const std::string path_;
+  const int fd_;
+};
+
 // One replica at a time; the next one when the one before is whole.
 int Restart(const RingOptions& options) {
   if (options.cell.dir.empty()) {
@@ -233,6 +263,8 @@ int Restart(const RingOptions& options) {
   }
   auto session = Open(options);
   if (!session.ok()) return Fail(session.status());
+  const RestartLock lock(options.cell.dir);
+  if (Status taken = lock.Take(); !taken.ok()) return Fail(taken);
   CatchInterrupts();
   CellSession& cell = **session;
   for (const std::string& name : options.replicas) {
@@ -245,6 +277,14 @@ int Restart(const RingOptions& options) {
   const std::vector<std::string> names =
       options.replicas.empty() ? Members(cell::MetadataRing(cell.client().view()), false)
                                : options.replicas;
+  const bool alone = Members(cell::MetadataRing(cell.client().view()), false).size() == 1;
+  if (alone && !options.force) {
+    return Fail(FailedPreconditionError(
+        names.front() +
+        " is the only replica: what it holds is gone with it, and consumers read from disk until "
+        "it is filled anew; give --force to restart it all the same, or `tailcast cache reshard` "
+        "to three replicas first"));
+  }
   for (const std::string& name : names) {
     Status status = Follow(cell, End(options, cell), IsSettledAndWhole);
     if (!status.ok()) return Fail(status);
@@ -266,7 +306,7 @@ int Restart(const RingOptions& options) {
                 (cell.loop().Now() - began).seconds());
     std::fflush(stdout);
   }
-  if (cell.client().view().metadata_ring().epoch() != epoch) {
+  if (!alone && cell.client().view().metadata_ring().epoch() != epoch) {
     return Fail(DataLossError("the cache epoch rose meanwhile: other replicas restarted, too"));
   }
   return kExitDone;
@@ -313,6 +353,7 @@ void AddCacheRing(CLI::App* cache, Action& action) {
       add("restart", "Restart the replicas one after the other, each when the one before is whole",
           Restart);
   restart->add_option("REPLICA", restart_options->replicas, "Only these; default: the ring's");
+  restart->add_flag("--force", restart_options->force, "Also a ring's only replica");
   timeout(restart, *restart_options);
 }
 

@@ -42,7 +42,7 @@ struct RepairOptions {
   Duration rest = Duration::Millis(2500);
   Duration retry = Duration::Millis(200);  // a page that did not come, or had no room
   // Of all members together. Who reads notices more (./dev bench resharding).
-  uint64_t bytes_per_second = 50u << 20;
+  uint64_t bytes_per_second = 25u << 20;
   // Each value from one of its owners. For chunks: what one of them missed, readers find elsewhere.
   bool once = false;
 };

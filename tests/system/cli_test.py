@@ -1,5 +1,6 @@
 """The commands as a user meets them: what they carry, and what they say when something is wrong."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -432,6 +433,9 @@ class OneCell(OneCellTest):
         self.assertEqual(caches["epoch"], epoch, "nothing was lost")
         self.assertEqual([r["whole"] for r in caches["replicas"]], [True] * 4)
         # Mistakes.
+        with open(os.path.join(self.up.dir, "cache-restart.lock"), "w", encoding="utf-8") as another:
+            fcntl.flock(another, fcntl.LOCK_EX)
+            self.check_fails(1, ["another", "under way"], "cache", "restart", "--dir", self.up.dir)
         self.check_fails(2, ["name the replicas"],
                          "cache", "reshard", "--dir", self.up.dir)
         self.check_fails(2, ["'cache-1' twice"], "cache", "reshard", "--dir", self.up.dir, "cache-1",
