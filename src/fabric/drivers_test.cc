@@ -1022,65 +1022,6 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
   }
 }
 
-// The pieces are smaller than what a wake-up is worth, and the last one is smaller still; what
-// comes behind them is not waited for.
-TEST_F(TcpTest, TakesALongAnswerInSmallPieces) {
-  connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(20)});
-  TcpLiar liar;
-  constexpr uint32_t kLong = 1 << 20, kShort = 8;
-  std::promise<void> long_done;
-  std::thread server([&] {
-    const Descriptor fd = liar.Accept();
-    ReceiveBytes(fd, Hello().size());
-    std::string welcome;
-    AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
-                                 .status = HelloStatus::kWelcome,
-                                 .reads_max = 16,
-                                 .watches_max = 16,
-                                 .peer_timeout_us = 60'000'000});
-    AppendTo(welcome, TcpRegion{kLong, Generation{1}});
-    SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
-    ReceiveBytes(fd, sizeof(TcpFrame) + 2 * sizeof(TcpRead));
-    std::string answer;
-    AppendTo(answer, TcpAnswer{0, kLong, ReadStatus::kOk, {}});
-    SendAll(fd, Frame(TcpOp::kAnswer, kLong, answer, 1));
-    for (uint32_t at = 0; at < kLong;) {
-      const uint32_t n = std::min<uint32_t>(kLong - at, 9000);
-      SendAll(fd, std::string(n, 'l'));
-      at += n;
-    }
-    long_done.get_future().wait();
-    answer.clear();
-    AppendTo(answer, TcpAnswer{1, kShort, ReadStatus::kOk, {}});
-    SendAll(fd, Frame(TcpOp::kAnswer, kShort, answer, 1) + std::string(kShort, 's'));
-    ReceiveBytes(fd, 1 << 20);
-  });
-  auto endpoint = Connect(liar.address());
-  ASSERT_TRUE(endpoint.ok()) << endpoint.status();
-  std::string all(kLong, '#'), end(kShort, '#');
-  const ReadDescriptor reads[] = {{.length = kLong, .destination = all.data(), .token = 1},
-                                  {.length = kShort, .destination = end.data(), .token = 2}};
-  (*endpoint)->Read(reads);
-  std::map<uint64_t, ReadStatus> done;
-  const auto poll = [&] {
-    Completion completion;
-    while ((*endpoint)->Poll({&completion, 1}) == 1) done[completion.token] = completion.status;
-  };
-  EXPECT_TRUE(RunUntil([&] {
-    poll();
-    return done.contains(1);
-  }));
-  long_done.set_value();
-  EXPECT_TRUE(RunUntil([&] {
-    poll();
-    return done.contains(2);
-  }));
-  EXPECT_EQ(all, std::string(kLong, 'l'));
-  EXPECT_EQ(end, std::string(kShort, 's'));
-  endpoint = UnavailableError("done");
-  server.join();
-}
-
 TEST_F(TcpTest, TheCreditOfAReadThatTimedOutGoesToOneThatWaits) {
   connector_ = MakeConnector(&loop_, {.read_timeout = Duration::Seconds(20)});
   TcpLiar slow;

@@ -125,8 +125,6 @@ class TcpSession final : public ClientSession {
     return slot.abandoned || (slot.scan != nullptr && slot.scan->released);
   }
   size_t Distribute(size_t bytes);
-  // Has the loop woken for a good part of the answer that is on its way, and not for each piece.
-  void SetLowWater();
   void CompleteSegment(const Segment& segment);
 
   // Has the endpoint look at what is new, on its loop. Any thread.
@@ -161,7 +159,6 @@ class TcpSession final : public ClientSession {
   size_t in_end_ = 0;
   std::vector<Segment> segments_;
   size_t segment_ = 0;
-  int low_water_ = 1;  // of the socket: as SetLowWater says
   std::vector<Completion> fresh_;
   bool freed_abandoned_ = false;  // an abandoned read was answered: there is credit for another
   std::vector<char> sink_;

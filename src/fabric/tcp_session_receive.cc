@@ -19,25 +19,8 @@ constexpr size_t kSinkBytes = 64 << 10;
 constexpr size_t kPartsMax = 512;
 // Receive calls before the thread looks at its other endpoints.
 constexpr int kReceivesPerTurn = 8;
-// Of a long answer, before the thread is woken for it. A server sends it in turns (128 KiB), and a
-// wake-up costs as much as copying some 50 KiB. What comes behind the answer waits no longer than
-// its last byte, and at the window's end the kernel wakes all the same.
-constexpr size_t kLowWaterMax = 512 << 10;
-constexpr size_t kLowWaterMin = 32 << 10;
 
 }  // namespace
-
-void TcpSession::SetLowWater() {
-  size_t missing = 0;
-  for (size_t i = segment_; i < segments_.size() && missing < kLowWaterMax; ++i) {
-    missing += PaddedLength(segments_[i].length) - segments_[i].got;
-  }
-  missing = std::min(missing, kLowWaterMax);
-  const int bytes = missing < kLowWaterMin ? 1 : static_cast<int>(missing);
-  if (bytes == low_water_) return;
-  low_water_ = bytes;
-  setsockopt(fd_.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes));
-}
 
 std::string TcpSession::Receive() {
   std::array<iovec, kPartsMax + 1> parts;
@@ -81,7 +64,7 @@ std::string TcpSession::Receive() {
     }
     msghdr message{.msg_iov = parts.data(), .msg_iovlen = count};
     const ssize_t n = recvmsg(fd_.get(), &message, MSG_DONTWAIT);
-    if (n < 0 && errno == EAGAIN) break;
+    if (n < 0 && errno == EAGAIN) return "";
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return std::string("the connection broke: ") + std::strerror(errno);
     if (n == 0) return "the server closed the connection";
@@ -89,9 +72,8 @@ std::string TcpSession::Receive() {
     in_end_ += Distribute(static_cast<size_t>(n));
     if (std::string wrong = TakeBuffered(); !wrong.empty()) return wrong;
     if (state_ == State::kClosed) return "";
-    if (static_cast<size_t>(n) < wanted) break;  // that was all there is
+    if (static_cast<size_t>(n) < wanted) return "";  // that was all there is
   }
-  SetLowWater();
   return "";
 }
 
