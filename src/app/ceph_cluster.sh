@@ -133,21 +133,23 @@ start() {
 
 # Ends the daemons of these pid files, at once or (stop) in 5 s.
 end() {
-  local file pid i
+  local file pid i pids=()
   for file; do
-    runs "$file" || continue
-    if [[ $command == kill ]]; then kill -9 "$(cat "$file")"; else kill "$(cat "$file")"; fi || true
+    ! runs "$file" || pids+=("$(cat "$file")")
   done
-  for file; do
-    runs "$file" || continue
-    pid=$(cat "$file")
-    for ((i = 0; i < 100; i++)); do
-      kill -0 "$pid" 2>/dev/null || break
-      ((i < 50)) || kill -9 "$pid" 2>/dev/null || true
-      sleep 0.1
+  for pid in ${pids[@]+"${pids[@]}"}; do
+    if [[ $command == kill ]]; then kill -9 "$pid"; else kill "$pid"; fi || true
+  done
+  for ((i = 0; i < 100; i++)); do
+    for pid in ${pids[@]+"${pids[@]}"}; do
+      ! kill -0 "$pid" 2>/dev/null || break
+      pid=
     done
-    rm -f "$file"
+    [[ -n ${pid:-} ]] || break
+    ((i < 50)) || kill -9 ${pids[@]+"${pids[@]}"} 2>/dev/null || true
+    sleep 0.1
   done
+  rm -f "$@"
 }
 
 case $command in
