@@ -277,10 +277,12 @@ int Restart(const RingOptions& options) {
   const std::vector<std::string> names =
       options.replicas.empty() ? Members(cell::MetadataRing(cell.client().view()), false)
                                : options.replicas;
-  const bool alone = Members(cell::MetadataRing(cell.client().view()), false).size() == 1;
+  const std::vector<std::string> members = Members(cell::MetadataRing(cell.client().view()), false);
+  const bool alone =
+      members.size() == 1 && std::find(names.begin(), names.end(), members.front()) != names.end();
   if (alone && !options.force) {
     return Fail(FailedPreconditionError(
-        names.front() +
+        members.front() +
         " is the only replica: what it holds is gone with it, and consumers read from disk until "
         "it is filled anew; give --force to restart it all the same, or `tailcast cache reshard` "
         "to three replicas first"));

@@ -11,6 +11,8 @@ namespace tailcast::memcached {
 namespace {
 
 const Logger kLog("memcached");
+// One that failed last so long ago answers again, for the log.
+constexpr Duration kQuiet = Duration::Seconds(5);
 
 cache::RingConfig RingOf(const std::vector<ServerAddress>& servers) {
   cache::RingConfig config;
@@ -86,11 +88,15 @@ void ServerSet::Ended(Server& server, uint64_t bytes, MonotonicTime asked, Reque
   switch (outcome) {
     case RequestOutcome::kAnswered:
       server.health.OnSuccess();
-      if (!std::exchange(server.answers, true)) kLog.Info(server.name, " answers again");
+      if (!server.answers && context_.loop.Now() - server.told >= kQuiet) {
+        server.answers = true;
+        kLog.Info(server.name, " answers again");
+      }
       break;
     case RequestOutcome::kFailed:
       server.health.OnFailure(context_.loop.Now(), asked);
       ++context_.stats.failed_requests;
+      server.told = context_.loop.Now();
       if (std::exchange(server.answers, false)) {
         kLog.Warn(server.name, " refuses, breaks off or does not answer in ",
                   context_.options.server_timeout.millis(), " ms; it is tried again and again");

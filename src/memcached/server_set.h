@@ -57,6 +57,7 @@ class ServerSet {
     uint64_t inflight_bytes = 0;
     std::string name;
     bool answers = true;  // as the log says
+    MonotonicTime told;   // when it last did not answer
   };
   // False: the request is not to be made.
   bool Take(Server& server, uint64_t bytes);
