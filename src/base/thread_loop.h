@@ -69,9 +69,10 @@ class ThreadLoop final : public EventLoop {
   void CancelWord(WordWatchId id);
   size_t watched_words() const { return words_.size(); }
 
-  // Calls `ready`, again and again, in turns of the loop in which `fd` is readable, or has an error
-  // or a hang-up to report (level-triggered, as of epoll). `fd` stays open until the watch is
-  // cancelled, which `ready` may do, and destroy what it likes.
+  // Calls `ready`, again and again, in turns of the loop in which `fd` was readable, or had an
+  // error or a hang-up to report, when the loop looked last (level-triggered, as of epoll): `ready`
+  // may find nothing, and does not block. `fd` stays open until the watch is cancelled, which
+  // `ready` may do, and destroy what it likes.
   //   ResourceExhausted: the kernel takes no more.
   Status WatchDescriptor(int fd, Callback<void()> ready);
   // `ready` is not called any more. Unknown ones are ignored.

@@ -37,8 +37,8 @@ class Reactor {
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
 
-  // Any thread. What the reactor's own thread posts runs in the next round, after what sockets have
-  // to say, and costs no system call.
+  // Any thread, in order. What the reactor's own thread posts runs in this round or the next, never
+  // inside the call, and costs no system call.
   void Post(Task task);
   // Runs `function` on the reactor's thread and waits for it; at once if this is that thread. It
   // must not wait for the caller.

@@ -172,8 +172,9 @@ std::optional<VerbsRefusal> VerbsDoor::Accept(uint64_t ticket, VerbsOwned<rdma_c
     return VerbsRefusal{"no_queue_pair", Failed("make a queue pair")};
   }
   rdma_conn_param accept{};
-  // READs that the device answers for this reader at a time; none the other way. An event says what
-  // is asked of who gets it: the reader's initiator depth is its responder resources.
+  // READs that the device answers for this reader at a time; one the other way, which nobody uses.
+  // An event says what is asked of who gets it: the reader's initiator depth is its responder
+  // resources.
   accept.responder_resources =
       VerbsReadDepth(listener_.attributes().max_qp_rd_atom, asked.responder_resources);
   accept.initiator_depth = 1;
