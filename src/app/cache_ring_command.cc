@@ -1,9 +1,6 @@
 // tailcast cache ring|reshard|restart|wait: the ring of a cell's caches, its changes, and restarts
 // that lose nothing.
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +14,7 @@
 
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/command.h"
+#include "tailcast/app/file_lock.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/base/strong.h"
@@ -227,32 +225,6 @@ Result<const v1::ProcessInfo*> FindCache(CellSession& session, const std::string
   return NotFoundError("no cache process '" + name + "' is there");
 }
 
-// Held while it lives; of the deployment in `dir`.
-class RestartLock {
- public:
-  explicit RestartLock(const std::string& dir)
-      : path_(dir + "/cache-restart.lock"),
-        fd_(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {}
-  ~RestartLock() {
-    if (fd_ >= 0) close(fd_);
-  }
-  RestartLock(const RestartLock&) = delete;
-  RestartLock& operator=(const RestartLock&) = delete;
-
-  Status Take() const {
-    if (fd_ < 0) return ErrnoStatus(errno, "write " + path_);
-    if (flock(fd_, LOCK_EX | LOCK_NB) == 0) return OkStatus();
-    if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "lock " + path_);
-    return FailedPreconditionError(
-        "another `tailcast cache restart` of this deployment is under way, and two at once would "
-        "end too many replicas; wait until it has returned");
-  }
-
- private:
-  const std::string path_;
-  const int fd_;
-};
-
 // One replica at a time; the next one when the one before is whole.
 int Restart(const RingOptions& options) {
   if (options.cell.dir.empty()) {
@@ -263,8 +235,12 @@ int Restart(const RingOptions& options) {
   }
   auto session = Open(options);
   if (!session.ok()) return Fail(session.status());
-  const RestartLock lock(options.cell.dir);
-  if (Status taken = lock.Take(); !taken.ok()) return Fail(taken);
+  const auto lock =
+      FileLock::Take(options.cell.dir + "/cache-restart.lock", [](const std::string&) {
+        return "another `tailcast cache restart` of this deployment is under way, and two at once "
+               "would end too many replicas; wait until it has returned";
+      });
+  if (!lock.ok()) return Fail(lock.status());
   CatchInterrupts();
   CellSession& cell = **session;
   for (const std::string& name : options.replicas) {

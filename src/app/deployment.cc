@@ -1,13 +1,9 @@
 #include "tailcast/app/deployment.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -18,16 +14,6 @@ namespace {
 
 std::string PathOf(const std::string& dir) { return dir + "/deployment.json"; }
 std::string LockPathOf(const std::string& dir) { return dir + "/lock"; }
-
-// Whether some `up` holds the folder. PermissionDenied: this user may not look.
-Result<bool> IsLocked(const std::string& dir) {
-  const int fd = open(LockPathOf(dir).c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0 && errno == ENOENT) return false;
-  if (fd < 0) return ErrnoStatus(errno, "look at " + LockPathOf(dir));
-  const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0;
-  close(fd);
-  return locked;
-}
 
 }  // namespace
 
@@ -56,7 +42,7 @@ Result<Deployment> Deployment::Read(const std::string& dir) {
     return DataLossError(PathOf(dir) + " is damaged (" + e.what() +
                          "); stop the deployment and start it again");
   }
-  TAILCAST_ASSIGN_OR_RETURN(const bool runs, IsLocked(dir));
+  TAILCAST_ASSIGN_OR_RETURN(const bool runs, FileLock::IsHeld(LockPathOf(dir)));
   if (!runs) return none("the deployment in " + dir + " does not run");
   return deployment;
 }
@@ -102,36 +88,18 @@ Result<DeploymentCell> Deployment::Find(const std::string& cluster) const {
                        DidYouMean(cluster, names));
 }
 
-Result<DeploymentLock> DeploymentLock::Take(const std::string& dir) {
+Result<FileLock> LockDeployment(const std::string& dir) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) {
     return ErrnoStatus(error.value(), "can't make the folder " + dir).WithContext("--dir");
   }
-  const int fd = open(LockPathOf(dir).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return ErrnoStatus(errno, "can't write in the folder " + dir).WithContext("--dir");
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    char holder[32] = {};
-    const ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
-    close(fd);
-    return FailedPreconditionError("another `tailcast up`" +
-                                   (n > 0 ? " (pid " + std::string(holder) + ")" : std::string()) +
-                                   " runs in " + dir + "; stop it, or use another --dir");
-  }
-  const std::string pid = std::to_string(getpid());
-  if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) {
-    const Status status = ErrnoStatus(errno, "write " + LockPathOf(dir));
-    close(fd);
-    return status;
-  }
-  return DeploymentLock(fd);
-}
-
-DeploymentLock::DeploymentLock(DeploymentLock&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)) {}
-
-DeploymentLock::~DeploymentLock() {
-  if (fd_ >= 0) close(fd_);
+  auto lock = FileLock::Take(LockPathOf(dir), [&](const std::string& pid) {
+    return "another `tailcast up`" + (pid.empty() ? "" : " (pid " + pid + ")") + " runs in " + dir +
+           "; stop it, or use another --dir";
+  });
+  if (!lock.ok()) return lock.status().WithContext("--dir");
+  return lock;
 }
 
 Result<std::string> FindCell(const std::string& cell, const std::string& dir,

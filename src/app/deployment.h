@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tailcast/app/file_lock.h"
 #include "tailcast/base/status.h"
 
 namespace tailcast::app {
@@ -31,20 +32,10 @@ struct Deployment {
   Result<DeploymentCell> Find(const std::string& cluster) const;
 };
 
-// Held by `up` for as long as it runs, so that a folder has one deployment at a time.
-class DeploymentLock {
- public:
-  // Creates the folder if needed. FailedPrecondition: another `up` (it names its pid) holds it;
-  // PermissionDenied: the folder can't be made or written.
-  static Result<DeploymentLock> Take(const std::string& dir);
-  DeploymentLock(DeploymentLock&& other) noexcept;
-  DeploymentLock& operator=(DeploymentLock&&) = delete;
-  ~DeploymentLock();
-
- private:
-  explicit DeploymentLock(int fd) : fd_(fd) {}
-  int fd_;
-};
+// Held by `up` for as long as it runs, so that a folder has one deployment at a time. Creates the
+// folder if needed. FailedPrecondition: another `up` (it names its pid) holds it; PermissionDenied:
+// the folder can't be made or written.
+Result<FileLock> LockDeployment(const std::string& dir);
 
 // The address of a cell's scheduler from --cell ADDRESS, or --dir DIR with --cluster C.
 Result<std::string> FindCell(const std::string& cell, const std::string& dir,

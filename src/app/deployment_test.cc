@@ -23,7 +23,7 @@ class DeploymentTest : public ::testing::Test {
 };
 
 TEST_F(DeploymentTest, IsReadBackWhileItsLockIsHeld) {
-  auto lock = DeploymentLock::Take(dir_);
+  auto lock = LockDeployment(dir_);
   ASSERT_TRUE(lock.ok());
   ASSERT_TRUE(Make().Write().ok());
   const auto read = Deployment::Read(dir_);
@@ -35,7 +35,7 @@ TEST_F(DeploymentTest, IsReadBackWhileItsLockIsHeld) {
 
 TEST_F(DeploymentTest, DoesNotRunOnceTheLockIsGone) {
   {
-    auto lock = DeploymentLock::Take(dir_);
+    auto lock = LockDeployment(dir_);
     ASSERT_TRUE(Make().Write().ok());
   }
   const auto read = Deployment::Read(dir_);
@@ -50,15 +50,15 @@ TEST_F(DeploymentTest, NamesAFolderWithoutOne) {
 }
 
 TEST_F(DeploymentTest, ReportsADamagedFile) {
-  auto lock = DeploymentLock::Take(dir_);
+  auto lock = LockDeployment(dir_);
   std::ofstream(dir_ + "/deployment.json") << "{\"pid\": 1, \"cells\": [{}]}";
   EXPECT_TRUE(IsDataLoss(Deployment::Read(dir_).status()));
 }
 
 TEST_F(DeploymentTest, RefusesASecondLock) {
-  auto lock = DeploymentLock::Take(dir_);
+  auto lock = LockDeployment(dir_);
   ASSERT_TRUE(lock.ok());
-  const auto second = DeploymentLock::Take(dir_);
+  const auto second = LockDeployment(dir_);
   ASSERT_FALSE(second.ok());
   EXPECT_NE(second.status().message().find(std::to_string(getpid())), std::string::npos);
 }

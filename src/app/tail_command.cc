@@ -1,9 +1,6 @@
 // tailcast tail: files that grow become the messages of a stream, exactly once.
 #include "tailcast/app/tail_command.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -25,6 +22,7 @@
 #include <vector>
 
 #include "tailcast/app/durable_file.h"
+#include "tailcast/app/file_lock.h"
 #include "tailcast/app/file_system.h"
 #include "tailcast/app/followed_path.h"
 #include "tailcast/app/publish.h"
@@ -79,29 +77,6 @@ struct Outcome {
     const std::lock_guard lock(mutex);
     return error;
   }
-};
-
-// One process at a time has a position file.
-class FileLock {
- public:
-  FileLock() = default;
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
-  ~FileLock() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Status Take(const std::string& path) {
-    fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd_ < 0) return ErrnoStatus(errno, "write " + path);
-    if (flock(fd_, LOCK_EX | LOCK_NB) == 0) return OkStatus();
-    return errno == EWOULDBLOCK
-               ? FailedPreconditionError("another `tailcast tail` runs with this position file (" +
-                                         path + ")")
-               : ErrnoStatus(errno, "lock " + path);
-  }
-
- private:
-  int fd_ = -1;
 };
 
 Result<std::optional<TailState>> ReadState(const std::string& path) {
@@ -392,8 +367,11 @@ int RunTail(TailOptions& options) {
   producer_options.on_trouble = [](const Status& why) {
     std::fprintf(stderr, "tailcast: %s; trying again\n", why.message().c_str());
   };
-  FileLock lock;
-  if (Status taken = lock.Take(options.position_file + ".lock"); !taken.ok()) return Fail(taken);
+  const std::string lock_path = options.position_file + ".lock";
+  const auto lock = FileLock::Take(lock_path, [&](const std::string&) {
+    return "another `tailcast tail` runs with this position file (" + lock_path + ")";
+  });
+  if (!lock.ok()) return Fail(lock.status());
   const auto state = ReadState(options.position_file);
   if (!state.ok()) return Fail(state.status());
   const auto files = FileSystem::Real();

@@ -30,6 +30,7 @@
 #include "tailcast/app/ceph_cluster.h"
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
+#include "tailcast/app/file_lock.h"
 #include "tailcast/app/made_streams.h"
 #include "tailcast/app/supervisor.h"
 #include "tailcast/app/worker_counts.h"
@@ -119,9 +120,9 @@ class Up {
       TAILCAST_RETURN_IF_ERROR(FindMemcached().WithContext("--cache"));
     }
     const bool was_there = std::filesystem::exists(options_.dir, error);
-    TAILCAST_ASSIGN_OR_RETURN(DeploymentLock lock, DeploymentLock::Take(options_.dir));
+    TAILCAST_ASSIGN_OR_RETURN(FileLock lock, LockDeployment(options_.dir));
     made_folder_ = !was_there;
-    lock_ = std::make_unique<DeploymentLock>(std::move(lock));
+    lock_ = std::make_unique<FileLock>(std::move(lock));
     TAILCAST_ASSIGN_OR_RETURN(
         cell::YamlMap sizes,
         cell::YamlMap::Parse("--data-cache-bytes: " + options_.data_cache_bytes +
@@ -482,7 +483,7 @@ class Up {
   std::vector<std::string> memcached_;  // replicas of every cell; empty: cache processes
   cell::Topology topology_;
   Deployment deployment_;
-  std::unique_ptr<DeploymentLock> lock_;
+  std::unique_ptr<FileLock> lock_;
   bool made_folder_ = false;
   std::vector<std::unique_ptr<link::LinkProxy>> links_;
   std::string ceph_conf_;              // empty: posix

@@ -1,8 +1,5 @@
 #include "tailcast/app/worker_counts.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
@@ -11,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tailcast/app/durable_file.h"
+#include "tailcast/app/file_lock.h"
 
 namespace tailcast::app {
 namespace {
@@ -53,28 +51,18 @@ Result<CellWorkerCounts> ReadWorkerCounts(const std::string& dir) {
 
 Status ChangeWorkerCounts(const std::string& dir, const std::string& cell,
                           const WorkerCounts& counts) {
-  const std::string lock_path = PathOf(dir) + ".lock";
-  const int lock = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock < 0) return ErrnoStatus(errno, "write " + lock_path);
-  Status status;
-  if (flock(lock, LOCK_EX) != 0) {
-    status = ErrnoStatus(errno, "lock " + lock_path);
-  } else if (auto all = ReadWorkerCounts(dir); !all.ok()) {
-    status = all.status();
-  } else {
-    WorkerCounts& mine = (*all)[cell];
-    if (counts.readers) mine.readers = counts.readers;
-    if (counts.writers) mine.writers = counts.writers;
-    nlohmann::json json = {{"version", kVersion}, {"cells", nlohmann::json::object()}};
-    for (const auto& [name, known] : *all) {
-      nlohmann::json& one = json["cells"][name] = nlohmann::json::object();
-      if (known.readers) one["readers"] = *known.readers;
-      if (known.writers) one["writers"] = *known.writers;
-    }
-    status = ReplaceFile(PathOf(dir), json.dump(2) + "\n");
+  TAILCAST_ASSIGN_OR_RETURN(const FileLock lock, FileLock::Await(PathOf(dir) + ".lock"));
+  TAILCAST_ASSIGN_OR_RETURN(auto all, ReadWorkerCounts(dir));
+  WorkerCounts& mine = all[cell];
+  if (counts.readers) mine.readers = counts.readers;
+  if (counts.writers) mine.writers = counts.writers;
+  nlohmann::json json = {{"version", kVersion}, {"cells", nlohmann::json::object()}};
+  for (const auto& [name, known] : all) {
+    nlohmann::json& one = json["cells"][name] = nlohmann::json::object();
+    if (known.readers) one["readers"] = *known.readers;
+    if (known.writers) one["writers"] = *known.writers;
   }
-  close(lock);
-  return status;
+  return ReplaceFile(PathOf(dir), json.dump(2) + "\n");
 }
 
 std::vector<std::string> WorkerNames(std::string_view role, int count) {
