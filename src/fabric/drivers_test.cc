@@ -516,6 +516,18 @@ class TcpTest : public DriverTest {
     AppendTo(body, fabric::Hello{.version = version});
     return Frame(TcpOp::kHello, kTcpMagic, body);
   }
+  // A server's answer to that: one region of `bytes`.
+  static std::string Welcome(uint64_t bytes, Duration peer_timeout = Duration::Seconds(60),
+                             uint32_t reads_max = 16, Generation generation = Generation{1}) {
+    std::string welcome;
+    AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
+                                 .status = HelloStatus::kWelcome,
+                                 .reads_max = reads_max,
+                                 .watches_max = 16,
+                                 .peer_timeout_us = static_cast<uint64_t>(peer_timeout.micros())});
+    AppendTo(welcome, TcpRegion{bytes, generation});
+    return Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1);
+  }
   static std::string ReadBody(RegionId region, uint64_t offset, uint32_t length, uint64_t tag = 0) {
     std::string body;
     AppendTo(body, TcpRead{offset, length, region, tag});
@@ -741,14 +753,7 @@ TEST_F(TcpTest, AServerThatFallsSilentIsUnreachable) {
   std::thread server([&] {
     const Descriptor fd = liar.Accept();
     ReceiveBytes(fd, Hello().size());
-    std::string welcome;
-    AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
-                                 .status = HelloStatus::kWelcome,
-                                 .reads_max = 16,
-                                 .watches_max = 16,
-                                 .peer_timeout_us = 300000});
-    AppendTo(welcome, TcpRegion{4096, Generation{1}});
-    SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
+    SendAll(fd, Welcome(4096, Duration::Millis(300)));
     ReceiveBytes(fd, 1 << 20);  // takes all, says nothing: the other end of a half-open connection
   });
   auto endpoint = Connect(liar.address());
@@ -775,14 +780,7 @@ TEST_F(TcpTest, AnOfferOfRdmaThatComesWithTheEndOfItsConnectionIsNone) {
   std::thread server([&] {
     const Descriptor fd = liar.Accept();
     ReceiveBytes(fd, Hello().size());
-    std::string welcome;
-    AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
-                                 .status = HelloStatus::kWelcome,
-                                 .reads_max = 16,
-                                 .watches_max = 16,
-                                 .peer_timeout_us = 1'000'000});
-    AppendTo(welcome, TcpRegion{4096, Generation{1}});
-    SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
+    SendAll(fd, Welcome(4096, Duration::Seconds(1)));
     ReceiveBytes(fd, sizeof(TcpFrame));  // the question
     SendAll(fd, Frame(TcpOp::kVerbsOffer, 0, std::string(128, 'o'), 1) +
                     Frame(static_cast<TcpOp>(255), 0));
@@ -835,14 +833,7 @@ TEST_F(TcpTest, ALyingServerIsHungUpOnAndItsReadsAreUnreachable) {
     std::thread server([&] {
       const Descriptor fd = liar.Accept();
       ReceiveBytes(fd, Hello().size());
-      std::string welcome;
-      AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
-                                   .status = HelloStatus::kWelcome,
-                                   .reads_max = 16,
-                                   .watches_max = 16,
-                                   .peer_timeout_us = 60'000'000});
-      AppendTo(welcome, TcpRegion{4096, Generation{1}});
-      SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
+      SendAll(fd, Welcome(4096));
       ReceiveBytes(fd, sizeof(TcpFrame) + sizeof(TcpRead));
       SendAll(fd, lie);
       ReceiveBytes(fd, 1);  // until it hangs up
@@ -899,14 +890,7 @@ TEST_F(TcpTest, AScansLyingAnswerIsHungUpOnBeforeAByteIsPlaced) {
     std::thread server([&] {
       const Descriptor fd = liar.Accept();
       ReceiveBytes(fd, Hello().size());
-      std::string welcome;
-      AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
-                                   .status = HelloStatus::kWelcome,
-                                   .reads_max = 16,
-                                   .watches_max = 16,
-                                   .peer_timeout_us = 60'000'000});
-      AppendTo(welcome, TcpRegion{4096, Generation{1}});
-      std::string frame = Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1);
+      std::string frame = Welcome(4096);
       frame[offsetof(TcpFrame, flags)] = kTcpFlagScans;
       SendAll(fd, frame);
       ReceiveBytes(fd, sizeof(TcpFrame) + sizeof(TcpScan));
@@ -937,14 +921,7 @@ TEST_F(TcpTest, MemoryThatNobodyMayReadIsNoWelcome) {
   std::thread server([&] {
     const Descriptor fd = liar.Accept();
     ReceiveBytes(fd, Hello().size());
-    std::string welcome;
-    AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
-                                 .status = HelloStatus::kWelcome,
-                                 .reads_max = 16,
-                                 .watches_max = 16,
-                                 .peer_timeout_us = 60'000'000});
-    AppendTo(welcome, TcpRegion{4096, Generation::kNone});
-    SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
+    SendAll(fd, Welcome(4096, Duration::Seconds(60), /*reads_max=*/16, Generation::kNone));
     ReceiveBytes(fd, 1);  // until it hangs up
   });
   const int64_t before = BadInput("tcp", "client");
@@ -975,14 +952,7 @@ TEST_F(TcpTest, TakesAnswersInPiecesOfAnySize) {
     std::thread server([&] {
       const Descriptor fd = liar.Accept();
       ReceiveBytes(fd, Hello().size());
-      std::string welcome;
-      AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
-                                   .status = HelloStatus::kWelcome,
-                                   .reads_max = 16,
-                                   .watches_max = 16,
-                                   .peer_timeout_us = 60'000'000});
-      AppendTo(welcome, TcpRegion{8192, Generation{1}});
-      SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
+      SendAll(fd, Welcome(8192));
       ReceiveBytes(fd, 2 * sizeof(TcpFrame) + sizeof(TcpWatch) + 4 * sizeof(TcpRead));
       for (size_t at = 0; at < stream.size();) {
         // Small pieces through the first headers, then larger ones: each is a wake-up of the
@@ -1029,14 +999,7 @@ TEST_F(TcpTest, TheCreditOfAReadThatTimedOutGoesToOneThatWaits) {
   std::thread server([&] {
     const Descriptor fd = slow.Accept();
     ReceiveBytes(fd, Hello().size());
-    std::string welcome;
-    AppendTo(welcome, TcpWelcome{.version = kHelloVersion,
-                                 .status = HelloStatus::kWelcome,
-                                 .reads_max = 1,
-                                 .watches_max = 16,
-                                 .peer_timeout_us = 60'000'000});
-    AppendTo(welcome, TcpRegion{8192, Generation{1}});
-    SendAll(fd, Frame(TcpOp::kWelcome, kTcpMagic, welcome, 1));
+    SendAll(fd, Welcome(8192, Duration::Seconds(60), /*reads_max=*/1));
     for (uint64_t tag = 0; tag < 2; ++tag) {
       ReceiveBytes(fd, sizeof(TcpFrame) + sizeof(TcpRead));
       if (tag == 0) timed_out.get_future().wait();
