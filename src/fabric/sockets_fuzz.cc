@@ -1,7 +1,7 @@
-// Both ends of all drivers, each with a peer that says anything: the servers' doors with a raw
-// client, the endpoints with a raw server, over sockets of this host; of verbs the tcp connections
-// that its own begin with, behind which no device is. The ends have threads of
-// their own, so the branches that they take guide nothing here; the seeds lead behind the hellos.
+// Both ends of shm and tcp, each with a peer that says anything: the servers' doors with a raw
+// client, the endpoints with a raw server, over sockets of this host. (Of verbs:
+// verbs_door_fuzz.cc.) The ends have threads of their own, so the branches that they take guide
+// nothing here; the seeds lead behind the hellos.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -12,13 +12,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
-#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -28,17 +24,10 @@
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/fabric/connect.h"
 #include "tailcast/fabric/control_page.h"
-#include "tailcast/fabric/message_service.h"
-#include "tailcast/fabric/net_address.h"
-#include "tailcast/fabric/reactor.h"
-#include "tailcast/fabric/region_memory.h"
+#include "tailcast/fabric/raw_sockets.h"
 #include "tailcast/fabric/shm_wire.h"
-#include "tailcast/fabric/tcp_door.h"
 #include "tailcast/fabric/tcp_greeter.h"
-#include "tailcast/fabric/tcp_session.h"
 #include "tailcast/fabric/tcp_wire.h"
-#include "tailcast/fabric/verbs_offers.h"
-#include "tailcast/fabric/verbs_wire.h"
 #include "tailcast/fuzz/target.h"
 
 namespace tailcast::fabric {
@@ -50,15 +39,12 @@ enum class Kind : uint8_t {
   kShmServer,
   kTcpClient,
   kShmClient,
-  kVerbsServer,
-  kVerbsClient,
   kKeyedTcpServer,
   kKeyedShmServer,
   kKeyedTcpClient,
   kKeyedShmClient,
-  kKeyedVerbsServer,
 };
-constexpr uint8_t kKinds = 11;
+constexpr uint8_t kKinds = 8;
 constexpr uint64_t kRegionBytes = 8192;
 constexpr Duration kLimit = Duration::Seconds(20);
 
@@ -68,55 +54,12 @@ std::string SocketPath(const char* name) {
       .append(name);
 }
 
-class Socket {
- public:
-  explicit Socket(int fd) : fd_(fd) { TAILCAST_CHECK(fd >= 0, "no socket"); }
-  ~Socket() { close(fd_); }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  int get() const { return fd_; }
-
-  void Send(std::string_view bytes) const {
-    // The other end may have hung up before the last byte.
-    while (!bytes.empty()) {
-      const ssize_t n = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n <= 0) return;
-      bytes.remove_prefix(static_cast<size_t>(n));
-    }
-  }
-  // Ends our side, and waits until the other end has ended its own. Returns the beginning of what
-  // it said last before.
-  std::string Finish() const {
-    shutdown(fd_, SHUT_WR);
-    std::string last;
-    std::array<char, 4096> bytes;
-    for (ssize_t n; (n = recv(fd_, bytes.data(), bytes.size(), 0)) > 0;) {
-      last.assign(bytes.data(), static_cast<size_t>(n));
-    }
-    return last;
-  }
-
- private:
-  const int fd_;
-};
-
 sockaddr_un UnixSocketAddress(const std::string& path) {
   sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
   TAILCAST_CHECK(path.size() < sizeof address.sun_path);
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
 }
-sockaddr_in Loopback(uint16_t port) {
-  return {.sin_family = AF_INET,
-          .sin_port = htons(port),
-          .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)},
-          .sin_zero = {}};
-}
-template <typename Address>
-bool Connected(const Socket& socket, const Address& address) {
-  return connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-}
-
 // Takes the request for the ranges, whatever they are.
 ScanPlan Scan(const ScanRequest& request, std::span<const std::span<const char>>) {
   ScanPlan plan;
@@ -130,78 +73,6 @@ ScanPlan Scan(const ScanRequest& request, std::span<const std::span<const char>>
 }
 
 // ---- servers ----
-
-// Says `bytes` at a tcp door, and returns the beginning of what the server said last.
-std::string SayAt(uint16_t port, std::string_view bytes) {
-  static uint32_t runs = 0;
-  const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  // Each from another address of this host: a port that was used waits for a minute.
-  sockaddr_in from = Loopback(0);
-  from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1 + runs++ % 60'000 * 16);
-  TAILCAST_CHECK(bind(socket.get(), reinterpret_cast<sockaddr*>(&from), sizeof from) == 0);
-  TAILCAST_CHECK(Connected(socket, Loopback(port)), "the server takes no connection any more");
-  socket.Send(bytes);
-  return socket.Finish();
-}
-
-// The tcp door that verbs connections begin at, of readers and of channels.
-class VerbsServer {
- public:
-  explicit VerbsServer(SharedCellKey key) : keyed_(key != nullptr) {
-    options_.key = std::move(key);
-    options_.tcp_listen = "127.0.0.1:0";
-    TAILCAST_CHECK(memory_.Add(0, kRegionBytes).ok() && memory_.Seal().ok());
-    DoorContext context;
-    context.options = &options_;
-    context.reactor = &reactor_;
-    context.memory = &memory_;
-    context.messages = &service_;
-    door_ = std::make_unique<TcpDoor>(context, &readers_);
-    door_->messages()->OfferVerbs(&channels_);
-    const Result<std::string> where = door_->Listen();  // "127.0.0.1:PORT"
-    TAILCAST_CHECK(where.ok(), where.status().ToString());
-    port_ = ParseHostPort(*where)->port;
-  }
-  void Talk(std::string_view bytes) {
-    const uint64_t before = readers_.made + channels_.made;
-    SayAt(port_, bytes);
-    const uint64_t offered = readers_.made + channels_.made - before;
-    TAILCAST_CHECK(offered <= (keyed_ ? 0 : 1), "offers for which nobody could ask");
-  }
-
- private:
-  struct Readers final : VerbsOffers {
-    Made Offer() override {
-      VerbsOffer offer;
-      offer.head.version = kVerbsVersion;
-      offer.regions = {{}};
-      return {.body = EncodeVerbsOffer(offer), .regions = 1, .ticket = ++made};
-    }
-    void Forget(uint64_t) override {}
-    std::atomic<uint64_t> made{0};
-  };
-  struct Channels final : VerbsChannelOffers {
-    VerbsOffers::Made Offer(MessageService::Life, Callback<void(const std::string&)>) override {
-      return {.body = EncodeVerbsChannelOffer({}), .regions = 1, .ticket = ++made};
-    }
-    void Forget(uint64_t) override {}
-    MonotonicTime StuckSince(uint64_t) override { return MonotonicTime::Max(); }
-    std::atomic<uint64_t> made{0};
-  };
-
-  const bool keyed_;
-  ExporterOptions options_;
-  RegionMemory memory_{ExporterIncarnation{7}, Duration::Seconds(2)};
-  Scope scope_;
-  LoopThread loop_{"fuzz"};
-  MessageService service_{loop_.loop(),
-                          scope_.Bind([](std::string_view, std::string& answer) { answer = "a"; })};
-  Reactor reactor_{"fabric-server"};
-  Readers readers_;
-  Channels channels_;
-  std::unique_ptr<TcpDoor> door_;
-  uint16_t port_ = 0;
-};
 
 class Servers {
  public:
@@ -296,44 +167,6 @@ class Clients {
       SendPacket(peer.get(), reply, std::span(memory_.data(), fds));
     };
     Talk("shm:" + path_, shm_, answer, true, input.Bytes(512));
-  }
-
-  // As TalkTcp, of what a verbs connection begins with; it ends with the answer to its question.
-  void TalkVerbs(fuzz::Input input) {
-    const std::string_view welcome = input.Bytes(input.Take<uint16_t>());
-    const auto session = std::make_shared<TcpSession>(
-        DialContext{.loop = &loop_, .reactor = &reactor_, .read_timeout = kLimit},
-        ParseHostPort(tcp_address_.substr(4)).value(), ExporterIncarnation::kAny);
-    const Scope scope;
-    std::promise<void> over;
-    bool ended = false;  // the reactor's
-    const auto end = [&] {
-      if (!std::exchange(ended, true)) over.set_value();
-    };
-    reactor_.Call([&] {
-      session->SetOnDead(scope.Bind([&](const std::string&) { end(); }));
-      session->Start(scope.Bind([&](const Status& status) {
-        if (!status.ok()) return end();
-        session->AskForVerbs(scope.Bind([&](const std::string& body, size_t regions) {
-          const auto offer = DecodeVerbsOffer(body, regions);
-          TAILCAST_CHECK(!offer.has_value() || offer->regions.size() == regions,
-                         "an offer of other regions than it says");
-          end();
-        }));
-      }));
-    });
-    {
-      const Socket peer(accept4(tcp_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      std::array<char, sizeof(TcpFrame) + sizeof(Hello)> hello;
-      TAILCAST_CHECK(recv(peer.get(), hello.data(), hello.size(), 0) > 0, "no hello");
-      peer.Send(welcome);
-      peer.Send(input.Rest());
-      shutdown(peer.get(), SHUT_WR);
-      TAILCAST_CHECK(over.get_future().wait_for(std::chrono::microseconds(kLimit.micros())) ==
-                         std::future_status::ready,
-                     "a question has an answer, or the connection ends");
-    }
-    reactor_.Call([&] { session->Shutdown(); });
   }
 
  private:
@@ -436,7 +269,6 @@ class Clients {
 
   const bool keyed_;
   ThreadLoop loop_;
-  Reactor reactor_{"fuzz-client"};  // of TalkVerbs
   const std::unique_ptr<Connector> connector_;
   const Socket tcp_, shm_;
   const std::string path_;
@@ -448,7 +280,6 @@ void Run(fuzz::Input input) {
   // Made in the process that runs the inputs, and left to its end.
   static const auto key = std::make_shared<const CellKey>(std::array<unsigned char, 32>{1, 2, 3});
   static auto* const servers = new std::array{Servers(nullptr), Servers(key)};
-  static auto* const verbs = new std::array{VerbsServer(nullptr), VerbsServer(key)};
   static auto* const clients = new std::array{Clients(nullptr), Clients(key)};
   const auto kind = static_cast<Kind>(input.Take<uint8_t>() % kKinds);
   const size_t keyed = kind >= Kind::kKeyedTcpServer ? 1 : 0;
@@ -465,11 +296,6 @@ void Run(fuzz::Input input) {
     case Kind::kShmClient:
     case Kind::kKeyedShmClient:
       return (*clients)[keyed].TalkShm(input);
-    case Kind::kVerbsServer:
-    case Kind::kKeyedVerbsServer:
-      return (*verbs)[keyed].Talk(input.Rest());
-    case Kind::kVerbsClient:
-      return (*clients)[0].TalkVerbs(input);
   }
 }
 
@@ -539,27 +365,6 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
   }
   scanned += std::string(3 * 64 + 3 * 8, 'b');
   std::vector<std::string> seeds = {hello, server, shm_server, client, answered, scanned};
-
-  // Of verbs: who asks comes in first, as a reader or with a channel; and what is answered to it.
-  const std::string ask = frame(TcpOp::kVerbsAsk, 0, 0, 0);
-  for (const uint32_t flags : {uint32_t{0}, kHelloMessages}) {
-    std::string asks(1, static_cast<char>(Kind::kVerbsServer));
-    asks += HandshakeFrame(TcpOp::kHello, Hello{.version = kHelloVersion, .flags = flags}) + ask;
-    seeds.push_back(asks);
-    asks[0] = static_cast<char>(Kind::kKeyedVerbsServer);
-    seeds.push_back(asks);
-  }
-  VerbsOffer offer;
-  offer.head.version = kVerbsVersion;
-  offer.head.port = 7;
-  offer.head.reads_max = 16;
-  offer.head.beat_timeout_us = offer.head.stall_timeout_us = 2'000'000;
-  offer.regions = {{1 << 20, 1, 0}, {1 << 21, 2, 0}};
-  std::string offered(1, static_cast<char>(Kind::kVerbsClient));
-  offered += client.substr(1);
-  const std::string body = EncodeVerbsOffer(offer);
-  offered += frame(TcpOp::kVerbsOffer, static_cast<uint32_t>(body.size()), 2, 0) + body;
-  seeds.push_back(offered);
 
   std::string shm_client(1, static_cast<char>(Kind::kShmClient));
   shm_client += '\2';
