@@ -36,7 +36,7 @@ namespace tailcast::fabric {
 class VerbsReadsCore {
  public:
   // Of a batch, beside its control READ.
-  static constexpr size_t kBatchMax = 63;
+  static constexpr size_t kBatchMax = 64;
 
   struct Options {
     std::vector<RegionInfo> regions;  // by RegionId; sizes are multiples of 8

@@ -168,6 +168,17 @@ TEST_F(VerbsReadsCoreTest, ABatchIsOneDoorbellAndCompletesWithItsControlPage) {
   EXPECT_EQ(core_.outstanding(), 0u);
 }
 
+// As many as the cache's client has in a batch: no second doorbell and control page for the last.
+TEST_F(VerbsReadsCoreTest, SixtyFourReadsAreOneBatch) {
+  for (uint64_t i = 0; i < 64; ++i) Read(i, 0, i * 512, 512, At(0));
+  Send(At(0));
+  EXPECT_EQ(device_.doorbells, 1);
+  EXPECT_EQ(device_.posted.size(), 65u);
+  Run(At(1), 65);
+  Take();
+  EXPECT_EQ(status_.size(), 64u);
+}
+
 TEST_F(VerbsReadsCoreTest, AnEmptyReadLearnsWhetherTheServerIsThere) {
   Read(1, 0, 17, 0, At(0));
   Send(At(0));
