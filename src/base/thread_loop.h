@@ -97,7 +97,8 @@ class ThreadLoop final : public EventLoop {
   void Stop();
   bool stopped() const;
 
-  // How often the loop went to sleep; for tests and metrics. Loop thread only.
+  // How often the loop had nothing to do and asked the kernel to let it sleep, which it does unless
+  // something has come meanwhile; for tests and metrics. Loop thread only.
   uint64_t sleeps() const { return sleeps_; }
   // False when this kernel refused futex_waitv: then a loop with watched words looks at them once a
   // millisecond.

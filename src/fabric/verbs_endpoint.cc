@@ -122,8 +122,8 @@ class VerbsEndpoint final : public Endpoint {
       if (!queue_->Post(batch)) return Break();
     }
   }
-  // A loop that is about to sleep is woken by an event, and nothing makes one for who polls: it
-  // costs two calls of the kernel and, on the device, an interrupt.
+  // In the loop's next turn, whether it would sleep after it or not. Nothing makes an event for who
+  // polls without turning it: one costs two calls of the kernel and, on the device, an interrupt.
   void ArmLater() {
     if (queue_ == nullptr || armed_ || core_.outstanding() == 0) return;
     if (std::exchange(arms_later_, true)) return;
