@@ -43,7 +43,8 @@ struct {
   std::atomic<int> max_qp_rd_atom = 0, max_qp_init_rd_atom = 0;  // 0: the device's own
   std::atomic<bool> makes_no_queue_pairs = false;                // but to the test's own thread
   std::atomic<bool> accepts_nothing = false;
-  std::atomic<int> asked = 0, granted = 0;  // READs at a time, of the last connection
+  std::atomic<bool> is_another_device = false;  // to which connection requests come
+  std::atomic<int> asked = 0, granted = 0;      // READs at a time, of the last connection
   std::atomic<ibv_qp*> client = nullptr, server = nullptr;  // its queue pairs
 } g_device;
 
@@ -83,6 +84,15 @@ extern "C" int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   g_device.granted = parameters->responder_resources;
   g_device.server = id->qp;
   return Real<decltype(rdma_accept)>("rdma_accept")(id, parameters);
+}
+extern "C" int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  const int error = Real<decltype(rdma_get_cm_event)>("rdma_get_cm_event")(channel, event);
+  static ibv_context another;
+  if (error == 0 && g_device.is_another_device &&
+      (*event)->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+    (*event)->id->verbs = &another;
+  }
+  return error;
 }
 
 namespace tailcast::fabric {
@@ -132,6 +142,7 @@ class VerbsDriverTest : public testing::Test {
   void TearDown() override {
     g_device.max_qp_rd_atom = g_device.max_qp_init_rd_atom = 0;
     g_device.makes_no_queue_pairs = g_device.accepts_nothing = false;
+    g_device.is_another_device = false;
   }
   // A new server, in place of the last.
   void Serve() {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tailcast/base/check.h"
 #include "tailcast/base/log.h"
 #include "tailcast/fabric/metrics.h"
 
@@ -124,9 +125,7 @@ MonotonicTime VerbsMessageDoor::StuckSince(uint64_t ticket) {
 std::optional<VerbsRefusal> VerbsMessageDoor::Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
                                                      const rdma_conn_param&) {
   const auto client = clients_.find(ticket);
-  if (client == clients_.end()) {
-    return VerbsRefusal{"gone", UnavailableError("its channel is gone")};
-  }
+  TAILCAST_CHECK(client != clients_.end(), "a ticket that outlived its channel");
   Result<std::shared_ptr<VerbsLink>> made = VerbsLink::Make(
       VerbsMessagesCore::Side::kServer, id.get(), pd_.get(), completions_.get(), ContextOf(ticket));
   if (!made.ok()) return VerbsRefusal{"no_queue_pair", made.status()};
