@@ -54,4 +54,24 @@ Counter& RefusedConnections(const char* driver, const char* why) {
                                      {{"driver", driver}, {"why", why}});
 }
 
+Gauge& LockedBytes(bool shared) {
+  return ProcessMetrics().GetGauge(
+      "tailcast_fabric_channel_locked_bytes",
+      "Memory that a server locks for message channels by RDMA: in buffers that all of them share, "
+      "or in those of each.",
+      {{"buffers", shared ? "shared" : "own"}});
+}
+
+Counter& LowOnBuffers() {
+  return ProcessMetrics().GetCounter(
+      "tailcast_fabric_channel_buffers_low_total",
+      "Times that few of the receive buffers were left that a server's channels by RDMA share.");
+}
+
+Gauge& LostBuffers() {
+  return ProcessMetrics().GetGauge(
+      "tailcast_fabric_channel_buffers_lost",
+      "Shared receive buffers that queue pairs took along when they ended.");
+}
+
 }  // namespace tailcast::fabric

@@ -93,7 +93,7 @@ struct RawQueuePair {
     ibv_qp_init_attr queue{};
     queue.send_cq = queue.recv_cq = cq.get();
     queue.qp_type = IBV_QPT_RC;
-    queue.cap = {.max_send_wr = 128, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1};
+    queue.cap = {.max_send_wr = 128, .max_recv_wr = 1, .max_send_sge = 2, .max_recv_sge = 1};
     TAILCAST_CHECK(rdma_create_qp(made, nullptr, &queue) == 0,
                    "the connection manager or the device refuses");
     key.reset(ibv_reg_mr(made->pd, arena.data(), arena.size(),

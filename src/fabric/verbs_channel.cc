@@ -264,7 +264,7 @@ Status VerbsChannelSession::Prepare(rdma_cm_id* id, rdma_conn_param* connect) {
   }
   TAILCAST_ASSIGN_OR_RETURN(link_, VerbsLink::Make(VerbsMessagesCore::Side::kClient, id, pd_.get(),
                                                    completions_.get(), nullptr));
-  *connect = VerbsLink::ConnectionParameters();
+  *connect = link_->ConnectionParameters();
   return OkStatus();
 }
 

@@ -27,6 +27,7 @@ struct VerbsDeleter {
   void operator()(ibv_pd* pd) const { ibv_dealloc_pd(pd); }
   void operator()(ibv_mr* mr) const { ibv_dereg_mr(mr); }
   void operator()(ibv_cq* cq) const { ibv_destroy_cq(cq); }
+  void operator()(ibv_srq* queue) const { ibv_destroy_srq(queue); }
   void operator()(ibv_comp_channel* channel) const { ibv_destroy_comp_channel(channel); }
 };
 template <typename T>

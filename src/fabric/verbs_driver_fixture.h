@@ -43,6 +43,8 @@ struct {
   std::atomic<int> max_qp_rd_atom = 0, max_qp_init_rd_atom = 0;  // 0: the device's own
   std::atomic<bool> makes_no_queue_pairs = false;                // but to the test's own thread
   std::atomic<bool> accepts_nothing = false;
+  std::atomic<bool> makes_no_shared_queues = false;
+  std::atomic<bool> tells_nothing = false;      // of shared queues that run low
   std::atomic<bool> is_another_device = false;  // to which connection requests come
   std::atomic<int> asked = 0, granted = 0;      // READs at a time, of the last connection
   std::atomic<ibv_qp*> client = nullptr, server = nullptr;  // its queue pairs
@@ -84,6 +86,22 @@ extern "C" int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   g_device.granted = parameters->responder_resources;
   g_device.server = id->qp;
   return Real<decltype(rdma_accept)>("rdma_accept")(id, parameters);
+}
+extern "C" ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
+  if (g_device.makes_no_shared_queues) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return Real<decltype(ibv_create_srq)>("ibv_create_srq")(pd, attributes);
+}
+extern "C" int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  const auto next = Real<decltype(ibv_get_async_event)>("ibv_get_async_event");
+  int error = next(context, event);
+  while (error == 0 && g_device.tells_nothing) {
+    ibv_ack_async_event(event);
+    error = next(context, event);
+  }
+  return error;
 }
 extern "C" int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
   const int error = Real<decltype(rdma_get_cm_event)>("rdma_get_cm_event")(channel, event);
@@ -142,7 +160,7 @@ class VerbsDriverTest : public testing::Test {
   void TearDown() override {
     g_device.max_qp_rd_atom = g_device.max_qp_init_rd_atom = 0;
     g_device.makes_no_queue_pairs = g_device.accepts_nothing = false;
-    g_device.is_another_device = false;
+    g_device.makes_no_shared_queues = g_device.tells_nothing = g_device.is_another_device = false;
   }
   // A new server, in place of the last.
   void Serve() {

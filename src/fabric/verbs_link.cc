@@ -5,10 +5,18 @@
 #include <cstring>
 #include <utility>
 
+#include "tailcast/fabric/metrics.h"
+
 namespace tailcast::fabric {
 namespace {
 
 constexpr int kCompletionsPerPoll = 16;
+// While nobody takes what was looked at no answers go out, so that one packet more is one without a
+// credit.
+constexpr size_t kMayArrive = kVerbsServerReceives + 1;
+// As the connection manager and queue pairs have it.
+constexpr uint8_t kForAsLongAsItTakes = 7;
+constexpr uint8_t kAfter640Microseconds = 12;
 
 Status Failed(const std::string& what) {
   return UnavailableError(what + " for a message channel by RDMA: " + std::strerror(errno));
@@ -18,48 +26,58 @@ Status Failed(const std::string& what) {
 
 Result<std::shared_ptr<VerbsLink>> VerbsLink::Make(VerbsMessagesCore::Side side, rdma_cm_id* id,
                                                    ibv_pd* pd, ibv_comp_channel* events,
-                                                   void* context) {
-  std::shared_ptr<VerbsLink> link(new VerbsLink(side));
-  if (Status status = link->Open(side, id, pd, events, context); !status.ok()) {
+                                                   void* context, VerbsPool* pool) {
+  if (pool != nullptr) {
+    TAILCAST_ASSIGN_OR_RETURN(const bool attached, pool->Attach());
+    if (!attached) pool = nullptr;
+  }
+  std::shared_ptr<VerbsLink> link(new VerbsLink(side, pool));
+  if (Status status = link->Open(id, pd, events, context); !status.ok()) {
     // Before its completion queues.
     if (id->qp != nullptr) rdma_destroy_qp(id);
+    link->LetGo();
     return status;
   }
   return link;
 }
 
-rdma_conn_param VerbsLink::ConnectionParameters() {
+VerbsLink::~VerbsLink() { LockedBytes(/*shared=*/false).Add(-shown_bytes_); }
+
+rdma_conn_param VerbsLink::ConnectionParameters() const {
   rdma_conn_param parameters{};
   parameters.responder_resources = 1;
   parameters.initiator_depth = 1;
   parameters.retry_count = 7;
-  parameters.rnr_retry_count = 0;
+  parameters.rnr_retry_count = pool_ == nullptr ? 0 : kForAsLongAsItTakes;
   return parameters;
 }
 
-Status VerbsLink::Open(VerbsMessagesCore::Side side, rdma_cm_id* id, ibv_pd* pd,
-                       ibv_comp_channel* events, void* context) {
-  receives_ =
-      side == VerbsMessagesCore::Side::kServer ? kVerbsServerReceives : kVerbsClientReceives;
-  const uint64_t bytes = Bytes(side);
+Status VerbsLink::Open(rdma_cm_id* id, ibv_pd* pd, ibv_comp_channel* events, void* context) {
+  const bool server = side_ == VerbsMessagesCore::Side::kServer;
+  const uint32_t may_arrive = server ? kVerbsServerReceives : kVerbsClientReceives;
+  receives_ = pool_ != nullptr ? 0 : may_arrive;
+  const uint64_t bytes = uint64_t{receives_ + kSlots} * kVerbsPacketBytes;
   TAILCAST_ASSIGN_OR_RETURN(memory_, Mapping::ForDevice(bytes));
   key_.reset(ibv_reg_mr(pd, memory_.data(), bytes, IBV_ACCESS_LOCAL_WRITE));
   if (key_ == nullptr) {
     return Failed("register " + std::to_string(bytes) +
                   " bytes (raise the limit of locked memory, ulimit -l?)");
   }
-  receive_cq_.reset(ibv_create_cq(id->verbs, static_cast<int>(receives_ + 1), context, events, 0));
+  if (server) shown_bytes_ = static_cast<int64_t>(bytes);
+  LockedBytes(/*shared=*/false).Add(shown_bytes_);
+  receive_cq_.reset(ibv_create_cq(id->verbs, static_cast<int>(may_arrive + 1), context, events, 0));
   if (receive_cq_ == nullptr) return Failed("make a completion queue");
   send_cq_.reset(ibv_create_cq(id->verbs, static_cast<int>(kSlots + 1), context, events, 0));
   if (send_cq_ == nullptr) return Failed("make a completion queue");
   ibv_qp_init_attr queue{};
   queue.send_cq = send_cq_.get();
   queue.recv_cq = receive_cq_.get();
+  queue.srq = pool_ == nullptr ? nullptr : pool_->queue();
   queue.qp_type = IBV_QPT_RC;
   queue.cap = {.max_send_wr = kSlots,
                .max_recv_wr = receives_,
                .max_send_sge = 1,
-               .max_recv_sge = 1,
+               .max_recv_sge = receives_ > 0 ? 1u : 0u,
                .max_inline_data = 0};
   errno = 0;
   if (rdma_create_qp(id, pd, &queue) != 0) return Failed("make a queue pair");
@@ -80,11 +98,18 @@ Status VerbsLink::Open(VerbsMessagesCore::Side side, rdma_cm_id* id, ibv_pd* pd,
   return OkStatus();
 }
 
-bool VerbsLink::PostReceive(uint32_t slot) {
-  ibv_sge place{
-      .addr = reinterpret_cast<uintptr_t>(memory_.data() + uint64_t{slot} * kVerbsPacketBytes),
-      .length = kVerbsPacketBytes,
-      .lkey = key_->lkey};
+bool VerbsLink::SetRepeats() {
+  if (pool_ == nullptr) return true;
+  ibv_qp_attr attributes{};
+  attributes.min_rnr_timer = kAfter640Microseconds;
+  return ibv_modify_qp(qp_, &attributes, IBV_QP_MIN_RNR_TIMER) == 0;
+}
+
+bool VerbsLink::PostReceive(uint64_t slot) {
+  if (pool_ != nullptr) return pool_->Post(slot);
+  ibv_sge place{.addr = reinterpret_cast<uintptr_t>(memory_.data() + slot * kVerbsPacketBytes),
+                .length = kVerbsPacketBytes,
+                .lkey = key_->lkey};
   ibv_recv_wr work{};
   work.wr_id = slot;
   work.sg_list = &place;
@@ -93,9 +118,45 @@ bool VerbsLink::PostReceive(uint32_t slot) {
   return ibv_post_recv(qp_, &work, &bad) == 0;
 }
 
+// What came in a buffer. Null: the device is wrong.
+const char* VerbsLink::Arrived(uint64_t slot) {
+  if (pool_ != nullptr) return pool_->Take(slot);
+  return slot < receives_ ? memory_.data() + slot * kVerbsPacketBytes : nullptr;
+}
+
 void VerbsLink::Close() {
   std::lock_guard lock(mutex_);
   closed_ = true;
+  if (pool_ != nullptr) Stop();
+}
+
+void VerbsLink::LetGo() {
+  std::lock_guard lock(mutex_);
+  if (pool_ == nullptr) return;
+  GiveBack();  // what came until the queue pair was gone
+  pool_->Detach();
+  pool_ = nullptr;
+  closed_ = true;
+}
+
+void VerbsLink::Stop() {
+  if (!std::exchange(stopped_, true)) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    ibv_modify_qp(qp_, &attributes, IBV_QP_STATE);
+  }
+  GiveBack();
+}
+
+void VerbsLink::GiveBack() {
+  ibv_wc done[kCompletionsPerPoll];
+  int n;
+  while (receive_cq_ != nullptr &&
+         (n = ibv_poll_cq(receive_cq_.get(), kCompletionsPerPoll, done)) > 0) {
+    for (int i = 0; i < n; ++i) {
+      if (pool_->Take(done[i].wr_id) != nullptr) pool_->Post(done[i].wr_id);
+    }
+  }
 }
 
 void VerbsLink::Send(std::span<const std::string_view> parts) {
@@ -186,29 +247,29 @@ bool VerbsLink::TakeArrived(size_t most) {
     ibv_wc done[kCompletionsPerPoll];
     const int n = ibv_poll_cq(receive_cq_.get(), kCompletionsPerPoll, done);
     if (n < 0) Broke("its completion queue broke");
-    for (int i = 0; i < n && wrong_.empty(); ++i) {
-      const auto slot = static_cast<uint32_t>(done[i].wr_id);
-      if (done[i].status != IBV_WC_SUCCESS || slot >= receives_ ||
-          done[i].byte_len > kVerbsPacketBytes) {
-        Broke(std::string("its queue pair broke: ") + ibv_wc_status_str(done[i].status));
-        // A packet that is longer than a buffer is the sender's doing.
-        if (done[i].status == IBV_WC_SUCCESS || done[i].status == IBV_WC_LOC_LEN_ERR)
-          broke_ = false;
-        break;
-      }
-      any = true;
-      const char* const bad =
-          core_.OnPacket({memory_.data() + uint64_t{slot} * kVerbsPacketBytes, done[i].byte_len});
-      if (bad != nullptr) {
-        wrong_ = bad;
-      } else if (!PostReceive(slot)) {
-        Broke("its queue pair takes no more buffers");
-      }
-    }
+    for (int i = 0; i < n && (wrong_.empty() || pool_ != nullptr); ++i) OnArrived(done[i]);
+    any |= n > 0;
     if (n < kCompletionsPerPoll) break;
   }
   if (any) begun_ = core_.begun() ? ReadMonotonicClock() : MonotonicTime::Max();
+  if (!wrong_.empty() && pool_ != nullptr) Stop();
   return more;
+}
+
+void VerbsLink::OnArrived(const ibv_wc& done) {
+  const char* const packet = Arrived(done.wr_id);
+  if (!wrong_.empty()) {
+    // It goes back to the pool unseen.
+  } else if (done.status != IBV_WC_SUCCESS || packet == nullptr ||
+             done.byte_len > kVerbsPacketBytes) {
+    Broke(std::string("its queue pair broke: ") + ibv_wc_status_str(done.status));
+    // A packet that is longer than a buffer is the sender's doing.
+    if (done.status == IBV_WC_SUCCESS || done.status == IBV_WC_LOC_LEN_ERR) broke_ = false;
+  } else if (const char* const bad = core_.OnPacket({packet, done.byte_len}); bad != nullptr) {
+    wrong_ = bad;
+  }
+  if (packet == nullptr || (!wrong_.empty() && pool_ == nullptr)) return;
+  if (!PostReceive(done.wr_id) && wrong_.empty()) Broke("its queue pair takes no more buffers");
 }
 
 std::string VerbsLink::Take(std::vector<std::string>* messages, bool* more) {
@@ -219,6 +280,13 @@ std::string VerbsLink::Take(std::vector<std::string>* messages, bool* more) {
   *more = TakeArrived(kTakenMost);
   messages->swap(core_.messages());
   if (wrong_.empty()) Flush();
+  return wrong_;
+}
+
+std::string VerbsLink::Look() {
+  std::lock_guard lock(mutex_);
+  if (closed_) return "";
+  TakeArrived(kMayArrive);
   return wrong_;
 }
 
@@ -239,7 +307,7 @@ MonotonicTime VerbsLink::stuck_since() {
   TakeSent();
   // The loop may not have come to it for long. Its own event is on its way: what is looked at here
   // waits for it.
-  const bool more = TakeArrived(kTakenMost);
+  const bool more = TakeArrived(kMayArrive);
   if (!wrong_.empty()) return broke_ ? MonotonicTime() : MonotonicTime::Max();
   return more ? sending_ : std::min(begun_, sending_);
 }

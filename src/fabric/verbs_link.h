@@ -1,5 +1,9 @@
 // One end of a message channel over a queue pair: carries out what VerbsMessagesCore decides. The
 // loop sends and takes; another thread may close it meanwhile.
+//
+// Packets arrive in buffers of its own, or of a pool that all channels of a server share. There who
+// sends what he may not, and more than he has credits for in the first place, loses his queue pair
+// as soon as it is seen, whichever thread sees it: he would take the buffers of others.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +19,7 @@
 #include "tailcast/fabric/region_memory.h"
 #include "tailcast/fabric/verbs_device.h"
 #include "tailcast/fabric/verbs_messages_core.h"
+#include "tailcast/fabric/verbs_pool.h"
 
 namespace tailcast::fabric {
 
@@ -22,29 +27,28 @@ class VerbsLink {
  public:
   // Packets that are posted and not sent yet.
   static constexpr uint32_t kSlots = 16;
-  // Registered memory of one end.
-  static constexpr uint64_t Bytes(VerbsMessagesCore::Side side) {
-    const bool server = side == VerbsMessagesCore::Side::kServer;
-    return uint64_t{(server ? kVerbsServerReceives : kVerbsClientReceives) + kSlots} *
-           kVerbsPacketBytes;
-  }
-
   // Makes the queue pair of `id`, with its buffers posted: connect after that. `pd` and `events`
-  // outlive it; of `events` come events whose context is `context`.
-  //   Unavailable: the device has no more of something.
+  // outlive it, and `pool` its queue pair; of `events` come events whose context is `context`.
+  // `pool`: a server's, or null: it has buffers of its own.
+  //   Unavailable: the device has no more of something. ResourceExhausted: no more memory can be
+  //   registered.
   static Result<std::shared_ptr<VerbsLink>> Make(VerbsMessagesCore::Side side, rdma_cm_id* id,
                                                  ibv_pd* pd, ibv_comp_channel* events,
-                                                 void* context);
-  ~VerbsLink() = default;  // its queue pair is gone
+                                                 void* context, VerbsPool* pool = nullptr);
+  ~VerbsLink();  // its queue pair is gone
   VerbsLink(const VerbsLink&) = delete;
   VerbsLink& operator=(const VerbsLink&) = delete;
 
-  // How a queue pair of a channel is connected, on either end: nobody READs, and no device repeats
-  // what found no buffer.
-  static rdma_conn_param ConnectionParameters();
+  // How a queue pair of a channel is connected, on either end: nobody READs. The other end repeats
+  // what found no buffer for as long as it takes if this one's are shared, else never.
+  rdma_conn_param ConnectionParameters() const;
+  // After it was accepted: how soon the other end repeats it. False: it broke.
+  bool SetRepeats();
 
   // Any thread. Nothing is posted or polled any more; destroy the queue pair after it.
   void Close();
+  // After its queue pair was destroyed: the pool gets back what it had.
+  void LetGo();
 
   // The rest may be called on any thread, but messages are taken by one.
   static constexpr size_t kTakenMost = kMessageWindow;
@@ -55,6 +59,9 @@ class VerbsLink {
   // room for again. `more`: it stopped before it had taken all. "" or what is wrong; "" when it was
   // closed.
   std::string Take(std::vector<std::string>* messages, bool* more);
+  // Looks at what has arrived, which Take takes: so buffers of the pool are posted again, whatever
+  // the loop does. "" or what is wrong.
+  std::string Look();
   // From now on the next message makes an event, which what came before does not: look once more.
   void Arm();
   // What is wrong is the connection or the device, not what the other end sent.
@@ -67,11 +74,16 @@ class VerbsLink {
   MonotonicTime stuck_since();
 
  private:
-  explicit VerbsLink(VerbsMessagesCore::Side side) : core_(side, kSlots) {}
-  Status Open(VerbsMessagesCore::Side side, rdma_cm_id* id, ibv_pd* pd, ibv_comp_channel* events,
-              void* context);
+  VerbsLink(VerbsMessagesCore::Side side, VerbsPool* pool)
+      : side_(side), pool_(pool), core_(side, kSlots) {}
+  Status Open(rdma_cm_id* id, ibv_pd* pd, ibv_comp_channel* events, void* context);
   // Each under mutex_.
-  bool PostReceive(uint32_t slot);
+  bool PostReceive(uint64_t slot);
+  const char* Arrived(uint64_t slot);
+  void OnArrived(const ibv_wc& done);
+  // Of one with a pool: nothing arrives any more, and what has is given back.
+  void Stop();
+  void GiveBack();
   bool Post();  // false: nothing
   void Flush();
   void TakeSent();
@@ -80,12 +92,16 @@ class VerbsLink {
   bool TakeArrived(size_t most);
   void Broke(std::string why);
 
+  const VerbsMessagesCore::Side side_;
   mutable std::mutex mutex_;
   // All is guarded by it, or constant from Make on.
+  VerbsPool* pool_;  // null: its buffers are its own
+  bool stopped_ = false;
   bool closed_ = false;
   std::string wrong_;
   bool broke_ = false;
-  uint32_t receives_ = 0;
+  uint32_t receives_ = 0;    // buffers of its own
+  int64_t shown_bytes_ = 0;  // in LockedBytes
   int solicited_only_ = 0;
   Mapping memory_;  // receive buffers, then slots
   VerbsOwned<ibv_mr> key_;

@@ -9,6 +9,7 @@
 #include "tailcast/base/check.h"
 #include "tailcast/base/log.h"
 #include "tailcast/fabric/metrics.h"
+#include "tailcast/fabric/tcp_message_door.h"
 
 namespace tailcast::fabric {
 namespace {
@@ -61,7 +62,44 @@ Status VerbsMessageDoor::Open() {
   completions_.reset(ibv_create_comp_channel(listener_.device()));
   if (completions_ == nullptr) return Failed("make an RDMA event channel");
   SetNonBlocking(completions_->fd);
+  shares_ = VerbsPool::Suits(listener_.device(), listener_.attributes());
+  if (shares_) {
+    events_.emplace(reactor_, listener_.device());
+    TAILCAST_RETURN_IF_ERROR(events_->Start());
+  }
+  kLog.Info(name_, ": message channels by RDMA have ",
+            shares_ ? "their receive buffers together" : "receive buffers of their own each");
   return OkStatus();
+}
+
+VerbsPool* VerbsMessageDoor::Pool() {
+  if (!shares_ || pool_ != nullptr) return pool_.get();
+  Result<std::unique_ptr<VerbsPool>> made =
+      VerbsPool::Make(pd_.get(), listener_.attributes(), TcpMessageDoor::kChannelsMax,
+                      peer_timeout_, [this] { reactor_->Post(scope_.Bind([this] { OnLow(); })); });
+  if (made.ok()) {
+    pool_ = std::move(made).value();
+  } else {
+    shares_ = false;
+    kLog.Warn(name_,
+              ": each message channel by RDMA has receive buffers of its own: ", made.status());
+  }
+  return pool_.get();
+}
+
+void VerbsMessageDoor::OnLow() {
+  LowOnBuffers().Add();
+  if (pool_ == nullptr) return;
+  pool_->Watch();
+  std::vector<std::pair<uint64_t, std::shared_ptr<VerbsLink>>> links;
+  {
+    std::lock_guard lock(served_mutex_);
+    for (const auto& [ticket, served] : served_) links.emplace_back(ticket, served.link);
+  }
+  for (const auto& [ticket, link] : links) {
+    const std::string wrong = link->Look();
+    if (!wrong.empty()) Fail(ticket, link->broke() ? "" : wrong);
+  }
 }
 
 void VerbsMessageDoor::Shut() {
@@ -70,6 +108,9 @@ void VerbsMessageDoor::Shut() {
   reactor_->Call([this] {
     scope_.End();
     while (!clients_.empty()) Forget(clients_.begin()->first);
+    pool_ = nullptr;
+    if (events_.has_value()) events_->Stop();
+    events_.reset();
     completions_ = nullptr;
     pd_ = nullptr;
     listener_.Shut();
@@ -114,20 +155,31 @@ void VerbsMessageDoor::End(uint64_t ticket) {
   }
   if (served.link != nullptr) served.link->Close();
   client->second.connection = nullptr;  // the queue pair, before its completion queues
+  if (served.link != nullptr) served.link->LetGo();
+  if (pool_ != nullptr && pool_->spent()) pool_ = nullptr;
 }
 
 MonotonicTime VerbsMessageDoor::StuckSince(uint64_t ticket) {
-  std::lock_guard lock(served_mutex_);
-  const auto it = served_.find(ticket);
-  return it == served_.end() ? MonotonicTime::Max() : it->second.link->stuck_since();
+  std::shared_ptr<VerbsLink> link;
+  {
+    std::lock_guard lock(served_mutex_);
+    const auto it = served_.find(ticket);
+    if (it == served_.end()) return MonotonicTime::Max();
+    link = it->second.link;
+  }
+  const MonotonicTime since = link->stuck_since();
+  // Whose packets wake nobody.
+  if (const std::string wrong = link->Look(); !wrong.empty() && !link->broke()) Fail(ticket, wrong);
+  return since;
 }
 
 std::optional<VerbsRefusal> VerbsMessageDoor::Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
                                                      const rdma_conn_param&) {
   const auto client = clients_.find(ticket);
   TAILCAST_CHECK(client != clients_.end(), "a ticket that outlived its channel");
-  Result<std::shared_ptr<VerbsLink>> made = VerbsLink::Make(
-      VerbsMessagesCore::Side::kServer, id.get(), pd_.get(), completions_.get(), ContextOf(ticket));
+  Result<std::shared_ptr<VerbsLink>> made =
+      VerbsLink::Make(VerbsMessagesCore::Side::kServer, id.get(), pd_.get(), completions_.get(),
+                      ContextOf(ticket), Pool());
   if (!made.ok()) return VerbsRefusal{"no_queue_pair", made.status()};
   const std::shared_ptr<VerbsLink> link = std::move(made).value();
   {
@@ -135,11 +187,12 @@ std::optional<VerbsRefusal> VerbsMessageDoor::Accept(uint64_t ticket, VerbsOwned
     std::lock_guard lock(served_mutex_);
     served_[ticket] = {.life = client->second.life, .link = link};
   }
-  rdma_conn_param accept = VerbsLink::ConnectionParameters();
-  if (rdma_accept(id.get(), &accept) != 0) {
+  rdma_conn_param accept = link->ConnectionParameters();
+  if (rdma_accept(id.get(), &accept) != 0 || !link->SetRepeats()) {
     VerbsRefusal failed{"not_accepted", Failed("accept")};
     link->Close();
     rdma_destroy_qp(id.get());
+    link->LetGo();
     std::lock_guard lock(served_mutex_);
     served_.erase(ticket);
     return failed;

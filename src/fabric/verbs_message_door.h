@@ -1,6 +1,7 @@
 // The server's end of message channels by RDMA: each begins as a message channel of the tcp door,
-// which asks for an offer, and gets a queue pair for SENDs with receive buffers of its own
-// (verbs_messages_core.h). What its client may do spoils these at most.
+// which asks for an offer, and gets a queue pair for SENDs (verbs_messages_core.h). Where a device
+// can have senders wait, all of them have their receive buffers together (verbs_pool_core.h), else
+// each has its own.
 //
 // The connection manager's events are the tcp message door's reactor's. Messages are taken, handled
 // and answered on the service's loop, which the device wakes: no other thread in between, once for
@@ -21,9 +22,11 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/fabric/message_service.h"
 #include "tailcast/fabric/reactor.h"
+#include "tailcast/fabric/verbs_events.h"
 #include "tailcast/fabric/verbs_link.h"
 #include "tailcast/fabric/verbs_listener.h"
 #include "tailcast/fabric/verbs_offers.h"
+#include "tailcast/fabric/verbs_pool.h"
 
 namespace tailcast::fabric {
 
@@ -53,6 +56,10 @@ class VerbsMessageDoor final : public VerbsChannelOffers, private VerbsListener:
     VerbsOwned<rdma_cm_id> connection;  // null: it has not come yet, or is gone
   };
   Status Open();
+  // Null: the next channel has buffers of its own.
+  VerbsPool* Pool();
+  // Few of the pool's buffers are posted.
+  void OnLow();
   std::optional<VerbsRefusal> Accept(uint64_t ticket, VerbsOwned<rdma_cm_id>& id,
                                      const rdma_conn_param& asked) override;
   void OnDisconnected(uint64_t ticket) override;
@@ -72,7 +79,10 @@ class VerbsMessageDoor final : public VerbsChannelOffers, private VerbsListener:
   VerbsListener listener_;
   VerbsOwned<ibv_pd> pd_;
   VerbsOwned<ibv_comp_channel> completions_;  // its events are taken by the loop
-  std::map<uint64_t, Client> clients_;        // by ticket
+  bool shares_ = false;
+  std::optional<VerbsEvents> events_;   // if it shares
+  std::unique_ptr<VerbsPool> pool_;     // if it shares, and there were channels
+  std::map<uint64_t, Client> clients_;  // by ticket
   Scope scope_;
 
   struct Served {

@@ -2,15 +2,16 @@
 // those that arrive. No I/O. Messages are cut into packets of kVerbsPacketBytes at most, each of
 // which is one SEND and takes one receive buffer of the other end.
 //
-//   client                                            server: kVerbsServerReceives buffers
+//   client                                            server: kVerbsServerReceives packets
 //     [0 ....][0 .. last][1 last]  ──── 3 credits ──▶
 //                                  ◀─────────────────  [answer 0, credits 3][answer 1]
 //
-// A SEND finds a buffer always, so that no device has to say "receiver not ready", which ends an
-// iWARP connection and stalls others:
-//   * The client has a credit for each of the server's buffers, twice as many as the longest
+// What a SEND finds at the other end:
+//   * The client has a credit for each of kVerbsServerReceives packets, twice as many as the longest
 //     message takes. They come back with answers: who has none left has sent the end of a message
-//     that was not answered yet.
+//     that was not answered yet. The server has a buffer for each of them, because a SEND without
+//     one ends an iWARP connection; or shares buffers among its clients, where devices repeat such
+//     SENDs (verbs_pool_core.h).
 //   * The server needs no credits. Of answers that the client has not taken there are as many as it
 //     may have unanswered messages, and it has a buffer for each, which it posts again before it
 //     makes use of what came in it.
