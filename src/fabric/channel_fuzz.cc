@@ -242,6 +242,8 @@ std::vector<std::string> tailcast::fuzz::Seeds() {
                 .host = "10.0.0.1"};
   offer.regions = {{1 << 21, 2, 0}};
   seeds.push_back(kind(Kind::kOffer) + '\1' + EncodeVerbsOffer(offer));
+  offer.regions.clear();  // none is made
+  seeds.push_back(kind(Kind::kOffer) + '\0' + EncodeVerbsOffer(offer));
   seeds.push_back(kind(Kind::kChannelOffer) + '\1' +
                   EncodeVerbsChannelOffer({.version = kVerbsVersion,
                                            .port = 7,

@@ -477,6 +477,9 @@ TEST(VerbsWireTest, AnOfferThatDoesNotAddUpIsNone) {
   EXPECT_FALSE(decodes(good, 1));
   EXPECT_FALSE(decodes(good, 3));
   EXPECT_FALSE(DecodeVerbsOffer("", 0).has_value());
+  VerbsOffer none;
+  none.head.version = kVerbsVersion;
+  EXPECT_TRUE(decodes(none, 0));  // which says why there is none
   const auto with = [&](auto change) {
     VerbsOffer offer = good;
     change(offer.head);

@@ -32,7 +32,9 @@ std::optional<VerbsOffer> DecodeVerbsOffer(std::string_view body, size_t regions
   if (body.size() != sizeof(offer.head) + regions * sizeof(VerbsKey)) return std::nullopt;
   std::memcpy(&offer.head, body.data(), sizeof(offer.head));
   offer.regions.resize(regions);
-  std::memcpy(offer.regions.data(), body.data() + sizeof(offer.head), regions * sizeof(VerbsKey));
+  body.remove_prefix(sizeof(offer.head));
+  // An empty vector has no place to copy nothing to.
+  if (!body.empty()) std::memcpy(offer.regions.data(), body.data(), body.size());
   const VerbsOfferHead& head = offer.head;
   if (head.host[sizeof(head.host) - 1] != '\0') return std::nullopt;
   if (head.version == kVerbsVersion && regions == 0) return offer;
