@@ -83,6 +83,11 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
   std::sort(members_.begin(), members_.end(),
             [](const Member& a, const Member& b) { return a.name < b.name; });
 
+  // An earlier incarnation may have served until now.
+  const bool known_now = !known_ && self->incarnation == incarnation_;
+  known_ = known_ || known_now;
+  if (known_now && self->rests) empty_since_ = now;
+
   // One whose lease ran out is not shown, but is what it was when it is back in time.
   const bool shown = self->incarnation != ProcessIncarnation::kNone || self->excused;
   is_whole_ = self->in_ring && self->whole && self->incarnation == incarnation_;
@@ -93,7 +98,7 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
   // Chunks aren't waited for as long as it takes: the ring may be read before they are here.
   const bool unfilled = phase == RingPhase::kNew && state_ != State::kCopied;
   if (anew || lost || unfilled) has_own_ = false;
-  if (anew || lost || new_fill) {
+  if (anew || lost || new_fill || (known_now && self->rests)) {
     // One of three owners may have missed what the two others acknowledged. It may go on so as one
     // of three; but of fewer each has to know all.
     gained_only_ = comes && is_whole_ && has_own_ &&

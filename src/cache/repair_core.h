@@ -4,7 +4,8 @@
 // (cell/cache_members.h).
 //
 //   kIdle ──a ring that names us────────────────────────────────────────────────▶ kResting
-//   kResting ──`rest` after our start; at once, if no earlier incarnation was whole─▶ kCopying
+//   kResting ──`rest` after our start; after the ring has named our incarnation, if an earlier
+//              one may have served until then; at once, if none was whole──────────▶ kCopying
 //   kCopying ──enough full passes over members who were whole all the time───────▶ kCopied
 //   any ──we are not whole any more; a ring comes that we are in───────────────────▶ kResting
 //   any ──a ring that does not name us, or that we leave─────────────────────────▶ kIdle
@@ -37,8 +38,9 @@
 namespace tailcast::cache {
 
 struct RepairOptions {
-  // Longer than any write may count the acknowledgement of a former life (kWriteDeadlineMax), and
-  // than readers read the memory that it left (fabric: 2 s).
+  // Longer than any write may count the acknowledgement of a former life (kWriteDeadlineMax), than
+  // readers read the memory that it left (fabric: 2 s), and than it may serve that nobody has told
+  // of its successor (its lease, 1.5 s).
   Duration rest = Duration::Millis(2500);
   Duration retry = Duration::Millis(200);  // a page that did not come, or had no room
   // Of all members together. Who reads notices more (./dev bench resharding).
@@ -133,6 +135,7 @@ class RepairCore {
   const std::string name_;
   const ProcessIncarnation incarnation_;
   MonotonicTime empty_since_;
+  bool known_ = false;  // the registry has our incarnation: an earlier one is not heard again
   State state_ = State::kIdle;
   MonotonicTime rested_at_, next_page_;
   ConfigurationId configuration_id_{};

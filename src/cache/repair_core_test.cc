@@ -58,9 +58,22 @@ class RepairCoreTest : public testing::Test {
   ConfigurationId gained_in_{};  // of the last ask
 };
 
+// Until then an earlier one may have been told that it serves.
+TEST_F(RepairCoreTest, RestsFromWhenTheRegistryHasItsIncarnation) {
+  a().incarnation = ProcessIncarnation{6};
+  core_.OnRing(At(10), ring_);
+  EXPECT_EQ(core_.state(), State::kResting);
+  core_.OnRing(At(2000), ring_);
+  a().incarnation = ProcessIncarnation{7};
+  core_.OnRing(At(2100), ring_);
+  EXPECT_THAT(Asked(4599), IsEmpty());
+  core_.OnRing(At(4599), ring_);
+  EXPECT_THAT(Asked(4600), ElementsAre("b@0", "c@0"));
+}
+
 TEST_F(RepairCoreTest, RestsAndThenCopiesAllOfEachOther) {
   EXPECT_EQ(core_.next(), MonotonicTime::Max());
-  core_.OnRing(At(10), ring_);
+  core_.OnRing(At(0), ring_);
   EXPECT_EQ(core_.state(), State::kResting);
   EXPECT_THAT(Asked(2499), IsEmpty());
   EXPECT_EQ(core_.next(), At(2500));
@@ -217,7 +230,7 @@ TEST_F(RepairCoreTest, ARingThatShowsOurFormerLifeSaysNothingOfThisOne) {
   a().incarnation = ProcessIncarnation{7};
   a().whole = false;
   core_.OnRing(At(100), ring_);
-  EXPECT_EQ(core_.next(), At(2500)) << "not lost: it never was whole in this life";
+  EXPECT_EQ(core_.next(), At(2600)) << "not lost: it never was whole in this life";
 }
 
 TEST_F(RepairCoreTest, OtherNamesMeanOtherKeys) {
@@ -296,6 +309,7 @@ class RepairCoreFillTest : public RepairCoreTest {
  protected:
   static constexpr ConfigurationId kBoth = IdOf(1, RingPhase::kBoth);
 
+  RepairCoreFillTest() { a().rests = false; }
   // The ring b, c, d changes to a, b, c; all of the old one are whole.
   void Newcomer() {
     ring_.configuration_id = kBoth;

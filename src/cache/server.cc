@@ -19,6 +19,8 @@ const Logger kLog("cache");
 
 FAULT_POINT(kValueOfBefore, "cache.value_of_before",
             "repair gives a key the value of the one before it on the page");
+FAULT_POINT(kNoLease, "cache.no_lease",
+            "a cache server that the registry does not hear of goes on as if it did");
 
 constexpr Duration kComplaintInterval = Duration::Seconds(10);
 
@@ -36,6 +38,7 @@ Server::Server(EventLoop* loop, fabric::Exporter* exporter, rpc::Server* rpc_ser
       connector_(connector),
       options_(std::move(options)),
       tick_(*loop),
+      lease_(*loop),
       next_pages_(*loop) {
   Handle("Mutate", &Server::Mutate);
   Handle("Get", &Server::Get);
@@ -98,7 +101,7 @@ void Server::OnTick() {
   const MonotonicTime now = loop_->Now();
   if (ticked_at_ != MonotonicTime() && now - ticked_at_ > options_.stall_max) {
     ++counters_.stalls;
-    stalled_until_ = now;
+    doubtful_since_ = now;
     confirmed_.reset();
     kLog.Warn(options_.name, " did not run for ", (now - ticked_at_).seconds(),
               " s; it serves no more until the registry knows it");
@@ -106,7 +109,7 @@ void Server::OnTick() {
   }
   ticked_at_ = now;
   core_->OnTick(Now(), doorbells_);
-  if (!stalled_until_.has_value()) exporter_->Beat();
+  if (!doubtful_since_.has_value()) exporter_->Beat();
   NotifyAll();
   if (metrics_.has_value()) metrics_->Show(state());
   // The caches of a process tick together, so that it wakes up once for both; of two processes each
@@ -161,7 +164,7 @@ void Server::UpdateRing(RingConfig config) {
 }
 
 void Server::ServeOrNot() {
-  const bool serve = named_ && !stalled_until_.has_value();
+  const bool serve = named_ && !doubtful_since_.has_value();
   if (serve == serving_) return;
   serving_ = serve;
   if (serve) {
@@ -171,19 +174,44 @@ void Server::ServeOrNot() {
   }
 }
 
-void Server::Confirm(MonotonicTime sent, ConfigurationId configuration, CacheEpoch epoch) {
-  if (!stalled_until_.has_value() || sent < *stalled_until_) return;
-  confirmed_ = {configuration, epoch};
-  GoOnIfConfirmed();
+void Server::Confirm(const Confirmation& confirmation) {
+  const MonotonicTime end = confirmation.asked + confirmation.lease;
+  if (end <= loop_->Now() || kNoLease.planted() ||
+      (confirmation.by_record && (confirmation.configuration != config_.configuration_id ||
+                                  confirmation.epoch != config_.epoch))) {
+    return;
+  }
+  if (doubtful_since_.has_value()) {
+    if (confirmation.asked < *doubtful_since_) return;
+    confirmed_ = confirmation;
+    return GoOnIfConfirmed();
+  }
+  if (confirmation.lease != Duration::Infinite() && (!lease_.armed() || end > lease_.when())) {
+    lease_.At(end, scope_.Bind([this] { OnLeaseEnd(); }));
+  }
+}
+
+// Others may go on without it from now on, and acknowledge what it does not hear of.
+void Server::OnLeaseEnd() {
+  if (doubtful_since_.has_value()) return;
+  ++counters_.leases_ended;
+  // Whatever is heard from now on will do: Confirm has seen that it is not too old.
+  doubtful_since_ = MonotonicTime();
+  confirmed_.reset();
+  kLog.Warn(options_.name,
+            " has not heard from the registry for its lease; it serves no more until it does");
+  ServeOrNot();
 }
 
 void Server::GoOnIfConfirmed() {
-  if (!confirmed_.has_value() || config_.configuration_id < confirmed_->first ||
-      config_.epoch < confirmed_->second) {
+  if (!confirmed_.has_value() || config_.configuration_id < confirmed_->configuration ||
+      config_.epoch < confirmed_->epoch) {
     return;
   }
-  confirmed_.reset();
-  stalled_until_.reset();
+  const Confirmation confirmation = *std::exchange(confirmed_, std::nullopt);
+  if (confirmation.asked + confirmation.lease <= loop_->Now()) return;
+  doubtful_since_.reset();
+  Confirm(confirmation);
   exporter_->Beat();
   ServeOrNot();
 }
@@ -253,7 +281,7 @@ Status Server::CheckServes() {
 Status Server::NotServing() const {
   return FailedPreconditionError(
       "cache server " + options_.name +
-      (named_ ? " stalled, and waits for the registry"
+      (named_ ? " waits to hear from the registry"
               : " is not in the ring that it knows, or another process there"));
 }
 
@@ -287,7 +315,7 @@ MutateStatus Server::JudgeWriter(const WriteContext& writer) {
   if (serving_) return MutateStatus::kDone;
   // Who knows a newer ring may mean it for one that this server is in: its memory is closed until
   // it has heard of it.
-  if (!named_ && !stalled_until_.has_value() && writer.configuration > config_.configuration_id) {
+  if (!named_ && !doubtful_since_.has_value() && writer.configuration > config_.configuration_id) {
     return MutateStatus::kDone;
   }
   ++counters_.not_serving;

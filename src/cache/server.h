@@ -75,9 +75,19 @@ class Server {
   // until one names it again.
   void UpdateRing(RingConfig config);
 
-  // The registry has answered a call that was sent at `sent`, and has this configuration and epoch:
-  // a server that stalled before goes on once it knows them, too.
-  void Confirm(MonotonicTime sent, ConfigurationId configuration, CacheEpoch epoch);
+  // The registry's word on this server.
+  struct Confirmation {
+    MonotonicTime asked;                        // when it was asked for
+    Duration lease = Duration::Infinite();      // from then on; nobody goes on without this server before
+    ConfigurationId configuration{};            // that the registry has, and its epoch
+    CacheEpoch epoch{};
+    // Not of the scheduler, which has heard of this server, but of the record that the cell's
+    // primary layer has: says something only if this server knows of no other ring and epoch.
+    bool by_record = false;
+  };
+  // From the first one on the memory is open as long as a lease lasts. A server that stalled, or
+  // whose lease has ended, goes on once it knows the ring and the epoch that the registry has.
+  void Confirm(const Confirmation& confirmation);
 
   // It has copied what it should hold.
   bool repaired() const;
@@ -135,6 +145,7 @@ class Server {
   // Opens the memory, or closes it.
   void ServeOrNot();
   void GoOnIfConfirmed();
+  void OnLeaseEnd();
   // Carries out what repair_ wants by now.
   void DoRepair();
   void PullPage(const RepairCore::Ask& ask);
@@ -157,9 +168,11 @@ class Server {
   bool known_ = false;     // and has named this very life
   bool replaced_ = false;  // another process has its name
   MonotonicTime ticked_at_;
-  std::optional<MonotonicTime> stalled_until_;  // and was not confirmed since
-  // What the registry had when it confirmed this server; it is not known here yet.
-  std::optional<std::pair<ConfigurationId, CacheEpoch>> confirmed_;
+  // It stalled until then, or its lease has ended, and it was not confirmed since.
+  std::optional<MonotonicTime> doubtful_since_;
+  // By the registry, which had what is not known here yet.
+  std::optional<Confirmation> confirmed_;
+  Timer lease_;
   std::unique_ptr<RepairCore> repair_;
   RepairCore::State repair_state_ = RepairCore::State::kIdle;    // that was logged last
   std::map<std::string, std::unique_ptr<rpc::Client>> members_;  // by address

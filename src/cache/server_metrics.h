@@ -28,6 +28,7 @@ struct ServerCounters {
   uint64_t not_serving = 0;         // the ring that the server knows does not name it
   uint64_t old_ring_writes = 0;     // the writer's ring or epoch is older
   uint64_t stalls = 0;  // times that it did not run for longer than ServerOptions::stall_max
+  uint64_t leases_ended = 0;  // times that nobody confirmed it in time (Server::Confirm)
   uint64_t notifications = 0;
   uint64_t repaired_values = 0, repaired_bytes = 0, repair_failures = 0;
   uint64_t repair_refused = 0;     // values that it had no room for
@@ -41,7 +42,7 @@ struct ServerState {
   uint64_t memory_bytes = 0, memory_used_bytes = 0;  // of both regions; in slabs that are in use
   uint64_t room_bytes = 0;                           // RoomBytes of the data region
   Duration ttl;
-  bool serving = false;  // a ring that it knows names it, no stall
+  bool serving = false;  // a ring that it knows names it, no stall, a lease
   bool whole = false;    // as that ring says of this life of it
   RepairCore::State repair = RepairCore::State::kIdle;
   ConfigurationId configuration_id{}, filled_configuration{};

@@ -265,23 +265,56 @@ TEST_F(CacheServerStallTest, WhoDidNotRunIsClosedUntilTheRegistryKnowsItAndItKno
   EXPECT_FALSE(world.net.hosts["cache-0"].listening);
   const ConfigurationId mine = world.config.configuration_id;
   // What was sent before it stood still says nothing.
-  server().Confirm(before, mine, CacheEpoch{});
+  server().Confirm({.asked = before, .configuration = mine});
   EXPECT_FALSE(server().state().serving);
   // The registry has a newer ring than this server, which it waits for.
-  server().Confirm(world.time.now(), Successor(mine), CacheEpoch{});
+  server().Confirm({.asked = world.time.now(), .configuration = Successor(mine)});
   EXPECT_FALSE(server().state().serving);
   EXPECT_TRUE(world.Write(1, 100).ok()) << "two others";
   world.Publish();
   EXPECT_TRUE(server().state().serving);
   EXPECT_TRUE(world.net.hosts["cache-0"].listening);
-  server().Confirm(world.time.now(), mine, CacheEpoch{});
+  server().Confirm({.asked = world.time.now(), .configuration = mine});
   EXPECT_TRUE(server().state().serving);
+}
+
+TEST_F(CacheServerStallTest, WhoIsNotConfirmedWithinItsLeaseIsClosedUntilItIs) {
+  const ConfigurationId mine = world.config.configuration_id;
+  const auto confirm = [&](MonotonicTime asked, ConfigurationId ring, bool by_record) {
+    server().Confirm({.asked = asked,
+                      .lease = Duration::Seconds(1),
+                      .configuration = ring,
+                      .by_record = by_record});
+  };
+  world.time.RunFor(Duration::Seconds(5));
+  EXPECT_TRUE(server().state().serving) << "it has no lease";
+  confirm(world.time.now() - Duration::Millis(400), mine, false);
+  world.time.RunFor(Duration::Millis(590));
+  EXPECT_TRUE(server().state().serving);
+  confirm(world.time.now(), Successor(mine), true);  // it does not know of that ring
+  world.time.RunFor(Duration::Millis(20));
+  EXPECT_FALSE(server().state().serving);
+  EXPECT_EQ(server().counters().leases_ended, 1u);
+  EXPECT_FALSE(world.net.hosts["cache-0"].listening);
+  EXPECT_TRUE(world.Write(1, 100).ok()) << "two others";
+  EXPECT_GT(server().counters().not_serving, 0u) << "it takes no writes either";
+
+  confirm(world.time.now() - Duration::Seconds(1), mine, false);
+  EXPECT_FALSE(server().state().serving) << "that came too late";
+  confirm(world.time.now(), mine, true);
+  EXPECT_TRUE(server().state().serving);
+  world.time.RunFor(Duration::Millis(900));
+  confirm(world.time.now(), mine, false);
+  world.time.RunFor(Duration::Millis(900));
+  EXPECT_TRUE(server().state().serving) << "the lease began anew";
 }
 
 TEST_F(CacheServerStallTest, WhoIsConfirmedWaitsForTheEpochThatTheRegistryHas) {
   StandStill(Duration::Seconds(2));
   ASSERT_FALSE(server().state().serving);
-  server().Confirm(world.time.now(), world.config.configuration_id, CacheEpoch{1});
+  server().Confirm({.asked = world.time.now(),
+                    .configuration = world.config.configuration_id,
+                    .epoch = CacheEpoch{1}});
   EXPECT_FALSE(server().state().serving) << "there is a newer epoch";
   world.config.epoch = CacheEpoch{1};
   world.Publish();

@@ -61,7 +61,8 @@ CacheMembers::CacheMembers(const v1::RegistrySnapshot& durable,
       configuration_id_{durable.ring_configuration_id()},
       epoch_{durable.cache_epoch()},
       members_(Load(durable.cache_members())),
-      other_(Load(durable.other_cache_members())) {
+      other_(Load(durable.other_cache_members())),
+      durable_(configuration_id_) {
   for (const Members* members : {&members_, &other_}) {
     for (const auto& [name, member] : *members) presence_[name] = {};
   }
@@ -246,10 +247,18 @@ void CacheMembers::OnGone(MonotonicTime now, const std::string& name) {
   OnTime(now);
 }
 
+void CacheMembers::OnWritten(cache::ConfigurationId configuration) {
+  if (std::exchange(durable_, configuration) != configuration) durable_since_.reset();
+}
+
 void CacheMembers::OnTime(MonotonicTime now) {
   next_ = MonotonicTime::Max();
+  if (!durable_since_.has_value()) durable_since_ = now;
   for (auto& [name, presence] : presence_) {
-    if (!IsThere(name) && !presence.gone_since.has_value()) presence.gone_since = now;
+    // The scheduler before may have heard of it until now.
+    if (!IsThere(name) && !presence.gone_since.has_value()) {
+      presence.gone_since = now + options_.lease;
+    }
   }
   LookAtEpoch(now);
   LookAtPhase(now);
@@ -369,6 +378,9 @@ void CacheMembers::LookAtFilling(MonotonicTime now) {
 }
 
 void CacheMembers::LookAtSealing(MonotonicTime now) {
+  // Who is not heard may have learnt from the record until then that nothing has changed.
+  const MonotonicTime closed =
+      (durable_ == configuration_id_ ? *durable_since_ : now) + options_.lease;
   size_t readable = 0;  // by readers who do not know the new ring
   size_t given_up = 0;  // who may come back for a moment, and be read
   MonotonicTime next = MonotonicTime::Max();
@@ -376,7 +388,8 @@ void CacheMembers::LookAtSealing(MonotonicTime now) {
     const Presence& presence = presence_.at(name);
     // Its former life, or it itself, may be read for a while after its end.
     const MonotonicTime unread =
-        (IsThere(name) ? presence.since : *presence.gone_since) + options_.fence_after;
+        (IsThere(name) ? presence.since : std::max(*presence.gone_since, closed)) +
+        options_.fence_after;
     if (IsThere(name) && presence.report.sealed < configuration_id_) {
       ++readable;
     } else if (now < unread) {

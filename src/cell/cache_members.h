@@ -29,7 +29,9 @@
 // kNew; so every step may be taken at any time by whoever hears of it, and a change goes on under
 // the next scheduler where it was. "Sealed" is a replica whose values say that another ring is read
 // now: a reader that has not heard of it finds out (Merge: Invalidate). If nobody was given up, one
-// replica that is not sealed may be left, as one alone is never believed.
+// replica that is not sealed may be left, as one alone is never believed. Given up is who is gone so
+// long after kNew became durable that it has closed its memory, if it lives: it hears nothing from
+// the scheduler, and the record does not say any more what it knows.
 //
 // The ring is made of the names that the cell's configuration declares when there is none, and is
 // changed to them when they have changed since and those that come are there; otherwise ChangeTo
@@ -55,8 +57,12 @@
 namespace tailcast::cell {
 
 struct CacheMembersOptions {
-  // How long a member may be gone before others go on without it; longer than a restart takes, than
-  // readers trust a heart that stands still (2 s), and than a server goes on that did not run.
+  // Of a replica. One that is alive serves for so long after it was heard, or after the registry's
+  // record was last as it knows it (cache_lease.h).
+  Duration lease = Duration::Millis(1500);
+  // How long a member may be gone, which it is when its lease has passed, before others go on
+  // without it; longer than a restart takes, than readers trust a heart that stands still (2 s),
+  // and than a server goes on that did not run.
   Duration fence_after = Duration::Seconds(2);
   // How long a change waits for chunks to be copied; those that were written before have expired
   // then.
@@ -131,6 +137,8 @@ class CacheMembers {
 
   // Whether anything that Save writes has changed since it was called last.
   bool changed() const { return changed_; }
+  // What Save wrote of this configuration became durable. A phase acts on that.
+  void OnWritten(cache::ConfigurationId configuration);
   void Save(v1::RegistrySnapshot* snapshot);
 
  private:
@@ -166,6 +174,8 @@ class CacheMembers {
   std::map<std::string, std::vector<ProcessIncarnation>> lives_;
   std::set<std::string> here_;               // that are wanted, and in no ring
   std::optional<MonotonicTime> both_since_;  // as this scheduler knows
+  cache::ConfigurationId durable_{};  // of the record
+  std::optional<MonotonicTime> durable_since_;  // it is surely durable
   MonotonicTime next_ = MonotonicTime::Max();
   bool changed_ = false;
   std::vector<Event> events_;

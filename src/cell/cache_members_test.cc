@@ -18,13 +18,13 @@ using cache::ConfigurationId;
 using cache::RingPhase;
 
 MonotonicTime At(int64_t ms) { return MonotonicTime() + Duration::Millis(ms); }
-constexpr Duration kFence = Duration::Seconds(2);
+constexpr Duration kFence = Duration::Seconds(2), kLease = Duration::Millis(1500);
 ProcessIncarnation Life(uint64_t n) { return ProcessIncarnation{n}; }
 
 class CacheMembersTest : public testing::Test {
  protected:
   CacheMembers Open(const std::vector<std::string>& names) {
-    return CacheMembers(saved_, names, {.fence_after = kFence});
+    return CacheMembers(saved_, names, {.lease = kLease, .fence_after = kFence});
   }
   // A deployment whose three replicas are whole, in life 1.
   CacheMembers Running() {
@@ -42,9 +42,11 @@ class CacheMembersTest : public testing::Test {
   // `name` says that it holds what it will own, and has heard of the newest configuration.
   static void Fill(CacheMembers& members, int64_t ms, const char* name, uint64_t life) {
     const ConfigurationId id = members.configuration_id();
+    members.OnWritten(id);
     members.OnRegistered(At(ms), name, {Life(life), members.epoch(), id, id, id});
   }
   static void Seal(CacheMembers& members, int64_t ms, const char* name, uint64_t life) {
+    members.OnWritten(members.configuration_id());
     members.OnRegistered(At(ms), name,
                          {.incarnation = Life(life), .sealed = members.configuration_id()});
   }
@@ -157,7 +159,7 @@ TEST_F(CacheMembersTest, AfterARestartOfTheSchedulerNobodyIsGivenUpBeforeHeCould
   EXPECT_FALSE(members.changed());
   const CacheEpoch epoch = members.epoch();
   members.OnRegistered(At(50), "a", {.incarnation = Life(2), .copied = CacheEpoch{}});
-  EXPECT_EQ(members.NextTime(), At(50) + kFence);
+  EXPECT_EQ(members.NextTime(), At(50) + kLease + kFence) << "it may have been heard until now";
   members.OnRegistered(At(400), "b", {.incarnation = Life(1), .copied = CacheEpoch{}});
   members.OnRegistered(At(400), "c", {.incarnation = Life(1), .copied = CacheEpoch{}});
   EXPECT_EQ(members.NextTime(), MonotonicTime::Max());
@@ -248,6 +250,28 @@ TEST_F(CacheMembersTest, TheOldRingIsKeptUntilNobodyCanTakeItsValuesForAll) {
   members.OnTime(At(10000));
   EXPECT_EQ(members.phase(), RingPhase::kNew) << "b may come back for a moment, beside c";
   Seal(members, 11000, "c", 1);
+  EXPECT_EQ(members.phase(), RingPhase::kSettled);
+}
+
+// They may live, cut off, and have read in the record until then that nothing has changed.
+TEST_F(CacheMembersTest, WhoIsGoneIsGivenUpALeaseAndAFenceAfterTheRecordSaysThatTheNewRingIsRead) {
+  CacheMembers members = Running();
+  ASSERT_TRUE(members.ChangeTo({"d", "e", "f"}).ok());
+  members.OnGone(At(100), "a");
+  members.OnGone(At(100), "b");
+  for (const char* name : {"d", "e", "f"}) Fill(members, 9000, name, 1);
+  ASSERT_EQ(members.phase(), RingPhase::kNew);
+  members.OnRegistered(At(9100), "c",
+                       {.incarnation = Life(1), .sealed = members.configuration_id()});
+  members.OnTime(At(19000));
+  EXPECT_EQ(members.phase(), RingPhase::kNew) << "it is not written";
+  members.OnWritten(members.configuration_id());
+  members.OnTime(At(20000));
+  const int64_t enough = 20000 + (kLease + kFence).millis();
+  EXPECT_EQ(members.NextTime(), At(enough));
+  members.OnTime(At(enough - 1));
+  EXPECT_EQ(members.phase(), RingPhase::kNew);
+  members.OnTime(At(enough));
   EXPECT_EQ(members.phase(), RingPhase::kSettled);
 }
 

@@ -56,7 +56,8 @@ RegistryCore::RegistryCore(RegistryOptions options, v1::RegistrySnapshot durable
                   .peers = options_.peers,
                   .streams_max = options_.streams_max},
                  &durable_, seed),
-      caches_(durable_, options_.cache_replicas, {.fence_after = options_.fence_after}),
+      caches_(durable_, options_.cache_replicas,
+              {.lease = options_.lease, .fence_after = options_.fence_after}),
       shown_(RingOf(durable_)) {
   if (durable_.registry_id() == 0) {
     durable_.set_registry_id(Rng(seed).Fork("registry").Next() | 1);
@@ -127,6 +128,10 @@ void RegistryCore::FillRing(bool metadata, v1::Ring* ring) const {
     v1::Replica*& replica = replicas[member.name()];
     if (replica == nullptr) replica = fill(member, false);
     replica->set_in_other(true);
+    // In the ring that comes an earlier life of it has voted, whole or not.
+    if (metadata && phase == cache::RingPhase::kBoth && member.lives_size() > 1) {
+      replica->set_rests(true);
+    }
     // In the ring that comes everybody votes: nobody reads it before who is in it was filled.
     const bool there = replica->incarnation() != 0;
     replica->set_votes_in_other(
@@ -323,6 +328,7 @@ void RegistryCore::OnWritten(const Snapshot& snapshot) {
   v1::RegistrySnapshot next = RingOf(snapshot.state);
   if (next.SerializeAsString() == shown_.SerializeAsString()) return;
   shown_ = std::move(next);
+  caches_.OnWritten(cache::ConfigurationId{shown_.ring_configuration_id()});
   RefreshProcesses();
 }
 

@@ -170,6 +170,8 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
     metadata_exporter_ = ports_.make_exporter("metadata");
     metadata_server_ = std::make_unique<cache::Server>(ports_.loop, metadata_exporter_.get(),
                                                        ports_.server, ports_.connector, options);
+    cache_lease_ = std::make_unique<cell::CacheLease>(
+        *ports_.loop, *ports_.store, *metadata_server_, NameOf(Role::kCache), incarnation_);
   }
   if (Has(Role::kReader) || Has(Role::kWriter)) {
     TAILCAST_ASSIGN_OR_RETURN(caches_,
@@ -315,10 +317,7 @@ void Node::Register(v1::ProcessInfo info) {
                                   if (leaving_ && sent >= leaving_since_) {
                                     leaving_->OnKnown(ports_.loop->Now());
                                   }
-                                  if (!cache) return;
-                                  metadata_server_->Confirm(
-                                      sent, cache::ConfigurationId{reply.ring_configuration_id()},
-                                      cache::CacheEpoch{reply.cache_epoch()});
+                                  if (cache) cache_lease_->OnRenewed(sent, reply);
                                 },
                                 // Going on would do harm, or never succeed.
                                 [this](Status why) { EndFor(std::move(why)); }}));

@@ -21,6 +21,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/cache/server.h"
 #include "tailcast/cell/cache_clients.h"
+#include "tailcast/cell/cache_lease.h"
 #include "tailcast/cell/cell_client.h"
 #include "tailcast/cell/process_config.h"
 #include "tailcast/cell/registration.h"
@@ -124,7 +125,8 @@ class Node {
   std::unique_ptr<cell::SchedulerFinder> finder_;  // null: it is the scheduler
   std::unique_ptr<fabric::Exporter> data_exporter_, metadata_exporter_;
   std::unique_ptr<cache::Server> data_server_, metadata_server_;
-  std::unique_ptr<cell::CacheClients> caches_;  // of readers and writers
+  std::unique_ptr<cell::CacheLease> cache_lease_;  // of metadata_server_
+  std::unique_ptr<cell::CacheClients> caches_;     // of readers and writers
   std::unique_ptr<writer::WriterAgent> writer_;
   std::unique_ptr<reader::ReaderAgent> reader_;
   std::unique_ptr<scheduler::SchedulerAgent> scheduler_;

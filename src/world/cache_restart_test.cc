@@ -16,14 +16,15 @@
 #include "tailcast/base/rng.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/world/deployment.h"
+#include "tailcast/world/faults.h"
 #include "tailcast/world/programs.h"
 
 namespace tailcast::world {
 namespace {
 
-constexpr int kCaches = 4;
-constexpr int kSpares = 2;
-constexpr int kClients = 3;
+constexpr uint64_t kCaches = 4;
+constexpr uint64_t kSpares = 2;
+constexpr uint64_t kClients = 3;
 constexpr uint64_t kKeys = 20;
 constexpr Duration kCall = Duration::Millis(300);
 
@@ -43,12 +44,12 @@ class CacheRestartTest : public ::testing::Test {
     deployment_ = std::make_unique<Deployment>(
         DeploymentOptions{.seed = seed, .caches = CacheKind::kServers});
     rng_ = Rng(seed).Fork("cache restarts");
-    const NodeSetup setup{.caches = kCaches, .spares = kSpares, .cache_bytes = 2 << 20};
+    const NodeSetup setup{.caches = int{kCaches}, .spares = int{kSpares}, .cache_bytes = 2 << 20};
     deployment_->Start("cell", "scheduler", RunNode(*deployment_, setup));
-    for (int i = 0; i < kCaches + kSpares; ++i) {
+    for (uint64_t i = 0; i < kCaches + kSpares; ++i) {
       deployment_->Start("cell", CacheName(i), RunNode(*deployment_, setup));
     }
-    for (int i = 0; i < kClients; ++i) {
+    for (uint64_t i = 0; i < kClients; ++i) {
       deployment_->Start("cell", ClientName(i), RunClient(*deployment_));
     }
     acknowledged_ = {};
@@ -66,7 +67,7 @@ class CacheRestartTest : public ::testing::Test {
 
   // The epoch of the newest view that anybody has.
   void LookAtEpoch() {
-    for (int i = 0; i < kClients; ++i) {
+    for (uint64_t i = 0; i < kClients; ++i) {
       const cache::CacheEpoch epoch = Ring(i).epoch;
       if (epoch <= epoch_) continue;
       epoch_ = epoch;
@@ -83,7 +84,11 @@ class CacheRestartTest : public ::testing::Test {
   }
 
   void Write() {
-    const uint64_t i = rng_.Below(kClients), key = rng_.Below(kKeys), value = ++last_;
+    const uint64_t i = rng_.Below(kClients);
+    Write(i, rng_.Below(kKeys));
+  }
+  void Write(uint64_t i, uint64_t key) {
+    const uint64_t value = ++last_;
     LookAtEpoch();
     const cache::CacheEpoch epoch = Ring(i).epoch;
     Process& p = client(i);
@@ -159,7 +164,9 @@ class CacheRestartTest : public ::testing::Test {
       if (rng_.Chance(0.2)) Write();
       Read();
       // Clients forget what they read before, so that they can hide nothing.
-      if (rng_.Chance(0.01)) deployment_->Restart("cell", ClientName(rng_.Below(kClients)));
+      if (clients_restart_ && rng_.Chance(0.01)) {
+        deployment_->Restart("cell", ClientName(rng_.Below(kClients)));
+      }
       deployment_->ReviveDead();
       if (!rng_.Chance(faults * 0.01)) continue;
       switch (rng_.Below(ring_changes_ ? 11 : 8)) {
@@ -192,7 +199,7 @@ class CacheRestartTest : public ::testing::Test {
   cache::CacheEpoch epoch_{};
   uint64_t last_ = 0, reads_ = 0, partial_ = 0, writes_ = 0, acknowledgements_ = 0, epochs_ = 0;
   uint64_t changes_ = 0;
-  bool ring_changes_ = false;
+  bool ring_changes_ = false, clients_restart_ = true;
   Status change_;
   std::string wrong_;
 };
@@ -207,7 +214,7 @@ TEST_F(CacheRestartTest, ARollingRestartLosesNothingAndRaisesNoEpoch) {
   Begin(2);
   ASSERT_TRUE(WholeWithin(Duration::Seconds(3)));
   RunFor(Duration::Seconds(2), 0);
-  for (int i = 0; i < kCaches; ++i) {
+  for (uint64_t i = 0; i < kCaches; ++i) {
     deployment_->Restart("cell", CacheName(i));
     RunFor(Duration::Seconds(1), 0);
     ASSERT_TRUE(WholeWithin(Duration::Seconds(5))) << CacheName(i);
@@ -223,7 +230,7 @@ TEST_F(CacheRestartTest, ARestartOfAllServesAgainWithinFiveSecondsInANewEpoch) {
   Begin(3);
   ASSERT_TRUE(WholeWithin(Duration::Seconds(3)));
   RunFor(Duration::Seconds(1), 0);
-  for (int i = 0; i < kCaches; ++i) deployment_->Restart("cell", CacheName(i));
+  for (uint64_t i = 0; i < kCaches; ++i) deployment_->Restart("cell", CacheName(i));
   time().RunFor(Duration::Millis(500));  // until the registry has heard of it
   EXPECT_TRUE(WholeWithin(Duration::Millis(4500)));
   EXPECT_GT(Ring(0).epoch, cache::CacheEpoch{1});
@@ -303,7 +310,7 @@ class CacheTwinTest : public CacheRestartTest {
     deployment_->Stop("cell", "cache-1");
     RunFor(Duration::Seconds(5), 0);
     const NodeSetup twin{
-        .name = "cache-1", .caches = kCaches, .spares = kSpares, .cache_bytes = 2 << 20};
+        .name = "cache-1", .caches = int{kCaches}, .spares = int{kSpares}, .cache_bytes = 2 << 20};
     deployment_->StartOnce("cell", "cache-twin", RunNode(*deployment_, twin));
     RunFor(Duration::Seconds(1), 0);
     ASSERT_TRUE(WholeWithin(Duration::Seconds(10)));
@@ -352,6 +359,193 @@ TEST_F(CacheTwinTest, ThatItIsWouldBeFound) {
   const PlantedFault fault("cell.name_comes_back");
   ReplaceAStoppedOneThatWakesUp();
   EXPECT_TRUE(OneThatIsWholeHasMissedWrites());
+}
+
+// Some of a cell's caches, and the last client, are cut off from everybody else, the scheduler and
+// the primary layer among them; they reach each other. The others go on without them.
+class CacheCutOffTest : public CacheRestartTest {
+ protected:
+  static constexpr uint64_t kCutOff = kClients - 1;
+  static constexpr Duration kLease = Duration::Millis(1500);
+
+  void BeginWhole(uint64_t seed) {
+    clients_restart_ = false;  // who starts without a scheduler knows no ring
+    Begin(seed);
+    ASSERT_TRUE(WholeWithin(Duration::Seconds(3)));
+    const uint64_t before = acknowledgements_;
+    WriteAll(0);
+    EXPECT_EQ(acknowledgements_ - before, kKeys);
+    ReadAll(kCutOff);
+    EXPECT_EQ(complete_, kKeys) << "it has connected";
+  }
+  std::vector<std::string> Names() {
+    std::vector<std::string> names;
+    for (const auto& [name, process] : deployment_->cell("cell").processes) names.push_back(name);
+    return names;
+  }
+  void Cut(const std::string& a, const std::string& b) {
+    CutProcesses(*deployment_, "cell/" + a, "cell/" + b, Ways::kBoth, true);
+  }
+  void CutOff(std::vector<std::string> these, bool from_store = true) {
+    these.push_back(ClientName(kCutOff));
+    cut_off_ = these;
+    for (const std::string& one : these) {
+      if (from_store) deployment_->process("cell", one).store->Hang();
+      for (const std::string& other : Names()) {
+        if (std::find(these.begin(), these.end(), other) == these.end()) Cut(one, other);
+      }
+    }
+  }
+  // An operator takes who is cut off for dead.
+  void StartTwin(const std::string& name) {
+    const NodeSetup setup{
+        .name = name, .caches = int{kCaches}, .spares = int{kSpares}, .cache_bytes = 2 << 20};
+    deployment_->StartOnce("cell", name + "-twin", RunNode(*deployment_, setup));
+    for (const std::string& one : cut_off_) Cut(one, name + "-twin");
+  }
+  void WriteAll(uint64_t client) {
+    for (uint64_t key = 0; key < kKeys; ++key) {
+      Write(client, key);
+      time().RunFor(Duration::Millis(10));
+    }
+    time().RunFor(Duration::Millis(300));
+  }
+  // Of complete answers: those that miss what was acknowledged before, whatever the reader knows of
+  // epochs.
+  void ReadAll(uint64_t i) {
+    complete_ = stale_ = 0;
+    LookAtEpoch();
+    Process& p = client(i);
+    for (uint64_t key = 0; key < kKeys; ++key) {
+      p.metadata_cache->ReadValues(
+          {{KeyOf(key)}}, kCall,
+          p.scope.Bind([this, floor = acknowledged_[key]](const Result<cache::Values>& values) {
+            if (!values.ok() || !values->front().complete) return;
+            ++complete_;
+            stale_ += LaneOf(values->front()) < floor ? 1 : 0;
+          }));
+    }
+    time().RunFor(kCall * 2);
+  }
+  uint64_t Serving(CacheLayer layer) {
+    const auto servers = deployment_->CacheServers("cell", layer);
+    return static_cast<uint64_t>(std::count_if(servers.begin(), servers.end(), [](const auto& s) {
+      return s.server->state().serving;
+    }));
+  }
+
+  std::vector<std::string> cut_off_;
+  uint64_t complete_ = 0, stale_ = 0;
+};
+
+TEST_F(CacheCutOffTest, TwoOfTheRingThatIsReplacedAreNotReadAnyMore) {
+  for (const bool from_store : {true, false}) {
+    BeginWhole(7);
+    CutOff({"cache-1", "cache-2"}, from_store);
+    ReadAll(kCutOff);
+    EXPECT_GT(complete_, 0u) << "these two have some keys";
+    EXPECT_EQ(stale_, 0u);
+    const uint64_t ring = ReadRing(Ring(0).configuration_id);
+    ChangeRing(RingOf({2, 3, 4, 5}));
+    ASSERT_TRUE(time().RunUntil(
+        [&] { return ReadRing(Ring(0).configuration_id) == ring + 1 && AllWhole(); },
+        Duration::Seconds(90)));
+    const uint64_t before = acknowledgements_;
+    WriteAll(0);
+    EXPECT_EQ(acknowledgements_ - before, kKeys);
+    ReadAll(kCutOff);
+    EXPECT_EQ(stale_, 0u) << "from store: " << from_store;
+    EXPECT_EQ(complete_, 0u);
+  }
+}
+
+TEST_F(CacheCutOffTest, TwoThatOthersHaveReplacedAreNotReadAnyMore) {
+  BeginWhole(8);
+  CutOff({"cache-1", "cache-2"});
+  time().RunFor(Duration::Seconds(1));
+  StartTwin("cache-1");
+  StartTwin("cache-2");
+  const cache::CacheEpoch epoch = Ring(0).epoch;
+  ASSERT_TRUE(time().RunUntil([&] { return Ring(0).epoch > epoch && AllWhole(); },
+                              Duration::Seconds(10)));
+  const uint64_t before = acknowledgements_;
+  WriteAll(0);
+  EXPECT_EQ(acknowledgements_ - before, kKeys);
+  ReadAll(kCutOff);
+  EXPECT_EQ(stale_, 0u);
+}
+
+// A third one, which all reach but for a writer, has missed writes: it may.
+TEST_F(CacheCutOffTest, OneThatAnotherHasReplacedIsNotReadAnyMore) {
+  BeginWhole(9);
+  CutOff({"cache-1"});
+  CutProcesses(*deployment_, "cell/" + ClientName(kCutOff), "cell/cache-2", Ways::kBoth, false);
+  Cut(ClientName(0), "cache-2");
+  StartTwin("cache-1");
+  time().RunFor(Duration::Seconds(1));
+  ASSERT_TRUE(WholeWithin(Duration::Seconds(10)));
+  const uint64_t before = acknowledgements_;
+  WriteAll(0);
+  EXPECT_GT(acknowledgements_, before);
+  ReadAll(kCutOff);
+  EXPECT_EQ(stale_, 0u);
+}
+
+TEST_F(CacheCutOffTest, ThatTheyAreWouldBeFound) {
+  const PlantedFault fault("cache.no_lease");
+  BeginWhole(8);
+  CutOff({"cache-1", "cache-2"});
+  StartTwin("cache-1");
+  StartTwin("cache-2");
+  const cache::CacheEpoch epoch = Ring(0).epoch;
+  ASSERT_TRUE(time().RunUntil([&] { return Ring(0).epoch > epoch && AllWhole(); },
+                              Duration::Seconds(10)));
+  WriteAll(0);
+  ReadAll(kCutOff);
+  EXPECT_GT(stale_, 0u);
+}
+
+// Nobody goes on without whom the record of the registry shows as they know themselves.
+TEST_F(CacheCutOffTest, ASchedulerThatIsAwayCostsNothing) {
+  BeginWhole(10);
+  deployment_->TakeDown("cell", "scheduler");
+  RunFor(Duration::Seconds(60), 0);
+  EXPECT_EQ(partial_, 0u);
+  EXPECT_EQ(acknowledgements_, writes_);
+  deployment_->RaiseAll();
+  RunFor(Duration::Seconds(10), 0);
+  EXPECT_EQ(partial_, 0u);
+  EXPECT_EQ(acknowledgements_, writes_);
+  EXPECT_EQ(wrong_, "");
+  EXPECT_EQ(Ring(0).epoch, cache::CacheEpoch{1});
+}
+
+TEST_F(CacheCutOffTest, WhoHearsOfNobodyForALeaseClosesItsMetadataUntilItDoes) {
+  BeginWhole(11);
+  std::vector<std::string> caches;
+  for (uint64_t i = 0; i < kCaches; ++i) {
+    caches.push_back(CacheName(i));
+    deployment_->process("cell", caches.back()).store->Hang();
+  }
+  RunFor(Duration::Seconds(5), 0);
+  EXPECT_EQ(partial_, 0u) << "the scheduler hears of them";
+  deployment_->TakeDown("cell", "scheduler");
+  RunFor(kLease - Duration::Millis(600), 0);
+  EXPECT_EQ(partial_, 0u);
+  time().RunFor(Duration::Millis(700));
+  EXPECT_EQ(Serving(CacheLayer::kMetadata), 0u);
+  EXPECT_EQ(Serving(CacheLayer::kData), kCaches) << "what is found of chunks is right";
+  const uint64_t before = acknowledgements_;
+  WriteAll(0);
+  EXPECT_EQ(acknowledgements_, before);
+  ReadAll(0);
+  EXPECT_EQ(complete_, 0u);
+  deployment_->RaiseAll();
+  time().RunFor(Duration::Seconds(3));
+  EXPECT_EQ(Serving(CacheLayer::kMetadata), kCaches);
+  ReadAll(0);
+  EXPECT_EQ(complete_, kKeys);
+  EXPECT_EQ(Ring(0).epoch, cache::CacheEpoch{1});
 }
 
 // TAILCAST_SEEDS=1000 for a long sweep.

@@ -1,0 +1,142 @@
+#include "tailcast/cell/cache_lease.h"
+
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tailcast/base/strong.h"
+#include "tailcast/cache/client.h"
+#include "tailcast/cell/registry_store.h"
+#include "tailcast/fabric/fake_fabric.h"
+#include "tailcast/sim/sim_loop.h"
+#include "tailcast/sim/sim_rpc.h"
+#include "tailcast/storage/fake_store.h"
+
+namespace tailcast::cell {
+namespace {
+
+using cache::CacheEpoch;
+using cache::ConfigurationId;
+
+constexpr uint64_t kLife = 77;
+constexpr ConfigurationId kRing{4};
+constexpr Duration kLease = Duration::Millis(1500);
+
+class CacheLeaseTest : public ::testing::Test {
+ protected:
+  CacheLeaseTest() {
+    EXPECT_TRUE(server_.Start().ok());
+    Know(kRing, CacheEpoch{1});
+    std::optional<Status> opened;
+    log_.Open(scope_.Bind([&](const Result<v1::RegistrySnapshot>& r) { opened = r.status(); }));
+    EXPECT_TRUE(time_.RunUntil([&] { return opened.has_value(); }, Duration::Seconds(1)));
+    Write(kRing, CacheEpoch{1}, {kLife});
+  }
+  // The server hears of this.
+  void Know(ConfigurationId ring, CacheEpoch epoch) {
+    cache::RingConfig config;
+    config.configuration_id = ring;
+    config.epoch = epoch;
+    config.replicas.push_back({.name = "a", .incarnation = ProcessIncarnation{kLife}});
+    server_.UpdateRing(config);
+  }
+  void Write(ConfigurationId ring, CacheEpoch epoch, const std::vector<uint64_t>& lives) {
+    v1::RegistrySnapshot record;
+    record.set_ring_configuration_id(Raw(ring));
+    record.set_cache_epoch(Raw(epoch));
+    v1::CacheMember* member = record.add_cache_members();
+    member->set_name("a");
+    for (const uint64_t life : lives) member->add_lives(life);
+    std::optional<Status> written;
+    log_.Write(record, scope_.Bind([&](Status status) { written = std::move(status); }));
+    ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(1)));
+    ASSERT_TRUE(written->ok()) << *written;
+  }
+  void Renew() {
+    v1::RegisterReply reply;
+    reply.set_lease_ms(kLease.millis());
+    reply.set_ring_configuration_id(Raw(kRing));
+    reply.set_cache_epoch(1);
+    lease_.OnRenewed(loop_->Now(), reply);
+  }
+  bool ServesAfter(Duration duration) {
+    time_.RunFor(duration);
+    return server_.state().serving;
+  }
+
+  sim::VirtualTime time_{1};
+  std::unique_ptr<sim::SimLoop> loop_ = time_.MakeLoop("cache");
+  storage::FakeDisk disk_{loop_.get(), 1};
+  storage::FakeStore store_{&disk_, loop_.get()};
+  RegistryStore log_{*loop_, store_};
+  sim::Network network_{time_, Rng(1)};
+  fabric::FakeFabricNetwork fabric_{loop_.get(), 1};
+  std::unique_ptr<fabric::Exporter> exporter_ = fabric_.MakeExporter("a", {.loop = loop_.get()});
+  std::unique_ptr<rpc::Server> rpc_ = network_.MakeServer(*loop_, "host");
+  std::unique_ptr<rpc::Connector> connector_ = network_.MakeConnector(*loop_, "host");
+  cache::Server server_{loop_.get(), exporter_.get(), rpc_.get(), connector_.get(), [] {
+                          cache::ServerOptions options;
+                          options.name = "a";
+                          options.memory_bytes = 2 << 20;
+                          options.incarnation = ProcessIncarnation{kLife};
+                          return options;
+                        }()};
+  Scope scope_;
+  CacheLease lease_{*loop_, store_, server_, "a", ProcessIncarnation{kLife}};
+};
+
+TEST_F(CacheLeaseTest, WhileTheSchedulerIsAwayTheRecordWillDo) {
+  EXPECT_TRUE(ServesAfter(Duration::Seconds(5))) << "no lease was given";
+  Renew();
+  EXPECT_TRUE(ServesAfter(Duration::Seconds(60)));
+  EXPECT_EQ(server_.counters().leases_ended, 0u);
+}
+
+TEST_F(CacheLeaseTest, WhoReachesNeitherClosesAfterTheLeaseUntilTheSchedulerAnswers) {
+  Renew();
+  store_.Hang();
+  EXPECT_TRUE(ServesAfter(kLease - Duration::Millis(10)));
+  EXPECT_FALSE(ServesAfter(Duration::Millis(20)));
+  EXPECT_EQ(server_.counters().leases_ended, 1u);
+  EXPECT_FALSE(ServesAfter(Duration::Seconds(20)));
+  Renew();
+  EXPECT_TRUE(server_.state().serving);
+}
+
+TEST_F(CacheLeaseTest, ARecordThatSaysMoreThanTheServerKnowsIsNoRenewal) {
+  for (const auto& [ring, epoch, lives] :
+       std::vector<std::tuple<ConfigurationId, CacheEpoch, std::vector<uint64_t>>>{
+           {ConfigurationId{5}, CacheEpoch{1}, {kLife}},
+           {kRing, CacheEpoch{2}, {kLife}},
+           {kRing, CacheEpoch{1}, {kLife, 78}},
+           {kRing, CacheEpoch{1}, {}}}) {
+    Write(kRing, CacheEpoch{1}, {kLife});
+    Renew();
+    EXPECT_TRUE(ServesAfter(Duration::Seconds(5)));
+    Write(ring, epoch, lives);
+    EXPECT_FALSE(ServesAfter(kLease + Duration::Millis(100)));
+    EXPECT_FALSE(ServesAfter(Duration::Seconds(5)));
+  }
+}
+
+TEST_F(CacheLeaseTest, WhoLearnsWhatTheRecordSaysGoesOn) {
+  Renew();
+  Write(ConfigurationId{5}, CacheEpoch{1}, {kLife});
+  EXPECT_FALSE(ServesAfter(Duration::Seconds(5)));
+  Know(ConfigurationId{5}, CacheEpoch{1});
+  EXPECT_TRUE(ServesAfter(Duration::Seconds(1)));
+}
+
+// The record may be read slowly: what counts is when that began.
+TEST_F(CacheLeaseTest, ARecordIsAsOldAsTheBeginOfItsReading) {
+  Renew();
+  storage::FakeDiskOptions slow;
+  slow.request.base = Duration::Seconds(2);
+  disk_.SetOptions(slow);
+  EXPECT_FALSE(ServesAfter(Duration::Seconds(10)));
+}
+
+}  // namespace
+}  // namespace tailcast::cell
