@@ -286,16 +286,15 @@ bool CacheMembers::FillingIsStuck(MonotonicTime now) {
   return stuck;
 }
 
-void CacheMembers::LookAtEpoch(MonotonicTime now) {
+std::optional<CacheMembers::Event> CacheMembers::FindLoss(MonotonicTime now) {
   // Those that are not whole, are there, and so want to be.
   std::vector<std::string> waiting;
   for (const auto& [name, member] : members_) {
     if (IsThere(name) && !IsWhole(name)) waiting.push_back(name);
   }
   const bool filling = FillingIsStuck(now);
-  if (waiting.empty() && !filling) return;
-  bool lost = false;
-  Event raise;
+  if (waiting.empty() && !filling) return std::nullopt;
+  std::optional<Event> raise;
   for (const auto& [name, member] : members_) {
     if (member.excused || IsWhole(name)) continue;
     // Somebody needs it, and it has nothing to give, or can't be asked. The only replica of a ring
@@ -306,24 +305,34 @@ void CacheMembers::LookAtEpoch(MonotonicTime now) {
     if (!needed) continue;
     if (IsThere(name)) {
       // One that is excused waits for it only until it is whole, and it does not wait for that one.
-      if (!lost && (members_.size() == 1 ||
-                    std::any_of(waiting.begin(), waiting.end(), [&](const std::string& other) {
-                      return other != name && !members_.at(other).excused;
-                    }))) {
-        lost = true;
+      if (!raise && (members_.size() == 1 ||
+                     std::any_of(waiting.begin(), waiting.end(), [&](const std::string& other) {
+                       return other != name && !members_.at(other).excused;
+                     }))) {
         raise = {epoch_, RaiseCause::kStartedAnew, name};
       }
       continue;
     }
     const MonotonicTime fenced = *presence_.at(name).gone_since + options_.fence_after;
     if (fenced <= now) {
-      if (!lost) raise = {epoch_, RaiseCause::kGone, name};
-      lost = true;
+      if (!raise) raise = {epoch_, RaiseCause::kGone, name};
     } else {
       next_ = std::min(next_, fenced);
     }
   }
-  if (!lost) return;
+  return raise;
+}
+
+void CacheMembers::LookAtEpoch(MonotonicTime now) {
+  std::optional<Event> raise = FindLoss(now);
+  if (!raise) return lost_since_.reset();
+  if (!lost_since_.has_value()) lost_since_ = now;
+  if (const MonotonicTime due = *lost_since_ + options_.raise_after;
+      now < due && members_.size() > 1) {
+    next_ = std::min(next_, due);
+    return;
+  }
+  lost_since_.reset();
   // Who is gone only for a moment may come back whole, as long as nobody was told that it is not.
   epoch_ = Successor(epoch_);
   for (auto& [name, member] : members_) {
@@ -332,8 +341,8 @@ void CacheMembers::LookAtEpoch(MonotonicTime now) {
     if (!IsWhole(name) && !may_come_back) member.excused = true;
   }
   changed_ = true;
-  raise.epoch = epoch_;
-  events_.push_back(std::move(raise));
+  raise->epoch = epoch_;
+  events_.push_back(std::move(*raise));
 }
 
 void CacheMembers::LookAtPhase(MonotonicTime now) {

@@ -29,9 +29,9 @@
 // kNew; so every step may be taken at any time by whoever hears of it, and a change goes on under
 // the next scheduler where it was. "Sealed" is a replica whose values say that another ring is read
 // now: a reader that has not heard of it finds out (Merge: Invalidate). If nobody was given up, one
-// replica that is not sealed may be left, as one alone is never believed. Given up is who is gone so
-// long after kNew became durable that it has closed its memory, if it lives: it hears nothing from
-// the scheduler, and the record does not say any more what it knows.
+// replica that is not sealed may be left, as one alone is never believed. Given up is who is gone
+// so long after kNew became durable that it has closed its memory, if it lives: it hears nothing
+// from the scheduler, and the record does not say any more what it knows.
 //
 // The ring is made of the names that the cell's configuration declares when there is none, and is
 // changed to them when they have changed since and those that come are there; otherwise ChangeTo
@@ -64,6 +64,9 @@ struct CacheMembersOptions {
   // without it; longer than a restart takes, than readers trust a heart that stands still (2 s),
   // and than a server goes on that did not run.
   Duration fence_after = Duration::Seconds(2);
+  // How long others that have lost what they had may show up before the epoch rises, so that it
+  // rises once when all begin anew. Less than they rest: nobody waits longer for it.
+  Duration raise_after = Duration::Millis(500);
   // How long a change waits for chunks to be copied; those that were written before have expired
   // then.
   Duration data_fill_max = Duration::Seconds(60);
@@ -158,6 +161,8 @@ class CacheMembers {
   void TakeBack();
   bool FillingIsStuck(MonotonicTime now);
   void LookAtEpoch(MonotonicTime now);
+  // Why the epoch has to rise, if it has to; of which one.
+  std::optional<Event> FindLoss(MonotonicTime now);
   void LookAtPhase(MonotonicTime now);
   bool NewRingIsGone(MonotonicTime now);
   void LookAtFilling(MonotonicTime now);
@@ -172,9 +177,10 @@ class CacheMembers {
   std::map<std::string, Presence> presence_;  // of all of them
   // Of those of them that were ever there; the last one is, or was last.
   std::map<std::string, std::vector<ProcessIncarnation>> lives_;
-  std::set<std::string> here_;               // that are wanted, and in no ring
-  std::optional<MonotonicTime> both_since_;  // as this scheduler knows
-  cache::ConfigurationId durable_{};  // of the record
+  std::set<std::string> here_;                  // that are wanted, and in no ring
+  std::optional<MonotonicTime> lost_since_;     // since when the epoch has to rise
+  std::optional<MonotonicTime> both_since_;     // as this scheduler knows
+  cache::ConfigurationId durable_{};            // of the record
   std::optional<MonotonicTime> durable_since_;  // it is surely durable
   MonotonicTime next_ = MonotonicTime::Max();
   bool changed_ = false;

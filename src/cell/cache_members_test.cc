@@ -24,7 +24,8 @@ ProcessIncarnation Life(uint64_t n) { return ProcessIncarnation{n}; }
 class CacheMembersTest : public testing::Test {
  protected:
   CacheMembers Open(const std::vector<std::string>& names) {
-    return CacheMembers(saved_, names, {.lease = kLease, .fence_after = kFence});
+    return CacheMembers(saved_, names,
+                        {.lease = kLease, .fence_after = kFence, .raise_after = raise_after_});
   }
   // A deployment whose three replicas are whole, in life 1.
   CacheMembers Running() {
@@ -51,7 +52,27 @@ class CacheMembersTest : public testing::Test {
                          {.incarnation = Life(life), .sealed = members.configuration_id()});
   }
   v1::RegistrySnapshot saved_;
+  Duration raise_after_;
 };
+
+TEST_F(CacheMembersTest, WhenAllBeginAnewTheEpochRisesOnce) {
+  raise_after_ = Duration::Millis(500);
+  CacheMembers members = Open({"a", "b", "c", "d"});
+  for (const char* name : {"a", "b", "c", "d"}) {
+    members.OnRegistered(At(0), name, {.incarnation = Life(1), .copied = members.epoch()});
+  }
+  const CacheEpoch before = members.epoch();
+  int64_t ms = 1000;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    members.OnRegistered(At(ms += 100), name, {.incarnation = Life(2)});
+  }
+  EXPECT_EQ(members.epoch(), before);
+  EXPECT_EQ(members.NextTime(), At(1200 + 500)) << "from when two had lost what they had";
+  members.OnTime(At(1700));
+  EXPECT_EQ(members.epoch(), Successor(before));
+  members.OnTime(At(9000));
+  EXPECT_EQ(members.epoch(), Successor(before));
+}
 
 TEST_F(CacheMembersTest, ANewRingIsAnEpochInWhichNobodyHasAnythingToCopy) {
   CacheMembers members = Open({"a", "b", "c"});
@@ -257,6 +278,9 @@ TEST_F(CacheMembersTest, TheOldRingIsKeptUntilNobodyCanTakeItsValuesForAll) {
 TEST_F(CacheMembersTest, WhoIsGoneIsGivenUpALeaseAndAFenceAfterTheRecordSaysThatTheNewRingIsRead) {
   CacheMembers members = Running();
   ASSERT_TRUE(members.ChangeTo({"d", "e", "f"}).ok());
+  for (const char* name : {"d", "e", "f"}) {
+    members.OnRegistered(At(50), name, {.incarnation = Life(1)});
+  }
   members.OnGone(At(100), "a");
   members.OnGone(At(100), "b");
   for (const char* name : {"d", "e", "f"}) Fill(members, 9000, name, 1);
