@@ -197,6 +197,12 @@ int Scan(const CacheOptions& options) {
     if (options.replica.empty() || options.replica == names.back()) asked.push_back(i);
   }
   if (asked.empty()) {
+    for (const v1::ProcessInfo& process : client.view().processes()) {
+      if (process.role() != v1::ROLE_CACHE || process.name() != options.replica) continue;
+      return Fail(FailedPreconditionError(
+          "cache process '" + options.replica +
+          "' is in no ring, so that it holds nothing; tailcast cache ring shows who is"));
+    }
     return Fail(NotFoundError("no cache replica '" + options.replica + "' in cell " +
                               client.view().cell() + DidYouMean(options.replica, names)));
   }
@@ -394,7 +400,7 @@ void AddCache(CLI::App& app, Action& action) {
   scan->footer(
       "Owners are in the order of the ring. Behind a name: - it has not got the key, ? it was not "
       "asked\nor did not answer, + it has it and is no owner. Exit code 1 if a replica could not "
-      "be "
+      "be\n"
       "scanned.");
 
   CLI::App* locate =

@@ -47,6 +47,7 @@ std::vector<std::string> Waiting(const v1::CellView& view) {
   const cache::RingConfig ring = cell::MetadataRing(view);
   const RingPhase phase = PhaseOf(ring.configuration_id);
   std::vector<std::string> waiting;
+  int lost = 0;
   for (const cache::Replica& replica : ring.replicas) {
     const v1::ProcessInfo* process = FindProcess(view, replica.name);
     const auto wait = [&](const std::string& why) { waiting.push_back(replica.name + " " + why); };
@@ -62,10 +63,21 @@ std::vector<std::string> Waiting(const v1::CellView& view) {
       } else if (process->data_filled_configuration() != Raw(ring.configuration_id)) {
         wait("copies chunks");
       }
-    } else if (phase == RingPhase::kNew && replica.in_other && process != nullptr &&
-               process->sealed_configuration() < Raw(ring.configuration_id)) {
-      wait("seals what it has");
+    } else if (phase == RingPhase::kNew && replica.in_other) {
+      if (process == nullptr) {
+        wait(
+            "is not there, and is given up 3.5 s after it was heard last, and after the new ring "
+            "was read first");
+      } else if (process->sealed_configuration() < Raw(ring.configuration_id)) {
+        wait("marks what it has as of the ring before");
+      }
     }
+    lost += replica.in_ring && !replica.whole ? 1 : 0;
+  }
+  if (phase == RingPhase::kBoth && lost >= 2) {
+    waiting.push_back(
+        "nothing can be copied that two replicas had acknowledged; when they are gone "
+        "for a minute, the change goes on without them, in a new epoch");
   }
   if (waiting.empty() && phase != RingPhase::kSettled) waiting.push_back("the scheduler goes on");
   return waiting;
@@ -93,7 +105,8 @@ std::string PhaseText(const cache::RingConfig& ring) {
     case RingPhase::kBoth:
       return "changes to " + Joined(Members(ring, true)) + " (phase both: these are filled)";
     case RingPhase::kNew:
-      return "changed from " + Joined(Members(ring, true)) + " (phase new: these are sealed)";
+      return "is read instead of " + Joined(Members(ring, true)) +
+             ", which still tell so who reads there (phase new)";
   }
   return "";
 }
@@ -128,7 +141,9 @@ Status Follow(CellSession& session, MonotonicTime end, Condition done) {
     const v1::CellView& view = session.client().view();
     const std::string waits = Joined(Waiting(view));
     if (session.loop().Now() >= end) {
-      return DeadlineExceededError("not done in time: " + (waits.empty() ? "?" : waits));
+      return DeadlineExceededError(
+          "not done within the time of --timeout" + (waits.empty() ? "" : ": " + waits) +
+          "; it goes on by itself, and `tailcast cache wait` waits for its end");
     }
     if (waits == said || waits.empty()) continue;
     said = waits;
@@ -280,7 +295,9 @@ int Restart(const RingOptions& options) {
       return now != nullptr && now->incarnation() != before && IsSettledAndWhole(view);
     });
     if (!status.ok()) return Fail(status);
-    std::printf("%s: whole again after %.1f s\n", name.c_str(),
+    const bool member = std::find(members.begin(), members.end(), name) != members.end();
+    std::printf("%s: %s after %.1f s\n", name.c_str(),
+                member ? "whole again" : "there again, in no ring,",
                 (cell.loop().Now() - began).seconds());
     std::fflush(stdout);
   }
@@ -323,9 +340,8 @@ void AddCacheRing(CLI::App* cache, Action& action) {
   reshard->add_flag("--no-wait", reshard_options->no_wait, "Return when it has begun");
   timeout(reshard, *reshard_options);
   reshard->footer(
-      "Start the processes of replicas that come before this; end those of replicas that leave "
-      "only\n"
-      "when it has returned. It goes on by itself if this command is ended.");
+      "Start the processes of replicas that come before this; end those of replicas that leave\n"
+      "only when it has returned. It goes on by itself if this command is ended.");
 
   const auto [restart, restart_options] =
       add("restart", "Restart the replicas one after the other, each when the one before is whole",

@@ -547,11 +547,12 @@ void AddUp(CLI::App& app, Action& action) {
       ->capture_default_str();
   command
       ->add_option("--data-cache-bytes", options->data_cache_bytes,
-                   "Memory of each data cache process")
+                   "Memory of each data cache process, from 4MB to 1024GB")
       ->capture_default_str();
   command
       ->add_option("--repair-bytes-per-s", options->repair_bytes_per_s,
-                   "How fast a cache that begins anew, or joins a ring, copies from others")
+                   "How fast a cache that begins anew, or joins a ring, copies from others; from "
+                   "1MB to 1024GB")
       ->capture_default_str();
   command->add_option("--cache", options->cache,
                       "memcached:HOST:PORT,...: these servers instead of cache processes");

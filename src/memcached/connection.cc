@@ -34,6 +34,7 @@ bool Connection::Open() {
   handle_ = memcached_create(nullptr);
   if (handle_ == nullptr) {
     last_error_ = "no memory";
+    last_failure_ = Failure::kUnreachable;
     return false;
   }
   proven_ = false;
@@ -47,6 +48,7 @@ bool Connection::Open() {
                          : memcached_server_add(handle_, address_.host.c_str(), address_.port);
   if (added == MEMCACHED_SUCCESS) return true;
   last_error_ = memcached_strerror(handle_, added);
+  last_failure_ = Failure::kUnreachable;
   Close();
   return false;
 }
@@ -55,13 +57,39 @@ void Connection::Close() {
   if (handle_ != nullptr) memcached_free(std::exchange(handle_, nullptr));
 }
 
+Connection::Failure Connection::FailureOf(int result) const {
+  switch (static_cast<memcached_return_t>(result)) {
+    case MEMCACHED_TIMEOUT:
+      return Failure::kTimeout;
+    case MEMCACHED_SERVER_ERROR:
+    case MEMCACHED_CLIENT_ERROR:
+      return Failure::kRefused;
+    case MEMCACHED_HOST_LOOKUP_FAILURE:
+    case MEMCACHED_CONNECTION_FAILURE:
+    case MEMCACHED_CONNECTION_BIND_FAILURE:
+    case MEMCACHED_CONNECTION_SOCKET_CREATE_FAILURE:
+    case MEMCACHED_SERVER_MARKED_DEAD:
+    case MEMCACHED_SERVER_TEMPORARILY_DISABLED:
+      return Failure::kUnreachable;
+    default:
+      return Failure::kBroken;
+  }
+}
+
 // A connection that served before may have been closed by a server that restarted since; one that
 // timed out was not.
 bool Connection::Failed(int result) {
-  const auto code = static_cast<memcached_return_t>(result);
-  last_error_ = memcached_strerror(handle_, code);
-  const bool again = proven_ && code != MEMCACHED_TIMEOUT && code != MEMCACHED_SERVER_ERROR &&
-                     code != MEMCACHED_CLIENT_ERROR;
+  auto code = static_cast<memcached_return_t>(result);
+  // Of a question to all servers, although there is one.
+  if (code == MEMCACHED_SOME_ERRORS && memcached_last_error(handle_) != MEMCACHED_SUCCESS) {
+    code = memcached_last_error(handle_);
+  }
+  last_failure_ = FailureOf(code);
+  last_error_ = last_failure_ == Failure::kUnreachable ? "no connection"
+                : last_failure_ == Failure::kTimeout   ? "no answer in time"
+                                                       : memcached_strerror(handle_, code);
+  const bool again =
+      proven_ && last_failure_ != Failure::kTimeout && last_failure_ != Failure::kRefused;
   Close();
   reconnections_ += again ? 1 : 0;
   return again;

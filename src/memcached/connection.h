@@ -48,6 +48,13 @@ class Connection {
   bool Ping();
 
   // Why the last operation failed.
+  enum class Failure : uint8_t {
+    kUnreachable,  // no connection was made
+    kBroken,       // it was, and broke, or brought what is no answer
+    kTimeout,
+    kRefused,  // the server answered that it will not
+  };
+  Failure last_failure() const { return last_failure_; }
   const std::string& last_error() const { return last_error_; }
   // Operations that were made once more.
   uint64_t reconnections() const { return reconnections_; }
@@ -57,6 +64,7 @@ class Connection {
   void Close();
   // Keeps the reason, closes. True: the operation is to be made once more.
   bool Failed(int result);
+  Failure FailureOf(int result) const;
   template <typename Operation>
   std::optional<StoreResult> Change(Operation operation);
   // As Get, of keys that fit into one request. What it came to is a memcached_return_t.
@@ -67,6 +75,7 @@ class Connection {
   memcached_st* handle_ = nullptr;  // null: not connected
   bool proven_ = false;             // the server answered on this connection
   std::string last_error_;
+  Failure last_failure_ = Failure::kUnreachable;
   uint64_t reconnections_ = 0;
 };
 

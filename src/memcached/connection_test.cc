@@ -164,6 +164,31 @@ TEST(ConnectionTest, AnswersThatBreakOffAreNeverTakenForAbsence) {
   }
 }
 
+TEST(ConnectionTest, EachFailureHasItsCause) {
+  using Failure = Connection::Failure;
+  const auto ask = [](Connection& connection) {
+    std::vector<Connection::Item> items;
+    const std::vector<std::string> names = {"a"};
+    EXPECT_FALSE(connection.Get(names, items));
+    return connection.last_failure();
+  };
+  Connection nobody(ServerAddress{"127.0.0.1", 1}, Duration::Millis(200));
+  EXPECT_FALSE(nobody.Ping());
+  EXPECT_EQ(nobody.last_failure(), Failure::kUnreachable);
+  EXPECT_EQ(nobody.last_error(), "no connection");
+  EXPECT_EQ(ask(nobody), Failure::kUnreachable);
+  ScriptedPeer silent({""}, false);
+  Connection to_silent(silent.address(), Duration::Millis(50));
+  EXPECT_EQ(ask(to_silent), Failure::kTimeout);
+  EXPECT_EQ(to_silent.last_error(), "no answer in time");
+  ScriptedPeer busy({"SERVER_ERROR busy\r\n"}, false);
+  Connection to_busy(busy.address(), Duration::Millis(50));
+  EXPECT_EQ(ask(to_busy), Failure::kRefused) << to_busy.last_error();
+  ScriptedPeer cut({"VALUE a 0 8 1\r\nabc"}, true);
+  Connection to_cut(cut.address(), Duration::Millis(50));
+  EXPECT_EQ(ask(to_cut), Failure::kBroken) << to_cut.last_error();
+}
+
 TEST(ConnectionTest, ChangesWithoutAnAnswerAreNotKnown) {
   for (const bool closes : {true, false}) {
     for (const char* answer : {"", "STO", "gibberish\r\n", "ERROR\r\n"}) {
