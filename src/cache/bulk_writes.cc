@@ -89,7 +89,7 @@ void BulkWrites::Send(Bulk& bulk, size_t index) {
                                }));
 }
 
-OwnedCounter& BulkWrites::CauseOf(const WriteLink::Outcome& outcome) {
+OwnedCounter& BulkWrites::CauseOf(const Bulk& bulk, const WriteLink::Outcome& outcome) {
   ClientCounters& counters = context_.counters;
   switch (outcome.failure) {
     case WriteLink::Failure::kNone:
@@ -100,15 +100,19 @@ OwnedCounter& BulkWrites::CauseOf(const WriteLink::Outcome& outcome) {
       return counters.write_timeout;
     case WriteLink::Failure::kUnreachable:
       return counters.write_unreachable;
+    case WriteLink::Failure::kChannelBroken:
+      return counters.write_channel_broken;
     case WriteLink::Failure::kBadReply:
       return counters.write_bad_reply;
   }
   switch (outcome.answer.status) {
     case MutateStatus::kOldRing:
-      return counters.write_old_ring;
+      return outcome.answer.configuration > bulk.configuration ? counters.write_old_ring
+                                                               : counters.write_old_epoch;
     case MutateStatus::kOtherIncarnation:
-    case MutateStatus::kNotServing:
       return counters.write_other_incarnation;
+    case MutateStatus::kNotServing:
+      return counters.write_not_serving;
     case MutateStatus::kDone:
     case MutateStatus::kMalformed:
       break;
@@ -129,7 +133,7 @@ void BulkWrites::OnOutcome(Bulk& bulk, size_t index, const WriteLink::Outcome& o
       answer.results.size() == request.keys.size()) {
     TakeResults(bulk, request, answer.results);
   } else {
-    ++CauseOf(outcome);
+    ++CauseOf(bulk, outcome);
     if (answered && answer.status == MutateStatus::kOldRing && request.attempt == bulk.attempt &&
         !bulk.answered) {
       OnOutdated(bulk, index);
@@ -145,7 +149,14 @@ void BulkWrites::TakeResults(Bulk& bulk, const Request& request, std::string_vie
   for (size_t i = 0; i < request.keys.size(); ++i) {
     const auto result = static_cast<uint8_t>(results[i]);
     const uint32_t key = request.keys[i];
-    if (result == static_cast<uint8_t>(MutationResult::kMismatch)) ++context_.counters.mismatches;
+    if (result == static_cast<uint8_t>(MutationResult::kMismatch)) {
+      ++context_.counters.write_mismatches;
+      const Mutation& mutation = bulk.mutations[key];
+      context_.contradictions.Say(context_.loop.Now(), mutation.key,
+                                  std::to_string(mutation.value.size()) +
+                                      " bytes that were written contradict those of " +
+                                      request.link->replica().name + "; both were dropped there");
+    }
     if (request.attempt != bulk.attempt) continue;
     if (result > static_cast<uint8_t>(MutationResult::kRefused)) {
       bulk.core.OnFailure(key, request.in[i]);

@@ -76,7 +76,7 @@ class BulkWrites {
   void Attempt(Bulk& bulk);
   void Send(Bulk& bulk, size_t index);
   // What counts a request that brought no results.
-  OwnedCounter& CauseOf(const WriteLink::Outcome& outcome);
+  OwnedCounter& CauseOf(const Bulk& bulk, const WriteLink::Outcome& outcome);
   void OnOutcome(Bulk& bulk, size_t index, const WriteLink::Outcome& outcome);
   void TakeResults(Bulk& bulk, const Request& request, std::string_view results);
   void OnOutdated(Bulk& bulk, size_t index);

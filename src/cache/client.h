@@ -63,8 +63,11 @@ enum class ReadMode : uint8_t {
 struct ClientCounters {
   OwnedCounter reads, hits, short_reads, misses, torn_retries, hedges, hedges_left,
       consistent_reads, widened_reads, overflow_reads, bytes_read, useful_bytes, value_reads,
-      partial_values, mutations, mutation_failures, mismatches, watches, notifications,
-      watch_refusals;
+      partial_values, mutations, mutation_failures, watches, notifications, watch_refusals;
+  // Values that contradict each other, each a DataLoss. By who found it: a read of a chunk, of a
+  // value, at two replicas; a read, with what this client was given before; a replica, when it was
+  // given what it drops.
+  OwnedCounter chunk_mismatches, value_mismatches, remembered_mismatches, write_mismatches;
   OwnedCounter newer_rings;  // that a replica knew and this client did not yet
   // A replica came to be avoided because it is slow; reads that began elsewhere for that reason;
   // reads that were sent there as well, to find out whether it is well again (replica_speed.h).
@@ -88,21 +91,29 @@ struct ClientCounters {
   OwnedCounter read_no_slot;        // not made: too many waited for one
   OwnedCounter heartbeat_stopped;   // of a server that was watched
   // Why a replica did not take its part of a bulk write, by call.
-  OwnedCounter write_no_address;   // the ring has none: it is not there
-  OwnedCounter write_window_full;  // not sent: too much is on its way to the replica
-  OwnedCounter write_timeout;      // no answer in time
-  OwnedCounter write_unreachable;  // the call did not get there, or the server had not started
-  OwnedCounter write_other_incarnation;  // refused: another life, or in no ring
-  OwnedCounter write_old_ring;           // refused: the server knows a newer ring or epoch
+  OwnedCounter write_no_address;      // the ring has none: it is not there
+  OwnedCounter write_window_full;     // not sent: too much is on its way to the replica
+  OwnedCounter write_timeout;         // no answer in time
+  OwnedCounter write_unreachable;     // the call did not get there, or the server had not started
+  OwnedCounter write_channel_broken;  // the channel broke before the answer
+  OwnedCounter write_other_incarnation;  // refused: another life
+  OwnedCounter write_not_serving;        // refused: in no ring, or not sure of it (server.h)
+  OwnedCounter write_old_ring;           // refused: the server knows a newer ring
+  OwnedCounter write_old_epoch;          // refused: the server knows a newer epoch
   OwnedCounter write_bad_reply;          // refused as malformed, or the answer is
   // How writes went to replicas: over a message channel, or by calls while there was none; channels
   // that could not be opened, such that broke, and such that were left because nothing was
   // answered.
   OwnedCounter write_messages, write_calls, channel_failed, channel_broken, channel_silent;
   // The same of reads of keys in overflowed buckets, which are calls.
-  OwnedCounter get_no_address, get_timeout, get_unreachable, get_other_incarnation, get_bad_reply;
+  OwnedCounter get_no_address, get_timeout, get_unreachable, get_other_incarnation, get_not_serving,
+      get_old_ring, get_bad_reply;
 
   OwnedCounter ready_replicas;  // as of now: those that can be read
+
+  uint64_t mismatches() const {
+    return chunk_mismatches + value_mismatches + remembered_mismatches + write_mismatches;
+  }
 };
 
 // Threads: all calls and callbacks on the client's loop.

@@ -13,6 +13,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/base/strong.h"
 #include "tailcast/cache/client.h"
+#include "tailcast/cache/contradictions.h"
 #include "tailcast/cache/hedge_core.h"
 #include "tailcast/cache/location_table.h"
 #include "tailcast/cache/memory_layout.h"
@@ -80,11 +81,20 @@ class Outbox {
 };
 
 // Why a call to a replica brought nothing.
-enum class CallFailure : uint8_t { kTimeout, kUnreachable, kOtherIncarnation, kBadReply };
+enum class CallFailure : uint8_t {
+  kTimeout,
+  kUnreachable,
+  kOtherIncarnation,
+  kNotServing,
+  kOldRing,
+  kBadReply
+};
 // `status`: of the call; Ok: its answer does not fit what was asked.
 inline CallFailure CallFailureOf(const Status& status) {
   if (IsDeadlineExceeded(status)) return CallFailure::kTimeout;
   if (IsFailedPrecondition(status)) return CallFailure::kOtherIncarnation;
+  if (IsNotFound(status)) return CallFailure::kNotServing;
+  if (IsAborted(status)) return CallFailure::kOldRing;
   if (status.ok() || IsInvalidArgument(status) || IsUnimplemented(status)) {
     return CallFailure::kBadReply;
   }
@@ -111,6 +121,7 @@ struct ClientContext {
   ReadSlots slots;
   const std::shared_ptr<KeyReadPool> key_reads = MakeKeyReadPool();
   Outbox outbox{loop};
+  ContradictionLog contradictions;
   ConfigurationWatch configuration;
   CacheEpoch epoch{};              // of the newest ring
   int32_t immediate_replicas = 0;  // connected, and read inside the call

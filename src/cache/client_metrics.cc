@@ -23,6 +23,12 @@ constexpr ClientMetric Failure(const char* key, OwnedCounter C::*count, const ch
           any_client};
 }
 
+constexpr ClientMetric Mismatch(const char* key, OwnedCounter C::*count, const char* found_by) {
+  return {
+      key,  count,   kCounter, "mismatches_total", "Values that contradict each other: DataLoss.",
+      "by", found_by};
+}
+
 constexpr const char* kResultHelp =
     "Reads of chunks that ended, by what they brought: all that was wanted, less, or nothing new.";
 
@@ -57,8 +63,10 @@ constexpr ClientMetric kMetrics[] = {
     {"mutations", &C::mutations, kCounter, "mutations_total", "Keys that were written."},
     {"mutation_failures", &C::mutation_failures, kCounter, "mutation_failures_total",
      "Keys that were written and not acknowledged by two replicas."},
-    {"mismatches", &C::mismatches, kCounter, "mismatches_total",
-     "Values that contradict each other: DataLoss."},
+    Mismatch("chunk_mismatches", &C::chunk_mismatches, "chunk_read"),
+    Mismatch("value_mismatches", &C::value_mismatches, "value_read"),
+    Mismatch("remembered_mismatches", &C::remembered_mismatches, "remembered"),
+    Mismatch("write_mismatches", &C::write_mismatches, "write"),
     {"watches", &C::watches, kCounter, "watches_total", "Doorbells that were asked for.", nullptr,
      nullptr, nullptr, nullptr, false},
     {"notifications", &C::notifications, kCounter, "notifications_total",
@@ -118,13 +126,18 @@ constexpr ClientMetric kMetrics[] = {
     Failure("write_window_full", &C::write_window_full, "write", "window_full"),
     Failure("write_timeout", &C::write_timeout, "write", "timeout", true),
     Failure("write_unreachable", &C::write_unreachable, "write", "unreachable"),
+    Failure("write_channel_broken", &C::write_channel_broken, "write", "channel_broken"),
     Failure("write_other_incarnation", &C::write_other_incarnation, "write", "other_incarnation"),
+    Failure("write_not_serving", &C::write_not_serving, "write", "not_serving"),
     Failure("write_old_ring", &C::write_old_ring, "write", "old_ring"),
+    Failure("write_old_epoch", &C::write_old_epoch, "write", "old_epoch"),
     Failure("write_bad_reply", &C::write_bad_reply, "write", "bad_reply"),
     Failure("get_no_address", &C::get_no_address, "get", "no_address"),
     Failure("get_timeout", &C::get_timeout, "get", "timeout"),
     Failure("get_unreachable", &C::get_unreachable, "get", "unreachable"),
     Failure("get_other_incarnation", &C::get_other_incarnation, "get", "other_incarnation"),
+    Failure("get_not_serving", &C::get_not_serving, "get", "not_serving"),
+    Failure("get_old_ring", &C::get_old_ring, "get", "old_ring"),
     Failure("get_bad_reply", &C::get_bad_reply, "get", "bad_reply"),
     {"ready_replicas", &C::ready_replicas, MetricKind::kGauge, "ready_replicas",
      "Replicas that are connected now.", nullptr, nullptr, nullptr, nullptr, false},

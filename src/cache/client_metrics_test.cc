@@ -117,6 +117,33 @@ TEST(ClientFailuresTest, WritesThatAreRefusedForAnOldRingCountAsThat) {
   EXPECT_THAT(Failures(world.client->counters()), ElementsAre(Pair("write_old_ring", 3)));
 }
 
+TEST(ClientFailuresTest, WritesThatAreRefusedForAnOldEpochCountAsThat) {
+  World world(FabricKind::kImmediate);
+  RingConfig next = world.config;
+  next.epoch = CacheEpoch{7};
+  for (auto& process : world.processes) process.server->UpdateRing(next);
+  EXPECT_TRUE(IsUnavailable(world.Write(1, 100)));
+  world.time.RunFor(Duration::Millis(10));
+  EXPECT_THAT(Failures(world.client->counters()), ElementsAre(Pair("write_old_epoch", 3)));
+  EXPECT_EQ(world.processes[0].server->counters().old_epochs, 1u);
+  EXPECT_EQ(world.processes[0].server->counters().old_rings, 0u);
+}
+
+TEST(ClientFailuresTest, WritesToOneThatWaitsForTheRegistryCountAsThat) {
+  World world(FabricKind::kImmediate);
+  ASSERT_TRUE(world.Write(1, 50).ok());
+  world.processes[1].server->Confirm({.asked = world.time.now(),
+                                      .lease = Duration::Millis(50),
+                                      .configuration = world.config.configuration_id});
+  world.time.RunFor(Duration::Millis(100));
+  EXPECT_TRUE(world.Write(1, 100).ok());
+  world.time.RunFor(Duration::Seconds(1));
+  const auto failures = Failures(world.client->counters());
+  EXPECT_EQ(failures.count("write_other_incarnation"), 0u);
+  EXPECT_EQ(failures.at("write_not_serving"), 1u);
+  EXPECT_EQ(world.processes[1].server->counters().no_lease, 1u);
+}
+
 TEST(ClientFailuresTest, WritesBeyondTheWindowCountAsThat) {
   QuorumClientOptions options;
   options.inflight_bytes_max = 1000;
@@ -284,6 +311,8 @@ TEST(CallFailureTest, IsToldByTheStatus) {
   EXPECT_EQ(CallFailureOf(DeadlineExceededError("")), CallFailure::kTimeout);
   EXPECT_EQ(CallFailureOf(UnavailableError("")), CallFailure::kUnreachable);
   EXPECT_EQ(CallFailureOf(FailedPreconditionError("")), CallFailure::kOtherIncarnation);
+  EXPECT_EQ(CallFailureOf(NotFoundError("")), CallFailure::kNotServing);
+  EXPECT_EQ(CallFailureOf(AbortedError("")), CallFailure::kOldRing);
   EXPECT_EQ(CallFailureOf(InvalidArgumentError("")), CallFailure::kBadReply);
   EXPECT_EQ(CallFailureOf(OkStatus()), CallFailure::kBadReply);
 }

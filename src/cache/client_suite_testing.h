@@ -134,7 +134,7 @@ TEST_P(ClientSuite, LongerValueWinsAndShorterChangesNothing) {
 TEST_P(ClientSuite, ContradictingBytesDropBothAndAreDataLoss) {
   EXPECT_TRUE(Put(*client_, {1, 2}, kLonger, "abcdef").ok());
   EXPECT_TRUE(IsDataLoss(Put(*client_, {1, 2}, kLonger, "abX")));
-  EXPECT_GT(client_->counters().mismatches, 0u);
+  EXPECT_GT(client_->counters().mismatches(), 0u);
   Drain();
   EXPECT_EQ(Chunk({1, 2}), std::nullopt);
 }

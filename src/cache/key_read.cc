@@ -59,7 +59,6 @@ void Conclude(ClientContext& context, const KeyReadCore& core) {
   context.counters.useful_bytes += core.bytes_added();
   if (answer.saw_bucket) context.configuration.SawLowHalf(answer.bucket.configuration);
   if (answer.outcome == KeyOutcome::kTorn) ++context.counters.read_torn;
-  if (answer.outcome == KeyOutcome::kContradicts) ++context.counters.mismatches;
 }
 
 // `payload_of`: where byte core.from() of the payload goes.
@@ -298,6 +297,9 @@ class KeyRead final : public FabricRead {
     }
     slot_.GiveBack();
     Conclude(*context_, *core_);
+    if (answer.outcome == KeyOutcome::kContradicts && !done_.dropped() && target_ != nullptr) {
+      SayContradicts(*context_, *link_, *target_->chunk, answer.length, target_->brought_by);
+    }
     std::exchange(done_, nullptr)(answer, value);
   }
 
@@ -343,7 +345,18 @@ void ReleaseLanding(ChunkTarget& target) {
   if (target.landing != nullptr) std::exchange(target.landing, nullptr)->ReleaseLanding();
 }
 
-KeyAnswer ReadChunkNow(ClientContext& context, ReplicaLink& link, ChunkRead& read) {
+void SayContradicts(ClientContext& context, const ReplicaLink& link, const ChunkRead& read,
+                    uint32_t length, const std::string* brought_by) {
+  ++context.counters.chunk_mismatches;
+  context.contradictions.Say(
+      context.loop.Now(), read.key,
+      std::to_string(length) + " bytes of " + link.replica().name + " contradict " +
+          std::to_string(std::max(read.length, read.have)) + " bytes " +
+          (brought_by != nullptr ? "of " + *brought_by : "that were read before") + "; those stay");
+}
+
+KeyAnswer ReadChunkNow(ClientContext& context, ReplicaLink& link, ChunkRead& read,
+                       const std::string* brought_by) {
   KeyReadCore core(link.geometry(), context.options.torn_retries_max, &read, read.capacity);
   const layout::Generation generation = link.geometry().generation;
   LocationTable::Slot& place = context.locations.SlotOf(generation, read.key);
@@ -357,6 +370,9 @@ KeyAnswer ReadChunkNow(ClientContext& context, ReplicaLink& link, ChunkRead& rea
     return core.request().to > read.capacity ? context.scratch.data()
                                              : read.destination + core.from();
   });
+  if (answer.outcome == KeyOutcome::kContradicts) {
+    SayContradicts(context, link, read, answer.length, brought_by);
+  }
   if (answer.outcome == KeyOutcome::kFound) {
     place = {read.key, generation, core.location()};
   } else if (remembered) {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "tailcast/cache/client_context.h"
@@ -20,7 +21,9 @@
 namespace tailcast::cache {
 
 // Both: the link is immediate and ready. No allocation, some hundred nanoseconds for 4 KB.
-KeyAnswer ReadChunkNow(ClientContext& context, ReplicaLink& link, ChunkRead& read);
+// `brought_by`: ChunkTarget's.
+KeyAnswer ReadChunkNow(ClientContext& context, ReplicaLink& link, ChunkRead& read,
+                       const std::string* brought_by = nullptr);
 // `value`: in context.scratch, until the next read inside a call.
 KeyAnswer ReadValueNow(ClientContext& context, ReplicaLink& link, const Key& key,
                        std::string_view& value);
@@ -31,7 +34,12 @@ class KeyRead;
 struct ChunkTarget {
   ChunkRead* chunk = nullptr;
   KeyRead* landing = nullptr;  // whose payload lands in the chunk's destination
+  // The replica whose bytes came last; null: those that are there the reader had before.
+  const std::string* brought_by = nullptr;
 };
+// Counts and logs that a replica's value of a chunk contradicts what the reader has of it.
+void SayContradicts(ClientContext& context, const ReplicaLink& link, const ChunkRead& read,
+                    uint32_t length, const std::string* brought_by);
 // From now on nothing is written in the chunk's destination by a read under way.
 void ReleaseLanding(ChunkTarget& target);
 

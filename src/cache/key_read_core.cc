@@ -201,6 +201,7 @@ void KeyReadCore::Judge(Check check, const Memory& memory) {
       request_.to = length_;
       return;
     case Check::kContradicts:
+      answer_.length = length_;
       return Done(KeyOutcome::kContradicts);
     case Check::kTorn:
       break;

@@ -256,7 +256,7 @@ void MemoryClient::Mutate(std::vector<Mutation> mutations, Duration timeout,
       }
     }
     counters_.mutation_failures += failed + refused;
-    counters_.mismatches += mismatches;
+    counters_.write_mismatches += mismatches;
     if (mismatches > 0) {
       done(DataLossError(std::to_string(mismatches) +
                          " keys hold bytes that contradict those written; both were dropped"));

@@ -321,9 +321,112 @@ TEST(QuorumClientContradictionTest, AChunkNeverHoldsBytesOfTwoReplicasThatContra
     const std::string read = world.ReadText(1, 4096, ReadMode::kConsistent);
     EXPECT_TRUE(read == Final(1).substr(0, read.size()) || read == other.substr(0, read.size()))
         << "slow " << slow << ": " << read.size() << " bytes, of both replicas";
-    mismatches += world.client->counters().mismatches;
+    mismatches += world.client->counters().mismatches();
   }
   EXPECT_GT(mismatches, 0u);
+}
+
+// All that is logged while it lives.
+class ErrorLines {
+ public:
+  ErrorLines() {
+    EXPECT_TRUE(SetLogLevels("error").ok());
+    SetLogSink(
+        [this](LogLevel, std::string_view, std::string_view text) { lines_.emplace_back(text); });
+  }
+  ~ErrorLines() {
+    SetLogSink(nullptr);
+    EXPECT_TRUE(SetLogLevels("off").ok());
+  }
+  // How many have all of these.
+  int With(const std::vector<std::string>& parts) const {
+    return static_cast<int>(std::count_if(lines_.begin(), lines_.end(), [&](const auto& line) {
+      return std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
+        return line.find(part) != std::string::npos;
+      });
+    }));
+  }
+  std::string Text() const {
+    std::string all;
+    for (const std::string& line : lines_) all += line + "\n";
+    return all;
+  }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+TEST(QuorumClientContradictionTest, EachIsSaidWithItsKeyTheReplicasAndTheLengths) {
+  for (const FabricKind kind :
+       {FabricKind::kImmediate, FabricKind::kDelayed, FabricKind::kScanning}) {
+    World world(kind);
+    const ErrorLines lines;
+    const Key key = KeyOf(1);
+    const std::string other(1000, 'x');
+    for (const int server : {0, 1, 2}) {
+      world.WriteAt(server, key, MergeRule::kLongerWins, server == 1 ? Final(1) : other);
+    }
+    const ClientCounters& counters = world.client->counters();
+    for (int i = 0; i < 20 && counters.chunk_mismatches == 0; ++i) {
+      world.ReadText(1, 4096, ReadMode::kConsistent);
+    }
+    EXPECT_EQ(counters.chunk_mismatches, 1u);
+    EXPECT_EQ(lines.With({"DataLoss: " + TextOf(key), " bytes of cache-", " contradict ",
+                          "4096 bytes", "1000 bytes", "of cache-1"}),
+              1)
+        << lines.Text();
+
+    std::optional<Result<Values>> values;
+    for (int i = 0; i < 20 && counters.value_mismatches == 0; ++i) {
+      values.reset();
+      world.client->ReadValues({{key, MergeRule::kLongerWins}}, Duration::Millis(300),
+                               world.scope.Bind([&](Result<Values> v) { values = std::move(v); }));
+      ASSERT_TRUE(world.time.RunUntil([&] { return values.has_value(); }, Duration::Seconds(1)));
+    }
+    EXPECT_EQ(counters.value_mismatches, 1u);
+    EXPECT_EQ(counters.chunk_mismatches, 1u);
+  }
+}
+
+TEST(QuorumClientContradictionTest, WhatIsDroppedIsSaidByWriterAndReplica) {
+  World world(FabricKind::kImmediate);
+  const ErrorLines lines;
+  const Key key = KeyOf(1);
+  for (const int server : {0, 1, 2}) {
+    world.WriteAt(server, key, MergeRule::kLongerWins, std::string(1000, 'x'));
+  }
+  EXPECT_TRUE(
+      IsDataLoss(world.Mutate({{key, MergeRule::kLongerWins, false, std::string(200, 'y')}})));
+  world.time.RunFor(Duration::Seconds(1));
+  EXPECT_EQ(world.client->counters().write_mismatches, 3u);
+  for (const std::string name : {"cache-0", "cache-1", "cache-2"}) {
+    EXPECT_EQ(lines.With({"DataLoss: " + TextOf(key), "200 bytes that were written", "of " + name}),
+              1)
+        << lines.Text();
+    EXPECT_EQ(lines.With({"DataLoss: " + TextOf(key), name + ": 200 bytes of a writer contradict",
+                          "1000 bytes here"}),
+              1)
+        << lines.Text();
+  }
+}
+
+TEST(QuorumClientContradictionTest, OfManyInAShortTimeSomeAreLogged) {
+  World world(FabricKind::kImmediate);
+  const ErrorLines lines;
+  for (uint64_t n = 0; n < 100; ++n) {
+    for (const int server : {0, 1, 2}) {
+      world.WriteAt(server, KeyOf(n), MergeRule::kLongerWins, std::string(100, 'a'));
+    }
+    EXPECT_TRUE(IsDataLoss(
+        world.Mutate({{KeyOf(n), MergeRule::kLongerWins, false, std::string(200, 'y')}})));
+  }
+  world.time.RunFor(Duration::Seconds(11));
+  EXPECT_EQ(world.client->counters().write_mismatches, 300u);
+  EXPECT_LE(lines.With({"that were written"}), 2 * ContradictionLog::kLinesMax);
+  world.WriteAt(0, KeyOf(1), MergeRule::kLongerWins, std::string(100, 'a'));
+  EXPECT_TRUE(
+      IsDataLoss(world.Mutate({{KeyOf(1), MergeRule::kLongerWins, false, std::string(200, 'y')}})));
+  EXPECT_GE(lines.With({"that were written", " more before)"}), 1) << "what was left out is said";
 }
 
 TEST(QuorumClientContradictionTest, PlantedMixedChunksAreCaught) {

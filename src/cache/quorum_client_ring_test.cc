@@ -219,7 +219,7 @@ TEST_P(QuorumClientTest, AWriterWithAnOlderRingIsRefusedAndFindsOut) {
   next.configuration_id = Successor(next.configuration_id);
   for (auto& process : world.processes) process.server->UpdateRing(next);
   EXPECT_TRUE(IsUnavailable(world.Write(1, 100)));
-  EXPECT_EQ(world.processes[0].server->counters().old_ring_writes, 1u);
+  EXPECT_EQ(world.processes[0].server->counters().old_rings, 1u);
   EXPECT_EQ(world.processes[0].server->core()->stats().live, 0u);
   EXPECT_EQ(world.client->counters().newer_rings, 1u);
   world.client->UpdateRing(next);

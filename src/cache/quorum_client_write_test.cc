@@ -120,7 +120,7 @@ TEST_P(QuorumClientTest, ContradictionsAndRefusalsHaveTheirCodes) {
   EXPECT_EQ(world.ReadText(1, 1), "");
   EXPECT_TRUE(IsResourceExhausted(
       world.Mutate({{KeyOf(2), MergeRule::kLongerWins, false, std::string(70000, 'x')}})));
-  EXPECT_GE(world.client->counters().mismatches, 2u);
+  EXPECT_GE(world.client->counters().mismatches(), 2u);
   EXPECT_TRUE(world.Mutate({}).ok());
 }
 

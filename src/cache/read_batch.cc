@@ -167,9 +167,10 @@ void ReadBatch::AskOne(uint32_t index, uint8_t replica, bool alone) {
   if (link.immediate()) {
     ReleaseLanding(item.target);
     std::string_view value;
-    const KeyAnswer answer = item.chunk() != nullptr
-                                 ? ReadChunkNow(context_, link, *item.chunk())
-                                 : ReadValueNow(context_, link, item.key, value);
+    const KeyAnswer answer =
+        item.chunk() != nullptr
+            ? ReadChunkNow(context_, link, *item.chunk(), item.target.brought_by)
+            : ReadValueNow(context_, link, item.key, value);
     return OnAnswer(index, replica, answer, value);
   }
   const bool land = alone && item.reading == 0;
@@ -201,11 +202,9 @@ void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answe
   switch (answer.outcome) {
     case KeyOutcome::kFound:
       if (item.chunk() == nullptr) {
-        if (!item.value.has_value()) {
-          item.value.emplace(value);
-        } else if (MergeInto(item.rule, *item.value, value) == MutationResult::kMismatch) {
-          ++context_.counters.mismatches;
-        }
+        TakeValue(item, LinkOf(item, replica).replica().name, value);
+      } else if (item.chunk()->length > item.chunk()->have) {
+        item.target.brought_by = &LinkOf(item, replica).replica().name;
       }
       ask = item.core.OnAnswer(replica, answer.length, IsOutdated(answer));
       break;
@@ -225,6 +224,21 @@ void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answe
   if (!item.core.done() || item.finished) return;
   FinishItem(item);
   if (unfinished_ == 0 && !asking_) Finish();
+}
+
+void ReadBatch::TakeValue(Item& item, const std::string& replica, std::string_view value) {
+  if (!item.value.has_value()) {
+    item.value.emplace(value);
+    item.target.brought_by = &replica;
+    return;
+  }
+  const size_t had = item.value->size();
+  if (MergeInto(item.rule, *item.value, value) != MutationResult::kMismatch) return;
+  ++context_.counters.value_mismatches;
+  context_.contradictions.Say(context_.loop.Now(), item.key,
+                              std::to_string(value.size()) + " bytes of " + replica +
+                                  " contradict " + std::to_string(had) + " bytes of " +
+                                  *item.target.brought_by + "; those stay");
 }
 
 void ReadBatch::AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& seen) {
@@ -284,6 +298,10 @@ OwnedCounter& ReadBatch::CauseOfGet(const Status& status) {
       return counters.get_unreachable;
     case CallFailure::kOtherIncarnation:
       return counters.get_other_incarnation;
+    case CallFailure::kNotServing:
+      return counters.get_not_serving;
+    case CallFailure::kOldRing:
+      return counters.get_old_ring;
     case CallFailure::kBadReply:
       break;
   }
@@ -326,7 +344,10 @@ void ReadBatch::OnGetReply(const std::vector<Overflowed>& asks, const Result<std
       const KeyAnswer value = AnswerByRpc(item.chunk(), entry.value);
       answer.outcome = value.outcome;
       answer.length = value.length;
-      if (value.outcome == KeyOutcome::kContradicts) ++context_.counters.mismatches;
+      if (value.outcome == KeyOutcome::kContradicts) {
+        SayContradicts(context_, LinkOf(item, ask.replica), *item.chunk(), value.length,
+                       item.target.brought_by);
+      }
     }
     OnAnswer(ask.index, ask.replica, answer, entry.value);
   }
@@ -338,8 +359,12 @@ void ReadBatch::FinishItem(Item& item) {
   --unfinished_;
   if (item.chunk() == nullptr) {
     if (!item.value.has_value()) return;
+    const size_t length = item.value->size();
     if (context_.values.Join(item.key, item.rule, *item.value) == MutationResult::kMismatch) {
-      ++context_.counters.mismatches;
+      ++context_.counters.remembered_mismatches;
+      context_.contradictions.Say(context_.loop.Now(), item.key,
+                                  std::to_string(length) + " bytes of " + *item.target.brought_by +
+                                      " contradict what this client was given before");
     }
     return;
   }

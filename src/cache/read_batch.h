@@ -76,6 +76,8 @@ class ReadBatch {
   void Ask(uint32_t index, Mask replicas);
   // `alone`: no other one is asked at the same time.
   void AskOne(uint32_t index, uint8_t replica, bool alone);
+  // Joins what a replica has of a value into what others had.
+  void TakeValue(Item& item, const std::string& replica, std::string_view value);
   void AskByRpc(uint32_t index, uint8_t replica, const KeyAnswer& seen);
   void SendOverflowed();
   void SendGet(ReplicaLink& link, std::vector<Overflowed> asks);

@@ -137,7 +137,7 @@ TEST_P(RealFabricTest, ReadsWhatIsWrittenWhileItIsWritten) {
   writer.join();
   EXPECT_GT(hits, kHits);
   EXPECT_GT(bytes, kBytes);
-  EXPECT_EQ(reader.client->counters().mismatches, 0u);
+  EXPECT_EQ(reader.client->counters().mismatches(), 0u);
 }
 
 TEST_P(RealFabricTest, WritesGoOverChannelsAndNobodyIsCalled) {

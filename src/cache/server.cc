@@ -58,6 +58,7 @@ void Server::Handle(const char* method,
   rpc_server_->Handle("/" + options_.service + "/" + method,
                       scope_.Bind([this, handler](std::string request, rpc::Responder respond) {
                         if (core_ == nullptr) {
+                          ++counters_.not_started;
                           respond(UnavailableError("this cache server has not started"));
                           return;
                         }
@@ -274,15 +275,26 @@ ServerState Server::state() const {
 
 Status Server::CheckServes() {
   if (serving_) return OkStatus();
-  ++counters_.not_serving;
+  CountNotServing();
   return NotServing();
 }
 
+void Server::CountNotServing() {
+  if (replaced_) {
+    ++counters_.replaced;
+  } else if (!named_) {
+    ++counters_.not_in_ring;
+  } else if (doubtful_since_ != MonotonicTime()) {
+    ++counters_.stalled;
+  } else {
+    ++counters_.no_lease;
+  }
+}
+
 Status Server::NotServing() const {
-  return FailedPreconditionError(
-      "cache server " + options_.name +
-      (named_ ? " waits to hear from the registry"
-              : " is not in the ring that it knows, or another process there"));
+  return NotFoundError("cache server " + options_.name +
+                       (named_ ? " waits to hear from the registry"
+                               : " is not in the ring that it knows, or another process there"));
 }
 
 Status Server::CheckIncarnation(uint64_t incarnation) {
@@ -307,10 +319,12 @@ MutateStatus Server::JudgeWriter(const WriteContext& writer) {
     return MutateStatus::kOtherIncarnation;
   }
   // What two acknowledged in an earlier epoch counts for nothing, so it is not acknowledged.
-  if (writer.configuration != ConfigurationId{} &&
-      (writer.configuration < config_.configuration_id || writer.epoch < config_.epoch)) {
-    ++counters_.old_ring_writes;
-    return MutateStatus::kOldRing;
+  if (writer.configuration != ConfigurationId{}) {
+    const bool old_ring = writer.configuration < config_.configuration_id;
+    if (old_ring || writer.epoch < config_.epoch) {
+      ++(old_ring ? counters_.old_rings : counters_.old_epochs);
+      return MutateStatus::kOldRing;
+    }
   }
   if (serving_) return MutateStatus::kDone;
   // Who knows a newer ring may mean it for one that this server is in: its memory is closed until
@@ -318,8 +332,15 @@ MutateStatus Server::JudgeWriter(const WriteContext& writer) {
   if (!named_ && !doubtful_since_.has_value() && writer.configuration > config_.configuration_id) {
     return MutateStatus::kDone;
   }
-  ++counters_.not_serving;
+  CountNotServing();
   return MutateStatus::kNotServing;
+}
+
+void Server::SayMismatch(const Key& key, size_t length, const std::string& whose) {
+  contradictions_.Say(loop_->Now(), key,
+                      options_.name + ": " + std::to_string(length) + " bytes of " + whose +
+                          " contradict " + std::to_string(core_->dropped_length()) +
+                          " bytes here; both were dropped");
 }
 
 void Server::OnMessage(std::string_view message, std::string& answer) {
@@ -340,6 +361,7 @@ void Server::OnMessage(std::string_view message, std::string& answer) {
     const MutationResult result =
         entry.erase ? core_->Erase(now, entry.key, doorbells_)
                     : core_->Apply(now, entry.key, entry.rule, entry.value, doorbells_);
+    if (result == MutationResult::kMismatch) SayMismatch(entry.key, entry.value.size(), "a writer");
     results_.push_back(static_cast<char>(result));
   }
   NotifyAll();
@@ -385,6 +407,7 @@ Result<std::string> Server::Mutate(const std::string& request) {
                                       Duration::Millis(*entry.remaining_ms), doorbells_)
                    : core_->Apply(now, entry.key, entry.rule, entry.value, doorbells_);
     }
+    if (result == MutationResult::kMismatch) SayMismatch(entry.key, entry.value.size(), "a writer");
     results.push_back(static_cast<char>(result));
   }
   NotifyAll();
@@ -398,7 +421,8 @@ Result<std::string> Server::Get(const std::string& request) {
   TAILCAST_RETURN_IF_ERROR(CheckIncarnation(message.incarnation()));
   if (message.configuration_id() != 0 &&
       ReadRing(ConfigurationId{message.configuration_id()}) < ReadRing(config_.configuration_id)) {
-    return FailedPreconditionError("the ring has changed since the caller looked it up");
+    ++counters_.old_rings;
+    return AbortedError("the ring has changed since the caller looked it up");
   }
   if (message.keys().size() % 16 != 0 || message.keys().size() / 16 > kKeysPerGetMax) {
     return InvalidArgumentError("keys has " + std::to_string(message.keys().size()) +
@@ -448,9 +472,10 @@ Result<std::string> Server::Scan(const std::string& request) {
   // Foreign keys cost time too: a page ends after so many of them.
   uint64_t looked_at = 0;
   if (message.gained_in() != 0 && message.gained_in() != Raw(config_.configuration_id)) {
-    return FailedPreconditionError("cache server " + options_.name + " is at configuration " +
-                                   std::to_string(Raw(config_.configuration_id)) + ", not " +
-                                   std::to_string(message.gained_in()));
+    ++counters_.other_rings;
+    return AbortedError("cache server " + options_.name + " is at configuration " +
+                        std::to_string(Raw(config_.configuration_id)) + ", not " +
+                        std::to_string(message.gained_in()));
   }
   // Null: all keys are asked for, or nobody that we know would own one.
   const Replica* const owner = config_.Find(message.owner());
@@ -576,7 +601,7 @@ void Server::OnPage(uint64_t ask, const std::string& member, const Result<std::s
   RepairCore::Page taken{.next_cursor = page->next_cursor(),
                          .bytes = bytes->size(),
                          .configuration_id = ConfigurationId{page->configuration_id()}};
-  uint64_t mismatches = 0, refused = 0;
+  uint64_t refused = 0;
   const uint64_t postponed = core_->stats().copies_postponed;
   wire::Reader reader(page->batch());
   wire::Entry entry;
@@ -596,7 +621,8 @@ void Server::OnPage(uint64_t ask, const std::string& member, const Result<std::s
         counters_.repaired_bytes += entry.value.size();
         break;
       case MutationResult::kMismatch:
-        ++mismatches;
+        ++counters_.repair_mismatches;
+        SayMismatch(entry.key, value.size(), member);
         break;
       case MutationResult::kRefused:
         // Who misses a chunk asks others; who misses a value is told that there is none.
@@ -605,11 +631,6 @@ void Server::OnPage(uint64_t ask, const std::string& member, const Result<std::s
       case MutationResult::kNoChange:
         break;
     }
-  }
-  if (mismatches > 0) {
-    counters_.repair_mismatches += mismatches;
-    kLog.Error(options_.name, ": DataLoss: ", mismatches, " values of ", member,
-               " contradict ours; ours were dropped");
   }
   if (refused > 0) {
     counters_.repair_refused += refused;

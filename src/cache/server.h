@@ -22,6 +22,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
 #include "tailcast/cache/client.h"
+#include "tailcast/cache/contradictions.h"
 #include "tailcast/cache/mutate_message.h"
 #include "tailcast/cache/repair_core.h"
 #include "tailcast/cache/ring_pair.h"
@@ -77,9 +78,10 @@ class Server {
 
   // The registry's word on this server.
   struct Confirmation {
-    MonotonicTime asked;                        // when it was asked for
-    Duration lease = Duration::Infinite();      // from then on; nobody goes on without this server before
-    ConfigurationId configuration{};            // that the registry has, and its epoch
+    MonotonicTime asked;  // when it was asked for
+    Duration lease =
+        Duration::Infinite();         // from then on; nobody goes on without this server before
+    ConfigurationId configuration{};  // that the registry has, and its epoch
     CacheEpoch epoch{};
     // Not of the scheduler, which has heard of this server, but of the record that the cell's
     // primary layer has: says something only if this server knows of no other ring and epoch.
@@ -136,14 +138,16 @@ class Server {
   }
   // `owner`: null, if the ring does not name it.
   bool IsAsked(const Key& key, const Replica* owner, const v1::CacheScanRequest& asked);
-  // FailedPrecondition: its memory is closed.
+  // NotFound: its memory is closed.
   Status CheckServes();
+  void CountNotServing();
   Status NotServing() const;
   // FailedPrecondition: the call means another life of this server.
   Status CheckIncarnation(uint64_t incarnation);
   Status OtherIncarnation() const;
   // Opens the memory, or closes it.
   void ServeOrNot();
+  void SayMismatch(const Key& key, size_t length, const std::string& whose);
   void GoOnIfConfirmed();
   void OnLeaseEnd();
   // Carries out what repair_ wants by now.
@@ -158,6 +162,7 @@ class Server {
   const ServerOptions options_;
   std::unique_ptr<ServerCore> core_;
   ServerCounters counters_;
+  ContradictionLog contradictions_;
   RingConfig config_;
   RingPair rings_;
   Timer tick_;

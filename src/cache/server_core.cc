@@ -101,6 +101,7 @@ MutationResult ServerCore::Join(Instant now, const Key& key, MergeRule rule, std
   }
   if (result == MutationResult::kMismatch) {
     ++counts_.mismatches;
+    dropped_length_ = BytesOf(entries_[id]).size();
     Drop(now, id, doorbells);
     return result;
   }

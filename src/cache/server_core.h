@@ -130,6 +130,8 @@ class ServerCore {
   // that was acknowledged.
   ConfigurationId sealed_configuration() const { return sealed_; }
 
+  // Of the value that was dropped by the last result kMismatch.
+  size_t dropped_length() const { return dropped_length_; }
   ServerStats stats() const;
   const layout::Geometry& geometry() const { return geometry_; }
 
@@ -257,6 +259,7 @@ class ServerCore {
   uint64_t overflowed_count_ = 0;
   uint64_t live_bytes_ = 0;
   ServerStats counts_;
+  size_t dropped_length_ = 0;
   std::string merged_;
 };
 

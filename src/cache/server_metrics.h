@@ -25,11 +25,19 @@ struct ServerCounters {
   // Calls that were refused:
   uint64_t bad_requests = 0;        // malformed
   uint64_t other_incarnations = 0;  // they mean an earlier or later life
-  uint64_t not_serving = 0;         // the ring that the server knows does not name it
-  uint64_t old_ring_writes = 0;     // the writer's ring or epoch is older
-  uint64_t stalls = 0;  // times that it did not run for longer than ServerOptions::stall_max
+  uint64_t not_started = 0;         // before Start
+  uint64_t not_in_ring = 0;         // the ring that the server knows does not name it
+  uint64_t replaced = 0;            // it names another process of this server's name
+  uint64_t stalled = 0;             // it did not run for a while, and was not confirmed since
+  uint64_t no_lease = 0;            // nobody has confirmed it in time
+  uint64_t old_rings = 0;           // the caller's ring is older
+  uint64_t old_epochs = 0;          // the writer's epoch is
+  uint64_t other_rings = 0;         // a copy is asked for by a ring that it is not at
+  uint64_t stalls = 0;        // times that it did not run for longer than ServerOptions::stall_max
   uint64_t leases_ended = 0;  // times that nobody confirmed it in time (Server::Confirm)
   uint64_t notifications = 0;
+
+  uint64_t not_serving() const { return not_in_ring + replaced + stalled + no_lease; }
   uint64_t repaired_values = 0, repaired_bytes = 0, repair_failures = 0;
   uint64_t repair_refused = 0;     // values that it had no room for
   uint64_t repair_mismatches = 0;  // contradicting bytes that repair found: DataLoss

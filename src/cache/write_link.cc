@@ -164,7 +164,7 @@ void WriteLink::OnBroken() {
   }
   const Scope::Watcher self = scope_.Watch();
   for (const uint64_t write : unknown) {
-    Finish(write, {Failure::kUnreachable, {}});
+    Finish(write, {Failure::kChannelBroken, {}});
     if (self.ended()) return;
   }
   for (const uint64_t write : std::exchange(waiting_, {})) Call(write);
@@ -199,8 +199,11 @@ void WriteLink::OnReply(uint64_t write, const Result<std::string>& bytes) {
         return Finish(write, {Failure::kTimeout, {}});
       case CallFailure::kOtherIncarnation:
         return Finish(write, {Failure::kNone, {.status = MutateStatus::kOtherIncarnation}});
+      case CallFailure::kNotServing:
+        return Finish(write, {Failure::kNone, {.status = MutateStatus::kNotServing}});
       case CallFailure::kUnreachable:
         return Finish(write, {Failure::kUnreachable, {}});
+      case CallFailure::kOldRing:  // is an answer of its own
       case CallFailure::kBadReply:
         return Finish(write, {Failure::kBadReply, {}});
     }

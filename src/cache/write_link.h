@@ -44,7 +44,14 @@ class WriteLink {
   WriteLink& operator=(const WriteLink&) = delete;
 
   // Why a write brought no answer.
-  enum class Failure : uint8_t { kNone, kNoAddress, kTimeout, kUnreachable, kBadReply };
+  enum class Failure : uint8_t {
+    kNone,
+    kNoAddress,
+    kTimeout,
+    kUnreachable,
+    kChannelBroken,
+    kBadReply
+  };
   struct Outcome {
     Failure failure = Failure::kNone;
     MutateAnswer answer;  // unless there was a failure; its bytes are gone after the call

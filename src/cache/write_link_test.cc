@@ -89,6 +89,7 @@ class WriteLinkTest : public testing::Test {
                                one.fate += outcome.failure == Failure::kNone ? "done"
                                            : outcome.failure == Failure::kUnreachable
                                                ? "unreachable"
+                                           : outcome.failure == Failure::kChannelBroken ? "broken"
                                            : outcome.failure == Failure::kNoAddress ? "no address"
                                            : outcome.failure == Failure::kBadReply  ? "bad reply"
                                                                                     : "timeout";
@@ -192,7 +193,7 @@ TEST_F(WriteLinkTest, OfWhatWasSentOverAChannelThatBreaksNobodyKnows) {
   const uint64_t sent = counters().write_messages;
   ASSERT_LT(sent, 21u);
   for (size_t i = 1; i < writes_.size(); ++i) {
-    EXPECT_EQ(writes_[i]->fate, i < sent ? "unreachable" : "done") << i;
+    EXPECT_EQ(writes_[i]->fate, i < sent ? "broken" : "done") << i;
   }
   EXPECT_EQ(calls_.values.size(), 21 - sent) << "what was not sent is called instead, nothing else";
   EXPECT_EQ(counters().channel_broken, 1u);

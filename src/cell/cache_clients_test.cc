@@ -49,7 +49,7 @@ TEST_F(CacheClientsTest, TheNamesOfTheReplicasChooseTheKind) {
   EXPECT_NE(dynamic_cast<memcached::MemcachedClient*>(&(*clients)->metadata()), nullptr);
   EXPECT_NE(&(*clients)->data(), &(*clients)->metadata());
   EXPECT_EQ((*clients)->ready_metadata(), 2u) << "nothing is known against them";
-  EXPECT_EQ((*clients)->memcached_data()->failed_requests, 0u);
+  EXPECT_EQ((*clients)->memcached_data()->unreachable_requests, 0u);
   EXPECT_NE((*clients)->memcached_metadata(), nullptr);
   EXPECT_EQ((*Make({}))->memcached_data(), nullptr);
   EXPECT_TRUE(IsInvalidArgument(Make({"memcached:127.0.0.1:1", "cache-2"}).status()));

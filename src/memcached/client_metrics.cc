@@ -7,6 +7,11 @@ namespace {
 
 using S = ClientStats;
 
+constexpr const char* kFailed = "tailcast_memcached_client_failed_requests_total";
+constexpr const char* kFailedHelp = "Requests that a server failed, by cause.";
+constexpr const char* kSkipped = "tailcast_memcached_client_skipped_requests_total";
+constexpr const char* kSkippedHelp = "Requests that were not made, by cause.";
+
 constexpr ClientMetric kMetrics[] = {
     {"cas_retries", &S::cas_retries, "tailcast_memcached_client_swap_retries_total",
      "Items that others changed between the get and the swap."},
@@ -18,10 +23,12 @@ constexpr ClientMetric kMetrics[] = {
      "Items that did not validate: foreign, or damaged."},
     {"reconnections", &S::reconnections, "tailcast_memcached_client_reconnections_total",
      "Connections that broke in a request, which was made once more."},
-    {"failed_requests", &S::failed_requests, "tailcast_memcached_client_failed_requests_total",
-     "Requests that a server refused, broke off or did not answer."},
-    {"skipped_requests", &S::skipped_requests, "tailcast_memcached_client_skipped_requests_total",
-     "Requests that were not made: too late, or the one before failed."},
+    {"unreachable_requests", &S::unreachable_requests, kFailed, kFailedHelp, "unreachable"},
+    {"broken_requests", &S::broken_requests, kFailed, kFailedHelp, "broken"},
+    {"timed_out_requests", &S::timed_out_requests, kFailed, kFailedHelp, "timeout"},
+    {"refused_requests", &S::refused_requests, kFailed, kFailedHelp, "refused"},
+    {"late_requests", &S::late_requests, kSkipped, kSkippedHelp, "late"},
+    {"skipped_requests", &S::skipped_requests, kSkipped, kSkippedHelp, "after_failure"},
     {"left_alone_requests", &S::left_alone_requests,
      "tailcast_memcached_client_left_alone_requests_total",
      "Requests that were not taken because the server has failed."},
@@ -40,10 +47,9 @@ MetricSource ExportClient(MetricRegistry& registry, const std::string& cache,
                           const ClientStats& stats) {
   return MetricSource(registry, [&stats, cache](std::vector<MetricSample>& all) {
     for (const ClientMetric& metric : kMetrics) {
-      all.push_back({metric.name,
-                     metric.help,
-                     MetricKind::kCounter,
-                     {{"cache", cache}},
+      MetricLabels labels = {{"cache", cache}};
+      if (metric.cause != nullptr) labels.emplace("cause", metric.cause);
+      all.push_back({metric.name, metric.help, MetricKind::kCounter, std::move(labels),
                      static_cast<int64_t>((stats.*(metric.count)).value())});
     }
   });

@@ -16,6 +16,7 @@ struct ClientMetric {
   OwnedCounter ClientStats::*count;
   const char* name;
   const char* help;
+  const char* cause = nullptr;  // its label
 };
 // Each field of ClientStats once.
 std::span<const ClientMetric> ClientMetrics();

@@ -106,6 +106,10 @@ cache::Mask ReadBatch::OnValue(Key& key, uint8_t replica, ReadAnswer::Value& val
     return key.core.OnError(replica);
   }
   const auto length = static_cast<uint32_t>(value.bytes.size());
+  const std::string& server = servers_.NameOf(key.owners.replica[replica]);
+  const size_t had = key.chunk != nullptr    ? std::max(key.chunk->length, key.chunk->have)
+                     : key.value.has_value() ? key.value->size()
+                                             : 0;
   context_.counters.bytes_read += length;
   bool contradicts = false;
   if (key.chunk != nullptr) {
@@ -118,8 +122,18 @@ cache::Mask ReadBatch::OnValue(Key& key, uint8_t replica, ReadAnswer::Value& val
   } else {
     contradicts = MergeInto(key.rule, *key.value, value.bytes) == cache::MutationResult::kMismatch;
   }
-  if (!contradicts) return key.core.OnAnswer(replica, length);
-  ++context_.counters.mismatches;
+  if (!contradicts) {
+    if (length > had) key.brought_by = &server;
+    return key.core.OnAnswer(replica, length);
+  }
+  ++(key.chunk != nullptr ? context_.counters.chunk_mismatches
+                          : context_.counters.value_mismatches);
+  context_.contradictions.Say(
+      context_.loop.Now(), key.key,
+      std::to_string(length) + " bytes of " + server + " contradict " + std::to_string(had) +
+          " bytes " +
+          (key.brought_by != nullptr ? "of " + *key.brought_by : "that were read before") +
+          "; those stay");
   return key.core.OnError(replica);
 }
 
@@ -158,7 +172,10 @@ void ReadBatch::FinishKey(Key& key) {
   if (key.chunk == nullptr) {
     if (!key.value.has_value()) return;
     if (values_.Join(key.key, key.rule, *key.value) == cache::MutationResult::kMismatch) {
-      ++context_.counters.mismatches;
+      ++context_.counters.remembered_mismatches;
+      context_.contradictions.Say(context_.loop.Now(), key.key,
+                                  std::to_string(key.value->size()) +
+                                      " bytes contradict what this client was given before");
     }
     return;
   }

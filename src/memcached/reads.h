@@ -44,6 +44,7 @@ class ReadBatch {
     cache::Owners owners;
     cache::ReadCore core;
     bool finished = false;
+    const std::string* brought_by = nullptr;  // the server whose bytes came last
   };
   struct Ask {
     uint32_t key = 0;     // of keys_

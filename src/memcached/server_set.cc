@@ -81,6 +81,27 @@ bool ServerSet::Take(Server& server, uint64_t bytes) {
   return true;
 }
 
+OwnedCounter& ServerSet::CounterOf(RequestOutcome outcome) {
+  ClientStats& stats = context_.stats;
+  switch (outcome) {
+    case RequestOutcome::kUnreachable:
+      return stats.unreachable_requests;
+    case RequestOutcome::kBroken:
+      return stats.broken_requests;
+    case RequestOutcome::kTimeout:
+      return stats.timed_out_requests;
+    case RequestOutcome::kRefused:
+      return stats.refused_requests;
+    case RequestOutcome::kLate:
+      return stats.late_requests;
+    case RequestOutcome::kAnswered:
+    case RequestOutcome::kNotTaken:
+    case RequestOutcome::kAfterFailure:
+      break;
+  }
+  return stats.skipped_requests;
+}
+
 void ServerSet::Ended(Server& server, uint64_t bytes, MonotonicTime asked, RequestOutcome outcome,
                       uint64_t reconnections) {
   server.inflight_bytes -= bytes;
@@ -93,18 +114,24 @@ void ServerSet::Ended(Server& server, uint64_t bytes, MonotonicTime asked, Reque
         kLog.Info(server.name, " answers again");
       }
       break;
-    case RequestOutcome::kFailed:
+    case RequestOutcome::kUnreachable:
+    case RequestOutcome::kBroken:
+    case RequestOutcome::kTimeout:
+    case RequestOutcome::kRefused:
       server.health.OnFailure(context_.loop.Now(), asked);
-      ++context_.stats.failed_requests;
+      ++CounterOf(outcome);
       server.told = context_.loop.Now();
       if (std::exchange(server.answers, false)) {
         kLog.Warn(server.name, " refuses, breaks off or does not answer in ",
                   context_.options.server_timeout.millis(), " ms; it is tried again and again");
       }
       break;
-    case RequestOutcome::kSkipped:
+    case RequestOutcome::kLate:
+    case RequestOutcome::kAfterFailure:
       server.health.OnNothing(asked);
-      ++context_.stats.skipped_requests;
+      ++CounterOf(outcome);
+      break;
+    case RequestOutcome::kNotTaken:
       break;
   }
 }

@@ -14,6 +14,7 @@
 #include "tailcast/base/event_loop.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/cache/client.h"
+#include "tailcast/cache/contradictions.h"
 #include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/ring.h"
 #include "tailcast/memcached/server_thread.h"
@@ -27,6 +28,7 @@ struct ClientContext {
   const ClientOptions options;
   cache::ClientCounters counters;
   ClientStats stats;
+  cache::ContradictionLog contradictions;
 };
 
 class ServerSet {
@@ -40,6 +42,7 @@ class ServerSet {
   // The same, this client's first choice first: uniform over keys and clients.
   cache::Owners PreferredOwners(const cache::Key& key) const;
   size_t size() const { return servers_.size(); }
+  const std::string& NameOf(uint16_t server) const { return servers_[server].name; }
   bool Usable(uint16_t server) const { return servers_[server].health.Usable(context_.loop.Now()); }
   uint32_t usable() const;
 
@@ -61,6 +64,7 @@ class ServerSet {
   };
   // False: the request is not to be made.
   bool Take(Server& server, uint64_t bytes);
+  OwnedCounter& CounterOf(RequestOutcome outcome);
   void Ended(Server& server, uint64_t bytes, MonotonicTime asked, RequestOutcome outcome,
              uint64_t reconnections);
 

@@ -97,25 +97,42 @@ bool ServerThread::MayGoOn(MonotonicTime deadline) {
 
 void ServerThread::Skip(Request request) {
   if (auto* read = std::get_if<ReadRequest>(&request)) {
-    loop_.Post(std::move(read->done).With(ReadAnswer()));
+    ReadAnswer answer;
+    answer.outcome = RequestOutcome::kAfterFailure;
+    loop_.Post(std::move(read->done).With(std::move(answer)));
     return;
   }
   auto& write = std::get<WriteRequest>(request);
   WriteAnswer answer;
+  answer.outcome = RequestOutcome::kAfterFailure;
   answer.results.resize(write.which.size());
   loop_.Post(std::move(write.done).With(std::move(answer)));
+}
+
+RequestOutcome ServerThread::Failure() const {
+  switch (connection_.last_failure()) {
+    case Connection::Failure::kUnreachable:
+      return RequestOutcome::kUnreachable;
+    case Connection::Failure::kBroken:
+      return RequestOutcome::kBroken;
+    case Connection::Failure::kTimeout:
+      return RequestOutcome::kTimeout;
+    case Connection::Failure::kRefused:
+      break;
+  }
+  return RequestOutcome::kRefused;
 }
 
 bool ServerThread::Carry(ReadRequest request) {
   ReadAnswer answer;
   const uint64_t reconnections = connection_.reconnections();
+  answer.outcome = RequestOutcome::kLate;
   if (MayGoOn(request.deadline)) {
     std::vector<std::string> names;
     names.reserve(request.keys.size());
     for (const cache::Key& key : request.keys) names.push_back(format_.KeyOf(key));
     std::vector<Connection::Item> items;
-    answer.outcome =
-        connection_.Get(names, items) ? RequestOutcome::kAnswered : RequestOutcome::kFailed;
+    answer.outcome = connection_.Get(names, items) ? RequestOutcome::kAnswered : Failure();
     if (answer.outcome == RequestOutcome::kAnswered) {
       using State = ReadAnswer::Value::State;
       answer.values.resize(items.size());
@@ -131,7 +148,7 @@ bool ServerThread::Carry(ReadRequest request) {
     }
   }
   answer.reconnections = connection_.reconnections() - reconnections;
-  const bool failed = answer.outcome == RequestOutcome::kFailed;
+  const bool failed = IsFailure(answer.outcome);
   loop_.Post(std::move(request.done).With(std::move(answer)));
   return !failed;
 }
@@ -142,13 +159,13 @@ bool ServerThread::Carry(WriteRequest request) {
   const uint64_t reconnections = connection_.reconnections();
   answer.outcome = Merge(request, answer);
   answer.reconnections = connection_.reconnections() - reconnections;
-  const bool failed = answer.outcome == RequestOutcome::kFailed;
+  const bool failed = IsFailure(answer.outcome);
   loop_.Post(std::move(request.done).With(std::move(answer)));
   return !failed;
 }
 
 RequestOutcome ServerThread::Merge(const WriteRequest& request, WriteAnswer& answer) {
-  if (!MayGoOn(request.deadline)) return RequestOutcome::kSkipped;
+  if (!MayGoOn(request.deadline)) return RequestOutcome::kLate;
   std::vector<MergeCore> cores;
   cores.reserve(request.which.size());
   std::vector<std::string> names;   // of all
@@ -161,7 +178,7 @@ RequestOutcome ServerThread::Merge(const WriteRequest& request, WriteAnswer& ans
   }
   // The first get of all keys in one go; a swap that loses asks for its key alone.
   std::vector<Connection::Item> items;
-  if (!connection_.Get(to_get, items)) return RequestOutcome::kFailed;
+  if (!connection_.Get(to_get, items)) return Failure();
   const auto see = [](MergeCore& core, const Connection::Item& item) {
     core.OnItem(
         item.bytes.has_value() ? std::optional<std::string_view>(*item.bytes) : std::nullopt,
@@ -180,7 +197,7 @@ RequestOutcome ServerThread::Merge(const WriteRequest& request, WriteAnswer& ans
       switch (core.step()) {
         case MergeCore::Step::kGet: {
           std::vector<Connection::Item> item;
-          if (!connection_.Get(std::span(&names[i], 1), item)) return RequestOutcome::kFailed;
+          if (!connection_.Get(std::span(&names[i], 1), item)) return Failure();
           see(core, item.front());
           continue;
         }
@@ -196,7 +213,7 @@ RequestOutcome ServerThread::Merge(const WriteRequest& request, WriteAnswer& ans
         case MergeCore::Step::kDone:
           break;
       }
-      if (!stored.has_value()) return RequestOutcome::kFailed;
+      if (!stored.has_value()) return Failure();
       core.OnStored(*stored);
     }
     answer.results[i] = core.result();

@@ -32,12 +32,22 @@ namespace tailcast::memcached {
 // What a request came to as a whole.
 enum class RequestOutcome : uint8_t {
   kAnswered,
-  kFailed,   // the server refused, broke off, or did not answer
-  kSkipped,  // not made: nothing new is known of the server
+  // The server failed (Connection::Failure).
+  kUnreachable,
+  kBroken,
+  kTimeout,
+  kRefused,
+  // Not made: nothing new is known of the server.
+  kNotTaken,      // whoever did not take it counts it
+  kLate,          // it had become too late
+  kAfterFailure,  // the one before it failed
 };
+constexpr bool IsFailure(RequestOutcome outcome) {
+  return outcome >= RequestOutcome::kUnreachable && outcome <= RequestOutcome::kRefused;
+}
 
 struct ReadAnswer {
-  RequestOutcome outcome = RequestOutcome::kSkipped;
+  RequestOutcome outcome = RequestOutcome::kNotTaken;
   struct Value {
     enum class State : uint8_t { kAbsent, kFound, kDamaged } state = State::kAbsent;
     cache::MergeRule rule = cache::MergeRule::kLongerWins;
@@ -48,7 +58,7 @@ struct ReadAnswer {
 };
 
 struct WriteAnswer {
-  RequestOutcome outcome = RequestOutcome::kSkipped;
+  RequestOutcome outcome = RequestOutcome::kNotTaken;
   // In the order of the mutations; nullopt: not known, since the server failed, it became too late
   // or others were always faster.
   std::vector<std::optional<cache::MutationResult>> results;
@@ -97,6 +107,8 @@ class ServerThread {
   // Whether the server answered.
   bool Carry(ReadRequest request);
   bool Carry(WriteRequest request);
+  // Of what the connection did not do.
+  RequestOutcome Failure() const;
   RequestOutcome Merge(const WriteRequest& request, WriteAnswer& answer);
 
   EventLoop& loop_;

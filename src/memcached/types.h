@@ -39,13 +39,15 @@ struct ClientOptions {
 // Beside cache::ClientCounters; each cause on its own. Written by the client's loop, read by any
 // thread; client_metrics.h has the names as metrics.
 struct ClientStats {
-  OwnedCounter cas_retries;           // others changed an item between the get and the swap
-  OwnedCounter cas_given_up;          // cas_rounds_max was not enough
-  OwnedCounter late_mutations;        // not made: it had become too late in the middle of a request
-  OwnedCounter damaged_items;         // did not validate: foreign, or damaged
-  OwnedCounter reconnections;         // a connection broke in a request, which was made once more
-  OwnedCounter failed_requests;       // a server refused, broke off or did not answer
-  OwnedCounter skipped_requests;      // not made: too late, or the one before it failed
+  OwnedCounter cas_retries;     // others changed an item between the get and the swap
+  OwnedCounter cas_given_up;    // cas_rounds_max was not enough
+  OwnedCounter late_mutations;  // not made: it had become too late in the middle of a request
+  OwnedCounter damaged_items;   // did not validate: foreign, or damaged
+  OwnedCounter reconnections;   // a connection broke in a request, which was made once more
+  // A server failed: not connected to, broken off, no answer in time, an answer that it will not.
+  OwnedCounter unreachable_requests, broken_requests, timed_out_requests, refused_requests;
+  OwnedCounter late_requests;         // not made: it had become too late
+  OwnedCounter skipped_requests;      // not made: the one before it failed
   OwnedCounter left_alone_requests;   // not taken: the server has failed, and is left alone
   OwnedCounter window_full_requests;  // not taken: inflight_bytes_max
 };

@@ -20,6 +20,7 @@ void Writes::Mutate(std::vector<cache::Mutation> mutations, Duration timeout,
   bulk.keys = mutations.size();
   context_.counters.mutations += mutations.size();
   const auto shared = std::make_shared<const std::vector<cache::Mutation>>(std::move(mutations));
+  bulk.mutations = shared;
   std::vector<Request> by_server(servers_.size());
   for (uint32_t i = 0; i < shared->size(); ++i) {
     const cache::Mutation& mutation = (*shared)[i];
@@ -37,6 +38,7 @@ void Writes::Mutate(std::vector<cache::Mutation> mutations, Duration timeout,
     if (by_server[server].keys.empty()) continue;
     const size_t index = bulk.requests.size();
     Request& request = bulk.requests.emplace_back(std::move(by_server[server]));
+    request.server = server;
     request.call = drains_.Begin();
     ++bulk.under_way;
     auto answered = [this, id, index](const WriteAnswer& answer) { OnAnswer(id, index, answer); };
@@ -62,7 +64,14 @@ void Writes::OnAnswer(uint64_t id, size_t request_index, const WriteAnswer& answ
       bulk.core.OnFailure(request.keys[i]);
       continue;
     }
-    if (*answer.results[i] == cache::MutationResult::kMismatch) ++context_.counters.mismatches;
+    if (*answer.results[i] == cache::MutationResult::kMismatch) {
+      ++context_.counters.write_mismatches;
+      const cache::Mutation& mutation = (*bulk.mutations)[request.keys[i]];
+      context_.contradictions.Say(
+          context_.loop.Now(), mutation.key,
+          std::to_string(mutation.value.size()) + " bytes that were written contradict those of " +
+              servers_.NameOf(request.server) + "; both were dropped there");
+    }
     bulk.core.OnResult(request.keys[i], *answer.results[i], true);
   }
   AnswerIfDecided(bulk);

@@ -32,6 +32,7 @@ class Writes {
 
  private:
   struct Request {
+    uint16_t server = 0;
     std::vector<uint32_t> keys;
     uint64_t bytes = 0;
     uint64_t call = 0;  // of drains_
@@ -40,6 +41,7 @@ class Writes {
   struct Bulk {
     explicit Bulk(EventLoop& loop) : deadline(loop) {}
     cache::MutationCore core;
+    std::shared_ptr<const std::vector<cache::Mutation>> mutations;
     std::vector<Request> requests;
     size_t under_way = 0;
     size_t keys = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tailcast/base/fault_point.h"
+#include "tailcast/base/log.h"
 
 namespace tailcast::producer {
 
@@ -11,6 +12,8 @@ using stream::kParts;
 using stream::Part;
 
 namespace {
+
+const Logger kLog("producer");
 
 FAULT_POINT(kLengthBeforeChunks, "producer.length_before_chunks",
             "the cache's length is published when the primary's is");
@@ -178,10 +181,16 @@ void ShadowFile::OnWritten(const Written& written, const Status& status) {
     if (UpdateCacheLengths()) LengthsChanged();
   } else {
     ++counters_->bulk_failures;
-    if (IsDataLoss(status)) ++counters_->mismatches;
+    if (IsDataLoss(status)) OnDataLoss(status);
   }
   Write();
   if (on_change_ && cached()) on_change_();
+}
+
+// The cache's client has said of which key, and where (cache/contradictions.h).
+void ShadowFile::OnDataLoss(const Status& status) {
+  ++counters_->mismatches;
+  kLog.Error(file_.ToString(), ": the cache had other bytes: ", status.message());
 }
 
 bool ShadowFile::UpdateCacheLengths() {
@@ -255,7 +264,7 @@ void ShadowFile::OnPublished(const Status& status, uint64_t version) {
     if (sent_ < version_ && (cached() || !publish_timer_.armed())) Publish();
   } else {
     ++counters_->publish_failures;
-    if (IsDataLoss(status)) ++counters_->mismatches;
+    if (IsDataLoss(status)) OnDataLoss(status);
     publish_retry_ = BackOff(publish_retry_, options_.retry_min, options_.retry_max);
     if (published_ < version_) {
       if (publishes_in_flight_ == 0) sent_ = published_;  // it has to go again

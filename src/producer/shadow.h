@@ -116,6 +116,7 @@ class ShadowFile {
     std::vector<std::pair<int64_t, int64_t>> chunks[stream::kParts];
   };
   bool MayWrite(int part) const;
+  void OnDataLoss(const Status& status);
   void Write();
   void OnWritten(const Written& written, const Status& status);
   bool UpdateCacheLengths();  // whether they changed
