@@ -123,15 +123,17 @@ class Up {
     TAILCAST_ASSIGN_OR_RETURN(FileLock lock, LockDeployment(options_.dir));
     made_folder_ = !was_there;
     lock_ = std::make_unique<FileLock>(std::move(lock));
-    TAILCAST_ASSIGN_OR_RETURN(
-        cell::YamlMap sizes,
-        cell::YamlMap::Parse("--data-cache-bytes: " + options_.data_cache_bytes +
-                                 "\n--repair-bytes-per-s: " + options_.repair_bytes_per_s,
-                             "command line"));
+    const auto size = [](const std::string& name, const std::string& text, int64_t low,
+                         int64_t& bytes) {
+      const Result<int64_t> parsed = cell::ParseBytes(text, low, int64_t{1} << 40);
+      if (!parsed.ok()) return parsed.status().WithContext(name + " " + text);
+      bytes = *parsed;
+      return OkStatus();
+    };
     TAILCAST_RETURN_IF_ERROR(
-        sizes.GetBytes("--data-cache-bytes", data_cache_bytes_, 4 << 20, int64_t{1} << 40));
+        size("--data-cache-bytes", options_.data_cache_bytes, 4 << 20, data_cache_bytes_));
     TAILCAST_RETURN_IF_ERROR(
-        sizes.GetBytes("--repair-bytes-per-s", repair_bytes_per_s_, 1 << 20, int64_t{1} << 40));
+        size("--repair-bytes-per-s", options_.repair_bytes_per_s, 1 << 20, repair_bytes_per_s_));
 
     TAILCAST_RETURN_IF_ERROR(ChooseAddresses(options_.dir, Say, topology_));
     TAILCAST_RETURN_IF_ERROR(StartLinks());

@@ -172,31 +172,50 @@ Status YamlMap::Get(std::string_view key, int64_t& value, int64_t low, int64_t h
   return OkStatus();
 }
 
-Status YamlMap::GetBytes(std::string_view key, int64_t& value, int64_t low, int64_t high) {
-  const YAML::Node node = Find(key);
-  if (!node.IsDefined()) return OkStatus();
+namespace {
+
+std::string BytesText(int64_t bytes) {
+  constexpr const char* kUnits[] = {"", "KB", "MB", "GB"};
+  int unit = 0;
+  while (unit < 3 && bytes > 0 && bytes % 1024 == 0) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return std::to_string(bytes) + kUnits[unit];
+}
+
+}  // namespace
+
+Result<int64_t> ParseBytes(std::string_view text, int64_t low, int64_t high) {
   const auto wrong = [&] {
-    return Error(key, "must be a number of bytes such as 65536, 64KB, 8MB or 1GB, from " +
-                          std::to_string(low) + " to " + std::to_string(high) + " bytes");
+    return InvalidArgumentError("must be a number of bytes such as 65536, 64KB, 8MB or 1GB, from " +
+                                BytesText(low) + " to " + BytesText(high));
   };
-  if (!node.IsScalar()) return wrong();
-  const std::string& text = node.Scalar();
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
   int shift = 0;
-  if (unit == "KB")
+  if (unit == "KB") {
     shift = 10;
-  else if (unit == "MB")
+  } else if (unit == "MB") {
     shift = 20;
-  else if (unit == "GB")
+  } else if (unit == "GB") {
     shift = 30;
-  else if (!unit.empty() && unit != "B")
+  } else if (!unit.empty() && unit != "B") {
     return wrong();
+  }
   if (error != std::errc() || number < 0 || number > (INT64_MAX >> shift)) return wrong();
   number <<= shift;
   if (number < low || number > high) return wrong();
-  value = number;
+  return number;
+}
+
+Status YamlMap::GetBytes(std::string_view key, int64_t& value, int64_t low, int64_t high) {
+  const YAML::Node node = Find(key);
+  if (!node.IsDefined()) return OkStatus();
+  const Result<int64_t> number = ParseBytes(node.IsScalar() ? node.Scalar() : "", low, high);
+  if (!number.ok()) return Error(key, number.status().message());
+  value = *number;
   return OkStatus();
 }
 

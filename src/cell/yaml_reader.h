@@ -18,6 +18,9 @@
 
 namespace tailcast::cell {
 
+// "65536", "64KB", "8MB", "1GB". InvalidArgument: "must be ...", without who must.
+Result<int64_t> ParseBytes(std::string_view text, int64_t low, int64_t high);
+
 class YamlMap {
  public:
   // NotFound / PermissionDenied: the file; InvalidArgument: not YAML, or its root is no map.

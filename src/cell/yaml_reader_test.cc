@@ -47,6 +47,8 @@ TEST(YamlReader, ReadsSizes) {
   EXPECT_FALSE(map.GetBytes("d", v, 0, INT64_MAX).ok());
   EXPECT_FALSE(map.GetBytes("e", v, 0, INT64_MAX).ok());
   EXPECT_FALSE(map.GetBytes("c", v, 1024, 2048).ok());
+  EXPECT_EQ(ParseBytes("1", 4 << 20, int64_t{1} << 40).status().message(),
+            "must be a number of bytes such as 65536, 64KB, 8MB or 1GB, from 4MB to 1024GB");
 }
 
 TEST(YamlReader, RefusesAKeyThatIsGivenTwiceAtAnyDepth) {
