@@ -266,6 +266,7 @@ FakeStore::FakeStore(FakeDisk* disk, EventLoop* loop)
 FakeStore::~FakeStore() {
   client_->scope.End();
   client_->calls.CloseAll(*std::exchange(client_->loop, nullptr));
+  std::exchange(client_->held, {}).clear();  // they know the client
 }
 
 void FakeStore::Hang() { client_->hung = true; }
