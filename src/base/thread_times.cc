@@ -1,6 +1,7 @@
 #include "tailcast/base/thread_times.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -9,34 +10,39 @@
 namespace tailcast {
 namespace {
 
-// Both numbers that the file begins with.
-template <typename Number>
-bool ReadTwo(const char* path, const char* format, Number (&numbers)[2]) {
+// The numbers that the file begins with, after `format`'s text.
+template <typename... Number>
+bool ReadNumbers(const char* path, const char* format, Number*... numbers) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
-  char text[128];
+  char text[192];
   const ssize_t n = read(fd, text, sizeof(text) - 1);
   close(fd);
   if (n <= 0) return false;
   text[n] = '\0';
-  return std::sscanf(text, format, &numbers[0], &numbers[1]) == 2;
+  return std::sscanf(text, format, numbers...) == sizeof...(numbers);
 }
 
 }  // namespace
 
 std::optional<ThreadTimes> ReadThreadTimes() {
-  unsigned long long thread_ns[2];  // ran, waited
-  double machine_s[2];              // since it booted; idle, of all processors
-  if (!ReadTwo("/proc/thread-self/schedstat", "%llu %llu", thread_ns) ||
-      !ReadTwo("/proc/uptime", "%lf %lf", machine_s)) {
+  unsigned long long ran_ns, waited_ns;
+  unsigned long long user, nice, kernel, idle, disk;  // ticks of all processors since it booted
+  if (!ReadNumbers("/proc/thread-self/schedstat", "%llu %llu", &ran_ns, &waited_ns) ||
+      !ReadNumbers("/proc/stat", "cpu %llu %llu %llu %llu %llu", &user, &nice, &kernel, &idle,
+                   &disk)) {
     return std::nullopt;
   }
   static const long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  if (processors <= 0) return std::nullopt;
-  return ThreadTimes{.ran = Duration::Micros(static_cast<int64_t>(thread_ns[0] / 1000)),
-                     .waited = Duration::Micros(static_cast<int64_t>(thread_ns[1] / 1000)),
+  static const long ticks_per_second = sysconf(_SC_CLK_TCK);
+  if (processors <= 0 || ticks_per_second <= 0) return std::nullopt;
+  // Who gives way himself waits for others that do.
+  const bool gives_way = getpriority(PRIO_PROCESS, 0) > 0;
+  const auto ticks = static_cast<double>(idle + disk + (gives_way ? 0 : nice));
+  return ThreadTimes{.ran = Duration::Micros(static_cast<int64_t>(ran_ns / 1000)),
+                     .waited = Duration::Micros(static_cast<int64_t>(waited_ns / 1000)),
                      .idle = Duration::Micros(static_cast<int64_t>(
-                         machine_s[1] * 1e6 / static_cast<double>(processors)))};
+                         ticks * 1e6 / static_cast<double>(ticks_per_second * processors)))};
 }
 
 }  // namespace tailcast

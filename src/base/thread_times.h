@@ -11,10 +11,11 @@ namespace tailcast {
 struct ThreadTimes {
   Duration ran, waited;
   // Since the machine booted, as the mean of its processors; counted in hundredths of a second.
+  // Also when they waited for disks, or did what gives way to this thread (nice).
   Duration idle;
 };
 
-// Of the calling thread; some microseconds. nullopt: this kernel does not say.
+// Of the calling thread; some ten microseconds. nullopt: this kernel does not say.
 std::optional<ThreadTimes> ReadThreadTimes();
 
 }  // namespace tailcast

@@ -1,0 +1,41 @@
+#include "tailcast/base/thread_times.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tailcast/base/time.h"
+
+namespace tailcast {
+namespace {
+
+// What gives way keeps nobody from running, so that nobody has to leave off for it.
+TEST(ThreadTimes, WhatGivesWayDoesNotFillTheMachine) {
+  const auto before = ReadThreadTimes();
+  if (!before.has_value()) GTEST_SKIP() << "this kernel does not say";
+  const auto processors = static_cast<size_t>(sysconf(_SC_NPROCESSORS_ONLN));
+  std::atomic<int64_t> ran_us = 0;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < processors; ++i) {
+    threads.emplace_back([&] {
+      setpriority(PRIO_PROCESS, 0, 19);  // of this thread
+      const auto began = ReadThreadTimes();
+      const MonotonicTime end = ReadMonotonicClock() + Duration::Millis(500);
+      while (ReadMonotonicClock() < end) {
+      }
+      ran_us += (ReadThreadTimes()->ran - began->ran).micros();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const Duration idle = ReadThreadTimes()->idle - before->idle;
+  // Of what ran for some hundredths of a second, if others filled the machine, ticks say little.
+  const int64_t gave_way_us = ran_us / static_cast<int64_t>(processors);
+  EXPECT_GE(idle.micros() + 100'000, gave_way_us * 8 / 10);
+}
+
+}  // namespace
+}  // namespace tailcast
