@@ -5,7 +5,14 @@
 //
 // The pause is steered so that the machine is busy for `busy_percent` of its time: each 100 ms it
 // becomes longer or shorter by the share by which that was missed (from 0.5 ms up to `pause_max`;
-// below that there is none). Whoever shares the machine sees the same, and so all of a kind give
+// below that there is none), as far as all of the last five such intervals agree. What fills a
+// machine for less than half a second, as a process that ends or starts does, is over before longer
+// pauses could help, while those would take seconds to become short again:
+//
+//   busy, % of each interval   60  95  95  95  62  61   pause stays
+//                              60  95  95  80  75  70   x 1.08 at the last one
+//
+// Whoever shares the machine sees the same, and so all of a kind give
 // way alike. A thread that waits for a processor less than half as long as it runs is in nobody's
 // way, and its pause goes: others may fill the machine.
 //
@@ -13,6 +20,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
 
 #include "tailcast/base/thread_times.h"
 #include "tailcast/base/time.h"
@@ -28,6 +38,7 @@ class PaceCore {
  public:
   static constexpr Duration kInterval = Duration::Millis(100);
   static constexpr Duration kPauseMin = Duration::Micros(500);
+  static constexpr size_t kAgree = 5;  // intervals
 
   explicit PaceCore(PaceOptions options = {}) : options_(options) {}
 
@@ -43,12 +54,13 @@ class PaceCore {
     if (first || elapsed <= Duration()) return;
     int64_t percent = 100 * std::max<int64_t>(0, (elapsed - idle).micros()) / elapsed.micros();
     if (waited < ran / 2) percent = 0;
-    if (percent > options_.busy_percent) pause_ = std::max(pause_, kPauseMin);
+    busy_[at_++ % kAgree] = percent;
+    const auto [least, most] = std::minmax_element(busy_.begin(), busy_.end());
+    const int64_t aim = options_.busy_percent;
+    const int64_t agreed = std::clamp(aim, *least, *most);
+    if (agreed > aim) pause_ = std::max(pause_, kPauseMin);
     pause_ =
-        std::min(options_.pause_max, pause_ *
-                                         std::clamp<int64_t>(percent, options_.busy_percent * 3 / 4,
-                                                             options_.busy_percent * 3 / 2) /
-                                         options_.busy_percent);
+        std::min(options_.pause_max, pause_ * std::clamp(agreed, aim * 3 / 4, aim * 3 / 2) / aim);
     if (pause_ < kPauseMin) pause_ = Duration();
   }
   Duration pause() const { return pause_; }
@@ -57,6 +69,8 @@ class PaceCore {
   const PaceOptions options_;
   MonotonicTime due_, last_at_;
   ThreadTimes last_;
+  std::array<int64_t, kAgree> busy_{};  // percent, of the last intervals
+  size_t at_ = 0;
   Duration pause_;
 };
 

@@ -21,6 +21,17 @@ class PaceCoreTest : public ::testing::Test {
     EXPECT_FALSE(pace_.Due(at_ + PaceCore::kInterval - Duration::Millis(1)));
     return pace_.pause();
   }
+  // The machine is full for as long as it takes to be answered.
+  Duration Fill() {
+    for (size_t i = 0; i < PaceCore::kAgree; ++i) Step(5, 6, 0);
+    return pace_.pause();
+  }
+  // And then as busy as it should be.
+  Duration FillAndSettle() {
+    const Duration pause = Fill();
+    for (size_t i = 0; i < PaceCore::kAgree; ++i) EXPECT_EQ(Step(5, 20, 35), pause);
+    return pause;
+  }
   PaceCore pace_;
   ThreadTimes times_;
   MonotonicTime at_ = MonotonicTime::FromMicros(1);
@@ -36,20 +47,38 @@ TEST_F(PaceCoreTest, WaitsForNothingWhileTheMachineHasTimeLeft) {
 }
 
 TEST_F(PaceCoreTest, WaitsLongerWhileTheMachineIsFullAndComesBack) {
-  EXPECT_GE(Step(5, 6, 0), PaceCore::kPauseMin);
-  Duration before = pace_.pause();
+  Duration before = Fill();
+  EXPECT_GE(before, PaceCore::kPauseMin);
   for (int i = 0; i < 20; ++i) {
     EXPECT_GE(Step(5, 20, 5), before);
     before = pace_.pause();
   }
   EXPECT_EQ(before, PaceOptions().pause_max);
   EXPECT_EQ(Step(5, 20, 35), before) << "as busy as it should be";
-  EXPECT_LT(Step(5, 20, 38), before);
+  for (size_t i = 0; i < PaceCore::kAgree; ++i) Step(5, 20, 38);
+  EXPECT_LT(pace_.pause(), before);
+  before = pace_.pause();
   for (int i = 0; i < 30; ++i) {
     EXPECT_LE(Step(0, 40, 60), before);
     before = pace_.pause();
   }
   EXPECT_EQ(before, Duration());
+}
+
+// A process ends, another one starts: each fills the machine for some tenths of a second. Longer
+// pauses would have come too late, and cost seconds of delay afterwards.
+TEST_F(PaceCoreTest, DoesNotAnswerWhatIsOverSoon) {
+  const Duration before = FillAndSettle();
+  for (int i = 0; i < 50; ++i) {
+    const bool full = i % 10 < static_cast<int>(PaceCore::kAgree) - 1;
+    EXPECT_EQ(Step(5, 20, full ? 0 : 35), before) << i;
+  }
+}
+
+// Nor is it shorter at once when the machine had time for a moment.
+TEST_F(PaceCoreTest, StaysWhileIntervalsDisagree) {
+  const Duration before = FillAndSettle();
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(Step(5, 20, i % 2 == 0 ? 28 : 42), before) << i;
 }
 
 // Many alike whose work takes `work` of the machine's time for each pause: they find the pause at
