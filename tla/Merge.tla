@@ -173,8 +173,7 @@ Deliver(w, r, counted) ==
      ELSE Give(r, [ver |-> w.ver, len |-> w.len, exp |-> now + Ttl], FALSE)
   /\ LET votes == w.votes \cup counted
          \* how long it is sure to stay
-         exp == IF counted = {} \/ r \in gone THEN w.exp
-                ELSE IF w.votes = {} THEN val'[r].exp ELSE Lesser(w.exp, val'[r].exp)
+         exp == IF counted = {} \/ r \in gone THEN w.exp ELSE Lesser(w.exp, val'[r].exp)
          enough == WriteQuorum(votes, w.conf)
      IN /\ wr' = IF enough THEN NoWrite ELSE [w EXCEPT !.got = @ \cup {r}, !.votes = votes, !.exp = exp]
         /\ acked' = IF /\ enough
@@ -194,7 +193,8 @@ WriteBegin(r, conf, ver, len) ==
   /\ conf \in WrittenIn
   /\ writes' = writes + 1
   /\ Deliver([NoWrite EXCEPT !.on = TRUE, !.ver = ver, !.len = len,
-                           !.conf = conf, !.epoch = epoch, !.late = Unknown(conf)], r,
+                           !.conf = conf, !.epoch = epoch, !.late = Unknown(conf),
+                           !.exp = MaxTicks + Ttl], r,
              VotesOf(r) \ (IF Bug = "late_votes" THEN {} ELSE Unknown(conf)))
 
 WriteDeliver(r) ==
@@ -265,7 +265,8 @@ StartAgain(r) ==
   /\ val' = [val EXCEPT ![r] = Empty]
   /\ heard' = [heard EXCEPT ![r] = {}]
   /\ dropped' = [dropped EXCEPT ![r] = FALSE]
-  /\ whole' = [x \in Rings |-> whole[x] \ {r}]
+  \* planted: a newcomer that was filled needn't be filled again
+  /\ whole' = [x \in Rings |-> IF Bug = "filled_once" /\ r \notin Old THEN whole[x] ELSE whole[x] \ {r}]
   /\ rested' = [rested EXCEPT ![r] = FALSE]
   /\ copied' = [copied EXCEPT ![r] = {}]
   /\ view' = [view EXCEPT ![r] = Learnt]
@@ -304,7 +305,9 @@ ElderReturns(r) ==
 \* For which rings a copy from q counts: those for which q is whole.
 Counts(q) ==
   LET rings == CASE phase \in {"old", "both"} -> {"O"} [] phase = "new" -> Rings [] OTHER -> {"N"}
-  IN IF Bug = "copied_from_empty" THEN rings ELSE {x \in rings : q \in whole[x]}
+  IN CASE Bug = "copied_from_empty" -> rings
+       [] Bug = "repair_is_filling" -> {x \in rings : q \in whole[x]} \cup {"N"}
+       [] OTHER -> {x \in rings : q \in whole[x]}
 
 \* The rings that r has to become whole for.
 Missing(r) ==
@@ -342,7 +345,8 @@ MayBeWhole(r, x) ==
   /\ r \notin wr.lost \/ Bug # "rests_after_copying"
   /\ IF x = "O" THEN CopiedAll(r, "O")
      ELSE CASE phase = "old" -> FALSE
-            [] phase = "both" -> r \notin Old /\ CopiedTwo(r)
+            \* planted: a newcomer is filled by a repair, from the others of New, whole or not
+            [] phase = "both" -> r \notin Old /\ (CopiedTwo(r) \/ (Bug = "repair_is_filling" /\ CopiedAll(r, "N")))
             [] OTHER -> CopiedAll(r, "N")
 
 \* While New are filled from Old, who is in both rings is whole for both or for none.
@@ -433,7 +437,8 @@ Invalidate(r) ==
   /\ UNCHANGED <<phase, view, memory, health, calls, world>>
 
 -----------------------------------------------------------------------------
-\* What was acknowledged of the value is void, also what is about to be and counts this replica.
+\* What was acknowledged of the value is void, also what is about to be and counts this replica, or one from
+\* which this replica has copied.
 Collect(r) ==
   /\ collected < MaxCollected
   /\ Length(val[r]) > 0
@@ -442,7 +447,7 @@ Collect(r) ==
   /\ acked' = IF val[r].len >= acked.len /\ Bug # "collected_in_silence" THEN Nothing ELSE acked
   /\ rd' = IF val[r].len >= rd.floor /\ Bug # "collected_in_silence" THEN [rd EXCEPT !.floor = 0] ELSE rd
   /\ wr' = IF val[r].len >= wr.len /\ Bug # "collected_in_silence"
-           THEN [wr EXCEPT !.votes = @ \ {<<x, r>> : x \in Rings}] ELSE wr
+           THEN [wr EXCEPT !.votes = IF r \in wr.got THEN @ \ {<<x, r>> : x \in Rings} ELSE {}] ELSE wr
   /\ UNCHANGED <<ring, heard, dropped, health, writes, stale, mine, epoch, restarts, now>>
 
 Tick ==
