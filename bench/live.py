@@ -99,13 +99,15 @@ class Deployment:
 class Consumers:
     """Several processes, each with some of the consumers; their windows, as they come."""
 
-    def __init__(self, deployment, stream, consumers, processes, *options):
-        self.windows = []  # (wall seconds, cdf)
+    def __init__(self, deployment, stream, consumers, processes, *options, window=0.5):
+        self.window = window  # seconds
+        self.windows = []  # (wall seconds of its end, cdf)
         self.results = []
         self.lock = threading.Lock()
         self.processes = [subprocess.Popen(
             [deployment.binary, "load", "consume", "--dir", deployment.dir, "--stream", stream, "--threads",
-             str(consumers // processes), "--window", "0.5", "--until-idle", "3", "--from", "beginning", *options], stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+             str(consumers // processes), "--window", str(window), "--until-idle", "3", "--from", "beginning", *options],
+            stdout=subprocess.PIPE, text=True) for _ in range(processes)]
         for process in self.processes:
             if json.loads(process.stdout.readline() or "{}").get("kind") != "ready":
                 sys.exit("the consumers did not become ready")
@@ -131,7 +133,7 @@ class Consumers:
         """Of the windows that lie between, p50, p99 and the greatest, in ms."""
         late = {}
         for at, cdf in self.windows:
-            if not begin + 0.5 <= at <= end:
+            if not begin + self.window <= at <= end:
                 continue
             before = 0
             for us, at_most in cdf:
