@@ -1,5 +1,6 @@
 #include "tailcast/storage/file_faults.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -32,6 +33,7 @@ struct Fault {
   double probability = 0;
   int64_t calls = 0;  // so far; counted for stop_at
   std::string path;   // of files whose path has it
+  std::string token;  // who creates this file stops; empty: everybody
 };
 // Those that a failing disk fails. Words in shared memory have no errors.
 constexpr std::string_view kCalls[] = {"create", "open", "write", "read", "flush", "truncate"};
@@ -59,7 +61,7 @@ Result<Fault> Parse(std::string_view text) {
                                 "': " + why + "; as write:ENOSPC:0.01");
   };
   const std::vector<std::string_view> parts = Split(text, ':');
-  if (parts.size() != 3 && parts.size() != 4) {
+  if (parts.size() < 3 || parts.size() > 5) {
     return bad("it is not CALL:ERROR:PROBABILITY, nor that and :PATH");
   }
   Fault fault;
@@ -86,7 +88,11 @@ Result<Fault> Parse(std::string_view text) {
   if (fault.error == 0 && fault.delay_ms == 0 && !fault.lost && !stops) {
     return bad("the error is none of " + Names(kErrors) + ", lost, stop, nor a time, as 300ms");
   }
-  if (parts.size() == 4) fault.path = parts[3];
+  if (parts.size() > 3) fault.path = parts[3];
+  if (parts.size() > 4) {
+    if (!stops || parts[4].empty()) return bad("what may follow the path is the token of a stop");
+    fault.token = parts[4];
+  }
   const char* const end = parts[2].data() + parts[2].size();
   if (stops) {
     const auto [rest, error] = std::from_chars(parts[2].data(), end, fault.stop_at);
@@ -100,6 +106,21 @@ Result<Fault> Parse(std::string_view text) {
     return bad("the probability is no number from 0 to 1");
   }
   return fault;
+}
+
+// False: another process has it.
+bool Take(const std::string& token) {
+  if (token.empty()) return true;
+  const int file = ::open(token.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) {
+    if (errno != EEXIST) kLog.Warn(ErrnoStatus(errno, "token " + token + " (planted)"));
+    return false;
+  }
+  const std::string pid = std::to_string(::getpid());
+  const bool written = ::write(file, pid.data(), pid.size()) == static_cast<ssize_t>(pid.size());
+  ::close(file);
+  if (!written) kLog.Warn("token ", token, " is empty (planted)");
+  return true;
 }
 
 // Calls come from the threads of a pool.
@@ -139,7 +160,7 @@ class Draw {
       return false;
     }
     const std::lock_guard lock(mutex_);
-    if (fault.stop_at > 0) return ++fault.calls == fault.stop_at;
+    if (fault.stop_at > 0) return ++fault.calls == fault.stop_at && Take(fault.token);
     return rng_.Chance(fault.probability);
   }
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -104,6 +106,35 @@ TEST(FileFaultsTest, AProcessStopsBeforeTheCallAndOnce) {
   EXPECT_EQ(std::filesystem::file_size(path), 3u);
 }
 
+TEST(FileFaultsTest, OfProcessesWithOneTokenOnlyTheFirstStops) {
+  const TemporaryFolder folder;
+  const std::string token = folder.path() + "/token";
+  const auto run = [&](const std::string& name) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), folder.path(),
+                                "write:stop:1::" + token, 7);
+      auto file = (*ops)->CreateUnnamed("");
+      const bool ok = file.ok() && (*ops)->Link(**file, name).ok() && (*file)->WriteAt(0, "x").ok();
+      ::_exit(ok ? 0 : 1);
+    }
+    return child;
+  };
+  const pid_t first = run("first");
+  int state = 0;
+  ASSERT_EQ(::waitpid(first, &state, WUNTRACED), first);
+  ASSERT_TRUE(WIFSTOPPED(state));
+  std::string pid;
+  std::ifstream(token) >> pid;
+  EXPECT_EQ(pid, std::to_string(first));
+  const pid_t second = run("second");
+  ASSERT_EQ(::waitpid(second, &state, WUNTRACED), second);
+  EXPECT_TRUE(WIFEXITED(state) && WEXITSTATUS(state) == 0) << state;
+  ASSERT_EQ(::kill(first, SIGCONT), 0);
+  ASSERT_EQ(::waitpid(first, &state, WUNTRACED), first);
+  EXPECT_TRUE(WIFEXITED(state) && WEXITSTATUS(state) == 0) << state;
+}
+
 TEST(FileFaultsTest, FaultsOfAPathAreThoseOfItsFilesOnly) {
   const TemporaryFolder folder;
   auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), folder.path(),
@@ -122,7 +153,8 @@ TEST(FileFaultsTest, BadTextsAreRefusedWithWhatTheyMayBe) {
   for (const char* bad :
        {"write", "write:EIO", "wrote:EIO:1", "write:EOI:1", "write:EIO:2", "write:EIO:x",
         "write:EIO:0.1,,read:EIO:1", "swap:EIO:1", "write:ms:1", "write:0ms:1", "read:lost:1",
-        "write:EIO:1:/x:1", "write:stop:0", "write:stop:0.5", "write:stop:x"}) {
+        "write:EIO:1:/x:1", "write:stop:1:/x:", "write:stop:1:/x:/t:1", "write:stop:0",
+        "write:stop:0.5", "write:stop:x"}) {
     const auto ops = WithFileFaults(OpenFileOps(folder.path()).value(), folder.path(), bad, 1);
     EXPECT_TRUE(IsInvalidArgument(ops.status())) << bad;
     EXPECT_THAT(ops.status().ToString(), HasSubstr("TAILCAST_FILE_FAULTS")) << bad;
