@@ -22,6 +22,7 @@
 #include "tailcast/producer/intake.h"
 #include "tailcast/producer/notify.h"
 #include "tailcast/producer/on_ports.h"
+#include "tailcast/producer/options.h"
 #include "tailcast/producer/producer_agent.h"
 #include "tailcast/producer/producer_metrics.h"
 #include "tailcast/session/session.h"
@@ -72,46 +73,6 @@ class Outcomes {
   size_t left_;
   Status error_;
 };
-
-Status CheckTime(const char* name, Duration time, Duration least) {
-  if (time >= least && time <= kTimeMax) return OkStatus();
-  return InvalidArgumentError(std::string("Options::") + name + " is " +
-                              std::to_string(time.millis()) + " ms; " +
-                              std::to_string(least.millis()) + " ms to 7 days are allowed");
-}
-
-Status Check(const Options& options) {
-  TAILCAST_RETURN_IF_ERROR(
-      CheckTime("publish_timeout", options.publish_timeout, Duration::Millis(1)));
-  return CheckTime("open_timeout", options.open_timeout, Duration());
-}
-
-struct ChunkSize {
-  int64_t bytes = 0;
-  bool by_rate = false;
-};
-
-AgentOptions ToAgentOptions(const Options& options, ChunkSize chunks) {
-  AgentOptions agent;
-  if (options.flush_interval > Duration()) {
-    agent.flush_interval = options.flush_interval;
-  } else if (options.profile == Profile::kLowLatency) {
-    agent.flush_interval = kLowLatencyFlushInterval;
-    agent.self_clocked = true;
-    agent.thread_times = ReadThreadTimes;
-  }
-  agent.flush_bytes = options.flush_bytes;
-  // The intake in front of it is what bounds memory.
-  agent.buffer_bytes_max = agent.buffer_messages_max = INT64_MAX;
-  agent.message_bytes_max = options.message_bytes_max;
-  if (chunks.bytes > 0) agent.chunk_size = chunks.bytes;
-  agent.chunk_size_by_rate = chunks.by_rate && stream::IsStemChunkSize(agent.chunk_size);
-  agent.roll_bytes = options.roll_bytes;
-  agent.roll_age = options.roll_age;
-  agent.takeover = options.takeover;
-  agent.give_up = options.give_up;
-  return agent;
-}
 
 }  // namespace
 
@@ -538,7 +499,7 @@ Producer::Producer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Producer::~Producer() = default;
 
 Result<std::unique_ptr<Producer>> Producer::Open(const Options& options) {
-  TAILCAST_RETURN_IF_ERROR(Check(options));
+  TAILCAST_RETURN_IF_ERROR(CheckOptions(options));
   auto impl = std::make_unique<Impl>(options);
   TAILCAST_RETURN_IF_ERROR(impl->Open());
   return std::unique_ptr<Producer>(new Producer(std::move(impl)));
@@ -547,7 +508,7 @@ Result<std::unique_ptr<Producer>> Producer::Open(const Options& options) {
 Result<std::unique_ptr<Producer>> OnPorts::Open(const stream::CellPorts& ports,
                                                 const stream::StreamId& stream, int32_t shards,
                                                 int64_t chunk_size, const Options& options) {
-  TAILCAST_RETURN_IF_ERROR(Check(options));
+  TAILCAST_RETURN_IF_ERROR(CheckOptions(options));
   auto impl = std::make_unique<Producer::Impl>(options);
   TAILCAST_RETURN_IF_ERROR(impl->OpenOn(ports, stream, shards, chunk_size));
   return std::unique_ptr<Producer>(new Producer(std::move(impl)));
