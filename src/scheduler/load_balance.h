@@ -13,18 +13,26 @@
 //              catch_up_s: who does not keep up is busier than what he moves says. Bounded, or a link
 //              that is down would make whoever stands before it the busiest of all.
 //
-// The load of a worker is the sum over the operations that are assigned to it.
+// The load of a worker is the sum over the operations that are assigned to it. Copying to disks and
+// copying to caches wear out different things, so who has as much as the others altogether, and all
+// of it on one layer, is too busy still: before an operation is shed, workers are compared by
+//
+//     load for a layer  =  (all its operations + those of the layer) / 2
+//
+//   Whatever is shed changes this by its own load. It takes something off the sum, over all workers,
+//   of the squares of what they have of each layer and altogether: so one layer's moves never undo
+//   the other's for ever.
 //
 //   Who is busier?     One is clearly busier than another with a quarter more load and `slack` more.
 //   Affinity           The next file of a shard goes to the same reader and writer, unless they are
 //                      clearly busier than the least loaded: not counting what the file before costs
 //                      them, which ends now.
-//   Shedding           Of the most and the least loaded of a pool, when one is clearly busier: the
-//                      operation that evens them best. With the gap g between them, moving the load l
-//                      takes min(l, g - l) off the busier of the two. That has to be at least a
-//                      quarter of l, so l is at most 4/5 g. The gap the other way is then 2l - g, at
-//                      most 3/4 l: before the same operation can move back the gap must have grown
-//                      by l/2.
+//   Shedding           Of the most and the least loaded of a pool for a layer, when one is clearly
+//                      busier: the operation of it that evens them best. With the gap g between
+//                      them, moving the load l takes min(l, g - l) off the busier of the two. That
+//                      has to be at least a quarter of l, so l is at most 4/5 g. The gap the other
+//                      way is then 2l - g, at most 3/4 l: before the same operation can move back
+//                      the gap must have grown by l/2.
 //
 // Cores: no clock, no I/O, one thread; whole numbers, so that every host decides alike.
 #pragma once
@@ -47,6 +55,9 @@ struct BalanceOptions {
   int64_t slack = 1 << 20;         // bytes per second: less is not worth a move
   int64_t move_gain_percent = 25;  // of the load that is moved
 };
+
+// The load for a layer of who has so many bytes per second altogether, and of these on the layer.
+inline int64_t LayerLoad(int64_t all, int64_t of_layer) { return (all + of_layer) / 2; }
 
 // Loads in bytes per second.
 bool ClearlyBusier(const BalanceOptions& options, int64_t load, int64_t other);

@@ -134,7 +134,7 @@ SchedulerCore::Row SchedulerCore::BestToMove(const WorkerTable::Shedding& sheddi
                         ? operations_.AssignedTo(shedding.from)
                         : operations_.AssignedToWriter(shedding.cell, shedding.from);
   for (const Row& row : rows) {
-    if (row->second.phase != Phase::kRunning) continue;
+    if (row->second.phase != Phase::kRunning || row->first.layer != shedding.layer) continue;
     const int64_t gain = MoveGain(options_.balance, row->second.counted, shedding.gap);
     if (gain <= best_gain) continue;
     best = row;

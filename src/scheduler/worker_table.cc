@@ -191,7 +191,7 @@ void WorkerTable::AddLoad(const std::string& cell, stream::Layer layer, const As
     ++load->operations;
     ++load->of_layer[static_cast<int>(layer)];
   }
-  ChangeLoad(cell, workers, bytes_per_s);
+  ChangeLoad(cell, layer, workers, bytes_per_s);
 }
 
 void WorkerTable::DropLoad(const std::string& cell, stream::Layer layer, const Assignment& workers,
@@ -201,41 +201,43 @@ void WorkerTable::DropLoad(const std::string& cell, stream::Layer layer, const A
     --load->operations;
     --load->of_layer[static_cast<int>(layer)];
   }
-  ChangeLoad(cell, workers, -bytes_per_s);
+  ChangeLoad(cell, layer, workers, -bytes_per_s);
 }
 
-void WorkerTable::ChangeLoad(const std::string& cell, const Assignment& workers,
-                             int64_t by_bytes_per_s) {
-  readers_.at(workers.reader).load.bytes_per_s += by_bytes_per_s;
-  cells_.at(cell).writers.at(workers.writer).load.bytes_per_s += by_bytes_per_s;
+void WorkerTable::ChangeLoad(const std::string& cell, stream::Layer layer,
+                             const Assignment& workers, int64_t by_bytes_per_s) {
+  for (Load* load :
+       {&readers_.at(workers.reader).load, &cells_.at(cell).writers.at(workers.writer).load}) {
+    load->bytes_per_s += by_bytes_per_s;
+    load->layer_bytes_per_s[static_cast<int>(layer)] += by_bytes_per_s;
+  }
 }
 
 std::optional<WorkerTable::Shedding> WorkerTable::ImbalanceOf(MonotonicTime now,
                                                               const std::string& cell,
-                                                              const Workers& pool) const {
+                                                              const Workers& pool,
+                                                              stream::Layer layer) const {
   const Worker* most = nullptr;
   const Worker* least = nullptr;
   for (const auto& [name, worker] : pool) {
     if (!worker.usable()) continue;
-    const int64_t load = worker.load.bytes_per_s;
-    if (most == nullptr || load > most->load.bytes_per_s) most = &worker;
+    const int64_t load = worker.load.For(layer);
+    const bool gives = worker.load.of_layer[static_cast<int>(layer)] > 0;
+    if (gives && (most == nullptr || load > most->load.For(layer))) most = &worker;
     if (AvoidRank(now, cell, worker) > 0) continue;
-    if (least == nullptr || load < least->load.bytes_per_s) least = &worker;
+    if (least == nullptr || load < least->load.For(layer)) least = &worker;
   }
-  if (most == nullptr || least == nullptr ||
-      !ClearlyBusier(options_.balance, most->load.bytes_per_s, least->load.bytes_per_s)) {
-    return std::nullopt;
-  }
-  return Shedding{"", most->info.name, least->info.name,
-                  most->load.bytes_per_s - least->load.bytes_per_s};
+  if (most == nullptr || least == nullptr) return std::nullopt;
+  const int64_t load = most->load.For(layer), other = least->load.For(layer);
+  if (!ClearlyBusier(options_.balance, load, other)) return std::nullopt;
+  return Shedding{cell, layer, most->info.name, least->info.name, load - other};
 }
 
 std::vector<WorkerTable::Shedding> WorkerTable::Imbalances(MonotonicTime now) const {
   std::vector<Shedding> all;
   ForEachPool(*this, [&](const std::string& cell, const Workers& pool) {
-    if (auto shedding = ImbalanceOf(now, cell, pool)) {
-      all.push_back(std::move(*shedding));
-      all.back().cell = cell;
+    for (const stream::Layer layer : {stream::Layer::kPrimary, stream::Layer::kCache}) {
+      if (auto shedding = ImbalanceOf(now, cell, pool, layer)) all.push_back(std::move(*shedding));
     }
   });
   std::stable_sort(all.begin(), all.end(),

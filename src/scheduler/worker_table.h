@@ -2,9 +2,10 @@
 // how busy each of them is, and whom to leave alone for a while (paper §3 Fault Tolerance): who
 // failed, and who is much slower than the others (worker_speed.h).
 //
-// The load of a worker, in bytes per second, is the sum over the operations that are assigned to it
-// (load_balance.h). It is counted whether the worker is known or not: a scheduler hears of its
-// predecessor's operations before it knows all writers.
+// The load of a worker, in bytes per second, is the sum over the operations that are assigned to
+// it, and for a layer those of this layer count for more (load_balance.h). It is counted whether
+// the worker is known or not: a scheduler hears of its predecessor's operations before it knows all
+// writers.
 //
 // A core: no clock, no I/O, one thread; deterministic.
 #pragma once
@@ -92,16 +93,18 @@ class WorkerTable {
                int64_t bytes_per_s);
   void DropLoad(const std::string& cell, stream::Layer layer, const Assignment& workers,
                 int64_t bytes_per_s);
-  void ChangeLoad(const std::string& cell, const Assignment& workers, int64_t by_bytes_per_s);
+  void ChangeLoad(const std::string& cell, stream::Layer layer, const Assignment& workers,
+                  int64_t by_bytes_per_s);
 
-  // Who should hand an operation over to whom.
+  // Who should hand an operation of the layer over to whom.
   struct Shedding {
     std::string cell;  // of writers; empty: of readers
+    stream::Layer layer = stream::Layer::kPrimary;
     std::string from, to;
-    int64_t gap = 0;  // between their loads, bytes per second
+    int64_t gap = 0;  // between their loads for the layer, bytes per second
   };
-  // Of the readers, and of the writers of each cell: the most and the least loaded, where one is
-  // clearly busier than the other. The widest gap first.
+  // Of the readers, and of the writers of each cell: for each layer the most and the least loaded,
+  // where one is clearly busier than the other. The widest gap first.
   std::vector<Shedding> Imbalances(MonotonicTime now) const;
   const BalanceOptions& balance() const { return options_.balance; }
 
@@ -116,6 +119,12 @@ class WorkerTable {
     int operations = 0;
     int of_layer[stream::kLayers] = {0, 0};  // of these
     int64_t bytes_per_s = 0;
+    int64_t layer_bytes_per_s[stream::kLayers] = {0, 0};  // of these
+    // What a worker that has all this is compared by when it may be given another's operation of
+    // the layer, or give one away.
+    int64_t For(stream::Layer layer) const {
+      return LayerLoad(bytes_per_s, layer_bytes_per_s[static_cast<int>(layer)]);
+    }
   };
   // Nothing, of those that are not known.
   Load ReaderLoad(const std::string& name) const;
@@ -147,7 +156,7 @@ class WorkerTable {
   const Worker* PickOne(MonotonicTime now, const std::string& cell, const Workers& pool,
                         stream::Layer layer, const Preferred& preferred) const;
   std::optional<Shedding> ImbalanceOf(MonotonicTime now, const std::string& cell,
-                                      const Workers& pool) const;
+                                      const Workers& pool, stream::Layer layer) const;
   // Another process has the name.
   void Pardon(MonotonicTime now, const WorkerId& id, Worker& worker);
   // Calls function(cell, pool) for the readers (cell is empty) and the writers of each cell.

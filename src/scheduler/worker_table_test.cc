@@ -2,9 +2,12 @@
 
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tailcast/base/rng.h"
 
 namespace tailcast::scheduler {
 namespace {
@@ -90,6 +93,78 @@ TEST_F(WorkerTableTest, OfEquallyLoadedOnesTheOneWithFewerOfTheLayerIsPicked) {
     }
   }
   for (const char* name : {"r0", "r1", "w0", "w1"}) EXPECT_EQ(copy[name].size(), 2u) << name;
+}
+
+// Each of them has as much as the other one, and w0 nearly all that goes to disks.
+TEST_F(WorkerTableTest, WhoHasMostOfALayerIsBusierForIt) {
+  constexpr stream::Layer kPrimary = stream::Layer::kPrimary, kCache = stream::Layer::kCache;
+  for (int i = 0; i < 12; ++i) {
+    const bool few = i % 4 == 3;
+    workers_.AddLoad("b", kPrimary, {i % 2 ? "r1" : "r0", few ? "w1" : "w0", "", ""}, 20);
+    workers_.AddLoad("b", kCache, {i % 2 ? "r1" : "r0", few ? "w0" : "w1", "", ""}, 20);
+  }
+  ASSERT_EQ(workers_.WriterLoad("b", "w0").bytes_per_s, 240);
+  ASSERT_EQ(workers_.WriterLoad("b", "w1").bytes_per_s, 240);
+  const auto pick = [&](stream::Layer layer, const std::string& before) {
+    const auto picked = workers_.Pick(At(1), "b", layer, {}, {before, 20});
+    return picked ? picked->writer : "";
+  };
+  EXPECT_EQ(pick(kPrimary, ""), "w1");
+  EXPECT_EQ(pick(kPrimary, "w0"), "w0") << "a shard's next file stays";
+  EXPECT_EQ(pick(kCache, ""), "w0");
+  const auto imbalances = workers_.Imbalances(At(1));
+  ASSERT_EQ(imbalances.size(), 2u) << "of the writers";
+  for (const auto& imbalance : imbalances) {
+    EXPECT_EQ(imbalance.from, imbalance.layer == kPrimary ? "w0" : "w1");
+    EXPECT_EQ(imbalance.gap, 60);
+  }
+}
+
+// As the scheduler does it; each move takes something off the sum of squares.
+TEST_F(WorkerTableTest, EveningTheLayersEnds) {
+  struct Operation {
+    stream::Layer layer;
+    int64_t load;
+    std::string writer;
+  };
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Rng rng(seed);
+    WorkerTable table{{.balance = {.busier_percent = 125, .slack = 2}}};
+    std::vector<WorkerInfo> writers;
+    for (int w = 0; w < 4; ++w)
+      writers.push_back({"w" + std::to_string(w), "b:1", ProcessIncarnation{1}});
+    table.SetReaders(At(0), {{"r0", "a:1", ProcessIncarnation{1}}});
+    table.SetWriters(At(0), "b", "", writers);
+    std::vector<Operation> operations;
+    for (int i = 0; i < 40; ++i) {
+      operations.push_back({rng.Chance(0.5) ? stream::Layer::kPrimary : stream::Layer::kCache,
+                            rng.Between(1, 100), "w" + std::to_string(rng.Between(0, 3))});
+      const Operation& o = operations.back();
+      table.AddLoad("b", o.layer, {"r0", o.writer, "", ""}, o.load);
+    }
+    int moves = 0;
+    for (bool moved = true; moved && moves < 1000;) {
+      moved = false;
+      for (const WorkerTable::Shedding& s : table.Imbalances(At(1))) {
+        Operation* best = nullptr;
+        int64_t best_gain = 0;
+        for (Operation& o : operations) {
+          if (o.writer != s.from || o.layer != s.layer) continue;
+          const int64_t gain = MoveGain(table.balance(), o.load, s.gap);
+          if (gain > best_gain) best = &o;
+          best_gain = std::max(gain, best_gain);
+        }
+        if (best == nullptr) continue;
+        table.DropLoad("b", best->layer, {"r0", best->writer, "", ""}, best->load);
+        best->writer = s.to;
+        table.AddLoad("b", best->layer, {"r0", best->writer, "", ""}, best->load);
+        ++moves;
+        moved = true;
+        break;
+      }
+    }
+    ASSERT_LT(moves, 60) << "seed " << seed;
+  }
 }
 
 TEST_F(WorkerTableTest, WhoIsSlowIsAvoidedAndThenTriedWithOneOperation) {
@@ -227,7 +302,7 @@ TEST_F(WorkerTableTest, ALoadThatChangesIsCounted) {
   Load("r0", "w0", 10);
   Load("r1", "w1", 5);
   EXPECT_EQ(Pick(At(1)).reader, "r1");
-  workers_.ChangeLoad("b", {"r1", "w1", "", ""}, 20);
+  workers_.ChangeLoad("b", stream::Layer::kPrimary, {"r1", "w1", "", ""}, 20);
   EXPECT_EQ(Pick(At(1)).reader, "r0");
   EXPECT_EQ(Pick(At(1)).writer, "w0");
   EXPECT_EQ(workers_.ReaderLoad("r1").bytes_per_s, 25);
@@ -253,7 +328,7 @@ TEST_F(WorkerTableTest, SheddingIsFromTheMostToTheLeastLoadedIfTheyDifferMuch) {
   EXPECT_EQ(imbalances[0].gap, 21);
   workers_.AvoidWriter(At(0), "b", "w1");
   EXPECT_TRUE(workers_.Imbalances(At(1)).empty()) << "to whom something was blamed a moment ago";
-  workers_.ChangeLoad("b", {"r0", "w0", "", ""}, 100);
+  workers_.ChangeLoad("b", stream::Layer::kPrimary, {"r0", "w0", "", ""}, 100);
   ASSERT_EQ(workers_.Imbalances(At(1)).size(), 1u);
   workers_.LoseReader(At(1), "r1");
   EXPECT_TRUE(workers_.Imbalances(At(1)).empty()) << "nobody is there to take it";
