@@ -35,7 +35,7 @@
 //     max_delay_ms: 0                    # default: no limit
 //   hop_delay_ms: 25                     # default; what a hop adds to half the round trip
 //   stuck_after_ms: 2000                 # default; a copy that stands still so long is moved
-//   slow_after_ms: 200                   # default: 0, off; a worker that is so much slower than others is avoided
+//   slow_after_ms: 200                   # default; a worker that is so much slower is avoided; 0: nobody
 //   look_every_ms: 30000                 # default; how often a scheduler looks for files that are lost or damaged
 //   churn_usd_per_gb: 0                  # default; what changing one edge must save
 //   tree: [{from: us-central, to: europe-west}]   # default: planned; a tree fixed by hand
@@ -101,7 +101,7 @@ struct Topology {
   double max_delay_ms = 0;
   double hop_delay_ms = 25;
   int64_t stuck_after_ms = 2000;
-  int64_t slow_after_ms = 0;
+  int64_t slow_after_ms = 200;
   int64_t look_every_ms = 30000;
   double churn_usd_per_gb = 0;
 

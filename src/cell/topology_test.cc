@@ -72,7 +72,7 @@ TEST(TopologyTest, FillsInTheDefaults) {
   EXPECT_EQ(topology->max_fanout, 0);
   EXPECT_EQ(topology->hop_delay_ms, 25);
   EXPECT_EQ(topology->look_every_ms, 30000);
-  EXPECT_EQ(topology->slow_after_ms, 0);
+  EXPECT_EQ(topology->slow_after_ms, 200);
   EXPECT_TRUE(topology->streams.empty());
 }
 

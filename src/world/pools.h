@@ -26,7 +26,7 @@ struct PoolOptions {
   std::vector<int64_t> bytes_per_second;  // of each shard
   int64_t roll_bytes = 1 << 20;
   int64_t slack = 10'000;       // scheduler::BalanceOptions, for a hundredth of the real traffic
-  int64_t slow_after_ms = 0;  // of the topology
+  int64_t slow_after_ms = 200;  // of the topology
 };
 
 class Pools {

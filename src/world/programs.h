@@ -22,7 +22,7 @@ struct NodeSetup {
   int64_t cache_bytes = 8 << 20;  // of a data cache; a metadata cache has half of it
   int scheduler_port = 7400;      // that a scheduler listens on; everybody expects 7400
   int64_t jump_bytes = 0;         // node::Ports::jump_bytes
-  int64_t slow_after_ms = 0;      // of the topology
+  int64_t slow_after_ms = 200;    // of the topology
   std::optional<scheduler::BalanceOptions> balance = {};  // node::Ports::balance
 };
 Program RunNode(Deployment& deployment, NodeSetup setup);
