@@ -63,68 +63,75 @@ bool SkipGap(consumer::Consumer& consumer) {
   return skipped;
 }
 
-// Whether a shard is still being looked for, or has bytes that are on their way: then it is not
-// idle.
-bool Busy(const consumer::Consumer& consumer) {
-  if (!consumer.contact().ok()) return true;
-  for (int32_t shard : consumer.shards()) {
-    const consumer::ShardStatus status = consumer.shard_status(shard);
-    if (!status.trouble.ok()) continue;
-    if (status.state == consumer::ShardState::kLocating || status.lag_bytes > 0 ||
-        !status.missing.ok() || status.begins_beyond) {
-      return true;
-    }
-  }
-  return false;
+// What an empty poll may mean, of all shards.
+struct Silence {
+  // A shard is still being looked for, or has bytes that are on their way: then it is not idle.
+  bool busy = false;
+  // Else it may be that more was written than is known.
+  bool end_is_known = true;
+  // What the cell says it has and can't give, or lacks; empty if there is nothing of the kind.
+  std::string unreadable;
+};
+
+// Whether it is on its way, of one shard.
+bool IsBusy(const consumer::ShardStatus& status) {
+  return status.trouble.ok() &&
+         (status.state == consumer::ShardState::kLocating || status.lag_bytes > 0 ||
+          !status.missing.ok() || status.begins_beyond);
 }
 
-// Not while it may be that more was written than is known.
-bool EndIsKnown(const consumer::Consumer& consumer) {
-  const auto& shards = consumer.shards();
-  return std::all_of(shards.begin(), shards.end(),
-                     [&](int32_t shard) { return consumer.shard_status(shard).end_is_known; });
+// What can't be read of one shard; `to_come`: it is to begin at this message, and has not. Empty:
+// nothing.
+std::string UnreadableOf(const consumer::ShardStatus& status,
+                         const std::optional<stream::Position>& position,
+                         std::optional<int64_t> to_come) {
+  if (!status.trouble.ok() && status.state == consumer::ShardState::kLocating) {
+    return "where it begins can't be found: " + status.trouble.message();
+  }
+  if (!status.trouble.ok()) {
+    return std::to_string(status.lag_bytes) +
+           " bytes more are there and can't be read: " + status.trouble.message();
+  }
+  if (status.begins_beyond) {
+    return "it is to begin at message " + std::to_string(position->number) +
+           ", which is not in this cell: it has " + std::to_string(*status.begins_beyond) +
+           " so far";
+  }
+  if (to_come) {
+    return "it is to begin at message " + std::to_string(*to_come) +
+           ", which is not in this cell so far";
+  }
+  if (!status.missing.ok()) return "more was written: " + status.missing.message();
+  if (!status.end_is_known) return "whether more was written is not known";
+  return "";
 }
 
-// What the cell says it has and can't give, or lacks, of all shards; empty if there is nothing of
-// the kind.
-std::string Unreadable(const consumer::Consumer& consumer, const consumer::Options& options) {
-  if (const Status contact = consumer.contact(); !contact.ok()) {
-    return contact.message() + ": whether there is more is not known";
-  }
-  const consumer::StartPoint& start = options.start;
-  const auto resumes = [&](int32_t shard) {
-    return std::any_of(options.resume.begin(), options.resume.end(),
-                       [shard](const stream::Position& p) { return p.shard == shard; });
-  };
-  std::string text;
+Silence Understand(const consumer::Consumer& consumer, const consumer::Options& options) {
+  Silence silence;
+  const Status contact = consumer.contact();
+  silence.busy = !contact.ok();
   for (int32_t shard : consumer.shards()) {
     const consumer::ShardStatus status = consumer.shard_status(shard);
+    silence.busy |= IsBusy(status);
+    silence.end_is_known &= status.end_is_known;
     const auto position = consumer.position(shard);
-    std::string what;
-    if (!status.trouble.ok() && status.state == consumer::ShardState::kLocating) {
-      what = "where it begins can't be found: " + status.trouble.message();
-    } else if (!status.trouble.ok()) {
-      what = std::to_string(status.lag_bytes) +
-             " bytes more are there and can't be read: " + status.trouble.message();
-    } else if (status.begins_beyond) {
-      what = "it is to begin at message " + std::to_string(position->number) +
-             ", which is not in this cell: it has " + std::to_string(*status.begins_beyond) +
-             " so far";
-    } else if (start.kind == consumer::StartPoint::Kind::kNumber && !resumes(shard) && !position &&
-               status.state == consumer::ShardState::kWaiting) {
-      what = "it is to begin at message " + std::to_string(start.number) +
-             ", which is not in this cell so far";
-    } else if (!status.missing.ok()) {
-      what = "more was written: " + status.missing.message();
-    } else if (!status.end_is_known) {
-      what = "whether more was written is not known";
-    } else {
-      continue;
+    const bool by_number =
+        options.start.kind == consumer::StartPoint::Kind::kNumber &&
+        std::none_of(options.resume.begin(), options.resume.end(),
+                     [shard](const stream::Position& p) { return p.shard == shard; });
+    std::optional<int64_t> to_come;
+    if (by_number && !position && status.state == consumer::ShardState::kWaiting) {
+      to_come = options.start.number;
     }
-    text += (text.empty() ? "" : "; ") + stream::ShardId{consumer.stream(), shard}.ToString() +
-            ": " + what;
+    const std::string what = UnreadableOf(status, position, to_come);
+    if (what.empty()) continue;
+    silence.unreadable += (silence.unreadable.empty() ? "" : "; ") +
+                          stream::ShardId{consumer.stream(), shard}.ToString() + ": " + what;
   }
-  return text;
+  if (!contact.ok()) {
+    silence.unreadable = contact.message() + ": whether there is more is not known";
+  }
+  return silence;
 }
 
 // Where the shards begin: `from`, and the positions of the file before those.
@@ -375,18 +382,17 @@ int Consume(ConsumeOptions& options) {
       continue;
     }
     // What it waited for may be there from now on, and is to be read first.
-    const bool busy = Busy(**consumer);
-    if (std::exchange(was_busy, busy) && !busy) last = now;
-    const bool wait = busy || !EndIsKnown(**consumer);
+    const Silence silence = Understand(**consumer, *consumer_options);
+    if (std::exchange(was_busy, silence.busy) && !silence.busy) last = now;
+    const bool wait = silence.busy || !silence.end_is_known;
     const double idle_s = (now - last).seconds() - (wait ? kBusyMax.seconds() : 0);
     if (options.until_idle_s > 0 && idle_s >= options.until_idle_s) {
       done = true;
-      if (std::string what = Unreadable(**consumer, *consumer_options); !what.empty())
-        error = UnavailableError(what);
+      if (!silence.unreadable.empty()) error = UnavailableError(silence.unreadable);
     } else if (!complained && now - last > kComplainAfter) {
       complained = true;
-      if (const std::string what = Unreadable(**consumer, *consumer_options); !what.empty()) {
-        std::fprintf(stderr, "tailcast: %s; going on to try\n", what.c_str());
+      if (!silence.unreadable.empty()) {
+        std::fprintf(stderr, "tailcast: %s; going on to try\n", silence.unreadable.c_str());
       }
     }
   }
