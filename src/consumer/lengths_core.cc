@@ -46,6 +46,7 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
   EndPoll(now);
   poll_was_news_ = false;
   const WallTime as_of_before = as_of();
+  const int64_t beat_before = metadata_.heartbeat_us;
   // A value that was mixed up speaks of another file. Lengths are hints: do without.
   const bool foreign = pair.known() && stream::StemOf(stem_.seq, pair) != stem_;
   if (pair.known() && !foreign) {
@@ -63,9 +64,9 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
   }
   LearnSeal();
   heartbeats_.OnSeen(now, as_of().micros());
-  if (as_of() > as_of_before) {
-    as_of_moved_ = now;
-    looked_.alive |= as_of_before > WallTime();
+  if (as_of() > as_of_before) as_of_moved_ = now;
+  if (beat_before > 0 && metadata_.heartbeat_us > beat_before) {
+    beats_ = std::min(beats_ + 1, kBeatsOfLife);
   }
   if (!options_.doorbell || doorbell_ == Doorbell::kSet) return;
   if (poll_was_news_ && pause_ > Duration()) {
@@ -108,8 +109,7 @@ void LengthsCore::OnDoorbellHalf(MonotonicTime now) {
 }
 
 bool LengthsCore::OnPrimaryLength(Part part, int64_t length) {
-  damage_[Index(part)] = OkStatus();
-  looked_.primary[Index(part)] = true;
+  primary_[Index(part)].answer = PrimaryAnswer::kKnown;
   int64_t& known = metadata_.primary_length[Index(part)];
   if (length <= known) return false;
   known = length;
@@ -117,18 +117,16 @@ bool LengthsCore::OnPrimaryLength(Part part, int64_t length) {
 }
 
 void LengthsCore::OnPrimaryFailed(Part part, const Status& status) {
-  damage_[Index(part)] = IsDataLoss(status) ? status : OkStatus();
-  looked_.primary[Index(part)] |= IsDataLoss(status);
-  damaged_ |= IsDataLoss(status);
+  if (IsDataLoss(status)) primary_[Index(part)] = {PrimaryAnswer::kDamaged, status};
 }
 
 LengthsCore::NextFile LengthsCore::OnListing(const stream::ShardListing& listing) {
   listing_ = false;
-  looked_.listing = true;
+  listed_ = true;
   hole_ = false;
   const int64_t seq = stem_.seq;
   if (listing.floor() > seq + 1 ||
-      (listing.floor() > seq && (!seal_ || absent_[0] || absent_[1]))) {
+      (listing.floor() > seq && (!seal_ || OneIs(PrimaryAnswer::kAbsent)))) {
     return NextFile::kDeleted;
   }
   if (const stream::ListedPair* next = listing.Find(seq + 1)) {
@@ -178,12 +176,12 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
       work.ask_primary = true;
       // The producer's side says nothing: has it gone on in another file?
       const bool silent = heartbeats_.Over(now, metadata_.heartbeat_us, options_.stuck_after);
-      const bool unsure = !EndIsKnown() && now - last_progress_ >= options_.primary_poll * 2;
+      const bool unsure = !EndIsKnown() && now - last_progress_ >= options_.primary_poll * 3;
       if (!seal_ && (!metadata_known() || silent || unsure)) {
         work.list = List(now);
       }
     }
-    if ((absent_[0] || absent_[1]) && List(now)) work.list = true;
+    if (OneIs(PrimaryAnswer::kAbsent) && List(now)) work.list = true;
   }
   if (waiting_for_next_ && now >= next_listing_ && List(now)) work.list = true;
   AllowPrimary(now);
@@ -195,9 +193,8 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
 // stream's end.
 bool LengthsCore::EndIsKnown() const {
   if (next() || hole_) return true;
-  if (looked_.alive && metadata_known() && known_end(Part::kIndex) > 0) return true;
-  const auto asked = [this](int part) { return absent_[part] || looked_.primary[part]; };
-  return looked_.listing && (seal_ || (asked(0) && asked(1)));
+  if (CacheIsAlive() && known_end(Part::kIndex) > 0) return true;
+  return listed_ && (seal_ || !OneIs(PrimaryAnswer::kNotAsked));
 }
 
 // Neither while bytes come in nor once all of them are known to be there.
@@ -276,30 +273,46 @@ int64_t LengthsCore::PrimaryLimit(Part part) const {
   return Sealed(metadata_.primary_length[Index(part)], part);
 }
 
+bool LengthsCore::CacheHasAll() const {
+  return CacheIsAlive() ||
+         (metadata_known() && seal_ && CacheLimit(Part::kData) >= seal_->length[0] &&
+          CacheLimit(Part::kIndex) >= seal_->length[1]);
+}
+
+// The first that applies, of what is surest:
+//
+//   a seal that is not reached      the file ends there
+//   a file that is damaged          its own records say so, and the cache does not say all there is
+//   one that begins anew            it was damaged, and has nothing now
+//   half a pair                     the other half has something
+//   one that is gone                it had something, nothing comes after it, and the cache, too,
+//                                   may be old
+//   a hole                          later files are there
 Status LengthsCore::Missing() const {
-  for (Part part : {Part::kData, Part::kIndex}) {
+  constexpr Part kBoth[] = {Part::kData, Part::kIndex};
+  for (const Part part : kBoth) {
     const int64_t sealed = seal_ ? seal_->length[Index(part)] : 0;
     if (known_end(part) >= sealed) continue;
     return UnavailableError(stream::FileName(stem_, part) + " ends at byte " +
                             std::to_string(sealed) + ", and only " +
                             std::to_string(known_end(part)) + " are in this cell");
   }
-  for (const Status& damage : damage_) {
-    if (!damage.ok() && !metadata_known()) return damage;
+  for (const Primary& part : primary_) {
+    if (part.answer == PrimaryAnswer::kDamaged && !CacheHasAll()) return part.damage;
   }
-  if (damaged_ && known_end(Part::kIndex) == 0) {
+  const bool was_damaged = !primary_[0].damage.ok() || !primary_[1].damage.ok();
+  if (was_damaged && known_end(Part::kIndex) == 0) {
     return UnavailableError("file " + std::to_string(stem_.seq) +
                             " lost what it had in this cell, and begins anew");
   }
-  for (Part part : {Part::kData, Part::kIndex}) {
+  for (const Part part : kBoth) {
     const Part other = part == Part::kData ? Part::kIndex : Part::kData;
-    if (!absent_[Index(part)]) continue;
+    if (primary_[Index(part)].answer != PrimaryAnswer::kAbsent) continue;
     if (known_end(part) == 0 && known_end(other) > 0) {
       return UnavailableError(stream::FileName(stem_, part) + " is not in this cell, " +
                               stream::FileName(stem_, other) + " is");
     }
-    if (metadata_.primary_length[Index(part)] > 0 && !next() &&
-        !(looked_.alive && metadata_known())) {
+    if (metadata_.primary_length[Index(part)] > 0 && !next() && !CacheIsAlive()) {
       return UnavailableError(stream::FileName(stem_, part) + " was in this cell and is gone");
     }
   }

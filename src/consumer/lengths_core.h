@@ -92,12 +92,15 @@ class LengthsCore {
   void OnLater(const stream::Stem& later);
   // The primary layer has no such file of the pair: it is not here yet, or not any more. The
   // listing says which, and is asked until bytes arrive.
-  void OnAbsent(stream::Part part) { absent_[static_cast<int>(part)] = true; }
-  // Bytes of the file arrived.
+  void OnAbsent(stream::Part part) {
+    primary_[static_cast<int>(part)].answer = PrimaryAnswer::kAbsent;
+  }
+  // Bytes of the file arrived. What was heard before says nothing of what comes after them.
   void OnProgress(MonotonicTime now) {
     last_progress_ = now;
-    absent_[0] = absent_[1] = damaged_ = false;
-    looked_ = {};
+    for (Primary& part : primary_) part = {};
+    listed_ = false;
+    beats_ = 0;
   }
   // Everything of this file was given; the next one is looked for until it is there.
   void WaitForNext(bool waiting) { waiting_for_next_ = waiting; }
@@ -150,12 +153,22 @@ class LengthsCore {
   enum class Knowledge : uint8_t { kNotAsked, kUnknown, kKnown };
   enum class Poll : uint8_t { kIdle, kUnderWay, kAgain };
   enum class Doorbell : uint8_t { kOff, kWanted, kSet, kHalf };
-  // Who said, since the last bytes came, how much there is.
-  struct Looked {
-    bool alive = false;  // the producer's side: its heartbeat was seen to move
-    bool primary[stream::kParts] = {false, false};
-    bool listing = false;
+  // What the primary layer answered last of a part of the pair, since bytes came. That it can't
+  // tell is no answer.
+  //
+  //              OnAbsent          OnPrimaryLength        OnPrimaryFailed, DataLoss
+  //   not asked ──────────▶ absent ◀─────────────▶ known ◀────────────────────────▶ damaged
+  //      ▲                                                  (each from each of them)
+  //      └── OnProgress, from all
+  enum class PrimaryAnswer : uint8_t { kNotAsked, kAbsent, kDamaged, kKnown };
+  struct Primary {
+    PrimaryAnswer answer = PrimaryAnswer::kNotAsked;
+    Status damage;  // the last one, whatever it answered after it; Ok: there was none
   };
+  // The producer's side is there: its heartbeat was seen to move so often since bytes came. In a
+  // cache that nobody writes to it may move once, when another two replicas answer: of three values
+  // that stay, the second or the third is the greatest of any two.
+  static constexpr int kBeatsOfLife = 2;
 
   int64_t Sealed(int64_t length, stream::Part part) const;
   int64_t CacheLimit(stream::Part part) const;
@@ -163,6 +176,12 @@ class LengthsCore {
   bool chunk_size_known() const { return metadata_.chunk_size > 0; }
   void EndPoll(MonotonicTime now);
   bool PrimaryIsAsked(MonotonicTime now) const;
+  bool OneIs(PrimaryAnswer answer) const {
+    return primary_[0].answer == answer || primary_[1].answer == answer;
+  }
+  // The cache says all that there is: it has the pair, and the producer's side writes to it.
+  bool CacheIsAlive() const { return metadata_known() && beats_ >= kBeatsOfLife; }
+  bool CacheHasAll() const;
   bool List(MonotonicTime now);
   void LearnSeal();
   void NobodyKnows(MonotonicTime now);
@@ -184,14 +203,13 @@ class LengthsCore {
   Poll poll_ = Poll::kIdle;
   Doorbell doorbell_ = Doorbell::kOff;
   Duration pause_;
-  bool poll_was_news_ = true;                     // the last poll changed the metadata
-  bool listing_ = false;                          // one is under way
-  bool absent_[stream::kParts] = {false, false};  // from the primary layer
-  Status damage_[stream::kParts];                 // DataLoss that it answered last, else Ok
-  bool damaged_ = false;                          // it answered so since the last bytes came
+  bool poll_was_news_ = true;  // the last poll changed the metadata
+  bool listing_ = false;       // one is under way
+  bool listed_ = false;        // since bytes came
   bool waiting_for_next_ = false;
   bool hole_ = false;  // as of the last listing
-  Looked looked_;
+  Primary primary_[stream::kParts];
+  int beats_ = 0;  // kBeatsOfLife
   MonotonicTime next_poll_, last_poll_, next_primary_poll_, next_listing_, last_progress_;
   MonotonicTime as_of_moved_;  // when as_of() was last seen to move
 };

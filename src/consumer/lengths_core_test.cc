@@ -48,6 +48,13 @@ class LengthsTest : public ::testing::Test {
     next.start_number = start_number;
     return next;
   }
+  // The producer's side goes on saying so: its heartbeat moves.
+  void Beat(MonotonicTime now, PairMetadata& pair, int beats) {
+    for (int i = 0; i < beats; ++i) {
+      ++pair.heartbeat_us;
+      core_->OnMetadata(now, pair, PairMetadata());
+    }
+  }
   // The primary layer was asked for both lengths.
   void OnPrimaryLengths(int64_t length) {
     for (Part part : {Part::kData, Part::kIndex}) core_->OnPrimaryLength(part, length);
@@ -304,8 +311,7 @@ TEST_F(LengthsTest, AProducerThatSaysNothingMayHaveGoneOnInAnotherFile) {
   (void)At(0);
   PairMetadata pair = Pair(100, 100);
   core_->OnMetadata(Ms(1), pair, {});
-  ++pair.heartbeat_us;
-  core_->OnMetadata(Ms(2), pair, {});
+  Beat(Ms(2), pair, 2);
   EXPECT_FALSE(At(4000).list);
   EXPECT_TRUE(At(6000).list) << "the heartbeat is old";
   EXPECT_FALSE(At(7000).list) << "one listing at a time";
@@ -390,14 +396,15 @@ TEST_F(LengthsTest, WhatACacheSaysIsTheEndOnlyWhileTheProducersSideIsSeenToWrite
   Open();
   core_->OnMetadata(Ms(1), pair, PairMetadata());
   EXPECT_FALSE(core_->EndIsKnown()) << "it may be long out of date";
-  pair.heartbeat_us += 1;
-  core_->OnMetadata(Ms(2), pair, PairMetadata());
+  Beat(Ms(2), pair, 1);
+  EXPECT_FALSE(core_->EndIsKnown()) << "two replicas that nobody writes to may differ";
+  Beat(Ms(3), pair, 1);
   EXPECT_TRUE(core_->EndIsKnown());
   core_->OnProgress(Ms(3));
   core_->OnMetadata(Ms(4), pair, PairMetadata());
   EXPECT_FALSE(core_->EndIsKnown());
-  EXPECT_FALSE(At(1900).list) << "the next heartbeat is waited for";
-  const LengthsCore::Work work = At(3000);
+  EXPECT_FALSE(At(2900).list) << "the next heartbeats are waited for";
+  const LengthsCore::Work work = At(4000);
   EXPECT_TRUE(work.ask_primary);
   EXPECT_TRUE(work.list);
   OnPrimaryLengths(40);
@@ -405,10 +412,9 @@ TEST_F(LengthsTest, WhatACacheSaysIsTheEndOnlyWhileTheProducersSideIsSeenToWrite
   EXPECT_TRUE(core_->EndIsKnown());
 
   Open();
-  core_->OnMetadata(Ms(1), Pair(0, 0), PairMetadata());
   pair = Pair(0, 0);
-  pair.heartbeat_us += 1;
-  core_->OnMetadata(Ms(2), pair, PairMetadata());
+  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  Beat(Ms(2), pair, 3);
   EXPECT_FALSE(core_->EndIsKnown()) << "a copy that begins anew has nothing";
 }
 
@@ -444,9 +450,15 @@ TEST_F(LengthsTest, AFileThatWasHereAndIsGoneIsMissed) {
       << core_->Missing();
   PairMetadata pair = Pair(10, 10);
   core_->OnMetadata(Ms(1), pair, PairMetadata());
-  ++pair.heartbeat_us;
-  core_->OnMetadata(Ms(2), pair, PairMetadata());
+  Beat(Ms(2), pair, 1);
+  EXPECT_FALSE(core_->Missing().ok());
+  Beat(Ms(3), pair, 1);
   EXPECT_TRUE(core_->Missing().ok()) << "the producer's side knows better: " << core_->Missing();
+  core_->OnProgress(Ms(4));
+  core_->OnAbsent(Part::kData);
+  EXPECT_FALSE(core_->Missing().ok());
+  OnPrimaryLengths(10);
+  EXPECT_TRUE(core_->Missing().ok()) << "it came back: " << core_->Missing();
 }
 
 TEST_F(LengthsTest, BehindAFileThatWasClosedAListingSaysWhetherThereIsMore) {
@@ -486,7 +498,24 @@ TEST_F(LengthsTest, AFileThatTheDiskLostIsMissedUnlessTheCacheKnowsItOrItCanBeRe
   EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
   core_->OnPrimaryFailed(Part::kData, DataLossError("it was cut"));
   EXPECT_TRUE(IsDataLoss(core_->Missing()));
-  core_->OnMetadata(Ms(1), Pair(40, 0), PairMetadata());
+  core_->OnPrimaryFailed(Part::kData, UnavailableError("later"));
+  EXPECT_TRUE(IsDataLoss(core_->Missing())) << "no answer is none";
+  PairMetadata pair = Pair(40, 0);
+  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  EXPECT_TRUE(IsDataLoss(core_->Missing())) << "the cache may lack what was written last";
+  Beat(Ms(2), pair, 2);
+  EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
+}
+
+TEST_F(LengthsTest, ADamagedFileThatTheCacheHasUpToItsSealIsNotMissed) {
+  PairMetadata pair = Pair(20, 20);
+  for (auto& seal : pair.seal) seal = 40;
+  Open();
+  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  core_->OnPrimaryFailed(Part::kData, DataLossError("it was cut"));
+  EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable) << "it ends at 40";
+  for (int64_t& length : pair.cache_length) length = 40;
+  core_->OnMetadata(Ms(2), pair, PairMetadata());
   EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
 }
 
@@ -540,8 +569,7 @@ TEST_F(LengthsTest, WhatTheClockOfTheProducersHostSaysDoesNotMatter) {
     PairMetadata pair = Pair(100, 100);
     pair.heartbeat_us = WallMs(ahead_ms).micros();
     core_->OnMetadata(Ms(1), pair, {});
-    ++pair.heartbeat_us;
-    core_->OnMetadata(Ms(2), pair, {});
+    Beat(Ms(2), pair, 2);
     EXPECT_FALSE(At(4000).list) << ahead_ms;
     EXPECT_FALSE(core_->Stuck(Ms(4000))) << ahead_ms;
     EXPECT_TRUE(At(6000).list) << ahead_ms << ": it may have gone on in another file";

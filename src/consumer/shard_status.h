@@ -47,7 +47,7 @@ struct ShardStatus {
   Status missing;
   // Whether somebody who knows was asked since the last message came, so that what is known and not
   // missed is all there is. It is soon after a message, where the producer's side or the primary
-  // layer can be asked: after two seconds or three.
+  // layer can be asked: after three seconds or four.
   bool end_is_known = false;
   // How many messages the shard has here, if it begins behind them all: the cell is behind the one
   // that the position is from, or it is no position of this stream.
