@@ -2,14 +2,17 @@
 change nothing. The producer and the writer, also in the middle of a roll-over."""
 
 import os
+import pathlib
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
-import time
 import unittest
 
 from harness import BINARY, TIME_FACTOR, SystemTest, Up, main, run, wait_until
+from metrics_test import scrape
 
 TWO_CELLS = """version: 1
 clusters:
@@ -19,6 +22,8 @@ clusters:
 # The nth such call of the process on the stream's files. A file holds some 200 messages, so that most of these lie in
 # or beside a roll-over.
 POINTS = [("write", 3), ("flush", 3), ("create", 3), ("create", 4), ("flush", 9)]
+# Those of a writer that lie in an append; the others open a file, and then there may be nothing to append.
+APPENDS = ["write-3", "flush-3"]
 FILE_BYTES = ["--file-bytes", "20kb", "--max-shard-bytes", "100mb"]
 
 
@@ -100,39 +105,53 @@ class Stopped(SystemTest):
 
     def test_a_writer_that_stops_and_is_replaced_adds_nothing_when_it_is_woken(self):
         messages = lines(b"message", 2000)
-        self.up_with(",".join(f"{call}:stop:{n + 2}:/there/store/streams/{call}-{n}/" for call, n in POINTS))
+        tokens = tempfile.mkdtemp(prefix="tc-test-")
+        self.addCleanup(shutil.rmtree, tokens)
+        # Of the two writers the first one that comes to the call, and never the one that replaces it.
+        self.up_with(",".join(f"{call}:stop:{n + 2}:/there/store/streams/{call}-{n}/:{tokens}/{call}-{n}"
+                              for call, n in POINTS))
         for call, n in POINTS:
             stream = f"{call}-{n}"
             with self.subTest(stream):
                 self.create(stream)
+                writers = self.writers()
                 producer = subprocess.Popen([BINARY, "produce", "--dir", self.up.dir, "--stream", stream, "--rate", "1000"],
                                             stdin=subprocess.PIPE, stderr=subprocess.PIPE)
                 self.addCleanup(producer.kill)
                 feeder = threading.Thread(target=self.feed, args=(producer, messages))
                 feeder.start()
-                stops = self.wake_writers_until(lambda: producer.poll() is not None)
+                token = pathlib.Path(tokens, stream)
+                self.assertTrue(wait_until(lambda: token.exists() and token.read_text()), "no writer came to the call")
+                pid = int(token.read_text())
+                self.addCleanup(os.kill, pid, signal.SIGCONT)
+                self.assertIn(pid, writers)
                 feeder.join()
-                self.assertEqual(producer.returncode, 0, producer.stderr.read())
+                self.assertEqual(producer.wait(), 0, producer.stderr.read())
                 producer.stderr.close()
-                self.check(stream, lambda got: self.assertEqual(got, messages))
-                self.assertGreater(stops, 0, "no writer came to the call")
 
-    def wake_writers_until(self, done):
-        """Each half a second after it stopped: its work is another one's by then. How many stopped."""
-        since, stops = {}, 0
-        while not done() or since:
-            now = time.monotonic()
-            for pid in self.up.pids("there", "writer").values():
-                if not is_stopped(pid):
-                    continue
-                if pid not in since:
-                    since[pid] = now
-                    stops += 1
-                elif now - since[pid] > 0.5:
-                    os.kill(pid, signal.SIGCONT)
-                    del since[pid]
-            time.sleep(0.01)
-        return stops
+                # The other one copies all of it to the disk while this one sleeps.
+                copied = self.on_disk("here", stream)
+                self.assertRegex(copied, r"^(9|10|11) files read, 0 damaged\n$")
+                self.assertTrue(wait_until(lambda: self.on_disk("there", stream) == copied, 20), self.on_disk("there", stream))
+                self.assertTrue(is_stopped(pid))
+                os.kill(pid, signal.SIGCONT)
+                if stream in APPENDS:
+                    fenced = lambda page: page.value("tailcast_storage_appends_total", outcome="fenced")
+                    self.assertTrue(wait_until(lambda: fenced(self.writers()[pid]) > fenced(writers[pid]), 20),
+                                    "its append was not refused")
+                self.check(stream, lambda got: self.assertEqual(got, messages))
+                self.assertEqual(self.on_disk("there", stream), copied)
+
+    def writers(self):
+        """Their metrics, by process id."""
+        cells = {c["name"]: c for c in self.up.status()["cells"]}
+        return {p["pid"]: scrape(p["metrics"]) for p in cells["there"]["processes"] if p["role"] == "writer"}
+
+    def on_disk(self, cell, stream):
+        """What the cell's own files hold of the stream, whatever its cache has: files that are whole, damaged, not there."""
+        code, out, err = run("repair", "--dry-run", "--dir", self.up.dir, "--cluster", cell, "--stream", stream)
+        self.assertEqual(code, 0, err)
+        return out.decode().removeprefix(f"cell {cell}: ")
 
 
 if __name__ == "__main__":
