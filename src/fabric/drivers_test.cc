@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -1105,6 +1106,23 @@ TEST_F(TcpTest, ItsEngineMakesNoPages) {
   EXPECT_FALSE(now);
   EXPECT_GT(took, Duration::Millis(1));
   EXPECT_LT(CpuOfThreads("fabric-server").value(), took / 4);
+}
+
+TEST_F(TcpTest, ItsEngineRunsBeforeOthersIfTheProcessMay) {
+  const int own = getpriority(PRIO_PROCESS, 0);
+  bool may = false;
+  std::thread([&] { may = setpriority(PRIO_PROCESS, 0, -10) == 0; }).join();
+  Export("tcp");
+  int engines = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string comm;
+    std::getline(std::ifstream(task.path() / "comm"), comm);
+    if (comm != "fabric-server") continue;
+    ++engines;
+    const auto id = static_cast<id_t>(std::stoul(task.path().filename().string()));
+    EXPECT_EQ(getpriority(PRIO_PROCESS, id), own == 0 && may ? -10 : own);
+  }
+  EXPECT_EQ(engines, 1);
 }
 
 // As when the time-outs of many readers come together: who leaves a word is not looked for among

@@ -4,13 +4,17 @@
 // together costs one of them.
 //
 // The pause is steered so that the machine is busy for `busy_percent` of its time: each 100 ms it
-// becomes longer or shorter by the share by which that was missed (from 0.5 ms up to `pause_max`;
+// becomes longer or shorter by the share by which that was missed (from 0.5 ms up to `pause_full`;
 // below that there is none), as far as all of the last five such intervals agree. What fills a
 // machine for less than half a second, as a process that ends or starts does, is over before longer
 // pauses could help, while those would take seconds to become short again:
 //
 //   busy, % of each interval   60  95  95  95  62  61   pause stays
 //                              60  95  95  80  75  70   x 1.08 at the last one
+//
+// Up to `pause_max` it becomes longer only while the machine is full for all that, and until it is
+// busy for `full_percent`: what is taken at a time has to grow until it costs little enough, or
+// everybody falls behind for good.
 //
 // Whoever shares the machine sees the same, and so all of a kind give
 // way alike. A thread that waits for a processor less than half as long as it runs is in nobody's
@@ -30,8 +34,10 @@
 namespace tailcast::stream {
 
 struct PaceOptions {
-  Duration pause_max = Duration::Millis(50);
+  Duration pause_max = Duration::Millis(200);
+  Duration pause_full = Duration::Millis(50);
   int busy_percent = 65;  // of the time of all processors
+  int full_percent = 90;
 };
 
 class PaceCore {
@@ -56,11 +62,12 @@ class PaceCore {
     if (waited < ran / 2) percent = 0;
     busy_[at_++ % kAgree] = percent;
     const auto [least, most] = std::minmax_element(busy_.begin(), busy_.end());
-    const int64_t aim = options_.busy_percent;
+    const bool longest = pause_ >= options_.pause_full;
+    const int64_t aim = longest ? options_.full_percent : options_.busy_percent;
     const int64_t agreed = std::clamp(aim, *least, *most);
     if (agreed > aim) pause_ = std::max(pause_, kPauseMin);
-    pause_ =
-        std::min(options_.pause_max, pause_ * std::clamp(agreed, aim * 3 / 4, aim * 3 / 2) / aim);
+    pause_ = std::min(longest ? options_.pause_max : options_.pause_full,
+                      pause_ * std::clamp(agreed, aim * 3 / 4, aim * 3 / 2) / aim);
     if (pause_ < kPauseMin) pause_ = Duration();
   }
   Duration pause() const { return pause_; }
