@@ -223,10 +223,10 @@ size_t ThreadLoop::RunWords() {
 size_t ThreadLoop::Turn() {
   TAILCAST_CHECK(!turning_, "Run* is called from inside a callback of the loop");
   turning_ = true;
-  size_t ran = RunWords();
+  size_t ran = RunTimers();
+  ran += RunWords();
   ran += RunDescriptors();
   ran += RunMailbox();
-  ran += RunTimers();
   turning_ = false;
   return ran;
 }

@@ -5,10 +5,6 @@
 //   descriptors              one epoll_pwait over them and an eventfd, which a post writes
 //   both                     futex_waitv; a thread of the loop's own waits for the descriptors
 //
-// A turn runs what came (words, descriptors, posts) and then the timers that are due: who waited
-// for something that is there when a time-out runs late, as the thread had no processor or was kept
-// by its user, has got it.
-//
 // So a notification through a shared-memory doorbell or by a socket wakes it without another thread
 // in between, unless it waits for both, which no call of the kernel does. An idle loop uses no CPU:
 // there is no periodic wakeup.
