@@ -172,6 +172,7 @@ class KeyRead final : public FabricRead {
   char* memory() { return place_ != nullptr ? place_ : memory_.get(); }
   char* bucket() { return memory(); }
   char* header() { return memory() + kBucketBytes; }
+  // What is landing begins behind the chunk's bytes: only a scan lands, and that is the first read.
   char* payload() { return landing_ ? target_->chunk->destination + core_->from() : own_payload(); }
   char* own_payload() { return memory() + kPayloadAt; }
   LocationTable::Slot& Place(layout::Generation generation) {
@@ -366,9 +367,11 @@ KeyAnswer ReadChunkNow(ClientContext& context, ReplicaLink& link, ChunkRead& rea
   char bucket[kBucketBytes];
   char header[kEntryHeaderBytes];
   const KeyAnswer answer = ReadNow(context, link, core, bucket, header, [&] {
-    // A value that is longer than the reader has room for can only be validated whole.
-    return core.request().to > read.capacity ? context.scratch.data()
-                                             : read.destination + core.from();
+    // A value that is longer than the reader has room for can only be validated whole. One that is
+    // read from before the end of what the reader has may contradict it.
+    const bool elsewhere =
+        core.request().to > read.capacity || core.from() < std::max(read.have, read.length);
+    return elsewhere ? context.scratch.data() : read.destination + core.from();
   });
   if (answer.outcome == KeyOutcome::kContradicts) {
     SayContradicts(context, link, read, answer.length, brought_by);

@@ -174,7 +174,10 @@ KeyReadCore::Check KeyReadCore::CheckPayload(const Memory& memory) {
   if (length_ <= from_) return Check::kValid;
   if (length_ > request_.to) return Check::kGrew;
   const uint32_t crc = Crc32cExtend(from_crc_, memory.payload, length_ - from_);
-  if (crc != payload_crc_ && !kSkipPayloadCheck.planted()) return Check::kTorn;
+  if (crc != payload_crc_ && !kSkipPayloadCheck.planted()) {
+    DoubtPrefix();
+    return Check::kTorn;
+  }
   if (chunk_ == nullptr) return Check::kValid;
   const uint32_t had = std::max(chunk_->have, chunk_->length);
   if (!AppendValidated(*chunk_, {from_, from_crc_, memory.payload, length_, crc})) {
@@ -225,8 +228,24 @@ void KeyReadCore::NextWay(const char* bucket) {
                                                            : KeyOutcome::kAbsent);
 }
 
+// What does not validate behind the reader's bytes is torn, or they are no prefix of it.
+void KeyReadCore::DoubtPrefix() {
+  if (chunk_ == nullptr || from_ == 0) return;
+  const bool again = doubts_ > 0 && doubtful_length_ == length_ && doubtful_crc_ == payload_crc_;
+  doubts_ = again ? doubts_ + 1 : 1;
+  doubtful_length_ = length_;
+  doubtful_crc_ = payload_crc_;
+}
+
 void KeyReadCore::Torn() {
-  if (torn_retries_ >= static_cast<uint32_t>(torn_retries_max_)) return Done(KeyOutcome::kTorn);
+  const bool last = torn_retries_ >= static_cast<uint32_t>(torn_retries_max_);
+  if (doubts_ > (last ? 0u : 1u)) {
+    // All of a value validates by itself: AppendValidated sees what it is to the reader's bytes.
+    doubts_ = 0;
+    from_ = from_crc_ = 0;
+    return AskBucket();
+  }
+  if (last) return Done(KeyOutcome::kTorn);
   ++torn_retries_;
   AskBucket();
 }

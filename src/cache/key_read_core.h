@@ -18,9 +18,13 @@
 //                  none with this tag                    ───▶ kDone: absent, overflowed
 //                it was not read                         ───▶ kBucket
 //   again        torn_retries_max times at most          ───▶ kBucket
+//                once more, if the reader's bytes may be
+//                  no prefix of the value: all of it     ───▶ kBucket
 //                after that                              ───▶ kDone: torn
 //
 // An entry that validates and does not continue what the reader has leads to kDone: contradicts.
+// Behind bytes that the reader had when the read began no such entry validates; so when the same
+// one did not twice, or the retries are used up, it is read from its first byte on.
 //
 // kRemembered: of a chunk any bytes that validate are right ones, wherever they lie, so an entry
 // that is long enough ends the read. A value may be an old one ("moved"), so the bucket is read
@@ -95,7 +99,8 @@ class KeyReadCore {
     uint32_t from = 0, to = 0;
   };
   const Request& request() const { return request_; }
-  // The first byte of the payload that is wanted at all: Memory::payload begins with it.
+  // The first byte of the payload that is wanted at all: Memory::payload begins with it. It may
+  // be one that the chunk has; then the payload must not land in the chunk.
   uint32_t from() const { return from_; }
 
   // `remembered`: where the entry was, and how much of it to read; null: not known.
@@ -138,6 +143,7 @@ class KeyReadCore {
   Check CheckPayload(const Memory& memory);
   void Judge(Check check, const Memory& memory);
   void NextWay(const char* bucket);
+  void DoubtPrefix();
   void Torn();
   void Done(KeyOutcome outcome);
 
@@ -156,6 +162,8 @@ class KeyReadCore {
   uint32_t way_ = 0;          // of the bucket: where to go on looking
   uint32_t from_ = 0, from_crc_ = 0;
   uint32_t length_ = 0, payload_crc_ = 0;  // of the entry whose header was validated last
+  // How often in succession an entry, and which, did not validate behind the bytes before from_.
+  uint32_t doubts_ = 0, doubtful_length_ = 0, doubtful_crc_ = 0;
   uint32_t torn_retries_ = 0;
   uint32_t bytes_added_ = 0;
   KeyAnswer answer_;

@@ -110,7 +110,8 @@ class Reading {
     const uint32_t length = layout::LoadHalf(header + 24);
     if ((shape_.repair & 4) != 0 && length >= core.from() &&
         length - core.from() <= payload_size_) {
-      const uint32_t crc = Crc32cExtend(chunk_.crc, payload_.get(), length - core.from());
+      const uint32_t before = core.from() == 0 ? 0 : chunk_.crc;
+      const uint32_t crc = Crc32cExtend(before, payload_.get(), length - core.from());
       std::memcpy(header + 28, &crc, 4);
     }
     const uint32_t crc = Crc32cExtend(0, header, 56);

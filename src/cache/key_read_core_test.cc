@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -275,6 +276,55 @@ TEST(KeyReadCoreTest, AValueWhosePrefixIsNotTheChunksIsAContradiction) {
   EXPECT_EQ(read.crc, Crc32c(other));
   EXPECT_EQ(AnswerByRpc(&read, Text(3000)).outcome, KeyOutcome::kContradicts);
   EXPECT_EQ(f.Got(read), other);
+}
+
+// The suffix alone validates behind no other prefix, as if it were torn.
+TEST(KeyReadCoreTest, AValueThatDoesNotContinueWhatTheReaderHadIsAContradiction) {
+  for (const bool remembered : {false, true}) {
+    Fixture f;
+    f.Write(Text(3000));
+    const Location place = f.Place();
+    ChunkRead read = f.Chunk(3000);
+    const std::string other(1000, 'x');
+    std::copy_n(other.data(), 1000, read.destination);
+    read.have = 1000;
+    read.crc = Crc32c(other);
+    const std::string before = f.destination;
+    KeyReadCore core = f.CoreOf(read);
+    core.Start(remembered ? &place : nullptr, false);
+    EXPECT_EQ(f.Run(core), KeyOutcome::kContradicts) << remembered;
+    EXPECT_EQ(core.answer().length, 3000u);
+    EXPECT_LE(core.torn_retries(), 1u);
+    EXPECT_EQ(core.bytes_added(), 0u);
+    EXPECT_EQ(f.destination, before);
+    EXPECT_EQ(read.length, 0u);
+    EXPECT_EQ(read.crc, Crc32c(other));
+  }
+}
+
+TEST(KeyReadCoreTest, ASuffixThatIsTornIsNoContradiction) {
+  for (const bool heals : {false, true}) {
+    Fixture f;
+    f.Write(Text(3000));
+    const Location place = f.Place();
+    char& byte = f.memory.data()[place.offset + kEntryHeaderBytes + 2000];
+    const char whole = std::exchange(byte, '#');
+    ChunkRead read = f.Chunk(3000);
+    std::copy_n(Text(1000).data(), 1000, read.destination);
+    read.have = 1000;
+    read.crc = Crc32c(Text(1000));
+    KeyReadCore core = f.CoreOf(read);
+    core.Start(nullptr, false);
+    while (!core.done()) {
+      if (heals && core.from() == 0) byte = whole;
+      f.Step(core);
+    }
+    EXPECT_EQ(core.answer().outcome, heals ? KeyOutcome::kFound : KeyOutcome::kTorn);
+    EXPECT_EQ(read.length, heals ? 3000u : 0u);
+    EXPECT_EQ(std::string(read.destination, 1000), Text(1000));
+    EXPECT_EQ(read.crc, Crc32c(Text(heals ? 3000 : 1000)));
+    EXPECT_EQ(f.Got(read), heals ? Text(3000) : "");
+  }
 }
 
 TEST(KeyReadCoreTest, BytesThatOthersBroughtMeanwhileAreTakenOnce) {

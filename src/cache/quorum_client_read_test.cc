@@ -378,6 +378,39 @@ TEST(QuorumClientContradictionTest, EachIsSaidWithItsKeyTheReplicasAndTheLengths
       << lines.Text();
 }
 
+// What the reader has is the beginning of what two replicas have, and not of the third one's value.
+TEST_P(QuorumClientTest, AValueThatDoesNotContinueWhatTheReaderHasIsCounted) {
+  const Key key = KeyOf(1);
+  const std::string other(1000, 'x');
+  for (const uint32_t capacity : {4096u, 2000u}) {
+    for (int third = 0; third < 3; ++third) {
+      World world(GetParam());
+      const ErrorLines lines;
+      for (const int server : {0, 1, 2}) {
+        world.WriteAt(server, key, MergeRule::kLongerWins, server == third ? Final(1) : other);
+      }
+      // The second time the client knows where the entry lies.
+      for (uint64_t reads = 1; reads <= 2; ++reads) {
+        ChunkRead read = world.Chunk(1, 2000, capacity);
+        std::copy_n(other.data(), 1000, read.destination);
+        read.have = 1000;
+        read.crc = Crc32c(other);
+        read = world.Read(read, ReadMode::kConsistent);
+        EXPECT_EQ(read.length, 1000u);
+        EXPECT_EQ(std::string(read.destination, 1000), other);
+        EXPECT_EQ(read.crc, Crc32c(other));
+        EXPECT_EQ(world.client->counters().chunk_mismatches, reads);
+        EXPECT_EQ(world.client->counters().read_torn, 0u);
+        EXPECT_EQ(
+            lines.With({"DataLoss: " + TextOf(key), "4096 bytes of cache-" + std::to_string(third) +
+                                                        " contradict 1000 bytes "}),
+            static_cast<int>(reads))
+            << lines.Text();
+      }
+    }
+  }
+}
+
 TEST(QuorumClientContradictionTest, WhatIsDroppedIsSaidByWriterAndReplica) {
   World world(FabricKind::kImmediate);
   const ErrorLines lines;

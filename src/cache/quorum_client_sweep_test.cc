@@ -22,7 +22,7 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(Fabric, QuorumClientTest, AllFabrics(), FabricName);
 
 struct SweepResult {
-  uint64_t wrong = 0, fell = 0, hits = 0, torn = 0, misses = 0;
+  uint64_t wrong = 0, fell = 0, hits = 0, torn = 0, misses = 0, mismatches = 0;
 };
 
 struct SweepOptions {
@@ -156,6 +156,7 @@ SweepResult Sweep(uint64_t seed, SweepOptions sweep) {
   result.hits = world.client->counters().hits;
   result.torn = world.client->counters().torn_retries;
   result.misses = world.client->counters().misses;
+  result.mismatches = world.client->counters().chunk_mismatches;
   return result;
 }
 
@@ -163,6 +164,7 @@ TEST_P(QuorumClientTest, TornReadsNeverYieldAWrongByteOrAFallingValue) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     const SweepResult result = Sweep(seed, {.kind = GetParam()});
     EXPECT_EQ(result.wrong, 0u) << "seed " << seed;
+    EXPECT_EQ(result.mismatches, 0u) << "nobody contradicts; seed " << seed;
     EXPECT_EQ(result.fell, 0u) << "seed " << seed;
     EXPECT_GT(result.hits, 500u) << "seed " << seed;
     EXPECT_GT(result.torn, 20u) << "the sweep tears nothing; seed " << seed;
@@ -173,6 +175,7 @@ TEST_P(QuorumClientTest, GarbageInServerMemoryNeverYieldsAWrongByte) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     const SweepResult result = Sweep(seed, {.kind = GetParam(), .scribble = true});
     EXPECT_EQ(result.wrong, 0u) << "seed " << seed;
+    EXPECT_EQ(result.mismatches, 0u) << "nobody contradicts; seed " << seed;
   }
 }
 
