@@ -57,6 +57,7 @@ void BulkWrites::Attempt(Bulk& bulk) {
         made.link = replicas_.link(owners.all, r);
         made.votes = made.link->standing();
         made.attempt = bulk.attempt;
+        made.configuration = bulk.configuration;
       }
       Request& target = bulk.requests[request];
       target.keys.push_back(i);
@@ -89,7 +90,7 @@ void BulkWrites::Send(Bulk& bulk, size_t index) {
                                }));
 }
 
-OwnedCounter& BulkWrites::CauseOf(const Bulk& bulk, const WriteLink::Outcome& outcome) {
+OwnedCounter& BulkWrites::CauseOf(const Request& request, const WriteLink::Outcome& outcome) {
   ClientCounters& counters = context_.counters;
   switch (outcome.failure) {
     case WriteLink::Failure::kNone:
@@ -107,8 +108,8 @@ OwnedCounter& BulkWrites::CauseOf(const Bulk& bulk, const WriteLink::Outcome& ou
   }
   switch (outcome.answer.status) {
     case MutateStatus::kOldRing:
-      return outcome.answer.configuration > bulk.configuration ? counters.write_old_ring
-                                                               : counters.write_old_epoch;
+      return outcome.answer.configuration > request.configuration ? counters.write_old_ring
+                                                                  : counters.write_old_epoch;
     case MutateStatus::kOtherIncarnation:
       return counters.write_other_incarnation;
     case MutateStatus::kNotServing:
@@ -133,7 +134,7 @@ void BulkWrites::OnOutcome(Bulk& bulk, size_t index, const WriteLink::Outcome& o
       answer.results.size() == request.keys.size()) {
     TakeResults(bulk, request, answer.results);
   } else {
-    ++CauseOf(bulk, outcome);
+    ++CauseOf(request, outcome);
     if (answered && answer.status == MutateStatus::kOldRing && request.attempt == bulk.attempt &&
         !bulk.answered) {
       OnOutdated(bulk, index);

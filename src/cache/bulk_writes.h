@@ -44,6 +44,7 @@ class BulkWrites {
     ReplicaLinkPtr link;  // stays until the answer, also when its replica leaves the configuration
     MutationCore::Rings votes;
     uint32_t attempt = 0;
+    ConfigurationId configuration{};  // that the attempt began in
     std::vector<uint32_t> keys;
     std::vector<MutationCore::Rings> in;  // of each key: the rings in which the replica owns it
     MutateMessage message;
@@ -76,7 +77,7 @@ class BulkWrites {
   void Attempt(Bulk& bulk);
   void Send(Bulk& bulk, size_t index);
   // What counts a request that brought no results.
-  OwnedCounter& CauseOf(const Bulk& bulk, const WriteLink::Outcome& outcome);
+  OwnedCounter& CauseOf(const Request& request, const WriteLink::Outcome& outcome);
   void OnOutcome(Bulk& bulk, size_t index, const WriteLink::Outcome& outcome);
   void TakeResults(Bulk& bulk, const Request& request, std::string_view results);
   void OnOutdated(Bulk& bulk, size_t index);

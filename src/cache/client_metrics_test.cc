@@ -1,8 +1,10 @@
 #include "tailcast/cache/client_metrics.h"
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -127,6 +129,21 @@ TEST(ClientFailuresTest, WritesThatAreRefusedForAnOldEpochCountAsThat) {
   EXPECT_THAT(Failures(world.client->counters()), ElementsAre(Pair("write_old_epoch", 3)));
   EXPECT_EQ(world.processes[0].server->counters().old_epochs, 1u);
   EXPECT_EQ(world.processes[0].server->counters().old_rings, 0u);
+}
+
+// By the time that the refusals come the client has the ring that they are refused for.
+TEST(ClientFailuresTest, WritesThatANewRingOvertakesCountAsOfAnOldRing) {
+  const Scope scope;
+  World world(FabricKind::kImmediate);
+  std::optional<Status> written;
+  world.client->Mutate({{KeyOf(1), MergeRule::kLongerWins, false, Final(1).substr(0, 100)}},
+                       Duration::Millis(500),
+                       scope.Bind([&](Status status) { written = std::move(status); }));
+  world.Publish();
+  ASSERT_TRUE(world.time.RunUntil([&] { return written.has_value(); }, Duration::Seconds(1)));
+  EXPECT_TRUE(written->ok()) << *written;
+  world.time.RunFor(Duration::Millis(10));
+  EXPECT_THAT(Failures(world.client->counters()), ElementsAre(Pair("write_old_ring", 3)));
 }
 
 TEST(ClientFailuresTest, WritesToOneThatWaitsForTheRegistryCountAsThat) {
