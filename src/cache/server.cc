@@ -177,9 +177,11 @@ void Server::ServeOrNot() {
 
 void Server::Confirm(const Confirmation& confirmation) {
   const MonotonicTime end = confirmation.asked + confirmation.lease;
-  if (end <= loop_->Now() || kNoLease.planted() ||
-      (confirmation.by_record && (confirmation.configuration != config_.configuration_id ||
-                                  confirmation.epoch != config_.epoch))) {
+  if (end <= loop_->Now() || kNoLease.planted()) return;
+  if (confirmation.by_record &&
+      (confirmation.other_life || confirmation.configuration != config_.configuration_id ||
+       confirmation.epoch != config_.epoch)) {
+    record_differs_ = true;
     return;
   }
   if (doubtful_since_.has_value()) {
@@ -187,6 +189,7 @@ void Server::Confirm(const Confirmation& confirmation) {
     confirmed_ = confirmation;
     return GoOnIfConfirmed();
   }
+  record_differs_ = false;
   if (confirmation.lease != Duration::Infinite() && (!lease_.armed() || end > lease_.when())) {
     lease_.At(end, scope_.Bind([this] { OnLeaseEnd(); }));
   }
@@ -195,12 +198,17 @@ void Server::Confirm(const Confirmation& confirmation) {
 // Others may go on without it from now on, and acknowledge what it does not hear of.
 void Server::OnLeaseEnd() {
   if (doubtful_since_.has_value()) return;
-  ++counters_.leases_ended;
   // Whatever is heard from now on will do: Confirm has seen that it is not too old.
   doubtful_since_ = MonotonicTime();
   confirmed_.reset();
+  if (!serving_) return;
+  ++(record_differs_ ? counters_.leases_record_differs : counters_.leases_unreachable);
   kLog.Warn(options_.name,
-            " has not heard from the registry for its lease; it serves no more until it does");
+            record_differs_
+                ? " has not heard from the scheduler for its lease, and the registry's record says"
+                  " something else than it knows; it serves no more until the scheduler answers"
+                : " has reached neither the scheduler nor the registry for its lease; it serves no"
+                  " more until it does");
   ServeOrNot();
 }
 

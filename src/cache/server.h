@@ -86,6 +86,7 @@ class Server {
     // Not of the scheduler, which has heard of this server, but of the record that the cell's
     // primary layer has: says something only if this server knows of no other ring and epoch.
     bool by_record = false;
+    bool other_life = false;  // and it names another life of it, or none: no confirmation
   };
   // From the first one on the memory is open as long as a lease lasts. A server that stalled, or
   // whose lease has ended, goes on once it knows the ring and the epoch that the registry has.
@@ -178,6 +179,7 @@ class Server {
   // By the registry, which had what is not known here yet.
   std::optional<Confirmation> confirmed_;
   Timer lease_;
+  bool record_differs_ = false;  // since the last renewal: the registry's, from what is known here
   std::unique_ptr<RepairCore> repair_;
   RepairCore::State repair_state_ = RepairCore::State::kIdle;    // that was logged last
   std::map<std::string, std::unique_ptr<rpc::Client>> members_;  // by address

@@ -16,6 +16,8 @@ constexpr const char* kRefused = "Values that were not taken, by cause.";
 constexpr const char* kForgotten =
     "Values that went: at the end of their time, to make room, or erased.";
 constexpr const char* kStored = "Changes of values, by how they were stored.";
+constexpr const char* kEndedLeases =
+    "Times that it closed its memory, as the scheduler was not heard of for a lease, by cause.";
 constexpr const char* kRepair = "What the replica does to become whole: 1 for its state.";
 
 constexpr ServerMetric kMetrics[] = {
@@ -87,9 +89,10 @@ constexpr ServerMetric kMetrics[] = {
      "Values that found their bucket full, and are read by calls."},
     {"stalls", [](const S& s) { return s.counters.stalls; }, kCounter, "stalls_total",
      "Times that it did not run for so long that it may have been given up."},
-    {"leases_ended", [](const S& s) { return s.counters.leases_ended; }, kCounter,
-     "ended_leases_total",
-     "Times that it closed its memory, as neither scheduler nor registry could be reached."},
+    {"leases_unreachable", [](const S& s) { return s.counters.leases_unreachable; }, kCounter,
+     "ended_leases_total", kEndedLeases, "cause", "unreachable"},
+    {"leases_record_differs", [](const S& s) { return s.counters.leases_record_differs; }, kCounter,
+     "ended_leases_total", kEndedLeases, "cause", "record_differs"},
     {"notifications", [](const S& s) { return s.counters.notifications; }, kCounter,
      "notifications_total", "Doorbells that were rung."},
     {"repaired_values", [](const S& s) { return s.counters.repaired_values; }, kCounter,

@@ -33,10 +33,13 @@ struct ServerCounters {
   uint64_t old_rings = 0;           // the caller's ring is older
   uint64_t old_epochs = 0;          // the writer's epoch is
   uint64_t other_rings = 0;         // a copy is asked for by a ring that it is not at
-  uint64_t stalls = 0;        // times that it did not run for longer than ServerOptions::stall_max
-  uint64_t leases_ended = 0;  // times that nobody confirmed it in time (Server::Confirm)
+  uint64_t stalls = 0;  // times that it did not run for longer than ServerOptions::stall_max
+  // Times that it served and nobody confirmed it in time (Server::Confirm): neither scheduler nor
+  // registry were heard of; the registry's record was, and says something else than it knows.
+  uint64_t leases_unreachable = 0, leases_record_differs = 0;
   uint64_t notifications = 0;
 
+  uint64_t leases_ended() const { return leases_unreachable + leases_record_differs; }
   uint64_t not_serving() const { return not_in_ring + replaced + stalled + no_lease; }
   uint64_t repaired_values = 0, repaired_bytes = 0, repair_failures = 0;
   uint64_t repair_refused = 0;     // values that it had no room for

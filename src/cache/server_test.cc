@@ -294,7 +294,7 @@ TEST_F(CacheServerStallTest, WhoIsNotConfirmedWithinItsLeaseIsClosedUntilItIs) {
   confirm(world.time.now(), Successor(mine), true);  // it does not know of that ring
   world.time.RunFor(Duration::Millis(20));
   EXPECT_FALSE(server().state().serving);
-  EXPECT_EQ(server().counters().leases_ended, 1u);
+  EXPECT_EQ(server().counters().leases_record_differs, 1u);
   EXPECT_FALSE(world.net.hosts["cache-0"].listening);
   EXPECT_TRUE(world.Write(1, 100).ok()) << "two others";
   EXPECT_GT(server().counters().no_lease, 0u) << "it takes no writes either";

@@ -51,12 +51,13 @@ void CacheLease::Look() {
 
 void CacheLease::OnRecord(MonotonicTime looked, const Result<v1::RegistrySnapshot>& record) {
   looking_ = false;
-  if (!record.ok() || !HasName(*record, name_, incarnation_)) return;
+  if (!record.ok()) return;
   server_.Confirm({.asked = looked,
                    .lease = lease_,
                    .configuration = cache::ConfigurationId{record->ring_configuration_id()},
                    .epoch = cache::CacheEpoch{record->cache_epoch()},
-                   .by_record = true});
+                   .by_record = true,
+                   .other_life = !HasName(*record, name_, incarnation_)});
 }
 
 }  // namespace tailcast::cell

@@ -91,7 +91,7 @@ TEST_F(CacheLeaseTest, WhileTheSchedulerIsAwayTheRecordWillDo) {
   EXPECT_TRUE(ServesAfter(Duration::Seconds(5))) << "no lease was given";
   Renew();
   EXPECT_TRUE(ServesAfter(Duration::Seconds(60)));
-  EXPECT_EQ(server_.counters().leases_ended, 0u);
+  EXPECT_EQ(server_.counters().leases_ended(), 0u);
 }
 
 TEST_F(CacheLeaseTest, WhoReachesNeitherClosesAfterTheLeaseUntilTheSchedulerAnswers) {
@@ -99,7 +99,8 @@ TEST_F(CacheLeaseTest, WhoReachesNeitherClosesAfterTheLeaseUntilTheSchedulerAnsw
   store_.Hang();
   EXPECT_TRUE(ServesAfter(kLease - Duration::Millis(10)));
   EXPECT_FALSE(ServesAfter(Duration::Millis(20)));
-  EXPECT_EQ(server_.counters().leases_ended, 1u);
+  EXPECT_EQ(server_.counters().leases_unreachable, 1u);
+  EXPECT_EQ(server_.counters().leases_ended(), 1u);
   EXPECT_FALSE(ServesAfter(Duration::Seconds(20)));
   Renew();
   EXPECT_TRUE(server_.state().serving);
@@ -112,13 +113,40 @@ TEST_F(CacheLeaseTest, ARecordThatSaysMoreThanTheServerKnowsIsNoRenewal) {
            {kRing, CacheEpoch{2}, {kLife}},
            {kRing, CacheEpoch{1}, {kLife, 78}},
            {kRing, CacheEpoch{1}, {}}}) {
+    const uint64_t before = server_.counters().leases_record_differs;
     Write(kRing, CacheEpoch{1}, {kLife});
     Renew();
     EXPECT_TRUE(ServesAfter(Duration::Seconds(5)));
     Write(ring, epoch, lives);
     EXPECT_FALSE(ServesAfter(kLease + Duration::Millis(100)));
     EXPECT_FALSE(ServesAfter(Duration::Seconds(5)));
+    EXPECT_EQ(server_.counters().leases_record_differs, before + 1);
   }
+  EXPECT_EQ(server_.counters().leases_unreachable, 0u);
+}
+
+TEST_F(CacheLeaseTest, WhatTheRecordSaidBeforeTheLastRenewalIsNoCause) {
+  Renew();
+  Write(ConfigurationId{5}, CacheEpoch{1}, {kLife});
+  EXPECT_TRUE(ServesAfter(kLease - Duration::Millis(100)));
+  Renew();
+  store_.Hang();
+  EXPECT_FALSE(ServesAfter(Duration::Seconds(5)));
+  EXPECT_EQ(server_.counters().leases_unreachable, 1u);
+  EXPECT_EQ(server_.counters().leases_record_differs, 0u);
+}
+
+// Nothing that it serves ends with its lease.
+TEST_F(CacheLeaseTest, OfOneThatServesNothingNoLeaseIsCounted) {
+  Renew();
+  store_.Hang();
+  cache::RingConfig config;
+  config.configuration_id = ConfigurationId{5};
+  server_.UpdateRing(config);
+  EXPECT_FALSE(ServesAfter(Duration::Seconds(5)));
+  EXPECT_EQ(server_.counters().leases_ended(), 0u);
+  Know(ConfigurationId{6}, CacheEpoch{1});
+  EXPECT_FALSE(server_.state().serving) << "it has ended for all that";
 }
 
 TEST_F(CacheLeaseTest, WhoLearnsWhatTheRecordSaysGoesOn) {
