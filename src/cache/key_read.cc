@@ -56,7 +56,7 @@ struct Descriptors {
 void Conclude(ClientContext& context, const KeyReadCore& core) {
   const KeyAnswer& answer = core.answer();
   context.counters.torn_retries += core.torn_retries();
-  context.counters.useful_bytes += core.bytes_added();
+  context.counters.useful_bytes += answer.bytes_added;
   if (answer.saw_bucket) context.configuration.SawLowHalf(answer.bucket.configuration);
   if (answer.outcome == KeyOutcome::kTorn) ++context.counters.read_torn;
 }

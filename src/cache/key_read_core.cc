@@ -63,10 +63,12 @@ KeyAnswer AnswerByRpc(ChunkRead* chunk, std::string_view value) {
   KeyAnswer answer;
   answer.outcome = KeyOutcome::kFound;
   answer.length = static_cast<uint32_t>(value.size());
-  if (chunk != nullptr &&
-      !AppendValidated(*chunk, {0, 0, value.data(), answer.length, Crc32c(value)})) {
+  if (chunk == nullptr) return answer;
+  const uint32_t had = std::max(chunk->have, chunk->length);
+  if (!AppendValidated(*chunk, {0, 0, value.data(), answer.length, Crc32c(value)})) {
     answer.outcome = KeyOutcome::kContradicts;
   }
+  answer.bytes_added = std::max(had, chunk->length) - had;
   return answer;
 }
 
@@ -183,7 +185,7 @@ KeyReadCore::Check KeyReadCore::CheckPayload(const Memory& memory) {
   if (!AppendValidated(*chunk_, {from_, from_crc_, memory.payload, length_, crc})) {
     return Check::kContradicts;
   }
-  bytes_added_ += std::max(had, chunk_->length) - had;
+  answer_.bytes_added += std::max(had, chunk_->length) - had;
   return Check::kValid;
 }
 

@@ -52,7 +52,8 @@ enum class KeyOutcome : uint8_t {
 
 struct KeyAnswer {
   KeyOutcome outcome = KeyOutcome::kFailed;
-  uint32_t length = 0;  // of the value
+  uint32_t length = 0;       // of the value
+  uint32_t bytes_added = 0;  // to the chunk, whatever the outcome
   bool saw_bucket = false;
   layout::BucketHeader bucket;                                // if it was seen
   layout::Generation generation = layout::Generation::kNone;  // of the memory that was read
@@ -122,7 +123,6 @@ class KeyReadCore {
   // Where the entry that was found lies.
   layout::Location location() const { return {request_.entry, answer_.length}; }
   uint32_t torn_retries() const { return torn_retries_; }
-  uint32_t bytes_added() const { return bytes_added_; }  // to the chunk
 
   // The key's bucket, as an offset in the index region.
   uint64_t bucket_offset() const {
@@ -165,7 +165,6 @@ class KeyReadCore {
   // How often in succession an entry, and which, did not validate behind the bytes before from_.
   uint32_t doubts_ = 0, doubtful_length_ = 0, doubtful_crc_ = 0;
   uint32_t torn_retries_ = 0;
-  uint32_t bytes_added_ = 0;
   KeyAnswer answer_;
 };
 

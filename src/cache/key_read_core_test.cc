@@ -98,7 +98,7 @@ TEST(KeyReadCoreTest, BucketThenEntry) {
   f.Step(core);
   EXPECT_EQ(core.answer().outcome, KeyOutcome::kFound);
   EXPECT_EQ(core.answer().generation, layout::Generation{77});
-  EXPECT_EQ(core.bytes_added(), 3000u);
+  EXPECT_EQ(core.answer().bytes_added, 3000u);
   EXPECT_EQ(f.Got(read), Text(3000));
   EXPECT_EQ(read.crc, Crc32c(Text(3000)));
 }
@@ -295,7 +295,7 @@ TEST(KeyReadCoreTest, AValueThatDoesNotContinueWhatTheReaderHadIsAContradiction)
     EXPECT_EQ(f.Run(core), KeyOutcome::kContradicts) << remembered;
     EXPECT_EQ(core.answer().length, 3000u);
     EXPECT_LE(core.torn_retries(), 1u);
-    EXPECT_EQ(core.bytes_added(), 0u);
+    EXPECT_EQ(core.answer().bytes_added, 0u);
     EXPECT_EQ(f.destination, before);
     EXPECT_EQ(read.length, 0u);
     EXPECT_EQ(read.crc, Crc32c(other));
@@ -337,7 +337,7 @@ TEST(KeyReadCoreTest, BytesThatOthersBroughtMeanwhileAreTakenOnce) {
   ASSERT_EQ(AnswerByRpc(&read, Text(1000)).outcome, KeyOutcome::kFound);
   f.Step(core);
   EXPECT_EQ(core.answer().outcome, KeyOutcome::kFound);
-  EXPECT_EQ(core.bytes_added(), 2000u);
+  EXPECT_EQ(core.answer().bytes_added, 2000u);
   EXPECT_EQ(f.Got(read), Text(3000));
   EXPECT_EQ(read.crc, Crc32c(Text(3000)));
 }

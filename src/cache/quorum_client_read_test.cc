@@ -378,6 +378,33 @@ TEST(QuorumClientContradictionTest, EachIsSaidWithItsKeyTheReplicasAndTheLengths
       << lines.Text();
 }
 
+// One replica brings bytes, another one has fewer of the same, and the last one contradicts them.
+TEST(QuorumClientContradictionTest, TheReplicaIsSaidThatBroughtTheBytesNotOneThatHasThemToo) {
+  int said = 0;
+  for (int last = 0; last < 3; ++last) {
+    for (const int step : {1, 2}) {
+      World world(FabricKind::kDelayed);
+      const ErrorLines lines;
+      const int first = (last + step) % 3, second = (last + 3 - step) % 3;
+      const auto set = [&](int server, const std::string& value, int64_t millis) {
+        world.WriteAt(server, KeyOf(1), MergeRule::kLongerWins, value);
+        world.net.hosts["cache-" + std::to_string(server)].delay = Duration::Millis(millis);
+      };
+      set(first, std::string(1000, 'x'), 1);
+      set(second, std::string(500, 'x'), 3);
+      set(last, Final(1), 10);
+      world.ReadText(1, 4096, ReadMode::kConsistent);
+      const auto with = [&](int server) {
+        return lines.With({"of cache-" + std::to_string(last) + " contradict 1000 bytes of cache-" +
+                           std::to_string(server)});
+      };
+      said += with(first);
+      EXPECT_EQ(with(second), 0) << lines.Text();
+    }
+  }
+  EXPECT_GT(said, 0);
+}
+
 // What the reader has is the beginning of what two replicas have, and not of the third one's value.
 TEST_P(QuorumClientTest, AValueThatDoesNotContinueWhatTheReaderHasIsCounted) {
   const Key key = KeyOf(1);

@@ -198,13 +198,12 @@ void ReadBatch::OnAnswer(uint32_t index, uint8_t replica, const KeyAnswer& answe
     context_.values.Remember(item.key).SawDoorbell(replica, answer.generation,
                                                    answer.bucket.doorbell);
   }
+  if (answer.bytes_added > 0) item.target.brought_by = &LinkOf(item, replica).replica().name;
   Mask ask = 0;
   switch (answer.outcome) {
     case KeyOutcome::kFound:
       if (item.chunk() == nullptr) {
         TakeValue(item, LinkOf(item, replica).replica().name, value);
-      } else if (item.chunk()->length > item.chunk()->have) {
-        item.target.brought_by = &LinkOf(item, replica).replica().name;
       }
       ask = item.core.OnAnswer(replica, answer.length, IsOutdated(answer));
       break;
@@ -328,6 +327,7 @@ void ReadBatch::OnGetReply(const std::vector<Overflowed>& asks, const Result<std
     const auto found = entries.find(item.key);
     KeyAnswer answer = ask.seen;
     answer.outcome = KeyOutcome::kFailed;
+    answer.bytes_added = 0;
     if (found == entries.end() || !progress) {
       OnAnswer(ask.index, ask.replica, answer, "");
       continue;
@@ -344,6 +344,7 @@ void ReadBatch::OnGetReply(const std::vector<Overflowed>& asks, const Result<std
       const KeyAnswer value = AnswerByRpc(item.chunk(), entry.value);
       answer.outcome = value.outcome;
       answer.length = value.length;
+      answer.bytes_added = value.bytes_added;
       if (value.outcome == KeyOutcome::kContradicts) {
         SayContradicts(context_, LinkOf(item, ask.replica), *item.chunk(), value.length,
                        item.target.brought_by);
