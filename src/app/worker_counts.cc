@@ -1,6 +1,5 @@
 #include "tailcast/app/worker_counts.h"
 
-
 #include <cerrno>
 #include <fstream>
 #include <stdexcept>

@@ -117,7 +117,8 @@ void OperationTable::Count(Row row) {
   OperationState& op = At(row);
   if (!IsAssigned(op.phase)) return;
   const int64_t load = op.load.bytes_per_s(workers_.balance());
-  if (load != op.counted) workers_.ChangeLoad(row->first.cell, row->first.layer, op.workers, load - op.counted);
+  if (load != op.counted)
+    workers_.ChangeLoad(row->first.cell, row->first.layer, op.workers, load - op.counted);
   op.counted = load;
 }
 
