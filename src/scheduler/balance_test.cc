@@ -195,6 +195,7 @@ TEST_F(BalanceTest, WhoDoesNotKeepUpIsBusierThanWhatHeMoves) {
   v1::OperationReport report;
   stream::ToProto(slow, report.mutable_operation());
   report.set_state(v1::OPERATION_RUNNING);
+  report.set_opened(true);
   report.set_source_data_length(50'000'000);
   core_.OnReport(now_, reader_of_.at(slow.id), report, out_);
   EXPECT_GE(LoadOf(ReaderOf(0)), 5'000'000);

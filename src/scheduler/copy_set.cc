@@ -366,8 +366,8 @@ Operation CopySet::Describe(Row row) const {
   operation.writer_address = op.workers.writer_address;
   operation.writer_via = op.workers.writer_via;
   operation.fresh = op.fresh;
-  operation.stuck_after = options_.stuck_after;
-  operation.stuck_at_first = options_.stuck_after * (int64_t{1} << std::min(op.failures, 4));
+  operation.stuck_after = operations_.stuck_after();
+  operation.stuck_at_first = operations_.StuckAtFirst(row);
   const ShardFiles& shard = stream.shards.at(static_cast<size_t>(target.file.shard.shard));
   if (const ShardFiles::File* file = shard.Find(target.file.stem.seq); file != nullptr) {
     operation.seal[0] = file->seal[0];

@@ -34,10 +34,6 @@ namespace tailcast::scheduler {
 struct CopySetOptions {
   std::string cell;  // this one
   EdgeOptions edge;
-  // An operation that does not get on for so long is given up and moved. At first it has twice as
-  // long for each failure in a row before it, up to 16 times: a layer that hangs is no worker's
-  // fault.
-  Duration stuck_after = Duration::Seconds(2);
   int64_t files_per_shard_max = 100000;
 };
 

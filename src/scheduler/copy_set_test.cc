@@ -179,7 +179,7 @@ TEST_F(CopySetTest, AnOperationThatWritesWhereNobodySeesItIsMoved) {
   operations_.Confirm(row);
   v1::OperationReport report;
   report.set_opened(true);
-  operations_.Note(row, report);
+  operations_.Note(At(1), row, report);
   EXPECT_FALSE(lacks(v1::LackingFile::INCOMPLETE)) << "it is at it";
   EXPECT_TRUE(lacks(v1::LackingFile::DAMAGED));
   EXPECT_EQ(row->second.phase, Phase::kWanted);
@@ -286,7 +286,7 @@ TEST_F(CopySetJoinTest, OperationsOfAnEdgeThatJoinsAreHeldUntilItGetsSoFar) {
   v1::OperationReport opened;
   opened.set_state(v1::OPERATION_RUNNING);
   opened.set_opened(true);
-  operations_.Note(row, opened);
+  operations_.Note(At(20), row, opened);
   set_.AskDue(At(500), out_);
   Progress(510, "b", {Whole(1), Whole(2)}, {Whole(1), Whole(2)});
   EXPECT_THAT(Rows(), ElementsAre("2 primary b: running", "2 cache b: wanted"));

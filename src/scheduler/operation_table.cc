@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "tailcast/base/check.h"
 #include "tailcast/base/fault_point.h"
@@ -191,6 +192,7 @@ void OperationTable::Adopt(Row row, const OperationId& id, const Assignment& wor
   if (IsAssigned(op.phase)) Unassign(row);
   SetPhase(row, Phase::kRunning);
   op.id = id;
+  op.opened = false;
   op.orphan = false;
   op.load.Adopt();
   Assign(row, workers);
@@ -251,20 +253,25 @@ void OperationTable::GiveUp(Row row, const std::string& message) {
   SetPhase(row, Phase::kGivenUp);
 }
 
-void OperationTable::Note(Row row, const v1::OperationReport& report) {
+void OperationTable::Note(MonotonicTime now, Row row, const v1::OperationReport& report) {
   OperationState& op = At(row);
   for (const int64_t length : {report.source_data_length(), report.source_index_length(),
                                report.data_length(), report.index_length()}) {
     if (length < 0) return;  // no reader says so
   }
-  op.opened = report.opened();
+  const bool was_open = std::exchange(op.opened, report.opened());
   op.source[0] = report.source_data_length();
   op.source[1] = report.source_index_length();
-  if (report.data_length() > op.written[0] || report.index_length() > op.written[1]) {
-    op.failures = 0;
+  // Before it has opened the reader does not know what the target has.
+  if (op.opened) {
+    const bool grew = report.data_length() > op.written[0] || report.index_length() > op.written[1];
+    if (was_open && grew && op.failures > 0 && now >= op.fewer_from) {
+      op.failures = std::min(op.failures, kDoublingsMax) - 1;
+      op.fewer_from = now + StuckAtFirst(row);
+    }
+    op.written[0] = report.data_length();
+    op.written[1] = report.index_length();
   }
-  op.written[0] = report.data_length();
-  op.written[1] = report.index_length();
   int64_t waiting = 0;
   for (int part = 0; part < stream::kParts; ++part) {
     waiting += std::max<int64_t>(0, op.source[part] - op.written[part]);

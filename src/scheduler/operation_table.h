@@ -29,6 +29,7 @@
 // A core: no clock, no I/O, one thread; deterministic.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -60,7 +61,8 @@ struct OperationState {
   uint32_t attempt = 0;
   Assignment workers;        // while it is starting or running
   MonotonicTime not_before;  // while it is wanted
-  int failures = 0;          // in a row, without getting on
+  int failures = 0;          // in a row, without getting on in between
+  MonotonicTime fewer_from;  // failures become no fewer before
   bool fresh = false;        // nothing of it is believed to be downstream
   bool orphan = false;       // wanted, because its reader was lost: that one may still run it
   bool opened = false;       // the writer has the file: whoever had it before is fenced
@@ -77,6 +79,8 @@ struct OperationTableOptions {
   stream::SchedulerIncarnation incarnation{1};  // of this scheduler
   Duration retry_delay = Duration::Millis(50);  // after the second failure in a row; doubles
   Duration retry_delay_max = Duration::Seconds(5);
+  // An operation that does not get on for so long is given up and moved.
+  Duration stuck_after = Duration::Seconds(2);
   // What a scheduler before us may have started, and a reader may run that we have not heard of
   // yet, is wanted no sooner.
   MonotonicTime orphans_until;
@@ -133,8 +137,10 @@ class OperationTable {
   void SkipTo(Row row, uint32_t attempt);
   // An empty message leaves the last one.
   void GiveUp(Row row, const std::string& message);
-  // Lengths, load and `opened` of a report. What gets on has not failed.
-  void Note(Row row, const v1::OperationReport& report);
+  // Lengths, load and `opened` of a report. While it gets on its failures become fewer, one by one
+  // and no sooner than StuckAtFirst after each other, or what is a little better for a moment would
+  // begin with short times again. That a writer opens what is there already is not getting on.
+  void Note(MonotonicTime now, Row row, const v1::OperationReport& report);
   void SetMessage(Row row, const std::string& message) { At(row).message = message; }
   // Takes the windows that are over into the loads. Costs the operations that moved bytes lately,
   // once in a window.
@@ -150,6 +156,12 @@ class OperationTable {
   std::vector<Row> AssignedToWriter(const std::string& cell, const std::string& writer) const;
   // The operation of the same shard, layer and cell on the file before; end() if it is not known.
   Row Predecessor(const stream::OperationTarget& target) const;
+  Duration stuck_after() const { return options_.stuck_after; }
+  // How long the next attempt has to get on for the first time: twice as long for each failure in a
+  // row before it, up to 16 times. A layer that hangs is no worker's fault.
+  Duration StuckAtFirst(Row row) const {
+    return options_.stuck_after * (int64_t{1} << std::min(row->second.failures, kDoublingsMax));
+  }
   // Operations that readers have not confirmed.
   int starting() const { return starting_; }
   // Operations that are neither done nor given up.
@@ -160,6 +172,8 @@ class OperationTable {
   int64_t LowestHeld(const stream::ShardId& shard, const std::string& cell) const;
 
  private:
+  static constexpr int kDoublingsMax = 4;
+
   // Erasing nothing is how a map gives an iterator for a const one.
   OperationState& At(Row row) { return rows_.erase(row, row)->second; }
   void SetPhase(Row row, Phase phase, MonotonicTime not_before = {});

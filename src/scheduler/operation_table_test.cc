@@ -46,8 +46,16 @@ class OperationTableTest : public ::testing::Test {
     return row;
   }
 
+  void Report(MonotonicTime now, Row row, bool opened, int64_t length) {
+    v1::OperationReport report;
+    report.set_opened(opened);
+    report.set_data_length(length);
+    table_.Note(now, row, report);
+  }
+
+  static constexpr Duration kStuckAfter = Duration::Seconds(2);
   WorkerTable workers_{{}};
-  OperationTable table_{{.incarnation = kScheduler}, workers_, 1};
+  OperationTable table_{{.incarnation = kScheduler, .stuck_after = kStuckAfter}, workers_, 1};
 };
 
 TEST_F(OperationTableTest, TheDiagramIsWhatMayFollow) {
@@ -128,24 +136,56 @@ TEST_F(OperationTableTest, TheFirstFailureIsRetriedAtOnceTheOthersWithBackOff) {
   }
   EXPECT_THAT(delays, ElementsAre(0, 50, 100, 200, 400, 800, 1600, 3200, 5000, 5000));
   EXPECT_FALSE(row->second.fresh);
-  // What gets on has not failed.
-  v1::OperationReport report;
-  report.set_data_length(1);
-  table_.Note(row, report);
-  table_.Retry(At(now), row, Duration());
-  EXPECT_EQ(table_.NextDueAt(), At(now));
+}
+
+TEST_F(OperationTableTest, OpeningIsNotGettingOn) {
+  const Row row = MakeRow(1, Phase::kRunning);
+  for (int failures = 1; failures <= 3; ++failures) {
+    Report(At(failures), row, false, 0);
+    EXPECT_EQ(row->second.written[0], failures == 1 ? 0 : 1000) << "it says nothing of the target";
+    Report(At(failures), row, true, 1000);
+    table_.Retry(At(failures), row, Duration());
+    EXPECT_EQ(row->second.failures, failures);
+    table_.Start(row, kTree, {"r0", "w0", "", ""}, {});
+  }
+  EXPECT_EQ(table_.StuckAtFirst(row), kStuckAfter * 8);
+  Report(At(10), row, false, 0);
+  Report(At(10), row, true, 1000);
+  EXPECT_EQ(row->second.failures, 3);
+  Report(At(11), row, true, 1001);
+  EXPECT_EQ(row->second.failures, 2);
+}
+
+TEST_F(OperationTableTest, FailuresAreForgottenOneByOneWhileItGetsOn) {
+  const Row row = MakeRow(1, Phase::kRunning);
+  for (int i = 0; i < 20; ++i) {
+    table_.Retry(At(i), row, Duration());
+    table_.Start(row, kTree, {"r0", "w0", "", ""}, {});
+  }
+  EXPECT_EQ(table_.StuckAtFirst(row), kStuckAfter * 16);
+  std::vector<int64_t> at_s;  // from the first that gets on
+  Report(At(1000), row, true, 1);
+  for (int64_t s = 0, failures = 20; s <= 100; ++s) {
+    Report(At(1000 * (s + 1)), row, true, 2 + s);
+    if (row->second.failures == failures) continue;
+    failures = row->second.failures;
+    at_s.push_back(s);
+  }
+  EXPECT_EQ(row->second.failures, 0);
+  EXPECT_THAT(at_s, ElementsAre(0, 16, 24, 28)) << "more than four count for no more than these";
 }
 
 TEST_F(OperationTableTest, AReportWithANegativeLengthIsNone) {
   const Row row = MakeRow(1, Phase::kRunning);
   v1::OperationReport report;
+  report.set_opened(true);
   report.set_source_data_length(100);
   report.set_data_length(60);
-  table_.Note(row, report);
+  table_.Note(At(1), row, report);
   v1::OperationReport bad = report;
   bad.set_source_data_length(INT64_MAX);
   bad.set_data_length(INT64_MIN);
-  table_.Note(row, bad);
+  table_.Note(At(2), row, bad);
   EXPECT_EQ(row->second.source[0], 100);
   EXPECT_EQ(row->second.written[0], 60);
 }

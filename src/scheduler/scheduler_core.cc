@@ -25,13 +25,13 @@ SchedulerCore::SchedulerCore(CoreOptions options, uint64_t seed)
       operations_({.incarnation = options_.incarnation,
                    .retry_delay = options_.retry_delay,
                    .retry_delay_max = options_.retry_delay_max,
+                   .stuck_after = options_.stuck_after,
                    .orphans_until = options_.orphans_until},
                   workers_, seed),
       copies_({.cell = options_.cell,
                .edge = {.caught_up_bytes = options_.caught_up_bytes,
                         .caught_up_time = options_.caught_up_time,
                         .progress_interval = options_.progress_interval},
-               .stuck_after = options_.stuck_after,
                .files_per_shard_max = options_.files_per_shard_max},
               operations_) {}
 
@@ -261,7 +261,7 @@ void SchedulerCore::OnReport(MonotonicTime now, const std::string& reader,
   }
   const bool ours = row->second.id == operation->id && !row->second.orphan;
   if (!ours && !Adopt(reader, *operation, running, row, out)) return;
-  operations_.Note(row, report);
+  operations_.Note(now, row, report);
   if (running) NoteTimes(now, row, report);
   if (const auto moved = operations_.TakeMoved(row))
     out.stop[moved->first].push_back(moved->second);

@@ -54,7 +54,7 @@ struct CoreOptions {
   Duration retry_delay_max = Duration::Seconds(5);
   MonotonicTime orphans_until;                   // as OperationTableOptions
   Duration avoid_worker = Duration::Seconds(1);  // as WorkerOptions::avoid
-  Duration stuck_after = Duration::Seconds(2);   // as CopySetOptions
+  Duration stuck_after = Duration::Seconds(2);   // as OperationTableOptions
   SpeedOptions speed;
   Duration no_worker_delay = Duration::Millis(100);  // when there is nobody to do it
   Duration progress_interval = Duration::Millis(200);
