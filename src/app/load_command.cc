@@ -238,12 +238,7 @@ int LoadConsume(LoadOptions& options) {
   for (Seen& s : seen) {
     total.Add(s.load);
     remote_bytes += s.remote_bytes;
-    counters.cache_bytes += s.counters.cache_bytes;
-    counters.primary_bytes += s.counters.primary_bytes;
-    counters.fallback_missing_chunk += s.counters.fallback_missing_chunk;
-    counters.fallback_delayed += s.counters.fallback_delayed;
-    counters.fallback_no_metadata += s.counters.fallback_no_metadata;
-    counters.roll_overs += s.counters.roll_overs;
+    counters += s.counters;
     if (error.ok()) error = s.error;
   }
   nlohmann::json json = total.ToJson();
