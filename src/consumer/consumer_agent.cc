@@ -271,7 +271,8 @@ void ConsumerAgent::OnMetadata(const Result<cache::Values>& values) {
   const int64_t chunk_size = lengths.chunk_size();
   Pace();
   lengths.OnMetadata(ports_.loop->Now(), decode(seq, values->front()),
-                     decode(seq + 1, values->back()));
+                     decode(seq + 1, values->back()),
+                     values->front().complete && values->back().complete);
   if (lengths.chunk_size() == chunk_size) return;
   file_->cell.OnChunkSize();
   tail_.SetChunkSize(lengths.chunk_size());

@@ -41,8 +41,8 @@ void LengthsCore::EndPoll(MonotonicTime now) {
   if (std::exchange(poll_, Poll::kIdle) == Poll::kAgain) next_poll_ = now;
 }
 
-void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
-                             const PairMetadata& next) {
+void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair, const PairMetadata& next,
+                             bool complete) {
   EndPoll(now);
   poll_was_news_ = false;
   const WallTime as_of_before = as_of();
@@ -65,7 +65,8 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair,
   LearnSeal();
   heartbeats_.OnSeen(now, as_of().micros());
   if (as_of() > as_of_before) as_of_moved_ = now;
-  if (beat_before > 0 && metadata_.heartbeat_us > beat_before) {
+  const bool comparable = std::exchange(was_complete_, complete) && complete;
+  if (comparable && beat_before > 0 && metadata_.heartbeat_us > beat_before) {
     beats_ = std::min(beats_ + 1, kBeatsOfLife);
   }
   if (!options_.doorbell || doorbell_ == Doorbell::kSet) return;

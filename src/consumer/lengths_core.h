@@ -73,8 +73,9 @@ class LengthsCore {
 
   // --- What came in
   // An answer of the metadata cache; a PairMetadata that is not known() is one that it has not.
+  // `complete`: as cache::ValueAnswer's, of both.
   void OnMetadata(MonotonicTime now, const stream::PairMetadata& pair,
-                  const stream::PairMetadata& next);
+                  const stream::PairMetadata& next, bool complete);
   void OnMetadataFailed(MonotonicTime now);
   // From now on lengths are read so long after each other, as long as they bring news.
   void SetPause(Duration pause) { pause_ = pause; }
@@ -165,9 +166,10 @@ class LengthsCore {
     PrimaryAnswer answer = PrimaryAnswer::kNotAsked;
     Status damage;  // the last one, whatever it answered after it; Ok: there was none
   };
-  // The producer's side is there: its heartbeat was seen to move so often since bytes came. In a
-  // cache that nobody writes to it may move once, when another two replicas answer: of three values
-  // that stay, the second or the third is the greatest of any two.
+  // The producer's side is there: its heartbeat was seen to move so often since bytes came, from
+  // one complete answer to the next. In a cache that nobody writes to it may move once, when
+  // another two replicas answer: of three values that stay, the second or the third is the greatest
+  // of any two. Of partial answers, which one replica alone may give, it may move twice.
   static constexpr int kBeatsOfLife = 2;
 
   int64_t Sealed(int64_t length, stream::Part part) const;
@@ -209,7 +211,8 @@ class LengthsCore {
   bool waiting_for_next_ = false;
   bool hole_ = false;  // as of the last listing
   Primary primary_[stream::kParts];
-  int beats_ = 0;  // kBeatsOfLife
+  int beats_ = 0;              // kBeatsOfLife
+  bool was_complete_ = false;  // the last answer of the metadata cache
   MonotonicTime next_poll_, last_poll_, next_primary_poll_, next_listing_, last_progress_;
   MonotonicTime as_of_moved_;  // when as_of() was last seen to move
 };

@@ -48,11 +48,15 @@ class LengthsTest : public ::testing::Test {
     next.start_number = start_number;
     return next;
   }
+  void OnMetadata(MonotonicTime now, const PairMetadata& pair, const PairMetadata& next,
+                  bool complete = true) {
+    core_->OnMetadata(now, pair, next, complete);
+  }
   // The producer's side goes on saying so: its heartbeat moves.
   void Beat(MonotonicTime now, PairMetadata& pair, int beats) {
     for (int i = 0; i < beats; ++i) {
       ++pair.heartbeat_us;
-      core_->OnMetadata(now, pair, PairMetadata());
+      OnMetadata(now, pair, PairMetadata());
     }
   }
   // The primary layer was asked for both lengths.
@@ -78,7 +82,7 @@ TEST_F(LengthsTest, ArePolledAtOnceAndThenAtTheInterval) {
   EXPECT_EQ(core_->NextWork(), Ms(0));
   EXPECT_TRUE(At(0).read_metadata);
   EXPECT_EQ(core_->NextWork(), Ms(1000)) << "while a poll is under way none is timed";
-  core_->OnMetadata(Ms(3), Pair(1, 1), {});
+  OnMetadata(Ms(3), Pair(1, 1), {});
   EXPECT_FALSE(At(3).read_metadata);
   EXPECT_EQ(core_->NextWork(), Ms(100));
   EXPECT_TRUE(At(100).read_metadata);
@@ -88,7 +92,7 @@ TEST_F(LengthsTest, APollThatIsDueWhileOneIsUnderWayFollowsItsAnswer) {
   Open();
   EXPECT_TRUE(At(0).read_metadata);
   EXPECT_FALSE(At(150).read_metadata);
-  core_->OnMetadata(Ms(160), Pair(1, 1), {});
+  OnMetadata(Ms(160), Pair(1, 1), {});
   EXPECT_TRUE(At(160).read_metadata);
   EXPECT_EQ(counters_.polls, 2);
 }
@@ -98,13 +102,13 @@ TEST_F(LengthsTest, TheDoorbellTakesThePlaceOfThePolls) {
   options_.doorbell_pause = Duration::Millis(5);
   Open();
   EXPECT_FALSE(At(0).watch) << "lengths are read first";
-  core_->OnMetadata(Ms(1), Pair(1, 1), {});
+  OnMetadata(Ms(1), Pair(1, 1), {});
   EXPECT_TRUE(At(1).watch);
   EXPECT_FALSE(At(2).watch);
   EXPECT_EQ(core_->NextWork(), Ms(1000)) << "no poll is timed";
   core_->OnDoorbell(Ms(50), true);
   EXPECT_TRUE(At(50).read_metadata);
-  core_->OnMetadata(Ms(51), Pair(2, 2), {});
+  OnMetadata(Ms(51), Pair(2, 2), {});
   EXPECT_TRUE(At(51).watch);
   core_->OnDoorbell(Ms(52), true);
   EXPECT_FALSE(At(52).read_metadata) << "too close to the last one";
@@ -116,20 +120,20 @@ TEST_F(LengthsTest, WhileOneOfTwoValuesCanNotBeWatchedLengthsArePolledBesideTheD
   options_.doorbell = true;
   Open();
   At(0);
-  core_->OnMetadata(Ms(1), Pair(1, 1), {});
+  OnMetadata(Ms(1), Pair(1, 1), {});
   ASSERT_TRUE(At(1).watch);
   core_->OnDoorbellHalf(Ms(2));
   EXPECT_EQ(core_->NextWork(), Ms(102));
   LengthsCore::Work work = At(102);
   EXPECT_TRUE(work.read_metadata);
   EXPECT_FALSE(work.watch);
-  core_->OnMetadata(Ms(103), Pair(1, 1), {});
+  OnMetadata(Ms(103), Pair(1, 1), {});
   EXPECT_TRUE(At(103).watch) << "what is not watched is tried again";
   EXPECT_EQ(core_->NextWork(), Ms(1000)) << "no poll is timed";
   core_->OnDoorbellHalf(Ms(104));
   core_->OnDoorbell(Ms(110), true);
   EXPECT_TRUE(At(110).read_metadata) << "the one that is watched notifies";
-  core_->OnMetadata(Ms(111), Pair(2, 2), {});
+  OnMetadata(Ms(111), Pair(2, 2), {});
   EXPECT_TRUE(At(111).watch);
 }
 
@@ -140,14 +144,14 @@ TEST_F(LengthsTest, AFileThatTheCacheDoesNotKnowIsAskedOfThePrimaryLayerAtOnce) 
     if (failed) {
       core_->OnMetadataFailed(Ms(1));
     } else {
-      core_->OnMetadata(Ms(1), {}, {});
+      OnMetadata(Ms(1), {}, {});
     }
     EXPECT_EQ(core_->NextWork(), Ms(1));
     const LengthsCore::Work work = At(1);
     EXPECT_TRUE(work.ask_primary);
     EXPECT_TRUE(work.list) << "where it ends may be known, too";
     EXPECT_FALSE(At(2).ask_primary);
-    core_->OnMetadata(Ms(3), {}, {});
+    OnMetadata(Ms(3), {}, {});
     EXPECT_FALSE(At(3).ask_primary) << "once, then as often as it is polled";
   }
 }
@@ -159,7 +163,7 @@ TEST_F(LengthsTest, TheCacheOfAFileThatWasClosedLongAgoIsNotWaitedFor) {
     PairMetadata pair = Pair(512, 2048);
     for (auto& seal : pair.seal) seal = 2048;
     heartbeats_.OnSeen(Ms(0), WallMs(newest).micros());
-    core_->OnMetadata(Ms(0), pair, {});
+    OnMetadata(Ms(0), pair, {});
     At(0);
     EXPECT_EQ(core_->primary(Part::kData).allowed, newest > 300 ? 2048 : 0);
   }
@@ -171,7 +175,7 @@ TEST_F(LengthsTest, TheCacheOfAClosedFileOfWhichNoHeartbeatIsKnownIsNotWaitedFor
     At(0);
     PairMetadata pair = Pair(512, primary);
     pair.heartbeat_us = 0;
-    core_->OnMetadata(Ms(0), pair, Next(stem_.start_byte + 2048, stem_.start_number + 64));
+    OnMetadata(Ms(0), pair, Next(stem_.start_byte + 2048, stem_.start_number + 64));
     At(0);
     EXPECT_EQ(core_->seal()->length[0], 2048);
     EXPECT_EQ(core_->primary(Part::kData).allowed, primary == 2048 ? 2048 : 0);
@@ -182,18 +186,18 @@ TEST_F(LengthsTest, WithAPauseNewsAreFollowedByAPollAndTheDoorbellIsSetWhenThere
   options_.doorbell = true;
   Open();
   At(0);
-  core_->OnMetadata(Ms(1), Pair(512, 512), {});
+  OnMetadata(Ms(1), Pair(512, 512), {});
   EXPECT_TRUE(At(1).watch) << "without a pause at once";
   core_->OnDoorbell(Ms(2), true);
   EXPECT_TRUE(At(2).read_metadata);
   core_->SetPause(Duration::Millis(4));
-  core_->OnMetadata(Ms(3), Pair(1024, 1024), {});
+  OnMetadata(Ms(3), Pair(1024, 1024), {});
   EXPECT_FALSE(At(3).watch);
   EXPECT_EQ(core_->NextWork(), Ms(7));
   auto work = At(7);
   EXPECT_TRUE(work.read_metadata);
   EXPECT_FALSE(work.watch);
-  core_->OnMetadata(Ms(8), Pair(1024, 1024), {});
+  OnMetadata(Ms(8), Pair(1024, 1024), {});
   EXPECT_TRUE(At(8).watch);
 }
 
@@ -201,11 +205,11 @@ TEST_F(LengthsTest, NotificationsWithoutNewsAreFollowedOnceAMillisecondOnly) {
   options_.doorbell = true;
   Open();
   (void)At(0);
-  core_->OnMetadata(Ms(0), Pair(1, 1), {});
+  OnMetadata(Ms(0), Pair(1, 1), {});
   (void)At(0);
   core_->OnDoorbell(Ms(0), true);
   EXPECT_TRUE(At(0).read_metadata) << "the last poll had news";
-  core_->OnMetadata(Ms(0), Pair(1, 1), {});
+  OnMetadata(Ms(0), Pair(1, 1), {});
   (void)At(0);
   core_->OnDoorbell(Ms(0), true);
   EXPECT_FALSE(At(0).read_metadata);
@@ -220,7 +224,7 @@ TEST_F(LengthsTest, WhereNobodyCanWatchOrLengthsCannotBeReadPollsGoOn) {
   EXPECT_FALSE(At(10).watch) << "it would notify at once, again and again";
   EXPECT_EQ(core_->NextWork(), Ms(100));
   EXPECT_TRUE(At(100).read_metadata);
-  core_->OnMetadata(Ms(101), Pair(1, 1), {});
+  OnMetadata(Ms(101), Pair(1, 1), {});
   EXPECT_TRUE(At(101).watch);
   core_->OnDoorbell(Ms(102), false);
   (void)At(102);
@@ -232,8 +236,8 @@ TEST_F(LengthsTest, WhereNobodyCanWatchOrLengthsCannotBeReadPollsGoOn) {
 TEST_F(LengthsTest, DoNotFallAndDoNotPassTheSeal) {
   Open();
   (void)At(0);
-  core_->OnMetadata(Ms(1), Pair(64, 96), {});
-  core_->OnMetadata(Ms(2), Pair(32, 32), Next(150, 12));
+  OnMetadata(Ms(1), Pair(64, 96), {});
+  OnMetadata(Ms(2), Pair(32, 32), Next(150, 12));
   (void)At(2);
   ASSERT_TRUE(core_->seal().has_value()) << "where the next file begins";
   EXPECT_EQ(core_->seal()->length[0], 50);
@@ -248,7 +252,7 @@ TEST_F(LengthsTest, MetadataOfAnotherFileIsNotBelieved) {
   Open();
   PairMetadata foreign = Pair(100, 100);
   foreign.start_byte = 7;
-  core_->OnMetadata(Ms(1), foreign, Next(150, 12));
+  OnMetadata(Ms(1), foreign, Next(150, 12));
   (void)At(1);
   EXPECT_FALSE(core_->metadata_known());
   EXPECT_EQ(core_->cache(Part::kData).known, 0);
@@ -261,11 +265,11 @@ TEST_F(LengthsTest, TheCacheIsUnknownUntilTheChunkSizeIs) {
   EXPECT_EQ(core_->chunk_size(), 4096) << "the options'";
   PairMetadata pair = Pair(100, 100);
   pair.chunk_size = 0;
-  core_->OnMetadata(Ms(1), pair, {});
+  OnMetadata(Ms(1), pair, {});
   (void)At(1);
   EXPECT_EQ(core_->cache(Part::kData).allowed, 0);
   EXPECT_EQ(core_->primary(Part::kData).allowed, 100) << "nothing to wait for";
-  core_->OnMetadata(Ms(2), Pair(100, 100), {});
+  OnMetadata(Ms(2), Pair(100, 100), {});
   EXPECT_EQ(core_->chunk_size(), 512);
   EXPECT_EQ(core_->cache(Part::kData).allowed, 100);
 }
@@ -273,7 +277,7 @@ TEST_F(LengthsTest, TheCacheIsUnknownUntilTheChunkSizeIs) {
 TEST_F(LengthsTest, ThePrimaryIsAllowedWhenTheCacheIsLate) {  // Algorithm 1
   Open(Pair(100, 100));
   (void)At(0);
-  core_->OnMetadata(Ms(1), Pair(100, 200), {});
+  OnMetadata(Ms(1), Pair(100, 200), {});
   (void)At(1);
   EXPECT_EQ(core_->primary(Part::kData).known, 200);
   EXPECT_EQ(core_->primary(Part::kData).allowed, 0);
@@ -296,13 +300,13 @@ TEST_F(LengthsTest, ThePrimaryIsAllowedAtOnceWhenNobodyKnowsTheCache) {
 TEST_F(LengthsTest, ThePrimaryIsAskedUnlessBytesComeInOrAllAreThere) {
   Open();
   (void)At(0);
-  core_->OnMetadata(Ms(1), Pair(100, 100), {});
+  OnMetadata(Ms(1), Pair(100, 100), {});
   core_->OnProgress(Ms(900));
   EXPECT_FALSE(At(1000).ask_primary) << "bytes come in";
   EXPECT_TRUE(At(2000).ask_primary);
   PairMetadata sealed = Pair(100, 100);
   sealed.seal[0] = sealed.seal[1] = 100;
-  core_->OnMetadata(Ms(2001), sealed, {});
+  OnMetadata(Ms(2001), sealed, {});
   EXPECT_FALSE(At(3000).ask_primary) << "all that will ever be there is known";
 }
 
@@ -310,7 +314,7 @@ TEST_F(LengthsTest, AProducerThatSaysNothingMayHaveGoneOnInAnotherFile) {
   Open();
   (void)At(0);
   PairMetadata pair = Pair(100, 100);
-  core_->OnMetadata(Ms(1), pair, {});
+  OnMetadata(Ms(1), pair, {});
   Beat(Ms(2), pair, 2);
   EXPECT_FALSE(At(4000).list);
   EXPECT_TRUE(At(6000).list) << "the heartbeat is old";
@@ -367,7 +371,7 @@ TEST_F(LengthsTest, WhoKnowsOfALaterFileMissesWhatIsBeforeIt) {
   core_->OnLater({5, 2000, 1100, 60});
   EXPECT_NE(core_->Missing().message().find("ends at byte 1000"), std::string::npos)
       << core_->Missing();
-  core_->OnMetadata(Ms(1), Pair(0, 0), PairMetadata());
+  OnMetadata(Ms(1), Pair(0, 0), PairMetadata());
   EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable) << "its heartbeat says no more";
   core_->OnPrimaryLength(Part::kData, 1000);
   core_->OnPrimaryLength(Part::kIndex, core_->seal()->length[1]);
@@ -394,14 +398,14 @@ TEST_F(LengthsTest, WhoKnowsNothingOfAFileIsAtNoEndBeforeAListingSaysSo) {
 TEST_F(LengthsTest, WhatACacheSaysIsTheEndOnlyWhileTheProducersSideIsSeenToWriteToIt) {
   PairMetadata pair = Pair(20, 40);
   Open();
-  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  OnMetadata(Ms(1), pair, PairMetadata());
   EXPECT_FALSE(core_->EndIsKnown()) << "it may be long out of date";
   Beat(Ms(2), pair, 1);
   EXPECT_FALSE(core_->EndIsKnown()) << "two replicas that nobody writes to may differ";
   Beat(Ms(3), pair, 1);
   EXPECT_TRUE(core_->EndIsKnown());
   core_->OnProgress(Ms(3));
-  core_->OnMetadata(Ms(4), pair, PairMetadata());
+  OnMetadata(Ms(4), pair, PairMetadata());
   EXPECT_FALSE(core_->EndIsKnown());
   EXPECT_FALSE(At(2900).list) << "the next heartbeats are waited for";
   const LengthsCore::Work work = At(4000);
@@ -413,9 +417,32 @@ TEST_F(LengthsTest, WhatACacheSaysIsTheEndOnlyWhileTheProducersSideIsSeenToWrite
 
   Open();
   pair = Pair(0, 0);
-  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  OnMetadata(Ms(1), pair, PairMetadata());
   Beat(Ms(2), pair, 3);
   EXPECT_FALSE(core_->EndIsKnown()) << "a copy that begins anew has nothing";
+}
+
+// Three replicas that nobody writes to any more, each heard alone.
+TEST_F(LengthsTest, PartialAnswersWhoseHeartbeatMovesAreNoSignOfLife) {
+  constexpr bool kPartial = false, kComplete = true;
+  Open();
+  PairMetadata pair = Pair(20, 40);
+  const auto answer = [&](bool complete) {
+    ++pair.heartbeat_us;
+    OnMetadata(Ms(1), pair, PairMetadata(), complete);
+  };
+  for (int replica = 0; replica < 3; ++replica) answer(kPartial);
+  EXPECT_FALSE(core_->EndIsKnown());
+  for (int i = 0; i < 3; ++i) {
+    answer(kComplete);
+    answer(kPartial);
+  }
+  EXPECT_FALSE(core_->EndIsKnown()) << "each comes after one that was partial, or is";
+  answer(kComplete);
+  answer(kComplete);
+  EXPECT_FALSE(core_->EndIsKnown()) << "of complete ones it moved once";
+  answer(kComplete);
+  EXPECT_TRUE(core_->EndIsKnown());
 }
 
 // A copy whose data was lost and that was published without them, while its index was there.
@@ -423,7 +450,7 @@ TEST_F(LengthsTest, AnIndexWithoutItsDataIsNoEnd) {
   PairMetadata pair = Pair(0, 0);
   pair.primary_length[static_cast<int>(Part::kIndex)] = 320;
   Open();
-  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  OnMetadata(Ms(1), pair, PairMetadata());
   EXPECT_FALSE(core_->EndIsKnown());
 }
 
@@ -449,7 +476,7 @@ TEST_F(LengthsTest, AFileThatWasHereAndIsGoneIsMissed) {
             std::string::npos)
       << core_->Missing();
   PairMetadata pair = Pair(10, 10);
-  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  OnMetadata(Ms(1), pair, PairMetadata());
   Beat(Ms(2), pair, 1);
   EXPECT_FALSE(core_->Missing().ok());
   Beat(Ms(3), pair, 1);
@@ -465,7 +492,7 @@ TEST_F(LengthsTest, BehindAFileThatWasClosedAListingSaysWhetherThereIsMore) {
   PairMetadata pair = Pair(20, 20);
   for (auto& seal : pair.seal) seal = 20;
   Open();
-  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  OnMetadata(Ms(1), pair, PairMetadata());
   ASSERT_TRUE(core_->seal().has_value());
   EXPECT_FALSE(core_->EndIsKnown());
   core_->OnListing(Listing({stem_}));
@@ -501,7 +528,7 @@ TEST_F(LengthsTest, AFileThatTheDiskLostIsMissedUnlessTheCacheKnowsItOrItCanBeRe
   core_->OnPrimaryFailed(Part::kData, UnavailableError("later"));
   EXPECT_TRUE(IsDataLoss(core_->Missing())) << "no answer is none";
   PairMetadata pair = Pair(40, 0);
-  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  OnMetadata(Ms(1), pair, PairMetadata());
   EXPECT_TRUE(IsDataLoss(core_->Missing())) << "the cache may lack what was written last";
   Beat(Ms(2), pair, 2);
   EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
@@ -511,11 +538,11 @@ TEST_F(LengthsTest, ADamagedFileThatTheCacheHasUpToItsSealIsNotMissed) {
   PairMetadata pair = Pair(20, 20);
   for (auto& seal : pair.seal) seal = 40;
   Open();
-  core_->OnMetadata(Ms(1), pair, PairMetadata());
+  OnMetadata(Ms(1), pair, PairMetadata());
   core_->OnPrimaryFailed(Part::kData, DataLossError("it was cut"));
   EXPECT_EQ(core_->Missing().code(), StatusCode::kUnavailable) << "it ends at 40";
   for (int64_t& length : pair.cache_length) length = 40;
-  core_->OnMetadata(Ms(2), pair, PairMetadata());
+  OnMetadata(Ms(2), pair, PairMetadata());
   EXPECT_TRUE(core_->Missing().ok()) << core_->Missing();
 }
 
@@ -523,7 +550,7 @@ TEST_F(LengthsTest, AFileThatRetentionDeletedIsSaid) {
   Open();
   EXPECT_EQ(core_->OnListing(Listing({{5, 2000, 150, 12}}, 5)), LengthsCore::NextFile::kDeleted)
       << "where it ends is not known, and it is gone";
-  core_->OnMetadata(Ms(1), Pair(1, 1), Next(150, 12));
+  OnMetadata(Ms(1), Pair(1, 1), Next(150, 12));
   (void)At(1);
   EXPECT_EQ(core_->OnListing(Listing({{5, 2000, 150, 12}}, 5)), LengthsCore::NextFile::kFound);
   EXPECT_EQ(core_->OnListing(Listing({{6, 3000, 200, 20}}, 6)), LengthsCore::NextFile::kDeleted);
@@ -532,7 +559,7 @@ TEST_F(LengthsTest, AFileThatRetentionDeletedIsSaid) {
 TEST_F(LengthsTest, ASealedFileThatIsGoneIsLookedForInTheListingUntilBytesArrive) {
   Open();
   (void)At(0);
-  core_->OnMetadata(Ms(1), Pair(100, 100), Next(150, 12));
+  OnMetadata(Ms(1), Pair(100, 100), Next(150, 12));
   ASSERT_TRUE(core_->seal().has_value());
   EXPECT_FALSE(At(1000).list);
   core_->OnAbsent(Part::kData);
@@ -555,9 +582,9 @@ TEST_F(LengthsTest, QuietAndStuckAreToldApartByAHeartbeatThatMoves) {
   EXPECT_TRUE(core_->Stuck(Ms(6000)));
   PairMetadata alive = Pair(1, 1);
   ++alive.heartbeat_us;
-  core_->OnMetadata(Ms(6000), alive, {});
+  OnMetadata(Ms(6000), alive, {});
   EXPECT_FALSE(core_->Stuck(Ms(10'000)));
-  core_->OnMetadata(Ms(10'000), alive, {});
+  OnMetadata(Ms(10'000), alive, {});
   EXPECT_TRUE(core_->Stuck(Ms(12'000))) << "it did not move";
 }
 
@@ -568,7 +595,7 @@ TEST_F(LengthsTest, WhatTheClockOfTheProducersHostSaysDoesNotMatter) {
     (void)At(0);
     PairMetadata pair = Pair(100, 100);
     pair.heartbeat_us = WallMs(ahead_ms).micros();
-    core_->OnMetadata(Ms(1), pair, {});
+    OnMetadata(Ms(1), pair, {});
     Beat(Ms(2), pair, 2);
     EXPECT_FALSE(At(4000).list) << ahead_ms;
     EXPECT_FALSE(core_->Stuck(Ms(4000))) << ahead_ms;
