@@ -1,10 +1,16 @@
 #include "tailcast/cell/cache_lease.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tailcast/base/strong.h"
 
 namespace tailcast::cell {
+namespace {
+
+constexpr Duration kLookLeast = Duration::Millis(10);
+
+}  // namespace
 
 bool HasName(const v1::RegistrySnapshot& record, const std::string& name,
              ProcessIncarnation incarnation) {
@@ -32,16 +38,19 @@ void CacheLease::OnRenewed(MonotonicTime sent, const v1::RegisterReply& reply) {
                    .lease = lease_,
                    .configuration = cache::ConfigurationId{reply.ring_configuration_id()},
                    .epoch = cache::CacheEpoch{reply.cache_epoch()}});
-  // The next answer is due before.
-  LookAfter(lease_ / 2);
+  // The next call goes out after a third of the lease (registration.h): only if its answer takes
+  // long is the primary layer asked at all.
+  due_ = false;
+  LookAfter(lease_ * 2 / 5);
 }
 
 void CacheLease::LookAfter(Duration delay) {
-  look_.After(delay, scope_.Bind([this] { Look(); }));
+  look_.After(std::max(delay, kLookLeast), scope_.Bind([this] { Look(); }));
 }
 
 void CacheLease::Look() {
   LookAfter(lease_ / 3);
+  due_ = looking_;
   if (std::exchange(looking_, true)) return;
   registry_.ReadLast(
       scope_.Bind([this, looked = loop_.Now()](const Result<v1::RegistrySnapshot>& record) {
@@ -51,13 +60,15 @@ void CacheLease::Look() {
 
 void CacheLease::OnRecord(MonotonicTime looked, const Result<v1::RegistrySnapshot>& record) {
   looking_ = false;
-  if (!record.ok()) return;
-  server_.Confirm({.asked = looked,
-                   .lease = lease_,
-                   .configuration = cache::ConfigurationId{record->ring_configuration_id()},
-                   .epoch = cache::CacheEpoch{record->cache_epoch()},
-                   .by_record = true,
-                   .other_life = !HasName(*record, name_, incarnation_)});
+  if (record.ok()) {
+    server_.Confirm({.asked = looked,
+                     .lease = lease_,
+                     .configuration = cache::ConfigurationId{record->ring_configuration_id()},
+                     .epoch = cache::CacheEpoch{record->cache_epoch()},
+                     .by_record = true,
+                     .other_life = !HasName(*record, name_, incarnation_)});
+  }
+  if (due_) Look();
 }
 
 }  // namespace tailcast::cell

@@ -11,6 +11,9 @@
 //   away               away                closes its metadata after the lease: who is cut off from
 //                                          both can't know what the others do
 //
+// A look at the record is due each third of the lease, one at a time; one that fell due meanwhile
+// begins when that ends. So as long as two of them take no longer than the lease, it is renewed.
+//
 // Threads: the loop's.
 #pragma once
 
@@ -52,6 +55,7 @@ class CacheLease {
   RegistryReader registry_;
   Duration lease_;  // that the scheduler gave last
   bool looking_ = false;
+  bool due_ = false;  // the next look, while one is under way
   Timer look_;
   Scope scope_;
 };

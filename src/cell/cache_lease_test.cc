@@ -54,12 +54,20 @@ class CacheLeaseTest : public ::testing::Test {
     ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(1)));
     ASSERT_TRUE(written->ok()) << *written;
   }
-  void Renew() {
+  void Renew() { Answer(loop_->Now(), kLease); }
+  // The scheduler does, to a call that was sent then.
+  void Answer(MonotonicTime sent, Duration lease) {
     v1::RegisterReply reply;
-    reply.set_lease_ms(kLease.millis());
+    reply.set_lease_ms(lease.millis());
     reply.set_ring_configuration_id(Raw(kRing));
     reply.set_cache_epoch(1);
-    lease_.OnRenewed(loop_->Now(), reply);
+    lease_.OnRenewed(sent, reply);
+  }
+  // Each of the four requests that a look takes: list, open, read, and read that this is the end.
+  void SetRequestTime(Duration base) {
+    storage::FakeDiskOptions slow;
+    slow.request.base = base;
+    disk_.SetOptions(slow);
   }
   bool ServesAfter(Duration duration) {
     time_.RunFor(duration);
@@ -160,10 +168,41 @@ TEST_F(CacheLeaseTest, WhoLearnsWhatTheRecordSaysGoesOn) {
 // The record may be read slowly: what counts is when that began.
 TEST_F(CacheLeaseTest, ARecordIsAsOldAsTheBeginOfItsReading) {
   Renew();
-  storage::FakeDiskOptions slow;
-  slow.request.base = Duration::Seconds(2);
-  disk_.SetOptions(slow);
+  SetRequestTime(Duration::Seconds(2));
   EXPECT_FALSE(ServesAfter(Duration::Seconds(10)));
+}
+
+// docs/ops/storage.md says how slow the primary layer may be: two looks, one after the other, are
+// within the lease.
+TEST_F(CacheLeaseTest, ASlowPrimaryLayerWillDo) {
+  for (const auto base : {Duration::Millis(140), Duration::Millis(180)}) {
+    SetRequestTime(base);
+    Renew();
+    EXPECT_TRUE(ServesAfter(Duration::Seconds(60))) << base.millis();
+    EXPECT_EQ(server_.counters().leases_ended, 0u) << base.millis();
+  }
+  SetRequestTime(Duration::Millis(200));
+  Renew();
+  ServesAfter(Duration::Seconds(60));
+  EXPECT_GT(server_.counters().leases_ended, 0u);
+}
+
+// The scheduler is asked again a third of the lease after it answered; an answer that does not take
+// long comes before the primary layer is asked anything.
+TEST_F(CacheLeaseTest, WhileTheSchedulerAnswersNobodyLooksAtTheRecord) {
+  const MonotonicTime sent = loop_->Now();
+  Renew();
+  time_.RunFor(kLease / 3 + Duration::Millis(50));
+  Answer(sent, kLease);
+  store_.Hang();
+  EXPECT_TRUE(ServesAfter(sent + kLease - Duration::Millis(10) - loop_->Now()));
+  EXPECT_FALSE(ServesAfter(Duration::Millis(20))) << "a look has renewed the lease";
+}
+
+TEST_F(CacheLeaseTest, ALeaseOfNothingDoesNotMakeItSpin) {
+  Answer(loop_->Now(), Duration());
+  int steps = 0;
+  EXPECT_FALSE(time_.RunUntil([&] { return ++steps > 20'000; }, Duration::Seconds(1)));
 }
 
 }  // namespace
