@@ -31,6 +31,18 @@ class RegistryReaderTest : public ::testing::Test {
     Until([&] { return written.has_value(); });
     EXPECT_TRUE(written->ok()) << *written;
   }
+  // A file of the log, whoever has written it.
+  void Put(const std::string& name, const std::string& bytes) {
+    std::unique_ptr<storage::AppendFile> file;
+    store_.CreateExclusive("registry", name, name,
+                           scope_.Bind([&](auto created) { file = std::move(*created); }));
+    Until([&] { return file != nullptr; });
+    bool applied = false;
+    file->AppendAt(0, bytes, scope_.Bind([&](const storage::AppendResult& result) {
+      applied = result.outcome == storage::AppendOutcome::kApplied;
+    }));
+    Until([&] { return applied; });
+  }
   Result<std::string> Find() {
     std::optional<Result<std::string>> found;
     reader_.FindScheduler(scope_.Bind([&](auto address) { found = std::move(address); }));
@@ -80,6 +92,35 @@ TEST_F(RegistryReaderTest, TheLogIsFollowedOverItsFiles) {
   Until([&] { return created.has_value(); });
   ASSERT_TRUE(created->ok());
   EXPECT_EQ(*Find(), "a:5");
+}
+
+TEST_F(RegistryReaderTest, DamageBeforeTheLastSnapshotIsToldAndATornEndIsNone) {
+  v1::RegistrySnapshot snapshot;
+  std::string log;
+  std::vector<size_t> begins;
+  for (int i = 1; i < 4; ++i) {
+    snapshot.set_scheduler_address("a:" + std::to_string(i));
+    begins.push_back(log.size());
+    log += EncodeSnapshot(snapshot);
+  }
+  Put("0000000001.log", log + log.substr(0, begins[1] - 1));
+  EXPECT_EQ(*Find(), "a:3");
+  int number = 1;
+  for (size_t at = 0; at < begins[2]; at += 7) {
+    std::string damaged = log;
+    damaged[at] ^= 4;
+    const std::string name = "00000000" + std::to_string(10 + number++) + ".log";
+    Put(name, damaged);
+    const Status status = Find().status();
+    ASSERT_TRUE(IsDataLoss(status)) << at << ": " << status;
+    const size_t begin = begins[at < begins[1] ? 0 : 1];
+    EXPECT_NE(status.message().find(name + " is damaged at byte " + std::to_string(begin) + ","),
+              std::string::npos)
+        << status;
+  }
+  log[begins[2]] ^= 4;
+  Put("0000000099.log", log);
+  EXPECT_EQ(*Find(), "a:2");
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/fault_point.h"
@@ -47,27 +49,25 @@ Status TakenOver(const std::string& name) {
                                  name + ")");
 }
 
-}  // namespace
-
-std::string EncodeSnapshot(const v1::RegistrySnapshot& snapshot) {
-  const std::string payload = snapshot.SerializeAsString();
-  std::string out(kMagic);
-  PutU32(out, static_cast<uint32_t>(payload.size()));
-  PutU32(out, Crc32c(payload));
-  PutU32(out, Crc32c(out));
-  return out + payload;
+// The message of a whole valid snapshot; nullopt: it is none of ours.
+std::optional<v1::RegistrySnapshot> MessageOf(std::string_view snapshot) {
+  const std::string_view payload = snapshot.substr(kHeaderSize);
+  v1::RegistrySnapshot message;
+  if (!message.ParseFromArray(payload.data(), static_cast<int>(payload.size()))) {
+    return std::nullopt;
+  }
+  return message;
 }
 
-Result<RegistryLogContent> ParseRegistryLog(std::string_view bytes, const std::string& file) {
+// As ParseRegistryLog. `each`: one that can't be parsed is damaged, and not only if it is the last.
+Result<RegistryLogContent> Parse(std::string_view bytes, const std::string& file, bool each) {
   RegistryLogContent content;
+  std::string_view last, before;
   size_t at = 0;
   while (at < bytes.size()) {
     const size_t size = SnapshotAt(bytes, at);
-    v1::RegistrySnapshot snapshot;
-    if (size > 0 && snapshot.ParseFromArray(bytes.data() + at + kHeaderSize,
-                                            static_cast<int>(size - kHeaderSize))) {
-      const bool is_last = at + size == bytes.size();
-      if (!is_last || !kLastButOne.planted()) content.last = std::move(snapshot);
+    if (size > 0 && (!each || MessageOf(bytes.substr(at, size)))) {
+      before = std::exchange(last, bytes.substr(at, size));
       ++content.snapshots;
       at += size;
       continue;
@@ -93,6 +93,28 @@ Result<RegistryLogContent> ParseRegistryLog(std::string_view bytes, const std::s
     }
     content.torn_bytes = static_cast<int64_t>(bytes.size() - at);
     break;
+  }
+  if (!last.empty() && at == bytes.size() && kLastButOne.planted()) last = before;
+  if (!last.empty()) content.last = MessageOf(last);
+  return content;
+}
+
+}  // namespace
+
+std::string EncodeSnapshot(const v1::RegistrySnapshot& snapshot) {
+  const std::string payload = snapshot.SerializeAsString();
+  std::string out(kMagic);
+  PutU32(out, static_cast<uint32_t>(payload.size()));
+  PutU32(out, Crc32c(payload));
+  PutU32(out, Crc32c(out));
+  return out + payload;
+}
+
+Result<RegistryLogContent> ParseRegistryLog(std::string_view bytes, const std::string& file) {
+  Result<RegistryLogContent> content = Parse(bytes, file, /*each=*/false);
+  // The last one can't be parsed: where the log ends is found by looking into each.
+  if (content.ok() && content->snapshots > 0 && !content->last) {
+    return Parse(bytes, file, /*each=*/true);
   }
   return content;
 }

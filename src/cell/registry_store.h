@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,9 @@ struct RegistryLogContent {
   // Bytes after the last valid snapshot: the remains of an append that never was acknowledged.
   int64_t torn_bytes = 0;
 };
+// Of all but the last one only the checksums are looked at: each is the whole state, and a log has
+// up to thousands of them. One that is whole by these and can't be parsed is the torn end if it is
+// the last.
 // DataLoss: a snapshot that is followed by a valid one is damaged, or one has more than
 // kSnapshotBytesMax; names `file` and the offset.
 Result<RegistryLogContent> ParseRegistryLog(std::string_view bytes, const std::string& file);

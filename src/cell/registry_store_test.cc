@@ -225,6 +225,30 @@ TEST_F(RegistryStoreTest, TornEndsAreIgnoredAndDamageInTheMiddleIsNot) {
   EXPECT_TRUE(ParseRegistryLog("", "f").ok());
 }
 
+// Each one is the whole state: of those before the last only their checksums count.
+TEST_F(RegistryStoreTest, OnlyTheLastSnapshotIsLookedInto) {
+  const google::protobuf::LogSilencer quiet;
+  v1::RegistrySnapshot s;
+  s.set_sequence(1);
+  const std::string one = EncodeSnapshot(s);
+  const std::string unreadable = EncodeSnapshot(WithStream(s, "\xff"));
+  s.set_sequence(2);
+  const std::string two = EncodeSnapshot(s);
+  const auto content = ParseRegistryLog(one + unreadable + two, "f");
+  ASSERT_TRUE(content.ok()) << content.status();
+  EXPECT_EQ(content->last->sequence(), 2u);
+  EXPECT_EQ(content->snapshots, 3);
+  // As the last one it is no snapshot.
+  for (const std::string& tail : {std::string(), two.substr(0, two.size() - 1)}) {
+    const auto torn = ParseRegistryLog(one + unreadable + tail, "f");
+    ASSERT_TRUE(torn.ok()) << torn.status();
+    EXPECT_EQ(torn->last->sequence(), 1u);
+    EXPECT_EQ(torn->snapshots, 1);
+    EXPECT_EQ(torn->torn_bytes, static_cast<int64_t>(unreadable.size() + tail.size()));
+  }
+  EXPECT_FALSE(ParseRegistryLog(unreadable, "f")->last.has_value());
+}
+
 TEST_F(RegistryStoreTest, NothingFollowsATornSnapshot) {
   auto a = Make();
   ASSERT_TRUE(Open(a).ok());
