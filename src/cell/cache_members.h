@@ -65,7 +65,9 @@ struct CacheMembersOptions {
   // and than a server goes on that did not run.
   Duration fence_after = Duration::Seconds(2);
   // How long others that have lost what they had may show up before the epoch rises, so that it
-  // rises once when all begin anew. Less than they rest: nobody waits longer for it.
+  // rises once when all begin anew. Of these nobody waits longer for it, as it is less than they
+  // rest. If one is gone it comes on top: the epoch rises 4 s after it was heard last (lease,
+  // fence_after and this), when one that began anew then has long rested, for 2.5 s.
   Duration raise_after = Duration::Millis(500);
   // How long a change waits for chunks to be copied; those that were written before have expired
   // then.
