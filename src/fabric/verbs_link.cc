@@ -86,13 +86,13 @@ Status VerbsLink::Open(rdma_cm_id* id, ibv_pd* pd, ibv_comp_channel* events, voi
     if (!PostReceive(slot)) return Failed("post a buffer");
   }
   if (IsIwarp(id->verbs)) {
-    // siw makes no event of a solicited SEND for who asks for these only.
-    solicited_only_ = 0;
-    // And of a SEND that is not signaled it copies nothing: TCP reads a slot again when it has to
+    // Of a SEND that is not signaled siw copies nothing: TCP reads a slot again when it has to
     // send it once more, whatever lies there by then.
     core_.SignalAll();
   }
-  if (ibv_req_notify_cq(receive_cq_.get(), solicited_only_) != 0) {
+  // Each packet is an event, not only the solicited ones that end a message: siw makes none of those
+  // for who asks for them alone, and the packets of a message that never ends would lie unseen.
+  if (ibv_req_notify_cq(receive_cq_.get(), /*solicited_only=*/0) != 0) {
     return Failed("arm a completion queue");
   }
   return OkStatus();
@@ -293,7 +293,7 @@ std::string VerbsLink::Look() {
 void VerbsLink::Arm() {
   std::lock_guard lock(mutex_);
   if (closed_) return;
-  ibv_req_notify_cq(receive_cq_.get(), solicited_only_);
+  ibv_req_notify_cq(receive_cq_.get(), /*solicited_only=*/0);
 }
 
 size_t VerbsLink::queued() const {
@@ -304,7 +304,7 @@ size_t VerbsLink::queued() const {
 MonotonicTime VerbsLink::stuck_since() {
   std::lock_guard lock(mutex_);
   if (closed_) return MonotonicTime::Max();
-  TakeSent();
+  if (wrong_.empty()) TakeSent();  // an end that was found says more than what follows from it
   // The loop may not have come to it for long. Its own event is on its way: what is looked at here
   // waits for it.
   const bool more = TakeArrived(kMayArrive);

@@ -102,7 +102,6 @@ class VerbsLink {
   bool broke_ = false;
   uint32_t receives_ = 0;    // buffers of its own
   int64_t shown_bytes_ = 0;  // in LockedBytes
-  int solicited_only_ = 0;
   Mapping memory_;  // receive buffers, then slots
   VerbsOwned<ibv_mr> key_;
   VerbsOwned<ibv_cq> send_cq_, receive_cq_;

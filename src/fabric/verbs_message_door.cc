@@ -168,7 +168,7 @@ MonotonicTime VerbsMessageDoor::StuckSince(uint64_t ticket) {
     link = it->second.link;
   }
   const MonotonicTime since = link->stuck_since();
-  // Whose packets wake nobody.
+  // The loop may not have come to its packets for long.
   if (const std::string wrong = link->Look(); !wrong.empty() && !link->broke()) Fail(ticket, wrong);
   return since;
 }

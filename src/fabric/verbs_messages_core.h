@@ -16,7 +16,7 @@
 //     may have unanswered messages, and it has a buffer for each, which it posts again before it
 //     makes use of what came in it.
 //
-// Only packets that end a message ask the other end to wake up (`solicited`).
+// Packets that end a message are marked (`solicited`), for who asks to be woken by these alone.
 #pragma once
 
 #include <cstddef>
