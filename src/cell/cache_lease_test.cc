@@ -179,12 +179,12 @@ TEST_F(CacheLeaseTest, ASlowPrimaryLayerWillDo) {
     SetRequestTime(base);
     Renew();
     EXPECT_TRUE(ServesAfter(Duration::Seconds(60))) << base.millis();
-    EXPECT_EQ(server_.counters().leases_ended, 0u) << base.millis();
+    EXPECT_EQ(server_.counters().leases_ended(), 0u) << base.millis();
   }
   SetRequestTime(Duration::Millis(200));
   Renew();
   ServesAfter(Duration::Seconds(60));
-  EXPECT_GT(server_.counters().leases_ended, 0u);
+  EXPECT_GT(server_.counters().leases_ended(), 0u);
 }
 
 // The scheduler is asked again a third of the lease after it answered; an answer that does not take
