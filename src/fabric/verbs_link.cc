@@ -90,8 +90,9 @@ Status VerbsLink::Open(rdma_cm_id* id, ibv_pd* pd, ibv_comp_channel* events, voi
     // send it once more, whatever lies there by then.
     core_.SignalAll();
   }
-  // Each packet is an event, not only the solicited ones that end a message: siw makes none of those
-  // for who asks for them alone, and the packets of a message that never ends would lie unseen.
+  // Each packet is an event, not only the solicited ones that end a message: siw makes none of
+  // those for who asks for them alone, and the packets of a message that never ends would lie
+  // unseen.
   if (ibv_req_notify_cq(receive_cq_.get(), /*solicited_only=*/0) != 0) {
     return Failed("arm a completion queue");
   }

@@ -102,7 +102,7 @@ class VerbsLink {
   bool broke_ = false;
   uint32_t receives_ = 0;    // buffers of its own
   int64_t shown_bytes_ = 0;  // in LockedBytes
-  Mapping memory_;  // receive buffers, then slots
+  Mapping memory_;           // receive buffers, then slots
   VerbsOwned<ibv_mr> key_;
   VerbsOwned<ibv_cq> send_cq_, receive_cq_;
   ibv_qp* qp_ = nullptr;
