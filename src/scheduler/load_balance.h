@@ -25,9 +25,8 @@
 //
 //   Who is busier?     One is clearly busier than another with a quarter more load and `slack` more.
 //   Affinity           The next file of a shard goes to the same reader and writer, unless they are
-//                      clearly busier than the least loaded, altogether and for the layer: not
-//                      counting what the file before costs them, which ends now. Altogether alone
-//                      would undo at the next file what was shed for the layer's sake.
+//                      clearly busier than the least loaded: not counting what the file before costs
+//                      them, which ends now.
 //   Shedding           Of the most and the least loaded of a pool for a layer, when one is clearly
 //                      busier: the operation of it that evens them best. With the gap g between
 //                      them, moving the load l takes min(l, g - l) off the busier of the two. That

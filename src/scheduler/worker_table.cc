@@ -167,14 +167,11 @@ const WorkerTable::Worker* WorkerTable::PickOne(MonotonicTime now, const std::st
   }
   if (best == nullptr) return nullptr;
   const auto it = pool.find(preferred.name);
-  if (it == pool.end() || !it->second.usable() || !MayKeep(now, cell, it->second)) return best;
-  const Worker& before = it->second;
-  // For the layer, too: it may have got the file before because others are busier for that.
-  const bool busier =
-      ClearlyBusier(options_.balance, load(before), load(*best)) &&
-      ClearlyBusier(options_.balance, before.load.For(layer) - preferred.bytes_per_s,
-                    best->load.For(layer));
-  return busier && !preferred.keep ? best : &before;
+  if (it != pool.end() && it->second.usable() && MayKeep(now, cell, it->second) &&
+      (preferred.keep || !ClearlyBusier(options_.balance, load(it->second), load(*best)))) {
+    return &it->second;
+  }
+  return best;
 }
 
 std::optional<Assignment> WorkerTable::Pick(MonotonicTime now, const std::string& cell,

@@ -120,21 +120,6 @@ TEST_F(WorkerTableTest, WhoHasMostOfALayerIsBusierForIt) {
   }
 }
 
-// What was shed for a layer's sake goes on there in the next file.
-TEST_F(WorkerTableTest, AShardsNextFileStaysWhereSheddingWouldLeaveIt) {
-  constexpr stream::Layer kPrimary = stream::Layer::kPrimary, kCache = stream::Layer::kCache;
-  for (int i = 0; i < 10; ++i) workers_.AddLoad("b", kPrimary, {"r0", "w0", "", ""}, 10);
-  workers_.AddLoad("b", kCache, {"r1", "w1", "", ""}, 130);
-  workers_.AddLoad("b", kPrimary, {"r1", "w1", "", ""}, 10);
-  for (const auto& imbalance : workers_.Imbalances(At(1))) {
-    EXPECT_FALSE(imbalance.layer == kPrimary && imbalance.from == "w1");
-  }
-  const auto picked = workers_.Pick(At(1), "b", kPrimary, {"r1", 10}, {"w1", 10});
-  ASSERT_TRUE(picked);
-  EXPECT_EQ(picked->reader, "r1");
-  EXPECT_EQ(picked->writer, "w1");
-}
-
 // As the scheduler does it; each move takes something off the sum of squares.
 TEST_F(WorkerTableTest, EveningTheLayersEnds) {
   struct Operation {
