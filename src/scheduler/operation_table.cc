@@ -202,6 +202,7 @@ void OperationTable::Retry(MonotonicTime now, Row row, Duration at_least) {
   OperationState& op = At(row);
   TAILCAST_CHECK(IsAssigned(op.phase), "only what was started can fail");
   ++op.failures;
+  ++op.failures_left;
   op.fresh = false;
   Duration delay = at_least;
   if (op.failures > 1) {
@@ -265,8 +266,9 @@ void OperationTable::Note(MonotonicTime now, Row row, const v1::OperationReport&
   // Before it has opened the reader does not know what the target has.
   if (op.opened) {
     const bool grew = report.data_length() > op.written[0] || report.index_length() > op.written[1];
-    if (was_open && grew && op.failures > 0 && now >= op.fewer_from) {
-      op.failures = std::min(op.failures, kDoublingsMax) - 1;
+    if (!was_open || grew) op.failures = 0;
+    if (was_open && grew && op.failures_left > 0 && now >= op.fewer_from) {
+      op.failures_left = std::min(op.failures_left, kDoublingsMax) - 1;
       op.fewer_from = now + StuckAtFirst(row);
     }
     op.written[0] = report.data_length();

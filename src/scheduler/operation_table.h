@@ -61,11 +61,13 @@ struct OperationState {
   uint32_t attempt = 0;
   Assignment workers;        // while it is starting or running
   MonotonicTime not_before;  // while it is wanted
-  int failures = 0;          // in a row, without getting on in between
-  MonotonicTime fewer_from;  // failures become no fewer before
-  bool fresh = false;        // nothing of it is believed to be downstream
-  bool orphan = false;       // wanted, because its reader was lost: that one may still run it
-  bool opened = false;       // the writer has the file: whoever had it before is fenced
+  int failures = 0;  // in a row, without getting on or opening in between: how long it waits
+  // How long it may take (StuckAtFirst): those that were not made good, and since when one may be.
+  int failures_left = 0;
+  MonotonicTime fewer_from;
+  bool fresh = false;   // nothing of it is believed to be downstream
+  bool orphan = false;  // wanted, because its reader was lost: that one may still run it
+  bool opened = false;  // the writer has the file: whoever had it before is fenced
   // Another attempt, that was moved and runs on until this one has opened: its reader and id.
   std::optional<std::pair<std::string, stream::OperationId>> moved;
   int64_t written[stream::kParts] = {0, 0};  // bytes, as last reported
@@ -137,9 +139,9 @@ class OperationTable {
   void SkipTo(Row row, uint32_t attempt);
   // An empty message leaves the last one.
   void GiveUp(Row row, const std::string& message);
-  // Lengths, load and `opened` of a report. While it gets on its failures become fewer, one by one
-  // and no sooner than StuckAtFirst after each other, or what is a little better for a moment would
-  // begin with short times again. That a writer opens what is there already is not getting on.
+  // Lengths, load and `opened` of a report. Who opens again or gets on is tried again at once. Only
+  // getting on makes failures good, one by one and no sooner than StuckAtFirst after each other, or
+  // what is a little better for a moment would begin with short times again.
   void Note(MonotonicTime now, Row row, const v1::OperationReport& report);
   void SetMessage(Row row, const std::string& message) { At(row).message = message; }
   // Takes the windows that are over into the loads. Costs the operations that moved bytes lately,
@@ -157,10 +159,11 @@ class OperationTable {
   // The operation of the same shard, layer and cell on the file before; end() if it is not known.
   Row Predecessor(const stream::OperationTarget& target) const;
   Duration stuck_after() const { return options_.stuck_after; }
-  // How long the next attempt has to get on for the first time: twice as long for each failure in a
-  // row before it, up to 16 times. A layer that hangs is no worker's fault.
+  // How long the next attempt has to get on for the first time: twice as long for each failure
+  // before it that was not made good, up to 16 times. A layer that hangs is no worker's fault.
   Duration StuckAtFirst(Row row) const {
-    return options_.stuck_after * (int64_t{1} << std::min(row->second.failures, kDoublingsMax));
+    return options_.stuck_after *
+           (int64_t{1} << std::min(row->second.failures_left, kDoublingsMax));
   }
   // Operations that readers have not confirmed.
   int starting() const { return starting_; }

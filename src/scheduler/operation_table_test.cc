@@ -145,15 +145,16 @@ TEST_F(OperationTableTest, OpeningIsNotGettingOn) {
     EXPECT_EQ(row->second.written[0], failures == 1 ? 0 : 1000) << "it says nothing of the target";
     Report(At(failures), row, true, 1000);
     table_.Retry(At(failures), row, Duration());
-    EXPECT_EQ(row->second.failures, failures);
+    EXPECT_EQ(row->second.failures_left, failures);
+    EXPECT_EQ(table_.NextDueAt(), At(failures)) << "who could open is tried again at once";
     table_.Start(row, kTree, {"r0", "w0", "", ""}, {});
   }
   EXPECT_EQ(table_.StuckAtFirst(row), kStuckAfter * 8);
   Report(At(10), row, false, 0);
   Report(At(10), row, true, 1000);
-  EXPECT_EQ(row->second.failures, 3);
+  EXPECT_EQ(row->second.failures_left, 3);
   Report(At(11), row, true, 1001);
-  EXPECT_EQ(row->second.failures, 2);
+  EXPECT_EQ(row->second.failures_left, 2);
 }
 
 TEST_F(OperationTableTest, FailuresAreForgottenOneByOneWhileItGetsOn) {
@@ -167,11 +168,11 @@ TEST_F(OperationTableTest, FailuresAreForgottenOneByOneWhileItGetsOn) {
   Report(At(1000), row, true, 1);
   for (int64_t s = 0, failures = 20; s <= 100; ++s) {
     Report(At(1000 * (s + 1)), row, true, 2 + s);
-    if (row->second.failures == failures) continue;
-    failures = row->second.failures;
+    if (row->second.failures_left == failures) continue;
+    failures = row->second.failures_left;
     at_s.push_back(s);
   }
-  EXPECT_EQ(row->second.failures, 0);
+  EXPECT_EQ(row->second.failures_left, 0);
   EXPECT_THAT(at_s, ElementsAre(0, 16, 24, 28)) << "more than four count for no more than these";
 }
 
@@ -225,7 +226,7 @@ TEST_F(OperationTableTest, AnOrphanIsAdoptedInAnyPhaseButDone) {
 TEST_F(OperationTableTest, AnOperationMovesWithoutAFailure) {
   const Row row = MakeRow(1, Phase::kRunning);
   table_.Move(At(5), row);
-  EXPECT_EQ(row->second.failures, 0);
+  EXPECT_EQ(row->second.failures_left, 0);
   EXPECT_EQ(table_.NextDueAt(), At(5));
 }
 
