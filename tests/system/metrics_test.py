@@ -216,7 +216,8 @@ class Metrics(SystemTest):
         causes = {(dict(labels)["operation"], dict(labels)["cause"]) for _, labels in moved}
         # After a while its connection counts as broken, and when its lease has run out the ring has no address of it.
         self.assertIn(("write", "timeout"), causes)
-        self.assertLessEqual(causes, {("write", "timeout"), ("write", "unreachable"), ("write", "no_address")})
+        self.assertLessEqual(causes, {("write", cause)
+                                      for cause in ("timeout", "channel_broken", "unreachable", "no_address")})
         self.until(lambda: scrape(self.processes()["scheduler"]).value("tailcast_cache_whole_replicas") == 4)
 
 
