@@ -37,6 +37,10 @@ TEST(MessageKey, IsAMemberOfJson) {
             "none: --key who: the message has no such member: '{\"user\": 1}'");
   EXPECT_EQ(KeyOf("who", "text"), "none: --key who: the message is not JSON: 'text'");
   EXPECT_EQ(KeyOf("who", "7"), "none: --key who: the message has no such member: '7'");
+  EXPECT_EQ(KeyOf("/1", "[4, 5]"), "5");
+  for (const char* member : {"/", "//", "/x", "/-", "/01", "/99999999999999999999"}) {
+    EXPECT_THAT(KeyOf(member, "[4]"), HasSubstr("has no such member")) << member;
+  }
 }
 
 TEST(MessageKey, RefusesWhatIsNoField) {

@@ -62,12 +62,13 @@ Result<std::string> MessageKey::Of(std::string_view payload) const {
           "the message has values in more than " + std::to_string(kDepthMax) + " others");
     }
     if (json.is_discarded()) return NoField(field_, payload, "the message is not JSON");
-    const nlohmann::json::json_pointer pointer(pointer_);
-    if (!json.is_structured() || !json.contains(pointer)) {
+    // `contains` throws as well, for a pointer that names a member of an array by nothing.
+    try {
+      const nlohmann::json& value = json.at(nlohmann::json::json_pointer(pointer_));
+      return value.is_string() ? value.get<std::string>() : value.dump();
+    } catch (const nlohmann::json::exception&) {
       return NoField(field_, payload, "the message has no such member");
     }
-    const nlohmann::json& value = json.at(pointer);
-    return value.is_string() ? value.get<std::string>() : value.dump();
   }
   std::string_view line = payload;
   while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.remove_suffix(1);
