@@ -28,15 +28,26 @@ v1::RegistrySnapshot RingOf(const v1::RegistrySnapshot& snapshot) {
   return ring;
 }
 
-// How far a cache has come is for the registry, and for people who look. A change of the ring has
-// some twenty such steps; each would wake every process of the cell and its users.
-std::string WhatOthersSee(v1::ProcessInfo process) {
-  process.clear_copied_epoch();
-  process.clear_filled_configuration();
-  process.clear_data_filled_configuration();
-  process.clear_sealed_configuration();
-  process.clear_data_copied();
-  return process.SerializeAsString();
+// The processes and rings of a view, but for how far a cache has come: that is for the registry,
+// and for people who look. A change of the ring has some twenty such steps; each would wake every
+// process of the cell and its users. Nor does it matter to anybody who has a view whether a cache
+// would rest that begins anew: that one will ask for a view of its own.
+std::string WhatOthersSee(const v1::CellView& view) {
+  v1::CellView seen;
+  *seen.mutable_data_ring() = view.data_ring();
+  *seen.mutable_metadata_ring() = view.metadata_ring();
+  *seen.mutable_processes() = view.processes();
+  for (v1::Replica& replica : *seen.mutable_metadata_ring()->mutable_replicas()) {
+    replica.clear_rests();
+  }
+  for (v1::ProcessInfo& process : *seen.mutable_processes()) {
+    process.clear_copied_epoch();
+    process.clear_filled_configuration();
+    process.clear_data_filled_configuration();
+    process.clear_sealed_configuration();
+    process.clear_data_copied();
+  }
+  return seen.SerializeAsString();
 }
 
 Status TooLong(const char* field) {
@@ -84,15 +95,14 @@ void RegistryCore::Changed() {
   view_.set_version(view_.version() + 1);
 }
 
-void RegistryCore::ShowProcesses() {
+void RegistryCore::RefreshProcesses() {
   view_.clear_processes();
   for (const auto& [name, entry] : processes_) *view_.add_processes() = entry.info;
-}
-
-void RegistryCore::RefreshProcesses() {
-  ShowProcesses();
   FillRing(/*metadata=*/false, view_.mutable_data_ring());
   FillRing(/*metadata=*/true, view_.mutable_metadata_ring());
+  std::string seen = WhatOthersSee(view_);
+  if (seen == seen_by_others_) return;
+  seen_by_others_ = std::move(seen);
   Changed();
 }
 
@@ -225,12 +235,7 @@ Result<v1::RegisterReply> RegistryCore::Register(MonotonicTime loop_now,
       entry.replaced.push_back(before);
       if (entry.replaced.size() > kReplacedMax) entry.replaced.erase(entry.replaced.begin());
     }
-    const bool seen = WhatOthersSee(entry.info) != WhatOthersSee(process);
     entry.info = process;
-    if (!seen) {
-      ShowProcesses();
-      return reply;
-    }
   } else {
     if (static_cast<int>(processes_.size()) >= options_.processes_max) {
       return ResourceExhaustedError("cell " + options_.cell + " has " +

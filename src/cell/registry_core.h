@@ -106,7 +106,6 @@ class RegistryCore {
   MonotonicTime Running(MonotonicTime now);
   Status CheckProcess(const v1::ProcessInfo& process) const;
   void Changed();
-  void ShowProcesses();
   void RefreshProcesses();
   bool ShowStreams(const Snapshot& snapshot);
   void FillRing(bool metadata, v1::Ring* ring) const;
@@ -123,6 +122,7 @@ class RegistryCore {
   std::map<std::string, Entry> processes_;
   std::map<std::string, std::vector<ProcessIncarnation>> gone_;  // of names that left
   v1::CellView view_;
+  std::string seen_by_others_;  // of it the processes and rings, as the last version shows them
 };
 
 }  // namespace tailcast::cell

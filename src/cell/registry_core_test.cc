@@ -258,6 +258,42 @@ TEST_F(RegistryCoreTest, HowFarACacheHasComeIsShownAndWakesNobody) {
   EXPECT_TRUE(core_.view().metadata_ring().replicas(0).whole());
 }
 
+TEST(RegistryCore, AChangeOfTheRingWakesEverybodyForItsPhasesAlone) {
+  RegistryOptions options = Options();
+  options.cache_spares = {"cache-2", "cache-3"};
+  RegistryCore core(options, Durable(3), 1);
+  const auto persist = [&core] {
+    if (core.NeedsWrite()) core.OnWritten(core.TakeSnapshot());
+  };
+  const auto report = [&](const v1::ProcessInfo& process) {
+    ASSERT_TRUE(core.Register(At(10), process).ok());
+    persist();
+  };
+  persist();
+  std::vector<v1::ProcessInfo> caches;
+  v1::ChangeRingRequest request;
+  for (uint64_t n = 0; n < 4; ++n) {
+    caches.push_back(Process("cache-" + std::to_string(n), v1::ROLE_CACHE, n + 1));
+    request.add_replicas(caches[n].name());
+    if (n < 2) caches[n].set_copied_epoch(core.view().metadata_ring().epoch());
+    report(caches[n]);
+  }
+  ASSERT_TRUE(core.ChangeRing(request).ok());
+  persist();
+  for (const v1::ProcessInfo& process : caches) report(process);
+  ASSERT_EQ(core.view().metadata_ring().configuration_id(), 5u);
+  const uint64_t version = core.view().version();
+  for (v1::ProcessInfo& process : caches) {
+    EXPECT_EQ(core.view().version(), version) << process.name();
+    process.set_data_filled_configuration(5);
+    report(process);
+    process.set_filled_configuration(5);
+    report(process);
+  }
+  EXPECT_EQ(core.view().metadata_ring().configuration_id(), 6u) << "all of them are filled";
+  EXPECT_EQ(core.view().version(), version + 1);
+}
+
 // Stopped for longer than its lease, it wakes when its successor is whole.
 TEST_F(RegistryCoreTest, ACacheThatWasAwayIsRefusedWhenAnotherOneHasItsName) {
   ASSERT_TRUE(core_.Register(At(0), Process("cache-0", v1::ROLE_CACHE, 1)).ok());
