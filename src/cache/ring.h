@@ -5,12 +5,14 @@
 // listed. Placement is part of the format (docs/formats/cache_memory.md).
 //
 // Immutable after construction; any thread. A look-up costs some nanoseconds: a table over the top
-// bits of the place finds the point.
+// bits of the place finds the point. Rings of the same members share it, in all of a process:
+// making one costs a hash for each point.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,44 +48,9 @@ class HashRing {
 
   HashRing() = default;
   explicit HashRing(const RingConfig& config, WhichRing which = WhichRing::kRead)
-      : members_(MembersOf(config, which)) {
-    struct Point {
-      uint64_t place;
-      const std::string* name;
-      uint16_t replica;
-    };
-    std::vector<Point> points;
-    points.reserve(members_.size() * kPointsPerReplica);
-    for (const auto& [name, index] : members_) {
-      for (uint32_t n = 0; n < kPointsPerReplica; ++n) {
-        points.push_back({Hash128(name, n).hi, &name, index});
-      }
-    }
-    std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) {
-      return a.place != b.place ? a.place < b.place : *a.name < *b.name;
-    });
-    const size_t distinct = OwnersPerKey();
-    for (size_t i = 0; i < points.size(); ++i) {
-      Owners owners;
-      for (size_t step = 0; owners.count < distinct; ++step) {
-        const size_t at = i + step < points.size() ? i + step : i + step - points.size();
-        owners.Add(points[at].replica);
-      }
-      places_.push_back(points[i].place);
-      auto& kept = owners_.emplace_back();
-      std::copy_n(owners.replica.begin(), distinct, kept.begin());
-    }
-    if (places_.empty()) return;
-    first_.resize(kTableSize);
-    size_t at = 0;
-    for (uint64_t slot = 0; slot < kTableSize; ++slot) {
-      while (at < places_.size() && places_[at] < slot << kTableShift) ++at;
-      first_[slot] = static_cast<uint32_t>(at);
-    }
-  }
+      : members_(MembersOf(config, which)), table_(TableOf(members_)) {}
 
   // Whether it is that of `config`, by what placement depends on: the names, as they are listed.
-  // Making a ring costs a hash for each point.
   bool IsOf(const RingConfig& config, WhichRing which = WhichRing::kRead) const {
     auto known = members_.begin();
     for (size_t i = 0; i < config.replicas.size(); ++i) {
@@ -100,14 +67,15 @@ class HashRing {
 
   // count == 0 only if the ring is empty.
   Owners OwnersOf(const Key& key) const {
-    if (places_.empty()) return {};
+    if (members_.empty()) return {};
+    const Table& table = *table_;
     const uint64_t place = PlaceOf(key);
-    size_t at = first_[place >> kTableShift];
-    while (at < places_.size() && places_[at] < place) ++at;
+    size_t at = table.first[place >> kTableShift];
+    while (at < table.places.size() && table.places[at] < place) ++at;
     Owners owners;
-    const auto& kept = owners_[at == places_.size() ? 0 : at];
+    const auto& kept = table.owners[at == table.places.size() ? 0 : at];
     std::copy(kept.begin(), kept.end(), owners.replica.begin());
-    owners.count = static_cast<uint8_t>(OwnersPerKey());
+    owners.count = static_cast<uint8_t>(OwnersPerKey(members_));
     return owners;
   }
 
@@ -121,26 +89,25 @@ class HashRing {
   static constexpr uint64_t kTableSize = 1ull << (64 - kTableShift);
   using Members =
       std::vector<std::pair<std::string, uint16_t>>;  // name, index in the configuration
+  struct Table {
+    std::vector<uint64_t> places;  // of all points, sorted
+    // Of keys at or before each place; the first OwnersPerKey of them.
+    std::vector<std::array<uint16_t, kReplicasPerKey>> owners;
+    // By the top bits of a place: the first point that can be at or after it.
+    std::vector<uint32_t> first;
+  };
   static bool IsIn(const Replica& replica, WhichRing which) {
     return which == WhichRing::kRead ? replica.in_ring : replica.in_other;
   }
-  static Members MembersOf(const RingConfig& config, WhichRing which) {
-    Members members;
-    for (size_t i = 0; i < config.replicas.size(); ++i) {
-      const Replica& replica = config.replicas[i];
-      if (IsIn(replica, which)) members.emplace_back(replica.name, static_cast<uint16_t>(i));
-    }
-    return members;
+  static Members MembersOf(const RingConfig& config, WhichRing which);
+  static std::shared_ptr<const Table> TableOf(const Members& members);
+  static Table MakeTable(const Members& members);
+  static size_t OwnersPerKey(const Members& members) {
+    return std::min<size_t>(kReplicasPerKey, members.size());
   }
 
-  size_t OwnersPerKey() const { return std::min<size_t>(kReplicasPerKey, members_.size()); }
-
   Members members_;
-  std::vector<uint64_t> places_;  // sorted
-  // Of keys at or before each place; the first OwnersPerKey of them.
-  std::vector<std::array<uint16_t, kReplicasPerKey>> owners_;
-  std::vector<uint32_t>
-      first_;  // by the top bits of a place: the first point that can be at or after
+  std::shared_ptr<const Table> table_;  // null: no members
 };
 
 }  // namespace tailcast::cache
