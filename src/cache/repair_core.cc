@@ -30,6 +30,11 @@ void RepairCore::Member::Begin(MonotonicTime now) {
   not_before = now;
 }
 
+void RepairCore::Member::AskAgain(MonotonicTime when) {
+  Become(Pass::kDue);
+  not_before = when;
+}
+
 void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
   const Replica* const self = ring.Find(name_);
   const RingPhase phase = PhaseOf(ring.configuration_id);
@@ -113,6 +118,7 @@ void RepairCore::OnRing(MonotonicTime now, const RingConfig& ring) {
 
 void RepairCore::StartOver(MonotonicTime now, bool rests) {
   Become(State::kResting);
+  turn_ = 0;
   rested_at_ = rests ? std::max(now, empty_since_ + options_.rest) : now;
   for (Member& member : members_) member.Begin(now);
 }
@@ -143,8 +149,13 @@ std::vector<RepairCore::Ask> RepairCore::TakeDue(MonotonicTime now) {
   Look(now);
   std::vector<Ask> asks;
   if (state_ != State::kCopying && state_ != State::kCopied) return asks;
-  for (Member& member : members_) {
-    if (!Wanted(member) || std::max(member.not_before, next_page_) > now) continue;
+  const size_t first = turn_;
+  for (size_t i = 0; i < members_.size() && next_page_ <= now; ++i) {
+    const size_t at = (first + i) % members_.size();
+    Member& member = members_[at];
+    if (!Wanted(member) || member.not_before > now) continue;
+    turn_ = at + 1;
+    next_page_ = std::max(next_page_, now) + TimeOf(options_.page_bytes);
     member.Become(Pass::kAsked);
     member.ask = next_ask_++;
     asks.push_back({member.ask, member.name, member.incarnation, member.cursor,
@@ -163,6 +174,11 @@ MonotonicTime RepairCore::next() const {
   return next;
 }
 
+Duration RepairCore::TimeOf(uint64_t bytes) const {
+  return Duration::Micros(
+      static_cast<int64_t>(bytes * 1000000 / std::max<uint64_t>(options_.bytes_per_second, 1)));
+}
+
 RepairCore::Member* RepairCore::Find(uint64_t ask) {
   const auto found = std::find_if(members_.begin(), members_.end(), [&](const Member& member) {
     return member.pass == Pass::kAsked && member.ask == ask;
@@ -178,16 +194,15 @@ bool RepairCore::OnPage(MonotonicTime now, uint64_t id, const Page& page) {
     OnFailure(now, id);  // it would never end
     return true;
   }
-  // All members share the rate: each page moves the time of the next.
-  const auto cost = Duration::Micros(static_cast<int64_t>(
-      page.bytes * 1000000 / std::max<uint64_t>(options_.bytes_per_second, 1)));
-  next_page_ = std::max(next_page_, now) + cost;
+  // All members share the rate. What was taken for the page is made up for.
+  next_page_ = std::max(next_page_, now - TimeOf(options_.page_bytes)) + TimeOf(page.bytes) -
+               TimeOf(options_.page_bytes);
   if (page.configuration_id < configuration_id_) {
     member->Begin(now + options_.retry);
     return true;
   }
   if (!page.kept && !(options_.once && ++member->put_off >= kPutOffMax)) {
-    OnFailure(now, id);
+    member->AskAgain(now + options_.retry);
     return true;
   }
   member->put_off = 0;
@@ -200,8 +215,8 @@ bool RepairCore::OnPage(MonotonicTime now, uint64_t id, const Page& page) {
 void RepairCore::OnFailure(MonotonicTime now, uint64_t id) {
   Member* const member = Find(id);
   if (member == nullptr) return;
-  member->Become(Pass::kDue);
-  member->not_before = now + options_.retry;
+  next_page_ = next_page_ - TimeOf(options_.page_bytes);
+  member->AskAgain(now + options_.retry);
 }
 
 std::vector<std::string> RepairCore::Missing() const {

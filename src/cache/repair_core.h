@@ -45,6 +45,9 @@ struct RepairOptions {
   Duration retry = Duration::Millis(200);  // a page that did not come, or had no room
   // Of all members together. Who reads notices more (./dev bench resharding).
   uint64_t bytes_per_second = 25u << 20;
+  // Of a page, more or less. So much of the rate is taken when it is asked for, so that pages come
+  // one after the other, from one member after the other, and no server is busy with many at once.
+  uint32_t page_bytes = 512u << 10;
   // Each value from one of its owners. For chunks: what one of them missed, readers find elsewhere.
   bool once = false;
 };
@@ -64,8 +67,8 @@ class RepairCore {
 
   void OnRing(MonotonicTime now, const RingConfig& ring);
 
-  // Pages to ask for, each of another member. To be called when `next()` has come, and after each
-  // other call.
+  // Pages to ask for, each of another member; usually one. To be called when `next()` has come, and
+  // after each other call.
   struct Ask {
     uint64_t id = 0;  // of the answer
     std::string member;
@@ -121,6 +124,7 @@ class RepairCore {
 
     void Become(Pass next);
     void Begin(MonotonicTime now);
+    void AskAgain(MonotonicTime when);
     bool there() const { return incarnation != ProcessIncarnation::kNone; }
     // It has copied what there was to copy, or need not be waited for.
     bool enough() const { return pass == Pass::kCounted || excused; }
@@ -128,6 +132,7 @@ class RepairCore {
   void Become(State state);
   void StartOver(MonotonicTime now, bool rests);
   void Look(MonotonicTime now);
+  Duration TimeOf(uint64_t bytes) const;  // at the rate
   Member* Find(uint64_t ask);
   static bool Wanted(const Member& member) { return member.there() && member.pass == Pass::kDue; }
 
@@ -147,6 +152,7 @@ class RepairCore {
   bool was_whole_ = false;
   bool in_ring_ = false;
   std::vector<Member> members_;  // the others of the ring that is read, by name
+  size_t turn_ = 0;              // of members_: who is asked next, if he is due
   uint64_t next_ask_ = 1;
 };
 

@@ -35,6 +35,12 @@ class RepairCoreTest : public testing::Test {
     a().whole = false;
     a().rests = true;
   }
+  // Pages are asked for as if they cost nothing, of all at once.
+  static RepairOptions Options() {
+    RepairOptions options;
+    options.page_bytes = 0;
+    return options;
+  }
   Replica& a() { return ring_.replicas[0]; }
   Replica& b() { return ring_.replicas[1]; }
   Replica& c() { return ring_.replicas[2]; }
@@ -53,7 +59,7 @@ class RepairCoreTest : public testing::Test {
   }
 
   RingConfig ring_;
-  RepairCore core_{RepairOptions(), "a", ProcessIncarnation{7}, At(0)};
+  RepairCore core_{Options(), "a", ProcessIncarnation{7}, At(0)};
   std::map<std::string, uint64_t> asks_;
   ConfigurationId gained_in_{};  // of the last ask
 };
@@ -303,6 +309,36 @@ TEST_F(RepairCoreTest, PagesKeepToTheRate) {
   EXPECT_THAT(Asked(101), ElementsAre("b@9"));
 }
 
+TEST_F(RepairCoreTest, OneMemberIsAskedAfterTheOther) {
+  RepairOptions options;
+  options.bytes_per_second = 10 * options.page_bytes;  // a page takes 100 ms
+  RepairCore core(options, "a", ProcessIncarnation{7}, At(0));
+  a().rests = false;
+  core.OnRing(At(0), ring_);
+  std::map<std::string, uint64_t> asks;
+  const auto asked = [&](int64_t ms) {
+    std::vector<std::string> names;
+    for (const RepairCore::Ask& ask : core.TakeDue(At(ms))) {
+      names.push_back(ask.member);
+      asks[ask.member] = ask.id;
+    }
+    return names;
+  };
+  EXPECT_THAT(asked(0), ElementsAre("b"));
+  EXPECT_EQ(core.next(), At(100));
+  EXPECT_THAT(asked(99), IsEmpty());
+  EXPECT_THAT(asked(100), ElementsAre("c")) << "whether the other page came or not";
+  EXPECT_TRUE(core.OnPage(At(150), asks["b"], {9, options.page_bytes, kRing}));
+  EXPECT_TRUE(core.OnPage(At(160), asks["c"], {9, options.page_bytes, kRing}));
+  EXPECT_THAT(asked(199), IsEmpty());
+  EXPECT_THAT(asked(200), ElementsAre("b"));
+  // What did not come costs nothing.
+  EXPECT_TRUE(core.OnPage(At(210), asks["b"], {19, 0, kRing}));
+  EXPECT_THAT(asked(210), ElementsAre("c"));
+  core.OnFailure(At(220), asks["c"]);
+  EXPECT_THAT(asked(220), ElementsAre("b"));
+}
+
 // ---- While the ring changes ----
 
 class RepairCoreFillTest : public RepairCoreTest {
@@ -425,7 +461,7 @@ class RepairCoreOnceTest : public RepairCoreFillTest {
     for (Replica* replica : {&a(), &b(), &c()}) replica->in_other = true;
   }
   static RepairOptions Once() {
-    RepairOptions options;
+    RepairOptions options = Options();
     options.once = true;
     return options;
   }

@@ -578,7 +578,7 @@ void Server::PullPage(const RepairCore::Ask& ask) {
   if (client == nullptr) client = connector_->MakeClient(replica->rpc_address, "");
   v1::CacheScanRequest request;
   request.set_cursor(ask.cursor);
-  request.set_bytes_max(options_.repair_page_bytes);
+  request.set_bytes_max(options_.repair.page_bytes);
   request.set_owner(options_.name);
   request.set_incarnation(Raw(ask.incarnation));
   request.set_gained_in(Raw(ask.gained_in));

@@ -53,7 +53,6 @@ struct ServerOptions {
   // Who did not run for longer than this may have been given up meanwhile: its memory is closed
   // before its heart beats again, until Confirm. Less than readers trust a heart that stands still.
   Duration stall_max = Duration::Infinite();
-  uint32_t repair_page_bytes = 512u << 10;  // a page at a time from each member
   Duration repair_timeout = Duration::Seconds(2);
   MetricRegistry* metrics = nullptr;  // outlives the server; null: it is shown to nobody
 };
