@@ -7,10 +7,12 @@
 // becomes longer or shorter by the share by which that was missed (from 0.5 ms up to `pause_full`;
 // below that there is none), as far as all of the last five such intervals agree. What fills a
 // machine for less than half a second, as a process that ends or starts does, is over before longer
-// pauses could help, while those would take seconds to become short again:
+// pauses could help. Where they don't agree the pause follows their mean, at a quarter of the
+// speed:
 //
-//   busy, % of each interval   60  95  95  95  62  61   pause stays
+//   busy, % of each interval   60  95  95  95  62  61   x 1.04
 //                              60  95  95  80  75  70   x 1.08 at the last one
+//                              63  58  66  55  60  62   x 0.99
 //
 // Up to `pause_max` it becomes longer only while the machine is full for all that, and until it is
 // busy for `full_percent`: what is taken at a time has to grow until it costs little enough, or
@@ -27,6 +29,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 
 #include "tailcast/base/thread_times.h"
 #include "tailcast/base/time.h"
@@ -44,7 +47,8 @@ class PaceCore {
  public:
   static constexpr Duration kInterval = Duration::Millis(100);
   static constexpr Duration kPauseMin = Duration::Micros(500);
-  static constexpr size_t kAgree = 5;  // intervals
+  static constexpr int64_t kAgree = 5;   // intervals
+  static constexpr int64_t kSlower = 4;  // times, if they don't agree
 
   explicit PaceCore(PaceOptions options = {}) : options_(options) {}
 
@@ -60,14 +64,17 @@ class PaceCore {
     if (first || elapsed <= Duration()) return;
     int64_t percent = 100 * std::max<int64_t>(0, (elapsed - idle).micros()) / elapsed.micros();
     if (waited < ran / 2) percent = 0;
-    busy_[at_++ % kAgree] = percent;
+    busy_[at_++ % busy_.size()] = percent;
     const auto [least, most] = std::minmax_element(busy_.begin(), busy_.end());
     const bool longest = pause_ >= options_.pause_full;
     const int64_t aim = longest ? options_.full_percent : options_.busy_percent;
-    const int64_t agreed = std::clamp(aim, *least, *most);
-    if (agreed > aim) pause_ = std::max(pause_, kPauseMin);
+    if (*least > aim) pause_ = std::max(pause_, kPauseMin);
+    const bool agree = *least > aim || *most < aim;
+    const int64_t missed = agree ? kSlower * kAgree * (std::clamp(aim, *least, *most) - aim)
+                                 : std::accumulate(busy_.begin(), busy_.end(), -kAgree * aim);
+    const int64_t whole = kSlower * kAgree * aim;  // it is longer by missed / whole
     pause_ = std::min(longest ? options_.pause_max : options_.pause_full,
-                      pause_ * std::clamp(agreed, aim * 3 / 4, aim * 3 / 2) / aim);
+                      pause_ * (whole + std::clamp(missed, -whole / 4, whole / 2)) / whole);
     if (pause_ < kPauseMin) pause_ = Duration();
   }
   Duration pause() const { return pause_; }
