@@ -79,6 +79,7 @@ void CellClient::Poll() {
   v1::GetViewRequest request;
   request.set_known_version(view_.version());
   request.set_wait_ms(has_view() ? kLongPoll.millis() : 0);
+  request.set_use(use_);
   client_->Call("/tailcast.v1.Cell/GetView", request.SerializeAsString(),
                 has_view() ? kLongPoll + kCallTimeout : kCallTimeout,
                 scope_.Bind([this](Result<std::string> reply) { OnView(std::move(reply)); }));

@@ -31,6 +31,8 @@ class CellClient {
   CellClient(const CellClient&) = delete;
   CellClient& operator=(const CellClient&) = delete;
 
+  // What the view is for; before Start. Else for writes.
+  void UseFor(v1::ViewUse use) { use_ = use; }
   // Fetches the first view, trying again until `timeout`; then keeps it fresh until destruction.
   // Unavailable: nobody answered; the message names the address.
   void Start(Duration timeout, Callback<void(Status)> done);
@@ -96,6 +98,7 @@ class CellClient {
   rpc::Connector& connector_;
   const std::string first_address_, via_;
   const bool own_cell_ = false;
+  v1::ViewUse use_ = v1::VIEW_WRITES;
   std::unique_ptr<rpc::Client> client_;
   std::vector<std::unique_ptr<rpc::Client>> former_;  // calls of which may be under way
   std::vector<Callback<void()>> on_silence_;

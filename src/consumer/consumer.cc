@@ -58,7 +58,8 @@ class Consumer::Impl {
     if (options_.fabric == FabricPreference::kShm) fabric = session::FabricPreference::kShm;
     if (options_.fabric == FabricPreference::kTcp) fabric = session::FabricPreference::kTcp;
     if (options_.fabric == FabricPreference::kVerbs) fabric = session::FabricPreference::kVerbs;
-    session_ = std::make_unique<session::Session>(loop_, session::Options{options_.cell, fabric});
+    session_ = std::make_unique<session::Session>(
+        loop_, session::Options{.cell = options_.cell, .fabric = fabric, .writes_caches = false});
     std::optional<Status> started;
     const Scope scope;
     session_->Start(options_.open_timeout,

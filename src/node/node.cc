@@ -142,6 +142,7 @@ Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on
                           respond(reply.SerializeAsString());
                         }));
   cell_ = std::make_unique<cell::CellClient>(*ports_.loop, *ports_.connector, config_.scheduler);
+  if (Has(Role::kCache)) cell_->UseFor(v1::VIEW_SERVES);
   cell_->SetOnChange(scope_.Bind([this](const cell::CellView& view) { OnView(view); }));
   if (!Has(Role::kScheduler)) {
     finder_ = std::make_unique<cell::SchedulerFinder>(*cell_, kLog);

@@ -21,7 +21,12 @@ constexpr Duration kFirstViewWait = Duration::Seconds(2);
 
 RegistryService::RegistryService(EventLoop& loop, storage::Store& store,
                                  RegistryServiceOptions options, Owner& owner)
-    : loop_(loop), options_(std::move(options)), owner_(owner), log_(loop, store) {}
+    : loop_(loop),
+      options_(std::move(options)),
+      owner_(owner),
+      log_(loop, store),
+      waiters_(loop, {.waiting_max = options_.waiting_views_max},
+               [this] { return ViewIsReady() ? &view() : nullptr; }) {}
 
 void RegistryService::Open(Callback<void(Status)> done) {
   log_.Open(
@@ -46,9 +51,7 @@ void RegistryService::Begin() {
 
 void RegistryService::End() {
   ended_ = true;
-  for (auto& [number, waiting] : std::exchange(waiting_, {})) {
-    waiting.respond(UnavailableError("the scheduler ends"));
-  }
+  waiters_.End(UnavailableError("the scheduler ends"));
 }
 
 void RegistryService::Persist(Callback<void(Status)> then) {
@@ -91,24 +94,10 @@ void RegistryService::GetView(const std::string& bytes, rpc::Responder respond) 
   if (ViewIsReady() && request->known_version() != view().version()) {
     return respond(view().SerializeAsString());
   }
-  if (static_cast<int>(waiting_.size()) >= options_.waiting_views_max) {
-    return respond(ResourceExhaustedError("too many clients wait for the view"));
-  }
   const Duration wait =
       std::min(Duration::Millis(std::max<int64_t>(0, request->wait_ms())), kViewWaitMax);
   const Duration at_least = ViewIsReady() ? Duration() : kFirstViewWait;
-  const uint64_t number = next_waiting_++;
-  WaitingView& waiting = waiting_.try_emplace(number, loop_).first->second;
-  waiting.known_version = request->known_version();
-  waiting.respond = std::move(respond);
-  waiting.timer.After(std::max(wait, at_least), scope_.Bind([this, number] {
-    const auto node = waiting_.extract(number);
-    if (ViewIsReady()) {
-      node.mapped().respond(view().SerializeAsString());
-    } else {
-      node.mapped().respond(UnavailableError("the cell's processes are still registering"));
-    }
-  }));
+  waiters_.Wait(*request, std::max(wait, at_least), std::move(respond));
 }
 
 bool RegistryService::ViewIsReady() const {
@@ -137,16 +126,10 @@ void RegistryService::OnViewChanged() {
 
 void RegistryService::AnswerWaiting() {
   if (ended_ || !ViewIsReady()) return;
-  std::string bytes;
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    if (it->second.known_version == view().version()) {
-      ++it;
-      continue;
-    }
-    if (bytes.empty()) bytes = view().SerializeAsString();
-    const auto answered = waiting_.extract(it++);
-    answered.mapped().respond(bytes);
-  }
+  const cache::ConfigurationId ring{view().metadata_ring().configuration_id()};
+  const bool other_is_read =
+      std::exchange(told_ring_, ring) != ring && cache::PhaseOf(ring) == cache::RingPhase::kNew;
+  waiters_.OnChange(other_is_read);
 }
 
 // --- processes ---

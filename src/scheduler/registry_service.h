@@ -17,9 +17,11 @@
 
 #include "tailcast/base/metrics.h"
 #include "tailcast/base/scope.h"
+#include "tailcast/cache/types.h"
 #include "tailcast/cell/registry_core.h"
 #include "tailcast/cell/registry_store.h"
 #include "tailcast/rpc/rpc.h"
+#include "tailcast/scheduler/view_waiters.h"
 #include "tailcast/storage/store.h"
 #include "tailcast/stream/term.h"
 
@@ -105,13 +107,6 @@ class RegistryService {
   void Confirm(Callback<void(Status)> then) { Write(std::move(then)); }
 
  private:
-  struct WaitingView {
-    explicit WaitingView(EventLoop& loop) : timer(loop) {}
-    uint64_t known_version = 0;
-    rpc::Responder respond;
-    Timer timer;
-  };
-
   void RegisterSelf();
   void ArmExpiry();
   void PersistCaches();
@@ -141,11 +136,11 @@ class RegistryService {
   cell::RegistryStore log_;
   std::unique_ptr<cell::RegistryCore> core_;  // from Open on
   MonotonicTime opened_at_;
-  bool ended_ = false;                       // or lost
-  int writing_ = 0;                          // snapshots under way
-  std::map<uint64_t, WaitingView> waiting_;  // by number, in the order of the calls
-  uint64_t next_waiting_ = 1;
+  bool ended_ = false;  // or lost
+  int writing_ = 0;     // snapshots under way
+  ViewWaiters waiters_;
   bool answer_posted_ = false;
+  cache::ConfigurationId told_ring_{};  // that waiters_ was told of last
   Timer expiry_timer_{loop_};
   Timer view_timer_{loop_};
   Timer self_timer_{loop_};

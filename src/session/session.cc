@@ -31,6 +31,7 @@ void Session::Start(Duration timeout, Callback<void(Status)> done) {
     }));
     return;
   }
+  if (!options_.writes_caches) cell_->UseFor(v1::VIEW_READS);
   finder_ = std::make_unique<cell::SchedulerFinder>(*cell_, kLog);
   cell_->Start(timeout, scope_.Bind([this, done = std::move(done)](Status status) mutable {
     OnView(std::move(status), std::move(done));

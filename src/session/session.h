@@ -35,6 +35,7 @@ enum class FabricPreference : uint8_t {
 struct Options {
   std::string cell;  // host:port of the scheduler
   FabricPreference fabric = FabricPreference::kAuto;
+  bool writes_caches = true;  // else it is one of many that hear of a change later
 };
 // A scheduler that is not where it was any more is looked for in the cell's registry, in its
 // primary layer. When it is lost, and when it is found again, is logged as a warning; meanwhile
