@@ -44,7 +44,9 @@ void RetentionFlags::Add(CLI::App* command) {
         ->check(CLI::NonNegativeNumber)
         ->type_name("TIME");
   };
-  time("--max-age", max_age_s, "Files go when they are older, as 36h or 7d; 0: however old");
+  time("--max-age", max_age_s,
+       "Files go when they are older, as 36h or 7d: counted from their end, or from when they got "
+       "such a limit first, while the source's scheduler runs; 0: however old");
   const auto size = [&](const char* name, std::optional<int64_t>& value, const char* about) {
     command->add_option(name, value, about)
         ->transform(CLI::AsSizeValue(true))

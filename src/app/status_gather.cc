@@ -311,6 +311,8 @@ void CellLook::AskProcesses(CellSession& session, json& cell) const {
           known.erase("operations");
           cell["retention_waits"] = known.value("retention_waits", json::array());
           known.erase("retention_waits");
+          cell["stamps"] = known.value("stamps", json::array());
+          known.erase("stamps");
           cell["slow_workers"] = known.value("slow_workers", json::array());
           known.erase("slow_workers");
           cell["leaving"] = known.value("leaving", json::array());

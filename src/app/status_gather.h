@@ -40,6 +40,8 @@ class CellLook {
   //                waits_for (source, link, writer), waits_ms, waits_stream
   //   operations, retention_waits   as the scheduler says; operations with back-pressure have
   //                waits_for and waits_ms, too
+  //   stamps       stream, shard, file (the newest), ahead_ms of the scheduler's clock; negative:
+  //                behind it
   //   slow_workers role, cell, name, state (relieved, avoided, on trial), took_ms, peers_ms,
   //                remaining_ms: readers of this cell and writers of those below that its scheduler
   //                avoids

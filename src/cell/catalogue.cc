@@ -415,6 +415,12 @@ void Catalogue::NoteHeldUp(const stream::ShardId& shard, const std::string& cell
   if (Has(shard.stream)) changed_.floors |= floors_.NoteHeldUp(shard, cell, done, time);
 }
 
+void Catalogue::NoteSeen(const stream::ShardId& shard, int64_t seq, Duration ran, Duration old) {
+  if (!Has(shard.stream)) return;
+  floors_.NoteSeen(shard, seq, ran, old);
+  changed_.floors = true;
+}
+
 void Catalogue::SetLeftOut(const stream::StreamId& id, const std::string& cell, bool left_out) {
   v1::StreamConfig* stream = Mutable(id.name);
   if (stream == nullptr || stream::IdOf(*stream) != id) return;

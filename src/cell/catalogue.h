@@ -154,6 +154,9 @@ class Catalogue {
   // As Floors::NoteHeldUp.
   void NoteHeldUp(const stream::ShardId& shard, const std::string& cell, int64_t done,
                   Duration time);
+  // As Floors::NoteRan, NoteSeen.
+  void NoteRan(Duration ran) { changed_.floors |= floors_.NoteRan(ran); }
+  void NoteSeen(const stream::ShardId& shard, int64_t seq, Duration ran, Duration old);
 
   // --- copies of cells that left a copy tree (departures.h) ---
   // In the source: the cell's copies go. False: it is no leaver with that order, or is named again.

@@ -72,6 +72,45 @@ bool Floors::NoteHeldUp(const stream::ShardId& shard, const std::string& cell, i
   return true;
 }
 
+bool Floors::NoteRan(Duration ran) {
+  if (ran <= this->ran()) return false;
+  durable_->set_ran_us(ran.micros());
+  return true;
+}
+
+std::optional<Duration> Floors::SeenBy(const stream::ShardId& shard, int64_t seq) const {
+  const auto it = floors_.find(shard);
+  if (it == floors_.end()) return std::nullopt;
+  for (const v1::FileSeen& seen : it->second->seen()) {
+    if (seen.seq() >= seq) return Duration::Micros(seen.ran_us());
+  }
+  return std::nullopt;
+}
+
+std::pair<int64_t, Duration> Floors::LastSeen(const stream::ShardId& shard) const {
+  const auto it = floors_.find(shard);
+  if (it == floors_.end() || it->second->seen().empty()) return {0, Duration()};
+  const v1::FileSeen& last = *it->second->seen().rbegin();
+  return {last.seq(), Duration::Micros(last.ran_us())};
+}
+
+void Floors::NoteSeen(const stream::ShardId& shard, int64_t seq, Duration ran, Duration old) {
+  v1::ShardFloor& floor = Get(shard);
+  const int64_t kept_from = floor.seq();
+  auto* all = floor.mutable_seen();
+  // The last of the old ones says it of all of them.
+  while (all->size() > 0 && (all->Get(0).seq() < kept_from ||
+                             (all->size() > 1 && all->Get(1).ran_us() < old.micros()))) {
+    all->erase(all->begin());
+  }
+  if (all->size() >= kSeenMax) {
+    for (int i = 0; i < all->size(); ++i) all->erase(all->begin() + i);  // every other one
+  }
+  v1::FileSeen* seen = all->Add();
+  seen->set_seq(seq);
+  seen->set_ran_us(ran.micros());
+}
+
 void Floors::Forget(const stream::StreamId& stream) {
   auto* all = durable_->mutable_floors();
   const auto left = std::partition(

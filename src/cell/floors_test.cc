@@ -51,6 +51,52 @@ TEST(Floors, SayHowLongWhomIsWaitedFor) {
   EXPECT_NE(floors.HeldUp(Shard(1), "asia"), nullptr);
 }
 
+TEST(Floors, SayWhenFilesWereThere) {
+  v1::RegistrySnapshot durable;
+  Floors floors(&durable);
+  EXPECT_EQ(floors.LastSeen(Shard(1)).first, 0);
+  EXPECT_EQ(floors.SeenBy(Shard(1), 1), std::nullopt);
+  floors.NoteSeen(Shard(1), 3, Duration::Seconds(10), Duration());
+  floors.NoteSeen(Shard(1), 7, Duration::Seconds(20), Duration());
+  floors.NoteSeen(Shard(1, 1), 2, Duration::Seconds(20), Duration());
+  EXPECT_TRUE(floors.NoteRan(Duration::Seconds(25)));
+  EXPECT_FALSE(floors.NoteRan(Duration::Seconds(24)));
+  const Floors again(&durable);
+  EXPECT_EQ(again.ran(), Duration::Seconds(25));
+  EXPECT_EQ(again.SeenBy(Shard(1), 1), Duration::Seconds(10));
+  EXPECT_EQ(again.SeenBy(Shard(1), 3), Duration::Seconds(10));
+  EXPECT_EQ(again.SeenBy(Shard(1), 4), Duration::Seconds(20));
+  EXPECT_EQ(again.SeenBy(Shard(1), 8), std::nullopt);
+  EXPECT_EQ(again.LastSeen(Shard(1)), (std::pair<int64_t, Duration>(7, Duration::Seconds(20))));
+  EXPECT_EQ(again.LastSeen(Shard(1, 1)).first, 2);
+}
+
+// What is kept of it is little, and never says that a file is older than it is.
+TEST(Floors, ForgetWhenOldFilesWereThere) {
+  v1::RegistrySnapshot durable;
+  Floors floors(&durable);
+  const auto note = [&](int64_t seq, int64_t old) {
+    floors.NoteSeen(Shard(1), seq, Duration::Seconds(seq), Duration::Seconds(old));
+  };
+  const auto kept = [&] { return durable.floors(0).seen_size(); };
+  for (int64_t seq = 1; seq <= 5; ++seq) note(seq, 0);
+  note(6, 4);
+  EXPECT_EQ(kept(), 4);
+  EXPECT_EQ(floors.SeenBy(Shard(1), 1), Duration::Seconds(3)) << "old, too";
+  EXPECT_EQ(floors.SeenBy(Shard(1), 4), Duration::Seconds(4));
+  floors.Raise(Shard(1), 5);
+  note(7, 4);
+  EXPECT_EQ(kept(), 3);
+  for (int64_t seq = 8; seq <= 1000; ++seq) {
+    note(seq, 0);
+    EXPECT_LE(kept(), Floors::kSeenMax);
+    for (int64_t asked = 5; asked <= seq; ++asked) {
+      ASSERT_GE(floors.SeenBy(Shard(1), asked).value(), Duration::Seconds(asked));
+    }
+  }
+  EXPECT_EQ(floors.LastSeen(Shard(1)).first, 1000);
+}
+
 TEST(Floors, GoWithTheirStream) {
   v1::RegistrySnapshot durable;
   Floors floors(&durable);

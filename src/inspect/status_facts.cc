@@ -1,6 +1,7 @@
 #include "tailcast/inspect/status_facts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -198,6 +199,16 @@ void AddRetention(const json& cell, std::vector<std::string>& troubles) {
               "consumers miss it";
     }
     troubles.push_back(std::move(text));
+  }
+  for (const json& stamp : ArrayOf(cell, "stamps")) {
+    const double ahead_ms = stamp.value("ahead_ms", 0.0);
+    troubles.push_back("stream " + stamp.value("stream", "") + ", shard " +
+                       std::to_string(stamp.value("shard", 0)) + ": file " +
+                       std::to_string(stamp.value("file", int64_t{0})) + " is stamped " +
+                       SpanText(Millis(std::abs(ahead_ms))) + " " +
+                       (ahead_ms > 0 ? "ahead of" : "behind") +
+                       " the scheduler's clock: one of that and the producer's is wrong, or was; "
+                       "consumers that begin at a time go by the stamps");
   }
   for (const json& leaver : ArrayOf(cell, "leaving")) {
     if (!leaver.contains("lacking_file")) continue;

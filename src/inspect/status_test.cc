@@ -308,6 +308,8 @@ TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
   cell["operations"][0]["message"] = "the disk is full";
   cell["retention_waits"] = {
       {{"stream", "s"}, {"shard", 0}, {"cell", "far"}, {"lacking_file", 4}, {"for_ms", 5000.0}}};
+  cell["stamps"] = {{{"stream", "s"}, {"shard", 0}, {"file", 9}, {"ahead_ms", 7'200'000}},
+                    {{"stream", "s"}, {"shard", 1}, {"file", 8}, {"ahead_ms", -120'000}}};
   cell["left_out"] = {{{"stream", "s"}, {"cell", "away"}}};
   cell["slow_workers"] = {{{"role", "writer"},
                            {"cell", "there"},
@@ -338,6 +340,12 @@ TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
                   "reader reader-2 of here is slow: 900 ms for what takes the others 1 ms; it gets "
                   "little until it is as fast as they are",
                   "stream s, shard 0: old files stay for cell far, which lacks file 4, for 5 s",
+                  "stream s, shard 0: file 9 is stamped 2.0 h ahead of the scheduler's clock: "
+                  "one of that and the producer's is wrong, or was; consumers that begin at a "
+                  "time go by the stamps",
+                  "stream s, shard 1: file 8 is stamped 2 min behind the scheduler's clock: one of "
+                  "that and the producer's is wrong, or was; consumers that begin at a time go by "
+                  "the stamps",
                   "stream s: nothing is kept for cell away until it answers again"));
 }
 

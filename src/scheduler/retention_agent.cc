@@ -50,6 +50,7 @@ void RetentionAgent::OnStreams() {
 
 void RetentionAgent::OnStreamRemoved(const stream::StreamId& stream) {
   core_.OnStreamRemoved(stream);
+  stamps_.Forget(stream);
   collect_.Forget(stream);
   disk_.Forget(stream);
   std::erase_if(listing_, [&](const stream::ShardId& shard) { return shard.stream == stream; });
@@ -58,6 +59,13 @@ void RetentionAgent::OnStreamRemoved(const stream::StreamId& stream) {
 void RetentionAgent::OnFiles(const stream::ShardId& shard, const std::vector<stream::Stem>& stems,
                              bool all) {
   if (all) listing_.erase(shard);
+  const v1::StreamConfig* stream = registry_.core().catalogue().FindStream(shard.stream.name);
+  if (!stems.empty() && stream != nullptr && stream->source() == options_.core.cell) {
+    if (all)
+      stamps_.OnListed(shard, stems.back());
+    else
+      stamps_.OnNotice(shard, stems.back(), loop_.WallNow());
+  }
   if (core_.OnFiles(shard, stems, all)) DoWorkSoon();
 }
 
@@ -96,7 +104,7 @@ void RetentionAgent::DoWorkSoon() {
 void RetentionAgent::DoWork() {
   if (core_.empty()) return;
   RetentionEffects effects;
-  core_.DoWork(loop_.Now(), loop_.WallNow(), effects);
+  core_.DoWork(loop_.Now(), effects);
   for (const stream::ShardId& shard : effects.list) {
     if (listing_.insert(shard).second) list_(shard);
   }
@@ -130,6 +138,10 @@ void RetentionAgent::CarryOut(const RetentionEffects& effects) {
   for (const RetentionNote& note : effects.note) {
     catalogue.NoteHeldUp(note.shard, note.cell, note.done, note.held_up);
   }
+  for (const RetentionSeen& seen : effects.seen) {
+    catalogue.NoteSeen(seen.shard, seen.seq, seen.ran, seen.old);
+  }
+  if (effects.ran) catalogue.NoteRan(*effects.ran);
   registry_.Persist(scope_.Bind([this, effects](const Status& status) {
     if (status.ok()) OnWritten(effects);
   }));

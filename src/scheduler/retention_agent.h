@@ -24,6 +24,7 @@
 #include "tailcast/scheduler/peer_links.h"
 #include "tailcast/scheduler/registry_service.h"
 #include "tailcast/scheduler/retention_core.h"
+#include "tailcast/scheduler/stamp_watch.h"
 #include "tailcast/storage/store.h"
 
 namespace tailcast::scheduler {
@@ -57,6 +58,8 @@ class RetentionAgent {
   void Collect(const std::string& request, rpc::Responder respond);
 
   const RetentionCore& core() const { return core_; }
+  // Of the shards whose source this cell is.
+  std::vector<StampWatch::Off> WrongStamps() const { return stamps_.All(loop_.WallNow()); }
   const DiskCollect& collect() const { return collect_; }
   void End();
 
@@ -89,6 +92,7 @@ class RetentionAgent {
   const RetentionAgentOptions options_;
   const std::function<void(const stream::ShardId&)> list_;
   RetentionCore core_;
+  StampWatch stamps_;
   DiskCollect collect_;
   std::map<std::string, Link> links_;  // by cell
   std::set<stream::ShardId> listing_;  // asked for

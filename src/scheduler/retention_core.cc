@@ -17,6 +17,12 @@ using stream::StreamId;
 // What an absence may lose at a scheduler's restart.
 constexpr Duration kNoteEvery = Duration::Seconds(60);
 constexpr int kNotesOfAnAbsence = 24;
+// What is written down of ages: first, at most so often, at least so often; and how many of them
+// are told apart after a restart.
+constexpr Duration kNoteAgesFirst = Duration::Seconds(10);
+constexpr Duration kNoteAgesMin = Duration::Seconds(60);
+constexpr Duration kNoteAgesMax = Duration::Seconds(600);
+constexpr int kAgesTold = 6;
 
 FAULT_POINT(kUnknownIsDone, "scheduler.unknown_is_done",
             "a cell that has not said what it lacks lacks nothing");
@@ -25,7 +31,11 @@ FAULT_POINT(kKeepHalf, "scheduler.keep_half", "half of the bytes that are to be 
 }  // namespace
 
 RetentionCore::RetentionCore(RetentionOptions options, const cell::Floors& floors)
-    : options_(std::move(options)), floors_(floors) {}
+    : options_(std::move(options)),
+      floors_(floors),
+      ran_before_(floors.ran()),
+      ran_(ran_before_),
+      note_ages_at_(ran_before_ + kNoteAgesFirst) {}
 
 // --- inputs
 
@@ -108,7 +118,9 @@ bool RetentionCore::OnFiles(const ShardId& id, const std::vector<Stem>& stems, b
     if (!all && !shard->files.empty() && stem.seq > shard->files.rbegin()->first + 1) {
       shard->listed = false;
     }
-    news |= shard->files.emplace(stem.seq, stem).second;
+    if (!shard->files.emplace(stem.seq, File{stem, {}}).second) continue;
+    shard->fresh.push_back(stem.seq);
+    news = true;
   }
   return news;
 }
@@ -205,21 +217,23 @@ void RetentionCore::OnSilence(const std::string& name, const std::vector<Collect
 // --- decisions
 
 void RetentionCore::FindWanted(const ShardId& id, const v1::Retention& retention, MonotonicTime now,
-                               WallTime wall, Shard& shard) const {
+                               Shard& shard) const {
   const int64_t floor = floors_.Floor(id);
+  for (const int64_t seq : std::exchange(shard.fresh, {})) {
+    shard.files.at(seq).seen = std::min(ran_, floors_.SeenBy(id, seq).value_or(ran_));
+  }
   shard.files.erase(shard.files.begin(), shard.files.lower_bound(floor));
   shard.wanted = floor;
   const int64_t size_wanted = std::exchange(shard.size_wants, 0);
   if (shard.files.empty()) return;
-  const Stem& newest = shard.files.rbegin()->second;
+  const Stem& newest = shard.files.rbegin()->second.stem;
   const Duration age = Duration::Micros(retention.age_max_us());
   const int64_t bytes_max = retention.shard_bytes_max() / (kKeepHalf.planted() ? 2 : 1);
   // A number that nothing is listed under goes with the file before it.
   auto file = shard.files.begin();
   for (auto after = std::next(file); after != shard.files.end(); file = after++) {
-    const bool over = bytes_max > 0 && stream::BytesBetween(file->second, newest) > bytes_max;
-    const bool old =
-        retention.age_max_us() > 0 && wall - WallTime::FromMicros(after->second.created_us) > age;
+    const bool over = bytes_max > 0 && stream::BytesBetween(file->second.stem, newest) > bytes_max;
+    const bool old = age > Duration() && ran_ - after->second.seen > age;
     if (!over && !old && after->first > floors_.Trimmed(id)) break;
     if (over && file == shard.files.begin()) shard.size_wants = floor;
     shard.wanted = after->first;
@@ -289,8 +303,8 @@ int64_t RetentionCore::FloorWithout(const Shard& shard,
   return floor;
 }
 
-void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now, WallTime wall,
-                           Duration passed, RetentionEffects& out) {
+void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now, Duration passed,
+                           RetentionEffects& out) {
   const Duration away_max = Duration::Micros(stream.retention.away_max_us());
   std::set<std::string> leave, lack;
   for (size_t s = 0; s < stream.shards.size(); ++s) {
@@ -300,7 +314,7 @@ void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now
       out.list.insert(shard_id);
       continue;
     }
-    FindWanted(shard_id, stream.retention, now, wall, shard);
+    FindWanted(shard_id, stream.retention, now, shard);
     for (auto& [name, cell] : shard.cells) {
       if (stream.left_out.contains(name)) {
         cell.held_up = Duration();
@@ -346,7 +360,31 @@ void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now
   }
 }
 
-void RetentionCore::DoWork(MonotonicTime now, WallTime wall, RetentionEffects& out) {
+void RetentionCore::NoteAges(RetentionEffects& out) {
+  if (ran_ < note_ages_at_) return;
+  Duration step = kNoteAgesMax;
+  for (const auto& [id, stream] : streams_) {
+    const Duration age = Duration::Micros(stream.retention.age_max_us());
+    if (age == Duration()) continue;
+    const Duration apart = std::max(kNoteAgesMin, age / kAgesTold);
+    for (size_t s = 0; s < stream.shards.size(); ++s) {
+      const Shard& shard = stream.shards[s];
+      if (!shard.listed || shard.files.size() < 2) continue;  // nothing of it can go
+      out.ran = ran_;
+      step = std::min(step, apart);
+      const ShardId shard_id{id, static_cast<int32_t>(s)};
+      const auto& [seq, file] = *shard.files.rbegin();
+      const auto [noted, noted_ran] = floors_.LastSeen(shard_id);
+      if (seq <= noted || (noted != 0 && file.seen - noted_ran < apart)) continue;
+      out.seen.push_back({shard_id, seq, file.seen, ran_ - age});
+    }
+  }
+  // Who has just begun may end soon.
+  if (out.ran) note_ages_at_ = ran_ + std::clamp(ran_ - ran_before_, kNoteAgesFirst, step);
+}
+
+void RetentionCore::DoWork(MonotonicTime now, RetentionEffects& out) {
+  if (worked_) ran_ = ran_ + (now - *worked_);
   const Duration passed = worked_ ? std::min(now - *worked_, options_.tick * 2) : Duration();
   worked_ = now;
   for (const auto& [id, name] : back_) {
@@ -355,7 +393,8 @@ void RetentionCore::DoWork(MonotonicTime now, WallTime wall, RetentionEffects& o
     out.take_in.emplace_back(id, name);
   }
   back_.clear();
-  for (auto& [id, stream] : streams_) LookAt(id, stream, now, wall, passed, out);
+  for (auto& [id, stream] : streams_) LookAt(id, stream, now, passed, out);
+  NoteAges(out);
 }
 
 // --- for people

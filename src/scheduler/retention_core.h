@@ -13,6 +13,13 @@
 // Members are the cells of the copy tree that are not left out. What is not known of a member
 // counts as lacking. The newest file of a shard always stays.
 //
+// Age is counted from when a scheduler of this cell first saw the next file, which is not before
+// the last message of this one, by the running time of the cell's schedulers (cell/floors.h): no
+// wall clock says that a file is old, neither the one that stamps names nor this host's. So a
+// message is kept for at least as long as the stream says. A file is kept for longer by the time
+// in which no scheduler ran, and by what each one had not written down when it ended: at most ten
+// minutes, and about half of its life.
+//
 // A core: no I/O, one thread; deterministic. Clocks only say when something is wanted, never
 // whether it may be done.
 #pragma once
@@ -54,14 +61,25 @@ struct RetentionNote {
   Duration held_up;  // 0: it is not waited for any more
 };
 
+// When the shard's newest file was first seen, in running time; likewise to be written down.
+struct RetentionSeen {
+  stream::ShardId shard;
+  int64_t seq = 0;
+  Duration ran;
+  Duration old;  // what was seen before may go
+};
+
 // In the order in which they are to be carried out. All but `list` goes in one write.
 struct RetentionEffects {
   std::vector<std::pair<stream::ShardId, int64_t>> raise;
   std::vector<std::pair<stream::StreamId, std::string>> leave_out, take_in;
   std::vector<RetentionNote> note;
+  std::vector<RetentionSeen> seen;
+  std::optional<Duration> ran;     // to be written down
   std::set<stream::ShardId> list;  // whose folder is to be listed: OnFiles
   bool empty() const {
-    return raise.empty() && leave_out.empty() && take_in.empty() && note.empty();
+    return raise.empty() && leave_out.empty() && take_in.empty() && note.empty() && seen.empty() &&
+           !ran;
   }
 };
 
@@ -108,8 +126,7 @@ class RetentionCore {
                 const std::vector<CollectAnswer>& answers);
   void OnSilence(const std::string& cell, const std::vector<CollectAsk>& asks);
 
-  // Decides. `wall`: this cell's, for age.
-  void DoWork(MonotonicTime now, WallTime wall, RetentionEffects& out);
+  void DoWork(MonotonicTime now, RetentionEffects& out);
 
   // No stream is looked after.
   bool empty() const { return streams_.empty(); }
@@ -129,8 +146,13 @@ class RetentionCore {
     Duration noted;        // of that, what is written down
     int64_t held_at = -1;  // `done`, then
   };
+  struct File {
+    stream::Stem stem;
+    Duration seen;  // running time
+  };
   struct Shard {
-    std::map<int64_t, stream::Stem> files;  // from the floor on
+    std::map<int64_t, File> files;  // from the floor on
+    std::vector<int64_t> fresh;     // of them: since the last work, `seen` is to come
     bool listed = false;
     int64_t durable_floor = 1;
     int64_t wanted = 1;  // files below are wanted away
@@ -150,7 +172,9 @@ class RetentionCore {
   Stream* Find(const stream::StreamId& stream);
   Shard* Find(const stream::ShardId& shard);
   void FindWanted(const stream::ShardId& id, const v1::Retention& retention, MonotonicTime now,
-                  WallTime wall, Shard& shard) const;
+                  Shard& shard) const;
+  // Writes down seldom for how long schedulers have run, and since when files are there.
+  void NoteAges(RetentionEffects& out);
   // What was written down before this scheduler.
   Cell Remembered(const stream::ShardId& shard, const std::string& cell) const;
   static bool HoldsUp(const Shard& shard, const Cell& cell);
@@ -158,8 +182,8 @@ class RetentionCore {
   // Writes down seldom for how long cells have been waited for, all of a stream at once.
   static void Note(const stream::StreamId& id, Stream& stream, RetentionEffects& out);
   bool LacksForDrop(const Shard& shard, const Cell& cell) const;
-  void LookAt(const stream::StreamId& id, Stream& stream, MonotonicTime now, WallTime wall,
-              Duration passed, RetentionEffects& out);
+  void LookAt(const stream::StreamId& id, Stream& stream, MonotonicTime now, Duration passed,
+              RetentionEffects& out);
   bool IsDue(MonotonicTime now, const Stream& stream, const Shard& shard, const std::string& name,
              const Cell& cell) const;
 
@@ -171,6 +195,9 @@ class RetentionCore {
   std::set<std::pair<stream::StreamId, std::string>> back_;  // left out, and answered
   std::map<std::string, stream::ShardId> asked_to_;          // by cell: where to go on asking
   std::optional<MonotonicTime> worked_;                      // last
+  const Duration ran_before_;                                // of earlier schedulers
+  Duration ran_;                                             // with this one
+  Duration note_ages_at_;                                    // running time
 };
 
 }  // namespace tailcast::scheduler

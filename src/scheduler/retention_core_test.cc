@@ -33,10 +33,9 @@ class RetentionCoreTest : public ::testing::Test {
   const StreamId id_{"flights", StreamIncarnation{7}};
   const ShardId shard_{id_, 0};
   MonotonicTime now_ = MonotonicTime::FromMicros(kSecond);
-  WallTime wall_ = WallTime::FromMicros(0);
   int64_t files_ = 0;
   RetentionEffects last_;
-  int notes_ = 0;
+  int notes_ = 0, notes_of_ages_ = 0;
 
   RetentionCoreTest() {
     config_.set_name(id_.name);
@@ -51,13 +50,19 @@ class RetentionCoreTest : public ::testing::Test {
     edge->set_from(from);
     edge->set_to(to);
   }
-  static Stem File(int64_t seq) { return {seq, seq * kSecond, (seq - 1) * 1000, 0}; }
-  // Opens files up to `newest`, a second each.
+  // Nobody looks at when it says that it was created.
+  static Stem File(int64_t seq) { return {seq, 77, (seq - 1) * 1000, 0}; }
+  // Opens files up to `newest`; when age counts, one in a second.
   void Produce(int64_t newest) {
     std::vector<Stem> stems;
-    while (files_ < newest) stems.push_back(File(++files_));
+    const bool slowly = config_.retention().age_max_us() > 0;
+    while (files_ < newest) {
+      stems.push_back(File(++files_));
+      if (!slowly) continue;
+      core_.OnFiles(shard_, stems, true);
+      Pass(Duration::Seconds(1));
+    }
     core_.OnFiles(shard_, stems, true);
-    wall_ = WallTime::FromMicros(files_ * kSecond);
   }
   void Configure() { ConfigureOf(core_); }
   void ConfigureOf(RetentionCore& core) {
@@ -86,7 +91,7 @@ class RetentionCoreTest : public ::testing::Test {
   RetentionEffects& Work() { return WorkOf(core_); }
   RetentionEffects& WorkOf(RetentionCore& core) {
     last_ = RetentionEffects();
-    core.DoWork(now_, wall_, last_);
+    core.DoWork(now_, last_);
     for (const auto& [stream, cell] : last_.take_in) {
       auto* out = config_.mutable_left_out();
       out->erase(std::find(out->begin(), out->end(), cell));
@@ -96,6 +101,13 @@ class RetentionCoreTest : public ::testing::Test {
     for (const RetentionNote& note : last_.note) {
       EXPECT_TRUE(floors_.NoteHeldUp(note.shard, note.cell, note.done, note.held_up));
       ++notes_;
+    }
+    for (const RetentionSeen& seen : last_.seen) {
+      floors_.NoteSeen(seen.shard, seen.seq, seen.ran, seen.old);
+    }
+    if (last_.ran) {
+      EXPECT_TRUE(floors_.NoteRan(*last_.ran));
+      ++notes_of_ages_;
     }
     ConfigureOf(core);
     for (const auto& [shard, floor] : last_.raise) core.OnRaised(shard, floor);
@@ -118,7 +130,6 @@ class RetentionCoreTest : public ::testing::Test {
   void Pass(Duration duration) {
     for (Duration done; done < duration; done = done + Duration::Seconds(1)) {
       now_ = now_ + Duration::Seconds(1);
-      wall_ = wall_ + Duration::Seconds(1);
       Work();
     }
   }
@@ -137,7 +148,7 @@ TEST_F(RetentionCoreTest, OldFilesGoWhenAllMembersHaveThem) {
   config_.mutable_retention()->set_age_max_us(10 * kSecond);
   Configure();
   EXPECT_THAT(Work().list, ElementsAre(shard_));
-  Produce(20);  // file 9 ended 10 s ago, file 8 more than that
+  Produce(20);
   Work();
   EXPECT_EQ(floor(), 1) << "nobody has said that he has them";
   EXPECT_TRUE(Answer("eu", 20));
@@ -148,19 +159,102 @@ TEST_F(RetentionCoreTest, OldFilesGoWhenAllMembersHaveThem) {
   now_ = now_ + Duration::Seconds(1);
   EXPECT_TRUE(Answer("asia", 20));
   Work();
-  EXPECT_EQ(floor(), 9);
+  EXPECT_EQ(floor(), 10) << "it was seen 11 s ago, so file 9 had ended by then";
 }
 
 TEST_F(RetentionCoreTest, TheNewestFileStaysHoweverOld) {
   config_.mutable_retention()->set_age_max_us(10 * kSecond);
   Configure();
   Produce(3);
-  wall_ = wall_ + Duration::Seconds(1000);
+  now_ = now_ + Duration::Seconds(1000);
   Work();
   Answer("eu", 3);
   Answer("asia", 3);
   Work();
   EXPECT_EQ(floor(), 3);
+}
+
+// The scheduler looks seldom, and sees a file late: it stays for so much longer, never shorter.
+TEST_F(RetentionCoreTest, AgeCountsFromWhenTheNextFileWasSeen) {
+  config_.mutable_retention()->set_age_max_us(10 * kSecond);
+  Configure();
+  core_.OnFiles(shard_, {File(1)}, true);
+  Pass(Duration::Seconds(100));
+  core_.OnFiles(shard_, {File(2)}, false);
+  Pass(Duration::Seconds(5));
+  core_.OnFiles(shard_, {File(3)}, false);
+  Answer("eu", 3);
+  Answer("asia", 3);
+  Pass(Duration::Seconds(5));
+  EXPECT_EQ(floor(), 1);
+  Pass(Duration::Seconds(2));
+  EXPECT_EQ(floor(), 2);
+  Answer("eu", 3);
+  Answer("asia", 3);
+  Pass(Duration::Seconds(5));
+  EXPECT_EQ(floor(), 3);
+}
+
+// A file each second, kept for ten minutes. Each scheduler goes on counting where the one before
+// wrote down how far it was, and what nobody wrote down is counted anew.
+TEST_F(RetentionCoreTest, AgeGoesOnFromSchedulerToScheduler) {
+  constexpr int64_t kAge = 600;
+  config_.mutable_retention()->set_age_max_us(kAge * kSecond);
+  Configure();
+  const MonotonicTime began = now_;
+  for (int life = 0; life < 100; ++life) {
+    RetentionCore next({.cell = "us"}, floors_);
+    ConfigureOf(next);
+    std::vector<Stem> stems;
+    for (int64_t seq = floor(); seq <= files_; ++seq) stems.push_back(File(seq));
+    next.OnFiles(shard_, stems, true);
+    for (int second = 0; second < 70; ++second) {
+      now_ = now_ + Duration::Seconds(1);
+      next.OnFiles(shard_, {File(++files_)}, false);
+      WorkOf(next);
+      AnswerOf(next, "eu", files_);
+      AnswerOf(next, "asia", files_);
+      // File n + 1 was seen n seconds after the first one.
+      const int64_t now_s = (now_ - began).micros() / kSecond;
+      ASSERT_LE(floor() == 1 ? 0 : floor() + kAge, now_s) << "what is below is younger";
+      ASSERT_GE(floor() + 2 * kAge + 300, now_s) << "older ones stay";
+    }
+  }
+  EXPECT_GT(floor(), 5000);
+  EXPECT_LE(notes_of_ages_, 300) << "it is written down seldom";
+}
+
+// The registry of an older release has none of it, nor has that of a stream which had no limit.
+TEST_F(RetentionCoreTest, WhatIsThereUnnotedIsKeptForItsAgeFromThenOn) {
+  config_.mutable_retention()->set_age_max_us(10 * kSecond);
+  Configure();
+  core_.OnFiles(shard_, {File(1), File(2), File(3)}, true);
+  Work();
+  Answer("eu", 3);
+  Answer("asia", 3);
+  Pass(Duration::Seconds(10));
+  EXPECT_EQ(floor(), 1);
+  Pass(Duration::Seconds(1));
+  EXPECT_EQ(floor(), 3);
+}
+
+TEST_F(RetentionCoreTest, WithoutClosedFilesOrALimitOfAgeNothingIsWrittenDown) {
+  Keep(5000);
+  ProduceForAll(3);
+  Pass(Duration::Seconds(1000));
+  EXPECT_EQ(notes_of_ages_, 0);
+  config_.mutable_retention()->set_age_max_us(1000 * kSecond);
+  config_.set_shards(2);
+  Configure();
+  core_.OnStreams({});
+  Configure();
+  core_.OnFiles({id_, 0}, {File(3)}, true);
+  core_.OnFiles({id_, 1}, {}, true);
+  Pass(Duration::Seconds(1000));
+  EXPECT_EQ(notes_of_ages_, 0);
+  core_.OnFiles({id_, 0}, {File(4)}, false);
+  Pass(Duration::Seconds(900));
+  EXPECT_EQ(notes_of_ages_, 6) << "at once, and each 166 s";
 }
 
 TEST_F(RetentionCoreTest, SizeCountsClosedFiles) {
@@ -223,13 +317,13 @@ TEST_F(RetentionCoreTest, AFloorThatIsNotDurableIsToldToNobody) {
   ProduceForAll(6);
   Produce(7);
   RetentionEffects effects;
-  core_.DoWork(now_, wall_, effects);
+  core_.DoWork(now_, effects);
   ASSERT_THAT(effects.raise, ElementsAre(Pair(shard_, 2)));
   floors_.Raise(shard_, 2);  // is being written
   now_ = now_ + Duration::Seconds(1);
   for (const CollectAsk& ask : core_.TakeAsks(now_, "eu")) EXPECT_EQ(ask.floor, 1);
   effects = RetentionEffects();
-  core_.DoWork(now_, wall_, effects);
+  core_.DoWork(now_, effects);
   EXPECT_TRUE(effects.empty()) << "it is not asked for twice";
 }
 
@@ -322,7 +416,7 @@ TEST_F(RetentionCoreTest, AStreamThatIsGoneIsForgotten) {
   core_.OnStreams({});
   EXPECT_TRUE(core_.empty());
   RetentionEffects effects;
-  core_.DoWork(now_, wall_, effects);
+  core_.DoWork(now_, effects);
   EXPECT_TRUE(effects.empty());
 }
 
@@ -343,8 +437,7 @@ TEST_F(RetentionCoreTest, WhoIsAwayTooLongIsLeftOutAndTakenInAgain) {
   EXPECT_THAT(config_.left_out(), IsEmpty());
   // From now on it is waited for again.
   Produce(40);
-  wall_ = wall_ + Duration::Seconds(100);
-  Pass(Duration::Seconds(2));
+  Pass(Duration::Seconds(12));
   Answer("eu", 40);
   Pass(Duration::Seconds(50));
   EXPECT_EQ(floor(), 20);
@@ -352,9 +445,9 @@ TEST_F(RetentionCoreTest, WhoIsAwayTooLongIsLeftOutAndTakenInAgain) {
 
 TEST_F(RetentionCoreTest, WhoGetsOnIsNotAway) {
   KeepForAge(100);
-  Produce(1000);
+  Produce(20);
   Work();
-  Answer("eu", 1000);
+  Answer("eu", 20);
   for (int64_t done = 1; done < 10; ++done) {
     Answer("asia", done);
     Pass(Duration::Seconds(90));
@@ -525,10 +618,10 @@ TEST_F(RetentionCoreTest, WhatIsNotKnownIsNeeded) {
   restarted.OnFiles(shard_,
                     {File(1), File(2), File(3), File(4), File(5), File(6), File(7), File(8)}, true);
   RetentionEffects effects;
-  restarted.DoWork(now_, wall_, effects);
+  restarted.DoWork(now_, effects);
   EXPECT_TRUE(effects.empty());
   const PlantedFault planted("scheduler.unknown_is_done");
-  restarted.DoWork(now_, wall_, effects);
+  restarted.DoWork(now_, effects);
   EXPECT_THAT(effects.raise, ElementsAre(Pair(shard_, 3)));
 }
 
@@ -544,7 +637,7 @@ TEST_F(RetentionCoreTest, WhatACellSaidBeforeItLeftTheTreeAndCameBackSaysNothing
   install(config_);
   Produce(10);
   RetentionEffects out;
-  core_.DoWork(now_, wall_, out);
+  core_.DoWork(now_, out);
   const auto asks = core_.TakeAsks(now_, "asia");
   ASSERT_EQ(asks.size(), 1u);
   const auto eu = core_.TakeAsks(now_, "eu");
@@ -555,17 +648,17 @@ TEST_F(RetentionCoreTest, WhatACellSaidBeforeItLeftTheTreeAndCameBackSaysNothing
   install(with);
   core_.OnAnswer("asia", asks, {{1, 10}});
   out = {};
-  core_.DoWork(now_, wall_, out);
+  core_.DoWork(now_, out);
   EXPECT_THAT(out.raise, IsEmpty()) << "what it has now is not known";
   core_.OnAnswer("asia", core_.TakeAsks(now_, "asia"), {{0, -1}});
   out = {};
-  core_.DoWork(now_, wall_, out);
+  core_.DoWork(now_, out);
   EXPECT_THAT(out.raise, IsEmpty()) << "it has not heard of the tree";
   EXPECT_THAT(core_.TakeAsks(now_, "asia"), IsEmpty()) << "not at once again";
   now_ = now_ + Duration::Seconds(2);
   core_.OnAnswer("asia", core_.TakeAsks(now_, "asia"), {{1, 10}});
   out = {};
-  core_.DoWork(now_, wall_, out);
+  core_.DoWork(now_, out);
   EXPECT_FALSE(out.raise.empty());
 }
 

@@ -447,7 +447,7 @@ std::string SchedulerAgent::StatusJson() const {
   return scheduler::StatusJson(options_.registry.cell,
                                registry_.is_open() ? registry_.core().scheduler_incarnation()
                                                    : stream::SchedulerIncarnation::kNone,
-                               loop_.Now(), core(), retention(), leavers());
+                               loop_.Now(), core(), retention(), WrongStamps(), leavers());
 }
 
 }  // namespace tailcast::scheduler

@@ -92,6 +92,9 @@ class SchedulerAgent : private RegistryService::Owner {
     return retention_ == nullptr ? nullptr : &retention_->core();
   }
   const LeaverCore* leavers() const { return leavers_ == nullptr ? nullptr : &leavers_->core(); }
+  std::vector<StampWatch::Off> WrongStamps() const {
+    return retention_ == nullptr ? std::vector<StampWatch::Off>() : retention_->WrongStamps();
+  }
   const cell::RegistryCore* registry() const {
     return registry_.is_open() ? &registry_.core() : nullptr;
   }

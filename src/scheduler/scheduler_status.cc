@@ -39,7 +39,7 @@ void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics) {
 
 std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
                        MonotonicTime now, const SchedulerCore* core, const RetentionCore* retention,
-                       const LeaverCore* leavers) {
+                       const std::vector<StampWatch::Off>& stamps, const LeaverCore* leavers) {
   nlohmann::json status;
   status["cell"] = cell;
   if (core == nullptr) return status.dump();
@@ -85,6 +85,14 @@ std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation inc
                     {"for_ms", h.since.millis()}});
   }
   status["retention_waits"] = std::move(held);
+  nlohmann::json wrong = nlohmann::json::array();
+  for (const StampWatch::Off& off : stamps) {
+    wrong.push_back({{"stream", off.shard.stream.name},
+                     {"shard", off.shard.shard},
+                     {"file", off.seq},
+                     {"ahead_ms", off.ahead.millis()}});
+  }
+  status["stamps"] = std::move(wrong);
   nlohmann::json leaving = nlohmann::json::array();
   for (const LeaverRow& row : leavers->Rows()) {
     leaving.push_back({{"stream", row.id.stream.name},

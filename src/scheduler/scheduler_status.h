@@ -2,12 +2,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tailcast/base/metrics.h"
 #include "tailcast/base/time.h"
 #include "tailcast/scheduler/leaver_core.h"
 #include "tailcast/scheduler/retention_core.h"
 #include "tailcast/scheduler/scheduler_core.h"
+#include "tailcast/scheduler/stamp_watch.h"
 #include "tailcast/stream/term.h"
 
 namespace tailcast::scheduler {
@@ -16,10 +18,10 @@ namespace tailcast::scheduler {
 void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics);
 
 // {"cell": ..., "scheduler_incarnation": ..., "unfinished": ..., "operations": [...],
-// "slow_workers": [...], "retention_waits": [...], "leaving": [...]}; of cores that are null, the
-// cell alone.
+// "slow_workers": [...], "retention_waits": [...], "stamps": [...], "leaving": [...]}; of cores
+// that are null, the cell alone.
 std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
                        MonotonicTime now, const SchedulerCore* core, const RetentionCore* retention,
-                       const LeaverCore* leavers);
+                       const std::vector<StampWatch::Off>& stamps, const LeaverCore* leavers);
 
 }  // namespace tailcast::scheduler

@@ -115,11 +115,11 @@ std::string Oracles::ReadSource() {
     SourceFile& file = source_[{parsed->stem.seq, static_cast<int>(parsed->part)}];
     if (parsed->stem.seq + 1 < newest_ && file.settled() && !file.name.empty()) continue;
     newest = std::max(newest, parsed->stem.seq);
+    if (file.name.empty()) file.created = read_at_;
     file.name = name;
     file.acknowledged = disk.PeekAcknowledged(dir_, name);
     file.first_byte = parsed->stem.start_byte;
     file.first_number = parsed->stem.start_number;
-    file.created = WallTime::FromMicros(parsed->stem.created_us);
     file.chunk_size = parsed->stem.chunk_size;
     auto bytes = disk.Peek(dir_, name);
     if (!bytes.ok()) continue;
@@ -130,6 +130,7 @@ std::string Oracles::ReadSource() {
     file.promised = static_cast<size_t>(file.acknowledged);
   }
   newest_ = newest;
+  read_at_ = deployment_.time().now();
   return "";
 }
 
@@ -166,12 +167,12 @@ int64_t Oracles::KeptBytes(const SourceFile& from, const SourceFile& to) {
          (to.first_number - from.first_number) * stream::kIndexRecordSize;
 }
 
-void Oracles::Retained(const v1::Retention& retention, bool clocks_are_right) {
+void Oracles::Retained(const v1::Retention& retention) {
   if (const int64_t bytes = retention.shard_bytes_max(); bytes > 0) {
     bytes_max_ = std::min(bytes, bytes_max_.value_or(bytes));
   }
   if (retention.age_max_us() > 0) {
-    const Duration age = clocks_are_right ? Duration::Micros(retention.age_max_us()) : Duration();
+    const Duration age = Duration::Micros(retention.age_max_us()) * 99 / 100;
     age_max_ = std::min(age, age_max_.value_or(age));
   }
 }
@@ -190,11 +191,7 @@ bool Oracles::MayGo(int64_t floor) const {
   const auto first = source_.find({floor, 0});
   if (first == source_.end()) return false;
   if (first->second.first_byte <= trimmed_) return true;
-  if (age_max_ &&
-      (*age_max_ == Duration() ||
-       sim::VirtualTime::WallAt(deployment_.time().now()) - first->second.created > *age_max_)) {
-    return true;
-  }
+  if (age_max_ && deployment_.time().now() - first->second.created > *age_max_) return true;
   const auto newest = source_.find({newest_, 0});
   if (!bytes_max_ || newest == source_.end()) return false;
   // The last one below that has data.

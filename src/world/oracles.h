@@ -74,8 +74,7 @@ class Oracles {
   // An operator may have trimmed what lies before this byte, or have retention set so; nothing else
   // ever goes.
   void Trimmed(int64_t before_byte) { trimmed_ = std::max(trimmed_, before_byte); }
-  // `clocks_are_right`: of producers and schedulers, all the time.
-  void Retained(const v1::Retention& retention, bool clocks_are_right);
+  void Retained(const v1::Retention& retention);
   // Progress: "", or which cell still has closed files of more than `bytes`.
   std::string BeyondKept(int64_t bytes);
   // Where what the cell keeps begins.
@@ -98,7 +97,7 @@ class Oracles {
     std::string bytes;
     int64_t first_byte = 0;    // of the shard, where it begins
     int64_t first_number = 0;  // of its messages
-    WallTime created;          // as its name says
+    MonotonicTime created;     // not before
     int64_t chunk_size = 0;    // as its name says it
     int64_t acknowledged = 0;  // of these, that a process was told to be durable
     size_t promised = 0;       // so many had been when we last looked
@@ -146,9 +145,10 @@ class Oracles {
   int64_t turn_ = 0;                                // checks so far
   bool all_ = false;                                // this one sees everything
   int64_t newest_ = 0;                              // file of the source
+  MonotonicTime read_at_;                           // the source was read last
   int64_t trimmed_ = 0;                             // byte of the shard
   std::optional<int64_t> bytes_max_;                // the least that retention was set to
-  std::optional<Duration> age_max_;                 // too, and as clocks have it
+  std::optional<Duration> age_max_;                 // too, and by the fastest clock
   std::map<std::string, int64_t> floors_;           // of cells, as their folders say
   std::map<std::string, std::set<int64_t>> whole_;  // files that cells had, above their floors
   std::map<std::string, std::map<FileKey, CopiedFile>> copies_;  // by cell

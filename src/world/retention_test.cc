@@ -106,6 +106,10 @@ class Retained {
     }
     return condition();
   }
+  // Of a process of the source.
+  void SetClock(const std::string& process, Duration offset) {
+    hop.world.process("us", process).loop->SetWallOffset(offset);
+  }
   void CutOff(const std::string& cell, bool cut) {
     for (const std::string& other : hop.options.cells) {
       if (other != cell) hop.world.network().Partition(cell, other, cut);
@@ -220,6 +224,71 @@ TEST(RetentionTest, AgeKeepsYoungFilesAndTheNewest) {
   EXPECT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(10); }, Duration::Seconds(60)));
   shard.time().RunFor(Duration::Seconds(1000));
   EXPECT_TRUE(shard.AllHoldFrom(10));
+}
+
+v1::Retention Age(int64_t seconds) {
+  v1::Retention retention;
+  retention.set_age_max_us(Duration::Seconds(seconds).micros());
+  return retention;
+}
+
+// What it stamps says nothing of how old it is.
+TEST(RetentionTest, FilesOfAProducerWhoseClockIsBehindAreKeptAsLong) {
+  Retained shard;
+  shard.Set(Age(60));
+  shard.Produce(0);
+  shard.SetClock("producer-by-hand", Duration() - Duration::Seconds(3600));
+  shard.Produce(5);
+  shard.RunUntil([] { return false; }, Duration::Seconds(55));
+  EXPECT_TRUE(shard.AllHoldFrom(1)) << shard.State();
+  const auto off = shard.hop.scheduler("us").WrongStamps();
+  ASSERT_EQ(off.size(), 1u);
+  EXPECT_LT(off[0].ahead, Duration() - Duration::Seconds(3500));
+  EXPECT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(5); }, Duration::Seconds(20)));
+}
+
+TEST(RetentionTest, FilesOfAProducerWhoseClockWasAheadOnceGoAllTheSame) {
+  Retained shard;
+  shard.Set(Age(60));
+  shard.Produce(1);
+  shard.SetClock("producer-by-hand", Duration::Seconds(int64_t{10} * 365 * 86400));
+  shard.Produce(2);
+  shard.SetClock("producer-by-hand", Duration());
+  shard.Produce(2);
+  EXPECT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(5); }, Duration::Seconds(80)))
+      << shard.State();
+  EXPECT_EQ(shard.hop.scheduler("us").WrongStamps().size(), 1u);
+}
+
+// While it runs, and from one to the next.
+TEST(RetentionTest, ASchedulerWhoseClockJumpsAheadTakesNothingYoung) {
+  Retained shard;
+  shard.Set(Age(300));
+  shard.Produce(5);
+  shard.time().RunFor(Duration::Seconds(100));
+  const Duration ahead = Duration::Seconds(int64_t{10} * 365 * 86400);
+  shard.SetClock("scheduler", ahead);
+  shard.RunUntil([] { return false; }, Duration::Seconds(20));
+  EXPECT_TRUE(shard.AllHoldFrom(1)) << shard.State();
+  shard.hop.world.Restart("us", "scheduler");
+  shard.SetClock("scheduler", ahead * 2);
+  shard.RunUntil([] { return false; }, Duration::Seconds(20));
+  EXPECT_TRUE(shard.AllHoldFrom(1)) << shard.State();
+}
+
+// Each of them lives for a tenth of what is kept.
+TEST(RetentionTest, AgeGoesOnOverTheRestartsOfTheScheduler) {
+  Retained shard;
+  shard.Set(Age(1000));
+  shard.Produce(5);
+  const MonotonicTime produced = shard.time().now();
+  while (!shard.HoldsFrom("us", 5) && shard.time().now() - produced < Duration::Seconds(2500)) {
+    shard.time().RunFor(Duration::Seconds(100));
+    shard.hop.world.Restart("us", "scheduler");
+    shard.RunUntil([] { return false; }, Duration::Seconds(2));
+  }
+  EXPECT_GE((shard.time().now() - produced).seconds(), 1000);
+  EXPECT_LE((shard.time().now() - produced).seconds(), 2000) << shard.State();
 }
 
 TEST(RetentionTest, AnOperatorTrimsWholeFilesBeforeAByte) {

@@ -272,7 +272,7 @@ void World::Retain(const v1::Retention& retention) {
                                    : retention.age_max_us() > 0
                                        ? std::to_string(retention.age_max_us()) + " us"
                                        : std::string("none")));
-  for (const auto& line : lines_) line->oracles->Retained(retention, !options_.Has("clock"));
+  for (const auto& line : lines_) line->oracles->Retained(retention);
   Ask(source_cell(), "/tailcast.v1.Cell/SetRetention", request.SerializeAsString(),
       [this, bytes = retention.shard_bytes_max()](const Result<std::string>& answer) {
         if (answer.ok()) retained_ = bytes;
