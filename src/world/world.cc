@@ -355,6 +355,7 @@ void World::AwaitRetention() {
   for (int tries = 0; tries < 5 && problem_.empty() && !set(); ++tries) {
     Retain(retention);
     RunFor(Duration::Seconds(6));
+    Revive();  // who was asked may have been fenced
   }
   std::string more;
   const auto kept = [&] {
