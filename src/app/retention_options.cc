@@ -58,7 +58,7 @@ void RetentionFlags::Add(CLI::App* command) {
   command
       ->add_option("--when-full", when_full,
                    "When a cell lacks what --max-shard-bytes wants away. block: the producer waits "
-                   "for it (default); drop: it gets a gap")
+                   "for it (default); drop: it gets a gap, also if it does not answer for 2 s")
       ->check(CLI::IsMember({"block", "drop"}));
   time(
       "--away-max", away_max_s,

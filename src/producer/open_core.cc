@@ -15,7 +15,9 @@ using Kind = OpenEffect::Kind;
 
 namespace {
 constexpr int64_t kIndexReadBytes = 64 << 10;
-constexpr Duration kLookForRoom = Duration::Millis(250);
+// It may take a moment only: soon at first.
+constexpr Duration kLookForRoomMin = Duration::Millis(15);
+constexpr Duration kLookForRoomMax = Duration::Millis(250);
 
 FAULT_POINT(kSealOneRecordEarly, "producer.seal_one_record_early",
             "a recovering opener leaves out the last record");
@@ -287,6 +289,7 @@ OpenEffect OpenCore::Sealed(const stream::Seal& seal, int64_t last_time_us, Wall
   }
   seal_ = seal;
   if (bytes_max_ == 0 || !have_head_) return Name(now);
+  look_again_ = kLookForRoomMin;
   step_ = Step::kWeighing;
   return {.kind = Kind::kList};
 }
@@ -300,12 +303,12 @@ OpenEffect OpenCore::Weigh(const stream::ShardListing& listing, WallTime now) {
   if (bytes_max_ == 0 || kept <= bytes_max_ || listing.last() > head_.seq) return Name(now);
   step_ = Step::kFull;
   return {.kind = Kind::kFull,
-          .wait = kLookForRoom,
+          .wait = std::exchange(look_again_, std::min(look_again_ * 2, kLookForRoomMax)),
           .status = ResourceExhaustedError(
               shard_.ToString() + " keeps " + std::to_string(kept) +
               " bytes of closed files, and " + std::to_string(bytes_max_) +
-              " are its limit: they go when every destination has them (tailcast status names "
-              "those that do not)")};
+              " are its limit: they go when every destination has them, or is left out "
+              "(tailcast status names those that do not)")};
 }
 
 OpenEffect OpenCore::Name(WallTime now) {

@@ -6,8 +6,8 @@
 //   half a pair at the head?  create its index file for whoever began it (helping)
 //   fence the head            index first: from then on its seal can't move; then data
 //   seal                      the last whole valid index record: where it ends
-//   room?                     with the policy "block" no file is opened while those before the head
-//                             are more than the shard may keep (spec Retention)
+//   room?                     no file is opened while those before the head are more than the shard
+//                             may keep (file_limits.h; spec Retention)
 //   create n+1                data file, then index file: that is the commit of the pair
 //   look at the floor         whoever slept until n+1 was deleted again has made another n+1
 //   lost a race anywhere?     again from the top, until nothing newer exists
@@ -179,6 +179,7 @@ class OpenCore {
   int64_t data_length_ = 0;
   int64_t read_from_ = 0;
   int64_t bytes_max_ = 0;
+  Duration look_again_;  // for room
   int64_t chunk_size_ = 0;
   stream::Seal seal_;  // of the head
   stream::Stem next_;

@@ -19,6 +19,7 @@
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cell/stream_watch.h"
 #include "tailcast/cell/user_reporter.h"
+#include "tailcast/producer/file_limits.h"
 #include "tailcast/producer/intake.h"
 #include "tailcast/producer/notify.h"
 #include "tailcast/producer/on_ports.h"
@@ -293,21 +294,13 @@ class Producer::Impl {
   void LimitBytes() {
     const auto config = session_->cell().FindStream(options_.stream);
     if (!config.ok()) return;
-    const v1::Retention& retention = config->retention();
-    const int64_t kept = retention.shard_bytes_max();
-    shard_bytes_max_ = retention.drop() ? 0 : kept;
-    roll_bytes_ = options_.roll_bytes;
-    if (retention.file_bytes() > 0) {
-      roll_bytes_ = retention.file_bytes();
-    } else if (kept > 0) {  // only whole files go
-      roll_bytes_ = std::min(roll_bytes_, std::max<int64_t>(1, kept / 4));
-    }
+    limits_ = LimitsOf(config->retention(), options_.roll_bytes);
     for (auto& [number, agent] : agents_) Limit(*agent);
   }
 
   void Limit(ProducerAgent& agent) const {
-    agent.SetBytesMax(shard_bytes_max_);
-    if (roll_bytes_ > 0) agent.SetRollBytes(roll_bytes_);
+    agent.SetBytesMax(limits_.shard_bytes_max);
+    if (limits_.roll_bytes > 0) agent.SetRollBytes(limits_.roll_bytes);
   }
 
   Status OpenShards(const stream::CellPorts& ports, const stream::StreamId& stream, int32_t count,
@@ -484,7 +477,7 @@ class Producer::Impl {
   EventLoop* loop_ = nullptr;
   std::unique_ptr<session::Session> session_;                 // loop only
   std::set<int32_t> troubled_;                                // loop only
-  int64_t shard_bytes_max_ = 0, roll_bytes_ = 0;              // loop only; 0: none, as the options
+  FileLimits limits_;                                         // loop only; 0: none, as the options
   std::unique_ptr<cell::StreamWatch> watch_;                  // loop only
   std::unique_ptr<cell::UserReporter> reporter_;              // loop only
   std::map<int32_t, std::unique_ptr<ProducerAgent>> agents_;  // loop only; the keys are fixed

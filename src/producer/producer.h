@@ -67,8 +67,9 @@ struct Options {
   bool takeover = false;
   // How long Publish and Append wait for room in a shard's buffer, after which they return
   // ResourceExhausted, with what stands against it: a slow or full primary layer, or a stream that
-  // keeps what it may for a cell that lacks it (policy block). As long Publish waits for an
-  // outcome, which is unknown after that. 1 ms to kTimeMax; TryPublish waits for nothing.
+  // keeps what it may, for a cell that lacks it (policy block), or because its scheduler is away.
+  // As long Publish waits for an outcome, which is unknown after that. 1 ms to kTimeMax; TryPublish
+  // waits for nothing.
   Duration publish_timeout = Duration::Seconds(60);
   // How long Open tries to reach the cell, and waits for the shards. Up to kTimeMax.
   Duration open_timeout = Duration::Seconds(30);

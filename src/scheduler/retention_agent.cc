@@ -110,6 +110,9 @@ void RetentionAgent::DoWork() {
   }
   if (!effects.empty()) CarryOut(effects);
   for (auto& [cell, link] : links_) Talk(cell, link);
+  if (core_.due() < MonotonicTime::Max()) {
+    due_.At(core_.due(), scope_.Bind([this] { DoWork(); }));
+  }
 }
 
 void RetentionAgent::CarryOut(const RetentionEffects& effects) {

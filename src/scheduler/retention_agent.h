@@ -98,6 +98,7 @@ class RetentionAgent {
   std::set<stream::ShardId> listing_;  // asked for
   bool posted_ = false;
   Timer tick_{loop_};
+  Timer due_{loop_};
   Scope scope_;
 };
 

@@ -17,6 +17,8 @@ using stream::StreamId;
 // What an absence may lose at a scheduler's restart.
 constexpr Duration kNoteEvery = Duration::Seconds(60);
 constexpr int kNotesOfAnAbsence = 24;
+// How often a cell may say that it does not know the stream before `drop` leaves it out.
+constexpr int kStrangersMax = 3;
 // What is written down of ages: first, at most so often, at least so often; and how many of them
 // are told apart after a restart.
 constexpr Duration kNoteAgesFirst = Duration::Seconds(10);
@@ -139,9 +141,15 @@ bool RetentionCore::IsDue(MonotonicTime now, const Stream& stream, const Shard& 
   if (stream.left_out.contains(name)) {
     return !cell.ever_asked || now - cell.asked >= options_.probe;
   }
+  const bool heard = cell.silences == 0 && !cell.untold;
+  // Somebody may wait for it to be wanted away no more.
+  if (heard && shard.size_wants != 0 && cell.asked < shard.size_wants_since &&
+      cell.done <= shard.size_wants) {
+    return true;
+  }
   if (cell.ever_asked && now - cell.asked < options_.ask_again) {
     // A new floor does not wait.
-    return cell.silences == 0 && !cell.untold && cell.told < shard.durable_floor;
+    return heard && cell.told < shard.durable_floor;
   }
   if (shard.durable_floor > 1 && now - cell.asked >= options_.refresh) return true;
   // One file more than is wanted away: then the answer is there when that one is wanted, too.
@@ -169,12 +177,18 @@ std::vector<CollectAsk> RetentionCore::TakeAsks(MonotonicTime now, const std::st
   for (const bool before : {false, true}) {
     for (auto& [id, stream] : streams_) ask(id, stream, before);
   }
-  if (!asks.empty()) asked_to_[name] = asks.back().shard;
+  if (asks.empty()) return asks;
+  asked_to_[name] = asks.back().shard;
+  // Silent for as long as it has been asked again and again.
+  const auto [silence, begins] = silent_.try_emplace(name, Silence{now, now});
+  if (!begins && now - silence->second.asked > options_.refresh) silence->second.since = now;
+  silence->second.asked = now;
   return asks;
 }
 
 void RetentionCore::OnAnswer(const std::string& name, const std::vector<CollectAsk>& asks,
                              const std::vector<CollectAnswer>& answers) {
+  silent_.erase(name);
   for (size_t i = 0; i < asks.size() && i < answers.size(); ++i) {
     Stream* stream = Find(asks[i].shard.stream);
     Shard* shard = Find(asks[i].shard);
@@ -286,10 +300,17 @@ void RetentionCore::Note(const StreamId& id, Stream& stream, RetentionEffects& o
 
 // The cell lacks the oldest file, which size wants away: it has said so since then, or says
 // nothing.
-bool RetentionCore::LacksForDrop(const Shard& shard, const Cell& cell) const {
-  return shard.size_wants != 0 && cell.done <= shard.size_wants && cell.ever_asked &&
-         cell.asked >= shard.size_wants_since && !cell.asking &&
-         (cell.silences == 0 || cell.silences >= options_.silences_max);
+bool RetentionCore::LacksForDrop(MonotonicTime now, const Shard& shard, const std::string& name,
+                                 const Cell& cell) {
+  if (shard.size_wants == 0 || cell.done > shard.size_wants) return false;
+  const auto silence = silent_.find(name);
+  if (silence != silent_.end() && now - silence->second.asked <= options_.refresh) {
+    const MonotonicTime over = silence->second.since + options_.drop_after;
+    if (now >= over) return true;
+    due_ = std::min(due_, over);
+  }
+  return cell.ever_asked && cell.asked >= shard.size_wants_since && !cell.asking &&
+         (cell.silences == 0 || cell.silences >= kStrangersMax);
 }
 
 // Up to where everybody else has everything that is wanted away.
@@ -323,7 +344,7 @@ void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now
       }
       Count(shard, passed, cell);
       if (away_max > Duration() && cell.held_up >= away_max) leave.insert(name);
-      if (stream.retention.drop() && LacksForDrop(shard, cell)) lack.insert(name);
+      if (stream.retention.drop() && LacksForDrop(now, shard, name, cell)) lack.insert(name);
     }
   }
   Note(id, stream, out);
@@ -384,6 +405,7 @@ void RetentionCore::NoteAges(RetentionEffects& out) {
 }
 
 void RetentionCore::DoWork(MonotonicTime now, RetentionEffects& out) {
+  due_ = MonotonicTime::Max();
   if (worked_) ran_ = ran_ + (now - *worked_);
   const Duration passed = worked_ ? std::min(now - *worked_, options_.tick * 2) : Duration();
   worked_ = now;

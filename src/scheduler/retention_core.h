@@ -49,8 +49,11 @@ struct RetentionOptions {
   Duration probe = Duration::Seconds(5);
   // Who has recorded a floor is asked all the same, so seldom: its disk may be another one now.
   Duration refresh = Duration::Seconds(60);
-  int silences_max = 3;  // in a row, before `drop` takes a cell for one that lacks everything
-  int asks_max = 256;    // in one call
+  // How long a cell may be silent to what it is asked before `drop` takes it for one that lacks
+  // everything: the producer waits meanwhile. An answer may take a write of its registry and a
+  // second of looking at its disk.
+  Duration drop_after = Duration::Seconds(2);
+  int asks_max = 256;  // in one call
 };
 
 // A cell that is waited for: to be written down, so that the next scheduler goes on counting.
@@ -127,6 +130,9 @@ class RetentionCore {
   void OnSilence(const std::string& cell, const std::vector<CollectAsk>& asks);
 
   void DoWork(MonotonicTime now, RetentionEffects& out);
+  // When a silence will be long enough to decide something, though nothing happens until then;
+  // Max(): none. Of the last DoWork.
+  MonotonicTime due() const { return due_; }
 
   // No stream is looked after.
   bool empty() const { return streams_.empty(); }
@@ -141,7 +147,7 @@ class RetentionCore {
     bool ever_asked = false;
     bool asking = false;   // the call is under way
     bool untold = false;   // it does not know the tree yet
-    int silences = 0;      // in a row
+    int silences = 0;      // in a row; also who answers that it does not know the stream
     Duration held_up;      // retention, without getting on
     Duration noted;        // of that, what is written down
     int64_t held_at = -1;  // `done`, then
@@ -181,7 +187,8 @@ class RetentionCore {
   static void Count(const Shard& shard, Duration passed, Cell& cell);
   // Writes down seldom for how long cells have been waited for, all of a stream at once.
   static void Note(const stream::StreamId& id, Stream& stream, RetentionEffects& out);
-  bool LacksForDrop(const Shard& shard, const Cell& cell) const;
+  bool LacksForDrop(MonotonicTime now, const Shard& shard, const std::string& name,
+                    const Cell& cell);
   void LookAt(const stream::StreamId& id, Stream& stream, MonotonicTime now, Duration passed,
               RetentionEffects& out);
   bool IsDue(MonotonicTime now, const Stream& stream, const Shard& shard, const std::string& name,
@@ -194,10 +201,16 @@ class RetentionCore {
   std::map<stream::StreamId, Stream> streams_;
   std::set<std::pair<stream::StreamId, std::string>> back_;  // left out, and answered
   std::map<std::string, stream::ShardId> asked_to_;          // by cell: where to go on asking
-  std::optional<MonotonicTime> worked_;                      // last
-  const Duration ran_before_;                                // of earlier schedulers
-  Duration ran_;                                             // with this one
-  Duration note_ages_at_;                                    // running time
+  struct Silence {
+    MonotonicTime since;  // it was asked, and has not answered
+    MonotonicTime asked;  // last
+  };
+  std::map<std::string, Silence> silent_;  // by cell
+  MonotonicTime due_ = MonotonicTime::Max();
+  std::optional<MonotonicTime> worked_;  // last
+  const Duration ran_before_;            // of earlier schedulers
+  Duration ran_;                         // with this one
+  Duration note_ages_at_;                // running time
 };
 
 }  // namespace tailcast::scheduler

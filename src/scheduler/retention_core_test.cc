@@ -372,13 +372,54 @@ TEST_F(RetentionCoreTest, DropDoesNotWaitForWhoIsSilent) {
   Produce(20);
   Work();
   Answer("eu", 20);
-  for (int silences = 1; silences <= 3; ++silences) {
-    EXPECT_THAT(config_.left_out(), IsEmpty()) << "it may just be starting";
-    EXPECT_TRUE(Silence("asia"));
-    Pass(Duration::Seconds(1));
-  }
+  // Refused, or still under way.
+  EXPECT_TRUE(Silence("asia"));
+  Pass(Duration::Seconds(1));
+  EXPECT_THAT(core_.TakeAsks(now_, "asia"), testing::SizeIs(1));
+  Work();
+  EXPECT_THAT(config_.left_out(), IsEmpty()) << "it may just be starting";
+  EXPECT_EQ(core_.due(), now_ + Duration::Seconds(1));
+  Pass(Duration::Seconds(1));
   EXPECT_THAT(config_.left_out(), ElementsAre("asia"));
   EXPECT_EQ(floor(), 15);
+  EXPECT_EQ(core_.due(), MonotonicTime::Max());
+}
+
+// It did not answer an hour ago, when there was something to ask.
+TEST_F(RetentionCoreTest, AnOldSilenceIsNoneNow) {
+  Keep(5000, true);
+  Produce(6);
+  Work();
+  Answer("eu", 6);
+  EXPECT_TRUE(Silence("asia"));
+  now_ = now_ + Duration::Seconds(3600);
+  Produce(20);
+  Work();
+  Answer("eu", 20);
+  const auto asks = core_.TakeAsks(now_, "asia");
+  Work();
+  EXPECT_THAT(config_.left_out(), IsEmpty());
+  core_.OnAnswer("asia", asks, {{1, 20}});
+  Work();
+  EXPECT_EQ(floor(), 15);
+}
+
+TEST_F(RetentionCoreTest, WhoIsHeardIsAskedAtOnceWhenSizeWantsAFileAway) {
+  Keep(5000);
+  ProduceForAll(6);
+  EXPECT_FALSE(Answer("eu", 6));
+  Produce(9);
+  Work();
+  EXPECT_TRUE(Answer("eu", 9));
+  EXPECT_TRUE(Answer("asia", 5));
+  Work();
+  EXPECT_EQ(floor(), 4);
+  Produce(12);
+  Work();
+  EXPECT_EQ(floor(), 5);
+  EXPECT_TRUE(Answer("asia", 6));
+  Work();
+  EXPECT_EQ(floor(), 6);
 }
 
 // As long as another one holds the floor, nothing would be won by it.

@@ -12,15 +12,18 @@
 #include "gtest/gtest.h"
 #include "tailcast/base/fault_point.h"
 #include "tailcast/base/log.h"
+#include "tailcast/producer/file_limits.h"
 #include "tailcast/stream/shard_listing.h"
 #include "tailcast/world/faults.h"
 #include "tailcast/world/hop.h"
+#include "tailcast/world/workload.h"
 
 namespace tailcast::world {
 namespace {
 
 using stream::Part;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 v1::Retention Bytes(int64_t bytes, bool drop) {
@@ -363,6 +366,119 @@ TEST(RetentionTest, WhoIsAwayTooLongIsLeftOut) {
   shard.CutOff("asia", false);
   EXPECT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(10) && shard.LeftOut().empty(); }))
       << shard.State();
+}
+
+// A producer as users have it: 50 kB/s in files of 10 kB, of which four may be kept.
+class Publishing {
+ public:
+  static constexpr int64_t kFile = 10'000, kKept = 40'000;
+
+  explicit Publishing(Retained& shard, bool drop)
+      : shard_(shard), load_(shard.hop.world, shard.hop.shard()) {
+    v1::Retention retention = Bytes(kKept, drop);
+    retention.set_file_bytes(kFile);
+    shard.Set(retention);
+    auto& p = load_.AddProducer("us", nullptr);
+    p.process->cell_client = std::make_unique<cell::CellClient>(
+        *p.process->loop, *p.process->connector, shard.hop.world.SchedulerAddress("us"), "");
+    producer::AgentOptions options;
+    options.chunk_size = shard.hop.options.chunk_size;
+    options.buffer_bytes_max = 2 * kFile;
+    load_.Open(p, options);
+    EXPECT_TRUE(shard.time().RunUntil([&] { return p.opened.has_value(); }, Duration::Seconds(20)));
+    const producer::FileLimits limits = producer::LimitsOf(retention, 0);
+    p.agent()->SetBytesMax(limits.shard_bytes_max);
+    p.agent()->SetRollBytes(limits.roll_bytes);
+  }
+
+  void Run(Duration duration, int64_t message = 1000) {
+    producer::ProducerAgent& agent = *load_.producers[0]->agent();
+    const MonotonicTime end = shard_.time().now() + duration;
+    while (shard_.time().now() < end) {
+      for (int64_t bytes = 0; bytes < 1000; bytes += message) {
+        const Status status = agent.Publish(std::string(static_cast<size_t>(message), 'x'), {});
+        if (!status.ok()) {
+          EXPECT_TRUE(IsResourceExhausted(status)) << status;
+          said = agent.trouble().ok() ? status : agent.trouble();
+        }
+      }
+      shard_.time().RunFor(Duration::Millis(20));
+      const int64_t durable = agent.durable_position().number;
+      if (std::exchange(durable_, durable) != durable) moved_ = shard_.time().now();
+      stood = std::max(stood, shard_.time().now() - moved_);
+      for (const std::string& cell : shard_.hop.options.cells) {
+        most[cell] = std::max(most[cell], BytesIn(cell));
+      }
+    }
+  }
+  void Forget() {
+    most.clear();
+    stood = Duration();
+    moved_ = shard_.time().now();
+  }
+  int64_t durable() const { return durable_; }
+
+  std::map<std::string, int64_t> most;  // bytes of its folder, by cell
+  Duration stood;                       // longest that nothing became durable
+  Status said;                          // by Publish, last
+
+ private:
+  int64_t BytesIn(const std::string& cell) {
+    const storage::FakeDisk& disk = *shard_.hop.world.cell(cell).disk;
+    const std::string dir = stream::ShardDir(shard_.hop.shard());
+    int64_t bytes = 0;
+    for (const std::string& name : disk.PeekNames(dir)) {
+      if (stream::ParseFileName(name)) bytes += disk.PeekAcknowledged(dir, name);
+    }
+    return bytes;
+  }
+
+  Retained& shard_;
+  Workload load_;
+  int64_t durable_ = 0;
+  MonotonicTime moved_ = shard_.time().now();
+};
+
+// A file ends with the message that reaches its size.
+constexpr int64_t kBound = Publishing::kKept + 2 * (Publishing::kFile + 1000);
+
+TEST(RetentionTest, DropBoundsTheDiskThoughACellIsSilentAndHardlyStopsTheStream) {
+  Retained shard;
+  Publishing stream(shard, true);
+  stream.Run(Duration::Seconds(10));
+  EXPECT_LT(stream.stood, Duration::Millis(700));
+  stream.Forget();
+  const int64_t before = stream.durable();
+  shard.CutOff("asia", true);
+  stream.Run(Duration::Seconds(20));
+  EXPECT_LE(stream.most["us"], kBound);
+  EXPECT_LE(stream.most["eu"], kBound);
+  EXPECT_LT(stream.stood, Duration::Millis(3000));
+  EXPECT_GT(stream.durable() - before, 18 * 50);
+  EXPECT_THAT(shard.LeftOut(), ElementsAre("asia"));
+  stream.Forget();
+  stream.Run(Duration::Seconds(20));
+  EXPECT_LT(stream.stood, Duration::Millis(700)) << "nobody waits for it any more";
+}
+
+// Nobody is there who could decide.
+TEST(RetentionTest, WithoutASchedulerAProducerStopsAtTheBound) {
+  for (const bool drop : {false, true}) {
+    Retained shard;
+    Publishing stream(shard, drop);
+    stream.Run(Duration::Seconds(5));
+    shard.hop.world.TakeDown("us", "scheduler");
+    stream.Run(Duration::Seconds(20));
+    EXPECT_LE(stream.most["us"], kBound);
+    EXPECT_GT(stream.stood, Duration::Seconds(15));
+    EXPECT_TRUE(IsResourceExhausted(stream.said)) << stream.said;
+    EXPECT_THAT(stream.said.message(), HasSubstr("are its limit"));
+    shard.hop.world.Raise("us", "scheduler");
+    stream.Forget();
+    stream.Run(Duration::Seconds(20));
+    EXPECT_LT(stream.stood, Duration::Seconds(5));
+    EXPECT_LE(stream.most["us"], kBound);
+  }
 }
 
 // Somebody who slept made a file that retention has deleted meanwhile.
