@@ -121,8 +121,9 @@ def main():
         finally:
             deployment.stop()
 
-    # The marks of the folders, the commit words and the filling of blocks are not the stream's.
-    limit = keep + 2 * file_bytes * 33 // 32 + (1 << 20)
+    # Data and index. The marks of the folders, the commit words and the filling of blocks are not the
+    # stream's, and a file ends with the message that reaches its size.
+    limit = keep + 2 * file_bytes + (1 << 20)
     result = {"messages": produced["durable"], "held_mb_per_s": produced["held_mb_per_s"], "kills": kills,
               "limit_bytes": limit, "disk_max_bytes": {c: max(watch.disk[c]) for c in CHAIN},
               "cells": verdicts, "memory": {}}

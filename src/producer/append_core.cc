@@ -174,11 +174,11 @@ MonotonicTime AppendCore::NextFlush() const {
 }
 
 Batch AppendCore::TakeForFile() {
-  if (static_cast<int64_t>(waiting_.bytes.size()) > room()) {
-    size_t count = 0;
-    for (int64_t bytes = 0; bytes < room(); ++count) bytes += waiting_.messages[count].length;
-    if (count < waiting_.messages.size()) return CutFront(waiting_, count);
+  size_t count = 0;
+  for (int64_t bytes = 0; count < waiting_.messages.size() && bytes < room(); ++count) {
+    bytes += Taken(waiting_.messages[count].length);
   }
+  if (count < waiting_.messages.size()) return CutFront(waiting_, count);
   return std::exchange(waiting_, Batch());
 }
 

@@ -10,8 +10,8 @@
 // different files; an index record is appended only after the flush of its message was acknowledged
 // (design rule "committed first"). Index records of several flushes that wait go in one append.
 //
-// A file ends at the first message that reaches `roll_bytes`, however much waits: the rest goes
-// into the next one.
+// A file ends at the first message that reaches `roll_bytes`, data and index together, however much
+// waits: the rest goes into the next one.
 //
 // After an append that failed or whose outcome is unknown the file is given up. What was not
 // acknowledged is kept, and once the opener of the next file knows the old one's seal, Open sorts
@@ -44,6 +44,7 @@
 #include "tailcast/base/time.h"
 #include "tailcast/producer/ack.h"
 #include "tailcast/storage/store.h"
+#include "tailcast/stream/index_record.h"
 
 namespace tailcast::producer {
 
@@ -76,7 +77,7 @@ struct Flush {
 struct AppendOptions {
   Duration flush_interval = Duration::Millis(100);
   int64_t flush_bytes = 1 << 20;
-  int64_t roll_bytes = 256 << 20;
+  int64_t roll_bytes = 256 << 20;  // of a file, data and index
   // A flush also starts when the one before is durable and cached (SetCached), and SetPause is
   // over: then each takes what came meanwhile, as fast as the system goes, and the interval bounds
   // what a slow cache costs.
@@ -134,7 +135,7 @@ class AppendCore {
   void FlushSoon() { flush_soon_ = !waiting_.messages.empty(); }
   // Of an open file. While held no data append is started; index appends are. For rolling over.
   void Hold(bool held);
-  // The file has roll_bytes: no data append is started until Open.
+  // The file has its roll_bytes: no data append is started until Open.
   bool full() const { return room() <= 0; }
 
   // Each append's end, in any order. After anything but kApplied the file is given up: nothing more
@@ -184,7 +185,12 @@ class AppendCore {
   // An append of this file came to anything but kApplied.
   void Fail(storage::AppendOutcome outcome);
 
-  int64_t room() const { return std::max<int64_t>(1, roll_bytes_) - data_started_; }
+  // What a message of `bytes` takes, data and index.
+  static int64_t Taken(int64_t bytes) { return bytes + stream::kIndexRecordSize; }
+  int64_t room() const {
+    return std::max<int64_t>(1, roll_bytes_) - data_started_ -
+           (next_number_ - start_number_) * stream::kIndexRecordSize;
+  }
   // What is durable ends at this position of the shard, or a message that was appended does.
   bool AtMessageBoundary(int64_t number, int64_t byte) const;
   // When what waits need wait no longer.

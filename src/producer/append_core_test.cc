@@ -365,7 +365,8 @@ TEST_F(AppendCoreTest, WhatWasFencedWhileItsIndexAppendIsUnderWayIsUnknown) {
 
 class AppendCoreRollTest : public AppendCoreTest {
  protected:
-  AppendCoreRollTest() : AppendCoreTest({Duration::Millis(10), 100, 10}) {}
+  // Data and index of two messages of five bytes.
+  AppendCoreRollTest() : AppendCoreTest({Duration::Millis(10), 100, 74}) {}
   // Appends until nothing more goes into the file; returns its data.
   std::string FillFile() {
     std::string file;
@@ -415,6 +416,12 @@ TEST_F(AppendCoreRollTest, TheSizeCountsOverFlushes) {
   EXPECT_EQ(FillFile(), "aaaa");
   core.Add(Messages({"bbbbbb", "c"}));
   EXPECT_EQ(Next(20).data->bytes, "bbbbbb") << "a boundary at the size itself";
+}
+
+TEST_F(AppendCoreRollTest, EmptyMessagesFillAFileWithTheirIndex) {
+  core.Add(Messages({"", "", "", "", ""}));
+  EXPECT_EQ(Next(0).index->bytes.size(), 96u);
+  EXPECT_TRUE(core.full());
 }
 
 TEST_F(AppendCoreRollTest, AMessageLargerThanAFileGetsOneToItself) {

@@ -2,10 +2,10 @@
 // may lie in front of one that it opens.
 //
 // The bound of the disk, in the source: what is kept, the file that was closed last, which is not
-// counted before the next one is there, and the file that is open. It holds with either policy, and
-// while nobody is there who deletes: with "drop" the producer does not wait for a cell, but for the
-// scheduler, which leaves out the cell that lacks the oldest file and lets that go
-// (scheduler/retention_core.h).
+// counted before the next one is there, and the file that is open; data and index, and each file
+// may be larger by its last message. It holds with either policy, and while nobody is there who
+// deletes: with "drop" the producer does not wait for a cell, but for the scheduler, which leaves
+// out the cell that lacks the oldest file and lets that go (scheduler/retention_core.h).
 #pragma once
 
 #include <algorithm>

@@ -61,7 +61,7 @@ struct Options {
   int64_t buffer_bytes_max = 32 << 20;
   int64_t buffer_messages_max = 1 << 18;
   int64_t message_bytes_max = 16 << 20;  // headers included
-  // Data bytes of a message file; the stream may say otherwise (v1::Retention).
+  // Of a message file, data and index; the stream may say otherwise (v1::Retention).
   int64_t roll_bytes = 256 << 20;
   Duration roll_age = Duration::Seconds(3600);
   bool takeover = false;

@@ -61,8 +61,8 @@ struct AgentOptions {
   // the others' are chosen by the rate of the one before (chunk_size.h).
   int64_t chunk_size = 4096;
   bool chunk_size_by_rate = false;
-  // A file is closed and the next one opened once it has this many data bytes, or is this old and
-  // not empty.
+  // A file is closed and the next one opened once it has this many bytes, data and index, or is
+  // this old and not empty.
   int64_t roll_bytes = 256 << 20;
   Duration roll_age = Duration::Seconds(3600);
   // Take the shard over from a producer that is alive, or may be.

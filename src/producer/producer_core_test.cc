@@ -22,7 +22,7 @@ class ProducerCoreTest : public ::testing::Test {
  protected:
   static ProducerCoreOptions Options() {
     ProducerCoreOptions options;
-    options.append = {.flush_interval = Duration(), .flush_bytes = 100, .roll_bytes = 10};
+    options.append = {.flush_interval = Duration(), .flush_bytes = 100, .roll_bytes = 42};
     options.retry.give_up = Duration::Seconds(60);
     options.buffer_bytes_max = 100;
     options.buffer_messages_max = 20;

@@ -395,7 +395,7 @@ class Publishing {
     producer::ProducerAgent& agent = *load_.producers[0]->agent();
     const MonotonicTime end = shard_.time().now() + duration;
     while (shard_.time().now() < end) {
-      for (int64_t bytes = 0; bytes < 1000; bytes += message) {
+      for (int64_t bytes = 0; bytes < 1000; bytes += message + stream::kIndexRecordSize) {
         const Status status = agent.Publish(std::string(static_cast<size_t>(message), 'x'), {});
         if (!status.ok()) {
           EXPECT_TRUE(IsResourceExhausted(status)) << status;
@@ -459,6 +459,17 @@ TEST(RetentionTest, DropBoundsTheDiskThoughACellIsSilentAndHardlyStopsTheStream)
   stream.Forget();
   stream.Run(Duration::Seconds(20));
   EXPECT_LT(stream.stood, Duration::Millis(700)) << "nobody waits for it any more";
+}
+
+// What is kept is data and index; of short messages most of it is index.
+TEST(RetentionTest, TheBoundHoldsForMessagesOfAnyLength) {
+  for (const int64_t length : {1, 10, 100}) {
+    Retained shard;
+    Publishing stream(shard, false);
+    stream.Run(Duration::Seconds(10), length);
+    for (const auto& [cell, bytes] : stream.most) EXPECT_LE(bytes, kBound) << cell << length;
+    EXPECT_GT(shard.Listing("us").last(), 5);
+  }
 }
 
 // Nobody is there who could decide.
