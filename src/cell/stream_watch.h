@@ -1,8 +1,13 @@
 // Tells a user of a stream that it was deleted: the view of its cell showed it, and does not any
 // more.
 //
+// A cell whose registry was lost and begun anew shows no stream at first, and is told by the cells
+// above it which there are: until then nothing was deleted. Only in a stream's source nobody does.
+//
 // Threads: those of the client.
 #pragma once
+
+#include <cstdint>
 
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
@@ -24,7 +29,10 @@ class StreamWatch {
 
   const stream::StreamId stream_;
   Callback<void(Status)> deleted_;
-  bool seen_ = false;  // a cell may hear of it later than its user
+  uint64_t registry_id_ = 0;  // of the last view
+  bool seen_ = false;         // in that registry: a cell may hear of it later than its user
+  bool seen_ever_ = false;
+  bool source_ = false;  // it is the cell's own, as it was seen last
   Scope scope_;
 };
 

@@ -11,6 +11,8 @@
 namespace tailcast::world {
 namespace {
 
+using ::testing::IsEmpty;
+
 using stream::Part;
 
 TEST(HopTest, CommittedBytesArriveInEveryCellAndLayerWithinMilliseconds) {
@@ -483,6 +485,19 @@ TEST(HopTest, ACellThatLostItsRegistryIsToldItsStreamsAgain) {
   options.cells = {"us", "eu"};
   Hop hop(options);
   hop.CreateStream();
+  // Users of it there; who looks at the source instead is told nothing either.
+  std::vector<std::unique_ptr<cell::CellClient>> users;
+  std::vector<std::unique_ptr<cell::StreamWatch>> watches;
+  std::vector<Status> told;
+  const Scope scope;
+  for (const std::string& cell : options.cells) {
+    Process& user = hop.world.Start(cell, "user", nullptr);
+    users.push_back(std::make_unique<cell::CellClient>(*user.loop, *user.connector,
+                                                       hop.world.SchedulerAddress(cell), ""));
+    users.back()->Start(Duration::Seconds(10), scope.Bind([](const Status&) {}));
+    watches.push_back(std::make_unique<cell::StreamWatch>(
+        *users.back(), hop.id, scope.Bind([&](const Status& why) { told.push_back(why); })));
+  }
   hop.world.Restart("eu", "scheduler");
   hop.time().RunFor(Duration::Seconds(3));
   ASSERT_EQ(hop.registry("eu")->view().scheduler_incarnation(), 2u);
@@ -498,16 +513,33 @@ TEST(HopTest, ACellThatLostItsRegistryIsToldItsStreamsAgain) {
     }));
     ASSERT_TRUE(hop.time().RunUntil([&] { return deleted > 0; }, Duration::Seconds(5)));
   }
+  hop.world.network().Partition("us", "eu", true);
   hop.world.Start("eu", "scheduler", RunScheduler(hop.world, {}));
   hop.time().RunFor(Duration::Seconds(5));
   ASSERT_EQ(hop.registry("eu")->view().scheduler_incarnation(), 1u);
-  EXPECT_EQ(hop.registry("eu")->view().streams_size(), 1);
+  EXPECT_EQ(hop.registry("eu")->view().streams_size(), 0);
+  EXPECT_EQ(users[1]->view().registry_id(), hop.registry("eu")->view().registry_id());
+  EXPECT_THAT(told, IsEmpty()) << told[0];
+  hop.world.network().Partition("us", "eu", false);
+  EXPECT_TRUE(hop.time().RunUntil([&] { return hop.registry("eu")->view().streams_size() == 1; },
+                                  Duration::Seconds(10)));
   HandProducer producer(hop.world, "us", hop.shard(), hop.options.chunk_size);
   producer.Roll();
   producer.Append(200);
   const Truth truth{{1, {producer.data(), producer.index()}}};
   EXPECT_TRUE(hop.time().RunUntil([&] { return hop.Arrived(truth); }, Duration::Seconds(5)))
       << hop.Missing(truth);
+  EXPECT_THAT(told, IsEmpty()) << told[0];
+  // From now on it is told again.
+  bool deleted = false;
+  users[0]->DeleteStream("flights", scope.Bind([&](const Status&) { deleted = true; }));
+  EXPECT_TRUE(
+      hop.time().RunUntil([&] { return deleted && told.size() == 2; }, Duration::Seconds(10)));
+  for (const Status& why : told) {
+    EXPECT_EQ(why, NotFoundError("stream 'flights' was deleted"));
+  }
+  watches.clear();
+  users.clear();
 }
 
 TEST(HopTest, AReRouteInMidStreamLosesNothingAndNeverStops) {
