@@ -222,7 +222,7 @@ void AddRetention(const json& cell, std::vector<std::string>& troubles) {
   }
   for (const json& out : ArrayOf(cell, "left_out")) {
     troubles.push_back("stream " + out.value("stream", "") + ": nothing is kept for cell " +
-                       out.value("cell", "") + " until it answers again");
+                       out.value("cell", "") + " until it answers, and gets on");
   }
 }
 

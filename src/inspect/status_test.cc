@@ -346,7 +346,7 @@ TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
                   "stream s, shard 1: file 8 is stamped 2 min behind the scheduler's clock: one of "
                   "that and the producer's is wrong, or was; consumers that begin at a time go by "
                   "the stamps",
-                  "stream s: nothing is kept for cell away until it answers again"));
+                  "stream s: nothing is kept for cell away until it answers, and gets on"));
 }
 
 TEST(Troubles, WhoWaitsForAFileThatTheSourceHasLostIsToldWhatToDo) {

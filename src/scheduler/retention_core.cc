@@ -66,7 +66,6 @@ void RetentionCore::OnStreams(const google::protobuf::RepeatedPtrField<v1::Strea
     if (!streams_.empty()) there.insert(stream::IdOf(config));
   }
   std::erase_if(streams_, [&](const auto& entry) { return !there.contains(entry.first); });
-  std::erase_if(back_, [&](const auto& entry) { return !there.contains(entry.first); });
 }
 
 void RetentionCore::OnStream(const v1::StreamConfig& config) {
@@ -100,15 +99,9 @@ void RetentionCore::OnStream(const v1::StreamConfig& config) {
   }
   known->retention = config.retention();
   known->left_out = {config.left_out().begin(), config.left_out().end()};
-  std::erase_if(back_, [&](const auto& entry) {
-    return entry.first == id && !known->left_out.contains(entry.second);
-  });
 }
 
-void RetentionCore::OnStreamRemoved(const StreamId& stream) {
-  streams_.erase(stream);
-  std::erase_if(back_, [&](const auto& entry) { return entry.first == stream; });
-}
+void RetentionCore::OnStreamRemoved(const StreamId& stream) { streams_.erase(stream); }
 
 bool RetentionCore::OnFiles(const ShardId& id, const std::vector<Stem>& stems, bool all) {
   Shard* shard = Find(id);
@@ -213,7 +206,11 @@ void RetentionCore::OnAnswer(const std::string& name, const std::vector<CollectA
     }
     // Less than before, if its disk was lost.
     cell.done = answers[i].done;
-    if (stream->left_out.contains(name)) back_.emplace(asks[i].shard.stream, name);
+    if (!stream->left_out.contains(name)) continue;
+    // What the floor gave it is no getting on.
+    cell.got_on |= cell.out_at > 0 && cell.done > std::max(cell.out_at, cell.told);
+    cell.all_done = shard->files.empty() || cell.done >= shard->files.rbegin()->first;
+    if (cell.out_at == 0) cell.out_at = cell.done;
   }
 }
 
@@ -313,6 +310,18 @@ bool RetentionCore::LacksForDrop(MonotonicTime now, const Shard& shard, const st
          (cell.silences == 0 || cell.silences >= kStrangersMax);
 }
 
+bool RetentionCore::IsBack(const Stream& stream, const std::string& name) {
+  bool heard = false;
+  for (const Shard& shard : stream.shards) {
+    if (!shard.listed) return false;
+    if (shard.files.empty()) continue;
+    const auto it = shard.cells.find(name);
+    if (it == shard.cells.end() || !(it->second.got_on || it->second.all_done)) return false;
+    heard = true;
+  }
+  return heard;
+}
+
 // Up to where everybody else has everything that is wanted away.
 int64_t RetentionCore::FloorWithout(const Shard& shard,
                                     const std::set<std::string>& left_out) const {
@@ -369,7 +378,8 @@ void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now
               .asked = now,
               .ever_asked = true,
               .asking = cell.asking,
-              .noted = cell.noted};
+              .noted = cell.noted,
+              .out_at = cell.done};
     }
   }
   for (size_t s = 0; s < stream.shards.size(); ++s) {
@@ -409,12 +419,13 @@ void RetentionCore::DoWork(MonotonicTime now, RetentionEffects& out) {
   if (worked_) ran_ = ran_ + (now - *worked_);
   const Duration passed = worked_ ? std::min(now - *worked_, options_.tick * 2) : Duration();
   worked_ = now;
-  for (const auto& [id, name] : back_) {
-    Stream* stream = Find(id);
-    if (stream->left_out.erase(name) == 0) continue;
-    out.take_in.emplace_back(id, name);
+  for (auto& [id, stream] : streams_) {
+    std::erase_if(stream.left_out, [&, &id = id, &stream = stream](const std::string& name) {
+      if (!IsBack(stream, name)) return false;
+      out.take_in.emplace_back(id, name);
+      return true;
+    });
   }
-  back_.clear();
   for (auto& [id, stream] : streams_) LookAt(id, stream, now, passed, out);
   NoteAges(out);
 }

@@ -8,7 +8,8 @@
 //                            ▼                                    has recorded it: files go
 //        "drop", or away for too long: durably left out, with the same write that raises the floor
 //                            │
-//                            └──▶ it answers again: a member again, told the floor
+//                            └──▶ it answers, is told the floor, and gets on, or has nothing to
+//                                 do: a member again
 //
 // Members are the cells of the copy tree that are not left out. What is not known of a member
 // counts as lacking. The newest file of a shard always stays.
@@ -151,6 +152,10 @@ class RetentionCore {
     Duration held_up;      // retention, without getting on
     Duration noted;        // of that, what is written down
     int64_t held_at = -1;  // `done`, then
+    // Of one that is left out.
+    int64_t out_at = 0;     // `done`, then or when it was first heard of since; 0: not known
+    bool got_on = false;    // has a file more since then, of those that are kept
+    bool all_done = false;  // has all closed files
   };
   struct File {
     stream::Stem stem;
@@ -194,13 +199,14 @@ class RetentionCore {
   bool IsDue(MonotonicTime now, const Stream& stream, const Shard& shard, const std::string& name,
              const Cell& cell) const;
 
+  // One that is left out: it gets on with each shard in which there is something to do for it.
+  static bool IsBack(const Stream& stream, const std::string& name);
   int64_t FloorWithout(const Shard& shard, const std::set<std::string>& left_out) const;
 
   const RetentionOptions options_;
   const cell::Floors& floors_;
   std::map<stream::StreamId, Stream> streams_;
-  std::set<std::pair<stream::StreamId, std::string>> back_;  // left out, and answered
-  std::map<std::string, stream::ShardId> asked_to_;          // by cell: where to go on asking
+  std::map<std::string, stream::ShardId> asked_to_;  // by cell: where to go on asking
   struct Silence {
     MonotonicTime since;  // it was asked, and has not answered
     MonotonicTime asked;  // last

@@ -359,12 +359,92 @@ TEST_F(RetentionCoreTest, DropLeavesOutWhoLacksAFileAndRaisesTheFloorInOneStep) 
   Work();
   EXPECT_THAT(last_.leave_out, ElementsAre(Pair(id_, "asia")));
   EXPECT_THAT(last_.raise, ElementsAre(Pair(shard_, 15)));
-  // It answers again: a member again, and told where the shard begins now.
+  // It answers, and is told where the shard begins now, but has no more than before.
   EXPECT_FALSE(Answer("asia", 4));
+  for (int probe = 0; probe < 3; ++probe) {
+    now_ = now_ + Duration::Seconds(5);
+    EXPECT_TRUE(Answer("asia", 4));
+    EXPECT_TRUE(Work().empty());
+  }
+  // It gets on: a member again.
   now_ = now_ + Duration::Seconds(5);
-  EXPECT_TRUE(Answer("asia", 4));
+  EXPECT_TRUE(Answer("asia", 16));
   EXPECT_THAT(Work().take_in, ElementsAre(Pair(id_, "asia")));
   EXPECT_EQ(floor(), 15);
+}
+
+// It answers all the time, and has got stuck: nothing is kept for it until it gets on, also by a
+// scheduler that does not know what it had when it was left out.
+TEST_F(RetentionCoreTest, WhoDoesNotGetOnStaysLeftOut) {
+  Keep(5000);
+  config_.mutable_retention()->set_away_max_us(8 * kSecond);
+  Configure();
+  Produce(7);
+  Work();
+  int changes = 0;
+  const auto seconds = [&](int count, int64_t asia) {
+    for (int second = 0; second < count; ++second) {
+      Produce(files_ + 1);
+      Answer("eu", files_);
+      Answer("asia", asia);
+      Pass(Duration::Seconds(1));
+      changes += static_cast<int>(last_.take_in.size() + last_.leave_out.size());
+    }
+  };
+  seconds(60, 3);
+  EXPECT_EQ(changes, 1);
+  EXPECT_THAT(config_.left_out(), ElementsAre("asia"));
+  EXPECT_GT(floor(), 55);
+  RetentionCore restarted({.cell = "us"}, floors_);
+  ConfigureOf(restarted);
+  std::vector<Stem> stems;
+  for (int64_t seq = floor(); seq <= files_; ++seq) stems.push_back(File(seq));
+  restarted.OnFiles(shard_, stems, true);
+  for (int probe = 0; probe < 3; ++probe) {
+    now_ = now_ + Duration::Seconds(5);
+    AnswerOf(restarted, "asia", 3);
+    EXPECT_THAT(WorkOf(restarted).take_in, IsEmpty());
+  }
+  now_ = now_ + Duration::Seconds(5);
+  AnswerOf(restarted, "asia", files_ - 1);
+  EXPECT_THAT(WorkOf(restarted).take_in, ElementsAre(Pair(id_, "asia")));
+}
+
+TEST_F(RetentionCoreTest, WhoHasNothingToDoIsTakenIn) {
+  Keep(5000, true);
+  config_.add_left_out("asia");
+  Configure();
+  Produce(6);
+  Work();
+  EXPECT_TRUE(Answer("asia", 6));
+  EXPECT_THAT(Work().take_in, ElementsAre(Pair(id_, "asia")));
+}
+
+// Stuck with one shard, it is not taken in for the other one.
+TEST_F(RetentionCoreTest, WhoGetsOnWithEachShardIsTakenIn) {
+  config_.set_shards(3);
+  config_.add_left_out("asia");
+  Keep(5000);
+  std::vector<Stem> stems;
+  for (int64_t seq = 1; seq <= 9; ++seq) stems.push_back(File(seq));
+  core_.OnFiles({id_, 0}, stems, true);
+  core_.OnFiles({id_, 1}, stems, true);
+  core_.OnFiles({id_, 2}, {}, true);
+  Work();
+  const auto answer = [&](int64_t first, int64_t second) {
+    now_ = now_ + Duration::Seconds(5);
+    const auto asks = core_.TakeAsks(now_, "asia");
+    ASSERT_EQ(asks.size(), 2u);
+    core_.OnAnswer("asia", asks, {{1, first}, {1, second}});
+    Work();
+  };
+  answer(2, 2);
+  answer(4, 2);
+  EXPECT_THAT(last_.take_in, IsEmpty());
+  answer(4, 2);
+  EXPECT_THAT(last_.take_in, IsEmpty());
+  answer(4, 3);
+  EXPECT_THAT(last_.take_in, ElementsAre(Pair(id_, "asia")));
 }
 
 TEST_F(RetentionCoreTest, DropDoesNotWaitForWhoIsSilent) {
@@ -552,8 +632,10 @@ TEST_F(RetentionCoreTest, WhoWasLeftOutIsWaitedForAnew) {
   Work();
   EXPECT_EQ(floors_.HeldUp(shard_, "asia"), nullptr);
   EXPECT_TRUE(Answer("asia", 2));
+  now_ = now_ + Duration::Seconds(5);
+  EXPECT_TRUE(Answer("asia", 3));
   Work();
-  Pass(Duration::Seconds(90));
+  Pass(Duration::Seconds(80));
   EXPECT_THAT(config_.left_out(), IsEmpty());
 }
 

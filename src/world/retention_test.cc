@@ -472,6 +472,31 @@ TEST(RetentionTest, TheBoundHoldsForMessagesOfAnyLength) {
   }
 }
 
+// It answers, and its writers stand still.
+TEST(RetentionTest, ACellThatDoesNotGetOnStopsTheStreamOnce) {
+  Retained shard;
+  Publishing stream(shard, false);
+  v1::Retention retention = Bytes(Publishing::kKept, false);
+  retention.set_file_bytes(Publishing::kFile);
+  retention.set_away_max_us(Duration::Seconds(8).micros());
+  shard.Set(retention);
+  stream.Run(Duration::Seconds(5));
+  for (int i = 0; i < shard.hop.options.writers; ++i) {
+    shard.hop.world.TakeDown("asia", "writer-" + std::to_string(i));
+  }
+  stream.Run(Duration::Seconds(15));
+  EXPECT_THAT(shard.LeftOut(), ElementsAre("asia"));
+  EXPECT_GT(stream.stood, Duration::Seconds(7));
+  stream.Forget();
+  stream.Run(Duration::Seconds(40));
+  EXPECT_THAT(shard.LeftOut(), ElementsAre("asia"));
+  EXPECT_LT(stream.stood, Duration::Millis(700));
+  shard.hop.world.RaiseAll();
+  stream.Run(Duration::Seconds(20));
+  EXPECT_THAT(shard.LeftOut(), IsEmpty());
+  EXPECT_LT(stream.stood, Duration::Seconds(2));
+}
+
 // Nobody is there who could decide.
 TEST(RetentionTest, WithoutASchedulerAProducerStopsAtTheBound) {
   for (const bool drop : {false, true}) {
