@@ -17,10 +17,12 @@
 (*   - The members are the cells of the tree that are waited for.  One     *)
 (*     that was away too long, or that lacks what the policy "drop" wants  *)
 (*     away for its size, is durably left out of the members first.  When *)
-(*     it is heard of again it is durably taken in, and told the tree's    *)
-(*     floor: what is below is its gap.                                    *)
-(*   - With the policy "block" the producer opens no file while Keep       *)
-(*     closed ones are not collected.                                      *)
+(*     it is heard of again it is told the tree's floor: what is below is  *)
+(*     its gap.  It is durably taken in when it gets on from there, or has *)
+(*     all closed files: one that does not would be waited for again.      *)
+(*   - The producer opens no file while Keep closed ones are not           *)
+(*     collected: with "block" it waits for the cell, with "drop" until    *)
+(*     that is left out.                                                   *)
 (*   - Every cell raises its floor to what it was told of the tree's.  Any *)
 (*     cell may become any other's parent (see Reroute), so it does not    *)
 (*     matter whose child a cell is.                                       *)
@@ -51,7 +53,7 @@ ParentOf(c) == IF c = "leaf" THEN "mid" ELSE "src"
 ASSUME Policy \in {"block", "drop"} /\ Age \in BOOLEAN
 ASSUME Bug \in {"none", "unknownIsDone", "deleteFirst", "noFloorAtCreate", "floorAtStart",
                 "progressFirst", "takenInAsDone", "leftOutLate", "blockIgnored",
-                "trimInMemory", "silentJump", "neverTold", "countedApart"}
+                "trimInMemory", "silentJump", "neverTold", "countedApart", "keptOut"}
 
 VARIABLES
   produced,    \* number of files that the source has closed
@@ -89,7 +91,7 @@ Produce ==
   /\ produced < NumFiles
   \* The file that is opened now is not counted before it is closed.
   \* planted, countedApart: it counts one file that those who make room do not
-  /\ Policy = "block" /\ Bug # "blockIgnored" =>
+  /\ Bug # "blockIgnored" =>
        produced + (IF Bug = "countedApart" THEN 2 ELSE 1) - treeFloor <= Keep
   /\ produced' = produced + 1
   /\ held' = [held EXCEPT !["src"] = @ \cup {produced + 1}]
@@ -176,9 +178,14 @@ Away(c) ==
   /\ view' = [view EXCEPT ![c] = Unknown]
   /\ UNCHANGED <<produced, held, floor, begun, trim, old, promise, collected, answered, consumer>>
 
-\* It answers again.  Its floor is still its own; from now on it is waited for.
+\* What the floor gave it is no getting on.
+GetsOn(c) == Done(c) > treeFloor \/ Done(c) = produced + 1
+
+\* From now on it is waited for.  Its floor may still be its own: what it was told is late.
 TakeIn(c) ==
   /\ c \in Others \ members
+  \* planted: it is never seen to get on
+  /\ GetsOn(c) /\ Bug # "keptOut"
   /\ members' = members \cup {c}
   /\ promise' = [promise EXCEPT ![c] = treeFloor]
   \* planted: it counts as having what there is
@@ -315,12 +322,14 @@ NoSilentJump == \A f \in skipped : f < floor["leaf"]
 \* A cell never deletes what is at or above its floor.
 FloorFirst == \A c \in Cells : \A f \in collected[c] : f < floor[c]
 
-\* "block" bounds the disk: Keep, and the file that was being written.
-Bounded == Policy = "block" => produced + 1 - treeFloor <= Keep + 1
+\* The disk is bounded: Keep, and the file that was being written.
+Bounded == produced + 1 - treeFloor <= Keep + 1
 
 \* A member loses something only by having been left out.
 OnlyLeftOut == \A c \in members : promise[c] = 1 \/ budget.away < MaxAway \/ Policy = "drop"
 
+\* Who was left out is waited for again.
+Rejoins == <>[](members = Cells)
 \* The consumer comes to the end of the shard; what is wanted away goes, everywhere.
 Arrives == <>[](pos = NumFiles + 1)
 Freed   == <>[](\A c \in Cells : \A f \in held[c] : ~WantedAway(f) /\ f >= treeFloor)
