@@ -217,10 +217,39 @@ void CopySet::OnListing(MonotonicTime now, const ShardId& id, int64_t floor,
 void CopySet::AddFile(MonotonicTime now, const ShardId& id, const Stem& stem, bool listed,
                       Effects& out) {
   ShardFiles& shard = *FindShard(id);
-  const auto sealed = shard.Add(stem, listed);
-  if (!sealed) return;
+  auto sealed = shard.Add(stem, listed);
+  if (!sealed) {
+    ++put_off_;
+    last_put_off_ = id;
+    if (listed || !MakeRoom(id, out)) return;
+    sealed = shard.Add(stem, listed);
+  }
   AddOperations(now, id, streams_.at(id.stream), *shard.Find(stem.seq), out);
   for (const int64_t seq : *sealed) UpdateSeal({id, shard.Find(seq)->stem}, out);
+}
+
+// A cell that is dead lacks ever more files, and the others shall have what is new: one of those
+// that nobody copies now is put off, not of the oldest, which come first when the cell is back, nor
+// of the newest, which others may wait for.
+bool CopySet::MakeRoom(const ShardId& id, Effects& out) {
+  if (changing_.contains(id.stream)) return false;  // an edge's progress is read off operations
+  ShardFiles& shard = *FindShard(id);
+  constexpr int64_t kNewest = 64;
+  int64_t newest = std::min(kNewest, options_.files_per_shard_max / 2);
+  for (auto it = shard.files().rbegin(); it != shard.files().rend(); ++it) {
+    if (newest-- > 0) continue;
+    const FileId file{id, it->second.stem};
+    bool idle = true;
+    for (Row row = operations_.FirstOf(file); row != operations_.end() && row->first.file == file;
+         ++row) {
+      idle &= !IsAssigned(row->second.phase);
+    }
+    if (!idle) continue;
+    DropOperations(file, out);
+    shard.PutOff(file.stem.seq);
+    return true;
+  }
+  return false;
 }
 
 void CopySet::AddOperations(MonotonicTime now, const ShardId& id, Stream& stream,

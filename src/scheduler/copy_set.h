@@ -104,6 +104,10 @@ class CopySet {
   const EdgeChange* FindEdge(const stream::StreamId& id, const std::string& cell) const;
   // Files under whose number the target has another one.
   int64_t data_loss() const { return data_loss_; }
+  // How often a file was not kept in mind because its shard had files_per_shard_max that are not
+  // copied everywhere: a listing finds it again. The last one's shard.
+  int64_t put_off() const { return put_off_; }
+  const std::optional<stream::ShardId>& last_put_off() const { return last_put_off_; }
 
  private:
   struct Stream {
@@ -125,6 +129,7 @@ class CopySet {
                stream::Layer layer);
   void AddFile(MonotonicTime now, const stream::ShardId& id, const stream::Stem& stem, bool listed,
                Effects& out);
+  bool MakeRoom(const stream::ShardId& id, Effects& out);
   void AddOperations(MonotonicTime now, const stream::ShardId& id, Stream& stream,
                      const ShardFiles::File& file, Effects& out);
   void UpdateSeal(const stream::FileId& file, Effects& out);
@@ -148,6 +153,8 @@ class CopySet {
   std::set<stream::StreamId> changing_;  // streams with an edge that waits or joins
   std::vector<StepTaken> steps_;
   int64_t data_loss_ = 0;
+  int64_t put_off_ = 0;
+  std::optional<stream::ShardId> last_put_off_;
 };
 
 }  // namespace tailcast::scheduler

@@ -202,6 +202,46 @@ TEST_F(CopySetTest, NoMoreFilesAreTakenThanTheLimit) {
   EXPECT_EQ(Rows().size(), 8u);
 }
 
+// One cell is dead, and lacks more than the scheduler keeps in mind. The other one gets what is
+// new all the same, and the dead one's files are found again when there is room.
+TEST_F(CopySetTest, ACellThatLacksTooManyFilesKeepsNoNewOneFromTheOthers) {
+  set_.OnStream(At(0), Tree({{"a", "b"}, {"a", "c"}}), out_);
+  const auto copied = [&](int64_t seq, const std::string& cell) {
+    for (const Layer layer : {Layer::kPrimary, Layer::kCache}) {
+      set_.OnCopied(Start(seq, layer, cell), 100, 64);
+    }
+  };
+  std::vector<Stem> stems;
+  for (int64_t seq = 1; seq <= 20; ++seq) {
+    Notice(seq);
+    stems.push_back(File(seq));
+    ASSERT_NE(Find(seq, Layer::kPrimary, "b"), operations_.end()) << seq;
+    copied(seq, "b");
+  }
+  EXPECT_EQ(set_.put_off(), 16);
+  ASSERT_TRUE(set_.last_put_off());
+  EXPECT_EQ(*set_.last_put_off(), shard_);
+  EXPECT_NE(Find(1, Layer::kPrimary, "c"), operations_.end());
+  Listing(stems);
+  EXPECT_EQ(set_.put_off(), 32) << "there is no room yet";
+  for (const int64_t seq : {1, 20}) copied(seq, "c");
+  Listing(stems);
+  EXPECT_NE(Find(18, Layer::kPrimary, "c"), operations_.end());
+}
+
+// What is being copied goes on.
+TEST_F(CopySetTest, AFileThatIsBeingCopiedIsNotPutOff) {
+  set_.OnStream(At(0), Tree({{"a", "b"}}), out_);
+  for (int64_t seq = 1; seq <= 4; ++seq) {
+    Notice(seq);
+    Start(seq, Layer::kPrimary, "b");
+  }
+  Notice(5);
+  EXPECT_EQ(Find(5, Layer::kPrimary, "b"), operations_.end());
+  EXPECT_EQ(set_.put_off(), 1);
+  EXPECT_TRUE(out_.stop.empty());
+}
+
 TEST_F(CopySetTest, ReadersThatCopyTheFileAreToldItsSeal) {
   set_.OnStream(At(0), Tree({{"a", "b"}}), out_);
   Notice(1);

@@ -407,6 +407,13 @@ void SchedulerAgent::Rescan() {
   }
   check_->Look();
   retention_->Sweep();
+  const SchedulerCore& core = driver_->core();
+  const int64_t put_off = core.counters().put_off;
+  if (std::exchange(put_off_, put_off) < put_off) {
+    kLog.Warn(core.last_put_off()->ToString(),
+              ": a cell lacks more of its files than are kept in mind; some are put off until it "
+              "has others (tailcast status says what does not get on)");
+  }
 }
 
 void SchedulerAgent::AskProgress(const ShardId& shard, const std::string& cell) {

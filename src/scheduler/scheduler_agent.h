@@ -156,7 +156,8 @@ class SchedulerAgent : private RegistryService::Owner {
   std::unique_ptr<RetentionAgent> retention_;
   std::map<stream::ShardId, Timer> relist_;  // after failed listings
   Timer rescan_timer_{loop_};
-  Scope work_scope_;  // ends when the registry is lost
+  int64_t put_off_ = 0;  // files, as was said last
+  Scope work_scope_;     // ends when the registry is lost
   Scope scope_;
 };
 

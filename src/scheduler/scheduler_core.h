@@ -69,7 +69,7 @@ struct CoreCounters {
   int64_t started = 0, done = 0, restarted = 0, adopted = 0, shed = 0, left = 0, slow = 0,
           throttled = 0, no_worker = 0, superseded = 0, given_up = 0, data_loss = 0,
           readers_lost = 0, stale_reports = 0, foreign_operations = 0, refused = 0,
-          copied_again = 0;
+          copied_again = 0, put_off = 0;
 };
 
 class SchedulerCore {
@@ -152,6 +152,8 @@ class SchedulerCore {
     return copies_.TargetsOf(stream);
   }
   CoreCounters counters() const;
+  // As CopySet::last_put_off.
+  const std::optional<stream::ShardId>& last_put_off() const { return copies_.last_put_off(); }
   const OperationTable& operations() const { return operations_; }
   const WorkerTable& workers() const { return workers_; }
   // This very attempt is starting or running, as far as is known.

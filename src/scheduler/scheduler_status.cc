@@ -32,6 +32,9 @@ void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics) {
   set(kEvents, kHelp, c.copied_again, {{"event", "copied_again"}});
   set(kEvents, kHelp, c.stale_reports, {{"event", "stale_report"}});
   set(kEvents, kHelp, c.foreign_operations, {{"event", "foreign"}});
+  set("tailcast_scheduler_files_put_off_total",
+      "Files that were not scheduled yet because their shard had too many that a cell lacks.",
+      c.put_off);
   set("tailcast_scheduler_readers_lost_total", "Readers that stopped answering.", c.readers_lost);
   metrics.GetGauge("tailcast_scheduler_operations_unfinished", "Operations that are not done.")
       .Set(core.unfinished());

@@ -61,6 +61,8 @@ class ShardFiles {
   bool Seal(int64_t seq, int64_t data_length, int64_t index_length);
   // Forgets the sealed files of which `is_over` holds; tells each one to it in order.
   void Forget(const std::function<bool(const File&)>& is_over);
+  // Is not kept in mind for a while; it is not done.
+  void PutOff(int64_t seq) { files_.erase(seq); }
   // A target lacks it, though it was copied: it is not done. False: it was not, or is below the
   // floor.
   bool Reopen(int64_t seq);
