@@ -78,8 +78,18 @@ int RunProcess(const RunOptions& options) {
   const std::shared_ptr<StepLog> steps = *std::move(opened_steps);
   ThreadLoop loop;
   const FreeMemoryKeeper free_memory(loop);
-  auto store = storage::OpenStore(&loop, config->StoreUrl(), steps);
+  // A scheduler alone has one store; beside others, which write messages, one of its own.
+  const bool control = roles.size() == 1 && schedules;
+  auto store =
+      storage::OpenStore(&loop, config->StoreUrl(), steps,
+                         control ? storage::StoreUse::kRecords : storage::StoreUse::kMessages);
   if (!store.ok()) return Fail(store.status());
+  std::unique_ptr<storage::Store> records;
+  if (schedules && !control) {
+    auto opened = storage::OpenStore(&loop, config->StoreUrl(), steps, storage::StoreUse::kRecords);
+    if (!opened.ok()) return Fail(opened.status());
+    records = std::move(*opened);
+  }
   std::unique_ptr<MetricsServer> metrics;
   std::string metrics_address;
   if (config->metrics != "off") {
@@ -92,7 +102,6 @@ int RunProcess(const RunOptions& options) {
   if (!key.ok()) return Fail(key.status().WithContext(options.config));
   auto fabric = fabric::MakeConnector(&loop, {.key = *key});
   // A scheduler alone gets notices, leases and requests of people.
-  const bool control = roles.size() == 1 && roles[0] == node::Role::kScheduler;
   auto server = rpc::MakeGrpcServer(loop, control);
   auto connector = rpc::MakeGrpcConnectorBeside(*server);
 
@@ -103,6 +112,7 @@ int RunProcess(const RunOptions& options) {
   ports.server = server.get();
   ports.connector = connector.get();
   ports.store = store->get();
+  ports.records = records != nullptr ? records.get() : store->get();
   ports.fabric = fabric.get();
   ports.metrics = &ProcessMetrics();
   ports.aside = &aside;

@@ -73,6 +73,9 @@ class HeldStore : public storage::Store {
   void Quarantine(const std::string&, const std::string&, Callback<void(Status)>) override {
     FAIL() << "a consumer writes nothing";
   }
+  void Room(Callback<void(Result<storage::StoreRoom>)>) override {
+    FAIL() << "a consumer writes nothing";
+  }
 
  private:
   class File : public storage::ReadFile {

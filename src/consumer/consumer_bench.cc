@@ -68,6 +68,10 @@ class NoStore : public storage::Store {
                   Callback<void(Status)> done) override {
     Delete(dir, name, std::move(done));
   }
+  void Room(Callback<void(Result<storage::StoreRoom>)> done) override {
+    loop_->Post(
+        scope_.Bind([done = std::move(done)]() mutable { done(UnimplementedError("no store")); }));
+  }
 
  private:
   EventLoop* loop_;

@@ -270,7 +270,7 @@ Status Node::MakeScheduler() {
              scope_.Bind([tree, done = std::move(done)]() mutable { done(std::move(*tree)); }));
   };
   scheduler_ = std::make_unique<scheduler::SchedulerAgent>(
-      *ports_.loop, *ports_.store, *ports_.connector, *ports_.metrics, std::move(options));
+      *ports_.loop, *ports_.records, *ports_.connector, *ports_.metrics, std::move(options));
   scheduler_->Attach(*ports_.server);
   users_ = std::make_unique<cell::UsersService>(*ports_.loop, *ports_.server, *ports_.metrics);
   return OkStatus();

@@ -55,6 +55,7 @@ struct Ports {
   rpc::Server* server = nullptr;  // not started: the node registers handlers, then starts it
   rpc::Connector* connector = nullptr;
   storage::Store* store = nullptr;
+  storage::Store* records = nullptr;  // of StoreUse::kRecords, for the role scheduler
   fabric::Connector* fabric = nullptr;
   MetricRegistry* metrics = nullptr;
   // Makes the exporter of a cache instance ("data" or "metadata").

@@ -53,7 +53,7 @@ void FakeDisk::AtDisk(Duration delay, UniqueFunction<void()> landing) {
 }
 
 void FakeDisk::Land(FakeImage::Append& append) {
-  image_.Land(append, options_.capacity_bytes, loop_->Now());
+  image_.Land(append, Room(), loop_->Now());
   if (!trace_) return;
   trace_(Crc32c(append.file->name));
   trace_(Crc32cExtend(static_cast<uint32_t>(append.outcome), append.bytes.data(),
@@ -68,7 +68,7 @@ void FakeDisk::Thaw() {
 void FakeDisk::PowerLoss() {
   ++counters_.power_losses;
   ++life_;
-  image_.LosePower(options_.capacity_bytes, loop_->Now(), rng_);
+  image_.LosePower(Room(), loop_->Now(), rng_);
 }
 
 Result<std::string> FakeDisk::Peek(const std::string& dir, const std::string& name) const {

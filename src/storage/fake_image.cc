@@ -32,8 +32,8 @@ int64_t FakeImage::File::visible() const {
 
 Result<std::shared_ptr<FakeImage::File>> FakeImage::Claim(const std::string& dir,
                                                           const std::string& name,
-                                                          const std::string& key,
-                                                          MonotonicTime now) {
+                                                          const std::string& key, MonotonicTime now,
+                                                          const FakeRoom& room, StoreUse use) {
   for (size_t slash = dir.find('/'); slash != std::string::npos; slash = dir.find('/', slash + 1)) {
     folders_[dir.substr(0, slash)];
   }
@@ -50,6 +50,7 @@ Result<std::shared_ptr<FakeImage::File>> FakeImage::Claim(const std::string& dir
   if (folder.names.contains(name)) {
     return FailedPreconditionError(dir + "/" + name + ": exists under another key");
   }
+  TAILCAST_RETURN_IF_ERROR(CheckRoom(name, room.file_bytes, room, use));
   auto file = std::make_shared<File>();
   file->dir = dir;
   file->name = name;
@@ -84,8 +85,10 @@ Result<std::shared_ptr<FakeImage::File>> FakeImage::Find(const std::string& dir,
 
 Result<std::shared_ptr<FakeImage::File>> FakeImage::Fence(const std::string& dir,
                                                           const std::string& name,
-                                                          MonotonicTime now) {
+                                                          MonotonicTime now, const FakeRoom& room,
+                                                          StoreUse use) {
   TAILCAST_ASSIGN_OR_RETURN(std::shared_ptr<File> file, Find(dir, name));
+  TAILCAST_RETURN_IF_ERROR(CheckRoom(name, room.file_bytes, room, use));
   file->epoch = Successor(file->epoch);
   file->physical.resize(static_cast<size_t>(file->committed));
   Remember(*file, now);
@@ -152,12 +155,14 @@ std::vector<std::string> FakeImage::Folders(const std::string& dir) const {
 }
 
 std::shared_ptr<FakeImage::Append> FakeImage::Send(std::shared_ptr<File> file, Epoch epoch,
-                                                   int64_t offset, std::string bytes) {
+                                                   int64_t offset, std::string bytes,
+                                                   StoreUse use) {
   auto append = std::make_shared<Append>();
   append->file = std::move(file);
   append->epoch = epoch;
   append->offset = offset;
   append->bytes = std::move(bytes);
+  append->use = use;
   std::erase_if(in_flight_, [](const std::weak_ptr<Append>& weak) {
     const std::shared_ptr<Append> other = weak.lock();
     return other == nullptr || other->sealed;
@@ -170,7 +175,7 @@ std::shared_ptr<FakeImage::Append> FakeImage::Send(std::shared_ptr<File> file, E
   return append;
 }
 
-void FakeImage::Land(Append& append, int64_t capacity_bytes, MonotonicTime now) {
+void FakeImage::Land(Append& append, const FakeRoom& room, MonotonicTime now) {
   if (append.sealed) return;
   append.sealed = true;
   File& file = *append.file;
@@ -183,9 +188,9 @@ void FakeImage::Land(Append& append, int64_t capacity_bytes, MonotonicTime now) 
     return;
   }
   const auto size = static_cast<int64_t>(append.bytes.size());
-  if (bytes_used() + size > capacity_bytes) {
+  if (Status fits = CheckRoom(file.name, size, room, append.use); !fits.ok()) {
     append.outcome = AppendOutcome::kUnknown;
-    append.error = ResourceExhaustedError(file.name + ": the disk is full");
+    append.error = std::move(fits);
     return;
   }
   if (!kNoEpochGuard.planted() && !kShowsUnflushed.planted() && !kGarbageIsCommitted.planted()) {
@@ -209,13 +214,13 @@ void FakeImage::Lose(Append& append) {
   ++counters_.appends_lost;
 }
 
-void FakeImage::LosePower(int64_t capacity_bytes, MonotonicTime now, Rng& rng) {
+void FakeImage::LosePower(const FakeRoom& room, MonotonicTime now, Rng& rng) {
   for (const std::weak_ptr<Append>& weak : in_flight_) {
     const std::shared_ptr<Append> append = weak.lock();
     if (append == nullptr || append->sealed) continue;
     File& file = *append->file;
     if (rng.Chance(0.5)) {
-      Land(*append, capacity_bytes, now);
+      Land(*append, room, now);
       continue;
     }
     Lose(*append);
@@ -263,12 +268,24 @@ Result<std::string> FakeImage::ReadAt(const File& file, int64_t offset, int64_t 
   return file.physical.substr(static_cast<size_t>(offset), static_cast<size_t>(end - offset));
 }
 
-int64_t FakeImage::bytes_used() const {
+int64_t FakeImage::bytes_used(int64_t file_bytes) const {
   int64_t used = 0;
   for (const auto& [path, folder] : folders_) {
-    for (const auto& [key, file] : folder.claims) used += file->committed;
+    for (const auto& [key, file] : folder.claims) {
+      used += file->committed + static_cast<int64_t>(Raw(file->epoch)) * file_bytes;
+    }
   }
   return used;
+}
+
+Status FakeImage::CheckRoom(const std::string& name, int64_t bytes, const FakeRoom& room,
+                            StoreUse use) const {
+  if (room.capacity_bytes == INT64_MAX) return OkStatus();
+  const int64_t kept = use == StoreUse::kMessages ? room.reserve_bytes : 0;
+  if (bytes == 0 || bytes_used(room.file_bytes) + bytes <= room.capacity_bytes - kept) {
+    return OkStatus();
+  }
+  return ResourceExhaustedError(name + ": No space left on device (the disk is full)");
 }
 
 }  // namespace tailcast::storage

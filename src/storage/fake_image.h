@@ -17,6 +17,13 @@
 
 namespace tailcast::storage {
 
+// How much a disk holds.
+struct FakeRoom {
+  int64_t capacity_bytes = INT64_MAX;
+  int64_t reserve_bytes = 0;  // of it, for StoreUse::kRecords alone
+  int64_t file_bytes = 0;     // that a file takes for each of its epochs, beside its bytes
+};
+
 class FakeImage {
  public:
   struct File {
@@ -51,6 +58,7 @@ class FakeImage {
     Epoch epoch = Epoch::kNone;
     int64_t offset = 0;
     std::string bytes;
+    StoreUse use = StoreUse::kMessages;
     bool sealed = false;
     // Once sealed; an append that was lost on the way is kUnknown.
     AppendOutcome outcome = AppendOutcome::kUnknown;
@@ -66,17 +74,21 @@ class FakeImage {
   };
 
   // The first half of a creation: takes the key. AlreadyExists: its message is the winner, whose
-  // creation is completed if it was half done; FailedPrecondition: the name is another key's.
+  // creation is completed if it was half done; FailedPrecondition: the name is another key's;
+  // ResourceExhausted.
   Result<std::shared_ptr<File>> Claim(const std::string& dir, const std::string& name,
-                                      const std::string& key, MonotonicTime now);
+                                      const std::string& key, MonotonicTime now,
+                                      const FakeRoom& room = {},
+                                      StoreUse use = StoreUse::kMessages);
   // The second half: the file is there. Aborted: it was deleted since; Unavailable: a power loss
   // took the claim, and with it the right to the name.
   Status GiveName(const std::shared_ptr<File>& claimed);
   // NotFound.
   Result<std::shared_ptr<File>> Find(const std::string& dir, const std::string& name) const;
-  // The file with its new epoch. NotFound.
+  // The file with its new epoch. NotFound; ResourceExhausted.
   Result<std::shared_ptr<File>> Fence(const std::string& dir, const std::string& name,
-                                      MonotonicTime now);
+                                      MonotonicTime now, const FakeRoom& room = {},
+                                      StoreUse use = StoreUse::kMessages);
   Status Delete(const std::string& dir, const std::string& name);
   // If it is the file with this number. NotFound.
   Status DeleteExactly(const std::string& dir, const std::string& name, uint64_t number);
@@ -93,15 +105,15 @@ class FakeImage {
 
   // An append is sent: until it is sealed, a power loss decides about it.
   std::shared_ptr<Append> Send(std::shared_ptr<File> file, Epoch epoch, int64_t offset,
-                               std::string bytes);
+                               std::string bytes, StoreUse use = StoreUse::kMessages);
   // The one place where bytes become committed: guard and write are one atomic step. Nothing if the
-  // append is sealed. `capacity_bytes`: of all files; beyond it kUnknown.
-  void Land(Append& append, int64_t capacity_bytes, MonotonicTime now);
+  // append is sealed. kUnknown where there is no room.
+  void Land(Append& append, const FakeRoom& room, MonotonicTime now);
   // It never lands.
   void Lose(Append& append);
   // Appends that were sent are committed whole or lost, half-done creations are there or not;
   // behind the committed length of a file lies what came of lost ones.
-  void LosePower(int64_t capacity_bytes, MonotonicTime now, Rng& rng);
+  void LosePower(const FakeRoom& room, MonotonicTime now, Rng& rng);
 
   // The newest size that is as old as `then`; the oldest that is remembered if none is.
   static FileSize SizeAsOf(const File& file, MonotonicTime then);
@@ -111,12 +123,16 @@ class FakeImage {
   // DataLoss: it was cut.
   static Status CheckWhole(const File& file);
 
-  int64_t bytes_used() const;
+  int64_t bytes_used(int64_t file_bytes = 0) const;
   const Counters& counters() const { return counters_; }
   // Not null: each committed length is logged there.
   void SetSteps(StepLog* steps) { steps_ = steps; }
 
  private:
+  // ResourceExhausted, if so many bytes more do not fit.
+  Status CheckRoom(const std::string& name, int64_t bytes, const FakeRoom& room,
+                   StoreUse use) const;
+
   struct Folder {
     std::map<std::string, std::shared_ptr<File>> names;
     std::map<std::string, std::shared_ptr<File>> claims;  // by key

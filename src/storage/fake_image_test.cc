@@ -9,7 +9,7 @@
 namespace tailcast::storage {
 namespace {
 
-constexpr int64_t kRoom = INT64_MAX;
+const FakeRoom kRoom;
 
 MonotonicTime At(int64_t us) { return MonotonicTime::FromMicros(us); }
 
@@ -86,10 +86,25 @@ TEST_F(FakeImageTest, ADeletedFileTakesNoAppendsAndItsKeyIsFree) {
 TEST_F(FakeImageTest, AFullDiskRefusesWhatDoesNotFit) {
   const auto file = Create("f");
   const auto append = image_.Send(file, Epoch{1}, 0, "abcdef");
-  image_.Land(*append, 5, At(2));
+  image_.Land(*append, {.capacity_bytes = 5}, At(2));
   EXPECT_EQ(append->outcome, AppendOutcome::kUnknown);
   EXPECT_EQ(append->error.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(file->committed, 0);
+}
+
+TEST_F(FakeImageTest, FilesAndFencesTakeRoomAndSomeOfItIsForRecords) {
+  const FakeRoom room{.capacity_bytes = 1000, .reserve_bytes = 300, .file_bytes = 100};
+  for (int i = 0; i < 7; ++i) {
+    ASSERT_TRUE(image_.Claim("d", std::to_string(i), std::to_string(i), At(1), room).ok()) << i;
+  }
+  EXPECT_TRUE(IsResourceExhausted(image_.Claim("d", "x", "x", At(1), room).status()));
+  const auto records = StoreUse::kRecords;
+  const auto marker = image_.Claim("d", "marker", "marker", At(1), room, records);
+  ASSERT_TRUE(marker.ok());
+  ASSERT_TRUE(image_.GiveName(*marker).ok());
+  EXPECT_TRUE(IsResourceExhausted(image_.Fence("d", "marker", At(2), room).status()));
+  EXPECT_TRUE(image_.Fence("d", "marker", At(2), room, records).ok());
+  EXPECT_EQ(image_.bytes_used(room.file_bytes), 900);
 }
 
 TEST_F(FakeImageTest, APowerLossDecidesAboutWhatIsOnItsWayAndShowsNoJunk) {

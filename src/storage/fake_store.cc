@@ -33,6 +33,7 @@ struct FakeStore::Client {
                     Duration::Micros(static_cast<int64_t>(bytes) * 1'000'000 / append_rate);
     return appends_until - now;
   }
+  StoreUse use = StoreUse::kMessages;
   bool hung = false;
   Duration slower_by;
   int64_t append_rate = 0;  // bytes per second
@@ -82,7 +83,7 @@ class FakeAppendFile final : public AppendFile {
     FakeDisk& disk = *disk_;
     const Duration turn = client_->Append(bytes.size());
     const std::shared_ptr<FakeImage::Append> append =
-        disk.image_.Send(file_, epoch_, expected_offset, std::move(bytes));
+        disk.image_.Send(file_, epoch_, expected_offset, std::move(bytes), client_->use);
     outstanding_ = client_->calls.Add<AppendResult>(
         std::move(done),
         {AppendOutcome::kUnknown, committed_, CancelledError("the handle was closed")});
@@ -258,9 +259,10 @@ class FakeReadFile final : public ReadFile {
 // ---------------------------------------------------------------------------------------------
 // The store.
 
-FakeStore::FakeStore(FakeDisk* disk, EventLoop* loop)
+FakeStore::FakeStore(FakeDisk* disk, EventLoop* loop, StoreUse use)
     : disk_(disk), client_(std::make_shared<Client>()) {
   client_->loop = loop;
+  client_->use = use;
 }
 
 FakeStore::~FakeStore() {
@@ -339,8 +341,8 @@ void FakeStore::CreateExclusive(const std::string& dir, const std::string& name,
       client_->calls.Add<Opened>(std::move(done), CancelledError("the store was closed"));
   Send<File, Opened>(
       call,
-      [dir, name, key, loop = disk_->loop_](FakeImage& image) {
-        return image.Claim(dir, name, key, loop->Now());
+      [dir, name, key, disk = disk_, use = client_->use](FakeImage& image) {
+        return image.Claim(dir, name, key, disk->loop_->Now(), disk->Room(), use);
       },
       [this](Callback<void(Opened)> d, Result<File> claimed) {
         if (!claimed.ok()) return d(claimed.status());
@@ -361,7 +363,8 @@ void FakeStore::OpenFencing(const std::string& dir, const std::string& name,
       std::move(done),
       [disk = disk_, client = client_, dir,
        name](FakeImage& image) -> Result<std::unique_ptr<AppendFile>> {
-        TAILCAST_ASSIGN_OR_RETURN(const auto file, image.Fence(dir, name, disk->loop_->Now()));
+        TAILCAST_ASSIGN_OR_RETURN(const auto file, image.Fence(dir, name, disk->loop_->Now(),
+                                                           disk->Room(), client->use));
         Acknowledge(*file, file->committed);
         return std::unique_ptr<AppendFile>(
             std::make_unique<FakeAppendFile>(disk, client, file, file->epoch, file->committed));
@@ -419,6 +422,19 @@ void FakeStore::DeleteExactly(const std::string& dir, const std::string& name,
 void FakeStore::Quarantine(const std::string& dir, const std::string& name,
                            Callback<void(Status)> done) {
   Remove(std::move(done), [dir, name](FakeImage& image) { return image.Quarantine(dir, name); });
+}
+
+void FakeStore::Room(Callback<void(Result<StoreRoom>)> done) {
+  Request<StoreRoom>(std::move(done), [disk = disk_](FakeImage& image) -> Result<StoreRoom> {
+    const FakeRoom room = disk->Room();
+    const int64_t used = image.bytes_used(room.file_bytes);
+    const int64_t free = std::max<int64_t>(room.capacity_bytes - room.reserve_bytes - used, 0);
+    return StoreRoom{.free_bytes = free,
+                     .total_bytes = room.capacity_bytes,
+                     .low = free < std::max(room.reserve_bytes, room.file_bytes),
+                     .text = std::to_string(free) + " of " + std::to_string(room.capacity_bytes) +
+                             " bytes are free"};
+  });
 }
 
 void FakeStore::Remove(Callback<void(Status)> done, UniqueFunction<Status(FakeImage&)> remove) {

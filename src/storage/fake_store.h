@@ -31,7 +31,7 @@ namespace tailcast::storage {
 class FakeStore final : public Store {
  public:
   // The disk must outlive the store.
-  FakeStore(FakeDisk* disk, EventLoop* loop);
+  FakeStore(FakeDisk* disk, EventLoop* loop, StoreUse use = StoreUse::kMessages);
   // The process ends. Outstanding callbacks run with kUnknown / Cancelled, if the loop still runs.
   ~FakeStore() override;
 
@@ -52,6 +52,7 @@ class FakeStore final : public Store {
               Callback<void(Status)> done) override;
   void Quarantine(const std::string& dir, const std::string& name,
                   Callback<void(Status)> done) override;
+  void Room(Callback<void(Result<StoreRoom>)> done) override;
 
   // A mount that hangs: what this process asks from now on waits until it goes on.
   void Hang();

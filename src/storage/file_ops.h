@@ -40,6 +40,9 @@ class OpsFile {
   virtual Status WriteAt(int64_t offset, std::string_view bytes) = 0;
   // Cuts off what lies behind `size`.
   virtual Status Truncate(int64_t size) = 0;
+  // The inode is `size` bytes long, at least as long as before, and has room for all of them that
+  // nothing else may take. ResourceExhausted: nothing has changed.
+  virtual Status Allocate(int64_t size) = 0;
   // Fewer bytes only at the end of the inode.
   virtual Result<std::string> ReadAt(int64_t offset, int64_t length) = 0;
   // The end of the bytes that were written from `offset` on: where a hole begins, or the inode
@@ -61,6 +64,16 @@ struct OpsEntry {
   bool is_folder = false;
 };
 
+// Of a file system.
+struct OpsRoom {
+  int64_t free_bytes = 0;  // to everybody: without what only root may take
+  int64_t total_bytes = 0;
+  bool no_inode = false;  // none is free
+  std::string where;      // the store's folder, for people
+};
+// "3 MiB of 32 MiB are free at /folder", for people.
+std::string RoomText(const OpsRoom& room);
+
 // Paths are relative to the store's root, "a/b/name"; the root itself is "". Errors carry the path.
 class FileOps {
  public:
@@ -81,6 +94,9 @@ class FileOps {
   virtual Status MakeFolder(const std::string& path) = 0;
   // In no order. NotFound.
   virtual Result<std::vector<OpsEntry>> ListFolder(const std::string& folder) = 0;
+  virtual Result<OpsRoom> Room() = 0;
+  // As many bytes as this file has room for: its size, or less if it has holes. NotFound.
+  virtual Result<int64_t> AllocatedBytes(const std::string& path) = 0;
   // Differs between any two lives of the page cache that processes share: after a restart of the
   // machine, and after its device or volume was attached anew (attachment.h). Not 0.
   virtual uint64_t AttachTag() = 0;

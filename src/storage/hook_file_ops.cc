@@ -53,6 +53,10 @@ class HookedFile : public OpsFile {
     TAILCAST_RETURN_IF_ERROR(before_("truncate", path_));
     return file_->Truncate(size);
   }
+  Status Allocate(int64_t size) override {
+    TAILCAST_RETURN_IF_ERROR(before_("allocate", path_));
+    return file_->Allocate(size);
+  }
   Result<std::string> ReadAt(int64_t offset, int64_t length) override {
     TAILCAST_RETURN_IF_ERROR(before_("read", path_));
     return file_->ReadAt(offset, length);
@@ -146,6 +150,10 @@ class HookedFileOps : public FileOps {
   Result<std::vector<OpsEntry>> ListFolder(const std::string& folder) override {
     TAILCAST_RETURN_IF_ERROR(before_("list", folder));
     return ops_->ListFolder(folder);
+  }
+  Result<OpsRoom> Room() override { return ops_->Room(); }
+  Result<int64_t> AllocatedBytes(const std::string& path) override {
+    return ops_->AllocatedBytes(path);
   }
   uint64_t AttachTag() override { return ops_->AttachTag(); }
   uint64_t BootTag() override { return ops_->BootTag(); }

@@ -162,6 +162,17 @@ class MemoryOpsFile : public OpsFile {
     inode_->Truncate(size);
     return OkStatus();
   }
+  Status Allocate(int64_t size) override {
+    std::lock_guard lock(files_->mutex_);
+    const int64_t growth = size - static_cast<int64_t>(inode_->now.size());
+    if (growth <= 0) return OkStatus();
+    if (growth > files_->faults_.capacity_bytes - Used()) {
+      return ResourceExhaustedError("make room for " + path_ + ": No space left on device");
+    }
+    inode_->Write(static_cast<int64_t>(inode_->now.size()),
+                  std::string(static_cast<size_t>(growth), '\0'));
+    return OkStatus();
+  }
   Result<std::string> ReadAt(int64_t offset, int64_t length) override {
     std::lock_guard lock(files_->mutex_);
     if (offset >= static_cast<int64_t>(inode_->now.size())) return std::string();
@@ -192,18 +203,7 @@ class MemoryOpsFile : public OpsFile {
   const std::shared_ptr<MemoryFiles::Inode>& inode() const { return inode_; }
 
  private:
-  int64_t Used() const {
-    std::set<const MemoryFiles::Inode*> seen{inode_.get()};
-    auto used = static_cast<int64_t>(inode_->now.size());
-    for (const auto& [path, folder] : files_->folders_) {
-      for (const auto& [name, entry] : folder.now) {
-        if (entry.inode != nullptr && seen.insert(entry.inode.get()).second) {
-          used += static_cast<int64_t>(entry.inode->now.size());
-        }
-      }
-    }
-    return used;
-  }
+  int64_t Used() const { return files_->Used(inode_.get()); }
   MemoryFiles* const files_;
   const std::shared_ptr<MemoryFiles::Inode> inode_;
   const std::string path_;
@@ -268,6 +268,19 @@ class MemoryFileOps : public FileOps {
       entries.push_back({name, entry.inode == nullptr});
     }
     return entries;
+  }
+  Result<OpsRoom> Room() override {
+    std::lock_guard lock(files_->mutex_);
+    const int64_t total = files_->faults_.capacity_bytes;
+    return OpsRoom{.free_bytes = std::max<int64_t>(total - files_->Used(nullptr), 0),
+                   .total_bytes = total,
+                   .where = "(memory)"};
+  }
+  Result<int64_t> AllocatedBytes(const std::string& path) override {
+    std::lock_guard lock(files_->mutex_);
+    const std::shared_ptr<MemoryFiles::Inode> inode = Find(path);
+    if (inode == nullptr) return Missing("look at " + path);
+    return static_cast<int64_t>(inode->now.size());
   }
   uint64_t AttachTag() override {
     std::lock_guard lock(files_->mutex_);
@@ -381,6 +394,19 @@ void MemoryFiles::PowerLoss(Rng& rng, Damage damage) {
     }
     folder.durable = folder.now;
   }
+}
+
+int64_t MemoryFiles::Used(const Inode* open) const {
+  std::set<const Inode*> seen{open};
+  int64_t used = open == nullptr ? 0 : static_cast<int64_t>(open->now.size());
+  for (const auto& [path, folder] : folders_) {
+    for (const auto& [name, entry] : folder.now) {
+      if (entry.inode != nullptr && seen.insert(entry.inode.get()).second) {
+        used += static_cast<int64_t>(entry.inode->now.size());
+      }
+    }
+  }
+  return used;
 }
 
 size_t MemoryFiles::inodes() const {

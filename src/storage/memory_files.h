@@ -60,6 +60,9 @@ class MemoryFiles {
   friend class MemoryOpsFile;
   friend class MemoryPage;
 
+  // Bytes of all inodes that have a name, and of `open`, which may have none; may be null.
+  int64_t Used(const Inode* open) const;
+
   mutable std::mutex mutex_;
   Rng rng_;
   Faults faults_;

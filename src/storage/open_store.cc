@@ -16,8 +16,9 @@ namespace {
 constexpr Duration kOpenDeadline = Duration::Millis(4200);
 
 Result<std::unique_ptr<Store>> OpenPosix(EventLoop* loop, const StoreUrl& url,
-                                         std::shared_ptr<StepLog> steps) {
+                                         std::shared_ptr<StepLog> steps, StoreUse use) {
   PosixStoreOptions options;
+  options.use = use;
   options.steps = std::move(steps);
   options.open_wait = kOpenDeadline;
   options.durability = url.durable ? posix::Durability::kDurable : posix::Durability::kPageCache;
@@ -58,9 +59,9 @@ Result<std::unique_ptr<Store>> OpenCeph(EventLoop* loop, const StoreUrl& url,
 }  // namespace
 
 Result<std::unique_ptr<Store>> OpenStore(EventLoop* loop, const StoreUrl& url,
-                                         std::shared_ptr<StepLog> steps) {
+                                         std::shared_ptr<StepLog> steps, StoreUse use) {
   Result<std::unique_ptr<Store>> store = url.kind == StoreUrl::Kind::kPosix
-                                             ? OpenPosix(loop, url, std::move(steps))
+                                             ? OpenPosix(loop, url, std::move(steps), use)
                                              : OpenCeph(loop, url, std::move(steps));
   if (!store.ok()) return store.status().WithContext(url.ToString());
   return store;

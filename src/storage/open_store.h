@@ -15,6 +15,7 @@ namespace tailcast::storage {
 // The environment's TAILCAST_CEPH_CONF and TAILCAST_CEPH_USER are taken instead of the URL's.
 //   posix: as PosixStore::Open; ceph: as CephObjects::Connect. The message begins with the URL.
 Result<std::unique_ptr<Store>> OpenStore(EventLoop* loop, const StoreUrl& url,
-                                         std::shared_ptr<StepLog> steps = nullptr);
+                                         std::shared_ptr<StepLog> steps = nullptr,
+                                         StoreUse use = StoreUse::kMessages);
 
 }  // namespace tailcast::storage

@@ -109,6 +109,7 @@ AppendResult Appender::Append(std::string_view bytes) {
 
 // spec Fencing: AppendWrite.
 Status Appender::Write(std::string_view bytes, CommitWord next, int64_t slot_offset) {
+  TAILCAST_RETURN_IF_ERROR(CheckRoom(*context_, "write " + Join(file_.folder, file_.name)));
   TAILCAST_RETURN_IF_ERROR(
       segment_.file->WriteAt(kDataOffset + word_.length - segment_.header.start, bytes));
   if (!kNoSlot.planted()) {

@@ -1,6 +1,7 @@
 #include "tailcast/storage/posix_context.h"
 
 #include "tailcast/base/strong.h"
+#include "tailcast/storage/posix_reserve.h"
 
 namespace tailcast::storage::posix {
 
@@ -15,6 +16,10 @@ Status LostRace(const std::string& what) {
 
 Status FlushFolder(const Context& c, const std::string& folder) {
   return c.durable() ? c.ops->SyncFolder(folder) : OkStatus();
+}
+
+Status CheckRoom(const Context& c, const std::string& what) {
+  return c.reserve == nullptr ? OkStatus() : c.reserve->MayWrite(what);
 }
 
 Status EnsureFolder(const Context& c, const std::string& folder) {

@@ -19,6 +19,8 @@
 
 namespace tailcast::storage::posix {
 
+class Reserve;
+
 // How often a lost race is run again before the caller is told to (LostRace).
 inline constexpr int kAttemptsMax = 100;
 
@@ -26,6 +28,8 @@ inline constexpr int kAttemptsMax = 100;
 struct Context {
   FileOps* ops = nullptr;
   Durability durability = Durability::kDurable;
+  // Not null: messages are written as long as it is whole (posix_reserve.h).
+  Reserve* reserve = nullptr;
 
   // Each step of each file, for tla/FencingTrace.tla, which says what it carries: written right
   // after the step, "writer" is the process' name and the number of the open handle. For tests.
@@ -50,6 +54,8 @@ Status LostRace(const std::string& what);
 // Names made and removed in the folder survive a power loss from here on. Nothing to do under
 // kPageCache.
 Status FlushFolder(const Context& c, const std::string& folder);
+// Before something is written that is no record of the cell. As Reserve::MayWrite.
+Status CheckRoom(const Context& c, const std::string& what);
 // Makes the folder and those above it, and sees that they survive a power loss: also if they
 // existed, as whoever made them may not have got that far.
 Status EnsureFolder(const Context& c, const std::string& folder);

@@ -102,6 +102,7 @@ Result<FirstInode> OpenFirstInode(const Context& c, const std::string& folder,
 
 Result<std::unique_ptr<OpsFile>> MakeInode(const Context& c, const std::string& folder,
                                            const Header& header) {
+  TAILCAST_RETURN_IF_ERROR(CheckRoom(c, "create " + Join(folder, header.name)));
   TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<OpsFile> file, c.ops->CreateUnnamed(folder));
   const CommitWord word{header.epoch, header.start};
   TAILCAST_RETURN_IF_ERROR(

@@ -18,6 +18,7 @@
 #include "tailcast/storage/loop_gate.h"
 #include "tailcast/storage/outstanding_calls.h"
 #include "tailcast/storage/posix_file.h"
+#include "tailcast/storage/posix_reserve.h"
 #include "tailcast/storage/slow_calls.h"
 #include "tailcast/storage/store_metrics.h"
 #include "tailcast/storage/store_names.h"
@@ -50,6 +51,8 @@ struct PosixStore::Core {
       : loop(l),
         options(opts),
         ops(std::move(o)),
+        reserve(ops.get()),
+        reserving(posix::UseReserve(ops.get(), &reserve)),
         registry(opts.metrics != nullptr ? *opts.metrics : ProcessMetrics()),
         metrics(registry),
         slow_sizes(registry.GetCounter(
@@ -60,9 +63,18 @@ struct PosixStore::Core {
             "Calls of the posix driver that the kernel did not answer by their deadline.")),
         gate(std::make_shared<LoopGate>(l)),
         open(std::make_unique<Open>(this)) {
-    context.ops = ops.get();
+    context.ops = makes_reserve() ? reserving.get() : ops.get();
     context.durability = opts.durability;
     context.lengths = opts.steps.get();
+    if (!makes_reserve()) context.reserve = &reserve;
+  }
+
+  bool makes_reserve() const { return options.use == StoreUse::kRecords; }
+  // On a pool's thread, when something may have been removed, whose room is there once it is
+  // closed.
+  Status Removed(Status status) {
+    if (makes_reserve()) reserve.MakeWhole();
+    return status;
   }
 
   // What ends with the store.
@@ -148,6 +160,8 @@ struct PosixStore::Core {
   EventLoop* const loop;
   const PosixStoreOptions options;
   const std::unique_ptr<FileOps> ops;
+  posix::Reserve reserve;
+  const std::unique_ptr<FileOps> reserving;
   posix::Context context;
   MetricRegistry& registry;
   StoreMetrics metrics;
@@ -305,11 +319,12 @@ Result<std::unique_ptr<PosixStore>> PosixStore::Open(EventLoop* loop, const std:
   using Opened = Result<std::unique_ptr<FileOps>>;
   std::optional<Opened> opened = Within<Opened>(
       options.open_wait, "storage-open",
-      [root, file_ops]() -> Opened {
+      [root, file_ops, use = options.use]() -> Opened {
         if (mkdir(root.c_str(), 0755) != 0 && errno != EEXIST) {
           return ErrnoStatus(errno, "make storage folder " + root);
         }
         TAILCAST_ASSIGN_OR_RETURN(std::unique_ptr<FileOps> ops, OpenFileOps(root, file_ops));
+        if (use == StoreUse::kRecords) posix::Reserve(ops.get()).MakeWhole();
         return WithFileFaultsOfEnvironment(std::move(ops), root);
       },
       "folder " + root);
@@ -412,7 +427,7 @@ void PosixStore::Delete(const std::string& dir, const std::string& name,
       [core = core_, dir, name]() -> Status {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
-        return posix::Delete(core->context, dir, name);
+        return core->Removed(posix::Delete(core->context, dir, name));
       },
       std::move(done));
 }
@@ -437,7 +452,7 @@ void PosixStore::DeleteExactly(const std::string& dir, const std::string& name,
       [core = core_, dir, name, id]() -> Status {
         TAILCAST_RETURN_IF_ERROR(CheckFolder(dir));
         TAILCAST_RETURN_IF_ERROR(CheckFileName("file name", name));
-        return posix::DeleteExactly(core->context, dir, name, id);
+        return core->Removed(posix::DeleteExactly(core->context, dir, name, id));
       },
       std::move(done));
 }
@@ -454,6 +469,16 @@ void PosixStore::Quarantine(const std::string& dir, const std::string& name,
             core->context, dir, name, [until] { return ReadMonotonicClock() < until; }));
         core->metrics.quarantined.Add();
         return OkStatus();
+      },
+      std::move(done));
+}
+
+void PosixStore::Room(Callback<void(Result<StoreRoom>)> done) {
+  core_->Run<Result<StoreRoom>>(
+      &Core::Open::writes, "look at the room",
+      [core = core_] {
+        if (core->makes_reserve()) core->reserve.MakeWhole();
+        return core->reserve.Room();
       },
       std::move(done));
 }

@@ -34,6 +34,7 @@ namespace tailcast::storage {
 struct PosixStoreOptions {
   // See posix::Durability. A file keeps working under either, in turn, until the machine restarts.
   posix::Durability durability = posix::Durability::kDurable;
+  StoreUse use = StoreUse::kMessages;  // posix_reserve.h
   // Threads for appends, creates, fences, deletes; and for reads and listings. They are started as
   // they are needed. More threads = more flushes at once, which most disks merge.
   size_t write_threads_max = 8;
@@ -89,6 +90,7 @@ class PosixStore final : public Store {
               Callback<void(Status)> done) override;
   void Quarantine(const std::string& dir, const std::string& name,
                   Callback<void(Status)> done) override;
+  void Room(Callback<void(Result<StoreRoom>)> done) override;
 
   struct Core;
 

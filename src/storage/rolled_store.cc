@@ -419,4 +419,10 @@ void RolledStore::Quarantine(const std::string& dir, const std::string& name,
       });
 }
 
+// A pool's quota and the cluster's full ratios are Ceph's own.
+void RolledStore::Room(Callback<void(Result<StoreRoom>)> done) {
+  client_->loop->Post(std::move(done).With(
+      Result<StoreRoom>(UnimplementedError("how full a pool is, Ceph tells"))));
+}
+
 }  // namespace tailcast::storage

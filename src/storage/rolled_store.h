@@ -64,6 +64,7 @@ class RolledStore final : public Store {
               Callback<void(Status)> done) override;
   void Quarantine(const std::string& dir, const std::string& name,
                   Callback<void(Status)> done) override;
+  void Room(Callback<void(Result<StoreRoom>)> done) override;
 
   struct Client;
 

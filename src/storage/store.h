@@ -95,6 +95,21 @@ struct DirEntry {
   std::string name;
 };
 
+// What a store is opened for. A driver may keep some room of the disk back (docs/ops/storage.md):
+// who writes the records of a cell (its registry, the marks of what is deleted) then finds room on
+// a disk that is full of messages, and can make some.
+enum class StoreUse : uint8_t {
+  kMessages,
+  kRecords,  // the cell's scheduler
+};
+
+struct StoreRoom {
+  int64_t free_bytes = 0;
+  int64_t total_bytes = 0;
+  bool low = false;  // messages are refused for want of room, or will be soon
+  std::string text;  // "3 MiB of 32 MiB are free at /folder", for people
+};
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -151,6 +166,9 @@ class Store {
   //                          may already find nothing: call again
   virtual void Quarantine(const std::string& dir, const std::string& name,
                           Callback<void(Status)> done) = 0;
+
+  // How much room there is. Unimplemented: the driver does not know.
+  virtual void Room(Callback<void(Result<StoreRoom>)> done) = 0;
 };
 
 // The name that holds the key, from CreateExclusive's AlreadyExists error.

@@ -495,6 +495,18 @@ TEST_P(StoreConformance, CallbacksMayDestroyTheirHandleOrAppendAgain) {
   ExpectContent("d", "f", "xxxxxxxxxx");
 }
 
+TEST_P(StoreConformance, TellsHowMuchRoomThereIsOrThatItDoesNotKnow) {
+  const Result<StoreRoom> room = At(0).Room();
+  if (!room.ok()) {
+    EXPECT_EQ(room.status().code(), StatusCode::kUnimplemented) << room.status();
+    return;
+  }
+  EXPECT_GT(room->total_bytes, 0);
+  EXPECT_GE(room->free_bytes, 0);
+  EXPECT_LE(room->free_bytes, room->total_bytes);
+  EXPECT_NE(room->text, "");
+}
+
 TEST_P(StoreConformance, ANewProcessFindsWhatAKilledOneCommitted) {
   std::string all;
   for (uint64_t i = 0; i < 4; ++i) {

@@ -115,6 +115,9 @@ class SyncStore {
   Status Quarantine(const std::string& dir, const std::string& name) {
     return Await<Status>(turn_, [&](auto done) { store_->Quarantine(dir, name, std::move(done)); });
   }
+  Result<StoreRoom> Room() {
+    return Await<Result<StoreRoom>>(turn_, [&](auto done) { store_->Room(std::move(done)); });
+  }
   Store& store() { return *store_; }
   const TurnLoop& turn() const { return turn_; }
 

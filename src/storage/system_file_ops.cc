@@ -39,18 +39,22 @@ struct Root {
   std::unique_ptr<Attachment> attachment;
 };
 
+Result<OpsRoom> RoomOf(const Root& root) {
+  struct statvfs fs {};
+  if (fstatvfs(root.fd, &fs) != 0) return ErrnoStatus(errno, "room at " + root.path);
+  return OpsRoom{.free_bytes = static_cast<int64_t>(fs.f_bavail * fs.f_frsize),
+                 .total_bytes = static_cast<int64_t>(fs.f_blocks * fs.f_frsize),
+                 .no_inode = fs.f_files > 0 && fs.f_favail == 0,
+                 .where = root.path};
+}
+
 // As ErrnoStatus; where there is no room, how much there is.
 Status SystemError(const Root& root, int error, const std::string& what) {
   Status status = ErrnoStatus(error, what);
-  struct statvfs fs {};
-  if ((error != ENOSPC && error != EDQUOT) || fstatvfs(root.fd, &fs) != 0) return status;
-  const auto mib = [&](uint64_t blocks) {
-    return std::to_string(blocks * fs.f_frsize >> 20) + " MiB";
-  };
-  const bool no_inode = fs.f_files > 0 && fs.f_favail == 0;
-  return ResourceExhaustedError(status.message() + " (" + mib(fs.f_bavail) + " of " +
-                                mib(fs.f_blocks) + (no_inode ? " and no inode" : "") +
-                                " are free at " + root.path + ")");
+  if (error != ENOSPC && error != EDQUOT) return status;
+  const Result<OpsRoom> room = RoomOf(root);
+  if (!room.ok()) return status;
+  return ResourceExhaustedError(status.message() + " (" + RoomText(*room) + ")");
 }
 
 // Which mount an open file or folder is on; what follows from its device where the kernel, before
@@ -88,6 +92,18 @@ class SystemFile : public OpsFile {
   Status Truncate(int64_t size) override {
     if (ftruncate(fd_, size) != 0) return SystemError(*root_, errno, "cut " + path_);
     return OkStatus();
+  }
+  Status Allocate(int64_t size) override {
+    struct stat st {};
+    if (fstat(fd_, &st) != 0) return SystemError(*root_, errno, "look at " + path_);
+    // Writes where the file system can't do it otherwise.
+    const int error = posix_fallocate(fd_, 0, size);
+    if (error == 0) return OkStatus();
+    Status status = SystemError(*root_, error, "make room for " + path_);
+    if (ftruncate(fd_, st.st_size) != 0) {
+      status = status.WithContext(SystemError(*root_, errno, "cut " + path_).message());
+    }
+    return status;
   }
   Result<std::string> ReadAt(int64_t offset, int64_t length) override {
     std::string bytes(static_cast<size_t>(length), '\0');
@@ -239,6 +255,15 @@ class SystemFileOps : public FileOps {
     return entries;
   }
 
+  Result<OpsRoom> Room() override { return RoomOf(*root_); }
+  Result<int64_t> AllocatedBytes(const std::string& path) override {
+    struct stat st {};
+    if (fstatat(root_->fd, path.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) {
+      return SystemError(*root_, errno, "look at " + Absolute(path));
+    }
+    return std::min<int64_t>(st.st_size, int64_t{st.st_blocks} * 512);
+  }
+
   uint64_t AttachTag() override { return root_->attachment->tag(); }
   uint64_t BootTag() override { return root_->attachment->boot_tag(); }
   uint64_t Random64() override { return RandomSeed(); }
@@ -294,6 +319,12 @@ class SystemFileOps : public FileOps {
 };
 
 }  // namespace
+
+std::string RoomText(const OpsRoom& room) {
+  const auto mib = [](int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
+  return mib(room.free_bytes) + " of " + mib(room.total_bytes) +
+         (room.no_inode ? " and no inode" : "") + " are free at " + room.where;
+}
 
 Result<std::unique_ptr<FileOps>> OpenFileOps(const std::string& path, FileOpsOptions options) {
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -75,7 +75,9 @@ Process& Deployment::Start(const std::string& cell_name, const std::string& name
   if (const int64_t most = options_.clock_drift_us_per_s; most > 0) {
     p->loop->SetDrift(Rng(options_.seed).Fork("drift " + p->full_name()).Between(-most, most));
   }
-  p->store = std::make_unique<storage::FakeStore>(cell.disk.get(), p->loop.get());
+  p->store = std::make_unique<storage::FakeStore>(
+      cell.disk.get(), p->loop.get(),
+      name.starts_with("scheduler") ? storage::StoreUse::kRecords : storage::StoreUse::kMessages);
   p->connector = network_.MakeConnector(*p->loop, cell_name);
   p->fabric = fabric_->MakeConnector(p->full_name(), p->loop.get());
   p->server = network_.MakeServer(*p->loop, cell_name);

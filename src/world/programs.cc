@@ -69,6 +69,7 @@ Program RunNode(Deployment& deployment, NodeSetup setup) {
     ports.server = p.server.get();
     ports.connector = p.connector.get();
     ports.store = p.store.get();
+    ports.records = p.store.get();
     ports.fabric = p.fabric.get();
     ports.metrics = &p.metrics;
     ports.seed = p.seed;
