@@ -120,7 +120,7 @@ Result<RegistryLogContent> ParseRegistryLog(std::string_view bytes, const std::s
 }
 
 RegistryStore::RegistryStore(EventLoop& loop, storage::Store& store, Options options)
-    : loop_(loop), store_(store), options_(std::move(options)) {}
+    : loop_(loop), store_(store), options_(std::move(options)), retry_(options_.retry) {}
 
 std::string RegistryStore::NameOf(int64_t number) {
   char text[32];
@@ -145,6 +145,12 @@ void RegistryStore::Open(Callback<void(Result<v1::RegistrySnapshot>)> done) {
 }
 
 void RegistryStore::FinishOpen(Status status) {
+  if (IsResourceExhausted(status) && dead_.ok()) {
+    return WaitForRoom(status, scope_.Bind([this] {
+      file_ = nullptr;
+      FindLast();
+    }));
+  }
   if (!status.ok()) dead_ = status;
   auto done = std::exchange(opened_, nullptr);
   if (!status.ok()) return done(std::move(status));
@@ -285,21 +291,95 @@ void RegistryStore::Append(const v1::RegistrySnapshot& snapshot, Callback<void(S
                                    " are its limit");
     return loop_.Post(std::move(done).With(dead_));
   }
-  file_->AppendAt(file_->committed_length(), EncodeSnapshot(snapshot),
-                  scope_.Bind([this, done = std::move(done)](storage::AppendResult result) mutable {
-                    switch (result.outcome) {
-                      case storage::AppendOutcome::kApplied:
-                        return done(OkStatus());
-                      case storage::AppendOutcome::kFenced:
-                      case storage::AppendOutcome::kWrongOffset:
-                        dead_ = TakenOver(name_);
-                        return done(dead_);
-                      case storage::AppendOutcome::kUnknown:
-                        dead_ = UnavailableError("registry/" + name_ +
-                                                 " cannot be written: " + result.error.ToString());
-                        return done(dead_);
-                    }
-                  }));
+  file_->AppendAt(
+      file_->committed_length(), EncodeSnapshot(snapshot),
+      scope_.Bind([this, &snapshot, done = std::move(done)](storage::AppendResult result) mutable {
+        switch (result.outcome) {
+          case storage::AppendOutcome::kApplied:
+            OnRoom();
+            return done(OkStatus());
+          case storage::AppendOutcome::kFenced:
+          case storage::AppendOutcome::kWrongOffset:
+            dead_ = TakenOver(name_);
+            return done(dead_);
+          case storage::AppendOutcome::kUnknown:
+            if (IsResourceExhausted(result.error)) {
+              return OnNoRoom(result.error, snapshot, std::move(done));
+            }
+            dead_ = UnavailableError("registry/" + name_ +
+                                     " cannot be written: " + result.error.ToString());
+            return done(dead_);
+        }
+      }));
+}
+
+void RegistryStore::WaitForRoom(const Status& why, Task again) {
+  no_room_ = why.WithContext("registry/" + (name_.empty() ? NameOf(1) : name_));
+  retry_timer_.After(retry_, std::move(again));
+  retry_ = std::min(retry_ + retry_, options_.retry_max);
+}
+
+void RegistryStore::OnRoom() {
+  no_room_ = OkStatus();
+  retry_ = options_.retry;
+}
+
+void RegistryStore::OnNoRoom(const Status& why, const v1::RegistrySnapshot& snapshot,
+                             Callback<void(Status)> done) {
+  if (opened_) return done(why);  // it begins with the opening again
+  WaitForRoom(why, scope_.Bind([this, &snapshot, done = std::move(done)]() mutable {
+    Reopen(snapshot, std::move(done));
+  }));
+}
+
+// Who has begun since has written to this file, or, where it was not to be gone on with
+// (OnContent), made the next one, which then is his. So as long as it is as we know it, it is ours.
+// The epoch says nothing: a fence of ours may have found no room behind it.
+void RegistryStore::Reopen(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done) {
+  auto opened = [this, &snapshot,
+                 done = std::move(done)](Result<std::unique_ptr<storage::ReadFile>> file) mutable {
+    if (IsNotFound(file.status())) {
+      dead_ = TakenOver(name_);
+      return done(dead_);
+    }
+    if (!file.ok()) return OnNoRoom(file.status(), snapshot, std::move(done));
+    const std::shared_ptr<storage::ReadFile> held = std::move(*file);
+    held->Size(scope_.Bind([this, held, &snapshot,
+                            done = std::move(done)](const Result<storage::FileSize>& size) mutable {
+      if (!size.ok()) return OnNoRoom(size.status(), snapshot, std::move(done));
+      if (size->committed_length > file_->committed_length()) {
+        dead_ = TakenOver(name_);
+        return done(dead_);
+      }
+      ReopenFencing(snapshot, std::move(done));
+    }));
+  };
+  store_.OpenRead(options_.dir, name_, scope_.Bind(std::move(opened)));
+}
+
+void RegistryStore::ReopenFencing(const v1::RegistrySnapshot& snapshot,
+                                  Callback<void(Status)> done) {
+  store_.OpenFencing(
+      options_.dir, name_,
+      scope_.Bind([this, &snapshot, done = std::move(done)](
+                      Result<std::unique_ptr<storage::AppendFile>> file) mutable {
+        if (IsResourceExhausted(file.status())) {
+          return OnNoRoom(file.status(), snapshot, std::move(done));
+        }
+        if (!file.ok()) {
+          dead_ = IsNotFound(file.status())
+                      ? TakenOver(name_)
+                      : UnavailableError("registry/" + name_ +
+                                         " cannot be opened again: " + file.status().ToString());
+          return done(dead_);
+        }
+        if ((*file)->committed_length() != file_->committed_length()) {
+          dead_ = TakenOver(name_);
+          return done(dead_);
+        }
+        file_ = std::move(*file);
+        Append(snapshot, std::move(done));
+      }));
 }
 
 void RegistryStore::Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> done) {
@@ -311,6 +391,7 @@ void RegistryStore::Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> 
 
 void RegistryStore::CheckFence(Callback<void(Status)> done) {
   if (!dead_.ok()) return loop_.Post(std::move(done).With(dead_));
+  if (!no_room_.ok()) return loop_.Post(std::move(done).With(no_room_));
   auto opened = [this, name = name_, epoch = file_->epoch(),
                  done = std::move(done)](Result<std::unique_ptr<storage::ReadFile>> file) mutable {
     // Who has rolled twice since has deleted it.
@@ -353,6 +434,9 @@ void RegistryStore::SendNext() {
 void RegistryStore::Roll() {
   const std::string name = NameOf(number_ + 1);
   const auto created = [this, name](Result<std::unique_ptr<storage::AppendFile>> file) {
+    if (IsResourceExhausted(file.status())) {
+      return WaitForRoom(file.status(), scope_.Bind([this] { Roll(); }));
+    }
     if (!file.ok()) {
       dead_ = IsAlreadyExists(file.status())
                   ? TakenOver(name)
@@ -360,6 +444,7 @@ void RegistryStore::Roll() {
                                      " cannot be created: " + file.status().ToString());
       return Answer(dead_);
     }
+    OnRoom();
     file_ = std::move(*file);
     name_ = name;
     ++number_;

@@ -13,6 +13,9 @@
 // one before the next one is created; whoever finds such an end creates the next file himself,
 // exclusively, so a scheduler that was stopped in the middle of a roll cannot fork the log.
 //
+// A disk without room ends nobody: the write, or the opening, waits and is tried again, and
+// `no_room` says why. Who has taken over meanwhile has written what ends us then.
+//
 // Threads: everything on the store's loop.
 #pragma once
 
@@ -52,6 +55,9 @@ class RegistryStore {
     std::string dir = "registry";
     int64_t file_bytes_max = 4 << 20;  // a longer log is rolled
     int64_t snapshot_bytes_max = kSnapshotBytesMax;
+    // Where there is no room: the first time, then twice as long each time.
+    Duration retry = Duration::Millis(500);
+    Duration retry_max = Duration::Seconds(8);
   };
   // Both outlive it.
   RegistryStore(EventLoop& loop, storage::Store& store) : RegistryStore(loop, store, Options()) {}
@@ -75,6 +81,9 @@ class RegistryStore {
   //   FailedPrecondition: it has; end. Others: it can't be told now.
   void CheckFence(Callback<void(Status)> done);
 
+  // ResourceExhausted: a write, or the opening, waits for room on the disk.
+  const Status& no_room() const { return no_room_; }
+
   const std::string& file_name() const { return name_; }
   // Of a file of the log; nullopt: the name is of none.
   static std::optional<int64_t> NumberOf(std::string_view name);
@@ -94,7 +103,16 @@ class RegistryStore {
   void WriteWaiting();
   void Roll();
   void Answer(const Status& status);
+  // `snapshot` is state_ or that of writing_: it stays until `done`, however long there is no room.
   void Append(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done);
+  // `why` is for want of room: runs `again` later.
+  void WaitForRoom(const Status& why, Task again);
+  void OnRoom();
+  void OnNoRoom(const Status& why, const v1::RegistrySnapshot& snapshot,
+                Callback<void(Status)> done);
+  // file_ is dead for want of room: opens it anew, and appends.
+  void Reopen(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done);
+  void ReopenFencing(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done);
   static std::string NameOf(int64_t number);
 
   EventLoop& loop_;
@@ -108,6 +126,9 @@ class RegistryStore {
   bool newest_torn_ = false;    // file_ has nothing but the remains of an append
   v1::RegistrySnapshot state_;  // last written
   Status dead_;                 // why nothing can be written any more
+  Status no_room_;
+  Duration retry_;  // the next time that there is none
+  Timer retry_timer_{loop_};
   struct Waiting {
     v1::RegistrySnapshot snapshot;
     std::vector<Callback<void(Status)>> done;

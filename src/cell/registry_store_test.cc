@@ -272,8 +272,118 @@ TEST_F(RegistryStoreTest, NothingFollowsATornSnapshot) {
   EXPECT_EQ(opened->scheduler_incarnation(), 3u);
 }
 
+// Room for the log as it is, and `more` bytes.
+storage::FakeDiskOptions Full(const storage::FakeDisk& disk, int64_t more) {
+  storage::FakeDiskOptions full;
+  full.file_bytes = 100;
+  full.capacity_bytes = disk.image().bytes_used(full.file_bytes) + more;
+  return full;
+}
+
+TEST_F(RegistryStoreTest, AWriteThatFindsNoRoomWaitsForIt) {
+  auto a = Make();
+  const auto first = Open(a);
+  ASSERT_TRUE(first.ok()) << first.status();
+  disk_.SetOptions(Full(disk_, 0));
+  std::vector<Status> written;
+  a.loop->Post(scope_.Bind([&] {
+    for (const char* name : {"flights", "prices", "stocks"}) {
+      a.registry->Write(WithStream(*first, name),
+                        scope_.Bind([&](const Status& s) { written.push_back(s); }));
+    }
+  }));
+  time_.RunFor(Duration::Seconds(60));
+  EXPECT_TRUE(written.empty()) << written[0];
+  EXPECT_TRUE(IsResourceExhausted(a.registry->no_room())) << a.registry->no_room();
+  EXPECT_NE(a.registry->no_room().message().find("registry/0000000001.log"), std::string::npos);
+  // Enough to open it again, and not to write.
+  disk_.SetOptions(Full(disk_, 100));
+  time_.RunFor(Duration::Seconds(60));
+  EXPECT_TRUE(written.empty());
+  disk_.SetOptions({});
+  ASSERT_TRUE(time_.RunUntil([&] { return written.size() == 3; }, Duration::Seconds(10)));
+  for (const Status& status : written) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(a.registry->no_room().ok());
+  ASSERT_TRUE(Write(a, WithStream(*first, "last")).ok());
+  auto b = Make();
+  const auto opened = Open(b);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->scheduler_incarnation(), 2u) << "it is the same scheduler as before";
+  EXPECT_EQ(opened->streams(0).name(), "last");
+}
+
+TEST_F(RegistryStoreTest, ARollThatFindsNoRoomForTheNextFileWaitsForIt) {
+  auto a = Make({.file_bytes_max = 200});
+  const auto first = Open(a);
+  ASSERT_TRUE(first.ok()) << first.status();
+  while (a.registry->file_name() == "0000000001.log") {
+    disk_.SetOptions(Full(disk_, 99));  // snapshots, no file
+    std::optional<Status> written;
+    a.loop->Post(scope_.Bind([&] {
+      a.registry->Write(WithStream(*first, "flights"),
+                        scope_.Bind([&](const Status& s) { written = s; }));
+    }));
+    time_.RunFor(Duration::Seconds(20));
+    if (written) continue;
+    EXPECT_TRUE(IsResourceExhausted(a.registry->no_room()));
+    disk_.SetOptions({});
+    ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(10)));
+    EXPECT_TRUE(written->ok()) << *written;
+  }
+  auto b = Make();
+  const auto opened = Open(b);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->streams(0).name(), "flights");
+}
+
+TEST_F(RegistryStoreTest, AnOpeningThatFindsNoRoomWaitsForIt) {
+  for (const int64_t room : {0, 99, 100, 110}) {  // for no file; or for one, and no snapshot
+    auto a = Make();
+    const auto first = Open(a);
+    ASSERT_TRUE(first.ok()) << first.status();
+    a.loop->Kill();
+    disk_.SetOptions(Full(disk_, room));
+    auto b = Make();
+    std::optional<Result<v1::RegistrySnapshot>> opened;
+    b.loop->Post(scope_.Bind(
+        [&] { b.registry->Open(scope_.Bind([&](auto r) { opened = std::move(r); })); }));
+    time_.RunFor(Duration::Seconds(30));
+    EXPECT_FALSE(opened.has_value()) << room;
+    EXPECT_TRUE(IsResourceExhausted(b.registry->no_room())) << room;
+    disk_.SetOptions({});
+    ASSERT_TRUE(time_.RunUntil([&] { return opened.has_value(); }, Duration::Seconds(10)));
+    ASSERT_TRUE(opened->ok()) << opened->status();
+    EXPECT_EQ((*opened)->scheduler_incarnation(), first->scheduler_incarnation() + 1);
+    EXPECT_TRUE(b.registry->no_room().ok());
+  }
+}
+
+// It can't be told by the epoch: a fence of its own may have raised it.
+TEST_F(RegistryStoreTest, WhoWaitsForRoomAndWasFencedEnds) {
+  auto a = Make();
+  const auto first = Open(a);
+  ASSERT_TRUE(first.ok()) << first.status();
+  disk_.SetOptions(Full(disk_, 0));
+  std::optional<Status> written;
+  a.loop->Post(scope_.Bind([&] {
+    a.registry->Write(WithStream(*first, "old"), scope_.Bind([&](Status s) { written = s; }));
+  }));
+  time_.RunFor(Duration::Seconds(5));
+  ASSERT_FALSE(written.has_value());
+  a.loop->Pause();
+  disk_.SetOptions({});
+  auto b = Make();
+  const auto second = Open(b);
+  ASSERT_TRUE(second.ok()) << second.status();
+  a.loop->Resume();
+  ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(20)));
+  EXPECT_TRUE(IsFailedPrecondition(*written)) << *written;
+  EXPECT_TRUE(Write(b, WithStream(*second, "new")).ok()) << "it was not fenced in turn";
+}
+
 // Schedulers come, write, roll and are killed or left behind at any moment, on a disk that is slow
-// and loses answers: incarnations never repeat, and what was acknowledged is never lost.
+// and loses answers, and is full now and then: incarnations never repeat, and what was acknowledged
+// is never lost.
 TEST_F(RegistryStoreTest, RandomDuelsNeverForkOrLose) {
   int acknowledged_total = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
@@ -293,8 +403,11 @@ TEST_F(RegistryStoreTest, RandomDuelsNeverForkOrLose) {
       auto p = std::make_unique<Process>();
       p->loop = time.MakeLoop("s");
       p->files = std::make_unique<storage::FakeStore>(&disk, p->loop.get());
-      p->registry = std::make_unique<RegistryStore>(*p->loop, *p->files,
-                                                    RegistryStore::Options{.file_bytes_max = 400});
+      p->registry = std::make_unique<RegistryStore>(
+          *p->loop, *p->files,
+          RegistryStore::Options{.file_bytes_max = 400,
+                                 .retry = Duration::Millis(5),
+                                 .retry_max = Duration::Millis(20)});
       Process* raw = p.get();
       processes.push_back(std::move(p));
       raw->loop->Post(scope_.Bind([&, raw] {
@@ -321,6 +434,15 @@ TEST_F(RegistryStoreTest, RandomDuelsNeverForkOrLose) {
     };
     for (int round = 0; round < 30; ++round) {
       if (rng.Chance(0.4)) start();
+      if (seed % 2 == 0 && rng.Chance(0.3)) {
+        storage::FakeDiskOptions now = options;
+        if (rng.Chance(0.5)) {
+          const storage::FakeDiskOptions full = Full(disk, rng.Between(0, 300));
+          now.capacity_bytes = full.capacity_bytes;
+          now.file_bytes = full.file_bytes;
+        }
+        disk.SetOptions(now);
+      }
       if (!processes.empty() && rng.Chance(0.2)) {
         processes[rng.Below(processes.size())]->loop->Kill();
       }
