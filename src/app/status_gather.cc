@@ -306,6 +306,10 @@ void CellLook::AskProcesses(CellSession& session, json& cell) const {
       one["status"] = json::parse(reply->json(), nullptr, false);
       if (one["status"].is_object() && one["status"].contains("scheduler")) {
         json& known = one["status"]["scheduler"];
+        if (known.is_object() && known.contains("disk")) {
+          cell["disk"] = known["disk"];
+          known.erase("disk");
+        }
         if (known.is_object() && known.contains("operations")) {
           cell["operations"] = known["operations"];
           known.erase("operations");

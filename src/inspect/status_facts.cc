@@ -178,6 +178,23 @@ bool SourceLacks(const json& cell, const std::string& name, int shard_number, in
   return false;
 }
 
+// What comes before all else: nothing gets on where there is no room.
+void AddDisk(const json& cell, std::vector<std::string>& troubles) {
+  const json& disk = ObjectOf(cell, "disk");
+  if (disk.value("full", false)) {
+    troubles.push_back("the disk is full: " + disk.value("text", "") +
+                       "; what is to be kept for less long goes with `tailcast stream trim`, "
+                       "`retain` or `delete`");
+  }
+  if (disk.contains("no_room")) {
+    troubles.push_back("nothing can be changed until there is room for the registry: " +
+                       disk.value("no_room", ""));
+  }
+  for (const json& what : ArrayOf(disk, "failing")) {
+    troubles.push_back("old files stay: " + what.get<std::string>());
+  }
+}
+
 // What keeps files from going, and for whom none are kept, as the source of a stream knows.
 void AddRetention(const json& cell, std::vector<std::string>& troubles) {
   for (const json& wait : ArrayOf(cell, "retention_waits")) {
@@ -267,6 +284,7 @@ std::vector<std::string> Troubles(const json& cell) {
   if (cell.contains("heads_error") && !cell.value("heads_denied", false)) {
     troubles.push_back("how far its streams are is not known: " + cell.value("heads_error", ""));
   }
+  AddDisk(cell, troubles);
   AddProcesses(cell, troubles);
   AddShards(cell, troubles);
   AddReplicas(cell, troubles);

@@ -292,6 +292,26 @@ TEST(Troubles, AProducerThatCannotWriteIsNamed) {
           "stream s: its producer on h1, process 17, can't write; its own output says why"));
 }
 
+TEST(Troubles, AFullDiskIsSaidBeforeAllElseAndWhatItHoldsUp) {
+  json cell = TwoCells(20)[1];
+  cell["disk"] = {{"text", "9 MiB of 32 MiB are free at /d"}, {"full", false}, {"failing", {}}};
+  EXPECT_THAT(Troubles(cell), IsEmpty());
+  cell["processes"][0]["status"]["restarts"] = 1;
+  cell["processes"][0]["status"]["uptime_s"] = 12.0;
+  cell["disk"] = {{"text", "0 MiB of 32 MiB are free at /d"},
+                  {"full", true},
+                  {"no_room", "registry/0000000001.log: No space left on device"},
+                  {"failing", {"retention of s/0: its floor is not written: No space left"}}};
+  EXPECT_THAT(Troubles(cell),
+              ElementsAre("the disk is full: 0 MiB of 32 MiB are free at /d; what is to be kept "
+                          "for less long goes with `tailcast stream trim`, `retain` or `delete`",
+                          "nothing can be changed until there is room for the registry: "
+                          "registry/0000000001.log: No space left on device",
+                          "old files stay: retention of s/0: its floor is not written: No space "
+                          "left",
+                          "process scheduler was started again 12 s ago"));
+}
+
 TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
   json cell = TwoCells()[1];
   cell["processes"][0]["status"]["restarts"] = 3;

@@ -44,6 +44,14 @@ void DiskCollect::Forget(const stream::StreamId& stream) {
   WorkOn();
 }
 
+std::vector<std::string> DiskCollect::Failing() const {
+  std::vector<std::string> failing;
+  for (const auto& [shard, work] : works_) {
+    if (!work.why.empty()) failing.push_back("retention of " + shard.ToString() + ": " + work.why);
+  }
+  return failing;
+}
+
 void DiskCollect::End() {
   step_.End();
   scope_.End();
@@ -100,6 +108,7 @@ void DiskCollect::DeleteNext() {
 
 void DiskCollect::Done() {
   const auto work = works_.find(*current_);
+  work->second.why.clear();
   if (!work->second.again) works_.erase(work);
   current_.reset();
   WorkOn();
@@ -110,6 +119,7 @@ void DiskCollect::Fail(const char* what, const Status& status) {
   kLog.Warn("retention of ", current_->ToString(), ": ", what, ": ", status.ToString());
   names_.clear();
   Work& work = works_.find(*current_)->second;
+  work.why = std::string(what) + ": " + status.ToString();
   work.waits = true;
   work.timer.After(options_.retry, scope_.Bind([this, &work] {
     work.waits = false;

@@ -41,6 +41,8 @@ class DiskCollect {
   // Nothing is left to do.
   bool idle() const { return works_.empty(); }
   int64_t files_deleted() const { return files_deleted_; }
+  // What does not get on, and why, for people.
+  std::vector<std::string> Failing() const;
   void End();
 
  private:
@@ -49,6 +51,7 @@ class DiskCollect {
     int64_t floor;
     bool again = false;  // it was asked for meanwhile
     bool waits = false;  // for its timer
+    std::string why;     // the last time that it failed; empty: it did not
     Timer timer;
   };
 

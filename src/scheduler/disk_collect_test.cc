@@ -152,5 +152,29 @@ TEST_F(DiskCollectTest, AStreamThatIsDeletedIsLeftAlone) {
   }
 }
 
+// The marker is a file: without the room that is kept for it nothing could go.
+TEST_F(DiskCollectTest, ADiskFullOfMessagesIsEmptied) {
+  CreatePairs(shard_, 1, 6);
+  storage::FakeDiskOptions full;
+  full.file_bytes = 4096;
+  full.reserve_bytes = 4096;
+  full.capacity_bytes = disk_.image().bytes_used(full.file_bytes) + full.reserve_bytes;
+  disk_.SetOptions(full);
+  collect_->Collect(shard_, 4);
+  time_.RunFor(Duration::Seconds(30));
+  EXPECT_EQ(Names(shard_).size(), 12u) << "this store writes messages";
+  EXPECT_THAT(collect_->Failing(),
+              ElementsAre(::testing::StartsWith("retention of flights/0: its floor is not "
+                                                "written: ResourceExhausted: ")));
+  storage::FakeStore records(&disk_, loop_.get(), storage::StoreUse::kRecords);
+  collect_->End();
+  collect_ = std::make_unique<DiskCollect>(*loop_, records);
+  collect_->Collect(shard_, 4);
+  ASSERT_TRUE(RunUntilIdle());
+  EXPECT_EQ(Names(shard_), From(4, 6));
+  EXPECT_THAT(collect_->Failing(), IsEmpty());
+  collect_ = nullptr;
+}
+
 }  // namespace
 }  // namespace tailcast::scheduler

@@ -100,6 +100,7 @@ void DiskReclaim::DeleteNext(Place work) {
       return Fail(work, "file " + file + " is not deleted", status);
     }
     if (status.ok()) ++files_deleted_;
+    work->second.why.clear();
     DeleteNext(work);
   });
   if (kByName.planted()) return store_.Delete(dir, name, std::move(deleted));
@@ -122,7 +123,18 @@ void DiskReclaim::OnLooked(Place work) {
 void DiskReclaim::Fail(Place work, const std::string& what, const Status& status) {
   kLog.Warn("the files of stream ", work->first.name, ", which go: ", what, ": ",
             status.ToString());
+  work->second.why = what + ": " + status.ToString();
   Wait(work, options_.retry);
+}
+
+std::vector<std::string> DiskReclaim::Failing() const {
+  std::vector<std::string> failing;
+  for (const auto& [stream, work] : works_) {
+    if (!work.why.empty()) {
+      failing.push_back("the files of stream " + stream.name + ", which go: " + work.why);
+    }
+  }
+  return failing;
 }
 
 void DiskReclaim::Wait(Place work, Duration how_long) {

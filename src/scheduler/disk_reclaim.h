@@ -56,6 +56,8 @@ class DiskReclaim {
   // worked on.
   void Add(const stream::StreamId& stream, int32_t shards, What what = What::kAll);
   int64_t files_deleted() const { return files_deleted_; }
+  // What does not get on, and why, for people.
+  std::vector<std::string> Failing() const;
   void End();
 
  private:
@@ -69,6 +71,7 @@ class DiskReclaim {
     std::vector<std::string> names;                          // that were listed, of one turn
     std::vector<std::pair<std::string, std::string>> files;  // name, id
     bool waits = false;                                      // for its timer
+    std::string why;  // the last time that it failed; empty: it has got on since
     Timer timer;
   };
   using Place = std::map<stream::StreamId, Work>::iterator;

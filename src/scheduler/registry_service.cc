@@ -14,6 +14,8 @@ namespace {
 
 const Logger kLog("scheduler");
 constexpr Duration kViewWaitMax = Duration::Seconds(60);
+// Writes that wait for room.
+constexpr int kWaitingWritesMax = 1000;
 // A first view is worth waiting for, even if the client does not say so.
 constexpr Duration kFirstViewWait = Duration::Seconds(2);
 
@@ -61,6 +63,9 @@ void RegistryService::Persist(Callback<void(Status)> then) {
 }
 
 void RegistryService::Write(Callback<void(Status)> then) {
+  if (!no_room().ok() && writing_ >= kWaitingWritesMax) {
+    return loop_.Post(std::move(then).With(no_room()));
+  }
   cell::RegistryCore::Snapshot snapshot = core_->TakeSnapshot();
   ++writing_;
   log_.Write(snapshot.state, scope_.Bind([this, snapshot, events = core_->TakeCacheEvents(),

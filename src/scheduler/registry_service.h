@@ -101,7 +101,11 @@ class RegistryService {
   cell::Catalogue& catalogue() { return core_->catalogue(); }
   // As RegistryCore's; to whoever waits for the view, too.
   void ShowLacking(const std::vector<v1::LackingFile>& lacking, int64_t total);
-  // Writes what changed, if anything did; then shows it and runs `then`.
+  // ResourceExhausted: a write, or the opening, waits for room on the disk. What is shown and
+  // answered is what was written before.
+  const Status& no_room() const { return log_.no_room(); }
+  // Writes what changed, if anything did; then shows it and runs `then`. ResourceExhausted: so many
+  // wait for room on the disk already; it is written with them, or with the next one.
   void Persist(Callback<void(Status)> then);
   // OK: no other scheduler had taken the registry over when this was called.
   void Confirm(Callback<void(Status)> then) { Write(std::move(then)); }

@@ -45,6 +45,8 @@ SchedulerAgent::SchedulerAgent(EventLoop& loop, storage::Store& store, rpc::Conn
       metrics_(metrics),
       options_(std::move(options)),
       registry_(loop, store, RegistryPart(options_, metrics), *this),
+      room_(loop, store, metrics, {.cell = options_.registry.cell},
+            [this] { return registry_.no_room(); }),
       disk_(store) {}
 
 void SchedulerAgent::Attach(rpc::Server& server) {
@@ -53,11 +55,23 @@ void SchedulerAgent::Attach(rpc::Server& server) {
         std::string("/tailcast.v1.") + method,
         scope_.Bind([this, serve](const std::string& request, rpc::Responder respond) {
           if (!registry_.is_open() || dead_) {
+            const Status& no_room = registry_.no_room();
             return respond(UnavailableError("the scheduler of cell '" + options_.registry.cell +
-                                            "' " + (dead_ ? "ends" : "is starting")));
+                                            "' " + (dead_ ? "ends" : "is starting") +
+                                            (no_room.ok() ? "" : ": " + no_room.message())));
           }
           serve(request, std::move(respond));
         }));
+  };
+  // Who wants something changed is not to wait for room on the disk, nor to find it done later.
+  const auto change = [&](const char* method, auto serve) {
+    handle(method, [this, serve](const std::string& request, rpc::Responder respond) {
+      if (const Status& no_room = registry_.no_room(); !no_room.ok()) {
+        return respond(ResourceExhaustedError("cell '" + options_.registry.cell +
+                                              "' can change nothing: " + no_room.message()));
+      }
+      serve(request, std::move(respond));
+    });
   };
   const auto registry = [&](const char* method, auto serve) {
     handle(method, [this, serve](const std::string& request, rpc::Responder respond) {
@@ -66,20 +80,25 @@ void SchedulerAgent::Attach(rpc::Server& server) {
   };
   registry("Cell/GetView", &RegistryService::GetView);
   registry("Cell/Register", &RegistryService::Register);
-  registry("Cell/CreateStream", &RegistryService::CreateStream);
   registry("Cell/ListStreams", &RegistryService::ListStreams);
-  registry("Cell/DeleteStream", &RegistryService::DeleteStream);
-  registry("Cell/SetRetention", &RegistryService::SetRetention);
-  registry("Cell/ChangeRing", &RegistryService::ChangeRing);
-  registry("Peer/InstallStream", &RegistryService::InstallStream);
-  registry("Peer/RemoveStream", &RegistryService::RemoveStream);
-  registry("Peer/AskName", &RegistryService::AskName);
-  registry("Peer/LeaveStream", &RegistryService::LeaveStream);
-  registry("Peer/AskToLeave", &RegistryService::AskToLeave);
-  handle("Cell/TrimStream", [this](const std::string& request, rpc::Responder respond) {
+  const auto registry_change = [&](const char* method, auto serve) {
+    change(method, [this, serve](const std::string& request, rpc::Responder respond) {
+      (registry_.*serve)(request, std::move(respond));
+    });
+  };
+  registry_change("Cell/CreateStream", &RegistryService::CreateStream);
+  registry_change("Cell/DeleteStream", &RegistryService::DeleteStream);
+  registry_change("Cell/SetRetention", &RegistryService::SetRetention);
+  registry_change("Cell/ChangeRing", &RegistryService::ChangeRing);
+  registry_change("Peer/InstallStream", &RegistryService::InstallStream);
+  registry_change("Peer/RemoveStream", &RegistryService::RemoveStream);
+  registry_change("Peer/AskName", &RegistryService::AskName);
+  registry_change("Peer/LeaveStream", &RegistryService::LeaveStream);
+  registry_change("Peer/AskToLeave", &RegistryService::AskToLeave);
+  change("Cell/TrimStream", [this](const std::string& request, rpc::Responder respond) {
     retention_->TrimStream(request, std::move(respond));
   });
-  handle("Peer/Collect", [this](const std::string& request, rpc::Responder respond) {
+  change("Peer/Collect", [this](const std::string& request, rpc::Responder respond) {
     retention_->Collect(request, std::move(respond));
   });
   handle("Cell/NotifyFile", [this](const std::string& request, rpc::Responder respond) {
@@ -95,6 +114,7 @@ void SchedulerAgent::Attach(rpc::Server& server) {
 void SchedulerAgent::Start(Callback<void(Status)> started, Callback<void(Status)> on_fatal) {
   started_ = std::move(started);
   on_fatal_ = std::move(on_fatal);
+  room_.Begin();
   registry_.Open(scope_.Bind([this](const Status& status) {
     if (!status.ok()) return std::exchange(started_, nullptr)(status);
     OnOpened();
@@ -169,6 +189,7 @@ void SchedulerAgent::OnRegistryLost(const Status& why) {
   dead_ = true;
   kLog.Error("cell ", options_.registry.cell, ": ", why.ToString());
   registry_.End();
+  room_.End();
   driver_->End();
   readers_->End();
   peers_->End();
@@ -451,10 +472,15 @@ void SchedulerAgent::OnPeerProgress(const ShardId& shard, stream::TreeVersion tr
 }
 
 std::string SchedulerAgent::StatusJson() const {
+  DiskStatus disk{.room = room_.room(), .no_room = registry_.no_room()};
+  if (retention_ != nullptr) disk.failing = retention_->collect().Failing();
+  if (reclaim_ != nullptr) {
+    for (std::string& what : reclaim_->Failing()) disk.failing.push_back(std::move(what));
+  }
   return scheduler::StatusJson(options_.registry.cell,
                                registry_.is_open() ? registry_.core().scheduler_incarnation()
                                                    : stream::SchedulerIncarnation::kNone,
-                               loop_.Now(), core(), retention(), WrongStamps(), leavers());
+                               loop_.Now(), core(), retention(), WrongStamps(), leavers(), disk);
 }
 
 }  // namespace tailcast::scheduler

@@ -40,6 +40,7 @@
 #include "tailcast/scheduler/reader_links.h"
 #include "tailcast/scheduler/registry_service.h"
 #include "tailcast/scheduler/retention_agent.h"
+#include "tailcast/scheduler/room_watch.h"
 #include "tailcast/scheduler/scheduler_core.h"
 #include "tailcast/storage/store.h"
 
@@ -143,6 +144,7 @@ class SchedulerAgent : private RegistryService::Owner {
   Callback<void(Status)> on_fatal_;
   bool dead_ = false;
   RegistryService registry_;
+  RoomWatch room_;
   DiskProgress disk_;
   std::map<std::string, ToldStream> applied_;  // by stream name: what the core knows
   // From the opening of the registry on.

@@ -42,9 +42,19 @@ void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics) {
 
 std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
                        MonotonicTime now, const SchedulerCore* core, const RetentionCore* retention,
-                       const std::vector<StampWatch::Off>& stamps, const LeaverCore* leavers) {
+                       const std::vector<StampWatch::Off>& stamps, const LeaverCore* leavers,
+                       const DiskStatus& on_disk) {
   nlohmann::json status;
   status["cell"] = cell;
+  nlohmann::json& disk = status["disk"] = nlohmann::json::object();
+  if (on_disk.room) {
+    disk["text"] = on_disk.room->text;
+    disk["free_bytes"] = on_disk.room->free_bytes;
+    disk["total_bytes"] = on_disk.room->total_bytes;
+    disk["full"] = on_disk.room->low;
+  }
+  if (!on_disk.no_room.ok()) disk["no_room"] = on_disk.no_room.message();
+  disk["failing"] = on_disk.failing;
   if (core == nullptr) return status.dump();
   status["scheduler_incarnation"] = Raw(incarnation);
   status["unfinished"] = core->unfinished();

@@ -1,15 +1,18 @@
 // What people see of a scheduler: its metrics, and the operations in `tailcast status`.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tailcast/base/metrics.h"
+#include "tailcast/base/status.h"
 #include "tailcast/base/time.h"
 #include "tailcast/scheduler/leaver_core.h"
 #include "tailcast/scheduler/retention_core.h"
 #include "tailcast/scheduler/scheduler_core.h"
 #include "tailcast/scheduler/stamp_watch.h"
+#include "tailcast/storage/store.h"
 #include "tailcast/stream/term.h"
 
 namespace tailcast::scheduler {
@@ -17,11 +20,20 @@ namespace tailcast::scheduler {
 // Sets the counters and gauges of the registry to the core's.
 void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics);
 
-// {"cell": ..., "scheduler_incarnation": ..., "unfinished": ..., "operations": [...],
-// "slow_workers": [...], "retention_waits": [...], "stamps": [...], "leaving": [...]}; of cores
-// that are null, the cell alone.
+// What is known of the cell's primary layer.
+struct DiskStatus {
+  std::optional<storage::StoreRoom> room;
+  Status no_room;                    // why changes of the registry wait; OK: they don't
+  std::vector<std::string> failing;  // deletions, and why
+};
+
+// {"cell": ..., "disk": {"text", "free_bytes", "total_bytes", "full", "no_room", "failing": [...]},
+// "scheduler_incarnation": ..., "unfinished": ..., "operations": [...], "slow_workers": [...],
+// "retention_waits": [...], "stamps": [...], "leaving": [...]}; of cores that are null, the cell
+// and its disk alone; "text" to "full" where they are known, "no_room" where changes wait.
 std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
                        MonotonicTime now, const SchedulerCore* core, const RetentionCore* retention,
-                       const std::vector<StampWatch::Off>& stamps, const LeaverCore* leavers);
+                       const std::vector<StampWatch::Off>& stamps, const LeaverCore* leavers,
+                       const DiskStatus& disk);
 
 }  // namespace tailcast::scheduler

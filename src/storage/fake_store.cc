@@ -363,8 +363,8 @@ void FakeStore::OpenFencing(const std::string& dir, const std::string& name,
       std::move(done),
       [disk = disk_, client = client_, dir,
        name](FakeImage& image) -> Result<std::unique_ptr<AppendFile>> {
-        TAILCAST_ASSIGN_OR_RETURN(const auto file, image.Fence(dir, name, disk->loop_->Now(),
-                                                           disk->Room(), client->use));
+        TAILCAST_ASSIGN_OR_RETURN(
+            const auto file, image.Fence(dir, name, disk->loop_->Now(), disk->Room(), client->use));
         Acknowledge(*file, file->committed);
         return std::unique_ptr<AppendFile>(
             std::make_unique<FakeAppendFile>(disk, client, file, file->epoch, file->committed));
@@ -424,17 +424,28 @@ void FakeStore::Quarantine(const std::string& dir, const std::string& name,
   Remove(std::move(done), [dir, name](FakeImage& image) { return image.Quarantine(dir, name); });
 }
 
+// A look that somebody has now and then: it draws nothing, so that it changes no other's luck.
 void FakeStore::Room(Callback<void(Result<StoreRoom>)> done) {
-  Request<StoreRoom>(std::move(done), [disk = disk_](FakeImage& image) -> Result<StoreRoom> {
-    const FakeRoom room = disk->Room();
-    const int64_t used = image.bytes_used(room.file_bytes);
-    const int64_t free = std::max<int64_t>(room.capacity_bytes - room.reserve_bytes - used, 0);
-    return StoreRoom{.free_bytes = free,
-                     .total_bytes = room.capacity_bytes,
-                     .low = free < std::max(room.reserve_bytes, room.file_bytes),
-                     .text = std::to_string(free) + " of " + std::to_string(room.capacity_bytes) +
-                             " bytes are free"};
-  });
+  const auto call = client_->calls.Add<Result<StoreRoom>>(std::move(done),
+                                                          CancelledError("the store was closed"));
+  Callback<void(Result<StoreRoom>)> answered =
+      client_->scope.Bind([client = client_.get(), call](Result<StoreRoom> result) {
+        client->calls.Answer(call, std::move(result));
+      });
+  client_->AtDisk(
+      *disk_, disk_->options_.request.base,
+      [disk = disk_, client = client_, answered = std::move(answered)]() mutable {
+        if (client->loop == nullptr) return;
+        const FakeRoom room = disk->Room();
+        const int64_t used = disk->image_.bytes_used(room.file_bytes);
+        const int64_t free = std::max<int64_t>(room.capacity_bytes - room.reserve_bytes - used, 0);
+        StoreRoom found{.free_bytes = free,
+                        .total_bytes = room.capacity_bytes,
+                        .low = free < std::max(room.reserve_bytes, room.file_bytes),
+                        .text = std::to_string(free) + " of " +
+                                std::to_string(room.capacity_bytes) + " bytes are free"};
+        client->loop->After(disk->options_.answer.base, std::move(answered).With(std::move(found)));
+      });
 }
 
 void FakeStore::Remove(Callback<void(Status)> done, UniqueFunction<Status(FakeImage&)> remove) {
