@@ -318,6 +318,105 @@ TEST(RetentionTest, ATrimThatWasAnsweredIsCarriedOutByTheNextScheduler) {
   EXPECT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(7); }));
 }
 
+// The disk of this cell has no room left but what is kept for its scheduler's records, and `room`.
+void FillDisk(Retained& shard, const std::string& cell, int64_t kept, int64_t room = 0) {
+  storage::FakeDisk& disk = *shard.hop.world.cell(cell).disk;
+  storage::FakeDiskOptions full;
+  full.file_bytes = 100;
+  full.reserve_bytes = kept;
+  full.capacity_bytes = disk.image().bytes_used(full.file_bytes) + kept + room;
+  disk.SetOptions(full);
+}
+
+// A mark, a fence and a registry's snapshots must be written before anything goes.
+TEST(RetentionTest, AFullSourceIsEmptiedByATrimAlsoWhenItsSchedulerDiedOnIt) {
+  for (const int deaths : {0, 1, 3}) {
+    SCOPED_TRACE(deaths);
+    Retained shard;
+    shard.Produce(10);
+    ASSERT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(1); }));
+    FillDisk(shard, "us", 64 << 10);
+    for (int i = 0; i < deaths; ++i) {
+      shard.hop.world.Restart("us", "scheduler");
+      shard.RunUntil([] { return false; }, Duration::Seconds(3));
+    }
+    EXPECT_EQ(shard.Trim(6 * 900).floor_seq(), 7);
+    EXPECT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(7); })) << shard.State();
+    shard.Produce(3);
+    EXPECT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(7); })) << shard.State();
+  }
+}
+
+TEST(RetentionTest, AFullDestinationIsEmptiedWhenItsFloorRises) {
+  Retained shard;
+  shard.Produce(10);
+  ASSERT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(1); }));
+  FillDisk(shard, "asia", 64 << 10);
+  shard.hop.world.Restart("asia", "scheduler");
+  shard.Produce(5);
+  EXPECT_FALSE(shard.RunUntil([&] { return shard.Has("asia", 11); })) << "it has no room";
+  EXPECT_THAT(shard.hop.scheduler("asia").StatusJson(), ::testing::HasSubstr("\"full\":true"));
+  shard.Trim(9 * 900);
+  EXPECT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(10); })) << shard.State();
+}
+
+// Copies that are all begun and none whole hold the floor. Left out, the cell is taken in again
+// where there is something to be kept, and what lies below goes there, too.
+TEST(RetentionTest, ADestinationFullOfPartsIsEmptiedWhenItIsLeftOut) {
+  Retained shard;
+  shard.Produce(2);
+  ASSERT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(1); }));
+  shard.CutOff("asia", true);
+  shard.Produce(20);
+  FillDisk(shard, "asia", 64 << 10, 4000);  // for the next files, and not for what is in them
+  shard.CutOff("asia", false);
+  shard.RunUntil([] { return false; });
+  EXPECT_FALSE(shard.Has("asia", 3));
+  shard.Trim(20 * 900);
+  EXPECT_FALSE(shard.RunUntil([&] { return shard.Listing("us").floor() > 4; })) << shard.State();
+  v1::Retention retention;
+  retention.set_away_max_us(Duration::Seconds(10).micros());
+  shard.Set(retention);
+  EXPECT_TRUE(
+      shard.RunUntil([&] { return shard.Listing("asia").floor() == 21; }, Duration::Seconds(120)))
+      << shard.State();
+  EXPECT_TRUE(shard.RunUntil([&] { return shard.LeftOut().empty() && shard.AllHoldFrom(21); },
+                             Duration::Seconds(120)))
+      << shard.State();
+}
+
+// What was kept is taken as well, by another program say.
+TEST(RetentionTest, ASchedulerThatFindsNoRoomServesWhatItHasAndGoesOnWhenThereIsSome) {
+  Retained shard;
+  shard.Produce(10);
+  ASSERT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(1); }));
+  FillDisk(shard, "us", 0);
+  v1::TrimStreamRequest request;
+  request.set_name("flights");
+  request.set_before_byte(6 * 900);
+  Process& user = shard.hop.world.Start("us", "operator", nullptr);
+  cell::CellClient client(*user.loop, *user.connector, shard.hop.world.SchedulerAddress("us"), "");
+  std::vector<Result<v1::TrimStreamReply>> answers;
+  const Scope scope;
+  const auto trim = [&] {
+    client.TrimStream(request, scope.Bind([&](Result<v1::TrimStreamReply> r) {
+      answers.push_back(std::move(r));
+    }));
+    shard.time().RunFor(Duration::Seconds(3));
+  };
+  const auto before = shard.hop.registry("us")->scheduler_incarnation();
+  trim();  // the first one finds out: what becomes of it is not known yet
+  trim();
+  ASSERT_FALSE(answers.empty());
+  EXPECT_TRUE(IsResourceExhausted(answers[0].status())) << answers[0].status();
+  EXPECT_THAT(answers[0].status().message(),
+              ::testing::HasSubstr("cell 'us' can change nothing: registry/0000000001.log"));
+  EXPECT_THAT(shard.hop.scheduler("us").StatusJson(), ::testing::HasSubstr("no_room"));
+  FillDisk(shard, "us", 64 << 10);
+  EXPECT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(7); })) << shard.State();
+  EXPECT_EQ(shard.hop.registry("us")->scheduler_incarnation(), before);
+}
+
 TEST(RetentionTest, WithoutDropEverythingIsKeptForAMemberThatIsCutOff) {
   Retained shard;
   shard.Set(Bytes(3 * (900 + 32), false));
