@@ -199,8 +199,8 @@ TakeIn(c) ==
 \* it is no member any more.
 RaiseFloor(c) ==
   /\ c # "src" /\ floor[c] < treeFloor
-  \* planted: a cell that was taken in again is not told
-  /\ Bug = "neverTold" => promise[c] = 1
+  \* planted: a cell that is left out is not told
+  /\ Bug = "neverTold" => c \in members
   /\ Bug = "deleteFirst" => \A f \in held[c] : f > floor[c]
   /\ floor' = [floor EXCEPT ![c] = @ + 1]
   /\ UNCHANGED <<produced, held, begun, members, trim, old, view, promise, collected, answered,

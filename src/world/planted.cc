@@ -32,7 +32,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       {"storage.fake_no_epoch_guard", 11},
       {"storage.fake_shows_unflushed", 50},
       {"stream.hole_is_prefix", 8},
-      {"stream.read_over_gap", 7},
+      {"stream.read_over_gap", 6},
       {"writer.chunk_from_middle", 1},
       {"writer.never_take_over", 1},
       {"writer.publish_before_flush", 1},
