@@ -3,6 +3,7 @@
 // before, and it gets work again when it is healthy.
 #include "tailcast/base/fault_point.h"
 #include "tailcast/base/log.h"
+#include "tailcast/stream/index_record.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/world/pools.h"
 
@@ -14,12 +15,12 @@ class SlowWorkerTest : public ::testing::Test {
   SlowWorkerTest() { (void)SetLogLevels("off"); }
   ~SlowWorkerTest() override { (void)SetLogLevels("info"); }
 
-  // Six shards whose files are full after ten seconds.
+  // Six shards whose files are full after ten seconds: 200 messages, data and index.
   static PoolOptions Shards(int workers) {
     PoolOptions options;
     options.readers = options.writers = workers;
     options.bytes_per_second = {20'000, 20'000, 20'000, 20'000, 20'000, 20'000};
-    options.roll_bytes = 200'000;
+    options.roll_bytes = 200 * (1000 + stream::kIndexRecordSize);
     options.slow_after_ms = 200;
     return options;
   }
