@@ -32,9 +32,9 @@ void StreamWatch::OnView(const CellView& view) {
   if (!deleted_) return;
   const std::string stream = "stream '" + stream_.name + "' ";
   if (lost) {
-    std::exchange(deleted_, {})(
-        NotFoundError(stream + "is not known any more in cell " + view.cell() +
-                      ", its source: the registry there was lost and begun anew"));
+    std::exchange(deleted_,
+                  {})(NotFoundError(stream + "is not known any more in cell " + view.cell() +
+                                    ", its source: the registry there was lost and begun anew"));
   } else if (seen_ || (seen_ever_ && again)) {
     std::exchange(deleted_, {})(
         NotFoundError(stream + "was deleted" + (again ? ", and created again since" : "")));
