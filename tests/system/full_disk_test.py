@@ -3,9 +3,9 @@ retention; at the source, where the scheduler may have died on it, and at a dest
 
 import os
 import pathlib
-import re
 import signal
 import subprocess
+import time
 import unittest
 
 from harness import BINARY, NEAR_AND_FAR, ONE_CELL, TIME_FACTOR, SystemTest, Up, main, run, wait_until
@@ -21,6 +21,17 @@ class SmallDisk:
         self.folder.mkdir(parents=True)
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "none", folder], check=True,
                        capture_output=True)
+
+    def fill_rest(self):
+        """What is left when no long message is taken any more, and what those who try again give back meanwhile:
+        nothing is free then, to anybody."""
+        end = time.monotonic() + 3
+        with open(self.folder / "filler", "wb", buffering=0) as file:
+            while time.monotonic() < end:
+                try:
+                    file.write(bytes(4096))
+                except OSError:
+                    time.sleep(0.001)
 
     def free_bytes(self):
         room = os.statvfs(self.folder)
@@ -95,6 +106,7 @@ class AtTheSource(FullDisk):
     def fill(self, count):
         producer, said = self.producer(count)
         self.assertTrue(wait_until(lambda: "No space left" in said.read_text()), said.read_text())
+        self.up.disk.fill_rest()
         self.wait_for_status("the disk is full: ")
         return producer, said
 
@@ -150,13 +162,9 @@ class AtTheSource(FullDisk):
         store = pathlib.Path(self.up.disk.folder)
         producer, _ = self.fill(4000)
         # Something else has taken what was kept, too.
-        with open(store / "filler", "wb", buffering=0) as filler:
-            (store / ".reserve").unlink()
-            try:
-                while True:
-                    filler.write(bytes(4096))
-            except OSError:
-                pass
+        (store / ".reserve").unlink(missing_ok=True)
+        (store / "filler").rename(store / "rest")
+        self.up.disk.fill_rest()
         for days in range(1, 50):  # what is left of a page takes some
             code, _, err = run("stream", "retain", "--dir", self.up.dir, "--stream", "s", "--max-age", f"{days}d")
             if code != 0:
@@ -168,6 +176,7 @@ class AtTheSource(FullDisk):
                          "--stream", "t")
         self.assertEqual(self.up.pids("here", "scheduler"), pids, "it does not die of it")
         (store / "filler").unlink()
+        (store / "rest").unlink()
         self.assertTrue(wait_until(lambda: "nothing can be changed" not in self.troubles()), self.troubles())
         run("stream", "delete", "--dir", self.up.dir, "--stream", "s", "--yes")  # it may have been done
         self.assertTrue(wait_until(lambda: self.disk_free() > 24 << 20), self.troubles())
@@ -185,6 +194,7 @@ class AtADestination(FullDisk):
         producer, said = self.producer(3000)
         self.assertEqual(producer.wait(timeout=60 * TIME_FACTOR), 0, said.read_text())
         self.wait_for_status("far: the disk is full: ")
+        self.up.disk.fill_rest()
         self.tailcast("stream", "trim", "--stream", "s", "--before", self.position("near", 1200))
         self.assertTrue(wait_until(lambda: "the disk is full" not in self.troubles(), 60), self.troubles())
         code, out, err = run("consume", "--dir", self.up.dir, "--cluster", "far", "--stream", "s", "--from", "beginning",
