@@ -21,7 +21,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       {"producer.index_before_data", 1},
       {"producer.seal_one_record_early", 2},
       {"producer.shadow_before_flush", 1},
-      {"reader.seal_one_record_early", 17},
+      {"reader.seal_one_record_early", 19},
       {"reader.whole_chunks_only", 1},
       {"rpc.timer_kept", 1},
       {"scheduler.ended_is_done", 1},
