@@ -131,7 +131,7 @@ class Stopped(SystemTest):
 
                 # The other one copies all of it to the disk while this one sleeps.
                 copied = self.on_disk("here", stream)
-                self.assertRegex(copied, r"^(9|10|11) files read, 0 damaged\n$")
+                self.assertRegex(copied, r"^(12|13|14) files read, 0 damaged\n$")
                 self.assertTrue(wait_until(lambda: self.on_disk("there", stream) == copied, 20), self.on_disk("there", stream))
                 self.assertTrue(is_stopped(pid))
                 os.kill(pid, signal.SIGCONT)
