@@ -342,11 +342,11 @@ void RegistryStore::Reopen(const v1::RegistrySnapshot& snapshot, Callback<void(S
       dead_ = TakenOver(name_);
       return done(dead_);
     }
-    if (!file.ok()) return OnNoRoom(file.status(), snapshot, std::move(done));
+    if (!file.ok()) return OnNotReopened(file.status(), snapshot, std::move(done));
     const std::shared_ptr<storage::ReadFile> held = std::move(*file);
     held->Size(scope_.Bind([this, held, &snapshot,
                             done = std::move(done)](const Result<storage::FileSize>& size) mutable {
-      if (!size.ok()) return OnNoRoom(size.status(), snapshot, std::move(done));
+      if (!size.ok()) return OnNotReopened(size.status(), snapshot, std::move(done));
       if (size->committed_length > file_->committed_length()) {
         dead_ = TakenOver(name_);
         return done(dead_);
@@ -355,6 +355,16 @@ void RegistryStore::Reopen(const v1::RegistrySnapshot& snapshot, Callback<void(S
     }));
   };
   store_.OpenRead(options_.dir, name_, scope_.Bind(std::move(opened)));
+}
+
+// A primary layer that does not answer now may later; one that has damaged the file will not.
+void RegistryStore::OnNotReopened(const Status& why, const v1::RegistrySnapshot& snapshot,
+                                  Callback<void(Status)> done) {
+  if (IsResourceExhausted(why) || IsUnavailable(why) || IsDeadlineExceeded(why)) {
+    return OnNoRoom(why, snapshot, std::move(done));
+  }
+  dead_ = UnavailableError("registry/" + name_ + " cannot be opened again: " + why.ToString());
+  done(dead_);
 }
 
 void RegistryStore::ReopenFencing(const v1::RegistrySnapshot& snapshot,

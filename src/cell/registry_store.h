@@ -108,6 +108,8 @@ class RegistryStore {
   // `why` is for want of room: runs `again` later.
   void WaitForRoom(const Status& why, Task again);
   void OnRoom();
+  void OnNotReopened(const Status& why, const v1::RegistrySnapshot& snapshot,
+                     Callback<void(Status)> done);
   void OnNoRoom(const Status& why, const v1::RegistrySnapshot& snapshot,
                 Callback<void(Status)> done);
   // file_ is dead for want of room: opens it anew, and appends.

@@ -60,11 +60,13 @@ void RetentionAgent::OnFiles(const stream::ShardId& shard, const std::vector<str
                              bool all) {
   if (all) listing_.erase(shard);
   const v1::StreamConfig* stream = registry_.core().catalogue().FindStream(shard.stream.name);
-  if (!stems.empty() && stream != nullptr && stream->source() == options_.core.cell) {
-    if (all)
+  if (!stems.empty() && stream != nullptr && stream::IdOf(*stream) == shard.stream &&
+      stream->source() == options_.core.cell) {
+    if (all) {
       stamps_.OnListed(shard, stems.back());
-    else
+    } else {
       stamps_.OnNotice(shard, stems.back(), loop_.WallNow());
+    }
   }
   if (core_.OnFiles(shard, stems, all)) DoWorkSoon();
 }

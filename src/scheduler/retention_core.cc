@@ -181,7 +181,8 @@ std::vector<CollectAsk> RetentionCore::TakeAsks(MonotonicTime now, const std::st
 
 void RetentionCore::OnAnswer(const std::string& name, const std::vector<CollectAsk>& asks,
                              const std::vector<CollectAnswer>& answers) {
-  silent_.erase(name);
+  // Who can't look says as little as who is silent.
+  bool says_nothing = false;
   for (size_t i = 0; i < asks.size() && i < answers.size(); ++i) {
     Stream* stream = Find(asks[i].shard.stream);
     Shard* shard = Find(asks[i].shard);
@@ -200,10 +201,12 @@ void RetentionCore::OnAnswer(const std::string& name, const std::vector<CollectA
     cell.untold = answers[i].floor == 0;
     if (cell.untold) continue;
     cell.told = answers[i].floor;
-    if (answers[i].done < 0) {  // it had no time to look
-      cell.ever_asked = false;
+    if (answers[i].done < 0) {  // it had no time to look: asked at once; or its disk fails
+      cell.ever_asked = cell.unseen++ > 0;
+      says_nothing |= shard->size_wants != 0;
       continue;
     }
+    cell.unseen = 0;
     // Less than before, if its disk was lost.
     cell.done = answers[i].done;
     if (!stream->left_out.contains(name)) continue;
@@ -212,6 +215,7 @@ void RetentionCore::OnAnswer(const std::string& name, const std::vector<CollectA
     cell.all_done = shard->files.empty() || cell.done >= shard->files.rbegin()->first;
     if (cell.out_at == 0) cell.out_at = cell.done;
   }
+  if (!says_nothing) silent_.erase(name);
 }
 
 void RetentionCore::OnSilence(const std::string& name, const std::vector<CollectAsk>& asks) {
@@ -306,8 +310,8 @@ bool RetentionCore::LacksForDrop(MonotonicTime now, const Shard& shard, const st
     if (now >= over) return true;
     due_ = std::min(due_, over);
   }
-  return cell.ever_asked && cell.asked >= shard.size_wants_since && !cell.asking &&
-         (cell.silences == 0 || cell.silences >= kStrangersMax);
+  return cell.ever_asked && cell.unseen == 0 && cell.asked >= shard.size_wants_since &&
+         !cell.asking && (cell.silences == 0 || cell.silences >= kStrangersMax);
 }
 
 bool RetentionCore::IsBack(const Stream& stream, const std::string& name) {

@@ -149,6 +149,7 @@ class RetentionCore {
     bool asking = false;   // the call is under way
     bool untold = false;   // it does not know the tree yet
     int silences = 0;      // in a row; also who answers that it does not know the stream
+    int unseen = 0;        // answers in a row that it could not look what it has
     Duration held_up;      // retention, without getting on
     Duration noted;        // of that, what is written down
     int64_t held_at = -1;  // `done`, then

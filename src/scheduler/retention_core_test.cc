@@ -122,6 +122,14 @@ class RetentionCoreTest : public ::testing::Test {
     core.OnAnswer(cell, asks, answers);
     return !asks.empty();
   }
+  // It answers that it could not look what it has.
+  bool AnswerBlind(const std::string& cell) {
+    const auto asks = core_.TakeAsks(now_, cell);
+    std::vector<CollectAnswer> answers;
+    for (const CollectAsk& ask : asks) answers.push_back({ask.floor, -1});
+    if (!asks.empty()) core_.OnAnswer(cell, asks, answers);
+    return !asks.empty();
+  }
   bool Silence(const std::string& cell) {
     const auto asks = core_.TakeAsks(now_, cell);
     core_.OnSilence(cell, asks);
@@ -463,6 +471,40 @@ TEST_F(RetentionCoreTest, DropDoesNotWaitForWhoIsSilent) {
   EXPECT_THAT(config_.left_out(), ElementsAre("asia"));
   EXPECT_EQ(floor(), 15);
   EXPECT_EQ(core_.due(), MonotonicTime::Max());
+}
+
+// Its disk does not let it list its files: it answers, and says nothing.
+TEST_F(RetentionCoreTest, DropDoesNotWaitForWhoCanNotLook) {
+  Keep(5000, true);
+  Produce(20);
+  Work();
+  Answer("eu", 20);
+  EXPECT_TRUE(AnswerBlind("asia"));
+  EXPECT_TRUE(AnswerBlind("asia")) << "perhaps it had no time: asked again at once";
+  EXPECT_FALSE(AnswerBlind("asia")) << "but not again and again";
+  Work();
+  EXPECT_THAT(config_.left_out(), IsEmpty());
+  Pass(Duration::Seconds(1));
+  EXPECT_TRUE(AnswerBlind("asia"));
+  Work();
+  EXPECT_THAT(config_.left_out(), IsEmpty()) << "it may just be starting";
+  Pass(Duration::Seconds(1));
+  EXPECT_THAT(config_.left_out(), ElementsAre("asia"));
+  EXPECT_EQ(floor(), 15);
+}
+
+TEST_F(RetentionCoreTest, WhoCouldNotLookForAMomentIsLeftInADroppingStream) {
+  Keep(5000, true);
+  Produce(20);
+  Work();
+  Answer("eu", 20);
+  AnswerBlind("asia");
+  Pass(Duration::Seconds(1));
+  Answer("asia", 20);
+  Work();
+  Pass(Duration::Seconds(2));
+  EXPECT_THAT(config_.left_out(), IsEmpty());
+  EXPECT_EQ(floor(), 15);
 }
 
 // It did not answer an hour ago, when there was something to ask.

@@ -12,7 +12,8 @@
 //   a ring's phase kNew     W   R   R     R           R     C
 //
 // A change in between goes the same way; who is left from the one before gets both at once. Nobody
-// waits longer than `spread` for the first of them.
+// waits longer than `spread` for the first of them. Any order is right (cache/README), and this one
+// holds for those who wait: who asks while others are being told is answered at once.
 //
 // Threads: the loop's.
 #pragma once
@@ -59,7 +60,6 @@ class ViewWaiters {
     rpc::Responder respond;
     Timer timer;
   };
-  bool IsBehind(const Waiter& waiter) const;
   // Of those of this use that are behind, `most` at most; whether any is left.
   bool Answer(v1::ViewUse use, int64_t most);
   void Step();

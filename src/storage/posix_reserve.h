@@ -12,7 +12,8 @@
 // So what is given up is not taken by messages that wait, and nobody has to be there for the file
 // to be whole again. Whoever cuts or grows it holds its lock, which dies with the process. A store
 // without the file, which no newer scheduler has opened yet, keeps nothing back; other programs,
-// and other stores on this disk, may take what was cut off before the record does.
+// and other stores on this disk, may take what was cut off before the record does. Where inodes
+// lack the file itself is given up, and nothing is kept back until there is one for it again.
 //
 // Internal to the driver. Any thread; calls block.
 #pragma once

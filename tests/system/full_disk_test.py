@@ -131,6 +131,7 @@ class AtTheSource(FullDisk):
         code, out, err = run("consume", "--dir", self.up.dir, "--stream", "s", "--from", "beginning", "--to", "end")
         self.assertEqual(code, 0, err)
         self.assertTrue(lines(0, 4000).endswith(out))
+        self.assertGreater(len(out), 1 << 20)
         self.assertTrue(wait_until(lambda: "the disk is full" not in self.troubles()), self.troubles())
 
     def disk_free(self):
