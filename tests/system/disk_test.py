@@ -11,31 +11,7 @@ import threading
 import time
 import unittest
 
-from harness import BINARY, ONE_CELL, TIME_FACTOR, OneCellTest, SystemTest, Up, main, run
-
-
-class SmallDisk:
-    """A mount of its own under the store of a one-cell deployment that was not started yet."""
-
-    def __init__(self, folder, mebibytes):
-        self.folder = pathlib.Path(folder)
-        self.folder.mkdir(parents=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "none", folder], check=True,
-                       capture_output=True)
-
-    def fill(self):
-        with open(self.folder / "filler", "wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(bytes(64 << 10))
-            except OSError:
-                pass
-
-    def make_room(self):
-        (self.folder / "filler").unlink()
-
-    def close(self):
-        subprocess.run(["umount", "-l", self.folder], check=True)
+from harness import BINARY, ONE_CELL, TIME_FACTOR, OneCellTest, SmallDisk, SystemTest, Up, main, run
 
 
 class UpOnASmallDisk(Up):

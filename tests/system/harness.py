@@ -59,6 +59,45 @@ def wait_until(true, seconds=30):
     return True
 
 
+class SmallDisk:
+    """A mount of its own under the store of a cell that was not started yet."""
+
+    def __init__(self, folder, mebibytes):
+        self.folder = pathlib.Path(folder)
+        self.folder.mkdir(parents=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "none", folder], check=True,
+                       capture_output=True)
+
+    def fill(self):
+        with open(self.folder / "filler", "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(64 << 10))
+            except OSError:
+                pass
+
+    def make_room(self):
+        (self.folder / "filler").unlink()
+
+    def fill_rest(self):
+        """What is left when no long message is taken any more, and what those who try again give back meanwhile:
+        nothing is free then, to anybody."""
+        end = time.monotonic() + 3
+        with open(self.folder / "filler", "wb", buffering=0) as file:
+            while time.monotonic() < end:
+                try:
+                    file.write(bytes(4096))
+                except OSError:
+                    time.sleep(0.001)
+
+    def free_bytes(self):
+        room = os.statvfs(self.folder)
+        return room.f_bavail * room.f_frsize
+
+    def close(self):
+        subprocess.run(["umount", "-l", self.folder], check=True)
+
+
 class Up:
     """`tailcast up` in a folder of its own; stopped and removed by close()."""
 
