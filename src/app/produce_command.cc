@@ -288,7 +288,7 @@ int Produce(ProduceOptions& options) {
     error = ResourceExhaustedError(error.message() +
                                    " (--message-bytes-max). Nothing from there on was published");
   }
-  const Status closed = CloseUntilInterrupted(**producer, Duration::Seconds(60));
+  const Status closed = CloseUntilInterrupted(**producer, outcome->durable);
   progress.Clear();
   if (error.ok()) error = closed;
   if (error.ok() && outcome->failed + outcome->unknown > 0) {

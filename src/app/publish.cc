@@ -14,6 +14,9 @@ constexpr Duration kRoomInterval = Duration::Millis(5);
 constexpr Duration kInterruptedClose = Duration::Seconds(1);
 // Of the ten that containers leave to what they end by SIGTERM.
 constexpr Duration kTerminatedClose = Duration::Seconds(8);
+// Nothing became durable for so long.
+constexpr Duration kCloseWithoutProgress = Duration::Seconds(60);
+constexpr Duration kAnyTime = Duration::Seconds(int64_t{365} * 86400);
 
 }  // namespace
 
@@ -31,11 +34,17 @@ Result<bool> PublishUntilInterrupted(producer::Producer& producer, std::string_v
   }
 }
 
-Status CloseUntilInterrupted(producer::Producer& producer, Duration timeout) {
+Status CloseUntilInterrupted(producer::Producer& producer, const std::atomic<int64_t>& durable) {
   std::optional<MonotonicTime> since;
-  return producer.Close(timeout, [&since] {
-    if (!Interrupted()) return false;
+  int64_t last = durable;
+  MonotonicTime last_at = ReadMonotonicClock();
+  return producer.Close(kAnyTime, [&] {
     const MonotonicTime now = ReadMonotonicClock();
+    if (const int64_t count = durable; count != last) {
+      last = count;
+      last_at = now;
+    }
+    if (!Interrupted()) return now - last_at >= kCloseWithoutProgress;
     if (!since) since = now;
     return now - *since >= (InterruptedAtTheKeyboard() ? kInterruptedClose : kTerminatedClose);
   });

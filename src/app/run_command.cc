@@ -3,7 +3,9 @@
 
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "tailcast/app/command.h"
@@ -15,6 +17,7 @@
 #include "tailcast/base/step_log.h"
 #include "tailcast/base/thread_loop.h"
 #include "tailcast/cell/process_config.h"
+#include "tailcast/cell/registry_reader.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/fabric/connect.h"
 #include "tailcast/memcached/replica_names.h"
@@ -33,16 +36,53 @@ struct RunOptions {
   std::string cache;  // "memcached:..."; empty: what the configuration says
 };
 
+constexpr Duration kRegistryWait = Duration::Millis(200);  // before it is looked for again
+constexpr int kWaitsQuiet = 5;                             // before the log says so; then 60 of that
+
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+Status LookForRegistry(ThreadLoop& loop, storage::Store& store) {
+  std::optional<Status> looked;
+  const Scope scope;
+  cell::RegistryReader registry(store);
+  registry.ReadLast(scope.Bind([&](const auto& last) { looked = last.status(); }));
+  loop.RunUntil([&] { return looked.has_value(); }, ReadMonotonicClock() + Duration::Seconds(5));
+  return looked.value_or(UnavailableError("the primary layer does not answer"));
+}
+
+// The store of a process that copies messages. It has a registry: its scheduler makes one before
+// all else. Where there is none, the cell's volume is perhaps not mounted, and what would be
+// written there nobody would read. So it is waited for; in a folder that is opened anew, as a
+// volume may be mounted over the one that was. Cancelled: by one of the signals that end the
+// process.
+Result<std::unique_ptr<storage::Store>> OpenWorkersStore(ThreadLoop& loop,
+                                                         const storage::StoreUrl& url,
+                                                         const std::shared_ptr<StepLog>& steps,
+                                                         const sigset_t& ending) {
+  for (int wait = 0;; ++wait) {
+    TAILCAST_ASSIGN_OR_RETURN(auto store, storage::OpenStore(&loop, url, steps));
+    const Status registry = LookForRegistry(loop, *store);
+    // What is wrong with one that is there its scheduler says.
+    if (!IsNotFound(registry)) return store;
+    if (wait % (60 * kWaitsQuiet) == kWaitsQuiet) {
+      kLog.Warn(url.ToString(), " has no registry: the cell's scheduler has not begun yet, or its ",
+                "volume is not mounted here; waiting for it");
+    }
+    store.reset();
+    const timespec pause{0, kRegistryWait.micros() * 1000};
+    if (sigtimedwait(&ending, nullptr, &pause) > 0) return CancelledError("ended by a signal");
+  }
+}
 
 int RunProcess(const RunOptions& options) {
   std::vector<node::Role> roles;
-  bool schedules = false;
+  bool schedules = false, copies = false;
   for (const std::string& text : options.roles) {
     const auto role = node::ParseRole(text);
     if (!role.ok()) return Fail(role.status().WithContext("--role"));
     roles.push_back(*role);
     schedules = schedules || *role == node::Role::kScheduler;
+    copies = copies || *role == node::Role::kReader || *role == node::Role::kWriter;
   }
   auto config = cell::ProcessConfig::Load(options.config);
   if (!config.ok()) return Fail(config.status());
@@ -81,8 +121,11 @@ int RunProcess(const RunOptions& options) {
   // A scheduler alone has one store; beside others, which write messages, one of its own.
   const bool control = roles.size() == 1 && schedules;
   auto store =
-      storage::OpenStore(&loop, config->StoreUrl(), steps,
-                         control ? storage::StoreUse::kRecords : storage::StoreUse::kMessages);
+      copies && !schedules
+          ? OpenWorkersStore(loop, config->StoreUrl(), steps, ending)
+          : storage::OpenStore(&loop, config->StoreUrl(), steps,
+                               control ? storage::StoreUse::kRecords : storage::StoreUse::kMessages);
+  if (IsCancelled(store.status())) return kExitDone;
   if (!store.ok()) return Fail(store.status());
   std::unique_ptr<storage::Store> records;
   if (schedules && !control) {

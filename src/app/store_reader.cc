@@ -56,15 +56,7 @@ Result<std::unique_ptr<StoreReader>> StoreReader::Open(const v1::CellView& view)
 
 Status StoreReader::CheckOwner(const v1::CellView& view) {
   cell::RegistryReader registry(*store_);
-  const auto last =
-      Wait<Result<v1::RegistrySnapshot>>([&](auto done) { registry.ReadLast(std::move(done)); });
-  if (!last.ok() && !IsNotFound(last.status())) return last.status();
-  if (last.ok() && last->registry_id() == view.registry_id()) return OkStatus();
-  return FailedPreconditionError(
-      view.store() + " on this host is not the store of cell " + view.cell() +
-      ", whose scheduler " +
-      "names it so: " + (last.ok() ? "another registry lies there" : "it has no registry") +
-      "; run this on a host of the cell, where its store is mounted");
+  return Wait<Status>([&](auto done) { registry.CheckOwner(view, std::move(done)); });
 }
 
 Result<stream::ShardListing> StoreReader::List(const stream::ShardId& shard) {

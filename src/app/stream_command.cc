@@ -21,6 +21,7 @@
 #include "tailcast/base/scope.h"
 #include "tailcast/cell/topology.h"
 #include "tailcast/copytree/render.h"
+#include "tailcast/stream/message_ids.h"
 #include "tailcast/stream/names.h"
 #include "tailcast/stream/position.h"
 
@@ -261,7 +262,7 @@ int Delete(const StreamOptions& options) {
   if (Status sure = Confirm(options, *stream); !sure.ok()) return Fail(sure);
   std::optional<Status> done;
   const Scope scope;
-  (*session)->client().DeleteStream(options.name,
+  (*session)->client().DeleteStream(stream::IdOf(*stream),
                                     scope.Bind([&](Status s) { done = std::move(s); }));
   (*session)->Until([&] { return done.has_value(); });
   if (!done->ok()) return Fail(*done);

@@ -386,7 +386,7 @@ int RunTail(TailOptions& options) {
   Tail tail(options, **producer, *cell);
   if (Status begun = tail.Begin(*state, *paths); !begun.ok()) return Fail(begun);
   Status status = tail.Run();
-  const Status closed = CloseUntilInterrupted(**producer, Duration::Seconds(60));
+  const Status closed = CloseUntilInterrupted(**producer, outcome->messages);
   if (status.ok()) status = closed;
   if (Status ended = tail.End(); status.ok()) status = ended;
   if (status.ok()) return kExitDone;

@@ -302,9 +302,15 @@ Result<const v1::StreamConfig*> Catalogue::FindMine(const std::string& name,
   return &durable_->streams(index);
 }
 
-Result<v1::StreamConfig> Catalogue::DeleteStream(const std::string& name) {
+Result<v1::StreamConfig> Catalogue::DeleteStream(const std::string& name,
+                                                 stream::StreamIncarnation incarnation) {
   TAILCAST_ASSIGN_OR_RETURN(const int index, IndexOfMine(name, "delete"));
   const v1::StreamConfig stream = durable_->streams(index);
+  if (incarnation != stream::StreamIncarnation::kNone &&
+      incarnation != stream::IdOf(stream).incarnation) {
+    return FailedPreconditionError("stream '" + name +
+                                   "' was deleted and made anew; it is another one now");
+  }
   Forget(index, kNobodyTold.planted() ? std::vector<std::string>() : options_.peers);
   return stream;
 }

@@ -112,8 +112,12 @@ class Catalogue {
   // the change.
   void SetFinished(const std::string& name, stream::TreeVersion tree_version);
   // In the source: all other cells are to be told. Returns the configuration it had.
-  //   NotFound (with the nearest name); FailedPrecondition: another cell is the source, named.
-  Result<v1::StreamConfig> DeleteStream(const std::string& name);
+  // `incarnation`: that is meant; kNone: whichever has the name.
+  //   NotFound (with the nearest name); FailedPrecondition: another cell is the source, named, or
+  //   the name has another incarnation.
+  Result<v1::StreamConfig> DeleteStream(
+      const std::string& name,
+      stream::StreamIncarnation incarnation = stream::StreamIncarnation::kNone);
   // Elsewhere, as the source says: it, and what comes of it from now on, is refused. Returns the
   // configuration it had, if any. FailedPrecondition: this cell is its source.
   Result<std::optional<v1::StreamConfig>> RemoveStream(const stream::StreamId& stream,

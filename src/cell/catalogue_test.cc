@@ -65,6 +65,10 @@ TEST_F(CatalogueTest, ARecreatedStreamIsANewIncarnation) {
   ASSERT_TRUE(second.ok());
   EXPECT_NE(first->incarnation(), second->incarnation());
   EXPECT_TRUE(IsNotFound(core_.InstallStream(*first).status())) << "the old one is gone";
+  // Who was asked about the first one, and says yes now, does not mean this one.
+  EXPECT_TRUE(
+      IsFailedPrecondition(core_.DeleteStream("flights", stream::IdOf(*first).incarnation).status()));
+  EXPECT_TRUE(core_.DeleteStream("flights", stream::IdOf(*second).incarnation).ok());
 }
 
 TEST_F(CatalogueTest, AReservedNameIsNoStreamAndNobodyElseGetsIt) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tailcast/base/nearest.h"
+#include "tailcast/base/strong.h"
 
 namespace tailcast::cell {
 namespace {
@@ -225,9 +226,10 @@ void CellClient::CreateStream(const v1::StreamConfig& stream,
                 Parsing<v1::StreamConfig>(std::move(done)));
 }
 
-void CellClient::DeleteStream(const std::string& name, Callback<void(Status)> done) {
+void CellClient::DeleteStream(const stream::StreamId& stream, Callback<void(Status)> done) {
   v1::DeleteStreamRequest request;
-  request.set_name(name);
+  request.set_name(stream.name);
+  request.set_incarnation(Raw(stream.incarnation));
   client_->Call("/tailcast.v1.Cell/DeleteStream", request.SerializeAsString(), kCallTimeout,
                 scope_.Bind(Ending(std::move(done))));
 }

@@ -15,6 +15,7 @@
 #include "tailcast/proto/cell.pb.h"
 #include "tailcast/proto/users.pb.h"
 #include "tailcast/rpc/rpc.h"
+#include "tailcast/stream/names.h"
 
 namespace tailcast::cell {
 
@@ -73,7 +74,7 @@ class CellClient {
   void Register(const v1::ProcessInfo& process, Callback<void(Result<v1::RegisterReply>)> done);
   void NotifyFile(const v1::FileNotice& notice, Callback<void(Result<v1::FileNoticeReply>)> done);
   void CreateStream(const v1::StreamConfig& stream, Callback<void(Result<v1::StreamConfig>)> done);
-  void DeleteStream(const std::string& name, Callback<void(Status)> done);
+  void DeleteStream(const stream::StreamId& stream, Callback<void(Status)> done);
   void SetRetention(const v1::SetRetentionRequest& request,
                     Callback<void(Result<v1::StreamConfig>)> done);
   void TrimStream(const v1::TrimStreamRequest& request,

@@ -30,6 +30,19 @@ void RegistryReader::FindScheduler(Callback<void(Result<std::string>)> done) {
   }));
 }
 
+void RegistryReader::CheckOwner(const v1::CellView& view, Callback<void(Status)> done) {
+  ReadLast(scope_.Bind([id = view.registry_id(), cell = view.cell(), store = view.store(),
+                        done = std::move(done)](const Result<v1::RegistrySnapshot>& last) mutable {
+    if (!last.ok() && !IsNotFound(last.status())) return done(last.status());
+    if (last.ok() && last->registry_id() == id) return done(OkStatus());
+    done(FailedPreconditionError(
+        store + " on this host is not the store of cell " + cell +
+        ", whose scheduler names it so: " +
+        (last.ok() ? "another registry lies there" : "it has no registry") +
+        "; run this on a host of the cell, where its store is mounted"));
+  }));
+}
+
 void RegistryReader::ReadLast(Callback<void(Result<v1::RegistrySnapshot>)> done) {
   auto search = std::make_shared<Search>();
   search->done = std::move(done);

@@ -13,6 +13,7 @@
 #include "tailcast/base/callback.h"
 #include "tailcast/base/scope.h"
 #include "tailcast/base/status.h"
+#include "tailcast/proto/cell.pb.h"
 #include "tailcast/proto/registry.pb.h"
 #include "tailcast/storage/store.h"
 
@@ -31,6 +32,10 @@ class RegistryReader {
   // The address that the last scheduler has written; it may have ended since. NotFound: none is
   // known. Others: as ReadLast's.
   void FindScheduler(Callback<void(Result<std::string>)> done);
+  // Whether the store is that of the cell that has this view, so that what is written there is what
+  // others read. FailedPrecondition: another registry lies there, or none, as where the cell's
+  // volume is not mounted. Others: as ReadLast's.
+  void CheckOwner(const v1::CellView& view, Callback<void(Status)> done);
 
  private:
   struct Search;

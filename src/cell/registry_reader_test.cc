@@ -94,6 +94,28 @@ TEST_F(RegistryReaderTest, TheLogIsFollowedOverItsFiles) {
   EXPECT_EQ(*Find(), "a:5");
 }
 
+TEST_F(RegistryReaderTest, AStoreWithAnotherRegistryOrNoneIsNotTheCells) {
+  v1::CellView view;
+  view.set_cell("near");
+  view.set_registry_id(7);
+  const auto check = [&] {
+    std::optional<Status> checked;
+    reader_.CheckOwner(view, scope_.Bind([&](Status status) { checked = std::move(status); }));
+    Until([&] { return checked.has_value(); });
+    return *checked;
+  };
+  EXPECT_NE(check().message().find("it has no registry"), std::string::npos) << check();
+  EXPECT_TRUE(IsFailedPrecondition(check()));
+  const auto log = Begin("a:1", 1 << 20);
+  v1::RegistrySnapshot snapshot;
+  snapshot.set_registry_id(8);
+  Write(*log, snapshot);
+  EXPECT_NE(check().message().find("another registry lies there"), std::string::npos) << check();
+  snapshot.set_registry_id(7);
+  Write(*log, snapshot);
+  EXPECT_TRUE(check().ok()) << check();
+}
+
 TEST_F(RegistryReaderTest, DamageBeforeTheLastSnapshotIsToldAndATornEndIsNone) {
   v1::RegistrySnapshot snapshot;
   std::string log;

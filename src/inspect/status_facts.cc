@@ -212,8 +212,9 @@ void AddRetention(const json& cell, std::vector<std::string>& troubles) {
               ": put it back, or go on without it with `tailcast "
               "stream retain --stream " +
               stream +
-              " --away-max 1m`, after which that cell's "
-              "consumers miss it";
+              " --away-max 1m`, after which that cell's consumers miss it; then set --away-max back "
+              "to what `tailcast stream describe` says now, or every cell that is away for a "
+              "minute misses messages";
     }
     troubles.push_back(std::move(text));
   }

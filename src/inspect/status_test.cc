@@ -382,7 +382,8 @@ TEST(Troubles, WhoWaitsForAFileThatTheSourceHasLostIsToldWhatToDo) {
                   "stream s, shard 0: old files stay for cell there, which lacks file 4, for 5 s. "
                   "The source has lost file 4: put it back, or go on without it with `tailcast "
                   "stream retain --stream s --away-max 1m`, after which that cell's consumers miss "
-                  "it",
+                  "it; then set --away-max back to what `tailcast stream describe` says now, or "
+                  "every cell that is away for a minute misses messages",
                   "stream s, shard 0: old files stay for cell far, which lacks file 5, for 5 s",
                   HasSubstr("cell near, which lacks file 3, for 5 s. The source has lost file 4")));
 }

@@ -371,7 +371,8 @@ void RegistryService::ListStreams(const std::string&, rpc::Responder respond) {
 void RegistryService::DeleteStream(const std::string& bytes, rpc::Responder respond) {
   const auto request = rpc::Parse<v1::DeleteStreamRequest>(bytes);
   if (!request.ok()) return respond(request.status());
-  const auto stream = core_->catalogue().DeleteStream(request->name());
+  const auto stream = core_->catalogue().DeleteStream(
+      request->name(), stream::StreamIncarnation{request->incarnation()});
   if (!stream.ok()) return respond(stream.status());
   Persist(scope_.Bind(
       [this, stream = *stream, respond = std::move(respond)](const Status& status) mutable {

@@ -173,6 +173,10 @@ void SchedulerAgent::OnOpened() {
                                                              .call_timeout = options_.peer_timeout},
                                        [this](const ShardId& shard) { ListShard(shard); });
   kLog.Info("cell ", options_.registry.cell, ": scheduler ", Raw(incarnation), " begins");
+  if (Raw(incarnation) == 1) {
+    kLog.Info(options_.registry.store, " had no registry: the cell begins without streams. If it ",
+              "had some, the volume is not mounted");
+  }
   registry_.Persist(scope_.Bind([this](const Status& status) { OnFirstWritten(status); }));
 }
 

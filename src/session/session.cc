@@ -21,9 +21,11 @@ Session::Session(ThreadLoop* loop, Options options)
     : loop_(loop),
       options_(std::move(options)),
       rpc_(rpc::MakeGrpcConnector(*loop)),
+      deadline_(*loop),
       cell_(std::make_unique<cell::CellClient>(*loop, *rpc_, options_.cell, "")) {}
 
 void Session::Start(Duration timeout, Callback<void(Status)> done) {
+  timeout_ = timeout;
   if (!IsHostPort(options_.cell)) {
     loop_->Post(scope_.Bind([this, done = std::move(done)]() mutable {
       done(InvalidArgumentError("cell: '" + options_.cell +
@@ -96,7 +98,23 @@ void Session::OnView(Status status, Callback<void(Status)> done) {
   caches_ = std::move(*caches);
   UpdateCaches(view);
   cell_->SetOnChange(scope_.Bind([this](const cell::CellView& changed) { UpdateCaches(changed); }));
-  done(OkStatus());
+  // A view without a number is made by hand, and so is its store.
+  if (!options_.writes_caches || view.registry_id() == 0) return done(OkStatus());
+  CheckStore(std::move(done));
+}
+
+void Session::CheckStore(Callback<void(Status)> done) {
+  registry_ = std::make_unique<cell::RegistryReader>(*store_);
+  auto answer = std::make_shared<Callback<void(Status)>>(std::move(done));
+  const auto end = [this, answer](Status status) {
+    deadline_.Cancel();
+    Retire(*loop_, std::move(registry_));
+    (*answer)(std::move(status));
+  };
+  deadline_.After(timeout_, scope_.Bind([end, store = cell_->view().store()] {
+    end(DeadlineExceededError(store + ": it does not answer whether it is the cell's"));
+  }));
+  registry_->CheckOwner(cell_->view(), scope_.Bind(end));
 }
 
 // A cell that moved to other caches is read from its primary layer until the process starts anew.

@@ -55,6 +55,9 @@ class Session {
   //   PermissionDenied, NotFound, FailedPrecondition   the primary layer: as storage::OpenStore,
   //                                                    for which the loop is blocked, 5 s at most
   //   PermissionDenied, NotFound, InvalidArgument      the cell's key: as fabric::CellKey::Load
+  //   FailedPrecondition  who writes: what is there is not this cell's store, as
+  //                       cell::RegistryReader::CheckOwner says; DeadlineExceeded, DataLoss: it
+  //                       can't be said
   void Start(Duration timeout, Callback<void(Status)> done);
 
   stream::CellPorts ports() const;
@@ -62,16 +65,22 @@ class Session {
 
  private:
   void OnView(Status status, Callback<void(Status)> done);
+  // Who writes to a folder that is not the cell's store, as where its volume is not mounted, writes
+  // what nobody reads.
+  void CheckStore(Callback<void(Status)> done);
   void UpdateCaches(const cell::CellView& view);
   cache::RingConfig Filtered(cache::RingConfig ring) const;
 
   ThreadLoop* const loop_;
   const Options options_;
+  Duration timeout_;  // of Start
   // In order of use: clients end before what they speak through.
   std::shared_ptr<StepLog> steps_;  // null: not logged
   std::unique_ptr<rpc::Connector> rpc_;
   std::unique_ptr<fabric::Connector> fabric_;  // from the first view on
   std::unique_ptr<storage::Store> store_;
+  std::unique_ptr<cell::RegistryReader> registry_;  // while the store is checked
+  Timer deadline_;                                  // of that
   std::unique_ptr<cell::CacheClients> caches_;
   std::unique_ptr<cell::CellClient> cell_;
   std::unique_ptr<cell::SchedulerFinder> finder_;

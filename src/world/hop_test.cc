@@ -532,7 +532,7 @@ TEST(HopTest, ACellThatLostItsRegistryIsToldItsStreamsAgain) {
   EXPECT_THAT(told, IsEmpty()) << told[0];
   // From now on it is told again.
   bool deleted = false;
-  users[0]->DeleteStream("flights", scope.Bind([&](const Status&) { deleted = true; }));
+  users[0]->DeleteStream({"flights"}, scope.Bind([&](const Status&) { deleted = true; }));
   EXPECT_TRUE(
       hop.time().RunUntil([&] { return deleted && told.size() == 2; }, Duration::Seconds(10)));
   for (const Status& why : told) {

@@ -77,7 +77,7 @@ class Streams {
   }
   Call& Delete(const std::string& cell, const std::string& name) {
     Call& call = Begin(cell, name);
-    call.client->DeleteStream(name, call.scope.Bind([&call](const Status& status) {
+    call.client->DeleteStream({name}, call.scope.Bind([&call](const Status& status) {
       if (status.ok()) {
         call.answer = v1::StreamConfig();
       } else {

@@ -5,13 +5,15 @@ import os
 import pathlib
 import re
 import signal
+import shutil
 import subprocess
 import tempfile
 import threading
 import time
 import unittest
 
-from harness import BINARY, ONE_CELL, TIME_FACTOR, OneCellTest, SmallDisk, SystemTest, Up, main, run
+from harness import (BINARY, NEAR_AND_FAR, ONE_CELL, TIME_FACTOR, OneCellTest, SmallDisk, SystemTest, Up, main, run,
+                     wait_until)
 
 
 class UpOnASmallDisk(Up):
@@ -328,6 +330,46 @@ class HangingDisk(SystemTest):
             self.assertEqual(code, 0, said)
             self.assertIn("which may be done later", said[-2])
             self.assertIn("for a store that does not answer", said[-1])
+
+
+class AwayVolume(SystemTest):
+    """The folder of a cell's store is empty, as where its volume is not mounted."""
+
+    def setUp(self):
+        self.up = Up(NEAR_AND_FAR, "--caches", "1", "--readers", "1", "--writers", "1")
+        self.addCleanup(self.up.close)
+        code, _, err = run("stream", "create", "--dir", self.up.dir, "--stream", "s", "--cluster", "near")
+        self.assertEqual(code, 0, err)
+
+    def produce(self, text):
+        code, _, err = run("produce", "--dir", self.up.dir, "--stream", "s", stdin=text)
+        self.assertEqual(code, 0, err)
+
+    def consumed(self):
+        return run("consume", "--dir", self.up.dir, "--cluster", "far", "--stream", "s", "--until-idle", "0.5")[:2]
+
+    @contextlib.contextmanager
+    def away(self, cell):
+        store = pathlib.Path(self.up.dir, cell, "store")
+        store.rename(store.with_name("store.away"))
+        store.mkdir()
+        yield
+        self.assertEqual([p.name for p in store.rglob("*") if p.suffix in (".data", ".index", ".log")], [])
+        shutil.rmtree(store)
+        store.with_name("store.away").rename(store)
+
+    def test_nobody_writes_to_what_is_not_the_cells_store(self):
+        self.produce(b"one\n")
+        with self.away("near"):
+            self.check_fails(1, ["not the store of cell near", "has no registry", "mounted"], "produce", "--dir",
+                             self.up.dir, "--stream", "s", stdin=b"lost\n")
+        with self.away("far"):
+            [writer] = self.up.pids("far", "writer").values()
+            os.kill(writer, signal.SIGKILL)
+            log = pathlib.Path(self.up.dir, "far", "log", "writer-1.log")
+            self.assertTrue(wait_until(lambda: "has no registry" in log.read_text()), log)
+            self.produce(b"two\n")
+        self.assertTrue(wait_until(lambda: self.consumed() == (0, b"one\ntwo\n")), self.consumed())
 
 
 if __name__ == "__main__":

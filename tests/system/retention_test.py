@@ -119,6 +119,17 @@ class Retention(SystemTest):
         self.check_fails(2, ["say what is kept"], "stream", "retain", "--dir", self.up.dir, "--stream", "s")
         self.check_fails(2, ["--max-age"], "stream", "retain", "--dir", self.up.dir, "--stream", "s",
                          "--max-age", "soon")
+        # What a slip of the hand would take away stays.
+        for option, value, says in (("--max-age", "7", "7d"), ("--away-max", "12", "12h"),
+                                    ("--max-age", "99999999999d", "36500d"),
+                                    ("--max-shard-bytes", "10", "10GB"), ("--file-bytes", "64", "1000")):
+            self.check_fails(2, [option, says], "stream", "retain", "--dir", self.up.dir, "--stream", "s",
+                             option, value)
+        # What was said stays: also that a cell may be away for however long.
+        for options in (["--away-max", "0"], ["--max-age", "31d"]):
+            code, out, err = run("stream", "retain", "--dir", self.up.dir, "--stream", "s", *options)
+            self.assertEqual(code, 0, err)
+            self.assertNotIn(b"away", out)
         self.check_fails(2, ["--before"], "stream", "trim", "--dir", self.up.dir, "--stream", "s", "--before",
                          "yesterday")
         self.check_fails(1, ["another stream"], "stream", "trim", "--dir", self.up.dir, "--stream", "s",
