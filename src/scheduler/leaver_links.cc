@@ -76,7 +76,7 @@ void LeaverLinks::DoWork() {
   for (const LeaverId& id : effects.go) {
     going |= registry_.catalogue().BeginGoing(id.stream, id.cell, id.order);
   }
-  if (going) registry_.Persist(scope_.Bind([](const Status&) {}));
+  if (going) registry_.Persist();
   timer_.Cancel();
   if (const MonotonicTime next = core_.NextWork(); next != MonotonicTime::Max()) {
     timer_.At(next, scope_.Bind([this] { DoWork(); }));
@@ -156,7 +156,7 @@ void LeaverLinks::OnOrdered(const LeaverId& id, const Result<std::string>& bytes
   kLog.Info("stream ", id.stream.name, ": cell ", id.cell,
             ", which has left its copy tree, has dropped its copies");
   registry_.catalogue().OnGone(id.stream, id.cell, id.order);
-  registry_.Persist(scope_.Bind([](const Status&) {}));
+  registry_.Persist();
 }
 
 void LeaverLinks::OnLeftFiles(const v1::StreamConfig& stream) {

@@ -14,8 +14,8 @@ namespace {
 
 const Logger kLog("scheduler");
 constexpr Duration kViewWaitMax = Duration::Seconds(60);
-// Writes that wait for room.
-constexpr int kWaitingWritesMax = 1000;
+// Who wait for a write that waits for room.
+constexpr size_t kWaitingMax = 1000;
 // A first view is worth waiting for, even if the client does not say so.
 constexpr Duration kFirstViewWait = Duration::Seconds(2);
 
@@ -56,31 +56,58 @@ void RegistryService::End() {
   waiters_.End(UnavailableError("the scheduler ends"));
 }
 
+void RegistryService::Persist() {
+  if (!core_->NeedsWrite()) return;
+  write_next_ = true;
+  WriteNext();
+}
+
 void RegistryService::Persist(Callback<void(Status)> then) {
   // What somebody else has changed may be on its way only: that is no answer.
-  if (!core_->NeedsWrite() && writing_ == 0) return loop_.Post(std::move(then).With(OkStatus()));
+  if (!core_->NeedsWrite() && writing_ == nullptr && !write_next_) {
+    return loop_.Post(std::move(then).With(OkStatus()));
+  }
   Write(std::move(then));
 }
 
 void RegistryService::Write(Callback<void(Status)> then) {
-  if (!no_room().ok() && writing_ >= kWaitingWritesMax) {
-    return loop_.Post(std::move(then).With(no_room()));
+  write_next_ = true;
+  if (!no_room().ok() && after_next_.size() >= kWaitingMax) {
+    loop_.Post(std::move(then).With(no_room()));
+  } else {
+    after_next_.push_back(std::move(then));
   }
-  cell::RegistryCore::Snapshot snapshot = core_->TakeSnapshot();
-  ++writing_;
-  log_.Write(snapshot.state, scope_.Bind([this, snapshot, events = core_->TakeCacheEvents(),
-                                          then = std::move(then)](const Status& status) mutable {
-    --writing_;
-    if (!status.ok()) {
-      Lose(status);
-      return then(status);
-    }
-    core_->OnWritten(snapshot);
-    Report(events);
+  WriteNext();
+}
+
+// The snapshot is taken when it can be written: it has what all who wait for it have changed.
+void RegistryService::WriteNext() {
+  if (writing_ != nullptr || !std::exchange(write_next_, false)) return;
+  writing_ = std::make_unique<Writing>(
+      Writing{core_->TakeSnapshot(), core_->TakeCacheEvents(), std::exchange(after_next_, {})});
+  log_.Write(writing_->snapshot.state,
+             scope_.Bind([this](const Status& status) { OnWritten(status); }));
+}
+
+void RegistryService::OnWritten(const Status& status) {
+  const std::unique_ptr<Writing> written = std::move(writing_);
+  const Scope::Watcher self = scope_.Watch();
+  if (status.ok()) {
+    const v1::Ring before = view().metadata_ring();
+    core_->OnWritten(written->snapshot);
+    Report(written->events);
+    LogRing(before);
     OnViewChanged();
-    if (snapshot.changed.any()) owner_.OnCatalogueChanged(snapshot.changed);
-    then(OkStatus());
-  }));
+    const cell::CatalogueChanges& changed = written->snapshot.changed;
+    if (changed.any()) owner_.OnCatalogueChanged(changed);
+  } else {
+    Lose(status);
+  }
+  for (auto& then : written->then) {
+    if (self.ended()) return;
+    then(status);
+  }
+  if (!self.ended()) WriteNext();
 }
 
 void RegistryService::PersistAndAnswer(rpc::Responder respond, std::string reply) {
@@ -163,20 +190,11 @@ void RegistryService::Register(const std::string& bytes, rpc::Responder respond)
     return respond(reply.status());
   }
   respond(reply->SerializeAsString());
-  PersistCaches();
+  Persist();  // if a cache replica was admitted, or a change of the ring took a step
   ArmExpiry();
   if (view().version() == before) return;
   OnViewChanged();
   owner_.OnProcessesChanged();
-}
-
-// A cache replica was admitted, or given up, or a change of the ring took a step.
-void RegistryService::PersistCaches() {
-  if (!core_->NeedsWrite()) return;
-  const v1::Ring before = view().metadata_ring();
-  Persist(scope_.Bind([this, before](const Status& status) {
-    if (status.ok()) LogRing(before);
-  }));
 }
 
 void RegistryService::LogRing(const v1::Ring& before) {
@@ -306,7 +324,7 @@ void RegistryService::CheckFence() {
 void RegistryService::Expire() {
   const auto gone = core_->Expire(loop_.Now());
   if (core_->stalls() != stalls_) CheckFence();
-  PersistCaches();
+  Persist();  // if one was given up
   for (const std::string& name : gone) {
     kLog.Warn("cell ", options_.registry.cell, ": the lease of ", name, " ran out");
   }
@@ -394,10 +412,8 @@ void RegistryService::ChangeRing(const std::string& bytes, rpc::Responder respon
   const auto request = rpc::Parse<v1::ChangeRingRequest>(bytes);
   if (!request.ok()) return respond(request.status());
   if (Status changed = core_->ChangeRing(*request); !changed.ok()) return respond(changed);
-  const v1::Ring before = view().metadata_ring();
-  Persist(scope_.Bind([this, before, respond = std::move(respond)](const Status& status) mutable {
+  Persist(scope_.Bind([this, respond = std::move(respond)](const Status& status) mutable {
     if (!status.ok()) return respond(status);
-    LogRing(before);
     v1::ChangeRingReply reply;
     reply.set_configuration_id(view().data_ring().configuration_id());
     respond(reply.SerializeAsString());

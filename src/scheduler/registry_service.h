@@ -104,8 +104,11 @@ class RegistryService {
   // ResourceExhausted: a write, or the opening, waits for room on the disk. What is shown and
   // answered is what was written before.
   const Status& no_room() const { return log_.no_room(); }
-  // Writes what changed, if anything did; then shows it and runs `then`. ResourceExhausted: so many
-  // wait for room on the disk already; it is written with them, or with the next one.
+  // Writes what changed, if anything did, and shows it. What changes while a write is under way is
+  // written with the next one, all of it: however long there is no room, no more than one waits.
+  void Persist();
+  // Then runs `then`. ResourceExhausted: so many wait for room on the disk already; it is written
+  // with what they changed.
   void Persist(Callback<void(Status)> then);
   // OK: no other scheduler had taken the registry over when this was called.
   void Confirm(Callback<void(Status)> then) { Write(std::move(then)); }
@@ -113,14 +116,15 @@ class RegistryService {
  private:
   void RegisterSelf();
   void ArmExpiry();
-  void PersistCaches();
   // Writes the state, whether it changed or not: when that is done, no other scheduler had taken
   // the registry over before.
   void Write(Callback<void(Status)> then);
+  void WriteNext();
+  void OnWritten(const Status& status);
   void Create(const v1::StreamConfig& stream, const std::vector<v1::TreeEdge>& planned,
               rpc::Responder respond);
   void FinishCreate(const v1::StreamConfig& stream, const Status& reserved, rpc::Responder respond);
-  // Says what step the ring has taken since `before`.
+  // Says what step the ring has taken since `before`, if any.
   void LogRing(const v1::Ring& before);
   // Logs and counts what became durable of the cell's caches.
   void Report(const std::vector<cell::CacheMembers::Event>& events);
@@ -141,7 +145,14 @@ class RegistryService {
   std::unique_ptr<cell::RegistryCore> core_;  // from Open on
   MonotonicTime opened_at_;
   bool ended_ = false;  // or lost
-  int writing_ = 0;     // snapshots under way
+  struct Writing {
+    cell::RegistryCore::Snapshot snapshot;
+    std::vector<cell::CacheMembers::Event> events;
+    std::vector<Callback<void(Status)>> then;
+  };
+  std::unique_ptr<Writing> writing_;                // under way; null: nothing is
+  bool write_next_ = false;                         // a write is wanted behind that one
+  std::vector<Callback<void(Status)>> after_next_;  // who waits for it
   ViewWaiters waiters_;
   bool answer_posted_ = false;
   cache::ConfigurationId told_ring_{};  // that waiters_ was told of last

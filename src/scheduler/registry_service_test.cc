@@ -1,6 +1,8 @@
 #include "tailcast/scheduler/registry_service.h"
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -8,6 +10,7 @@
 #include "tailcast/proto/copy.pb.h"
 #include "tailcast/sim/sim_loop.h"
 #include "tailcast/storage/fake_store.h"
+#include "tailcast/stream/message_ids.h"
 
 namespace tailcast::scheduler {
 namespace {
@@ -65,6 +68,11 @@ class RegistryServiceTest : public ::testing::Test {
   void Call(Process& p, Method method, const std::string& request, Answer& answer) {
     (p.service.get()->*method)(
         request, scope_.Bind([&](Result<std::string> result) { answer = std::move(result); }));
+  }
+  // In the newest file of the log.
+  int64_t Snapshots() {
+    const std::string name = disk_.PeekNames("registry").back();
+    return cell::ParseRegistryLog(*disk_.Peek("registry", name), name)->snapshots;
   }
   static std::string Poll(uint64_t known_version, int64_t wait_ms) {
     v1::GetViewRequest request;
@@ -262,6 +270,75 @@ TEST_F(RegistryServiceTest, ASecondSchedulerFencesTheFirst) {
   Call(first, &RegistryService::CreateStream, Flights(), created);
   time_.RunFor(Duration::Seconds(5));
   EXPECT_THAT(first.owner.events, ElementsAre("lost")) << "it is said once";
+}
+
+TEST_F(RegistryServiceTest, WhatWaitsForRoomIsWrittenInOneSnapshotHoweverMuchChanges) {
+  Process p(*this);
+  Open(p);
+  Answer created;
+  Call(p, &RegistryService::CreateStream, Flights(), created);
+  time_.RunFor(Duration::Seconds(1));
+  p.owner.reserved(OkStatus());
+  time_.RunFor(Duration::Seconds(1));
+  ASSERT_TRUE(created && created->ok());
+  const stream::ShardId shard{stream::IdOf(p.service->view().streams(0)), 0};
+  storage::FakeDiskOptions full;
+  full.capacity_bytes = disk_.image().bytes_used();
+  disk_.SetOptions(full);
+  const int64_t before = Snapshots();
+
+  constexpr int kChanges = 1200;
+  std::vector<int64_t> durable;  // the floor, when each was answered
+  int refused = 0;
+  for (int64_t floor = 2; floor < 2 + kChanges; ++floor) {
+    p.service->catalogue().RaiseFloor(shard, floor);
+    p.service->Persist(scope_.Bind([&, floor](const Status& status) {
+      if (!status.ok()) {
+        EXPECT_TRUE(IsResourceExhausted(status)) << status;
+        ++refused;
+        return;
+      }
+      durable.push_back(p.service->core().catalogue().WrittenFloor(shard));
+      EXPECT_GE(durable.back(), floor) << "answered before it was durable";
+    }));
+    time_.RunFor(Duration::Millis(2));
+  }
+  EXPECT_TRUE(IsResourceExhausted(p.service->no_room()));
+  EXPECT_TRUE(durable.empty());
+  EXPECT_GT(refused, 0) << "no more than so many wait";
+  EXPECT_LT(refused, kChanges / 2);
+  EXPECT_EQ(p.service->core().catalogue().WrittenFloor(shard), 1);
+
+  disk_.SetOptions({});
+  time_.RunFor(Duration::Seconds(20));
+  EXPECT_EQ(static_cast<int>(durable.size()) + refused, kChanges);
+  EXPECT_TRUE(std::is_sorted(durable.begin(), durable.end()));
+  EXPECT_EQ(p.service->core().catalogue().WrittenFloor(shard), 1 + kChanges)
+      << "nothing is lost of those that could not wait";
+  EXPECT_FALSE(p.service->core().NeedsWrite());
+  EXPECT_EQ(Snapshots() - before, 2) << "the one that found no room, and one for all";
+}
+
+TEST_F(RegistryServiceTest, WhoWaitsForRoomIsToldWhenAnotherSchedulerHasTakenOver) {
+  Process first(*this), second(*this);
+  Open(first);
+  storage::FakeDiskOptions full;
+  full.capacity_bytes = disk_.image().bytes_used();
+  disk_.SetOptions(full);
+  std::vector<Status> told;
+  for (int i = 0; i < 3; ++i) {
+    first.service->Confirm(scope_.Bind([&](const Status& status) { told.push_back(status); }));
+  }
+  time_.RunFor(Duration::Seconds(1));
+  EXPECT_TRUE(told.empty());
+  first.loop->Pause();
+  disk_.SetOptions({});
+  Open(second);
+  first.loop->Resume();
+  time_.RunFor(Duration::Seconds(20));
+  ASSERT_EQ(told.size(), 3u);
+  for (const Status& status : told) EXPECT_TRUE(IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(first.owner.events, ElementsAre("lost"));
 }
 
 TEST_F(RegistryServiceTest, WhoWaitsWhenTheSchedulerEndsIsToldSo) {

@@ -53,6 +53,7 @@ void RetentionAgent::OnStreamRemoved(const stream::StreamId& stream) {
   stamps_.Forget(stream);
   collect_.Forget(stream);
   disk_.Forget(stream);
+  std::erase_if(raising_, [&](const auto& raising) { return raising.first.stream == stream; });
   std::erase_if(listing_, [&](const stream::ShardId& shard) { return shard.stream == stream; });
 }
 
@@ -139,7 +140,10 @@ void RetentionAgent::CarryOut(const RetentionEffects& effects) {
     catalogue.SetLeftOut(stream, cell, true);
     count("left_out");
   }
-  for (const auto& [shard, floor] : effects.raise) catalogue.RaiseFloor(shard, floor);
+  for (const auto& [shard, floor] : effects.raise) {
+    catalogue.RaiseFloor(shard, floor);
+    raising_[shard] = floor;
+  }
   for (const RetentionNote& note : effects.note) {
     catalogue.NoteHeldUp(note.shard, note.cell, note.done, note.held_up);
   }
@@ -147,16 +151,21 @@ void RetentionAgent::CarryOut(const RetentionEffects& effects) {
     catalogue.NoteSeen(seen.shard, seen.seq, seen.ran, seen.old);
   }
   if (effects.ran) catalogue.NoteRan(*effects.ran);
-  registry_.Persist(scope_.Bind([this, effects](const Status& status) {
-    if (status.ok()) OnWritten(effects);
-  }));
+  registry_.Persist();
 }
 
-void RetentionAgent::OnWritten(const RetentionEffects& effects) {
-  for (const auto& [shard, floor] : effects.raise) {
+// However long that takes: there may be no room for it.
+void RetentionAgent::OnFloorsWritten() {
+  const cell::Catalogue& catalogue = registry_.core().catalogue();
+  bool raised = false;
+  std::erase_if(raising_, [&](const auto& raising) {
+    const auto& [shard, floor] = raising;
+    if (catalogue.WrittenFloor(shard) < floor) return false;
     if (CollectWritten(shard)) core_.OnRaised(shard, floor);
-  }
-  DoWorkSoon();
+    raised = true;
+    return true;
+  });
+  if (raised) DoWorkSoon();
 }
 
 // False: the stream was deleted meanwhile.

@@ -50,6 +50,8 @@ class RetentionAgent {
   void OnStreamRemoved(const stream::StreamId& stream);
   // Message files that are there: all of the shard (`all`), or one that was opened.
   void OnFiles(const stream::ShardId& shard, const std::vector<stream::Stem>& stems, bool all);
+  // The registry's record has other floors than before.
+  void OnFloorsWritten();
   // Looks for files below the floors that somebody slow has made.
   void Sweep();
 
@@ -76,7 +78,6 @@ class RetentionAgent {
   void DoWorkSoon();
   void DoWork();
   void CarryOut(const RetentionEffects& effects);
-  void OnWritten(const RetentionEffects& effects);
   bool CollectWritten(const stream::ShardId& shard);
   void Talk(const std::string& cell, Link& link);
   void OnReply(const std::string& cell, Link& link, const std::vector<CollectAsk>& asks,
@@ -94,8 +95,9 @@ class RetentionAgent {
   RetentionCore core_;
   StampWatch stamps_;
   DiskCollect collect_;
-  std::map<std::string, Link> links_;  // by cell
-  std::set<stream::ShardId> listing_;  // asked for
+  std::map<std::string, Link> links_;           // by cell
+  std::map<stream::ShardId, int64_t> raising_;  // floors that are not durable yet
+  std::set<stream::ShardId> listing_;           // asked for
   bool posted_ = false;
   Timer tick_{loop_};
   Timer due_{loop_};

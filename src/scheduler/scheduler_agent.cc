@@ -148,7 +148,7 @@ void SchedulerAgent::OnOpened() {
       CatalogueLinksOptions{.cell = options_.registry.cell, .neighbours = options_.neighbours},
       [this](const stream::StreamId& deleted, const std::string& cell) {
         registry_.catalogue().OnTold(deleted, cell);
-        registry_.Persist(scope_.Bind([](const Status&) {}));
+        registry_.Persist();
       });
   reclaim_ = std::make_unique<DiskReclaim>(
       loop_, store_, DiskReclaimOptions{},
@@ -227,6 +227,7 @@ void SchedulerAgent::OnCatalogueChanged(const cell::CatalogueChanges& changed) {
     CheckFinished(changed.streams);
   }
   TendDeleted(changed.deleted);
+  if (changed.floors) retention_->OnFloorsWritten();
   if (changed.departures) TendDropped();
   if (changed.departures || !changed.streams.empty()) leavers_->OnWritten();
   driver_->DoWorkSoon();
@@ -263,7 +264,7 @@ void SchedulerAgent::OnReclaimed(const stream::StreamId& stream) {
       catalogue.OnDropped(stream, dropped.order());
     }
   }
-  registry_.Persist(scope_.Bind([](const Status&) {}));
+  registry_.Persist();
 }
 
 // Somebody was slow to hear that this cell has left the copy tree, or the source does not know that
@@ -307,7 +308,7 @@ void SchedulerAgent::CheckFinished(const std::set<std::string>& streams) {
   for (const v1::StreamConfig* stream : finished) {
     registry_.catalogue().SetFinished(stream->name(), stream::TreeVersionOf(*stream));
   }
-  if (!finished.empty()) registry_.Persist(scope_.Bind([](const Status&) {}));
+  if (!finished.empty()) registry_.Persist();
 }
 
 // --- files ---
@@ -330,7 +331,7 @@ void SchedulerAgent::NotifyFile(const std::string& bytes, rpc::Responder respond
   if (registry_.core().catalogue().WasDeleted(file.shard.stream)) {
     // Somebody was slow to hear of it, and has made a file.
     registry_.catalogue().SetOnDisk(file.shard.stream, true);
-    registry_.Persist(scope_.Bind([](const Status&) {}));
+    registry_.Persist();
     return respond(NotFoundError("stream '" + request->stream() + "' was deleted"));
   }
   if (!driver_->core().OnNotice(loop_.Now(), file, seal, driver_->effects())) {
