@@ -69,9 +69,6 @@ Status ErrnoStatus(int error_number, std::string_view what) {
       break;
     case ENOSPC:
     case EDQUOT:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
       code = StatusCode::kResourceExhausted;
       break;
     case EINVAL:
@@ -89,9 +86,15 @@ Status ErrnoStatus(int error_number, std::string_view what) {
     default:
       break;
   }
+  // Memory and descriptors are this process' or this host's trouble, and are back sooner or later:
+  // kUnavailable. Who waits for room on a disk does not wait for these.
+  const char* advice = "";
+  if (error_number == EMFILE) advice = "; raise this process' limit of them (ulimit -n)";
+  if (error_number == ENFILE) advice = "; raise this host's limit of them (sysctl fs.file-max)";
   // strerrordesc_np is thread-safe and untranslated, unlike strerror.
   const char* text = strerrordesc_np(error_number);
-  return Status(code, std::string(what) + ": " + (text != nullptr ? text : "unknown error"));
+  return Status(code,
+                std::string(what) + ": " + (text != nullptr ? text : "unknown error") + advice);
 }
 
 }  // namespace tailcast

@@ -83,7 +83,7 @@ TAILCAST_DEFINE_ERROR(DataLoss)
 
 // The code for a failed system call and its message, e.g.
 // ErrnoStatus(ENOSPC, "write /data/x") -> ResourceExhausted "write /data/x: No space left on
-// device".
+// device". ResourceExhausted is a full disk or quota, and nothing else.
 Status ErrnoStatus(int error_number, std::string_view what);
 
 // A T or the error that prevented it. Accessing the value of an error is a bug (CHECK).
