@@ -332,29 +332,32 @@ void RegistryStore::OnNoRoom(const Status& why, const v1::RegistrySnapshot& snap
   }));
 }
 
+void RegistryStore::LookAt(const std::string& name,
+                           Callback<void(Result<storage::FileSize>)> done) {
+  auto opened = [this,
+                 done = std::move(done)](Result<std::unique_ptr<storage::ReadFile>> file) mutable {
+    if (!file.ok()) return done(file.status());
+    const std::shared_ptr<storage::ReadFile> held = std::move(*file);
+    held->Size(scope_.Bind([held, done = std::move(done)](
+                               const Result<storage::FileSize>& size) mutable { done(size); }));
+  };
+  store_.OpenRead(options_.dir, name, scope_.Bind(std::move(opened)));
+}
+
 // Who has begun since has written to this file, or, where it was not to be gone on with
 // (OnContent), made the next one, which then is his. So as long as it is as we know it, it is ours.
 // The epoch says nothing: a fence of ours may have found no room behind it.
 void RegistryStore::Reopen(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done) {
-  auto opened = [this, &snapshot,
-                 done = std::move(done)](Result<std::unique_ptr<storage::ReadFile>> file) mutable {
-    if (IsNotFound(file.status())) {
+  LookAt(name_, scope_.Bind([this, &snapshot, done = std::move(done)](
+                                const Result<storage::FileSize>& size) mutable {
+    if (IsNotFound(size.status()) ||
+        (size.ok() && size->committed_length > file_->committed_length())) {
       dead_ = TakenOver(name_);
       return done(dead_);
     }
-    if (!file.ok()) return OnNotReopened(file.status(), snapshot, std::move(done));
-    const std::shared_ptr<storage::ReadFile> held = std::move(*file);
-    held->Size(scope_.Bind([this, held, &snapshot,
-                            done = std::move(done)](const Result<storage::FileSize>& size) mutable {
-      if (!size.ok()) return OnNotReopened(size.status(), snapshot, std::move(done));
-      if (size->committed_length > file_->committed_length()) {
-        dead_ = TakenOver(name_);
-        return done(dead_);
-      }
-      ReopenFencing(snapshot, std::move(done));
-    }));
-  };
-  store_.OpenRead(options_.dir, name_, scope_.Bind(std::move(opened)));
+    if (!size.ok()) return OnNotReopened(size.status(), snapshot, std::move(done));
+    ReopenFencing(snapshot, std::move(done));
+  }));
 }
 
 // A primary layer that does not answer now may later; one that has damaged the file will not.
@@ -402,20 +405,14 @@ void RegistryStore::Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> 
 void RegistryStore::CheckFence(Callback<void(Status)> done) {
   if (!dead_.ok()) return loop_.Post(std::move(done).With(dead_));
   if (!no_room_.ok()) return loop_.Post(std::move(done).With(no_room_));
-  auto opened = [this, name = name_, epoch = file_->epoch(),
-                 done = std::move(done)](Result<std::unique_ptr<storage::ReadFile>> file) mutable {
+  LookAt(name_, scope_.Bind([this, name = name_, epoch = file_->epoch(), done = std::move(done)](
+                                const Result<storage::FileSize>& size) mutable {
     // Who has rolled twice since has deleted it.
-    if (IsNotFound(file.status()) && name == name_) dead_ = TakenOver(name);
-    if (!file.ok()) return done(dead_.ok() ? file.status() : dead_);
-    const std::shared_ptr<storage::ReadFile> held = std::move(*file);
-    held->Size(scope_.Bind([this, held, name, epoch,
-                            done = std::move(done)](const Result<storage::FileSize>& size) mutable {
-      if (!size.ok()) return done(size.status());
-      if (size->epoch > epoch) dead_ = TakenOver(name);
-      done(dead_);
-    }));
-  };
-  store_.OpenRead(options_.dir, name_, scope_.Bind(std::move(opened)));
+    if (size.ok() ? size->epoch > epoch : IsNotFound(size.status()) && name == name_) {
+      dead_ = TakenOver(name);
+    }
+    done(dead_.ok() ? size.status() : dead_);
+  }));
 }
 
 void RegistryStore::SendNext() {
@@ -443,28 +440,55 @@ void RegistryStore::SendNext() {
 
 void RegistryStore::Roll() {
   const std::string name = NameOf(number_ + 1);
-  const auto created = [this, name](Result<std::unique_ptr<storage::AppendFile>> file) {
-    if (IsResourceExhausted(file.status())) {
-      return WaitForRoom(file.status(), scope_.Bind([this] { Roll(); }));
-    }
-    if (!file.ok()) {
-      dead_ = IsAlreadyExists(file.status())
-                  ? TakenOver(name)
-                  : UnavailableError("registry/" + name +
-                                     " cannot be created: " + file.status().ToString());
-      return Answer(dead_);
-    }
-    OnRoom();
-    file_ = std::move(*file);
-    name_ = name;
-    ++number_;
-    WriteWaiting();
-    // The one before the last is kept: the newest may still be empty.
-    if (number_ > 2) {
-      store_.Delete(options_.dir, NameOf(number_ - 2), scope_.Bind([](const Status&) {}));
-    }
-  };
-  store_.CreateExclusive(options_.dir, name, name, scope_.Bind(created));
+  store_.CreateExclusive(
+      options_.dir, name, name,
+      scope_.Bind([this, name](Result<std::unique_ptr<storage::AppendFile>> file) {
+        if (IsAlreadyExists(file.status()) && half_made_) return RollIntoHalfMade(name);
+        if (IsAlreadyExists(file.status())) return EndRolling(TakenOver(name));
+        half_made_ = IsResourceExhausted(file.status());
+        OnNextFile(name, std::move(file));
+      }));
+}
+
+// Ours, or of somebody who has taken over since: then he has written to it before he began. An
+// empty one is taken from whoever is about to.
+void RegistryStore::RollIntoHalfMade(const std::string& name) {
+  LookAt(name, scope_.Bind([this, name](const Result<storage::FileSize>& size) {
+    if (size.ok() && size->committed_length > 0) return EndRolling(TakenOver(name));
+    if (!size.ok()) return OnNextFile(name, size.status());
+    store_.OpenFencing(options_.dir, name,
+                       scope_.Bind([this, name](Result<std::unique_ptr<storage::AppendFile>> file) {
+                         if (file.ok() && (*file)->committed_length() > 0)
+                           return EndRolling(TakenOver(name));
+                         OnNextFile(name, std::move(file));
+                       }));
+  }));
+}
+
+void RegistryStore::OnNextFile(const std::string& name,
+                               Result<std::unique_ptr<storage::AppendFile>> file) {
+  if (IsResourceExhausted(file.status())) {
+    return WaitForRoom(file.status(), scope_.Bind([this] { Roll(); }));
+  }
+  if (!file.ok()) {
+    return EndRolling(
+        UnavailableError("registry/" + name + " cannot be created: " + file.status().ToString()));
+  }
+  OnRoom();
+  half_made_ = false;
+  file_ = std::move(*file);
+  name_ = name;
+  ++number_;
+  WriteWaiting();
+  // The one before the last is kept: the newest may still be empty.
+  if (number_ > 2) {
+    store_.Delete(options_.dir, NameOf(number_ - 2), scope_.Bind([](const Status&) {}));
+  }
+}
+
+void RegistryStore::EndRolling(Status why) {
+  dead_ = std::move(why);
+  Answer(dead_);
 }
 
 void RegistryStore::WriteWaiting() {

@@ -102,6 +102,11 @@ class RegistryStore {
   void SendNext();
   void WriteWaiting();
   void Roll();
+  void RollIntoHalfMade(const std::string& name);
+  void OnNextFile(const std::string& name, Result<std::unique_ptr<storage::AppendFile>> file);
+  void EndRolling(Status why);
+  // NotFound: it is gone.
+  void LookAt(const std::string& name, Callback<void(Result<storage::FileSize>)> done);
   void Answer(const Status& status);
   // `snapshot` is state_ or that of writing_: it stays until `done`, however long there is no room.
   void Append(const v1::RegistrySnapshot& snapshot, Callback<void(Status)> done);
@@ -125,6 +130,7 @@ class RegistryStore {
   std::string name_;
   int64_t number_ = 0;
   int64_t reading_number_ = 0;  // the file whose content is looked at
+  bool half_made_ = false;      // the next file may be there: making it found no room on the way
   bool newest_torn_ = false;    // file_ has nothing but the remains of an append
   v1::RegistrySnapshot state_;  // last written
   Status dead_;                 // why nothing can be written any more

@@ -336,6 +336,65 @@ TEST_F(RegistryStoreTest, ARollThatFindsNoRoomForTheNextFileWaitsForIt) {
   EXPECT_EQ(opened->streams(0).name(), "flights");
 }
 
+// A creation may have taken the name before it found no room.
+TEST_F(RegistryStoreTest, ARollThatLeftTheNextFileHalfMadeGoesOnWithIt) {
+  auto a = Make({.file_bytes_max = 1});
+  const auto first = Open(a);
+  ASSERT_TRUE(first.ok()) << first.status();
+  storage::FakeDiskOptions full;
+  full.room_for_names = false;
+  disk_.SetOptions(full);
+  std::optional<Status> written;
+  a.loop->Post(scope_.Bind([&] {
+    a.registry->Write(WithStream(*first, "flights"),
+                      scope_.Bind([&](const Status& s) { written = s; }));
+  }));
+  time_.RunFor(Duration::Seconds(20));
+  EXPECT_FALSE(written.has_value());
+  EXPECT_TRUE(IsResourceExhausted(a.registry->no_room())) << a.registry->no_room();
+  // The name, and no room to take the file over.
+  disk_.SetOptions(Full(disk_, 0));
+  time_.RunFor(Duration::Seconds(20));
+  EXPECT_FALSE(written.has_value());
+  EXPECT_EQ(disk_.PeekNames("registry").size(), 2u);
+  disk_.SetOptions({});
+  ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(10)));
+  EXPECT_TRUE(written->ok()) << *written;
+  EXPECT_TRUE(a.registry->no_room().ok());
+  EXPECT_EQ(a.registry->file_name(), "0000000002.log");
+  auto b = Make();
+  const auto opened = Open(b);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->scheduler_incarnation(), 2u);
+  EXPECT_EQ(opened->streams(0).name(), "flights");
+}
+
+// What was half made is whose snapshot is in it first.
+TEST_F(RegistryStoreTest, WhoTookOverTheFileThatARollLeftHalfMadeKeepsIt) {
+  auto a = Make({.file_bytes_max = 1});
+  const auto first = Open(a);
+  ASSERT_TRUE(first.ok()) << first.status();
+  storage::FakeDiskOptions full;
+  full.room_for_names = false;
+  disk_.SetOptions(full);
+  std::optional<Status> written;
+  a.loop->Post(scope_.Bind([&] {
+    a.registry->Write(WithStream(*first, "old"), scope_.Bind([&](Status s) { written = s; }));
+  }));
+  time_.RunFor(Duration::Seconds(5));
+  ASSERT_FALSE(written.has_value());
+  a.loop->Pause();
+  disk_.SetOptions({});
+  auto b = Make();
+  const auto second = Open(b);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(b.registry->file_name(), "0000000002.log");
+  a.loop->Resume();
+  ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(20)));
+  EXPECT_TRUE(IsFailedPrecondition(*written)) << *written;
+  EXPECT_TRUE(Write(b, WithStream(*second, "new")).ok()) << "it was not fenced in turn";
+}
+
 TEST_F(RegistryStoreTest, AnOpeningThatFindsNoRoomWaitsForIt) {
   for (const int64_t room : {0, 99, 100, 110}) {  // for no file; or for one, and no snapshot
     auto a = Make();
@@ -440,6 +499,7 @@ TEST_F(RegistryStoreTest, RandomDuelsNeverForkOrLose) {
           const storage::FakeDiskOptions full = Full(disk, rng.Between(0, 300));
           now.capacity_bytes = full.capacity_bytes;
           now.file_bytes = full.file_bytes;
+          now.room_for_names = rng.Chance(0.5);
         }
         disk.SetOptions(now);
       }

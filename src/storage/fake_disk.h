@@ -58,9 +58,11 @@ struct FakeDiskOptions {
   Duration late_landing_max = Duration::Seconds(10);
   // Not drawn. Appends beyond it end with kUnknown and ResourceExhausted, and do not land.
   int64_t capacity_bytes = INT64_MAX;
-  // Not drawn. As FakeRoom's; a file's creation and fencing find no room, too.
+  // Not drawn. As FakeRoom's; a file's creation and fencing find no room, too, or a creation is
+  // left half done.
   int64_t reserve_bytes = 0;
   int64_t file_bytes = 0;
+  bool room_for_names = true;
 
   // Which faults exist and how strong: each with probability one half, drawn from its range.
   static FakeDiskOptions Swarm(Rng& rng);
@@ -123,7 +125,8 @@ class FakeDisk {
   void AtDisk(Duration delay, UniqueFunction<void()> landing);
   void Land(FakeImage::Append& append);
   FakeRoom Room() const {
-    return {options_.capacity_bytes, options_.reserve_bytes, options_.file_bytes};
+    return {options_.capacity_bytes, options_.reserve_bytes, options_.file_bytes,
+            options_.room_for_names};
   }
 
   EventLoop* const loop_;

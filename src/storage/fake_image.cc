@@ -41,6 +41,7 @@ Result<std::shared_ptr<FakeImage::File>> FakeImage::Claim(const std::string& dir
   if (const auto it = folder.claims.find(key); it != folder.claims.end()) {
     File& winner = *it->second;
     if (!winner.named) {
+      TAILCAST_RETURN_IF_ERROR(CheckRoomForName(winner, room));
       ++counters_.creations_helped;
       winner.named = true;
       folder.names[winner.name] = it->second;
@@ -61,7 +62,7 @@ Result<std::shared_ptr<FakeImage::File>> FakeImage::Claim(const std::string& dir
   return file;
 }
 
-Status FakeImage::GiveName(const std::shared_ptr<File>& claimed) {
+Status FakeImage::GiveName(const std::shared_ptr<File>& claimed, const FakeRoom& room) {
   File& file = *claimed;
   if (file.deleted) return AbortedError(file.name + ": was deleted meanwhile");
   Folder& folder = folders_[file.dir];
@@ -69,6 +70,7 @@ Status FakeImage::GiveName(const std::shared_ptr<File>& claimed) {
   if (claim == folder.claims.end() || claim->second != claimed) {
     return UnavailableError(file.name + ": its creation was lost with the disk's power");
   }
+  if (!file.named) TAILCAST_RETURN_IF_ERROR(CheckRoomForName(file, room));
   file.named = true;
   folder.names[file.name] = claimed;
   return OkStatus();
@@ -276,6 +278,11 @@ int64_t FakeImage::bytes_used(int64_t file_bytes) const {
     }
   }
   return used;
+}
+
+Status FakeImage::CheckRoomForName(const File& file, const FakeRoom& room) {
+  if (room.names) return OkStatus();
+  return ResourceExhaustedError(file.name + ": No space left on device (for its name)");
 }
 
 Status FakeImage::CheckRoom(const std::string& name, int64_t bytes, const FakeRoom& room,

@@ -22,6 +22,7 @@ struct FakeRoom {
   int64_t capacity_bytes = INT64_MAX;
   int64_t reserve_bytes = 0;  // of it, for StoreUse::kRecords alone
   int64_t file_bytes = 0;     // that a file takes for each of its epochs, beside its bytes
+  bool names = true;          // false: a file that has no name yet gets none
 };
 
 class FakeImage {
@@ -81,8 +82,8 @@ class FakeImage {
                                       const FakeRoom& room = {},
                                       StoreUse use = StoreUse::kMessages);
   // The second half: the file is there. Aborted: it was deleted since; Unavailable: a power loss
-  // took the claim, and with it the right to the name.
-  Status GiveName(const std::shared_ptr<File>& claimed);
+  // took the claim, and with it the right to the name; ResourceExhausted.
+  Status GiveName(const std::shared_ptr<File>& claimed, const FakeRoom& room = {});
   // NotFound.
   Result<std::shared_ptr<File>> Find(const std::string& dir, const std::string& name) const;
   // The file with its new epoch. NotFound; ResourceExhausted.
@@ -129,6 +130,7 @@ class FakeImage {
   void SetSteps(StepLog* steps) { steps_ = steps; }
 
  private:
+  static Status CheckRoomForName(const File& file, const FakeRoom& room);
   // ResourceExhausted, if so many bytes more do not fit.
   Status CheckRoom(const std::string& name, int64_t bytes, const FakeRoom& room,
                    StoreUse use) const;

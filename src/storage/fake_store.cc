@@ -349,7 +349,7 @@ void FakeStore::CreateExclusive(const std::string& dir, const std::string& name,
         Request<std::unique_ptr<AppendFile>>(
             std::move(d),
             [disk = disk_, client = client_, file = *claimed](FakeImage& image) -> Opened {
-              TAILCAST_RETURN_IF_ERROR(image.GiveName(file));
+              TAILCAST_RETURN_IF_ERROR(image.GiveName(file, disk->Room()));
               // Epoch 1, also if somebody has helped and fenced it meanwhile.
               return std::unique_ptr<AppendFile>(
                   std::make_unique<FakeAppendFile>(disk, client, file, Epoch::kFirst, 0));
