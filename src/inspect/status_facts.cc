@@ -181,6 +181,11 @@ bool SourceLacks(const json& cell, const std::string& name, int shard_number, in
 // What comes before all else: nothing gets on where there is no room.
 void AddDisk(const json& cell, std::vector<std::string>& troubles) {
   const json& disk = ObjectOf(cell, "disk");
+  if (const auto unseen_ms = disk.value("unseen_ms", int64_t{0}); unseen_ms > 0) {
+    troubles.push_back("the disk can't be looked at since " + std::to_string(unseen_ms / 1000) +
+                       " s: " + disk.value("unseen_why", "") +
+                       (disk.contains("text") ? "; what is said of it is from before" : ""));
+  }
   if (disk.value("full", false)) {
     troubles.push_back("the disk is full: " + disk.value("text", "") +
                        "; what is to be kept for less long goes with `tailcast stream trim`, "

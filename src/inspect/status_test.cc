@@ -312,6 +312,19 @@ TEST(Troubles, AFullDiskIsSaidBeforeAllElseAndWhatItHoldsUp) {
                           "process scheduler was started again 12 s ago"));
 }
 
+TEST(Troubles, ADiskThatCantBeLookedAtIsSaidAndSinceWhen) {
+  json cell = TwoCells(20)[1];
+  cell["disk"] = {{"unseen_ms", 63'200}, {"unseen_why", "it does not answer"}};
+  EXPECT_THAT(Troubles(cell),
+              ElementsAre("the disk can't be looked at since 63 s: it does not answer"));
+  cell["disk"]["text"] = "0 MiB of 32 MiB are free at /d";
+  cell["disk"]["full"] = true;
+  EXPECT_THAT(Troubles(cell),
+              ElementsAre("the disk can't be looked at since 63 s: it does not answer; what is "
+                          "said of it is from before",
+                          HasSubstr("the disk is full: 0 MiB of 32 MiB")));
+}
+
 TEST(Troubles, NameTheProcessTheShardAndTheCopy) {
   json cell = TwoCells()[1];
   cell["processes"][0]["status"]["restarts"] = 3;

@@ -45,8 +45,12 @@ SchedulerAgent::SchedulerAgent(EventLoop& loop, storage::Store& store, rpc::Conn
       metrics_(metrics),
       options_(std::move(options)),
       registry_(loop, store, RegistryPart(options_, metrics), *this),
-      room_(loop, store, metrics, {.cell = options_.registry.cell},
-            [this] { return registry_.no_room(); }),
+      room_(
+          loop, metrics, {.cell = options_.registry.cell},
+          [&store](Callback<void(Result<storage::StoreRoom>)> done) {
+            store.Room(std::move(done));
+          },
+          [this] { return registry_.no_room(); }),
       disk_(store) {}
 
 void SchedulerAgent::Attach(rpc::Server& server) {
@@ -477,7 +481,7 @@ void SchedulerAgent::OnPeerProgress(const ShardId& shard, stream::TreeVersion tr
 }
 
 std::string SchedulerAgent::StatusJson() const {
-  DiskStatus disk{.room = room_.room(), .no_room = registry_.no_room()};
+  DiskStatus disk{.room = room_.room(), .unseen = room_.unseen(), .no_room = registry_.no_room()};
   if (retention_ != nullptr) disk.failing = retention_->collect().Failing();
   if (reclaim_ != nullptr) {
     for (std::string& what : reclaim_->Failing()) disk.failing.push_back(std::move(what));

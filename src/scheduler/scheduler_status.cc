@@ -53,6 +53,10 @@ std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation inc
     disk["total_bytes"] = on_disk.room->total_bytes;
     disk["full"] = on_disk.room->low;
   }
+  if (on_disk.unseen) {
+    disk["unseen_ms"] = on_disk.unseen->since.millis();
+    disk["unseen_why"] = on_disk.unseen->why;
+  }
   if (!on_disk.no_room.ok()) disk["no_room"] = on_disk.no_room.message();
   disk["failing"] = on_disk.failing;
   if (core == nullptr) return status.dump();

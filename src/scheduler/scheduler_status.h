@@ -10,6 +10,7 @@
 #include "tailcast/base/time.h"
 #include "tailcast/scheduler/leaver_core.h"
 #include "tailcast/scheduler/retention_core.h"
+#include "tailcast/scheduler/room_watch.h"
 #include "tailcast/scheduler/scheduler_core.h"
 #include "tailcast/scheduler/stamp_watch.h"
 #include "tailcast/storage/store.h"
@@ -23,14 +24,17 @@ void ExportCounters(const SchedulerCore& core, MetricRegistry& metrics);
 // What is known of the cell's primary layer.
 struct DiskStatus {
   std::optional<storage::StoreRoom> room;
+  std::optional<RoomWatch::Unseen> unseen;
   Status no_room;                    // why changes of the registry wait; OK: they don't
   std::vector<std::string> failing;  // deletions, and why
 };
 
-// {"cell": ..., "disk": {"text", "free_bytes", "total_bytes", "full", "no_room", "failing": [...]},
+// {"cell": ..., "disk": {"text", "free_bytes", "total_bytes", "full", "unseen_ms",
+// "unseen_why", "no_room", "failing": [...]},
 // "scheduler_incarnation": ..., "unfinished": ..., "operations": [...], "slow_workers": [...],
 // "retention_waits": [...], "stamps": [...], "leaving": [...]}; of cores that are null, the cell
-// and its disk alone; "text" to "full" where they are known, "no_room" where changes wait.
+// and its disk alone; "text" to "full" where they are known, "unseen_ms" where the disk can't be
+// looked at, "no_room" where changes wait.
 std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation incarnation,
                        MonotonicTime now, const SchedulerCore* core, const RetentionCore* retention,
                        const std::vector<StampWatch::Off>& stamps, const LeaverCore* leavers,
