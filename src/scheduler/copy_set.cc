@@ -230,9 +230,22 @@ void CopySet::AddFile(MonotonicTime now, const ShardId& id, const Stem& stem, bo
 
 // A cell that is dead lacks ever more files, and the others shall have what is new: one of those
 // that nobody copies now is put off, not of the oldest, which come first when the cell is back, nor
-// of the newest, which others may wait for.
+// of the newest, which others may wait for. A cell that gets on waits for its files as well, for an
+// answer or its turn: they go only where there are none that it has.
 bool CopySet::MakeRoom(const ShardId& id, Effects& out) {
   if (changing_.contains(id.stream)) return false;  // an edge's progress is read off operations
+  std::set<std::string> getting_on;
+  const std::set<std::string> cells = TargetsOf(id.stream);
+  for (const std::string& cell : cells) {
+    if (operations_.GetsOn(cell)) getting_on.insert(cell);
+  }
+  // Where all get on, or none, there is nothing to prefer.
+  if (getting_on.size() == cells.size()) getting_on.clear();
+  return PutOffOne(id, getting_on, out) || (!getting_on.empty() && PutOffOne(id, {}, out));
+}
+
+// The newest that none of these cells lacks.
+bool CopySet::PutOffOne(const ShardId& id, const std::set<std::string>& spared, Effects& out) {
   ShardFiles& shard = *FindShard(id);
   constexpr int64_t kNewest = 64;
   int64_t newest = std::min(kNewest, options_.files_per_shard_max / 2);
@@ -242,7 +255,8 @@ bool CopySet::MakeRoom(const ShardId& id, Effects& out) {
     bool idle = true;
     for (Row row = operations_.FirstOf(file); row != operations_.end() && row->first.file == file;
          ++row) {
-      idle &= !IsAssigned(row->second.phase);
+      const Phase phase = row->second.phase;
+      idle &= !IsAssigned(phase) && (IsOver(phase) || !spared.contains(row->first.cell));
     }
     if (!idle) continue;
     DropOperations(file, out);

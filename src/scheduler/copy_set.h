@@ -130,6 +130,7 @@ class CopySet {
   void AddFile(MonotonicTime now, const stream::ShardId& id, const stream::Stem& stem, bool listed,
                Effects& out);
   bool MakeRoom(const stream::ShardId& id, Effects& out);
+  bool PutOffOne(const stream::ShardId& id, const std::set<std::string>& spared, Effects& out);
   void AddOperations(MonotonicTime now, const stream::ShardId& id, Stream& stream,
                      const ShardFiles::File& file, Effects& out);
   void UpdateSeal(const stream::FileId& file, Effects& out);

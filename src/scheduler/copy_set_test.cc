@@ -196,6 +196,29 @@ TEST_F(CopySetTest, ANoticeThatLeavesAHoleAsksForAListing) {
   EXPECT_THAT(out_.list, ElementsAre(shard_));
 }
 
+// One that lives may wait for an answer, or for its turn.
+TEST_F(CopySetTest, WhatOnlyADeadCellLacksIsPutOffBeforeWhatALivingOneWaitsFor) {
+  set_.OnStream(At(0), Tree({{"a", "b"}, {"a", "c"}}), out_);
+  for (int64_t seq = 1; seq <= 4; ++seq) Notice(seq);
+  for (const Layer layer : {Layer::kPrimary, Layer::kCache}) {
+    set_.OnCopied(Start(1, layer, "b"), 100, 64);
+    operations_.Confirm(Start(4, layer, "b"));
+  }
+  v1::OperationReport report;
+  report.set_opened(true);
+  operations_.Note(At(1), Find(4, Layer::kPrimary, "b"), report);
+  Notice(5);
+  EXPECT_EQ(Find(1, Layer::kPrimary, "c"), operations_.end()) << "b has it";
+  EXPECT_NE(Find(2, Layer::kPrimary, "b"), operations_.end()) << "b waits for it";
+  EXPECT_NE(Find(5, Layer::kPrimary, "b"), operations_.end());
+  EXPECT_EQ(set_.put_off(), 1);
+  // Now there is none that b has.
+  Notice(6);
+  EXPECT_NE(Find(6, Layer::kPrimary, "b"), operations_.end());
+  EXPECT_EQ(Find(3, Layer::kPrimary, "b"), operations_.end());
+  EXPECT_NE(Find(2, Layer::kPrimary, "b"), operations_.end());
+}
+
 TEST_F(CopySetTest, NoMoreFilesAreTakenThanTheLimit) {
   set_.OnStream(At(0), Tree({{"a", "b"}}), out_);
   for (int64_t seq = 1; seq <= 6; ++seq) Notice(seq);

@@ -308,6 +308,18 @@ std::vector<OperationTable::Row> OperationTable::AssignedToWriter(const std::str
   return {rows->second.begin(), rows->second.end()};
 }
 
+bool OperationTable::GetsOn(const std::string& cell) const {
+  for (auto it = by_writer_.lower_bound({cell, ""}); it != by_writer_.end(); ++it) {
+    if (it->first.first != cell) break;
+    if (std::any_of(it->second.begin(), it->second.end(), [](Row row) {
+          return row->second.phase == Phase::kRunning && row->second.opened;
+        })) {
+      return true;
+    }
+  }
+  return false;
+}
+
 OperationTable::Row OperationTable::Predecessor(const OperationTarget& target) const {
   Row row = FirstOf(target.file);
   while (row != rows_.begin()) {

@@ -156,6 +156,8 @@ class OperationTable {
   std::vector<Row> AssignedTo(const std::string& reader) const;
   // As AssignedTo.
   std::vector<Row> AssignedToWriter(const std::string& cell, const std::string& writer) const;
+  // A writer of the cell has a file open: it can be reached, and what waits will be copied.
+  bool GetsOn(const std::string& cell) const;
   // The operation of the same shard, layer and cell on the file before; end() if it is not known.
   Row Predecessor(const stream::OperationTarget& target) const;
   Duration stuck_after() const { return options_.stuck_after; }
