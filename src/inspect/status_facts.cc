@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -249,6 +250,32 @@ void AddRetention(const json& cell, std::vector<std::string>& troubles) {
   }
 }
 
+// What the disks of cells lack of shards, as those know who copy to them.
+std::map<std::tuple<std::string, std::string, int32_t>, int64_t> DisksBehind(const json& cells) {
+  std::map<std::tuple<std::string, std::string, int32_t>, int64_t> behind;
+  for (const json& cell : cells) {
+    std::map<std::tuple<std::string, std::string, int32_t>, int64_t> newest;
+    const auto each = [&](auto visit) {
+      for (const json& o : ArrayOf(cell, "operations")) {
+        if (o.value("layer", "") != "primary") continue;
+        visit(o, std::tuple(o.value("target", ""), o.value("stream", ""), o.value("shard", 0)),
+              o.value("file", int64_t{0}));
+      }
+    };
+    each([&](const json&, const auto& shard, int64_t file) {
+      newest[shard] = std::max(newest[shard], file);
+    });
+    each([&](const json& o, const auto& shard, int64_t file) {
+      const std::string phase = o.value("phase", "");
+      if (phase == "done" || phase == "given up") return;
+      if (file == newest[shard] && phase == "running" && o.value("failures", 0) == 0) return;
+      behind[shard] += std::max<int64_t>(
+          0, o.value("source_bytes", int64_t{0}) - o.value("written_bytes", int64_t{0}));
+    });
+  }
+  return behind;
+}
+
 }  // namespace
 
 void CompareHeads(json& cells) {
@@ -280,6 +307,12 @@ void CompareHeads(json& cells) {
     };
     shard["behind_messages"] = behind("messages");
     shard["behind_bytes"] = behind("bytes");
+  });
+  const auto disks = DisksBehind(cells);
+  each([&](json& cell, json& stream, json& shard) {
+    const auto it =
+        disks.find({cell.value("name", ""), stream.value("stream", ""), shard.value("shard", 0)});
+    if (it != disks.end() && it->second > 0) shard["disk_behind_bytes"] = it->second;
   });
 }
 
@@ -315,7 +348,7 @@ std::vector<StreamSum> SumStreams(const json& cells) {
       sum.name = name;
       sum.source = stream.value("source", "");
       StreamSum here;
-      int64_t behind_bytes = 0, behind_messages = 0;
+      int64_t behind_bytes = 0, behind_messages = 0, disk_behind_bytes = 0;
       here.unknown = stream.value("unknown", false);
       for (const json& shard : ArrayOf(stream, "shards")) {
         here.messages += shard.value("messages", int64_t{0});
@@ -324,6 +357,7 @@ std::vector<StreamSum> SumStreams(const json& cells) {
         here.bytes_per_s += shard.value("bytes_per_s", 0.0);
         behind_bytes += shard.value("behind_bytes", int64_t{0});
         behind_messages += shard.value("behind_messages", int64_t{0});
+        disk_behind_bytes += shard.value("disk_behind_bytes", int64_t{0});
         sum.compared = sum.compared || shard.contains("behind_bytes");
         const bool known = shard.contains("messages") || shard.value("state", "") == "waiting";
         here.unknown = here.unknown || !known || shard.contains("error");
@@ -337,9 +371,15 @@ std::vector<StreamSum> SumStreams(const json& cells) {
         sum.messages_per_s = here.messages_per_s;
         sum.bytes_per_s = here.bytes_per_s;
       }
-      if (behind_messages > 0 && (sum.behind_cell.empty() || behind_bytes > sum.behind_bytes)) {
+      const bool on_disk = behind_messages == 0;
+      const int64_t bytes = on_disk ? disk_behind_bytes : behind_bytes;
+      if (on_disk && bytes == 0) continue;
+      // Whose consumers wait comes first.
+      if (sum.behind_cell.empty() ||
+          std::pair(!on_disk, bytes) > std::pair(!sum.on_disk, sum.behind_bytes)) {
         sum.behind_cell = where;
-        sum.behind_bytes = behind_bytes;
+        sum.behind_bytes = bytes;
+        sum.on_disk = on_disk;
       }
     }
   }
@@ -354,6 +394,7 @@ CellSum SumCell(const json& cell) {
     for (const json& shard : ArrayOf(stream, "shards")) {
       sum.knows_behind = sum.knows_behind || shard.contains("behind_bytes");
       sum.behind_bytes += shard.value("behind_bytes", int64_t{0});
+      sum.disk_behind_bytes += shard.value("disk_behind_bytes", int64_t{0});
       sum.bytes_per_s += shard.value("bytes_per_s", 0.0);
     }
   }

@@ -16,7 +16,9 @@
 namespace tailcast::inspect {
 
 // Adds `behind_messages` and `behind_bytes` to each shard of a cell that is not the stream's
-// source, where both the cell's head and the source's are known.
+// source, where both the cell's head and the source's are known; and `disk_behind_bytes` where the
+// cell that copies to it knows that its disk lacks some, which its caches may have: then its head
+// says nothing of it. What a file that grows has on its way does not count.
 void CompareHeads(nlohmann::json& cells);
 
 // What is not well in a cell, the worst first, a sentence each; empty: nothing that it knows of.
@@ -32,6 +34,7 @@ struct StreamSum {
   // Of the cell that is furthest behind the source; "": none is, as far as is known.
   std::string behind_cell;
   int64_t behind_bytes = 0;
+  bool on_disk = false;   // that cell lacks it on its disk only
   bool unknown = false;   // some head is not known
   bool compared = false;  // some cell was held against the source
 
@@ -44,6 +47,7 @@ std::vector<StreamSum> SumStreams(const nlohmann::json& cells);
 struct CellSum {
   bool knows_behind = false;  // it is no source of all there is, and some source answered
   int64_t behind_bytes = 0;   // of all shards
+  int64_t disk_behind_bytes = 0;
   double bytes_per_s = 0;
   int64_t processes = 0, processes_up = 0, restarts = 0;
   int64_t replicas = 0, replicas_whole = 0;  // 0: not known

@@ -102,6 +102,29 @@ TEST(CompareHeads, ACellThatIsAskedLaterIsNotAheadAndOneThatIsNotKnownIsNotBehin
   EXPECT_FALSE(cells[1]["streams"][0]["shards"][0].contains("behind_messages"));
 }
 
+// Its consumers read the caches, which have the end: the head says nothing of what the disk lacks.
+TEST(CompareHeads, ACellWhoseDiskLacksFilesIsBehindThoughItsCachesAreNot) {
+  json cells = TwoCells();
+  const auto copy = [&](int64_t file, const std::string& phase, int64_t written, int64_t source) {
+    json operation = Operation(phase, written, source);
+    operation["layer"] = "primary";
+    operation["file"] = file;
+    cells[0]["operations"].push_back(operation);
+  };
+  copy(1, "done", 0, 5000);
+  copy(5, "running", 100, 900);  // it grows
+  CompareHeads(cells);
+  EXPECT_FALSE(cells[1]["streams"][0]["shards"][0].contains("disk_behind_bytes"));
+  copy(2, "wanted", 0, 3000);
+  copy(3, "running", 1000, 2000);
+  CompareHeads(cells);
+  EXPECT_EQ(cells[1]["streams"][0]["shards"][0]["behind_bytes"], 0);
+  EXPECT_EQ(cells[1]["streams"][0]["shards"][0]["disk_behind_bytes"], 4000);
+  EXPECT_THAT(StatusText(cells, {}),
+              AllOf(HasSubstr("4.0 KB on disk\n"), HasSubstr("4.0 KB on disk, there\n")));
+  EXPECT_THAT(StatusText(cells, {.stream = "s"}), HasSubstr("4.0 KB on disk"));
+}
+
 TEST(StatusText, ALineForEachCellAndEachStream) {
   EXPECT_EQ(StatusText(TwoCells(20), {}),
             "cell   state       up  processes  caches  restarts    hits       new  behind\n"

@@ -35,7 +35,11 @@ std::string Rate(double bytes_per_s) {
   return bytes_per_s <= 0 ? "0" : BytesText(static_cast<int64_t>(bytes_per_s)) + "/s";
 }
 
-std::string Behind(int64_t bytes) { return bytes == 0 ? "nothing" : BytesText(bytes); }
+// `on_disk`: that only the disk lacks.
+std::string Behind(int64_t bytes, int64_t on_disk = 0) {
+  if (bytes > 0) return BytesText(bytes);
+  return on_disk > 0 ? BytesText(on_disk) + " on disk" : "nothing";
+}
 
 std::string CellsText(const json& cells, const StatusView& view) {
   Rows rows = {{"cell", "state", "up", "processes", "caches", "restarts", "hits", "new", "behind"}};
@@ -57,7 +61,7 @@ std::string CellsText(const json& cells, const StatusView& view) {
                     sum.uptime_s > 0 ? SpanText(Seconds(sum.uptime_s)) : "-",
                     OfAll(sum.processes_up, sum.processes), OfAll(sum.replicas_whole, sum.replicas),
                     std::to_string(sum.restarts), hits, Rate(sum.bytes_per_s),
-                    sum.knows_behind ? Behind(sum.behind_bytes) : "-"});
+                    sum.knows_behind ? Behind(sum.behind_bytes, sum.disk_behind_bytes) : "-"});
   }
   return TableText(0, rows, {1}, view.columns, kGap);
 }
@@ -100,7 +104,9 @@ std::string TroublesText(const json& cells, const StatusView& view) {
 }
 
 std::string BehindText(const StreamSum& sum) {
-  if (!sum.behind_cell.empty()) return BytesText(sum.behind_bytes) + ", " + sum.behind_cell;
+  if (!sum.behind_cell.empty()) {
+    return BytesText(sum.behind_bytes) + (sum.on_disk ? " on disk, " : ", ") + sum.behind_cell;
+  }
   return sum.unknown ? "not known" : sum.compared ? "nothing" : "-";
 }
 
@@ -146,7 +152,8 @@ std::vector<std::string> HeadCells(const json& shard, bool source) {
                   : "?",
           known || empty ? Rate(shard.value("bytes_per_s", 0.0)) : "?",
           source                           ? "source"
-          : shard.contains("behind_bytes") ? Behind(shard.value("behind_bytes", int64_t{0}))
+          : shard.contains("behind_bytes") ? Behind(shard.value("behind_bytes", int64_t{0}),
+                                                    shard.value("disk_behind_bytes", int64_t{0}))
                                            : "not known",
           shard.contains("age_ms")
               ? SpanText(Duration::Millis(shard.value("age_ms", int64_t{0}))) + " ago"

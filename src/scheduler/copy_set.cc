@@ -358,6 +358,15 @@ stream::TreeVersion CopySet::TermVersion(const OperationTarget& target) const {
   return streams_.at(target.file.shard.stream).edges.TermVersion(target.cell);
 }
 
+int64_t CopySet::SealedBytes(const OperationTarget& target) const {
+  const ShardId& id = target.file.shard;
+  const auto stream = streams_.find(id.stream);
+  if (stream == streams_.end()) return 0;
+  const ShardFiles::File* file =
+      stream->second.shards.at(static_cast<size_t>(id.shard)).Find(target.file.stem.seq);
+  return file == nullptr || !file->sealed() ? 0 : *file->seal[0];
+}
+
 OperationLoad::Expected CopySet::ExpectedLoad(const OperationTarget& target) const {
   const Stream& stream = streams_.at(target.file.shard.stream);
   const int32_t number = target.file.shard.shard;

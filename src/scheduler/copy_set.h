@@ -75,6 +75,8 @@ class CopySet {
   stream::Operation Describe(Row row) const;
   // In its terms.
   stream::TreeVersion TermVersion(const stream::OperationTarget& target) const;
+  // The final length of its data; 0: it is not known.
+  int64_t SealedBytes(const stream::OperationTarget& target) const;
   // What it will cost who copies it, as far as is known of its shard, else of its stream.
   OperationLoad::Expected ExpectedLoad(const stream::OperationTarget& target) const;
   // It is of a file that grows, or that was closed since it is known: not of those that a listing

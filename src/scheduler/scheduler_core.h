@@ -152,6 +152,10 @@ class SchedulerCore {
     return copies_.TargetsOf(stream);
   }
   CoreCounters counters() const;
+  // As CopySet's.
+  int64_t SealedBytes(const stream::OperationTarget& target) const {
+    return copies_.SealedBytes(target);
+  }
   // As CopySet::last_put_off.
   const std::optional<stream::ShardId>& last_put_off() const { return copies_.last_put_off(); }
   const OperationTable& operations() const { return operations_; }

@@ -1,5 +1,6 @@
 #include "tailcast/scheduler/scheduler_status.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -75,7 +76,7 @@ std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation inc
     o["reader"] = op.workers.reader;
     o["writer"] = op.workers.writer;
     o["written_bytes"] = op.written[0];
-    o["source_bytes"] = op.source[0];
+    o["source_bytes"] = std::max(op.source[0], core->SealedBytes(target));
     o["failures"] = op.failures;
     o["load_bytes_per_s"] = op.counted;
     if (!op.message.empty()) o["message"] = op.message;
