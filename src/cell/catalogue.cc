@@ -396,6 +396,14 @@ void Catalogue::OnWritten(const v1::RegistrySnapshot& snapshot, const CatalogueC
   }
 }
 
+bool Catalogue::WasDropping(const stream::StreamId& stream) const {
+  return std::any_of(written_dropped_.begin(), written_dropped_.end(),
+                     [&](const v1::DroppedCopy& dropped) {
+                       return dropped.going() && dropped.stream() == stream.name &&
+                              dropped.incarnation() == Raw(stream.incarnation);
+                     });
+}
+
 int64_t Catalogue::WrittenFloor(const stream::ShardId& shard) const {
   const auto it = written_floors_.find(shard);
   return it == written_floors_.end() ? 1 : it->second;

@@ -175,6 +175,8 @@ class Catalogue {
   Result<bool> LeaveStream(const v1::StreamConfig& stream, uint64_t order);
   void OnDropped(const stream::StreamId& stream, uint64_t order);
   bool IsDropping(const stream::StreamId& stream) const { return departures_.IsDropping(stream); }
+  // The same, as it was written last.
+  bool WasDropping(const stream::StreamId& stream) const;
   // Those that are durable.
   const google::protobuf::RepeatedPtrField<v1::Leaver>& leavers() const { return written_leavers_; }
   const google::protobuf::RepeatedPtrField<v1::DroppedCopy>& dropped() const {

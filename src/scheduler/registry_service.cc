@@ -56,6 +56,12 @@ void RegistryService::End() {
   waiters_.End(UnavailableError("the scheduler ends"));
 }
 
+Status RegistryService::CanChange() const {
+  if (no_room().ok()) return OkStatus();
+  return ResourceExhaustedError("cell '" + options_.registry.cell +
+                                "' can change nothing: " + no_room().message());
+}
+
 void RegistryService::Persist() {
   if (!core_->NeedsWrite()) return;
   write_next_ = true;
@@ -428,6 +434,14 @@ void RegistryService::InstallStream(const std::string& bytes, rpc::Responder res
   if (!stream.ok()) return respond(stream.status());
   v1::InstallStreamReply reply;
   reply.set_tree_version(stream->tree_version());
+  const v1::StreamConfig* shown = cell::FindByName(view().streams(), stream->name());
+  if (shown != nullptr && shown->SerializeAsString() == stream->SerializeAsString()) {
+    return respond(reply.SerializeAsString());  // it was written before
+  }
+  if (Status can = CanChange(); !can.ok()) {
+    Persist();  // when there is room
+    return respond(can);
+  }
   PersistAndAnswer(std::move(respond), reply.SerializeAsString());
 }
 

@@ -104,6 +104,8 @@ class RegistryService {
   // ResourceExhausted: a write, or the opening, waits for room on the disk. What is shown and
   // answered is what was written before.
   const Status& no_room() const { return log_.no_room(); }
+  // ResourceExhausted: changes would wait for room, and whoever asks for one is refused.
+  Status CanChange() const;
   // Writes what changed, if anything did, and shows it. What changes while a write is under way is
   // written with the next one, all of it: however long there is no room, no more than one waits.
   void Persist();

@@ -319,6 +319,45 @@ TEST_F(RegistryServiceTest, WhatWaitsForRoomIsWrittenInOneSnapshotHoweverMuchCha
   EXPECT_EQ(Snapshots() - before, 2) << "the one that found no room, and one for all";
 }
 
+TEST_F(RegistryServiceTest, WithoutRoomAStreamThatIsWrittenIsInstalledAndAnotherIsNot) {
+  Process p(*this);
+  Open(p);
+  v1::InstallStreamRequest request;
+  v1::StreamConfig& stream = *request.mutable_stream();
+  stream = rpc::Parse<v1::CreateStreamRequest>(Flights())->stream();
+  stream.set_source("b");
+  stream.set_incarnation(7);
+  stream.set_tree_version(1);
+  v1::TreeEdge* edge = stream.add_tree();
+  edge->set_from("b");
+  edge->set_to("a");
+  Answer installed;
+  Call(p, &RegistryService::InstallStream, request.SerializeAsString(), installed);
+  time_.RunFor(Duration::Seconds(1));
+  ASSERT_TRUE(installed && installed->ok()) << installed->status();
+  storage::FakeDiskOptions full;
+  full.capacity_bytes = disk_.image().bytes_used();
+  disk_.SetOptions(full);
+  bool confirmed = false;
+  p.service->Confirm(scope_.Bind([&](const Status&) { confirmed = true; }));
+  time_.RunFor(Duration::Seconds(1));
+  ASSERT_TRUE(IsResourceExhausted(p.service->CanChange())) << p.service->CanChange();
+
+  Answer again, other;
+  Call(p, &RegistryService::InstallStream, request.SerializeAsString(), again);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_TRUE(again->ok()) << again->status();
+  stream.set_tree_version(2);
+  Call(p, &RegistryService::InstallStream, request.SerializeAsString(), other);
+  ASSERT_TRUE(other.has_value());
+  EXPECT_TRUE(IsResourceExhausted(other->status())) << other->status();
+  EXPECT_EQ(p.service->view().streams(0).tree_version(), 1);
+  disk_.SetOptions({});
+  time_.RunFor(Duration::Seconds(20));
+  EXPECT_TRUE(confirmed);
+  EXPECT_EQ(p.service->view().streams(0).tree_version(), 2);
+}
+
 TEST_F(RegistryServiceTest, WhoWaitsForRoomIsToldWhenAnotherSchedulerHasTakenOver) {
   Process first(*this), second(*this);
   Open(first);

@@ -292,28 +292,37 @@ void RetentionAgent::Collect(const std::string& bytes, rpc::Responder respond) {
   auto collecting = std::make_shared<Collecting>();
   std::vector<std::pair<stream::ShardId, int64_t>> raised;
   const cell::Catalogue& catalogue = registry_.core().catalogue();
+  // Where nothing can be written, the answer is what was: the floors that are, and what is there.
+  const bool as_written = !registry_.CanChange().ok();
   for (const v1::ShardCollect& asked : request->shards()) {
     if (asked.floor_seq() < 0 || asked.floor_seq() > kSeqMax) {
       return respond(InvalidArgumentError("floor_seq is " + std::to_string(asked.floor_seq())));
     }
     const stream::ShardId shard = stream::ShardOf(asked);
-    const v1::StreamConfig* stream = catalogue.FindStream(shard.stream.name);
+    const v1::StreamConfig* stream =
+        as_written ? cell::FindByName(registry_.view().streams(), shard.stream.name)
+                   : catalogue.FindStream(shard.stream.name);
     const bool known = stream != nullptr && stream::IdOf(*stream) == shard.stream &&
                        shard.shard >= 0 && shard.shard < stream->shards();
     // What it has may be of a time before it left the tree, and go.
     const bool in_tree = known && asked.tree_version() <= stream->tree_version() &&
-                         !catalogue.IsDropping(shard.stream);
+                         !catalogue.IsDropping(shard.stream) &&
+                         !(as_written && catalogue.WasDropping(shard.stream));
     if (known && stream->source() == options_.core.cell) {
       return respond(InvalidArgumentError("cell '" + options_.core.cell +
                                           "' is the source of stream '" + stream->name() + "'"));
     }
     collecting->shards.push_back({shard, known, in_tree});
-    if (known && asked.floor_seq() > catalogue.floors().Floor(shard)) {
+    if (known && !as_written && asked.floor_seq() > catalogue.floors().Floor(shard)) {
       raised.emplace_back(shard, asked.floor_seq());
     }
   }
   for (const auto& [shard, floor] : raised) registry_.catalogue().RaiseFloor(shard, floor);
   collecting->respond = std::move(respond);
+  if (as_written) {
+    collecting->until = loop_.Now() + kLookMax;
+    return FindNextDone(collecting);
+  }
   registry_.Persist(scope_.Bind([this, collecting, raised](const Status& status) {
     if (!status.ok()) return collecting->respond(status);
     for (const auto& [shard, floor] : raised) CollectWritten(shard);

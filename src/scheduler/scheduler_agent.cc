@@ -70,39 +70,32 @@ void SchedulerAgent::Attach(rpc::Server& server) {
   // Who wants something changed is not to wait for room on the disk, nor to find it done later.
   const auto change = [&](const char* method, auto serve) {
     handle(method, [this, serve](const std::string& request, rpc::Responder respond) {
-      if (const Status& no_room = registry_.no_room(); !no_room.ok()) {
-        return respond(ResourceExhaustedError("cell '" + options_.registry.cell +
-                                              "' can change nothing: " + no_room.message()));
-      }
+      if (Status can = registry_.CanChange(); !can.ok()) return respond(can);
       serve(request, std::move(respond));
     });
   };
-  const auto registry = [&](const char* method, auto serve) {
-    handle(method, [this, serve](const std::string& request, rpc::Responder respond) {
+  using Method = void (RegistryService::*)(const std::string&, rpc::Responder);
+  const auto registry = [this](Method serve) {
+    return [this, serve](const std::string& request, rpc::Responder respond) {
       (registry_.*serve)(request, std::move(respond));
-    });
+    };
   };
-  registry("Cell/GetView", &RegistryService::GetView);
-  registry("Cell/Register", &RegistryService::Register);
-  registry("Cell/ListStreams", &RegistryService::ListStreams);
-  const auto registry_change = [&](const char* method, auto serve) {
-    change(method, [this, serve](const std::string& request, rpc::Responder respond) {
-      (registry_.*serve)(request, std::move(respond));
-    });
-  };
-  registry_change("Cell/CreateStream", &RegistryService::CreateStream);
-  registry_change("Cell/DeleteStream", &RegistryService::DeleteStream);
-  registry_change("Cell/SetRetention", &RegistryService::SetRetention);
-  registry_change("Cell/ChangeRing", &RegistryService::ChangeRing);
-  registry_change("Peer/InstallStream", &RegistryService::InstallStream);
-  registry_change("Peer/RemoveStream", &RegistryService::RemoveStream);
-  registry_change("Peer/AskName", &RegistryService::AskName);
-  registry_change("Peer/LeaveStream", &RegistryService::LeaveStream);
-  registry_change("Peer/AskToLeave", &RegistryService::AskToLeave);
+  handle("Cell/GetView", registry(&RegistryService::GetView));
+  handle("Cell/Register", registry(&RegistryService::Register));
+  handle("Cell/ListStreams", registry(&RegistryService::ListStreams));
+  change("Cell/CreateStream", registry(&RegistryService::CreateStream));
+  change("Cell/DeleteStream", registry(&RegistryService::DeleteStream));
+  change("Cell/SetRetention", registry(&RegistryService::SetRetention));
+  change("Cell/ChangeRing", registry(&RegistryService::ChangeRing));
+  handle("Peer/InstallStream", registry(&RegistryService::InstallStream));
+  change("Peer/RemoveStream", registry(&RegistryService::RemoveStream));
+  change("Peer/AskName", registry(&RegistryService::AskName));
+  change("Peer/LeaveStream", registry(&RegistryService::LeaveStream));
+  change("Peer/AskToLeave", registry(&RegistryService::AskToLeave));
   change("Cell/TrimStream", [this](const std::string& request, rpc::Responder respond) {
     retention_->TrimStream(request, std::move(respond));
   });
-  change("Peer/Collect", [this](const std::string& request, rpc::Responder respond) {
+  handle("Peer/Collect", [this](const std::string& request, rpc::Responder respond) {
     retention_->Collect(request, std::move(respond));
   });
   handle("Cell/NotifyFile", [this](const std::string& request, rpc::Responder respond) {

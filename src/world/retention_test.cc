@@ -417,6 +417,29 @@ TEST(RetentionTest, ASchedulerThatFindsNoRoomServesWhatItHasAndGoesOnWhenThereIs
   EXPECT_EQ(shard.hop.registry("us")->scheduler_incarnation(), before);
 }
 
+// What it has is still a reason for others to keep nothing for it.
+TEST(RetentionTest, ACellThatCanRecordNothingSaysAllTheSameWhatItHas) {
+  Retained shard;
+  shard.Produce(10);
+  ASSERT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(1); }));
+  FillDisk(shard, "asia", 0);
+  shard.Set(Bytes(100 * 900, false));
+  const auto no_room = [&] {
+    return shard.hop.scheduler("asia").StatusJson().find("no_room") != std::string::npos;
+  };
+  ASSERT_TRUE(shard.RunUntil(no_room)) << "it is to record this, too";
+  // The source asks anew.
+  shard.hop.world.Restart("us", "scheduler");
+  shard.RunUntil([] { return false; }, Duration::Seconds(3));
+  shard.Trim(6 * 900);
+  EXPECT_TRUE(shard.RunUntil([&] { return shard.HoldsFrom("us", 7) && shard.HoldsFrom("eu", 7); }))
+      << shard.State();
+  EXPECT_TRUE(no_room());
+  EXPECT_TRUE(shard.HoldsFrom("asia", 1));
+  FillDisk(shard, "asia", 64 << 10);
+  EXPECT_TRUE(shard.RunUntil([&] { return shard.AllHoldFrom(7); })) << shard.State();
+}
+
 TEST(RetentionTest, WithoutDropEverythingIsKeptForAMemberThatIsCutOff) {
   Retained shard;
   shard.Set(Bytes(3 * (900 + 32), false));
