@@ -360,7 +360,8 @@ void RegistryStore::Reopen(const v1::RegistrySnapshot& snapshot, Callback<void(S
   }));
 }
 
-// A primary layer that does not answer now may later; one that has damaged the file will not.
+// A primary layer that does not answer now may later; one that has damaged the file will not, and
+// who was fenced meanwhile (Aborted) ends.
 void RegistryStore::OnNotReopened(const Status& why, const v1::RegistrySnapshot& snapshot,
                                   Callback<void(Status)> done) {
   if (IsResourceExhausted(why) || IsUnavailable(why) || IsDeadlineExceeded(why)) {
@@ -372,27 +373,22 @@ void RegistryStore::OnNotReopened(const Status& why, const v1::RegistrySnapshot&
 
 void RegistryStore::ReopenFencing(const v1::RegistrySnapshot& snapshot,
                                   Callback<void(Status)> done) {
-  store_.OpenFencing(
-      options_.dir, name_,
-      scope_.Bind([this, &snapshot, done = std::move(done)](
-                      Result<std::unique_ptr<storage::AppendFile>> file) mutable {
-        if (IsResourceExhausted(file.status())) {
-          return OnNoRoom(file.status(), snapshot, std::move(done));
-        }
-        if (!file.ok()) {
-          dead_ = IsNotFound(file.status())
-                      ? TakenOver(name_)
-                      : UnavailableError("registry/" + name_ +
-                                         " cannot be opened again: " + file.status().ToString());
-          return done(dead_);
-        }
-        if ((*file)->committed_length() != file_->committed_length()) {
-          dead_ = TakenOver(name_);
-          return done(dead_);
-        }
-        file_ = std::move(*file);
-        Append(snapshot, std::move(done));
-      }));
+  store_.OpenFencing(options_.dir, name_,
+                     scope_.Bind([this, &snapshot, done = std::move(done)](
+                                     Result<std::unique_ptr<storage::AppendFile>> file) mutable {
+                       if (IsNotFound(file.status())) {
+                         dead_ = TakenOver(name_);
+                         return done(dead_);
+                       }
+                       if (!file.ok())
+                         return OnNotReopened(file.status(), snapshot, std::move(done));
+                       if ((*file)->committed_length() != file_->committed_length()) {
+                         dead_ = TakenOver(name_);
+                         return done(dead_);
+                       }
+                       file_ = std::move(*file);
+                       Append(snapshot, std::move(done));
+                     }));
 }
 
 void RegistryStore::Write(v1::RegistrySnapshot snapshot, Callback<void(Status)> done) {

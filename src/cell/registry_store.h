@@ -13,8 +13,9 @@
 // one before the next one is created; whoever finds such an end creates the next file himself,
 // exclusively, so a scheduler that was stopped in the middle of a roll cannot fork the log.
 //
-// A disk without room ends nobody: the write, or the opening, waits and is tried again, and
-// `no_room` says why. Who has taken over meanwhile has written what ends us then.
+// A disk without room ends nobody: the write, or the opening, waits and is tried again, also while
+// the disk then fails in other ways, and `no_room` says why. Who has taken over meanwhile has
+// written what ends us then.
 //
 // Threads: everything on the store's loop.
 #pragma once
@@ -81,7 +82,8 @@ class RegistryStore {
   //   FailedPrecondition: it has; end. Others: it can't be told now.
   void CheckFence(Callback<void(Status)> done);
 
-  // ResourceExhausted: a write, or the opening, waits for room on the disk.
+  // ResourceExhausted: a write, or the opening, waits for room on the disk. Unavailable,
+  // DeadlineExceeded: it did, and now the file can't be opened again.
   const Status& no_room() const { return no_room_; }
 
   const std::string& file_name() const { return name_; }

@@ -312,6 +312,54 @@ TEST_F(RegistryStoreTest, AWriteThatFindsNoRoomWaitsForIt) {
   EXPECT_EQ(opened->streams(0).name(), "last");
 }
 
+// The disk that was full fails in other ways before it is well: both when it is looked who has the
+// file, and when that is opened.
+TEST_F(RegistryStoreTest, AFileThatCantBeOpenedAgainForAWhileIsWaitedFor) {
+  for (const double rate : {0.3, 0.7, 1.0}) {
+    SCOPED_TRACE(rate);
+    auto a = Make();
+    const auto first = Open(a);
+    ASSERT_TRUE(first.ok()) << first.status();
+    disk_.SetOptions(Full(disk_, 0));
+    std::optional<Status> written;
+    a.loop->Post(scope_.Bind([&] {
+      a.registry->Write(WithStream(*first, "flights"),
+                        scope_.Bind([&](const Status& s) { written = s; }));
+    }));
+    time_.RunFor(Duration::Seconds(5));
+    ASSERT_TRUE(IsResourceExhausted(a.registry->no_room())) << a.registry->no_room();
+    storage::FakeDiskOptions failing;
+    failing.open_error_rate = rate;
+    disk_.SetOptions(failing);
+    time_.RunFor(Duration::Seconds(60));
+    if (rate == 1.0) {
+      EXPECT_FALSE(written.has_value()) << *written;
+      EXPECT_TRUE(IsUnavailable(a.registry->no_room())) << a.registry->no_room();
+    }
+    disk_.SetOptions({});
+    ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(10)));
+    EXPECT_TRUE(written->ok()) << *written;
+    EXPECT_TRUE(a.registry->no_room().ok());
+  }
+}
+
+TEST_F(RegistryStoreTest, WhoWaitsForRoomWhileTheFileGoesEnds) {
+  auto a = Make();
+  const auto first = Open(a);
+  ASSERT_TRUE(first.ok()) << first.status();
+  disk_.SetOptions(Full(disk_, 0));
+  std::optional<Status> written;
+  a.loop->Post(scope_.Bind([&] {
+    a.registry->Write(WithStream(*first, "flights"),
+                      scope_.Bind([&](const Status& s) { written = s; }));
+  }));
+  time_.RunFor(Duration::Seconds(5));
+  ASSERT_FALSE(written.has_value());
+  ASSERT_TRUE(disk_.Remove("registry", "0000000001.log").ok());
+  ASSERT_TRUE(time_.RunUntil([&] { return written.has_value(); }, Duration::Seconds(20)));
+  EXPECT_TRUE(IsFailedPrecondition(*written)) << *written;
+}
+
 TEST_F(RegistryStoreTest, ARollThatFindsNoRoomForTheNextFileWaitsForIt) {
   auto a = Make({.file_bytes_max = 200});
   const auto first = Open(a);
