@@ -149,12 +149,56 @@ TEST(PosixLog, EveryKindOfStepIsLogged) {
   EXPECT_NE(all.find("\"RecoverFence\",\"writer\":\"d1\",\"swapped\":false"), std::string::npos);
 }
 
+void TakeOverAndAppend(Process& p) {
+  const auto file = OpenFencing(p.context, kFolder, "f");
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_EQ((*file)->Append("bytes").outcome, AppendOutcome::kApplied);
+}
+
+// A writer on a full disk opens its file again and again.
+TEST(PosixFile, TakeoversThatAppendNothingLeaveOneSegmentBehind) {
+  MemoryFiles files(1);
+  Process p(files);
+  ASSERT_TRUE(CreateExclusive(p.context, kFolder, "f", "k").ok());
+  TakeOverAndAppend(p);
+  EXPECT_EQ(files.inodes(), 2u);
+  for (int k = 0; k < 100; ++k) {
+    const auto file = OpenFencing(p.context, kFolder, "f");
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ((*file)->committed_length(), 5);
+    EXPECT_EQ(files.inodes(), 3u);
+  }
+  TakeOverAndAppend(p);
+  TakeOverAndAppend(p);
+  EXPECT_EQ(files.inodes(), 4u) << "what is in a segment stays";
+  const auto file = OpenRead(p.context, kFolder, "f");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->Read(0, 100).value(), "bytesbytesbytes");
+}
+
+// Some of them find no room for their own segment either.
+TEST(PosixFile, EpochsWithoutASegmentDoNotHideThoseOfTakeoversBefore) {
+  MemoryFiles files(1);
+  bool full = false;
+  Process p(files, [&](std::string_view call, const std::string&) {
+    return full && call == "create" ? ResourceExhaustedError("full") : OkStatus();
+  });
+  ASSERT_TRUE(CreateExclusive(p.context, kFolder, "f", "k").ok());
+  for (int round = 0; round < 5; ++round) {
+    full = false;
+    ASSERT_TRUE(OpenFencing(p.context, kFolder, "f").ok());
+    EXPECT_EQ(files.inodes(), 2u);
+    full = true;
+    for (int k = 0; k < 5; ++k) ASSERT_FALSE(OpenFencing(p.context, kFolder, "f").ok());
+  }
+}
+
 TEST(PosixFile, ADeletedFileLeavesNoInodeBehind) {
   MemoryFiles files(1);
   Process p(files);
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(CreateExclusive(p.context, kFolder, "f", "k").ok());
-    for (int k = 0; k < 3; ++k) ASSERT_TRUE(OpenFencing(p.context, kFolder, "f").ok());
+    for (int k = 0; k < 3; ++k) TakeOverAndAppend(p);
     EXPECT_EQ(files.inodes(), 4u);
     ASSERT_TRUE(Delete(p.context, kFolder, "f").ok());
     EXPECT_EQ(files.inodes(), 0u);
@@ -170,7 +214,7 @@ TEST(PosixFile, ADeleteThatDiedAfterAnyCallIsSeenInAListingAndFinishedByDeleting
       {
         Process p(files);
         ASSERT_TRUE(CreateExclusive(p.context, kFolder, "f", "k").ok());
-        for (int k = 0; k < 3; ++k) ASSERT_TRUE(OpenFencing(p.context, kFolder, "f").ok());
+        for (int k = 0; k < 3; ++k) TakeOverAndAppend(p);
       }
       {
         int calls = 0;

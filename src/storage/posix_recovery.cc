@@ -27,6 +27,8 @@ FAULT_POINT(kWordReadLate, "storage.word_read_late",
 FAULT_POINT(kNoBracket, "storage.no_bracket", "recovery and readers do not look at the tag again");
 
 constexpr int64_t kChecksumPieceBytes = 1 << 20;
+// Looked for by one takeover. Each removes that of the one before it, if there is nothing in it.
+constexpr int kEmptySegmentsMax = 64;
 
 // Of positions [from, to).
 Result<uint32_t> ChecksumOf(const Segment& segment, int64_t from, int64_t to) {
@@ -143,6 +145,27 @@ Result<std::optional<CommitWord>> RecoverWord(const Context& c, const FirstInode
   return std::optional<CommitWord>(word);
 }
 
+// Segments of openers before us that nobody appended to, as where each found no room behind its
+// own: on a full disk they add up to what all others lack. Nothing in them is committed, nor ever
+// will be; and ours is durable, so no recovery looks at their slots.
+void RemoveEmptyBefore(const Context& c, const FirstInode& first, CommitWord word) {
+  Epoch epoch = word.epoch;
+  for (int looks = 0; looks < kEmptySegmentsMax; ++looks) {
+    epoch = Epoch{Raw(epoch) - 1};
+    if (epoch <= Epoch::kFirst) return;
+    const std::string path =
+        Join(first.folder, SegmentName(first.name, first.header.file_id, epoch));
+    const Result<std::unique_ptr<OpsFile>> inode = c.ops->Open(path, false);
+    if (!inode.ok() && IsNotFound(inode.status())) continue;  // there was no room for it, say
+    if (!inode.ok()) return;
+    const Result<Header> header = ReadHeader(**inode, path);
+    if (!header.ok() || header->file_id != first.header.file_id || header->epoch != epoch ||
+        header->start != word.length || !c.ops->Unlink(path).ok()) {
+      return;
+    }
+  }
+}
+
 // The epoch is ours: makes its segment, where it appends. spec Fencing: CreateSegment,
 // CreateSegmentSync.
 Result<std::unique_ptr<Appender>> MakeSegment(const Context& c, FirstInode first, uint64_t writer,
@@ -171,6 +194,7 @@ Result<std::unique_ptr<Appender>> MakeSegment(const Context& c, FirstInode first
     return AbortedError("open " + Join(first.folder, first.name) +
                         ": another opener took it over at the same time");
   }
+  RemoveEmptyBefore(c, first, word);
   Segment segment{std::move(header), std::move(file)};
   first.file.reset();  // the mapping stays: one descriptor for each open file
   return std::make_unique<Appender>(&c, writer, std::move(first), std::move(segment), word);
