@@ -20,14 +20,14 @@ namespace tailcast::cache {
 
 inline constexpr uint32_t kBenchChunk = 4096;
 
-// Half of it is kept free for slots that rest. Rows read of the newest 256 MB.
-inline constexpr uint64_t kBenchCacheMbMin = 768;
+// Half of it is kept free for slots that rest. Rows read of the newest 1 GB.
+inline constexpr uint64_t kBenchCacheMbMin = 2304;
 
 // What the benchmark is told (cache_bench.cc).
 struct BenchOptions {
   double seconds = 2;  // of each stretch of a paced row
   // Data cache of each server. What unpaced writes leave behind rests in it for a second.
-  uint64_t cache_mb = 2048;
+  uint64_t cache_mb = 2560;
 };
 
 // Chunks are numbered in the order in which they are written, and only the newest are read: the

@@ -1,7 +1,7 @@
 // What do reads and writes of the cache cost, whom, and how long do they take: by the client over
 // shared memory and over tcp, by the fabric alone, and by libmemcached from a memcached server?
 //
-//   ./dev bench cache [--seconds=2] [--cache_mb=2048] [--benchmark_filter=Read]
+//   ./dev bench cache [--seconds=2] [--cache_mb=2560] [--benchmark_filter=Read]
 //                     [--benchmark_out=FILE --benchmark_out_format=json]
 //
 // The servers are processes of their own (bench_cell.h, memcached_rows.cc), so that their CPU time
@@ -18,12 +18,14 @@
 
 #include <cstring>
 #include <iostream>
+#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "benchmark/benchmark.h"
 #include "tailcast/base/crc32c.h"
 #include "tailcast/base/rng.h"
+#include "tailcast/cache/bench_asked.h"
 #include "tailcast/cache/bench_cell.h"
 
 namespace tailcast::cache {
@@ -45,7 +47,7 @@ void CopyAndChecksum(benchmark::State& state) {
   benchmark::DoNotOptimize(sum);
   state.SetItemsProcessed(state.iterations() * 16);
 }
-BENCHMARK(CopyAndChecksum)->ArgName("MB")->Arg(16)->Arg(256);
+BENCHMARK(CopyAndChecksum)->ArgName("MB")->Arg(16)->Arg(256)->Arg(1024);
 
 // Takes our own options out of the arguments. False: one of them is wrong.
 bool TakeOptions(int& count, char** arguments, BenchOptions& options) {
@@ -61,7 +63,7 @@ bool TakeOptions(int& count, char** arguments, BenchOptions& options) {
     const double value = equals == std::string::npos ? 0 : std::atof(word.c_str() + equals + 1);
     if (value <= 0 || (name == "--cache_mb" && value < kBenchCacheMbMin)) {
       std::cerr << word << ": wants =NUMBER, " << name
-                << (name == "--seconds" ? " above 0\n" : " of 768 or more\n");
+                << (name == "--seconds" ? " above 0\n" : " of 2304 or more\n");
       return false;
     }
     if (name == "--seconds") options.seconds = value;
@@ -77,9 +79,19 @@ int Main(int count, char** arguments) {
     return ServeBenchCell(count - 2, arguments + 2);
   }
   if (!TakeOptions(count, arguments, TheBenchOptions())) return 2;
+  bool for_people = true;
+  for (int i = 1; i < count; ++i) {
+    for_people = for_people && !std::string_view(arguments[i]).starts_with("--benchmark_format");
+  }
   benchmark::Initialize(&count, arguments);
   if (benchmark::ReportUnrecognizedArguments(count, arguments)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
+  if (for_people) {
+    AskedTable shown{
+        std::unique_ptr<benchmark::BenchmarkReporter>(benchmark::CreateDefaultDisplayReporter())};
+    benchmark::RunSpecifiedBenchmarks(&shown);
+  } else {
+    benchmark::RunSpecifiedBenchmarks();
+  }
   benchmark::Shutdown();
   EndBenchCell();
   return 0;

@@ -156,7 +156,12 @@ BENCHMARK_CAPTURE(MemcachedGet, tcp, "tcp")
     ->Arg(16)
     ->Arg(64)
     ->UseRealTime();
-BENCHMARK_CAPTURE(MemcachedGet, unix, "unix")->ArgName("depth")->Arg(1)->Arg(64)->UseRealTime();
+BENCHMARK_CAPTURE(MemcachedGet, unix, "unix")
+    ->ArgName("depth")
+    ->Arg(1)
+    ->Arg(16)
+    ->Arg(64)
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace tailcast::cache

@@ -45,6 +45,7 @@ BENCHMARK_CAPTURE(ReadChunks, shm, "shm")
     ->Args({64, 64})
     ->Args({16, 16})
     ->Args({16, 256})
+    ->Args({16, 1024})
     ->UseRealTime();
 BENCHMARK_CAPTURE(ReadChunks, tcp, "tcp")
     ->ArgNames({"depth", "MB"})
