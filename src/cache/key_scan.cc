@@ -4,6 +4,8 @@
 #include <optional>
 #include <span>
 
+#include "tailcast/base/prefetch.h"
+
 namespace tailcast::cache {
 namespace {
 
@@ -12,7 +14,6 @@ using fabric::ScanRequest;
 
 // The entry's header, by its offsets in docs/formats/cache_memory.md.
 constexpr uint32_t kKeyLowOffset = 8, kLengthOffset = 24;
-constexpr uint32_t kLineBytes = 64;
 
 Key KeyOf(const ScanRequest& request) {
   return {layout::LoadWord(request.data()), layout::LoadWord(request.data() + 8)};
@@ -70,15 +71,13 @@ fabric::ScanPrefetch MakeKeyScanPrefetch(const layout::Geometry& geometry) {
     const char* const bucket =
         regions[layout::kIndexRegion].data() + layout::BucketOffset(layout::BucketOf(key, buckets));
     if (step == 0) {
-      for (uint32_t at = 0; at < layout::kBucketBytes; at += kLineBytes) {
-        __builtin_prefetch(bucket + at);
-      }
+      Prefetch(bucket, layout::kBucketBytes);
       return;
     }
     uint32_t way = 0;
     const std::optional<layout::Location> found = layout::FindInBucket(bucket, key, way);
     if (!found.has_value() || !layout::LocationFits({found->offset, 0}, data_bytes)) return;
-    __builtin_prefetch(regions[layout::kDataRegion].data() + found->offset);
+    Prefetch(regions[layout::kDataRegion].data() + found->offset, layout::kEntryHeaderBytes);
   };
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tailcast/base/log.h"
+#include "tailcast/base/prefetch.h"
 #include "tailcast/fabric/control_page.h"
 #include "tailcast/fabric/metrics.h"
 #include "tailcast/fabric/region_memory.h"
@@ -129,15 +130,11 @@ class ShmEndpoint final : public Endpoint {
   }
 
   void Prefetch(RegionId region, uint64_t offset, uint32_t length) override {
-    constexpr uint64_t kLineBytes = 64;
     if (region >= infos_.size() || offset > infos_[region].size ||
         length > infos_[region].size - offset) {
       return;
     }
-    const char* const memory = session_->regions_[region].mapping.data();
-    for (uint64_t at = offset; at < offset + length; at += kLineBytes) {
-      __builtin_prefetch(memory + at);
-    }
+    tailcast::Prefetch(session_->regions_[region].mapping.data() + offset, length);
   }
 
   size_t Poll(std::span<Completion> completions) override {
