@@ -148,6 +148,8 @@ class Tail {
         interval_(options.profile == "low-latency" ? Duration::Millis(10) : Duration::Millis(100)) {
   }
 
+  Status CloseProducer() { return CloseUntilInterrupted(producer_, outcome_->messages); }
+
   // Where the stream and the position file say that the files stand.
   Status Begin(const std::optional<TailState>& state, const std::vector<std::string>& paths) {
     TAILCAST_ASSIGN_OR_RETURN(const stream::Position end,
@@ -386,7 +388,7 @@ int RunTail(TailOptions& options) {
   Tail tail(options, **producer, *cell);
   if (Status begun = tail.Begin(*state, *paths); !begun.ok()) return Fail(begun);
   Status status = tail.Run();
-  const Status closed = CloseUntilInterrupted(**producer, outcome->messages);
+  const Status closed = tail.CloseProducer();
   if (status.ok()) status = closed;
   if (Status ended = tail.End(); status.ok()) status = ended;
   if (status.ok()) return kExitDone;
