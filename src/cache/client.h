@@ -55,7 +55,7 @@ using Values = std::vector<ValueAnswer>;  // in the order of the reads
 
 enum class ReadMode : uint8_t {
   kRelaxed,     // one replica first, hedged when it is slow, then the others for short answers
-  kConsistent,  // at least two replicas at once; the longest value counts
+  kConsistent,  // at least two replicas at once; the longest value counts, a value may be complete
 };
 
 // What a client counts, each cause on its own: written by its loop, read by any thread.
@@ -140,10 +140,14 @@ class Client {
   // The join (MergeRule) of a value over at least two whole replicas, or a partial answer if so
   // many can't be reached (design rule "lengths are hints"). What is returned is also joined with
   // what this client was given before, so that a value never falls within a client.
+  // A relaxed read of a value ends when one whole replica has any, and is partial; of each further
+  // one another replica is asked first, so that of a value that goes on nothing stays unseen for
+  // long that one of them lacks.
   // Unavailable: of some key no replica answered within the timeout.
   struct ValueRead {
     Key key;
     MergeRule rule = MergeRule::kMaxLanes;
+    ReadMode mode = ReadMode::kConsistent;
   };
   virtual void ReadValues(std::vector<ValueRead> reads, Duration timeout,
                           Callback<void(Result<Values>)> done) = 0;

@@ -125,6 +125,7 @@ struct ClientContext {
   ConfigurationWatch configuration;
   CacheEpoch epoch{};              // of the newest ring
   int32_t immediate_replicas = 0;  // connected, and read inside the call
+  uint32_t relaxed_values = 0;     // read so far: each begins with another replica
   std::vector<char> scratch;       // header and payload of a read inside the call
 };
 

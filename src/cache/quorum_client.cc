@@ -128,10 +128,10 @@ void QuorumClient::ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duratio
                               Callback<void()> done) {
   ClientContext& context = parts_->context;
   parts_->replicas.JudgeSpeeds();
-  auto batch = std::make_unique<ReadBatch>(context, parts_->replicas, mode, reads.size());
+  auto batch = std::make_unique<ReadBatch>(context, parts_->replicas, reads.size());
   for (ChunkRead& read : reads) {
     if (read.length >= read.want) continue;
-    batch->AddChunk(&read);
+    batch->AddChunk(&read, mode);
     ++context.counters.reads;
     if (mode == ReadMode::kConsistent) ++context.counters.consistent_reads;
   }
@@ -142,8 +142,7 @@ void QuorumClient::ReadValues(std::vector<ValueRead> reads, Duration timeout,
                               Callback<void(Result<Values>)> done) {
   ClientContext& context = parts_->context;
   parts_->replicas.JudgeSpeeds();
-  auto batch =
-      std::make_unique<ReadBatch>(context, parts_->replicas, ReadMode::kConsistent, reads.size());
+  auto batch = std::make_unique<ReadBatch>(context, parts_->replicas, reads.size());
   for (const ValueRead& read : reads) batch->AddValue(read);
   context.counters.value_reads += reads.size();
   Run(std::move(batch), timeout,

@@ -184,6 +184,42 @@ TEST_P(QuorumClientTest, ValuesAreJoinedOverReplicasAndNeverFall) {
   EXPECT_TRUE((**world.ReadValue(key)).starts_with(Lanes({50, 50})));
 }
 
+TEST_P(QuorumClientTest, RelaxedReadsOfAValueAskOneReplicaInTurns) {
+  World world(GetParam());
+  const Key key = KeyOf(1);
+  const auto relaxed = [&] {
+    return *world.ReadAnswer(key, MergeRule::kMaxLanes, ReadMode::kRelaxed);
+  };
+  const ValueAnswer none = relaxed();
+  EXPECT_FALSE(none.has_value());
+  EXPECT_TRUE(none.complete) << "that there is none, two have to say";
+
+  ASSERT_TRUE(world.Mutate({{key, MergeRule::kMaxLanes, false, Lanes({5})}}).ok());
+  world.time.RunFor(Duration::Millis(100));
+  std::map<std::string, int> answered;
+  for (int turn = 0; turn < 6; ++turn) {
+    std::map<std::string, uint64_t> before;
+    for (const auto& [name, host] : world.net.hosts) before[name] = host.reads;
+    const ValueAnswer answer = relaxed();
+    EXPECT_TRUE(answer->starts_with(Lanes({5})));
+    EXPECT_FALSE(answer.complete);
+    int asked = 0;
+    for (const auto& [name, host] : world.net.hosts) {
+      if (host.reads == before[name]) continue;
+      ++asked;
+      ++answered[name];
+    }
+    EXPECT_EQ(asked, 1);
+  }
+  EXPECT_EQ(answered, (std::map<std::string, int>{{"cache-0", 2}, {"cache-1", 2}, {"cache-2", 2}}));
+
+  // What two of them acknowledged one of the next two reads sees.
+  world.WriteAt(0, key, MergeRule::kMaxLanes, Lanes({9}));
+  world.WriteAt(1, key, MergeRule::kMaxLanes, Lanes({9}));
+  relaxed();
+  EXPECT_TRUE(relaxed()->starts_with(Lanes({9})));
+}
+
 TEST_P(QuorumClientTest, OverflowedKeysAreServedByRpc) {
   ServerCoreOptions core;
   World world(GetParam(), 3, 1, {}, core);

@@ -180,9 +180,10 @@ struct World {
     EXPECT_EQ(read.crc, Crc32cExtend(0, read.destination, read.length));
     return std::string(read.destination, read.length);
   }
-  Result<ValueAnswer> ReadAnswer(const Key& key, MergeRule rule = MergeRule::kMaxLanes) {
+  Result<ValueAnswer> ReadAnswer(const Key& key, MergeRule rule = MergeRule::kMaxLanes,
+                                 ReadMode mode = ReadMode::kConsistent) {
     std::optional<Result<Values>> result;
-    client->ReadValues({{key, rule}}, Duration::Millis(500),
+    client->ReadValues({{key, rule, mode}}, Duration::Millis(500),
                        scope.Bind([&](auto values) { result = std::move(values); }));
     EXPECT_FALSE(result.has_value());
     EXPECT_TRUE(time.RunUntil([&] { return result.has_value(); }, Duration::Seconds(10)));

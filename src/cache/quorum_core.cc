@@ -10,6 +10,7 @@ Mask ReadCore::Start(Kind kind, ReadMode mode, uint8_t replicas, Mask usable, Ma
                      uint32_t want) {
   *this = ReadCore();
   kind_ = kind;
+  mode_ = mode;
   if (kind == Kind::kValue) {
     needed_ = std::min<uint8_t>(replicas, 2);
     whole_ = whole;
@@ -20,7 +21,7 @@ Mask ReadCore::Start(Kind kind, ReadMode mode, uint8_t replicas, Mask usable, Ma
     done_ = true;
     return 0;
   }
-  return Ask(kind == Kind::kValue || mode == ReadMode::kConsistent ? 2 : 1);
+  return Ask(mode == ReadMode::kConsistent ? 2 : 1);
 }
 
 Mask ReadCore::Ask(uint8_t count) {
@@ -65,7 +66,7 @@ Mask ReadCore::Next() {
     if (ask == 0 && outstanding() == 0) done_ = true;
     return ask;
   }
-  if (complete()) {
+  if (Enough()) {
     done_ = true;
     return 0;
   }

@@ -28,7 +28,8 @@ using Mask = uint8_t;
 // when all replicas that can be reached have answered. A value is done when two whole replicas have
 // answered (all, if it has fewer than two), and then complete: the join of two whole ones includes
 // every write that two whole ones acknowledged (spec Merge: ReadsSeeAcked). Or it is done when all
-// that can be reached have answered, and then partial: their join is a lower bound.
+// that can be reached have answered, and then partial: their join is a lower bound. So it is of a
+// relaxed read, which one whole replica ends that has the value.
 //
 //   Fig 5: want 4096. Start({1,2,3} usable) -> ask 1; OnAnswer(1, 1000) -> ask 2 and 3;
 //   OnAnswer(3, 4096) -> done. Replica 2's answer comes later and is ignored.
@@ -38,7 +39,7 @@ class ReadCore {
 
   // `replicas`: how many the key has (0: done at once). `usable`: those worth asking now. `whole`:
   // those whose answer counts for a value; they are asked first then.
-  // A consistent chunk read, and every value read, asks two at once.
+  // A consistent read asks two at once.
   Mask Start(Kind kind, ReadMode mode, uint8_t replicas, Mask usable, Mask whole, uint32_t want);
   // A validated answer: the value's length there, 0 if it is not there. `outdated`: the replica
   // knows that another ring is read now, so that what it has is a lower bound only.
@@ -62,11 +63,16 @@ class ReadCore {
  private:
   Mask Ask(uint8_t count);
   Mask Next();
+  // Of a value.
+  bool Enough() const {
+    return complete() || (mode_ == ReadMode::kRelaxed && longest_ > 0 && whole_answers() > 0);
+  }
   uint8_t whole_answers() const {
     return static_cast<uint8_t>(__builtin_popcount(answered_ & whole_));
   }
 
   Kind kind_ = Kind::kChunk;
+  ReadMode mode_ = ReadMode::kConsistent;
   uint8_t needed_ = 0;  // whole answers to a value
   Mask whole_ = 0, usable_ = 0, asked_ = 0, answered_ = 0, failed_ = 0;
   uint32_t want_ = 0, longest_ = 0;

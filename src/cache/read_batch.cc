@@ -22,20 +22,20 @@ constexpr uint64_t kValueBytesExpected = 1024;
 
 }  // namespace
 
-ReadBatch::ReadBatch(ClientContext& context, ReplicaSet& replicas, ReadMode mode, size_t items_max)
+ReadBatch::ReadBatch(ClientContext& context, ReplicaSet& replicas, size_t items_max)
     : context_(context),
       replicas_(replicas),
       links_(replicas.links()),
-      mode_(mode),
       configuration_(context.configuration.mine()),
       hedge_(context.loop),
       deadline_(context.loop) {
   items_.reserve(items_max);
 }
 
-void ReadBatch::AddChunk(ChunkRead* read) {
+void ReadBatch::AddChunk(ChunkRead* read, ReadMode mode) {
   Item& item = items_.emplace_back();
   item.key = read->key;
+  item.mode = mode;
   item.target.chunk = read;
   item.owners = replicas_.OwnersForRead(item.key, /*chunk=*/true,
                                         static_cast<uint32_t>(items_.size() - 1) / kChunksTogether);
@@ -45,7 +45,9 @@ void ReadBatch::AddValue(const Client::ValueRead& read) {
   Item& item = items_.emplace_back();
   item.key = read.key;
   item.rule = read.rule;
-  item.owners = replicas_.OwnersForRead(item.key, /*chunk=*/false);
+  item.mode = read.mode;
+  const uint32_t turn = item.mode == ReadMode::kRelaxed ? context_.relaxed_values++ : 0;
+  item.owners = replicas_.OwnersForRead(item.key, /*chunk=*/false, turn);
 }
 
 void ReadBatch::Start(Duration timeout, Task ended) {
@@ -62,9 +64,9 @@ void ReadBatch::Start(Duration timeout, Task ended) {
       if (link.whole()) whole |= static_cast<Mask>(1u << r);
     }
     const bool value = item.chunk() == nullptr;
-    Ask(i, item.core.Start(value ? ReadCore::Kind::kValue : ReadCore::Kind::kChunk, mode_,
+    Ask(i, item.core.Start(value ? ReadCore::Kind::kValue : ReadCore::Kind::kChunk, item.mode,
                            item.owners.count, usable, whole, value ? 0 : item.chunk()->want));
-    if (!value && mode_ == ReadMode::kRelaxed) Probe(item);
+    if (!value && item.mode == ReadMode::kRelaxed) Probe(item);
     if (item.core.done()) FinishItem(item);
   }
   asking_ = false;

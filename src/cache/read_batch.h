@@ -34,9 +34,9 @@ namespace tailcast::cache {
 class ReadBatch {
  public:
   // The context outlives it. `items_max`: how many will be added, before the replicas change.
-  ReadBatch(ClientContext& context, ReplicaSet& replicas, ReadMode mode, size_t items_max);
+  ReadBatch(ClientContext& context, ReplicaSet& replicas, size_t items_max);
 
-  void AddChunk(ChunkRead* read);
+  void AddChunk(ChunkRead* read, ReadMode mode);
   void AddValue(const Client::ValueRead& read);
   // `ended`: called once, on a later turn; the batch may be destroyed in it.
   void Start(Duration timeout, Task ended);
@@ -48,6 +48,7 @@ class ReadBatch {
   struct Item {
     Key key;
     MergeRule rule = MergeRule::kLongerWins;
+    ReadMode mode = ReadMode::kConsistent;
     ChunkTarget target;  // without a chunk: a value
     std::optional<std::string> value;
     ReadCore core;
@@ -94,7 +95,6 @@ class ReadBatch {
   ClientContext& context_;
   ReplicaSet& replicas_;
   const std::shared_ptr<const LinkTable> links_;  // that owners are indexes of
-  const ReadMode mode_;
   const ConfigurationId configuration_;  // whose owners are asked
   std::vector<Item> items_;
   size_t unfinished_ = 0;

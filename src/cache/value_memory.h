@@ -29,10 +29,11 @@ class ValueMemory {
     };
     std::array<Doorbell, kReplicasPerKey> doorbells{};
 
-    // `replica`: whose place it takes, if this generation is new.
+    // `replica`: whose place it takes, if this generation is new and none is free.
     void SawDoorbell(uint8_t replica, layout::Generation generation, uint32_t value) {
       for (Doorbell& doorbell : doorbells) {
-        if (doorbell.generation == generation) {
+        if (doorbell.generation == generation || doorbell.generation == layout::Generation::kNone) {
+          doorbell.generation = generation;
           doorbell.value = value;
           return;
         }

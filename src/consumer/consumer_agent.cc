@@ -194,7 +194,9 @@ void ConsumerAgent::DoWork() {
   const MonotonicTime now = ports_.loop->Now();
   const LengthsCore::Work work = lengths.DoWork(now);
   if (work.watch) Watch();
-  if (work.read_metadata) ReadMetadata();
+  if (work.read_metadata) {
+    ReadMetadata(work.relaxed ? cache::ReadMode::kRelaxed : cache::ReadMode::kConsistent);
+  }
   if (work.ask_primary) AskPrimary();
   if (work.list) List();
   if (lengths.seal()) tail_.SetSeal(*lengths.seal());
@@ -247,9 +249,9 @@ void ConsumerAgent::Pace() {
   file_->lengths.SetPause(pace_.pause());
 }
 
-void ConsumerAgent::ReadMetadata() {
+void ConsumerAgent::ReadMetadata(cache::ReadMode mode) {
   std::vector<cache::Client::ValueRead> reads;
-  for (const cache::Key& key : MetadataKeys()) reads.push_back({key});
+  for (const cache::Key& key : MetadataKeys()) reads.push_back({.key = key, .mode = mode});
   ports_.metadata_cache->ReadValues(
       std::move(reads), options_.cache_timeout,
       file_->scope().Bind([this](const Result<cache::Values>& values) {

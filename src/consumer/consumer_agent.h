@@ -115,7 +115,7 @@ class ConsumerAgent {
   void OnDoorbell(size_t watch, bool watched);
   // How soon lengths are read again.
   void Pace();
-  void ReadMetadata();
+  void ReadMetadata(cache::ReadMode mode);
   void OnMetadata(const Result<cache::Values>& values);
   void AskPrimary();
   void List();

@@ -45,6 +45,7 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair, const 
                              bool complete) {
   EndPoll(now);
   poll_was_news_ = false;
+  const int64_t bytes_before = CacheBytes();
   const WallTime as_of_before = as_of();
   const int64_t beat_before = metadata_.heartbeat_us;
   // A value that was mixed up speaks of another file. Lengths are hints: do without.
@@ -62,6 +63,7 @@ void LengthsCore::OnMetadata(MonotonicTime now, const PairMetadata& pair, const 
     const PairMetadata before = std::exchange(next_metadata_, stream::Merge(next_metadata_, next));
     poll_was_news_ = poll_was_news_ || next_metadata_ != before;
   }
+  poll_was_bytes_ = CacheBytes() > bytes_before;
   LearnSeal();
   heartbeats_.OnSeen(now, as_of().micros());
   if (as_of() > as_of_before) as_of_moved_ = now;
@@ -166,6 +168,7 @@ LengthsCore::Work LengthsCore::DoWork(MonotonicTime now) {
       last_poll_ = now;
       ++counters_.polls;
       work.read_metadata = true;
+      work.relaxed = pause_ > Duration() && std::exchange(poll_was_bytes_, false);
     } else {
       poll_ = Poll::kAgain;
     }

@@ -55,6 +55,9 @@ class LengthsCore {
     bool watch = false;          // set the doorbell on the pair's metadata and the next one's, on
                                  // what is not watched yet of them
     bool read_metadata = false;  // of the pair and of the next one
+    // One replica's answer will do for that: on a machine that is full, while bytes come. What
+    // another one has besides is seen the next time; once none came, two are asked again.
+    bool relaxed = false;
     bool ask_primary = false;    // the length of both parts
     bool list = false;           // the shard's folder
   };
@@ -174,6 +177,7 @@ class LengthsCore {
 
   int64_t Sealed(int64_t length, stream::Part part) const;
   int64_t CacheLimit(stream::Part part) const;
+  int64_t CacheBytes() const { return metadata_.cache_length[0] + metadata_.cache_length[1]; }
   int64_t PrimaryLimit(stream::Part part) const;
   bool chunk_size_known() const { return metadata_.chunk_size > 0; }
   void EndPoll(MonotonicTime now);
@@ -206,6 +210,7 @@ class LengthsCore {
   Doorbell doorbell_ = Doorbell::kOff;
   Duration pause_;
   bool poll_was_news_ = true;  // the last poll changed the metadata
+  bool poll_was_bytes_ = false;  // and said that the cache has more of the pair's bytes
   bool listing_ = false;       // one is under way
   bool listed_ = false;        // since bytes came
   bool waiting_for_next_ = false;

@@ -201,6 +201,30 @@ TEST_F(LengthsTest, WithAPauseNewsAreFollowedByAPollAndTheDoorbellIsSetWhenThere
   EXPECT_TRUE(At(8).watch);
 }
 
+TEST_F(LengthsTest, WithAPauseOneReplicaWillDoAsLongAsBytesCome) {
+  options_.doorbell = true;
+  Open();
+  PairMetadata pair = Pair(512, 512);
+  EXPECT_FALSE(At(0).relaxed);
+  OnMetadata(Ms(1), pair, {});
+  core_->OnDoorbell(Ms(2), true);
+  EXPECT_FALSE(At(2).relaxed) << "without a pause never";
+  core_->SetPause(Duration::Millis(4));
+  OnMetadata(Ms(3), pair = Pair(1024, 1024), {});
+  EXPECT_TRUE(At(7).relaxed);
+  OnMetadata(Ms(8), pair = Pair(1536, 1024), {}, /*complete=*/false);
+  EXPECT_TRUE(At(12).relaxed);
+  ++pair.heartbeat_us;
+  OnMetadata(Ms(13), pair, {}, /*complete=*/false);
+  LengthsCore::Work work = At(17);
+  EXPECT_TRUE(work.read_metadata);
+  EXPECT_FALSE(work.relaxed) << "no bytes came: another replica may have some";
+  OnMetadata(Ms(18), pair = Pair(2048, 2048), {});
+  EXPECT_TRUE(At(22).relaxed);
+  core_->OnMetadataFailed(Ms(23));
+  EXPECT_FALSE(At(72).relaxed) << "nobody answered";
+}
+
 TEST_F(LengthsTest, NotificationsWithoutNewsAreFollowedOnceAMillisecondOnly) {
   options_.doorbell = true;
   Open();
