@@ -14,6 +14,10 @@
 //                              60  95  95  80  75  70   x 1.08 at the last one
 //                              63  58  66  55  60  62   x 0.99
 //
+// A crowd that begins at once would be seconds behind before that has found its pause. So from none
+// it doubles in each interval, from the second that is too busy to the first that is not, as long
+// as a thread that runs for a moment waits for four (kCrowd).
+//
 // Up to `pause_max` it becomes longer only while the machine is full for all that, and until it is
 // busy for `full_percent`: what is taken at a time has to grow until it costs little enough, or
 // everybody falls behind for good.
@@ -49,6 +53,7 @@ class PaceCore {
   static constexpr Duration kPauseMin = Duration::Micros(500);
   static constexpr int64_t kAgree = 5;   // intervals
   static constexpr int64_t kSlower = 4;  // times, if they don't agree
+  static constexpr int64_t kCrowd = 4;   // times as long as it runs a thread waits in one
 
   explicit PaceCore(PaceOptions options = {}) : options_(options) {}
 
@@ -64,10 +69,18 @@ class PaceCore {
     if (first || elapsed <= Duration()) return;
     int64_t percent = 100 * std::max<int64_t>(0, (elapsed - idle).micros()) / elapsed.micros();
     if (waited < ran / 2) percent = 0;
+    const int64_t before = busy_[(at_ + kAgree - 1) % kAgree];
     busy_[at_++ % busy_.size()] = percent;
     const auto [least, most] = std::minmax_element(busy_.begin(), busy_.end());
     const bool longest = pause_ >= options_.pause_full;
     const int64_t aim = longest ? options_.full_percent : options_.busy_percent;
+    if (pause_ == Duration()) begins_ = true;
+    if (percent <= aim && pause_ > Duration()) begins_ = false;
+    if (begins_ && percent > aim && before > aim && waited >= ran * kCrowd) {
+      pause_ =
+          std::clamp(pause_ * 2, kPauseMin, longest ? options_.pause_max : options_.pause_full);
+      return;
+    }
     if (*least > aim) pause_ = std::max(pause_, kPauseMin);
     const bool agree = *least > aim || *most < aim;
     const int64_t missed = agree ? kSlower * kAgree * (std::clamp(aim, *least, *most) - aim)
@@ -86,6 +99,7 @@ class PaceCore {
   std::array<int64_t, kAgree> busy_{};  // percent, of the last intervals
   size_t at_ = 0;
   Duration pause_;
+  bool begins_ = true;  // it has grown from none, and was never too long
 };
 
 }  // namespace tailcast::stream

@@ -65,6 +65,28 @@ TEST_F(PaceCoreTest, WaitsLongerWhileTheMachineIsFullAndComesBack) {
   EXPECT_EQ(before, Duration());
 }
 
+// 256 consumers that begin at a time need 160 ms each: 65 % of which is too much for two
+// processors.
+TEST_F(PaceCoreTest, ACrowdThatBeginsFindsItsPauseInAboutASecond) {
+  EXPECT_EQ(Step(1, 60, 0), Duration()) << "once";
+  const auto busy_ms = [&] {
+    return std::min<int64_t>(100, 14'400 / std::max<int64_t>(pace_.pause().millis(), 1));
+  };
+  for (int i = 0; i < 10; ++i) Step(1, 60, 100 - busy_ms());
+  EXPECT_GE(pace_.pause(), Duration::Millis(128));
+  for (int i = 0; i < 100; ++i) Step(1, 60, 100 - busy_ms());
+  EXPECT_NEAR(static_cast<double>(pace_.pause().millis()), 160, 16);
+  // From then on what is over soon is answered as ever.
+  const Duration before = pace_.pause();
+  for (int i = 0; i < 3; ++i) Step(1, 60, 0);
+  EXPECT_LT(pace_.pause(), before * 6 / 5);
+}
+
+TEST_F(PaceCoreTest, WhoIsInNoCrowdBeginsSlowly) {
+  for (int i = 0; i < 10; ++i) Step(5, 10, 0);
+  EXPECT_LT(pace_.pause(), Duration::Millis(8));
+}
+
 // 50 ms keep a machine at 85 % whose work leaves off no further: waiting longer would cost delay,
 // and nobody falls behind.
 TEST_F(PaceCoreTest, IsLongOnlyWhileTheMachineIsFullForAllThat) {
