@@ -178,7 +178,9 @@ Away(c) ==
   /\ view' = [view EXCEPT ![c] = Unknown]
   /\ UNCHANGED <<produced, held, floor, begun, trim, old, promise, collected, answered, consumer>>
 
-\* What the floor gave it is no getting on.
+\* What the floor gave it is no getting on.  Where no closed file is left, the code takes in
+\* at once only who had been silent; who had answered waits for the next file to be closed,
+\* which here, where files come to an end, would be for ever.
 GetsOn(c) == Done(c) > treeFloor \/ Done(c) = produced + 1
 
 \* From now on it is waited for.  Its floor may still be its own: what it was told is late.

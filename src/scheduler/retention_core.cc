@@ -212,7 +212,8 @@ void RetentionCore::OnAnswer(const std::string& name, const std::vector<CollectA
     if (!stream->left_out.contains(name)) continue;
     // What the floor gave it is no getting on.
     cell.got_on |= cell.out_at > 0 && cell.done > std::max(cell.out_at, cell.told);
-    cell.all_done = shard->files.empty() || cell.done >= shard->files.rbegin()->first;
+    cell.all_done = shard->files.empty() || (cell.done >= shard->files.rbegin()->first &&
+                                             !(cell.stuck && cell.done <= cell.told));
     if (cell.out_at == 0) cell.out_at = cell.done;
   }
   if (!says_nothing) silent_.erase(name);
@@ -383,7 +384,8 @@ void RetentionCore::LookAt(const StreamId& id, Stream& stream, MonotonicTime now
               .ever_asked = true,
               .asking = cell.asking,
               .noted = cell.noted,
-              .out_at = cell.done};
+              .out_at = cell.done,
+              .stuck = cell.done > 0 && cell.silences == 0 && !cell.untold};
     }
   }
   for (size_t s = 0; s < stream.shards.size(); ++s) {

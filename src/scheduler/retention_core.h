@@ -9,7 +9,8 @@
 //        "drop", or away for too long: durably left out, with the same write that raises the floor
 //                            │
 //                            └──▶ it answers, is told the floor, and gets on, or has nothing to
-//                                 do: a member again
+//                                 do: a member again. Who answered all the time has to get on: that
+//                                 the floor gave it all closed files says nothing
 //
 // Members are the cells of the copy tree that are not left out. What is not known of a member
 // counts as lacking. The newest file of a shard always stays.
@@ -155,6 +156,7 @@ class RetentionCore {
     int64_t held_at = -1;  // `done`, then
     // Of one that is left out.
     int64_t out_at = 0;     // `done`, then or when it was first heard of since; 0: not known
+    bool stuck = false;     // it answered then, as this scheduler knows
     bool got_on = false;    // has a file more since then, of those that are kept
     bool all_done = false;  // has all closed files
   };

@@ -418,6 +418,36 @@ TEST_F(RetentionCoreTest, WhoDoesNotGetOnStaysLeftOut) {
   EXPECT_THAT(WorkOf(restarted).take_in, ElementsAre(Pair(id_, "asia")));
 }
 
+// Where only the newest file is kept, the floor itself gives it all closed ones: that is no getting
+// on of one that answers and is stuck, or it would be left out again each `away_max`.
+TEST_F(RetentionCoreTest, WhoIsStuckIsNotTakenInForWhatTheFloorGaveIt) {
+  KeepForAge(100);
+  Produce(20);
+  Work();
+  int left_out = 0, taken_in = 0;
+  const auto seconds = [&](int count, int64_t asia) {
+    for (int second = 0; second < count; ++second) {
+      if (second % 150 == 149) Produce(files_ + 1);
+      Answer("eu", files_);
+      Answer("asia", asia);
+      Pass(Duration::Seconds(1));
+      left_out += static_cast<int>(last_.leave_out.size());
+      taken_in += static_cast<int>(last_.take_in.size());
+    }
+  };
+  seconds(1530, 2);
+  EXPECT_EQ(left_out, 1);
+  EXPECT_EQ(taken_in, 0);
+  EXPECT_EQ(floor(), files_) << "the newest";
+  seconds(100, files_);
+  EXPECT_EQ(taken_in, 0) << "nothing was closed since";
+  Produce(files_ + 1);
+  seconds(10, files_);
+  EXPECT_EQ(taken_in, 1);
+  seconds(140, files_);
+  EXPECT_EQ(left_out, 1);
+}
+
 TEST_F(RetentionCoreTest, WhoHasNothingToDoIsTakenIn) {
   Keep(5000, true);
   config_.add_left_out("asia");
