@@ -103,7 +103,8 @@ void RetentionFlags::Add(CLI::App* command) {
       "Nothing is kept any more for a cell that has kept old files from going for so long, because "
       "it could not be reached or did not get on; default: 1d; 0: however long");
   size("--file-bytes", file_bytes, kFileBytesMin,
-       "Size of a message file, data and index (32 bytes a message): only whole files go; default: a "
+       "Size of a message file, data and index (32 bytes a message): only whole files go; default: "
+       "a "
        "quarter of --max-shard-bytes, and at most what the producer is set to");
 }
 

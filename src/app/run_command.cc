@@ -37,7 +37,7 @@ struct RunOptions {
 };
 
 constexpr Duration kRegistryWait = Duration::Millis(200);  // before it is looked for again
-constexpr int kWaitsQuiet = 5;                             // before the log says so; then 60 of that
+constexpr int kWaitsQuiet = 5;  // before the log says so; then 60 of that
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
@@ -120,11 +120,10 @@ int RunProcess(const RunOptions& options) {
   const FreeMemoryKeeper free_memory(loop);
   // A scheduler alone has one store; beside others, which write messages, one of its own.
   const bool control = roles.size() == 1 && schedules;
-  auto store =
-      copies && !schedules
-          ? OpenWorkersStore(loop, config->StoreUrl(), steps, ending)
-          : storage::OpenStore(&loop, config->StoreUrl(), steps,
-                               control ? storage::StoreUse::kRecords : storage::StoreUse::kMessages);
+  auto store = copies && !schedules ? OpenWorkersStore(loop, config->StoreUrl(), steps, ending)
+                                    : storage::OpenStore(&loop, config->StoreUrl(), steps,
+                                                         control ? storage::StoreUse::kRecords
+                                                                 : storage::StoreUse::kMessages);
   if (IsCancelled(store.status())) return kExitDone;
   if (!store.ok()) return Fail(store.status());
   std::unique_ptr<storage::Store> records;

@@ -1,7 +1,6 @@
 // tailcast tail: files that grow become the messages of a stream, exactly once.
 #include "tailcast/app/tail_command.h"
 
-
 #include <algorithm>
 #include <array>
 #include <atomic>

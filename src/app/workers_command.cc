@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tailcast/app/cell_session.h"
@@ -65,7 +66,25 @@ std::string Waiting(const v1::CellView& view, const Pool& pool, int count) {
   return text;
 }
 
-Status Follow(CellSession& session, const WorkersOptions& options) {
+// Aborted: somebody else has asked for another number since.
+Status CheckStillWanted(const WorkersOptions& options, const std::string& cell) {
+  const auto counts = ReadWorkerCounts(options.cell.dir);
+  if (!counts.ok()) return counts.status();
+  const auto now = counts->find(cell);
+  for (const auto& [pool, ask, count] :
+       {std::tuple(kPools[0].name, options.counts.readers, &WorkerCounts::readers),
+        std::tuple(kPools[1].name, options.counts.writers, &WorkerCounts::writers)}) {
+    if (!ask || (now != counts->end() && now->second.*count == ask)) continue;
+    return AbortedError(std::string("another `tailcast workers` has asked for ") +
+                        (now != counts->end() && now->second.*count
+                             ? std::to_string(*(now->second.*count)) + " "
+                             : "another number of ") +
+                        pool + "s since; that counts");
+  }
+  return OkStatus();
+}
+
+Status Follow(CellSession& session, const WorkersOptions& options, const std::string& cell) {
   const MonotonicTime end =
       session.loop().Now() + Duration::Micros(static_cast<int64_t>(options.timeout_s * 1e6));
   std::string waits, said;
@@ -82,6 +101,7 @@ Status Follow(CellSession& session, const WorkersOptions& options) {
   for (;;) {
     session.loop().RunUntil(done, std::min(end, session.loop().Now() + Duration::Millis(100)));
     if (waits.empty()) return OkStatus();
+    TAILCAST_RETURN_IF_ERROR(CheckStillWanted(options, cell));
     if (Interrupted()) {
       return CancelledError("interrupted; the change goes on by itself: tailcast workers shows it");
     }
@@ -117,7 +137,7 @@ int RunWorkers(const WorkersOptions& options) {
     if (Status s = ChangeWorkerCounts(options.cell.dir, cell, options.counts); !s.ok())
       return Fail(s);
     if (options.no_wait) return kExitDone;
-    if (Status s = Follow(**session, options); !s.ok()) return Fail(s);
+    if (Status s = Follow(**session, options, cell); !s.ok()) return Fail(s);
   }
   Show((*session)->client().view());
   return kExitDone;

@@ -35,11 +35,11 @@ void RegistryReader::CheckOwner(const v1::CellView& view, Callback<void(Status)>
                         done = std::move(done)](const Result<v1::RegistrySnapshot>& last) mutable {
     if (!last.ok() && !IsNotFound(last.status())) return done(last.status());
     if (last.ok() && last->registry_id() == id) return done(OkStatus());
-    done(FailedPreconditionError(
-        store + " on this host is not the store of cell " + cell +
-        ", whose scheduler names it so: " +
-        (last.ok() ? "another registry lies there" : "it has no registry") +
-        "; run this on a host of the cell, where its store is mounted"));
+    done(
+        FailedPreconditionError(store + " on this host is not the store of cell " + cell +
+                                ", whose scheduler names it so: " +
+                                (last.ok() ? "another registry lies there" : "it has no registry") +
+                                "; run this on a host of the cell, where its store is mounted"));
   }));
 }
 

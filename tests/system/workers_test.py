@@ -1,6 +1,7 @@
 """Readers and writers of a cell come and go while messages flow: nothing is lost, and nothing late."""
 
 import pathlib
+import signal
 import subprocess
 import threading
 import time
@@ -160,6 +161,19 @@ class WorkersTest(SystemTest):
         self.assertIn("us/reader-2 leaves: others run what it ran", log)
         self.assertTrue(wait_until(
             lambda: self.up.pids("us", "reader").get("reader-2", pid) not in (0, pid), 20))
+
+    def test_who_waits_for_a_number_that_another_one_took_back_does_not_wait_on(self):
+        self.up.process.send_signal(signal.SIGSTOP)  # nothing is carried out
+        try:
+            first = subprocess.Popen([BINARY, "workers", "--dir", self.up.dir, "--cluster", "eu", "--readers", "9"],
+                                     stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+            self.assertIn("to start", first.stderr.readline())
+            self.workers("eu", "--readers", "2", "--no-wait")
+            _, err = first.communicate(timeout=20 * TIME_FACTOR)
+        finally:
+            self.up.process.send_signal(signal.SIGCONT)
+        self.assertEqual(first.returncode, 1, err)
+        self.assertIn("another `tailcast workers` has asked for 2 readers since", err)
 
     def test_bad_input(self):
         where = ["--dir", self.up.dir]
