@@ -39,9 +39,15 @@ void ReplicaSet::Update(RingConfig config) {
     links.back()->set_standing({replica.whole, replica.votes_in_other});
   }
   liking_.clear();
+  by_rank_.clear();
   for (const Replica& replica : config.replicas) {
+    by_rank_.push_back(static_cast<uint16_t>(liking_.size()));
     liking_.push_back(Hash128(replica.name, preference_).hi);
   }
+  std::stable_sort(by_rank_.begin(), by_rank_.end(),
+                   [this](uint16_t a, uint16_t b) { return liking_[a] < liking_[b]; });
+  rank_.resize(by_rank_.size());
+  for (uint16_t rank = 0; rank < by_rank_.size(); ++rank) rank_[by_rank_[rank]] = rank;
   links_ = std::make_shared<const LinkTable>(std::move(links));
   rings_.Update(config);
   context_.configuration.SetMine(config.configuration_id);
@@ -70,13 +76,22 @@ Owners ReplicaSet::PreferredOwners(const Key& key) const {
   // processor's caches already, and each maps the pages of one replica.
   if (owners.count > 1) {
     const bool immediate = link(owners, 0)->immediate();
-    for (size_t i = 1; i < owners.count; ++i) {
-      for (size_t at = i; at > 0; --at) {
-        uint16_t& before = owners.replica[at - 1];
-        uint16_t& after = owners.replica[at];
-        if (immediate ? after < before : liking_[after] < liking_[before]) std::swap(before, after);
-      }
+    // Minima and maxima: which of them is first can't be foretold, so a branch would cost more.
+    const auto order = [&](size_t a, size_t b) {
+      const uint16_t first = owners.replica[a], second = owners.replica[b];
+      owners.replica[a] = std::min(first, second);
+      owners.replica[b] = std::max(first, second);
+    };
+    const auto replace = [&](const std::vector<uint16_t>& by) {
+      for (size_t i = 0; i < kReplicasPerKey; ++i) owners.replica[i] = by[owners.replica[i]];
+    };
+    if (!immediate) replace(rank_);
+    order(0, 1);
+    if (owners.count == kReplicasPerKey) {
+      order(1, 2);
+      order(0, 1);
     }
+    if (!immediate) replace(by_rank_);
   }
   return owners;
 }

@@ -55,6 +55,8 @@ class ReplicaSet {
   RingPair rings_;
   std::shared_ptr<const LinkTable> links_ = std::make_shared<const LinkTable>();
   std::vector<uint64_t> liking_;  // of each link: the least comes first
+  // The place of each link in that order, and the link of each place.
+  std::vector<uint16_t> rank_, by_rank_;
   bool any_avoided_ = false;
   MonotonicTime judge_at_;
 };
