@@ -26,11 +26,13 @@ void ReadChunks(benchmark::State& state, const char* driver) {
   Histogram nanos;
   uint64_t batches = 0;
   const CpuMeter cpu(client.cell().pids());
+  const Scope scope;
   for (auto _ : state) {
     const int64_t begun = batches % kTimedEvery == 0 ? BenchNanos() : 0;
     bool done = false;
-    read([&] { done = true; });
-    if (!done) client.RunUntil([&] { return done; });
+    // In a turn of the loop, as a consumer does.
+    client.loop().Post(scope.Bind([&] { read([&] { done = true; }); }));
+    client.RunUntil([&] { return done; });
     if (batches++ % kTimedEvery == 0) nanos.Record(BenchNanos() - begun);
   }
   const auto chunks = static_cast<double>(batches * depth);
