@@ -127,7 +127,7 @@ class Client {
   // not (those that have keep their results); go on with ReadChunks and the same span, which leaves
   // alone every read whose `length` is `want` or more.
   //   if (!client.TryReadChunks(reads)) client.ReadChunks(reads, ReadMode::kRelaxed, wait, done);
-  // About a microsecond per 4 KB chunk; keep batches to what a turn of the loop may take.
+  // About half a microsecond per 4 KB chunk; keep batches to what a turn of the loop may take.
   virtual bool TryReadChunks(std::span<ChunkRead> reads) = 0;
 
   // Reads a batch of chunks in place; `reads` (and destinations) stay valid until `done`. A read

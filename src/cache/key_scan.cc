@@ -1,5 +1,6 @@
 #include "tailcast/cache/key_scan.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -19,6 +20,9 @@ Key KeyOf(const ScanRequest& request) {
   return {layout::LoadWord(request.data()), layout::LoadWord(request.data() + 8)};
 }
 
+uint32_t FromOf(const ScanRequest& request) { return layout::LoadHalf(request.data() + 16); }
+uint32_t RoomOf(const ScanRequest& request) { return layout::LoadHalf(request.data() + 20); }
+
 }  // namespace
 
 ScanRequest EncodeKeyScan(const Key& key, uint32_t from, uint32_t room) {
@@ -34,8 +38,7 @@ fabric::Scanner MakeKeyScanner(const layout::Geometry& geometry) {
   return [buckets = geometry.bucket_count, data_bytes = geometry.data_bytes](
              const ScanRequest& request, std::span<const std::span<const char>> regions) {
     const Key key = KeyOf(request);
-    const uint32_t from = layout::LoadHalf(request.data() + 16);
-    const uint32_t room = layout::LoadHalf(request.data() + 20);
+    const uint32_t from = FromOf(request), room = RoomOf(request);
     const uint64_t bucket_offset = layout::BucketOffset(layout::BucketOf(key, buckets));
     ScanPlan plan;
     plan.count = 1;
@@ -64,8 +67,9 @@ fabric::Scanner MakeKeyScanner(const layout::Geometry& geometry) {
   };
 }
 
-fabric::ScanPrefetch MakeKeyScanPrefetch(const layout::Geometry& geometry) {
-  return [buckets = geometry.bucket_count, data_bytes = geometry.data_bytes](
+fabric::ScanPrefetch MakeKeyScanPrefetch(const layout::Geometry& geometry,
+                                         uint32_t payload_bytes_max) {
+  return [buckets = geometry.bucket_count, data_bytes = geometry.data_bytes, payload_bytes_max](
              const ScanRequest& request, std::span<const std::span<const char>> regions, int step) {
     const Key key = KeyOf(request);
     const char* const bucket =
@@ -76,8 +80,13 @@ fabric::ScanPrefetch MakeKeyScanPrefetch(const layout::Geometry& geometry) {
     }
     uint32_t way = 0;
     const std::optional<layout::Location> found = layout::FindInBucket(bucket, key, way);
-    if (!found.has_value() || !layout::LocationFits({found->offset, 0}, data_bytes)) return;
-    Prefetch(regions[layout::kDataRegion].data() + found->offset, layout::kEntryHeaderBytes);
+    if (!found.has_value() || !layout::LocationFits(*found, data_bytes)) return;
+    const char* const entry = regions[layout::kDataRegion].data() + found->offset;
+    Prefetch(entry, layout::kEntryHeaderBytes);
+    const uint32_t from = FromOf(request), to = std::min(found->length, RoomOf(request));
+    if (from < to) {
+      Prefetch(entry + layout::kEntryHeaderBytes + from, std::min(to - from, payload_bytes_max));
+    }
   };
 }
 

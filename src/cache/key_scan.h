@@ -23,7 +23,8 @@ fabric::ScanRequest EncodeKeyScan(const Key& key, uint32_t from, uint32_t room);
 
 // Of the memory of a server of this geometry.
 fabric::Scanner MakeKeyScanner(const layout::Geometry& geometry);
-// First the bucket, then the entry's header.
-fabric::ScanPrefetch MakeKeyScanPrefetch(const layout::Geometry& geometry);
+// First the bucket, then the entry's header and of the payload that is wanted so many bytes.
+fabric::ScanPrefetch MakeKeyScanPrefetch(const layout::Geometry& geometry,
+                                         uint32_t payload_bytes_max);
 
 }  // namespace tailcast::cache

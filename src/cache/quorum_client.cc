@@ -67,6 +67,17 @@ const ClientCounters& QuorumClient::counters() const { return parts_->context.co
 
 // ---- Reads ----
 
+namespace {
+
+// The replica that is asked first, if it can be read now and inside the call.
+ReplicaLink* ReadyLink(const ReplicaSet& replicas, const Owners& owners) {
+  if (owners.count == 0) return nullptr;
+  ReplicaLink* const link = replicas.link(owners, 0).get();
+  return link->immediate() && link->state() == ReplicaLink::State::kReady ? link : nullptr;
+}
+
+}  // namespace
+
 bool QuorumClient::TryReadChunks(std::span<ChunkRead> reads) {
   ClientContext& context = parts_->context;
   const ReplicaSet& replicas = parts_->replicas;
@@ -75,22 +86,43 @@ bool QuorumClient::TryReadChunks(std::span<ChunkRead> reads) {
                        [](const ChunkRead& read) { return read.length >= read.want; });
   }
   bool all = true;
-  // Each bucket is in a place of its own that this process has not touched lately: waiting for them
-  // one after the other would take as long as copying the chunks.
-  constexpr size_t kAhead = 8;
-  Owners ahead[kAhead];
-  size_t found = 0;
+  // Each bucket, and each entry, is in a place of its own that this process has not touched lately:
+  // waiting for them one after the other would take as long as copying the chunks.
+  struct Ahead {
+    Owners owners;
+    layout::Location entry;  // where it was, or length 0
+  };
+  constexpr size_t kAhead = 8, kEntriesAhead = 2;
+  Ahead ahead[kAhead];
+  size_t buckets = 0, entries = 0;
   for (size_t at = 0; at < reads.size(); ++at) {
-    for (; found < std::min(at + kAhead, reads.size()); ++found) {
-      const Owners& owners = ahead[found % kAhead] = replicas.ChunkOwners(reads[found].key);
-      if (owners.count == 0) continue;
-      ReplicaLink& link = *replicas.link(owners, 0);
-      if (!link.immediate() || link.state() != ReplicaLink::State::kReady) continue;
-      link.PrefetchBucket(reads[found].key);
+    for (; buckets < std::min(at + kAhead, reads.size()); ++buckets) {
+      const ChunkRead& read = reads[buckets];
+      Ahead& one = ahead[buckets % kAhead];
+      one = {replicas.ChunkOwners(read.key), {}};
+      ReplicaLink* const link = ReadyLink(replicas, one.owners);
+      if (link == nullptr) continue;
+      const layout::Generation generation = link->geometry().generation;
+      const LocationTable::Slot& place = context.locations.SlotOf(generation, read.key);
+      if (place.Holds(generation, read.key)) {
+        one.entry = place.location;
+      } else {
+        link->PrefetchBucket(read);
+      }
+    }
+    for (; entries < std::min(at + kEntriesAhead, reads.size()); ++entries) {
+      const Ahead& one = ahead[entries % kAhead];
+      ReplicaLink* const link = ReadyLink(replicas, one.owners);
+      if (link == nullptr) continue;
+      if (one.entry.length > 0) {
+        link->PrefetchEntry(reads[entries], one.entry);
+      } else {
+        link->PrefetchEntry(reads[entries]);
+      }
     }
     ChunkRead& read = reads[at];
     if (read.length >= read.want) continue;
-    const Owners& owners = ahead[at % kAhead];
+    const Owners& owners = ahead[at % kAhead].owners;
     bool hit = false;
     for (uint8_t i = 0; i < owners.count && !hit; ++i) {
       ReplicaLink& link = *replicas.link(owners, i);

@@ -207,6 +207,7 @@ void ReplicaLink::OnGeometry(ReadStatus status, const char* page) {
     return OnConnectFailed();
   }
   geometry_ = *geometry;
+  prefetch_ = MakeKeyScanPrefetch(geometry_, kPrefetchBytesMax);
   if (!immediate_ && !scans_) places_ = ReadPlaces::Make(*endpoint_);
   Become(State::kReady);
   if (way_.passed_over.empty()) {

@@ -28,6 +28,7 @@
 #include "tailcast/base/status.h"
 #include "tailcast/cache/client.h"
 #include "tailcast/cache/client_context.h"
+#include "tailcast/cache/key_scan.h"
 #include "tailcast/cache/memory_layout.h"
 #include "tailcast/cache/quorum_core.h"
 #include "tailcast/cache/replica_speed.h"
@@ -159,10 +160,17 @@ class ReplicaLink {
   // ---- immediate endpoints, state kReady ----
   // Reads inside the call; at most four. The worst status.
   fabric::ReadStatus ReadNow(std::span<const fabric::ReadDescriptor> descriptors);
-  void PrefetchBucket(const Key& key) {
-    endpoint_->Prefetch(layout::kIndexRegion,
-                        layout::BucketOffset(layout::BucketOf(key, geometry_.bucket_count)),
-                        layout::kBucketBytes);
+  // Fetches what a read of this chunk will look at: the key's bucket; when that is there, the entry
+  // that it points to.
+  void PrefetchBucket(const ChunkRead& read) { Prefetch(read, 0); }
+  void PrefetchEntry(const ChunkRead& read) { Prefetch(read, 1); }
+  // The entry, if it is where it was.
+  void PrefetchEntry(const ChunkRead& read, const layout::Location& location) {
+    const uint32_t from = std::max(read.have, read.length);
+    endpoint_->Prefetch(layout::kDataRegion, location.offset, layout::kEntryHeaderBytes);
+    if (from >= read.want) return;
+    endpoint_->Prefetch(layout::kDataRegion, location.offset + layout::kEntryHeaderBytes + from,
+                        std::min(read.want - from, kPrefetchBytesMax));
   }
 
   // ---- other endpoints, with a connection ----
@@ -188,6 +196,8 @@ class ReplicaLink {
   void CancelWatch(uint64_t id);
 
  private:
+  // Of a chunk's payload.
+  static constexpr uint32_t kPrefetchBytesMax = 4096;
   class PageRead;
   struct Remains;
   struct LinkWatch {
@@ -196,6 +206,10 @@ class ReplicaLink {
     Callback<void(fabric::WatchOutcome)> done;
   };
 
+  void Prefetch(const ChunkRead& read, int step) {
+    endpoint_->Prefetch(prefetch_,
+                        EncodeKeyScan(read.key, std::max(read.have, read.length), read.want), step);
+  }
   void Become(State state);
   // It is connected from now on, or not any more.
   void CountReady(bool ready);
@@ -240,6 +254,7 @@ class ReplicaLink {
   Duration better_after_;
   bool told_no_key_ = false;  // that the keys don't fit, since the last connection
   layout::Geometry geometry_;
+  fabric::ScanPrefetch prefetch_;  // of it
   ReplicaHealth health_;
   ReplicaSpeed speed_;
   std::vector<Task> waiting_;  // for the end of kConnecting

@@ -81,7 +81,7 @@ Result<std::vector<std::string>> Server::Start() {
   core_ = std::make_unique<ServerCore>(options_.core, index, data, generation);
   core_->SetConfiguration(config_.configuration_id);
   exporter_->SetScanner(MakeKeyScanner(core_->geometry()));
-  exporter_->SetScanPrefetch(MakeKeyScanPrefetch(core_->geometry()));
+  exporter_->SetScanPrefetch(MakeKeyScanPrefetch(core_->geometry(), 0));
   exporter_->Beat();
   exporter_->ServeMessages(scope_.Bind(
       [this](std::string_view message, std::string& answer) { OnMessage(message, answer); }));

@@ -174,6 +174,11 @@ class Endpoint {
   virtual void Prefetch(RegionId region, uint64_t offset, uint32_t length) {
     (void)region, (void)offset, (void)length;
   }
+  // The same of what reads for this request will look at: calls `prefetch`, which looks at the
+  // memory as it is now.
+  virtual void Prefetch(const ScanPrefetch& prefetch, const ScanRequest& request, int step) {
+    (void)prefetch, (void)request, (void)step;
+  }
   // Takes up to `completions.size()` completions; returns how many: fewer than asked for means that
   // there are no more now. Never blocks.
   virtual size_t Poll(std::span<Completion> completions) = 0;

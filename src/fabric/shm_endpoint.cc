@@ -89,7 +89,10 @@ class ShmEndpoint final : public Endpoint {
         reactor_(std::move(reactor)),
         loop_(session_->loop_),
         control_(reinterpret_cast<const ControlPage*>(session_->control_.data())) {
-    for (const SharedRegion& region : session_->regions_) infos_.push_back(region.info);
+    for (const SharedRegion& region : session_->regions_) {
+      infos_.push_back(region.info);
+      views_.emplace_back(region.mapping.data(), region.info.size);
+    }
     session_->endpoint_ = this;
   }
   ~ShmEndpoint() override {
@@ -135,6 +138,10 @@ class ShmEndpoint final : public Endpoint {
       return;
     }
     tailcast::Prefetch(session_->regions_[region].mapping.data() + offset, length);
+  }
+
+  void Prefetch(const ScanPrefetch& prefetch, const ScanRequest& request, int step) override {
+    prefetch(request, views_, step);
   }
 
   size_t Poll(std::span<Completion> completions) override {
@@ -237,6 +244,7 @@ class ShmEndpoint final : public Endpoint {
   ThreadLoop* const loop_;
   const ControlPage* const control_;
   std::vector<RegionInfo> infos_;
+  std::vector<std::span<const char>> views_;  // of the same
   std::vector<Completion> completions_;
   size_t polled_ = 0;  // how many of completions_ the user has
   std::unordered_map<uint64_t, WatchState> watches_;
