@@ -16,6 +16,7 @@
 #include "tailcast/app/cell_session.h"
 #include "tailcast/app/command.h"
 #include "tailcast/app/deployment.h"
+#include "tailcast/app/forgotten_stream.h"
 #include "tailcast/app/reroute.h"
 #include "tailcast/app/retention_options.h"
 #include "tailcast/base/scope.h"
@@ -34,7 +35,7 @@ struct StreamOptions {
   int32_t shards = 1;
   int64_t chunk_size = 0;  // by the rate
   std::vector<std::string> destinations;
-  bool json = false, yes = false;
+  bool json = false, yes = false, forgotten = false;
   std::vector<std::string> avoid, sick, fail, tree, without, with;
   bool dry_run = false;
   double wait_s = 0;
@@ -247,6 +248,14 @@ Status Confirm(const StreamOptions& options, const v1::StreamConfig& stream) {
 }
 
 int Delete(const StreamOptions& options) {
+  if (options.forgotten) {
+    const auto done = DeleteForgottenStream(
+        options.cell, options.name,
+        [&](const v1::StreamConfig& stream) { return Confirm(options, stream); });
+    if (!done.ok()) return Fail(done.status());
+    std::printf("%s\n", done->c_str());
+    return kExitDone;
+  }
   const auto source = AtSource(options);
   if (!source.ok()) return Fail(source.status());
   auto session = CellSession::Open(*source);
@@ -428,6 +437,9 @@ void AddStream(CLI::App& app, Action& action) {
   CLI::App* erase = add("delete", "Delete a stream and its messages in every cell", Delete);
   erase->add_option("--stream", options->name, "Its name")->required();
   erase->add_flag("--yes", options->yes, "Do not ask");
+  erase->add_flag("--forgotten", options->forgotten,
+                  "One that other cells have and its source does not know any more, because its "
+                  "registry was lost");
   CLI::App* retain = add("retain", "Change what a stream keeps; what is not given stays", Retain);
   retain->add_option("--stream", options->name, "Its name")->required();
   options->retention.Add(retain);

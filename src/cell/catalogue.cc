@@ -158,7 +158,8 @@ Status Catalogue::AskName(const std::string& name, const std::string& claimant) 
     // The source says whether it is there; any other cell may not have heard of its deletion.
     if (known->source() != options_.cell) {
       return UnavailableError("it has a stream of that name from cell '" + known->source() +
-                              "', or has not heard yet that it was deleted");
+                              "', or has not heard yet that it was deleted (if that cell lost "
+                              "its registry: tailcast stream delete --forgotten)");
     }
     return AlreadyExistsError("stream '" + name + "' exists; its source is cell '" +
                               known->source() + "'");

@@ -5,6 +5,7 @@
 
 #include "tailcast/base/nearest.h"
 #include "tailcast/base/strong.h"
+#include "tailcast/proto/copy.pb.h"
 
 namespace tailcast::cell {
 namespace {
@@ -231,6 +232,15 @@ void CellClient::DeleteStream(const stream::StreamId& stream, Callback<void(Stat
   request.set_name(stream.name);
   request.set_incarnation(Raw(stream.incarnation));
   client_->Call("/tailcast.v1.Cell/DeleteStream", request.SerializeAsString(), kCallTimeout,
+                scope_.Bind(Ending(std::move(done))));
+}
+
+void CellClient::ForgetStream(const v1::StreamConfig& stream, Callback<void(Status)> done) {
+  v1::RemoveStreamRequest request;
+  request.set_name(stream.name());
+  request.set_incarnation(stream.incarnation());
+  request.set_shards(stream.shards());
+  client_->Call("/tailcast.v1.Peer/RemoveStream", request.SerializeAsString(), kCallTimeout,
                 scope_.Bind(Ending(std::move(done))));
 }
 

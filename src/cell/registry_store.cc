@@ -88,7 +88,7 @@ Result<RegistryLogContent> Parse(std::string_view bytes, const std::string& file
                              std::to_string(at) + ", before a good snapshot at byte " +
                              std::to_string(next) +
                              ": restore the file, or move the registry folder away to begin with "
-                             "an empty catalogue");
+                             "an empty catalogue (docs/ops/storage.md)");
       }
     }
     content.torn_bytes = static_cast<int64_t>(bytes.size() - at);

@@ -112,6 +112,28 @@ class Retention(SystemTest):
         for cell in ("near", "far"):
             self.wait_for_floor(cell, 7)
 
+    def test_a_stream_whose_source_lost_its_registry_is_deleted_by_who_is_sure(self):
+        self.create()
+        self.produce(0, 300)
+        where = ["--dir", self.up.dir, "--stream", "s"]
+        self.assertTrue(wait_until(lambda: self.files("far")[0]), self.files("far"))
+        self.check_fails(1, ["near", "knows it"], "stream", "delete", *where, "--yes", "--forgotten")
+        self.assertEqual(self.up.stop(), 0)
+        registry = pathlib.Path(self.up.dir, "near", "store", "registry")
+        registry.rename(registry.with_name("registry.lost"))
+        self.up.start()
+        self.assertTrue(self.files("near")[0] and self.files("far")[0])
+        self.check_fails(1, ["far", "--forgotten"], "stream", "create", *where, "--cluster", "near")
+        self.check_fails(2, ["--yes"], "stream", "delete", *where, "--forgotten")
+        self.assertIn("is deleted in far, near", self.tailcast("stream", "delete", "--stream", "s", "--yes",
+                                                              "--forgotten")[0])
+        for cell in ("near", "far"):
+            self.assertTrue(wait_until(lambda c=cell: not self.files(c)[0]), self.files(cell))
+        self.create()
+        self.produce(1000, 10)
+        code, out, err = run("consume", *where, "--cluster", "far", "--count", "10")
+        self.assertEqual((code, out), (0, messages(1000, 10)), err)
+
     def test_mistakes(self):
         self.create()
         self.check_fails(2, ["--max-shard-bytes"], "stream", "retain", "--dir", self.up.dir, "--stream", "s",
