@@ -100,6 +100,7 @@ void CopySet::OnStreamRemoved(const StreamId& id, Effects& out) {
 void CopySet::CarryOut(MonotonicTime now, Stream& stream, const EdgeEvents& events, Effects& out) {
   const StreamId id = stream.edges.id();
   steps_.insert(steps_.end(), events.steps.begin(), events.steps.end());
+  bool dropped = false;
   for (const EdgeEvent& event : events.events) {
     switch (event.kind) {
       case EdgeEvent::Kind::kBegun:
@@ -107,11 +108,16 @@ void CopySet::CarryOut(MonotonicTime now, Stream& stream, const EdgeEvents& even
         break;
       case EdgeEvent::Kind::kDropped:
         DropOperations(id, &event.cell, out);
+        dropped = true;
         break;
       case EdgeEvent::Kind::kReleased:
         Release(now, {id, event.shard}, event.cell, event.layer);
         break;
     }
+  }
+  // What only that cell lacked.
+  for (size_t s = 0; dropped && s < stream.shards.size(); ++s) {
+    ForgetDone({id, static_cast<int32_t>(s)});
   }
   if (stream.edges.changing()) {
     changing_.insert(id);
@@ -191,7 +197,11 @@ bool CopySet::OnNotice(MonotonicTime now, const FileId& file,
       shard->Seal(seq, *seal[0], *seal[1])) {
     UpdateSeal(file, out);
   }
-  ForgetDone(file.shard);
+  // The one before has its seal by it, or is not the newest any more.
+  if (const ShardFiles::File* before = shard->Before(seq); before != nullptr) {
+    ForgetIfDone(file.shard, before->stem.seq);
+  }
+  ForgetIfDone(file.shard, seq);
   return true;
 }
 
@@ -295,18 +305,28 @@ void CopySet::UpdateSeal(const FileId& file, Effects& out) {
   }
 }
 
-// Forgets files that are copied everywhere.
+// Forgets files that are copied everywhere: of all, which a cell that is away may make many.
 void CopySet::ForgetDone(const ShardId& id) {
-  FindShard(id)->Forget([&](const ShardFiles::File& file) {
-    const FileId file_id{id, file.stem};
-    const Row begin = operations_.FirstOf(file_id);
-    Row end = begin;
-    for (; end != operations_.end() && end->first.file == file_id; ++end) {
-      if (!IsOver(end->second.phase)) return false;
-    }
-    for (Row row = begin; row != end;) row = operations_.Remove(row);
-    return true;
-  });
+  FindShard(id)->Forget([&](const ShardFiles::File& file) { return CopiedEverywhere(id, file); });
+}
+
+// The same of one file, after something that may have been the last that was missing.
+void CopySet::ForgetIfDone(const ShardId& id, int64_t seq) {
+  FindShard(id)->ForgetOne(
+      seq, [&](const ShardFiles::File& file) { return CopiedEverywhere(id, file); });
+}
+
+// Its operations are over, and go.
+bool CopySet::CopiedEverywhere(const ShardId& id, const ShardFiles::File& file) {
+  ++looks_;
+  const FileId file_id{id, file.stem};
+  const Row begin = operations_.FirstOf(file_id);
+  Row end = begin;
+  for (; end != operations_.end() && end->first.file == file_id; ++end) {
+    if (!IsOver(end->second.phase)) return false;
+  }
+  for (Row row = begin; row != end;) row = operations_.Remove(row);
+  return true;
 }
 
 // --- operations ---
@@ -330,7 +350,7 @@ void CopySet::OnCopied(Row row, int64_t data_length, int64_t index_length) {
   // If nobody told us the seal: what both ends agreed on.
   FindShard(file.shard)->Seal(file.stem.seq, data_length, index_length);
   operations_.Finish(row);
-  ForgetDone(file.shard);
+  ForgetIfDone(file.shard, file.stem.seq);
 }
 
 bool CopySet::OnTakenOver(Row row, stream::TreeVersion tree_version) {
@@ -468,7 +488,7 @@ void CopySet::ForEachQuestion(Set& set, Function function) {
       if (set.MustAsk(stream, id, cell, edge)) function(stream, id, cell, edge);
     }
   };
-  for (const auto& [id, count] : set.operations_.held()) look(set.streams_.at(id.stream), id);
+  for (const auto& [id, files] : set.operations_.held()) look(set.streams_.at(id.stream), id);
   for (const StreamId& id : set.changing_) {
     auto& stream = set.streams_.at(id);
     for (size_t s = 0; s < stream.shards.size(); ++s) look(stream, {id, static_cast<int32_t>(s)});
@@ -515,21 +535,32 @@ void CopySet::OnProgress(MonotonicTime now, const ShardId& id, const std::string
   edge->OnAnswer(now, id.shard);
   if (edge->state() == EdgeState::kWaiting) return;
   const ShardFiles& shard = *FindShard(id);
-  const auto find = [](const std::vector<PairLengths>& pairs, int64_t seq) -> const PairLengths* {
-    const auto it = std::find_if(pairs.begin(), pairs.end(),
-                                 [&](const PairLengths& p) { return p.stem.seq == seq; });
-    return it == pairs.end() ? nullptr : &*it;
+  using BySeq = std::map<int64_t, const PairLengths*>;
+  const auto by_seq = [](const std::vector<PairLengths>& pairs) {
+    BySeq by;
+    for (const PairLengths& p : pairs) by.emplace(p.stem.seq, &p);
+    return by;
   };
-  for (const auto& [seq, file] : shard.files()) {
-    if (seq > covered_to) break;
+  const auto find = [](const BySeq& by, int64_t seq) {
+    const auto it = by.find(seq);
+    return it == by.end() ? nullptr : it->second;
+  };
+  const BySeq there_by_seq = by_seq(there), here_by_seq = by_seq(here);
+  std::vector<int64_t> over;
+  const int64_t held = operations_.LowestHeld(id, cell);
+  auto next = held == 0 ? shard.files().end() : shard.files().lower_bound(held);
+  for (; next != shard.files().end() && next->first <= covered_to; ++next) {
+    const auto& [seq, file] = *next;
     for (const Layer layer : {Layer::kPrimary, Layer::kCache}) {
       const Row row = operations_.Find({{id, file.stem}, layer, cell});
       if (row == operations_.end() || row->second.phase != Phase::kHeld) continue;
       if (seq < floor) {
         operations_.Finish(row);
       } else {
-        ApplyProgress(now, row, shard, file, *edge, find(there, seq), find(here, seq));
+        ApplyProgress(now, row, shard, file, *edge, find(there_by_seq, seq),
+                      find(here_by_seq, seq));
       }
+      if (IsOver(row->second.phase)) over.push_back(seq);
     }
   }
   if (edge->comes() && covered_to == INT64_MAX && shard.was_listed()) {
@@ -545,7 +576,7 @@ void CopySet::OnProgress(MonotonicTime now, const ShardId& id, const std::string
     Effects none;  // a look begins and drops no edge
     CarryOut(now, *stream, events, none);
   }
-  ForgetDone(id);
+  for (const int64_t seq : over) ForgetIfDone(id, seq);
 }
 
 // What nobody copies any more, or what the operation that runs goes on writing where nobody sees

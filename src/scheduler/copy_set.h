@@ -110,6 +110,9 @@ class CopySet {
   // copied everywhere: a listing finds it again. The last one's shard.
   int64_t put_off() const { return put_off_; }
   const std::optional<stream::ShardId>& last_put_off() const { return last_put_off_; }
+  // How often it was looked whether a file is copied everywhere: what an event costs. Only a
+  // listing and a change of the tree look at all files of a shard.
+  int64_t looks() const { return looks_; }
 
  private:
   struct Stream {
@@ -137,6 +140,8 @@ class CopySet {
                      const ShardFiles::File& file, Effects& out);
   void UpdateSeal(const stream::FileId& file, Effects& out);
   void ForgetDone(const stream::ShardId& id);
+  void ForgetIfDone(const stream::ShardId& id, int64_t seq);
+  bool CopiedEverywhere(const stream::ShardId& id, const ShardFiles::File& file);
 
   bool MustAsk(const Stream& stream, const stream::ShardId& id, const std::string& cell,
                const EdgeChange& edge) const;
@@ -158,6 +163,7 @@ class CopySet {
   int64_t data_loss_ = 0;
   int64_t put_off_ = 0;
   std::optional<stream::ShardId> last_put_off_;
+  int64_t looks_ = 0;
 };
 
 }  // namespace tailcast::scheduler

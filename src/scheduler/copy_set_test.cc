@@ -2,6 +2,8 @@
 // them.
 #include "tailcast/scheduler/copy_set.h"
 
+#include <utility>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tailcast/scheduler/tree_testing.h"
@@ -263,6 +265,48 @@ TEST_F(CopySetTest, AFileThatIsBeingCopiedIsNotPutOff) {
   EXPECT_EQ(Find(5, Layer::kPrimary, "b"), operations_.end());
   EXPECT_EQ(set_.put_off(), 1);
   EXPECT_TRUE(out_.stop.empty());
+}
+
+// Each of its events would cost all of them, and to catch up the square.
+TEST_F(CopySetTest, WhatACellThatWasAwayLacksCostsNoticesAndCopiesNothing) {
+  constexpr int64_t kFiles = 1000;
+  CopySet set({.cell = "a"}, operations_);
+  set.OnStream(At(0), Tree({{"a", "b"}, {"a", "c"}}), out_);
+  std::vector<Stem> stems;
+  for (int64_t seq = 1; seq <= kFiles; ++seq) stems.push_back(File(seq));
+  set.OnListing(At(0), shard_, 1, stems, out_);
+  // Since the last time.
+  auto looks = [&, before = int64_t{0}]() mutable {
+    return set.looks() - std::exchange(before, set.looks());
+  };
+  looks();
+  EXPECT_TRUE(set.OnNotice(At(0), {shard_, File(kFiles + 1)}, kOpen, out_));
+  EXPECT_LE(looks(), 2) << "it, and the one before";
+  // c is back, and has 100; b has all.
+  std::vector<PairLengths> whole;
+  for (const Stem& stem : stems) whole.push_back({stem, {100, 64}});
+  set.OnProgress(At(10), shard_, "b", 1, whole, {}, INT64_MAX);
+  looks();
+  whole.resize(100);
+  set.OnProgress(At(10), shard_, "c", 1, whole, {}, INT64_MAX);
+  EXPECT_LE(looks(), 100);
+  EXPECT_EQ(Find(100, Layer::kPrimary, "c"), operations_.end());
+  for (int64_t seq = 101; seq < kFiles; ++seq) {
+    set.OnCopied(Start(seq, Layer::kPrimary, "c"), 100, 64);
+    EXPECT_EQ(Find(seq, Layer::kPrimary, "c"), operations_.end()) << seq;
+  }
+  EXPECT_LE(looks(), kFiles);
+}
+
+TEST_F(CopySetTest, WhatOnlyACellThatIsNotCopiedToAnyMoreLackedIsForgotten) {
+  set_.OnStream(At(0), Tree({{"a", "b"}, {"a", "c"}}), out_);
+  Notice(1);
+  Notice(2);
+  for (const Layer layer : {Layer::kPrimary, Layer::kCache}) {
+    set_.OnCopied(Start(1, layer, "b"), 100, 64);
+  }
+  set_.OnStream(At(1), Tree({{"a", "b"}}, 2), out_);
+  EXPECT_THAT(Rows(), ElementsAre("2 primary b: wanted", "2 cache b: wanted"));
 }
 
 TEST_F(CopySetTest, ReadersThatCopyTheFileAreToldItsSeal) {

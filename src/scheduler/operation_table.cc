@@ -63,8 +63,11 @@ void OperationTable::Leave(Row row) {
   if (op.phase == Phase::kWanted) wanted_.erase({op.not_before, row->first});
   if (op.phase == Phase::kStarting) --starting_;
   if (op.phase == Phase::kHeld) {
-    const auto held = held_.find(row->first.file.shard);
-    if (--held->second == 0) held_.erase(held);
+    const auto shard = held_.find(row->first.file.shard);
+    const auto cell = shard->second.find(row->first.cell);
+    cell->second.erase(cell->second.find(row->first.file.stem.seq));
+    if (cell->second.empty()) shard->second.erase(cell);
+    if (shard->second.empty()) held_.erase(shard);
   }
   if (!IsOver(op.phase)) --unfinished_;
 }
@@ -73,7 +76,9 @@ void OperationTable::Enter(Row row) {
   const OperationState& op = row->second;
   if (op.phase == Phase::kWanted) wanted_.insert({op.not_before, row->first});
   if (op.phase == Phase::kStarting) ++starting_;
-  if (op.phase == Phase::kHeld) ++held_[row->first.file.shard];
+  if (op.phase == Phase::kHeld) {
+    held_[row->first.file.shard][row->first.cell].insert(row->first.file.stem.seq);
+  }
   if (!IsOver(op.phase)) ++unfinished_;
 }
 
@@ -332,13 +337,10 @@ OperationTable::Row OperationTable::Predecessor(const OperationTarget& target) c
 }
 
 int64_t OperationTable::LowestHeld(const stream::ShardId& shard, const std::string& cell) const {
-  if (!held_.contains(shard)) return 0;
-  for (Row row = FirstOf(shard); row != rows_.end() && row->first.file.shard == shard; ++row) {
-    if (row->second.phase == Phase::kHeld && row->first.cell == cell) {
-      return row->first.file.stem.seq;
-    }
-  }
-  return 0;
+  const auto held = held_.find(shard);
+  if (held == held_.end()) return 0;
+  const auto files = held->second.find(cell);
+  return files == held->second.end() ? 0 : *files->second.begin();
 }
 
 }  // namespace tailcast::scheduler

@@ -171,8 +171,9 @@ class OperationTable {
   int starting() const { return starting_; }
   // Operations that are neither done nor given up.
   int64_t unfinished() const { return unfinished_; }
-  // Shards with held operations, and how many.
-  const std::map<stream::ShardId, int>& held() const { return held_; }
+  // The files of held operations, by shard and cell: as often as there are such operations.
+  using Held = std::map<stream::ShardId, std::map<std::string, std::multiset<int64_t>>>;
+  const Held& held() const { return held_; }
   // The sequence number of the first file of the shard with a held operation to the cell; 0: none.
   int64_t LowestHeld(const stream::ShardId& shard, const std::string& cell) const;
 
@@ -194,7 +195,7 @@ class OperationTable {
   Rng rng_;
   Rows rows_;
   std::set<std::pair<MonotonicTime, stream::OperationTarget>> wanted_;  // by not_before
-  std::map<stream::ShardId, int> held_;
+  Held held_;
   struct ByTarget {
     bool operator()(Row a, Row b) const { return a->first < b->first; }
   };

@@ -1,16 +1,21 @@
 // What a second of a cell's life costs the scheduler's core: 2,000 idle streams and 200 active
 // ones, to one cell, with 4 readers that report twice a second, a new file of each active stream
-// every 16 seconds, and what is shed.
+// every 16 seconds, and what is shed. And what a cell that was away costs: a notice while it lacks
+// many files of a shard, and its catching up.
 //
 // scheduler_scheduler_bench. Expect less than 10 ms for a second; the goal is 20 % of a core
-// together with reading and writing the calls.
+// together with reading and writing the calls. A notice is a matter of microseconds however many
+// files are lacking, and catching up takes twice as long for twice as many.
 #include <benchmark/benchmark.h>
 
 #include <map>
 #include <string>
 #include <vector>
 
+#include "tailcast/scheduler/copy_set.h"
+#include "tailcast/scheduler/operation_table.h"
 #include "tailcast/scheduler/scheduler_core.h"
+#include "tailcast/scheduler/worker_table.h"
 
 namespace tailcast::scheduler {
 namespace {
@@ -117,6 +122,73 @@ void BM_ASecondOf2000IdleAnd200ActiveStreams(benchmark::State& state) {
   state.counters["shed"] = static_cast<double>(core.counters().shed);
 }
 BENCHMARK(BM_ASecondOf2000IdleAnd200ActiveStreams)->Unit(benchmark::kMillisecond);
+
+// A shard of many files, of which b is believed to have none.
+class CellAway {
+ public:
+  explicit CellAway(int64_t files) {
+    set_.OnStream(now_, Stream(1), out_);
+    std::vector<stream::Stem> stems;
+    for (int64_t seq = 1; seq <= files; ++seq) stems.push_back(File(seq));
+    set_.OnListing(now_, shard_, 1, stems, out_);
+  }
+  void Notice(int64_t seq) {
+    constexpr std::optional<int64_t> kSealed[stream::kParts] = {100, 64};
+    set_.OnNotice(now_, {shard_, File(seq)}, kSealed, out_);
+  }
+  // It says what it has, `page` files at a time: nothing.
+  void Answers(int64_t files, int64_t page) {
+    for (int64_t seq = page; seq < files + page; seq += page) {
+      set_.OnProgress(now_, shard_, "b", 1, {}, {}, seq);
+      set_.AskDue(now_, out_);
+      benchmark::DoNotOptimize(set_.NextQuestion());
+    }
+  }
+  // False: nobody wants it.
+  bool Copy(int64_t seq) {
+    const auto row = operations_.Find({{shard_, File(seq)}, stream::Layer::kPrimary, "b"});
+    if (row == operations_.end()) return false;
+    operations_.Start(row, stream::TreeVersion{1}, {"r0", "w0", "b:1", ""}, {});
+    set_.OnCopied(row, 100, 64);
+    return true;
+  }
+
+ private:
+  static stream::Stem File(int64_t seq) {
+    return {seq, 1000 + seq, (seq - 1) * 100, (seq - 1) * 2};
+  }
+
+  const MonotonicTime now_ = MonotonicTime::FromMicros(1);
+  const stream::ShardId shard_{stream::IdOf(Stream(1)), 0};
+  WorkerTable workers_{WorkerOptions{}};
+  OperationTable operations_{{}, workers_, 1};
+  CopySet set_{{.cell = "a"}, operations_};
+  Effects out_;
+};
+
+void BM_ANoticeWhileACellIsAway(benchmark::State& state) {
+  CellAway away(state.range(0));
+  for (auto _ : state) away.Notice(state.range(0));
+}
+BENCHMARK(BM_ANoticeWhileACellIsAway)->Arg(1000)->Arg(99000)->Unit(benchmark::kMicrosecond);
+
+void BM_ACellCatchesUp(benchmark::State& state) {
+  const int64_t files = state.range(0);
+  for (auto _ : state) {
+    CellAway away(files);
+    away.Answers(files, 64);
+    for (int64_t seq = 1; seq < files; ++seq) {
+      if (!away.Copy(seq)) return state.SkipWithError("a file that nobody wants");
+    }
+  }
+}
+BENCHMARK(BM_ACellCatchesUp)
+    ->Arg(2000)
+    ->Arg(4000)
+    ->Arg(8000)
+    ->Arg(99000)
+    ->Unit(benchmark::kMillisecond)
+    ->Iterations(1);
 
 }  // namespace
 }  // namespace tailcast::scheduler

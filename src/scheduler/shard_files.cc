@@ -16,6 +16,11 @@ const ShardFiles::File* ShardFiles::Newest() const {
   return files_.empty() ? nullptr : &files_.rbegin()->second;
 }
 
+const ShardFiles::File* ShardFiles::Before(int64_t seq) const {
+  const auto it = files_.lower_bound(seq);
+  return it == files_.begin() ? nullptr : &std::prev(it)->second;
+}
+
 bool ShardFiles::IsCold(const File& file) const {
   return file.listed && file.stem.seq != files_.rbegin()->first;
 }
@@ -71,6 +76,19 @@ void ShardFiles::Forget(const std::function<bool(const File&)>& is_over) {
     done_.insert(it->first);
     it = files_.erase(it);
   }
+  RaiseDoneBelow();
+}
+
+void ShardFiles::ForgetOne(int64_t seq, const std::function<bool(const File&)>& is_over) {
+  const auto it = files_.find(seq);
+  if (it == files_.end() || std::next(it) == files_.end()) return;
+  if (!it->second.sealed() || !is_over(it->second)) return;
+  done_.insert(seq);
+  files_.erase(it);
+  RaiseDoneBelow();
+}
+
+void ShardFiles::RaiseDoneBelow() {
   while (done_.contains(done_below_)) done_.erase(done_below_++);
   done_.erase(done_.begin(), done_.lower_bound(done_below_));
 }

@@ -43,6 +43,8 @@ class ShardFiles {
   const File* Find(int64_t seq) const;
   // nullptr: none is known.
   const File* Newest() const;
+  // The last known one below `seq`; nullptr: there is none.
+  const File* Before(int64_t seq) const;
   // Listed, and not the newest.
   bool IsCold(const File& file) const;
   // Copied everywhere, and forgotten.
@@ -59,8 +61,11 @@ class ShardFiles {
   std::optional<std::vector<int64_t>> Add(const stream::Stem& stem, bool listed);
   // False if it was sealed before, or is not known.
   bool Seal(int64_t seq, int64_t data_length, int64_t index_length);
-  // Forgets the sealed files of which `is_over` holds; tells each one to it in order.
+  // Forgets the sealed files of which `is_over` holds; tells each one to it in order. Costs all
+  // files that are known.
   void Forget(const std::function<bool(const File&)>& is_over);
+  // The same of one file.
+  void ForgetOne(int64_t seq, const std::function<bool(const File&)>& is_over);
   // Is not kept in mind for a while; it is not done.
   void PutOff(int64_t seq) { files_.erase(seq); }
   // A target lacks it, though it was copied: it is not done. False: it was not, or is below the
@@ -70,6 +75,8 @@ class ShardFiles {
   void StartOver();
 
  private:
+  void RaiseDoneBelow();
+
   const int64_t files_max_;
   std::map<int64_t, File> files_;
   int64_t floor_ = 1;
