@@ -9,7 +9,9 @@ each cell check every message.
 Run:     ./dev soak [--seconds 600] [--mb-per-s 40] [--file-mib 64] [--keep-mib 512] [--kill SECONDS]
 Expect:  as long as asked. No cell ever holds more than what is kept and two message files, index
          included; no process grows by more than a tenth, and 4 MiB, from the second third to the last
-         one; every message arrives in every cell, in order.
+         one; every message arrives in every cell, in order. With --kill a second of the stream more:
+         a cell whose scheduler was killed deletes nothing until the next one has heard what may go,
+         while the writers copy on.
 
 Back of an envelope: the closed files are what is kept at most; one is open; and one closes and is not
 collected yet, for it must be seen to be everywhere: some hundred milliseconds at the rate of the stream.
@@ -123,7 +125,7 @@ def main():
 
     # Data and index. The marks of the folders, the commit words and the filling of blocks are not the
     # stream's, and a file ends with the message that reaches its size.
-    limit = keep + 2 * file_bytes + (1 << 20)
+    limit = keep + 2 * file_bytes + (1 << 20) + (int(args.mb_per_s * 1e6) if kills else 0)
     result = {"messages": produced["durable"], "held_mb_per_s": produced["held_mb_per_s"], "kills": kills,
               "limit_bytes": limit, "disk_max_bytes": {c: max(watch.disk[c]) for c in CHAIN},
               "cells": verdicts, "memory": {}}
