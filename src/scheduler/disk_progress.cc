@@ -9,6 +9,9 @@
 namespace tailcast::scheduler {
 namespace {
 constexpr int kLookFilesMax = 64;
+// How often a file is read before the whole answer fails: of many files on a disk that fails now
+// and then one always would.
+constexpr int kTriesMax = 4;
 }  // namespace
 
 v1::ShardProgressReply ToProto(const ShardProgress& progress) {
@@ -53,6 +56,7 @@ struct DiskProgress::Reading {
   std::string dir;
   std::vector<stream::Stem> stems;
   size_t next = 0;  // in parts of files
+  int tries = 0;    // of the part before that
   std::unique_ptr<storage::ReadFile> file;
   ShardProgress progress;
   Callback<void(Result<ShardProgress>)> done;
@@ -88,6 +92,13 @@ void DiskProgress::ReadNext(const std::shared_ptr<Reading>& reading) {
   const size_t part = reading->next % stream::kParts;
   if (part == 0) reading->progress.files.push_back({stem, {0, 0}});
   ++reading->next;
+  // The same part again, or no answer at all.
+  const auto failed = [this, reading, part](const Status& why) {
+    if (++reading->tries == kTriesMax) return reading->done(why);
+    --reading->next;
+    if (part == 0) reading->progress.files.pop_back();
+    ReadNext(reading);
+  };
   // Of a pair that is not whole nothing is said.
   const auto drop_pair = [this, reading, part](const Status& why) {
     if (IsDataLoss(why)) {
@@ -95,6 +106,7 @@ void DiskProgress::ReadNext(const std::shared_ptr<Reading>& reading) {
     }
     reading->progress.files.pop_back();
     reading->next += stream::kParts - 1 - part;
+    reading->tries = 0;
     ReadNext(reading);
   };
   const auto is_not_whole = [](const Status& status) {
@@ -102,15 +114,16 @@ void DiskProgress::ReadNext(const std::shared_ptr<Reading>& reading) {
   };
   store_.OpenRead(
       reading->dir, stream::FileName(stem, static_cast<stream::Part>(part)),
-      scope_.Bind([this, reading, part, drop_pair,
+      scope_.Bind([this, reading, part, drop_pair, failed,
                    is_not_whole](Result<std::unique_ptr<storage::ReadFile>> file) {
         if (is_not_whole(file.status())) return drop_pair(file.status());
-        if (!file.ok()) return reading->done(file.status());
+        if (!file.ok()) return failed(file.status());
         reading->file = std::move(*file);
         reading->file->CheckedSize(scope_.Bind(
-            [this, reading, part, drop_pair, is_not_whole](Result<storage::FileSize> size) {
+            [this, reading, part, drop_pair, failed, is_not_whole](Result<storage::FileSize> size) {
               if (is_not_whole(size.status())) return drop_pair(size.status());
-              if (!size.ok()) return reading->done(size.status());
+              if (!size.ok()) return failed(size.status());
+              reading->tries = 0;
               reading->progress.files.back().length[part] = size->committed_length;
               ReadNext(reading);
             }));

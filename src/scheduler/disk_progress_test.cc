@@ -68,6 +68,20 @@ TEST_F(DiskProgressTest, AShardThatIsNotThereIsEmpty) {
   EXPECT_TRUE(progress.files.empty());
 }
 
+// Each of 300 reads fails by one in fifty: an answer that none may fail in never comes.
+TEST_F(DiskProgressTest, ADiskThatFailsNowAndThenIsReadAgain) {
+  for (int64_t seq = 1; seq <= 150; ++seq) WriteWhole(seq);
+  disk_.SetOptions({.read_error_rate = 0.02});
+  EXPECT_EQ(Read(1, 1, 1000).files.size(), 150u);
+  EXPECT_GT(disk_.counters().injected_errors, 0);
+  disk_.SetOptions({.read_error_rate = 1});
+  std::optional<Result<ShardProgress>> progress;
+  disk_progress_.Read(shard_, 1, 1, 1000,
+                      scope_.Bind([&](Result<ShardProgress> p) { progress = std::move(p); }));
+  ASSERT_TRUE(time_.RunUntil([&] { return progress.has_value(); }, Duration::Seconds(10)));
+  EXPECT_TRUE(IsUnavailable(progress->status())) << progress->status();
+}
+
 TEST_F(DiskProgressTest, LengthsAreOfCompletePairsFromTheOneThatIsAskedFor) {
   for (int64_t seq = 1; seq <= 4; ++seq) {
     Write(seq, Part::kData, std::string(10 * seq, 'x'));

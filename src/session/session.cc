@@ -15,6 +15,8 @@ namespace {
 
 const Logger kLog("session");
 
+constexpr Duration kCheckAgain = Duration::Millis(100);
+
 }  // namespace
 
 Session::Session(ThreadLoop* loop, Options options)
@@ -22,6 +24,7 @@ Session::Session(ThreadLoop* loop, Options options)
       options_(std::move(options)),
       rpc_(rpc::MakeGrpcConnector(*loop)),
       deadline_(*loop),
+      again_(*loop),
       cell_(std::make_unique<cell::CellClient>(*loop, *rpc_, options_.cell, "")) {}
 
 void Session::Start(Duration timeout, Callback<void(Status)> done) {
@@ -105,16 +108,29 @@ void Session::OnView(Status status, Callback<void(Status)> done) {
 
 void Session::CheckStore(Callback<void(Status)> done) {
   registry_ = std::make_unique<cell::RegistryReader>(*store_);
-  auto answer = std::make_shared<Callback<void(Status)>>(std::move(done));
-  const auto end = [this, answer](Status status) {
-    deadline_.Cancel();
-    Retire(*loop_, std::move(registry_));
-    (*answer)(std::move(status));
-  };
-  deadline_.After(timeout_, scope_.Bind([end, store = cell_->view().store()] {
-    end(DeadlineExceededError(store + ": it does not answer whether it is the cell's"));
+  checked_ = std::move(done);
+  deadline_.After(timeout_, scope_.Bind([this] {
+    OnStoreChecked(DeadlineExceededError(cell_->view().store() +
+                                         ": it does not answer whether it is the cell's"));
   }));
-  registry_->CheckOwner(cell_->view(), scope_.Bind(end));
+  AskOwner();
+}
+
+void Session::AskOwner() {
+  registry_->CheckOwner(cell_->view(), scope_.Bind([this](Status status) {
+    if (registry_ == nullptr) return;  // too late
+    if (status.ok() || IsFailedPrecondition(status)) return OnStoreChecked(std::move(status));
+    // One that is damaged is there; its scheduler says so.
+    if (IsDataLoss(status)) return OnStoreChecked(OkStatus());
+    again_.After(kCheckAgain, scope_.Bind([this] { AskOwner(); }));  // a failure that may pass
+  }));
+}
+
+void Session::OnStoreChecked(Status status) {
+  deadline_.Cancel();
+  again_.Cancel();
+  Retire(*loop_, std::move(registry_));
+  checked_(std::move(status));
 }
 
 // A cell that moved to other caches is read from its primary layer until the process starts anew.

@@ -56,8 +56,7 @@ class Session {
   //                                                    for which the loop is blocked, 5 s at most
   //   PermissionDenied, NotFound, InvalidArgument      the cell's key: as fabric::CellKey::Load
   //   FailedPrecondition  who writes: what is there is not this cell's store, as
-  //                       cell::RegistryReader::CheckOwner says; DeadlineExceeded, DataLoss: it
-  //                       can't be said
+  //                       cell::RegistryReader::CheckOwner says; DeadlineExceeded: it can't be said
   void Start(Duration timeout, Callback<void(Status)> done);
 
   stream::CellPorts ports() const;
@@ -68,6 +67,8 @@ class Session {
   // Who writes to a folder that is not the cell's store, as where its volume is not mounted, writes
   // what nobody reads.
   void CheckStore(Callback<void(Status)> done);
+  void AskOwner();
+  void OnStoreChecked(Status status);
   void UpdateCaches(const cell::CellView& view);
   cache::RingConfig Filtered(cache::RingConfig ring) const;
 
@@ -80,7 +81,8 @@ class Session {
   std::unique_ptr<fabric::Connector> fabric_;  // from the first view on
   std::unique_ptr<storage::Store> store_;
   std::unique_ptr<cell::RegistryReader> registry_;  // while the store is checked
-  Timer deadline_;                                  // of that
+  Callback<void(Status)> checked_;
+  Timer deadline_, again_;  // of that
   std::unique_ptr<cell::CacheClients> caches_;
   std::unique_ptr<cell::CellClient> cell_;
   std::unique_ptr<cell::SchedulerFinder> finder_;
