@@ -1,6 +1,5 @@
 #include "tailcast/app/deployment.h"
 
-
 #include <cerrno>
 #include <filesystem>
 #include <fstream>

@@ -66,8 +66,8 @@ TEST_F(CatalogueTest, ARecreatedStreamIsANewIncarnation) {
   EXPECT_NE(first->incarnation(), second->incarnation());
   EXPECT_TRUE(IsNotFound(core_.InstallStream(*first).status())) << "the old one is gone";
   // Who was asked about the first one, and says yes now, does not mean this one.
-  EXPECT_TRUE(
-      IsFailedPrecondition(core_.DeleteStream("flights", stream::IdOf(*first).incarnation).status()));
+  EXPECT_TRUE(IsFailedPrecondition(
+      core_.DeleteStream("flights", stream::IdOf(*first).incarnation).status()));
   EXPECT_TRUE(core_.DeleteStream("flights", stream::IdOf(*second).incarnation).ok());
 }
 

@@ -75,8 +75,8 @@ class CellClient {
   void NotifyFile(const v1::FileNotice& notice, Callback<void(Result<v1::FileNoticeReply>)> done);
   void CreateStream(const v1::StreamConfig& stream, Callback<void(Result<v1::StreamConfig>)> done);
   void DeleteStream(const stream::StreamId& stream, Callback<void(Status)> done);
-  // Elsewhere than in its source, and there if that does not know it any more: it, and what comes of
-  // it from now on, is refused, and its files go.
+  // Elsewhere than in its source, and there if that does not know it any more: it, and what comes
+  // of it from now on, is refused, and its files go.
   void ForgetStream(const v1::StreamConfig& stream, Callback<void(Status)> done);
   void SetRetention(const v1::SetRetentionRequest& request,
                     Callback<void(Result<v1::StreamConfig>)> done);

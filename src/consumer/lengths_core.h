@@ -58,8 +58,8 @@ class LengthsCore {
     // One replica's answer will do for that: on a machine that is full, while bytes come. What
     // another one has besides is seen the next time; once none came, two are asked again.
     bool relaxed = false;
-    bool ask_primary = false;    // the length of both parts
-    bool list = false;           // the shard's folder
+    bool ask_primary = false;  // the length of both parts
+    bool list = false;         // the shard's folder
   };
   // What a listing says of the file after this one.
   enum class NextFile : uint8_t {
@@ -209,10 +209,10 @@ class LengthsCore {
   Poll poll_ = Poll::kIdle;
   Doorbell doorbell_ = Doorbell::kOff;
   Duration pause_;
-  bool poll_was_news_ = true;  // the last poll changed the metadata
+  bool poll_was_news_ = true;    // the last poll changed the metadata
   bool poll_was_bytes_ = false;  // and said that the cache has more of the pair's bytes
-  bool listing_ = false;       // one is under way
-  bool listed_ = false;        // since bytes came
+  bool listing_ = false;         // one is under way
+  bool listed_ = false;          // since bytes came
   bool waiting_for_next_ = false;
   bool hole_ = false;  // as of the last listing
   Primary primary_[stream::kParts];

@@ -214,13 +214,14 @@ void AddRetention(const json& cell, std::vector<std::string>& troubles) {
     // That a file ends there is known by the next one: with that, the one before is lacking.
     const bool itself = SourceLacks(cell, stream, shard, file);
     if (itself || SourceLacks(cell, stream, shard, file + 1)) {
-      text += ". The source has lost file " + std::to_string(itself ? file : file + 1) +
-              ": put it back, or go on without it with `tailcast "
-              "stream retain --stream " +
-              stream +
-              " --away-max 1m`, after which that cell's consumers miss it; then set --away-max back "
-              "to what `tailcast stream describe` says now, or every cell that is away for a "
-              "minute misses messages";
+      text +=
+          ". The source has lost file " + std::to_string(itself ? file : file + 1) +
+          ": put it back, or go on without it with `tailcast "
+          "stream retain --stream " +
+          stream +
+          " --away-max 1m`, after which that cell's consumers miss it; then set --away-max back "
+          "to what `tailcast stream describe` says now, or every cell that is away for a "
+          "minute misses messages";
     }
     troubles.push_back(std::move(text));
   }
