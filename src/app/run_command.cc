@@ -86,6 +86,7 @@ int RunProcess(const RunOptions& options) {
   }
   auto config = cell::ProcessConfig::Load(options.config);
   if (!config.ok()) return Fail(config.status());
+  if (Status s = node::CheckNames(config->name, roles); !s.ok()) return Fail(s);
   if (!options.cache.empty()) {
     const auto servers = memcached::ParseServers(options.cache);
     if (!servers.ok()) return Fail(servers.status().WithContext("--cache"));

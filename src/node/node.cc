@@ -72,6 +72,10 @@ Memory ResidentMemory() {
   return memory;
 }
 
+std::string NameIn(const std::string& process, const std::vector<Role>& roles, Role role) {
+  return role == roles.front() ? process : process + "-" + RoleName(role);
+}
+
 // How often who runs this process has started it again before.
 int64_t Restarts() {
   const char* text = std::getenv(kRestartsVariable);
@@ -103,6 +107,13 @@ std::string RoleName(Role role) {
   return "";
 }
 
+Status CheckNames(const std::string& process, const std::vector<Role>& roles) {
+  for (Role role : roles) {
+    TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(NameIn(process, roles, role), "process"));
+  }
+  return OkStatus();
+}
+
 Node::Node(Ports ports, cell::ProcessConfig config, std::vector<Role> roles,
            cell::Topology topology)
     : ports_(std::move(ports)),
@@ -119,15 +130,11 @@ bool Node::Has(Role role) const {
   return std::find(roles_.begin(), roles_.end(), role) != roles_.end();
 }
 
-std::string Node::NameOf(Role role) const {
-  return role == roles_.front() ? config_.name : config_.name + "-" + RoleName(role);
-}
+std::string Node::NameOf(Role role) const { return NameIn(config_.name, roles_, role); }
 
 Status Node::Start(const std::string& metrics_address, Callback<void(Status)> on_fatal) {
   on_fatal_ = std::move(on_fatal);
-  for (Role role : roles_) {
-    TAILCAST_RETURN_IF_ERROR(stream::ValidateCellName(NameOf(role), "process"));
-  }
+  TAILCAST_RETURN_IF_ERROR(CheckNames(config_.name, roles_));
   Rng rng(ports_.seed);
   info_.set_cell(config_.cell);
   info_.set_name(config_.name);

@@ -48,6 +48,9 @@ enum class Role : uint8_t { kCache, kReader, kWriter, kScheduler };
 // "cache", "reader", "writer", "scheduler". InvalidArgument with the nearest one.
 Result<Role> ParseRole(const std::string& text);
 std::string RoleName(Role role);
+// Whether a process of this name can have these roles: under the first it has its own, under each
+// further one with that behind it. InvalidArgument says what is wrong.
+Status CheckNames(const std::string& process, const std::vector<Role>& roles);
 
 // Not owned; outlive the node.
 struct Ports {

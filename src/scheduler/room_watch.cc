@@ -46,10 +46,10 @@ void RoomWatch::Tick() {
   }
   is_unseen_ = unseen.has_value();
   metrics_
-      .GetGauge("tailcast_scheduler_disk_unseen_ms",
+      .GetGauge("tailcast_scheduler_disk_unseen_seconds",
                 "For how long the disk of the cell's primary layer can't be looked at; what is "
                 "said of it is from before. 0: it can.")
-      .Set(unseen ? unseen->since.millis() : 0);
+      .Set(unseen ? (unseen->since.millis() + 999) / 1000 : 0);
   if (!looking_) Look();
 }
 
