@@ -30,10 +30,14 @@ TEST(RetentionOptions, TimesAndSizesHaveUnits) {
   EXPECT_EQ(RetentionText(*retention),
             "36 h, and 10 GB of each shard (then cells that lag get a gap); a cell may be away for "
             "90 s");
-  EXPECT_EQ(Parse("--max-age 120")->age_max_us(), 120 * kSecond) << "seconds";
+  EXPECT_EQ(Parse("--max-age 0")->age_max_us(), 0);
   EXPECT_EQ(Parse("--max-shard-bytes 64MiB")->shard_bytes_max(), 64 << 20);
-  for (const char* bad : {"--max-age 3x", "--max-age -1", "--max-shard-bytes -5",
-                          "--max-shard-bytes ten", "--when-full sometimes"}) {
+  EXPECT_EQ(Parse("--max-age 36500d")->age_max_us(), int64_t{36500} * 86400 * kSecond);
+  // A unit that was forgotten would take away what was to be kept.
+  for (const char* bad :
+       {"--max-age 120", "--max-age 36501d", "--max-age 99999999999999999999d",
+        "--max-shard-bytes 10", "--file-bytes 999", "--max-age 3x", "--max-age -1",
+        "--max-shard-bytes -5", "--max-shard-bytes ten", "--when-full sometimes"}) {
     EXPECT_TRUE(IsInvalidArgument(Parse(bad).status())) << bad;
   }
 }
