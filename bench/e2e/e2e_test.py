@@ -21,7 +21,7 @@ import run
 def consumed(messages, **more):
     return {"kind": "consume", "bytes": messages * 1000, "delay_cdf": [[10, messages]],
             "delay_us": {"count": messages}, "each": [{"messages": messages, "mb_per_s": 2.0, "p99_us": 10}],
-            "cpu_s": 1.0, "gaps": 0, "repeats": 0, "foreign": 0, "error": "", **more}
+            "began_us": 1000, "ended_us": 2000, "cpu_s": 1.0, "gaps": 0, "repeats": 0, "foreign": 0, "error": "", **more}
 
 
 def produced(messages, **more):
@@ -67,6 +67,13 @@ class Rows(unittest.TestCase):
         self.assertTrue(row["ok"])
         self.assertEqual((row["samples"], row["p50_ms"], row["consumer_cpu_s_per_gb"]), (15, 0.01, 3.0 / 15e-6))
         self.assertAlmostEqual(row["gbit_per_s"], 3 * 2.0 * 8 / 1e3)
+
+    def test_servers_are_charged_from_the_first_message_to_the_last(self):
+        sampler = measure.CpuSampler([os.getpid()], 1000)
+        sampler.finish()
+        sampler.samples = [(100, 1.0), (200, 1.5), (300, 4.0), (400, 4.5), (500, 9.0)]
+        for begin, end, used in ((200, 400, 3.0), (250, 350, 3.0), (150, 301, 3.5), (0, 900, 8.0)):
+            self.assertEqual(sampler.between(begin, end), used)
 
     def test_a_row_is_not_ok_when_a_message_is_missing_or_somebody_failed(self):
         for system in (FakeSystem(self.consumer(consumed(4))),

@@ -295,6 +295,7 @@ void ConsumeOne(const Options& options, int partitions, std::atomic<int>& ready,
       }
       rd_kafka_message_destroy(messages[i]);
     }
+    seen.load.OnBatch();
   }
   if (at_end.size() < static_cast<size_t>(partitions)) ++ready;  // it will not be any more
 }
@@ -316,10 +317,8 @@ int Consume(const Options& options) {
   }
   // Whoever starts the producer waits for this line.
   while (ready < options.threads && interrupted == 0) usleep(5000);
-  const double cpu_before = app::CpuSecondsOfProcess();
   Print({{"kind", "ready"}, {"pid", getpid()}, {"consumers", options.threads}});
   for (std::thread& thread : threads) thread.join();
-  const double cpu = app::CpuSecondsOfProcess() - cpu_before;
 
   app::LoadTotal total;
   std::string error;
@@ -328,7 +327,7 @@ int Consume(const Options& options) {
     if (error.empty()) error = s.error;
   }
   nlohmann::json json = total.ToJson();
-  json.update({{"cpu_s", cpu}, {"error", error}});
+  json.update({{"error", error}});
   Print(json);
   return error.empty() && total.intact() ? 0 : 1;
 }

@@ -85,6 +85,36 @@ def cpu_seconds(pids):
     return total / os.sysconf("SC_CLK_TCK")
 
 
+class CpuSampler:
+    """CPU seconds of processes over time, from a thread of its own."""
+
+    def __init__(self, pids, interval):
+        self.pids, self.interval = pids, interval
+        self.samples = []  # (wall time in microseconds, CPU seconds of all)
+        self.stop = threading.Event()
+        self.sample()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def sample(self):
+        self.samples.append((time.time() * 1e6, cpu_seconds(self.pids)))
+
+    def run(self):
+        while not self.stop.wait(self.interval):
+            self.sample()
+
+    def finish(self):
+        self.stop.set()
+        self.thread.join()
+        self.sample()
+
+    def between(self, begin_us, end_us):
+        """From the last sample before `begin_us` to the first after `end_us`."""
+        before = [cpu for at, cpu in self.samples if at <= begin_us] or [self.samples[0][1]]
+        after = [cpu for at, cpu in self.samples if at >= end_us] or [self.samples[-1][1]]
+        return after[0] - before[-1]
+
+
 def percentile(cdf, count, q):
     """From added-up [us, records at most that late] lists."""
     for us, at_most in cdf:
@@ -123,29 +153,31 @@ def last_json(output, whose):
 def load(system, stream, row, folder):
     """Runs producer and consumers of `row`. Their results, CPU seconds of the servers, bare fdatasyncs."""
     processes = row["consumers"] if row["mode"] == "processes" else 1
-    readers, producer, sampler = [], None, None
+    readers, producer, sampler, cpu = [], None, None, None
     try:
         for _ in range(processes):
             readers.append(spawn(system.consume(stream, row), stdout=subprocess.PIPE))
         for reader in readers:
             if json.loads(reader.stdout.readline() or "{}").get("kind") != "ready":
                 raise Failed(f"a consumer of {system.name} did not become ready; it says why above")
-        pids = system.server_pids()
         sampler = FdatasyncSampler(folder, 0.02)
-        cpu = cpu_seconds(pids)
+        cpu = CpuSampler(system.server_pids(), 0.1)
         producer = spawn(system.produce(stream, row), stdout=subprocess.PIPE)
         produced = last_json(producer.communicate()[0], f"the producer of {system.name}")
         outputs = collect(readers)
-        cpu = cpu_seconds(pids) - cpu
     finally:
         fdatasync = sampler.finish() if sampler else None
+        if cpu:
+            cpu.finish()
         for process in [*readers, *([producer] if producer else [])]:
             end(process)
     results = [last_json(output, f"a consumer of {system.name}") for output in outputs]
     produced["ok"] = producer.returncode == 0 and not produced["error"]
     for reader, result in zip(readers, results):
         result["ok"] = reader.returncode == 0 and not result["error"]
-    return produced, results, cpu, fdatasync
+    # Until the last message: they wait for more for a while, and who is idle is not what is measured.
+    used = cpu.between(min(r["began_us"] for r in results), max(r["ended_us"] for r in results))
+    return produced, results, used, fdatasync
 
 
 def collect(readers):

@@ -176,6 +176,7 @@ void ConsumeOne(const LoadOptions& options, const std::string& address, std::ato
       const auto delay_us = seen.load.OnMessage(message.payload, now);
       if (delay_us.has_value() && options.window_s > 0) seen.window.Record(*delay_us);
     }
+    seen.load.OnBatch();
   }
   seen.ended = true;
   seen.counters = (*consumer)->counters();
@@ -225,11 +226,9 @@ int LoadConsume(LoadOptions& options) {
   while (ready < options.threads && !Interrupted()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  const double cpu_before = CpuSecondsOfProcess();
   Print({{"kind", "ready"}, {"pid", getpid()}, {"consumers", options.threads}});
   if (options.window_s > 0) ShowWindows(options, seen);
   for (std::thread& thread : threads) thread.join();
-  const double cpu = CpuSecondsOfProcess() - cpu_before;
 
   LoadTotal total;
   consumer::Counters counters;
@@ -248,7 +247,6 @@ int LoadConsume(LoadOptions& options) {
                {"fallbacks", counters.fallback_missing_chunk + counters.fallback_delayed +
                                  counters.fallback_no_metadata},
                {"roll_overs", counters.roll_overs},
-               {"cpu_s", cpu},
                {"error", error.ok() ? "" : error.ToString()}});
   Print(json);
   if (!error.ok()) return Fail(error);

@@ -57,6 +57,8 @@ std::optional<int64_t> LoadSeen::OnMessage(std::string_view payload, int64_t now
   const LoadMessage m = ReadLoadMessage(payload);
   if (!m.intact) ++foreign_;
   if (messages_ == 0) {
+    began_us_ = now_us;
+    began_cpu_s_ = CpuSecondsOfProcess();
     first_intended_us_ = m.intended_us;
     // Who starts late starts anywhere.
     if (next_.size() == 1) next_[0] = m.number;
@@ -75,8 +77,23 @@ std::optional<int64_t> LoadSeen::OnMessage(std::string_view payload, int64_t now
   return now_us - m.intended_us;
 }
 
+void LoadSeen::OnBatch() {
+  ended_us_ = ReadWallClock().micros();
+  ended_cpu_s_ = CpuSecondsOfProcess();
+}
+
 void LoadTotal::Add(const LoadSeen& seen) {
   ++consumers;
+  if (seen.started()) {
+    if (seen.began_us_ < began_us) {
+      began_us = seen.began_us_;
+      began_cpu_s = seen.began_cpu_s_;
+    }
+    if (seen.ended_us_ > ended_us) {
+      ended_us = seen.ended_us_;
+      ended_cpu_s = seen.ended_cpu_s_;
+    }
+  }
   delay.Merge(seen.delay_);
   messages += seen.messages_;
   messages_min = std::min(messages_min, seen.messages_);
@@ -111,6 +128,9 @@ nlohmann::json LoadTotal::ToJson() const {
           {"gaps", gaps},
           {"repeats", repeats},
           {"foreign", foreign},
+          {"began_us", messages > 0 ? began_us : 0},
+          {"ended_us", ended_us},
+          {"cpu_s", ended_cpu_s - began_cpu_s},
           {"delay_us", nlohmann::json::parse(delay.ToJson())},
           {"delay_cdf", DelayCdf(delay)},
           {"each", all}};

@@ -47,6 +47,8 @@ class LoadSeen {
 
   // Returns its delay in microseconds, if it is measured.
   std::optional<int64_t> OnMessage(std::string_view payload, int64_t now_us, size_t lane = 0);
+  // After the messages that were taken at once.
+  void OnBatch();
   bool started() const { return messages_ > 0; }
 
  private:
@@ -59,6 +61,9 @@ class LoadSeen {
   int64_t first_us_ = 0, last_us_ = 0;  // wall time of the first and last measured message
   int64_t gaps_ = 0, repeats_ = 0, foreign_ = 0;
   int64_t first_intended_us_ = 0;
+  // At the first and after the last message: wall time, and CPU time of the process.
+  int64_t began_us_ = 0, ended_us_ = 0;
+  double began_cpu_s_ = 0, ended_cpu_s_ = 0;
   std::vector<uint64_t> next_;  // number, by lane
 };
 
@@ -75,6 +80,10 @@ struct LoadTotal {
   int64_t messages = 0, messages_min = INT64_MAX, messages_max = 0, next_number_min = INT64_MAX;
   int64_t bytes = 0, measured_bytes = 0;
   int64_t gaps = 0, repeats = 0, foreign = 0;
+  // From the first message that one of them took to the last, without who waits for none: wall
+  // time, and CPU time of the process, which is that of all.
+  int64_t began_us = INT64_MAX, ended_us = 0;
+  double began_cpu_s = 0, ended_cpu_s = 0;
   struct Each {
     int64_t messages = 0;
     double mb_per_s = 0;
