@@ -5,11 +5,13 @@
 // what comes in 12.5 ms, which makes 80 chunks a second. But a flush writes the chunk that it ends
 // in from its beginning, and the next flush writes it again: half a chunk of data and half a chunk
 // of index, on average, are sent once more. So chunks of more than 4096 bytes are not larger than
-// half of a flush, which bounds what is sent to one and a half times what comes.
+// two flushes, and what is sent stays near three times what comes. That is little beside what a
+// crowd of consumers reads, each of them only what is new of a chunk, and what each chunk costs
+// them (bench/README.md, e2e).
 //
 //   bytes/s                 < 40 KB/s  320 KB/s  1.3 MB/s  >= 5 MB/s     in flushes of 100 ms
 //   chunk                   512        4096      16384     65536
-//   bytes of a flush                   <= 8 KB   32 KB     >= 128 KB     at any higher rate
+//   bytes of a flush                   <= 2 KB   8 KB      >= 32 KB      at any higher rate
 //
 // Hysteresis, `wanted` being the lesser of the two:
 //
@@ -32,6 +34,7 @@
 namespace tailcast::producer {
 
 inline constexpr int64_t kAnyFlush = 4096;  // chunks are not smaller because flushes are
+inline constexpr int64_t kFlushes = 2;      // of which a larger chunk holds the bytes, at most
 inline constexpr Duration kChunkTime = Duration::Micros(12'500);
 
 // `current`: bytes, a power of two. `data_bytes` were flushed in so many `flushes` while the file
@@ -43,7 +46,7 @@ inline int64_t NextChunkSize(int64_t current, int64_t data_bytes, int64_t flushe
                          static_cast<double>(std::max<int64_t>(open.micros(), 1));
   const auto most = static_cast<double>(stream::kChunkSizeMax * 8);  // more changes nothing
   const int64_t wanted = std::min(static_cast<int64_t>(std::min(by_rate, most)),
-                                  std::max(kAnyFlush, data_bytes / flushes / 2));
+                                  std::max(kAnyFlush, kFlushes * (data_bytes / flushes)));
   if (wanted < current * 4 && current <= wanted * 2) return current;
   const auto power =
       static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(wanted, 1))));

@@ -22,14 +22,14 @@ TEST(ChunkSizeTest, IsWhatComesInAMomentWhereFlushesAreLarge) {
   EXPECT_EQ(After(512, 1), 512);
 }
 
-TEST(ChunkSizeTest, IsNotMoreThanHalfOfAFlushBut4096WhateverAFlushIs) {
+TEST(ChunkSizeTest, IsNotMoreThanTwoFlushesBut4096WhateverAFlushIs) {
   const auto flushed = [](int64_t bytes) {
     return NextChunkSize(65536, bytes * 6000, 6000, Duration::Seconds(1));
   };
   EXPECT_EQ(flushed(1000), 4096);
-  EXPECT_EQ(flushed(8192), 4096);
-  EXPECT_EQ(flushed(33'000), 16384);
-  EXPECT_EQ(flushed(131'072), 65536);
+  EXPECT_EQ(flushed(2048), 4096);
+  EXPECT_EQ(flushed(8'300), 16384);
+  EXPECT_EQ(flushed(32'768), 65536);
 }
 
 TEST(ChunkSizeTest, AFileWithoutFlushesOrOfNoTimeIsNoTrouble) {

@@ -53,7 +53,7 @@ TEST(Delivery, ChunkSizesFollowARateThatJumpsAThousandfold) {
   }
   EXPECT_EQ(sizes.front(), 4096);
   EXPECT_GE(std::count(sizes.begin(), sizes.end(), 512), 3);
-  EXPECT_GE(std::count(sizes.begin(), sizes.end(), 32768), 5);
+  EXPECT_GE(std::count(sizes.begin(), sizes.end(), 65536), 5);
   EXPECT_EQ(sizes.back(), 512);
   auto& late = w.StartConsumer(consumer_options);
   EXPECT_DELIVERED(w, late, 1810);
