@@ -10,7 +10,9 @@ class RoomWatchTest : public DiskTest {
  protected:
   void Look() { time_.RunFor(Duration::Seconds(3)); }
   int64_t Full() { return metrics_.GetGauge("tailcast_scheduler_disk_full", "").value(); }
-  int64_t Unseen() { return metrics_.GetGauge("tailcast_scheduler_disk_unseen_seconds", "").value(); }
+  int64_t Unseen() {
+    return metrics_.GetGauge("tailcast_scheduler_disk_unseen_seconds", "").value();
+  }
 
   MetricRegistry metrics_;
   Status no_room_;
