@@ -195,6 +195,7 @@ void MemoryClient::ReadChunks(std::span<ChunkRead> reads, ReadMode mode, Duratio
         ++counters_.reads;
         if (late) {
           read.length = read.have;
+          read.late = true;
         } else {
           ReadOneLocked(read);
         }

@@ -147,11 +147,15 @@ TEST(QuorumClientHedgeTest, DeadlineEndsAReadWithWhatIsThere) {
   const ChunkRead read =
       world.Read(world.Chunk(1, 4096), ReadMode::kRelaxed, Duration::Millis(100));
   EXPECT_EQ(read.length, 0u);
+  EXPECT_TRUE(read.late);
   EXPECT_EQ((world.time.now() - start).millis(), 100);
   world.buffers.clear();
   world.time.RunFor(Duration::Seconds(2));
   for (auto& [name, host] : world.net.hosts) host.delay = Duration();
   EXPECT_EQ(world.ReadText(1, 4096), Final(1));
+  const ChunkRead absent =
+      world.Read(world.Chunk(2, 4096), ReadMode::kRelaxed, Duration::Millis(100));
+  EXPECT_FALSE(absent.late) << "nobody has it, and all have said so";
 }
 
 TEST_P(QuorumClientTest, ValuesAreJoinedOverReplicasAndNeverFall) {

@@ -81,6 +81,7 @@ void ReadBatch::OnDeadline() {
   for (Item& item : items_) {
     if (item.finished) continue;
     ++context_.counters.read_deadline;
+    if (item.chunk() != nullptr) item.chunk()->late = true;
     item.core.OnDeadline();
     FinishItem(item);
   }

@@ -26,6 +26,10 @@ FAULT_POINT(kDeliverOverHole, "consumer.deliver_over_hole",
             "payload bytes that the cache lacks are not read, but given");
 
 constexpr int64_t kIndexWindowBytes = 64 << 10;
+// Of data: what a fetch asks for becomes half when the cache is late, but not less than this, and a
+// sixteenth more with each one that is not late.
+constexpr int64_t kWindowMin = 128 << 10;
+constexpr int64_t kWindowGrows = 16;
 constexpr Duration kRetryMin = Duration::Millis(2);
 
 std::string_view PartName(Part part) { return part == Part::kData ? "data" : "index"; }
@@ -37,6 +41,7 @@ TailCore::TailCore(const AgentOptions& options, Counters& counters, stream::Shar
       counters_(counters),
       shard_(std::move(shard)),
       rate_(options.rate_bytes_per_s, options.rate_burst_bytes),
+      window_(options.window_bytes),
       parts_{PartState(options.window_bytes * 2), PartState(kIndexWindowBytes * 2)} {}
 
 void TailCore::Open(const FilePlace& place, int64_t chunk_size,
@@ -76,7 +81,7 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
   if (state.fetch != FetchState::kNone || NextWork() != MonotonicTime::Max()) return std::nullopt;
   TailBuffer& buffer = state.buffer;
   const int64_t end = buffer.end();
-  int64_t window = part == Part::kData ? options_.window_bytes : kIndexWindowBytes;
+  int64_t window = part == Part::kData ? window_ : kIndexWindowBytes;
   int64_t needed = state.at + (part == Part::kIndex ? kIndexRecordSize : 1);
   if (part == Part::kData && index().buffer.end() >= index().at + kIndexRecordSize) {
     // A message larger than the window has to fit as a whole.
@@ -123,6 +128,7 @@ std::optional<TailCore::Fetch> TailCore::NextFetch(MonotonicTime now, Part part,
   // A chunk may be longer than its published length, never longer than the seal.
   request.room = std::min(request.room, std::max(to, std::min(SealOf(part), to + chunk_size_)) -
                                             buffer.ChunkStart(end));
+  request.late_is_short = true;
   if (fetch.distrusted) state.asked_again.set(fetch.source);
   state.fetch = FetchState::kUnderWay;
   state.wanted = to;
@@ -138,7 +144,13 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
   counters_.short_chunks += result.short_chunks;
   counters_.missing_chunks += result.missing_chunks;
   if (!result.primary_error.ok() && !IsNotFound(result.primary_error)) ++counters_.primary_errors;
-  if (part == Part::kData) rate_.Spend(result.cache_bytes + result.primary_bytes);
+  if (part == Part::kData) {
+    rate_.Spend(result.cache_bytes + result.primary_bytes);
+    const int64_t least = std::min(kWindowMin, options_.window_bytes);
+    window_ = result.late_chunks > 0
+                  ? std::max(window_ / 2, least)
+                  : std::min(window_ + window_ / kWindowGrows, options_.window_bytes);
+  }
   // The fetch went on from bytes that were dropped meanwhile.
   if (std::exchange(state.fetch, FetchState::kNone) == FetchState::kObsolete) return false;
   bool progress = false;
@@ -148,7 +160,7 @@ bool TailCore::OnFetched(MonotonicTime now, Part part, const stream::RangeResult
     state.buffer.Extend(result.end, result.tail_valid, result.tail_crc);
     progress = true;
   }
-  if (result.end < state.wanted) {
+  if (result.end < state.wanted && !(progress && result.late_chunks > 0)) {
     state.trouble = result.primary_error;
     ++counters_.short_reads;
     retry_ = std::min(std::max(kRetryMin, retry_ * 2), options_.poll);

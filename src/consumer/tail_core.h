@@ -144,6 +144,7 @@ class TailCore {
   Counters& counters_;
   const stream::ShardId shard_;
   RateLimiter rate_;
+  int64_t window_;  // data bytes that a fetch asks for at most, now
   PartState parts_[stream::kParts];
   stream::Stem stem_;
   int64_t chunk_size_ = 1;

@@ -71,12 +71,17 @@ class TailTest : public ::testing::Test {
     return tail_->NextFetch(now_, part, lengths);
   }
   // As a source reads: whole chunks of what it has, up to the end of the request.
-  bool Answer(Part part, const TailCore::Fetch& fetch) {
+  // `late`: half of that, as the cache's time was over.
+  bool Answer(Part part, const TailCore::Fetch& fetch, bool late = false) {
     const stream::RangeRequest& request = fetch.request;
     const std::string& bytes = sources_[fetch.source].bytes[static_cast<int>(part)];
     const int64_t base = request.from - request.from % kChunk;
     stream::RangeResult result;
     result.end = std::max(request.from, std::min(request.to, static_cast<int64_t>(bytes.size())));
+    if (late) {
+      result.end = request.from + (result.end - request.from) / 2;
+      result.late_chunks = 1;
+    }
     result.cache_bytes = result.end - request.from;
     const int64_t from = request.prefix_valid ? request.from : base;
     if (result.end > from) {
@@ -87,7 +92,7 @@ class TailTest : public ::testing::Test {
     result.tail_valid = true;
     result.tail_crc = Crc32c(std::string_view(bytes).substr(
         static_cast<size_t>(tail), static_cast<size_t>(result.end - tail)));
-    if (result.end < request.to) result.primary_error = UnavailableError("not here");
+    if (result.end < request.to && !late) result.primary_error = UnavailableError("not here");
     return tail_->OnFetched(now_, part, result);
   }
   // Reads and takes until nothing moves any more.
@@ -198,6 +203,34 @@ TEST_F(TailTest, NothingMoreIsFetchedForAUserWhoDoesNotTake) {
     if (auto fetch = Next(Part::kData)) Answer(Part::kData, *fetch);
   }
   EXPECT_EQ(tail_->end(Part::kData), options_.window_bytes);
+}
+
+// Under overload a fetch that asks for less is answered in time; once it is, more is asked for.
+TEST_F(TailTest, ACacheThatIsLateIsAskedForLessAtATime) {
+  options_.window_bytes = 1 << 20;
+  for (int i = 0; i < 10000; ++i) Add(std::string(5000, 'x'));
+  Open();
+  const auto asked = [&](bool late) {
+    while (const auto fetch = Next(Part::kIndex)) Answer(Part::kIndex, *fetch);
+    const auto fetch = Next(Part::kData);
+    EXPECT_TRUE(fetch) << "without a pause";
+    if (!fetch) return int64_t{0};
+    EXPECT_TRUE(Answer(Part::kData, *fetch, late));
+    std::vector<Message> messages;
+    EXPECT_GT(tail_->Take(messages, 1 << 30), 0u);
+    tail_->Release();
+    return fetch->request.to - fetch->request.from;
+  };
+  // What a message's beginning that was read already takes of a window.
+  constexpr int64_t kMessage = 5000;
+  EXPECT_EQ(asked(true), 1 << 20);
+  EXPECT_NEAR(asked(true), 1 << 19, kMessage);
+  EXPECT_NEAR(asked(true), 1 << 18, kMessage);
+  EXPECT_NEAR(asked(true), 1 << 17, kMessage);
+  EXPECT_NEAR(asked(false), 1 << 17, kMessage) << "a message has to fit";
+  EXPECT_NEAR(asked(false), (1 << 17) * 17 / 16, kMessage);
+  for (int i = 0; i < 40; ++i) asked(false);
+  EXPECT_NEAR(asked(false), 1 << 20, kMessage);
 }
 
 // --- From where

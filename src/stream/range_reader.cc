@@ -91,6 +91,7 @@ RangeResult RangeReader::Evaluate(const RangeRequest& request,
           ++result.short_chunks;
         else
           ++result.missing_chunks;
+        result.late_chunks += read.late ? 1 : 0;
       }
     }
     if (contiguous && got >= before) {
@@ -105,6 +106,8 @@ RangeResult RangeReader::Evaluate(const RangeRequest& request,
     }
     result.cache_bytes += std::max<int64_t>(0, got - before);
     if (got < need) {
+      const bool late = contiguous && i < reads.size() && reads[i].late;
+      if (late && request.late_is_short && result.end > request.from) break;
       contiguous = false;
       // Fig 6: one read spans the combined positions of all the missing chunks.
       if (*primary_to == 0) *primary_from = start + got;

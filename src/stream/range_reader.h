@@ -56,11 +56,16 @@ struct RangeRequest {
   // destination[0, from - ChunkStart(from)) holds those bytes already and this is their crc32c.
   bool prefix_valid = false;
   uint32_t prefix_crc = 0;
+  // A cache that was too late for some of it is not left for the primary layer as long as it gives
+  // something: then what it gave is the answer. Under overload the primary layer would be asked for
+  // what the cache is still sending.
+  bool late_is_short = false;
 };
 
 struct RangeResult {
-  // [from, end) is at the destination, validated. Less than `to`: neither layer had more. More than
-  // `to`: a longer chunk was taken whole, within the room.
+  // [from, end) is at the destination, validated. Less than `to`: neither layer had more, or the
+  // cache was late (RangeRequest::late_is_short). More than `to`: a longer chunk was taken whole,
+  // within the room.
   int64_t end = 0;
   // The bytes [ChunkStart(end), end) are at the destination too and this is their crc32c: the next
   // request's prefix. False only if `from` lies inside a chunk whose beginning could not be read.
@@ -71,6 +76,7 @@ struct RangeResult {
   int32_t chunks = 0;          // asked of the cache
   int32_t short_chunks = 0;    // the cache had a part of what it should
   int32_t missing_chunks = 0;  // the cache had nothing new of them
+  int32_t late_chunks = 0;     // of either: the cache's time was over
   int32_t primary_reads = 0;   // 0 or 1
   // Why a primary read that was needed failed or gave less than its limit. NotFound: the file is
   // not (yet) there, as in a cell whose cache copy runs ahead.

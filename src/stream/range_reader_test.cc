@@ -26,6 +26,25 @@ std::string Bytes(int64_t n) {
   return bytes;
 }
 
+// Late for every chunk that it does not have.
+class LateClient : public cache::MemoryClient {
+ public:
+  using MemoryClient::MemoryClient;
+  void ReadChunks(std::span<cache::ChunkRead> reads, cache::ReadMode mode, Duration timeout,
+                  Callback<void()> done) override {
+    MemoryClient::ReadChunks(reads, mode, timeout,
+                             scope_.Bind([reads, done = std::move(done)]() mutable {
+                               for (cache::ChunkRead& read : reads) {
+                                 read.late = read.length < read.want;
+                               }
+                               done();
+                             }));
+  }
+
+ private:
+  Scope scope_;
+};
+
 class RangeReaderTest : public ::testing::Test {
  protected:
   RangeReaderTest() {
@@ -116,6 +135,38 @@ TEST_F(RangeReaderTest, AllMissedChunksAreFetchedInASingleReadOfThePrimary) {  /
   EXPECT_EQ(result.primary_reads, 1);
   EXPECT_EQ(result.primary_bytes, 3 * kChunk) << "the span's chunk 2 came from the cache";
   EXPECT_EQ(result.cache_bytes, 3 * kChunk);
+}
+
+TEST_F(RangeReaderTest, ThePrimaryIsAskedForWhatIsLateOnlyIfNothingCame) {
+  const std::string file = Bytes(5 * kChunk);
+  WriteFile(file);
+  for (int64_t number : {0, 1, 3}) WriteChunk(number, file, number == 1 ? 20 : kChunk);
+  LateClient late(loop_.get(), &cache_);
+  ports_.data_cache = &late;
+  reader_ = std::make_unique<RangeReader>(ports_, kFile, Part::kData, kChunk);
+  const auto read = [&](int64_t from, bool late_is_short) {
+    RangeRequest request;
+    request.from = from;
+    request.to = request.cache_limit = request.primary_limit = 5 * kChunk;
+    request.room = request.to - from + from % kChunk;
+    request.late_is_short = late_is_short;
+    buffer_.assign(static_cast<size_t>(request.room), '?');
+    request.destination = buffer_.data();
+    return Run(request);
+  };
+  RangeResult result = read(0, true);
+  EXPECT_EQ(result.end, kChunk + 20) << "what came, up to where it is late";
+  EXPECT_EQ(result.primary_reads, 0);
+  EXPECT_GT(result.late_chunks, 0);
+  EXPECT_EQ(Got(0, result), file.substr(0, kChunk + 20));
+  EXPECT_EQ(result.tail_crc, Crc32c(std::string_view(file).substr(kChunk, 20)));
+  result = read(2 * kChunk, true);
+  EXPECT_EQ(result.end, 5 * kChunk) << "nothing came before what is late";
+  EXPECT_EQ(result.primary_reads, 1);
+  EXPECT_EQ(Got(2 * kChunk, result), file.substr(2 * kChunk));
+  result = read(0, false);
+  EXPECT_EQ(result.end, 5 * kChunk) << "not asked for";
+  EXPECT_EQ(result.primary_reads, 1);
 }
 
 TEST_F(RangeReaderTest, ShortChunksAreCompletedFromThePrimary) {
