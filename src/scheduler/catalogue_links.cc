@@ -93,10 +93,17 @@ void CatalogueLinks::Tell(const stream::StreamId& id) {
 void CatalogueLinks::TellNext(const std::string& cell, Link& link) {
   if (link.telling || link.retry.armed()) return;
   while (!link.to_tell.empty()) {
-    const stream::StreamId id = *link.to_tell.begin();
+    const auto next =
+        link.round_at ? link.to_tell.upper_bound(*link.round_at) : link.to_tell.begin();
+    if (next == link.to_tell.end()) {  // only such as were refused are left
+      link.round_at.reset();
+      return TellLater(cell, link);
+    }
+    const stream::StreamId id = *next;
     const auto known = catalogue_.deleted().find(id);
     if (known == catalogue_.deleted().end()) {
       link.to_tell.erase(id);
+      link.refused.erase(id);
       continue;
     }
     const v1::DeletedStream& deleted = known->second;
@@ -117,20 +124,28 @@ void CatalogueLinks::TellNext(const std::string& cell, Link& link) {
 void CatalogueLinks::OnTold(const std::string& cell, Link& link, const stream::StreamId& deleted,
                             const Status& status) {
   link.telling = false;
+  if (IsUnavailable(status) || status.code() == StatusCode::kDeadlineExceeded) {
+    return TellLater(cell, link);
+  }
   if (!status.ok()) {
-    if (!IsUnavailable(status) && status.code() != StatusCode::kDeadlineExceeded) {
+    if (link.refused.insert(deleted).second) {
       kLog.Error("cell ", cell, " does not take the deletion of stream ", deleted.name, ": ",
-                 status.message());
+                 status.message(), "; it is told again and again");
     }
-    link.retry.After(options_.retry, scope_.Bind([this, cell, &link] { TellNext(cell, link); }));
-    return;
+    link.round_at = deleted;
+    return TellNext(cell, link);
   }
   link.to_tell.erase(deleted);
+  link.refused.erase(deleted);
   // Not again while that is being written.
   if (link.told.size() > kToldMax) link.told.clear();
   link.told.insert(deleted);
   on_told_(deleted, cell);
   TellNext(cell, link);
+}
+
+void CatalogueLinks::TellLater(const std::string& cell, Link& link) {
+  link.retry.After(options_.retry, scope_.Bind([this, cell, &link] { TellNext(cell, link); }));
 }
 
 }  // namespace tailcast::scheduler

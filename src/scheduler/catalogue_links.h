@@ -10,6 +10,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -46,7 +47,7 @@ class CatalogueLinks {
   // durably. Errors as ReservationCore::outcome.
   void Reserve(const std::string& stream, Callback<void(Status)> done);
   // Tells the cells of the deletion, which is durable, that have not recorded it; each cell of one
-  // at a time.
+  // at a time. One that a cell refuses is told again after the others.
   void Tell(const stream::StreamId& deleted);
   // Drops everything that is under way.
   void End();
@@ -67,7 +68,10 @@ class CatalogueLinks {
     const std::unique_ptr<rpc::Client> client;
     bool telling = false;
     std::set<stream::StreamId> to_tell;
-    std::set<stream::StreamId> told;  // a while ago, at least
+    std::set<stream::StreamId> told;     // a while ago, at least
+    std::set<stream::StreamId> refused;  // some of to_tell; and that was said
+    // In this round all up to here were told or refused.
+    std::optional<stream::StreamId> round_at;
     Timer retry;
   };
   using Place = std::list<Reservation>::iterator;
@@ -77,6 +81,7 @@ class CatalogueLinks {
   void TellNext(const std::string& cell, Link& link);
   void OnTold(const std::string& cell, Link& link, const stream::StreamId& deleted,
               const Status& status);
+  void TellLater(const std::string& cell, Link& link);
 
   EventLoop& loop_;
   const cell::Catalogue& catalogue_;
