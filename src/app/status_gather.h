@@ -45,7 +45,7 @@ class CellLook {
   //   slow_workers role, cell, name, state (relieved, avoided, on trial), took_ms, peers_ms,
   //                remaining_ms: readers of this cell and writers of those below that its scheduler
   //                avoids
-  //   disk         text, free_bytes, total_bytes, full, no_room, failing: as the scheduler says
+  //   disk         text, free_bytes, total_bytes, full, no_room, failing, unread: as the scheduler says
   //   left_out     stream, cell
   //   lacking_files
   //   users        as AddUsers (status_users.h)

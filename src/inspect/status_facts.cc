@@ -199,6 +199,9 @@ void AddDisk(const json& cell, std::vector<std::string>& troubles) {
   for (const json& what : ArrayOf(disk, "failing")) {
     troubles.push_back("old files stay: " + what.get<std::string>());
   }
+  for (const json& what : ArrayOf(disk, "unread")) {
+    troubles.push_back(what.get<std::string>() + "; it is tried again, others are copied");
+  }
 }
 
 // What keeps files from going, and for whom none are kept, as the source of a stream knows.

@@ -315,6 +315,14 @@ TEST(Troubles, AProducerThatCannotWriteIsNamed) {
           "stream s: its producer on h1, process 17, can't write; its own output says why"));
 }
 
+TEST(Troubles, AFileThatCanNotBeReadIsSaid) {
+  json cell = TwoCells(20)[1];
+  cell["disk"] = {{"unread", {"file 3 of s/0 can't be read: Input/output error"}}};
+  EXPECT_THAT(Troubles(cell),
+              ElementsAre("file 3 of s/0 can't be read: Input/output error; it is tried again, "
+                          "others are copied"));
+}
+
 TEST(Troubles, AFullDiskIsSaidBeforeAllElseAndWhatItHoldsUp) {
   json cell = TwoCells(20)[1];
   cell["disk"] = {{"text", "9 MiB of 32 MiB are free at /d"}, {"full", false}, {"failing", {}}};

@@ -9,8 +9,8 @@
 namespace tailcast::scheduler {
 namespace {
 constexpr int kLookFilesMax = 64;
-// How often a file is read before the whole answer fails: of many files on a disk that fails now
-// and then one always would.
+// How often a file is read before it counts as unread: of many files on a disk that fails now and
+// then one always would.
 constexpr int kTriesMax = 4;
 }  // namespace
 
@@ -23,16 +23,24 @@ v1::ShardProgressReply ToProto(const ShardProgress& progress) {
     out->set_data_length(file.length[0]);
     out->set_index_length(file.length[1]);
   }
+  for (const int64_t seq : progress.unread) reply.add_unread_seqs(seq);
+  if (progress.covered_to != INT64_MAX) reply.set_covered_to_seq(progress.covered_to);
   return reply;
 }
 
-ShardProgress FromProto(const v1::ShardProgressReply& reply) {
+ShardProgress FromProto(const v1::ShardProgressReply& reply, int files_max) {
   ShardProgress progress;
   progress.floor = reply.floor_seq();
   for (const v1::FileProgress& file : reply.files()) {
     const auto stem = stream::Stem::Parse(file.stem());
     if (!stem || file.data_length() < 0 || file.index_length() < 0) continue;
     progress.files.push_back({*stem, {file.data_length(), file.index_length()}});
+  }
+  progress.unread.assign(reply.unread_seqs().begin(), reply.unread_seqs().end());
+  if (reply.covered_to_seq() > 0) {
+    progress.covered_to = reply.covered_to_seq();
+  } else if (reply.files_size() >= files_max && !progress.files.empty()) {
+    progress.covered_to = progress.files.back().stem.seq;
   }
   return progress;
 }
@@ -53,7 +61,7 @@ void DiskProgress::List(const stream::ShardId& shard, Callback<void(Result<Listi
 }
 
 struct DiskProgress::Reading {
-  std::string dir;
+  stream::ShardId shard;
   std::vector<stream::Stem> stems;
   size_t next = 0;  // in parts of files
   int tries = 0;    // of the part before that
@@ -65,69 +73,109 @@ struct DiskProgress::Reading {
 void DiskProgress::Read(const stream::ShardId& shard, int64_t floor, int64_t from_seq,
                         int files_max, Callback<void(Result<ShardProgress>)> done) {
   auto reading = std::make_shared<Reading>();
-  reading->dir = stream::ShardDir(shard);
+  reading->shard = shard;
   reading->progress.floor = floor;
   reading->done = std::move(done);
-  store_.List(reading->dir, scope_.Bind([this, reading, from_seq, files_max](
-                                            Result<std::vector<storage::DirEntry>> entries) {
-    if (!entries.ok()) return reading->done(entries.status());
-    const auto listing = stream::ShardListing::Parse(*entries);
-    if (!listing.ok()) return reading->done(listing.status());
-    reading->progress.floor = std::max(reading->progress.floor, listing->floor());
-    for (const auto& [seq, pair] : listing->pairs()) {
-      if (seq >= from_seq && pair.complete() &&
-          static_cast<int>(reading->stems.size()) < files_max) {
-        reading->stems.push_back(pair.stem);
-      }
-    }
-    ReadNext(reading);
-  }));
+  store_.List(stream::ShardDir(shard),
+              scope_.Bind([this, reading, from_seq,
+                           files_max](Result<std::vector<storage::DirEntry>> entries) {
+                if (!entries.ok()) return reading->done(entries.status());
+                const auto listing = stream::ShardListing::Parse(*entries);
+                if (!listing.ok()) return reading->done(listing.status());
+                ShardProgress& progress = reading->progress;
+                progress.floor = std::max(progress.floor, listing->floor());
+                for (const auto& [seq, pair] : listing->pairs()) {
+                  if (seq < from_seq || !pair.complete()) continue;
+                  if (static_cast<int>(reading->stems.size()) == files_max) {
+                    progress.covered_to = reading->stems.back().seq;
+                    break;
+                  }
+                  reading->stems.push_back(pair.stem);
+                }
+                if (const auto failing = failing_.find(reading->shard); failing != failing_.end()) {
+                  std::erase_if(failing->second, [&](const auto& file) {
+                    const stream::ListedPair* pair = listing->Find(file.first);
+                    return pair == nullptr || !pair->complete();
+                  });
+                  if (failing->second.empty()) failing_.erase(failing);
+                }
+                ReadNext(reading);
+              }));
 }
 
 void DiskProgress::ReadNext(const std::shared_ptr<Reading>& reading) {
   if (reading->next == reading->stems.size() * stream::kParts) {
-    return reading->done(std::move(reading->progress));
+    ShardProgress& progress = reading->progress;
+    if (!progress.unread.empty()) {
+      progress.covered_to = std::min(progress.covered_to, reading->stems.back().seq);
+    }
+    return reading->done(std::move(progress));
   }
   const stream::Stem& stem = reading->stems[reading->next / stream::kParts];
   const size_t part = reading->next % stream::kParts;
   if (part == 0) reading->progress.files.push_back({stem, {0, 0}});
   ++reading->next;
-  // The same part again, or no answer at all.
-  const auto failed = [this, reading, part](const Status& why) {
-    if (++reading->tries == kTriesMax) return reading->done(why);
-    --reading->next;
-    if (part == 0) reading->progress.files.pop_back();
-    ReadNext(reading);
-  };
-  // Of a pair that is not whole nothing is said.
-  const auto drop_pair = [this, reading, part](const Status& why) {
-    if (IsDataLoss(why)) {
-      reading->progress.damaged.push_back(reading->progress.files.back().stem.seq);
-    }
+  // Of a pair that is not whole, or can't be read, nothing is said.
+  const auto drop_pair = [this, reading, part, seq = stem.seq](const Status& why) {
+    if (IsDataLoss(why)) reading->progress.damaged.push_back(seq);
     reading->progress.files.pop_back();
     reading->next += stream::kParts - 1 - part;
     reading->tries = 0;
     ReadNext(reading);
   };
-  const auto is_not_whole = [](const Status& status) {
-    return IsDataLoss(status) || IsNotFound(status);
+  const auto failed = [this, reading, part, seq = stem.seq, drop_pair](const Status& why) {
+    if (IsDataLoss(why) || IsNotFound(why)) {
+      OnRead(reading->shard, seq);
+      return drop_pair(why);
+    }
+    if (++reading->tries < kTriesMax) {  // the same part again
+      --reading->next;
+      if (part == 0) reading->progress.files.pop_back();
+      return ReadNext(reading);
+    }
+    auto& failing = failing_[reading->shard];
+    if (failing.contains(seq) || failing.size() < kUnreadMax) failing[seq] = why.message();
+    reading->progress.unread.push_back(seq);
+    if (static_cast<int>(reading->progress.unread.size()) == kUnreadMax) {
+      const size_t read = (reading->next - 1) / stream::kParts + 1;
+      reading->stems.resize(read);  // the others are asked for when the first of them is
+    }
+    drop_pair(why);
   };
   store_.OpenRead(
-      reading->dir, stream::FileName(stem, static_cast<stream::Part>(part)),
-      scope_.Bind([this, reading, part, drop_pair, failed,
-                   is_not_whole](Result<std::unique_ptr<storage::ReadFile>> file) {
-        if (is_not_whole(file.status())) return drop_pair(file.status());
+      stream::ShardDir(reading->shard), stream::FileName(stem, static_cast<stream::Part>(part)),
+      scope_.Bind([this, reading, part, failed](Result<std::unique_ptr<storage::ReadFile>> file) {
         if (!file.ok()) return failed(file.status());
         reading->file = std::move(*file);
-        reading->file->CheckedSize(scope_.Bind(
-            [this, reading, part, drop_pair, failed, is_not_whole](Result<storage::FileSize> size) {
-              if (is_not_whole(size.status())) return drop_pair(size.status());
+        reading->file->CheckedSize(
+            scope_.Bind([this, reading, part, failed](Result<storage::FileSize> size) {
               if (!size.ok()) return failed(size.status());
               reading->tries = 0;
-              reading->progress.files.back().length[part] = size->committed_length;
+              PairLengths& pair = reading->progress.files.back();
+              pair.length[part] = size->committed_length;
+              if (part == stream::kParts - 1) OnRead(reading->shard, pair.stem.seq);
               ReadNext(reading);
             }));
       }));
+}
+
+void DiskProgress::OnRead(const stream::ShardId& shard, int64_t seq) {
+  const auto failing = failing_.find(shard);
+  if (failing == failing_.end()) return;
+  failing->second.erase(seq);
+  if (failing->second.empty()) failing_.erase(failing);
+}
+
+std::vector<std::string> DiskProgress::Failing() const {
+  std::vector<std::string> lines;
+  for (const auto& [shard, files] : failing_) {
+    for (const auto& [seq, why] : files) {
+      if (lines.size() == kShownMax) return lines;
+      lines.push_back("file " + std::to_string(seq) + " of " + shard.ToString() +
+                      " can't be read: " + why);
+    }
+  }
+  return lines;
 }
 
 struct DiskProgress::Looking {
@@ -200,7 +248,9 @@ void DiskProgress::OnLacking(const stream::ShardId& shard, int64_t seq) {
 
 void DiskProgress::Forget(const stream::StreamId& stream) {
   ++lost_;
-  std::erase_if(done_, [&](const auto& entry) { return entry.first.stream == stream; });
+  const auto of_stream = [&](const auto& entry) { return entry.first.stream == stream; };
+  std::erase_if(done_, of_stream);
+  std::erase_if(failing_, of_stream);
 }
 
 }  // namespace tailcast::scheduler

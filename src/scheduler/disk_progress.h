@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tailcast/base/scope.h"
@@ -22,12 +23,17 @@ namespace tailcast::scheduler {
 struct ShardProgress {
   int64_t floor = 1;               // what is below was collected
   std::vector<PairLengths> files;  // ascending
-  int64_t covered_to = INT64_MAX;  // nothing is said of files above
-  std::vector<int64_t> damaged;    // here only: committed bytes of them are missing; not in `files`
+  // Nothing is said of files above. Said also where a file is unread: then it is not known how far
+  // the shard is.
+  int64_t covered_to = INT64_MAX;
+  std::vector<int64_t> damaged;  // here only: committed bytes of them are missing; not in `files`
+  // Ascending, not in `files`: they are there, and reading them fails. Whoever copies there may
+  // copy them again, which begins at what is there; nobody may count them as lost, or as copied.
+  std::vector<int64_t> unread;
 };
 v1::ShardProgressReply ToProto(const ShardProgress& progress);
-// Files whose stem is none are left out.
-ShardProgress FromProto(const v1::ShardProgressReply& reply);
+// Files whose stem is none are left out. `files_max`: what was asked for.
+ShardProgress FromProto(const v1::ShardProgressReply& reply, int files_max);
 
 class DiskProgress {
  public:
@@ -44,7 +50,9 @@ class DiskProgress {
   void List(const stream::ShardId& shard, Callback<void(Result<Listing>)> done);
 
   // The lengths of up to `files_max` files from `from_seq` on. One that is damaged, or gone when it
-  // is looked at, is not there. `floor` is the least that the result names.
+  // is looked at, is not there; one that can't be read, though it was tried again, is unread and
+  // holds up no other; after kUnreadMax of those the page ends. `floor` is the least that the
+  // result names.
   void Read(const stream::ShardId& shard, int64_t floor, int64_t from_seq, int files_max,
             Callback<void(Result<ShardProgress>)> done);
 
@@ -56,17 +64,26 @@ class DiskProgress {
   void OnLacking(const stream::ShardId& shard, int64_t seq);
   void Forget(const stream::StreamId& stream);
 
+  // What Read could not read when it looked last, for people: up to kShownMax files, each with the
+  // reason.
+  std::vector<std::string> Failing() const;
+
+  static constexpr int kUnreadMax = 16;
+  static constexpr size_t kShownMax = 20;
+
  private:
   // A Read under way: one file after the other, so that a long shard does not flood the store.
   struct Reading;
   void ReadNext(const std::shared_ptr<Reading>& reading);
+  void OnRead(const stream::ShardId& shard, int64_t seq);
 
   struct Looking;
   void LookNext(const std::shared_ptr<Looking>& looking);
 
   storage::Store& store_;
-  std::map<stream::ShardId, int64_t> done_;  // as found
-  uint64_t lost_ = 0;                        // grows when something of that is not so any more
+  std::map<stream::ShardId, int64_t> done_;                            // as found
+  std::map<stream::ShardId, std::map<int64_t, std::string>> failing_;  // by file: why
+  uint64_t lost_ = 0;  // grows when something of that is not so any more
   Scope scope_;
 };
 

@@ -39,6 +39,12 @@ class DiskProgressTest : public ::testing::Test {
     return **progress;
   }
 
+  static std::vector<int64_t> Seqs(const ShardProgress& progress) {
+    std::vector<int64_t> seqs;
+    for (const PairLengths& file : progress.files) seqs.push_back(file.stem.seq);
+    return seqs;
+  }
+
   // A pair as long as its seal says.
   void WriteWhole(int64_t seq) {
     Write(seq, Part::kData, std::string(100, 'x'));
@@ -74,12 +80,63 @@ TEST_F(DiskProgressTest, ADiskThatFailsNowAndThenIsReadAgain) {
   disk_.SetOptions({.read_error_rate = 0.02});
   EXPECT_EQ(Read(1, 1, 1000).files.size(), 150u);
   EXPECT_GT(disk_.counters().injected_errors, 0);
-  disk_.SetOptions({.read_error_rate = 1});
-  std::optional<Result<ShardProgress>> progress;
-  disk_progress_.Read(shard_, 1, 1, 1000,
-                      scope_.Bind([&](Result<ShardProgress> p) { progress = std::move(p); }));
-  ASSERT_TRUE(time_.RunUntil([&] { return progress.has_value(); }, Duration::Seconds(10)));
-  EXPECT_TRUE(IsUnavailable(progress->status())) << progress->status();
+  EXPECT_THAT(disk_progress_.Failing(), ::testing::IsEmpty());
+}
+
+TEST_F(DiskProgressTest, AFileThatCanNotBeReadIsNamedAndHoldsUpNoOther) {
+  for (int64_t seq = 1; seq <= 5; ++seq) WriteWhole(seq);
+  const std::string dir = stream::ShardDir(shard_);
+  const std::string bad = stream::FileName(File(3), Part::kIndex);
+  disk_.SetUnreadable(dir, bad);
+  ShardProgress progress = Read(1, 1, 10);
+  EXPECT_THAT(Seqs(progress), ::testing::ElementsAre(1, 2, 4, 5));
+  EXPECT_THAT(progress.unread, ::testing::ElementsAre(3));
+  EXPECT_THAT(progress.damaged, ::testing::IsEmpty());
+  EXPECT_EQ(progress.covered_to, 5) << "how far the shard is is not known";
+  EXPECT_THAT(disk_progress_.Failing(),
+              ::testing::ElementsAre(::testing::AllOf(::testing::HasSubstr("file 3 of s"),
+                                                      ::testing::HasSubstr("Input/output error"))));
+  disk_.SetUnreadable(dir, bad, false);
+  progress = Read(1, 1, 10);
+  EXPECT_EQ(progress.files.size(), 5u);
+  EXPECT_EQ(progress.covered_to, INT64_MAX);
+  EXPECT_THAT(disk_progress_.Failing(), ::testing::IsEmpty());
+}
+
+TEST_F(DiskProgressTest, AFileThatIsGoneFailsNoMore) {
+  for (int64_t seq = 1; seq <= 2; ++seq) WriteWhole(seq);
+  const std::string dir = stream::ShardDir(shard_);
+  disk_.SetUnreadable(dir, stream::FileName(File(1), Part::kData));
+  Read(1, 1, 10);
+  EXPECT_EQ(disk_progress_.Failing().size(), 1u);
+  ASSERT_TRUE(disk_.Remove(dir, stream::FileName(File(1), Part::kData)).ok());
+  EXPECT_EQ(Read(1, 1, 10).files.size(), 1u);
+  EXPECT_THAT(disk_progress_.Failing(), ::testing::IsEmpty());
+}
+
+TEST_F(DiskProgressTest, APageEndsAfterManyThatCanNotBeRead) {
+  for (int64_t seq = 1; seq <= 40; ++seq) {
+    WriteWhole(seq);
+    if (seq > 10 && seq <= 30) {
+      disk_.SetUnreadable(stream::ShardDir(shard_), stream::FileName(File(seq), Part::kData));
+    }
+  }
+  const ShardProgress first = Read(1, 1, 1000);
+  EXPECT_EQ(first.files.size(), 10u);
+  EXPECT_EQ(first.unread.size(), static_cast<size_t>(DiskProgress::kUnreadMax));
+  EXPECT_EQ(first.covered_to, 26);
+  const ShardProgress second = Read(1, 27, 1000);
+  EXPECT_THAT(second.unread, ::testing::ElementsAre(27, 28, 29, 30));
+  EXPECT_EQ(second.files.size(), 10u);
+}
+
+TEST_F(DiskProgressTest, APageSaysWhereItEnds) {
+  for (int64_t seq = 1; seq <= 5; ++seq) WriteWhole(seq);
+  ASSERT_TRUE(disk_.Cut(stream::ShardDir(shard_), stream::FileName(File(2), Part::kData), 5).ok());
+  const ShardProgress page = Read(1, 1, 3);
+  EXPECT_EQ(page.files.size(), 2u) << "a damaged one is not there";
+  EXPECT_EQ(page.covered_to, 3);
+  EXPECT_EQ(Read(1, 4, 2).covered_to, INT64_MAX) << "there are no more";
 }
 
 TEST_F(DiskProgressTest, LengthsAreOfCompletePairsFromTheOneThatIsAskedFor) {
@@ -124,10 +181,10 @@ TEST_F(DiskProgressTest, AListingHasTheCompletePairs) {
   EXPECT_EQ((*listing)->floor, 1);
 }
 
-TEST_F(DiskProgressTest, AnErrorOfTheDiskIsPassedOn) {
+TEST_F(DiskProgressTest, AnErrorOfTheListingIsPassedOn) {
   Write(1, Part::kData, "a");
   Write(1, Part::kIndex, "b");
-  disk_.SetOptions({.read_error_rate = 1});
+  disk_.SetOptions({.open_error_rate = 1});
   std::optional<Result<ShardProgress>> progress;
   disk_progress_.Read(shard_, 1, 1, 10,
                       scope_.Bind([&](Result<ShardProgress> p) { progress = std::move(p); }));
@@ -143,12 +200,26 @@ TEST(ShardProgressTest, IsReadBackFromItsMessageWithoutStemsThatAreNone) {
   v1::FileProgress* negative = reply.add_files();
   negative->set_stem(File(7).ToString());
   negative->set_data_length(-1);
-  const ShardProgress back = FromProto(reply);
+  const ShardProgress back = FromProto(reply, 1000);
   EXPECT_EQ(back.floor, 5);
   ASSERT_EQ(back.files.size(), 2u);
   EXPECT_EQ(back.files[1].stem, File(6));
   EXPECT_EQ(back.files[1].length[0], 7);
   EXPECT_EQ(back.files[1].length[1], 64);
+  EXPECT_EQ(back.covered_to, INT64_MAX);
+}
+
+TEST(ShardProgressTest, SaysWhatIsNotKnown) {
+  ShardProgress progress{1, {{File(5), {10, 32}}}};
+  progress.unread = {6};
+  progress.covered_to = 6;
+  v1::ShardProgressReply reply = ToProto(progress);
+  const ShardProgress back = FromProto(reply, 1000);
+  EXPECT_THAT(back.unread, ::testing::ElementsAre(6));
+  EXPECT_EQ(back.covered_to, 6);
+  reply.clear_covered_to_seq();
+  EXPECT_EQ(FromProto(reply, 1).covered_to, 5) << "of an older cell: a full page";
+  EXPECT_EQ(FromProto(reply, 2).covered_to, INT64_MAX);
 }
 
 TEST_F(DiskProgressTest, DoneIsUpToTheFirstFileThatIsNotWholeOrNotClosed) {

@@ -30,11 +30,15 @@ std::string_view LeaverPhaseName(LeaverPhase phase) {
   return "?";
 }
 
-CopiesCompared CompareCopies(const ShardProgress& there, const ShardProgress& here, int files_max) {
-  const bool here_goes_on = static_cast<int>(here.files.size()) >= files_max;
+CopiesCompared CompareCopies(const ShardProgress& there, const ShardProgress& here) {
+  const bool here_goes_on = here.covered_to != INT64_MAX;
+  // Whether the source has all of it can't be told.
+  const auto unread = std::lower_bound(there.unread.begin(), there.unread.end(), here.floor);
+  const int64_t unread_seq = unread == there.unread.end() ? INT64_MAX : *unread;
   auto mine = here.files.begin();
   for (const PairLengths& file : there.files) {
     if (file.stem.seq < here.floor || kLastCopyGoes.planted()) continue;
+    if (file.stem.seq > unread_seq) break;
     while (mine != here.files.end() && mine->stem.seq < file.stem.seq) ++mine;
     if (mine == here.files.end() && here_goes_on) return {.next = file.stem.seq};
     if (mine == here.files.end() || mine->stem != file.stem || mine->length[0] < file.length[0] ||
@@ -42,6 +46,7 @@ CopiesCompared CompareCopies(const ShardProgress& there, const ShardProgress& he
       return {.lost = file.stem.seq};
     }
   }
+  if (unread_seq != INT64_MAX) return {.lost = unread_seq};
   return {.next = there.covered_to == INT64_MAX ? INT64_MAX : there.covered_to + 1};
 }
 

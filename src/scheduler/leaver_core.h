@@ -81,7 +81,8 @@ struct CopiesCompared {
   int64_t lost = 0;  // 0: none
   int64_t next = INT64_MAX;
 };
-CopiesCompared CompareCopies(const ShardProgress& there, const ShardProgress& here, int files_max);
+// One that can't be read there may be lost, too.
+CopiesCompared CompareCopies(const ShardProgress& there, const ShardProgress& here);
 
 class LeaverCore {
  public:

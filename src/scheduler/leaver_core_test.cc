@@ -25,34 +25,50 @@ ShardProgress Has(std::vector<PairLengths> files, int64_t floor = 1) {
 
 TEST(CompareCopies, WhatTheSourceHasIsNoLastCopy) {
   const auto all = Has({File(1), File(2), File(3)});
-  EXPECT_EQ(CompareCopies(all, all, 10).lost, 0);
-  EXPECT_EQ(CompareCopies(all, all, 10).next, INT64_MAX);
-  EXPECT_EQ(CompareCopies(Has({File(2), File(3, 40)}), all, 10).lost, 0) << "it has less";
-  EXPECT_EQ(CompareCopies(Has({}), Has({}), 10).lost, 0);
-  EXPECT_EQ(CompareCopies(all, Has({File(3)}, 3), 10).lost, 0) << "below the floor";
+  EXPECT_EQ(CompareCopies(all, all).lost, 0);
+  EXPECT_EQ(CompareCopies(all, all).next, INT64_MAX);
+  EXPECT_EQ(CompareCopies(Has({File(2), File(3, 40)}), all).lost, 0) << "it has less";
+  EXPECT_EQ(CompareCopies(Has({}), Has({})).lost, 0);
+  EXPECT_EQ(CompareCopies(all, Has({File(3)}, 3)).lost, 0) << "below the floor";
 }
 
 TEST(CompareCopies, WhatTheSourceLacksIsTheLastCopy) {
   const auto all = Has({File(1), File(2), File(3)});
-  EXPECT_EQ(CompareCopies(all, Has({File(1), File(3)}), 10).lost, 2);
-  EXPECT_EQ(CompareCopies(all, Has({File(1), File(2)}), 10).lost, 3) << "its newest";
-  EXPECT_EQ(CompareCopies(all, Has({}), 10).lost, 1);
-  EXPECT_EQ(CompareCopies(all, Has({File(1), File(2, 40), File(3)}), 10).lost, 2) << "it was cut";
+  EXPECT_EQ(CompareCopies(all, Has({File(1), File(3)})).lost, 2);
+  EXPECT_EQ(CompareCopies(all, Has({File(1), File(2)})).lost, 3) << "its newest";
+  EXPECT_EQ(CompareCopies(all, Has({})).lost, 1);
+  EXPECT_EQ(CompareCopies(all, Has({File(1), File(2, 40), File(3)})).lost, 2) << "it was cut";
   auto other = File(2);
   other.stem.created_us += 1;
-  EXPECT_EQ(CompareCopies(all, Has({File(1), other, File(3)}), 10).lost, 2)
-      << "of another producer";
+  EXPECT_EQ(CompareCopies(all, Has({File(1), other, File(3)})).lost, 2) << "of another producer";
   const PlantedFault planted("scheduler.last_copy_goes");
-  EXPECT_EQ(CompareCopies(all, Has({}), 10).lost, 0);
+  EXPECT_EQ(CompareCopies(all, Has({})).lost, 0);
 }
 
 TEST(CompareCopies, GoesOnWhereEitherSideEnds) {
   auto there = Has({File(1), File(2)});
   there.covered_to = 2;
-  EXPECT_EQ(CompareCopies(there, Has({File(1), File(2)}), 2).next, 3);
-  EXPECT_EQ(CompareCopies(Has({File(1), File(5)}), Has({File(1), File(2)}), 2).next, 5)
+  auto here = Has({File(1), File(2)});
+  EXPECT_EQ(CompareCopies(there, here).next, 3);
+  here.covered_to = 2;
+  EXPECT_EQ(CompareCopies(Has({File(1), File(5)}), here).next, 5)
       << "what the source has of the fifth was not looked at";
-  EXPECT_EQ(CompareCopies(Has({File(1), File(5)}), Has({File(1), File(2)}), 2).lost, 0);
+  EXPECT_EQ(CompareCopies(Has({File(1), File(5)}), here).lost, 0);
+}
+
+TEST(CompareCopies, WhatEitherSideCanNotReadMayBeTheLastCopy) {
+  const auto all = Has({File(1), File(2), File(3)});
+  auto there = Has({File(1), File(3)});
+  there.unread = {2};
+  there.covered_to = 3;
+  EXPECT_EQ(CompareCopies(there, all).lost, 2);
+  EXPECT_EQ(CompareCopies(there, Has({File(1), File(2)})).lost, 2) << "the first one";
+  EXPECT_EQ(CompareCopies(there, Has({File(2), File(3)})).lost, 1);
+  EXPECT_EQ(CompareCopies(there, Has({File(3)}, 3)).lost, 0) << "below the floor";
+  auto here = Has({File(1), File(3)});
+  here.unread = {2};
+  here.covered_to = 3;
+  EXPECT_EQ(CompareCopies(all, here).lost, 2);
 }
 
 class LeaverCoreTest : public ::testing::Test {

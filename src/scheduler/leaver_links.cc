@@ -103,6 +103,7 @@ void LeaverLinks::Compare(const LeaverEffects::Compare& what) {
   request.set_from_seq(what.from_seq);
   request.set_files_max(kFilesMax);
   request.set_tree_version(streams_.at(shard.stream)->tree_version());
+  request.set_knows_unread(true);
   const auto failed = [this, id = what.id] {
     core_.OnCompareFailed(loop_.Now(), id);
     DoWork();
@@ -113,17 +114,13 @@ void LeaverLinks::Compare(const LeaverEffects::Compare& what) {
                const auto reply = bytes.ok() ? rpc::Parse<v1::ShardProgressReply>(*bytes)
                                              : Result<v1::ShardProgressReply>(bytes.status());
                if (!reply.ok()) return failed();
-               ShardProgress there = FromProto(*reply);
-               if (reply->files_size() >= kFilesMax && !there.files.empty()) {
-                 there.covered_to = there.files.back().stem.seq;
-               }
+               ShardProgress there = FromProto(*reply, kFilesMax);
                disk_.Read(shard, registry_.core().catalogue().WrittenFloor(shard), what.from_seq,
                           kFilesMax,
                           scope_.Bind([this, id = what.id, there = std::move(there),
                                        failed](const Result<ShardProgress>& here) {
                             if (!here.ok()) return failed();
-                            core_.OnCompared(loop_.Now(), id,
-                                             CompareCopies(there, *here, kFilesMax));
+                            core_.OnCompared(loop_.Now(), id, CompareCopies(there, *here));
                             DoWork();
                           }));
              }));

@@ -232,6 +232,7 @@ void PeerLinks::AskProgress(const stream::ShardId& shard, stream::TreeVersion tr
   request.set_from_seq(from_seq);
   request.set_files_max(files_max);
   request.set_tree_version(Raw(tree_version));
+  request.set_knows_unread(true);
   link.client->Call(
       "/tailcast.v1.Peer/ShardProgress", request.SerializeAsString(), options_.peer_timeout,
       link.scope.Bind(
@@ -239,11 +240,7 @@ void PeerLinks::AskProgress(const stream::ShardId& shard, stream::TreeVersion tr
             if (!bytes.ok()) return done(bytes.status());
             const auto reply = rpc::Parse<v1::ShardProgressReply>(*bytes);
             if (!reply.ok()) return done(reply.status());
-            ShardProgress progress = FromProto(*reply);
-            if (reply->files_size() >= files_max && !progress.files.empty()) {
-              progress.covered_to = progress.files.back().stem.seq;
-            }
-            done(std::move(progress));
+            done(FromProto(*reply, files_max));
           }));
 }
 

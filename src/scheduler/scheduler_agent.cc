@@ -365,8 +365,13 @@ void SchedulerAgent::AnswerProgress(const std::string& bytes, rpc::Responder res
   const ShardId shard = stream::ShardOf(*request);
   disk_.Read(shard, registry_.core().catalogue().WrittenFloor(shard), request->from_seq(),
              std::clamp(request->files_max(), 1, kProgressFilesMax),
-             scope_.Bind([respond = std::move(respond)](Result<ShardProgress> progress) mutable {
+             scope_.Bind([respond = std::move(respond), knows_unread = request->knows_unread()](
+                             Result<ShardProgress> progress) mutable {
                if (!progress.ok()) return respond(progress.status());
+               if (!knows_unread && !progress->unread.empty()) {
+                 return respond(UnavailableError("file " + std::to_string(progress->unread[0]) +
+                                                 " can't be read now"));
+               }
                respond(ToProto(*progress).SerializeAsString());
              }));
 }
@@ -464,8 +469,13 @@ void SchedulerAgent::OnPeerProgress(const ShardId& shard, stream::TreeVersion tr
                  [this, shard, cell, there = std::move(*there)](const Result<ShardProgress>& here) {
                    SchedulerCore& core = driver_->core();
                    if (here.ok()) {
+                     // What there can't be read is copied again: that is safe. How far this cell is
+                     // it does not know while it can't read it.
+                     const int64_t covered_to = here->unread.empty()
+                                                    ? there.covered_to
+                                                    : std::min(there.covered_to, here->covered_to);
                      core.OnProgress(loop_.Now(), shard, cell, there.floor, there.files,
-                                     here->files, there.covered_to);
+                                     here->files, covered_to);
                    } else {
                      core.OnProgressFailed(loop_.Now(), shard, cell);
                    }
@@ -474,7 +484,11 @@ void SchedulerAgent::OnPeerProgress(const ShardId& shard, stream::TreeVersion tr
 }
 
 std::string SchedulerAgent::StatusJson() const {
-  DiskStatus disk{.room = room_.room(), .unseen = room_.unseen(), .no_room = registry_.no_room()};
+  DiskStatus disk{.room = room_.room(),
+                  .unseen = room_.unseen(),
+                  .no_room = registry_.no_room(),
+                  .failing = {},
+                  .unread = disk_.Failing()};
   if (retention_ != nullptr) disk.failing = retention_->collect().Failing();
   if (reclaim_ != nullptr) {
     for (std::string& what : reclaim_->Failing()) disk.failing.push_back(std::move(what));

@@ -60,6 +60,7 @@ std::string StatusJson(const std::string& cell, stream::SchedulerIncarnation inc
   }
   if (!on_disk.no_room.ok()) disk["no_room"] = on_disk.no_room.message();
   disk["failing"] = on_disk.failing;
+  disk["unread"] = on_disk.unread;
   if (core == nullptr) return status.dump();
   status["scheduler_incarnation"] = Raw(incarnation);
   status["unfinished"] = core->unfinished();

@@ -27,10 +27,11 @@ struct DiskStatus {
   std::optional<RoomWatch::Unseen> unseen;
   Status no_room;                    // why changes of the registry wait; OK: they don't
   std::vector<std::string> failing;  // deletions, and why
+  std::vector<std::string> unread;   // message files that can't be read, and why
 };
 
 // {"cell": ..., "disk": {"text", "free_bytes", "total_bytes", "full", "unseen_ms",
-// "unseen_why", "no_room", "failing": [...]},
+// "unseen_why", "no_room", "failing": [...], "unread": [...]},
 // "scheduler_incarnation": ..., "unfinished": ..., "operations": [...], "slow_workers": [...],
 // "retention_waits": [...], "stamps": [...], "leaving": [...]}; of cores that are null, the cell
 // and its disk alone; "text" to "full" where they are known, "unseen_ms" where the disk can't be

@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tailcast/base/callback.h"
@@ -102,6 +104,16 @@ class FakeDisk {
     return image_.Cut(dir, name, length);
   }
 
+  // From now on every size and read of this file answers Unavailable: it lies on a bad spot. Or not
+  // any more.
+  void SetUnreadable(const std::string& dir, const std::string& name, bool unreadable = true) {
+    if (unreadable) {
+      unreadable_.emplace(dir, name);
+    } else {
+      unreadable_.erase({dir, name});
+    }
+  }
+
   // While frozen nothing lands and nothing is answered (a stalled disk); thawing lands all.
   void Freeze() { frozen_ = true; }
   void Thaw();
@@ -136,6 +148,7 @@ class FakeDisk {
   FakeImage image_;
   uint64_t life_ = 1;  // grows with each power loss: handles of an earlier one are dead
   bool frozen_ = false;
+  std::set<std::pair<std::string, std::string>> unreadable_;  // folder and name
   std::function<void(uint64_t)> trace_;
   std::deque<UniqueFunction<void()>> held_;
   Scope scope_;

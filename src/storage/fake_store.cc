@@ -234,7 +234,8 @@ class FakeReadFile final : public ReadFile {
                       if (client->loop == nullptr) return;
                       Result<T> result = UnavailableError(file->name + ": the disk lost power");
                       if (disk->life_ == life) {
-                        if (disk->rng_.Chance(disk->options_.read_error_rate)) {
+                        if (disk->rng_.Chance(disk->options_.read_error_rate) ||
+                            disk->unreadable_.contains({file->dir, file->name})) {
                           ++disk->counters_.injected_errors;
                           result = UnavailableError(file->name + ": Input/output error");
                         } else {

@@ -95,6 +95,24 @@ TEST_F(HealTest, ARemovedFileIsCopiedAgain) {
   EXPECT_EQ(Counters("eu").copied_again, 0);
 }
 
+// A scheduler that begins knows of no file whether it is copied: it asks, and compares.
+TEST_F(HealTest, AFileThatCanNotBeReadHoldsUpNoOtherWhenASchedulerBegins) {
+  for (const char* bad : {"eu", "us"}) {
+    hop_.world.cell(bad).disk->SetUnreadable(Dir(), FileName(Stem(3), Part::kIndex));
+    Remove("eu", 5, Part::kData);
+    hop_.world.Restart("us", "scheduler");
+    EXPECT_TRUE(hop_.time().RunUntil([&] { return Whole("eu"); }, Duration::Seconds(20)))
+        << bad << ": " << hop_.Missing(truth_);
+    hop_.time().RunFor(Duration::Seconds(1));  // whoever wrote hears of it
+    EXPECT_EQ(hop_.Check(), "");
+    ASSERT_TRUE(hop_.time().RunUntil(
+        [&] { return hop_.scheduler(bad).StatusJson().find("file 3 of") != std::string::npos; },
+        kTwoRounds))
+        << hop_.scheduler(bad).StatusJson();
+    hop_.world.cell(bad).disk->SetUnreadable(Dir(), FileName(Stem(3), Part::kIndex), false);
+  }
+}
+
 TEST_F(HealTest, AFolderThatIsGoneIsCopiedAgain) {
   for (int64_t seq = 1; seq <= kFiles + 1; ++seq) {
     for (const Part part : {Part::kData, Part::kIndex}) Remove("asia", seq, part);
